@@ -1,0 +1,66 @@
+//! The one error type: a run that failed. A *fit* that failed is a row with a [`Status`](crate::Status), never an `Error`.
+
+use std::path::{Path, PathBuf};
+
+/// `Result` with popfit's [`Error`].
+pub type Result<T, E = Error> = std::result::Result<T, E>;
+
+/// Why a run failed. Messages name the file, the spectrum and the field.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum Error {
+    /// The operating system refused.
+    #[error("{}: {source}", path.display())]
+    Io { path: PathBuf, source: std::io::Error },
+    /// A file is not what it claims to be: truncated, corrupt, of another kind, or with contradictory contents.
+    #[error("{}: {}{message}", path.display(), offset.map(|o| format!("at byte {o}: ")).unwrap_or_default())]
+    Format { path: PathBuf, offset: Option<u64>, message: String },
+    /// A header claims, or a compressed entry holds, more than the file can or popfit reads.
+    #[error("{}: TooLarge: {message}", path.display())]
+    TooLarge { path: PathBuf, message: String },
+    /// Arrays that belong together have different lengths.
+    #[error("{what}: ShapeMismatch: {message}")]
+    ShapeMismatch { what: String, message: String },
+    /// A wavelength grid is unsorted, repeated or not finite.
+    #[error("{what}: BadWavelength at index {index}: {message}")]
+    BadWavelength { what: String, index: usize, message: String },
+    /// The model and the data share no wavelength.
+    #[error(
+        "{what}: NoOverlap: the data cover {data_min:.2}-{data_max:.2} Å, the model {model_min:.2}-{model_max:.2} Å"
+    )]
+    NoOverlap { what: String, data_min: f64, data_max: f64, model_min: f64, model_max: f64 },
+    /// A bound is NaN, or the lower one is above the upper one.
+    #[error("BadBounds: {parameter}: {lower} to {upper}")]
+    BadBounds { parameter: String, lower: f64, upper: f64 },
+    /// A model (file or builder) that makes no sense.
+    #[error("model: {0}")]
+    Model(String),
+    /// A setting out of its range, or an argument that names nothing.
+    #[error("{0}")]
+    Usage(String),
+    /// `--strict`: a spectrum is unfit to be fitted.
+    #[error("{file}, row {row}, id {id}: {cause}")]
+    BadSpectrum { file: String, row: u64, id: String, cause: String },
+    /// No adapter matches.
+    #[error("NoAdapter: {0}")]
+    NoAdapter(String),
+    /// The device failed.
+    #[error("device {device}: {message}")]
+    Device { device: String, message: String },
+    /// The device has too little memory for even the smallest population.
+    #[error("OutOfMemory: device {device}: {message}")]
+    OutOfMemory { device: String, message: String },
+    /// The table could not be made.
+    #[error("{}: {message}", path.display())]
+    Write { path: PathBuf, message: String },
+}
+
+impl Error {
+    pub(crate) fn io(path: &Path) -> impl FnOnce(std::io::Error) -> Error + '_ {
+        move |source| Error::Io { path: path.to_path_buf(), source }
+    }
+
+    pub(crate) fn format(path: &Path, message: impl Into<String>) -> Error {
+        Error::Format { path: path.to_path_buf(), offset: None, message: message.into() }
+    }
+}

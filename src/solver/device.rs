@@ -1,0 +1,92 @@
+//! *Where* the rounds run: the seam between the solver and a machine.
+
+use std::future::Future;
+use std::pin::Pin;
+use std::sync::Arc;
+
+use super::recording::{BufferId, Recording, Values};
+use super::settings::LevenbergMarquardt;
+use super::status::Status;
+use crate::error::Result;
+
+/// What a device's slow calls return: a browser cannot block.
+pub type Pending<'a, T> = Pin<Box<dyn Future<Output = Result<T>> + 'a>>;
+
+/// A machine that executes whole rounds of a [`Recording`].
+pub trait Device: Send + Sync {
+    /// As it is written into the result table.
+    fn name(&self) -> String;
+
+    /// How many members and spectra of this recording fit `memory` bytes (default: what the device has), at least 1.
+    fn capacity(&self, recording: &Recording, memory: Option<u64>) -> Result<usize>;
+
+    /// Makes room for `capacity` members and at most as many spectra, and everything else that the rounds need.
+    fn population(
+        &self,
+        recording: Arc<Recording>,
+        settings: &LevenbergMarquardt,
+        capacity: usize,
+    ) -> Result<Box<dyn Population>>;
+}
+
+/// Members in flight on a device.
+pub trait Population: Send {
+    /// Replaces all members and spectra; every member becomes active, at its start.
+    fn load<'a>(&'a mut self, batch: &'a Batch) -> Pending<'a, ()>;
+
+    /// Executes up to `rounds` rounds and tells how many members are still active.
+    fn advance(&mut self, rounds: u32) -> Pending<'_, usize>;
+
+    /// All members, in the order of the batch.
+    fn read(&mut self) -> Pending<'_, Vec<Outcome>>;
+
+    /// Runs the stages once at the trial points, without a step, and returns a [`Scope::Member`](super::recording::Scope)
+    /// buffer of the active members, in the order of the batch: for pictures and parity tests.
+    fn inspect(&mut self, buffer: BufferId) -> Pending<'_, Vec<f64>>;
+}
+
+/// Spectra and members that enter a population together. P is the number of parameters.
+#[derive(Clone, Debug, Default)]
+pub struct Batch {
+    /// Number of spectra.
+    pub spectra: usize,
+    /// Contents of each [`Scope::Batch`](super::recording::Scope) (one block) and `Scope::Spectrum` (`spectra` blocks) buffer.
+    pub blocks: Vec<(BufferId, Values)>,
+    /// (spectra, P): box bounds in `u`; equal ones hold the parameter.
+    pub lower: Vec<f64>,
+    pub upper: Vec<f64>,
+    /// (spectra, P): Gaussian priors in `u`, `prior_weight` = 1/τ, 0 for none.
+    pub prior_mean: Vec<f64>,
+    pub prior_weight: Vec<f64>,
+    /// The spectrum of each member. A spectrum's members are its group.
+    pub group: Vec<u32>,
+    /// (members, P): where each member starts, in `u`, inside the bounds.
+    pub starts: Vec<f64>,
+}
+
+impl Batch {
+    pub fn members(&self) -> usize {
+        self.group.len()
+    }
+}
+
+/// How one member ended. Sums are those of the best point.
+#[derive(Clone, Debug)]
+pub struct Outcome {
+    /// `None` while active.
+    pub status: Option<Status>,
+    /// Rounds the member took part in; each linearised the model once.
+    pub rounds: u32,
+    /// (P) in `u`.
+    pub parameters: Vec<f64>,
+    /// Data rows.
+    pub chi2: f64,
+    /// Prior and hull rows.
+    pub penalty: f64,
+    /// ln det C in the orthonormal basis, summed over arms.
+    pub ln_det: f64,
+    /// (P) Jᵀr.
+    pub gradient: Vec<f64>,
+    /// (P (P + 1) / 2) lower triangle by rows.
+    pub normal_matrix: Vec<f64>,
+}

@@ -1,0 +1,363 @@
+//! What an objective hands to a device: plain data that names kernels and buffers.
+//!
+//! A recording describes one *linearisation* of the active members: starting from the trial parameters it fills, arm by arm,
+//! each member's χ², penalty, ln det C, gradient and normal matrix (design §2). A device executes it together with
+//! `step` and `compact` as one round; it knows nothing of what is fitted.
+//!
+//! Rows: a member's block of `rows` × `stride` numbers, row 0 the value, rows 1… its tangents by the solver's parameters.
+
+use std::fmt;
+use std::sync::Arc;
+
+/// Names a buffer of a [`Recording`].
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub struct BufferId(pub usize);
+
+/// How many blocks of `length` elements a buffer holds, and who fills it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Scope {
+    /// One block, filled when the population is made (network weights).
+    Constant,
+    /// One block, filled by every [`Batch`] (a wavelength grid that all its spectra share).
+    Batch,
+    /// One block a spectrum, filled by every [`Batch`].
+    Spectrum,
+    /// One block an active member, scratch that kernels write.
+    Member,
+}
+
+/// Elements of a buffer on the host.
+#[derive(Clone, Debug)]
+pub enum Values {
+    F32(Arc<[f32]>),
+    F64(Arc<[f64]>),
+    I32(Arc<[i32]>),
+}
+
+impl Values {
+    pub fn len(&self) -> usize {
+        match self {
+            Values::F32(v) => v.len(),
+            Values::F64(v) => v.len(),
+            Values::I32(v) => v.len(),
+        }
+    }
+
+    pub fn is_empty(&self) -> bool {
+        self.len() == 0
+    }
+}
+
+/// What a buffer's elements are on the device.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Kind {
+    /// f32 on the GPU; on the CPU the recording's [`Precision`].
+    Float,
+    /// i32.
+    Index,
+}
+
+#[derive(Clone, Debug)]
+pub struct Buffer {
+    pub name: String,
+    pub scope: Scope,
+    pub kind: Kind,
+    /// Elements in one block.
+    pub length: usize,
+    /// Contents of a [`Scope::Constant`].
+    pub values: Option<Values>,
+}
+
+/// The scalar of rows on the CPU device: f32 for networks, f64 for formulas. The GPU computes in f32.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Default)]
+pub enum Precision {
+    #[default]
+    F32,
+    F64,
+}
+
+/// A parameter of the solver: the physical value is `origin + scale · u`, `u` what the solver steps in.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Parameter {
+    pub name: String,
+    pub origin: f64,
+    pub scale: f64,
+}
+
+/// An emulator's label: where its value comes from and how it is scaled, z = (transform(x) − mean) / std.
+#[derive(Clone, Debug, PartialEq)]
+pub struct LabelInput {
+    pub source: Source,
+    pub transform: Transform,
+    pub mean: f64,
+    pub std: f64,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub enum Source {
+    /// Index into [`Recording::parameters`].
+    Parameter(usize),
+    /// A physical value.
+    Fixed(f64),
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq, serde::Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum Transform {
+    Identity,
+    Log10,
+}
+
+/// Elementwise function of a layer.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub enum Activation {
+    Silu,
+    /// Slope 0.01 below zero.
+    LeakyRelu,
+    Relu,
+    Sigmoid,
+    Tanh,
+    /// x Φ(x), with the error function.
+    Gelu,
+    Identity,
+    /// exp(clamp(x, ±clip)); f32 clips at min(clip, 80).
+    Exp {
+        clip: f64,
+    },
+}
+
+/// A log-uniform run of template pixels `start..end`, `inverse_step` = 1/Δlnλ.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Segment {
+    pub start: usize,
+    pub end: usize,
+    pub inverse_step: f64,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq, serde::Deserialize, Default)]
+#[serde(rename_all = "lowercase")]
+pub enum Interpolation {
+    #[default]
+    Cubic,
+    Linear,
+}
+
+/// Convex hull of a training set in scaled labels: outside where normal · z + offset > 0.
+#[derive(Clone, Debug, PartialEq)]
+pub struct HullRow {
+    /// The labels it acts on, one for each component of a facet's normal.
+    pub labels: Vec<LabelInput>,
+    /// Facets, each `labels.len()` components of the normal and the offset.
+    pub facets: Vec<f64>,
+    /// √(10 n), n the arm's pixels, masked ones too.
+    pub weight: f64,
+}
+
+/// Resets the members' sums, then adds Gaussian priors (of the batch) and training hulls as least-squares rows. Always first.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Prior {
+    pub hulls: Vec<HullRow>,
+}
+
+/// Scaled labels and their derivatives by the parameters: output `1 + tangents` rows of `stride` ≥ `inputs.len()`, zero padded.
+/// Tangent rows are those of the inputs whose source is a parameter, in the order of the inputs.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Labels {
+    pub inputs: Vec<LabelInput>,
+    pub output: BufferId,
+    pub stride: usize,
+}
+
+/// output\[row\]\[n\] = Σ_k input\[row\]\[k\] weight\[k\]\[n\], for all rows of all active members; k in ascending order.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Product {
+    pub input: BufferId,
+    pub weight: BufferId,
+    pub output: BufferId,
+    pub rows: usize,
+    /// Multiple of 4.
+    pub inner: usize,
+    /// Multiple of 16: the stride of `output` and `weight`.
+    pub columns: usize,
+}
+
+/// In place, for each column: row 0 ← affine(σ(row 0 + bias)), tangents ← scale · σ′ · tangent.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Activate {
+    pub buffer: BufferId,
+    pub bias: BufferId,
+    /// Scale and offset of a folded batch norm.
+    pub affine: Option<(BufferId, BufferId)>,
+    pub activation: Activation,
+    pub rows: usize,
+    pub columns: usize,
+}
+
+/// One tiny network a pixel (El-Badry et al. 2018): value b1 + Σ_h w1 σ(b0 + Σ_l w0 z_l), and its tangents.
+/// Weights are stored with the pixel as the fastest axis: `w0` (hidden, labels, columns), `b0`, `w1` (hidden, columns), `b1` (columns).
+#[derive(Clone, Debug, PartialEq)]
+pub struct PerPixel {
+    pub input: BufferId,
+    pub input_stride: usize,
+    pub labels: usize,
+    pub hidden: usize,
+    pub w0: BufferId,
+    pub b0: BufferId,
+    pub w1: BufferId,
+    pub b1: BufferId,
+    pub activation: Activation,
+    pub output: BufferId,
+    pub rows: usize,
+    pub columns: usize,
+}
+
+/// Pixels to B-spline coefficients inside each segment: 25 taps √3 (√3−2)^|k|, edges replicated.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Prefilter {
+    pub input: BufferId,
+    pub output: BufferId,
+    pub rows: usize,
+    pub columns: usize,
+    pub segments: Vec<Segment>,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub enum Velocity {
+    /// Index into [`Recording::parameters`], km/s.
+    Parameter(usize),
+    /// km/s.
+    Fixed(f64),
+}
+
+/// Doppler shift and resampling. Output rows: the value, ∂/∂v if the velocity is a parameter, then the input's tangents,
+/// derivatives by the solver's `u`. Pixel j reads the template at fractional index `index[j] + fraction[j] − atanh(v/c)/Δlnλ`,
+/// clamped to its segment. `index` packs `segment << 24 | whole index`.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Resample {
+    pub input: BufferId,
+    pub input_columns: usize,
+    pub output: BufferId,
+    /// Rows of the input: 1 + tangents.
+    pub rows: usize,
+    /// Stride of the output, a multiple of 16; the last ones may be padding of weight 0.
+    pub pixels: usize,
+    pub index: BufferId,
+    pub fraction: BufferId,
+    pub segments: Vec<Segment>,
+    pub interpolation: Interpolation,
+    pub velocity: Velocity,
+}
+
+impl Resample {
+    /// Rows of the output.
+    pub fn output_rows(&self) -> usize {
+        self.rows + usize::from(matches!(self.velocity, Velocity::Parameter(_)))
+    }
+}
+
+/// The continuum's arrays. The orthonormal basis at pixel j is `transform` (lower triangular, terms × terms) times `basis`
+/// (terms × pixels).
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Basis {
+    pub terms: usize,
+    pub basis: BufferId,
+    pub transform: BufferId,
+}
+
+/// Variable projection: C = SᵀS, S_jc = weight_j value_j p_c(λ_j); solves C a = SᵀD. Writes to `solution` the `terms`
+/// coefficients a, then C's Cholesky factor L (terms × terms, row-major, lower), and adds ln det C to the member.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Continuum {
+    pub model: BufferId,
+    pub pixels: usize,
+    pub data: BufferId,
+    pub weight: BufferId,
+    pub basis: Basis,
+    pub solution: BufferId,
+}
+
+/// Adds an arm to the member's sums: r = D − weight · value · continuum, J = weight · continuum · tangents,
+/// χ² += rᵀr, g += Jᵀr, A += JᵀJ − Bᵀ C⁻¹ B with B = SᵀJ. Without a continuum it is 1 and B empty.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Normal {
+    pub model: BufferId,
+    pub pixels: usize,
+    /// The parameter of each tangent row.
+    pub columns: Vec<usize>,
+    pub data: BufferId,
+    pub weight: BufferId,
+    pub continuum: Option<(Basis, BufferId)>,
+}
+
+/// A model of the user's own: fills rows 0 (value) and 1… (derivatives by `u`) of `output`, `pixels` wide, one pixel at a time.
+#[derive(Clone)]
+pub struct Custom {
+    pub name: String,
+    pub output: BufferId,
+    pub rows: usize,
+    pub pixels: usize,
+    /// The predictor at each pixel.
+    pub predictor: BufferId,
+    /// `fn model(x: f32, u: ptr<function, array<f32, P>>, out: ptr<function, array<f32, ROWS>>)`.
+    pub wgsl: String,
+    /// The same in Rust: predictor, u, out.
+    pub rust: CustomFunction,
+}
+
+/// A custom model's Rust twin: predictor, u, out.
+pub type CustomFunction = Arc<dyn Fn(f64, &[f64], &mut [f64]) + Send + Sync>;
+
+impl fmt::Debug for Custom {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Custom").field("name", &self.name).finish_non_exhaustive()
+    }
+}
+
+/// One kernel over all active members.
+#[derive(Clone, Debug)]
+pub enum Stage {
+    Prior(Prior),
+    Labels(Labels),
+    Product(Product),
+    Activate(Activate),
+    PerPixel(PerPixel),
+    Prefilter(Prefilter),
+    Resample(Resample),
+    Continuum(Continuum),
+    Normal(Normal),
+    Custom(Custom),
+}
+
+/// One linearisation of a population.
+#[derive(Clone, Debug, Default)]
+pub struct Recording {
+    pub parameters: Vec<Parameter>,
+    pub precision: Precision,
+    pub buffers: Vec<Buffer>,
+    pub stages: Vec<Stage>,
+}
+
+impl Recording {
+    /// Adds a buffer.
+    pub fn buffer(&mut self, name: impl Into<String>, scope: Scope, kind: Kind, length: usize) -> BufferId {
+        self.buffers.push(Buffer { name: name.into(), scope, kind, length, values: None });
+        BufferId(self.buffers.len() - 1)
+    }
+
+    /// Adds a constant.
+    pub fn constant(&mut self, name: impl Into<String>, values: Values) -> BufferId {
+        let kind = if matches!(values, Values::I32(_)) { Kind::Index } else { Kind::Float };
+        self.buffers.push(Buffer {
+            name: name.into(),
+            scope: Scope::Constant,
+            kind,
+            length: values.len(),
+            values: Some(values),
+        });
+        BufferId(self.buffers.len() - 1)
+    }
+
+    pub fn block(&self, id: BufferId) -> &Buffer {
+        &self.buffers[id.0]
+    }
+}

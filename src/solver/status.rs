@@ -1,0 +1,97 @@
+//! How one fit ended: a value, never an exception (design §5).
+
+/// How one fit ended. 0–4 are scipy `least_squares`' own codes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+#[non_exhaustive]
+pub enum Status {
+    /// Stopped: budget.
+    MaxRounds,
+    /// Converged: gradient.
+    Gtol,
+    /// Converged: objective.
+    Ftol,
+    /// Converged: step.
+    Xtol,
+    /// Converged: objective and step.
+    FtolXtol,
+    /// The spectrum cannot be fitted; the row names the cause.
+    BadInput,
+    /// The run was cancelled before this fit ended.
+    Interrupted,
+    /// The normal matrix could not be solved at any damping.
+    Singular,
+    /// The model is not finite at the start.
+    NotFinite,
+    /// No acceptable step after the allowed rejections.
+    Stalled,
+}
+
+impl Status {
+    const ALL: [Status; 10] = [
+        Status::MaxRounds,
+        Status::Gtol,
+        Status::Ftol,
+        Status::Xtol,
+        Status::FtolXtol,
+        Status::BadInput,
+        Status::Interrupted,
+        Status::Singular,
+        Status::NotFinite,
+        Status::Stalled,
+    ];
+
+    /// The number in the result table.
+    pub const fn code(self) -> i32 {
+        match self {
+            Status::MaxRounds => 0,
+            Status::Gtol => 1,
+            Status::Ftol => 2,
+            Status::Xtol => 3,
+            Status::FtolXtol => 4,
+            Status::BadInput => -1,
+            Status::Interrupted => -2,
+            Status::Singular => -3,
+            Status::NotFinite => -4,
+            Status::Stalled => -5,
+        }
+    }
+
+    /// The status of a number; `None` for numbers that name none, such as poison.
+    pub fn from_code(code: i32) -> Option<Status> {
+        Status::ALL.into_iter().find(|s| s.code() == code)
+    }
+
+    /// The name in the result table.
+    pub const fn name(self) -> &'static str {
+        match self {
+            Status::MaxRounds => "max_rounds",
+            Status::Gtol => "gtol",
+            Status::Ftol => "ftol",
+            Status::Xtol => "xtol",
+            Status::FtolXtol => "ftol_xtol",
+            Status::BadInput => "bad_input",
+            Status::Interrupted => "interrupted",
+            Status::Singular => "singular",
+            Status::NotFinite => "not_finite",
+            Status::Stalled => "stalled",
+        }
+    }
+
+    /// Converged (codes 1–4).
+    pub const fn is_success(self) -> bool {
+        self.code() > 0
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn codes_round_trip_and_poison_is_no_status() {
+        for status in Status::ALL {
+            assert_eq!(Status::from_code(status.code()), Some(status));
+        }
+        assert_eq!(Status::from_code(i32::MIN), None);
+    }
+}
