@@ -1,0 +1,99 @@
+//! What a fit returns: one typed row a spectrum (design §5, "Result table").
+
+use std::sync::Arc;
+
+use crate::solver::Status;
+
+/// A spectrum's identifier; never passes through f64.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Id {
+    Integer(i64),
+    Text(String),
+}
+
+impl std::fmt::Display for Id {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        match self {
+            Id::Integer(n) => n.fmt(f),
+            Id::Text(s) => s.fmt(f),
+        }
+    }
+}
+
+/// Bits of [`FitRow::flags`].
+pub mod flag {
+    pub const START_CLIPPED: u32 = 1;
+    pub const RANK_DEFICIENT: u32 = 2;
+    pub const NONFINITE_MASKED: u32 = 4;
+    pub const OUTSIDE_HULL: u32 = 8;
+    pub const AT_BOUND: u32 = 16;
+    pub const MULTIMODAL: u32 = 32;
+    pub const POOR_CHI2: u32 = 64;
+    pub const LOW_SN: u32 = 128;
+    pub const MANY_MASKED: u32 = 256;
+}
+
+/// One spectrum's fit. P is the number of free parameters of the model.
+#[derive(Clone, Debug, PartialEq)]
+pub struct FitRow {
+    pub id: Id,
+    pub file: Arc<str>,
+    /// Row in the file.
+    pub row: u64,
+    pub status: Status,
+    /// The status' name, or the cause of `bad_input`.
+    pub status_text: String,
+    /// Rounds of the winning start.
+    pub rounds: u32,
+    /// Linearisations of all starts.
+    pub evaluations: u32,
+    /// Data rows only.
+    pub chi2: f64,
+    /// Unmasked pixels − free parameters − continuum terms.
+    pub dof: i64,
+    /// What decided between the starts.
+    pub objective: f64,
+    /// (P) physical values, and their standard errors (NaN where there is none).
+    pub parameters: Vec<f64>,
+    pub errors: Vec<f64>,
+    /// Bit p: parameter p ended at a bound.
+    pub at_bound: u32,
+    /// Bits of [`flag`].
+    pub flags: u32,
+    /// Index of the winning start; −1 without one.
+    pub start: i32,
+    /// Starts whose objective is within 0.1 of the winner's.
+    pub n_starts_agree: u32,
+    /// (P (P − 1) / 2): pairs (0,1), (0,2), … (1,2), ….
+    pub correlations: Vec<f64>,
+}
+
+/// Rows in the order of the input.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct FitTable {
+    /// Names of the free parameters.
+    pub parameters: Vec<String>,
+    pub rows: Vec<FitRow>,
+}
+
+impl FitTable {
+    pub fn len(&self) -> usize {
+        self.rows.len()
+    }
+
+    pub fn is_empty(&self) -> bool {
+        self.rows.is_empty()
+    }
+
+    /// A free parameter's values, one a row.
+    pub fn column(&self, parameter: &str) -> Option<Vec<f64>> {
+        let p = self.parameters.iter().position(|name| name == parameter)?;
+        Some(self.rows.iter().map(|row| row.parameters[p]).collect())
+    }
+
+    /// A free parameter's standard errors, one a row.
+    pub fn errors(&self, parameter: &str) -> Option<Vec<f64>> {
+        let p = self.parameters.iter().position(|name| name == parameter)?;
+        Some(self.rows.iter().map(|row| row.errors[p]).collect())
+    }
+}

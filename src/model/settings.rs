@@ -1,0 +1,116 @@
+//! What a user says about a model: arms, continuum, parameters.
+
+use std::sync::Arc;
+
+use crate::emulator::Emulator;
+pub use crate::solver::recording::Interpolation;
+
+/// A smooth multiplicative function, linear in its coefficients; solved for, never iterated on.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Continuum {
+    pub kind: ContinuumKind,
+    /// Number of coefficients.
+    pub terms: usize,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq, serde::Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum ContinuumKind {
+    /// T_0 … of x, wavelength scaled to ±1 over the arm.
+    Chebyshev,
+    /// rvspecfit's: 1, x, x² and `terms − 3` Gaussians.
+    Rbf,
+    /// The model's flux is the data's flux.
+    None,
+}
+
+impl Continuum {
+    pub const fn chebyshev(terms: usize) -> Continuum {
+        Continuum { kind: ContinuumKind::Chebyshev, terms }
+    }
+
+    pub const fn rbf(terms: usize) -> Continuum {
+        Continuum { kind: ContinuumKind::Rbf, terms }
+    }
+
+    pub const fn none() -> Continuum {
+        Continuum { kind: ContinuumKind::None, terms: 0 }
+    }
+}
+
+/// One arm of the spectrograph: an emulator, and which of the spectra's arrays it is compared with.
+#[derive(Clone, Debug)]
+pub struct Arm {
+    pub(crate) name: String,
+    pub(crate) emulator: Arc<Emulator>,
+    pub(crate) range: Option<(f64, f64)>,
+    pub(crate) interpolation: Interpolation,
+    pub(crate) continuum: Option<Continuum>,
+}
+
+impl Arm {
+    /// `name` as in the spectra's file.
+    pub fn new(name: impl Into<String>, emulator: Emulator) -> Arm {
+        Arm {
+            name: name.into(),
+            emulator: Arc::new(emulator),
+            range: None,
+            interpolation: Interpolation::Cubic,
+            continuum: None,
+        }
+    }
+
+    /// Å: only pixels between these are used.
+    #[must_use]
+    pub fn range(mut self, low: f64, high: f64) -> Arm {
+        self.range = Some((low, high));
+        self
+    }
+
+    /// Cubic B-spline unless the network was trained with linear interpolation.
+    #[must_use]
+    pub fn interpolation(mut self, interpolation: Interpolation) -> Arm {
+        self.interpolation = interpolation;
+        self
+    }
+
+    /// Overrides the model's continuum for this arm.
+    #[must_use]
+    pub fn continuum(mut self, continuum: Continuum) -> Arm {
+        self.continuum = Some(continuum);
+        self
+    }
+}
+
+/// What is known of a label. Physical units.
+#[derive(Clone, Copy, Debug, Default, PartialEq)]
+pub struct LabelSettings {
+    /// Where every start begins; chosen by the first guess when absent.
+    pub start: Option<f64>,
+    /// The emulator's training range when absent.
+    pub bounds: Option<(f64, f64)>,
+    pub fixed: Option<f64>,
+    /// Mean and standard deviation of a Gaussian prior.
+    pub prior: Option<(f64, f64)>,
+}
+
+/// What to do with pixels of ivar > 0 whose flux is not finite.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, serde::Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum Nonfinite {
+    /// The spectrum gets status −1.
+    #[default]
+    Error,
+    /// The pixel is masked and the row flagged.
+    Mask,
+}
+
+/// How spectra are read: masks and floors.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct SpectraSettings {
+    /// Å: masked intervals.
+    pub mask: Vec<(f64, f64)>,
+    /// Errors below this × their median are raised to it.
+    pub error_floor: f64,
+    pub nonfinite: Nonfinite,
+}
