@@ -1,7 +1,9 @@
 //! popfit fits populations of parameter sets at once.
 #![deny(unsafe_code)]
 
+pub mod cpu;
 mod error;
+mod rows;
 pub mod solver;
 
 pub use error::{Error, Result};
