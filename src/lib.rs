@@ -2,9 +2,23 @@
 #![deny(unsafe_code)]
 
 pub mod cpu;
+pub mod emulator;
 mod error;
+mod fit;
+mod model;
+mod npz;
 mod rows;
 pub mod solver;
+pub mod spectra;
 
+pub use emulator::Emulator;
 pub use error::{Error, Result};
+pub use fit::{
+    ArmFit, Control, Device, DeviceDescription, FitRow, FitTable, Fitter, Id, JacobianCheck, Progress, Sink, Summary, flag,
+};
+pub use model::{
+    Arm, Continuum, ContinuumKind, Interpolation, LabelSettings, Nonfinite, SpectraSettings, SpectralModel,
+    SpectralModelBuilder,
+};
 pub use solver::{LevenbergMarquardt, Status};
+pub use spectra::Spectra;

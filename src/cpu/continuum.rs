@@ -2,7 +2,7 @@
 //! The orthonormal basis p = transform · basis is made pixel by pixel. Writes a and C's Cholesky factor, adds ln det C.
 //! Rows f32 or f64, sums and the solve f64. Twin of `shaders/continuum.wgsl`.
 
-use pulp::NullaryFnOnce;
+use pulp::{Simd, WithSimd};
 
 use crate::rows::Real;
 use crate::rows::gram::{BLOCK, Gram};
@@ -61,6 +61,10 @@ impl<R: Real> Continuum<'_, R> {
                 factor[packed_index(i, j)] = gram.sum(i, j);
             }
             a[i] = gram.sum(terms, i);
+            // a term that no pixel sees (an arm that drops out) leaves the solve: its row is zero, its coefficient too
+            if factor[packed_index(i, i)] == 0.0 {
+                factor[packed_index(i, i)] = 1.0;
+            }
         }
         if !cholesky(&mut factor, terms) {
             self.solution.fill(R::NAN);
@@ -82,11 +86,11 @@ impl<R: Real> Continuum<'_, R> {
     }
 }
 
-impl<R: Real> NullaryFnOnce for Continuum<'_, R> {
+impl<R: Real> WithSimd for Continuum<'_, R> {
     type Output = f64;
 
     #[inline(always)]
-    fn call(self) -> f64 {
+    fn with_simd<S: Simd>(self, simd: S) -> f64 {
         let terms = self.terms;
         let mut gram = Gram::<R>::new(terms + 1, 0);
         let mut p = vec![R::ZERO; terms * BLOCK];
@@ -103,7 +107,7 @@ impl<R: Real> NullaryFnOnce for Continuum<'_, R> {
                 }
             }
             gram.row(terms)[..count].copy_from_slice(&self.data[start..start + count]);
-            gram.add(count);
+            gram.add(simd, count);
         }
         self.solve(&gram)
     }

@@ -114,6 +114,14 @@ impl<R: Real> Inputs<R> {
         }
     }
 
+    /// A product's weights, packed.
+    fn packed(&self, id: BufferId) -> &[R] {
+        match &self.blocks[id.0] {
+            Block::Float(v) => v,
+            Block::Index(_) => &[],
+        }
+    }
+
     fn index(&self, id: BufferId, spectrum: usize) -> &[i32] {
         match &self.blocks[id.0] {
             Block::Index(v) => &v[self.range(id, spectrum)],
@@ -161,12 +169,20 @@ impl<R: Real> CpuPopulation<R> {
             Some(values) => Block::new(b.kind, values),
             None => Block::Float(Vec::new()),
         });
+        let mut blocks: Vec<Block<R>> = blocks.collect();
+        for stage in &recording.stages {
+            if let Stage::Product(stage) = stage
+                && let Block::Float(weight) = &mut blocks[stage.weight.0]
+            {
+                *weight = product::pack(weight, stage.inner, stage.columns);
+            }
+        }
         let member_bytes = length(&recording, Scope::Member) * size_of::<R>();
         let tile_members = (TILE_BYTES / member_bytes.max(1)).clamp(1, TILE_MEMBERS);
         CpuPopulation {
             settings,
             inputs: Inputs {
-                blocks: blocks.collect(),
+                blocks,
                 recording,
                 lower: Vec::new(),
                 upper: Vec::new(),
@@ -275,9 +291,9 @@ fn linearise<R: Real>(inputs: &Inputs<R>, tile: &mut Tile<R>, members: &mut [Mem
             let count = members.len();
             let mut output = tile.take(stage.output);
             let input = &tile.rows[stage.input.0][..count * stage.rows * stage.inner];
-            let weight = inputs.float(stage.weight, 0);
+            let weight = inputs.packed(stage.weight);
             let used = &mut output[..count * stage.rows * stage.columns];
-            product::product(input, weight, used, stage.inner, stage.columns);
+            product::Product { input, packed: weight, output: used, inner: stage.inner, columns: stage.columns }.run();
             tile.rows[stage.output.0] = output;
             continue;
         }

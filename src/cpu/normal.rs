@@ -2,7 +2,7 @@
 //! χ² += rᵀr, g += Jᵀr, A += JᵀJ − Bᵀ C⁻¹ B, B = SᵀJ, C = L Lᵀ from `continuum`. Rows f32 or f64, sums f64.
 //! Twin of `shaders/normal.wgsl`.
 
-use pulp::NullaryFnOnce;
+use pulp::{Simd, WithSimd};
 
 use super::continuum::orthonormal;
 use crate::rows::Real;
@@ -71,11 +71,11 @@ impl<R: Real> Normal<'_, R> {
     }
 }
 
-impl<R: Real> NullaryFnOnce for Normal<'_, R> {
+impl<R: Real> WithSimd for Normal<'_, R> {
     type Output = ();
 
     #[inline(always)]
-    fn call(self) {
+    fn with_simd<S: Simd>(self, simd: S) {
         let terms = self.continuum.map_or(0, |c| c.terms);
         let rows = self.columns.len();
         let mut gram = Gram::<R>::new(terms + rows + 1, terms);
@@ -110,7 +110,7 @@ impl<R: Real> NullaryFnOnce for Normal<'_, R> {
                     *j = if *w == R::ZERO { R::ZERO } else { *w * *s * *t };
                 }
             }
-            gram.add(count);
+            gram.add(simd, count);
         }
         self.accumulate(&gram);
     }

@@ -5,10 +5,7 @@
 use pulp::NullaryFnOnce;
 
 use crate::rows::Real;
-use crate::solver::recording::{Interpolation, Parameter, Resample as Stage, Segment, Velocity};
-
-/// Speed of light, km/s.
-pub const LIGHT: f64 = 299_792.458;
+use crate::solver::recording::{Interpolation, LIGHT, Parameter, Resample as Stage, Segment, Velocity};
 
 /// Pixels whose weights are computed together.
 const CHUNK: usize = 64;

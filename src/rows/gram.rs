@@ -1,12 +1,13 @@
 //! Products of rows with each other, X Xᵀ, block of pixels by block: lanes of the rows' precision inside a block, f64 between
 //! blocks. The order of the sums depends on nothing but the number of pixels.
 
+use pulp::Simd;
+
 use super::Real;
 use crate::solver::triangle::{packed_index, packed_length};
 
 /// Pixels in a block.
 pub const BLOCK: usize = 256;
-const LANES: usize = 16;
 /// Rows in a register tile.
 const SIDE: usize = 4;
 
@@ -39,9 +40,11 @@ impl<R: Real> Gram<R> {
 
     /// Adds the first `count` pixels of the block; the others are set to zero.
     #[inline(always)]
-    pub fn add(&mut self, count: usize) {
-        for row in self.block.chunks_exact_mut(BLOCK) {
-            row[count..].fill(R::ZERO);
+    pub fn add<S: Simd>(&mut self, simd: S, count: usize) {
+        if count < BLOCK {
+            for row in self.block.chunks_exact_mut(BLOCK) {
+                row[count..].fill(R::ZERO);
+            }
         }
         for i in (0..self.rows).step_by(SIDE) {
             for j in (0..=i).step_by(SIDE) {
@@ -50,7 +53,7 @@ impl<R: Real> Gram<R> {
                 }
                 let a = &self.block[i * BLOCK..(i + SIDE) * BLOCK];
                 let b = &self.block[j * BLOCK..(j + SIDE) * BLOCK];
-                let sums = tile(a, b);
+                let sums = tile(simd, a, b);
                 for (p, row) in sums.iter().enumerate() {
                     for (q, sum) in row.iter().enumerate() {
                         if i + p >= j + q {
@@ -63,34 +66,24 @@ impl<R: Real> Gram<R> {
     }
 }
 
+/// Products of four rows with four rows over a block.
 #[inline(always)]
-fn tile<R: Real>(a: &[R], b: &[R]) -> [[f64; SIDE]; SIDE] {
-    let mut lanes = [[[R::ZERO; LANES]; SIDE]; SIDE];
-    for start in (0..BLOCK).step_by(LANES) {
-        let left: [&[R]; SIDE] = std::array::from_fn(|p| &a[p * BLOCK + start..][..LANES]);
-        let right: [&[R]; SIDE] = std::array::from_fn(|q| &b[q * BLOCK + start..][..LANES]);
-        for p in 0..SIDE {
-            for q in 0..SIDE {
-                for l in 0..LANES {
-                    lanes[p][q][l] = left[p][l].fused(right[q][l], lanes[p][q][l]);
-                }
+fn tile<R: Real, S: Simd>(simd: S, a: &[R], b: &[R]) -> [[f64; SIDE]; SIDE] {
+    let left: [&[R::Vector<S>]; SIDE] = std::array::from_fn(|p| R::vectors::<S>(&a[p * BLOCK..(p + 1) * BLOCK]));
+    let right: [&[R::Vector<S>]; SIDE] = std::array::from_fn(|q| R::vectors::<S>(&b[q * BLOCK..(q + 1) * BLOCK]));
+    let count = BLOCK / R::lanes::<S>();
+    let (left, right) = (left.map(|row| &row[..count]), right.map(|row| &row[..count]));
+    let mut lanes = [[R::splat(simd, R::ZERO); SIDE]; SIDE];
+    for k in 0..count {
+        let x = left.map(|row| row[k]);
+        let y = right.map(|row| row[k]);
+        for (lanes, x) in lanes.iter_mut().zip(x) {
+            for (lane, y) in lanes.iter_mut().zip(y) {
+                *lane = R::multiply_add(simd, x, y, *lane);
             }
         }
     }
-    lanes.map(|row| row.map(total))
-}
-
-/// Sum of the lanes as a tree.
-#[inline(always)]
-fn total<R: Real>(mut lanes: [R; LANES]) -> f64 {
-    let mut width = LANES;
-    while width > 1 {
-        width /= 2;
-        for l in 0..width {
-            lanes[l] = lanes[l] + lanes[l + width];
-        }
-    }
-    lanes[0].to_f64()
+    lanes.map(|row| row.map(|vector| R::total(simd, vector).to_f64()))
 }
 
 #[cfg(test)]

@@ -4,10 +4,13 @@
 //! inside a `pulp` dispatch.
 
 pub mod gram;
+pub mod scan;
 
 use std::fmt::Debug;
 use std::iter::Sum;
 use std::ops::{Add, AddAssign, Div, Mul, MulAssign, Neg, Sub};
+
+use pulp::{Simd, bytemuck};
 
 use crate::solver::recording::Values;
 
@@ -49,6 +52,20 @@ pub trait Real:
     /// The values in this precision.
     fn convert(values: &Values) -> Vec<Self>;
 
+    /// A register's worth of these, where autovectorised loops are not enough.
+    type Vector<S: Simd>: Copy;
+    fn lanes<S: Simd>() -> usize {
+        size_of::<Self::Vector<S>>() / size_of::<Self>()
+    }
+    fn splat<S: Simd>(simd: S, x: Self) -> Self::Vector<S>;
+    /// a b + c
+    fn multiply_add<S: Simd>(simd: S, a: Self::Vector<S>, b: Self::Vector<S>, c: Self::Vector<S>) -> Self::Vector<S>;
+    /// The whole vectors at the front of a slice.
+    fn vectors<S: Simd>(slice: &[Self]) -> &[Self::Vector<S>];
+    /// Sum of the lanes, as a tree.
+    fn total<S: Simd>(simd: S, a: Self::Vector<S>) -> Self;
+    fn elements<S: Simd>(vectors: &[Self::Vector<S>]) -> &[Self];
+
     #[inline(always)]
     fn sigmoid(self) -> Self {
         Self::ONE / (Self::ONE + (-self).e_to())
@@ -64,6 +81,28 @@ fn converted<R: Real>(values: &Values) -> Vec<R> {
 }
 
 impl Real for f64 {
+    type Vector<S: Simd> = S::f64s;
+    #[inline(always)]
+    fn splat<S: Simd>(simd: S, x: f64) -> S::f64s {
+        simd.splat_f64s(x)
+    }
+    #[inline(always)]
+    fn multiply_add<S: Simd>(simd: S, a: S::f64s, b: S::f64s, c: S::f64s) -> S::f64s {
+        simd.mul_add_f64s(a, b, c)
+    }
+    #[inline(always)]
+    fn vectors<S: Simd>(slice: &[f64]) -> &[S::f64s] {
+        S::as_simd_f64s(slice).0
+    }
+    #[inline(always)]
+    fn total<S: Simd>(simd: S, a: S::f64s) -> f64 {
+        simd.reduce_sum_f64s(a)
+    }
+    #[inline(always)]
+    fn elements<S: Simd>(vectors: &[S::f64s]) -> &[f64] {
+        bytemuck::cast_slice(vectors)
+    }
+
     const ZERO: f64 = 0.0;
     const ONE: f64 = 1.0;
     const NAN: f64 = f64::NAN;
@@ -108,6 +147,28 @@ impl Real for f64 {
 }
 
 impl Real for f32 {
+    type Vector<S: Simd> = S::f32s;
+    #[inline(always)]
+    fn splat<S: Simd>(simd: S, x: f32) -> S::f32s {
+        simd.splat_f32s(x)
+    }
+    #[inline(always)]
+    fn multiply_add<S: Simd>(simd: S, a: S::f32s, b: S::f32s, c: S::f32s) -> S::f32s {
+        simd.mul_add_f32s(a, b, c)
+    }
+    #[inline(always)]
+    fn vectors<S: Simd>(slice: &[f32]) -> &[S::f32s] {
+        S::as_simd_f32s(slice).0
+    }
+    #[inline(always)]
+    fn total<S: Simd>(simd: S, a: S::f32s) -> f32 {
+        simd.reduce_sum_f32s(a)
+    }
+    #[inline(always)]
+    fn elements<S: Simd>(vectors: &[S::f32s]) -> &[f32] {
+        bytemuck::cast_slice(vectors)
+    }
+
     const ZERO: f32 = 0.0;
     const ONE: f32 = 1.0;
     const NAN: f32 = f32::NAN;

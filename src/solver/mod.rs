@@ -3,6 +3,7 @@
 mod damping;
 pub mod device;
 pub mod member;
+mod objective;
 pub mod recording;
 mod rounds;
 mod settings;
@@ -11,6 +12,7 @@ pub mod triangle;
 
 pub use damping::Damping;
 pub use device::{Batch, Device, Outcome, Pending, Population};
+pub use objective::Objective;
 pub use rounds::optimise;
 pub use settings::LevenbergMarquardt;
 pub use status::Status;
