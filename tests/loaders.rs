@@ -179,8 +179,10 @@ const DESCRIPTION: &str = r#"{"version": 1, "activation": "ACT", "output": "exp"
     "labels": [{"name": "teff", "unit": "K", "transform": "log10", "mean": 3.7, "std": 0.1, "min": 4000, "max": 7000},
                {"name": "logg", "unit": "dex", "transform": "identity", "mean": 3, "std": 1, "min": 1, "max": 5}]}"#;
 
+type Tensor = (&'static str, Dtype, Vec<usize>, Vec<u8>);
+
 /// Labels 2, hidden 3 with a batch norm, pixels 4.
-fn native(description: &str, change: impl Fn(&mut Vec<(&'static str, Dtype, Vec<usize>, Vec<u8>)>)) -> Vec<u8> {
+fn native(description: &str, change: impl Fn(&mut Vec<Tensor>)) -> Vec<u8> {
     let mut tensors = vec![
         ("layer.0.weight", Dtype::F32, vec![3, 2], le32(&ramp(6))),
         ("layer.0.bias", Dtype::F32, vec![3], le32(&ramp(3))),
@@ -248,7 +250,7 @@ fn senseless_networks_are_errors() {
     for (from, to) in texts {
         assert!(matches!(open(&native(&good.replace(from, to), |_| ())), Err(Error::Format { .. })), "{to}");
     }
-    let changes: [fn(&mut Vec<(&'static str, Dtype, Vec<usize>, Vec<u8>)>); 7] = [
+    let changes: [fn(&mut Vec<Tensor>); 7] = [
         |t| t[0].3 = le32(&[f32::NAN; 6]),
         |t| t[4].3 = le64(&[1e300; 12]),
         |t| t[0] = ("layer.0.weight", Dtype::F32, vec![2, 3], le32(&ramp(6))),

@@ -32,8 +32,9 @@ impl TemplateGrid {
         let mut start = 0;
         while start < log.len() {
             let step = log.get(start + 1)? - log[start];
-            let is_jump = |pair: &[f64]| !((pair[1] - pair[0] - step).abs() < JUMP * step);
-            let end = log[start..].windows(2).position(is_jump).map_or(log.len(), |i| start + i + 1);
+            // A NaN is a jump.
+            let goes_on = |pair: &[f64]| (pair[1] - pair[0] - step).abs() < JUMP * step;
+            let end = log[start..].windows(2).position(|pair| !goes_on(pair)).map_or(log.len(), |i| start + i + 1);
             segments.push(GridSegment::fit(&log[start..end], start)?);
             start = end;
         }

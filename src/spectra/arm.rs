@@ -56,7 +56,7 @@ impl ArmSpectra {
     ) -> Result<ArmSpectra> {
         let (name, mask) = (name.into(), mask.unwrap_or_default());
         let what = if name.is_empty() { "spectra".to_string() } else { format!("arm {name}") };
-        if pixels == 0 || flux.len() % pixels != 0 {
+        if pixels == 0 || !flux.len().is_multiple_of(pixels) {
             return Err(mismatch(&what, format!("flux has {} values for rows of {pixels} pixels", flux.len())));
         }
         let grid = match &wavelength {

@@ -164,7 +164,9 @@ fn grid(archive: &mut Archive, key: &str, [length, pixels]: [usize; 2]) -> Resul
     if header.shape != [pixels] {
         return Err(mismatch(&what, format!("{key} has the shape {:?}, flux {pixels} pixels", header.shape)));
     }
-    let array = archive.read(key, &mut u64::MAX.clone(), |x| x)?;
+    // As long as a row of the flux, which has been read through.
+    let mut budget = u64::MAX;
+    let array = archive.read(key, &mut budget, |x| x)?;
     check_grid(&array.values, &format!("{what}: {key}"))?;
     Ok(Grid::Shared(array.values.into()))
 }
