@@ -21,7 +21,7 @@ fn gaps(table: &FitTable, spectra: &Spectra, folder: &std::path::Path) -> Vec<f6
 #[test]
 fn the_128_spectra_reach_the_reference() {
     let Some(shared) = shared() else { return };
-    let folder = shared.join("synb/fixed_vsini");
+    let folder = shared.join("data/synb/fixed_vsini");
     let spectra = Spectra::open(folder.join("spectra.npz")).unwrap();
     let fitter = Fitter::new(synb_model(&shared), Device::cpu(), LevenbergMarquardt::default()).unwrap();
     let start = std::time::Instant::now();
