@@ -3,6 +3,8 @@
 
 pub mod cpu;
 mod error;
+#[cfg(feature = "gpu")]
+pub mod gpu;
 mod rows;
 pub mod solver;
 
