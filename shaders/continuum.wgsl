@@ -5,56 +5,65 @@
 // f32, sums over 64 lanes in a fixed order. A matrix that is not positive definite leaves NaN, and the step is rejected.
 //@use math, members, state, packed, tree, basis
 
-var<private> factor: array<f32, TRIANGLE>;
-var<private> coefficients: array<f32, TERMS>;
+// The number of terms as the compiler cannot know it: unrolling these loops takes software drivers seconds.
+fn term_count() -> u32 {
+    return min(TERMS, arrayLength(&transform));
+}
 
-// factor <- Cholesky factor of the totals; false if there is none.
+// Coefficient r of the totals, S^T D and then a, behind the triangle C, which becomes L.
+fn coefficient(r: u32) -> u32 {
+    return TRIANGLE + r;
+}
+
+// Replaces the triangle by its Cholesky factor; false if there is none.
 fn factorise() -> bool {
-    for (var r = 0u; r < TERMS; r++) {
+    let terms = term_count();
+    for (var r = 0u; r < terms; r++) {
         for (var c = 0u; c <= r; c++) {
             var sum = totals[packed(r, c)];
             for (var k = 0u; k < c; k++) {
-                sum -= factor[packed(r, k)] * factor[packed(c, k)];
+                sum -= totals[packed(r, k)] * totals[packed(c, k)];
             }
-            if r == c {
-                if !(sum > 0.0) || !is_finite(sum) {
-                    return false;
-                }
-                factor[packed(r, r)] = sqrt(sum);
+            if r > c {
+                totals[packed(r, c)] = sum / totals[packed(c, c)];
+            } else if sum > 0.0 && is_finite(sum) {
+                totals[packed(r, r)] = sqrt(sum);
             } else {
-                factor[packed(r, c)] = sum / factor[packed(c, c)];
+                return false;
             }
         }
     }
     return true;
 }
 
-// coefficients <- (L L^T)^-1 S^T D
+// Replaces S^T D by (L L^T)^-1 S^T D.
 fn substitute() {
-    for (var r = 0u; r < TERMS; r++) {
-        var sum = totals[TRIANGLE + r];
+    let terms = term_count();
+    for (var r = 0u; r < terms; r++) {
+        var sum = totals[coefficient(r)];
         for (var k = 0u; k < r; k++) {
-            sum -= factor[packed(r, k)] * coefficients[k];
+            sum -= totals[packed(r, k)] * totals[coefficient(k)];
         }
-        coefficients[r] = sum / factor[packed(r, r)];
+        totals[coefficient(r)] = sum / totals[packed(r, r)];
     }
-    for (var i = TERMS; i > 0u; i--) {
+    for (var i = terms; i > 0u; i--) {
         let r = i - 1u;
-        var sum = coefficients[r];
-        for (var k = i; k < TERMS; k++) {
-            sum -= factor[packed(k, r)] * coefficients[k];
+        var sum = totals[coefficient(r)];
+        for (var k = i; k < terms; k++) {
+            sum -= totals[packed(k, r)] * totals[coefficient(k)];
         }
-        coefficients[r] = sum / factor[packed(r, r)];
+        totals[coefficient(r)] = sum / totals[packed(r, r)];
     }
 }
 
 fn write_solution(base: u32, slot: u32, solved: bool) {
+    let terms = term_count();
     var ln_det = 0.0;
-    for (var r = 0u; r < TERMS; r++) {
-        solution[base + r] = select(nan_like(1.0), coefficients[r], solved);
-        ln_det += 2.0 * logf(factor[packed(r, r)]);
-        for (var c = 0u; c < TERMS; c++) {
-            let entry = select(0.0, factor[packed_symmetric(r, c)], c <= r);
+    for (var r = 0u; r < terms; r++) {
+        solution[base + r] = select(nan_like(1.0), totals[coefficient(r)], solved);
+        ln_det += 2.0 * logf(totals[packed(r, r)]);
+        for (var c = 0u; c < terms; c++) {
+            let entry = select(0.0, totals[packed_symmetric(r, c)], c <= r);
             solution[base + TERMS + r * TERMS + c] = select(nan_like(1.0), entry, solved);
         }
     }

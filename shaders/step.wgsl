@@ -22,6 +22,11 @@ fn cell(field: u32, slot: u32) -> u32 {
     return field * CAPACITY + slot;
 }
 
+// chi2, penalty, ln det, gradient, normal matrix
+fn sum_count() -> u32 {
+    return 3u + parameter_count + packed(parameter_count, 0u);
+}
+
 // chi2 + penalty of the accepted point.
 fn accepted_cost(slot: u32) -> f32 {
     return state[at(CHI2, slot)] + state[at(PENALTY, slot)];
@@ -29,17 +34,17 @@ fn accepted_cost(slot: u32) -> f32 {
 
 fn trial_is_finite(slot: u32) -> bool {
     var finite = is_finite(state[at(TRIAL_CHI2, slot)] + state[at(TRIAL_PENALTY, slot)]);
-    for (var i = 0u; i < TRIAL_SUMS; i++) {
+    for (var i = 0u; i < sum_count(); i++) {
         finite = finite && is_finite(state[at(TRIAL_CHI2 + i, slot)]);
     }
     return finite;
 }
 
 fn accept(slot: u32) {
-    for (var p = 0u; p < PARAMETERS; p++) {
+    for (var p = 0u; p < parameter_count; p++) {
         state[at(ACCEPTED + p, slot)] = trial(p, slot);
     }
-    for (var i = 0u; i < TRIAL_SUMS; i++) {
+    for (var i = 0u; i < sum_count(); i++) {
         state[at(CHI2 + i, slot)] = state[at(TRIAL_CHI2 + i, slot)];
     }
 }
@@ -87,7 +92,7 @@ fn judge(slot: u32) -> i32 {
 // MINPACK's gtol: the largest cosine between the residual and a free column of the Jacobian; 0 when nothing is free.
 fn largest_cosine(slot: u32, cost: f32) -> f32 {
     var largest = 0.0;
-    for (var p = 0u; p < PARAMETERS; p++) {
+    for (var p = 0u; p < parameter_count; p++) {
         if cost > 0.0 && is_free(slot, p) {
             let g = abs(state[at(GRADIENT + p, slot)]);
             largest = max(largest, g / sqrt(normal_entry(slot, p, p)) / sqrt(cost));
@@ -108,7 +113,7 @@ fn finish(slot: u32) -> i32 {
 fn set_trial(slot: u32) -> i32 {
     state[at(PREDICTED_REDUCTION, slot)] = reduction;
     var moved = false;
-    for (var p = 0u; p < PARAMETERS; p++) {
+    for (var p = 0u; p < parameter_count; p++) {
         let value = state[at(ACCEPTED + p, slot)];
         let next = clamp(value + delta[p], lower_bound(slot, p), upper_bound(slot, p));
         state[at(TRIAL_PARAMETERS + p, slot)] = next;
@@ -126,20 +131,26 @@ fn choose(slot: u32) -> i32 {
     if control[cell(REJECTIONS, slot)] > MAX_REJECTIONS {
         return STALLED;
     }
-    if !solve_damped(slot) {
-        return SINGULAR;
+    let searching = control[cell(MODE, slot)] == SEARCHING;
+    var undamped = false;
+    // a second time when the finishing steps begin
+    for (var attempt = 0u; attempt < 2u; attempt++) {
+        if !solve_damped(slot) {
+            return SINGULAR;
+        }
+        if attempt == 0u {
+            undamped = state[at(DAMPING, slot)] < UNDAMPED;
+        }
+        if attempt == 1u || !(searching && undamped && reduction <= NOISE * cost) {
+            break;
+        }
+        control[cell(MODE, slot)] = FINISHING_MODE;
+        state[at(DAMPING, slot)] = FINISHING_DAMPING;
     }
-    let undamped = state[at(DAMPING, slot)] < UNDAMPED;
-    if control[cell(MODE, slot)] != SEARCHING {
+    if !searching {
         let status = finish(slot);
         if status != RUNNING {
             return status;
-        }
-    } else if undamped && reduction <= NOISE * cost {
-        control[cell(MODE, slot)] = FINISHING_MODE;
-        state[at(DAMPING, slot)] = FINISHING_DAMPING;
-        if !solve_damped(slot) {
-            return SINGULAR;
         }
     }
     let small_reduction = undamped && reduction <= FTOL * cost;
@@ -159,6 +170,7 @@ fn main(@builtin(global_invocation_id) id: vec3<u32>) {
         return;
     }
     let slot = slot_at(id.x);
+    parameter_count = min(PARAMETERS, arrayLength(&limits));
     let rounds = control[cell(ROUNDS, slot)] + 1;
     control[cell(ROUNDS, slot)] = rounds;
     var status = judge(slot);

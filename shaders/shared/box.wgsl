@@ -2,6 +2,9 @@
 // face and the others solved again with that step given (design §2.6).
 //@use math, packed, solve
 
+// PARAMETERS as the compiler cannot know it: unrolling every loop below takes software drivers seconds.
+var<private> parameter_count: u32;
+
 var<private> delta: array<f32, PARAMETERS>;
 var<private> free: array<bool, PARAMETERS>;
 var<private> reduction: f32; // 2 g delta - delta A delta
@@ -25,11 +28,11 @@ fn is_free(slot: u32, p: u32) -> bool {
 // Solves (A_FF + mu diag A_FF) delta_F = g_F - A_FC delta_C for the free F, the others C held.
 fn solve_free(slot: u32, mu: f32) -> bool {
     var order = 0u;
-    for (var p = 0u; p < PARAMETERS; p++) {
+    for (var p = 0u; p < parameter_count; p++) {
         if free[p] {
             var column = 0u;
             var right = state[at(GRADIENT + p, slot)];
-            for (var q = 0u; q < PARAMETERS; q++) {
+            for (var q = 0u; q < parameter_count; q++) {
                 let entry = normal_entry(slot, p, q);
                 if !free[q] {
                     right -= entry * delta[q];
@@ -47,7 +50,7 @@ fn solve_free(slot: u32, mu: f32) -> bool {
         return false;
     }
     var i = 0u;
-    for (var p = 0u; p < PARAMETERS; p++) {
+    for (var p = 0u; p < parameter_count; p++) {
         if free[p] {
             delta[p] = x[i];
             i += 1u;
@@ -61,9 +64,9 @@ fn promise(slot: u32) {
     var quadratic = 0.0;
     var length_square = 0.0;
     var scale_square = 0.0;
-    for (var p = 0u; p < PARAMETERS; p++) {
+    for (var p = 0u; p < parameter_count; p++) {
         linear += state[at(GRADIENT + p, slot)] * delta[p];
-        for (var q = 0u; q < PARAMETERS; q++) {
+        for (var q = 0u; q < parameter_count; q++) {
             quadratic += delta[p] * normal_entry(slot, p, q) * delta[q];
         }
         if delta[p] != 0.0 {
@@ -79,16 +82,16 @@ fn promise(slot: u32) {
 }
 
 fn solve_in_box(slot: u32, mu: f32) -> bool {
-    for (var p = 0u; p < PARAMETERS; p++) {
+    for (var p = 0u; p < parameter_count; p++) {
         delta[p] = 0.0;
         free[p] = is_free(slot, p);
     }
-    for (var pass_count = 0u; pass_count <= PARAMETERS; pass_count++) {
+    for (var pass_count = 0u; pass_count <= parameter_count; pass_count++) {
         if !solve_free(slot, mu) {
             return false;
         }
         var inside = true;
-        for (var p = 0u; p < PARAMETERS; p++) {
+        for (var p = 0u; p < parameter_count; p++) {
             let value = state[at(ACCEPTED + p, slot)];
             let lower = lower_bound(slot, p);
             let upper = upper_bound(slot, p);
