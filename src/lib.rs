@@ -5,6 +5,8 @@ pub mod cpu;
 pub mod emulator;
 mod error;
 mod fit;
+#[cfg(feature = "gpu")]
+pub mod gpu;
 mod model;
 mod npz;
 mod rows;

@@ -38,9 +38,9 @@ impl Device {
 
     /// A discrete, then an integrated GPU, else the CPU; never a software adapter.
     pub fn auto() -> Result<Device> {
-        #[cfg(any())]
-        if let Some(adapter) = crate::gpu::adapters().into_iter().find(|a| !a.software) {
-            return Device::gpu(adapter.index);
+        #[cfg(feature = "gpu")]
+        if let Ok(device) = crate::gpu::GpuDevice::hardware() {
+            return Ok(Device { inner: Arc::new(device) });
         }
         Ok(Device::cpu())
     }
@@ -50,13 +50,8 @@ impl Device {
         match text {
             "auto" => Device::auto(),
             "cpu" => Ok(Device::cpu()),
-            "gpu" => Device::best_gpu(),
-            _ => match text.strip_prefix("gpu:") {
-                Some(name) => Device::named_gpu(name),
-                None => {
-                    Err(Error::Usage(format!("no device \"{text}\": give auto, cpu, gpu, gpu:N or gpu:NAME")))
-                }
-            },
+            _ if text == "gpu" || text.starts_with("gpu:") => Device::gpu(text),
+            _ => Err(Error::Usage(format!("no device \"{text}\": give auto, cpu, gpu, gpu:N or gpu:NAME"))),
         }
     }
 
@@ -65,64 +60,43 @@ impl Device {
         self.inner.name()
     }
 
-    /// The CPU and every adapter, in the order in which `auto` prefers adapters.
+    /// The CPU and every adapter.
     pub fn list() -> Vec<DeviceDescription> {
-        let mut all = vec![DeviceDescription {
+        let cpu = DeviceDescription {
             selector: "cpu".into(),
             name: Device::cpu().name(),
             kind: "cpu".into(),
             software: false,
             limits: String::new(),
-        }];
-        #[cfg(any())]
-        all.extend(crate::gpu::adapters().into_iter().map(|a| DeviceDescription {
+        };
+        std::iter::once(cpu).chain(Device::adapters()).collect()
+    }
+
+    #[cfg(feature = "gpu")]
+    fn gpu(text: &str) -> Result<Device> {
+        Ok(Device { inner: Arc::new(crate::gpu::GpuDevice::parse(text)?) })
+    }
+
+    #[cfg(feature = "gpu")]
+    fn adapters() -> Vec<DeviceDescription> {
+        let mib = |bytes: u64| bytes >> 20;
+        let describe = |a: crate::gpu::AdapterDescription| DeviceDescription {
             selector: format!("gpu:{}", a.index),
-            limits: a.limits(),
-            name: a.name,
-            kind: a.kind,
+            kind: format!("{} ({}; {})", a.device_type, a.backend, a.driver),
             software: a.software,
-        }));
-        all
+            limits: format!("buffers {} MiB, bindings {} MiB", mib(a.max_buffer_size), mib(a.max_binding_size)),
+            name: a.name,
+        };
+        crate::gpu::adapters().into_iter().map(describe).collect()
     }
 
-    #[cfg(any())]
-    fn gpu(index: usize) -> Result<Device> {
-        Ok(Device { inner: Arc::new(crate::gpu::GpuDevice::open(index)?) })
-    }
-
-    #[cfg(any())]
-    fn best_gpu() -> Result<Device> {
-        match crate::gpu::adapters().first() {
-            Some(adapter) => Device::gpu(adapter.index),
-            None => Err(Error::NoAdapter("this machine has no Vulkan, Metal or DX12 adapter; use --device cpu".into())),
-        }
-    }
-
-    #[cfg(any())]
-    fn named_gpu(name: &str) -> Result<Device> {
-        let adapters = crate::gpu::adapters();
-        let lower = name.to_lowercase();
-        let number = name.parse::<usize>().ok();
-        let found = adapters.iter().find(|a| match number {
-            Some(n) => a.index == n,
-            None => a.name.to_lowercase().contains(&lower),
-        });
-        match found {
-            Some(adapter) => Device::gpu(adapter.index),
-            None => {
-                let names: Vec<&str> = adapters.iter().map(|a| a.name.as_str()).collect();
-                Err(Error::NoAdapter(format!("no adapter matches \"{name}\"; there are: {}", names.join(", "))))
-            }
-        }
-    }
-
-    #[cfg(all())]
-    fn best_gpu() -> Result<Device> {
+    #[cfg(not(feature = "gpu"))]
+    fn gpu(_: &str) -> Result<Device> {
         Err(Error::NoAdapter("this build has no GPU support (feature `gpu`)".into()))
     }
 
-    #[cfg(all())]
-    fn named_gpu(_: &str) -> Result<Device> {
-        Device::best_gpu()
+    #[cfg(not(feature = "gpu"))]
+    fn adapters() -> Vec<DeviceDescription> {
+        Vec::new()
     }
 }
