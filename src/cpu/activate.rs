@@ -57,10 +57,14 @@ impl<R: Real> NullaryFnOnce for Activate<'_, R> {
             Activation::Exp { clip } => {
                 let clip = R::of(clip.min(R::LARGEST_CLIP));
                 self.apply(|z| {
-                    let inside = z >= -clip && z <= clip;
                     let e = z.maximum(-clip).minimum(clip).e_to();
-                    // NaN passes through
-                    if inside || z != z { (if z != z { z } else { e }, e) } else { (e, R::ZERO) }
+                    if z >= -clip && z <= clip {
+                        (e, e)
+                    } else if z > clip || z < -clip {
+                        (e, R::ZERO)
+                    } else {
+                        (z, z) // NaN passes through
+                    }
                 });
             }
         }

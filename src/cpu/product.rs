@@ -129,32 +129,4 @@ mod tests {
             }
         }
     }
-
-    #[test]
-    fn zz_timing() {
-        for rows in [5usize, 10, 20, 40, 60, 80, 160, 320, 640, 1280] {
-            let (inner, columns) = (208, 3872);
-            let input = vec![0.5f32; rows * inner];
-            let weight = vec![0.25f32; inner * columns];
-            let mut out = vec![0f32; rows * columns];
-            let packed = pack(&weight, inner, columns);
-            let n = 2000 / rows + 3;
-            let mut time = |f: &mut dyn FnMut(&mut [f32])| {
-                let t = std::time::Instant::now();
-                for _ in 0..n {
-                    f(&mut out);
-                }
-                let s = t.elapsed().as_secs_f64() / n as f64;
-                2.0 * (rows * inner * columns) as f64 / s / 1e9
-            };
-            let own = time(&mut |out| Product { input: &input, packed: &packed, output: out, inner, columns }.run());
-            let faer = time(&mut |out| {
-                let i = faer::MatRef::from_column_major_slice(&input, inner, rows);
-                let w = faer::MatRef::from_column_major_slice(&weight, columns, inner);
-                let o = faer::MatMut::from_column_major_slice_mut(out, columns, rows);
-                faer::linalg::matmul::matmul(o, faer::Accum::Replace, w, i, 1.0, faer::Par::Seq);
-            });
-            println!("{rows} rows: own {own:.0} faer {faer:.0} GF/s");
-        }
-    }
 }

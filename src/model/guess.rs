@@ -18,9 +18,11 @@ use crate::rows::scan::{Correlate, padded_shifts};
 use crate::solver::recording::{LIGHT, LabelInput, Source, Transform, Velocity};
 
 /// Templates in the library.
-const TEMPLATES: usize = 128;
+const TEMPLATES: usize = 256;
+/// Templates that the principal components are made from.
+const PRINCIPAL: usize = 128;
 /// Principal components of the lines, and of the lines squared.
-const COMPONENTS: usize = 32;
+const COMPONENTS: usize = 40;
 /// A bin of template pixels may be so wide that the lines shifted by it still correlate this well.
 const BIN_CORRELATION: f64 = 0.85;
 /// Two starts are distinct when a scaled label differs by this, or the velocity.
@@ -242,14 +244,16 @@ impl Unit {
         let bins = count.div_ceil(bin);
         let binned = average(&lines, count, bin, bins);
         let squares: Vec<f64> = average(&lines.iter().map(|l| l * l).collect::<Vec<_>>(), count, bin, bins);
+        let (lines, squares) =
+            rayon::join(|| Components::new(&binned, templates), || Components::new(&squares, templates));
         Unit {
             arm: a,
             segment: s,
             start: segment.start,
             bin,
             bins,
-            lines: Components::new(&binned, templates),
-            squares: Components::new(&squares, templates),
+            lines,
+            squares,
             first_shift: 0,
             shifts: 0,
             positions: Vec::new(),
@@ -356,30 +360,42 @@ fn average(rows: &[f64], count: usize, bin: usize, bins: usize) -> Vec<f64> {
 }
 
 impl Components {
-    /// Principal components of `rows` (templates, bins), without subtracting a mean.
+    /// Principal components of the first [`PRINCIPAL`] of `rows` (templates, bins), each scaled to unit length so that weak lines
+    /// count as much as strong ones, no mean subtracted; then every row's projection on them.
     fn new(rows: &[f64], templates: usize) -> Components {
         let bins = rows.len() / templates;
-        let matrix = MatRef::from_row_major_slice(rows, templates, bins);
-        let mut products = vec![0.0; templates * templates];
-        let target = MatMut::from_column_major_slice_mut(&mut products, templates, templates);
-        matmul(target, Accum::Replace, matrix, matrix.transpose(), 1.0, Par::Seq);
-        let eigen = SymmetricEigen::new(DMatrix::from_vec(templates, templates, products));
-        let mut order: Vec<usize> = (0..templates).collect();
+        let some = PRINCIPAL.min(templates);
+        let count = COMPONENTS.min(some).next_multiple_of(8);
+        let mut unit: Vec<f64> = rows[..some * bins].to_vec();
+        for row in unit.chunks_exact_mut(bins) {
+            let length = row.iter().map(|x| x * x).sum::<f64>().sqrt().max(f64::MIN_POSITIVE);
+            row.iter_mut().for_each(|x| *x /= length);
+        }
+        let unit = MatRef::from_row_major_slice(&unit, some, bins);
+        let mut products = vec![0.0; some * some];
+        let target = MatMut::from_column_major_slice_mut(&mut products, some, some);
+        matmul(target, Accum::Replace, unit, unit.transpose(), 1.0, Par::Seq);
+        let eigen = SymmetricEigen::new(DMatrix::from_vec(some, some, products));
+        let mut order: Vec<usize> = (0..some).collect();
         order.sort_by(|&a, &b| eigen.eigenvalues[b].total_cmp(&eigen.eigenvalues[a]));
-        let count = COMPONENTS.min(templates).next_multiple_of(4);
-        let mut out = Components { count, rows: vec![0.0; count * bins], mix: vec![0.0; templates * count] };
-        for (c, &at) in order.iter().take(count).enumerate() {
-            for k in 0..templates {
-                out.mix[k * count + c] = eigen.eigenvectors[(k, at)] as f32;
+        // orthonormal components = (eigenvectors / √eigenvalue)ᵀ · unit rows
+        let mut vectors = vec![0.0; some * count];
+        for (c, &at) in order.iter().take(count).enumerate().filter(|(_, at)| eigen.eigenvalues[**at] > 1e-12) {
+            for k in 0..some {
+                vectors[k * count + c] = eigen.eigenvectors[(k, at)] / eigen.eigenvalues[at].sqrt();
             }
         }
-        // components = mixᵀ · rows
-        let single: Vec<f32> = rows.iter().map(|x| *x as f32).collect();
-        let matrix = MatRef::from_row_major_slice(&single, templates, bins);
-        let mix = MatRef::from_row_major_slice(&out.mix, templates, count);
-        let target = MatMut::from_row_major_slice_mut(&mut out.rows, count, bins);
-        matmul(target, Accum::Replace, mix.transpose(), matrix, 1.0, Par::Seq);
-        out
+        let vectors = MatRef::from_row_major_slice(&vectors, some, count);
+        let mut components = vec![0.0; count * bins];
+        let target = MatMut::from_row_major_slice_mut(&mut components, count, bins);
+        matmul(target, Accum::Replace, vectors.transpose(), unit, 1.0, Par::Seq);
+        let mut mix = vec![0.0; templates * count];
+        let target = MatMut::from_row_major_slice_mut(&mut mix, templates, count);
+        let (all, axes) =
+            (MatRef::from_row_major_slice(rows, templates, bins), MatRef::from_row_major_slice(&components, count, bins));
+        matmul(target, Accum::Replace, all, axes.transpose(), 1.0, Par::Seq);
+        let single = |values: Vec<f64>| values.into_iter().map(|x| x as f32).collect();
+        Components { count, rows: single(components), mix: single(mix) }
     }
 
     /// (count, shifts)

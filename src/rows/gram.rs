@@ -7,7 +7,7 @@ use super::Real;
 use crate::solver::triangle::{packed_index, packed_length};
 
 /// Pixels in a block.
-pub const BLOCK: usize = 256;
+pub const BLOCK: usize = 512;
 /// Rows in a register tile.
 const SIDE: usize = 4;
 
@@ -97,7 +97,7 @@ mod tests {
 
     #[test]
     fn meets_plain_sums_on_awkward_sizes() {
-        for pixels in [0usize, 1, 63, 255, 256, 257, 700] {
+        for pixels in [0usize, 1, 63, 511, 512, 513, 1200] {
             let value = |i: usize, j: usize| ((i * 7919 + j * 104_729) % 1000) as f32 / 1000.0 - 0.5;
             let mut gram = Gram::<f32>::new(6, 4);
             for start in (0..pixels).step_by(BLOCK) {
@@ -107,7 +107,7 @@ mod tests {
                         *x = value(i, start + k);
                     }
                 }
-                gram.add(count);
+                gram.add(pulp::Scalar128b, count);
             }
             for i in 4..6 {
                 for j in 0..=i {

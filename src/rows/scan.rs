@@ -4,15 +4,14 @@ use pulp::{Simd, WithSimd};
 
 use super::Real;
 
-/// Rows and vectors of shifts in a register tile.
-const SIDE: usize = 4;
-const VECTORS: usize = 2;
-/// Most shifts in a register tile of any machine.
-const WIDEST: usize = 32;
+/// Rows in a register tile, against one vector of shifts: eight accumulators.
+const SIDE: usize = 8;
+/// Most shifts in a vector of any machine.
+const WIDEST: usize = 16;
 
 /// out\[r\]\[s\] = Σ_b rows\[r\]\[b\] signal\[b + s\], s = 0…shifts − 1; `signal` has length + `padded_shifts(shifts)` elements.
 pub struct Correlate<'a> {
-    /// (count, length), count a multiple of 4.
+    /// (count, length), count a multiple of 8.
     pub rows: &'a [f32],
     pub length: usize,
     pub signal: &'a [f32],
@@ -39,31 +38,26 @@ impl WithSimd for Correlate<'_> {
     fn with_simd<S: Simd>(self, simd: S) {
         let Correlate { rows, length, signal, out, shifts } = self;
         for r in (0..rows.len() / length).step_by(SIDE) {
-            let four: [&[f32]; SIDE] = std::array::from_fn(|i| &rows[(r + i) * length..(r + i + 1) * length]);
-            for s in (0..shifts).step_by(VECTORS * S::F32_LANES) {
-                let sums = tile(simd, four, &signal[s..s + length + VECTORS * S::F32_LANES]);
-                for (i, sum) in sums.iter().enumerate() {
-                    let sum = f32::elements::<S>(sum);
-                    out[(r + i) * shifts + s..][..sum.len()].copy_from_slice(sum);
+            let some = &rows[r * length..(r + SIDE) * length];
+            for s in (0..shifts).step_by(S::F32_LANES) {
+                let sums = tile(simd, some, length, &signal[s..s + length + S::F32_LANES]);
+                for (i, sum) in f32::elements::<S>(&sums).chunks_exact(S::F32_LANES).enumerate() {
+                    out[(r + i) * shifts + s..][..S::F32_LANES].copy_from_slice(sum);
                 }
             }
         }
     }
 }
 
-/// Four rows against two vectors of shifts: eight accumulators.
+/// Eight rows against one vector of shifts.
 #[inline(always)]
-fn tile<S: Simd>(simd: S, rows: [&[f32]; SIDE], signal: &[f32]) -> [[S::f32s; VECTORS]; SIDE] {
-    let mut sums = [[simd.splat_f32s(0.0); VECTORS]; SIDE];
-    let length = rows[0].len();
-    let rows = rows.map(|row| &row[..length]);
+fn tile<S: Simd>(simd: S, rows: &[f32], length: usize, signal: &[f32]) -> [S::f32s; SIDE] {
+    let mut sums = [simd.splat_f32s(0.0); SIDE];
+    let rows: [&[f32]; SIDE] = std::array::from_fn(|i| &rows[i * length..(i + 1) * length]);
     for j in 0..length {
-        let low = simd.partial_load_f32s(&signal[j..j + S::F32_LANES]);
-        let high = simd.partial_load_f32s(&signal[j + S::F32_LANES..j + 2 * S::F32_LANES]);
-        for (sums, row) in sums.iter_mut().zip(&rows) {
-            let factor = simd.splat_f32s(row[j]);
-            sums[0] = simd.mul_add_f32s(factor, low, sums[0]);
-            sums[1] = simd.mul_add_f32s(factor, high, sums[1]);
+        let window = simd.partial_load_f32s(&signal[j..j + S::F32_LANES]);
+        for (sum, row) in sums.iter_mut().zip(&rows) {
+            *sum = simd.mul_add_f32s(simd.splat_f32s(row[j]), window, *sum);
         }
     }
     sums
