@@ -1,6 +1,8 @@
 //! What integration tests share.
 #![allow(dead_code)]
 
+pub mod fits;
+
 use std::io::{Cursor, Read, Write};
 use std::path::{Path, PathBuf};
 
