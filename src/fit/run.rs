@@ -177,6 +177,11 @@ impl<'a> Run<'a> {
         let fitter = self.fitter;
         self.time("fit", |run| run.make_resident(&layout))?;
         let capacity = self.resident.as_ref().map_or(1, |r| r.capacity);
+        let most = ready.iter().map(|r| r.starts.len()).max().unwrap_or(1);
+        if capacity < most {
+            let message = format!("room for {capacity} members, a spectrum's {most} starts enter together");
+            return Err(Error::OutOfMemory { device: fitter.device.name(), message });
+        }
         let mut rest = ready;
         while !rest.is_empty() {
             let mut members = 0;
