@@ -101,7 +101,11 @@ impl<'a> Run<'a> {
                     ready.push(Ready { place, prepared, starts });
                 }
                 Err(fault) if self.fitter.strict => return Err(strict(&rows[place], &fault)),
-                Err(fault) => refuse(model, &mut rows[place], fault.cause),
+                Err(fault) => {
+                    let width = model.parameters.len();
+                    let start = user_starts.map(|all| &all[place * width..(place + 1) * width]);
+                    refuse(model, &mut rows[place], fault.cause, start);
+                }
             }
         }
         self.fit(&arms, &grids, &ready, &mut rows)?;
@@ -382,12 +386,12 @@ fn blank(model: &SpectralModel, spectra: &Spectra, place: usize) -> FitRow {
     }
 }
 
-/// The row of a spectrum that cannot be fitted: parameters at their start where the model names one.
-fn refuse(model: &SpectralModel, row: &mut FitRow, cause: Cause) {
+/// The row of a spectrum that cannot be fitted: parameters at their start where the user or the model names one.
+fn refuse(model: &SpectralModel, row: &mut FitRow, cause: Cause, start: Option<&[f64]>) {
     row.status = Status::BadInput;
     row.status_text = cause.name().into();
-    for (x, parameter) in row.parameters.iter_mut().zip(&model.parameters) {
-        *x = parameter.start.unwrap_or(f64::NAN);
+    for (p, parameter) in model.parameters.iter().enumerate() {
+        row.parameters[p] = start.map_or(parameter.start.unwrap_or(f64::NAN), |x| x[p]);
     }
 }
 
