@@ -8,7 +8,7 @@ use common::fits::{fitter, gpu, offset};
 use common::shared;
 use popfit::emulator::read_wavelength;
 use popfit::solver::recording::Precision;
-use popfit::{Arm, Continuum, Device, Emulator, FitRow, Fitter, Interpolation, LabelSettings, SpectralModel, Spectra};
+use popfit::{Arm, Continuum, Device, Emulator, FitRow, Fitter, Interpolation, LabelSettings, Spectra, SpectralModel};
 
 const LABELS: [&str; 5] = ["teff", "logg", "feh", "mgfe", "vmacro"];
 const BOUNDS: [(f64, f64); 5] = [(4200.0, 7000.0), (4.0, 5.0), (-1.0, 0.5), (-0.3, 0.5), (0.0, 45.0)];
@@ -20,11 +20,8 @@ const CUBIC: [f64; 6] = [0.9298, 4949.68, 4.5288, -0.1850, 0.1076, 16.630];
 const LINEAR_CHI2: [f64; 2] = [30652.66, 0.1];
 const CUBIC_CHI2: [f64; 2] = [31038.0, 5.0];
 const PIXELS: i64 = 6948;
-const STARTS: [[f64; 6]; 3] = [
-    [0.0, 5500.0, 4.5, -0.2, 0.1, 10.0],
-    [20.0, 4500.0, 4.2, 0.2, 0.3, 30.0],
-    [-10.0, 6000.0, 4.8, -0.6, -0.1, 3.0],
-];
+const STARTS: [[f64; 6]; 3] =
+    [[0.0, 5500.0, 4.5, -0.2, 0.1, 10.0], [20.0, 4500.0, 4.2, 0.2, 0.3, 30.0], [-10.0, 6000.0, 4.8, -0.6, -0.1, 3.0]];
 
 fn star(shared: &Path) -> Spectra {
     Spectra::open(shared.join("data/apogee/2M13012770+5754582.npz")).unwrap()
@@ -53,7 +50,10 @@ fn meets(fitter: &Fitter, star: &Spectra, (expected, chi2): ([f64; 6], [f64; 2])
     for row in &rows {
         let away = offset(row, &expected, &ERRORS);
         let apart = offset(row, &rows[0].parameters, &ERRORS);
-        println!("{what}: {} after {} rounds, {away:.4} sigma off, {apart:.5} from the first, chi2 {:.3}", row.status_text, row.rounds, row.chi2);
+        println!(
+            "{what}: {} after {} rounds, {away:.4} sigma off, {apart:.5} from the first, chi2 {:.3}",
+            row.status_text, row.rounds, row.chi2
+        );
         assert!(row.status.is_success(), "{row:?}");
         assert!(away < tolerance && apart < 0.5 * tolerance, "{row:?}");
         assert!((row.chi2 - chi2[0]).abs() < chi2[1], "{row:?}");

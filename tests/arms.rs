@@ -7,7 +7,7 @@ use std::path::Path;
 use common::fits::{fitter, gpu, offset, same_bits, share, sound, synb_spectra};
 use common::{array, median, shared};
 use popfit::spectra::ArmSpectra;
-use popfit::{Continuum, Device, Emulator, FitTable, SpectralModel, Spectra};
+use popfit::{Continuum, Device, Emulator, FitTable, Spectra, SpectralModel};
 
 const SPECTRA: usize = 128;
 
@@ -17,7 +17,9 @@ const CUTS: [(&str, std::ops::Range<usize>); 2] = [("b", 0..2000), ("r", 1900..3
 fn two_arms(whole: &Spectra) -> Spectra {
     let source = &whole.arms[0];
     let cut = |(name, range): &(&str, std::ops::Range<usize>)| {
-        let rows = |all: &[f64]| all.chunks_exact(source.pixels).flat_map(|row| row[range.clone()].to_vec()).collect::<Vec<f64>>();
+        let rows = |all: &[f64]| {
+            all.chunks_exact(source.pixels).flat_map(|row| row[range.clone()].to_vec()).collect::<Vec<f64>>()
+        };
         let mask = source.mask.chunks_exact(source.pixels).flat_map(|row| row[range.clone()].to_vec()).collect();
         let grid = source.grid(0)[range.clone()].to_vec();
         ArmSpectra::new(*name, range.len(), grid.into(), rows(&source.flux), rows(&source.ivar), Some(mask)).unwrap()
@@ -47,15 +49,24 @@ fn two_arms_on_both_devices() {
     let away = |n: usize| offset(&cpu.rows[n], &truth[5 * n..5 * n + 5], &cpu.rows[n].errors);
     let inside: Vec<usize> = (0..SPECTRA).filter(|&n| cpu.rows[n].at_bound == 0).collect();
     let offsets: Vec<f64> = inside.iter().map(|&n| away(n)).collect();
-    println!("two arms against the truth, largest of five in sigma: median {:.3}, within 4: {:.3}", median(offsets.clone()), share(&offsets, |s| *s < 4.0));
+    println!(
+        "two arms against the truth, largest of five in sigma: median {:.3}, within 4: {:.3}",
+        median(offsets.clone()),
+        share(&offsets, |s| *s < 4.0)
+    );
     assert!(cpu.rows.iter().all(|row| row.status.is_success()));
     // the largest of five normal numbers has median 1.5; the 100 pixels of both arms count twice
     assert!((1.0..2.1).contains(&median(offsets.clone())));
     assert!(share(&offsets, |s| *s < 4.0) >= 0.97);
     let Some(device) = gpu() else { return };
     let on_gpu = fit(&shared, &device, &spectra);
-    let apart: Vec<f64> = inside.iter().map(|&n| offset(&on_gpu.rows[n], &cpu.rows[n].parameters, &cpu.rows[n].errors)).collect();
-    println!("between devices, in sigma: median {:.5}, within 0.05: {:.3}", median(apart.clone()), share(&apart, |s| *s < 0.05));
+    let apart: Vec<f64> =
+        inside.iter().map(|&n| offset(&on_gpu.rows[n], &cpu.rows[n].parameters, &cpu.rows[n].errors)).collect();
+    println!(
+        "between devices, in sigma: median {:.5}, within 0.05: {:.3}",
+        median(apart.clone()),
+        share(&apart, |s| *s < 0.05)
+    );
     assert!(share(&apart, |s| *s < 0.05) >= 0.98);
 }
 

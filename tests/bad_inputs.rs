@@ -7,8 +7,8 @@ use common::fits::{devices, fitter, offset, pick, same_bits, sound, synb_spectra
 use common::{shared, synb_model};
 use popfit::spectra::Wavelength;
 use popfit::{
-    Continuum, Device, Emulator, Error, FitRow, FitTable, Nonfinite, SpectraSettings, SpectralModel, SpectralModelBuilder, Spectra,
-    Status, flag,
+    Continuum, Device, Emulator, Error, FitRow, FitTable, Nonfinite, Spectra, SpectraSettings, SpectralModel,
+    SpectralModelBuilder, Status, flag,
 };
 
 const GOOD: usize = 5;
@@ -20,7 +20,11 @@ type Outcome = fn(&FitRow) -> bool;
 
 fn refused(row: &FitRow, cause: &str) -> bool {
     let nan = |values: &[f64]| values.iter().all(|x| x.is_nan());
-    row.status == Status::BadInput && row.status_text == cause && nan(&row.errors) && row.chi2.is_nan() && row.start == -1
+    row.status == Status::BadInput
+        && row.status_text == cause
+        && nan(&row.errors)
+        && row.chi2.is_nan()
+        && row.start == -1
 }
 
 /// Row of the list, what is done to flux and ivar, what must come out.
@@ -28,7 +32,11 @@ const FAULTS: [(&str, Spoil, Outcome); 14] = [
     ("1 NaN flux", |flux, _| flux[700] = f64::NAN, |row| refused(row, "non_finite_input")),
     ("1 infinite flux", |flux, _| flux[3] = f64::INFINITY, |row| refused(row, "non_finite_input")),
     ("2 NaN flux of ivar 0", |flux, ivar| (flux[700], ivar[700]) = (f64::NAN, 0.0), |row| row.status.is_success()),
-    ("2 infinite flux of ivar 0", |flux, ivar| (flux[0], ivar[0]) = (f64::NEG_INFINITY, 0.0), |row| row.status.is_success()),
+    (
+        "2 infinite flux of ivar 0",
+        |flux, ivar| (flux[0], ivar[0]) = (f64::NEG_INFINITY, 0.0),
+        |row| row.status.is_success(),
+    ),
     ("4 negative ivar", |_, ivar| ivar[1000] = -1.0, |row| refused(row, "bad_weight")),
     ("5 NaN ivar", |_, ivar| ivar[1000] = f64::NAN, |row| refused(row, "bad_weight")),
     ("5 infinite ivar", |_, ivar| ivar[1000] = f64::INFINITY, |row| refused(row, "bad_weight")),
@@ -164,7 +172,9 @@ fn starts_are_checked_one_by_one() {
                 all[5 * place + p] = value;
                 all
             };
-            for (p, value, cause) in [(1, 99_000.0, "start_out_of_bounds"), (0, -1001.0, "start_out_of_bounds"), (2, f64::NAN, "bad_start")] {
+            for (p, value, cause) in
+                [(1, 99_000.0, "start_out_of_bounds"), (0, -1001.0, "start_out_of_bounds"), (2, f64::NAN, "bad_start")]
+            {
                 let table = refusing.fit_from(&good, &with(p, value)).unwrap();
                 others_are_unchanged(&table, &clean, place, cause);
                 assert!(refused(&table.rows[place], cause), "{:?}", table.rows[place]);
@@ -176,7 +186,9 @@ fn starts_are_checked_one_by_one() {
         }
     }
     // without data the parameters are the start
-    let table = fitter(synb_model(&shared), &Device::cpu()).fit_from(&spoiled(&good, 2, |_, ivar| ivar.fill(0.0)), &start.repeat(GOOD)).unwrap();
+    let table = fitter(synb_model(&shared), &Device::cpu())
+        .fit_from(&spoiled(&good, 2, |_, ivar| ivar.fill(0.0)), &start.repeat(GOOD))
+        .unwrap();
     assert!(refused(&table.rows[2], "no_data") && table.rows[2].parameters == start, "{:?}", table.rows[2]);
     let few = fitter(synb_model(&shared), &Device::cpu()).fit_from(&good, &start).unwrap_err();
     assert!(matches!(few, Error::ShapeMismatch { .. }), "{few}");
@@ -266,7 +278,11 @@ fn bad_grids() {
             Ok(spectra) => fitter(synb_model(&shared), &Device::cpu()).fit(&spectra).unwrap_err(),
             Err(error) => error,
         };
-        let right = if cause == "no_overlap" { matches!(error, Error::NoOverlap { .. }) } else { matches!(error, Error::BadWavelength { .. }) };
+        let right = if cause == "no_overlap" {
+            matches!(error, Error::NoOverlap { .. })
+        } else {
+            matches!(error, Error::BadWavelength { .. })
+        };
         assert!(right, "{name}: {error}");
     }
 }

@@ -5,7 +5,7 @@ mod common;
 
 use common::fits::{devices, fitter, same_bits, sound};
 use common::tiny::{self, PIXELS, linear, network, spectra, wave, wavelength};
-use popfit::{Device, Emulator, Error, FitRow, LabelSettings, SpectralModel, Spectra, Status, flag};
+use popfit::{Device, Emulator, Error, FitRow, LabelSettings, Spectra, SpectralModel, Status, flag};
 
 fn only(table: popfit::FitTable) -> FitRow {
     sound(&table);
@@ -102,7 +102,8 @@ fn bounds_and_starts_of_a_model() {
     }
     let velocity = SpectralModel::builder().arm("", linear(&["a"], wave)).velocity(10.0..=-10.0).build().unwrap_err();
     assert!(matches!(&velocity, Error::BadBounds { parameter, .. } if parameter == "velocity"), "{velocity}");
-    let unknown = SpectralModel::builder().arm("", linear(&["a"], wave)).label("teff", LabelSettings::default()).build();
+    let unknown =
+        SpectralModel::builder().arm("", linear(&["a"], wave)).label("teff", LabelSettings::default()).build();
     assert!(unknown.unwrap_err().to_string().contains("\"teff\""));
 }
 
@@ -130,7 +131,8 @@ fn equal_bounds_hold_a_parameter() {
 
 #[test]
 fn arrays_of_different_lengths() {
-    let shapes: [(usize, usize, Option<usize>); 4] = [(128, 127, None), (127, 128, None), (128, 128, Some(64)), (100, 100, None)];
+    let shapes: [(usize, usize, Option<usize>); 4] =
+        [(128, 127, None), (127, 128, None), (128, 128, Some(64)), (100, 100, None)];
     for (flux, ivar, mask) in shapes {
         let mask = mask.map(|n| vec![false; n]);
         let error = Spectra::from_arrays(wavelength(), vec![1.0; flux], vec![1.0; ivar], mask, None).unwrap_err();
@@ -157,7 +159,8 @@ fn more_members_than_a_dispatch_takes() {
         for n in [0, 700, 1637, 1638, 1639, 2047] {
             let row = &table.rows[n];
             assert!(row.status.is_success() && row.n_starts_agree >= 33, "{row:?}");
-            let away = row.parameters.iter().zip(&labels[4 * n..]).zip(&row.errors).map(|((a, b), e)| ((a - b) / e).abs());
+            let away =
+                row.parameters.iter().zip(&labels[4 * n..]).zip(&row.errors).map(|((a, b), e)| ((a - b) / e).abs());
             assert!(away.fold(0.0, f64::max) < 6.0, "{row:?}");
             same_bits(&only(fitter.fit(&data.slice(n..n + 1)).unwrap()), row, "alone");
         }

@@ -6,7 +6,9 @@ use std::path::Path;
 
 use common::fits::{devices, fitter, pick, sound, synb_spectra};
 use common::{shared, synb_model};
-use popfit::{Arm, Continuum, Device, Emulator, FitTable, Interpolation, LabelSettings, SpectralModel, SpectralModelBuilder, flag};
+use popfit::{
+    Arm, Continuum, Device, Emulator, FitTable, Interpolation, LabelSettings, SpectralModel, SpectralModelBuilder, flag,
+};
 
 fn emulator(shared: &Path) -> Emulator {
     Emulator::open(shared.join("data/synb/emulator.safetensors")).unwrap()
@@ -70,7 +72,10 @@ fn a_bound_pins() {
             assert!(row.flags & flag::AT_BOUND != 0 && row.errors[2].is_nan(), "{row:?}");
             assert!(row.errors[0].is_finite() && row.chi2 > free.chi2, "{row:?}\n{free:?}");
             // correlations with it: pairs (0,2), (1,2), (2,3), (2,4)
-            assert!([1, 4, 7, 8].iter().all(|k| row.correlations[*k].is_nan()) && row.correlations[0].is_finite(), "{row:?}");
+            assert!(
+                [1, 4, 7, 8].iter().all(|k| row.correlations[*k].is_nan()) && row.correlations[0].is_finite(),
+                "{row:?}"
+            );
         }
     }
 }

@@ -4,7 +4,7 @@ mod common;
 
 use common::fits::{bits, devices, fitter, pick, same_bits, sound, synb_spectra};
 use common::{shared, synb_model};
-use popfit::{Continuum, Device, Error, FitTable, Fitter, SpectralModel, Spectra};
+use popfit::{Continuum, Device, Error, FitTable, Fitter, Spectra, SpectralModel};
 
 /// A permutation of 0..n with no pattern.
 fn shuffled(n: usize) -> Vec<usize> {

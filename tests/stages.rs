@@ -7,7 +7,7 @@ use std::path::{Path, PathBuf};
 use common::fits::{evaluator, fitter, gpu, synb_spectra};
 use common::{array, shared, synb_model};
 use popfit::solver::recording::Precision;
-use popfit::{Continuum, Device, Emulator, FitRow, Fitter, Id, SpectralModel, Spectra, Status};
+use popfit::{Continuum, Device, Emulator, FitRow, Fitter, Id, Spectra, SpectralModel, Status};
 
 fn reference(shared: &Path) -> PathBuf {
     shared.join("data/synb/forward_ref.npz")
@@ -27,7 +27,11 @@ fn point(shared: &Path, n: usize) -> Vec<f64> {
 }
 
 fn relative(found: impl IntoIterator<Item = f64>, expected: &[f64]) -> f64 {
-    found.into_iter().zip(expected).map(|(a, b)| (a / b - 1.0).abs()).fold(0.0, |worst, x| if x > worst || x.is_nan() { x } else { worst })
+    found
+        .into_iter()
+        .zip(expected)
+        .map(|(a, b)| (a / b - 1.0).abs())
+        .fold(0.0, |worst, x| if x > worst || x.is_nan() { x } else { worst })
 }
 
 #[test]
@@ -125,7 +129,10 @@ fn objectives_of_the_forward_cases() {
         let gap = |fitter: &Fitter, expected: f64| (objective(fitter, &one, &point) / expected - 1.0).abs();
         let found = [gap(&f64_fitter, f64_network[n]), gap(&f32_fitter, f32_network[n])];
         let on_gpu = gpu_fitter.as_ref().map_or(0.0, |fitter| gap(fitter, f32_network[n]));
-        println!("case {n}: -2 ln L {:.1}, relative gaps: f64 {:.1e}, f32 {:.1e}, GPU {on_gpu:.1e}", f32_network[n], found[0], found[1]);
+        println!(
+            "case {n}: -2 ln L {:.1}, relative gaps: f64 {:.1e}, f32 {:.1e}, GPU {on_gpu:.1e}",
+            f32_network[n], found[0], found[1]
+        );
         assert!(found.into_iter().chain([on_gpu]).all(|gap| gap < 5e-6), "case {n}");
     }
 }
@@ -141,7 +148,8 @@ fn objectives_at_the_reference_minima() {
         let fitter = evaluator(synb_model(&shared), &device);
         // the reference's own minimisation reached 4e-6 beyond a bound
         let bounds = fitter.model().bounds();
-        let inside: Vec<f64> = x.iter().zip(bounds.iter().cycle()).map(|(x, (low, high))| x.clamp(*low, *high)).collect();
+        let inside: Vec<f64> =
+            x.iter().zip(bounds.iter().cycle()).map(|(x, (low, high))| x.clamp(*low, *high)).collect();
         assert!(x.iter().zip(&inside).all(|(a, b)| (a - b).abs() < 1e-5));
         let table = fitter.fit_from(&spectra, &inside).unwrap();
         let mut worst = 0f64;

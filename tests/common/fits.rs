@@ -40,7 +40,9 @@ pub fn synb_spectra(shared: &Path) -> Spectra {
 /// Some spectra, in this order; they keep their ids.
 pub fn pick(spectra: &Spectra, order: &[usize]) -> Spectra {
     let arm = |arm: &ArmSpectra| {
-        let rows = |all: &[f64]| order.iter().flat_map(|&n| &all[n * arm.pixels..][..arm.pixels]).copied().collect::<Vec<f64>>();
+        let rows = |all: &[f64]| {
+            order.iter().flat_map(|&n| &all[n * arm.pixels..][..arm.pixels]).copied().collect::<Vec<f64>>()
+        };
         ArmSpectra {
             name: arm.name.clone(),
             wavelength: match &arm.wavelength {

@@ -2,7 +2,7 @@
 
 use std::collections::HashMap;
 
-use popfit::{Continuum, Emulator, LabelSettings, SpectralModel, SpectralModelBuilder, Spectra};
+use popfit::{Continuum, Emulator, LabelSettings, Spectra, SpectralModel, SpectralModelBuilder};
 use safetensors::tensor::{Dtype, TensorView, serialize};
 
 pub const PIXELS: usize = 64;
@@ -18,7 +18,9 @@ fn bytes(values: &[f32]) -> Vec<u8> {
 
 /// A network without hull from its layers' (outputs, weight, bias); labels are scaled as they are, trained in ±10.
 pub fn network(labels: &[&str], activation: &str, layers: &[(usize, Vec<f32>, Vec<f32>)]) -> Emulator {
-    let label = |name: &&str| format!(r#"{{"name":"{name}","transform":"identity","mean":0.0,"std":1.0,"min":-10.0,"max":10.0}}"#);
+    let label = |name: &&str| {
+        format!(r#"{{"name":"{name}","transform":"identity","mean":0.0,"std":1.0,"min":-10.0,"max":10.0}}"#)
+    };
     let described: Vec<String> = labels.iter().map(label).collect();
     let description = format!(
         r#"{{"version":1,"activation":"{activation}","output":"identity","labels":[{}],"medium":"vacuum","grid":"log"}}"#,
@@ -34,7 +36,8 @@ pub fn network(labels: &[&str], activation: &str, layers: &[(usize, Vec<f32>, Ve
         tensors.push((format!("layer.{k}.weight"), Dtype::F32, vec![*outputs, weight.len() / outputs], bytes(weight)));
         tensors.push((format!("layer.{k}.bias"), Dtype::F32, vec![*outputs], bytes(bias)));
     }
-    let views = tensors.iter().map(|(name, kind, shape, bytes)| (name, TensorView::new(*kind, shape.clone(), bytes).unwrap()));
+    let views =
+        tensors.iter().map(|(name, kind, shape, bytes)| (name, TensorView::new(*kind, shape.clone(), bytes).unwrap()));
     let file = serialize(views, Some(HashMap::from([("popfit".to_string(), description)]))).unwrap();
     let folder = tempfile::tempdir().unwrap();
     Emulator::open(super::file(folder.path(), "tiny.safetensors", &file)).unwrap()
