@@ -19,6 +19,10 @@ fn coefficient(r: u32) -> u32 {
 fn factorise() -> bool {
     let terms = term_count();
     for (var r = 0u; r < terms; r++) {
+        // a term that no pixel sees (an arm that drops out) leaves the solve: its row is zero, its coefficient too
+        if totals[packed(r, r)] == 0.0 {
+            totals[packed(r, r)] = 1.0;
+        }
         for (var c = 0u; c <= r; c++) {
             var sum = totals[packed(r, c)];
             for (var k = 0u; k < c; k++) {

@@ -1,56 +1,114 @@
-//! The 128 synb spectra against the f64 reference minima (design §2, shared `rvspecfit.npz`).
+//! The 128 synb spectra, no starts given, against the f64 reference minima and the truth (shared `data/README.md`).
 
 mod common;
 
-use common::{array, median, shared, synb_model};
-use popfit::{Device, FitTable, Fitter, LevenbergMarquardt, Spectra};
+use std::path::{Path, PathBuf};
 
-/// Objectives above the reference, of every spectrum, the constant of masked pixels added.
-fn gaps(table: &FitTable, spectra: &Spectra, folder: &std::path::Path) -> Vec<f64> {
-    let (_, reference) = array(&folder.join("rvspecfit.npz"), "ref_m2logl");
+use common::fits::{fitter, gpu, offset, share, synb_spectra};
+use common::{array, median, shared, synb_model};
+use popfit::{Device, FitRow, FitTable, Spectra};
+
+const PARAMETERS: usize = 5;
+
+fn folder(shared: &Path) -> PathBuf {
+    shared.join("data/synb/fixed_vsini")
+}
+
+/// Σ −ln ivar over a spectrum's masked pixels, which rvspecfit keeps.
+fn masked_constant(spectra: &Spectra, n: usize) -> f64 {
     let arm = &spectra.arms[0];
-    let gap = |(n, row): (usize, &popfit::FitRow)| {
-        let range = n * arm.pixels..(n + 1) * arm.pixels;
-        let masked = arm.ivar[range.clone()].iter().zip(&arm.mask[range]).filter(|(_, mask)| **mask);
-        let constant: f64 = masked.map(|(w, _)| -w.ln()).sum();
-        row.objective + constant - reference[n]
-    };
-    table.rows.iter().enumerate().map(gap).collect()
+    let range = n * arm.pixels..(n + 1) * arm.pixels;
+    let masked = arm.ivar[range.clone()].iter().zip(&arm.mask[range]).filter(|(_, mask)| **mask);
+    masked.map(|(w, _)| -w.ln()).sum()
+}
+
+fn fit(shared: &Path, device: &Device) -> (FitTable, Spectra) {
+    let spectra = synb_spectra(shared);
+    let table = fitter(synb_model(shared), device).fit(&spectra).unwrap();
+    assert_eq!(table.parameters, ["velocity", "teff", "logg", "feh", "alpha"]);
+    assert_eq!(table.len(), 128);
+    for (n, row) in table.rows.iter().enumerate() {
+        assert!(row.status.is_success(), "{n}: {row:?}");
+    }
+    (table, spectra)
+}
+
+/// What the issue asks of a device's table.
+fn meets_the_reference(table: &FitTable, spectra: &Spectra, folder: &Path) {
+    let reference = folder.join("rvspecfit.npz");
+    let (_, objectives) = array(&reference, "ref_m2logl");
+    let (_, x) = array(&reference, "ref_x");
+    let (_, errors) = array(&reference, "ref_err");
+    let gap = |(n, row): (usize, &FitRow)| row.objective + masked_constant(spectra, n) - objectives[n];
+    let gaps: Vec<f64> = table.rows.iter().enumerate().map(gap).collect();
+    let row_of = |values: &[f64], n: usize| values[n * PARAMETERS..][..PARAMETERS].to_vec();
+    let away = |(n, row): (usize, &FitRow)| offset(row, &row_of(&x, n), &row_of(&errors, n));
+    let offsets: Vec<f64> = table.rows.iter().enumerate().map(away).collect();
+    let ratios: Vec<f64> = table.rows.iter().flat_map(|row| &row.errors).zip(&errors).map(|(a, b)| a / b).collect();
+    let largest = |values: &[f64]| values.iter().copied().fold(f64::MIN, f64::max);
+    println!(
+        "objective above the reference: at most {:.4}, {:.4} within 0.02; offsets in sigma: median {:.5}, at most {:.4}, {:.4} within 0.1; \
+         error ratios: median {:.4}, {:.4} within 5 %; evaluations: median {}",
+        largest(&gaps),
+        share(&gaps, |g| *g <= 0.02),
+        median(offsets.clone()),
+        largest(&offsets),
+        share(&offsets, |s| *s <= 0.1),
+        median(ratios.clone()),
+        share(&ratios, |r| (r - 1.0).abs() <= 0.05),
+        median(table.rows.iter().map(|r| f64::from(r.evaluations)).collect()),
+    );
+    assert!(share(&gaps, |g| *g <= 0.02) >= 0.99);
+    assert!(gaps.iter().all(|g| *g <= 0.1), "{:?}", gaps.iter().position(|g| *g > 0.1));
+    assert!(share(&offsets, |s| *s <= 0.1) >= 0.99);
+    assert!(share(&ratios, |r| (r - 1.0).abs() <= 0.05) >= 0.95);
+    assert!((median(ratios) - 1.0).abs() <= 0.01);
+    // rvspecfit ends 41 too high here
+    assert!(gaps[10].abs() < 0.02 && offsets[10] < 0.1, "spectrum 10: {} {}", gaps[10], offsets[10]);
+}
+
+/// (found − true) / error has mean 0 and width 1.
+fn pulls_are_normal(table: &FitTable, folder: &Path) {
+    let (_, truth) = array(&folder.join("truth.npz"), "parameters");
+    for (p, name) in table.parameters.iter().enumerate() {
+        let pull = |(n, row): (usize, &FitRow)| (row.parameters[p] - truth[n * PARAMETERS + p]) / row.errors[p];
+        // at a bound there is no error
+        let free = table.rows.iter().enumerate().filter(|(_, row)| row.at_bound >> p & 1 == 0);
+        let pulls: Vec<f64> = free.map(pull).collect();
+        assert!(pulls.len() > 120, "{name}: {}", pulls.len());
+        let count = pulls.len() as f64;
+        let mean = pulls.iter().sum::<f64>() / count;
+        let deviation = (pulls.iter().map(|x| (x - mean).powi(2)).sum::<f64>() / (count - 1.0)).sqrt();
+        println!("pulls of {name}: mean {mean:.3}, standard deviation {deviation:.3}");
+        assert!(mean.abs() < 0.25 && (0.8..1.2).contains(&deviation), "{name}: {mean} {deviation}");
+    }
 }
 
 #[test]
-fn the_128_spectra_reach_the_reference() {
+fn the_128_spectra_on_the_cpu() {
     let Some(shared) = shared() else { return };
-    let folder = shared.join("data/synb/fixed_vsini");
-    let spectra = Spectra::open(folder.join("spectra.npz")).unwrap();
-    let fitter = Fitter::new(synb_model(&shared), Device::cpu(), LevenbergMarquardt::default()).unwrap();
-    let start = std::time::Instant::now();
-    let table = fitter.fit(&spectra).unwrap();
-    println!("{:?}", start.elapsed());
-    let start = std::time::Instant::now();
-    let _ = fitter.fit(&spectra).unwrap();
-    println!("{:?}", start.elapsed());
-    let (_, x) = array(&folder.join("rvspecfit.npz"), "ref_x");
-    let (_, errors) = array(&folder.join("rvspecfit.npz"), "ref_err");
-    let gaps = gaps(&table, &spectra, &folder);
-    let count = gaps.len() as f64;
-    let share = |n: usize| n as f64 / count;
-    let mut offsets = Vec::new();
-    let mut ratios = Vec::new();
-    for (n, row) in table.rows.iter().enumerate() {
-        assert!(row.status.is_success(), "{row:?}");
-        let sigma = (0..5).map(|p| ((row.parameters[p] - x[5 * n + p]) / errors[5 * n + p]).abs()).fold(0.0, f64::max);
-        if gaps[n] > 0.02 || sigma > 0.1 { println!("{n} gap {} sigma {sigma} {:?} {:?}", gaps[n], row, &x[5*n..5*n+5]); }
-        offsets.push(sigma);
-        ratios.extend((0..5).map(|p| row.errors[p] / errors[5 * n + p]));
+    let (table, spectra) = fit(&shared, &Device::cpu());
+    meets_the_reference(&table, &spectra, &folder(&shared));
+    pulls_are_normal(&table, &folder(&shared));
+}
+
+#[test]
+fn the_128_spectra_on_the_gpu() {
+    let (Some(shared), Some(device)) = (shared(), gpu()) else { return };
+    let (table, spectra) = fit(&shared, &device);
+    meets_the_reference(&table, &spectra, &folder(&shared));
+    let (cpu, _) = fit(&shared, &Device::cpu());
+    let (_, errors) = array(&folder(&shared).join("rvspecfit.npz"), "ref_err");
+    let pairs = table.rows.iter().zip(&cpu.rows).zip(errors.chunks_exact(PARAMETERS));
+    let offsets: Vec<f64> = pairs.map(|((gpu, cpu), errors)| offset(gpu, &cpu.parameters, errors)).collect();
+    println!(
+        "between devices, in sigma: median {:.5}, at most {:.4}, {:.4} within 0.02",
+        median(offsets.clone()),
+        offsets.iter().copied().fold(0.0, f64::max),
+        share(&offsets, |s| *s <= 0.02)
+    );
+    assert!(share(&offsets, |s| *s <= 0.02) >= 0.98);
+    for (gpu, cpu) in table.rows.iter().zip(&cpu.rows) {
+        assert!(gpu.start == cpu.start || (gpu.objective - cpu.objective).abs() < 0.02, "{gpu:?}\n{cpu:?}");
     }
-    println!("largest gap {:.4}, lowest {:.4}", gaps.iter().copied().fold(f64::MIN, f64::max), gaps.iter().copied().fold(f64::MAX, f64::min));
-    println!("evaluations median {}", median(table.rows.iter().map(|r| f64::from(r.evaluations)).collect()));
-    println!("sigma median {:.5}", median(offsets.clone()));
-    assert!(share(gaps.iter().filter(|g| **g <= 0.02).count()) >= 0.99);
-    assert!(gaps.iter().all(|g| *g <= 0.1));
-    assert!(share(offsets.iter().filter(|s| **s <= 0.1).count()) >= 0.99);
-    let close = ratios.iter().filter(|r| (**r - 1.0).abs() <= 0.05).count();
-    assert!(close as f64 / ratios.len() as f64 >= 0.95, "{}", close as f64 / ratios.len() as f64);
-    assert!((median(ratios) - 1.0).abs() <= 0.01);
 }

@@ -101,7 +101,11 @@ impl<'a> Run<'a> {
                     ready.push(Ready { place, prepared, starts });
                 }
                 Err(fault) if self.fitter.strict => return Err(strict(&rows[place], &fault)),
-                Err(fault) => refuse(model, &mut rows[place], fault.cause),
+                Err(fault) => {
+                    let width = model.parameters.len();
+                    let start = user_starts.map(|all| &all[place * width..(place + 1) * width]);
+                    refuse(model, &mut rows[place], fault.cause, start);
+                }
             }
         }
         self.fit(&arms, &grids, &ready, &mut rows)?;
@@ -177,6 +181,11 @@ impl<'a> Run<'a> {
         let fitter = self.fitter;
         self.time("fit", |run| run.make_resident(&layout))?;
         let capacity = self.resident.as_ref().map_or(1, |r| r.capacity);
+        let most = ready.iter().map(|r| r.starts.len()).max().unwrap_or(1);
+        if capacity < most {
+            let message = format!("room for {capacity} members, a spectrum's {most} starts enter together");
+            return Err(Error::OutOfMemory { device: fitter.device.name(), message });
+        }
         let mut rest = ready;
         while !rest.is_empty() {
             let mut members = 0;
@@ -377,12 +386,12 @@ fn blank(model: &SpectralModel, spectra: &Spectra, place: usize) -> FitRow {
     }
 }
 
-/// The row of a spectrum that cannot be fitted: parameters at their start where the model names one.
-fn refuse(model: &SpectralModel, row: &mut FitRow, cause: Cause) {
+/// The row of a spectrum that cannot be fitted: parameters at their start where the user or the model names one.
+fn refuse(model: &SpectralModel, row: &mut FitRow, cause: Cause, start: Option<&[f64]>) {
     row.status = Status::BadInput;
     row.status_text = cause.name().into();
-    for (x, parameter) in row.parameters.iter_mut().zip(&model.parameters) {
-        *x = parameter.start.unwrap_or(f64::NAN);
+    for (p, parameter) in model.parameters.iter().enumerate() {
+        row.parameters[p] = start.map_or(parameter.start.unwrap_or(f64::NAN), |x| x[p]);
     }
 }
 

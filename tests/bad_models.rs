@@ -1,0 +1,192 @@
+//! Models and requests that cannot work, or only in part (shared `bad_inputs.md`, rows 11, 12, 14–17, 22–24, 37), on networks
+//! whose answers are known.
+
+mod common;
+
+use common::fits::{devices, fitter, same_bits, sound};
+use common::tiny::{self, PIXELS, linear, network, spectra, wave, wavelength};
+use popfit::{Device, Emulator, Error, FitRow, LabelSettings, Spectra, SpectralModel, Status, flag};
+
+fn only(table: popfit::FitTable) -> FitRow {
+    sound(&table);
+    table.rows.into_iter().next().unwrap()
+}
+
+#[test]
+fn a_label_without_effect_is_singular() {
+    let emulator = linear(&["a", "idle"], |l, j| if l == 0 { wave(0, j) } else { 0.0 });
+    let data = spectra(&emulator, &[2.0, 1.0], 0.01);
+    for device in devices() {
+        let row = only(fitter(tiny::model(emulator.clone(), 0.0), &device).fit(&data).unwrap());
+        assert_eq!((row.status, row.status_text.as_str()), (Status::Singular, "singular_covariance"), "{row:?}");
+        assert!(row.chi2.is_finite() && row.errors.iter().all(|e| e.is_nan()), "{row:?}");
+        assert!((row.parameters[0] - 2.0).abs() < 0.1, "{row:?}");
+    }
+}
+
+#[test]
+fn a_degenerate_pair_is_flagged_and_the_others_have_errors() {
+    // b acts as a does
+    let emulator = linear(&["a", "b", "c"], |l, j| wave(if l == 2 { 3 } else { 0 }, j));
+    let alone = linear(&["a", "c"], |l, j| wave(if l == 1 { 3 } else { 0 }, j));
+    let data = spectra(&emulator, &[2.0, 1.0, -1.5], 0.01);
+    for device in devices() {
+        let row = only(fitter(tiny::model(emulator.clone(), 0.0), &device).fit(&data).unwrap());
+        let expected = only(fitter(tiny::model(alone.clone(), 0.0), &device).fit(&data).unwrap());
+        assert!(row.flags & flag::RANK_DEFICIENT != 0, "{row:?}");
+        assert!((row.chi2 - expected.chi2).abs() < 1e-3, "{row:?}\n{expected:?}");
+        assert!(row.errors[0].is_nan() && row.errors[1].is_nan(), "{row:?}");
+        assert!((row.parameters[2] - expected.parameters[1]).abs() < 0.05 * expected.errors[1]);
+        assert!((row.errors[2] / expected.errors[1] - 1.0).abs() < 1e-3, "{row:?}\n{expected:?}");
+    }
+}
+
+/// Flux 1 + z, and infinite above z = 4.13.
+fn overflowing() -> Emulator {
+    let hidden = (2, vec![1.0, 1.0], vec![-3.0, 20.0]);
+    network(&["z"], "relu", &[hidden, (PIXELS, [3e38, 1.0].repeat(PIXELS), vec![-19.0; PIXELS])])
+}
+
+#[test]
+fn a_model_that_is_not_finite_at_the_start() {
+    let data = spectra(&overflowing(), &[1.0], 0.01);
+    for device in devices() {
+        let row = only(fitter(tiny::model(overflowing(), 6.0), &device).fit(&data).unwrap());
+        assert_eq!((row.status, row.status_text.as_str()), (Status::NotFinite, "non_finite_model_at_start"), "{row:?}");
+        let good = only(fitter(tiny::model(overflowing(), 0.0), &device).fit(&data).unwrap());
+        assert!(good.status.is_success() && (good.parameters[0] - 1.0).abs() < 0.01, "{good:?}");
+    }
+}
+
+#[test]
+fn steps_to_where_the_model_is_not_finite_are_rejected() {
+    // the data lie where the model overflows: z = 7 fits best but is out of reach
+    let good = spectra(&overflowing(), &[1.0], 0.01);
+    let far = vec![8.0; PIXELS];
+    let flux = [good.arms[0].flux.clone(), far, good.arms[0].flux.clone()].concat();
+    let data = Spectra::from_arrays(wavelength(), flux, vec![1e4; 3 * PIXELS], None, None).unwrap();
+    for device in devices() {
+        let fitter = fitter(tiny::model(overflowing(), 0.0), &device);
+        let table = fitter.fit(&data).unwrap();
+        sound(&table);
+        let (row, alone) = (&table.rows[1], only(fitter.fit(&good).unwrap()));
+        println!("{}: {} at z = {}", device.name(), row.status_text, row.parameters[0]);
+        assert!(row.chi2.is_finite() && row.parameters[0] > 2.0 && row.parameters[0] < 4.2, "{row:?}");
+        assert!(row.evaluations > 3 && row.status == Status::Stalled || row.status.is_success(), "{row:?}");
+        same_bits(&table.rows[0], &alone, "beside it");
+        same_bits(&table.rows[2], &alone, "beside it");
+    }
+}
+
+#[test]
+fn bounds_and_starts_of_a_model() {
+    let build = |settings: LabelSettings| {
+        let emulator = linear(&["a", "b"], wave);
+        SpectralModel::builder().arm("", emulator).label("a", settings).build()
+    };
+    for bounds in [(1.0, -1.0), (f64::NAN, 1.0), (0.0, f64::NAN), (0.0, f64::INFINITY)] {
+        let error = build(LabelSettings { bounds: Some(bounds), ..LabelSettings::default() }).unwrap_err();
+        assert!(matches!(&error, Error::BadBounds { parameter, .. } if parameter == "a"), "{error}");
+    }
+    for (start, cause) in [(11.0, "StartOutOfBounds"), (f64::NAN, "BadStart")] {
+        let error = build(LabelSettings { start: Some(start), ..LabelSettings::default() }).unwrap_err().to_string();
+        assert!(error.contains(cause) && error.contains('a') && error.contains("starts at"), "{error}");
+    }
+    for settings in [
+        LabelSettings { fixed: Some(f64::NAN), ..LabelSettings::default() },
+        LabelSettings { prior: Some((0.0, 0.0)), ..LabelSettings::default() },
+        LabelSettings { prior: Some((f64::NAN, 1.0)), ..LabelSettings::default() },
+    ] {
+        let error = build(settings).unwrap_err().to_string();
+        assert!(error.contains("labels.a"), "{error}");
+    }
+    let velocity = SpectralModel::builder().arm("", linear(&["a"], wave)).velocity(10.0..=-10.0).build().unwrap_err();
+    assert!(matches!(&velocity, Error::BadBounds { parameter, .. } if parameter == "velocity"), "{velocity}");
+    let unknown =
+        SpectralModel::builder().arm("", linear(&["a"], wave)).label("teff", LabelSettings::default()).build();
+    assert!(unknown.unwrap_err().to_string().contains("\"teff\""));
+}
+
+#[test]
+fn equal_bounds_hold_a_parameter() {
+    let emulator = linear(&["a", "b", "c"], wave);
+    let data = spectra(&emulator, &[2.0, 1.0, -1.5], 0.01);
+    let held = LabelSettings { bounds: Some((1.0, 1.0)), ..LabelSettings::default() };
+    let fixed = LabelSettings { fixed: Some(1.0), ..LabelSettings::default() };
+    for device in devices() {
+        let with = |b| tiny::builder(emulator.clone(), 0.0).label("b", b).build().unwrap();
+        let held = only(fitter(with(held), &device).fit(&data).unwrap());
+        let fixed = only(fitter(with(fixed), &device).fit(&data).unwrap());
+        assert!(held.status.is_success() && fixed.status.is_success());
+        assert_eq!((held.parameters.len(), fixed.parameters.len()), (3, 2));
+        assert_eq!((held.parameters[1], held.errors[1]), (1.0, 0.0));
+        assert_eq!(held.dof, fixed.dof);
+        assert_eq!(held.dof, PIXELS as i64 - 2);
+        for (a, b) in [(0, 0), (2, 1)] {
+            assert!((held.parameters[a] - fixed.parameters[b]).abs() < 1e-3 * fixed.errors[b], "{held:?}\n{fixed:?}");
+            assert!((held.errors[a] / fixed.errors[b] - 1.0).abs() < 1e-5, "{held:?}\n{fixed:?}");
+        }
+    }
+}
+
+#[test]
+fn arrays_of_different_lengths() {
+    let shapes: [(usize, usize, Option<usize>); 4] =
+        [(128, 127, None), (127, 128, None), (128, 128, Some(64)), (100, 100, None)];
+    for (flux, ivar, mask) in shapes {
+        let mask = mask.map(|n| vec![false; n]);
+        let error = Spectra::from_arrays(wavelength(), vec![1.0; flux], vec![1.0; ivar], mask, None).unwrap_err();
+        assert!(matches!(error, Error::ShapeMismatch { .. }), "{error}");
+    }
+    let error = linear(&["a"], wave).with_wavelength(vec![1.0, 2.0]).unwrap_err();
+    assert!(matches!(error, Error::ShapeMismatch { .. }), "{error}");
+}
+
+#[test]
+fn more_members_than_a_dispatch_takes() {
+    // 2048 spectra of 40 starts are 81,920 members, a dispatch has at most 65,535 workgroups
+    let names = ["a", "b", "c", "d"];
+    let emulator = linear(&names, wave);
+    let labels: Vec<f64> = (0..2048 * 4).map(|k| 5.0 * (k as f64 * 0.7).sin()).collect();
+    let data = spectra(&emulator, &labels, 0.01);
+    let model = SpectralModel::builder().arm("", emulator).continuum(popfit::Continuum::none()).build().unwrap();
+    for device in devices() {
+        let fitter = fitter(model.clone(), &device).starts(40);
+        let table = fitter.fit(&data).unwrap();
+        sound(&table);
+        let members: u32 = table.rows.iter().map(|row| row.evaluations / row.rounds.max(1)).sum();
+        println!("{}: about {members} members", device.name());
+        for n in [0, 700, 1637, 1638, 1639, 2047] {
+            let row = &table.rows[n];
+            assert!(row.status.is_success() && row.n_starts_agree >= 33, "{row:?}");
+            let away =
+                row.parameters.iter().zip(&labels[4 * n..]).zip(&row.errors).map(|((a, b), e)| ((a - b) / e).abs());
+            assert!(away.fold(0.0, f64::max) < 6.0, "{row:?}");
+            same_bits(&only(fitter.fit(&data.slice(n..n + 1)).unwrap()), row, "alone");
+        }
+    }
+}
+
+#[test]
+fn too_little_memory_is_an_error() {
+    let emulator = linear(&["a", "b"], wave);
+    let data = spectra(&emulator, &[1.0, 2.0], 0.01);
+    for device in devices() {
+        let error = fitter(tiny::model(emulator.clone(), 0.0), &device).memory(Some(100)).fit(&data).unwrap_err();
+        assert!(matches!(error, Error::OutOfMemory { .. }), "{error}");
+    }
+}
+
+#[test]
+fn devices_that_are_not_there() {
+    for name in ["gpu:no such adapter", "gpu:9999"] {
+        let error = Device::parse(name).unwrap_err();
+        assert!(matches!(error, Error::NoAdapter(_)), "{error}");
+    }
+    for name in ["", "cuda", "gpu:", "gpux"] {
+        assert!(matches!(Device::parse(name).unwrap_err(), Error::Usage(_)), "{name}");
+    }
+    // what was used is said
+    let model = tiny::model(linear(&["a"], wave), 0.0);
+    assert!(fitter(model, &Device::cpu()).device_name().starts_with("cpu"));
+}

@@ -1,0 +1,101 @@
+//! Devices, batches of spectra and comparisons of rows.
+
+use std::path::Path;
+
+use popfit::spectra::{ArmSpectra, Ids, Wavelength};
+use popfit::{Device, FitRow, FitTable, Fitter, LevenbergMarquardt, Spectra, SpectralModel, Status};
+
+/// The best adapter, software included. Without one a test says so and passes, unless `POPFIT_REQUIRE_GPU=1`.
+pub fn gpu() -> Option<Device> {
+    match Device::parse("gpu") {
+        Ok(device) => Some(device),
+        Err(error) if std::env::var("POPFIT_REQUIRE_GPU").as_deref() == Ok("1") => panic!("{error}"),
+        Err(_) => {
+            println!("skipped: no adapter");
+            None
+        }
+    }
+}
+
+/// The CPU, and a GPU if there is one.
+pub fn devices() -> Vec<Device> {
+    std::iter::once(Device::cpu()).chain(gpu()).collect()
+}
+
+pub fn fitter(model: SpectralModel, device: &Device) -> Fitter {
+    Fitter::new(model, device.clone(), LevenbergMarquardt::default()).unwrap()
+}
+
+/// Linearises once at the start and goes no further.
+pub fn evaluator(model: SpectralModel, device: &Device) -> Fitter {
+    let settings = LevenbergMarquardt { max_rounds: 1, ..LevenbergMarquardt::default() };
+    Fitter::new(model, device.clone(), settings).unwrap()
+}
+
+/// The 128 spectra of `data/synb/fixed_vsini`.
+pub fn synb_spectra(shared: &Path) -> Spectra {
+    Spectra::open(shared.join("data/synb/fixed_vsini/spectra.npz")).unwrap()
+}
+
+/// Some spectra, in this order; they keep their ids.
+pub fn pick(spectra: &Spectra, order: &[usize]) -> Spectra {
+    let arm = |arm: &ArmSpectra| {
+        let rows = |all: &[f64]| {
+            order.iter().flat_map(|&n| &all[n * arm.pixels..][..arm.pixels]).copied().collect::<Vec<f64>>()
+        };
+        ArmSpectra {
+            name: arm.name.clone(),
+            wavelength: match &arm.wavelength {
+                Wavelength::Shared(grid) => Wavelength::Shared(grid.clone()),
+                Wavelength::Own(all) => Wavelength::Own(rows(all)),
+            },
+            pixels: arm.pixels,
+            flux: rows(&arm.flux),
+            ivar: rows(&arm.ivar),
+            mask: if arm.mask.is_empty() {
+                Vec::new()
+            } else {
+                order.iter().flat_map(|&n| &arm.mask[n * arm.pixels..][..arm.pixels]).copied().collect()
+            },
+        }
+    };
+    let Ids::Integer(ids) = &spectra.ids else { panic!("integer ids") };
+    let ids = Ids::Integer(order.iter().map(|&n| ids[n]).collect());
+    Spectra::from_arms(spectra.arms.iter().map(arm).collect(), Some(ids)).unwrap()
+}
+
+/// Everything a row says of the fit, bit by bit: all but who it is.
+pub fn bits(row: &FitRow) -> (Status, String, Vec<u64>, Vec<i64>) {
+    let numbers = [row.chi2, row.objective].into_iter();
+    let numbers = numbers.chain(row.parameters.iter().chain(&row.errors).chain(&row.correlations).copied());
+    let counts = [row.rounds, row.evaluations, row.at_bound, row.flags, row.n_starts_agree].map(i64::from);
+    let counts = counts.into_iter().chain([row.dof, i64::from(row.start)]).collect();
+    (row.status, row.status_text.clone(), numbers.map(f64::to_bits).collect(), counts)
+}
+
+#[track_caller]
+pub fn same_bits(a: &FitRow, b: &FitRow, what: &str) {
+    assert_eq!(bits(a), bits(b), "{what}:\n{a:?}\n{b:?}");
+}
+
+/// Largest offset between two rows' parameters in units of `errors`.
+pub fn offset(row: &FitRow, x: &[f64], errors: &[f64]) -> f64 {
+    let pairs = row.parameters.iter().zip(x).zip(errors);
+    pairs.map(|((a, b), e)| ((a - b) / e).abs()).fold(0.0, |worst, x| if x > worst || x.is_nan() { x } else { worst })
+}
+
+/// Share of the values for which the test holds.
+pub fn share<T>(values: &[T], test: impl Fn(&T) -> bool) -> f64 {
+    values.iter().filter(|x| test(x)).count() as f64 / values.len() as f64
+}
+
+/// No success carries a number that is not finite, and no failure an error.
+pub fn sound(table: &FitTable) {
+    for row in &table.rows {
+        if row.status.is_success() {
+            assert!(row.chi2.is_finite() && row.parameters.iter().all(|x| x.is_finite()), "{row:?}");
+        } else if row.status.code() < 0 {
+            assert!(row.errors.iter().all(|e| e.is_nan()), "{row:?}");
+        }
+    }
+}

@@ -1,0 +1,110 @@
+//! A fit has the same bits alone, in any batch, order or chunk, on each device (design §2, "Order of sums").
+
+mod common;
+
+use common::fits::{bits, devices, fitter, pick, same_bits, sound, synb_spectra};
+use common::{shared, synb_model};
+use popfit::{Continuum, Device, Error, FitTable, Fitter, Spectra, SpectralModel};
+
+/// A permutation of 0..n with no pattern.
+fn shuffled(n: usize) -> Vec<usize> {
+    let mut order: Vec<usize> = (0..n).collect();
+    let mut state = 12345u64;
+    for k in (1..n).rev() {
+        state = state.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
+        order.swap(k, (state >> 33) as usize % (k + 1));
+    }
+    order
+}
+
+/// The smallest memory, to 1 %, with which the fitter runs.
+fn least_memory(fitter: &Fitter, one: &Spectra) -> u64 {
+    let (mut low, mut high) = (1u64, 1 << 34);
+    while high - low > high / 100 {
+        let middle = low.midpoint(high);
+        match fitter.clone().memory(Some(middle)).fit(one) {
+            Ok(_) => high = middle,
+            Err(Error::OutOfMemory { .. }) => low = middle,
+            Err(error) => panic!("{error}"),
+        }
+    }
+    high
+}
+
+fn check(device: &Device, model: SpectralModel, spectra: &Spectra) -> FitTable {
+    let fitter = fitter(model, device);
+    let together = fitter.fit(spectra).unwrap();
+    sound(&together);
+    let again = fitter.fit(spectra).unwrap();
+    for (a, b) in together.rows.iter().zip(&again.rows) {
+        same_bits(a, b, "again");
+    }
+    let order = shuffled(spectra.len());
+    let other = fitter.fit(&pick(spectra, &order)).unwrap();
+    for (row, &n) in other.rows.iter().zip(&order) {
+        assert_eq!(row.id, together.rows[n].id);
+        same_bits(row, &together.rows[n], "in another order");
+    }
+    for n in [0, spectra.len() / 2, spectra.len() - 1] {
+        let alone = fitter.fit(&spectra.slice(n..n + 1)).unwrap();
+        assert_eq!(alone.rows[0].row, n as u64);
+        same_bits(&alone.rows[0], &together.rows[n], "alone");
+    }
+    let copies = fitter.fit(&pick(spectra, &[3, 0, 3, 1, 2, 3, 3])).unwrap();
+    for k in [0, 2, 5, 6] {
+        same_bits(&copies.rows[k], &together.rows[3], "a copy");
+    }
+    together
+}
+
+#[test]
+fn any_batch_and_order() {
+    let Some(shared) = shared() else { return };
+    for device in devices() {
+        check(&device, synb_model(&shared), &synb_spectra(&shared));
+    }
+}
+
+#[test]
+fn any_chunk() {
+    let Some(shared) = shared() else { return };
+    let spectra = synb_spectra(&shared);
+    for device in devices() {
+        let fitter = fitter(synb_model(&shared), &device);
+        let whole = fitter.fit(&spectra).unwrap();
+        let one = spectra.slice(0..1);
+        let least = least_memory(&fitter, &one);
+        // chunks of one spectrum, of a few, and of many
+        for (bytes, count) in [(least, 16), (least + least / 3, 128), (3 * least, 128)] {
+            let chunked = fitter.clone().memory(Some(bytes)).fit(&spectra.slice(0..count)).unwrap();
+            for (a, b) in chunked.rows.iter().zip(&whole.rows) {
+                same_bits(a, b, &format!("{}: in chunks of {bytes} bytes", device.name()));
+            }
+        }
+    }
+}
+
+#[test]
+fn any_number_of_threads() {
+    let Some(shared) = shared() else { return };
+    let spectra = synb_spectra(&shared).slice(0..32);
+    let fit = |threads: usize| {
+        let pool = rayon::ThreadPoolBuilder::new().num_threads(threads).build().unwrap();
+        pool.install(|| fitter(synb_model(&shared), &Device::cpu()).fit(&spectra).unwrap())
+    };
+    let (one, many) = (fit(1), fit(5));
+    assert!(one.rows.iter().zip(&many.rows).all(|(a, b)| bits(a) == bits(b)));
+}
+
+#[test]
+fn without_a_velocity_or_a_continuum() {
+    let Some(shared) = shared() else { return };
+    let emulator = || popfit::Emulator::open(shared.join("data/synb/emulator.safetensors")).unwrap();
+    let spectra = synb_spectra(&shared).slice(0..24);
+    for device in devices() {
+        let at_rest = SpectralModel::builder().arm("", emulator()).continuum(Continuum::rbf(10)).build().unwrap();
+        check(&device, at_rest, &spectra);
+        let bare = SpectralModel::builder().arm("", emulator()).velocity(-500.0..=500.0).continuum(Continuum::none());
+        check(&device, bare.build().unwrap(), &spectra);
+    }
+}
