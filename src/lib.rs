@@ -1,8 +1,26 @@
 //! popfit fits populations of parameter sets at once.
 #![deny(unsafe_code)]
 
+pub mod cpu;
+pub mod emulator;
 mod error;
+mod fit;
+#[cfg(feature = "gpu")]
+pub mod gpu;
+mod model;
+mod npz;
+mod rows;
 pub mod solver;
+pub mod spectra;
 
+pub use emulator::Emulator;
 pub use error::{Error, Result};
+pub use fit::{
+    ArmFit, Control, Device, DeviceDescription, FitRow, FitTable, Fitter, Id, JacobianCheck, Progress, Sink, Summary, flag,
+};
+pub use model::{
+    Arm, Continuum, ContinuumKind, Interpolation, LabelSettings, Nonfinite, SpectraSettings, SpectralModel,
+    SpectralModelBuilder,
+};
 pub use solver::{LevenbergMarquardt, Status};
+pub use spectra::Spectra;

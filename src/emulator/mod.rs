@@ -1,14 +1,22 @@
 //! Emulators: trained networks that map labels to a rest-frame template.
 
+mod check;
+mod forward;
 mod grid;
 mod native;
 mod payne;
+mod unique;
 
+use std::fs::File;
+use std::io::Read;
 use std::path::Path;
 
-pub use crate::solver::recording::{Activation, Transform};
+use sha2::{Digest, Sha256};
+
 use crate::error::{Error, Result};
-pub use grid::TemplateGrid;
+use crate::npz;
+pub use crate::solver::recording::{Activation, Transform};
+pub use grid::{GridSegment, TemplateGrid};
 
 /// A label of an emulator: an input, its unit, its scaling z = (transform(x) − mean) / std and its training range.
 #[derive(Clone, Debug, PartialEq)]
@@ -62,4 +70,116 @@ pub struct Emulator {
     pub(crate) output: Activation,
     pub(crate) network: Network,
     pub(crate) hulls: Vec<Hull>,
+}
+
+impl Emulator {
+    /// Reads a network: popfit's safetensors, or an NPZ of The Payne or binspec. The contents decide, not the name.
+    ///
+    /// # Errors
+    /// `Io`; `Format`, `TooLarge` or `BadWavelength` when the file is not a sound network.
+    pub fn open(path: impl AsRef<Path>) -> Result<Emulator> {
+        let path = path.as_ref();
+        let (start, hash) = fingerprint(path)?;
+        let mut emulator = if start == npz::MAGIC { payne::open(path)? } else { native::open(path)? };
+        emulator.hash = hash;
+        emulator.check().map_err(|message| Error::format(path, message))?;
+        check::wavelength(&emulator.wavelength, &emulator.source)?;
+        Ok(emulator)
+    }
+
+    /// Gives a network that carries none its template grid, Å in vacuum.
+    ///
+    /// # Errors
+    /// `ShapeMismatch` when it has not one value a pixel, `BadWavelength` when it is not finite, positive and increasing.
+    pub fn with_wavelength(mut self, wavelength: Vec<f64>) -> Result<Emulator> {
+        if wavelength.len() != self.pixels() {
+            let message = format!("wavelength has {} values, the network {} pixels", wavelength.len(), self.pixels());
+            return Err(Error::ShapeMismatch { what: self.source, message });
+        }
+        check::wavelength(&wavelength, &self.source)?;
+        self.wavelength = wavelength;
+        Ok(self)
+    }
+
+    /// Names the labels, in the network's order.
+    ///
+    /// # Errors
+    /// `Model` when there are more or fewer than the network has, or two are the same.
+    pub fn with_label_names(mut self, names: &[String]) -> Result<Emulator> {
+        if names.len() != self.labels.len() {
+            let message = format!("{}: {} label names for {} labels", self.source, names.len(), self.labels.len());
+            return Err(Error::Model(message));
+        }
+        for (label, name) in self.labels.iter_mut().zip(names) {
+            label.name.clone_from(name);
+        }
+        check::names(&self.labels).map_err(|message| Error::Model(format!("{}: {message}", self.source)))?;
+        Ok(self)
+    }
+
+    /// The network's inputs.
+    pub fn labels(&self) -> &[Label] {
+        &self.labels
+    }
+
+    /// Å, vacuum, one value a pixel; empty when the file carries none.
+    pub fn wavelength(&self) -> &[f64] {
+        &self.wavelength
+    }
+
+    /// Convex hulls of the training set; none when the file carries none.
+    pub fn hulls(&self) -> &[Hull] {
+        &self.hulls
+    }
+
+    /// Pixels of a template.
+    pub fn pixels(&self) -> usize {
+        match &self.network {
+            Network::Dense(layers) => layers.last().map_or(0, |layer| layer.outputs),
+            Network::PerPixel { b1, .. } => b1.len(),
+        }
+    }
+
+    /// SHA-256 of the file, hexadecimal.
+    pub fn hash(&self) -> &str {
+        &self.hash
+    }
+
+    /// The file it was read from.
+    pub fn source(&self) -> &str {
+        &self.source
+    }
+}
+
+/// Reads a template grid, key `wavelength` of an NPZ file: Å, strictly increasing.
+///
+/// # Errors
+/// `Io`, `Format`, `TooLarge`; `BadWavelength`.
+pub fn read_wavelength(path: impl AsRef<Path>) -> Result<Vec<f64>> {
+    let path = path.as_ref();
+    let mut archive = npz::Archive::open(path)?;
+    let mut budget = payne::budget(&archive);
+    let array = archive.read("wavelength", &mut budget, |x| x)?;
+    if array.shape.len() != 1 || array.values.is_empty() {
+        return Err(Error::format(path, format!("`wavelength` has the shape {:?}, not (pixels,)", array.shape)));
+    }
+    check::wavelength(&array.values, &path.display().to_string())?;
+    Ok(array.values)
+}
+
+/// The first four bytes and the SHA-256 of a file.
+fn fingerprint(path: &Path) -> Result<(Vec<u8>, String)> {
+    let mut file = File::open(path).map_err(Error::io(path))?;
+    let mut hasher = Sha256::new();
+    let (mut start, mut buffer) = (Vec::new(), vec![0; 1 << 16]);
+    loop {
+        let length = file.read(&mut buffer).map_err(Error::io(path))?;
+        if length == 0 {
+            break;
+        }
+        start.extend(buffer[..length].iter().take(4 - start.len()));
+        hasher.update(&buffer[..length]);
+    }
+    let hash = hasher.finalize().iter().map(|byte| format!("{byte:02x}")).collect();
+    Ok((start, hash))
 }

@@ -1,10 +1,18 @@
 //! The solver: settings, statuses, the two seams (recording and device) and the loop of rounds. It knows no GPU and no network.
 
+mod damping;
 pub mod device;
+pub mod member;
+mod objective;
 pub mod recording;
+mod rounds;
 mod settings;
 mod status;
+pub mod triangle;
 
+pub use damping::Damping;
 pub use device::{Batch, Device, Outcome, Pending, Population};
+pub use objective::Objective;
+pub use rounds::optimise;
 pub use settings::LevenbergMarquardt;
 pub use status::Status;

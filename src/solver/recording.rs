@@ -9,6 +9,9 @@
 use std::fmt;
 use std::sync::Arc;
 
+/// Speed of light, km/s.
+pub const LIGHT: f64 = 299_792.458;
+
 /// Names a buffer of a [`Recording`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct BufferId(pub usize);

@@ -1,0 +1,123 @@
+// The damped step inside the box for step.wgsl: (A + mu diag A) delta = g, parameters that would leave the box are put on its
+// face and the others solved again with that step given (design §2.6).
+//@use math, packed, solve
+
+// PARAMETERS as the compiler cannot know it: unrolling every loop below takes software drivers seconds.
+var<private> parameter_count: u32;
+
+var<private> delta: array<f32, PARAMETERS>;
+var<private> free: array<bool, PARAMETERS>;
+var<private> reduction: f32; // 2 g delta - delta A delta
+var<private> step_length: f32; // |sqrt(diag A) delta|
+var<private> step_scale: f32; // |sqrt(diag A) theta| over the parameters that moved
+
+fn normal_entry(slot: u32, p: u32, q: u32) -> f32 {
+    return state[at(NORMAL + packed_symmetric(p, q), slot)];
+}
+
+// Its bounds leave room, it is not pushed against one, and the model depends on it.
+fn is_free(slot: u32, p: u32) -> bool {
+    let value = state[at(ACCEPTED + p, slot)];
+    let g = state[at(GRADIENT + p, slot)];
+    let lower = lower_bound(slot, p);
+    let upper = upper_bound(slot, p);
+    let pushed = (value <= lower && g <= 0.0) || (value >= upper && g >= 0.0);
+    return upper > lower && !pushed && normal_entry(slot, p, p) > 0.0;
+}
+
+// Solves (A_FF + mu diag A_FF) delta_F = g_F - A_FC delta_C for the free F, the others C held.
+fn solve_free(slot: u32, mu: f32) -> bool {
+    var order = 0u;
+    for (var p = 0u; p < parameter_count; p++) {
+        if free[p] {
+            var column = 0u;
+            var right = state[at(GRADIENT + p, slot)];
+            for (var q = 0u; q < parameter_count; q++) {
+                let entry = normal_entry(slot, p, q);
+                if !free[q] {
+                    right -= entry * delta[q];
+                } else if q < p {
+                    matrix[packed(order, column)] = entry;
+                    column += 1u;
+                }
+            }
+            matrix[packed(order, order)] = normal_entry(slot, p, p) * (1.0 + mu);
+            x[order] = right;
+            order += 1u;
+        }
+    }
+    if !cholesky(order) || !cholesky_solve(order) {
+        return false;
+    }
+    var i = 0u;
+    for (var p = 0u; p < parameter_count; p++) {
+        if free[p] {
+            delta[p] = x[i];
+            i += 1u;
+        }
+    }
+    return true;
+}
+
+fn promise(slot: u32) {
+    var linear = 0.0;
+    var quadratic = 0.0;
+    var length_square = 0.0;
+    var scale_square = 0.0;
+    for (var p = 0u; p < parameter_count; p++) {
+        linear += state[at(GRADIENT + p, slot)] * delta[p];
+        for (var q = 0u; q < parameter_count; q++) {
+            quadratic += delta[p] * normal_entry(slot, p, q) * delta[q];
+        }
+        if delta[p] != 0.0 {
+            let value = state[at(ACCEPTED + p, slot)];
+            let diagonal = normal_entry(slot, p, p);
+            length_square += diagonal * delta[p] * delta[p];
+            scale_square += diagonal * value * value;
+        }
+    }
+    reduction = 2.0 * linear - quadratic;
+    step_length = sqrt(length_square);
+    step_scale = sqrt(scale_square);
+}
+
+fn solve_in_box(slot: u32, mu: f32) -> bool {
+    for (var p = 0u; p < parameter_count; p++) {
+        delta[p] = 0.0;
+        free[p] = is_free(slot, p);
+    }
+    for (var pass_count = 0u; pass_count <= parameter_count; pass_count++) {
+        if !solve_free(slot, mu) {
+            return false;
+        }
+        var inside = true;
+        for (var p = 0u; p < parameter_count; p++) {
+            let value = state[at(ACCEPTED + p, slot)];
+            let lower = lower_bound(slot, p);
+            let upper = upper_bound(slot, p);
+            let goal = value + delta[p];
+            if free[p] && !(goal >= lower && goal <= upper) {
+                delta[p] = select(upper, lower, goal < lower) - value;
+                free[p] = false;
+                inside = false;
+            }
+        }
+        if inside {
+            break;
+        }
+    }
+    promise(slot);
+    return true;
+}
+
+// Raises the damping until the matrix factorises; false if it never does.
+fn solve_damped(slot: u32) -> bool {
+    for (var attempt = 0u; attempt < 10u; attempt++) {
+        let mu = state[at(DAMPING, slot)];
+        if solve_in_box(slot, mu) {
+            return true;
+        }
+        state[at(DAMPING, slot)] = max(10.0 * mu, 1.0e-6);
+    }
+    return false;
+}

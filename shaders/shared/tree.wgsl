@@ -1,0 +1,18 @@
+// Sums over a workgroup of 64 lanes in a fixed order. Each lane keeps SUMS partial sums in `sums`; the generated
+// `reduce_sums` brings 32 of them at a time into `scratch`, and `fold` leaves the totals in `totals`.
+
+var<private> sums: array<f32, SUMS>;
+var<workgroup> scratch: array<f32, 2080>; // 32 sums x 65: one column of padding against bank conflicts
+var<workgroup> totals: array<f32, SUMS>;
+
+// Lane s adds up the 64 partial sums of number first + s, sixteen at a time.
+fn fold(lane: u32, first: u32, count: u32) {
+    if lane < count {
+        let row = lane * 65u;
+        var partial = vec4<f32>();
+        for (var i = 0u; i < 64u; i += 4u) {
+            partial += vec4<f32>(scratch[row + i], scratch[row + i + 1u], scratch[row + i + 2u], scratch[row + i + 3u]);
+        }
+        totals[first + lane] = (partial.x + partial.y) + (partial.z + partial.w);
+    }
+}

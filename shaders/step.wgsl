@@ -1,0 +1,184 @@
+// One Levenberg-Marquardt step of every active member: judge the trial point, then choose the next one. Box bounds by projection
+// with an active set, damping of Nielsen 1999, the last steps Gauss-Newton steps judged by their length (design §2.6, 2.7).
+//
+// One member an invocation. members, state (read-write), control (read-write), limits (spectra x 4 x PARAMETERS: lower, upper,
+// prior mean, prior weight). f32. Constants of the settings: MAX_ROUNDS, MAX_REJECTIONS, FTOL, XTOL, GTOL. Twin of src/cpu/step.rs.
+//@use math, members, state, packed, box
+
+const UNDAMPED: f32 = 0.1; // below this a step is as good as undamped, and its prediction says how far the optimum is
+const FINISHING_DAMPING: f32 = 1.0e-6;
+const FINISHING_STEPS: i32 = 6;
+const NOISE: f32 = 1.0e-6; // relative error of a cost from f32 rows
+
+fn lower_bound(slot: u32, parameter: u32) -> f32 {
+    return limits[spectrum_of(slot) * 4u * PARAMETERS + parameter];
+}
+
+fn upper_bound(slot: u32, parameter: u32) -> f32 {
+    return limits[(spectrum_of(slot) * 4u + 1u) * PARAMETERS + parameter];
+}
+
+fn cell(field: u32, slot: u32) -> u32 {
+    return field * CAPACITY + slot;
+}
+
+// chi2, penalty, ln det, gradient, normal matrix
+fn sum_count() -> u32 {
+    return 3u + parameter_count + packed(parameter_count, 0u);
+}
+
+// chi2 + penalty of the accepted point.
+fn accepted_cost(slot: u32) -> f32 {
+    return state[at(CHI2, slot)] + state[at(PENALTY, slot)];
+}
+
+fn trial_is_finite(slot: u32) -> bool {
+    var finite = is_finite(state[at(TRIAL_CHI2, slot)] + state[at(TRIAL_PENALTY, slot)]);
+    for (var i = 0u; i < sum_count(); i++) {
+        finite = finite && is_finite(state[at(TRIAL_CHI2 + i, slot)]);
+    }
+    return finite;
+}
+
+fn accept(slot: u32) {
+    for (var p = 0u; p < parameter_count; p++) {
+        state[at(ACCEPTED + p, slot)] = trial(p, slot);
+    }
+    for (var i = 0u; i < sum_count(); i++) {
+        state[at(CHI2 + i, slot)] = state[at(TRIAL_CHI2 + i, slot)];
+    }
+}
+
+// Nielsen's damping after an accepted step.
+fn relax_damping(slot: u32, gain_ratio: f32) {
+    let t = 2.0 * gain_ratio - 1.0;
+    state[at(DAMPING, slot)] *= max(1.0 / 3.0, 1.0 - t * t * t);
+    state[at(DAMPING_FACTOR, slot)] = 2.0;
+}
+
+fn raise_damping(slot: u32) {
+    let nu = state[at(DAMPING_FACTOR, slot)];
+    state[at(DAMPING, slot)] *= nu;
+    state[at(DAMPING_FACTOR, slot)] = 2.0 * nu;
+}
+
+// Accepts or rejects the trial point: the status, or RUNNING.
+fn judge(slot: u32) -> i32 {
+    let valid = trial_is_finite(slot);
+    if control[cell(ROUNDS, slot)] == 1 {
+        accept(slot);
+        return select(NOT_FINITE, RUNNING, valid);
+    }
+    let cost = accepted_cost(slot);
+    let trial_cost = state[at(TRIAL_CHI2, slot)] + state[at(TRIAL_PENALTY, slot)];
+    if control[cell(MODE, slot)] == SEARCHING {
+        if valid && trial_cost < cost {
+            relax_damping(slot, (cost - trial_cost) / state[at(PREDICTED_REDUCTION, slot)]);
+            control[cell(REJECTIONS, slot)] = 0;
+            accept(slot);
+        } else {
+            raise_damping(slot);
+            control[cell(REJECTIONS, slot)] += 1;
+        }
+        return RUNNING;
+    }
+    if valid && trial_cost <= cost * (1.0 + 4.0 * NOISE) {
+        accept(slot);
+        return RUNNING;
+    }
+    return FTOL_STATUS;
+}
+
+// MINPACK's gtol: the largest cosine between the residual and a free column of the Jacobian; 0 when nothing is free.
+fn largest_cosine(slot: u32, cost: f32) -> f32 {
+    var largest = 0.0;
+    for (var p = 0u; p < parameter_count; p++) {
+        if cost > 0.0 && is_free(slot, p) {
+            let g = abs(state[at(GRADIENT + p, slot)]);
+            largest = max(largest, g / sqrt(normal_entry(slot, p, p)) / sqrt(cost));
+        }
+    }
+    return largest;
+}
+
+// The finishing steps: the status when their length no longer shrinks (what is left is rounding), or RUNNING.
+fn finish(slot: u32) -> i32 {
+    let steps = control[cell(FINISHING, slot)] + 1;
+    control[cell(FINISHING, slot)] = steps;
+    let longer = reduction > 0.5 * state[at(PREDICTED_REDUCTION, slot)];
+    return select(RUNNING, FTOL_STATUS, longer || steps >= FINISHING_STEPS);
+}
+
+// Moves the trial point by delta: the status when nothing moves, or RUNNING.
+fn set_trial(slot: u32) -> i32 {
+    state[at(PREDICTED_REDUCTION, slot)] = reduction;
+    var moved = false;
+    for (var p = 0u; p < parameter_count; p++) {
+        let value = state[at(ACCEPTED + p, slot)];
+        let next = clamp(value + delta[p], lower_bound(slot, p), upper_bound(slot, p));
+        state[at(TRIAL_PARAMETERS + p, slot)] = next;
+        moved = moved || next != value;
+    }
+    return select(XTOL_STATUS, RUNNING, moved);
+}
+
+// Chooses the next trial point (RUNNING), or tells why there is none.
+fn choose(slot: u32) -> i32 {
+    let cost = accepted_cost(slot);
+    if largest_cosine(slot, cost) <= GTOL {
+        return GTOL_STATUS;
+    }
+    if control[cell(REJECTIONS, slot)] > MAX_REJECTIONS {
+        return STALLED;
+    }
+    let searching = control[cell(MODE, slot)] == SEARCHING;
+    var undamped = false;
+    // a second time when the finishing steps begin
+    for (var attempt = 0u; attempt < 2u; attempt++) {
+        if !solve_damped(slot) {
+            return SINGULAR;
+        }
+        if attempt == 0u {
+            undamped = state[at(DAMPING, slot)] < UNDAMPED;
+        }
+        if attempt == 1u || !(searching && undamped && reduction <= NOISE * cost) {
+            break;
+        }
+        control[cell(MODE, slot)] = FINISHING_MODE;
+        state[at(DAMPING, slot)] = FINISHING_DAMPING;
+    }
+    if !searching {
+        let status = finish(slot);
+        if status != RUNNING {
+            return status;
+        }
+    }
+    let small_reduction = undamped && reduction <= FTOL * cost;
+    let small_step = undamped && step_length <= XTOL * (step_scale + XTOL);
+    if small_reduction {
+        return select(FTOL_STATUS, FTOL_XTOL_STATUS, small_step);
+    }
+    if small_step {
+        return XTOL_STATUS;
+    }
+    return set_trial(slot);
+}
+
+@compute @workgroup_size(64)
+fn main(@builtin(global_invocation_id) id: vec3<u32>) {
+    if id.x >= active_count() {
+        return;
+    }
+    let slot = slot_at(id.x);
+    parameter_count = min(PARAMETERS, arrayLength(&limits));
+    let rounds = control[cell(ROUNDS, slot)] + 1;
+    control[cell(ROUNDS, slot)] = rounds;
+    var status = judge(slot);
+    if status == RUNNING {
+        status = choose(slot);
+        if status == RUNNING && rounds >= MAX_ROUNDS {
+            status = MAX_ROUNDS_STATUS;
+        }
+    }
+    control[cell(STATUS, slot)] = status;
+}

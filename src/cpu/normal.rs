@@ -1,0 +1,117 @@
+//! Adds one arm to a member's sums (design §2.5): with r = D − weight · value · continuum and J = weight · continuum · tangents,
+//! χ² += rᵀr, g += Jᵀr, A += JᵀJ − Bᵀ C⁻¹ B, B = SᵀJ, C = L Lᵀ from `continuum`. Rows f32 or f64, sums f64.
+//! Twin of `shaders/normal.wgsl`.
+
+use pulp::{Simd, WithSimd};
+
+use super::continuum::orthonormal;
+use crate::rows::Real;
+use crate::rows::gram::{BLOCK, Gram};
+use crate::solver::member::Sums;
+use crate::solver::triangle::packed_index;
+
+/// One member's rows and its spectrum's arrays.
+pub struct Normal<'a, R> {
+    pub pixels: usize,
+    /// The parameter of each tangent row.
+    pub columns: &'a [usize],
+    /// (1 + columns, pixels)
+    pub model: &'a [R],
+    pub data: &'a [R],
+    pub weight: &'a [R],
+    pub continuum: Option<Projection<'a, R>>,
+    pub sums: &'a mut Sums,
+}
+
+/// What `continuum` found.
+#[derive(Clone, Copy)]
+pub struct Projection<'a, R> {
+    pub terms: usize,
+    /// (terms, pixels)
+    pub basis: &'a [R],
+    /// (terms, terms) lower triangular.
+    pub transform: &'a [R],
+    /// (terms + terms²): coefficients, then the Cholesky factor of C.
+    pub solution: &'a [R],
+}
+
+impl<R: Real> Normal<'_, R> {
+    pub fn run(self) {
+        pulp::Arch::new().dispatch(self);
+    }
+
+    /// Rows of the Gram matrix: S (terms), J (columns), r.
+    fn accumulate(self, gram: &Gram<R>) {
+        let terms = self.continuum.map_or(0, |c| c.terms);
+        let count = self.columns.len();
+        let residual = terms + count;
+        // L⁻¹ B, one column a tangent
+        let mut projected = vec![0.0; terms * count];
+        if let Some(continuum) = self.continuum {
+            let factor = &continuum.solution[terms..];
+            for i in 0..count {
+                for c in 0..terms {
+                    let mut sum = gram.sum(terms + i, c);
+                    for k in 0..c {
+                        sum -= factor[c * terms + k].to_f64() * projected[i * terms + k];
+                    }
+                    projected[i * terms + c] = sum / factor[c * terms + c].to_f64();
+                }
+            }
+        }
+        self.sums.chi2 += gram.sum(residual, residual);
+        for (i, &p) in self.columns.iter().enumerate() {
+            self.sums.gradient[p] += gram.sum(residual, terms + i);
+            for (j, &q) in self.columns.iter().enumerate().take(i + 1) {
+                let (x, y) = (&projected[i * terms..][..terms], &projected[j * terms..][..terms]);
+                let schur: f64 = x.iter().zip(y).map(|(a, b)| a * b).sum();
+                self.sums.normal_matrix[packed_index(p, q)] += gram.sum(terms + i, terms + j) - schur;
+            }
+        }
+    }
+}
+
+impl<R: Real> WithSimd for Normal<'_, R> {
+    type Output = ();
+
+    #[inline(always)]
+    fn with_simd<S: Simd>(self, simd: S) {
+        let terms = self.continuum.map_or(0, |c| c.terms);
+        let rows = self.columns.len();
+        let mut gram = Gram::<R>::new(terms + rows + 1, terms);
+        let mut p = vec![R::ZERO; terms * BLOCK];
+        let (mut smooth, mut scaled) = ([R::ONE; BLOCK], [R::ZERO; BLOCK]);
+        for start in (0..self.pixels).step_by(BLOCK) {
+            let count = BLOCK.min(self.pixels - start);
+            let (weight, value) = (&self.weight[start..start + count], &self.model[start..start + count]);
+            for ((s, w), v) in scaled.iter_mut().zip(weight).zip(value) {
+                *s = if *w == R::ZERO { R::ZERO } else { *w * *v };
+            }
+            if let Some(c) = self.continuum {
+                orthonormal(&mut p, c.basis, c.transform, (terms, self.pixels), (start, count));
+                smooth.fill(R::ZERO);
+                for k in 0..terms {
+                    let basis = &p[k * BLOCK..][..BLOCK];
+                    for ((s, b), (row, v)) in
+                        smooth.iter_mut().zip(basis).zip(gram.row(k).iter_mut().zip(&scaled)).take(count)
+                    {
+                        *s = c.solution[k].fused(*b, *s);
+                        *row = *v * *b;
+                    }
+                }
+            }
+            let data = &self.data[start..start + count];
+            for (((r, d), v), s) in gram.row(terms + rows).iter_mut().zip(data).zip(&scaled).zip(&smooth) {
+                *r = *d - *v * *s;
+            }
+            for i in 0..rows {
+                let tangent = &self.model[(1 + i) * self.pixels + start..][..count];
+                for (((j, w), t), s) in gram.row(terms + i).iter_mut().zip(weight).zip(tangent).zip(&smooth) {
+                    *j = if *w == R::ZERO { R::ZERO } else { *w * *s * *t };
+                }
+            }
+            gram.add(simd, count);
+        }
+        self.accumulate(&gram);
+    }
+}

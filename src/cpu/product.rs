@@ -1,0 +1,160 @@
+//! Matrix product of a tile: output\[row\]\[n\] = Σ_k input\[row\]\[k\] weight\[k\]\[n\]. Twin of `shaders/product.wgsl`.
+//!
+//! Weights are packed once, in panels of 64 columns, so that a tile of a few dozen rows pays no packing (a general product
+//! packs the 3 MB of a DESI output layer again in every call). Every element is one chain of fused multiply-adds in ascending
+//! k: a row has the same bits in any tile.
+
+use pulp::{Simd, WithSimd};
+
+use crate::rows::Real;
+
+/// Columns of a panel.
+pub const PANEL: usize = 64;
+
+/// (inner, columns) row-major to panels (panel, inner, 64), the last one zero padded.
+pub fn pack<R: Real>(weight: &[R], inner: usize, columns: usize) -> Vec<R> {
+    let mut packed = vec![R::ZERO; columns.div_ceil(PANEL) * inner * PANEL];
+    for (p, panel) in packed.chunks_exact_mut(inner * PANEL).enumerate() {
+        let start = p * PANEL;
+        let count = PANEL.min(columns - start);
+        for (k, row) in panel.chunks_exact_mut(PANEL).enumerate() {
+            row[..count].copy_from_slice(&weight[k * columns + start..][..count]);
+        }
+    }
+    packed
+}
+
+/// The product of a tile's rows.
+pub struct Product<'a, R> {
+    /// (rows, inner)
+    pub input: &'a [R],
+    /// From [`pack`].
+    pub packed: &'a [R],
+    /// (rows, columns)
+    pub output: &'a mut [R],
+    pub inner: usize,
+    pub columns: usize,
+}
+
+impl<R: Real> Product<'_, R> {
+    pub fn run(self) {
+        pulp::Arch::new().dispatch(self);
+    }
+}
+
+impl<R: Real> WithSimd for Product<'_, R> {
+    type Output = ();
+
+    #[inline(always)]
+    fn with_simd<S: Simd>(self, simd: S) {
+        // as many accumulators as the registers hold, besides the weights and one factor
+        if S::REGISTER_COUNT >= 32 { self.panels::<S, 6, 4>(simd) } else { self.panels::<S, 6, 2>(simd) }
+    }
+}
+
+impl<R: Real> Product<'_, R> {
+    /// `N` rows against `V` vectors of columns at a time.
+    #[inline(always)]
+    fn panels<S: Simd, const N: usize, const V: usize>(self, simd: S) {
+        let Product { input, packed, output, inner, columns } = self;
+        for (p, panel) in packed.chunks_exact(inner * PANEL).enumerate() {
+            let first = p * PANEL;
+            let count = PANEL.min(columns - first);
+            for (input, output) in input.chunks(N * inner).zip(output.chunks_mut(N * columns)) {
+                let place = (first, count, columns);
+                match input.len() / inner {
+                    6 => tile::<R, S, 6, V>(simd, input, panel, output, inner, place),
+                    5 => tile::<R, S, 5, V>(simd, input, panel, output, inner, place),
+                    4 => tile::<R, S, 4, V>(simd, input, panel, output, inner, place),
+                    3 => tile::<R, S, 3, V>(simd, input, panel, output, inner, place),
+                    2 => tile::<R, S, 2, V>(simd, input, panel, output, inner, place),
+                    _ => tile::<R, S, 1, V>(simd, input, panel, output, inner, place),
+                }
+            }
+        }
+    }
+}
+
+/// `N` rows against one panel.
+#[inline(always)]
+fn tile<R: Real, S: Simd, const N: usize, const V: usize>(
+    simd: S,
+    input: &[R],
+    panel: &[R],
+    output: &mut [R],
+    inner: usize,
+    (first, count, columns): (usize, usize, usize),
+) {
+    let lanes = R::lanes::<S>();
+    let rows: [&[R]; N] = std::array::from_fn(|r| &input[r * inner..(r + 1) * inner]);
+    for start in (0..PANEL).step_by(V * lanes) {
+        let mut sums = [[R::splat(simd, R::ZERO); V]; N];
+        for (k, weights) in panel.chunks_exact(PANEL).enumerate() {
+            let weights = R::vectors::<S>(&weights[start..start + V * lanes]);
+            let weights: [R::Vector<S>; V] = std::array::from_fn(|v| weights[v]);
+            for (sums, row) in sums.iter_mut().zip(&rows) {
+                let x = R::splat(simd, row[k]);
+                for (sum, weight) in sums.iter_mut().zip(&weights) {
+                    *sum = R::multiply_add(simd, *weight, x, *sum);
+                }
+            }
+        }
+        let width = (V * lanes).min(count.saturating_sub(start));
+        for (r, sum) in sums.iter().enumerate() {
+            let out = &mut output[r * columns + first + start.min(count)..][..width];
+            out.copy_from_slice(&R::elements::<S>(sum)[..width]);
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_row_has_the_same_bits_in_any_tile() {
+        for (inner, columns) in [(4, 256), (200, 3872), (256, 208), (300, 1024), (1000, 64)] {
+            let value = |k: usize| ((k * 7919 + 13) % 1009) as f32 / 1009.0 - 0.5;
+            let input: Vec<f32> = (0..70 * inner).map(value).collect();
+            let weight: Vec<f32> = (0..inner * columns).map(|k| value(k + 5)).collect();
+            let mut all = vec![f32::NAN; 70 * columns];
+            let packed = pack(&weight, inner, columns);
+            Product { input: &input, packed: &packed, output: &mut all, inner, columns }.run();
+            for (start, rows) in [(0, 1), (3, 2), (5, 5), (65, 5), (10, 15), (1, 64)] {
+                let mut some = vec![f32::NAN; rows * columns];
+                let input = &input[start * inner..][..rows * inner];
+                Product { input, packed: &packed, output: &mut some, inner, columns }.run();
+                let expected = &all[start * columns..][..rows * columns];
+                assert!(some.iter().zip(expected).all(|(a, b)| a.to_bits() == b.to_bits()), "{inner} {columns} {rows}");
+            }
+        }
+    }
+
+    #[test]
+    fn zz_timing() {
+        for rows in [5usize, 10, 20, 40, 60, 80, 160, 320, 640, 1280] {
+            let (inner, columns) = (208, 3872);
+            let input = vec![0.5f32; rows * inner];
+            let weight = vec![0.25f32; inner * columns];
+            let mut out = vec![0f32; rows * columns];
+            let packed = pack(&weight, inner, columns);
+            let n = 2000 / rows + 3;
+            let mut time = |f: &mut dyn FnMut(&mut [f32])| {
+                let t = std::time::Instant::now();
+                for _ in 0..n {
+                    f(&mut out);
+                }
+                let s = t.elapsed().as_secs_f64() / n as f64;
+                2.0 * (rows * inner * columns) as f64 / s / 1e9
+            };
+            let own = time(&mut |out| Product { input: &input, packed: &packed, output: out, inner, columns }.run());
+            let faer = time(&mut |out| {
+                let i = faer::MatRef::from_column_major_slice(&input, inner, rows);
+                let w = faer::MatRef::from_column_major_slice(&weight, columns, inner);
+                let o = faer::MatMut::from_column_major_slice_mut(out, columns, rows);
+                faer::linalg::matmul::matmul(o, faer::Accum::Replace, w, i, 1.0, faer::Par::Seq);
+            });
+            println!("{rows} rows: own {own:.0} faer {faer:.0} GF/s");
+        }
+    }
+}

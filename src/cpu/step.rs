@@ -1,0 +1,209 @@
+//! One Levenberg–Marquardt step of one member: judge the trial point, then choose the next one.
+//!
+//! (A + μ diag A) δ = g, box bounds by projection with an active set, damping of Nielsen (design §2.6), the last steps
+//! Gauss–Newton steps judged by their length (design §2.7). f64. Twin of `shaders/step.wgsl`.
+
+use crate::solver::member::{Member, Mode};
+use crate::solver::triangle::{cholesky, packed_index, packed_length, solve_lower, solve_upper};
+use crate::solver::{LevenbergMarquardt, Status};
+
+/// Below this damping a step is as good as undamped, and its prediction says how far the optimum is.
+const UNDAMPED: f64 = 0.1;
+/// Damping of the finishing steps: nothing but a guard of the Cholesky factorisation.
+const FINISHING_DAMPING: f64 = 1e-6;
+/// Most finishing steps.
+const FINISHING_STEPS: u32 = 6;
+/// Factors of ten by which the damping may rise until the matrix factorises.
+const SOLVE_ATTEMPTS: usize = 10;
+
+/// A step from the accepted point and what it promises.
+struct Step {
+    delta: Vec<f64>,
+    /// 2 gᵀδ − δᵀAδ.
+    predicted_reduction: f64,
+    /// ‖√diag(A) δ‖ and ‖√diag(A) θ‖ over the parameters that moved.
+    length: f64,
+    scale: f64,
+}
+
+/// Judges the member's trial sums and sets its next trial, or its status.
+/// `noise` is the relative error of a cost in the precision of the rows.
+pub fn step(member: &mut Member, lower: &[f64], upper: &[f64], settings: &LevenbergMarquardt, noise: f64) {
+    member.rounds += 1;
+    if let Some(status) = judge(member, noise) {
+        member.status = Some(status);
+        return;
+    }
+    member.status = choose(member, lower, upper, settings, noise);
+    if member.status.is_none() && member.rounds >= settings.max_rounds {
+        member.status = Some(Status::MaxRounds);
+    }
+}
+
+/// Accepts or rejects the trial point.
+fn judge(member: &mut Member, noise: f64) -> Option<Status> {
+    let valid = member.trial_sums.is_finite();
+    if member.rounds == 1 {
+        member.accept();
+        return (!valid).then_some(Status::NotFinite);
+    }
+    let (cost, trial) = (member.sums.cost(), member.trial_sums.cost());
+    match member.mode {
+        Mode::Searching if valid && trial < cost => {
+            let gain_ratio = (cost - trial) / member.predicted_reduction;
+            member.damping.accept(gain_ratio);
+            member.rejections = 0;
+            member.accept();
+        }
+        Mode::Searching => {
+            member.damping.reject();
+            member.rejections += 1;
+        }
+        Mode::Finishing if valid && trial <= cost * (1.0 + 4.0 * noise) => member.accept(),
+        Mode::Finishing => return Some(Status::Ftol),
+    }
+    None
+}
+
+/// Chooses the next trial point, or tells why there is none.
+fn choose(
+    member: &mut Member,
+    lower: &[f64],
+    upper: &[f64],
+    settings: &LevenbergMarquardt,
+    noise: f64,
+) -> Option<Status> {
+    if largest_cosine(member, lower, upper) <= settings.gtol {
+        return Some(Status::Gtol);
+    }
+    if member.rejections > settings.max_rejections {
+        return Some(Status::Stalled);
+    }
+    let Some(mut next) = solve(member, lower, upper) else { return Some(Status::Singular) };
+    let cost = member.sums.cost();
+    let undamped = member.damping.mu < UNDAMPED;
+    if member.mode == Mode::Searching && undamped && next.predicted_reduction <= noise * cost {
+        member.mode = Mode::Finishing;
+        member.damping.mu = FINISHING_DAMPING;
+        let Some(step) = solve(member, lower, upper) else { return Some(Status::Singular) };
+        next = step;
+    } else if member.mode == Mode::Finishing {
+        member.finishing_steps += 1;
+        // the length no longer shrinks: what is left is rounding
+        if next.predicted_reduction > 0.5 * member.predicted_reduction || member.finishing_steps >= FINISHING_STEPS {
+            return Some(Status::Ftol);
+        }
+    }
+    let small_reduction = undamped && next.predicted_reduction <= settings.ftol * cost;
+    let small_step = undamped && next.length <= settings.xtol * (next.scale + settings.xtol);
+    match (small_reduction, small_step) {
+        (true, true) => return Some(Status::FtolXtol),
+        (true, false) => return Some(Status::Ftol),
+        (false, true) => return Some(Status::Xtol),
+        (false, false) => {}
+    }
+    member.predicted_reduction = next.predicted_reduction;
+    let mut moved = false;
+    for (p, delta) in next.delta.iter().enumerate() {
+        member.trial[p] = (member.parameters[p] + delta).clamp(lower[p], upper[p]);
+        moved |= member.trial[p] != member.parameters[p];
+    }
+    if moved { None } else { Some(Status::Xtol) }
+}
+
+/// A parameter that may move: its bounds leave room, it is not pushed against one, and the model depends on it.
+fn is_free(member: &Member, p: usize, lower: &[f64], upper: &[f64]) -> bool {
+    let (x, g) = (member.parameters[p], member.sums.gradient[p]);
+    let pushed = (x <= lower[p] && g <= 0.0) || (x >= upper[p] && g >= 0.0);
+    upper[p] > lower[p] && !pushed && member.sums.normal_matrix[packed_index(p, p)] > 0.0
+}
+
+/// MINPACK's gtol: the largest cosine between the residual and a free column of the Jacobian; 0 when nothing is free.
+fn largest_cosine(member: &Member, lower: &[f64], upper: &[f64]) -> f64 {
+    let cost = member.sums.cost();
+    (0..member.parameters.len())
+        .filter(|&p| is_free(member, p, lower, upper) && cost > 0.0)
+        .map(|p| member.sums.gradient[p].abs() / (member.sums.normal_matrix[packed_index(p, p)] * cost).sqrt())
+        .fold(0.0, f64::max)
+}
+
+/// The damped step inside the box; raises the damping until the matrix factorises. `None`: it never does.
+fn solve(member: &mut Member, lower: &[f64], upper: &[f64]) -> Option<Step> {
+    for _ in 0..SOLVE_ATTEMPTS {
+        if let Some(step) = solve_in_box(member, lower, upper) {
+            return Some(step);
+        }
+        member.damping.mu = f64::max(10.0 * member.damping.mu, 1e-6);
+    }
+    None
+}
+
+/// Parameters that would leave the box are put on its face, the others solved again with that step given.
+fn solve_in_box(member: &Member, lower: &[f64], upper: &[f64]) -> Option<Step> {
+    let count = member.parameters.len();
+    let mut delta = vec![0.0; count];
+    let mut free: Vec<bool> = (0..count).map(|p| is_free(member, p, lower, upper)).collect();
+    for _ in 0..=count {
+        solve_free(member, &free, &mut delta)?;
+        let mut inside = true;
+        for p in 0..count {
+            let target = member.parameters[p] + delta[p];
+            if free[p] && !(target >= lower[p] && target <= upper[p]) {
+                delta[p] = if target < lower[p] { lower[p] } else { upper[p] } - member.parameters[p];
+                free[p] = false;
+                inside = false;
+            }
+        }
+        if inside {
+            break;
+        }
+    }
+    Some(promise(member, delta))
+}
+
+/// Solves (A_FF + μ diag A_FF) δ_F = g_F − A_FC δ_C for the free F, the others C held.
+fn solve_free(member: &Member, free: &[bool], delta: &mut [f64]) -> Option<()> {
+    let normal = &member.sums.normal_matrix;
+    let members: Vec<usize> = (0..free.len()).filter(|&p| free[p]).collect();
+    let mut matrix = vec![0.0; packed_length(members.len())];
+    let mut x = vec![0.0; members.len()];
+    for (i, &p) in members.iter().enumerate() {
+        for (j, &q) in members.iter().enumerate().take(i + 1) {
+            matrix[packed_index(i, j)] = normal[packed_index(p, q)];
+        }
+        matrix[packed_index(i, i)] *= 1.0 + member.damping.mu;
+        x[i] = member.sums.gradient[p];
+        for q in (0..free.len()).filter(|&q| !free[q]) {
+            x[i] -= normal[packed_index(p, q)] * delta[q];
+        }
+    }
+    if !cholesky(&mut matrix, members.len()) {
+        return None;
+    }
+    solve_lower(&matrix, &mut x);
+    solve_upper(&matrix, &mut x);
+    if !x.iter().all(|v| v.is_finite()) {
+        return None;
+    }
+    for (&p, v) in members.iter().zip(x) {
+        delta[p] = v;
+    }
+    Some(())
+}
+
+fn promise(member: &Member, delta: Vec<f64>) -> Step {
+    let normal = &member.sums.normal_matrix;
+    let (mut linear, mut quadratic, mut length, mut scale) = (0.0, 0.0, 0.0, 0.0);
+    for p in 0..delta.len() {
+        linear += member.sums.gradient[p] * delta[p];
+        for q in 0..delta.len() {
+            quadratic += delta[p] * normal[packed_index(p, q)] * delta[q];
+        }
+        if delta[p] != 0.0 {
+            let diagonal = normal[packed_index(p, p)];
+            length += diagonal * delta[p] * delta[p];
+            scale += diagonal * member.parameters[p] * member.parameters[p];
+        }
+    }
+    Step { delta, predicted_reduction: 2.0 * linear - quadratic, length: length.sqrt(), scale: scale.sqrt() }
+}

@@ -1,0 +1,115 @@
+//! The network's forward pass on the host: scaled labels, hull distances, templates. For first guesses, plots and checks; the
+//! fit's own passes run on a device.
+
+use faer::{Accum, MatMut, MatRef, Par, linalg::matmul::matmul};
+
+use super::{Activation, Emulator, Layer, Network, Transform};
+
+impl Emulator {
+    /// z = (transform(x) − mean) / std for rows of `labels`, (n, labels) in physical units; the same shape comes out.
+    pub fn scaled(&self, labels: &[f64]) -> Vec<f64> {
+        let scale = |(&x, i): (&f64, usize)| {
+            let label = &self.labels[i];
+            let x = match label.transform {
+                Transform::Identity => x,
+                Transform::Log10 => x.log10(),
+            };
+            (x - label.mean) / label.std
+        };
+        labels.iter().zip((0..self.labels.len()).cycle()).map(scale).collect()
+    }
+
+    /// Largest facet distance of one scaled label vector over all hulls: positive outside, −∞ without hulls.
+    pub fn outside(&self, z: &[f64]) -> f64 {
+        let mut largest = f64::NEG_INFINITY;
+        for hull in &self.hulls {
+            for facet in hull.facets.chunks_exact(hull.axes.len() + 1) {
+                let (normal, offset) = facet.split_at(hull.axes.len());
+                let distance = normal.iter().zip(&hull.axes).map(|(n, &axis)| n * z[axis]).sum::<f64>() + offset[0];
+                // A NaN label is outside.
+                largest = if distance.is_nan() { f64::INFINITY } else { largest.max(distance) };
+            }
+        }
+        largest
+    }
+
+    /// Templates (n, pixels) for rows of `labels`, (n, labels) in physical units; one matrix product a layer.
+    pub fn templates(&self, labels: &[f64]) -> Vec<f32> {
+        let z: Vec<f32> = self.scaled(labels).iter().map(|&z| z as f32).collect();
+        let rows = labels.len() / self.labels.len();
+        let mut flux = match &self.network {
+            Network::Dense(layers) => self.dense(layers, z, rows),
+            Network::PerPixel { hidden, w0, b0, w1, b1 } => {
+                let mut flux = Vec::with_capacity(rows * b1.len());
+                for z in z.chunks_exact(self.labels.len()) {
+                    let hidden_rows = w0.chunks_exact(hidden * z.len()).zip(b0.chunks_exact(*hidden));
+                    for ((w0, b0), (w1, b1)) in hidden_rows.zip(w1.chunks_exact(*hidden).zip(b1)) {
+                        let units = w0.chunks_exact(z.len()).zip(b0).zip(w1);
+                        let unit = |((w0, b0), w1): ((&[f32], &f32), &f32)| {
+                            let input = w0.iter().zip(z).map(|(w, z)| w * z).sum::<f32>() + b0;
+                            w1 * activate(self.activation, input)
+                        };
+                        flux.push(units.map(unit).sum::<f32>() + b1);
+                    }
+                }
+                flux
+            }
+        };
+        flux.iter_mut().for_each(|x| *x = activate(self.output, *x));
+        flux
+    }
+
+    /// All layers but for the output function.
+    fn dense(&self, layers: &[Layer], z: Vec<f32>, rows: usize) -> Vec<f32> {
+        let mut input = z;
+        for (k, layer) in layers.iter().enumerate() {
+            let mut out = product(&input, layer, rows);
+            for row in out.chunks_exact_mut(layer.outputs) {
+                for (j, x) in row.iter_mut().enumerate() {
+                    *x += layer.bias[j];
+                    if k + 1 < layers.len() {
+                        *x = activate(self.activation, *x);
+                    }
+                    if let Some((scale, offset)) = &layer.affine {
+                        *x = *x * scale[j] + offset[j];
+                    }
+                }
+            }
+            input = out;
+        }
+        input
+    }
+}
+
+/// input (rows, inputs) · weightᵀ: (rows, outputs).
+fn product(input: &[f32], layer: &Layer, rows: usize) -> Vec<f32> {
+    let mut out = vec![0.0; rows * layer.outputs];
+    let target = MatMut::from_row_major_slice_mut(&mut out, rows, layer.outputs);
+    let left = MatRef::from_row_major_slice(&input[..rows * layer.inputs], rows, layer.inputs);
+    let weight = MatRef::from_row_major_slice(&layer.weight, layer.outputs, layer.inputs);
+    matmul(target, Accum::Replace, left, weight.transpose(), 1.0, Par::Seq);
+    out
+}
+
+fn activate(activation: Activation, x: f32) -> f32 {
+    let sigmoid = |x: f32| 1.0 / (1.0 + (-x).exp());
+    match activation {
+        Activation::Silu => x * sigmoid(x),
+        Activation::LeakyRelu => {
+            if x > 0.0 {
+                x
+            } else {
+                0.01 * x
+            }
+        }
+        Activation::Relu => x.max(0.0),
+        Activation::Sigmoid => sigmoid(x),
+        Activation::Tanh => x.tanh(),
+        Activation::Gelu => 0.5 * x * (1.0 + libm::erff(x * std::f32::consts::FRAC_1_SQRT_2)),
+        Activation::Identity => x,
+        Activation::Exp { clip } => {
+            let clip = clip.min(80.0) as f32;
+            x.clamp(-clip, clip).exp()
+        }
+    }
+}

@@ -1,0 +1,106 @@
+//! Template grids as log-uniform segments.
+
+/// Pixels that deviate by less than this part of a pixel lie on the grid.
+const TOLERANCE: f64 = 1e-3;
+/// A step that differs by this part begins another segment.
+const JUMP: f64 = 0.1;
+const SHORTEST: usize = 8;
+
+/// A log-uniform run of pixels: pixel `i` of `start..end` lies at ln λ = origin + (i − start) step.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct GridSegment {
+    pub start: usize,
+    pub end: usize,
+    /// ln(λ / Å) of pixel `start`.
+    pub origin: f64,
+    /// Δ ln λ.
+    pub step: f64,
+}
+
+/// A template grid made of log-uniform segments; APOGEE's has three, one a chip.
+#[derive(Clone, Debug, PartialEq)]
+pub struct TemplateGrid {
+    pub segments: Vec<GridSegment>,
+}
+
+impl TemplateGrid {
+    /// Splits a grid (Å, strictly increasing) where Δ ln λ jumps; `None` when a piece is not log-uniform to 1e-3 of a pixel, or
+    /// shorter than eight pixels.
+    pub fn new(wavelength: &[f64]) -> Option<TemplateGrid> {
+        let log: Vec<f64> = wavelength.iter().map(|x| x.ln()).collect();
+        let mut segments = Vec::new();
+        let mut start = 0;
+        while start < log.len() {
+            let step = log.get(start + 1)? - log[start];
+            // A NaN is a jump.
+            let goes_on = |pair: &[f64]| (pair[1] - pair[0] - step).abs() < JUMP * step;
+            let end = log[start..].windows(2).position(|pair| !goes_on(pair)).map_or(log.len(), |i| start + i + 1);
+            segments.push(GridSegment::fit(&log[start..end], start)?);
+            start = end;
+        }
+        (!segments.is_empty()).then_some(TemplateGrid { segments })
+    }
+
+    /// The segment that holds a wavelength (Å) and the fractional pixel index, counted over all segments. Up to half a pixel
+    /// beyond a segment's ends it is clamped to the end pixel; farther out is `None`.
+    pub fn locate(&self, wavelength: f64) -> Option<(usize, f64)> {
+        let log = wavelength.ln();
+        self.segments.iter().enumerate().find_map(|(k, segment)| {
+            let last = (segment.end - segment.start - 1) as f64;
+            let index = (log - segment.origin) / segment.step;
+            let inside = index >= -0.5 && index <= last + 0.5;
+            inside.then(|| (k, segment.start as f64 + index.clamp(0.0, last)))
+        })
+    }
+}
+
+impl GridSegment {
+    fn fit(log: &[f64], start: usize) -> Option<GridSegment> {
+        if log.len() < SHORTEST {
+            return None;
+        }
+        let (origin, step) = (log[0], (log[log.len() - 1] - log[0]) / (log.len() - 1) as f64);
+        let on_grid = |(i, x): (usize, &f64)| ((x - origin) / step - i as f64).abs() <= TOLERANCE;
+        let uniform = step > 0.0 && step.is_finite() && log.iter().enumerate().all(on_grid);
+        uniform.then_some(GridSegment { start, end: start + log.len(), origin, step })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn log_grid(first: f64, step: f64, pixels: usize) -> Vec<f64> {
+        (0..pixels).map(|i| first * (step * i as f64).exp()).collect()
+    }
+
+    #[test]
+    fn gaps_split_a_grid() {
+        let mut grid = log_grid(4000.0, 1e-4, 100);
+        grid.extend(log_grid(4100.0, 1e-4, 50));
+        let grid = TemplateGrid::new(&grid).unwrap();
+        let ranges: Vec<_> = grid.segments.iter().map(|s| (s.start, s.end)).collect();
+        assert_eq!(ranges, [(0, 100), (100, 150)]);
+        let (segment, index) = grid.locate(4100.0 * (2.25e-4f64).exp()).unwrap();
+        assert_eq!(segment, 1);
+        assert!((index - 102.25).abs() < 1e-8);
+    }
+
+    #[test]
+    fn ends_are_clamped_and_gaps_are_outside() {
+        let grid = TemplateGrid::new(&log_grid(5000.0, 1e-4, 10)).unwrap();
+        let at = |pixels: f64| grid.locate(5000.0 * (pixels * 1e-4).exp());
+        assert_eq!(at(-0.4), Some((0, 0.0)));
+        assert_eq!(at(9.4), Some((0, 9.0)));
+        assert_eq!((at(-0.6), at(9.6), grid.locate(f64::NAN)), (None, None, None));
+    }
+
+    #[test]
+    fn other_grids_are_none() {
+        let linear: Vec<f64> = (0..4000).map(|i| 4000.0 + i as f64).collect();
+        assert_eq!(TemplateGrid::new(&linear), None);
+        assert_eq!(TemplateGrid::new(&log_grid(4000.0, 1e-4, 7)), None);
+        assert_eq!(TemplateGrid::new(&[]), None);
+        assert_eq!(TemplateGrid::new(&[5000.0]), None);
+    }
+}

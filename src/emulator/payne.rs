@@ -1,0 +1,101 @@
+//! Networks in the NPZ files of The Payne (Ting et al. 2019) and binspec (El-Badry et al. 2018).
+//!
+//! Both scale labels by z = (x − x_min)/(x_max − x_min) − ½, carry neither a wavelength grid nor names, and put out flux as it
+//! is. The Payne's is dense, with leaky ReLU; binspec's, told apart by its three-dimensional `w_array_0`, a tiny sigmoid network
+//! a pixel.
+
+use std::path::Path;
+
+use super::{Activation, Emulator, Label, Layer, Network, Transform};
+use crate::error::{Error, Result};
+use crate::npz::{Archive, Array};
+
+/// What the arrays of a network may hold: weights hardly compress.
+pub(super) fn budget(archive: &Archive) -> u64 {
+    archive.file_length().saturating_add(32 << 20)
+}
+
+/// Reads either kind; the caller checks shapes and values and fills in the hash.
+pub(super) fn open(path: &Path) -> Result<Emulator> {
+    let mut archive = Archive::open(path)?;
+    let mut budget = budget(&archive);
+    let w0 = weights(&mut archive, "w_array_0", &mut budget)?;
+    let (network, activation) = match w0.shape.len() {
+        3 => (per_pixel(&mut archive, w0, &mut budget)?, Activation::Sigmoid),
+        _ => (dense(&mut archive, w0, &mut budget)?, Activation::LeakyRelu),
+    };
+    let x_min = archive.read("x_min", &mut budget, |x| x)?;
+    let x_max = archive.read("x_max", &mut budget, |x| x)?;
+    if x_min.shape.len() != 1 || x_min.shape != x_max.shape {
+        let shapes = format!("x_min {:?} and x_max {:?}", x_min.shape, x_max.shape);
+        return Err(Error::format(path, format!("ShapeMismatch: {shapes} must both be (labels,)")));
+    }
+    let ranges = x_min.values.iter().zip(&x_max.values).enumerate();
+    Ok(Emulator {
+        source: path.display().to_string(),
+        hash: String::new(),
+        labels: ranges.map(|(k, (&min, &max))| label(k, min, max)).collect(),
+        wavelength: Vec::new(),
+        activation,
+        output: Activation::Identity,
+        network,
+        hulls: Vec::new(),
+    })
+}
+
+fn label(k: usize, min: f64, max: f64) -> Label {
+    Label {
+        name: format!("label{k}"),
+        unit: String::new(),
+        transform: Transform::Identity,
+        mean: 0.5 * (min + max),
+        std: max - min,
+        min,
+        max,
+    }
+}
+
+fn weights(archive: &mut Archive, key: &str, budget: &mut u64) -> Result<Array<f32>> {
+    archive.read(key, budget, |x| x as f32)
+}
+
+fn dense(archive: &mut Archive, w0: Array<f32>, budget: &mut u64) -> Result<Network> {
+    let mut layers = vec![layer(archive, 0, w0, budget)?];
+    for k in 1..3 {
+        let weight = weights(archive, &format!("w_array_{k}"), budget)?;
+        layers.push(layer(archive, k, weight, budget)?);
+    }
+    if archive.keys().iter().any(|key| key == "w_array_3" || key == "b_array_3") {
+        return Err(Error::format(archive.path(), "more than three layers"));
+    }
+    Ok(Network::Dense(layers))
+}
+
+fn layer(archive: &mut Archive, k: usize, weight: Array<f32>, budget: &mut u64) -> Result<Layer> {
+    let [outputs, inputs] = expect(archive, &format!("w_array_{k}"), &weight)?;
+    let bias = weights(archive, &format!("b_array_{k}"), budget)?;
+    let [_] = expect(archive, &format!("b_array_{k}"), &bias)?;
+    Ok(Layer { inputs, outputs, weight: weight.values, bias: bias.values, affine: None })
+}
+
+fn per_pixel(archive: &mut Archive, w0: Array<f32>, budget: &mut u64) -> Result<Network> {
+    let [pixels, hidden, _] = expect(archive, "w_array_0", &w0)?;
+    let w1 = weights(archive, "w_array_1", budget)?;
+    let b0 = weights(archive, "b_array_0", budget)?;
+    let b1 = weights(archive, "b_array_1", budget)?;
+    let shapes = [expect(archive, "w_array_1", &w1)?, expect(archive, "b_array_0", &b0)?];
+    if shapes != [[pixels, hidden]; 2] || expect(archive, "b_array_1", &b1)? != [pixels] {
+        let shapes = format!("w_array_1 {:?}, b_array_0 {:?}, b_array_1 {:?}", w1.shape, b0.shape, b1.shape);
+        let message = format!("ShapeMismatch: {shapes} for {pixels} pixels and {hidden} hidden units");
+        return Err(Error::format(archive.path(), message));
+    }
+    Ok(Network::PerPixel { hidden, w0: w0.values, b0: b0.values, w1: w1.values, b1: b1.values })
+}
+
+/// The shape of an array of N dimensions.
+fn expect<const N: usize>(archive: &Archive, key: &str, array: &Array<f32>) -> Result<[usize; N]> {
+    array.shape.as_slice().try_into().map_err(|_| {
+        let message = format!("ShapeMismatch: `{key}` has the shape {:?}, not {N} dimensions", array.shape);
+        Error::format(archive.path(), message)
+    })
+}

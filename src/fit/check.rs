@@ -1,0 +1,87 @@
+//! The model's own derivatives against differences of its values, in f64.
+
+use super::run::Run;
+use super::Fitter;
+use crate::error::Result;
+use crate::model::FirstGuess;
+use crate::solver::recording::{Precision, Velocity};
+use crate::spectra::Spectra;
+
+/// Points of the library that are looked at.
+const POINTS: usize = 3;
+/// Step of the central differences, in the solver's units: truncation and rounding are both about 1e-10.
+const STEP: f64 = 1e-5;
+/// km/s: away from zero, where every pixel would sit on a knot.
+const VELOCITY: f64 = 37.0;
+
+/// One parameter's column of the Jacobian.
+#[derive(Clone, Debug, PartialEq)]
+pub struct JacobianCheck {
+    pub parameter: String,
+    /// Largest over arms and points: root mean square of (derivative − difference) over that of the derivative.
+    pub relative_difference: f64,
+}
+
+impl Fitter {
+    /// Compares the Jacobian with central differences at points of the first-guess library, in f64 on the CPU. The spectra are the
+    /// templates' own grids.
+    pub fn check_jacobian(&self) -> Result<Vec<JacobianCheck>> {
+        let spectra = own_grids(&self.model.arms.iter().map(|a| a.emulator.wavelength()).collect::<Vec<_>>(), self)?;
+        let library = FirstGuess::new(&self.model, self.seed)?;
+        let parameters = &self.model.parameters;
+        let mut worst = vec![0f64; parameters.len()];
+        for u in library.points().iter().take(POINTS) {
+            let mut point: Vec<f64> = parameters.iter().zip(u).map(|(p, u)| p.to_physical(*u)).collect();
+            if let Velocity::Parameter(p) = self.model.velocity {
+                point[p] = VELOCITY.clamp(parameters[p].lower, parameters[p].upper);
+            }
+            for (p, worst) in worst.iter_mut().enumerate() {
+                *worst = worst.max(self.column_difference(&spectra, &point, p)?);
+            }
+        }
+        let named = parameters.iter().zip(worst);
+        Ok(named.map(|(p, relative_difference)| JacobianCheck { parameter: p.solver.name.clone(), relative_difference }).collect())
+    }
+
+    fn column_difference(&self, spectra: &Spectra, point: &[f64], p: usize) -> Result<f64> {
+        let mut run = Run::new(self)?;
+        let mut at = |offset: f64| {
+            let mut moved = point.to_vec();
+            moved[p] += offset * self.model.parameters[p].solver.scale;
+            run.inspect(spectra, 0, &moved, Precision::F64)
+        };
+        let (low, middle, high) = (at(-STEP)?, at(0.0)?, at(STEP)?);
+        let mut worst = 0f64;
+        for (a, arm) in self.model.arms.iter().enumerate() {
+            let velocity = if let Velocity::Parameter(v) = self.model.velocity { Some(v) } else { None };
+            let columns: Vec<usize> = velocity.into_iter().chain(arm.tangents()).collect();
+            let Some(row) = columns.iter().position(|&column| column == p) else { continue };
+            let pixels = middle[a].prepared.data.len();
+            let derivative = &middle[a].model[(1 + row) * pixels..(2 + row) * pixels];
+            let (mut error, mut total) = (0.0, 0.0);
+            for (j, d) in derivative.iter().enumerate() {
+                let difference = (high[a].model[j] - low[a].model[j]) / (2.0 * STEP);
+                error += (d - difference).powi(2);
+                total += d * d;
+            }
+            worst = worst.max((error / total).sqrt());
+        }
+        Ok(worst)
+    }
+}
+
+/// A flat spectrum on every arm's own template grid.
+fn own_grids(wavelengths: &[&[f64]], fitter: &Fitter) -> Result<Spectra> {
+    let mut arms = Vec::new();
+    for (arm, wavelength) in fitter.model.arms.iter().zip(wavelengths) {
+        let ones = vec![1.0; wavelength.len()];
+        let mut one = Spectra::from_arrays(wavelength.to_vec(), ones.clone(), ones, None, None)?.arms;
+        for mut data in one.drain(..) {
+            data.name = arm.name.clone();
+            arms.push(data);
+        }
+    }
+    let mut spectra = Spectra::from_arrays(vec![1.0], vec![1.0], vec![1.0], None, None)?;
+    spectra.arms = arms;
+    Ok(spectra)
+}

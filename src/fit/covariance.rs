@@ -1,0 +1,88 @@
+//! Standard errors and correlations from a normal matrix: P × P, f64, on the host (design §2.9).
+
+use nalgebra::{DMatrix, DVector, SymmetricEigen};
+
+use crate::solver::triangle::packed_index;
+
+/// Errors and correlations of the parameters that are free at the solution.
+#[derive(Clone, Debug)]
+pub struct Covariance {
+    /// (P): NaN where there is none.
+    pub errors: Vec<f64>,
+    /// (P (P − 1) / 2): pairs (0,1), (0,2), …; NaN where there is none.
+    pub correlations: Vec<f64>,
+    /// Parameters that the data do not determine.
+    pub undetermined: usize,
+}
+
+/// The inverse of the packed normal matrix over the parameters where `free`. Directions whose eigenvalue, relative to the
+/// diagonal, is below `tolerance` are undetermined: the parameters that take part in them get NaN, the others the pseudo-inverse.
+pub fn covariance(normal_matrix: &[f64], free: &[bool], tolerance: f64) -> Covariance {
+    let count = free.len();
+    let index: Vec<usize> = (0..count).filter(|&p| free[p]).collect();
+    let n = index.len();
+    let mut out = Covariance {
+        errors: vec![f64::NAN; count],
+        correlations: vec![f64::NAN; count * count.saturating_sub(1) / 2],
+        undetermined: 0,
+    };
+    let diagonal: Vec<f64> = index.iter().map(|&p| normal_matrix[packed_index(p, p)]).collect();
+    if n == 0 || !diagonal.iter().all(|d| *d > 0.0 && d.is_finite()) {
+        out.undetermined = diagonal.iter().filter(|d| !(**d > 0.0 && d.is_finite())).count();
+        return out;
+    }
+    let scaled = DMatrix::from_fn(n, n, |i, j| {
+        normal_matrix[packed_index(index[i], index[j])] / (diagonal[i] * diagonal[j]).sqrt()
+    });
+    let eigen = SymmetricEigen::new(scaled);
+    let kept: Vec<bool> = eigen.eigenvalues.iter().map(|&v| v > tolerance).collect();
+    let mut determined = vec![true; n];
+    let mut inverse = DMatrix::zeros(n, n);
+    for (k, kept) in kept.iter().enumerate() {
+        let vector: DVector<f64> = eigen.eigenvectors.column(k).into_owned();
+        if *kept {
+            inverse += &vector * vector.transpose() / eigen.eigenvalues[k];
+        } else {
+            out.undetermined += 1;
+            determined.iter_mut().zip(vector.iter()).for_each(|(d, v)| *d &= v.abs() < 1e-3);
+        }
+    }
+    for i in (0..n).filter(|&i| determined[i]) {
+        out.errors[index[i]] = (inverse[(i, i)] / diagonal[i]).sqrt();
+        for j in (0..i).filter(|&j| determined[j]) {
+            let pair = pair_index(index[j], index[i], count);
+            out.correlations[pair] = inverse[(i, j)] / (inverse[(i, i)] * inverse[(j, j)]).sqrt();
+        }
+    }
+    out
+}
+
+/// Where the pair (a < b) of `count` parameters lies.
+pub fn pair_index(a: usize, b: usize, count: usize) -> usize {
+    a * (2 * count - a - 1) / 2 + b - a - 1
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn inverts_and_names_the_degenerate() {
+        // [[4, 2], [2, 3]]⁻¹ = [[3, −2], [−2, 4]] / 8; the middle parameter is held
+        let packed = [4.0, 0.0, 1.0, 2.0, 0.0, 3.0];
+        let c = covariance(&packed, &[true, false, true], 1e-10);
+        assert!((c.errors[0] - (3f64 / 8.0).sqrt()).abs() < 1e-12 && c.errors[1].is_nan());
+        assert!((c.correlations[pair_index(0, 2, 3)] + 2.0 / 12f64.sqrt()).abs() < 1e-12);
+        // the first two parameters only occur as a product
+        let packed = [1.0, 1.0, 1.0, 0.0, 0.0, 4.0];
+        let c = covariance(&packed, &[true; 3], 1e-10);
+        assert!(c.undetermined == 1 && c.errors[0].is_nan() && c.errors[1].is_nan());
+        assert!((c.errors[2] - 0.5).abs() < 1e-12);
+    }
+
+    #[test]
+    fn pairs_are_numbered_in_order() {
+        let order: Vec<usize> = (0..4).flat_map(|a| (a + 1..4).map(move |b| pair_index(a, b, 4))).collect();
+        assert_eq!(order, [0, 1, 2, 3, 4, 5]);
+    }
+}

@@ -1,0 +1,102 @@
+//! The device that a user names.
+
+use std::sync::Arc;
+
+use crate::cpu::CpuDevice;
+use crate::error::{Error, Result};
+use crate::solver;
+
+/// Where fits run: the CPU, or one GPU adapter.
+#[derive(Clone)]
+pub struct Device {
+    pub(crate) inner: Arc<dyn solver::Device>,
+}
+
+impl std::fmt::Debug for Device {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_tuple("Device").field(&self.name()).finish()
+    }
+}
+
+/// A device of this machine.
+#[derive(Clone, Debug)]
+pub struct DeviceDescription {
+    /// What `--device` takes.
+    pub selector: String,
+    pub name: String,
+    pub kind: String,
+    /// A software adapter: `auto` never takes it.
+    pub software: bool,
+    pub limits: String,
+}
+
+impl Device {
+    /// The CPU.
+    pub fn cpu() -> Device {
+        Device { inner: Arc::new(CpuDevice) }
+    }
+
+    /// A discrete, then an integrated GPU, else the CPU; never a software adapter.
+    pub fn auto() -> Result<Device> {
+        #[cfg(feature = "gpu")]
+        if let Ok(device) = crate::gpu::GpuDevice::hardware() {
+            return Ok(Device { inner: Arc::new(device) });
+        }
+        Ok(Device::cpu())
+    }
+
+    /// `auto`, `cpu`, `gpu` (the best adapter, software included), `gpu:N` or `gpu:NAME` (part of a name).
+    pub fn parse(text: &str) -> Result<Device> {
+        match text {
+            "auto" => Device::auto(),
+            "cpu" => Ok(Device::cpu()),
+            _ if text == "gpu" || text.starts_with("gpu:") => Device::gpu(text),
+            _ => Err(Error::Usage(format!("no device \"{text}\": give auto, cpu, gpu, gpu:N or gpu:NAME"))),
+        }
+    }
+
+    /// As it is written into the result table.
+    pub fn name(&self) -> String {
+        self.inner.name()
+    }
+
+    /// The CPU and every adapter.
+    pub fn list() -> Vec<DeviceDescription> {
+        let cpu = DeviceDescription {
+            selector: "cpu".into(),
+            name: Device::cpu().name(),
+            kind: "cpu".into(),
+            software: false,
+            limits: String::new(),
+        };
+        std::iter::once(cpu).chain(Device::adapters()).collect()
+    }
+
+    #[cfg(feature = "gpu")]
+    fn gpu(text: &str) -> Result<Device> {
+        Ok(Device { inner: Arc::new(crate::gpu::GpuDevice::parse(text)?) })
+    }
+
+    #[cfg(feature = "gpu")]
+    fn adapters() -> Vec<DeviceDescription> {
+        let mib = |bytes: u64| bytes >> 20;
+        let describe = |a: crate::gpu::AdapterDescription| DeviceDescription {
+            selector: format!("gpu:{}", a.index),
+            kind: format!("{} ({}; {})", a.device_type, a.backend, a.driver),
+            software: a.software,
+            limits: format!("buffers {} MiB, bindings {} MiB", mib(a.max_buffer_size), mib(a.max_binding_size)),
+            name: a.name,
+        };
+        crate::gpu::adapters().into_iter().map(describe).collect()
+    }
+
+    #[cfg(not(feature = "gpu"))]
+    fn gpu(_: &str) -> Result<Device> {
+        Err(Error::NoAdapter("this build has no GPU support (feature `gpu`)".into()))
+    }
+
+    #[cfg(not(feature = "gpu"))]
+    fn adapters() -> Vec<DeviceDescription> {
+        Vec::new()
+    }
+}

@@ -1,0 +1,145 @@
+//! From the outcomes of a spectrum's starts to its row.
+
+use super::covariance::{Covariance, covariance};
+use super::row::{FitRow, flag};
+use crate::model::{Prepared, SpectralModel};
+use crate::solver::recording::{Precision, Source};
+use crate::solver::{Outcome, Status};
+
+/// Objectives closer than this agree.
+const AGREE: f64 = 0.1;
+/// Another basin within this Δχ² makes a fit multimodal.
+const MULTIMODAL: f64 = 9.0;
+/// χ²/dof above this is poor.
+const POOR_CHI2: f64 = 2.0;
+/// Median |flux| / error below this is low.
+const LOW_SIGNAL: f64 = 5.0;
+/// More than this share of the pixels masked is many.
+const MANY_MASKED: f64 = 0.5;
+/// A solution this close to a bound, in the solver's units, is at it (f32 devices round).
+const BOUND_TOLERANCE: f64 = 1e-6;
+
+/// What does not depend on the spectrum.
+#[derive(Clone, Copy)]
+pub struct Finish<'a> {
+    pub model: &'a SpectralModel,
+    pub precision: Precision,
+}
+
+impl Finish<'_> {
+    /// χ² + penalties, and what marginalisation adds.
+    pub fn objective(&self, outcome: &Outcome, prepared: &Prepared) -> f64 {
+        let marginal = if self.model.marginalise { outcome.ln_det + prepared.marginal_constant } else { 0.0 };
+        outcome.chi2 + outcome.penalty + marginal
+    }
+
+    /// Fills the row from its group's outcomes. `row` brings identity, flags of the input, nothing else.
+    pub fn fill(&self, row: &mut FitRow, outcomes: &[Outcome], prepared: &Prepared) {
+        let objectives: Vec<f64> = outcomes.iter().map(|o| self.objective(o, prepared)).collect();
+        row.evaluations = outcomes.iter().map(|o| o.rounds).sum();
+        // finite objectives first, then the lowest; ties go to the first start
+        let key = |k: &usize| if objectives[*k].is_finite() { objectives[*k] } else { f64::INFINITY };
+        let Some(best) = (0..outcomes.len()).min_by(|a, b| key(a).total_cmp(&key(b))) else { return };
+        let (winner, objective) = (&outcomes[best], objectives[best]);
+        row.start = best as i32;
+        row.rounds = winner.rounds;
+        row.chi2 = winner.chi2;
+        row.objective = objective;
+        let held = self.model.parameters.iter().filter(|p| p.is_held()).count();
+        row.dof = prepared.unmasked as i64 - (self.model.parameters.len() - held) as i64 - prepared.terms as i64;
+        row.n_starts_agree = objectives.iter().filter(|o| **o - objective < AGREE).count() as u32;
+        let free = self.set_parameters(row, winner);
+        let tolerance = if self.precision == Precision::F32 { 1e-6 } else { 1e-12 };
+        let found = covariance(&winner.normal_matrix, &free, tolerance);
+        self.set_errors(row, &found, &free);
+        self.set_status(row, winner, &free);
+        self.set_flags(row, prepared);
+        self.flag_other_basins(row, outcomes, &objectives, best);
+    }
+
+    /// Physical values and the bits of those at a bound; returns which are free.
+    fn set_parameters(&self, row: &mut FitRow, winner: &Outcome) -> Vec<bool> {
+        let mut free = Vec::with_capacity(winner.parameters.len());
+        for (p, (parameter, &u)) in self.model.parameters.iter().zip(&winner.parameters).enumerate() {
+            let near = |bound: f64| {
+                let at = parameter.to_u(bound);
+                (u - at).abs() <= BOUND_TOLERANCE * at.abs().max(1.0)
+            };
+            let bound = [parameter.lower, parameter.upper].into_iter().find(|b| near(*b));
+            row.parameters[p] = bound.unwrap_or_else(|| parameter.to_physical(u));
+            row.at_bound |= u32::from(bound.is_some()) << p;
+            free.push(bound.is_none());
+        }
+        free
+    }
+
+    /// A parameter at a bound has no error; a held one has error 0.
+    fn set_errors(&self, row: &mut FitRow, found: &Covariance, free: &[bool]) {
+        for (p, parameter) in self.model.parameters.iter().enumerate() {
+            row.errors[p] = if parameter.is_held() {
+                0.0
+            } else if free[p] {
+                found.errors[p] * parameter.solver.scale
+            } else {
+                f64::NAN
+            };
+        }
+        row.correlations.copy_from_slice(&found.correlations);
+        if found.undetermined > 0 {
+            row.flags |= flag::RANK_DEFICIENT;
+        }
+    }
+
+    /// A success never carries a number that is not finite, or a parameter on which the model does not depend.
+    fn set_status(&self, row: &mut FitRow, winner: &Outcome, free: &[bool]) {
+        row.status = winner.status.unwrap_or(Status::Interrupted);
+        row.status_text = row.status.name().to_string();
+        let n = free.len();
+        let diagonal = |p: usize| winner.normal_matrix[crate::solver::triangle::packed_index(p, p)];
+        let finite = row.chi2.is_finite() && row.objective.is_finite() && row.parameters.iter().all(|x| x.is_finite());
+        if !finite {
+            row.status = Status::NotFinite;
+            row.status_text = "non_finite_model_at_start".into();
+        } else if row.status.code() >= 0 && (0..n).any(|p| free[p] && !(diagonal(p) > 0.0)) {
+            row.status = Status::Singular;
+            row.status_text = "singular_covariance".into();
+        }
+        if !row.status.is_success() && row.status != Status::MaxRounds {
+            row.errors.fill(f64::NAN);
+            row.correlations.fill(f64::NAN);
+        }
+    }
+
+    fn set_flags(&self, row: &mut FitRow, prepared: &Prepared) {
+        let mut set = |bit, condition| row.flags |= if condition { bit } else { 0 };
+        set(flag::AT_BOUND, row.at_bound != 0);
+        set(flag::NONFINITE_MASKED, prepared.nonfinite > 0);
+        set(flag::POOR_CHI2, row.dof > 0 && row.chi2 / row.dof as f64 > POOR_CHI2);
+        set(flag::LOW_SN, prepared.signal_to_noise < LOW_SIGNAL);
+        let masked = 1.0 - prepared.unmasked as f64 / prepared.pixels.max(1) as f64;
+        set(flag::MANY_MASKED, masked > MANY_MASKED);
+        let outside = self.model.arms.iter().any(|arm| {
+            let value = |source| match source {
+                Source::Fixed(x) => x,
+                Source::Parameter(p) => row.parameters[p],
+            };
+            let labels: Vec<f64> = arm.inputs.iter().map(|input| value(input.source)).collect();
+            arm.emulator.outside(&arm.emulator.scaled(&labels)) > 0.0
+        });
+        set(flag::OUTSIDE_HULL, outside);
+    }
+
+    /// Another start that ended elsewhere (by more than three errors) at nearly the same objective.
+    fn flag_other_basins(&self, row: &mut FitRow, outcomes: &[Outcome], objectives: &[f64], best: usize) {
+        let elsewhere = |o: &Outcome| {
+            let pairs = self.model.parameters.iter().zip(&o.parameters).zip(row.parameters.iter().zip(&row.errors));
+            pairs.into_iter().any(|((parameter, &u), (x, error))| (parameter.to_physical(u) - x).abs() > 3.0 * error)
+        };
+        let other = outcomes.iter().zip(objectives).enumerate().any(|(k, (o, objective))| {
+            k != best && *objective - objectives[best] < MULTIMODAL && elsewhere(o)
+        });
+        if other {
+            row.flags |= flag::MULTIMODAL;
+        }
+    }
+}

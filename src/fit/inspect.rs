@@ -1,0 +1,68 @@
+//! Rows of the model at given parameters, computed by the CPU device.
+
+use std::sync::Arc;
+
+use super::run::{Ready, Run, assemble, matched, prepare_all};
+use crate::cpu::CpuDevice;
+use crate::error::{Error, Result};
+use crate::model::{ArmLayout, PreparedArm, Sampling, SpectralObjective, Start};
+use crate::solver::recording::Precision;
+use crate::solver::{Device, Objective};
+use crate::spectra::{Spectra, Wavelength};
+
+/// One arm of one spectrum at one point.
+pub struct InspectedArm {
+    pub prepared: PreparedArm,
+    pub sampling: Arc<Sampling>,
+    pub terms: usize,
+    /// (rows, padded pixels): value, derivatives by the solver's u.
+    pub model: Vec<f64>,
+    /// Continuum coefficients, then the factor; empty without a continuum.
+    pub solution: Vec<f64>,
+}
+
+impl Run<'_> {
+    /// Rows of every arm of the spectrum at `place`, at physical parameters.
+    pub fn inspect(
+        &mut self,
+        spectra: &Spectra,
+        place: usize,
+        physical: &[f64],
+        precision: Precision,
+    ) -> Result<Vec<InspectedArm>> {
+        let model = &self.fitter.model;
+        let arms = matched(model, spectra)?;
+        let grids = self.grids(&arms, spectra)?;
+        let prepared = prepare_all(model, &arms, &grids, spectra.len()).swap_remove(place);
+        let prepared = prepared.map_err(|fault| Error::Usage(format!("{}: {}", fault.cause.name(), fault.detail)))?;
+        let layout: Vec<ArmLayout> = arms
+            .iter()
+            .map(|arm| ArmLayout {
+                pixels: arm.pixels,
+                shared_grid: matches!(arm.wavelength, Wavelength::Shared(_)),
+            })
+            .collect();
+        let objective = SpectralObjective::new(model, &layout, precision);
+        let u = model.parameters.iter().zip(physical).map(|(p, x)| p.to_u(*x)).collect();
+        let ready = Ready { place, prepared, starts: vec![Start { u, score: 0.0 }] };
+        let batch = assemble(model, &objective, &grids, std::slice::from_ref(&ready));
+        let recording = Arc::new(objective.record());
+        let mut population = CpuDevice.population(recording, &self.fitter.settings, 1)?;
+        let mut out = Vec::new();
+        pollster::block_on(population.load(&batch))?;
+        for ((buffers, prepared), grid) in objective.arms.iter().zip(ready.prepared.arms).zip(&grids) {
+            let sampling = grid.of(place).map_err(|fault| Error::Usage(fault.detail.clone()))?.clone();
+            out.push(InspectedArm {
+                prepared,
+                sampling,
+                terms: buffers.basis.map_or(0, |b| b.terms),
+                model: pollster::block_on(population.inspect(buffers.model))?,
+                solution: match buffers.solution {
+                    Some(solution) => pollster::block_on(population.inspect(solution))?,
+                    None => Vec::new(),
+                },
+            });
+        }
+        Ok(out)
+    }
+}

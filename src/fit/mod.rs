@@ -1,0 +1,175 @@
+//! Fits: the one place that joins spectra, model, solver and device.
+
+mod check;
+mod covariance;
+mod device;
+mod finish;
+mod inspect;
+mod picture;
+mod row;
+mod run;
+
+use std::sync::Arc;
+use std::sync::atomic::AtomicBool;
+use std::time::Duration;
+
+use crate::error::{Error, Result};
+use crate::model::SpectralModel;
+use crate::solver::LevenbergMarquardt;
+use crate::solver::recording::Precision;
+use crate::spectra::{Spectra, SpectraReader};
+pub use check::JacobianCheck;
+pub use device::{Device, DeviceDescription};
+pub use picture::ArmFit;
+pub use row::{FitRow, FitTable, Id, flag};
+use run::Run;
+
+/// Most starts a spectrum can have.
+const MOST_STARTS: usize = 64;
+
+/// Takes rows, in the order of the input.
+pub trait Sink {
+    /// Appends the rows of one batch.
+    fn append(&mut self, rows: &[FitRow]) -> Result<()>;
+}
+
+impl Sink for FitTable {
+    fn append(&mut self, rows: &[FitRow]) -> Result<()> {
+        self.rows.extend_from_slice(rows);
+        Ok(())
+    }
+}
+
+/// Called with the number of finished spectra and the number of all.
+pub type Progress = Box<dyn Fn(u64, u64) + Send + Sync>;
+
+/// Watches a run, and stops it.
+#[derive(Default)]
+pub struct Control {
+    pub progress: Option<Progress>,
+    /// When set, fits that are not finished end with [`Status::Interrupted`](crate::Status).
+    pub cancel: Arc<AtomicBool>,
+}
+
+/// What a run did.
+#[derive(Clone, Debug, Default)]
+pub struct Summary {
+    pub fits: u64,
+    /// Time by stage: read, prepare, first guess, fit, finish, write.
+    pub stages: Vec<(String, Duration)>,
+}
+
+/// Fits spectra with a model, on a device.
+#[derive(Clone, Debug)]
+pub struct Fitter {
+    pub(crate) model: SpectralModel,
+    device: Device,
+    settings: LevenbergMarquardt,
+    starts: usize,
+    seed: u64,
+    memory: Option<u64>,
+    strict: bool,
+    precision: Precision,
+}
+
+impl Fitter {
+    /// Errors when a setting is out of its range.
+    pub fn new(model: SpectralModel, device: Device, settings: LevenbergMarquardt) -> Result<Fitter> {
+        settings.validate()?;
+        Ok(Fitter { model, device, settings, starts: 2, seed: 3, memory: None, strict: false, precision: Precision::F32 })
+    }
+
+    /// Starts of each spectrum, 1 to 64; 2 unless set. Fewer are used where the first guess finds fewer distinct ones.
+    #[must_use]
+    pub fn starts(mut self, starts: usize) -> Fitter {
+        self.starts = starts.clamp(1, MOST_STARTS);
+        self
+    }
+
+    /// Seed of the first guess's Sobol points.
+    #[must_use]
+    pub fn seed(mut self, seed: u64) -> Fitter {
+        self.seed = seed;
+        self
+    }
+
+    /// Bytes that the population on the device may take.
+    #[must_use]
+    pub fn memory(mut self, bytes: Option<u64>) -> Fitter {
+        self.memory = bytes;
+        self
+    }
+
+    /// Makes the first bad spectrum an error instead of a row.
+    #[must_use]
+    pub fn strict(mut self, strict: bool) -> Fitter {
+        self.strict = strict;
+        self
+    }
+
+    /// Precision of the rows on the CPU device. GPUs compute in f32.
+    #[must_use]
+    pub fn precision(mut self, precision: Precision) -> Fitter {
+        self.precision = precision;
+        self
+    }
+
+    /// Names of the free parameters, in the order of the table's columns.
+    pub fn parameters(&self) -> Vec<String> {
+        self.model.parameters()
+    }
+
+    pub fn model(&self) -> &SpectralModel {
+        &self.model
+    }
+
+    pub fn device_name(&self) -> String {
+        self.device.name()
+    }
+
+    /// Solver settings, starts and seed, as they are written into the table's metadata.
+    pub fn settings_text(&self) -> String {
+        let Fitter { settings, starts, seed, .. } = self;
+        format!("{settings:?}, starts {starts}, seed {seed}")
+    }
+
+    /// Fits what is in memory. A spectrum that cannot be fitted is a row with its status.
+    pub fn fit(&self, spectra: &Spectra) -> Result<FitTable> {
+        let rows = self.run()?.batch(spectra, None)?;
+        Ok(FitTable { parameters: self.parameters(), rows })
+    }
+
+    /// Fits from the user's own starts, one a spectrum: (spectra, parameters), physical units.
+    pub fn fit_from(&self, spectra: &Spectra, starts: &[f64]) -> Result<FitTable> {
+        let expected = spectra.len() * self.model.parameters.len();
+        if starts.len() != expected {
+            return Err(Error::ShapeMismatch {
+                what: "starts".into(),
+                message: format!("{} values, expected {} spectra × {} parameters", starts.len(), spectra.len(), self.model.parameters.len()),
+            });
+        }
+        let rows = self.run()?.batch(spectra, Some(starts))?;
+        Ok(FitTable { parameters: self.parameters(), rows })
+    }
+
+    /// Streams: reads batches from `source`, appends their rows to `sink`.
+    pub fn fit_with(&self, source: &mut dyn SpectraReader, sink: &mut dyn Sink, control: &Control) -> Result<Summary> {
+        let mut run = self.run()?;
+        run.cancel = control.cancel.clone();
+        let total = source.len();
+        let mut done = 0;
+        while let Some(spectra) = run.time("read", |_| source.next_batch(run::BATCH))? {
+            let rows = run.batch(&spectra, None)?;
+            run.time("write", |_| sink.append(&rows))?;
+            done += rows.len() as u64;
+            if let Some(progress) = &control.progress {
+                progress(done, total);
+            }
+        }
+        Ok(Summary { fits: done, stages: run.stages() })
+    }
+
+    fn run(&self) -> Result<Run<'_>> {
+        Run::new(self)
+    }
+}

@@ -1,0 +1,396 @@
+//! One run: prepares batches of spectra, finds their starts, drives the population, finishes rows.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::Duration;
+
+use rayon::prelude::*;
+use web_time::Instant;
+
+use super::Fitter;
+use super::finish::Finish;
+use super::row::{FitRow, Id, flag};
+use crate::error::{Error, Result};
+use crate::model::{
+    ArmLayout, Cause, Fault, FirstGuess, Prepared, RawArm, Sampling, SpectralModel, SpectralObjective, Start, prepare,
+};
+use crate::solver::recording::Values;
+use crate::solver::{Batch, Objective, Outcome, Population, Status, optimise};
+use crate::spectra::{ArmSpectra, Ids, Spectra, Wavelength};
+
+/// Spectra that are read at once.
+pub const BATCH: usize = 2048;
+
+/// A population and the shape that it was made for.
+struct Resident {
+    layout: Vec<ArmLayout>,
+    objective: SpectralObjective,
+    population: Box<dyn Population>,
+    capacity: usize,
+}
+
+/// A spectrum that can be fitted: its place in the batch of spectra and where it starts.
+pub struct Ready {
+    pub place: usize,
+    pub prepared: Prepared,
+    pub starts: Vec<Start>,
+}
+
+/// How an arm samples the spectra of a batch: one grid for all, or one each.
+pub enum Grids {
+    Shared(Arc<Sampling>),
+    Own(Vec<std::result::Result<Arc<Sampling>, Fault>>),
+}
+
+impl Grids {
+    pub fn of(&self, spectrum: usize) -> std::result::Result<&Arc<Sampling>, &Fault> {
+        match self {
+            Grids::Shared(sampling) => Ok(sampling),
+            Grids::Own(all) => all[spectrum].as_ref(),
+        }
+    }
+}
+
+pub struct Run<'a> {
+    pub fitter: &'a Fitter,
+    guess: Option<FirstGuess>,
+    resident: Option<Resident>,
+    /// The shared grids of the last batch.
+    shared: Vec<Option<(Arc<[f64]>, Arc<Sampling>)>>,
+    times: Vec<(&'static str, Duration)>,
+    pub cancel: Arc<AtomicBool>,
+}
+
+impl<'a> Run<'a> {
+    pub fn new(fitter: &'a Fitter) -> Result<Run<'a>> {
+        Ok(Run {
+            fitter,
+            guess: None,
+            resident: None,
+            shared: vec![None; fitter.model.arms.len()],
+            times: ["read", "prepare", "first guess", "fit", "finish", "write"].map(|s| (s, Duration::ZERO)).to_vec(),
+            cancel: Arc::default(),
+        })
+    }
+
+    pub fn stages(&self) -> Vec<(String, Duration)> {
+        self.times.iter().map(|(name, time)| (name.to_string(), *time)).collect()
+    }
+
+    /// Runs `work` and adds its time to a stage.
+    pub fn time<T>(&mut self, stage: &str, work: impl FnOnce(&mut Self) -> T) -> T {
+        let begin = Instant::now();
+        let out = work(self);
+        if let Some((_, time)) = self.times.iter_mut().find(|(name, _)| *name == stage) {
+            *time += begin.elapsed();
+        }
+        out
+    }
+
+    /// Rows of all spectra, in their order. `user_starts` (spectra, parameters), physical, replace the first guess.
+    pub fn batch(&mut self, spectra: &Spectra, user_starts: Option<&[f64]>) -> Result<Vec<FitRow>> {
+        let model = &self.fitter.model;
+        let arms = matched(model, spectra)?;
+        let mut rows: Vec<FitRow> = (0..spectra.len()).map(|k| blank(model, spectra, k)).collect();
+        let grids = self.time("prepare", |run| run.grids(&arms, spectra))?;
+        let prepared = self.time("prepare", |_| prepare_all(model, &arms, &grids, spectra.len()));
+        let started = self.time("first guess", |run| run.starts(prepared, &grids, user_starts))?;
+        let mut ready = Vec::new();
+        for (place, one) in started.into_iter().enumerate() {
+            match one {
+                Ok((prepared, starts, clipped)) => {
+                    rows[place].flags |= if clipped { flag::START_CLIPPED } else { 0 };
+                    ready.push(Ready { place, prepared, starts });
+                }
+                Err(fault) if self.fitter.strict => return Err(strict(&rows[place], &fault)),
+                Err(fault) => refuse(model, &mut rows[place], fault.cause),
+            }
+        }
+        self.fit(&arms, &grids, &ready, &mut rows)?;
+        Ok(rows)
+    }
+
+    /// The grids of each arm; a shared one is kept for the next batch.
+    pub fn grids(&mut self, arms: &[&ArmSpectra], spectra: &Spectra) -> Result<Vec<Grids>> {
+        let model = &self.fitter.model;
+        let masks = &model.spectra.mask;
+        let mut out = Vec::with_capacity(arms.len());
+        for (a, (arm, data)) in model.arms.iter().zip(arms).enumerate() {
+            out.push(match &data.wavelength {
+                Wavelength::Shared(wavelength) => {
+                    let known = self.shared[a].as_ref().filter(|(w, _)| Arc::ptr_eq(w, wavelength) || w == wavelength);
+                    let sampling = match known {
+                        Some((_, sampling)) => sampling.clone(),
+                        None => Arc::new(Sampling::of_file(arm, wavelength, masks, &spectra.file)?),
+                    };
+                    self.shared[a] = Some((wavelength.clone(), sampling.clone()));
+                    Grids::Shared(sampling)
+                }
+                Wavelength::Own(all) => {
+                    let rows: Vec<&[f64]> = all.chunks_exact(data.pixels.max(1)).collect();
+                    let make = |w: &&[f64]| Sampling::new(arm, w, masks).map(Arc::new).map_err(Fault::from);
+                    Grids::Own(rows.par_iter().map(make).collect())
+                }
+            });
+        }
+        Ok(out)
+    }
+
+    /// Starts of every spectrum, in u, inside the bounds; whether one was clipped.
+    #[allow(clippy::type_complexity)]
+    fn starts(
+        &mut self,
+        prepared: Vec<std::result::Result<Prepared, Fault>>,
+        grids: &[Grids],
+        user: Option<&[f64]>,
+    ) -> Result<Vec<std::result::Result<(Prepared, Vec<Start>, bool), Fault>>> {
+        let (model, count) = (&self.fitter.model, self.fitter.starts);
+        if let Some(user) = user {
+            let width = model.parameters.len();
+            let place = prepared.into_iter().zip(user.chunks_exact(width.max(1)));
+            return Ok(place.map(|(p, x)| p.and_then(|p| given(model, x).map(|(s, clipped)| (p, vec![s], clipped)))).collect());
+        }
+        if self.guess.is_none() && prepared.iter().any(|p| p.is_ok()) {
+            self.guess = Some(FirstGuess::new(model, self.fitter.seed)?);
+        }
+        let guess = self.guess.as_ref();
+        let clipped = model.parameters.iter().any(|p| p.start.is_some_and(|x| x < p.lower || x > p.upper));
+        let one = |(k, prepared): (usize, std::result::Result<Prepared, Fault>)| {
+            let prepared = prepared?;
+            let samplings: Vec<&Sampling> = grids.iter().filter_map(|g| g.of(k).ok()).map(|s| &**s).collect();
+            let starts = guess.map(|g| g.starts(&prepared, &samplings, count)).unwrap_or_default();
+            Ok((prepared, starts, clipped))
+        };
+        Ok(prepared.into_par_iter().enumerate().map(one).collect())
+    }
+
+    /// Fits what is ready, in populations of at most the device's capacity.
+    fn fit(&mut self, arms: &[&ArmSpectra], grids: &[Grids], ready: &[Ready], rows: &mut [FitRow]) -> Result<()> {
+        if ready.is_empty() {
+            return Ok(());
+        }
+        let layout: Vec<ArmLayout> = arms
+            .iter()
+            .zip(grids)
+            .map(|(arm, grid)| ArmLayout { pixels: arm.pixels, shared_grid: matches!(grid, Grids::Shared(_)) })
+            .collect();
+        let fitter = self.fitter;
+        self.time("fit", |run| run.make_resident(&layout))?;
+        let capacity = self.resident.as_ref().map_or(1, |r| r.capacity);
+        let mut rest = ready;
+        while !rest.is_empty() {
+            let mut members = 0;
+            let fits = |r: &&Ready| {
+                members += r.starts.len();
+                members <= capacity
+            };
+            let count = rest.iter().take_while(fits).count().max(1);
+            let (now, later) = rest.split_at(count);
+            rest = later;
+            let outcomes = self.time("fit", |run| run.population(grids, now))?;
+            self.time("finish", |_| {
+                let finish = Finish { model: &fitter.model, precision: fitter.precision };
+                let mut at = 0;
+                for one in now {
+                    finish.fill(&mut rows[one.place], &outcomes[at..at + one.starts.len()], &one.prepared);
+                    at += one.starts.len();
+                }
+            });
+        }
+        Ok(())
+    }
+
+    fn make_resident(&mut self, layout: &[ArmLayout]) -> Result<()> {
+        if self.resident.as_ref().is_some_and(|r| r.layout == layout) {
+            return Ok(());
+        }
+        let Fitter { model, device, settings, memory, precision, starts, .. } = self.fitter;
+        self.resident = None; // frees its memory first
+        let objective = SpectralObjective::new(model, layout, *precision);
+        let recording = Arc::new(objective.record());
+        let most = BATCH * starts;
+        let capacity = device.inner.capacity(&recording, *memory)?.min(most);
+        let population = device.inner.population(recording, settings, capacity)?;
+        self.resident = Some(Resident { layout: layout.to_vec(), objective, population, capacity });
+        Ok(())
+    }
+
+    fn population(&mut self, grids: &[Grids], ready: &[Ready]) -> Result<Vec<Outcome>> {
+        let cancel = self.cancel.clone();
+        let Some(resident) = &mut self.resident else { return Ok(Vec::new()) };
+        let batch = assemble(&self.fitter.model, &resident.objective, grids, ready);
+        if cancel.load(Ordering::Relaxed) {
+            let interrupted = batch.group.iter().enumerate().map(|(m, _)| unfitted(&batch, m));
+            return Ok(interrupted.collect());
+        }
+        pollster::block_on(optimise(resident.population.as_mut(), &batch, &cancel))
+    }
+}
+
+/// The outcome of a member that never ran.
+fn unfitted(batch: &Batch, member: usize) -> Outcome {
+    let count = batch.starts.len() / batch.members().max(1);
+    Outcome {
+        status: Some(Status::Interrupted),
+        rounds: 0,
+        parameters: batch.starts[member * count..(member + 1) * count].to_vec(),
+        chi2: f64::NAN,
+        penalty: f64::NAN,
+        ln_det: f64::NAN,
+        gradient: vec![f64::NAN; count],
+        normal_matrix: vec![f64::NAN; count * (count + 1) / 2],
+    }
+}
+
+/// The spectra's arrays for each arm of the model.
+pub fn matched<'s>(model: &SpectralModel, spectra: &'s Spectra) -> Result<Vec<&'s ArmSpectra>> {
+    if let ([_], [only]) = (model.arms.as_slice(), spectra.arms.as_slice())
+        && (only.name.is_empty() || model.arms[0].name.is_empty() || only.name == model.arms[0].name)
+    {
+        return Ok(vec![only]);
+    }
+    let find = |name: &str| spectra.arms.iter().find(|arm| arm.name == name);
+    let all = model.arms.iter().map(|arm| {
+        find(&arm.name).ok_or_else(|| {
+            let names: Vec<&str> = spectra.arms.iter().map(|a| a.name.as_str()).collect();
+            Error::ShapeMismatch {
+                what: spectra.file.to_string(),
+                message: format!("no arrays for arm \"{}\"; there are arms: {}", arm.name, names.join(", ")),
+            }
+        })
+    });
+    all.collect()
+}
+
+/// One spectrum's arrays.
+pub fn raw(arm: &ArmSpectra, spectrum: usize) -> RawArm<'_> {
+    let range = spectrum * arm.pixels..(spectrum + 1) * arm.pixels;
+    let mask = if arm.mask.is_empty() { &[] } else { &arm.mask[range.clone()] };
+    RawArm { flux: &arm.flux[range.clone()], ivar: &arm.ivar[range], mask }
+}
+
+pub fn prepare_all(
+    model: &SpectralModel,
+    arms: &[&ArmSpectra],
+    grids: &[Grids],
+    count: usize,
+) -> Vec<std::result::Result<Prepared, Fault>> {
+    let one = |k: usize| {
+        let mut samplings = Vec::with_capacity(arms.len());
+        for grid in grids {
+            samplings.push(&**grid.of(k).map_err(Fault::clone)?);
+        }
+        let raw: Vec<RawArm> = arms.iter().map(|arm| raw(arm, k)).collect();
+        prepare(model, &raw, &samplings)
+    };
+    (0..count).into_par_iter().map(one).collect()
+}
+
+/// A user's start, checked.
+fn given(model: &SpectralModel, physical: &[f64]) -> std::result::Result<(Start, bool), Fault> {
+    let mut u = Vec::with_capacity(physical.len());
+    let mut clipped = false;
+    for (parameter, &x) in model.parameters.iter().zip(physical) {
+        let name = &parameter.solver.name;
+        if !x.is_finite() {
+            return Err(Fault { cause: Cause::BadStart, detail: format!("{name} starts at {x}") });
+        }
+        let outside = x < parameter.lower || x > parameter.upper;
+        if outside && !model.clip_starts {
+            let detail = format!("{name} starts at {x}, outside {} to {}", parameter.lower, parameter.upper);
+            return Err(Fault { cause: Cause::StartOutOfBounds, detail });
+        }
+        clipped |= outside;
+        u.push(parameter.to_u(x.clamp(parameter.lower, parameter.upper)));
+    }
+    Ok((Start { u, score: 0.0 }, clipped))
+}
+
+/// What the device reads: the blocks of all spectra, one after another.
+pub fn assemble(model: &SpectralModel, objective: &SpectralObjective, grids: &[Grids], ready: &[Ready]) -> Batch {
+    let mut batch = Batch { spectra: ready.len(), ..Batch::default() };
+    for (a, (buffers, grid)) in objective.arms.iter().zip(grids).enumerate() {
+        let of_spectra = |pick: &dyn Fn(&Ready) -> &[f32]| {
+            let length = ready.first().map_or(0, |r| pick(r).len());
+            let mut all = Vec::with_capacity(length * ready.len());
+            ready.iter().for_each(|r| all.extend_from_slice(pick(r)));
+            Values::F32(all.into())
+        };
+        batch.blocks.push((buffers.data, of_spectra(&|r| &r.prepared.arms[a].data)));
+        batch.blocks.push((buffers.weight, of_spectra(&|r| &r.prepared.arms[a].weight)));
+        if let Some(basis) = buffers.basis {
+            batch.blocks.push((basis.transform, of_spectra(&|r| &r.prepared.arms[a].transform)));
+        }
+        let samplings: Vec<&Sampling> = match grid {
+            Grids::Shared(sampling) => vec![sampling],
+            Grids::Own(_) => ready.iter().filter_map(|r| grid.of(r.place).ok()).map(|s| &**s).collect(),
+        };
+        let index: Vec<i32> = samplings.iter().flat_map(|s| s.index.iter().copied()).collect();
+        let fraction: Vec<f32> = samplings.iter().flat_map(|s| s.fraction.iter().copied()).collect();
+        batch.blocks.push((buffers.index, Values::I32(index.into())));
+        batch.blocks.push((buffers.fraction, Values::F32(fraction.into())));
+        if let Some(basis) = buffers.basis {
+            let rows: Vec<f32> = samplings.iter().flat_map(|s| s.basis.iter().copied()).collect();
+            batch.blocks.push((basis.basis, Values::F32(rows.into())));
+        }
+    }
+    for (s, one) in ready.iter().enumerate() {
+        for p in &model.parameters {
+            batch.lower.push(p.to_u(p.lower));
+            batch.upper.push(p.to_u(p.upper));
+            batch.prior_mean.push(p.prior.map_or(0.0, |(mean, _)| p.to_u(mean)));
+            batch.prior_weight.push(p.prior.map_or(0.0, |(_, sigma)| p.solver.scale / sigma));
+        }
+        for start in &one.starts {
+            batch.group.push(s as u32);
+            let bounds = model.parameters.iter().map(|p| (p.to_u(p.lower), p.to_u(p.upper)));
+            batch.starts.extend(start.u.iter().zip(bounds).map(|(u, (low, high))| u.clamp(low, high)));
+        }
+    }
+    batch
+}
+
+/// A row without a fit yet.
+fn blank(model: &SpectralModel, spectra: &Spectra, place: usize) -> FitRow {
+    let count = model.parameters.len();
+    FitRow {
+        id: match &spectra.ids {
+            Ids::Integer(ids) => Id::Integer(ids[place]),
+            Ids::Text(ids) => Id::Text(ids[place].clone()),
+        },
+        file: spectra.file.clone(),
+        row: spectra.first_row + place as u64,
+        status: Status::Interrupted,
+        status_text: Status::Interrupted.name().into(),
+        rounds: 0,
+        evaluations: 0,
+        chi2: f64::NAN,
+        dof: 0,
+        objective: f64::NAN,
+        parameters: vec![f64::NAN; count],
+        errors: vec![f64::NAN; count],
+        at_bound: 0,
+        flags: 0,
+        start: -1,
+        n_starts_agree: 0,
+        correlations: vec![f64::NAN; count * count.saturating_sub(1) / 2],
+    }
+}
+
+/// The row of a spectrum that cannot be fitted: parameters at their start where the model names one.
+fn refuse(model: &SpectralModel, row: &mut FitRow, cause: Cause) {
+    row.status = Status::BadInput;
+    row.status_text = cause.name().into();
+    for (x, parameter) in row.parameters.iter_mut().zip(&model.parameters) {
+        *x = parameter.start.unwrap_or(f64::NAN);
+    }
+}
+
+fn strict(row: &FitRow, fault: &Fault) -> Error {
+    Error::BadSpectrum {
+        file: row.file.to_string(),
+        row: row.row,
+        id: row.id.to_string(),
+        cause: format!("{}: {}", fault.cause.name(), fault.detail),
+    }
+}

@@ -1,0 +1,181 @@
+//! Device memory of a population: a plan that counts every byte, and the buffers made from it.
+
+use super::context::Context;
+use super::layout::{CONTROL, Layout, POISON};
+use crate::error::Result;
+use crate::solver::recording::{BufferId, Recording, Scope, Values};
+
+/// Most members: the first dimension of a dispatch.
+pub(super) const MAX_MEMBERS: usize = 65_535;
+/// Buffers are bound as vec4.
+const ALIGNMENT: usize = 4;
+/// Elements that poison a buffer in one copy.
+const POISON_CHUNK: usize = 1 << 16;
+
+/// Elements between two blocks of a buffer.
+pub(super) fn stride(recording: &Recording, id: BufferId) -> usize {
+    recording.block(id).length.next_multiple_of(ALIGNMENT)
+}
+
+/// 32-bit elements of every buffer of a population. Linear in the capacity.
+#[derive(Clone, Debug)]
+pub(super) struct Plan {
+    pub members: usize,
+    pub state: usize,
+    pub control: usize,
+    pub limits: usize,
+    pub arguments: usize,
+    pub blocks: Vec<usize>,
+    pub readback: usize,
+    /// What a load passes through: the spectra's blocks once more, in wgpu's own staging buffers.
+    pub upload: usize,
+}
+
+impl Plan {
+    /// `dispatches` stages with arguments.
+    pub fn new(recording: &Recording, layout: Layout, dispatches: usize) -> Plan {
+        let capacity = layout.capacity;
+        let block = |i: usize| {
+            let blocks = match recording.buffers[i].scope {
+                Scope::Constant | Scope::Batch => 1,
+                Scope::Spectrum | Scope::Member => capacity,
+            };
+            (blocks * stride(recording, BufferId(i))).max(ALIGNMENT)
+        };
+        let blocks: Vec<usize> = (0..recording.buffers.len()).map(block).collect();
+        let loaded = |i: &usize| matches!(recording.buffers[*i].scope, Scope::Batch | Scope::Spectrum);
+        let upload = (0..blocks.len()).filter(loaded).map(|i| blocks[i]).sum();
+        let (state, control) = (layout.state_length() * capacity, CONTROL.len() * capacity);
+        let even = |n: usize| n.next_multiple_of(ALIGNMENT).max(ALIGNMENT);
+        Plan {
+            members: even(layout.members_length()),
+            state: even(state),
+            control: even(control),
+            limits: even(4 * layout.parameters * capacity),
+            arguments: even(3 * dispatches),
+            blocks,
+            readback: even(state) + even(control),
+            upload,
+        }
+    }
+
+    fn sizes(&self) -> impl Iterator<Item = usize> + '_ {
+        let fixed = [self.members, self.state, self.control, self.limits, self.arguments, self.readback];
+        fixed.into_iter().chain(self.blocks.iter().copied())
+    }
+
+    pub fn bytes(&self) -> u64 {
+        4 * (self.sizes().sum::<usize>() + self.upload) as u64
+    }
+
+    /// Bytes of the largest buffer.
+    pub fn largest(&self) -> u64 {
+        4 * self.sizes().max().unwrap_or(0) as u64
+    }
+
+    /// Every buffer can be bound whole, and all fit `memory`.
+    pub fn fits(&self, limits: &wgpu::Limits, memory: u64) -> bool {
+        self.bytes() <= memory
+            && self.largest() <= limits.max_buffer_size
+            && self.largest() <= limits.max_storage_buffer_binding_size
+    }
+}
+
+/// The buffers of a population.
+#[derive(Debug)]
+pub(super) struct Buffers {
+    pub members: wgpu::Buffer,
+    pub state: wgpu::Buffer,
+    pub control: wgpu::Buffer,
+    pub limits: wgpu::Buffer,
+    pub arguments: wgpu::Buffer,
+    pub blocks: Vec<wgpu::Buffer>,
+    pub readback: wgpu::Buffer,
+}
+
+impl Buffers {
+    /// Makes, poisons and, where their contents are constant, fills the buffers.
+    pub fn new(context: &Context, recording: &Recording, plan: &Plan) -> Result<Buffers> {
+        if !plan.fits(&context.limits, u64::MAX) {
+            return Err(context.too_large(format!("a buffer of {} bytes is above the limits", plan.largest())));
+        }
+        context.guarded(|| {
+            let storage = wgpu::BufferUsages::STORAGE | wgpu::BufferUsages::COPY_DST | wgpu::BufferUsages::COPY_SRC;
+            let make = |name: &str, elements, usage| create(context, name, elements, usage);
+            let names = recording.buffers.iter().map(|b| b.name.as_str());
+            let buffers = Buffers {
+                members: make("members", plan.members, storage),
+                state: make("state", plan.state, storage),
+                control: make("control", plan.control, storage),
+                limits: make("limits", plan.limits, storage),
+                arguments: make("arguments", plan.arguments, storage | wgpu::BufferUsages::INDIRECT),
+                blocks: names.zip(&plan.blocks).map(|(name, elements)| make(name, *elements, storage)).collect(),
+                readback: readback(context, plan.readback),
+            };
+            buffers.poison(context);
+            for (i, block) in recording.buffers.iter().enumerate() {
+                if let Some(values) = &block.values {
+                    upload(context, recording, BufferId(i), &buffers.blocks[i], values);
+                }
+            }
+            Ok(buffers)
+        })
+    }
+
+    /// Fills everything with NaN: what a kernel does not write is seen.
+    fn poison(&self, context: &Context) {
+        let chunk =
+            create(context, "poison", POISON_CHUNK, wgpu::BufferUsages::COPY_SRC | wgpu::BufferUsages::COPY_DST);
+        context.queue.write_buffer(&chunk, 0, bytemuck::cast_slice(&[POISON; POISON_CHUNK]));
+        let mut encoder = context.device.create_command_encoder(&wgpu::CommandEncoderDescriptor::default());
+        let fixed = [&self.members, &self.state, &self.control, &self.limits, &self.arguments];
+        for buffer in fixed.into_iter().chain(&self.blocks) {
+            for start in (0..buffer.size()).step_by(4 * POISON_CHUNK) {
+                let length = chunk.size().min(buffer.size() - start);
+                encoder.copy_buffer_to_buffer(&chunk, 0, buffer, start, Some(length));
+            }
+        }
+        context.queue.submit([encoder.finish()]);
+    }
+}
+
+/// A buffer of 32-bit elements.
+pub(super) fn create(context: &Context, name: &str, elements: usize, usage: wgpu::BufferUsages) -> wgpu::Buffer {
+    context.device.create_buffer(&wgpu::BufferDescriptor {
+        label: Some(name),
+        size: 4 * elements as u64,
+        usage,
+        mapped_at_creation: false,
+    })
+}
+
+/// A buffer that the host can map to read.
+pub(super) fn readback(context: &Context, elements: usize) -> wgpu::Buffer {
+    create(context, "readback", elements, wgpu::BufferUsages::MAP_READ | wgpu::BufferUsages::COPY_DST)
+}
+
+/// Writes consecutive blocks of `values` to a buffer, each at its stride.
+pub(super) fn upload(context: &Context, recording: &Recording, id: BufferId, buffer: &wgpu::Buffer, values: &Values) {
+    let (length, stride) = (recording.block(id).length.max(1), stride(recording, id));
+    match values {
+        Values::F32(v) => write(context, buffer, v, length, stride),
+        Values::I32(v) => write(context, buffer, v, length, stride),
+        Values::F64(v) => {
+            let narrow: Vec<f32> = v.iter().map(|x| *x as f32).collect();
+            write(context, buffer, &narrow, length, stride);
+        }
+    }
+}
+
+fn write<T: bytemuck::Pod>(context: &Context, buffer: &wgpu::Buffer, values: &[T], length: usize, stride: usize) {
+    if values.is_empty() {
+        return;
+    }
+    if length == stride {
+        context.queue.write_buffer(buffer, 0, bytemuck::cast_slice(values));
+        return;
+    }
+    for (i, block) in values.chunks(length).enumerate() {
+        context.queue.write_buffer(buffer, 4 * (i * stride) as u64, bytemuck::cast_slice(block));
+    }
+}

@@ -1,0 +1,60 @@
+//! Command buffers: rounds of dispatches sized by `compact`, in one pass.
+
+use super::buffers::Buffers;
+use super::context::Context;
+use super::pipelines::Pipeline;
+
+/// The pipelines of a round, in order.
+#[derive(Debug)]
+pub(super) struct Round {
+    pub stages: Vec<Pipeline>,
+    pub step: Pipeline,
+    pub compact: Pipeline,
+}
+
+impl Round {
+    /// Everything sized by arguments: the stages and the step.
+    fn sized(&self) -> impl Iterator<Item = &Pipeline> {
+        self.stages.iter().chain([&self.step])
+    }
+
+    /// Arguments of all sized dispatches for `active` members.
+    pub fn arguments(&self, active: usize) -> Vec<u32> {
+        self.sized().flat_map(|p| [p.dispatch.x(active), p.dispatch.y, p.dispatch.z]).collect()
+    }
+
+    /// Commands of `rounds` rounds.
+    pub fn record(&self, context: &Context, buffers: &Buffers, rounds: u32) -> wgpu::CommandEncoder {
+        let mut encoder = context.device.create_command_encoder(&wgpu::CommandEncoderDescriptor::default());
+        let mut pass = encoder.begin_compute_pass(&wgpu::ComputePassDescriptor::default());
+        for _ in 0..rounds {
+            dispatch_sized(&mut pass, self.sized(), buffers);
+            pass.set_pipeline(&self.compact.pipeline);
+            pass.set_bind_group(0, &self.compact.bind_group, &[]);
+            pass.dispatch_workgroups(1, 1, 1);
+        }
+        drop(pass);
+        encoder
+    }
+
+    /// Commands of the stages alone.
+    pub fn record_stages(&self, context: &Context, buffers: &Buffers) -> wgpu::CommandEncoder {
+        let mut encoder = context.device.create_command_encoder(&wgpu::CommandEncoderDescriptor::default());
+        let mut pass = encoder.begin_compute_pass(&wgpu::ComputePassDescriptor::default());
+        dispatch_sized(&mut pass, self.stages.iter(), buffers);
+        drop(pass);
+        encoder
+    }
+}
+
+fn dispatch_sized<'a>(
+    pass: &mut wgpu::ComputePass<'_>,
+    pipelines: impl Iterator<Item = &'a Pipeline>,
+    buffers: &Buffers,
+) {
+    for (i, pipeline) in pipelines.enumerate() {
+        pass.set_pipeline(&pipeline.pipeline);
+        pass.set_bind_group(0, &pipeline.bind_group, &[]);
+        pass.dispatch_workgroups_indirect(&buffers.arguments, 12 * i as u64);
+    }
+}

@@ -1,0 +1,148 @@
+//! Where a member's numbers lie in the state and control buffers. The one source of offsets: shaders get them as generated constants.
+
+use crate::solver::Status;
+use crate::solver::triangle::packed_length;
+
+/// Status of a member that is still active: no status of the result table.
+pub(super) const RUNNING: i32 = i32::MIN;
+/// Bit pattern that fills what nobody has written: a NaN as f32, no status as i32.
+pub(super) const POISON: u32 = 0x7fc0_0000;
+
+/// A field of the state buffer (f32).
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Field {
+    TrialParameters,
+    TrialChi2,
+    TrialPenalty,
+    TrialLnDet,
+    TrialGradient,
+    TrialNormal,
+    Accepted,
+    Chi2,
+    Penalty,
+    LnDet,
+    Gradient,
+    Normal,
+    Damping,
+    DampingFactor,
+    PredictedReduction,
+}
+
+/// Fields in their order, with their names in WGSL. The sums of the trial and of the accepted point have the same order.
+const FIELDS: [(Field, &str); 15] = [
+    (Field::TrialParameters, "TRIAL_PARAMETERS"),
+    (Field::TrialChi2, "TRIAL_CHI2"),
+    (Field::TrialPenalty, "TRIAL_PENALTY"),
+    (Field::TrialLnDet, "TRIAL_LN_DET"),
+    (Field::TrialGradient, "TRIAL_GRADIENT"),
+    (Field::TrialNormal, "TRIAL_NORMAL"),
+    (Field::Accepted, "ACCEPTED"),
+    (Field::Chi2, "CHI2"),
+    (Field::Penalty, "PENALTY"),
+    (Field::LnDet, "LN_DET"),
+    (Field::Gradient, "GRADIENT"),
+    (Field::Normal, "NORMAL"),
+    (Field::Damping, "DAMPING"),
+    (Field::DampingFactor, "DAMPING_FACTOR"),
+    (Field::PredictedReduction, "PREDICTED_REDUCTION"),
+];
+
+/// Cells of the control buffer (i32), with their names in WGSL.
+pub(super) const CONTROL: [&str; 5] = ["STATUS", "ROUNDS", "REJECTIONS", "MODE", "FINISHING"];
+pub(super) const STATUS: usize = 0;
+pub(super) const ROUNDS: usize = 1;
+
+/// Statuses that `step` writes, with their names in WGSL.
+const STATUSES: [(&str, Status); 8] = [
+    ("MAX_ROUNDS_STATUS", Status::MaxRounds),
+    ("GTOL_STATUS", Status::Gtol),
+    ("FTOL_STATUS", Status::Ftol),
+    ("XTOL_STATUS", Status::Xtol),
+    ("FTOL_XTOL_STATUS", Status::FtolXtol),
+    ("SINGULAR", Status::Singular),
+    ("NOT_FINITE", Status::NotFinite),
+    ("STALLED", Status::Stalled),
+];
+
+/// The layout of a population.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Layout {
+    pub parameters: usize,
+    pub capacity: usize,
+}
+
+impl Layout {
+    fn length(self, field: Field) -> usize {
+        match field {
+            Field::TrialParameters | Field::TrialGradient | Field::Accepted | Field::Gradient => self.parameters,
+            Field::TrialNormal | Field::Normal => packed_length(self.parameters),
+            _ => 1,
+        }
+    }
+
+    /// Numbers of one member in the state buffer.
+    pub fn state_length(self) -> usize {
+        FIELDS.iter().map(|(field, _)| self.length(*field)).sum()
+    }
+
+    /// Offset of a field, in arrays of `capacity` numbers.
+    pub fn offset(self, field: Field) -> usize {
+        FIELDS.iter().take_while(|(other, _)| *other != field).map(|(other, _)| self.length(*other)).sum()
+    }
+
+    /// Index of a number in the state buffer.
+    pub fn at(self, field: Field, index: usize, slot: usize) -> usize {
+        (self.offset(field) + index) * self.capacity + slot
+    }
+
+    /// Elements of the list of members: the number of active ones, their slots, every slot's spectrum.
+    pub fn members_length(self) -> usize {
+        1 + 2 * self.capacity
+    }
+
+    /// The constants of all shaders.
+    pub fn constants(self, out: &mut super::source::Constants) {
+        out.unsigned("PARAMETERS", self.parameters);
+        out.unsigned("CAPACITY", self.capacity);
+        out.unsigned("TRIAL_SUMS", 3 + self.parameters + packed_length(self.parameters));
+        for (field, name) in FIELDS {
+            out.unsigned(name, self.offset(field));
+        }
+        for (cell, name) in CONTROL.iter().enumerate() {
+            out.unsigned(name, cell);
+        }
+        out.signed("RUNNING", RUNNING);
+        out.signed("SEARCHING", 0);
+        out.signed("FINISHING_MODE", 1);
+        for (name, status) in STATUSES {
+            out.signed(name, status.code());
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn sums_of_both_points_have_the_same_order() {
+        let layout = Layout { parameters: 5, capacity: 7 };
+        let shift = layout.offset(Field::Chi2) - layout.offset(Field::TrialChi2);
+        for (trial, accepted) in [
+            (Field::TrialPenalty, Field::Penalty),
+            (Field::TrialLnDet, Field::LnDet),
+            (Field::TrialGradient, Field::Gradient),
+            (Field::TrialNormal, Field::Normal),
+        ] {
+            assert_eq!(layout.offset(accepted) - layout.offset(trial), shift);
+        }
+        assert_eq!(layout.state_length(), 2 * (5 + 3 + 5 + 15) + 3);
+    }
+
+    #[test]
+    fn poison_is_no_status_and_no_number() {
+        assert_eq!(Status::from_code(RUNNING), None);
+        assert_eq!(Status::from_code(POISON as i32), None);
+        assert!(f32::from_bits(POISON).is_nan());
+    }
+}

@@ -1,0 +1,118 @@
+//! The GPU device: a whole round of a recording, stage by stage over all active members, through wgpu.
+//!
+//! A population's stages become WGSL kernels (`shaders/`) with generated constants; several rounds are recorded in one
+//! submission, each dispatch sized by what `compact` wrote, and the host reads back only the number of active members.
+
+mod buffers;
+mod commands;
+mod context;
+mod kernel;
+mod labels;
+mod layout;
+mod pipelines;
+mod population;
+mod readback;
+mod source;
+mod stages;
+mod sums;
+#[cfg(test)]
+mod tests;
+
+use std::sync::Arc;
+
+use crate::error::{Error, Result};
+use crate::solver::recording::Recording;
+use crate::solver::{Device, LevenbergMarquardt, Population};
+pub use context::{AdapterDescription, adapters};
+use context::{Choice, Context};
+
+/// One GPU adapter.
+#[derive(Clone, Debug)]
+pub struct GpuDevice {
+    context: Arc<Context>,
+}
+
+impl GpuDevice {
+    /// The adapter of [`AdapterDescription::index`].
+    pub fn open(index: usize) -> Result<GpuDevice> {
+        GpuDevice::choose(Choice::Index(index))
+    }
+
+    /// The best adapter: discrete, integrated, others, software last.
+    pub fn best() -> Result<GpuDevice> {
+        GpuDevice::choose(Choice::Best)
+    }
+
+    /// The best adapter that is not software: what `auto` takes. [`Error::NoAdapter`] when there is none.
+    pub fn hardware() -> Result<GpuDevice> {
+        GpuDevice::choose(Choice::Hardware)
+    }
+
+    /// The first adapter whose name contains `part`, in any case.
+    pub fn by_name(part: &str) -> Result<GpuDevice> {
+        GpuDevice::choose(Choice::Name(part))
+    }
+
+    /// `gpu`, `gpu:N` or `gpu:NAME`.
+    pub fn parse(text: &str) -> Result<GpuDevice> {
+        match text.strip_prefix("gpu") {
+            Some("") => GpuDevice::best(),
+            Some(rest) if rest.starts_with(':') && rest.len() > 1 => match rest[1..].parse() {
+                Ok(index) => GpuDevice::open(index),
+                Err(_) => GpuDevice::by_name(&rest[1..]),
+            },
+            _ => Err(Error::Usage(format!("{text} names no GPU: gpu, gpu:N or gpu:NAME"))),
+        }
+    }
+
+    /// Whether it computes on the processor.
+    #[must_use]
+    pub fn is_software(&self) -> bool {
+        self.context.software
+    }
+
+    fn choose(choice: Choice) -> Result<GpuDevice> {
+        Ok(GpuDevice { context: Arc::new(Context::open(choice)?) })
+    }
+
+    /// Bytes of a population of `capacity`, and whether its buffers stay within the adapter's limits.
+    fn plan(&self, recording: &Recording, capacity: usize) -> buffers::Plan {
+        let layout = layout::Layout { parameters: recording.parameters.len(), capacity };
+        buffers::Plan::new(recording, layout, recording.stages.len() + 1)
+    }
+}
+
+impl Device for GpuDevice {
+    fn name(&self) -> String {
+        self.context.name.clone()
+    }
+
+    fn capacity(&self, recording: &Recording, memory: Option<u64>) -> Result<usize> {
+        let memory = memory.unwrap_or(self.context.memory);
+        let fits = |capacity| self.plan(recording, capacity).fits(&self.context.limits, memory);
+        if !fits(1) {
+            let bytes = self.plan(recording, 1).bytes();
+            return Err(self.context.too_large(format!("one spectrum needs {bytes} bytes, there are {memory}")));
+        }
+        let (mut least, mut most) = (1, buffers::MAX_MEMBERS + 1);
+        while most - least > 1 {
+            let middle = least.midpoint(most);
+            if fits(middle) {
+                least = middle;
+            } else {
+                most = middle;
+            }
+        }
+        Ok(least)
+    }
+
+    fn population(
+        &self,
+        recording: Arc<Recording>,
+        settings: &LevenbergMarquardt,
+        capacity: usize,
+    ) -> Result<Box<dyn Population>> {
+        let context = Arc::clone(&self.context);
+        Ok(Box::new(population::GpuPopulation::new(context, recording, settings, capacity)?))
+    }
+}

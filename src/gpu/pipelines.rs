@@ -1,0 +1,115 @@
+//! From kernels to pipelines and bind groups.
+
+use super::buffers::{self, Buffers};
+use super::context::Context;
+use super::kernel::{Dispatch, Kernel, Target};
+use super::source::Source;
+use crate::error::Result;
+
+/// A kernel that is ready to run.
+#[derive(Debug)]
+pub(super) struct Pipeline {
+    pub pipeline: wgpu::ComputePipeline,
+    pub bind_group: wgpu::BindGroup,
+    pub dispatch: Dispatch,
+}
+
+impl Pipeline {
+    pub fn new(context: &Context, kernel: &Kernel, buffers: &Buffers) -> Result<Pipeline> {
+        let source = kernel.source();
+        let module = shader_module(context, kernel.stem, &source)?;
+        context.guarded(|| {
+            let writes: Vec<bool> = kernel.bindings.iter().map(|b| b.write).collect();
+            let (pipeline, layout) = compute_pipeline(context, kernel.stem, &module, &writes);
+            let table = table(context, kernel);
+            let bound = kernel.bindings.iter().map(|binding| match binding.target {
+                Target::Members => &buffers.members,
+                Target::State => &buffers.state,
+                Target::Control => &buffers.control,
+                Target::Limits => &buffers.limits,
+                Target::Arguments => &buffers.arguments,
+                Target::Table => &table,
+                Target::Block(id) => &buffers.blocks[id.0],
+            });
+            let bind_group = bind(context, &layout, bound);
+            Ok(Pipeline { pipeline, bind_group, dispatch: kernel.dispatch })
+        })
+    }
+}
+
+/// Bytes of a kernel's own table.
+pub(super) fn table_bytes(kernel: &Kernel) -> u64 {
+    4 * kernel.table.len().max(4) as u64
+}
+
+fn table(context: &Context, kernel: &Kernel) -> wgpu::Buffer {
+    let elements = table_bytes(kernel) as usize / 4;
+    let usage = wgpu::BufferUsages::STORAGE | wgpu::BufferUsages::COPY_DST;
+    let buffer = buffers::create(context, "table", elements, usage);
+    context.queue.write_buffer(&buffer, 0, bytemuck::cast_slice(&kernel.table));
+    buffer
+}
+
+/// Compiles a shader; an error names the file and line it comes from.
+pub(super) fn shader_module(context: &Context, stem: &str, source: &Source) -> Result<wgpu::ShaderModule> {
+    let scope = context.device.push_error_scope(wgpu::ErrorFilter::Validation);
+    let module = context.device.create_shader_module(wgpu::ShaderModuleDescriptor {
+        label: Some(stem),
+        source: wgpu::ShaderSource::Wgsl(source.text.as_str().into()),
+    });
+    let Some(error) = pollster::block_on(scope.pop()) else { return Ok(module) };
+    let report = pollster::block_on(module.get_compilation_info());
+    let place = report.messages.iter().find_map(|m| m.location).map(|l| source.locate(l.line_number as usize));
+    Err(context.failure(format!("{}: {error}", place.unwrap_or_else(|| stem.to_owned()))))
+}
+
+/// The pipeline of `main` with one storage buffer an element of `writes`, true where the shader writes it.
+pub(super) fn compute_pipeline(
+    context: &Context,
+    stem: &str,
+    module: &wgpu::ShaderModule,
+    writes: &[bool],
+) -> (wgpu::ComputePipeline, wgpu::BindGroupLayout) {
+    let device = &context.device;
+    let entry = |(i, write): (usize, &bool)| wgpu::BindGroupLayoutEntry {
+        binding: i as u32,
+        visibility: wgpu::ShaderStages::COMPUTE,
+        ty: wgpu::BindingType::Buffer {
+            ty: wgpu::BufferBindingType::Storage { read_only: !write },
+            has_dynamic_offset: false,
+            min_binding_size: None,
+        },
+        count: None,
+    };
+    let entries: Vec<_> = writes.iter().enumerate().map(entry).collect();
+    let layout =
+        device.create_bind_group_layout(&wgpu::BindGroupLayoutDescriptor { label: Some(stem), entries: &entries });
+    let pipeline_layout = device.create_pipeline_layout(&wgpu::PipelineLayoutDescriptor {
+        label: Some(stem),
+        bind_group_layouts: &[Some(&layout)],
+        immediate_size: 0,
+    });
+    let pipeline = device.create_compute_pipeline(&wgpu::ComputePipelineDescriptor {
+        label: Some(stem),
+        layout: Some(&pipeline_layout),
+        module,
+        entry_point: Some("main"),
+        compilation_options: wgpu::PipelineCompilationOptions::default(),
+        cache: None,
+    });
+    (pipeline, layout)
+}
+
+/// Binds whole buffers, in order.
+pub(super) fn bind<'a>(
+    context: &Context,
+    layout: &wgpu::BindGroupLayout,
+    buffers: impl Iterator<Item = &'a wgpu::Buffer>,
+) -> wgpu::BindGroup {
+    let entry = |(i, buffer): (usize, &'a wgpu::Buffer)| wgpu::BindGroupEntry {
+        binding: i as u32,
+        resource: buffer.as_entire_binding(),
+    };
+    let entries: Vec<_> = buffers.enumerate().map(entry).collect();
+    context.device.create_bind_group(&wgpu::BindGroupDescriptor { label: None, layout, entries: &entries })
+}

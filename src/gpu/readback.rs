@@ -1,0 +1,91 @@
+//! From the device to the host.
+
+use std::future::Future;
+use std::pin::Pin;
+use std::sync::{Arc, Mutex, PoisonError};
+use std::task::{Context as TaskContext, Poll, Waker};
+
+use super::context::Context;
+use super::layout::{Field, Layout, ROUNDS, STATUS};
+use crate::error::Result;
+use crate::solver::triangle::packed_length;
+use crate::solver::{Outcome, Status};
+
+/// A buffer that is being mapped: ready when the device says so, whoever polls it.
+#[derive(Clone, Default)]
+struct Mapping {
+    shared: Arc<Mutex<(Option<bool>, Option<Waker>)>>,
+}
+
+impl Mapping {
+    fn finish(&self, success: bool) {
+        let mut shared = self.shared.lock().unwrap_or_else(PoisonError::into_inner);
+        shared.0 = Some(success);
+        if let Some(waker) = shared.1.take() {
+            waker.wake();
+        }
+    }
+}
+
+impl Future for Mapping {
+    type Output = bool;
+
+    fn poll(self: Pin<&mut Self>, task: &mut TaskContext<'_>) -> Poll<bool> {
+        let mut shared = self.shared.lock().unwrap_or_else(PoisonError::into_inner);
+        match shared.0 {
+            Some(success) => Poll::Ready(success),
+            None => {
+                shared.1 = Some(task.waker().clone());
+                Poll::Pending
+            }
+        }
+    }
+}
+
+/// The first `elements` of a mappable buffer, once all submitted work is done.
+pub(super) async fn read<T: bytemuck::Pod>(
+    context: &Context,
+    buffer: &wgpu::Buffer,
+    elements: usize,
+) -> Result<Vec<T>> {
+    if elements == 0 {
+        context.check()?;
+        return Ok(Vec::new());
+    }
+    let slice = buffer.slice(..4 * elements as u64);
+    let mapping = Mapping::default();
+    let callback = mapping.clone();
+    slice.map_async(wgpu::MapMode::Read, move |result| callback.finish(result.is_ok()));
+    // blocks on a native device; does nothing in a browser, where the callback comes by itself
+    if let Err(e) = context.device.poll(wgpu::PollType::wait_indefinitely()) {
+        context.check()?;
+        return Err(context.failure(e.to_string()));
+    }
+    let mapped = mapping.await;
+    context.check()?;
+    if !mapped {
+        return Err(context.failure("a buffer could not be mapped"));
+    }
+    let view = slice.get_mapped_range().map_err(|e| context.failure(e.to_string()))?;
+    let values = bytemuck::pod_collect_to_vec(&view);
+    drop(view);
+    buffer.unmap();
+    Ok(values)
+}
+
+/// Outcomes of the first `members` slots; `state` and `control` as read from the device.
+pub(super) fn outcomes(layout: Layout, members: usize, state: &[f32], control: &[i32]) -> Vec<Outcome> {
+    let number = |field, index, slot| f64::from(state[layout.at(field, index, slot)]);
+    let list = |field, length, slot| (0..length).map(|i| number(field, i, slot)).collect();
+    let outcome = |slot| Outcome {
+        status: Status::from_code(control[STATUS * layout.capacity + slot]),
+        rounds: u32::try_from(control[ROUNDS * layout.capacity + slot]).unwrap_or(0),
+        parameters: list(Field::Accepted, layout.parameters, slot),
+        chi2: number(Field::Chi2, 0, slot),
+        penalty: number(Field::Penalty, 0, slot),
+        ln_det: number(Field::LnDet, 0, slot),
+        gradient: list(Field::Gradient, layout.parameters, slot),
+        normal_matrix: list(Field::Normal, packed_length(layout.parameters), slot),
+    };
+    (0..members).map(outcome).collect()
+}

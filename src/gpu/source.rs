@@ -1,0 +1,199 @@
+//! Shader sources: generated constants, shared files (each once) and one kernel, joined with a map from lines to files.
+//!
+//! Two directives, both comments: `//@use a, b` names files of `shaders/shared/`; `//@for i 0 COUNT … //@end` repeats its lines with
+//! `$i` replaced, so that private arrays are indexed by constants and no loop counts against a driver's limit.
+
+use std::collections::{HashMap, HashSet};
+use std::fmt::Write as _;
+
+/// Files of `shaders/shared/`.
+const SHARED: [(&str, &str); 14] = [
+    ("activation", include_str!("../../shaders/shared/activation.wgsl")),
+    ("basis", include_str!("../../shaders/shared/basis.wgsl")),
+    ("box", include_str!("../../shaders/shared/box.wgsl")),
+    ("cubic", include_str!("../../shaders/shared/cubic.wgsl")),
+    ("label", include_str!("../../shaders/shared/label.wgsl")),
+    ("linear", include_str!("../../shaders/shared/linear.wgsl")),
+    ("math", include_str!("../../shaders/shared/math.wgsl")),
+    ("members", include_str!("../../shaders/shared/members.wgsl")),
+    ("no_continuum", include_str!("../../shaders/shared/no_continuum.wgsl")),
+    ("packed", include_str!("../../shaders/shared/packed.wgsl")),
+    ("projection", include_str!("../../shaders/shared/projection.wgsl")),
+    ("solve", include_str!("../../shaders/shared/solve.wgsl")),
+    ("state", include_str!("../../shaders/shared/state.wgsl")),
+    ("tree", include_str!("../../shaders/shared/tree.wgsl")),
+];
+
+/// Generated declarations of a kernel.
+#[derive(Clone, Debug, Default)]
+pub(super) struct Constants {
+    text: String,
+    unsigned: HashMap<String, usize>,
+    /// A number that f32 cannot hold.
+    pub bad: Option<String>,
+}
+
+impl Constants {
+    pub fn unsigned(&mut self, name: &str, value: usize) {
+        let _ = writeln!(self.text, "const {name}: u32 = {value}u;");
+        self.unsigned.insert(name.to_owned(), value);
+    }
+
+    pub fn signed(&mut self, name: &str, value: i32) {
+        let _ = writeln!(self.text, "const {name}: i32 = i32({value});");
+    }
+
+    pub fn float(&mut self, name: &str, value: f64) {
+        let literal = self.literal(value);
+        let _ = writeln!(self.text, "const {name}: f32 = {literal};");
+    }
+
+    /// `value` as a WGSL literal; remembers one that is not finite.
+    pub fn literal(&mut self, value: f64) -> String {
+        let narrow = value as f32;
+        if !narrow.is_finite() {
+            self.bad.get_or_insert_with(|| format!("{value} does not fit an f32"));
+        }
+        format!("{narrow:?}f")
+    }
+
+    /// Any declaration.
+    pub fn line(&mut self, text: &str) {
+        self.text.push_str(text);
+        self.text.push('\n');
+    }
+}
+
+/// A complete shader and where its lines come from.
+#[derive(Clone, Debug, Default)]
+pub(super) struct Source {
+    pub text: String,
+    lines: Vec<(String, usize)>,
+}
+
+impl Source {
+    /// Joins the constants, shared files, `user` code and the kernel.
+    pub fn join(constants: &Constants, kernel: &str, text: &str, uses: &[&str], user: Option<(&str, &str)>) -> Source {
+        let mut source = Source::default();
+        let mut seen = HashSet::new();
+        source.append("generated constants", &constants.text, constants);
+        for name in uses {
+            source.append_shared(name, constants, &mut seen);
+        }
+        source.append_uses(text, constants, &mut seen);
+        if let Some((name, text)) = user {
+            source.append(name, text, &Constants::default());
+        }
+        source.append(&format!("shaders/{kernel}.wgsl"), text, constants);
+        source
+    }
+
+    fn append_uses(&mut self, text: &str, constants: &Constants, seen: &mut HashSet<String>) {
+        for names in text.lines().filter_map(|line| line.strip_prefix("//@use ")) {
+            for name in names.split(',') {
+                self.append_shared(name.trim(), constants, seen);
+            }
+        }
+    }
+
+    fn append_shared(&mut self, name: &str, constants: &Constants, seen: &mut HashSet<String>) {
+        if !seen.insert(name.to_owned()) {
+            return;
+        }
+        let text = SHARED.iter().find(|(other, _)| *other == name).map_or("", |(_, text)| text);
+        self.append_uses(text, constants, seen);
+        self.append(&format!("shaders/shared/{name}.wgsl"), text, constants);
+    }
+
+    fn append(&mut self, file: &str, text: &str, constants: &Constants) {
+        let numbered: Vec<(usize, String)> = text.lines().enumerate().map(|(i, l)| (i + 1, l.to_owned())).collect();
+        for (line, text) in unroll(&numbered, &constants.unsigned) {
+            self.text.push_str(&text);
+            self.text.push('\n');
+            self.lines.push((file.to_owned(), line));
+        }
+    }
+
+    /// File and line of a line (from 1) of the joined text.
+    pub fn locate(&self, line: usize) -> String {
+        match self.lines.get(line.wrapping_sub(1)) {
+            Some((file, line)) => format!("{file}:{line}"),
+            None => format!("line {line}"),
+        }
+    }
+}
+
+/// Repeats the `//@for` blocks. Only `//@for` lines open blocks, so that `//@end` without one is left alone.
+fn unroll(lines: &[(usize, String)], constants: &HashMap<String, usize>) -> Vec<(usize, String)> {
+    let mut out = Vec::new();
+    let mut i = 0;
+    while i < lines.len() {
+        let Some(directive) = lines[i].1.trim_start().strip_prefix("//@for ") else {
+            out.push(lines[i].clone());
+            i += 1;
+            continue;
+        };
+        let end = matching_end(lines, i);
+        let words: Vec<&str> = directive.split_whitespace().collect();
+        if let [variable, first, last] = words[..] {
+            let name = format!("${variable}");
+            for value in bound(first, constants)..bound(last, constants) {
+                let body: Vec<(usize, String)> = lines[i + 1..end]
+                    .iter()
+                    .map(|(line, text)| (*line, text.replace(&name, &value.to_string())))
+                    .collect();
+                out.extend(unroll(&body, constants));
+            }
+        }
+        i = end + 1;
+    }
+    out
+}
+
+fn matching_end(lines: &[(usize, String)], start: usize) -> usize {
+    let mut depth = 0;
+    for (i, (_, line)) in lines.iter().enumerate().skip(start) {
+        let line = line.trim_start();
+        if line.starts_with("//@for ") {
+            depth += 1;
+        } else if line.trim_end() == "//@end" {
+            depth -= 1;
+            if depth == 0 {
+                return i;
+            }
+        }
+    }
+    lines.len()
+}
+
+/// A sum of numbers and names of constants.
+fn bound(text: &str, constants: &HashMap<String, usize>) -> usize {
+    text.split('+').map(|term| term.parse().unwrap_or_else(|_| constants.get(term).copied().unwrap_or(0))).sum()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn unrolls_nested_blocks_and_keeps_the_lines() {
+        let mut constants = Constants::default();
+        constants.unsigned("N", 2);
+        let text = "a\n//@for i 0 N\n//@for j 0 $i+1\nb$i$ju\n//@end\n//@end\nc\n";
+        let source = Source::join(&constants, "k", text, &[], None);
+        assert_eq!(source.text, "const N: u32 = 2u;\na\nb00u\nb10u\nb11u\nc\n");
+        assert_eq!(source.locate(4), "shaders/k.wgsl:4");
+        assert_eq!(source.locate(6), "shaders/k.wgsl:7");
+    }
+
+    #[test]
+    fn every_shared_file_is_known() -> std::io::Result<()> {
+        let folder = std::path::Path::new(env!("CARGO_MANIFEST_DIR")).join("shaders/shared");
+        for entry in std::fs::read_dir(folder)? {
+            let path = entry?.path();
+            let stem = path.file_stem().and_then(|s| s.to_str()).unwrap_or_default();
+            assert!(SHARED.iter().any(|(name, _)| *name == stem), "{stem} is not in SHARED");
+        }
+        Ok(())
+    }
+}

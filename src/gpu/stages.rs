@@ -1,0 +1,268 @@
+//! From the stages of a recording to kernels: constants, bindings and dispatches.
+
+use super::kernel::{Dispatch, Kernel, Target};
+use super::labels::declare_label;
+use super::layout::Layout;
+use super::source::Constants;
+use super::sums;
+use crate::error::{Error, Result};
+use crate::solver::LevenbergMarquardt;
+use crate::solver::recording as rec;
+use crate::solver::recording::{Activation, Recording, Stage};
+use crate::solver::triangle::packed_length;
+
+/// Speed of light, km/s.
+const LIGHT: f64 = 299_792.458;
+
+macro_rules! kernel {
+    ($stem:literal, $layout:expr, $dispatch:expr) => {
+        Kernel::new($stem, include_str!(concat!("../../shaders/", $stem, ".wgsl")), $layout, $dispatch)
+    };
+}
+
+/// The kernels of a round: the stages, `step` and `compact`.
+pub(super) fn kernels(recording: &Recording, layout: Layout, settings: &LevenbergMarquardt) -> Result<Vec<Kernel>> {
+    let mut kernels = Vec::with_capacity(recording.stages.len() + 2);
+    for stage in &recording.stages {
+        kernels.push(kernel(recording, layout, stage)?);
+    }
+    kernels.push(step(layout, settings));
+    let dispatches: Vec<Dispatch> = kernels.iter().map(|k| k.dispatch).collect();
+    kernels.push(compact(layout, &dispatches));
+    for kernel in &kernels {
+        if let Some(message) = &kernel.constants.bad {
+            return Err(Error::Model(format!("{}: {message}", kernel.stem)));
+        }
+    }
+    Ok(kernels)
+}
+
+fn kernel(recording: &Recording, layout: Layout, stage: &Stage) -> Result<Kernel> {
+    match stage {
+        Stage::Prior(stage) => prior(recording, layout, stage),
+        Stage::Labels(stage) => Ok(labels(recording, layout, stage)),
+        Stage::Product(stage) => product(recording, layout, stage),
+        Stage::Activate(stage) => Ok(activate(recording, layout, stage)),
+        Stage::PerPixel(stage) => Ok(per_pixel(recording, layout, stage)),
+        Stage::Prefilter(stage) => Ok(prefilter(recording, layout, stage)),
+        Stage::Resample(stage) => Ok(resample(recording, layout, stage)),
+        Stage::Continuum(stage) => sums::continuum(recording, layout, stage),
+        Stage::Normal(stage) => sums::normal(recording, layout, stage),
+        Stage::Custom(stage) => Ok(custom(recording, layout, stage)),
+    }
+}
+
+fn prior(recording: &Recording, layout: Layout, stage: &rec::Prior) -> Result<Kernel> {
+    let mut kernel = kernel!("prior", layout, Dispatch::MEMBERS);
+    kernel.state(true);
+    kernel.bind("limits", "f32", Target::Limits, false);
+    kernel.bind("facets", "f32", Target::Table, false);
+    let constants = &mut kernel.constants;
+    constants.unsigned("HULLS", stage.hulls.len());
+    for (h, hull) in stage.hulls.iter().enumerate() {
+        let axes = hull.labels.len();
+        constants.unsigned(&format!("HULL_AXES_{h}"), axes);
+        constants.unsigned(&format!("HULL_FACETS_{h}"), hull.facets.len() / (axes + 1));
+        constants.unsigned(&format!("HULL_FIRST_{h}"), kernel.table.len());
+        constants.float(&format!("HULL_WEIGHT_{h}"), hull.weight);
+        kernel.table.extend(hull.facets.iter().map(|x| *x as f32));
+        let (mut values, mut slopes) = (String::new(), String::new());
+        for (a, label) in hull.labels.iter().enumerate() {
+            declare_label(constants, &recording.parameters, label, &format!("hull_{h}_{a}"));
+            values += &format!("let label_{a} = hull_{h}_{a}(slot); z[{a}] = label_{a}.x; slope[{a}] = label_{a}.y;\n");
+            if let rec::Source::Parameter(p) = label.source {
+                slopes += &format!("jacobian[{p}] += HULL_WEIGHT_{h} * facets[facet + {a}u] * slope[{a}];\n");
+            }
+        }
+        let array = format!("ptr<function, array<f32, {axes}>>");
+        constants.line(&format!("fn hull_labels_{h}(slot: u32, z: {array}, slope: {array}) {{\n{values}}}"));
+        constants.line(&format!("fn hull_jacobian_{h}(facet: u32, slope: {array}) {{\n{slopes}}}"));
+    }
+    // llvmpipe ends all loops of an invocation after 65,535 iterations
+    if kernel.table.len() > 50_000 {
+        return Err(Error::Model(format!("training hulls of {} numbers are too large", kernel.table.len())));
+    }
+    Ok(kernel)
+}
+
+fn labels(recording: &Recording, layout: Layout, stage: &rec::Labels) -> Kernel {
+    let mut kernel = kernel!("labels", layout, Dispatch::MEMBERS);
+    kernel.state(false);
+    kernel.block(recording, "output", "f32", stage.output, true);
+    let mut tangents = 0;
+    for (i, label) in stage.inputs.iter().enumerate() {
+        declare_label(&mut kernel.constants, &recording.parameters, label, &format!("label_value_{i}"));
+        let is_parameter = matches!(label.source, rec::Source::Parameter(_));
+        tangents += usize::from(is_parameter);
+        kernel.constants.unsigned(&format!("TANGENT_ROW_{i}"), if is_parameter { tangents } else { 0 });
+    }
+    kernel.constants.unsigned("INPUTS", stage.inputs.len());
+    kernel.constants.unsigned("ROWS", 1 + tangents);
+    kernel.constants.unsigned("STRIDE", stage.stride);
+    kernel
+}
+
+fn product(recording: &Recording, layout: Layout, stage: &rec::Product) -> Result<Kernel> {
+    if !stage.inner.is_multiple_of(4) || !stage.columns.is_multiple_of(16) {
+        return Err(Error::Model(format!("a product of {} x {} is not padded", stage.inner, stage.columns)));
+    }
+    // 8 x 8 invocations of 4 rows x 16 columns
+    let dispatch =
+        Dispatch { numerator: stage.rows as u32, denominator: 32, y: stage.columns.div_ceil(128) as u32, z: 1 };
+    let mut kernel = kernel!("product", layout, dispatch);
+    kernel.block(recording, "x", "vec4<f32>", stage.input, false);
+    kernel.block(recording, "w", "vec4<f32>", stage.weight, false);
+    kernel.block(recording, "y", "vec4<f32>", stage.output, true);
+    kernel.constants.unsigned("ROWS", stage.rows);
+    kernel.constants.unsigned("INNER", stage.inner);
+    kernel.constants.unsigned("COLUMNS", stage.columns);
+    Ok(kernel)
+}
+
+fn declare_activation(constants: &mut Constants, activation: Activation) {
+    let call = match activation {
+        Activation::Silu => "silu(x)".to_owned(),
+        Activation::LeakyRelu => "leaky_relu(x)".to_owned(),
+        Activation::Relu => "relu(x)".to_owned(),
+        Activation::Sigmoid => "logistic(x)".to_owned(),
+        Activation::Tanh => "hyperbolic_tangent(x)".to_owned(),
+        Activation::Gelu => "gelu(x)".to_owned(),
+        Activation::Identity => "identity(x)".to_owned(),
+        Activation::Exp { clip } => format!("exp_clipped(x, {})", constants.literal(clip.min(80.0))),
+    };
+    constants.line(&format!("fn activation(x: f32) -> vec2<f32> {{ return {call}; }}"));
+}
+
+fn activate(recording: &Recording, layout: Layout, stage: &rec::Activate) -> Kernel {
+    let mut kernel = kernel!("activate", layout, Dispatch::pixels(stage.columns));
+    kernel.block(recording, "rows", "f32", stage.buffer, true);
+    kernel.block(recording, "bias", "f32", stage.bias, false);
+    let (mut scale_text, mut offset_text) = ("1.0", "0.0");
+    if let Some((scale, offset)) = stage.affine {
+        kernel.block(recording, "scale", "f32", scale, false);
+        kernel.block(recording, "offset", "f32", offset, false);
+        (scale_text, offset_text) = ("scale[column]", "offset[column]");
+    }
+    kernel.constants.line(&format!("fn affine_scale(column: u32) -> f32 {{ return {scale_text}; }}"));
+    kernel.constants.line(&format!("fn affine_offset(column: u32) -> f32 {{ return {offset_text}; }}"));
+    declare_activation(&mut kernel.constants, stage.activation);
+    kernel.constants.unsigned("ROWS", stage.rows);
+    kernel.constants.unsigned("COLUMNS", stage.columns);
+    kernel
+}
+
+fn per_pixel(recording: &Recording, layout: Layout, stage: &rec::PerPixel) -> Kernel {
+    let mut kernel = kernel!("per_pixel", layout, Dispatch::pixels(stage.columns));
+    kernel.block(recording, "input", "f32", stage.input, false);
+    kernel.block(recording, "w0", "f32", stage.w0, false);
+    kernel.block(recording, "b0", "f32", stage.b0, false);
+    kernel.block(recording, "w1", "f32", stage.w1, false);
+    kernel.block(recording, "b1", "f32", stage.b1, false);
+    kernel.block(recording, "output", "f32", stage.output, true);
+    declare_activation(&mut kernel.constants, stage.activation);
+    kernel.constants.unsigned("ROWS", stage.rows);
+    kernel.constants.unsigned("COLUMNS", stage.columns);
+    kernel.constants.unsigned("INPUT_STRIDE", stage.input_stride);
+    kernel.constants.unsigned("LABELS", stage.labels);
+    kernel.constants.unsigned("HIDDEN", stage.hidden);
+    kernel
+}
+
+fn prefilter(recording: &Recording, layout: Layout, stage: &rec::Prefilter) -> Kernel {
+    let dispatch = Dispatch { z: stage.rows as u32, ..Dispatch::pixels(stage.columns) };
+    let mut kernel = kernel!("prefilter", layout, dispatch);
+    kernel.block(recording, "input", "f32", stage.input, false);
+    kernel.block(recording, "output", "f32", stage.output, true);
+    kernel.constants.unsigned("COLUMNS", stage.columns);
+    for i in 0..=12 {
+        let root = 3f64.sqrt();
+        kernel.constants.float(&format!("TAP_{i}"), root * (root - 2.0).powi(12 - i));
+    }
+    let mut body = String::new();
+    for segment in &stage.segments {
+        let (start, end) = (segment.start, segment.end);
+        body += &format!("if pixel >= {start}u && pixel < {end}u {{ return vec2<u32>({start}u, {end}u); }}\n");
+    }
+    kernel.constants.line(&format!("fn segment_of(pixel: u32) -> vec2<u32> {{\n{body}return vec2<u32>();\n}}"));
+    kernel
+}
+
+fn resample(recording: &Recording, layout: Layout, stage: &rec::Resample) -> Kernel {
+    let mut kernel = kernel!("resample", layout, Dispatch::pixels(stage.pixels));
+    let (interpolation, taps) = match stage.interpolation {
+        rec::Interpolation::Cubic => ("cubic", 4),
+        rec::Interpolation::Linear => ("linear", 2),
+    };
+    kernel.uses.push(interpolation);
+    kernel.state(false);
+    kernel.block(recording, "source", "f32", stage.input, false);
+    kernel.block(recording, "output", "f32", stage.output, true);
+    kernel.block(recording, "index", "i32", stage.index, false);
+    kernel.block(recording, "fraction", "f32", stage.fraction, false);
+    let constants = &mut kernel.constants;
+    constants.unsigned("TAPS", taps);
+    constants.unsigned("ROWS", stage.rows);
+    constants.unsigned("OUTPUT_ROWS", stage.output_rows());
+    constants.unsigned("VELOCITY_ROWS", stage.output_rows() - stage.rows);
+    constants.unsigned("INPUT_COLUMNS", stage.input_columns);
+    constants.unsigned("PIXELS", stage.pixels);
+    let (beta, scale) = match stage.velocity {
+        rec::Velocity::Fixed(v) => (constants.literal(v / LIGHT), 0.0),
+        rec::Velocity::Parameter(p) => {
+            let rec::Parameter { origin, scale, .. } = &recording.parameters[p];
+            let (first, slope) = (constants.literal(origin / LIGHT), constants.literal(scale / LIGHT));
+            (format!("{first} + {slope} * trial({p}u, slot)"), scale / LIGHT)
+        }
+    };
+    constants.float("BETA_SCALE", scale);
+    constants.line(&format!("fn beta_of(slot: u32) -> f32 {{ return {beta}; }}"));
+    let mut choose = |name: &str, kind: &str, value: &dyn Fn(&mut Constants, &rec::Segment) -> String| {
+        let mut body = String::new();
+        for (i, segment) in stage.segments.iter().enumerate() {
+            body += &format!("if segment == {i}u {{ return {}; }}\n", value(constants, segment));
+        }
+        constants.line(&format!("fn {name}(segment: u32) -> {kind} {{\n{body}return {kind}(0);\n}}"));
+    };
+    choose("segment_start", "i32", &|_, s| s.start.to_string());
+    choose("segment_end", "i32", &|_, s| s.end.to_string());
+    choose("inverse_step", "f32", &|constants, s| constants.literal(s.inverse_step));
+    kernel
+}
+
+fn custom(recording: &Recording, layout: Layout, stage: &rec::Custom) -> Kernel {
+    let mut kernel = kernel!("custom", layout, Dispatch::pixels(stage.pixels));
+    kernel.state(false);
+    kernel.block(recording, "predictor", "f32", stage.predictor, false);
+    kernel.block(recording, "output", "f32", stage.output, true);
+    kernel.constants.unsigned("ROWS", stage.rows);
+    kernel.constants.unsigned("PIXELS", stage.pixels);
+    kernel.user = Some((format!("model {}", stage.name), stage.wgsl.clone()));
+    kernel
+}
+
+fn step(layout: Layout, settings: &LevenbergMarquardt) -> Kernel {
+    let mut kernel = kernel!("step", layout, Dispatch::MEMBERS);
+    kernel.state(true);
+    kernel.bind("control", "i32", Target::Control, true);
+    kernel.bind("limits", "f32", Target::Limits, false);
+    let constants = &mut kernel.constants;
+    constants.unsigned("TRIANGLE", packed_length(layout.parameters));
+    constants.float("FTOL", settings.ftol);
+    constants.float("XTOL", settings.xtol);
+    constants.float("GTOL", settings.gtol);
+    constants.signed("MAX_ROUNDS", i32::try_from(settings.max_rounds).unwrap_or(i32::MAX));
+    constants.signed("MAX_REJECTIONS", i32::try_from(settings.max_rejections).unwrap_or(i32::MAX));
+    kernel
+}
+
+fn compact(layout: Layout, dispatches: &[Dispatch]) -> Kernel {
+    let mut kernel = kernel!("compact", layout, Dispatch::WORKGROUPS);
+    kernel.bind("control", "i32", Target::Control, false);
+    kernel.bind("arguments", "u32", Target::Arguments, true);
+    kernel.constants.unsigned("STAGES", dispatches.len());
+    for (i, dispatch) in dispatches.iter().enumerate() {
+        kernel.constants.unsigned(&format!("NUMERATOR_{i}"), dispatch.numerator as usize);
+        kernel.constants.unsigned(&format!("DENOMINATOR_{i}"), dispatch.denominator as usize);
+    }
+    kernel
+}

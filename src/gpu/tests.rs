@@ -1,0 +1,117 @@
+//! `shaders/shared/math.wgsl` against f64 on the adapter.
+
+use super::context::{Choice, Context};
+use super::{buffers, pipelines, readback, source};
+use crate::Result;
+
+/// The adapter; `None`, with a line, where there is none and none is required.
+fn context() -> Option<Context> {
+    match Context::open(Choice::Best) {
+        Ok(context) => Some(context),
+        Err(e) if std::env::var_os("POPFIT_REQUIRE_GPU").is_some_and(|v| v == "1") => panic!("{e}"),
+        Err(e) => {
+            println!("skipped: no adapter: {e}");
+            None
+        }
+    }
+}
+
+/// `expression` of x at every point.
+fn evaluate(context: &Context, expression: &str, points: &[f32]) -> Result<Vec<f32>> {
+    let mut constants = source::Constants::default();
+    constants.line("@group(0) @binding(0) var<storage, read> points: array<f32>;");
+    constants.line("@group(0) @binding(1) var<storage, read_write> values: array<f32>;");
+    let text = format!(
+        "@compute @workgroup_size(64)\nfn main(@builtin(global_invocation_id) id: vec3<u32>) {{\n\
+         if id.x < arrayLength(&points) {{ let x = points[id.x]; values[id.x] = {expression}; }}\n}}"
+    );
+    let source = source::Source::join(&constants, "test", &text, &["math", "activation"], None);
+    let module = pipelines::shader_module(context, "test", &source)?;
+    let (pipeline, layout) = pipelines::compute_pipeline(context, "test", &module, &[false, true]);
+    let usage = wgpu::BufferUsages::STORAGE | wgpu::BufferUsages::COPY_DST | wgpu::BufferUsages::COPY_SRC;
+    let buffers = ["points", "values"].map(|name| buffers::create(context, name, points.len(), usage));
+    let group = pipelines::bind(context, &layout, buffers.iter());
+    context.queue.write_buffer(&buffers[0], 0, bytemuck::cast_slice(points));
+    let mut encoder = context.device.create_command_encoder(&wgpu::CommandEncoderDescriptor::default());
+    let mut pass = encoder.begin_compute_pass(&wgpu::ComputePassDescriptor::default());
+    pass.set_pipeline(&pipeline);
+    pass.set_bind_group(0, &group, &[]);
+    pass.dispatch_workgroups(points.len().div_ceil(64) as u32, 1, 1);
+    drop(pass);
+    let target = buffers::readback(context, points.len());
+    encoder.copy_buffer_to_buffer(&buffers[1], 0, &target, 0, None);
+    context.queue.submit([encoder.finish()]);
+    pollster::block_on(readback::read(context, &target, points.len()))
+}
+
+/// Largest relative error (absolute below `floor`) over `first..last`.
+fn worst(context: &Context, expression: &str, exact: fn(f64) -> f64, range: (f32, f32), floor: f64) -> f64 {
+    let (first, last) = range;
+    let points: Vec<f32> = (0..20_001).map(|i| first + (last - first) * i as f32 / 20_000.0).collect();
+    let values = evaluate(context, expression, &points).expect("the shader runs");
+    let error = |(x, y): (&f32, &f32)| {
+        let exact = exact(f64::from(*x));
+        let error = (f64::from(*y) - exact).abs() / exact.abs().max(floor);
+        if error.is_nan() { f64::INFINITY } else { error }
+    };
+    points.iter().zip(&values).map(error).fold(0.0, f64::max)
+}
+
+fn sigmoid(x: f64) -> f64 {
+    1.0 / (1.0 + (-x).exp())
+}
+
+fn cumulative(x: f64) -> f64 {
+    0.5 * libm::erfc(-x / 2f64.sqrt())
+}
+
+#[test]
+fn functions_are_accurate() {
+    let Some(context) = context() else { return };
+    type Case = (&'static str, fn(f64) -> f64, (f32, f32), f64, f64);
+    // half a unit in the last place is 6e-8: 2.5e-7 is two; a tail e^(-x^2) also carries the rounding of x^2
+    let cases: [Case; 13] = [
+        ("expf(x)", f64::exp, (-87.0, 88.0), 0.0, 2.5e-7),
+        ("expf(x)", f64::exp, (-1.0, 1.0), 0.0, 2e-7),
+        ("logf(x)", f64::ln, (1e-6, 3.0), 1e-6, 2.5e-7),
+        ("logf(x)", f64::ln, (0.99, 1.01), 1e-9, 2.5e-7),
+        ("logf(x)", f64::ln, (3.0, 1e30), 0.0, 2e-7),
+        ("sigmoid(x)", sigmoid, (-80.0, 30.0), 0.0, 3e-7),
+        ("tanhf(x)", f64::tanh, (-12.0, 12.0), 1e-9, 3e-7),
+        ("tanhf(x)", f64::tanh, (-0.01, 0.01), 1e-9, 2e-7),
+        ("erff(x)", libm::erf, (-6.0, 6.0), 1e-9, 3e-7),
+        ("normal_cumulative(x)", cumulative, (-4.0, 9.0), 0.0, 3e-6),
+        ("silu(x).x", |x| x * sigmoid(x), (-20.0, 20.0), 1e-9, 4e-7),
+        ("gelu(x).x", |x| x * cumulative(x), (-9.0, 9.0), 1.0, 3e-7),
+        ("exp_clipped(x, 80.0).x", |x| x.clamp(-80.0, 80.0).exp(), (-90.0, 90.0), 0.0, 2.5e-7),
+    ];
+    for (expression, exact, range, floor, tolerance) in cases {
+        let error = worst(&context, expression, exact, range, floor);
+        println!("{expression} on {range:?}: {error:.2e}");
+        assert!(error <= tolerance, "{expression} on {range:?}: {error:e} > {tolerance:e}");
+    }
+}
+
+#[test]
+fn special_values_pass_through() {
+    let Some(context) = context() else { return };
+    let points = [f32::NAN, -f32::NAN, f32::INFINITY, f32::NEG_INFINITY, 0.0, -1.0, 1e38];
+    let run = |expression| evaluate(&context, expression, &points).expect("the shader runs");
+    for expression in ["expf(x)", "logf(x)", "tanhf(x)", "erff(x)", "silu(x).x", "gelu(x).x", "relu(x).x"] {
+        let values = run(expression);
+        assert!(values[0].is_nan() && values[1].is_nan(), "{expression} of NaN: {values:?}");
+    }
+    assert_eq!(run("select(0.0, 1.0, is_nan(x))"), [1.0, 1.0, 0.0, 0.0, 0.0, 0.0, 0.0]);
+    assert_eq!(run("select(0.0, 1.0, is_finite(x))"), [0.0, 0.0, 0.0, 0.0, 1.0, 1.0, 1.0]);
+    let (exp, log, tanh) = (run("expf(x)"), run("logf(x)"), run("tanhf(x)"));
+    assert!(exp[2].is_infinite() && exp[3] == 0.0 && exp[4] == 1.0 && exp[6].is_infinite(), "{exp:?}");
+    assert!(log[5].is_nan(), "{log:?}");
+    assert_eq!((tanh[2], tanh[3]), (1.0, -1.0));
+}
+
+#[test]
+fn a_shader_error_names_its_file_and_line() {
+    let Some(context) = context() else { return };
+    let error = evaluate(&context, "no_such_function(x)", &[1.0]).expect_err("the shader is wrong");
+    assert!(error.to_string().contains("shaders/test.wgsl:3"), "{error}");
+}

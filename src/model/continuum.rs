@@ -1,0 +1,116 @@
+//! Continuum bases, f64 on the host (design §2.4).
+
+use super::settings::{Continuum, ContinuumKind};
+use crate::solver::triangle::{cholesky, packed_index, packed_length, solve_lower};
+
+/// Basis functions (terms, pixels) at `wavelength` (Å), x ∈ \[−1, 1\] linear in wavelength from `low` to `high`.
+pub fn basis(continuum: Continuum, wavelength: &[f64], low: f64, high: f64) -> Vec<f64> {
+    let x: Vec<f64> = wavelength.iter().map(|w| if high > low { (w - low) / (high - low) * 2.0 - 1.0 } else { 0.0 }).collect();
+    let mut rows = Vec::with_capacity(continuum.terms * x.len());
+    for term in 0..continuum.terms {
+        match continuum.kind {
+            ContinuumKind::Chebyshev => rows.extend(x.iter().map(|&x| chebyshev(term, x))),
+            ContinuumKind::Rbf => rows.extend(x.iter().map(|&x| rbf(term, continuum.terms, x))),
+            ContinuumKind::None => {}
+        }
+    }
+    rows
+}
+
+fn chebyshev(term: usize, x: f64) -> f64 {
+    let (mut previous, mut value) = (1.0, x);
+    if term == 0 {
+        return 1.0;
+    }
+    for _ in 1..term {
+        (previous, value) = (value, 2.0 * x * value - previous);
+    }
+    value
+}
+
+/// rvspecfit's basis: 1, x, x², then n = terms − 3 Gaussians with centres linspace(−1, 1, n) and σ = 1/n.
+fn rbf(term: usize, terms: usize, x: f64) -> f64 {
+    if term < 3 {
+        return x.powi(term as i32);
+    }
+    let n = (terms - 3) as f64;
+    let centre = if terms > 4 { -1.0 + 2.0 * (term - 3) as f64 / (n - 1.0) } else { -1.0 };
+    (-0.5 * ((x - centre) * n).powi(2)).exp()
+}
+
+/// Makes the rows (terms, pixels) orthonormal in place over the pixels where `used`, and returns ln |det| of what was divided
+/// out: det(raw) = det(orthonormal) · e^that. `None` when the rows are linearly dependent there.
+pub fn orthonormalise(rows: &mut [f64], pixels: usize, used: &[bool]) -> Option<f64> {
+    let mut total = 0.0;
+    // a second pass removes what rounding left of an ill-conditioned first one
+    for _ in 0..2 {
+        let (factor, ln_det) = gram_factor(rows, pixels, used)?;
+        total += ln_det;
+        let terms = rows.len() / pixels.max(1);
+        let mut column = vec![0.0; terms];
+        for j in 0..pixels {
+            for c in 0..terms {
+                column[c] = rows[c * pixels + j];
+            }
+            solve_lower(&factor, &mut column);
+            for c in 0..terms {
+                rows[c * pixels + j] = column[c];
+            }
+        }
+    }
+    Some(total)
+}
+
+/// Cholesky factor of Σ_used p pᵀ and the sum of the logarithms of its diagonal.
+fn gram_factor(rows: &[f64], pixels: usize, used: &[bool]) -> Option<(Vec<f64>, f64)> {
+    let terms = rows.len() / pixels.max(1);
+    let mut gram = vec![0.0; packed_length(terms)];
+    for i in 0..terms {
+        for j in 0..=i {
+            let (a, b) = (&rows[i * pixels..][..pixels], &rows[j * pixels..][..pixels]);
+            let products = a.iter().zip(b).zip(used);
+            gram[packed_index(i, j)] = products.filter(|(_, used)| **used).map(|((a, b), _)| a * b).sum();
+        }
+    }
+    if !cholesky(&mut gram, terms) {
+        return None;
+    }
+    let ln_det = (0..terms).map(|i| gram[packed_index(i, i)].ln()).sum();
+    Some((gram, ln_det))
+}
+
+/// Inverse of a packed lower-triangular factor, as full rows (terms, terms).
+pub fn inverse_lower(factor: &[f64], terms: usize) -> Vec<f64> {
+    let mut inverse = vec![0.0; terms * terms];
+    let mut column = vec![0.0; terms];
+    for j in 0..terms {
+        column.fill(0.0);
+        column[j] = 1.0;
+        solve_lower(factor, &mut column);
+        for i in 0..terms {
+            inverse[i * terms + j] = column[i];
+        }
+    }
+    inverse
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn orthonormal_rows_and_their_determinant() {
+        let wavelength: Vec<f64> = (0..200).map(|k| 4000.0 + k as f64).collect();
+        for continuum in [Continuum::chebyshev(6), Continuum::rbf(10), Continuum::rbf(4)] {
+            let raw = basis(continuum, &wavelength, 4000.0, 4199.0);
+            let used = vec![true; 200];
+            let mut rows = raw.clone();
+            let ln_det = orthonormalise(&mut rows, 200, &used).unwrap();
+            let (_, expected) = gram_factor(&raw, 200, &used).unwrap();
+            assert!((ln_det - expected).abs() < 1e-9);
+            let dot: f64 = (0..200).map(|j| rows[j] * rows[200 + j]).sum();
+            let norm: f64 = (0..200).map(|j| rows[3 * 200 + j].powi(2)).sum();
+            assert!(dot.abs() < 1e-12 && (norm - 1.0).abs() < 1e-12);
+        }
+    }
+}

@@ -1,0 +1,113 @@
+//! The spectral model: arms, labels, velocity, continuum; what is free and what is known (design §2).
+
+mod builder;
+mod continuum;
+mod guess;
+mod objective;
+mod prepare;
+mod sampling;
+mod settings;
+
+use crate::emulator::{Emulator, TemplateGrid};
+use crate::solver::recording::{LabelInput, Parameter, Source, Velocity};
+pub use builder::SpectralModelBuilder;
+pub(crate) use guess::{FirstGuess, Start};
+pub(crate) use objective::{ArmLayout, SpectralObjective};
+pub(crate) use prepare::{Cause, Fault, Prepared, PreparedArm, RawArm, prepare};
+pub(crate) use sampling::Sampling;
+pub use settings::{
+    Arm, Continuum, ContinuumKind, Interpolation, LabelSettings, Nonfinite, SpectraSettings,
+};
+use std::sync::Arc;
+
+/// What a spectrum is compared with: per arm an emulator and a continuum, shared labels and velocity.
+#[derive(Clone, Debug)]
+pub struct SpectralModel {
+    pub(crate) arms: Vec<ModelArm>,
+    /// What the fit varies: the velocity, if it is free, then the free labels.
+    pub(crate) parameters: Vec<ModelParameter>,
+    pub(crate) velocity: Velocity,
+    pub(crate) marginalise: bool,
+    pub(crate) clip_starts: bool,
+    pub(crate) spectra: SpectraSettings,
+}
+
+/// One arm, resolved.
+#[derive(Clone, Debug)]
+pub(crate) struct ModelArm {
+    pub name: String,
+    pub emulator: Arc<Emulator>,
+    pub grid: TemplateGrid,
+    pub range: Option<(f64, f64)>,
+    pub interpolation: Interpolation,
+    pub continuum: Continuum,
+    /// One for each label of the emulator.
+    pub inputs: Vec<LabelInput>,
+}
+
+impl ModelArm {
+    /// Parameters of the template's tangents, in the order of its rows.
+    pub fn tangents(&self) -> Vec<usize> {
+        let sources = self.inputs.iter().map(|input| input.source);
+        sources.filter_map(|s| if let Source::Parameter(p) = s { Some(p) } else { None }).collect()
+    }
+}
+
+/// A free parameter: name, units and what is known of it.
+#[derive(Clone, Debug, PartialEq)]
+pub(crate) struct ModelParameter {
+    /// Name, origin and scale of the solver's u.
+    pub solver: Parameter,
+    /// Physical bounds; equal ones hold it.
+    pub lower: f64,
+    pub upper: f64,
+    /// Physical start; by first guess when absent.
+    pub start: Option<f64>,
+    /// Physical mean and standard deviation.
+    pub prior: Option<(f64, f64)>,
+}
+
+impl ModelParameter {
+    pub fn to_u(&self, physical: f64) -> f64 {
+        (physical - self.solver.origin) / self.solver.scale
+    }
+
+    pub fn to_physical(&self, u: f64) -> f64 {
+        self.solver.origin + self.solver.scale * u
+    }
+
+    pub fn is_held(&self) -> bool {
+        self.lower == self.upper
+    }
+}
+
+impl SpectralModel {
+    /// Starts a model.
+    pub fn builder() -> SpectralModelBuilder {
+        SpectralModelBuilder::default()
+    }
+
+    /// Names of the free parameters, in the order of the table's columns.
+    pub fn parameters(&self) -> Vec<String> {
+        self.parameters.iter().map(|p| p.solver.name.clone()).collect()
+    }
+
+    /// Physical bounds of each free parameter.
+    pub fn bounds(&self) -> Vec<(f64, f64)> {
+        self.parameters.iter().map(|p| (p.lower, p.upper)).collect()
+    }
+
+    /// Name, source and hash of each arm's emulator.
+    pub fn emulators(&self) -> Vec<(String, String, String)> {
+        let arms = self.arms.iter();
+        arms.map(|a| (a.name.clone(), a.emulator.source().to_string(), a.emulator.hash().to_string())).collect()
+    }
+
+    /// Velocity range in km/s; equal ends when fixed.
+    pub(crate) fn velocity_range(&self) -> (f64, f64) {
+        match self.velocity {
+            Velocity::Fixed(v) => (v, v),
+            Velocity::Parameter(p) => (self.parameters[p].lower, self.parameters[p].upper),
+        }
+    }
+}

@@ -1,0 +1,235 @@
+//! The spectral model as a recording: hidden layers, template, observe, continuum, normal equations, arm by arm.
+
+use super::sampling::padded;
+use super::{Interpolation, ModelArm, SpectralModel};
+use crate::emulator::{Layer, Network};
+use crate::solver::Objective;
+use crate::solver::recording::{
+    Activate, Basis, BufferId, Continuum, HullRow, Kind, Labels, Normal, PerPixel, Precision, Prefilter, Prior, Product,
+    Recording, Resample, Scope, Segment, Stage, Values, Velocity,
+};
+
+/// The shape of one arm of the spectra that a recording is made for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct ArmLayout {
+    pub pixels: usize,
+    /// All spectra of a batch have one wavelength grid.
+    pub shared_grid: bool,
+}
+
+/// Where an arm's arrays go.
+#[derive(Clone, Copy, Debug)]
+pub struct ArmBuffers {
+    pub data: BufferId,
+    pub weight: BufferId,
+    pub index: BufferId,
+    pub fraction: BufferId,
+    pub basis: Option<Basis>,
+    /// Rows: the value at the pixels, then its derivatives.
+    pub model: BufferId,
+    pub solution: Option<BufferId>,
+}
+
+/// A spectral model for spectra of one shape.
+pub struct SpectralObjective {
+    recording: Recording,
+    pub arms: Vec<ArmBuffers>,
+}
+
+impl Objective for SpectralObjective {
+    fn record(&self) -> Recording {
+        self.recording.clone()
+    }
+}
+
+impl SpectralObjective {
+    pub fn new(model: &SpectralModel, layout: &[ArmLayout], precision: Precision) -> SpectralObjective {
+        let parameters = model.parameters.iter().map(|p| p.solver.clone()).collect();
+        let mut recording = Recording { parameters, precision, ..Recording::default() };
+        let hulls = model.arms.iter().zip(layout).flat_map(|(arm, layout)| hulls(arm, layout.pixels)).collect();
+        recording.stages.push(Stage::Prior(Prior { hulls }));
+        let arms = model.arms.iter().zip(layout).map(|(arm, layout)| {
+            let (template, columns) = record_template(&mut recording, arm);
+            record_spectrum(&mut recording, arm, model.velocity, *layout, template, columns)
+        });
+        let arms = arms.collect();
+        SpectralObjective { recording, arms }
+    }
+}
+
+/// √(10 n) d as a row, n all pixels of the arm, masked ones too (rvspecfit's penalty).
+fn hulls(arm: &ModelArm, pixels: usize) -> Vec<HullRow> {
+    let rows = arm.emulator.hulls().iter().map(|hull| HullRow {
+        labels: hull.axes.iter().map(|&axis| arm.inputs[axis].clone()).collect(),
+        facets: hull.facets.clone(),
+        weight: (10.0 * pixels as f64).sqrt(),
+    });
+    rows.collect()
+}
+
+fn floats(values: Vec<f32>) -> Values {
+    Values::F32(values.into())
+}
+
+/// Labels to template rows; returns their buffer and stride.
+fn record_template(recording: &mut Recording, arm: &ModelArm) -> (BufferId, usize) {
+    let rows = 1 + arm.tangents().len();
+    let stride = arm.inputs.len().next_multiple_of(4);
+    let name = |what: &str| format!("{}.{what}", arm.name);
+    let labels = recording.buffer(name("labels"), Scope::Member, Kind::Float, rows * stride);
+    recording.stages.push(Stage::Labels(Labels { inputs: arm.inputs.clone(), output: labels, stride }));
+    match &arm.emulator.network {
+        Network::Dense(layers) => record_dense(recording, arm, layers, rows, (labels, stride)),
+        Network::PerPixel { .. } => record_per_pixel(recording, arm, rows, (labels, stride)),
+    }
+}
+
+fn record_dense(
+    recording: &mut Recording,
+    arm: &ModelArm,
+    layers: &[Layer],
+    rows: usize,
+    labels: (BufferId, usize),
+) -> (BufferId, usize) {
+    let (mut input, mut inner) = labels;
+    for (k, layer) in layers.iter().enumerate() {
+        let last = k + 1 == layers.len();
+        let name = |what: &str| format!("{}.layer.{k}.{what}", arm.name);
+        let columns = padded(layer.outputs);
+        let weight = recording.constant(name("weight"), floats(transposed(layer, inner, columns)));
+        let bias = recording.constant(name("bias"), floats(extended(&layer.bias, columns)));
+        let affine = layer.affine.as_ref().map(|(scale, offset)| {
+            let scale = recording.constant(name("scale"), floats(extended(scale, columns)));
+            (scale, recording.constant(name("offset"), floats(extended(offset, columns))))
+        });
+        let output = recording.buffer(name("rows"), Scope::Member, Kind::Float, rows * columns);
+        recording.stages.push(Stage::Product(Product { input, weight, output, rows, inner, columns }));
+        let activation = if last { arm.emulator.output } else { arm.emulator.activation };
+        recording.stages.push(Stage::Activate(Activate { buffer: output, bias, affine, activation, rows, columns }));
+        (input, inner) = (output, columns);
+    }
+    (input, inner)
+}
+
+/// (out, in) to (inner, columns), zero padded.
+fn transposed(layer: &Layer, inner: usize, columns: usize) -> Vec<f32> {
+    let mut weight = vec![0.0; inner * columns];
+    for (n, row) in layer.weight.chunks_exact(layer.inputs).enumerate() {
+        for (k, w) in row.iter().enumerate() {
+            weight[k * columns + n] = *w;
+        }
+    }
+    weight
+}
+
+fn extended(values: &[f32], columns: usize) -> Vec<f32> {
+    let mut out = values.to_vec();
+    out.resize(columns, 0.0);
+    out
+}
+
+fn record_per_pixel(
+    recording: &mut Recording,
+    arm: &ModelArm,
+    rows: usize,
+    (input, input_stride): (BufferId, usize),
+) -> (BufferId, usize) {
+    let Network::PerPixel { hidden, w0, b0, w1, b1 } = &arm.emulator.network else { return (input, input_stride) };
+    let (pixels, labels) = (arm.emulator.pixels(), arm.inputs.len());
+    let columns = padded(pixels);
+    // pixel-major in the file, pixel fastest on the device
+    let flip = |values: &[f32], width: usize| {
+        let mut out = vec![0.0; width * columns];
+        for (j, row) in values.chunks_exact(width).enumerate() {
+            for (k, v) in row.iter().enumerate() {
+                out[k * columns + j] = *v;
+            }
+        }
+        floats(out)
+    };
+    let name = |what: &str| format!("{}.{what}", arm.name);
+    let stage = PerPixel {
+        input,
+        input_stride,
+        labels,
+        hidden: *hidden,
+        w0: recording.constant(name("w0"), flip(w0, hidden * labels)),
+        b0: recording.constant(name("b0"), flip(b0, *hidden)),
+        w1: recording.constant(name("w1"), flip(w1, *hidden)),
+        b1: recording.constant(name("b1"), floats(extended(b1, columns))),
+        activation: arm.emulator.activation,
+        output: recording.buffer(name("template"), Scope::Member, Kind::Float, rows * columns),
+        rows,
+        columns,
+    };
+    let output = stage.output;
+    recording.stages.push(Stage::PerPixel(stage));
+    (output, columns)
+}
+
+/// Template rows to the member's sums.
+fn record_spectrum(
+    recording: &mut Recording,
+    arm: &ModelArm,
+    velocity: Velocity,
+    layout: ArmLayout,
+    template: BufferId,
+    columns: usize,
+) -> ArmBuffers {
+    let name = |what: &str| format!("{}.{what}", arm.name);
+    let segments: Vec<Segment> = arm.grid.segments.iter().map(|s| Segment { start: s.start, end: s.end, inverse_step: 1.0 / s.step }).collect();
+    let tangents = arm.tangents();
+    let rows = 1 + tangents.len();
+    let pixels = padded(layout.pixels);
+    let grid = if layout.shared_grid { Scope::Batch } else { Scope::Spectrum };
+    let terms = arm.continuum.terms;
+    let mut input = template;
+    if arm.interpolation == Interpolation::Cubic {
+        let output = recording.buffer(name("coefficients"), Scope::Member, Kind::Float, rows * columns);
+        recording.stages.push(Stage::Prefilter(Prefilter { input, output, rows, columns, segments: segments.clone() }));
+        input = output;
+    }
+    let free_velocity = if let Velocity::Parameter(p) = velocity { Some(p) } else { None };
+    let model_rows = rows + usize::from(free_velocity.is_some());
+    let mut buffers = ArmBuffers {
+        data: recording.buffer(name("data"), Scope::Spectrum, Kind::Float, pixels),
+        weight: recording.buffer(name("weight"), Scope::Spectrum, Kind::Float, pixels),
+        index: recording.buffer(name("index"), grid, Kind::Index, pixels),
+        fraction: recording.buffer(name("fraction"), grid, Kind::Float, pixels),
+        basis: None,
+        model: recording.buffer(name("model"), Scope::Member, Kind::Float, model_rows * pixels),
+        solution: None,
+    };
+    let ArmBuffers { data, weight, index, fraction, model, .. } = buffers;
+    recording.stages.push(Stage::Resample(Resample {
+        input,
+        input_columns: columns,
+        output: model,
+        rows,
+        pixels,
+        index,
+        fraction,
+        segments,
+        interpolation: arm.interpolation,
+        velocity,
+    }));
+    if terms > 0 {
+        let basis = Basis {
+            terms,
+            basis: recording.buffer(name("basis"), grid, Kind::Float, terms * pixels),
+            transform: recording.buffer(name("transform"), Scope::Spectrum, Kind::Float, terms * terms),
+        };
+        let solution = recording.buffer(name("solution"), Scope::Member, Kind::Float, terms * (1 + terms));
+        recording.stages.push(Stage::Continuum(Continuum { model, pixels, data, weight, basis, solution }));
+        (buffers.basis, buffers.solution) = (Some(basis), Some(solution));
+    }
+    recording.stages.push(Stage::Normal(Normal {
+        model,
+        pixels,
+        columns: free_velocity.into_iter().chain(tangents).collect(),
+        data,
+        weight,
+        continuum: buffers.basis.zip(buffers.solution),
+    }));
+    buffers
+}

@@ -1,0 +1,295 @@
+//! From one spectrum's arrays to what a device reads: checked, masked, weighted, its continuum basis orthonormal (design §2.4).
+
+use pulp::{Simd, WithSimd};
+
+use super::continuum::inverse_lower;
+use super::sampling::{GridFault, Sampling, padded};
+use super::{ModelArm, Nonfinite, SpectralModel};
+use crate::rows::gram::{BLOCK, Gram};
+use crate::solver::triangle::{cholesky, packed_index, packed_length, solve_lower, solve_upper};
+
+/// Why a spectrum cannot be fitted; `status_text` of a `bad_input` row.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Cause {
+    NonFiniteInput,
+    BadWeight,
+    NoData,
+    Underdetermined,
+    BadWavelength,
+    NoOverlap,
+    BadStart,
+    StartOutOfBounds,
+}
+
+impl Cause {
+    pub const fn name(self) -> &'static str {
+        match self {
+            Cause::NonFiniteInput => "non_finite_input",
+            Cause::BadWeight => "bad_weight",
+            Cause::NoData => "no_data",
+            Cause::Underdetermined => "underdetermined",
+            Cause::BadWavelength => "bad_wavelength",
+            Cause::NoOverlap => "no_overlap",
+            Cause::BadStart => "bad_start",
+            Cause::StartOutOfBounds => "start_out_of_bounds",
+        }
+    }
+}
+
+/// A fault and where it is: `detail` names arm and pixel.
+#[derive(Clone, Debug)]
+pub struct Fault {
+    pub cause: Cause,
+    pub detail: String,
+}
+
+impl From<GridFault> for Fault {
+    fn from(fault: GridFault) -> Fault {
+        match fault {
+            GridFault::Wavelength { index, value } => {
+                Fault { cause: Cause::BadWavelength, detail: format!("wavelength {index} is {value} Å") }
+            }
+            GridFault::NoOverlap => Fault { cause: Cause::NoOverlap, detail: "no pixel lies on the model's grid".into() },
+        }
+    }
+}
+
+/// One arm of one spectrum, ready for the device. All (padded) unless said otherwise.
+#[derive(Clone, Debug, Default)]
+pub struct PreparedArm {
+    /// √ivar flux; 0 where masked.
+    pub data: Vec<f32>,
+    /// √ivar / 2^k, k so that it is near 1; 0 where masked.
+    pub weight: Vec<f32>,
+    /// (terms, terms) lower triangular: to the basis that is orthonormal under `weight`.
+    pub transform: Vec<f32>,
+    /// The 2^k.
+    pub scale: f64,
+    /// weight · continuum, the continuum fitted without the model's lines: for the first guess.
+    pub smooth: Vec<f32>,
+}
+
+/// One spectrum, ready for the device.
+#[derive(Clone, Debug)]
+pub struct Prepared {
+    pub arms: Vec<PreparedArm>,
+    /// Pixels that count.
+    pub unmasked: usize,
+    /// Pixels of the arms that are not dropped, masked ones too.
+    pub pixels: usize,
+    /// Continuum terms of the arms that are not dropped.
+    pub terms: usize,
+    /// Pixels that were masked because they are not finite.
+    pub nonfinite: usize,
+    /// Median of |flux| √ivar.
+    pub signal_to_noise: f64,
+    /// What marginalisation adds to the device's ln det C: constants of the bases, − Σ ln ivar.
+    pub marginal_constant: f64,
+}
+
+/// Arrays of one spectrum in one arm (pixels).
+#[derive(Clone, Copy)]
+pub struct RawArm<'a> {
+    pub flux: &'a [f64],
+    pub ivar: &'a [f64],
+    /// Empty: no mask.
+    pub mask: &'a [bool],
+}
+
+/// Prepares a spectrum; `raw` and `samplings` have one entry an arm.
+pub fn prepare(model: &SpectralModel, raw: &[RawArm], samplings: &[&Sampling]) -> Result<Prepared, Fault> {
+    let mut prepared = Prepared {
+        arms: Vec::with_capacity(raw.len()),
+        unmasked: 0,
+        pixels: 0,
+        terms: 0,
+        nonfinite: 0,
+        signal_to_noise: 0.0,
+        marginal_constant: 0.0,
+    };
+    let mut ratios = Vec::new();
+    for ((arm, raw), sampling) in model.arms.iter().zip(raw).zip(samplings) {
+        let ivar = weights(model, arm, raw, sampling, &mut prepared.nonfinite)?;
+        let one = prepare_arm(arm, raw, sampling, &ivar, &mut prepared)?;
+        ratios.extend(one.data.iter().filter(|d| **d != 0.0).map(|d| d.abs()));
+        prepared.arms.push(one);
+    }
+    if prepared.unmasked == 0 {
+        let overlap = samplings.iter().any(|s| s.used > 0);
+        let cause = if overlap { Cause::NoData } else { Cause::NoOverlap };
+        return Err(Fault { cause, detail: "no pixel is left".into() });
+    }
+    let free = model.parameters.iter().filter(|p| !p.is_held()).count();
+    if prepared.unmasked < free + prepared.terms {
+        return Err(underdetermined(prepared.unmasked, free, prepared.terms));
+    }
+    if !ratios.is_empty() {
+        let middle = ratios.len() / 2;
+        prepared.signal_to_noise = f64::from(*ratios.select_nth_unstable_by(middle, f32::total_cmp).1);
+    }
+    Ok(prepared)
+}
+
+fn underdetermined(pixels: usize, free: usize, terms: usize) -> Fault {
+    let detail = format!("{pixels} unmasked pixels, {free} free parameters, {terms} continuum terms");
+    Fault { cause: Cause::Underdetermined, detail }
+}
+
+/// Inverse variances of the pixels that count, 0 for the others (pixels).
+fn weights(
+    model: &SpectralModel,
+    arm: &ModelArm,
+    raw: &RawArm,
+    sampling: &Sampling,
+    nonfinite: &mut usize,
+) -> Result<Vec<f64>, Fault> {
+    let fault = |cause, j: usize, what: &str, value: f64| {
+        let name = if arm.name.is_empty() { String::new() } else { format!("arm {}, ", arm.name) };
+        Err(Fault { cause, detail: format!("{name}pixel {j}: {what} is {value}") })
+    };
+    let mut ivar = vec![0.0; sampling.pixels];
+    for (j, target) in ivar.iter_mut().enumerate() {
+        let (y, w) = (raw.flux[j], raw.ivar[j]);
+        if raw.mask.get(j).copied().unwrap_or(false) {
+            continue;
+        }
+        if !(w.is_finite() && w >= 0.0) {
+            return fault(Cause::BadWeight, j, "ivar", w);
+        }
+        if w == 0.0 || sampling.index[j] < 0 {
+            continue;
+        }
+        if !y.is_finite() {
+            match model.spectra.nonfinite {
+                Nonfinite::Error => return fault(Cause::NonFiniteInput, j, "flux", y),
+                Nonfinite::Mask => *nonfinite += 1,
+            }
+            continue;
+        }
+        *target = w;
+    }
+    if model.spectra.error_floor > 0.0 {
+        raise_errors(&mut ivar, model.spectra.error_floor);
+    }
+    Ok(ivar)
+}
+
+/// Errors below `floor` × their median are raised to it.
+fn raise_errors(ivar: &mut [f64], floor: f64) {
+    let mut errors: Vec<f64> = ivar.iter().filter(|w| **w > 0.0).map(|w| w.sqrt().recip()).collect();
+    if errors.is_empty() {
+        return;
+    }
+    let middle = errors.len() / 2;
+    let smallest = *errors.select_nth_unstable_by(middle, f64::total_cmp).1 * floor;
+    let largest = (smallest * smallest).recip();
+    for w in ivar.iter_mut() {
+        *w = w.min(largest);
+    }
+}
+
+/// The power of two at or below x > 0; exact, so that scaling a spectrum by a power of two changes no bit.
+fn power_of_two(x: f64) -> f64 {
+    f64::from_bits(x.to_bits() & 0x7ff0_0000_0000_0000)
+}
+
+fn prepare_arm(
+    arm: &ModelArm,
+    raw: &RawArm,
+    sampling: &Sampling,
+    ivar: &[f64],
+    prepared: &mut Prepared,
+) -> Result<PreparedArm, Fault> {
+    let (terms, pixels) = (arm.continuum.terms, padded(sampling.pixels));
+    let count = ivar.iter().filter(|w| **w > 0.0).count();
+    let mut out = PreparedArm {
+        data: vec![0.0; pixels],
+        weight: vec![0.0; pixels],
+        transform: vec![0.0; terms * terms],
+        scale: 1.0,
+        smooth: vec![0.0; pixels],
+    };
+    if count == 0 {
+        return Ok(out); // the arm drops out: its sums are exactly zero
+    }
+    let scale = if terms == 0 { 1.0 } else { power_of_two((ivar.iter().sum::<f64>() / count as f64).sqrt()) };
+    out.scale = scale;
+    let mut ln_ivar = 0.0;
+    for (j, &w) in ivar.iter().enumerate().filter(|(_, w)| **w > 0.0) {
+        let root = w.sqrt();
+        out.data[j] = (raw.flux[j] * root) as f32;
+        out.weight[j] = (root / scale) as f32;
+        ln_ivar += w.ln();
+        if !out.data[j].is_finite() || !out.weight[j].is_finite() {
+            let detail = format!("pixel {j}: flux {} with ivar {w} is out of range", raw.flux[j]);
+            return Err(Fault { cause: Cause::BadWeight, detail });
+        }
+    }
+    prepared.unmasked += count;
+    prepared.pixels += sampling.pixels;
+    prepared.terms += terms;
+    prepared.marginal_constant -= ln_ivar;
+    if terms == 0 {
+        out.smooth.copy_from_slice(&out.weight);
+        return Ok(out);
+    }
+    let solved = pulp::Arch::new().dispatch(Orthonormal { sampling, terms, arm: &mut out });
+    let Some(ln_diagonal) = solved.filter(|_| count >= terms) else { return Err(underdetermined(count, 0, terms)) };
+    // det C of the raw basis under ivar, from that of the device's basis under weight
+    prepared.marginal_constant += 2.0 * (ln_diagonal + terms as f64 * scale.ln() + sampling.ln_det);
+    Ok(out)
+}
+
+/// The basis that is orthonormal under the weights, and the continuum fitted to the data alone.
+struct Orthonormal<'a> {
+    sampling: &'a Sampling,
+    terms: usize,
+    arm: &'a mut PreparedArm,
+}
+
+impl WithSimd for Orthonormal<'_> {
+    /// Σ ln diagonal of the Cholesky factor of Σ weight² q qᵀ; `None` when it is singular.
+    type Output = Option<f64>;
+
+    #[inline(always)]
+    fn with_simd<S: Simd>(self, simd: S) -> Option<f64> {
+        let (terms, pixels) = (self.terms, self.arm.data.len());
+        let mut gram = Gram::<f32>::new(terms + 1, 0);
+        for start in (0..pixels).step_by(BLOCK) {
+            let count = BLOCK.min(pixels - start);
+            let weight = &self.arm.weight[start..start + count];
+            for c in 0..terms {
+                let basis = &self.sampling.basis[c * pixels + start..][..count];
+                for ((s, q), w) in gram.row(c).iter_mut().zip(basis).zip(weight) {
+                    *s = w * q;
+                }
+            }
+            gram.row(terms)[..count].copy_from_slice(&self.arm.data[start..start + count]);
+            gram.add(simd, count);
+        }
+        let mut factor = vec![0.0; packed_length(terms)];
+        let mut a = vec![0.0; terms];
+        for i in 0..terms {
+            for j in 0..=i {
+                factor[packed_index(i, j)] = gram.sum(i, j);
+            }
+            a[i] = gram.sum(terms, i);
+        }
+        if !cholesky(&mut factor, terms) {
+            return None;
+        }
+        solve_lower(&factor, &mut a);
+        solve_upper(&factor, &mut a);
+        let inverse = inverse_lower(&factor, terms);
+        for (target, value) in self.arm.transform.iter_mut().zip(&inverse) {
+            *target = *value as f32;
+        }
+        for c in 0..terms {
+            let (coefficient, basis) = (a[c] as f32, &self.sampling.basis[c * pixels..][..pixels]);
+            for ((s, q), w) in self.arm.smooth.iter_mut().zip(basis).zip(&self.arm.weight) {
+                *s += coefficient * q * w;
+            }
+        }
+        Some((0..terms).map(|i| factor[packed_index(i, i)].ln()).sum())
+    }
+}

@@ -1,0 +1,103 @@
+//! How one wavelength grid samples an arm's template: split pixel indices and the continuum basis, f64 on the host.
+
+use super::ModelArm;
+use super::continuum::{basis, orthonormalise};
+use crate::error::{Error, Result};
+
+/// Pixels of rows are padded to this.
+pub const PADDING: usize = 16;
+
+/// Padded number of pixels.
+pub fn padded(pixels: usize) -> usize {
+    pixels.next_multiple_of(PADDING)
+}
+
+/// One grid of one arm.
+#[derive(Clone, Debug)]
+pub struct Sampling {
+    pub pixels: usize,
+    /// (padded) `segment << 24 | whole index`, −1 where the pixel is not used: padding, outside the template at rest, outside the
+    /// arm's range, inside a masked interval.
+    pub index: Vec<i32>,
+    /// (padded)
+    pub fraction: Vec<f32>,
+    /// (terms, padded), orthonormal over the used pixels.
+    pub basis: Vec<f32>,
+    /// ln |det| between the raw and this basis.
+    pub ln_det: f64,
+    pub used: usize,
+}
+
+/// Why a grid is of no use.
+#[derive(Debug)]
+pub enum GridFault {
+    Wavelength { index: usize, value: f64 },
+    NoOverlap,
+}
+
+impl Sampling {
+    /// `wavelength` in Å; `masks` in Å.
+    pub fn new(arm: &ModelArm, wavelength: &[f64], masks: &[(f64, f64)]) -> std::result::Result<Sampling, GridFault> {
+        check(wavelength)?;
+        let pixels = wavelength.len();
+        let mut index = vec![-1; padded(pixels)];
+        let mut fraction = vec![0.0; padded(pixels)];
+        let mut on = vec![false; pixels];
+        let inside = |w: f64| arm.range.is_none_or(|(low, high)| w >= low && w <= high);
+        let masked = |w: f64| masks.iter().any(|&(low, high)| w >= low && w <= high);
+        for (j, &w) in wavelength.iter().enumerate() {
+            if let Some((segment, q)) = arm.grid.locate(w).filter(|_| inside(w)) {
+                let whole = q.floor();
+                index[j] = (segment as i32) << 24 | whole as i32;
+                fraction[j] = (q - whole) as f32;
+                on[j] = !masked(w);
+            }
+        }
+        let covered: Vec<f64> = (0..pixels).filter(|&j| index[j] >= 0).map(|j| wavelength[j]).collect();
+        let (Some(&low), Some(&high)) = (covered.first(), covered.last()) else { return Err(GridFault::NoOverlap) };
+        let mut rows = basis(arm.continuum, wavelength, low, high);
+        // fewer pixels than terms: every spectrum on this grid is underdetermined, and `prepare` says so
+        let ln_det = if rows.is_empty() { 0.0 } else { orthonormalise(&mut rows, pixels, &on).unwrap_or(f64::NAN) };
+        let mut padded_basis = vec![0.0; arm.continuum.terms * padded(pixels)];
+        for (source, target) in rows.chunks(pixels).zip(padded_basis.chunks_mut(padded(pixels))) {
+            for (j, (s, t)) in source.iter().zip(target).enumerate() {
+                *t = if on[j] { *s as f32 } else { 0.0 };
+            }
+        }
+        for j in 0..pixels {
+            if !on[j] {
+                index[j] = -1;
+            }
+        }
+        let used = on.iter().filter(|on| **on).count();
+        Ok(Sampling { pixels, index, fraction, basis: padded_basis, ln_det, used })
+    }
+
+    /// The same, where a fault is the file's.
+    pub fn of_file(arm: &ModelArm, wavelength: &[f64], masks: &[(f64, f64)], file: &str) -> Result<Sampling> {
+        let what = if arm.name.is_empty() { file.to_string() } else { format!("{file}, arm {}", arm.name) };
+        Sampling::new(arm, wavelength, masks).map_err(|fault| match fault {
+            GridFault::Wavelength { index, value } => {
+                Error::BadWavelength { what, index, message: format!("{value} Å; wavelengths must increase") }
+            }
+            GridFault::NoOverlap => {
+                let model = arm.emulator.wavelength();
+                let ends = |w: &[f64]| (w.first().copied().unwrap_or(f64::NAN), w.last().copied().unwrap_or(f64::NAN));
+                let ((data_min, data_max), (model_min, model_max)) = (ends(wavelength), ends(model));
+                Error::NoOverlap { what, data_min, data_max, model_min, model_max }
+            }
+        })
+    }
+}
+
+/// Finite, positive, strictly increasing.
+fn check(wavelength: &[f64]) -> std::result::Result<(), GridFault> {
+    let mut previous = 0.0;
+    for (index, &value) in wavelength.iter().enumerate() {
+        if !(value.is_finite() && value > previous) {
+            return Err(GridFault::Wavelength { index, value });
+        }
+        previous = value;
+    }
+    Ok(())
+}

@@ -1,0 +1,177 @@
+//! Types of array elements and their decoding.
+
+/// A type that popfit reads; `big` is big-endian.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub(crate) struct DType {
+    kind: Kind,
+    big: bool,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq)]
+enum Kind {
+    Bool,
+    /// Bytes.
+    Int(usize),
+    /// Bytes.
+    Uint(usize),
+    F32,
+    F64,
+    /// Bytes, zero padded.
+    Bytes(usize),
+    /// Characters of four bytes, zero padded.
+    Unicode(usize),
+}
+
+const MAX_STRING: usize = 4096;
+
+/// `$bytes` as `$type`, each converted by `$convert`, appended to `$out`.
+macro_rules! decode {
+    ($type:ty, $big:expr, $bytes:expr, $out:expr, $convert:expr) => {{
+        let items = $bytes.chunks_exact(size_of::<$type>());
+        let mut word = [0; size_of::<$type>()];
+        $out.extend(items.map(|item| {
+            word.copy_from_slice(item);
+            $convert(if $big { <$type>::from_be_bytes(word) } else { <$type>::from_le_bytes(word) })
+        }));
+    }};
+}
+
+/// The integer kinds, each converted by `$convert`.
+macro_rules! decode_int {
+    ($dtype:expr, $bytes:expr, $out:expr, $convert:ident, $otherwise:expr) => {
+        match $dtype.kind {
+            Kind::Int(1) => decode!(i8, $dtype.big, $bytes, $out, |x| $convert!(x)),
+            Kind::Int(2) => decode!(i16, $dtype.big, $bytes, $out, |x| $convert!(x)),
+            Kind::Int(4) => decode!(i32, $dtype.big, $bytes, $out, |x| $convert!(x)),
+            Kind::Int(_) => decode!(i64, $dtype.big, $bytes, $out, |x| $convert!(x)),
+            Kind::Uint(1) => decode!(u8, $dtype.big, $bytes, $out, |x| $convert!(x)),
+            Kind::Uint(2) => decode!(u16, $dtype.big, $bytes, $out, |x| $convert!(x)),
+            Kind::Uint(4) => decode!(u32, $dtype.big, $bytes, $out, |x| $convert!(x)),
+            Kind::Uint(_) => decode!(u64, $dtype.big, $bytes, $out, |x| $convert!(x)),
+            _ => $otherwise,
+        }
+    };
+}
+
+impl DType {
+    /// From numpy's description, `<f8`.
+    pub(super) fn parse(descr: &str) -> Result<DType, String> {
+        let unknown = || match descr.contains('O') {
+            true => "arrays of Python objects are not supported".to_string(),
+            false => format!("elements of type `{descr}` are not supported"),
+        };
+        let mut characters = descr.chars();
+        let (order, kind) = (characters.next().ok_or_else(unknown)?, characters.next().ok_or_else(unknown)?);
+        let size: usize = characters.as_str().parse().map_err(|_| unknown())?;
+        let kind = match (kind, size) {
+            ('b', 1) => Kind::Bool,
+            ('i', 1 | 2 | 4 | 8) => Kind::Int(size),
+            ('u', 1 | 2 | 4 | 8) => Kind::Uint(size),
+            ('f', 4) => Kind::F32,
+            ('f', 8) => Kind::F64,
+            ('S', 1..=MAX_STRING) => Kind::Bytes(size),
+            ('U', 1..=MAX_STRING) => Kind::Unicode(size),
+            _ => return Err(unknown()),
+        };
+        let single = matches!(kind, Kind::Bool | Kind::Int(1) | Kind::Uint(1) | Kind::Bytes(_));
+        match order {
+            '<' => Ok(DType { kind, big: false }),
+            '>' => Ok(DType { kind, big: true }),
+            '|' if single => Ok(DType { kind, big: false }),
+            _ => Err(unknown()),
+        }
+    }
+
+    /// Bytes of an element, at least one.
+    pub(crate) fn bytes(&self) -> usize {
+        match self.kind {
+            Kind::Bool => 1,
+            Kind::Int(n) | Kind::Uint(n) | Kind::Bytes(n) => n,
+            Kind::F32 => 4,
+            Kind::F64 => 8,
+            Kind::Unicode(n) => 4 * n,
+        }
+    }
+
+    /// f32, f64 or an integer.
+    pub(crate) fn is_number(&self) -> bool {
+        matches!(self.kind, Kind::F32 | Kind::F64 | Kind::Int(_) | Kind::Uint(_))
+    }
+
+    pub(crate) fn is_integer(&self) -> bool {
+        matches!(self.kind, Kind::Int(_) | Kind::Uint(_))
+    }
+
+    pub(crate) fn is_text(&self) -> bool {
+        matches!(self.kind, Kind::Bytes(_) | Kind::Unicode(_))
+    }
+
+    pub(crate) fn is_flag(&self) -> bool {
+        self.kind == Kind::Bool || self.is_integer()
+    }
+
+    /// Appends numbers as f64.
+    pub(crate) fn numbers(&self, bytes: &[u8], out: &mut Vec<f64>) -> Result<(), String> {
+        macro_rules! float {
+            ($x:expr) => {
+                $x as f64
+            };
+        }
+        match self.kind {
+            Kind::F32 => decode!(f32, self.big, bytes, out, f64::from),
+            Kind::F64 => decode!(f64, self.big, bytes, out, |x| x),
+            _ => decode_int!(self, bytes, out, float, return Err("not numbers".to_string())),
+        }
+        Ok(())
+    }
+
+    /// Appends integers, never through a float.
+    pub(crate) fn integers(&self, bytes: &[u8], out: &mut Vec<i64>) -> Result<(), String> {
+        if self.kind == Kind::Uint(8) {
+            let mut wide: Vec<u64> = Vec::with_capacity(bytes.len() / 8);
+            decode!(u64, self.big, bytes, wide, |x| x);
+            for x in wide {
+                out.push(i64::try_from(x).map_err(|_| format!("{x} does not fit a signed 64-bit integer"))?);
+            }
+            return Ok(());
+        }
+        macro_rules! integer {
+            ($x:expr) => {
+                $x as i64
+            };
+        }
+        decode_int!(self, bytes, out, integer, return Err("not integers".to_string()));
+        Ok(())
+    }
+
+    /// Appends flags: true where not zero.
+    pub(crate) fn flags(&self, bytes: &[u8], out: &mut Vec<bool>) -> Result<(), String> {
+        if !self.is_flag() {
+            return Err("neither bool nor integers".to_string());
+        }
+        out.extend(bytes.chunks_exact(self.bytes()).map(|item| item.iter().any(|&b| b != 0)));
+        Ok(())
+    }
+
+    /// Appends strings without their padding.
+    pub(crate) fn texts(&self, bytes: &[u8], out: &mut Vec<String>) -> Result<(), String> {
+        for item in bytes.chunks_exact(self.bytes()) {
+            let text = match self.kind {
+                Kind::Bytes(_) => {
+                    let end = item.iter().rposition(|&b| b != 0).map_or(0, |i| i + 1);
+                    String::from_utf8(item[..end].to_vec()).map_err(|_| "a string is not UTF-8")?
+                }
+                Kind::Unicode(_) => {
+                    let mut codes: Vec<u32> = Vec::with_capacity(item.len() / 4);
+                    decode!(u32, self.big, item, codes, |x| x);
+                    let end = codes.iter().rposition(|&c| c != 0).map_or(0, |i| i + 1);
+                    let characters = codes[..end].iter().map(|&c| char::from_u32(c));
+                    characters.collect::<Option<String>>().ok_or("a string is not Unicode")?
+                }
+                _ => return Err("not strings".to_string()),
+            };
+            out.push(text);
+        }
+        Ok(())
+    }
+}

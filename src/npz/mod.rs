@@ -1,0 +1,221 @@
+//! NPZ files: a zip archive of `.npy` arrays, read with distrust.
+//!
+//! Every claim of a header is checked against the file's real size before anything is allocated; entries are read through to
+//! their CRC; an array is whole or an error. [`Archive`] reads small arrays at once, [`Stream`] large ones progressively.
+
+mod element;
+mod header;
+mod stream;
+
+use std::fs::File;
+use std::io::{self, BufReader, Read, Seek, SeekFrom};
+use std::path::{Path, PathBuf};
+
+use zip::{CompressionMethod, ZipArchive};
+
+use crate::error::{Error, Result};
+pub(crate) use element::DType;
+pub(crate) use header::Header;
+pub(crate) use stream::Stream;
+
+/// What every non-empty zip archive begins with.
+pub(crate) const MAGIC: &[u8] = b"PK\x03\x04";
+/// Deflate cannot expand by more than this.
+const MAX_RATIO: u64 = 1032;
+const MAX_ENTRIES: u64 = 10_000;
+/// Bytes decoded in one go.
+const CHUNK: usize = 1 << 16;
+
+/// An open NPZ file whose zip structure has been validated.
+pub(crate) struct Archive {
+    path: PathBuf,
+    file_length: u64,
+    zip: ZipArchive<BufReader<File>>,
+}
+
+/// A whole array, row-major.
+pub(crate) struct Array<T> {
+    pub(crate) shape: Vec<usize>,
+    pub(crate) values: Vec<T>,
+}
+
+impl Archive {
+    /// Opens a file and checks its structure: no duplicate or overlapping entries, local headers equal to the directory's,
+    /// no impossible compression.
+    pub(crate) fn open(path: &Path) -> Result<Archive> {
+        let mut file = File::open(path).map_err(Error::io(path))?;
+        let file_length = file.metadata().map_err(Error::io(path))?.len();
+        let claimed = claimed_entries(&mut file, file_length).map_err(Error::io(path))?;
+        if claimed > MAX_ENTRIES {
+            return Err(too_large(path, format!("{claimed} entries, more than {MAX_ENTRIES}")));
+        }
+        let mut zip = ZipArchive::new(BufReader::new(file)).map_err(fault(path))?;
+        zip.validate_header_consistency().map_err(fault(path))?;
+        let archive = Archive { path: path.to_path_buf(), file_length, zip };
+        for index in 0..archive.zip.len() {
+            archive.check_entry(index)?;
+        }
+        Ok(archive)
+    }
+
+    fn check_entry(&self, index: usize) -> Result<()> {
+        let path = &self.path;
+        let entry = self.zip.by_index_data(index).map_err(fault(path))?;
+        let (name, size, packed) = (entry.name().map_err(fault(path))?, entry.size(), entry.compressed_size());
+        if entry.encrypted() {
+            return Err(Error::format(path, format!("{name} is encrypted")));
+        }
+        if packed > self.file_length {
+            return Err(Error::format(path, format!("{name} claims {packed} bytes, more than the file has")));
+        }
+        match entry.compression() {
+            CompressionMethod::Stored if size == packed => Ok(()),
+            CompressionMethod::Stored => Err(Error::format(path, format!("{name} is stored, but its sizes differ"))),
+            CompressionMethod::Deflated if size / MAX_RATIO > packed => {
+                Err(too_large(path, format!("{name} claims to expand from {packed} to {size} bytes")))
+            }
+            CompressionMethod::Deflated => Ok(()),
+            other => Err(Error::format(path, format!("{name} is compressed by {other}, not deflate"))),
+        }
+    }
+
+    pub(crate) fn path(&self) -> &Path {
+        &self.path
+    }
+
+    /// Bytes of the file.
+    pub(crate) fn file_length(&self) -> u64 {
+        self.file_length
+    }
+
+    /// Names of the arrays, in the order of the file.
+    pub(crate) fn keys(&self) -> Vec<String> {
+        let names = self.zip.file_names().filter_map(|name| name.ok());
+        names.filter_map(|name| name.strip_suffix(".npy").map(str::to_string)).collect()
+    }
+
+    fn index(&self, key: &str) -> Option<usize> {
+        self.zip.index_for_name(&format!("{key}.npy"))
+    }
+
+    /// Type and shape of an array, `None` when the file has no such key. The shape agrees with the entry's declared size.
+    pub(crate) fn header(&mut self, key: &str) -> Result<Option<Header>> {
+        let Some(index) = self.index(key) else { return Ok(None) };
+        let mut entry = self.zip.by_index(index).map_err(fault(&self.path))?;
+        let size = entry.size();
+        Header::read(&mut entry, size).map(Some).map_err(array_fault(&self.path, key))
+    }
+
+    fn required(&mut self, key: &str) -> Result<Header> {
+        match self.header(key)? {
+            Some(header) => Ok(header),
+            None => Err(Error::format(&self.path, format!("no array `{key}`"))),
+        }
+    }
+
+    /// Reads an array to its end, CRC included, in pieces of whole elements.
+    pub(crate) fn scan(&mut self, key: &str, mut piece: impl FnMut(&DType, &[u8]) -> Result<(), String>) -> Result<()> {
+        let Some(index) = self.index(key) else {
+            return Err(Error::format(&self.path, format!("no array `{key}`")));
+        };
+        let mut entry = self.zip.by_index(index).map_err(fault(&self.path))?;
+        let size = entry.size();
+        let header = Header::read(&mut entry, size).map_err(array_fault(&self.path, key))?;
+        let item = header.dtype.bytes();
+        let mut buffer = vec![0; item * (CHUNK / item).max(1)];
+        let mut left = header.elements() as u64 * item as u64;
+        while left > 0 {
+            let length = left.min(buffer.len() as u64) as usize;
+            entry.read_exact(&mut buffer[..length]).map_err(array_fault(&self.path, key))?;
+            piece(&header.dtype, &buffer[..length]).map_err(|m| Error::format(&self.path, format!("{key}: {m}")))?;
+            left -= length as u64;
+        }
+        finish(&mut entry).map_err(array_fault(&self.path, key))
+    }
+
+    /// A whole array of numbers, row-major also when the file's is in Fortran order.
+    ///
+    /// # Errors
+    /// `TooLarge` when it would hold more than `budget` bytes, which it is then reduced by.
+    pub(crate) fn read<T: Copy + Default>(
+        &mut self,
+        key: &str,
+        budget: &mut u64,
+        convert: impl Fn(f64) -> T,
+    ) -> Result<Array<T>> {
+        let header = self.required(key)?;
+        let copies = if header.fortran { 2 } else { 1 };
+        let bytes = header.elements() as u64 * size_of::<T>() as u64;
+        *budget = bytes.checked_mul(copies).and_then(|b| budget.checked_sub(b)).ok_or_else(|| {
+            too_large(
+                &self.path,
+                format!("`{key}` holds {bytes} bytes, more than this file should (is it a zip bomb?)"),
+            )
+        })?;
+        let mut values = Vec::with_capacity(header.elements());
+        let mut numbers = Vec::new();
+        self.scan(key, |dtype, bytes| {
+            numbers.clear();
+            dtype.numbers(bytes, &mut numbers)?;
+            values.extend(numbers.iter().map(|&x| convert(x)));
+            Ok(())
+        })?;
+        if header.fortran {
+            values = header::to_row_major(&values, &header.shape);
+        }
+        Ok(Array { shape: header.shape, values })
+    }
+
+    /// A second handle on the file that yields an array's bytes progressively.
+    pub(crate) fn stream(&self, key: &str) -> Result<Stream> {
+        match self.index(key) {
+            Some(index) => Stream::open(&self.path, key, self.zip.metadata(), index),
+            None => Err(Error::format(&self.path, format!("no array `{key}`"))),
+        }
+    }
+}
+
+/// The largest number of entries that any end record (zip or zip64) near the end of the file claims: the zip library would
+/// allocate for them all.
+fn claimed_entries(file: &mut File, length: u64) -> io::Result<u64> {
+    let mut tail = Vec::new();
+    file.seek(SeekFrom::Start(length.saturating_sub(0x1_0000 + 256)))?;
+    file.take(0x1_0000 + 256).read_to_end(&mut tail)?;
+    file.rewind()?;
+    let count = |at: usize| match tail[at..].first_chunk::<40>() {
+        Some(&[b'P', b'K', 6, 6, .., a, b, c, d, e, f, g, h]) => u64::from_le_bytes([a, b, c, d, e, f, g, h]),
+        _ => match tail[at..].first_chunk::<12>() {
+            Some(&[b'P', b'K', 5, 6, .., a, b]) => u64::from(u16::from_le_bytes([a, b])),
+            _ => 0,
+        },
+    };
+    Ok((0..tail.len()).map(count).max().unwrap_or(0))
+}
+
+/// Reads the end of an entry, where zip compares the CRC: nothing may be left.
+fn finish(entry: &mut impl Read) -> io::Result<()> {
+    match entry.read(&mut [0])? {
+        0 => Ok(()),
+        _ => Err(io::Error::new(io::ErrorKind::InvalidData, "more bytes than its shape needs")),
+    }
+}
+
+pub(crate) fn too_large(path: &Path, message: String) -> Error {
+    Error::TooLarge { path: path.to_path_buf(), message }
+}
+
+fn fault(path: &Path) -> impl Fn(zip::result::ZipError) -> Error + '_ {
+    move |e| match e {
+        zip::result::ZipError::Io(e) => array_fault(path, "zip")(e),
+        e => Error::format(path, format!("zip: {e}")),
+    }
+}
+
+/// Errors of content are the file's; others are the operating system's.
+fn array_fault<'a>(path: &'a Path, key: &'a str) -> impl Fn(io::Error) -> Error + 'a {
+    use std::io::ErrorKind::{InvalidData, InvalidInput, Other, UnexpectedEof};
+    move |e| match e.kind() {
+        InvalidData | InvalidInput | Other | UnexpectedEof => Error::format(path, format!("{key}: {e}")),
+        _ => Error::Io { path: path.to_path_buf(), source: e },
+    }
+}

@@ -1,0 +1,133 @@
+//! An array read progressively.
+//!
+//! zip's decompressing reader borrows the file it reads from, so each stream's thread owns both and hands pieces over a short
+//! channel; dropping the stream ends the thread. Arrays of one file inflate in parallel this way.
+
+use std::fs::File;
+use std::io::{self, BufReader, Read};
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::sync::mpsc::{Receiver, SyncSender, sync_channel};
+
+use zip::read::{ZipArchiveMetadata, ZipReadOptions};
+
+use super::{DType, Header, array_fault, finish};
+use crate::error::{Error, Result};
+
+const PIECE: usize = 1 << 18;
+const AHEAD: usize = 2;
+
+/// The elements of one array, in the order of the file.
+pub(crate) struct Stream {
+    path: PathBuf,
+    key: String,
+    dtype: DType,
+    /// Elements not yet taken.
+    left: usize,
+    pieces: Receiver<io::Result<Vec<u8>>>,
+    /// A piece and how much of it has been taken.
+    piece: (Vec<u8>, usize),
+}
+
+impl Stream {
+    pub(super) fn open(path: &Path, key: &str, zip: Arc<ZipArchiveMetadata>, index: usize) -> Result<Stream> {
+        let file = File::open(path).map_err(Error::io(path))?;
+        let (sender, pieces) = sync_channel(AHEAD);
+        let (header_sender, header) = sync_channel(1);
+        let worker = move || {
+            if let Err(e) = inflate(file, &zip, index, &header_sender, &sender) {
+                drop(header_sender);
+                // Nobody listens any more: nothing to tell.
+                let _ = sender.send(Err(e));
+            }
+        };
+        std::thread::Builder::new().name(format!("npz {key}")).spawn(worker).map_err(Error::io(path))?;
+        let (path, key) = (path.to_path_buf(), key.to_string());
+        match header.recv() {
+            Ok(Header { dtype, shape, .. }) => {
+                let left = shape.iter().product();
+                Ok(Stream { path, key, dtype, left, pieces, piece: (Vec::new(), 0) })
+            }
+            Err(_) => Err(array_fault(&path, &key)(stopped(pieces.recv()))),
+        }
+    }
+
+    /// Takes `elements` elements, decoded by `decode` into what it appends to.
+    pub(crate) fn take(
+        &mut self,
+        elements: usize,
+        mut decode: impl FnMut(&DType, &[u8]) -> Result<(), String>,
+    ) -> Result<()> {
+        let item = self.dtype.bytes();
+        if elements > self.left {
+            return Err(Error::format(&self.path, format!("{}: {} elements left", self.key, self.left)));
+        }
+        let mut wanted = elements * item;
+        while wanted > 0 {
+            if self.piece.1 == self.piece.0.len() {
+                self.piece = (self.next_piece()?, 0);
+            }
+            let (piece, taken) = (&self.piece.0, self.piece.1);
+            let length = wanted.min(piece.len() - taken);
+            decode(&self.dtype, &piece[taken..taken + length])
+                .map_err(|m| Error::format(&self.path, format!("{}: {m}", self.key)))?;
+            self.piece.1 += length;
+            wanted -= length;
+        }
+        let ended = elements > 0 && elements == self.left;
+        self.left -= elements;
+        if ended { self.end() } else { Ok(()) }
+    }
+
+    fn next_piece(&self) -> Result<Vec<u8>> {
+        match self.pieces.recv() {
+            Ok(Ok(piece)) if !piece.is_empty() => Ok(piece),
+            other => Err(array_fault(&self.path, &self.key)(stopped(other))),
+        }
+    }
+
+    /// Waits for the verdict on the CRC.
+    fn end(&self) -> Result<()> {
+        match self.pieces.recv() {
+            Ok(Ok(piece)) if piece.is_empty() => Ok(()),
+            other => Err(array_fault(&self.path, &self.key)(stopped(other))),
+        }
+    }
+}
+
+fn stopped<E>(received: Result<io::Result<Vec<u8>>, E>) -> io::Error {
+    match received {
+        Ok(Err(e)) => e,
+        _ => io::Error::new(io::ErrorKind::InvalidData, "the array ended early"),
+    }
+}
+
+/// Sends the header, then pieces of whole elements, then, the CRC being right, an empty piece.
+fn inflate(
+    file: File,
+    zip: &ZipArchiveMetadata,
+    index: usize,
+    header: &SyncSender<Header>,
+    pieces: &SyncSender<io::Result<Vec<u8>>>,
+) -> io::Result<()> {
+    let mut file = BufReader::new(file);
+    let mut entry = zip.entry(index)?.with_reader(&mut file, ZipReadOptions::new())?;
+    let size = entry.size();
+    let found = Header::read(&mut entry, size)?;
+    let item = found.dtype.bytes();
+    let mut left = found.elements() * item;
+    if header.send(found).is_err() {
+        return Ok(());
+    }
+    while left > 0 {
+        let mut piece = vec![0; left.min(PIECE / item * item)];
+        entry.read_exact(&mut piece)?;
+        left -= piece.len();
+        if pieces.send(Ok(piece)).is_err() {
+            return Ok(());
+        }
+    }
+    finish(&mut entry)?;
+    let _ = pieces.send(Ok(Vec::new()));
+    Ok(())
+}

@@ -1,0 +1,115 @@
+//! Products of rows with each other, X Xᵀ, block of pixels by block: lanes of the rows' precision inside a block, f64 between
+//! blocks. The order of the sums depends on nothing but the number of pixels.
+
+use pulp::Simd;
+
+use super::Real;
+use crate::solver::triangle::{packed_index, packed_length};
+
+/// Pixels in a block.
+pub const BLOCK: usize = 256;
+/// Rows in a register tile.
+const SIDE: usize = 4;
+
+/// Sums over pixels of row_i row_j, i ≥ j.
+pub struct Gram<R> {
+    rows: usize,
+    /// Products among the first `skip` rows are not wanted.
+    skip: usize,
+    /// Packed lower triangle of the padded rows.
+    sums: Vec<f64>,
+    block: Vec<R>,
+}
+
+impl<R: Real> Gram<R> {
+    pub fn new(rows: usize, skip: usize) -> Gram<R> {
+        let padded = rows.next_multiple_of(SIDE);
+        Gram { rows, skip, sums: vec![0.0; packed_length(padded)], block: vec![R::ZERO; padded * BLOCK] }
+    }
+
+    /// Row `i` of the block to be added next.
+    #[inline(always)]
+    pub fn row(&mut self, i: usize) -> &mut [R] {
+        &mut self.block[i * BLOCK..(i + 1) * BLOCK]
+    }
+
+    /// Σ row_i row_j.
+    pub fn sum(&self, i: usize, j: usize) -> f64 {
+        self.sums[packed_index(i, j)]
+    }
+
+    /// Adds the first `count` pixels of the block; the others are set to zero.
+    #[inline(always)]
+    pub fn add<S: Simd>(&mut self, simd: S, count: usize) {
+        if count < BLOCK {
+            for row in self.block.chunks_exact_mut(BLOCK) {
+                row[count..].fill(R::ZERO);
+            }
+        }
+        for i in (0..self.rows).step_by(SIDE) {
+            for j in (0..=i).step_by(SIDE) {
+                if i + SIDE <= self.skip {
+                    continue;
+                }
+                let a = &self.block[i * BLOCK..(i + SIDE) * BLOCK];
+                let b = &self.block[j * BLOCK..(j + SIDE) * BLOCK];
+                let sums = tile(simd, a, b);
+                for (p, row) in sums.iter().enumerate() {
+                    for (q, sum) in row.iter().enumerate() {
+                        if i + p >= j + q {
+                            self.sums[packed_index(i + p, j + q)] += sum;
+                        }
+                    }
+                }
+            }
+        }
+    }
+}
+
+/// Products of four rows with four rows over a block.
+#[inline(always)]
+fn tile<R: Real, S: Simd>(simd: S, a: &[R], b: &[R]) -> [[f64; SIDE]; SIDE] {
+    let left: [&[R::Vector<S>]; SIDE] = std::array::from_fn(|p| R::vectors::<S>(&a[p * BLOCK..(p + 1) * BLOCK]));
+    let right: [&[R::Vector<S>]; SIDE] = std::array::from_fn(|q| R::vectors::<S>(&b[q * BLOCK..(q + 1) * BLOCK]));
+    let count = BLOCK / R::lanes::<S>();
+    let (left, right) = (left.map(|row| &row[..count]), right.map(|row| &row[..count]));
+    let mut lanes = [[R::splat(simd, R::ZERO); SIDE]; SIDE];
+    for k in 0..count {
+        let x = left.map(|row| row[k]);
+        let y = right.map(|row| row[k]);
+        for (lanes, x) in lanes.iter_mut().zip(x) {
+            for (lane, y) in lanes.iter_mut().zip(y) {
+                *lane = R::multiply_add(simd, x, y, *lane);
+            }
+        }
+    }
+    lanes.map(|row| row.map(|vector| R::total(simd, vector).to_f64()))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn meets_plain_sums_on_awkward_sizes() {
+        for pixels in [0usize, 1, 63, 255, 256, 257, 700] {
+            let value = |i: usize, j: usize| ((i * 7919 + j * 104_729) % 1000) as f32 / 1000.0 - 0.5;
+            let mut gram = Gram::<f32>::new(6, 4);
+            for start in (0..pixels).step_by(BLOCK) {
+                let count = BLOCK.min(pixels - start);
+                for i in 0..6 {
+                    for (k, x) in gram.row(i)[..count].iter_mut().enumerate() {
+                        *x = value(i, start + k);
+                    }
+                }
+                gram.add(count);
+            }
+            for i in 4..6 {
+                for j in 0..=i {
+                    let exact: f64 = (0..pixels).map(|k| f64::from(value(i, k)) * f64::from(value(j, k))).sum();
+                    assert!((gram.sum(i, j) - exact).abs() < 1e-4, "{pixels} {i} {j}");
+                }
+            }
+        }
+    }
+}

@@ -1,0 +1,110 @@
+//! A member's state on the host.
+
+use super::triangle::packed_length;
+use super::{Damping, LevenbergMarquardt, Outcome, Status};
+
+/// Sums over a member's rows at one point.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Sums {
+    pub chi2: f64,
+    pub penalty: f64,
+    pub ln_det: f64,
+    pub gradient: Vec<f64>,
+    /// Packed lower triangle.
+    pub normal_matrix: Vec<f64>,
+}
+
+impl Sums {
+    /// Poisoned: what is not written is seen.
+    fn poisoned(parameters: usize) -> Sums {
+        Sums {
+            chi2: f64::NAN,
+            penalty: f64::NAN,
+            ln_det: f64::NAN,
+            gradient: vec![f64::NAN; parameters],
+            normal_matrix: vec![f64::NAN; packed_length(parameters)],
+        }
+    }
+
+    /// What the steps reduce: data and penalty rows.
+    pub fn cost(&self) -> f64 {
+        self.chi2 + self.penalty
+    }
+
+    pub fn is_finite(&self) -> bool {
+        let arrays = self.gradient.iter().chain(&self.normal_matrix);
+        self.cost().is_finite() && self.ln_det.is_finite() && arrays.copied().all(f64::is_finite)
+    }
+}
+
+/// How trial points are judged.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Mode {
+    /// By their cost.
+    Searching,
+    /// By the length of the Gauss–Newton step that follows: the cost is down to rounding.
+    Finishing,
+}
+
+/// One parameter vector under optimisation.
+#[derive(Clone, Debug)]
+pub struct Member {
+    /// Place in the batch.
+    pub slot: usize,
+    /// Spectrum in the batch.
+    pub spectrum: usize,
+    pub status: Option<Status>,
+    pub rounds: u32,
+    pub rejections: u32,
+    pub finishing_steps: u32,
+    pub mode: Mode,
+    pub damping: Damping,
+    /// Of the step that leads to the trial point.
+    pub predicted_reduction: f64,
+    /// Where the next linearisation takes place, and its sums.
+    pub trial: Vec<f64>,
+    pub trial_sums: Sums,
+    /// The accepted point.
+    pub parameters: Vec<f64>,
+    pub sums: Sums,
+}
+
+impl Member {
+    pub fn new(slot: usize, spectrum: usize, start: &[f64], settings: &LevenbergMarquardt) -> Member {
+        let sums = Sums::poisoned(start.len());
+        Member {
+            slot,
+            spectrum,
+            status: None,
+            rounds: 0,
+            rejections: 0,
+            finishing_steps: 0,
+            mode: Mode::Searching,
+            damping: Damping::new(settings.initial_damping),
+            predicted_reduction: f64::NAN,
+            trial: start.to_vec(),
+            trial_sums: sums.clone(),
+            parameters: start.to_vec(),
+            sums,
+        }
+    }
+
+    /// Moves to the trial point.
+    pub fn accept(&mut self) {
+        self.parameters.copy_from_slice(&self.trial);
+        std::mem::swap(&mut self.sums, &mut self.trial_sums);
+    }
+
+    pub fn outcome(&self) -> Outcome {
+        Outcome {
+            status: self.status,
+            rounds: self.rounds,
+            parameters: self.parameters.clone(),
+            chi2: self.sums.chi2,
+            penalty: self.sums.penalty,
+            ln_det: self.sums.ln_det,
+            gradient: self.sums.gradient.clone(),
+            normal_matrix: self.sums.normal_matrix.clone(),
+        }
+    }
+}

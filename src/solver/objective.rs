@@ -1,0 +1,9 @@
+//! *What* is fitted: the seam between the solver and a model.
+
+use super::recording::Recording;
+
+/// A sum of squares (and priors) that a population minimises.
+pub trait Objective {
+    /// One linearisation of all active members, as plain data for a device.
+    fn record(&self) -> Recording;
+}

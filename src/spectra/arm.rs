@@ -1,0 +1,126 @@
+//! One arm of a batch of spectra.
+
+use std::ops::Range;
+use std::sync::Arc;
+
+use super::mismatch;
+use crate::error::{Error, Result};
+
+/// Wavelength grids, Å, vacuum.
+#[derive(Clone, Debug, PartialEq)]
+pub enum Wavelength {
+    /// (pixels): one grid for all spectra, stored once.
+    Shared(Arc<[f64]>),
+    /// (n × pixels): each spectrum its own.
+    Own(Vec<f64>),
+}
+
+impl From<Vec<f64>> for Wavelength {
+    fn from(grid: Vec<f64>) -> Wavelength {
+        Wavelength::Shared(grid.into())
+    }
+}
+
+impl From<Arc<[f64]>> for Wavelength {
+    fn from(grid: Arc<[f64]>) -> Wavelength {
+        Wavelength::Shared(grid)
+    }
+}
+
+/// Arrays (n × pixels), row-major.
+#[derive(Clone, Debug, PartialEq)]
+pub struct ArmSpectra {
+    /// Empty for the only, unnamed arm.
+    pub name: String,
+    pub wavelength: Wavelength,
+    pub pixels: usize,
+    pub flux: Vec<f64>,
+    /// Inverse variance of the flux; 0 = masked.
+    pub ivar: Vec<f64>,
+    /// true = bad; empty = none is.
+    pub mask: Vec<bool>,
+}
+
+impl ArmSpectra {
+    /// An arm of `flux.len() / pixels` spectra.
+    ///
+    /// # Errors
+    /// `ShapeMismatch`; `BadWavelength` for a shared grid that is not finite, positive and strictly increasing.
+    pub fn new(
+        name: impl Into<String>,
+        pixels: usize,
+        wavelength: Wavelength,
+        flux: Vec<f64>,
+        ivar: Vec<f64>,
+        mask: Option<Vec<bool>>,
+    ) -> Result<ArmSpectra> {
+        let (name, mask) = (name.into(), mask.unwrap_or_default());
+        let what = if name.is_empty() { "spectra".to_string() } else { format!("arm {name}") };
+        if pixels == 0 || !flux.len().is_multiple_of(pixels) {
+            return Err(mismatch(&what, format!("flux has {} values for rows of {pixels} pixels", flux.len())));
+        }
+        let grid = match &wavelength {
+            Wavelength::Shared(grid) => (grid.len(), pixels),
+            Wavelength::Own(grids) => (grids.len(), flux.len()),
+        };
+        let masked = if mask.is_empty() { flux.len() } else { mask.len() };
+        let lengths = [("wavelength", grid), ("ivar", (ivar.len(), flux.len())), ("mask", (masked, flux.len()))];
+        for (array, (found, expected)) in lengths {
+            if found != expected {
+                return Err(mismatch(&what, format!("{array} has {found} values, not {expected}")));
+            }
+        }
+        if let Wavelength::Shared(grid) = &wavelength {
+            check_grid(grid, &what)?;
+        }
+        Ok(ArmSpectra { name, wavelength, pixels, flux, ivar, mask })
+    }
+
+    /// How many spectra.
+    pub fn len(&self) -> usize {
+        self.flux.len() / self.pixels
+    }
+
+    pub fn is_empty(&self) -> bool {
+        self.flux.is_empty()
+    }
+
+    /// The wavelength grid (pixels) of spectrum `row`.
+    ///
+    /// # Panics
+    /// When `row` is not below `len()`.
+    pub fn grid(&self, row: usize) -> &[f64] {
+        match &self.wavelength {
+            Wavelength::Shared(grid) => grid,
+            Wavelength::Own(grids) => &grids[row * self.pixels..][..self.pixels],
+        }
+    }
+
+    pub(super) fn slice(&self, rows: Range<usize>) -> ArmSpectra {
+        let range = rows.start * self.pixels..rows.end * self.pixels;
+        ArmSpectra {
+            name: self.name.clone(),
+            wavelength: match &self.wavelength {
+                Wavelength::Shared(grid) => Wavelength::Shared(grid.clone()),
+                Wavelength::Own(grids) => Wavelength::Own(grids[range.clone()].to_vec()),
+            },
+            pixels: self.pixels,
+            flux: self.flux[range.clone()].to_vec(),
+            ivar: self.ivar[range.clone()].to_vec(),
+            mask: if self.mask.is_empty() { Vec::new() } else { self.mask[range].to_vec() },
+        }
+    }
+}
+
+/// A shared grid is finite, positive and strictly increasing.
+pub(super) fn check_grid(grid: &[f64], what: &str) -> Result<()> {
+    let bad = |i: usize| !(grid[i].is_finite() && grid[i] > 0.0) || (i > 0 && grid[i] <= grid[i - 1]);
+    match (0..grid.len()).find(|&i| bad(i)) {
+        Some(index) => Err(Error::BadWavelength {
+            what: what.to_string(),
+            index,
+            message: format!("{} is not finite, positive and above its predecessor", grid[index]),
+        }),
+        None => Ok(()),
+    }
+}

@@ -1,0 +1,152 @@
+//! Observed spectra: types, and readers that yield them in batches.
+//!
+//! Readers judge *files*. Faults of one spectrum's values (NaN flux, negative ivar, its own grid unsorted) are passed on; they
+//! end as that spectrum's status.
+
+mod arm;
+mod npz;
+mod npz_arm;
+mod reader;
+
+use std::ops::Range;
+use std::sync::Arc;
+
+use crate::error::{Error, Result};
+pub use arm::{ArmSpectra, Wavelength};
+pub use reader::{SpectraReader, open_reader};
+
+/// A batch of spectra, row-major: row i of every arm is one object.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Spectra {
+    /// Where they came from; empty for arrays.
+    pub file: Arc<str>,
+    /// The row in that file of the first spectrum.
+    pub first_row: u64,
+    pub ids: Ids,
+    /// At least one, all with as many spectra as there are ids.
+    pub arms: Vec<ArmSpectra>,
+}
+
+/// Names of spectra. Integers never pass through a float.
+#[derive(Clone, Debug, PartialEq)]
+pub enum Ids {
+    Integer(Vec<i64>),
+    Text(Vec<String>),
+}
+
+impl Ids {
+    pub fn len(&self) -> usize {
+        match self {
+            Ids::Integer(ids) => ids.len(),
+            Ids::Text(ids) => ids.len(),
+        }
+    }
+
+    pub fn is_empty(&self) -> bool {
+        self.len() == 0
+    }
+
+    /// The id of spectrum `row`, as text.
+    ///
+    /// # Panics
+    /// When `row` is not below `len()`.
+    pub fn text(&self, row: usize) -> String {
+        match self {
+            Ids::Integer(ids) => ids[row].to_string(),
+            Ids::Text(ids) => ids[row].clone(),
+        }
+    }
+
+    fn slice(&self, rows: Range<usize>) -> Ids {
+        match self {
+            Ids::Integer(ids) => Ids::Integer(ids[rows].to_vec()),
+            Ids::Text(ids) => Ids::Text(ids[rows].to_vec()),
+        }
+    }
+}
+
+impl Spectra {
+    /// Spectra of one arm. `wavelength` (Å, vacuum) is either `Wavelength::Shared` (pixels), also made from a `Vec<f64>`, or
+    /// `Wavelength::Own` (n × pixels); `flux`, `ivar` and `mask` (true = bad) are (n × pixels), row-major. Without `ids` the
+    /// row numbers are taken.
+    ///
+    /// # Errors
+    /// `ShapeMismatch`; `BadWavelength` for a shared grid that is not finite, positive and strictly increasing; `Usage` for
+    /// own grids without ids, as the number of spectra would be a guess ([`ArmSpectra::new`] and [`Spectra::from_arms`] are
+    /// told the pixels).
+    pub fn from_arrays(
+        wavelength: impl Into<Wavelength>,
+        flux: Vec<f64>,
+        ivar: Vec<f64>,
+        mask: Option<Vec<bool>>,
+        ids: Option<Ids>,
+    ) -> Result<Spectra> {
+        let wavelength = wavelength.into();
+        let pixels = match (&wavelength, &ids) {
+            (Wavelength::Shared(grid), _) => grid.len(),
+            (Wavelength::Own(grids), Some(ids)) if !ids.is_empty() => grids.len() / ids.len(),
+            (Wavelength::Own(_), _) => {
+                return Err(Error::Usage("spectra with their own wavelength grids need ids".to_string()));
+            }
+        };
+        Spectra::from_arms(vec![ArmSpectra::new("", pixels, wavelength, flux, ivar, mask)?], ids)
+    }
+
+    /// Spectra of several arms. Without `ids` the row numbers are taken.
+    ///
+    /// # Errors
+    /// `ShapeMismatch` when arms or ids differ in their number of spectra; `Usage` without an arm or with two of one name.
+    pub fn from_arms(arms: Vec<ArmSpectra>, ids: Option<Ids>) -> Result<Spectra> {
+        let Some(first) = arms.first() else {
+            return Err(Error::Usage("spectra without an arm".to_string()));
+        };
+        let n = first.len();
+        for (k, arm) in arms.iter().enumerate() {
+            if arms[..k].iter().any(|other| other.name == arm.name) {
+                return Err(Error::Usage(format!("two arms named `{}`", arm.name)));
+            }
+            if arm.len() != n {
+                return Err(mismatch("spectra", format!("{n} spectra in one arm, {} in `{}`", arm.len(), arm.name)));
+            }
+        }
+        let ids = ids.unwrap_or_else(|| Ids::Integer((0..n as i64).collect()));
+        if ids.len() != n {
+            return Err(mismatch("spectra", format!("{} ids for {n} spectra", ids.len())));
+        }
+        Ok(Spectra { file: Arc::from(""), first_row: 0, ids, arms })
+    }
+
+    /// Reads a whole file into memory; [`open_reader`] reads batches.
+    ///
+    /// # Errors
+    /// Those of [`open_reader`] and of reading; `TooLarge` when it does not fit memory.
+    pub fn open(path: impl AsRef<std::path::Path>) -> Result<Spectra> {
+        reader::read_all(path.as_ref())
+    }
+
+    /// How many spectra.
+    pub fn len(&self) -> usize {
+        self.ids.len()
+    }
+
+    pub fn is_empty(&self) -> bool {
+        self.len() == 0
+    }
+
+    /// A copy of some rows; a shared grid stays shared.
+    ///
+    /// # Panics
+    /// When `rows` reach beyond `len()`.
+    pub fn slice(&self, rows: Range<usize>) -> Spectra {
+        Spectra {
+            file: self.file.clone(),
+            first_row: self.first_row + rows.start as u64,
+            ids: self.ids.slice(rows.clone()),
+            arms: self.arms.iter().map(|arm| arm.slice(rows.clone())).collect(),
+        }
+    }
+}
+
+fn mismatch(what: &str, message: String) -> Error {
+    Error::ShapeMismatch { what: what.to_string(), message }
+}

@@ -1,0 +1,127 @@
+//! Spectra in NPZ files (design §5).
+//!
+//! Opening validates everything and reads every array through to its CRC, keeping none; batches then come from one stream an
+//! array, so that memory holds a batch, never the file.
+
+use std::path::Path;
+use std::sync::Arc;
+
+use super::npz_arm::{Arm, reserve};
+use super::{Ids, Spectra, SpectraReader, mismatch};
+use crate::error::{Error, Result};
+use crate::npz::{Archive, Stream};
+
+/// Yields the spectra of an NPZ file.
+pub(super) struct NpzReader {
+    file: Arc<str>,
+    path: std::path::PathBuf,
+    length: usize,
+    next: usize,
+    arms: Vec<Arm>,
+    ids: Option<(Stream, IdKind)>,
+}
+
+#[derive(Clone, Copy)]
+enum IdKind {
+    Integer,
+    Text,
+}
+
+impl NpzReader {
+    pub(super) fn open(path: &Path) -> Result<NpzReader> {
+        let mut archive = Archive::open(path)?;
+        let mut arms = Vec::new();
+        for name in arm_names(&archive)? {
+            arms.push(Arm::open(&mut archive, name)?);
+        }
+        let length = arms[0].length;
+        if let Some(arm) = arms.iter().find(|arm| arm.length != length) {
+            let message = format!("{} spectra in arm `{}`, {length} in `{}`", arm.length, arm.name, arms[0].name);
+            return Err(mismatch(&path.display().to_string(), message));
+        }
+        let ids = ids(&mut archive, length)?;
+        let file = Arc::from(path.display().to_string());
+        Ok(NpzReader { file, path: path.to_path_buf(), length, next: 0, arms, ids })
+    }
+
+    fn ids(&mut self, rows: usize) -> Result<Ids> {
+        match &mut self.ids {
+            None => Ok(Ids::Integer((self.next as i64..(self.next + rows) as i64).collect())),
+            Some((stream, IdKind::Integer)) => {
+                let mut ids = reserve(rows, &self.path)?;
+                stream.take(rows, |dtype, bytes| dtype.integers(bytes, &mut ids))?;
+                Ok(Ids::Integer(ids))
+            }
+            Some((stream, IdKind::Text)) => {
+                let mut ids = reserve(rows, &self.path)?;
+                stream.take(rows, |dtype, bytes| dtype.texts(bytes, &mut ids))?;
+                Ok(Ids::Text(ids))
+            }
+        }
+    }
+
+    fn batch(&mut self, rows: usize) -> Result<Spectra> {
+        let mut arms = Vec::with_capacity(self.arms.len());
+        for arm in &mut self.arms {
+            arms.push(arm.batch(rows, &self.path)?);
+        }
+        let ids = self.ids(rows)?;
+        let first_row = self.next as u64;
+        self.next += rows;
+        Ok(Spectra { file: self.file.clone(), first_row, ids, arms })
+    }
+}
+
+impl SpectraReader for NpzReader {
+    fn len(&self) -> u64 {
+        self.length as u64
+    }
+
+    fn next_batch(&mut self, max: usize) -> Result<Option<Spectra>> {
+        match max.max(1).min(self.length - self.next) {
+            0 => Ok(None),
+            rows => self.batch(rows).map(Some),
+        }
+    }
+
+    fn empty(&self) -> Spectra {
+        let ids = match self.ids {
+            Some((_, IdKind::Text)) => Ids::Text(Vec::new()),
+            _ => Ids::Integer(Vec::new()),
+        };
+        let arms = self.arms.iter().map(Arm::empty).collect();
+        Spectra { file: self.file.clone(), first_row: self.next as u64, ids, arms }
+    }
+}
+
+/// `flux` makes the only, unnamed arm; otherwise every `NAME_flux` is one, in the order of the file.
+fn arm_names(archive: &Archive) -> Result<Vec<String>> {
+    let keys = archive.keys();
+    if keys.iter().any(|key| key == "flux") {
+        return Ok(vec![String::new()]);
+    }
+    let names: Vec<String> = keys.iter().filter_map(|key| key.strip_suffix("_flux")).map(str::to_string).collect();
+    match names.is_empty() {
+        true => Err(Error::format(archive.path(), "no array `flux`, nor `ARM_flux`")),
+        false => Ok(names),
+    }
+}
+
+/// Validates the ids, every one of them, and opens their stream.
+fn ids(archive: &mut Archive, length: usize) -> Result<Option<(Stream, IdKind)>> {
+    let Some(header) = archive.header("id")? else { return Ok(None) };
+    if header.shape.len() > 1 || header.elements() != length {
+        let message = format!("id has the shape {:?}, not ({length},)", header.shape);
+        return Err(mismatch(&archive.path().display().to_string(), message));
+    }
+    let kind = match &header.dtype {
+        dtype if dtype.is_integer() => IdKind::Integer,
+        dtype if dtype.is_text() => IdKind::Text,
+        _ => return Err(Error::format(archive.path(), "`id` is neither integers nor strings")),
+    };
+    archive.scan("id", |dtype, bytes| match kind {
+        IdKind::Integer => dtype.integers(bytes, &mut Vec::new()),
+        IdKind::Text => dtype.texts(bytes, &mut Vec::new()),
+    })?;
+    Ok(Some((archive.stream("id")?, kind)))
+}

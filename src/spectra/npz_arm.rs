@@ -1,0 +1,172 @@
+//! One arm of an NPZ file: its arrays, validated, and their streams.
+
+use std::path::Path;
+use std::sync::Arc;
+
+use super::arm::check_grid;
+use super::{ArmSpectra, Wavelength, mismatch};
+use crate::error::{Error, Result};
+use crate::npz::{Archive, Header, Stream, too_large};
+
+/// The arrays of an arm; all have `length` rows of `pixels`.
+pub(super) struct Arm {
+    pub(super) name: String,
+    pub(super) length: usize,
+    pixels: usize,
+    grid: Grid,
+    flux: Stream,
+    weight: Stream,
+    /// The weights are sigma, not ivar.
+    is_sigma: bool,
+    mask: Option<Stream>,
+}
+
+enum Grid {
+    Shared(Arc<[f64]>),
+    Own(Stream),
+}
+
+impl Arm {
+    /// Validates the arrays of arm `name` (empty: no prefix) and reads each through.
+    pub(super) fn open(archive: &mut Archive, name: String) -> Result<Arm> {
+        let key = |array: &str| if name.is_empty() { array.to_string() } else { format!("{name}_{array}") };
+        let flux = key("flux");
+        let [length, pixels] = rows(archive, &flux)?;
+        if pixels == 0 {
+            return Err(Error::format(archive.path(), format!("`{flux}` has no pixels")));
+        }
+        let is_sigma = archive.header(&key("ivar"))?.is_none();
+        let weight = key(if is_sigma { "sigma" } else { "ivar" });
+        if is_sigma && archive.header(&weight)?.is_none() {
+            return Err(Error::format(archive.path(), format!("neither `{}` nor `{weight}`", key("ivar"))));
+        }
+        for array in [&flux, &weight] {
+            numbers(archive, array, [length, pixels])?;
+        }
+        let mask = match archive.header(&key("mask"))? {
+            Some(header) => Some(flags(archive, &key("mask"), header, [length, pixels])?),
+            None => None,
+        };
+        let grid = grid(archive, &key("wavelength"), [length, pixels])?;
+        let (flux, weight) = (archive.stream(&flux)?, archive.stream(&weight)?);
+        Ok(Arm { name, length, pixels, grid, flux, weight, is_sigma, mask })
+    }
+
+    /// The next rows.
+    pub(super) fn batch(&mut self, rows: usize, path: &Path) -> Result<ArmSpectra> {
+        let elements =
+            rows.checked_mul(self.pixels).ok_or_else(|| too_large(path, format!("{rows} spectra at once")))?;
+        let read = |stream: &mut Stream| -> Result<Vec<f64>> {
+            let mut values = reserve(elements, path)?;
+            stream.take(elements, |dtype, bytes| dtype.numbers(bytes, &mut values))?;
+            Ok(values)
+        };
+        let flux = read(&mut self.flux)?;
+        let mut ivar = read(&mut self.weight)?;
+        let wavelength = match &mut self.grid {
+            Grid::Shared(grid) => Wavelength::Shared(grid.clone()),
+            Grid::Own(stream) => Wavelength::Own(read(stream)?),
+        };
+        if self.is_sigma {
+            ivar.iter_mut().for_each(|x| *x = ivar_of(*x));
+        }
+        let mut mask = Vec::new();
+        if let Some(stream) = &mut self.mask {
+            mask = reserve(elements, path)?;
+            stream.take(elements, |dtype, bytes| dtype.flags(bytes, &mut mask))?;
+        }
+        Ok(ArmSpectra { name: self.name.clone(), wavelength, pixels: self.pixels, flux, ivar, mask })
+    }
+
+    /// No rows.
+    pub(super) fn empty(&self) -> ArmSpectra {
+        let wavelength = match &self.grid {
+            Grid::Shared(grid) => Wavelength::Shared(grid.clone()),
+            Grid::Own(_) => Wavelength::Own(Vec::new()),
+        };
+        let (flux, ivar, mask) = (Vec::new(), Vec::new(), Vec::new());
+        ArmSpectra { name: self.name.clone(), wavelength, pixels: self.pixels, flux, ivar, mask }
+    }
+}
+
+/// 1/sigma²: an infinite sigma masks the pixel; what is no sigma becomes NaN, a bad weight.
+fn ivar_of(sigma: f64) -> f64 {
+    if sigma > 0.0 { 1.0 / (sigma * sigma) } else { f64::NAN }
+}
+
+/// An empty vector with room for `elements`.
+pub(super) fn reserve<T>(elements: usize, path: &Path) -> Result<Vec<T>> {
+    let mut values = Vec::new();
+    match values.try_reserve_exact(elements) {
+        Ok(()) => Ok(values),
+        Err(_) => Err(too_large(path, format!("{elements} values do not fit memory; read smaller batches"))),
+    }
+}
+
+/// The shape of an array of spectra; one dimension is one spectrum.
+fn rows(archive: &mut Archive, key: &str) -> Result<[usize; 2]> {
+    match archive.header(key)? {
+        Some(header) => shape(archive, key, &header),
+        None => Err(Error::format(archive.path(), format!("no array `{key}`"))),
+    }
+}
+
+fn shape(archive: &Archive, key: &str, header: &Header) -> Result<[usize; 2]> {
+    match header.shape[..] {
+        [pixels] => Ok([1, pixels]),
+        [1, pixels] => Ok([1, pixels]),
+        [_, _] if header.fortran => {
+            let message = format!("`{key}` is in Fortran order; save it through numpy.ascontiguousarray");
+            Err(Error::format(archive.path(), message))
+        }
+        [n, pixels] => Ok([n, pixels]),
+        _ => Err(mismatch(
+            &archive.path().display().to_string(),
+            format!("{key} has the shape {:?}, not (spectra, pixels)", header.shape),
+        )),
+    }
+}
+
+fn expect(archive: &mut Archive, key: &str, expected: [usize; 2]) -> Result<()> {
+    let found = rows(archive, key)?;
+    if found == expected {
+        return Ok(());
+    }
+    let message = format!("{key} has the shape {found:?}, flux {expected:?}");
+    Err(mismatch(&archive.path().display().to_string(), message))
+}
+
+/// Numbers of the expected shape, read through.
+fn numbers(archive: &mut Archive, key: &str, expected: [usize; 2]) -> Result<()> {
+    expect(archive, key, expected)?;
+    archive.scan(key, |dtype, _| if dtype.is_number() { Ok(()) } else { Err("not numbers".to_string()) })
+}
+
+fn flags(archive: &mut Archive, key: &str, header: Header, expected: [usize; 2]) -> Result<Stream> {
+    if !header.dtype.is_flag() {
+        return Err(Error::format(archive.path(), format!("`{key}` is neither bool nor integers")));
+    }
+    expect(archive, key, expected)?;
+    archive.scan(key, |_, _| Ok(()))?;
+    archive.stream(key)
+}
+
+/// A one-dimensional grid is shared by all spectra, and valid; a two-dimensional one is each spectrum's own.
+fn grid(archive: &mut Archive, key: &str, [length, pixels]: [usize; 2]) -> Result<Grid> {
+    let Some(header) = archive.header(key)? else {
+        return Err(Error::format(archive.path(), format!("no array `{key}`")));
+    };
+    if header.shape.len() != 1 {
+        numbers(archive, key, [length, pixels])?;
+        return archive.stream(key).map(Grid::Own);
+    }
+    let what = archive.path().display().to_string();
+    if header.shape != [pixels] {
+        return Err(mismatch(&what, format!("{key} has the shape {:?}, flux {pixels} pixels", header.shape)));
+    }
+    // As long as a row of the flux, which has been read through.
+    let mut budget = u64::MAX;
+    let array = archive.read(key, &mut budget, |x| x)?;
+    check_grid(&array.values, &format!("{what}: {key}"))?;
+    Ok(Grid::Shared(array.values.into()))
+}

@@ -1,0 +1,49 @@
+//! The readers' seam: a file yields batches.
+
+use std::fs::File;
+use std::io::Read;
+use std::path::Path;
+
+use super::{Spectra, npz::NpzReader};
+use crate::error::{Error, Result};
+
+/// A validated file that yields its spectra in order.
+pub trait SpectraReader: Send {
+    /// Spectra in the file, those already yielded included.
+    fn len(&self) -> u64;
+
+    fn is_empty(&self) -> bool {
+        self.len() == 0
+    }
+
+    /// The next `max` spectra (at least one), or as many as are left; `None` at the end.
+    ///
+    /// # Errors
+    /// `Io` or `Format` when the file changed since it was opened; `TooLarge` when `max` spectra do not fit memory.
+    fn next_batch(&mut self, max: usize) -> Result<Option<Spectra>>;
+
+    /// No spectra, with the file's arms and grids.
+    fn empty(&self) -> Spectra;
+}
+
+/// Opens a file of spectra and validates it; the contents decide about the format, not the name.
+///
+/// # Errors
+/// `Io`, `Format`, `TooLarge`, `ShapeMismatch`, and `BadWavelength` for a shared grid.
+pub fn open_reader(path: impl AsRef<Path>) -> Result<Box<dyn SpectraReader>> {
+    let path = path.as_ref();
+    let mut start = Vec::new();
+    let file = File::open(path).map_err(Error::io(path))?;
+    file.take(4).read_to_end(&mut start).map_err(Error::io(path))?;
+    match start.as_slice() {
+        crate::npz::MAGIC => Ok(Box::new(NpzReader::open(path)?)),
+        _ => Err(Error::format(path, "not a file of spectra that popfit reads (NPZ)")),
+    }
+}
+
+/// Everything at once.
+pub(super) fn read_all(path: &Path) -> Result<Spectra> {
+    let mut reader = open_reader(path)?;
+    let all = usize::try_from(reader.len()).unwrap_or(usize::MAX);
+    Ok(reader.next_batch(all)?.unwrap_or_else(|| reader.empty()))
+}

@@ -1,0 +1,304 @@
+//! Every kernel on the GPU against its twin on the CPU, on random recordings of awkward sizes.
+//!
+//! The CPU computes rows and sums in f64 here, the GPU in f32: what is compared is f32 rounding alone, and the tolerances are a few
+//! units of it (6e-8), relative to the largest value of a row, times the length of the chain that leads to it.
+
+mod cases;
+
+use std::collections::BTreeSet;
+use std::path::Path;
+use std::sync::Arc;
+use std::sync::atomic::AtomicBool;
+
+use cases::{Case, Model};
+use popfit::cpu::CpuDevice;
+use popfit::gpu::GpuDevice;
+use popfit::solver::recording::{BufferId, Scope};
+use popfit::solver::{Device, LevenbergMarquardt, Outcome, optimise};
+
+const SIZES: [usize; 6] = [0, 1, 63, 64, 65, 130];
+
+fn gpu() -> Option<GpuDevice> {
+    match GpuDevice::best() {
+        Ok(device) => Some(device),
+        Err(e) if std::env::var_os("POPFIT_REQUIRE_GPU").is_some_and(|v| v == "1") => panic!("{e}"),
+        Err(e) => {
+            println!("skipped: no adapter: {e}");
+            None
+        }
+    }
+}
+
+/// Rows of `row` numbers agree to `tolerance` of the largest number of the row (at least `floor`), NaN with NaN.
+fn compare(
+    what: &str,
+    expected: &[f64],
+    found: &[f64],
+    (row, floor): (usize, f64),
+    tolerance: f64,
+) -> Result<(), String> {
+    if expected.len() != found.len() {
+        return Err(format!("{what}: {} numbers, not {}", found.len(), expected.len()));
+    }
+    for (r, (expected, found)) in expected.chunks(row).zip(found.chunks(row)).enumerate() {
+        let scale = expected.iter().filter(|x| x.is_finite()).fold(floor, |m, x| f64::max(m, x.abs()));
+        for (i, (e, f)) in expected.iter().zip(found).enumerate() {
+            let agree = (e.is_nan() && f.is_nan()) || e == f || (e - f).abs() <= tolerance * scale;
+            if !agree {
+                return Err(format!("{what}: row {r}, column {i}: {f} instead of {e}, scale {scale}"));
+            }
+        }
+    }
+    Ok(())
+}
+
+fn inspect(device: &dyn Device, case: &Case, buffer: BufferId) -> Vec<f64> {
+    let recording = Arc::new(case.recording.clone());
+    let mut population =
+        device.population(recording, &LevenbergMarquardt::default(), case.batch.members().max(1)).unwrap();
+    pollster::block_on(population.load(&case.batch)).unwrap();
+    pollster::block_on(population.inspect(buffer)).unwrap()
+}
+
+/// Outcomes after one round: the sums at the starts.
+fn linearise(device: &dyn Device, case: &Case) -> Vec<Outcome> {
+    let recording = Arc::new(case.recording.clone());
+    let mut population =
+        device.population(recording, &LevenbergMarquardt::default(), case.batch.members().max(1)).unwrap();
+    pollster::block_on(population.load(&case.batch)).unwrap();
+    pollster::block_on(population.advance(1)).unwrap();
+    pollster::block_on(population.read()).unwrap()
+}
+
+fn fit(device: &dyn Device, case: &Case, capacity: usize) -> Vec<Outcome> {
+    let recording = Arc::new(case.recording.clone());
+    let mut population = device.population(recording, &LevenbergMarquardt::default(), capacity).unwrap();
+    pollster::block_on(optimise(&mut *population, &case.batch, &AtomicBool::new(false))).unwrap()
+}
+
+fn compare_sums(what: &str, cpu: &[Outcome], gpu: &[Outcome], tolerance: f64) -> Result<(), String> {
+    compare(what, &[cpu.len() as f64], &[gpu.len() as f64], (1, 0.0), 0.0)?;
+    for (c, g) in cpu.iter().zip(gpu) {
+        let (terms, found) = ([c.chi2, c.penalty], [g.chi2, g.penalty]);
+        compare(&format!("{what}: chi2, penalty"), &terms, &found, (2, 0.0), tolerance)?;
+        compare(&format!("{what}: ln det"), &[c.ln_det, 10.0], &[g.ln_det, 10.0], (2, 0.0), tolerance)?;
+        // g_p is a sum of residual x J: its rounding scales with their norms
+        let diagonal: Vec<f64> = (0..c.gradient.len()).map(|p| c.normal_matrix[p * (p + 3) / 2].sqrt()).collect();
+        let cost = (c.chi2 + c.penalty).sqrt();
+        let scaled = |o: &Outcome| -> Vec<f64> {
+            o.gradient
+                .iter()
+                .zip(&diagonal)
+                .filter(|(_, d)| **d > 0.0)
+                .map(|(g, d)| g / d / cost)
+                .chain([1.0])
+                .collect()
+        };
+        compare(&format!("{what}: gradient"), &scaled(c), &scaled(g), (99, 0.0), tolerance)?;
+        let correlations = |o: &Outcome| -> Vec<f64> {
+            let mut list = vec![1.0];
+            for p in 0..diagonal.len() {
+                for q in 0..=p {
+                    let size = diagonal[p] * diagonal[q];
+                    list.push(if size > 0.0 { o.normal_matrix[p * (p + 1) / 2 + q] / size } else { 0.0 });
+                }
+            }
+            list
+        };
+        compare(&format!("{what}: normal matrix"), &correlations(c), &correlations(g), (9999, 0.0), tolerance)?;
+    }
+    Ok(())
+}
+
+/// Kernels whose output a buffer shows, with the buffer's name and the tolerance.
+/// A label carries two roundings; a product of 16 terms and an activation about ten more; a spline is a sum of 25 + 4 terms, its
+/// argument a difference of pixel positions of order 100 (6e-6 pixels: 100 x 6e-8); a network behind another adds its own;
+/// the custom model has a quotient, for which WGSL allows 2.5 units.
+const ROWS: [(&str, &str, Model, f64); 9] = [
+    ("labels", "labels", Model::PLAIN, 5e-7),
+    ("product", "layer 0", Model { activation: None, ..Model::PLAIN }, 1e-6),
+    ("activate", "layer 0", Model::PLAIN, 2e-6),
+    ("product", "template", Model::PLAIN, 4e-6),
+    ("per_pixel", "template", Model { per_pixel: true, ..Model::PLAIN }, 3e-6),
+    ("prefilter", "coefficients", Model::PLAIN, 5e-6),
+    ("resample", "rows", Model::PLAIN, 2e-5),
+    ("resample", "rows", Model { linear: true, ..Model::PLAIN }, 2e-5),
+    ("custom", "rows", Model { custom: true, ..Model::PLAIN }, 8e-7),
+];
+
+#[test]
+fn rows_agree() {
+    let Some(gpu) = gpu() else { return };
+    for (kernel, buffer, model, tolerance) in ROWS {
+        for members in SIZES {
+            let case = Case::new(model, members, members as u64 + 1);
+            let id = case.buffer(buffer);
+            let expected = inspect(&CpuDevice, &case, id);
+            let found = inspect(&gpu, &case, id);
+            // a label near zero is a difference of numbers of order one
+            let floor = if matches!(kernel, "labels" | "product") { 1.0 } else { 0.0 };
+            let row = case.recording.block(id).length / case.rows(id);
+            let checked = compare(&format!("{kernel}, {members} members"), &expected, &found, (row, floor), tolerance);
+            checked.unwrap_or_else(|e| panic!("{e}"));
+        }
+    }
+}
+
+#[test]
+fn activations_agree() {
+    let Some(gpu) = gpu() else { return };
+    for activation in cases::ACTIVATIONS {
+        let case = Case::new(Model { activation: Some(activation), ..Model::PLAIN }, 17, 3);
+        let id = case.buffer("layer 0");
+        let (expected, found) = (inspect(&CpuDevice, &case, id), inspect(&gpu, &case, id));
+        compare(&format!("{activation:?}"), &expected, &found, (16, 0.0), 3e-6).unwrap_or_else(|e| panic!("{e}"));
+    }
+}
+
+/// Models whose sums are compared: `prior`, `continuum` and `normal`. A sum over pixels carries the rows' errors (2e-5 of a row) and
+/// those of the continuum's solve, whose condition is below 100.
+const SUMS: [(&str, Model, f64); 6] = [
+    ("prior", Model { hulls: true, priors: true, ..Model::PLAIN }, 5e-5),
+    ("normal", Model::PLAIN, 5e-5),
+    ("continuum", Model { terms: 5, ..Model::PLAIN }, 2e-4),
+    ("continuum", Model { terms: 12, marked: true, ..Model::PLAIN }, 2e-4),
+    ("normal", Model { velocity_fixed: true, terms: 3, ..Model::PLAIN }, 2e-4),
+    ("normal", Model { custom: true, ..Model::PLAIN }, 5e-6),
+];
+
+#[test]
+fn sums_agree() {
+    let Some(gpu) = gpu() else { return };
+    for (kernel, model, tolerance) in SUMS {
+        for members in SIZES {
+            let case = Case::new(model, members, 7 + members as u64);
+            let (cpu, gpu) = (linearise(&CpuDevice, &case), linearise(&gpu, &case));
+            let checked = compare_sums(&format!("{kernel}, {members} members"), &cpu, &gpu, tolerance);
+            checked.unwrap_or_else(|e| panic!("{e}"));
+        }
+    }
+}
+
+#[test]
+fn masked_spectra_end_alike() {
+    let Some(gpu) = gpu() else { return };
+    for model in [Model { masked: true, ..Model::PLAIN }, Model { masked: true, terms: 4, ..Model::PLAIN }] {
+        let case = Case::new(model, 5, 11);
+        let (cpu, gpu) = (fit(&CpuDevice, &case, 5), fit(&gpu, &case, 5));
+        for (c, g) in cpu.iter().zip(&gpu) {
+            let success = |o: &Outcome| o.status.is_some_and(popfit::Status::is_success);
+            assert!(c.status == g.status || (success(c) && success(g)), "{:?} {:?}", c.status, g.status);
+        }
+        let expected = if model.terms > 0 { popfit::Status::NotFinite } else { popfit::Status::Gtol };
+        assert_eq!(gpu[0].status, Some(expected));
+        assert!(gpu[4].status.is_some_and(popfit::Status::is_success));
+    }
+}
+
+/// `step` and `compact`: whole fits end at the same optimum, within 0.02 σ.
+#[test]
+fn fits_agree() {
+    let Some(gpu) = gpu() else { return };
+    for model in [
+        Model { terms: 4, narrow: true, ..Model::PLAIN },
+        Model { custom: true, tight: true, narrow: true, ..Model::PLAIN },
+    ] {
+        for members in SIZES {
+            let case = Case::new(model, members, 23);
+            let (cpu, gpu) = (fit(&CpuDevice, &case, members.max(1)), fit(&gpu, &case, members + 3));
+            assert_eq!(cpu.len(), gpu.len());
+            let mut apart = Vec::new();
+            for (c, g) in cpu.iter().zip(&gpu) {
+                assert!(g.status.is_some(), "a member is still running");
+                let close = (0..c.parameters.len()).all(|p| {
+                    let sigma = 1.0 / c.normal_matrix[p * (p + 3) / 2].max(1e-30).sqrt();
+                    (c.parameters[p] - g.parameters[p]).abs() <= 0.02 * sigma
+                });
+                let success = |o: &Outcome| o.status.is_some_and(popfit::Status::is_success);
+                if !close || success(c) != success(g) {
+                    apart.push((c, g));
+                }
+            }
+            assert!(apart.is_empty(), "{} of {members} fits: {:#?}", apart.len(), apart[0]);
+        }
+    }
+}
+
+fn bits(outcome: &Outcome) -> Vec<u64> {
+    let head = [outcome.status.map_or(99, popfit::Status::code) as u64, u64::from(outcome.rounds)];
+    let scalars = [outcome.chi2, outcome.penalty, outcome.ln_det];
+    let numbers = outcome.parameters.iter().chain(&outcome.gradient).chain(&outcome.normal_matrix).chain(&scalars);
+    head.into_iter().chain(numbers.map(|x| x.to_bits())).collect()
+}
+
+#[test]
+fn a_fit_has_the_same_bits_alone_in_any_batch_and_order() {
+    let Some(gpu) = gpu() else { return };
+    let case = Case::new(Model { terms: 4, priors: true, ..Model::PLAIN }, 130, 5);
+    let all = fit(&gpu, &case, 200);
+    let reversed: Vec<usize> = (0..130).rev().collect();
+    let backwards = fit(&gpu, &case.select(&reversed), 130);
+    for (i, outcome) in backwards.iter().enumerate() {
+        assert_eq!(bits(outcome), bits(&all[129 - i]));
+    }
+    for slot in [0, 64, 129] {
+        assert_eq!(bits(&fit(&gpu, &case.select(&[slot]), 1)[0]), bits(&all[slot]));
+    }
+}
+
+#[test]
+fn comparisons_can_fail() {
+    let case = Case::new(Model { terms: 4, ..Model::PLAIN }, 3, 2);
+    let id = case.buffer("template");
+    let rows = inspect(&CpuDevice, &case, id);
+    let scale = rows[..cases::COLUMNS].iter().fold(0.0, |m, x| f64::max(m, x.abs()));
+    let mut wrong = rows.clone();
+    wrong[40] += 5e-6 * scale;
+    assert!(compare("same", &rows, &rows, (cases::COLUMNS, 0.0), 4e-6).is_ok());
+    assert!(compare("perturbed", &rows, &wrong, (cases::COLUMNS, 0.0), 4e-6).is_err());
+    wrong[40] = f64::NAN;
+    assert!(compare("poisoned", &rows, &wrong, (cases::COLUMNS, 0.0), 4e-6).is_err());
+    let sums = linearise(&CpuDevice, &case);
+    for perturb in [
+        (|o: &mut Outcome| o.normal_matrix[2] *= 1.001) as fn(&mut Outcome),
+        |o| o.gradient[1] += 1e-3 * (o.chi2 * o.normal_matrix[2]).sqrt(),
+        |o| o.chi2 *= 1.001,
+        |o| o.ln_det += 0.01,
+    ] {
+        let mut wrong = sums.clone();
+        perturb(&mut wrong[1]);
+        assert!(compare_sums("same", &sums, &sums, 2e-4).is_ok());
+        assert!(compare_sums("perturbed", &sums, &wrong, 2e-4).is_err());
+    }
+}
+
+fn stems(folder: &str, extension: &str) -> BTreeSet<String> {
+    let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join(folder);
+    let paths = std::fs::read_dir(folder).unwrap().map(|entry| entry.unwrap().path());
+    let files = paths.filter(|path| path.extension().is_some_and(|e| e == extension));
+    files.map(|path| path.file_stem().unwrap().to_str().unwrap().to_owned()).collect()
+}
+
+/// Every kernel exists in both languages and meets this test.
+#[test]
+fn no_kernel_is_an_orphan() {
+    let shaders = stems("shaders", "wgsl");
+    let mut twins = stems("src/cpu", "rs");
+    twins.remove("mod"); // the device
+    assert_eq!(shaders, twins);
+    let compared = ROWS.iter().map(|r| r.0).chain(SUMS.iter().map(|s| s.0)).chain(["step", "compact"]);
+    assert_eq!(shaders, compared.map(str::to_owned).collect());
+}
+
+#[test]
+fn capacity_follows_memory_and_too_little_is_an_error() {
+    let Some(gpu) = gpu() else { return };
+    let case = Case::new(Model { terms: 4, ..Model::PLAIN }, 1, 1);
+    let of = |memory| gpu.capacity(&case.recording, memory);
+    let (small, large) = (of(Some(1 << 20)).unwrap(), of(Some(1 << 24)).unwrap());
+    assert!(small >= 1 && large > 10 * small && large < 20 * small, "{small} {large}");
+    assert!(of(None).unwrap() <= 65_535);
+    assert!(of(Some(1000)).is_err());
+    let members = case.recording.buffers.iter().filter(|b| b.scope == Scope::Member).count();
+    assert!(members > 3);
+}
