@@ -148,7 +148,9 @@ impl<'a> Run<'a> {
         if let Some(user) = user {
             let width = model.parameters.len();
             let place = prepared.into_iter().zip(user.chunks_exact(width.max(1)));
-            return Ok(place.map(|(p, x)| p.and_then(|p| given(model, x).map(|(s, clipped)| (p, vec![s], clipped)))).collect());
+            return Ok(place
+                .map(|(p, x)| p.and_then(|p| given(model, x).map(|(s, clipped)| (p, vec![s], clipped))))
+                .collect());
         }
         if self.guess.is_none() && prepared.iter().any(|p| p.is_ok()) {
             self.guess = Some(FirstGuess::new(model, self.fitter.seed)?);

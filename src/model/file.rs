@@ -11,7 +11,8 @@ use crate::error::{Error, Result};
 const LIGHT: f64 = 299_792.458;
 /// Coefficients of a continuum, starts of a spectrum: more are surely a mistake.
 const MAX_TERMS: usize = 64;
-const MAX_STARTS: usize = 1024;
+const DEFAULT_TERMS: usize = 10;
+const MAX_STARTS: usize = 64;
 
 /// A model file, parsed.
 #[derive(Clone, Debug, PartialEq)]
@@ -19,9 +20,9 @@ pub struct ModelFile {
     pub path: PathBuf,
     /// The file's text, for the result table's metadata.
     pub text: String,
-    pub velocity: VelocityEntry,
+    velocity: VelocityEntry,
     /// What is said of each label, by name.
-    pub labels: Vec<(String, LabelSettings)>,
+    labels: Vec<(String, LabelSettings)>,
     /// `solver.starts`.
     pub starts: Option<usize>,
     arms: Vec<ArmEntry>,
@@ -32,7 +33,7 @@ pub struct ModelFile {
 
 /// `[velocity]`, km/s.
 #[derive(Clone, Copy, Debug, PartialEq)]
-pub enum VelocityEntry {
+enum VelocityEntry {
     /// No such table: the spectra are in the rest frame.
     RestFrame,
     Range(f64, f64),
@@ -172,7 +173,7 @@ fn arm(section: &Section<'_>) -> Result<ArmEntry> {
 fn continuum(section: &Section<'_>, whole_model: bool) -> Result<Continuum> {
     section.only(if whole_model { &["kind", "terms", "marginalise"] } else { &["kind", "terms"] })?;
     let kinds = [("chebyshev", ContinuumKind::Chebyshev), ("rbf", ContinuumKind::Rbf), ("none", ContinuumKind::None)];
-    let kind = section.required("kind", section.choice("kind", &kinds)?)?;
+    let kind = section.choice("kind", &kinds)?.unwrap_or(ContinuumKind::Chebyshev);
     if kind == ContinuumKind::None {
         return match section.has("terms") {
             true => Err(section.error("terms", "has no meaning without a continuum")),
@@ -180,7 +181,7 @@ fn continuum(section: &Section<'_>, whole_model: bool) -> Result<Continuum> {
         };
     }
     let fewest = if kind == ContinuumKind::Rbf { 3 } else { 1 };
-    let terms = section.required("terms", section.integer("terms", fewest..=MAX_TERMS)?)?;
+    let terms = section.integer("terms", fewest..=MAX_TERMS)?.unwrap_or(DEFAULT_TERMS);
     Ok(Continuum { kind, terms })
 }
 

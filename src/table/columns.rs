@@ -24,12 +24,14 @@ pub(super) enum Value<'a> {
     Text(Cow<'a, str>),
 }
 
+type Get = for<'a> fn(&'a FitRow, usize) -> Value<'a>;
+
 /// A column: its name, its type and where its cells are.
 pub(super) struct Column {
     pub name: String,
     pub kind: Kind,
     index: usize,
-    get: fn(&FitRow, usize) -> Value<'_>,
+    get: Get,
 }
 
 impl Column {
@@ -60,9 +62,8 @@ fn text_id(row: &FitRow, _: usize) -> Value<'_> {
 /// All columns, in the order of design §5. Fails when a parameter's name is already a column's.
 pub(super) fn columns(schema: &Schema) -> Result<Vec<Column>> {
     let mut all = Vec::new();
-    let mut add = |name: String, kind, index, get| all.push(Column { name, kind, index, get });
-    let (id_kind, id_get) =
-        if schema.text_ids { (Kind::Text, text_id as fn(_, _) -> _) } else { (Kind::Int64, id as _) };
+    let mut add = |name: String, kind, index, get: Get| all.push(Column { name, kind, index, get });
+    let (id_kind, id_get): (Kind, Get) = if schema.text_ids { (Kind::Text, text_id) } else { (Kind::Int64, id) };
     add("id".into(), id_kind, 0, id_get);
     add("file".into(), Kind::Text, 0, |row, _| Value::Text(Cow::Borrowed(&row.file)));
     add("row".into(), Kind::Int64, 0, |row, _| Value::Integer(row.row as i64));

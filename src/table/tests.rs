@@ -4,9 +4,9 @@ use std::path::Path;
 
 use ::parquet::arrow::arrow_reader::ParquetRecordBatchReaderBuilder;
 use ::parquet::file::metadata::ParquetMetaData;
+use arrow_array::RecordBatch;
 use arrow_array::cast::AsArray;
 use arrow_array::types::{Float64Type, Int64Type};
-use arrow_array::{Array, RecordBatch};
 
 use super::*;
 use crate::solver::Status;
