@@ -35,7 +35,10 @@ pub fn run(arguments: &Arguments) -> Result<(), Failure> {
     let truth = Truth::open(&folder.join("truth.npz"))?;
     let mut source = open_reader(folder.join("spectra.npz"))?;
     let emulators = fit::emulators(&model);
-    let fitter = Fitter::new(model, Device::parse(&arguments.device)?, LevenbergMarquardt::default())?;
+    let mut fitter = Fitter::new(model, Device::parse(&arguments.device)?, LevenbergMarquardt::default())?;
+    if let Some(starts) = file.starts {
+        fitter = fitter.starts(starts);
+    }
     std::fs::create_dir_all(&arguments.out).map_err(|source| Error::Io { path: arguments.out.clone(), source })?;
 
     let begin = Instant::now();

@@ -7,6 +7,10 @@ use plotters::prelude::*;
 use popfit::{ArmFit, Error, Result};
 
 const SIZE: (u32, u32) = (1280, 720);
+/// Fonts; the SVG has 0.8 of these sizes.
+const LABEL: (&str, i32) = ("sans-serif", 20);
+const DESCRIPTION: (&str, i32) = ("sans-serif", 22);
+const TITLE: (&str, i32) = ("sans-serif", 24);
 const DATA: RGBColor = RGBColor(120, 120, 120);
 const FIT: RGBColor = RGBColor(200, 30, 40);
 const MASKED: RGBColor = RGBColor(255, 224, 150);
@@ -34,7 +38,7 @@ fn panels(path: &Path, title: &str, arms: &[ArmFit]) -> std::result::Result<(), 
         let mut builder = ChartBuilder::on(area);
         builder.margin_right(20).y_label_area_size(75).x_label_area_size(x_labels);
         if flux {
-            builder.margin_top(8).caption(title, ("sans-serif", 24));
+            builder.margin_top(8).caption(title, TITLE);
         } else {
             builder.margin_bottom(8);
         }
@@ -45,15 +49,15 @@ fn panels(path: &Path, title: &str, arms: &[ArmFit]) -> std::result::Result<(), 
         .light_line_style(WHITE)
         .x_label_formatter(&|_| String::new())
         .y_desc("flux (units of the input)")
-        .label_style(("sans-serif", 17))
-        .axis_desc_style(("sans-serif", 19))
+        .label_style(LABEL)
+        .axis_desc_style(DESCRIPTION)
         .draw()?;
     spectrum(&mut top, arms, (low, high))?;
     top.configure_series_labels()
         .position(SeriesLabelPosition::LowerRight)
         .background_style(WHITE.mix(0.9))
         .border_style(DATA)
-        .label_font(("sans-serif", 17))
+        .label_font(LABEL)
         .draw()?;
 
     let mut bottom: Panel = chart(&lower, false)?;
@@ -63,8 +67,8 @@ fn panels(path: &Path, title: &str, arms: &[ArmFit]) -> std::result::Result<(), 
         .x_desc("wavelength (Å)")
         .y_desc("(data − fit) / error")
         .y_labels(5)
-        .label_style(("sans-serif", 17))
-        .axis_desc_style(("sans-serif", 19))
+        .label_style(LABEL)
+        .axis_desc_style(DESCRIPTION)
         .draw()?;
     residuals(&mut bottom, arms)?;
     root.present()?;
