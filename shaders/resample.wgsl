@@ -1,5 +1,5 @@
-// Doppler shift and resampling: pixel j reads the template at index_j + fraction_j - atanh(v/c) / (d ln lambda), clamped to its
-// segment, by a cubic B-spline (coefficients from prefilter) or linearly; the slope gives the derivative by the velocity (design §2.3).
+// Doppler shift and resampling: pixel j reads the template at index_j + fraction_j - atanh(v/c) / (d ln lambda), clamped to
+// its segment, by a cubic B-spline (coefficients from prefilter) or linearly; the slope gives the derivative by the velocity (design §2.3).
 //
 // One pixel of a member an invocation. members, state, source (ROWS x INPUT_COLUMNS a member), output (OUTPUT_ROWS x PIXELS a member:
 // value, d/dv if the velocity is a parameter, then the source's tangents), index (i32: segment << 24 | pixel, -1 padding), fraction.

@@ -4,9 +4,7 @@ use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
 
 use popfit::cpu::CpuDevice;
-use popfit::solver::recording::{
-    BufferId, Custom, Kind, Normal, Parameter, Precision, Prior, Recording, Scope, Stage, Values,
-};
+use popfit::solver::recording::{BufferId, Custom, Kind, Normal, Parameter, Precision, Prior, Recording, Scope, Stage, Values};
 use popfit::solver::{Batch, Device, LevenbergMarquardt, Objective, Outcome, Status, optimise};
 
 /// y = a e^(−k x) + c
@@ -65,10 +63,8 @@ fn batch(pixels: usize, spectra: usize) -> (Batch, Vec<[f64; 3]>) {
     let x: Vec<f64> = (0..pixels).map(|j| 5.0 * j as f64 / pixels as f64).collect();
     let truths: Vec<[f64; 3]> =
         (0..spectra).map(|s| [2.0 + 0.1 * s as f64, 0.5 + 0.02 * s as f64, 0.3 - 0.01 * s as f64]).collect();
-    let data: Vec<f64> = truths
-        .iter()
-        .flat_map(|t| x.iter().map(|x| 100.0 * (t[0] * (-t[1] * x).exp() + t[2])).collect::<Vec<_>>())
-        .collect();
+    let data: Vec<f64> =
+        truths.iter().flat_map(|t| x.iter().map(|x| 100.0 * (t[0] * (-t[1] * x).exp() + t[2])).collect::<Vec<_>>()).collect();
     let batch = Batch {
         spectra,
         blocks: vec![

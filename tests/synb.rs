@@ -40,17 +40,11 @@ fn the_128_spectra_reach_the_reference() {
     for (n, row) in table.rows.iter().enumerate() {
         assert!(row.status.is_success(), "{row:?}");
         let sigma = (0..5).map(|p| ((row.parameters[p] - x[5 * n + p]) / errors[5 * n + p]).abs()).fold(0.0, f64::max);
-        if gaps[n] > 0.02 || sigma > 0.1 {
-            println!("{n} gap {} sigma {sigma} {:?} {:?}", gaps[n], row, &x[5 * n..5 * n + 5]);
-        }
+        if gaps[n] > 0.02 || sigma > 0.1 { println!("{n} gap {} sigma {sigma} {:?} {:?}", gaps[n], row, &x[5*n..5*n+5]); }
         offsets.push(sigma);
         ratios.extend((0..5).map(|p| row.errors[p] / errors[5 * n + p]));
     }
-    println!(
-        "largest gap {:.4}, lowest {:.4}",
-        gaps.iter().copied().fold(f64::MIN, f64::max),
-        gaps.iter().copied().fold(f64::MAX, f64::min)
-    );
+    println!("largest gap {:.4}, lowest {:.4}", gaps.iter().copied().fold(f64::MIN, f64::max), gaps.iter().copied().fold(f64::MAX, f64::min));
     println!("evaluations median {}", median(table.rows.iter().map(|r| f64::from(r.evaluations)).collect()));
     println!("sigma median {:.5}", median(offsets.clone()));
     assert!(share(gaps.iter().filter(|g| **g <= 0.02).count()) >= 0.99);

@@ -1,6 +1,6 @@
 //! The continuum by variable projection (Golub & Pereyra 1973): S_jc = weight_j value_j p_c(λ_j), C = SᵀS, C a = SᵀD.
-//! The orthonormal basis p = transform · basis is made pixel by pixel. Writes a and C's Cholesky factor, adds ln det C.
-//! Rows f32 or f64, sums and the solve f64. Twin of `shaders/continuum.wgsl`.
+//! The sums are made in the stored basis and transformed to the orthonormal p = transform · basis afterwards, in f64.
+//! Writes a and C's Cholesky factor, adds ln det C. Rows f32 or f64, sums and the solve f64. Twin of `shaders/continuum.wgsl`.
 
 use pulp::{Simd, WithSimd};
 
@@ -24,32 +24,20 @@ pub struct Continuum<'a, R> {
     pub solution: &'a mut [R],
 }
 
-/// Orthonormal basis at `count` pixels from `start`: row c of `out` (terms, BLOCK) is Σ_(k ≤ c) transform_ck basis_k.
-#[inline(always)]
-pub fn orthonormal<R: Real>(
-    out: &mut [R],
-    basis: &[R],
-    transform: &[R],
-    (terms, pixels): (usize, usize),
-    (start, count): (usize, usize),
-) {
-    for c in 0..terms {
-        let row = &mut out[c * BLOCK..][..count];
-        row.fill(R::ZERO);
-        for k in 0..=c {
-            let factor = transform[c * terms + k];
-            let source = &basis[k * pixels + start..][..count];
-            for (o, b) in row.iter_mut().zip(source) {
-                *o = factor.fused(*b, *o);
-            }
-        }
-    }
-}
-
 impl<R: Real> Continuum<'_, R> {
     /// Returns ln det C; NaN when C is not positive definite.
     pub fn run(self) -> f64 {
         pulp::Arch::new().dispatch(self)
+    }
+
+    /// Row i of the transform.
+    fn row(&self, i: usize) -> impl Iterator<Item = (usize, f64)> {
+        self.transform[i * self.terms..][..=i].iter().map(|t| t.to_f64()).enumerate()
+    }
+
+    /// Element (i, j) of transform · products · transformᵀ.
+    fn orthonormal(&self, i: usize, j: usize, products: impl Fn(usize, usize) -> f64) -> f64 {
+        self.row(i).map(|(k, t)| t * self.row(j).map(|(l, u)| u * products(k, l)).sum::<f64>()).sum()
     }
 
     fn solve(self, gram: &Gram<R>) -> f64 {
@@ -58,9 +46,9 @@ impl<R: Real> Continuum<'_, R> {
         let mut a = vec![0.0; terms];
         for i in 0..terms {
             for j in 0..=i {
-                factor[packed_index(i, j)] = gram.sum(i, j);
+                factor[packed_index(i, j)] = self.orthonormal(i, j, |k, l| gram.sum(k, l));
             }
-            a[i] = gram.sum(terms, i);
+            a[i] = self.row(i).map(|(k, t)| t * gram.sum(terms, k)).sum();
             // a term that no pixel sees (an arm that drops out) leaves the solve: its row is zero, its coefficient too
             if factor[packed_index(i, i)] == 0.0 {
                 factor[packed_index(i, i)] = 1.0;
@@ -93,17 +81,19 @@ impl<R: Real> WithSimd for Continuum<'_, R> {
     fn with_simd<S: Simd>(self, simd: S) -> f64 {
         let terms = self.terms;
         let mut gram = Gram::<R>::new(terms + 1, 0);
-        let mut p = vec![R::ZERO; terms * BLOCK];
+        let mut scaled = [R::ZERO; BLOCK];
         for start in (0..self.pixels).step_by(BLOCK) {
             let count = BLOCK.min(self.pixels - start);
-            orthonormal(&mut p, self.basis, self.transform, (terms, self.pixels), (start, count));
             let weight = &self.weight[start..start + count];
             let value = &self.value[start..start + count];
+            for ((s, w), v) in scaled.iter_mut().zip(weight).zip(value) {
+                // masked pixels by selection: 0 · NaN must not leak
+                *s = if *w > R::ZERO { *w * *v } else { R::ZERO };
+            }
             for c in 0..terms {
-                let row = &mut gram.row(c)[..count];
-                for (((s, p), w), v) in row.iter_mut().zip(&p[c * BLOCK..]).zip(weight).zip(value) {
-                    // masked pixels by selection: 0 · NaN must not leak
-                    *s = if *w == R::ZERO { R::ZERO } else { *w * *v * *p };
+                let basis = &self.basis[c * self.pixels + start..][..count];
+                for ((s, p), v) in gram.row(c).iter_mut().zip(basis).zip(&scaled) {
+                    *s = *v * *p;
                 }
             }
             gram.row(terms)[..count].copy_from_slice(&self.data[start..start + count]);

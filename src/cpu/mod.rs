@@ -138,15 +138,25 @@ impl<R: Real> Inputs<R> {
 /// Rows of a tile's members, by buffer; empty for buffers of other scopes.
 struct Tile<R> {
     rows: Vec<Vec<R>>,
+    /// Buffers with room for a single member, because nothing reads them after its run of stages.
+    local: Vec<bool>,
 }
 
 impl<R: Real> Tile<R> {
     fn new(recording: &Recording, members: usize) -> Tile<R> {
-        let rows = recording.buffers.iter().map(|b| match b.scope {
-            Scope::Member => vec![R::NAN; b.length * members],
+        let local = local_buffers(recording);
+        let rows = recording.buffers.iter().zip(&local).map(|(b, local)| match b.scope {
+            Scope::Member => vec![R::NAN; b.length * if *local { 1 } else { members }],
             _ => Vec::new(),
         });
-        Tile { rows: rows.collect() }
+        Tile { rows: rows.collect(), local }
+    }
+
+    /// A member's block of a buffer.
+    fn block(&self, recording: &Recording, id: BufferId, place: usize) -> Range<usize> {
+        let length = recording.block(id).length;
+        let place = if self.local[id.0] { 0 } else { place };
+        place * length..(place + 1) * length
     }
 
     fn take(&mut self, id: BufferId) -> Vec<R> {
@@ -177,7 +187,9 @@ impl<R: Real> CpuPopulation<R> {
                 *weight = product::pack(weight, stage.inner, stage.columns);
             }
         }
-        let member_bytes = length(&recording, Scope::Member) * size_of::<R>();
+        let local = local_buffers(&recording);
+        let shared = recording.buffers.iter().zip(&local).filter(|(b, local)| b.scope == Scope::Member && !**local);
+        let member_bytes = shared.map(|(b, _)| b.length).sum::<usize>() * size_of::<R>();
         let tile_members = (TILE_BYTES / member_bytes.max(1)).clamp(1, TILE_MEMBERS);
         CpuPopulation {
             settings,
@@ -271,10 +283,10 @@ impl<R: Real> Population for CpuPopulation<R> {
             members[..self.active].sort_by_key(|member| member.slot);
             let length = self.inputs.recording.block(buffer).length;
             let mut seen = Vec::with_capacity(self.active * length);
-            for members in members[..self.active].chunks_mut(self.tile_members) {
-                let mut tile = Tile::new(&self.inputs.recording, self.tile_members);
+            for members in members[..self.active].chunks_mut(1) {
+                let mut tile = Tile::new(&self.inputs.recording, 1);
                 linearise(&self.inputs, &mut tile, members);
-                seen.extend(tile.rows[buffer.0][..members.len() * length].iter().map(|x| x.to_f64()));
+                seen.extend(tile.rows[buffer.0][..length].iter().map(|x| x.to_f64()));
             }
             self.members = members;
             Ok(seen)
@@ -282,11 +294,29 @@ impl<R: Real> Population for CpuPopulation<R> {
     }
 }
 
+/// Stages that are run for one member after the other: all but products.
+fn together(a: &Stage, b: &Stage) -> bool {
+    !matches!(a, Stage::Product(_)) && !matches!(b, Stage::Product(_))
+}
+
+/// Which buffers only one run of stages touches.
+fn local_buffers(recording: &Recording) -> Vec<bool> {
+    let mut runs: Vec<Option<usize>> = vec![None; recording.buffers.len()];
+    let mut local = vec![true; recording.buffers.len()];
+    for (run, stages) in recording.stages.chunk_by(together).enumerate() {
+        for id in stages.iter().flat_map(Stage::buffers) {
+            local[id.0] &= runs[id.0].is_none_or(|other| other == run);
+            runs[id.0] = Some(run);
+        }
+    }
+    local
+}
+
 /// Runs the stages for a tile of members. Products take the whole tile; the stages between two products run member by member,
 /// so that a member's rows are still in the cache when the next stage reads them.
 fn linearise<R: Real>(inputs: &Inputs<R>, tile: &mut Tile<R>, members: &mut [Member]) {
     let stages = &inputs.recording.stages;
-    for run in stages.chunk_by(|a, b| !matches!(a, Stage::Product(_)) && !matches!(b, Stage::Product(_))) {
+    for run in stages.chunk_by(together) {
         if let [Stage::Product(stage)] = run {
             let count = members.len();
             let mut output = tile.take(stage.output);
@@ -305,17 +335,12 @@ fn linearise<R: Real>(inputs: &Inputs<R>, tile: &mut Tile<R>, members: &mut [Mem
     }
 }
 
-/// One member's block of a buffer.
-fn block(recording: &Recording, id: BufferId, place: usize) -> Range<usize> {
-    let length = recording.block(id).length;
-    place * length..(place + 1) * length
-}
-
 /// One stage for the member at `place` of the tile.
 fn run_stage<R: Real>(inputs: &Inputs<R>, tile: &mut Tile<R>, stage: &Stage, place: usize, member: &mut Member) {
     let recording = &*inputs.recording;
     let spectrum = member.spectrum;
-    let at = |id| block(recording, id, place);
+    let blocks: Vec<Range<usize>> = (0..recording.buffers.len()).map(|b| tile.block(recording, BufferId(b), place)).collect();
+    let at = |id: BufferId| blocks[id.0].clone();
     match stage {
         Stage::Prior(stage) => {
             let mean = inputs.of_spectrum(&inputs.prior_mean, spectrum);

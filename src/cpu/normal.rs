@@ -4,7 +4,6 @@
 
 use pulp::{Simd, WithSimd};
 
-use super::continuum::orthonormal;
 use crate::rows::Real;
 use crate::rows::gram::{BLOCK, Gram};
 use crate::solver::member::Sums;
@@ -35,6 +34,17 @@ pub struct Projection<'a, R> {
     pub solution: &'a [R],
 }
 
+impl<R: Real> Projection<'_, R> {
+    /// Coefficients of the stored basis: transformᵀ a.
+    fn coefficients(&self) -> Vec<R> {
+        let one = |k: usize| {
+            let rows = self.transform.chunks_exact(self.terms).zip(self.solution);
+            R::of(rows.map(|(row, a)| row[k].to_f64() * a.to_f64()).sum())
+        };
+        (0..self.terms).map(one).collect()
+    }
+}
+
 impl<R: Real> Normal<'_, R> {
     pub fn run(self) {
         pulp::Arch::new().dispatch(self);
@@ -51,7 +61,8 @@ impl<R: Real> Normal<'_, R> {
             let factor = &continuum.solution[terms..];
             for i in 0..count {
                 for c in 0..terms {
-                    let mut sum = gram.sum(terms + i, c);
+                    let row = &continuum.transform[c * terms..][..=c];
+                    let mut sum: f64 = row.iter().enumerate().map(|(k, t)| t.to_f64() * gram.sum(terms + i, k)).sum();
                     for k in 0..c {
                         sum -= factor[c * terms + k].to_f64() * projected[i * terms + k];
                     }
@@ -65,7 +76,9 @@ impl<R: Real> Normal<'_, R> {
             for (j, &q) in self.columns.iter().enumerate().take(i + 1) {
                 let (x, y) = (&projected[i * terms..][..terms], &projected[j * terms..][..terms]);
                 let schur: f64 = x.iter().zip(y).map(|(a, b)| a * b).sum();
-                self.sums.normal_matrix[packed_index(p, q)] += gram.sum(terms + i, terms + j) - schur;
+                // two rows of one parameter (a tied label) meet twice
+                let times = if i != j && p == q { 2.0 } else { 1.0 };
+                self.sums.normal_matrix[packed_index(p, q)] += times * (gram.sum(terms + i, terms + j) - schur);
             }
         }
     }
@@ -79,23 +92,20 @@ impl<R: Real> WithSimd for Normal<'_, R> {
         let terms = self.continuum.map_or(0, |c| c.terms);
         let rows = self.columns.len();
         let mut gram = Gram::<R>::new(terms + rows + 1, terms);
-        let mut p = vec![R::ZERO; terms * BLOCK];
+        let coefficients = self.continuum.map(|c| c.coefficients()).unwrap_or_default();
         let (mut smooth, mut scaled) = ([R::ONE; BLOCK], [R::ZERO; BLOCK]);
         for start in (0..self.pixels).step_by(BLOCK) {
             let count = BLOCK.min(self.pixels - start);
             let (weight, value) = (&self.weight[start..start + count], &self.model[start..start + count]);
             for ((s, w), v) in scaled.iter_mut().zip(weight).zip(value) {
-                *s = if *w == R::ZERO { R::ZERO } else { *w * *v };
+                *s = if *w > R::ZERO { *w * *v } else { R::ZERO };
             }
             if let Some(c) = self.continuum {
-                orthonormal(&mut p, c.basis, c.transform, (terms, self.pixels), (start, count));
                 smooth.fill(R::ZERO);
-                for k in 0..terms {
-                    let basis = &p[k * BLOCK..][..BLOCK];
-                    for ((s, b), (row, v)) in
-                        smooth.iter_mut().zip(basis).zip(gram.row(k).iter_mut().zip(&scaled)).take(count)
-                    {
-                        *s = c.solution[k].fused(*b, *s);
+                for (k, factor) in coefficients.iter().enumerate() {
+                    let basis = &c.basis[k * self.pixels + start..][..count];
+                    for ((s, b), (row, v)) in smooth.iter_mut().zip(basis).zip(gram.row(k).iter_mut().zip(&scaled)) {
+                        *s = factor.fused(*b, *s);
                         *row = *v * *b;
                     }
                 }
@@ -107,7 +117,7 @@ impl<R: Real> WithSimd for Normal<'_, R> {
             for i in 0..rows {
                 let tangent = &self.model[(1 + i) * self.pixels + start..][..count];
                 for (((j, w), t), s) in gram.row(terms + i).iter_mut().zip(weight).zip(tangent).zip(&smooth) {
-                    *j = if *w == R::ZERO { R::ZERO } else { *w * *s * *t };
+                    *j = if *w > R::ZERO { *w * *s * *t } else { R::ZERO };
                 }
             }
             gram.add(simd, count);

@@ -3,7 +3,10 @@
 
 use faer::{Accum, MatMut, MatRef, Par, linalg::matmul::matmul};
 
+use pulp::NullaryFnOnce;
+
 use super::{Activation, Emulator, Layer, Network, Transform};
+use crate::rows::Real;
 
 impl Emulator {
     /// z = (transform(x) − mean) / std for rows of `labels`, (n, labels) in physical units; the same shape comes out.
@@ -47,7 +50,7 @@ impl Emulator {
                         let units = w0.chunks_exact(z.len()).zip(b0).zip(w1);
                         let unit = |((w0, b0), w1): ((&[f32], &f32), &f32)| {
                             let input = w0.iter().zip(z).map(|(w, z)| w * z).sum::<f32>() + b0;
-                            w1 * activate(self.activation, input)
+                            w1 * activated(self.activation, input)
                         };
                         flux.push(units.map(unit).sum::<f32>() + b1);
                     }
@@ -55,7 +58,7 @@ impl Emulator {
                 flux
             }
         };
-        flux.iter_mut().for_each(|x| *x = activate(self.output, *x));
+        pulp::Arch::new().dispatch(Elementwise { values: &mut flux, activation: self.output });
         flux
     }
 
@@ -65,14 +68,12 @@ impl Emulator {
         for (k, layer) in layers.iter().enumerate() {
             let mut out = product(&input, layer, rows);
             for row in out.chunks_exact_mut(layer.outputs) {
-                for (j, x) in row.iter_mut().enumerate() {
-                    *x += layer.bias[j];
-                    if k + 1 < layers.len() {
-                        *x = activate(self.activation, *x);
-                    }
-                    if let Some((scale, offset)) = &layer.affine {
-                        *x = *x * scale[j] + offset[j];
-                    }
+                row.iter_mut().zip(&layer.bias).for_each(|(x, b)| *x += b);
+                if k + 1 < layers.len() {
+                    pulp::Arch::new().dispatch(Elementwise { values: row, activation: self.activation });
+                }
+                if let Some((scale, offset)) = &layer.affine {
+                    row.iter_mut().zip(scale.iter().zip(offset)).for_each(|(x, (scale, offset))| *x = *x * scale + offset);
                 }
             }
             input = out;
@@ -91,25 +92,42 @@ fn product(input: &[f32], layer: &Layer, rows: usize) -> Vec<f32> {
     out
 }
 
-fn activate(activation: Activation, x: f32) -> f32 {
-    let sigmoid = |x: f32| 1.0 / (1.0 + (-x).exp());
-    match activation {
-        Activation::Silu => x * sigmoid(x),
-        Activation::LeakyRelu => {
-            if x > 0.0 {
-                x
-            } else {
-                0.01 * x
-            }
+fn activated(activation: Activation, x: f32) -> f32 {
+    let mut values = [x];
+    Elementwise { values: &mut values, activation }.call();
+    values[0]
+}
+
+/// An activation over a slice, compiled to vector code.
+struct Elementwise<'a> {
+    values: &'a mut [f32],
+    activation: Activation,
+}
+
+impl NullaryFnOnce for Elementwise<'_> {
+    type Output = ();
+
+    #[inline(always)]
+    fn call(self) {
+        let Elementwise { values, activation } = self;
+        // the match is outside the loop, so that each loop vectorises
+        macro_rules! each {
+            ($function:expr) => {
+                values.iter_mut().for_each(|x| *x = $function(*x))
+            };
         }
-        Activation::Relu => x.max(0.0),
-        Activation::Sigmoid => sigmoid(x),
-        Activation::Tanh => x.tanh(),
-        Activation::Gelu => 0.5 * x * (1.0 + libm::erff(x * std::f32::consts::FRAC_1_SQRT_2)),
-        Activation::Identity => x,
-        Activation::Exp { clip } => {
-            let clip = clip.min(80.0) as f32;
-            x.clamp(-clip, clip).exp()
+        match activation {
+            Activation::Silu => each!(|x: f32| x * x.sigmoid()),
+            Activation::LeakyRelu => each!(|x: f32| if x > 0.0 { x } else { 0.01 * x }),
+            Activation::Relu => each!(|x: f32| x.max(0.0)),
+            Activation::Sigmoid => each!(|x: f32| x.sigmoid()),
+            Activation::Tanh => each!(|x: f32| Real::tanh(x)),
+            Activation::Gelu => each!(|x: f32| 0.5 * x * (1.0 + Real::erf(x * std::f32::consts::FRAC_1_SQRT_2))),
+            Activation::Identity => {}
+            Activation::Exp { clip } => {
+                let clip = clip.min(f32::LARGEST_CLIP) as f32;
+                each!(|x: f32| x.clamp(-clip, clip).e_to());
+            }
         }
     }
 }

@@ -135,11 +135,9 @@ impl Finish<'_> {
             let pairs = self.model.parameters.iter().zip(&o.parameters).zip(row.parameters.iter().zip(&row.errors));
             pairs.into_iter().any(|((parameter, &u), (x, error))| (parameter.to_physical(u) - x).abs() > 3.0 * error)
         };
-        let other = outcomes
-            .iter()
-            .zip(objectives)
-            .enumerate()
-            .any(|(k, (o, objective))| k != best && *objective - objectives[best] < MULTIMODAL && elsewhere(o));
+        let other = outcomes.iter().zip(objectives).enumerate().any(|(k, (o, objective))| {
+            k != best && *objective - objectives[best] < MULTIMODAL && elsewhere(o)
+        });
         if other {
             row.flags |= flag::MULTIMODAL;
         }

@@ -9,12 +9,12 @@ mod picture;
 mod row;
 mod run;
 
-use std::sync::Arc;
+use std::sync::{Arc, OnceLock};
 use std::sync::atomic::AtomicBool;
 use std::time::Duration;
 
 use crate::error::{Error, Result};
-use crate::model::SpectralModel;
+use crate::model::{FirstGuess, SpectralModel};
 use crate::solver::LevenbergMarquardt;
 use crate::solver::recording::Precision;
 use crate::spectra::{Spectra, SpectraReader};
@@ -70,22 +70,15 @@ pub struct Fitter {
     memory: Option<u64>,
     strict: bool,
     precision: Precision,
+    /// Evaluated by the first run that needs it.
+    guess: Arc<OnceLock<FirstGuess>>,
 }
 
 impl Fitter {
     /// Errors when a setting is out of its range.
     pub fn new(model: SpectralModel, device: Device, settings: LevenbergMarquardt) -> Result<Fitter> {
         settings.validate()?;
-        Ok(Fitter {
-            model,
-            device,
-            settings,
-            starts: 2,
-            seed: 3,
-            memory: None,
-            strict: false,
-            precision: Precision::F32,
-        })
+        Ok(Fitter { model, device, settings, starts: 2, seed: 3, memory: None, strict: false, precision: Precision::F32, guess: Arc::default() })
     }
 
     /// Starts of each spectrum, 1 to 64; 2 unless set. Fewer are used where the first guess finds fewer distinct ones.
@@ -99,6 +92,7 @@ impl Fitter {
     #[must_use]
     pub fn seed(mut self, seed: u64) -> Fitter {
         self.seed = seed;
+        self.guess = Arc::default();
         self
     }
 
@@ -154,12 +148,7 @@ impl Fitter {
         if starts.len() != expected {
             return Err(Error::ShapeMismatch {
                 what: "starts".into(),
-                message: format!(
-                    "{} values, expected {} spectra × {} parameters",
-                    starts.len(),
-                    spectra.len(),
-                    self.model.parameters.len()
-                ),
+                message: format!("{} values, expected {} spectra × {} parameters", starts.len(), spectra.len(), self.model.parameters.len()),
             });
         }
         let rows = self.run()?.batch(spectra, Some(starts))?;

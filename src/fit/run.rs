@@ -53,7 +53,6 @@ impl Grids {
 
 pub struct Run<'a> {
     pub fitter: &'a Fitter,
-    guess: Option<FirstGuess>,
     resident: Option<Resident>,
     /// The shared grids of the last batch.
     shared: Vec<Option<(Arc<[f64]>, Arc<Sampling>)>>,
@@ -65,7 +64,6 @@ impl<'a> Run<'a> {
     pub fn new(fitter: &'a Fitter) -> Result<Run<'a>> {
         Ok(Run {
             fitter,
-            guess: None,
             resident: None,
             shared: vec![None; fitter.model.arms.len()],
             times: ["read", "prepare", "first guess", "fit", "finish", "write"].map(|s| (s, Duration::ZERO)).to_vec(),
@@ -148,14 +146,14 @@ impl<'a> Run<'a> {
         if let Some(user) = user {
             let width = model.parameters.len();
             let place = prepared.into_iter().zip(user.chunks_exact(width.max(1)));
-            return Ok(place
-                .map(|(p, x)| p.and_then(|p| given(model, x).map(|(s, clipped)| (p, vec![s], clipped))))
-                .collect());
+            return Ok(place.map(|(p, x)| p.and_then(|p| given(model, x).map(|(s, clipped)| (p, vec![s], clipped)))).collect());
         }
-        if self.guess.is_none() && prepared.iter().any(|p| p.is_ok()) {
-            self.guess = Some(FirstGuess::new(model, self.fitter.seed)?);
+        let cache = &self.fitter.guess;
+        if cache.get().is_none() && prepared.iter().any(|p| p.is_ok()) {
+            let made = FirstGuess::new(model, self.fitter.seed)?;
+            cache.get_or_init(|| made);
         }
-        let guess = self.guess.as_ref();
+        let guess = cache.get();
         let clipped = model.parameters.iter().any(|p| p.start.is_some_and(|x| x < p.lower || x > p.upper));
         let one = |(k, prepared): (usize, std::result::Result<Prepared, Fault>)| {
             let prepared = prepared?;

@@ -3,7 +3,7 @@
 use super::context::Context;
 use super::layout::{CONTROL, Layout, POISON};
 use crate::error::Result;
-use crate::solver::recording::{BufferId, Recording, Scope, Values};
+use crate::solver::recording::{BufferId, Recording, Scope, Stage, Values};
 
 /// Most members: the first dimension of a dispatch.
 pub(super) const MAX_MEMBERS: usize = 65_535;
@@ -26,6 +26,8 @@ pub(super) struct Plan {
     pub limits: usize,
     pub arguments: usize,
     pub blocks: Vec<usize>,
+    /// The hulls' facets, one buffer a `prior`.
+    pub tables: usize,
     pub readback: usize,
     /// What a load passes through: the spectra's blocks once more, in wgpu's own staging buffers.
     pub upload: usize,
@@ -47,6 +49,10 @@ impl Plan {
         let upload = (0..blocks.len()).filter(loaded).map(|i| blocks[i]).sum();
         let (state, control) = (layout.state_length() * capacity, CONTROL.len() * capacity);
         let even = |n: usize| n.next_multiple_of(ALIGNMENT).max(ALIGNMENT);
+        let table = |stage: &Stage| match stage {
+            Stage::Prior(prior) => even(prior.hulls.iter().map(|hull| hull.facets.len()).sum()),
+            _ => 0,
+        };
         Plan {
             members: even(layout.members_length()),
             state: even(state),
@@ -54,6 +60,7 @@ impl Plan {
             limits: even(4 * layout.parameters * capacity),
             arguments: even(3 * dispatches),
             blocks,
+            tables: recording.stages.iter().map(table).sum(),
             readback: even(state) + even(control),
             upload,
         }
@@ -65,7 +72,7 @@ impl Plan {
     }
 
     pub fn bytes(&self) -> u64 {
-        4 * (self.sizes().sum::<usize>() + self.upload) as u64
+        4 * (self.sizes().sum::<usize>() + self.tables + self.upload) as u64
     }
 
     /// Bytes of the largest buffer.

@@ -37,13 +37,8 @@ impl Pipeline {
     }
 }
 
-/// Bytes of a kernel's own table.
-pub(super) fn table_bytes(kernel: &Kernel) -> u64 {
-    4 * kernel.table.len().max(4) as u64
-}
-
 fn table(context: &Context, kernel: &Kernel) -> wgpu::Buffer {
-    let elements = table_bytes(kernel) as usize / 4;
+    let elements = kernel.table.len().next_multiple_of(4).max(4);
     let usage = wgpu::BufferUsages::STORAGE | wgpu::BufferUsages::COPY_DST;
     let buffer = buffers::create(context, "table", elements, usage);
     context.queue.write_buffer(&buffer, 0, bytemuck::cast_slice(&kernel.table));

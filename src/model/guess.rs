@@ -5,6 +5,8 @@
 
 use std::ops::Range;
 
+use faer::linalg::matmul::matmul;
+use faer::{Accum, MatMut, MatRef, Par};
 use nalgebra::{DMatrix, SymmetricEigen};
 
 use super::continuum::{basis, orthonormalise};
@@ -35,6 +37,7 @@ pub struct Start {
 }
 
 /// The library of one model.
+#[derive(Debug)]
 pub struct FirstGuess {
     /// (templates, parameters) in u, the velocity zero.
     parameters: Vec<Vec<f64>>,
@@ -47,6 +50,7 @@ pub struct FirstGuess {
 }
 
 /// One log-uniform segment of one arm's template.
+#[derive(Debug)]
 struct Unit {
     arm: usize,
     segment: usize,
@@ -64,6 +68,7 @@ struct Unit {
     positions: Vec<f64>,
 }
 
+#[derive(Debug)]
 struct Components {
     count: usize,
     /// (count, bins)
@@ -91,8 +96,7 @@ impl FirstGuess {
         }
         let first = &model.arms[0];
         let scaled = parameters.iter().map(|u| first.emulator.scaled(&physical_labels(model, first, u))).collect();
-        let velocity =
-            if let Velocity::Parameter(p) = model.velocity { Some((p, model.parameters[p].clone())) } else { None };
+        let velocity = if let Velocity::Parameter(p) = model.velocity { Some((p, model.parameters[p].clone())) } else { None };
         Ok(FirstGuess { parameters, scaled, units, velocities, velocity })
     }
 
@@ -182,14 +186,12 @@ fn library(model: &SpectralModel, seed: u64) -> Result<Vec<Vec<f64>>> {
     let wanted = if dimensions.is_empty() { 1 } else { TEMPLATES };
     let mut points = Vec::with_capacity(wanted);
     for index in 0..SOBOL_ATTEMPTS {
-        let mut u: Vec<f64> =
-            model.parameters.iter().map(|p| p.to_u(p.start.unwrap_or(p.lower).clamp(p.lower, p.upper))).collect();
+        let mut u: Vec<f64> = model.parameters.iter().map(|p| p.to_u(p.start.unwrap_or(p.lower).clamp(p.lower, p.upper))).collect();
         for (dimension, &p) in dimensions.iter().enumerate() {
             let at = f64::from(sobol_burley::sample(index, dimension as u32, seed as u32));
             u[p] = along(&model.parameters[p], arm_transform(model, p), at);
         }
-        let inside =
-            |arm: &ModelArm| arm.emulator.outside(&arm.emulator.scaled(&physical_labels(model, arm, &u))) <= 0.0;
+        let inside = |arm: &ModelArm| arm.emulator.outside(&arm.emulator.scaled(&physical_labels(model, arm, &u))) <= 0.0;
         if dimensions.is_empty() || model.arms.iter().all(inside) {
             points.push(u);
         }
@@ -205,11 +207,7 @@ fn library(model: &SpectralModel, seed: u64) -> Result<Vec<Vec<f64>>> {
 
 fn arm_transform(model: &SpectralModel, parameter: usize) -> Transform {
     let inputs = model.arms.iter().flat_map(|arm| &arm.inputs);
-    inputs
-        .filter(|i| i.source == Source::Parameter(parameter))
-        .map(|i| i.transform)
-        .next()
-        .unwrap_or(Transform::Identity)
+    inputs.filter(|i| i.source == Source::Parameter(parameter)).map(|i| i.transform).next().unwrap_or(Transform::Identity)
 }
 
 /// The point at a fraction of the way between the bounds, even in the label's own scale.
@@ -311,8 +309,7 @@ fn lines(arm: &ModelArm, flux: &[f32], templates: usize, pixels: Range<usize>) -
     let wavelength = &arm.emulator.wavelength()[pixels.clone()];
     let (count, stride) = (wavelength.len(), arm.emulator.pixels());
     let mut rows = basis(arm.continuum, wavelength, wavelength[0], wavelength[count - 1]);
-    let usable =
-        arm.continuum.kind != ContinuumKind::None && orthonormalise(&mut rows, count, &vec![true; count]).is_some();
+    let usable = arm.continuum.kind != ContinuumKind::None && orthonormalise(&mut rows, count, &vec![true; count]).is_some();
     let mut out = Vec::with_capacity(templates * count);
     for k in 0..templates {
         let flux: Vec<f64> = flux[k * stride..][pixels.clone()].iter().map(|f| f64::from(*f)).collect();
@@ -362,22 +359,26 @@ impl Components {
     /// Principal components of `rows` (templates, bins), without subtracting a mean.
     fn new(rows: &[f64], templates: usize) -> Components {
         let bins = rows.len() / templates;
-        let matrix = DMatrix::from_row_slice(templates, bins, rows);
-        let eigen = SymmetricEigen::new(&matrix * matrix.transpose());
+        let matrix = MatRef::from_row_major_slice(rows, templates, bins);
+        let mut products = vec![0.0; templates * templates];
+        let target = MatMut::from_column_major_slice_mut(&mut products, templates, templates);
+        matmul(target, Accum::Replace, matrix, matrix.transpose(), 1.0, Par::Seq);
+        let eigen = SymmetricEigen::new(DMatrix::from_vec(templates, templates, products));
         let mut order: Vec<usize> = (0..templates).collect();
         order.sort_by(|&a, &b| eigen.eigenvalues[b].total_cmp(&eigen.eigenvalues[a]));
         let count = COMPONENTS.min(templates).next_multiple_of(4);
         let mut out = Components { count, rows: vec![0.0; count * bins], mix: vec![0.0; templates * count] };
         for (c, &at) in order.iter().take(count).enumerate() {
-            let vector = eigen.eigenvectors.column(at);
-            let component = matrix.transpose() * vector;
-            for (target, value) in out.rows[c * bins..][..bins].iter_mut().zip(component.iter()) {
-                *target = *value as f32;
-            }
             for k in 0..templates {
-                out.mix[k * count + c] = vector[k] as f32;
+                out.mix[k * count + c] = eigen.eigenvectors[(k, at)] as f32;
             }
         }
+        // components = mixᵀ · rows
+        let single: Vec<f32> = rows.iter().map(|x| *x as f32).collect();
+        let matrix = MatRef::from_row_major_slice(&single, templates, bins);
+        let mix = MatRef::from_row_major_slice(&out.mix, templates, count);
+        let target = MatMut::from_row_major_slice_mut(&mut out.rows, count, bins);
+        matmul(target, Accum::Replace, mix.transpose(), matrix, 1.0, Par::Seq);
         out
     }
 

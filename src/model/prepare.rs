@@ -49,9 +49,7 @@ impl From<GridFault> for Fault {
             GridFault::Wavelength { index, value } => {
                 Fault { cause: Cause::BadWavelength, detail: format!("wavelength {index} is {value} Å") }
             }
-            GridFault::NoOverlap => {
-                Fault { cause: Cause::NoOverlap, detail: "no pixel lies on the model's grid".into() }
-            }
+            GridFault::NoOverlap => Fault { cause: Cause::NoOverlap, detail: "no pixel lies on the model's grid".into() },
         }
     }
 }

@@ -69,21 +69,26 @@ impl<R: Real> Gram<R> {
 /// Products of four rows with four rows over a block.
 #[inline(always)]
 fn tile<R: Real, S: Simd>(simd: S, a: &[R], b: &[R]) -> [[f64; SIDE]; SIDE] {
-    let left: [&[R::Vector<S>]; SIDE] = std::array::from_fn(|p| R::vectors::<S>(&a[p * BLOCK..(p + 1) * BLOCK]));
-    let right: [&[R::Vector<S>]; SIDE] = std::array::from_fn(|q| R::vectors::<S>(&b[q * BLOCK..(q + 1) * BLOCK]));
     let count = BLOCK / R::lanes::<S>();
-    let (left, right) = (left.map(|row| &row[..count]), right.map(|row| &row[..count]));
+    let (left, right) = (R::vectors::<S>(a), R::vectors::<S>(b));
+    let (left, right) = (&left[..SIDE * count], &right[..SIDE * count]);
     let mut lanes = [[R::splat(simd, R::ZERO); SIDE]; SIDE];
+    // plain loops: a closure would leave the vector instructions' scope, and every one of them would become a call
     for k in 0..count {
-        let x = left.map(|row| row[k]);
-        let y = right.map(|row| row[k]);
-        for (lanes, x) in lanes.iter_mut().zip(x) {
-            for (lane, y) in lanes.iter_mut().zip(y) {
-                *lane = R::multiply_add(simd, x, y, *lane);
+        for p in 0..SIDE {
+            let x = left[p * count + k];
+            for q in 0..SIDE {
+                lanes[p][q] = R::multiply_add(simd, x, right[q * count + k], lanes[p][q]);
             }
         }
     }
-    lanes.map(|row| row.map(|vector| R::total(simd, vector).to_f64()))
+    let mut sums = [[0.0; SIDE]; SIDE];
+    for p in 0..SIDE {
+        for q in 0..SIDE {
+            sums[p][q] = R::total(simd, lanes[p][q]).to_f64();
+        }
+    }
+    sums
 }
 
 #[cfg(test)]

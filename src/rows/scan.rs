@@ -58,12 +58,12 @@ fn tile<S: Simd>(simd: S, rows: [&[f32]; SIDE], signal: &[f32]) -> [[S::f32s; VE
     let length = rows[0].len();
     let rows = rows.map(|row| &row[..length]);
     for j in 0..length {
-        let window = [0, 1].map(|v| simd.partial_load_f32s(&signal[j + v * S::F32_LANES..j + (v + 1) * S::F32_LANES]));
+        let low = simd.partial_load_f32s(&signal[j..j + S::F32_LANES]);
+        let high = simd.partial_load_f32s(&signal[j + S::F32_LANES..j + 2 * S::F32_LANES]);
         for (sums, row) in sums.iter_mut().zip(&rows) {
             let factor = simd.splat_f32s(row[j]);
-            for (sum, x) in sums.iter_mut().zip(&window) {
-                *sum = simd.mul_add_f32s(factor, *x, *sum);
-            }
+            sums[0] = simd.mul_add_f32s(factor, low, sums[0]);
+            sums[1] = simd.mul_add_f32s(factor, high, sums[1]);
         }
     }
     sums

@@ -331,6 +331,24 @@ pub enum Stage {
     Custom(Custom),
 }
 
+impl Stage {
+    /// The [`Scope::Member`] buffers that the stage reads or writes.
+    pub fn buffers(&self) -> Vec<BufferId> {
+        match self {
+            Stage::Prior(_) => Vec::new(),
+            Stage::Labels(s) => vec![s.output],
+            Stage::Product(s) => vec![s.input, s.output],
+            Stage::Activate(s) => vec![s.buffer],
+            Stage::PerPixel(s) => vec![s.input, s.output],
+            Stage::Prefilter(s) => vec![s.input, s.output],
+            Stage::Resample(s) => vec![s.input, s.output],
+            Stage::Continuum(s) => vec![s.model, s.solution],
+            Stage::Normal(s) => std::iter::once(s.model).chain(s.continuum.map(|(_, solution)| solution)).collect(),
+            Stage::Custom(s) => vec![s.output],
+        }
+    }
+}
+
 /// One linearisation of a population.
 #[derive(Clone, Debug, Default)]
 pub struct Recording {

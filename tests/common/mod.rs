@@ -80,23 +80,9 @@ pub fn array(path: &Path, key: &str) -> (Vec<usize>, Vec<f64>) {
     let shape = file.shape().iter().map(|n| *n as usize).collect();
     let values = match file.dtype() {
         npyz::DType::Plain(t) => match t.to_string().as_str() {
-            "<f4" => npyz::NpyFile::new(&bytes[..])
-                .unwrap()
-                .into_vec::<f32>()
-                .unwrap()
-                .iter()
-                .map(|x| f64::from(*x))
-                .collect(),
-            "<i8" => {
-                npyz::NpyFile::new(&bytes[..]).unwrap().into_vec::<i64>().unwrap().iter().map(|x| *x as f64).collect()
-            }
-            "|b1" => npyz::NpyFile::new(&bytes[..])
-                .unwrap()
-                .into_vec::<bool>()
-                .unwrap()
-                .iter()
-                .map(|x| f64::from(u8::from(*x)))
-                .collect(),
+            "<f4" => npyz::NpyFile::new(&bytes[..]).unwrap().into_vec::<f32>().unwrap().iter().map(|x| f64::from(*x)).collect(),
+            "<i8" => npyz::NpyFile::new(&bytes[..]).unwrap().into_vec::<i64>().unwrap().iter().map(|x| *x as f64).collect(),
+            "|b1" => npyz::NpyFile::new(&bytes[..]).unwrap().into_vec::<bool>().unwrap().iter().map(|x| f64::from(u8::from(*x))).collect(),
             _ => file.into_vec::<f64>().unwrap(),
         },
         other => panic!("{other:?}"),

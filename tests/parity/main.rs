@@ -2,6 +2,7 @@
 //!
 //! The CPU computes rows and sums in f64 here, the GPU in f32: what is compared is f32 rounding alone, and the tolerances are a few
 //! units of it (6e-8), relative to the largest value of a row, times the length of the chain that leads to it.
+#![cfg(feature = "gpu")]
 
 mod cases;
 
