@@ -5,7 +5,7 @@ use std::path::PathBuf;
 use popfit::{Device, Fitter, LevenbergMarquardt, ModelFile, SpectralModel};
 
 use super::Failure;
-use super::rows::{cells, print};
+use super::rows::{cells, line, print};
 
 /// Most that a column of the Jacobian may differ from central differences: root mean square, relative.
 const TOLERANCE: f64 = 1e-5;
@@ -52,7 +52,7 @@ fn print_arms(model: &SpectralModel) {
         rows.push(vec![name.to_string(), pixels, end(wavelength.first()), end(wavelength.last()), source, short]);
     }
     print(&rows);
-    println!();
+    line("");
 }
 
 fn print_labels(model: &SpectralModel) {
@@ -64,5 +64,5 @@ fn print_labels(model: &SpectralModel) {
         }
     }
     print(&rows);
-    println!();
+    line("");
 }

@@ -8,7 +8,7 @@ use popfit::{
     Control, Device, Error, FitTable, Fitter, LevenbergMarquardt, Metadata, ModelFile, Result, Spectra, Summary,
 };
 
-use super::rows::{Counts, cells, print};
+use super::rows::{Counts, cells, line, print};
 use super::truth::Truth;
 use super::{Failure, fit, picture};
 
@@ -53,7 +53,7 @@ pub fn run(arguments: &Arguments) -> Result<(), Failure> {
         Metadata { device: fitter.device_name(), model: file.text, emulators, settings: fitter.settings_text() };
     let written = write(&arguments.out, &folder, &fitter, &table, &truth, &metadata);
     let names = written.map_err(Failure::running)?;
-    println!("wrote {} in {}", names.join(", "), arguments.out.display());
+    line(format_args!("wrote {} in {}", names.join(", "), arguments.out.display()));
     Ok(())
 }
 
@@ -81,7 +81,7 @@ fn print_comparison(table: &FitTable, truth: &Truth) {
         rows.push(vec![name.clone(), format!("{:.4}", median(errors)), format!("{mean:.2}"), format!("{sd:.2}")]);
     }
     print(&rows);
-    println!();
+    line("");
 }
 
 /// The first spectra: each parameter's fit ± error, and the truth below.
@@ -102,18 +102,18 @@ fn print_first(table: &FitTable, truth: &Truth) {
         rows.extend([fitted, true_values]);
     }
     print(&rows);
-    println!();
+    line("");
 }
 
 fn print_run(table: &FitTable, summary: &Summary, seconds: f64, device: &str) {
     let mut counts = Counts::default();
     counts.add(&table.rows);
     let rate = summary.fits as f64 / seconds.max(1e-9);
-    println!("{} spectra: {counts}; {seconds:.2} s, {rate:.1} spectra/s", summary.fits);
+    line(format_args!("{} spectra: {counts}; {seconds:.2} s, {rate:.1} spectra/s", summary.fits));
     let stages: Vec<String> =
         summary.stages.iter().map(|(name, time)| format!("{name} {:.3} s", time.as_secs_f64())).collect();
-    println!("{}", stages.join(", "));
-    println!("device: {device}");
+    line(format_args!("{}", stages.join(", ")));
+    line(format_args!("device: {device}"));
 }
 
 /// Writes the tables and the picture; returns their names.
@@ -138,12 +138,21 @@ fn write(
         .parameters
         .iter()
         .enumerate()
-        .map(|(p, name)| format!("{name} {:.2} ± {:.2}", row.parameters[p], row.errors[p]))
+        .map(|(p, name)| format!("{name} {:.2} ± {:.2} {}", row.parameters[p], row.errors[p], unit(fitter, name)))
         .collect();
     let title = format!("spectrum {}: {}", row.id, values.join(", "));
     let arms = fitter.model_spectrum(&Spectra::open(data.join("spectra.npz"))?, row)?;
     picture::draw(&out.join(names[2]), &title, &arms)?;
     Ok(names)
+}
+
+/// A parameter's unit.
+fn unit<'a>(fitter: &'a Fitter, parameter: &str) -> &'a str {
+    let mut labels = fitter.model().arms().flat_map(|(_, emulator)| emulator.labels());
+    match parameter {
+        "velocity" => "km/s",
+        _ => labels.find(|label| label.name == parameter).map_or("", |label| label.unit.as_str()),
+    }
 }
 
 fn median(mut values: Vec<f64>) -> f64 {

@@ -3,7 +3,7 @@
 use popfit::Device;
 
 use super::Failure;
-use super::rows::{cells, print};
+use super::rows::{cells, line, print};
 
 /// Prints the devices, and which one `auto` takes and why.
 pub fn run() -> Result<(), Failure> {
@@ -19,6 +19,6 @@ pub fn run() -> Result<(), Failure> {
     } else {
         "a discrete GPU comes first, then an integrated one, never a software adapter"
     };
-    println!("\nauto takes {}: {why}", Device::auto()?.name());
+    line(format_args!("\nauto takes {}: {why}", Device::auto()?.name()));
     Ok(())
 }

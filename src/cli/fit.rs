@@ -1,6 +1,6 @@
 //! `popfit fit`: everything is checked before the first fit.
 
-use std::io::IsTerminal;
+use std::io::{IsTerminal, Write};
 use std::path::PathBuf;
 use std::time::{Duration, Instant};
 
@@ -79,7 +79,8 @@ pub fn run(arguments: &Arguments) -> Result<(), Failure> {
     let (summary, counts) = (summary?, sink.counts);
     table.finish().map_err(Failure::running)?;
     if !arguments.quiet {
-        eprintln!("{}", closing(summary.fits, &counts, begin.elapsed(), &fitter.device_name()));
+        let _ =
+            writeln!(std::io::stderr(), "{}", closing(summary.fits, &counts, begin.elapsed(), &fitter.device_name()));
     }
     Ok(())
 }

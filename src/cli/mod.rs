@@ -9,6 +9,7 @@ mod picture;
 mod rows;
 mod truth;
 
+use std::io::Write;
 use std::process::ExitCode;
 
 use clap::{Parser, Subcommand};
@@ -72,7 +73,7 @@ pub fn main() -> ExitCode {
     match result {
         Ok(()) => ExitCode::SUCCESS,
         Err(Failure { message, code }) => {
-            eprintln!("popfit: {message}");
+            let _ = writeln!(std::io::stderr(), "popfit: {message}");
             ExitCode::from(code)
         }
     }

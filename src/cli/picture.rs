@@ -10,7 +10,7 @@ const SIZE: (u32, u32) = (1280, 720);
 /// Fonts; the SVG has 0.8 of these sizes.
 const LABEL: (&str, i32) = ("sans-serif", 20);
 const DESCRIPTION: (&str, i32) = ("sans-serif", 22);
-const TITLE: (&str, i32) = ("sans-serif", 24);
+const TITLE: (&str, i32) = ("sans-serif", 21);
 const DATA: RGBColor = RGBColor(120, 120, 120);
 const FIT: RGBColor = RGBColor(200, 30, 40);
 const MASKED: RGBColor = RGBColor(255, 224, 150);
@@ -36,7 +36,7 @@ fn panels(path: &Path, title: &str, arms: &[ArmFit]) -> std::result::Result<(), 
     let chart = |area, flux: bool| {
         let (y, x_labels) = if flux { (low..high, 10) } else { (-RESIDUALS..RESIDUALS, 50) };
         let mut builder = ChartBuilder::on(area);
-        builder.margin_right(20).y_label_area_size(75).x_label_area_size(x_labels);
+        builder.margin_left(12).margin_right(20).y_label_area_size(75).x_label_area_size(x_labels);
         if flux {
             builder.margin_top(8).caption(title, TITLE);
         } else {
@@ -64,6 +64,7 @@ fn panels(path: &Path, title: &str, arms: &[ArmFit]) -> std::result::Result<(), 
     bottom
         .configure_mesh()
         .light_line_style(WHITE)
+        .x_label_formatter(&|w| format!("{w:.0}"))
         .x_desc("wavelength (Å)")
         .y_desc("(data − fit) / error")
         .y_labels(5)

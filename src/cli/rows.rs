@@ -1,8 +1,14 @@
 //! Text tables, and counts of how fits ended.
 
 use std::collections::BTreeMap;
+use std::io::Write;
 
 use popfit::{FitRow, Result, Sink};
+
+/// Prints a line. A reader that has gone away (`popfit demo | head`) does not end the run.
+pub fn line(text: impl std::fmt::Display) {
+    let _ = writeln!(std::io::stdout(), "{text}");
+}
 
 /// Prints rows of cells in columns: the first to the left, the others to the right.
 pub fn print(rows: &[Vec<String>]) {
@@ -12,10 +18,10 @@ pub fn print(rows: &[Vec<String>]) {
         (0..columns).map(|c| rows.iter().map(|row| cell_width(row, c)).max().unwrap_or(0)).collect();
     for row in rows {
         let cells = row.iter().zip(&widths).enumerate();
-        let line: Vec<String> = cells
+        let texts: Vec<String> = cells
             .map(|(c, (cell, &width))| if c == 0 { format!("{cell:<width$}") } else { format!("{cell:>width$}") })
             .collect();
-        println!("{}", line.join("  ").trim_end());
+        line(texts.join("  ").trim_end());
     }
 }
 
