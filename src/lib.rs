@@ -12,6 +12,7 @@ mod npz;
 mod rows;
 pub mod solver;
 pub mod spectra;
+mod table;
 
 pub use emulator::Emulator;
 pub use error::{Error, Result};
@@ -19,8 +20,9 @@ pub use fit::{
     ArmFit, Control, Device, DeviceDescription, FitRow, FitTable, Fitter, Id, JacobianCheck, Progress, Sink, Summary, flag,
 };
 pub use model::{
-    Arm, Continuum, ContinuumKind, Interpolation, LabelSettings, Nonfinite, SpectraSettings, SpectralModel,
+    Arm, Continuum, ContinuumKind, Interpolation, LabelSettings, ModelFile, Nonfinite, SpectraSettings, SpectralModel,
     SpectralModelBuilder,
 };
 pub use solver::{LevenbergMarquardt, Status};
 pub use spectra::Spectra;
+pub use table::{Metadata, Schema, TableWriter};

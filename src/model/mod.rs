@@ -2,7 +2,9 @@
 
 mod builder;
 mod continuum;
+mod file;
 mod guess;
+mod keys;
 mod objective;
 mod prepare;
 mod sampling;
@@ -11,6 +13,7 @@ mod settings;
 use crate::emulator::{Emulator, TemplateGrid};
 use crate::solver::recording::{LabelInput, Parameter, Source, Velocity};
 pub use builder::SpectralModelBuilder;
+pub use file::ModelFile;
 pub(crate) use guess::{FirstGuess, Start};
 pub(crate) use objective::{ArmLayout, SpectralObjective};
 pub(crate) use prepare::{Cause, Fault, Prepared, PreparedArm, RawArm, prepare};
@@ -95,6 +98,11 @@ impl SpectralModel {
     /// Physical bounds of each free parameter.
     pub fn bounds(&self) -> Vec<(f64, f64)> {
         self.parameters.iter().map(|p| (p.lower, p.upper)).collect()
+    }
+
+    /// Name and emulator of each arm.
+    pub fn arms(&self) -> impl Iterator<Item = (&str, &Emulator)> {
+        self.arms.iter().map(|arm| (arm.name.as_str(), arm.emulator.as_ref()))
     }
 
     /// Name, source and hash of each arm's emulator.

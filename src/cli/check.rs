@@ -1,0 +1,68 @@
+//! `popfit check`: what a model file says, and whether its derivatives are right.
+
+use std::path::PathBuf;
+
+use popfit::{Device, Fitter, LevenbergMarquardt, ModelFile, SpectralModel};
+
+use super::Failure;
+use super::rows::{cells, line, print};
+
+/// Most that a column of the Jacobian may differ from central differences: root mean square, relative.
+const TOLERANCE: f64 = 1e-5;
+
+#[derive(clap::Args)]
+pub struct Arguments {
+    /// The model file
+    #[arg(value_name = "MODEL.toml")]
+    model: PathBuf,
+}
+
+/// Prints arms, labels and parameters, then the comparison; fails when a column is off.
+pub fn run(arguments: &Arguments) -> Result<(), Failure> {
+    let model = ModelFile::open(&arguments.model)?.build()?;
+    print_arms(&model);
+    print_labels(&model);
+    let bounds = model.bounds();
+    let fitter = Fitter::new(model, Device::cpu(), LevenbergMarquardt::default())?;
+    let mut rows = vec![cells(["parameter", "lower", "upper", "Jacobian off by", ""])];
+    let mut failed = Vec::new();
+    for (check, (lower, upper)) in fitter.check_jacobian()?.into_iter().zip(bounds) {
+        let pass = check.relative_difference < TOLERANCE;
+        let verdict = if pass { "pass" } else { "FAIL" };
+        let difference = format!("{:.1e}", check.relative_difference);
+        rows.push(vec![check.parameter.clone(), lower.to_string(), upper.to_string(), difference, verdict.into()]);
+        if !pass {
+            failed.push(check.parameter);
+        }
+    }
+    print(&rows);
+    if failed.is_empty() {
+        return Ok(());
+    }
+    Err(Failure::usage(format!("the Jacobian is more than {TOLERANCE:e} off in {}", failed.join(", "))))
+}
+
+fn print_arms(model: &SpectralModel) {
+    let mut rows = vec![cells(["arm", "pixels", "from Å", "to Å", "emulator", "SHA-256"])];
+    for ((name, emulator), (_, source, hash)) in model.arms().zip(model.emulators()) {
+        let wavelength = emulator.wavelength();
+        let end = |value: Option<&f64>| value.map_or("-".into(), |w| format!("{w:.2}"));
+        let short = hash.get(..12).unwrap_or(&hash).to_string();
+        let pixels = emulator.pixels().to_string();
+        rows.push(vec![name.to_string(), pixels, end(wavelength.first()), end(wavelength.last()), source, short]);
+    }
+    print(&rows);
+    line("");
+}
+
+fn print_labels(model: &SpectralModel) {
+    let mut rows = vec![cells(["label", "arm", "unit", "trained from", "to"])];
+    for (name, emulator) in model.arms() {
+        for label in emulator.labels() {
+            let (min, max) = (label.min.to_string(), label.max.to_string());
+            rows.push(vec![label.name.clone(), name.to_string(), label.unit.clone(), min, max]);
+        }
+    }
+    print(&rows);
+    line("");
+}

@@ -1,0 +1,169 @@
+//! `popfit demo`: the bundled spectra against what they were drawn from.
+
+use std::path::{Path, PathBuf};
+use std::time::Instant;
+
+use popfit::spectra::open_reader;
+use popfit::{
+    Control, Device, Error, FitTable, Fitter, LevenbergMarquardt, Metadata, ModelFile, Result, Spectra, Summary,
+};
+
+use super::rows::{Counts, cells, line, print};
+use super::truth::Truth;
+use super::{Failure, fit, picture};
+
+/// Spectra in the printed table.
+const SHOWN: usize = 6;
+/// The picture shows the spectrum whose signal-to-noise ratio is closest to this.
+const PICTURED_SN: f64 = 40.0;
+
+#[derive(clap::Args)]
+pub struct Arguments {
+    /// auto, cpu, gpu, gpu:N or gpu:NAME
+    #[arg(long, default_value = "auto", value_name = "D")]
+    device: String,
+    /// The folder for results.parquet, results.csv and spectrum.svg
+    #[arg(long, default_value = "popfit-demo", value_name = "DIR")]
+    out: PathBuf,
+}
+
+/// Fits, compares, writes.
+pub fn run(arguments: &Arguments) -> Result<(), Failure> {
+    let folder = data_folder()?;
+    let file = ModelFile::open(folder.join("model.toml"))?;
+    let model = file.build()?;
+    let truth = Truth::open(&folder.join("truth.npz"))?;
+    let mut source = open_reader(folder.join("spectra.npz"))?;
+    let emulators = fit::emulators(&model);
+    let mut fitter = Fitter::new(model, Device::parse(&arguments.device)?, LevenbergMarquardt::default())?;
+    if let Some(starts) = file.starts {
+        fitter = fitter.starts(starts);
+    }
+    std::fs::create_dir_all(&arguments.out).map_err(|source| Error::Io { path: arguments.out.clone(), source })?;
+
+    let begin = Instant::now();
+    let mut table = FitTable { parameters: fitter.parameters(), rows: Vec::new() };
+    let summary = fitter.fit_with(source.as_mut(), &mut table, &Control::default()).map_err(Failure::running)?;
+    let seconds = begin.elapsed().as_secs_f64();
+    print_comparison(&table, &truth);
+    print_first(&table, &truth);
+    print_run(&table, &summary, seconds, &fitter.device_name());
+
+    let metadata =
+        Metadata { device: fitter.device_name(), model: file.text, emulators, settings: fitter.settings_text() };
+    let written = write(&arguments.out, &folder, &fitter, &table, &truth, &metadata);
+    let names = written.map_err(Failure::running)?;
+    line(format_args!("wrote {} in {}", names.join(", "), arguments.out.display()));
+    Ok(())
+}
+
+/// The project's `data/`: where it was built, here, or beside the program.
+fn data_folder() -> Result<PathBuf> {
+    let beside = std::env::current_exe().ok().and_then(|path| Some(path.parent()?.join("data")));
+    let places = [Some(Path::new(env!("CARGO_MANIFEST_DIR")).join("data")), Some("data".into()), beside];
+    let found = places.into_iter().flatten().find(|folder| folder.join("model.toml").is_file());
+    found.ok_or_else(|| Error::Usage("the demo's data/ folder is neither here nor beside the program".into()))
+}
+
+/// Per parameter: the median error bar, and mean and standard deviation of (fit − truth) / error, which should be 0 and 1.
+fn print_comparison(table: &FitTable, truth: &Truth) {
+    let mut rows = vec![cells(["parameter", "median error", "pull: mean", "pull: sd"])];
+    for (p, name) in table.parameters.iter().enumerate() {
+        let (mut errors, mut pulls) = (Vec::new(), Vec::new());
+        for (k, row) in table.rows.iter().enumerate() {
+            let Some(true_value) = truth.value(k, name) else { continue };
+            if row.status.is_success() && row.errors[p] > 0.0 {
+                errors.push(row.errors[p]);
+                pulls.push((row.parameters[p] - true_value) / row.errors[p]);
+            }
+        }
+        let (mean, sd) = moments(&pulls);
+        rows.push(vec![name.clone(), format!("{:.4}", median(errors)), format!("{mean:.2}"), format!("{sd:.2}")]);
+    }
+    print(&rows);
+    line("");
+}
+
+/// The first spectra: each parameter's fit ± error, and the truth below.
+fn print_first(table: &FitTable, truth: &Truth) {
+    let mut head = cells(["id", "S/N", "chi2/dof"]);
+    head.extend(table.parameters.iter().cloned());
+    head.push("status".into());
+    let mut rows = vec![head];
+    for (k, row) in table.rows.iter().take(SHOWN).enumerate() {
+        let sn = truth.sn.get(k).map_or("-".into(), |sn| format!("{sn:.0}"));
+        let mut fitted = vec![row.id.to_string(), sn, format!("{:.3}", row.chi2 / row.dof as f64)];
+        let mut true_values = cells(["  truth", "", ""]);
+        for (p, name) in table.parameters.iter().enumerate() {
+            fitted.push(format!("{:.3} ± {:.3}", row.parameters[p], row.errors[p]));
+            true_values.push(truth.value(k, name).map_or("-".into(), |value| format!("{value:.3}        ")));
+        }
+        fitted.push(row.status_text.clone());
+        rows.extend([fitted, true_values]);
+    }
+    print(&rows);
+    line("");
+}
+
+fn print_run(table: &FitTable, summary: &Summary, seconds: f64, device: &str) {
+    let mut counts = Counts::default();
+    counts.add(&table.rows);
+    let rate = summary.fits as f64 / seconds.max(1e-9);
+    line(format_args!("{} spectra: {counts}; {seconds:.2} s, {rate:.1} spectra/s", summary.fits));
+    let stages: Vec<String> =
+        summary.stages.iter().map(|(name, time)| format!("{name} {:.3} s", time.as_secs_f64())).collect();
+    line(format_args!("{}", stages.join(", ")));
+    line(format_args!("device: {device}"));
+}
+
+/// Writes the tables and the picture; returns their names.
+fn write(
+    out: &Path,
+    data: &Path,
+    fitter: &Fitter,
+    table: &FitTable,
+    truth: &Truth,
+    metadata: &Metadata,
+) -> Result<[&'static str; 3]> {
+    let names = ["results.parquet", "results.csv", "spectrum.svg"];
+    table.write_with(out.join(names[0]), metadata)?;
+    table.write(out.join(names[1]))?;
+    let distance = |k: usize| truth.sn.get(k).map_or(f64::INFINITY, |sn| (sn - PICTURED_SN).abs());
+    let fitted = (0..table.len()).filter(|&k| table.rows[k].status.is_success());
+    let Some(k) = fitted.min_by(|&a, &b| distance(a).total_cmp(&distance(b))) else {
+        return Err(Error::Usage("no spectrum of the demo was fitted".into()));
+    };
+    let row = &table.rows[k];
+    let values: Vec<String> = table
+        .parameters
+        .iter()
+        .enumerate()
+        .map(|(p, name)| format!("{name} {:.2} ± {:.2} {}", row.parameters[p], row.errors[p], unit(fitter, name)))
+        .collect();
+    let title = format!("spectrum {}: {}", row.id, values.join(", "));
+    let arms = fitter.model_spectrum(&Spectra::open(data.join("spectra.npz"))?, row)?;
+    picture::draw(&out.join(names[2]), &title, &arms)?;
+    Ok(names)
+}
+
+/// A parameter's unit.
+fn unit<'a>(fitter: &'a Fitter, parameter: &str) -> &'a str {
+    let mut labels = fitter.model().arms().flat_map(|(_, emulator)| emulator.labels());
+    match parameter {
+        "velocity" => "km/s",
+        _ => labels.find(|label| label.name == parameter).map_or("", |label| label.unit.as_str()),
+    }
+}
+
+fn median(mut values: Vec<f64>) -> f64 {
+    values.sort_by(f64::total_cmp);
+    values.get(values.len() / 2).copied().unwrap_or(f64::NAN)
+}
+
+/// Mean and standard deviation.
+fn moments(values: &[f64]) -> (f64, f64) {
+    let n = values.len() as f64;
+    let mean = values.iter().sum::<f64>() / n;
+    let variance = values.iter().map(|x| (x - mean).powi(2)).sum::<f64>() / (n - 1.0);
+    (mean, variance.sqrt())
+}

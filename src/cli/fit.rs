@@ -1,0 +1,153 @@
+//! `popfit fit`: everything is checked before the first fit.
+
+use std::io::{IsTerminal, Write};
+use std::path::PathBuf;
+use std::time::{Duration, Instant};
+
+use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
+use popfit::spectra::SpectraReader;
+use popfit::{
+    Control, Device, Error, Fitter, LevenbergMarquardt, Metadata, ModelFile, Schema, SpectralModel, TableWriter,
+};
+
+use super::Failure;
+use super::chain::Chain;
+use super::rows::{Counting, Counts};
+
+#[derive(clap::Args)]
+pub struct Arguments {
+    /// The model file
+    #[arg(value_name = "MODEL.toml")]
+    model: PathBuf,
+    /// Files of spectra, fitted one after another into one table
+    #[arg(value_name = "SPECTRA", required = true)]
+    spectra: Vec<PathBuf>,
+    /// The result table: a name that ends in .parquet or .csv
+    #[arg(short, long, value_name = "OUT")]
+    output: PathBuf,
+    /// auto, cpu, gpu, gpu:N or gpu:NAME
+    #[arg(long, default_value = "auto", value_name = "D")]
+    device: String,
+    /// The solver
+    #[arg(long, value_enum, default_value_t = Solver::Lm)]
+    solver: Solver,
+    /// Starts of each spectrum, 1 to 64 [default: the model file's, else 2]
+    #[arg(long, value_name = "K", value_parser = clap::value_parser!(u16).range(1..=64))]
+    starts: Option<u16>,
+    /// Seed of the first guess
+    #[arg(long, value_name = "S")]
+    seed: Option<u64>,
+    /// Rounds a fit may take
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..))]
+    max_rounds: Option<u32>,
+    /// Bytes that the population on the device may take; K, M and G are 2^10, 2^20 and 2^30
+    #[arg(long, value_name = "BYTES", value_parser = bytes)]
+    memory: Option<u64>,
+    /// Make the first bad spectrum an error
+    #[arg(long)]
+    strict: bool,
+    /// Print nothing but errors
+    #[arg(long)]
+    quiet: bool,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq, clap::ValueEnum)]
+enum Solver {
+    /// Levenberg–Marquardt
+    Lm,
+}
+
+/// Fits every spectrum of the files and writes the table.
+pub fn run(arguments: &Arguments) -> Result<(), Failure> {
+    let file = ModelFile::open(&arguments.model)?;
+    let model = file.build()?;
+    let mut source = Chain::open(&arguments.spectra)?;
+    let emulators = emulators(&model);
+    let fitter = fitter(arguments, &file, model)?;
+    let schema = Schema { parameters: fitter.parameters(), text_ids: source.text_ids() };
+    let metadata =
+        Metadata { device: fitter.device_name(), model: file.text, emulators, settings: fitter.settings_text() };
+    let mut table = TableWriter::create(&arguments.output, &schema, &metadata)?;
+
+    let begin = Instant::now();
+    let bar = progress_bar(source.len(), arguments.quiet);
+    let shown = bar.clone();
+    let control = Control { progress: Some(Box::new(move |done, _| shown.set_position(done))), ..Control::default() };
+    let mut sink = Counting { sink: &mut table, counts: Counts::default() };
+    let summary = fitter.fit_with(&mut source, &mut sink, &control).map_err(Failure::running);
+    bar.finish_and_clear();
+    let (summary, counts) = (summary?, sink.counts);
+    table.finish().map_err(Failure::running)?;
+    if !arguments.quiet {
+        let _ =
+            writeln!(std::io::stderr(), "{}", closing(summary.fits, &counts, begin.elapsed(), &fitter.device_name()));
+    }
+    Ok(())
+}
+
+fn fitter(arguments: &Arguments, file: &ModelFile, model: SpectralModel) -> Result<Fitter, Error> {
+    let Solver::Lm = arguments.solver;
+    let mut settings = LevenbergMarquardt::default();
+    settings.max_rounds = arguments.max_rounds.unwrap_or(settings.max_rounds);
+    let mut fitter = Fitter::new(model, Device::parse(&arguments.device)?, settings)?
+        .memory(arguments.memory)
+        .strict(arguments.strict);
+    if let Some(starts) = arguments.starts.map(usize::from).or(file.starts) {
+        fitter = fitter.starts(starts);
+    }
+    if let Some(seed) = arguments.seed {
+        fitter = fitter.seed(seed);
+    }
+    Ok(fitter)
+}
+
+/// Source and hash of each emulator file, once.
+pub fn emulators(model: &SpectralModel) -> Vec<(String, String)> {
+    let mut all: Vec<_> = model.emulators().into_iter().map(|(_, source, hash)| (source, hash)).collect();
+    all.sort();
+    all.dedup();
+    all
+}
+
+/// A run in one line.
+fn closing(fits: u64, counts: &Counts, time: Duration, device: &str) -> String {
+    let rate = fits as f64 / time.as_secs_f64().max(1e-9);
+    let counts = if fits == 0 { "nothing to fit".to_string() } else { counts.to_string() };
+    format!("{fits} spectra: {counts}; {:.2} s, {rate:.1} spectra/s, {device}", time.as_secs_f64())
+}
+
+/// A bar on a terminal, nothing in a pipe.
+fn progress_bar(total: u64, quiet: bool) -> ProgressBar {
+    if quiet || !std::io::stderr().is_terminal() {
+        return ProgressBar::with_draw_target(Some(total), ProgressDrawTarget::hidden());
+    }
+    let template = "{bar:40} {pos}/{len} spectra, {per_sec}, {eta} left";
+    let style = ProgressStyle::with_template(template).unwrap_or_else(|_| ProgressStyle::default_bar());
+    ProgressBar::new(total).with_style(style)
+}
+
+/// A number of bytes, with K, M or G behind it.
+fn bytes(text: &str) -> Result<u64, String> {
+    let upper = text.trim().to_uppercase();
+    let suffixes = [('K', 10), ('M', 20), ('G', 30)];
+    let split = suffixes.iter().find_map(|(suffix, shift)| Some((upper.strip_suffix(*suffix)?, *shift)));
+    let (digits, shift) = split.unwrap_or((upper.as_str(), 0));
+    let number: u64 = digits.parse().map_err(|_| "give bytes, such as 4096, 512M or 2G".to_string())?;
+    number.checked_mul(1 << shift).filter(|n| *n > 0).ok_or_else(|| "out of range".to_string())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn bytes_take_suffixes() {
+        assert_eq!(bytes("4096"), Ok(4096));
+        assert_eq!(bytes("1k"), Ok(1024));
+        assert_eq!(bytes("512M"), Ok(512 << 20));
+        assert_eq!(bytes("2G"), Ok(2 << 30));
+        for wrong in ["", "G", "1.5G", "-1", "0", "99999999999G", "1T", "é"] {
+            assert!(bytes(wrong).is_err(), "{wrong}");
+        }
+    }
+}

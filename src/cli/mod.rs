@@ -1,0 +1,80 @@
+//! The command line.
+
+mod chain;
+mod check;
+mod demo;
+mod devices;
+mod fit;
+mod picture;
+mod rows;
+mod truth;
+
+use std::io::Write;
+use std::process::ExitCode;
+
+use clap::{Parser, Subcommand};
+use popfit::Error;
+
+/// Fits populations of stellar-spectrum parameters at once, on a GPU or the CPU.
+#[derive(Parser)]
+#[command(version, about)]
+struct Arguments {
+    #[command(subcommand)]
+    command: Command,
+}
+
+#[derive(Subcommand)]
+enum Command {
+    /// Fit the bundled spectra, print a table, write results and a picture
+    Demo(demo::Arguments),
+    /// Fit spectra with a model and write one row for each
+    Fit(fit::Arguments),
+    /// List adapters and their limits, and which one `auto` takes
+    Devices,
+    /// Validate a model file and compare its Jacobian with differences
+    Check(check::Arguments),
+}
+
+/// How a command failed: the message, and the exit code.
+pub struct Failure {
+    message: String,
+    code: u8,
+}
+
+impl Failure {
+    /// Bad usage, file or model; nothing was written.
+    pub fn usage(message: impl Into<String>) -> Failure {
+        Failure { message: message.into(), code: 2 }
+    }
+
+    /// An error of a run that had begun: 1, unless the fault is one of the input.
+    pub fn running(error: Error) -> Failure {
+        let runtime =
+            matches!(error, Error::Io { .. } | Error::Write { .. } | Error::Device { .. } | Error::OutOfMemory { .. });
+        Failure { message: error.to_string(), code: if runtime { 1 } else { 2 } }
+    }
+}
+
+/// An error before the run.
+impl From<Error> for Failure {
+    fn from(error: Error) -> Failure {
+        Failure::usage(error.to_string())
+    }
+}
+
+/// Runs the command that the user gave. 0: every spectrum has a row; 1: the run failed; 2: bad usage, file or model.
+pub fn main() -> ExitCode {
+    let result = match Arguments::parse().command {
+        Command::Demo(arguments) => demo::run(&arguments),
+        Command::Fit(arguments) => fit::run(&arguments),
+        Command::Devices => devices::run(),
+        Command::Check(arguments) => check::run(&arguments),
+    };
+    match result {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(Failure { message, code }) => {
+            let _ = writeln!(std::io::stderr(), "popfit: {message}");
+            ExitCode::from(code)
+        }
+    }
+}

@@ -1,0 +1,8 @@
+//! `popfit`, the command.
+#![deny(unsafe_code)]
+
+mod cli;
+
+fn main() -> std::process::ExitCode {
+    cli::main()
+}

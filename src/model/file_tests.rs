@@ -1,0 +1,144 @@
+//! Every key of design §5, and what is said when one is wrong.
+
+use super::*;
+
+fn parse(text: &str) -> Result<ModelFile> {
+    ModelFile::parse(Path::new("models/m.toml"), text.to_string())
+}
+
+/// The message for a model file of one arm and `rest`, which begins at line 4.
+fn message(rest: &str) -> String {
+    let text = format!("[[arm]]\nname = \"b\"\nemulator = \"e.safetensors\"\n{rest}");
+    match parse(&text) {
+        Ok(_) => panic!("accepted: {rest}"),
+        Err(error) => error.to_string(),
+    }
+}
+
+#[test]
+fn every_supported_key_is_read() {
+    let file = parse(
+        r#"
+[[arm]]
+name = "b"
+emulator = "b.npz"
+wavelength = "grid.npz"
+labels = ["teff", "logg"]
+range = [4000, 5500.0]
+interpolation = "linear"
+line_spread = "none"
+continuum = { kind = "rbf", terms = 8 }
+[continuum]
+kind = "chebyshev"
+terms = 10
+marginalise = true
+[spectra]
+mask = [[4300.0, 4450.0], [5000, 5001]]
+error_floor = 0.1
+nonfinite = "mask"
+[velocity]
+range = [-1500.0, 1500.0]
+[labels.teff]
+start = 5500.0
+bounds = [3500.0, 8000.0]
+prior = { mean = 5500.0, sigma = 100.0 }
+[labels.logg]
+fixed = 4.5
+[solver]
+kind = "lm"
+starts = 2
+"#,
+    )
+    .unwrap();
+    let arm = &file.arms[0];
+    assert_eq!((arm.name.as_str(), arm.emulator.as_path()), ("b", Path::new("b.npz")));
+    assert_eq!(arm.wavelength.as_deref(), Some(Path::new("grid.npz")));
+    assert_eq!(arm.labels.as_deref(), Some(&["teff".to_string(), "logg".to_string()][..]));
+    assert_eq!((arm.range, arm.interpolation), (Some((4000.0, 5500.0)), Interpolation::Linear));
+    assert_eq!(arm.continuum, Some(Continuum::rbf(8)));
+    assert_eq!((file.continuum, file.marginalise), (Some(Continuum::chebyshev(10)), true));
+    assert_eq!(file.spectra.mask, [(4300.0, 4450.0), (5000.0, 5001.0)]);
+    assert_eq!((file.spectra.error_floor, file.spectra.nonfinite), (0.1, Nonfinite::Mask));
+    assert_eq!((file.velocity, file.starts), (VelocityEntry::Range(-1500.0, 1500.0), Some(2)));
+    let teff = LabelSettings {
+        start: Some(5500.0),
+        bounds: Some((3500.0, 8000.0)),
+        fixed: None,
+        prior: Some((5500.0, 100.0)),
+    };
+    let logg = LabelSettings { fixed: Some(4.5), ..LabelSettings::default() };
+    let label = |name: &str| file.labels.iter().find(|(label, _)| label == name).unwrap().1;
+    assert_eq!((label("teff"), label("logg"), file.labels.len()), (teff, logg, 2));
+}
+
+#[test]
+fn unknown_keys_name_the_nearest_and_the_line() {
+    let cases = [
+        ("[velocty]\nrange = [0, 1]\n", "line 4: unknown key `velocty`; did you mean `velocity`?"),
+        ("emulater = \"x\"\n", "line 4: unknown key `arm[1].emulater`; did you mean `emulator`?"),
+        ("[continuum]\nkind = \"rbf\"\nterm = 10\n", "line 6: unknown key `continuum.term`; did you mean `terms`?"),
+        ("[labels.teff]\n\nstrat = 5.0\n", "line 6: unknown key `labels.teff.strat`; did you mean `start`?"),
+        ("continuum = {kind = \"rbf\", terms = 4, marginalise = true}\n", "unknown key `arm[1].continuum.marginalise`"),
+    ];
+    for (rest, expected) in cases {
+        let message = message(rest);
+        assert!(message.contains("models/m.toml") && message.contains(expected), "{message}");
+    }
+}
+
+#[test]
+fn wrong_values_name_the_expectation() {
+    let cases = [
+        ("range = \"blue\"\n", "`arm[1].range` must be [low, high], two finite numbers, not \"blue\""),
+        ("range = [4000]\n", "must be [low, high]"),
+        ("range = [-1, 4000]\n", "positive"),
+        ("interpolation = \"spline\"\n", "must be \"cubic\" or \"linear\", not \"spline\""),
+        ("[continuum]\nkind = \"rbf\"\nterms = 2\n", "`continuum.terms` must be an integer from 3 to 64, not 2"),
+        ("[continuum]\nkind = \"none\"\nterms = 2\n", "has no meaning"),
+        ("[velocity]\nrange = [0, nan]\n", "finite"),
+        ("[velocity]\nrange = [0, 3e5]\n", "speed of light"),
+        ("[velocity]\nrange = [0, 1]\nfixed = 0\n", "`velocity.fixed` excludes `range`"),
+        ("[velocity]\n", "`velocity.range` is missing"),
+        ("[labels]\nteff = 5000\n", "`labels.teff` must be a table, not 5000"),
+        ("[labels.teff]\nfixed = 1\nstart = 2\n", "`labels.teff.fixed` excludes `start`"),
+        ("[labels.teff]\nprior = { mean = 1, sigma = 0 }\n", "`labels.teff.prior.sigma` must be positive"),
+        ("[spectra]\nerror_floor = -1\n", "must not be negative"),
+        ("[spectra]\nmask = [1, 2]\n", "must be [[low, high], …]"),
+        ("[spectra]\nnonfinite = \"ignore\"\n", "\"error\" or \"mask\""),
+        ("[solver]\nstarts = 0\n", "an integer from 1 to 64, not 0"),
+        ("[solver]\nkind = \"simplex\"\n", "\"lm\" or \"nelder-mead\""),
+        ("[velocity\n", "line 4"),
+    ];
+    for (rest, expected) in cases {
+        let message = message(rest);
+        assert!(message.contains("models/m.toml, line") && message.contains(expected), "{rest}: {message}");
+    }
+    assert!(parse("").unwrap_err().to_string().contains("no [[arm]]"));
+    assert!(parse("[[arm]]\nname = \"b\"\n").unwrap_err().to_string().contains("`arm[1].emulator` is missing"));
+    assert!(parse("[arm]\nname = \"b\"\n").unwrap_err().to_string().contains("[[arm]]"));
+}
+
+#[test]
+fn reversed_bounds_are_bad_bounds() {
+    for rest in ["[velocity]\nrange = [1, 0]\n", "[labels.a]\nbounds = [2, 1]\n", "[spectra]\nmask = [[2, 1]]\n"] {
+        let message = message(rest);
+        assert!(message.contains("BadBounds: models/m.toml, line 5"), "{message}");
+    }
+}
+
+#[test]
+fn what_comes_later_is_refused_by_name() {
+    let cases = [
+        ("line_spread = \"file\"\n", "`arm[1].line_spread`"),
+        ("line_spread = { resolving_power = 4000 }\n", "`arm[1].line_spread`"),
+        ("[vsini]\nrange = [0, 300]\n", "`vsini`"),
+        ("[labels.a]\ntied = \"0.4 - 0.1*feh\"\n", "`labels.a.tied`"),
+        ("[labels.a]\nstart = { column = \"TEFF0\" }\n", "`labels.a.start`"),
+        ("[solver]\nkind = \"nelder-mead\"\n", "`solver.kind`"),
+        ("[solver]\nkind = \"lm+nelder-mead\"\n", "`solver.kind`"),
+    ];
+    for (rest, key) in cases {
+        let message = message(rest);
+        assert!(message.contains(key) && message.contains("not supported yet"), "{message}");
+    }
+}

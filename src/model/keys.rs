@@ -1,0 +1,227 @@
+//! Reads a TOML table key by key; every message names the file, the line and the key.
+
+use std::ops::Range;
+use std::path::Path;
+
+use toml::Spanned;
+use toml::de::{DeTable, DeValue};
+
+use crate::error::{Error, Result};
+
+type Value<'a> = Spanned<DeValue<'a>>;
+
+/// The file being read.
+#[derive(Clone, Copy)]
+pub(super) struct Document<'a> {
+    pub path: &'a Path,
+    pub text: &'a str,
+}
+
+impl Document<'_> {
+    /// The whole file as a table.
+    pub fn parse(&self) -> Result<Spanned<DeTable<'_>>> {
+        DeTable::parse(self.text).map_err(|error| match error.span() {
+            Some(span) => self.error(span, error.message().replace('\n', ", ")),
+            None => Error::Model(format!("{}: {}", self.path.display(), error.message())),
+        })
+    }
+
+    /// An error at a place of the file.
+    pub fn error(&self, span: Range<usize>, message: impl std::fmt::Display) -> Error {
+        Error::Model(format!("{}: {message}", self.place(span)))
+    }
+
+    fn place(&self, span: Range<usize>) -> String {
+        let before = self.text.get(..span.start).unwrap_or(self.text);
+        format!("{}, line {}", self.path.display(), before.matches('\n').count() + 1)
+    }
+}
+
+/// One table of the file: `key` is its full name, "" at the top.
+pub(super) struct Section<'a> {
+    document: Document<'a>,
+    key: String,
+    table: &'a DeTable<'a>,
+    span: Range<usize>,
+}
+
+impl<'a> Section<'a> {
+    /// The top of the file.
+    pub fn top(document: Document<'a>, table: &'a Spanned<DeTable<'a>>) -> Section<'a> {
+        Section { document, key: String::new(), table: table.get_ref(), span: table.span() }
+    }
+
+    /// A key that is none of `known` is an error that names the nearest of them.
+    pub fn only(&self, known: &[&str]) -> Result<()> {
+        for key in self.table.keys() {
+            let name = key.get_ref().as_ref();
+            if !known.contains(&name) {
+                let hint = nearest(name, known.iter().copied());
+                let key = self.full(name);
+                return Err(self.document.error(self.key_span(name), format!("unknown key `{key}`{hint}")));
+            }
+        }
+        Ok(())
+    }
+
+    /// The names of the table's keys.
+    pub fn names(&self) -> impl Iterator<Item = &'a str> {
+        self.table.keys().map(|key| key.get_ref().as_ref())
+    }
+
+    pub fn has(&self, name: &str) -> bool {
+        self.table.get(name).is_some()
+    }
+
+    /// The full name of a key.
+    pub fn full(&self, name: &str) -> String {
+        if self.key.is_empty() { name.to_string() } else { format!("{}.{name}", self.key) }
+    }
+
+    /// An error about a key of this table.
+    pub fn error(&self, name: &str, message: impl std::fmt::Display) -> Error {
+        self.document.error(self.key_span(name), format!("`{}` {message}", self.full(name)))
+    }
+
+    /// A feature that popfit knows of and does not have yet.
+    pub fn not_yet(&self, name: &str, what: &str) -> Error {
+        self.error(name, format!("({what}) is not supported yet"))
+    }
+
+    /// The sub-table `name`, or `None`.
+    pub fn section(&self, name: &str) -> Result<Option<Section<'a>>> {
+        let Some(value) = self.table.get(name) else { return Ok(None) };
+        let table = value.get_ref().as_table().ok_or_else(|| self.expected(name, value, "a table"))?;
+        Ok(Some(Section { document: self.document, key: self.full(name), table, span: self.key_span(name) }))
+    }
+
+    /// The array of tables `name`; empty when absent. They are called `name[1]`, `name[2]`, ….
+    pub fn sections(&self, name: &str) -> Result<Vec<Section<'a>>> {
+        let Some(value) = self.table.get(name) else { return Ok(Vec::new()) };
+        let expected = || self.expected(name, value, &format!("an array of tables: [[{name}]]"));
+        let items = value.get_ref().as_array().ok_or_else(expected)?.iter().enumerate();
+        items
+            .map(|(i, item)| {
+                let table = item.get_ref().as_table().ok_or_else(expected)?;
+                Ok(Section {
+                    document: self.document,
+                    key: format!("{}[{}]", self.full(name), i + 1),
+                    table,
+                    span: item.span(),
+                })
+            })
+            .collect()
+    }
+
+    /// A key that must be there.
+    pub fn required<T>(&self, name: &str, value: Option<T>) -> Result<T> {
+        value.ok_or_else(|| self.document.error(self.span.clone(), format!("`{}` is missing", self.full(name))))
+    }
+
+    pub fn text(&self, name: &str) -> Result<Option<&'a str>> {
+        self.read(name, "a string", |value| value.as_str())
+    }
+
+    pub fn boolean(&self, name: &str) -> Result<Option<bool>> {
+        self.read(name, "true or false", |value| value.as_bool())
+    }
+
+    /// A finite number, integer or not.
+    pub fn number(&self, name: &str) -> Result<Option<f64>> {
+        self.read(name, "a finite number", number)
+    }
+
+    /// An integer in a range.
+    pub fn integer(&self, name: &str, allowed: std::ops::RangeInclusive<usize>) -> Result<Option<usize>> {
+        let expectation = format!("an integer from {} to {}", allowed.start(), allowed.end());
+        self.read(name, &expectation, |value| integer(value).filter(|n| allowed.contains(n)))
+    }
+
+    /// `[low, high]` with low ≤ high; [`Error::BadBounds`] otherwise.
+    pub fn interval(&self, name: &str) -> Result<Option<(f64, f64)>> {
+        let Some((low, high)) = self.read(name, "[low, high], two finite numbers", pair)? else { return Ok(None) };
+        self.ordered(name, low, high)
+    }
+
+    /// `[[low, high], …]`; empty when absent.
+    pub fn intervals(&self, name: &str) -> Result<Vec<(f64, f64)>> {
+        let all = self
+            .read(name, "[[low, high], …]", |value| value.as_array()?.iter().map(|v| pair(v.get_ref())).collect())?;
+        let all: Vec<(f64, f64)> = all.unwrap_or_default();
+        for &(low, high) in &all {
+            self.ordered(name, low, high)?;
+        }
+        Ok(all)
+    }
+
+    pub fn texts(&self, name: &str) -> Result<Option<Vec<String>>> {
+        self.read(name, "an array of strings", |value| {
+            value.as_array()?.iter().map(|v| v.get_ref().as_str().map(str::to_string)).collect()
+        })
+    }
+
+    /// One of a few words.
+    pub fn choice<T: Copy>(&self, name: &str, choices: &[(&str, T)]) -> Result<Option<T>> {
+        let words: Vec<_> = choices.iter().map(|(word, _)| format!("\"{word}\"")).collect();
+        self.read(name, &words.join(" or "), |value| {
+            let text = value.as_str()?;
+            choices.iter().find(|(word, _)| *word == text).map(|(_, choice)| *choice)
+        })
+    }
+
+    /// Whether the key's value is a table.
+    pub fn is_table(&self, name: &str) -> bool {
+        self.table.get(name).is_some_and(|value| value.get_ref().is_table())
+    }
+
+    fn read<T>(&self, name: &str, expectation: &str, get: impl Fn(&'a DeValue<'a>) -> Option<T>) -> Result<Option<T>> {
+        let Some(value) = self.table.get(name) else { return Ok(None) };
+        get(value.get_ref()).map(Some).ok_or_else(|| self.expected(name, value, expectation))
+    }
+
+    fn ordered(&self, name: &str, lower: f64, upper: f64) -> Result<Option<(f64, f64)>> {
+        if lower <= upper {
+            return Ok(Some((lower, upper)));
+        }
+        let parameter = format!("{}: `{}`", self.document.place(self.key_span(name)), self.full(name));
+        Err(Error::BadBounds { parameter, lower, upper })
+    }
+
+    fn expected(&self, name: &str, value: &Value<'_>, expectation: &str) -> Error {
+        let found = self.document.text.get(value.span()).unwrap_or_default();
+        let found = if found.len() > 40 || found.contains('\n') { value.get_ref().type_str() } else { found };
+        self.error(name, format!("must be {expectation}, not {found}"))
+    }
+
+    fn key_span(&self, name: &str) -> Range<usize> {
+        self.table.get_key_value(name).map_or(self.span.clone(), |(key, _)| key.span())
+    }
+}
+
+/// `; did you mean …?` with the closest of some words, and all of them.
+pub(super) fn nearest<'a>(word: &str, known: impl Iterator<Item = &'a str> + Clone) -> String {
+    let best = known.clone().max_by(|a, b| strsim::jaro_winkler(word, a).total_cmp(&strsim::jaro_winkler(word, b)));
+    let all: Vec<_> = known.collect();
+    best.map(|best| format!("; did you mean `{best}`? (known: {})", all.join(", "))).unwrap_or_default()
+}
+
+fn integer(value: &DeValue<'_>) -> Option<usize> {
+    let integer = value.as_integer()?;
+    usize::from_str_radix(integer.as_str(), integer.radix()).ok()
+}
+
+fn number(value: &DeValue<'_>) -> Option<f64> {
+    let x: f64 = match value {
+        DeValue::Float(float) => float.as_str().parse().ok()?,
+        DeValue::Integer(n) => i64::from_str_radix(n.as_str(), n.radix()).ok()? as f64,
+        _ => return None,
+    };
+    x.is_finite().then_some(x)
+}
+
+fn pair(value: &DeValue<'_>) -> Option<(f64, f64)> {
+    match &value.as_array()?[..] {
+        [low, high] => Some((number(low.get_ref())?, number(high.get_ref())?)),
+        _ => None,
+    }
+}

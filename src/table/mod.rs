@@ -1,0 +1,160 @@
+//! The result table's writers: Parquet and CSV, the same columns in both (design §5).
+
+mod columns;
+mod csv;
+mod parquet;
+mod staged;
+#[cfg(test)]
+mod tests;
+
+use std::fmt::Display;
+use std::fs::File;
+use std::path::Path;
+
+use crate::error::{Error, Result};
+use crate::fit::{FitRow, FitTable, Id, Sink};
+use columns::Column;
+use csv::CsvTable;
+use parquet::ParquetTable;
+use staged::Staged;
+
+/// What decides the columns, known before the first fit.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Schema {
+    /// Names of the free parameters.
+    pub parameters: Vec<String>,
+    /// The column `id` is text (int64 otherwise); integer ids are then written as text.
+    pub text_ids: bool,
+}
+
+/// How the table came about: Parquet's key-value metadata, keys `popfit.version`, `popfit.device`, `popfit.model`,
+/// `popfit.emulator.FILE` (the file's SHA-256) and `popfit.settings`.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Metadata {
+    pub device: String,
+    /// The model file's text.
+    pub model: String,
+    /// Name and hash of each emulator file.
+    pub emulators: Vec<(String, String)>,
+    pub settings: String,
+}
+
+impl Metadata {
+    fn pairs(&self) -> Vec<(String, String)> {
+        let mut pairs = vec![("popfit.version".to_string(), env!("CARGO_PKG_VERSION").to_string())];
+        let mut add = |key: String, value: &String| pairs.push((key, value.clone()));
+        add("popfit.device".into(), &self.device);
+        add("popfit.model".into(), &self.model);
+        for (file, hash) in &self.emulators {
+            add(format!("popfit.emulator.{file}"), hash);
+        }
+        add("popfit.settings".into(), &self.settings);
+        pairs
+    }
+}
+
+enum Format {
+    Parquet(Box<ParquetTable>),
+    Csv(Box<CsvTable>),
+}
+
+/// Writes a table piece by piece; it appears under its name when [`finish`](TableWriter::finish)ed, and not at all otherwise.
+pub struct TableWriter {
+    schema: Schema,
+    columns: Vec<Column>,
+    format: Format,
+    staged: Staged,
+}
+
+impl TableWriter {
+    /// `path` ends in `.parquet` or `.csv`. Another extension is [`Error::Usage`]; a folder that is missing or
+    /// cannot be written is [`Error::Io`], so that nothing is fitted in vain.
+    pub fn create(path: impl AsRef<Path>, schema: &Schema, metadata: &Metadata) -> Result<TableWriter> {
+        let path = path.as_ref();
+        let extension = extension(path)?;
+        let columns = columns::columns(schema)?;
+        let (staged, file) = Staged::create(path)?;
+        let format = open(extension, file, &columns, metadata).map_err(|message| write_error(path, message))?;
+        Ok(TableWriter { schema: schema.clone(), columns, format, staged })
+    }
+
+    /// Appends rows: one row group of Parquet. [`Error::Write`] when the disk refuses or a row does not fit the schema.
+    pub fn append(&mut self, rows: &[FitRow]) -> Result<()> {
+        if rows.is_empty() {
+            return Ok(());
+        }
+        for row in rows {
+            columns::check_row(&self.schema, row).map_err(|message| write_error(self.staged.target(), message))?;
+        }
+        match &mut self.format {
+            Format::Parquet(table) => {
+                table.append(&self.columns, rows).map_err(|e| write_error(self.staged.target(), e))
+            }
+            Format::Csv(table) => table.append(&self.columns, rows).map_err(|e| write_error(self.staged.target(), e)),
+        }
+    }
+
+    /// Completes the file, flushes it to the disk and moves it to its name in one step.
+    pub fn finish(self) -> Result<()> {
+        let path = self.staged.target();
+        let file = match self.format {
+            Format::Parquet(table) => table.finish().map_err(|e| write_error(path, e))?,
+            Format::Csv(table) => table.finish().map_err(|e| write_error(path, e))?,
+        };
+        self.staged.publish(file)
+    }
+}
+
+impl Sink for TableWriter {
+    fn append(&mut self, rows: &[FitRow]) -> Result<()> {
+        TableWriter::append(self, rows)
+    }
+}
+
+impl FitTable {
+    /// Writes the table as Parquet or CSV, by `path`'s extension, without a description of the run.
+    pub fn write(&self, path: impl AsRef<Path>) -> Result<()> {
+        self.write_with(path, &Metadata::default())
+    }
+
+    /// Writes the table and, in Parquet, how it came about.
+    pub fn write_with(&self, path: impl AsRef<Path>, metadata: &Metadata) -> Result<()> {
+        let text_ids = self.rows.iter().any(|row| matches!(row.id, Id::Text(_)));
+        let mut writer =
+            TableWriter::create(path, &Schema { parameters: self.parameters.clone(), text_ids }, metadata)?;
+        writer.append(&self.rows)?;
+        writer.finish()
+    }
+}
+
+#[derive(Clone, Copy)]
+enum Extension {
+    Parquet,
+    Csv,
+}
+
+fn extension(path: &Path) -> Result<Extension> {
+    let extension = path.extension().map(|e| e.to_string_lossy().to_lowercase());
+    match extension.as_deref() {
+        Some("parquet") => Ok(Extension::Parquet),
+        Some("csv") => Ok(Extension::Csv),
+        Some("fits") => Err(Error::Usage(format!(
+            "{}: FITS output is not supported yet: name a file that ends in .parquet or .csv",
+            path.display()
+        ))),
+        _ => Err(Error::Usage(format!("{}: the result table must end in .parquet or .csv", path.display()))),
+    }
+}
+
+fn open(extension: Extension, file: File, columns: &[Column], metadata: &Metadata) -> Result<Format, String> {
+    Ok(match extension {
+        Extension::Parquet => {
+            Format::Parquet(Box::new(ParquetTable::new(file, columns, metadata).map_err(|e| e.to_string())?))
+        }
+        Extension::Csv => Format::Csv(Box::new(CsvTable::new(file, columns).map_err(|e| e.to_string())?)),
+    })
+}
+
+fn write_error(path: &Path, message: impl Display) -> Error {
+    Error::Write { path: path.to_path_buf(), message: message.to_string() }
+}

@@ -1,0 +1,80 @@
+//! Parquet: snappy, one row group an append, the run's description in the key-value metadata.
+
+use std::fs::File;
+use std::sync::Arc;
+
+use arrow_array::{ArrayRef, Float64Array, Int32Array, Int64Array, RecordBatch, StringArray};
+use arrow_schema::{DataType, Field};
+use parquet::arrow::ArrowWriter;
+use parquet::basic::Compression;
+use parquet::errors::Result;
+use parquet::file::metadata::KeyValue;
+use parquet::file::properties::WriterProperties;
+
+use super::Metadata;
+use super::columns::{Column, Kind, Value};
+use crate::fit::FitRow;
+
+pub(super) struct ParquetTable {
+    writer: ArrowWriter<File>,
+    schema: Arc<arrow_schema::Schema>,
+}
+
+impl ParquetTable {
+    pub fn new(file: File, columns: &[Column], metadata: &Metadata) -> Result<ParquetTable> {
+        let fields: Vec<Field> = columns.iter().map(|c| Field::new(&c.name, data_type(c.kind), false)).collect();
+        let schema = Arc::new(arrow_schema::Schema::new(fields));
+        let pairs = metadata.pairs().into_iter().map(|(key, value)| KeyValue::new(key, value)).collect();
+        let properties = WriterProperties::builder()
+            .set_compression(Compression::SNAPPY)
+            .set_created_by(concat!("popfit ", env!("CARGO_PKG_VERSION")).into())
+            .set_key_value_metadata(Some(pairs))
+            .set_max_row_group_row_count(None)
+            .build();
+        Ok(ParquetTable { writer: ArrowWriter::try_new(file, schema.clone(), Some(properties))?, schema })
+    }
+
+    pub fn append(&mut self, columns: &[Column], rows: &[FitRow]) -> Result<()> {
+        let arrays = columns.iter().map(|column| array(column, rows)).collect();
+        self.writer.write(&RecordBatch::try_new(self.schema.clone(), arrays)?)?;
+        self.writer.flush()
+    }
+
+    /// Writes the footer.
+    pub fn finish(self) -> Result<File> {
+        self.writer.into_inner()
+    }
+}
+
+fn data_type(kind: Kind) -> DataType {
+    match kind {
+        Kind::Int32 => DataType::Int32,
+        Kind::Int64 => DataType::Int64,
+        Kind::Float64 => DataType::Float64,
+        Kind::Text => DataType::Utf8,
+    }
+}
+
+fn array(column: &Column, rows: &[FitRow]) -> ArrayRef {
+    let values = rows.iter().map(|row| column.value(row));
+    match column.kind {
+        Kind::Int32 => Arc::new(Int32Array::from_iter_values(values.map(|v| integer(v) as i32))),
+        Kind::Int64 => Arc::new(Int64Array::from_iter_values(values.map(integer))),
+        Kind::Float64 => Arc::new(Float64Array::from_iter_values(values.map(|v| match v {
+            Value::Float(x) => x,
+            other => integer(other) as f64,
+        }))),
+        Kind::Text => Arc::new(StringArray::from_iter_values(values.map(|v| match v {
+            Value::Text(text) => text.into_owned(),
+            other => integer(other).to_string(),
+        }))),
+    }
+}
+
+/// The integer of a cell whose column is one: the columns' list pairs kinds with cells.
+fn integer(value: Value<'_>) -> i64 {
+    match value {
+        Value::Integer(n) => n,
+        other => unreachable!("an integer column gave {other:?}"),
+    }
+}

@@ -1,0 +1,166 @@
+//! What was written is read back.
+
+use std::path::Path;
+
+use ::parquet::arrow::arrow_reader::ParquetRecordBatchReaderBuilder;
+use ::parquet::file::metadata::ParquetMetaData;
+use arrow_array::RecordBatch;
+use arrow_array::cast::AsArray;
+use arrow_array::types::{Float64Type, Int64Type};
+
+use super::*;
+use crate::solver::Status;
+
+/// Beyond 2⁵³: f64 would round it.
+const LARGE_ID: i64 = 39_627_652_591_523_841;
+
+fn row(id: Id, value: f64) -> FitRow {
+    FitRow {
+        id,
+        file: "a.npz".into(),
+        row: 7,
+        status: Status::Ftol,
+        status_text: "ftol".into(),
+        rounds: 5,
+        evaluations: 11,
+        chi2: 0.1 + 0.2,
+        dof: -3,
+        objective: value,
+        parameters: vec![value, 2.5],
+        errors: vec![f64::NAN, 1e-30],
+        at_bound: 2,
+        flags: 16,
+        start: -1,
+        n_starts_agree: 2,
+        correlations: vec![-0.25],
+    }
+}
+
+fn schema(text_ids: bool) -> Schema {
+    Schema { parameters: vec!["velocity".into(), "teff".into()], text_ids }
+}
+
+fn read(path: &Path) -> (Vec<RecordBatch>, ParquetMetaData) {
+    let builder = ParquetRecordBatchReaderBuilder::try_new(File::open(path).unwrap()).unwrap();
+    let metadata = builder.metadata().as_ref().clone();
+    (builder.build().unwrap().map(|batch| batch.unwrap()).collect(), metadata)
+}
+
+const HEADER: &str = "id,file,row,status,status_text,rounds,evaluations,chi2,dof,objective,\
+velocity,velocity_err,teff,teff_err,at_bound,flags,start,n_starts_agree,correlation_velocity_teff";
+
+#[test]
+fn parquet_reads_back() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("out.parquet");
+    let metadata = Metadata {
+        device: "cpu".into(),
+        model: "[[arm]]".into(),
+        emulators: vec![("e.safetensors".into(), "ab12".into())],
+        settings: "starts = 2".into(),
+    };
+    let mut writer = TableWriter::create(&path, &schema(false), &metadata).unwrap();
+    writer.append(&[row(Id::Integer(LARGE_ID), 1.0), row(Id::Integer(-1), f64::INFINITY)]).unwrap();
+    writer.append(&[row(Id::Integer(3), f64::NAN)]).unwrap();
+    assert!(!path.exists(), "the name appears only when the table is whole");
+    writer.finish().unwrap();
+
+    let (batches, file) = read(&path);
+    assert_eq!(file.num_row_groups(), 2);
+    let names: Vec<_> = batches[0].schema().fields().iter().map(|f| f.name().clone()).collect();
+    assert_eq!(names.join(","), HEADER);
+    let ids: Vec<i64> =
+        batches.iter().flat_map(|b| b.column(0).as_primitive::<Int64Type>().values().to_vec()).collect();
+    assert_eq!(ids, [LARGE_ID, -1, 3]);
+    let chi2 = batches[0].column_by_name("chi2").unwrap().as_primitive::<Float64Type>().value(0);
+    assert_eq!(chi2.to_bits(), (0.1f64 + 0.2).to_bits());
+    assert!(batches[0].column_by_name("velocity_err").unwrap().as_primitive::<Float64Type>().value(0).is_nan());
+    let pairs = file.file_metadata().key_value_metadata().unwrap();
+    let value = |key: &str| pairs.iter().find(|pair| pair.key == key).and_then(|pair| pair.value.clone());
+    assert_eq!(value("popfit.version").as_deref(), Some(env!("CARGO_PKG_VERSION")));
+    assert_eq!(value("popfit.device").as_deref(), Some("cpu"));
+    assert_eq!(value("popfit.model").as_deref(), Some("[[arm]]"));
+    assert_eq!(value("popfit.emulator.e.safetensors").as_deref(), Some("ab12"));
+    assert_eq!(value("popfit.settings").as_deref(), Some("starts = 2"));
+}
+
+#[test]
+fn empty_table_has_every_column() {
+    let folder = tempfile::tempdir().unwrap();
+    for (text_ids, id_type) in [(false, "Int64"), (true, "Utf8")] {
+        let path = folder.path().join(format!("{text_ids}.parquet"));
+        TableWriter::create(&path, &schema(text_ids), &Metadata::default()).unwrap().finish().unwrap();
+        let builder = ParquetRecordBatchReaderBuilder::try_new(File::open(&path).unwrap()).unwrap();
+        let types: Vec<_> = builder.schema().fields().iter().map(|f| f.data_type().to_string()).collect();
+        let expected = format!(
+            "{id_type} Utf8 Int64 Int32 Utf8 Int64 Int64 Float64 Int64 Float64 \
+             Float64 Float64 Float64 Float64 Int64 Int64 Int32 Int64 Float64"
+        );
+        assert_eq!(types.join(" "), expected);
+        assert_eq!(builder.metadata().file_metadata().num_rows(), 0);
+    }
+    let path = folder.path().join("empty.csv");
+    FitTable { parameters: schema(false).parameters, rows: Vec::new() }.write(&path).unwrap();
+    assert_eq!(std::fs::read_to_string(&path).unwrap(), format!("{HEADER}\n"));
+}
+
+#[test]
+fn mixed_ids_become_text_only_when_the_schema_says_so() {
+    let folder = tempfile::tempdir().unwrap();
+    let rows = vec![row(Id::Integer(LARGE_ID), 1.0), row(Id::Text("star, \"two\"\n".into()), 1.0)];
+    let path = folder.path().join("out.parquet");
+    FitTable { parameters: schema(true).parameters, rows: rows.clone() }.write(&path).unwrap();
+    let (batches, _) = read(&path);
+    let ids = batches[0].column(0).as_string::<i32>();
+    assert_eq!([ids.value(0), ids.value(1)], ["39627652591523841", "star, \"two\"\n"]);
+
+    let path = folder.path().join("integers.parquet");
+    let mut writer = TableWriter::create(&path, &schema(false), &Metadata::default()).unwrap();
+    assert!(matches!(writer.append(&rows), Err(Error::Write { .. })));
+}
+
+#[test]
+fn csv_reads_back() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("out.csv");
+    let rows = vec![row(Id::Text("star, \"two\"\n".into()), f64::NEG_INFINITY), row(Id::Integer(LARGE_ID), 1e300)];
+    FitTable { parameters: schema(true).parameters, rows }.write(&path).unwrap();
+    let mut reader = ::csv::Reader::from_path(&path).unwrap();
+    assert_eq!(reader.headers().unwrap().iter().collect::<Vec<_>>().join(","), HEADER);
+    let records: Vec<_> = reader.records().map(|record| record.unwrap()).collect();
+    assert_eq!(&records[0][0], "star, \"two\"\n");
+    assert_eq!(&records[0][9], "-inf");
+    assert_eq!(&records[0][11], "nan");
+    assert_eq!(&records[1][0], "39627652591523841");
+    assert_eq!(records[1][7].parse::<f64>().unwrap().to_bits(), (0.1f64 + 0.2).to_bits());
+    assert_eq!(records[1][9].parse::<f64>().unwrap(), 1e300);
+}
+
+#[test]
+fn an_unfinished_table_leaves_nothing_and_spares_the_old_one() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("out.csv");
+    std::fs::write(&path, "old").unwrap();
+    let first = TableWriter::create(&path, &schema(false), &Metadata::default()).unwrap();
+    let second = TableWriter::create(&path, &schema(false), &Metadata::default()).unwrap();
+    drop(first);
+    drop(second);
+    assert_eq!(std::fs::read_to_string(&path).unwrap(), "old");
+    assert_eq!(std::fs::read_dir(folder.path()).unwrap().count(), 1);
+}
+
+#[test]
+fn bad_paths_and_names_are_refused_before_any_fit() {
+    let folder = tempfile::tempdir().unwrap();
+    let create = |name: &str| TableWriter::create(folder.path().join(name), &schema(false), &Metadata::default()).err();
+    for name in ["out", "out.txt", "out.fits"] {
+        let Some(Error::Usage(message)) = create(name) else { panic!("{name}") };
+        assert!(message.contains(".parquet") && message.contains(".csv"), "{message}");
+    }
+    assert!(matches!(create("missing/out.csv"), Some(Error::Io { .. })));
+    std::fs::create_dir(folder.path().join("folder.csv")).unwrap();
+    assert!(matches!(create("folder.csv"), Some(Error::Write { .. })));
+    let twice = Schema { parameters: vec!["chi2".into()], text_ids: false };
+    let result = TableWriter::create(folder.path().join("out.csv"), &twice, &Metadata::default());
+    assert!(matches!(result, Err(Error::Model(_))));
+}

@@ -1,0 +1,103 @@
+//! The command line: exit codes, what is written, and what is not.
+#![cfg(feature = "cli")]
+
+use std::path::{Path, PathBuf};
+use std::process::{Command, Output};
+
+fn data(name: &str) -> PathBuf {
+    Path::new(env!("CARGO_MANIFEST_DIR")).join("data").join(name)
+}
+
+fn popfit(arguments: &[&str]) -> Output {
+    Command::new(env!("CARGO_BIN_EXE_popfit")).args(arguments).output().unwrap()
+}
+
+/// `popfit fit` on the CPU with one start.
+fn fit(model: &Path, spectra: &[&Path], out: &Path, more: &[&str]) -> Output {
+    let mut arguments = vec!["fit", model.to_str().unwrap()];
+    arguments.extend(spectra.iter().map(|path| path.to_str().unwrap()));
+    arguments.extend(["-o", out.to_str().unwrap(), "--device", "cpu"]);
+    arguments.extend(more);
+    popfit(&arguments)
+}
+
+fn message(output: &Output) -> String {
+    String::from_utf8_lossy(&output.stderr).into_owned()
+}
+
+#[test]
+fn two_files_make_one_table() {
+    let folder = tempfile::tempdir().unwrap();
+    let (second, out) = (folder.path().join("again.npz"), folder.path().join("out.csv"));
+    std::fs::copy(data("spectra.npz"), &second).unwrap();
+    let output = fit(&data("model.toml"), &[&data("spectra.npz"), &second], &out, &["--starts", "1"]);
+    assert_eq!(output.status.code(), Some(0), "{}", message(&output));
+    assert!(message(&output).contains("128 spectra"), "{}", message(&output));
+    let rows: Vec<Vec<String>> = csv::Reader::from_path(&out)
+        .unwrap()
+        .records()
+        .map(|record| record.unwrap().iter().map(str::to_string).collect())
+        .collect();
+    assert_eq!(rows.len(), 128);
+    let (first, again) = rows.split_at(64);
+    for (k, (a, b)) in first.iter().zip(again).enumerate() {
+        assert!(a[1].ends_with("spectra.npz") && b[1].ends_with("again.npz"));
+        assert_eq!((&a[2], &b[2]), (&k.to_string(), &k.to_string()));
+        assert_eq!(a[3..], b[3..], "the same spectrum, the same bits");
+    }
+    let quiet = fit(&data("model.toml"), &[&second], &folder.path().join("q.parquet"), &["--starts", "1", "--quiet"]);
+    assert_eq!((quiet.status.code(), message(&quiet).as_str(), quiet.stdout.len()), (Some(0), "", 0));
+}
+
+#[test]
+fn bad_usage_is_two_and_writes_nothing() {
+    let folder = tempfile::tempdir().unwrap();
+    let broken = folder.path().join("broken.npz");
+    std::fs::write(&broken, b"PK\x03\x04 no more").unwrap();
+    let model = folder.path().join("model.toml");
+    std::fs::write(&model, "[[arm]]\nname = \"b\"\nemulator = \"none.safetensors\"\nrnage = [1, 2]\n").unwrap();
+    let (good, spectra, out) = (data("model.toml"), data("spectra.npz"), folder.path().join("out.csv"));
+    let before = std::fs::read_dir(folder.path()).unwrap().count();
+    let cases: [(Output, &str); 8] = [
+        (fit(&good, &[&spectra, &broken], &out, &[]), "broken.npz"),
+        (fit(&good, &[&folder.path().join("missing.npz")], &out, &[]), "missing.npz"),
+        (fit(&model, &[&spectra], &out, &[]), "did you mean `range`?"),
+        (fit(&good, &[&spectra], &folder.path().join("out.fits"), &[]), "not supported yet"),
+        (fit(&good, &[&spectra], &folder.path().join("no/out.csv"), &[]), "out.csv"),
+        (fit(&good, &[&spectra], &out, &["--starts", "0"]), "--starts"),
+        (fit(&good, &[&spectra], &out, &["--memory", "many"]), "512M"),
+        (popfit(&["fit", good.to_str().unwrap(), spectra.to_str().unwrap(), "-o", "x.csv", "--device", "tpu"]), "tpu"),
+    ];
+    for (output, expected) in &cases {
+        assert_eq!(output.status.code(), Some(2), "{}", message(output));
+        assert!(message(output).contains(expected), "{expected}: {}", message(output));
+    }
+    assert_eq!(std::fs::read_dir(folder.path()).unwrap().count(), before);
+}
+
+#[test]
+fn demo_writes_results_and_a_picture() {
+    let folder = tempfile::tempdir().unwrap();
+    let output = popfit(&["demo", "--device", "cpu", "--out", folder.path().join("new").to_str().unwrap()]);
+    assert_eq!(output.status.code(), Some(0), "{}", message(&output));
+    let text = String::from_utf8_lossy(&output.stdout).into_owned();
+    assert!(text.contains("64 spectra: ") && !text.contains("bad_input"), "{text}");
+    let csv = std::fs::read_to_string(folder.path().join("new/results.csv")).unwrap();
+    assert_eq!(csv.lines().count(), 65);
+    let svg = std::fs::read_to_string(folder.path().join("new/spectrum.svg")).unwrap();
+    for words in ["wavelength (Å)", "(data − fit) / error", "masked", "velocity"] {
+        assert!(svg.contains(words), "{words}");
+    }
+    assert!(folder.path().join("new/results.parquet").metadata().unwrap().len() > 1000);
+}
+
+#[test]
+fn check_and_devices_answer() {
+    let output = popfit(&["check", data("model.toml").to_str().unwrap()]);
+    let text = String::from_utf8_lossy(&output.stdout).into_owned();
+    assert_eq!(output.status.code(), Some(0), "{text}{}", message(&output));
+    assert_eq!(text.matches("pass").count(), 5, "{text}");
+    let output = popfit(&["devices"]);
+    assert_eq!(output.status.code(), Some(0));
+    assert!(String::from_utf8_lossy(&output.stdout).contains("auto takes"));
+}
