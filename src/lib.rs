@@ -17,7 +17,8 @@ mod table;
 pub use emulator::Emulator;
 pub use error::{Error, Result};
 pub use fit::{
-    ArmFit, Control, Device, DeviceDescription, FitRow, FitTable, Fitter, Id, JacobianCheck, Progress, Sink, Summary, flag,
+    ArmFit, Control, Device, DeviceDescription, FitRow, FitTable, Fitter, Id, JacobianCheck, Progress, Sink, Summary,
+    flag,
 };
 pub use model::{
     Arm, Continuum, ContinuumKind, Interpolation, LabelSettings, ModelFile, Nonfinite, SpectraSettings, SpectralModel,

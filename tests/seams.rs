@@ -4,7 +4,9 @@ use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
 
 use popfit::cpu::CpuDevice;
-use popfit::solver::recording::{BufferId, Custom, Kind, Normal, Parameter, Precision, Prior, Recording, Scope, Stage, Values};
+use popfit::solver::recording::{
+    BufferId, Custom, Kind, Normal, Parameter, Precision, Prior, Recording, Scope, Stage, Values,
+};
 use popfit::solver::{Batch, Device, LevenbergMarquardt, Objective, Outcome, Status, optimise};
 
 /// y = a e^(−k x) + c
@@ -40,7 +42,7 @@ impl Objective for Decay {
                 pixels,
                 predictor,
                 wgsl: "fn model(x: f32, u: ptr<function, array<f32, 3>>, out: ptr<function, array<f32, 4>>) {
-                    let e = precise_exp(-(*u)[1] * x);
+                    let e = expf(-(*u)[1] * x);
                     (*out)[0] = (*u)[0] * e + (*u)[2];
                     (*out)[1] = e;
                     (*out)[2] = -(*u)[0] * x * e;
@@ -63,8 +65,10 @@ fn batch(pixels: usize, spectra: usize) -> (Batch, Vec<[f64; 3]>) {
     let x: Vec<f64> = (0..pixels).map(|j| 5.0 * j as f64 / pixels as f64).collect();
     let truths: Vec<[f64; 3]> =
         (0..spectra).map(|s| [2.0 + 0.1 * s as f64, 0.5 + 0.02 * s as f64, 0.3 - 0.01 * s as f64]).collect();
-    let data: Vec<f64> =
-        truths.iter().flat_map(|t| x.iter().map(|x| 100.0 * (t[0] * (-t[1] * x).exp() + t[2])).collect::<Vec<_>>()).collect();
+    let data: Vec<f64> = truths
+        .iter()
+        .flat_map(|t| x.iter().map(|x| 100.0 * (t[0] * (-t[1] * x).exp() + t[2])).collect::<Vec<_>>())
+        .collect();
     let batch = Batch {
         spectra,
         blocks: vec![
@@ -106,4 +110,19 @@ fn a_decay_on_the_cpu_in_both_precisions() {
     check(&outcomes, &truths, 1e-8);
     let (outcomes, truths) = fit(&CpuDevice, Precision::F32);
     check(&outcomes, &truths, 1e-4);
+}
+
+#[test]
+#[cfg(feature = "gpu")]
+fn a_decay_on_the_gpu() {
+    match popfit::gpu::GpuDevice::best() {
+        Ok(gpu) => {
+            let (outcomes, truths) = fit(&gpu, Precision::F32);
+            check(&outcomes, &truths, 1e-3);
+        }
+        Err(error) => {
+            assert!(std::env::var("POPFIT_REQUIRE_GPU").as_deref() != Ok("1"), "{error}");
+            println!("skipped: no adapter");
+        }
+    }
 }

@@ -339,7 +339,8 @@ fn linearise<R: Real>(inputs: &Inputs<R>, tile: &mut Tile<R>, members: &mut [Mem
 fn run_stage<R: Real>(inputs: &Inputs<R>, tile: &mut Tile<R>, stage: &Stage, place: usize, member: &mut Member) {
     let recording = &*inputs.recording;
     let spectrum = member.spectrum;
-    let blocks: Vec<Range<usize>> = (0..recording.buffers.len()).map(|b| tile.block(recording, BufferId(b), place)).collect();
+    let blocks: Vec<Range<usize>> =
+        (0..recording.buffers.len()).map(|b| tile.block(recording, BufferId(b), place)).collect();
     let at = |id: BufferId| blocks[id.0].clone();
     match stage {
         Stage::Prior(stage) => {

@@ -35,7 +35,7 @@ fn add_hull(hull: &HullRow, parameters: &[Parameter], u: &[f64], sums: &mut Sums
             (distance, normal) = (d, &facet[..z.len()]);
         }
     }
-    if !(distance > 0.0) {
+    if distance.is_nan() || distance <= 0.0 {
         return;
     }
     let mut row = vec![0.0; u.len()];

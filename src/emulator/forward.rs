@@ -73,7 +73,9 @@ impl Emulator {
                     pulp::Arch::new().dispatch(Elementwise { values: row, activation: self.activation });
                 }
                 if let Some((scale, offset)) = &layer.affine {
-                    row.iter_mut().zip(scale.iter().zip(offset)).for_each(|(x, (scale, offset))| *x = *x * scale + offset);
+                    row.iter_mut()
+                        .zip(scale.iter().zip(offset))
+                        .for_each(|(x, (scale, offset))| *x = *x * scale + offset);
                 }
             }
             input = out;

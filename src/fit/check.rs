@@ -1,7 +1,7 @@
 //! The model's own derivatives against differences of its values, in f64.
 
-use super::run::Run;
 use super::Fitter;
+use super::run::Run;
 use crate::error::Result;
 use crate::model::FirstGuess;
 use crate::solver::recording::{Precision, Velocity};
@@ -40,7 +40,9 @@ impl Fitter {
             }
         }
         let named = parameters.iter().zip(worst);
-        Ok(named.map(|(p, relative_difference)| JacobianCheck { parameter: p.solver.name.clone(), relative_difference }).collect())
+        Ok(named
+            .map(|(p, relative_difference)| JacobianCheck { parameter: p.solver.name.clone(), relative_difference })
+            .collect())
     }
 
     fn column_difference(&self, spectra: &Spectra, point: &[f64], p: usize) -> Result<f64> {

@@ -100,7 +100,7 @@ impl Finish<'_> {
         if !finite {
             row.status = Status::NotFinite;
             row.status_text = "non_finite_model_at_start".into();
-        } else if row.status.code() >= 0 && (0..n).any(|p| free[p] && !(diagonal(p) > 0.0)) {
+        } else if row.status.code() >= 0 && !(0..n).all(|p| !free[p] || diagonal(p) > 0.0) {
             row.status = Status::Singular;
             row.status_text = "singular_covariance".into();
         }
@@ -135,9 +135,11 @@ impl Finish<'_> {
             let pairs = self.model.parameters.iter().zip(&o.parameters).zip(row.parameters.iter().zip(&row.errors));
             pairs.into_iter().any(|((parameter, &u), (x, error))| (parameter.to_physical(u) - x).abs() > 3.0 * error)
         };
-        let other = outcomes.iter().zip(objectives).enumerate().any(|(k, (o, objective))| {
-            k != best && *objective - objectives[best] < MULTIMODAL && elsewhere(o)
-        });
+        let other = outcomes
+            .iter()
+            .zip(objectives)
+            .enumerate()
+            .any(|(k, (o, objective))| k != best && *objective - objectives[best] < MULTIMODAL && elsewhere(o));
         if other {
             row.flags |= flag::MULTIMODAL;
         }

@@ -37,10 +37,7 @@ impl Run<'_> {
         let prepared = prepared.map_err(|fault| Error::Usage(format!("{}: {}", fault.cause.name(), fault.detail)))?;
         let layout: Vec<ArmLayout> = arms
             .iter()
-            .map(|arm| ArmLayout {
-                pixels: arm.pixels,
-                shared_grid: matches!(arm.wavelength, Wavelength::Shared(_)),
-            })
+            .map(|arm| ArmLayout { pixels: arm.pixels, shared_grid: matches!(arm.wavelength, Wavelength::Shared(_)) })
             .collect();
         let objective = SpectralObjective::new(model, &layout, precision);
         let u = model.parameters.iter().zip(physical).map(|(p, x)| p.to_u(*x)).collect();

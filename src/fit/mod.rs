@@ -9,8 +9,8 @@ mod picture;
 mod row;
 mod run;
 
-use std::sync::{Arc, OnceLock};
 use std::sync::atomic::AtomicBool;
+use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
 use crate::error::{Error, Result};
@@ -78,7 +78,17 @@ impl Fitter {
     /// Errors when a setting is out of its range.
     pub fn new(model: SpectralModel, device: Device, settings: LevenbergMarquardt) -> Result<Fitter> {
         settings.validate()?;
-        Ok(Fitter { model, device, settings, starts: 2, seed: 3, memory: None, strict: false, precision: Precision::F32, guess: Arc::default() })
+        Ok(Fitter {
+            model,
+            device,
+            settings,
+            starts: 2,
+            seed: 3,
+            memory: None,
+            strict: false,
+            precision: Precision::F32,
+            guess: Arc::default(),
+        })
     }
 
     /// Starts of each spectrum, 1 to 64; 2 unless set. Fewer are used where the first guess finds fewer distinct ones.
@@ -148,7 +158,12 @@ impl Fitter {
         if starts.len() != expected {
             return Err(Error::ShapeMismatch {
                 what: "starts".into(),
-                message: format!("{} values, expected {} spectra × {} parameters", starts.len(), spectra.len(), self.model.parameters.len()),
+                message: format!(
+                    "{} values, expected {} spectra × {} parameters",
+                    starts.len(),
+                    spectra.len(),
+                    self.model.parameters.len()
+                ),
             });
         }
         let rows = self.run()?.batch(spectra, Some(starts))?;

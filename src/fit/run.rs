@@ -51,11 +51,17 @@ impl Grids {
     }
 }
 
+/// A wavelength grid and how it samples its arm's template.
+type SharedGrid = (Arc<[f64]>, Arc<Sampling>);
+
+/// A prepared spectrum, its starts, and whether one was clipped.
+type Started = std::result::Result<(Prepared, Vec<Start>, bool), Fault>;
+
 pub struct Run<'a> {
     pub fitter: &'a Fitter,
     resident: Option<Resident>,
     /// The shared grids of the last batch.
-    shared: Vec<Option<(Arc<[f64]>, Arc<Sampling>)>>,
+    shared: Vec<Option<SharedGrid>>,
     times: Vec<(&'static str, Duration)>,
     pub cancel: Arc<AtomicBool>,
 }
@@ -139,18 +145,19 @@ impl<'a> Run<'a> {
     }
 
     /// Starts of every spectrum, in u, inside the bounds; whether one was clipped.
-    #[allow(clippy::type_complexity)]
     fn starts(
         &mut self,
         prepared: Vec<std::result::Result<Prepared, Fault>>,
         grids: &[Grids],
         user: Option<&[f64]>,
-    ) -> Result<Vec<std::result::Result<(Prepared, Vec<Start>, bool), Fault>>> {
+    ) -> Result<Vec<Started>> {
         let (model, count) = (&self.fitter.model, self.fitter.starts);
         if let Some(user) = user {
             let width = model.parameters.len();
             let place = prepared.into_iter().zip(user.chunks_exact(width.max(1)));
-            return Ok(place.map(|(p, x)| p.and_then(|p| given(model, x).map(|(s, clipped)| (p, vec![s], clipped)))).collect());
+            return Ok(place
+                .map(|(p, x)| p.and_then(|p| given(model, x).map(|(s, clipped)| (p, vec![s], clipped))))
+                .collect());
         }
         let cache = &self.fitter.guess;
         if cache.get().is_none() && prepared.iter().any(|p| p.is_ok()) {

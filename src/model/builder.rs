@@ -148,7 +148,10 @@ impl SpectralModelBuilder {
             let known = self.arms.iter().flat_map(|arm| arm.emulator.labels()).any(|label| label.name == *name);
             if !known {
                 let all: Vec<&str> = self.arms[0].emulator.labels().iter().map(|l| l.name.as_str()).collect();
-                return Err(Error::Model(format!("no emulator has the label \"{name}\"; there are {}", all.join(", "))));
+                return Err(Error::Model(format!(
+                    "no emulator has the label \"{name}\"; there are {}",
+                    all.join(", ")
+                )));
             }
         }
         Ok(())
@@ -189,10 +192,14 @@ impl SpectralModelBuilder {
         let name = &arm.name;
         let wavelength = arm.emulator.wavelength();
         if wavelength.is_empty() {
-            return Err(Error::Model(format!("arm \"{name}\": the emulator carries no wavelengths; give `wavelength`")));
+            return Err(Error::Model(format!(
+                "arm \"{name}\": the emulator carries no wavelengths; give `wavelength`"
+            )));
         }
         let grid = TemplateGrid::new(wavelength).ok_or_else(|| {
-            Error::Model(format!("arm \"{name}\": the emulator's wavelengths are not uniform in ln λ, in any number of pieces"))
+            Error::Model(format!(
+                "arm \"{name}\": the emulator's wavelengths are not uniform in ln λ, in any number of pieces"
+            ))
         })?;
         if let Some((low, high)) = arm.range {
             check_bounds(&format!("arm \"{name}\": range"), low, high)?;
@@ -259,9 +266,9 @@ impl SpectralModelBuilder {
     fn check_start(&self, name: &str, start: Option<f64>, lower: f64, upper: f64) -> Result<Option<f64>> {
         match start {
             Some(x) if !x.is_finite() => Err(Error::Model(format!("BadStart: {name} starts at {x}"))),
-            Some(x) if (x < lower || x > upper) && !self.clip_starts => Err(Error::Model(format!(
-                "StartOutOfBounds: {name} starts at {x}, its bounds are {lower} to {upper}"
-            ))),
+            Some(x) if (x < lower || x > upper) && !self.clip_starts => {
+                Err(Error::Model(format!("StartOutOfBounds: {name} starts at {x}, its bounds are {lower} to {upper}")))
+            }
             other => Ok(other),
         }
     }

@@ -5,7 +5,8 @@ use crate::solver::triangle::{cholesky, packed_index, packed_length, solve_lower
 
 /// Basis functions (terms, pixels) at `wavelength` (Å), x ∈ \[−1, 1\] linear in wavelength from `low` to `high`.
 pub fn basis(continuum: Continuum, wavelength: &[f64], low: f64, high: f64) -> Vec<f64> {
-    let x: Vec<f64> = wavelength.iter().map(|w| if high > low { (w - low) / (high - low) * 2.0 - 1.0 } else { 0.0 }).collect();
+    let x: Vec<f64> =
+        wavelength.iter().map(|w| if high > low { (w - low) / (high - low) * 2.0 - 1.0 } else { 0.0 }).collect();
     let mut rows = Vec::with_capacity(continuum.terms * x.len());
     for term in 0..continuum.terms {
         match continuum.kind {

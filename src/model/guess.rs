@@ -98,7 +98,8 @@ impl FirstGuess {
         }
         let first = &model.arms[0];
         let scaled = parameters.iter().map(|u| first.emulator.scaled(&physical_labels(model, first, u))).collect();
-        let velocity = if let Velocity::Parameter(p) = model.velocity { Some((p, model.parameters[p].clone())) } else { None };
+        let velocity =
+            if let Velocity::Parameter(p) = model.velocity { Some((p, model.parameters[p].clone())) } else { None };
         Ok(FirstGuess { parameters, scaled, units, velocities, velocity })
     }
 
@@ -188,12 +189,14 @@ fn library(model: &SpectralModel, seed: u64) -> Result<Vec<Vec<f64>>> {
     let wanted = if dimensions.is_empty() { 1 } else { TEMPLATES };
     let mut points = Vec::with_capacity(wanted);
     for index in 0..SOBOL_ATTEMPTS {
-        let mut u: Vec<f64> = model.parameters.iter().map(|p| p.to_u(p.start.unwrap_or(p.lower).clamp(p.lower, p.upper))).collect();
+        let mut u: Vec<f64> =
+            model.parameters.iter().map(|p| p.to_u(p.start.unwrap_or(p.lower).clamp(p.lower, p.upper))).collect();
         for (dimension, &p) in dimensions.iter().enumerate() {
             let at = f64::from(sobol_burley::sample(index, dimension as u32, seed as u32));
             u[p] = along(&model.parameters[p], arm_transform(model, p), at);
         }
-        let inside = |arm: &ModelArm| arm.emulator.outside(&arm.emulator.scaled(&physical_labels(model, arm, &u))) <= 0.0;
+        let inside =
+            |arm: &ModelArm| arm.emulator.outside(&arm.emulator.scaled(&physical_labels(model, arm, &u))) <= 0.0;
         if dimensions.is_empty() || model.arms.iter().all(inside) {
             points.push(u);
         }
@@ -209,7 +212,11 @@ fn library(model: &SpectralModel, seed: u64) -> Result<Vec<Vec<f64>>> {
 
 fn arm_transform(model: &SpectralModel, parameter: usize) -> Transform {
     let inputs = model.arms.iter().flat_map(|arm| &arm.inputs);
-    inputs.filter(|i| i.source == Source::Parameter(parameter)).map(|i| i.transform).next().unwrap_or(Transform::Identity)
+    inputs
+        .filter(|i| i.source == Source::Parameter(parameter))
+        .map(|i| i.transform)
+        .next()
+        .unwrap_or(Transform::Identity)
 }
 
 /// The point at a fraction of the way between the bounds, even in the label's own scale.
@@ -313,7 +320,8 @@ fn lines(arm: &ModelArm, flux: &[f32], templates: usize, pixels: Range<usize>) -
     let wavelength = &arm.emulator.wavelength()[pixels.clone()];
     let (count, stride) = (wavelength.len(), arm.emulator.pixels());
     let mut rows = basis(arm.continuum, wavelength, wavelength[0], wavelength[count - 1]);
-    let usable = arm.continuum.kind != ContinuumKind::None && orthonormalise(&mut rows, count, &vec![true; count]).is_some();
+    let usable =
+        arm.continuum.kind != ContinuumKind::None && orthonormalise(&mut rows, count, &vec![true; count]).is_some();
     let mut out = Vec::with_capacity(templates * count);
     for k in 0..templates {
         let flux: Vec<f64> = flux[k * stride..][pixels.clone()].iter().map(|f| f64::from(*f)).collect();
@@ -391,8 +399,10 @@ impl Components {
         matmul(target, Accum::Replace, vectors.transpose(), unit, 1.0, Par::Seq);
         let mut mix = vec![0.0; templates * count];
         let target = MatMut::from_row_major_slice_mut(&mut mix, templates, count);
-        let (all, axes) =
-            (MatRef::from_row_major_slice(rows, templates, bins), MatRef::from_row_major_slice(&components, count, bins));
+        let (all, axes) = (
+            MatRef::from_row_major_slice(rows, templates, bins),
+            MatRef::from_row_major_slice(&components, count, bins),
+        );
         matmul(target, Accum::Replace, all, axes.transpose(), 1.0, Par::Seq);
         let single = |values: Vec<f64>| values.into_iter().map(|x| x as f32).collect();
         Components { count, rows: single(components), mix: single(mix) }

@@ -18,9 +18,7 @@ pub(crate) use guess::{FirstGuess, Start};
 pub(crate) use objective::{ArmLayout, SpectralObjective};
 pub(crate) use prepare::{Cause, Fault, Prepared, PreparedArm, RawArm, prepare};
 pub(crate) use sampling::Sampling;
-pub use settings::{
-    Arm, Continuum, ContinuumKind, Interpolation, LabelSettings, Nonfinite, SpectraSettings,
-};
+pub use settings::{Arm, Continuum, ContinuumKind, Interpolation, LabelSettings, Nonfinite, SpectraSettings};
 use std::sync::Arc;
 
 /// What a spectrum is compared with: per arm an emulator and a continuum, shared labels and velocity.

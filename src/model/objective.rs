@@ -5,8 +5,8 @@ use super::{Interpolation, ModelArm, SpectralModel};
 use crate::emulator::{Layer, Network};
 use crate::solver::Objective;
 use crate::solver::recording::{
-    Activate, Basis, BufferId, Continuum, HullRow, Kind, Labels, Normal, PerPixel, Precision, Prefilter, Prior, Product,
-    Recording, Resample, Scope, Segment, Stage, Values, Velocity,
+    Activate, Basis, BufferId, Continuum, HullRow, Kind, Labels, Normal, PerPixel, Precision, Prefilter, Prior,
+    Product, Recording, Resample, Scope, Segment, Stage, Values, Velocity,
 };
 
 /// The shape of one arm of the spectra that a recording is made for.
@@ -177,7 +177,8 @@ fn record_spectrum(
     columns: usize,
 ) -> ArmBuffers {
     let name = |what: &str| format!("{}.{what}", arm.name);
-    let segments: Vec<Segment> = arm.grid.segments.iter().map(|s| Segment { start: s.start, end: s.end, inverse_step: 1.0 / s.step }).collect();
+    let segments: Vec<Segment> =
+        arm.grid.segments.iter().map(|s| Segment { start: s.start, end: s.end, inverse_step: 1.0 / s.step }).collect();
     let tangents = arm.tangents();
     let rows = 1 + tangents.len();
     let pixels = padded(layout.pixels);

@@ -49,7 +49,9 @@ impl From<GridFault> for Fault {
             GridFault::Wavelength { index, value } => {
                 Fault { cause: Cause::BadWavelength, detail: format!("wavelength {index} is {value} Å") }
             }
-            GridFault::NoOverlap => Fault { cause: Cause::NoOverlap, detail: "no pixel lies on the model's grid".into() },
+            GridFault::NoOverlap => {
+                Fault { cause: Cause::NoOverlap, detail: "no pixel lies on the model's grid".into() }
+            }
         }
     }
 }
@@ -284,10 +286,9 @@ impl WithSimd for Orthonormal<'_> {
         for (target, value) in self.arm.transform.iter_mut().zip(&inverse) {
             *target = *value as f32;
         }
-        for c in 0..terms {
-            let (coefficient, basis) = (a[c] as f32, &self.sampling.basis[c * pixels..][..pixels]);
+        for (coefficient, basis) in a.iter().zip(self.sampling.basis.chunks_exact(pixels)) {
             for ((s, q), w) in self.arm.smooth.iter_mut().zip(basis).zip(&self.arm.weight) {
-                *s += coefficient * q * w;
+                *s += *coefficient as f32 * q * w;
             }
         }
         Some((0..terms).map(|i| factor[packed_index(i, i)].ln()).sum())

@@ -21,9 +21,9 @@ pub struct BufferId(pub usize);
 pub enum Scope {
     /// One block, filled when the population is made (network weights).
     Constant,
-    /// One block, filled by every [`Batch`] (a wavelength grid that all its spectra share).
+    /// One block, filled by every [`Batch`](super::device::Batch) (a wavelength grid that all its spectra share).
     Batch,
-    /// One block a spectrum, filled by every [`Batch`].
+    /// One block a spectrum, filled by every [`Batch`](super::device::Batch).
     Spectrum,
     /// One block an active member, scratch that kernels write.
     Member,

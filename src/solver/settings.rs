@@ -23,9 +23,9 @@ impl Default for LevenbergMarquardt {
     fn default() -> Self {
         LevenbergMarquardt {
             max_rounds: 60,
-            ftol: 1e-8,
-            xtol: 1e-8,
-            gtol: 1e-8,
+            ftol: 1e-9,
+            xtol: 1e-9,
+            gtol: 1e-9,
             initial_damping: 1e-3,
             max_rejections: 16,
         }

@@ -190,8 +190,8 @@ fn masked_spectra_end_alike() {
             let success = |o: &Outcome| o.status.is_some_and(popfit::Status::is_success);
             assert!(c.status == g.status || (success(c) && success(g)), "{:?} {:?}", c.status, g.status);
         }
-        let expected = if model.terms > 0 { popfit::Status::NotFinite } else { popfit::Status::Gtol };
-        assert_eq!(gpu[0].status, Some(expected));
+        // a continuum that no pixel sees leaves the solve: nothing is left to fit, with one or without
+        assert_eq!(gpu[0].status, Some(popfit::Status::Gtol));
         assert!(gpu[4].status.is_some_and(popfit::Status::is_success));
     }
 }

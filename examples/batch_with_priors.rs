@@ -1,0 +1,29 @@
+//! A batch with a prior, bounds and several starts: `cargo run --release --example batch_with_priors`
+
+use popfit::{Continuum, Device, Emulator, Fitter, LabelSettings, LevenbergMarquardt, Spectra, SpectralModel};
+
+fn main() -> popfit::Result<()> {
+    let data = concat!(env!("CARGO_MANIFEST_DIR"), "/data");
+    // alpha is poorly known from these spectra: say what is known of it
+    let alpha = LabelSettings { prior: Some((0.2, 0.15)), ..LabelSettings::default() };
+    let teff = LabelSettings { bounds: Some((4200.0, 8800.0)), ..LabelSettings::default() };
+    let model = SpectralModel::builder()
+        .arm("b", Emulator::open(format!("{data}/emulator.safetensors"))?)
+        .velocity(-500.0..=500.0)
+        .continuum(Continuum::rbf(10))
+        .marginalise(true)
+        .label("alpha", alpha)
+        .label("teff", teff)
+        .build()?;
+    let fitter = Fitter::new(model, Device::auto()?, LevenbergMarquardt::default())?.starts(8);
+    let table = fitter.fit(&Spectra::open(format!("{data}/spectra.npz"))?)?;
+    println!("id   status      velocity        teff   starts that agree   flags");
+    for row in &table.rows {
+        let [velocity, teff] = [row.parameters[0], row.parameters[1]];
+        println!(
+            "{:<4} {:<8} {velocity:9.2} {teff:11.1} {:>12} of 8 {:>12}",
+            row.id, row.status_text, row.n_starts_agree, row.flags
+        );
+    }
+    Ok(())
+}
