@@ -238,10 +238,10 @@ fn no_spectra_no_rows() {
 }
 
 /// Damages a wavelength grid.
-type Spoil = fn(&mut [f64]);
+type SpoilGrid = fn(&mut [f64]);
 
 /// Row of the list, what is done to the spectrum's own grid, the cause.
-const GRIDS: [(&str, Spoil, &str); 5] = [
+const GRIDS: [(&str, SpoilGrid, &str); 5] = [
     ("unsorted", |grid| grid.swap(10, 11), "bad_wavelength"),
     ("repeated", |grid| grid[500] = grid[499], "bad_wavelength"),
     ("NaN", |grid| grid[3740] = f64::NAN, "bad_wavelength"),
