@@ -8,6 +8,7 @@ use std::ops::Range;
 use faer::linalg::matmul::matmul;
 use faer::{Accum, MatMut, MatRef, Par};
 use nalgebra::{DMatrix, SymmetricEigen};
+use rayon::prelude::*;
 
 use super::continuum::{basis, orthonormalise};
 use super::prepare::Prepared;
@@ -21,6 +22,8 @@ use crate::solver::recording::{LIGHT, LabelInput, Source, Transform, Velocity};
 const TEMPLATES: usize = 256;
 /// Templates that the principal components are made from.
 const PRINCIPAL: usize = 128;
+/// Templates that are evaluated in one product.
+const PIECE: usize = 64;
 /// Principal components of the lines, and of the lines squared.
 const COMPONENTS: usize = 40;
 /// A bin of template pixels may be so wide that the lines shifted by it still correlate this well.
@@ -87,7 +90,9 @@ impl FirstGuess {
         let (low, high) = model.velocity_range();
         for (a, arm) in model.arms.iter().enumerate() {
             let labels: Vec<f64> = parameters.iter().flat_map(|u| physical_labels(model, arm, u)).collect();
-            let flux = arm.emulator.templates(&labels);
+            // pieces of a fixed size: the same bits with any number of threads
+            let pieces = labels.par_chunks(PIECE * arm.inputs.len());
+            let flux: Vec<f32> = pieces.flat_map_iter(|labels| arm.emulator.templates(labels)).collect();
             for segment in 0..arm.grid.segments.len() {
                 units.push(Unit::new(arm, (a, segment), &flux, parameters.len(), (low, high)));
             }
@@ -322,28 +327,28 @@ fn lines(arm: &ModelArm, flux: &[f32], templates: usize, pixels: Range<usize>) -
     let mut rows = basis(arm.continuum, wavelength, wavelength[0], wavelength[count - 1]);
     let usable =
         arm.continuum.kind != ContinuumKind::None && orthonormalise(&mut rows, count, &vec![true; count]).is_some();
-    let mut out = Vec::with_capacity(templates * count);
-    for k in 0..templates {
-        let flux: Vec<f64> = flux[k * stride..][pixels.clone()].iter().map(|f| f64::from(*f)).collect();
-        let mut smooth = vec![if usable { 0.0 } else { 1.0 }; count];
-        if usable {
-            for row in rows.chunks_exact(count) {
-                let a: f64 = row.iter().zip(&flux).map(|(p, f)| p * f).sum();
-                smooth.iter_mut().zip(row).for_each(|(s, p)| *s += a * p);
-            }
-            out.extend(flux.iter().zip(&smooth).map(|(f, s)| if *s > 0.0 { f / s - 1.0 } else { 0.0 }));
-        } else {
-            out.extend(flux.iter().zip(&smooth).map(|(f, s)| f - s));
+    let one = |k: usize| {
+        let flux = flux[k * stride..][pixels.clone()].iter().map(|f| f64::from(*f));
+        if !usable {
+            return flux.map(|f| f - 1.0).collect::<Vec<f64>>();
         }
-    }
-    out
+        let flux: Vec<f64> = flux.collect();
+        let mut smooth = vec![0.0; count];
+        for row in rows.chunks_exact(count) {
+            let a: f64 = row.iter().zip(&flux).map(|(p, f)| p * f).sum();
+            smooth.iter_mut().zip(row).for_each(|(s, p)| *s += a * p);
+        }
+        flux.iter().zip(&smooth).map(|(f, s)| if *s > 0.0 { f / s - 1.0 } else { 0.0 }).collect()
+    };
+    (0..templates).into_par_iter().flat_map_iter(one).collect()
 }
 
 /// The widest bin, a power of two, that blurs neither the lines nor the range of velocities.
 fn bin_width(lines: &[f64], count: usize, (low, high): (f64, f64), step: f64) -> usize {
     let correlation = |lag: usize| {
         let (mut shifted, mut same) = (0.0, 0.0);
-        for row in lines.chunks_exact(count) {
+        // a few of the templates tell the width of the lines
+        for row in lines.chunks_exact(count).step_by(8) {
             let mean = row.iter().sum::<f64>() / count as f64;
             shifted += row[lag..].iter().zip(row).map(|(a, b)| (a - mean) * (b - mean)).sum::<f64>();
             same += row.iter().map(|a| (a - mean).powi(2)).sum::<f64>();
