@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 use std::io::Write;
 
-use popfit::{FitRow, Result, Sink};
+use popfit::{FitRow, Result, Sink, Spectra};
 
 /// Prints a line. A reader that has gone away (`popfit demo | head`) does not end the run.
 pub fn line(text: impl std::fmt::Display) {
@@ -57,8 +57,8 @@ pub struct Counting<'a> {
 }
 
 impl Sink for Counting<'_> {
-    fn append(&mut self, rows: &[FitRow]) -> Result<()> {
+    fn append(&mut self, spectra: &Spectra, rows: &[FitRow]) -> Result<()> {
         self.counts.add(rows);
-        self.sink.append(rows)
+        self.sink.append(spectra, rows)
     }
 }

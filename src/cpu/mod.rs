@@ -5,6 +5,7 @@ mod compact;
 mod continuum;
 mod custom;
 mod labels;
+mod linearise;
 mod normal;
 mod per_pixel;
 mod prefilter;
@@ -12,8 +13,8 @@ mod prior;
 mod product;
 mod resample;
 mod step;
+mod tile;
 
-use std::ops::Range;
 use std::sync::{Arc, Mutex, PoisonError};
 
 use rayon::prelude::*;
@@ -23,7 +24,9 @@ use crate::rows::Real;
 use crate::solver::LevenbergMarquardt;
 use crate::solver::device::{Batch, Device, Outcome, Pending, Population};
 use crate::solver::member::Member;
-use crate::solver::recording::{Basis, BufferId, Kind, Precision, Recording, Scope, Stage, Values};
+use crate::solver::recording::{BufferId, Precision, Recording, Scope, Stage};
+use linearise::linearise;
+use tile::{Block, Inputs, Tile, local_buffers};
 
 /// Bytes of rows that a tile of members may fill: about half of a core's L2 cache.
 const TILE_BYTES: usize = 1 << 20;
@@ -72,96 +75,6 @@ impl Device for CpuDevice {
 /// Elements of all buffers of a scope.
 fn length(recording: &Recording, scope: Scope) -> usize {
     recording.buffers.iter().filter(|b| b.scope == scope).map(|b| b.length).sum()
-}
-
-/// Contents of a buffer that kernels read.
-enum Block<R> {
-    Float(Vec<R>),
-    Index(Arc<[i32]>),
-}
-
-impl<R: Real> Block<R> {
-    fn new(kind: Kind, values: &Values) -> Block<R> {
-        match (kind, values) {
-            (Kind::Index, Values::I32(v)) => Block::Index(v.clone()),
-            _ => Block::Float(R::convert(values)),
-        }
-    }
-}
-
-/// Everything that the kernels read.
-struct Inputs<R> {
-    recording: Arc<Recording>,
-    blocks: Vec<Block<R>>,
-    /// (spectra, parameters)
-    lower: Vec<f64>,
-    upper: Vec<f64>,
-    prior_mean: Vec<f64>,
-    prior_weight: Vec<f64>,
-}
-
-impl<R: Real> Inputs<R> {
-    fn range(&self, id: BufferId, spectrum: usize) -> Range<usize> {
-        let buffer = self.recording.block(id);
-        let start = if buffer.scope == Scope::Spectrum { spectrum * buffer.length } else { 0 };
-        start..start + buffer.length
-    }
-
-    fn float(&self, id: BufferId, spectrum: usize) -> &[R] {
-        match &self.blocks[id.0] {
-            Block::Float(v) => &v[self.range(id, spectrum)],
-            Block::Index(_) => &[],
-        }
-    }
-
-    /// A product's weights, packed.
-    fn packed(&self, id: BufferId) -> &[R] {
-        match &self.blocks[id.0] {
-            Block::Float(v) => v,
-            Block::Index(_) => &[],
-        }
-    }
-
-    fn index(&self, id: BufferId, spectrum: usize) -> &[i32] {
-        match &self.blocks[id.0] {
-            Block::Index(v) => &v[self.range(id, spectrum)],
-            Block::Float(_) => &[],
-        }
-    }
-
-    fn of_spectrum<'a>(&self, values: &'a [f64], spectrum: usize) -> &'a [f64] {
-        let count = self.recording.parameters.len();
-        &values[spectrum * count..(spectrum + 1) * count]
-    }
-}
-
-/// Rows of a tile's members, by buffer; empty for buffers of other scopes.
-struct Tile<R> {
-    rows: Vec<Vec<R>>,
-    /// Buffers with room for a single member, because nothing reads them after its run of stages.
-    local: Vec<bool>,
-}
-
-impl<R: Real> Tile<R> {
-    fn new(recording: &Recording, members: usize) -> Tile<R> {
-        let local = local_buffers(recording);
-        let rows = recording.buffers.iter().zip(&local).map(|(b, local)| match b.scope {
-            Scope::Member => vec![R::NAN; b.length * if *local { 1 } else { members }],
-            _ => Vec::new(),
-        });
-        Tile { rows: rows.collect(), local }
-    }
-
-    /// A member's block of a buffer.
-    fn block(&self, recording: &Recording, id: BufferId, place: usize) -> Range<usize> {
-        let length = recording.block(id).length;
-        let place = if self.local[id.0] { 0 } else { place };
-        place * length..(place + 1) * length
-    }
-
-    fn take(&mut self, id: BufferId) -> Vec<R> {
-        std::mem::take(&mut self.rows[id.0])
-    }
 }
 
 struct CpuPopulation<R> {
@@ -291,154 +204,5 @@ impl<R: Real> Population for CpuPopulation<R> {
             self.members = members;
             Ok(seen)
         })
-    }
-}
-
-/// Stages that are run for one member after the other: all but products.
-fn together(a: &Stage, b: &Stage) -> bool {
-    !matches!(a, Stage::Product(_)) && !matches!(b, Stage::Product(_))
-}
-
-/// Which buffers only one run of stages touches.
-fn local_buffers(recording: &Recording) -> Vec<bool> {
-    let mut runs: Vec<Option<usize>> = vec![None; recording.buffers.len()];
-    let mut local = vec![true; recording.buffers.len()];
-    for (run, stages) in recording.stages.chunk_by(together).enumerate() {
-        for id in stages.iter().flat_map(Stage::buffers) {
-            local[id.0] &= runs[id.0].is_none_or(|other| other == run);
-            runs[id.0] = Some(run);
-        }
-    }
-    local
-}
-
-/// Runs the stages for a tile of members. Products take the whole tile; the stages between two products run member by member,
-/// so that a member's rows are still in the cache when the next stage reads them.
-fn linearise<R: Real>(inputs: &Inputs<R>, tile: &mut Tile<R>, members: &mut [Member]) {
-    let stages = &inputs.recording.stages;
-    for run in stages.chunk_by(together) {
-        if let [Stage::Product(stage)] = run {
-            let count = members.len();
-            let mut output = tile.take(stage.output);
-            let input = &tile.rows[stage.input.0][..count * stage.rows * stage.inner];
-            let weight = inputs.packed(stage.weight);
-            let used = &mut output[..count * stage.rows * stage.columns];
-            product::Product { input, packed: weight, output: used, inner: stage.inner, columns: stage.columns }.run();
-            tile.rows[stage.output.0] = output;
-            continue;
-        }
-        for (place, member) in members.iter_mut().enumerate() {
-            for stage in run {
-                run_stage(inputs, tile, stage, place, member);
-            }
-        }
-    }
-}
-
-/// One stage for the member at `place` of the tile.
-fn run_stage<R: Real>(inputs: &Inputs<R>, tile: &mut Tile<R>, stage: &Stage, place: usize, member: &mut Member) {
-    let recording = &*inputs.recording;
-    let spectrum = member.spectrum;
-    let blocks: Vec<Range<usize>> =
-        (0..recording.buffers.len()).map(|b| tile.block(recording, BufferId(b), place)).collect();
-    let at = |id: BufferId| blocks[id.0].clone();
-    match stage {
-        Stage::Prior(stage) => {
-            let mean = inputs.of_spectrum(&inputs.prior_mean, spectrum);
-            let weight = inputs.of_spectrum(&inputs.prior_weight, spectrum);
-            prior::prior(stage, &recording.parameters, &member.trial, mean, weight, &mut member.trial_sums);
-        }
-        Stage::Labels(stage) => {
-            labels::labels(
-                stage,
-                &recording.parameters,
-                &member.trial,
-                &mut tile.rows[stage.output.0][at(stage.output)],
-            );
-        }
-        Stage::Product(_) => {}
-        Stage::Activate(stage) => activate::Activate {
-            block: &mut tile.rows[stage.buffer.0][at(stage.buffer)],
-            columns: stage.columns,
-            bias: inputs.float(stage.bias, 0),
-            affine: stage.affine.map(|(scale, offset)| (inputs.float(scale, 0), inputs.float(offset, 0))),
-            activation: stage.activation,
-        }
-        .run(),
-        Stage::PerPixel(stage) => {
-            let mut output = tile.take(stage.output);
-            per_pixel::PerPixel {
-                stage,
-                input: &tile.rows[stage.input.0][at(stage.input)],
-                w0: inputs.float(stage.w0, 0),
-                b0: inputs.float(stage.b0, 0),
-                w1: inputs.float(stage.w1, 0),
-                b1: inputs.float(stage.b1, 0),
-                output: &mut output[at(stage.output)],
-            }
-            .run();
-            tile.rows[stage.output.0] = output;
-        }
-        Stage::Prefilter(stage) => {
-            let mut output = tile.take(stage.output);
-            let input = &tile.rows[stage.input.0][at(stage.input)];
-            let rows = input.chunks_exact(stage.columns).zip(output[at(stage.output)].chunks_exact_mut(stage.columns));
-            for (input, output) in rows {
-                prefilter::Prefilter { input, output, segments: &stage.segments }.run();
-            }
-            tile.rows[stage.output.0] = output;
-        }
-        Stage::Resample(stage) => {
-            let mut output = tile.take(stage.output);
-            resample::Resample {
-                stage,
-                parameters: &recording.parameters,
-                u: &member.trial,
-                input: &tile.rows[stage.input.0][at(stage.input)],
-                index: inputs.index(stage.index, spectrum),
-                fraction: inputs.float(stage.fraction, spectrum),
-                output: &mut output[at(stage.output)],
-            }
-            .run();
-            tile.rows[stage.output.0] = output;
-        }
-        Stage::Continuum(stage) => {
-            let mut solution = tile.take(stage.solution);
-            let Basis { terms, basis, transform } = stage.basis;
-            member.trial_sums.ln_det += continuum::Continuum {
-                terms,
-                pixels: stage.pixels,
-                value: &tile.rows[stage.model.0][at(stage.model)][..stage.pixels],
-                data: inputs.float(stage.data, spectrum),
-                weight: inputs.float(stage.weight, spectrum),
-                basis: inputs.float(basis, spectrum),
-                transform: inputs.float(transform, spectrum),
-                solution: &mut solution[at(stage.solution)],
-            }
-            .run();
-            tile.rows[stage.solution.0] = solution;
-        }
-        Stage::Normal(stage) => {
-            let continuum = stage.continuum.map(|(basis, solution)| normal::Projection {
-                terms: basis.terms,
-                basis: inputs.float(basis.basis, spectrum),
-                transform: inputs.float(basis.transform, spectrum),
-                solution: &tile.rows[solution.0][at(solution)],
-            });
-            normal::Normal {
-                pixels: stage.pixels,
-                columns: &stage.columns,
-                model: &tile.rows[stage.model.0][at(stage.model)],
-                data: inputs.float(stage.data, spectrum),
-                weight: inputs.float(stage.weight, spectrum),
-                continuum,
-                sums: &mut member.trial_sums,
-            }
-            .run();
-        }
-        Stage::Custom(stage) => {
-            let output = &mut tile.rows[stage.output.0][at(stage.output)];
-            custom::custom(stage, &member.trial, inputs.float(stage.predictor, spectrum), output);
-        }
     }
 }

@@ -2,7 +2,8 @@
 
 use std::sync::Arc;
 
-use super::run::{Ready, Run, assemble, matched, prepare_all};
+use super::assemble::{assemble, matched, prepare_all};
+use super::run::{Ready, Run};
 use crate::cpu::CpuDevice;
 use crate::error::{Error, Result};
 use crate::model::{ArmLayout, PreparedArm, Sampling, SpectralObjective, Start};

@@ -1,5 +1,7 @@
 //! Fits: the one place that joins spectra, model, solver and device.
 
+mod assemble;
+mod blank;
 mod check;
 mod covariance;
 mod device;
@@ -29,12 +31,12 @@ const MOST_STARTS: usize = 64;
 
 /// Takes rows, in the order of the input.
 pub trait Sink {
-    /// Appends the rows of one batch.
-    fn append(&mut self, rows: &[FitRow]) -> Result<()>;
+    /// Appends the rows of one batch, and is shown the spectra that they belong to.
+    fn append(&mut self, spectra: &Spectra, rows: &[FitRow]) -> Result<()>;
 }
 
 impl Sink for FitTable {
-    fn append(&mut self, rows: &[FitRow]) -> Result<()> {
+    fn append(&mut self, _: &Spectra, rows: &[FitRow]) -> Result<()> {
         self.rows.extend_from_slice(rows);
         Ok(())
     }
@@ -178,7 +180,7 @@ impl Fitter {
         let mut done = 0;
         while let Some(spectra) = run.time("read", |_| source.next_batch(run::BATCH))? {
             let rows = run.batch(&spectra, None)?;
-            run.time("write", |_| sink.append(&rows))?;
+            run.time("write", |_| sink.append(&spectra, &rows))?;
             done += rows.len() as u64;
             if let Some(progress) = &control.progress {
                 progress(done, total);

@@ -1,7 +1,8 @@
 //! A spectrum with its fitted model, for pictures.
 
+use super::assemble::{matched, raw};
 use super::inspect::InspectedArm;
-use super::run::{Run, matched, raw};
+use super::run::Run;
 use super::{FitRow, Fitter};
 use crate::error::{Error, Result};
 use crate::solver::recording::Precision;

@@ -8,15 +8,14 @@ use rayon::prelude::*;
 use web_time::Instant;
 
 use super::Fitter;
+use super::assemble::{assemble, matched, prepare_all, unfitted};
+use super::blank::{blank, refuse};
 use super::finish::Finish;
-use super::row::{FitRow, Id, flag};
+use super::row::{FitRow, flag};
 use crate::error::{Error, Result};
-use crate::model::{
-    ArmLayout, Cause, Fault, FirstGuess, Prepared, RawArm, Sampling, SpectralModel, SpectralObjective, Start, prepare,
-};
-use crate::solver::recording::Values;
-use crate::solver::{Batch, Objective, Outcome, Population, Status, optimise};
-use crate::spectra::{ArmSpectra, Ids, Spectra, Wavelength};
+use crate::model::{ArmLayout, Cause, Fault, FirstGuess, Prepared, Sampling, SpectralModel, SpectralObjective, Start};
+use crate::solver::{Objective, Outcome, Population, optimise};
+use crate::spectra::{ArmSpectra, Spectra, Wavelength};
 
 /// Spectra that are read at once.
 pub const BATCH: usize = 2048;
@@ -243,65 +242,6 @@ impl<'a> Run<'a> {
     }
 }
 
-/// The outcome of a member that never ran.
-fn unfitted(batch: &Batch, member: usize) -> Outcome {
-    let count = batch.starts.len() / batch.members().max(1);
-    Outcome {
-        status: Some(Status::Interrupted),
-        rounds: 0,
-        parameters: batch.starts[member * count..(member + 1) * count].to_vec(),
-        chi2: f64::NAN,
-        penalty: f64::NAN,
-        ln_det: f64::NAN,
-        gradient: vec![f64::NAN; count],
-        normal_matrix: vec![f64::NAN; count * (count + 1) / 2],
-    }
-}
-
-/// The spectra's arrays for each arm of the model.
-pub fn matched<'s>(model: &SpectralModel, spectra: &'s Spectra) -> Result<Vec<&'s ArmSpectra>> {
-    if let ([_], [only]) = (model.arms.as_slice(), spectra.arms.as_slice())
-        && (only.name.is_empty() || model.arms[0].name.is_empty() || only.name == model.arms[0].name)
-    {
-        return Ok(vec![only]);
-    }
-    let find = |name: &str| spectra.arms.iter().find(|arm| arm.name == name);
-    let all = model.arms.iter().map(|arm| {
-        find(&arm.name).ok_or_else(|| {
-            let names: Vec<&str> = spectra.arms.iter().map(|a| a.name.as_str()).collect();
-            Error::ShapeMismatch {
-                what: spectra.file.to_string(),
-                message: format!("no arrays for arm \"{}\"; there are arms: {}", arm.name, names.join(", ")),
-            }
-        })
-    });
-    all.collect()
-}
-
-/// One spectrum's arrays.
-pub fn raw(arm: &ArmSpectra, spectrum: usize) -> RawArm<'_> {
-    let range = spectrum * arm.pixels..(spectrum + 1) * arm.pixels;
-    let mask = if arm.mask.is_empty() { &[] } else { &arm.mask[range.clone()] };
-    RawArm { flux: &arm.flux[range.clone()], ivar: &arm.ivar[range], mask }
-}
-
-pub fn prepare_all(
-    model: &SpectralModel,
-    arms: &[&ArmSpectra],
-    grids: &[Grids],
-    count: usize,
-) -> Vec<std::result::Result<Prepared, Fault>> {
-    let one = |k: usize| {
-        let mut samplings = Vec::with_capacity(arms.len());
-        for grid in grids {
-            samplings.push(&**grid.of(k).map_err(Fault::clone)?);
-        }
-        let raw: Vec<RawArm> = arms.iter().map(|arm| raw(arm, k)).collect();
-        prepare(model, &raw, &samplings)
-    };
-    (0..count).into_par_iter().map(one).collect()
-}
-
 /// A user's start, checked.
 fn given(model: &SpectralModel, physical: &[f64]) -> std::result::Result<(Start, bool), Fault> {
     let mut u = Vec::with_capacity(physical.len());
@@ -320,86 +260,6 @@ fn given(model: &SpectralModel, physical: &[f64]) -> std::result::Result<(Start,
         u.push(parameter.to_u(x.clamp(parameter.lower, parameter.upper)));
     }
     Ok((Start { u, score: 0.0 }, clipped))
-}
-
-/// What the device reads: the blocks of all spectra, one after another.
-pub fn assemble(model: &SpectralModel, objective: &SpectralObjective, grids: &[Grids], ready: &[Ready]) -> Batch {
-    let mut batch = Batch { spectra: ready.len(), ..Batch::default() };
-    for (a, (buffers, grid)) in objective.arms.iter().zip(grids).enumerate() {
-        let of_spectra = |pick: &dyn Fn(&Ready) -> &[f32]| {
-            let length = ready.first().map_or(0, |r| pick(r).len());
-            let mut all = Vec::with_capacity(length * ready.len());
-            ready.iter().for_each(|r| all.extend_from_slice(pick(r)));
-            Values::F32(all.into())
-        };
-        batch.blocks.push((buffers.data, of_spectra(&|r| &r.prepared.arms[a].data)));
-        batch.blocks.push((buffers.weight, of_spectra(&|r| &r.prepared.arms[a].weight)));
-        if let Some(basis) = buffers.basis {
-            batch.blocks.push((basis.transform, of_spectra(&|r| &r.prepared.arms[a].transform)));
-        }
-        let samplings: Vec<&Sampling> = match grid {
-            Grids::Shared(sampling) => vec![sampling],
-            Grids::Own(_) => ready.iter().filter_map(|r| grid.of(r.place).ok()).map(|s| &**s).collect(),
-        };
-        let index: Vec<i32> = samplings.iter().flat_map(|s| s.index.iter().copied()).collect();
-        let fraction: Vec<f32> = samplings.iter().flat_map(|s| s.fraction.iter().copied()).collect();
-        batch.blocks.push((buffers.index, Values::I32(index.into())));
-        batch.blocks.push((buffers.fraction, Values::F32(fraction.into())));
-        if let Some(basis) = buffers.basis {
-            let rows: Vec<f32> = samplings.iter().flat_map(|s| s.basis.iter().copied()).collect();
-            batch.blocks.push((basis.basis, Values::F32(rows.into())));
-        }
-    }
-    for (s, one) in ready.iter().enumerate() {
-        for p in &model.parameters {
-            batch.lower.push(p.to_u(p.lower));
-            batch.upper.push(p.to_u(p.upper));
-            batch.prior_mean.push(p.prior.map_or(0.0, |(mean, _)| p.to_u(mean)));
-            batch.prior_weight.push(p.prior.map_or(0.0, |(_, sigma)| p.solver.scale / sigma));
-        }
-        for start in &one.starts {
-            batch.group.push(s as u32);
-            let bounds = model.parameters.iter().map(|p| (p.to_u(p.lower), p.to_u(p.upper)));
-            batch.starts.extend(start.u.iter().zip(bounds).map(|(u, (low, high))| u.clamp(low, high)));
-        }
-    }
-    batch
-}
-
-/// A row without a fit yet.
-fn blank(model: &SpectralModel, spectra: &Spectra, place: usize) -> FitRow {
-    let count = model.parameters.len();
-    FitRow {
-        id: match &spectra.ids {
-            Ids::Integer(ids) => Id::Integer(ids[place]),
-            Ids::Text(ids) => Id::Text(ids[place].clone()),
-        },
-        file: spectra.file.clone(),
-        row: spectra.first_row + place as u64,
-        status: Status::Interrupted,
-        status_text: Status::Interrupted.name().into(),
-        rounds: 0,
-        evaluations: 0,
-        chi2: f64::NAN,
-        dof: 0,
-        objective: f64::NAN,
-        parameters: vec![f64::NAN; count],
-        errors: vec![f64::NAN; count],
-        at_bound: 0,
-        flags: 0,
-        start: -1,
-        n_starts_agree: 0,
-        correlations: vec![f64::NAN; count * count.saturating_sub(1) / 2],
-    }
-}
-
-/// The row of a spectrum that cannot be fitted: parameters at their start where the user or the model names one.
-fn refuse(model: &SpectralModel, row: &mut FitRow, cause: Cause, start: Option<&[f64]>) {
-    row.status = Status::BadInput;
-    row.status_text = cause.name().into();
-    for (p, parameter) in model.parameters.iter().enumerate() {
-        row.parameters[p] = start.map_or(parameter.start.unwrap_or(f64::NAN), |x| x[p]);
-    }
 }
 
 fn strict(row: &FitRow, fault: &Fault) -> Error {

@@ -39,6 +39,17 @@ pub struct ArmSpectra {
     pub ivar: Vec<f64>,
     /// true = bad; empty = none is.
     pub mask: Vec<bool>,
+    pub resolution: Option<Resolution>,
+}
+
+/// Each spectrum's banded resolution matrix R: observed flux = R · (model at the pixels).
+#[derive(Clone, Debug, PartialEq)]
+pub struct Resolution {
+    /// Odd.
+    pub diagonals: usize,
+    /// (n × diagonals × pixels), as DESI stores it: R\[row\]\[column\] = values\[d\]\[column\] with row = column − offset, the offsets
+    /// diagonals / 2, …, 0, …, −diagonals / 2.
+    pub values: Vec<f32>,
 }
 
 impl ArmSpectra {
@@ -73,7 +84,27 @@ impl ArmSpectra {
         if let Wavelength::Shared(grid) = &wavelength {
             check_grid(grid, &what)?;
         }
-        Ok(ArmSpectra { name, wavelength, pixels, flux, ivar, mask })
+        Ok(ArmSpectra { name, wavelength, pixels, flux, ivar, mask, resolution: None })
+    }
+
+    /// Gives every spectrum its resolution matrix.
+    ///
+    /// # Errors
+    /// `ShapeMismatch` when the values are not (n × diagonals × pixels), or the diagonals not odd.
+    pub fn with_resolution(mut self, resolution: Resolution) -> Result<ArmSpectra> {
+        let Resolution { diagonals, values } = &resolution;
+        if diagonals.is_multiple_of(2) || values.len() != diagonals * self.flux.len() {
+            let what = if self.name.is_empty() { "spectra".to_string() } else { format!("arm {}", self.name) };
+            let message = format!(
+                "resolution has {} values of {diagonals} diagonals, not (spectra, odd diagonals, {}) of {} spectra",
+                values.len(),
+                self.pixels,
+                self.len()
+            );
+            return Err(mismatch(&what, message));
+        }
+        self.resolution = Some(resolution);
+        Ok(self)
     }
 
     /// How many spectra.
@@ -107,7 +138,11 @@ impl ArmSpectra {
             pixels: self.pixels,
             flux: self.flux[range.clone()].to_vec(),
             ivar: self.ivar[range.clone()].to_vec(),
-            mask: if self.mask.is_empty() { Vec::new() } else { self.mask[range].to_vec() },
+            mask: if self.mask.is_empty() { Vec::new() } else { self.mask[range.clone()].to_vec() },
+            resolution: self.resolution.as_ref().map(|r| Resolution {
+                diagonals: r.diagonals,
+                values: r.values[range.start * r.diagonals..range.end * r.diagonals].to_vec(),
+            }),
         }
     }
 }

@@ -4,6 +4,7 @@
 //! end as that spectrum's status.
 
 mod arm;
+mod column;
 mod npz;
 mod npz_arm;
 mod reader;
@@ -12,7 +13,8 @@ use std::ops::Range;
 use std::sync::Arc;
 
 use crate::error::{Error, Result};
-pub use arm::{ArmSpectra, Wavelength};
+pub use arm::{ArmSpectra, Resolution, Wavelength};
+pub use column::{Column, ColumnValues};
 pub use reader::{SpectraReader, open_reader};
 
 /// A batch of spectra, row-major: row i of every arm is one object.
@@ -25,6 +27,8 @@ pub struct Spectra {
     pub ids: Ids,
     /// At least one, all with as many spectra as there are ids.
     pub arms: Vec<ArmSpectra>,
+    /// The spectra's own table, all columns as long as there are ids.
+    pub columns: Vec<Column>,
 }
 
 /// Names of spectra. Integers never pass through a float.
@@ -113,7 +117,7 @@ impl Spectra {
         if ids.len() != n {
             return Err(mismatch("spectra", format!("{} ids for {n} spectra", ids.len())));
         }
-        Ok(Spectra { file: Arc::from(""), first_row: 0, ids, arms })
+        Ok(Spectra { file: Arc::from(""), first_row: 0, ids, arms, columns: Vec::new() })
     }
 
     /// Reads a whole file into memory; [`open_reader`] reads batches.
@@ -122,6 +126,11 @@ impl Spectra {
     /// Those of [`open_reader`] and of reading; `TooLarge` when it does not fit memory.
     pub fn open(path: impl AsRef<std::path::Path>) -> Result<Spectra> {
         reader::read_all(path.as_ref())
+    }
+
+    /// A column of the spectra's own table, the first of this name.
+    pub fn column(&self, name: &str) -> Option<&Column> {
+        self.columns.iter().find(|column| &*column.name == name)
     }
 
     /// How many spectra.
@@ -143,6 +152,11 @@ impl Spectra {
             first_row: self.first_row + rows.start as u64,
             ids: self.ids.slice(rows.clone()),
             arms: self.arms.iter().map(|arm| arm.slice(rows.clone())).collect(),
+            columns: self
+                .columns
+                .iter()
+                .map(|column| Column { values: column.values.slice(rows.clone()), ..column.clone() })
+                .collect(),
         }
     }
 }

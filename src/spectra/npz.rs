@@ -68,7 +68,7 @@ impl NpzReader {
         let ids = self.ids(rows)?;
         let first_row = self.next as u64;
         self.next += rows;
-        Ok(Spectra { file: self.file.clone(), first_row, ids, arms })
+        Ok(Spectra { file: self.file.clone(), first_row, ids, arms, columns: Vec::new() })
     }
 }
 
@@ -90,7 +90,7 @@ impl SpectraReader for NpzReader {
             _ => Ids::Integer(Vec::new()),
         };
         let arms = self.arms.iter().map(Arm::empty).collect();
-        Spectra { file: self.file.clone(), first_row: self.next as u64, ids, arms }
+        Spectra { file: self.file.clone(), first_row: self.next as u64, ids, arms, columns: Vec::new() }
     }
 }
 

@@ -75,7 +75,7 @@ impl Arm {
             mask = reserve(elements, path)?;
             stream.take(elements, |dtype, bytes| dtype.flags(bytes, &mut mask))?;
         }
-        Ok(ArmSpectra { name: self.name.clone(), wavelength, pixels: self.pixels, flux, ivar, mask })
+        Ok(ArmSpectra { name: self.name.clone(), wavelength, pixels: self.pixels, flux, ivar, mask, resolution: None })
     }
 
     /// No rows.
@@ -85,7 +85,7 @@ impl Arm {
             Grid::Own(_) => Wavelength::Own(Vec::new()),
         };
         let (flux, ivar, mask) = (Vec::new(), Vec::new(), Vec::new());
-        ArmSpectra { name: self.name.clone(), wavelength, pixels: self.pixels, flux, ivar, mask }
+        ArmSpectra { name: self.name.clone(), wavelength, pixels: self.pixels, flux, ivar, mask, resolution: None }
     }
 }
 

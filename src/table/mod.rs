@@ -13,6 +13,7 @@ use std::path::Path;
 
 use crate::error::{Error, Result};
 use crate::fit::{FitRow, FitTable, Id, Sink};
+use crate::spectra::Spectra;
 use columns::Column;
 use csv::CsvTable;
 use parquet::ParquetTable;
@@ -106,7 +107,7 @@ impl TableWriter {
 }
 
 impl Sink for TableWriter {
-    fn append(&mut self, rows: &[FitRow]) -> Result<()> {
+    fn append(&mut self, _: &Spectra, rows: &[FitRow]) -> Result<()> {
         TableWriter::append(self, rows)
     }
 }

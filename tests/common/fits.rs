@@ -57,6 +57,7 @@ pub fn pick(spectra: &Spectra, order: &[usize]) -> Spectra {
             } else {
                 order.iter().flat_map(|&n| &arm.mask[n * arm.pixels..][..arm.pixels]).copied().collect()
             },
+            resolution: None,
         }
     };
     let Ids::Integer(ids) = &spectra.ids else { panic!("integer ids") };

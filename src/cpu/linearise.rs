@@ -1,0 +1,140 @@
+//! Executes a recording's stages for a tile of members.
+
+use std::ops::Range;
+
+use super::tile::{Inputs, Tile, together};
+use super::{activate, continuum, custom, labels, normal, per_pixel, prefilter, prior, product, resample};
+use crate::rows::Real;
+use crate::solver::member::Member;
+use crate::solver::recording::{Basis, BufferId, Stage};
+
+/// Runs the stages for a tile of members. Products take the whole tile; the stages between two products run member by member,
+/// so that a member's rows are still in the cache when the next stage reads them.
+pub fn linearise<R: Real>(inputs: &Inputs<R>, tile: &mut Tile<R>, members: &mut [Member]) {
+    let stages = &inputs.recording.stages;
+    for run in stages.chunk_by(together) {
+        if let [Stage::Product(stage)] = run {
+            let count = members.len();
+            let mut output = tile.take(stage.output);
+            let input = &tile.rows[stage.input.0][..count * stage.rows * stage.inner];
+            let weight = inputs.packed(stage.weight);
+            let used = &mut output[..count * stage.rows * stage.columns];
+            product::Product { input, packed: weight, output: used, inner: stage.inner, columns: stage.columns }.run();
+            tile.rows[stage.output.0] = output;
+            continue;
+        }
+        for (place, member) in members.iter_mut().enumerate() {
+            for stage in run {
+                run_stage(inputs, tile, stage, place, member);
+            }
+        }
+    }
+}
+
+/// One stage for the member at `place` of the tile.
+fn run_stage<R: Real>(inputs: &Inputs<R>, tile: &mut Tile<R>, stage: &Stage, place: usize, member: &mut Member) {
+    let recording = &*inputs.recording;
+    let spectrum = member.spectrum;
+    let blocks: Vec<Range<usize>> =
+        (0..recording.buffers.len()).map(|b| tile.block(recording, BufferId(b), place)).collect();
+    let at = |id: BufferId| blocks[id.0].clone();
+    match stage {
+        Stage::Prior(stage) => {
+            let mean = inputs.of_spectrum(&inputs.prior_mean, spectrum);
+            let weight = inputs.of_spectrum(&inputs.prior_weight, spectrum);
+            prior::prior(stage, &recording.parameters, &member.trial, mean, weight, &mut member.trial_sums);
+        }
+        Stage::Labels(stage) => {
+            labels::labels(
+                stage,
+                &recording.parameters,
+                &member.trial,
+                &mut tile.rows[stage.output.0][at(stage.output)],
+            );
+        }
+        Stage::Product(_) => {}
+        Stage::Activate(stage) => activate::Activate {
+            block: &mut tile.rows[stage.buffer.0][at(stage.buffer)],
+            columns: stage.columns,
+            bias: inputs.float(stage.bias, 0),
+            affine: stage.affine.map(|(scale, offset)| (inputs.float(scale, 0), inputs.float(offset, 0))),
+            activation: stage.activation,
+        }
+        .run(),
+        Stage::PerPixel(stage) => {
+            let mut output = tile.take(stage.output);
+            per_pixel::PerPixel {
+                stage,
+                input: &tile.rows[stage.input.0][at(stage.input)],
+                w0: inputs.float(stage.w0, 0),
+                b0: inputs.float(stage.b0, 0),
+                w1: inputs.float(stage.w1, 0),
+                b1: inputs.float(stage.b1, 0),
+                output: &mut output[at(stage.output)],
+            }
+            .run();
+            tile.rows[stage.output.0] = output;
+        }
+        Stage::Prefilter(stage) => {
+            let mut output = tile.take(stage.output);
+            let input = &tile.rows[stage.input.0][at(stage.input)];
+            let rows = input.chunks_exact(stage.columns).zip(output[at(stage.output)].chunks_exact_mut(stage.columns));
+            for (input, output) in rows {
+                prefilter::Prefilter { input, output, segments: &stage.segments }.run();
+            }
+            tile.rows[stage.output.0] = output;
+        }
+        Stage::Resample(stage) => {
+            let mut output = tile.take(stage.output);
+            resample::Resample {
+                stage,
+                parameters: &recording.parameters,
+                u: &member.trial,
+                input: &tile.rows[stage.input.0][at(stage.input)],
+                index: inputs.index(stage.index, spectrum),
+                fraction: inputs.float(stage.fraction, spectrum),
+                output: &mut output[at(stage.output)],
+            }
+            .run();
+            tile.rows[stage.output.0] = output;
+        }
+        Stage::Continuum(stage) => {
+            let mut solution = tile.take(stage.solution);
+            let Basis { terms, basis, transform } = stage.basis;
+            member.trial_sums.ln_det += continuum::Continuum {
+                terms,
+                pixels: stage.pixels,
+                value: &tile.rows[stage.model.0][at(stage.model)][..stage.pixels],
+                data: inputs.float(stage.data, spectrum),
+                weight: inputs.float(stage.weight, spectrum),
+                basis: inputs.float(basis, spectrum),
+                transform: inputs.float(transform, spectrum),
+                solution: &mut solution[at(stage.solution)],
+            }
+            .run();
+            tile.rows[stage.solution.0] = solution;
+        }
+        Stage::Normal(stage) => {
+            let continuum = stage.continuum.map(|(basis, solution)| normal::Projection {
+                terms: basis.terms,
+                basis: inputs.float(basis.basis, spectrum),
+                transform: inputs.float(basis.transform, spectrum),
+                solution: &tile.rows[solution.0][at(solution)],
+            });
+            normal::Normal {
+                pixels: stage.pixels,
+                columns: &stage.columns,
+                model: &tile.rows[stage.model.0][at(stage.model)],
+                data: inputs.float(stage.data, spectrum),
+                weight: inputs.float(stage.weight, spectrum),
+                continuum,
+                sums: &mut member.trial_sums,
+            }
+            .run();
+        }
+        Stage::Custom(stage) => {
+            let output = &mut tile.rows[stage.output.0][at(stage.output)];
+            custom::custom(stage, &member.trial, inputs.float(stage.predictor, spectrum), output);
+        }
+    }
+}

@@ -1,0 +1,113 @@
+//! From a batch of spectra to what a device reads, and back where a member never ran.
+
+use rayon::prelude::*;
+
+use super::run::{Grids, Ready};
+use crate::error::{Error, Result};
+use crate::model::{Fault, Prepared, RawArm, Sampling, SpectralModel, SpectralObjective, prepare};
+use crate::solver::recording::Values;
+use crate::solver::{Batch, Outcome, Status};
+use crate::spectra::{ArmSpectra, Spectra};
+
+/// The spectra's arrays for each arm of the model.
+pub fn matched<'s>(model: &SpectralModel, spectra: &'s Spectra) -> Result<Vec<&'s ArmSpectra>> {
+    if let ([_], [only]) = (model.arms.as_slice(), spectra.arms.as_slice())
+        && (only.name.is_empty() || model.arms[0].name.is_empty() || only.name == model.arms[0].name)
+    {
+        return Ok(vec![only]);
+    }
+    let find = |name: &str| spectra.arms.iter().find(|arm| arm.name == name);
+    let all = model.arms.iter().map(|arm| {
+        find(&arm.name).ok_or_else(|| {
+            let names: Vec<&str> = spectra.arms.iter().map(|a| a.name.as_str()).collect();
+            Error::ShapeMismatch {
+                what: spectra.file.to_string(),
+                message: format!("no arrays for arm \"{}\"; there are arms: {}", arm.name, names.join(", ")),
+            }
+        })
+    });
+    all.collect()
+}
+
+/// One spectrum's arrays.
+pub fn raw(arm: &ArmSpectra, spectrum: usize) -> RawArm<'_> {
+    let range = spectrum * arm.pixels..(spectrum + 1) * arm.pixels;
+    let mask = if arm.mask.is_empty() { &[] } else { &arm.mask[range.clone()] };
+    RawArm { flux: &arm.flux[range.clone()], ivar: &arm.ivar[range], mask }
+}
+
+pub fn prepare_all(
+    model: &SpectralModel,
+    arms: &[&ArmSpectra],
+    grids: &[Grids],
+    count: usize,
+) -> Vec<std::result::Result<Prepared, Fault>> {
+    let one = |k: usize| {
+        let mut samplings = Vec::with_capacity(arms.len());
+        for grid in grids {
+            samplings.push(&**grid.of(k).map_err(Fault::clone)?);
+        }
+        let raw: Vec<RawArm> = arms.iter().map(|arm| raw(arm, k)).collect();
+        prepare(model, &raw, &samplings)
+    };
+    (0..count).into_par_iter().map(one).collect()
+}
+
+/// What the device reads: the blocks of all spectra, one after another.
+pub fn assemble(model: &SpectralModel, objective: &SpectralObjective, grids: &[Grids], ready: &[Ready]) -> Batch {
+    let mut batch = Batch { spectra: ready.len(), ..Batch::default() };
+    for (a, (buffers, grid)) in objective.arms.iter().zip(grids).enumerate() {
+        let of_spectra = |pick: &dyn Fn(&Ready) -> &[f32]| {
+            let length = ready.first().map_or(0, |r| pick(r).len());
+            let mut all = Vec::with_capacity(length * ready.len());
+            ready.iter().for_each(|r| all.extend_from_slice(pick(r)));
+            Values::F32(all.into())
+        };
+        batch.blocks.push((buffers.data, of_spectra(&|r| &r.prepared.arms[a].data)));
+        batch.blocks.push((buffers.weight, of_spectra(&|r| &r.prepared.arms[a].weight)));
+        if let Some(basis) = buffers.basis {
+            batch.blocks.push((basis.transform, of_spectra(&|r| &r.prepared.arms[a].transform)));
+        }
+        let samplings: Vec<&Sampling> = match grid {
+            Grids::Shared(sampling) => vec![sampling],
+            Grids::Own(_) => ready.iter().filter_map(|r| grid.of(r.place).ok()).map(|s| &**s).collect(),
+        };
+        let index: Vec<i32> = samplings.iter().flat_map(|s| s.index.iter().copied()).collect();
+        let fraction: Vec<f32> = samplings.iter().flat_map(|s| s.fraction.iter().copied()).collect();
+        batch.blocks.push((buffers.index, Values::I32(index.into())));
+        batch.blocks.push((buffers.fraction, Values::F32(fraction.into())));
+        if let Some(basis) = buffers.basis {
+            let rows: Vec<f32> = samplings.iter().flat_map(|s| s.basis.iter().copied()).collect();
+            batch.blocks.push((basis.basis, Values::F32(rows.into())));
+        }
+    }
+    for (s, one) in ready.iter().enumerate() {
+        for p in &model.parameters {
+            batch.lower.push(p.to_u(p.lower));
+            batch.upper.push(p.to_u(p.upper));
+            batch.prior_mean.push(p.prior.map_or(0.0, |(mean, _)| p.to_u(mean)));
+            batch.prior_weight.push(p.prior.map_or(0.0, |(_, sigma)| p.solver.scale / sigma));
+        }
+        for start in &one.starts {
+            batch.group.push(s as u32);
+            let bounds = model.parameters.iter().map(|p| (p.to_u(p.lower), p.to_u(p.upper)));
+            batch.starts.extend(start.u.iter().zip(bounds).map(|(u, (low, high))| u.clamp(low, high)));
+        }
+    }
+    batch
+}
+
+/// The outcome of a member that never ran.
+pub fn unfitted(batch: &Batch, member: usize) -> Outcome {
+    let count = batch.starts.len() / batch.members().max(1);
+    Outcome {
+        status: Some(Status::Interrupted),
+        rounds: 0,
+        parameters: batch.starts[member * count..(member + 1) * count].to_vec(),
+        chi2: f64::NAN,
+        penalty: f64::NAN,
+        ln_det: f64::NAN,
+        gradient: vec![f64::NAN; count],
+        normal_matrix: vec![f64::NAN; count * (count + 1) / 2],
+    }
+}

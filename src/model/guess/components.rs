@@ -1,0 +1,80 @@
+//! Principal components of a library's rows, which make correlating all of them cheap.
+
+use faer::linalg::matmul::matmul;
+use faer::{Accum, MatMut, MatRef, Par};
+use nalgebra::{DMatrix, SymmetricEigen};
+
+use crate::rows::scan::Correlate;
+
+/// Templates that the principal components are made from.
+const PRINCIPAL: usize = 128;
+/// Principal components of the lines, and of the lines squared.
+const COMPONENTS: usize = 40;
+
+#[derive(Debug)]
+pub struct Components {
+    pub count: usize,
+    /// (count, bins)
+    pub rows: Vec<f32>,
+    /// (templates, count)
+    pub mix: Vec<f32>,
+}
+
+impl Components {
+    /// Principal components of the first [`PRINCIPAL`] of `rows` (templates, bins), each scaled to unit length so that weak lines
+    /// count as much as strong ones, no mean subtracted; then every row's projection on them.
+    pub fn new(rows: &[f64], templates: usize) -> Components {
+        let bins = rows.len() / templates;
+        let some = PRINCIPAL.min(templates);
+        let count = COMPONENTS.min(some).next_multiple_of(8);
+        let mut unit: Vec<f64> = rows[..some * bins].to_vec();
+        for row in unit.chunks_exact_mut(bins) {
+            let length = row.iter().map(|x| x * x).sum::<f64>().sqrt().max(f64::MIN_POSITIVE);
+            row.iter_mut().for_each(|x| *x /= length);
+        }
+        let unit = MatRef::from_row_major_slice(&unit, some, bins);
+        let mut products = vec![0.0; some * some];
+        let target = MatMut::from_column_major_slice_mut(&mut products, some, some);
+        matmul(target, Accum::Replace, unit, unit.transpose(), 1.0, Par::Seq);
+        let eigen = SymmetricEigen::new(DMatrix::from_vec(some, some, products));
+        let mut order: Vec<usize> = (0..some).collect();
+        order.sort_by(|&a, &b| eigen.eigenvalues[b].total_cmp(&eigen.eigenvalues[a]));
+        // orthonormal components = (eigenvectors / √eigenvalue)ᵀ · unit rows
+        let mut vectors = vec![0.0; some * count];
+        for (c, &at) in order.iter().take(count).enumerate().filter(|(_, at)| eigen.eigenvalues[**at] > 1e-12) {
+            for k in 0..some {
+                vectors[k * count + c] = eigen.eigenvectors[(k, at)] / eigen.eigenvalues[at].sqrt();
+            }
+        }
+        let vectors = MatRef::from_row_major_slice(&vectors, some, count);
+        let mut components = vec![0.0; count * bins];
+        let target = MatMut::from_row_major_slice_mut(&mut components, count, bins);
+        matmul(target, Accum::Replace, vectors.transpose(), unit, 1.0, Par::Seq);
+        let mut mix = vec![0.0; templates * count];
+        let target = MatMut::from_row_major_slice_mut(&mut mix, templates, count);
+        let (all, axes) = (
+            MatRef::from_row_major_slice(rows, templates, bins),
+            MatRef::from_row_major_slice(&components, count, bins),
+        );
+        matmul(target, Accum::Replace, all, axes.transpose(), 1.0, Par::Seq);
+        let single = |values: Vec<f64>| values.into_iter().map(|x| x as f32).collect();
+        Components { count, rows: single(components), mix: single(mix) }
+    }
+
+    /// (count, shifts)
+    pub fn correlate(&self, signal: &[f32], bins: usize, shifts: usize) -> Vec<f32> {
+        let mut out = vec![0f32; self.count * shifts];
+        Correlate { rows: &self.rows, length: bins, signal, out: &mut out, shifts }.run();
+        out
+    }
+
+    /// One template's correlation from those of the components.
+    pub fn template(&self, k: usize, correlations: &[f32], out: &mut [f32]) {
+        out.fill(0.0);
+        for (factor, row) in self.mix[k * self.count..][..self.count].iter().zip(correlations.chunks_exact(out.len())) {
+            for (o, c) in out.iter_mut().zip(row) {
+                *o += factor * c;
+            }
+        }
+    }
+}

@@ -1,0 +1,161 @@
+//! One segment of an arm's templates: its lines, binned, and what a spectrum says there.
+
+use std::ops::Range;
+
+use rayon::prelude::*;
+
+use super::components::Components;
+use crate::model::continuum::{basis, orthonormalise};
+use crate::model::sampling::Sampling;
+use crate::model::{ContinuumKind, ModelArm};
+use crate::rows::scan::padded_shifts;
+use crate::solver::recording::LIGHT;
+
+/// A bin of template pixels may be so wide that the lines shifted by it still correlate this well.
+const BIN_CORRELATION: f64 = 0.85;
+
+/// One log-uniform segment of one arm's template.
+#[derive(Debug)]
+pub struct Unit {
+    pub arm: usize,
+    pub segment: usize,
+    /// First pixel of the segment.
+    pub start: usize,
+    /// Template pixels in a bin.
+    pub bin: usize,
+    pub bins: usize,
+    /// (components, bins) each.
+    pub lines: Components,
+    pub squares: Components,
+    /// Shift of each velocity in bins, from the smallest whole one.
+    pub first_shift: i64,
+    pub shifts: usize,
+    pub positions: Vec<f64>,
+}
+
+impl Unit {
+    /// `flux` (templates, pixels of the arm).
+    pub fn new(arm: &ModelArm, (a, s): (usize, usize), flux: &[f32], templates: usize, range: (f64, f64)) -> Unit {
+        let segment = &arm.grid.segments[s];
+        let pixels = segment.start..segment.end;
+        let lines = lines(arm, flux, templates, pixels);
+        let count = segment.end - segment.start;
+        let bin = bin_width(&lines, count, range, segment.step);
+        let bins = count.div_ceil(bin);
+        let binned = average(&lines, count, bin, bins);
+        let squares: Vec<f64> = average(&lines.iter().map(|l| l * l).collect::<Vec<_>>(), count, bin, bins);
+        let (lines, squares) =
+            rayon::join(|| Components::new(&binned, templates), || Components::new(&squares, templates));
+        Unit {
+            arm: a,
+            segment: s,
+            start: segment.start,
+            bin,
+            bins,
+            lines,
+            squares,
+            first_shift: 0,
+            shifts: 0,
+            positions: Vec::new(),
+        }
+    }
+
+    /// Where each velocity lies among the whole shifts.
+    pub fn place(&mut self, arm: &ModelArm, velocities: &[f64]) {
+        let step = arm.grid.segments[self.segment].step * self.bin as f64;
+        self.positions = velocities.iter().map(|v| (v / LIGHT).atanh() / step).collect();
+        let low = self.positions.iter().copied().fold(f64::INFINITY, f64::min).floor();
+        let high = self.positions.iter().copied().fold(f64::NEG_INFINITY, f64::max).ceil();
+        self.first_shift = low as i64;
+        self.shifts = padded_shifts((high - low) as usize + 1);
+        self.positions.iter_mut().for_each(|p| *p -= low);
+    }
+
+    /// The spectrum's s (D − s) and s² in template bins, padded for the shifts.
+    pub fn signals(&self, data: &[f32], smooth: &[f32], sampling: &Sampling) -> (Vec<f32>, Vec<f32>) {
+        let length = self.bins + self.shifts;
+        let (mut cross, mut power) = (vec![0f32; length], vec![0f32; length]);
+        for (j, &packed) in sampling.index.iter().enumerate() {
+            if packed < 0 || (packed >> 24) as usize != self.segment {
+                continue;
+            }
+            let nearest = (packed & 0xff_ffff) as usize + usize::from(sampling.fraction[j] >= 0.5);
+            // bin b at shift s reads the template's bin b − s: correlate() reads signal[b' + s'] with s' = s − first_shift
+            let bin = ((nearest - self.start) / self.bin) as i64 - self.first_shift;
+            if let Some(at) = usize::try_from(bin).ok().filter(|at| *at < length) {
+                let s = smooth[j];
+                cross[at] += s * (data[j] - s);
+                power[at] += s * s;
+            }
+        }
+        (cross, power)
+    }
+
+    pub fn add_scores(&self, cross: &[f32], power: &[f32], width: usize, total: &mut [f32]) {
+        let templates = total.len() / width;
+        let (mut x, mut p) = (vec![0f32; self.shifts], vec![0f32; self.shifts]);
+        for k in 0..templates {
+            self.lines.template(k, cross, &mut x);
+            self.squares.template(k, power, &mut p);
+            let row = &mut total[k * width..][..width];
+            for (out, &position) in row.iter_mut().zip(&self.positions) {
+                let i = (position as usize).min(self.shifts - 1);
+                let f = (position - i as f64) as f32;
+                let at = |i: usize| p[i] - 2.0 * x[i];
+                *out += at(i) * (1.0 - f) + at((i + 1).min(self.shifts - 1)) * f;
+            }
+        }
+    }
+}
+
+/// Lines of each template in a segment: flux / continuum − 1, or flux − 1 where the model has no continuum (templates, pixels).
+fn lines(arm: &ModelArm, flux: &[f32], templates: usize, pixels: Range<usize>) -> Vec<f64> {
+    let wavelength = &arm.emulator.wavelength()[pixels.clone()];
+    let (count, stride) = (wavelength.len(), arm.emulator.pixels());
+    let mut rows = basis(arm.continuum, wavelength, wavelength[0], wavelength[count - 1]);
+    let usable =
+        arm.continuum.kind != ContinuumKind::None && orthonormalise(&mut rows, count, &vec![true; count]).is_some();
+    let one = |k: usize| {
+        let flux = flux[k * stride..][pixels.clone()].iter().map(|f| f64::from(*f));
+        if !usable {
+            return flux.map(|f| f - 1.0).collect::<Vec<f64>>();
+        }
+        let flux: Vec<f64> = flux.collect();
+        let mut smooth = vec![0.0; count];
+        for row in rows.chunks_exact(count) {
+            let a: f64 = row.iter().zip(&flux).map(|(p, f)| p * f).sum();
+            smooth.iter_mut().zip(row).for_each(|(s, p)| *s += a * p);
+        }
+        flux.iter().zip(&smooth).map(|(f, s)| if *s > 0.0 { f / s - 1.0 } else { 0.0 }).collect()
+    };
+    (0..templates).into_par_iter().flat_map_iter(one).collect()
+}
+
+/// The widest bin, a power of two, that blurs neither the lines nor the range of velocities.
+fn bin_width(lines: &[f64], count: usize, (low, high): (f64, f64), step: f64) -> usize {
+    let correlation = |lag: usize| {
+        let (mut shifted, mut same) = (0.0, 0.0);
+        // a few of the templates tell the width of the lines
+        for row in lines.chunks_exact(count).step_by(8) {
+            let mean = row.iter().sum::<f64>() / count as f64;
+            shifted += row[lag..].iter().zip(row).map(|(a, b)| (a - mean) * (b - mean)).sum::<f64>();
+            same += row.iter().map(|a| (a - mean).powi(2)).sum::<f64>();
+        }
+        shifted / same.max(f64::MIN_POSITIVE)
+    };
+    let shifts = (high - low) / LIGHT / step;
+    let mut bin = 1;
+    while 2 * bin < count / 64 && shifts / (2 * bin) as f64 >= 8.0 && correlation(2 * bin) >= BIN_CORRELATION {
+        bin *= 2;
+    }
+    bin
+}
+
+/// Means of bins (rows, count) → (rows, bins).
+fn average(rows: &[f64], count: usize, bin: usize, bins: usize) -> Vec<f64> {
+    let mut out = Vec::with_capacity(rows.len() / count * bins);
+    for row in rows.chunks_exact(count) {
+        out.extend(row.chunks(bin).map(|c| c.iter().sum::<f64>() / c.len() as f64));
+    }
+    out
+}

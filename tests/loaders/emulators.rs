@@ -1,0 +1,232 @@
+//! Emulators from files: native, The Payne's, per-pixel.
+
+use super::*;
+
+#[test]
+fn native_emulator_meets_rvspecfit() {
+    let Some(shared) = shared() else { return };
+    let emulator = Emulator::open(shared.join("data/synb/emulator.safetensors")).unwrap();
+    let names: Vec<_> = emulator.labels().iter().map(|l| l.name.as_str()).collect();
+    assert_eq!(names, ["teff", "logg", "feh", "alpha"]);
+    assert_eq!((emulator.pixels(), emulator.wavelength().len(), emulator.hulls().len()), (3861, 3861, 2));
+    assert_eq!(emulator.hash().len(), 64);
+    let path = shared.join("data/synb/forward_ref.npz");
+    let (_, labels) = reference(&path, "par");
+    let (_, z) = reference(&path, "z");
+    let (_, flux) = reference(&path, "flux");
+    let (_, outside) = reference(&path, "outside");
+    let scaled = emulator.scaled(&labels);
+    let gap = scaled.iter().zip(&z).map(|(a, b)| (a - b).abs()).fold(0.0, f64::max);
+    assert!(gap < 1e-5, "scaled labels differ by {gap}");
+    let templates = emulator.templates(&labels);
+    assert_eq!(templates.len(), flux.len());
+    let gap = templates.iter().zip(&flux).map(|(&a, b)| (f64::from(a) / b - 1.0).abs()).fold(0.0, f64::max);
+    println!("largest relative difference of templates {gap:.2e}");
+    assert!(gap < 1e-5, "templates differ by {gap}");
+    for (z, reference) in scaled.chunks_exact(4).zip(&outside) {
+        let distance = emulator.outside(z).max(0.0);
+        assert!((distance > 0.0) == (*reference > 0.0), "{distance} {reference}");
+    }
+    let grid = TemplateGrid::new(emulator.wavelength()).unwrap();
+    assert_eq!(grid.segments.len(), 1);
+}
+
+#[test]
+fn per_pixel_emulator_of_apogee() {
+    let Some(shared) = shared() else { return };
+    let folder = shared.join("data/apogee");
+    let emulator = Emulator::open(folder.join("NN_normalized_spectra.npz")).unwrap();
+    let wavelength = read_wavelength(folder.join("apogee_wavelength.npz")).unwrap();
+    let names = ["teff", "logg", "feh", "mgfe", "vmacro"].map(String::from);
+    let emulator = emulator.with_wavelength(wavelength).unwrap().with_label_names(&names).unwrap();
+    assert_eq!((emulator.pixels(), emulator.labels().len()), (7214, 5));
+    let grid = TemplateGrid::new(emulator.wavelength()).unwrap();
+    assert_eq!(grid.segments.len(), 3);
+    assert_eq!(grid.segments[2].end, 7214);
+    for i in [0, 1000, 3000, 5000, 7213] {
+        let (_, index) = grid.locate(emulator.wavelength()[i]).unwrap();
+        assert!((index - i as f64).abs() < 1e-3);
+    }
+    // chi2 of the real star at the published answer, without its shift of 1 km/s: near the published 30653
+    let star = Spectra::open(folder.join("2M13012770+5754582.npz")).unwrap();
+    let flux = emulator.templates(&[4942.27, 4.5262, -0.1875, 0.1108, 16.108]);
+    let arm = &star.arms[0];
+    let chi2: f64 = (0..7214).map(|i| arm.ivar[i] * (arm.flux[i] - f64::from(flux[i])).powi(2)).sum();
+    println!("chi2 {chi2:.0}");
+    assert!((29000.0..36000.0).contains(&chi2), "{chi2}");
+}
+
+/// Labels 2, hidden 3 and 2, pixels 4.
+pub fn payne(descr: fn(&[usize], &[f32]) -> Vec<u8>) -> Vec<(&'static str, Vec<u8>)> {
+    vec![
+        ("w_array_0", descr(&[3, 2], &ramp(6))),
+        ("w_array_1", descr(&[2, 3], &ramp(6))),
+        ("w_array_2", descr(&[4, 2], &ramp(8))),
+        ("b_array_0", descr(&[3], &ramp(3))),
+        ("b_array_1", descr(&[2], &ramp(2))),
+        ("b_array_2", descr(&[4], &ramp(4))),
+        ("x_min", f64s(&[2], &[4000.0, 1.0])),
+        ("x_max", f64s(&[2], &[7000.0, 5.0])),
+    ]
+}
+
+fn wide(shape: &[usize], values: &[f32]) -> Vec<u8> {
+    f64s(shape, &values.iter().map(|&x| f64::from(x)).collect::<Vec<_>>())
+}
+
+fn affine(weight: &[f32], bias: &[f32], x: &[f64]) -> Vec<f64> {
+    let row = |(w, b): (&[f32], &f32)| w.iter().zip(x).map(|(w, x)| f64::from(*w) * x).sum::<f64>() + f64::from(*b);
+    weight.chunks_exact(x.len()).zip(bias).map(row).collect()
+}
+
+#[test]
+fn payne_is_evaluated_as_its_authors_do() {
+    let folder = tempfile::tempdir().unwrap();
+    let leaky = |x: Vec<f64>| x.into_iter().map(|x| if x > 0.0 { x } else { 0.01 * x }).collect::<Vec<_>>();
+    let h = leaky(affine(&ramp(6), &ramp(3), &[0.1, -0.25]));
+    let h = leaky(affine(&ramp(6), &ramp(2), &h));
+    let expected = affine(&ramp(8), &ramp(4), &h);
+    for (name, arrays) in [("f32.npz", payne(f32s)), ("f64.npz", payne(wide))] {
+        let emulator = Emulator::open(file(folder.path(), name, &npz(&arrays, true))).unwrap();
+        assert_eq!(emulator.labels()[1].name, "label1");
+        assert_eq!((emulator.labels()[0].mean, emulator.labels()[0].std), (5500.0, 3000.0));
+        assert_eq!(emulator.outside(&[0.0, 0.0]), f64::NEG_INFINITY);
+        let rows = emulator.templates(&[5800.0, 2.0, 5800.0, 2.0]);
+        assert_eq!(rows.len(), 8);
+        for (row, expected) in rows.iter().zip(expected.iter().cycle()) {
+            assert!((f64::from(*row) - expected).abs() < 1e-6);
+        }
+        assert!(matches!(emulator.clone().with_wavelength(vec![1.0; 3]), Err(Error::ShapeMismatch { .. })));
+        let unsorted = emulator.clone().with_wavelength(vec![1.0, 2.0, 2.0, 3.0]);
+        assert!(matches!(unsorted, Err(Error::BadWavelength { index: 2, .. })));
+        assert!(emulator.clone().with_label_names(&["a".into(), "a".into()]).is_err());
+        assert!(emulator.with_label_names(&["a".into()]).is_err());
+    }
+}
+
+#[test]
+fn per_pixel_in_fortran_order() {
+    let folder = tempfile::tempdir().unwrap();
+    // pixels 2, hidden 3, labels 2; w_array_0[p, h, l] stored with p fastest
+    let w0: Vec<f32> = ramp(12);
+    let mut fortran = vec![0.0; 12];
+    for (i, w) in w0.iter().enumerate() {
+        let (p, h, l) = (i / 6, i / 2 % 3, i % 2);
+        fortran[p + 2 * (h + 3 * l)] = *w;
+    }
+    let header = "{'descr': '<f4', 'fortran_order': True, 'shape': (2, 3, 2), }";
+    let arrays = |w| {
+        vec![
+            ("w_array_0", w),
+            ("w_array_1", f32s(&[2, 3], &ramp(6))),
+            ("b_array_0", f32s(&[2, 3], &ramp(6))),
+            ("b_array_1", f32s(&[2], &ramp(2))),
+            ("x_min", f64s(&[2], &[0.0, 0.0])),
+            ("x_max", f64s(&[2], &[1.0, 1.0])),
+        ]
+    };
+    let c = Emulator::open(file(folder.path(), "c.npz", &npz(&arrays(f32s(&[2, 3, 2], &w0)), false))).unwrap();
+    let f =
+        Emulator::open(file(folder.path(), "f.npz", &npz(&arrays(raw_npy(header, &le32(&fortran))), false))).unwrap();
+    assert_eq!(c.templates(&[0.9, 0.2]), f.templates(&[0.9, 0.2]));
+    let sigmoid = |x: f64| 1.0 / (1.0 + (-x).exp());
+    let h: Vec<f64> = affine(&w0[..6], &ramp(3), &[0.4, -0.3]).into_iter().map(sigmoid).collect();
+    let expected = affine(&ramp(3), &ramp(1), &h)[0];
+    assert!((f64::from(c.templates(&[0.9, 0.2])[0]) - expected).abs() < 1e-6);
+}
+
+pub const DESCRIPTION: &str = r#"{"version": 1, "activation": "ACT", "output": "exp", "clip": 2.0, "hull": [[1]],
+    "labels": [{"name": "teff", "unit": "K", "transform": "log10", "mean": 3.7, "std": 0.1, "min": 4000, "max": 7000},
+               {"name": "logg", "unit": "dex", "transform": "identity", "mean": 3, "std": 1, "min": 1, "max": 5}]}"#;
+
+pub type Tensor = (&'static str, Dtype, Vec<usize>, Vec<u8>);
+
+/// Labels 2, hidden 3 with a batch norm, pixels 4.
+pub fn native(description: &str, change: impl Fn(&mut Vec<Tensor>)) -> Vec<u8> {
+    let mut tensors = vec![
+        ("layer.0.weight", Dtype::F32, vec![3, 2], le32(&ramp(6))),
+        ("layer.0.bias", Dtype::F32, vec![3], le32(&ramp(3))),
+        ("layer.0.scale", Dtype::F32, vec![3], le32(&ramp(3))),
+        ("layer.0.offset", Dtype::F32, vec![3], le32(&ramp(3))),
+        ("layer.1.weight", Dtype::F64, vec![4, 3], le64(&[0.5; 12])),
+        ("layer.1.bias", Dtype::F32, vec![4], le32(&ramp(4))),
+        ("hull.0", Dtype::F64, vec![2, 2], le64(&[1.0, -2.0, -1.0, -2.0])),
+        ("wavelength", Dtype::F64, vec![4], le64(&[4000.0, 4001.0, 4002.0, 4003.0])),
+    ];
+    change(&mut tensors);
+    let views = tensors.iter().map(|(n, d, s, b)| (*n, TensorView::new(*d, s.clone(), b).unwrap()));
+    serialize(views, Some(HashMap::from([("popfit".to_string(), description.to_string())]))).unwrap()
+}
+
+#[test]
+fn native_activations_and_batch_norm() {
+    let folder = tempfile::tempdir().unwrap();
+    let erf = |x: f64| libm::erf(x);
+    let sigmoid = |x: f64| 1.0 / (1.0 + (-x).exp());
+    let functions: [(&str, &dyn Fn(f64) -> f64); 6] = [
+        ("silu", &|x| x * sigmoid(x)),
+        ("leaky_relu", &|x| if x > 0.0 { x } else { 0.01 * x }),
+        ("relu", &|x| x.max(0.0)),
+        ("sigmoid", &sigmoid),
+        ("tanh", &f64::tanh),
+        ("gelu", &|x| 0.5 * x * (1.0 + erf(x / 2f64.sqrt()))),
+    ];
+    for (name, function) in functions {
+        let bytes = native(&DESCRIPTION.replace("ACT", name), |_| ());
+        let emulator = Emulator::open(file(folder.path(), "n.safetensors", &bytes)).unwrap();
+        let z = emulator.scaled(&[5500.0, 4.5]);
+        assert!((z[0] - (5500f64.log10() - 3.7) / 0.1).abs() < 1e-12 && z[1] == 1.5);
+        assert_eq!(emulator.outside(&z), -0.5);
+        let h = affine(&ramp(6), &ramp(3), &z).into_iter().map(function);
+        let h: Vec<f64> = h.zip(ramp(3)).map(|(h, s)| h * f64::from(s) + f64::from(s)).collect();
+        let expected = affine(&[0.5; 12], &ramp(4), &h);
+        for (flux, x) in emulator.templates(&[5500.0, 4.5]).iter().zip(expected) {
+            assert!((f64::from(*flux) / x.clamp(-2.0, 2.0).exp() - 1.0).abs() < 1e-5, "{name}");
+        }
+    }
+    let emulator = Emulator::open(folder.path().join("n.safetensors")).unwrap();
+    assert_eq!(emulator.templates(&[]), Vec::<f32>::new());
+}
+
+#[test]
+fn senseless_networks_are_errors() {
+    let folder = tempfile::tempdir().unwrap();
+    let good = DESCRIPTION.replace("ACT", "silu");
+    let open = |bytes: &[u8]| Emulator::open(file(folder.path(), "n.safetensors", bytes));
+    let texts = [
+        ("silu", "swish"),
+        ("\"version\": 1", "\"version\": 2"),
+        ("\"std\": 0.1", "\"std\": 0"),
+        ("\"min\": 4000", "\"min\": 9000"),
+        ("\"min\": 4000", "\"min\": -1"),
+        ("[[1]]", "[[2]]"),
+        ("[[1]]", "[[0, 1]]"),
+        ("[[1]]", "[[1], [0]]"),
+        ("[[1]]", "[]"),
+        ("logg", "teff"),
+        ("\"clip\": 2.0", "\"clip\": -1"),
+        ("exp", "log"),
+    ];
+    for (from, to) in texts {
+        assert!(matches!(open(&native(&good.replace(from, to), |_| ())), Err(Error::Format { .. })), "{to}");
+    }
+    let changes: [fn(&mut Vec<Tensor>); 7] = [
+        |t| t[0].3 = le32(&[f32::NAN; 6]),
+        |t| t[4].3 = le64(&[1e300; 12]),
+        |t| t[0] = ("layer.0.weight", Dtype::F32, vec![2, 3], le32(&ramp(6))),
+        |t| drop(t.remove(1)),
+        |t| drop(t.remove(2)),
+        |t| t[4].0 = "layer.2.weight",
+        |t| t[7] = ("wavelength", Dtype::F64, vec![3], le64(&[1.0, 2.0, 3.0])),
+    ];
+    for (k, change) in changes.into_iter().enumerate() {
+        assert!(matches!(open(&native(&good, change)), Err(Error::Format { .. })), "change {k}");
+    }
+    let unsorted = native(&good, |t| t[7].3 = le64(&[1.0, 3.0, 2.0, 4.0]));
+    assert!(matches!(open(&unsorted), Err(Error::BadWavelength { index: 2, .. })));
+    let mut claim = native(&good, |_| ());
+    claim[..8].copy_from_slice(&u64::MAX.to_le_bytes());
+    assert!(matches!(open(&claim), Err(Error::Format { .. })));
+    assert!(matches!(open(b""), Err(Error::Format { .. })));
+    assert!(matches!(Emulator::open(folder.path().join("none")), Err(Error::Io { .. })));
+}

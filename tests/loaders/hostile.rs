@@ -1,0 +1,135 @@
+//! Files that nobody meant well with.
+
+use super::emulators::{DESCRIPTION, native, payne};
+use super::spectra::{GRID, batches, open, spectra_arrays};
+use super::*;
+
+#[test]
+fn zip_bombs_are_too_large() {
+    let folder = tempfile::tempdir().unwrap();
+    // a network of zeros: inflates by a thousand, far over what weights do
+    let zeros = f32s(&[3, 40_000_000], &vec![0.0; 120_000_000]);
+    let bomb = npz(&[("w_array_0", zeros)], true);
+    assert!(bomb.len() < 1_000_000);
+    assert!(matches!(Emulator::open(file(folder.path(), "b.npz", &bomb)), Err(Error::TooLarge { .. })));
+    // a directory that lies about the size, in both places
+    let mut liar = npz(&spectra_arrays(), true);
+    for signature in [&b"PK\x03\x04"[..], b"PK\x01\x02"] {
+        let offset = if signature[2] == 3 { 22 } else { 24 };
+        for at in (0..liar.len() - 4).filter(|&i| liar[i..].starts_with(signature)).collect::<Vec<_>>() {
+            liar[at + offset..at + offset + 4].copy_from_slice(&0x7fff_ffffu32.to_le_bytes());
+        }
+    }
+    assert!(matches!(open(&liar), Err(Error::TooLarge { .. })));
+}
+
+#[test]
+fn duplicate_and_overlapping_entries_are_errors() {
+    let twice = |bytes: &[u8]| -> Vec<u8> {
+        // rename `flux2` to a second `flux.`: same length, other name
+        let mut bytes = bytes.to_vec();
+        for i in 0..bytes.len() - 8 {
+            if bytes[i..].starts_with(b"fluy.npy") {
+                bytes[i + 3] = b'x';
+            }
+        }
+        bytes
+    };
+    let mut arrays = spectra_arrays();
+    arrays.push(("fluy", f32s(&[5, 3], &ramp(15))));
+    let bytes = npz(&arrays, false);
+    assert!(open(&bytes).is_ok());
+    assert!(matches!(open(&twice(&bytes)), Err(Error::Format { .. })));
+    // the second entry's directory record points at the first's data
+    let mut overlap = bytes.clone();
+    let records: Vec<_> = (0..overlap.len() - 4).filter(|&i| overlap[i..].starts_with(b"PK\x01\x02")).collect();
+    let first: [u8; 4] = overlap[records[1] + 42..][..4].try_into().unwrap();
+    overlap[records[5] + 42..][..4].copy_from_slice(&first);
+    assert!(matches!(open(&overlap), Err(Error::Format { .. })));
+}
+
+#[test]
+fn truncated_files_are_errors_at_every_byte() {
+    let folder = tempfile::tempdir().unwrap();
+    let network = npz(&payne(f32s), true);
+    let native = native(&DESCRIPTION.replace("ACT", "silu"), |_| ());
+    for deflate in [false, true] {
+        let spectra = npz(&spectra_arrays(), deflate);
+        for end in 0..spectra.len() {
+            assert!(open(&spectra[..end]).is_err(), "spectra cut at {end}");
+        }
+    }
+    for bytes in [network, native] {
+        for end in 0..bytes.len() {
+            assert!(Emulator::open(file(folder.path(), "n", &bytes[..end])).is_err(), "emulator cut at {end}");
+        }
+    }
+}
+
+#[test]
+fn every_flipped_byte_of_an_npz_is_an_error_or_harmless() {
+    for deflate in [false, true] {
+        let good = npz(&spectra_arrays(), deflate);
+        let expected = open(&good).unwrap();
+        for at in 0..good.len() {
+            for flip in [0xff, 0x01, 0x80] {
+                let mut bad = good.clone();
+                bad[at] ^= flip;
+                if let Ok(spectra) = open(&bad) {
+                    assert_eq!(spectra, expected, "byte {at} ^ {flip:#x}");
+                }
+            }
+        }
+    }
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig { cases: 400, failure_persistence: None, ..Default::default() })]
+
+    #[test]
+    fn damaged_emulators_never_panic(at in prop::collection::vec((0usize..4000, any::<u8>()), 1..4), cut in 0usize..4000, kind in 0..2) {
+        let folder = tempfile::tempdir().unwrap();
+        let good = match kind {
+            0 => npz(&payne(f32s), true),
+            _ => native(&DESCRIPTION.replace("ACT", "silu"), |_| ()),
+        };
+        let mut bad = good.clone();
+        at.iter().for_each(|(i, b)| { let n = bad.len(); bad[i % n] ^= b; });
+        if cut % 3 == 0 {
+            bad.truncate(cut % good.len());
+        }
+        let expected = Emulator::open(file(folder.path(), "good", &good)).unwrap();
+        if let Ok(found) = Emulator::open(file(folder.path(), "bad", &bad)) {
+            prop_assert_eq!(found.pixels(), expected.pixels());
+            prop_assert_eq!(found.labels().len(), expected.labels().len());
+            prop_assert_eq!(found.templates(&[5000.0, 3.0]).len(), expected.pixels());
+        }
+    }
+
+    #[test]
+    fn damaged_spectra_never_panic(at in prop::collection::vec((0usize..4000, any::<u8>()), 2..6), deflate: bool) {
+        let mut bad = npz(&spectra_arrays(), deflate);
+        at.iter().for_each(|(i, b)| { let n = bad.len(); bad[i % n] ^= b; });
+        if let Ok(spectra) = open(&bad) {
+            prop_assert_eq!(spectra.len() * 3, spectra.arms[0].flux.len());
+        }
+    }
+
+    #[test]
+    fn any_batch_size_gives_the_same(n in 0usize..40, max in 1usize..50, deflate: bool) {
+        let folder = tempfile::tempdir().unwrap();
+        let arrays = [
+            ("wavelength", f64s(&[3], &GRID)),
+            ("flux", f32s(&[n, 3], &ramp(3 * n))),
+            ("ivar", f32s(&[n, 3], &vec![1.0; 3 * n])),
+        ];
+        let path = file(folder.path(), "s.npz", &npz(&arrays, deflate));
+        let whole = Spectra::open(&path).unwrap();
+        let parts = batches(open_reader(&path).unwrap(), max);
+        prop_assert_eq!(parts.iter().map(Spectra::len).sum::<usize>(), n);
+        for part in parts {
+            let row = part.first_row as usize;
+            prop_assert_eq!(&part, &whole.slice(row..row + part.len()));
+        }
+    }
+}
