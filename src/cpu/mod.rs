@@ -13,6 +13,7 @@ mod prefilter;
 mod prior;
 mod product;
 mod resample;
+mod simplex;
 mod step;
 
 pub use device::CpuDevice;

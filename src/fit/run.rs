@@ -14,7 +14,7 @@ use super::finish::Finish;
 use super::row::{FitRow, flag};
 use crate::error::{Error, Result};
 use crate::model::{ArmLayout, Cause, Fault, FirstGuess, Prepared, Sampling, SpectralModel, SpectralObjective, Start};
-use crate::solver::{Objective, Outcome, Population, optimise};
+use crate::solver::{Method, Objective, Outcome, Population, optimise};
 use crate::spectra::{ArmSpectra, Spectra, Wavelength};
 
 /// Spectra that are read at once.
@@ -225,7 +225,7 @@ impl<'a> Run<'a> {
         let recording = Arc::new(objective.record());
         let most = BATCH * starts;
         let capacity = device.inner.capacity(&recording, *memory)?.min(most);
-        let population = device.inner.population(recording, settings, capacity)?;
+        let population = device.inner.population(recording, &Method::LevenbergMarquardt(*settings), capacity)?;
         self.resident = Some(Resident { layout: layout.to_vec(), objective, population, capacity });
         Ok(())
     }

@@ -45,7 +45,7 @@ impl Objective for SpectralObjective {
 impl SpectralObjective {
     pub fn new(model: &SpectralModel, layout: &[ArmLayout], precision: Precision) -> SpectralObjective {
         let parameters = model.parameters.iter().map(|p| p.solver.clone()).collect();
-        let mut recording = Recording { parameters, precision, ..Recording::default() };
+        let mut recording = Recording { parameters, precision, marginalise: model.marginalise, ..Recording::default() };
         let hulls = model.arms.iter().zip(layout).flat_map(|(arm, layout)| hulls(arm, layout.pixels)).collect();
         recording.stages.push(Stage::Prior(Prior { hulls }));
         let arms = model.arms.iter().zip(layout).map(|(arm, layout)| {

@@ -354,6 +354,8 @@ impl Stage {
 pub struct Recording {
     pub parameters: Vec<Parameter>,
     pub precision: Precision,
+    /// The objective has ln det C in it, besides χ² and penalty.
+    pub marginalise: bool,
     pub buffers: Vec<Buffer>,
     pub stages: Vec<Stage>,
 }
