@@ -1,6 +1,7 @@
 //! The CPU device: whole rounds, tile by tile, rayon over tiles. A tile's rows stay in the cache from the first stage to the step.
 
 mod activate;
+mod broaden;
 mod compact;
 mod continuum;
 mod custom;
@@ -12,6 +13,7 @@ mod prefilter;
 mod prior;
 mod product;
 mod resample;
+mod resolve;
 mod step;
 mod tile;
 
