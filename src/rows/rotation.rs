@@ -46,11 +46,11 @@ impl RotationKernel {
 /// R h(k/R) and its derivative by R, h(k/R) − (k/R) h′(k/R); h is a straight line of slope ½ beyond 1.
 fn primitive(k: f64, radius: f64) -> (f64, f64) {
     let (c1, c2) = profile();
-    if k >= radius {
+    if k >= radius && k > 0.0 {
         let intercept = c1 * 0.5 * FRAC_PI_2 + c2 * (0.5 - 1.0 / 12.0) - 0.5;
         return (radius * intercept + 0.5 * k, intercept);
     }
-    let x = k / radius;
+    let x = if k > 0.0 { k / radius } else { 0.0 };
     let root = (1.0 - x * x).sqrt();
     let h = 0.5 * c1 * (x * x.asin() + root - root.powi(3) / 3.0) + c2 * x * x * (0.5 - x * x / 12.0);
     let slope = 0.5 * c1 * (x * root + x.asin()) + c2 * x * (1.0 - x * x / 3.0);

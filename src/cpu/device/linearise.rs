@@ -3,7 +3,7 @@
 use std::ops::Range;
 
 use super::tile::{Inputs, Tile, together};
-use super::{
+use crate::cpu::{
     activate, broaden, continuum, custom, labels, normal, per_pixel, prefilter, prior, product, resample, resolve,
 };
 use crate::rows::Real;
