@@ -9,6 +9,7 @@ mod context;
 mod kernel;
 mod labels;
 mod layout;
+mod observe;
 mod pipelines;
 mod population;
 mod readback;
