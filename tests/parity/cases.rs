@@ -256,7 +256,7 @@ impl Builder {
     fn observe(&mut self, inputs: Vec<LabelInput>, ids: &mut Ids) -> BufferId {
         let rows = 1 + LABELS;
         let labels = self.member("labels", rows * 4);
-        self.recording.stages.push(Stage::Labels(Labels { inputs, output: labels, stride: 4 }));
+        self.recording.stages.push(Stage::Labels(Labels { inputs, output: labels, stride: 4, derivatives: true }));
         let template = if self.model.per_pixel { self.per_pixel(labels) } else { self.network(labels) };
         let mut source = template;
         let segments: Vec<Segment> =
@@ -284,6 +284,7 @@ impl Builder {
             segments,
             interpolation,
             velocity,
+            derivatives: true,
         }));
         output
     }
