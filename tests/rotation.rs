@@ -111,6 +111,21 @@ fn kernels_of_a_delta_function() {
 }
 
 #[test]
+fn segments_narrower_than_the_kernel() {
+    for pixels in [1usize, 8, 63, 64, 65, 130] {
+        let row: Vec<f64> = (0..pixels).map(|j| f64::from((1.0 + 0.5 * (j as f64).sin()) as f32)).collect();
+        for vsini in [0.0, 3.0, 480.0] {
+            let expected = broadened(&CpuDevice, Precision::F64, &row, vsini, 9000.0);
+            for (name, device, precision, _) in devices() {
+                let found = broadened(&*device, precision, &row, vsini, 9000.0);
+                let gap = found.iter().zip(&expected).map(|(a, b)| (a - b).abs()).fold(0.0, f64::max);
+                assert!(gap < 5e-6, "{name}: {pixels} pixels, {vsini} km/s: {gap}");
+            }
+        }
+    }
+}
+
+#[test]
 fn slopes_meet_differences_and_nothing_happens_without_rotation() {
     let Some(shared) = shared() else { return };
     let step = inverse_step(&shared);

@@ -7,6 +7,7 @@ mod arm;
 mod column;
 mod npz;
 mod npz_arm;
+mod npz_column;
 mod reader;
 
 use std::ops::Range;

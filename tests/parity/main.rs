@@ -4,6 +4,7 @@
 //! units of it (6e-8), relative to the largest value of a row, times the length of the chain that leads to it.
 #![cfg(feature = "gpu")]
 
+mod build;
 mod cases;
 
 use std::collections::BTreeSet;
@@ -118,7 +119,7 @@ fn compare_sums(what: &str, cpu: &[Outcome], gpu: &[Outcome], tolerance: f64) ->
 /// A label carries two roundings; a product of 16 terms and an activation about ten more; a spline is a sum of 25 + 4 terms, its
 /// argument a difference of pixel positions of order 100 (6e-6 pixels: 100 x 6e-8); a network behind another adds its own;
 /// the custom model has a quotient, for which WGSL allows 2.5 units.
-const ROWS: [(&str, &str, Model, f64); 9] = [
+const ROWS: [(&str, &str, Model, f64); 13] = [
     ("labels", "labels", Model::PLAIN, 5e-7),
     ("product", "layer 0", Model { activation: None, ..Model::PLAIN }, 1e-6),
     ("activate", "layer 0", Model::PLAIN, 2e-6),
@@ -127,6 +128,10 @@ const ROWS: [(&str, &str, Model, f64); 9] = [
     ("prefilter", "coefficients", Model::PLAIN, 5e-6),
     ("resample", "rows", Model::PLAIN, 2e-5),
     ("resample", "rows", Model { linear: true, ..Model::PLAIN }, 2e-5),
+    ("labels", "labels", Model { tied: true, ..Model::PLAIN }, 5e-7),
+    ("broaden", "broadened", Model { rotation: true, ..Model::PLAIN }, 1e-5),
+    ("resolve", "spread rows", Model { spread: true, ..Model::PLAIN }, 5e-6),
+    ("resolve", "rows", Model { rotation: true, resolution: true, ..Model::PLAIN }, 3e-5),
     ("custom", "rows", Model { custom: true, ..Model::PLAIN }, 8e-7),
 ];
 
@@ -161,12 +166,14 @@ fn activations_agree() {
 
 /// Models whose sums are compared: `prior`, `continuum` and `normal`. A sum over pixels carries the rows' errors (2e-5 of a row) and
 /// those of the continuum's solve, whose condition is below 100.
-const SUMS: [(&str, Model, f64); 6] = [
+const SUMS: [(&str, Model, f64); 8] = [
     ("prior", Model { hulls: true, priors: true, ..Model::PLAIN }, 5e-5),
     ("normal", Model::PLAIN, 5e-5),
     ("continuum", Model { terms: 5, ..Model::PLAIN }, 2e-4),
     ("continuum", Model { terms: 12, marked: true, ..Model::PLAIN }, 2e-4),
     ("normal", Model { velocity_fixed: true, terms: 3, ..Model::PLAIN }, 2e-4),
+    ("normal", Model { rotation: true, spread: true, resolution: true, terms: 3, ..Model::PLAIN }, 2e-4),
+    ("prior", Model { tied: true, hulls: true, ..Model::PLAIN }, 5e-5),
     ("normal", Model { custom: true, ..Model::PLAIN }, 5e-6),
 ];
 
