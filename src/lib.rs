@@ -9,6 +9,8 @@ mod fit;
 pub mod gpu;
 mod model;
 mod npz;
+#[cfg(feature = "cli")]
+pub mod report;
 mod rows;
 pub mod solver;
 pub mod spectra;

@@ -6,6 +6,7 @@ mod demo;
 mod devices;
 mod fit;
 mod picture;
+mod report;
 mod rows;
 mod truth;
 
@@ -33,6 +34,8 @@ enum Command {
     Devices,
     /// Validate a model file and compare its Jacobian with differences
     Check(check::Arguments),
+    /// Make one HTML page of a result table: counts, figures, a table to sort
+    Report(report::Arguments),
 }
 
 /// How a command failed: the message, and the exit code.
@@ -69,6 +72,7 @@ pub fn main() -> ExitCode {
         Command::Fit(arguments) => fit::run(&arguments),
         Command::Devices => devices::run(),
         Command::Check(arguments) => check::run(&arguments),
+        Command::Report(arguments) => report::run(&arguments),
     };
     match result {
         Ok(()) => ExitCode::SUCCESS,

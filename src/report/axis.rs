@@ -1,0 +1,156 @@
+//! Axes: where a value lies, and which ticks say so.
+
+use super::number::{fixed, number};
+
+/// From the left or lower end to the right or upper one; `from` above `to` runs backwards.
+#[derive(Clone, Debug)]
+pub struct Axis {
+    pub label: String,
+    pub from: f64,
+    pub to: f64,
+    pub log: bool,
+}
+
+/// How an axis runs.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Kind {
+    Linear,
+    /// The larger to the left or below, as in a Kiel diagram.
+    Reversed,
+    /// Logarithmic when the values span much.
+    Ratio,
+}
+
+/// A number of every fit.
+#[derive(Clone, Copy)]
+pub struct Column<'a> {
+    pub label: &'a str,
+    pub values: &'a [f64],
+    pub kind: Kind,
+}
+
+/// Positive values whose largest is more than this many times the smallest get a logarithmic axis.
+const LOG_FROM: f64 = 12.0;
+
+impl Axis {
+    pub fn linear(label: &str, (from, to): (f64, f64)) -> Axis {
+        Axis { label: label.to_string(), from, to, log: false }
+    }
+
+    /// An axis for these values, with this share of it free at either end.
+    pub fn of(column: &Column, margin: f64) -> Axis {
+        let (label, (low, high)) = (column.label, range(column.values, 0.0));
+        let factor = if low > 0.0 { (high / low).powf(margin) } else { 1.0 };
+        let (wide_low, wide_high) = range(column.values, margin);
+        match column.kind {
+            Kind::Ratio if low > 0.0 && high / low > LOG_FROM => {
+                Axis { label: label.to_string(), from: low / factor, to: high * factor, log: true }
+            }
+            Kind::Reversed => Axis::linear(label, (wide_high, wide_low)),
+            _ => Axis::linear(label, (wide_low, wide_high)),
+        }
+    }
+
+    /// 0 at the beginning, 1 at the end.
+    pub fn place(&self, x: f64) -> f64 {
+        let (from, to, x) = if self.log { (self.from.ln(), self.to.ln(), x.ln()) } else { (self.from, self.to, x) };
+        (x - from) / (to - from)
+    }
+
+    /// The value at a place.
+    pub fn value(&self, place: f64) -> f64 {
+        if self.log {
+            return (self.from.ln() + place * (self.to.ln() - self.from.ln())).exp();
+        }
+        self.from + place * (self.to - self.from)
+    }
+
+    /// About `most` places and texts.
+    pub fn ticks(&self, most: usize) -> Vec<(f64, String)> {
+        let (low, high) = (self.from.min(self.to), self.from.max(self.to));
+        let values = if self.log { log_ticks(low, high, most) } else { Vec::new() };
+        if values.len() > 1 {
+            return values.into_iter().map(|x| (self.place(x), power(x))).collect();
+        }
+        let step = step((high - low) / most.max(1) as f64);
+        if !(step > 0.0 && step.is_finite()) {
+            return Vec::new();
+        }
+        let decimals = (-step.log10().floor()).max(0.0) as usize;
+        let first = (low / step - 1e-9).ceil();
+        let text = |x: f64| if decimals > 6 || x.abs() >= 1e7 { number(x, 3) } else { fixed(x, decimals) };
+        let all = (0..=2 * most).map(|k| (first + k as f64) * step).take_while(|x| *x <= high + 1e-9 * step);
+        all.map(|x| (self.place(x), text(x))).collect()
+    }
+}
+
+/// 1, 2 or 5 times a power of ten, at least `least`.
+fn step(least: f64) -> f64 {
+    let power = 10f64.powf(least.log10().floor());
+    let multiple = [1.0, 2.0, 5.0].into_iter().find(|m| m * power >= least * (1.0 - 1e-9));
+    multiple.unwrap_or(10.0) * power
+}
+
+/// The densest of 1-2-5, 1-3 and powers of ten that is not too dense.
+fn log_ticks(low: f64, high: f64, most: usize) -> Vec<f64> {
+    let decades = (low.log10().floor() as i32)..=(high.log10().ceil() as i32);
+    let inside = |multiples: &[f64], every: i32| -> Vec<f64> {
+        let powers = decades.clone().filter(|d| d.rem_euclid(every) == 0);
+        let all = powers.flat_map(|d| multiples.iter().map(move |m| m * 10f64.powi(d)));
+        all.filter(|x| (low * 0.999..=high * 1.001).contains(x)).collect()
+    };
+    let choices: [(&[f64], i32); 6] =
+        [(&[1., 2., 5.], 1), (&[1., 3.], 1), (&[1.], 1), (&[1.], 2), (&[1.], 5), (&[1.], 20)];
+    let mut all = choices.iter().map(|(multiples, every)| inside(multiples, *every));
+    all.find(|ticks| ticks.len() <= most + 1).unwrap_or_default()
+}
+
+fn power(x: f64) -> String {
+    let magnitude = x.log10().round() as i32;
+    if (-3..=5).contains(&magnitude) { number(x, 1) } else { number(x, 1).replace("e", "·10^") }
+}
+
+/// The range of the values without the outermost thousandth at either side, and a margin; 0 to 1 for none.
+pub fn range(values: &[f64], margin: f64) -> (f64, f64) {
+    let mut sorted: Vec<f64> = values.iter().copied().filter(|x| x.is_finite()).collect();
+    if sorted.is_empty() {
+        return (0.0, 1.0);
+    }
+    sorted.sort_by(f64::total_cmp);
+    let cut = sorted.len() / 1000;
+    let (low, high) = (sorted[cut], sorted[sorted.len() - 1 - cut]);
+    let width = high - low;
+    if width <= 1e-12 * high.abs().max(low.abs()) {
+        let half = if high == 0.0 { 1.0 } else { 0.1 * high.abs() };
+        return (low - half, high + half);
+    }
+    (low - margin * width, high + margin * width)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn ticks_are_round_and_inside() {
+        let texts = |axis: Axis| axis.ticks(5).into_iter().map(|(_, text)| text).collect::<Vec<_>>().join(" ");
+        let ratio = |a, b| Axis::of(&Column { label: "", values: &[a, b], kind: Kind::Ratio }, 0.0);
+        assert_eq!(texts(Axis::linear("", (3987.0, 5518.0))), "4000 4500 5000 5500");
+        assert_eq!(texts(Axis::linear("", (-0.21, 0.32))), "−0.2 0.0 0.2");
+        assert_eq!(texts(ratio(9.0, 220.0)), "10 20 50 100 200");
+        assert_eq!(texts(ratio(1.0, 1e12)), "1 100000 1·10^10");
+        assert_eq!(texts(Axis::linear("", (5.0, 5.0))), "");
+        for (place, _) in Axis::linear("", (7000.0, 3500.0)).ticks(5) {
+            assert!((-1e-9..=1.0 + 1e-9).contains(&place));
+        }
+    }
+
+    #[test]
+    fn ranges_are_never_empty() {
+        assert_eq!(range(&[], 0.1), (0.0, 1.0));
+        assert_eq!(range(&[f64::NAN, 0.0], 0.1), (-1.0, 1.0));
+        let (low, high) = range(&[4.0], 0.1);
+        assert!(low < 4.0 && high > 4.0);
+        assert_eq!(range(&[0.0, f64::INFINITY, 10.0], 0.1), (-1.0, 11.0));
+    }
+}
