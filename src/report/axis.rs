@@ -29,6 +29,8 @@ pub struct Column<'a> {
     pub kind: Kind,
 }
 
+/// How far from the central 90 % of the values an axis reaches, in widths of those.
+const FAR: f64 = 2.0;
 /// Positive values whose largest is more than this many times the smallest get a logarithmic axis.
 const LOG_FROM: f64 = 12.0;
 
@@ -78,7 +80,13 @@ impl Axis {
         }
         let decimals = (-step.log10().floor()).max(0.0) as usize;
         let first = (low / step - 1e-9).ceil();
-        let text = |x: f64| if decimals > 6 || x.abs() >= 1e7 { number(x, 3) } else { fixed(x, decimals) };
+        let thousands = step >= 1e3 && (2e4..1e7).contains(&high);
+        let text = |x: f64| match x {
+            0.0 => fixed(x, decimals),
+            x if thousands => format!("{}k", fixed(x / 1e3, 0)),
+            x if decimals > 6 || x.abs() >= 1e7 => number(x, 3),
+            x => fixed(x, decimals),
+        };
         let all = (0..=2 * most).map(|k| (first + k as f64) * step).take_while(|x| *x <= high + 1e-9 * step);
         all.map(|x| (self.place(x), text(x))).collect()
     }
@@ -110,21 +118,35 @@ fn power(x: f64) -> String {
     if (-3..=5).contains(&magnitude) { number(x, 1) } else { number(x, 1).replace("e", "·10^") }
 }
 
-/// The range of the values without the outermost thousandth at either side, and a margin; 0 to 1 for none.
+/// The range of the values without what lies far outside the bulk of them, and a margin; 0 to 1 for none.
 pub fn range(values: &[f64], margin: f64) -> (f64, f64) {
+    range_within(values, margin, FAR)
+}
+
+/// The range without values that are farther than `far` times the central 90 % from those.
+pub fn range_within(values: &[f64], margin: f64, far: f64) -> (f64, f64) {
     let mut sorted: Vec<f64> = values.iter().copied().filter(|x| x.is_finite()).collect();
     if sorted.is_empty() {
         return (0.0, 1.0);
     }
     sorted.sort_by(f64::total_cmp);
-    let cut = sorted.len() / 1000;
-    let (low, high) = (sorted[cut], sorted[sorted.len() - 1 - cut]);
+    let (low, high) = bulk(&sorted, far);
     let width = high - low;
     if width <= 1e-12 * high.abs().max(low.abs()) {
         let half = if high == 0.0 { 1.0 } else { 0.1 * high.abs() };
         return (low - half, high + half);
     }
     (low - margin * width, high + margin * width)
+}
+
+/// The outermost of the sorted values within that distance.
+fn bulk(sorted: &[f64], far: f64) -> (f64, f64) {
+    let last = sorted.len() - 1;
+    let (left, right) = (sorted[last / 20], sorted[last - last / 20]);
+    let far = far * (right - left);
+    let low = sorted.iter().find(|x| **x >= left - far).copied().unwrap_or(left);
+    let high = sorted.iter().rfind(|x| **x <= right + far).copied().unwrap_or(right);
+    (low, high)
 }
 
 #[cfg(test)]
@@ -139,6 +161,7 @@ mod tests {
         assert_eq!(texts(Axis::linear("", (-0.21, 0.32))), "−0.2 0.0 0.2");
         assert_eq!(texts(ratio(9.0, 220.0)), "10 20 50 100 200");
         assert_eq!(texts(ratio(1.0, 1e12)), "1 100000 1·10^10");
+        assert_eq!(texts(Axis::linear("", (0.0, 120_000.0))), "0 50k 100k");
         assert_eq!(texts(Axis::linear("", (5.0, 5.0))), "");
         for (place, _) in Axis::linear("", (7000.0, 3500.0)).ticks(5) {
             assert!((-1e-9..=1.0 + 1e-9).contains(&place));
@@ -152,5 +175,8 @@ mod tests {
         let (low, high) = range(&[4.0], 0.1);
         assert!(low < 4.0 && high > 4.0);
         assert_eq!(range(&[0.0, f64::INFINITY, 10.0], 0.1), (-1.0, 11.0));
+        let mut many: Vec<f64> = (0..40).map(f64::from).collect();
+        many[7] = 1e6;
+        assert_eq!(range(&many, 0.0), (0.0, 39.0));
     }
 }

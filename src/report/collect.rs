@@ -12,11 +12,13 @@ use crate::spectra::Spectra;
 
 /// Rows in the page's table, worst first; all of them when there are no more.
 pub const TABLE_ROWS: usize = 2000;
+/// Of them failed fits, when there are more rows than that.
+const TABLE_FAILED: usize = 500;
 /// Spectra kept of those with the largest χ²/dof.
 const WORST: usize = 8;
-/// Spectra kept of failed fits: one for each cause.
+/// Spectra kept of those without a fit: one for each cause.
 const FAILED: usize = 4;
-/// A sample of the converged, of which the ones nearest the median χ²/dof are shown.
+/// A sample of the others, of which the ones nearest the median χ²/dof are shown.
 const SAMPLE: usize = 24;
 /// The signal-to-noise ratio's median is taken over about this many pixels: enough for a histogram, and cheaper than a fit.
 const SN_PIXELS: usize = 512;
@@ -50,7 +52,8 @@ pub struct Collector {
     pub(super) at_bound: Vec<u64>,
     /// Rows of fits with finite parameters: χ²/dof, S/N, then value and error of each parameter.
     pub(super) points: Vec<f32>,
-    pub(super) table: Best<KeptRow>,
+    failed_rows: Best<KeptRow>,
+    other_rows: Best<KeptRow>,
     pub(super) several_files: bool,
     first_file: Option<std::sync::Arc<str>>,
     pub(super) worst: Best<KeptSpectrum>,
@@ -70,7 +73,8 @@ impl Collector {
             flags: [0; FLAGS.len()],
             at_bound: vec![0; parameters.len()],
             points: Vec::new(),
-            table: Best::new(TABLE_ROWS),
+            failed_rows: Best::new(TABLE_ROWS),
+            other_rows: Best::new(TABLE_ROWS),
             several_files: false,
             first_file: None,
             worst: Best::new(WORST),
@@ -93,6 +97,13 @@ impl Collector {
             self.keep_spectrum(spectra, k, row);
             self.count_row(row, sn);
         }
+    }
+
+    /// The table's rows with their places in the input: failed fits, then the largest χ²/dof.
+    pub(super) fn table(&self) -> impl Iterator<Item = (u64, &KeptRow)> {
+        let others = self.other_rows.iter().count();
+        let failed = TABLE_FAILED.max(TABLE_ROWS - others);
+        self.failed_rows.iter().take(failed).chain(self.other_rows.iter()).take(TABLE_ROWS)
     }
 
     /// Whether figures show the row: fits that converged or ran out of rounds, with finite parameters.
@@ -129,14 +140,18 @@ impl Collector {
         }
         let first = self.first_file.get_or_insert_with(|| row.file.clone());
         self.several_files |= *first != row.file;
-        self.table.offer(badness(row), order, || KeptRow { row: row.clone(), sn });
+        let keep = || KeptRow { row: row.clone(), sn };
+        match row.status.code() {
+            0.. => self.other_rows.offer(badness(row), order, keep),
+            code => self.failed_rows.offer(f64::from(-code), order, keep),
+        }
     }
 
     fn keep_spectrum(&mut self, spectra: &Spectra, k: usize, row: &FitRow) {
         let order = self.count;
         let keep = || KeptSpectrum { spectra: spectra.slice(k..k + 1), row: row.clone() };
-        if row.status.is_success() {
-            self.worst.offer(badness(row), order, keep);
+        if Collector::is_point(row) {
+            self.worst.offer(reduced(row), order, keep);
             self.sample.offer(scrambled(order), order, keep);
         } else if self.failed.len() < FAILED && !self.failed.contains_key(&row.status_text) {
             self.failed.insert(row.status_text.clone(), (order, keep()));
@@ -156,14 +171,10 @@ pub fn reduced(row: &FitRow) -> f64 {
     if row.dof > 0 { row.chi2 / row.dof as f64 } else { f64::NAN }
 }
 
-/// What the table is sorted by: failed fits above all, then χ²/dof.
+/// χ²/dof; above all others where it is no number.
 fn badness(row: &FitRow) -> f64 {
     let reduced = reduced(row);
-    match row.status.code() {
-        1.. if reduced.is_finite() => reduced,
-        1.. => 1e300,
-        code => 1e301 * f64::from(1 - code),
-    }
+    if reduced.is_finite() { reduced } else { f64::MAX }
 }
 
 /// A number from 0 to 1 that looks random: a sample that is the same in every run (the finaliser of `SplitMix64`).

@@ -10,6 +10,9 @@ use super::words::with_unit;
 /// How axes call the signal-to-noise ratio.
 const SN: &str = "median S/N a pixel";
 
+/// Figures of labels beside the Kiel diagram; emulators may have dozens of labels.
+const MOST_LABEL_FIGURES: usize = 4;
+
 /// All figures, for the grid.
 pub fn figures(about: &About, kept: &Collector) -> String {
     let columns = Columns { about, kept };
@@ -22,8 +25,10 @@ pub fn figures(about: &About, kept: &Collector) -> String {
     if columns.place("velocity").is_some() {
         all.push(columns.histogram("velocity", "Velocity"));
     }
-    all.extend(columns.pair_of_labels());
-    all.extend(columns.more_labels());
+    if columns.place("vsini").is_some() {
+        all.push(columns.histogram("vsini", "Rotation"));
+    }
+    all.extend(columns.labels_figures());
     if columns.place("velocity").is_some() {
         all.push(columns.precision(known.then_some(&sn)));
     }
@@ -57,7 +62,7 @@ impl Columns<'_> {
         let all = self.kept.count <= TABLE_ROWS as u64;
         all.then(|| {
             let mut places: Vec<(u64, usize)> = Vec::new();
-            for (place, (order, kept)) in self.kept.table.iter().enumerate() {
+            for (place, (order, kept)) in self.kept.table().enumerate() {
                 if Collector::is_point(&kept.row) {
                     places.push((order, place));
                 }
@@ -72,28 +77,25 @@ impl Columns<'_> {
         histogram(title, &column(&self.label(p), &self.values(p), Kind::Linear))
     }
 
-    /// The Kiel diagram; for other emulators the first two labels.
-    fn pair_of_labels(&self) -> Option<String> {
+    /// Label against label: the Kiel diagram first where there is one, then pairs of the others, and the last alone.
+    fn labels_figures(&self) -> Vec<String> {
+        let mut rest: Vec<usize> = (0..self.kept.parameters.len())
+            .filter(|p| !["velocity", "vsini"].contains(&self.kept.parameters[*p].as_str()))
+            .collect();
+        let mut all = Vec::new();
         if let (Some(teff), Some(logg)) = (self.place("teff"), self.place("logg")) {
-            let colour = self.place("feh").or_else(|| self.labels().into_iter().find(|p| ![teff, logg].contains(p)));
-            return Some(self.scatter("Kiel diagram", (teff, logg), colour, Kind::Reversed));
+            rest.retain(|p| ![teff, logg].contains(p));
+            let colour = self.place("feh").or(rest.first().copied());
+            all.push(self.scatter("Kiel diagram", (teff, logg), colour, Kind::Reversed));
         }
-        let labels = self.labels();
-        let (&a, &b) = (labels.first()?, labels.get(1)?);
-        let title = format!("{} and {}", self.kept.parameters[a], self.kept.parameters[b]);
-        Some(self.scatter(&title, (a, b), labels.get(2).copied(), Kind::Linear))
-    }
-
-    /// Two labels that the Kiel diagram does not show against each other, or a histogram of the only one.
-    fn more_labels(&self) -> Option<String> {
-        let (teff, logg) = (self.place("teff")?, self.place("logg")?);
-        let others: Vec<usize> = self.labels().into_iter().filter(|p| ![teff, logg].contains(p)).collect();
-        let (&a, b) = (others.first()?, others.get(1));
-        let name = |p: usize| &self.kept.parameters[p];
-        Some(match b {
-            Some(&b) => self.scatter(&format!("{} and {}", name(a), name(b)), (a, b), None, Kind::Linear),
-            None => histogram(name(a), &column(&self.label(a), &self.values(a), Kind::Linear)),
-        })
+        for labels in rest.chunks(2).take(MOST_LABEL_FIGURES) {
+            let name = |p: usize| &self.kept.parameters[p];
+            all.push(match *labels {
+                [a, b] => self.scatter(&format!("{} and {}", name(a), name(b)), (a, b), None, Kind::Linear),
+                _ => self.histogram(name(labels[0]), name(labels[0])),
+            });
+        }
+        all
     }
 
     /// Errors of the velocity, against the signal-to-noise ratio where it is known.
@@ -104,11 +106,6 @@ impl Columns<'_> {
         let y = column(&label, &errors, Kind::Ratio);
         let Some(sn) = sn else { return histogram("Velocity errors", &y) };
         scatter("Velocity errors", &column(SN, sn, Kind::Ratio), &y, None, self.rows().as_deref())
-    }
-
-    fn labels(&self) -> Vec<usize> {
-        let is_label = |p: &usize| !["velocity", "vsini"].contains(&self.kept.parameters[*p].as_str());
-        (0..self.kept.parameters.len()).filter(is_label).collect()
     }
 
     fn scatter(&self, title: &str, (a, b): (usize, usize), colour: Option<usize>, kind: Kind) -> String {

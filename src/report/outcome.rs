@@ -17,7 +17,7 @@ pub fn tiles(about: &About, kept: &Collector) -> String {
     let others = kept.count - kept.converged;
     let more = if others == 0 { "all of them".to_string() } else { format!("{} did not", count(others)) };
     tile(&percent(kept.converged, kept.count), "converged", if kept.count == 0 { "" } else { &more });
-    tile(&percent(kept.flagged, kept.count), "flagged", &count(kept.flagged));
+    tile(&percent(kept.flagged, kept.count), "flagged", &spectra(kept.flagged));
     tile(&median(kept.column(0)), "median χ²/dof", "");
     let sn = median(kept.column(1));
     if sn != "–" {
@@ -29,6 +29,14 @@ pub fn tiles(about: &About, kept: &Collector) -> String {
         tile(&number(rate, 3), "spectra a second", &format!("{} s in all", number(seconds, 3)));
     }
     out
+}
+
+fn spectra(n: u64) -> String {
+    match n {
+        0 => String::new(),
+        1 => "1 spectrum".into(),
+        n => format!("{} spectra", count(n)),
+    }
 }
 
 fn median(mut values: Vec<f64>) -> String {

@@ -170,13 +170,13 @@
   };
   const digits = (x) => Math.abs(x) >= 1e5 || (x && Math.abs(x) < 1e-3) ? x.toExponential(2) : x.toPrecision(4);
   const readout = (arm) => {
-    const [[from, to], [low, high], [most]] = [arm.dataset.x, arm.dataset.y, arm.dataset.r].map((t) => t.split(",").map(Number));
+    const [[from, to], [low, high]] = [arm.dataset.x, arm.dataset.y].map((text) => text.split(",").map(Number));
     const [upper, lower] = [find("svg.flux", arm), find("svg.residual", arm)];
     const { width, height } = upper.viewBox.baseVal;
-    const curves = [["data", find(".data", upper), low, high], ["model", find(".model", upper), low, high],
-      ["residual", find(".data", lower), -most, most]]
-      .map(([name, path, bottom, top]) => [name, points(path), bottom, top]);
-    const cursors = [upper, lower].map((svg) => {
+    const curves = [["data", find(".data", upper), low, high], ["model", find(".model", upper), low, high]];
+    if (lower) curves.push(["residual", find(".data", lower), -lower.dataset.most, +lower.dataset.most]);
+    curves.forEach((curve) => { curve[1] = points(curve[1]); });
+    const cursors = findAll("svg", arm).map((svg) => {
       const cursor = document.createElementNS(svg.namespaceURI, "path");
       cursor.setAttribute("class", "cursor");
       svg.append(cursor);
@@ -207,25 +207,32 @@
     }
   }
 
-  // What a test reads: that all this ran, that nothing is wider than the window, and what sorting does.
-  root.dataset.rows = rows.length;
-  root.dataset.width = innerWidth;
-  root.dataset.overflow = Math.max(0, root.scrollWidth - innerWidth);
-  if (location.hash === "#selftest") {
-    const ids = (kept) => kept.slice(0, 50).map((row) => row.c[0]).join(",");
-    root.dataset.sorted = ids(sortBy(0));
-    root.dataset.reversed = ids(sortBy(0));
-    root.dataset.byNumber = sortBy(2).slice(0, 50).map((row) => row.c[2]).join(",");
-    find("#grade").value = "other";
-    root.dataset.failed = show().length;
+  // What a test reads: that all this ran, that nothing is wider than the window, and what sorting does. A test holds the
+  // page in frames of several widths.
+  const selftest = () => {
+    const ids = (kept) => kept.slice(0, 50).map((row) => row.c[0]);
     const middle = (of) => {
       const box = of.getBoundingClientRect();
       const at = { clientX: box.left + box.width / 2, clientY: box.top + box.height / 2, bubbles: true };
       of.dispatchEvent(new PointerEvent("pointermove", at));
     };
-    const [circle, flux, bar] = ["circle", ".arm svg.flux", "rect.bar"].map((selector) => find(selector));
-    if (bar) { middle(bar); root.dataset.bar = tip.textContent; }
-    if (circle) { middle(circle); root.dataset.point = tip.textContent; }
-    if (flux) { middle(flux); root.dataset.readout = find(".read span").textContent; }
-  }
+    const said = (selector, where) => {
+      const target = find(selector);
+      if (target) middle(target);
+      return target && find(where).textContent;
+    };
+    const seen = { rows: rows.length, width: innerWidth, overflow: Math.max(0, root.scrollWidth - innerWidth) };
+    seen.bar = said("rect.bar", "#tip");
+    seen.point = said("circle", "#tip");
+    seen.readout = said(".arm svg.flux", ".read span");
+    seen.ascending = ids(sortBy(0));
+    seen.descending = ids(sortBy(0));
+    seen.numbers = sortBy(2).map((row) => row.c[2]);
+    find("#grade").value = "other";
+    seen.failed = show().length;
+    seen.error = root.dataset.error ?? null;
+    parent.postMessage(seen, "*");
+  };
+  if (location.hash === "#selftest") selftest();
+  root.dataset.rows = rows.length;
 })();

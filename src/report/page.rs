@@ -55,7 +55,7 @@ fn anchors(kept: &Collector, panels: &[Panel]) -> Vec<(u64, String)> {
         other.row == row.row && other.file == row.file && other.id == row.id
     };
     let mut all = Vec::new();
-    for (order, kept) in kept.table.iter() {
+    for (order, kept) in kept.table() {
         all.extend(panels.iter().position(|panel| same(panel, &kept.row)).map(|k| (order, format!("s{k}"))));
     }
     all
@@ -65,7 +65,7 @@ fn sections(about: &About, kept: &Collector, panels: &[Panel]) -> String {
     let mut out = String::new();
     let groups = [
         (spectra::FAILED, "one for each cause"),
-        (spectra::WORST, "largest χ²/dof of those that converged"),
+        (spectra::WORST, "largest χ²/dof"),
         (spectra::MEDIAN, "nearest the median χ²/dof, from a sample"),
     ];
     for (group, what) in groups {
@@ -80,12 +80,12 @@ fn sections(about: &About, kept: &Collector, panels: &[Panel]) -> String {
 }
 
 fn table_note(kept: &Collector) -> String {
-    let shown = kept.table.iter().count() as u64;
+    let shown = kept.table().count() as u64;
     if shown == kept.count {
         return format!("all {} rows, worst first", count(shown));
     }
     format!(
-        "the worst {} of {} rows (failed fits, then the largest χ²/dof); the result table has all",
+        "the worst {} of {} rows: failed fits, then the largest χ²/dof; figures and counts are of all",
         count(shown),
         count(kept.count)
     )

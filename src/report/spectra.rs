@@ -8,11 +8,11 @@ use crate::spectra::{Spectra, Wavelength};
 /// Spectra drawn of those nearest the median.
 const TYPICAL: usize = 4;
 
-pub const FAILED: &str = "Not converged";
+pub const FAILED: &str = "Without a fit";
 pub const WORST: &str = "Worst fits";
 pub const MEDIAN: &str = "Typical fits";
 
-/// Failed fits, then the worst, then those nearest the median χ²/dof; none twice.
+/// Those without a fit, then the worst, then those nearest the median χ²/dof; none twice.
 pub fn panels(kept: &Collector, fitter: &Fitter) -> Vec<Panel> {
     let mut chosen: Vec<(&'static str, u64, &KeptSpectrum)> = Vec::new();
     chosen.extend(kept.failed.values().map(|(order, spectrum)| (FAILED, *order, spectrum)));

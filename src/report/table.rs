@@ -21,8 +21,7 @@ pub fn json(about: &About, kept: &Collector, anchors: &[(u64, String)]) -> Strin
     }
     head.push(column("row", "number"));
     let rows: Vec<Value> = kept
-        .table
-        .iter()
+        .table()
         .map(|(order, row)| {
             let anchor = anchors.iter().find(|(other, _)| *other == order).map_or("", |(_, anchor)| anchor);
             json!({
