@@ -113,9 +113,19 @@ fn log_ticks(low: f64, high: f64, most: usize) -> Vec<f64> {
     all.find(|ticks| ticks.len() <= most + 1).unwrap_or_default()
 }
 
+/// A tick of a logarithmic axis: 0.3, 20, 3·10⁷.
 fn power(x: f64) -> String {
-    let magnitude = x.log10().round() as i32;
-    if (-3..=5).contains(&magnitude) { number(x, 1) } else { number(x, 1).replace("e", "·10^") }
+    let text = format!("{x:.0e}");
+    let (multiple, exponent) = text.split_once('e').unwrap_or((&text, "0"));
+    if (-3..=5).contains(&exponent.parse().unwrap_or(0)) {
+        return number(x, 1);
+    }
+    let raised = |c: char| match c {
+        '-' => '⁻',
+        c => ['⁰', '¹', '²', '³', '⁴', '⁵', '⁶', '⁷', '⁸', '⁹'][c.to_digit(10).unwrap_or(0) as usize],
+    };
+    let exponent: String = exponent.chars().map(raised).collect();
+    if multiple == "1" { format!("10{exponent}") } else { format!("{multiple}·10{exponent}") }
 }
 
 /// The range of the values without what lies far outside the bulk of them, and a margin; 0 to 1 for none.
@@ -160,7 +170,7 @@ mod tests {
         assert_eq!(texts(Axis::linear("", (3987.0, 5518.0))), "4000 4500 5000 5500");
         assert_eq!(texts(Axis::linear("", (-0.21, 0.32))), "−0.2 0.0 0.2");
         assert_eq!(texts(ratio(9.0, 220.0)), "10 20 50 100 200");
-        assert_eq!(texts(ratio(1.0, 1e12)), "1 100000 1·10^10");
+        assert_eq!(texts(ratio(1.0, 1e12)), "1 100000 10¹⁰");
         assert_eq!(texts(Axis::linear("", (0.0, 120_000.0))), "0 50k 100k");
         assert_eq!(texts(Axis::linear("", (5.0, 5.0))), "");
         for (place, _) in Axis::linear("", (7000.0, 3500.0)).ticks(5) {
