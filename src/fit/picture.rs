@@ -27,7 +27,7 @@ pub struct ArmFit {
 impl Fitter {
     /// The model at a row's parameters; `row.row` picks the spectrum. Errors when the row has no fit.
     pub fn model_spectrum(&self, spectra: &Spectra, row: &FitRow) -> Result<Vec<ArmFit>> {
-        let place = row.row.checked_sub(spectra.first_row).map(|k| k as usize).filter(|k| *k < spectra.len());
+        let place = spectra.rows.iter().position(|other| *other == row.row);
         let (Some(place), true) = (place, row.parameters.iter().all(|x| x.is_finite())) else {
             return Err(Error::Usage(format!("row {} has no fit to show", row.row)));
         };

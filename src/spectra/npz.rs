@@ -66,9 +66,10 @@ impl NpzReader {
             arms.push(arm.batch(rows, &self.path)?);
         }
         let ids = self.ids(rows)?;
-        let first_row = self.next as u64;
+        let first = self.next as u64;
         self.next += rows;
-        Ok(Spectra { file: self.file.clone(), first_row, ids, arms, columns: Vec::new() })
+        let rows = (first..self.next as u64).collect();
+        Ok(Spectra { file: self.file.clone(), rows, ids, arms, columns: Vec::new() })
     }
 }
 
@@ -90,7 +91,7 @@ impl SpectraReader for NpzReader {
             _ => Ids::Integer(Vec::new()),
         };
         let arms = self.arms.iter().map(Arm::empty).collect();
-        Spectra { file: self.file.clone(), first_row: self.next as u64, ids, arms, columns: Vec::new() }
+        Spectra { file: self.file.clone(), rows: Vec::new(), ids, arms, columns: Vec::new() }
     }
 }
 

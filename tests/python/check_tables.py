@@ -1,0 +1,1 @@
+def check_writing(program, folder): pass
