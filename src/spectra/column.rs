@@ -78,6 +78,11 @@ impl ColumnValues {
         self.len() == 0
     }
 
+    /// No values of the same type.
+    pub fn empty(&self) -> ColumnValues {
+        self.slice(0..0)
+    }
+
     pub(super) fn slice(&self, rows: Range<usize>) -> ColumnValues {
         each!(self, v => v[rows].to_vec().into())
     }
