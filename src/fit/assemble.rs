@@ -109,6 +109,7 @@ pub fn unfitted(batch: &Batch, member: usize) -> Outcome {
     let count = batch.starts.len() / batch.members().max(1);
     Outcome {
         status: Some(Status::Interrupted),
+        gave_way: None,
         rounds: 0,
         parameters: batch.starts[member * count..(member + 1) * count].to_vec(),
         chi2: f64::NAN,

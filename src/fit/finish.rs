@@ -3,6 +3,7 @@
 use super::covariance::{Covariance, covariance};
 use super::row::{FitRow, flag};
 use crate::model::{Prepared, SpectralModel};
+use crate::solver::basin::same_basin;
 use crate::solver::recording::{Precision, Source};
 use crate::solver::{Outcome, Status};
 
@@ -37,8 +38,9 @@ impl Finish<'_> {
     pub fn fill(&self, row: &mut FitRow, outcomes: &[Outcome], prepared: &Prepared) {
         let objectives: Vec<f64> = outcomes.iter().map(|o| self.objective(o, prepared)).collect();
         row.evaluations = outcomes.iter().map(|o| o.rounds).sum();
-        // finite objectives first, then the lowest; ties go to the first start
-        let key = |k: &usize| if objectives[*k].is_finite() { objectives[*k] } else { f64::INFINITY };
+        // finite objectives first, then the lowest; ties go to the first start. Who gave way does not win
+        let stands = |k: usize| outcomes[k].gave_way.is_none() && objectives[k].is_finite();
+        let key = |k: &usize| if stands(*k) { objectives[*k] } else { f64::INFINITY };
         let Some(best) = (0..outcomes.len()).min_by(|a, b| key(a).total_cmp(&key(b))) else { return };
         let (winner, objective) = (&outcomes[best], objectives[best]);
         row.start = best as i32;
@@ -47,7 +49,12 @@ impl Finish<'_> {
         row.objective = objective;
         let held = self.model.parameters.iter().filter(|p| p.is_held()).count();
         row.dof = prepared.unmasked as i64 - (self.model.parameters.len() - held) as i64 - prepared.terms as i64;
-        row.n_starts_agree = objectives.iter().filter(|o| **o - objective < AGREE).count() as u32;
+        // one that gave way would have ended in the basin where it stood
+        let agrees = |(o, at): (&Outcome, &f64)| match o.gave_way {
+            None => *at - objective < AGREE,
+            Some(_) => same_basin(winner.point(), o.point()),
+        };
+        row.n_starts_agree = outcomes.iter().zip(&objectives).filter(|pair| agrees(*pair)).count() as u32;
         let free = self.set_parameters(row, winner);
         let tolerance = if self.precision == Precision::F32 { 1e-6 } else { 1e-12 };
         let found = covariance(&winner.normal_matrix, &free, tolerance);
@@ -135,11 +142,9 @@ impl Finish<'_> {
             let pairs = self.model.parameters.iter().zip(&o.parameters).zip(row.parameters.iter().zip(&row.errors));
             pairs.into_iter().any(|((parameter, &u), (x, error))| (parameter.to_physical(u) - x).abs() > 3.0 * error)
         };
-        let other = outcomes
-            .iter()
-            .zip(objectives)
-            .enumerate()
-            .any(|(k, (o, objective))| k != best && *objective - objectives[best] < MULTIMODAL && elsewhere(o));
+        let other = outcomes.iter().zip(objectives).enumerate().any(|(k, (o, objective))| {
+            k != best && o.gave_way.is_none() && *objective - objectives[best] < MULTIMODAL && elsewhere(o)
+        });
         if other {
             row.flags |= flag::MULTIMODAL;
         }

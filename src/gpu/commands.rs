@@ -9,13 +9,14 @@ use super::pipelines::Pipeline;
 pub(super) struct Round {
     pub stages: Vec<Pipeline>,
     pub step: Pipeline,
+    pub halve: Pipeline,
     pub compact: Pipeline,
 }
 
 impl Round {
-    /// Everything sized by arguments: the stages and the step.
+    /// Everything sized by arguments: the stages, the step and the halving.
     fn sized(&self) -> impl Iterator<Item = &Pipeline> {
-        self.stages.iter().chain([&self.step])
+        self.stages.iter().chain([&self.step, &self.halve])
     }
 
     /// Arguments of all sized dispatches for `active` members.

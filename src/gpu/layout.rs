@@ -1,7 +1,7 @@
 //! Where a member's numbers lie in the state and control buffers. The one source of offsets: shaders get them as generated constants.
 
-use crate::solver::Status;
 use crate::solver::triangle::packed_length;
+use crate::solver::{GaveWay, Status};
 
 /// Status of a member that is still active: no status of the result table.
 pub(super) const RUNNING: i32 = i32::MIN;
@@ -48,9 +48,19 @@ const FIELDS: [(Field, &str); 15] = [
 ];
 
 /// Cells of the control buffer (i32), with their names in WGSL.
-pub(super) const CONTROL: [&str; 5] = ["STATUS", "ROUNDS", "REJECTIONS", "MODE", "FINISHING"];
+pub(super) const CONTROL: [&str; 6] = ["STATUS", "ROUNDS", "REJECTIONS", "MODE", "FINISHING", "GAVE_WAY"];
 pub(super) const STATUS: usize = 0;
 pub(super) const ROUNDS: usize = 1;
+pub(super) const GAVE_WAY: usize = 5;
+
+/// Values of the cell GAVE_WAY, with their names in WGSL.
+const VERDICTS: [(&str, Option<GaveWay>); 3] =
+    [("GOES_ON", None), ("SAME_BASIN_CODE", Some(GaveWay::SameBasin)), ("HOPELESS_CODE", Some(GaveWay::Hopeless))];
+
+/// The verdict that a value of the cell GAVE_WAY stands for.
+pub(super) fn verdict(code: i32) -> Option<GaveWay> {
+    usize::try_from(code).ok().and_then(|k| VERDICTS.get(k)).and_then(|(_, verdict)| *verdict)
+}
 
 /// Statuses that `step` writes, with their names in WGSL.
 const STATUSES: [(&str, Status); 8] = [
@@ -116,6 +126,9 @@ impl Layout {
         out.signed("FINISHING_MODE", 1);
         for (name, status) in STATUSES {
             out.signed(name, status.code());
+        }
+        for (code, (name, _)) in (0..).zip(VERDICTS) {
+            out.signed(name, code);
         }
     }
 }

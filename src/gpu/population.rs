@@ -38,10 +38,10 @@ impl GpuPopulation {
         let buffers = Buffers::new(&context, &recording, &plan)?;
         let pipelines = kernels.iter().map(|kernel| Pipeline::new(&context, kernel, &buffers));
         let mut pipelines = pipelines.collect::<Result<Vec<_>>>()?;
-        let (Some(compact), Some(step)) = (pipelines.pop(), pipelines.pop()) else {
+        let (Some(compact), Some(halve), Some(step)) = (pipelines.pop(), pipelines.pop(), pipelines.pop()) else {
             return Err(context.failure("a round has no step"));
         };
-        let round = Round { stages: pipelines, step, compact };
+        let round = Round { stages: pipelines, step, halve, compact };
         Ok(GpuPopulation { context, recording, settings: *settings, layout, buffers, round, members: 0, active: 0 })
     }
 
@@ -106,7 +106,8 @@ impl GpuPopulation {
 
     /// The list of members: all active, in the order of the batch.
     fn initial_members(&self, batch: &Batch) -> Vec<u32> {
-        let mut list = vec![0; self.layout.members_length()];
+        // slots without a member belong to no group
+        let mut list = vec![u32::MAX; self.layout.members_length()];
         list[0] = batch.members() as u32;
         for (slot, spectrum) in batch.group.iter().enumerate() {
             list[1 + slot] = slot as u32;

@@ -6,7 +6,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::task::{Context as TaskContext, Poll, Waker};
 
 use super::context::Context;
-use super::layout::{Field, Layout, ROUNDS, STATUS};
+use super::layout::{Field, GAVE_WAY, Layout, ROUNDS, STATUS, verdict};
 use crate::error::Result;
 use crate::solver::triangle::packed_length;
 use crate::solver::{Outcome, Status};
@@ -79,6 +79,7 @@ pub(super) fn outcomes(layout: Layout, members: usize, state: &[f32], control: &
     let list = |field, length, slot| (0..length).map(|i| number(field, i, slot)).collect();
     let outcome = |slot| Outcome {
         status: Status::from_code(control[STATUS * layout.capacity + slot]),
+        gave_way: verdict(control[GAVE_WAY * layout.capacity + slot]),
         rounds: u32::try_from(control[ROUNDS * layout.capacity + slot]).unwrap_or(0),
         parameters: list(Field::Accepted, layout.parameters, slot),
         chi2: number(Field::Chi2, 0, slot),

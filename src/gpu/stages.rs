@@ -20,13 +20,14 @@ macro_rules! kernel {
     };
 }
 
-/// The kernels of a round: the stages, `step` and `compact`.
+/// The kernels of a round: the stages, `step`, `halve` and `compact`.
 pub(super) fn kernels(recording: &Recording, layout: Layout, settings: &LevenbergMarquardt) -> Result<Vec<Kernel>> {
-    let mut kernels = Vec::with_capacity(recording.stages.len() + 2);
+    let mut kernels = Vec::with_capacity(recording.stages.len() + 3);
     for stage in &recording.stages {
         kernels.push(kernel(recording, layout, stage)?);
     }
     kernels.push(step(layout, settings));
+    kernels.push(halve(layout));
     let dispatches: Vec<Dispatch> = kernels.iter().map(|k| k.dispatch).collect();
     kernels.push(compact(layout, &dispatches));
     for kernel in &kernels {
@@ -252,6 +253,13 @@ fn step(layout: Layout, settings: &LevenbergMarquardt) -> Kernel {
     constants.float("GTOL", settings.gtol);
     constants.signed("MAX_ROUNDS", i32::try_from(settings.max_rounds).unwrap_or(i32::MAX));
     constants.signed("MAX_REJECTIONS", i32::try_from(settings.max_rejections).unwrap_or(i32::MAX));
+    kernel
+}
+
+fn halve(layout: Layout) -> Kernel {
+    let mut kernel = kernel!("halve", layout, Dispatch::MEMBERS);
+    kernel.state(false);
+    kernel.bind("control", "i32", Target::Control, true);
     kernel
 }
 

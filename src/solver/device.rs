@@ -4,6 +4,8 @@ use std::future::Future;
 use std::pin::Pin;
 use std::sync::Arc;
 
+use super::basin::Point;
+use super::member::GaveWay;
 use super::recording::{BufferId, Recording, Values};
 use super::settings::LevenbergMarquardt;
 use super::status::Status;
@@ -69,7 +71,7 @@ pub struct Batch {
     /// (spectra, P): Gaussian priors in `u`, `prior_weight` = 1/τ, 0 for none.
     pub prior_mean: Vec<f64>,
     pub prior_weight: Vec<f64>,
-    /// The spectrum of each member. A spectrum's members are its group.
+    /// The spectrum of each member. A spectrum's members are its group; they follow each other.
     pub group: Vec<u32>,
     /// (members, P): where each member starts, in `u`, inside the bounds.
     pub starts: Vec<f64>,
@@ -84,8 +86,10 @@ impl Batch {
 /// How one member ended. Sums are those of the best point.
 #[derive(Clone, Debug)]
 pub struct Outcome {
-    /// `None` while active.
+    /// `None` while active, and when it gave way.
     pub status: Option<Status>,
+    /// It stopped in favour of another start of its spectrum; its numbers are those of where it was.
+    pub gave_way: Option<GaveWay>,
     /// Rounds the member took part in; each linearised the model once.
     pub rounds: u32,
     /// (P) in `u`.
@@ -100,4 +104,16 @@ pub struct Outcome {
     pub gradient: Vec<f64>,
     /// (P (P + 1) / 2) lower triangle by rows.
     pub normal_matrix: Vec<f64>,
+}
+
+impl Outcome {
+    /// The best point.
+    pub fn point(&self) -> Point<'_> {
+        Point {
+            parameters: &self.parameters,
+            cost: self.chi2 + self.penalty,
+            gradient: &self.gradient,
+            normal_matrix: &self.normal_matrix,
+        }
+    }
 }

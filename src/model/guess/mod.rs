@@ -130,7 +130,7 @@ impl FirstGuess {
             let (cross, power) = unit.signals(&arm.data, &arm.smooth, samplings[unit.arm]);
             let cross = unit.lines.correlate(&cross, unit.bins, unit.shifts);
             let power = unit.squares.correlate(&power, unit.bins, unit.shifts);
-            unit.add_scores(&cross, &power, self.velocities.len(), &mut total);
+            unit.add_scores(&cross, &power, &mut total);
         }
         total
     }

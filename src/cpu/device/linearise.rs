@@ -3,7 +3,7 @@
 use std::ops::Range;
 
 use super::tile::{Inputs, Tile, together};
-use super::{activate, continuum, custom, labels, normal, per_pixel, prefilter, prior, product, resample};
+use crate::cpu::{activate, continuum, custom, labels, normal, per_pixel, prefilter, prior, product, resample};
 use crate::rows::Real;
 use crate::solver::member::Member;
 use crate::solver::recording::{Basis, BufferId, Stage};
