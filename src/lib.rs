@@ -26,4 +26,4 @@ pub use model::{
 };
 pub use solver::{LevenbergMarquardt, Status};
 pub use spectra::Spectra;
-pub use table::{Metadata, Schema, TableWriter};
+pub use table::{Metadata, RvTabWriter, Schema, TableWriter};

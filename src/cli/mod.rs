@@ -5,8 +5,10 @@ mod check;
 mod demo;
 mod devices;
 mod fit;
+mod output;
 mod picture;
 mod rows;
+mod selection;
 mod truth;
 
 use std::io::Write;

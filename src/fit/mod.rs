@@ -10,6 +10,7 @@ mod inspect;
 mod picture;
 mod row;
 mod run;
+mod values;
 
 use std::sync::atomic::AtomicBool;
 use std::sync::{Arc, OnceLock};

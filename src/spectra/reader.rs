@@ -51,7 +51,7 @@ pub fn open_reader_with(path: impl AsRef<Path>, selection: &Selection) -> Result
     file.take(4).read_to_end(&mut start).map_err(Error::io(path))?;
     match start.as_slice() {
         crate::npz::MAGIC => {
-            only_all(path, selection)?;
+            all_rows(path, selection)?;
             Ok(Box::new(NpzReader::open(path)?))
         }
         start if start == fits::MAGIC || start.starts_with(fits::GZIP) => fits::open(path, selection),
@@ -60,10 +60,10 @@ pub fn open_reader_with(path: impl AsRef<Path>, selection: &Selection) -> Result
 }
 
 /// Fails for a selection from a file that cannot be selected from.
-pub(super) fn only_all(path: &Path, selection: &Selection) -> Result<()> {
-    match selection.is_all() {
-        true => Ok(()),
-        false => Err(Error::Usage(format!("{}: only DESI files can be selected from", path.display()))),
+pub(super) fn all_rows(path: &Path, selection: &Selection) -> Result<()> {
+    match selection.selects_rows() {
+        false => Ok(()),
+        true => Err(Error::Usage(format!("{}: spectra can be selected from DESI files only", path.display()))),
     }
 }
 

@@ -34,14 +34,14 @@ impl FitsTable {
     }
 
     /// Puts the file together.
-    pub fn finish(self, path: &Path) -> Result<File> {
+    pub fn finish(mut self, path: &Path) -> Result<File> {
         let mut out = BufWriter::new(self.file);
-        let units = || -> std::io::Result<()> {
+        let mut units = || -> std::io::Result<()> {
             out.write_all(&Cards::primary().finish())?;
-            self.table.finish(&mut out)
+            self.table.write(&mut out)
         };
         units().map_err(refused(path))?;
-        metadata_unit(path, &self.metadata)?.finish(&mut out).map_err(refused(path))?;
+        metadata_unit(path, &self.metadata)?.write(&mut out).map_err(refused(path))?;
         out.into_inner().map_err(|e| refused(path)(e.into_error()))
     }
 }

@@ -33,12 +33,13 @@ impl Spool {
     }
 
     /// Writes header, data and padding.
-    fn copy(mut self, header: Cards, out: &mut impl Write, fill: u8) -> io::Result<()> {
+    fn copy(&mut self, header: Cards, out: &mut impl Write, fill: u8) -> io::Result<()> {
         out.write_all(&header.finish())?;
         self.file.flush()?;
         let mut file = self.file.get_ref();
         file.rewind()?;
         io::copy(&mut file.take(self.length), out)?;
+        file.seek(SeekFrom::Start(self.length))?;
         let padding = (BLOCK as u64 - self.length % BLOCK as u64) % BLOCK as u64;
         out.write_all(&vec![fill; padding as usize])
     }
@@ -135,10 +136,6 @@ impl TableUnit {
         Ok(TableUnit { name: name.into(), columns, rows: 0, spool: Spool::new(target)? })
     }
 
-    pub fn columns(&self) -> &[FitsColumn] {
-        &self.columns
-    }
-
     /// Appends rows, given column by column.
     pub fn append(&mut self, values: &[ColumnValues]) -> io::Result<()> {
         let wrong = |message: String| io::Error::new(io::ErrorKind::InvalidInput, message);
@@ -214,8 +211,8 @@ impl TableUnit {
         Ok(())
     }
 
-    /// Writes the whole extension.
-    pub fn finish(self, out: &mut impl Write) -> io::Result<()> {
+    /// Writes the whole extension; what is appended later is not in it.
+    pub fn write(&mut self, out: &mut impl Write) -> io::Result<()> {
         let mut cards = Cards::extension("BINTABLE", 8, &[self.row_bytes() as u64, self.rows]);
         cards.integer("TFIELDS", self.columns.len() as i64);
         for (k, column) in (1..).zip(&self.columns) {
@@ -249,18 +246,14 @@ impl ImageUnit {
         Ok(ImageUnit { name: name.into(), pixels, spool: Spool::new(target)? })
     }
 
-    pub fn pixels(&self) -> usize {
-        self.pixels
-    }
-
     /// Appends one row.
     pub fn append(&mut self, row: impl Iterator<Item = f32>) -> io::Result<()> {
         let bytes: Vec<u8> = row.take(self.pixels).flat_map(f32::to_be_bytes).collect();
         self.spool.append(&bytes)
     }
 
-    /// Writes the whole extension.
-    pub fn finish(self, out: &mut impl Write) -> io::Result<()> {
+    /// Writes the whole extension; what is appended later is not in it.
+    pub fn write(&mut self, out: &mut impl Write) -> io::Result<()> {
         let rows = self.spool.length / (4 * self.pixels as u64).max(1);
         let mut cards = Cards::extension("IMAGE", -32, &[self.pixels as u64, rows]);
         cards.text("EXTNAME", &self.name);

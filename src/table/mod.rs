@@ -6,6 +6,9 @@ mod fits;
 mod fits_cards;
 mod fits_unit;
 mod parquet;
+mod rvmod;
+mod rvtab;
+mod rvtab_columns;
 mod staged;
 #[cfg(test)]
 mod tests;
@@ -21,6 +24,7 @@ use columns::Column;
 use csv::CsvTable;
 use fits::FitsTable;
 use parquet::ParquetTable;
+pub use rvtab::RvTabWriter;
 use staged::Staged;
 
 /// What decides the columns, known before the first fit.

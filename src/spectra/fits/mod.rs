@@ -36,7 +36,7 @@ pub(super) fn open(path: &Path, selection: &Selection) -> Result<Box<dyn Spectra
     if DesiReader::matches(&fits) {
         return Ok(Box::new(DesiReader::open(fits, selection)?));
     }
-    super::reader::only_all(path, selection)?;
+    super::reader::all_rows(path, selection)?;
     if sdss::matches(&fits) {
         return Ok(Box::new(sdss::open(fits)?));
     }

@@ -14,8 +14,8 @@ pub struct Selection {
 }
 
 impl Selection {
-    /// Whether everything is read.
-    pub fn is_all(&self) -> bool {
-        *self == Selection::default()
+    /// Whether some rows may be left out. Arms that no model asks for are no selection.
+    pub fn selects_rows(&self) -> bool {
+        self.target_ids.is_some() || self.objtype.is_some() || self.min_signal_to_noise.is_some()
     }
 }
