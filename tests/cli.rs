@@ -62,7 +62,7 @@ fn bad_usage_is_two_and_writes_nothing() {
         (fit(&good, &[&spectra, &broken], &out, &[]), "broken.npz"),
         (fit(&good, &[&folder.path().join("missing.npz")], &out, &[]), "missing.npz"),
         (fit(&model, &[&spectra], &out, &[]), "did you mean `range`?"),
-        (fit(&good, &[&spectra], &folder.path().join("out.fits"), &[]), "not supported yet"),
+        (fit(&good, &[&spectra], &folder.path().join("out.fit"), &[]), "must end in .parquet, .fits or .csv"),
         (fit(&good, &[&spectra], &folder.path().join("no/out.csv"), &[]), "out.csv"),
         (fit(&good, &[&spectra], &out, &["--starts", "0"]), "--starts"),
         (fit(&good, &[&spectra], &out, &["--memory", "many"]), "512M"),

@@ -88,7 +88,7 @@ def desi(path, rng, air=False):
     fits.HDUList(hdus).writeto(path)
     for key, value in (("TSCAL1", 0.5), ("TZERO1", 10.0)):
         fits.setval(path, key, value=value, extname="SCORES")
-    expected["notes"] = 4 if air else 1
+    expected["notes"] = 4 if air else 1  # VECTOR, and the three arms' wavelengths
     return expected
 
 

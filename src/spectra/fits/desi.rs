@@ -49,6 +49,13 @@ impl DesiReader {
             let message = format!("{} spectra, but {length} in arm {}", arm.length, first.name);
             return Err(fits.mismatch(arm.flux, message));
         }
+        // what one arm has, a whole file has for all
+        for (arm, (what, has)) in arms.iter().flat_map(|arm| arm.optional().map(|what| (arm, what))) {
+            if !has && arms.iter().any(|other| other.optional().contains(&(what, true))) {
+                let message = format!("arm {} has no {what}, but another has: is the file cut?", arm.name);
+                return Err(Error::format(&fits.path, message));
+            }
+        }
         let mut tables = Vec::new();
         for name in ["FIBERMAP", "SCORES"] {
             if let Some(index) = fits.find(name)? {

@@ -39,8 +39,11 @@ impl Arm {
         }
         fits.expect_shape(ivar, &[length, pixels])?;
         let mask = place(fits, "MASK")?;
-        if let Some(mask) = mask {
-            fits.expect_shape(mask, &[length, pixels])?;
+        match mask {
+            Some(mask) => fits.expect_shape(mask, &[length, pixels])?,
+            None => {
+                notes.push(format!("{}: no HDU {upper}_MASK: no pixel is masked but by its ivar", fits.path.display()))
+            }
         }
         let resolution = match place(fits, "RESOLUTION")? {
             None => None,
@@ -63,6 +66,11 @@ impl Arm {
         }
         check_grid(&grid, &fits.what(wavelength))?;
         Ok(Arm { name: name.to_string(), length, flux, pixels, grid: grid.into(), ivar, mask, resolution })
+    }
+
+    /// Which of the optional units there are.
+    pub fn optional(&self) -> [(&'static str, bool); 2] {
+        [("MASK", self.mask.is_some()), ("RESOLUTION", self.resolution.is_some())]
     }
 
     /// These rows of the file.
