@@ -113,7 +113,7 @@ impl DesiReader {
     fn signal_to_noise(&mut self, row: usize) -> Result<f64> {
         let mut best = f64::NEG_INFINITY;
         for arm in &self.arms {
-            best = best.max(arm.read(&mut self.fits, &[row])?.signal_to_noise(0));
+            best = best.max(arm.signal_to_noise(&mut self.fits, row)?);
         }
         Ok(best)
     }

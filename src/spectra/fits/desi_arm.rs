@@ -91,6 +91,13 @@ impl Arm {
         arm.with_resolution(Resolution { diagonals, values })
     }
 
+    /// Of one row, without reading its mask and resolution.
+    pub fn signal_to_noise(&self, fits: &mut Fits, row: usize) -> Result<f64> {
+        let (flux, ivar) = (self.image(fits, self.flux, &[row], |x| x)?, self.image(fits, self.ivar, &[row], |x| x)?);
+        let grid = Wavelength::Shared(self.grid.clone());
+        Ok(ArmSpectra::new(self.name.clone(), self.pixels, grid, flux, ivar, None)?.signal_to_noise(0))
+    }
+
     fn image<T>(&self, fits: &mut Fits, index: usize, rows: &[usize], convert: impl Fn(f64) -> T) -> Result<Vec<T>> {
         let mut values = Vec::new();
         for run in rows.chunk_by(|a, b| a + 1 == *b) {
