@@ -5,13 +5,13 @@ use std::sync::Arc;
 use rayon::prelude::*;
 
 use super::assemble::{assemble, matched, prepare_one};
-use super::run::{Ready, Run};
+use super::run::{Ready, Run, layout};
 use crate::cpu::CpuDevice;
 use crate::error::{Error, Result};
-use crate::model::{ArmLayout, Fault, PreparedArm, Sampling, SpectralObjective, Start};
+use crate::model::{Fault, Limits, PreparedArm, Sampling, SpectralObjective, Start};
 use crate::solver::recording::Precision;
-use crate::solver::{Device, Objective};
-use crate::spectra::{Spectra, Wavelength};
+use crate::solver::{Device, Method, Objective};
+use crate::spectra::Spectra;
 
 /// One arm of one spectrum at one point.
 pub struct InspectedArm {
@@ -39,16 +39,15 @@ impl Run<'_> {
         let one = |&(place, physical): &(usize, &[f64])| {
             let prepared = prepare_one(model, &arms, &grids, place).map_err(|fault| refused(&fault))?;
             let u = model.parameters.iter().zip(physical).map(|(p, x)| p.to_u(*x)).collect();
-            Ok(Ready { place, prepared, starts: vec![Start { u, score: 0.0 }] })
+            // anywhere, bounds or not
+            let limits = model.parameters.iter().map(|p| Limits { lower: -1e30, upper: 1e30, ..p.limits() }).collect();
+            Ok(Ready { place, prepared, limits, starts: vec![Start { u, score: 0.0 }] })
         };
         let ready: Vec<Ready> = points.par_iter().map(one).collect::<Result<_>>()?;
-        let layout: Vec<ArmLayout> = arms
-            .iter()
-            .map(|arm| ArmLayout { pixels: arm.pixels, shared_grid: matches!(arm.wavelength, Wavelength::Shared(_)) })
-            .collect();
-        let objective = SpectralObjective::new(model, &layout, precision);
+        let objective = SpectralObjective::new(model, &layout(model, &arms), precision);
         let batch = assemble(model, &objective, &grids, &ready);
-        let mut population = CpuDevice.population(Arc::new(objective.record()), &self.fitter.settings, points.len())?;
+        let method = Method::LevenbergMarquardt(self.fitter.settings);
+        let mut population = CpuDevice.population(Arc::new(objective.record()), &method, points.len())?;
         pollster::block_on(population.load(&batch))?;
         let buffers: Vec<_> = objective.arms.iter().flat_map(|arm| [Some(arm.model), arm.solution]).collect();
         let wanted: Vec<_> = buffers.iter().flatten().copied().collect();

@@ -5,6 +5,7 @@ use super::inspect::InspectedArm;
 use super::run::Run;
 use super::{FitRow, Fitter};
 use crate::error::{Error, Result};
+use crate::model::ModelArm;
 use crate::solver::Status;
 use crate::solver::recording::Precision;
 use crate::spectra::{ArmSpectra, Spectra, Wavelength};
@@ -57,8 +58,8 @@ impl Fitter {
             let points: Vec<_> = chunk.iter().map(|&(k, place)| (place, rows[k].parameters.as_slice())).collect();
             let inspected = run.inspect(spectra, &points, Precision::F32)?;
             for (&(k, place), one) in chunk.iter().zip(inspected) {
-                let names = self.model.arms.iter().map(|arm| &arm.name);
-                let fits = names.zip(&arms).zip(&one).map(|((name, data), arm)| arm_fit(name, data, place, arm));
+                let both = self.model.arms.iter().zip(&arms).zip(&one);
+                let fits = both.map(|((model, data), arm)| arm_fit(model, data, place, arm));
                 out[k] = Some(fits.collect());
             }
         }
@@ -66,13 +67,13 @@ impl Fitter {
     }
 }
 
-fn arm_fit(name: &str, data: &ArmSpectra, place: usize, arm: &InspectedArm) -> ArmFit {
-    let (raw, prepared, model) = (raw(data, place), &arm.prepared, model_flux(arm));
+fn arm_fit(of: &ModelArm, data: &ArmSpectra, place: usize, arm: &InspectedArm) -> ArmFit {
+    let (raw, prepared, model) = (raw(of, data, place), &arm.prepared, model_flux(arm));
     let counts = |j: &usize| prepared.weight[*j] != 0.0;
     let square = |j: usize, model: f64| (f64::from(prepared.data[j]) - model).powi(2);
     let weighted = |j: usize| f64::from(prepared.weight[j]) * prepared.scale * model[j];
     ArmFit {
-        name: name.to_string(),
+        name: of.name.clone(),
         wavelength: wavelength(data, place),
         flux: raw.flux.to_vec(),
         error: raw.ivar.iter().map(|w| w.sqrt().recip()).collect(),
@@ -97,7 +98,7 @@ fn model_flux(arm: &InspectedArm) -> Vec<f64> {
     let (prepared, sampling, terms) = (&arm.prepared, &arm.sampling, arm.terms);
     let padded = prepared.data.len();
     let flux = (0..sampling.pixels).map(|j| {
-        if sampling.index[j] < 0 {
+        if !sampling.on[j] {
             return f64::NAN;
         }
         // continuum = Σ_c a_c Σ_k transform_ck basis_k, in units of the flux · 2^k

@@ -3,7 +3,9 @@
 //! The f32 functions are polynomials without branches or library calls, so that a loop over them compiles to vector code
 //! inside a `pulp` dispatch.
 
+pub mod convolve;
 pub mod gram;
+pub mod rotation;
 pub mod scan;
 pub mod taps;
 
