@@ -6,9 +6,11 @@ mod demo;
 mod devices;
 mod fit;
 mod import;
+mod output;
 mod picture;
 mod report;
 mod rows;
+mod selection;
 mod truth;
 
 use std::io::Write;

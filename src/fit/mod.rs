@@ -12,6 +12,7 @@ mod picture;
 mod row;
 mod run;
 mod solve;
+mod values;
 
 use std::sync::atomic::AtomicBool;
 use std::sync::{Arc, OnceLock};
