@@ -17,6 +17,11 @@ impl Chain {
         Ok(Chain { readers: paths.iter().map(open_reader).collect::<Result<_>>()?, current: 0 })
     }
 
+    /// Every file without its rows.
+    pub fn heads(&self) -> Vec<Spectra> {
+        self.readers.iter().map(|reader| reader.empty()).collect()
+    }
+
     /// Whether any file names its spectra by text.
     pub fn text_ids(&self) -> bool {
         self.readers.iter().any(|reader| matches!(reader.empty().ids, Ids::Text(_)))

@@ -42,7 +42,7 @@ pub fn run(arguments: &Arguments) -> Result<(), Failure> {
     std::fs::create_dir_all(&arguments.out).map_err(|source| Error::Io { path: arguments.out.clone(), source })?;
 
     let begin = Instant::now();
-    let mut table = FitTable { parameters: fitter.parameters(), rows: Vec::new() };
+    let mut table = fitter.table();
     let summary = fitter.fit_with(source.as_mut(), &mut table, &Control::default()).map_err(Failure::running)?;
     let seconds = begin.elapsed().as_secs_f64();
     print_comparison(&table, &truth);

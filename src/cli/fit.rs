@@ -64,6 +64,7 @@ pub fn run(arguments: &Arguments) -> Result<(), Failure> {
     let mut source = Chain::open(&arguments.spectra)?;
     let emulators = emulators(&model);
     let fitter = fitter(arguments, &file, model)?;
+    fitter.check_spectra(&source.heads())?;
     let schema = Schema { parameters: fitter.parameters(), text_ids: source.text_ids() };
     let metadata =
         Metadata { device: fitter.device_name(), model: file.text, emulators, settings: fitter.settings_text() };

@@ -1,12 +1,12 @@
-//! From a batch of spectra to what a device reads, and back where a member never ran.
+//! From a batch of spectra to what a device reads.
 
 use rayon::prelude::*;
 
 use super::run::{Grids, Ready};
 use crate::error::{Error, Result};
 use crate::model::{Fault, Prepared, RawArm, Sampling, SpectralModel, SpectralObjective, prepare};
+use crate::solver::Batch;
 use crate::solver::recording::Values;
-use crate::solver::{Batch, Outcome, Status};
 use crate::spectra::{ArmSpectra, Spectra};
 
 /// The spectra's arrays for each arm of the model.
@@ -95,20 +95,4 @@ pub fn assemble(model: &SpectralModel, objective: &SpectralObjective, grids: &[G
         }
     }
     batch
-}
-
-/// The outcome of a member that never ran.
-pub fn unfitted(batch: &Batch, member: usize) -> Outcome {
-    let count = batch.starts.len() / batch.members().max(1);
-    Outcome {
-        status: Some(Status::Interrupted),
-        gave_way: None,
-        rounds: 0,
-        parameters: batch.starts[member * count..(member + 1) * count].to_vec(),
-        chi2: f64::NAN,
-        penalty: f64::NAN,
-        ln_det: f64::NAN,
-        gradient: vec![f64::NAN; count],
-        normal_matrix: vec![f64::NAN; count * (count + 1) / 2],
-    }
 }

@@ -20,11 +20,12 @@ use crate::model::{FirstGuess, SpectralModel};
 use crate::solver::LevenbergMarquardt;
 use crate::solver::recording::Precision;
 use crate::spectra::{Spectra, SpectraReader};
+use assemble::matched;
 pub use check::JacobianCheck;
 pub use device::{Device, DeviceDescription};
 pub use picture::ArmFit;
 pub use row::{FitRow, FitTable, Id, flag};
-use run::Run;
+use run::{Run, Watch};
 
 /// Most starts a spectrum can have.
 const MOST_STARTS: usize = 64;
@@ -37,6 +38,14 @@ pub trait Sink {
 
 impl Sink for FitTable {
     fn append(&mut self, _: &Spectra, rows: &[FitRow]) -> Result<()> {
+        let count = self.parameters.len();
+        if let Some(row) = rows.iter().find(|row| row.parameters.len() != count) {
+            let message = format!(
+                "a row of {} parameters in a table of {count}: Fitter::table makes one that fits",
+                row.parameters.len()
+            );
+            return Err(Error::Usage(message));
+        }
         self.rows.extend_from_slice(rows);
         Ok(())
     }
@@ -148,6 +157,21 @@ impl Fitter {
         format!("{settings:?}, starts {starts}, seed {seed}")
     }
 
+    /// Whether files of spectra go with the model: its arms are there, and shared grids overlap them. `heads` are files' first
+    /// batches, or none of their rows ([`SpectraReader::empty`]).
+    pub fn check_spectra<'s>(&self, heads: impl IntoIterator<Item = &'s Spectra>) -> Result<()> {
+        let mut run = self.run()?;
+        for head in heads {
+            run.grids(&matched(&self.model, head)?, head)?;
+        }
+        Ok(())
+    }
+
+    /// A table without rows, ready to be the sink of [`fit_with`](Fitter::fit_with).
+    pub fn table(&self) -> FitTable {
+        FitTable { parameters: self.parameters(), rows: Vec::new() }
+    }
+
     /// Fits what is in memory. A spectrum that cannot be fitted is a row with its status.
     pub fn fit(&self, spectra: &Spectra) -> Result<FitTable> {
         let rows = self.run()?.batch(spectra, None)?;
@@ -175,16 +199,14 @@ impl Fitter {
     /// Streams: reads batches from `source`, appends their rows to `sink`.
     pub fn fit_with(&self, source: &mut dyn SpectraReader, sink: &mut dyn Sink, control: &Control) -> Result<Summary> {
         let mut run = self.run()?;
-        run.cancel = control.cancel.clone();
-        let total = source.len();
-        let mut done = 0;
+        let (mut done, total) = (0, source.len());
         while let Some(spectra) = run.time("read", |_| source.next_batch(run::BATCH))? {
+            let watch = Watch { control: Some(control), done, total };
+            run.watched_by(watch);
             let rows = run.batch(&spectra, None)?;
             run.time("write", |_| sink.append(&spectra, &rows))?;
+            watch.report(rows.len());
             done += rows.len() as u64;
-            if let Some(progress) = &control.progress {
-                progress(done, total);
-            }
         }
         Ok(Summary { fits: done, stages: run.stages() })
     }

@@ -7,11 +7,11 @@ use std::time::Duration;
 use rayon::prelude::*;
 use web_time::Instant;
 
-use super::Fitter;
-use super::assemble::{assemble, matched, prepare_all, unfitted};
-use super::blank::{blank, refuse};
+use super::assemble::{assemble, matched, prepare_all};
+use super::blank::{blank, place_at_start, refuse};
 use super::finish::Finish;
 use super::row::{FitRow, flag};
+use super::{Control, Fitter};
 use crate::error::{Error, Result};
 use crate::model::{ArmLayout, Cause, Fault, FirstGuess, Prepared, Sampling, SpectralModel, SpectralObjective, Start};
 use crate::solver::{Objective, Outcome, Population, optimise};
@@ -62,7 +62,29 @@ pub struct Run<'a> {
     /// The shared grids of the last batch.
     shared: Vec<Option<SharedGrid>>,
     times: Vec<(&'static str, Duration)>,
-    pub cancel: Arc<AtomicBool>,
+    watch: Watch<'a>,
+}
+
+/// Tells how far a run is, and whether it has been cancelled.
+#[derive(Clone, Copy, Default)]
+pub struct Watch<'a> {
+    pub control: Option<&'a Control>,
+    /// Spectra of earlier batches, and of all.
+    pub done: u64,
+    pub total: u64,
+}
+
+impl Watch<'_> {
+    pub fn is_cancelled(&self) -> bool {
+        self.control.is_some_and(|control| control.cancel.load(Ordering::Relaxed))
+    }
+
+    /// Calls the progress function: so many spectra of this batch are finished.
+    pub fn report(&self, of_batch: usize) {
+        if let Some(progress) = self.control.and_then(|control| control.progress.as_ref()) {
+            progress(self.done + of_batch as u64, self.total);
+        }
+    }
 }
 
 impl<'a> Run<'a> {
@@ -72,8 +94,13 @@ impl<'a> Run<'a> {
             resident: None,
             shared: vec![None; fitter.model.arms.len()],
             times: ["read", "prepare", "first guess", "fit", "finish", "write"].map(|s| (s, Duration::ZERO)).to_vec(),
-            cancel: Arc::default(),
+            watch: Watch::default(),
         })
+    }
+
+    /// What the next batch reports to.
+    pub fn watched_by(&mut self, watch: Watch<'a>) {
+        self.watch = watch;
     }
 
     pub fn stages(&self) -> Vec<(String, Duration)> {
@@ -95,6 +122,12 @@ impl<'a> Run<'a> {
         let model = &self.fitter.model;
         let arms = matched(model, spectra)?;
         let mut rows: Vec<FitRow> = (0..spectra.len()).map(|k| blank(model, spectra, k)).collect();
+        let width = model.parameters.len();
+        let given = |place: usize| user_starts.map(|all| &all[place * width..(place + 1) * width]);
+        if self.watch.is_cancelled() {
+            rows.iter_mut().enumerate().for_each(|(place, row)| place_at_start(model, row, given(place)));
+            return Ok(rows);
+        }
         let grids = self.time("prepare", |run| run.grids(&arms, spectra))?;
         let prepared = self.time("prepare", |_| prepare_all(model, &arms, &grids, spectra.len()));
         let started = self.time("first guess", |run| run.starts(prepared, &grids, user_starts))?;
@@ -106,11 +139,7 @@ impl<'a> Run<'a> {
                     ready.push(Ready { place, prepared, starts });
                 }
                 Err(fault) if self.fitter.strict => return Err(strict(&rows[place], &fault)),
-                Err(fault) => {
-                    let width = model.parameters.len();
-                    let start = user_starts.map(|all| &all[place * width..(place + 1) * width]);
-                    refuse(model, &mut rows[place], fault.cause, start);
-                }
+                Err(fault) => refuse(model, &mut rows[place], fault, given(place)),
             }
         }
         self.fit(&arms, &grids, &ready, &mut rows)?;
@@ -165,8 +194,12 @@ impl<'a> Run<'a> {
         }
         let guess = cache.get();
         let clipped = model.parameters.iter().any(|p| p.start.is_some_and(|x| x < p.lower || x > p.upper));
+        let watch = self.watch;
         let one = |(k, prepared): (usize, std::result::Result<Prepared, Fault>)| {
             let prepared = prepared?;
+            if watch.is_cancelled() {
+                return Ok((prepared, Vec::new(), clipped)); // without a start it is not fitted
+            }
             let samplings: Vec<&Sampling> = grids.iter().filter_map(|g| g.of(k).ok()).map(|s| &**s).collect();
             let starts = guess.map(|g| g.starts(&prepared, &samplings, count)).unwrap_or_default();
             Ok((prepared, starts, clipped))
@@ -194,25 +227,41 @@ impl<'a> Run<'a> {
         }
         let mut rest = ready;
         while !rest.is_empty() {
-            let mut members = 0;
-            let fits = |r: &&Ready| {
-                members += r.starts.len();
-                members <= capacity
-            };
-            let count = rest.iter().take_while(fits).count().max(1);
+            let count = self.entering(rest, capacity);
             let (now, later) = rest.split_at(count);
+            let finished = rows.len() - rest.len();
             rest = later;
-            let outcomes = self.time("fit", |run| run.population(grids, now))?;
+            let outcomes = self.time("fit", |run| run.population(grids, now, finished))?;
             self.time("finish", |_| {
                 let finish = Finish { model: &fitter.model, precision: fitter.precision };
                 let mut at = 0;
                 for one in now {
-                    finish.fill(&mut rows[one.place], &outcomes[at..at + one.starts.len()], &one.prepared);
+                    let row = &mut rows[one.place];
+                    match outcomes.get(at..at + one.starts.len()) {
+                        Some(own) if !own.is_empty() => finish.fill(row, own, &one.prepared),
+                        _ => {
+                            let start = one.starts.first().map(|start| physical(&fitter.model, start));
+                            place_at_start(&fitter.model, row, start.as_deref());
+                        }
+                    }
                     at += one.starts.len();
                 }
             });
         }
         Ok(())
+    }
+
+    /// How many spectra the population takes now: all once the run is cancelled, as none of them is fitted.
+    fn entering(&self, rest: &[Ready], capacity: usize) -> usize {
+        if self.watch.is_cancelled() {
+            return rest.len();
+        }
+        let mut members = 0;
+        let fits = |r: &&Ready| {
+            members += r.starts.len();
+            members <= capacity
+        };
+        rest.iter().take_while(fits).count().max(1)
     }
 
     fn make_resident(&mut self, layout: &[ArmLayout]) -> Result<()> {
@@ -230,15 +279,15 @@ impl<'a> Run<'a> {
         Ok(())
     }
 
-    fn population(&mut self, grids: &[Grids], ready: &[Ready]) -> Result<Vec<Outcome>> {
-        let cancel = self.cancel.clone();
-        let Some(resident) = &mut self.resident else { return Ok(Vec::new()) };
+    /// The outcomes of all members; none when the run is cancelled before they begin. `finished` spectra of the batch are done.
+    fn population(&mut self, grids: &[Grids], ready: &[Ready], finished: usize) -> Result<Vec<Outcome>> {
+        let watch = self.watch;
+        let Some(resident) = self.resident.as_mut().filter(|_| !watch.is_cancelled()) else { return Ok(Vec::new()) };
         let batch = assemble(&self.fitter.model, &resident.objective, grids, ready);
-        if cancel.load(Ordering::Relaxed) {
-            let interrupted = batch.group.iter().enumerate().map(|(m, _)| unfitted(&batch, m));
-            return Ok(interrupted.collect());
-        }
-        pollster::block_on(optimise(resident.population.as_mut(), &batch, &cancel))
+        let (members, never) = (batch.members().max(1), AtomicBool::new(false));
+        let cancel = watch.control.map_or(&never, |control| &*control.cancel);
+        let mut report = |active: usize| watch.report(finished + ready.len() * (members - active) / members);
+        pollster::block_on(optimise(resident.population.as_mut(), &batch, cancel, &mut report))
     }
 }
 
@@ -260,6 +309,10 @@ fn given(model: &SpectralModel, physical: &[f64]) -> std::result::Result<(Start,
         u.push(parameter.to_u(x.clamp(parameter.lower, parameter.upper)));
     }
     Ok((Start { u, score: 0.0 }, clipped))
+}
+
+fn physical(model: &SpectralModel, start: &Start) -> Vec<f64> {
+    model.parameters.iter().zip(&start.u).map(|(p, u)| p.to_physical(*u)).collect()
 }
 
 fn strict(row: &FitRow, fault: &Fault) -> Error {

@@ -9,12 +9,19 @@ use crate::error::Result;
 /// Rounds between two looks at the number of active members: the host waits only then.
 const ROUNDS_A_SUBMISSION: u32 = 4;
 
-/// Fits the batch; members that are still active when `cancel` is set end as [`Status::Interrupted`].
-pub async fn optimise(population: &mut dyn Population, batch: &Batch, cancel: &AtomicBool) -> Result<Vec<Outcome>> {
+/// Fits the batch; members that are still active when `cancel` is set end as [`Status::Interrupted`]. `watch` is told how many
+/// members are active, after every submission.
+pub async fn optimise(
+    population: &mut dyn Population,
+    batch: &Batch,
+    cancel: &AtomicBool,
+    watch: &mut dyn FnMut(usize),
+) -> Result<Vec<Outcome>> {
     population.load(batch).await?;
     let mut active = batch.members();
     while active > 0 && !cancel.load(Ordering::Relaxed) {
         active = population.advance(ROUNDS_A_SUBMISSION).await?;
+        watch(active);
     }
     let mut outcomes = population.read().await?;
     for outcome in outcomes.iter_mut().filter(|outcome| outcome.gave_way.is_none()) {

@@ -74,7 +74,7 @@ fn linearise(device: &dyn Device, case: &Case) -> Vec<Outcome> {
 fn fit(device: &dyn Device, case: &Case, capacity: usize) -> Vec<Outcome> {
     let recording = Arc::new(case.recording.clone());
     let mut population = device.population(recording, &LevenbergMarquardt::default(), capacity).unwrap();
-    pollster::block_on(optimise(&mut *population, &case.batch, &AtomicBool::new(false))).unwrap()
+    pollster::block_on(optimise(&mut *population, &case.batch, &AtomicBool::new(false), &mut |_| ())).unwrap()
 }
 
 fn compare_sums(what: &str, cpu: &[Outcome], gpu: &[Outcome], tolerance: f64) -> Result<(), String> {
