@@ -1,6 +1,7 @@
 //! The CPU device, and one file a kernel: the twins of `shaders/`.
 
 mod activate;
+mod broaden;
 mod compact;
 mod continuum;
 mod custom;
@@ -13,6 +14,8 @@ mod prefilter;
 mod prior;
 mod product;
 mod resample;
+mod resolve;
+mod simplex;
 mod step;
 
 pub use device::CpuDevice;

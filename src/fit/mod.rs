@@ -7,6 +7,7 @@ mod covariance;
 mod device;
 mod finish;
 mod inspect;
+mod limits;
 mod picture;
 mod row;
 mod run;
@@ -21,6 +22,7 @@ use crate::solver::LevenbergMarquardt;
 use crate::solver::recording::Precision;
 use crate::spectra::{Spectra, SpectraReader};
 use assemble::matched;
+use limits::Tables;
 pub use check::JacobianCheck;
 pub use device::{Device, DeviceDescription};
 pub use picture::ArmFit;
@@ -76,7 +78,8 @@ pub struct Fitter {
     pub(crate) model: SpectralModel,
     device: Device,
     settings: LevenbergMarquardt,
-    starts: usize,
+    /// `None`: 2, or 4 where vsini is free.
+    starts: Option<usize>,
     seed: u64,
     memory: Option<u64>,
     strict: bool,
@@ -93,7 +96,7 @@ impl Fitter {
             model,
             device,
             settings,
-            starts: 2,
+            starts: None,
             seed: 3,
             memory: None,
             strict: false,
@@ -102,10 +105,10 @@ impl Fitter {
         })
     }
 
-    /// Starts of each spectrum, 1 to 64; 2 unless set. Fewer are used where the first guess finds fewer distinct ones.
+    /// Starts of each spectrum, 1 to 64; unless set 2, or 4 where vsini is free. Fewer are used where the first guess finds fewer distinct ones.
     #[must_use]
     pub fn starts(mut self, starts: usize) -> Fitter {
-        self.starts = starts.clamp(1, MOST_STARTS);
+        self.starts = Some(starts.clamp(1, MOST_STARTS));
         self
     }
 
@@ -153,7 +156,8 @@ impl Fitter {
 
     /// Solver settings, starts and seed, as they are written into the table's metadata.
     pub fn settings_text(&self) -> String {
-        let Fitter { settings, starts, seed, .. } = self;
+        let Fitter { settings, seed, .. } = self;
+        let starts = self.start_count();
         format!("{settings:?}, starts {starts}, seed {seed}")
     }
 
@@ -163,6 +167,7 @@ impl Fitter {
         let mut run = self.run()?;
         for head in heads {
             run.grids(&matched(&self.model, head)?, head)?;
+            Tables::new(&self.model, head)?;
         }
         Ok(())
     }
@@ -209,6 +214,10 @@ impl Fitter {
             done += rows.len() as u64;
         }
         Ok(Summary { fits: done, stages: run.stages() })
+    }
+
+    fn start_count(&self) -> usize {
+        self.starts.unwrap_or(if self.model.free_vsini().is_some() { 4 } else { 2 })
     }
 
     fn run(&self) -> Result<Run<'_>> {

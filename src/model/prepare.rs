@@ -18,6 +18,8 @@ pub enum Cause {
     BadWavelength,
     NoOverlap,
     BadStart,
+    BadBounds,
+    BadPrior,
     StartOutOfBounds,
 }
 
@@ -31,6 +33,8 @@ impl Cause {
             Cause::BadWavelength => "bad_wavelength",
             Cause::NoOverlap => "no_overlap",
             Cause::BadStart => "bad_start",
+            Cause::BadBounds => "bad_bounds",
+            Cause::BadPrior => "bad_prior",
             Cause::StartOutOfBounds => "start_out_of_bounds",
         }
     }
@@ -43,17 +47,20 @@ pub struct Fault {
     pub detail: String,
 }
 
-impl From<GridFault> for Fault {
-    fn from(fault: GridFault) -> Fault {
-        match fault {
-            GridFault::Wavelength { index, value } => {
-                Fault { cause: Cause::BadWavelength, detail: format!("wavelength {index} is {value} Å") }
-            }
-            GridFault::NoOverlap => {
-                Fault { cause: Cause::NoOverlap, detail: "no pixel lies on the model's grid".into() }
-            }
-        }
+impl Fault {
+    /// A fault of a spectrum's own grid.
+    pub fn of_grid(arm: &ModelArm, fault: &GridFault) -> Fault {
+        let cause = match fault {
+            GridFault::Wavelength { .. } => Cause::BadWavelength,
+            GridFault::NoOverlap { .. } => Cause::NoOverlap,
+        };
+        Fault { cause, detail: format!("{}{fault}", place(arm)) }
     }
+}
+
+/// The arm, for messages; nothing when it has no name.
+fn place(arm: &ModelArm) -> String {
+    if arm.name.is_empty() { String::new() } else { format!("arm {}, ", arm.name) }
 }
 
 /// One arm of one spectrum, ready for the device. All (padded) unless said otherwise.
@@ -61,11 +68,13 @@ impl From<GridFault> for Fault {
 pub struct PreparedArm {
     /// √ivar flux; 0 where masked.
     pub data: Vec<f32>,
-    /// √ivar / 2^k, k so that it is near 1; 0 where masked.
+    /// √ivar / `scale`, about 1; 0 where masked.
     pub weight: Vec<f32>,
     /// (terms, terms) lower triangular: to the basis that is orthonormal under `weight`.
     pub transform: Vec<f32>,
-    /// The 2^k.
+    /// (diagonals, padded) The spectrum's resolution matrix; empty where the model asks for none.
+    pub resolution: Vec<f32>,
+    /// Mean √ivar; 1 without a continuum, which could not take it up.
     pub scale: f64,
     /// weight · continuum, the continuum fitted without the model's lines: for the first guess.
     pub smooth: Vec<f32>,
@@ -96,6 +105,8 @@ pub struct RawArm<'a> {
     pub ivar: &'a [f64],
     /// Empty: no mask.
     pub mask: &'a [bool],
+    /// (diagonals, pixels) Resolution matrix, where the model asks for it.
+    pub resolution: Option<&'a [f32]>,
 }
 
 /// Prepares a spectrum; `raw` and `samplings` have one entry an arm.
@@ -117,9 +128,9 @@ pub fn prepare(model: &SpectralModel, raw: &[RawArm], samplings: &[&Sampling]) -
         prepared.arms.push(one);
     }
     if prepared.unmasked == 0 {
-        let overlap = samplings.iter().any(|s| s.used > 0);
-        let cause = if overlap { Cause::NoData } else { Cause::NoOverlap };
-        return Err(Fault { cause, detail: "no pixel is left".into() });
+        let masked = samplings.iter().all(|s| s.used == 0);
+        let why = if masked { "the model's masks cover all" } else { "all are masked or have ivar 0" };
+        return Err(Fault { cause: Cause::NoData, detail: format!("no pixel counts: {why}") });
     }
     let free = model.parameters.iter().filter(|p| !p.is_held()).count();
     if prepared.unmasked < free + prepared.terms {
@@ -145,10 +156,7 @@ fn weights(
     sampling: &Sampling,
     nonfinite: &mut usize,
 ) -> Result<Vec<f64>, Fault> {
-    let fault = |cause, j: usize, what: &str, value: f64| {
-        let name = if arm.name.is_empty() { String::new() } else { format!("arm {}, ", arm.name) };
-        Err(Fault { cause, detail: format!("{name}pixel {j}: {what} is {value}") })
-    };
+    let fault = |cause, j: usize, what: String| Err(Fault { cause, detail: format!("{}pixel {j}: {what}", place(arm)) });
     let mut ivar = vec![0.0; sampling.pixels];
     for (j, target) in ivar.iter_mut().enumerate() {
         let (y, w) = (raw.flux[j], raw.ivar[j]);
@@ -156,14 +164,16 @@ fn weights(
             continue;
         }
         if !(w.is_finite() && w >= 0.0) {
-            return fault(Cause::BadWeight, j, "ivar", w);
+            // files may give the one or the other; an f32 has the digits that two roundings leave
+            let sigma = (w.signum() * w.abs().sqrt().recip()) as f32;
+            return fault(Cause::BadWeight, j, format!("ivar is {w} (sigma {sigma})"));
         }
-        if w == 0.0 || sampling.index[j] < 0 {
+        if w == 0.0 || !sampling.on[j] {
             continue;
         }
         if !y.is_finite() {
             match model.spectra.nonfinite {
-                Nonfinite::Error => return fault(Cause::NonFiniteInput, j, "flux", y),
+                Nonfinite::Error => return fault(Cause::NonFiniteInput, j, format!("flux is {y}")),
                 Nonfinite::Mask => *nonfinite += 1,
             }
             continue;
@@ -190,9 +200,10 @@ fn raise_errors(ivar: &mut [f64], floor: f64) {
     }
 }
 
-/// The power of two at or below x > 0; exact, so that scaling a spectrum by a power of two changes no bit.
-fn power_of_two(x: f64) -> f64 {
-    f64::from_bits(x.to_bits() & 0x7ff0_0000_0000_0000)
+/// Mean √ivar of the pixels that count. It scales as the data do, so that the device sees the same numbers whatever their unit,
+/// to the last bit when two units differ by a power of two.
+fn scale_of(ivar: &[f64], count: usize) -> f64 {
+    ivar.iter().map(|w| w.sqrt()).sum::<f64>() / count as f64
 }
 
 fn prepare_arm(
@@ -208,13 +219,14 @@ fn prepare_arm(
         data: vec![0.0; pixels],
         weight: vec![0.0; pixels],
         transform: vec![0.0; terms * terms],
+        resolution: resolution(arm, raw, sampling, ivar)?,
         scale: 1.0,
         smooth: vec![0.0; pixels],
     };
     if count == 0 {
         return Ok(out); // the arm drops out: its sums are exactly zero
     }
-    let scale = if terms == 0 { 1.0 } else { power_of_two((ivar.iter().sum::<f64>() / count as f64).sqrt()) };
+    let scale = if terms == 0 { 1.0 } else { scale_of(ivar, count) };
     out.scale = scale;
     let mut ln_ivar = 0.0;
     for (j, &w) in ivar.iter().enumerate().filter(|(_, w)| **w > 0.0) {
@@ -223,7 +235,7 @@ fn prepare_arm(
         out.weight[j] = (root / scale) as f32;
         ln_ivar += w.ln();
         if !out.data[j].is_finite() || !out.weight[j].is_finite() {
-            let detail = format!("pixel {j}: flux {} with ivar {w} is out of range", raw.flux[j]);
+            let detail = format!("{}pixel {j}: flux {} with ivar {w} is out of range", place(arm), raw.flux[j]);
             return Err(Fault { cause: Cause::BadWeight, detail });
         }
     }
@@ -239,6 +251,28 @@ fn prepare_arm(
     let Some(ln_diagonal) = solved.filter(|_| count >= terms) else { return Err(underdetermined(count, 0, terms)) };
     // det C of the raw basis under ivar, from that of the device's basis under weight
     prepared.marginal_constant += 2.0 * (ln_diagonal + terms as f64 * scale.ln() + sampling.ln_det);
+    Ok(out)
+}
+
+/// The resolution matrix, padded. What is not finite in it is 0, and a fault where a pixel that counts reads it.
+fn resolution(arm: &ModelArm, raw: &RawArm, sampling: &Sampling, ivar: &[f64]) -> Result<Vec<f32>, Fault> {
+    let (pixels, stride) = (sampling.pixels, padded(sampling.pixels));
+    let Some(matrix) = raw.resolution else { return Ok(Vec::new()) };
+    let diagonals = matrix.len() / pixels;
+    let mut out = vec![0.0; diagonals * stride];
+    for (d, (row, target)) in matrix.chunks_exact(pixels).zip(out.chunks_exact_mut(stride)).enumerate() {
+        for (column, (value, target)) in row.iter().zip(target).enumerate() {
+            if value.is_finite() {
+                *target = *value;
+                continue;
+            }
+            let reader = (column + d).checked_sub(diagonals / 2);
+            if reader.is_some_and(|j| ivar.get(j).is_some_and(|w| *w > 0.0)) {
+                let detail = format!("arm {}, resolution, diagonal {d}, pixel {column}: {value}", arm.name);
+                return Err(Fault { cause: Cause::NonFiniteInput, detail });
+            }
+        }
+    }
     Ok(out)
 }
 

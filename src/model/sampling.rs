@@ -1,8 +1,9 @@
 //! How one wavelength grid samples an arm's template: split pixel indices and the continuum basis, f64 on the host.
 
-use super::ModelArm;
 use super::continuum::{basis, orthonormalise};
-use crate::error::{Error, Result};
+use super::{LineSpread, ModelArm};
+use crate::error::{Error, Result, coverage};
+use crate::rows::bad_wavelength;
 
 /// Pixels of rows are padded to this.
 pub const PADDING: usize = 16;
@@ -16,11 +17,14 @@ pub fn padded(pixels: usize) -> usize {
 #[derive(Clone, Debug)]
 pub struct Sampling {
     pub pixels: usize,
-    /// (padded) `segment << 24 | whole index`, −1 where the pixel is not used: padding, outside the template at rest, outside the
-    /// arm's range, inside a masked interval.
+    /// (padded) `segment << 24 | whole index`, −1 where the template is not read: padding, outside the template at rest. Pixels that
+    /// do not count are not read either, unless the spectra's resolution carries them to their neighbours.
     pub index: Vec<i32>,
     /// (padded)
     pub fraction: Vec<f32>,
+    /// (pixels) Those that count: read, inside the arm's range, outside masked intervals, and not within reach (by the spectra's
+    /// resolution) of a pixel that the template does not reach.
+    pub on: Vec<bool>,
     /// (terms, padded), orthonormal over the used pixels.
     pub basis: Vec<f32>,
     /// ln |det| between the raw and this basis.
@@ -31,14 +35,31 @@ pub struct Sampling {
 /// Why a grid is of no use.
 #[derive(Debug)]
 pub enum GridFault {
-    Wavelength { index: usize, value: f64 },
-    NoOverlap,
+    Wavelength { index: usize, message: String },
+    /// Å
+    NoOverlap { data: (f64, f64), model: (f64, f64), range: Option<(f64, f64)> },
+}
+
+impl std::fmt::Display for GridFault {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        match self {
+            GridFault::Wavelength { index, message } => write!(f, "wavelength {index}: {message}"),
+            GridFault::NoOverlap { data, model, range } => f.write_str(&coverage(*data, *model, *range)),
+        }
+    }
 }
 
 impl Sampling {
-    /// `wavelength` in Å; `masks` in Å.
-    pub fn new(arm: &ModelArm, wavelength: &[f64], masks: &[(f64, f64)]) -> std::result::Result<Sampling, GridFault> {
-        check(wavelength)?;
+    /// `wavelength` in Å; `masks` in Å; `diagonals` of the spectra's resolution matrices, 0 without.
+    pub fn new(
+        arm: &ModelArm,
+        wavelength: &[f64],
+        masks: &[(f64, f64)],
+        diagonals: usize,
+    ) -> std::result::Result<Sampling, GridFault> {
+        if let Some((index, message)) = bad_wavelength(wavelength) {
+            return Err(GridFault::Wavelength { index, message });
+        }
         let pixels = wavelength.len();
         let mut index = vec![-1; padded(pixels)];
         let mut fraction = vec![0.0; padded(pixels)];
@@ -46,15 +67,24 @@ impl Sampling {
         let inside = |w: f64| arm.range.is_none_or(|(low, high)| w >= low && w <= high);
         let masked = |w: f64| masks.iter().any(|&(low, high)| w >= low && w <= high);
         for (j, &w) in wavelength.iter().enumerate() {
-            if let Some((segment, q)) = arm.grid.locate(w).filter(|_| inside(w)) {
+            if let Some((segment, q)) = arm.grid.locate(w) {
                 let whole = q.floor();
                 index[j] = (segment as i32) << 24 | whole as i32;
                 fraction[j] = (q - whole) as f32;
-                on[j] = !masked(w);
+                on[j] = inside(w) && !masked(w);
             }
         }
-        let covered: Vec<f64> = (0..pixels).filter(|&j| index[j] >= 0).map(|j| wavelength[j]).collect();
-        let (Some(&low), Some(&high)) = (covered.first(), covered.last()) else { return Err(GridFault::NoOverlap) };
+        let covered: Vec<f64> =
+            (0..pixels).filter(|&j| index[j] >= 0 && inside(wavelength[j])).map(|j| wavelength[j]).collect();
+        let (Some(&low), Some(&high)) = (covered.first(), covered.last()) else {
+            let (data, model) = (ends(wavelength), ends(arm.emulator.wavelength()));
+            return Err(GridFault::NoOverlap { data, model, range: arm.range });
+        };
+        if arm.line_spread == LineSpread::File {
+            widen(&mut on, &index[..pixels], diagonals / 2);
+        } else {
+            (0..pixels).filter(|&j| !on[j]).for_each(|j| index[j] = -1);
+        }
         let mut rows = basis(arm.continuum, wavelength, low, high);
         // fewer pixels than terms: every spectrum on this grid is underdetermined, and `prepare` says so
         let ln_det = if rows.is_empty() { 0.0 } else { orthonormalise(&mut rows, pixels, &on).unwrap_or(f64::NAN) };
@@ -64,40 +94,36 @@ impl Sampling {
                 *t = if on[j] { *s as f32 } else { 0.0 };
             }
         }
-        for j in 0..pixels {
-            if !on[j] {
-                index[j] = -1;
-            }
-        }
         let used = on.iter().filter(|on| **on).count();
-        Ok(Sampling { pixels, index, fraction, basis: padded_basis, ln_det, used })
+        Ok(Sampling { pixels, index, fraction, on, basis: padded_basis, ln_det, used })
     }
 
     /// The same, where a fault is the file's.
-    pub fn of_file(arm: &ModelArm, wavelength: &[f64], masks: &[(f64, f64)], file: &str) -> Result<Sampling> {
+    pub fn of_file(
+        arm: &ModelArm,
+        wavelength: &[f64],
+        masks: &[(f64, f64)],
+        diagonals: usize,
+        file: &str,
+    ) -> Result<Sampling> {
         let what = if arm.name.is_empty() { file.to_string() } else { format!("{file}, arm {}", arm.name) };
-        Sampling::new(arm, wavelength, masks).map_err(|fault| match fault {
-            GridFault::Wavelength { index, value } => {
-                Error::BadWavelength { what, index, message: format!("{value} Å; wavelengths must increase") }
-            }
-            GridFault::NoOverlap => {
-                let model = arm.emulator.wavelength();
-                let ends = |w: &[f64]| (w.first().copied().unwrap_or(f64::NAN), w.last().copied().unwrap_or(f64::NAN));
-                let ((data_min, data_max), (model_min, model_max)) = (ends(wavelength), ends(model));
-                Error::NoOverlap { what, data_min, data_max, model_min, model_max }
-            }
+        Sampling::new(arm, wavelength, masks, diagonals).map_err(|fault| match fault {
+            GridFault::Wavelength { index, message } => Error::BadWavelength { what, index, message },
+            GridFault::NoOverlap { data, model, range } => Error::NoOverlap { what, data, model, range },
         })
     }
 }
 
-/// Finite, positive, strictly increasing.
-fn check(wavelength: &[f64]) -> std::result::Result<(), GridFault> {
-    let mut previous = 0.0;
-    for (index, &value) in wavelength.iter().enumerate() {
-        if !(value.is_finite() && value > previous) {
-            return Err(GridFault::Wavelength { index, value });
-        }
-        previous = value;
+/// First and last.
+fn ends(wavelength: &[f64]) -> (f64, f64) {
+    let end = |value: Option<&f64>| value.copied().unwrap_or(f64::NAN);
+    (end(wavelength.first()), end(wavelength.last()))
+}
+
+/// Pixels within `half` of one that the template does not reach do not count: their model would lack what it brings.
+fn widen(on: &mut [bool], index: &[i32], half: usize) {
+    for j in (0..index.len()).filter(|&j| index[j] < 0) {
+        let end = (j + half + 1).min(on.len());
+        on[j.saturating_sub(half)..end].fill(false);
     }
-    Ok(())
 }

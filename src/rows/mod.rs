@@ -3,7 +3,9 @@
 //! The f32 functions are polynomials without branches or library calls, so that a loop over them compiles to vector code
 //! inside a `pulp` dispatch.
 
+pub mod convolve;
 pub mod gram;
+pub mod rotation;
 pub mod scan;
 pub mod taps;
 
@@ -14,6 +16,21 @@ use std::ops::{Add, AddAssign, Div, Mul, MulAssign, Neg, Sub};
 use pulp::{Simd, bytemuck};
 
 use crate::solver::recording::Values;
+
+/// Where a grid is not finite, positive and strictly increasing, and why.
+pub fn bad_wavelength(grid: &[f64]) -> Option<(usize, String)> {
+    let mut previous = 0.0;
+    for (index, &value) in grid.iter().enumerate() {
+        if !(value.is_finite() && value > 0.0) {
+            return Some((index, format!("{value} Å is no wavelength")));
+        }
+        if value <= previous {
+            return Some((index, format!("{value} Å follows {previous} Å; wavelengths must increase")));
+        }
+        previous = value;
+    }
+    None
+}
 
 /// f32 or f64.
 pub trait Real:

@@ -8,6 +8,7 @@ mod objective;
 pub mod recording;
 mod rounds;
 mod settings;
+pub mod simplex;
 mod status;
 pub mod triangle;
 
@@ -16,5 +17,5 @@ pub use device::{Batch, Device, Outcome, Pending, Population};
 pub use member::GaveWay;
 pub use objective::Objective;
 pub use rounds::optimise;
-pub use settings::LevenbergMarquardt;
+pub use settings::{LevenbergMarquardt, Method, NelderMead};
 pub use status::Status;

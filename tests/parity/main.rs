@@ -15,7 +15,7 @@ use cases::{Case, Model};
 use popfit::cpu::CpuDevice;
 use popfit::gpu::GpuDevice;
 use popfit::solver::recording::{BufferId, Scope};
-use popfit::solver::{Device, LevenbergMarquardt, Outcome, optimise};
+use popfit::solver::{Device, LevenbergMarquardt, Method, Outcome, optimise};
 
 const SIZES: [usize; 6] = [0, 1, 63, 64, 65, 130];
 
@@ -55,8 +55,9 @@ fn compare(
 
 fn inspect(device: &dyn Device, case: &Case, buffer: BufferId) -> Vec<f64> {
     let recording = Arc::new(case.recording.clone());
-    let mut population =
-        device.population(recording, &LevenbergMarquardt::default(), case.batch.members().max(1)).unwrap();
+    let mut population = device
+        .population(recording, &Method::LevenbergMarquardt(LevenbergMarquardt::default()), case.batch.members().max(1))
+        .unwrap();
     pollster::block_on(population.load(&case.batch)).unwrap();
     pollster::block_on(population.inspect(buffer)).unwrap()
 }
@@ -64,8 +65,9 @@ fn inspect(device: &dyn Device, case: &Case, buffer: BufferId) -> Vec<f64> {
 /// Outcomes after one round: the sums at the starts.
 fn linearise(device: &dyn Device, case: &Case) -> Vec<Outcome> {
     let recording = Arc::new(case.recording.clone());
-    let mut population =
-        device.population(recording, &LevenbergMarquardt::default(), case.batch.members().max(1)).unwrap();
+    let mut population = device
+        .population(recording, &Method::LevenbergMarquardt(LevenbergMarquardt::default()), case.batch.members().max(1))
+        .unwrap();
     pollster::block_on(population.load(&case.batch)).unwrap();
     pollster::block_on(population.advance(1)).unwrap();
     pollster::block_on(population.read()).unwrap()
@@ -73,7 +75,8 @@ fn linearise(device: &dyn Device, case: &Case) -> Vec<Outcome> {
 
 fn fit(device: &dyn Device, case: &Case, capacity: usize) -> Vec<Outcome> {
     let recording = Arc::new(case.recording.clone());
-    let mut population = device.population(recording, &LevenbergMarquardt::default(), capacity).unwrap();
+    let mut population =
+        device.population(recording, &Method::LevenbergMarquardt(LevenbergMarquardt::default()), capacity).unwrap();
     pollster::block_on(optimise(&mut *population, &case.batch, &AtomicBool::new(false), &mut |_| ())).unwrap()
 }
 
