@@ -57,7 +57,8 @@ fn broadened(device: &dyn Device, precision: Precision, row: &[f64], vsini: f64,
         group: vec![0],
         starts: vec![vsini / 10.0],
     };
-    let mut population = device.population(Arc::new(recording), &Method::LevenbergMarquardt(LevenbergMarquardt::default()), 1).unwrap();
+    let mut population =
+        device.population(Arc::new(recording), &Method::LevenbergMarquardt(LevenbergMarquardt::default()), 1).unwrap();
     pollster::block_on(population.load(&batch)).unwrap();
     let seen = pollster::block_on(population.inspect(output)).unwrap();
     [&seen[..used], &seen[pixels..pixels + used]].concat()

@@ -4,15 +4,15 @@ use std::io::{IsTerminal, Write};
 use std::path::PathBuf;
 use std::time::{Duration, Instant};
 
-use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
+use indicatif::{ProgressBar, ProgressDrawTarget, ProgressState, ProgressStyle};
 use popfit::spectra::SpectraReader;
 use popfit::{
-    Control, Device, Error, Fitter, LevenbergMarquardt, Metadata, ModelFile, Schema, SpectralModel, TableWriter,
+    Control, Device, Error, Fitter, LevenbergMarquardt, Metadata, ModelFile, Schema, SpectralModel, Status, TableWriter,
 };
 
-use super::Failure;
 use super::chain::Chain;
-use super::rows::{Counting, Counts};
+use super::rows::{Counting, Counts, short};
+use super::{Failure, signals};
 
 #[derive(clap::Args)]
 pub struct Arguments {
@@ -32,7 +32,7 @@ pub struct Arguments {
     #[arg(long, value_enum, default_value_t = Solver::Lm)]
     solver: Solver,
     /// Starts of each spectrum, 1 to 64 [default: the model file's, else 2]
-    #[arg(long, value_name = "K", value_parser = clap::value_parser!(u16).range(1..=64))]
+    #[arg(long, value_name = "K", value_parser = clap::value_parser!(u16).range(1..=Fitter::MOST_STARTS as i64))]
     starts: Option<u16>,
     /// Seed of the first guess
     #[arg(long, value_name = "S")]
@@ -64,7 +64,7 @@ pub fn run(arguments: &Arguments) -> Result<(), Failure> {
     let mut source = Chain::open(&arguments.spectra)?;
     let emulators = emulators(&model);
     let fitter = fitter(arguments, &file, model)?;
-    fitter.check_spectra(&source.heads())?;
+    fitter.check_spectra(&source.heads()).map_err(|error| file.blame(error))?;
     let schema = Schema { parameters: fitter.parameters(), text_ids: source.text_ids() };
     let metadata =
         Metadata { device: fitter.device_name(), model: file.text, emulators, settings: fitter.settings_text() };
@@ -74,16 +74,29 @@ pub fn run(arguments: &Arguments) -> Result<(), Failure> {
     let bar = progress_bar(source.len(), arguments.quiet);
     let shown = bar.clone();
     let control = Control { progress: Some(Box::new(move |done, _| shown.set_position(done))), ..Control::default() };
-    let mut sink = Counting { sink: &mut table, counts: Counts::default() };
-    let summary = fitter.fit_with(&mut source, &mut sink, &control).map_err(Failure::running);
+    signals::cancel(&control)?;
+    let mut sink = Counting::new(&mut table);
+    let summary = fitter.fit_with(&mut source, &mut sink, &control);
     bar.finish_and_clear();
-    let (summary, counts) = (summary?, sink.counts);
+    let (summary, counts, faults) = (summary.map_err(|error| failed(arguments, error))?, sink.counts, sink.faults);
     table.finish().map_err(Failure::running)?;
     if !arguments.quiet {
-        let _ =
-            writeln!(std::io::stderr(), "{}", closing(summary.fits, &counts, begin.elapsed(), &fitter.device_name()));
+        faults.print();
+        let text = closing(summary.fits, &counts, begin.elapsed(), &fitter.device_name());
+        let _ = writeln!(std::io::stderr(), "{text}");
     }
-    Ok(())
+    match counts.any(Status::Interrupted) {
+        true => Err(Failure::interrupted(&arguments.output)),
+        false => Ok(()),
+    }
+}
+
+/// Too little memory is the user's fault when the user said how much.
+fn failed(arguments: &Arguments, error: Error) -> Failure {
+    match (&error, arguments.memory) {
+        (Error::OutOfMemory { .. }, Some(bytes)) => Failure::usage(format!("--memory {bytes} is too little: {error}")),
+        _ => Failure::running(error),
+    }
 }
 
 fn fitter(arguments: &Arguments, file: &ModelFile, model: SpectralModel) -> Result<Fitter, Error> {
@@ -122,9 +135,12 @@ fn progress_bar(total: u64, quiet: bool) -> ProgressBar {
     if quiet || !std::io::stderr().is_terminal() {
         return ProgressBar::with_draw_target(Some(total), ProgressDrawTarget::hidden());
     }
-    let template = "{bar:40} {pos}/{len} spectra, {per_sec}, {eta} left";
+    let template = "{bar:40} {pos}/{len} spectra, {rate}/s, {eta} left";
+    let rate = |state: &ProgressState, out: &mut dyn std::fmt::Write| {
+        let _ = out.write_str(&short(state.per_sec(), 3));
+    };
     let style = ProgressStyle::with_template(template).unwrap_or_else(|_| ProgressStyle::default_bar());
-    ProgressBar::new(total).with_style(style)
+    ProgressBar::new(total).with_style(style.with_key("rate", rate))
 }
 
 /// A number of bytes, with K, M or G behind it.

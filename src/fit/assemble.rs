@@ -33,11 +33,13 @@ fn named<'s>(model: &SpectralModel, spectra: &'s Spectra) -> Result<Vec<&'s ArmS
     let find = |name: &str| spectra.arms.iter().find(|arm| arm.name == name);
     let all = model.arms.iter().map(|arm| {
         find(&arm.name).ok_or_else(|| {
-            let names: Vec<&str> = spectra.arms.iter().map(|a| a.name.as_str()).collect();
-            Error::ShapeMismatch {
-                what: spectra.file.to_string(),
-                message: format!("no arrays for arm \"{}\"; there are arms: {}", arm.name, names.join(", ")),
-            }
+            let names: Vec<&str> = spectra.arms.iter().map(|a| a.name.as_str()).filter(|n| !n.is_empty()).collect();
+            let there = match names.is_empty() {
+                true => "the arrays carry no arm's name".to_string(),
+                false => format!("there are arms: {}", names.join(", ")),
+            };
+            let message = format!("no arrays for arm \"{0}\" ({0}_flux, ...); {there}", arm.name);
+            Error::ShapeMismatch { what: spectra.file.to_string(), message }
         })
     });
     all.collect()

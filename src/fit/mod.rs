@@ -18,19 +18,16 @@ use std::time::Duration;
 
 use crate::error::{Error, Result};
 use crate::model::{FirstGuess, SpectralModel};
-use crate::solver::LevenbergMarquardt;
 use crate::solver::recording::Precision;
+use crate::solver::{LevenbergMarquardt, MOST_STARTS};
 use crate::spectra::{Spectra, SpectraReader};
 use assemble::matched;
-use limits::Tables;
 pub use check::JacobianCheck;
 pub use device::{Device, DeviceDescription};
+use limits::Tables;
 pub use picture::ArmFit;
 pub use row::{FitRow, FitTable, Id, flag};
 use run::{Run, Watch};
-
-/// Most starts a spectrum can have.
-const MOST_STARTS: usize = 64;
 
 /// Takes rows, in the order of the input.
 pub trait Sink {
@@ -89,6 +86,9 @@ pub struct Fitter {
 }
 
 impl Fitter {
+    /// Most starts a spectrum can have.
+    pub const MOST_STARTS: usize = MOST_STARTS;
+
     /// Errors when a setting is out of its range.
     pub fn new(model: SpectralModel, device: Device, settings: LevenbergMarquardt) -> Result<Fitter> {
         settings.validate()?;
@@ -105,10 +105,11 @@ impl Fitter {
         })
     }
 
-    /// Starts of each spectrum, 1 to 64; unless set 2, or 4 where vsini is free. Fewer are used where the first guess finds fewer distinct ones.
+    /// Starts of each spectrum, 1 to 64 (a run with others is an error); unless set 2, or 4 where vsini is free. Fewer are used
+    /// where the first guess finds fewer distinct ones.
     #[must_use]
     pub fn starts(mut self, starts: usize) -> Fitter {
-        self.starts = Some(starts.clamp(1, MOST_STARTS));
+        self.starts = Some(starts);
         self
     }
 
@@ -154,22 +155,39 @@ impl Fitter {
         self.device.name()
     }
 
-    /// Solver settings, starts and seed, as they are written into the table's metadata.
+    /// What the rows depend on beside model and device, `key = value` line by line, as it is written into the table's metadata.
     pub fn settings_text(&self) -> String {
-        let Fitter { settings, seed, .. } = self;
-        let starts = self.start_count();
-        format!("{settings:?}, starts {starts}, seed {seed}")
+        let Fitter { settings, seed, memory, strict, precision, .. } = self;
+        let LevenbergMarquardt { max_rounds, ftol, xtol, gtol, initial_damping, max_rejections } = settings;
+        let precision = if *precision == Precision::F32 { "f32" } else { "f64" };
+        let memory = memory.map_or("auto".into(), |bytes| bytes.to_string());
+        [
+            "solver = lm".to_string(),
+            format!("max_rounds = {max_rounds}"),
+            format!("ftol = {ftol:e}"),
+            format!("xtol = {xtol:e}"),
+            format!("gtol = {gtol:e}"),
+            format!("initial_damping = {initial_damping:e}"),
+            format!("max_rejections = {max_rejections}"),
+            format!("starts = {}", self.start_count()),
+            format!("seed = {seed}"),
+            format!("memory = {memory}"),
+            format!("strict = {strict}"),
+            format!("precision = {precision}"),
+        ]
+        .join("\n")
     }
 
-    /// Whether files of spectra go with the model: its arms are there, and shared grids overlap them. `heads` are files' first
-    /// batches, or none of their rows ([`SpectraReader::empty`]).
+    /// Finds before the first fit what would end the run at one of its files: an arm or a column that is missing, a shared grid
+    /// that does not overlap the model, a model without a point to start from. `heads` are files without their rows
+    /// ([`SpectraReader::empty`]).
     pub fn check_spectra<'s>(&self, heads: impl IntoIterator<Item = &'s Spectra>) -> Result<()> {
         let mut run = self.run()?;
         for head in heads {
             run.grids(&matched(&self.model, head)?, head)?;
             Tables::new(&self.model, head)?;
         }
-        Ok(())
+        self.first_guess().map(drop)
     }
 
     /// A table without rows, ready to be the sink of [`fit_with`](Fitter::fit_with).
@@ -216,11 +234,23 @@ impl Fitter {
         Ok(Summary { fits: done, stages: run.stages() })
     }
 
+    /// Made once.
+    fn first_guess(&self) -> Result<&FirstGuess> {
+        if let Some(made) = self.guess.get() {
+            return Ok(made);
+        }
+        let made = FirstGuess::new(&self.model, self.seed)?;
+        Ok(self.guess.get_or_init(|| made))
+    }
+
     fn start_count(&self) -> usize {
         self.starts.unwrap_or(if self.model.free_vsini().is_some() { 4 } else { 2 })
     }
 
     fn run(&self) -> Result<Run<'_>> {
-        Run::new(self)
+        match self.start_count() {
+            1..=MOST_STARTS => Run::new(self),
+            other => Err(Error::Usage(format!("{other} starts: a spectrum has 1 to {MOST_STARTS}"))),
+        }
     }
 }

@@ -15,8 +15,7 @@ use super::row::{FitRow, flag};
 use super::{Control, Fitter};
 use crate::error::{Error, Result};
 use crate::model::{
-    ArmLayout, Cause, Fault, FirstGuess, Limits, LineSpread, ModelArm, Prepared, Sampling, SpectralModel,
-    SpectralObjective, Start,
+    ArmLayout, Cause, Fault, Limits, LineSpread, ModelArm, Prepared, Sampling, SpectralModel, SpectralObjective, Start,
 };
 use crate::solver::{Method, Objective, Outcome, Population, optimise};
 use crate::spectra::{ArmSpectra, Spectra, Wavelength};
@@ -202,12 +201,8 @@ impl<'a> Run<'a> {
             };
             return Ok(place.map(one).collect());
         }
-        let cache = &self.fitter.guess;
-        if cache.get().is_none() && prepared.iter().any(|p| p.is_ok()) {
-            let made = FirstGuess::new(model, self.fitter.seed)?;
-            cache.get_or_init(|| made);
-        }
-        let guess = cache.get();
+        let needed = prepared.iter().any(|p| p.is_ok());
+        let guess = needed.then(|| self.fitter.first_guess()).transpose()?;
         let outside = |l: &Limits| l.start.is_some_and(|x| x < l.lower || x > l.upper);
         let watch = self.watch;
         let one = |(k, prepared): (usize, std::result::Result<Prepared, Fault>)| {

@@ -156,7 +156,8 @@ fn weights(
     sampling: &Sampling,
     nonfinite: &mut usize,
 ) -> Result<Vec<f64>, Fault> {
-    let fault = |cause, j: usize, what: String| Err(Fault { cause, detail: format!("{}pixel {j}: {what}", place(arm)) });
+    let fault =
+        |cause, j: usize, what: String| Err(Fault { cause, detail: format!("{}pixel {j}: {what}", place(arm)) });
     let mut ivar = vec![0.0; sampling.pixels];
     for (j, target) in ivar.iter_mut().enumerate() {
         let (y, w) = (raw.flux[j], raw.ivar[j]);

@@ -35,9 +35,16 @@ pub struct Sampling {
 /// Why a grid is of no use.
 #[derive(Debug)]
 pub enum GridFault {
-    Wavelength { index: usize, message: String },
+    Wavelength {
+        index: usize,
+        message: String,
+    },
     /// Å
-    NoOverlap { data: (f64, f64), model: (f64, f64), range: Option<(f64, f64)> },
+    NoOverlap {
+        data: (f64, f64),
+        model: (f64, f64),
+        range: Option<(f64, f64)>,
+    },
 }
 
 impl std::fmt::Display for GridFault {

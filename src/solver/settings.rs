@@ -3,6 +3,9 @@
 use super::simplex::LANES;
 use crate::error::{Error, Result};
 
+/// Most starts a spectrum can have.
+pub const MOST_STARTS: usize = 64;
+
 /// Population Levenberg–Marquardt (Marquardt 1963 scaling, damping of Nielsen 1999).
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct LevenbergMarquardt {
