@@ -158,6 +158,10 @@ fn weights(
         Err(Fault { cause, detail: format!("{name}pixel {j}: {what} is {value}") })
     };
     let mut ivar = vec![0.0; sampling.pixels];
+    // of several arms one that was not taken is NaN throughout: it drops out. A spectrum's only arm is bad
+    if model.arms.len() > 1 && raw.ivar.iter().all(|w| w.is_nan()) {
+        return Ok(ivar);
+    }
     for (j, target) in ivar.iter_mut().enumerate() {
         let (y, w) = (raw.flux[j], raw.ivar[j]);
         if raw.mask.get(j).copied().unwrap_or(false) {
