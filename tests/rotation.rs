@@ -9,7 +9,7 @@ use std::sync::Arc;
 use common::{array, shared};
 use popfit::cpu::CpuDevice;
 use popfit::solver::recording::*;
-use popfit::solver::{Batch, Device, LevenbergMarquardt};
+use popfit::solver::{Batch, Device, LevenbergMarquardt, Method};
 
 /// Rows of the broadened template: value, derivative by vsini / (10 km/s).
 fn broadened(device: &dyn Device, precision: Precision, row: &[f64], vsini: f64, inverse_step: f64) -> Vec<f64> {
@@ -40,6 +40,7 @@ fn broadened(device: &dyn Device, precision: Precision, row: &[f64], vsini: f64,
             columns: pixels,
             segments: vec![Segment { start: 0, end: used, inverse_step }],
             rotation: Rotation::Parameter { parameter: 0, most: 500.0 },
+            derivatives: true,
         }),
         Stage::Normal(Normal { model: output, pixels, columns: vec![0], data, weight, continuum: None }),
     ];
@@ -57,7 +58,8 @@ fn broadened(device: &dyn Device, precision: Precision, row: &[f64], vsini: f64,
         group: vec![0],
         starts: vec![vsini / 10.0],
     };
-    let mut population = device.population(Arc::new(recording), &LevenbergMarquardt::default(), 1).unwrap();
+    let mut population =
+        device.population(Arc::new(recording), &Method::LevenbergMarquardt(LevenbergMarquardt::default()), 1).unwrap();
     pollster::block_on(population.load(&batch)).unwrap();
     let seen = pollster::block_on(population.inspect(output)).unwrap();
     [&seen[..used], &seen[pixels..pixels + used]].concat()

@@ -5,6 +5,7 @@ mod check;
 mod demo;
 mod devices;
 mod fit;
+mod import;
 mod picture;
 mod rows;
 mod truth;
@@ -33,6 +34,8 @@ enum Command {
     Devices,
     /// Validate a model file and compare its Jacobian with differences
     Check(check::Arguments),
+    /// Turn another program's emulator into popfit's
+    Import(import::Arguments),
 }
 
 /// How a command failed: the message, and the exit code.
@@ -69,6 +72,7 @@ pub fn main() -> ExitCode {
         Command::Fit(arguments) => fit::run(&arguments),
         Command::Devices => devices::run(),
         Command::Check(arguments) => check::run(&arguments),
+        Command::Import(arguments) => import::run(&arguments),
     };
     match result {
         Ok(()) => ExitCode::SUCCESS,

@@ -15,6 +15,7 @@ mod prior;
 mod product;
 mod resample;
 mod resolve;
+mod simplex;
 mod step;
 
 pub use device::CpuDevice;

@@ -30,7 +30,7 @@ struct Step {
 
 /// Judges the member's trial sums and sets its next trial, or its status.
 /// `noise` is the relative error of a cost in the precision of the rows.
-pub fn step(member: &mut Member, lower: &[f64], upper: &[f64], settings: &LevenbergMarquardt, noise: f64) {
+pub fn step(member: &mut Member, (lower, upper): (&[f64], &[f64]), settings: &LevenbergMarquardt, noise: f64) {
     member.rounds += 1;
     if let Some(status) = judge(member, noise) {
         member.status = Some(status);

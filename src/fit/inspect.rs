@@ -8,7 +8,7 @@ use crate::cpu::CpuDevice;
 use crate::error::{Error, Result};
 use crate::model::{Limits, PreparedArm, Sampling, SpectralObjective, Start};
 use crate::solver::recording::Precision;
-use crate::solver::{Device, Objective};
+use crate::solver::{Device, LevenbergMarquardt, Method, Objective};
 use crate::spectra::Spectra;
 
 /// One arm of one spectrum at one point.
@@ -43,7 +43,8 @@ impl Run<'_> {
         let ready = Ready { place, prepared, limits, starts: vec![Start { u, score: 0.0 }] };
         let batch = assemble(model, &objective, &grids, std::slice::from_ref(&ready));
         let recording = Arc::new(objective.record());
-        let mut population = CpuDevice.population(recording, &self.fitter.settings, 1)?;
+        let mut population =
+            CpuDevice.population(recording, &Method::LevenbergMarquardt(LevenbergMarquardt::default()), 1)?;
         let mut out = Vec::new();
         pollster::block_on(population.load(&batch))?;
         for ((buffers, prepared), grid) in objective.arms.iter().zip(ready.prepared.arms).zip(&grids) {

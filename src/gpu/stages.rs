@@ -7,10 +7,11 @@ use super::observe;
 use super::source::Constants;
 use super::sums;
 use crate::error::{Error, Result};
-use crate::solver::LevenbergMarquardt;
 use crate::solver::recording as rec;
 use crate::solver::recording::{Activation, Recording, Stage};
+use crate::solver::simplex::LANES;
 use crate::solver::triangle::packed_length;
+use crate::solver::{LevenbergMarquardt, Method, NelderMead};
 
 /// Speed of light, km/s.
 const LIGHT: f64 = 299_792.458;
@@ -21,14 +22,16 @@ macro_rules! kernel {
     };
 }
 
-/// The kernels of a round: the stages, `step`, `halve` and `compact`.
-pub(super) fn kernels(recording: &Recording, layout: Layout, settings: &LevenbergMarquardt) -> Result<Vec<Kernel>> {
+/// The kernels of a round: the stages, `step` and `halve` or `simplex`, and `compact`.
+pub(super) fn kernels(recording: &Recording, layout: Layout, method: &Method) -> Result<Vec<Kernel>> {
     let mut kernels = Vec::with_capacity(recording.stages.len() + 3);
     for stage in &recording.stages {
         kernels.push(kernel(recording, layout, stage)?);
     }
-    kernels.push(step(layout, settings));
-    kernels.push(halve(layout));
+    match method {
+        Method::LevenbergMarquardt(settings) => kernels.extend([step(layout, settings), halve(layout)]),
+        Method::NelderMead(settings) => kernels.push(simplex(recording, layout, settings)),
+    }
     let dispatches: Vec<Dispatch> = kernels.iter().map(|k| k.dispatch).collect();
     kernels.push(compact(layout, &dispatches));
     for kernel in &kernels {
@@ -99,14 +102,14 @@ fn labels(recording: &Recording, layout: Layout, stage: &rec::Labels) -> Kernel 
     for (i, label) in stage.inputs.iter().enumerate() {
         declare_label(&mut kernel.constants, &recording.parameters, label, &format!("label_value_{i}"));
         body += &format!("let label_{i} = label_value_{i}(slot);\noutput[base + {i}u] = label_{i}.x;\n");
-        for (p, ratio) in slope_ratios(&recording.parameters, label) {
+        for (p, ratio) in slope_ratios(&recording.parameters, label).into_iter().filter(|_| stage.derivatives) {
             let row = 1 + rows.iter().position(|q| *q == p).unwrap_or_default();
             let ratio = kernel.constants.literal(ratio);
             body += &format!("output[base + {}u] = label_{i}.y * {ratio};\n", row * stage.stride + i);
         }
     }
     kernel.constants.line(&format!("fn fill(slot: u32, base: u32) {{\n{body}}}"));
-    kernel.constants.unsigned("ROWS", 1 + rows.len());
+    kernel.constants.unsigned("ROWS", if stage.derivatives { 1 + rows.len() } else { 1 });
     kernel.constants.unsigned("STRIDE", stage.stride);
     kernel
 }
@@ -261,6 +264,21 @@ fn step(layout: Layout, settings: &LevenbergMarquardt) -> Kernel {
     constants.float("GTOL", settings.gtol);
     constants.signed("MAX_ROUNDS", i32::try_from(settings.max_rounds).unwrap_or(i32::MAX));
     constants.signed("MAX_REJECTIONS", i32::try_from(settings.max_rejections).unwrap_or(i32::MAX));
+    kernel
+}
+
+fn simplex(recording: &Recording, layout: Layout, settings: &NelderMead) -> Kernel {
+    let mut kernel = kernel!("simplex", layout, Dispatch { denominator: 64 * LANES as u32, ..Dispatch::MEMBERS });
+    kernel.state(true);
+    kernel.bind("control", "i32", Target::Control, true);
+    kernel.bind("limits", "f32", Target::Limits, false);
+    kernel.bind("simplices", "f32", Target::Simplices, true);
+    let constants = &mut kernel.constants;
+    constants.float("FATOL", settings.fatol);
+    constants.float("SIZE", settings.size);
+    constants.float("MARGINALISE", f64::from(u8::from(recording.marginalise)));
+    constants.signed("MAX_ROUNDS", i32::try_from(settings.max_rounds).unwrap_or(i32::MAX));
+    constants.signed("MAX_RESTARTS", i32::try_from(settings.max_restarts).unwrap_or(i32::MAX));
     kernel
 }
 

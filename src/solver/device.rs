@@ -7,7 +7,7 @@ use std::sync::Arc;
 use super::basin::Point;
 use super::member::GaveWay;
 use super::recording::{BufferId, Recording, Values};
-use super::settings::LevenbergMarquardt;
+use super::settings::Method;
 use super::status::Status;
 use crate::error::Result;
 
@@ -22,13 +22,9 @@ pub trait Device: Send + Sync {
     /// How many members and spectra of this recording fit `memory` bytes (default: what the device has), at least 1.
     fn capacity(&self, recording: &Recording, memory: Option<u64>) -> Result<usize>;
 
-    /// Makes room for `capacity` members and at most as many spectra, and everything else that the rounds need.
-    fn population(
-        &self,
-        recording: Arc<Recording>,
-        settings: &LevenbergMarquardt,
-        capacity: usize,
-    ) -> Result<Box<dyn Population>>;
+    /// Makes room for `capacity` starts and at most as many spectra, and everything else that the rounds need. A simplex takes the
+    /// room of [`LANES`](super::simplex::LANES) members.
+    fn population(&self, recording: Arc<Recording>, method: &Method, capacity: usize) -> Result<Box<dyn Population>>;
 }
 
 /// Members in flight on a device.
@@ -79,8 +75,10 @@ pub struct Outcome {
     pub status: Option<Status>,
     /// It stopped in favour of another start of its spectrum; its numbers are those of where it was.
     pub gave_way: Option<GaveWay>,
-    /// Rounds the member took part in; each linearised the model once.
+    /// Rounds that it took part in.
     pub rounds: u32,
+    /// Points at which the model was evaluated.
+    pub evaluations: u32,
     /// (P) in `u`.
     pub parameters: Vec<f64>,
     /// Data rows.

@@ -2,7 +2,7 @@
 
 use super::basin::Point;
 use super::triangle::packed_length;
-use super::{Damping, LevenbergMarquardt, Outcome, Status};
+use super::{Damping, Outcome, Status};
 
 /// Sums over a member's rows at one point.
 #[derive(Clone, Debug, PartialEq)]
@@ -81,7 +81,7 @@ pub struct Member {
 }
 
 impl Member {
-    pub fn new(slot: usize, spectrum: usize, start: &[f64], settings: &LevenbergMarquardt) -> Member {
+    pub fn new(slot: usize, spectrum: usize, start: &[f64], damping: f64) -> Member {
         let sums = Sums::poisoned(start.len());
         Member {
             slot,
@@ -92,7 +92,7 @@ impl Member {
             rejections: 0,
             finishing_steps: 0,
             mode: Mode::Searching,
-            damping: Damping::new(settings.initial_damping),
+            damping: Damping::new(damping),
             predicted_reduction: f64::NAN,
             trial: start.to_vec(),
             trial_sums: sums.clone(),
@@ -127,6 +127,7 @@ impl Member {
             status: self.status,
             gave_way: self.gave_way,
             rounds: self.rounds,
+            evaluations: self.rounds,
             parameters: self.parameters.clone(),
             chi2: self.sums.chi2,
             penalty: self.sums.penalty,

@@ -8,6 +8,7 @@ mod objective;
 pub mod recording;
 mod rounds;
 mod settings;
+pub mod simplex;
 mod status;
 pub mod triangle;
 
@@ -15,6 +16,6 @@ pub use damping::Damping;
 pub use device::{Batch, Device, Outcome, Pending, Population};
 pub use member::GaveWay;
 pub use objective::Objective;
-pub use rounds::optimise;
-pub use settings::LevenbergMarquardt;
+pub use rounds::{linearise, optimise};
+pub use settings::{LevenbergMarquardt, Method, NelderMead};
 pub use status::Status;

@@ -16,7 +16,7 @@ use cases::{Case, Model};
 use popfit::cpu::CpuDevice;
 use popfit::gpu::GpuDevice;
 use popfit::solver::recording::{BufferId, Scope};
-use popfit::solver::{Device, LevenbergMarquardt, Outcome, optimise};
+use popfit::solver::{Device, LevenbergMarquardt, Method, NelderMead, Outcome, optimise};
 
 const SIZES: [usize; 6] = [0, 1, 63, 64, 65, 130];
 
@@ -56,8 +56,9 @@ fn compare(
 
 fn inspect(device: &dyn Device, case: &Case, buffer: BufferId) -> Vec<f64> {
     let recording = Arc::new(case.recording.clone());
-    let mut population =
-        device.population(recording, &LevenbergMarquardt::default(), case.batch.members().max(1)).unwrap();
+    let mut population = device
+        .population(recording, &Method::LevenbergMarquardt(LevenbergMarquardt::default()), case.batch.members().max(1))
+        .unwrap();
     pollster::block_on(population.load(&case.batch)).unwrap();
     pollster::block_on(population.inspect(buffer)).unwrap()
 }
@@ -65,8 +66,9 @@ fn inspect(device: &dyn Device, case: &Case, buffer: BufferId) -> Vec<f64> {
 /// Outcomes after one round: the sums at the starts.
 fn linearise(device: &dyn Device, case: &Case) -> Vec<Outcome> {
     let recording = Arc::new(case.recording.clone());
-    let mut population =
-        device.population(recording, &LevenbergMarquardt::default(), case.batch.members().max(1)).unwrap();
+    let mut population = device
+        .population(recording, &Method::LevenbergMarquardt(LevenbergMarquardt::default()), case.batch.members().max(1))
+        .unwrap();
     pollster::block_on(population.load(&case.batch)).unwrap();
     pollster::block_on(population.advance(1)).unwrap();
     pollster::block_on(population.read()).unwrap()
@@ -74,7 +76,8 @@ fn linearise(device: &dyn Device, case: &Case) -> Vec<Outcome> {
 
 fn fit(device: &dyn Device, case: &Case, capacity: usize) -> Vec<Outcome> {
     let recording = Arc::new(case.recording.clone());
-    let mut population = device.population(recording, &LevenbergMarquardt::default(), capacity).unwrap();
+    let mut population =
+        device.population(recording, &Method::LevenbergMarquardt(LevenbergMarquardt::default()), capacity).unwrap();
     pollster::block_on(optimise(&mut *population, &case.batch, &AtomicBool::new(false))).unwrap()
 }
 
@@ -239,6 +242,44 @@ fn halving_agrees() {
     }
 }
 
+fn search(device: &dyn Device, case: &Case, settings: NelderMead) -> Vec<Outcome> {
+    let recording = Arc::new(case.recording.clone());
+    let starts = case.batch.members().max(1);
+    let mut population = device.population(recording, &Method::NelderMead(settings), starts).unwrap();
+    pollster::block_on(optimise(&mut *population, &case.batch, &AtomicBool::new(false))).unwrap()
+}
+
+/// `simplex`: the same first iterations, and the same minimum in the end.
+#[test]
+fn simplices_agree() {
+    let Some(gpu) = gpu() else { return };
+    let plain = Model { narrow: true, ..Model::PLAIN };
+    for (members, model) in [
+        (0, plain),
+        (1, plain),
+        (63, plain),
+        (65, Model { terms: 4, tight: true, ..plain }),
+        (4, Model { masked: true, ..plain }),
+    ] {
+        let mut case = Case::new(model, members, 41);
+        case.recording.marginalise = model.terms > 0;
+        // a held parameter has no vertex
+        for p in (0..case.batch.lower.len()).step_by(case.recording.parameters.len().max(1) * 3) {
+            case.batch.upper[p] = case.batch.lower[p];
+        }
+        let few = NelderMead { max_rounds: 3, ..NelderMead::default() };
+        for (settings, tolerance) in [(few, 1e-3), (NelderMead::default(), 0.02)] {
+            let (cpu, gpu) = (search(&CpuDevice, &case, settings), search(&gpu, &case, settings));
+            assert_eq!((cpu.len(), gpu.len()), (members, members));
+            for (c, g) in cpu.iter().zip(&gpu) {
+                assert_eq!(c.status, g.status);
+                let apart = (c.chi2 - g.chi2).abs();
+                assert!(apart <= tolerance + 1e-5 * c.chi2.abs(), "{} {} after {} rounds", c.chi2, g.chi2, c.rounds);
+            }
+        }
+    }
+}
+
 /// `step` and `compact`: whole fits end at the same optimum, within 0.02 σ.
 #[test]
 fn fits_agree() {
@@ -333,7 +374,8 @@ fn no_kernel_is_an_orphan() {
     let mut twins = stems("src/cpu", "rs");
     twins.remove("mod"); // the device
     assert_eq!(shaders, twins);
-    let compared = ROWS.iter().map(|r| r.0).chain(SUMS.iter().map(|s| s.0)).chain(["step", "halve", "compact"]);
+    let compared =
+        ROWS.iter().map(|r| r.0).chain(SUMS.iter().map(|s| s.0)).chain(["step", "halve", "simplex", "compact"]);
     assert_eq!(shaders, compared.map(str::to_owned).collect());
 }
 

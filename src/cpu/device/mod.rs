@@ -7,13 +7,14 @@ use std::sync::{Arc, Mutex, PoisonError};
 
 use rayon::prelude::*;
 
-use super::{compact, halve, product, step};
+use super::{compact, halve, product, simplex, step};
 use crate::error::{Error, Result};
 use crate::rows::Real;
-use crate::solver::LevenbergMarquardt;
 use crate::solver::device::{Batch, Device, Outcome, Pending, Population};
 use crate::solver::member::Member;
 use crate::solver::recording::{BufferId, Precision, Recording, Scope, Stage};
+use crate::solver::simplex::{LANES, Simplex};
+use crate::solver::{Method, NelderMead};
 use linearise::linearise;
 use tile::{Block, Inputs, Tile, local_buffers};
 
@@ -48,15 +49,10 @@ impl Device for CpuDevice {
         Ok(usize::try_from(room).unwrap_or(CAPACITY).min(CAPACITY))
     }
 
-    fn population(
-        &self,
-        recording: Arc<Recording>,
-        settings: &LevenbergMarquardt,
-        _capacity: usize,
-    ) -> Result<Box<dyn Population>> {
+    fn population(&self, recording: Arc<Recording>, method: &Method, _capacity: usize) -> Result<Box<dyn Population>> {
         Ok(match recording.precision {
-            Precision::F32 => Box::new(CpuPopulation::<f32>::new(recording, *settings)),
-            Precision::F64 => Box::new(CpuPopulation::<f64>::new(recording, *settings)),
+            Precision::F32 => Box::new(CpuPopulation::<f32>::new(recording, *method)),
+            Precision::F64 => Box::new(CpuPopulation::<f64>::new(recording, *method)),
         })
     }
 }
@@ -67,16 +63,18 @@ fn length(recording: &Recording, scope: Scope) -> usize {
 }
 
 struct CpuPopulation<R> {
-    settings: LevenbergMarquardt,
+    method: Method,
     inputs: Inputs<R>,
     members: Vec<Member>,
+    /// By slot; each has LANES members. Empty for Levenberg–Marquardt.
+    simplices: Vec<Simplex>,
     active: usize,
     tile_members: usize,
     tiles: Mutex<Vec<Tile<R>>>,
 }
 
 impl<R: Real> CpuPopulation<R> {
-    fn new(recording: Arc<Recording>, settings: LevenbergMarquardt) -> CpuPopulation<R> {
+    fn new(recording: Arc<Recording>, method: Method) -> CpuPopulation<R> {
         let blocks = recording.buffers.iter().map(|b| match &b.values {
             Some(values) => Block::new(b.kind, values),
             None => Block::Float(Vec::new()),
@@ -94,7 +92,7 @@ impl<R: Real> CpuPopulation<R> {
         let member_bytes = shared.map(|(b, _)| b.length).sum::<usize>() * size_of::<R>();
         let tile_members = (TILE_BYTES / member_bytes.max(1)).clamp(1, TILE_MEMBERS);
         CpuPopulation {
-            settings,
+            method,
             inputs: Inputs {
                 blocks,
                 recording,
@@ -104,6 +102,7 @@ impl<R: Real> CpuPopulation<R> {
                 prior_weight: Vec::new(),
             },
             members: Vec::new(),
+            simplices: Vec::new(),
             active: 0,
             tile_members,
             tiles: Mutex::new(Vec::new()),
@@ -121,20 +120,62 @@ impl<R: Real> CpuPopulation<R> {
 
     fn round(&mut self) {
         let mut members = std::mem::take(&mut self.members);
-        let (inputs, settings) = (&self.inputs, &self.settings);
+        let (inputs, method) = (&self.inputs, &self.method);
         members[..self.active].par_chunks_mut(self.tile_members).for_each(|members| {
             let mut tile = self.borrow_tile();
             linearise(inputs, &mut tile, members);
-            for member in members {
-                let lower = inputs.of_spectrum(&inputs.lower, member.spectrum);
-                let upper = inputs.of_spectrum(&inputs.upper, member.spectrum);
-                step::step(member, lower, upper, settings, R::COST_NOISE);
+            if let Method::LevenbergMarquardt(settings) = method {
+                for member in members {
+                    step::step(member, inputs.bounds(member.spectrum), settings, R::COST_NOISE);
+                }
             }
             self.return_tile(tile);
         });
-        halve::halve(&mut members, self.active);
+        match self.method {
+            Method::LevenbergMarquardt(_) => halve::halve(&mut members, self.active),
+            Method::NelderMead(settings) => self.move_simplices(&mut members, &settings),
+        }
         self.active = compact::compact(&mut members, self.active);
         self.members = members;
+    }
+
+    fn move_simplices(&mut self, members: &mut [Member], settings: &NelderMead) {
+        let marginalise = self.inputs.recording.marginalise;
+        for trials in members[..self.active].chunks_exact_mut(LANES) {
+            let moved = &mut self.simplices[trials[0].slot / LANES];
+            simplex::simplex(
+                moved,
+                trials,
+                self.inputs.bounds(trials[0].spectrum),
+                settings,
+                (marginalise, R::COST_NOISE),
+            );
+        }
+    }
+
+    /// One member a start, or a simplex with its members.
+    fn make_members(&mut self, batch: &Batch) {
+        let count = self.inputs.recording.parameters.len();
+        let start = |slot: usize| &batch.starts[slot * count..(slot + 1) * count];
+        let groups = batch.group.iter().map(|s| *s as usize).enumerate();
+        self.simplices.clear();
+        match self.method {
+            Method::LevenbergMarquardt(settings) => {
+                let member = |(slot, spectrum)| Member::new(slot, spectrum, start(slot), settings.initial_damping);
+                self.members = groups.map(member).collect();
+            }
+            Method::NelderMead(settings) => {
+                self.members = Vec::with_capacity(batch.members() * LANES);
+                for (slot, spectrum) in groups {
+                    let made = Simplex::new(slot, start(slot), self.inputs.bounds(spectrum), settings.size);
+                    for (lane, vertex) in made.first_trials().chunks_exact(count).enumerate() {
+                        self.members.push(Member::new(slot * LANES + lane, spectrum, vertex, 0.0));
+                    }
+                    self.simplices.push(made);
+                }
+            }
+        }
+        self.active = self.members.len();
     }
 }
 
@@ -148,12 +189,7 @@ impl<R: Real> Population for CpuPopulation<R> {
             self.inputs.upper.clone_from(&batch.upper);
             self.inputs.prior_mean.clone_from(&batch.prior_mean);
             self.inputs.prior_weight.clone_from(&batch.prior_weight);
-            let count = self.inputs.recording.parameters.len();
-            let start = |slot: usize| &batch.starts[slot * count..(slot + 1) * count];
-            let groups = batch.group.iter().enumerate();
-            self.members =
-                groups.map(|(slot, &s)| Member::new(slot, s as usize, start(slot), &self.settings)).collect();
-            self.active = self.members.len();
+            self.make_members(batch);
             Ok(())
         })
     }
@@ -173,7 +209,13 @@ impl<R: Real> Population for CpuPopulation<R> {
     fn read(&mut self) -> Pending<'_, Vec<Outcome>> {
         Box::pin(async move {
             self.members.sort_by_key(|member| member.slot);
-            let outcomes = self.members.iter().map(Member::outcome).collect();
+            let outcomes = match self.method {
+                Method::LevenbergMarquardt(_) => self.members.iter().map(Member::outcome).collect(),
+                Method::NelderMead(_) => {
+                    let pairs = self.simplices.iter().zip(self.members.chunks_exact(LANES));
+                    pairs.map(|(simplex, members)| simplex.outcome(members[0].status)).collect()
+                }
+            };
             let count = self.members.len();
             self.active = compact::compact(&mut self.members, count);
             Ok(outcomes)
