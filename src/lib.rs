@@ -9,6 +9,8 @@ mod fit;
 pub mod gpu;
 mod model;
 mod npz;
+#[cfg(feature = "cli")]
+pub mod report;
 mod rows;
 pub mod solver;
 pub mod spectra;
@@ -26,4 +28,4 @@ pub use model::{
 };
 pub use solver::{LevenbergMarquardt, NelderMead, Status};
 pub use spectra::Spectra;
-pub use table::{Metadata, Schema, TableWriter};
+pub use table::{Metadata, Schema, TableReader, TableWriter};

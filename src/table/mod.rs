@@ -1,8 +1,11 @@
-//! The result table's writers: Parquet and CSV, the same columns in both (design §5).
+//! The result table's writers and readers: Parquet and CSV, the same columns in both (design §5).
 
 mod columns;
 mod csv;
 mod parquet;
+mod read;
+mod read_csv;
+mod read_parquet;
 mod staged;
 #[cfg(test)]
 mod tests;
@@ -17,7 +20,8 @@ use crate::spectra::Spectra;
 use columns::Column;
 use csv::CsvTable;
 use parquet::ParquetTable;
-use staged::Staged;
+pub use read::TableReader;
+pub(crate) use staged::Staged;
 
 /// What decides the columns, known before the first fit.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -51,6 +55,25 @@ impl Metadata {
         }
         add("popfit.settings".into(), &self.settings);
         pairs
+    }
+
+    /// What [`pairs`](Metadata::pairs) wrote, and the version.
+    fn from_pairs(pairs: Vec<(String, String)>) -> (Metadata, Option<String>) {
+        let (mut metadata, mut version) = (Metadata::default(), None);
+        for (key, value) in pairs {
+            match key.strip_prefix("popfit.") {
+                Some("version") => version = Some(value),
+                Some("device") => metadata.device = value,
+                Some("model") => metadata.model = value,
+                Some("settings") => metadata.settings = value,
+                Some(other) => {
+                    let emulator = other.strip_prefix("emulator.").map(|file| (file.to_string(), value));
+                    metadata.emulators.extend(emulator);
+                }
+                None => {}
+            }
+        }
+        (metadata, version)
     }
 }
 

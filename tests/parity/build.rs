@@ -69,7 +69,7 @@ impl Builder {
     fn observe(&mut self, inputs: Vec<LabelInput>, ids: &mut Ids) -> BufferId {
         let rows = 1 + LABELS;
         let labels = self.member("labels", rows * 4);
-        self.recording.stages.push(Stage::Labels(Labels { inputs, output: labels, stride: 4 }));
+        self.recording.stages.push(Stage::Labels(Labels { inputs, output: labels, stride: 4, derivatives: true }));
         let template = if self.model.per_pixel { self.per_pixel(labels) } else { self.network(labels) };
         let segments: Vec<Segment> =
             SEGMENTS.iter().map(|&(start, end, inverse_step)| Segment { start, end, inverse_step }).collect();
@@ -93,6 +93,7 @@ impl Builder {
             segments,
             interpolation,
             velocity,
+            derivatives: true,
         }));
         if !self.model.resolution {
             return output;
@@ -107,7 +108,8 @@ impl Builder {
         if self.model.rotation {
             let rotation = Rotation::Parameter { parameter: self.recording.parameters.len() - 1, most: 270.0 };
             let output = self.member("broadened", (rows + 1) * COLUMNS);
-            let stage = Broaden { input, output, rows, columns: COLUMNS, segments: segments.to_vec(), rotation };
+            let segments = segments.to_vec();
+            let stage = Broaden { input, output, rows, columns: COLUMNS, segments, rotation, derivatives: true };
             self.recording.stages.push(Stage::Broaden(stage));
             (input, rows) = (output, rows + 1);
         }
