@@ -4,6 +4,7 @@ mod columns;
 mod csv;
 mod fits;
 mod fits_cards;
+mod fits_image;
 mod fits_unit;
 mod parquet;
 mod rvmod;
