@@ -1,18 +1,18 @@
 //! `popfit fit`: everything is checked before the first fit.
 
 use std::io::{IsTerminal, Write};
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
 use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
+use popfit::report::{About, Collector, ReportFile};
 use popfit::spectra::SpectraReader;
 use popfit::{Control, Device, Error, Fitter, LevenbergMarquardt, Metadata, ModelFile, SpectralModel};
 
-use super::Failure;
 use super::chain::Chain;
 use super::output::{Format, Output};
 use super::rows::{Counting, Counts};
-use super::selection;
+use super::{Failure, report, selection};
 
 #[derive(clap::Args)]
 pub struct Arguments {
@@ -51,6 +51,9 @@ pub struct Arguments {
     /// Make the first bad spectrum an error
     #[arg(long)]
     strict: bool,
+    /// Also write a page with counts, figures, some spectra and a table: DIR/index.html
+    #[arg(long, value_name = "DIR")]
+    report: Option<PathBuf>,
     /// Print nothing but errors
     #[arg(long)]
     quiet: bool,
@@ -78,19 +81,27 @@ pub fn run(arguments: &Arguments) -> Result<(), Failure> {
     let metadata =
         Metadata { device: fitter.device_name(), model: file.text, emulators, settings: fitter.settings_text() };
     let mut table = Output::create(arguments.format, &arguments.output, &fitter, &source, &metadata)?;
+    let page = arguments.report.as_deref().map(page).transpose()?;
 
     let begin = Instant::now();
     let bar = progress_bar(source.len(), arguments.quiet);
     let shown = bar.clone();
     let control = Control { progress: Some(Box::new(move |done, _| shown.set_position(done))), ..Control::default() };
-    let mut sink = Counting { sink: &mut table, counts: Counts::default() };
+    let mut sink = Counting {
+        sink: &mut table,
+        counts: Counts::default(),
+        report: page.is_some().then(|| Collector::new(&fitter.parameters())),
+    };
     let summary = fitter.fit_with(&mut source, &mut sink, &control).map_err(Failure::running);
     bar.finish_and_clear();
-    let (summary, counts) = (summary?, sink.counts);
+    let (summary, counts, kept) = (summary?, sink.counts, sink.report);
     table.finish().map_err(Failure::running)?;
+    let time = begin.elapsed();
+    if let (Some(page), Some(kept)) = (page, kept) {
+        page.write(&about(arguments, &fitter, metadata, time), &kept, Some(&fitter)).map_err(Failure::running)?;
+    }
     if !arguments.quiet {
-        let _ =
-            writeln!(std::io::stderr(), "{}", closing(summary.fits, &counts, begin.elapsed(), &fitter.device_name()));
+        let _ = writeln!(std::io::stderr(), "{}", closing(summary.fits, &counts, time, &fitter.device_name()));
     }
     Ok(())
 }
@@ -109,6 +120,23 @@ fn fitter(arguments: &Arguments, file: &ModelFile, model: SpectralModel) -> Resu
         fitter = fitter.seed(seed);
     }
     Ok(fitter)
+}
+
+/// The report, whose folder is made when it is missing.
+fn page(folder: &Path) -> Result<ReportFile, Error> {
+    std::fs::create_dir_all(folder).map_err(|source| Error::Io { path: folder.to_path_buf(), source })?;
+    ReportFile::create(folder.join("index.html"))
+}
+
+fn about(arguments: &Arguments, fitter: &Fitter, metadata: Metadata, time: Duration) -> About {
+    let labels = fitter.model().arms().flat_map(|(_, emulator)| emulator.labels());
+    About {
+        title: report::name(&arguments.output),
+        version: Some(env!("CARGO_PKG_VERSION").into()),
+        metadata,
+        units: labels.map(|label| (label.name.clone(), label.unit.clone())).collect(),
+        time: Some(time),
+    }
 }
 
 /// Source and hash of each emulator file, once.

@@ -8,6 +8,7 @@ mod fit;
 mod import;
 mod output;
 mod picture;
+mod report;
 mod rows;
 mod selection;
 mod truth;
@@ -38,6 +39,8 @@ enum Command {
     Check(check::Arguments),
     /// Turn another program's emulator into popfit's
     Import(import::Arguments),
+    /// Make one HTML page of a result table: counts, figures, a table to sort
+    Report(report::Arguments),
 }
 
 /// How a command failed: the message, and the exit code.
@@ -75,6 +78,7 @@ pub fn main() -> ExitCode {
         Command::Devices => devices::run(),
         Command::Check(arguments) => check::run(&arguments),
         Command::Import(arguments) => import::run(&arguments),
+        Command::Report(arguments) => report::run(&arguments),
     };
     match result {
         Ok(()) => ExitCode::SUCCESS,

@@ -3,6 +3,7 @@
 use std::collections::BTreeMap;
 use std::io::Write;
 
+use popfit::report::Collector;
 use popfit::{FitRow, Result, Sink, Spectra};
 
 /// Prints a line. A reader that has gone away (`popfit demo | head`) does not end the run.
@@ -50,15 +51,19 @@ impl std::fmt::Display for Counts {
     }
 }
 
-/// Counts what passes through.
+/// Counts what passes through, and shows it to the report where one is wanted.
 pub struct Counting<'a> {
     pub sink: &'a mut dyn Sink,
     pub counts: Counts,
+    pub report: Option<Collector>,
 }
 
 impl Sink for Counting<'_> {
     fn append(&mut self, spectra: &Spectra, rows: &[FitRow]) -> Result<()> {
         self.counts.add(rows);
+        if let Some(report) = &mut self.report {
+            report.add_with_spectra(spectra, rows);
+        }
         self.sink.append(spectra, rows)
     }
 }

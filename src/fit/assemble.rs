@@ -134,6 +134,7 @@ pub fn unfitted(batch: &Batch, member: usize) -> Outcome {
         status: Some(Status::Interrupted),
         gave_way: None,
         rounds: 0,
+        evaluations: 0,
         parameters: batch.starts[member * count..(member + 1) * count].to_vec(),
         chi2: f64::NAN,
         penalty: f64::NAN,

@@ -10,7 +10,7 @@ use crate::cpu::CpuDevice;
 use crate::error::{Error, Result};
 use crate::model::{Fault, Limits, PreparedArm, Sampling, SpectralObjective, Start};
 use crate::solver::recording::Precision;
-use crate::solver::{Device, Method, Objective};
+use crate::solver::{Device, LevenbergMarquardt, Method, Objective};
 use crate::spectra::Spectra;
 
 /// One arm of one spectrum at one point.
@@ -46,7 +46,7 @@ impl Run<'_> {
         let ready: Vec<Ready> = points.par_iter().map(one).collect::<Result<_>>()?;
         let objective = SpectralObjective::new(model, &layout(model, &arms), precision);
         let batch = assemble(model, &objective, &grids, &ready);
-        let method = Method::LevenbergMarquardt(self.fitter.settings);
+        let method = Method::LevenbergMarquardt(LevenbergMarquardt::default());
         let mut population = CpuDevice.population(Arc::new(objective.record()), &method, points.len())?;
         pollster::block_on(population.load(&batch))?;
         let buffers: Vec<_> = objective.arms.iter().flat_map(|arm| [Some(arm.model), arm.solution]).collect();

@@ -86,8 +86,10 @@ pub struct Outcome {
     pub status: Option<Status>,
     /// It stopped in favour of another start of its spectrum; its numbers are those of where it was.
     pub gave_way: Option<GaveWay>,
-    /// Rounds the member took part in; each linearised the model once.
+    /// Rounds that it took part in.
     pub rounds: u32,
+    /// Points at which the model was evaluated.
+    pub evaluations: u32,
     /// (P) in `u`.
     pub parameters: Vec<f64>,
     /// Data rows.

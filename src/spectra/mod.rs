@@ -8,6 +8,7 @@ mod column;
 mod fits;
 mod npz;
 mod npz_arm;
+mod npz_column;
 mod reader;
 
 use std::ops::Range;

@@ -1,4 +1,4 @@
-//! The result table's writers: Parquet, FITS and CSV, the same columns in all (design §5); and rvspecfit's tables.
+//! The result table's writers and readers: Parquet, FITS and CSV, the same columns in all (design §5); and rvspecfit's tables.
 
 mod columns;
 mod csv;
@@ -7,6 +7,9 @@ mod fits_cards;
 mod fits_image;
 mod fits_unit;
 mod parquet;
+mod read;
+mod read_csv;
+mod read_parquet;
 mod rvmod;
 mod rvtab;
 mod rvtab_columns;
@@ -25,8 +28,9 @@ use columns::Column;
 use csv::CsvTable;
 use fits::FitsTable;
 use parquet::ParquetTable;
+pub use read::TableReader;
 pub use rvtab::RvTabWriter;
-use staged::Staged;
+pub(crate) use staged::Staged;
 
 /// What decides the columns, known before the first fit.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -60,6 +64,25 @@ impl Metadata {
         }
         add("popfit.settings".into(), &self.settings);
         pairs
+    }
+
+    /// What [`pairs`](Metadata::pairs) wrote, and the version.
+    fn from_pairs(pairs: Vec<(String, String)>) -> (Metadata, Option<String>) {
+        let (mut metadata, mut version) = (Metadata::default(), None);
+        for (key, value) in pairs {
+            match key.strip_prefix("popfit.") {
+                Some("version") => version = Some(value),
+                Some("device") => metadata.device = value,
+                Some("model") => metadata.model = value,
+                Some("settings") => metadata.settings = value,
+                Some(other) => {
+                    let emulator = other.strip_prefix("emulator.").map(|file| (file.to_string(), value));
+                    metadata.emulators.extend(emulator);
+                }
+                None => {}
+            }
+        }
+        (metadata, version)
     }
 }
 

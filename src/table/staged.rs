@@ -8,7 +8,7 @@ use crate::error::{Error, Result};
 
 /// A temporary file `.NAME.tmp-PID` beside its target; removed on drop unless published.
 #[derive(Debug)]
-pub(super) struct Staged {
+pub(crate) struct Staged {
     target: PathBuf,
     temporary: PathBuf,
     published: bool,

@@ -162,7 +162,13 @@ impl<R: Real> CpuPopulation<R> {
         let marginalise = self.inputs.recording.marginalise;
         for trials in members[..self.active].chunks_exact_mut(LANES) {
             let moved = &mut self.simplices[trials[0].slot / LANES];
-            simplex::simplex(moved, trials, self.inputs.bounds(trials[0].spectrum), settings, marginalise);
+            simplex::simplex(
+                moved,
+                trials,
+                self.inputs.bounds(trials[0].spectrum),
+                settings,
+                (marginalise, R::COST_NOISE),
+            );
         }
     }
 
