@@ -9,6 +9,7 @@ mod fits_unit;
 mod parquet;
 mod read;
 mod read_csv;
+mod read_fits;
 mod read_parquet;
 mod rvmod;
 mod rvtab;
