@@ -152,6 +152,7 @@ fn row(places: &Places, text_ids: bool, cells: &dyn Cells, r: usize, file: &mut 
         None => Id::Text(cells.text(id, r)),
     };
     Ok(FitRow {
+        detail: String::new(),
         file: file.clone(),
         row: u64::try_from(integer(row)).unwrap_or(0),
         status: code.and_then(Status::from_code).ok_or_else(|| {
