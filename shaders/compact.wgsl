@@ -1,7 +1,7 @@
 // Moves the running members to the front, in place and in their order, then sizes the next round's dispatches:
 // x = ceil(active NUMERATOR / DENOMINATOR) a stage.
 //
-// One workgroup of 256 lanes, 256 members at a time. members (read-write), control (status by slot), arguments (read-write: three
+// One workgroup of 256 lanes, 256 members at a time. members (read-write), control (STATUS and GAVE_WAY by slot), arguments (read-write: three
 // numbers a stage, of which y and z are the host's).
 //@use members
 
@@ -35,7 +35,8 @@ fn main(@builtin(local_invocation_index) lane: u32) {
         var keep = 0u;
         if position < count {
             slot = slot_at(position);
-            keep = select(0u, 1u, control[STATUS * CAPACITY + slot] == RUNNING);
+            let goes_on = control[STATUS * CAPACITY + slot] == RUNNING && control[GAVE_WAY * CAPACITY + slot] == GOES_ON;
+            keep = select(0u, 1u, goes_on);
         }
         scan[lane] = keep;
         prefix_sum(lane);

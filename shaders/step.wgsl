@@ -8,6 +8,7 @@
 const UNDAMPED: f32 = 0.1; // below this a step is as good as undamped, and its prediction says how far the optimum is
 const FINISHING_DAMPING: f32 = 1.0e-6;
 const FINISHING_STEPS: i32 = 6;
+const BEST_CONTRACTION: f32 = 1.0e-3; // smallest ratio of two predicted reductions that is believed of the step to come
 const NOISE: f32 = 1.0e-6; // relative error of a cost from f32 rows
 
 fn lower_bound(slot: u32, parameter: u32) -> f32 {
@@ -109,8 +110,32 @@ fn finish(slot: u32) -> i32 {
     return select(RUNNING, FTOL_STATUS, longer || steps >= FINISHING_STEPS);
 }
 
-// Moves the trial point by delta: the status when nothing moves, or RUNNING.
-fn set_trial(slot: u32) -> i32 {
+// Whether the step after this one would be small enough to stop: predicted reductions shrink by about the same ratio from step to
+// step. NaN before the second step: no.
+fn is_last(slot: u32, small: f32) -> bool {
+    let previous = state[at(PREDICTED_REDUCTION, slot)];
+    let contraction = max(reduction / previous, BEST_CONTRACTION);
+    return previous > 0.0 && control[cell(REJECTIONS, slot)] == 0 && reduction * contraction <= small;
+}
+
+// Takes the last step without another linearisation, which could only confirm it: its promise is kept to second order.
+fn take_last(slot: u32) -> i32 {
+    state[at(CHI2, slot)] -= reduction;
+    for (var p = 0u; p < parameter_count; p++) {
+        var change = 0.0;
+        for (var q = 0u; q < parameter_count; q++) {
+            change += normal_entry(slot, p, q) * (trial(q, slot) - state[at(ACCEPTED + q, slot)]);
+        }
+        state[at(GRADIENT + p, slot)] -= change;
+    }
+    for (var p = 0u; p < parameter_count; p++) {
+        state[at(ACCEPTED + p, slot)] = trial(p, slot);
+    }
+    return FTOL_STATUS;
+}
+
+// Moves the trial point by delta: the status when nothing moves or `last`, or RUNNING.
+fn set_trial(slot: u32, last: bool) -> i32 {
     state[at(PREDICTED_REDUCTION, slot)] = reduction;
     var moved = false;
     for (var p = 0u; p < parameter_count; p++) {
@@ -118,6 +143,9 @@ fn set_trial(slot: u32) -> i32 {
         let next = clamp(value + delta[p], lower_bound(slot, p), upper_bound(slot, p));
         state[at(TRIAL_PARAMETERS + p, slot)] = next;
         moved = moved || next != value;
+    }
+    if moved && last {
+        return take_last(slot);
     }
     return select(XTOL_STATUS, RUNNING, moved);
 }
@@ -161,7 +189,7 @@ fn choose(slot: u32) -> i32 {
     if small_step {
         return XTOL_STATUS;
     }
-    return set_trial(slot);
+    return set_trial(slot, undamped && is_last(slot, FTOL * cost));
 }
 
 @compute @workgroup_size(64)

@@ -23,8 +23,8 @@ pub use fit::{
     flag,
 };
 pub use model::{
-    Arm, Continuum, ContinuumKind, Interpolation, LabelSettings, ModelFile, Nonfinite, SpectraSettings, SpectralModel,
-    SpectralModelBuilder,
+    Arm, Continuum, ContinuumKind, Interpolation, LabelColumns, LabelSettings, LineSpread, ModelFile, Nonfinite,
+    SpectraSettings, SpectralModel, SpectralModelBuilder,
 };
 pub use solver::{LevenbergMarquardt, Status};
 pub use spectra::Spectra;

@@ -115,8 +115,8 @@ fn equal_bounds_hold_a_parameter() {
     let fixed = LabelSettings { fixed: Some(1.0), ..LabelSettings::default() };
     for device in devices() {
         let with = |b| tiny::builder(emulator.clone(), 0.0).label("b", b).build().unwrap();
-        let held = only(fitter(with(held), &device).fit(&data).unwrap());
-        let fixed = only(fitter(with(fixed), &device).fit(&data).unwrap());
+        let held = only(fitter(with(held.clone()), &device).fit(&data).unwrap());
+        let fixed = only(fitter(with(fixed.clone()), &device).fit(&data).unwrap());
         assert!(held.status.is_success() && fixed.status.is_success());
         assert_eq!((held.parameters.len(), fixed.parameters.len()), (3, 2));
         assert_eq!((held.parameters[1], held.errors[1]), (1.0, 0.0));

@@ -101,3 +101,47 @@ fn check_and_devices_answer() {
     assert_eq!(output.status.code(), Some(0));
     assert!(String::from_utf8_lossy(&output.stdout).contains("auto takes"));
 }
+
+#[test]
+fn import_names_what_is_missing() {
+    let folder = tempfile::tempdir().unwrap();
+    let at = |name: &str| folder.path().join(name).to_str().unwrap().to_string();
+    let output = popfit(&["import", "rvspecfit", &at("library"), "--python", &at("no-python")]);
+    assert_eq!(output.status.code(), Some(2));
+    for word in ["no-python", "torch", "h5py", "--python", "--script"] {
+        assert!(message(&output).contains(word), "{word}: {}", message(&output));
+    }
+    assert_eq!(popfit(&["import", "rvspecfit"]).status.code(), Some(2));
+    let script = at("import.py");
+    let output = popfit(&["import", "rvspecfit", "--script", &script]);
+    assert_eq!(output.status.code(), Some(0), "{}", message(&output));
+    let bundled = Path::new(env!("CARGO_MANIFEST_DIR")).join("tools/import_rvspecfit.py");
+    assert_eq!(std::fs::read(script).unwrap(), std::fs::read(bundled).unwrap());
+}
+
+/// What the command makes of a Python that answers, refuses, or writes no emulator. (The script itself has tests in Python.)
+#[test]
+#[cfg(unix)]
+fn import_passes_on_what_python_says() {
+    let folder = tempfile::tempdir().unwrap();
+    let at = |name: &str| folder.path().join(name).to_str().unwrap().to_string();
+    let run = |body: &str| {
+        // A child writes it: had this process the file open, another test's fork could keep it busy.
+        let write = r##"printf '#!/bin/sh\n%s\n' "$1" > "$0" && chmod +x "$0""##;
+        assert!(Command::new("sh").args(["-c", write, &at("python"), body]).status().unwrap().success());
+        popfit(&["import", "rvspecfit", "library", "--setup", "b", "-o", "out", "--python", &at("python")])
+    };
+    // $1 is -c, $2 the script, then the script's arguments.
+    let good = data("emulator.safetensors");
+    let output =
+        run(&format!("[ \"$3 $4 $5 $6 $7\" = 'library --setup b --output out' ] && echo '{}'", good.display()));
+    assert_eq!(output.status.code(), Some(0), "{}", message(&output));
+    assert!(String::from_utf8_lossy(&output.stdout).contains("3861 pixels, labels teff, logg, feh, alpha"));
+    let output = run("echo 'import_rvspecfit: library/interp_b.h5: lam: missing' >&2; exit 2");
+    assert_eq!(
+        (output.status.code(), message(&output).as_str()),
+        (Some(2), "popfit: library/interp_b.h5: lam: missing\n")
+    );
+    assert_eq!(run("echo 'no room' >&2; exit 1").status.code(), Some(1));
+    assert_eq!(run(&format!("echo '{}'", at("python"))).status.code(), Some(2));
+}

@@ -86,8 +86,8 @@ fn fixed_and_held_labels() {
     let fixed = LabelSettings { fixed: Some(0.2), ..LabelSettings::default() };
     let held = LabelSettings { bounds: Some((0.2, 0.2)), ..LabelSettings::default() };
     for device in devices() {
-        let fixed = fit(&shared, builder(&shared).label("alpha", fixed).build().unwrap(), &device);
-        let held = fit(&shared, builder(&shared).label("alpha", held).build().unwrap(), &device);
+        let fixed = fit(&shared, builder(&shared).label("alpha", fixed.clone()).build().unwrap(), &device);
+        let held = fit(&shared, builder(&shared).label("alpha", held.clone()).build().unwrap(), &device);
         assert_eq!(fixed.parameters, ["velocity", "teff", "logg", "feh"]);
         assert_eq!(held.parameters, ["velocity", "teff", "logg", "feh", "alpha"]);
         assert!(fixed.column("alpha").is_none() && held.errors("alpha") == Some(vec![0.0; 3]));

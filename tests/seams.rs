@@ -7,7 +7,7 @@ use popfit::cpu::CpuDevice;
 use popfit::solver::recording::{
     BufferId, Custom, Kind, Normal, Parameter, Precision, Prior, Recording, Scope, Stage, Values,
 };
-use popfit::solver::{Batch, Device, LevenbergMarquardt, Objective, Outcome, Status, optimise};
+use popfit::solver::{Batch, Device, LevenbergMarquardt, Method, Objective, Outcome, Status, optimise};
 
 /// y = a e^(−k x) + c
 struct Decay {
@@ -89,7 +89,8 @@ fn batch(pixels: usize, spectra: usize) -> (Batch, Vec<[f64; 3]>) {
 fn fit(device: &dyn Device, precision: Precision) -> (Vec<Outcome>, Vec<[f64; 3]>) {
     let (batch, truths) = batch(64, 65);
     let recording = Arc::new(Decay { pixels: 64, precision }.record());
-    let mut population = device.population(recording, &LevenbergMarquardt::default(), 65).unwrap();
+    let mut population =
+        device.population(recording, &Method::LevenbergMarquardt(LevenbergMarquardt::default()), 65).unwrap();
     let outcomes = pollster::block_on(optimise(population.as_mut(), &batch, &AtomicBool::new(false))).unwrap();
     (outcomes, truths)
 }

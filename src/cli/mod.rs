@@ -5,6 +5,7 @@ mod check;
 mod demo;
 mod devices;
 mod fit;
+mod import;
 mod picture;
 mod report;
 mod rows;
@@ -36,6 +37,8 @@ enum Command {
     Check(check::Arguments),
     /// Make one HTML page of a result table: counts, figures, a table to sort
     Report(report::Arguments),
+    /// Turn another program's emulator into popfit's
+    Import(import::Arguments),
 }
 
 /// How a command failed: the message, and the exit code.
@@ -73,6 +76,7 @@ pub fn main() -> ExitCode {
         Command::Devices => devices::run(),
         Command::Check(arguments) => check::run(&arguments),
         Command::Report(arguments) => report::run(&arguments),
+        Command::Import(arguments) => import::run(&arguments),
     };
     match result {
         Ok(()) => ExitCode::SUCCESS,

@@ -2,8 +2,8 @@
 
 use crate::solver::member::Member;
 
-/// Sorts the first `active` members, those without a status first, and returns how many these are.
+/// Sorts the first `active` members, those that go on first, and returns how many these are.
 pub fn compact(members: &mut [Member], active: usize) -> usize {
-    members[..active].sort_by_key(|member| member.status.is_some());
-    members[..active].partition_point(|member| member.status.is_none())
+    members[..active].sort_by_key(|member| !member.is_active());
+    members[..active].partition_point(Member::is_active)
 }

@@ -1,208 +1,21 @@
-//! The CPU device: whole rounds, tile by tile, rayon over tiles. A tile's rows stay in the cache from the first stage to the step.
+//! The CPU device, and one file a kernel: the twins of `shaders/`.
 
 mod activate;
+mod broaden;
 mod compact;
 mod continuum;
 mod custom;
+mod device;
+mod halve;
 mod labels;
-mod linearise;
 mod normal;
 mod per_pixel;
 mod prefilter;
 mod prior;
 mod product;
 mod resample;
+mod resolve;
+mod simplex;
 mod step;
-mod tile;
 
-use std::sync::{Arc, Mutex, PoisonError};
-
-use rayon::prelude::*;
-
-use crate::error::{Error, Result};
-use crate::rows::Real;
-use crate::solver::LevenbergMarquardt;
-use crate::solver::device::{Batch, Device, Outcome, Pending, Population};
-use crate::solver::member::Member;
-use crate::solver::recording::{BufferId, Precision, Recording, Scope, Stage};
-use linearise::linearise;
-use tile::{Block, Inputs, Tile, local_buffers};
-
-/// Bytes of rows that a tile of members may fill: about half of a core's L2 cache.
-const TILE_BYTES: usize = 1 << 20;
-/// Most members in a tile.
-const TILE_MEMBERS: usize = 64;
-/// Default memory for a population.
-const MEMORY: u64 = 1 << 30;
-/// Most members in a population; more would not make rounds any faster.
-const CAPACITY: usize = 4096;
-
-/// The processor's cores, through rayon's global pool.
-#[derive(Clone, Copy, Debug, Default)]
-pub struct CpuDevice;
-
-impl Device for CpuDevice {
-    fn name(&self) -> String {
-        format!("cpu ({} threads)", rayon::current_num_threads())
-    }
-
-    fn capacity(&self, recording: &Recording, memory: Option<u64>) -> Result<usize> {
-        let bytes = |scope| -> u64 { length(recording, scope) as u64 * 8 };
-        let parameters = recording.parameters.len() as u64;
-        let member = bytes(Scope::Spectrum) + 16 * (parameters + 2) * (parameters + 4);
-        let fixed = bytes(Scope::Constant) + bytes(Scope::Batch) + bytes(Scope::Member) * TILE_MEMBERS as u64;
-        let room = memory.unwrap_or(MEMORY.max(2 * fixed)).saturating_sub(fixed) / member.max(1);
-        if room == 0 {
-            let message = format!("one spectrum needs {} bytes", fixed + member);
-            return Err(Error::OutOfMemory { device: self.name(), message });
-        }
-        Ok(usize::try_from(room).unwrap_or(CAPACITY).min(CAPACITY))
-    }
-
-    fn population(
-        &self,
-        recording: Arc<Recording>,
-        settings: &LevenbergMarquardt,
-        _capacity: usize,
-    ) -> Result<Box<dyn Population>> {
-        Ok(match recording.precision {
-            Precision::F32 => Box::new(CpuPopulation::<f32>::new(recording, *settings)),
-            Precision::F64 => Box::new(CpuPopulation::<f64>::new(recording, *settings)),
-        })
-    }
-}
-
-/// Elements of all buffers of a scope.
-fn length(recording: &Recording, scope: Scope) -> usize {
-    recording.buffers.iter().filter(|b| b.scope == scope).map(|b| b.length).sum()
-}
-
-struct CpuPopulation<R> {
-    settings: LevenbergMarquardt,
-    inputs: Inputs<R>,
-    members: Vec<Member>,
-    active: usize,
-    tile_members: usize,
-    tiles: Mutex<Vec<Tile<R>>>,
-}
-
-impl<R: Real> CpuPopulation<R> {
-    fn new(recording: Arc<Recording>, settings: LevenbergMarquardt) -> CpuPopulation<R> {
-        let blocks = recording.buffers.iter().map(|b| match &b.values {
-            Some(values) => Block::new(b.kind, values),
-            None => Block::Float(Vec::new()),
-        });
-        let mut blocks: Vec<Block<R>> = blocks.collect();
-        for stage in &recording.stages {
-            if let Stage::Product(stage) = stage
-                && let Block::Float(weight) = &mut blocks[stage.weight.0]
-            {
-                *weight = product::pack(weight, stage.inner, stage.columns);
-            }
-        }
-        let local = local_buffers(&recording);
-        let shared = recording.buffers.iter().zip(&local).filter(|(b, local)| b.scope == Scope::Member && !**local);
-        let member_bytes = shared.map(|(b, _)| b.length).sum::<usize>() * size_of::<R>();
-        let tile_members = (TILE_BYTES / member_bytes.max(1)).clamp(1, TILE_MEMBERS);
-        CpuPopulation {
-            settings,
-            inputs: Inputs {
-                blocks,
-                recording,
-                lower: Vec::new(),
-                upper: Vec::new(),
-                prior_mean: Vec::new(),
-                prior_weight: Vec::new(),
-            },
-            members: Vec::new(),
-            active: 0,
-            tile_members,
-            tiles: Mutex::new(Vec::new()),
-        }
-    }
-
-    fn borrow_tile(&self) -> Tile<R> {
-        let spare = self.tiles.lock().unwrap_or_else(PoisonError::into_inner).pop();
-        spare.unwrap_or_else(|| Tile::new(&self.inputs.recording, self.tile_members))
-    }
-
-    fn return_tile(&self, tile: Tile<R>) {
-        self.tiles.lock().unwrap_or_else(PoisonError::into_inner).push(tile);
-    }
-
-    fn round(&mut self) {
-        let mut members = std::mem::take(&mut self.members);
-        let (inputs, settings) = (&self.inputs, &self.settings);
-        members[..self.active].par_chunks_mut(self.tile_members).for_each(|members| {
-            let mut tile = self.borrow_tile();
-            linearise(inputs, &mut tile, members);
-            for member in members {
-                let lower = inputs.of_spectrum(&inputs.lower, member.spectrum);
-                let upper = inputs.of_spectrum(&inputs.upper, member.spectrum);
-                step::step(member, lower, upper, settings, R::COST_NOISE);
-            }
-            self.return_tile(tile);
-        });
-        self.active = compact::compact(&mut members, self.active);
-        self.members = members;
-    }
-}
-
-impl<R: Real> Population for CpuPopulation<R> {
-    fn load<'a>(&'a mut self, batch: &'a Batch) -> Pending<'a, ()> {
-        Box::pin(async move {
-            for (id, values) in &batch.blocks {
-                self.inputs.blocks[id.0] = Block::new(self.inputs.recording.block(*id).kind, values);
-            }
-            self.inputs.lower.clone_from(&batch.lower);
-            self.inputs.upper.clone_from(&batch.upper);
-            self.inputs.prior_mean.clone_from(&batch.prior_mean);
-            self.inputs.prior_weight.clone_from(&batch.prior_weight);
-            let count = self.inputs.recording.parameters.len();
-            let start = |slot: usize| &batch.starts[slot * count..(slot + 1) * count];
-            let groups = batch.group.iter().enumerate();
-            self.members =
-                groups.map(|(slot, &s)| Member::new(slot, s as usize, start(slot), &self.settings)).collect();
-            self.active = self.members.len();
-            Ok(())
-        })
-    }
-
-    fn advance(&mut self, rounds: u32) -> Pending<'_, usize> {
-        Box::pin(async move {
-            for _ in 0..rounds {
-                if self.active == 0 {
-                    break;
-                }
-                self.round();
-            }
-            Ok(self.active)
-        })
-    }
-
-    fn read(&mut self) -> Pending<'_, Vec<Outcome>> {
-        Box::pin(async move {
-            self.members.sort_by_key(|member| member.slot);
-            let outcomes = self.members.iter().map(Member::outcome).collect();
-            let count = self.members.len();
-            self.active = compact::compact(&mut self.members, count);
-            Ok(outcomes)
-        })
-    }
-
-    fn inspect(&mut self, buffer: BufferId) -> Pending<'_, Vec<f64>> {
-        Box::pin(async move {
-            let mut members = std::mem::take(&mut self.members);
-            members[..self.active].sort_by_key(|member| member.slot);
-            let length = self.inputs.recording.block(buffer).length;
-            let mut seen = Vec::with_capacity(self.active * length);
-            for members in members[..self.active].chunks_mut(1) {
-                let mut tile = Tile::new(&self.inputs.recording, 1);
-                linearise(&self.inputs, &mut tile, members);
-                seen.extend(tile.rows[buffer.0][..length].iter().map(|x| x.to_f64()));
-            }
-            self.members = members;
-            Ok(seen)
-        })
-    }
-}
+pub use device::CpuDevice;

@@ -3,7 +3,7 @@
 
 use super::labels::scaled;
 use crate::solver::member::Sums;
-use crate::solver::recording::{HullRow, Parameter, Prior, Source};
+use crate::solver::recording::{HullRow, Parameter, Prior};
 use crate::solver::triangle::packed_index;
 
 /// Resets `sums` and adds the rows. `mean` and `weight` are this spectrum's priors.
@@ -40,8 +40,8 @@ fn add_hull(hull: &HullRow, parameters: &[Parameter], u: &[f64], sums: &mut Sums
     }
     let mut row = vec![0.0; u.len()];
     for ((label, (_, slope)), n) in hull.labels.iter().zip(&z).zip(normal) {
-        if let Source::Parameter(p) = label.source {
-            row[p] += hull.weight * n * slope;
+        for (p, factor) in label.source.slopes() {
+            row[p] += hull.weight * n * slope * factor * parameters[p].scale;
         }
     }
     let residual = -hull.weight * distance;

@@ -5,10 +5,8 @@
 use pulp::NullaryFnOnce;
 
 use crate::rows::Real;
+use crate::rows::taps::{CHUNK, Taps, apply};
 use crate::solver::recording::{Interpolation, LIGHT, Parameter, Resample as Stage, Segment, Velocity};
-
-/// Pixels whose weights are computed together.
-const CHUNK: usize = 64;
 
 /// One member's rows.
 pub struct Resample<'a, R> {
@@ -33,11 +31,10 @@ struct Shift<R> {
     last: i64,
 }
 
-/// Taps of a chunk of pixels: `value[i][t]` multiplies coefficient `base[i] + t`.
-struct Taps<R> {
-    base: [usize; CHUNK],
-    value: [[R; 4]; CHUNK],
-    slope: [[R; 4]; CHUNK],
+/// A chunk's taps and those of its derivative by the velocity.
+struct Chunk<R> {
+    value: Taps<R>,
+    slope: Taps<R>,
 }
 
 /// atanh(v/c) and its derivative by v.
@@ -75,20 +72,20 @@ impl<R: Real> NullaryFnOnce for Resample<'_, R> {
         let pixels = self.stage.pixels;
         let has_velocity = matches!(self.stage.velocity, Velocity::Parameter(_));
         let by_velocity: Vec<R> = self.stage.segments.iter().map(|s| R::of(-s.inverse_step * slope * dv)).collect();
-        let mut taps = Taps { base: [0; CHUNK], value: [[R::ZERO; 4]; CHUNK], slope: [[R::ZERO; 4]; CHUNK] };
+        let mut chunk = Chunk { value: Taps::new(), slope: Taps::new() };
         for start in (0..pixels).step_by(CHUNK) {
             let count = CHUNK.min(pixels - start);
             let (index, fraction) = (&self.index[start..start + count], &self.fraction[start..start + count]);
-            fill(&mut taps, index, fraction, &shifts, self.stage, &by_velocity, has_velocity);
+            fill(&mut chunk, index, fraction, &shifts, self.stage, &by_velocity, has_velocity);
             for row in 0..self.stage.rows {
                 let input = &self.input[row * self.stage.input_columns..][..self.stage.input_columns];
                 let target = if row == 0 || !has_velocity { row } else { row + 1 };
                 let output = &mut self.output[target * pixels + start..][..count];
-                apply(&taps.base, &taps.value, input, output);
+                apply(&chunk.value, input, output);
             }
             if has_velocity {
                 let input = &self.input[..self.stage.input_columns];
-                apply(&taps.base, &taps.slope, input, &mut self.output[pixels + start..][..count]);
+                apply(&chunk.slope, input, &mut self.output[pixels + start..][..count]);
             }
         }
     }
@@ -100,20 +97,10 @@ fn split<R: Real>(segment: &Segment, shift: f64) -> Shift<R> {
     Shift { whole: whole as i64, fraction: R::of(s - whole), start: segment.start as i64, last: segment.end as i64 - 1 }
 }
 
-#[inline(always)]
-fn apply<R: Real>(base: &[usize; CHUNK], weight: &[[R; 4]; CHUNK], input: &[R], output: &mut [R]) {
-    for ((out, &base), w) in output.iter_mut().zip(base).zip(weight) {
-        let c = &input[base..base + 4];
-        // four products in one vector, added as a tree
-        let products = [w[0] * c[0], w[1] * c[1], w[2] * c[2], w[3] * c[3]];
-        *out = (products[0] + products[2]) + (products[1] + products[3]);
-    }
-}
-
-/// Fills `taps` for a chunk of pixels.
+/// Fills the taps of a chunk of pixels.
 #[inline(always)]
 fn fill<R: Real>(
-    taps: &mut Taps<R>,
+    chunk: &mut Chunk<R>,
     index: &[i32],
     fraction: &[R],
     shifts: &[Shift<R>],
@@ -126,7 +113,7 @@ fn fill<R: Real>(
     let mut whole = [0i64; CHUNK];
     for (i, (&packed, &f)) in index.iter().zip(fraction).enumerate() {
         if packed < 0 {
-            (taps.base[i], whole[i], position[i], factor[i]) = (0, i64::MIN, R::ZERO, R::ZERO);
+            (whole[i], position[i], factor[i]) = (i64::MIN, R::ZERO, R::ZERO);
             continue;
         }
         let segment = (packed >> 24) as usize;
@@ -143,66 +130,69 @@ fn fill<R: Real>(
         }
         (whole[i], position[i]) = (k, x);
     }
-    weights(taps, &position, stage.interpolation);
+    weights(chunk, &position, stage.interpolation);
     if has_velocity {
-        for (row, f) in taps.slope.iter_mut().zip(&factor) {
-            row.iter_mut().for_each(|w| *w *= *f);
+        for row in chunk.slope.weight.chunks_exact_mut(CHUNK) {
+            row.iter_mut().zip(&factor).for_each(|(w, f)| *w *= *f);
         }
     }
     for (i, &k) in whole.iter().enumerate().take(index.len()) {
-        place(taps, i, k, index[i], shifts);
+        place(chunk, i, k, index[i], shifts);
     }
+    chunk.slope.base = chunk.value.base;
 }
 
 /// Weights of taps k − 1 … k + 2 at fraction x, and their derivatives by x.
 #[inline(always)]
-fn weights<R: Real>(taps: &mut Taps<R>, position: &[R; CHUNK], interpolation: Interpolation) {
+fn weights<R: Real>(chunk: &mut Chunk<R>, position: &[R; CHUNK], interpolation: Interpolation) {
     let (one, sixth) = (R::ONE, R::of(1.0 / 6.0));
     let (two, three, four, six, nine, twelve) =
         (R::of(2.0), R::of(3.0), R::of(4.0), R::of(6.0), R::of(9.0), R::of(12.0));
-    for (&x, (value, slope)) in position.iter().zip(taps.value.iter_mut().zip(&mut taps.slope)) {
-        let y = one - x;
-        match interpolation {
-            Interpolation::Linear => {
-                *value = [R::ZERO, y, x, R::ZERO];
-                *slope = [R::ZERO, -one, one, R::ZERO];
-            }
-            Interpolation::Cubic => {
-                *value = [
-                    y * y * y * sixth,
-                    ((three * x - six) * x * x + four) * sixth,
-                    (((three - three * x) * x + three) * x + one) * sixth,
-                    x * x * x * sixth,
-                ];
-                *slope = [
-                    -(y * y) / two,
-                    (nine * x - twelve) * x * sixth,
-                    ((six - nine * x) * x + three) * sixth,
-                    x * x / two,
-                ];
-            }
+    let (value, slope) = (&mut chunk.value.weight[..4 * CHUNK], &mut chunk.slope.weight[..4 * CHUNK]);
+    if interpolation == Interpolation::Linear {
+        for (i, &x) in position.iter().enumerate() {
+            (value[i], value[CHUNK + i], value[2 * CHUNK + i], value[3 * CHUNK + i]) = (R::ZERO, one - x, x, R::ZERO);
+            (slope[i], slope[CHUNK + i], slope[2 * CHUNK + i], slope[3 * CHUNK + i]) = (R::ZERO, -one, one, R::ZERO);
         }
+        return;
+    }
+    for (i, &x) in position.iter().enumerate() {
+        let y = one - x;
+        value[i] = y * y * y * sixth;
+        value[CHUNK + i] = ((three * x - six) * x * x + four) * sixth;
+        value[2 * CHUNK + i] = (((three - three * x) * x + three) * x + one) * sixth;
+        value[3 * CHUNK + i] = x * x * x * sixth;
+        slope[i] = -(y * y) / two;
+        slope[CHUNK + i] = (nine * x - twelve) * x * sixth;
+        slope[2 * CHUNK + i] = ((six - nine * x) * x + three) * sixth;
+        slope[3 * CHUNK + i] = x * x / two;
     }
 }
 
 /// Sets the base of pixel `i`; taps beyond the segment's edges are folded onto the edge.
 #[inline(always)]
-fn place<R: Real>(taps: &mut Taps<R>, i: usize, k: i64, packed: i32, shifts: &[Shift<R>]) {
+fn place<R: Real>(chunk: &mut Chunk<R>, i: usize, k: i64, packed: i32, shifts: &[Shift<R>]) {
+    let (value, slope) = (&mut chunk.value, &mut chunk.slope);
     if packed < 0 {
-        (taps.value[i], taps.slope[i]) = ([R::ZERO; 4], [R::ZERO; 4]);
+        // beside its neighbour, so that the two share a window
+        value.base[i] = if i > 0 { value.base[i - 1] } else { 0 };
+        for t in 0..4 {
+            (value.weight[t * CHUNK + i], slope.weight[t * CHUNK + i]) = (R::ZERO, R::ZERO);
+        }
         return;
     }
     let shift = &shifts[(packed >> 24) as usize];
     let base = (k - 1).clamp(shift.start, (shift.last - 3).max(shift.start));
-    taps.base[i] = base as usize;
+    value.base[i] = base as usize;
     if base == k - 1 {
         return;
     }
-    let (value, slope) = (taps.value[i], taps.slope[i]);
-    (taps.value[i], taps.slope[i]) = ([R::ZERO; 4], [R::ZERO; 4]);
-    for t in 0..4 {
-        let at = ((k - 1 + t as i64).clamp(shift.start, shift.last) - base) as usize;
-        taps.value[i][at] += value[t];
-        taps.slope[i][at] += slope[t];
+    for taps in [value, slope] {
+        let old: [R; 4] = std::array::from_fn(|t| taps.weight[t * CHUNK + i]);
+        (0..4).for_each(|t| taps.weight[t * CHUNK + i] = R::ZERO);
+        for (t, w) in old.into_iter().enumerate() {
+            let at = ((k - 1 + t as i64).clamp(shift.start, shift.last) - base) as usize;
+            taps.weight[at * CHUNK + i] += w;
+        }
     }
 }

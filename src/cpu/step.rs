@@ -13,6 +13,8 @@ const UNDAMPED: f64 = 0.1;
 const FINISHING_DAMPING: f64 = 1e-6;
 /// Most finishing steps.
 const FINISHING_STEPS: u32 = 6;
+/// Smallest ratio of two predicted reductions that is believed of the step to come.
+const BEST_CONTRACTION: f64 = 1e-3;
 /// Factors of ten by which the damping may rise until the matrix factorises.
 const SOLVE_ATTEMPTS: usize = 10;
 
@@ -28,7 +30,7 @@ struct Step {
 
 /// Judges the member's trial sums and sets its next trial, or its status.
 /// `noise` is the relative error of a cost in the precision of the rows.
-pub fn step(member: &mut Member, lower: &[f64], upper: &[f64], settings: &LevenbergMarquardt, noise: f64) {
+pub fn step(member: &mut Member, (lower, upper): (&[f64], &[f64]), settings: &LevenbergMarquardt, noise: f64) {
     member.rounds += 1;
     if let Some(status) = judge(member, noise) {
         member.status = Some(status);
@@ -102,13 +104,38 @@ fn choose(
         (false, true) => return Some(Status::Xtol),
         (false, false) => {}
     }
+    let last = undamped && member.rejections == 0 && is_last(member, &next, settings.ftol * cost);
     member.predicted_reduction = next.predicted_reduction;
     let mut moved = false;
     for (p, delta) in next.delta.iter().enumerate() {
         member.trial[p] = (member.parameters[p] + delta).clamp(lower[p], upper[p]);
         moved |= member.trial[p] != member.parameters[p];
     }
-    if moved { None } else { Some(Status::Xtol) }
+    match (moved, last) {
+        (false, _) => Some(Status::Xtol),
+        (true, true) => Some(take_last(member)),
+        (true, false) => None,
+    }
+}
+
+/// Whether the step after `next` would be small enough to stop: predicted reductions shrink by about the same ratio from step to
+/// step. NaN before the second step: no.
+fn is_last(member: &Member, next: &Step, small: f64) -> bool {
+    let contraction = (next.predicted_reduction / member.predicted_reduction).max(BEST_CONTRACTION);
+    member.predicted_reduction > 0.0 && next.predicted_reduction * contraction <= small
+}
+
+/// Takes the last step without another linearisation, which could only confirm it: its promise is kept to second order.
+fn take_last(member: &mut Member) -> Status {
+    let count = member.parameters.len();
+    let delta: Vec<f64> = member.trial.iter().zip(&member.parameters).map(|(t, x)| t - x).collect();
+    member.sums.chi2 -= member.predicted_reduction;
+    for p in 0..count {
+        let change: f64 = (0..count).map(|q| member.sums.normal_matrix[packed_index(p, q)] * delta[q]).sum();
+        member.sums.gradient[p] -= change;
+    }
+    member.parameters.copy_from_slice(&member.trial);
+    Status::Ftol
 }
 
 /// A parameter that may move: its bounds leave room, it is not pushed against one, and the model depends on it.

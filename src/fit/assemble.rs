@@ -4,13 +4,27 @@ use rayon::prelude::*;
 
 use super::run::{Grids, Ready};
 use crate::error::{Error, Result};
-use crate::model::{Fault, Prepared, RawArm, Sampling, SpectralModel, SpectralObjective, prepare};
+use crate::model::{
+    Fault, LineSpread, ModelArm, Prepared, RawArm, Sampling, SpectralModel, SpectralObjective, prepare,
+};
 use crate::solver::recording::Values;
 use crate::solver::{Batch, Outcome, Status};
 use crate::spectra::{ArmSpectra, Spectra};
 
 /// The spectra's arrays for each arm of the model.
 pub fn matched<'s>(model: &SpectralModel, spectra: &'s Spectra) -> Result<Vec<&'s ArmSpectra>> {
+    let arms = named(model, spectra)?;
+    for (arm, data) in model.arms.iter().zip(&arms) {
+        if arm.line_spread == LineSpread::File && data.resolution.is_none() {
+            let name = if data.name.is_empty() { &arm.name } else { &data.name };
+            let message = format!("arm \"{name}\": line_spread = \"file\", but its spectra carry no resolution matrix");
+            return Err(Error::ShapeMismatch { what: spectra.file.to_string(), message });
+        }
+    }
+    Ok(arms)
+}
+
+fn named<'s>(model: &SpectralModel, spectra: &'s Spectra) -> Result<Vec<&'s ArmSpectra>> {
     if let ([_], [only]) = (model.arms.as_slice(), spectra.arms.as_slice())
         && (only.name.is_empty() || model.arms[0].name.is_empty() || only.name == model.arms[0].name)
     {
@@ -30,10 +44,15 @@ pub fn matched<'s>(model: &SpectralModel, spectra: &'s Spectra) -> Result<Vec<&'
 }
 
 /// One spectrum's arrays.
-pub fn raw(arm: &ArmSpectra, spectrum: usize) -> RawArm<'_> {
+pub fn raw<'s>(model: &ModelArm, arm: &'s ArmSpectra, spectrum: usize) -> RawArm<'s> {
+    let resolution = arm.resolution.as_ref().filter(|_| model.line_spread == LineSpread::File);
+    let resolution = resolution.map(|r| {
+        let length = r.diagonals * arm.pixels;
+        &r.values[spectrum * length..(spectrum + 1) * length]
+    });
     let range = spectrum * arm.pixels..(spectrum + 1) * arm.pixels;
     let mask = if arm.mask.is_empty() { &[] } else { &arm.mask[range.clone()] };
-    RawArm { flux: &arm.flux[range.clone()], ivar: &arm.ivar[range], mask }
+    RawArm { flux: &arm.flux[range.clone()], ivar: &arm.ivar[range], mask, resolution }
 }
 
 pub fn prepare_all(
@@ -47,7 +66,7 @@ pub fn prepare_all(
         for grid in grids {
             samplings.push(&**grid.of(k).map_err(Fault::clone)?);
         }
-        let raw: Vec<RawArm> = arms.iter().map(|arm| raw(arm, k)).collect();
+        let raw: Vec<RawArm> = model.arms.iter().zip(arms).map(|(model, arm)| raw(model, arm, k)).collect();
         prepare(model, &raw, &samplings)
     };
     (0..count).into_par_iter().map(one).collect()
@@ -65,6 +84,9 @@ pub fn assemble(model: &SpectralModel, objective: &SpectralObjective, grids: &[G
         };
         batch.blocks.push((buffers.data, of_spectra(&|r| &r.prepared.arms[a].data)));
         batch.blocks.push((buffers.weight, of_spectra(&|r| &r.prepared.arms[a].weight)));
+        if let Some(resolution) = buffers.resolution {
+            batch.blocks.push((resolution, of_spectra(&|r| &r.prepared.arms[a].resolution)));
+        }
         if let Some(basis) = buffers.basis {
             batch.blocks.push((basis.transform, of_spectra(&|r| &r.prepared.arms[a].transform)));
         }
@@ -82,15 +104,16 @@ pub fn assemble(model: &SpectralModel, objective: &SpectralObjective, grids: &[G
         }
     }
     for (s, one) in ready.iter().enumerate() {
-        for p in &model.parameters {
-            batch.lower.push(p.to_u(p.lower));
-            batch.upper.push(p.to_u(p.upper));
-            batch.prior_mean.push(p.prior.map_or(0.0, |(mean, _)| p.to_u(mean)));
-            batch.prior_weight.push(p.prior.map_or(0.0, |(_, sigma)| p.solver.scale / sigma));
+        for (p, limits) in model.parameters.iter().zip(&one.limits) {
+            batch.lower.push(p.to_u(limits.lower));
+            batch.upper.push(p.to_u(limits.upper));
+            batch.prior_mean.push(limits.prior.map_or(0.0, |(mean, _)| p.to_u(mean)));
+            batch.prior_weight.push(limits.prior.map_or(0.0, |(_, sigma)| p.solver.scale / sigma));
         }
         for start in &one.starts {
             batch.group.push(s as u32);
-            let bounds = model.parameters.iter().map(|p| (p.to_u(p.lower), p.to_u(p.upper)));
+            let pairs = model.parameters.iter().zip(&one.limits);
+            let bounds = pairs.map(|(p, limits)| (p.to_u(limits.lower), p.to_u(limits.upper)));
             batch.starts.extend(start.u.iter().zip(bounds).map(|(u, (low, high))| u.clamp(low, high)));
         }
     }
@@ -102,6 +125,7 @@ pub fn unfitted(batch: &Batch, member: usize) -> Outcome {
     let count = batch.starts.len() / batch.members().max(1);
     Outcome {
         status: Some(Status::Interrupted),
+        gave_way: None,
         rounds: 0,
         parameters: batch.starts[member * count..(member + 1) * count].to_vec(),
         chi2: f64::NAN,

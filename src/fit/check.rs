@@ -3,9 +3,9 @@
 use super::Fitter;
 use super::run::Run;
 use crate::error::Result;
-use crate::model::FirstGuess;
-use crate::solver::recording::{Precision, Velocity};
-use crate::spectra::Spectra;
+use crate::model::{FirstGuess, LineSpread};
+use crate::solver::recording::Precision;
+use crate::spectra::{Resolution, Spectra};
 
 /// Points of the library that are looked at.
 const POINTS: usize = 3;
@@ -13,6 +13,8 @@ const POINTS: usize = 3;
 const STEP: f64 = 1e-5;
 /// km/s: away from zero, where every pixel would sit on a knot.
 const VELOCITY: f64 = 37.0;
+/// km/s: the kernel has a kink wherever its radius is a whole number of pixels.
+const VSINI: f64 = 37.0;
 
 /// One parameter's column of the Jacobian.
 #[derive(Clone, Debug, PartialEq)]
@@ -32,8 +34,10 @@ impl Fitter {
         let mut worst = vec![0f64; parameters.len()];
         for u in library.points().iter().take(POINTS) {
             let mut point: Vec<f64> = parameters.iter().zip(u).map(|(p, u)| p.to_physical(*u)).collect();
-            if let Velocity::Parameter(p) = self.model.velocity {
-                point[p] = VELOCITY.clamp(parameters[p].lower, parameters[p].upper);
+            for (free, at) in [(self.model.free_velocity(), VELOCITY), (self.model.free_vsini(), VSINI)] {
+                if let Some(p) = free {
+                    point[p] = at.clamp(parameters[p].lower, parameters[p].upper);
+                }
             }
             for (p, worst) in worst.iter_mut().enumerate() {
                 *worst = worst.max(self.column_difference(&spectra, &point, p)?);
@@ -55,8 +59,7 @@ impl Fitter {
         let (low, middle, high) = (at(-STEP)?, at(0.0)?, at(STEP)?);
         let mut worst = 0f64;
         for (a, arm) in self.model.arms.iter().enumerate() {
-            let velocity = if let Velocity::Parameter(v) = self.model.velocity { Some(v) } else { None };
-            let columns: Vec<usize> = velocity.into_iter().chain(arm.tangents()).collect();
+            let columns = self.model.columns(arm);
             let Some(row) = columns.iter().position(|&column| column == p) else { continue };
             let pixels = middle[a].prepared.data.len();
             let derivative = &middle[a].model[(1 + row) * pixels..(2 + row) * pixels];
@@ -80,10 +83,19 @@ fn own_grids(wavelengths: &[&[f64]], fitter: &Fitter) -> Result<Spectra> {
         let mut one = Spectra::from_arrays(wavelength.to_vec(), ones.clone(), ones, None, None)?.arms;
         for mut data in one.drain(..) {
             data.name = arm.name.clone();
+            if arm.line_spread == LineSpread::File {
+                data = data.with_resolution(smooth_resolution(wavelength.len()))?;
+            }
             arms.push(data);
         }
     }
     let mut spectra = Spectra::from_arrays(vec![1.0], vec![1.0], vec![1.0], None, None)?;
     spectra.arms = arms;
     Ok(spectra)
+}
+
+/// A Gaussian of one pixel, five to either side, as a spectrum's own matrix.
+fn smooth_resolution(pixels: usize) -> Resolution {
+    let weight = |d: usize| (-0.5 * (d as f32 - 5.0).powi(2)).exp() / (2.0 * std::f32::consts::PI).sqrt();
+    Resolution { diagonals: 11, values: (0..11).flat_map(|d| vec![weight(d); pixels]).collect() }
 }

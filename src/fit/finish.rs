@@ -2,8 +2,10 @@
 
 use super::covariance::{Covariance, covariance};
 use super::row::{FitRow, flag};
-use crate::model::{Prepared, SpectralModel};
-use crate::solver::recording::{Precision, Source};
+use super::run::Ready;
+use crate::model::{Limits, Prepared, SpectralModel};
+use crate::solver::basin::same_basin;
+use crate::solver::recording::Precision;
 use crate::solver::{Outcome, Status};
 
 /// Objectives closer than this agree.
@@ -34,38 +36,45 @@ impl Finish<'_> {
     }
 
     /// Fills the row from its group's outcomes. `row` brings identity, flags of the input, nothing else.
-    pub fn fill(&self, row: &mut FitRow, outcomes: &[Outcome], prepared: &Prepared) {
+    pub fn fill(&self, row: &mut FitRow, outcomes: &[Outcome], ready: &Ready) {
+        let Ready { prepared, limits, .. } = ready;
         let objectives: Vec<f64> = outcomes.iter().map(|o| self.objective(o, prepared)).collect();
         row.evaluations = outcomes.iter().map(|o| o.rounds).sum();
-        // finite objectives first, then the lowest; ties go to the first start
-        let key = |k: &usize| if objectives[*k].is_finite() { objectives[*k] } else { f64::INFINITY };
+        // finite objectives first, then the lowest; ties go to the first start. Who gave way does not win
+        let stands = |k: usize| outcomes[k].gave_way.is_none() && objectives[k].is_finite();
+        let key = |k: &usize| if stands(*k) { objectives[*k] } else { f64::INFINITY };
         let Some(best) = (0..outcomes.len()).min_by(|a, b| key(a).total_cmp(&key(b))) else { return };
         let (winner, objective) = (&outcomes[best], objectives[best]);
         row.start = best as i32;
         row.rounds = winner.rounds;
         row.chi2 = winner.chi2;
         row.objective = objective;
-        let held = self.model.parameters.iter().filter(|p| p.is_held()).count();
+        let held = limits.iter().filter(|l| l.is_held()).count();
         row.dof = prepared.unmasked as i64 - (self.model.parameters.len() - held) as i64 - prepared.terms as i64;
-        row.n_starts_agree = objectives.iter().filter(|o| **o - objective < AGREE).count() as u32;
-        let free = self.set_parameters(row, winner);
+        // one that gave way would have ended in the basin where it stood
+        let agrees = |(o, at): (&Outcome, &f64)| match o.gave_way {
+            None => *at - objective < AGREE,
+            Some(_) => same_basin(winner.point(), o.point()),
+        };
+        row.n_starts_agree = outcomes.iter().zip(&objectives).filter(|pair| agrees(*pair)).count() as u32;
+        let free = self.set_parameters(row, winner, limits);
         let tolerance = if self.precision == Precision::F32 { 1e-6 } else { 1e-12 };
         let found = covariance(&winner.normal_matrix, &free, tolerance);
-        self.set_errors(row, &found, &free);
+        self.set_errors(row, &found, &free, limits);
         self.set_status(row, winner, &free);
         self.set_flags(row, prepared);
         self.flag_other_basins(row, outcomes, &objectives, best);
     }
 
     /// Physical values and the bits of those at a bound; returns which are free.
-    fn set_parameters(&self, row: &mut FitRow, winner: &Outcome) -> Vec<bool> {
+    fn set_parameters(&self, row: &mut FitRow, winner: &Outcome, limits: &[Limits]) -> Vec<bool> {
         let mut free = Vec::with_capacity(winner.parameters.len());
         for (p, (parameter, &u)) in self.model.parameters.iter().zip(&winner.parameters).enumerate() {
             let near = |bound: f64| {
                 let at = parameter.to_u(bound);
                 (u - at).abs() <= BOUND_TOLERANCE * at.abs().max(1.0)
             };
-            let bound = [parameter.lower, parameter.upper].into_iter().find(|b| near(*b));
+            let bound = [limits[p].lower, limits[p].upper].into_iter().find(|b| near(*b));
             row.parameters[p] = bound.unwrap_or_else(|| parameter.to_physical(u));
             row.at_bound |= u32::from(bound.is_some()) << p;
             free.push(bound.is_none());
@@ -74,9 +83,9 @@ impl Finish<'_> {
     }
 
     /// A parameter at a bound has no error; a held one has error 0.
-    fn set_errors(&self, row: &mut FitRow, found: &Covariance, free: &[bool]) {
+    fn set_errors(&self, row: &mut FitRow, found: &Covariance, free: &[bool], limits: &[Limits]) {
         for (p, parameter) in self.model.parameters.iter().enumerate() {
-            row.errors[p] = if parameter.is_held() {
+            row.errors[p] = if limits[p].is_held() {
                 0.0
             } else if free[p] {
                 found.errors[p] * parameter.solver.scale
@@ -119,11 +128,7 @@ impl Finish<'_> {
         let masked = 1.0 - prepared.unmasked as f64 / prepared.pixels.max(1) as f64;
         set(flag::MANY_MASKED, masked > MANY_MASKED);
         let outside = self.model.arms.iter().any(|arm| {
-            let value = |source| match source {
-                Source::Fixed(x) => x,
-                Source::Parameter(p) => row.parameters[p],
-            };
-            let labels: Vec<f64> = arm.inputs.iter().map(|input| value(input.source)).collect();
+            let labels: Vec<f64> = arm.inputs.iter().map(|input| input.source.value(|p| row.parameters[p])).collect();
             arm.emulator.outside(&arm.emulator.scaled(&labels)) > 0.0
         });
         set(flag::OUTSIDE_HULL, outside);
@@ -135,11 +140,9 @@ impl Finish<'_> {
             let pairs = self.model.parameters.iter().zip(&o.parameters).zip(row.parameters.iter().zip(&row.errors));
             pairs.into_iter().any(|((parameter, &u), (x, error))| (parameter.to_physical(u) - x).abs() > 3.0 * error)
         };
-        let other = outcomes
-            .iter()
-            .zip(objectives)
-            .enumerate()
-            .any(|(k, (o, objective))| k != best && *objective - objectives[best] < MULTIMODAL && elsewhere(o));
+        let other = outcomes.iter().zip(objectives).enumerate().any(|(k, (o, objective))| {
+            k != best && o.gave_way.is_none() && *objective - objectives[best] < MULTIMODAL && elsewhere(o)
+        });
         if other {
             row.flags |= flag::MULTIMODAL;
         }

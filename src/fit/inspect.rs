@@ -3,13 +3,13 @@
 use std::sync::Arc;
 
 use super::assemble::{assemble, matched, prepare_all};
-use super::run::{Ready, Run};
+use super::run::{Ready, Run, layout};
 use crate::cpu::CpuDevice;
 use crate::error::{Error, Result};
-use crate::model::{ArmLayout, PreparedArm, Sampling, SpectralObjective, Start};
+use crate::model::{Limits, PreparedArm, Sampling, SpectralObjective, Start};
 use crate::solver::recording::Precision;
-use crate::solver::{Device, Objective};
-use crate::spectra::{Spectra, Wavelength};
+use crate::solver::{Device, Method, Objective};
+use crate::spectra::Spectra;
 
 /// One arm of one spectrum at one point.
 pub struct InspectedArm {
@@ -36,16 +36,14 @@ impl Run<'_> {
         let grids = self.grids(&arms, spectra)?;
         let prepared = prepare_all(model, &arms, &grids, spectra.len()).swap_remove(place);
         let prepared = prepared.map_err(|fault| Error::Usage(format!("{}: {}", fault.cause.name(), fault.detail)))?;
-        let layout: Vec<ArmLayout> = arms
-            .iter()
-            .map(|arm| ArmLayout { pixels: arm.pixels, shared_grid: matches!(arm.wavelength, Wavelength::Shared(_)) })
-            .collect();
-        let objective = SpectralObjective::new(model, &layout, precision);
+        let objective = SpectralObjective::new(model, &layout(model, &arms), precision);
         let u = model.parameters.iter().zip(physical).map(|(p, x)| p.to_u(*x)).collect();
-        let ready = Ready { place, prepared, starts: vec![Start { u, score: 0.0 }] };
+        // anywhere, bounds or not
+        let limits = model.parameters.iter().map(|p| Limits { lower: -1e30, upper: 1e30, ..p.limits() }).collect();
+        let ready = Ready { place, prepared, limits, starts: vec![Start { u, score: 0.0 }] };
         let batch = assemble(model, &objective, &grids, std::slice::from_ref(&ready));
         let recording = Arc::new(objective.record());
-        let mut population = CpuDevice.population(recording, &self.fitter.settings, 1)?;
+        let mut population = CpuDevice.population(recording, &Method::LevenbergMarquardt(self.fitter.settings), 1)?;
         let mut out = Vec::new();
         pollster::block_on(population.load(&batch))?;
         for ((buffers, prepared), grid) in objective.arms.iter().zip(ready.prepared.arms).zip(&grids) {

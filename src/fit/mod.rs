@@ -7,6 +7,7 @@ mod covariance;
 mod device;
 mod finish;
 mod inspect;
+mod limits;
 mod picture;
 mod row;
 mod run;
@@ -67,7 +68,8 @@ pub struct Fitter {
     pub(crate) model: SpectralModel,
     device: Device,
     settings: LevenbergMarquardt,
-    starts: usize,
+    /// `None`: 2, or 4 where vsini is free.
+    starts: Option<usize>,
     seed: u64,
     memory: Option<u64>,
     strict: bool,
@@ -84,7 +86,7 @@ impl Fitter {
             model,
             device,
             settings,
-            starts: 2,
+            starts: None,
             seed: 3,
             memory: None,
             strict: false,
@@ -93,10 +95,10 @@ impl Fitter {
         })
     }
 
-    /// Starts of each spectrum, 1 to 64; 2 unless set. Fewer are used where the first guess finds fewer distinct ones.
+    /// Starts of each spectrum, 1 to 64; unless set 2, or 4 where vsini is free. Fewer are used where the first guess finds fewer distinct ones.
     #[must_use]
     pub fn starts(mut self, starts: usize) -> Fitter {
-        self.starts = starts.clamp(1, MOST_STARTS);
+        self.starts = Some(starts.clamp(1, MOST_STARTS));
         self
     }
 
@@ -144,7 +146,8 @@ impl Fitter {
 
     /// Solver settings, starts and seed, as they are written into the table's metadata.
     pub fn settings_text(&self) -> String {
-        let Fitter { settings, starts, seed, .. } = self;
+        let Fitter { settings, seed, .. } = self;
+        let starts = self.start_count();
         format!("{settings:?}, starts {starts}, seed {seed}")
     }
 
@@ -187,6 +190,10 @@ impl Fitter {
             }
         }
         Ok(Summary { fits: done, stages: run.stages() })
+    }
+
+    fn start_count(&self) -> usize {
+        self.starts.unwrap_or(if self.model.free_vsini().is_some() { 4 } else { 2 })
     }
 
     fn run(&self) -> Result<Run<'_>> {

@@ -34,7 +34,7 @@ impl Fitter {
         let rows = Run::new(self)?.inspect(spectra, place, &row.parameters, Precision::F32)?;
         let mut out = Vec::new();
         for ((arm, data), model) in self.model.arms.iter().zip(matched(&self.model, spectra)?).zip(rows) {
-            let raw = raw(data, place);
+            let raw = raw(arm, data, place);
             out.push(ArmFit {
                 name: arm.name.clone(),
                 wavelength: wavelength(data, place),
@@ -60,7 +60,7 @@ fn model_flux(arm: &InspectedArm) -> Vec<f64> {
     let (prepared, sampling, terms) = (&arm.prepared, &arm.sampling, arm.terms);
     let padded = prepared.data.len();
     let flux = (0..sampling.pixels).map(|j| {
-        if sampling.index[j] < 0 {
+        if !sampling.on[j] {
             return f64::NAN;
         }
         // continuum = Σ_c a_c Σ_k transform_ck basis_k, in units of the flux · 2^k

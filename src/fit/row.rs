@@ -62,7 +62,7 @@ pub struct FitRow {
     pub flags: u32,
     /// Index of the winning start; −1 without one.
     pub start: i32,
-    /// Starts whose objective is within 0.1 of the winner's.
+    /// Starts that ended within 0.1 of the winner's objective, or were stopped in its basin.
     pub n_starts_agree: u32,
     /// (P (P − 1) / 2): pairs (0,1), (0,2), … (1,2), ….
     pub correlations: Vec<f64>,

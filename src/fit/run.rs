@@ -11,10 +11,14 @@ use super::Fitter;
 use super::assemble::{assemble, matched, prepare_all, unfitted};
 use super::blank::{blank, refuse};
 use super::finish::Finish;
+use super::limits::Tables;
 use super::row::{FitRow, flag};
 use crate::error::{Error, Result};
-use crate::model::{ArmLayout, Cause, Fault, FirstGuess, Prepared, Sampling, SpectralModel, SpectralObjective, Start};
-use crate::solver::{Objective, Outcome, Population, optimise};
+use crate::model::{
+    ArmLayout, Cause, Fault, FirstGuess, Limits, LineSpread, ModelArm, Prepared, Sampling, SpectralModel,
+    SpectralObjective, Start,
+};
+use crate::solver::{Method, Objective, Outcome, Population, optimise};
 use crate::spectra::{ArmSpectra, Spectra, Wavelength};
 
 /// Spectra that are read at once.
@@ -32,6 +36,8 @@ struct Resident {
 pub struct Ready {
     pub place: usize,
     pub prepared: Prepared,
+    /// One a parameter.
+    pub limits: Vec<Limits>,
     pub starts: Vec<Start>,
 }
 
@@ -50,11 +56,11 @@ impl Grids {
     }
 }
 
-/// A wavelength grid and how it samples its arm's template.
-type SharedGrid = (Arc<[f64]>, Arc<Sampling>);
+/// A wavelength grid, the diagonals of its spectra's resolution, and how it samples its arm's template.
+type SharedGrid = (Arc<[f64]>, usize, Arc<Sampling>);
 
-/// A prepared spectrum, its starts, and whether one was clipped.
-type Started = std::result::Result<(Prepared, Vec<Start>, bool), Fault>;
+/// A prepared spectrum, what is known of its parameters, its starts, and whether one was clipped.
+type Started = std::result::Result<(Prepared, Vec<Limits>, Vec<Start>, bool), Fault>;
 
 pub struct Run<'a> {
     pub fitter: &'a Fitter,
@@ -97,13 +103,14 @@ impl<'a> Run<'a> {
         let mut rows: Vec<FitRow> = (0..spectra.len()).map(|k| blank(model, spectra, k)).collect();
         let grids = self.time("prepare", |run| run.grids(&arms, spectra))?;
         let prepared = self.time("prepare", |_| prepare_all(model, &arms, &grids, spectra.len()));
-        let started = self.time("first guess", |run| run.starts(prepared, &grids, user_starts))?;
+        let tables = Tables::new(model, spectra)?;
+        let started = self.time("first guess", |run| run.starts(prepared, &grids, &tables, user_starts))?;
         let mut ready = Vec::new();
         for (place, one) in started.into_iter().enumerate() {
             match one {
-                Ok((prepared, starts, clipped)) => {
+                Ok((prepared, limits, starts, clipped)) => {
                     rows[place].flags |= if clipped { flag::START_CLIPPED } else { 0 };
-                    ready.push(Ready { place, prepared, starts });
+                    ready.push(Ready { place, prepared, limits, starts });
                 }
                 Err(fault) if self.fitter.strict => return Err(strict(&rows[place], &fault)),
                 Err(fault) => {
@@ -123,19 +130,21 @@ impl<'a> Run<'a> {
         let masks = &model.spectra.mask;
         let mut out = Vec::with_capacity(arms.len());
         for (a, (arm, data)) in model.arms.iter().zip(arms).enumerate() {
+            let diagonals = diagonals(arm, data);
             out.push(match &data.wavelength {
                 Wavelength::Shared(wavelength) => {
-                    let known = self.shared[a].as_ref().filter(|(w, _)| Arc::ptr_eq(w, wavelength) || w == wavelength);
+                    let same = |w: &Arc<[f64]>| Arc::ptr_eq(w, wavelength) || w == wavelength;
+                    let known = self.shared[a].as_ref().filter(|(w, d, _)| *d == diagonals && same(w));
                     let sampling = match known {
-                        Some((_, sampling)) => sampling.clone(),
-                        None => Arc::new(Sampling::of_file(arm, wavelength, masks, &spectra.file)?),
+                        Some((_, _, sampling)) => sampling.clone(),
+                        None => Arc::new(Sampling::of_file(arm, wavelength, masks, diagonals, &spectra.file)?),
                     };
-                    self.shared[a] = Some((wavelength.clone(), sampling.clone()));
+                    self.shared[a] = Some((wavelength.clone(), diagonals, sampling.clone()));
                     Grids::Shared(sampling)
                 }
                 Wavelength::Own(all) => {
                     let rows: Vec<&[f64]> = all.chunks_exact(data.pixels.max(1)).collect();
-                    let make = |w: &&[f64]| Sampling::new(arm, w, masks).map(Arc::new).map_err(Fault::from);
+                    let make = |w: &&[f64]| Sampling::new(arm, w, masks, diagonals).map(Arc::new).map_err(Fault::from);
                     Grids::Own(rows.par_iter().map(make).collect())
                 }
             });
@@ -148,15 +157,18 @@ impl<'a> Run<'a> {
         &mut self,
         prepared: Vec<std::result::Result<Prepared, Fault>>,
         grids: &[Grids],
+        tables: &Tables,
         user: Option<&[f64]>,
     ) -> Result<Vec<Started>> {
-        let (model, count) = (&self.fitter.model, self.fitter.starts);
+        let (model, count) = (&self.fitter.model, self.fitter.start_count());
         if let Some(user) = user {
-            let width = model.parameters.len();
-            let place = prepared.into_iter().zip(user.chunks_exact(width.max(1)));
-            return Ok(place
-                .map(|(p, x)| p.and_then(|p| given(model, x).map(|(s, clipped)| (p, vec![s], clipped))))
-                .collect());
+            let place = prepared.into_iter().zip(user.chunks_exact(model.parameters.len().max(1))).enumerate();
+            let one = |(k, (prepared, x))| -> Started {
+                let (prepared, limits) = (prepared?, tables.of(k)?);
+                let (start, clipped) = given(model, &limits, x)?;
+                Ok((prepared, limits, vec![start], clipped))
+            };
+            return Ok(place.map(one).collect());
         }
         let cache = &self.fitter.guess;
         if cache.get().is_none() && prepared.iter().any(|p| p.is_ok()) {
@@ -164,12 +176,13 @@ impl<'a> Run<'a> {
             cache.get_or_init(|| made);
         }
         let guess = cache.get();
-        let clipped = model.parameters.iter().any(|p| p.start.is_some_and(|x| x < p.lower || x > p.upper));
+        let outside = |l: &Limits| l.start.is_some_and(|x| x < l.lower || x > l.upper);
         let one = |(k, prepared): (usize, std::result::Result<Prepared, Fault>)| {
-            let prepared = prepared?;
+            let (prepared, limits) = (prepared?, tables.of(k)?);
+            let clipped = limits.iter().any(outside);
             let samplings: Vec<&Sampling> = grids.iter().filter_map(|g| g.of(k).ok()).map(|s| &**s).collect();
-            let starts = guess.map(|g| g.starts(&prepared, &samplings, count)).unwrap_or_default();
-            Ok((prepared, starts, clipped))
+            let starts = guess.map(|g| g.starts(&prepared, &samplings, &limits, count)).unwrap_or_default();
+            Ok((prepared, limits, starts, clipped))
         };
         Ok(prepared.into_par_iter().enumerate().map(one).collect())
     }
@@ -179,12 +192,8 @@ impl<'a> Run<'a> {
         if ready.is_empty() {
             return Ok(());
         }
-        let layout: Vec<ArmLayout> = arms
-            .iter()
-            .zip(grids)
-            .map(|(arm, grid)| ArmLayout { pixels: arm.pixels, shared_grid: matches!(grid, Grids::Shared(_)) })
-            .collect();
         let fitter = self.fitter;
+        let layout = layout(&fitter.model, arms);
         self.time("fit", |run| run.make_resident(&layout))?;
         let capacity = self.resident.as_ref().map_or(1, |r| r.capacity);
         let most = ready.iter().map(|r| r.starts.len()).max().unwrap_or(1);
@@ -207,7 +216,7 @@ impl<'a> Run<'a> {
                 let finish = Finish { model: &fitter.model, precision: fitter.precision };
                 let mut at = 0;
                 for one in now {
-                    finish.fill(&mut rows[one.place], &outcomes[at..at + one.starts.len()], &one.prepared);
+                    finish.fill(&mut rows[one.place], &outcomes[at..at + one.starts.len()], one);
                     at += one.starts.len();
                 }
             });
@@ -219,13 +228,13 @@ impl<'a> Run<'a> {
         if self.resident.as_ref().is_some_and(|r| r.layout == layout) {
             return Ok(());
         }
-        let Fitter { model, device, settings, memory, precision, starts, .. } = self.fitter;
+        let Fitter { model, device, settings, memory, precision, .. } = self.fitter;
         self.resident = None; // frees its memory first
         let objective = SpectralObjective::new(model, layout, *precision);
         let recording = Arc::new(objective.record());
-        let most = BATCH * starts;
+        let most = BATCH * self.fitter.start_count();
         let capacity = device.inner.capacity(&recording, *memory)?.min(most);
-        let population = device.inner.population(recording, settings, capacity)?;
+        let population = device.inner.population(recording, &Method::LevenbergMarquardt(*settings), capacity)?;
         self.resident = Some(Resident { layout: layout.to_vec(), objective, population, capacity });
         Ok(())
     }
@@ -242,22 +251,38 @@ impl<'a> Run<'a> {
     }
 }
 
+/// The shape of each arm.
+pub fn layout(model: &SpectralModel, arms: &[&ArmSpectra]) -> Vec<ArmLayout> {
+    let one = |(arm, data): (&ModelArm, &&ArmSpectra)| ArmLayout {
+        pixels: data.pixels,
+        shared_grid: matches!(data.wavelength, Wavelength::Shared(_)),
+        diagonals: diagonals(arm, data),
+    };
+    model.arms.iter().zip(arms).map(one).collect()
+}
+
+/// Of the spectra's resolution matrices, where the model asks for them.
+fn diagonals(arm: &ModelArm, data: &ArmSpectra) -> usize {
+    let wanted = data.resolution.as_ref().filter(|_| arm.line_spread == LineSpread::File);
+    wanted.map_or(0, |resolution| resolution.diagonals)
+}
+
 /// A user's start, checked.
-fn given(model: &SpectralModel, physical: &[f64]) -> std::result::Result<(Start, bool), Fault> {
+fn given(model: &SpectralModel, limits: &[Limits], physical: &[f64]) -> std::result::Result<(Start, bool), Fault> {
     let mut u = Vec::with_capacity(physical.len());
     let mut clipped = false;
-    for (parameter, &x) in model.parameters.iter().zip(physical) {
+    for ((parameter, &x), &Limits { lower, upper, .. }) in model.parameters.iter().zip(physical).zip(limits) {
         let name = &parameter.solver.name;
         if !x.is_finite() {
             return Err(Fault { cause: Cause::BadStart, detail: format!("{name} starts at {x}") });
         }
-        let outside = x < parameter.lower || x > parameter.upper;
+        let outside = x < lower || x > upper;
         if outside && !model.clip_starts {
-            let detail = format!("{name} starts at {x}, outside {} to {}", parameter.lower, parameter.upper);
+            let detail = format!("{name} starts at {x}, outside {lower} to {upper}");
             return Err(Fault { cause: Cause::StartOutOfBounds, detail });
         }
         clipped |= outside;
-        u.push(parameter.to_u(x.clamp(parameter.lower, parameter.upper)));
+        u.push(parameter.to_u(x.clamp(lower, upper)));
     }
     Ok((Start { u, score: 0.0 }, clipped))
 }

@@ -24,6 +24,7 @@ pub(super) struct Plan {
     pub state: usize,
     pub control: usize,
     pub limits: usize,
+    pub simplices: usize,
     pub arguments: usize,
     pub blocks: Vec<usize>,
     /// The hulls' facets, one buffer a `prior`.
@@ -58,6 +59,7 @@ impl Plan {
             state: even(state),
             control: even(control),
             limits: even(4 * layout.parameters * capacity),
+            simplices: even(layout.simplex_length() * layout.simplices()),
             arguments: even(3 * dispatches),
             blocks,
             tables: recording.stages.iter().map(table).sum(),
@@ -67,7 +69,8 @@ impl Plan {
     }
 
     fn sizes(&self) -> impl Iterator<Item = usize> + '_ {
-        let fixed = [self.members, self.state, self.control, self.limits, self.arguments, self.readback];
+        let fixed =
+            [self.members, self.state, self.control, self.limits, self.simplices, self.arguments, self.readback];
         fixed.into_iter().chain(self.blocks.iter().copied())
     }
 
@@ -95,6 +98,7 @@ pub(super) struct Buffers {
     pub state: wgpu::Buffer,
     pub control: wgpu::Buffer,
     pub limits: wgpu::Buffer,
+    pub simplices: wgpu::Buffer,
     pub arguments: wgpu::Buffer,
     pub blocks: Vec<wgpu::Buffer>,
     pub readback: wgpu::Buffer,
@@ -115,6 +119,7 @@ impl Buffers {
                 state: make("state", plan.state, storage),
                 control: make("control", plan.control, storage),
                 limits: make("limits", plan.limits, storage),
+                simplices: make("simplices", plan.simplices, storage),
                 arguments: make("arguments", plan.arguments, storage | wgpu::BufferUsages::INDIRECT),
                 blocks: names.zip(&plan.blocks).map(|(name, elements)| make(name, *elements, storage)).collect(),
                 readback: readback(context, plan.readback),
@@ -135,7 +140,7 @@ impl Buffers {
             create(context, "poison", POISON_CHUNK, wgpu::BufferUsages::COPY_SRC | wgpu::BufferUsages::COPY_DST);
         context.queue.write_buffer(&chunk, 0, bytemuck::cast_slice(&[POISON; POISON_CHUNK]));
         let mut encoder = context.device.create_command_encoder(&wgpu::CommandEncoderDescriptor::default());
-        let fixed = [&self.members, &self.state, &self.control, &self.limits, &self.arguments];
+        let fixed = [&self.members, &self.state, &self.control, &self.limits, &self.simplices, &self.arguments];
         for buffer in fixed.into_iter().chain(&self.blocks) {
             for start in (0..buffer.size()).step_by(4 * POISON_CHUNK) {
                 let length = chunk.size().min(buffer.size() - start);

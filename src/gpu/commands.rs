@@ -8,14 +8,15 @@ use super::pipelines::Pipeline;
 #[derive(Debug)]
 pub(super) struct Round {
     pub stages: Vec<Pipeline>,
-    pub step: Pipeline,
+    /// What moves the members: `step` and `halve`, or `simplex`.
+    pub moves: Vec<Pipeline>,
     pub compact: Pipeline,
 }
 
 impl Round {
-    /// Everything sized by arguments: the stages and the step.
+    /// Everything sized by arguments: the stages and what moves the members.
     fn sized(&self) -> impl Iterator<Item = &Pipeline> {
-        self.stages.iter().chain([&self.step])
+        self.stages.iter().chain(&self.moves)
     }
 
     /// Arguments of all sized dispatches for `active` members.

@@ -13,6 +13,7 @@ pub(super) enum Target {
     Control,
     Limits,
     Arguments,
+    Simplices,
     /// The kernel's own table.
     Table,
     Block(BufferId),

@@ -1,12 +1,17 @@
 //! Where a member's numbers lie in the state and control buffers. The one source of offsets: shaders get them as generated constants.
 
-use crate::solver::Status;
+use crate::solver::simplex::LANES;
 use crate::solver::triangle::packed_length;
+use crate::solver::{GaveWay, Status};
 
 /// Status of a member that is still active: no status of the result table.
 pub(super) const RUNNING: i32 = i32::MIN;
 /// Bit pattern that fills what nobody has written: a NaN as f32, no status as i32.
 pub(super) const POISON: u32 = 0x7fc0_0000;
+
+/// Values of a simplex's vertices that are none: comparisons do not see NaN. Not known yet; the model is not finite there.
+pub(super) const PENDING: f32 = 3e38;
+pub(super) const NO_VALUE: f32 = 2e38;
 
 /// A field of the state buffer (f32).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -48,9 +53,19 @@ const FIELDS: [(Field, &str); 15] = [
 ];
 
 /// Cells of the control buffer (i32), with their names in WGSL.
-pub(super) const CONTROL: [&str; 5] = ["STATUS", "ROUNDS", "REJECTIONS", "MODE", "FINISHING"];
+pub(super) const CONTROL: [&str; 7] = ["STATUS", "ROUNDS", "REJECTIONS", "MODE", "FINISHING", "GAVE_WAY", "RESTARTS"];
 pub(super) const STATUS: usize = 0;
 pub(super) const ROUNDS: usize = 1;
+pub(super) const GAVE_WAY: usize = 5;
+
+/// Values of the cell GAVE_WAY, with their names in WGSL.
+const VERDICTS: [(&str, Option<GaveWay>); 3] =
+    [("GOES_ON", None), ("SAME_BASIN_CODE", Some(GaveWay::SameBasin)), ("HOPELESS_CODE", Some(GaveWay::Hopeless))];
+
+/// The verdict that a value of the cell GAVE_WAY stands for.
+pub(super) fn verdict(code: i32) -> Option<GaveWay> {
+    usize::try_from(code).ok().and_then(|k| VERDICTS.get(k)).and_then(|(_, verdict)| *verdict)
+}
 
 /// Statuses that `step` writes, with their names in WGSL.
 const STATUSES: [(&str, Status); 8] = [
@@ -95,6 +110,24 @@ impl Layout {
         (self.offset(field) + index) * self.capacity + slot
     }
 
+    /// Simplices of a Nelder–Mead population.
+    pub fn simplices(self) -> usize {
+        self.capacity / LANES
+    }
+
+    /// Numbers of one simplex: vertices, their values, and the objective when it was last spread. The last two begin at…
+    pub fn simplex_length(self) -> usize {
+        self.spread_at() + 1
+    }
+
+    pub fn values(self) -> usize {
+        (self.parameters + 1) * self.parameters
+    }
+
+    pub fn spread_at(self) -> usize {
+        self.values() + self.parameters + 1
+    }
+
     /// Elements of the list of members: the number of active ones, their slots, every slot's spectrum.
     pub fn members_length(self) -> usize {
         1 + 2 * self.capacity
@@ -111,11 +144,20 @@ impl Layout {
         for (cell, name) in CONTROL.iter().enumerate() {
             out.unsigned(name, cell);
         }
+        out.unsigned("LANES", LANES);
+        out.unsigned("SIMPLICES", self.simplices());
+        out.unsigned("VALUES", self.values());
+        out.unsigned("SPREAD_AT", self.spread_at());
+        out.float("PENDING", PENDING.into());
+        out.float("NO_VALUE", NO_VALUE.into());
         out.signed("RUNNING", RUNNING);
         out.signed("SEARCHING", 0);
         out.signed("FINISHING_MODE", 1);
         for (name, status) in STATUSES {
             out.signed(name, status.code());
+        }
+        for (code, (name, _)) in (0..).zip(VERDICTS) {
+            out.signed(name, code);
         }
     }
 }

@@ -9,6 +9,7 @@ mod context;
 mod kernel;
 mod labels;
 mod layout;
+mod observe;
 mod pipelines;
 mod population;
 mod readback;
@@ -22,7 +23,7 @@ use std::sync::Arc;
 
 use crate::error::{Error, Result};
 use crate::solver::recording::Recording;
-use crate::solver::{Device, LevenbergMarquardt, Population};
+use crate::solver::{Device, Method, Population};
 pub use context::{AdapterDescription, adapters};
 use context::{Choice, Context};
 
@@ -78,7 +79,7 @@ impl GpuDevice {
     /// Bytes of a population of `capacity`, and whether its buffers stay within the adapter's limits.
     fn plan(&self, recording: &Recording, capacity: usize) -> buffers::Plan {
         let layout = layout::Layout { parameters: recording.parameters.len(), capacity };
-        buffers::Plan::new(recording, layout, recording.stages.len() + 1)
+        buffers::Plan::new(recording, layout, recording.stages.len() + 2)
     }
 }
 
@@ -106,13 +107,8 @@ impl Device for GpuDevice {
         Ok(least)
     }
 
-    fn population(
-        &self,
-        recording: Arc<Recording>,
-        settings: &LevenbergMarquardt,
-        capacity: usize,
-    ) -> Result<Box<dyn Population>> {
+    fn population(&self, recording: Arc<Recording>, method: &Method, capacity: usize) -> Result<Box<dyn Population>> {
         let context = Arc::clone(&self.context);
-        Ok(Box::new(population::GpuPopulation::new(context, recording, settings, capacity)?))
+        Ok(Box::new(population::GpuPopulation::new(context, recording, method, capacity)?))
     }
 }

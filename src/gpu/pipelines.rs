@@ -27,6 +27,7 @@ impl Pipeline {
                 Target::State => &buffers.state,
                 Target::Control => &buffers.control,
                 Target::Limits => &buffers.limits,
+                Target::Simplices => &buffers.simplices,
                 Target::Arguments => &buffers.arguments,
                 Target::Table => &table,
                 Target::Block(id) => &buffers.blocks[id.0],

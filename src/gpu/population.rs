@@ -5,19 +5,20 @@ use std::sync::Arc;
 use super::buffers::{self, Buffers, MAX_MEMBERS, Plan};
 use super::commands::Round;
 use super::context::Context;
-use super::layout::{CONTROL, Field, Layout, POISON, RUNNING, STATUS};
+use super::layout::{CONTROL, Field, Layout, NO_VALUE, PENDING, POISON, RUNNING, STATUS};
 use super::pipelines::Pipeline;
 use super::{readback, stages};
 use crate::error::{Error, Result};
 use crate::solver::recording::{BufferId, Kind, Recording, Scope, Values};
-use crate::solver::{Batch, LevenbergMarquardt, Outcome, Pending, Population};
+use crate::solver::simplex::Simplex;
+use crate::solver::{Batch, Method, Outcome, Pending, Population};
 
 /// Buffers, pipelines and the number of members of a population.
 #[derive(Debug)]
 pub(super) struct GpuPopulation {
     context: Arc<Context>,
     recording: Arc<Recording>,
-    settings: LevenbergMarquardt,
+    method: Method,
     layout: Layout,
     buffers: Buffers,
     round: Round,
@@ -29,25 +30,25 @@ impl GpuPopulation {
     pub fn new(
         context: Arc<Context>,
         recording: Arc<Recording>,
-        settings: &LevenbergMarquardt,
+        method: &Method,
         capacity: usize,
     ) -> Result<GpuPopulation> {
-        let layout = Layout { parameters: recording.parameters.len(), capacity: capacity.clamp(1, MAX_MEMBERS) };
-        let kernels = stages::kernels(&recording, layout, settings)?;
+        let slots = (capacity.max(1) * method.lanes()).min(MAX_MEMBERS);
+        let layout = Layout { parameters: recording.parameters.len(), capacity: slots };
+        let kernels = stages::kernels(&recording, layout, method)?;
         let plan = Plan::new(&recording, layout, kernels.len() - 1);
         let buffers = Buffers::new(&context, &recording, &plan)?;
         let pipelines = kernels.iter().map(|kernel| Pipeline::new(&context, kernel, &buffers));
         let mut pipelines = pipelines.collect::<Result<Vec<_>>>()?;
-        let (Some(compact), Some(step)) = (pipelines.pop(), pipelines.pop()) else {
-            return Err(context.failure("a round has no step"));
-        };
-        let round = Round { stages: pipelines, step, compact };
-        Ok(GpuPopulation { context, recording, settings: *settings, layout, buffers, round, members: 0, active: 0 })
+        let Some(compact) = pipelines.pop() else { return Err(context.failure("a round has no kernels")) };
+        let moves = pipelines.split_off(recording.stages.len());
+        let round = Round { stages: pipelines, moves, compact };
+        Ok(GpuPopulation { context, recording, method: *method, layout, buffers, round, members: 0, active: 0 })
     }
 
     /// Fails unless the batch fits the population and its arrays belong together.
     fn check(&self, batch: &Batch) -> Result<()> {
-        let (members, capacity) = (batch.members(), self.layout.capacity);
+        let (members, capacity) = (batch.members() * self.method.lanes(), self.layout.capacity);
         if members > capacity || batch.spectra > capacity {
             let message = format!("{members} members of {} spectra in a population of {capacity}", batch.spectra);
             return Err(Error::Usage(message));
@@ -78,19 +79,33 @@ impl GpuPopulation {
     }
 
     /// State of the members at their starts, everything else poisoned.
-    fn initial_state(&self, batch: &Batch) -> Vec<f32> {
+    fn initial_state(&self, starts: &[f64], members: usize) -> Vec<f32> {
         let layout = self.layout;
         let mut state = vec![f32::from_bits(POISON); layout.state_length() * layout.capacity];
-        for slot in 0..batch.members() {
+        for slot in 0..members {
             for p in 0..layout.parameters {
-                let start = batch.starts[slot * layout.parameters + p] as f32;
+                let start = starts[slot * layout.parameters + p] as f32;
                 state[layout.at(Field::TrialParameters, p, slot)] = start;
                 state[layout.at(Field::Accepted, p, slot)] = start;
             }
-            state[layout.at(Field::Damping, 0, slot)] = self.settings.initial_damping as f32;
-            state[layout.at(Field::DampingFactor, 0, slot)] = 2.0;
+            if let Method::LevenbergMarquardt(settings) = self.method {
+                state[layout.at(Field::Damping, 0, slot)] = settings.initial_damping as f32;
+                state[layout.at(Field::DampingFactor, 0, slot)] = 2.0;
+            }
         }
         state
+    }
+
+    /// The simplices of a Nelder–Mead batch; none for Levenberg–Marquardt.
+    fn initial_simplices(&self, batch: &Batch) -> Vec<Simplex> {
+        let Method::NelderMead(settings) = self.method else { return Vec::new() };
+        let count = self.layout.parameters;
+        let of = |values: &'_ [f64], k: usize| values[k * count..(k + 1) * count].to_vec();
+        let make = |(slot, spectrum): (usize, &u32)| {
+            let (lower, upper) = (of(&batch.lower, *spectrum as usize), of(&batch.upper, *spectrum as usize));
+            Simplex::new(slot, &of(&batch.starts, slot), (&lower, &upper), settings.size)
+        };
+        batch.group.iter().enumerate().map(make).collect()
     }
 
     fn initial_control(&self, members: usize) -> Vec<i32> {
@@ -106,11 +121,13 @@ impl GpuPopulation {
 
     /// The list of members: all active, in the order of the batch.
     fn initial_members(&self, batch: &Batch) -> Vec<u32> {
-        let mut list = vec![0; self.layout.members_length()];
-        list[0] = batch.members() as u32;
-        for (slot, spectrum) in batch.group.iter().enumerate() {
+        // slots without a member belong to no group
+        let mut list = vec![u32::MAX; self.layout.members_length()];
+        let lanes = self.method.lanes();
+        list[0] = (batch.members() * lanes) as u32;
+        for slot in 0..batch.members() * lanes {
             list[1 + slot] = slot as u32;
-            list[1 + self.layout.capacity + slot] = *spectrum;
+            list[1 + self.layout.capacity + slot] = batch.group[slot / lanes];
         }
         list
     }
@@ -147,11 +164,16 @@ impl Population for GpuPopulation {
     fn load<'a>(&'a mut self, batch: &'a Batch) -> Pending<'a, ()> {
         Box::pin(async move {
             self.check(batch)?;
-            (self.members, self.active) = (batch.members(), batch.members());
+            self.members = batch.members() * self.method.lanes();
+            self.active = self.members;
             for (id, values) in &batch.blocks {
                 buffers::upload(&self.context, &self.recording, *id, &self.buffers.blocks[id.0], values);
             }
-            self.write(&self.buffers.state, &self.initial_state(batch));
+            let simplices = self.initial_simplices(batch);
+            let vertices: Vec<f64> = simplices.iter().flat_map(Simplex::first_trials).collect();
+            let starts = if simplices.is_empty() { &batch.starts } else { &vertices };
+            self.write(&self.buffers.state, &self.initial_state(starts, self.members));
+            self.write(&self.buffers.simplices, &simplex_fields(self.layout, &simplices));
             self.write(&self.buffers.control, &self.initial_control(self.members));
             self.write(&self.buffers.members, &self.initial_members(batch));
             self.write(&self.buffers.limits, &self.limits(batch));
@@ -180,7 +202,12 @@ impl Population for GpuPopulation {
             let state: Vec<f32> = self.submit_and_read(encoder(), state, length).await?;
             let length = CONTROL.len() * self.layout.capacity;
             let control: Vec<i32> = self.submit_and_read(encoder(), control, length).await?;
-            Ok(readback::outcomes(self.layout, self.members, &state, &control))
+            if let Method::LevenbergMarquardt(_) = self.method {
+                return Ok(readback::outcomes(self.layout, self.members, &state, &control));
+            }
+            let length = self.layout.simplex_length() * self.layout.simplices();
+            let fields: Vec<f32> = self.submit_and_read(encoder(), &self.buffers.simplices, length).await?;
+            Ok(readback::simplex_outcomes(self.layout, self.members, &fields, &control))
         })
     }
 
@@ -197,4 +224,20 @@ impl Population for GpuPopulation {
             Ok(seen.chunks(stride.max(1)).flat_map(|block| &block[..length]).map(|x| f64::from(*x)).collect())
         })
     }
+}
+
+/// The simplices' buffer: vertices, values, and the objective when they were last spread.
+fn simplex_fields(layout: Layout, simplices: &[Simplex]) -> Vec<f32> {
+    let count = layout.simplices();
+    let mut fields = vec![f32::from_bits(POISON); layout.simplex_length() * count];
+    for simplex in simplices {
+        for (k, x) in simplex.vertices.iter().enumerate() {
+            fields[k * count + simplex.slot] = *x as f32;
+        }
+        for v in 0..simplex.values.len() {
+            fields[(layout.values() + v) * count + simplex.slot] = PENDING;
+        }
+        fields[layout.spread_at() * count + simplex.slot] = NO_VALUE;
+    }
+    fields
 }

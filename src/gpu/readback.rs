@@ -6,8 +6,9 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::task::{Context as TaskContext, Poll, Waker};
 
 use super::context::Context;
-use super::layout::{Field, Layout, ROUNDS, STATUS};
+use super::layout::{Field, GAVE_WAY, Layout, NO_VALUE, ROUNDS, STATUS, verdict};
 use crate::error::Result;
+use crate::solver::simplex::LANES;
 use crate::solver::triangle::packed_length;
 use crate::solver::{Outcome, Status};
 
@@ -79,6 +80,7 @@ pub(super) fn outcomes(layout: Layout, members: usize, state: &[f32], control: &
     let list = |field, length, slot| (0..length).map(|i| number(field, i, slot)).collect();
     let outcome = |slot| Outcome {
         status: Status::from_code(control[STATUS * layout.capacity + slot]),
+        gave_way: verdict(control[GAVE_WAY * layout.capacity + slot]),
         rounds: u32::try_from(control[ROUNDS * layout.capacity + slot]).unwrap_or(0),
         parameters: list(Field::Accepted, layout.parameters, slot),
         chi2: number(Field::Chi2, 0, slot),
@@ -88,4 +90,29 @@ pub(super) fn outcomes(layout: Layout, members: usize, state: &[f32], control: &
         normal_matrix: list(Field::Normal, packed_length(layout.parameters), slot),
     };
     (0..members).map(outcome).collect()
+}
+
+/// Outcomes of the simplices that own the first `members` slots: their best vertices, the objective in place of χ².
+pub(super) fn simplex_outcomes(layout: Layout, members: usize, fields: &[f32], control: &[i32]) -> Vec<Outcome> {
+    let (count, slots) = (layout.simplices(), layout.capacity);
+    let number = |field: usize, simplex: usize| f64::from(fields[field * count + simplex]);
+    let outcome = |simplex: usize| {
+        let value = |v: usize| number(layout.values() + v, simplex);
+        // vertices beyond those of the free parameters are poisoned
+        let known = (0..=layout.parameters).filter(|&v| value(v) < f64::from(NO_VALUE));
+        let best = known.min_by(|&a, &b| value(a).total_cmp(&value(b)));
+        let vertex = best.unwrap_or(0);
+        Outcome {
+            status: Status::from_code(control[STATUS * slots + simplex * LANES]),
+            gave_way: None,
+            rounds: u32::try_from(control[ROUNDS * slots + simplex * LANES]).unwrap_or(0),
+            parameters: (0..layout.parameters).map(|p| number(vertex * layout.parameters + p, simplex)).collect(),
+            chi2: best.map_or(f64::INFINITY, value),
+            penalty: 0.0,
+            ln_det: 0.0,
+            gradient: Vec::new(),
+            normal_matrix: Vec::new(),
+        }
+    };
+    (0..members / LANES).map(outcome).collect()
 }

@@ -7,7 +7,7 @@ use std::collections::{HashMap, HashSet};
 use std::fmt::Write as _;
 
 /// Files of `shaders/shared/`.
-const SHARED: [(&str, &str); 14] = [
+const SHARED: [(&str, &str); 15] = [
     ("activation", include_str!("../../shaders/shared/activation.wgsl")),
     ("basis", include_str!("../../shaders/shared/basis.wgsl")),
     ("box", include_str!("../../shaders/shared/box.wgsl")),
@@ -19,6 +19,7 @@ const SHARED: [(&str, &str); 14] = [
     ("no_continuum", include_str!("../../shaders/shared/no_continuum.wgsl")),
     ("packed", include_str!("../../shaders/shared/packed.wgsl")),
     ("projection", include_str!("../../shaders/shared/projection.wgsl")),
+    ("rotation", include_str!("../../shaders/shared/rotation.wgsl")),
     ("solve", include_str!("../../shaders/shared/solve.wgsl")),
     ("state", include_str!("../../shaders/shared/state.wgsl")),
     ("tree", include_str!("../../shaders/shared/tree.wgsl")),

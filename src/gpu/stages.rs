@@ -1,15 +1,17 @@
 //! From the stages of a recording to kernels: constants, bindings and dispatches.
 
 use super::kernel::{Dispatch, Kernel, Target};
-use super::labels::declare_label;
+use super::labels::{declare_label, slope_ratios};
 use super::layout::Layout;
+use super::observe;
 use super::source::Constants;
 use super::sums;
 use crate::error::{Error, Result};
-use crate::solver::LevenbergMarquardt;
 use crate::solver::recording as rec;
 use crate::solver::recording::{Activation, Recording, Stage};
+use crate::solver::simplex::LANES;
 use crate::solver::triangle::packed_length;
+use crate::solver::{LevenbergMarquardt, Method, NelderMead};
 
 /// Speed of light, km/s.
 const LIGHT: f64 = 299_792.458;
@@ -20,13 +22,16 @@ macro_rules! kernel {
     };
 }
 
-/// The kernels of a round: the stages, `step` and `compact`.
-pub(super) fn kernels(recording: &Recording, layout: Layout, settings: &LevenbergMarquardt) -> Result<Vec<Kernel>> {
-    let mut kernels = Vec::with_capacity(recording.stages.len() + 2);
+/// The kernels of a round: the stages, `step` and `halve` or `simplex`, and `compact`.
+pub(super) fn kernels(recording: &Recording, layout: Layout, method: &Method) -> Result<Vec<Kernel>> {
+    let mut kernels = Vec::with_capacity(recording.stages.len() + 3);
     for stage in &recording.stages {
         kernels.push(kernel(recording, layout, stage)?);
     }
-    kernels.push(step(layout, settings));
+    match method {
+        Method::LevenbergMarquardt(settings) => kernels.extend([step(layout, settings), halve(layout)]),
+        Method::NelderMead(settings) => kernels.push(simplex(recording, layout, settings)),
+    }
     let dispatches: Vec<Dispatch> = kernels.iter().map(|k| k.dispatch).collect();
     kernels.push(compact(layout, &dispatches));
     for kernel in &kernels {
@@ -44,8 +49,10 @@ fn kernel(recording: &Recording, layout: Layout, stage: &Stage) -> Result<Kernel
         Stage::Product(stage) => product(recording, layout, stage),
         Stage::Activate(stage) => Ok(activate(recording, layout, stage)),
         Stage::PerPixel(stage) => Ok(per_pixel(recording, layout, stage)),
+        Stage::Broaden(stage) => observe::broaden(recording, layout, stage),
         Stage::Prefilter(stage) => Ok(prefilter(recording, layout, stage)),
         Stage::Resample(stage) => Ok(resample(recording, layout, stage)),
+        Stage::Resolve(stage) => Ok(observe::resolve(recording, layout, stage)),
         Stage::Continuum(stage) => sums::continuum(recording, layout, stage),
         Stage::Normal(stage) => sums::normal(recording, layout, stage),
         Stage::Custom(stage) => Ok(custom(recording, layout, stage)),
@@ -70,8 +77,9 @@ fn prior(recording: &Recording, layout: Layout, stage: &rec::Prior) -> Result<Ke
         for (a, label) in hull.labels.iter().enumerate() {
             declare_label(constants, &recording.parameters, label, &format!("hull_{h}_{a}"));
             values += &format!("let label_{a} = hull_{h}_{a}(slot); z[{a}] = label_{a}.x; slope[{a}] = label_{a}.y;\n");
-            if let rec::Source::Parameter(p) = label.source {
-                slopes += &format!("jacobian[{p}] += HULL_WEIGHT_{h} * facets[facet + {a}u] * slope[{a}];\n");
+            for (p, ratio) in slope_ratios(&recording.parameters, label) {
+                let ratio = constants.literal(ratio);
+                slopes += &format!("jacobian[{p}] += HULL_WEIGHT_{h} * facets[facet + {a}u] * slope[{a}] * {ratio};\n");
             }
         }
         let array = format!("ptr<function, array<f32, {axes}>>");
@@ -89,15 +97,19 @@ fn labels(recording: &Recording, layout: Layout, stage: &rec::Labels) -> Kernel 
     let mut kernel = kernel!("labels", layout, Dispatch::MEMBERS);
     kernel.state(false);
     kernel.block(recording, "output", "f32", stage.output, true);
-    let mut tangents = 0;
+    let rows = rec::tangents(&stage.inputs);
+    let mut body = String::new();
     for (i, label) in stage.inputs.iter().enumerate() {
         declare_label(&mut kernel.constants, &recording.parameters, label, &format!("label_value_{i}"));
-        let is_parameter = matches!(label.source, rec::Source::Parameter(_));
-        tangents += usize::from(is_parameter);
-        kernel.constants.unsigned(&format!("TANGENT_ROW_{i}"), if is_parameter { tangents } else { 0 });
+        body += &format!("let label_{i} = label_value_{i}(slot);\noutput[base + {i}u] = label_{i}.x;\n");
+        for (p, ratio) in slope_ratios(&recording.parameters, label) {
+            let row = 1 + rows.iter().position(|q| *q == p).unwrap_or_default();
+            let ratio = kernel.constants.literal(ratio);
+            body += &format!("output[base + {}u] = label_{i}.y * {ratio};\n", row * stage.stride + i);
+        }
     }
-    kernel.constants.unsigned("INPUTS", stage.inputs.len());
-    kernel.constants.unsigned("ROWS", 1 + tangents);
+    kernel.constants.line(&format!("fn fill(slot: u32, base: u32) {{\n{body}}}"));
+    kernel.constants.unsigned("ROWS", 1 + rows.len());
     kernel.constants.unsigned("STRIDE", stage.stride);
     kernel
 }
@@ -252,6 +264,28 @@ fn step(layout: Layout, settings: &LevenbergMarquardt) -> Kernel {
     constants.float("GTOL", settings.gtol);
     constants.signed("MAX_ROUNDS", i32::try_from(settings.max_rounds).unwrap_or(i32::MAX));
     constants.signed("MAX_REJECTIONS", i32::try_from(settings.max_rejections).unwrap_or(i32::MAX));
+    kernel
+}
+
+fn simplex(recording: &Recording, layout: Layout, settings: &NelderMead) -> Kernel {
+    let mut kernel = kernel!("simplex", layout, Dispatch { denominator: 64 * LANES as u32, ..Dispatch::MEMBERS });
+    kernel.state(true);
+    kernel.bind("control", "i32", Target::Control, true);
+    kernel.bind("limits", "f32", Target::Limits, false);
+    kernel.bind("simplices", "f32", Target::Simplices, true);
+    let constants = &mut kernel.constants;
+    constants.float("FATOL", settings.fatol);
+    constants.float("SIZE", settings.size);
+    constants.float("LN_DET", f64::from(u8::from(recording.marginalise)));
+    constants.signed("MAX_ROUNDS", i32::try_from(settings.max_rounds).unwrap_or(i32::MAX));
+    constants.signed("MAX_RESTARTS", i32::try_from(settings.max_restarts).unwrap_or(i32::MAX));
+    kernel
+}
+
+fn halve(layout: Layout) -> Kernel {
+    let mut kernel = kernel!("halve", layout, Dispatch::MEMBERS);
+    kernel.state(false);
+    kernel.bind("control", "i32", Target::Control, true);
     kernel
 }
 

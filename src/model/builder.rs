@@ -3,16 +3,19 @@
 use std::collections::BTreeMap;
 use std::ops::RangeInclusive;
 
-use super::settings::{Arm, Continuum, ContinuumKind, LabelSettings, SpectraSettings};
+use super::labels::Labels;
+use super::settings::{Arm, Continuum, ContinuumKind, LabelSettings, LineSpread, SpectraSettings};
 use super::{ModelArm, ModelParameter, SpectralModel};
-use crate::emulator::{Emulator, Label, TemplateGrid};
+use crate::emulator::{Emulator, TemplateGrid};
 use crate::error::{Error, Result};
-use crate::solver::recording::{LabelInput, Parameter, Source, Transform, Velocity};
+use crate::solver::recording::{LabelInput, Parameter, Rotation, Velocity};
 
 /// Most free parameters, and most continuum terms of an arm.
 const MOST_PARAMETERS: usize = 32;
-/// km/s: the solver's unit of velocity.
+/// km/s: the solver's unit of velocity and vsini.
 const VELOCITY_SCALE: f64 = 10.0;
+/// km/s: no star that keeps together turns faster.
+const MOST_VSINI: f64 = 1000.0;
 
 #[derive(Clone, Copy, Debug, PartialEq)]
 enum VelocitySetting {
@@ -28,6 +31,7 @@ pub struct SpectralModelBuilder {
     marginalise: bool,
     clip_starts: bool,
     velocity: VelocitySetting,
+    vsini: VelocitySetting,
     labels: BTreeMap<String, LabelSettings>,
     spectra: SpectraSettings,
 }
@@ -40,6 +44,7 @@ impl Default for SpectralModelBuilder {
             marginalise: false,
             clip_starts: false,
             velocity: VelocitySetting::Fixed(0.0),
+            vsini: VelocitySetting::Fixed(0.0),
             labels: BTreeMap::new(),
             spectra: SpectraSettings::default(),
         }
@@ -95,7 +100,21 @@ impl SpectralModelBuilder {
         self
     }
 
-    /// What is known of a label.
+    /// Frees the projected rotation velocity inside a range, km/s. Without it nothing rotates.
+    #[must_use]
+    pub fn vsini(mut self, range: RangeInclusive<f64>) -> Self {
+        self.vsini = VelocitySetting::Range(*range.start(), *range.end());
+        self
+    }
+
+    /// Fixes the projected rotation velocity, km/s.
+    #[must_use]
+    pub fn fixed_vsini(mut self, vsini: f64) -> Self {
+        self.vsini = VelocitySetting::Fixed(vsini);
+        self
+    }
+
+    /// What is known of a label; start and prior of "velocity" and "vsini", too, where they are free.
     #[must_use]
     pub fn label(mut self, name: impl Into<String>, settings: LabelSettings) -> Self {
         self.labels.insert(name.into(), settings);
@@ -114,10 +133,19 @@ impl SpectralModelBuilder {
         self.check_names()?;
         self.check_spectra()?;
         let mut parameters = Vec::new();
-        let velocity = self.resolve_velocity(&mut parameters)?;
+        let labels = Labels {
+            settings: &self.labels,
+            clip_starts: self.clip_starts,
+            known: self.arms.iter().flat_map(|arm| arm.emulator.labels()).map(|l| l.name.as_str()).collect(),
+        };
+        let velocity = self.resolve_velocity(&labels, &mut parameters)?;
+        let vsini = self.resolve_vsini(&labels, &mut parameters)?;
+        for label in self.arms.iter().flat_map(|arm| arm.emulator.labels()) {
+            labels.declare(label, &mut parameters)?;
+        }
         let mut arms = Vec::new();
         for arm in &self.arms {
-            arms.push(self.resolve_arm(arm, &mut parameters)?);
+            arms.push(self.resolve_arm(arm, &labels, &parameters)?);
         }
         if parameters.is_empty() {
             return Err(Error::Model("nothing is free: every label and the velocity are fixed".into()));
@@ -129,6 +157,7 @@ impl SpectralModelBuilder {
             arms,
             parameters,
             velocity,
+            vsini,
             marginalise: self.marginalise,
             clip_starts: self.clip_starts,
             spectra: self.spectra,
@@ -145,8 +174,10 @@ impl SpectralModelBuilder {
             }
         }
         for name in self.labels.keys() {
+            let free = |setting| matches!(setting, VelocitySetting::Range(..));
+            let motion = (name == "velocity" && free(self.velocity)) || (name == "vsini" && free(self.vsini));
             let known = self.arms.iter().flat_map(|arm| arm.emulator.labels()).any(|label| label.name == *name);
-            if !known {
+            if !known && !motion {
                 let all: Vec<&str> = self.arms[0].emulator.labels().iter().map(|l| l.name.as_str()).collect();
                 return Err(Error::Model(format!(
                     "no emulator has the label \"{name}\"; there are {}",
@@ -170,7 +201,7 @@ impl SpectralModelBuilder {
         Ok(())
     }
 
-    fn resolve_velocity(&self, parameters: &mut Vec<ModelParameter>) -> Result<Velocity> {
+    fn resolve_velocity(&self, labels: &Labels, parameters: &mut Vec<ModelParameter>) -> Result<Velocity> {
         // beyond this the series of atanh(v/c) is worse than the network
         const LIMIT: f64 = 30_000.0;
         match self.velocity {
@@ -181,14 +212,29 @@ impl SpectralModelBuilder {
                 if low.abs().max(high.abs()) > LIMIT {
                     return Err(Error::Model(format!("velocity range {low} to {high} km/s is not within ±{LIMIT}")));
                 }
-                let solver = Parameter { name: "velocity".into(), origin: 0.0, scale: VELOCITY_SCALE };
-                parameters.push(ModelParameter { solver, lower: low, upper: high, start: None, prior: None });
-                Ok(Velocity::Parameter(parameters.len() - 1))
+                Ok(Velocity::Parameter(motion("velocity", (low, high), labels, parameters)?))
             }
         }
     }
 
-    fn resolve_arm(&self, arm: &Arm, parameters: &mut Vec<ModelParameter>) -> Result<ModelArm> {
+    fn resolve_vsini(&self, labels: &Labels, parameters: &mut Vec<ModelParameter>) -> Result<Option<Rotation>> {
+        let wrong = |what: String| Err(Error::Model(format!("vsini {what} km/s is not within 0 to {MOST_VSINI}")));
+        match self.vsini {
+            VelocitySetting::Fixed(0.0) => Ok(None),
+            VelocitySetting::Fixed(v) if (0.0..=MOST_VSINI).contains(&v) => Ok(Some(Rotation::Fixed(v))),
+            VelocitySetting::Fixed(v) => wrong(v.to_string()),
+            VelocitySetting::Range(low, high) => {
+                check_bounds("vsini", low, high)?;
+                if low < 0.0 || high > MOST_VSINI {
+                    return wrong(format!("range {low} to {high}"));
+                }
+                let parameter = motion("vsini", (low, high), labels, parameters)?;
+                Ok(Some(Rotation::Parameter { parameter, most: high }))
+            }
+        }
+    }
+
+    fn resolve_arm(&self, arm: &Arm, labels: &Labels, parameters: &[ModelParameter]) -> Result<ModelArm> {
         let name = &arm.name;
         let wavelength = arm.emulator.wavelength();
         if wavelength.is_empty() {
@@ -206,9 +252,10 @@ impl SpectralModelBuilder {
         }
         let continuum = arm.continuum.unwrap_or(self.continuum);
         check_continuum(name, continuum)?;
+        check_spread(name, arm.line_spread, &grid, wavelength[0])?;
         let mut inputs = Vec::new();
         for label in arm.emulator.labels() {
-            let source = self.resolve_label(label, parameters)?;
+            let source = labels.source(label, parameters)?;
             inputs.push(LabelInput { source, transform: label.transform, mean: label.mean, std: label.std });
         }
         Ok(ModelArm {
@@ -218,63 +265,20 @@ impl SpectralModelBuilder {
             range: arm.range,
             interpolation: arm.interpolation,
             continuum,
+            line_spread: arm.line_spread,
             inputs,
         })
     }
-
-    /// The label's parameter, shared between arms, or its fixed value.
-    fn resolve_label(&self, label: &Label, parameters: &mut Vec<ModelParameter>) -> Result<Source> {
-        let settings = self.labels.get(&label.name).copied().unwrap_or_default();
-        let (lower, upper) = settings.bounds.unwrap_or((label.min, label.max));
-        if let Some(value) = settings.fixed {
-            if !value.is_finite() || (label.transform == Transform::Log10 && value <= 0.0) {
-                return Err(Error::Model(format!("labels.{}: fixed = {value} is no value of it", label.name)));
-            }
-            return Ok(Source::Fixed(value));
-        }
-        if let Some(p) = parameters.iter().position(|p| p.solver.name == label.name) {
-            if settings.bounds.is_none() {
-                // inside every arm's training range
-                parameters[p].lower = parameters[p].lower.max(lower);
-                parameters[p].upper = parameters[p].upper.min(upper);
-                check_bounds(&label.name, parameters[p].lower, parameters[p].upper)?;
-            }
-            return Ok(Source::Parameter(p));
-        }
-        check_bounds(&label.name, lower, upper)?;
-        if label.transform == Transform::Log10 && lower <= 0.0 {
-            return Err(Error::BadBounds { parameter: label.name.clone(), lower, upper });
-        }
-        let start = self.check_start(&label.name, settings.start, lower, upper)?;
-        if let Some((mean, sigma)) = settings.prior
-            && !(mean.is_finite() && sigma.is_finite() && sigma > 0.0)
-        {
-            return Err(Error::Model(format!("labels.{}: prior of mean {mean} and sigma {sigma}", label.name)));
-        }
-        let (origin, scale) = match label.transform {
-            Transform::Identity => (label.mean, label.std),
-            Transform::Log10 => {
-                let centre = 10f64.powf(label.mean);
-                (centre, centre * std::f64::consts::LN_10 * label.std)
-            }
-        };
-        let solver = Parameter { name: label.name.clone(), origin, scale };
-        parameters.push(ModelParameter { solver, lower, upper, start, prior: settings.prior });
-        Ok(Source::Parameter(parameters.len() - 1))
-    }
-
-    fn check_start(&self, name: &str, start: Option<f64>, lower: f64, upper: f64) -> Result<Option<f64>> {
-        match start {
-            Some(x) if !x.is_finite() => Err(Error::Model(format!("BadStart: {name} starts at {x}"))),
-            Some(x) if (x < lower || x > upper) && !self.clip_starts => {
-                Err(Error::Model(format!("StartOutOfBounds: {name} starts at {x}, its bounds are {lower} to {upper}")))
-            }
-            other => Ok(other),
-        }
-    }
 }
 
-fn check_bounds(parameter: &str, lower: f64, upper: f64) -> Result<()> {
+/// Adds the parameter of velocity or vsini.
+fn motion(name: &str, range: (f64, f64), labels: &Labels, parameters: &mut Vec<ModelParameter>) -> Result<usize> {
+    let solver = Parameter { name: name.into(), origin: 0.0, scale: VELOCITY_SCALE };
+    parameters.push(labels.parameter(solver, range, labels.motion(name)?)?);
+    Ok(parameters.len() - 1)
+}
+
+pub(super) fn check_bounds(parameter: &str, lower: f64, upper: f64) -> Result<()> {
     if lower.is_finite() && upper.is_finite() && lower <= upper {
         return Ok(());
     }
@@ -292,4 +296,21 @@ fn check_continuum(arm: &str, continuum: Continuum) -> Result<()> {
     }
     let (low, high) = (allowed.start(), allowed.end());
     Err(Error::Model(format!("arm \"{arm}\": {} continuum terms, allowed are {low} to {high}", continuum.terms)))
+}
+
+/// `first` is the shortest wavelength, Å.
+fn check_spread(arm: &str, spread: LineSpread, grid: &TemplateGrid, first: f64) -> Result<()> {
+    // pixels: wider ones are surely a mistake, and cost more than the network
+    const WIDEST: f64 = 200.0;
+    let (what, value, width) = match spread {
+        LineSpread::None | LineSpread::File => return Ok(()),
+        LineSpread::ResolvingPower(power) => ("resolving_power", power, 1.0 / power),
+        LineSpread::Fwhm(width) => ("fwhm", width, width / first),
+    };
+    let narrowest = grid.segments.iter().map(|s| s.step).fold(f64::INFINITY, f64::min);
+    if value.is_finite() && value > 0.0 && width / narrowest <= WIDEST {
+        return Ok(());
+    }
+    let message = format!("arm \"{arm}\": a line spread of {what} = {value} is not between 0 and {WIDEST} pixels wide");
+    Err(Error::Model(message))
 }

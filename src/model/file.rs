@@ -2,8 +2,11 @@
 
 use std::path::{Path, PathBuf};
 
-use super::keys::{Document, Section, nearest};
-use super::{Arm, Continuum, ContinuumKind, Interpolation, LabelSettings, Nonfinite, SpectraSettings, SpectralModel};
+use super::keys::{Document, Section, Setting, nearest};
+use super::{
+    Arm, Continuum, ContinuumKind, Interpolation, LabelColumns, LabelSettings, LineSpread, Nonfinite, SpectraSettings,
+    SpectralModel,
+};
 use crate::emulator::{self, Emulator};
 use crate::error::{Error, Result};
 
@@ -21,7 +24,8 @@ pub struct ModelFile {
     /// The file's text, for the result table's metadata.
     pub text: String,
     velocity: VelocityEntry,
-    /// What is said of each label, by name.
+    vsini: VelocityEntry,
+    /// What is said of each label, and of velocity and vsini, by name.
     labels: Vec<(String, LabelSettings)>,
     /// `solver.starts`.
     pub starts: Option<usize>,
@@ -31,11 +35,11 @@ pub struct ModelFile {
     spectra: SpectraSettings,
 }
 
-/// `[velocity]`, km/s.
+/// `[velocity]` or `[vsini]`, km/s.
 #[derive(Clone, Copy, Debug, PartialEq)]
 enum VelocityEntry {
-    /// No such table: the spectra are in the rest frame.
-    RestFrame,
+    /// No such table: the spectra are in the rest frame, and nothing rotates.
+    Absent,
     Range(f64, f64),
     Fixed(f64),
 }
@@ -49,6 +53,7 @@ struct ArmEntry {
     labels: Option<Vec<String>>,
     range: Option<(f64, f64)>,
     interpolation: Interpolation,
+    line_spread: LineSpread,
     continuum: Option<Continuum>,
 }
 
@@ -66,9 +71,6 @@ impl ModelFile {
         let table = document.parse()?;
         let top = Section::top(document, &table);
         top.only(&["arm", "continuum", "spectra", "velocity", "vsini", "labels", "solver"])?;
-        if top.has("vsini") {
-            return Err(top.not_yet("vsini", "rotational broadening"));
-        }
         let arms = top.sections("arm")?.iter().map(arm).collect::<Result<Vec<_>>>()?;
         if arms.is_empty() {
             return Err(Error::Model(format!("{}: no [[arm]]", path.display())));
@@ -77,9 +79,11 @@ impl ModelFile {
             Some(section) => (Some(continuum(&section, true)?), section.boolean("marginalise")?.unwrap_or(false)),
             None => (None, false),
         };
+        let mut labels = top.section("labels")?.map_or(Ok(Vec::new()), |section| labels(&section))?;
         Ok(ModelFile {
-            velocity: top.section("velocity")?.map_or(Ok(VelocityEntry::RestFrame), |section| velocity(&section))?,
-            labels: top.section("labels")?.map_or(Ok(Vec::new()), |section| labels(&section))?,
+            velocity: motion(&top, "velocity", &mut labels)?,
+            vsini: motion(&top, "vsini", &mut labels)?,
+            labels,
             starts: top.section("solver")?.map_or(Ok(None), |section| starts(&section))?,
             spectra: top.section("spectra")?.map_or(Ok(SpectraSettings::default()), |section| spectra(&section))?,
             arms,
@@ -103,16 +107,21 @@ impl ModelFile {
             builder = builder.continuum(continuum);
         }
         builder = match self.velocity {
-            VelocityEntry::RestFrame => builder,
+            VelocityEntry::Absent => builder,
             VelocityEntry::Range(low, high) => builder.velocity(low..=high),
             VelocityEntry::Fixed(velocity) => builder.fixed_velocity(velocity),
         };
+        builder = match self.vsini {
+            VelocityEntry::Absent => builder,
+            VelocityEntry::Range(low, high) => builder.vsini(low..=high),
+            VelocityEntry::Fixed(vsini) => builder.fixed_vsini(vsini),
+        };
         for (name, settings) in &self.labels {
-            if !known.contains(name) {
+            if !known.contains(name) && !["velocity", "vsini"].contains(&name.as_str()) {
                 let hint = nearest(name, known.iter().map(String::as_str));
                 return Err(Error::Model(format!("{}: no emulator has a label `{name}`{hint}", self.path.display())));
             }
-            builder = builder.label(name.clone(), *settings);
+            builder = builder.label(name.clone(), settings.clone());
         }
         builder.build()
     }
@@ -126,7 +135,7 @@ impl ModelFile {
         if let Some(names) = &entry.labels {
             emulator = emulator.with_label_names(names)?;
         }
-        let mut arm = Arm::new(&entry.name, emulator).interpolation(entry.interpolation);
+        let mut arm = Arm::new(&entry.name, emulator).interpolation(entry.interpolation).line_spread(entry.line_spread);
         if let Some((low, high)) = entry.range {
             arm = arm.range(low, high);
         }
@@ -148,12 +157,6 @@ fn arm(section: &Section<'_>) -> Result<ArmEntry> {
         "line_spread",
         "continuum",
     ])?;
-    if section.is_table("line_spread") {
-        return Err(section.not_yet("line_spread", "a line spread"));
-    }
-    if section.choice("line_spread", &[("none", false), ("file", true)])? == Some(true) {
-        return Err(section.not_yet("line_spread", "the spectra's own resolution matrix"));
-    }
     let range = section.interval("range")?;
     if range.is_some_and(|(low, high)| low <= 0.0 || low == high) {
         return Err(section.error("range", "must be two different positive wavelengths in Å"));
@@ -166,8 +169,24 @@ fn arm(section: &Section<'_>) -> Result<ArmEntry> {
         labels: section.texts("labels")?,
         range,
         interpolation: section.choice("interpolation", &interpolation)?.unwrap_or(Interpolation::Cubic),
+        line_spread: line_spread(section)?,
         continuum: section.section("continuum")?.map(|section| continuum(&section, false)).transpose()?,
     })
+}
+
+fn line_spread(arm: &Section<'_>) -> Result<LineSpread> {
+    if !arm.is_table("line_spread") {
+        let words = [("none", LineSpread::None), ("file", LineSpread::File)];
+        return Ok(arm.choice("line_spread", &words)?.unwrap_or_default());
+    }
+    let section = arm.required("line_spread", arm.section("line_spread")?)?;
+    section.only(&["resolving_power", "fwhm"])?;
+    match (section.number("resolving_power")?, section.number("fwhm")?) {
+        (Some(_), Some(_)) => Err(section.error("fwhm", "excludes `resolving_power`")),
+        (Some(power), None) => Ok(LineSpread::ResolvingPower(power)),
+        (None, Some(width)) => Ok(LineSpread::Fwhm(width)),
+        (None, None) => section.required("resolving_power", None),
+    }
 }
 
 fn continuum(section: &Section<'_>, whole_model: bool) -> Result<Continuum> {
@@ -185,23 +204,35 @@ fn continuum(section: &Section<'_>, whole_model: bool) -> Result<Continuum> {
     Ok(Continuum { kind, terms })
 }
 
-fn velocity(section: &Section<'_>) -> Result<VelocityEntry> {
-    section.only(&["range", "fixed"])?;
+/// `[velocity]` or `[vsini]`; what is said of its start and prior joins that of the labels.
+fn motion(top: &Section<'_>, name: &str, labels: &mut Vec<(String, LabelSettings)>) -> Result<VelocityEntry> {
+    let Some(section) = top.section(name)? else { return Ok(VelocityEntry::Absent) };
+    section.only(&["range", "fixed", "start", "prior"])?;
     let entry = match (section.interval("range")?, section.number("fixed")?) {
         (Some(_), Some(_)) => return Err(section.error("fixed", "excludes `range`")),
         (Some((low, high)), None) => VelocityEntry::Range(low, high),
         (None, Some(velocity)) => VelocityEntry::Fixed(velocity),
         (None, None) => return section.required("range", None),
     };
-    let (name, fastest) = match entry {
-        VelocityEntry::Range(low, high) => ("range", low.abs().max(high.abs())),
-        VelocityEntry::Fixed(velocity) => ("fixed", velocity.abs()),
-        VelocityEntry::RestFrame => ("range", 0.0),
+    let (key, slowest, fastest) = match entry {
+        VelocityEntry::Range(low, high) => ("range", low, low.abs().max(high.abs())),
+        VelocityEntry::Fixed(velocity) => ("fixed", velocity, velocity.abs()),
+        VelocityEntry::Absent => ("range", 0.0, 0.0),
     };
-    match fastest < LIGHT {
-        true => Ok(entry),
-        false => Err(section.error(name, "must be below the speed of light, in km/s")),
+    if fastest >= LIGHT {
+        return Err(section.error(key, "must be below the speed of light, in km/s"));
     }
+    if name == "vsini" && slowest < 0.0 {
+        return Err(section.error(key, "must not be negative"));
+    }
+    let said = known_of(&section)?;
+    if let (VelocityEntry::Fixed(_), Some(key)) = (entry, ["start", "prior"].into_iter().find(|key| section.has(key))) {
+        return Err(section.error("fixed", format!("excludes `{key}`")));
+    }
+    if said != LabelSettings::default() {
+        labels.push((name.to_string(), said));
+    }
+    Ok(entry)
 }
 
 fn labels(section: &Section<'_>) -> Result<Vec<(String, LabelSettings)>> {
@@ -214,31 +245,47 @@ fn labels(section: &Section<'_>) -> Result<Vec<(String, LabelSettings)>> {
 
 fn label_settings(section: &Section<'_>) -> Result<LabelSettings> {
     section.only(&["start", "bounds", "fixed", "tied", "prior"])?;
-    if section.has("tied") {
-        return Err(section.not_yet("tied", "a tied label"));
+    let mut settings = known_of(section)?;
+    settings.fixed = section.number("fixed")?;
+    settings.tied = section.text("tied")?.map(str::to_string);
+    if let Some((low, high)) = section.settings("bounds")? {
+        let ((low, lower), (high, upper)) = (low.split(), high.split());
+        settings.bounds = Some((low.unwrap_or(f64::NEG_INFINITY), high.unwrap_or(f64::INFINITY)));
+        (settings.columns.lower, settings.columns.upper) = (lower, upper);
     }
-    if let Some(start) = section.is_table("start").then(|| section.section("start")).transpose()?.flatten() {
-        start.only(&["column"])?;
-        start.required("column", start.text("column")?)?;
-        return Err(section.not_yet("start", "starts from a column"));
+    for (alone, others) in
+        [("tied", &["fixed", "start", "bounds", "prior"][..]), ("fixed", &["start", "bounds", "prior"][..])]
+    {
+        if let Some(other) = others.iter().find(|other| section.has(alone) && section.has(other)) {
+            return Err(section.error(alone, format!("excludes `{other}`")));
+        }
     }
-    let settings = LabelSettings {
-        start: section.number("start")?,
-        bounds: section.interval("bounds")?,
-        fixed: section.number("fixed")?,
-        prior: section.section("prior")?.map(|section| prior(&section)).transpose()?,
-    };
-    match ["start", "bounds", "prior"].into_iter().find(|name| settings.fixed.is_some() && section.has(name)) {
-        Some(name) => Err(section.error("fixed", format!("excludes `{name}`"))),
-        None => Ok(settings),
-    }
+    Ok(settings)
 }
 
-fn prior(section: &Section<'_>) -> Result<(f64, f64)> {
+/// Start and prior.
+fn known_of(section: &Section<'_>) -> Result<LabelSettings> {
+    let mut settings = LabelSettings::default();
+    if let Some(start) = section.setting("start")? {
+        (settings.start, settings.columns.start) = start.split();
+    }
+    if let Some(section) = section.section("prior")? {
+        (settings.prior, settings.columns) = prior(&section, settings.columns)?;
+    }
+    Ok(settings)
+}
+
+fn prior(section: &Section<'_>, columns: LabelColumns) -> Result<(Option<(f64, f64)>, LabelColumns)> {
     section.only(&["mean", "sigma"])?;
-    let mean = section.required("mean", section.number("mean")?)?;
-    let sigma = section.required("sigma", section.number("sigma")?)?;
-    if sigma > 0.0 { Ok((mean, sigma)) } else { Err(section.error("sigma", "must be positive")) }
+    let mean = section.required("mean", section.setting("mean")?)?;
+    let sigma = section.required("sigma", section.setting("sigma")?)?;
+    if matches!(sigma, Setting::Number(x) if x <= 0.0) {
+        return Err(section.error("sigma", "must be positive"));
+    }
+    let ((mean, mean_column), (sigma, sigma_column)) = (mean.split(), sigma.split());
+    let columns = LabelColumns { mean: mean_column, sigma: sigma_column, ..columns };
+    // a column takes the place of these numbers
+    Ok((Some((mean.unwrap_or(0.0), sigma.unwrap_or(1.0))), columns))
 }
 
 fn spectra(section: &Section<'_>) -> Result<SpectraSettings> {

@@ -63,12 +63,53 @@ starts = 2
     let teff = LabelSettings {
         start: Some(5500.0),
         bounds: Some((3500.0, 8000.0)),
-        fixed: None,
         prior: Some((5500.0, 100.0)),
+        ..LabelSettings::default()
     };
     let logg = LabelSettings { fixed: Some(4.5), ..LabelSettings::default() };
-    let label = |name: &str| file.labels.iter().find(|(label, _)| label == name).unwrap().1;
+    let label = |name: &str| file.labels.iter().find(|(label, _)| label == name).unwrap().1.clone();
     assert_eq!((label("teff"), label("logg"), file.labels.len()), (teff, logg, 2));
+}
+
+#[test]
+fn rotation_line_spread_ties_and_columns_are_read() {
+    let text = r#"
+[[arm]]
+name = "b"
+emulator = "b.npz"
+line_spread = "file"
+[[arm]]
+name = "r"
+emulator = "r.npz"
+line_spread = { resolving_power = 4000 }
+[[arm]]
+name = "z"
+emulator = "z.npz"
+line_spread = { fwhm = 1.55 }
+[velocity]
+range = [-500, 500]
+start = { column = "V0" }
+[vsini]
+range = [0, 300]
+prior = { mean = 10, sigma = { column = "DV" } }
+[labels.alpha]
+tied = "0.4 - 0.1*feh"
+[labels.teff]
+start = { column = "TEFF0" }
+bounds = [3500, { column = "TMAX" }]
+"#;
+    let file = parse(text).unwrap();
+    let spreads: Vec<LineSpread> = file.arms.iter().map(|arm| arm.line_spread).collect();
+    assert_eq!(spreads, [LineSpread::File, LineSpread::ResolvingPower(4000.0), LineSpread::Fwhm(1.55)]);
+    assert_eq!(file.vsini, VelocityEntry::Range(0.0, 300.0));
+    let label = |name: &str| file.labels.iter().find(|(label, _)| label == name).unwrap().1.clone();
+    let column = |name: &str| Some(name.to_string());
+    assert_eq!(label("velocity").columns.start, column("V0"));
+    assert_eq!((label("vsini").prior, label("vsini").columns.sigma), (Some((10.0, 1.0)), column("DV")));
+    assert_eq!(label("alpha").tied, column("0.4 - 0.1*feh"));
+    let teff = label("teff");
+    assert_eq!((teff.start, teff.bounds), (None, Some((3500.0, f64::INFINITY))));
+    assert_eq!((teff.columns.start, teff.columns.upper, teff.columns.lower), (column("TEFF0"), column("TMAX"), None));
 }
 
 #[test]
@@ -101,6 +142,12 @@ fn wrong_values_name_the_expectation() {
         ("[velocity]\n", "`velocity.range` is missing"),
         ("[labels]\nteff = 5000\n", "`labels.teff` must be a table, not 5000"),
         ("[labels.teff]\nfixed = 1\nstart = 2\n", "`labels.teff.fixed` excludes `start`"),
+        ("[labels.teff]\ntied = \"feh\"\nstart = 2\n", "`labels.teff.tied` excludes `start`"),
+        ("[labels.teff]\nstart = { colum = \"A\" }\n", "must be a finite number or { column = \"NAME\" }"),
+        ("[vsini]\nrange = [-1, 300]\n", "`vsini.range` must not be negative"),
+        ("line_spread = \"own\"\n", "`arm[1].line_spread` must be \"none\" or \"file\", not \"own\""),
+        ("line_spread = { fwhm = 1, resolving_power = 2 }\n", "`arm[1].line_spread.fwhm` excludes `resolving_power`"),
+        ("line_spread = { fwmh = 1 }\n", "did you mean `fwhm`?"),
         ("[labels.teff]\nprior = { mean = 1, sigma = 0 }\n", "`labels.teff.prior.sigma` must be positive"),
         ("[spectra]\nerror_floor = -1\n", "must not be negative"),
         ("[spectra]\nmask = [1, 2]\n", "must be [[low, high], …]"),
@@ -129,11 +176,6 @@ fn reversed_bounds_are_bad_bounds() {
 #[test]
 fn what_comes_later_is_refused_by_name() {
     let cases = [
-        ("line_spread = \"file\"\n", "`arm[1].line_spread`"),
-        ("line_spread = { resolving_power = 4000 }\n", "`arm[1].line_spread`"),
-        ("[vsini]\nrange = [0, 300]\n", "`vsini`"),
-        ("[labels.a]\ntied = \"0.4 - 0.1*feh\"\n", "`labels.a.tied`"),
-        ("[labels.a]\nstart = { column = \"TEFF0\" }\n", "`labels.a.start`"),
         ("[solver]\nkind = \"nelder-mead\"\n", "`solver.kind`"),
         ("[solver]\nkind = \"lm+nelder-mead\"\n", "`solver.kind`"),
     ];

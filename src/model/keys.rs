@@ -10,6 +10,23 @@ use crate::error::{Error, Result};
 
 type Value<'a> = Spanned<DeValue<'a>>;
 
+/// A number, or the column of the spectra's table that holds one for each spectrum.
+#[derive(Clone, Debug, PartialEq)]
+pub(super) enum Setting {
+    Number(f64),
+    Column(String),
+}
+
+impl Setting {
+    /// The number and the column; where one is said the other is not.
+    pub fn split(self) -> (Option<f64>, Option<String>) {
+        match self {
+            Setting::Number(x) => (Some(x), None),
+            Setting::Column(name) => (None, Some(name)),
+        }
+    }
+}
+
 /// The file being read.
 #[derive(Clone, Copy)]
 pub(super) struct Document<'a> {
@@ -131,6 +148,24 @@ impl<'a> Section<'a> {
         self.read(name, "a finite number", number)
     }
 
+    /// A finite number or `{ column = "NAME" }`.
+    pub fn setting(&self, name: &str) -> Result<Option<Setting>> {
+        self.read(name, "a finite number or { column = \"NAME\" }", setting)
+    }
+
+    /// `[low, high]`, each a finite number or `{ column = "NAME" }`; two numbers are in order.
+    pub fn settings(&self, name: &str) -> Result<Option<(Setting, Setting)>> {
+        let both = |value: &DeValue<'_>| match &value.as_array()?[..] {
+            [low, high] => Some((setting(low.get_ref())?, setting(high.get_ref())?)),
+            _ => None,
+        };
+        let found = self.read(name, "[low, high], finite numbers or { column = \"NAME\" }", both)?;
+        if let Some((Setting::Number(low), Setting::Number(high))) = found {
+            self.ordered(name, low, high)?;
+        }
+        Ok(found)
+    }
+
     /// An integer in a range.
     pub fn integer(&self, name: &str, allowed: std::ops::RangeInclusive<usize>) -> Result<Option<usize>> {
         let expectation = format!("an integer from {} to {}", allowed.start(), allowed.end());
@@ -217,6 +252,12 @@ fn number(value: &DeValue<'_>) -> Option<f64> {
         _ => return None,
     };
     x.is_finite().then_some(x)
+}
+
+fn setting(value: &DeValue<'_>) -> Option<Setting> {
+    let Some(table) = value.as_table() else { return number(value).map(Setting::Number) };
+    let column = table.get("column")?.get_ref().as_str()?;
+    (table.len() == 1).then(|| Setting::Column(column.to_string()))
 }
 
 fn pair(value: &DeValue<'_>) -> Option<(f64, f64)> {

@@ -5,29 +5,38 @@ mod continuum;
 mod file;
 mod guess;
 mod keys;
+mod labels;
 mod objective;
+mod observe;
 mod prepare;
 mod sampling;
 mod settings;
+mod spread;
+mod tied;
 
 use crate::emulator::{Emulator, TemplateGrid};
-use crate::solver::recording::{LabelInput, Parameter, Source, Velocity};
+use crate::solver::recording::{LabelInput, Parameter, Rotation, Velocity, tangents};
 pub use builder::SpectralModelBuilder;
 pub use file::ModelFile;
 pub(crate) use guess::{FirstGuess, Start};
-pub(crate) use objective::{ArmLayout, SpectralObjective};
+pub(crate) use objective::SpectralObjective;
+pub(crate) use observe::ArmLayout;
 pub(crate) use prepare::{Cause, Fault, Prepared, PreparedArm, RawArm, prepare};
 pub(crate) use sampling::Sampling;
-pub use settings::{Arm, Continuum, ContinuumKind, Interpolation, LabelSettings, Nonfinite, SpectraSettings};
+pub use settings::{
+    Arm, Continuum, ContinuumKind, Interpolation, LabelColumns, LabelSettings, LineSpread, Nonfinite, SpectraSettings,
+};
 use std::sync::Arc;
 
 /// What a spectrum is compared with: per arm an emulator and a continuum, shared labels and velocity.
 #[derive(Clone, Debug)]
 pub struct SpectralModel {
     pub(crate) arms: Vec<ModelArm>,
-    /// What the fit varies: the velocity, if it is free, then the free labels.
+    /// What the fit varies: the velocity, if it is free, vsini likewise, then the free labels.
     pub(crate) parameters: Vec<ModelParameter>,
     pub(crate) velocity: Velocity,
+    /// `None`: nothing rotates.
+    pub(crate) vsini: Option<Rotation>,
     pub(crate) marginalise: bool,
     pub(crate) clip_starts: bool,
     pub(crate) spectra: SpectraSettings,
@@ -42,6 +51,7 @@ pub(crate) struct ModelArm {
     pub range: Option<(f64, f64)>,
     pub interpolation: Interpolation,
     pub continuum: Continuum,
+    pub line_spread: LineSpread,
     /// One for each label of the emulator.
     pub inputs: Vec<LabelInput>,
 }
@@ -49,8 +59,7 @@ pub(crate) struct ModelArm {
 impl ModelArm {
     /// Parameters of the template's tangents, in the order of its rows.
     pub fn tangents(&self) -> Vec<usize> {
-        let sources = self.inputs.iter().map(|input| input.source);
-        sources.filter_map(|s| if let Source::Parameter(p) = s { Some(p) } else { None }).collect()
+        tangents(&self.inputs)
     }
 }
 
@@ -66,6 +75,23 @@ pub(crate) struct ModelParameter {
     pub start: Option<f64>,
     /// Physical mean and standard deviation.
     pub prior: Option<(f64, f64)>,
+    /// What takes the place of these, spectrum by spectrum.
+    pub columns: LabelColumns,
+}
+
+/// What is known of a parameter for one spectrum; physical units.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub(crate) struct Limits {
+    pub lower: f64,
+    pub upper: f64,
+    pub start: Option<f64>,
+    pub prior: Option<(f64, f64)>,
+}
+
+impl Limits {
+    pub fn is_held(&self) -> bool {
+        self.lower == self.upper
+    }
 }
 
 impl ModelParameter {
@@ -79,6 +105,12 @@ impl ModelParameter {
 
     pub fn is_held(&self) -> bool {
         self.lower == self.upper
+    }
+
+    /// What is known where no column says otherwise.
+    pub fn limits(&self) -> Limits {
+        let ModelParameter { lower, upper, start, prior, .. } = *self;
+        Limits { lower, upper, start, prior }
     }
 }
 
@@ -107,6 +139,21 @@ impl SpectralModel {
     pub fn emulators(&self) -> Vec<(String, String, String)> {
         let arms = self.arms.iter();
         arms.map(|a| (a.name.clone(), a.emulator.source().to_string(), a.emulator.hash().to_string())).collect()
+    }
+
+    /// The parameter of the velocity, where it is free.
+    pub(crate) fn free_velocity(&self) -> Option<usize> {
+        if let Velocity::Parameter(p) = self.velocity { Some(p) } else { None }
+    }
+
+    /// The parameter of vsini, where it is free.
+    pub(crate) fn free_vsini(&self) -> Option<usize> {
+        if let Some(Rotation::Parameter { parameter, .. }) = self.vsini { Some(parameter) } else { None }
+    }
+
+    /// The parameter of each row after the value at an arm's pixels: velocity, vsini, labels.
+    pub(crate) fn columns(&self, arm: &ModelArm) -> Vec<usize> {
+        self.free_velocity().into_iter().chain(self.free_vsini()).chain(arm.tangents()).collect()
     }
 
     /// Velocity range in km/s; equal ends when fixed.

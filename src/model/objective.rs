@@ -1,34 +1,13 @@
 //! The spectral model as a recording: hidden layers, template, observe, continuum, normal equations, arm by arm.
 
+use super::observe::{ArmBuffers, ArmLayout, record_spectrum};
 use super::sampling::padded;
-use super::{Interpolation, ModelArm, SpectralModel};
+use super::{ModelArm, SpectralModel};
 use crate::emulator::{Layer, Network};
 use crate::solver::Objective;
 use crate::solver::recording::{
-    Activate, Basis, BufferId, Continuum, HullRow, Kind, Labels, Normal, PerPixel, Precision, Prefilter, Prior,
-    Product, Recording, Resample, Scope, Segment, Stage, Values, Velocity,
+    Activate, BufferId, HullRow, Kind, Labels, PerPixel, Precision, Prior, Product, Recording, Scope, Stage, Values,
 };
-
-/// The shape of one arm of the spectra that a recording is made for.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct ArmLayout {
-    pub pixels: usize,
-    /// All spectra of a batch have one wavelength grid.
-    pub shared_grid: bool,
-}
-
-/// Where an arm's arrays go.
-#[derive(Clone, Copy, Debug)]
-pub struct ArmBuffers {
-    pub data: BufferId,
-    pub weight: BufferId,
-    pub index: BufferId,
-    pub fraction: BufferId,
-    pub basis: Option<Basis>,
-    /// Rows: the value at the pixels, then its derivatives.
-    pub model: BufferId,
-    pub solution: Option<BufferId>,
-}
 
 /// A spectral model for spectra of one shape.
 pub struct SpectralObjective {
@@ -45,12 +24,12 @@ impl Objective for SpectralObjective {
 impl SpectralObjective {
     pub fn new(model: &SpectralModel, layout: &[ArmLayout], precision: Precision) -> SpectralObjective {
         let parameters = model.parameters.iter().map(|p| p.solver.clone()).collect();
-        let mut recording = Recording { parameters, precision, ..Recording::default() };
+        let mut recording = Recording { parameters, precision, marginalise: model.marginalise, ..Recording::default() };
         let hulls = model.arms.iter().zip(layout).flat_map(|(arm, layout)| hulls(arm, layout.pixels)).collect();
         recording.stages.push(Stage::Prior(Prior { hulls }));
         let arms = model.arms.iter().zip(layout).map(|(arm, layout)| {
             let (template, columns) = record_template(&mut recording, arm);
-            record_spectrum(&mut recording, arm, model.velocity, *layout, template, columns)
+            record_spectrum(&mut recording, model, arm, *layout, (template, columns))
         });
         let arms = arms.collect();
         SpectralObjective { recording, arms }
@@ -165,72 +144,4 @@ fn record_per_pixel(
     let output = stage.output;
     recording.stages.push(Stage::PerPixel(stage));
     (output, columns)
-}
-
-/// Template rows to the member's sums.
-fn record_spectrum(
-    recording: &mut Recording,
-    arm: &ModelArm,
-    velocity: Velocity,
-    layout: ArmLayout,
-    template: BufferId,
-    columns: usize,
-) -> ArmBuffers {
-    let name = |what: &str| format!("{}.{what}", arm.name);
-    let segments: Vec<Segment> =
-        arm.grid.segments.iter().map(|s| Segment { start: s.start, end: s.end, inverse_step: 1.0 / s.step }).collect();
-    let tangents = arm.tangents();
-    let rows = 1 + tangents.len();
-    let pixels = padded(layout.pixels);
-    let grid = if layout.shared_grid { Scope::Batch } else { Scope::Spectrum };
-    let terms = arm.continuum.terms;
-    let mut input = template;
-    if arm.interpolation == Interpolation::Cubic {
-        let output = recording.buffer(name("coefficients"), Scope::Member, Kind::Float, rows * columns);
-        recording.stages.push(Stage::Prefilter(Prefilter { input, output, rows, columns, segments: segments.clone() }));
-        input = output;
-    }
-    let free_velocity = if let Velocity::Parameter(p) = velocity { Some(p) } else { None };
-    let model_rows = rows + usize::from(free_velocity.is_some());
-    let mut buffers = ArmBuffers {
-        data: recording.buffer(name("data"), Scope::Spectrum, Kind::Float, pixels),
-        weight: recording.buffer(name("weight"), Scope::Spectrum, Kind::Float, pixels),
-        index: recording.buffer(name("index"), grid, Kind::Index, pixels),
-        fraction: recording.buffer(name("fraction"), grid, Kind::Float, pixels),
-        basis: None,
-        model: recording.buffer(name("model"), Scope::Member, Kind::Float, model_rows * pixels),
-        solution: None,
-    };
-    let ArmBuffers { data, weight, index, fraction, model, .. } = buffers;
-    recording.stages.push(Stage::Resample(Resample {
-        input,
-        input_columns: columns,
-        output: model,
-        rows,
-        pixels,
-        index,
-        fraction,
-        segments,
-        interpolation: arm.interpolation,
-        velocity,
-    }));
-    if terms > 0 {
-        let basis = Basis {
-            terms,
-            basis: recording.buffer(name("basis"), grid, Kind::Float, terms * pixels),
-            transform: recording.buffer(name("transform"), Scope::Spectrum, Kind::Float, terms * terms),
-        };
-        let solution = recording.buffer(name("solution"), Scope::Member, Kind::Float, terms * (1 + terms));
-        recording.stages.push(Stage::Continuum(Continuum { model, pixels, data, weight, basis, solution }));
-        (buffers.basis, buffers.solution) = (Some(basis), Some(solution));
-    }
-    recording.stages.push(Stage::Normal(Normal {
-        model,
-        pixels,
-        columns: free_velocity.into_iter().chain(tangents).collect(),
-        data,
-        weight,
-        continuum: buffers.basis.zip(buffers.solution),
-    }));
-    buffers
 }

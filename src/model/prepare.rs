@@ -18,6 +18,8 @@ pub enum Cause {
     BadWavelength,
     NoOverlap,
     BadStart,
+    BadBounds,
+    BadPrior,
     StartOutOfBounds,
 }
 
@@ -31,6 +33,8 @@ impl Cause {
             Cause::BadWavelength => "bad_wavelength",
             Cause::NoOverlap => "no_overlap",
             Cause::BadStart => "bad_start",
+            Cause::BadBounds => "bad_bounds",
+            Cause::BadPrior => "bad_prior",
             Cause::StartOutOfBounds => "start_out_of_bounds",
         }
     }
@@ -65,6 +69,8 @@ pub struct PreparedArm {
     pub weight: Vec<f32>,
     /// (terms, terms) lower triangular: to the basis that is orthonormal under `weight`.
     pub transform: Vec<f32>,
+    /// (diagonals, padded) The spectrum's resolution matrix; empty where the model asks for none.
+    pub resolution: Vec<f32>,
     /// The 2^k.
     pub scale: f64,
     /// weight · continuum, the continuum fitted without the model's lines: for the first guess.
@@ -96,6 +102,8 @@ pub struct RawArm<'a> {
     pub ivar: &'a [f64],
     /// Empty: no mask.
     pub mask: &'a [bool],
+    /// (diagonals, pixels) Resolution matrix, where the model asks for it.
+    pub resolution: Option<&'a [f32]>,
 }
 
 /// Prepares a spectrum; `raw` and `samplings` have one entry an arm.
@@ -158,7 +166,7 @@ fn weights(
         if !(w.is_finite() && w >= 0.0) {
             return fault(Cause::BadWeight, j, "ivar", w);
         }
-        if w == 0.0 || sampling.index[j] < 0 {
+        if w == 0.0 || !sampling.on[j] {
             continue;
         }
         if !y.is_finite() {
@@ -208,6 +216,7 @@ fn prepare_arm(
         data: vec![0.0; pixels],
         weight: vec![0.0; pixels],
         transform: vec![0.0; terms * terms],
+        resolution: resolution(arm, raw, sampling, ivar)?,
         scale: 1.0,
         smooth: vec![0.0; pixels],
     };
@@ -239,6 +248,28 @@ fn prepare_arm(
     let Some(ln_diagonal) = solved.filter(|_| count >= terms) else { return Err(underdetermined(count, 0, terms)) };
     // det C of the raw basis under ivar, from that of the device's basis under weight
     prepared.marginal_constant += 2.0 * (ln_diagonal + terms as f64 * scale.ln() + sampling.ln_det);
+    Ok(out)
+}
+
+/// The resolution matrix, padded. What is not finite in it is 0, and a fault where a pixel that counts reads it.
+fn resolution(arm: &ModelArm, raw: &RawArm, sampling: &Sampling, ivar: &[f64]) -> Result<Vec<f32>, Fault> {
+    let (pixels, stride) = (sampling.pixels, padded(sampling.pixels));
+    let Some(matrix) = raw.resolution else { return Ok(Vec::new()) };
+    let diagonals = matrix.len() / pixels;
+    let mut out = vec![0.0; diagonals * stride];
+    for (d, (row, target)) in matrix.chunks_exact(pixels).zip(out.chunks_exact_mut(stride)).enumerate() {
+        for (column, (value, target)) in row.iter().zip(target).enumerate() {
+            if value.is_finite() {
+                *target = *value;
+                continue;
+            }
+            let reader = (column + d).checked_sub(diagonals / 2);
+            if reader.is_some_and(|j| ivar.get(j).is_some_and(|w| *w > 0.0)) {
+                let detail = format!("arm {}, resolution, diagonal {d}, pixel {column}: {value}", arm.name);
+                return Err(Fault { cause: Cause::NonFiniteInput, detail });
+            }
+        }
+    }
     Ok(out)
 }
 

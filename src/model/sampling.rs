@@ -1,7 +1,7 @@
 //! How one wavelength grid samples an arm's template: split pixel indices and the continuum basis, f64 on the host.
 
-use super::ModelArm;
 use super::continuum::{basis, orthonormalise};
+use super::{LineSpread, ModelArm};
 use crate::error::{Error, Result};
 
 /// Pixels of rows are padded to this.
@@ -16,11 +16,14 @@ pub fn padded(pixels: usize) -> usize {
 #[derive(Clone, Debug)]
 pub struct Sampling {
     pub pixels: usize,
-    /// (padded) `segment << 24 | whole index`, −1 where the pixel is not used: padding, outside the template at rest, outside the
-    /// arm's range, inside a masked interval.
+    /// (padded) `segment << 24 | whole index`, −1 where the template is not read: padding, outside the template at rest. Pixels that
+    /// do not count are not read either, unless the spectra's resolution carries them to their neighbours.
     pub index: Vec<i32>,
     /// (padded)
     pub fraction: Vec<f32>,
+    /// (pixels) Those that count: read, inside the arm's range, outside masked intervals, and not within reach (by the spectra's
+    /// resolution) of a pixel that the template does not reach.
+    pub on: Vec<bool>,
     /// (terms, padded), orthonormal over the used pixels.
     pub basis: Vec<f32>,
     /// ln |det| between the raw and this basis.
@@ -36,8 +39,13 @@ pub enum GridFault {
 }
 
 impl Sampling {
-    /// `wavelength` in Å; `masks` in Å.
-    pub fn new(arm: &ModelArm, wavelength: &[f64], masks: &[(f64, f64)]) -> std::result::Result<Sampling, GridFault> {
+    /// `wavelength` in Å; `masks` in Å; `diagonals` of the spectra's resolution matrices, 0 without.
+    pub fn new(
+        arm: &ModelArm,
+        wavelength: &[f64],
+        masks: &[(f64, f64)],
+        diagonals: usize,
+    ) -> std::result::Result<Sampling, GridFault> {
         check(wavelength)?;
         let pixels = wavelength.len();
         let mut index = vec![-1; padded(pixels)];
@@ -46,15 +54,21 @@ impl Sampling {
         let inside = |w: f64| arm.range.is_none_or(|(low, high)| w >= low && w <= high);
         let masked = |w: f64| masks.iter().any(|&(low, high)| w >= low && w <= high);
         for (j, &w) in wavelength.iter().enumerate() {
-            if let Some((segment, q)) = arm.grid.locate(w).filter(|_| inside(w)) {
+            if let Some((segment, q)) = arm.grid.locate(w) {
                 let whole = q.floor();
                 index[j] = (segment as i32) << 24 | whole as i32;
                 fraction[j] = (q - whole) as f32;
-                on[j] = !masked(w);
+                on[j] = inside(w) && !masked(w);
             }
         }
-        let covered: Vec<f64> = (0..pixels).filter(|&j| index[j] >= 0).map(|j| wavelength[j]).collect();
+        let covered: Vec<f64> =
+            (0..pixels).filter(|&j| index[j] >= 0 && inside(wavelength[j])).map(|j| wavelength[j]).collect();
         let (Some(&low), Some(&high)) = (covered.first(), covered.last()) else { return Err(GridFault::NoOverlap) };
+        if arm.line_spread == LineSpread::File {
+            widen(&mut on, &index[..pixels], diagonals / 2);
+        } else {
+            (0..pixels).filter(|&j| !on[j]).for_each(|j| index[j] = -1);
+        }
         let mut rows = basis(arm.continuum, wavelength, low, high);
         // fewer pixels than terms: every spectrum on this grid is underdetermined, and `prepare` says so
         let ln_det = if rows.is_empty() { 0.0 } else { orthonormalise(&mut rows, pixels, &on).unwrap_or(f64::NAN) };
@@ -64,19 +78,20 @@ impl Sampling {
                 *t = if on[j] { *s as f32 } else { 0.0 };
             }
         }
-        for j in 0..pixels {
-            if !on[j] {
-                index[j] = -1;
-            }
-        }
         let used = on.iter().filter(|on| **on).count();
-        Ok(Sampling { pixels, index, fraction, basis: padded_basis, ln_det, used })
+        Ok(Sampling { pixels, index, fraction, on, basis: padded_basis, ln_det, used })
     }
 
     /// The same, where a fault is the file's.
-    pub fn of_file(arm: &ModelArm, wavelength: &[f64], masks: &[(f64, f64)], file: &str) -> Result<Sampling> {
+    pub fn of_file(
+        arm: &ModelArm,
+        wavelength: &[f64],
+        masks: &[(f64, f64)],
+        diagonals: usize,
+        file: &str,
+    ) -> Result<Sampling> {
         let what = if arm.name.is_empty() { file.to_string() } else { format!("{file}, arm {}", arm.name) };
-        Sampling::new(arm, wavelength, masks).map_err(|fault| match fault {
+        Sampling::new(arm, wavelength, masks, diagonals).map_err(|fault| match fault {
             GridFault::Wavelength { index, value } => {
                 Error::BadWavelength { what, index, message: format!("{value} Å; wavelengths must increase") }
             }
@@ -87,6 +102,14 @@ impl Sampling {
                 Error::NoOverlap { what, data_min, data_max, model_min, model_max }
             }
         })
+    }
+}
+
+/// Pixels within `half` of one that the template does not reach do not count: their model would lack what it brings.
+fn widen(on: &mut [bool], index: &[i32], half: usize) {
+    for j in (0..index.len()).filter(|&j| index[j] < 0) {
+        let end = (j + half + 1).min(on.len());
+        on[j.saturating_sub(half)..end].fill(false);
     }
 }
 

@@ -38,6 +38,20 @@ impl Continuum {
     }
 }
 
+/// What the spectrograph does to a line.
+#[derive(Clone, Copy, Debug, Default, PartialEq)]
+pub enum LineSpread {
+    /// Nothing that the emulator does not do already.
+    #[default]
+    None,
+    /// The spectra's own banded resolution matrix, after resampling.
+    File,
+    /// R = λ/Δλ of the full width at half maximum: a Gaussian of σ = 1/(2.3548 R) in ln λ on the template.
+    ResolvingPower(f64),
+    /// Full width at half maximum of a Gaussian, Å, at the template's own wavelengths.
+    Fwhm(f64),
+}
+
 /// One arm of the spectrograph: an emulator, and which of the spectra's arrays it is compared with.
 #[derive(Clone, Debug)]
 pub struct Arm {
@@ -46,6 +60,7 @@ pub struct Arm {
     pub(crate) range: Option<(f64, f64)>,
     pub(crate) interpolation: Interpolation,
     pub(crate) continuum: Option<Continuum>,
+    pub(crate) line_spread: LineSpread,
 }
 
 impl Arm {
@@ -57,6 +72,7 @@ impl Arm {
             range: None,
             interpolation: Interpolation::Cubic,
             continuum: None,
+            line_spread: LineSpread::None,
         }
     }
 
@@ -80,18 +96,41 @@ impl Arm {
         self.continuum = Some(continuum);
         self
     }
+
+    /// `LineSpread::None` unless set.
+    #[must_use]
+    pub fn line_spread(mut self, line_spread: LineSpread) -> Arm {
+        self.line_spread = line_spread;
+        self
+    }
 }
 
 /// What is known of a label. Physical units.
-#[derive(Clone, Copy, Debug, Default, PartialEq)]
+#[derive(Clone, Debug, Default, PartialEq)]
 pub struct LabelSettings {
     /// Where every start begins; chosen by the first guess when absent.
     pub start: Option<f64>,
     /// The emulator's training range when absent.
     pub bounds: Option<(f64, f64)>,
     pub fixed: Option<f64>,
+    /// Linear in other labels: `0.4 - 0.1*feh`. Excludes everything else.
+    pub tied: Option<String>,
     /// Mean and standard deviation of a Gaussian prior.
     pub prior: Option<(f64, f64)>,
+    /// What each spectrum says itself.
+    pub columns: LabelColumns,
+}
+
+/// Columns of the spectra's own table that take the place of numbers, spectrum by spectrum.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct LabelColumns {
+    pub start: Option<String>,
+    /// Bounds from columns are cut to those of the model.
+    pub lower: Option<String>,
+    pub upper: Option<String>,
+    /// Of the prior.
+    pub mean: Option<String>,
+    pub sigma: Option<String>,
 }
 
 /// What to do with pixels of ivar > 0 whose flux is not finite.

@@ -3,8 +3,11 @@
 //! The f32 functions are polynomials without branches or library calls, so that a loop over them compiles to vector code
 //! inside a `pulp` dispatch.
 
+pub mod convolve;
 pub mod gram;
+pub mod rotation;
 pub mod scan;
+pub mod taps;
 
 use std::fmt::Debug;
 use std::iter::Sum;
@@ -66,6 +69,10 @@ pub trait Real:
     fn total<S: Simd>(simd: S, a: Self::Vector<S>) -> Self;
     fn elements<S: Simd>(vectors: &[Self::Vector<S>]) -> &[Self];
 
+    /// The same numbers where they are f32; nothing where they are not.
+    fn single(slice: &[Self]) -> Option<&[f32]>;
+    fn single_mut(slice: &mut [Self]) -> Option<&mut [f32]>;
+
     #[inline(always)]
     fn sigmoid(self) -> Self {
         Self::ONE / (Self::ONE + (-self).e_to())
@@ -101,6 +108,12 @@ impl Real for f64 {
     #[inline(always)]
     fn elements<S: Simd>(vectors: &[S::f64s]) -> &[f64] {
         bytemuck::cast_slice(vectors)
+    }
+    fn single(_: &[f64]) -> Option<&[f32]> {
+        None
+    }
+    fn single_mut(_: &mut [f64]) -> Option<&mut [f32]> {
+        None
     }
 
     const ZERO: f64 = 0.0;
@@ -167,6 +180,14 @@ impl Real for f32 {
     #[inline(always)]
     fn elements<S: Simd>(vectors: &[S::f32s]) -> &[f32] {
         bytemuck::cast_slice(vectors)
+    }
+    #[inline(always)]
+    fn single(slice: &[f32]) -> Option<&[f32]> {
+        Some(slice)
+    }
+    #[inline(always)]
+    fn single_mut(slice: &mut [f32]) -> Option<&mut [f32]> {
+        Some(slice)
     }
 
     const ZERO: f32 = 0.0;

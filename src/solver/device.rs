@@ -4,8 +4,10 @@ use std::future::Future;
 use std::pin::Pin;
 use std::sync::Arc;
 
+use super::basin::Point;
+use super::member::GaveWay;
 use super::recording::{BufferId, Recording, Values};
-use super::settings::LevenbergMarquardt;
+use super::settings::Method;
 use super::status::Status;
 use crate::error::Result;
 
@@ -20,13 +22,9 @@ pub trait Device: Send + Sync {
     /// How many members and spectra of this recording fit `memory` bytes (default: what the device has), at least 1.
     fn capacity(&self, recording: &Recording, memory: Option<u64>) -> Result<usize>;
 
-    /// Makes room for `capacity` members and at most as many spectra, and everything else that the rounds need.
-    fn population(
-        &self,
-        recording: Arc<Recording>,
-        settings: &LevenbergMarquardt,
-        capacity: usize,
-    ) -> Result<Box<dyn Population>>;
+    /// Makes room for `capacity` starts and at most as many spectra, and everything else that the rounds need. A simplex takes the
+    /// room of [`LANES`](super::simplex::LANES) members.
+    fn population(&self, recording: Arc<Recording>, method: &Method, capacity: usize) -> Result<Box<dyn Population>>;
 }
 
 /// Members in flight on a device.
@@ -58,7 +56,7 @@ pub struct Batch {
     /// (spectra, P): Gaussian priors in `u`, `prior_weight` = 1/τ, 0 for none.
     pub prior_mean: Vec<f64>,
     pub prior_weight: Vec<f64>,
-    /// The spectrum of each member. A spectrum's members are its group.
+    /// The spectrum of each member. A spectrum's members are its group; they follow each other.
     pub group: Vec<u32>,
     /// (members, P): where each member starts, in `u`, inside the bounds.
     pub starts: Vec<f64>,
@@ -73,8 +71,10 @@ impl Batch {
 /// How one member ended. Sums are those of the best point.
 #[derive(Clone, Debug)]
 pub struct Outcome {
-    /// `None` while active.
+    /// `None` while active, and when it gave way.
     pub status: Option<Status>,
+    /// It stopped in favour of another start of its spectrum; its numbers are those of where it was.
+    pub gave_way: Option<GaveWay>,
     /// Rounds the member took part in; each linearised the model once.
     pub rounds: u32,
     /// (P) in `u`.
@@ -89,4 +89,16 @@ pub struct Outcome {
     pub gradient: Vec<f64>,
     /// (P (P + 1) / 2) lower triangle by rows.
     pub normal_matrix: Vec<f64>,
+}
+
+impl Outcome {
+    /// The best point.
+    pub fn point(&self) -> Point<'_> {
+        Point {
+            parameters: &self.parameters,
+            cost: self.chi2 + self.penalty,
+            gradient: &self.gradient,
+            normal_matrix: &self.normal_matrix,
+        }
+    }
 }

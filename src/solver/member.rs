@@ -1,7 +1,8 @@
 //! A member's state on the host.
 
+use super::basin::Point;
 use super::triangle::packed_length;
-use super::{Damping, LevenbergMarquardt, Outcome, Status};
+use super::{Damping, Outcome, Status};
 
 /// Sums over a member's rows at one point.
 #[derive(Clone, Debug, PartialEq)]
@@ -46,6 +47,15 @@ pub enum Mode {
     Finishing,
 }
 
+/// Why a member left its spectrum to another start.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum GaveWay {
+    /// It sits in the basin of a better member.
+    SameBasin,
+    /// What it can still gain does not reach a better member.
+    Hopeless,
+}
+
 /// One parameter vector under optimisation.
 #[derive(Clone, Debug)]
 pub struct Member {
@@ -54,6 +64,7 @@ pub struct Member {
     /// Spectrum in the batch.
     pub spectrum: usize,
     pub status: Option<Status>,
+    pub gave_way: Option<GaveWay>,
     pub rounds: u32,
     pub rejections: u32,
     pub finishing_steps: u32,
@@ -70,22 +81,38 @@ pub struct Member {
 }
 
 impl Member {
-    pub fn new(slot: usize, spectrum: usize, start: &[f64], settings: &LevenbergMarquardt) -> Member {
+    pub fn new(slot: usize, spectrum: usize, start: &[f64], damping: f64) -> Member {
         let sums = Sums::poisoned(start.len());
         Member {
             slot,
             spectrum,
             status: None,
+            gave_way: None,
             rounds: 0,
             rejections: 0,
             finishing_steps: 0,
             mode: Mode::Searching,
-            damping: Damping::new(settings.initial_damping),
+            damping: Damping::new(damping),
             predicted_reduction: f64::NAN,
             trial: start.to_vec(),
             trial_sums: sums.clone(),
             parameters: start.to_vec(),
             sums,
+        }
+    }
+
+    /// Takes part in the next round.
+    pub fn is_active(&self) -> bool {
+        self.status.is_none() && self.gave_way.is_none()
+    }
+
+    /// The accepted point.
+    pub fn point(&self) -> Point<'_> {
+        Point {
+            parameters: &self.parameters,
+            cost: self.sums.cost(),
+            gradient: &self.sums.gradient,
+            normal_matrix: &self.sums.normal_matrix,
         }
     }
 
@@ -98,6 +125,7 @@ impl Member {
     pub fn outcome(&self) -> Outcome {
         Outcome {
             status: self.status,
+            gave_way: self.gave_way,
             rounds: self.rounds,
             parameters: self.parameters.clone(),
             chi2: self.sums.chi2,

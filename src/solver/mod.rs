@@ -1,5 +1,6 @@
 //! The solver: settings, statuses, the two seams (recording and device) and the loop of rounds. It knows no GPU and no network.
 
+pub mod basin;
 mod damping;
 pub mod device;
 pub mod member;
@@ -7,12 +8,14 @@ mod objective;
 pub mod recording;
 mod rounds;
 mod settings;
+pub mod simplex;
 mod status;
 pub mod triangle;
 
 pub use damping::Damping;
 pub use device::{Batch, Device, Outcome, Pending, Population};
+pub use member::GaveWay;
 pub use objective::Objective;
 pub use rounds::optimise;
-pub use settings::LevenbergMarquardt;
+pub use settings::{LevenbergMarquardt, Method, NelderMead};
 pub use status::Status;

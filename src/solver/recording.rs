@@ -6,8 +6,14 @@
 //!
 //! Rows: a member's block of `rows` × `stride` numbers, row 0 the value, rows 1… its tangents by the solver's parameters.
 
+mod label;
+mod observe;
+
 use std::fmt;
 use std::sync::Arc;
+
+pub use label::{LabelInput, Source, Transform, tangents};
+pub use observe::{Broaden, Interpolation, Prefilter, Resample, Resolve, Rotation, Segment, Velocity};
 
 /// Speed of light, km/s.
 pub const LIGHT: f64 = 299_792.458;
@@ -87,30 +93,6 @@ pub struct Parameter {
     pub scale: f64,
 }
 
-/// An emulator's label: where its value comes from and how it is scaled, z = (transform(x) − mean) / std.
-#[derive(Clone, Debug, PartialEq)]
-pub struct LabelInput {
-    pub source: Source,
-    pub transform: Transform,
-    pub mean: f64,
-    pub std: f64,
-}
-
-#[derive(Clone, Copy, Debug, PartialEq)]
-pub enum Source {
-    /// Index into [`Recording::parameters`].
-    Parameter(usize),
-    /// A physical value.
-    Fixed(f64),
-}
-
-#[derive(Clone, Copy, Debug, PartialEq, Eq, serde::Deserialize)]
-#[serde(rename_all = "lowercase")]
-pub enum Transform {
-    Identity,
-    Log10,
-}
-
 /// Elementwise function of a layer.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub enum Activation {
@@ -127,22 +109,6 @@ pub enum Activation {
     Exp {
         clip: f64,
     },
-}
-
-/// A log-uniform run of template pixels `start..end`, `inverse_step` = 1/Δlnλ.
-#[derive(Clone, Copy, Debug, PartialEq)]
-pub struct Segment {
-    pub start: usize,
-    pub end: usize,
-    pub inverse_step: f64,
-}
-
-#[derive(Clone, Copy, Debug, PartialEq, Eq, serde::Deserialize, Default)]
-#[serde(rename_all = "lowercase")]
-pub enum Interpolation {
-    #[default]
-    Cubic,
-    Linear,
 }
 
 /// Convex hull of a training set in scaled labels: outside where normal · z + offset > 0.
@@ -163,7 +129,7 @@ pub struct Prior {
 }
 
 /// Scaled labels and their derivatives by the parameters: output `1 + tangents` rows of `stride` ≥ `inputs.len()`, zero padded.
-/// Tangent rows are those of the inputs whose source is a parameter, in the order of the inputs.
+/// A tangent row belongs to a parameter ([`tangents`] of the inputs), so that a tied label costs no row of its own.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Labels {
     pub inputs: Vec<LabelInput>,
@@ -212,50 +178,6 @@ pub struct PerPixel {
     pub output: BufferId,
     pub rows: usize,
     pub columns: usize,
-}
-
-/// Pixels to B-spline coefficients inside each segment: 25 taps √3 (√3−2)^|k|, edges replicated.
-#[derive(Clone, Debug, PartialEq)]
-pub struct Prefilter {
-    pub input: BufferId,
-    pub output: BufferId,
-    pub rows: usize,
-    pub columns: usize,
-    pub segments: Vec<Segment>,
-}
-
-#[derive(Clone, Copy, Debug, PartialEq)]
-pub enum Velocity {
-    /// Index into [`Recording::parameters`], km/s.
-    Parameter(usize),
-    /// km/s.
-    Fixed(f64),
-}
-
-/// Doppler shift and resampling. Output rows: the value, ∂/∂v if the velocity is a parameter, then the input's tangents,
-/// derivatives by the solver's `u`. Pixel j reads the template at fractional index `index[j] + fraction[j] − atanh(v/c)/Δlnλ`,
-/// clamped to its segment. `index` packs `segment << 24 | whole index`.
-#[derive(Clone, Debug, PartialEq)]
-pub struct Resample {
-    pub input: BufferId,
-    pub input_columns: usize,
-    pub output: BufferId,
-    /// Rows of the input: 1 + tangents.
-    pub rows: usize,
-    /// Stride of the output, a multiple of 16; the last ones may be padding of weight 0.
-    pub pixels: usize,
-    pub index: BufferId,
-    pub fraction: BufferId,
-    pub segments: Vec<Segment>,
-    pub interpolation: Interpolation,
-    pub velocity: Velocity,
-}
-
-impl Resample {
-    /// Rows of the output.
-    pub fn output_rows(&self) -> usize {
-        self.rows + usize::from(matches!(self.velocity, Velocity::Parameter(_)))
-    }
 }
 
 /// The continuum's arrays. The orthonormal basis at pixel j is `transform` (lower triangular, terms × terms) times `basis`
@@ -324,8 +246,10 @@ pub enum Stage {
     Product(Product),
     Activate(Activate),
     PerPixel(PerPixel),
+    Broaden(Broaden),
     Prefilter(Prefilter),
     Resample(Resample),
+    Resolve(Resolve),
     Continuum(Continuum),
     Normal(Normal),
     Custom(Custom),
@@ -340,8 +264,10 @@ impl Stage {
             Stage::Product(s) => vec![s.input, s.output],
             Stage::Activate(s) => vec![s.buffer],
             Stage::PerPixel(s) => vec![s.input, s.output],
+            Stage::Broaden(s) => vec![s.input, s.output],
             Stage::Prefilter(s) => vec![s.input, s.output],
             Stage::Resample(s) => vec![s.input, s.output],
+            Stage::Resolve(s) => vec![s.input, s.output],
             Stage::Continuum(s) => vec![s.model, s.solution],
             Stage::Normal(s) => std::iter::once(s.model).chain(s.continuum.map(|(_, solution)| solution)).collect(),
             Stage::Custom(s) => vec![s.output],
@@ -354,6 +280,8 @@ impl Stage {
 pub struct Recording {
     pub parameters: Vec<Parameter>,
     pub precision: Precision,
+    /// The objective has ln det C in it, besides χ² and penalty.
+    pub marginalise: bool,
     pub buffers: Vec<Buffer>,
     pub stages: Vec<Stage>,
 }

@@ -17,7 +17,7 @@ pub async fn optimise(population: &mut dyn Population, batch: &Batch, cancel: &A
         active = population.advance(ROUNDS_A_SUBMISSION).await?;
     }
     let mut outcomes = population.read().await?;
-    for outcome in &mut outcomes {
+    for outcome in outcomes.iter_mut().filter(|outcome| outcome.gave_way.is_none()) {
         outcome.status.get_or_insert(Status::Interrupted);
     }
     Ok(outcomes)

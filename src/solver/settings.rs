@@ -1,5 +1,6 @@
 //! Settings of the solvers.
 
+use super::simplex::LANES;
 use crate::error::{Error, Result};
 
 /// Population Levenberg–Marquardt (Marquardt 1963 scaling, damping of Nielsen 1999).
@@ -48,5 +49,60 @@ impl LevenbergMarquardt {
             return Err(Error::Usage("max_rounds must be at least 1".into()));
         }
         Ok(())
+    }
+}
+
+/// Population Nelder–Mead (Nelder & Mead 1965; adaptive coefficients, Gao & Han 2012) on the objective itself.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct NelderMead {
+    /// Iterations a simplex may use, each of which evaluates four points.
+    pub max_rounds: u32,
+    /// Converged when the vertices' objectives differ by at most this.
+    pub fatol: f64,
+    /// Edge of the first simplex in the solver's units: standard deviations of a label in the training set, 10 km/s.
+    pub size: f64,
+    /// A converged simplex is spread again around its best vertex, ever smaller, until that gains no more than `fatol`; at most
+    /// so often.
+    pub max_restarts: u32,
+}
+
+impl Default for NelderMead {
+    fn default() -> Self {
+        NelderMead { max_rounds: 1500, fatol: 1e-3, size: 0.5, max_restarts: 6 }
+    }
+}
+
+impl NelderMead {
+    /// The tolerance must be finite and not negative, the size positive, and there must be a round.
+    pub fn validate(&self) -> Result<()> {
+        if !(self.fatol.is_finite() && self.fatol >= 0.0) {
+            return Err(Error::Usage(format!("fatol must be finite and not negative, not {}", self.fatol)));
+        }
+        if !(self.size.is_finite() && self.size > 0.0) {
+            return Err(Error::Usage(format!("size must be positive, not {}", self.size)));
+        }
+        if self.max_rounds == 0 {
+            return Err(Error::Usage("max_rounds must be at least 1".into()));
+        }
+        Ok(())
+    }
+}
+
+/// What moves a population's members.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub enum Method {
+    /// Needs a recording of linearisations.
+    LevenbergMarquardt(LevenbergMarquardt),
+    /// Needs a recording of evaluations.
+    NelderMead(NelderMead),
+}
+
+impl Method {
+    /// Members that one start occupies.
+    pub const fn lanes(&self) -> usize {
+        match self {
+            Method::LevenbergMarquardt(_) => 1,
+            Method::NelderMead(_) => LANES,
+        }
     }
 }

@@ -63,7 +63,7 @@ pub fn builder(emulator: Emulator, start: f64) -> SpectralModelBuilder {
     let names: Vec<String> = emulator.labels().iter().map(|l| l.name.clone()).collect();
     let settings = LabelSettings { start: Some(start), ..LabelSettings::default() };
     let builder = SpectralModel::builder().arm("", emulator).continuum(Continuum::none());
-    names.into_iter().fold(builder, |builder, name| builder.label(name, settings))
+    names.into_iter().fold(builder, |builder, name| builder.label(name, settings.clone()))
 }
 
 /// `count` spectra with the emulator's templates at `labels`, S/N 100, and noise that is a pure function of pixel and row.

@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use popfit::cpu::CpuDevice;
 use popfit::solver::recording::*;
-use popfit::solver::{Batch, Device, LevenbergMarquardt};
+use popfit::solver::{Batch, Device, LevenbergMarquardt, Method};
 
 /// Stride of a template row: two segments and padding.
 pub const COLUMNS: usize = 96;
@@ -127,7 +127,11 @@ impl Case {
         self.batch.starts = truth.to_vec();
         let recording = Arc::new(self.recording.clone());
         let mut population = CpuDevice
-            .population(recording, &LevenbergMarquardt::default(), self.batch.spectra.max(1))
+            .population(
+                recording,
+                &Method::LevenbergMarquardt(LevenbergMarquardt::default()),
+                self.batch.spectra.max(1),
+            )
             .expect("a population");
         pollster::block_on(population.load(&self.batch)).expect("a batch");
         let id = self.buffer("rows");

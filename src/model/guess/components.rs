@@ -67,14 +67,4 @@ impl Components {
         Correlate { rows: &self.rows, length: bins, signal, out: &mut out, shifts }.run();
         out
     }
-
-    /// One template's correlation from those of the components.
-    pub fn template(&self, k: usize, correlations: &[f32], out: &mut [f32]) {
-        out.fill(0.0);
-        for (factor, row) in self.mix[k * self.count..][..self.count].iter().zip(correlations.chunks_exact(out.len())) {
-            for (o, c) in out.iter_mut().zip(row) {
-                *o += factor * c;
-            }
-        }
-    }
 }

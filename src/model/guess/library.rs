@@ -1,31 +1,99 @@
 //! Where the library's templates lie: Sobol points inside the bounds and the training hulls.
 
-use crate::error::{Error, Result};
-use crate::model::{ModelArm, ModelParameter, SpectralModel};
-use crate::solver::recording::{LabelInput, Source, Transform, Velocity};
+use rayon::prelude::*;
 
-/// Templates in the library.
+use crate::error::{Error, Result};
+use crate::model::spread::Spread;
+use crate::model::{ModelArm, ModelParameter, SpectralModel};
+use crate::rows::convolve::Convolve;
+use crate::rows::rotation::RotationKernel;
+use crate::solver::recording::{LIGHT, Rotation, Source, Transform};
+
+/// Templates in the library; with several rotations of each, half as many.
 const TEMPLATES: usize = 256;
+/// km/s: the rotations of each template where vsini is free.
+const ROTATIONS: [f64; 4] = [5.0, 30.0, 80.0, 200.0];
 /// Doublings of the number of Sobol points that are tried before the hull counts as unreachable.
 const SOBOL_ATTEMPTS: u32 = 1 << 16;
 
 /// Labels of an emulator at u.
 pub fn physical_labels(model: &SpectralModel, arm: &ModelArm, u: &[f64]) -> Vec<f64> {
-    let value = |input: &LabelInput| match input.source {
-        Source::Fixed(x) => x,
-        Source::Parameter(p) => model.parameters[p].to_physical(u[p]),
+    arm.inputs.iter().map(|input| input.source.value(|p| model.parameters[p].to_physical(u[p]))).collect()
+}
+
+/// The vsini of the library's templates, km/s; empty where nothing rotates.
+pub fn rotations(model: &SpectralModel) -> Vec<f64> {
+    match model.vsini {
+        None => Vec::new(),
+        Some(Rotation::Fixed(v)) => vec![v],
+        Some(Rotation::Parameter { parameter, .. }) => {
+            let ModelParameter { lower, upper, start, .. } = &model.parameters[parameter];
+            if let Some(v) = start {
+                return vec![v.clamp(*lower, *upper)];
+            }
+            let mut all = ROTATIONS.map(|v| v.clamp(*lower, *upper)).to_vec();
+            all.dedup();
+            all
+        }
+    }
+}
+
+/// Adds vsini to the points: every point at every rotation, one point after the other.
+pub fn rotated(model: &SpectralModel, points: Vec<Vec<f64>>, rotations: &[f64]) -> Vec<Vec<f64>> {
+    let Some(p) = model.free_vsini() else { return points };
+    let at = |u: &Vec<f64>, v: f64| {
+        let mut u = u.clone();
+        u[p] = model.parameters[p].to_u(v);
+        u
     };
-    arm.inputs.iter().map(value).collect()
+    points.iter().flat_map(|u| rotations.iter().map(move |&v| at(u, v))).collect()
+}
+
+/// Templates (points, pixels) to templates (points × rotations, pixels), line spread applied.
+pub fn observed(arm: &ModelArm, flux: Vec<f32>, rotations: &[f64]) -> Vec<f32> {
+    let pixels = arm.emulator.pixels();
+    let spread = Spread::new(arm, pixels);
+    if rotations.is_empty() && spread.is_none() {
+        return flux;
+    }
+    let one = |row: &[f32]| {
+        let mut all = row.repeat(rotations.len().max(1));
+        for (row, v) in all.chunks_exact_mut(pixels).zip(rotations) {
+            broaden(arm, row, *v);
+        }
+        if let Some(spread) = &spread {
+            all.chunks_exact_mut(pixels).for_each(|row| spread.apply(row));
+        }
+        all
+    };
+    flux.par_chunks(pixels).flat_map_iter(one).collect()
+}
+
+/// Rotation with each segment's edges replicated: the guess must not see a line at every edge.
+fn broaden(arm: &ModelArm, row: &mut [f32], vsini: f64) {
+    for segment in &arm.grid.segments {
+        let kernel = RotationKernel::new(vsini / LIGHT / segment.step);
+        let weights: Vec<f32> = kernel.weights.iter().map(|w| *w as f32).collect();
+        let (reach, row) = (weights.len() - 1, &mut row[segment.start..segment.end]);
+        let mut extended = vec![row[0]; reach];
+        extended.extend_from_slice(row);
+        extended.resize(row.len() + 2 * reach, row[row.len() - 1]);
+        let pixels = extended.len();
+        Convolve { rows: &mut extended, pixels, weights: &weights }.run();
+        row.copy_from_slice(&extended[reach..reach + row.len()]);
+    }
 }
 
 /// Sobol points (Owen-scrambled) of the labels that have no start, inside the bounds and every hull; in u.
 pub fn library(model: &SpectralModel, seed: u64) -> Result<Vec<Vec<f64>>> {
     let open = |p: usize| {
         let parameter = &model.parameters[p];
-        model.velocity != Velocity::Parameter(p) && parameter.start.is_none() && !parameter.is_held()
+        let moves = [model.free_velocity(), model.free_vsini()].contains(&Some(p));
+        !moves && parameter.start.is_none() && !parameter.is_held()
     };
     let dimensions: Vec<usize> = (0..model.parameters.len()).filter(|&p| open(p)).collect();
-    let wanted = if dimensions.is_empty() { 1 } else { TEMPLATES };
+    let many = if rotations(model).len() > 1 { TEMPLATES / 2 } else { TEMPLATES };
+    let wanted = if dimensions.is_empty() { 1 } else { many };
     let mut points = Vec::with_capacity(wanted);
     for index in 0..SOBOL_ATTEMPTS {
         let mut u: Vec<f64> =

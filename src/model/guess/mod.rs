@@ -1,4 +1,5 @@
-//! First guess: a library of templates against a spectrum's lines over all velocities, arms summed (design §2.10).
+//! First guess: a library of templates, at a few vsini where that is free, against a spectrum's lines over all velocities, arms
+//! summed (design §2.10).
 //!
 //! A template's χ² at a shift is const + Σ s² l² − 2 Σ s (D − s) l, with s = weight · continuum and l = template / its continuum − 1:
 //! two cross-correlations. The library's l and l² are replaced by a few principal components, which makes them cheap.
@@ -7,14 +8,16 @@ mod components;
 mod library;
 mod unit;
 
+use std::ops::Range;
+
 use rayon::prelude::*;
 
 use super::prepare::Prepared;
 use super::sampling::Sampling;
-use super::{ModelArm, ModelParameter, SpectralModel};
+use super::{Limits, ModelArm, ModelParameter, SpectralModel};
 use crate::error::Result;
-use crate::solver::recording::{LIGHT, Velocity};
-use library::{library, physical_labels};
+use crate::solver::recording::{LIGHT, Source};
+use library::{library, observed, physical_labels, rotated, rotations};
 use unit::Unit;
 
 /// Templates that are evaluated in one product.
@@ -37,36 +40,53 @@ pub struct FirstGuess {
     parameters: Vec<Vec<f64>>,
     /// (templates) scaled labels of the first arm.
     scaled: Vec<Vec<f64>>,
+    /// The parameter of each of them, where it is one.
+    label_parameters: Vec<Option<usize>>,
     units: Vec<Unit>,
     /// km/s
     velocities: Vec<f64>,
-    velocity: Option<(usize, ModelParameter)>,
+    free_velocity: Option<usize>,
+    model: Vec<ModelParameter>,
+}
+
+/// A template at its best velocity.
+struct Candidate {
+    template: usize,
+    /// Index into the velocities.
+    at: usize,
+    score: f32,
 }
 
 impl FirstGuess {
     /// Evaluates the library.
     pub fn new(model: &SpectralModel, seed: u64) -> Result<FirstGuess> {
-        let parameters = library(model, seed)?;
+        let points = library(model, seed)?;
+        let rotations = rotations(model);
+        let templates = points.len() * if model.free_vsini().is_some() { rotations.len() } else { 1 };
         let mut units = Vec::new();
         let (low, high) = model.velocity_range();
         for (a, arm) in model.arms.iter().enumerate() {
-            let labels: Vec<f64> = parameters.iter().flat_map(|u| physical_labels(model, arm, u)).collect();
+            let labels: Vec<f64> = points.iter().flat_map(|u| physical_labels(model, arm, u)).collect();
             // pieces of a fixed size: the same bits with any number of threads
             let pieces = labels.par_chunks(PIECE * arm.inputs.len());
             let flux: Vec<f32> = pieces.flat_map_iter(|labels| arm.emulator.templates(labels)).collect();
+            let flux = observed(arm, flux, &rotations);
             for segment in 0..arm.grid.segments.len() {
-                units.push(Unit::new(arm, (a, segment), &flux, parameters.len(), (low, high)));
+                units.push(Unit::new(arm, (a, segment), &flux, templates, (low, high)));
             }
         }
         let velocities = velocities(&units[0], &model.arms[0], low, high);
         for unit in &mut units {
             unit.place(&model.arms[unit.arm], &velocities);
         }
+        let parameters = rotated(model, points, &rotations);
         let first = &model.arms[0];
         let scaled = parameters.iter().map(|u| first.emulator.scaled(&physical_labels(model, first, u))).collect();
-        let velocity =
-            if let Velocity::Parameter(p) = model.velocity { Some((p, model.parameters[p].clone())) } else { None };
-        Ok(FirstGuess { parameters, scaled, units, velocities, velocity })
+        let of = |source: &Source| if let Source::Parameter(p) = source { Some(*p) } else { None };
+        let label_parameters = first.inputs.iter().map(|input| of(&input.source)).collect();
+        let free_velocity = model.free_velocity();
+        let model = model.parameters.clone();
+        Ok(FirstGuess { parameters, scaled, label_parameters, units, velocities, free_velocity, model })
     }
 
     /// The library's points in u, the velocity not set.
@@ -74,38 +94,65 @@ impl FirstGuess {
         &self.parameters
     }
 
-    /// The best distinct starts, at most `count`, at least one.
-    pub fn starts(&self, prepared: &Prepared, samplings: &[&Sampling], count: usize) -> Vec<Start> {
+    /// The best distinct starts, at most `count`, at least one. What `limits` say of a start replaces the library's.
+    pub fn starts(&self, prepared: &Prepared, samplings: &[&Sampling], limits: &[Limits], count: usize) -> Vec<Start> {
         let scores = self.scores(prepared, samplings);
         let width = self.velocities.len();
-        let mut best: Vec<(usize, usize, f32)> = Vec::with_capacity(self.parameters.len());
-        for (k, row) in scores.chunks_exact(width).enumerate() {
-            let lowest = row.iter().enumerate().min_by(|a, b| a.1.total_cmp(b.1)).unwrap_or((0, &0.0));
-            best.push((k, lowest.0, *lowest.1));
-        }
-        best.sort_by(|a, b| a.2.total_cmp(&b.2).then(a.0.cmp(&b.0)));
+        let allowed = self.allowed(limits);
+        let lowest = |(template, row): (usize, &[f32])| {
+            let all = row.iter().enumerate().take(allowed.end).skip(allowed.start);
+            let (at, score) = all.min_by(|a, b| a.1.total_cmp(b.1)).unwrap_or((0, &0.0));
+            Candidate { template, at, score: *score }
+        };
+        let mut best: Vec<Candidate> = scores.chunks_exact(width).enumerate().map(lowest).collect();
+        best.sort_by(|a, b| a.score.total_cmp(&b.score).then(a.template.cmp(&b.template)));
         let mut chosen: Vec<(usize, f64, f64)> = Vec::new();
-        for (k, at, score) in best {
-            let v = self.refined_velocity(&scores[k * width..][..width], at);
+        for Candidate { template, at, score } in best {
+            let v = self.refined_velocity(&scores[template * width..][..width], at);
             let distinct = |&(other, velocity, _): &(usize, f64, f64)| {
-                let pairs = self.scaled[k].iter().zip(&self.scaled[other]);
-                pairs.map(|(a, b)| (a - b).abs()).fold(0.0, f64::max) > DISTINCT_LABEL
+                self.label_distance(template, other, limits) > DISTINCT_LABEL
                     || (v - velocity).abs() > DISTINCT_VELOCITY
             };
             if chosen.iter().all(distinct) {
-                chosen.push((k, v, f64::from(score)));
+                chosen.push((template, v, f64::from(score)));
             }
             if chosen.len() >= count {
                 break;
             }
         }
-        chosen.into_iter().map(|(k, v, score)| self.start(k, v, score)).collect()
+        chosen.into_iter().map(|(k, v, score)| self.start(k, v, score, limits)).collect()
     }
 
-    fn start(&self, k: usize, velocity: f64, score: f64) -> Start {
+    /// The velocities inside this spectrum's bounds, or the one nearest to its start.
+    fn allowed(&self, limits: &[Limits]) -> Range<usize> {
+        let Some(Limits { lower, upper, start, .. }) = self.free_velocity.map(|p| limits[p]) else { return 0..1 };
+        let range = (start.unwrap_or(lower), start.unwrap_or(upper));
+        let below = self.velocities.partition_point(|v| *v < range.0);
+        let end = self.velocities.partition_point(|v| *v <= range.1);
+        if below < end {
+            return below..end;
+        }
+        let (before, after) = (below.saturating_sub(1), below.min(self.velocities.len() - 1));
+        let distance = |k: usize| (self.velocities[k] - range.0).abs();
+        if distance(before) <= distance(after) { before..before + 1 } else { after..after + 1 }
+    }
+
+    /// Largest difference of two templates' scaled labels, of those that the spectrum does not start elsewhere.
+    fn label_distance(&self, a: usize, b: usize, limits: &[Limits]) -> f64 {
+        let pairs = self.scaled[a].iter().zip(&self.scaled[b]).zip(&self.label_parameters);
+        let open = pairs.filter(|(_, p)| p.is_none_or(|p| limits[p].start.is_none()));
+        open.map(|((a, b), _)| (a - b).abs()).fold(0.0, f64::max)
+    }
+
+    fn start(&self, k: usize, velocity: f64, score: f64, limits: &[Limits]) -> Start {
         let mut u = self.parameters[k].clone();
-        if let Some((p, parameter)) = &self.velocity {
-            u[*p] = parameter.to_u(velocity.clamp(parameter.lower, parameter.upper));
+        for (p, (limits, parameter)) in limits.iter().zip(&self.model).enumerate() {
+            let guess = if self.free_velocity == Some(p) { velocity } else { parameter.to_physical(u[p]) };
+            // a value that is inside keeps its bits
+            let said = limits.start.unwrap_or(guess);
+            if self.free_velocity == Some(p) || limits.start.is_some() || said < limits.lower || said > limits.upper {
+                u[p] = parameter.to_u(said.clamp(limits.lower, limits.upper));
+            }
         }
         Start { u, score }
     }
@@ -130,7 +177,7 @@ impl FirstGuess {
             let (cross, power) = unit.signals(&arm.data, &arm.smooth, samplings[unit.arm]);
             let cross = unit.lines.correlate(&cross, unit.bins, unit.shifts);
             let power = unit.squares.correlate(&power, unit.bins, unit.shifts);
-            unit.add_scores(&cross, &power, self.velocities.len(), &mut total);
+            unit.add_scores(&cross, &power, &mut total);
         }
         total
     }

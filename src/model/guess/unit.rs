@@ -2,6 +2,8 @@
 
 use std::ops::Range;
 
+use faer::linalg::matmul::matmul;
+use faer::{Accum, MatMut, MatRef, Par};
 use rayon::prelude::*;
 
 use super::components::Components;
@@ -27,6 +29,8 @@ pub struct Unit {
     /// (components, bins) each.
     pub lines: Components,
     pub squares: Components,
+    /// (templates, 2 × components): how each template mixes the lines' components, then those of the squares.
+    mix: Vec<f32>,
     /// Shift of each velocity in bins, from the smallest whole one.
     pub first_shift: i64,
     pub shifts: usize,
@@ -46,6 +50,8 @@ impl Unit {
         let squares: Vec<f64> = average(&lines.iter().map(|l| l * l).collect::<Vec<_>>(), count, bin, bins);
         let (lines, squares) =
             rayon::join(|| Components::new(&binned, templates), || Components::new(&squares, templates));
+        let rows = lines.mix.chunks_exact(lines.count).zip(squares.mix.chunks_exact(squares.count));
+        let mix = rows.flat_map(|(l, s)| l.iter().chain(s).copied()).collect();
         Unit {
             arm: a,
             segment: s,
@@ -54,6 +60,7 @@ impl Unit {
             bins,
             lines,
             squares,
+            mix,
             first_shift: 0,
             shifts: 0,
             positions: Vec::new(),
@@ -91,20 +98,24 @@ impl Unit {
         (cross, power)
     }
 
-    pub fn add_scores(&self, cross: &[f32], power: &[f32], width: usize, total: &mut [f32]) {
-        let templates = total.len() / width;
-        let (mut x, mut p) = (vec![0f32; self.shifts], vec![0f32; self.shifts]);
-        for k in 0..templates {
-            self.lines.template(k, cross, &mut x);
-            self.squares.template(k, power, &mut p);
-            let row = &mut total[k * width..][..width];
-            for (out, &position) in row.iter_mut().zip(&self.positions) {
+    /// Adds this unit's share, power − 2 cross of every template, to `total` (templates, velocities). The components' correlations
+    /// `cross` and `power` (count, shifts) are brought to the velocities first: there are fewer of them than templates.
+    pub fn add_scores(&self, cross: &[f32], power: &[f32], total: &mut [f32]) {
+        let (width, rows) = (self.positions.len(), 2 * self.lines.count);
+        let mut at_velocities = Vec::with_capacity(rows * width);
+        let both = cross.chunks_exact(self.shifts).map(|row| (row, -2.0));
+        for (row, factor) in both.chain(power.chunks_exact(self.shifts).map(|row| (row, 1.0))) {
+            at_velocities.extend(self.positions.iter().map(|&position| {
                 let i = (position as usize).min(self.shifts - 1);
                 let f = (position - i as f64) as f32;
-                let at = |i: usize| p[i] - 2.0 * x[i];
-                *out += at(i) * (1.0 - f) + at((i + 1).min(self.shifts - 1)) * f;
-            }
+                factor * (row[i] * (1.0 - f) + row[(i + 1).min(self.shifts - 1)] * f)
+            }));
         }
+        let templates = total.len() / width;
+        let target = MatMut::from_row_major_slice_mut(total, templates, width);
+        let mix = MatRef::from_row_major_slice(&self.mix, templates, rows);
+        let at_velocities = MatRef::from_row_major_slice(&at_velocities, rows, width);
+        matmul(target, Accum::Add, mix, at_velocities, 1.0, Par::Seq);
     }
 }
 

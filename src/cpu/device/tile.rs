@@ -61,6 +61,11 @@ impl<R: Real> Inputs<R> {
         }
     }
 
+    /// Lower and upper.
+    pub fn bounds(&self, spectrum: usize) -> (&[f64], &[f64]) {
+        (self.of_spectrum(&self.lower, spectrum), self.of_spectrum(&self.upper, spectrum))
+    }
+
     pub fn of_spectrum<'a>(&self, values: &'a [f64], spectrum: usize) -> &'a [f64] {
         let count = self.recording.parameters.len();
         &values[spectrum * count..(spectrum + 1) * count]

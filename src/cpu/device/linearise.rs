@@ -3,7 +3,9 @@
 use std::ops::Range;
 
 use super::tile::{Inputs, Tile, together};
-use super::{activate, continuum, custom, labels, normal, per_pixel, prefilter, prior, product, resample};
+use crate::cpu::{
+    activate, broaden, continuum, custom, labels, normal, per_pixel, prefilter, prior, product, resample, resolve,
+};
 use crate::rows::Real;
 use crate::solver::member::Member;
 use crate::solver::recording::{Basis, BufferId, Stage};
@@ -75,6 +77,18 @@ fn run_stage<R: Real>(inputs: &Inputs<R>, tile: &mut Tile<R>, stage: &Stage, pla
             .run();
             tile.rows[stage.output.0] = output;
         }
+        Stage::Broaden(stage) => {
+            let mut output = tile.take(stage.output);
+            broaden::Broaden {
+                stage,
+                parameters: &recording.parameters,
+                u: &member.trial,
+                input: &tile.rows[stage.input.0][at(stage.input)],
+                output: &mut output[at(stage.output)],
+            }
+            .run();
+            tile.rows[stage.output.0] = output;
+        }
         Stage::Prefilter(stage) => {
             let mut output = tile.take(stage.output);
             let input = &tile.rows[stage.input.0][at(stage.input)];
@@ -93,6 +107,18 @@ fn run_stage<R: Real>(inputs: &Inputs<R>, tile: &mut Tile<R>, stage: &Stage, pla
                 input: &tile.rows[stage.input.0][at(stage.input)],
                 index: inputs.index(stage.index, spectrum),
                 fraction: inputs.float(stage.fraction, spectrum),
+                output: &mut output[at(stage.output)],
+            }
+            .run();
+            tile.rows[stage.output.0] = output;
+        }
+        Stage::Resolve(stage) => {
+            let mut output = tile.take(stage.output);
+            resolve::Resolve {
+                pixels: stage.pixels,
+                diagonals: stage.diagonals,
+                matrix: inputs.float(stage.matrix, spectrum),
+                input: &tile.rows[stage.input.0][at(stage.input)],
                 output: &mut output[at(stage.output)],
             }
             .run();

@@ -1,0 +1,80 @@
+// Stops members that another start of their spectrum makes superfluous: those that sit in the basin of a better one, and those that
+// are hopelessly above it. A decision uses the numbers of a group after the same round, never another decision of this round.
+//
+// One member an invocation. members, state, control (read-write: GAVE_WAY of the own slot; STATUS, ROUNDS). A group's slots follow
+// each other. f32. Twin of src/cpu/halve.rs.
+//@use members, state, packed
+
+const FIRST_ROUND: i32 = 2;
+const HOPELESS_ROUND: i32 = 4;
+const SAME_BASIN: f32 = 0.2; // largest relative error of the better member's quadratic model that still counts as one basin
+const HOPELESS: f32 = 30.0; // what a member may still gain is less than this times the promise of its next step
+const EQUAL: f32 = 4.0e-6; // costs this close, relatively, are equal but for rounding
+
+// PARAMETERS as the compiler cannot know it: unrolled loops take software drivers seconds.
+var<private> parameter_count: u32;
+
+fn cost_of(slot: u32) -> f32 {
+    return state[at(CHI2, slot)] + state[at(PENALTY, slot)];
+}
+
+fn control_of(cell: u32, slot: u32) -> i32 {
+    return control[cell * CAPACITY + slot];
+}
+
+fn apart(parameter: u32, slot: u32, other: u32) -> f32 {
+    return state[at(ACCEPTED + parameter, slot)] - state[at(ACCEPTED + parameter, other)];
+}
+
+// Whether `slot` gives way to `other`: GOES_ON, SAME_BASIN_CODE or HOPELESS_CODE.
+fn gives_way(slot: u32, other: u32) -> i32 {
+    let cost = cost_of(slot);
+    let best = cost_of(other);
+    let is_better = best < cost || (best == cost && other < slot);
+    let status = control_of(STATUS, other);
+    if !is_better || (status != RUNNING && status < 0) {
+        return GOES_ON;
+    }
+    let rise = cost - best;
+    let noise = EQUAL * best;
+    // cost and slope at the member along the line from the better one, by the better one's quadratic model
+    var slope = 0.0;
+    var own_slope = 0.0;
+    var curvature = 0.0;
+    for (var p = 0u; p < parameter_count; p++) {
+        let delta = apart(p, slot, other);
+        slope += state[at(GRADIENT + p, other)] * delta;
+        own_slope += state[at(GRADIENT + p, slot)] * delta;
+        for (var q = 0u; q < parameter_count; q++) {
+            curvature += delta * state[at(NORMAL + packed_symmetric(p, q), other)] * apart(q, slot, other);
+        }
+    }
+    let allowed = SAME_BASIN * curvature + noise;
+    if abs(rise - (curvature - 2.0 * slope)) <= allowed && abs(own_slope - (slope - curvature)) <= allowed {
+        return SAME_BASIN_CODE;
+    }
+    let hopeless = rise > HOPELESS * state[at(PREDICTED_REDUCTION, slot)] + noise;
+    return select(GOES_ON, HOPELESS_CODE, hopeless && control_of(ROUNDS, slot) >= HOPELESS_ROUND);
+}
+
+@compute @workgroup_size(64)
+fn main(@builtin(global_invocation_id) id: vec3<u32>) {
+    if id.x >= active_count() {
+        return;
+    }
+    let slot = slot_at(id.x);
+    if control_of(STATUS, slot) != RUNNING || control_of(ROUNDS, slot) < FIRST_ROUND {
+        return;
+    }
+    parameter_count = min(PARAMETERS, arrayLength(&state));
+    let spectrum = spectrum_of(slot);
+    var verdict = GOES_ON;
+    // the group's other slots, downwards and then upwards
+    for (var step = 1u; verdict == GOES_ON && step <= slot && spectrum_of(slot - step) == spectrum; step++) {
+        verdict = gives_way(slot, slot - step);
+    }
+    for (var other = slot + 1u; verdict == GOES_ON && other < CAPACITY && spectrum_of(other) == spectrum; other++) {
+        verdict = gives_way(slot, other);
+    }
+    control[GAVE_WAY * CAPACITY + slot] = verdict;
+}

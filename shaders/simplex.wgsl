@@ -1,0 +1,230 @@
+// One Nelder-Mead iteration of every active simplex: takes the values of the points that its four members evaluated, then sets the next
+// ones. Reflection, expansion and both contractions are evaluated at once; a shrink evaluates the vertices that moved. Adaptive
+// coefficients of Gao & Han 2012.
+//
+// One simplex an invocation. members, state (read-write: trial points and sums of its members), control (read-write), limits (spectra x 4 x
+// PARAMETERS: lower, upper, ...), simplices (read-write, SIMPLICES numbers a field: vertices, values, SPREAD_AT). f32. Constants of
+// the settings: MAX_ROUNDS, FATOL, SIZE, MAX_RESTARTS; LN_DET 1 or 0; PENDING, the value of a vertex that is not known yet, and NO_VALUE,
+// where the model is not finite. Twin of src/cpu/simplex.rs.
+//@use math, members, state
+
+const RESPREAD: f32 = 0.25; // a simplex is spread again with its size shrunk by this
+
+// PARAMETERS as the compiler cannot know it: unrolled loops take software drivers seconds.
+var<private> parameter_count: u32;
+var<private> simplex_index: u32;
+var<private> first_position: u32; // of the four members
+var<private> spectrum: u32;
+var<private> vertex_count: u32; // free parameters + 1
+var<private> best: u32;
+var<private> second: u32; // second highest
+var<private> worst: u32;
+
+fn lower_bound(p: u32) -> f32 {
+    return limits[spectrum * 4u * PARAMETERS + p];
+}
+
+fn upper_bound(p: u32) -> f32 {
+    return limits[(spectrum * 4u + 1u) * PARAMETERS + p];
+}
+
+fn place(v: u32, p: u32) -> u32 {
+    return (v * PARAMETERS + p) * SIMPLICES + simplex_index;
+}
+
+fn value_place(v: u32) -> u32 {
+    return (VALUES + v) * SIMPLICES + simplex_index;
+}
+
+fn value(v: u32) -> f32 {
+    return simplices[value_place(v)];
+}
+
+fn lane_slot(lane: u32) -> u32 {
+    return slot_at(first_position + lane);
+}
+
+fn cell(field: u32, slot: u32) -> u32 {
+    return field * CAPACITY + slot;
+}
+
+// What the member of a lane found.
+fn found(lane: u32) -> f32 {
+    let slot = lane_slot(lane);
+    let sum = state[at(TRIAL_CHI2, slot)] + state[at(TRIAL_PENALTY, slot)] + LN_DET * state[at(TRIAL_LN_DET, slot)];
+    return select(NO_VALUE, sum, is_finite(sum));
+}
+
+// The first pending vertex from `v` on; vertex_count when there is none.
+fn next_pending(v: u32) -> u32 {
+    var at_vertex = v;
+    while at_vertex < vertex_count && value(at_vertex) != PENDING {
+        at_vertex++;
+    }
+    return at_vertex;
+}
+
+// The lowest vertex (the first of equals), the highest and the second highest (the last of equals).
+fn sort_ends() {
+    best = 0u;
+    worst = 0u;
+    for (var v = 1u; v < vertex_count; v++) {
+        best = select(best, v, value(v) < value(best));
+        worst = select(worst, v, value(v) >= value(worst));
+    }
+    second = select(0u, 1u, worst == 0u);
+    for (var v = 0u; v < vertex_count; v++) {
+        second = select(second, v, v != worst && value(v) >= value(second));
+    }
+}
+
+// Accepts one of the four trial points, or shrinks towards the best vertex.
+fn replace_worst() {
+    let reflected = found(0u);
+    var lane = LANES;
+    if reflected < value(best) {
+        lane = select(0u, 1u, found(1u) < reflected);
+    } else if reflected < value(second) {
+        lane = 0u;
+    } else if reflected < value(worst) {
+        lane = select(LANES, 2u, found(2u) <= reflected);
+    } else {
+        lane = select(LANES, 3u, found(3u) < value(worst));
+    }
+    if lane < LANES {
+        for (var p = 0u; p < parameter_count; p++) {
+            simplices[place(worst, p)] = trial(p, lane_slot(lane));
+        }
+        simplices[value_place(worst)] = found(lane);
+        return;
+    }
+    let shrink = 1.0 - 1.0 / f32(max(vertex_count - 1u, 2u));
+    for (var v = 0u; v < vertex_count; v++) {
+        if v != best {
+            for (var p = 0u; p < parameter_count; p++) {
+                let centre = simplices[place(best, p)];
+                simplices[place(v, p)] = centre + shrink * (simplices[place(v, p)] - centre);
+            }
+            simplices[value_place(v)] = PENDING;
+        }
+    }
+}
+
+// The other vertices at `size` from the best along each free parameter, away from the bounds; their values pending.
+fn spread(size: f32) {
+    let lowest = value(best);
+    for (var p = 0u; p < parameter_count; p++) {
+        let centre = simplices[place(best, p)];
+        for (var v = 0u; v < vertex_count; v++) {
+            simplices[place(v, p)] = centre;
+        }
+    }
+    var v = 0u;
+    simplices[value_place(0u)] = lowest;
+    for (var p = 0u; p < parameter_count; p++) {
+        if upper_bound(p) > lower_bound(p) {
+            v++;
+            let centre = simplices[place(v, p)];
+            let down = max(centre - size, lower_bound(p));
+            simplices[place(v, p)] = select(down, centre + size, centre + size <= upper_bound(p));
+            simplices[value_place(v)] = PENDING;
+        }
+    }
+}
+
+// Reflection, expansion, outside and inside contraction of the worst vertex, inside the box.
+fn set_search() {
+    let n = f32(vertex_count - 1u);
+    let contraction = 0.75 - 0.5 / n;
+    for (var p = 0u; p < parameter_count; p++) {
+        var sum = 0.0;
+        for (var v = 0u; v < vertex_count; v++) {
+            sum += select(simplices[place(v, p)], 0.0, v == worst);
+        }
+        let centroid = sum / n;
+        let away = centroid - simplices[place(worst, p)];
+        let low = lower_bound(p);
+        let high = upper_bound(p);
+        state[at(TRIAL_PARAMETERS + p, lane_slot(0u))] = clamp(centroid + away, low, high);
+        state[at(TRIAL_PARAMETERS + p, lane_slot(1u))] = clamp(centroid + (1.0 + 2.0 / n) * away, low, high);
+        state[at(TRIAL_PARAMETERS + p, lane_slot(2u))] = clamp(centroid + contraction * away, low, high);
+        state[at(TRIAL_PARAMETERS + p, lane_slot(3u))] = clamp(centroid - contraction * away, low, high);
+    }
+}
+
+fn set_pending() {
+    let first = next_pending(0u);
+    var v = first;
+    for (var lane = 0u; lane < LANES; lane++) {
+        let vertex = select(first, v, v < vertex_count);
+        for (var p = 0u; p < parameter_count; p++) {
+            state[at(TRIAL_PARAMETERS + p, lane_slot(lane))] = simplices[place(vertex, p)];
+        }
+        v = next_pending(min(v + 1u, vertex_count));
+    }
+}
+
+// Sets the next trial points (RUNNING), or tells why there are none.
+fn choose(rounds: i32) -> i32 {
+    if rounds >= MAX_ROUNDS {
+        return MAX_ROUNDS_STATUS;
+    }
+    if next_pending(0u) == vertex_count {
+        sort_ends();
+        let lowest = value(best);
+        if lowest >= NO_VALUE {
+            return NOT_FINITE;
+        }
+        if value(worst) - lowest > FATOL {
+            set_search();
+            return RUNNING;
+        }
+        let restarts = control[cell(RESTARTS, lane_slot(0u))];
+        let spread_place = SPREAD_AT * SIMPLICES + simplex_index;
+        if restarts >= MAX_RESTARTS || simplices[spread_place] - lowest <= FATOL {
+            return FTOL_STATUS;
+        }
+        control[cell(RESTARTS, lane_slot(0u))] = restarts + 1;
+        simplices[spread_place] = lowest;
+        var size = SIZE;
+        for (var k = 0; k <= restarts; k++) {
+            size *= RESPREAD;
+        }
+        spread(size);
+    }
+    set_pending();
+    return RUNNING;
+}
+
+@compute @workgroup_size(64)
+fn main(@builtin(global_invocation_id) id: vec3<u32>) {
+    first_position = id.x * LANES;
+    if first_position >= active_count() {
+        return;
+    }
+    simplex_index = lane_slot(0u) / LANES;
+    spectrum = spectrum_of(lane_slot(0u));
+    parameter_count = min(PARAMETERS, arrayLength(&limits));
+    vertex_count = 1u;
+    for (var p = 0u; p < parameter_count; p++) {
+        vertex_count += select(0u, 1u, upper_bound(p) > lower_bound(p));
+    }
+    let first = next_pending(0u);
+    if first == vertex_count {
+        sort_ends();
+        replace_worst();
+    } else {
+        var v = first;
+        for (var lane = 0u; lane < LANES && v < vertex_count; lane++) {
+            let following = next_pending(v + 1u);
+            simplices[value_place(v)] = found(lane);
+            v = following;
+        }
+    }
+    let rounds = control[cell(ROUNDS, lane_slot(0u))] + 1;
+    let status = choose(rounds);
+    for (var lane = 0u; lane < LANES; lane++) {
+        control[cell(ROUNDS, lane_slot(lane))] = rounds;
+        control[cell(STATUS, lane_slot(lane))] = status;
+    }
+}

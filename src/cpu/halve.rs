@@ -1,0 +1,46 @@
+//! Stops members that another start of their spectrum makes superfluous (successive halving): those that sit in the basin of a
+//! better one, and those that are hopelessly above it. A decision uses a group's members after the same round, nothing else, so
+//! that it never depends on timing. f64. Twin of `shaders/halve.wgsl`.
+
+use rayon::prelude::*;
+
+use crate::solver::basin::{EQUAL, same_basin};
+use crate::solver::member::{GaveWay, Member};
+
+/// Rounds before a start may count as superfluous, and as hopeless: the latter needs to see where it leads.
+const FIRST_ROUND: u32 = 2;
+const HOPELESS_ROUND: u32 = 4;
+/// What a member may still gain is less than this times the promise of its next step.
+const HOPELESS: f64 = 30.0;
+
+/// Marks those of the first `active` members that give way; a group's slots are consecutive.
+pub fn halve(members: &mut [Member], active: usize) {
+    let mut place = vec![0; members.len()];
+    members.iter().enumerate().for_each(|(at, member)| place[member.slot] = at);
+    let verdict = |member: &Member| {
+        let sibling = |slot: usize| place.get(slot).map(|at| &members[*at]).filter(|s| s.spectrum == member.spectrum);
+        let before = (0..member.slot).rev().map_while(sibling);
+        let after = (member.slot + 1..).map_while(sibling);
+        before.chain(after).find_map(|better| gives_way(member, better))
+    };
+    let verdicts: Vec<_> = members[..active].par_iter().map(verdict).collect();
+    for (member, verdict) in members.iter_mut().zip(verdicts) {
+        member.gave_way = verdict;
+    }
+}
+
+/// Whether `member` gives way to `other`. Lower cost, then lower slot, is better.
+fn gives_way(member: &Member, other: &Member) -> Option<GaveWay> {
+    let (cost, best) = (member.sums.cost(), other.sums.cost());
+    let is_better = best < cost || (best == cost && other.slot < member.slot);
+    let failed = other.status.is_some_and(|status| status.code() < 0);
+    if member.status.is_some() || member.rounds < FIRST_ROUND || failed || !is_better {
+        return None;
+    }
+    if same_basin(other.point(), member.point()) {
+        return Some(GaveWay::SameBasin);
+    }
+    let (rise, noise) = (cost - best, EQUAL * best);
+    let hopeless = member.rounds >= HOPELESS_ROUND && rise > HOPELESS * member.predicted_reduction + noise;
+    hopeless.then_some(GaveWay::Hopeless)
+}

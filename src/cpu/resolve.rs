@@ -1,0 +1,68 @@
+//! A banded matrix applied to rows: output_j = Σ_d matrix\[d\]\[j + o_d\] input\[j + o_d\], o = diagonals/2, …, −diagonals/2 (design
+//! §2.3): the spectra's own resolution (Bolton & Schlegel 2010), or a line spread on the template's pixels. Twin of
+//! `shaders/resolve.wgsl`.
+
+use pulp::NullaryFnOnce;
+
+use crate::rows::Real;
+
+/// Pixels that are worked on together.
+const LANES: usize = 32;
+
+/// One member's rows.
+pub struct Resolve<'a, R> {
+    pub pixels: usize,
+    pub diagonals: usize,
+    /// (diagonals, pixels)
+    pub matrix: &'a [R],
+    /// (rows, pixels)
+    pub input: &'a [R],
+    pub output: &'a mut [R],
+}
+
+impl<R: Real> Resolve<'_, R> {
+    pub fn run(self) {
+        pulp::Arch::new().dispatch(self);
+    }
+
+    /// One pixel near the ends, where the band is cut off.
+    #[inline(always)]
+    fn edge(&self, input: &[R], j: usize) -> R {
+        let half = self.diagonals / 2;
+        let mut sum = R::ZERO;
+        for (d, row) in self.matrix.chunks_exact(self.pixels).enumerate() {
+            if let Some(column) = (j + half).checked_sub(d).filter(|column| *column < self.pixels) {
+                sum = row[column].fused(input[column], sum);
+            }
+        }
+        sum
+    }
+}
+
+impl<R: Real> NullaryFnOnce for Resolve<'_, R> {
+    type Output = ();
+
+    #[inline(always)]
+    fn call(mut self) {
+        let (pixels, half) = (self.pixels, self.diagonals / 2);
+        let output = std::mem::take(&mut self.output);
+        for (input, output) in self.input.chunks_exact(pixels).zip(output.chunks_exact_mut(pixels)) {
+            let first = half.min(pixels);
+            let last = first + pixels.saturating_sub(2 * half) / LANES * LANES;
+            for j in (0..first).chain(last..pixels) {
+                output[j] = self.edge(input, j);
+            }
+            for start in (first..last).step_by(LANES) {
+                let mut sum = [R::ZERO; LANES];
+                for (d, row) in self.matrix.chunks_exact(pixels).enumerate() {
+                    let column = start + half - d;
+                    let (matrix, input) = (&row[column..][..LANES], &input[column..][..LANES]);
+                    for ((s, m), x) in sum.iter_mut().zip(matrix).zip(input) {
+                        *s = m.fused(*x, *s);
+                    }
+                }
+                output[start..start + LANES].copy_from_slice(&sum);
+            }
+        }
+    }
+}

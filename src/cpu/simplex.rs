@@ -1,0 +1,139 @@
+//! One Nelder–Mead iteration of one simplex: takes the values of the points that its members evaluated, then sets the next ones.
+//!
+//! Reflection, expansion and both contractions are evaluated at once, speculatively; a shrink evaluates the vertices that moved.
+//! Coefficients of Gao & Han (2012, Comput. Optim. Appl. 51, 259): ρ = 1, χ = 1 + 2/n, γ = 3/4 − 1/2n, σ = 1 − 1/n. f64. Twin of
+//! `shaders/simplex.wgsl`.
+
+use crate::solver::member::Member;
+use crate::solver::simplex::{LANES, Simplex};
+use crate::solver::{NelderMead, Status};
+
+/// A simplex is spread again with its size shrunk by this.
+const RESPREAD: f64 = 0.25;
+
+/// `trials` are the simplex's members, whose trial points have been evaluated.
+pub fn simplex(
+    simplex: &mut Simplex,
+    trials: &mut [Member],
+    (lower, upper): (&[f64], &[f64]),
+    settings: &NelderMead,
+    marginalise: bool,
+) {
+    simplex.rounds += 1;
+    let objective = |member: &Member| {
+        let sums = &member.trial_sums;
+        let value = sums.cost() + if marginalise { sums.ln_det } else { 0.0 };
+        if value.is_finite() { value } else { f64::INFINITY }
+    };
+    let found: Vec<f64> = trials.iter().map(objective).collect();
+    let pending = pending(simplex);
+    if pending.is_empty() {
+        replace_worst(simplex, trials, &found);
+    } else {
+        for (v, value) in pending.into_iter().zip(found) {
+            simplex.values[v] = value;
+        }
+    }
+    let status = choose(simplex, trials, (lower, upper), settings);
+    for member in trials {
+        member.rounds = simplex.rounds;
+        member.status = status;
+    }
+}
+
+/// The vertices that are evaluated in this round.
+fn pending(simplex: &Simplex) -> Vec<usize> {
+    (0..simplex.values.len()).filter(|&v| simplex.values[v].is_nan()).take(LANES).collect()
+}
+
+/// Accepts one of the four trial points, or shrinks towards the best vertex.
+fn replace_worst(simplex: &mut Simplex, trials: &[Member], found: &[f64]) {
+    let (best, second, worst) = order(simplex);
+    let [reflected, expanded, outside, inside] = [found[0], found[1], found[2], found[3]];
+    let taken = if reflected < simplex.values[best] {
+        Some(if expanded < reflected { 1 } else { 0 })
+    } else if reflected < simplex.values[second] {
+        Some(0)
+    } else if reflected < simplex.values[worst] {
+        (outside <= reflected).then_some(2)
+    } else {
+        (inside < simplex.values[worst]).then_some(3)
+    };
+    if let Some(lane) = taken {
+        simplex.set_vertex(worst, &trials[lane].trial, found[lane]);
+        return;
+    }
+    let shrink = 1.0 - 1.0 / simplex.free.len().max(2) as f64;
+    let centre = simplex.vertex(best).to_vec();
+    for v in (0..simplex.values.len()).filter(|&v| v != best) {
+        let point: Vec<f64> = simplex.vertex(v).iter().zip(&centre).map(|(x, c)| c + shrink * (x - c)).collect();
+        simplex.set_vertex(v, &point, f64::NAN);
+    }
+}
+
+/// The lowest, the second highest and the highest vertex.
+fn order(simplex: &Simplex) -> (usize, usize, usize) {
+    let values = &simplex.values;
+    let best = simplex.best();
+    // the last of equals, so that the best one is not also the worst
+    let highest = |skip: usize| {
+        let others = (0..values.len()).filter(|&v| v != skip);
+        others.max_by(|&a, &b| values[a].total_cmp(&values[b])).unwrap_or(0)
+    };
+    let worst = highest(values.len());
+    (best, highest(worst), worst)
+}
+
+/// Sets the next trial points, or tells why there are none.
+fn choose(
+    simplex: &mut Simplex,
+    trials: &mut [Member],
+    (lower, upper): (&[f64], &[f64]),
+    settings: &NelderMead,
+) -> Option<Status> {
+    if simplex.rounds >= settings.max_rounds {
+        return Some(Status::MaxRounds);
+    }
+    if pending(simplex).is_empty() {
+        let (best, _, worst) = order(simplex);
+        let lowest = simplex.values[best];
+        if !lowest.is_finite() {
+            return Some(Status::NotFinite);
+        }
+        // NaN: infinite vertices are not converged
+        if simplex.values[worst] - lowest <= settings.fatol {
+            let gained = simplex.spread_at - lowest;
+            if simplex.restarts >= settings.max_restarts || gained <= settings.fatol {
+                return Some(Status::Ftol);
+            }
+            simplex.restarts += 1;
+            simplex.spread_at = lowest;
+            simplex.spread(best, (lower, upper), settings.size * RESPREAD.powi(simplex.restarts as i32));
+        } else {
+            set_search(simplex, trials, (lower, upper));
+            return None;
+        }
+    }
+    let pending = pending(simplex);
+    for (lane, member) in trials.iter_mut().enumerate() {
+        let v = pending.get(lane).copied().unwrap_or(pending[0]);
+        member.trial.copy_from_slice(simplex.vertex(v));
+    }
+    None
+}
+
+/// Reflection, expansion, outside and inside contraction of the worst vertex, inside the box.
+fn set_search(simplex: &Simplex, trials: &mut [Member], (lower, upper): (&[f64], &[f64])) {
+    let (_, _, worst) = order(simplex);
+    let n = simplex.free.len() as f64;
+    let contraction = 0.75 - 0.5 / n;
+    let factors = [1.0, 1.0 + 2.0 / n, contraction, -contraction];
+    for p in 0..lower.len() {
+        let others = (0..simplex.values.len()).filter(|&v| v != worst);
+        let centroid = others.map(|v| simplex.vertex(v)[p]).sum::<f64>() / n;
+        let away = centroid - simplex.vertex(worst)[p];
+        for (member, factor) in trials.iter_mut().zip(factors) {
+            member.trial[p] = (centroid + factor * away).clamp(lower[p], upper[p]);
+        }
+    }
+}

@@ -1,0 +1,100 @@
+//! Starts, bounds and priors of each spectrum: the model's, or columns of the spectra's own table.
+
+use crate::error::{Error, Result};
+use crate::model::{Cause, Fault, LabelColumns, Limits, ModelParameter, SpectralModel};
+use crate::spectra::{Column, Spectra};
+
+/// The columns of one parameter.
+#[derive(Clone, Copy, Default)]
+struct Columns<'s> {
+    start: Option<&'s Column>,
+    lower: Option<&'s Column>,
+    upper: Option<&'s Column>,
+    mean: Option<&'s Column>,
+    sigma: Option<&'s Column>,
+}
+
+/// What a batch of spectra says of the parameters.
+pub struct Tables<'s> {
+    model: &'s SpectralModel,
+    columns: Vec<Columns<'s>>,
+}
+
+impl<'s> Tables<'s> {
+    /// An error names the file and the column that it lacks.
+    pub fn new(model: &'s SpectralModel, spectra: &'s Spectra) -> Result<Tables<'s>> {
+        let find = |name: &Option<String>| {
+            let Some(name) = name else { return Ok(None) };
+            let found = spectra.column(name).filter(|c| spectra.is_empty() || c.values.number(0).is_some());
+            let message = || format!("no column `{name}` of numbers, which the model file asks for");
+            found.map(Some).ok_or_else(|| Error::ShapeMismatch { what: spectra.file.to_string(), message: message() })
+        };
+        let one = |parameter: &ModelParameter| {
+            let LabelColumns { start, lower, upper, mean, sigma } = &parameter.columns;
+            Ok(Columns {
+                start: find(start)?,
+                lower: find(lower)?,
+                upper: find(upper)?,
+                mean: find(mean)?,
+                sigma: find(sigma)?,
+            })
+        };
+        let columns = model.parameters.iter().map(one).collect::<Result<_>>()?;
+        Ok(Tables { model, columns })
+    }
+
+    /// The limits of spectrum `row`, one a parameter.
+    pub fn of(&self, row: usize) -> std::result::Result<Vec<Limits>, Fault> {
+        let pairs = self.model.parameters.iter().zip(&self.columns);
+        pairs.map(|(parameter, columns)| self.parameter(parameter, columns, row)).collect()
+    }
+
+    fn parameter(
+        &self,
+        parameter: &ModelParameter,
+        columns: &Columns,
+        row: usize,
+    ) -> std::result::Result<Limits, Fault> {
+        let mut limits = parameter.limits();
+        let name = &parameter.solver.name;
+        if let Some(x) = value(columns.lower, row, name)? {
+            limits.lower = limits.lower.max(x);
+        }
+        if let Some(x) = value(columns.upper, row, name)? {
+            limits.upper = limits.upper.min(x);
+        }
+        let Limits { lower, upper, .. } = limits;
+        if lower > upper {
+            let detail = format!("{name} lies between {lower} and {upper}");
+            return Err(Fault { cause: Cause::BadBounds, detail });
+        }
+        if let Some((mean, sigma)) = &mut limits.prior {
+            *mean = value(columns.mean, row, name)?.unwrap_or(*mean);
+            *sigma = value(columns.sigma, row, name)?.unwrap_or(*sigma);
+            if *sigma <= 0.0 {
+                let detail = format!("{name} has a prior of sigma {sigma}");
+                return Err(Fault { cause: Cause::BadPrior, detail });
+            }
+        }
+        if let Some(x) = value(columns.start, row, name)? {
+            if (x < lower || x > upper) && !self.model.clip_starts {
+                let detail = format!("{name} starts at {x}, outside {lower} to {upper}");
+                return Err(Fault { cause: Cause::StartOutOfBounds, detail });
+            }
+            limits.start = Some(x);
+        }
+        Ok(limits)
+    }
+}
+
+/// The column's value; not finite is a bad start.
+fn value(column: Option<&Column>, row: usize, parameter: &str) -> std::result::Result<Option<f64>, Fault> {
+    let Some(column) = column else { return Ok(None) };
+    match column.values.number(row).filter(|x| x.is_finite()) {
+        Some(x) => Ok(Some(x)),
+        None => {
+            let detail = format!("{parameter}: column {} is not finite", column.name);
+            Err(Fault { cause: Cause::BadStart, detail })
+        }
+    }
+}

@@ -1,0 +1,146 @@
+//! From what is said of labels to parameters and sources.
+
+use std::collections::BTreeMap;
+
+use super::builder::check_bounds;
+use super::keys::nearest;
+use super::settings::{LabelColumns, LabelSettings};
+use super::{ModelParameter, tied};
+use crate::emulator::Label;
+use crate::error::{Error, Result};
+use crate::solver::recording::{Parameter, Source, Transform};
+
+/// What the user said, by name.
+pub struct Labels<'a> {
+    pub settings: &'a BTreeMap<String, LabelSettings>,
+    pub clip_starts: bool,
+    /// All labels of all arms.
+    pub known: Vec<&'a str>,
+}
+
+impl Labels<'_> {
+    fn of(&self, name: &str) -> LabelSettings {
+        self.settings.get(name).cloned().unwrap_or_default()
+    }
+
+    /// Makes the label's parameter, shared between arms, unless it is fixed or tied.
+    pub fn declare(&self, label: &Label, parameters: &mut Vec<ModelParameter>) -> Result<()> {
+        let settings = self.of(&label.name);
+        if settings.fixed.is_some() || settings.tied.is_some() {
+            return check_known(label, &settings);
+        }
+        let (lower, upper) = bounds(label, &settings);
+        if let Some(parameter) = parameters.iter_mut().find(|p| p.solver.name == label.name) {
+            if settings.bounds.is_none() {
+                // inside every arm's training range
+                parameter.lower = parameter.lower.max(lower);
+                parameter.upper = parameter.upper.min(upper);
+                check_bounds(&label.name, parameter.lower, parameter.upper)?;
+            }
+            return Ok(());
+        }
+        check_bounds(&label.name, lower, upper)?;
+        if label.transform == Transform::Log10 && lower <= 0.0 {
+            return Err(Error::BadBounds { parameter: label.name.clone(), lower, upper });
+        }
+        let (origin, scale) = match label.transform {
+            Transform::Identity => (label.mean, label.std),
+            Transform::Log10 => {
+                let centre = 10f64.powf(label.mean);
+                (centre, centre * std::f64::consts::LN_10 * label.std)
+            }
+        };
+        let solver = Parameter { name: label.name.clone(), origin, scale };
+        parameters.push(self.parameter(solver, (lower, upper), settings)?);
+        Ok(())
+    }
+
+    /// A parameter with its start and prior, checked.
+    pub fn parameter(
+        &self,
+        solver: Parameter,
+        (lower, upper): (f64, f64),
+        settings: LabelSettings,
+    ) -> Result<ModelParameter> {
+        let name = &solver.name;
+        match settings.start {
+            Some(x) if !x.is_finite() => return Err(Error::Model(format!("BadStart: {name} starts at {x}"))),
+            Some(x) if (x < lower || x > upper) && !self.clip_starts => {
+                let message = format!("StartOutOfBounds: {name} starts at {x}, its bounds are {lower} to {upper}");
+                return Err(Error::Model(message));
+            }
+            _ => {}
+        }
+        if let Some((mean, sigma)) = settings.prior
+            && !(mean.is_finite() && sigma.is_finite() && sigma > 0.0)
+        {
+            return Err(Error::Model(format!("labels.{name}: prior of mean {mean} and sigma {sigma}")));
+        }
+        let LabelSettings { start, prior, columns, .. } = settings;
+        Ok(ModelParameter { solver, lower, upper, start, prior, columns })
+    }
+
+    /// The settings of velocity or vsini, whose bounds are said elsewhere.
+    pub fn motion(&self, name: &str) -> Result<LabelSettings> {
+        let settings = self.of(name);
+        let LabelColumns { lower, upper, .. } = &settings.columns;
+        let other = settings.bounds.is_some() || settings.fixed.is_some() || settings.tied.is_some();
+        if other || lower.is_some() || upper.is_some() {
+            return Err(Error::Model(format!("{name}: a start and a prior may be said of it, its range elsewhere")));
+        }
+        Ok(settings)
+    }
+
+    /// Where the label's value comes from; every parameter has been declared.
+    pub fn source(&self, label: &Label, parameters: &[ModelParameter]) -> Result<Source> {
+        let settings = self.of(&label.name);
+        if let Some(value) = settings.fixed {
+            return Ok(Source::Fixed(value));
+        }
+        let Some(text) = settings.tied else { return self.free(&label.name, parameters).map(Source::Parameter) };
+        let wrong = |message: String| Error::Model(format!("labels.{}: tied = \"{text}\": {message}", label.name));
+        let tie = tied::parse(&text).map_err(wrong)?;
+        let (mut constant, mut terms) = (tie.constant, Vec::new());
+        for (name, factor) in tie.terms {
+            let other = self.of(&name);
+            if !self.known.contains(&name.as_str()) {
+                let hint = nearest(&name, self.known.iter().copied());
+                return Err(wrong(format!("no emulator has a label `{name}`{hint}")));
+            } else if other.tied.is_some() {
+                return Err(wrong(format!("`{name}` is tied itself")));
+            } else if let Some(value) = other.fixed {
+                constant += factor * value;
+            } else {
+                terms.push((self.free(&name, parameters)?, factor));
+            }
+        }
+        Ok(if terms.is_empty() { Source::Fixed(constant) } else { Source::Linear { constant, terms } })
+    }
+
+    fn free(&self, name: &str, parameters: &[ModelParameter]) -> Result<usize> {
+        let place = parameters.iter().position(|p| p.solver.name == name);
+        place.ok_or_else(|| Error::Model(format!("labels.{name}: no parameter of this name")))
+    }
+}
+
+/// Physical bounds: the training range where nothing, or a column, is said.
+fn bounds(label: &Label, settings: &LabelSettings) -> (f64, f64) {
+    let (lower, upper) = settings.bounds.unwrap_or((label.min, label.max));
+    let or = |said: f64, column: &Option<String>, range: f64| if column.is_some() { range } else { said };
+    let LabelColumns { lower: low, upper: high, .. } = &settings.columns;
+    (or(lower, low, label.min), or(upper, high, label.max))
+}
+
+fn check_known(label: &Label, settings: &LabelSettings) -> Result<()> {
+    let LabelSettings { start, bounds, fixed, tied, prior, columns } = settings;
+    let more = start.is_some() || bounds.is_some() || prior.is_some() || *columns != LabelColumns::default();
+    if let Some(value) = fixed
+        && (!value.is_finite() || (label.transform == Transform::Log10 && *value <= 0.0))
+    {
+        return Err(Error::Model(format!("labels.{}: fixed = {value} is no value of it", label.name)));
+    }
+    if tied.is_some() && (more || fixed.is_some()) {
+        return Err(Error::Model(format!("labels.{}: a tied label has no start, bounds, value or prior", label.name)));
+    }
+    Ok(())
+}

@@ -1,0 +1,167 @@
+//! From an arm's template rows to the member's sums: rotation, line spread, Doppler shift, resolution, continuum, normal equations.
+
+use super::sampling::padded;
+use super::spread::Spread;
+use super::{Interpolation, ModelArm, SpectralModel};
+use crate::solver::recording::{
+    Basis, Broaden, BufferId, Continuum, Kind, Normal, Prefilter, Recording, Resample, Resolve, Scope, Segment, Stage,
+    Values,
+};
+
+/// The shape of one arm of the spectra that a recording is made for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct ArmLayout {
+    pub pixels: usize,
+    /// All spectra of a batch have one wavelength grid.
+    pub shared_grid: bool,
+    /// Of the spectra's resolution matrices; 0 where the model asks for none.
+    pub diagonals: usize,
+}
+
+/// Where an arm's arrays go.
+#[derive(Clone, Copy, Debug)]
+pub struct ArmBuffers {
+    pub data: BufferId,
+    pub weight: BufferId,
+    pub index: BufferId,
+    pub fraction: BufferId,
+    pub basis: Option<Basis>,
+    /// The spectra's own.
+    pub resolution: Option<BufferId>,
+    /// Rows: the value at the pixels, then its derivatives.
+    pub model: BufferId,
+    pub solution: Option<BufferId>,
+}
+
+/// Rows of a template, or at a spectrum's pixels.
+#[derive(Clone, Copy)]
+struct Rows {
+    buffer: BufferId,
+    rows: usize,
+    /// Stride.
+    columns: usize,
+}
+
+/// Template rows to the member's sums.
+pub fn record_spectrum(
+    recording: &mut Recording,
+    model: &SpectralModel,
+    arm: &ModelArm,
+    layout: ArmLayout,
+    (buffer, columns): (BufferId, usize),
+) -> ArmBuffers {
+    let segments: Vec<Segment> =
+        arm.grid.segments.iter().map(|s| Segment { start: s.start, end: s.end, inverse_step: 1.0 / s.step }).collect();
+    let template = Rows { buffer, rows: 1 + arm.tangents().len(), columns };
+    let template = record_broadening(recording, model, arm, &segments, template);
+    let pixels = padded(layout.pixels);
+    let name = |what: &str| format!("{}.{what}", arm.name);
+    let grid = if layout.shared_grid { Scope::Batch } else { Scope::Spectrum };
+    let mut buffers = ArmBuffers {
+        data: recording.buffer(name("data"), Scope::Spectrum, Kind::Float, pixels),
+        weight: recording.buffer(name("weight"), Scope::Spectrum, Kind::Float, pixels),
+        index: recording.buffer(name("index"), grid, Kind::Index, pixels),
+        fraction: recording.buffer(name("fraction"), grid, Kind::Float, pixels),
+        basis: None,
+        resolution: None,
+        model: template.buffer,
+        solution: None,
+    };
+    let resample = Resample {
+        input: template.buffer,
+        input_columns: columns,
+        output: template.buffer,
+        rows: template.rows,
+        pixels,
+        index: buffers.index,
+        fraction: buffers.fraction,
+        segments,
+        interpolation: arm.interpolation,
+        velocity: model.velocity,
+    };
+    let rows = resample.output_rows();
+    let output = recording.buffer(name("observed"), Scope::Member, Kind::Float, rows * pixels);
+    recording.stages.push(Stage::Resample(Resample { output, ..resample }));
+    buffers.model = output;
+    if layout.diagonals > 0 {
+        let observed = Rows { buffer: output, rows, columns: pixels };
+        let length = layout.diagonals * pixels;
+        let matrix = recording.buffer(name("resolution"), Scope::Spectrum, Kind::Float, length);
+        buffers.resolution = Some(matrix);
+        buffers.model = record_matrix(recording, name("model"), observed, (layout.diagonals, matrix)).buffer;
+    }
+    record_sums(recording, model, arm, (pixels, grid), &mut buffers);
+    buffers
+}
+
+/// Rotation, then the line spread on the template's pixels, then the spline's coefficients.
+fn record_broadening(
+    recording: &mut Recording,
+    model: &SpectralModel,
+    arm: &ModelArm,
+    segments: &[Segment],
+    mut template: Rows,
+) -> Rows {
+    let name = |what: &str| format!("{}.{what}", arm.name);
+    let Rows { columns, .. } = template;
+    if let Some(rotation) = model.vsini {
+        let Rows { buffer: input, rows, .. } = template;
+        let stage = Broaden { input, output: input, rows, columns, segments: segments.to_vec(), rotation };
+        let rows = stage.output_rows();
+        let output = recording.buffer(name("broadened"), Scope::Member, Kind::Float, rows * columns);
+        recording.stages.push(Stage::Broaden(Broaden { output, ..stage }));
+        template = Rows { buffer: output, rows, columns };
+    }
+    if let Some(spread) = Spread::new(arm, columns) {
+        let matrix = recording.constant(name("spread"), Values::F64(spread.values.into()));
+        template = record_matrix(recording, name("spread rows"), template, (spread.diagonals, matrix));
+    }
+    if arm.interpolation == Interpolation::Cubic {
+        let Rows { buffer: input, rows, .. } = template;
+        let output = recording.buffer(name("coefficients"), Scope::Member, Kind::Float, rows * columns);
+        let segments = segments.to_vec();
+        recording.stages.push(Stage::Prefilter(Prefilter { input, output, rows, columns, segments }));
+        template = Rows { buffer: output, rows, columns };
+    }
+    template
+}
+
+/// A banded matrix, applied to all rows.
+fn record_matrix(recording: &mut Recording, name: String, input: Rows, (diagonals, matrix): (usize, BufferId)) -> Rows {
+    let Rows { buffer, rows, columns } = input;
+    let output = recording.buffer(name, Scope::Member, Kind::Float, rows * columns);
+    recording.stages.push(Stage::Resolve(Resolve { input: buffer, output, rows, pixels: columns, diagonals, matrix }));
+    Rows { buffer: output, ..input }
+}
+
+/// Continuum and normal equations.
+fn record_sums(
+    recording: &mut Recording,
+    model: &SpectralModel,
+    arm: &ModelArm,
+    (pixels, grid): (usize, Scope),
+    buffers: &mut ArmBuffers,
+) {
+    let name = |what: &str| format!("{}.{what}", arm.name);
+    let ArmBuffers { data, weight, model: rows, .. } = *buffers;
+    let terms = arm.continuum.terms;
+    if terms > 0 {
+        let basis = Basis {
+            terms,
+            basis: recording.buffer(name("basis"), grid, Kind::Float, terms * pixels),
+            transform: recording.buffer(name("transform"), Scope::Spectrum, Kind::Float, terms * terms),
+        };
+        let solution = recording.buffer(name("solution"), Scope::Member, Kind::Float, terms * (1 + terms));
+        let stage = Continuum { model: rows, pixels, data, weight, basis, solution };
+        recording.stages.push(Stage::Continuum(stage));
+        (buffers.basis, buffers.solution) = (Some(basis), Some(solution));
+    }
+    recording.stages.push(Stage::Normal(Normal {
+        model: rows,
+        pixels,
+        columns: model.columns(arm),
+        data,
+        weight,
+        continuum: buffers.basis.zip(buffers.solution),
+    }));
+}

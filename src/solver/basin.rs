@@ -1,0 +1,61 @@
+//! Whether two points lie in one basin of the cost.
+
+use super::triangle::packed_index;
+
+/// Largest relative error of a point's quadratic model, at another point, that still counts as one basin.
+const SAME_BASIN: f64 = 0.2;
+/// Costs this close, relatively, are equal but for rounding.
+pub const EQUAL: f64 = 4e-6;
+
+/// A point, its cost, gradient and packed normal matrix (signs of design §2).
+#[derive(Clone, Copy, Debug)]
+pub struct Point<'a> {
+    pub parameters: &'a [f64],
+    pub cost: f64,
+    pub gradient: &'a [f64],
+    pub normal_matrix: &'a [f64],
+}
+
+/// Whether the quadratic model at `better` tells the cost at `other` and its slope along the line between them.
+pub fn same_basin(better: Point, other: Point) -> bool {
+    let count = better.parameters.len();
+    let delta = |p: usize| other.parameters[p] - better.parameters[p];
+    let (mut slope, mut other_slope, mut curvature) = (0.0, 0.0, 0.0);
+    for p in 0..count {
+        slope += better.gradient[p] * delta(p);
+        other_slope += other.gradient[p] * delta(p);
+        for q in 0..count {
+            curvature += delta(p) * better.normal_matrix[packed_index(p, q)] * delta(q);
+        }
+    }
+    let allowed = SAME_BASIN * curvature + EQUAL * better.cost;
+    let cost_error = other.cost - better.cost - (curvature - 2.0 * slope);
+    let slope_error = other_slope - (slope - curvature);
+    cost_error.abs() <= allowed && slope_error.abs() <= allowed
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// cost = Σ (x − centre)², A = 1, g = centre − x.
+    fn bowl(x: &[f64], centre: f64) -> (f64, Vec<f64>) {
+        (x.iter().map(|x| (x - centre).powi(2)).sum(), x.iter().map(|x| centre - x).collect())
+    }
+
+    #[test]
+    fn one_bowl_is_one_basin_and_two_are_not() {
+        let identity = [1.0, 0.0, 1.0];
+        let points = [vec![0.5, -0.2], vec![7.0, 3.0]];
+        let at = |x: &Vec<f64>, centre| bowl(x, centre);
+        let (near, far, other) = (at(&points[0], 0.0), at(&points[1], 0.0), at(&points[1], 6.0));
+        fn point<'a>(x: &'a [f64], (cost, gradient): &'a (f64, Vec<f64>), normal: &'a [f64]) -> Point<'a> {
+            Point { parameters: x, cost: *cost, gradient, normal_matrix: normal }
+        }
+        let better = point(&points[0], &near, &identity);
+        assert!(same_basin(better, point(&points[1], &far, &identity)));
+        assert!(!same_basin(better, point(&points[1], &other, &identity)));
+        let nan = (f64::NAN, vec![0.0; 2]);
+        assert!(!same_basin(better, point(&points[1], &nan, &identity)));
+    }
+}

@@ -1,0 +1,95 @@
+//! A population's simplices on the host (Nelder & Mead 1965, adaptive coefficients of Gao & Han 2012).
+//!
+//! A simplex owns [`LANES`] consecutive members, which evaluate for it: reflection, expansion and both contractions at once, or as
+//! many vertices that have no value yet.
+
+use super::{Outcome, Status};
+
+/// Points that a simplex evaluates in one round.
+pub const LANES: usize = 4;
+
+/// One simplex. P is the number of parameters, n that of the free ones.
+#[derive(Clone, Debug)]
+pub struct Simplex {
+    /// Place in the batch.
+    pub slot: usize,
+    /// The free parameters.
+    pub free: Vec<usize>,
+    /// (n + 1, P) in `u`.
+    pub vertices: Vec<f64>,
+    /// (n + 1) objectives: NaN where none is known yet, infinite where the model is not finite.
+    pub values: Vec<f64>,
+    pub rounds: u32,
+    /// Times that a converged simplex was spread again around its best vertex.
+    pub restarts: u32,
+    /// The best objective when the simplex was last spread.
+    pub spread_at: f64,
+}
+
+impl Simplex {
+    /// A simplex of which only the start is known: the other vertices follow when it is spread.
+    pub fn new(slot: usize, start: &[f64], (lower, upper): (&[f64], &[f64]), size: f64) -> Simplex {
+        let free: Vec<usize> = (0..start.len()).filter(|&p| upper[p] > lower[p]).collect();
+        let count = free.len() + 1;
+        let mut simplex = Simplex {
+            slot,
+            free,
+            vertices: start.repeat(count),
+            values: vec![f64::NAN; count],
+            rounds: 0,
+            restarts: 0,
+            spread_at: f64::INFINITY,
+        };
+        simplex.spread(0, (lower, upper), size);
+        simplex
+    }
+
+    /// What its members evaluate first, one after another: (LANES, P).
+    pub fn first_trials(&self) -> Vec<f64> {
+        (0..LANES).flat_map(|lane| self.vertex(if lane < self.values.len() { lane } else { 0 }).to_vec()).collect()
+    }
+
+    /// The best vertex, its objective in place of χ²; the sums are left to a linearisation.
+    pub fn outcome(&self, status: Option<Status>) -> Outcome {
+        let best = self.best();
+        Outcome {
+            status,
+            gave_way: None,
+            rounds: self.rounds,
+            parameters: self.vertex(best).to_vec(),
+            chi2: self.values[best],
+            penalty: 0.0,
+            ln_det: 0.0,
+            gradient: Vec::new(),
+            normal_matrix: Vec::new(),
+        }
+    }
+
+    pub fn vertex(&self, v: usize) -> &[f64] {
+        let count = self.vertices.len() / self.values.len();
+        &self.vertices[v * count..(v + 1) * count]
+    }
+
+    pub fn set_vertex(&mut self, v: usize, point: &[f64], value: f64) {
+        let count = point.len();
+        self.vertices[v * count..(v + 1) * count].copy_from_slice(point);
+        self.values[v] = value;
+    }
+
+    /// The other vertices at ± `size` from the best along each free parameter, away from the bounds; their values unknown.
+    pub fn spread(&mut self, best: usize, (lower, upper): (&[f64], &[f64]), size: f64) {
+        let (centre, value) = (self.vertex(best).to_vec(), self.values[best]);
+        self.set_vertex(0, &centre, value);
+        for (k, p) in self.free.clone().into_iter().enumerate() {
+            let mut point = centre.clone();
+            let up = centre[p] + size;
+            point[p] = if up <= upper[p] { up } else { (centre[p] - size).max(lower[p]) };
+            self.set_vertex(k + 1, &point, f64::NAN);
+        }
+    }
+
+    /// The lowest vertex, the first of equals.
+    pub fn best(&self) -> usize {
+        (0..self.values.len()).min_by(|&a, &b| self.values[a].total_cmp(&self.values[b])).unwrap_or(0)
+    }
+}
