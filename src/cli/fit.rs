@@ -7,13 +7,12 @@ use std::time::{Duration, Instant};
 use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
 use popfit::report::{About, Collector, ReportFile};
 use popfit::spectra::SpectraReader;
-use popfit::{
-    Control, Device, Error, Fitter, LevenbergMarquardt, Metadata, ModelFile, Schema, SpectralModel, TableWriter,
-};
+use popfit::{Control, Device, Error, Fitter, LevenbergMarquardt, Metadata, ModelFile, SpectralModel};
 
 use super::chain::Chain;
+use super::output::{Format, Output};
 use super::rows::{Counting, Counts};
-use super::{Failure, report};
+use super::{Failure, report, selection};
 
 #[derive(clap::Args)]
 pub struct Arguments {
@@ -23,9 +22,14 @@ pub struct Arguments {
     /// Files of spectra, fitted one after another into one table
     #[arg(value_name = "SPECTRA", required = true)]
     spectra: Vec<PathBuf>,
-    /// The result table: a name that ends in .parquet or .csv
+    /// The result table: a name that ends in .parquet, .fits or .csv
     #[arg(short, long, value_name = "OUT")]
     output: PathBuf,
+    /// The result's layout
+    #[arg(long, value_enum, default_value_t = Format::Table)]
+    format: Format,
+    #[command(flatten)]
+    selection: selection::Arguments,
     /// auto, cpu, gpu, gpu:N or gpu:NAME
     #[arg(long, default_value = "auto", value_name = "D")]
     device: String,
@@ -63,15 +67,20 @@ enum Solver {
 
 /// Fits every spectrum of the files and writes the table.
 pub fn run(arguments: &Arguments) -> Result<(), Failure> {
-    let file = ModelFile::open(&arguments.model)?;
+    let mut file = ModelFile::open(&arguments.model)?;
+    if let Some(arms) = &arguments.selection.arms {
+        file.keep_arms(arms)?;
+    }
     let model = file.build()?;
-    let mut source = Chain::open(&arguments.spectra)?;
+    let mut source = Chain::open(&arguments.spectra, &arguments.selection.selection()?)?;
+    if !arguments.quiet {
+        source.all_notes().for_each(|note| drop(writeln!(std::io::stderr(), "popfit: {note}")));
+    }
     let emulators = emulators(&model);
     let fitter = fitter(arguments, &file, model)?;
-    let schema = Schema { parameters: fitter.parameters(), text_ids: source.text_ids() };
     let metadata =
         Metadata { device: fitter.device_name(), model: file.text, emulators, settings: fitter.settings_text() };
-    let mut table = TableWriter::create(&arguments.output, &schema, &metadata)?;
+    let mut table = Output::create(arguments.format, &arguments.output, &fitter, &source, &metadata)?;
     let page = arguments.report.as_deref().map(page).transpose()?;
 
     let begin = Instant::now();
@@ -81,7 +90,7 @@ pub fn run(arguments: &Arguments) -> Result<(), Failure> {
     let mut sink = Counting {
         sink: &mut table,
         counts: Counts::default(),
-        report: page.is_some().then(|| Collector::new(&schema.parameters)),
+        report: page.is_some().then(|| Collector::new(&fitter.parameters())),
     };
     let summary = fitter.fit_with(&mut source, &mut sink, &control).map_err(Failure::running);
     bar.finish_and_clear();

@@ -6,9 +6,11 @@ mod demo;
 mod devices;
 mod fit;
 mod import;
+mod output;
 mod picture;
 mod report;
 mod rows;
+mod selection;
 mod truth;
 
 use std::io::Write;
@@ -35,10 +37,10 @@ enum Command {
     Devices,
     /// Validate a model file and compare its Jacobian with differences
     Check(check::Arguments),
-    /// Make one HTML page of a result table: counts, figures, a table to sort
-    Report(report::Arguments),
     /// Turn another program's emulator into popfit's
     Import(import::Arguments),
+    /// Make one HTML page of a result table: counts, figures, a table to sort
+    Report(report::Arguments),
 }
 
 /// How a command failed: the message, and the exit code.
@@ -75,8 +77,8 @@ pub fn main() -> ExitCode {
         Command::Fit(arguments) => fit::run(&arguments),
         Command::Devices => devices::run(),
         Command::Check(arguments) => check::run(&arguments),
-        Command::Report(arguments) => report::run(&arguments),
         Command::Import(arguments) => import::run(&arguments),
+        Command::Report(arguments) => report::run(&arguments),
     };
     match result {
         Ok(()) => ExitCode::SUCCESS,

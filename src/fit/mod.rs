@@ -11,6 +11,8 @@ mod limits;
 mod picture;
 mod row;
 mod run;
+mod solve;
+mod values;
 
 use std::sync::atomic::AtomicBool;
 use std::sync::{Arc, OnceLock};
@@ -18,8 +20,8 @@ use std::time::Duration;
 
 use crate::error::{Error, Result};
 use crate::model::{FirstGuess, SpectralModel};
-use crate::solver::LevenbergMarquardt;
 use crate::solver::recording::Precision;
+use crate::solver::{LevenbergMarquardt, NelderMead};
 use crate::spectra::{Spectra, SpectraReader};
 pub use check::JacobianCheck;
 pub use device::{Device, DeviceDescription};
@@ -62,12 +64,45 @@ pub struct Summary {
     pub stages: Vec<(String, Duration)>,
 }
 
+/// What finds the minimum.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub enum Solver {
+    Lm(LevenbergMarquardt),
+    /// On the objective itself, ln det included where the model marginalises.
+    NelderMead(NelderMead),
+    /// Levenberg–Marquardt, then a small simplex around each spectrum's winner.
+    LmNelderMead(LevenbergMarquardt, NelderMead),
+}
+
+impl Solver {
+    /// Tolerances and counts must make sense.
+    pub fn validate(&self) -> Result<()> {
+        match self {
+            Solver::Lm(lm) => lm.validate(),
+            Solver::NelderMead(simplex) => simplex.validate(),
+            Solver::LmNelderMead(lm, simplex) => lm.validate().and_then(|()| simplex.validate()),
+        }
+    }
+}
+
+impl From<LevenbergMarquardt> for Solver {
+    fn from(settings: LevenbergMarquardt) -> Solver {
+        Solver::Lm(settings)
+    }
+}
+
+impl From<NelderMead> for Solver {
+    fn from(settings: NelderMead) -> Solver {
+        Solver::NelderMead(settings)
+    }
+}
+
 /// Fits spectra with a model, on a device.
 #[derive(Clone, Debug)]
 pub struct Fitter {
     pub(crate) model: SpectralModel,
     device: Device,
-    settings: LevenbergMarquardt,
+    solver: Solver,
     /// `None`: 2, or 4 where vsini is free.
     starts: Option<usize>,
     seed: u64,
@@ -80,12 +115,13 @@ pub struct Fitter {
 
 impl Fitter {
     /// Errors when a setting is out of its range.
-    pub fn new(model: SpectralModel, device: Device, settings: LevenbergMarquardt) -> Result<Fitter> {
-        settings.validate()?;
+    pub fn new(model: SpectralModel, device: Device, solver: impl Into<Solver>) -> Result<Fitter> {
+        let solver = solver.into();
+        solver.validate()?;
         Ok(Fitter {
             model,
             device,
-            settings,
+            solver,
             starts: None,
             seed: 3,
             memory: None,
@@ -146,9 +182,9 @@ impl Fitter {
 
     /// Solver settings, starts and seed, as they are written into the table's metadata.
     pub fn settings_text(&self) -> String {
-        let Fitter { settings, seed, .. } = self;
+        let Fitter { solver, seed, .. } = self;
         let starts = self.start_count();
-        format!("{settings:?}, starts {starts}, seed {seed}")
+        format!("{solver:?}, starts {starts}, seed {seed}")
     }
 
     /// Fits what is in memory. A spectrum that cannot be fitted is a row with its status.

@@ -1,36 +1,28 @@
 //! One run: prepares batches of spectra, finds their starts, drives the population, finishes rows.
 
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::AtomicBool;
 use std::time::Duration;
 
 use rayon::prelude::*;
 use web_time::Instant;
 
 use super::Fitter;
-use super::assemble::{assemble, matched, prepare_all, unfitted};
+use super::assemble::{matched, prepare_all};
 use super::blank::{blank, refuse};
 use super::finish::Finish;
 use super::limits::Tables;
 use super::row::{FitRow, flag};
+use super::solve::Passes;
 use crate::error::{Error, Result};
 use crate::model::{
-    ArmLayout, Cause, Fault, FirstGuess, Limits, LineSpread, ModelArm, Prepared, Sampling, SpectralModel,
-    SpectralObjective, Start,
+    ArmLayout, Cause, Fault, FirstGuess, Limits, LineSpread, ModelArm, Prepared, Sampling, SpectralModel, Start,
 };
-use crate::solver::{Method, Objective, Outcome, Population, optimise};
+use crate::solver::Outcome;
 use crate::spectra::{ArmSpectra, Spectra, Wavelength};
 
 /// Spectra that are read at once.
 pub const BATCH: usize = 2048;
-
-/// A population and the shape that it was made for.
-struct Resident {
-    layout: Vec<ArmLayout>,
-    objective: SpectralObjective,
-    population: Box<dyn Population>,
-    capacity: usize,
-}
 
 /// A spectrum that can be fitted: its place in the batch of spectra and where it starts.
 pub struct Ready {
@@ -64,7 +56,7 @@ type Started = std::result::Result<(Prepared, Vec<Limits>, Vec<Start>, bool), Fa
 
 pub struct Run<'a> {
     pub fitter: &'a Fitter,
-    resident: Option<Resident>,
+    resident: Option<Passes>,
     /// The shared grids of the last batch.
     shared: Vec<Option<SharedGrid>>,
     times: Vec<(&'static str, Duration)>,
@@ -228,26 +220,17 @@ impl<'a> Run<'a> {
         if self.resident.as_ref().is_some_and(|r| r.layout == layout) {
             return Ok(());
         }
-        let Fitter { model, device, settings, memory, precision, .. } = self.fitter;
+        let Fitter { model, device, solver, memory, precision, .. } = self.fitter;
         self.resident = None; // frees its memory first
-        let objective = SpectralObjective::new(model, layout, *precision);
-        let recording = Arc::new(objective.record());
         let most = BATCH * self.fitter.start_count();
-        let capacity = device.inner.capacity(&recording, *memory)?.min(most);
-        let population = device.inner.population(recording, &Method::LevenbergMarquardt(*settings), capacity)?;
-        self.resident = Some(Resident { layout: layout.to_vec(), objective, population, capacity });
+        let passes = Passes::new(model, layout, &*device.inner, (*solver, *precision), (*memory, most))?;
+        self.resident = Some(passes);
         Ok(())
     }
 
     fn population(&mut self, grids: &[Grids], ready: &[Ready]) -> Result<Vec<Outcome>> {
-        let cancel = self.cancel.clone();
         let Some(resident) = &mut self.resident else { return Ok(Vec::new()) };
-        let batch = assemble(&self.fitter.model, &resident.objective, grids, ready);
-        if cancel.load(Ordering::Relaxed) {
-            let interrupted = batch.group.iter().enumerate().map(|(m, _)| unfitted(&batch, m));
-            return Ok(interrupted.collect());
-        }
-        pollster::block_on(optimise(resident.population.as_mut(), &batch, &cancel))
+        resident.solve(&self.fitter.model, grids, ready, &self.cancel)
     }
 }
 

@@ -57,7 +57,7 @@ impl LevenbergMarquardt {
 pub struct NelderMead {
     /// Iterations a simplex may use, each of which evaluates four points.
     pub max_rounds: u32,
-    /// Converged when the vertices' objectives differ by at most this.
+    /// Converged when the vertices' objectives differ by at most this, or by what rounding leaves of them (1e-6 of f32 rows').
     pub fatol: f64,
     /// Edge of the first simplex in the solver's units: standard deviations of a label in the training set, 10 km/s.
     pub size: f64,

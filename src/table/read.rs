@@ -77,6 +77,10 @@ impl TableReader {
         let source: Box<dyn Source> = match extension(path)? {
             Extension::Parquet => Box::new(ParquetSource::open(path)?),
             Extension::Csv => Box::new(CsvSource::open(path)?),
+            Extension::Fits => {
+                let message = format!("{}: give a table in .parquet or .csv", path.display());
+                return Err(Error::Usage(message));
+            }
         };
         let (places, parameters) = places(source.names()).map_err(|message| Error::format(path, message))?;
         let schema = Schema { parameters, text_ids: source.text_ids(places.fixed[0]) };
