@@ -102,7 +102,7 @@ fn residuals(arm: &ArmFit, grid: &Grid, bands: &str) -> String {
         "<span class='ylabel low'>residual / σ</span><div class='y low'>{}</div>\
          <svg class=residual viewBox='0 0 {columns} {HEIGHT}' preserveAspectRatio=none data-most='{most:.3}'>\
          <path class=band d='{bands}'/><path class=data d='{curve}'/><path class=zero d='M0 {zero}h{columns}'/></svg>",
-        vertical(&Axis::linear("", (-most, most)), 2, -0.01),
+        vertical(&Axis::linear("", (-most, most)), 4, -0.01),
     )
 }
 
