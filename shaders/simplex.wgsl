@@ -4,10 +4,11 @@
 //
 // One simplex an invocation. members, state (read-write: trial points and sums of its members), control (read-write), limits (spectra x 4 x
 // PARAMETERS: lower, upper, ...), simplices (read-write, SIMPLICES numbers a field: vertices, values, SPREAD_AT). f32. Constants of
-// the settings: MAX_ROUNDS, FATOL, SIZE, MAX_RESTARTS; LN_DET 1 or 0; PENDING, the value of a vertex that is not known yet, and NO_VALUE,
+// the settings: MAX_ROUNDS, FATOL, SIZE, MAX_RESTARTS; MARGINALISE 1 or 0; PENDING, the value of a vertex that is not known yet, and NO_VALUE,
 // where the model is not finite. Twin of src/cpu/simplex.rs.
 //@use math, members, state
 
+const NOISE: f32 = 1.0e-6; // relative error of an objective from f32 rows
 const RESPREAD: f32 = 0.25; // a simplex is spread again with its size shrunk by this
 
 // PARAMETERS as the compiler cannot know it: unrolled loops take software drivers seconds.
@@ -51,7 +52,7 @@ fn cell(field: u32, slot: u32) -> u32 {
 // What the member of a lane found.
 fn found(lane: u32) -> f32 {
     let slot = lane_slot(lane);
-    let sum = state[at(TRIAL_CHI2, slot)] + state[at(TRIAL_PENALTY, slot)] + LN_DET * state[at(TRIAL_LN_DET, slot)];
+    let sum = state[at(TRIAL_CHI2, slot)] + state[at(TRIAL_PENALTY, slot)] + MARGINALISE * state[at(TRIAL_LN_DET, slot)];
     return select(NO_VALUE, sum, is_finite(sum));
 }
 
@@ -175,13 +176,14 @@ fn choose(rounds: i32) -> i32 {
         if lowest >= NO_VALUE {
             return NOT_FINITE;
         }
-        if value(worst) - lowest > FATOL {
+        let fatol = max(FATOL, NOISE * abs(lowest));
+        if value(worst) - lowest > fatol {
             set_search();
             return RUNNING;
         }
         let restarts = control[cell(RESTARTS, lane_slot(0u))];
         let spread_place = SPREAD_AT * SIMPLICES + simplex_index;
-        if restarts >= MAX_RESTARTS || simplices[spread_place] - lowest <= FATOL {
+        if restarts >= MAX_RESTARTS || simplices[spread_place] - lowest <= fatol {
             return FTOL_STATUS;
         }
         control[cell(RESTARTS, lane_slot(0u))] = restarts + 1;

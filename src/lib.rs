@@ -9,6 +9,8 @@ mod fit;
 pub mod gpu;
 mod model;
 pub mod npz;
+#[cfg(feature = "cli")]
+pub mod report;
 mod rows;
 pub mod solver;
 pub mod spectra;
@@ -17,13 +19,13 @@ mod table;
 pub use emulator::Emulator;
 pub use error::{Error, Result};
 pub use fit::{
-    ArmFit, Control, Device, DeviceDescription, FitRow, FitTable, Fitter, Id, JacobianCheck, Progress, Sink, Summary,
-    flag,
+    ArmFit, Control, Device, DeviceDescription, FitRow, FitTable, Fitter, Id, JacobianCheck, Progress, Sink, Solver,
+    Summary, flag,
 };
 pub use model::{
     Arm, Continuum, ContinuumKind, Interpolation, LabelColumns, LabelSettings, LineSpread, ModelFile, Nonfinite,
     SpectraSettings, SpectralModel, SpectralModelBuilder,
 };
-pub use solver::{LevenbergMarquardt, Status};
+pub use solver::{LevenbergMarquardt, NelderMead, Status};
 pub use spectra::Spectra;
-pub use table::{Metadata, Schema, TableWriter};
+pub use table::{Metadata, RvTabWriter, Schema, TableReader, TableWriter};

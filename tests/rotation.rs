@@ -40,6 +40,7 @@ fn broadened(device: &dyn Device, precision: Precision, row: &[f64], vsini: f64,
             columns: pixels,
             segments: vec![Segment { start: 0, end: used, inverse_step }],
             rotation: Rotation::Parameter { parameter: 0, most: 500.0 },
+            derivatives: true,
         }),
         Stage::Normal(Normal { model: output, pixels, columns: vec![0], data, weight, continuum: None }),
     ];
@@ -105,6 +106,21 @@ fn kernels_of_a_delta_function() {
             println!("{name}: kernel of {vsini} km/s differs by at most {gap:.1e}");
             assert!(gap < tolerance, "{name}, {vsini} km/s: {gap}");
             assert!(rows[..first].iter().all(|w| w.abs() < 1e-7), "{name}: wider than the reference");
+        }
+    }
+}
+
+#[test]
+fn segments_narrower_than_the_kernel() {
+    for pixels in [1usize, 8, 63, 64, 65, 130] {
+        let row: Vec<f64> = (0..pixels).map(|j| f64::from((1.0 + 0.5 * (j as f64).sin()) as f32)).collect();
+        for vsini in [0.0, 3.0, 480.0] {
+            let expected = broadened(&CpuDevice, Precision::F64, &row, vsini, 9000.0);
+            for (name, device, precision, _) in devices() {
+                let found = broadened(&*device, precision, &row, vsini, 9000.0);
+                let gap = found.iter().zip(&expected).map(|(a, b)| (a - b).abs()).fold(0.0, f64::max);
+                assert!(gap < 5e-6, "{name}: {pixels} pixels, {vsini} km/s: {gap}");
+            }
         }
     }
 }

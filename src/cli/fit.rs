@@ -1,18 +1,18 @@
 //! `popfit fit`: everything is checked before the first fit.
 
 use std::io::{IsTerminal, Write};
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
 use indicatif::{ProgressBar, ProgressDrawTarget, ProgressState, ProgressStyle};
+use popfit::report::{About, Collector, ReportFile};
 use popfit::spectra::SpectraReader;
-use popfit::{
-    Control, Device, Error, Fitter, LevenbergMarquardt, Metadata, ModelFile, Schema, SpectralModel, Status, TableWriter,
-};
+use popfit::{Control, Device, Error, Fitter, LevenbergMarquardt, Metadata, ModelFile, SpectralModel, Status};
 
 use super::chain::Chain;
+use super::output::{Format, Output};
 use super::rows::{Counting, Counts, short};
-use super::{Failure, signals};
+use super::{Failure, report, selection, signals};
 
 #[derive(clap::Args)]
 pub struct Arguments {
@@ -22,9 +22,14 @@ pub struct Arguments {
     /// Files of spectra, fitted one after another into one table
     #[arg(value_name = "SPECTRA", required = true)]
     spectra: Vec<PathBuf>,
-    /// The result table: a name that ends in .parquet or .csv
+    /// The result table: a name that ends in .parquet, .fits or .csv
     #[arg(short, long, value_name = "OUT")]
     output: PathBuf,
+    /// The result's layout
+    #[arg(long, value_enum, default_value_t = Format::Table)]
+    format: Format,
+    #[command(flatten)]
+    selection: selection::Arguments,
     /// auto, cpu, gpu, gpu:N or gpu:NAME
     #[arg(long, default_value = "auto", value_name = "D")]
     device: String,
@@ -46,6 +51,9 @@ pub struct Arguments {
     /// Make the first bad spectrum an error
     #[arg(long)]
     strict: bool,
+    /// Also write a page with counts, figures, some spectra and a table: DIR/index.html
+    #[arg(long, value_name = "DIR")]
+    report: Option<PathBuf>,
     /// Print nothing but errors
     #[arg(long)]
     quiet: bool,
@@ -59,30 +67,42 @@ enum Solver {
 
 /// Fits every spectrum of the files and writes the table.
 pub fn run(arguments: &Arguments) -> Result<(), Failure> {
-    let file = ModelFile::open(&arguments.model)?;
+    let mut file = ModelFile::open(&arguments.model)?;
+    if let Some(arms) = &arguments.selection.arms {
+        file.keep_arms(arms)?;
+    }
     let model = file.build()?;
-    let mut source = Chain::open(&arguments.spectra)?;
+    let mut source = Chain::open(&arguments.spectra, &arguments.selection.selection()?)?;
+    if !arguments.quiet {
+        source.all_notes().for_each(|note| drop(writeln!(std::io::stderr(), "popfit: {note}")));
+    }
     let emulators = emulators(&model);
     let fitter = fitter(arguments, &file, model)?;
     fitter.check_spectra(&source.heads()).map_err(|error| file.blame(error))?;
-    let schema = Schema { parameters: fitter.parameters(), text_ids: source.text_ids() };
     let metadata =
         Metadata { device: fitter.device_name(), model: file.text, emulators, settings: fitter.settings_text() };
-    let mut table = TableWriter::create(&arguments.output, &schema, &metadata)?;
+    let mut table = Output::create(arguments.format, &arguments.output, &fitter, &source, &metadata)?;
+    let page = arguments.report.as_deref().map(page).transpose()?;
 
     let begin = Instant::now();
     let bar = progress_bar(source.len(), arguments.quiet);
     let shown = bar.clone();
     let control = Control { progress: Some(Box::new(move |done, _| shown.set_position(done))), ..Control::default() };
     signals::cancel(&control)?;
-    let mut sink = Counting::new(&mut table);
+    let collector = page.is_some().then(|| Collector::new(&fitter.parameters()));
+    let mut sink = Counting::new(&mut table, collector);
     let summary = fitter.fit_with(&mut source, &mut sink, &control);
     bar.finish_and_clear();
-    let (summary, counts, faults) = (summary.map_err(|error| failed(arguments, error))?, sink.counts, sink.faults);
+    let Counting { counts, faults, report: kept, .. } = sink;
+    let summary = summary.map_err(|error| failed(arguments, error))?;
     table.finish().map_err(Failure::running)?;
+    let time = begin.elapsed();
+    if let (Some(page), Some(kept)) = (page, kept) {
+        page.write(&about(arguments, &fitter, metadata, time), &kept, Some(&fitter)).map_err(Failure::running)?;
+    }
     if !arguments.quiet {
         faults.print();
-        let text = closing(summary.fits, &counts, begin.elapsed(), &fitter.device_name());
+        let text = closing(summary.fits, &counts, time, &fitter.device_name());
         let _ = writeln!(std::io::stderr(), "{text}");
     }
     match counts.any(Status::Interrupted) {
@@ -113,6 +133,23 @@ fn fitter(arguments: &Arguments, file: &ModelFile, model: SpectralModel) -> Resu
         fitter = fitter.seed(seed);
     }
     Ok(fitter)
+}
+
+/// The report, whose folder is made when it is missing.
+fn page(folder: &Path) -> Result<ReportFile, Error> {
+    std::fs::create_dir_all(folder).map_err(|source| Error::Io { path: folder.to_path_buf(), source })?;
+    ReportFile::create(folder.join("index.html"))
+}
+
+fn about(arguments: &Arguments, fitter: &Fitter, metadata: Metadata, time: Duration) -> About {
+    let labels = fitter.model().arms().flat_map(|(_, emulator)| emulator.labels());
+    About {
+        title: report::name(&arguments.output),
+        version: Some(env!("CARGO_PKG_VERSION").into()),
+        metadata,
+        units: labels.map(|label| (label.name.clone(), label.unit.clone())).collect(),
+        time: Some(time),
+    }
 }
 
 /// Source and hash of each emulator file, once.

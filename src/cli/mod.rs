@@ -6,8 +6,11 @@ mod demo;
 mod devices;
 mod fit;
 mod import;
+mod output;
 mod picture;
+mod report;
 mod rows;
+mod selection;
 mod signals;
 mod truth;
 
@@ -38,6 +41,8 @@ enum Command {
     Check(check::Arguments),
     /// Turn another program's emulator into popfit's
     Import(import::Arguments),
+    /// Make one HTML page of a result table: counts, figures, a table to sort
+    Report(report::Arguments),
 }
 
 /// How a command failed: the message, and the exit code.
@@ -84,6 +89,7 @@ pub fn main() -> ExitCode {
         Command::Devices => devices::run(),
         Command::Check(arguments) => check::run(&arguments),
         Command::Import(arguments) => import::run(&arguments),
+        Command::Report(arguments) => report::run(&arguments),
     };
     match result {
         Ok(()) => ExitCode::SUCCESS,

@@ -3,6 +3,7 @@
 use std::collections::BTreeMap;
 use std::io::Write;
 
+use popfit::report::Collector;
 use popfit::{FitRow, Result, Sink, Spectra, Status};
 
 /// Prints a line. A reader that has gone away (`popfit demo | head`) does not end the run.
@@ -86,16 +87,17 @@ impl Faults {
     }
 }
 
-/// Counts what passes through.
+/// Counts what passes through, and shows it to the report where one is wanted.
 pub struct Counting<'a> {
     sink: &'a mut dyn Sink,
     pub counts: Counts,
     pub faults: Faults,
+    pub report: Option<Collector>,
 }
 
 impl<'a> Counting<'a> {
-    pub fn new(sink: &'a mut dyn Sink) -> Counting<'a> {
-        Counting { sink, counts: Counts::default(), faults: Faults::default() }
+    pub fn new(sink: &'a mut dyn Sink, report: Option<Collector>) -> Counting<'a> {
+        Counting { sink, counts: Counts::default(), faults: Faults::default(), report }
     }
 }
 
@@ -103,6 +105,9 @@ impl Sink for Counting<'_> {
     fn append(&mut self, spectra: &Spectra, rows: &[FitRow]) -> Result<()> {
         self.counts.add(rows);
         self.faults.add(rows);
+        if let Some(report) = &mut self.report {
+            report.add_with_spectra(spectra, rows);
+        }
         self.sink.append(spectra, rows)
     }
 }

@@ -7,7 +7,7 @@ use pulp::NullaryFnOnce;
 use crate::rows::Real;
 use crate::rows::convolve::Padded;
 use crate::rows::rotation::RotationKernel;
-use crate::solver::recording::{Broaden as Stage, LIGHT, Parameter, Rotation, Segment};
+use crate::solver::recording::{Broaden as Stage, LIGHT, Parameter, Segment};
 
 /// One member's rows.
 pub struct Broaden<'a, R> {
@@ -41,7 +41,7 @@ impl<R: Real> NullaryFnOnce for Broaden<'_, R> {
     #[inline(always)]
     fn call(self) {
         let columns = self.stage.columns;
-        let is_free = matches!(self.stage.rotation, Rotation::Parameter { .. });
+        let is_free = self.stage.output_rows() > self.stage.rows;
         let kernels: Vec<(Vec<R>, Vec<R>)> = self.stage.segments.iter().map(|s| self.kernel(s)).collect();
         self.output.fill(R::ZERO);
         for (segment, (weights, slopes)) in self.stage.segments.iter().zip(&kernels) {

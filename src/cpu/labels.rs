@@ -20,7 +20,7 @@ pub fn labels<R: Real>(stage: &Labels, parameters: &[Parameter], u: &[f64], out:
     for (l, input) in stage.inputs.iter().enumerate() {
         let (z, slope) = scaled(input, parameters, u);
         out[l] = R::of(z);
-        for (p, factor) in input.source.slopes() {
+        for (p, factor) in input.source.slopes().into_iter().filter(|_| stage.derivatives) {
             let row = 1 + rows.iter().position(|q| *q == p).unwrap_or_default();
             out[row * stage.stride + l] = R::of(slope * factor * parameters[p].scale);
         }

@@ -70,7 +70,7 @@ impl<R: Real> NullaryFnOnce for Resample<'_, R> {
         let (shift, slope) = doppler(v);
         let shifts: Vec<Shift<R>> = self.stage.segments.iter().map(|s| split(s, shift)).collect();
         let pixels = self.stage.pixels;
-        let has_velocity = matches!(self.stage.velocity, Velocity::Parameter(_));
+        let has_velocity = self.stage.output_rows() > self.stage.rows;
         let by_velocity: Vec<R> = self.stage.segments.iter().map(|s| R::of(-s.inverse_step * slope * dv)).collect();
         let mut chunk = Chunk { value: Taps::new(), slope: Taps::new() };
         for start in (0..pixels).step_by(CHUNK) {

@@ -66,3 +66,32 @@ impl<R: Real> NullaryFnOnce for Resolve<'_, R> {
         }
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn meets_plain_sums_on_awkward_sizes() {
+        for pixels in [1usize, 2, 31, 32, 33, 63, 64, 65, 200] {
+            for diagonals in [1usize, 3, 11, 75] {
+                let wave = |i: usize| (i as f64 * 0.7).sin() + 0.3;
+                let matrix: Vec<f64> = (0..diagonals * pixels).map(wave).collect();
+                let input: Vec<f64> = (0..2 * pixels).map(|i| wave(3 * i)).collect();
+                let mut output = vec![f64::NAN; 2 * pixels];
+                Resolve { pixels, diagonals, matrix: &matrix, input: &input, output: &mut output }.run();
+                let mut expected = vec![0.0; 2 * pixels];
+                for (i, x) in input.iter().enumerate() {
+                    let (row, column) = (i / pixels, i % pixels);
+                    for d in 0..diagonals {
+                        // the definition: R[column − offset][column], offset from diagonals / 2 downwards
+                        let Some(j) = (column + d).checked_sub(diagonals / 2).filter(|j| *j < pixels) else { continue };
+                        expected[row * pixels + j] += matrix[d * pixels + column] * x;
+                    }
+                }
+                let gap = output.iter().zip(&expected).map(|(a, b)| (a - b).abs()).fold(0.0, f64::max);
+                assert!(gap < 1e-12, "{pixels} pixels, {diagonals} diagonals: {gap}");
+            }
+        }
+    }
+}

@@ -11,13 +11,13 @@ use crate::solver::{NelderMead, Status};
 /// A simplex is spread again with its size shrunk by this.
 const RESPREAD: f64 = 0.25;
 
-/// `trials` are the simplex's members, whose trial points have been evaluated.
+/// `trials` are the simplex's members, whose trial points have been evaluated; `noise` is the relative error of an objective.
 pub fn simplex(
     simplex: &mut Simplex,
     trials: &mut [Member],
     (lower, upper): (&[f64], &[f64]),
     settings: &NelderMead,
-    marginalise: bool,
+    (marginalise, noise): (bool, f64),
 ) {
     simplex.rounds += 1;
     let objective = |member: &Member| {
@@ -34,7 +34,7 @@ pub fn simplex(
             simplex.values[v] = value;
         }
     }
-    let status = choose(simplex, trials, (lower, upper), settings);
+    let status = choose(simplex, trials, (lower, upper), settings, noise);
     for member in trials {
         member.rounds = simplex.rounds;
         member.status = status;
@@ -90,6 +90,7 @@ fn choose(
     trials: &mut [Member],
     (lower, upper): (&[f64], &[f64]),
     settings: &NelderMead,
+    noise: f64,
 ) -> Option<Status> {
     if simplex.rounds >= settings.max_rounds {
         return Some(Status::MaxRounds);
@@ -100,10 +101,11 @@ fn choose(
         if !lowest.is_finite() {
             return Some(Status::NotFinite);
         }
-        // NaN: infinite vertices are not converged
-        if simplex.values[worst] - lowest <= settings.fatol {
+        let fatol = settings.fatol.max(noise * lowest.abs());
+        // infinite vertices are not converged
+        if simplex.values[worst] - lowest <= fatol {
             let gained = simplex.spread_at - lowest;
-            if simplex.restarts >= settings.max_restarts || gained <= settings.fatol {
+            if simplex.restarts >= settings.max_restarts || gained <= fatol {
                 return Some(Status::Ftol);
             }
             simplex.restarts += 1;

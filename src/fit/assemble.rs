@@ -57,21 +57,28 @@ pub fn raw<'s>(model: &ModelArm, arm: &'s ArmSpectra, spectrum: usize) -> RawArm
     RawArm { flux: &arm.flux[range.clone()], ivar: &arm.ivar[range], mask, resolution }
 }
 
+/// Prepares one spectrum of a batch.
+pub fn prepare_one(
+    model: &SpectralModel,
+    arms: &[&ArmSpectra],
+    grids: &[Grids],
+    place: usize,
+) -> std::result::Result<Prepared, Fault> {
+    let mut samplings = Vec::with_capacity(arms.len());
+    for grid in grids {
+        samplings.push(&**grid.of(place).map_err(Fault::clone)?);
+    }
+    let raw: Vec<RawArm> = model.arms.iter().zip(arms).map(|(model, arm)| raw(model, arm, place)).collect();
+    prepare(model, &raw, &samplings)
+}
+
 pub fn prepare_all(
     model: &SpectralModel,
     arms: &[&ArmSpectra],
     grids: &[Grids],
     count: usize,
 ) -> Vec<std::result::Result<Prepared, Fault>> {
-    let one = |k: usize| {
-        let mut samplings = Vec::with_capacity(arms.len());
-        for grid in grids {
-            samplings.push(&**grid.of(k).map_err(Fault::clone)?);
-        }
-        let raw: Vec<RawArm> = model.arms.iter().zip(arms).map(|(model, arm)| raw(model, arm, k)).collect();
-        prepare(model, &raw, &samplings)
-    };
-    (0..count).into_par_iter().map(one).collect()
+    (0..count).into_par_iter().map(|place| prepare_one(model, arms, grids, place)).collect()
 }
 
 /// What the device reads: the blocks of all spectra, one after another.

@@ -14,7 +14,7 @@ pub fn blank(model: &SpectralModel, spectra: &Spectra, place: usize) -> FitRow {
             Ids::Text(ids) => Id::Text(ids[place].clone()),
         },
         file: spectra.file.clone(),
-        row: spectra.first_row + place as u64,
+        row: spectra.rows[place],
         status: Status::Interrupted,
         status_text: Status::Interrupted.name().into(),
         detail: String::new(),

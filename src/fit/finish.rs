@@ -40,7 +40,7 @@ impl Finish<'_> {
     pub fn fill(&self, row: &mut FitRow, outcomes: &[Outcome], ready: &Ready) {
         let Ready { prepared, limits, .. } = ready;
         let objectives: Vec<f64> = outcomes.iter().map(|o| self.objective(o, prepared)).collect();
-        row.evaluations = outcomes.iter().map(|o| o.rounds).sum();
+        row.evaluations = outcomes.iter().map(|o| o.evaluations).sum();
         // finite objectives first, then the lowest; ties go to the first start. Who gave way does not win
         let stands = |k: usize| outcomes[k].gave_way.is_none() && objectives[k].is_finite();
         let key = |k: &usize| if stands(*k) { objectives[*k] } else { f64::INFINITY };

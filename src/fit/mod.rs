@@ -11,6 +11,8 @@ mod limits;
 mod picture;
 mod row;
 mod run;
+mod solve;
+mod values;
 
 use std::sync::atomic::AtomicBool;
 use std::sync::{Arc, OnceLock};
@@ -19,7 +21,7 @@ use std::time::Duration;
 use crate::error::{Error, Result};
 use crate::model::{FirstGuess, SpectralModel};
 use crate::solver::recording::Precision;
-use crate::solver::{LevenbergMarquardt, MOST_STARTS};
+use crate::solver::{LevenbergMarquardt, MOST_STARTS, NelderMead};
 use crate::spectra::{Spectra, SpectraReader};
 use assemble::matched;
 pub use check::JacobianCheck;
@@ -69,12 +71,56 @@ pub struct Summary {
     pub stages: Vec<(String, Duration)>,
 }
 
+/// What finds the minimum.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub enum Solver {
+    Lm(LevenbergMarquardt),
+    /// On the objective itself, ln det included where the model marginalises.
+    NelderMead(NelderMead),
+    /// Levenberg–Marquardt, then a small simplex around each spectrum's winner.
+    LmNelderMead(LevenbergMarquardt, NelderMead),
+}
+
+impl Solver {
+    /// Tolerances and counts must make sense.
+    pub fn validate(&self) -> Result<()> {
+        match self {
+            Solver::Lm(lm) => lm.validate(),
+            Solver::NelderMead(simplex) => simplex.validate(),
+            Solver::LmNelderMead(lm, simplex) => lm.validate().and_then(|()| simplex.validate()),
+        }
+    }
+}
+
+impl std::fmt::Display for Solver {
+    /// `key = value`, line by line.
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        match self {
+            Solver::Lm(lm) => write!(f, "solver = lm\n{lm}"),
+            Solver::NelderMead(simplex) => write!(f, "solver = nelder-mead\n{simplex}"),
+            Solver::LmNelderMead(lm, simplex) => write!(f, "solver = lm+nelder-mead\n{lm}\n{simplex}"),
+        }
+    }
+}
+
+impl From<LevenbergMarquardt> for Solver {
+    fn from(settings: LevenbergMarquardt) -> Solver {
+        Solver::Lm(settings)
+    }
+}
+
+impl From<NelderMead> for Solver {
+    fn from(settings: NelderMead) -> Solver {
+        Solver::NelderMead(settings)
+    }
+}
+
 /// Fits spectra with a model, on a device.
 #[derive(Clone, Debug)]
 pub struct Fitter {
     pub(crate) model: SpectralModel,
     device: Device,
-    settings: LevenbergMarquardt,
+    solver: Solver,
     /// `None`: 2, or 4 where vsini is free.
     starts: Option<usize>,
     seed: u64,
@@ -90,12 +136,13 @@ impl Fitter {
     pub const MOST_STARTS: usize = MOST_STARTS;
 
     /// Errors when a setting is out of its range.
-    pub fn new(model: SpectralModel, device: Device, settings: LevenbergMarquardt) -> Result<Fitter> {
-        settings.validate()?;
+    pub fn new(model: SpectralModel, device: Device, solver: impl Into<Solver>) -> Result<Fitter> {
+        let solver = solver.into();
+        solver.validate()?;
         Ok(Fitter {
             model,
             device,
-            settings,
+            solver,
             starts: None,
             seed: 3,
             memory: None,
@@ -157,18 +204,11 @@ impl Fitter {
 
     /// What the rows depend on beside model and device, `key = value` line by line, as it is written into the table's metadata.
     pub fn settings_text(&self) -> String {
-        let Fitter { settings, seed, memory, strict, precision, .. } = self;
-        let LevenbergMarquardt { max_rounds, ftol, xtol, gtol, initial_damping, max_rejections } = settings;
+        let Fitter { solver, seed, memory, strict, precision, .. } = self;
         let precision = if *precision == Precision::F32 { "f32" } else { "f64" };
         let memory = memory.map_or("auto".into(), |bytes| bytes.to_string());
         [
-            "solver = lm".to_string(),
-            format!("max_rounds = {max_rounds}"),
-            format!("ftol = {ftol:e}"),
-            format!("xtol = {xtol:e}"),
-            format!("gtol = {gtol:e}"),
-            format!("initial_damping = {initial_damping:e}"),
-            format!("max_rejections = {max_rejections}"),
+            solver.to_string(),
             format!("starts = {}", self.start_count()),
             format!("seed = {seed}"),
             format!("memory = {memory}"),

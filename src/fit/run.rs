@@ -7,29 +7,20 @@ use std::time::Duration;
 use rayon::prelude::*;
 use web_time::Instant;
 
-use super::assemble::{assemble, matched, prepare_all};
+use super::assemble::{matched, prepare_all};
 use super::blank::{blank, place_at_start, refuse};
 use super::finish::Finish;
 use super::limits::Tables;
 use super::row::{FitRow, flag};
+use super::solve::Passes;
 use super::{Control, Fitter};
 use crate::error::{Error, Result};
-use crate::model::{
-    ArmLayout, Cause, Fault, Limits, LineSpread, ModelArm, Prepared, Sampling, SpectralModel, SpectralObjective, Start,
-};
-use crate::solver::{Method, Objective, Outcome, Population, optimise};
+use crate::model::{ArmLayout, Cause, Fault, Limits, LineSpread, ModelArm, Prepared, Sampling, SpectralModel, Start};
+use crate::solver::Outcome;
 use crate::spectra::{ArmSpectra, Spectra, Wavelength};
 
 /// Spectra that are read at once.
 pub const BATCH: usize = 2048;
-
-/// A population and the shape that it was made for.
-struct Resident {
-    layout: Vec<ArmLayout>,
-    objective: SpectralObjective,
-    population: Box<dyn Population>,
-    capacity: usize,
-}
 
 /// A spectrum that can be fitted: its place in the batch of spectra and where it starts.
 pub struct Ready {
@@ -63,7 +54,7 @@ type Started = std::result::Result<(Prepared, Vec<Limits>, Vec<Start>, bool), Fa
 
 pub struct Run<'a> {
     pub fitter: &'a Fitter,
-    resident: Option<Resident>,
+    resident: Option<Passes>,
     /// The shared grids of the last batch.
     shared: Vec<Option<SharedGrid>>,
     times: Vec<(&'static str, Duration)>,
@@ -275,14 +266,11 @@ impl<'a> Run<'a> {
         if self.resident.as_ref().is_some_and(|r| r.layout == layout) {
             return Ok(());
         }
-        let Fitter { model, device, settings, memory, precision, .. } = self.fitter;
+        let Fitter { model, device, solver, memory, precision, .. } = self.fitter;
         self.resident = None; // frees its memory first
-        let objective = SpectralObjective::new(model, layout, *precision);
-        let recording = Arc::new(objective.record());
         let most = BATCH * self.fitter.start_count();
-        let capacity = device.inner.capacity(&recording, *memory)?.min(most);
-        let population = device.inner.population(recording, &Method::LevenbergMarquardt(*settings), capacity)?;
-        self.resident = Some(Resident { layout: layout.to_vec(), objective, population, capacity });
+        let passes = Passes::new(model, layout, &*device.inner, (*solver, *precision), (*memory, most))?;
+        self.resident = Some(passes);
         Ok(())
     }
 
@@ -290,11 +278,10 @@ impl<'a> Run<'a> {
     fn population(&mut self, grids: &[Grids], ready: &[Ready], finished: usize) -> Result<Vec<Outcome>> {
         let watch = self.watch;
         let Some(resident) = self.resident.as_mut().filter(|_| !watch.is_cancelled()) else { return Ok(Vec::new()) };
-        let batch = assemble(&self.fitter.model, &resident.objective, grids, ready);
-        let (members, never) = (batch.members().max(1), AtomicBool::new(false));
+        let never = AtomicBool::new(false);
         let cancel = watch.control.map_or(&never, |control| &*control.cancel);
-        let mut report = |active: usize| watch.report(finished + ready.len() * (members - active) / members);
-        pollster::block_on(optimise(resident.population.as_mut(), &batch, cancel, &mut report))
+        let mut report = |share: f64| watch.report(finished + (ready.len() as f64 * share) as usize);
+        resident.solve(&self.fitter.model, grids, ready, (cancel, &mut report))
     }
 }
 

@@ -63,7 +63,7 @@ impl GpuPopulation {
         for values in [&batch.lower, &batch.upper, &batch.prior_mean, &batch.prior_weight] {
             shape("bounds and priors", values.len(), batch.spectra * parameters)?;
         }
-        shape("starts", batch.starts.len(), members * parameters)?;
+        shape("starts", batch.starts.len(), batch.members() * parameters)?;
         if batch.group.iter().any(|s| *s as usize >= batch.spectra) {
             return Err(Error::Usage("a member of a spectrum that is not in the batch".into()));
         }

@@ -78,10 +78,12 @@ pub(super) async fn read<T: bytemuck::Pod>(
 pub(super) fn outcomes(layout: Layout, members: usize, state: &[f32], control: &[i32]) -> Vec<Outcome> {
     let number = |field, index, slot| f64::from(state[layout.at(field, index, slot)]);
     let list = |field, length, slot| (0..length).map(|i| number(field, i, slot)).collect();
+    let count = |slot| u32::try_from(control[ROUNDS * layout.capacity + slot]).unwrap_or(0);
     let outcome = |slot| Outcome {
         status: Status::from_code(control[STATUS * layout.capacity + slot]),
         gave_way: verdict(control[GAVE_WAY * layout.capacity + slot]),
-        rounds: u32::try_from(control[ROUNDS * layout.capacity + slot]).unwrap_or(0),
+        rounds: count(slot),
+        evaluations: count(slot),
         parameters: list(Field::Accepted, layout.parameters, slot),
         chi2: number(Field::Chi2, 0, slot),
         penalty: number(Field::Penalty, 0, slot),
@@ -102,10 +104,12 @@ pub(super) fn simplex_outcomes(layout: Layout, members: usize, fields: &[f32], c
         let known = (0..=layout.parameters).filter(|&v| value(v) < f64::from(NO_VALUE));
         let best = known.min_by(|&a, &b| value(a).total_cmp(&value(b)));
         let vertex = best.unwrap_or(0);
+        let rounds = u32::try_from(control[ROUNDS * slots + simplex * LANES]).unwrap_or(0);
         Outcome {
             status: Status::from_code(control[STATUS * slots + simplex * LANES]),
             gave_way: None,
-            rounds: u32::try_from(control[ROUNDS * slots + simplex * LANES]).unwrap_or(0),
+            rounds,
+            evaluations: rounds * LANES as u32,
             parameters: (0..layout.parameters).map(|p| number(vertex * layout.parameters + p, simplex)).collect(),
             chi2: best.map_or(f64::INFINITY, value),
             penalty: 0.0,

@@ -99,14 +99,14 @@ fn labels(recording: &Recording, layout: Layout, stage: &rec::Labels) -> Kernel 
     for (i, label) in stage.inputs.iter().enumerate() {
         declare_label(&mut kernel.constants, &recording.parameters, label, &format!("label_value_{i}"));
         body += &format!("let label_{i} = label_value_{i}(slot);\noutput[base + {i}u] = label_{i}.x;\n");
-        for (p, ratio) in slope_ratios(&recording.parameters, label) {
+        for (p, ratio) in slope_ratios(&recording.parameters, label).into_iter().filter(|_| stage.derivatives) {
             let row = 1 + rows.iter().position(|q| *q == p).unwrap_or_default();
             let ratio = kernel.constants.literal(ratio);
             body += &format!("output[base + {}u] = label_{i}.y * {ratio};\n", row * stage.stride + i);
         }
     }
     kernel.constants.line(&format!("fn fill(slot: u32, base: u32) {{\n{body}}}"));
-    kernel.constants.unsigned("ROWS", 1 + rows.len());
+    kernel.constants.unsigned("ROWS", if stage.derivatives { 1 + rows.len() } else { 1 });
     kernel.constants.unsigned("STRIDE", stage.stride);
     kernel
 }
@@ -273,7 +273,7 @@ fn simplex(recording: &Recording, layout: Layout, settings: &NelderMead) -> Kern
     let constants = &mut kernel.constants;
     constants.float("FATOL", settings.fatol);
     constants.float("SIZE", settings.size);
-    constants.float("LN_DET", f64::from(u8::from(recording.marginalise)));
+    constants.float("MARGINALISE", f64::from(u8::from(recording.marginalise)));
     constants.signed("MAX_ROUNDS", i32::try_from(settings.max_rounds).unwrap_or(i32::MAX));
     constants.signed("MAX_RESTARTS", i32::try_from(settings.max_restarts).unwrap_or(i32::MAX));
     kernel

@@ -94,6 +94,17 @@ impl ModelFile {
         })
     }
 
+    /// Leaves out all other arms. [`Error::Model`] for an arm that the file does not have.
+    pub fn keep_arms(&mut self, names: &[String]) -> Result<()> {
+        let known: Vec<&str> = self.arms.iter().map(|arm| arm.name.as_str()).collect();
+        if let Some(name) = names.iter().find(|name| !known.contains(&name.as_str())) {
+            let hint = nearest(name, known.iter().copied());
+            return Err(Error::Model(format!("{}: no arm `{name}`{hint}", self.path.display())));
+        }
+        self.arms.retain(|arm| names.contains(&arm.name));
+        Ok(())
+    }
+
     /// Opens the emulators, by paths relative to the model file's folder, and builds the model.
     pub fn build(&self) -> Result<SpectralModel> {
         self.builder().and_then(SpectralModelBuilder::build).map_err(|error| self.blame(error))

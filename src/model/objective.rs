@@ -22,9 +22,20 @@ impl Objective for SpectralObjective {
 }
 
 impl SpectralObjective {
+    /// Linearisations.
     pub fn new(model: &SpectralModel, layout: &[ArmLayout], precision: Precision) -> SpectralObjective {
+        SpectralObjective::recorded(model, layout, precision, false)
+    }
+
+    fn recorded(
+        model: &SpectralModel,
+        layout: &[ArmLayout],
+        precision: Precision,
+        values_only: bool,
+    ) -> SpectralObjective {
         let parameters = model.parameters.iter().map(|p| p.solver.clone()).collect();
-        let mut recording = Recording { parameters, precision, marginalise: model.marginalise, ..Recording::default() };
+        let marginalise = model.marginalise;
+        let mut recording = Recording { parameters, precision, values_only, marginalise, ..Recording::default() };
         let hulls = model.arms.iter().zip(layout).flat_map(|(arm, layout)| hulls(arm, layout.pixels)).collect();
         recording.stages.push(Stage::Prior(Prior { hulls }));
         let arms = model.arms.iter().zip(layout).map(|(arm, layout)| {
@@ -33,6 +44,11 @@ impl SpectralObjective {
         });
         let arms = arms.collect();
         SpectralObjective { recording, arms }
+    }
+
+    /// χ², penalty and ln det C, without derivatives.
+    pub fn evaluation(model: &SpectralModel, layout: &[ArmLayout], precision: Precision) -> SpectralObjective {
+        SpectralObjective::recorded(model, layout, precision, true)
     }
 }
 
@@ -52,11 +68,12 @@ fn floats(values: Vec<f32>) -> Values {
 
 /// Labels to template rows; returns their buffer and stride.
 fn record_template(recording: &mut Recording, arm: &ModelArm) -> (BufferId, usize) {
-    let rows = 1 + arm.tangents().len();
+    let derivatives = !recording.values_only;
+    let rows = if derivatives { 1 + arm.tangents().len() } else { 1 };
     let stride = arm.inputs.len().next_multiple_of(4);
     let name = |what: &str| format!("{}.{what}", arm.name);
     let labels = recording.buffer(name("labels"), Scope::Member, Kind::Float, rows * stride);
-    recording.stages.push(Stage::Labels(Labels { inputs: arm.inputs.clone(), output: labels, stride }));
+    recording.stages.push(Stage::Labels(Labels { inputs: arm.inputs.clone(), output: labels, stride, derivatives }));
     match &arm.emulator.network {
         Network::Dense(layers) => record_dense(recording, arm, layers, rows, (labels, stride)),
         Network::PerPixel { .. } => record_per_pixel(recording, arm, rows, (labels, stride)),

@@ -52,7 +52,8 @@ pub fn record_spectrum(
 ) -> ArmBuffers {
     let segments: Vec<Segment> =
         arm.grid.segments.iter().map(|s| Segment { start: s.start, end: s.end, inverse_step: 1.0 / s.step }).collect();
-    let template = Rows { buffer, rows: 1 + arm.tangents().len(), columns };
+    let derivatives = !recording.values_only;
+    let template = Rows { buffer, rows: if derivatives { 1 + arm.tangents().len() } else { 1 }, columns };
     let template = record_broadening(recording, model, arm, &segments, template);
     let pixels = padded(layout.pixels);
     let name = |what: &str| format!("{}.{what}", arm.name);
@@ -78,6 +79,7 @@ pub fn record_spectrum(
         segments,
         interpolation: arm.interpolation,
         velocity: model.velocity,
+        derivatives,
     };
     let rows = resample.output_rows();
     let output = recording.buffer(name("observed"), Scope::Member, Kind::Float, rows * pixels);
@@ -106,7 +108,9 @@ fn record_broadening(
     let Rows { columns, .. } = template;
     if let Some(rotation) = model.vsini {
         let Rows { buffer: input, rows, .. } = template;
-        let stage = Broaden { input, output: input, rows, columns, segments: segments.to_vec(), rotation };
+        let derivatives = !recording.values_only;
+        let segments = segments.to_vec();
+        let stage = Broaden { input, output: input, rows, columns, segments, rotation, derivatives };
         let rows = stage.output_rows();
         let output = recording.buffer(name("broadened"), Scope::Member, Kind::Float, rows * columns);
         recording.stages.push(Stage::Broaden(Broaden { output, ..stage }));
@@ -159,7 +163,7 @@ fn record_sums(
     recording.stages.push(Stage::Normal(Normal {
         model: rows,
         pixels,
-        columns: model.columns(arm),
+        columns: if recording.values_only { Vec::new() } else { model.columns(arm) },
         data,
         weight,
         continuum: buffers.basis.zip(buffers.solution),

@@ -41,6 +41,17 @@ pub trait Population: Send {
     /// Runs the stages once at the trial points, without a step, and returns a [`Scope::Member`](super::recording::Scope)
     /// buffer of the active members, in the order of the batch: for pictures and parity tests.
     fn inspect(&mut self, buffer: BufferId) -> Pending<'_, Vec<f64>>;
+
+    /// [`inspect`](Self::inspect) of several buffers; a device may run the stages once for them all.
+    fn inspect_all<'a>(&'a mut self, buffers: &'a [BufferId]) -> Pending<'a, Vec<Vec<f64>>> {
+        Box::pin(async move {
+            let mut all = Vec::with_capacity(buffers.len());
+            for buffer in buffers {
+                all.push(self.inspect(*buffer).await?);
+            }
+            Ok(all)
+        })
+    }
 }
 
 /// Spectra and members that enter a population together. P is the number of parameters.
@@ -75,8 +86,10 @@ pub struct Outcome {
     pub status: Option<Status>,
     /// It stopped in favour of another start of its spectrum; its numbers are those of where it was.
     pub gave_way: Option<GaveWay>,
-    /// Rounds the member took part in; each linearised the model once.
+    /// Rounds that it took part in.
     pub rounds: u32,
+    /// Points at which the model was evaluated.
+    pub evaluations: u32,
     /// (P) in `u`.
     pub parameters: Vec<f64>,
     /// Data rows.

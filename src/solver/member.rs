@@ -127,6 +127,7 @@ impl Member {
             status: self.status,
             gave_way: self.gave_way,
             rounds: self.rounds,
+            evaluations: self.rounds,
             parameters: self.parameters.clone(),
             chi2: self.sums.chi2,
             penalty: self.sums.penalty,

@@ -16,6 +16,6 @@ pub use damping::Damping;
 pub use device::{Batch, Device, Outcome, Pending, Population};
 pub use member::GaveWay;
 pub use objective::Objective;
-pub use rounds::optimise;
+pub use rounds::{linearise, optimise};
 pub use settings::{LevenbergMarquardt, MOST_STARTS, Method, NelderMead};
 pub use status::Status;

@@ -135,6 +135,8 @@ pub struct Labels {
     pub inputs: Vec<LabelInput>,
     pub output: BufferId,
     pub stride: usize,
+    /// Without: the row of values alone.
+    pub derivatives: bool,
 }
 
 /// output\[row\]\[n\] = Σ_k input\[row\]\[k\] weight\[k\]\[n\], for all rows of all active members; k in ascending order.
@@ -280,6 +282,8 @@ impl Stage {
 pub struct Recording {
     pub parameters: Vec<Parameter>,
     pub precision: Precision,
+    /// Rows have no tangents: χ², penalty and ln det C are all that comes of it (`evaluate`).
+    pub values_only: bool,
     /// The objective has ln det C in it, besides χ² and penalty.
     pub marginalise: bool,
     pub buffers: Vec<Buffer>,

@@ -9,6 +9,13 @@ use crate::error::Result;
 /// Rounds between two looks at the number of active members: the host waits only then.
 const ROUNDS_A_SUBMISSION: u32 = 4;
 
+/// Sums at the starts of the batch: one round, no step taken.
+pub async fn linearise(population: &mut dyn Population, batch: &Batch) -> Result<Vec<Outcome>> {
+    population.load(batch).await?;
+    population.advance(1).await?;
+    population.read().await
+}
+
 /// Fits the batch; members that are still active when `cancel` is set end as [`Status::Interrupted`]. `watch` is told how many
 /// members are active, after every submission.
 pub async fn optimise(

@@ -1,5 +1,7 @@
 //! Settings of the solvers.
 
+use std::fmt;
+
 use super::simplex::LANES;
 use crate::error::{Error, Result};
 
@@ -55,12 +57,21 @@ impl LevenbergMarquardt {
     }
 }
 
+impl fmt::Display for LevenbergMarquardt {
+    /// `key = value`, line by line.
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let LevenbergMarquardt { max_rounds, ftol, xtol, gtol, initial_damping, max_rejections } = self;
+        writeln!(f, "max_rounds = {max_rounds}\nftol = {ftol:e}\nxtol = {xtol:e}\ngtol = {gtol:e}")?;
+        write!(f, "initial_damping = {initial_damping:e}\nmax_rejections = {max_rejections}")
+    }
+}
+
 /// Population Nelder–Mead (Nelder & Mead 1965; adaptive coefficients, Gao & Han 2012) on the objective itself.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct NelderMead {
     /// Iterations a simplex may use, each of which evaluates four points.
     pub max_rounds: u32,
-    /// Converged when the vertices' objectives differ by at most this.
+    /// Converged when the vertices' objectives differ by at most this, or by what rounding leaves of them (1e-6 of f32 rows').
     pub fatol: f64,
     /// Edge of the first simplex in the solver's units: standard deviations of a label in the training set, 10 km/s.
     pub size: f64,
@@ -88,6 +99,15 @@ impl NelderMead {
             return Err(Error::Usage("max_rounds must be at least 1".into()));
         }
         Ok(())
+    }
+}
+
+impl fmt::Display for NelderMead {
+    /// `key = value`, line by line.
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let NelderMead { max_rounds, fatol, size, max_restarts } = self;
+        writeln!(f, "simplex_max_rounds = {max_rounds}\nfatol = {fatol:e}\nsize = {size}")?;
+        write!(f, "max_restarts = {max_restarts}")
     }
 }
 

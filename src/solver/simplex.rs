@@ -56,6 +56,7 @@ impl Simplex {
             status,
             gave_way: None,
             rounds: self.rounds,
+            evaluations: self.rounds * LANES as u32,
             parameters: self.vertex(best).to_vec(),
             chi2: self.values[best],
             penalty: 0.0,

@@ -7,6 +7,7 @@ use std::path::Path;
 use std::sync::Arc;
 
 use super::npz_arm::{Arm, reserve};
+use super::npz_column::Columns;
 use super::{Ids, Spectra, SpectraReader, mismatch};
 use crate::error::{Error, Result};
 use crate::npz::{Archive, Stream};
@@ -19,6 +20,7 @@ pub(super) struct NpzReader {
     next: usize,
     arms: Vec<Arm>,
     ids: Option<(Stream, IdKind)>,
+    columns: Columns,
 }
 
 #[derive(Clone, Copy)]
@@ -40,8 +42,9 @@ impl NpzReader {
             return Err(mismatch(&path.display().to_string(), message));
         }
         let ids = ids(&mut archive, length)?;
+        let columns = Columns::open(&mut archive, length)?;
         let file = Arc::from(path.display().to_string());
-        Ok(NpzReader { file, path: path.to_path_buf(), length, next: 0, arms, ids })
+        Ok(NpzReader { file, path: path.to_path_buf(), length, next: 0, arms, ids, columns })
     }
 
     fn ids(&mut self, rows: usize) -> Result<Ids> {
@@ -66,9 +69,11 @@ impl NpzReader {
             arms.push(arm.batch(rows, &self.path)?);
         }
         let ids = self.ids(rows)?;
-        let first_row = self.next as u64;
+        let columns = self.columns.batch(rows, &self.path)?;
+        let first = self.next as u64;
         self.next += rows;
-        Ok(Spectra { file: self.file.clone(), first_row, ids, arms, columns: Vec::new() })
+        let rows = (first..self.next as u64).collect();
+        Ok(Spectra { file: self.file.clone(), rows, ids, arms, columns })
     }
 }
 
@@ -90,7 +95,7 @@ impl SpectraReader for NpzReader {
             _ => Ids::Integer(Vec::new()),
         };
         let arms = self.arms.iter().map(Arm::empty).collect();
-        Spectra { file: self.file.clone(), first_row: self.next as u64, ids, arms, columns: Vec::new() }
+        Spectra { file: self.file.clone(), rows: Vec::new(), ids, arms, columns: self.columns.empty() }
     }
 }
 

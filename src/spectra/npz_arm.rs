@@ -4,7 +4,7 @@ use std::path::Path;
 use std::sync::Arc;
 
 use super::arm::check_grid;
-use super::{ArmSpectra, Wavelength, mismatch};
+use super::{ArmSpectra, Resolution, Wavelength, mismatch};
 use crate::error::{Error, Result};
 use crate::npz::{Archive, Header, Stream, too_large};
 
@@ -19,6 +19,8 @@ pub(super) struct Arm {
     /// The weights are sigma, not ivar.
     is_sigma: bool,
     mask: Option<Stream>,
+    /// Its diagonals.
+    resolution: Option<(usize, Stream)>,
 }
 
 enum Grid {
@@ -47,9 +49,10 @@ impl Arm {
             Some(header) => Some(flags(archive, &key("mask"), header, [length, pixels])?),
             None => None,
         };
+        let resolution = resolution(archive, &key("resolution"), [length, pixels])?;
         let grid = grid(archive, &key("wavelength"), [length, pixels])?;
         let (flux, weight) = (archive.stream(&flux)?, archive.stream(&weight)?);
-        Ok(Arm { name, length, pixels, grid, flux, weight, is_sigma, mask })
+        Ok(Arm { name, length, pixels, grid, flux, weight, is_sigma, mask, resolution })
     }
 
     /// The next rows.
@@ -75,7 +78,11 @@ impl Arm {
             mask = reserve(elements, path)?;
             stream.take(elements, |dtype, bytes| dtype.flags(bytes, &mut mask))?;
         }
-        Ok(ArmSpectra { name: self.name.clone(), wavelength, pixels: self.pixels, flux, ivar, mask, resolution: None })
+        let resolution = match &mut self.resolution {
+            Some((diagonals, stream)) => Some(matrices(stream, *diagonals, elements, path)?),
+            None => None,
+        };
+        Ok(ArmSpectra { name: self.name.clone(), wavelength, pixels: self.pixels, flux, ivar, mask, resolution })
     }
 
     /// No rows.
@@ -85,7 +92,9 @@ impl Arm {
             Grid::Own(_) => Wavelength::Own(Vec::new()),
         };
         let (flux, ivar, mask) = (Vec::new(), Vec::new(), Vec::new());
-        ArmSpectra { name: self.name.clone(), wavelength, pixels: self.pixels, flux, ivar, mask, resolution: None }
+        let none = |(diagonals, _): &(usize, Stream)| Resolution { diagonals: *diagonals, values: Vec::new() };
+        let resolution = self.resolution.as_ref().map(none);
+        ArmSpectra { name: self.name.clone(), wavelength, pixels: self.pixels, flux, ivar, mask, resolution }
     }
 }
 
@@ -149,6 +158,40 @@ fn flags(archive: &mut Archive, key: &str, header: Header, expected: [usize; 2])
     expect(archive, key, expected)?;
     archive.scan(key, |_, _| Ok(()))?;
     archive.stream(key)
+}
+
+/// Resolution matrices (spectra, odd diagonals, pixels), read through; one spectrum's may lack the first dimension.
+fn resolution(archive: &mut Archive, key: &str, [length, pixels]: [usize; 2]) -> Result<Option<(usize, Stream)>> {
+    let Some(header) = archive.header(key)? else { return Ok(None) };
+    let diagonals = match header.shape[..] {
+        [n, diagonals, p] if (n, p) == (length, pixels) => diagonals,
+        [diagonals, p] if (1, p) == (length, pixels) => diagonals,
+        _ => 0,
+    };
+    if diagonals.is_multiple_of(2) {
+        let message = format!("{key} has the shape {:?}, not ({length}, odd diagonals, {pixels})", header.shape);
+        return Err(mismatch(&archive.path().display().to_string(), message));
+    }
+    if header.fortran {
+        let message = format!("`{key}` is in Fortran order; save it through numpy.ascontiguousarray");
+        return Err(Error::format(archive.path(), message));
+    }
+    archive.scan(key, |dtype, _| if dtype.is_number() { Ok(()) } else { Err("not numbers".to_string()) })?;
+    Ok(Some((diagonals, archive.stream(key)?)))
+}
+
+/// The matrices of the next spectra, whose flux has `elements` elements.
+fn matrices(stream: &mut Stream, diagonals: usize, elements: usize, path: &Path) -> Result<Resolution> {
+    let count = elements.checked_mul(diagonals).ok_or_else(|| too_large(path, format!("{elements} pixels at once")))?;
+    let mut values = reserve(count, path)?;
+    let mut wide = Vec::new();
+    stream.take(count, |dtype, bytes| {
+        wide.clear();
+        dtype.numbers(bytes, &mut wide)?;
+        values.extend(wide.iter().map(|x| *x as f32));
+        Ok(())
+    })?;
+    Ok(Resolution { diagonals, values })
 }
 
 /// A one-dimensional grid is shared by all spectra, and valid; a two-dimensional one is each spectrum's own.

@@ -90,7 +90,7 @@ pub(super) fn columns(schema: &Schema) -> Result<Vec<Column>> {
 }
 
 /// (0,1), (0,2), … (1,2), …: the order of [`FitRow::correlations`].
-fn pairs(names: &[String]) -> impl Iterator<Item = (&String, &String)> {
+pub(super) fn pairs(names: &[String]) -> impl Iterator<Item = (&String, &String)> {
     names.iter().enumerate().flat_map(|(a, first)| names[a + 1..].iter().map(move |second| (first, second)))
 }
 

@@ -154,7 +154,7 @@ fn an_unfinished_table_leaves_nothing_and_spares_the_old_one() {
 fn bad_paths_and_names_are_refused_before_any_fit() {
     let folder = tempfile::tempdir().unwrap();
     let create = |name: &str| TableWriter::create(folder.path().join(name), &schema(false), &Metadata::default()).err();
-    for name in ["out", "out.txt", "out.fits"] {
+    for name in ["out", "out.txt", "out.fit"] {
         let Some(Error::Usage(message)) = create(name) else { panic!("{name}") };
         assert!(message.contains(".parquet") && message.contains(".csv"), "{message}");
     }
@@ -164,4 +164,48 @@ fn bad_paths_and_names_are_refused_before_any_fit() {
     let twice = Schema { parameters: vec!["chi2".into()], text_ids: false };
     let result = TableWriter::create(folder.path().join("out.csv"), &twice, &Metadata::default());
     assert!(matches!(result, Err(Error::Model(_))));
+}
+
+#[test]
+fn what_was_written_is_read_back() {
+    let folder = tempfile::tempdir().unwrap();
+    let metadata = Metadata {
+        device: "cpu".into(),
+        model: "[[arm]]\n".into(),
+        emulators: vec![("e.safetensors".into(), "ab12".into())],
+        settings: "starts 2".into(),
+    };
+    let numbers = vec![row(Id::Integer(LARGE_ID), 0.1 + 0.2), row(Id::Integer(-1), f64::NEG_INFINITY)];
+    let texts = vec![row(Id::Text("star, \"two\"\n".into()), 1e300), row(Id::Text("7".into()), 1.0)];
+    for (name, rows) in [("a.parquet", &numbers), ("a.csv", &numbers), ("b.parquet", &texts), ("b.csv", &texts)] {
+        let table = FitTable { parameters: schema(false).parameters, rows: rows.clone() };
+        let path = folder.path().join(name);
+        table.write_with(&path, &metadata).unwrap();
+        let (mut found, said) = FitTable::read(&path).unwrap();
+        for row in &mut found.rows {
+            assert!(row.errors[0].is_nan()); // which equals nothing
+            row.errors[0] = 0.0;
+        }
+        let mut expected = table;
+        expected.rows.iter_mut().for_each(|row| row.errors[0] = 0.0);
+        assert_eq!(found, expected, "{name}");
+        assert_eq!(said, if name.ends_with("csv") { Metadata::default() } else { metadata.clone() });
+    }
+    let reader = TableReader::open(folder.path().join("a.parquet")).unwrap();
+    assert_eq!(reader.version.as_deref(), Some(env!("CARGO_PKG_VERSION")));
+}
+
+#[test]
+fn columns_of_others_do_not_disturb() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("more.csv");
+    let header = HEADER.replace("teff,", "skewness,teff,").replace(",at_bound", ",RA,RA_err,at_bound,RA");
+    std::fs::write(&path, format!("{header}\n1,a,2,0,max_rounds,1,2,3,4,5,6,7,8,9,10,11,12,13,14,15,16,17,0.5\n"))
+        .unwrap();
+    let (table, _) = FitTable::read(&path).unwrap();
+    assert_eq!(table.parameters, ["velocity", "teff", "RA"]);
+    assert_eq!(table.rows[0].parameters, [6.0, 9.0, 11.0]);
+    assert_eq!((table.rows[0].at_bound, table.rows[0].flags), (13, 15));
+    assert_eq!(table.rows[0].correlations[0], 0.5);
+    assert_eq!(table.rows[0].status, Status::MaxRounds);
 }

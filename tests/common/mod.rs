@@ -2,6 +2,7 @@
 #![allow(dead_code)]
 
 pub mod fits;
+pub mod synb;
 pub mod tiny;
 
 use std::io::{Cursor, Read, Write};

@@ -2,18 +2,21 @@
 
 use std::sync::Arc;
 
+use super::build::{Builder, Ids};
 use popfit::cpu::CpuDevice;
 use popfit::solver::recording::*;
 use popfit::solver::{Batch, Device, LevenbergMarquardt, Method};
 
 /// Stride of a template row: two segments and padding.
 pub const COLUMNS: usize = 96;
-const SEGMENTS: [(usize, usize, f64); 2] = [(0, 50, 9000.0), (52, 93, 12_000.0)];
+pub const SEGMENTS: [(usize, usize, f64); 2] = [(0, 50, 9000.0), (52, 93, 12_000.0)];
 /// Stride of an observed row: `USED` pixels and padding.
-const PIXELS: usize = 80;
+pub const PIXELS: usize = 80;
 const USED: usize = 77;
-const HIDDEN: usize = 16;
-const LABELS: usize = 3;
+pub const HIDDEN: usize = 16;
+pub const LABELS: usize = 3;
+/// Of a spectrum's resolution matrix.
+pub const DIAGONALS: usize = 5;
 
 pub const ACTIVATIONS: [Activation; 8] = [
     Activation::Silu,
@@ -34,6 +37,14 @@ pub struct Model {
     pub linear: bool,
     pub velocity_fixed: bool,
     pub custom: bool,
+    /// vsini is free.
+    pub rotation: bool,
+    /// A line spread on the template's pixels.
+    pub spread: bool,
+    /// The spectra have resolution matrices.
+    pub resolution: bool,
+    /// The third label depends on the second, too.
+    pub tied: bool,
     pub hulls: bool,
     pub priors: bool,
     /// Continuum terms.
@@ -55,6 +66,10 @@ impl Model {
         linear: false,
         velocity_fixed: false,
         custom: false,
+        rotation: false,
+        spread: false,
+        resolution: false,
+        tied: false,
         hulls: false,
         priors: false,
         terms: 0,
@@ -70,7 +85,7 @@ impl Model {
 pub struct Random(pub u64);
 
 impl Random {
-    fn next(&mut self) -> f64 {
+    pub fn next(&mut self) -> f64 {
         self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
         let mut z = self.0;
         z = (z ^ (z >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
@@ -79,11 +94,11 @@ impl Random {
     }
 
     /// −size … size, as f32 so that both devices see the same number.
-    fn around(&mut self, size: f64) -> f64 {
+    pub fn around(&mut self, size: f64) -> f64 {
         f64::from((size * (2.0 * self.next() - 1.0)) as f32)
     }
 
-    fn list(&mut self, count: usize, size: f64) -> Vec<f32> {
+    pub fn list(&mut self, count: usize, size: f64) -> Vec<f32> {
         (0..count).map(|_| self.around(size) as f32).collect()
     }
 }
@@ -164,7 +179,7 @@ impl Case {
         let stride = match self.recording.block(id).name.as_str() {
             "labels" => 4,
             "layer 0" => HIDDEN,
-            "rows" => PIXELS,
+            "rows" | "unresolved" => PIXELS,
             _ => COLUMNS,
         };
         self.recording.block(id).length / stride
@@ -197,203 +212,6 @@ impl Case {
     }
 }
 
-/// The batch's buffers.
-#[derive(Default)]
-struct Ids {
-    index: Option<BufferId>,
-    fraction: Option<BufferId>,
-    predictor: Option<BufferId>,
-    data: Option<BufferId>,
-    weight: Option<BufferId>,
-    basis: Option<BufferId>,
-    transform: Option<BufferId>,
-}
-
-struct Builder {
-    recording: Recording,
-    random: Random,
-    model: Model,
-}
-
-impl Builder {
-    fn build(&mut self) -> Ids {
-        self.recording.precision = if self.model.narrow { Precision::F32 } else { Precision::F64 };
-        for (name, origin, scale) in
-            [("teff", 5600.0, 1500.0), ("logg", 3.5, 1.5), ("feh", -0.5, 1.0), ("velocity", 20.0, 300.0)]
-        {
-            if name != "velocity" || !self.model.velocity_fixed {
-                self.recording.parameters.push(Parameter { name: name.into(), origin, scale });
-            }
-        }
-        let inputs = label_inputs();
-        let hulls = if self.model.hulls { self.hulls(&inputs) } else { Vec::new() };
-        self.recording.stages.push(Stage::Prior(Prior { hulls }));
-        let mut ids = Ids::default();
-        let rows = if self.model.custom { self.custom(&mut ids) } else { self.observe(inputs, &mut ids) };
-        self.sums(rows, &mut ids);
-        ids
-    }
-
-    fn member(&mut self, name: &str, length: usize) -> BufferId {
-        self.recording.buffer(name, Scope::Member, Kind::Float, length)
-    }
-
-    fn constant(&mut self, name: &str, count: usize, size: f64) -> BufferId {
-        let values = self.random.list(count, size);
-        self.recording.constant(name, Values::F32(values.into()))
-    }
-
-    /// A box in two of the labels, and one in the third that always holds.
-    fn hulls(&mut self, inputs: &[LabelInput]) -> Vec<HullRow> {
-        let facets = vec![1.0, 0.0, -0.1, -1.0, 0.0, -0.1, 0.25, 1.0, -0.125, 0.0, -1.0, -0.1];
-        let wide = vec![1.0, -50.0, -1.0, -50.0];
-        vec![
-            HullRow { labels: inputs[..2].to_vec(), facets, weight: 28.0 },
-            HullRow { labels: inputs[2..].to_vec(), facets: wide, weight: 28.0 },
-        ]
-    }
-
-    fn observe(&mut self, inputs: Vec<LabelInput>, ids: &mut Ids) -> BufferId {
-        let rows = 1 + LABELS;
-        let labels = self.member("labels", rows * 4);
-        self.recording.stages.push(Stage::Labels(Labels { inputs, output: labels, stride: 4 }));
-        let template = if self.model.per_pixel { self.per_pixel(labels) } else { self.network(labels) };
-        let mut source = template;
-        let segments: Vec<Segment> =
-            SEGMENTS.iter().map(|&(start, end, inverse_step)| Segment { start, end, inverse_step }).collect();
-        if !self.model.linear {
-            source = self.member("coefficients", rows * COLUMNS);
-            let segments = segments.clone();
-            let stage = Prefilter { input: template, output: source, rows, columns: COLUMNS, segments };
-            self.recording.stages.push(Stage::Prefilter(stage));
-        }
-        let velocity = if self.model.velocity_fixed { Velocity::Fixed(33.0) } else { Velocity::Parameter(LABELS) };
-        let interpolation = if self.model.linear { Interpolation::Linear } else { Interpolation::Cubic };
-        let index = self.recording.buffer("index", Scope::Batch, Kind::Index, PIXELS);
-        let fraction = self.recording.buffer("fraction", Scope::Batch, Kind::Float, PIXELS);
-        (ids.index, ids.fraction) = (Some(index), Some(fraction));
-        let output = self.member("rows", (rows + usize::from(!self.model.velocity_fixed)) * PIXELS);
-        self.recording.stages.push(Stage::Resample(Resample {
-            input: source,
-            input_columns: COLUMNS,
-            output,
-            rows,
-            pixels: PIXELS,
-            index,
-            fraction,
-            segments,
-            interpolation,
-            velocity,
-        }));
-        output
-    }
-
-    fn network(&mut self, labels: BufferId) -> BufferId {
-        let rows = 1 + LABELS;
-        let hidden = self.member("layer 0", rows * HIDDEN);
-        let weight = self.constant("weight 0", 4 * HIDDEN, 0.8);
-        let bias = self.constant("bias 0", HIDDEN, 0.5);
-        let product = Product { input: labels, weight, output: hidden, rows, inner: 4, columns: HIDDEN };
-        self.recording.stages.push(Stage::Product(product));
-        if let Some(activation) = self.model.activation {
-            let affine = Some((self.constant("scale 0", HIDDEN, 1.5), self.constant("offset 0", HIDDEN, 0.2)));
-            let stage = Activate { buffer: hidden, bias, affine, activation, rows, columns: HIDDEN };
-            self.recording.stages.push(Stage::Activate(stage));
-        }
-        let template = self.member("template", rows * COLUMNS);
-        let weight = self.constant("weight 1", HIDDEN * COLUMNS, 0.25);
-        let bias = self.constant("bias 1", COLUMNS, 0.3);
-        let product = Product { input: hidden, weight, output: template, rows, inner: HIDDEN, columns: COLUMNS };
-        self.recording.stages.push(Stage::Product(product));
-        let activation = Activation::Exp { clip: 300.0 };
-        let stage = Activate { buffer: template, bias, affine: None, activation, rows, columns: COLUMNS };
-        self.recording.stages.push(Stage::Activate(stage));
-        template
-    }
-
-    fn per_pixel(&mut self, input: BufferId) -> BufferId {
-        let (rows, hidden) = (1 + LABELS, 5);
-        let output = self.member("template", rows * COLUMNS);
-        let stage = PerPixel {
-            input,
-            input_stride: 4,
-            labels: LABELS,
-            hidden,
-            w0: self.constant("w0", hidden * LABELS * COLUMNS, 0.8),
-            b0: self.constant("b0", hidden * COLUMNS, 0.5),
-            w1: self.constant("w1", hidden * COLUMNS, 0.5),
-            b1: self.constant("b1", COLUMNS, 0.5),
-            activation: Activation::Sigmoid,
-            output,
-            rows,
-            columns: COLUMNS,
-        };
-        self.recording.stages.push(Stage::PerPixel(stage));
-        output
-    }
-
-    /// (1 + u0 (x − 0.25)) / (1 + (2 + u1) x) + u2 x²
-    fn custom(&mut self, ids: &mut Ids) -> BufferId {
-        let (parameters, rows) = (self.recording.parameters.len(), 4);
-        let predictor = self.recording.buffer("predictor", Scope::Batch, Kind::Float, PIXELS);
-        ids.predictor = Some(predictor);
-        let output = self.member("rows", rows * PIXELS);
-        let wgsl = format!(
-            "fn model(x: f32, u: ptr<function, array<f32, {parameters}>>, out: ptr<function, array<f32, {rows}>>) {{
-    let d = 1.0 + (2.0 + u[1]) * x;
-    let n = 1.0 + u[0] * (x - 0.25);
-    out[0] = n / d + u[2] * x * x;
-    out[1] = (x - 0.25) / d;
-    out[2] = -n * x / (d * d);
-    out[3] = x * x;
-}}"
-        );
-        let rust = |x: f64, u: &[f64], out: &mut [f64]| {
-            let (d, n) = (1.0 + (2.0 + u[1]) * x, 1.0 + u[0] * (x - 0.25));
-            out[0] = n / d + u[2] * x * x;
-            out[1] = (x - 0.25) / d;
-            out[2] = -n * x / (d * d);
-            out[3] = x * x;
-        };
-        let (name, rust) = ("rational".to_owned(), Arc::new(rust));
-        let stage = Custom { name, output, rows, pixels: PIXELS, predictor, wgsl, rust };
-        self.recording.stages.push(Stage::Custom(stage));
-        output
-    }
-
-    fn sums(&mut self, model: BufferId, ids: &mut Ids) {
-        let terms = self.model.terms;
-        let data = self.recording.buffer("data", Scope::Spectrum, Kind::Float, PIXELS);
-        let weight = self.recording.buffer("weight", Scope::Spectrum, Kind::Float, PIXELS);
-        (ids.data, ids.weight) = (Some(data), Some(weight));
-        let mut continuum = None;
-        if terms > 0 {
-            let basis = self.recording.buffer("basis", Scope::Batch, Kind::Float, terms * PIXELS);
-            let transform = self.recording.buffer("transform", Scope::Spectrum, Kind::Float, terms * terms);
-            (ids.basis, ids.transform) = (Some(basis), Some(transform));
-            let basis = Basis { terms, basis, transform };
-            let solution = self.member("solution", terms + terms * terms);
-            let stage = Continuum { model, pixels: PIXELS, data, weight, basis, solution };
-            self.recording.stages.push(Stage::Continuum(stage));
-            continuum = Some((basis, solution));
-        }
-        let columns = match (self.model.custom, self.model.velocity_fixed) {
-            (true, _) | (_, true) => vec![0, 1, 2],
-            _ => vec![3, 0, 1, 2],
-        };
-        self.recording.stages.push(Stage::Normal(Normal { model, pixels: PIXELS, columns, data, weight, continuum }));
-    }
-}
-
-fn label_inputs() -> Vec<LabelInput> {
-    let label = |p, transform, mean, std| LabelInput { source: Source::Parameter(p), transform, mean, std };
-    vec![
-        label(0, Transform::Log10, 3.74, 0.12),
-        label(1, Transform::Identity, 3.4, 0.9),
-        label(2, Transform::Identity, -0.6, 0.6),
-    ]
-}
-
 fn blocks(ids: &Ids, model: Model, spectra: usize, random: &mut Random) -> Vec<(BufferId, Values)> {
     let mut blocks = Vec::new();
     if let (Some(index), Some(fraction)) = (ids.index, ids.fraction) {
@@ -422,6 +240,10 @@ fn blocks(ids: &Ids, model: Model, spectra: usize, random: &mut Random) -> Vec<(
             }) as f32
         };
         blocks.push((transform, Values::F32((0..spectra * model.terms * model.terms).map(&mut entry).collect())));
+    }
+    if let Some(matrix) = ids.matrix {
+        let values = (0..spectra * DIAGONALS * PIXELS).map(|_| (random.next() / DIAGONALS as f64) as f32);
+        blocks.push((matrix, Values::F32(values.collect())));
     }
     let mut weight = Vec::new();
     for i in 0..spectra * PIXELS {

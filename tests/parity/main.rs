@@ -4,6 +4,7 @@
 //! units of it (6e-8), relative to the largest value of a row, times the length of the chain that leads to it.
 #![cfg(feature = "gpu")]
 
+mod build;
 mod cases;
 
 use std::collections::BTreeSet;
@@ -15,7 +16,7 @@ use cases::{Case, Model};
 use popfit::cpu::CpuDevice;
 use popfit::gpu::GpuDevice;
 use popfit::solver::recording::{BufferId, Scope};
-use popfit::solver::{Device, LevenbergMarquardt, Method, Outcome, optimise};
+use popfit::solver::{Device, LevenbergMarquardt, Method, NelderMead, Outcome, optimise};
 
 const SIZES: [usize; 6] = [0, 1, 63, 64, 65, 130];
 
@@ -118,7 +119,7 @@ fn compare_sums(what: &str, cpu: &[Outcome], gpu: &[Outcome], tolerance: f64) ->
 /// A label carries two roundings; a product of 16 terms and an activation about ten more; a spline is a sum of 25 + 4 terms, its
 /// argument a difference of pixel positions of order 100 (6e-6 pixels: 100 x 6e-8); a network behind another adds its own;
 /// the custom model has a quotient, for which WGSL allows 2.5 units.
-const ROWS: [(&str, &str, Model, f64); 9] = [
+const ROWS: [(&str, &str, Model, f64); 13] = [
     ("labels", "labels", Model::PLAIN, 5e-7),
     ("product", "layer 0", Model { activation: None, ..Model::PLAIN }, 1e-6),
     ("activate", "layer 0", Model::PLAIN, 2e-6),
@@ -127,6 +128,10 @@ const ROWS: [(&str, &str, Model, f64); 9] = [
     ("prefilter", "coefficients", Model::PLAIN, 5e-6),
     ("resample", "rows", Model::PLAIN, 2e-5),
     ("resample", "rows", Model { linear: true, ..Model::PLAIN }, 2e-5),
+    ("labels", "labels", Model { tied: true, ..Model::PLAIN }, 5e-7),
+    ("broaden", "broadened", Model { rotation: true, ..Model::PLAIN }, 1e-5),
+    ("resolve", "spread rows", Model { spread: true, ..Model::PLAIN }, 5e-6),
+    ("resolve", "rows", Model { rotation: true, resolution: true, ..Model::PLAIN }, 3e-5),
     ("custom", "rows", Model { custom: true, ..Model::PLAIN }, 8e-7),
 ];
 
@@ -161,12 +166,14 @@ fn activations_agree() {
 
 /// Models whose sums are compared: `prior`, `continuum` and `normal`. A sum over pixels carries the rows' errors (2e-5 of a row) and
 /// those of the continuum's solve, whose condition is below 100.
-const SUMS: [(&str, Model, f64); 6] = [
+const SUMS: [(&str, Model, f64); 8] = [
     ("prior", Model { hulls: true, priors: true, ..Model::PLAIN }, 5e-5),
     ("normal", Model::PLAIN, 5e-5),
     ("continuum", Model { terms: 5, ..Model::PLAIN }, 2e-4),
     ("continuum", Model { terms: 12, marked: true, ..Model::PLAIN }, 2e-4),
     ("normal", Model { velocity_fixed: true, terms: 3, ..Model::PLAIN }, 2e-4),
+    ("normal", Model { rotation: true, spread: true, resolution: true, terms: 3, ..Model::PLAIN }, 2e-4),
+    ("prior", Model { tied: true, hulls: true, ..Model::PLAIN }, 5e-5),
     ("normal", Model { custom: true, ..Model::PLAIN }, 5e-6),
 ];
 
@@ -231,6 +238,44 @@ fn halving_agrees() {
         assert!(members < 2 || model.masked || gave_way > members / 8, "{gave_way} of {members} gave way");
         for group in cpu.chunks(2).chain(gpu.chunks(2)) {
             assert!(group.iter().any(|o| o.gave_way.is_none()), "a whole group gave way");
+        }
+    }
+}
+
+fn search(device: &dyn Device, case: &Case, settings: NelderMead) -> Vec<Outcome> {
+    let recording = Arc::new(case.recording.clone());
+    let starts = case.batch.members().max(1);
+    let mut population = device.population(recording, &Method::NelderMead(settings), starts).unwrap();
+    pollster::block_on(optimise(&mut *population, &case.batch, &AtomicBool::new(false), &mut |_| {})).unwrap()
+}
+
+/// `simplex`: the same first iterations, and the same minimum in the end.
+#[test]
+fn simplices_agree() {
+    let Some(gpu) = gpu() else { return };
+    let plain = Model { narrow: true, ..Model::PLAIN };
+    for (members, model) in [
+        (0, plain),
+        (1, plain),
+        (63, plain),
+        (65, Model { terms: 4, tight: true, ..plain }),
+        (4, Model { masked: true, ..plain }),
+    ] {
+        let mut case = Case::new(model, members, 41);
+        case.recording.marginalise = model.terms > 0;
+        // a held parameter has no vertex
+        for p in (0..case.batch.lower.len()).step_by(case.recording.parameters.len().max(1) * 3) {
+            case.batch.upper[p] = case.batch.lower[p];
+        }
+        let few = NelderMead { max_rounds: 3, ..NelderMead::default() };
+        for (settings, tolerance) in [(few, 1e-3), (NelderMead::default(), 0.02)] {
+            let (cpu, gpu) = (search(&CpuDevice, &case, settings), search(&gpu, &case, settings));
+            assert_eq!((cpu.len(), gpu.len()), (members, members));
+            for (c, g) in cpu.iter().zip(&gpu) {
+                assert_eq!(c.status, g.status);
+                let apart = (c.chi2 - g.chi2).abs();
+                assert!(apart <= tolerance + 1e-5 * c.chi2.abs(), "{} {} after {} rounds", c.chi2, g.chi2, c.rounds);
+            }
         }
     }
 }
@@ -329,7 +374,8 @@ fn no_kernel_is_an_orphan() {
     let mut twins = stems("src/cpu", "rs");
     twins.remove("mod"); // the device
     assert_eq!(shaders, twins);
-    let compared = ROWS.iter().map(|r| r.0).chain(SUMS.iter().map(|s| s.0)).chain(["step", "halve", "compact"]);
+    let compared =
+        ROWS.iter().map(|r| r.0).chain(SUMS.iter().map(|s| s.0)).chain(["step", "halve", "simplex", "compact"]);
     assert_eq!(shaders, compared.map(str::to_owned).collect());
 }
 

@@ -37,12 +37,14 @@ pub struct Broaden {
     pub columns: usize,
     pub segments: Vec<Segment>,
     pub rotation: Rotation,
+    /// With a row for vsini, if it is a parameter.
+    pub derivatives: bool,
 }
 
 impl Broaden {
     /// Rows of the output.
     pub fn output_rows(&self) -> usize {
-        self.rows + usize::from(matches!(self.rotation, Rotation::Parameter { .. }))
+        self.rows + usize::from(self.derivatives && matches!(self.rotation, Rotation::Parameter { .. }))
     }
 
     /// vsini in km/s at `u`, and its derivative by u.
@@ -92,12 +94,14 @@ pub struct Resample {
     pub segments: Vec<Segment>,
     pub interpolation: Interpolation,
     pub velocity: Velocity,
+    /// With a row for the velocity, if it is a parameter.
+    pub derivatives: bool,
 }
 
 impl Resample {
     /// Rows of the output.
     pub fn output_rows(&self) -> usize {
-        self.rows + usize::from(matches!(self.velocity, Velocity::Parameter(_)))
+        self.rows + usize::from(self.derivatives && matches!(self.velocity, Velocity::Parameter(_)))
     }
 }
 

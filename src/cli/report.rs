@@ -1,0 +1,45 @@
+//! `popfit report`: a result table as a page.
+
+use std::path::{Path, PathBuf};
+
+use popfit::TableReader;
+use popfit::report::{About, Collector, ReportFile};
+
+use super::Failure;
+use super::rows::line;
+
+#[derive(clap::Args)]
+pub struct Arguments {
+    /// The result table: a name that ends in .parquet or .csv
+    #[arg(value_name = "OUT")]
+    table: PathBuf,
+    /// The page [default: the table's name with _report.html instead of its ending]
+    #[arg(short, long, value_name = "FILE")]
+    output: Option<PathBuf>,
+}
+
+/// Reads the table batch by batch and writes the page.
+pub fn run(arguments: &Arguments) -> Result<(), Failure> {
+    let mut table = TableReader::open(&arguments.table)?;
+    let output = arguments.output.clone().unwrap_or_else(|| beside(&arguments.table));
+    let page = ReportFile::create(&output)?;
+    let mut kept = Collector::new(&table.schema.parameters);
+    while let Some(rows) = table.next_batch()? {
+        kept.add(&rows);
+    }
+    let title = name(&arguments.table);
+    let about = About { title, version: table.version, metadata: table.metadata, ..About::default() };
+    page.write(&about, &kept, None).map_err(Failure::running)?;
+    line(format_args!("wrote {}", output.display()));
+    Ok(())
+}
+
+/// A file's name without its folders.
+pub fn name(path: &Path) -> String {
+    path.file_name().unwrap_or(path.as_os_str()).to_string_lossy().into_owned()
+}
+
+fn beside(table: &Path) -> PathBuf {
+    let stem = table.file_stem().unwrap_or_default().to_string_lossy();
+    table.with_file_name(format!("{stem}_report.html"))
+}

@@ -1,0 +1,162 @@
+//! Populations of one shape of spectra, and the passes of a solver through them.
+
+use std::sync::Arc;
+use std::sync::atomic::AtomicBool;
+
+use super::Solver;
+use super::assemble::assemble;
+use super::run::{Grids, Ready};
+use crate::error::Result;
+use crate::model::{ArmLayout, SpectralModel, SpectralObjective};
+use crate::solver::recording::Precision;
+use crate::solver::{
+    Batch, Device, LevenbergMarquardt, Method, NelderMead, Objective, Outcome, Population, linearise, optimise,
+};
+
+/// A simplex that polishes starts this much smaller.
+const POLISH: f64 = 0.1;
+
+/// What stops a pass, and what is told the share that is done.
+pub type Watched<'a> = (&'a AtomicBool, &'a mut dyn FnMut(f64));
+
+/// A population and the objective that it was made for.
+struct Pass {
+    objective: SpectralObjective,
+    /// Members that a start occupies.
+    lanes: usize,
+    population: Box<dyn Population>,
+}
+
+/// What a solver needs for spectra of one shape.
+pub struct Passes {
+    pub layout: Vec<ArmLayout>,
+    /// Starts that enter together.
+    pub capacity: usize,
+    solver: Solver,
+    /// Levenberg–Marquardt, or the linearisation that gives a simplex's best vertex its errors.
+    linearise: Pass,
+    simplex: Option<Pass>,
+}
+
+impl Passes {
+    /// At most `most` starts are asked for at once.
+    pub fn new(
+        model: &SpectralModel,
+        layout: &[ArmLayout],
+        device: &dyn Device,
+        (solver, precision): (Solver, Precision),
+        (memory, most): (Option<u64>, usize),
+    ) -> Result<Passes> {
+        let first = match solver {
+            Solver::Lm(settings) | Solver::LmNelderMead(settings, _) => settings,
+            Solver::NelderMead(_) => LevenbergMarquardt::default(),
+        };
+        let second = match solver {
+            Solver::Lm(_) => None,
+            Solver::NelderMead(settings) => Some(settings),
+            Solver::LmNelderMead(_, settings) => Some(NelderMead { size: POLISH * settings.size, ..settings }),
+        };
+        let mut wanted = vec![(SpectralObjective::new(model, layout, precision), Method::LevenbergMarquardt(first))];
+        wanted.extend(second.map(|s| (SpectralObjective::evaluation(model, layout, precision), Method::NelderMead(s))));
+        let share = wanted.len();
+        let mut capacity = most;
+        for (objective, method) in &wanted {
+            let members = device.capacity(&objective.record(), memory)?;
+            capacity = capacity.min((members / method.lanes() / share).max(1));
+        }
+        let mut passes = Vec::with_capacity(share);
+        for (objective, method) in wanted {
+            let population = device.population(Arc::new(objective.record()), &method, capacity)?;
+            passes.push(Pass { objective, lanes: method.lanes(), population });
+        }
+        let simplex = if share > 1 { passes.pop() } else { None };
+        Ok(Passes { layout: layout.to_vec(), capacity, solver, linearise: passes.remove(0), simplex })
+    }
+
+    /// The outcomes of all starts of `ready`, one after another.
+    pub fn solve(
+        &mut self,
+        model: &SpectralModel,
+        grids: &[Grids],
+        ready: &[Ready],
+        (cancel, watch): Watched,
+    ) -> Result<Vec<Outcome>> {
+        let batch = assemble(model, &self.linearise.objective, grids, ready);
+        match self.solver {
+            Solver::Lm(_) => run(&mut self.linearise, &batch, (cancel, watch)),
+            Solver::NelderMead(_) => self.simplices(&batch, (model, grids, ready), (cancel, watch)),
+            Solver::LmNelderMead(..) => {
+                // nearly all of the time goes into the simplices
+                let mut outcomes = run(&mut self.linearise, &batch, (cancel, &mut |_| {}))?;
+                let winners = winners(&batch, &outcomes, model.marginalise);
+                let starts = winners.iter().flat_map(|&m| outcomes[m].parameters.clone()).collect();
+                let group = winners.iter().map(|&m| batch.group[m]).collect();
+                let polish = Batch { starts, group, ..batch };
+                let polished = self.simplices(&polish, (model, grids, ready), (cancel, watch))?;
+                for (m, other) in winners.into_iter().zip(polished) {
+                    take_better(&mut outcomes[m], other, model.marginalise);
+                }
+                Ok(outcomes)
+            }
+        }
+    }
+
+    /// Nelder–Mead from the starts of a batch, then one linearisation of each best vertex.
+    fn simplices(
+        &mut self,
+        batch: &Batch,
+        (model, grids, ready): (&SpectralModel, &[Grids], &[Ready]),
+        watched: Watched,
+    ) -> Result<Vec<Outcome>> {
+        let Some(simplex) = &mut self.simplex else { return Ok(Vec::new()) };
+        let arrays = assemble(model, &simplex.objective, grids, ready);
+        let own = Batch { starts: batch.starts.clone(), group: batch.group.clone(), ..arrays };
+        let found = run(simplex, &own, watched)?;
+        let starts = found.iter().flat_map(|o| o.parameters.clone()).collect();
+        let ends = Batch { starts, ..batch.clone() };
+        // what has been found is kept, cancelled or not
+        let linearisation = linearise(self.linearise.population.as_mut(), &ends);
+        let mut outcomes = pollster::block_on(linearisation)?;
+        for (outcome, simplex) in outcomes.iter_mut().zip(found) {
+            outcome.status = simplex.status;
+            outcome.rounds = simplex.rounds;
+            outcome.evaluations = simplex.evaluations + 1;
+        }
+        Ok(outcomes)
+    }
+}
+
+fn run(pass: &mut Pass, batch: &Batch, (cancel, watch): Watched) -> Result<Vec<Outcome>> {
+    let members = (batch.members() * pass.lanes).max(1) as f64;
+    let mut watch = |active: usize| watch(1.0 - active as f64 / members);
+    pollster::block_on(optimise(pass.population.as_mut(), batch, cancel, &mut watch))
+}
+
+fn objective(outcome: &Outcome, marginalise: bool) -> f64 {
+    let value = outcome.chi2 + outcome.penalty + if marginalise { outcome.ln_det } else { 0.0 };
+    if value.is_finite() { value } else { f64::INFINITY }
+}
+
+/// The lowest start of each spectrum whose fit did not fail.
+fn winners(batch: &Batch, outcomes: &[Outcome], marginalise: bool) -> Vec<usize> {
+    let mut best: Vec<Option<usize>> = vec![None; batch.spectra];
+    for (m, outcome) in outcomes.iter().enumerate() {
+        let value = objective(outcome, marginalise);
+        let known = &mut best[batch.group[m] as usize];
+        let stands = outcome.gave_way.is_none() && value < f64::INFINITY;
+        if stands && known.is_none_or(|k| value < objective(&outcomes[k], marginalise)) {
+            *known = Some(m);
+        }
+    }
+    best.into_iter().flatten().collect()
+}
+
+/// A polished fit replaces the one that it began from, unless it is no better.
+fn take_better(outcome: &mut Outcome, polished: Outcome, marginalise: bool) {
+    let evaluations = outcome.evaluations + polished.evaluations;
+    let rounds = outcome.rounds + polished.rounds;
+    if objective(&polished, marginalise) < objective(outcome, marginalise) {
+        *outcome = polished;
+    }
+    (outcome.evaluations, outcome.rounds) = (evaluations, rounds);
+}

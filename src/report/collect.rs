@@ -1,0 +1,204 @@
+//! What the report keeps of the rows that stream by: counts, a few numbers a row, the worst rows, a few spectra.
+
+use std::collections::BTreeMap;
+
+use rayon::prelude::*;
+
+use super::best::Best;
+use super::words::FLAGS;
+use crate::error::Result;
+use crate::fit::{FitRow, Sink};
+use crate::spectra::Spectra;
+
+/// Rows in the page's table, worst first; all of them when there are no more.
+pub const TABLE_ROWS: usize = 2000;
+/// Of them failed fits, when there are more rows than that.
+const TABLE_FAILED: usize = 500;
+/// Spectra kept of those with the largest χ²/dof.
+const WORST: usize = 8;
+/// Spectra kept of those without a fit: one for each cause.
+const FAILED: usize = 4;
+/// A sample of the others, of which the ones nearest the median χ²/dof are shown.
+const SAMPLE: usize = 24;
+/// The signal-to-noise ratio's median is taken over about this many pixels: enough for a histogram, and cheaper than a fit.
+const SN_PIXELS: usize = 512;
+
+/// A row, with the signal-to-noise ratio of its spectrum (NaN when unknown).
+#[derive(Clone, Debug)]
+pub struct KeptRow {
+    pub row: FitRow,
+    pub sn: f64,
+}
+
+/// A spectrum alone, with its row.
+#[derive(Clone, Debug)]
+pub struct KeptSpectrum {
+    pub spectra: Spectra,
+    pub row: FitRow,
+}
+
+/// Reads along; bounded but for 9 + 2 P numbers of four bytes a row.
+#[derive(Debug)]
+pub struct Collector {
+    pub(super) parameters: Vec<String>,
+    pub(super) count: u64,
+    pub(super) converged: u64,
+    pub(super) flagged: u64,
+    /// By status code and text.
+    pub(super) outcomes: BTreeMap<(i32, String), u64>,
+    /// By bit of the flags.
+    pub(super) flags: [u64; FLAGS.len()],
+    /// By parameter: how many ended at a bound.
+    pub(super) at_bound: Vec<u64>,
+    /// Rows of fits with finite parameters: χ²/dof, S/N, then value and error of each parameter.
+    pub(super) points: Vec<f32>,
+    failed_rows: Best<KeptRow>,
+    other_rows: Best<KeptRow>,
+    pub(super) several_files: bool,
+    first_file: Option<std::sync::Arc<str>>,
+    pub(super) worst: Best<KeptSpectrum>,
+    pub(super) failed: BTreeMap<String, (u64, KeptSpectrum)>,
+    pub(super) sample: Best<KeptSpectrum>,
+}
+
+impl Collector {
+    /// `parameters`: names of the table's free parameters.
+    pub fn new(parameters: &[String]) -> Collector {
+        Collector {
+            parameters: parameters.to_vec(),
+            count: 0,
+            converged: 0,
+            flagged: 0,
+            outcomes: BTreeMap::new(),
+            flags: [0; FLAGS.len()],
+            at_bound: vec![0; parameters.len()],
+            points: Vec::new(),
+            failed_rows: Best::new(TABLE_ROWS),
+            other_rows: Best::new(TABLE_ROWS),
+            several_files: false,
+            first_file: None,
+            worst: Best::new(WORST),
+            failed: BTreeMap::new(),
+            sample: Best::new(SAMPLE),
+        }
+    }
+
+    /// Takes rows without their spectra.
+    pub fn add(&mut self, rows: &[FitRow]) {
+        for row in rows {
+            self.count_row(row, f64::NAN);
+        }
+    }
+
+    /// Takes rows with the spectra that they belong to, one for one.
+    pub fn add_with_spectra(&mut self, spectra: &Spectra, rows: &[FitRow]) {
+        let ratios: Vec<f64> = (0..rows.len()).into_par_iter().map(|k| signal_to_noise(spectra, k)).collect();
+        for (k, (row, sn)) in rows.iter().zip(ratios).enumerate() {
+            self.keep_spectrum(spectra, k, row);
+            self.count_row(row, sn);
+        }
+    }
+
+    /// The table's rows with their places in the input: failed fits, then the largest χ²/dof.
+    pub(super) fn table(&self) -> impl Iterator<Item = (u64, &KeptRow)> {
+        let others = self.other_rows.iter().count();
+        let failed = TABLE_FAILED.max(TABLE_ROWS - others);
+        self.failed_rows.iter().take(failed).chain(self.other_rows.iter()).take(TABLE_ROWS)
+    }
+
+    /// Whether figures show the row: fits that converged or ran out of rounds, with finite parameters.
+    pub(super) fn is_point(row: &FitRow) -> bool {
+        row.status.code() >= 0 && row.parameters.iter().all(|x| x.is_finite())
+    }
+
+    /// Numbers of a point: χ²/dof, S/N, then value and error of each parameter.
+    pub(super) fn stride(&self) -> usize {
+        2 + 2 * self.parameters.len()
+    }
+
+    /// One number of every point, as [`stride`](Collector::stride) orders them.
+    pub(super) fn column(&self, place: usize) -> Vec<f64> {
+        self.points.chunks_exact(self.stride()).map(|point| f64::from(point[place])).collect()
+    }
+
+    fn count_row(&mut self, row: &FitRow, sn: f64) {
+        let order = self.count;
+        self.count += 1;
+        self.converged += u64::from(row.status.is_success());
+        self.flagged += u64::from(row.flags != 0);
+        let text = if row.status_text.is_empty() { row.status.name() } else { &row.status_text };
+        *self.outcomes.entry((row.status.code(), text.to_string())).or_default() += 1;
+        for (k, flag) in self.flags.iter_mut().enumerate() {
+            *flag += u64::from(row.flags >> k & 1);
+        }
+        for (p, bound) in self.at_bound.iter_mut().enumerate() {
+            *bound += u64::from(row.at_bound >> p & 1);
+        }
+        if Collector::is_point(row) {
+            self.points.extend([reduced(row) as f32, sn as f32]);
+            self.points.extend(row.parameters.iter().zip(&row.errors).flat_map(|(x, e)| [*x as f32, *e as f32]));
+        }
+        let first = self.first_file.get_or_insert_with(|| row.file.clone());
+        self.several_files |= *first != row.file;
+        let keep = || KeptRow { row: row.clone(), sn };
+        match row.status.code() {
+            0.. => self.other_rows.offer(badness(row), order, keep),
+            code => self.failed_rows.offer(f64::from(-code), order, keep),
+        }
+    }
+
+    fn keep_spectrum(&mut self, spectra: &Spectra, k: usize, row: &FitRow) {
+        let order = self.count;
+        let keep = || KeptSpectrum { spectra: spectra.slice(k..k + 1), row: row.clone() };
+        if Collector::is_point(row) {
+            self.worst.offer(reduced(row), order, keep);
+            self.sample.offer(scrambled(order), order, keep);
+        } else if self.failed.len() < FAILED && !self.failed.contains_key(&row.status_text) {
+            self.failed.insert(row.status_text.clone(), (order, keep()));
+        }
+    }
+}
+
+impl Sink for Collector {
+    fn append(&mut self, spectra: &Spectra, rows: &[FitRow]) -> Result<()> {
+        self.add_with_spectra(spectra, rows);
+        Ok(())
+    }
+}
+
+/// χ²/dof; NaN without degrees of freedom.
+pub fn reduced(row: &FitRow) -> f64 {
+    if row.dof > 0 { row.chi2 / row.dof as f64 } else { f64::NAN }
+}
+
+/// χ²/dof; above all others where it is no number.
+fn badness(row: &FitRow) -> f64 {
+    let reduced = reduced(row);
+    if reduced.is_finite() { reduced } else { f64::MAX }
+}
+
+/// A number from 0 to 1 that looks random: a sample that is the same in every run (the finaliser of `SplitMix64`).
+fn scrambled(order: u64) -> f64 {
+    let mut z = order.wrapping_add(1).wrapping_mul(0x9e37_79b9_7f4a_7c15);
+    z = (z ^ z >> 30).wrapping_mul(0xbf58_476d_1ce4_e5b9);
+    z = (z ^ z >> 27).wrapping_mul(0x94d0_49bb_1331_11eb);
+    (z ^ z >> 31) as f64 / u64::MAX as f64
+}
+
+/// Median |flux| / error over the pixels that count; NaN without any.
+fn signal_to_noise(spectra: &Spectra, k: usize) -> f64 {
+    let pixels: usize = spectra.arms.iter().map(|arm| arm.pixels).sum();
+    let step = (pixels / SN_PIXELS).max(1);
+    let mut ratios: Vec<f64> = Vec::with_capacity(2 * SN_PIXELS);
+    for arm in &spectra.arms {
+        for j in (k * arm.pixels..(k + 1) * arm.pixels).step_by(step) {
+            let counts = arm.ivar[j] > 0.0 && !arm.mask.get(j).is_some_and(|masked| *masked);
+            let ratio = arm.flux[j].abs() * arm.ivar[j].sqrt();
+            if counts && ratio.is_finite() {
+                ratios.push(ratio);
+            }
+        }
+    }
+    let middle = ratios.len() / 2;
+    if ratios.is_empty() { f64::NAN } else { *ratios.select_nth_unstable_by(middle, f64::total_cmp).1 }
+}

@@ -1,0 +1,123 @@
+//! Which figures the page has.
+
+use super::About;
+use super::axis::{Column, Kind};
+use super::collect::{Collector, TABLE_ROWS};
+use super::histogram::histogram;
+use super::scatter::scatter;
+use super::words::with_unit;
+
+/// How axes call the signal-to-noise ratio.
+const SN: &str = "median S/N a pixel";
+
+/// Figures of labels beside the Kiel diagram; emulators may have dozens of labels.
+const MOST_LABEL_FIGURES: usize = 4;
+
+/// All figures, for the grid.
+pub fn figures(about: &About, kept: &Collector) -> String {
+    let columns = Columns { about, kept };
+    let mut all = vec![histogram("Goodness of fit", &column("χ²/dof", &kept.column(0), Kind::Ratio))];
+    let sn = kept.column(1);
+    let known = sn.iter().any(|x| x.is_finite());
+    if known {
+        all.push(histogram("Signal-to-noise ratio", &column(SN, &sn, Kind::Ratio)));
+    }
+    if columns.place("velocity").is_some() {
+        all.push(columns.histogram("velocity", "Velocity"));
+    }
+    if columns.place("vsini").is_some() {
+        all.push(columns.histogram("vsini", "Rotation"));
+    }
+    all.extend(columns.labels_figures());
+    if columns.place("velocity").is_some() {
+        all.push(columns.precision(known.then_some(&sn)));
+    }
+    all.concat()
+}
+
+struct Columns<'a> {
+    about: &'a About,
+    kept: &'a Collector,
+}
+
+impl Columns<'_> {
+    fn place(&self, parameter: &str) -> Option<usize> {
+        self.kept.parameters.iter().position(|name| name == parameter)
+    }
+
+    fn label(&self, p: usize) -> String {
+        with_unit(&self.about.units, &self.kept.parameters[p])
+    }
+
+    fn values(&self, p: usize) -> Vec<f64> {
+        self.kept.column(2 + 2 * p)
+    }
+
+    fn errors(&self, p: usize) -> Vec<f64> {
+        self.kept.column(3 + 2 * p)
+    }
+
+    /// The place of each point in the table, when the table has all.
+    fn rows(&self) -> Option<Vec<usize>> {
+        let all = self.kept.count <= TABLE_ROWS as u64;
+        all.then(|| {
+            let mut places: Vec<(u64, usize)> = Vec::new();
+            for (place, (order, kept)) in self.kept.table().enumerate() {
+                if Collector::is_point(&kept.row) {
+                    places.push((order, place));
+                }
+            }
+            places.sort_unstable(); // points are in the order of the input
+            places.into_iter().map(|(_, place)| place).collect()
+        })
+    }
+
+    fn histogram(&self, parameter: &str, title: &str) -> String {
+        let Some(p) = self.place(parameter) else { return String::new() };
+        histogram(title, &column(&self.label(p), &self.values(p), Kind::Linear))
+    }
+
+    /// Label against label: the Kiel diagram first where there is one, then pairs of the others, and the last alone.
+    fn labels_figures(&self) -> Vec<String> {
+        let mut rest: Vec<usize> = (0..self.kept.parameters.len())
+            .filter(|p| !["velocity", "vsini"].contains(&self.kept.parameters[*p].as_str()))
+            .collect();
+        let mut all = Vec::new();
+        if let (Some(teff), Some(logg)) = (self.place("teff"), self.place("logg")) {
+            rest.retain(|p| ![teff, logg].contains(p));
+            let colour = self.place("feh").or(rest.first().copied());
+            all.push(self.scatter("Kiel diagram", (teff, logg), colour, Kind::Reversed));
+        }
+        for labels in rest.chunks(2).take(MOST_LABEL_FIGURES) {
+            let name = |p: usize| &self.kept.parameters[p];
+            all.push(match *labels {
+                [a, b] => self.scatter(&format!("{} and {}", name(a), name(b)), (a, b), None, Kind::Linear),
+                _ => self.histogram(name(labels[0]), name(labels[0])),
+            });
+        }
+        all
+    }
+
+    /// Errors of the velocity, against the signal-to-noise ratio where it is known.
+    fn precision(&self, sn: Option<&Vec<f64>>) -> String {
+        let Some(velocity) = self.place("velocity") else { return String::new() };
+        let errors = self.errors(velocity);
+        let label = with_unit(&self.about.units, "velocity").replacen("velocity", "velocity error", 1);
+        let y = column(&label, &errors, Kind::Ratio);
+        let Some(sn) = sn else { return histogram("Velocity errors", &y) };
+        scatter("Velocity errors", &column(SN, sn, Kind::Ratio), &y, None, self.rows().as_deref())
+    }
+
+    fn scatter(&self, title: &str, (a, b): (usize, usize), colour: Option<usize>, kind: Kind) -> String {
+        let (x, y) = (self.values(a), self.values(b));
+        let (x_label, y_label) = (self.label(a), self.label(b));
+        let colour = colour.map(|c| (self.label(c), self.values(c)));
+        let colour = colour.as_ref().map(|(label, values)| column(label, values, Kind::Linear));
+        let (x, y) = (column(&x_label, &x, kind), column(&y_label, &y, kind));
+        scatter(title, &x, &y, colour.as_ref(), self.rows().as_deref())
+    }
+}
+
+fn column<'a>(label: &'a str, values: &'a [f64], kind: Kind) -> Column<'a> {
+    Column { label, values, kind }
+}

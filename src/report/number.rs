@@ -1,0 +1,130 @@
+//! Numbers and texts as a reader sees them.
+
+/// Text that is safe between tags and in quoted attributes.
+pub fn escape(text: &str) -> String {
+    let mut out = String::with_capacity(text.len());
+    for c in text.chars() {
+        match c {
+            '&' => out.push_str("&amp;"),
+            '<' => out.push_str("&lt;"),
+            '>' => out.push_str("&gt;"),
+            '"' => out.push_str("&quot;"),
+            '\'' => out.push_str("&#39;"),
+            c => out.push(c),
+        }
+    }
+    out
+}
+
+/// A number to about `digits` significant digits, with a true minus and no digits that say nothing.
+pub fn number(x: f64, digits: usize) -> String {
+    if !x.is_finite() {
+        return unusual(x);
+    }
+    let magnitude = exponent(x);
+    if x != 0.0 && !(-5..15).contains(&magnitude) {
+        return minus(format!("{x:.*e}", digits.saturating_sub(1)));
+    }
+    fixed(x, (digits as i32 - 1 - magnitude).max(0) as usize)
+}
+
+/// A value and its error: the error to two digits, the value to match.
+pub fn pair(value: f64, error: f64) -> String {
+    if !(value.is_finite() && error.is_finite() && error > 0.0) {
+        return number(value, 5);
+    }
+    // rounding may carry: 0.0996 has two digits as 0.10
+    let rounded: f64 = format!("{error:.1e}").parse().unwrap_or(error);
+    let decimals = 1 - exponent(rounded);
+    if decimals > 9 || exponent(value) > 14 {
+        return format!("{} ± {}", number(value, 6), number(error, 2));
+    }
+    let decimals = decimals.max(0) as usize;
+    format!("{} ± {}", fixed(value, decimals), fixed(error, decimals))
+}
+
+/// A count with thin spaces between thousands.
+pub fn count(n: u64) -> String {
+    let digits = n.to_string();
+    let mut out = String::new();
+    for (k, c) in digits.chars().enumerate() {
+        if k > 0 && (digits.len() - k).is_multiple_of(3) && digits.len() > 4 {
+            out.push('\u{202f}');
+        }
+        out.push(c);
+    }
+    out
+}
+
+/// A share in percent that never rounds to all or to nothing.
+pub fn percent(part: u64, whole: u64) -> String {
+    if whole == 0 {
+        return "–".into();
+    }
+    let share = 100.0 * part as f64 / whole as f64;
+    match part {
+        0 => "0 %".into(),
+        _ if part == whole => "100 %".into(),
+        _ if share < 0.1 => "< 0.1 %".into(),
+        _ if share > 99.9 => "> 99.9 %".into(),
+        _ => format!("{share:.1} %"),
+    }
+}
+
+/// With this many decimals.
+pub fn fixed(x: f64, decimals: usize) -> String {
+    let text = format!("{x:.decimals$}");
+    let zero = text.bytes().all(|b| matches!(b, b'-' | b'0' | b'.'));
+    minus(if zero { text.trim_start_matches('-').to_string() } else { text })
+}
+
+fn minus(text: String) -> String {
+    text.replace('-', "−")
+}
+
+fn unusual(x: f64) -> String {
+    if x.is_nan() {
+        "–".into()
+    } else if x > 0.0 {
+        "∞".into()
+    } else {
+        "−∞".into()
+    }
+}
+
+fn exponent(x: f64) -> i32 {
+    if x == 0.0 { 0 } else { x.abs().log10().floor() as i32 }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn errors_have_two_digits_and_values_match() {
+        let cases = [
+            (5777.123, 12.34, "5777 ± 12"),
+            (-0.04321, 0.00567, "−0.0432 ± 0.0057"),
+            (4.4377, 0.0996, "4.44 ± 0.10"),
+            (123_456.0, 4321.0, "123456 ± 4321"),
+            (-0.001, 0.5, "0.00 ± 0.50"),
+            (1.5, f64::NAN, "1.5000"),
+            (1.5, 0.0, "1.5000"),
+            (f64::NAN, 0.1, "–"),
+            (f64::INFINITY, f64::INFINITY, "∞"),
+        ];
+        for (value, error, expected) in cases {
+            assert_eq!(pair(value, error), expected);
+        }
+    }
+
+    #[test]
+    fn numbers_are_short() {
+        assert_eq!(number(0.0, 4), "0.000");
+        assert_eq!(number(1234.5678, 3), "1235");
+        assert_eq!(number(-1.5e-9, 3), "−1.50e−9");
+        assert_eq!(count(1_234_567), "1\u{202f}234\u{202f}567");
+        assert_eq!((percent(1, 10_000), percent(9_999, 10_000)), ("< 0.1 %".into(), "> 99.9 %".into()));
+        assert_eq!(escape("<script>\"&'"), "&lt;script&gt;&quot;&amp;&#39;");
+    }
+}

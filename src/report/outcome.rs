@@ -1,0 +1,83 @@
+//! How the fits ended: tiles, statuses, flags.
+
+use std::fmt::Write;
+
+use super::About;
+use super::collect::Collector;
+use super::number::{count, escape, number, percent};
+use super::words::{FLAGS, grade, meaning};
+
+/// The numbers that come first.
+pub fn tiles(about: &About, kept: &Collector) -> String {
+    let mut out = String::new();
+    let mut tile = |value: &str, name: &str, more: &str| {
+        let _ = write!(out, "<div class=tile><b>{value}</b><span>{name}</span><small>{more}</small></div>");
+    };
+    tile(&count(kept.count), "spectra", "");
+    let others = kept.count - kept.converged;
+    let more = if others == 0 { "all of them".to_string() } else { format!("{} did not", count(others)) };
+    tile(&percent(kept.converged, kept.count), "converged", if kept.count == 0 { "" } else { &more });
+    tile(&percent(kept.flagged, kept.count), "flagged", &spectra(kept.flagged));
+    tile(&median(kept.column(0)), "median χ²/dof", "");
+    let sn = median(kept.column(1));
+    if sn != "–" {
+        tile(&sn, "median S/N", "a pixel");
+    }
+    if let Some(time) = about.time {
+        let seconds = time.as_secs_f64();
+        let rate = kept.count as f64 / seconds.max(1e-9);
+        tile(&number(rate, 3), "spectra a second", &format!("{} s in all", number(seconds, 3)));
+    }
+    out
+}
+
+fn spectra(n: u64) -> String {
+    match n {
+        0 => String::new(),
+        1 => "1 spectrum".into(),
+        n => format!("{} spectra", count(n)),
+    }
+}
+
+fn median(mut values: Vec<f64>) -> String {
+    values.retain(|x| x.is_finite());
+    values.sort_by(f64::total_cmp);
+    values.get(values.len() / 2).map_or_else(|| "–".into(), |x| number(*x, 3))
+}
+
+/// Bars of the statuses, converged first.
+pub fn statuses(kept: &Collector) -> String {
+    let bars = kept.outcomes.iter().rev().map(|((code, text), n)| {
+        let meaning = meaning(*code);
+        bar(grade(*code), &escape(text), meaning, *n, kept.count)
+    });
+    bars.collect()
+}
+
+/// Bars of the flags that any row has, and which parameters are at bounds.
+pub fn flags(kept: &Collector) -> String {
+    let mut out = String::new();
+    for ((name, meaning), n) in FLAGS.iter().zip(kept.flags).filter(|(_, n)| *n > 0) {
+        out += &bar("fair", name, meaning, n, kept.count);
+    }
+    if out.is_empty() {
+        return "<p class=nothing>No spectrum is flagged.</p>".into();
+    }
+    let bounds = kept.parameters.iter().zip(&kept.at_bound).filter(|(_, n)| **n > 0);
+    let bounds: Vec<String> = bounds.map(|(name, n)| format!("{} {}", escape(name), count(*n))).collect();
+    if !bounds.is_empty() {
+        let _ = write!(out, "<p class=note>at a bound: {}</p>", bounds.join(", "));
+    }
+    out
+}
+
+fn bar(class: &str, name: &str, meaning: &str, n: u64, whole: u64) -> String {
+    let width = 100.0 * n as f64 / whole.max(1) as f64;
+    format!(
+        "<div class=row><span class=name>{name}<small>{meaning}</small></span>\
+         <span class=track><i class={class} style='width:{width:.2}%'></i></span>\
+         <span class=count>{}<small>{}</small></span></div>",
+        count(n),
+        percent(n, whole)
+    )
+}

@@ -1,0 +1,57 @@
+//! The rows that the page's script sorts and filters, as JSON. All cells are texts: an id above 2^53 is no JavaScript number.
+
+use serde_json::{Value, json};
+
+use super::About;
+use super::collect::{Collector, KeptRow, reduced};
+use super::number::{number, pair};
+use super::words::{FLAGS, grade, with_unit};
+
+/// Heads, rows (worst first) and the names of the flags, safe inside a `script` element.
+pub fn json(about: &About, kept: &Collector, anchors: &[(u64, String)]) -> String {
+    let has_sn = kept.column(1).iter().any(|x| x.is_finite());
+    let mut head = vec![column("id", "text"), column("status", "text"), column("χ²/dof", "number")];
+    if has_sn {
+        head.push(column("S/N", "number"));
+    }
+    head.extend(kept.parameters.iter().map(|name| column(&with_unit(&about.units, name), "number")));
+    head.push(column("rounds", "number"));
+    if kept.several_files {
+        head.push(column("file", "text"));
+    }
+    head.push(column("row", "number"));
+    let rows: Vec<Value> = kept
+        .table()
+        .map(|(order, row)| {
+            let anchor = anchors.iter().find(|(other, _)| *other == order).map_or("", |(_, anchor)| anchor);
+            json!({
+                "c": cells(row, has_sn, kept.several_files),
+                "f": row.row.flags,
+                "g": grade(row.row.status.code()),
+                "a": anchor,
+            })
+        })
+        .collect();
+    let names: Vec<&str> = FLAGS.iter().map(|(name, _)| *name).collect();
+    let all = json!({ "head": head, "rows": rows, "flags": names, "count": kept.count.to_string() });
+    all.to_string().replace('<', "\\u003c").replace('\u{2028}', "\\u2028").replace('\u{2029}', "\\u2029")
+}
+
+fn column(name: &str, kind: &str) -> Value {
+    json!({ "name": name, "kind": kind })
+}
+
+fn cells(kept: &KeptRow, has_sn: bool, has_file: bool) -> Vec<String> {
+    let row = &kept.row;
+    let mut cells = vec![row.id.to_string(), row.status_text.clone(), number(reduced(row), 4)];
+    if has_sn {
+        cells.push(number(kept.sn, 3));
+    }
+    cells.extend(row.parameters.iter().zip(&row.errors).map(|(value, error)| pair(*value, *error)));
+    cells.push(row.rounds.to_string());
+    if has_file {
+        cells.push(row.file.to_string());
+    }
+    cells.push(row.row.to_string());
+    cells
+}

@@ -1,0 +1,106 @@
+//! Columns of an NPZ file: every one-dimensional array with a value for each spectrum that is none of the known names.
+
+use std::path::Path;
+use std::sync::Arc;
+
+use super::npz_arm::reserve;
+use super::{Column, ColumnValues};
+use crate::error::Result;
+use crate::npz::{Archive, DType, Stream};
+
+/// Names that mean something else, alone or after an arm's name.
+const KNOWN: [&str; 6] = ["wavelength", "flux", "ivar", "sigma", "mask", "resolution"];
+
+/// The streams of all columns.
+pub(super) struct Columns(Vec<(Arc<str>, Kind, Stream)>);
+
+#[derive(Clone, Copy)]
+enum Kind {
+    Bool,
+    Integer,
+    Single,
+    Double,
+    Text,
+}
+
+impl Kind {
+    fn of(dtype: &DType) -> Kind {
+        match dtype {
+            dtype if dtype.is_text() => Kind::Text,
+            dtype if dtype.is_integer() => Kind::Integer,
+            dtype if dtype.is_flag() => Kind::Bool,
+            dtype if dtype.bytes() == 4 => Kind::Single,
+            _ => Kind::Double,
+        }
+    }
+}
+
+impl Columns {
+    /// Reads each column through. An array whose header or type popfit does not read is none of its business.
+    pub(super) fn open(archive: &mut Archive, length: usize) -> Result<Columns> {
+        let mut columns = Vec::new();
+        for key in archive.keys().to_vec() {
+            let known = |name: &&str| key == **name || key.strip_suffix(*name).is_some_and(|arm| arm.ends_with('_'));
+            if key == "id" || KNOWN.iter().any(|name| known(&name)) {
+                continue;
+            }
+            let Ok(Some(header)) = archive.header(&key) else { continue };
+            if header.shape != [length] {
+                continue;
+            }
+            let kind = Kind::of(&header.dtype);
+            archive.scan(&key, |dtype, bytes| values(kind, dtype, bytes, &mut empty(kind)))?;
+            let stream = archive.stream(&key)?;
+            columns.push((Arc::from(key.as_str()), kind, stream));
+        }
+        Ok(Columns(columns))
+    }
+
+    /// The next rows.
+    pub(super) fn batch(&mut self, rows: usize, path: &Path) -> Result<Vec<Column>> {
+        let one = |(name, kind, stream): &mut (Arc<str>, Kind, Stream)| {
+            // as much memory as the widest value takes
+            drop(reserve::<u64>(rows, path)?);
+            let mut found = empty(*kind);
+            stream.take(rows, |dtype, bytes| values(*kind, dtype, bytes, &mut found))?;
+            Ok(column(name, found))
+        };
+        self.0.iter_mut().map(one).collect()
+    }
+
+    /// No rows.
+    pub(super) fn empty(&self) -> Vec<Column> {
+        self.0.iter().map(|(name, kind, _)| column(name, empty(*kind))).collect()
+    }
+}
+
+fn column(name: &Arc<str>, values: ColumnValues) -> Column {
+    Column { table: Arc::from(""), name: name.clone(), unit: Arc::from(""), values }
+}
+
+fn empty(kind: Kind) -> ColumnValues {
+    match kind {
+        Kind::Bool => ColumnValues::Bool(Vec::new()),
+        Kind::Integer => ColumnValues::I64(Vec::new()),
+        Kind::Single => ColumnValues::F32(Vec::new()),
+        Kind::Double => ColumnValues::F64(Vec::new()),
+        Kind::Text => ColumnValues::Text(Vec::new()),
+    }
+}
+
+/// Appends decoded values.
+fn values(kind: Kind, dtype: &DType, bytes: &[u8], out: &mut ColumnValues) -> std::result::Result<(), String> {
+    match (kind, out) {
+        (Kind::Bool, ColumnValues::Bool(out)) => dtype.flags(bytes, out),
+        (Kind::Integer, ColumnValues::I64(out)) => dtype.integers(bytes, out),
+        (Kind::Double, ColumnValues::F64(out)) => dtype.numbers(bytes, out),
+        (Kind::Single, ColumnValues::F32(out)) => {
+            let mut wide = Vec::with_capacity(bytes.len() / 4);
+            dtype.numbers(bytes, &mut wide)?;
+            out.extend(wide.into_iter().map(|x| x as f32));
+            Ok(())
+        }
+        (Kind::Text, ColumnValues::Text(out)) => dtype.texts(bytes, out),
+        _ => Err("not of its column's type".to_string()),
+    }
+}

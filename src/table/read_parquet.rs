@@ -1,0 +1,94 @@
+//! Result tables from Parquet.
+
+use std::fs::File;
+use std::path::Path;
+
+use arrow_array::cast::AsArray;
+use arrow_array::types::{Float32Type, Float64Type, Int32Type, Int64Type};
+use arrow_array::{Array, RecordBatch};
+use arrow_schema::DataType;
+use parquet::arrow::arrow_reader::{ParquetRecordBatchReader, ParquetRecordBatchReaderBuilder};
+
+use super::read::{Cells, Source};
+use crate::error::{Error, Result};
+
+pub(super) struct ParquetSource {
+    reader: ParquetRecordBatchReader,
+    names: Vec<String>,
+    types: Vec<DataType>,
+    pairs: Vec<(String, String)>,
+}
+
+impl ParquetSource {
+    pub fn open(path: &Path) -> Result<ParquetSource> {
+        let file = File::open(path).map_err(Error::io(path))?;
+        let format = |e: parquet::errors::ParquetError| Error::format(path, e.to_string());
+        let builder = ParquetRecordBatchReaderBuilder::try_new(file).map_err(format)?;
+        let fields = builder.schema().fields();
+        let names = fields.iter().map(|field| field.name().clone()).collect();
+        let types = fields.iter().map(|field| field.data_type().clone()).collect();
+        let known = builder.metadata().file_metadata().key_value_metadata();
+        let pair = |p: &parquet::file::metadata::KeyValue| Some((p.key.clone(), p.value.clone()?));
+        let pairs = known.map_or_else(Vec::new, |all| all.iter().filter_map(pair).collect());
+        Ok(ParquetSource { reader: builder.build().map_err(format)?, names, types, pairs })
+    }
+}
+
+impl Source for ParquetSource {
+    fn names(&self) -> &[String] {
+        &self.names
+    }
+
+    fn text_ids(&self, id: usize) -> bool {
+        !self.types[id].is_integer()
+    }
+
+    fn pairs(&self) -> Vec<(String, String)> {
+        self.pairs.clone()
+    }
+
+    fn next_batch(&mut self) -> Result<Option<Box<dyn Cells>>, String> {
+        match self.reader.next() {
+            Some(batch) => Ok(Some(Box::new(ParquetCells(batch.map_err(|e| e.to_string())?)))),
+            None => Ok(None),
+        }
+    }
+}
+
+struct ParquetCells(RecordBatch);
+
+impl Cells for ParquetCells {
+    fn rows(&self) -> usize {
+        self.0.num_rows()
+    }
+
+    fn integer(&self, c: usize, r: usize) -> Option<i64> {
+        let column = self.0.column(c);
+        match column.data_type() {
+            _ if column.is_null(r) => None,
+            DataType::Int32 => Some(i64::from(column.as_primitive::<Int32Type>().value(r))),
+            DataType::Int64 => Some(column.as_primitive::<Int64Type>().value(r)),
+            _ => None,
+        }
+    }
+
+    fn float(&self, c: usize, r: usize) -> f64 {
+        let column = self.0.column(c);
+        match column.data_type() {
+            _ if column.is_null(r) => f64::NAN,
+            DataType::Float64 => column.as_primitive::<Float64Type>().value(r),
+            DataType::Float32 => f64::from(column.as_primitive::<Float32Type>().value(r)),
+            _ => self.integer(c, r).map_or(f64::NAN, |n| n as f64),
+        }
+    }
+
+    fn text(&self, c: usize, r: usize) -> String {
+        let column = self.0.column(c);
+        match column.data_type() {
+            _ if column.is_null(r) => String::new(),
+            DataType::Utf8 => column.as_string::<i32>().value(r).to_string(),
+            DataType::LargeUtf8 => column.as_string::<i64>().value(r).to_string(),
+            _ => self.integer(c, r).map_or_else(String::new, |n| n.to_string()),
+        }
+    }
+}

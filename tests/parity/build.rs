@@ -1,0 +1,249 @@
+//! Builds random recordings: network, observation, sums.
+
+use std::sync::Arc;
+
+use popfit::solver::recording::*;
+
+use super::cases::{COLUMNS, DIAGONALS, HIDDEN, LABELS, Model, PIXELS, Random, SEGMENTS};
+
+/// The batch's buffers.
+#[derive(Default)]
+pub struct Ids {
+    pub index: Option<BufferId>,
+    pub fraction: Option<BufferId>,
+    pub predictor: Option<BufferId>,
+    pub data: Option<BufferId>,
+    pub weight: Option<BufferId>,
+    pub basis: Option<BufferId>,
+    pub transform: Option<BufferId>,
+    pub matrix: Option<BufferId>,
+}
+
+pub struct Builder {
+    pub recording: Recording,
+    pub random: Random,
+    pub model: Model,
+}
+
+impl Builder {
+    pub fn build(&mut self) -> Ids {
+        self.recording.precision = if self.model.narrow { Precision::F32 } else { Precision::F64 };
+        for (name, origin, scale) in
+            [("teff", 5600.0, 1500.0), ("logg", 3.5, 1.5), ("feh", -0.5, 1.0), ("velocity", 20.0, 300.0)]
+        {
+            if name != "velocity" || !self.model.velocity_fixed {
+                self.recording.parameters.push(Parameter { name: name.into(), origin, scale });
+            }
+        }
+        if self.model.rotation {
+            self.recording.parameters.push(Parameter { name: "vsini".into(), origin: 120.0, scale: 100.0 });
+        }
+        let inputs = label_inputs(self.model.tied);
+        let hulls = if self.model.hulls { self.hulls(&inputs) } else { Vec::new() };
+        self.recording.stages.push(Stage::Prior(Prior { hulls }));
+        let mut ids = Ids::default();
+        let rows = if self.model.custom { self.custom(&mut ids) } else { self.observe(inputs, &mut ids) };
+        self.sums(rows, &mut ids);
+        ids
+    }
+
+    fn member(&mut self, name: &str, length: usize) -> BufferId {
+        self.recording.buffer(name, Scope::Member, Kind::Float, length)
+    }
+
+    fn constant(&mut self, name: &str, count: usize, size: f64) -> BufferId {
+        let values = self.random.list(count, size);
+        self.recording.constant(name, Values::F32(values.into()))
+    }
+
+    /// A box in two of the labels, and one in the third that always holds.
+    fn hulls(&mut self, inputs: &[LabelInput]) -> Vec<HullRow> {
+        let facets = vec![1.0, 0.0, -0.1, -1.0, 0.0, -0.1, 0.25, 1.0, -0.125, 0.0, -1.0, -0.1];
+        let wide = vec![1.0, -50.0, -1.0, -50.0];
+        vec![
+            HullRow { labels: inputs[..2].to_vec(), facets, weight: 28.0 },
+            HullRow { labels: inputs[2..].to_vec(), facets: wide, weight: 28.0 },
+        ]
+    }
+
+    fn observe(&mut self, inputs: Vec<LabelInput>, ids: &mut Ids) -> BufferId {
+        let rows = 1 + LABELS;
+        let labels = self.member("labels", rows * 4);
+        self.recording.stages.push(Stage::Labels(Labels { inputs, output: labels, stride: 4, derivatives: true }));
+        let template = if self.model.per_pixel { self.per_pixel(labels) } else { self.network(labels) };
+        let segments: Vec<Segment> =
+            SEGMENTS.iter().map(|&(start, end, inverse_step)| Segment { start, end, inverse_step }).collect();
+        let (source, rows) = self.template(template, rows, &segments);
+        let velocity = if self.model.velocity_fixed { Velocity::Fixed(33.0) } else { Velocity::Parameter(LABELS) };
+        let interpolation = if self.model.linear { Interpolation::Linear } else { Interpolation::Cubic };
+        let index = self.recording.buffer("index", Scope::Batch, Kind::Index, PIXELS);
+        let fraction = self.recording.buffer("fraction", Scope::Batch, Kind::Float, PIXELS);
+        (ids.index, ids.fraction) = (Some(index), Some(fraction));
+        let observed = rows + usize::from(!self.model.velocity_fixed);
+        let name = if self.model.resolution { "unresolved" } else { "rows" };
+        let output = self.member(name, observed * PIXELS);
+        self.recording.stages.push(Stage::Resample(Resample {
+            input: source,
+            input_columns: COLUMNS,
+            output,
+            rows,
+            pixels: PIXELS,
+            index,
+            fraction,
+            segments,
+            interpolation,
+            velocity,
+            derivatives: true,
+        }));
+        if !self.model.resolution {
+            return output;
+        }
+        let matrix = self.recording.buffer("matrix", Scope::Spectrum, Kind::Float, DIAGONALS * PIXELS);
+        ids.matrix = Some(matrix);
+        self.resolve(output, ("rows", observed, PIXELS), (DIAGONALS, matrix))
+    }
+
+    /// Rotation, line spread, the spline's coefficients: the last buffer, and its rows.
+    fn template(&mut self, mut input: BufferId, mut rows: usize, segments: &[Segment]) -> (BufferId, usize) {
+        if self.model.rotation {
+            let rotation = Rotation::Parameter { parameter: self.recording.parameters.len() - 1, most: 270.0 };
+            let output = self.member("broadened", (rows + 1) * COLUMNS);
+            let segments = segments.to_vec();
+            let stage = Broaden { input, output, rows, columns: COLUMNS, segments, rotation, derivatives: true };
+            self.recording.stages.push(Stage::Broaden(stage));
+            (input, rows) = (output, rows + 1);
+        }
+        if self.model.spread {
+            // 75 diagonals: wider than half a row
+            let matrix = self.constant("spread", 75 * COLUMNS, 0.05);
+            input = self.resolve(input, ("spread rows", rows, COLUMNS), (75, matrix));
+        }
+        if !self.model.linear {
+            let output = self.member("coefficients", rows * COLUMNS);
+            let stage = Prefilter { input, output, rows, columns: COLUMNS, segments: segments.to_vec() };
+            self.recording.stages.push(Stage::Prefilter(stage));
+            input = output;
+        }
+        (input, rows)
+    }
+
+    fn resolve(
+        &mut self,
+        input: BufferId,
+        (name, rows, pixels): (&str, usize, usize),
+        (diagonals, matrix): (usize, BufferId),
+    ) -> BufferId {
+        let output = self.member(name, rows * pixels);
+        self.recording.stages.push(Stage::Resolve(Resolve { input, output, rows, pixels, diagonals, matrix }));
+        output
+    }
+
+    fn network(&mut self, labels: BufferId) -> BufferId {
+        let rows = 1 + LABELS;
+        let hidden = self.member("layer 0", rows * HIDDEN);
+        let weight = self.constant("weight 0", 4 * HIDDEN, 0.8);
+        let bias = self.constant("bias 0", HIDDEN, 0.5);
+        let product = Product { input: labels, weight, output: hidden, rows, inner: 4, columns: HIDDEN };
+        self.recording.stages.push(Stage::Product(product));
+        if let Some(activation) = self.model.activation {
+            let affine = Some((self.constant("scale 0", HIDDEN, 1.5), self.constant("offset 0", HIDDEN, 0.2)));
+            let stage = Activate { buffer: hidden, bias, affine, activation, rows, columns: HIDDEN };
+            self.recording.stages.push(Stage::Activate(stage));
+        }
+        let template = self.member("template", rows * COLUMNS);
+        let weight = self.constant("weight 1", HIDDEN * COLUMNS, 0.25);
+        let bias = self.constant("bias 1", COLUMNS, 0.3);
+        let product = Product { input: hidden, weight, output: template, rows, inner: HIDDEN, columns: COLUMNS };
+        self.recording.stages.push(Stage::Product(product));
+        let activation = Activation::Exp { clip: 300.0 };
+        let stage = Activate { buffer: template, bias, affine: None, activation, rows, columns: COLUMNS };
+        self.recording.stages.push(Stage::Activate(stage));
+        template
+    }
+
+    fn per_pixel(&mut self, input: BufferId) -> BufferId {
+        let (rows, hidden) = (1 + LABELS, 5);
+        let output = self.member("template", rows * COLUMNS);
+        let stage = PerPixel {
+            input,
+            input_stride: 4,
+            labels: LABELS,
+            hidden,
+            w0: self.constant("w0", hidden * LABELS * COLUMNS, 0.8),
+            b0: self.constant("b0", hidden * COLUMNS, 0.5),
+            w1: self.constant("w1", hidden * COLUMNS, 0.5),
+            b1: self.constant("b1", COLUMNS, 0.5),
+            activation: Activation::Sigmoid,
+            output,
+            rows,
+            columns: COLUMNS,
+        };
+        self.recording.stages.push(Stage::PerPixel(stage));
+        output
+    }
+
+    /// (1 + u0 (x − 0.25)) / (1 + (2 + u1) x) + u2 x²
+    fn custom(&mut self, ids: &mut Ids) -> BufferId {
+        let (parameters, rows) = (self.recording.parameters.len(), 4);
+        let predictor = self.recording.buffer("predictor", Scope::Batch, Kind::Float, PIXELS);
+        ids.predictor = Some(predictor);
+        let output = self.member("rows", rows * PIXELS);
+        let wgsl = format!(
+            "fn model(x: f32, u: ptr<function, array<f32, {parameters}>>, out: ptr<function, array<f32, {rows}>>) {{
+    let d = 1.0 + (2.0 + u[1]) * x;
+    let n = 1.0 + u[0] * (x - 0.25);
+    out[0] = n / d + u[2] * x * x;
+    out[1] = (x - 0.25) / d;
+    out[2] = -n * x / (d * d);
+    out[3] = x * x;
+}}"
+        );
+        let rust = |x: f64, u: &[f64], out: &mut [f64]| {
+            let (d, n) = (1.0 + (2.0 + u[1]) * x, 1.0 + u[0] * (x - 0.25));
+            out[0] = n / d + u[2] * x * x;
+            out[1] = (x - 0.25) / d;
+            out[2] = -n * x / (d * d);
+            out[3] = x * x;
+        };
+        let (name, rust) = ("rational".to_owned(), Arc::new(rust));
+        let stage = Custom { name, output, rows, pixels: PIXELS, predictor, wgsl, rust };
+        self.recording.stages.push(Stage::Custom(stage));
+        output
+    }
+
+    fn sums(&mut self, model: BufferId, ids: &mut Ids) {
+        let terms = self.model.terms;
+        let data = self.recording.buffer("data", Scope::Spectrum, Kind::Float, PIXELS);
+        let weight = self.recording.buffer("weight", Scope::Spectrum, Kind::Float, PIXELS);
+        (ids.data, ids.weight) = (Some(data), Some(weight));
+        let mut continuum = None;
+        if terms > 0 {
+            let basis = self.recording.buffer("basis", Scope::Batch, Kind::Float, terms * PIXELS);
+            let transform = self.recording.buffer("transform", Scope::Spectrum, Kind::Float, terms * terms);
+            (ids.basis, ids.transform) = (Some(basis), Some(transform));
+            let basis = Basis { terms, basis, transform };
+            let solution = self.member("solution", terms + terms * terms);
+            let stage = Continuum { model, pixels: PIXELS, data, weight, basis, solution };
+            self.recording.stages.push(Stage::Continuum(stage));
+            continuum = Some((basis, solution));
+        }
+        // velocity and vsini come after the labels in the parameters, and before them in the rows
+        let last = self.recording.parameters.len();
+        let columns = if self.model.custom { vec![0, 1, 2] } else { (LABELS..last).chain(0..LABELS).collect() };
+        self.recording.stages.push(Stage::Normal(Normal { model, pixels: PIXELS, columns, data, weight, continuum }));
+    }
+}
+
+fn label_inputs(tied: bool) -> Vec<LabelInput> {
+    let label = |p, transform, mean, std| LabelInput { source: Source::Parameter(p), transform, mean, std };
+    let mut inputs = vec![
+        label(0, Transform::Log10, 3.74, 0.12),
+        label(1, Transform::Identity, 3.4, 0.9),
+        label(2, Transform::Identity, -0.6, 0.6),
+    ];
+    if tied {
+        inputs[0].source = Source::Linear { constant: 100.0, terms: vec![(0, 0.95), (1, 40.0)] };
+        inputs[2].source = Source::Linear { constant: 0.2, terms: vec![(2, 0.9), (1, -0.1)] };
+    }
+    inputs
+}

@@ -1,0 +1,132 @@
+//! What the page says.
+
+use popfit::{FitTable, Id};
+
+use super::{demo_page, failed, popfit, row, table, table_page};
+
+/// Loads nothing: no address but the namespace of SVG, no import, no style sheet or script from elsewhere.
+fn assert_self_contained(html: &str) {
+    for forbidden in ["http://", "https://", "@import", "url(", "<link rel=\"style", "src=", "{{"] {
+        assert!(!html.contains(forbidden), "{forbidden}");
+    }
+}
+
+#[test]
+fn a_fit_makes_a_page_with_everything() {
+    let folder = tempfile::tempdir().unwrap();
+    let html = std::fs::read_to_string(demo_page(folder.path())).unwrap();
+    assert_self_contained(&html);
+    assert!(html.len() < 1 << 20, "{} bytes", html.len());
+    let expected = [
+        "demo.parquet",
+        "How the fits ended",
+        "converged: objective",
+        "Goodness of fit",
+        "Signal-to-noise ratio",
+        "Kiel diagram",
+        "teff (K)",
+        "velocity (km/s)",
+        "Worst fits",
+        "Typical fits",
+        "wavelength (Å)",
+        "spectra a second",
+        "all 64 rows",
+        "# The model of the demo",
+        "SHA-256",
+    ];
+    for text in expected {
+        assert!(html.contains(text), "{text}");
+    }
+    assert_eq!(html.matches("<article").count(), 12);
+    assert_eq!(html.matches("path class=model").count(), 12);
+    assert_eq!(std::fs::read_dir(folder.path().join("made/report")).unwrap().count(), 1, "no temporary file is left");
+
+    // the same table read back: all but the spectra and their S/N
+    let parquet = folder.path().join("demo.parquet");
+    assert!(popfit(&["report", parquet.to_str().unwrap()]).status.success());
+    let again = std::fs::read_to_string(folder.path().join("demo_report.html")).unwrap();
+    assert_self_contained(&again);
+    assert!(again.contains("Kiel diagram") && again.contains("# The model of the demo"));
+    assert!(!again.contains("<article") && !again.contains("Signal-to-noise"));
+}
+
+#[test]
+fn ids_and_names_are_never_markup() {
+    let folder = tempfile::tempdir().unwrap();
+    let id = "</script><script>alert(1)</script>";
+    let rows = vec![row(Id::Text(id.into()), 0), row(Id::Text("plain".into()), 1)];
+    for name in ["a<b>.csv", "a.parquet"] {
+        let page = table_page(folder.path(), name, &table(rows.clone()));
+        let html = std::fs::read_to_string(page).unwrap();
+        assert_self_contained(&html);
+        assert!(!html.contains("alert(1)</script>") && !html.contains("a<b>"), "{name}");
+        assert!(html.contains("\\u003c/script>"), "the id is in the table");
+        assert!(html.contains("<figcaption>mass<"), "a label that popfit does not know is drawn");
+    }
+}
+
+#[test]
+fn large_ids_are_texts() {
+    let folder = tempfile::tempdir().unwrap();
+    let rows = vec![row(Id::Integer(39_627_652_591_523_841), 0)];
+    for name in ["a.csv", "a.parquet"] {
+        let html = std::fs::read_to_string(table_page(folder.path(), name, &table(rows.clone()))).unwrap();
+        assert!(html.contains("[\"39627652591523841\""), "{name}");
+    }
+}
+
+#[test]
+fn empty_and_failed_tables_have_a_page() {
+    let folder = tempfile::tempdir().unwrap();
+    let mut infinite = row(Id::Integer(1), 1);
+    infinite.chi2 = f64::INFINITY;
+    infinite.errors = vec![f64::INFINITY, 0.0];
+    let cases: [(&str, Vec<_>, &str); 4] = [
+        ("empty.parquet", Vec::new(), "No values."),
+        ("empty.csv", Vec::new(), "CSV has no metadata"),
+        ("failed.csv", (0..3).map(|k| failed(Id::Integer(k), k as u64)).collect(), "no_data"),
+        ("boundless.parquet", vec![infinite], "100 %"),
+    ];
+    for (name, rows, expected) in cases {
+        let html = std::fs::read_to_string(table_page(folder.path(), name, &table(rows))).unwrap();
+        assert!(html.contains(expected), "{name}");
+        let (markup, _script) = html.split_once("\"use strict\"").unwrap();
+        assert!(!markup.contains("NaN") && !markup.contains("inf'") && !markup.contains(">inf"), "{name}");
+    }
+    let none = FitTable { parameters: Vec::new(), rows: Vec::new() };
+    assert!(table_page(folder.path(), "none.csv", &none).exists());
+}
+
+#[test]
+fn many_rows_are_counted_and_the_worst_are_listed() {
+    let folder = tempfile::tempdir().unwrap();
+    let rows = (0..5000).map(|k| if k == 17 { failed(Id::Integer(k), 17) } else { row(Id::Integer(k), k as u64) });
+    let labels = FitTable { parameters: vec!["age".into(), "mass".into()], rows: rows.collect() };
+    let page = table_page(folder.path(), "many.parquet", &labels);
+    let html = std::fs::read_to_string(page).unwrap();
+    assert!(html.len() < 1 << 20, "{} bytes", html.len());
+    assert!(html.contains("the worst 2000 of 5000 rows"));
+    assert!(html.contains("class='density d5'"), "too many points: their density");
+    let first = html.split("\"c\":[\"").nth(1).unwrap();
+    assert!(first.starts_with("17\""), "the failed fit is the first row");
+}
+
+#[test]
+fn a_file_that_is_no_table_is_two_and_leaves_nothing() {
+    let folder = tempfile::tempdir().unwrap();
+    std::fs::write(folder.path().join("a.parquet"), "PAR1 no").unwrap();
+    std::fs::write(folder.path().join("a.csv"), "id,velocity\n1,2\n").unwrap();
+    let full = "id,file,row,status,status_text,rounds,evaluations,chi2,dof,objective,at_bound,flags,start,n_starts_agree\n\
+                1,a,0,99,odd,0,0,1,1,1,0,0,0,0\n";
+    std::fs::write(folder.path().join("b.csv"), full).unwrap();
+    let before = std::fs::read_dir(folder.path()).unwrap().count();
+    let cases =
+        [("a.parquet", "a.parquet"), ("a.csv", "no column `file`"), ("b.csv", "`99` is no status"), ("c.csv", "c.csv")];
+    for (name, expected) in cases {
+        let output = popfit(&["report", folder.path().join(name).to_str().unwrap()]);
+        let message = String::from_utf8_lossy(&output.stderr).into_owned();
+        assert_eq!(output.status.code(), Some(2), "{message}");
+        assert!(message.contains(expected), "{message}");
+    }
+    assert_eq!(std::fs::read_dir(folder.path()).unwrap().count(), before);
+}
