@@ -78,7 +78,7 @@ pub fn run(arguments: &Arguments) -> Result<(), Failure> {
     }
     let emulators = emulators(&model);
     let fitter = fitter(arguments, &file, model)?;
-    fitter.check_spectra(&source.heads()).map_err(|error| file.blame(error))?;
+    fitter.check_spectra(&source.files()).map_err(|error| file.blame(error))?;
     let metadata =
         Metadata { device: fitter.device_name(), model: file.text, emulators, settings: fitter.settings_text() };
     let bar = progress_bar(source.len(), arguments.quiet);
