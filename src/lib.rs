@@ -29,3 +29,8 @@ pub use model::{
 pub use solver::{LevenbergMarquardt, NelderMead, Status};
 pub use spectra::Spectra;
 pub use table::{Metadata, RvTabWriter, Schema, TableReader, TableWriter};
+
+/// Compiles the README's example.
+#[cfg(doctest)]
+#[doc = include_str!("../README.md")]
+struct Readme;

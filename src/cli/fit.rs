@@ -78,17 +78,17 @@ pub fn run(arguments: &Arguments) -> Result<(), Failure> {
     }
     let emulators = emulators(&model);
     let fitter = fitter(arguments, &file, model)?;
-    fitter.check_spectra(&source.heads()).map_err(|error| file.blame(error))?;
+    fitter.check_spectra(&source.files()).map_err(|error| file.blame(error))?;
     let metadata =
         Metadata { device: fitter.device_name(), model: file.text, emulators, settings: fitter.settings_text() };
-    let mut table = Output::create(arguments.format, &arguments.output, &fitter, &source, &metadata)?;
-    let page = arguments.report.as_deref().map(page).transpose()?;
-
-    let begin = Instant::now();
     let bar = progress_bar(source.len(), arguments.quiet);
     let shown = bar.clone();
     let control = Control { progress: Some(Box::new(move |done, _| shown.set_position(done))), ..Control::default() };
     signals::cancel(&control)?;
+    let mut table = Output::create(arguments.format, &arguments.output, &fitter, &source, &metadata)?;
+    let page = arguments.report.as_deref().map(page).transpose()?;
+
+    let begin = Instant::now();
     let collector = page.is_some().then(|| Collector::new(&fitter.parameters()));
     let mut sink = Counting::new(&mut table, collector);
     let summary = fitter.fit_with(&mut source, &mut sink, &control);
