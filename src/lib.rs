@@ -8,7 +8,7 @@ mod fit;
 #[cfg(feature = "gpu")]
 pub mod gpu;
 mod model;
-mod npz;
+pub mod npz;
 #[cfg(feature = "cli")]
 pub mod report;
 mod rows;
@@ -28,4 +28,4 @@ pub use model::{
 };
 pub use solver::{LevenbergMarquardt, NelderMead, Status};
 pub use spectra::Spectra;
-pub use table::{Metadata, Schema, TableReader, TableWriter};
+pub use table::{Metadata, RvTabWriter, Schema, TableReader, TableWriter};

@@ -57,12 +57,17 @@ fn bad_usage_is_two_and_writes_nothing() {
     let model = folder.path().join("model.toml");
     std::fs::write(&model, "[[arm]]\nname = \"b\"\nemulator = \"none.safetensors\"\nrnage = [1, 2]\n").unwrap();
     let (good, spectra, out) = (data("model.toml"), data("spectra.npz"), folder.path().join("out.csv"));
+    let cut = folder.path().join("cut.fits");
+    std::fs::write(&cut, format!("{:<80}{:<80}", "SIMPLE  =                    T", "BITPIX  = 8")).unwrap();
     let before = std::fs::read_dir(folder.path()).unwrap().count();
-    let cases: [(Output, &str); 8] = [
+    let cases: [(Output, &str); 11] = [
+        (fit(&good, &[&cut], &out, &[]), "HDU 0"),
+        (fit(&good, &[&spectra], &out, &["--format", "rvtab"]), ".fits"),
+        (fit(&good, &[&spectra], &out, &["--target-id", "1,2"]), "DESI"),
         (fit(&good, &[&spectra, &broken], &out, &[]), "broken.npz"),
         (fit(&good, &[&folder.path().join("missing.npz")], &out, &[]), "missing.npz"),
         (fit(&model, &[&spectra], &out, &[]), "did you mean `range`?"),
-        (fit(&good, &[&spectra], &folder.path().join("out.fits"), &[]), "not supported yet"),
+        (fit(&good, &[&spectra], &folder.path().join("out.fit"), &[]), "must end in .parquet, .fits or .csv"),
         (fit(&good, &[&spectra], &folder.path().join("no/out.csv"), &[]), "out.csv"),
         (fit(&good, &[&spectra], &out, &["--starts", "0"]), "--starts"),
         (fit(&good, &[&spectra], &out, &["--memory", "many"]), "512M"),

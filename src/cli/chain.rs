@@ -2,7 +2,7 @@
 
 use std::path::PathBuf;
 
-use popfit::spectra::{Ids, SpectraReader, open_reader};
+use popfit::spectra::{Ids, Selection, SpectraReader, open_reader_with};
 use popfit::{Result, Spectra};
 
 /// Reads files in turn; a batch never spans two.
@@ -13,8 +13,24 @@ pub struct Chain {
 
 impl Chain {
     /// Opens and validates every file; there must be one.
-    pub fn open(paths: &[PathBuf]) -> Result<Chain> {
-        Ok(Chain { readers: paths.iter().map(open_reader).collect::<Result<_>>()?, current: 0 })
+    pub fn open(paths: &[PathBuf], selection: &Selection) -> Result<Chain> {
+        let readers = paths.iter().map(|path| open_reader_with(path, selection)).collect::<Result<_>>()?;
+        Ok(Chain { readers, current: 0 })
+    }
+
+    /// Each file without its spectra.
+    pub fn files(&self) -> Vec<Spectra> {
+        self.readers.iter().map(|reader| reader.empty()).collect()
+    }
+
+    /// What the files' readers want said.
+    pub fn all_notes(&self) -> impl Iterator<Item = &String> {
+        self.readers.iter().flat_map(|reader| reader.notes())
+    }
+
+    /// Every file without its rows.
+    pub fn heads(&self) -> Vec<Spectra> {
+        self.readers.iter().map(|reader| reader.empty()).collect()
     }
 
     /// Whether any file names its spectra by text.

@@ -54,7 +54,7 @@ impl Fitter {
         let mut at = |offset: f64| {
             let mut moved = point.to_vec();
             moved[p] += offset * self.model.parameters[p].solver.scale;
-            run.inspect(spectra, 0, &moved, Precision::F64)
+            run.inspect(spectra, &[(0, &moved)], Precision::F64).map(|mut one| one.swap_remove(0))
         };
         let (low, middle, high) = (at(-STEP)?, at(0.0)?, at(STEP)?);
         let mut worst = 0f64;

@@ -1,14 +1,19 @@
-//! A spectrum with its fitted model, for pictures.
+//! Spectra with their fitted models.
 
 use super::assemble::{matched, raw};
 use super::inspect::InspectedArm;
 use super::run::Run;
 use super::{FitRow, Fitter};
 use crate::error::{Error, Result};
+use crate::model::ModelArm;
+use crate::solver::Status;
 use crate::solver::recording::Precision;
 use crate::spectra::{ArmSpectra, Spectra, Wavelength};
 
-/// One arm of one spectrum and the model at the row's parameters. All (pixels).
+/// Spectra that are evaluated in one go: their derivatives take memory too.
+const CHUNK: usize = 64;
+
+/// One arm of one spectrum and the model at the row's parameters. Arrays are (pixels).
 #[derive(Clone, Debug)]
 pub struct ArmFit {
     pub name: String,
@@ -22,29 +27,62 @@ pub struct ArmFit {
     pub model: Vec<f64>,
     /// Pixels that do not count.
     pub mask: Vec<bool>,
+    /// χ² of the unmasked pixels, whose number is `unmasked`.
+    pub chi2: f64,
+    pub unmasked: usize,
+    /// χ² of the continuum alone, without the template.
+    pub chi2_continuum: f64,
+    /// Median of flux √ivar over all pixels.
+    pub signal_to_noise: f64,
 }
 
 impl Fitter {
     /// The model at a row's parameters; `row.row` picks the spectrum. Errors when the row has no fit.
     pub fn model_spectrum(&self, spectra: &Spectra, row: &FitRow) -> Result<Vec<ArmFit>> {
-        let place = row.row.checked_sub(spectra.first_row).map(|k| k as usize).filter(|k| *k < spectra.len());
-        let (Some(place), true) = (place, row.parameters.iter().all(|x| x.is_finite())) else {
-            return Err(Error::Usage(format!("row {} has no fit to show", row.row)));
+        let found = self.model_spectra(spectra, std::slice::from_ref(row))?.swap_remove(0);
+        found.ok_or_else(|| Error::Usage(format!("row {} has no fit to show", row.row)))
+    }
+
+    /// The models at the rows' parameters, arm by arm; `None` where a row has no fit. Evaluated on the CPU, all in one go.
+    pub fn model_spectra(&self, spectra: &Spectra, rows: &[FitRow]) -> Result<Vec<Option<Vec<ArmFit>>>> {
+        let arms = matched(&self.model, spectra)?;
+        let mut run = Run::new(self)?;
+        let mut out: Vec<Option<Vec<ArmFit>>> = vec![None; rows.len()];
+        let place = |row: &FitRow| {
+            let fitted = row.status != Status::BadInput && row.parameters.iter().all(|x| x.is_finite());
+            spectra.rows.iter().position(|other| *other == row.row).filter(|_| fitted)
         };
-        let rows = Run::new(self)?.inspect(spectra, place, &row.parameters, Precision::F32)?;
-        let mut out = Vec::new();
-        for ((arm, data), model) in self.model.arms.iter().zip(matched(&self.model, spectra)?).zip(rows) {
-            let raw = raw(arm, data, place);
-            out.push(ArmFit {
-                name: arm.name.clone(),
-                wavelength: wavelength(data, place),
-                flux: raw.flux.to_vec(),
-                error: raw.ivar.iter().map(|w| w.sqrt().recip()).collect(),
-                mask: model.prepared.weight[..data.pixels].iter().map(|w| *w == 0.0).collect(),
-                model: model_flux(&model),
-            });
+        let fitted: Vec<(usize, usize)> =
+            rows.iter().enumerate().filter_map(|(k, row)| Some((k, place(row)?))).collect();
+        for chunk in fitted.chunks(CHUNK) {
+            let points: Vec<_> = chunk.iter().map(|&(k, place)| (place, rows[k].parameters.as_slice())).collect();
+            let inspected = run.inspect(spectra, &points, Precision::F32)?;
+            for (&(k, place), one) in chunk.iter().zip(inspected) {
+                let both = self.model.arms.iter().zip(&arms).zip(&one);
+                let fits = both.map(|((model, data), arm)| arm_fit(model, data, place, arm));
+                out[k] = Some(fits.collect());
+            }
         }
         Ok(out)
+    }
+}
+
+fn arm_fit(of: &ModelArm, data: &ArmSpectra, place: usize, arm: &InspectedArm) -> ArmFit {
+    let (raw, prepared, model) = (raw(of, data, place), &arm.prepared, model_flux(arm));
+    let counts = |j: &usize| prepared.weight[*j] != 0.0;
+    let square = |j: usize, model: f64| (f64::from(prepared.data[j]) - model).powi(2);
+    let weighted = |j: usize| f64::from(prepared.weight[j]) * prepared.scale * model[j];
+    ArmFit {
+        name: of.name.clone(),
+        wavelength: wavelength(data, place),
+        flux: raw.flux.to_vec(),
+        error: raw.ivar.iter().map(|w| w.sqrt().recip()).collect(),
+        mask: (0..data.pixels).map(|j| !counts(&j)).collect(),
+        chi2: (0..data.pixels).filter(counts).map(|j| square(j, weighted(j))).sum(),
+        unmasked: (0..data.pixels).filter(counts).count(),
+        chi2_continuum: (0..data.pixels).filter(counts).map(|j| square(j, f64::from(prepared.smooth[j]))).sum(),
+        signal_to_noise: data.signal_to_noise(place),
+        model,
     }
 }
 
@@ -63,7 +101,7 @@ fn model_flux(arm: &InspectedArm) -> Vec<f64> {
         if !sampling.on[j] {
             return f64::NAN;
         }
-        // continuum = Σ_c a_c Σ_k transform_ck basis_k, in units of the flux · 2^k
+        // continuum = Σ_c a_c Σ_k transform_ck basis_k, in units of the flux · scale
         let mut continuum = if terms == 0 { 1.0 } else { 0.0 };
         for (c, row) in prepared.transform.chunks_exact(terms.max(1)).enumerate() {
             let basis = |k: usize| f64::from(sampling.basis[k * padded + j]);

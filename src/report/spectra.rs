@@ -56,6 +56,10 @@ fn data_alone(spectra: &Spectra) -> Vec<ArmFit> {
         mask: (0..arm.pixels)
             .map(|j| !(arm.ivar[j] > 0.0 && arm.flux[j].is_finite()) || arm.mask.get(j).is_some_and(|masked| *masked))
             .collect(),
+        chi2: f64::NAN,
+        unmasked: 0,
+        chi2_continuum: f64::NAN,
+        signal_to_noise: arm.signal_to_noise(0),
     };
     spectra.arms.iter().map(arm).collect()
 }

@@ -41,6 +41,17 @@ pub trait Population: Send {
     /// Runs the stages once at the trial points, without a step, and returns a [`Scope::Member`](super::recording::Scope)
     /// buffer of the active members, in the order of the batch: for pictures and parity tests.
     fn inspect(&mut self, buffer: BufferId) -> Pending<'_, Vec<f64>>;
+
+    /// [`inspect`](Self::inspect) of several buffers; a device may run the stages once for them all.
+    fn inspect_all<'a>(&'a mut self, buffers: &'a [BufferId]) -> Pending<'a, Vec<Vec<f64>>> {
+        Box::pin(async move {
+            let mut all = Vec::with_capacity(buffers.len());
+            for buffer in buffers {
+                all.push(self.inspect(*buffer).await?);
+            }
+            Ok(all)
+        })
+    }
 }
 
 /// Spectra and members that enter a population together. P is the number of parameters.

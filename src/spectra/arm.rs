@@ -5,6 +5,7 @@ use std::sync::Arc;
 
 use super::mismatch;
 use crate::error::{Error, Result};
+use crate::rows::bad_wavelength;
 
 /// Wavelength grids, Å, vacuum.
 #[derive(Clone, Debug, PartialEq)]
@@ -107,6 +108,22 @@ impl ArmSpectra {
         Ok(self)
     }
 
+    /// Median of flux √ivar over all pixels of spectrum `row`, 0 where ivar is; NaN when one is not a number.
+    ///
+    /// # Panics
+    /// When `row` is not below `len()`.
+    pub fn signal_to_noise(&self, row: usize) -> f64 {
+        let range = row * self.pixels..(row + 1) * self.pixels;
+        let pairs = self.flux[range.clone()].iter().zip(&self.ivar[range]);
+        let mut ratios: Vec<f64> = pairs.map(|(y, w)| if *w == 0.0 { 0.0 } else { y * w.sqrt() }).collect();
+        if ratios.iter().any(|x| x.is_nan()) {
+            return f64::NAN;
+        }
+        ratios.sort_unstable_by(f64::total_cmp);
+        let middle = ratios.len() / 2;
+        if ratios.len().is_multiple_of(2) { (ratios[middle - 1] + ratios[middle]) / 2.0 } else { ratios[middle] }
+    }
+
     /// How many spectra.
     pub fn len(&self) -> usize {
         self.flux.len() / self.pixels
@@ -149,13 +166,8 @@ impl ArmSpectra {
 
 /// A shared grid is finite, positive and strictly increasing.
 pub(super) fn check_grid(grid: &[f64], what: &str) -> Result<()> {
-    let bad = |i: usize| !(grid[i].is_finite() && grid[i] > 0.0) || (i > 0 && grid[i] <= grid[i - 1]);
-    match (0..grid.len()).find(|&i| bad(i)) {
-        Some(index) => Err(Error::BadWavelength {
-            what: what.to_string(),
-            index,
-            message: format!("{} is not finite, positive and above its predecessor", grid[index]),
-        }),
+    match bad_wavelength(grid) {
+        Some((index, message)) => Err(Error::BadWavelength { what: what.to_string(), index, message }),
         None => Ok(()),
     }
 }

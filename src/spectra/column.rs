@@ -20,11 +20,33 @@ pub enum ColumnValues {
     Bool(Vec<bool>),
     U8(Vec<u8>),
     I16(Vec<i16>),
+    U16(Vec<u16>),
     I32(Vec<i32>),
+    U32(Vec<u32>),
     I64(Vec<i64>),
+    U64(Vec<u64>),
     F32(Vec<f32>),
     F64(Vec<f64>),
     Text(Vec<String>),
+}
+
+/// Does the same with the values of every type.
+macro_rules! each {
+    ($column:expr, $values:ident => $result:expr) => {
+        match $column {
+            ColumnValues::Bool($values) => $result,
+            ColumnValues::U8($values) => $result,
+            ColumnValues::I16($values) => $result,
+            ColumnValues::U16($values) => $result,
+            ColumnValues::I32($values) => $result,
+            ColumnValues::U32($values) => $result,
+            ColumnValues::I64($values) => $result,
+            ColumnValues::U64($values) => $result,
+            ColumnValues::F32($values) => $result,
+            ColumnValues::F64($values) => $result,
+            ColumnValues::Text($values) => $result,
+        }
+    };
 }
 
 impl ColumnValues {
@@ -33,45 +55,48 @@ impl ColumnValues {
     /// # Panics
     /// When `row` is not below the number of spectra.
     pub fn number(&self, row: usize) -> Option<f64> {
-        match self {
-            ColumnValues::Bool(v) => Some(f64::from(u8::from(v[row]))),
-            ColumnValues::U8(v) => Some(f64::from(v[row])),
-            ColumnValues::I16(v) => Some(f64::from(v[row])),
-            ColumnValues::I32(v) => Some(f64::from(v[row])),
-            ColumnValues::I64(v) => Some(v[row] as f64),
-            ColumnValues::F32(v) => Some(f64::from(v[row])),
-            ColumnValues::F64(v) => Some(v[row]),
-            ColumnValues::Text(_) => None,
-        }
+        Some(match self {
+            ColumnValues::Bool(v) => f64::from(u8::from(v[row])),
+            ColumnValues::U8(v) => f64::from(v[row]),
+            ColumnValues::I16(v) => f64::from(v[row]),
+            ColumnValues::U16(v) => f64::from(v[row]),
+            ColumnValues::I32(v) => f64::from(v[row]),
+            ColumnValues::U32(v) => f64::from(v[row]),
+            ColumnValues::I64(v) => v[row] as f64,
+            ColumnValues::U64(v) => v[row] as f64,
+            ColumnValues::F32(v) => f64::from(v[row]),
+            ColumnValues::F64(v) => v[row],
+            ColumnValues::Text(_) => return None,
+        })
     }
 
     pub fn len(&self) -> usize {
-        match self {
-            ColumnValues::Bool(v) => v.len(),
-            ColumnValues::U8(v) => v.len(),
-            ColumnValues::I16(v) => v.len(),
-            ColumnValues::I32(v) => v.len(),
-            ColumnValues::I64(v) => v.len(),
-            ColumnValues::F32(v) => v.len(),
-            ColumnValues::F64(v) => v.len(),
-            ColumnValues::Text(v) => v.len(),
-        }
+        each!(self, v => v.len())
     }
 
     pub fn is_empty(&self) -> bool {
         self.len() == 0
     }
 
+    /// No values of the same type.
+    pub fn empty(&self) -> ColumnValues {
+        self.slice(0..0)
+    }
+
     pub(super) fn slice(&self, rows: Range<usize>) -> ColumnValues {
-        match self {
-            ColumnValues::Bool(v) => ColumnValues::Bool(v[rows].to_vec()),
-            ColumnValues::U8(v) => ColumnValues::U8(v[rows].to_vec()),
-            ColumnValues::I16(v) => ColumnValues::I16(v[rows].to_vec()),
-            ColumnValues::I32(v) => ColumnValues::I32(v[rows].to_vec()),
-            ColumnValues::I64(v) => ColumnValues::I64(v[rows].to_vec()),
-            ColumnValues::F32(v) => ColumnValues::F32(v[rows].to_vec()),
-            ColumnValues::F64(v) => ColumnValues::F64(v[rows].to_vec()),
-            ColumnValues::Text(v) => ColumnValues::Text(v[rows].to_vec()),
-        }
+        each!(self, v => v[rows].to_vec().into())
     }
 }
+
+/// Each type's own variant.
+macro_rules! from_values {
+    ($($variant:ident: $type:ty),*) => {
+        $(impl From<Vec<$type>> for ColumnValues {
+            fn from(values: Vec<$type>) -> ColumnValues {
+                ColumnValues::$variant(values)
+            }
+        })*
+    };
+}
+
+from_values!(Bool: bool, U8: u8, I16: i16, U16: u16, I32: i32, U32: u32, I64: i64, U64: u64, F32: f32, F64: f64, Text: String);

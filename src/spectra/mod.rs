@@ -5,6 +5,7 @@
 
 mod arm;
 mod column;
+mod fits;
 mod npz;
 mod npz_arm;
 mod npz_column;
@@ -16,15 +17,17 @@ use std::sync::Arc;
 use crate::error::{Error, Result};
 pub use arm::{ArmSpectra, Resolution, Wavelength};
 pub use column::{Column, ColumnValues};
-pub use reader::{SpectraReader, open_reader};
+pub(crate) use fits::FitsTables;
+pub use fits::Selection;
+pub use reader::{SpectraReader, open_reader, open_reader_with};
 
 /// A batch of spectra, row-major: row i of every arm is one object.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Spectra {
     /// Where they came from; empty for arrays.
     pub file: Arc<str>,
-    /// The row in that file of the first spectrum.
-    pub first_row: u64,
+    /// The row of each spectrum in that file.
+    pub rows: Vec<u64>,
     pub ids: Ids,
     /// At least one, all with as many spectra as there are ids.
     pub arms: Vec<ArmSpectra>,
@@ -118,7 +121,8 @@ impl Spectra {
         if ids.len() != n {
             return Err(mismatch("spectra", format!("{} ids for {n} spectra", ids.len())));
         }
-        Ok(Spectra { file: Arc::from(""), first_row: 0, ids, arms, columns: Vec::new() })
+        let rows = (0..n as u64).collect();
+        Ok(Spectra { file: Arc::from(""), rows, ids, arms, columns: Vec::new() })
     }
 
     /// Reads a whole file into memory; [`open_reader`] reads batches.
@@ -150,7 +154,7 @@ impl Spectra {
     pub fn slice(&self, rows: Range<usize>) -> Spectra {
         Spectra {
             file: self.file.clone(),
-            first_row: self.first_row + rows.start as u64,
+            rows: self.rows[rows.clone()].to_vec(),
             ids: self.ids.slice(rows.clone()),
             arms: self.arms.iter().map(|arm| arm.slice(rows.clone())).collect(),
             columns: self

@@ -70,9 +70,10 @@ impl NpzReader {
         }
         let ids = self.ids(rows)?;
         let columns = self.columns.batch(rows, &self.path)?;
-        let first_row = self.next as u64;
+        let first = self.next as u64;
         self.next += rows;
-        Ok(Spectra { file: self.file.clone(), first_row, ids, arms, columns })
+        let rows = (first..self.next as u64).collect();
+        Ok(Spectra { file: self.file.clone(), rows, ids, arms, columns })
     }
 }
 
@@ -94,7 +95,7 @@ impl SpectraReader for NpzReader {
             _ => Ids::Integer(Vec::new()),
         };
         let arms = self.arms.iter().map(Arm::empty).collect();
-        Spectra { file: self.file.clone(), first_row: self.next as u64, ids, arms, columns: self.columns.empty() }
+        Spectra { file: self.file.clone(), rows: Vec::new(), ids, arms, columns: self.columns.empty() }
     }
 }
 

@@ -40,8 +40,8 @@ impl Columns {
     pub(super) fn open(archive: &mut Archive, length: usize) -> Result<Columns> {
         let mut columns = Vec::new();
         for key in archive.keys().to_vec() {
-            let known = |name: &str| key == *name || key.strip_suffix(name).is_some_and(|arm| arm.ends_with('_'));
-            if key == "id" || KNOWN.iter().any(|name| known(name)) {
+            let known = |name: &&str| key == **name || key.strip_suffix(*name).is_some_and(|arm| arm.ends_with('_'));
+            if key == "id" || KNOWN.iter().any(known) {
                 continue;
             }
             let Ok(Some(header)) = archive.header(&key) else { continue };

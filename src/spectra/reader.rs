@@ -4,6 +4,7 @@ use std::fs::File;
 use std::io::Read;
 use std::path::Path;
 
+use super::fits::{self, Selection};
 use super::{Spectra, npz::NpzReader};
 use crate::error::{Error, Result};
 
@@ -24,6 +25,11 @@ pub trait SpectraReader: Send {
 
     /// No spectra, with the file's arms and grids.
     fn empty(&self) -> Spectra;
+
+    /// What the user should know: wavelengths converted, columns left out.
+    fn notes(&self) -> &[String] {
+        &[]
+    }
 }
 
 /// Opens a file of spectra and validates it; the contents decide about the format, not the name.
@@ -31,13 +37,33 @@ pub trait SpectraReader: Send {
 /// # Errors
 /// `Io`, `Format`, `TooLarge`, `ShapeMismatch`, and `BadWavelength` for a shared grid.
 pub fn open_reader(path: impl AsRef<Path>) -> Result<Box<dyn SpectraReader>> {
+    open_reader_with(path, &Selection::default())
+}
+
+/// Opens a file of spectra, of which only the selected ones are read.
+///
+/// # Errors
+/// Those of [`open_reader`]; `Usage` for a selection from a file that has no fibre map.
+pub fn open_reader_with(path: impl AsRef<Path>, selection: &Selection) -> Result<Box<dyn SpectraReader>> {
     let path = path.as_ref();
     let mut start = Vec::new();
     let file = File::open(path).map_err(Error::io(path))?;
     file.take(4).read_to_end(&mut start).map_err(Error::io(path))?;
     match start.as_slice() {
-        crate::npz::MAGIC => Ok(Box::new(NpzReader::open(path)?)),
-        _ => Err(Error::format(path, "not a file of spectra that popfit reads (NPZ)")),
+        crate::npz::MAGIC => {
+            all_rows(path, selection)?;
+            Ok(Box::new(NpzReader::open(path)?))
+        }
+        start if start == fits::MAGIC || start.starts_with(fits::GZIP) => fits::open(path, selection),
+        _ => Err(Error::format(path, "not a file of spectra that popfit reads (NPZ, FITS, FITS in gzip)")),
+    }
+}
+
+/// Fails for a selection from a file that cannot be selected from.
+pub(super) fn all_rows(path: &Path, selection: &Selection) -> Result<()> {
+    match selection.selects_rows() {
+        false => Ok(()),
+        true => Err(Error::Usage(format!("{}: spectra can be selected from DESI files only", path.display()))),
     }
 }
 

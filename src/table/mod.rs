@@ -1,11 +1,19 @@
-//! The result table's writers and readers: Parquet and CSV, the same columns in both (design §5).
+//! The result table's writers and readers: Parquet, FITS and CSV, the same columns in all (design §5); and rvspecfit's tables.
 
 mod columns;
 mod csv;
+mod fits;
+mod fits_cards;
+mod fits_image;
+mod fits_unit;
 mod parquet;
 mod read;
 mod read_csv;
+mod read_fits;
 mod read_parquet;
+mod rvmod;
+mod rvtab;
+mod rvtab_columns;
 mod staged;
 #[cfg(test)]
 mod tests;
@@ -19,8 +27,10 @@ use crate::fit::{FitRow, FitTable, Id, Sink};
 use crate::spectra::Spectra;
 use columns::Column;
 use csv::CsvTable;
+use fits::FitsTable;
 use parquet::ParquetTable;
 pub use read::TableReader;
+pub use rvtab::RvTabWriter;
 pub(crate) use staged::Staged;
 
 /// What decides the columns, known before the first fit.
@@ -32,7 +42,7 @@ pub struct Schema {
     pub text_ids: bool,
 }
 
-/// How the table came about: Parquet's key-value metadata, keys `popfit.version`, `popfit.device`, `popfit.model`,
+/// How the table came about: Parquet's key-value metadata, FITS' HDU `METADATA`. Keys `popfit.version`, `popfit.device`, `popfit.model`,
 /// `popfit.emulator.FILE` (the file's SHA-256) and `popfit.settings`.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Metadata {
@@ -80,6 +90,7 @@ impl Metadata {
 enum Format {
     Parquet(Box<ParquetTable>),
     Csv(Box<CsvTable>),
+    Fits(Box<FitsTable>),
 }
 
 /// Writes a table piece by piece; it appears under its name when [`finish`](TableWriter::finish)ed, and not at all otherwise.
@@ -91,14 +102,14 @@ pub struct TableWriter {
 }
 
 impl TableWriter {
-    /// `path` ends in `.parquet` or `.csv`. Another extension is [`Error::Usage`]; a folder that is missing or
+    /// `path` ends in `.parquet`, `.fits` or `.csv`. Another extension is [`Error::Usage`]; a folder that is missing or
     /// cannot be written is [`Error::Io`], so that nothing is fitted in vain.
     pub fn create(path: impl AsRef<Path>, schema: &Schema, metadata: &Metadata) -> Result<TableWriter> {
         let path = path.as_ref();
         let extension = extension(path)?;
         let columns = columns::columns(schema)?;
         let (staged, file) = Staged::create(path)?;
-        let format = open(extension, file, &columns, metadata).map_err(|message| write_error(path, message))?;
+        let format = open(extension, path, file, &columns, metadata)?;
         Ok(TableWriter { schema: schema.clone(), columns, format, staged })
     }
 
@@ -115,6 +126,7 @@ impl TableWriter {
                 table.append(&self.columns, rows).map_err(|e| write_error(self.staged.target(), e))
             }
             Format::Csv(table) => table.append(&self.columns, rows).map_err(|e| write_error(self.staged.target(), e)),
+            Format::Fits(table) => table.append(&self.columns, rows).map_err(|e| write_error(self.staged.target(), e)),
         }
     }
 
@@ -124,6 +136,7 @@ impl TableWriter {
         let file = match self.format {
             Format::Parquet(table) => table.finish().map_err(|e| write_error(path, e))?,
             Format::Csv(table) => table.finish().map_err(|e| write_error(path, e))?,
+            Format::Fits(table) => table.finish(path)?,
         };
         self.staged.publish(file)
     }
@@ -136,12 +149,12 @@ impl Sink for TableWriter {
 }
 
 impl FitTable {
-    /// Writes the table as Parquet or CSV, by `path`'s extension, without a description of the run.
+    /// Writes the table as Parquet, FITS or CSV, by `path`'s extension, without a description of the run.
     pub fn write(&self, path: impl AsRef<Path>) -> Result<()> {
         self.write_with(path, &Metadata::default())
     }
 
-    /// Writes the table and, in Parquet, how it came about.
+    /// Writes the table and, in Parquet and FITS, how it came about.
     pub fn write_with(&self, path: impl AsRef<Path>, metadata: &Metadata) -> Result<()> {
         let text_ids = self.rows.iter().any(|row| matches!(row.id, Id::Text(_)));
         let mut writer =
@@ -155,6 +168,7 @@ impl FitTable {
 enum Extension {
     Parquet,
     Csv,
+    Fits,
 }
 
 fn extension(path: &Path) -> Result<Extension> {
@@ -162,20 +176,20 @@ fn extension(path: &Path) -> Result<Extension> {
     match extension.as_deref() {
         Some("parquet") => Ok(Extension::Parquet),
         Some("csv") => Ok(Extension::Csv),
-        Some("fits") => Err(Error::Usage(format!(
-            "{}: FITS output is not supported yet: name a file that ends in .parquet or .csv",
-            path.display()
-        ))),
-        _ => Err(Error::Usage(format!("{}: the result table must end in .parquet or .csv", path.display()))),
+        Some("fits") => Ok(Extension::Fits),
+        _ => Err(Error::Usage(format!("{}: the result table must end in .parquet, .fits or .csv", path.display()))),
     }
 }
 
-fn open(extension: Extension, file: File, columns: &[Column], metadata: &Metadata) -> Result<Format, String> {
+fn open(extension: Extension, path: &Path, file: File, columns: &[Column], metadata: &Metadata) -> Result<Format> {
+    let refused = |message: String| write_error(path, message);
     Ok(match extension {
         Extension::Parquet => {
-            Format::Parquet(Box::new(ParquetTable::new(file, columns, metadata).map_err(|e| e.to_string())?))
+            let table = ParquetTable::new(file, columns, metadata).map_err(|e| refused(e.to_string()))?;
+            Format::Parquet(Box::new(table))
         }
-        Extension::Csv => Format::Csv(Box::new(CsvTable::new(file, columns).map_err(|e| e.to_string())?)),
+        Extension::Csv => Format::Csv(Box::new(CsvTable::new(file, columns).map_err(|e| refused(e.to_string()))?)),
+        Extension::Fits => Format::Fits(Box::new(FitsTable::new(path, file, columns, metadata)?)),
     })
 }
 

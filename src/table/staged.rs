@@ -26,7 +26,7 @@ impl Staged {
         for attempt in 0..100 {
             let suffix = if attempt == 0 { String::new() } else { format!("-{attempt}") };
             let temporary = target.with_file_name(format!(".{name}.tmp-{}{suffix}", std::process::id()));
-            match File::create_new(&temporary) {
+            match File::options().read(true).write(true).create_new(true).open(&temporary) {
                 Ok(file) => return Ok((Staged { target: target.to_path_buf(), temporary, published: false }, file)),
                 Err(error) if error.kind() == ErrorKind::AlreadyExists => last = Some(error),
                 Err(error) => return Err(Error::io(target)(error)),

@@ -21,6 +21,7 @@ fn row(id: Id, value: f64) -> FitRow {
         row: 7,
         status: Status::Ftol,
         status_text: "ftol".into(),
+        detail: String::new(),
         rounds: 5,
         evaluations: 11,
         chi2: 0.1 + 0.2,
@@ -153,7 +154,7 @@ fn an_unfinished_table_leaves_nothing_and_spares_the_old_one() {
 fn bad_paths_and_names_are_refused_before_any_fit() {
     let folder = tempfile::tempdir().unwrap();
     let create = |name: &str| TableWriter::create(folder.path().join(name), &schema(false), &Metadata::default()).err();
-    for name in ["out", "out.txt", "out.fits"] {
+    for name in ["out", "out.txt", "out.fit"] {
         let Some(Error::Usage(message)) = create(name) else { panic!("{name}") };
         assert!(message.contains(".parquet") && message.contains(".csv"), "{message}");
     }

@@ -128,7 +128,7 @@ proptest! {
         let parts = batches(open_reader(&path).unwrap(), max);
         prop_assert_eq!(parts.iter().map(Spectra::len).sum::<usize>(), n);
         for part in parts {
-            let row = part.first_row as usize;
+            let row = part.rows[0] as usize;
             prop_assert_eq!(&part, &whole.slice(row..row + part.len()));
         }
     }

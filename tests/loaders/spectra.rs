@@ -43,7 +43,7 @@ fn stored_deflated_and_big_endian_are_the_same() {
     let big: Vec<u8> = ramp(15).iter().flat_map(|x| x.to_be_bytes()).collect();
     assert_eq!(open(&npz(&with(&arrays, "flux", npy(">f4", &[5, 3], &big)), true)).unwrap(), expected);
     let sliced = expected.slice(1..3);
-    assert_eq!((sliced.len(), sliced.first_row, sliced.arms[0].flux.len()), (2, 1, 6));
+    assert_eq!((sliced.len(), sliced.rows.as_slice(), sliced.arms[0].flux.len()), (2, [1, 2].as_slice(), 6));
     assert_eq!(sliced.ids.text(0), "-7");
 }
 
@@ -183,7 +183,7 @@ fn large_arrays_stream() {
     let path = file(folder.path(), "s.npz", &npz(&arrays, true));
     let mut expected = 0;
     for batch in batches(open_reader(&path).unwrap(), 777) {
-        assert_eq!(batch.first_row, expected as u64);
+        assert_eq!(batch.rows[0], expected as u64);
         assert_eq!(batch.ids.text(0), ((1i64 << 60) + expected as i64).to_string());
         assert!(batch.arms[0].flux.iter().zip(&flux[expected * pixels..]).all(|(a, b)| *a == f64::from(*b)));
         expected += batch.len();

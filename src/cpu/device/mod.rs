@@ -139,6 +139,25 @@ impl<R: Real> CpuPopulation<R> {
         self.members = members;
     }
 
+    /// Runs the stages once, member by member, and keeps these buffers: (buffers), each (active members, its length).
+    fn look(&mut self, buffers: &[BufferId]) -> Vec<Vec<f64>> {
+        let mut members = std::mem::take(&mut self.members);
+        members[..self.active].sort_by_key(|member| member.slot);
+        let inputs = &self.inputs;
+        let rows = |member: &mut [Member]| {
+            let mut tile = Tile::new(&inputs.recording, 1);
+            linearise(inputs, &mut tile, member);
+            let row = |id: &BufferId| {
+                let length = inputs.recording.block(*id).length;
+                tile.rows[id.0][..length].iter().map(|x| x.to_f64()).collect::<Vec<f64>>()
+            };
+            buffers.iter().map(row).collect::<Vec<_>>()
+        };
+        let seen: Vec<Vec<Vec<f64>>> = members[..self.active].par_chunks_mut(1).map(rows).collect();
+        self.members = members;
+        (0..buffers.len()).map(|b| seen.iter().flat_map(|member| member[b].iter().copied()).collect()).collect()
+    }
+
     fn move_simplices(&mut self, members: &mut [Member], settings: &NelderMead) {
         let marginalise = self.inputs.recording.marginalise;
         for trials in members[..self.active].chunks_exact_mut(LANES) {
@@ -223,18 +242,10 @@ impl<R: Real> Population for CpuPopulation<R> {
     }
 
     fn inspect(&mut self, buffer: BufferId) -> Pending<'_, Vec<f64>> {
-        Box::pin(async move {
-            let mut members = std::mem::take(&mut self.members);
-            members[..self.active].sort_by_key(|member| member.slot);
-            let length = self.inputs.recording.block(buffer).length;
-            let mut seen = Vec::with_capacity(self.active * length);
-            for members in members[..self.active].chunks_mut(1) {
-                let mut tile = Tile::new(&self.inputs.recording, 1);
-                linearise(&self.inputs, &mut tile, members);
-                seen.extend(tile.rows[buffer.0][..length].iter().map(|x| x.to_f64()));
-            }
-            self.members = members;
-            Ok(seen)
-        })
+        Box::pin(async move { Ok(self.look(&[buffer]).swap_remove(0)) })
+    }
+
+    fn inspect_all<'a>(&'a mut self, buffers: &'a [BufferId]) -> Pending<'a, Vec<Vec<f64>>> {
+        Box::pin(async move { Ok(self.look(buffers)) })
     }
 }

@@ -1,0 +1,57 @@
+//! Where the rows of `popfit fit` go.
+
+use std::path::Path;
+
+use popfit::{FitRow, Fitter, Metadata, Result, RvTabWriter, Schema, Sink, Spectra, TableWriter};
+
+use super::chain::Chain;
+
+/// Layouts of the result.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, clap::ValueEnum)]
+pub enum Format {
+    /// popfit's table: Parquet, FITS or CSV
+    Table,
+    /// rvspecfit's RVTAB, FIBERMAP and SCORES in FITS, and its models in a second file (rvtab_X.fits: rvmod_X.fits)
+    Rvtab,
+}
+
+/// A result under construction.
+pub enum Output<'a> {
+    Table(Box<TableWriter>),
+    RvTab(Box<RvTabWriter<'a>>),
+}
+
+impl<'a> Output<'a> {
+    /// Checks the place and the layout before anything is fitted.
+    pub fn create(
+        format: Format,
+        path: &Path,
+        fitter: &'a Fitter,
+        source: &Chain,
+        metadata: &Metadata,
+    ) -> Result<Output<'a>> {
+        Ok(match format {
+            Format::Table => {
+                let schema = Schema { parameters: fitter.parameters(), text_ids: source.text_ids() };
+                Output::Table(Box::new(TableWriter::create(path, &schema, metadata)?))
+            }
+            Format::Rvtab => Output::RvTab(Box::new(RvTabWriter::create(path, fitter, &source.files(), metadata)?)),
+        })
+    }
+
+    pub fn finish(self) -> Result<()> {
+        match self {
+            Output::Table(table) => table.finish(),
+            Output::RvTab(table) => table.finish(),
+        }
+    }
+}
+
+impl Sink for Output<'_> {
+    fn append(&mut self, spectra: &Spectra, rows: &[FitRow]) -> Result<()> {
+        match self {
+            Output::Table(table) => Sink::append(table.as_mut(), spectra, rows),
+            Output::RvTab(table) => table.append(spectra, rows),
+        }
+    }
+}

@@ -1,0 +1,60 @@
+//! Which spectra of a survey's files are fitted.
+
+use popfit::Error;
+use popfit::spectra::Selection;
+
+use super::Failure;
+
+#[derive(clap::Args)]
+pub struct Arguments {
+    /// Only these TARGETIDs (DESI): a list, or @FILE with one or more a line
+    #[arg(long, value_name = "N,N,...")]
+    target_id: Option<String>,
+    /// Only fibres of this OBJTYPE (DESI), such as TGT
+    #[arg(long, value_name = "TYPE")]
+    objtype: Option<String>,
+    /// Only spectra whose best arm has at least this median signal-to-noise ratio a pixel (DESI)
+    #[arg(long, value_name = "X")]
+    min_sn: Option<f64>,
+    /// Only these arms, of the files and of the model
+    #[arg(long, value_name = "NAME,...", value_delimiter = ',')]
+    pub arms: Option<Vec<String>>,
+}
+
+impl Arguments {
+    /// Reads the list of targets, if there is one.
+    pub fn selection(&self) -> Result<Selection, Failure> {
+        Ok(Selection {
+            target_ids: self.target_id.as_deref().map(target_ids).transpose()?,
+            objtype: self.objtype.clone(),
+            min_signal_to_noise: self.min_sn,
+            arms: self.arms.clone(),
+        })
+    }
+}
+
+fn target_ids(argument: &str) -> Result<Vec<i64>, Failure> {
+    let text = match argument.strip_prefix('@') {
+        Some(path) => std::fs::read_to_string(path).map_err(|source| Error::Io { path: path.into(), source })?,
+        None => argument.to_string(),
+    };
+    let words = text.split(|c: char| c == ',' || c.is_whitespace()).filter(|word| !word.is_empty());
+    let one = |word: &str| word.parse().map_err(|_| Failure::usage(format!("--target-id: {word:?} is no integer")));
+    words.map(one).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn lists_and_files_of_targets() {
+        assert_eq!(target_ids("39627652591523841,-2").ok(), Some(vec![39_627_652_591_523_841, -2]));
+        assert!(target_ids("1.5").is_err());
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("ids");
+        std::fs::write(&path, "1 2\n3,4\n").unwrap();
+        assert_eq!(target_ids(&format!("@{}", path.display())).ok(), Some(vec![1, 2, 3, 4]));
+        assert!(target_ids("@missing").is_err());
+    }
+}

@@ -1,0 +1,39 @@
+//! A fit's parameters and labels by name: free, tied or fixed.
+
+use super::{FitRow, Fitter};
+use crate::solver::recording::{Rotation, Source, Velocity};
+
+impl Fitter {
+    /// Value and standard error of a parameter or label at a row's fit. What is fixed has the error 0, what is tied that of the
+    /// parameters which it is tied to; `None` when the model has nothing of this name.
+    pub fn value(&self, row: &FitRow, name: &str) -> Option<(f64, f64)> {
+        let model = &self.model;
+        let source = match (name, &model.velocity, &model.vsini) {
+            ("velocity", Velocity::Parameter(p), _) => Source::Parameter(*p),
+            ("velocity", Velocity::Fixed(x), _) => Source::Fixed(*x),
+            ("vsini", _, rotation) => match rotation.as_ref()? {
+                Rotation::Parameter { parameter, .. } => Source::Parameter(*parameter),
+                Rotation::Fixed(x) => Source::Fixed(*x),
+            },
+            _ => {
+                let mut labels = model.arms.iter().flat_map(|arm| arm.emulator.labels().iter().zip(&arm.inputs));
+                labels.find(|(label, _)| label.name == name)?.1.source.clone()
+            }
+        };
+        Some((source.value(|p| row.parameters[p]), error(row, &source.slopes())))
+    }
+}
+
+/// √(Σ_ab f_a f_b covariance_ab) of Σ f_a θ_a.
+fn error(row: &FitRow, slopes: &[(usize, f64)]) -> f64 {
+    let count = row.parameters.len();
+    let correlation = |a: usize, b: usize| {
+        let (a, b) = (a.min(b), a.max(b));
+        if a == b { 1.0 } else { row.correlations[a * (2 * count - a - 1) / 2 + b - a - 1] }
+    };
+    if let [(p, factor)] = slopes {
+        return row.errors[*p] * factor.abs(); // also where a correlation is not a number
+    }
+    let pairs = slopes.iter().flat_map(|a| slopes.iter().map(move |b| (a, b)));
+    pairs.map(|((a, f), (b, g))| f * g * row.errors[*a] * row.errors[*b] * correlation(*a, *b)).sum::<f64>().sqrt()
+}

@@ -1,0 +1,55 @@
+//! Wavelengths in air.
+
+use super::hdu::Fits;
+
+/// Below this (Å) wavelengths are given in vacuum by convention.
+const VACUUM_BELOW: f64 = 2000.0;
+/// The fixed point gains four digits a step.
+const STEPS: usize = 5;
+
+/// Refractive index of standard air for a vacuum wavelength in Å: IAU 1991 (Morton 1991, ApJS 77, 119), as SDSS uses it.
+fn index(vacuum: f64) -> f64 {
+    let inverse_square = (vacuum * vacuum).recip();
+    1.0 + 2.735_182e-4 + 131.4182 * inverse_square + 2.762_49e8 * inverse_square * inverse_square
+}
+
+/// Å in vacuum from Å in air, the inverse of vacuum / index to rounding. What is not a wavelength stays as it is.
+pub(super) fn to_vacuum(air: f64) -> f64 {
+    if !(air.is_finite() && air >= VACUUM_BELOW) {
+        return air;
+    }
+    (0..STEPS).fold(air, |vacuum, _| air * index(vacuum))
+}
+
+/// Whether the header of one of these units says that wavelengths are in air: `AIRORVAC = 'air'`, `VACUUM = F`, or an axis of
+/// type `AWAV`.
+pub(super) fn is_air(fits: &Fits, units: &[usize]) -> bool {
+    units.iter().filter_map(|&k| fits.hdus.get(k)).any(|hdu| {
+        let header = &hdu.header;
+        let is_text =
+            |key, start: &str| header.text(key).is_some_and(|text| text.trim_start().to_uppercase().starts_with(start));
+        is_text("AIRORVAC", "AIR") || is_text("CTYPE1", "AWAV") || header.logical("VACUUM") == Some(false)
+    })
+}
+
+/// What the user is told.
+pub(super) fn note(path: &std::path::Path) -> String {
+    format!("{}: wavelengths in air, converted to vacuum (Morton 1991)", path.display())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn inverts_the_index() {
+        for vacuum in [2000.7, 3600.0, 5000.0, 6564.61, 9800.0, 17000.0] {
+            let air = vacuum / index(vacuum);
+            assert!((to_vacuum(air) - vacuum).abs() < 1e-9 * vacuum, "{vacuum}");
+        }
+        // Hα: 6562.79 Å in air (NIST), 6564.60 in vacuum
+        assert!((to_vacuum(6562.79) - 6564.60).abs() < 0.005);
+        assert_eq!(to_vacuum(1500.0), 1500.0);
+        assert!(to_vacuum(f64::NAN).is_nan());
+    }
+}

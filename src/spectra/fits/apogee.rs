@@ -1,0 +1,185 @@
+//! APOGEE's apStar (a star's combined spectrum and its visits, on one logarithmic grid) and apVisit (three chips).
+//!
+//! Both hold flux, error and mask in HDUs 1 to 3; apVisit has wavelengths in HDU 4.
+
+use std::sync::Arc;
+
+use super::air;
+use super::hdu::{Fits, Kind};
+use super::single::{Single, stem};
+use crate::error::Result;
+use crate::spectra::arm::check_grid;
+use crate::spectra::{ArmSpectra, Ids, Spectra, SpectraReader, Wavelength};
+
+const FLUX: usize = 1;
+const ERROR: usize = 2;
+const MASK: usize = 3;
+const WAVELENGTH: usize = 4;
+const CHIPS: usize = 3;
+/// Bits of APOGEE_PIXMASK that make a pixel useless: BADPIX, CRPIX, SATPIX, UNFIXABLE, BADDARK, BADFLAT, BADERR, NOSKY (0 to 7),
+/// SIG_SKYLINE (12), NOT_ENOUGH_PSF (14).
+const BAD: i64 = 0xff | 1 << 12 | 1 << 14;
+
+/// Which of the two a file is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum ApogeeKind {
+    Star,
+    Visit,
+}
+
+impl ApogeeKind {
+    pub fn of(fits: &Fits) -> Option<ApogeeKind> {
+        let shape = |k: usize| match fits.hdus.get(k).map(|hdu| &hdu.kind) {
+            Some(Kind::Image(image)) => Some(image.shape.as_slice()),
+            _ => None,
+        };
+        let flux = shape(FLUX).filter(|flux| (1..=2).contains(&flux.len()))?;
+        if shape(ERROR) != Some(flux) || shape(MASK) != Some(flux) {
+            return None;
+        }
+        let header = &fits.hdus[FLUX].header;
+        if header.float("CRVAL1").is_some() && header.float("CDELT1").is_some_and(|step| step > 0.0 && step < 0.01) {
+            return Some(ApogeeKind::Star);
+        }
+        (flux.first() == Some(&CHIPS) && shape(WAVELENGTH) == Some(flux)).then_some(ApogeeKind::Visit)
+    }
+}
+
+/// Yields an apStar's rows: the combined spectrum, the one combined with global weights, the visits.
+pub(super) struct StarReader {
+    fits: Fits,
+    file: Arc<str>,
+    star: String,
+    grid: Arc<[f64]>,
+    length: usize,
+    next: usize,
+    notes: Vec<String>,
+}
+
+impl StarReader {
+    pub fn open(fits: Fits) -> Result<StarReader> {
+        let (length, pixels) = match *fits.image(FLUX)?.shape.as_slice() {
+            [pixels] => (1, pixels),
+            [length, pixels] => (length, pixels),
+            _ => return Err(fits.mismatch(FLUX, "not an image of (spectra, pixels)")),
+        };
+        if pixels == 0 {
+            return Err(fits.fault(FLUX, "has no pixels"));
+        }
+        let header = &fits.hdus[FLUX].header;
+        let card = |key, default| header.float(key).unwrap_or(default);
+        let (start, step, reference) = (card("CRVAL1", f64::NAN), card("CDELT1", f64::NAN), card("CRPIX1", 1.0));
+        let air = air::is_air(&fits, &[0, FLUX]);
+        let at = |j: usize| 10f64.powf(start + step * (j as f64 + 1.0 - reference));
+        let grid: Vec<f64> = (0..pixels).map(|j| if air { air::to_vacuum(at(j)) } else { at(j) }).collect();
+        check_grid(&grid, &fits.what(FLUX))?;
+        let notes = if air { vec![air::note(&fits.path)] } else { Vec::new() };
+        let file = Arc::from(fits.path.display().to_string());
+        Ok(StarReader { star: name(&fits), fits, file, grid: grid.into(), length, next: 0, notes })
+    }
+
+    /// With a single visit there is only the combined spectrum.
+    fn id(&self, row: usize) -> String {
+        match row {
+            0 => format!("{}/combined", self.star),
+            1 => format!("{}/combined_global", self.star),
+            _ => format!("{}/visit{}", self.star, row - 1),
+        }
+    }
+}
+
+impl SpectraReader for StarReader {
+    fn len(&self) -> u64 {
+        self.length as u64
+    }
+
+    fn next_batch(&mut self, max: usize) -> Result<Option<Spectra>> {
+        let rows = self.next..self.next.saturating_add(max.max(1)).min(self.length);
+        if rows.is_empty() {
+            return Ok(None);
+        }
+        let pixels = self.grid.len();
+        let (flux, ivar, mask) = arrays(&mut self.fits, rows.start * pixels, rows.len() * pixels)?;
+        let arm = ArmSpectra::new("", pixels, Wavelength::Shared(self.grid.clone()), flux, ivar, Some(mask))?;
+        let ids = rows.clone().map(|row| self.id(row)).collect();
+        let mut spectra = Spectra::from_arms(vec![arm], Some(Ids::Text(ids)))?;
+        spectra.file = self.file.clone();
+        spectra.rows = rows.clone().map(|row| row as u64).collect();
+        self.next = rows.end;
+        Ok(Some(spectra))
+    }
+
+    fn empty(&self) -> Spectra {
+        let arm = ArmSpectra {
+            name: String::new(),
+            wavelength: Wavelength::Shared(self.grid.clone()),
+            pixels: self.grid.len(),
+            flux: Vec::new(),
+            ivar: Vec::new(),
+            mask: Vec::new(),
+            resolution: None,
+        };
+        let (rows, ids) = (Vec::new(), Ids::Text(Vec::new()));
+        Spectra { file: self.file.clone(), rows, ids, arms: vec![arm], columns: Vec::new() }
+    }
+
+    fn notes(&self) -> &[String] {
+        &self.notes
+    }
+}
+
+/// Reads an apVisit. Its chips are stored from red to blue, each descending in wavelength: here they are put in ascending order
+/// and make one arm with gaps.
+pub(super) fn open_visit(mut fits: Fits) -> Result<Single> {
+    let chip = fits.image(FLUX)?.shape.get(1).copied().unwrap_or(0);
+    if chip == 0 {
+        return Err(fits.fault(FLUX, "has no pixels"));
+    }
+    let pixels = CHIPS * chip;
+    let (flux, ivar, mask) = arrays(&mut fits, 0, pixels)?;
+    let mut wavelength = Vec::new();
+    fits.numbers(WAVELENGTH, 0, pixels, &mut wavelength, |x| x)?;
+    let air = air::is_air(&fits, &[0, FLUX, WAVELENGTH]);
+    if air {
+        wavelength.iter_mut().for_each(|w| *w = air::to_vacuum(*w));
+    }
+    let order = ascending(&wavelength, chip);
+    let sorted = |values: &[f64]| order.iter().map(|&j| values[j]).collect::<Vec<f64>>();
+    let mask = order.iter().map(|&j| mask[j]).collect();
+    let grid = Wavelength::Own(sorted(&wavelength));
+    let arm = ArmSpectra::new("", pixels, grid, sorted(&flux), sorted(&ivar), Some(mask))?;
+    let spectra = Spectra::from_arms(vec![arm], Some(Ids::Text(vec![name(&fits)])))?;
+    let notes = if air { vec![air::note(&fits.path)] } else { Vec::new() };
+    Ok(Single::new(spectra, &fits.path, notes))
+}
+
+/// Pixels in the order of wavelength: whole chips, each turned round where it descends. Chips that overlap, or that are not in
+/// order within, stay a fault of the spectrum's grid.
+fn ascending(wavelength: &[f64], chip: usize) -> Vec<usize> {
+    let mut chips: Vec<Vec<usize>> = Vec::new();
+    for start in (0..wavelength.len()).step_by(chip) {
+        let mut pixels: Vec<usize> = (start..start + chip).collect();
+        if wavelength[start] > wavelength[start + chip - 1] {
+            pixels.reverse();
+        }
+        chips.push(pixels);
+    }
+    chips.sort_by(|a, b| wavelength[a[0]].total_cmp(&wavelength[b[0]]));
+    chips.concat()
+}
+
+/// Flux, inverse variance and mask of a range of elements. Errors that are zero or not finite mean no measurement.
+fn arrays(fits: &mut Fits, first: usize, count: usize) -> Result<(Vec<f64>, Vec<f64>, Vec<bool>)> {
+    let (mut flux, mut ivar, mut mask) = (Vec::new(), Vec::new(), Vec::new());
+    fits.numbers(FLUX, first, count, &mut flux, |x| x)?;
+    fits.numbers(ERROR, first, count, &mut ivar, |e| if e > 0.0 { (e * e).recip() } else { 0.0 })?;
+    fits.numbers(MASK, first, count, &mut mask, |bits| bits as i64 & BAD != 0)?;
+    Ok((flux, ivar, mask))
+}
+
+/// The star's name in the primary header.
+fn name(fits: &Fits) -> String {
+    let header = &fits.hdus[0].header;
+    let named = ["OBJID", "OBJECT", "APOGEE_ID"].iter().find_map(|key| header.text(key));
+    named.map(str::trim).filter(|text| !text.is_empty()).map_or_else(|| stem(&fits.path), str::to_string)
+}

@@ -1,0 +1,116 @@
+//! Where a FITS file's bytes come from: the disk, or memory when they had to be inflated.
+
+use std::fs::File;
+use std::io::{self, ErrorKind, Read, Seek, SeekFrom};
+use std::path::Path;
+
+use flate2::read::MultiGzDecoder;
+
+use crate::error::{Error, Result};
+
+/// What a gzip file begins with.
+pub(crate) const GZIP: &[u8] = &[0x1f, 0x8b];
+/// Inflated bytes are kept in pieces of this size, so that nothing is copied while they grow.
+const PIECE: usize = 1 << 20;
+/// A gzip file may inflate to `MOST_FREE` and `MOST_RATIO` times its own size: spectra with their masks and resolution matrices
+/// compress by 5 to 10.
+const MOST_FREE: u64 = 64 << 20;
+const MOST_RATIO: u64 = 32;
+
+/// Bytes at known places: all that the reader of FITS asks for.
+pub(super) trait Bytes: Send {
+    fn length(&self) -> u64;
+
+    /// Fills `into` with the bytes from `at`.
+    fn read_at(&mut self, at: u64, into: &mut [u8]) -> io::Result<()>;
+}
+
+/// Opens a file, inflating it when it is one of gzip.
+///
+/// # Errors
+/// `TooLarge` for a gzip file that expands beyond what spectra do; `Format` when it is corrupt or truncated.
+pub(super) fn open(path: &Path) -> Result<Box<dyn Bytes>> {
+    let mut file = File::open(path).map_err(Error::io(path))?;
+    let length = file.metadata().map_err(Error::io(path))?.len();
+    let mut start = Vec::new();
+    file.by_ref().take(2).read_to_end(&mut start).map_err(Error::io(path))?;
+    file.rewind().map_err(Error::io(path))?;
+    if start != GZIP {
+        return Ok(Box::new(OnDisk { file, length }));
+    }
+    let most = length.saturating_mul(MOST_RATIO).saturating_add(MOST_FREE);
+    Ok(Box::new(inflate(path, file, most)?))
+}
+
+struct OnDisk {
+    file: File,
+    length: u64,
+}
+
+impl Bytes for OnDisk {
+    fn length(&self) -> u64 {
+        self.length
+    }
+
+    fn read_at(&mut self, at: u64, into: &mut [u8]) -> io::Result<()> {
+        self.file.seek(SeekFrom::Start(at))?;
+        self.file.read_exact(into)
+    }
+}
+
+struct InMemory {
+    /// All but the last are full.
+    pieces: Vec<Vec<u8>>,
+    length: u64,
+}
+
+impl Bytes for InMemory {
+    fn length(&self) -> u64 {
+        self.length
+    }
+
+    fn read_at(&mut self, at: u64, mut into: &mut [u8]) -> io::Result<()> {
+        let mut at = usize::try_from(at).map_err(|_| ErrorKind::UnexpectedEof)?;
+        while !into.is_empty() {
+            let rest = self.pieces.get(at / PIECE).and_then(|piece| piece.get(at % PIECE..)).unwrap_or(&[]);
+            let count = rest.len().min(into.len());
+            if count == 0 {
+                return Err(ErrorKind::UnexpectedEof.into());
+            }
+            let (now, later) = into.split_at_mut(count);
+            now.copy_from_slice(&rest[..count]);
+            (into, at) = (later, at + count);
+        }
+        Ok(())
+    }
+}
+
+/// Inflates all members, each through to its CRC.
+fn inflate(path: &Path, file: File, most: u64) -> Result<InMemory> {
+    let mut decoder = MultiGzDecoder::new(io::BufReader::new(file));
+    let (mut pieces, mut length) = (Vec::new(), 0u64);
+    loop {
+        let mut piece = Vec::new();
+        if piece.try_reserve_exact(PIECE).is_err() {
+            return Err(Error::TooLarge { path: path.into(), message: "inflated, it does not fit memory".into() });
+        }
+        let count = decoder.by_ref().take(PIECE as u64).read_to_end(&mut piece).map_err(gzip_fault(path))?;
+        length += count as u64;
+        if length > most {
+            let message = format!("it inflates to more than {most} bytes (is it a gzip bomb?)");
+            return Err(Error::TooLarge { path: path.into(), message });
+        }
+        pieces.push(piece);
+        if count < PIECE {
+            return Ok(InMemory { pieces, length });
+        }
+    }
+}
+
+fn gzip_fault(path: &Path) -> impl Fn(io::Error) -> Error + '_ {
+    use ErrorKind::{InvalidData, InvalidInput, Other, UnexpectedEof};
+    move |e| match e.kind() {
+        InvalidData | InvalidInput | Other | UnexpectedEof => Error::format(path, format!("gzip: {e}")),
+        _ => Error::Io { path: path.to_path_buf(), source: e },
+    }
+}

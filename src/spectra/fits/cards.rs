@@ -1,0 +1,171 @@
+//! Header cards: `KEYWORD = value / comment`, 80 bytes each.
+
+use std::collections::BTreeMap;
+
+/// Bytes of a card.
+pub(super) const CARD: usize = 80;
+/// Keywords that decide sizes and types: given twice, no reading is right.
+const STRUCTURAL: [&str; 10] =
+    ["SIMPLE", "XTENSION", "BITPIX", "NAXIS", "PCOUNT", "GCOUNT", "TFIELDS", "TFORM", "BZERO", "BSCALE"];
+
+#[derive(Clone, Debug, PartialEq)]
+pub(super) enum Value {
+    Text(String),
+    Logical(bool),
+    Integer(i64),
+    Float(f64),
+}
+
+/// The valued keywords of one header; comments and history are left out.
+#[derive(Clone, Debug, Default)]
+pub(super) struct Header {
+    values: BTreeMap<String, Value>,
+}
+
+impl Header {
+    /// Parses whole blocks up to END.
+    ///
+    /// # Errors
+    /// A card that is not ASCII, or a structural keyword given twice.
+    pub fn parse(blocks: &[u8]) -> Result<Header, String> {
+        let mut header = Header::default();
+        let mut last: Option<String> = None;
+        for card in blocks.chunks_exact(CARD) {
+            if !card.iter().all(|b| (b' '..=b'~').contains(b)) {
+                return Err(format!("a header card is not ASCII text: {:?}", String::from_utf8_lossy(&card[..8])));
+            }
+            let text = String::from_utf8_lossy(card);
+            let (key, rest) = text.split_at(8);
+            let key = key.trim_end();
+            if key == "END" {
+                break;
+            }
+            if key == "CONTINUE" {
+                header.extend(last.as_deref(), rest);
+                continue;
+            }
+            last = None;
+            let Some(value) = rest.strip_prefix('=').and_then(value) else { continue };
+            if header.values.contains_key(key) {
+                if STRUCTURAL.contains(&key.trim_end_matches(|c: char| c.is_ascii_digit())) {
+                    return Err(format!("{key} is given twice"));
+                }
+                continue; // as astropy does, the first one counts
+            }
+            last = matches!(&value, Value::Text(text) if text.ends_with('&')).then(|| key.to_string());
+            header.values.insert(key.to_string(), value);
+        }
+        Ok(header)
+    }
+
+    /// A long string goes on in CONTINUE cards while it ends in `&`.
+    fn extend(&mut self, key: Option<&str>, rest: &str) {
+        if let (Some(Value::Text(text)), Some(Value::Text(more))) =
+            (key.and_then(|key| self.values.get_mut(key)), value(rest))
+            && text.ends_with('&')
+        {
+            text.pop();
+            text.push_str(&more);
+        }
+    }
+
+    pub fn text(&self, key: &str) -> Option<&str> {
+        match self.values.get(key) {
+            Some(Value::Text(text)) => Some(text),
+            _ => None,
+        }
+    }
+
+    pub fn integer(&self, key: &str) -> Option<i64> {
+        match self.values.get(key) {
+            Some(Value::Integer(n)) => Some(*n),
+            _ => None,
+        }
+    }
+
+    pub fn float(&self, key: &str) -> Option<f64> {
+        match self.values.get(key) {
+            Some(Value::Float(x)) => Some(*x),
+            Some(Value::Integer(n)) => Some(*n as f64),
+            _ => None,
+        }
+    }
+
+    pub fn logical(&self, key: &str) -> Option<bool> {
+        match self.values.get(key) {
+            Some(Value::Logical(yes)) => Some(*yes),
+            _ => None,
+        }
+    }
+}
+
+/// The value behind `=`; `None` when there is none or it is of no type that popfit reads (complex numbers).
+fn value(field: &str) -> Option<Value> {
+    let field = field.trim_start();
+    if let Some(quoted) = field.strip_prefix('\'') {
+        return Some(Value::Text(unquote(quoted)));
+    }
+    let bare = field.split('/').next().unwrap_or("").trim();
+    match bare {
+        "" => None,
+        "T" => Some(Value::Logical(true)),
+        "F" => Some(Value::Logical(false)),
+        _ => match bare.parse() {
+            Ok(n) => Some(Value::Integer(n)),
+            Err(_) => bare.replace(['D', 'd'], "E").parse().ok().map(Value::Float),
+        },
+    }
+}
+
+/// Up to the closing quote; a quote inside is doubled, spaces at the end mean nothing.
+fn unquote(quoted: &str) -> String {
+    let (mut text, mut chars) = (String::new(), quoted.chars().peekable());
+    while let Some(c) = chars.next() {
+        if c == '\'' && chars.next_if_eq(&'\'').is_none() {
+            break;
+        }
+        text.push(c);
+    }
+    text.truncate(text.trim_end().len());
+    text
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn parse(cards: &[&str]) -> Result<Header, String> {
+        Header::parse(cards.iter().map(|card| format!("{card:<80}")).collect::<String>().as_bytes())
+    }
+
+    #[test]
+    fn values_of_every_type() {
+        let header = parse(&[
+            "A       = 'it''s / text  ' / comment",
+            "B       =                    T",
+            "C       =  9223372036854775807 / beyond 2^53",
+            "D       = 1.5D-3",
+            "E       = / undefined",
+            "LONG    = 'one &'",
+            "CONTINUE  'two &'",
+            "CONTINUE  'three'",
+            "A       = 'again'",
+            "END",
+            "F       = 1",
+        ])
+        .unwrap();
+        assert_eq!(header.text("A"), Some("it's / text"));
+        assert_eq!(header.logical("B"), Some(true));
+        assert_eq!(header.integer("C"), Some(i64::MAX));
+        assert_eq!(header.float("D"), Some(0.0015));
+        assert_eq!((header.float("E"), header.integer("F")), (None, None));
+        assert_eq!(header.text("LONG"), Some("one two three"));
+    }
+
+    #[test]
+    fn structure_is_said_once() {
+        assert!(parse(&["NAXIS1  = 3", "NAXIS1  = 4"]).unwrap_err().contains("NAXIS1"));
+        assert!(parse(&["TFORM12 = 'J'", "TFORM12 = 'D'"]).unwrap_err().contains("TFORM12"));
+        assert!(parse(&["A       = 'é'"]).is_err());
+    }
+}

@@ -1,0 +1,70 @@
+//! Tables whose columns are passed on with the spectra.
+
+use std::sync::Arc;
+
+use super::hdu::Fits;
+use crate::error::Result;
+use crate::spectra::{Column, ColumnValues};
+
+/// A table of the file, one row a spectrum.
+pub(super) struct Passed {
+    index: usize,
+    /// What the columns look like: no rows.
+    columns: Vec<Column>,
+}
+
+impl Passed {
+    /// Says which columns are left out: arrays, bits, complex numbers.
+    pub fn new(fits: &Fits, index: usize, notes: &mut Vec<String>) -> Result<Passed> {
+        let (table, name) = (fits.table(index)?, fits.hdus[index].name.clone());
+        let left_out: Vec<&str> =
+            table.columns.iter().filter(|column| !column.is_single()).map(|column| column.name.as_str()).collect();
+        if !left_out.is_empty() {
+            notes.push(format!(
+                "{}: {name}: columns that are not one number or text a row are left out: {}",
+                fits.path.display(),
+                left_out.join(", ")
+            ));
+        }
+        let (table_name, mut columns): (Arc<str>, _) = (name.into(), Vec::new());
+        for column in table.columns.iter().filter(|column| column.is_single()) {
+            columns.push(Column {
+                table: table_name.clone(),
+                name: column.name.as_str().into(),
+                unit: column.unit.as_str().into(),
+                values: column.values(&[], table.row_bytes.max(1)).map_err(|m| fits.fault(index, m))?,
+            });
+        }
+        Ok(Passed { index, columns })
+    }
+
+    /// Appends the columns of these rows.
+    pub fn read(&self, fits: &mut Fits, rows: &[usize], out: &mut Vec<Column>) -> Result<()> {
+        let bytes = fits.rows(self.index, rows)?;
+        let table = fits.table(self.index)?;
+        let single = table.columns.iter().filter(|column| column.is_single());
+        for (column, like) in single.zip(&self.columns) {
+            let values = column.values(&bytes, table.row_bytes).map_err(|m| fits.fault(self.index, m))?;
+            out.push(Column { values, ..like.clone() });
+        }
+        Ok(())
+    }
+
+    /// The columns without rows.
+    pub fn empty(&self) -> Vec<Column> {
+        self.columns.clone()
+    }
+
+    /// The text of a value, where the table has such a column.
+    pub fn text(columns: &[Column], name: &str) -> Option<String> {
+        let column = columns.iter().find(|column| column.name.eq_ignore_ascii_case(name))?;
+        match &column.values {
+            ColumnValues::Text(values) => values.first().map(|text| text.trim().to_string()),
+            ColumnValues::I16(values) => values.first().map(i16::to_string),
+            ColumnValues::I32(values) => values.first().map(i32::to_string),
+            ColumnValues::I64(values) => values.first().map(i64::to_string),
+            ColumnValues::U64(values) => values.first().map(u64::to_string),
+            _ => None,
+        }
+    }
+}

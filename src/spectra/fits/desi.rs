@@ -1,0 +1,171 @@
+//! DESI's coadd and spectra files, by the names of their HDUs: FIBERMAP, SCORES, {B,R,Z}_{WAVELENGTH,FLUX,IVAR,MASK,RESOLUTION}.
+
+use std::collections::HashSet;
+use std::sync::Arc;
+
+use super::Selection;
+use super::columns::Passed;
+use super::desi_arm::Arm;
+use super::hdu::Fits;
+use crate::error::{Error, Result};
+use crate::spectra::{Column, ColumnValues, Ids, Spectra, SpectraReader};
+
+/// Spectra whose signal is looked at in one go.
+const SCAN: usize = 256;
+
+/// Yields the selected spectra of a DESI file.
+pub(super) struct DesiReader {
+    fits: Fits,
+    file: Arc<str>,
+    arms: Vec<Arm>,
+    fibermap: usize,
+    tables: Vec<Passed>,
+    /// Rows of the file that are selected.
+    rows: Vec<usize>,
+    next: usize,
+    notes: Vec<String>,
+}
+
+impl DesiReader {
+    /// Whether a file is one of DESI's.
+    pub fn matches(fits: &Fits) -> bool {
+        let has = |name: &str| fits.hdus.iter().any(|hdu| hdu.name == name);
+        has("FIBERMAP") && fits.hdus.iter().any(|hdu| hdu.name.ends_with("_FLUX"))
+    }
+
+    pub fn open(mut fits: Fits, selection: &Selection) -> Result<DesiReader> {
+        let mut notes = Vec::new();
+        let mut arms = Vec::new();
+        for name in arm_names(&fits) {
+            if selection.arms.as_ref().is_none_or(|chosen| chosen.contains(&name)) {
+                arms.push(Arm::open(&mut fits, &name, &mut notes)?);
+            }
+        }
+        let Some(first) = arms.first() else {
+            let wanted = selection.arms.iter().flatten().cloned().collect::<Vec<_>>().join(", ");
+            return Err(Error::format(&fits.path, format!("none of the arms {wanted}")));
+        };
+        let length = first.length;
+        if let Some(arm) = arms.iter().find(|arm| arm.length != length) {
+            let message = format!("{} spectra, but {length} in arm {}", arm.length, first.name);
+            return Err(fits.mismatch(arm.flux, message));
+        }
+        // what one arm has, a whole file has for all
+        for (arm, (what, has)) in arms.iter().flat_map(|arm| arm.optional().map(|what| (arm, what))) {
+            if !has && arms.iter().any(|other| other.optional().contains(&(what, true))) {
+                let message = format!("arm {} has no {what}, but another has: is the file cut?", arm.name);
+                return Err(Error::format(&fits.path, message));
+            }
+        }
+        let mut tables = Vec::new();
+        for name in ["FIBERMAP", "SCORES"] {
+            if let Some(index) = fits.find(name)? {
+                let table = fits.table(index)?;
+                if table.rows != length {
+                    let message = format!("{} rows for {length} spectra", table.rows);
+                    return Err(fits.mismatch(index, message));
+                }
+                tables.push(Passed::new(&fits, index, &mut notes)?);
+            }
+        }
+        let fibermap = fits.find("FIBERMAP")?.ok_or_else(|| Error::format(&fits.path, "no HDU FIBERMAP"))?;
+        let file = Arc::from(fits.path.display().to_string());
+        let mut reader = DesiReader { fits, file, arms, fibermap, tables, rows: Vec::new(), next: 0, notes };
+        reader.rows = reader.select(length, selection)?;
+        Ok(reader)
+    }
+
+    /// TARGETIDs of some rows.
+    fn ids(&mut self, rows: &[usize]) -> Result<Vec<i64>> {
+        match self.fits.column(self.fibermap, "TARGETID", rows)? {
+            Some(ColumnValues::I64(ids)) => Ok(ids),
+            Some(ColumnValues::I32(ids)) => Ok(ids.into_iter().map(i64::from).collect()),
+            Some(_) => Err(self.fits.fault(self.fibermap, "column TARGETID is not of signed integers")),
+            None => Err(self.fits.fault(self.fibermap, "no column TARGETID")),
+        }
+    }
+
+    fn select(&mut self, length: usize, selection: &Selection) -> Result<Vec<usize>> {
+        let mut selected = Vec::new();
+        let targets = selection.target_ids.as_ref().map(|ids| ids.iter().collect::<HashSet<_>>());
+        let all: Vec<usize> = (0..length).collect();
+        for rows in all.chunks(SCAN) {
+            let mut keep = vec![true; rows.len()];
+            let ids = self.ids(rows)?;
+            if let Some(wanted) = &targets {
+                keep.iter_mut().zip(&ids).for_each(|(keep, id)| *keep &= wanted.contains(id));
+            }
+            if let Some(wanted) = &selection.objtype {
+                let Some(ColumnValues::Text(types)) = self.fits.column(self.fibermap, "OBJTYPE", rows)? else {
+                    return Err(self.fits.fault(self.fibermap, "no column OBJTYPE of text"));
+                };
+                keep.iter_mut().zip(&types).for_each(|(keep, kind)| *keep &= kind == wanted);
+            }
+            if let Some(least) = selection.min_signal_to_noise {
+                for (keep, &row) in keep.iter_mut().zip(rows) {
+                    *keep = *keep && self.signal_to_noise(row)? >= least;
+                }
+            }
+            selected.extend(rows.iter().zip(keep).filter(|(_, keep)| *keep).map(|(row, _)| row));
+        }
+        Ok(selected)
+    }
+
+    /// Of the best arm.
+    fn signal_to_noise(&mut self, row: usize) -> Result<f64> {
+        let mut best = f64::NEG_INFINITY;
+        for arm in &self.arms {
+            best = best.max(arm.signal_to_noise(&mut self.fits, row)?);
+        }
+        Ok(best)
+    }
+}
+
+impl SpectraReader for DesiReader {
+    fn len(&self) -> u64 {
+        self.rows.len() as u64
+    }
+
+    fn next_batch(&mut self, max: usize) -> Result<Option<Spectra>> {
+        let end = self.next.saturating_add(max.max(1)).min(self.rows.len());
+        if end == self.next {
+            return Ok(None);
+        }
+        let rows = self.rows[self.next..end].to_vec();
+        let ids = Ids::Integer(self.ids(&rows)?);
+        let mut arms = Vec::with_capacity(self.arms.len());
+        for arm in &self.arms {
+            arms.push(arm.read(&mut self.fits, &rows)?);
+        }
+        let mut columns: Vec<Column> = Vec::new();
+        for table in &self.tables {
+            table.read(&mut self.fits, &rows, &mut columns)?;
+        }
+        self.next = end;
+        let rows = rows.into_iter().map(|row| row as u64).collect();
+        Ok(Some(Spectra { file: self.file.clone(), rows, ids, arms, columns }))
+    }
+
+    fn empty(&self) -> Spectra {
+        let arms = self.arms.iter().map(Arm::empty).collect();
+        let columns = self.tables.iter().flat_map(Passed::empty).collect();
+        Spectra { file: self.file.clone(), rows: Vec::new(), ids: Ids::Integer(Vec::new()), arms, columns }
+    }
+
+    fn notes(&self) -> &[String] {
+        &self.notes
+    }
+}
+
+/// Lower-case names of the arms, in the order of the file: what has a WAVELENGTH or a FLUX must have both.
+fn arm_names(fits: &Fits) -> Vec<String> {
+    let mut names: Vec<String> = Vec::new();
+    for hdu in &fits.hdus {
+        let parts = ["_WAVELENGTH", "_FLUX", "_IVAR", "_RESOLUTION"];
+        let prefix = parts.iter().find_map(|part| hdu.name.strip_suffix(part)).map(str::to_lowercase);
+        if let Some(name) = prefix.filter(|name| !name.is_empty() && !names.contains(name)) {
+            names.push(name);
+        }
+    }
+    names
+}

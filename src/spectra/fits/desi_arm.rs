@@ -1,0 +1,121 @@
+//! One arm of a DESI file.
+
+use std::sync::Arc;
+
+use super::air;
+use super::hdu::Fits;
+use crate::error::{Error, Result};
+use crate::spectra::arm::check_grid;
+use crate::spectra::{ArmSpectra, Resolution, Wavelength};
+
+/// Places of an arm's images, all of which fit together.
+pub(super) struct Arm {
+    /// `b`, `r`, `z`.
+    pub name: String,
+    pub length: usize,
+    pub flux: usize,
+    pixels: usize,
+    grid: Arc<[f64]>,
+    ivar: usize,
+    mask: Option<usize>,
+    /// Its place and diagonals.
+    resolution: Option<(usize, usize)>,
+}
+
+impl Arm {
+    /// Checks shapes and the grid, which all spectra share.
+    pub fn open(fits: &mut Fits, name: &str, notes: &mut Vec<String>) -> Result<Arm> {
+        let upper = name.to_uppercase();
+        let place = |fits: &Fits, what: &str| fits.find(&format!("{upper}_{what}"));
+        let required = |fits: &Fits, what: &str| {
+            place(fits, what)?.ok_or_else(|| Error::format(&fits.path, format!("no HDU {upper}_{what}")))
+        };
+        let (flux, ivar) = (required(fits, "FLUX")?, required(fits, "IVAR")?);
+        let &[length, pixels] = fits.image(flux)?.shape.as_slice() else {
+            return Err(fits.mismatch(flux, "not an image of (spectra, pixels)"));
+        };
+        if pixels == 0 {
+            return Err(fits.fault(flux, "has no pixels"));
+        }
+        fits.expect_shape(ivar, &[length, pixels])?;
+        let mask = place(fits, "MASK")?;
+        match mask {
+            Some(mask) => fits.expect_shape(mask, &[length, pixels])?,
+            None => {
+                notes.push(format!("{}: no HDU {upper}_MASK: no pixel is masked but by its ivar", fits.path.display()))
+            }
+        }
+        let resolution = match place(fits, "RESOLUTION")? {
+            None => None,
+            Some(index) => {
+                let diagonals = fits.image(index)?.shape.get(1).copied().unwrap_or(0);
+                fits.expect_shape(index, &[length, diagonals, pixels])?;
+                if diagonals.is_multiple_of(2) {
+                    return Err(fits.fault(index, format!("{diagonals} diagonals, not an odd number")));
+                }
+                Some((index, diagonals))
+            }
+        };
+        let wavelength = required(fits, "WAVELENGTH")?;
+        fits.expect_shape(wavelength, &[pixels])?;
+        let mut grid = Vec::new();
+        fits.numbers(wavelength, 0, pixels, &mut grid, |x| x)?;
+        if air::is_air(fits, &[wavelength]) {
+            grid.iter_mut().for_each(|w| *w = air::to_vacuum(*w));
+            notes.push(air::note(&fits.path));
+        }
+        check_grid(&grid, &fits.what(wavelength))?;
+        Ok(Arm { name: name.to_string(), length, flux, pixels, grid: grid.into(), ivar, mask, resolution })
+    }
+
+    /// Which of the optional units there are.
+    pub fn optional(&self) -> [(&'static str, bool); 2] {
+        [("MASK", self.mask.is_some()), ("RESOLUTION", self.resolution.is_some())]
+    }
+
+    /// These rows of the file.
+    pub fn read(&self, fits: &mut Fits, rows: &[usize]) -> Result<ArmSpectra> {
+        let (flux, ivar) = (self.image(fits, self.flux, rows, |x| x)?, self.image(fits, self.ivar, rows, |x| x)?);
+        let mask = match self.mask {
+            Some(index) => Some(self.image(fits, index, rows, |x| x != 0.0)?),
+            None => None,
+        };
+        let grid = Wavelength::Shared(self.grid.clone());
+        let arm = ArmSpectra::new(self.name.clone(), self.pixels, grid, flux, ivar, mask)?;
+        let Some((index, diagonals)) = self.resolution else { return Ok(arm) };
+        let mut values = Vec::new();
+        for run in rows.chunk_by(|a, b| a + 1 == *b) {
+            let block = diagonals * self.pixels;
+            fits.numbers(index, run[0] * block, run.len() * block, &mut values, |x| x as f32)?;
+        }
+        arm.with_resolution(Resolution { diagonals, values })
+    }
+
+    /// Of one row, without reading its mask and resolution.
+    pub fn signal_to_noise(&self, fits: &mut Fits, row: usize) -> Result<f64> {
+        let (flux, ivar) = (self.image(fits, self.flux, &[row], |x| x)?, self.image(fits, self.ivar, &[row], |x| x)?);
+        let grid = Wavelength::Shared(self.grid.clone());
+        Ok(ArmSpectra::new(self.name.clone(), self.pixels, grid, flux, ivar, None)?.signal_to_noise(0))
+    }
+
+    fn image<T>(&self, fits: &mut Fits, index: usize, rows: &[usize], convert: impl Fn(f64) -> T) -> Result<Vec<T>> {
+        let mut values = Vec::new();
+        for run in rows.chunk_by(|a, b| a + 1 == *b) {
+            fits.numbers(index, run[0] * self.pixels, run.len() * self.pixels, &mut values, &convert)?;
+        }
+        Ok(values)
+    }
+
+    /// No spectra, with the arm's grid.
+    pub fn empty(&self) -> ArmSpectra {
+        ArmSpectra {
+            name: self.name.clone(),
+            wavelength: Wavelength::Shared(self.grid.clone()),
+            pixels: self.pixels,
+            flux: Vec::new(),
+            ivar: Vec::new(),
+            mask: Vec::new(),
+            resolution: self.resolution.map(|(_, diagonals)| Resolution { diagonals, values: Vec::new() }),
+        }
+    }
+}

@@ -1,0 +1,197 @@
+//! The file's structure: header and data units, every size checked against the file before anything is allocated.
+
+use std::path::{Path, PathBuf};
+
+use super::bytes::{self, Bytes};
+use super::cards::{CARD, Header};
+use super::image::Image;
+use super::table::Table;
+use crate::error::{Error, Result};
+
+/// FITS comes in blocks of this many bytes.
+const BLOCK: u64 = 2880;
+/// Headers beyond this are no spectra's (a survey's take 100 kB).
+const MOST_HEADER: u64 = 32 << 20;
+const MOST_AXES: i64 = 999;
+
+/// What a unit holds.
+#[derive(Debug)]
+pub(super) enum Kind {
+    Image(Image),
+    Table(Table),
+    /// An extension that popfit does not read, and what it is.
+    Other(String),
+}
+
+/// One header and data unit.
+#[derive(Debug)]
+pub(super) struct Hdu {
+    /// EXTNAME in upper case; empty when there is none.
+    pub name: String,
+    pub header: Header,
+    pub kind: Kind,
+    /// Where the data begin.
+    pub start: u64,
+    index: usize,
+}
+
+impl Hdu {
+    /// For messages: `HDU 3 (B_FLUX)`.
+    pub fn label(&self) -> String {
+        if self.name.is_empty() { format!("HDU {}", self.index) } else { format!("HDU {} ({})", self.index, self.name) }
+    }
+}
+
+/// An open file whose structure has been validated to its last byte.
+pub(super) struct Fits {
+    pub path: PathBuf,
+    bytes: Box<dyn Bytes>,
+    pub hdus: Vec<Hdu>,
+}
+
+impl Fits {
+    /// Opens a file and walks all its headers.
+    ///
+    /// # Errors
+    /// `Format` when it is truncated anywhere, or a header contradicts itself or the file's length; `TooLarge`.
+    pub fn open(path: &Path) -> Result<Fits> {
+        let mut fits = Fits { path: path.to_path_buf(), bytes: bytes::open(path)?, hdus: Vec::new() };
+        let (mut at, mut left) = (0, MOST_HEADER);
+        while at < fits.bytes.length() || at == 0 {
+            at = fits.walk(at, &mut left)?;
+        }
+        Ok(fits)
+    }
+
+    /// Reads the unit at `at`; where the next one begins.
+    fn walk(&mut self, at: u64, left: &mut u64) -> Result<u64> {
+        let index = self.hdus.len();
+        let blocks = self.header_blocks(at, left, index)?;
+        let fault = |message: String| Error::Format {
+            path: self.path.clone(),
+            offset: Some(at),
+            message: format!("HDU {index}: {message}"),
+        };
+        let header = Header::parse(&blocks).map_err(fault)?;
+        let first = if index == 0 { "SIMPLE" } else { "XTENSION" };
+        if !blocks.starts_with(format!("{first:<8}=").as_bytes()) {
+            return Err(fault(format!("its header does not begin with {first}")));
+        }
+        let shape = shape(&header).map_err(fault)?;
+        let start = at + blocks.len() as u64;
+        let data = data_bytes(&header, &shape, index == 0).ok_or_else(|| fault("its size overflows".into()))?;
+        let end = data.checked_next_multiple_of(BLOCK).and_then(|padded| start.checked_add(padded));
+        let Some(end) = end.filter(|end| *end <= self.bytes.length()) else {
+            let held = self.bytes.length().saturating_sub(start);
+            return Err(fault(format!("it claims {data} bytes of data, the file has {held} left")));
+        };
+        let name = header.text("EXTNAME").unwrap_or("").trim().to_uppercase();
+        let kind = kind(&header, shape, index == 0).map_err(|m| fault(format!("{name}: {m}")))?;
+        self.hdus.push(Hdu { name, header, kind, start, index });
+        Ok(end)
+    }
+
+    /// A header's blocks, END included.
+    fn header_blocks(&mut self, at: u64, left: &mut u64, index: usize) -> Result<Vec<u8>> {
+        let mut blocks = Vec::new();
+        loop {
+            let from = blocks.len();
+            let here = at + from as u64;
+            if *left < BLOCK {
+                let message = format!("the headers take more than {MOST_HEADER} bytes");
+                return Err(Error::TooLarge { path: self.path.clone(), message });
+            }
+            if here.checked_add(BLOCK).is_none_or(|end| end > self.bytes.length()) {
+                let message = format!("HDU {index}: the file ends inside its header");
+                return Err(Error::Format { path: self.path.clone(), offset: Some(at), message });
+            }
+            *left -= BLOCK;
+            blocks.resize(from + BLOCK as usize, 0);
+            self.bytes.read_at(here, &mut blocks[from..]).map_err(Error::io(&self.path))?;
+            if from == 0 && index == 0 && !blocks.starts_with(b"SIMPLE  =") {
+                return Err(Error::format(&self.path, "not a FITS file: it does not begin with SIMPLE"));
+            }
+            if blocks[from..].chunks_exact(CARD).any(|card| card.trim_ascii_end() == b"END") {
+                return Ok(blocks);
+            }
+        }
+    }
+
+    /// Position of the unit of this name; more than one is an error.
+    pub fn find(&self, name: &str) -> Result<Option<usize>> {
+        let mut all = (0..self.hdus.len()).filter(|&k| self.hdus[k].name == name);
+        match (all.next(), all.next()) {
+            (Some(_), Some(_)) => Err(Error::format(&self.path, format!("two HDUs are called {name}"))),
+            (first, _) => Ok(first),
+        }
+    }
+
+    pub fn image(&self, index: usize) -> Result<&Image> {
+        match self.hdus.get(index).map(|hdu| &hdu.kind) {
+            Some(Kind::Image(image)) => Ok(image),
+            Some(Kind::Other(what)) => Err(self.fault(index, format!("is {what}, not an image"))),
+            _ => Err(self.fault(index, "is not an image")),
+        }
+    }
+
+    pub fn table(&self, index: usize) -> Result<&Table> {
+        match self.hdus.get(index).map(|hdu| &hdu.kind) {
+            Some(Kind::Table(table)) => Ok(table),
+            Some(Kind::Other(what)) => Err(self.fault(index, format!("is {what}, not a binary table"))),
+            _ => Err(self.fault(index, "is not a binary table")),
+        }
+    }
+
+    /// An error that names the unit.
+    pub fn fault(&self, index: usize, message: impl std::fmt::Display) -> Error {
+        let label = self.hdus.get(index).map_or_else(|| format!("HDU {index}, which is missing"), Hdu::label);
+        Error::format(&self.path, format!("{label}: {message}"))
+    }
+
+    /// Bytes of a unit's data.
+    pub fn read(&mut self, index: usize, from: u64, into: &mut [u8]) -> Result<()> {
+        let start = self.hdus[index].start;
+        let read = self.bytes.read_at(start + from, into);
+        read.map_err(|e| match e.kind() {
+            std::io::ErrorKind::UnexpectedEof => self.fault(index, "the file has shrunk since it was opened"),
+            _ => Error::Io { path: self.path.clone(), source: e },
+        })
+    }
+}
+
+/// NAXIS1, NAXIS2, …
+fn shape(header: &Header) -> Result<Vec<u64>, String> {
+    let axes = header.integer("NAXIS").filter(|n| (0..=MOST_AXES).contains(n)).ok_or("no valid NAXIS")?;
+    let one = |k: i64| {
+        let length = header.integer(&format!("NAXIS{k}")).and_then(|n| u64::try_from(n).ok());
+        length.ok_or_else(|| format!("no valid NAXIS{k}"))
+    };
+    (1..=axes).map(one).collect()
+}
+
+/// |BITPIX| / 8 × GCOUNT × (PCOUNT + Π NAXISn); `None` when it overflows or a number is negative.
+fn data_bytes(header: &Header, shape: &[u64], primary: bool) -> Option<u64> {
+    if shape.is_empty() {
+        return Some(0);
+    }
+    let count = |key, default| header.integer(key).map_or(Some(default), |n| u64::try_from(n).ok());
+    let (parameters, groups) = if primary { (0, 1) } else { (count("PCOUNT", 0)?, count("GCOUNT", 1)?) };
+    let values = shape.iter().try_fold(1u64, |all, n| all.checked_mul(*n))?;
+    let bytes = header.integer("BITPIX")?.unsigned_abs() / 8;
+    values.checked_add(parameters)?.checked_mul(groups)?.checked_mul(bytes)
+}
+
+fn kind(header: &Header, shape: Vec<u64>, primary: bool) -> Result<Kind, String> {
+    let extension = if primary { "IMAGE" } else { header.text("XTENSION").unwrap_or("") };
+    let plain = header.integer("PCOUNT").unwrap_or(0) == 0 && header.integer("GCOUNT").unwrap_or(1) == 1;
+    match extension {
+        "IMAGE" if primary && header.logical("GROUPS") == Some(true) => Err("random groups".into()),
+        "IMAGE" if primary || plain => Ok(Kind::Image(Image::new(header, shape)?)),
+        "IMAGE" => Err("an image with PCOUNT or GCOUNT".into()),
+        "BINTABLE" if header.logical("ZIMAGE") == Some(true) => {
+            Ok(Kind::Other("a compressed image (funpack it)".into()))
+        }
+        "BINTABLE" => Ok(Kind::Table(Table::new(header, &shape)?)),
+        other => Ok(Kind::Other(format!("an extension of type {other:?}"))),
+    }
+}

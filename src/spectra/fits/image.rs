@@ -1,0 +1,93 @@
+//! Images: big-endian numbers of six types, scaled by BSCALE and BZERO.
+
+use super::cards::Header;
+use super::hdu::Fits;
+use crate::error::{Error, Result};
+
+/// Bytes decoded in one go; a multiple of every element's size.
+const CHUNK: usize = 1 << 16;
+
+/// An image's shape and type.
+#[derive(Clone, Debug)]
+pub(super) struct Image {
+    /// The slowest axis first: (rows, pixels), as numpy has it.
+    pub shape: Vec<usize>,
+    bitpix: i64,
+    scale: f64,
+    zero: f64,
+    /// The integer that stands for not-a-number.
+    blank: Option<i64>,
+}
+
+impl Image {
+    pub fn new(header: &Header, shape: Vec<u64>) -> Result<Image, String> {
+        let bitpix =
+            header.integer("BITPIX").filter(|b| [8, 16, 32, 64, -32, -64].contains(b)).ok_or("no valid BITPIX")?;
+        let shape = shape.iter().rev().map(|&n| usize::try_from(n).map_err(|_| "it is too large".to_string()));
+        Ok(Image {
+            shape: shape.collect::<Result<_, _>>()?,
+            bitpix,
+            scale: header.float("BSCALE").unwrap_or(1.0),
+            zero: header.float("BZERO").unwrap_or(0.0),
+            blank: header.integer("BLANK").filter(|_| bitpix > 0),
+        })
+    }
+
+    /// Bytes of an element.
+    fn bytes(&self) -> usize {
+        (self.bitpix.unsigned_abs() / 8) as usize
+    }
+
+    /// The physical value of an element's bytes.
+    fn number(&self, bytes: &[u8]) -> f64 {
+        let stored = match (self.bitpix, bytes) {
+            (8, &[a]) => i64::from(a),
+            (16, &[a, b]) => i64::from(i16::from_be_bytes([a, b])),
+            (32, &[a, b, c, d]) => i64::from(i32::from_be_bytes([a, b, c, d])),
+            (64, &[a, b, c, d, e, f, g, h]) => i64::from_be_bytes([a, b, c, d, e, f, g, h]),
+            (-32, &[a, b, c, d]) => return self.physical(f64::from(f32::from_be_bytes([a, b, c, d]))),
+            (-64, &[a, b, c, d, e, f, g, h]) => {
+                return self.physical(f64::from_be_bytes([a, b, c, d, e, f, g, h]));
+            }
+            _ => unreachable!("BITPIX was checked, and elements have its size"),
+        };
+        if self.blank == Some(stored) { f64::NAN } else { self.physical(stored as f64) }
+    }
+
+    /// Without scaling the value keeps its bits.
+    fn physical(&self, stored: f64) -> f64 {
+        if self.scale == 1.0 && self.zero == 0.0 { stored } else { self.scale * stored + self.zero }
+    }
+}
+
+impl Fits {
+    /// `count` elements from element `first`, appended to `out`.
+    pub fn numbers<T>(
+        &mut self,
+        index: usize,
+        first: usize,
+        count: usize,
+        out: &mut Vec<T>,
+        convert: impl Fn(f64) -> T,
+    ) -> Result<()> {
+        let image = self.image(index)?.clone();
+        let total = image.shape.iter().product::<usize>();
+        if image.shape.is_empty() || first.checked_add(count).is_none_or(|end| end > total) {
+            return Err(self.fault(index, format!("has {total} values, not {count} from {first}")));
+        }
+        if out.try_reserve_exact(count).is_err() {
+            let message = format!("{}: {count} values do not fit memory", self.hdus[index].label());
+            return Err(Error::TooLarge { path: self.path.clone(), message });
+        }
+        let mut buffer = vec![0; CHUNK.min(count * image.bytes())];
+        let mut at = first as u64 * image.bytes() as u64;
+        let mut left = count * image.bytes();
+        while left > 0 {
+            let length = left.min(buffer.len());
+            self.read(index, at, &mut buffer[..length])?;
+            out.extend(buffer[..length].chunks_exact(image.bytes()).map(|bytes| convert(image.number(bytes))));
+            (at, left) = (at + length as u64, left - length);
+        }
+        Ok(())
+    }
+}

@@ -1,0 +1,73 @@
+//! Spectra in FITS files: DESI coadds, SDSS spec files, APOGEE's apStar and apVisit.
+//!
+//! The reader of FITS itself (`bytes`, `cards`, `hdu`, `image`, `table`) trusts no header. The rest knows the surveys' layouts.
+
+mod air;
+mod apogee;
+mod bytes;
+mod cards;
+mod columns;
+mod desi;
+mod desi_arm;
+mod hdu;
+mod image;
+mod plain;
+mod sdss;
+mod select;
+mod single;
+mod table;
+
+use std::fmt::Display;
+use std::path::Path;
+
+use super::SpectraReader;
+use crate::error::{Error, Result};
+use apogee::{ApogeeKind, StarReader};
+pub(crate) use bytes::GZIP;
+use desi::DesiReader;
+use hdu::Fits;
+pub(crate) use plain::FitsTables;
+pub use select::Selection;
+
+/// What every FITS file begins with.
+pub(super) const MAGIC: &[u8] = b"SIMP";
+
+/// Opens a FITS file, gzipped or not, of one of the layouts that popfit knows.
+pub(super) fn open(path: &Path, selection: &Selection) -> Result<Box<dyn SpectraReader>> {
+    let fits = Fits::open(path)?;
+    if DesiReader::matches(&fits) {
+        return Ok(Box::new(DesiReader::open(fits, selection)?));
+    }
+    super::reader::all_rows(path, selection)?;
+    if sdss::matches(&fits) {
+        return Ok(Box::new(sdss::open(fits)?));
+    }
+    match ApogeeKind::of(&fits) {
+        Some(ApogeeKind::Star) => Ok(Box::new(StarReader::open(fits)?)),
+        Some(ApogeeKind::Visit) => Ok(Box::new(apogee::open_visit(fits)?)),
+        None => {
+            let names: Vec<String> = fits.hdus.iter().map(|hdu| hdu.label()).collect();
+            let message = "not a DESI coadd (FIBERMAP, B_FLUX, …), an SDSS spec (COADD), an APOGEE apStar or apVisit";
+            Err(Error::format(path, format!("{message}; it has {}", names.join(", "))))
+        }
+    }
+}
+
+impl Fits {
+    /// File and unit, for messages.
+    fn what(&self, index: usize) -> String {
+        format!("{}, {}", self.path.display(), self.hdus[index].label())
+    }
+
+    fn mismatch(&self, index: usize, message: impl Display) -> Error {
+        Error::ShapeMismatch { what: self.what(index), message: message.to_string() }
+    }
+
+    /// An image of exactly this shape.
+    fn expect_shape(&self, index: usize, shape: &[usize]) -> Result<()> {
+        match &self.image(index)?.shape {
+            found if found == shape => Ok(()),
+            found => Err(self.mismatch(index, format!("has the shape {found:?}, not {shape:?}"))),
+        }
+    }
+}

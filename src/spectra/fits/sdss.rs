@@ -1,0 +1,64 @@
+//! SDSS' spec files, full and lite: one spectrum as a table COADD, its properties in SPECOBJ (SPALL in eBOSS).
+
+use super::columns::Passed;
+use super::hdu::{Fits, Kind};
+use super::single::Single;
+use super::{air, single};
+use crate::error::{Error, Result};
+use crate::spectra::{ArmSpectra, ColumnValues, Ids, Spectra, Wavelength};
+
+/// Whether a file is one of these.
+pub(super) fn matches(fits: &Fits) -> bool {
+    coadd(fits).is_some()
+}
+
+fn coadd(fits: &Fits) -> Option<usize> {
+    fits.hdus.iter().position(|hdu| {
+        let Kind::Table(table) = &hdu.kind else { return false };
+        ["flux", "loglam", "ivar"].iter().all(|name| table.column(name).is_some())
+    })
+}
+
+/// Reads the one spectrum. Pixels with any bit of `and_mask` are masked: bad in every exposure.
+pub(super) fn open(mut fits: Fits) -> Result<Single> {
+    let index = coadd(&fits).ok_or_else(|| Error::format(&fits.path, "no table with flux, loglam and ivar"))?;
+    let mut notes = Vec::new();
+    let rows: Vec<usize> = (0..fits.table(index)?.rows).collect();
+    if rows.is_empty() {
+        return Err(fits.fault(index, "has no pixels"));
+    }
+    let (flux, ivar) = (numbers(&mut fits, index, "flux", &rows)?, numbers(&mut fits, index, "ivar", &rows)?);
+    let mut wavelength = numbers(&mut fits, index, "loglam", &rows)?;
+    wavelength.iter_mut().for_each(|w| *w = 10f64.powf(*w));
+    if air::is_air(&fits, &[0, index]) {
+        wavelength.iter_mut().for_each(|w| *w = air::to_vacuum(*w));
+        notes.push(air::note(&fits.path));
+    }
+    let mask = match fits.column(index, "and_mask", &rows)? {
+        Some(_) => Some(numbers(&mut fits, index, "and_mask", &rows)?.iter().map(|bits| *bits != 0.0).collect()),
+        None => None,
+    };
+    let arm = ArmSpectra::new("", rows.len(), Wavelength::Own(wavelength), flux, ivar, mask)?;
+    let mut columns = Vec::new();
+    for name in ["SPECOBJ", "SPALL"] {
+        if let Some(k) = fits.find(name)?.filter(|&k| fits.table(k).is_ok_and(|table| table.rows == 1)) {
+            // no output repeats these columns: what is left out of them is not worth a note a file
+            Passed::new(&fits, k, &mut Vec::new())?.read(&mut fits, &[0], &mut columns)?;
+        }
+    }
+    let text = |name| Passed::text(&columns, name).filter(|text| !text.is_empty() && text != "0");
+    let triple = || Some(format!("{}-{}-{}", text("PLATE")?, text("MJD")?, text("FIBERID")?));
+    let id = text("SPECOBJID").or_else(triple).unwrap_or_else(|| single::stem(&fits.path));
+    let mut spectra = Spectra::from_arms(vec![arm], Some(Ids::Text(vec![id])))?;
+    spectra.columns = columns;
+    Ok(Single::new(spectra, &fits.path, notes))
+}
+
+/// A column as f64.
+fn numbers(fits: &mut Fits, index: usize, name: &str, rows: &[usize]) -> Result<Vec<f64>> {
+    let column = fits.column(index, name, rows)?.ok_or_else(|| fits.fault(index, format!("no column {name}")))?;
+    if matches!(column, ColumnValues::Text(_)) {
+        return Err(fits.fault(index, format!("column {name} is text")));
+    }
+    Ok(rows.iter().map(|&row| column.number(row).unwrap_or(f64::NAN)).collect())
+}

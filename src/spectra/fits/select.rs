@@ -1,0 +1,21 @@
+//! Which spectra of a file are read.
+
+/// Which rows and arms of a survey's file are read; empty fields select everything.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct Selection {
+    /// TARGETIDs.
+    pub target_ids: Option<Vec<i64>>,
+    /// OBJTYPE of the fibre map: `TGT`, `SKY`, ….
+    pub objtype: Option<String>,
+    /// Least signal-to-noise ratio: the median of flux √ivar of the best arm.
+    pub min_signal_to_noise: Option<f64>,
+    /// Names of arms.
+    pub arms: Option<Vec<String>>,
+}
+
+impl Selection {
+    /// Whether some rows may be left out. Arms that no model asks for are no selection.
+    pub fn selects_rows(&self) -> bool {
+        self.target_ids.is_some() || self.objtype.is_some() || self.min_signal_to_noise.is_some()
+    }
+}

@@ -1,0 +1,44 @@
+//! Files of one spectrum.
+
+use std::path::Path;
+
+use crate::error::Result;
+use crate::spectra::{Spectra, SpectraReader};
+
+/// Yields the spectrum once.
+pub(super) struct Single {
+    spectra: Spectra,
+    yielded: bool,
+    notes: Vec<String>,
+}
+
+impl Single {
+    pub fn new(mut spectra: Spectra, path: &Path, notes: Vec<String>) -> Single {
+        spectra.file = path.display().to_string().into();
+        Single { spectra, yielded: false, notes }
+    }
+}
+
+impl SpectraReader for Single {
+    fn len(&self) -> u64 {
+        1
+    }
+
+    fn next_batch(&mut self, _: usize) -> Result<Option<Spectra>> {
+        let first = !std::mem::replace(&mut self.yielded, true);
+        Ok(first.then(|| self.spectra.clone()))
+    }
+
+    fn empty(&self) -> Spectra {
+        self.spectra.slice(0..0)
+    }
+
+    fn notes(&self) -> &[String] {
+        &self.notes
+    }
+}
+
+/// The name of a spectrum that its file does not name.
+pub(super) fn stem(path: &Path) -> String {
+    path.file_stem().map_or_else(String::new, |stem| stem.to_string_lossy().into_owned())
+}

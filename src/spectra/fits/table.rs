@@ -1,0 +1,206 @@
+//! Binary tables: columns of one value a row. Arrays in a cell, bits, complex numbers and heaps are left out.
+
+use super::cards::Header;
+use super::hdu::Fits;
+use crate::error::{Error, Result};
+use crate::spectra::ColumnValues;
+
+/// The standard's limit.
+const MOST_COLUMNS: i64 = 999;
+
+/// A table's shape and columns.
+#[derive(Clone, Debug)]
+pub(super) struct Table {
+    pub rows: usize,
+    pub row_bytes: usize,
+    pub columns: Vec<TableColumn>,
+}
+
+/// One column.
+#[derive(Clone, Debug)]
+pub(super) struct TableColumn {
+    pub name: String,
+    pub unit: String,
+    /// FITS' letter.
+    code: u8,
+    repeat: usize,
+    /// Place and bytes in a row.
+    offset: usize,
+    width: usize,
+    scale: f64,
+    zero: f64,
+}
+
+impl Table {
+    pub fn new(header: &Header, shape: &[u64]) -> Result<Table, String> {
+        let &[row_bytes, rows] = shape else { return Err("a table that is not of two axes".into()) };
+        if header.integer("BITPIX") != Some(8) || header.integer("GCOUNT").unwrap_or(1) != 1 {
+            return Err("a table whose BITPIX is not 8, or GCOUNT not 1".into());
+        }
+        let fields = header.integer("TFIELDS").filter(|n| (0..=MOST_COLUMNS).contains(n)).ok_or("no valid TFIELDS")?;
+        let (mut columns, mut offset) = (Vec::new(), 0usize);
+        for k in 1..=fields {
+            let column = TableColumn::new(header, k, offset)?;
+            offset = offset.checked_add(column.width).ok_or("its row is too wide")?;
+            columns.push(column);
+        }
+        if offset as u64 != row_bytes || (rows > 0 && row_bytes == 0) {
+            return Err(format!("its columns take {offset} bytes, its {rows} rows have {row_bytes}"));
+        }
+        let rows = usize::try_from(rows).map_err(|_| "too many rows")?;
+        Ok(Table { rows, row_bytes: offset, columns })
+    }
+
+    /// The column of this name, whatever its case; `None` without one.
+    pub fn column(&self, name: &str) -> Option<&TableColumn> {
+        self.columns.iter().find(|column| column.name.eq_ignore_ascii_case(name))
+    }
+}
+
+impl TableColumn {
+    fn new(header: &Header, k: i64, offset: usize) -> Result<TableColumn, String> {
+        let form = header.text(&format!("TFORM{k}")).ok_or_else(|| format!("no TFORM{k}"))?.trim();
+        let invalid = || format!("TFORM{k} is {form:?}");
+        let digits = form.bytes().take_while(u8::is_ascii_digit).count();
+        let repeat = if digits == 0 { Ok(1) } else { form[..digits].parse::<usize>() }.map_err(|_| invalid())?;
+        let code = *form.as_bytes().get(digits).ok_or_else(invalid)?;
+        let width = match code {
+            b'X' => Some(repeat.div_ceil(8)),
+            _ => size(code).ok_or_else(invalid)?.checked_mul(repeat),
+        };
+        Ok(TableColumn {
+            name: header.text(&format!("TTYPE{k}")).unwrap_or("").trim().to_string(),
+            unit: header.text(&format!("TUNIT{k}")).unwrap_or("").trim().to_string(),
+            code,
+            repeat,
+            offset,
+            width: width.ok_or_else(invalid)?,
+            scale: header.float(&format!("TSCAL{k}")).unwrap_or(1.0),
+            zero: header.float(&format!("TZERO{k}")).unwrap_or(0.0),
+        })
+    }
+
+    /// Whether a cell is one value that popfit reads.
+    pub fn is_single(&self) -> bool {
+        match self.code {
+            b'A' => self.repeat > 0,
+            b'L' | b'B' | b'I' | b'J' | b'K' | b'E' | b'D' => self.repeat == 1,
+            _ => false,
+        }
+    }
+
+    /// The cells of whole rows.
+    ///
+    /// # Errors
+    /// A column that is not [`is_single`](Self::is_single); a logical that is neither true, false nor undefined.
+    pub fn values(&self, rows: &[u8], row_bytes: usize) -> Result<ColumnValues, String> {
+        if !self.is_single() {
+            return Err(format!("column {} has arrays or a type that popfit does not read", self.name));
+        }
+        let cells = rows.chunks_exact(row_bytes).map(|row| &row[self.offset..][..self.width]);
+        let plain = self.scale == 1.0;
+        // integers with these zeros are FITS' way to write the other signedness
+        let values = match (self.code, self.zero) {
+            (b'A', _) => ColumnValues::Text(cells.map(text).collect()),
+            (b'L', _) => ColumnValues::Bool(self.logicals(cells)?),
+            (b'B', 0.0) if plain => ColumnValues::U8(cells.map(|c| c[0]).collect()),
+            (b'B', -128.0) if plain => ColumnValues::I16(cells.map(|c| i16::from(c[0]) - 128).collect()),
+            (b'I', 0.0) if plain => ColumnValues::I16(cells.map(|c| i16::from_be_bytes(array(c))).collect()),
+            (b'I', 32_768.0) if plain => {
+                ColumnValues::U16(cells.map(|c| u16::from_be_bytes(array(c)) ^ (1 << 15)).collect())
+            }
+            (b'J', 0.0) if plain => ColumnValues::I32(cells.map(|c| i32::from_be_bytes(array(c))).collect()),
+            (b'J', 2_147_483_648.0) if plain => {
+                ColumnValues::U32(cells.map(|c| u32::from_be_bytes(array(c)) ^ (1 << 31)).collect())
+            }
+            (b'K', 0.0) if plain => ColumnValues::I64(cells.map(|c| i64::from_be_bytes(array(c))).collect()),
+            (b'K', 9_223_372_036_854_775_808.0) if plain => {
+                ColumnValues::U64(cells.map(|c| u64::from_be_bytes(array(c)) ^ (1 << 63)).collect())
+            }
+            (b'E', 0.0) if plain => ColumnValues::F32(cells.map(|c| f32::from_be_bytes(array(c))).collect()),
+            (b'D', 0.0) if plain => ColumnValues::F64(cells.map(|c| f64::from_be_bytes(array(c))).collect()),
+            _ => ColumnValues::F64(cells.map(|c| self.scale * self.stored(c) + self.zero).collect()),
+        };
+        Ok(values)
+    }
+
+    /// A number as it is stored.
+    fn stored(&self, cell: &[u8]) -> f64 {
+        match self.code {
+            b'B' => f64::from(cell[0]),
+            b'I' => f64::from(i16::from_be_bytes(array(cell))),
+            b'J' => f64::from(i32::from_be_bytes(array(cell))),
+            b'K' => i64::from_be_bytes(array(cell)) as f64,
+            b'E' => f64::from(f32::from_be_bytes(array(cell))),
+            _ => f64::from_be_bytes(array(cell)),
+        }
+    }
+
+    fn logicals<'a>(&self, cells: impl Iterator<Item = &'a [u8]>) -> Result<Vec<bool>, String> {
+        let one = |(row, cell): (usize, &[u8])| match cell[0] {
+            b'T' => Ok(true),
+            b'F' | 0 => Ok(false),
+            other => Err(format!("column {}, row {row}: {other} is not a logical", self.name)),
+        };
+        cells.enumerate().map(one).collect()
+    }
+}
+
+/// Bytes of an element.
+fn size(code: u8) -> Option<usize> {
+    match code {
+        b'L' | b'B' | b'A' => Some(1),
+        b'I' => Some(2),
+        b'J' | b'E' => Some(4),
+        b'K' | b'D' | b'C' | b'P' => Some(8),
+        b'M' | b'Q' => Some(16),
+        _ => None,
+    }
+}
+
+/// A cell of exactly N bytes: widths follow from the type.
+fn array<const N: usize>(cell: &[u8]) -> [u8; N] {
+    let mut bytes = [0; N];
+    bytes.copy_from_slice(cell);
+    bytes
+}
+
+/// Up to a NUL, without spaces at the end.
+fn text(cell: &[u8]) -> String {
+    let end = cell.iter().position(|b| *b == 0).unwrap_or(cell.len());
+    let text: String = cell[..end].iter().map(|&b| char::from(b)).collect();
+    text.trim_end().to_string()
+}
+
+impl Fits {
+    /// The bytes of these rows of a table, in their order.
+    pub fn rows(&mut self, index: usize, rows: &[usize]) -> Result<Vec<u8>> {
+        let table = self.table(index)?;
+        let (row_bytes, count) = (table.row_bytes, table.rows);
+        let mut bytes = Vec::new();
+        let length = rows.len().checked_mul(row_bytes).filter(|length| bytes.try_reserve_exact(*length).is_ok());
+        let Some(length) = length else {
+            let message = format!("{}: {} rows do not fit memory", self.hdus[index].label(), rows.len());
+            return Err(Error::TooLarge { path: self.path.clone(), message });
+        };
+        if let Some(row) = rows.iter().find(|row| **row >= count) {
+            return Err(self.fault(index, format!("has {count} rows, not row {row}")));
+        }
+        bytes.resize(length, 0);
+        let mut done = 0;
+        for run in rows.chunk_by(|a, b| a + 1 == *b) {
+            let piece = &mut bytes[done * row_bytes..(done + run.len()) * row_bytes];
+            self.read(index, run[0] as u64 * row_bytes as u64, piece)?;
+            done += run.len();
+        }
+        Ok(bytes)
+    }
+
+    /// One column of these rows; `None` when the table has none of this name.
+    pub fn column(&mut self, index: usize, name: &str, rows: &[usize]) -> Result<Option<ColumnValues>> {
+        let Some(column) = self.table(index)?.column(name).cloned() else { return Ok(None) };
+        let row_bytes = self.table(index)?.row_bytes;
+        let bytes = self.rows(index, rows)?;
+        column.values(&bytes, row_bytes).map(Some).map_err(|message| self.fault(index, message))
+    }
+}

@@ -1,0 +1,123 @@
+//! FITS headers: cards of 80 bytes in blocks of 2880.
+
+/// FITS comes in blocks of this many bytes.
+pub(super) const BLOCK: usize = 2880;
+const CARD: usize = 80;
+/// Characters of a string value in one card.
+const TEXT: usize = 66;
+
+/// A header under construction.
+#[derive(Default)]
+pub(super) struct Cards {
+    text: String,
+}
+
+impl Cards {
+    /// The primary header of a file that has only extensions.
+    pub fn primary() -> Cards {
+        let mut cards = Cards::default();
+        cards.logical("SIMPLE", true).integer("BITPIX", 8).integer("NAXIS", 0).logical("EXTEND", true);
+        cards
+    }
+
+    /// The header of an extension that holds an array; the fastest axis first.
+    pub fn extension(kind: &str, bitpix: i64, axes: &[u64]) -> Cards {
+        let mut cards = Cards::default();
+        cards.text("XTENSION", kind).integer("BITPIX", bitpix).integer("NAXIS", axes.len() as i64);
+        for (k, axis) in axes.iter().enumerate() {
+            cards.integer(&format!("NAXIS{}", k + 1), *axis as i64);
+        }
+        cards.integer("PCOUNT", 0).integer("GCOUNT", 1);
+        cards
+    }
+
+    fn card(&mut self, card: &str) -> &mut Cards {
+        debug_assert!(card.len() <= CARD && card.is_ascii(), "{card}");
+        self.text.push_str(&format!("{card:<CARD$}"));
+        self
+    }
+
+    pub fn logical(&mut self, key: &str, value: bool) -> &mut Cards {
+        self.card(&format!("{key:<8}= {:>20}", if value { "T" } else { "F" }))
+    }
+
+    pub fn integer(&mut self, key: &str, value: i64) -> &mut Cards {
+        self.card(&format!("{key:<8}= {value:>20}"))
+    }
+
+    /// An integer beyond i64, or any number by its digits.
+    pub fn digits(&mut self, key: &str, digits: &str) -> &mut Cards {
+        self.card(&format!("{key:<8}= {digits:>20}"))
+    }
+
+    /// A string, on CONTINUE cards where it is long.
+    pub fn text(&mut self, key: &str, value: &str) -> &mut Cards {
+        let quoted = ascii(value).replace('\'', "''");
+        if quoted.len() <= TEXT + 1 {
+            return self.card(&format!("{key:<8}= '{quoted:<8}'"));
+        }
+        let mut rest = quoted.as_str();
+        let mut head = format!("{key:<8}= ");
+        while !rest.is_empty() {
+            // a doubled quote stays on one card
+            let mut end = rest.len().min(TEXT);
+            while end < rest.len() && rest[..end].bytes().rev().take_while(|b| *b == b'\'').count() % 2 == 1 {
+                end -= 1;
+            }
+            let (now, later) = rest.split_at(end);
+            self.card(&format!("{head}'{now}{}'", if later.is_empty() { "" } else { "&" }));
+            head = "CONTINUE  ".into();
+            rest = later;
+        }
+        self
+    }
+
+    /// Whole blocks, END included.
+    pub fn finish(mut self) -> Vec<u8> {
+        self.card("END");
+        let mut bytes = self.text.into_bytes();
+        bytes.resize(bytes.len().next_multiple_of(BLOCK), b' ');
+        bytes
+    }
+}
+
+/// FITS text is printable ASCII: everything else is written as an escape, `\n` or `\u{e9}`.
+pub(super) fn ascii(text: &str) -> String {
+    let mut out = String::with_capacity(text.len());
+    for c in text.chars() {
+        match c {
+            ' '..='~' => out.push(c),
+            other => out.extend(other.escape_default()),
+        }
+    }
+    out
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn long_strings_go_on() {
+        let mut cards = Cards::default();
+        let long = format!("{}''{}", "a".repeat(65), "b".repeat(100));
+        cards.text("KEY", &long);
+        let bytes = cards.finish();
+        assert_eq!(bytes.len(), BLOCK);
+        let text = String::from_utf8(bytes).unwrap();
+        let mut joined = String::new();
+        for card in (0..4).map(|k| text[k * CARD..(k + 1) * CARD].trim_end()) {
+            if card == "END" {
+                break;
+            }
+            assert!(card.starts_with("KEY     = '") || card.starts_with("CONTINUE  '"), "{card}");
+            joined.push_str(card[11..].strip_suffix('\'').unwrap().trim_end_matches('&'));
+        }
+        assert_eq!(joined.replace("''", "'"), long);
+    }
+
+    #[test]
+    fn text_is_ascii() {
+        assert_eq!(ascii("a\nμ"), "a\\n\\u{3bc}");
+    }
+}

@@ -1,0 +1,240 @@
+//! FITS extensions whose length and widths are known only at the end: their data wait in a file of their own.
+
+use std::fs::File;
+use std::io::{self, BufWriter, Read, Seek, SeekFrom, Write};
+use std::path::Path;
+
+use super::fits_cards::{BLOCK, Cards, ascii};
+use super::staged::Staged;
+use crate::error::{Error, Result};
+use crate::spectra::ColumnValues;
+
+/// Bytes of rows that are moved in one go.
+const CHUNK: usize = 1 << 20;
+/// Text columns grow by as much.
+const WIDER: usize = 8;
+
+/// A file beside the target that is gone when dropped.
+pub(super) struct Spool {
+    file: BufWriter<File>,
+    _staged: Staged,
+    pub length: u64,
+}
+
+impl Spool {
+    pub fn new(target: &Path) -> Result<Spool> {
+        let (staged, file) = Staged::create(target)?;
+        Ok(Spool { file: BufWriter::new(file), _staged: staged, length: 0 })
+    }
+
+    pub fn append(&mut self, bytes: &[u8]) -> io::Result<()> {
+        self.length += bytes.len() as u64;
+        self.file.write_all(bytes)
+    }
+
+    /// Writes header, data and padding.
+    pub fn copy(&mut self, header: Cards, out: &mut impl Write, fill: u8) -> io::Result<()> {
+        out.write_all(&header.finish())?;
+        self.file.flush()?;
+        let mut file = self.file.get_ref();
+        file.rewind()?;
+        io::copy(&mut file.take(self.length), out)?;
+        file.seek(SeekFrom::Start(self.length))?;
+        let padding = (BLOCK as u64 - self.length % BLOCK as u64) % BLOCK as u64;
+        out.write_all(&vec![fill; padding as usize])
+    }
+}
+
+/// A column of a binary table.
+#[derive(Clone, Debug)]
+pub(super) struct FitsColumn {
+    pub name: String,
+    /// Empty: none.
+    pub unit: String,
+    /// TCOMM; `None` writes no card.
+    pub comment: Option<String>,
+    /// The type; no values.
+    like: ColumnValues,
+    /// Bytes of a cell.
+    width: usize,
+}
+
+impl FitsColumn {
+    /// A column with the type of `like`.
+    pub fn new(name: &str, unit: &str, like: &ColumnValues) -> FitsColumn {
+        let width = match like {
+            ColumnValues::Bool(_) | ColumnValues::U8(_) | ColumnValues::Text(_) => 1,
+            ColumnValues::I16(_) | ColumnValues::U16(_) => 2,
+            ColumnValues::I32(_) | ColumnValues::U32(_) | ColumnValues::F32(_) => 4,
+            ColumnValues::I64(_) | ColumnValues::U64(_) | ColumnValues::F64(_) => 8,
+        };
+        let like = like.empty();
+        FitsColumn { name: ascii(name), unit: ascii(unit), comment: None, like, width }
+    }
+
+    #[must_use]
+    pub fn comment(mut self, comment: &str) -> FitsColumn {
+        self.comment = Some(comment.into());
+        self
+    }
+
+    /// TFORM.
+    fn form(&self) -> String {
+        match self.like {
+            ColumnValues::Text(_) => format!("{}A", self.width),
+            ColumnValues::Bool(_) => "L".into(),
+            ColumnValues::U8(_) => "B".into(),
+            ColumnValues::I16(_) | ColumnValues::U16(_) => "I".into(),
+            ColumnValues::I32(_) | ColumnValues::U32(_) => "J".into(),
+            ColumnValues::I64(_) | ColumnValues::U64(_) => "K".into(),
+            ColumnValues::F32(_) => "E".into(),
+            ColumnValues::F64(_) => "D".into(),
+        }
+    }
+
+    /// TZERO: FITS has only signed integers of more than a byte.
+    fn zero(&self) -> Option<&'static str> {
+        match self.like {
+            ColumnValues::U16(_) => Some("32768"),
+            ColumnValues::U32(_) => Some("2147483648"),
+            ColumnValues::U64(_) => Some("9223372036854775808"),
+            _ => None,
+        }
+    }
+
+    /// Appends one cell.
+    fn push(&self, values: &ColumnValues, row: usize, out: &mut Vec<u8>) {
+        match values {
+            ColumnValues::Bool(v) => out.push(if v[row] { b'T' } else { b'F' }),
+            ColumnValues::U8(v) => out.push(v[row]),
+            ColumnValues::I16(v) => out.extend(v[row].to_be_bytes()),
+            ColumnValues::U16(v) => out.extend((v[row] ^ 1 << 15).to_be_bytes()),
+            ColumnValues::I32(v) => out.extend(v[row].to_be_bytes()),
+            ColumnValues::U32(v) => out.extend((v[row] ^ 1 << 31).to_be_bytes()),
+            ColumnValues::I64(v) => out.extend(v[row].to_be_bytes()),
+            ColumnValues::U64(v) => out.extend((v[row] ^ 1 << 63).to_be_bytes()),
+            ColumnValues::F32(v) => out.extend(v[row].to_be_bytes()),
+            ColumnValues::F64(v) => out.extend(v[row].to_be_bytes()),
+            ColumnValues::Text(v) => {
+                let text = ascii(&v[row]);
+                out.extend(text.bytes().chain(std::iter::repeat(0)).take(self.width));
+            }
+        }
+    }
+}
+
+/// A binary table under construction.
+pub(super) struct TableUnit {
+    name: String,
+    columns: Vec<FitsColumn>,
+    rows: u64,
+    spool: Spool,
+}
+
+impl TableUnit {
+    pub fn new(target: &Path, name: &str, columns: Vec<FitsColumn>) -> Result<TableUnit> {
+        Ok(TableUnit { name: name.into(), columns, rows: 0, spool: Spool::new(target)? })
+    }
+
+    /// Appends rows, given column by column.
+    pub fn append(&mut self, values: &[ColumnValues]) -> io::Result<()> {
+        let wrong = |message: String| io::Error::new(io::ErrorKind::InvalidInput, message);
+        let rows = values.first().map_or(0, ColumnValues::len);
+        if values.len() != self.columns.len() {
+            return Err(wrong(format!("{}: {} columns, not {}", self.name, values.len(), self.columns.len())));
+        }
+        for (column, values) in self.columns.iter().zip(values) {
+            if values.len() != rows || std::mem::discriminant(values) != std::mem::discriminant(&column.like) {
+                return Err(wrong(format!("{}: column {} has changed its type", self.name, column.name)));
+            }
+        }
+        self.widen(values)?;
+        let mut bytes = Vec::with_capacity(rows * self.row_bytes());
+        for row in 0..rows {
+            for (column, values) in self.columns.iter().zip(values) {
+                column.push(values, row, &mut bytes);
+            }
+        }
+        self.rows += rows as u64;
+        self.spool.append(&bytes)
+    }
+
+    fn row_bytes(&self) -> usize {
+        self.columns.iter().map(|column| column.width).sum()
+    }
+
+    /// Makes room for the longest texts; rows that are already written move.
+    fn widen(&mut self, values: &[ColumnValues]) -> io::Result<()> {
+        let before: Vec<usize> = self.columns.iter().map(|column| column.width).collect();
+        for (column, values) in self.columns.iter_mut().zip(values) {
+            if let ColumnValues::Text(texts) = values {
+                let longest = texts.iter().map(|text| ascii(text).len()).max().unwrap_or(0);
+                if longest > column.width {
+                    // exact at first, so that a column keeps the width of its source; with room to spare later
+                    column.width = if self.rows == 0 { longest } else { longest.next_multiple_of(WIDER) };
+                }
+            }
+        }
+        let after: Vec<usize> = self.columns.iter().map(|column| column.width).collect();
+        if before == after || self.rows == 0 {
+            return Ok(());
+        }
+        self.move_rows(&before, &after)
+    }
+
+    /// Rewrites rows in wider cells, from the last to the first: none is overwritten before it was read.
+    fn move_rows(&mut self, before: &[usize], after: &[usize]) -> io::Result<()> {
+        let (old, new) = (before.iter().sum::<usize>(), after.iter().sum::<usize>());
+        self.spool.file.flush()?;
+        let file = self.spool.file.get_mut();
+        let step = (CHUNK / new.max(1)).max(1) as u64;
+        let mut end = self.rows;
+        while end > 0 {
+            let start = end.saturating_sub(step);
+            let mut narrow = vec![0; (end - start) as usize * old];
+            file.seek(SeekFrom::Start(start * old as u64))?;
+            file.read_exact(&mut narrow)?;
+            let mut wide = Vec::with_capacity((end - start) as usize * new);
+            for mut row in narrow.chunks_exact(old) {
+                for (was, is) in before.iter().zip(after) {
+                    let (cell, rest) = row.split_at(*was);
+                    wide.extend(cell.iter().copied().chain(std::iter::repeat_n(0, is - was)));
+                    row = rest;
+                }
+            }
+            file.seek(SeekFrom::Start(start * new as u64))?;
+            file.write_all(&wide)?;
+            end = start;
+        }
+        self.spool.length = self.rows * new as u64;
+        file.seek(SeekFrom::Start(self.spool.length))?;
+        Ok(())
+    }
+
+    /// Writes the whole extension; what is appended later is not in it.
+    pub fn write(&mut self, out: &mut impl Write) -> io::Result<()> {
+        let mut cards = Cards::extension("BINTABLE", 8, &[self.row_bytes() as u64, self.rows]);
+        cards.integer("TFIELDS", self.columns.len() as i64);
+        for (k, column) in (1..).zip(&self.columns) {
+            cards.text(&format!("TTYPE{k}"), &column.name).text(&format!("TFORM{k}"), &column.form());
+            if !column.unit.is_empty() {
+                cards.text(&format!("TUNIT{k}"), &column.unit);
+            }
+            if let Some(zero) = column.zero() {
+                cards.integer(&format!("TSCAL{k}"), 1).digits(&format!("TZERO{k}"), zero);
+            }
+        }
+        cards.text("EXTNAME", &self.name);
+        for (k, column) in (1..).zip(&self.columns) {
+            if let Some(comment) = &column.comment {
+                cards.text(&format!("TCOMM{k}"), comment);
+            }
+        }
+        self.spool.copy(cards, out, 0)
+    }
+}
+
+/// An error of the disk, with the file that it is about.
+pub(super) fn refused(path: &Path) -> impl Fn(io::Error) -> Error + '_ {
+    move |e| Error::Write { path: path.to_path_buf(), message: e.to_string() }
+}

@@ -1,0 +1,111 @@
+//! The models at the fits, beside rvspecfit's table: {ARM}_WAVELENGTH and {ARM}_MODEL, one row a spectrum.
+
+use std::io::Write;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+use super::fits_image::{ImageUnit, write_line};
+use super::fits_unit::refused;
+use super::rvtab_columns::arm_name;
+use crate::error::{Error, Result};
+use crate::fit::{ArmFit, Fitter};
+use crate::spectra::{ArmSpectra, Spectra, Wavelength};
+
+struct Arm {
+    name: String,
+    grid: Arc<[f64]>,
+    models: ImageUnit,
+}
+
+/// The models of all spectra so far.
+pub(super) struct RvMod {
+    arms: Vec<Arm>,
+}
+
+impl RvMod {
+    /// `files`: each input without its spectra. Every arm must have one grid throughout.
+    pub fn new(path: &Path, fitter: &Fitter, files: &[Spectra]) -> Result<RvMod> {
+        let mut arms = Vec::new();
+        for (name, _) in fitter.model().arms() {
+            let mut grids = Vec::new();
+            for file in files {
+                grids.push((shared_grid(find(file, name)?, &file.file)?, &file.file));
+            }
+            let Some((grid, first)) = grids.first() else { continue };
+            if let Some((_, other)) = grids.iter().find(|(other, _)| other != grid) {
+                let message = format!("{first} and {other} differ in the wavelengths of arm {name:?}");
+                return Err(Error::Usage(format!(
+                    "{message}: fit them into tables of their own, or with --format table"
+                )));
+            }
+            let name = arm_name(name);
+            let models = ImageUnit::new(path, &format!("{name}_MODEL"), grid.len())?;
+            arms.push(Arm { name, grid: grid.clone(), models });
+        }
+        Ok(RvMod { arms })
+    }
+
+    /// Appends a batch; NaN where there is no fit.
+    pub fn append(&mut self, fits: &[Option<Vec<ArmFit>>]) -> std::io::Result<()> {
+        for fit in fits {
+            for (a, arm) in self.arms.iter_mut().enumerate() {
+                let pixels = arm.grid.len();
+                match fit.as_ref().and_then(|arms| arms.get(a)) {
+                    Some(fit) => arm.models.append(fit.model.iter().map(|x| *x as f32))?,
+                    None => arm.models.append(std::iter::repeat_n(f32::NAN, pixels))?,
+                }
+            }
+        }
+        Ok(())
+    }
+
+    pub fn write(&mut self, path: &Path, out: &mut impl Write) -> Result<()> {
+        for arm in &mut self.arms {
+            let name = format!("{}_WAVELENGTH", arm.name);
+            write_line(&name, "Angstrom", &arm.grid, out).map_err(refused(path))?;
+            arm.models.write(out).map_err(refused(path))?;
+        }
+        Ok(())
+    }
+}
+
+fn find<'a>(file: &'a Spectra, name: &str) -> Result<&'a ArmSpectra> {
+    let named = file.arms.iter().find(|arm| arm.name == name);
+    // as in the fit: a single arm needs no name
+    let only = file.arms.first().filter(|arm| file.arms.len() == 1 && (name.is_empty() || arm.name.is_empty()));
+    let message =
+        || Error::ShapeMismatch { what: file.file.to_string(), message: format!("no arrays for arm {name:?}") };
+    named.or(only).ok_or_else(message)
+}
+
+fn shared_grid(arm: &ArmSpectra, file: &str) -> Result<Arc<[f64]>> {
+    match &arm.wavelength {
+        Wavelength::Shared(grid) => Ok(grid.clone()),
+        Wavelength::Own(_) => Err(Error::Usage(format!(
+            "{file}: --format rvtab needs spectra on one wavelength grid; use --format table"
+        ))),
+    }
+}
+
+/// Where the models of a table go: `rvtab_X.fits` has them in `rvmod_X.fits`, any other `X.fits` in `X_rvmod.fits`.
+pub(super) fn beside(table: &Path) -> PathBuf {
+    let name = table.file_name().map_or_else(String::new, |name| name.to_string_lossy().into_owned());
+    match name.strip_prefix("rvtab") {
+        Some(rest) => table.with_file_name(format!("rvmod{rest}")),
+        None => {
+            let stem = table.file_stem().map_or_else(String::new, |stem| stem.to_string_lossy().into_owned());
+            table.with_file_name(format!("{stem}_rvmod.fits"))
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn models_lie_beside_their_table() {
+        assert_eq!(beside(Path::new("out/rvtab_505.fits")), Path::new("out/rvmod_505.fits"));
+        assert_eq!(beside(Path::new("stars.fits")), Path::new("stars_rvmod.fits"));
+    }
+}

@@ -1,0 +1,140 @@
+//! rvspecfit's tables, so that what reads its output reads popfit's: RVTAB, FIBERMAP, SCORES; the models in a second file.
+
+use std::fs::File;
+use std::io::{BufWriter, Write};
+use std::path::Path;
+
+use super::Metadata;
+use super::fits::metadata_unit;
+use super::fits_cards::Cards;
+use super::fits_unit::{FitsColumn, TableUnit, refused};
+use super::rvmod::{RvMod, beside};
+use super::rvtab_columns::{RvBatch, columns};
+use super::staged::Staged;
+use crate::error::{Error, Result};
+use crate::fit::{FitRow, Fitter, Sink};
+use crate::spectra::{Column, ColumnValues, Spectra};
+
+/// Tables of the input that are passed on.
+const PASSED: [&str; 2] = ["FIBERMAP", "SCORES"];
+
+/// Writes rvspecfit's table and models piece by piece; both appear under their names when
+/// [`finish`](RvTabWriter::finish)ed, and not at all otherwise.
+pub struct RvTabWriter<'a> {
+    fitter: &'a Fitter,
+    table: (Staged, File),
+    models: (Staged, File),
+    rvtab: TableUnit,
+    passed: Vec<Passed>,
+    rvmod: RvMod,
+    metadata: Metadata,
+}
+
+/// FIBERMAP or SCORES: the columns that all files have.
+struct Passed {
+    name: &'static str,
+    columns: Vec<Column>,
+    unit: TableUnit,
+}
+
+impl<'a> RvTabWriter<'a> {
+    /// `path` ends in `.fits`; `files` are the inputs without their spectra ([`SpectraReader::empty`]
+    /// (crate::spectra::SpectraReader::empty)).
+    ///
+    /// # Errors
+    /// `Usage` for another extension, or spectra that are not on one grid in each arm; `Io` for a folder that is missing or
+    /// cannot be written: nothing is fitted in vain.
+    pub fn create(
+        path: impl AsRef<Path>,
+        fitter: &'a Fitter,
+        files: &[Spectra],
+        metadata: &Metadata,
+    ) -> Result<RvTabWriter<'a>> {
+        let path = path.as_ref();
+        if path.extension().is_none_or(|extension| !extension.eq_ignore_ascii_case("fits")) {
+            return Err(Error::Usage(format!("{}: --format rvtab writes a file that ends in .fits", path.display())));
+        }
+        let Some(first) = files.first() else { return Err(Error::Usage("no file of spectra".into())) };
+        let table = Staged::create(path)?;
+        let models = Staged::create(&beside(path))?;
+        let structure = columns(&RvBatch { fitter, spectra: first, rows: &[], fits: &[] });
+        let rvtab = TableUnit::new(path, "RVTAB", structure.into_iter().map(|(column, _)| column).collect())?;
+        let mut passed = Vec::new();
+        for name in PASSED {
+            let columns = common(name, files);
+            let fits = columns.iter().map(|c| FitsColumn::new(&c.name, &c.unit, &c.values)).collect();
+            passed.push(Passed { name, columns, unit: TableUnit::new(path, name, fits)? });
+        }
+        let rvmod = RvMod::new(path, fitter, files)?;
+        Ok(RvTabWriter { fitter, table, models, rvtab, passed, rvmod, metadata: metadata.clone() })
+    }
+
+    /// Completes both files, flushes them to the disk and moves them to their names, the table last.
+    pub fn finish(mut self) -> Result<()> {
+        let (staged, file) = self.models;
+        let path = staged.target().to_path_buf();
+        let mut out = BufWriter::new(file);
+        out.write_all(&primary()).map_err(refused(&path))?;
+        self.rvmod.write(&path, &mut out)?;
+        if let Some(fibermap) = self.passed.iter_mut().find(|p| p.name == "FIBERMAP" && !p.columns.is_empty()) {
+            fibermap.unit.write(&mut out).map_err(refused(&path))?;
+        }
+        let models = out.into_inner().map_err(|e| refused(&path)(e.into_error()))?;
+
+        let (table, file) = self.table;
+        let path = table.target().to_path_buf();
+        let mut metadata = metadata_unit(&path, &self.metadata.pairs())?;
+        let mut out = BufWriter::new(file);
+        let mut units = || {
+            out.write_all(&primary())?;
+            self.rvtab.write(&mut out)?;
+            for passed in self.passed.iter_mut().filter(|passed| !passed.columns.is_empty()) {
+                passed.unit.write(&mut out)?;
+            }
+            metadata.write(&mut out)
+        };
+        units().map_err(refused(&path))?;
+        let file = out.into_inner().map_err(|e| refused(&path)(e.into_error()))?;
+        staged.publish(models)?;
+        table.publish(file)
+    }
+}
+
+impl Sink for RvTabWriter<'_> {
+    fn append(&mut self, spectra: &Spectra, rows: &[FitRow]) -> Result<()> {
+        let path = self.table.0.target().to_path_buf();
+        let fits = self.fitter.model_spectra(spectra, rows)?;
+        let all = columns(&RvBatch { fitter: self.fitter, spectra, rows, fits: &fits });
+        let values: Vec<ColumnValues> = all.into_iter().map(|(_, values)| values).collect();
+        self.rvtab.append(&values).map_err(refused(&path))?;
+        for passed in self.passed.iter_mut().filter(|passed| !passed.columns.is_empty()) {
+            let find = |like: &Column| find(&spectra.columns, like).map(|column| column.values.clone());
+            let values: Vec<ColumnValues> = passed.columns.iter().filter_map(find).collect();
+            passed.unit.append(&values).map_err(refused(&path))?;
+        }
+        self.rvmod.append(&fits).map_err(refused(&path))
+    }
+}
+
+/// The primary header, with the program's version as DESI's files have it.
+fn primary() -> Vec<u8> {
+    let mut cards = Cards::primary();
+    cards.text("DEPNAM00", "popfit").text("DEPVER00", env!("CARGO_PKG_VERSION"));
+    cards.finish()
+}
+
+/// The column of the same table, name and type.
+fn find<'a>(columns: &'a [Column], like: &Column) -> Option<&'a Column> {
+    columns.iter().find(|column| {
+        column.table == like.table
+            && column.name == like.name
+            && std::mem::discriminant(&column.values) == std::mem::discriminant(&like.values)
+    })
+}
+
+/// The columns of a table that every file has.
+fn common(table: &str, files: &[Spectra]) -> Vec<Column> {
+    let first = files.first().map_or(&[][..], |file| &file.columns);
+    let everywhere = |column: &&Column| files.iter().all(|file| find(&file.columns, column).is_some());
+    first.iter().filter(|column| &*column.table == table).filter(everywhere).cloned().collect()
+}

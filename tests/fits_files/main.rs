@@ -1,0 +1,36 @@
+//! FITS files of spectra and tables: good ones are read right, bad ones are errors, never a panic, never a shorter array.
+
+mod builder;
+#[path = "../common/mod.rs"]
+mod common;
+mod hostile;
+mod read;
+mod write;
+
+use std::path::Path;
+
+use popfit::spectra::{Selection, open_reader, open_reader_with};
+use popfit::{Error, Result, Spectra};
+
+/// Reads bytes as a file, whole.
+fn open(bytes: &[u8]) -> Result<Spectra> {
+    open_named(bytes, "spectra.fits")
+}
+
+fn open_named(bytes: &[u8], name: &str) -> Result<Spectra> {
+    let folder = tempfile::tempdir().unwrap();
+    let mut spectra = Spectra::open(common::file(folder.path(), name, bytes))?;
+    spectra.file = "".into();
+    Ok(spectra)
+}
+
+/// All batches of at most `max` spectra.
+fn batches(path: &Path, selection: &Selection, max: usize) -> Result<Vec<Spectra>> {
+    let mut reader = open_reader_with(path, selection)?;
+    let mut all = Vec::new();
+    while let Some(batch) = reader.next_batch(max)? {
+        all.push(batch);
+    }
+    assert_eq!(all.iter().map(|batch| batch.len() as u64).sum::<u64>(), reader.len());
+    Ok(all)
+}

@@ -1,0 +1,153 @@
+//! What is in good files. Numbers of the real files were taken with astropy.
+
+use popfit::spectra::{ColumnValues, Ids, Wavelength};
+
+use super::builder::{ARMS, COUNT, FitsBytes, LARGE_ID, desi, f32s, f64s, flux, gzip};
+use super::*;
+
+#[test]
+fn desi_by_names() {
+    let spectra = open(&desi().0).unwrap();
+    assert_eq!(spectra.ids, Ids::Integer((0..COUNT as i64).map(|k| LARGE_ID + k).collect()));
+    assert_eq!(spectra.rows, [0, 1, 2, 3]);
+    for (arm, (name, pixels)) in spectra.arms.iter().zip(ARMS) {
+        assert_eq!((arm.name.as_str(), arm.pixels), (name.to_lowercase().as_str(), pixels));
+        assert!(matches!(&arm.wavelength, Wavelength::Shared(grid) if grid[1] == 5001.0));
+        for row in 0..COUNT {
+            for j in 0..pixels {
+                assert_eq!(arm.flux[row * pixels + j], f64::from(flux(row, j)));
+                assert_eq!(arm.mask[row * pixels + j], row == j);
+            }
+        }
+        assert_eq!(arm.ivar[pixels], 50.0);
+        let resolution = arm.resolution.as_ref().unwrap();
+        assert_eq!((resolution.diagonals, resolution.values[7]), (3, 7.0));
+    }
+    let flags = spectra.column("FLAGS").unwrap();
+    assert_eq!((&*flags.table, &*flags.unit), ("FIBERMAP", "bits"));
+    assert_eq!(flags.values, ColumnValues::U32((0..COUNT as u32).collect()));
+    assert_eq!(spectra.column("OBJTYPE").unwrap().values.len(), COUNT);
+    assert!(spectra.column("VECTOR").is_none());
+    assert_eq!(open_named(&gzip(&desi().0), "packed").unwrap(), spectra, "gzip, by its contents");
+}
+
+#[test]
+fn notes_name_what_is_left_out_or_converted() {
+    let folder = tempfile::tempdir().unwrap();
+    let notes = |file: FitsBytes| {
+        let path = common::file(folder.path(), "x.fits", &file.0);
+        open_reader(&path).unwrap().notes().join("\n")
+    };
+    assert!(notes(desi()).contains("VECTOR"));
+    assert!(notes(apogee(&["AIRORVAC= 'air'"])).contains("air"));
+    assert_eq!(notes(apogee(&[])), "");
+}
+
+#[test]
+fn selection_keeps_rows_of_the_file() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = common::file(folder.path(), "x.fits", &desi().0);
+    let all = Selection::default();
+    let rows = |selection: &Selection, max| -> Vec<u64> {
+        batches(&path, selection, max).unwrap().into_iter().flat_map(|batch| batch.rows).collect()
+    };
+    assert_eq!(rows(&all, 3), [0, 1, 2, 3]);
+    let targets = Selection { target_ids: Some(vec![LARGE_ID + 3, LARGE_ID, 5]), ..all.clone() };
+    assert_eq!(rows(&targets, 1), [0, 3]);
+    let targets = &batches(&path, &targets, 10).unwrap()[0];
+    assert_eq!(targets.ids, Ids::Integer(vec![LARGE_ID, LARGE_ID + 3]));
+    assert_eq!(targets.arms[0].flux[5..], [30.5, 31.5, 32.5, 33.5, 34.5]);
+    assert_eq!(targets.arms[1].resolution.as_ref().unwrap().values[9..12], [27.0, 28.0, 29.0]);
+    assert_eq!(targets.slice(1..2).rows, [3]);
+    assert_eq!(rows(&Selection { objtype: Some("TGT".into()), ..all.clone() }, 10), [0, 2, 3]);
+    // medians of arm B: 2.5 · 10, 12.5 · √50, 22.5 · √33.3, 32.5 · 5
+    assert_eq!(rows(&Selection { min_signal_to_noise: Some(120.0), ..all.clone() }, 10), [2, 3]);
+    let one_arm = Selection { arms: Some(vec!["r".into()]), ..all.clone() };
+    assert_eq!(batches(&path, &one_arm, 10).unwrap()[0].arms.len(), 1);
+    let none = Selection { arms: Some(vec!["x".into()]), ..all };
+    assert!(batches(&path, &none, 10).is_err());
+    let other = common::file(folder.path(), "apogee.fits", &apogee(&[]).0);
+    let objtype = Selection { objtype: Some("TGT".into()), ..Selection::default() };
+    assert!(matches!(batches(&other, &objtype, 10), Err(Error::Usage(_))));
+}
+
+/// An apStar of three rows.
+fn apogee(cards: &[&str]) -> FitsBytes {
+    let grid: Vec<&str> =
+        ["CRVAL1  = 4.179", "CDELT1  = 6.0D-06", "CRPIX1  = 1"].iter().chain(cards).copied().collect();
+    let flux: Vec<f32> = (0..12).map(|k| k as f32).collect();
+    let mask: Vec<u8> = [0i16, 1, 1 << 8, 1 << 12].repeat(3).iter().flat_map(|x| x.to_be_bytes()).collect();
+    FitsBytes::new(&["OBJID   = '2M1'"])
+        .image("", -32, &[3, 4], &f32s(&flux), &grid)
+        .image("", -32, &[3, 4], &f32s(&[0.5, 0.0, f32::INFINITY, f32::NAN].repeat(3)), &[])
+        .image("", 16, &[3, 4], &mask, &[])
+}
+
+#[test]
+fn ap_star_rows_are_spectra() {
+    let spectra = open(&apogee(&[]).0).unwrap();
+    let ids = ["2M1/combined", "2M1/combined_global", "2M1/visit1"];
+    assert_eq!(spectra.ids, Ids::Text(ids.map(String::from).to_vec()));
+    let arm = &spectra.arms[0];
+    assert_eq!(arm.grid(2)[3], 10f64.powf(4.179 + 3.0 * 6e-6));
+    assert_eq!((&arm.ivar[4..8], &arm.mask[8..]), (&[4.0, 0.0, 0.0, 0.0][..], &[false, true, false, true][..]));
+    let air = open(&apogee(&["CTYPE1  = 'AWAV-LOG'"]).0).unwrap();
+    let ratio = air.arms[0].grid(0)[0] / arm.grid(0)[0];
+    assert!((ratio - 1.000_274_1).abs() < 1e-7, "{ratio}");
+}
+
+/// Chips as wavelengths of their first pixels; two pixels each, one Å apart.
+fn visit(chips: [[f64; 2]; 3]) -> FitsBytes {
+    let flux = f32s(&[0.0, 1.0, 2.0, 3.0, 4.0, 5.0]);
+    FitsBytes::new(&["OBJID   = '2M1'"])
+        .image("", -32, &[3, 2], &flux, &[])
+        .image("", -32, &[3, 2], &f32s(&[0.5; 6]), &[])
+        .image("", 16, &[3, 2], &[0; 12], &[])
+        .image("", -64, &[3, 2], &f64s(&chips.concat()), &[])
+}
+
+#[test]
+fn ap_visit_is_put_in_order() {
+    let spectra = open(&visit([[16900.0, 16800.0], [16400.0, 16300.0], [15800.0, 15700.0]]).0).unwrap();
+    let arm = &spectra.arms[0];
+    assert_eq!(arm.grid(0), [15700.0, 15800.0, 16300.0, 16400.0, 16800.0, 16900.0]);
+    assert_eq!(arm.flux, [5.0, 4.0, 3.0, 2.0, 1.0, 0.0]);
+    // chips that overlap are the spectrum's fault, not the file's
+    let overlap = open(&visit([[16900.0, 16300.0], [16400.0, 16200.0], [15800.0, 15700.0]]).0).unwrap();
+    assert!(!overlap.arms[0].grid(0).is_sorted());
+}
+
+#[test]
+fn the_real_files() {
+    let Some(shared) = common::shared() else { return };
+    let coadd = Spectra::open(shared.join("data/desi/coadd-synth-505.fits.gz")).unwrap();
+    assert_eq!(coadd.ids, Ids::Integer((0..24).map(|k| 39_627_000_000_505_000 + k).collect()));
+    let expected = [
+        ("b", 2751, 12_929_700.0, 451_417.722_616_320_5, 3_486_794.895_555_675, 638, 66_024.000_738_893_75),
+        ("r", 2326, 15_560_940.0, 568_655.511_909_663_7, 1_090_653.737_791_478_6, 513, 55_824.000_624_319_83),
+        ("z", 2881, 24_984_032.0, 896_469.978_147_625_9, 864_276.553_792_379_8, 693, 69_144.000_772_866_94),
+    ];
+    for (arm, (name, pixels, wave, flux, ivar, masked, resolution)) in coadd.arms.iter().zip(expected) {
+        let close =
+            |sum: f64, astropy: f64| assert!((sum - astropy).abs() < 1e-11 * astropy, "{name}: {sum} {astropy}");
+        assert_eq!((arm.name.as_str(), arm.pixels), (name, pixels));
+        close(arm.grid(0).iter().sum(), wave);
+        close(arm.flux.iter().sum(), flux);
+        close(arm.ivar.iter().sum(), ivar);
+        assert_eq!(arm.mask.iter().filter(|bad| **bad).count(), masked);
+        close(arm.resolution.as_ref().unwrap().values.iter().map(|x| f64::from(*x)).sum(), resolution);
+    }
+    let snr = coadd.column("MEDIAN_COADD_SNR_B").unwrap();
+    assert_eq!(&*snr.table, "SCORES");
+    assert!((snr.values.number(1).unwrap() - coadd.arms[0].signal_to_noise(1)).abs() < 1e-6);
+
+    let sdss = Spectra::open(shared.join("data/sdss/spec-0266-51602-0031.fits")).unwrap();
+    assert_eq!(sdss.ids, Ids::Text(vec!["299497923312379904".into()]));
+    let arm = &sdss.arms[0];
+    assert!((arm.grid(0)[0] - 3_800.142_571_43).abs() < 1e-7);
+    assert!((arm.flux.iter().sum::<f64>() - 30_643.741_797_430_906).abs() < 1e-7);
+    assert!((arm.ivar.iter().sum::<f64>() - 4_411.534_795_423_97).abs() < 1e-8);
+    assert_eq!(arm.mask.iter().filter(|bad| **bad).count(), 222);
+    assert_eq!(sdss.column("PLATE").unwrap().values, ColumnValues::I32(vec![266]));
+    assert!((sdss.column("Z").unwrap().values.number(0).unwrap() + 3.691_450_2e-5).abs() < 1e-11);
+}

@@ -1,0 +1,250 @@
+//! What popfit writes, read back by another library.
+
+use std::path::Path;
+use std::sync::Arc;
+
+use fitsio_pure::bintable::{BinaryColumnData, parse_binary_table_columns, read_binary_column};
+use fitsio_pure::hdu::{FitsData, HduInfo, parse_fits};
+use fitsio_pure::image::{ImageData, read_image_data};
+use popfit::spectra::{Column, ColumnValues, Ids, Wavelength};
+use popfit::{
+    Device, FitRow, FitTable, Fitter, Id, LevenbergMarquardt, Metadata, RvTabWriter, Schema, Sink, TableWriter,
+};
+
+use super::common::tiny;
+use super::*;
+
+struct Written {
+    bytes: Vec<u8>,
+    fits: FitsData,
+}
+
+impl Written {
+    fn read(path: &Path) -> Written {
+        let bytes = std::fs::read(path).unwrap();
+        assert_eq!(bytes.len() % 2880, 0);
+        let fits = parse_fits(&bytes).unwrap();
+        Written { bytes, fits }
+    }
+
+    fn names(&self, table: &str) -> Vec<String> {
+        let hdu = self.fits.find_by_name(table).unwrap();
+        let HduInfo::BinaryTable { tfields, .. } = hdu.info else { panic!("{table} is no table") };
+        parse_binary_table_columns(&hdu.cards, tfields).unwrap().into_iter().map(|c| c.name.unwrap()).collect()
+    }
+
+    fn column(&self, table: &str, name: &str) -> BinaryColumnData {
+        let index = self.names(table).iter().position(|other| other == name).unwrap();
+        read_binary_column(&self.bytes, self.fits.find_by_name(table).unwrap(), index).unwrap()
+    }
+
+    fn floats(&self, table: &str, name: &str) -> Vec<f64> {
+        match self.column(table, name) {
+            BinaryColumnData::Double(values) => values,
+            other => panic!("{name}: {other:?}"),
+        }
+    }
+
+    fn longs(&self, table: &str, name: &str) -> Vec<i64> {
+        match self.column(table, name) {
+            BinaryColumnData::Long(values) => values,
+            other => panic!("{name}: {other:?}"),
+        }
+    }
+
+    fn texts(&self, table: &str, name: &str) -> Vec<String> {
+        match self.column(table, name) {
+            BinaryColumnData::Ascii(values) => {
+                values.into_iter().map(|text| text.trim_end_matches(['\0', ' ']).to_string()).collect()
+            }
+            other => panic!("{name}: {other:?}"),
+        }
+    }
+}
+
+fn fitter() -> Fitter {
+    let model = tiny::model(tiny::linear(&["teff", "feh"], tiny::wave), 0.1);
+    Fitter::new(model, Device::cpu(), LevenbergMarquardt::default()).unwrap().starts(1)
+}
+
+/// Three good spectra, and one without data.
+fn spectra() -> Spectra {
+    let emulator = tiny::linear(&["teff", "feh"], tiny::wave);
+    let mut spectra = tiny::spectra(&emulator, &[0.3, 0.2, -0.5, 0.4, 0.1, 0.0, 0.2, 0.2], 0.01);
+    spectra.arms[0].ivar[3 * tiny::PIXELS..].fill(0.0);
+    let column = |table: &str, name: &str, unit: &str, values| Column {
+        table: table.into(),
+        name: name.into(),
+        unit: unit.into(),
+        values,
+    };
+    let ids: Vec<i64> = (0..4).map(|k| builder::LARGE_ID + k).collect();
+    let texts = ["a", "bb", "ccc", "a word that is longer than those of the first batch"];
+    spectra.columns = vec![
+        column("FIBERMAP", "TARGETID", "", ColumnValues::I64(ids.clone())),
+        column("FIBERMAP", "FIBER", "", ColumnValues::I32(vec![4, 3, 2, 1])),
+        column("FIBERMAP", "NAME", "", ColumnValues::Text(texts.map(String::from).to_vec())),
+        column("FIBERMAP", "MAG", "mag", ColumnValues::F32(vec![1.5, f32::NAN, 2.5, 3.5])),
+        column("SCORES", "BITS", "", ColumnValues::U64(vec![0, 1, u64::MAX, 1 << 63])),
+    ];
+    spectra.ids = Ids::Integer(ids);
+    spectra
+}
+
+#[test]
+fn the_table_reads_back_while_texts_grow() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("out.fits");
+    let mut rows: Vec<FitRow> = fitter().fit(&spectra()).unwrap().rows;
+    let ids = ["a", "the second star", "Sirius B, as seen on a clear night in winter", "π'"];
+    rows.iter_mut().zip(ids).for_each(|(row, id)| row.id = Id::Text(id.into()));
+    let schema = Schema { parameters: fitter().parameters(), text_ids: true };
+    let model = format!("# {}\n[[arm]]\nname = 'b'", "x".repeat(300));
+    let metadata = Metadata { device: "cpu".into(), model: model.clone(), ..Metadata::default() };
+    let mut writer = TableWriter::create(&path, &schema, &metadata).unwrap();
+    for row in &rows {
+        writer.append(std::slice::from_ref(row)).unwrap();
+    }
+    assert!(!path.exists(), "the name appears only when the table is whole");
+    writer.finish().unwrap();
+    let csv = folder.path().join("out.csv");
+    let mut writer = TableWriter::create(&csv, &schema, &metadata).unwrap();
+    writer.append(&rows).unwrap();
+    writer.finish().unwrap();
+
+    let table = Written::read(&path);
+    let mut reader = csv::Reader::from_path(&csv).unwrap();
+    assert_eq!(table.names("RESULTS"), reader.headers().unwrap().iter().collect::<Vec<_>>());
+    let expected = ["a", "the second star", "Sirius B, as seen on a clear night in winter", "\\u{3c0}'"];
+    assert_eq!(table.texts("RESULTS", "id"), expected);
+    let all = |get: fn(&FitRow) -> f64| rows.iter().map(|row| get(row).to_bits()).collect::<Vec<_>>();
+    let bits = |values: Vec<f64>| values.into_iter().map(f64::to_bits).collect::<Vec<_>>();
+    assert_eq!(bits(table.floats("RESULTS", "chi2")), all(|row| row.chi2));
+    assert_eq!(bits(table.floats("RESULTS", "teff_err")), all(|row| row.errors[0]));
+    assert_eq!(table.longs("RESULTS", "row"), [0, 1, 2, 3]);
+    assert_eq!(table.texts("RESULTS", "status_text")[3], "no_data");
+    let keys = table.texts("METADATA", "key");
+    let lines: Vec<String> = table.texts("METADATA", "value");
+    let found: Vec<&str> =
+        keys.iter().zip(&lines).filter(|(key, _)| *key == "popfit.model").map(|(_, line)| line.as_str()).collect();
+    assert_eq!(found.join("\n"), model);
+
+    let (again, known) = FitTable::read(&path).unwrap();
+    rows[3].id = Id::Text(expected[3].into()); // as it was escaped
+    assert_eq!(format!("{:?}", again.rows), format!("{rows:?}"));
+    assert_eq!((known.model, known.device), (model, "cpu".to_string()));
+}
+
+#[test]
+fn an_empty_table_has_every_column() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("out.fits");
+    let schema = Schema { parameters: vec!["teff".into()], text_ids: false };
+    TableWriter::create(&path, &schema, &Metadata::default()).unwrap().finish().unwrap();
+    let table = Written::read(&path);
+    assert_eq!(table.names("RESULTS").len(), 16);
+    assert!(table.longs("RESULTS", "id").is_empty());
+}
+
+/// Writes rvspecfit's files in batches of `size`.
+fn rvtab(path: &Path, size: usize) -> Vec<FitRow> {
+    let (fitter, spectra) = (fitter(), spectra());
+    let rows = fitter.fit(&spectra).unwrap().rows;
+    let files = [spectra.slice(0..0)];
+    let mut writer = RvTabWriter::create(path, &fitter, &files, &Metadata::default()).unwrap();
+    for start in (0..rows.len()).step_by(size) {
+        let range = start..(start + size).min(rows.len());
+        writer.append(&spectra.slice(range.clone()), &rows[range]).unwrap();
+    }
+    writer.finish().unwrap();
+    rows
+}
+
+#[test]
+fn rvtab_has_rvspecfits_columns() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("rvtab_1.fits");
+    let rows = rvtab(&path, 2);
+    let table = Written::read(&path);
+    let expected = "VRAD VRAD_ERR VRAD_SKEW VRAD_KURT VSINI LOGG LOGG_ERR TEFF TEFF_ERR FEH FEH_ERR ALPHAFE ALPHAFE_ERR \
+        CHISQ_TOT CHISQ_C_TOT NPIX_TOT CHISQ_ARM CHISQ_C_ARM VRAD_CCF RVS_WARN FIBER TARGETID SN_ARM SUCCESS RR_Z \
+        RR_SPECTYPE RR_SUBTYPE";
+    assert_eq!(table.names("RVTAB"), expected.split_whitespace().collect::<Vec<_>>());
+    assert_eq!(table.longs("RVTAB", "TARGETID"), [0, 1, 2, 3].map(|k| builder::LARGE_ID + k));
+    let (chi2, teff) = (table.floats("RVTAB", "CHISQ_TOT"), table.floats("RVTAB", "TEFF"));
+    for (k, row) in rows[..3].iter().enumerate() {
+        assert!((chi2[k] - row.chi2).abs() < 1e-3 * row.chi2, "{} {}", chi2[k], row.chi2);
+        assert_eq!(teff[k].to_bits(), row.parameters[0].to_bits());
+    }
+    assert!(chi2[3].is_nan() && teff[3].is_nan(), "no fit");
+    assert_eq!(table.longs("RVTAB", "RVS_WARN")[3], 32);
+    assert_eq!(table.longs("RVTAB", "NPIX_TOT"), [64, 64, 64, 0]);
+    assert!(matches!(table.column("RVTAB", "FIBER"), BinaryColumnData::Int(fibers) if fibers == [4, 3, 2, 1]));
+    assert_eq!(table.texts("FIBERMAP", "NAME")[3], "a word that is longer than those of the first batch");
+    assert_eq!(table.longs("SCORES", "BITS"), [i64::MIN, i64::MIN + 1, i64::MAX, 0], "stored with TZERO = 2^63");
+
+    let models = Written::read(&folder.path().join("rvmod_1.fits"));
+    let hdu = models.fits.find_by_name("ARM_MODEL").unwrap();
+    assert!(matches!(&hdu.info, HduInfo::Image { bitpix: -32, naxes } if naxes[..] == [tiny::PIXELS, 4]));
+    let ImageData::F32(model) = read_image_data(&models.bytes, hdu).unwrap() else { panic!("not f32") };
+    let ImageData::F64(grid) =
+        read_image_data(&models.bytes, models.fits.find_by_name("ARM_WAVELENGTH").unwrap()).unwrap()
+    else {
+        panic!("not f64")
+    };
+    assert_eq!(grid, tiny::wavelength());
+    let flux = &spectra().arms[0].flux;
+    assert!(model[..64].iter().zip(flux).all(|(m, y)| (f64::from(*m) - y).abs() < 0.05), "near the data");
+    assert!(model[192..].iter().all(|m| m.is_nan()), "no fit, no model");
+}
+
+#[test]
+fn batches_do_not_show() {
+    let folder = tempfile::tempdir().unwrap();
+    let (one, all) = (folder.path().join("rvtab_one.fits"), folder.path().join("rvtab_all.fits"));
+    rvtab(&one, 1);
+    rvtab(&all, 4);
+    let read = |name: &str| std::fs::read(folder.path().join(name)).unwrap();
+    assert_eq!(read("rvmod_one.fits").len(), read("rvmod_all.fits").len());
+    let (one, all) = (Written::read(&one), Written::read(&all));
+    for name in one.names("RVTAB") {
+        let text = |table: &Written| format!("{:?}", table.column("RVTAB", &name));
+        assert_eq!(text(&one), text(&all), "{name}");
+    }
+    assert_eq!(one.texts("FIBERMAP", "NAME"), all.texts("FIBERMAP", "NAME"));
+}
+
+/// Rows 34 and 35 of the list of bad inputs.
+#[test]
+fn outputs_are_checked_first_and_never_mixed() {
+    let folder = tempfile::tempdir().unwrap();
+    let (fitter, mut spectra) = (fitter(), spectra());
+    let create = |path: &Path, files: &[Spectra]| {
+        RvTabWriter::create(path, &fitter, files, &Metadata::default()).map(drop).map_err(|e| e.to_string())
+    };
+    let files = [spectra.slice(0..0)];
+    assert!(create(&folder.path().join("no/rvtab_1.fits"), &files).is_err());
+    assert!(create(&folder.path().join("rvtab_1.csv"), &files).unwrap_err().contains(".fits"));
+    spectra.arms[0].wavelength = Wavelength::Own(tiny::wavelength().repeat(4));
+    assert!(create(&folder.path().join("rvtab_1.fits"), &[spectra.slice(0..0)]).unwrap_err().contains("grid"));
+    let mut other = files[0].clone();
+    other.arms[0].wavelength = Wavelength::Shared(Arc::from(vec![1.0; tiny::PIXELS]));
+    assert!(create(&folder.path().join("rvtab_1.fits"), &[files[0].clone(), other]).unwrap_err().contains("differ"));
+    assert_eq!(std::fs::read_dir(folder.path()).unwrap().count(), 0, "nothing is left");
+
+    // two runs on one output: each is whole, the last to finish stays
+    let path = folder.path().join("out.fits");
+    let schema = Schema { parameters: fitter.parameters(), text_ids: false };
+    let rows = fitter.fit(&super::write::spectra()).unwrap().rows;
+    let mut first = TableWriter::create(&path, &schema, &Metadata::default()).unwrap();
+    let mut second = TableWriter::create(&path, &schema, &Metadata::default()).unwrap();
+    for row in &rows {
+        first.append(std::slice::from_ref(row)).unwrap();
+        second.append(&[row.clone(), row.clone()]).unwrap();
+    }
+    second.finish().unwrap();
+    assert_eq!(Written::read(&path).longs("RESULTS", "row"), [0, 0, 1, 1, 2, 2, 3, 3]);
+    first.finish().unwrap();
+    assert_eq!(Written::read(&path).longs("RESULTS", "row"), [0, 1, 2, 3]);
+    assert_eq!(std::fs::read_dir(folder.path()).unwrap().count(), 1);
+}
