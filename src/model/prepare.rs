@@ -159,6 +159,10 @@ fn weights(
     let fault =
         |cause, j: usize, what: String| Err(Fault { cause, detail: format!("{}pixel {j}: {what}", place(arm)) });
     let mut ivar = vec![0.0; sampling.pixels];
+    // of several arms one that was not taken is NaN throughout: it drops out. A spectrum's only arm is bad
+    if model.arms.len() > 1 && raw.ivar.iter().all(|w| w.is_nan()) {
+        return Ok(ivar);
+    }
     for (j, target) in ivar.iter_mut().enumerate() {
         let (y, w) = (raw.flux[j], raw.ivar[j]);
         if raw.mask.get(j).copied().unwrap_or(false) {

@@ -41,7 +41,7 @@ impl Columns {
         let mut columns = Vec::new();
         for key in archive.keys().to_vec() {
             let known = |name: &&str| key == **name || key.strip_suffix(*name).is_some_and(|arm| arm.ends_with('_'));
-            if key == "id" || KNOWN.iter().any(|name| known(name)) {
+            if key == "id" || KNOWN.iter().any(known) {
                 continue;
             }
             let Ok(Some(header)) = archive.header(&key) else { continue };
