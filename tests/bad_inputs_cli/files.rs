@@ -26,9 +26,12 @@ fn starts_and_bounds_of_the_model_file() {
     }
 }
 
+/// Damages a wavelength grid.
+type Spoil = fn(&mut [f64]);
+
 #[test]
 fn wavelengths_of_the_file() {
-    let cases: [(fn(&mut [f64]), &[&str]); 4] = [
+    let cases: [(Spoil, &[&str]); 4] = [
         (|w| w.swap(10, 11), &["BadWavelength at index 11", "b_wavelength"]),
         (|w| w[5] = w[4], &["BadWavelength at index 5"]),
         (|w| w[5] = f64::NAN, &["BadWavelength at index 5", "NaN"]),
