@@ -25,12 +25,17 @@ pub enum Error {
     #[error("{what}: BadWavelength at index {index}: {message}")]
     BadWavelength { what: String, index: usize, message: String },
     /// The model and the data share no wavelength.
-    #[error(
-        "{what}: NoOverlap: the data cover {data_min:.2}-{data_max:.2} Å, the model {model_min:.2}-{model_max:.2} Å"
-    )]
-    NoOverlap { what: String, data_min: f64, data_max: f64, model_min: f64, model_max: f64 },
+    #[error("{what}: NoOverlap: {}", coverage(*data, *model, *range))]
+    NoOverlap {
+        what: String,
+        /// Å: first and last wavelength of the data, and of the emulator.
+        data: (f64, f64),
+        model: (f64, f64),
+        /// Å: the arm's `range`.
+        range: Option<(f64, f64)>,
+    },
     /// A bound is NaN, or the lower one is above the upper one.
-    #[error("BadBounds: {parameter}: {lower} to {upper}")]
+    #[error("BadBounds: {parameter}: {lower} to {upper} is no interval of finite numbers")]
     BadBounds { parameter: String, lower: f64, upper: f64 },
     /// A model (file or builder) that makes no sense.
     #[error("model: {0}")]
@@ -53,6 +58,12 @@ pub enum Error {
     /// The table could not be made.
     #[error("{}: {message}", path.display())]
     Write { path: PathBuf, message: String },
+}
+
+/// What two grids cover, Å.
+pub(crate) fn coverage(data: (f64, f64), model: (f64, f64), range: Option<(f64, f64)>) -> String {
+    let range = range.map(|(low, high)| format!(", the arm's range is {low:.2}-{high:.2} Å")).unwrap_or_default();
+    format!("the data cover {:.2}-{:.2} Å, the model {:.2}-{:.2} Å{range}", data.0, data.1, model.0, model.1)
 }
 
 impl Error {

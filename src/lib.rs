@@ -8,7 +8,7 @@ mod fit;
 #[cfg(feature = "gpu")]
 pub mod gpu;
 mod model;
-mod npz;
+pub mod npz;
 #[cfg(feature = "cli")]
 pub mod report;
 mod rows;

@@ -7,7 +7,7 @@ use std::path::Path;
 use common::fits::{fitter, gpu, offset, same_bits, share, sound, synb_spectra};
 use common::{array, median, shared};
 use popfit::spectra::ArmSpectra;
-use popfit::{Continuum, Device, Emulator, FitTable, Spectra, SpectralModel};
+use popfit::{Arm, Continuum, Device, Emulator, FitTable, LineSpread, Spectra, SpectraSettings, SpectralModel};
 
 const SPECTRA: usize = 128;
 
@@ -70,26 +70,72 @@ fn two_arms_on_both_devices() {
     assert!(share(&apart, |s| *s < 0.05) >= 0.98);
 }
 
+/// What makes an arm of one spectrum worthless: a mask over NaN, no weight under NaN flux, NaN throughout.
+const LOSSES: [(&str, fn(&mut ArmSpectra, std::ops::Range<usize>)); 3] = [
+    ("masked", |arm, range| {
+        arm.mask[range.clone()].fill(true);
+        arm.flux[range.clone()].fill(f64::NAN);
+        arm.ivar[range].fill(f64::NAN);
+    }),
+    ("without weight", |arm, range| {
+        arm.flux[range.clone()].fill(f64::NAN);
+        arm.ivar[range].fill(0.0);
+    }),
+    ("missing", |arm, range| {
+        arm.flux[range.clone()].fill(f64::NAN);
+        arm.ivar[range].fill(f64::NAN);
+    }),
+];
+
 #[test]
-fn a_masked_arm_drops_out_of_its_spectrum_alone() {
+fn a_lost_arm_drops_out_of_its_spectrum_alone() {
     let Some(shared) = shared() else { return };
     let spectra = two_arms(&synb_spectra(&shared)).slice(0..16);
-    let mut masked = spectra.clone();
-    let arm = &mut masked.arms[1];
-    let range = 5 * arm.pixels..6 * arm.pixels;
-    arm.mask[range.clone()].fill(true);
-    // not even NaN under the mask is seen
-    arm.flux[range.clone()].fill(f64::NAN);
-    arm.ivar[range].fill(f64::NAN);
     for device in common::fits::devices() {
-        let (whole, some) = (fit(&shared, &device, &spectra), fit(&shared, &device, &masked));
-        for (n, (a, b)) in some.rows.iter().zip(&whole.rows).enumerate().filter(|(n, _)| *n != 5) {
-            same_bits(a, b, &format!("{}: spectrum {n}", device.name()));
-        }
+        let whole = fit(&shared, &device, &spectra);
         let blue = fitter(model(&shared, &["b"]), &device).fit(&spectra).unwrap();
-        let (row, blue) = (&some.rows[5], &blue.rows[5]);
-        assert!(row.status.is_success() && row.dof == blue.dof, "{row:?}\n{blue:?}");
-        // a dropped arm adds exact zeros
-        same_bits(row, blue, &format!("{}: the other arm alone", device.name()));
+        for (loss, lose) in LOSSES {
+            let mut some = spectra.clone();
+            let arm = &mut some.arms[1];
+            let range = 5 * arm.pixels..6 * arm.pixels;
+            lose(arm, range);
+            let some = fit(&shared, &device, &some);
+            for (n, (a, b)) in some.rows.iter().zip(&whole.rows).enumerate().filter(|(n, _)| *n != 5) {
+                same_bits(a, b, &format!("{}, {loss}: spectrum {n}", device.name()));
+            }
+            let (row, blue) = (&some.rows[5], &blue.rows[5]);
+            assert!(row.status.is_success() && row.dof == blue.dof, "{loss}: {row:?}\n{blue:?}");
+            // a dropped arm adds exact zeros: to chi2, ln det C, dof and terms
+            same_bits(row, blue, &format!("{}, {loss}: the other arm alone", device.name()));
+        }
+    }
+}
+
+/// Each arm its own continuum, range, interpolation and line spread; masks and floor of the model for all.
+#[test]
+fn arms_have_settings_of_their_own() {
+    let Some(shared) = shared() else { return };
+    let spectra = two_arms(&synb_spectra(&shared)).slice(0..8);
+    let emulator = Emulator::open(shared.join("data/synb/emulator.safetensors")).unwrap();
+    let grid = spectra.arms[0].grid(0);
+    let (low, high) = (grid[200], grid[1500]);
+    let blue = Arm::new("b", emulator.clone()).range(low, high).continuum(Continuum::rbf(6));
+    let red =
+        Arm::new("r", emulator).continuum(Continuum::chebyshev(9)).line_spread(LineSpread::ResolvingPower(9000.0));
+    let mask = vec![(grid[300] - 0.01, grid[309] + 0.01)];
+    let settings = SpectraSettings { mask, error_floor: 0.5, ..SpectraSettings::default() };
+    let builder = SpectralModel::builder().add_arm(blue).add_arm(red).velocity(-1000.0..=1000.0).spectra(settings);
+    let model = builder.build().unwrap();
+    for device in common::fits::devices() {
+        let table = fitter(model.clone(), &device).fit(&spectra).unwrap();
+        for (n, row) in table.rows.iter().enumerate() {
+            let good = |arm: &ArmSpectra, j: usize| arm.ivar[n * arm.pixels + j] > 0.0 && !arm.mask[n * arm.pixels + j];
+            let blue = (200..=1500).filter(|&j| !(300..310).contains(&j) && good(&spectra.arms[0], j)).count();
+            let red = (0..spectra.arms[1].pixels).filter(|&j| good(&spectra.arms[1], j)).count();
+            assert!(row.status.is_success(), "{row:?}");
+            assert_eq!(row.dof, (blue + red) as i64 - 5 - 6 - 9, "{}: spectrum {n}", device.name());
+        }
+        let shown = fitter(model.clone(), &device).model_spectrum(&spectra, &table.rows[0]).unwrap();
+        assert!(shown[0].mask[199] && shown[0].mask[305] && shown[0].mask[1501] && !shown[0].mask[250]);
     }
 }

@@ -120,6 +120,7 @@ fn equal_bounds_hold_a_parameter() {
         assert!(held.status.is_success() && fixed.status.is_success());
         assert_eq!((held.parameters.len(), fixed.parameters.len()), (3, 2));
         assert_eq!((held.parameters[1], held.errors[1]), (1.0, 0.0));
+        assert_eq!((held.at_bound, held.flags & flag::AT_BOUND), (0, 0), "held is not run into");
         assert_eq!(held.dof, fixed.dof);
         assert_eq!(held.dof, PIXELS as i64 - 2);
         for (a, b) in [(0, 0), (2, 1)] {

@@ -91,7 +91,8 @@ fn fit(device: &dyn Device, precision: Precision) -> (Vec<Outcome>, Vec<[f64; 3]
     let recording = Arc::new(Decay { pixels: 64, precision }.record());
     let mut population =
         device.population(recording, &Method::LevenbergMarquardt(LevenbergMarquardt::default()), 65).unwrap();
-    let outcomes = pollster::block_on(optimise(population.as_mut(), &batch, &AtomicBool::new(false))).unwrap();
+    let outcomes =
+        pollster::block_on(optimise(population.as_mut(), &batch, &AtomicBool::new(false), &mut |_| ())).unwrap();
     (outcomes, truths)
 }
 

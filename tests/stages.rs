@@ -58,6 +58,7 @@ fn row_at(parameters: Vec<f64>) -> FitRow {
         row: 0,
         status: Status::MaxRounds,
         status_text: String::new(),
+        detail: String::new(),
         rounds: 0,
         evaluations: 0,
         chi2: f64::NAN,

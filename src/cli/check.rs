@@ -5,10 +5,12 @@ use std::path::PathBuf;
 use popfit::{Device, Fitter, LevenbergMarquardt, ModelFile, SpectralModel};
 
 use super::Failure;
-use super::rows::{cells, line, print};
+use super::rows::{cells, line, print, short};
 
 /// Most that a column of the Jacobian may differ from central differences: root mean square, relative.
 const TOLERANCE: f64 = 1e-5;
+/// Of bounds and training ranges.
+const DIGITS: i32 = 6;
 
 #[derive(clap::Args)]
 pub struct Arguments {
@@ -30,7 +32,13 @@ pub fn run(arguments: &Arguments) -> Result<(), Failure> {
         let pass = check.relative_difference < TOLERANCE;
         let verdict = if pass { "pass" } else { "FAIL" };
         let difference = format!("{:.1e}", check.relative_difference);
-        rows.push(vec![check.parameter.clone(), lower.to_string(), upper.to_string(), difference, verdict.into()]);
+        rows.push(vec![
+            check.parameter.clone(),
+            short(lower, DIGITS),
+            short(upper, DIGITS),
+            difference,
+            verdict.into(),
+        ]);
         if !pass {
             failed.push(check.parameter);
         }
@@ -59,7 +67,7 @@ fn print_labels(model: &SpectralModel) {
     let mut rows = vec![cells(["label", "arm", "unit", "trained from", "to"])];
     for (name, emulator) in model.arms() {
         for label in emulator.labels() {
-            let (min, max) = (label.min.to_string(), label.max.to_string());
+            let (min, max) = (short(label.min, DIGITS), short(label.max, DIGITS));
             rows.push(vec![label.name.clone(), name.to_string(), label.unit.clone(), min, max]);
         }
     }

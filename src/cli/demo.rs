@@ -5,7 +5,8 @@ use std::time::Instant;
 
 use popfit::spectra::open_reader;
 use popfit::{
-    Control, Device, Error, FitTable, Fitter, LevenbergMarquardt, Metadata, ModelFile, Result, Spectra, Summary,
+    Control, Device, Error, FitTable, Fitter, LevenbergMarquardt, Metadata, ModelFile, Result, Schema, Spectra,
+    Summary, TableWriter,
 };
 
 use super::rows::{Counts, cells, line, print};
@@ -14,6 +15,8 @@ use super::{Failure, fit, picture};
 
 /// Spectra in the printed table.
 const SHOWN: usize = 6;
+const TABLES: [&str; 2] = ["results.parquet", "results.csv"];
+const PICTURE: &str = "spectrum.svg";
 /// The picture shows the spectrum whose signal-to-noise ratio is closest to this.
 const PICTURED_SN: f64 = 40.0;
 
@@ -40,20 +43,28 @@ pub fn run(arguments: &Arguments) -> Result<(), Failure> {
         fitter = fitter.starts(starts);
     }
     std::fs::create_dir_all(&arguments.out).map_err(|source| Error::Io { path: arguments.out.clone(), source })?;
+    let metadata =
+        Metadata { device: fitter.device_name(), model: file.text, emulators, settings: fitter.settings_text() };
+    // before the fits, which would be in vain
+    let schema = Schema { parameters: fitter.parameters(), text_ids: false };
+    let writers: Vec<_> = TABLES
+        .iter()
+        .map(|name| TableWriter::create(arguments.out.join(name), &schema, &metadata))
+        .collect::<Result<_>>()?;
 
     let begin = Instant::now();
-    let mut table = FitTable { parameters: fitter.parameters(), rows: Vec::new() };
+    let mut table = fitter.table();
     let summary = fitter.fit_with(source.as_mut(), &mut table, &Control::default()).map_err(Failure::running)?;
     let seconds = begin.elapsed().as_secs_f64();
     print_comparison(&table, &truth);
     print_first(&table, &truth);
     print_run(&table, &summary, seconds, &fitter.device_name());
 
-    let metadata =
-        Metadata { device: fitter.device_name(), model: file.text, emulators, settings: fitter.settings_text() };
-    let written = write(&arguments.out, &folder, &fitter, &table, &truth, &metadata);
-    let names = written.map_err(Failure::running)?;
-    line(format_args!("wrote {} in {}", names.join(", "), arguments.out.display()));
+    for mut writer in writers {
+        writer.append(&table.rows).and_then(|()| writer.finish()).map_err(Failure::running)?;
+    }
+    draw(&arguments.out.join(PICTURE), &folder, &fitter, &table, &truth).map_err(Failure::running)?;
+    line(format_args!("wrote {}, {PICTURE} in {}", TABLES.join(", "), arguments.out.display()));
     Ok(())
 }
 
@@ -116,18 +127,8 @@ fn print_run(table: &FitTable, summary: &Summary, seconds: f64, device: &str) {
     line(format_args!("device: {device}"));
 }
 
-/// Writes the tables and the picture; returns their names.
-fn write(
-    out: &Path,
-    data: &Path,
-    fitter: &Fitter,
-    table: &FitTable,
-    truth: &Truth,
-    metadata: &Metadata,
-) -> Result<[&'static str; 3]> {
-    let names = ["results.parquet", "results.csv", "spectrum.svg"];
-    table.write_with(out.join(names[0]), metadata)?;
-    table.write(out.join(names[1]))?;
+/// Draws one spectrum with its fit.
+fn draw(path: &Path, data: &Path, fitter: &Fitter, table: &FitTable, truth: &Truth) -> Result<()> {
     let distance = |k: usize| truth.sn.get(k).map_or(f64::INFINITY, |sn| (sn - PICTURED_SN).abs());
     let fitted = (0..table.len()).filter(|&k| table.rows[k].status.is_success());
     let Some(k) = fitted.min_by(|&a, &b| distance(a).total_cmp(&distance(b))) else {
@@ -142,8 +143,7 @@ fn write(
         .collect();
     let title = format!("spectrum {}: {}", row.id, values.join(", "));
     let arms = fitter.model_spectrum(&Spectra::open(data.join("spectra.npz"))?, row)?;
-    picture::draw(&out.join(names[2]), &title, &arms)?;
-    Ok(names)
+    picture::draw(path, &title, &arms)
 }
 
 /// A parameter's unit.

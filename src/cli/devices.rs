@@ -11,14 +11,14 @@ pub fn run() -> Result<(), Failure> {
     let mut rows = vec![cells(["--device", "name", "kind", "limits"])];
     rows.extend(devices.iter().map(|d| vec![d.selector.clone(), d.name.clone(), d.kind.clone(), d.limits.clone()]));
     print(&rows);
-    let adapters: Vec<_> = devices.iter().filter(|d| d.selector != "cpu").collect();
-    let why = if adapters.is_empty() {
+    let taken = Device::auto()?.name();
+    let why = if devices.iter().all(|d| d.selector == "cpu") {
         "there is no GPU adapter"
-    } else if adapters.iter().all(|d| d.software) {
-        "every adapter is a software one, which only --device gpu takes"
+    } else if taken == Device::cpu().name() {
+        "no adapter is a discrete or integrated GPU; only --device gpu takes others"
     } else {
         "a discrete GPU comes first, then an integrated one, never a software adapter"
     };
-    line(format_args!("\nauto takes {}: {why}", Device::auto()?.name()));
+    line(format_args!("\nauto takes {taken}: {why}"));
     Ok(())
 }

@@ -4,15 +4,15 @@ use std::io::{IsTerminal, Write};
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
-use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
+use indicatif::{ProgressBar, ProgressDrawTarget, ProgressState, ProgressStyle};
 use popfit::report::{About, Collector, ReportFile};
 use popfit::spectra::SpectraReader;
-use popfit::{Control, Device, Error, Fitter, LevenbergMarquardt, Metadata, ModelFile, SpectralModel};
+use popfit::{Control, Device, Error, Fitter, LevenbergMarquardt, Metadata, ModelFile, SpectralModel, Status};
 
 use super::chain::Chain;
 use super::output::{Format, Output};
-use super::rows::{Counting, Counts};
-use super::{Failure, report, selection};
+use super::rows::{Counting, Counts, short};
+use super::{Failure, report, selection, signals};
 
 #[derive(clap::Args)]
 pub struct Arguments {
@@ -37,7 +37,7 @@ pub struct Arguments {
     #[arg(long, value_enum, default_value_t = Solver::Lm)]
     solver: Solver,
     /// Starts of each spectrum, 1 to 64 [default: the model file's, else 2]
-    #[arg(long, value_name = "K", value_parser = clap::value_parser!(u16).range(1..=64))]
+    #[arg(long, value_name = "K", value_parser = clap::value_parser!(u16).range(1..=Fitter::MOST_STARTS as i64))]
     starts: Option<u16>,
     /// Seed of the first guess
     #[arg(long, value_name = "S")]
@@ -78,6 +78,7 @@ pub fn run(arguments: &Arguments) -> Result<(), Failure> {
     }
     let emulators = emulators(&model);
     let fitter = fitter(arguments, &file, model)?;
+    fitter.check_spectra(&source.heads()).map_err(|error| file.blame(error))?;
     let metadata =
         Metadata { device: fitter.device_name(), model: file.text, emulators, settings: fitter.settings_text() };
     let mut table = Output::create(arguments.format, &arguments.output, &fitter, &source, &metadata)?;
@@ -87,23 +88,35 @@ pub fn run(arguments: &Arguments) -> Result<(), Failure> {
     let bar = progress_bar(source.len(), arguments.quiet);
     let shown = bar.clone();
     let control = Control { progress: Some(Box::new(move |done, _| shown.set_position(done))), ..Control::default() };
-    let mut sink = Counting {
-        sink: &mut table,
-        counts: Counts::default(),
-        report: page.is_some().then(|| Collector::new(&fitter.parameters())),
-    };
-    let summary = fitter.fit_with(&mut source, &mut sink, &control).map_err(Failure::running);
+    signals::cancel(&control)?;
+    let collector = page.is_some().then(|| Collector::new(&fitter.parameters()));
+    let mut sink = Counting::new(&mut table, collector);
+    let summary = fitter.fit_with(&mut source, &mut sink, &control);
     bar.finish_and_clear();
-    let (summary, counts, kept) = (summary?, sink.counts, sink.report);
+    let Counting { counts, faults, report: kept, .. } = sink;
+    let summary = summary.map_err(|error| failed(arguments, error))?;
     table.finish().map_err(Failure::running)?;
     let time = begin.elapsed();
     if let (Some(page), Some(kept)) = (page, kept) {
         page.write(&about(arguments, &fitter, metadata, time), &kept, Some(&fitter)).map_err(Failure::running)?;
     }
     if !arguments.quiet {
-        let _ = writeln!(std::io::stderr(), "{}", closing(summary.fits, &counts, time, &fitter.device_name()));
+        faults.print();
+        let text = closing(summary.fits, &counts, time, &fitter.device_name());
+        let _ = writeln!(std::io::stderr(), "{text}");
     }
-    Ok(())
+    match counts.any(Status::Interrupted) {
+        true => Err(Failure::interrupted(&arguments.output)),
+        false => Ok(()),
+    }
+}
+
+/// Too little memory is the user's fault when the user said how much.
+fn failed(arguments: &Arguments, error: Error) -> Failure {
+    match (&error, arguments.memory) {
+        (Error::OutOfMemory { .. }, Some(bytes)) => Failure::usage(format!("--memory {bytes} is too little: {error}")),
+        _ => Failure::running(error),
+    }
 }
 
 fn fitter(arguments: &Arguments, file: &ModelFile, model: SpectralModel) -> Result<Fitter, Error> {
@@ -159,9 +172,12 @@ fn progress_bar(total: u64, quiet: bool) -> ProgressBar {
     if quiet || !std::io::stderr().is_terminal() {
         return ProgressBar::with_draw_target(Some(total), ProgressDrawTarget::hidden());
     }
-    let template = "{bar:40} {pos}/{len} spectra, {per_sec}, {eta} left";
+    let template = "{bar:40} {pos}/{len} spectra, {rate}/s, {eta} left";
+    let rate = |state: &ProgressState, out: &mut dyn std::fmt::Write| {
+        let _ = out.write_str(&short(state.per_sec(), 3));
+    };
     let style = ProgressStyle::with_template(template).unwrap_or_else(|_| ProgressStyle::default_bar());
-    ProgressBar::new(total).with_style(style)
+    ProgressBar::new(total).with_style(style.with_key("rate", rate))
 }
 
 /// A number of bytes, with K, M or G behind it.

@@ -11,9 +11,11 @@ mod picture;
 mod report;
 mod rows;
 mod selection;
+mod signals;
 mod truth;
 
 use std::io::Write;
+use std::path::Path;
 use std::process::ExitCode;
 
 use clap::{Parser, Subcommand};
@@ -53,6 +55,15 @@ impl Failure {
     /// Bad usage, file or model; nothing was written.
     pub fn usage(message: impl Into<String>) -> Failure {
         Failure { message: message.into(), code: 2 }
+    }
+
+    /// The user stopped the run; the table is whole all the same.
+    pub fn interrupted(table: &Path) -> Failure {
+        let table = table.display();
+        Failure {
+            message: format!("interrupted; {table} has a row for every spectrum, status -2 where it was not fitted"),
+            code: 1,
+        }
     }
 
     /// An error of a run that had begun: 1, unless the fault is one of the input.

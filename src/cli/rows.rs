@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 use std::io::Write;
 
 use popfit::report::Collector;
-use popfit::{FitRow, Result, Sink, Spectra};
+use popfit::{FitRow, Result, Sink, Spectra, Status};
 
 /// Prints a line. A reader that has gone away (`popfit demo | head`) does not end the run.
 pub fn line(text: impl std::fmt::Display) {
@@ -41,6 +41,11 @@ impl Counts {
             *self.0.entry((row.status.code(), row.status_text.clone())).or_default() += 1;
         }
     }
+
+    /// Whether any fit ended so.
+    pub fn any(&self, status: Status) -> bool {
+        self.0.keys().any(|(code, _)| *code == status.code())
+    }
 }
 
 impl std::fmt::Display for Counts {
@@ -51,19 +56,83 @@ impl std::fmt::Display for Counts {
     }
 }
 
+/// The first spectra that could not be fitted, and why.
+#[derive(Default)]
+pub struct Faults {
+    shown: Vec<String>,
+    more: u64,
+}
+
+impl Faults {
+    /// Details that are printed.
+    const SHOWN: usize = 5;
+
+    fn add(&mut self, rows: &[FitRow]) {
+        for row in rows.iter().filter(|row| row.status == Status::BadInput) {
+            if self.shown.len() == Self::SHOWN {
+                self.more += 1;
+                continue;
+            }
+            let FitRow { file, row, id, status_text, detail, .. } = row;
+            self.shown.push(format!("{file}, row {row}, id {id}: {status_text}: {detail}"));
+        }
+    }
+
+    /// On standard error.
+    pub fn print(&self) {
+        let more = (self.more > 0).then(|| format!("… and {} more", self.more));
+        for text in self.shown.iter().chain(&more) {
+            let _ = writeln!(std::io::stderr(), "popfit: {text}");
+        }
+    }
+}
+
 /// Counts what passes through, and shows it to the report where one is wanted.
 pub struct Counting<'a> {
-    pub sink: &'a mut dyn Sink,
+    sink: &'a mut dyn Sink,
     pub counts: Counts,
+    pub faults: Faults,
     pub report: Option<Collector>,
+}
+
+impl<'a> Counting<'a> {
+    pub fn new(sink: &'a mut dyn Sink, report: Option<Collector>) -> Counting<'a> {
+        Counting { sink, counts: Counts::default(), faults: Faults::default(), report }
+    }
 }
 
 impl Sink for Counting<'_> {
     fn append(&mut self, spectra: &Spectra, rows: &[FitRow]) -> Result<()> {
         self.counts.add(rows);
+        self.faults.add(rows);
         if let Some(report) = &mut self.report {
             report.add_with_spectra(spectra, rows);
         }
         self.sink.append(spectra, rows)
+    }
+}
+
+/// A number to some significant digits, without an exponent or trailing zeros.
+pub fn short(x: f64, digits: i32) -> String {
+    if x == 0.0 || !x.is_finite() {
+        return x.to_string();
+    }
+    let decimals = (digits - 1 - x.abs().log10().floor() as i32).max(0) as usize;
+    let text = format!("{x:.decimals$}");
+    if text.contains('.') { text.trim_end_matches('0').trim_end_matches('.').to_string() } else { text }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::short;
+
+    #[test]
+    fn numbers_are_short() {
+        let cases =
+            [(4200.492309147424, "4200.49"), (-0.5, "-0.5"), (0.0, "0"), (1234567.8, "1234568"), (1e-7, "0.0000001")];
+        for (x, text) in cases {
+            assert_eq!(short(x, 6), text);
+        }
+        assert_eq!(short(579.5724, 3), "580");
     }
 }

@@ -4,6 +4,7 @@ use std::collections::HashSet;
 
 use super::{Emulator, Hull, Label, Layer, Network, Transform};
 use crate::error::{Error, Result};
+use crate::rows::bad_wavelength;
 
 impl Emulator {
     /// Shapes chain, nothing is empty, weights are finite, scalings and ranges make sense.
@@ -29,16 +30,10 @@ impl Emulator {
 
 /// Å: finite, positive and strictly increasing.
 pub(super) fn wavelength(values: &[f64], what: &str) -> Result<()> {
-    let bad = |index, message: String| Err(Error::BadWavelength { what: what.to_string(), index, message });
-    for (index, &x) in values.iter().enumerate() {
-        if !(x.is_finite() && x > 0.0) {
-            return bad(index, format!("{x} is not a wavelength"));
-        }
-        if index > 0 && x <= values[index - 1] {
-            return bad(index, format!("{x} follows {}", values[index - 1]));
-        }
+    match bad_wavelength(values) {
+        Some((index, message)) => Err(Error::BadWavelength { what: what.to_string(), index, message }),
+        None => Ok(()),
     }
-    Ok(())
 }
 
 /// Names are distinct and not empty.

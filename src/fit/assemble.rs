@@ -1,4 +1,4 @@
-//! From a batch of spectra to what a device reads, and back where a member never ran.
+//! From a batch of spectra to what a device reads.
 
 use rayon::prelude::*;
 
@@ -7,8 +7,8 @@ use crate::error::{Error, Result};
 use crate::model::{
     Fault, LineSpread, ModelArm, Prepared, RawArm, Sampling, SpectralModel, SpectralObjective, prepare,
 };
+use crate::solver::Batch;
 use crate::solver::recording::Values;
-use crate::solver::{Batch, Outcome, Status};
 use crate::spectra::{ArmSpectra, Spectra};
 
 /// The spectra's arrays for each arm of the model.
@@ -33,11 +33,13 @@ fn named<'s>(model: &SpectralModel, spectra: &'s Spectra) -> Result<Vec<&'s ArmS
     let find = |name: &str| spectra.arms.iter().find(|arm| arm.name == name);
     let all = model.arms.iter().map(|arm| {
         find(&arm.name).ok_or_else(|| {
-            let names: Vec<&str> = spectra.arms.iter().map(|a| a.name.as_str()).collect();
-            Error::ShapeMismatch {
-                what: spectra.file.to_string(),
-                message: format!("no arrays for arm \"{}\"; there are arms: {}", arm.name, names.join(", ")),
-            }
+            let names: Vec<&str> = spectra.arms.iter().map(|a| a.name.as_str()).filter(|n| !n.is_empty()).collect();
+            let there = match names.is_empty() {
+                true => "the arrays carry no arm's name".to_string(),
+                false => format!("there are arms: {}", names.join(", ")),
+            };
+            let message = format!("no arrays for arm \"{0}\" ({0}_flux, ...); {there}", arm.name);
+            Error::ShapeMismatch { what: spectra.file.to_string(), message }
         })
     });
     all.collect()
@@ -125,21 +127,4 @@ pub fn assemble(model: &SpectralModel, objective: &SpectralObjective, grids: &[G
         }
     }
     batch
-}
-
-/// The outcome of a member that never ran.
-pub fn unfitted(batch: &Batch, member: usize) -> Outcome {
-    let count = batch.starts.len() / batch.members().max(1);
-    Outcome {
-        status: Some(Status::Interrupted),
-        gave_way: None,
-        rounds: 0,
-        evaluations: 0,
-        parameters: batch.starts[member * count..(member + 1) * count].to_vec(),
-        chi2: f64::NAN,
-        penalty: f64::NAN,
-        ln_det: f64::NAN,
-        gradient: vec![f64::NAN; count],
-        normal_matrix: vec![f64::NAN; count * (count + 1) / 2],
-    }
 }

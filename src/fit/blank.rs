@@ -1,7 +1,7 @@
 //! Rows of spectra that have no fit, yet or ever.
 
 use super::row::{FitRow, Id};
-use crate::model::{Cause, SpectralModel};
+use crate::model::{Fault, SpectralModel};
 use crate::solver::Status;
 use crate::spectra::{Ids, Spectra};
 
@@ -17,6 +17,7 @@ pub fn blank(model: &SpectralModel, spectra: &Spectra, place: usize) -> FitRow {
         row: spectra.rows[place],
         status: Status::Interrupted,
         status_text: Status::Interrupted.name().into(),
+        detail: String::new(),
         rounds: 0,
         evaluations: 0,
         chi2: f64::NAN,
@@ -32,10 +33,17 @@ pub fn blank(model: &SpectralModel, spectra: &Spectra, place: usize) -> FitRow {
     }
 }
 
-/// The row of a spectrum that cannot be fitted: parameters at their start where the user or the model names one.
-pub fn refuse(model: &SpectralModel, row: &mut FitRow, cause: Cause, start: Option<&[f64]>) {
+/// The row of a spectrum that cannot be fitted.
+pub fn refuse(model: &SpectralModel, row: &mut FitRow, fault: Fault, start: Option<&[f64]>) {
     row.status = Status::BadInput;
-    row.status_text = cause.name().into();
+    row.status_text = fault.cause.name().into();
+    row.detail = fault.detail;
+    place_at_start(model, row, start);
+}
+
+/// Parameters at their start where the user, the first guess or the model names one: a blank row then is that of a spectrum
+/// whose run was cancelled before its fit began.
+pub fn place_at_start(model: &SpectralModel, row: &mut FitRow, start: Option<&[f64]>) {
     for (p, parameter) in model.parameters.iter().enumerate() {
         row.parameters[p] = start.map_or(parameter.start.unwrap_or(f64::NAN), |x| x[p]);
     }

@@ -6,6 +6,7 @@ use super::run::Ready;
 use crate::model::{Limits, Prepared, SpectralModel};
 use crate::solver::basin::same_basin;
 use crate::solver::recording::Precision;
+use crate::solver::triangle::packed_index;
 use crate::solver::{Outcome, Status};
 
 /// Objectives closer than this agree.
@@ -61,7 +62,9 @@ impl Finish<'_> {
         let tolerance = if self.precision == Precision::F32 { 1e-6 } else { 1e-12 };
         let found = covariance(&winner.normal_matrix, &free, tolerance);
         self.set_errors(row, &found, &free, limits);
-        self.set_status(row, winner, &free);
+        // a start that was stopped on its way might have won
+        let interrupted = outcomes.iter().any(|o| o.status == Some(Status::Interrupted));
+        self.set_status(row, winner.status.filter(|_| !interrupted), &winner.normal_matrix, &free);
         self.set_flags(row, prepared);
         self.flag_other_basins(row, outcomes, &objectives, best);
     }
@@ -76,7 +79,7 @@ impl Finish<'_> {
             };
             let bound = [limits[p].lower, limits[p].upper].into_iter().find(|b| near(*b));
             row.parameters[p] = bound.unwrap_or_else(|| parameter.to_physical(u));
-            row.at_bound |= u32::from(bound.is_some()) << p;
+            row.at_bound |= u32::from(bound.is_some() && !limits[p].is_held()) << p;
             free.push(bound.is_none());
         }
         free
@@ -100,16 +103,15 @@ impl Finish<'_> {
     }
 
     /// A success never carries a number that is not finite, or a parameter on which the model does not depend.
-    fn set_status(&self, row: &mut FitRow, winner: &Outcome, free: &[bool]) {
-        row.status = winner.status.unwrap_or(Status::Interrupted);
+    fn set_status(&self, row: &mut FitRow, ended: Option<Status>, normal_matrix: &[f64], free: &[bool]) {
+        row.status = ended.unwrap_or(Status::Interrupted);
         row.status_text = row.status.name().to_string();
-        let n = free.len();
-        let diagonal = |p: usize| winner.normal_matrix[crate::solver::triangle::packed_index(p, p)];
+        let diagonal = |p: usize| normal_matrix[packed_index(p, p)];
         let finite = row.chi2.is_finite() && row.objective.is_finite() && row.parameters.iter().all(|x| x.is_finite());
-        if !finite {
+        if ended.is_some() && !finite {
             row.status = Status::NotFinite;
             row.status_text = "non_finite_model_at_start".into();
-        } else if row.status.code() >= 0 && !(0..n).all(|p| !free[p] || diagonal(p) > 0.0) {
+        } else if row.status.code() >= 0 && !(0..free.len()).all(|p| !free[p] || diagonal(p) > 0.0) {
             row.status = Status::Singular;
             row.status_text = "singular_covariance".into();
         }

@@ -21,16 +21,15 @@ use std::time::Duration;
 use crate::error::{Error, Result};
 use crate::model::{FirstGuess, SpectralModel};
 use crate::solver::recording::Precision;
-use crate::solver::{LevenbergMarquardt, NelderMead};
+use crate::solver::{LevenbergMarquardt, MOST_STARTS, NelderMead};
 use crate::spectra::{Spectra, SpectraReader};
+use assemble::matched;
 pub use check::JacobianCheck;
 pub use device::{Device, DeviceDescription};
+use limits::Tables;
 pub use picture::ArmFit;
 pub use row::{FitRow, FitTable, Id, flag};
-use run::Run;
-
-/// Most starts a spectrum can have.
-const MOST_STARTS: usize = 64;
+use run::{Run, Watch};
 
 /// Takes rows, in the order of the input.
 pub trait Sink {
@@ -40,6 +39,14 @@ pub trait Sink {
 
 impl Sink for FitTable {
     fn append(&mut self, _: &Spectra, rows: &[FitRow]) -> Result<()> {
+        let count = self.parameters.len();
+        if let Some(row) = rows.iter().find(|row| row.parameters.len() != count) {
+            let message = format!(
+                "a row of {} parameters in a table of {count}: Fitter::table makes one that fits",
+                row.parameters.len()
+            );
+            return Err(Error::Usage(message));
+        }
         self.rows.extend_from_slice(rows);
         Ok(())
     }
@@ -85,6 +92,17 @@ impl Solver {
     }
 }
 
+impl std::fmt::Display for Solver {
+    /// `key = value`, line by line.
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        match self {
+            Solver::Lm(lm) => write!(f, "solver = lm\n{lm}"),
+            Solver::NelderMead(simplex) => write!(f, "solver = nelder-mead\n{simplex}"),
+            Solver::LmNelderMead(lm, simplex) => write!(f, "solver = lm+nelder-mead\n{lm}\n{simplex}"),
+        }
+    }
+}
+
 impl From<LevenbergMarquardt> for Solver {
     fn from(settings: LevenbergMarquardt) -> Solver {
         Solver::Lm(settings)
@@ -114,6 +132,9 @@ pub struct Fitter {
 }
 
 impl Fitter {
+    /// Most starts a spectrum can have.
+    pub const MOST_STARTS: usize = MOST_STARTS;
+
     /// Errors when a setting is out of its range.
     pub fn new(model: SpectralModel, device: Device, solver: impl Into<Solver>) -> Result<Fitter> {
         let solver = solver.into();
@@ -131,10 +152,11 @@ impl Fitter {
         })
     }
 
-    /// Starts of each spectrum, 1 to 64; unless set 2, or 4 where vsini is free. Fewer are used where the first guess finds fewer distinct ones.
+    /// Starts of each spectrum, 1 to 64 (a run with others is an error); unless set 2, or 4 where vsini is free. Fewer are used
+    /// where the first guess finds fewer distinct ones.
     #[must_use]
     pub fn starts(mut self, starts: usize) -> Fitter {
-        self.starts = Some(starts.clamp(1, MOST_STARTS));
+        self.starts = Some(starts);
         self
     }
 
@@ -180,11 +202,37 @@ impl Fitter {
         self.device.name()
     }
 
-    /// Solver settings, starts and seed, as they are written into the table's metadata.
+    /// What the rows depend on beside model and device, `key = value` line by line, as it is written into the table's metadata.
     pub fn settings_text(&self) -> String {
-        let Fitter { solver, seed, .. } = self;
-        let starts = self.start_count();
-        format!("{solver:?}, starts {starts}, seed {seed}")
+        let Fitter { solver, seed, memory, strict, precision, .. } = self;
+        let precision = if *precision == Precision::F32 { "f32" } else { "f64" };
+        let memory = memory.map_or("auto".into(), |bytes| bytes.to_string());
+        [
+            solver.to_string(),
+            format!("starts = {}", self.start_count()),
+            format!("seed = {seed}"),
+            format!("memory = {memory}"),
+            format!("strict = {strict}"),
+            format!("precision = {precision}"),
+        ]
+        .join("\n")
+    }
+
+    /// Finds before the first fit what would end the run at one of its files: an arm or a column that is missing, a shared grid
+    /// that does not overlap the model, a model without a point to start from. `heads` are files without their rows
+    /// ([`SpectraReader::empty`]).
+    pub fn check_spectra<'s>(&self, heads: impl IntoIterator<Item = &'s Spectra>) -> Result<()> {
+        let mut run = self.run()?;
+        for head in heads {
+            run.grids(&matched(&self.model, head)?, head)?;
+            Tables::new(&self.model, head)?;
+        }
+        self.first_guess().map(drop)
+    }
+
+    /// A table without rows, ready to be the sink of [`fit_with`](Fitter::fit_with).
+    pub fn table(&self) -> FitTable {
+        FitTable { parameters: self.parameters(), rows: Vec::new() }
     }
 
     /// Fits what is in memory. A spectrum that cannot be fitted is a row with its status.
@@ -214,18 +262,25 @@ impl Fitter {
     /// Streams: reads batches from `source`, appends their rows to `sink`.
     pub fn fit_with(&self, source: &mut dyn SpectraReader, sink: &mut dyn Sink, control: &Control) -> Result<Summary> {
         let mut run = self.run()?;
-        run.cancel = control.cancel.clone();
-        let total = source.len();
-        let mut done = 0;
+        let (mut done, total) = (0, source.len());
         while let Some(spectra) = run.time("read", |_| source.next_batch(run::BATCH))? {
+            let watch = Watch { control: Some(control), done, total };
+            run.watched_by(watch);
             let rows = run.batch(&spectra, None)?;
             run.time("write", |_| sink.append(&spectra, &rows))?;
+            watch.report(rows.len());
             done += rows.len() as u64;
-            if let Some(progress) = &control.progress {
-                progress(done, total);
-            }
         }
         Ok(Summary { fits: done, stages: run.stages() })
+    }
+
+    /// Made once.
+    fn first_guess(&self) -> Result<&FirstGuess> {
+        if let Some(made) = self.guess.get() {
+            return Ok(made);
+        }
+        let made = FirstGuess::new(&self.model, self.seed)?;
+        Ok(self.guess.get_or_init(|| made))
     }
 
     fn start_count(&self) -> usize {
@@ -233,6 +288,9 @@ impl Fitter {
     }
 
     fn run(&self) -> Result<Run<'_>> {
-        Run::new(self)
+        match self.start_count() {
+            1..=MOST_STARTS => Run::new(self),
+            other => Err(Error::Usage(format!("{other} starts: a spectrum has 1 to {MOST_STARTS}"))),
+        }
     }
 }

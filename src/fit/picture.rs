@@ -101,7 +101,7 @@ fn model_flux(arm: &InspectedArm) -> Vec<f64> {
         if !sampling.on[j] {
             return f64::NAN;
         }
-        // continuum = Σ_c a_c Σ_k transform_ck basis_k, in units of the flux · 2^k
+        // continuum = Σ_c a_c Σ_k transform_ck basis_k, in units of the flux · scale
         let mut continuum = if terms == 0 { 1.0 } else { 0.0 };
         for (c, row) in prepared.transform.chunks_exact(terms.max(1)).enumerate() {
             let basis = |k: usize| f64::from(sampling.basis[k * padded + j]);

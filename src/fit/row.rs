@@ -43,6 +43,8 @@ pub struct FitRow {
     pub status: Status,
     /// The status' name, or the cause of `bad_input`.
     pub status_text: String,
+    /// Of `bad_input`: arm, pixel and value. No column of the table.
+    pub detail: String,
     /// Rounds of the winning start.
     pub rounds: u32,
     /// Linearisations of all starts.

@@ -1,23 +1,21 @@
 //! One run: prepares batches of spectra, finds their starts, drives the population, finishes rows.
 
 use std::sync::Arc;
-use std::sync::atomic::AtomicBool;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use rayon::prelude::*;
 use web_time::Instant;
 
-use super::Fitter;
 use super::assemble::{matched, prepare_all};
-use super::blank::{blank, refuse};
+use super::blank::{blank, place_at_start, refuse};
 use super::finish::Finish;
 use super::limits::Tables;
 use super::row::{FitRow, flag};
 use super::solve::Passes;
+use super::{Control, Fitter};
 use crate::error::{Error, Result};
-use crate::model::{
-    ArmLayout, Cause, Fault, FirstGuess, Limits, LineSpread, ModelArm, Prepared, Sampling, SpectralModel, Start,
-};
+use crate::model::{ArmLayout, Cause, Fault, Limits, LineSpread, ModelArm, Prepared, Sampling, SpectralModel, Start};
 use crate::solver::Outcome;
 use crate::spectra::{ArmSpectra, Spectra, Wavelength};
 
@@ -60,7 +58,29 @@ pub struct Run<'a> {
     /// The shared grids of the last batch.
     shared: Vec<Option<SharedGrid>>,
     times: Vec<(&'static str, Duration)>,
-    pub cancel: Arc<AtomicBool>,
+    watch: Watch<'a>,
+}
+
+/// Tells how far a run is, and whether it has been cancelled.
+#[derive(Clone, Copy, Default)]
+pub struct Watch<'a> {
+    pub control: Option<&'a Control>,
+    /// Spectra of earlier batches, and of all.
+    pub done: u64,
+    pub total: u64,
+}
+
+impl Watch<'_> {
+    pub fn is_cancelled(&self) -> bool {
+        self.control.is_some_and(|control| control.cancel.load(Ordering::Relaxed))
+    }
+
+    /// Calls the progress function: so many spectra of this batch are finished.
+    pub fn report(&self, of_batch: usize) {
+        if let Some(progress) = self.control.and_then(|control| control.progress.as_ref()) {
+            progress(self.done + of_batch as u64, self.total);
+        }
+    }
 }
 
 impl<'a> Run<'a> {
@@ -70,8 +90,13 @@ impl<'a> Run<'a> {
             resident: None,
             shared: vec![None; fitter.model.arms.len()],
             times: ["read", "prepare", "first guess", "fit", "finish", "write"].map(|s| (s, Duration::ZERO)).to_vec(),
-            cancel: Arc::default(),
+            watch: Watch::default(),
         })
+    }
+
+    /// What the next batch reports to.
+    pub fn watched_by(&mut self, watch: Watch<'a>) {
+        self.watch = watch;
     }
 
     pub fn stages(&self) -> Vec<(String, Duration)> {
@@ -93,6 +118,12 @@ impl<'a> Run<'a> {
         let model = &self.fitter.model;
         let arms = matched(model, spectra)?;
         let mut rows: Vec<FitRow> = (0..spectra.len()).map(|k| blank(model, spectra, k)).collect();
+        let width = model.parameters.len();
+        let given = |place: usize| user_starts.map(|all| &all[place * width..(place + 1) * width]);
+        if self.watch.is_cancelled() {
+            rows.iter_mut().enumerate().for_each(|(place, row)| place_at_start(model, row, given(place)));
+            return Ok(rows);
+        }
         let grids = self.time("prepare", |run| run.grids(&arms, spectra))?;
         let prepared = self.time("prepare", |_| prepare_all(model, &arms, &grids, spectra.len()));
         let tables = Tables::new(model, spectra)?;
@@ -105,11 +136,7 @@ impl<'a> Run<'a> {
                     ready.push(Ready { place, prepared, limits, starts });
                 }
                 Err(fault) if self.fitter.strict => return Err(strict(&rows[place], &fault)),
-                Err(fault) => {
-                    let width = model.parameters.len();
-                    let start = user_starts.map(|all| &all[place * width..(place + 1) * width]);
-                    refuse(model, &mut rows[place], fault.cause, start);
-                }
+                Err(fault) => refuse(model, &mut rows[place], fault, given(place)),
             }
         }
         self.fit(&arms, &grids, &ready, &mut rows)?;
@@ -136,7 +163,10 @@ impl<'a> Run<'a> {
                 }
                 Wavelength::Own(all) => {
                     let rows: Vec<&[f64]> = all.chunks_exact(data.pixels.max(1)).collect();
-                    let make = |w: &&[f64]| Sampling::new(arm, w, masks, diagonals).map(Arc::new).map_err(Fault::from);
+                    let make = |w: &&[f64]| match Sampling::new(arm, w, masks, diagonals) {
+                        Ok(sampling) => Ok(Arc::new(sampling)),
+                        Err(fault) => Err(Fault::of_grid(arm, &fault)),
+                    };
                     Grids::Own(rows.par_iter().map(make).collect())
                 }
             });
@@ -162,16 +192,16 @@ impl<'a> Run<'a> {
             };
             return Ok(place.map(one).collect());
         }
-        let cache = &self.fitter.guess;
-        if cache.get().is_none() && prepared.iter().any(|p| p.is_ok()) {
-            let made = FirstGuess::new(model, self.fitter.seed)?;
-            cache.get_or_init(|| made);
-        }
-        let guess = cache.get();
+        let needed = prepared.iter().any(|p| p.is_ok());
+        let guess = needed.then(|| self.fitter.first_guess()).transpose()?;
         let outside = |l: &Limits| l.start.is_some_and(|x| x < l.lower || x > l.upper);
+        let watch = self.watch;
         let one = |(k, prepared): (usize, std::result::Result<Prepared, Fault>)| {
             let (prepared, limits) = (prepared?, tables.of(k)?);
             let clipped = limits.iter().any(outside);
+            if watch.is_cancelled() {
+                return Ok((prepared, limits, Vec::new(), clipped)); // without a start it is not fitted
+            }
             let samplings: Vec<&Sampling> = grids.iter().filter_map(|g| g.of(k).ok()).map(|s| &**s).collect();
             let starts = guess.map(|g| g.starts(&prepared, &samplings, &limits, count)).unwrap_or_default();
             Ok((prepared, limits, starts, clipped))
@@ -195,25 +225,41 @@ impl<'a> Run<'a> {
         }
         let mut rest = ready;
         while !rest.is_empty() {
-            let mut members = 0;
-            let fits = |r: &&Ready| {
-                members += r.starts.len();
-                members <= capacity
-            };
-            let count = rest.iter().take_while(fits).count().max(1);
+            let count = self.entering(rest, capacity);
             let (now, later) = rest.split_at(count);
+            let finished = rows.len() - rest.len();
             rest = later;
-            let outcomes = self.time("fit", |run| run.population(grids, now))?;
+            let outcomes = self.time("fit", |run| run.population(grids, now, finished))?;
             self.time("finish", |_| {
                 let finish = Finish { model: &fitter.model, precision: fitter.precision };
                 let mut at = 0;
                 for one in now {
-                    finish.fill(&mut rows[one.place], &outcomes[at..at + one.starts.len()], one);
+                    let row = &mut rows[one.place];
+                    match outcomes.get(at..at + one.starts.len()) {
+                        Some(own) if !own.is_empty() => finish.fill(row, own, one),
+                        _ => {
+                            let start = one.starts.first().map(|start| physical(&fitter.model, start));
+                            place_at_start(&fitter.model, row, start.as_deref());
+                        }
+                    }
                     at += one.starts.len();
                 }
             });
         }
         Ok(())
+    }
+
+    /// How many spectra the population takes now: all once the run is cancelled, as none of them is fitted.
+    fn entering(&self, rest: &[Ready], capacity: usize) -> usize {
+        if self.watch.is_cancelled() {
+            return rest.len();
+        }
+        let mut members = 0;
+        let fits = |r: &&Ready| {
+            members += r.starts.len();
+            members <= capacity
+        };
+        rest.iter().take_while(fits).count().max(1)
     }
 
     fn make_resident(&mut self, layout: &[ArmLayout]) -> Result<()> {
@@ -228,9 +274,14 @@ impl<'a> Run<'a> {
         Ok(())
     }
 
-    fn population(&mut self, grids: &[Grids], ready: &[Ready]) -> Result<Vec<Outcome>> {
-        let Some(resident) = &mut self.resident else { return Ok(Vec::new()) };
-        resident.solve(&self.fitter.model, grids, ready, &self.cancel)
+    /// The outcomes of all members; none when the run is cancelled before they begin. `finished` spectra of the batch are done.
+    fn population(&mut self, grids: &[Grids], ready: &[Ready], finished: usize) -> Result<Vec<Outcome>> {
+        let watch = self.watch;
+        let Some(resident) = self.resident.as_mut().filter(|_| !watch.is_cancelled()) else { return Ok(Vec::new()) };
+        let never = AtomicBool::new(false);
+        let cancel = watch.control.map_or(&never, |control| &*control.cancel);
+        let mut report = |share: f64| watch.report(finished + (ready.len() as f64 * share) as usize);
+        resident.solve(&self.fitter.model, grids, ready, (cancel, &mut report))
     }
 }
 
@@ -268,6 +319,10 @@ fn given(model: &SpectralModel, limits: &[Limits], physical: &[f64]) -> std::res
         u.push(parameter.to_u(x.clamp(lower, upper)));
     }
     Ok((Start { u, score: 0.0 }, clipped))
+}
+
+fn physical(model: &SpectralModel, start: &Start) -> Vec<f64> {
+    model.parameters.iter().zip(&start.u).map(|(p, u)| p.to_physical(*u)).collect()
 }
 
 fn strict(row: &FitRow, fault: &Fault) -> Error {

@@ -1,10 +1,10 @@
 //! Populations of one shape of spectra, and the passes of a solver through them.
 
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::AtomicBool;
 
 use super::Solver;
-use super::assemble::{assemble, unfitted};
+use super::assemble::assemble;
 use super::run::{Grids, Ready};
 use crate::error::Result;
 use crate::model::{ArmLayout, SpectralModel, SpectralObjective};
@@ -16,9 +16,14 @@ use crate::solver::{
 /// A simplex that polishes starts this much smaller.
 const POLISH: f64 = 0.1;
 
+/// What stops a pass, and what is told the share that is done.
+pub type Watched<'a> = (&'a AtomicBool, &'a mut dyn FnMut(f64));
+
 /// A population and the objective that it was made for.
 struct Pass {
     objective: SpectralObjective,
+    /// Members that a start occupies.
+    lanes: usize,
     population: Box<dyn Population>,
 }
 
@@ -62,7 +67,7 @@ impl Passes {
         let mut passes = Vec::with_capacity(share);
         for (objective, method) in wanted {
             let population = device.population(Arc::new(objective.record()), &method, capacity)?;
-            passes.push(Pass { objective, population });
+            passes.push(Pass { objective, lanes: method.lanes(), population });
         }
         let simplex = if share > 1 { passes.pop() } else { None };
         Ok(Passes { layout: layout.to_vec(), capacity, solver, linearise: passes.remove(0), simplex })
@@ -74,22 +79,20 @@ impl Passes {
         model: &SpectralModel,
         grids: &[Grids],
         ready: &[Ready],
-        cancel: &AtomicBool,
+        (cancel, watch): Watched,
     ) -> Result<Vec<Outcome>> {
         let batch = assemble(model, &self.linearise.objective, grids, ready);
-        if cancel.load(Ordering::Relaxed) {
-            return Ok((0..batch.members()).map(|m| unfitted(&batch, m)).collect());
-        }
         match self.solver {
-            Solver::Lm(_) => run(&mut self.linearise, &batch, cancel),
-            Solver::NelderMead(_) => self.simplices(&batch, (model, grids, ready), cancel),
+            Solver::Lm(_) => run(&mut self.linearise, &batch, (cancel, watch)),
+            Solver::NelderMead(_) => self.simplices(&batch, (model, grids, ready), (cancel, watch)),
             Solver::LmNelderMead(..) => {
-                let mut outcomes = run(&mut self.linearise, &batch, cancel)?;
+                // nearly all of the time goes into the simplices
+                let mut outcomes = run(&mut self.linearise, &batch, (cancel, &mut |_| {}))?;
                 let winners = winners(&batch, &outcomes, model.marginalise);
                 let starts = winners.iter().flat_map(|&m| outcomes[m].parameters.clone()).collect();
                 let group = winners.iter().map(|&m| batch.group[m]).collect();
                 let polish = Batch { starts, group, ..batch };
-                let polished = self.simplices(&polish, (model, grids, ready), cancel)?;
+                let polished = self.simplices(&polish, (model, grids, ready), (cancel, watch))?;
                 for (m, other) in winners.into_iter().zip(polished) {
                     take_better(&mut outcomes[m], other, model.marginalise);
                 }
@@ -103,12 +106,12 @@ impl Passes {
         &mut self,
         batch: &Batch,
         (model, grids, ready): (&SpectralModel, &[Grids], &[Ready]),
-        cancel: &AtomicBool,
+        watched: Watched,
     ) -> Result<Vec<Outcome>> {
         let Some(simplex) = &mut self.simplex else { return Ok(Vec::new()) };
         let arrays = assemble(model, &simplex.objective, grids, ready);
         let own = Batch { starts: batch.starts.clone(), group: batch.group.clone(), ..arrays };
-        let found = run(simplex, &own, cancel)?;
+        let found = run(simplex, &own, watched)?;
         let starts = found.iter().flat_map(|o| o.parameters.clone()).collect();
         let ends = Batch { starts, ..batch.clone() };
         // what has been found is kept, cancelled or not
@@ -123,8 +126,10 @@ impl Passes {
     }
 }
 
-fn run(pass: &mut Pass, batch: &Batch, cancel: &AtomicBool) -> Result<Vec<Outcome>> {
-    pollster::block_on(optimise(pass.population.as_mut(), batch, cancel))
+fn run(pass: &mut Pass, batch: &Batch, (cancel, watch): Watched) -> Result<Vec<Outcome>> {
+    let members = (batch.members() * pass.lanes).max(1) as f64;
+    let mut watch = |active: usize| watch(1.0 - active as f64 / members);
+    pollster::block_on(optimise(pass.population.as_mut(), batch, cancel, &mut watch))
 }
 
 fn objective(outcome: &Outcome, marginalise: bool) -> f64 {

@@ -45,6 +45,10 @@ const fn rank(kind: wgpu::DeviceType) -> u8 {
     }
 }
 
+const fn is_hardware(kind: wgpu::DeviceType) -> bool {
+    matches!(kind, wgpu::DeviceType::DiscreteGpu | wgpu::DeviceType::IntegratedGpu)
+}
+
 fn enumerate() -> Vec<wgpu::Adapter> {
     let mut descriptor = wgpu::InstanceDescriptor::new_without_display_handle();
     // compact clamps the indirect arguments itself
@@ -77,7 +81,7 @@ pub fn adapters() -> Vec<AdapterDescription> {
 pub(super) enum Choice<'a> {
     /// The best one, software included.
     Best,
-    /// The best one that computes on a GPU.
+    /// A discrete, else an integrated GPU. Others may be a processor in disguise.
     Hardware,
     Index(usize),
     /// Part of its name, in any case.
@@ -90,7 +94,7 @@ fn choose(choice: Choice) -> Result<wgpu::Adapter> {
     let order = |i: &usize| (rank(kind(&all[*i])), *i);
     let found = match choice {
         Choice::Best => (0..all.len()).min_by_key(order),
-        Choice::Hardware => (0..all.len()).filter(|&i| kind(&all[i]) != wgpu::DeviceType::Cpu).min_by_key(order),
+        Choice::Hardware => (0..all.len()).filter(|&i| is_hardware(kind(&all[i]))).min_by_key(order),
         Choice::Index(index) => (index < all.len()).then_some(index),
         Choice::Name(part) => {
             let part = part.to_lowercase();
@@ -101,13 +105,14 @@ fn choose(choice: Choice) -> Result<wgpu::Adapter> {
         Some(i) => Ok(all.swap_remove(i)),
         None => {
             let names: Vec<String> = all.iter().map(|a| a.get_info().name).collect();
+            let there = if names.is_empty() { "no adapter at all".to_owned() } else { names.join(", ") };
             let wanted = match choice {
                 Choice::Best => "no GPU".to_owned(),
-                Choice::Hardware => "no GPU that is not a software adapter".to_owned(),
+                Choice::Hardware => "no discrete or integrated GPU".to_owned(),
                 Choice::Index(index) => format!("no adapter {index}"),
                 Choice::Name(part) => format!("no adapter named {part}"),
             };
-            Err(Error::NoAdapter(format!("{wanted}; there are: [{}]", names.join(", "))))
+            Err(Error::NoAdapter(format!("{wanted}; there is {there}")))
         }
     }
 }

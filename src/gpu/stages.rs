@@ -8,13 +8,10 @@ use super::source::Constants;
 use super::sums;
 use crate::error::{Error, Result};
 use crate::solver::recording as rec;
-use crate::solver::recording::{Activation, Recording, Stage};
+use crate::solver::recording::{Activation, LIGHT, Recording, Stage};
 use crate::solver::simplex::LANES;
 use crate::solver::triangle::packed_length;
 use crate::solver::{LevenbergMarquardt, Method, NelderMead};
-
-/// Speed of light, km/s.
-const LIGHT: f64 = 299_792.458;
 
 macro_rules! kernel {
     ($stem:literal, $layout:expr, $dispatch:expr) => {

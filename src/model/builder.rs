@@ -4,13 +4,13 @@ use std::collections::BTreeMap;
 use std::ops::RangeInclusive;
 
 use super::labels::Labels;
-use super::settings::{Arm, Continuum, ContinuumKind, LabelSettings, LineSpread, SpectraSettings};
+use super::settings::{Arm, Continuum, LabelSettings, LineSpread, SpectraSettings};
 use super::{ModelArm, ModelParameter, SpectralModel};
 use crate::emulator::{Emulator, TemplateGrid};
 use crate::error::{Error, Result};
 use crate::solver::recording::{LabelInput, Parameter, Rotation, Velocity};
 
-/// Most free parameters, and most continuum terms of an arm.
+/// Most free parameters.
 const MOST_PARAMETERS: usize = 32;
 /// km/s: the solver's unit of velocity and vsini.
 const VELOCITY_SCALE: f64 = 10.0;
@@ -173,6 +173,16 @@ impl SpectralModelBuilder {
                 return Err(Error::Model(format!("two arms are called \"{}\"", arm.name)));
             }
         }
+        for arm in &self.arms {
+            if let Some(label) = arm.emulator.labels().iter().find(|l| ["velocity", "vsini"].contains(&l.name.as_str()))
+            {
+                let message = format!(
+                    "arm \"{}\": the label \"{}\" has the name of a parameter that every model has; call it otherwise",
+                    arm.name, label.name
+                );
+                return Err(Error::Model(message));
+            }
+        }
         for name in self.labels.keys() {
             let free = |setting| matches!(setting, VelocitySetting::Range(..));
             let motion = (name == "velocity" && free(self.velocity)) || (name == "vsini" && free(self.vsini));
@@ -286,11 +296,7 @@ pub(super) fn check_bounds(parameter: &str, lower: f64, upper: f64) -> Result<()
 }
 
 fn check_continuum(arm: &str, continuum: Continuum) -> Result<()> {
-    let allowed = match continuum.kind {
-        ContinuumKind::None => 0..=0,
-        ContinuumKind::Chebyshev => 1..=MOST_PARAMETERS,
-        ContinuumKind::Rbf => 4..=MOST_PARAMETERS,
-    };
+    let allowed = continuum.kind.terms();
     if allowed.contains(&continuum.terms) {
         return Ok(());
     }

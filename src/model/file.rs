@@ -5,17 +5,14 @@ use std::path::{Path, PathBuf};
 use super::keys::{Document, Section, Setting, nearest};
 use super::{
     Arm, Continuum, ContinuumKind, Interpolation, LabelColumns, LabelSettings, LineSpread, Nonfinite, SpectraSettings,
-    SpectralModel,
+    SpectralModel, SpectralModelBuilder,
 };
 use crate::emulator::{self, Emulator};
 use crate::error::{Error, Result};
+use crate::solver::MOST_STARTS;
+use crate::solver::recording::LIGHT;
 
-/// km/s.
-const LIGHT: f64 = 299_792.458;
-/// Coefficients of a continuum, starts of a spectrum: more are surely a mistake.
-const MAX_TERMS: usize = 64;
 const DEFAULT_TERMS: usize = 10;
-const MAX_STARTS: usize = 64;
 
 /// A model file, parsed.
 #[derive(Clone, Debug, PartialEq)]
@@ -62,7 +59,10 @@ impl ModelFile {
     /// key; what popfit knows of but cannot do yet is refused likewise.
     pub fn open(path: impl AsRef<Path>) -> Result<ModelFile> {
         let path = path.as_ref();
-        let text = std::fs::read_to_string(path).map_err(Error::io(path))?;
+        let bytes = std::fs::read(path).map_err(Error::io(path))?;
+        let text = String::from_utf8(bytes).map_err(|_| {
+            Error::format(path, "not a model file (TOML text); the model file comes first, files of spectra follow")
+        })?;
         ModelFile::parse(path, text)
     }
 
@@ -107,6 +107,22 @@ impl ModelFile {
 
     /// Opens the emulators, by paths relative to the model file's folder, and builds the model.
     pub fn build(&self) -> Result<SpectralModel> {
+        self.builder().and_then(SpectralModelBuilder::build).map_err(|error| self.blame(error))
+    }
+
+    /// Names this file in an error of its model.
+    pub fn blame(&self, error: Error) -> Error {
+        let path = self.path.display();
+        match error {
+            Error::Model(message) => Error::Model(format!("{path}: {message}")),
+            Error::BadBounds { parameter, lower, upper } => {
+                Error::BadBounds { parameter: format!("{path}: {parameter}"), lower, upper }
+            }
+            other => other,
+        }
+    }
+
+    fn builder(&self) -> Result<SpectralModelBuilder> {
         let mut builder = SpectralModel::builder().marginalise(self.marginalise).spectra(self.spectra.clone());
         let mut known: Vec<String> = Vec::new();
         for entry in &self.arms {
@@ -129,12 +145,15 @@ impl ModelFile {
         };
         for (name, settings) in &self.labels {
             if !known.contains(name) && !["velocity", "vsini"].contains(&name.as_str()) {
-                let hint = nearest(name, known.iter().map(String::as_str));
-                return Err(Error::Model(format!("{}: no emulator has a label `{name}`{hint}", self.path.display())));
+                let hint = match names_are_numbers(&known) {
+                    true => "; the network carries no label names: give the arm `labels = [...]`".to_string(),
+                    false => nearest(name, known.iter().map(String::as_str)),
+                };
+                return Err(Error::Model(format!("no emulator has a label `{name}`{hint}")));
             }
             builder = builder.label(name.clone(), settings.clone());
         }
-        builder.build()
+        Ok(builder)
     }
 
     fn open_arm(&self, entry: &ArmEntry) -> Result<Arm> {
@@ -155,6 +174,12 @@ impl ModelFile {
         }
         Ok(arm)
     }
+}
+
+/// `label1`, `label2`, …: the names that labels have before they are given any.
+fn names_are_numbers(names: &[String]) -> bool {
+    let number = |name: &String| name.strip_prefix("label").is_some_and(|n| n.parse::<u32>().is_ok());
+    !names.is_empty() && names.iter().all(number)
 }
 
 fn arm(section: &Section<'_>) -> Result<ArmEntry> {
@@ -210,8 +235,7 @@ fn continuum(section: &Section<'_>, whole_model: bool) -> Result<Continuum> {
             false => Ok(Continuum::none()),
         };
     }
-    let fewest = if kind == ContinuumKind::Rbf { 3 } else { 1 };
-    let terms = section.integer("terms", fewest..=MAX_TERMS)?.unwrap_or(DEFAULT_TERMS);
+    let terms = section.integer("terms", kind.terms())?.unwrap_or(DEFAULT_TERMS);
     Ok(Continuum { kind, terms })
 }
 
@@ -277,7 +301,11 @@ fn label_settings(section: &Section<'_>) -> Result<LabelSettings> {
 /// Start and prior.
 fn known_of(section: &Section<'_>) -> Result<LabelSettings> {
     let mut settings = LabelSettings::default();
-    if let Some(start) = section.setting("start")? {
+    let bad_start = |error| match error {
+        Error::Model(message) => Error::Model(format!("BadStart: {message}")),
+        other => other,
+    };
+    if let Some(start) = section.setting("start").map_err(bad_start)? {
         (settings.start, settings.columns.start) = start.split();
     }
     if let Some(section) = section.section("prior")? {
@@ -315,7 +343,7 @@ fn starts(section: &Section<'_>) -> Result<Option<usize>> {
     if section.choice("kind", &kinds)? == Some(false) {
         return Err(section.not_yet("kind", "a solver other than \"lm\""));
     }
-    section.integer("starts", 1..=MAX_STARTS)
+    section.integer("starts", 1..=MOST_STARTS)
 }
 
 #[cfg(test)]

@@ -134,7 +134,7 @@ fn wrong_values_name_the_expectation() {
         ("range = [4000]\n", "must be [low, high]"),
         ("range = [-1, 4000]\n", "positive"),
         ("interpolation = \"spline\"\n", "must be \"cubic\" or \"linear\", not \"spline\""),
-        ("[continuum]\nkind = \"rbf\"\nterms = 2\n", "`continuum.terms` must be an integer from 3 to 64, not 2"),
+        ("[continuum]\nkind = \"rbf\"\nterms = 2\n", "`continuum.terms` must be an integer from 4 to 32, not 2"),
         ("[continuum]\nkind = \"none\"\nterms = 2\n", "has no meaning"),
         ("[velocity]\nrange = [0, nan]\n", "finite"),
         ("[velocity]\nrange = [0, 3e5]\n", "speed of light"),

@@ -150,18 +150,19 @@ impl<'a> Section<'a> {
 
     /// A finite number or `{ column = "NAME" }`.
     pub fn setting(&self, name: &str) -> Result<Option<Setting>> {
-        self.read(name, "a finite number or { column = \"NAME\" }", setting)
+        self.read(name, "a finite number or { column = \"NAME\" }", |value| setting(value, number))
     }
 
     /// `[low, high]`, each a finite number or `{ column = "NAME" }`; two numbers are in order.
     pub fn settings(&self, name: &str) -> Result<Option<(Setting, Setting)>> {
         let both = |value: &DeValue<'_>| match &value.as_array()?[..] {
-            [low, high] => Some((setting(low.get_ref())?, setting(high.get_ref())?)),
+            [low, high] => Some((setting(low.get_ref(), any_number)?, setting(high.get_ref(), any_number)?)),
             _ => None,
         };
         let found = self.read(name, "[low, high], finite numbers or { column = \"NAME\" }", both)?;
-        if let Some((Setting::Number(low), Setting::Number(high))) = found {
-            self.ordered(name, low, high)?;
+        if let Some((low, high)) = &found {
+            let or = |side: &Setting, absent| if let Setting::Number(x) = side { *x } else { absent };
+            self.ordered(name, or(low, f64::MIN), or(high, f64::MAX))?;
         }
         Ok(found)
     }
@@ -172,7 +173,7 @@ impl<'a> Section<'a> {
         self.read(name, &expectation, |value| integer(value).filter(|n| allowed.contains(n)))
     }
 
-    /// `[low, high]` with low ≤ high; [`Error::BadBounds`] otherwise.
+    /// `[low, high]`, finite and low ≤ high; [`Error::BadBounds`] otherwise.
     pub fn interval(&self, name: &str) -> Result<Option<(f64, f64)>> {
         let Some((low, high)) = self.read(name, "[low, high], two finite numbers", pair)? else { return Ok(None) };
         self.ordered(name, low, high)
@@ -215,7 +216,7 @@ impl<'a> Section<'a> {
     }
 
     fn ordered(&self, name: &str, lower: f64, upper: f64) -> Result<Option<(f64, f64)>> {
-        if lower <= upper {
+        if lower.is_finite() && upper.is_finite() && lower <= upper {
             return Ok(Some((lower, upper)));
         }
         let parameter = format!("{}: `{}`", self.document.place(self.key_span(name)), self.full(name));
@@ -246,15 +247,19 @@ fn integer(value: &DeValue<'_>) -> Option<usize> {
 }
 
 fn number(value: &DeValue<'_>) -> Option<f64> {
-    let x: f64 = match value {
-        DeValue::Float(float) => float.as_str().parse().ok()?,
-        DeValue::Integer(n) => i64::from_str_radix(n.as_str(), n.radix()).ok()? as f64,
-        _ => return None,
-    };
-    x.is_finite().then_some(x)
+    any_number(value).filter(|x| x.is_finite())
 }
 
-fn setting(value: &DeValue<'_>) -> Option<Setting> {
+/// NaN and infinities, too: [`Section::ordered`] has a name for what is wrong with them.
+fn any_number(value: &DeValue<'_>) -> Option<f64> {
+    match value {
+        DeValue::Float(float) => float.as_str().parse().ok(),
+        DeValue::Integer(n) => Some(i64::from_str_radix(n.as_str(), n.radix()).ok()? as f64),
+        _ => None,
+    }
+}
+
+fn setting(value: &DeValue<'_>, number: fn(&DeValue<'_>) -> Option<f64>) -> Option<Setting> {
     let Some(table) = value.as_table() else { return number(value).map(Setting::Number) };
     let column = table.get("column")?.get_ref().as_str()?;
     (table.len() == 1).then(|| Setting::Column(column.to_string()))
@@ -262,7 +267,7 @@ fn setting(value: &DeValue<'_>) -> Option<Setting> {
 
 fn pair(value: &DeValue<'_>) -> Option<(f64, f64)> {
     match &value.as_array()?[..] {
-        [low, high] => Some((number(low.get_ref())?, number(high.get_ref())?)),
+        [low, high] => Some((any_number(low.get_ref())?, any_number(high.get_ref())?)),
         _ => None,
     }
 }

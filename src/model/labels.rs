@@ -139,6 +139,9 @@ fn check_known(label: &Label, settings: &LabelSettings) -> Result<()> {
     {
         return Err(Error::Model(format!("labels.{}: fixed = {value} is no value of it", label.name)));
     }
+    if fixed.is_some() && more {
+        return Err(Error::Model(format!("labels.{}: a fixed label has no start, bounds or prior", label.name)));
+    }
     if tied.is_some() && (more || fixed.is_some()) {
         return Err(Error::Model(format!("labels.{}: a tied label has no start, bounds, value or prior", label.name)));
     }

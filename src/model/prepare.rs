@@ -47,17 +47,20 @@ pub struct Fault {
     pub detail: String,
 }
 
-impl From<GridFault> for Fault {
-    fn from(fault: GridFault) -> Fault {
-        match fault {
-            GridFault::Wavelength { index, value } => {
-                Fault { cause: Cause::BadWavelength, detail: format!("wavelength {index} is {value} Å") }
-            }
-            GridFault::NoOverlap => {
-                Fault { cause: Cause::NoOverlap, detail: "no pixel lies on the model's grid".into() }
-            }
-        }
+impl Fault {
+    /// A fault of a spectrum's own grid.
+    pub fn of_grid(arm: &ModelArm, fault: &GridFault) -> Fault {
+        let cause = match fault {
+            GridFault::Wavelength { .. } => Cause::BadWavelength,
+            GridFault::NoOverlap { .. } => Cause::NoOverlap,
+        };
+        Fault { cause, detail: format!("{}{fault}", place(arm)) }
     }
+}
+
+/// The arm, for messages; nothing when it has no name.
+fn place(arm: &ModelArm) -> String {
+    if arm.name.is_empty() { String::new() } else { format!("arm {}, ", arm.name) }
 }
 
 /// One arm of one spectrum, ready for the device. All (padded) unless said otherwise.
@@ -65,13 +68,13 @@ impl From<GridFault> for Fault {
 pub struct PreparedArm {
     /// √ivar flux; 0 where masked.
     pub data: Vec<f32>,
-    /// √ivar / 2^k, k so that it is near 1; 0 where masked.
+    /// √ivar / `scale`, about 1; 0 where masked.
     pub weight: Vec<f32>,
     /// (terms, terms) lower triangular: to the basis that is orthonormal under `weight`.
     pub transform: Vec<f32>,
     /// (diagonals, padded) The spectrum's resolution matrix; empty where the model asks for none.
     pub resolution: Vec<f32>,
-    /// The 2^k.
+    /// Mean √ivar; 1 without a continuum, which could not take it up.
     pub scale: f64,
     /// weight · continuum, the continuum fitted without the model's lines: for the first guess.
     pub smooth: Vec<f32>,
@@ -125,9 +128,9 @@ pub fn prepare(model: &SpectralModel, raw: &[RawArm], samplings: &[&Sampling]) -
         prepared.arms.push(one);
     }
     if prepared.unmasked == 0 {
-        let overlap = samplings.iter().any(|s| s.used > 0);
-        let cause = if overlap { Cause::NoData } else { Cause::NoOverlap };
-        return Err(Fault { cause, detail: "no pixel is left".into() });
+        let masked = samplings.iter().all(|s| s.used == 0);
+        let why = if masked { "the model's masks cover all" } else { "all are masked or have ivar 0" };
+        return Err(Fault { cause: Cause::NoData, detail: format!("no pixel counts: {why}") });
     }
     let free = model.parameters.iter().filter(|p| !p.is_held()).count();
     if prepared.unmasked < free + prepared.terms {
@@ -153,25 +156,29 @@ fn weights(
     sampling: &Sampling,
     nonfinite: &mut usize,
 ) -> Result<Vec<f64>, Fault> {
-    let fault = |cause, j: usize, what: &str, value: f64| {
-        let name = if arm.name.is_empty() { String::new() } else { format!("arm {}, ", arm.name) };
-        Err(Fault { cause, detail: format!("{name}pixel {j}: {what} is {value}") })
-    };
+    let fault =
+        |cause, j: usize, what: String| Err(Fault { cause, detail: format!("{}pixel {j}: {what}", place(arm)) });
     let mut ivar = vec![0.0; sampling.pixels];
+    // of several arms one that was not taken is NaN throughout: it drops out. A spectrum's only arm is bad
+    if model.arms.len() > 1 && raw.ivar.iter().all(|w| w.is_nan()) {
+        return Ok(ivar);
+    }
     for (j, target) in ivar.iter_mut().enumerate() {
         let (y, w) = (raw.flux[j], raw.ivar[j]);
         if raw.mask.get(j).copied().unwrap_or(false) {
             continue;
         }
         if !(w.is_finite() && w >= 0.0) {
-            return fault(Cause::BadWeight, j, "ivar", w);
+            // files may give the one or the other; an f32 has the digits that two roundings leave
+            let sigma = (w.signum() * w.abs().sqrt().recip()) as f32;
+            return fault(Cause::BadWeight, j, format!("ivar is {w} (sigma {sigma})"));
         }
         if w == 0.0 || !sampling.on[j] {
             continue;
         }
         if !y.is_finite() {
             match model.spectra.nonfinite {
-                Nonfinite::Error => return fault(Cause::NonFiniteInput, j, "flux", y),
+                Nonfinite::Error => return fault(Cause::NonFiniteInput, j, format!("flux is {y}")),
                 Nonfinite::Mask => *nonfinite += 1,
             }
             continue;
@@ -198,9 +205,10 @@ fn raise_errors(ivar: &mut [f64], floor: f64) {
     }
 }
 
-/// The power of two at or below x > 0; exact, so that scaling a spectrum by a power of two changes no bit.
-fn power_of_two(x: f64) -> f64 {
-    f64::from_bits(x.to_bits() & 0x7ff0_0000_0000_0000)
+/// Mean √ivar of the pixels that count. It scales as the data do, so that the device sees the same numbers whatever their unit,
+/// to the last bit when two units differ by a power of two.
+fn scale_of(ivar: &[f64], count: usize) -> f64 {
+    ivar.iter().map(|w| w.sqrt()).sum::<f64>() / count as f64
 }
 
 fn prepare_arm(
@@ -223,7 +231,7 @@ fn prepare_arm(
     if count == 0 {
         return Ok(out); // the arm drops out: its sums are exactly zero
     }
-    let scale = if terms == 0 { 1.0 } else { power_of_two((ivar.iter().sum::<f64>() / count as f64).sqrt()) };
+    let scale = if terms == 0 { 1.0 } else { scale_of(ivar, count) };
     out.scale = scale;
     let mut ln_ivar = 0.0;
     for (j, &w) in ivar.iter().enumerate().filter(|(_, w)| **w > 0.0) {
@@ -232,7 +240,7 @@ fn prepare_arm(
         out.weight[j] = (root / scale) as f32;
         ln_ivar += w.ln();
         if !out.data[j].is_finite() || !out.weight[j].is_finite() {
-            let detail = format!("pixel {j}: flux {} with ivar {w} is out of range", raw.flux[j]);
+            let detail = format!("{}pixel {j}: flux {} with ivar {w} is out of range", place(arm), raw.flux[j]);
             return Err(Fault { cause: Cause::BadWeight, detail });
         }
     }

@@ -2,7 +2,8 @@
 
 use super::continuum::{basis, orthonormalise};
 use super::{LineSpread, ModelArm};
-use crate::error::{Error, Result};
+use crate::error::{Error, Result, coverage};
+use crate::rows::bad_wavelength;
 
 /// Pixels of rows are padded to this.
 pub const PADDING: usize = 16;
@@ -34,8 +35,25 @@ pub struct Sampling {
 /// Why a grid is of no use.
 #[derive(Debug)]
 pub enum GridFault {
-    Wavelength { index: usize, value: f64 },
-    NoOverlap,
+    Wavelength {
+        index: usize,
+        message: String,
+    },
+    /// Å
+    NoOverlap {
+        data: (f64, f64),
+        model: (f64, f64),
+        range: Option<(f64, f64)>,
+    },
+}
+
+impl std::fmt::Display for GridFault {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        match self {
+            GridFault::Wavelength { index, message } => write!(f, "wavelength {index}: {message}"),
+            GridFault::NoOverlap { data, model, range } => f.write_str(&coverage(*data, *model, *range)),
+        }
+    }
 }
 
 impl Sampling {
@@ -46,7 +64,9 @@ impl Sampling {
         masks: &[(f64, f64)],
         diagonals: usize,
     ) -> std::result::Result<Sampling, GridFault> {
-        check(wavelength)?;
+        if let Some((index, message)) = bad_wavelength(wavelength) {
+            return Err(GridFault::Wavelength { index, message });
+        }
         let pixels = wavelength.len();
         let mut index = vec![-1; padded(pixels)];
         let mut fraction = vec![0.0; padded(pixels)];
@@ -63,7 +83,10 @@ impl Sampling {
         }
         let covered: Vec<f64> =
             (0..pixels).filter(|&j| index[j] >= 0 && inside(wavelength[j])).map(|j| wavelength[j]).collect();
-        let (Some(&low), Some(&high)) = (covered.first(), covered.last()) else { return Err(GridFault::NoOverlap) };
+        let (Some(&low), Some(&high)) = (covered.first(), covered.last()) else {
+            let (data, model) = (ends(wavelength), ends(arm.emulator.wavelength()));
+            return Err(GridFault::NoOverlap { data, model, range: arm.range });
+        };
         if arm.line_spread == LineSpread::File {
             widen(&mut on, &index[..pixels], diagonals / 2);
         } else {
@@ -92,17 +115,16 @@ impl Sampling {
     ) -> Result<Sampling> {
         let what = if arm.name.is_empty() { file.to_string() } else { format!("{file}, arm {}", arm.name) };
         Sampling::new(arm, wavelength, masks, diagonals).map_err(|fault| match fault {
-            GridFault::Wavelength { index, value } => {
-                Error::BadWavelength { what, index, message: format!("{value} Å; wavelengths must increase") }
-            }
-            GridFault::NoOverlap => {
-                let model = arm.emulator.wavelength();
-                let ends = |w: &[f64]| (w.first().copied().unwrap_or(f64::NAN), w.last().copied().unwrap_or(f64::NAN));
-                let ((data_min, data_max), (model_min, model_max)) = (ends(wavelength), ends(model));
-                Error::NoOverlap { what, data_min, data_max, model_min, model_max }
-            }
+            GridFault::Wavelength { index, message } => Error::BadWavelength { what, index, message },
+            GridFault::NoOverlap { data, model, range } => Error::NoOverlap { what, data, model, range },
         })
     }
+}
+
+/// First and last.
+fn ends(wavelength: &[f64]) -> (f64, f64) {
+    let end = |value: Option<&f64>| value.copied().unwrap_or(f64::NAN);
+    (end(wavelength.first()), end(wavelength.last()))
 }
 
 /// Pixels within `half` of one that the template does not reach do not count: their model would lack what it brings.
@@ -111,16 +133,4 @@ fn widen(on: &mut [bool], index: &[i32], half: usize) {
         let end = (j + half + 1).min(on.len());
         on[j.saturating_sub(half)..end].fill(false);
     }
-}
-
-/// Finite, positive, strictly increasing.
-fn check(wavelength: &[f64]) -> std::result::Result<(), GridFault> {
-    let mut previous = 0.0;
-    for (index, &value) in wavelength.iter().enumerate() {
-        if !(value.is_finite() && value > previous) {
-            return Err(GridFault::Wavelength { index, value });
-        }
-        previous = value;
-    }
-    Ok(())
 }

@@ -24,6 +24,18 @@ pub enum ContinuumKind {
     None,
 }
 
+impl ContinuumKind {
+    /// How many terms there may be: no sums are made for more.
+    pub(crate) const fn terms(self) -> std::ops::RangeInclusive<usize> {
+        const MOST: usize = 32;
+        match self {
+            ContinuumKind::None => 0..=0,
+            ContinuumKind::Chebyshev => 1..=MOST,
+            ContinuumKind::Rbf => 4..=MOST,
+        }
+    }
+}
+
 impl Continuum {
     pub const fn chebyshev(terms: usize) -> Continuum {
         Continuum { kind: ContinuumKind::Chebyshev, terms }

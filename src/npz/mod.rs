@@ -175,6 +175,27 @@ impl Archive {
     }
 }
 
+/// The numbers of a small array, row-major.
+///
+/// # Errors
+/// `Io`, `Format`, `TooLarge`.
+pub fn numbers(path: impl AsRef<Path>, key: &str) -> Result<Vec<f64>> {
+    let mut archive = Archive::open(path.as_ref())?;
+    // f64 from bytes, deflated: a bomb holds far more
+    let mut budget = archive.file_length().saturating_mul(64);
+    Ok(archive.read(key, &mut budget, |x| x)?.values)
+}
+
+/// The strings of a small array.
+///
+/// # Errors
+/// `Io`, `Format`, `TooLarge`.
+pub fn texts(path: impl AsRef<Path>, key: &str) -> Result<Vec<String>> {
+    let mut texts = Vec::new();
+    Archive::open(path.as_ref())?.scan(key, |dtype, bytes| dtype.texts(bytes, &mut texts))?;
+    Ok(texts)
+}
+
 /// The largest number of entries that any end record (zip or zip64) near the end of the file claims: the zip library would
 /// allocate for them all.
 fn claimed_entries(file: &mut File, length: u64) -> io::Result<u64> {

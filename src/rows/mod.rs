@@ -17,6 +17,21 @@ use pulp::{Simd, bytemuck};
 
 use crate::solver::recording::Values;
 
+/// Where a grid is not finite, positive and strictly increasing, and why.
+pub fn bad_wavelength(grid: &[f64]) -> Option<(usize, String)> {
+    let mut previous = 0.0;
+    for (index, &value) in grid.iter().enumerate() {
+        if !(value.is_finite() && value > 0.0) {
+            return Some((index, format!("{value} Å is no wavelength")));
+        }
+        if value <= previous {
+            return Some((index, format!("{value} Å follows {previous} Å; wavelengths must increase")));
+        }
+        previous = value;
+    }
+    None
+}
+
 /// f32 or f64.
 pub trait Real:
     faer::traits::ComplexField

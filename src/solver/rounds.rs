@@ -16,12 +16,19 @@ pub async fn linearise(population: &mut dyn Population, batch: &Batch) -> Result
     population.read().await
 }
 
-/// Fits the batch; members that are still active when `cancel` is set end as [`Status::Interrupted`].
-pub async fn optimise(population: &mut dyn Population, batch: &Batch, cancel: &AtomicBool) -> Result<Vec<Outcome>> {
+/// Fits the batch; members that are still active when `cancel` is set end as [`Status::Interrupted`]. `watch` is told how many
+/// members are active, after every submission.
+pub async fn optimise(
+    population: &mut dyn Population,
+    batch: &Batch,
+    cancel: &AtomicBool,
+    watch: &mut dyn FnMut(usize),
+) -> Result<Vec<Outcome>> {
     population.load(batch).await?;
     let mut active = batch.members();
     while active > 0 && !cancel.load(Ordering::Relaxed) {
         active = population.advance(ROUNDS_A_SUBMISSION).await?;
+        watch(active);
     }
     let mut outcomes = population.read().await?;
     for outcome in outcomes.iter_mut().filter(|outcome| outcome.gave_way.is_none()) {

@@ -1,7 +1,12 @@
 //! Settings of the solvers.
 
+use std::fmt;
+
 use super::simplex::LANES;
 use crate::error::{Error, Result};
+
+/// Most starts a spectrum can have.
+pub const MOST_STARTS: usize = 64;
 
 /// Population Levenberg–Marquardt (Marquardt 1963 scaling, damping of Nielsen 1999).
 #[derive(Clone, Copy, Debug, PartialEq)]
@@ -52,6 +57,15 @@ impl LevenbergMarquardt {
     }
 }
 
+impl fmt::Display for LevenbergMarquardt {
+    /// `key = value`, line by line.
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let LevenbergMarquardt { max_rounds, ftol, xtol, gtol, initial_damping, max_rejections } = self;
+        writeln!(f, "max_rounds = {max_rounds}\nftol = {ftol:e}\nxtol = {xtol:e}\ngtol = {gtol:e}")?;
+        write!(f, "initial_damping = {initial_damping:e}\nmax_rejections = {max_rejections}")
+    }
+}
+
 /// Population Nelder–Mead (Nelder & Mead 1965; adaptive coefficients, Gao & Han 2012) on the objective itself.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct NelderMead {
@@ -85,6 +99,15 @@ impl NelderMead {
             return Err(Error::Usage("max_rounds must be at least 1".into()));
         }
         Ok(())
+    }
+}
+
+impl fmt::Display for NelderMead {
+    /// `key = value`, line by line.
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let NelderMead { max_rounds, fatol, size, max_restarts } = self;
+        writeln!(f, "simplex_max_rounds = {max_rounds}\nfatol = {fatol:e}\nsize = {size}")?;
+        write!(f, "max_restarts = {max_restarts}")
     }
 }
 

@@ -5,6 +5,7 @@ use std::sync::Arc;
 
 use super::mismatch;
 use crate::error::{Error, Result};
+use crate::rows::bad_wavelength;
 
 /// Wavelength grids, Å, vacuum.
 #[derive(Clone, Debug, PartialEq)]
@@ -165,13 +166,8 @@ impl ArmSpectra {
 
 /// A shared grid is finite, positive and strictly increasing.
 pub(super) fn check_grid(grid: &[f64], what: &str) -> Result<()> {
-    let bad = |i: usize| !(grid[i].is_finite() && grid[i] > 0.0) || (i > 0 && grid[i] <= grid[i - 1]);
-    match (0..grid.len()).find(|&i| bad(i)) {
-        Some(index) => Err(Error::BadWavelength {
-            what: what.to_string(),
-            index,
-            message: format!("{} is not finite, positive and above its predecessor", grid[index]),
-        }),
+    match bad_wavelength(grid) {
+        Some((index, message)) => Err(Error::BadWavelength { what: what.to_string(), index, message }),
         None => Ok(()),
     }
 }

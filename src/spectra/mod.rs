@@ -17,6 +17,7 @@ use std::sync::Arc;
 use crate::error::{Error, Result};
 pub use arm::{ArmSpectra, Resolution, Wavelength};
 pub use column::{Column, ColumnValues};
+pub(crate) use fits::FitsTables;
 pub use fits::Selection;
 pub use reader::{SpectraReader, open_reader, open_reader_with};
 

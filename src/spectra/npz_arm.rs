@@ -98,9 +98,9 @@ impl Arm {
     }
 }
 
-/// 1/sigma²: an infinite sigma masks the pixel; what is no sigma becomes NaN, a bad weight.
+/// 1/sigma²: an infinite sigma masks the pixel; what is no sigma becomes NaN or negative, a bad weight.
 fn ivar_of(sigma: f64) -> f64 {
-    if sigma > 0.0 { 1.0 / (sigma * sigma) } else { f64::NAN }
+    if sigma == f64::NEG_INFINITY { f64::NAN } else { sigma.signum() / (sigma * sigma) }
 }
 
 /// An empty vector with room for `elements`.

@@ -4,6 +4,7 @@ use std::path::Path;
 use std::sync::Arc;
 
 use super::read_csv::CsvSource;
+use super::read_fits::FitsSource;
 use super::read_parquet::ParquetSource;
 use super::{Extension, Metadata, Schema, extension};
 use crate::error::{Error, Result};
@@ -77,10 +78,7 @@ impl TableReader {
         let source: Box<dyn Source> = match extension(path)? {
             Extension::Parquet => Box::new(ParquetSource::open(path)?),
             Extension::Csv => Box::new(CsvSource::open(path)?),
-            Extension::Fits => {
-                let message = format!("{}: give a table in .parquet or .csv", path.display());
-                return Err(Error::Usage(message));
-            }
+            Extension::Fits => Box::new(FitsSource::open(path)?),
         };
         let (places, parameters) = places(source.names()).map_err(|message| Error::format(path, message))?;
         let schema = Schema { parameters, text_ids: source.text_ids(places.fixed[0]) };
@@ -105,7 +103,7 @@ impl TableReader {
 }
 
 impl FitTable {
-    /// Reads a table (Parquet or CSV) and how it came about; [`TableReader`] reads batches.
+    /// Reads a table (Parquet, FITS or CSV) and how it came about; [`TableReader`] reads batches.
     ///
     /// # Errors
     /// Those of [`TableReader`].
@@ -154,6 +152,7 @@ fn row(places: &Places, text_ids: bool, cells: &dyn Cells, r: usize, file: &mut 
         None => Id::Text(cells.text(id, r)),
     };
     Ok(FitRow {
+        detail: String::new(),
         file: file.clone(),
         row: u64::try_from(integer(row)).unwrap_or(0),
         status: code.and_then(Status::from_code).ok_or_else(|| {

@@ -4,7 +4,8 @@ use std::io::Write;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-use super::fits_unit::{ImageUnit, refused, write_line};
+use super::fits_image::{ImageUnit, write_line};
+use super::fits_unit::refused;
 use super::rvtab_columns::arm_name;
 use crate::error::{Error, Result};
 use crate::fit::{ArmFit, Fitter};

@@ -21,6 +21,7 @@ fn row(id: Id, value: f64) -> FitRow {
         row: 7,
         status: Status::Ftol,
         status_text: "ftol".into(),
+        detail: String::new(),
         rounds: 5,
         evaluations: 11,
         chi2: 0.1 + 0.2,

@@ -144,7 +144,7 @@ fn the_real_files() {
     let sdss = Spectra::open(shared.join("data/sdss/spec-0266-51602-0031.fits")).unwrap();
     assert_eq!(sdss.ids, Ids::Text(vec!["299497923312379904".into()]));
     let arm = &sdss.arms[0];
-    assert!((arm.grid(0)[0] - 3800.142_571_43).abs() < 1e-7);
+    assert!((arm.grid(0)[0] - 3_800.142_571_43).abs() < 1e-7);
     assert!((arm.flux.iter().sum::<f64>() - 30_643.741_797_430_906).abs() < 1e-7);
     assert!((arm.ivar.iter().sum::<f64>() - 4_411.534_795_423_97).abs() < 1e-8);
     assert_eq!(arm.mask.iter().filter(|bad| **bad).count(), 222);

@@ -7,7 +7,9 @@ use fitsio_pure::bintable::{BinaryColumnData, parse_binary_table_columns, read_b
 use fitsio_pure::hdu::{FitsData, HduInfo, parse_fits};
 use fitsio_pure::image::{ImageData, read_image_data};
 use popfit::spectra::{Column, ColumnValues, Ids, Wavelength};
-use popfit::{Device, FitRow, Fitter, Id, LevenbergMarquardt, Metadata, RvTabWriter, Schema, Sink, TableWriter};
+use popfit::{
+    Device, FitRow, FitTable, Fitter, Id, LevenbergMarquardt, Metadata, RvTabWriter, Schema, Sink, TableWriter,
+};
 
 use super::common::tiny;
 use super::*;
@@ -126,6 +128,11 @@ fn the_table_reads_back_while_texts_grow() {
     let found: Vec<&str> =
         keys.iter().zip(&lines).filter(|(key, _)| *key == "popfit.model").map(|(_, line)| line.as_str()).collect();
     assert_eq!(found.join("\n"), model);
+
+    let (again, known) = FitTable::read(&path).unwrap();
+    rows[3].id = Id::Text(expected[3].into()); // as it was escaped
+    assert_eq!(format!("{:?}", again.rows), format!("{rows:?}"));
+    assert_eq!((known.model, known.device), (model, "cpu".to_string()));
 }
 
 #[test]

@@ -78,7 +78,7 @@ fn fit(device: &dyn Device, case: &Case, capacity: usize) -> Vec<Outcome> {
     let recording = Arc::new(case.recording.clone());
     let mut population =
         device.population(recording, &Method::LevenbergMarquardt(LevenbergMarquardt::default()), capacity).unwrap();
-    pollster::block_on(optimise(&mut *population, &case.batch, &AtomicBool::new(false))).unwrap()
+    pollster::block_on(optimise(&mut *population, &case.batch, &AtomicBool::new(false), &mut |_| ())).unwrap()
 }
 
 fn compare_sums(what: &str, cpu: &[Outcome], gpu: &[Outcome], tolerance: f64) -> Result<(), String> {
@@ -246,7 +246,7 @@ fn search(device: &dyn Device, case: &Case, settings: NelderMead) -> Vec<Outcome
     let recording = Arc::new(case.recording.clone());
     let starts = case.batch.members().max(1);
     let mut population = device.population(recording, &Method::NelderMead(settings), starts).unwrap();
-    pollster::block_on(optimise(&mut *population, &case.batch, &AtomicBool::new(false))).unwrap()
+    pollster::block_on(optimise(&mut *population, &case.batch, &AtomicBool::new(false), &mut |_| {})).unwrap()
 }
 
 /// `simplex`: the same first iterations, and the same minimum in the end.

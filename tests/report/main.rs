@@ -38,6 +38,7 @@ fn table_page(folder: &Path, name: &str, table: &FitTable) -> PathBuf {
 fn row(id: Id, k: u64) -> FitRow {
     let x = k as f64;
     FitRow {
+        detail: String::new(),
         id,
         file: "stars & <b>more</b>.npz".into(),
         row: k,

@@ -112,7 +112,7 @@ pub fn library(model: &SpectralModel, seed: u64) -> Result<Vec<Vec<f64>>> {
         }
     }
     if points.is_empty() {
-        return Err(Error::Model("no point inside the labels' bounds lies inside the training hulls".into()));
+        return Err(Error::Model(unreachable(model)));
     }
     Ok(points)
 }
@@ -133,4 +133,25 @@ fn along(parameter: &ModelParameter, transform: Transform, at: f64) -> f64 {
         Transform::Log10 => parameter.lower * (parameter.upper / parameter.lower).powf(at),
     };
     parameter.to_u(physical)
+}
+
+/// Why no point was found: the labels that cannot come into their training range, else all bounds.
+fn unreachable(model: &SpectralModel) -> String {
+    let (mut outside, mut bounds) = (Vec::new(), Vec::new());
+    for arm in &model.arms {
+        for (label, input) in arm.emulator.labels().iter().zip(&arm.inputs) {
+            let (low, high, is) = match &input.source {
+                Source::Fixed(x) => (*x, *x, format!("fixed at {x}")),
+                Source::Parameter(p) => {
+                    let ModelParameter { lower, upper, .. } = model.parameters[*p];
+                    (lower, upper, format!("within {lower} to {upper}"))
+                }
+                Source::Linear { .. } => continue,
+            };
+            let text = format!("{} is {is}, its network was trained from {} to {}", label.name, label.min, label.max);
+            if high < label.min || low > label.max { outside.push(text) } else { bounds.push(text) }
+        }
+    }
+    let why = if outside.is_empty() { bounds } else { outside };
+    format!("no point inside the labels' bounds lies inside the training hulls: {}", why.join("; "))
 }

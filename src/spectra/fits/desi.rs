@@ -1,5 +1,6 @@
 //! DESI's coadd and spectra files, by the names of their HDUs: FIBERMAP, SCORES, {B,R,Z}_{WAVELENGTH,FLUX,IVAR,MASK,RESOLUTION}.
 
+use std::collections::HashSet;
 use std::sync::Arc;
 
 use super::Selection;
@@ -86,11 +87,12 @@ impl DesiReader {
 
     fn select(&mut self, length: usize, selection: &Selection) -> Result<Vec<usize>> {
         let mut selected = Vec::new();
+        let targets = selection.target_ids.as_ref().map(|ids| ids.iter().collect::<HashSet<_>>());
         let all: Vec<usize> = (0..length).collect();
         for rows in all.chunks(SCAN) {
             let mut keep = vec![true; rows.len()];
             let ids = self.ids(rows)?;
-            if let Some(wanted) = &selection.target_ids {
+            if let Some(wanted) = &targets {
                 keep.iter_mut().zip(&ids).for_each(|(keep, id)| *keep &= wanted.contains(id));
             }
             if let Some(wanted) = &selection.objtype {

@@ -11,6 +11,7 @@ mod desi;
 mod desi_arm;
 mod hdu;
 mod image;
+mod plain;
 mod sdss;
 mod select;
 mod single;
@@ -25,6 +26,7 @@ use apogee::{ApogeeKind, StarReader};
 pub(crate) use bytes::GZIP;
 use desi::DesiReader;
 use hdu::Fits;
+pub(crate) use plain::FitsTables;
 pub use select::Selection;
 
 /// What every FITS file begins with.

@@ -42,7 +42,8 @@ pub(super) fn open(mut fits: Fits) -> Result<Single> {
     let mut columns = Vec::new();
     for name in ["SPECOBJ", "SPALL"] {
         if let Some(k) = fits.find(name)?.filter(|&k| fits.table(k).is_ok_and(|table| table.rows == 1)) {
-            Passed::new(&fits, k, &mut notes)?.read(&mut fits, &[0], &mut columns)?;
+            // no output repeats these columns: what is left out of them is not worth a note a file
+            Passed::new(&fits, k, &mut Vec::new())?.read(&mut fits, &[0], &mut columns)?;
         }
     }
     let text = |name| Passed::text(&columns, name).filter(|text| !text.is_empty() && text != "0");

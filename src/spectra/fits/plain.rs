@@ -1,0 +1,42 @@
+//! Any tables of a FITS file, by the names of their HDUs.
+
+use std::ops::Range;
+use std::path::Path;
+
+use super::columns::Passed;
+use super::hdu::Fits;
+use crate::error::{Error, Result};
+use crate::spectra::Column;
+
+/// An open file of tables.
+pub(crate) struct FitsTables {
+    fits: Fits,
+}
+
+impl FitsTables {
+    /// Opens a file and checks its structure.
+    pub(crate) fn open(path: &Path) -> Result<FitsTables> {
+        Ok(FitsTables { fits: Fits::open(path)? })
+    }
+
+    /// How many rows the table has.
+    pub(crate) fn len(&self, name: &str) -> Result<usize> {
+        Ok(self.fits.table(self.index(name)?)?.rows)
+    }
+
+    /// All columns of one number or text a row.
+    pub(crate) fn columns(&mut self, name: &str, rows: Range<usize>) -> Result<Vec<Column>> {
+        let index = self.index(name)?;
+        let table = Passed::new(&self.fits, index, &mut Vec::new())?;
+        if rows.is_empty() {
+            return Ok(table.empty());
+        }
+        let mut columns = Vec::new();
+        table.read(&mut self.fits, &rows.collect::<Vec<_>>(), &mut columns)?;
+        Ok(columns)
+    }
+
+    fn index(&self, name: &str) -> Result<usize> {
+        self.fits.find(name)?.ok_or_else(|| Error::format(&self.fits.path, format!("no HDU {name}")))
+    }
+}

@@ -1,0 +1,45 @@
+//! FITS images: rows that come one after another, and single lines.
+
+use std::io::{self, Write};
+use std::path::Path;
+
+use super::fits_cards::{BLOCK, Cards};
+use super::fits_unit::Spool;
+use crate::error::Result;
+
+/// An image of rows under construction, f32.
+pub(super) struct ImageUnit {
+    name: String,
+    pixels: usize,
+    spool: Spool,
+}
+
+impl ImageUnit {
+    pub fn new(target: &Path, name: &str, pixels: usize) -> Result<ImageUnit> {
+        Ok(ImageUnit { name: name.into(), pixels, spool: Spool::new(target)? })
+    }
+
+    /// Appends one row.
+    pub fn append(&mut self, row: impl Iterator<Item = f32>) -> io::Result<()> {
+        let bytes: Vec<u8> = row.take(self.pixels).flat_map(f32::to_be_bytes).collect();
+        self.spool.append(&bytes)
+    }
+
+    /// Writes the whole extension; what is appended later is not in it.
+    pub fn write(&mut self, out: &mut impl Write) -> io::Result<()> {
+        let rows = self.spool.length / (4 * self.pixels as u64).max(1);
+        let mut cards = Cards::extension("IMAGE", -32, &[self.pixels as u64, rows]);
+        cards.text("EXTNAME", &self.name);
+        self.spool.copy(cards, out, 0)
+    }
+}
+
+/// Writes a line of f64 as an image.
+pub(super) fn write_line(name: &str, unit: &str, values: &[f64], out: &mut impl Write) -> io::Result<()> {
+    let mut cards = Cards::extension("IMAGE", -64, &[values.len() as u64]);
+    cards.text("EXTNAME", name).text("BUNIT", unit);
+    out.write_all(&cards.finish())?;
+    let mut bytes: Vec<u8> = values.iter().flat_map(|x| x.to_be_bytes()).collect();
+    bytes.resize(bytes.len().next_multiple_of(BLOCK), 0);
+    out.write_all(&bytes)
+}

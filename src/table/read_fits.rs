@@ -1,0 +1,113 @@
+//! Result tables from FITS.
+
+use std::path::Path;
+
+use super::read::{Cells, Source};
+use crate::error::Result;
+use crate::spectra::{Column, ColumnValues, FitsTables};
+
+/// Rows a batch.
+const BATCH: usize = 4096;
+const RESULTS: &str = "RESULTS";
+
+pub(super) struct FitsSource {
+    file: FitsTables,
+    names: Vec<String>,
+    columns: Vec<Column>,
+    pairs: Vec<(String, String)>,
+    rows: usize,
+    next: usize,
+}
+
+impl FitsSource {
+    pub fn open(path: &Path) -> Result<FitsSource> {
+        let mut file = FitsTables::open(path)?;
+        let rows = file.len(RESULTS)?;
+        let columns = file.columns(RESULTS, 0..0)?;
+        let names = columns.iter().map(|column| column.name.to_string()).collect();
+        let pairs = match file.len("METADATA") {
+            Ok(lines) => joined(&file.columns("METADATA", 0..lines)?),
+            Err(_) => Vec::new(), // another program's table
+        };
+        Ok(FitsSource { file, names, columns, pairs, rows, next: 0 })
+    }
+}
+
+/// Key and value; a value's lines are rows of one key.
+fn joined(columns: &[Column]) -> Vec<(String, String)> {
+    let [ColumnValues::Text(keys), ColumnValues::Text(lines)] = [0, 1].map(|c| match columns.get(c) {
+        Some(column) => column.values.clone(),
+        None => ColumnValues::Text(Vec::new()),
+    }) else {
+        return Vec::new();
+    };
+    let mut pairs: Vec<(String, String)> = Vec::new();
+    for (key, line) in keys.into_iter().zip(lines) {
+        match pairs.last_mut().filter(|(last, _)| *last == key) {
+            Some((_, value)) => *value = format!("{value}\n{line}"),
+            None => pairs.push((key, line)),
+        }
+    }
+    pairs
+}
+
+impl Source for FitsSource {
+    fn names(&self) -> &[String] {
+        &self.names
+    }
+
+    fn text_ids(&self, id: usize) -> bool {
+        matches!(self.columns[id].values, ColumnValues::Text(_))
+    }
+
+    fn pairs(&self) -> Vec<(String, String)> {
+        self.pairs.clone()
+    }
+
+    fn next_batch(&mut self) -> Result<Option<Box<dyn Cells>>, String> {
+        let rows = self.next..(self.next + BATCH).min(self.rows);
+        if rows.is_empty() {
+            return Ok(None);
+        }
+        self.next = rows.end;
+        let count = rows.len();
+        let columns = self.file.columns(RESULTS, rows).map_err(|e| e.to_string())?;
+        Ok(Some(Box::new(FitsCells { columns, rows: count })))
+    }
+}
+
+struct FitsCells {
+    columns: Vec<Column>,
+    rows: usize,
+}
+
+impl Cells for FitsCells {
+    fn rows(&self) -> usize {
+        self.rows
+    }
+
+    fn integer(&self, c: usize, r: usize) -> Option<i64> {
+        match &self.columns[c].values {
+            ColumnValues::U8(v) => Some(v[r].into()),
+            ColumnValues::I16(v) => Some(v[r].into()),
+            ColumnValues::U16(v) => Some(v[r].into()),
+            ColumnValues::I32(v) => Some(v[r].into()),
+            ColumnValues::U32(v) => Some(v[r].into()),
+            ColumnValues::I64(v) => Some(v[r]),
+            ColumnValues::U64(v) => v[r].try_into().ok(),
+            _ => None,
+        }
+    }
+
+    fn float(&self, c: usize, r: usize) -> f64 {
+        self.columns[c].values.number(r).unwrap_or(f64::NAN)
+    }
+
+    fn text(&self, c: usize, r: usize) -> String {
+        match &self.columns[c].values {
+            ColumnValues::Text(v) => v[r].clone(),
+            ColumnValues::F32(_) | ColumnValues::F64(_) | ColumnValues::Bool(_) => self.float(c, r).to_string(),
+            _ => self.integer(c, r).map_or_else(String::new, |n| n.to_string()),
+        }
+    }
+}

@@ -1,0 +1,129 @@
+//! Progress and cancelling: one row a spectrum whatever happens, and what was finished keeps its bits.
+
+mod common;
+
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex};
+
+use common::fits::{devices, fitter, same_bits, sound};
+use common::tiny::{self, linear, spectra, wave};
+use popfit::spectra::SpectraReader;
+use popfit::{Control, Device, FitTable, Fitter, LevenbergMarquardt, Spectra, Status};
+
+/// Yields batches of at most `most` spectra.
+struct Slices {
+    all: Spectra,
+    most: usize,
+    next: usize,
+}
+
+impl SpectraReader for Slices {
+    fn len(&self) -> u64 {
+        self.all.len() as u64
+    }
+
+    fn next_batch(&mut self, max: usize) -> popfit::Result<Option<Spectra>> {
+        let end = (self.next + max.min(self.most)).min(self.all.len());
+        let rows = self.next..end;
+        self.next = end;
+        Ok(Some(self.all.slice(rows)).filter(|batch| !batch.is_empty()))
+    }
+
+    fn empty(&self) -> Spectra {
+        self.all.slice(0..0)
+    }
+}
+
+const SPECTRA: usize = 40;
+const BATCH: usize = 8;
+
+fn setup(device: &Device) -> (Fitter, Slices) {
+    let emulator = linear(&["a", "b"], wave);
+    let labels: Vec<f64> = (0..2 * SPECTRA).map(|k| 5.0 * (k as f64 * 0.7).sin()).collect();
+    let all = spectra(&emulator, &labels, 0.01);
+    (fitter(tiny::model(emulator, 0.5), device), Slices { all, most: BATCH, next: 0 })
+}
+
+fn interrupted(table: &FitTable) -> usize {
+    let is = |row: &&popfit::FitRow| row.status == Status::Interrupted;
+    for row in table.rows.iter().filter(is) {
+        assert_eq!((row.status.code(), row.status_text.as_str()), (-2, "interrupted"));
+        assert!(row.parameters.iter().all(|x| x.is_finite()), "{row:?}");
+    }
+    table.rows.iter().filter(is).count()
+}
+
+#[test]
+fn progress_rises_to_the_end() {
+    for device in devices() {
+        let (fitter, mut source) = setup(&device);
+        let seen = Arc::new(Mutex::new(Vec::new()));
+        let log = seen.clone();
+        let progress = move |done, total| log.lock().unwrap().push((done, total));
+        let control = Control { progress: Some(Box::new(progress)), ..Control::default() };
+        fitter.fit_with(&mut source, &mut fitter.table(), &control).unwrap();
+        let seen = seen.lock().unwrap();
+        assert!(seen.is_sorted() && seen.iter().all(|(_, total)| *total == SPECTRA as u64), "{seen:?}");
+        assert_eq!(seen.last(), Some(&(SPECTRA as u64, SPECTRA as u64)));
+        assert!(seen.len() > SPECTRA / BATCH, "more than once a batch: {seen:?}");
+    }
+}
+
+#[test]
+fn a_run_cancelled_before_it_begins_has_a_row_for_every_spectrum() {
+    for device in devices() {
+        let (fitter, mut source) = setup(&device);
+        let control = Control { cancel: Arc::new(AtomicBool::new(true)), ..Control::default() };
+        let mut table = fitter.table();
+        let summary = fitter.fit_with(&mut source, &mut table, &control).unwrap();
+        sound(&table);
+        assert_eq!((table.len(), summary.fits, interrupted(&table)), (SPECTRA, SPECTRA as u64, SPECTRA));
+        for (n, row) in table.rows.iter().enumerate() {
+            assert!(row.row == n as u64 && row.parameters == [0.5, 0.5] && row.chi2.is_nan(), "{row:?}");
+        }
+    }
+}
+
+#[test]
+fn a_run_cancelled_on_its_way_keeps_what_is_finished() {
+    for device in devices() {
+        let (fitter, mut source) = setup(&device);
+        let whole = fitter.fit(&source.all).unwrap();
+        let control = Control::default();
+        let cancel = control.cancel.clone();
+        let progress = move |done, _| cancel.store(done >= 16, Ordering::Relaxed);
+        let control = Control { progress: Some(Box::new(progress)), ..control };
+        let mut table = fitter.table();
+        fitter.fit_with(&mut source, &mut table, &control).unwrap();
+        sound(&table);
+        assert_eq!((table.len(), interrupted(&table)), (SPECTRA, SPECTRA - 16));
+        table.rows[..16].iter().zip(&whole.rows).for_each(|(row, whole)| same_bits(row, whole, "finished"));
+    }
+}
+
+#[test]
+fn a_fit_cancelled_between_its_rounds_is_interrupted() {
+    for device in devices() {
+        let (fitter, mut source) = setup(&device);
+        // converges only when a step changes nothing
+        let settings = LevenbergMarquardt { ftol: 0.0, xtol: 0.0, gtol: 0.0, ..LevenbergMarquardt::default() };
+        let fitter = Fitter::new(fitter.model().clone(), device.clone(), settings).unwrap();
+        source.most = SPECTRA;
+        let control = Control::default();
+        let cancel = control.cancel.clone();
+        // the first call comes after the first rounds
+        let progress = move |_, _| cancel.store(true, Ordering::Relaxed);
+        let control = Control { progress: Some(Box::new(progress)), ..control };
+        let whole = fitter.fit(&source.all).unwrap();
+        let mut table = fitter.table();
+        fitter.fit_with(&mut source, &mut table, &control).unwrap();
+        sound(&table);
+        assert!(table.len() == SPECTRA && interrupted(&table) > 0);
+        for (row, whole) in table.rows.iter().zip(&whole.rows) {
+            match row.status {
+                Status::Interrupted => assert!(row.errors.iter().all(|e| e.is_nan()), "{row:?}"),
+                _ => same_bits(row, whole, "finished in the first rounds"),
+            }
+        }
+    }
+}

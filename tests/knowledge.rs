@@ -1,0 +1,182 @@
+//! What is known of parameters: tied labels, and starts, bounds and priors from columns of the spectra's own table.
+
+mod common;
+
+use std::path::Path;
+
+use common::fits::{devices, fitter, same_bits, sound};
+use common::{f64s, file, npy, npz, shared, tiny};
+use popfit::spectra::{Column, ColumnValues};
+use popfit::{
+    Continuum, Device, Emulator, FitTable, LabelColumns, LabelSettings, Spectra, SpectralModel, SpectralModelBuilder,
+};
+
+fn tied(text: &str) -> LabelSettings {
+    LabelSettings { tied: Some(text.into()), ..LabelSettings::default() }
+}
+
+fn column(name: &str, values: Vec<f64>) -> Column {
+    Column { table: "".into(), name: name.into(), unit: "".into(), values: ColumnValues::F64(values) }
+}
+
+fn fit(model: SpectralModel, spectra: &Spectra, device: &Device) -> FitTable {
+    let table = fitter(model, device).fit(spectra).unwrap();
+    sound(&table);
+    table
+}
+
+#[test]
+fn a_tied_label_follows() {
+    let emulator = tiny::linear(&["a", "b", "c"], tiny::wave);
+    // b = 0.5 + 2 a − c
+    let truth = [1.0, 2.0, 0.5, -2.0, -3.0, -0.5];
+    let spectra = tiny::spectra(&emulator, &truth, 0.0);
+    for device in devices() {
+        let model = tiny::builder(emulator.clone(), 0.0).label("b", tied("0.5 + 2*a - c")).build().unwrap();
+        assert_eq!(model.parameters(), ["a", "c"]);
+        let table = fit(model, &spectra, &device);
+        for (row, truth) in table.rows.iter().zip(truth.chunks(3)) {
+            assert!(row.status.is_success() && row.dof == 62, "{row:?}");
+            // the spline's replicated edges cost a pixel at either end some accuracy
+            let away = common::fits::offset(row, &[truth[0], truth[2]], &row.errors);
+            assert!(away < 0.1, "{}: {row:?}", device.name());
+        }
+    }
+}
+
+#[test]
+fn a_label_tied_to_fixed_ones_is_fixed() {
+    let emulator = tiny::linear(&["a", "b"], tiny::wave);
+    let spectra = tiny::spectra(&emulator, &[1.0, 0.7], 0.01);
+    let fixed = |x| LabelSettings { fixed: Some(x), ..LabelSettings::default() };
+    let build = |b| tiny::builder(emulator.clone(), 0.0).label("b", b).build().unwrap();
+    let plain = fit(build(fixed(0.75)), &spectra, &Device::cpu());
+    let constant = fit(build(tied("0.25 + 0.5")), &spectra, &Device::cpu());
+    same_bits(&plain.rows[0], &constant.rows[0], "a constant tie");
+}
+
+#[test]
+fn senseless_ties_are_errors() {
+    let emulator = tiny::linear(&["feh", "alpha", "teff"], tiny::wave);
+    let build = |settings| SpectralModel::builder().arm("", emulator.clone()).label("alpha", settings).build();
+    for (text, message) in [
+        ("0.4 - 0.1*fe", "no emulator has a label `fe`; did you mean `feh`?"),
+        ("alpha", "`alpha` is tied itself"),
+        ("feh*teff", "character 9: a product of two labels is not linear"),
+    ] {
+        let error = build(tied(text)).unwrap_err().to_string();
+        assert!(error.contains("labels.alpha") && error.contains(message), "{error}");
+    }
+    let both = LabelSettings { start: Some(0.0), ..tied("feh") };
+    assert!(build(both).unwrap_err().to_string().contains("labels.alpha: a tied label has no start"));
+}
+
+fn spectra(columns: Vec<Column>) -> (Emulator, Spectra) {
+    let emulator = tiny::linear(&["a", "b"], tiny::wave);
+    let mut spectra = tiny::spectra(&emulator, &[1.0, 0.5, 1.0, 0.5, 1.0, 0.5], 0.01);
+    spectra.file = "stars.npz".into();
+    spectra.columns = columns;
+    (emulator, spectra)
+}
+
+fn with_columns(emulator: &Emulator, columns: LabelColumns) -> SpectralModelBuilder {
+    let settings = LabelSettings { columns, ..LabelSettings::default() };
+    let settings = LabelSettings { prior: Some((0.0, 1.0)).filter(|_| settings.columns.mean.is_some()), ..settings };
+    SpectralModel::builder().arm("", emulator.clone()).continuum(Continuum::none()).label("a", settings)
+}
+
+#[test]
+fn starts_come_from_a_column() {
+    let (emulator, spectra) = spectra(vec![column("A0", vec![0.5, f64::NAN, 11.0])]);
+    let columns = LabelColumns { start: Some("A0".into()), ..LabelColumns::default() };
+    for device in devices() {
+        let table = fit(with_columns(&emulator, columns.clone()).build().unwrap(), &spectra, &device);
+        let texts: Vec<&str> = table.rows.iter().map(|r| r.status_text.as_str()).collect();
+        assert_eq!(texts[1..], ["bad_start", "start_out_of_bounds"]);
+        assert!(table.rows[0].status.is_success() && (table.rows[0].parameters[0] - 1.0).abs() < 0.1);
+        let clipped =
+            fit(with_columns(&emulator, columns.clone()).clip_starts(true).build().unwrap(), &spectra, &device);
+        assert!(clipped.rows[2].status.is_success() && clipped.rows[2].flags & 1 == 1, "{:?}", clipped.rows[2]);
+    }
+}
+
+#[test]
+fn a_missing_column_is_an_error_that_names_file_and_column() {
+    let (emulator, spectra) = spectra(vec![column("A0", vec![0.0; 3])]);
+    let columns = LabelColumns { start: Some("A1".into()), ..LabelColumns::default() };
+    let model = with_columns(&emulator, columns).build().unwrap();
+    let error = fitter(model, &Device::cpu()).fit(&spectra).unwrap_err().to_string();
+    assert!(error.contains("stars.npz") && error.contains("`A1`"), "{error}");
+}
+
+#[test]
+fn bounds_and_priors_come_from_columns() {
+    let lower = column("LOW", vec![-5.0, 2.0, 3.0]);
+    let upper = column("HIGH", vec![5.0, 4.0, 2.0]);
+    let (mean, sigma) = (column("MEAN", vec![1.5, 0.2, 0.0]), column("SIGMA", vec![1e-5, 1e4, -1.0]));
+    let (emulator, spectra) = spectra(vec![lower, upper, mean, sigma]);
+    let bounds = LabelColumns { lower: Some("LOW".into()), upper: Some("HIGH".into()), ..LabelColumns::default() };
+    let prior = LabelColumns { mean: Some("MEAN".into()), sigma: Some("SIGMA".into()), ..LabelColumns::default() };
+    for device in devices() {
+        let table = fit(with_columns(&emulator, bounds.clone()).build().unwrap(), &spectra, &device);
+        let [free, pinned, reversed] = &table.rows[..] else { panic!("three rows") };
+        assert!(free.at_bound == 0 && (free.parameters[0] - 1.0).abs() < 0.1, "{free:?}");
+        assert_eq!((pinned.at_bound, pinned.parameters[0]), (1, 2.0));
+        assert_eq!(reversed.status_text, "bad_bounds");
+        let table = fit(with_columns(&emulator, prior.clone()).build().unwrap(), &spectra, &device);
+        let [tight, loose, bad] = &table.rows[..] else { panic!("three rows") };
+        assert!((tight.parameters[0] - 1.5).abs() < 1e-3 && tight.errors[0] < 1.001e-5, "{tight:?}");
+        assert!((loose.parameters[0] - 1.0).abs() < 0.1, "{loose:?}");
+        assert_eq!(bad.status_text, "bad_prior");
+    }
+}
+
+#[test]
+fn a_velocity_starts_where_it_is_told() {
+    let Some(shared) = shared() else { return };
+    let mut spectra = common::fits::pick(&common::fits::synb_spectra(&shared), &[0, 6, 7]);
+    let emulator = Emulator::open(shared.join("data/synb/emulator.safetensors")).unwrap();
+    let build = |settings: Option<LabelSettings>| {
+        let builder = SpectralModel::builder().arm("", emulator.clone()).velocity(-1000.0..=1000.0);
+        settings.into_iter().fold(builder, |builder, s| builder.label("velocity", s)).build().unwrap()
+    };
+    let free = fit(build(None), &spectra, &Device::cpu());
+    let near: Vec<f64> = free.rows.iter().map(|row| row.parameters[0] + 20.0).collect();
+    spectra.columns = vec![column("V0", near)];
+    let columns = LabelColumns { start: Some("V0".into()), ..LabelColumns::default() };
+    let told = fit(build(Some(LabelSettings { columns, ..LabelSettings::default() })), &spectra, &Device::cpu());
+    for (told, free) in told.rows.iter().zip(&free.rows) {
+        assert!((told.parameters[0] - free.parameters[0]).abs() < 0.05 * free.errors[0], "{told:?}\n{free:?}");
+    }
+}
+
+fn read(folder: &Path, arrays: &[(&str, Vec<u8>)]) -> popfit::Result<Spectra> {
+    Spectra::open(file(folder, "s.npz", &npz(arrays, true)))
+}
+
+#[test]
+fn npz_files_carry_columns_and_matrices() {
+    let folder = tempfile::tempdir().unwrap();
+    let wide = |count: usize| (0..count).map(|i| i as f64).collect::<Vec<f64>>();
+    let mut arrays = vec![
+        ("b_wavelength", f64s(&[4], &[4000.0, 4001.0, 4002.0, 4003.0])),
+        ("b_flux", f64s(&[2, 4], &[1.0; 8])),
+        ("b_ivar", f64s(&[2, 4], &[1.0; 8])),
+        ("b_resolution", f64s(&[2, 3, 4], &wide(24))),
+        ("TEFF0", f64s(&[2], &[5000.0, f64::NAN])),
+        ("NAME", npy("<U2", &[2], &"a\0\0\0b\0\0\0c\0\0\0d\0\0\0".bytes().collect::<Vec<u8>>())),
+        ("other", f64s(&[3], &[1.0; 3])),
+    ];
+    let spectra = read(folder.path(), &arrays).unwrap();
+    let resolution = spectra.arms[0].resolution.clone().unwrap();
+    assert_eq!((resolution.diagonals, resolution.values[23]), (3, 23.0));
+    assert_eq!(spectra.columns.len(), 2);
+    assert_eq!(spectra.column("TEFF0").unwrap().values.number(0), Some(5000.0));
+    assert_eq!(spectra.column("NAME").unwrap().values, ColumnValues::Text(vec!["ab".into(), "cd".into()]));
+    assert_eq!(spectra.slice(1..2).arms[0].resolution.clone().unwrap().values, resolution.values[12..]);
+    for shape in [&[2, 2, 4][..], &[2, 3, 3], &[1, 3, 4], &[3, 4]] {
+        arrays[3].1 = f64s(shape, &wide(shape.iter().product()));
+        let error = read(folder.path(), &arrays).unwrap_err().to_string();
+        assert!(error.contains("b_resolution has the shape"), "{error}");
+    }
+}
