@@ -2,7 +2,7 @@
 //! R = (vsini/c)/Δlnλ pixels, zero beyond its ends. Rows out: value, ∂/∂u of vsini if it is a parameter, tangents. The kernel is
 //! computed in f64, once a member and segment, and is as wide as the member's own vsini asks. Twin of `shaders/broaden.wgsl`.
 
-use pulp::NullaryFnOnce;
+use pulp::{Simd, WithSimd};
 
 use crate::rows::Real;
 use crate::rows::convolve::Padded;
@@ -35,11 +35,11 @@ impl<R: Real> Broaden<'_, R> {
     }
 }
 
-impl<R: Real> NullaryFnOnce for Broaden<'_, R> {
+impl<R: Real> WithSimd for Broaden<'_, R> {
     type Output = ();
 
     #[inline(always)]
-    fn call(self) {
+    fn with_simd<S: Simd>(self, simd: S) {
         let columns = self.stage.columns;
         let is_free = self.stage.output_rows() > self.stage.rows;
         let kernels: Vec<(Vec<R>, Vec<R>)> = self.stage.segments.iter().map(|s| self.kernel(s)).collect();
@@ -50,9 +50,9 @@ impl<R: Real> NullaryFnOnce for Broaden<'_, R> {
             for (row, input) in self.input.chunks_exact(columns).enumerate() {
                 padded.set(&input[range.clone()]);
                 let target = if row == 0 || !is_free { row } else { row + 1 };
-                padded.convolve(weights, &mut self.output[target * columns..][range.clone()]);
+                padded.convolve(simd, weights, &mut self.output[target * columns..][range.clone()]);
                 if row == 0 && is_free {
-                    padded.convolve(slopes, &mut self.output[columns..][range.clone()]);
+                    padded.convolve(simd, slopes, &mut self.output[columns..][range.clone()]);
                 }
             }
         }

@@ -2,12 +2,12 @@
 //! §2.3): the spectra's own resolution (Bolton & Schlegel 2010), or a line spread on the template's pixels. Twin of
 //! `shaders/resolve.wgsl`.
 
-use pulp::NullaryFnOnce;
+use pulp::{Simd, WithSimd};
 
 use crate::rows::Real;
 
-/// Pixels that are worked on together.
-const LANES: usize = 32;
+/// Registers that are worked on together: enough to hide the latency of a chain of multiply-adds.
+const VECTORS: usize = 4;
 
 /// One member's rows.
 pub struct Resolve<'a, R> {
@@ -39,29 +39,31 @@ impl<R: Real> Resolve<'_, R> {
     }
 }
 
-impl<R: Real> NullaryFnOnce for Resolve<'_, R> {
+impl<R: Real> WithSimd for Resolve<'_, R> {
     type Output = ();
 
     #[inline(always)]
-    fn call(mut self) {
-        let (pixels, half) = (self.pixels, self.diagonals / 2);
+    fn with_simd<S: Simd>(mut self, simd: S) {
+        let (pixels, half, lanes) = (self.pixels, self.diagonals / 2, VECTORS * R::lanes::<S>());
         let output = std::mem::take(&mut self.output);
         for (input, output) in self.input.chunks_exact(pixels).zip(output.chunks_exact_mut(pixels)) {
             let first = half.min(pixels);
-            let last = first + pixels.saturating_sub(2 * half) / LANES * LANES;
+            let last = first + pixels.saturating_sub(2 * half) / lanes * lanes;
             for j in (0..first).chain(last..pixels) {
                 output[j] = self.edge(input, j);
             }
-            for start in (first..last).step_by(LANES) {
-                let mut sum = [R::ZERO; LANES];
-                for (d, row) in self.matrix.chunks_exact(pixels).enumerate() {
+            // plain loops: a closure would leave the vector instructions' scope
+            for start in (first..last).step_by(lanes) {
+                let mut sum = [R::splat(simd, R::ZERO); VECTORS];
+                for d in 0..self.diagonals {
                     let column = start + half - d;
-                    let (matrix, input) = (&row[column..][..LANES], &input[column..][..LANES]);
-                    for ((s, m), x) in sum.iter_mut().zip(matrix).zip(input) {
-                        *s = m.fused(*x, *s);
+                    let matrix = &R::vectors::<S>(&self.matrix[d * pixels + column..][..lanes])[..VECTORS];
+                    let input = &R::vectors::<S>(&input[column..column + lanes])[..VECTORS];
+                    for v in 0..VECTORS {
+                        sum[v] = R::multiply_add(simd, matrix[v], input[v], sum[v]);
                     }
                 }
-                output[start..start + LANES].copy_from_slice(&sum);
+                output[start..start + lanes].copy_from_slice(R::elements::<S>(&sum));
             }
         }
     }

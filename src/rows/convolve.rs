@@ -1,11 +1,13 @@
 //! Symmetric convolution of a row: out_j = w_0 t_j + Σ_k w_k (t_(j−k) + t_(j+k)), t zero beyond its ends ("same" length).
 
-use pulp::NullaryFnOnce;
+use pulp::{Simd, WithSimd};
 
 use super::Real;
 
-/// Pixels that are worked on together: enough registers to hide the latency of a chain of multiply-adds.
-const LANES: usize = 32;
+/// Registers that are worked on together: enough to hide the latency of a chain of multiply-adds.
+const VECTORS: usize = 4;
+/// Pixels in them, at most.
+const MOST_LANES: usize = 16 * VECTORS;
 
 /// A row with zeros before and after it, reused from row to row.
 #[derive(Clone, Debug)]
@@ -18,31 +20,37 @@ pub struct Padded<R> {
 impl<R: Real> Padded<R> {
     /// Room for rows of `pixels` and kernels that reach `reach` pixels to either side.
     pub fn new(pixels: usize, reach: usize) -> Padded<R> {
-        Padded { values: vec![R::ZERO; pixels.next_multiple_of(LANES) + 2 * reach], reach, pixels }
+        Padded { values: vec![R::ZERO; pixels.next_multiple_of(MOST_LANES) + 2 * reach], reach, pixels }
     }
 
     pub fn set(&mut self, row: &[R]) {
         self.values[self.reach..self.reach + self.pixels].copy_from_slice(row);
     }
 
-    /// Convolves with the half kernel `weights` (k = 0…, at most `reach` + 1) into `output` (pixels). To be called inside a
-    /// `pulp` dispatch.
+    /// Convolves with the half kernel `weights` (k = 0…, at most `reach` + 1) into `output` (pixels).
     #[inline(always)]
-    pub fn convolve(&self, weights: &[R], output: &mut [R]) {
-        let first = self.reach;
-        for (block, output) in output.chunks_mut(LANES).enumerate() {
-            let at = first + block * LANES;
-            let mut sum = [R::ZERO; LANES];
-            for (s, t) in sum.iter_mut().zip(&self.values[at..at + LANES]) {
-                *s = weights[0] * *t;
+    pub fn convolve<S: Simd>(&self, simd: S, weights: &[R], output: &mut [R]) {
+        let lanes = VECTORS * R::lanes::<S>();
+        let one = R::splat(simd, R::ONE);
+        // plain loops: a closure would leave the vector instructions' scope
+        for (block, output) in output.chunks_mut(lanes).enumerate() {
+            let at = self.reach + block * lanes;
+            let mut sum = [R::splat(simd, R::ZERO); VECTORS];
+            let middle = R::vectors::<S>(&self.values[at..at + lanes]);
+            let weight = R::splat(simd, weights[0]);
+            for v in 0..VECTORS {
+                sum[v] = R::multiply_add(simd, weight, middle[v], sum[v]);
             }
             for (k, weight) in weights.iter().enumerate().skip(1) {
-                let (left, right) = (&self.values[at - k..][..LANES], &self.values[at + k..][..LANES]);
-                for ((s, a), b) in sum.iter_mut().zip(left).zip(right) {
-                    *s = weight.fused(*a + *b, *s);
+                let weight = R::splat(simd, *weight);
+                let left = &R::vectors::<S>(&self.values[at - k..at - k + lanes])[..VECTORS];
+                let right = &R::vectors::<S>(&self.values[at + k..at + k + lanes])[..VECTORS];
+                for v in 0..VECTORS {
+                    let pair = R::multiply_add(simd, one, left[v], right[v]);
+                    sum[v] = R::multiply_add(simd, weight, pair, sum[v]);
                 }
             }
-            output.copy_from_slice(&sum[..output.len()]);
+            output.copy_from_slice(&R::elements::<S>(&sum)[..output.len()]);
         }
     }
 }
@@ -60,15 +68,15 @@ impl<R: Real> Convolve<'_, R> {
     }
 }
 
-impl<R: Real> NullaryFnOnce for Convolve<'_, R> {
+impl<R: Real> WithSimd for Convolve<'_, R> {
     type Output = ();
 
     #[inline(always)]
-    fn call(self) {
+    fn with_simd<S: Simd>(self, simd: S) {
         let mut padded = Padded::new(self.pixels, self.weights.len().saturating_sub(1));
         for row in self.rows.chunks_exact_mut(self.pixels) {
             padded.set(row);
-            padded.convolve(self.weights, row);
+            padded.convolve(simd, self.weights, row);
         }
     }
 }
