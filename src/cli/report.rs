@@ -10,7 +10,7 @@ use super::rows::line;
 
 #[derive(clap::Args)]
 pub struct Arguments {
-    /// The result table: a name that ends in .parquet or .csv
+    /// The result table: a name that ends in .parquet, .fits or .csv
     #[arg(value_name = "OUT")]
     table: PathBuf,
     /// The page [default: the table's name with _report.html instead of its ending]
