@@ -1,12 +1,18 @@
 //! Whole fits on the CPU device, start to table: `cargo bench --bench fits`.
 //!
-//! `synb`: the demo's 64 spectra, twice, with velocity and continuum, first guess and library included.
+//! `synb`: 128 spectra with velocity and continuum; opening the network, reading the file, library, first guess and writing a
+//! Parquet table are included.
 //! `emulator`: the bare network (4 labels, no velocity, no continuum), every fit from the centre of the labels, truths uniform
 //! within ±0.8 scaled labels, signal to noise 20 to 100, stopping at Δχ² below 1e-6 χ².
 
+use std::path::{Path, PathBuf};
+
 use criterion::{Criterion, Throughput, criterion_group, criterion_main};
-use popfit::spectra::{Ids, Wavelength};
-use popfit::{Continuum, Device, Emulator, Fitter, Interpolation, LevenbergMarquardt, Spectra, SpectralModel};
+use popfit::spectra::{Wavelength, open_reader};
+use popfit::{
+    Continuum, Control, Device, Emulator, Fitter, Interpolation, LevenbergMarquardt, Metadata, Schema, Spectra,
+    SpectralModel, TableWriter,
+};
 
 const DATA: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/data");
 const SPECTRA: usize = 512;
@@ -15,29 +21,44 @@ fn emulator() -> Emulator {
     Emulator::open(format!("{DATA}/emulator.safetensors")).expect("the demo's emulator")
 }
 
-fn synb(c: &mut Criterion) {
-    let half = Spectra::open(format!("{DATA}/spectra.npz")).expect("the demo's spectra");
-    let mut twice = half.clone();
-    for arm in &mut twice.arms {
-        arm.flux.extend_from_within(..);
-        arm.ivar.extend_from_within(..);
-        arm.mask.extend_from_within(..);
+/// Files of 128 spectra: the reference's beside the project, else the demo's 64 twice.
+fn spectra_files() -> Vec<PathBuf> {
+    let reference = Path::new(env!("CARGO_MANIFEST_DIR")).join("../shared/data/synb/fixed_vsini/spectra.npz");
+    if reference.is_file() {
+        println!("synb: the 128 reference spectra");
+        return vec![reference];
     }
-    twice.ids = Ids::Integer((0..2 * half.len() as i64).collect());
+    println!("synb: the demo's 64 spectra, twice");
+    vec![format!("{DATA}/spectra.npz").into(); 2]
+}
+
+/// Everything between two files: a new fitter every time, as the template library is part of the job.
+fn start_to_table(files: &[PathBuf], table: &Path) -> popfit::Result<u64> {
+    let model = SpectralModel::builder()
+        .arm("", emulator())
+        .velocity(-1000.0..=1000.0)
+        .continuum(Continuum::rbf(10))
+        .marginalise(true)
+        .build()?;
+    let fitter = Fitter::new(model, Device::cpu(), LevenbergMarquardt::default())?;
+    let schema = Schema { parameters: fitter.parameters(), text_ids: false, posterior: false };
+    let mut writer = TableWriter::create(table, &schema, &Metadata::default())?;
+    let mut fits = 0;
+    for file in files {
+        fits += fitter.fit_with(open_reader(file)?.as_mut(), &mut writer, &Control::default())?.fits;
+    }
+    writer.finish()?;
+    Ok(fits)
+}
+
+fn synb(c: &mut Criterion) {
+    let (files, folder) = (spectra_files(), tempfile::tempdir().expect("a temporary folder"));
     let mut group = c.benchmark_group("synb");
-    group.sample_size(10).throughput(Throughput::Elements(twice.len() as u64));
+    group.sample_size(10).throughput(Throughput::Elements(128));
     group.bench_function("128 spectra, 2 starts", |b| {
         b.iter(|| {
-            // a new fitter every time: the template library is part of the job
-            let model = SpectralModel::builder()
-                .arm("", emulator())
-                .velocity(-1000.0..=1000.0)
-                .continuum(Continuum::rbf(10))
-                .marginalise(true)
-                .build()
-                .expect("a model");
-            let fitter = Fitter::new(model, Device::cpu(), LevenbergMarquardt::default()).expect("settings");
-            fitter.fit(&twice).expect("a table")
+            let fits = start_to_table(&files, &folder.path().join("table.parquet")).expect("a table");
+            assert_eq!(fits, 128);
         });
     });
     group.finish();

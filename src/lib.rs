@@ -20,12 +20,17 @@ pub use emulator::Emulator;
 pub use error::{Error, Result};
 pub use fit::{
     ArmFit, Control, Device, DeviceDescription, FitRow, FitTable, Fitter, Id, JacobianCheck, Progress, Sink, Solver,
-    Summary, flag,
+    Summary, VelocityPosterior, flag,
 };
 pub use model::{
     Arm, Continuum, ContinuumKind, Interpolation, LabelColumns, LabelSettings, LineSpread, ModelFile, Nonfinite,
-    SpectraSettings, SpectralModel, SpectralModelBuilder,
+    SpectraSettings, SpectralModel, SpectralModelBuilder, VelocityScan,
 };
-pub use solver::{LevenbergMarquardt, NelderMead, Status};
+pub use solver::{LevenbergMarquardt, NelderMead, SolverKind, Status};
 pub use spectra::Spectra;
 pub use table::{Metadata, RvTabWriter, Schema, TableReader, TableWriter};
+
+/// Compiles the README's example.
+#[cfg(doctest)]
+#[doc = include_str!("../README.md")]
+struct Readme;

@@ -70,11 +70,11 @@ fn two_arms_on_both_devices() {
     assert!(share(&apart, |s| *s < 0.05) >= 0.98);
 }
 
-/// Spoils a spectrum's pixels of an arm.
-type Loss = fn(&mut ArmSpectra, std::ops::Range<usize>);
+/// Spoils the pixels of one spectrum in an arm.
+type Lose = fn(&mut ArmSpectra, std::ops::Range<usize>);
 
 /// What makes an arm of one spectrum worthless: a mask over NaN, no weight under NaN flux, NaN throughout.
-const LOSSES: [(&str, Loss); 3] = [
+const LOSSES: [(&str, Lose); 3] = [
     ("masked", |arm, range| {
         arm.mask[range.clone()].fill(true);
         arm.flux[range.clone()].fill(f64::NAN);

@@ -191,3 +191,60 @@ fn devices_that_are_not_there() {
     let model = tiny::model(linear(&["a"], wave), 0.0);
     assert!(fitter(model, &Device::cpu()).device_name().starts_with("cpu"));
 }
+
+#[test]
+fn labels_that_are_called_as_popfits_own_parameters() {
+    for name in ["velocity", "vsini"] {
+        let error = SpectralModel::builder().arm("x", linear(&["a", name], wave)).build().unwrap_err().to_string();
+        assert!(error.contains("arm \"x\"") && error.contains(name), "{error}");
+    }
+}
+
+#[test]
+fn settings_that_exclude_each_other_or_are_out_of_range() {
+    let fixed = LabelSettings { fixed: Some(1.0), ..LabelSettings::default() };
+    for settings in [
+        LabelSettings { bounds: Some((1.0, 0.0)), ..fixed.clone() },
+        LabelSettings { prior: Some((0.0, 1.0)), ..fixed.clone() },
+        LabelSettings { start: Some(0.0), ..fixed },
+    ] {
+        let error =
+            SpectralModel::builder().arm("", linear(&["a", "b"], wave)).label("a", settings).build().unwrap_err();
+        assert!(error.to_string().contains("labels.a: a fixed label"), "{error}");
+    }
+    let emulator = linear(&["a"], wave);
+    let data = spectra(&emulator, &[1.0], 0.01);
+    for starts in [0, 65, 1000] {
+        let error = fitter(tiny::model(emulator.clone(), 0.0), &Device::cpu()).starts(starts).fit(&data).unwrap_err();
+        assert!(matches!(&error, Error::Usage(m) if m.contains(&starts.to_string())), "{error}");
+    }
+}
+
+#[test]
+fn a_table_of_other_columns_is_no_sink() {
+    use popfit::{FitTable, Sink};
+    let emulator = linear(&["a"], wave);
+    let data = spectra(&emulator, &[1.0], 0.01);
+    let fitter = fitter(tiny::model(emulator, 0.0), &Device::cpu());
+    let rows = fitter.fit(&data).unwrap().rows;
+    let error = FitTable::default().append(&data, &rows).unwrap_err();
+    assert!(error.to_string().contains("Fitter::table"), "{error}");
+    let mut table = fitter.table();
+    table.append(&data, &rows).unwrap();
+    assert_eq!(table.column("a").map(|column| column.len()), Some(1));
+}
+
+#[test]
+fn a_label_that_keeps_every_point_outside_the_hull_is_named() {
+    let emulator = Emulator::open(concat!(env!("CARGO_MANIFEST_DIR"), "/data/emulator.safetensors")).unwrap();
+    let settings = LabelSettings { fixed: Some(50_000.0), ..LabelSettings::default() };
+    let model = SpectralModel::builder().arm("", emulator.clone()).label("teff", settings).build().unwrap();
+    let ones = vec![1.0; emulator.pixels()];
+    let data = Spectra::from_arrays(emulator.wavelength().to_vec(), ones.clone(), ones, None, None).unwrap();
+    let fitter = fitter(model, &Device::cpu());
+    for error in [fitter.check_spectra([&data]).unwrap_err(), fitter.fit(&data).unwrap_err()] {
+        let message = error.to_string();
+        assert!(message.contains("teff is fixed at 50000, its network was trained from 4"), "{message}");
+        assert!(!message.contains("logg"), "{message}");
+    }
+}

@@ -150,3 +150,54 @@ fn import_passes_on_what_python_says() {
     assert_eq!(run("echo 'no room' >&2; exit 1").status.code(), Some(1));
     assert_eq!(run(&format!("echo '{}'", at("python"))).status.code(), Some(2));
 }
+
+#[test]
+fn the_demo_looks_at_its_folder_before_it_fits() {
+    let folder = tempfile::tempdir().unwrap();
+    std::fs::create_dir(folder.path().join("results.csv")).unwrap();
+    let output = popfit(&["demo", "--device", "cpu", "--out", folder.path().to_str().unwrap()]);
+    assert_eq!((output.status.code(), output.stdout.len()), (Some(2), 0), "{}", message(&output));
+    assert!(message(&output).contains("results.csv"), "{}", message(&output));
+    assert_eq!(std::fs::read_dir(folder.path()).unwrap().count(), 1);
+}
+
+/// Waits until a folder has a file whose name contains this.
+#[cfg(unix)]
+fn wait_for(folder: &Path, part: &str) {
+    let found = || std::fs::read_dir(folder).unwrap().any(|e| e.unwrap().file_name().to_string_lossy().contains(part));
+    let begin = std::time::Instant::now();
+    while !found() {
+        assert!(begin.elapsed().as_secs() < 60, "no {part}");
+        std::thread::sleep(std::time::Duration::from_millis(5));
+    }
+}
+
+#[cfg(unix)]
+#[test]
+fn a_signal_ends_a_run_with_a_row_for_every_spectrum() {
+    const FILES: usize = 60;
+    for signal in ["-INT", "-TERM"] {
+        let folder = tempfile::tempdir().unwrap();
+        let out = folder.path().join("out.csv");
+        let (model, spectra) = (data("model.toml"), data("spectra.npz"));
+        let child = Command::new(env!("CARGO_BIN_EXE_popfit"))
+            .arg("fit")
+            .arg(&model)
+            .args([&spectra; FILES])
+            .args(["--device", "cpu", "--starts", "1", "-o"])
+            .arg(&out)
+            .stderr(std::process::Stdio::piped())
+            .spawn()
+            .unwrap();
+        wait_for(folder.path(), ".out.csv.tmp");
+        assert!(Command::new("kill").args([signal, &child.id().to_string()]).status().unwrap().success());
+        let output = child.wait_with_output().unwrap();
+        assert_eq!(output.status.code(), Some(1), "{}", message(&output));
+        assert!(message(&output).contains("interrupted; "), "{}", message(&output));
+        let rows: Vec<csv::StringRecord> =
+            csv::Reader::from_path(&out).unwrap().into_records().map(|row| row.unwrap()).collect();
+        assert_eq!(rows.len(), 64 * FILES);
+        assert_eq!((&rows[rows.len() - 1][3], &rows[rows.len() - 1][4]), ("-2", "interrupted"));
+        assert_eq!(std::fs::read_dir(folder.path()).unwrap().count(), 1, "the temporary file is gone");
+    }
+}

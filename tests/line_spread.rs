@@ -55,14 +55,14 @@ fn the_model_is_the_matrix_times_the_unresolved_model() {
     for n in 0..3 {
         let plain = model_flux(&shared, &spectra, LineSpread::None, n);
         let resolved = model_flux(&shared, &spectra, LineSpread::File, n);
-        for (row, found) in resolved.iter().enumerate().take(plain.len() - 10).skip(10) {
+        for (row, resolved) in resolved.iter().enumerate().take(plain.len() - 10).skip(10) {
             let one = |d: usize| {
                 let column = row + 2 - d;
                 f64::from(value(n, d, column)) * plain[column]
             };
             let expected: f64 = (0..5).map(one).sum();
-            if expected.is_finite() && found.is_finite() {
-                assert!((found / expected - 1.0).abs() < 1e-6, "spectrum {n}, pixel {row}");
+            if expected.is_finite() && resolved.is_finite() {
+                assert!((resolved / expected - 1.0).abs() < 1e-6, "spectrum {n}, pixel {row}");
             }
         }
         assert!(resolved.iter().filter(|x| x.is_finite()).count() > 3000);

@@ -71,6 +71,7 @@ fn row_at(parameters: Vec<f64>) -> FitRow {
         flags: 0,
         start: 0,
         n_starts_agree: 0,
+        posterior: None,
     }
 }
 

@@ -28,11 +28,6 @@ impl Chain {
         self.readers.iter().flat_map(|reader| reader.notes())
     }
 
-    /// Every file without its rows.
-    pub fn heads(&self) -> Vec<Spectra> {
-        self.readers.iter().map(|reader| reader.empty()).collect()
-    }
-
     /// Whether any file names its spectra by text.
     pub fn text_ids(&self) -> bool {
         self.readers.iter().any(|reader| matches!(reader.empty().ids, Ids::Text(_)))

@@ -7,7 +7,10 @@ use std::time::{Duration, Instant};
 use indicatif::{ProgressBar, ProgressDrawTarget, ProgressState, ProgressStyle};
 use popfit::report::{About, Collector, ReportFile};
 use popfit::spectra::SpectraReader;
-use popfit::{Control, Device, Error, Fitter, LevenbergMarquardt, Metadata, ModelFile, SpectralModel, Status};
+use popfit::{
+    Control, Device, Error, Fitter, LevenbergMarquardt, Metadata, ModelFile, NelderMead, SolverKind, SpectralModel,
+    Status, VelocityScan,
+};
 
 use super::chain::Chain;
 use super::output::{Format, Output};
@@ -33,9 +36,12 @@ pub struct Arguments {
     /// auto, cpu, gpu, gpu:N or gpu:NAME
     #[arg(long, default_value = "auto", value_name = "D")]
     device: String,
-    /// The solver
-    #[arg(long, value_enum, default_value_t = Solver::Lm)]
-    solver: Solver,
+    /// The solver [default: the model file's, else lm]
+    #[arg(long, value_enum)]
+    solver: Option<Solver>,
+    /// Scan the velocity for its posterior [default: the model file's, else fixed for --format rvtab and off otherwise]
+    #[arg(long, value_enum)]
+    velocity_scan: Option<Scan>,
     /// Starts of each spectrum, 1 to 64 [default: the model file's, else 2]
     #[arg(long, value_name = "K", value_parser = clap::value_parser!(u16).range(1..=Fitter::MOST_STARTS as i64))]
     starts: Option<u16>,
@@ -63,6 +69,21 @@ pub struct Arguments {
 enum Solver {
     /// Levenberg–Marquardt
     Lm,
+    /// Nelder–Mead on the objective itself
+    NelderMead,
+    /// Levenberg–Marquardt, polished by Nelder–Mead
+    #[value(name = "lm+nelder-mead")]
+    LmNelderMead,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq, clap::ValueEnum)]
+enum Scan {
+    /// None
+    Off,
+    /// Labels and vsini stay at the best fit
+    Fixed,
+    /// Labels and vsini are fitted anew at every velocity
+    Refitted,
 }
 
 /// Fits every spectrum of the files and writes the table.
@@ -78,17 +99,17 @@ pub fn run(arguments: &Arguments) -> Result<(), Failure> {
     }
     let emulators = emulators(&model);
     let fitter = fitter(arguments, &file, model)?;
-    fitter.check_spectra(&source.heads()).map_err(|error| file.blame(error))?;
+    fitter.check_spectra(&source.files()).map_err(|error| file.blame(error))?;
     let metadata =
         Metadata { device: fitter.device_name(), model: file.text, emulators, settings: fitter.settings_text() };
-    let mut table = Output::create(arguments.format, &arguments.output, &fitter, &source, &metadata)?;
-    let page = arguments.report.as_deref().map(page).transpose()?;
-
-    let begin = Instant::now();
     let bar = progress_bar(source.len(), arguments.quiet);
     let shown = bar.clone();
     let control = Control { progress: Some(Box::new(move |done, _| shown.set_position(done))), ..Control::default() };
     signals::cancel(&control)?;
+    let mut table = Output::create(arguments.format, &arguments.output, &fitter, &source, &metadata)?;
+    let page = arguments.report.as_deref().map(page).transpose()?;
+
+    let begin = Instant::now();
     let collector = page.is_some().then(|| Collector::new(&fitter.parameters()));
     let mut sink = Counting::new(&mut table, collector);
     let summary = fitter.fit_with(&mut source, &mut sink, &control);
@@ -120,10 +141,23 @@ fn failed(arguments: &Arguments, error: Error) -> Failure {
 }
 
 fn fitter(arguments: &Arguments, file: &ModelFile, model: SpectralModel) -> Result<Fitter, Error> {
-    let Solver::Lm = arguments.solver;
-    let mut settings = LevenbergMarquardt::default();
-    settings.max_rounds = arguments.max_rounds.unwrap_or(settings.max_rounds);
-    let mut fitter = Fitter::new(model, Device::parse(&arguments.device)?, settings)?
+    let kind = arguments.solver.map(|solver| match solver {
+        Solver::Lm => SolverKind::Lm,
+        Solver::NelderMead => SolverKind::NelderMead,
+        Solver::LmNelderMead => SolverKind::LmNelderMead,
+    });
+    let (mut lm, mut simplex) = (LevenbergMarquardt::default(), NelderMead::default());
+    lm.max_rounds = arguments.max_rounds.unwrap_or(lm.max_rounds);
+    simplex.max_rounds = arguments.max_rounds.unwrap_or(simplex.max_rounds);
+    let solver = popfit::Solver::of(kind.or(file.solver).unwrap_or_default(), lm, simplex);
+    let scan = arguments.velocity_scan.map(|scan| match scan {
+        Scan::Off => VelocityScan::Off,
+        Scan::Fixed => VelocityScan::Fixed,
+        Scan::Refitted => VelocityScan::Refitted,
+    });
+    let usual = if arguments.format == Format::Rvtab { VelocityScan::Fixed } else { VelocityScan::Off };
+    let mut fitter = Fitter::new(model, Device::parse(&arguments.device)?, solver)?
+        .velocity_scan(scan.or(file.velocity_scan).unwrap_or(usual))
         .memory(arguments.memory)
         .strict(arguments.strict);
     if let Some(starts) = arguments.starts.map(usize::from).or(file.starts) {

@@ -32,7 +32,11 @@ impl<'a> Output<'a> {
     ) -> Result<Output<'a>> {
         Ok(match format {
             Format::Table => {
-                let schema = Schema { parameters: fitter.parameters(), text_ids: source.text_ids() };
+                let schema = Schema {
+                    parameters: fitter.parameters(),
+                    text_ids: source.text_ids(),
+                    posterior: fitter.scans_velocity(),
+                };
                 Output::Table(Box::new(TableWriter::create(path, &schema, metadata)?))
             }
             Format::Rvtab => Output::RvTab(Box::new(RvTabWriter::create(path, fitter, &source.files(), metadata)?)),

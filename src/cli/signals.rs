@@ -1,19 +1,18 @@
 //! Ctrl-C and SIGTERM: the run ends cleanly with what it has.
 
-use std::sync::atomic::Ordering;
-
 use popfit::{Control, Error};
+use signal_hook::consts::{SIGINT, SIGTERM};
+use signal_hook::flag::{register, register_conditional_shutdown};
 
 /// What a shell expects of a program that Ctrl-C ended.
 const KILLED: i32 = 130;
 
 /// The first signal cancels the run, a second one ends the program at once.
 pub fn cancel(control: &Control) -> Result<(), Error> {
-    let cancel = control.cancel.clone();
-    let handler = move || {
-        if cancel.swap(true, Ordering::Relaxed) {
-            std::process::exit(KILLED);
-        }
-    };
-    ctrlc::set_handler(handler).map_err(|error| Error::Usage(format!("signals cannot be caught: {error}")))
+    for signal in [SIGINT, SIGTERM] {
+        register_conditional_shutdown(signal, KILLED, control.cancel.clone())
+            .and_then(|_| register(signal, control.cancel.clone()))
+            .map_err(|error| Error::Usage(format!("signal {signal} cannot be caught: {error}")))?;
+    }
+    Ok(())
 }

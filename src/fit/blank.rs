@@ -29,6 +29,7 @@ pub fn blank(model: &SpectralModel, spectra: &Spectra, place: usize) -> FitRow {
         flags: 0,
         start: -1,
         n_starts_agree: 0,
+        posterior: None,
         correlations: vec![f64::NAN; count * count.saturating_sub(1) / 2],
     }
 }

@@ -9,6 +9,7 @@ mod finish;
 mod inspect;
 mod limits;
 mod picture;
+mod posterior;
 mod row;
 mod run;
 mod solve;
@@ -19,15 +20,16 @@ use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
 use crate::error::{Error, Result};
-use crate::model::{FirstGuess, SpectralModel};
+use crate::model::{FirstGuess, SpectralModel, VelocityScan};
 use crate::solver::recording::Precision;
-use crate::solver::{LevenbergMarquardt, MOST_STARTS, NelderMead};
+use crate::solver::{LevenbergMarquardt, MOST_STARTS, NelderMead, SolverKind};
 use crate::spectra::{Spectra, SpectraReader};
 use assemble::matched;
 pub use check::JacobianCheck;
 pub use device::{Device, DeviceDescription};
 use limits::Tables;
 pub use picture::ArmFit;
+pub use posterior::VelocityPosterior;
 pub use row::{FitRow, FitTable, Id, flag};
 use run::{Run, Watch};
 
@@ -67,7 +69,7 @@ pub struct Control {
 #[derive(Clone, Debug, Default)]
 pub struct Summary {
     pub fits: u64,
-    /// Time by stage: read, prepare, first guess, fit, finish, write.
+    /// Time by stage: read, prepare, first guess, fit, finish, posterior, write.
     pub stages: Vec<(String, Duration)>,
 }
 
@@ -82,6 +84,15 @@ pub enum Solver {
 }
 
 impl Solver {
+    /// A solver with these settings.
+    pub fn of(kind: SolverKind, lm: LevenbergMarquardt, simplex: NelderMead) -> Solver {
+        match kind {
+            SolverKind::Lm => Solver::Lm(lm),
+            SolverKind::NelderMead => Solver::NelderMead(simplex),
+            SolverKind::LmNelderMead => Solver::LmNelderMead(lm, simplex),
+        }
+    }
+
     /// Tolerances and counts must make sense.
     pub fn validate(&self) -> Result<()> {
         match self {
@@ -127,6 +138,7 @@ pub struct Fitter {
     memory: Option<u64>,
     strict: bool,
     precision: Precision,
+    velocity_scan: VelocityScan,
     /// Evaluated by the first run that needs it.
     guess: Arc<OnceLock<FirstGuess>>,
 }
@@ -148,6 +160,7 @@ impl Fitter {
             memory: None,
             strict: false,
             precision: Precision::F32,
+            velocity_scan: VelocityScan::Off,
             guess: Arc::default(),
         })
     }
@@ -180,6 +193,18 @@ impl Fitter {
     pub fn strict(mut self, strict: bool) -> Fitter {
         self.strict = strict;
         self
+    }
+
+    /// Scans the velocity around the best one, for its posterior's error, skewness and kurtosis; off unless set.
+    #[must_use]
+    pub fn velocity_scan(mut self, scan: VelocityScan) -> Fitter {
+        self.velocity_scan = scan;
+        self
+    }
+
+    /// Whether rows have a velocity posterior.
+    pub fn scans_velocity(&self) -> bool {
+        self.velocity_scan != VelocityScan::Off
     }
 
     /// Precision of the rows on the CPU device. GPUs compute in f32.

@@ -2,6 +2,7 @@
 
 use std::sync::Arc;
 
+use super::posterior::VelocityPosterior;
 use crate::solver::Status;
 
 /// A spectrum's identifier; never passes through f64.
@@ -66,6 +67,8 @@ pub struct FitRow {
     pub start: i32,
     /// Starts that ended within 0.1 of the winner's objective, or were stopped in its basin.
     pub n_starts_agree: u32,
+    /// The velocity's, where a scan was asked for.
+    pub posterior: Option<VelocityPosterior>,
     /// (P (P − 1) / 2): pairs (0,1), (0,2), … (1,2), ….
     pub correlations: Vec<f64>,
 }

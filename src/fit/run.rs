@@ -11,11 +11,14 @@ use super::assemble::{matched, prepare_all};
 use super::blank::{blank, place_at_start, refuse};
 use super::finish::Finish;
 use super::limits::Tables;
+use super::posterior::scan;
 use super::row::{FitRow, flag};
 use super::solve::Passes;
 use super::{Control, Fitter};
 use crate::error::{Error, Result};
-use crate::model::{ArmLayout, Cause, Fault, Limits, LineSpread, ModelArm, Prepared, Sampling, SpectralModel, Start};
+use crate::model::{
+    ArmLayout, Cause, Fault, Limits, LineSpread, ModelArm, Prepared, Sampling, SpectralModel, Start, VelocityScan,
+};
 use crate::solver::Outcome;
 use crate::spectra::{ArmSpectra, Spectra, Wavelength};
 
@@ -89,7 +92,9 @@ impl<'a> Run<'a> {
             fitter,
             resident: None,
             shared: vec![None; fitter.model.arms.len()],
-            times: ["read", "prepare", "first guess", "fit", "finish", "write"].map(|s| (s, Duration::ZERO)).to_vec(),
+            times: ["read", "prepare", "first guess", "fit", "finish", "posterior", "write"]
+                .map(|s| (s, Duration::ZERO))
+                .to_vec(),
             watch: Watch::default(),
         })
     }
@@ -245,6 +250,12 @@ impl<'a> Run<'a> {
                     at += one.starts.len();
                 }
             });
+            if fitter.velocity_scan != VelocityScan::Off
+                && let Some(mut passes) = self.resident.take()
+            {
+                self.time("posterior", |_| scan(fitter, &mut passes, grids, (now, rows)))?;
+                self.resident = Some(passes);
+            }
         }
         Ok(())
     }
@@ -266,10 +277,11 @@ impl<'a> Run<'a> {
         if self.resident.as_ref().is_some_and(|r| r.layout == layout) {
             return Ok(());
         }
-        let Fitter { model, device, solver, memory, precision, .. } = self.fitter;
+        let Fitter { model, device, solver, memory, precision, velocity_scan, .. } = self.fitter;
+        let scans = *velocity_scan == VelocityScan::Fixed;
         self.resident = None; // frees its memory first
         let most = BATCH * self.fitter.start_count();
-        let passes = Passes::new(model, layout, &*device.inner, (*solver, *precision), (*memory, most))?;
+        let passes = Passes::new(model, layout, &*device.inner, (*solver, *precision, scans), (*memory, most))?;
         self.resident = Some(passes);
         Ok(())
     }

@@ -36,6 +36,8 @@ pub struct Passes {
     /// Levenberg–Marquardt, or the linearisation that gives a simplex's best vertex its errors.
     linearise: Pass,
     simplex: Option<Pass>,
+    /// Objectives without derivatives, for scans.
+    evaluate: Option<Pass>,
 }
 
 impl Passes {
@@ -44,7 +46,7 @@ impl Passes {
         model: &SpectralModel,
         layout: &[ArmLayout],
         device: &dyn Device,
-        (solver, precision): (Solver, Precision),
+        (solver, precision, scans): (Solver, Precision, bool),
         (memory, most): (Option<u64>, usize),
     ) -> Result<Passes> {
         let first = match solver {
@@ -56,8 +58,11 @@ impl Passes {
             Solver::NelderMead(settings) => Some(settings),
             Solver::LmNelderMead(_, settings) => Some(NelderMead { size: POLISH * settings.size, ..settings }),
         };
-        let mut wanted = vec![(SpectralObjective::new(model, layout, precision), Method::LevenbergMarquardt(first))];
-        wanted.extend(second.map(|s| (SpectralObjective::evaluation(model, layout, precision), Method::NelderMead(s))));
+        let linearisation = || SpectralObjective::new(model, layout, precision);
+        let evaluation = || SpectralObjective::evaluation(model, layout, precision);
+        let mut wanted = vec![(linearisation(), Method::LevenbergMarquardt(first))];
+        wanted.extend(second.map(|settings| (evaluation(), Method::NelderMead(settings))));
+        wanted.extend(scans.then(|| (evaluation(), Method::LevenbergMarquardt(first))));
         let share = wanted.len();
         let mut capacity = most;
         for (objective, method) in &wanted {
@@ -69,8 +74,10 @@ impl Passes {
             let population = device.population(Arc::new(objective.record()), &method, capacity)?;
             passes.push(Pass { objective, lanes: method.lanes(), population });
         }
-        let simplex = if share > 1 { passes.pop() } else { None };
-        Ok(Passes { layout: layout.to_vec(), capacity, solver, linearise: passes.remove(0), simplex })
+        let evaluate = if scans { passes.pop() } else { None };
+        let simplex = if second.is_some() { passes.pop() } else { None };
+        let linearise = passes.remove(0);
+        Ok(Passes { layout: layout.to_vec(), capacity, solver, linearise, simplex, evaluate })
     }
 
     /// The outcomes of all starts of `ready`, one after another.
@@ -99,6 +106,25 @@ impl Passes {
                 Ok(outcomes)
             }
         }
+    }
+
+    /// The outcomes at the starts of `ready`, which do not move; or, to `refit`, those of Levenberg–Marquardt from there.
+    pub fn evaluate(
+        &mut self,
+        model: &SpectralModel,
+        grids: &[Grids],
+        ready: &[Ready],
+        refit: bool,
+    ) -> Result<Vec<Outcome>> {
+        let pass = match &mut self.evaluate {
+            Some(pass) if !refit => pass,
+            _ => &mut self.linearise,
+        };
+        let batch = assemble(model, &pass.objective, grids, ready);
+        if refit {
+            return run(pass, &batch, (&AtomicBool::new(false), &mut |_| {}));
+        }
+        pollster::block_on(linearise(pass.population.as_mut(), &batch))
     }
 
     /// Nelder–Mead from the starts of a batch, then one linearisation of each best vertex.

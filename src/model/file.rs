@@ -5,12 +5,12 @@ use std::path::{Path, PathBuf};
 use super::keys::{Document, Section, Setting, nearest};
 use super::{
     Arm, Continuum, ContinuumKind, Interpolation, LabelColumns, LabelSettings, LineSpread, Nonfinite, SpectraSettings,
-    SpectralModel, SpectralModelBuilder,
+    SpectralModel, SpectralModelBuilder, VelocityScan,
 };
 use crate::emulator::{self, Emulator};
 use crate::error::{Error, Result};
-use crate::solver::MOST_STARTS;
 use crate::solver::recording::LIGHT;
+use crate::solver::{MOST_STARTS, SolverKind};
 
 const DEFAULT_TERMS: usize = 10;
 
@@ -24,8 +24,11 @@ pub struct ModelFile {
     vsini: VelocityEntry,
     /// What is said of each label, and of velocity and vsini, by name.
     labels: Vec<(String, LabelSettings)>,
-    /// `solver.starts`.
+    /// `solver.kind` and `solver.starts`.
+    pub solver: Option<SolverKind>,
     pub starts: Option<usize>,
+    /// `velocity.scan`.
+    pub velocity_scan: Option<VelocityScan>,
     arms: Vec<ArmEntry>,
     continuum: Option<Continuum>,
     marginalise: bool,
@@ -80,11 +83,16 @@ impl ModelFile {
             None => (None, false),
         };
         let mut labels = top.section("labels")?.map_or(Ok(Vec::new()), |section| labels(&section))?;
+        let (solver, starts) = top.section("solver")?.map_or(Ok((None, None)), |section| solver(&section))?;
+        let scan = |section: Section<'_>| section.choice("scan", &VelocityScan::NAMES);
+        let velocity_scan = top.section("velocity")?.map_or(Ok(None), scan)?;
         Ok(ModelFile {
             velocity: motion(&top, "velocity", &mut labels)?,
             vsini: motion(&top, "vsini", &mut labels)?,
             labels,
-            starts: top.section("solver")?.map_or(Ok(None), |section| starts(&section))?,
+            solver,
+            starts,
+            velocity_scan,
             spectra: top.section("spectra")?.map_or(Ok(SpectraSettings::default()), |section| spectra(&section))?,
             arms,
             continuum,
@@ -242,7 +250,10 @@ fn continuum(section: &Section<'_>, whole_model: bool) -> Result<Continuum> {
 /// `[velocity]` or `[vsini]`; what is said of its start and prior joins that of the labels.
 fn motion(top: &Section<'_>, name: &str, labels: &mut Vec<(String, LabelSettings)>) -> Result<VelocityEntry> {
     let Some(section) = top.section(name)? else { return Ok(VelocityEntry::Absent) };
-    section.only(&["range", "fixed", "start", "prior"])?;
+    match name {
+        "velocity" => section.only(&["range", "fixed", "start", "prior", "scan"])?,
+        _ => section.only(&["range", "fixed", "start", "prior"])?,
+    }
     let entry = match (section.interval("range")?, section.number("fixed")?) {
         (Some(_), Some(_)) => return Err(section.error("fixed", "excludes `range`")),
         (Some((low, high)), None) => VelocityEntry::Range(low, high),
@@ -337,13 +348,9 @@ fn spectra(section: &Section<'_>) -> Result<SpectraSettings> {
     Ok(SpectraSettings { mask: section.intervals("mask")?, error_floor, nonfinite: nonfinite.unwrap_or_default() })
 }
 
-fn starts(section: &Section<'_>) -> Result<Option<usize>> {
+fn solver(section: &Section<'_>) -> Result<(Option<SolverKind>, Option<usize>)> {
     section.only(&["kind", "starts"])?;
-    let kinds = [("lm", true), ("nelder-mead", false), ("lm+nelder-mead", false)];
-    if section.choice("kind", &kinds)? == Some(false) {
-        return Err(section.not_yet("kind", "a solver other than \"lm\""));
-    }
-    section.integer("starts", 1..=MOST_STARTS)
+    Ok((section.choice("kind", &SolverKind::NAMES)?, section.integer("starts", 1..=MOST_STARTS)?))
 }
 
 #[cfg(test)]

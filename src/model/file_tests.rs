@@ -174,13 +174,12 @@ fn reversed_bounds_are_bad_bounds() {
 }
 
 #[test]
-fn what_comes_later_is_refused_by_name() {
-    let cases = [
-        ("[solver]\nkind = \"nelder-mead\"\n", "`solver.kind`"),
-        ("[solver]\nkind = \"lm+nelder-mead\"\n", "`solver.kind`"),
-    ];
-    for (rest, key) in cases {
-        let message = message(rest);
-        assert!(message.contains(key) && message.contains("not supported yet"), "{message}");
-    }
+fn solvers_and_scans_by_name() {
+    let with = |rest: &str| parse(&format!("[[arm]]\nname = \"b\"\nemulator = \"b.safetensors\"\n{rest}")).unwrap();
+    assert_eq!(with("").solver, None);
+    assert_eq!(with("[solver]\nkind = \"nelder-mead\"\nstarts = 3\n").solver, Some(SolverKind::NelderMead));
+    assert_eq!(with("[solver]\nkind = \"lm+nelder-mead\"\n").solver, Some(SolverKind::LmNelderMead));
+    let scan = with("[velocity]\nrange = [-1, 1]\nscan = \"refitted\"\n").velocity_scan;
+    assert_eq!(scan, Some(VelocityScan::Refitted));
+    assert!(message("[velocity]\nrange = [-1, 1]\nscan = \"fix\"\n").contains("velocity.scan"));
 }

@@ -100,11 +100,6 @@ impl<'a> Section<'a> {
         self.document.error(self.key_span(name), format!("`{}` {message}", self.full(name)))
     }
 
-    /// A feature that popfit knows of and does not have yet.
-    pub fn not_yet(&self, name: &str, what: &str) -> Error {
-        self.error(name, format!("({what}) is not supported yet"))
-    }
-
     /// The sub-table `name`, or `None`.
     pub fn section(&self, name: &str) -> Result<Option<Section<'a>>> {
         let Some(value) = self.table.get(name) else { return Ok(None) };

@@ -25,6 +25,7 @@ pub(crate) use prepare::{Cause, Fault, Prepared, PreparedArm, RawArm, prepare};
 pub(crate) use sampling::Sampling;
 pub use settings::{
     Arm, Continuum, ContinuumKind, Interpolation, LabelColumns, LabelSettings, LineSpread, Nonfinite, SpectraSettings,
+    VelocityScan,
 };
 use std::sync::Arc;
 

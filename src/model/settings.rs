@@ -165,3 +165,21 @@ pub struct SpectraSettings {
     pub error_floor: f64,
     pub nonfinite: Nonfinite,
 }
+
+/// What else moves while the velocity is scanned.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum VelocityScan {
+    /// There is no scan.
+    #[default]
+    Off,
+    /// Nothing: labels and vsini stay at the best fit (rvspecfit's).
+    Fixed,
+    /// Everything: labels and vsini are fitted anew at every velocity.
+    Refitted,
+}
+
+impl VelocityScan {
+    /// As in model files and on the command line.
+    pub const NAMES: [(&'static str, VelocityScan); 3] =
+        [("off", VelocityScan::Off), ("fixed", VelocityScan::Fixed), ("refitted", VelocityScan::Refitted)];
+}

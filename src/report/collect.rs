@@ -37,7 +37,7 @@ pub struct KeptSpectrum {
     pub row: FitRow,
 }
 
-/// Reads along; bounded but for 9 + 2 P numbers of four bytes a row.
+/// Reads along; bounded but for 2 + 2 P numbers of four bytes a row.
 #[derive(Debug)]
 pub struct Collector {
     pub(super) parameters: Vec<String>,

@@ -21,8 +21,11 @@ pub fn number(x: f64, digits: usize) -> String {
     if !x.is_finite() {
         return unusual(x);
     }
+    if x == 0.0 {
+        return "0".into();
+    }
     let magnitude = exponent(x);
-    if x != 0.0 && !(-5..15).contains(&magnitude) {
+    if !(-5..15).contains(&magnitude) {
         return minus(format!("{x:.*e}", digits.saturating_sub(1)));
     }
     fixed(x, (digits as i32 - 1 - magnitude).max(0) as usize)
@@ -120,7 +123,7 @@ mod tests {
 
     #[test]
     fn numbers_are_short() {
-        assert_eq!(number(0.0, 4), "0.000");
+        assert_eq!(number(-0.0, 4), "0");
         assert_eq!(number(1234.5678, 3), "1235");
         assert_eq!(number(-1.5e-9, 3), "−1.50e−9");
         assert_eq!(count(1_234_567), "1\u{202f}234\u{202f}567");

@@ -70,7 +70,6 @@
     const chips = element("td");
     chips.append(...flagsOf(row).map((name) => element("span", name, "chip")));
     made.append(chips);
-    row.line = made;
     return made;
   };
   const show = () => {

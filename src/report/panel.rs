@@ -86,7 +86,7 @@ fn arm_html(arm: &ArmFit, columns: usize) -> String {
         axis.from,
         axis.to,
         legend(arm),
-        vertical(&axis, 5),
+        vertical(&axis, 5, 0.05),
         horizontal(&Axis::linear("", (from, to))),
     )
 }
@@ -102,7 +102,7 @@ fn residuals(arm: &ArmFit, grid: &Grid, bands: &str) -> String {
         "<span class='ylabel low'>residual / σ</span><div class='y low'>{}</div>\
          <svg class=residual viewBox='0 0 {columns} {HEIGHT}' preserveAspectRatio=none data-most='{most:.3}'>\
          <path class=band d='{bands}'/><path class=data d='{curve}'/><path class=zero d='M0 {zero}h{columns}'/></svg>",
-        vertical(&Axis::linear("", (-most, most)), 2),
+        vertical(&Axis::linear("", (-most, most)), 4, -0.01),
     )
 }
 
@@ -140,8 +140,9 @@ fn flux_range(arm: &ArmFit) -> (f64, f64) {
     (all.0.min(model.0), all.1.max(model.1))
 }
 
-fn vertical(axis: &Axis, most: usize) -> String {
-    let ticks = axis.ticks(most).into_iter();
+/// Ticks of the upper picture leave room at its foot for the lower picture's highest.
+fn vertical(axis: &Axis, most: usize, from: f64) -> String {
+    let ticks = axis.ticks(most).into_iter().filter(|(place, _)| *place >= from);
     ticks.map(|(place, text)| format!("<i style='bottom:{:.1}%'>{text}</i>", 100.0 * place)).collect()
 }
 

@@ -17,5 +17,5 @@ pub use device::{Batch, Device, Outcome, Pending, Population};
 pub use member::GaveWay;
 pub use objective::Objective;
 pub use rounds::{linearise, optimise};
-pub use settings::{LevenbergMarquardt, MOST_STARTS, Method, NelderMead};
+pub use settings::{LevenbergMarquardt, MOST_STARTS, Method, NelderMead, SolverKind};
 pub use status::Status;

@@ -59,6 +59,10 @@ fn text_id(row: &FitRow, _: usize) -> Value<'_> {
     })
 }
 
+/// Columns of the velocity's posterior.
+pub(super) const POSTERIOR: [&str; 4] =
+    ["velocity_posterior", "velocity_posterior_err", "velocity_skewness", "velocity_kurtosis"];
+
 /// All columns, in the order of design §5. Fails when a parameter's name is already a column's.
 pub(super) fn columns(schema: &Schema) -> Result<Vec<Column>> {
     let mut all = Vec::new();
@@ -82,6 +86,15 @@ pub(super) fn columns(schema: &Schema) -> Result<Vec<Column>> {
     add("flags".into(), Kind::Int64, 0, |row, _| integer(row.flags));
     add("start".into(), Kind::Int32, 0, |row, _| integer(row.start));
     add("n_starts_agree".into(), Kind::Int64, 0, |row, _| integer(row.n_starts_agree));
+    if schema.posterior {
+        let get: [Get; 4] = [
+            |row, _| Value::Float(row.posterior.map_or(f64::NAN, |p| p.velocity)),
+            |row, _| Value::Float(row.posterior.map_or(f64::NAN, |p| p.error)),
+            |row, _| Value::Float(row.posterior.map_or(f64::NAN, |p| p.skewness)),
+            |row, _| Value::Float(row.posterior.map_or(f64::NAN, |p| p.kurtosis)),
+        ];
+        POSTERIOR.iter().zip(get).for_each(|(name, get)| add((*name).into(), Kind::Float64, 0, get));
+    }
     for (k, (a, b)) in pairs(&schema.parameters).enumerate() {
         add(format!("correlation_{a}_{b}"), Kind::Float64, k, |row, k| Value::Float(row.correlations[k]));
     }

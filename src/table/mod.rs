@@ -40,6 +40,8 @@ pub struct Schema {
     pub parameters: Vec<String>,
     /// The column `id` is text (int64 otherwise); integer ids are then written as text.
     pub text_ids: bool,
+    /// With the columns of the velocity's posterior.
+    pub posterior: bool,
 }
 
 /// How the table came about: Parquet's key-value metadata, FITS' HDU `METADATA`. Keys `popfit.version`, `popfit.device`, `popfit.model`,
@@ -156,9 +158,10 @@ impl FitTable {
 
     /// Writes the table and, in Parquet and FITS, how it came about.
     pub fn write_with(&self, path: impl AsRef<Path>, metadata: &Metadata) -> Result<()> {
+        let posterior = self.rows.iter().any(|row| row.posterior.is_some());
         let text_ids = self.rows.iter().any(|row| matches!(row.id, Id::Text(_)));
         let mut writer =
-            TableWriter::create(path, &Schema { parameters: self.parameters.clone(), text_ids }, metadata)?;
+            TableWriter::create(path, &Schema { parameters: self.parameters.clone(), text_ids, posterior }, metadata)?;
         writer.append(&self.rows)?;
         writer.finish()
     }

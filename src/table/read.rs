@@ -8,7 +8,7 @@ use super::read_fits::FitsSource;
 use super::read_parquet::ParquetSource;
 use super::{Extension, Metadata, Schema, extension};
 use crate::error::{Error, Result};
-use crate::fit::{FitRow, FitTable, Id};
+use crate::fit::{FitRow, FitTable, Id, VelocityPosterior};
 use crate::solver::Status;
 
 /// A batch of cells: column `c` as named by the file, row `r` of the batch.
@@ -39,6 +39,8 @@ struct Places {
     parameters: Vec<(usize, usize)>,
     /// (P (P − 1) / 2), as in [`FitRow::correlations`]; `None` where the file has no such column.
     correlations: Vec<Option<usize>>,
+    /// Where the table has them all.
+    posterior: Option<[usize; 4]>,
 }
 
 const FIXED: [&str; 14] = [
@@ -81,7 +83,8 @@ impl TableReader {
             Extension::Fits => Box::new(FitsSource::open(path)?),
         };
         let (places, parameters) = places(source.names()).map_err(|message| Error::format(path, message))?;
-        let schema = Schema { parameters, text_ids: source.text_ids(places.fixed[0]) };
+        let posterior = places.posterior.is_some();
+        let schema = Schema { parameters, text_ids: source.text_ids(places.fixed[0]), posterior };
         let (metadata, version) = Metadata::from_pairs(source.pairs());
         Ok(TableReader { schema, metadata, version, path: path.into(), source, places })
     }
@@ -125,7 +128,7 @@ fn places(names: &[String]) -> Result<(Places, Vec<String>), String> {
         *place = find(name).ok_or_else(|| format!("not a result table of popfit: no column `{name}`"))?;
     }
     let (from, to) = (fixed[9] + 1, fixed[10]);
-    let mut all = Places { fixed, parameters: Vec::new(), correlations: Vec::new() };
+    let mut all = Places { fixed, parameters: Vec::new(), correlations: Vec::new(), posterior: None };
     let mut parameters = Vec::new();
     for c in from..to.saturating_sub(1) {
         if names[c + 1].strip_suffix("_err") == Some(&names[c]) {
@@ -134,6 +137,9 @@ fn places(names: &[String]) -> Result<(Places, Vec<String>), String> {
         }
     }
     all.correlations = super::columns::pairs(&parameters).map(|(a, b)| find(&format!("correlation_{a}_{b}"))).collect();
+    if let [Some(a), Some(b), Some(c), Some(d)] = super::columns::POSTERIOR.map(find) {
+        all.posterior = Some([a, b, c, d]);
+    }
     Ok((all, parameters))
 }
 
@@ -171,6 +177,12 @@ fn row(places: &Places, text_ids: bool, cells: &dyn Cells, r: usize, file: &mut 
         flags: count(flags),
         start: i32::try_from(integer(start)).unwrap_or(-1),
         n_starts_agree: count(agree),
+        posterior: places.posterior.map(|[velocity, error, skewness, kurtosis]| VelocityPosterior {
+            velocity: cells.float(velocity, r),
+            error: cells.float(error, r),
+            skewness: cells.float(skewness, r),
+            kurtosis: cells.float(kurtosis, r),
+        }),
         correlations: places.correlations.iter().map(|c| c.map_or(f64::NAN, |c| cells.float(c, r))).collect(),
     })
 }

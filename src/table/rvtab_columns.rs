@@ -90,9 +90,9 @@ pub(super) fn columns(batch: &RvBatch) -> Vec<(FitsColumn, ColumnValues)> {
     all
 }
 
-/// Skewness and kurtosis of the velocity's posterior, which no fit yields yet.
-fn posterior(_: &FitRow) -> (f64, f64) {
-    (f64::NAN, f64::NAN)
+/// Skewness and kurtosis of the velocity's posterior, where it was scanned.
+fn posterior(row: &FitRow) -> (f64, f64) {
+    row.posterior.map_or((f64::NAN, f64::NAN), |p| (p.skewness, p.kurtosis))
 }
 
 fn ids(batch: &RvBatch) -> ColumnValues {

@@ -33,12 +33,13 @@ fn row(id: Id, value: f64) -> FitRow {
         flags: 16,
         start: -1,
         n_starts_agree: 2,
+        posterior: None,
         correlations: vec![-0.25],
     }
 }
 
 fn schema(text_ids: bool) -> Schema {
-    Schema { parameters: vec!["velocity".into(), "teff".into()], text_ids }
+    Schema { parameters: vec!["velocity".into(), "teff".into()], text_ids, posterior: false }
 }
 
 fn read(path: &Path) -> (Vec<RecordBatch>, ParquetMetaData) {
@@ -161,7 +162,7 @@ fn bad_paths_and_names_are_refused_before_any_fit() {
     assert!(matches!(create("missing/out.csv"), Some(Error::Io { .. })));
     std::fs::create_dir(folder.path().join("folder.csv")).unwrap();
     assert!(matches!(create("folder.csv"), Some(Error::Write { .. })));
-    let twice = Schema { parameters: vec!["chi2".into()], text_ids: false };
+    let twice = Schema { parameters: vec!["chi2".into()], text_ids: false, posterior: false };
     let result = TableWriter::create(folder.path().join("out.csv"), &twice, &Metadata::default());
     assert!(matches!(result, Err(Error::Model(_))));
 }

@@ -16,8 +16,17 @@ fn bytes(values: &[f32]) -> Vec<u8> {
     values.iter().flat_map(|x| x.to_le_bytes()).collect()
 }
 
-/// A network without hull from its layers' (outputs, weight, bias); labels are scaled as they are, trained in ±10.
-pub fn network(labels: &[&str], activation: &str, layers: &[(usize, Vec<f32>, Vec<f32>)]) -> Emulator {
+/// Outputs, weight, bias.
+pub type Layer = (usize, Vec<f32>, Vec<f32>);
+
+/// A network without hull; labels are scaled as they are, trained in ±10.
+pub fn network(labels: &[&str], activation: &str, layers: &[Layer]) -> Emulator {
+    let folder = tempfile::tempdir().unwrap();
+    Emulator::open(super::file(folder.path(), "tiny.safetensors", &network_file(labels, activation, layers))).unwrap()
+}
+
+/// The bytes of its file.
+pub fn network_file(labels: &[&str], activation: &str, layers: &[Layer]) -> Vec<u8> {
     let label = |name: &&str| {
         format!(r#"{{"name":"{name}","transform":"identity","mean":0.0,"std":1.0,"min":-10.0,"max":10.0}}"#)
     };
@@ -38,15 +47,17 @@ pub fn network(labels: &[&str], activation: &str, layers: &[(usize, Vec<f32>, Ve
     }
     let views =
         tensors.iter().map(|(name, kind, shape, bytes)| (name, TensorView::new(*kind, shape.clone(), bytes).unwrap()));
-    let file = serialize(views, Some(HashMap::from([("popfit".to_string(), description)]))).unwrap();
-    let folder = tempfile::tempdir().unwrap();
-    Emulator::open(super::file(folder.path(), "tiny.safetensors", &file)).unwrap()
+    serialize(views, Some(HashMap::from([("popfit".to_string(), description)]))).unwrap()
 }
 
 /// Flux 1 + Σ_l c_lj z_l, c_lj a wave of its own for each label, through one layer.
 pub fn linear(labels: &[&str], coefficient: impl Fn(usize, usize) -> f32) -> Emulator {
-    let weight = (0..PIXELS).flat_map(|j| (0..labels.len()).map(|l| coefficient(l, j)).collect::<Vec<f32>>()).collect();
-    network(labels, "relu", &[(PIXELS, weight, vec![1.0; PIXELS])])
+    network(labels, "relu", &[linear_layer(labels.len(), coefficient)])
+}
+
+pub fn linear_layer(labels: usize, coefficient: impl Fn(usize, usize) -> f32) -> Layer {
+    let weight = (0..PIXELS).flat_map(|j| (0..labels).map(|l| coefficient(l, j)).collect::<Vec<f32>>()).collect();
+    (PIXELS, weight, vec![1.0; PIXELS])
 }
 
 /// Waves that are not orthogonal, to make it interesting.

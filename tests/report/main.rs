@@ -55,6 +55,7 @@ fn row(id: Id, k: u64) -> FitRow {
         flags: 0,
         start: 0,
         n_starts_agree: 1,
+        posterior: None,
         correlations: vec![0.1],
     }
 }

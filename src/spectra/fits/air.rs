@@ -47,8 +47,9 @@ mod tests {
             let air = vacuum / index(vacuum);
             assert!((to_vacuum(air) - vacuum).abs() < 1e-9 * vacuum, "{vacuum}");
         }
-        // Hα: 6562.79 Å in air (NIST), 6564.60 in vacuum
-        assert!((to_vacuum(6562.79) - 6564.60).abs() < 0.005);
+        // Hα and [O III] as SDSS lists them: two digits, in air and in vacuum
+        assert!((to_vacuum(6562.80) - 6564.61).abs() < 0.01);
+        assert!((to_vacuum(5006.84) - 5008.24).abs() < 0.01);
         assert_eq!(to_vacuum(1500.0), 1500.0);
         assert!(to_vacuum(f64::NAN).is_nan());
     }

@@ -1,0 +1,241 @@
+//! The velocity's posterior: the objective along a grid of velocities around the best one, and the moments of exp(−objective / 2).
+
+use super::Fitter;
+use super::finish::Finish;
+use super::row::FitRow;
+use super::run::{Grids, Ready};
+use super::solve::Passes;
+use crate::error::Result;
+use crate::model::{Limits, Start, VelocityScan};
+use crate::solver::recording::Velocity;
+
+/// Moments of the scan; km/s.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct VelocityPosterior {
+    /// The lowest point, through a parabola.
+    pub velocity: f64,
+    /// √⟨(v − velocity)²⟩.
+    pub error: f64,
+    /// ⟨(v − velocity)³⟩ / error³.
+    pub skewness: f64,
+    /// ⟨(v − velocity)⁴⟩ / error⁴: 3 for a Gaussian.
+    pub kurtosis: f64,
+}
+
+/// Points on either side of the middle.
+const HALF: i32 = 12;
+/// First step, in errors of the fit.
+const STEP: f64 = 0.5;
+/// A grid is good when an error is between so many of its steps, and its ends are improbable.
+const STEPS_AN_ERROR: std::ops::RangeInclusive<f64> = 1.2..=3.0;
+const EDGE: f64 = 1e-4;
+/// Grids that are tried.
+const ATTEMPTS: usize = 5;
+
+/// Moments of exp(−objective / 2) on an ascending grid of equal steps, as rvspecfit's `find_best` takes them. `None` when no
+/// objective is finite.
+pub fn moments(velocities: &[f64], objectives: &[f64]) -> Option<VelocityPosterior> {
+    let finite = (0..velocities.len()).filter(|&i| objectives[i].is_finite());
+    let lowest = finite.min_by(|&a, &b| objectives[a].total_cmp(&objectives[b]))?;
+    let probability = |i: usize| {
+        let excess = objectives[i] - objectives[lowest];
+        if excess.is_finite() { (-0.5 * excess).exp() } else { 0.0 }
+    };
+    let total: f64 = (0..velocities.len()).map(probability).sum();
+    let velocity = vertex(velocities, objectives, lowest);
+    let moment = |power: i32| -> f64 {
+        let terms = (0..velocities.len()).map(|i| probability(i) * (velocities[i] - velocity).powi(power));
+        terms.sum::<f64>() / total
+    };
+    let error = moment(2).sqrt();
+    let (skewness, kurtosis) =
+        if error < 1e-10 { (0.0, 0.0) } else { (moment(3) / error.powi(3), moment(4) / error.powi(4)) };
+    Some(VelocityPosterior { velocity, error, skewness, kurtosis })
+}
+
+/// The lowest point of the parabola through point i and its neighbours; the point itself at an end.
+fn vertex(x: &[f64], y: &[f64], i: usize) -> f64 {
+    if i == 0 || i + 1 >= x.len() || !y[i - 1].is_finite() || !y[i + 1].is_finite() {
+        return x[i];
+    }
+    let (left, right) = (y[i - 1] - y[i], y[i + 1] - y[i]);
+    if left + right <= 0.0 {
+        return x[i];
+    }
+    x[i] + 0.25 * (x[i + 1] - x[i - 1]) * (left - right) / (left + right)
+}
+
+/// One spectrum's scan.
+struct Scan {
+    /// Index into the spectra that entered together.
+    ready: usize,
+    centre: f64,
+    step: f64,
+    range: (f64, f64),
+    found: Option<VelocityPosterior>,
+}
+
+impl Scan {
+    fn velocities(&self) -> Vec<f64> {
+        let all = (-HALF..=HALF).map(|k| self.centre + f64::from(k) * self.step);
+        all.filter(|v| (self.range.0..=self.range.1).contains(v)).collect()
+    }
+
+    /// Takes what a grid gave; whether another one is needed, which is then set.
+    fn judge(&mut self, velocities: &[f64], objectives: &[f64]) -> bool {
+        self.found = moments(velocities, objectives);
+        let Some(found) = self.found else { return false };
+        let lowest = objectives.iter().copied().fold(f64::INFINITY, f64::min);
+        let edge = |i: usize, bound: f64| {
+            let inside = (velocities[i] - bound).abs() > self.step;
+            inside && (-0.5 * (objectives[i] - lowest)).exp() > EDGE
+        };
+        let wide = edge(0, self.range.0) || edge(velocities.len() - 1, self.range.1);
+        let steps = found.error / self.step;
+        if !wide && STEPS_AN_ERROR.contains(&steps) {
+            return false;
+        }
+        // too coarse a grid tells little of the error but that it is small
+        self.step = if wide { 2.0 * self.step } else { (found.error * STEP).max(0.2 * self.step) };
+        self.centre = found.velocity;
+        true
+    }
+}
+
+/// Scans the velocity of each spectrum of `ready` whose row has a fit; `rows` are those of the batch.
+pub fn scan(
+    fitter: &Fitter,
+    passes: &mut Passes,
+    grids: &[Grids],
+    (ready, rows): (&[Ready], &mut [FitRow]),
+) -> Result<()> {
+    let Velocity::Parameter(p) = fitter.model.velocity else { return Ok(()) };
+    let begin = |(k, one): (usize, &Ready)| {
+        let row = &rows[one.place];
+        let error = row.errors[p];
+        let limits = &one.limits[p];
+        let usable = row.status.is_success() && !limits.is_held();
+        let step = if error.is_finite() && error > 0.0 { STEP * error } else { 1.0 };
+        let range = (limits.lower, limits.upper);
+        usable.then(|| Scan { ready: k, centre: row.parameters[p], step, range, found: None })
+    };
+    let mut scans: Vec<Scan> = ready.iter().enumerate().filter_map(begin).collect();
+    let mut open: Vec<usize> = (0..scans.len()).collect();
+    for _ in 0..ATTEMPTS {
+        let mut again = Vec::new();
+        let points = 2 * HALF as usize + 1;
+        for some in open.chunks((passes.capacity / points).max(1)) {
+            let grid: Vec<(usize, Vec<f64>)> = some.iter().map(|&s| (s, scans[s].velocities())).collect();
+            let objectives = objectives(fitter, passes, grids, (ready, rows), &scans, &grid)?;
+            for ((s, velocities), objectives) in grid.iter().zip(objectives) {
+                if !velocities.is_empty() && scans[*s].judge(velocities, &objectives) {
+                    again.push(*s);
+                }
+            }
+        }
+        open = again;
+    }
+    for scan in scans {
+        rows[ready[scan.ready].place].posterior = scan.found;
+    }
+    Ok(())
+}
+
+/// The objectives of some spectra at their velocities.
+fn objectives(
+    fitter: &Fitter,
+    passes: &mut Passes,
+    grids: &[Grids],
+    (ready, rows): (&[Ready], &[FitRow]),
+    scans: &[Scan],
+    grid: &[(usize, Vec<f64>)],
+) -> Result<Vec<Vec<f64>>> {
+    let model = &fitter.model;
+    let Velocity::Parameter(p) = model.velocity else { return Ok(Vec::new()) };
+    let start = |one: &Ready, v: f64| {
+        let mut u: Vec<f64> =
+            model.parameters.iter().zip(&rows[one.place].parameters).map(|(q, x)| q.to_u(*x)).collect();
+        u[p] = model.parameters[p].to_u(v);
+        Start { u, score: 0.0 }
+    };
+    let at = |one: &Ready, velocities: &[f64], limits: Vec<Limits>| Ready {
+        place: one.place,
+        prepared: one.prepared.clone(),
+        limits,
+        starts: velocities.iter().map(|v| start(one, *v)).collect(),
+    };
+    let entering: Vec<Ready> = match fitter.velocity_scan {
+        // one group, evaluated at all velocities
+        VelocityScan::Off | VelocityScan::Fixed => grid
+            .iter()
+            .map(|(s, velocities)| {
+                let one = &ready[scans[*s].ready];
+                at(one, velocities, one.limits.clone())
+            })
+            .collect(),
+        // a spectrum a velocity, which is held there
+        VelocityScan::Refitted => grid
+            .iter()
+            .flat_map(|(s, velocities)| {
+                let one = &ready[scans[*s].ready];
+                velocities.iter().map(move |&v| {
+                    let mut limits = one.limits.clone();
+                    limits[p] = Limits { lower: v, upper: v, prior: None, ..limits[p] };
+                    at(one, &[v], limits)
+                })
+            })
+            .collect(),
+    };
+    let refit = fitter.velocity_scan == VelocityScan::Refitted;
+    let outcomes = passes.evaluate(model, grids, &entering, refit)?;
+    let finish = Finish { model, precision: fitter.precision };
+    let mut rest = outcomes.iter();
+    let mut out = Vec::with_capacity(grid.len());
+    for (s, velocities) in grid {
+        let prepared = &ready[scans[*s].ready].prepared;
+        out.push(rest.by_ref().take(velocities.len()).map(|o| finish.objective(o, prepared)).collect());
+    }
+    Ok(out)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn moments_of_a_gaussian() {
+        let v: Vec<f64> = (-12..=12).map(|k| 3.0 + 0.5 * f64::from(k)).collect();
+        let y: Vec<f64> = v.iter().map(|v| 100.0 + (v - 3.1).powi(2)).collect();
+        let found = moments(&v, &y).unwrap();
+        assert!((found.velocity - 3.1).abs() < 1e-12 && (found.error - 1.0).abs() < 1e-4);
+        assert!(found.skewness.abs() < 1e-4 && (found.kurtosis - 3.0).abs() < 1e-3);
+        assert!(moments(&v, &vec![f64::NAN; v.len()]).is_none());
+    }
+
+    /// rvspecfit's `find_best` on three points, worked by hand: the parabola's vertex, moments about it.
+    #[test]
+    fn moments_are_about_the_vertex() {
+        let found = moments(&[0.0, 1.0, 2.0], &[1.0, 0.0, 3.0]).unwrap();
+        let (p, v) = ([(-0.5f64).exp(), 1.0, (-1.5f64).exp()], 0.75);
+        let moment = |k: i32| (0..3).map(|i| p[i] * (i as f64 - v).powi(k)).sum::<f64>() / p.iter().sum::<f64>();
+        assert!((found.velocity - v).abs() < 1e-15 && (found.error - moment(2).sqrt()).abs() < 1e-15);
+        assert!((found.skewness - moment(3) / found.error.powi(3)).abs() < 1e-12);
+        assert!((found.kurtosis - moment(4) / found.error.powi(4)).abs() < 1e-12);
+    }
+
+    #[test]
+    fn a_grid_follows_the_posterior() {
+        for (sigma, guess) in [(0.01, 1.0), (50.0, 1.0), (1.0, 1.0)] {
+            let mut scan = Scan { ready: 0, centre: 10.3, step: STEP * guess, range: (-1e3, 1e3), found: None };
+            for _ in 0..12 {
+                let velocities = scan.velocities();
+                let y: Vec<f64> = velocities.iter().map(|v| ((v - 10.0) / sigma).powi(2)).collect();
+                if !scan.judge(&velocities, &y) {
+                    break;
+                }
+            }
+            let found = scan.found.unwrap();
+            assert!((found.error / sigma - 1.0).abs() < 1e-3, "{} for {sigma}", found.error);
+        }
+    }
+}

@@ -1,0 +1,243 @@
+//! A fault of one spectrum is a row, and no other row changes by a byte.
+
+use std::collections::HashMap;
+
+use crate::common::tiny::{PIXELS, network_file};
+use crate::setup::{Arrays, Place, Run, SPECTRA, TERMS, number};
+
+/// The spectrum that is spoiled.
+const BAD: usize = 3;
+
+type Row = HashMap<String, String>;
+type Spoil = fn(&mut Arrays);
+
+/// Of the spoiled spectrum: its row of the list, what is done to it, `status_text` (empty: it is fitted), what standard error
+/// says.
+const FAULTS: [(&str, Spoil, &str, &[&str]); 13] = [
+    ("1 NaN", |a| a.flux[at(7)] = f64::NAN, "non_finite_input", &["arm b", "pixel 7", "flux is NaN"]),
+    ("1 inf", |a| a.flux[at(0)] = f64::INFINITY, "non_finite_input", &["pixel 0", "flux is inf"]),
+    ("2", |a| (a.flux[at(7)], a.weight[at(7)]) = (f64::NAN, 0.0), "", &[]),
+    ("3", |a| a.weight[at(7)] = 0.0, "", &[]),
+    ("3 mask", |a| a.mask[at(7)] = true, "", &[]),
+    ("4", |a| a.weight[at(7)] = -4.0, "bad_weight", &["arm b", "pixel 7", "ivar is -4"]),
+    ("5 NaN", |a| a.weight[at(63)] = f64::NAN, "bad_weight", &["pixel 63", "ivar is NaN"]),
+    ("5 inf", |a| a.weight[at(7)] = f64::INFINITY, "bad_weight", &["pixel 7", "ivar is inf"]),
+    ("6", |a| a.mask[at(0)..at(PIXELS)].fill(true), "no_data", &["no pixel counts"]),
+    ("7", |a| keep(a, TERMS + 1), "underdetermined", &["3 unmasked pixels", "2 free parameters", "2 continuum terms"]),
+    ("8", |a| keep(a, TERMS + 2), "", &[]),
+    ("18", |a| scale(a, BAD, 1e-17), "", &[]),
+    ("19", |a| scale(a, BAD, 1e30), "", &[]),
+];
+
+const fn at(pixel: usize) -> usize {
+    BAD * PIXELS + pixel
+}
+
+fn keep(arrays: &mut Arrays, count: usize) {
+    let step = PIXELS / count;
+    (0..PIXELS).filter(|j| j % step != 0 || j / step >= count).for_each(|j| arrays.weight[at(j)] = 0.0);
+}
+
+fn scale(arrays: &mut Arrays, spectrum: usize, by: f64) {
+    let range = spectrum * PIXELS..(spectrum + 1) * PIXELS;
+    arrays.flux[range.clone()].iter_mut().for_each(|f| *f *= by);
+    arrays.weight[range].iter_mut().for_each(|w| *w /= by * by);
+}
+
+#[track_caller]
+fn others_are_equal(run: &Run, clean: &Run, what: &str) {
+    let (lines, clean) = (run.lines(), clean.lines());
+    assert_eq!(lines.len(), clean.len(), "{what}");
+    for (n, (line, clean)) in lines.iter().zip(clean).enumerate() {
+        assert!(n == BAD || *line == clean, "{what}: spectrum {n}:\n{line}\n{clean}");
+    }
+}
+
+#[track_caller]
+fn is_bad_input(row: &Row, cause: &str) {
+    assert_eq!((row["status"].as_str(), row["status_text"].as_str()), ("-1", cause), "{row:?}");
+    for column in ["chi2", "objective", "a_err", "b_err", "correlation_a_b"] {
+        assert_eq!(row[column], "nan", "{column} of {row:?}");
+    }
+}
+
+#[track_caller]
+fn is_fitted(row: &Row) {
+    assert!(number(row, "status") > 0.0, "{row:?}");
+    assert!(["chi2", "a", "b", "a_err", "b_err"].iter().all(|c| number(row, c).is_finite()), "{row:?}");
+}
+
+/// Largest distance of a and b in errors.
+fn offset(row: &Row, other: &Row) -> f64 {
+    let one = |c: &str| (number(row, c) - number(other, c)).abs() / number(other, &format!("{c}_err"));
+    one("a").max(one("b"))
+}
+
+#[test]
+fn a_fault_of_one_spectrum_is_its_row() {
+    let place = Place::new("");
+    let clean = place.fit(&Arrays::good().bytes(), &[]);
+    (0..SPECTRA).for_each(|n| is_fitted(&clean.row(n)));
+    for (name, spoil, cause, words) in FAULTS {
+        let mut arrays = Arrays::good();
+        spoil(&mut arrays);
+        let run = place.fit(&arrays.bytes(), &[]);
+        others_are_equal(&run, &clean, name);
+        let (row, before) = (run.row(BAD), clean.row(BAD));
+        match (cause, name) {
+            ("", "8") => assert!(row["dof"] == "0" && number(&row, "status") >= 0.0, "{row:?}"),
+            ("", "18" | "19") => assert!(offset(&row, &before) < 1e-6, "{row:?}\n{before:?}"),
+            ("", _) => {
+                is_fitted(&row);
+                assert_eq!(number(&row, "dof"), number(&before, "dof") - 1.0, "{name}");
+            }
+            _ => {
+                is_bad_input(&row, cause);
+                run.says(&[&["spectra.npz", "row 3", "id 3", cause], words].concat());
+                let strict = place.fit(&arrays.bytes(), &["--strict"]);
+                strict.is_refused(&[&["spectra.npz", "row 3", "id 3", cause], words].concat());
+                assert_eq!(place.fit(&arrays.bytes(), &["--quiet"]).message, "");
+            }
+        }
+    }
+}
+
+#[test]
+fn a_sigma_that_is_none_is_named() {
+    let place = Place::new("");
+    let clean = place.fit(&Arrays::good().with_sigma().bytes(), &[]);
+    for (sigma, words) in [(-0.25, "(sigma -0.25)"), (0.0, "(sigma 0)"), (f64::NAN, "(sigma NaN)")] {
+        let mut arrays = Arrays::good().with_sigma();
+        arrays.weight[at(9)] = sigma;
+        let run = place.fit(&arrays.bytes(), &[]);
+        others_are_equal(&run, &clean, words);
+        is_bad_input(&run.row(BAD), "bad_weight");
+        run.says(&["pixel 9", words]);
+    }
+    let mut arrays = Arrays::good().with_sigma();
+    arrays.weight[at(9)] = f64::INFINITY;
+    is_fitted(&place.fit(&arrays.bytes(), &[]).row(BAD));
+}
+
+#[test]
+fn a_fault_of_ones_own_grid_is_a_row() {
+    let place = Place::new("");
+    let good = Arrays::good().with_own_grids();
+    let clean = place.fit(&good.bytes(), &[]);
+    let cases: [(&str, Spoil, &str, &[&str]); 4] = [
+        (
+            "25 unsorted",
+            |a| a.wavelength.swap(at(10), at(11)),
+            "bad_wavelength",
+            &["arm b", "wavelength 11", "increase"],
+        ),
+        ("25 NaN", |a| a.wavelength[at(5)] = f64::NAN, "bad_wavelength", &["arm b", "wavelength 5", "NaN"]),
+        ("25 repeated", |a| a.wavelength[at(5)] = a.wavelength[at(4)], "bad_wavelength", &["wavelength 5"]),
+        (
+            "26",
+            |a| a.wavelength[at(0)..at(PIXELS)].iter_mut().for_each(|w| *w += 1000.0),
+            "no_overlap",
+            &["arm b", "the data cover 6000.00", "the model 5000.00"],
+        ),
+    ];
+    for (name, spoil, cause, words) in cases {
+        let mut arrays = good.clone();
+        spoil(&mut arrays);
+        let run = place.fit(&arrays.bytes(), &[]);
+        others_are_equal(&run, &clean, name);
+        is_bad_input(&run.row(BAD), cause);
+        run.says(&[&["row 3", cause], words].concat());
+        place.fit(&arrays.bytes(), &["--strict"]).is_refused(words);
+    }
+}
+
+#[test]
+fn five_faults_are_told_and_the_others_counted() {
+    let mut arrays = Arrays::good();
+    arrays.flux.extend_from_within(..);
+    arrays.weight.extend_from_within(..);
+    arrays.mask.extend_from_within(..);
+    (0..7).for_each(|n| arrays.weight[n * PIXELS] = -1.0);
+    let run = Place::new("").fit(&arrays.bytes(), &[]);
+    assert_eq!(run.message.matches("pixel 0").count(), 5, "{}", run.message);
+    run.says(&["… and 2 more", "7 bad_weight"]);
+}
+
+#[test]
+fn duplicates_and_single_spectra_are_equal_to_the_byte() {
+    let place = Place::new("");
+    let clean = place.fit(&Arrays::good().bytes(), &[]);
+    let mut arrays = Arrays::good();
+    let copy = arrays.flux[..PIXELS].to_vec();
+    arrays.flux[at(0)..at(PIXELS)].copy_from_slice(&copy);
+    let run = place.fit(&arrays.bytes(), &[]);
+    others_are_equal(&run, &clean, "20");
+    let fit = |line: &str| line.splitn(4, ',').last().unwrap().to_string();
+    assert_eq!(fit(run.lines()[BAD]), fit(run.lines()[0]), "20");
+    for values in [&mut arrays.flux, &mut arrays.weight] {
+        values.truncate(PIXELS);
+    }
+    arrays.mask.truncate(PIXELS);
+    assert_eq!(place.fit(&arrays.bytes(), &[]).lines(), clean.lines()[..1], "22");
+    arrays.flux.clear();
+    arrays.weight.clear();
+    arrays.mask.clear();
+    let empty = place.fit(&arrays.bytes(), &[]);
+    assert!(empty.lines().is_empty(), "21");
+}
+
+#[test]
+fn settings_of_the_model_show_in_the_rows() {
+    let arrays = Arrays::good().bytes();
+    let fit = |more: &str| Place::new(more).fit(&arrays, &[]);
+    // 6: masks of the model, not a lack of overlap
+    let masked = fit("[spectra]\nmask = [[1000, 9000]]\n");
+    is_bad_input(&masked.row(0), "no_data");
+    masked.says(&["the model's masks cover all"]);
+    // 1: on request
+    let mut nan = Arrays::good();
+    nan.flux[at(7)] = f64::NAN;
+    let row = Place::new("[spectra]\nnonfinite = \"mask\"\n").fit(&nan.bytes(), &[]).row(BAD);
+    is_fitted(&row);
+    assert_eq!(number(&row, "flags") as u32 & 4, 4, "{row:?}");
+    // 12
+    let held = fit("[labels.a]\nbounds = [1.0, 1.0]\n").row(0);
+    assert_eq!(
+        (held["a"].as_str(), held["a_err"].as_str(), held["at_bound"].as_str()),
+        ("1.0", "0.0", "0"),
+        "{held:?}"
+    );
+    assert_eq!(number(&held, "flags") as u32 & 16, 0, "{held:?}");
+    // 13
+    let bound = fit("[labels.a]\nbounds = [5.0, 6.0]\n").row(0);
+    assert!(number(&bound, "status") > 0.0 && bound["a"] == "5.0" && bound["a_err"] == "nan", "{bound:?}");
+    assert!(bound["at_bound"] == "1" && number(&bound, "flags") as u32 & 16 == 16, "{bound:?}");
+}
+
+#[test]
+fn models_that_leave_something_undetermined_or_infinite() {
+    let arrays = Arrays::good().bytes();
+    let network = |coefficient: fn(usize, usize) -> f32| {
+        network_file(&["a", "b"], "relu", &[crate::common::tiny::linear_layer(2, coefficient)])
+    };
+    let wave = crate::common::tiny::wave;
+    // 14
+    let idle = network(|l, j| if l == 0 { crate::common::tiny::wave(0, j) } else { 0.0 });
+    let row = Place::with_network("", &idle).fit(&arrays, &[]).row(0);
+    assert_eq!((row["status"].as_str(), row["status_text"].as_str()), ("-3", "singular_covariance"), "{row:?}");
+    assert!(number(&row, "chi2").is_finite() && row["a_err"] == "nan", "{row:?}");
+    // 15
+    let pair = network(|_, j| crate::common::tiny::wave(0, j));
+    let row = Place::with_network("", &pair).fit(&arrays, &[]).row(0);
+    assert!(number(&row, "flags") as u32 & 2 == 2 && row["a_err"] == "nan" && row["b_err"] == "nan", "{row:?}");
+    // 16, 17: infinite above a = 4.13
+    let hidden = (2, vec![1.0, 0.0, 1.0, 0.0], vec![-3.0, 20.0]);
+    let weight = (0..PIXELS).flat_map(|j| [3e38, 1.0 + wave(0, j)]).collect();
+    let overflowing = network_file(&["a", "b"], "relu", &[hidden, (PIXELS, weight, vec![-19.0; PIXELS])]);
+    let model =
+        |start: f64| format!("[continuum]\nkind = \"none\"\n[labels.a]\nstart = {start}\n[labels.b]\nfixed = 0.0\n");
+    let row = Place::with_network(&model(6.0), &overflowing).fit(&arrays, &[]).row(0);
+    assert_eq!((row["status"].as_str(), row["status_text"].as_str()), ("-4", "non_finite_model_at_start"), "{row:?}");
+    let row = Place::with_network(&model(0.0), &overflowing).fit(&arrays, &[]).row(0);
+    assert!(number(&row, "chi2").is_finite() && number(&row, "a") < 4.2, "{row:?}");
+}

@@ -1,0 +1,58 @@
+//! The velocity's posterior.
+
+mod common;
+
+use common::fits::{fitter, gpu, pick, synb_spectra};
+use common::{shared, synb_model};
+use popfit::{Device, FitTable, VelocityPosterior, VelocityScan};
+
+/// Every 16th of the synb spectra.
+fn fit(scan: VelocityScan, device: &Device) -> Option<FitTable> {
+    let shared = shared()?;
+    let some: Vec<usize> = (0..128).step_by(16).collect();
+    let spectra = pick(&synb_spectra(&shared), &some);
+    Some(fitter(synb_model(&shared), device).velocity_scan(scan).fit(&spectra).unwrap())
+}
+
+fn posteriors(table: &FitTable) -> Vec<VelocityPosterior> {
+    table.rows.iter().map(|row| row.posterior.unwrap()).collect()
+}
+
+/// A scan with everything else refitted profiles the joint likelihood: its error is that of the covariance. With the labels fixed it is
+/// smaller. Both are nearly Gaussian here, and centred on the fit.
+#[test]
+fn refitted_scans_have_the_joint_error_and_fixed_ones_less() {
+    let (Some(refitted), Some(fixed)) =
+        (fit(VelocityScan::Refitted, &Device::cpu()), fit(VelocityScan::Fixed, &Device::cpu()))
+    else {
+        return;
+    };
+    for ((row, joint), conditional) in refitted.rows.iter().zip(posteriors(&refitted)).zip(posteriors(&fixed)) {
+        let (velocity, error) = (row.parameters[0], row.errors[0]);
+        println!("{velocity:.3} ± {error:.4}: {joint:?} {conditional:?}");
+        assert!((joint.error / error - 1.0).abs() < 0.05);
+        assert!(conditional.error < 1.02 * joint.error);
+        for found in [joint, conditional] {
+            assert!((found.velocity - velocity).abs() < 0.1 * error);
+            assert!(found.skewness.abs() < 0.3 && (found.kurtosis - 3.0).abs() < 0.6);
+        }
+    }
+}
+
+#[test]
+fn without_a_scan_there_is_no_posterior() {
+    let Some(table) = fit(VelocityScan::Off, &Device::cpu()) else { return };
+    assert!(table.rows.iter().all(|row| row.posterior.is_none()));
+}
+
+#[test]
+fn devices_agree() {
+    let Some(device) = gpu() else { return };
+    let (Some(cpu), Some(gpu)) = (fit(VelocityScan::Fixed, &Device::cpu()), fit(VelocityScan::Fixed, &device)) else {
+        return;
+    };
+    for (c, g) in posteriors(&cpu).into_iter().zip(posteriors(&gpu)) {
+        assert!((c.error / g.error - 1.0).abs() < 0.02 && (c.velocity - g.velocity).abs() < 0.05 * c.error);
+        assert!((c.skewness - g.skewness).abs() < 0.05 && (c.kurtosis - g.kurtosis).abs() < 0.1);
+    }
+}

@@ -1,0 +1,62 @@
+//! Nelder–Mead, alone and as a polish, on some of the synb spectra: from the same first guess it reaches the minima of
+//! Levenberg–Marquardt, and below, as it minimises the objective with its ln det.
+
+mod common;
+
+use common::fits::{gpu, pick, sound};
+use common::synb::masked_constant;
+use common::{array, shared, synb_model};
+use popfit::{Continuum, Device, Emulator, Fitter, LevenbergMarquardt, NelderMead, Solver, Spectra, SpectralModel};
+
+/// Objectives of every `step`-th spectrum above the reference.
+fn gaps(folder: &str, solver: Solver, device: &Device, step: usize) -> Option<Vec<f64>> {
+    let shared = shared()?;
+    let model = match folder {
+        "fixed_vsini" => synb_model(&shared),
+        _ => SpectralModel::builder()
+            .arm("", Emulator::open(shared.join("data/synb/emulator.safetensors")).unwrap())
+            .velocity(-1000.0..=1000.0)
+            .vsini(0.0..=500.0)
+            .continuum(Continuum::rbf(10))
+            .marginalise(true)
+            .build()
+            .unwrap(),
+    };
+    let folder = shared.join("data/synb").join(folder);
+    let all = Spectra::open(folder.join("spectra.npz")).unwrap();
+    let some: Vec<usize> = (0..all.len()).step_by(step).collect();
+    let table = Fitter::new(model, device.clone(), solver).unwrap().fit(&pick(&all, &some)).unwrap();
+    sound(&table);
+    let (_, reference) = array(&folder.join("rvspecfit.npz"), "ref_m2logl");
+    let gap = |(row, n): (&popfit::FitRow, &usize)| row.objective + masked_constant(&all, *n) - reference[*n];
+    let gaps: Vec<f64> = table.rows.iter().zip(&some).map(gap).collect();
+    let evaluations = table.rows.iter().map(|r| r.evaluations).sum::<u32>() / table.len() as u32;
+    println!("{}: {evaluations} evaluations a spectrum, gaps {gaps:.4?}", device.name());
+    assert!(table.rows.iter().all(|row| row.errors.iter().filter(|e| e.is_nan()).count() <= 4));
+    Some(gaps)
+}
+
+#[test]
+fn alone_it_reaches_the_minima() {
+    let Some(fixed) = gaps("fixed_vsini", NelderMead::default().into(), &Device::cpu(), 5) else { return };
+    assert!(fixed.iter().all(|gap| *gap <= 0.1));
+    let free = gaps("free_vsini", NelderMead::default().into(), &Device::cpu(), 6).unwrap();
+    assert!(free.iter().all(|gap| *gap <= 0.1));
+}
+
+#[test]
+fn as_a_polish_it_ends_no_higher() {
+    let lm = LevenbergMarquardt::default();
+    let Some(before) = gaps("free_vsini", lm.into(), &Device::cpu(), 4) else { return };
+    let after = gaps("free_vsini", Solver::LmNelderMead(lm, NelderMead::default()), &Device::cpu(), 4).unwrap();
+    assert!(before.iter().zip(&after).all(|(before, after)| after <= before), "{before:?} {after:?}");
+    // the ln det moves the optimum: something is gained
+    assert!(after.iter().sum::<f64>() < before.iter().sum::<f64>());
+}
+
+#[test]
+fn on_the_gpu_too() {
+    let Some(device) = gpu() else { return };
+    let Some(gaps) = gaps("fixed_vsini", NelderMead::default().into(), &device, 43) else { return };
+    assert!(gaps.iter().all(|gap| *gap <= 0.1));
+}
