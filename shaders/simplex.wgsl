@@ -8,6 +8,7 @@
 // where the model is not finite. Twin of src/cpu/simplex.rs.
 //@use math, members, state
 
+const COLLAPSED: f32 = 1.0e-6; // vertices this close, relatively, are one point
 const NOISE: f32 = 1.0e-6; // relative error of an objective from f32 rows
 const RESPREAD: f32 = 0.25; // a simplex is spread again with its size shrunk by this
 
@@ -111,7 +112,8 @@ fn replace_worst() {
     }
 }
 
-// The other vertices at `size` from the best along each free parameter, away from the bounds; their values pending.
+// The other vertices at `size` (of either sign) from the best along each free parameter, the other way where a bound is nearer; their
+// values pending.
 fn spread(size: f32) {
     let lowest = value(best);
     for (var p = 0u; p < parameter_count; p++) {
@@ -126,8 +128,10 @@ fn spread(size: f32) {
         if upper_bound(p) > lower_bound(p) {
             v++;
             let centre = simplices[place(v, p)];
-            let down = max(centre - size, lower_bound(p));
-            simplices[place(v, p)] = select(down, centre + size, centre + size <= upper_bound(p));
+            let there = centre + size;
+            let back = clamp(centre - size, lower_bound(p), upper_bound(p));
+            let inside = there >= lower_bound(p) && there <= upper_bound(p);
+            simplices[place(v, p)] = select(back, there, inside);
             simplices[value_place(v)] = PENDING;
         }
     }
@@ -165,6 +169,19 @@ fn set_pending() {
     }
 }
 
+// The vertices differ by what rounding leaves of them: their objectives tell nothing more.
+fn is_collapsed() -> bool {
+    for (var v = 0u; v < vertex_count; v++) {
+        for (var p = 0u; p < parameter_count; p++) {
+            let centre = simplices[place(best, p)];
+            if abs(simplices[place(v, p)] - centre) > COLLAPSED * max(abs(centre), 1.0) {
+                return false;
+            }
+        }
+    }
+    return true;
+}
+
 // Sets the next trial points (RUNNING), or tells why there are none.
 fn choose(rounds: i32) -> i32 {
     if rounds >= MAX_ROUNDS {
@@ -177,7 +194,7 @@ fn choose(rounds: i32) -> i32 {
             return NOT_FINITE;
         }
         let fatol = max(FATOL, NOISE * abs(lowest));
-        if value(worst) - lowest > fatol {
+        if value(worst) - lowest > fatol && !is_collapsed() {
             set_search();
             return RUNNING;
         }
@@ -190,7 +207,7 @@ fn choose(rounds: i32) -> i32 {
         simplices[spread_place] = lowest;
         var size = SIZE;
         for (var k = 0; k <= restarts; k++) {
-            size *= RESPREAD;
+            size *= -RESPREAD; // from either side in turn
         }
         spread(size);
     }

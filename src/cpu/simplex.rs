@@ -10,6 +10,8 @@ use crate::solver::{NelderMead, Status};
 
 /// A simplex is spread again with its size shrunk by this.
 const RESPREAD: f64 = 0.25;
+/// Vertices this close, relatively, are one point in f32.
+const COLLAPSED: f64 = 1e-6;
 
 /// `trials` are the simplex's members, whose trial points have been evaluated; `noise` is the relative error of an objective.
 pub fn simplex(
@@ -84,6 +86,14 @@ fn order(simplex: &Simplex) -> (usize, usize, usize) {
     (best, highest(worst), worst)
 }
 
+/// The vertices differ by what rounding leaves of them: their objectives tell nothing more.
+fn is_collapsed(simplex: &Simplex, best: usize) -> bool {
+    let centre = simplex.vertex(best);
+    let near =
+        |v: usize| simplex.vertex(v).iter().zip(centre).all(|(x, c)| (x - c).abs() <= COLLAPSED * c.abs().max(1.0));
+    (0..simplex.values.len()).all(near)
+}
+
 /// Sets the next trial points, or tells why there are none.
 fn choose(
     simplex: &mut Simplex,
@@ -103,14 +113,15 @@ fn choose(
         }
         let fatol = settings.fatol.max(noise * lowest.abs());
         // infinite vertices are not converged
-        if simplex.values[worst] - lowest <= fatol {
+        if simplex.values[worst] - lowest <= fatol || is_collapsed(simplex, best) {
             let gained = simplex.spread_at - lowest;
             if simplex.restarts >= settings.max_restarts || gained <= fatol {
                 return Some(Status::Ftol);
             }
             simplex.restarts += 1;
             simplex.spread_at = lowest;
-            simplex.spread(best, (lower, upper), settings.size * RESPREAD.powi(simplex.restarts as i32));
+            // from either side in turn
+            simplex.spread(best, (lower, upper), settings.size * (-RESPREAD).powi(simplex.restarts as i32));
         } else {
             set_search(simplex, trials, (lower, upper));
             return None;

@@ -77,14 +77,16 @@ impl Simplex {
         self.values[v] = value;
     }
 
-    /// The other vertices at ± `size` from the best along each free parameter, away from the bounds; their values unknown.
+    /// The other vertices at `size`, or − `size`, from the best along each free parameter, the other way where a bound is nearer;
+    /// their values unknown.
     pub fn spread(&mut self, best: usize, (lower, upper): (&[f64], &[f64]), size: f64) {
         let (centre, value) = (self.vertex(best).to_vec(), self.values[best]);
         self.set_vertex(0, &centre, value);
         for (k, p) in self.free.clone().into_iter().enumerate() {
             let mut point = centre.clone();
-            let up = centre[p] + size;
-            point[p] = if up <= upper[p] { up } else { (centre[p] - size).max(lower[p]) };
+            let (there, back) = (centre[p] + size, centre[p] - size);
+            let inside = there >= lower[p] && there <= upper[p];
+            point[p] = if inside { there } else { back.clamp(lower[p], upper[p]) };
             self.set_vertex(k + 1, &point, f64::NAN);
         }
     }
