@@ -121,8 +121,12 @@ fn print_run(table: &FitTable, summary: &Summary, seconds: f64, device: &str) {
     counts.add(&table.rows);
     let rate = summary.fits as f64 / seconds.max(1e-9);
     line(format_args!("{} spectra: {counts}; {seconds:.2} s, {rate:.1} spectra/s", summary.fits));
-    let stages: Vec<String> =
-        summary.stages.iter().map(|(name, time)| format!("{name} {:.3} s", time.as_secs_f64())).collect();
+    let stages: Vec<String> = summary
+        .stages
+        .iter()
+        .filter(|(_, time)| !time.is_zero())
+        .map(|(name, time)| format!("{name} {:.3} s", time.as_secs_f64()))
+        .collect();
     line(format_args!("{}", stages.join(", ")));
     line(format_args!("device: {device}"));
 }

@@ -1,7 +1,7 @@
 //! NPZ files: a zip archive of `.npy` arrays, read with distrust.
 //!
 //! Every claim of a header is checked against the file's real size before anything is allocated; entries are read through to
-//! their CRC; an array is whole or an error. [`Archive`] reads small arrays at once, [`Stream`] large ones progressively.
+//! their CRC; an array is whole or an error. `Archive` reads small arrays at once, `Stream` large ones progressively.
 
 mod element;
 mod header;

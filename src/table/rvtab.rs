@@ -38,8 +38,8 @@ struct Passed {
 }
 
 impl<'a> RvTabWriter<'a> {
-    /// `path` ends in `.fits`; `files` are the inputs without their spectra ([`SpectraReader::empty`]
-    /// (crate::spectra::SpectraReader::empty)).
+    /// `path` ends in `.fits`; `files` are the inputs without their spectra
+    /// ([`SpectraReader::empty`](crate::spectra::SpectraReader::empty)).
     ///
     /// # Errors
     /// `Usage` for another extension, or spectra that are not on one grid in each arm; `Io` for a folder that is missing or

@@ -71,7 +71,7 @@ pub struct Prefilter {
 
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub enum Velocity {
-    /// Index into [`Recording::parameters`], km/s.
+    /// Index into [`Recording::parameters`](super::Recording::parameters), km/s.
     Parameter(usize),
     /// km/s.
     Fixed(f64),
