@@ -3,7 +3,7 @@
 mod common;
 
 use common::fits::{bits, devices, fitter, pick, same_bits, sound, synb_spectra};
-use common::{shared, synb_model};
+use common::{shared, synb_model, tiny};
 use popfit::{Continuum, Device, Error, FitTable, Fitter, Spectra, SpectralModel};
 
 /// A permutation of 0..n with no pattern.
@@ -106,5 +106,20 @@ fn without_a_velocity_or_a_continuum() {
         check(&device, at_rest, &spectra);
         let bare = SpectralModel::builder().arm("", emulator()).velocity(-500.0..=500.0).continuum(Continuum::none());
         check(&device, bare.build().unwrap(), &spectra);
+    }
+}
+
+#[test]
+fn one_spectrum_in_a_hundred_thousand() {
+    let emulator = tiny::linear(&["a", "b"], tiny::wave);
+    let count = 100_000;
+    let labels: Vec<f64> = (0..2 * count).map(|k| 5.0 * (k as f64 * 0.7).sin()).collect();
+    let spectra = tiny::spectra(&emulator, &labels, 0.01);
+    let fitter = fitter(tiny::model(emulator, 0.0), &Device::cpu());
+    let all = fitter.fit(&spectra).unwrap();
+    assert_eq!(all.len(), count);
+    for n in [0, 2047, 2048, 65_536, count - 1] {
+        let alone = fitter.fit(&spectra.slice(n..n + 1)).unwrap();
+        same_bits(&alone.rows[0], &all.rows[n], "alone");
     }
 }
