@@ -201,3 +201,36 @@ fn a_signal_ends_a_run_with_a_row_for_every_spectrum() {
         assert_eq!(std::fs::read_dir(folder.path()).unwrap().count(), 1, "the temporary file is gone");
     }
 }
+
+#[test]
+fn compare_passes_equal_tables_and_fails_others() {
+    let folder = tempfile::tempdir().unwrap();
+    let [a, b, plot] = ["a.parquet", "b.csv", "c.svg"].map(|name| folder.path().join(name));
+    for out in [&a, &b] {
+        let output = fit(&data("model.toml"), &[&data("spectra.npz")], out, &[]);
+        assert!(output.status.success(), "{}", message(&output));
+    }
+    let text = |path: &Path| path.to_str().unwrap().to_string();
+    let same = popfit(&["compare", &text(&a), &text(&b), "--plot", &text(&plot)]);
+    assert!(same.status.success(), "{}", message(&same));
+    assert!(String::from_utf8_lossy(&same.stdout).contains("64 converged in both"));
+    assert!(std::fs::read_to_string(&plot).unwrap().starts_with("<svg"));
+    // one velocity moved by an error, one spectrum gone
+    let table = std::fs::read_to_string(&b).unwrap();
+    let mut lines: Vec<String> = table.lines().map(str::to_string).collect();
+    let place = lines[0].split(',').position(|name| name == "velocity").unwrap();
+    let mut cells: Vec<String> = lines[5].split(',').map(str::to_string).collect();
+    let moved = cells[place].parse::<f64>().unwrap() + cells[place + 1].parse::<f64>().unwrap();
+    cells[place] = moved.to_string();
+    lines[5] = cells.join(",");
+    std::fs::write(&b, lines.join("\n")).unwrap();
+    let differs = popfit(&["compare", &text(&a), &text(&b), "--share", "1"]);
+    assert_eq!(differs.status.code(), Some(1));
+    assert!(message(&differs).contains("velocity differs"), "{}", message(&differs));
+    lines.pop();
+    std::fs::write(&b, lines.join("\n")).unwrap();
+    let short = popfit(&["compare", &text(&a), &text(&b), "--share", "0"]);
+    assert_eq!(short.status.code(), Some(1));
+    assert!(String::from_utf8_lossy(&short.stdout).contains("1 only in A"));
+    assert_eq!(popfit(&["compare", &text(&a), "nowhere.csv"]).status.code(), Some(2));
+}

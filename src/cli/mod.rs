@@ -2,6 +2,7 @@
 
 mod chain;
 mod check;
+mod compare;
 mod demo;
 mod devices;
 mod fit;
@@ -41,6 +42,8 @@ enum Command {
     Check(check::Arguments),
     /// Turn another program's emulator into popfit's
     Import(import::Arguments),
+    /// Compare two result tables of the same spectra, in units of the errors
+    Compare(compare::Arguments),
     /// Make one HTML page of a result table: counts, figures, a table to sort
     Report(report::Arguments),
 }
@@ -66,6 +69,11 @@ impl Failure {
         }
     }
 
+    /// What was compared is not the same.
+    pub fn differs(message: impl Into<String>) -> Failure {
+        Failure { message: message.into(), code: 1 }
+    }
+
     /// An error of a run that had begun: 1, unless the fault is one of the input.
     pub fn running(error: Error) -> Failure {
         let runtime =
@@ -89,6 +97,7 @@ pub fn main() -> ExitCode {
         Command::Devices => devices::run(),
         Command::Check(arguments) => check::run(&arguments),
         Command::Import(arguments) => import::run(&arguments),
+        Command::Compare(arguments) => compare::run(&arguments),
         Command::Report(arguments) => report::run(&arguments),
     };
     match result {

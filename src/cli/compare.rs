@@ -1,0 +1,160 @@
+//! `popfit compare`: two result tables of the same spectra, in units of the errors.
+
+use std::collections::HashMap;
+use std::path::{Path, PathBuf};
+
+use plotters::prelude::*;
+use popfit::{Error, FitRow, FitTable, Id};
+
+use super::Failure;
+use super::rows::{cells, line, print as columns};
+
+#[derive(clap::Args)]
+pub struct Arguments {
+    /// The result table that gives the errors
+    #[arg(value_name = "A")]
+    a: PathBuf,
+    /// Another table of the same spectra: .parquet, .fits or .csv
+    #[arg(value_name = "B")]
+    b: PathBuf,
+    /// Differences above this many errors of A count
+    #[arg(long, default_value_t = 0.02, value_name = "SIGMA")]
+    threshold: f64,
+    /// Share of the common fits that must stay below the threshold, in every parameter
+    #[arg(long, default_value_t = 0.98, value_name = "SHARE")]
+    share: f64,
+    /// Also draw the differences' distributions: a name that ends in .svg
+    #[arg(long, value_name = "FILE")]
+    plot: Option<PathBuf>,
+}
+
+/// Differences of one parameter, in errors of A; NaN left out.
+struct Differences {
+    name: String,
+    sorted: Vec<f64>,
+}
+
+impl Differences {
+    fn within(&self, threshold: f64) -> f64 {
+        let close = self.sorted.partition_point(|x| *x <= threshold);
+        if self.sorted.is_empty() { 1.0 } else { close as f64 / self.sorted.len() as f64 }
+    }
+
+    fn quantile(&self, share: f64) -> f64 {
+        let last = self.sorted.len().saturating_sub(1);
+        self.sorted.get((last as f64 * share).round() as usize).copied().unwrap_or(f64::NAN)
+    }
+}
+
+/// Rows of both tables, joined by id, and by the order of equal ids.
+fn joined<'t>(a: &'t FitTable, b: &'t FitTable) -> Vec<(&'t FitRow, &'t FitRow)> {
+    let key = |row: &FitRow| match &row.id {
+        Id::Integer(n) => n.to_string(),
+        Id::Text(text) => text.clone(),
+    };
+    let mut places: HashMap<String, std::collections::VecDeque<&FitRow>> = HashMap::new();
+    b.rows.iter().for_each(|row| places.entry(key(row)).or_default().push_back(row));
+    a.rows.iter().filter_map(|row| Some((row, places.get_mut(&key(row))?.pop_front()?))).collect()
+}
+
+/// Prints the comparison; exit code 1 when the tables differ by more than is allowed.
+pub fn run(arguments: &Arguments) -> Result<(), Failure> {
+    let ((a, _), (b, _)) = (FitTable::read(&arguments.a)?, FitTable::read(&arguments.b)?);
+    let pairs = joined(&a, &b);
+    let missing = (a.len() - pairs.len(), b.len() - pairs.len());
+    let both: Vec<_> = pairs.iter().filter(|(a, b)| a.status.is_success() && b.status.is_success()).collect();
+    let turned = pairs.iter().filter(|(a, b)| a.status.is_success() != b.status.is_success()).count();
+    line(format_args!(
+        "{} spectra in both tables, {} only in A, {} only in B; {} converged in both, {turned} in one of them",
+        pairs.len(),
+        missing.0,
+        missing.1,
+        both.len()
+    ));
+    let common: Vec<(usize, usize)> = (0..a.parameters.len())
+        .filter_map(|p| Some((p, b.parameters.iter().position(|name| *name == a.parameters[p])?)))
+        .collect();
+    if common.is_empty() {
+        return Err(Failure::usage("the tables have no parameter in common"));
+    }
+    let difference = |&(p, q): &(usize, usize)| {
+        let one = |(a, b): &&(&FitRow, &FitRow)| (a.parameters[p] - b.parameters[q]).abs() / a.errors[p];
+        let mut sorted: Vec<f64> = both.iter().map(|pair| one(pair)).filter(|x| x.is_finite()).collect();
+        sorted.sort_by(f64::total_cmp);
+        Differences { name: a.parameters[p].clone(), sorted }
+    };
+    let all: Vec<Differences> = common.iter().map(difference).collect();
+    print(&all, arguments.threshold);
+    if let Some(path) = &arguments.plot {
+        draw(path, &all)
+            .map_err(|e| Error::Write { path: path.clone(), message: e.to_string() })
+            .map_err(Failure::running)?;
+        line(format_args!("wrote {}", path.display()));
+    }
+    let far = all.iter().find(|one| one.within(arguments.threshold) < arguments.share);
+    match far {
+        None if missing == (0, 0) && turned == 0 => {
+            line("pass");
+            Ok(())
+        }
+        Some(one) => Err(Failure::differs(format!(
+            "fail: {} differs by more than {} errors in {:.2} % of the fits",
+            one.name,
+            arguments.threshold,
+            100.0 * (1.0 - one.within(arguments.threshold))
+        ))),
+        None => Err(Failure::differs("fail: the tables do not have the same converged spectra")),
+    }
+}
+
+fn print(all: &[Differences], threshold: f64) {
+    let within = format!("within {threshold}");
+    let mut rows = vec![cells(["|A − B| / error of A", "fits", "median", "99 %", "largest", &within])];
+    for one in all {
+        let number = |share: f64| format!("{:.5}", one.quantile(share));
+        let share = format!("{:.4}", one.within(threshold));
+        rows.push(cells([&one.name, &one.sorted.len().to_string(), &number(0.5), &number(0.99), &number(1.0), &share]));
+    }
+    columns(&rows);
+}
+
+/// Cumulative distributions, the difference logarithmic.
+fn draw(path: &Path, all: &[Differences]) -> Result<(), Box<dyn std::error::Error>> {
+    let positive = || all.iter().flat_map(|one| one.sorted.iter().copied().filter(|x| *x > 0.0));
+    let (low, high) = (positive().fold(f64::INFINITY, f64::min), positive().fold(0.0, f64::max));
+    let (low, high) = if low < high { (low, high) } else { (1e-6, 1.0) };
+    let root = SVGBackend::new(path, (900, 560)).into_drawing_area();
+    root.fill(&WHITE)?;
+    let mut chart = ChartBuilder::on(&root)
+        .margin(16)
+        .x_label_area_size(48)
+        .y_label_area_size(64)
+        .build_cartesian_2d((low..high).log_scale(), 0.0..1.0)?;
+    chart
+        .configure_mesh()
+        .light_line_style(WHITE)
+        .x_desc("|A − B| / error of A")
+        .y_desc("share of the fits")
+        .x_label_formatter(&|x| format!("{x:.0e}"))
+        .label_style(("sans-serif", 18))
+        .axis_desc_style(("sans-serif", 20))
+        .draw()?;
+    for (k, one) in all.iter().enumerate() {
+        let count = one.sorted.len().max(1) as f64;
+        let points =
+            one.sorted.iter().enumerate().filter(|(_, x)| **x > 0.0).map(|(i, x)| (*x, (i + 1) as f64 / count));
+        let colour = Palette99::pick(k).to_rgba();
+        chart
+            .draw_series(LineSeries::new(points, colour.stroke_width(2)))?
+            .label(&one.name)
+            .legend(move |(x, y)| PathElement::new([(x, y), (x + 20, y)], colour.stroke_width(2)));
+    }
+    chart
+        .configure_series_labels()
+        .position(SeriesLabelPosition::UpperLeft)
+        .background_style(WHITE.mix(0.9))
+        .label_font(("sans-serif", 18))
+        .draw()?;
+    root.present()?;
+    Ok(())
+}
