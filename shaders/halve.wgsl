@@ -9,6 +9,7 @@ const FIRST_ROUND: i32 = 2;
 const HOPELESS_ROUND: i32 = 4;
 const SAME_BASIN: f32 = 0.2; // largest relative error of the better member's quadratic model that still counts as one basin
 const HOPELESS: f32 = 30.0; // what a member may still gain is less than this times the promise of its next step
+const LEAST_RISE: f32 = 9.0; // a basin this close may be told of (flag 32)
 const EQUAL: f32 = 4.0e-6; // costs this close, relatively, are equal but for rounding
 
 // PARAMETERS as the compiler cannot know it: unrolled loops take software drivers seconds.
@@ -53,7 +54,7 @@ fn gives_way(slot: u32, other: u32) -> i32 {
     if abs(rise - (curvature - 2.0 * slope)) <= allowed && abs(own_slope - (slope - curvature)) <= allowed {
         return SAME_BASIN_CODE;
     }
-    let hopeless = rise > HOPELESS * state[at(PREDICTED_REDUCTION, slot)] + noise;
+    let hopeless = rise > max(LEAST_RISE, HOPELESS * state[at(PREDICTED_REDUCTION, slot)]) + noise;
     return select(GOES_ON, HOPELESS_CODE, hopeless && control_of(ROUNDS, slot) >= HOPELESS_ROUND);
 }
 

@@ -184,6 +184,9 @@ fn is_collapsed() -> bool {
 
 // Sets the next trial points (RUNNING), or tells why there are none.
 fn choose(rounds: i32) -> i32 {
+    if vertex_count == 1u && value(0u) < NO_VALUE {
+        return GTOL_STATUS; // nothing can move, and its objective is known
+    }
     if rounds >= MAX_ROUNDS {
         return MAX_ROUNDS_STATUS;
     }

@@ -189,7 +189,9 @@ fn choose(slot: u32) -> i32 {
     if small_step {
         return XTOL_STATUS;
     }
-    return set_trial(slot, undamped && is_last(slot, FTOL * cost));
+    // a penalty would take its unknown share of the promise
+    let plain = state[at(PENALTY, slot)] == 0.0;
+    return set_trial(slot, undamped && plain && is_last(slot, FTOL * cost));
 }
 
 @compute @workgroup_size(64)

@@ -234,3 +234,14 @@ fn compare_passes_equal_tables_and_fails_others() {
     assert!(String::from_utf8_lossy(&short.stdout).contains("1 only in A"));
     assert_eq!(popfit(&["compare", &text(&a), "nowhere.csv"]).status.code(), Some(2));
 }
+
+#[test]
+fn no_result_takes_the_place_of_an_input() {
+    let folder = tempfile::tempdir().unwrap();
+    let spectra = folder.path().join("spectra.csv");
+    std::fs::copy(data("spectra.npz"), &spectra).unwrap();
+    let output = fit(&data("model.toml"), &[&spectra], &spectra, &[]);
+    assert_eq!(output.status.code(), Some(2));
+    assert!(message(&output).contains("one of the inputs"), "{}", message(&output));
+    assert_eq!(std::fs::read(&spectra).unwrap(), std::fs::read(data("spectra.npz")).unwrap());
+}

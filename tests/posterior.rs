@@ -3,7 +3,7 @@
 mod common;
 
 use common::fits::{fitter, gpu, pick, synb_spectra};
-use common::{shared, synb_model};
+use common::{shared, synb_model, tiny};
 use popfit::{Device, FitTable, VelocityPosterior, VelocityScan};
 
 /// Every 16th of the synb spectra.
@@ -55,4 +55,33 @@ fn devices_agree() {
         assert!((c.error / g.error - 1.0).abs() < 0.02 && (c.velocity - g.velocity).abs() < 0.05 * c.error);
         assert!((c.skewness - g.skewness).abs() < 0.05 && (c.kurtosis - g.kurtosis).abs() < 0.1);
     }
+}
+
+/// A grid that is larger than the population is evaluated in parts, to the same numbers.
+#[test]
+fn a_small_population_scans_as_a_large_one() {
+    let emulator = tiny::linear(&["a"], tiny::wave);
+    let spectra = tiny::spectra(&emulator, &[1.0, -2.0], 0.01);
+    let model = tiny::builder(emulator, 0.5).velocity(-20.0..=20.0).build().unwrap();
+    for device in common::fits::devices() {
+        let fitter = fitter(model.clone(), &device).velocity_scan(VelocityScan::Fixed).starts(1);
+        let large = fitter.fit(&spectra).unwrap();
+        let mut least = 1 << 12;
+        let small = loop {
+            match fitter.clone().memory(Some(least)).fit(&spectra) {
+                Ok(table) => break table,
+                Err(popfit::Error::OutOfMemory { .. }) => least += least / 8,
+                Err(error) => panic!("{error}"),
+            }
+        };
+        assert_eq!(posteriors(&small), posteriors(&large), "{} with {least} bytes", device.name());
+    }
+}
+
+#[test]
+fn a_fixed_velocity_cannot_be_scanned() {
+    let model = tiny::model(tiny::linear(&["a"], tiny::wave), 0.0);
+    let spectra = tiny::spectra(&tiny::linear(&["a"], tiny::wave), &[1.0], 0.01);
+    let error = fitter(model, &Device::cpu()).velocity_scan(VelocityScan::Fixed).fit(&spectra).unwrap_err();
+    assert!(error.to_string().contains("fixed"), "{error}");
 }

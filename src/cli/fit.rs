@@ -8,8 +8,8 @@ use indicatif::{ProgressBar, ProgressDrawTarget, ProgressState, ProgressStyle};
 use popfit::report::{About, Collector, ReportFile};
 use popfit::spectra::SpectraReader;
 use popfit::{
-    Control, Device, Error, Fitter, LevenbergMarquardt, Metadata, ModelFile, NelderMead, SolverKind, SpectralModel,
-    Status, VelocityScan,
+    Control, Device, Error, Fitter, LevenbergMarquardt, Metadata, ModelFile, NelderMead, RvTabWriter, SolverKind,
+    SpectralModel, Status, VelocityScan,
 };
 
 use super::chain::Chain;
@@ -42,7 +42,7 @@ pub struct Arguments {
     /// Scan the velocity for its posterior [default: the model file's, else fixed for --format rvtab and off otherwise]
     #[arg(long, value_enum)]
     velocity_scan: Option<Scan>,
-    /// Starts of each spectrum, 1 to 64 [default: the model file's, else 2]
+    /// Starts of each spectrum, 1 to 64 [default: the model file's, else 2, or 4 with a free vsini]
     #[arg(long, value_name = "K", value_parser = clap::value_parser!(u16).range(1..=Fitter::MOST_STARTS as i64))]
     starts: Option<u16>,
     /// Seed of the first guess
@@ -97,6 +97,7 @@ pub fn run(arguments: &Arguments) -> Result<(), Failure> {
     if !arguments.quiet {
         source.all_notes().for_each(|note| drop(writeln!(std::io::stderr(), "popfit: {note}")));
     }
+    spare_inputs(arguments)?;
     let emulators = emulators(&model);
     let fitter = fitter(arguments, &file, model)?;
     fitter.check_spectra(&source.files()).map_err(|error| file.blame(error))?;
@@ -132,6 +133,20 @@ pub fn run(arguments: &Arguments) -> Result<(), Failure> {
     }
 }
 
+/// No result takes the place of what it is made from.
+fn spare_inputs(arguments: &Arguments) -> Result<(), Failure> {
+    let models = (arguments.format == Format::Rvtab).then(|| RvTabWriter::models_of(&arguments.output));
+    let outputs = [Some(arguments.output.clone()), models, arguments.report.as_ref().map(|dir| dir.join("index.html"))];
+    let real = |path: &Path| path.canonicalize().ok();
+    for output in outputs.iter().flatten().filter(|output| output.exists()) {
+        let inputs = arguments.spectra.iter().chain([&arguments.model]);
+        if let Some(input) = inputs.into_iter().find(|input| real(input) == real(output)) {
+            return Err(Failure::usage(format!("{} would be overwritten: it is one of the inputs", input.display())));
+        }
+    }
+    Ok(())
+}
+
 /// Too little memory is the user's fault when the user said how much.
 fn failed(arguments: &Arguments, error: Error) -> Failure {
     match (&error, arguments.memory) {
@@ -155,7 +170,11 @@ fn fitter(arguments: &Arguments, file: &ModelFile, model: SpectralModel) -> Resu
         Scan::Fixed => VelocityScan::Fixed,
         Scan::Refitted => VelocityScan::Refitted,
     });
-    let usual = if arguments.format == Format::Rvtab { VelocityScan::Fixed } else { VelocityScan::Off };
+    let free_velocity = model.parameters().iter().any(|name| name == "velocity");
+    let usual = match arguments.format {
+        Format::Rvtab if free_velocity => VelocityScan::Fixed,
+        _ => VelocityScan::Off,
+    };
     let mut fitter = Fitter::new(model, Device::parse(&arguments.device)?, solver)?
         .velocity_scan(scan.or(file.velocity_scan).unwrap_or(usual))
         .memory(arguments.memory)

@@ -24,6 +24,9 @@ pub struct Arguments {
 impl Arguments {
     /// Reads the list of targets, if there is one.
     pub fn selection(&self) -> Result<Selection, Failure> {
+        if self.min_sn.is_some_and(|x| !x.is_finite()) {
+            return Err(Failure::usage("--min-sn must be finite"));
+        }
         Ok(Selection {
             target_ids: self.target_id.as_deref().map(target_ids).transpose()?,
             objtype: self.objtype.clone(),
@@ -38,6 +41,8 @@ fn target_ids(argument: &str) -> Result<Vec<i64>, Failure> {
         Some(path) => std::fs::read_to_string(path).map_err(|source| Error::Io { path: path.into(), source })?,
         None => argument.to_string(),
     };
+    // comments reach to the end of their line
+    let text: String = text.lines().map(|line| line.split('#').next().unwrap_or("").to_owned() + "\n").collect();
     let words = text.split(|c: char| c == ',' || c.is_whitespace()).filter(|word| !word.is_empty());
     let one = |word: &str| word.parse().map_err(|_| Failure::usage(format!("--target-id: {word:?} is no integer")));
     words.map(one).collect()
@@ -53,7 +58,7 @@ mod tests {
         assert!(target_ids("1.5").is_err());
         let folder = tempfile::tempdir().unwrap();
         let path = folder.path().join("ids");
-        std::fs::write(&path, "1 2\n3,4\n").unwrap();
+        std::fs::write(&path, "1 2 # two\n3,4\n").unwrap();
         assert_eq!(target_ids(&format!("@{}", path.display())).ok(), Some(vec![1, 2, 3, 4]));
         assert!(target_ids("@missing").is_err());
     }

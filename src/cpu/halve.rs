@@ -13,6 +13,9 @@ const HOPELESS_ROUND: u32 = 4;
 /// What a member may still gain is less than this times the promise of its next step.
 const HOPELESS: f64 = 30.0;
 
+/// A basin this close may be told of (flag 32).
+const LEAST_RISE: f64 = 9.0;
+
 /// Marks those of the first `active` members that give way; a group's slots are consecutive.
 pub fn halve(members: &mut [Member], active: usize) {
     let mut place = vec![0; members.len()];
@@ -41,6 +44,7 @@ fn gives_way(member: &Member, other: &Member) -> Option<GaveWay> {
         return Some(GaveWay::SameBasin);
     }
     let (rise, noise) = (cost - best, EQUAL * best);
-    let hopeless = member.rounds >= HOPELESS_ROUND && rise > HOPELESS * member.predicted_reduction + noise;
+    let allowed = LEAST_RISE.max(HOPELESS * member.predicted_reduction) + noise;
+    let hopeless = member.rounds >= HOPELESS_ROUND && rise > allowed;
     hopeless.then_some(GaveWay::Hopeless)
 }

@@ -102,6 +102,9 @@ fn choose(
     settings: &NelderMead,
     noise: f64,
 ) -> Option<Status> {
+    if simplex.free.is_empty() && simplex.values[0].is_finite() {
+        return Some(Status::Gtol); // nothing can move, and its objective is known
+    }
     if simplex.rounds >= settings.max_rounds {
         return Some(Status::MaxRounds);
     }
@@ -129,7 +132,7 @@ fn choose(
     }
     let pending = pending(simplex);
     for (lane, member) in trials.iter_mut().enumerate() {
-        let v = pending.get(lane).copied().unwrap_or(pending[0]);
+        let v = pending.get(lane).or(pending.first()).copied().unwrap_or(0);
         member.trial.copy_from_slice(simplex.vertex(v));
     }
     None

@@ -104,7 +104,9 @@ fn choose(
         (false, true) => return Some(Status::Xtol),
         (false, false) => {}
     }
-    let last = undamped && member.rejections == 0 && is_last(member, &next, settings.ftol * cost);
+    // a penalty would take its unknown share of the promise
+    let plain = member.sums.penalty == 0.0 && member.rejections == 0;
+    let last = undamped && plain && is_last(member, &next, settings.ftol * cost);
     member.predicted_reduction = next.predicted_reduction;
     let mut moved = false;
     for (p, delta) in next.delta.iter().enumerate() {

@@ -7,7 +7,7 @@ use crate::model::{Limits, Prepared, SpectralModel};
 use crate::solver::basin::same_basin;
 use crate::solver::recording::Precision;
 use crate::solver::triangle::packed_index;
-use crate::solver::{Outcome, Status};
+use crate::solver::{GaveWay, Outcome, Status};
 
 /// Objectives closer than this agree.
 const AGREE: f64 = 0.1;
@@ -52,12 +52,7 @@ impl Finish<'_> {
         row.objective = objective;
         let held = limits.iter().filter(|l| l.is_held()).count();
         row.dof = prepared.unmasked as i64 - (self.model.parameters.len() - held) as i64 - prepared.terms as i64;
-        // one that gave way would have ended in the basin where it stood
-        let agrees = |(o, at): (&Outcome, &f64)| match o.gave_way {
-            None => *at - objective < AGREE,
-            Some(_) => same_basin(winner.point(), o.point()),
-        };
-        row.n_starts_agree = outcomes.iter().zip(&objectives).filter(|pair| agrees(*pair)).count() as u32;
+        row.n_starts_agree = agreeing(outcomes, &objectives, best);
         let free = self.set_parameters(row, winner, limits);
         let tolerance = if self.precision == Precision::F32 { 1e-6 } else { 1e-12 };
         let found = covariance(&winner.normal_matrix, &free, tolerance);
@@ -139,8 +134,12 @@ impl Finish<'_> {
     /// Another start that ended elsewhere (by more than three errors) at nearly the same objective.
     fn flag_other_basins(&self, row: &mut FitRow, outcomes: &[Outcome], objectives: &[f64], best: usize) {
         let elsewhere = |o: &Outcome| {
-            let pairs = self.model.parameters.iter().zip(&o.parameters).zip(row.parameters.iter().zip(&row.errors));
-            pairs.into_iter().any(|((parameter, &u), (x, error))| (parameter.to_physical(u) - x).abs() > 3.0 * error)
+            self.model.parameters.iter().enumerate().any(|(p, parameter)| {
+                // at a bound the winner has no error: the other's curvature tells the scale
+                let curvature = parameter.solver.scale / o.normal_matrix[packed_index(p, p)].sqrt();
+                let error = if row.errors[p].is_nan() { curvature } else { row.errors[p] };
+                (parameter.to_physical(o.parameters[p]) - row.parameters[p]).abs() > 3.0 * error
+            })
         };
         let other = outcomes.iter().zip(objectives).enumerate().any(|(k, (o, objective))| {
             k != best && o.gave_way.is_none() && *objective - objectives[best] < MULTIMODAL && elsewhere(o)
@@ -149,4 +148,20 @@ impl Finish<'_> {
             row.flags |= flag::MULTIMODAL;
         }
     }
+}
+
+/// Starts that ended at the winner's objective; and, as far as their last points tell, those that were stopped in its basin, or in the
+/// basin of one that counts.
+fn agreeing(outcomes: &[Outcome], objectives: &[f64], best: usize) -> u32 {
+    let ended = |k: usize| outcomes[k].gave_way.is_none() && objectives[k] - objectives[best] < AGREE;
+    let mut counts: Vec<bool> = (0..outcomes.len()).map(ended).collect();
+    loop {
+        let joins = |k: usize| {
+            outcomes[k].gave_way == Some(GaveWay::SameBasin)
+                && (0..counts.len()).any(|j| counts[j] && same_basin(outcomes[j].point(), outcomes[k].point()))
+        };
+        let Some(next) = (0..counts.len()).filter(|&k| !counts[k]).find(|&k| joins(k)) else { break };
+        counts[next] = true;
+    }
+    counts.into_iter().filter(|c| *c).count() as u32
 }

@@ -21,7 +21,7 @@ use std::time::Duration;
 
 use crate::error::{Error, Result};
 use crate::model::{FirstGuess, SpectralModel, VelocityScan};
-use crate::solver::recording::Precision;
+use crate::solver::recording::{Precision, Velocity};
 use crate::solver::{LevenbergMarquardt, MOST_STARTS, NelderMead, SolverKind};
 use crate::spectra::{Spectra, SpectraReader};
 use assemble::matched;
@@ -313,6 +313,9 @@ impl Fitter {
     }
 
     fn run(&self) -> Result<Run<'_>> {
+        if self.scans_velocity() && matches!(self.model.velocity, Velocity::Fixed(_)) {
+            return Err(Error::Usage("a scan of the velocity, which is fixed: give it a range".into()));
+        }
         match self.start_count() {
             1..=MOST_STARTS => Run::new(self),
             other => Err(Error::Usage(format!("{other} starts: a spectrum has 1 to {MOST_STARTS}"))),

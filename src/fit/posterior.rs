@@ -30,7 +30,7 @@ const STEP: f64 = 0.5;
 const STEPS_AN_ERROR: std::ops::RangeInclusive<f64> = 1.2..=3.0;
 const EDGE: f64 = 1e-4;
 /// Grids that are tried.
-const ATTEMPTS: usize = 5;
+const ATTEMPTS: usize = 12;
 
 /// Moments of exp(−objective / 2) on an ascending grid of equal steps, as rvspecfit's `find_best` takes them. `None` when no
 /// objective is finite.
@@ -187,7 +187,10 @@ fn objectives(
             .collect(),
     };
     let refit = fitter.velocity_scan == VelocityScan::Refitted;
-    let outcomes = passes.evaluate(model, grids, &entering, refit)?;
+    let mut outcomes = Vec::new();
+    for some in loads(entering, passes.capacity) {
+        outcomes.extend(passes.evaluate(model, grids, &some, refit)?);
+    }
     let finish = Finish { model, precision: fitter.precision };
     let mut rest = outcomes.iter();
     let mut out = Vec::with_capacity(grid.len());
@@ -196,6 +199,23 @@ fn objectives(
         out.push(rest.by_ref().take(velocities.len()).map(|o| finish.objective(o, prepared)).collect());
     }
     Ok(out)
+}
+
+/// What enters together: a grid that has more points than the population has room is split.
+fn loads(entering: Vec<Ready>, capacity: usize) -> Vec<Vec<Ready>> {
+    let total: usize = entering.iter().map(|one| one.starts.len()).sum();
+    if total <= capacity {
+        return vec![entering];
+    }
+    let mut all = Vec::new();
+    for one in entering {
+        for starts in one.starts.chunks(capacity) {
+            let Ready { place, prepared, limits, .. } = &one;
+            let (prepared, limits) = (prepared.clone(), limits.clone());
+            all.push(vec![Ready { place: *place, prepared, limits, starts: starts.to_vec() }]);
+        }
+    }
+    all
 }
 
 #[cfg(test)]
@@ -227,7 +247,7 @@ mod tests {
     fn a_grid_follows_the_posterior() {
         for (sigma, guess) in [(0.01, 1.0), (50.0, 1.0), (1.0, 1.0)] {
             let mut scan = Scan { ready: 0, centre: 10.3, step: STEP * guess, range: (-1e3, 1e3), found: None };
-            for _ in 0..12 {
+            for _ in 0..ATTEMPTS {
                 let velocities = scan.velocities();
                 let y: Vec<f64> = velocities.iter().map(|v| ((v - 10.0) / sigma).powi(2)).collect();
                 if !scan.judge(&velocities, &y) {

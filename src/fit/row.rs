@@ -65,7 +65,7 @@ pub struct FitRow {
     pub flags: u32,
     /// Index of the winning start; −1 without one.
     pub start: i32,
-    /// Starts that ended within 0.1 of the winner's objective, or were stopped in its basin.
+    /// Starts that ended within 0.1 of the winner's objective, or were stopped on the way there: at least so many found it.
     pub n_starts_agree: u32,
     /// The velocity's, where a scan was asked for.
     pub posterior: Option<VelocityPosterior>,

@@ -38,6 +38,11 @@ struct Passed {
 }
 
 impl<'a> RvTabWriter<'a> {
+    /// Where the models go that belong to a table: `rvmod_X.fits` beside `rvtab_X.fits`, `X_rvmod.fits` beside any other `X.fits`.
+    pub fn models_of(table: &Path) -> std::path::PathBuf {
+        beside(table)
+    }
+
     /// `path` ends in `.fits`; `files` are the inputs without their spectra
     /// ([`SpectraReader::empty`](crate::spectra::SpectraReader::empty)).
     ///
@@ -57,7 +62,8 @@ impl<'a> RvTabWriter<'a> {
         let Some(first) = files.first() else { return Err(Error::Usage("no file of spectra".into())) };
         let table = Staged::create(path)?;
         let models = Staged::create(&beside(path))?;
-        let structure = columns(&RvBatch { fitter, spectra: first, rows: &[], fits: &[] });
+        let fibermap = common("FIBERMAP", files);
+        let structure = columns(&RvBatch { fitter, spectra: first, rows: &[], fits: &[], fibermap: &fibermap });
         let rvtab = TableUnit::new(path, "RVTAB", structure.into_iter().map(|(column, _)| column).collect())?;
         let mut passed = Vec::new();
         for name in PASSED {
@@ -104,7 +110,8 @@ impl Sink for RvTabWriter<'_> {
     fn append(&mut self, spectra: &Spectra, rows: &[FitRow]) -> Result<()> {
         let path = self.table.0.target().to_path_buf();
         let fits = self.fitter.model_spectra(spectra, rows)?;
-        let all = columns(&RvBatch { fitter: self.fitter, spectra, rows, fits: &fits });
+        let fibermap = self.passed.iter().find(|p| p.name == "FIBERMAP").map_or(&[][..], |p| &p.columns);
+        let all = columns(&RvBatch { fitter: self.fitter, spectra, rows, fits: &fits, fibermap });
         let values: Vec<ColumnValues> = all.into_iter().map(|(_, values)| values).collect();
         self.rvtab.append(&values).map_err(refused(&path))?;
         for passed in self.passed.iter_mut().filter(|passed| !passed.columns.is_empty()) {
@@ -124,7 +131,7 @@ fn primary() -> Vec<u8> {
 }
 
 /// The column of the same table, name and type.
-fn find<'a>(columns: &'a [Column], like: &Column) -> Option<&'a Column> {
+pub(super) fn find<'a>(columns: &'a [Column], like: &Column) -> Option<&'a Column> {
     columns.iter().find(|column| {
         column.table == like.table
             && column.name == like.name

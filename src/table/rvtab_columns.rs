@@ -34,6 +34,8 @@ pub(super) struct RvBatch<'a> {
     pub rows: &'a [FitRow],
     /// `None`: no fit.
     pub fits: &'a [Option<Vec<ArmFit>>],
+    /// The fibre map's columns that all files have.
+    pub fibermap: &'a [Column],
 }
 
 /// Name and values of each column. Without rows they are the table's structure.
@@ -73,8 +75,11 @@ pub(super) fn columns(batch: &RvBatch) -> Vec<(FitsColumn, ColumnValues)> {
     let warnings: Vec<i64> = (0..batch.rows.len()).map(|k| batch.warnings(k)).collect();
     let success = warnings.iter().zip(batch.rows).map(|(warn, row)| *warn == 0 && row.status.is_success()).collect();
     add("RVS_WARN", "", "Warnings", ColumnValues::I64(warnings));
-    let fibermap = |name: &str| batch.spectra.columns.iter().find(|c| &*c.table == "FIBERMAP" && &*c.name == name);
-    for Column { name, unit, values, .. } in REPEATED.iter().filter_map(|name| fibermap(name)) {
+    let fibermap = |name: &&str| {
+        let like = batch.fibermap.iter().find(|column| &*column.name == *name)?;
+        super::rvtab::find(&batch.spectra.columns, like)
+    };
+    for Column { name, unit, values, .. } in REPEATED.iter().filter_map(fibermap) {
         add(name, unit, "", values.clone());
     }
     add("TARGETID", "", "Target", ids(batch));
