@@ -21,6 +21,7 @@ mod wgsl;
 use std::sync::Arc;
 
 use crate::error::{Error, Result};
+use crate::solver::recording::CustomFunction;
 use tape::Tape;
 use token::Complaint;
 
@@ -104,6 +105,13 @@ impl Formula {
     /// `fn model` for a [`Custom`](crate::solver::recording::Custom) stage: the value, and with `derivatives` those by all parameters.
     pub fn wgsl(&self, derivatives: bool) -> &str {
         if derivatives { &self.linearisation_wgsl } else { &self.value_wgsl }
+    }
+
+    /// The twin of [`wgsl`](Self::wgsl).
+    pub(crate) fn function(&self, derivatives: bool) -> CustomFunction {
+        let tape = if derivatives { self.linearisation.clone() } else { self.value.clone() };
+        let predictors = self.predictors.len();
+        Arc::new(move |x, parameters, output| tape.evaluate(x.len() / predictors, x, parameters, output))
     }
 
     fn evaluate(&self, tape: &Tape, rows: usize, x: &[f64], parameters: &[f64]) -> Result<Vec<f64>> {

@@ -25,7 +25,7 @@ const TABLE: [(&str, &[f64]); 21] = [
     ("sign(x - a)*b", &[0.4, 3.0]),
 ];
 
-/// Central differences meet the derivatives: their own error is about 1e-9 of the largest value.
+/// Central differences meet the derivatives: their own error is about 1e-9 of the value and of the slope.
 fn meets_differences(formula: &Formula, x: &[f64], parameters: &[f64]) {
     let points = x.len() / formula.predictors().len();
     let rows = formula.linearise(x, parameters).unwrap();

@@ -7,13 +7,14 @@ use super::graph::{Graph, Node, NodeId};
 /// The function `model` of a [`Custom`](crate::solver::recording::Custom) stage: `outputs` by row.
 pub fn model(graph: &Graph, outputs: &[NodeId], predictors: usize, parameters: usize) -> String {
     let rows = outputs.len();
+    let kind = if predictors == 1 { "f32".to_owned() } else { format!("array<f32, {predictors}>") };
     let mut text = format!(
-        "fn model(x: ptr<function, array<f32, {predictors}>>, u: ptr<function, array<f32, {parameters}>>, \
+        "fn model(x: {kind}, u: ptr<function, array<f32, {parameters}>>, \
          out: ptr<function, array<f32, {rows}>>) {{\n"
     );
     for (k, _) in graph.needed(outputs).into_iter().enumerate().filter(|(_, needed)| *needed) {
         // writing into a String cannot fail
-        let _ = writeln!(text, "    let n{k} = {};", expression(graph.nodes[k]));
+        let _ = writeln!(text, "    let n{k} = {};", expression(graph.nodes[k], predictors));
     }
     for (row, id) in outputs.iter().enumerate() {
         let _ = writeln!(text, "    (*out)[{row}] = n{};", id.0);
@@ -21,10 +22,11 @@ pub fn model(graph: &Graph, outputs: &[NodeId], predictors: usize, parameters: u
     text + "}\n"
 }
 
-fn expression(node: Node) -> String {
+fn expression(node: Node, predictors: usize) -> String {
     match node {
         Node::Number(bits) => literal(f64::from_bits(bits)),
-        Node::Predictor(d) => format!("(*x)[{d}]"),
+        Node::Predictor(_) if predictors == 1 => "x".into(),
+        Node::Predictor(d) => format!("x[{d}]"),
         Node::Parameter(p) => format!("(*u)[{p}]"),
         Node::Negate(a) => format!("-n{}", a.0),
         Node::Add(a, b) => format!("n{} + n{}", a.0, b.0),
