@@ -57,8 +57,21 @@ fn digits(found: &[f64], certified: &[f64]) -> f64 {
     worst.max(0.0)
 }
 
-/// Digits of parameters and of errors of every problem from one start after the other.
-fn run(device: &Device, solver: Option<Solver>, polish: bool) -> Option<Vec<(String, usize, f64, f64, CurveFit)>> {
+/// One fit.
+struct Row {
+    name: String,
+    /// 1 or 2.
+    start: usize,
+    /// Digits of parameters and of errors.
+    parameters: f64,
+    errors: f64,
+    /// Root mean square of the residuals over that of the data.
+    residual: f64,
+    fit: CurveFit,
+}
+
+/// Every problem from either start.
+fn run(device: &Device, solver: Option<Solver>, polish: bool) -> Option<Vec<Row>> {
     let mut table = Vec::new();
     for problem in problems()? {
         let mut fitter = CurveFitter::new(problem.formula.clone(), device.clone()).unwrap().polish(polish);
@@ -79,11 +92,12 @@ fn run(device: &Device, solver: Option<Solver>, polish: bool) -> Option<Vec<(Str
                 fit.message,
                 fit.chi2
             );
-            table.push((problem.name.clone(), start + 1, parameters, errors, fit));
+            let residual = (fit.chi2 / problem.y.iter().map(|y| y * y).sum::<f64>()).sqrt();
+            table.push(Row { name: problem.name.clone(), start: start + 1, parameters, errors, residual, fit });
         }
     }
-    let solved = table.iter().filter(|row| row.2 >= 4.0).count();
-    let mean = table.iter().map(|row| row.2).sum::<f64>() / table.len() as f64;
+    let solved = table.iter().filter(|row| row.parameters >= 4.0).count();
+    let mean = table.iter().map(|row| row.parameters).sum::<f64>() / table.len() as f64;
     println!("{solved} of {} with 4 digits, mean {mean:.2}", table.len());
     Some(table)
 }
@@ -91,10 +105,14 @@ fn run(device: &Device, solver: Option<Solver>, polish: bool) -> Option<Vec<(Str
 #[test]
 fn certified_answers_on_the_cpu() {
     let Some(table) = run(&Device::cpu(), None, true) else { return };
-    let solved = table.iter().filter(|row| row.2 >= 4.0);
-    assert!(solved.count() >= 53);
-    assert!(table.iter().filter(|row| row.1 == 2).all(|row| row.2 >= 6.0));
-    let mean = table.iter().map(|row| row.2).sum::<f64>() / table.len() as f64;
+    let solved: Vec<_> = table.iter().filter(|row| row.parameters >= 4.0).collect();
+    assert!(solved.len() >= 53);
+    assert!(table.iter().filter(|row| row.start == 2).all(|row| row.parameters >= 6.0));
+    let mean = table.iter().map(|row| row.parameters).sum::<f64>() / table.len() as f64;
     assert!(mean >= 9.0, "{mean}");
-    assert!(table.iter().filter(|row| row.2 >= 4.0).all(|row| row.3 >= 6.0 && row.4.status.is_success()));
+    for row in solved {
+        assert!(row.fit.status.is_success(), "{}", row.name);
+        // residuals of 1e-13 of the data (Lanczos1) are rounding for the most part, and so is their scatter
+        assert!(row.errors >= 6.0 || row.residual < 1e-12, "{}: {}", row.name, row.errors);
+    }
 }

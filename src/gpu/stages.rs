@@ -272,6 +272,8 @@ fn step(layout: Layout, settings: &LevenbergMarquardt) -> Kernel {
     constants.float("FTOL", settings.ftol);
     constants.float("XTOL", settings.xtol);
     constants.float("GTOL", settings.gtol);
+    constants.float("DIAGONAL_FLOOR", settings.diagonal_floor);
+    constants.float("LARGEST_STEP", settings.largest_step);
     constants.signed("MAX_ROUNDS", i32::try_from(settings.max_rounds).unwrap_or(i32::MAX));
     constants.signed("MAX_REJECTIONS", i32::try_from(settings.max_rejections).unwrap_or(i32::MAX));
     kernel
