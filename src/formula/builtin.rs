@@ -3,8 +3,8 @@
 use super::Formula;
 use crate::error::{Error, Result};
 
-/// Names, predictors and texts. Gauss, Cauchy and linear as in Gpufit (Przybylski et al. 2017, its `models` folder), parameters
-/// in its order; `gauss1d` … have width s = σ.
+/// Names, predictors and texts. The models of Gpufit (Przybylski et al. 2017) are among them; parameters come in the order of the
+/// text, which for the elliptic ones is not Gpufit's. s, sx, sy are standard deviations, but half widths of the Cauchy profile.
 const BUILTINS: [(&str, &[&str], &str); 11] = [
     ("linear1d", &["x"], "offset + slope*x"),
     ("gauss1d", &["x"], "a*exp(-(x - m)^2/(2*s^2)) + c"),

@@ -34,7 +34,6 @@ impl CurveObjective {
 
     /// The curves' batch, one member each.
     pub fn batch(&self, curves: &[Curve], priors: &[Option<Prior>]) -> Batch {
-        let count = self.formula.parameters().len();
         let mut batch = Batch { spectra: curves.len(), group: (0..curves.len() as u32).collect(), ..Batch::default() };
         let (mut data, mut weight, mut scales, mut x) = (Vec::new(), Vec::new(), Vec::new(), Vec::new());
         for curve in curves {
@@ -43,14 +42,14 @@ impl CurveObjective {
             if self.own_grid || x.is_empty() {
                 x.extend(&curve.x);
             }
-            for p in 0..count {
+            for (p, prior) in priors.iter().enumerate() {
                 let scale = scale(curve.start[p]);
                 scales.push(scale);
                 batch.starts.push(curve.start[p] / scale);
                 batch.lower.push((curve.lower[p] / scale).max(-FAR));
                 batch.upper.push((curve.upper[p] / scale).min(FAR));
-                batch.prior_mean.push(priors[p].map_or(0.0, |prior| prior.mean / scale));
-                batch.prior_weight.push(priors[p].map_or(0.0, |prior| scale / prior.sigma));
+                batch.prior_mean.push(prior.map_or(0.0, |prior| prior.mean / scale));
+                batch.prior_weight.push(prior.map_or(0.0, |prior| scale / prior.sigma));
             }
         }
         let pairs = [(DATA, data), (WEIGHT, weight), (PREDICTOR, x), (SCALE, scales)];
