@@ -1,7 +1,8 @@
 // A model of the user's own: model(x, &u, &out) fills the value and its derivatives by u, one pixel at a time.
 //
-// One pixel of a member an invocation. members, state, predictor (PIXELS a spectrum), output (ROWS x PIXELS a member). f32.
-//@use math, members, state
+// One pixel of a member an invocation. members, state, predictor (PREDICTORS x PIXELS a spectrum), perhaps scale (PARAMETERS a
+// spectrum), output (ROWS x PIXELS a member). f32. predictors_at and scale_of are generated.
+//@use functions, members, state
 
 @compute @workgroup_size(64)
 fn main(@builtin(workgroup_id) group: vec3<u32>, @builtin(local_invocation_id) lane: vec3<u32>) {
@@ -13,12 +14,13 @@ fn main(@builtin(workgroup_id) group: vec3<u32>, @builtin(local_invocation_id) l
     let spectrum = spectrum_of(slot);
     var u: array<f32, PARAMETERS>;
     for (var p = 0u; p < PARAMETERS; p++) {
-        u[p] = trial(p, slot);
+        u[p] = trial(p, slot) * scale_of(p, group.x, spectrum);
     }
     var out: array<f32, ROWS>;
-    model(predictor[predictor_base(group.x, spectrum) + pixel], &u, &out);
+    model(predictors_at(predictor_base(group.x, spectrum) + pixel), &u, &out);
     let base = output_base(group.x, spectrum) + pixel;
-    for (var r = 0u; r < ROWS; r++) {
-        output[base + r * PIXELS] = out[r];
+    output[base] = out[0];
+    for (var r = 1u; r < ROWS; r++) {
+        output[base + r * PIXELS] = out[r] * scale_of(r - 1u, group.x, spectrum);
     }
 }

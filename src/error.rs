@@ -40,6 +40,9 @@ pub enum Error {
     /// A model (file or builder) that makes no sense.
     #[error("model: {0}")]
     Model(String),
+    /// A formula that cannot be read; `column` counts characters from 1.
+    #[error("formula, column {column}: {message}\n  {}\n{:>width$}", one_line(formula), '^', width = column + 2)]
+    Formula { formula: String, column: usize, message: String },
     /// A setting out of its range, or an argument that names nothing.
     #[error("{0}")]
     Usage(String),
@@ -64,6 +67,11 @@ pub enum Error {
 pub(crate) fn coverage(data: (f64, f64), model: (f64, f64), range: Option<(f64, f64)>) -> String {
     let range = range.map(|(low, high)| format!(", the arm's range is {low:.2}-{high:.2} Å")).unwrap_or_default();
     format!("the data cover {:.2}-{:.2} Å, the model {:.2}-{:.2} Å{range}", data.0, data.1, model.0, model.1)
+}
+
+/// Without line breaks and tabs, so that a caret below it points where it should.
+fn one_line(formula: &str) -> String {
+    formula.chars().map(|c| if c.is_whitespace() { ' ' } else { c }).collect()
 }
 
 impl Error {

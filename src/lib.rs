@@ -5,6 +5,7 @@ pub mod cpu;
 pub mod emulator;
 mod error;
 mod fit;
+mod formula;
 #[cfg(feature = "gpu")]
 pub mod gpu;
 mod model;
@@ -19,9 +20,10 @@ mod table;
 pub use emulator::Emulator;
 pub use error::{Error, Result};
 pub use fit::{
-    ArmFit, Control, Device, DeviceDescription, FitRow, FitTable, Fitter, Id, JacobianCheck, Progress, Sink, Solver,
-    Summary, VelocityPosterior, flag,
+    ArmFit, Control, CurveFit, CurveFitter, Curves, Device, DeviceDescription, FitRow, FitTable, Fitter, Id,
+    JacobianCheck, Progress, Sink, Solver, Summary, VelocityPosterior, flag,
 };
+pub use formula::Formula;
 pub use model::{
     Arm, Continuum, ContinuumKind, Interpolation, LabelColumns, LabelSettings, LineSpread, ModelFile, Nonfinite,
     SpectraSettings, SpectralModel, SpectralModelBuilder, VelocityScan,

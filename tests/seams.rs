@@ -5,7 +5,7 @@ use std::sync::atomic::AtomicBool;
 
 use popfit::cpu::CpuDevice;
 use popfit::solver::recording::{
-    BufferId, Custom, Kind, Normal, Parameter, Precision, Prior, Recording, Scope, Stage, Values,
+    BufferId, Custom, Kind, Normal, Parameter, Precision, Prior, Recording, Scope, Stage, Values, pointwise,
 };
 use popfit::solver::{Batch, Device, LevenbergMarquardt, Method, Objective, Outcome, Status, optimise};
 
@@ -40,7 +40,9 @@ impl Objective for Decay {
                 output: model,
                 rows: 4,
                 pixels,
+                predictors: 1,
                 predictor,
+                scale: None,
                 wgsl: "fn model(x: f32, u: ptr<function, array<f32, 3>>, out: ptr<function, array<f32, 4>>) {
                     let e = expf(-(*u)[1] * x);
                     (*out)[0] = (*u)[0] * e + (*u)[2];
@@ -49,7 +51,7 @@ impl Objective for Decay {
                     (*out)[3] = 1.0;
                 }"
                 .into(),
-                rust: Arc::new(|x, u, out| {
+                rust: pointwise(|x, u, out| {
                     let e = (-u[1] * x).exp();
                     out.copy_from_slice(&[u[0] * e + u[2], e, -u[0] * x * e, 1.0]);
                 }),

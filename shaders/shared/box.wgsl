@@ -2,6 +2,8 @@
 // face and the others solved again with that step given (design §2.6).
 //@use math, packed, solve
 
+const SMALLEST_MAGNITUDE: f32 = 1.0e-3; // share of a parameter's unit below which its magnitude does not bound a step
+
 // PARAMETERS as the compiler cannot know it: unrolling every loop below takes software drivers seconds.
 var<private> parameter_count: u32;
 
@@ -25,8 +27,13 @@ fn is_free(slot: u32, p: u32) -> bool {
     return upper > lower && !pushed && normal_entry(slot, p, p) > 0.0;
 }
 
-// Solves (A_FF + mu diag A_FF) delta_F = g_F - A_FC delta_C for the free F, the others C held.
+// Solves (A_FF + mu D) delta_F = g_F - A_FC delta_C for the free F, the others C held; D = diag A_FF, at least DIAGONAL_FLOOR
+// times its largest element.
 fn solve_free(slot: u32, mu: f32) -> bool {
+    var lowest = 0.0;
+    for (var p = 0u; p < parameter_count; p++) {
+        lowest = max(lowest, select(0.0, DIAGONAL_FLOOR * normal_entry(slot, p, p), free[p]));
+    }
     var order = 0u;
     for (var p = 0u; p < parameter_count; p++) {
         if free[p] {
@@ -41,7 +48,8 @@ fn solve_free(slot: u32, mu: f32) -> bool {
                     column += 1u;
                 }
             }
-            matrix[packed(order, order)] = normal_entry(slot, p, p) * (1.0 + mu);
+            let diagonal = normal_entry(slot, p, p);
+            matrix[packed(order, order)] = select(diagonal * (1.0 + mu), diagonal + mu * lowest, diagonal < lowest);
             x[order] = right;
             order += 1u;
         }
@@ -106,8 +114,22 @@ fn solve_in_box(slot: u32, mu: f32) -> bool {
             break;
         }
     }
+    shorten(slot);
     promise(slot);
     return true;
+}
+
+// Shortens a step that moves a parameter by more than LARGEST_STEP times its magnitude.
+fn shorten(slot: u32) {
+    var largest = 0.0;
+    for (var p = 0u; p < parameter_count; p++) {
+        largest = max(largest, abs(delta[p]) / max(abs(state[at(ACCEPTED + p, slot)]), SMALLEST_MAGNITUDE));
+    }
+    if largest > LARGEST_STEP {
+        for (var p = 0u; p < parameter_count; p++) {
+            delta[p] *= LARGEST_STEP / largest;
+        }
+    }
 }
 
 // Raises the damping until the matrix factorises; false if it never does.

@@ -15,6 +15,8 @@ const FINISHING_DAMPING: f64 = 1e-6;
 const FINISHING_STEPS: u32 = 6;
 /// Smallest ratio of two predicted reductions that is believed of the step to come.
 const BEST_CONTRACTION: f64 = 1e-3;
+/// Share of a parameter's unit below which its magnitude does not bound a step.
+const SMALLEST_MAGNITUDE: f64 = 1e-3;
 /// Factors of ten by which the damping may rise until the matrix factorises.
 const SOLVE_ATTEMPTS: usize = 10;
 
@@ -81,13 +83,13 @@ fn choose(
     if member.rejections > settings.max_rejections {
         return Some(Status::Stalled);
     }
-    let Some(mut next) = solve(member, lower, upper) else { return Some(Status::Singular) };
+    let Some(mut next) = solve(member, lower, upper, settings) else { return Some(Status::Singular) };
     let cost = member.sums.cost();
     let undamped = member.damping.mu < UNDAMPED;
     if member.mode == Mode::Searching && undamped && next.predicted_reduction <= noise * cost {
         member.mode = Mode::Finishing;
         member.damping.mu = FINISHING_DAMPING;
-        let Some(step) = solve(member, lower, upper) else { return Some(Status::Singular) };
+        let Some(step) = solve(member, lower, upper, settings) else { return Some(Status::Singular) };
         next = step;
     } else if member.mode == Mode::Finishing {
         member.finishing_steps += 1;
@@ -157,9 +159,9 @@ fn largest_cosine(member: &Member, lower: &[f64], upper: &[f64]) -> f64 {
 }
 
 /// The damped step inside the box; raises the damping until the matrix factorises. `None`: it never does.
-fn solve(member: &mut Member, lower: &[f64], upper: &[f64]) -> Option<Step> {
+fn solve(member: &mut Member, lower: &[f64], upper: &[f64], settings: &LevenbergMarquardt) -> Option<Step> {
     for _ in 0..SOLVE_ATTEMPTS {
-        if let Some(step) = solve_in_box(member, lower, upper) {
+        if let Some(step) = solve_in_box(member, lower, upper, settings) {
             return Some(step);
         }
         member.damping.mu = f64::max(10.0 * member.damping.mu, 1e-6);
@@ -168,12 +170,12 @@ fn solve(member: &mut Member, lower: &[f64], upper: &[f64]) -> Option<Step> {
 }
 
 /// Parameters that would leave the box are put on its face, the others solved again with that step given.
-fn solve_in_box(member: &Member, lower: &[f64], upper: &[f64]) -> Option<Step> {
+fn solve_in_box(member: &Member, lower: &[f64], upper: &[f64], settings: &LevenbergMarquardt) -> Option<Step> {
     let count = member.parameters.len();
     let mut delta = vec![0.0; count];
     let mut free: Vec<bool> = (0..count).map(|p| is_free(member, p, lower, upper)).collect();
     for _ in 0..=count {
-        solve_free(member, &free, &mut delta)?;
+        solve_free(member, &free, settings.diagonal_floor, &mut delta)?;
         let mut inside = true;
         for p in 0..count {
             let target = member.parameters[p] + delta[p];
@@ -187,20 +189,33 @@ fn solve_in_box(member: &Member, lower: &[f64], upper: &[f64]) -> Option<Step> {
             break;
         }
     }
+    shorten(member, settings.largest_step, &mut delta);
     Some(promise(member, delta))
 }
 
-/// Solves (A_FF + μ diag A_FF) δ_F = g_F − A_FC δ_C for the free F, the others C held.
-fn solve_free(member: &Member, free: &[bool], delta: &mut [f64]) -> Option<()> {
+/// Shortens a step that moves a parameter by more than `most` times its magnitude.
+fn shorten(member: &Member, most: f64, delta: &mut [f64]) {
+    let ratio = |(d, x): (&f64, &f64)| d.abs() / x.abs().max(SMALLEST_MAGNITUDE);
+    let largest = delta.iter().zip(&member.parameters).map(ratio).fold(0.0, f64::max);
+    if largest > most {
+        delta.iter_mut().for_each(|d| *d *= most / largest);
+    }
+}
+
+/// Solves (A_FF + μ D) δ_F = g_F − A_FC δ_C for the free F, the others C held; D = diag A_FF, at least `floor` times its largest.
+fn solve_free(member: &Member, free: &[bool], floor: f64, delta: &mut [f64]) -> Option<()> {
     let normal = &member.sums.normal_matrix;
     let members: Vec<usize> = (0..free.len()).filter(|&p| free[p]).collect();
     let mut matrix = vec![0.0; packed_length(members.len())];
     let mut x = vec![0.0; members.len()];
+    let lowest = floor * members.iter().map(|&p| normal[packed_index(p, p)]).fold(0.0, f64::max);
     for (i, &p) in members.iter().enumerate() {
         for (j, &q) in members.iter().enumerate().take(i + 1) {
             matrix[packed_index(i, j)] = normal[packed_index(p, q)];
         }
-        matrix[packed_index(i, i)] *= 1.0 + member.damping.mu;
+        let diagonal = &mut matrix[packed_index(i, i)];
+        let mu = member.damping.mu;
+        *diagonal = if *diagonal < lowest { *diagonal + mu * lowest } else { *diagonal * (1.0 + mu) };
         x[i] = member.sums.gradient[p];
         for q in (0..free.len()).filter(|&q| !free[q]) {
             x[i] -= normal[packed_index(p, q)] * delta[q];

@@ -243,8 +243,21 @@ fn custom(recording: &Recording, layout: Layout, stage: &rec::Custom) -> Kernel 
     kernel.state(false);
     kernel.block(recording, "predictor", "f32", stage.predictor, false);
     kernel.block(recording, "output", "f32", stage.output, true);
-    kernel.constants.unsigned("ROWS", stage.rows);
-    kernel.constants.unsigned("PIXELS", stage.pixels);
+    let mut scale = "1.0";
+    if let Some(id) = stage.scale {
+        kernel.block(recording, "scale", "f32", id, false);
+        scale = "scale[scale_base(position, spectrum) + p]";
+    }
+    let constants = &mut kernel.constants;
+    constants.unsigned("ROWS", stage.rows);
+    constants.unsigned("PIXELS", stage.pixels);
+    constants.line(&format!("fn scale_of(p: u32, position: u32, spectrum: u32) -> f32 {{ return {scale}; }}"));
+    let each: Vec<String> = (0..stage.predictors).map(|d| format!("predictor[at + {d}u * PIXELS]")).collect();
+    let (kind, value) = match stage.predictors {
+        1 => ("f32".to_owned(), each.concat()),
+        count => (format!("array<f32, {count}>"), format!("array<f32, {count}>({})", each.join(", "))),
+    };
+    constants.line(&format!("fn predictors_at(at: u32) -> {kind} {{ return {value}; }}"));
     kernel.user = Some((format!("model {}", stage.name), stage.wgsl.clone()));
     kernel
 }
@@ -259,6 +272,8 @@ fn step(layout: Layout, settings: &LevenbergMarquardt) -> Kernel {
     constants.float("FTOL", settings.ftol);
     constants.float("XTOL", settings.xtol);
     constants.float("GTOL", settings.gtol);
+    constants.float("DIAGONAL_FLOOR", settings.diagonal_floor);
+    constants.float("LARGEST_STEP", settings.largest_step);
     constants.signed("MAX_ROUNDS", i32::try_from(settings.max_rounds).unwrap_or(i32::MAX));
     constants.signed("MAX_REJECTIONS", i32::try_from(settings.max_rejections).unwrap_or(i32::MAX));
     kernel

@@ -25,7 +25,7 @@ fn evaluate(context: &Context, expression: &str, points: &[f32]) -> Result<Vec<f
         "@compute @workgroup_size(64)\nfn main(@builtin(global_invocation_id) id: vec3<u32>) {{\n\
          if id.x < arrayLength(&points) {{ let x = points[id.x]; values[id.x] = {expression}; }}\n}}"
     );
-    let source = source::Source::join(&constants, "test", &text, &["math", "activation"], None);
+    let source = source::Source::join(&constants, "test", &text, &["functions", "activation"], None);
     let module = pipelines::shader_module(context, "test", &source)?;
     let (pipeline, layout) = pipelines::compute_pipeline(context, "test", &module, &[false, true]);
     let usage = wgpu::BufferUsages::STORAGE | wgpu::BufferUsages::COPY_DST | wgpu::BufferUsages::COPY_SRC;
@@ -84,6 +84,39 @@ fn functions_are_accurate() {
         ("silu(x).x", |x| x * sigmoid(x), (-20.0, 20.0), 1e-9, 4e-7),
         ("gelu(x).x", |x| x * cumulative(x), (-9.0, 9.0), 1.0, 3e-7),
         ("exp_clipped(x, 80.0).x", |x| x.clamp(-80.0, 80.0).exp(), (-90.0, 90.0), 0.0, 2.5e-7),
+    ];
+    for (expression, exact, range, floor, tolerance) in cases {
+        let error = worst(&context, expression, exact, range, floor);
+        println!("{expression} on {range:?}: {error:.2e}");
+        assert!(error <= tolerance, "{expression} on {range:?}: {error:e} > {tolerance:e}");
+    }
+}
+
+#[test]
+fn functions_of_formulas_are_accurate() {
+    let Some(context) = context() else { return };
+    type Case = (&'static str, fn(f64) -> f64, (f32, f32), f64, f64);
+    // sine and cosine: absolute near their zeros, where the argument's own rounding counts
+    let cases: [Case; 19] = [
+        ("sinf(x)", f64::sin, (-1.6, 1.6), 1e-9, 2.5e-7),
+        ("sinf(x)", f64::sin, (-300.0, 300.0), 1.0, 2e-7),
+        ("cosf(x)", f64::cos, (-300.0, 300.0), 1.0, 2e-7),
+        ("cosf(x)", f64::cos, (-9000.0, 9000.0), 1.0, 1e-6),
+        ("tanf(x)", f64::tan, (-1.5, 1.5), 1e-9, 6e-7),
+        ("asinf(x)", f64::asin, (-1.0, 1.0), 1e-9, 4e-7),
+        ("acosf(x)", f64::acos, (-1.0, 0.99), 0.0, 4e-7),
+        ("atanf(x)", f64::atan, (-30.0, 30.0), 1e-9, 3e-7),
+        ("atan2f(x, -0.5)", |x| x.atan2(-0.5), (0.01, 9.0), 0.0, 3e-7),
+        ("atan2f(0.5, x)", |x| 0.5f64.atan2(x), (-9.0, 9.0), 0.0, 3e-7),
+        ("sinhf(x)", f64::sinh, (-20.0, 20.0), 1e-9, 4e-7),
+        ("coshf(x)", f64::cosh, (-20.0, 20.0), 0.0, 4e-7),
+        ("cbrtf(x)", f64::cbrt, (-20.0, 20.0), 1e-6, 3e-7),
+        ("log10f(x)", f64::log10, (1e-3, 30.0), 1e-3, 3e-7),
+        ("log2f(x)", f64::log2, (1e-3, 30.0), 1e-3, 3e-7),
+        ("powf(x, 2.5)", |x| x.powf(2.5), (1e-3, 10.0), 0.0, 2e-6),
+        ("powf(x, -3.0)", |x| x.powi(-3), (-2.0, -0.5), 0.0, 1e-6),
+        ("powf(2.5, x)", |x| 2.5f64.powf(x), (-5.0, 5.0), 0.0, 1e-6),
+        ("power_log(x, 1.5)", |x| if x == 0.0 { 0.0 } else { x.powf(1.5) * x.ln() }, (0.0, 10.0), 1e-2, 2e-6),
     ];
     for (expression, exact, range, floor, tolerance) in cases {
         let error = worst(&context, expression, exact, range, floor);

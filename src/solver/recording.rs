@@ -6,12 +6,13 @@
 //!
 //! Rows: a member's block of `rows` × `stride` numbers, row 0 the value, rows 1… its tangents by the solver's parameters.
 
+mod custom;
 mod label;
 mod observe;
 
-use std::fmt;
 use std::sync::Arc;
 
+pub use custom::{Custom, CustomFunction, pointwise};
 pub use label::{LabelInput, Source, Transform, tangents};
 pub use observe::{Broaden, Interpolation, Prefilter, Resample, Resolve, Rotation, Segment, Velocity};
 
@@ -214,30 +215,6 @@ pub struct Normal {
     pub data: BufferId,
     pub weight: BufferId,
     pub continuum: Option<(Basis, BufferId)>,
-}
-
-/// A model of the user's own: fills rows 0 (value) and 1… (derivatives by `u`) of `output`, `pixels` wide, one pixel at a time.
-#[derive(Clone)]
-pub struct Custom {
-    pub name: String,
-    pub output: BufferId,
-    pub rows: usize,
-    pub pixels: usize,
-    /// The predictor at each pixel.
-    pub predictor: BufferId,
-    /// `fn model(x: f32, u: ptr<function, array<f32, P>>, out: ptr<function, array<f32, ROWS>>)`.
-    pub wgsl: String,
-    /// The same in Rust: predictor, u, out.
-    pub rust: CustomFunction,
-}
-
-/// A custom model's Rust twin: predictor, u, out.
-pub type CustomFunction = Arc<dyn Fn(f64, &[f64], &mut [f64]) + Send + Sync>;
-
-impl fmt::Debug for Custom {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Custom").field("name", &self.name).finish_non_exhaustive()
-    }
 }
 
 /// One kernel over all active members.

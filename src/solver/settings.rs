@@ -23,6 +23,11 @@ pub struct LevenbergMarquardt {
     pub initial_damping: f64,
     /// Rejected steps in a row before a member has stalled.
     pub max_rejections: u32,
+    /// The damping's diagonal is at least this share of its largest element: without (0), a parameter on which the model hardly
+    /// depends where it is moves undamped, however far. Depends on how the parameters are scaled, unlike the rest.
+    pub diagonal_floor: f64,
+    /// A step is shortened until no parameter moves by more than this times its magnitude (at least 0.001 of its unit).
+    pub largest_step: f64,
 }
 
 impl Default for LevenbergMarquardt {
@@ -34,6 +39,8 @@ impl Default for LevenbergMarquardt {
             gtol: 1e-9,
             initial_damping: 1e-3,
             max_rejections: 16,
+            diagonal_floor: 0.0,
+            largest_step: 1e30,
         }
     }
 }
@@ -41,7 +48,8 @@ impl Default for LevenbergMarquardt {
 impl LevenbergMarquardt {
     /// Tolerances must be finite and not negative, the damping positive, and there must be a round.
     pub fn validate(&self) -> Result<()> {
-        let tolerances = [("ftol", self.ftol), ("xtol", self.xtol), ("gtol", self.gtol)];
+        let tolerances =
+            [("ftol", self.ftol), ("xtol", self.xtol), ("gtol", self.gtol), ("diagonal_floor", self.diagonal_floor)];
         for (name, value) in tolerances {
             if !(value.is_finite() && value >= 0.0) {
                 return Err(Error::Usage(format!("{name} must be finite and not negative, not {value}")));
@@ -49,6 +57,9 @@ impl LevenbergMarquardt {
         }
         if !(self.initial_damping.is_finite() && self.initial_damping > 0.0) {
             return Err(Error::Usage(format!("initial_damping must be positive, not {}", self.initial_damping)));
+        }
+        if !(self.largest_step > 0.0 && self.largest_step <= 1e30) {
+            return Err(Error::Usage(format!("largest_step must lie between 0 and 1e30, not {}", self.largest_step)));
         }
         if self.max_rounds == 0 {
             return Err(Error::Usage("max_rounds must be at least 1".into()));
@@ -60,8 +71,9 @@ impl LevenbergMarquardt {
 impl fmt::Display for LevenbergMarquardt {
     /// `key = value`, line by line.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let LevenbergMarquardt { max_rounds, ftol, xtol, gtol, initial_damping, max_rejections } = self;
+        let LevenbergMarquardt { max_rounds, ftol, xtol, gtol, initial_damping, max_rejections, .. } = self;
         writeln!(f, "max_rounds = {max_rounds}\nftol = {ftol:e}\nxtol = {xtol:e}\ngtol = {gtol:e}")?;
+        writeln!(f, "diagonal_floor = {:e}\nlargest_step = {:e}", self.diagonal_floor, self.largest_step)?;
         write!(f, "initial_damping = {initial_damping:e}\nmax_rejections = {max_rejections}")
     }
 }

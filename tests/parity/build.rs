@@ -1,7 +1,5 @@
 //! Builds random recordings: network, observation, sums.
 
-use std::sync::Arc;
-
 use popfit::solver::recording::*;
 
 use super::cases::{COLUMNS, DIAGONALS, HIDDEN, LABELS, Model, PIXELS, Random, SEGMENTS};
@@ -205,8 +203,8 @@ impl Builder {
             out[2] = -n * x / (d * d);
             out[3] = x * x;
         };
-        let (name, rust) = ("rational".to_owned(), Arc::new(rust));
-        let stage = Custom { name, output, rows, pixels: PIXELS, predictor, wgsl, rust };
+        let (name, rust) = ("rational".to_owned(), pointwise(rust));
+        let stage = Custom { name, output, rows, pixels: PIXELS, predictors: 1, predictor, scale: None, wgsl, rust };
         self.recording.stages.push(Stage::Custom(stage));
         output
     }

@@ -160,7 +160,8 @@ fn run_stage<R: Real>(inputs: &Inputs<R>, tile: &mut Tile<R>, stage: &Stage, pla
         }
         Stage::Custom(stage) => {
             let output = &mut tile.rows[stage.output.0][at(stage.output)];
-            custom::custom(stage, &member.trial, inputs.float(stage.predictor, spectrum), output);
+            let scale = stage.scale.map(|id| inputs.float(id, spectrum));
+            custom::custom(stage, &member.trial, inputs.float(stage.predictor, spectrum), scale, output);
         }
     }
 }

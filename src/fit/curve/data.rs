@@ -1,0 +1,193 @@
+//! Data of many curves, and what is wrong with them.
+
+use crate::error::{Error, Result};
+
+/// Where the points lie.
+#[derive(Clone, Debug, PartialEq)]
+pub(super) enum Grid {
+    /// (predictors, points), of all curves.
+    Shared(Vec<f64>),
+    /// (curves, predictors, points)
+    Own(Vec<f64>),
+}
+
+/// Curves with the same number of points, each with its start: what a [`CurveFitter`](super::CurveFitter) takes.
+///
+/// Curves of unequal length are padded, their padding masked.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Curves {
+    pub(super) grid: Grid,
+    pub(super) y: Vec<f64>,
+    pub(super) starts: Vec<f64>,
+    pub(super) sigma: Option<Vec<f64>>,
+    pub(super) mask: Option<Vec<bool>>,
+    pub(super) lower: Option<Vec<f64>>,
+    pub(super) upper: Option<Vec<f64>>,
+}
+
+impl Curves {
+    /// Curves at the same points: `x` (predictors, points), `y` (curves, points), `starts` (curves, parameters), row by row.
+    pub fn shared(x: Vec<f64>, y: Vec<f64>, starts: Vec<f64>) -> Curves {
+        Curves { grid: Grid::Shared(x), y, starts, sigma: None, mask: None, lower: None, upper: None }
+    }
+
+    /// Curves with points of their own: `x` (curves, predictors, points).
+    pub fn own(x: Vec<f64>, y: Vec<f64>, starts: Vec<f64>) -> Curves {
+        Curves { grid: Grid::Own(x), y, starts, sigma: None, mask: None, lower: None, upper: None }
+    }
+
+    /// Standard deviations (curves, points); without, all are 1.
+    #[must_use]
+    pub fn sigma(self, sigma: Vec<f64>) -> Curves {
+        Curves { sigma: Some(sigma), ..self }
+    }
+
+    /// (curves, points): true points do not count, whatever else is said of them.
+    #[must_use]
+    pub fn mask(self, mask: Vec<bool>) -> Curves {
+        Curves { mask: Some(mask), ..self }
+    }
+
+    /// Bounds of every curve, (curves, parameters); infinite ones are none. They replace the fitter's.
+    #[must_use]
+    pub fn bounds(self, lower: Vec<f64>, upper: Vec<f64>) -> Curves {
+        Curves { lower: Some(lower), upper: Some(upper), ..self }
+    }
+
+    /// Curves and points, when all arrays agree with `predictors` and `parameters`.
+    pub(super) fn shape(&self, predictors: usize, parameters: usize) -> Result<(usize, usize)> {
+        let wrong = |what: &str, message: String| Err(Error::ShapeMismatch { what: what.into(), message });
+        if !self.starts.len().is_multiple_of(parameters) {
+            return wrong("starts", format!("{} numbers for {parameters} parameters", self.starts.len()));
+        }
+        let curves = self.starts.len() / parameters;
+        if curves == 0 && self.y.is_empty() {
+            return Ok((0, 0));
+        }
+        if curves == 0 || !self.y.len().is_multiple_of(curves) {
+            return wrong("y", format!("{} numbers for {curves} curves", self.y.len()));
+        }
+        let points = self.y.len() / curves;
+        let (x, wanted) = match &self.grid {
+            Grid::Shared(x) => (x, predictors * points),
+            Grid::Own(x) => (x, curves * predictors * points),
+        };
+        let length = |values: &Option<Vec<f64>>| values.as_ref().map(Vec::len);
+        let of_points = curves * points;
+        let all = [
+            ("x", Some(x.len()), wanted),
+            ("sigma", length(&self.sigma), of_points),
+            ("mask", self.mask.as_ref().map(Vec::len), of_points),
+            ("lower", length(&self.lower), self.starts.len()),
+            ("upper", length(&self.upper), self.starts.len()),
+        ];
+        match all.into_iter().find(|(_, found, wanted)| found.is_some_and(|found| found != *wanted)) {
+            Some((what, found, wanted)) => wrong(what, format!("{} numbers, not {wanted}", found.unwrap_or(0))),
+            None => Ok((curves, points)),
+        }
+    }
+}
+
+/// One curve, ready to be fitted.
+#[derive(Clone, Debug)]
+pub(super) struct Curve {
+    /// In the order of the input.
+    pub index: usize,
+    /// (predictors, points)
+    pub x: Vec<f64>,
+    pub y: Vec<f64>,
+    /// 1/σ, 0 where masked.
+    pub weight: Vec<f64>,
+    pub used: usize,
+    pub start: Vec<f64>,
+    pub lower: Vec<f64>,
+    pub upper: Vec<f64>,
+}
+
+impl Curves {
+    /// Curve `index`, within the fitter's bounds where it has none of its own, the held parameters at their starts; or the cause why it cannot be fitted.
+    pub(super) fn curve(
+        &self,
+        index: usize,
+        (predictors, points): (usize, usize),
+        (lower, upper, held): (&[f64], &[f64], &[bool]),
+    ) -> Result<Curve, String> {
+        let row = |values: &[f64], length: usize| values[index * length..(index + 1) * length].to_vec();
+        let parameters = held.len();
+        let x = match &self.grid {
+            Grid::Shared(x) => x.clone(),
+            Grid::Own(x) => row(x, predictors * points),
+        };
+        let own = |values: &Option<Vec<f64>>, otherwise: &[f64]| {
+            values.as_ref().map_or_else(|| otherwise.to_vec(), |values| row(values, parameters))
+        };
+        let mut curve = Curve {
+            index,
+            x,
+            y: row(&self.y, points),
+            weight: self.sigma.as_ref().map_or_else(|| vec![1.0; points], |s| row(s, points)),
+            used: 0,
+            start: row(&self.starts, parameters),
+            lower: own(&self.lower, lower),
+            upper: own(&self.upper, upper),
+        };
+        let mask = self.mask.as_ref().map(|mask| &mask[index * points..(index + 1) * points]);
+        curve.weigh(mask, predictors)?;
+        curve.check_start()?;
+        for p in (0..parameters).filter(|&p| held[p]) {
+            (curve.lower[p], curve.upper[p]) = (curve.start[p], curve.start[p]);
+        }
+        let free = curve.free().len();
+        if free > curve.used {
+            return Err(format!("underdetermined: {} points for {free} free parameters", curve.used));
+        }
+        Ok(curve)
+    }
+}
+
+impl Curve {
+    /// Turns σ into weights; masked points become zeros, so that nothing in them can matter.
+    fn weigh(&mut self, mask: Option<&[bool]>, predictors: usize) -> Result<(), String> {
+        let points = self.y.len();
+        for j in 0..points {
+            if mask.is_some_and(|mask| mask[j]) {
+                (self.weight[j], self.y[j]) = (0.0, 0.0);
+                continue;
+            }
+            let sigma = self.weight[j];
+            if !(sigma > 0.0 && sigma.is_finite()) {
+                return Err(format!("bad_weight: sigma is {sigma} at point {j}"));
+            }
+            let bad_x = (0..predictors).any(|d| !self.x[d * points + j].is_finite());
+            if bad_x || !self.y[j].is_finite() {
+                return Err(format!("not_finite: the data at point {j}"));
+            }
+            self.weight[j] = 1.0 / sigma;
+            self.used += 1;
+        }
+        if self.used == 0 { Err("no_data: every point is masked".into()) } else { Ok(()) }
+    }
+
+    fn check_start(&self) -> Result<(), String> {
+        for (p, start) in self.start.iter().enumerate() {
+            let (lower, upper) = (self.lower[p], self.upper[p]);
+            if !start.is_finite() {
+                return Err(format!("bad_start: parameter {p} starts at {start}"));
+            }
+            if lower.is_nan() || upper.is_nan() || lower > upper {
+                return Err(format!("bad_bounds: parameter {p} lies between {lower} and {upper}"));
+            }
+            if *start < lower || *start > upper {
+                return Err(format!(
+                    "start_out_of_bounds: parameter {p} starts at {start}, outside {lower} to {upper}"
+                ));
+            }
+        }
+        Ok(())
+    }
+
+    /// Parameters that may move.
+    pub fn free(&self) -> Vec<usize> {
+        (0..self.start.len()).filter(|&p| self.lower[p] < self.upper[p]).collect()
+    }
+}

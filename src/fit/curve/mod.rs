@@ -1,0 +1,182 @@
+//! Many similar small problems, a formula each: the general optimiser.
+
+mod data;
+mod objective;
+mod passes;
+mod polish;
+mod result;
+
+use rayon::prelude::*;
+
+use self::passes::Passes;
+use super::{Device, Solver};
+use crate::error::{Error, Result};
+use crate::formula::Formula;
+use crate::solver::{LevenbergMarquardt, Status};
+
+pub use data::Curves;
+pub use result::CurveFit;
+
+/// Most parameters that a step solves for.
+const MOST_PARAMETERS: usize = 32;
+
+/// A Gaussian prior.
+#[derive(Clone, Copy, Debug, PartialEq)]
+struct Prior {
+    mean: f64,
+    sigma: f64,
+}
+
+/// Fits a formula to many curves at once, by least squares.
+///
+/// ```
+/// use popfit::{CurveFitter, Curves, Device, Formula};
+///
+/// let x: Vec<f64> = (0..20).map(|j| 0.2 * f64::from(j)).collect();
+/// let y = [0.5, 1.0].iter().flat_map(|k| x.iter().map(move |x| 3.0 * (-k * x).exp())).collect();
+/// let curves = Curves::shared(x.clone(), y, [1.0, 0.7].repeat(2));
+/// let fits = CurveFitter::new(Formula::parse("a*exp(-k*x)")?, Device::cpu())?.fit(&curves)?;
+/// assert!(fits.iter().all(|fit| fit.status.is_success()));
+/// assert!((fits[1].parameters[1] - 1.0).abs() < 1e-9);
+/// # Ok::<(), popfit::Error>(())
+/// ```
+#[derive(Clone, Debug)]
+pub struct CurveFitter {
+    formula: Formula,
+    device: Device,
+    solver: Solver,
+    lower: Vec<f64>,
+    upper: Vec<f64>,
+    held: Vec<bool>,
+    priors: Vec<Option<Prior>>,
+    absolute_sigma: bool,
+    polish: bool,
+    memory: Option<u64>,
+}
+
+impl CurveFitter {
+    /// The tolerances of rows in f64, at most 500 rounds, and limits on steps (53 of the 54 NIST StRD fits instead of 50).
+    pub const LEVENBERG_MARQUARDT: LevenbergMarquardt = LevenbergMarquardt {
+        max_rounds: 500,
+        ftol: 1e-14,
+        xtol: 1e-12,
+        gtol: 1e-12,
+        initial_damping: 1e-3,
+        max_rejections: 30,
+        diagonal_floor: 0.3,
+        largest_step: 10.0,
+    };
+
+    /// A fitter with [`LEVENBERG_MARQUARDT`](Self::LEVENBERG_MARQUARDT). [`Error::Model`] when the formula has more than 32 parameters.
+    pub fn new(formula: Formula, device: Device) -> Result<CurveFitter> {
+        let count = formula.parameters().len();
+        if count > MOST_PARAMETERS {
+            return Err(Error::Model(format!("the formula has {count} parameters, more than {MOST_PARAMETERS}")));
+        }
+        Ok(CurveFitter {
+            formula,
+            device,
+            solver: Solver::Lm(Self::LEVENBERG_MARQUARDT),
+            lower: vec![f64::NEG_INFINITY; count],
+            upper: vec![f64::INFINITY; count],
+            held: vec![false; count],
+            priors: vec![None; count],
+            absolute_sigma: false,
+            polish: true,
+            memory: None,
+        })
+    }
+
+    /// Another solver. A simplex starts with an edge of `size` × |start|, to a factor of √2, or `size` where the start is 0.
+    pub fn solver(mut self, solver: impl Into<Solver>) -> Result<CurveFitter> {
+        self.solver = solver.into();
+        match &self.solver {
+            Solver::Lm(lm) => lm.validate()?,
+            Solver::NelderMead(simplex) => simplex.validate()?,
+            Solver::LmNelderMead(lm, simplex) => lm.validate().and_then(|()| simplex.validate())?,
+        }
+        Ok(self)
+    }
+
+    /// Bounds of a parameter, in all curves that bring none; infinite ones are none.
+    pub fn bounds(mut self, parameter: &str, lower: f64, upper: f64) -> Result<CurveFitter> {
+        let p = self.index(parameter)?;
+        if lower.is_nan() || upper.is_nan() || lower > upper {
+            return Err(Error::BadBounds { parameter: parameter.into(), lower, upper });
+        }
+        (self.lower[p], self.upper[p]) = (lower, upper);
+        Ok(self)
+    }
+
+    /// Holds a parameter at each curve's start.
+    pub fn hold(mut self, parameter: &str) -> Result<CurveFitter> {
+        let p = self.index(parameter)?;
+        self.held[p] = true;
+        Ok(self)
+    }
+
+    /// A Gaussian prior of a parameter: the row (mean − parameter) / sigma.
+    pub fn prior(mut self, parameter: &str, mean: f64, sigma: f64) -> Result<CurveFitter> {
+        let p = self.index(parameter)?;
+        if !(mean.is_finite() && sigma.is_finite() && sigma > 0.0) {
+            return Err(Error::Usage(format!("a prior of {parameter} with mean {mean} and sigma {sigma}")));
+        }
+        self.priors[p] = Some(Prior { mean, sigma });
+        Ok(self)
+    }
+
+    /// Whether sigma is known. If not (the default, as scipy's `curve_fit`), covariances are multiplied by χ²/dof.
+    #[must_use]
+    pub fn absolute_sigma(self, absolute_sigma: bool) -> CurveFitter {
+        CurveFitter { absolute_sigma, ..self }
+    }
+
+    /// Whether what Levenberg–Marquardt finds is refined by Gauss–Newton steps in f64 on the host (the default), through a QR
+    /// decomposition of the Jacobian, which keeps the digits that normal equations lose.
+    #[must_use]
+    pub fn polish(self, polish: bool) -> CurveFitter {
+        CurveFitter { polish, ..self }
+    }
+
+    /// Bytes that a population may take.
+    #[must_use]
+    pub fn memory(self, bytes: u64) -> CurveFitter {
+        CurveFitter { memory: Some(bytes), ..self }
+    }
+
+    /// One result a curve, in their order. A curve that cannot be fitted has a status; [`Error`] means that the run failed.
+    pub fn fit(&self, curves: &Curves) -> Result<Vec<CurveFit>> {
+        let predictors = self.formula.predictors().len();
+        let count = self.formula.parameters().len();
+        let (total, points) = curves.shape(predictors, count)?;
+        let mut fits = vec![CurveFit::blank(count); total];
+        let limits = (&self.lower[..], &self.upper[..], &self.held[..]);
+        let mut ready = Vec::new();
+        for (index, fit) in fits.iter_mut().enumerate() {
+            match curves.curve(index, (predictors, points), limits) {
+                Ok(curve) => ready.push(curve),
+                Err(cause) => (fit.status, fit.message) = (Status::BadInput, cause),
+            }
+        }
+        if ready.is_empty() {
+            return Ok(fits);
+        }
+        let mut passes = Passes::new(self, &curves.grid, points, ready.len())?;
+        for some in ready.chunks(passes.capacity) {
+            let outcomes = passes.solve(some)?;
+            let done: Vec<CurveFit> =
+                some.par_iter().zip(&outcomes).map(|(curve, outcome)| self.finish(curve, outcome)).collect();
+            some.iter().zip(done).for_each(|(curve, fit)| fits[curve.index] = fit);
+        }
+        Ok(fits)
+    }
+
+    fn index(&self, parameter: &str) -> Result<usize> {
+        let names = self.formula.parameters();
+        names.iter().position(|name| name == parameter).ok_or_else(|| {
+            let nearest = names.iter().min_by_key(|name| strsim::damerau_levenshtein(name, parameter));
+            let nearest = nearest.map(|name| format!("; the nearest is `{name}`")).unwrap_or_default();
+            Error::Usage(format!("no parameter `{parameter}`{nearest}"))
+        })
+    }
+}

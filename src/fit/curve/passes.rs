@@ -1,0 +1,91 @@
+//! The populations of a fitter and the passes of its solver through them.
+
+use std::sync::Arc;
+use std::sync::atomic::AtomicBool;
+
+use super::CurveFitter;
+use super::data::{Curve, Grid};
+use super::objective::CurveObjective;
+use crate::error::Result;
+use crate::fit::Solver;
+use crate::solver::{Batch, Method, NelderMead, Objective, Outcome, Population, optimise};
+
+/// A simplex that follows Levenberg–Marquardt starts this much smaller.
+const SECOND: f64 = 0.1;
+
+pub(super) struct Passes<'a> {
+    fitter: &'a CurveFitter,
+    /// Curves that enter together.
+    pub capacity: usize,
+    objective: CurveObjective,
+    linearise: Option<Box<dyn Population>>,
+    simplex: Option<Box<dyn Population>>,
+}
+
+impl Passes<'_> {
+    /// At most `most` curves are asked for at once.
+    pub fn new<'a>(fitter: &'a CurveFitter, grid: &Grid, points: usize, most: usize) -> Result<Passes<'a>> {
+        let (first, second) = match fitter.solver {
+            Solver::Lm(lm) => (Some(lm), None),
+            Solver::NelderMead(simplex) => (None, Some(simplex)),
+            Solver::LmNelderMead(lm, simplex) => {
+                (Some(lm), Some(NelderMead { size: SECOND * simplex.size, ..simplex }))
+            }
+        };
+        let objective = |values_only| CurveObjective::new(&fitter.formula, points, grid, values_only);
+        let linearisation = first.map(|lm| (Arc::new(objective(false).record()), Method::LevenbergMarquardt(lm)));
+        let evaluation = second.map(|nm| (Arc::new(objective(true).record()), Method::NelderMead(nm)));
+        let device = &*fitter.device.inner;
+        let mut capacity = most;
+        let share = usize::from(first.is_some()) + usize::from(second.is_some());
+        for (recording, method) in linearisation.iter().chain(&evaluation) {
+            let members = device.capacity(recording, fitter.memory)?;
+            capacity = capacity.min((members / method.lanes() / share).max(1));
+        }
+        let population = |wanted: Option<(_, Method)>| {
+            wanted.map(|(recording, method)| device.population(recording, &method, capacity)).transpose()
+        };
+        Ok(Passes {
+            fitter,
+            capacity,
+            objective: objective(false),
+            linearise: population(linearisation)?,
+            simplex: population(evaluation)?,
+        })
+    }
+
+    /// One outcome a curve; its parameters are physical.
+    pub fn solve(&mut self, curves: &[Curve]) -> Result<Vec<Outcome>> {
+        let mut batch = self.objective.batch(curves, &self.fitter.priors);
+        let mut outcomes = Vec::new();
+        if let Some(population) = &mut self.linearise {
+            outcomes = run(population.as_mut(), &batch)?;
+            batch.starts = outcomes.iter().flat_map(|outcome| outcome.parameters.clone()).collect();
+        }
+        if let Some(population) = &mut self.simplex {
+            let found = run(population.as_mut(), &batch)?;
+            outcomes = if outcomes.is_empty() { found } else { better(outcomes, found) };
+        }
+        for (outcome, curve) in outcomes.iter_mut().zip(curves) {
+            let pairs = outcome.parameters.iter_mut().zip(&curve.start);
+            pairs.for_each(|(u, start)| *u *= super::objective::scale(*start));
+        }
+        Ok(outcomes)
+    }
+}
+
+fn run(population: &mut dyn Population, batch: &Batch) -> Result<Vec<Outcome>> {
+    pollster::block_on(optimise(population, batch, &AtomicBool::new(false), &mut |_| ()))
+}
+
+/// The simplex's outcome where it is lower.
+fn better(first: Vec<Outcome>, second: Vec<Outcome>) -> Vec<Outcome> {
+    let cost = |outcome: &Outcome| outcome.chi2 + outcome.penalty;
+    let choose = |(mut one, mut other): (Outcome, Outcome)| {
+        let evaluations = one.evaluations + other.evaluations;
+        (one.evaluations, other.evaluations) = (evaluations, evaluations);
+        // a cost that is not finite never wins
+        if cost(&other) < cost(&one) || !cost(&one).is_finite() { other } else { one }
+    };
+    first.into_iter().zip(second).map(choose).collect()
+}

@@ -1,0 +1,170 @@
+//! A curve's rows in f64 on the host: Gauss–Newton steps and covariance through QR and SVD of the Jacobian, not its square.
+
+use nalgebra::{DMatrix, DVector};
+
+use super::Prior;
+use super::data::Curve;
+use crate::formula::Formula;
+
+/// Singular values below this share of the largest are rounding.
+const RANK: f64 = 1e-14;
+/// A parameter with more than this share of a lost direction is undetermined.
+const SHARE: f64 = 1e-3;
+/// Most Gauss–Newton steps.
+const STEPS: usize = 30;
+/// A step this much shorter than the parameters, under the Jacobian's scaling, changes nothing.
+const SHORTEST: f64 = 1e-15;
+/// A step must shrink by this to be followed by another.
+const SHRINKS: f64 = 0.9;
+/// By how much rounding may raise the cost.
+const COST_NOISE: f64 = 1e-9;
+
+/// The rows of a curve: data, then priors.
+pub(super) struct Problem<'a> {
+    pub formula: &'a Formula,
+    pub curve: &'a Curve,
+    pub priors: &'a [Option<Prior>],
+}
+
+/// Residuals and their Jacobian at one point.
+pub(super) struct Rows {
+    pub chi2: f64,
+    pub penalty: f64,
+    /// Jᵀr, by every parameter.
+    pub gradient: Vec<f64>,
+    residual: DVector<f64>,
+    jacobian: DMatrix<f64>,
+}
+
+impl Rows {
+    pub fn cost(&self) -> f64 {
+        self.chi2 + self.penalty
+    }
+}
+
+impl Problem<'_> {
+    /// `None` where the model, or a derivative, is not finite at an unmasked point.
+    pub fn rows(&self, parameters: &[f64]) -> Option<Rows> {
+        let Curve { x, y, weight, .. } = self.curve;
+        let (points, count) = (y.len(), parameters.len());
+        let model = self.formula.linearise(x, parameters).ok()?;
+        let used: Vec<usize> = (0..points).filter(|&j| weight[j] > 0.0).collect();
+        let priors: Vec<(usize, Prior)> =
+            self.priors.iter().enumerate().filter_map(|(p, prior)| prior.map(|prior| (p, prior))).collect();
+        let rows = used.len() + priors.len();
+        let residual = DVector::from_fn(rows, |i, _| match used.get(i) {
+            Some(&j) => weight[j] * (y[j] - model[j]),
+            None => {
+                let (p, prior) = priors[i - used.len()];
+                (prior.mean - parameters[p]) / prior.sigma
+            }
+        });
+        let jacobian = DMatrix::from_fn(rows, count, |i, p| match used.get(i) {
+            Some(&j) => weight[j] * model[(1 + p) * points + j],
+            None if priors[i - used.len()].0 == p => 1.0 / priors[i - used.len()].1.sigma,
+            None => 0.0,
+        });
+        let chi2: f64 = residual.rows(0, used.len()).norm_squared();
+        let penalty = residual.rows(used.len(), priors.len()).norm_squared();
+        let gradient: Vec<f64> = jacobian.tr_mul(&residual).iter().copied().collect();
+        let finite = gradient.iter().all(|g| g.is_finite()) && (chi2 + penalty).is_finite();
+        finite.then_some(Rows { chi2, penalty, gradient, residual, jacobian })
+    }
+
+    /// Parameters that are free and not at a bound.
+    pub fn inside(&self, parameters: &[f64]) -> Vec<usize> {
+        let Curve { lower, upper, .. } = self.curve;
+        self.curve.free().into_iter().filter(|&p| parameters[p] > lower[p] && parameters[p] < upper[p]).collect()
+    }
+
+    /// Gauss–Newton steps from `parameters`, judged by their length: they end when it no longer shrinks. Returns how many times the
+    /// rows were evaluated.
+    pub fn refine(&self, parameters: &mut Vec<f64>, rows: &mut Rows) -> u32 {
+        let mut last = f64::INFINITY;
+        let free = self.inside(parameters);
+        for step in 0..STEPS as u32 {
+            let Some((delta, length, size)) = Factors::new(rows, &free).and_then(|f| f.step(rows, parameters)) else {
+                return step;
+            };
+            if !(length < SHRINKS * last && length > SHORTEST * size) {
+                return step;
+            }
+            let mut trial = parameters.clone();
+            free.iter().zip(delta.iter()).for_each(|(&p, d)| trial[p] += d);
+            if self.inside(&trial).len() != free.len() {
+                return step;
+            }
+            match self.rows(&trial) {
+                Some(found) if found.cost() <= rows.cost() * (1.0 + COST_NOISE) => *rows = found,
+                _ => return step + 1,
+            }
+            (*parameters, last) = (trial, length);
+        }
+        STEPS as u32
+    }
+}
+
+/// J over the free parameters, its columns scaled to unit length: Q R = J D⁻¹, R = U S Vᵀ.
+pub(super) struct Factors {
+    free: Vec<usize>,
+    /// Lengths of the columns.
+    scale: Vec<f64>,
+    q: DMatrix<f64>,
+    u: DMatrix<f64>,
+    singular: DVector<f64>,
+    v_t: DMatrix<f64>,
+}
+
+impl Factors {
+    /// `None` when there is nothing to solve for, or fewer rows than parameters.
+    pub fn new(rows: &Rows, free: &[usize]) -> Option<Factors> {
+        let mut scaled = rows.jacobian.select_columns(free);
+        if free.is_empty() || scaled.nrows() < free.len() {
+            return None;
+        }
+        let scale: Vec<f64> = scaled.column_iter().map(|column| column.norm()).collect();
+        for (mut column, scale) in scaled.column_iter_mut().zip(&scale) {
+            // a column of zeros stays one
+            column /= if *scale > 0.0 { *scale } else { 1.0 };
+        }
+        let qr = scaled.qr();
+        let svd = qr.r().svd(true, true);
+        Some(Factors { free: free.to_vec(), scale, q: qr.q(), u: svd.u?, singular: svd.singular_values, v_t: svd.v_t? })
+    }
+
+    fn is_kept(&self, k: usize) -> bool {
+        self.singular[k] > RANK * self.singular.max()
+    }
+
+    /// The Gauss–Newton step, its scaled length and that of the parameters; `None` when a direction is undetermined.
+    fn step(&self, rows: &Rows, parameters: &[f64]) -> Option<(DVector<f64>, f64, f64)> {
+        if (0..self.free.len()).any(|k| !self.is_kept(k)) {
+            return None;
+        }
+        let mut along = self.u.tr_mul(&self.q.tr_mul(&rows.residual));
+        along.component_div_assign(&self.singular);
+        let mut delta = self.v_t.tr_mul(&along);
+        let length = delta.norm();
+        let size = self.free.iter().zip(&self.scale).map(|(&p, s)| (s * parameters[p]).powi(2)).sum::<f64>().sqrt();
+        delta.iter_mut().zip(&self.scale).for_each(|(d, s)| *d /= s);
+        delta.iter().all(|d| d.is_finite()).then_some((delta, length, size))
+    }
+
+    /// (JᵀJ)⁻¹ among all `count` parameters, row by row: 0 for those that are not free, NaN for undetermined ones.
+    pub fn covariance(&self, count: usize) -> Vec<f64> {
+        let n = self.free.len();
+        let lost: Vec<bool> = (0..n)
+            .map(|i| self.scale[i] == 0.0 || (0..n).any(|k| !self.is_kept(k) && self.v_t[(k, i)].abs() > SHARE))
+            .collect();
+        let mut covariance = vec![0.0; count * count];
+        for (i, &p) in self.free.iter().enumerate() {
+            for (j, &q) in self.free.iter().enumerate() {
+                let kept = (0..n).filter(|&k| self.is_kept(k));
+                let sum: f64 = kept.map(|k| self.v_t[(k, i)] * self.v_t[(k, j)] / self.singular[k].powi(2)).sum();
+                let value = sum / (self.scale[i] * self.scale[j]);
+                covariance[p * count + q] = if lost[i] || lost[j] { f64::NAN } else { value };
+            }
+        }
+        covariance
+    }
+}

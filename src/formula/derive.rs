@@ -1,0 +1,146 @@
+//! Symbolic derivatives of a graph's nodes, added to the graph itself, so that they share what they have in common with the value.
+
+use std::f64::consts::{LN_2, LN_10, PI};
+
+use super::function::{Function, Pair};
+use super::graph::{Graph, Node, NodeId};
+
+/// The derivative of `value` by parameter `p`.
+pub fn derivative(graph: &mut Graph, value: NodeId, p: usize) -> NodeId {
+    let zero = graph.number(0.0);
+    let one = graph.number(1.0);
+    // in the order of the nodes: what a node reads has been differentiated before it
+    let mut found: Vec<NodeId> = Vec::with_capacity(value.0 + 1);
+    for k in 0..=value.0 {
+        let node = graph.node(NodeId(k));
+        let of = |id: NodeId| found[id.0];
+        let constant = node.operands().all(|id| of(id) == zero);
+        let slope = match node {
+            Node::Parameter(q) if q == p => one,
+            _ if constant => zero,
+            Node::Number(_) | Node::Predictor(_) | Node::Parameter(_) => zero,
+            Node::Negate(a) => graph.negate(of(a)),
+            Node::Add(a, b) => graph.add(of(a), of(b)),
+            Node::Subtract(a, b) => graph.subtract(of(a), of(b)),
+            Node::Multiply(a, b) => {
+                let (left, right) = (graph.multiply(of(a), b), graph.multiply(a, of(b)));
+                graph.add(left, right)
+            }
+            Node::Divide(a, b) => {
+                // (a/b)′ = (a′ − (a/b) b′) / b: the quotient is at hand
+                let change = graph.multiply(NodeId(k), of(b));
+                let numerator = graph.subtract(of(a), change);
+                graph.divide(numerator, b)
+            }
+            Node::Power(a, n) => {
+                let lower = graph.integer_power(a, n - 1);
+                let factor = graph.number(f64::from(n));
+                let slope = graph.multiply(factor, lower);
+                graph.multiply(slope, of(a))
+            }
+            Node::Call(function, a) => {
+                let slope = function_slope(graph, function, a, NodeId(k));
+                graph.multiply(slope, of(a))
+            }
+            Node::CallPair(pair, a, b) => pair_slope(graph, pair, (a, b), (of(a), of(b))),
+        };
+        found.push(slope);
+    }
+    found[value.0]
+}
+
+/// f′(a), `value` being the node of f(a).
+fn function_slope(graph: &mut Graph, function: Function, a: NodeId, value: NodeId) -> NodeId {
+    let one = graph.number(1.0);
+    match function {
+        Function::Sin => graph.call(Function::Cos, a),
+        Function::Cos => {
+            let sine = graph.call(Function::Sin, a);
+            graph.negate(sine)
+        }
+        Function::Sinh => graph.call(Function::Cosh, a),
+        Function::Cosh => graph.call(Function::Sinh, a),
+        Function::Exp => value,
+        Function::Abs => graph.call(Function::Sign, a),
+        Function::Sign => graph.number(0.0),
+        Function::Tan | Function::Tanh => {
+            let square = graph.multiply(value, value);
+            if function == Function::Tan { graph.add(one, square) } else { graph.subtract(one, square) }
+        }
+        Function::Asin | Function::Acos => {
+            // (1 − a)(1 + a) keeps its digits near ±1
+            let (below, above) = (graph.subtract(one, a), graph.add(one, a));
+            let product = graph.multiply(below, above);
+            let root = graph.call(Function::Sqrt, product);
+            let slope = graph.divide(one, root);
+            if function == Function::Asin { slope } else { graph.negate(slope) }
+        }
+        Function::Erf => {
+            let square = graph.multiply(a, a);
+            let exponent = graph.negate(square);
+            let bell = graph.call(Function::Exp, exponent);
+            let height = graph.number(2.0 / PI.sqrt());
+            graph.multiply(height, bell)
+        }
+        _ => {
+            let denominator = reciprocal_slope(graph, function, a, value);
+            graph.divide(one, denominator)
+        }
+    }
+}
+
+/// 1 / f′(a) of the functions for which it is the shorter expression.
+fn reciprocal_slope(graph: &mut Graph, function: Function, a: NodeId, value: NodeId) -> NodeId {
+    let scaled = |graph: &mut Graph, factor: f64, node: NodeId| {
+        let factor = graph.number(factor);
+        graph.multiply(factor, node)
+    };
+    match function {
+        Function::Atan => {
+            let (one, square) = (graph.number(1.0), graph.multiply(a, a));
+            graph.add(one, square)
+        }
+        Function::Log10 => scaled(graph, LN_10, a),
+        Function::Log2 => scaled(graph, LN_2, a),
+        Function::Sqrt => scaled(graph, 2.0, value),
+        Function::Cbrt => {
+            let square = graph.multiply(value, value);
+            scaled(graph, 3.0, square)
+        }
+        // ln
+        _ => a,
+    }
+}
+
+/// The derivative of a function of two arguments, given those of its arguments.
+fn pair_slope(graph: &mut Graph, pair: Pair, (a, b): (NodeId, NodeId), (da, db): (NodeId, NodeId)) -> NodeId {
+    match pair {
+        Pair::Pow => {
+            let one = graph.number(1.0);
+            let exponent = graph.subtract(b, one);
+            let lower = graph.power(a, exponent);
+            let factor = graph.multiply(b, lower);
+            let by_base = graph.multiply(factor, da);
+            let logarithm = graph.pair(Pair::PowLog, a, b);
+            let by_exponent = graph.multiply(logarithm, db);
+            graph.add(by_base, by_exponent)
+        }
+        Pair::Atan2 => {
+            let (left, right) = (graph.multiply(b, da), graph.multiply(a, db));
+            let numerator = graph.subtract(left, right);
+            let (first, second) = (graph.multiply(a, a), graph.multiply(b, b));
+            let denominator = graph.add(first, second);
+            graph.divide(numerator, denominator)
+        }
+        Pair::Min | Pair::Max => {
+            // the slope of the argument that is taken; the first one's where they are equal
+            let (low, high) = if pair == Pair::Min { (b, a) } else { (a, b) };
+            let other = graph.pair(Pair::Less, low, high);
+            let change = graph.subtract(db, da);
+            let change = graph.multiply(other, change);
+            graph.add(da, change)
+        }
+        // flat between its steps; of a slope nobody asks for another one
+        Pair::Less | Pair::PowLog => graph.number(0.0),
+    }
+}

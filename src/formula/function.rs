@@ -1,0 +1,186 @@
+//! The functions that a formula may call: names, values, and what they are called in WGSL.
+
+/// A function of one argument.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum Function {
+    Sin,
+    Cos,
+    Tan,
+    Asin,
+    Acos,
+    Atan,
+    Sinh,
+    Cosh,
+    Tanh,
+    Exp,
+    Ln,
+    Log10,
+    Log2,
+    Sqrt,
+    Cbrt,
+    Abs,
+    Sign,
+    Erf,
+}
+
+/// A function of two arguments.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum Pair {
+    /// a^b.
+    Pow,
+    /// a^b ln a, the derivative of a^b by b; 0 at a = 0 for b > 0, its limit.
+    PowLog,
+    /// The angle of the point (second, first).
+    Atan2,
+    Min,
+    Max,
+    /// 1 where the first is less than the second, else 0.
+    Less,
+}
+
+/// What a name in front of a parenthesis stands for.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub enum Callable {
+    One(Function),
+    Two(Pair),
+}
+
+/// The names of functions; the first of a function is the one that WGSL's are made of.
+pub const FUNCTIONS: [(&str, Callable); 27] = [
+    ("sin", Callable::One(Function::Sin)),
+    ("cos", Callable::One(Function::Cos)),
+    ("tan", Callable::One(Function::Tan)),
+    ("asin", Callable::One(Function::Asin)),
+    ("arcsin", Callable::One(Function::Asin)),
+    ("acos", Callable::One(Function::Acos)),
+    ("arccos", Callable::One(Function::Acos)),
+    ("atan", Callable::One(Function::Atan)),
+    ("arctan", Callable::One(Function::Atan)),
+    ("sinh", Callable::One(Function::Sinh)),
+    ("cosh", Callable::One(Function::Cosh)),
+    ("tanh", Callable::One(Function::Tanh)),
+    ("exp", Callable::One(Function::Exp)),
+    ("ln", Callable::One(Function::Ln)),
+    ("log", Callable::One(Function::Ln)),
+    ("log10", Callable::One(Function::Log10)),
+    ("log2", Callable::One(Function::Log2)),
+    ("sqrt", Callable::One(Function::Sqrt)),
+    ("cbrt", Callable::One(Function::Cbrt)),
+    ("abs", Callable::One(Function::Abs)),
+    ("sign", Callable::One(Function::Sign)),
+    ("erf", Callable::One(Function::Erf)),
+    ("pow", Callable::Two(Pair::Pow)),
+    ("atan2", Callable::Two(Pair::Atan2)),
+    ("arctan2", Callable::Two(Pair::Atan2)),
+    ("min", Callable::Two(Pair::Min)),
+    ("max", Callable::Two(Pair::Max)),
+];
+
+/// The constants that a formula may name.
+pub const CONSTANTS: [(&str, f64); 2] = [("pi", std::f64::consts::PI), ("e", std::f64::consts::E)];
+
+/// What the name of a function stands for.
+pub fn callable(name: &str) -> Option<Callable> {
+    FUNCTIONS.iter().find(|(known, _)| *known == name).map(|(_, callable)| *callable)
+}
+
+impl Function {
+    /// The function's value.
+    #[inline(always)]
+    pub fn value(self, x: f64) -> f64 {
+        match self {
+            Function::Sin => x.sin(),
+            Function::Cos => x.cos(),
+            Function::Tan => x.tan(),
+            Function::Asin => x.asin(),
+            Function::Acos => x.acos(),
+            Function::Atan => x.atan(),
+            Function::Sinh => x.sinh(),
+            Function::Cosh => x.cosh(),
+            Function::Tanh => x.tanh(),
+            Function::Exp => x.exp(),
+            Function::Ln => x.ln(),
+            Function::Log10 => x.log10(),
+            Function::Log2 => x.log2(),
+            Function::Sqrt => x.sqrt(),
+            Function::Cbrt => x.cbrt(),
+            Function::Abs => x.abs(),
+            Function::Sign => sign(x),
+            Function::Erf => libm::erf(x),
+        }
+    }
+
+    /// Its name in WGSL: the accurate ones of `shaders/shared`, where the builtins are not.
+    pub const fn wgsl(self) -> &'static str {
+        match self {
+            Function::Sin => "sinf",
+            Function::Cos => "cosf",
+            Function::Tan => "tanf",
+            Function::Asin => "asinf",
+            Function::Acos => "acosf",
+            Function::Atan => "atanf",
+            Function::Sinh => "sinhf",
+            Function::Cosh => "coshf",
+            Function::Tanh => "tanhf",
+            Function::Exp => "expf",
+            Function::Ln => "logf",
+            Function::Log10 => "log10f",
+            Function::Log2 => "log2f",
+            Function::Sqrt => "sqrt",
+            Function::Cbrt => "cbrtf",
+            Function::Abs => "abs",
+            Function::Sign => "sign",
+            Function::Erf => "erff",
+        }
+    }
+}
+
+impl Pair {
+    /// The function's value.
+    #[inline(always)]
+    pub fn value(self, a: f64, b: f64) -> f64 {
+        match self {
+            Pair::Pow => a.powf(b),
+            Pair::PowLog if a == 0.0 && b > 0.0 => 0.0,
+            Pair::PowLog => a.powf(b) * a.ln(),
+            Pair::Atan2 => a.atan2(b),
+            // as comparisons, so that NaN in either argument shows, which `min` would drop
+            Pair::Min if a.is_nan() || b.is_nan() => f64::NAN,
+            Pair::Max if a.is_nan() || b.is_nan() => f64::NAN,
+            Pair::Min => a.min(b),
+            Pair::Max => a.max(b),
+            Pair::Less => f64::from(u8::from(a < b)),
+        }
+    }
+
+    /// Its name in WGSL.
+    pub const fn wgsl(self) -> &'static str {
+        match self {
+            Pair::Pow => "powf",
+            Pair::PowLog => "power_log",
+            Pair::Atan2 => "atan2f",
+            Pair::Min => "minf",
+            Pair::Max => "maxf",
+            Pair::Less => "less",
+        }
+    }
+}
+
+/// −1, 0 or 1; NaN of NaN.
+fn sign(x: f64) -> f64 {
+    if x == 0.0 || x.is_nan() { x } else { x.signum() }
+}
+
+/// xⁿ by squaring: as WGSL computes it, and without a library call. x⁰ = 1.
+#[inline(always)]
+pub fn integer_power(x: f64, n: i32) -> f64 {
+    let (mut result, mut square, mut left) = (1.0, x, n.unsigned_abs());
+    while left > 0 {
+        if left & 1 == 1 {
+            result *= square;
+        }
+        square *= square;
+        left >>= 1;
+    }
+    if n < 0 { 1.0 / result } else { result }
+}

@@ -1,0 +1,226 @@
+//! Expressions as a graph in which equal ones are one node; its constructors simplify.
+//!
+//! Nodes refer to earlier ones only, so that one pass in their order evaluates, differentiates or prints them all, however
+//! deep a formula is.
+
+use std::collections::HashMap;
+
+use super::function::{Function, Pair, integer_power};
+
+/// Names a node.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub struct NodeId(pub usize);
+
+/// One operation.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum Node {
+    /// A number, by its bits.
+    Number(u64),
+    Predictor(usize),
+    Parameter(usize),
+    Negate(NodeId),
+    Add(NodeId, NodeId),
+    Subtract(NodeId, NodeId),
+    Multiply(NodeId, NodeId),
+    Divide(NodeId, NodeId),
+    /// An integer power, as products.
+    Power(NodeId, i32),
+    Call(Function, NodeId),
+    CallPair(Pair, NodeId, NodeId),
+}
+
+impl Node {
+    /// The nodes that it reads.
+    pub fn operands(self) -> impl Iterator<Item = NodeId> {
+        let (a, b) = match self {
+            Node::Number(_) | Node::Predictor(_) | Node::Parameter(_) => (None, None),
+            Node::Negate(a) | Node::Power(a, _) | Node::Call(_, a) => (Some(a), None),
+            Node::Add(a, b)
+            | Node::Subtract(a, b)
+            | Node::Multiply(a, b)
+            | Node::Divide(a, b)
+            | Node::CallPair(_, a, b) => (Some(a), Some(b)),
+        };
+        a.into_iter().chain(b)
+    }
+
+    /// Its value, given those of its operands.
+    #[inline(always)]
+    pub fn apply(self, a: f64, b: f64) -> f64 {
+        match self {
+            Node::Number(bits) => f64::from_bits(bits),
+            // leaves are filled in by who evaluates
+            Node::Predictor(_) | Node::Parameter(_) => a,
+            Node::Negate(_) => -a,
+            Node::Add(..) => a + b,
+            Node::Subtract(..) => a - b,
+            Node::Multiply(..) => a * b,
+            Node::Divide(..) => a / b,
+            Node::Power(_, n) => integer_power(a, n),
+            Node::Call(function, _) => function.value(a),
+            Node::CallPair(pair, ..) => pair.value(a, b),
+        }
+    }
+}
+
+/// Largest exponent that becomes products.
+const LARGEST_PRODUCT: f64 = 64.0;
+
+/// All nodes, in the order in which they can be evaluated.
+#[derive(Clone, Debug, Default)]
+pub struct Graph {
+    pub nodes: Vec<Node>,
+    known: HashMap<Node, NodeId>,
+}
+
+impl Graph {
+    pub fn node(&self, id: NodeId) -> Node {
+        self.nodes[id.0]
+    }
+
+    /// The value of a node that is a number.
+    pub fn constant(&self, id: NodeId) -> Option<f64> {
+        match self.node(id) {
+            Node::Number(bits) => Some(f64::from_bits(bits)),
+            _ => None,
+        }
+    }
+
+    /// Which nodes `outputs` are made of.
+    pub fn needed(&self, outputs: &[NodeId]) -> Vec<bool> {
+        let mut needed = vec![false; self.nodes.len()];
+        outputs.iter().for_each(|id| needed[id.0] = true);
+        for k in (0..self.nodes.len()).rev() {
+            if needed[k] {
+                self.nodes[k].operands().for_each(|id| needed[id.0] = true);
+            }
+        }
+        needed
+    }
+
+    pub fn number(&mut self, value: f64) -> NodeId {
+        // −0 and 0 are one number here
+        self.intern(Node::Number(if value == 0.0 { 0 } else { value.to_bits() }))
+    }
+
+    pub fn predictor(&mut self, index: usize) -> NodeId {
+        self.intern(Node::Predictor(index))
+    }
+
+    pub fn parameter(&mut self, index: usize) -> NodeId {
+        self.intern(Node::Parameter(index))
+    }
+
+    pub fn negate(&mut self, a: NodeId) -> NodeId {
+        match self.node(a) {
+            Node::Negate(inner) => inner,
+            Node::Subtract(left, right) => self.subtract(right, left),
+            _ => self.fold(Node::Negate(a)),
+        }
+    }
+
+    pub fn add(&mut self, a: NodeId, b: NodeId) -> NodeId {
+        match (self.constant(a), self.constant(b), self.node(a), self.node(b)) {
+            (Some(0.0), ..) => b,
+            (_, Some(0.0), ..) => a,
+            (.., Node::Negate(inner)) => self.subtract(a, inner),
+            (.., Node::Negate(inner), _) => self.subtract(b, inner),
+            _ => self.fold(Node::Add(a.min(b), a.max(b))),
+        }
+    }
+
+    pub fn subtract(&mut self, a: NodeId, b: NodeId) -> NodeId {
+        match (self.constant(a), self.constant(b), self.node(b)) {
+            (_, Some(0.0), _) => a,
+            (Some(0.0), ..) => self.negate(b),
+            (.., Node::Negate(inner)) => self.add(a, inner),
+            _ => self.fold(Node::Subtract(a, b)),
+        }
+    }
+
+    pub fn multiply(&mut self, a: NodeId, b: NodeId) -> NodeId {
+        match (self.constant(a), self.constant(b), self.node(a), self.node(b)) {
+            (Some(0.0), ..) | (_, Some(1.0), ..) => a,
+            (_, Some(0.0), ..) | (Some(1.0), ..) => b,
+            (Some(-1.0), ..) => self.negate(b),
+            (_, Some(-1.0), ..) => self.negate(a),
+            (.., Node::Negate(inner), _) => {
+                let product = self.multiply(inner, b);
+                self.negate(product)
+            }
+            (.., Node::Negate(inner)) => {
+                let product = self.multiply(a, inner);
+                self.negate(product)
+            }
+            _ if a == b => self.fold(Node::Power(a, 2)),
+            _ => self.fold(Node::Multiply(a.min(b), a.max(b))),
+        }
+    }
+
+    pub fn divide(&mut self, a: NodeId, b: NodeId) -> NodeId {
+        match (self.constant(a), self.constant(b), self.node(a), self.node(b)) {
+            (_, Some(1.0), ..) => a,
+            (Some(0.0), None, ..) => a,
+            (.., Node::Negate(inner), _) => {
+                let quotient = self.divide(inner, b);
+                self.negate(quotient)
+            }
+            (.., Node::Negate(inner)) => {
+                let quotient = self.divide(a, inner);
+                self.negate(quotient)
+            }
+            _ => self.fold(Node::Divide(a, b)),
+        }
+    }
+
+    /// aⁿ as products.
+    pub fn integer_power(&mut self, a: NodeId, n: i32) -> NodeId {
+        match n {
+            0 => self.number(1.0),
+            1 => a,
+            _ => self.fold(Node::Power(a, n)),
+        }
+    }
+
+    /// a^b: products for small whole numbers, square roots for halves.
+    pub fn power(&mut self, a: NodeId, b: NodeId) -> NodeId {
+        match self.constant(b) {
+            Some(n) if n.fract() == 0.0 && n.abs() <= LARGEST_PRODUCT => self.integer_power(a, n as i32),
+            Some(0.5) => self.call(Function::Sqrt, a),
+            Some(-0.5) => {
+                let (one, root) = (self.number(1.0), self.call(Function::Sqrt, a));
+                self.divide(one, root)
+            }
+            _ => self.fold(Node::CallPair(Pair::Pow, a, b)),
+        }
+    }
+
+    pub fn call(&mut self, function: Function, a: NodeId) -> NodeId {
+        self.fold(Node::Call(function, a))
+    }
+
+    pub fn pair(&mut self, pair: Pair, a: NodeId, b: NodeId) -> NodeId {
+        if pair == Pair::Pow { self.power(a, b) } else { self.fold(Node::CallPair(pair, a, b)) }
+    }
+
+    /// The node, or its value when its operands are numbers and the value is finite: infinities are left to the evaluation.
+    fn fold(&mut self, node: Node) -> NodeId {
+        let values: Option<Vec<f64>> = node.operands().map(|id| self.constant(id)).collect();
+        if let Some(values) = values {
+            let value = node.apply(values[0], values.get(1).copied().unwrap_or(0.0));
+            if value.is_finite() {
+                return self.number(value);
+            }
+        }
+        self.intern(node)
+    }
+
+    fn intern(&mut self, node: Node) -> NodeId {
+        let next = NodeId(self.nodes.len());
+        let id = *self.known.entry(node).or_insert(next);
+        if id == next {
+            self.nodes.push(node);
+        }
+        id
+    }
+}

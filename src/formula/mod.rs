@@ -1,0 +1,154 @@
+//! Models as formulas: parsed, differentiated symbolically, evaluated in f64 and printed as WGSL, all from one graph.
+//!
+//! ```
+//! use popfit::Formula;
+//!
+//! let line = Formula::parse("a*exp(-(x-m)^2/(2*s^2)) + c")?;
+//! assert_eq!(line.parameters(), ["a", "m", "s", "c"]);
+//! assert_eq!(line.value(&[1.0], &[2.0, 1.0, 0.5, 0.1])?, 2.1);
+//! # Ok::<(), popfit::Error>(())
+//! ```
+
+mod builtin;
+mod derive;
+mod function;
+mod graph;
+mod parse;
+mod tape;
+mod token;
+mod wgsl;
+
+use std::sync::Arc;
+
+use crate::error::{Error, Result};
+use crate::solver::recording::CustomFunction;
+use tape::Tape;
+use token::Complaint;
+
+/// A model y = f(x; p), its parameters named by its text.
+///
+/// A formula has numbers, names, `+ - * /`, powers (`^` or `**`, from the right; −x² is −(x²)) and parentheses, and the functions
+/// `sin cos tan asin acos atan atan2 sinh cosh tanh exp ln log log10 log2 sqrt cbrt abs sign erf pow min max`; `log` is the natural
+/// one, and `arcsin …` are known, too. `pi` and `e` are constants. Every other name that is no predictor is a parameter.
+/// Derivatives of `abs`, `min`, `max` are those of one side where there are two; that of `sign` is zero.
+#[derive(Clone, Debug)]
+pub struct Formula {
+    text: String,
+    predictors: Vec<String>,
+    parameters: Vec<String>,
+    value: Arc<Tape>,
+    linearisation: Arc<Tape>,
+    value_wgsl: String,
+    linearisation_wgsl: String,
+}
+
+impl Formula {
+    /// A formula of the predictor `x`. [`Error::Formula`] shows the place of a mistake.
+    pub fn parse(text: &str) -> Result<Formula> {
+        Formula::parse_with(text, &["x"])
+    }
+
+    /// A formula of several predictors. Their names must be distinct and no function's or constant's.
+    pub fn parse_with(text: &str, predictors: &[&str]) -> Result<Formula> {
+        let predictors = check_predictors(predictors)?;
+        let at = |Complaint { at, message }| Error::Formula { formula: text.into(), column: at + 1, message };
+        let parse::Parsed { mut graph, value, parameters } = parse::parse(text, &predictors).map_err(at)?;
+        if parameters.is_empty() {
+            return Err(Error::Formula { formula: text.into(), column: 1, message: "no parameter to fit".into() });
+        }
+        let mut rows = vec![value];
+        for p in 0..parameters.len() {
+            rows.push(derive::derivative(&mut graph, value, p));
+        }
+        let wgsl = |rows| wgsl::model(&graph, rows, predictors.len(), parameters.len());
+        Ok(Formula {
+            text: text.into(),
+            value: Arc::new(Tape::new(&graph, &rows[..1])),
+            linearisation: Arc::new(Tape::new(&graph, &rows)),
+            value_wgsl: wgsl(&rows[..1]),
+            linearisation_wgsl: wgsl(&rows),
+            predictors,
+            parameters,
+        })
+    }
+
+    /// As it was given.
+    pub fn text(&self) -> &str {
+        &self.text
+    }
+
+    /// Names of the parameters, in the order in which they appear in the text: the order of every vector of parameters.
+    pub fn parameters(&self) -> &[String] {
+        &self.parameters
+    }
+
+    /// Names of the predictors.
+    pub fn predictors(&self) -> &[String] {
+        &self.predictors
+    }
+
+    /// The value at one point. [`Error::ShapeMismatch`] when `x` or `parameters` have another length than the formula's.
+    pub fn value(&self, x: &[f64], parameters: &[f64]) -> Result<f64> {
+        Ok(self.values(x, parameters)?[0])
+    }
+
+    /// Values at n points; `x` is (predictors, n).
+    pub fn values(&self, x: &[f64], parameters: &[f64]) -> Result<Vec<f64>> {
+        self.evaluate(&self.value, 1, x, parameters)
+    }
+
+    /// Values and derivatives by every parameter at n points, (1 + parameters, n); `x` is (predictors, n).
+    pub fn linearise(&self, x: &[f64], parameters: &[f64]) -> Result<Vec<f64>> {
+        self.evaluate(&self.linearisation, 1 + self.parameters.len(), x, parameters)
+    }
+
+    /// `fn model` for a [`Custom`](crate::solver::recording::Custom) stage: the value, and with `derivatives` those by all parameters.
+    pub fn wgsl(&self, derivatives: bool) -> &str {
+        if derivatives { &self.linearisation_wgsl } else { &self.value_wgsl }
+    }
+
+    /// The twin of [`wgsl`](Self::wgsl).
+    pub(crate) fn function(&self, derivatives: bool) -> CustomFunction {
+        let tape = if derivatives { self.linearisation.clone() } else { self.value.clone() };
+        let predictors = self.predictors.len();
+        Arc::new(move |x, parameters, output| tape.evaluate(x.len() / predictors, x, parameters, output))
+    }
+
+    fn evaluate(&self, tape: &Tape, rows: usize, x: &[f64], parameters: &[f64]) -> Result<Vec<f64>> {
+        let wrong = |what: &str, message: String| Err(Error::ShapeMismatch { what: what.into(), message });
+        if !x.len().is_multiple_of(self.predictors.len()) {
+            return wrong("x", format!("{} numbers for the predictors {}", x.len(), self.predictors.join(", ")));
+        }
+        if parameters.len() != self.parameters.len() {
+            let names = self.parameters.join(", ");
+            return wrong("parameters", format!("{} numbers for {names}", parameters.len()));
+        }
+        let points = x.len() / self.predictors.len();
+        let mut output = vec![0.0; rows * points];
+        tape.evaluate(points, x, parameters, &mut output);
+        Ok(output)
+    }
+}
+
+/// Predictors as owned names.
+fn check_predictors(predictors: &[&str]) -> Result<Vec<String>> {
+    if predictors.is_empty() {
+        return Err(Error::Usage("a formula needs a predictor".into()));
+    }
+    for (k, name) in predictors.iter().enumerate() {
+        let is_letter = |c: char| c.is_alphanumeric() || c == '_';
+        let is_name = name.starts_with(|c: char| c.is_alphabetic() || c == '_') && name.chars().all(is_letter);
+        let taken = function::callable(name).is_some() || function::CONSTANTS.iter().any(|(known, _)| known == name);
+        let why = match (is_name, taken, predictors[..k].contains(name)) {
+            (false, ..) => "is no name",
+            (_, true, _) => "is a function or a constant of formulas",
+            (.., true) => "is named twice",
+            _ => continue,
+        };
+        return Err(Error::Usage(format!("predictor `{name}` {why}")));
+    }
+    Ok(predictors.iter().map(|name| (*name).to_owned()).collect())
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,184 @@
+//! From tokens to a graph, by precedence (Pratt 1973): + −, then * /, then a sign, then ^ from the right.
+
+use super::function::{CONSTANTS, Callable, FUNCTIONS, callable};
+use super::graph::{Graph, NodeId};
+use super::token::{Complaint, Token, complain, tokens};
+
+/// Most parentheses, signs and powers inside each other.
+const DEEPEST: usize = 100;
+/// Most characters of a formula.
+const LONGEST: usize = 10_000;
+/// How tightly a sign binds: −x^2 is −(x^2), −x*y is (−x)*y.
+const SIGN: u8 = 5;
+
+/// A parsed formula.
+pub struct Parsed {
+    pub graph: Graph,
+    pub value: NodeId,
+    /// In the order in which they appear.
+    pub parameters: Vec<String>,
+}
+
+/// Parses `text`, in which every name is a function, a constant, one of `predictors` or else a parameter.
+pub fn parse(text: &str, predictors: &[String]) -> Result<Parsed, Complaint> {
+    let length = text.chars().count();
+    if length > LONGEST {
+        return complain(LONGEST, format!("the formula has {length} characters, more than {LONGEST}"));
+    }
+    let tokens = tokens(text)?;
+    if tokens.len() == 1 {
+        return complain(0, "the formula is empty");
+    }
+    let mut parser = Parser { tokens, next: 0, depth: 0, predictors, graph: Graph::default(), parameters: Vec::new() };
+    let value = parser.expression(0)?;
+    let (at, token) = parser.take();
+    match token {
+        Token::End => Ok(Parsed { graph: parser.graph, value, parameters: parser.parameters }),
+        Token::Symbol(')') => complain(at, "this parenthesis closes none"),
+        other => complain(at, format!("an operator is missing before {}", other.describe())),
+    }
+}
+
+struct Parser<'a> {
+    tokens: Vec<(usize, Token)>,
+    next: usize,
+    depth: usize,
+    predictors: &'a [String],
+    graph: Graph,
+    parameters: Vec<String>,
+}
+
+/// How tightly an operator binds to its left and to its right.
+fn binding(symbol: char) -> Option<(u8, u8)> {
+    match symbol {
+        '+' | '-' => Some((1, 2)),
+        '*' | '/' => Some((3, 4)),
+        '^' => Some((7, 6)),
+        _ => None,
+    }
+}
+
+impl Parser<'_> {
+    fn peek(&self) -> &Token {
+        &self.tokens[self.next].1
+    }
+
+    /// The next token; the end stays.
+    fn take(&mut self) -> (usize, Token) {
+        let token = self.tokens[self.next].clone();
+        self.next = (self.next + 1).min(self.tokens.len() - 1);
+        token
+    }
+
+    /// An expression of operators that bind at least as tightly as `least`.
+    fn expression(&mut self, least: u8) -> Result<NodeId, Complaint> {
+        if self.depth == DEEPEST {
+            return complain(self.tokens[self.next].0, format!("more than {DEEPEST} levels of nesting"));
+        }
+        self.depth += 1;
+        let mut left = self.operand()?;
+        while let Token::Symbol(symbol) = *self.peek() {
+            let Some((_, after)) = binding(symbol).filter(|(before, _)| *before >= least) else { break };
+            self.take();
+            let right = self.expression(after)?;
+            left = match symbol {
+                '+' => self.graph.add(left, right),
+                '-' => self.graph.subtract(left, right),
+                '*' => self.graph.multiply(left, right),
+                '/' => self.graph.divide(left, right),
+                _ => self.graph.power(left, right),
+            };
+        }
+        self.depth -= 1;
+        Ok(left)
+    }
+
+    fn operand(&mut self) -> Result<NodeId, Complaint> {
+        let (at, token) = self.take();
+        match token {
+            Token::Number(value) => Ok(self.graph.number(value)),
+            Token::Name(name) if *self.peek() == Token::Symbol('(') => self.call(at, &name),
+            Token::Name(name) => self.name(at, &name),
+            Token::Symbol('-') => {
+                let operand = self.expression(SIGN)?;
+                Ok(self.graph.negate(operand))
+            }
+            Token::Symbol('+') => self.expression(SIGN),
+            Token::Symbol('(') => {
+                let inner = self.expression(0)?;
+                self.close(at)?;
+                Ok(inner)
+            }
+            other => complain(at, format!("a number, a name or a parenthesis is missing before {}", other.describe())),
+        }
+    }
+
+    /// The parenthesis that closes the one at `open`.
+    fn close(&mut self, open: usize) -> Result<(), Complaint> {
+        match self.take() {
+            (_, Token::Symbol(')')) => Ok(()),
+            (_, Token::End) => complain(open, "this parenthesis is not closed"),
+            (at, Token::Symbol(',')) => complain(at, "a comma where no function takes another argument"),
+            (at, other) => complain(at, format!("an operator is missing before {}", other.describe())),
+        }
+    }
+
+    /// A predictor, a constant or a parameter.
+    fn name(&mut self, at: usize, name: &str) -> Result<NodeId, Complaint> {
+        if let Some(k) = self.predictors.iter().position(|known| known == name) {
+            return Ok(self.graph.predictor(k));
+        }
+        if let Some((_, value)) = CONSTANTS.iter().find(|(known, _)| *known == name) {
+            return Ok(self.graph.number(*value));
+        }
+        if callable(name).is_some() {
+            return complain(at, format!("`{name}` is a function: write {name}(…), or rename the parameter"));
+        }
+        let known = self.parameters.iter().position(|known| known == name);
+        let p = known.unwrap_or_else(|| {
+            self.parameters.push(name.to_owned());
+            self.parameters.len() - 1
+        });
+        Ok(self.graph.parameter(p))
+    }
+
+    fn call(&mut self, at: usize, name: &str) -> Result<NodeId, Complaint> {
+        let Some(callable) = callable(name) else { return complain(at, self.no_function(name)) };
+        let (open, _) = self.take();
+        let first = self.expression(0)?;
+        match callable {
+            Callable::One(function) => {
+                if let (place, Token::Symbol(',')) = &self.tokens[self.next] {
+                    return complain(*place, format!("`{name}` takes one argument"));
+                }
+                self.close(open)?;
+                Ok(self.graph.call(function, first))
+            }
+            Callable::Two(pair) => {
+                if *self.peek() == Token::Symbol(')') {
+                    return complain(self.tokens[self.next].0, format!("`{name}` takes two arguments"));
+                }
+                if *self.peek() != Token::Symbol(',') {
+                    return self.close(open).map(|()| first);
+                }
+                self.take();
+                let second = self.expression(0)?;
+                self.close(open)?;
+                Ok(self.graph.pair(pair, first, second))
+            }
+        }
+    }
+
+    /// Why a name in front of a parenthesis is no function.
+    fn no_function(&self, name: &str) -> String {
+        let known = self.parameters.iter().chain(self.predictors).any(|other| other == name);
+        if known || CONSTANTS.iter().any(|(constant, _)| *constant == name) {
+            return format!("`{name}` is not a function: an operator is missing after it");
+        }
+        let near = FUNCTIONS.iter().map(|(known, _)| (strsim::damerau_levenshtein(known, name), known));
+        match near.min_by_key(|(distance, _)| *distance) {
+            Some((distance, nearest)) if distance <= 2 => format!("no function `{name}`; did you mean `{nearest}`?"),
+            _ => format!("no function `{name}`; there are {}", FUNCTIONS.map(|(known, _)| known).join(", ")),
+        }
+    }
+}

@@ -1,0 +1,149 @@
+//! A graph as a list of operations over blocks of points, in f64.
+//!
+//! What depends on parameters alone is computed once a call; the rest runs over blocks of [`BLOCK`] points, one register of
+//! a block a node, inside a `pulp` dispatch so that the loops become vector code. No product is fused with a sum: the bits are
+//! the same on every processor whose library functions agree.
+
+use pulp::{Simd, WithSimd};
+
+use super::function::Function;
+use super::graph::{Graph, Node, NodeId};
+
+/// Points that one operation takes at a time.
+const BLOCK: usize = 64;
+
+/// One number a point.
+type Register = [f64; BLOCK];
+
+/// One operation on registers; leaves read nothing.
+#[derive(Clone, Copy, Debug)]
+struct Step {
+    node: Node,
+    a: usize,
+    b: usize,
+}
+
+/// Compiled expressions.
+#[derive(Clone, Debug)]
+pub struct Tape {
+    /// Steps in their order; step k writes register k.
+    steps: Vec<Step>,
+    /// The first steps depend on no predictor: computed once a call.
+    once: usize,
+    /// The register of each output.
+    outputs: Vec<usize>,
+}
+
+impl Tape {
+    /// Only what `outputs` need becomes steps.
+    pub fn new(graph: &Graph, outputs: &[NodeId]) -> Tape {
+        let count = graph.nodes.len();
+        let needed = graph.needed(outputs);
+        let mut varies = vec![false; count];
+        for (k, node) in graph.nodes.iter().enumerate() {
+            varies[k] = matches!(node, Node::Predictor(_)) || node.operands().any(|id| varies[id.0]);
+        }
+        let of = |varying: bool| (0..count).filter(|&k| needed[k] && varies[k] == varying).collect::<Vec<_>>();
+        let (mut order, each) = (of(false), of(true));
+        let once = order.len();
+        order.extend(each);
+        let mut register = vec![0; count];
+        order.iter().enumerate().for_each(|(place, &k)| register[k] = place);
+        let step = |&k: &usize| {
+            let node = graph.nodes[k];
+            let mut operands = node.operands().map(|id| register[id.0]);
+            let a = operands.next().unwrap_or(0);
+            Step { node, a, b: operands.next().unwrap_or(a) }
+        };
+        let steps = order.iter().map(step).collect();
+        Tape { steps, once, outputs: outputs.iter().map(|id| register[id.0]).collect() }
+    }
+
+    /// How many operations there are.
+    #[cfg(test)]
+    pub fn steps(&self) -> usize {
+        self.steps.len()
+    }
+
+    /// Evaluates all outputs at `points` points: `predictors` (predictors, points), `output` (outputs, points).
+    pub fn evaluate(&self, points: usize, predictors: &[f64], parameters: &[f64], output: &mut [f64]) {
+        pulp::Arch::new().dispatch(Evaluation { tape: self, points, predictors, parameters, output });
+    }
+}
+
+struct Evaluation<'a> {
+    tape: &'a Tape,
+    points: usize,
+    predictors: &'a [f64],
+    parameters: &'a [f64],
+    output: &'a mut [f64],
+}
+
+impl Evaluation<'_> {
+    /// The steps without predictors, each over its whole register.
+    #[inline(always)]
+    fn prepare(&self, registers: &mut [Register]) {
+        for (k, step) in self.tape.steps[..self.tape.once].iter().enumerate() {
+            let value = match step.node {
+                Node::Parameter(p) => self.parameters[p],
+                node => node.apply(registers[step.a][0], registers[step.b][0]),
+            };
+            registers[k] = [value; BLOCK];
+        }
+    }
+
+    /// The other steps for the points from `start`.
+    #[inline(always)]
+    fn block(&self, registers: &mut [Register], start: usize, count: usize) {
+        for (k, step) in self.tape.steps.iter().enumerate().skip(self.tape.once) {
+            let (before, rest) = registers.split_at_mut(k);
+            let out = &mut rest[0][..count];
+            match step.node {
+                Node::Predictor(d) => out.copy_from_slice(&self.predictors[d * self.points + start..][..count]),
+                node => run(node, &before[step.a][..count], &before[step.b][..count], out),
+            }
+        }
+    }
+}
+
+/// One operation: the match stands outside the loops, so that each loop has one operation.
+#[inline(always)]
+fn run(node: Node, a: &[f64], b: &[f64], out: &mut [f64]) {
+    match node {
+        Node::Negate(_) => map(a, out, |x| -x),
+        Node::Add(..) => zip(a, b, out, |x, y| x + y),
+        Node::Subtract(..) => zip(a, b, out, |x, y| x - y),
+        Node::Multiply(..) => zip(a, b, out, |x, y| x * y),
+        Node::Divide(..) => zip(a, b, out, |x, y| x / y),
+        Node::Power(_, 2) => map(a, out, |x| x * x),
+        Node::Call(Function::Sqrt, _) => map(a, out, f64::sqrt),
+        node => zip(a, b, out, |x, y| node.apply(x, y)),
+    }
+}
+
+#[inline(always)]
+fn map(a: &[f64], out: &mut [f64], f: impl Fn(f64) -> f64) {
+    out.iter_mut().zip(a).for_each(|(o, x)| *o = f(*x));
+}
+
+#[inline(always)]
+fn zip(a: &[f64], b: &[f64], out: &mut [f64], f: impl Fn(f64, f64) -> f64) {
+    out.iter_mut().zip(a.iter().zip(b)).for_each(|(o, (x, y))| *o = f(*x, *y));
+}
+
+impl WithSimd for Evaluation<'_> {
+    type Output = ();
+
+    #[inline(always)]
+    fn with_simd<S: Simd>(self, _: S) {
+        let mut registers = vec![[0.0; BLOCK]; self.tape.steps.len()];
+        self.prepare(&mut registers);
+        for start in (0..self.points).step_by(BLOCK) {
+            let count = BLOCK.min(self.points - start);
+            self.block(&mut registers, start, count);
+            for (row, register) in self.output.chunks_exact_mut(self.points).zip(&self.tape.outputs) {
+                row[start..start + count].copy_from_slice(&registers[*register][..count]);
+            }
+        }
+    }
+}

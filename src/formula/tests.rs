@@ -1,0 +1,149 @@
+use super::*;
+
+/// Formulas, a point of each predictor and parameters inside their domain.
+const TABLE: [(&str, &[f64]); 21] = [
+    ("a*exp(-(x-m)^2/(2*s^2)) + c", &[2.0, 1.0, 0.5, 0.1]),
+    ("b1*(b2 + x)**(-1/b3)", &[-2500.0, 40.0, 0.9]),
+    ("b1/(1 + exp(b2 - b3*x))**(1/b4)", &[700.0, 5.0, 0.7, 1.3]),
+    ("b1*(x**2 + x*b2)/(x**2 + x*b3 + b4)", &[0.2, 0.2, 0.1, 0.14]),
+    ("b1 - b2*x - atan(b3/(x - b4))/pi", &[0.2, 1e-3, 100.0, -3.0]),
+    ("a*sin(b*x)*cos(c*x) + tan(d*x)", &[1.0, 0.3, 0.7, 0.2]),
+    ("asin(a*x) + acos(b*x) - arctan(c*x)", &[0.3, -0.4, 2.0]),
+    ("sinh(a*x) - cosh(b*x)*tanh(c*x)", &[0.3, -0.4, 2.0]),
+    ("ln(a + x) + log(b*x) + log10(c*x) - log2(d + x)", &[2.0, 0.4, 2.0, 3.0]),
+    ("sqrt(a*x) + cbrt(b*x) - abs(c*x)", &[2.0, 0.4, -2.0]),
+    ("a*erf((x - b)/c)", &[2.0, 1.2, 0.6]),
+    ("atan2(a*x, b) + min(a*x, c) + max(b*x, c*x)", &[0.7, 0.4, 1.1]),
+    ("a^x + x^b + pow(a, b) + a^-3 + b^0.5 + a^(-0.5)", &[0.7, 0.4]),
+    ("-a^2^b/-x", &[1.3, 0.4]),
+    ("a - (b - x) - -c + +x", &[1.3, 0.4, 0.2]),
+    ("2e-1*a*x + .5*x*a*3.E+1", &[1.0]),
+    ("e^(a*x)*pi - a*0 + 0/a + x*1", &[0.4]),
+    ("a*x*(a*x)*(a*x) - (a*x)^7/(a*x)", &[0.4]),
+    ("(a - a)*x + (a + x)/(a + x)*b", &[0.4, 2.0]),
+    ("1/(a*x) - -(x/-a) + (-x)*(-a)", &[0.4]),
+    ("sign(x - a)*b", &[0.4, 3.0]),
+];
+
+/// Central differences meet the derivatives: their own error is about 1e-9 of the value and of the slope.
+fn meets_differences(formula: &Formula, x: &[f64], parameters: &[f64]) {
+    let points = x.len() / formula.predictors().len();
+    let rows = formula.linearise(x, parameters).unwrap();
+    assert!(rows.iter().all(|v| v.is_finite()), "{}: {rows:?}", formula.text());
+    assert_eq!(rows[..points], formula.values(x, parameters).unwrap(), "{}", formula.text());
+    for p in 0..parameters.len() {
+        let step = 1e-6 * parameters[p].abs().max(1e-3);
+        let at = |offset: f64| {
+            let mut moved = parameters.to_vec();
+            moved[p] += offset;
+            formula.values(x, &moved).unwrap()
+        };
+        let (low, high) = (at(-step), at(step));
+        for j in 0..points {
+            let (difference, slope) = ((high[j] - low[j]) / (2.0 * step), rows[(1 + p) * points + j]);
+            let scale = slope.abs() + 1e-3 * rows[j].abs() / step.max(1e-6) * 1e-3;
+            assert!(
+                (difference - slope).abs() <= 1e-6 * scale.max(1e-3),
+                "{} {p}: {difference} {slope}",
+                formula.text()
+            );
+        }
+    }
+}
+
+#[test]
+fn every_derivative_meets_differences() {
+    // more than a block, and not a whole number of them
+    let x: Vec<f64> = (0..131).map(|j| 0.3 + 0.009 * f64::from(j)).collect();
+    for (text, parameters) in TABLE {
+        meets_differences(&Formula::parse(text).unwrap(), &x, parameters);
+    }
+}
+
+#[test]
+fn every_builtin_meets_differences() {
+    for name in Formula::builtins() {
+        let formula = Formula::builtin(name).unwrap();
+        let parameters: Vec<f64> = (0..formula.parameters().len()).map(|p| 0.6 + 0.17 * p as f64).collect();
+        let x: Vec<f64> = (0..70 * formula.predictors().len()).map(|j| 0.2 + 0.013 * j as f64).collect();
+        meets_differences(&formula, &x, &parameters);
+    }
+    let cubic = Formula::builtin("polynomial(3)").unwrap();
+    assert_eq!(cubic.parameters(), ["c0", "c1", "c2", "c3"]);
+    assert_eq!(cubic.value(&[2.0], &[1.0, 2.0, 3.0, 4.0]).unwrap(), 49.0);
+    let message = Formula::builtin("gaus2d").unwrap_err().to_string();
+    assert!(message.contains("`gauss2d`"), "{message}");
+}
+
+#[test]
+fn values_are_those_of_the_same_expression_in_rust() {
+    let value = |text: &str, p: &[f64]| Formula::parse(text).unwrap().value(&[1.5], p).unwrap();
+    assert_eq!(value("-a^2", &[3.0]), -9.0);
+    assert_eq!(value("2^3^a", &[2.0]), 512.0);
+    assert_eq!(value("2^-a", &[2.0]), 0.25);
+    assert_eq!(value("a - 1 - 2", &[2.0]), -1.0);
+    assert_eq!(value("8/4/a", &[2.0]), 1.0);
+    assert_eq!(value("-a*x", &[2.0]), -3.0);
+    assert_eq!(value("a**-2", &[2.0]), 0.25);
+    assert_eq!(value("a + 0*x^2", &[2.0]), 2.0);
+    assert_eq!(value("a*ln(e) + cos(pi)", &[2.0]), 1.0);
+    let power = Formula::parse("x^k").unwrap();
+    assert_eq!(power.linearise(&[0.0], &[2.0]).unwrap(), [0.0, 0.0]);
+    let plane = Formula::parse_with("a*x + b*y", &["x", "y"]).unwrap();
+    assert_eq!(plane.values(&[1.0, 2.0, 10.0, 20.0], &[1.0, 3.0]).unwrap(), [31.0, 62.0]);
+    assert!(plane.values(&[1.0], &[1.0, 3.0]).is_err() && plane.values(&[1.0, 2.0], &[1.0]).is_err());
+    assert!(plane.values(&[], &[1.0, 3.0]).unwrap().is_empty());
+}
+
+#[test]
+fn what_is_equal_is_computed_once() {
+    let tape = |text: &str| Formula::parse(text).unwrap().linearisation.steps();
+    assert_eq!(tape("a*exp(-k*x) + exp(-k*x)*b"), tape("a*exp(-k*x) + b*exp(-x*k)"));
+    assert!(tape("a*exp(-(x-m)^2/(2*s^2)) + c") <= 28, "{}", tape("a*exp(-(x-m)^2/(2*s^2)) + c"));
+}
+
+#[test]
+fn mistakes_are_shown_where_they_are() {
+    for (text, column, part) in [
+        ("", 1, "empty"),
+        ("  ", 1, "empty"),
+        ("a*exq(x)", 3, "did you mean `exp`"),
+        ("a*frobnicate(x)", 3, "there are sin, cos"),
+        ("a*(x + 1", 3, "not closed"),
+        ("a*exp(x", 6, "not closed"),
+        ("a*x)", 4, "closes none"),
+        ("a*1.2.3*x", 3, "`1.2.3` is no number"),
+        ("a*1e999", 3, "too large"),
+        ("2a*x", 2, "without an operator"),
+        ("a x", 3, "an operator is missing before `x`"),
+        ("a*(x 2)", 6, "an operator is missing"),
+        ("a*x(2)", 3, "`x` is not a function"),
+        ("a + a(2)", 5, "`a` is not a function"),
+        ("pi(a)", 1, "`pi` is not a function"),
+        ("sin*x + a", 1, "`sin` is a function"),
+        ("a*sin(x, 2)", 8, "takes one argument"),
+        ("a*atan2(x)", 10, "takes two arguments"),
+        ("a*(x, 2)", 5, "comma"),
+        ("a* /x", 4, "is missing before `/`"),
+        ("a*x +", 6, "before the end"),
+        ("a*sin()", 7, "before `)`"),
+        ("a ? x", 3, "`?` has no meaning"),
+        ("é*x = a", 5, "`=` has no meaning"),
+        ("x + 1", 1, "no parameter"),
+    ] {
+        match Formula::parse(text) {
+            Err(Error::Formula { column: found, message, .. }) => {
+                assert!(found == column && message.contains(part), "{text:?}: {found}: {message}");
+            }
+            other => panic!("{text:?}: {other:?}"),
+        }
+    }
+    let shown = Formula::parse("a*exq(x)").unwrap_err().to_string();
+    assert!(shown.ends_with("\n  a*exq(x)\n    ^"), "{shown}");
+    assert!(Formula::parse(&"(".repeat(5000)).is_err() && Formula::parse(&"-".repeat(5000)).is_err());
+    assert!(Formula::parse(&"a+".repeat(20_000)).is_err());
+    assert!(Formula::parse(&format!("a{}", "+a*x".repeat(2000))).is_ok());
+    for predictors in [&["sin"][..], &["x", "x"], &["e"], &["2"], &[""], &[]] {
+        assert!(matches!(Formula::parse_with("a*x", predictors), Err(Error::Usage(_))), "{predictors:?}");
+    }
+}

@@ -1,0 +1,93 @@
+//! From text to tokens, each with the place where it begins.
+
+/// A piece of a formula.
+#[derive(Clone, Debug, PartialEq)]
+pub enum Token {
+    Number(f64),
+    Name(String),
+    /// One of + - * / ^ ( ) and the comma; ** reads as ^.
+    Symbol(char),
+    End,
+}
+
+impl Token {
+    /// As an error message names it.
+    pub fn describe(&self) -> String {
+        match self {
+            Token::Number(x) => format!("the number {x}"),
+            Token::Name(name) => format!("`{name}`"),
+            Token::Symbol(symbol) => format!("`{symbol}`"),
+            Token::End => "the end of the formula".into(),
+        }
+    }
+}
+
+/// What is wrong, and at which character (from 0).
+#[derive(Clone, Debug, PartialEq)]
+pub struct Complaint {
+    pub at: usize,
+    pub message: String,
+}
+
+/// A complaint about the character `at`.
+pub fn complain<T>(at: usize, message: impl Into<String>) -> Result<T, Complaint> {
+    Err(Complaint { at, message: message.into() })
+}
+
+/// The tokens of `text` with their places, in characters; the last is [`Token::End`].
+pub fn tokens(text: &str) -> Result<Vec<(usize, Token)>, Complaint> {
+    let letters: Vec<char> = text.chars().collect();
+    let mut found = Vec::new();
+    let mut at = 0;
+    while at < letters.len() {
+        let letter = letters[at];
+        let (token, length) = if letter.is_whitespace() {
+            at += 1;
+            continue;
+        } else if letter.is_ascii_digit() || letter == '.' {
+            number(&letters, at)?
+        } else if letter.is_alphabetic() || letter == '_' {
+            let rest = letters[at..].iter();
+            let name: String = rest.take_while(|c| c.is_alphanumeric() || **c == '_').collect();
+            let length = name.chars().count();
+            (Token::Name(name), length)
+        } else if letter == '*' && letters.get(at + 1) == Some(&'*') {
+            (Token::Symbol('^'), 2)
+        } else if "+-*/^(),".contains(letter) {
+            (Token::Symbol(letter), 1)
+        } else {
+            return complain(at, format!("`{letter}` has no meaning in a formula"));
+        };
+        found.push((at, token));
+        at += length;
+    }
+    found.push((letters.len(), Token::End));
+    Ok(found)
+}
+
+/// Digits, a point, an exponent. A letter that follows at once is an error: `2x` is not a product.
+fn number(letters: &[char], at: usize) -> Result<(Token, usize), Complaint> {
+    let is_digit = |k: usize| letters.get(k).is_some_and(char::is_ascii_digit);
+    let mut end = at;
+    while is_digit(end) || letters.get(end) == Some(&'.') {
+        end += 1;
+    }
+    if matches!(letters.get(end), Some('e' | 'E')) {
+        let sign = usize::from(matches!(letters.get(end + 1), Some('+' | '-')));
+        if is_digit(end + 1 + sign) {
+            end += 1 + sign;
+            while is_digit(end) {
+                end += 1;
+            }
+        }
+    }
+    let text: String = letters[at..end].iter().collect();
+    if let Some(next) = letters.get(end).filter(|c| c.is_alphanumeric() || **c == '_') {
+        return complain(end, format!("`{next}` follows the number {text} without an operator between them"));
+    }
+    match text.parse::<f64>() {
+        Ok(value) if value.is_finite() => Ok((Token::Number(value), end - at)),
+        Ok(_) => complain(at, format!("{text} is too large a number")),
+        Err(_) => complain(at, format!("`{text}` is no number")),
+    }
+}

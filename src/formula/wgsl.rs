@@ -1,0 +1,61 @@
+//! A graph as WGSL: one `let` a node.
+
+use std::fmt::Write;
+
+use super::graph::{Graph, Node, NodeId};
+
+/// The function `model` of a [`Custom`](crate::solver::recording::Custom) stage: `outputs` by row.
+pub fn model(graph: &Graph, outputs: &[NodeId], predictors: usize, parameters: usize) -> String {
+    let rows = outputs.len();
+    let kind = if predictors == 1 { "f32".to_owned() } else { format!("array<f32, {predictors}>") };
+    let mut text = format!(
+        "fn model(x: {kind}, u: ptr<function, array<f32, {parameters}>>, \
+         out: ptr<function, array<f32, {rows}>>) {{\n"
+    );
+    for (k, _) in graph.needed(outputs).into_iter().enumerate().filter(|(_, needed)| *needed) {
+        // writing into a String cannot fail
+        let _ = writeln!(text, "    let n{k} = {};", expression(graph.nodes[k], predictors));
+    }
+    for (row, id) in outputs.iter().enumerate() {
+        let _ = writeln!(text, "    (*out)[{row}] = n{};", id.0);
+    }
+    text + "}\n"
+}
+
+fn expression(node: Node, predictors: usize) -> String {
+    match node {
+        Node::Number(bits) => literal(f64::from_bits(bits)),
+        Node::Predictor(_) if predictors == 1 => "x".into(),
+        Node::Predictor(d) => format!("x[{d}]"),
+        Node::Parameter(p) => format!("(*u)[{p}]"),
+        Node::Negate(a) => format!("-n{}", a.0),
+        Node::Add(a, b) => format!("n{} + n{}", a.0, b.0),
+        Node::Subtract(a, b) => format!("n{} - n{}", a.0, b.0),
+        Node::Multiply(a, b) => format!("n{} * n{}", a.0, b.0),
+        Node::Divide(a, b) => format!("n{} / n{}", a.0, b.0),
+        Node::Power(a, n) => power(a, n),
+        Node::Call(function, a) => format!("{}(n{})", function.wgsl(), a.0),
+        Node::CallPair(pair, a, b) => format!("{}(n{}, n{})", pair.wgsl(), a.0, b.0),
+    }
+}
+
+/// A product of squares. Large powers repeat factors in the text; compilers share them.
+fn power(a: NodeId, n: i32) -> String {
+    let mut factors = Vec::new();
+    let (mut square, mut left) = (format!("n{}", a.0), n.unsigned_abs());
+    while left > 0 {
+        if left & 1 == 1 {
+            factors.push(square.clone());
+        }
+        square = format!("({square} * {square})");
+        left >>= 1;
+    }
+    let product = factors.join(" * ");
+    if n < 0 { format!("1.0 / ({product})") } else { product }
+}
+
+/// The nearest number of f32; what is beyond its range becomes its largest, because WGSL has no infinite literals.
+fn literal(value: f64) -> String {
+    let limit = f64::from(f32::MAX);
+    format!("{:?}f", value.clamp(-limit, limit) as f32)
+}

@@ -1,0 +1,168 @@
+//! Formulas fitted to many curves, with every solver on both devices.
+
+use popfit::{CurveFit, CurveFitter, Curves, Device, Formula, NelderMead, Solver, Status};
+
+/// The CPU, and an adapter where there is one; `POPFIT_REQUIRE_GPU=1` asks for one.
+fn devices() -> Vec<Device> {
+    let gpu = Device::parse("gpu");
+    assert!(gpu.is_ok() || std::env::var("POPFIT_REQUIRE_GPU").as_deref() != Ok("1"), "no adapter");
+    std::iter::once(Device::cpu()).chain(gpu).collect()
+}
+
+const SIMPLEX: NelderMead = NelderMead { max_rounds: 4000, fatol: 1e-9, size: 0.5, max_restarts: 10 };
+
+/// Noiseless 7 × 7 images of elliptic Gaussians with sigma 0.1, from starts that are off.
+fn images(count: usize) -> (Formula, Curves, Vec<[f64; 6]>) {
+    let formula = Formula::builtin("gauss2d_elliptic").unwrap();
+    let x: Vec<f64> = (0..98).map(|j| if j < 49 { (j % 7) as f64 } else { ((j - 49) / 7) as f64 }).collect();
+    let truth = |k: usize| {
+        let t = 0.1 * k as f64;
+        [5.0 + t, 3.0 + 0.3 * t, 1.2 + 0.05 * t, 2.8 - 0.3 * t, 0.9 + 0.02 * t, 1000.0 + t]
+    };
+    let truths: Vec<[f64; 6]> = (0..count).map(truth).collect();
+    assert_eq!(formula.parameters(), ["a", "x0", "sx", "y0", "sy", "c"]);
+    let y = truths.iter().flat_map(|t| formula.values(&x, t).unwrap()).collect();
+    let starts = [4.0, 2.5, 1.0, 3.2, 1.1, 999.0].repeat(count);
+    (formula, Curves::shared(x, y, starts).sigma(vec![0.1; 49 * count]), truths)
+}
+
+fn check(fits: &[CurveFit], truths: &[[f64; 6]], tolerance: f64, what: &str) {
+    for (fit, truth) in fits.iter().zip(truths) {
+        assert!(fit.status.is_success(), "{what}: {fit:?}");
+        for p in 0..6 {
+            let error = (fit.parameters[p] - truth[p]).abs() / fit.errors[p];
+            assert!(error <= tolerance, "{what}: {error} of its error\n{fit:?}\n{truth:?}");
+        }
+    }
+}
+
+#[test]
+fn every_solver_on_every_device() {
+    let lm = CurveFitter::LEVENBERG_MARQUARDT;
+    for device in devices() {
+        let is_cpu = device.name().starts_with("cpu");
+        for (solver, polish, tolerance) in [
+            (Solver::Lm(lm), true, 1e-9),
+            (Solver::Lm(lm), false, if is_cpu { 1e-6 } else { 0.01 }),
+            (Solver::NelderMead(SIMPLEX), false, if is_cpu { 1e-3 } else { 0.1 }),
+            (Solver::LmNelderMead(lm, SIMPLEX), true, 1e-9),
+        ] {
+            let (formula, curves, truths) = images(5);
+            let fitter = CurveFitter::new(formula, device.clone()).unwrap().absolute_sigma(true).polish(polish);
+            let fits = fitter.solver(solver).unwrap().fit(&curves).unwrap();
+            check(&fits, &truths, tolerance, &format!("{} {solver:?}", device.name()));
+            assert!(fits.iter().all(|fit| fit.dof == 43 && fit.nfev > 3), "{fits:?}");
+        }
+    }
+}
+
+#[test]
+fn a_curve_has_the_same_bits_alone_and_in_any_population() {
+    let (formula, curves, _) = images(65);
+    let fitter = CurveFitter::new(formula.clone(), Device::cpu()).unwrap();
+    let all = fitter.fit(&curves).unwrap();
+    let few = fitter.clone().memory(200_000).fit(&curves).unwrap();
+    for (one, other) in all.iter().zip(&few) {
+        assert_eq!(one.parameters, other.parameters);
+        assert_eq!(one.errors, other.errors);
+    }
+    let (_, short, _) = images(1);
+    assert_eq!(fitter.fit(&short).unwrap()[0].parameters, all[0].parameters);
+}
+
+/// y = a + b x has closed answers: points at −1, 0, 1, 2 with sigma 0.5.
+#[test]
+fn covariances_of_a_line() {
+    let x = vec![-1.0, 0.0, 1.0, 2.0];
+    let y = vec![1.0, 3.5, 4.0, 7.5];
+    let curves = Curves::shared(x, y, vec![0.0, 0.0]).sigma(vec![0.5; 4]);
+    let fitter = CurveFitter::new(Formula::builtin("linear1d").unwrap(), Device::cpu()).unwrap();
+    let absolute = &fitter.clone().absolute_sigma(true).fit(&curves).unwrap()[0];
+    // normal matrix 4 [[4, 2], [2, 6]], inverse [[6, −2], [−2, 4]] / 80
+    for (found, exact) in absolute.covariance.iter().zip([0.075, -0.025, -0.025, 0.05]) {
+        assert!((found - exact).abs() < 1e-14, "{absolute:?}");
+    }
+    // slope 2, offset 3; residuals 0, 0.5, −1, 0.5
+    assert!((absolute.parameters[0] - 3.0).abs() < 1e-12 && (absolute.parameters[1] - 2.0).abs() < 1e-12);
+    assert!((absolute.chi2 - 6.0).abs() < 1e-12 && absolute.dof == 2 && absolute.optimality < 1e-9);
+    let scaled = &fitter.fit(&curves).unwrap()[0];
+    assert!((scaled.covariance[0] - 0.225).abs() < 1e-13, "{scaled:?}");
+
+    let held = &fitter.clone().absolute_sigma(true).hold("slope").unwrap().fit(&curves).unwrap()[0];
+    assert!(held.parameters[1] == 0.0 && held.errors[1] == 0.0 && (held.errors[0] - 0.25).abs() < 1e-14, "{held:?}");
+    let bounded = &fitter.clone().bounds("slope", -1.0, 1.5).unwrap().fit(&curves).unwrap()[0];
+    assert!(bounded.parameters[1] == 1.5 && bounded.errors[1].is_nan() && bounded.errors[0] > 0.0, "{bounded:?}");
+    // weights: 4 points of 4, a prior of 16: the mean of 4 and 0
+    let prior = fitter.clone().absolute_sigma(true).hold("slope").unwrap().prior("offset", 0.0, 0.25).unwrap();
+    let prior = &prior.fit(&curves).unwrap()[0];
+    assert!(
+        (prior.parameters[0] - 2.0).abs() < 1e-12 && (prior.errors[0] - 32f64.powf(-0.5)).abs() < 1e-12,
+        "{prior:?}"
+    );
+}
+
+#[test]
+fn own_grids_and_masks() {
+    let formula = Formula::parse("a*exp(-k*x)").unwrap();
+    for device in devices() {
+        let grid = |s: f64| (0..10).map(move |j| s * f64::from(j)).collect::<Vec<f64>>();
+        let x = [grid(0.2), grid(0.3)].concat();
+        let mut y: Vec<f64> = x.iter().map(|x| 3.0 * (-0.7 * x).exp()).collect();
+        let mut mask = vec![false; 20];
+        // what is masked may be anything
+        (y[3], mask[3], y[19], mask[19]) = (f64::NAN, true, 1e30, true);
+        let mut sigma = vec![0.1; 20];
+        sigma[3] = -1.0;
+        let curves = Curves::own(x, y, [1.0, 1.0].repeat(2)).mask(mask).sigma(sigma);
+        let fits = CurveFitter::new(formula.clone(), device).unwrap().fit(&curves).unwrap();
+        for fit in fits {
+            assert!((fit.parameters[0] - 3.0).abs() < 1e-10 && (fit.parameters[1] - 0.7).abs() < 1e-10, "{fit:?}");
+            assert_eq!(fit.dof, 7);
+        }
+    }
+}
+
+#[test]
+fn one_bad_curve_does_not_spoil_the_others() {
+    let formula = Formula::parse("a*sqrt(x - b)").unwrap();
+    let x: Vec<f64> = (1..7).map(f64::from).collect();
+    let good: Vec<f64> = x.iter().map(|x| 2.0 * (x - 0.5).sqrt()).collect();
+    let mut y = good.repeat(7);
+    y[7] = f64::INFINITY;
+    let mut starts = [1.0, 0.0].repeat(7);
+    (starts[4], starts[7], starts[9]) = (f64::NAN, 3.5, 9.0);
+    let mut sigma = vec![1.0; 42];
+    sigma[36] = 0.0;
+    let mut mask = vec![false; 42];
+    mask[30..35].fill(true);
+    let curves = Curves::shared(x, y, starts).sigma(sigma).mask(mask);
+    let fitter = CurveFitter::new(formula, Device::cpu()).unwrap().bounds("b", -5.0, 5.0).unwrap();
+    let fits = fitter.fit(&curves).unwrap();
+    assert!(fits[0].status.is_success() && (fits[0].parameters[1] - 0.5).abs() < 1e-9, "{:?}", fits[0]);
+    for (k, cause) in
+        [(1, "not_finite"), (2, "bad_start"), (4, "start_out_of_bounds"), (5, "underdetermined"), (6, "bad_weight")]
+    {
+        assert!(fits[k].status == Status::BadInput && fits[k].message.starts_with(cause), "{k}: {:?}", fits[k]);
+    }
+    // √ of a negative number at the start
+    assert_eq!(fits[3].status, Status::NotFinite);
+}
+
+#[test]
+fn what_makes_no_sense_is_refused() {
+    let fitter = CurveFitter::new(Formula::parse("width*x").unwrap(), Device::cpu()).unwrap();
+    let message = fitter.clone().hold("witdh").unwrap_err().to_string();
+    assert!(message.contains("`width`"), "{message}");
+    assert!(fitter.clone().bounds("width", 1.0, 0.0).is_err() && fitter.clone().prior("width", 0.0, 0.0).is_err());
+    for curves in [
+        Curves::shared(vec![1.0; 2], vec![1.0; 3], vec![1.0]),
+        Curves::shared(vec![1.0; 3], vec![1.0; 3], vec![1.0]).sigma(vec![1.0; 2]),
+        Curves::own(vec![1.0; 3], vec![1.0; 6], vec![1.0; 2]),
+        Curves::shared(vec![], vec![1.0], vec![]),
+    ] {
+        assert!(fitter.fit(&curves).is_err(), "{curves:?}");
+    }
+    assert!(fitter.fit(&Curves::shared(vec![], vec![], vec![])).unwrap().is_empty());
+    let many: Vec<String> = (0..33).map(|k| format!("p{k}*x^{k}")).collect();
+    assert!(CurveFitter::new(Formula::parse(&many.join("+")).unwrap(), Device::cpu()).is_err());
+}
