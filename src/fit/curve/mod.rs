@@ -33,7 +33,7 @@ struct Prior {
 /// use popfit::{CurveFitter, Curves, Device, Formula};
 ///
 /// let x: Vec<f64> = (0..20).map(|j| 0.2 * f64::from(j)).collect();
-/// let y = [0.5, 1.0].iter().flat_map(|k| x.iter().map(move |x| 3.0 * (-k * x).exp())).collect();
+/// let y = [0.5, 1.0_f64].iter().flat_map(|k| x.iter().map(move |x| 3.0 * (-k * x).exp())).collect();
 /// let curves = Curves::shared(x.clone(), y, [1.0, 0.7].repeat(2));
 /// let fits = CurveFitter::new(Formula::parse("a*exp(-k*x)")?, Device::cpu())?.fit(&curves)?;
 /// assert!(fits.iter().all(|fit| fit.status.is_success()));
