@@ -79,7 +79,7 @@ pub fn run(arguments: &Arguments) -> Result<(), Failure> {
     }
     let difference = |&(p, q): &(usize, usize)| {
         let one = |(a, b): &&(&FitRow, &FitRow)| (a.parameters[p] - b.parameters[q]).abs() / a.errors[p];
-        let mut sorted: Vec<f64> = both.iter().map(|pair| one(pair)).filter(|x| x.is_finite()).collect();
+        let mut sorted: Vec<f64> = both.iter().map(one).filter(|x| x.is_finite()).collect();
         sorted.sort_by(f64::total_cmp);
         Differences { name: a.parameters[p].clone(), sorted }
     };
