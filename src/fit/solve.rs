@@ -6,7 +6,7 @@ use std::sync::atomic::AtomicBool;
 use super::Solver;
 use super::assemble::assemble;
 use super::run::{Grids, Ready};
-use crate::error::Result;
+use crate::error::{Error, Result};
 use crate::model::{ArmLayout, SpectralModel, SpectralObjective};
 use crate::solver::recording::Precision;
 use crate::solver::{
@@ -69,11 +69,18 @@ impl Passes {
             let members = device.capacity(&objective.record(), memory)?;
             capacity = capacity.min((members / method.lanes() / share).max(1));
         }
-        let mut passes = Vec::with_capacity(share);
-        for (objective, method) in wanted {
-            let population = device.population(Arc::new(objective.record()), &method, capacity)?;
-            passes.push(Pass { objective, lanes: method.lanes(), population });
+        let mut populations = populations(device, &wanted, capacity);
+        // what a device says that it has need not be there
+        while capacity > 1 && matches!(populations, Err(Error::OutOfMemory { .. })) {
+            capacity /= 2;
+            populations = self::populations(device, &wanted, capacity);
         }
+        let pass = |((objective, method), population): ((SpectralObjective, Method), Box<dyn Population>)| Pass {
+            objective,
+            lanes: method.lanes(),
+            population,
+        };
+        let mut passes: Vec<Pass> = wanted.into_iter().zip(populations?).map(pass).collect();
         let evaluate = if scans { passes.pop() } else { None };
         let simplex = if second.is_some() { passes.pop() } else { None };
         let linearise = passes.remove(0);
@@ -152,6 +159,18 @@ impl Passes {
     }
 }
 
+/// A population for each of the objectives.
+fn populations(
+    device: &dyn Device,
+    wanted: &[(SpectralObjective, Method)],
+    capacity: usize,
+) -> Result<Vec<Box<dyn Population>>> {
+    let one = |(objective, method): &(SpectralObjective, Method)| {
+        device.population(Arc::new(objective.record()), method, capacity)
+    };
+    wanted.iter().map(one).collect()
+}
+
 fn run(pass: &mut Pass, batch: &Batch, (cancel, watch): Watched) -> Result<Vec<Outcome>> {
     let members = (batch.members() * pass.lanes).max(1) as f64;
     let mut watch = |active: usize| watch(1.0 - active as f64 / members);
@@ -185,4 +204,62 @@ fn take_better(outcome: &mut Outcome, polished: Outcome, marginalise: bool) {
         *outcome = polished;
     }
     (outcome.evaluations, outcome.rounds) = (evaluations, rounds);
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::cpu::CpuDevice;
+    use crate::fit::{Device as Chosen, Fitter};
+    use crate::solver::recording::Recording;
+    use crate::{Continuum, Emulator, LevenbergMarquardt, Spectra};
+
+    /// A processor that promises more room than it has.
+    struct Tight(usize);
+
+    impl Device for Tight {
+        fn name(&self) -> String {
+            "tight".into()
+        }
+
+        fn capacity(&self, _: &Recording, _: Option<u64>) -> Result<usize> {
+            Ok(1 << 12)
+        }
+
+        fn population(
+            &self,
+            recording: Arc<Recording>,
+            method: &Method,
+            capacity: usize,
+        ) -> Result<Box<dyn Population>> {
+            if capacity > self.0 {
+                return Err(Error::OutOfMemory { device: self.name(), message: format!("{capacity} members") });
+            }
+            CpuDevice.population(recording, method, capacity)
+        }
+    }
+
+    #[test]
+    fn out_of_memory_halves_the_population_and_keeps_the_bits() {
+        let data = concat!(env!("CARGO_MANIFEST_DIR"), "/data");
+        let emulator = Emulator::open(format!("{data}/emulator.safetensors")).unwrap();
+        let model = SpectralModel::builder()
+            .arm("", emulator)
+            .velocity(-1000.0..=1000.0)
+            .continuum(Continuum::rbf(10))
+            .build()
+            .unwrap();
+        let spectra = Spectra::open(format!("{data}/spectra.npz")).unwrap().slice(0..9);
+        let fit = |room: usize| {
+            let device = Chosen { inner: Arc::new(Tight(room)) };
+            Fitter::new(model.clone(), device, LevenbergMarquardt::default()).unwrap().fit(&spectra)
+        };
+        let (whole, halved) = (fit(1 << 12).unwrap(), fit(5).unwrap());
+        for (a, b) in whole.rows.iter().zip(&halved.rows) {
+            assert_eq!(a.parameters, b.parameters);
+            assert_eq!(a.chi2.to_bits(), b.chi2.to_bits());
+        }
+        // a spectrum's two starts enter together: with room for one there is nothing left to halve
+        assert!(matches!(fit(1), Err(Error::OutOfMemory { .. })));
+    }
 }
