@@ -5,10 +5,10 @@ mod common;
 
 use common::fits::{gpu, pick, sound};
 use common::synb::masked_constant;
-use common::{array, shared, synb_model, tiny};
+use common::{array, rotating_model, shared, synb_model, tiny};
 use popfit::spectra::{Column, ColumnValues};
 use popfit::{
-    Continuum, Device, Emulator, Fitter, LabelColumns, LabelSettings, LevenbergMarquardt, NelderMead, Solver, Spectra,
+    Continuum, Device, Fitter, LabelColumns, LabelSettings, LevenbergMarquardt, NelderMead, Solver, Spectra,
     SpectralModel,
 };
 
@@ -17,14 +17,7 @@ fn gaps(folder: &str, solver: Solver, device: &Device, step: usize) -> Option<Ve
     let shared = shared()?;
     let model = match folder {
         "fixed_vsini" => synb_model(&shared),
-        _ => SpectralModel::builder()
-            .arm("", Emulator::open(shared.join("data/synb/emulator.safetensors")).unwrap())
-            .velocity(-1000.0..=1000.0)
-            .vsini(0.0..=500.0)
-            .continuum(Continuum::rbf(10))
-            .marginalise(true)
-            .build()
-            .unwrap(),
+        _ => rotating_model(&shared),
     };
     let folder = shared.join("data/synb").join(folder);
     let all = Spectra::open(folder.join("spectra.npz")).unwrap();

@@ -7,28 +7,17 @@ use std::time::Instant;
 
 use common::fits::{fitter, gpu, share, sound};
 use common::synb::Comparison;
-use common::{array, shared};
-use popfit::{Continuum, Device, Emulator, FitTable, Spectra, SpectralModel};
+use common::{array, rotating_model, shared};
+use popfit::{Device, FitTable, Spectra};
 
 fn folder(shared: &Path) -> PathBuf {
     shared.join("data/synb/free_vsini")
 }
 
-fn model(shared: &Path) -> SpectralModel {
-    SpectralModel::builder()
-        .arm("", Emulator::open(shared.join("data/synb/emulator.safetensors")).unwrap())
-        .velocity(-1000.0..=1000.0)
-        .vsini(0.0..=500.0)
-        .continuum(Continuum::rbf(10))
-        .marginalise(true)
-        .build()
-        .unwrap()
-}
-
 fn fit(shared: &Path, device: &Device) -> (FitTable, Spectra) {
     let spectra = Spectra::open(folder(shared).join("spectra.npz")).unwrap();
     let begin = Instant::now();
-    let table = fitter(model(shared), device).fit(&spectra).unwrap();
+    let table = fitter(rotating_model(shared), device).fit(&spectra).unwrap();
     println!("{}: {:.2} s with its first guess", device.name(), begin.elapsed().as_secs_f64());
     assert_eq!(table.parameters, ["velocity", "vsini", "teff", "logg", "feh", "alpha"]);
     sound(&table);

@@ -124,3 +124,15 @@ pub fn median(mut values: Vec<f64>) -> f64 {
     values.sort_by(f64::total_cmp);
     values[values.len() / 2]
 }
+
+/// The same with rotation, up to 500 km/s.
+pub fn rotating_model(shared: &Path) -> SpectralModel {
+    SpectralModel::builder()
+        .arm("", Emulator::open(shared.join("data/synb/emulator.safetensors")).unwrap())
+        .velocity(-1000.0..=1000.0)
+        .vsini(0.0..=500.0)
+        .continuum(Continuum::rbf(10))
+        .marginalise(true)
+        .build()
+        .unwrap()
+}
