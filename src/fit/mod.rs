@@ -269,6 +269,12 @@ impl Fitter {
         self.first_guess().map(drop)
     }
 
+    /// What a file lacks and is fitted without, a line each.
+    pub fn notes(&self, head: &Spectra) -> Vec<String> {
+        let note = |arm: &str| format!("{}: no arrays for arm \"{arm}\", fitted without it", head.file);
+        assemble::missing(&self.model, head).into_iter().map(note).collect()
+    }
+
     /// A table without rows, ready to be the sink of [`fit_with`](Fitter::fit_with).
     pub fn table(&self) -> FitTable {
         FitTable { parameters: self.parameters(), rows: Vec::new() }
