@@ -32,7 +32,7 @@ impl Passes<'_> {
                 (Some(lm), Some(NelderMead { size: SECOND * simplex.size, ..simplex }))
             }
         };
-        let objective = |values_only| CurveObjective::new(&fitter.formula, points, grid, values_only);
+        let objective = |values_only| CurveObjective::new(&fitter.model, points, grid, values_only);
         let linearisation = first.map(|lm| (Arc::new(objective(false).record()), Method::LevenbergMarquardt(lm)));
         let evaluation = second.map(|nm| (Arc::new(objective(true).record()), Method::NelderMead(nm)));
         let device = &*fitter.device.inner;
@@ -67,8 +67,7 @@ impl Passes<'_> {
             outcomes = if outcomes.is_empty() { found } else { better(outcomes, found) };
         }
         for (outcome, curve) in outcomes.iter_mut().zip(curves) {
-            let pairs = outcome.parameters.iter_mut().zip(&curve.start);
-            pairs.for_each(|(u, start)| *u *= super::objective::scale(*start));
+            outcome.parameters.iter_mut().zip(&curve.scale).for_each(|(u, scale)| *u *= scale);
         }
         Ok(outcomes)
     }

@@ -74,7 +74,7 @@ impl CurveFitter {
         fit.njev = if matches!(self.solver, Solver::NelderMead(_)) { 0 } else { outcome.rounds };
         fit.parameters.clone_from(&outcome.parameters);
         fit.dof = curve.used as i64 - curve.free().len() as i64;
-        let problem = Problem { formula: &self.formula, curve, priors: &self.priors };
+        let problem = Problem { model: &self.model, curve, priors: &self.priors };
         let Some(mut rows) = problem.rows(&fit.parameters) else { return fit };
         let mut evaluations = 1;
         if self.polish && fit.status.is_success() && !matches!(self.solver, Solver::NelderMead(_)) {
