@@ -10,7 +10,7 @@ pub fn custom<R: Real>(stage: &Custom, u: &[f64], predictor: &[R], scale: Option
     let limits = block.as_deref().map(Limits::of);
     let unit = |p: usize| limits.map_or(1.0, |limits| limits.scale[p]);
     let parameters: Vec<f64> = u.iter().enumerate().map(|(p, u)| u * unit(p)).collect();
-    let mut rows = vec![0.0; stage.rows * stage.pixels];
+    let mut rows = vec![f64::NAN; stage.rows * stage.pixels];
     (stage.rust)(&CustomInput { x: &x, parameters: &parameters, limits }, &mut rows);
     for (r, (out, row)) in output.chunks_exact_mut(stage.pixels).zip(rows.chunks_exact(stage.pixels)).enumerate() {
         let factor = if r > 0 { unit(r - 1) } else { 1.0 };

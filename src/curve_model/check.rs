@@ -1,6 +1,6 @@
 //! A model's own derivatives against differences of its values.
 
-use super::{CurveModel, differences};
+use super::CurveModel;
 use crate::error::{Error, Result};
 
 /// One parameter's derivatives, and where they are farthest from differences.
@@ -17,7 +17,8 @@ pub struct DerivativeCheck {
     pub difference: f64,
 }
 
-/// Compares a model's own derivatives with central differences in f64: of a formula, or of a model in Rust. `x` is (predictors, n).
+/// Compares a model's own derivatives with central differences in f64: of a formula, a spline, or a model in Rust. `x` is (predictors, n).
+/// [`CurveFitter::check_jacobian`](crate::CurveFitter::check_jacobian) checks what a device computes.
 ///
 /// ```
 /// let model = popfit::Closure::new(&["x"], &["a", "k"], |x, p, y| {
@@ -37,21 +38,24 @@ pub struct DerivativeCheck {
 /// [`Error::ShapeMismatch`] when a length is wrong, [`Error::Model`] when the model has no derivatives of its own in Rust.
 pub fn check_jacobian(model: impl Into<CurveModel>, x: &[f64], parameters: &[f64]) -> Result<Vec<DerivativeCheck>> {
     let model = model.into();
-    let points = model.values(x, parameters)?.len();
-    let (mut own, mut differences) = (vec![0.0; (1 + parameters.len()) * points], Vec::new());
-    differences.resize(own.len(), 0.0);
+    let points = model.points(x, parameters)?;
+    let mut own = vec![f64::NAN; (1 + parameters.len()) * points];
     match &model.rust {
-        Some(rust) if rust.linearise(x, parameters, &mut own) => {
-            differences::linearise(&**rust, x, parameters, None, &mut differences);
-        }
+        Some(rust) if rust.linearise(x, parameters, &mut own) => {}
         _ => return Err(Error::Model(format!("the {} has no derivatives of its own to check", model.name))),
     }
-    let rows = |rows: &[f64], p: usize| rows[(1 + p) * points..(2 + p) * points].to_vec();
-    let one = |(p, name): (usize, &String)| compare(name, &rows(&own, p), &rows(&differences, p));
-    Ok(model.parameters().iter().enumerate().map(one).collect())
+    let differences = model.clone().differences(true).linearise(x, parameters)?;
+    Ok(compare(model.parameters(), &own, &differences))
 }
 
-fn compare(name: &str, derivatives: &[f64], differences: &[f64]) -> DerivativeCheck {
+/// Derivatives against differences, each in rows (1 + P, n).
+pub(crate) fn compare(names: &[String], own: &[f64], differences: &[f64]) -> Vec<DerivativeCheck> {
+    let points = own.len() / (1 + names.len());
+    let row = |p: usize| (1 + p) * points..(2 + p) * points;
+    names.iter().enumerate().map(|(p, name)| compare_row(name, &own[row(p)], &differences[row(p)])).collect()
+}
+
+fn compare_row(name: &str, derivatives: &[f64], differences: &[f64]) -> DerivativeCheck {
     let scale = differences.iter().fold(0.0, |m: f64, d| m.max(d.abs()));
     let mut check =
         DerivativeCheck { parameter: name.to_owned(), error: 0.0, point: 0, derivative: 0.0, difference: 0.0 };

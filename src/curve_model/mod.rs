@@ -15,6 +15,7 @@ use crate::error::{Error, Result};
 use crate::formula::Formula;
 use crate::solver::recording::{CustomFunction, CustomInput};
 
+pub(crate) use check::compare;
 pub use check::{DerivativeCheck, check_jacobian};
 pub use closure::Closure;
 pub use model::Model;
@@ -28,7 +29,7 @@ pub struct CurveModel {
     parameters: Arc<[String]>,
     rust: Option<Arc<dyn Model>>,
     wgsl: Option<Arc<Wgsl>>,
-    /// Derivatives in Rust are differences, whether the model has its own or not.
+    /// Derivatives are differences, whether the model has its own or not; those of formulas and splines in WGSL stay.
     differences: bool,
 }
 
@@ -39,7 +40,9 @@ struct Wgsl {
     value: String,
     /// The same with derivatives.
     linearisation: String,
-    /// What both may read as `table`.
+    /// And with differences for derivatives; empty where there is no need of any.
+    differences: String,
+    /// What they may read as `table`.
     table: Arc<[f32]>,
 }
 
@@ -81,7 +84,8 @@ impl CurveModel {
         &self.predictors
     }
 
-    /// Whether derivatives in Rust are differences in f64 even though the model has its own (not the default).
+    /// Whether derivatives are differences even though the model has its own (not the default): in Rust, and of a user's WGSL. A
+    /// formula or a spline keeps its own on a GPU, whose f32 leaves three digits of a difference.
     #[must_use]
     pub fn differences(self, differences: bool) -> CurveModel {
         CurveModel { differences, ..self }
@@ -100,6 +104,12 @@ impl CurveModel {
     }
 
     fn evaluate(&self, derivatives: bool, x: &[f64], parameters: &[f64]) -> Result<Vec<f64>> {
+        self.points(x, parameters)?;
+        self.rows(derivatives, &CustomInput { x, parameters, limits: None }).ok_or_else(|| Error::Model(self.no_rust()))
+    }
+
+    /// How many points `x` has. [`Error::ShapeMismatch`] when it, or `parameters`, has another length than the model's.
+    pub(crate) fn points(&self, x: &[f64], parameters: &[f64]) -> Result<usize> {
         let wrong = |what: &str, found: usize, names: &[String]| {
             let message = format!("{found} numbers for {}", names.join(", "));
             Err(Error::ShapeMismatch { what: what.into(), message })
@@ -110,14 +120,14 @@ impl CurveModel {
         if parameters.len() != self.parameters.len() {
             return wrong("parameters", parameters.len(), &self.parameters);
         }
-        self.rows(derivatives, &CustomInput { x, parameters, limits: None }).ok_or_else(|| Error::Model(self.no_rust()))
+        Ok(x.len() / self.predictors.len())
     }
 
     /// Values and, with `derivatives`, those; `None` when there is nothing for the CPU.
     pub(crate) fn rows(&self, derivatives: bool, input: &CustomInput) -> Option<Vec<f64>> {
         let model = self.rust.as_deref()?;
         let rows = if derivatives { 1 + self.parameters.len() } else { 1 };
-        let mut output = vec![0.0; rows * (input.x.len() / self.predictors.len())];
+        let mut output = vec![f64::NAN; rows * (input.x.len() / self.predictors.len())];
         fill(model, self.differences, derivatives, input, &mut output);
         Some(output)
     }
@@ -133,6 +143,9 @@ impl CurveModel {
             None => Arc::new(|_, output| output.fill(f64::NAN)),
         };
         let (wgsl, table) = match self.wgsl.as_deref() {
+            Some(wgsl) if derivatives && self.differences && !wgsl.differences.is_empty() => {
+                (wgsl.differences.clone(), wgsl.table.clone())
+            }
             Some(wgsl) if derivatives => (wgsl.linearisation.clone(), wgsl.table.clone()),
             Some(wgsl) => (wgsl.value.clone(), wgsl.table.clone()),
             None => Default::default(),
@@ -176,7 +189,7 @@ impl From<Formula> for CurveModel {
     fn from(formula: Formula) -> CurveModel {
         let (predictors, parameters) = (formula.predictors().to_vec(), formula.parameters().to_vec());
         let (value, linearisation) = (formula.wgsl(false).into(), formula.wgsl(true).into());
-        let wgsl = Wgsl { value, linearisation, table: Arc::default() };
+        let wgsl = Wgsl { value, linearisation, ..Wgsl::default() };
         let model = CurveModel::of_rust("formula", predictors, parameters, Arc::new(formula));
         CurveModel { wgsl: Some(Arc::new(wgsl)), ..model }
     }

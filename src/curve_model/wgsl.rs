@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use super::{CurveModel, Wgsl, check_names};
 use crate::error::{Error, Result};
-use crate::gpu::user::{Offer, Shape, inspect, validate};
+use crate::gpu::user::{Shape, inspect, validate};
 
 /// Derivatives of models that have none.
 const DIFFERENCES: &str = include_str!("differences.wgsl");
@@ -49,11 +49,15 @@ impl CurveModel {
         check_names(&predictors, &parameters)?;
         let shape = Shape { predictors: predictors.len(), parameters: parameters.len() };
         let offer = inspect(source, shape)?;
-        let (value, linearisation) = (fill(shape, offer, false), fill(shape, offer, true));
-        validate(source, &value, 1, shape)?;
-        validate(source, &linearisation, 1 + shape.parameters, shape)?;
-        let whole = |rest: String| format!("{source}\n{rest}");
-        let wgsl = Wgsl { value: whole(value), linearisation: whole(linearisation), table: Arc::default() };
+        let whole = |slopes: Option<Slopes>| {
+            let rest = fill(shape, offer.scalar, slopes);
+            let rows = if slopes.is_some() { 1 + shape.parameters } else { 1 };
+            validate(source, &rest, rows, shape)?;
+            Ok(format!("{source}\n{rest}"))
+        };
+        let differences = whole(Some(Slopes::Differences))?;
+        let linearisation = if offer.derivative { whole(Some(Slopes::Own))? } else { differences.clone() };
+        let wgsl = Wgsl { value: whole(None)?, linearisation, differences, table: Arc::default() };
         Ok(CurveModel {
             name: "model in WGSL".into(),
             predictors: predictors.into(),
@@ -76,34 +80,42 @@ impl CurveModel {
     }
 }
 
-/// `fn fill` of the custom kernel by the user's functions.
-fn fill(shape: Shape, offer: Offer, derivatives: bool) -> String {
+/// Where derivatives come from.
+#[derive(Clone, Copy, PartialEq)]
+enum Slopes {
+    /// The user's `derivative`.
+    Own,
+    Differences,
+}
+
+/// `fn fill` of the custom kernel by the user's functions; without `slopes` the value alone.
+fn fill(shape: Shape, scalar: bool, slopes: Option<Slopes>) -> String {
     let Shape { predictors, parameters } = shape;
     let given = if predictors == 1 { "f32".to_owned() } else { format!("array<f32, {predictors}>") };
-    let (taken, point) = match (predictors, offer.scalar) {
+    let (taken, point) = match (predictors, scalar) {
         (1, false) => ("array<f32, 1>".to_owned(), "array<f32, 1>(x)"),
         _ => (given.clone(), "x"),
     };
-    let rows = if derivatives { 1 + parameters } else { 1 };
-    let slopes = match (derivatives, offer.derivative) {
-        (false, _) => String::new(),
-        (true, true) => format!(
+    let rows = if slopes.is_some() { 1 + parameters } else { 1 };
+    let body = match slopes {
+        None => String::new(),
+        Some(Slopes::Own) => format!(
             "    var slopes = derivative(*u, {point});
     for (var k = 0u; k < {parameters}u; k++) {{
         (*out)[1u + k] = slopes[k];
     }}\n"
         ),
-        (true, false) => format!(
+        Some(Slopes::Differences) => format!(
             "    for (var k = 0u; k < {parameters}u; k++) {{
         (*out)[1u + k] = popfit_slope(u, k, {point}, (*out)[0]);
     }}\n"
         ),
     };
-    let differences = if derivatives && !offer.derivative { DIFFERENCES } else { "" };
+    let differences = if slopes == Some(Slopes::Differences) { DIFFERENCES } else { "" };
     format!(
         "alias PopfitPoint = {taken};\n{differences}
 fn fill(x: {given}, u: ptr<function, array<f32, {parameters}>>, out: ptr<function, array<f32, {rows}>>) {{
     (*out)[0] = model(*u, {point});
-{slopes}}}\n"
+{body}}}\n"
     )
 }

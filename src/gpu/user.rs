@@ -120,25 +120,27 @@ impl Placed {
         parse_str(&self.text).map_err(|error| {
             let spans: Vec<Span> = error.labels().map(|(span, _)| span).collect();
             let notes = error.notes().map(|note| format!("; {note}")).collect::<String>();
-            self.complain(self.choose(&spans), format!("{}{notes}", error.message()))
+            self.complain(self.first(spans), format!("{}{notes}", error.message()))
         })
     }
 
     fn validate(&self, module: &Module) -> Result<ModuleInfo> {
         Validator::new(ValidationFlags::all(), Capabilities::empty()).validate(module).map_err(|error| {
-            let spans: Vec<Span> = error.spans().map(|(span, _)| *span).collect();
+            let mut spans: Vec<Span> = error.spans().map(|(span, _)| *span).collect();
+            // the expression before the function that it is in
+            spans.sort_by_key(|span| span.to_range().map_or(0, |range| range.len()));
             let mut message = error.as_inner().to_string();
             let mut cause = std::error::Error::source(error.as_inner());
             while let Some(error) = cause {
                 message += &format!(": {error}");
                 cause = error.source();
             }
-            self.complain(self.choose(&spans), message)
+            self.complain(self.first(spans), message)
         })
     }
 
-    /// The innermost of the places that lies in the user's text; else any.
-    fn choose(&self, spans: &[Span]) -> Option<Span> {
+    /// The first of the places that lies in the user's text; else any.
+    fn first(&self, spans: Vec<Span>) -> Option<Span> {
         spans.iter().find(|span| self.holds(**span)).or(spans.first()).copied()
     }
 

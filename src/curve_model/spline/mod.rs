@@ -54,6 +54,7 @@ impl CurveModel {
         let wgsl = Wgsl {
             value: wgsl::fill(axes, false),
             linearisation: wgsl::fill(axes, true),
+            differences: String::new(),
             table: spline.coefficients.iter().map(|c| *c as f32).collect(),
         };
         let (predictors, parameters) = (spline.predictors(), spline.parameters());

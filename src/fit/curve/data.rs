@@ -156,6 +156,21 @@ impl Curves {
 }
 
 impl Curve {
+    /// Zeros at `x` (predictors, points), without bounds.
+    pub fn bare(x: &[f64], points: usize, start: &[f64]) -> Curve {
+        Curve {
+            index: 0,
+            x: x.to_vec(),
+            y: vec![0.0; points],
+            weight: vec![1.0; points],
+            used: points,
+            start: start.to_vec(),
+            scale: start.iter().copied().map(scale).collect(),
+            lower: vec![f64::NEG_INFINITY; start.len()],
+            upper: vec![f64::INFINITY; start.len()],
+        }
+    }
+
     /// Turns σ into weights; masked points become zeros, so that nothing in them can matter.
     fn weigh(&mut self, mask: Option<&[bool]>, predictors: usize) -> Result<(), String> {
         let points = self.y.len();

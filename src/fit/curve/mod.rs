@@ -1,10 +1,12 @@
 //! Many similar small problems of one model: the general optimiser.
 
+mod check;
 mod data;
 mod objective;
 mod passes;
 mod polish;
 mod result;
+mod sums;
 
 use rayon::prelude::*;
 

@@ -27,6 +27,8 @@ const DATA: BufferId = BufferId(0);
 const WEIGHT: BufferId = BufferId(1);
 const PREDICTOR: BufferId = BufferId(2);
 const SCALE: BufferId = BufferId(3);
+/// Where the rows are.
+pub(super) const MODEL: BufferId = BufferId(4);
 
 impl CurveObjective {
     pub fn new(model: &CurveModel, points: usize, grid: &Grid, values_only: bool) -> CurveObjective {
@@ -74,7 +76,7 @@ impl Objective for CurveObjective {
         };
         let (points, predictors) = (self.points, self.model.predictors().len());
         let rows = if self.values_only { 1 } else { 1 + names.len() };
-        // the order of DATA, WEIGHT, PREDICTOR, SCALE
+        // the order of DATA, WEIGHT, PREDICTOR, SCALE, MODEL
         let data = record.buffer("data", Scope::Spectrum, Kind::Float, points);
         let weight = record.buffer("weight", Scope::Spectrum, Kind::Float, points);
         let grid = if self.own_grid { Scope::Spectrum } else { Scope::Batch };
