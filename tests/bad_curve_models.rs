@@ -1,4 +1,5 @@
 //! Models of curves that make no sense, and models that are not defined everywhere: clear errors and statuses, never a panic.
+#![cfg(feature = "gpu")]
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};

@@ -1,7 +1,7 @@
 //! A model's own derivatives against differences of its values.
 
 use super::CurveModel;
-use crate::error::{Error, Result};
+use crate::error::Result;
 
 /// One parameter's derivatives, and where they are farthest from differences.
 #[derive(Clone, Debug, PartialEq)]
@@ -35,14 +35,14 @@ pub struct DerivativeCheck {
 /// # Ok::<(), popfit::Error>(())
 /// ```
 ///
-/// [`Error::ShapeMismatch`] when a length is wrong, [`Error::Model`] when the model has no derivatives of its own in Rust.
+/// [`Error::ShapeMismatch`](crate::Error::ShapeMismatch) when a length is wrong, [`Error::Model`](crate::Error::Model) when the model has no derivatives of its own in Rust.
 pub fn check_jacobian(model: impl Into<CurveModel>, x: &[f64], parameters: &[f64]) -> Result<Vec<DerivativeCheck>> {
     let model = model.into();
     let points = model.points(x, parameters)?;
     let mut own = vec![f64::NAN; (1 + parameters.len()) * points];
     match &model.rust {
         Some(rust) if rust.linearise(x, parameters, &mut own) => {}
-        _ => return Err(Error::Model(format!("the {} has no derivatives of its own to check", model.name))),
+        _ => return model.no_slopes(),
     }
     let differences = model.clone().differences(true).linearise(x, parameters)?;
     Ok(compare(model.parameters(), &own, &differences))

@@ -23,8 +23,7 @@ impl Stencil {
         let wanted = STEP * parameter.abs().max(SMALLEST * scale);
         let (below, above) = (parameter - lower, upper - parameter);
         let room = below.max(above);
-        // NaN in either is no room
-        if !(room > 0.0) || lower == upper {
+        if room.is_nan() || room <= 0.0 {
             return None;
         }
         // what the sum really moves by

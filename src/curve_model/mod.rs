@@ -158,6 +158,16 @@ impl CurveModel {
         self.rust.is_none()
     }
 
+    /// Whether derivatives in WGSL are the model's own.
+    pub(crate) fn has_wgsl_slopes(&self) -> bool {
+        self.wgsl.as_ref().is_some_and(|wgsl| wgsl.linearisation != wgsl.differences)
+    }
+
+    /// [`Error::Model`] when there is nothing to compare with differences.
+    pub(crate) fn no_slopes<T>(&self) -> Result<T> {
+        Err(Error::Model(format!("the {} has no derivatives of its own to check", self.name)))
+    }
+
     /// [`Error::Model`] when the model lacks what a device runs, WGSL or Rust.
     pub(crate) fn check_device(&self, runs_wgsl: bool) -> Result<()> {
         match (runs_wgsl, &self.wgsl, &self.rust) {

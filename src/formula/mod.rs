@@ -59,7 +59,7 @@ impl Formula {
         for p in 0..parameters.len() {
             rows.push(derive::derivative(&mut graph, value, p));
         }
-        let wgsl = |rows| wgsl::model(&graph, rows, predictors.len(), parameters.len());
+        let wgsl = |rows| wgsl::fill(&graph, rows, predictors.len(), parameters.len());
         Ok(Formula {
             text: text.into(),
             value: Arc::new(Tape::new(&graph, &rows[..1])),

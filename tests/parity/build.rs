@@ -1,5 +1,7 @@
 //! Builds random recordings: network, observation, sums.
 
+use std::sync::Arc;
+
 use popfit::solver::recording::*;
 
 use super::cases::{COLUMNS, DIAGONALS, HIDDEN, LABELS, Model, PIXELS, Random, SEGMENTS};

@@ -107,9 +107,9 @@ impl Spline {
             let c = self.coefficients[place];
             let weight = |d: usize| knots[d].value[digit(d)];
             value += (0..axes).fold(c, |product, d| product * weight(d));
-            for e in 0..axes {
+            for (e, slope) in slopes[..axes].iter_mut().enumerate() {
                 let factor = |d: usize| if d == e { knots[d].slope[digit(d)] } else { weight(d) };
-                slopes[e] += (0..axes).fold(c, |product, d| product * factor(d));
+                *slope += (0..axes).fold(c, |product, d| product * factor(d));
             }
         }
         self.axes.iter().zip(&mut slopes).for_each(|(axis, slope)| *slope /= axis.step);

@@ -5,16 +5,22 @@ use std::sync::Arc;
 use super::CurveFitter;
 use super::data::{Curve, Grid};
 use super::objective::{CurveObjective, MODEL};
-use crate::curve_model::{CurveModel, DerivativeCheck, compare};
+use crate::curve_model::{CurveModel, DerivativeCheck, check_jacobian, compare};
 use crate::error::Result;
 use crate::solver::{Method, Objective};
 
 impl CurveFitter {
     /// Compares the derivatives that the device computes with differences: in f64 by the model's Rust, so that a user's WGSL meets its
-    /// twin, too; of WGSL alone in f32 on the device, which are good to about 1e-3. `x` is (predictors, n).
-    /// [`check_jacobian`](crate::check_jacobian) checks a model in Rust without a device.
+    /// twin, too; of WGSL alone in f32 on the device, which are good to about 1e-3. `x` is (predictors, n). Errors as of
+    /// [`check_jacobian`], which needs no device.
     pub fn check_jacobian(&self, x: &[f64], parameters: &[f64]) -> Result<Vec<DerivativeCheck>> {
+        if !self.device.inner.runs_wgsl() {
+            return check_jacobian(self.model.clone(), x, parameters);
+        }
         let points = self.model.points(x, parameters)?;
+        if self.model.needs_gpu() && !self.model.has_wgsl_slopes() {
+            return self.model.no_slopes();
+        }
         let curve = Curve::bare(x, points, parameters);
         let own = self.device_rows(&self.model, &curve)?;
         let slow = self.model.clone().differences(true);
