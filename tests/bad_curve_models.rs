@@ -175,5 +175,15 @@ fn wrong_derivatives_are_found_where_they_are() {
     let checks = check_jacobian(Formula::parse("a*sqrt(x - b)").unwrap(), &x, &[2.0, 1.5]).unwrap();
     assert!(checks[1].error.is_nan() && checks[1].point == 0, "{checks:?}");
     assert!(matches!(check_jacobian(root(), &x, &[2.0, -1.0]), Err(Error::Model(_))));
+    let Some(gpu) = gpu() else { return };
+    let wgsl = "fn model(p: array<f32, 2>, x: f32) -> f32 { return p[0] * sqrt(x - p[1]); }
+        fn derivative(p: array<f32, 2>, x: f32) -> array<f32, 2> {
+            return array<f32, 2>(sqrt(x - p[1]), 0.5 * p[0] / sqrt(x - p[1])); // its sign is wrong
+        }";
+    let alone = CurveModel::wgsl(&["x"], &["a", "b"], wgsl).unwrap();
+    for model in [alone.clone(), alone.with_rust(root()).unwrap()] {
+        let checks = CurveFitter::new(model, gpu.clone()).unwrap().check_jacobian(&x, &[2.0, -1.0]).unwrap();
+        assert!(checks[0].error < 1e-3 && (checks[1].error - 2.0).abs() < 1e-3, "{checks:?}");
+    }
     assert!(matches!(check_jacobian(root(), &x, &[2.0]), Err(Error::ShapeMismatch { .. })));
 }

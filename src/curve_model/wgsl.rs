@@ -40,7 +40,7 @@ impl CurveModel {
     /// })?;
     /// let everywhere = decay.with_rust(twin)?;
     /// # let wrong = CurveModel::wgsl(&["x"], &["a"], "fn model(p: array<f32, 1>, x: f32) -> f32 { return q; }");
-    /// # assert!(matches!(wrong, Err(popfit::Error::Wgsl { line: 1, column: 55, .. })), "{wrong:?}");
+    /// # assert!(matches!(wrong, Err(popfit::Error::Wgsl { line: 1, column: 52, .. })), "{wrong:?}");
     /// # Ok::<(), popfit::Error>(())
     /// ```
     pub fn wgsl(predictors: &[&str], parameters: &[&str], source: &str) -> Result<CurveModel> {

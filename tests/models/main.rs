@@ -135,3 +135,19 @@ fn brown_dennis_ends_at_the_published_minimum() {
         }
     }
 }
+
+#[test]
+fn residual_problems_need_no_data() {
+    let rosenbrock = popfit::Closure::residuals(&["x", "y"], |p, r| {
+        (r[0], r[1]) = (10.0 * (p[1] - p[0] * p[0]), 1.0 - p[0]);
+    });
+    let problems = Curves::residuals(2, 2, vec![-1.2, 1.0, 3.0, -2.0]);
+    let fits = CurveFitter::new(rosenbrock.unwrap(), Device::cpu()).unwrap().fit(&problems).unwrap();
+    assert!(fits.len() == 2 && fits.iter().all(|fit| distance(fit, &[1.0, 1.0]) < 1e-10), "{fits:?}");
+    for device in devices() {
+        let helix = popfit::Formula::builtin("fletcher_powell_helix").unwrap();
+        let problems = Curves::residuals(3, 3, vec![-1.0, 0.0, 0.0]);
+        let fits = CurveFitter::new(helix, device).unwrap().fit(&problems).unwrap();
+        assert!(distance(&fits[0], &[1.0, 0.0, 0.0]) < 1e-10, "{fits:?}");
+    }
+}
