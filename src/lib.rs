@@ -2,6 +2,7 @@
 #![deny(unsafe_code)]
 
 pub mod cpu;
+mod curve_model;
 pub mod emulator;
 mod error;
 mod fit;
@@ -17,6 +18,7 @@ pub mod solver;
 pub mod spectra;
 mod table;
 
+pub use curve_model::{Closure, CurveModel, DerivativeCheck, Model, SplineAxis, check_jacobian};
 pub use emulator::Emulator;
 pub use error::{Error, Result};
 pub use fit::{

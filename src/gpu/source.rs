@@ -84,7 +84,9 @@ impl Source {
         }
         source.append_uses(text, constants, &mut seen);
         if let Some((name, text)) = user {
-            source.append(name, text, &Constants::default());
+            // as it is: directives in the user's comments mean nothing
+            source.lines.extend((1..).zip(text.lines()).map(|(line, _)| (name.to_owned(), line)));
+            text.lines().for_each(|line| source.text.extend([line, "\n"]));
         }
         source.append(&format!("shaders/{kernel}.wgsl"), text, constants);
         source
@@ -114,6 +116,11 @@ impl Source {
             self.text.push('\n');
             self.lines.push((file.to_owned(), line));
         }
+    }
+
+    /// Lines of the joined text before the first one of `file`.
+    pub fn first_line(&self, file: &str) -> usize {
+        self.lines.iter().take_while(|(other, _)| other != file).count()
     }
 
     /// File and line of a line (from 1) of the joined text.

@@ -12,7 +12,7 @@ mod observe;
 
 use std::sync::Arc;
 
-pub use custom::{Custom, CustomFunction, pointwise};
+pub use custom::{Custom, CustomFunction, CustomInput, Limits, pointwise};
 pub use label::{LabelInput, Source, Transform, tangents};
 pub use observe::{Broaden, Interpolation, Prefilter, Resample, Resolve, Rotation, Segment, Velocity};
 

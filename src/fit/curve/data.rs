@@ -1,6 +1,7 @@
 //! Data of many curves, and what is wrong with them.
 
 use crate::error::{Error, Result};
+use crate::solver::recording::Limits;
 
 /// Where the points lie.
 #[derive(Clone, Debug, PartialEq)]
@@ -34,6 +35,12 @@ impl Curves {
     /// Curves with points of their own: `x` (curves, predictors, points).
     pub fn own(x: Vec<f64>, y: Vec<f64>, starts: Vec<f64>) -> Curves {
         Curves { grid: Grid::Own(x), y, starts, sigma: None, mask: None, lower: None, upper: None }
+    }
+
+    /// Problems of `rows` residuals r(θ), of which Σ r² is to be least: curves at x = 0, 1, … with y = 0. `starts` (problems, parameters).
+    pub fn residuals(rows: usize, parameters: usize, starts: Vec<f64>) -> Curves {
+        let problems = starts.len() / parameters.max(1);
+        Curves::shared((0..rows).map(|row| row as f64).collect(), vec![0.0; problems * rows], starts)
     }
 
     /// Standard deviations (curves, points); without, all are 1.
@@ -100,6 +107,8 @@ pub(super) struct Curve {
     pub weight: Vec<f64>,
     pub used: usize,
     pub start: Vec<f64>,
+    /// What the solver's parameters are in units of.
+    pub scale: Vec<f64>,
     pub lower: Vec<f64>,
     pub upper: Vec<f64>,
 }
@@ -128,6 +137,7 @@ impl Curves {
             weight: self.sigma.as_ref().map_or_else(|| vec![1.0; points], |s| row(s, points)),
             used: 0,
             start: row(&self.starts, parameters),
+            scale: row(&self.starts, parameters).into_iter().map(scale).collect(),
             lower: own(&self.lower, lower),
             upper: own(&self.upper, upper),
         };
@@ -146,6 +156,21 @@ impl Curves {
 }
 
 impl Curve {
+    /// Zeros at `x` (predictors, points), without bounds.
+    pub fn bare(x: &[f64], points: usize, start: &[f64]) -> Curve {
+        Curve {
+            index: 0,
+            x: x.to_vec(),
+            y: vec![0.0; points],
+            weight: vec![1.0; points],
+            used: points,
+            start: start.to_vec(),
+            scale: start.iter().copied().map(scale).collect(),
+            lower: vec![f64::NEG_INFINITY; start.len()],
+            upper: vec![f64::INFINITY; start.len()],
+        }
+    }
+
     /// Turns σ into weights; masked points become zeros, so that nothing in them can matter.
     fn weigh(&mut self, mask: Option<&[bool]>, predictors: usize) -> Result<(), String> {
         let points = self.y.len();
@@ -186,8 +211,29 @@ impl Curve {
         Ok(())
     }
 
+    pub fn limits(&self) -> Limits<'_> {
+        Limits { scale: &self.scale, lower: &self.lower, upper: &self.upper }
+    }
+
     /// Parameters that may move.
     pub fn free(&self) -> Vec<usize> {
         (0..self.start.len()).filter(|&p| self.lower[p] < self.upper[p]).collect()
+    }
+}
+
+/// The power of two nearest |start|, by its logarithm: dividing by it is exact.
+fn scale(start: f64) -> f64 {
+    // powers beyond these would leave f32's range
+    let exponent = start.abs().log2().round();
+    if exponent.is_finite() { exponent.clamp(-100.0, 100.0).exp2() } else { 1.0 }
+}
+
+#[cfg(test)]
+mod tests {
+    #[test]
+    fn scales_are_powers_of_two() {
+        for (start, scale) in [(1.0, 1.0), (-3.0, 4.0), (0.1, 0.125), (0.0, 1.0), (1e300, 100f64.exp2())] {
+            assert_eq!(super::scale(start), scale);
+        }
     }
 }

@@ -1,17 +1,19 @@
-//! Many similar small problems, a formula each: the general optimiser.
+//! Many similar small problems of one model: the general optimiser.
 
+mod check;
 mod data;
 mod objective;
 mod passes;
 mod polish;
 mod result;
+mod sums;
 
 use rayon::prelude::*;
 
 use self::passes::Passes;
 use super::{Device, Solver};
+use crate::curve_model::CurveModel;
 use crate::error::{Error, Result};
-use crate::formula::Formula;
 use crate::solver::{LevenbergMarquardt, Status};
 
 pub use data::Curves;
@@ -27,7 +29,7 @@ struct Prior {
     sigma: f64,
 }
 
-/// Fits a formula to many curves at once, by least squares.
+/// Fits a model to many curves at once, by least squares.
 ///
 /// ```
 /// use popfit::{CurveFitter, Curves, Device, Formula};
@@ -42,7 +44,7 @@ struct Prior {
 /// ```
 #[derive(Clone, Debug)]
 pub struct CurveFitter {
-    formula: Formula,
+    model: CurveModel,
     device: Device,
     solver: Solver,
     lower: Vec<f64>,
@@ -67,14 +69,18 @@ impl CurveFitter {
         largest_step: 10.0,
     };
 
-    /// A fitter with [`LEVENBERG_MARQUARDT`](Self::LEVENBERG_MARQUARDT). [`Error::Model`] when the formula has more than 32 parameters.
-    pub fn new(formula: Formula, device: Device) -> Result<CurveFitter> {
-        let count = formula.parameters().len();
+    /// A fitter of a [`Formula`](crate::Formula) or another [`CurveModel`], with
+    /// [`LEVENBERG_MARQUARDT`](Self::LEVENBERG_MARQUARDT). [`Error::Model`] when the model has more than 32 parameters, or cannot run on
+    /// the device.
+    pub fn new(model: impl Into<CurveModel>, device: Device) -> Result<CurveFitter> {
+        let model = model.into();
+        let count = model.parameters().len();
         if count > MOST_PARAMETERS {
-            return Err(Error::Model(format!("the formula has {count} parameters, more than {MOST_PARAMETERS}")));
+            return Err(Error::Model(format!("the model has {count} parameters, more than {MOST_PARAMETERS}")));
         }
+        model.check_device(device.inner.runs_wgsl())?;
         Ok(CurveFitter {
-            formula,
+            model,
             device,
             solver: Solver::Lm(Self::LEVENBERG_MARQUARDT),
             lower: vec![f64::NEG_INFINITY; count],
@@ -146,8 +152,8 @@ impl CurveFitter {
 
     /// One result a curve, in their order. A curve that cannot be fitted has a status; [`Error`] means that the run failed.
     pub fn fit(&self, curves: &Curves) -> Result<Vec<CurveFit>> {
-        let predictors = self.formula.predictors().len();
-        let count = self.formula.parameters().len();
+        let predictors = self.model.predictors().len();
+        let count = self.model.parameters().len();
         let (total, points) = curves.shape(predictors, count)?;
         let mut fits = vec![CurveFit::blank(count); total];
         let limits = (&self.lower[..], &self.upper[..], &self.held[..]);
@@ -172,7 +178,7 @@ impl CurveFitter {
     }
 
     fn index(&self, parameter: &str) -> Result<usize> {
-        let names = self.formula.parameters();
+        let names = self.model.parameters();
         names.iter().position(|name| name == parameter).ok_or_else(|| {
             let nearest = names.iter().min_by_key(|name| strsim::damerau_levenshtein(name, parameter));
             let nearest = nearest.map(|name| format!("; the nearest is `{name}`")).unwrap_or_default();

@@ -4,7 +4,8 @@ use nalgebra::{DMatrix, DVector};
 
 use super::Prior;
 use super::data::Curve;
-use crate::formula::Formula;
+use crate::curve_model::CurveModel;
+use crate::solver::recording::CustomInput;
 
 /// Singular values below this share of the largest are rounding.
 const RANK: f64 = 1e-14;
@@ -21,7 +22,7 @@ const COST_NOISE: f64 = 1e-9;
 
 /// The rows of a curve: data, then priors.
 pub(super) struct Problem<'a> {
-    pub formula: &'a Formula,
+    pub model: &'a CurveModel,
     pub curve: &'a Curve,
     pub priors: &'a [Option<Prior>],
 }
@@ -47,7 +48,7 @@ impl Problem<'_> {
     pub fn rows(&self, parameters: &[f64]) -> Option<Rows> {
         let Curve { x, y, weight, .. } = self.curve;
         let (points, count) = (y.len(), parameters.len());
-        let model = self.formula.linearise(x, parameters).ok()?;
+        let model = self.model.rows(true, &CustomInput { x, parameters, limits: Some(self.curve.limits()) })?;
         let used: Vec<usize> = (0..points).filter(|&j| weight[j] > 0.0).collect();
         let priors: Vec<(usize, Prior)> =
             self.priors.iter().enumerate().filter_map(|(p, prior)| prior.map(|prior| (p, prior))).collect();

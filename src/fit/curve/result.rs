@@ -74,7 +74,11 @@ impl CurveFitter {
         fit.njev = if matches!(self.solver, Solver::NelderMead(_)) { 0 } else { outcome.rounds };
         fit.parameters.clone_from(&outcome.parameters);
         fit.dof = curve.used as i64 - curve.free().len() as i64;
-        let problem = Problem { formula: &self.formula, curve, priors: &self.priors };
+        let problem = Problem { model: &self.model, curve, priors: &self.priors };
+        if self.model.needs_gpu() {
+            self.finish_by_sums(curve, outcome, &problem, &mut fit);
+            return fit;
+        }
         let Some(mut rows) = problem.rows(&fit.parameters) else { return fit };
         let mut evaluations = 1;
         if self.polish && fit.status.is_success() && !matches!(self.solver, Solver::NelderMead(_)) {
@@ -90,12 +94,7 @@ impl CurveFitter {
             Some(factors) => factors.covariance(count),
             None => vec![0.0; count * count],
         };
-        let factor = match (self.absolute_sigma, fit.dof) {
-            (true, _) => 1.0,
-            // nothing is left to tell the noise from
-            (false, ..=0) => f64::NAN,
-            (false, dof) => fit.chi2 / dof as f64,
-        };
+        let factor = self.variance_factor(&fit);
         for p in at_bound {
             (0..count)
                 .for_each(|q| (fit.covariance[p * count + q], fit.covariance[q * count + p]) = (f64::NAN, f64::NAN));
@@ -104,5 +103,15 @@ impl CurveFitter {
         fit.covariance.iter_mut().filter(|c| **c != 0.0).for_each(|c| *c *= factor);
         fit.errors = (0..count).map(|p| fit.covariance[p * count + p].sqrt()).collect();
         fit
+    }
+
+    /// By what covariances are multiplied: 1, or χ²/dof where sigma is not known.
+    pub(super) fn variance_factor(&self, fit: &CurveFit) -> f64 {
+        match (self.absolute_sigma, fit.dof) {
+            (true, _) => 1.0,
+            // nothing is left to tell the noise from
+            (false, ..=0) => f64::NAN,
+            (false, dof) => fit.chi2 / dof as f64,
+        }
     }
 }
