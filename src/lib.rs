@@ -20,7 +20,7 @@ mod table;
 pub use emulator::Emulator;
 pub use error::{Error, Result};
 pub use fit::{
-    ArmFit, Control, CurveFit, CurveFitter, Curves, Device, DeviceDescription, FitRow, FitTable, Fitter, Id,
+    ArmFit, Control, CurveFit, CurveFitter, Curves, Device, DeviceDescription, FitRow, FitTable, Fitter, Id, Interval,
     JacobianCheck, Progress, Sink, Solver, Summary, VelocityPosterior, flag,
 };
 pub use formula::Formula;
@@ -28,7 +28,7 @@ pub use model::{
     Arm, Continuum, ContinuumKind, Interpolation, LabelColumns, LabelSettings, LineSpread, ModelFile, Nonfinite,
     SpectraSettings, SpectralModel, SpectralModelBuilder, VelocityScan,
 };
-pub use solver::{LevenbergMarquardt, NelderMead, SolverKind, Status};
+pub use solver::{Estimator, LevenbergMarquardt, NelderMead, SolverKind, Status};
 pub use spectra::Spectra;
 pub use table::{Metadata, RvTabWriter, Schema, TableReader, TableWriter};
 

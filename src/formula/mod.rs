@@ -15,6 +15,7 @@ mod function;
 mod graph;
 mod parse;
 mod tape;
+mod tie;
 mod token;
 mod wgsl;
 
@@ -22,7 +23,9 @@ use std::sync::Arc;
 
 use crate::error::{Error, Result};
 use crate::solver::recording::CustomFunction;
+use parse::Parsed;
 use tape::Tape;
+pub(crate) use tie::Ties;
 use token::Complaint;
 
 /// A model y = f(x; p), its parameters named by its text.
@@ -52,24 +55,11 @@ impl Formula {
     pub fn parse_with(text: &str, predictors: &[&str]) -> Result<Formula> {
         let predictors = check_predictors(predictors)?;
         let at = |Complaint { at, message }| Error::Formula { formula: text.into(), column: at + 1, message };
-        let parse::Parsed { mut graph, value, parameters } = parse::parse(text, &predictors).map_err(at)?;
-        if parameters.is_empty() {
+        let parsed = parse::parse(text, &predictors).map_err(at)?;
+        if parsed.parameters.is_empty() {
             return Err(Error::Formula { formula: text.into(), column: 1, message: "no parameter to fit".into() });
         }
-        let mut rows = vec![value];
-        for p in 0..parameters.len() {
-            rows.push(derive::derivative(&mut graph, value, p));
-        }
-        let wgsl = |rows| wgsl::model(&graph, rows, predictors.len(), parameters.len());
-        Ok(Formula {
-            text: text.into(),
-            value: Arc::new(Tape::new(&graph, &rows[..1])),
-            linearisation: Arc::new(Tape::new(&graph, &rows)),
-            value_wgsl: wgsl(&rows[..1]),
-            linearisation_wgsl: wgsl(&rows),
-            predictors,
-            parameters,
-        })
+        Ok(compile(text, predictors, parsed))
     }
 
     /// As it was given.
@@ -127,6 +117,25 @@ impl Formula {
         let mut output = vec![0.0; rows * points];
         tape.evaluate(points, x, parameters, &mut output);
         Ok(output)
+    }
+}
+
+/// Differentiates a graph by its parameters and prints it.
+fn compile(text: &str, predictors: Vec<String>, parsed: Parsed) -> Formula {
+    let Parsed { mut graph, value, parameters } = parsed;
+    let mut rows = vec![value];
+    for p in 0..parameters.len() {
+        rows.push(derive::derivative(&mut graph, value, p));
+    }
+    let wgsl = |rows| wgsl::model(&graph, rows, predictors.len(), parameters.len());
+    Formula {
+        text: text.into(),
+        value: Arc::new(Tape::new(&graph, &rows[..1])),
+        linearisation: Arc::new(Tape::new(&graph, &rows)),
+        value_wgsl: wgsl(&rows[..1]),
+        linearisation_wgsl: wgsl(&rows),
+        predictors,
+        parameters,
     }
 }
 

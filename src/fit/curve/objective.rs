@@ -4,10 +4,10 @@ use super::Prior;
 use super::data::{Curve, Grid};
 use crate::formula::Formula;
 use crate::solver::recording::{
-    self, BufferId, Custom, Kind, Normal, Parameter, Precision, Recording, Scope, Stage, Values,
+    self, BufferId, Custom, Estimate, Kind, Normal, Parameter, Precision, Recording, Scope, Stage, Values,
 };
 
-use crate::solver::{Batch, Objective};
+use crate::solver::{Batch, Estimator, Objective};
 
 /// Bounds in units of the scale that stand for none: infinities in comparisons are not safe on every GPU.
 const FAR: f64 = 1e30;
@@ -18,6 +18,7 @@ pub(super) struct CurveObjective {
     points: usize,
     own_grid: bool,
     values_only: bool,
+    estimator: Estimator,
 }
 
 /// The buffers of the batch, in the order in which they are recorded.
@@ -27,9 +28,14 @@ const PREDICTOR: BufferId = BufferId(2);
 const SCALE: BufferId = BufferId(3);
 
 impl CurveObjective {
-    pub fn new(formula: &Formula, points: usize, grid: &Grid, values_only: bool) -> CurveObjective {
+    pub fn new(
+        (formula, estimator): (&Formula, Estimator),
+        points: usize,
+        grid: &Grid,
+        values_only: bool,
+    ) -> CurveObjective {
         let own_grid = matches!(grid, Grid::Own(_));
-        CurveObjective { formula: formula.clone(), points, own_grid, values_only }
+        CurveObjective { formula: formula.clone(), points, own_grid, values_only, estimator }
     }
 
     /// The curves' batch, one member each.
@@ -85,6 +91,12 @@ impl Objective for CurveObjective {
         let scale = record.buffer("scale", Scope::Spectrum, Kind::Float, names.len());
         let model = record.buffer("model", Scope::Member, Kind::Float, rows * points);
         let columns = (0..rows - 1).collect();
+        let sums = match self.estimator {
+            Estimator::LeastSquares => {
+                Stage::Normal(Normal { model, pixels: points, columns, data, weight, continuum: None })
+            }
+            estimator => Stage::Estimate(Estimate { estimator, model, pixels: points, columns, data, weight }),
+        };
         record.stages = vec![
             Stage::Prior(recording::Prior { hulls: Vec::new() }),
             Stage::Custom(Custom {
@@ -98,7 +110,7 @@ impl Objective for CurveObjective {
                 wgsl: self.formula.wgsl(!self.values_only).to_owned(),
                 rust: self.formula.function(!self.values_only),
             }),
-            Stage::Normal(Normal { model, pixels: points, columns, data, weight, continuum: None }),
+            sums,
         ];
         record
     }

@@ -32,7 +32,8 @@ impl Passes<'_> {
                 (Some(lm), Some(NelderMead { size: SECOND * simplex.size, ..simplex }))
             }
         };
-        let objective = |values_only| CurveObjective::new(&fitter.formula, points, grid, values_only);
+        let objective =
+            |values_only| CurveObjective::new((&fitter.formula, fitter.estimator), points, grid, values_only);
         let linearisation = first.map(|lm| (Arc::new(objective(false).record()), Method::LevenbergMarquardt(lm)));
         let evaluation = second.map(|nm| (Arc::new(objective(true).record()), Method::NelderMead(nm)));
         let device = &*fitter.device.inner;
