@@ -8,6 +8,7 @@ mod fit;
 mod formula;
 #[cfg(feature = "gpu")]
 pub mod gpu;
+pub mod guide;
 mod model;
 pub mod npz;
 #[cfg(feature = "cli")]

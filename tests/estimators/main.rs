@@ -174,6 +174,19 @@ fn intervals_are_lmfits() {
 }
 
 #[test]
+fn a_bound_is_met_exactly_on_every_device() {
+    // neither 0.7 nor 0.3 is a number of f32
+    for device in devices() {
+        let start = Curves::shared(X.to_vec(), CLEAN.to_vec(), vec![3.0, 0.5, 0.0]);
+        let fit = &fitter(device.clone()).bounds("k", 0.3, 0.7).unwrap().fit(&start).unwrap()[0];
+        assert!(fit.parameters[1] == 0.7 && fit.errors[1].is_nan() && fit.errors[0] > 0.0, "{fit:?}");
+        let start = Curves::shared(X.to_vec(), CLEAN.to_vec(), vec![3.0, 0.7, 0.0]);
+        let fit = &fitter(device).hold("k").unwrap().fit(&start).unwrap()[0];
+        assert!(fit.parameters[1] == 0.7 && fit.errors[1] == 0.0 && fit.errors[0] > 0.0, "{fit:?}");
+    }
+}
+
+#[test]
 fn intervals_end_at_bounds_and_respect_ties_and_priors() {
     let plain = fitter(Device::cpu()).absolute_sigma(true);
     let bounded = plain.clone().bounds("k", 0.75, 2.0).unwrap();

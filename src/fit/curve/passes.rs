@@ -68,10 +68,22 @@ impl Passes<'_> {
             outcomes = if outcomes.is_empty() { found } else { better(outcomes, found) };
         }
         for (outcome, curve) in outcomes.iter_mut().zip(curves) {
-            let pairs = outcome.parameters.iter_mut().zip(&curve.start);
-            pairs.for_each(|(u, start)| *u *= super::objective::scale(*start));
+            for (p, u) in outcome.parameters.iter_mut().enumerate() {
+                let scale = super::objective::scale(curve.start[p]);
+                *u = physical(*u, scale, (curve.lower[p], curve.upper[p]));
+            }
         }
         Ok(outcomes)
+    }
+}
+
+/// The value of `u`: at a bound that a device has rounded to f32 it is the bound.
+fn physical(u: f64, scale: f64, (lower, upper): (f64, f64)) -> f64 {
+    let is_at = |bound: f64| u == f64::from((bound / scale) as f32);
+    match [lower, upper].into_iter().find(|bound| is_at(*bound)) {
+        Some(bound) => bound,
+        None if u.is_nan() => u,
+        None => (u * scale).clamp(lower, upper),
     }
 }
 
