@@ -15,6 +15,7 @@ mod row;
 mod run;
 mod solve;
 mod values;
+mod waiting;
 
 use std::sync::atomic::AtomicBool;
 use std::sync::{Arc, OnceLock};

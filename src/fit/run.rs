@@ -7,7 +7,7 @@ use std::time::Duration;
 use rayon::prelude::*;
 use web_time::Instant;
 
-use super::assemble::{matched, prepare_all};
+use super::assemble::{Starts, matched, prepare_all};
 use super::blank::{blank, place_at_start, refuse};
 use super::finish::Finish;
 use super::limits::Tables;
@@ -83,6 +83,12 @@ impl Watch<'_> {
         if let Some(progress) = self.control.and_then(|control| control.progress.as_ref()) {
             progress(self.done + of_batch as u64, self.total);
         }
+    }
+}
+
+impl Ready {
+    pub fn starts(&self) -> Starts {
+        self.starts.iter().map(|start| start.u.clone()).collect()
     }
 }
 
@@ -228,49 +234,26 @@ impl<'a> Run<'a> {
             let message = format!("room for {capacity} members, a spectrum's {most} starts enter together");
             return Err(Error::OutOfMemory { device: fitter.device.name(), message });
         }
-        let mut rest = ready;
-        while !rest.is_empty() {
-            let count = self.entering(rest, capacity);
-            let (now, later) = rest.split_at(count);
-            let finished = rows.len() - rest.len();
-            rest = later;
-            let outcomes = self.time("fit", |run| run.population(grids, now, finished))?;
-            self.time("finish", |_| {
-                let finish = Finish { model: &fitter.model, precision: fitter.precision };
-                let mut at = 0;
-                for one in now {
-                    let row = &mut rows[one.place];
-                    match outcomes.get(at..at + one.starts.len()) {
-                        Some(own) if !own.is_empty() => finish.fill(row, own, one),
-                        _ => {
-                            let start = one.starts.first().map(|start| physical(&fitter.model, start));
-                            place_at_start(&fitter.model, row, start.as_deref());
-                        }
-                    }
-                    at += one.starts.len();
+        let outcomes = self.time("fit", |run| run.population(grids, ready, rows.len() - ready.len()))?;
+        self.time("finish", |_| {
+            let finish = Finish { model: &fitter.model, precision: fitter.precision };
+            for (one, own) in ready.iter().zip(&outcomes) {
+                let row = &mut rows[one.place];
+                if own.is_empty() {
+                    let start = one.starts.first().map(|start| physical(&fitter.model, start));
+                    place_at_start(&fitter.model, row, start.as_deref());
+                } else {
+                    finish.fill(row, own, one);
                 }
-            });
-            if fitter.velocity_scan != VelocityScan::Off
-                && let Some(mut passes) = self.resident.take()
-            {
-                self.time("posterior", |_| scan(fitter, &mut passes, grids, (now, rows)))?;
-                self.resident = Some(passes);
             }
+        });
+        if fitter.velocity_scan != VelocityScan::Off
+            && let Some(mut passes) = self.resident.take()
+        {
+            self.time("posterior", |_| scan(fitter, &mut passes, grids, (ready, rows)))?;
+            self.resident = Some(passes);
         }
         Ok(())
-    }
-
-    /// How many spectra the population takes now: all once the run is cancelled, as none of them is fitted.
-    fn entering(&self, rest: &[Ready], capacity: usize) -> usize {
-        if self.watch.is_cancelled() {
-            return rest.len();
-        }
-        let mut members = 0;
-        let fits = |r: &&Ready| {
-            members += r.starts.len();
-            members <= capacity
-        };
-        rest.iter().take_while(fits).count().max(1)
     }
 
     fn make_resident(&mut self, layout: &[ArmLayout]) -> Result<()> {
@@ -286,10 +269,11 @@ impl<'a> Run<'a> {
         Ok(())
     }
 
-    /// The outcomes of all members; none when the run is cancelled before they begin. `finished` spectra of the batch are done.
-    fn population(&mut self, grids: &[Grids], ready: &[Ready], finished: usize) -> Result<Vec<Outcome>> {
+    /// The outcomes of each spectrum's starts; none where the run was cancelled before it entered. `finished` spectra of the batch
+    /// are done.
+    fn population(&mut self, grids: &[Grids], ready: &[Ready], finished: usize) -> Result<Vec<Vec<Outcome>>> {
         let watch = self.watch;
-        let Some(resident) = self.resident.as_mut().filter(|_| !watch.is_cancelled()) else { return Ok(Vec::new()) };
+        let Some(resident) = self.resident.as_mut() else { return Ok(Vec::new()) };
         let never = AtomicBool::new(false);
         let cancel = watch.control.map_or(&never, |control| &*control.cancel);
         let mut report = |share: f64| watch.report(finished + (ready.len() as f64 * share) as usize);

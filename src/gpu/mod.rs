@@ -6,6 +6,7 @@
 mod buffers;
 mod commands;
 mod context;
+mod entry;
 mod kernel;
 mod labels;
 mod layout;
