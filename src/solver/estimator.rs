@@ -78,7 +78,7 @@ impl Estimator {
 
 /// g = (y/m − 1) ∂m, A = y/m² ∂m ∂mᵀ as a residual and a slope.
 fn poisson(count: f64, weight: f64, mean: f64) -> Share {
-    if !(mean > 0.0) {
+    if mean.is_nan() || mean <= 0.0 {
         return Share { cost: f64::INFINITY, residual: 0.0, slope: 0.0, expected_slope: 0.0 };
     }
     let root = count.max(LEAST_COUNT * mean).sqrt();

@@ -86,3 +86,23 @@ pub const CRITERIA: [f64; 2] = [-25.383525456061363, -21.726897981456762];
 pub const CORRELATION: [f64; 3] = [-0.4038070504058718, -0.6984285748138829, 0.8856165370664062];
 pub const REPORT: &str = "[[Fit Statistics]]\n    # data points      = 25\n    # variables        = 3\n    chi-square         = 7.12446622\n    reduced chi-square = 0.32383937\n    Akaike info crit   = -25.3835255\n    Bayesian info crit = -21.7268980\n[[Variables]]\n    a:  4.09419255 +/- 0.05517968 (1.35%) (init = 3)\n    k:  0.80484169 +/- 0.03102740 (3.86%) (init = 1)\n    c:  0.46196492 +/- 0.05485956 (11.88%) (init = 0)\n[[Correlations]] (unreported correlations are < 0.100)\n    C(k, c) = +0.8856\n    C(a, c) = -0.6984\n    C(a, k) = -0.4038\n";
 pub const TIED_REPORT: &str = "[[Fit Statistics]]\n    # data points      = 25\n    # variables        = 1\n    chi-square         = 48.9400710\n    reduced chi-square = 2.03916962\n    Akaike info crit   = 18.7930171\n    Bayesian info crit = 20.0118929\n[[Variables]]\n    a:  4.39157548 +/- 0.06976156 (1.59%) (init = 3)\n    k:  1 (fixed)\n    c:  0.48915755 +/- 0.00697616 (1.43%) == '0.1*a + k/20'\n";
+// gformat, .7g: (0.0, " 0.00000000", "0")
+// gformat, .7g: (1.0, " 1.00000000", "1")
+// gformat, .7g: (-1.5, "-1.50000000", "-1.5")
+// gformat, .7g: (2.34567890123456, " 2.34567890", "2.345679")
+// gformat, .7g: (12.3456789, " 12.3456789", "12.34568")
+// gformat, .7g: (-123456.789, "-123456.789", "-123456.8")
+// gformat, .7g: (10000000.0, " 10000000.0", "1e+07")
+// gformat, .7g: (123456789.0, " 1.2346e+08", "1.234568e+08")
+// gformat, .7g: (0.0015, " 0.00150000", "0.0015")
+// gformat, .7g: (-2.25e-05, "-2.2500e-05", "-2.25e-05")
+// gformat, .7g: (1e-12, " 1.0000e-12", "1e-12")
+// gformat, .7g: (6.02214076e+23, " 6.0221e+23", "6.022141e+23")
+// gformat, .7g: (9999999900.0, " 1.0000e+10", "1e+10")
+// gformat, .7g: (1e-120, " 1.000e-120", "1e-120")
+// gformat, .7g: (0.1, " 0.10000000", "0.1")
+// gformat, .7g: (99999.99, " 99999.9900", "99999.99")
+// F threshold: (1, 3, 1.4325249765179318)
+// F threshold: (2, 17, 4.658088096261328)
+// F threshold: (3, 50, 9.967582179501457)
+// F threshold: (5, 1000, 25.327913505078193)
