@@ -253,7 +253,7 @@ mod tests {
             .unwrap();
         let spectra = Spectra::open(format!("{data}/spectra.npz")).unwrap().slice(0..9);
         let fit = |room: usize| {
-            let device = Chosen { inner: Arc::new(Tight(room)) };
+            let device = Chosen::one(Tight(room));
             Fitter::new(model.clone(), device, LevenbergMarquardt::default()).unwrap().fit(&spectra)
         };
         let (whole, halved) = (fit(1 << 12).unwrap(), fit(5).unwrap());

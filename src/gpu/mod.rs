@@ -50,6 +50,11 @@ impl GpuDevice {
         GpuDevice::choose(Choice::Hardware)
     }
 
+    /// Every discrete and integrated GPU; without one, every other adapter. An adapter that several backends show is taken once.
+    pub fn every() -> Result<Vec<GpuDevice>> {
+        context::every().into_iter().map(GpuDevice::open).collect()
+    }
+
     /// The first adapter whose name contains `part`, in any case.
     pub fn by_name(part: &str) -> Result<GpuDevice> {
         GpuDevice::choose(Choice::Name(part))
