@@ -29,6 +29,8 @@ pub struct CurveModel {
     parameters: Arc<[String]>,
     rust: Option<Arc<dyn Model>>,
     wgsl: Option<Arc<Wgsl>>,
+    /// What it was made from, where it was.
+    formula: Option<Arc<Formula>>,
     /// Derivatives are differences, whether the model has its own or not; those of formulas and splines in WGSL stay.
     differences: bool,
 }
@@ -70,6 +72,7 @@ impl CurveModel {
             parameters: parameters.into(),
             rust: Some(model),
             wgsl: None,
+            formula: None,
             differences: false,
         }
     }
@@ -82,6 +85,11 @@ impl CurveModel {
     /// Names of the predictors.
     pub fn predictors(&self) -> &[String] {
         &self.predictors
+    }
+
+    /// The formula that it was made from.
+    pub(crate) fn formula(&self) -> Option<&Formula> {
+        self.formula.as_deref()
     }
 
     /// Whether derivatives are differences even though the model has its own (not the default): in Rust, and of a user's WGSL. A
@@ -200,8 +208,9 @@ impl From<Formula> for CurveModel {
         let (predictors, parameters) = (formula.predictors().to_vec(), formula.parameters().to_vec());
         let (value, linearisation) = (formula.wgsl(false).into(), formula.wgsl(true).into());
         let wgsl = Wgsl { value, linearisation, ..Wgsl::default() };
-        let model = CurveModel::of_rust("formula", predictors, parameters, Arc::new(formula));
-        CurveModel { wgsl: Some(Arc::new(wgsl)), ..model }
+        let formula = Arc::new(formula);
+        let model = CurveModel::of_rust("formula", predictors, parameters, formula.clone());
+        CurveModel { wgsl: Some(Arc::new(wgsl)), formula: Some(formula), ..model }
     }
 }
 

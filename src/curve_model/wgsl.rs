@@ -64,6 +64,7 @@ impl CurveModel {
             parameters: parameters.into(),
             rust: None,
             wgsl: Some(Arc::new(wgsl)),
+            formula: None,
             differences: false,
         })
     }

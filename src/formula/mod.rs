@@ -15,13 +15,16 @@ mod function;
 mod graph;
 mod parse;
 mod tape;
+mod tie;
 mod token;
 mod wgsl;
 
 use std::sync::Arc;
 
 use crate::error::{Error, Result};
+use parse::Parsed;
 use tape::Tape;
+pub(crate) use tie::Ties;
 use token::Complaint;
 
 /// A model y = f(x; p), its parameters named by its text.
@@ -51,24 +54,11 @@ impl Formula {
     pub fn parse_with(text: &str, predictors: &[&str]) -> Result<Formula> {
         let predictors = check_predictors(predictors)?;
         let at = |Complaint { at, message }| Error::Formula { formula: text.into(), column: at + 1, message };
-        let parse::Parsed { mut graph, value, parameters } = parse::parse(text, &predictors).map_err(at)?;
-        if parameters.is_empty() {
+        let parsed = parse::parse(text, &predictors).map_err(at)?;
+        if parsed.parameters.is_empty() {
             return Err(Error::Formula { formula: text.into(), column: 1, message: "no parameter to fit".into() });
         }
-        let mut rows = vec![value];
-        for p in 0..parameters.len() {
-            rows.push(derive::derivative(&mut graph, value, p));
-        }
-        let wgsl = |rows| wgsl::fill(&graph, rows, predictors.len(), parameters.len());
-        Ok(Formula {
-            text: text.into(),
-            value: Arc::new(Tape::new(&graph, &rows[..1])),
-            linearisation: Arc::new(Tape::new(&graph, &rows)),
-            value_wgsl: wgsl(&rows[..1]),
-            linearisation_wgsl: wgsl(&rows),
-            predictors,
-            parameters,
-        })
+        Ok(compile(text, predictors, parsed))
     }
 
     /// As it was given.
@@ -125,6 +115,25 @@ impl Formula {
         let mut output = vec![0.0; rows * (x.len() / self.predictors.len())];
         self.fill(derivatives, x, parameters, &mut output);
         Ok(output)
+    }
+}
+
+/// Differentiates a graph by its parameters and prints it.
+fn compile(text: &str, predictors: Vec<String>, parsed: Parsed) -> Formula {
+    let Parsed { mut graph, value, parameters } = parsed;
+    let mut rows = vec![value];
+    for p in 0..parameters.len() {
+        rows.push(derive::derivative(&mut graph, value, p));
+    }
+    let wgsl = |rows| wgsl::fill(&graph, rows, predictors.len(), parameters.len());
+    Formula {
+        text: text.into(),
+        value: Arc::new(Tape::new(&graph, &rows[..1])),
+        linearisation: Arc::new(Tape::new(&graph, &rows)),
+        value_wgsl: wgsl(&rows[..1]),
+        linearisation_wgsl: wgsl(&rows),
+        predictors,
+        parameters,
     }
 }
 

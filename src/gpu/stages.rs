@@ -52,6 +52,7 @@ fn kernel(recording: &Recording, layout: Layout, stage: &Stage) -> Result<Kernel
         Stage::Resolve(stage) => Ok(observe::resolve(recording, layout, stage)),
         Stage::Continuum(stage) => sums::continuum(recording, layout, stage),
         Stage::Normal(stage) => sums::normal(recording, layout, stage),
+        Stage::Estimate(stage) => sums::estimate(recording, layout, stage),
         Stage::Custom(stage) => Ok(custom(recording, layout, stage)),
     }
 }

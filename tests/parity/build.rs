@@ -231,7 +231,11 @@ impl Builder {
         // velocity and vsini come after the labels in the parameters, and before them in the rows
         let last = self.recording.parameters.len();
         let columns = if self.model.custom { vec![0, 1, 2] } else { (LABELS..last).chain(0..LABELS).collect() };
-        self.recording.stages.push(Stage::Normal(Normal { model, pixels: PIXELS, columns, data, weight, continuum }));
+        let pixels = PIXELS;
+        self.recording.stages.push(match self.model.estimator {
+            None => Stage::Normal(Normal { model, pixels, columns, data, weight, continuum }),
+            Some(estimator) => Stage::Estimate(Estimate { estimator, model, pixels, columns, data, weight }),
+        });
     }
 }
 

@@ -7,7 +7,7 @@ use super::data::{Curve, Grid};
 use super::objective::{CurveObjective, MODEL};
 use crate::curve_model::{CurveModel, DerivativeCheck, check_jacobian, compare};
 use crate::error::Result;
-use crate::solver::{Method, Objective};
+use crate::solver::{Estimator, Method, Objective};
 
 impl CurveFitter {
     /// Compares the derivatives that the device computes with differences: in f64 by the model's Rust, so that a user's WGSL meets its
@@ -32,7 +32,7 @@ impl CurveFitter {
     /// Values and derivatives by the physical parameters, (1 + P, points), as the device has them at the curve's start.
     fn device_rows(&self, model: &CurveModel, curve: &Curve) -> Result<Vec<f64>> {
         let points = curve.y.len();
-        let objective = CurveObjective::new(model, points, &Grid::Shared(Vec::new()), false);
+        let objective = CurveObjective::new((model, Estimator::LeastSquares), points, &Grid::Shared(Vec::new()), false);
         let method = Method::LevenbergMarquardt(Self::LEVENBERG_MARQUARDT);
         let mut population = self.device.inner.population(Arc::new(objective.record()), &method, 1)?;
         let batch = objective.batch(std::slice::from_ref(curve), &self.priors);

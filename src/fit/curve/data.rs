@@ -1,6 +1,7 @@
 //! Data of many curves, and what is wrong with them.
 
 use crate::error::{Error, Result};
+use crate::solver::Estimator;
 use crate::solver::recording::Limits;
 
 /// Where the points lie.
@@ -59,6 +60,30 @@ impl Curves {
     #[must_use]
     pub fn bounds(self, lower: Vec<f64>, upper: Vec<f64>) -> Curves {
         Curves { lower: Some(lower), upper: Some(upper), ..self }
+    }
+
+    /// Some of the curves, in this order and as often as they are named, with other starts.
+    pub(super) fn pick(&self, curves: &[usize], starts: Vec<f64>) -> Curves {
+        let total = curves.len().max(1);
+        let count = self.starts.len() / (starts.len() / total).max(1);
+        fn rows<T: Copy>(values: &[T], count: usize, picked: &[usize]) -> Vec<T> {
+            let length = values.len() / count.max(1);
+            picked.iter().flat_map(|c| values[c * length..(c + 1) * length].iter().copied()).collect()
+        }
+        let grid = match &self.grid {
+            Grid::Shared(x) => Grid::Shared(x.clone()),
+            Grid::Own(x) => Grid::Own(rows(x, count, curves)),
+        };
+        let of = |values: &Option<Vec<f64>>| values.as_ref().map(|values| rows(values, count, curves));
+        Curves {
+            grid,
+            y: rows(&self.y, count, curves),
+            starts,
+            sigma: of(&self.sigma),
+            mask: self.mask.as_ref().map(|mask| rows(mask, count, curves)),
+            lower: of(&self.lower),
+            upper: of(&self.upper),
+        }
     }
 
     /// Curves and points, when all arrays agree with `predictors` and `parameters`.
@@ -120,6 +145,7 @@ impl Curves {
         index: usize,
         (predictors, points): (usize, usize),
         (lower, upper, held): (&[f64], &[f64], &[bool]),
+        estimator: Estimator,
     ) -> Result<Curve, String> {
         let row = |values: &[f64], length: usize| values[index * length..(index + 1) * length].to_vec();
         let parameters = held.len();
@@ -142,7 +168,7 @@ impl Curves {
             upper: own(&self.upper, upper),
         };
         let mask = self.mask.as_ref().map(|mask| &mask[index * points..(index + 1) * points]);
-        curve.weigh(mask, predictors)?;
+        curve.weigh(mask, predictors, estimator)?;
         curve.check_start()?;
         for p in (0..parameters).filter(|&p| held[p]) {
             (curve.lower[p], curve.upper[p]) = (curve.start[p], curve.start[p]);
@@ -172,7 +198,7 @@ impl Curve {
     }
 
     /// Turns σ into weights; masked points become zeros, so that nothing in them can matter.
-    fn weigh(&mut self, mask: Option<&[bool]>, predictors: usize) -> Result<(), String> {
+    fn weigh(&mut self, mask: Option<&[bool]>, predictors: usize, estimator: Estimator) -> Result<(), String> {
         let points = self.y.len();
         for j in 0..points {
             if mask.is_some_and(|mask| mask[j]) {
@@ -186,6 +212,9 @@ impl Curve {
             let bad_x = (0..predictors).any(|d| !self.x[d * points + j].is_finite());
             if bad_x || !self.y[j].is_finite() {
                 return Err(format!("not_finite: the data at point {j}"));
+            }
+            if estimator == Estimator::Poisson && self.y[j] < 0.0 {
+                return Err(format!("bad_count: y is {} at point {j}", self.y[j]));
             }
             self.weight[j] = 1.0 / sigma;
             self.used += 1;

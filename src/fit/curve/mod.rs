@@ -2,11 +2,16 @@
 
 mod check;
 mod data;
+mod interval;
 mod objective;
 mod passes;
 mod polish;
+mod probability;
+mod report;
 mod result;
+mod search;
 mod sums;
+mod tie;
 
 use rayon::prelude::*;
 
@@ -14,9 +19,10 @@ use self::passes::Passes;
 use super::{Device, Solver};
 use crate::curve_model::CurveModel;
 use crate::error::{Error, Result};
-use crate::solver::{LevenbergMarquardt, Status};
+use crate::solver::{Estimator, LevenbergMarquardt, Status};
 
 pub use data::Curves;
+pub use interval::Interval;
 pub use result::CurveFit;
 
 /// Most parameters that a step solves for.
@@ -29,7 +35,7 @@ struct Prior {
     sigma: f64,
 }
 
-/// Fits a model to many curves at once, by least squares.
+/// Fits a model to many curves at once, by least squares or another [`Estimator`].
 ///
 /// ```
 /// use popfit::{CurveFitter, Curves, Device, Formula};
@@ -51,6 +57,9 @@ pub struct CurveFitter {
     upper: Vec<f64>,
     held: Vec<bool>,
     priors: Vec<Option<Prior>>,
+    /// Parameters by number, and their expressions.
+    ties: Vec<(usize, String)>,
+    estimator: Estimator,
     absolute_sigma: bool,
     polish: bool,
     memory: Option<u64>,
@@ -87,6 +96,8 @@ impl CurveFitter {
             upper: vec![f64::INFINITY; count],
             held: vec![false; count],
             priors: vec![None; count],
+            ties: Vec::new(),
+            estimator: Estimator::LeastSquares,
             absolute_sigma: false,
             polish: true,
             memory: None,
@@ -106,7 +117,7 @@ impl CurveFitter {
 
     /// Bounds of a parameter, in all curves that bring none; infinite ones are none.
     pub fn bounds(mut self, parameter: &str, lower: f64, upper: f64) -> Result<CurveFitter> {
-        let p = self.index(parameter)?;
+        let p = self.untied(parameter)?;
         if lower.is_nan() || upper.is_nan() || lower > upper {
             return Err(Error::BadBounds { parameter: parameter.into(), lower, upper });
         }
@@ -116,19 +127,25 @@ impl CurveFitter {
 
     /// Holds a parameter at each curve's start.
     pub fn hold(mut self, parameter: &str) -> Result<CurveFitter> {
-        let p = self.index(parameter)?;
+        let p = self.untied(parameter)?;
         self.held[p] = true;
         Ok(self)
     }
 
     /// A Gaussian prior of a parameter: the row (mean − parameter) / sigma.
     pub fn prior(mut self, parameter: &str, mean: f64, sigma: f64) -> Result<CurveFitter> {
-        let p = self.index(parameter)?;
+        let p = self.untied(parameter)?;
         if !(mean.is_finite() && sigma.is_finite() && sigma > 0.0) {
             return Err(Error::Usage(format!("a prior of {parameter} with mean {mean} and sigma {sigma}")));
         }
         self.priors[p] = Some(Prior { mean, sigma });
         Ok(self)
+    }
+
+    /// How residuals count; least squares without. [`Error::Usage`] when a loss's scale is not positive.
+    pub fn estimator(self, estimator: Estimator) -> Result<CurveFitter> {
+        estimator.validate()?;
+        Ok(CurveFitter { estimator, ..self })
     }
 
     /// Whether sigma is known. If not (the default, as scipy's `curve_fit`), covariances are multiplied by χ²/dof.
@@ -152,14 +169,22 @@ impl CurveFitter {
 
     /// One result a curve, in their order. A curve that cannot be fitted has a status; [`Error`] means that the run failed.
     pub fn fit(&self, curves: &Curves) -> Result<Vec<CurveFit>> {
+        if !self.ties.is_empty() {
+            return self.fit_tied(curves);
+        }
         let predictors = self.model.predictors().len();
         let count = self.model.parameters().len();
         let (total, points) = curves.shape(predictors, count)?;
+        if self.estimator == Estimator::Poisson && curves.sigma.is_some() {
+            return Err(Error::Usage(
+                "sigma has no meaning for counts: leave it out, and mask what must not count".into(),
+            ));
+        }
         let mut fits = vec![CurveFit::blank(count); total];
         let limits = (&self.lower[..], &self.upper[..], &self.held[..]);
         let mut ready = Vec::new();
         for (index, fit) in fits.iter_mut().enumerate() {
-            match curves.curve(index, (predictors, points), limits) {
+            match curves.curve(index, (predictors, points), limits, self.estimator) {
                 Ok(curve) => ready.push(curve),
                 Err(cause) => (fit.status, fit.message) = (Status::BadInput, cause),
             }
@@ -175,6 +200,11 @@ impl CurveFitter {
             some.iter().zip(done).for_each(|(curve, fit)| fits[curve.index] = fit);
         }
         Ok(fits)
+    }
+
+    /// Whether covariances are multiplied by χ²/dof: a count's scatter is known.
+    fn is_scaled(&self) -> bool {
+        !self.absolute_sigma && self.estimator != Estimator::Poisson
     }
 
     fn index(&self, parameter: &str) -> Result<usize> {

@@ -4,10 +4,10 @@ use super::Prior;
 use super::data::{Curve, Grid};
 use crate::curve_model::{Code, CurveModel};
 use crate::solver::recording::{
-    self, BufferId, Custom, Kind, Normal, Parameter, Precision, Recording, Scope, Stage, Values,
+    self, BufferId, Custom, Estimate, Kind, Normal, Parameter, Precision, Recording, Scope, Stage, Values,
 };
 
-use crate::solver::{Batch, Objective};
+use crate::solver::{Batch, Estimator, Objective};
 
 /// Bounds in units of the scale that stand for none: infinities in comparisons are not safe on every GPU.
 const FAR: f64 = 1e30;
@@ -20,6 +20,7 @@ pub(super) struct CurveObjective {
     points: usize,
     own_grid: bool,
     values_only: bool,
+    estimator: Estimator,
 }
 
 /// The buffers of the batch, in the order in which they are recorded.
@@ -31,9 +32,14 @@ const SCALE: BufferId = BufferId(3);
 pub(super) const MODEL: BufferId = BufferId(4);
 
 impl CurveObjective {
-    pub fn new(model: &CurveModel, points: usize, grid: &Grid, values_only: bool) -> CurveObjective {
+    pub fn new(
+        (model, estimator): (&CurveModel, Estimator),
+        points: usize,
+        grid: &Grid,
+        values_only: bool,
+    ) -> CurveObjective {
         let own_grid = matches!(grid, Grid::Own(_));
-        CurveObjective { model: model.clone(), points, own_grid, values_only }
+        CurveObjective { model: model.clone(), points, own_grid, values_only, estimator }
     }
 
     /// The curves' batch, one member each.
@@ -85,6 +91,12 @@ impl Objective for CurveObjective {
         let model = record.buffer("model", Scope::Member, Kind::Float, rows * points);
         let columns = (0..rows - 1).collect();
         let Code { name, wgsl, table, rust } = self.model.code(!self.values_only);
+        let sums = match self.estimator {
+            Estimator::LeastSquares => {
+                Stage::Normal(Normal { model, pixels: points, columns, data, weight, continuum: None })
+            }
+            estimator => Stage::Estimate(Estimate { estimator, model, pixels: points, columns, data, weight }),
+        };
         record.stages = vec![
             Stage::Prior(recording::Prior { hulls: Vec::new() }),
             Stage::Custom(Custom {
@@ -99,7 +111,7 @@ impl Objective for CurveObjective {
                 wgsl,
                 rust,
             }),
-            Stage::Normal(Normal { model, pixels: points, columns, data, weight, continuum: None }),
+            sums,
         ];
         record
     }

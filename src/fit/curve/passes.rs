@@ -34,7 +34,7 @@ impl Passes<'_> {
                 (Some(lm), Some(NelderMead { size: SECOND * simplex.size, ..simplex }))
             }
         };
-        let objective = |values_only| CurveObjective::new(&fitter.model, points, grid, values_only);
+        let objective = |values_only| CurveObjective::new((&fitter.model, fitter.estimator), points, grid, values_only);
         let linearisation = |lm| (Arc::new(objective(false).record()), Method::LevenbergMarquardt(lm));
         let sums =
             (fitter.model.needs_gpu() && second.is_some()).then(|| linearisation(CurveFitter::LEVENBERG_MARQUARDT));
@@ -80,9 +80,21 @@ impl Passes<'_> {
             }
         }
         for (outcome, curve) in outcomes.iter_mut().zip(curves) {
-            outcome.parameters.iter_mut().zip(&curve.scale).for_each(|(u, scale)| *u *= scale);
+            for (p, u) in outcome.parameters.iter_mut().enumerate() {
+                *u = physical(*u, curve.scale[p], (curve.lower[p], curve.upper[p]));
+            }
         }
         Ok(outcomes)
+    }
+}
+
+/// The value of `u`: at a bound that a device has rounded to f32 it is the bound.
+fn physical(u: f64, scale: f64, (lower, upper): (f64, f64)) -> f64 {
+    let is_at = |bound: f64| u == f64::from((bound / scale) as f32);
+    match [lower, upper].into_iter().find(|bound| is_at(*bound)) {
+        Some(bound) => bound,
+        None if u.is_nan() => u,
+        None => (u * scale).clamp(lower, upper),
     }
 }
 
