@@ -67,6 +67,12 @@ pub enum Error {
     /// The device has too little memory for even the smallest population.
     #[error("OutOfMemory: device {device}: {message}")]
     OutOfMemory { device: String, message: String },
+    /// Another run writes the same output.
+    #[error("{}: OutputLocked: another run writes it", path.display())]
+    OutputLocked { path: PathBuf },
+    /// The journal of an output cannot be used.
+    #[error("{}: {message}", path.display())]
+    Journal { path: PathBuf, message: String },
     /// The table could not be made.
     #[error("{}: {message}", path.display())]
     Write { path: PathBuf, message: String },

@@ -24,7 +24,7 @@ pub use emulator::Emulator;
 pub use error::{Error, Result};
 pub use fit::{
     ArmFit, Control, CurveFit, CurveFitter, Curves, Device, DeviceDescription, FitRow, FitTable, Fitter, Id, Interval,
-    JacobianCheck, Progress, Sink, Solver, Summary, VelocityPosterior, flag,
+    JacobianCheck, Journal, Progress, Sink, Solver, Summary, VelocityPosterior, flag,
 };
 pub use formula::Formula;
 pub use model::{

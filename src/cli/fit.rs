@@ -8,8 +8,8 @@ use indicatif::{ProgressBar, ProgressDrawTarget, ProgressState, ProgressStyle};
 use popfit::report::{About, Collector, ReportFile};
 use popfit::spectra::SpectraReader;
 use popfit::{
-    Control, Device, Error, Fitter, LevenbergMarquardt, Metadata, ModelFile, NelderMead, RvTabWriter, SolverKind,
-    SpectralModel, Status, Summary, VelocityScan,
+    Control, Device, Error, Fitter, Journal, LevenbergMarquardt, Metadata, ModelFile, NelderMead, RvTabWriter,
+    SolverKind, SpectralModel, Status, Summary, VelocityScan,
 };
 
 use super::chain::Chain;
@@ -54,6 +54,9 @@ pub struct Arguments {
     /// Bytes that the population on the device may take; K, M and G are 2^10, 2^20 and 2^30
     #[arg(long, value_name = "BYTES", value_parser = bytes)]
     memory: Option<u64>,
+    /// Go on with a run that was killed or interrupted: what it has fitted is not fitted again
+    #[arg(long)]
+    resume: bool,
     /// Make the first bad spectrum an error
     #[arg(long)]
     strict: bool,
@@ -110,13 +113,14 @@ pub fn run(arguments: &Arguments) -> Result<(), Failure> {
     let shown = bar.clone();
     let control = Control { progress: Some(Box::new(move |done, _| shown.set_position(done))), ..Control::default() };
     signals::cancel(&control)?;
+    let mut journal = Journal::open(&arguments.output, &key(arguments, &metadata), arguments.resume)?;
     let mut table = Output::create(arguments.format, &arguments.output, &fitter, &source, &metadata)?;
     let page = arguments.report.as_deref().map(page).transpose()?;
 
     let begin = Instant::now();
     let collector = page.is_some().then(|| Collector::new(&fitter.parameters()));
     let mut sink = Counting::new(&mut table, collector);
-    let summary = fitter.fit_with(&mut source, &mut sink, &control);
+    let summary = fitter.fit_journaled(&mut source, &mut sink, &control, &mut journal);
     bar.finish_and_clear();
     let Counting { counts, faults, report: kept, .. } = sink;
     let summary = summary.map_err(|error| failed(arguments, error))?;
@@ -132,8 +136,17 @@ pub fn run(arguments: &Arguments) -> Result<(), Failure> {
     }
     match counts.any(Status::Interrupted) {
         true => Err(Failure::interrupted(&arguments.output)),
-        false => Ok(()),
+        false => {
+            journal.remove();
+            Ok(())
+        }
     }
+}
+
+/// What the rows depend on, but for the spectra themselves.
+fn key(arguments: &Arguments, metadata: &Metadata) -> String {
+    let Arguments { spectra, selection, format, velocity_scan, .. } = arguments;
+    format!("{} {metadata:?} {spectra:?} {selection:?} {format:?} {velocity_scan:?}", env!("CARGO_PKG_VERSION"))
 }
 
 /// No result takes the place of what it is made from.

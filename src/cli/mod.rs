@@ -64,7 +64,9 @@ impl Failure {
     pub fn interrupted(table: &Path) -> Failure {
         let table = table.display();
         Failure {
-            message: format!("interrupted; {table} has a row for every spectrum, status -2 where it was not fitted"),
+            message: format!(
+                "interrupted; {table} has a row for every spectrum, status -2 where it was not fitted; --resume goes on"
+            ),
             code: 1,
         }
     }

@@ -5,7 +5,7 @@ use popfit::spectra::Selection;
 
 use super::Failure;
 
-#[derive(clap::Args)]
+#[derive(clap::Args, Debug)]
 pub struct Arguments {
     /// Only these TARGETIDs (DESI): a list, or @FILE with one or more a line
     #[arg(long, value_name = "N,N,...")]

@@ -8,6 +8,7 @@ mod curve;
 mod device;
 mod finish;
 mod inspect;
+mod journal;
 mod limits;
 mod picture;
 mod posterior;
@@ -32,6 +33,7 @@ use assemble::matched;
 pub use check::JacobianCheck;
 pub use curve::{CurveFit, CurveFitter, Curves, Interval};
 pub use device::{Device, DeviceDescription};
+pub use journal::Journal;
 use limits::Tables;
 pub use picture::ArmFit;
 pub use posterior::VelocityPosterior;
@@ -307,7 +309,19 @@ impl Fitter {
     /// Streams: reads batches from `source`, appends their rows to `sink`. Batches are fitted by two threads a device, which share rayon's
     /// global pool.
     pub fn fit_with(&self, source: &mut dyn SpectraReader, sink: &mut dyn Sink, control: &Control) -> Result<Summary> {
-        workers::stream(self, source, sink, control)
+        workers::stream(self, (source, sink), control, None)
+    }
+
+    /// [`fit_with`](Fitter::fit_with), with a journal: batches that it knows are not fitted again, others are kept in it as soon as they
+    /// are. The rows are those of an uninterrupted run.
+    pub fn fit_journaled(
+        &self,
+        source: &mut dyn SpectraReader,
+        sink: &mut dyn Sink,
+        control: &Control,
+        journal: &mut Journal,
+    ) -> Result<Summary> {
+        workers::stream(self, (source, sink), control, Some(journal))
     }
 
     /// Made once.

@@ -10,7 +10,7 @@ use crate::model::{Limits, Start, VelocityScan};
 use crate::solver::recording::Velocity;
 
 /// Moments of the scan; km/s.
-#[derive(Clone, Copy, Debug, PartialEq)]
+#[derive(Clone, Copy, Debug, PartialEq, serde::Serialize, serde::Deserialize)]
 pub struct VelocityPosterior {
     /// The lowest point, through a parabola.
     pub velocity: f64,

@@ -2,11 +2,13 @@
 
 use std::sync::Arc;
 
+use serde::{Deserialize, Serialize};
+
 use super::posterior::VelocityPosterior;
 use crate::solver::Status;
 
 /// A spectrum's identifier; never passes through f64.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub enum Id {
     Integer(i64),
     Text(String),
@@ -35,9 +37,10 @@ pub mod flag {
 }
 
 /// One spectrum's fit. P is the number of free parameters of the model.
-#[derive(Clone, Debug, PartialEq)]
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct FitRow {
     pub id: Id,
+    #[serde(skip)]
     pub file: Arc<str>,
     /// Row in the file.
     pub row: u64,

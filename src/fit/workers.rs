@@ -13,7 +13,7 @@ use std::thread;
 use super::row::FitRow;
 use super::run::{BATCH, Run};
 use super::stages::{Stage, Stages};
-use super::{Control, Fitter, Sink, Summary};
+use super::{Control, Fitter, Journal, Sink, Summary};
 use crate::error::{Error, Result};
 use crate::spectra::{Spectra, SpectraReader};
 
@@ -48,20 +48,20 @@ impl<'a> Tally<'a> {
     }
 }
 
-/// A batch, its place in the input, its rows when it is fitted, and the number of the device that fitted it.
+/// A batch, its place in the input, its rows when they are known, and the number of the device that has fitted it.
 struct Job {
     number: usize,
     spectra: Spectra,
     rows: Result<Vec<FitRow>>,
-    device: usize,
+    device: Option<usize>,
 }
 
-/// Reads batches from `source`, has them fitted, appends their rows to `sink`.
+/// Reads batches from `source`, has them fitted unless the journal knows them, appends their rows to `sink`.
 pub fn stream(
     fitter: &Fitter,
-    source: &mut dyn SpectraReader,
-    sink: &mut dyn Sink,
+    (source, sink): (&mut dyn SpectraReader, &mut dyn Sink),
     control: &Control,
+    journal: Option<&mut Journal>,
 ) -> Result<Summary> {
     let tally = Tally::new(control, source.len());
     let devices = fitter.device.all();
@@ -88,17 +88,18 @@ pub fn stream(
             })
             .collect();
         drop(fitted);
-        let mut ends = Ends { source, sink, stages: Stages::default(), fits: vec![0; devices.len()] };
+        let (stages, by_device) = (Stages::default(), vec![0; devices.len()]);
+        let mut ends = Ends { source, sink, journal, tally: &tally, stages, fits: 0, by_device };
         let result = ends.run(jobs, &done, most);
-        let Ends { mut stages, fits, .. } = ends;
+        let Ends { mut stages, fits, by_device, .. } = ends;
         for worker in workers {
             match worker.join() {
                 Ok(times) => stages.add(&times),
                 Err(panic) => panic::resume_unwind(panic),
             }
         }
-        let by_device = devices.iter().map(|device| device.name()).zip(fits.iter().copied()).collect();
-        result.map(|()| Summary { fits: fits.iter().sum(), by_device, stages: stages.list() })
+        let by_device = devices.iter().map(|device| device.name()).zip(by_device).collect();
+        result.map(|()| Summary { fits, by_device, stages: stages.list() })
     })
 }
 
@@ -114,7 +115,7 @@ fn work((device, mut run): (usize, Run), waiting: &Mutex<Receiver<Job>>, fitted:
             Err(panic) => (Err(Error::Usage("a worker panicked".into())), Some(panic)),
         };
         let failed = rows.is_err();
-        (job.rows, job.device) = (rows, device);
+        (job.rows, job.device) = (rows, Some(device));
         let is_heard = fitted.send(job).is_ok();
         if let Some(panic) = panic {
             panic::resume_unwind(panic);
@@ -129,9 +130,12 @@ fn work((device, mut run): (usize, Run), waiting: &Mutex<Receiver<Job>>, fitted:
 struct Ends<'a> {
     source: &'a mut dyn SpectraReader,
     sink: &'a mut dyn Sink,
+    journal: Option<&'a mut Journal>,
+    tally: &'a Tally<'a>,
     stages: Stages,
-    /// By device.
-    fits: Vec<u64>,
+    fits: u64,
+    /// Those that are not from the journal.
+    by_device: Vec<u64>,
 }
 
 impl Ends<'_> {
@@ -143,24 +147,57 @@ impl Ends<'_> {
             while more && read - written < most {
                 match self.stages.time(Stage::Read, || self.source.next_batch(BATCH))? {
                     Some(spectra) => {
-                        // a worker that failed takes no more: its error is on its way
-                        let _ = jobs.send(Job { number: read, spectra, rows: Ok(Vec::new()), device: 0 });
+                        self.send((read, spectra), &jobs, &mut held)?;
                         read += 1;
                     }
                     None => more = false,
                 }
             }
-            if read == written {
-                return Ok(());
-            }
-            let job = done.recv().map_err(|_| Error::Usage("no worker is left".into()))?;
-            held.insert(job.number, job);
-            while let Some(Job { spectra, rows, device, .. }) = held.remove(&written) {
-                let rows = rows?;
-                self.stages.time(Stage::Write, || self.sink.append(&spectra, &rows))?;
-                self.fits[device] += rows.len() as u64;
+            while let Some(job) = held.remove(&written) {
+                self.write(job)?;
                 written += 1;
             }
+            if !more && read == written {
+                return Ok(());
+            }
+            if read - written == most || !more {
+                let job = done.recv().map_err(|_| Error::Usage("no worker is left".into()))?;
+                held.insert(job.number, job);
+            }
         }
+    }
+
+    /// Hands a batch to the workers, or takes its rows from the journal.
+    fn send(
+        &mut self,
+        (number, spectra): (usize, Spectra),
+        jobs: &Sender<Job>,
+        held: &mut BTreeMap<usize, Job>,
+    ) -> Result<()> {
+        let known = self.journal.as_mut().map(|journal| journal.recall(number, &spectra)).transpose()?.flatten();
+        match known {
+            Some(rows) => {
+                self.tally.add(rows.len() as u64);
+                held.insert(number, Job { number, spectra, rows: Ok(rows), device: None });
+            }
+            None => {
+                // a worker that failed takes no more: its error is on its way
+                let _ = jobs.send(Job { number, spectra, rows: Ok(Vec::new()), device: None });
+            }
+        }
+        Ok(())
+    }
+
+    fn write(&mut self, job: Job) -> Result<()> {
+        let Job { number, spectra, rows, device } = job;
+        let rows = rows?;
+        self.fits += rows.len() as u64;
+        if let Some(device) = device {
+            self.by_device[device] += rows.len() as u64;
+            if let Some(journal) = &mut self.journal {
+                self.stages.time(Stage::Write, || journal.keep(number, &spectra, &rows))?;
+            }
+        }
+        self.stages.time(Stage::Write, || self.sink.append(&spectra, &rows))
     }
 }
