@@ -20,8 +20,8 @@ mod table;
 pub use emulator::Emulator;
 pub use error::{Error, Result};
 pub use fit::{
-    ArmFit, Control, CurveFit, CurveFitter, Curves, Device, DeviceDescription, FitRow, FitTable, Fitter, Id,
-    JacobianCheck, Progress, Sink, Solver, Summary, VelocityPosterior, flag,
+    ArmFit, Control, CurveColumns, CurveFit, CurveFitter, Curves, Device, DeviceDescription, FitRow, FitTable, Fitter,
+    Id, JacobianCheck, Progress, Sink, Solver, Summary, VelocityPosterior, flag,
 };
 pub use formula::Formula;
 pub use model::{

@@ -8,6 +8,7 @@ mod custom;
 mod device;
 mod halve;
 mod labels;
+mod lanes;
 mod normal;
 mod per_pixel;
 mod prefilter;
@@ -17,5 +18,6 @@ mod resample;
 mod resolve;
 mod simplex;
 mod step;
+mod whole;
 
 pub use device::CpuDevice;

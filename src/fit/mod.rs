@@ -27,7 +27,7 @@ use crate::solver::{LevenbergMarquardt, MOST_STARTS, NelderMead, SolverKind};
 use crate::spectra::{Spectra, SpectraReader};
 use assemble::matched;
 pub use check::JacobianCheck;
-pub use curve::{CurveFit, CurveFitter, Curves};
+pub use curve::{CurveColumns, CurveFit, CurveFitter, Curves};
 pub use device::{Device, DeviceDescription};
 use limits::Tables;
 pub use picture::ArmFit;

@@ -13,6 +13,9 @@ mod builtin;
 mod derive;
 mod function;
 mod graph;
+mod hoist;
+mod lanes;
+mod operation;
 mod parse;
 mod tape;
 mod token;
@@ -22,6 +25,9 @@ use std::sync::Arc;
 
 use crate::error::{Error, Result};
 use crate::solver::recording::CustomFunction;
+use crate::solver::whole::LaneModel;
+use lanes::LaneTape;
+use operation::Elementary;
 use tape::Tape;
 use token::Complaint;
 
@@ -38,6 +44,7 @@ pub struct Formula {
     parameters: Vec<String>,
     value: Arc<Tape>,
     linearisation: Arc<Tape>,
+    lanes: Arc<LaneTape>,
     value_wgsl: String,
     linearisation_wgsl: String,
 }
@@ -65,6 +72,7 @@ impl Formula {
             text: text.into(),
             value: Arc::new(Tape::new(&graph, &rows[..1])),
             linearisation: Arc::new(Tape::new(&graph, &rows)),
+            lanes: Arc::new(LaneTape::new(&graph, &rows)),
             value_wgsl: wgsl(&rows[..1]),
             linearisation_wgsl: wgsl(&rows),
             predictors,
@@ -112,6 +120,12 @@ impl Formula {
         let tape = if derivatives { self.linearisation.clone() } else { self.value.clone() };
         let predictors = self.predictors.len();
         Arc::new(move |x, parameters, output| tape.evaluate(x.len() / predictors, x, parameters, output))
+    }
+
+    /// The same for many parameter vectors at once.
+    pub(crate) fn lanes<R: Elementary>(&self) -> LaneModel<R> {
+        let tape = Arc::clone(&self.lanes);
+        Arc::new(move |block| tape.evaluate(block))
     }
 
     fn evaluate(&self, tape: &Tape, rows: usize, x: &[f64], parameters: &[f64]) -> Result<Vec<f64>> {

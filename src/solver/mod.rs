@@ -11,6 +11,7 @@ mod settings;
 pub mod simplex;
 mod status;
 pub mod triangle;
+pub mod whole;
 
 pub use damping::Damping;
 pub use device::{Batch, Device, Outcome, Pending, Population};

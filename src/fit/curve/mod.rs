@@ -1,5 +1,6 @@
 //! Many similar small problems, a formula each: the general optimiser.
 
+mod columns;
 mod data;
 mod objective;
 mod passes;
@@ -14,6 +15,7 @@ use crate::error::{Error, Result};
 use crate::formula::Formula;
 use crate::solver::{LevenbergMarquardt, Status};
 
+pub use columns::CurveColumns;
 pub use data::Curves;
 pub use result::CurveFit;
 
