@@ -54,8 +54,10 @@ fn images(sigma: f64, count: usize) -> Problem {
 }
 
 /// All fits that `fit` brings to an end have the same one in columns: within 0.001 of the errors, and errors to 0.003.
-fn compare(what: &str, fitter: &CurveFitter, curves: &Curves, least: f64) {
-    let (columns, fits) = (fitter.fit_columns(curves).unwrap(), fitter.fit(curves).unwrap());
+fn compare(what: &str, device: &Device, fitter: &dyn Fn(Device) -> CurveFitter, curves: &Curves, least: f64) {
+    let what = &format!("{what} on {}", device.name());
+    let columns = fitter(device.clone()).fit_columns(curves).unwrap();
+    let fits = fitter(Device::cpu()).fit(curves).unwrap();
     let count = fits.first().map_or(1, |fit| fit.parameters.len());
     assert_eq!((columns.status.len(), columns.parameters.len()), (fits.len(), fits.len() * count));
     let mut close = 0;
@@ -81,8 +83,8 @@ fn images_meet_the_refined_fits() {
     for device in devices() {
         for (sigma, count) in [(0.5, 1500), (0.01, 300), (1e-6, 65)] {
             let Problem { formula, x, y, starts } = images(sigma, count);
-            let fitter = CurveFitter::new(formula, device.clone()).unwrap();
-            compare(&format!("{} sigma {sigma}", device.name()), &fitter, &Curves::shared(x, y, starts), 1.0);
+            let fitter = |device| CurveFitter::new(formula.clone(), device).unwrap();
+            compare(&format!("sigma {sigma}"), &device, &fitter, &Curves::shared(x, y, starts), 1.0);
         }
     }
 }
@@ -107,9 +109,9 @@ fn other_formulas() {
         for (text, x, centre, sigma) in &cases {
             let Problem { formula, x, y, starts } =
                 problem(Formula::parse(text).unwrap(), x.clone(), centre, *sigma, 200);
-            let fitter = CurveFitter::new(formula, device.clone()).unwrap().absolute_sigma(true);
+            let fitter = |device| CurveFitter::new(formula.clone(), device).unwrap().absolute_sigma(true);
             let curves = Curves::shared(x, y.clone(), starts).sigma(vec![*sigma; y.len()]);
-            compare(&format!("{} {text}", device.name()), &fitter, &curves, 0.99);
+            compare(text, &device, &fitter, &curves, 0.99);
         }
     }
 }
@@ -123,15 +125,15 @@ fn weights_masks_grids_and_bounds() {
         let mut mask: Vec<bool> = (0..n).map(|j| j % 11 == 3).collect();
         (y[0], mask[0]) = (f64::NAN, true);
         let own: Vec<f64> = (0..130).flat_map(|k| x.iter().map(move |x| x + 0.001 * f64::from(k))).collect();
-        let fitter = CurveFitter::new(formula, device.clone()).unwrap();
+        let fitter = |device| CurveFitter::new(formula.clone(), device).unwrap();
         let curves = Curves::own(own, y, starts.clone()).sigma(sigma).mask(mask);
-        compare(&format!("{} own grid", device.name()), &fitter, &curves, 1.0);
-        let held = fitter.clone().hold("c").unwrap().bounds("a", 8.0, 10.0).unwrap();
+        compare("own grid", &device, &fitter, &curves, 1.0);
+        let held = |device| fitter(device).hold("c").unwrap().bounds("a", 8.0, 10.0).unwrap();
         let inside: Vec<f64> =
             starts.iter().enumerate().map(|(i, s)| if i % 5 == 0 { s.clamp(8.0, 10.0) } else { *s }).collect();
-        compare(&format!("{} starts outside", device.name()), &held, &curves, 0.98);
+        compare("starts outside", &device, &held, &curves, 0.98);
         let Problem { x, y, .. } = images(0.5, 130);
-        compare(&format!("{} bounds", device.name()), &held, &Curves::shared(x, y, inside), 0.98);
+        compare("bounds", &device, &held, &Curves::shared(x, y, inside), 0.98);
     }
 }
 
@@ -182,8 +184,9 @@ fn bad_fits_do_not_spoil_the_others() {
 #[test]
 fn what_is_not_tiny_takes_the_other_way() {
     let Problem { formula, x, y, starts } = images(0.5, 20);
-    let fitter = CurveFitter::new(formula, Device::cpu()).unwrap().prior("c", 10.0, 0.1).unwrap();
-    compare("prior", &fitter, &Curves::shared(x, y, starts), 1.0);
+    let with_prior = |device| CurveFitter::new(formula.clone(), device).unwrap().prior("c", 10.0, 0.1).unwrap();
+    compare("prior", &Device::cpu(), &with_prior, &Curves::shared(x, y, starts), 1.0);
+    let fitter = with_prior(Device::cpu());
     assert!(fitter.fit_columns(&Curves::shared(vec![], vec![], vec![])).unwrap().status.is_empty());
     assert!(fitter.fit_columns(&Curves::shared(vec![0.0; 50], vec![0.0; 25], vec![1.0; 4])).is_err());
 }

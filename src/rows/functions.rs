@@ -109,7 +109,7 @@ pub fn exp(x: f32) -> f32 {
 pub fn sinh(x: f32) -> f32 {
     let a = x.abs();
     let z = a * a;
-    let near = (a * z).mul_add(polynomial(z, [2.037_219_1e-4, 8.330_284e-3, 1.666_667_2e-1]), a);
+    let near = (a * z).mul_add(polynomial(z, [2.037_219_1e-4, 8.330_284e-3, 1.666_671_6e-1]), a);
     let e = exp(a);
     let value = if a < 1.0 { near } else { 0.5 * e - 0.5 / e };
     value.copysign(x)
