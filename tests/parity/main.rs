@@ -6,6 +6,7 @@
 
 mod build;
 mod cases;
+mod refill;
 mod whole;
 
 use std::collections::BTreeSet;
@@ -72,7 +73,7 @@ fn linearise(device: &dyn Device, case: &Case) -> Vec<Outcome> {
         .unwrap();
     pollster::block_on(population.load(&case.batch)).unwrap();
     pollster::block_on(population.advance(1)).unwrap();
-    pollster::block_on(population.read()).unwrap()
+    pollster::block_on(population.read(&(0..case.batch.members()).collect::<Vec<_>>())).unwrap()
 }
 
 fn fit(device: &dyn Device, case: &Case, capacity: usize) -> Vec<Outcome> {
