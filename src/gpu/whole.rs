@@ -86,7 +86,7 @@ impl GpuWhole {
         let state = self.layout.state_length() * capacity;
         let lengths = [state, CONTROL.len() * capacity, 2 * points * capacity, grid, 3 * parameters * capacity];
         let largest = 4 * lengths.into_iter().max().unwrap_or(0) as u64;
-        if largest > context.limits.max_storage_buffer_binding_size.into() {
+        if largest > context.limits.max_storage_buffer_binding_size {
             return Err(context.too_large(format!("a buffer of {largest} bytes is above the limits")));
         }
         let module = pipelines::shader_module(context, "whole", &self.source(own_grid))?;

@@ -220,7 +220,7 @@ pub fn erf(x: f32) -> f32 {
             -2.685_381_2e-2,
             1.128_358_5e-1,
             -3.761_262_6e-1,
-            1.128_379_2,
+            std::f32::consts::FRAC_2_SQRT_PI,
         ],
     );
     let value = if a < 1.0 { x * p } else { tail.copysign(x) };

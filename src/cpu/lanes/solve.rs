@@ -39,7 +39,7 @@ impl<R: Real> Factors<R> {
     #[inline(always)]
     pub fn factorise(&mut self, least: &[Lanes<R>]) {
         self.positive = Lanes::splat(R::ONE);
-        for i in 0..self.inverse.len() {
+        for (i, least) in least.iter().enumerate() {
             for j in 0..i {
                 let mut sum = self.lower[packed_index(i, j)];
                 for k in 0..j {
@@ -58,7 +58,7 @@ impl<R: Real> Factors<R> {
             }
             let (inverse, positive) = (&mut self.inverse[i].0, &mut self.positive.0);
             for l in 0..LANES {
-                let good = pivot.0[l] > least[i].0[l];
+                let good = pivot.0[l] > least.0[l];
                 inverse[l] = if good { R::ONE / pivot.0[l] } else { R::NAN };
                 positive[l] = if good { positive[l] } else { R::ZERO };
             }

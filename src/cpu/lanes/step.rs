@@ -1,6 +1,7 @@
 //! A step of every lane: judge the trial point, then choose the next one; what `cpu/step.rs` does for one member.
 //!
 //! Loops over lanes read whole arrays, and [`pick`] values that are read already: so they become vector code.
+#![expect(clippy::needless_range_loop, reason = "one index for many arrays")]
 
 use super::block::{Block, RUNNING, gradient, normal};
 use crate::rows::Real;
@@ -37,7 +38,7 @@ impl<R: Real> Block<R> {
             let (cost, trial, mu, nu, status) = (cost[l], trial[l], self.mu.0[l], self.nu.0[l], self.status.0[l]);
             let (rounds, rejections) = (self.rounds.0[l], self.rejections.0[l]);
             // false of NaN and of infinities
-            let valid = finite.0[l] - finite.0[l] == R::ZERO;
+            let valid = finite.0[l] * R::ZERO == R::ZERO;
             let first = rounds == R::ZERO;
             let accepted = first | (valid & (trial <= cost * noise));
             let t = two * ((cost - trial) / self.promise.0[l]).maximum(R::ZERO) - R::ONE;
