@@ -2,7 +2,7 @@
 // sums its points itself. The state stays in its buffer between dispatches; loops are short, as drivers count them.
 //
 // state, control as in step.wgsl; observed (POINTS x 2 x CAPACITY: y, weight), grid (predictors x points x CAPACITY, or shared),
-// limits (PARAMETERS x 3 x CAPACITY: lower, upper, unit). f32. model() and predictors_at() are generated. Twin of src/cpu/whole.rs.
+// limits (PARAMETERS x 3 x CAPACITY: lower, upper, unit). f32. fill() and predictors_at() are generated. Twin of src/cpu/whole.rs.
 //@use functions, state, packed, box, judge
 
 fn limit(kind: u32, parameter: u32, slot: u32) -> f32 {
@@ -34,7 +34,7 @@ fn linearise(slot: u32) {
         let weight = observed[(2u * point + 1u) * CAPACITY + slot];
         // a masked row may be anything, NaN included
         if weight > 0.0 {
-            model(predictors_at(point, slot), &physical, &out);
+            fill(predictors_at(point, slot), &physical, &out);
             let r = weight * (observed[2u * point * CAPACITY + slot] - out[0]);
             chi2 += r * r;
             //@for p 0 PARAMETERS

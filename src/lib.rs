@@ -2,12 +2,14 @@
 #![deny(unsafe_code)]
 
 pub mod cpu;
+mod curve_model;
 pub mod emulator;
 mod error;
 mod fit;
 mod formula;
 #[cfg(feature = "gpu")]
 pub mod gpu;
+pub mod guide;
 mod model;
 pub mod npz;
 #[cfg(feature = "cli")]
@@ -17,18 +19,19 @@ pub mod solver;
 pub mod spectra;
 mod table;
 
+pub use curve_model::{Closure, CurveModel, DerivativeCheck, Model, SplineAxis, check_jacobian};
 pub use emulator::Emulator;
 pub use error::{Error, Result};
 pub use fit::{
     ArmFit, Control, CurveColumns, CurveFit, CurveFitter, Curves, Device, DeviceDescription, FitRow, FitTable, Fitter,
-    Id, JacobianCheck, Progress, Sink, Solver, Summary, VelocityPosterior, flag,
+    Id, Interval, JacobianCheck, Progress, Sink, Solver, Summary, VelocityPosterior, flag,
 };
 pub use formula::Formula;
 pub use model::{
     Arm, Continuum, ContinuumKind, Interpolation, LabelColumns, LabelSettings, LineSpread, ModelFile, Nonfinite,
     SpectraSettings, SpectralModel, SpectralModelBuilder, VelocityScan,
 };
-pub use solver::{LevenbergMarquardt, NelderMead, SolverKind, Status};
+pub use solver::{Estimator, LevenbergMarquardt, NelderMead, SolverKind, Status};
 pub use spectra::Spectra;
 pub use table::{Metadata, RvTabWriter, Schema, TableReader, TableWriter};
 

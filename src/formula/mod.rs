@@ -18,17 +18,19 @@ mod lanes;
 mod operation;
 mod parse;
 mod tape;
+mod tie;
 mod token;
 mod wgsl;
 
 use std::sync::Arc;
 
 use crate::error::{Error, Result};
-use crate::solver::recording::CustomFunction;
 use crate::solver::whole::LaneModel;
 use lanes::LaneTape;
 use operation::Elementary;
+use parse::Parsed;
 use tape::Tape;
+pub(crate) use tie::Ties;
 use token::Complaint;
 
 /// A model y = f(x; p), its parameters named by its text.
@@ -59,25 +61,11 @@ impl Formula {
     pub fn parse_with(text: &str, predictors: &[&str]) -> Result<Formula> {
         let predictors = check_predictors(predictors)?;
         let at = |Complaint { at, message }| Error::Formula { formula: text.into(), column: at + 1, message };
-        let parse::Parsed { mut graph, value, parameters } = parse::parse(text, &predictors).map_err(at)?;
-        if parameters.is_empty() {
+        let parsed = parse::parse(text, &predictors).map_err(at)?;
+        if parsed.parameters.is_empty() {
             return Err(Error::Formula { formula: text.into(), column: 1, message: "no parameter to fit".into() });
         }
-        let mut rows = vec![value];
-        for p in 0..parameters.len() {
-            rows.push(derive::derivative(&mut graph, value, p));
-        }
-        let wgsl = |rows| wgsl::model(&graph, rows, predictors.len(), parameters.len());
-        Ok(Formula {
-            text: text.into(),
-            value: Arc::new(Tape::new(&graph, &rows[..1])),
-            linearisation: Arc::new(Tape::new(&graph, &rows)),
-            lanes: Arc::new(LaneTape::new(&graph, &rows)),
-            value_wgsl: wgsl(&rows[..1]),
-            linearisation_wgsl: wgsl(&rows),
-            predictors,
-            parameters,
-        })
+        Ok(compile(text, predictors, parsed))
     }
 
     /// As it was given.
@@ -102,24 +90,23 @@ impl Formula {
 
     /// Values at n points; `x` is (predictors, n).
     pub fn values(&self, x: &[f64], parameters: &[f64]) -> Result<Vec<f64>> {
-        self.evaluate(&self.value, 1, x, parameters)
+        self.evaluate(false, x, parameters)
     }
 
     /// Values and derivatives by every parameter at n points, (1 + parameters, n); `x` is (predictors, n).
     pub fn linearise(&self, x: &[f64], parameters: &[f64]) -> Result<Vec<f64>> {
-        self.evaluate(&self.linearisation, 1 + self.parameters.len(), x, parameters)
+        self.evaluate(true, x, parameters)
     }
 
-    /// `fn model` for a [`Custom`](crate::solver::recording::Custom) stage: the value, and with `derivatives` those by all parameters.
+    /// `fn fill` for a [`Custom`](crate::solver::recording::Custom) stage: the value, and with `derivatives` those by all parameters.
     pub fn wgsl(&self, derivatives: bool) -> &str {
         if derivatives { &self.linearisation_wgsl } else { &self.value_wgsl }
     }
 
     /// The twin of [`wgsl`](Self::wgsl).
-    pub(crate) fn function(&self, derivatives: bool) -> CustomFunction {
-        let tape = if derivatives { self.linearisation.clone() } else { self.value.clone() };
-        let predictors = self.predictors.len();
-        Arc::new(move |x, parameters, output| tape.evaluate(x.len() / predictors, x, parameters, output))
+    pub(crate) fn fill(&self, derivatives: bool, x: &[f64], parameters: &[f64], output: &mut [f64]) {
+        let tape = if derivatives { &self.linearisation } else { &self.value };
+        tape.evaluate(x.len() / self.predictors.len(), x, parameters, output);
     }
 
     /// The same for many parameter vectors at once.
@@ -128,7 +115,7 @@ impl Formula {
         Arc::new(move |block| tape.evaluate(block))
     }
 
-    fn evaluate(&self, tape: &Tape, rows: usize, x: &[f64], parameters: &[f64]) -> Result<Vec<f64>> {
+    fn evaluate(&self, derivatives: bool, x: &[f64], parameters: &[f64]) -> Result<Vec<f64>> {
         let wrong = |what: &str, message: String| Err(Error::ShapeMismatch { what: what.into(), message });
         if !x.len().is_multiple_of(self.predictors.len()) {
             return wrong("x", format!("{} numbers for the predictors {}", x.len(), self.predictors.join(", ")));
@@ -137,10 +124,30 @@ impl Formula {
             let names = self.parameters.join(", ");
             return wrong("parameters", format!("{} numbers for {names}", parameters.len()));
         }
-        let points = x.len() / self.predictors.len();
-        let mut output = vec![0.0; rows * points];
-        tape.evaluate(points, x, parameters, &mut output);
+        let rows = if derivatives { 1 + self.parameters.len() } else { 1 };
+        let mut output = vec![0.0; rows * (x.len() / self.predictors.len())];
+        self.fill(derivatives, x, parameters, &mut output);
         Ok(output)
+    }
+}
+
+/// Differentiates a graph by its parameters and prints it.
+fn compile(text: &str, predictors: Vec<String>, parsed: Parsed) -> Formula {
+    let Parsed { mut graph, value, parameters } = parsed;
+    let mut rows = vec![value];
+    for p in 0..parameters.len() {
+        rows.push(derive::derivative(&mut graph, value, p));
+    }
+    let wgsl = |rows| wgsl::fill(&graph, rows, predictors.len(), parameters.len());
+    Formula {
+        text: text.into(),
+        value: Arc::new(Tape::new(&graph, &rows[..1])),
+        linearisation: Arc::new(Tape::new(&graph, &rows)),
+        lanes: Arc::new(LaneTape::new(&graph, &rows)),
+        value_wgsl: wgsl(&rows[..1]),
+        linearisation_wgsl: wgsl(&rows),
+        predictors,
+        parameters,
     }
 }
 

@@ -19,6 +19,7 @@ mod stages;
 mod sums;
 #[cfg(test)]
 mod tests;
+pub(crate) mod user;
 mod whole;
 
 use std::sync::Arc;
@@ -94,6 +95,10 @@ impl GpuDevice {
 impl Device for GpuDevice {
     fn name(&self) -> String {
         self.context.name.clone()
+    }
+
+    fn runs_wgsl(&self) -> bool {
+        true
     }
 
     fn capacity(&self, recording: &Recording, memory: Option<u64>) -> Result<usize> {

@@ -21,6 +21,11 @@ pub trait Device: Send + Sync {
     /// As it is written into the result table.
     fn name(&self) -> String;
 
+    /// Whether it runs a [`Custom`](super::recording::Custom) stage's WGSL, not its Rust.
+    fn runs_wgsl(&self) -> bool {
+        false
+    }
+
     /// How many members and spectra of this recording fit `memory` bytes (default: what the device has), at least 1.
     fn capacity(&self, recording: &Recording, memory: Option<u64>) -> Result<usize>;
 

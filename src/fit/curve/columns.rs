@@ -7,10 +7,11 @@ use super::data::{Curves, Grid};
 use crate::cpu::CpuDevice;
 use crate::error::Result;
 use crate::fit::Solver;
+use crate::formula::Formula;
 use crate::solver::whole::{
     MOST_PARAMETERS, MOST_POINTS, WAITING, Whole, WholeBatch, WholeColumns, WholeFits, WholeModel,
 };
-use crate::solver::{Device as _, LevenbergMarquardt, Status};
+use crate::solver::{Device as _, Estimator, LevenbergMarquardt, Status};
 
 /// Fits that go through both precisions together.
 const CHUNK: usize = 1 << 16;
@@ -55,7 +56,8 @@ impl CurveFitter {
     /// minimum, and what [`polish`](Self::polish) does is not done. For more curves than memory holds call
     /// [`fit_columns_into`](Self::fit_columns_into) with some at a time.
     ///
-    /// Formulas of at most 8 parameters at up to 128 points, without priors, under Levenberg–Marquardt, are fitted whole: many
+    /// Formulas of at most 8 parameters at up to 128 points, without priors and ties, by least squares under
+    /// Levenberg–Marquardt, are fitted whole: many
     /// side by side in f32, then to their end in f64. Others take the way of [`fit`](Self::fit).
     pub fn fit_columns(&self, curves: &Curves) -> Result<CurveColumns> {
         let mut columns = CurveColumns::default();
@@ -65,26 +67,29 @@ impl CurveFitter {
 
     /// [`fit_columns`](Self::fit_columns) into columns whose memory is used again.
     pub fn fit_columns_into(&self, curves: &Curves, columns: &mut CurveColumns) -> Result<()> {
-        let (predictors, parameters) = (self.formula.predictors().len(), self.formula.parameters().len());
+        let (predictors, parameters) = (self.model.predictors().len(), self.model.parameters().len());
         let (count, points) = curves.shape(predictors, parameters)?;
         columns.reset(count, parameters);
-        match self.whole_settings(points) {
-            Some(settings) => Passage::new(self, curves, points, settings)?.run(columns),
+        match self.whole_problem(points) {
+            Some((formula, settings)) => Passage::new(self, curves, points, (formula, settings))?.run(columns),
             None => self.fit_one_by_one(curves, columns),
         }
     }
 
-    /// The settings of whole fits, where these curves are fitted so.
-    fn whole_settings(&self, points: usize) -> Option<LevenbergMarquardt> {
-        let tiny = self.formula.parameters().len() <= MOST_PARAMETERS && (1..=MOST_POINTS).contains(&points);
-        match self.solver {
-            Solver::Lm(settings) if tiny && self.priors.iter().all(Option::is_none) => Some(settings),
+    /// The formula and the settings of whole fits, where these curves are fitted so.
+    fn whole_problem(&self, points: usize) -> Option<(&Formula, LevenbergMarquardt)> {
+        let tiny = self.held.len() <= MOST_PARAMETERS && (1..=MOST_POINTS).contains(&points);
+        let plain = self.priors.iter().all(Option::is_none) && self.ties.is_empty();
+        match (self.model.formula(), self.solver) {
+            (Some(formula), Solver::Lm(settings)) if tiny && plain && self.estimator == Estimator::LeastSquares => {
+                Some((formula, settings))
+            }
             _ => None,
         }
     }
 
     fn fit_one_by_one(&self, curves: &Curves, columns: &mut CurveColumns) -> Result<()> {
-        let count = self.formula.parameters().len();
+        let count = self.held.len();
         for (k, fit) in self.fit(curves)?.iter().enumerate() {
             columns.parameters[k * count..(k + 1) * count].copy_from_slice(&fit.parameters);
             columns.errors[k * count..(k + 1) * count].copy_from_slice(&fit.errors);
@@ -116,9 +121,8 @@ impl<'a> Passage<'a> {
         fitter: &'a CurveFitter,
         curves: &'a Curves,
         points: usize,
-        settings: LevenbergMarquardt,
+        (formula, settings): (&Formula, LevenbergMarquardt),
     ) -> Result<Passage<'a>> {
-        let formula = &fitter.formula;
         let (parameters, predictors) = (formula.parameters().len(), formula.predictors().len());
         let capacity = CHUNK.min(curves.starts.len() / parameters);
         // a squared step in units of the errors is the promise over χ² / dof, or over 1
