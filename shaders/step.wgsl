@@ -3,13 +3,10 @@
 //
 // One member an invocation. members, state (read-write), control (read-write), limits (spectra x 4 x PARAMETERS: lower, upper,
 // prior mean, prior weight). f32. Constants of the settings: MAX_ROUNDS, MAX_REJECTIONS, FTOL, XTOL, GTOL. Twin of src/cpu/step.rs.
-//@use math, members, state, packed, box
+//@use math, members, state, packed, box, judge
 
-const UNDAMPED: f32 = 0.1; // below this a step is as good as undamped, and its prediction says how far the optimum is
 const FINISHING_DAMPING: f32 = 1.0e-6;
 const FINISHING_STEPS: i32 = 6;
-const BEST_CONTRACTION: f32 = 1.0e-3; // smallest ratio of two predicted reductions that is believed of the step to come
-const NOISE: f32 = 1.0e-6; // relative error of a cost from f32 rows
 
 fn lower_bound(slot: u32, parameter: u32) -> f32 {
     return limits[spectrum_of(slot) * 4u * PARAMETERS + parameter];
@@ -17,50 +14,6 @@ fn lower_bound(slot: u32, parameter: u32) -> f32 {
 
 fn upper_bound(slot: u32, parameter: u32) -> f32 {
     return limits[(spectrum_of(slot) * 4u + 1u) * PARAMETERS + parameter];
-}
-
-fn cell(field: u32, slot: u32) -> u32 {
-    return field * CAPACITY + slot;
-}
-
-// chi2, penalty, ln det, gradient, normal matrix
-fn sum_count() -> u32 {
-    return 3u + parameter_count + packed(parameter_count, 0u);
-}
-
-// chi2 + penalty of the accepted point.
-fn accepted_cost(slot: u32) -> f32 {
-    return state[at(CHI2, slot)] + state[at(PENALTY, slot)];
-}
-
-fn trial_is_finite(slot: u32) -> bool {
-    var finite = is_finite(state[at(TRIAL_CHI2, slot)] + state[at(TRIAL_PENALTY, slot)]);
-    for (var i = 0u; i < sum_count(); i++) {
-        finite = finite && is_finite(state[at(TRIAL_CHI2 + i, slot)]);
-    }
-    return finite;
-}
-
-fn accept(slot: u32) {
-    for (var p = 0u; p < parameter_count; p++) {
-        state[at(ACCEPTED + p, slot)] = trial(p, slot);
-    }
-    for (var i = 0u; i < sum_count(); i++) {
-        state[at(CHI2 + i, slot)] = state[at(TRIAL_CHI2 + i, slot)];
-    }
-}
-
-// Nielsen's damping after an accepted step.
-fn relax_damping(slot: u32, gain_ratio: f32) {
-    let t = 2.0 * gain_ratio - 1.0;
-    state[at(DAMPING, slot)] *= max(1.0 / 3.0, 1.0 - t * t * t);
-    state[at(DAMPING_FACTOR, slot)] = 2.0;
-}
-
-fn raise_damping(slot: u32) {
-    let nu = state[at(DAMPING_FACTOR, slot)];
-    state[at(DAMPING, slot)] *= nu;
-    state[at(DAMPING_FACTOR, slot)] = 2.0 * nu;
 }
 
 // Accepts or rejects the trial point: the status, or RUNNING.
@@ -88,18 +41,6 @@ fn judge(slot: u32) -> i32 {
         return RUNNING;
     }
     return FTOL_STATUS;
-}
-
-// MINPACK's gtol: the largest cosine between the residual and a free column of the Jacobian; 0 when nothing is free.
-fn largest_cosine(slot: u32, cost: f32) -> f32 {
-    var largest = 0.0;
-    for (var p = 0u; p < parameter_count; p++) {
-        if cost > 0.0 && is_free(slot, p) {
-            let g = abs(state[at(GRADIENT + p, slot)]);
-            largest = max(largest, g / sqrt(normal_entry(slot, p, p)) / sqrt(cost));
-        }
-    }
-    return largest;
 }
 
 // The finishing steps: the status when their length no longer shrinks (what is left is rounding), or RUNNING.

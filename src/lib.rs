@@ -23,8 +23,8 @@ pub use curve_model::{Closure, CurveModel, DerivativeCheck, Model, SplineAxis, c
 pub use emulator::Emulator;
 pub use error::{Error, Result};
 pub use fit::{
-    ArmFit, Control, CurveFit, CurveFitter, Curves, Device, DeviceDescription, FitRow, FitTable, Fitter, Id, Interval,
-    JacobianCheck, Journal, Progress, Sink, Solver, Summary, VelocityPosterior, flag,
+    ArmFit, Control, CurveColumns, CurveFit, CurveFitter, Curves, Device, DeviceDescription, FitRow, FitTable, Fitter,
+    Id, Interval, JacobianCheck, Journal, Progress, Sink, Solver, Summary, VelocityPosterior, flag,
 };
 pub use formula::Formula;
 pub use model::{

@@ -9,6 +9,7 @@ mod device;
 mod estimate;
 mod halve;
 mod labels;
+mod lanes;
 mod normal;
 mod per_pixel;
 mod prefilter;
@@ -18,5 +19,6 @@ mod resample;
 mod resolve;
 mod simplex;
 mod step;
+mod whole;
 
 pub use device::CpuDevice;

@@ -31,7 +31,7 @@ use crate::solver::{LevenbergMarquardt, MOST_STARTS, NelderMead, SolverKind};
 use crate::spectra::{Spectra, SpectraReader};
 use assemble::matched;
 pub use check::JacobianCheck;
-pub use curve::{CurveFit, CurveFitter, Curves, Interval};
+pub use curve::{CurveColumns, CurveFit, CurveFitter, Curves, Interval};
 pub use device::{Device, DeviceDescription};
 pub use journal::Journal;
 use limits::Tables;

@@ -1,5 +1,7 @@
 //! The functions that a formula may call: names, values, and what they are called in WGSL.
 
+use crate::rows::Real;
+
 /// A function of one argument.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Function {
@@ -173,8 +175,8 @@ fn sign(x: f64) -> f64 {
 
 /// xⁿ by squaring: as WGSL computes it, and without a library call. x⁰ = 1.
 #[inline(always)]
-pub fn integer_power(x: f64, n: i32) -> f64 {
-    let (mut result, mut square, mut left) = (1.0, x, n.unsigned_abs());
+pub fn integer_power<R: Real>(x: R, n: i32) -> R {
+    let (mut result, mut square, mut left) = (R::ONE, x, n.unsigned_abs());
     while left > 0 {
         if left & 1 == 1 {
             result *= square;
@@ -182,5 +184,5 @@ pub fn integer_power(x: f64, n: i32) -> f64 {
         square *= square;
         left >>= 1;
     }
-    if n < 0 { 1.0 / result } else { result }
+    if n < 0 { R::ONE / result } else { result }
 }

@@ -98,6 +98,15 @@ impl Graph {
         needed
     }
 
+    /// Which nodes depend on a predictor.
+    pub fn varying(&self) -> Vec<bool> {
+        let mut varies = vec![false; self.nodes.len()];
+        for (k, node) in self.nodes.iter().enumerate() {
+            varies[k] = matches!(node, Node::Predictor(_)) || node.operands().any(|id| varies[id.0]);
+        }
+        varies
+    }
+
     pub fn number(&mut self, value: f64) -> NodeId {
         // −0 and 0 are one number here
         self.intern(Node::Number(if value == 0.0 { 0 } else { value.to_bits() }))

@@ -13,6 +13,9 @@ mod builtin;
 mod derive;
 mod function;
 mod graph;
+mod hoist;
+mod lanes;
+mod operation;
 mod parse;
 mod tape;
 mod tie;
@@ -22,6 +25,9 @@ mod wgsl;
 use std::sync::Arc;
 
 use crate::error::{Error, Result};
+use crate::solver::whole::LaneModel;
+use lanes::LaneTape;
+use operation::Elementary;
 use parse::Parsed;
 use tape::Tape;
 pub(crate) use tie::Ties;
@@ -40,6 +46,7 @@ pub struct Formula {
     parameters: Vec<String>,
     value: Arc<Tape>,
     linearisation: Arc<Tape>,
+    lanes: Arc<LaneTape>,
     value_wgsl: String,
     linearisation_wgsl: String,
 }
@@ -102,6 +109,12 @@ impl Formula {
         tape.evaluate(x.len() / self.predictors.len(), x, parameters, output);
     }
 
+    /// The same for many parameter vectors at once.
+    pub(crate) fn lanes<R: Elementary>(&self) -> LaneModel<R> {
+        let tape = Arc::clone(&self.lanes);
+        Arc::new(move |block| tape.evaluate(block))
+    }
+
     fn evaluate(&self, derivatives: bool, x: &[f64], parameters: &[f64]) -> Result<Vec<f64>> {
         let wrong = |what: &str, message: String| Err(Error::ShapeMismatch { what: what.into(), message });
         if !x.len().is_multiple_of(self.predictors.len()) {
@@ -130,6 +143,7 @@ fn compile(text: &str, predictors: Vec<String>, parsed: Parsed) -> Formula {
         text: text.into(),
         value: Arc::new(Tape::new(&graph, &rows[..1])),
         linearisation: Arc::new(Tape::new(&graph, &rows)),
+        lanes: Arc::new(LaneTape::new(&graph, &rows)),
         value_wgsl: wgsl(&rows[..1]),
         linearisation_wgsl: wgsl(&rows),
         predictors,

@@ -6,8 +6,8 @@
 
 use pulp::{Simd, WithSimd};
 
-use super::function::Function;
 use super::graph::{Graph, Node, NodeId};
+use super::operation::run;
 
 /// Points that one operation takes at a time.
 const BLOCK: usize = 64;
@@ -39,10 +39,7 @@ impl Tape {
     pub fn new(graph: &Graph, outputs: &[NodeId]) -> Tape {
         let count = graph.nodes.len();
         let needed = graph.needed(outputs);
-        let mut varies = vec![false; count];
-        for (k, node) in graph.nodes.iter().enumerate() {
-            varies[k] = matches!(node, Node::Predictor(_)) || node.operands().any(|id| varies[id.0]);
-        }
+        let varies = graph.varying();
         let of = |varying: bool| (0..count).filter(|&k| needed[k] && varies[k] == varying).collect::<Vec<_>>();
         let (mut order, each) = (of(false), of(true));
         let once = order.len();
@@ -104,31 +101,6 @@ impl Evaluation<'_> {
             }
         }
     }
-}
-
-/// One operation: the match stands outside the loops, so that each loop has one operation.
-#[inline(always)]
-fn run(node: Node, a: &[f64], b: &[f64], out: &mut [f64]) {
-    match node {
-        Node::Negate(_) => map(a, out, |x| -x),
-        Node::Add(..) => zip(a, b, out, |x, y| x + y),
-        Node::Subtract(..) => zip(a, b, out, |x, y| x - y),
-        Node::Multiply(..) => zip(a, b, out, |x, y| x * y),
-        Node::Divide(..) => zip(a, b, out, |x, y| x / y),
-        Node::Power(_, 2) => map(a, out, |x| x * x),
-        Node::Call(Function::Sqrt, _) => map(a, out, f64::sqrt),
-        node => zip(a, b, out, |x, y| node.apply(x, y)),
-    }
-}
-
-#[inline(always)]
-fn map(a: &[f64], out: &mut [f64], f: impl Fn(f64) -> f64) {
-    out.iter_mut().zip(a).for_each(|(o, x)| *o = f(*x));
-}
-
-#[inline(always)]
-fn zip(a: &[f64], b: &[f64], out: &mut [f64], f: impl Fn(f64, f64) -> f64) {
-    out.iter_mut().zip(a.iter().zip(b)).for_each(|(o, (x, y))| *o = f(*x, *y));
 }
 
 impl WithSimd for Evaluation<'_> {

@@ -20,11 +20,13 @@ mod sums;
 #[cfg(test)]
 mod tests;
 pub(crate) mod user;
+mod whole;
 
 use std::sync::Arc;
 
 use crate::error::{Error, Result};
 use crate::solver::recording::Recording;
+use crate::solver::whole::{Whole, WholeFits, WholeModel};
 use crate::solver::{Device, Method, Population};
 pub use context::{AdapterDescription, adapters};
 use context::{Choice, Context};
@@ -121,5 +123,11 @@ impl Device for GpuDevice {
     fn population(&self, recording: Arc<Recording>, method: &Method, capacity: usize) -> Result<Box<dyn Population>> {
         let context = Arc::clone(&self.context);
         Ok(Box::new(population::GpuPopulation::new(context, recording, method, capacity)?))
+    }
+
+    fn whole(&self, whole: Whole) -> Result<Option<Box<dyn WholeFits>>> {
+        // f64 has no functions in WGSL
+        let single = matches!(whole.model, WholeModel::Single(_));
+        Ok(single.then(|| Box::new(whole::GpuWhole::new(Arc::clone(&self.context), whole)) as Box<dyn WholeFits>))
     }
 }

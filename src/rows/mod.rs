@@ -4,7 +4,9 @@
 //! inside a `pulp` dispatch.
 
 pub mod convolve;
+pub mod functions;
 pub mod gram;
+pub mod lanes;
 pub mod rotation;
 pub mod scan;
 pub mod taps;

@@ -10,6 +10,7 @@ use super::recording::{BufferId, Recording, Values};
 use super::settings::Method;
 use super::slots::Places;
 use super::status::Status;
+use super::whole::{Whole, WholeFits};
 use crate::error::Result;
 
 /// What a device's slow calls return: a browser cannot block.
@@ -31,6 +32,11 @@ pub trait Device: Send + Sync {
     /// Makes room for `capacity` starts and at most as many spectra, and everything else that the rounds need. A simplex takes the
     /// room of [`LANES`](super::simplex::LANES) members.
     fn population(&self, recording: Arc<Recording>, method: &Method, capacity: usize) -> Result<Box<dyn Population>>;
+
+    /// Gets ready for whole fits of a tiny problem; `None` where the device makes none in this precision.
+    fn whole(&self, _whole: Whole) -> Result<Option<Box<dyn WholeFits>>> {
+        Ok(None)
+    }
 }
 
 /// Members in flight on a device. Each start has a slot; a simplex's members lie in [`lanes`](Self::lanes) consecutive ones.

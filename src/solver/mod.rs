@@ -13,6 +13,7 @@ pub mod simplex;
 mod slots;
 mod status;
 pub mod triangle;
+pub mod whole;
 
 pub use damping::Damping;
 pub use device::{Batch, Device, Outcome, Pending, Population};

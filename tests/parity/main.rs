@@ -7,6 +7,7 @@
 mod build;
 mod cases;
 mod refill;
+mod whole;
 
 use std::collections::BTreeSet;
 use std::path::Path;
@@ -391,8 +392,11 @@ fn no_kernel_is_an_orphan() {
     let mut twins = stems("src/cpu", "rs");
     twins.remove("mod"); // the device
     assert_eq!(shaders, twins);
-    let compared =
-        ROWS.iter().map(|r| r.0).chain(SUMS.iter().map(|s| s.0)).chain(["step", "halve", "simplex", "compact"]);
+    let compared = ROWS
+        .iter()
+        .map(|r| r.0)
+        .chain(SUMS.iter().map(|s| s.0))
+        .chain(["step", "halve", "simplex", "compact", "whole"]);
     assert_eq!(shaders, compared.map(str::to_owned).collect());
 }
 

@@ -8,6 +8,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 
 use rayon::prelude::*;
 
+use super::whole::CpuWhole;
 use super::{compact, halve, product, simplex, step};
 use crate::error::{Error, Result};
 use crate::rows::Real;
@@ -15,6 +16,7 @@ use crate::solver::device::{Batch, Device, Outcome, Pending, Population};
 use crate::solver::member::Member;
 use crate::solver::recording::{BufferId, Precision, Recording, Scope, Stage};
 use crate::solver::simplex::{LANES, Simplex};
+use crate::solver::whole::{Whole, WholeFits};
 use crate::solver::{Method, NelderMead, Places};
 use linearise::linearise;
 use tile::{Block, Inputs, Tile, local_buffers};
@@ -55,6 +57,10 @@ impl Device for CpuDevice {
             Precision::F32 => Box::new(CpuPopulation::<f32>::new(recording, *method, capacity)),
             Precision::F64 => Box::new(CpuPopulation::<f64>::new(recording, *method, capacity)),
         })
+    }
+
+    fn whole(&self, whole: Whole) -> Result<Option<Box<dyn WholeFits>>> {
+        Ok(Some(Box::new(CpuWhole(whole))))
     }
 }
 

@@ -1,6 +1,7 @@
 //! Many similar small problems of one model: the general optimiser.
 
 mod check;
+mod columns;
 mod data;
 mod interval;
 mod objective;
@@ -21,6 +22,7 @@ use crate::curve_model::CurveModel;
 use crate::error::{Error, Result};
 use crate::solver::{Estimator, LevenbergMarquardt, Status};
 
+pub use columns::CurveColumns;
 pub use data::Curves;
 pub use interval::Interval;
 pub use result::CurveFit;

@@ -1,0 +1,83 @@
+//! Tiny fits on the CPU device: `cargo bench --bench curves`.
+//!
+//! `gauss2d`: Gpufit's GAUSS_2D, 25 points (5 × 5) and 5 parameters, 10⁶ fits; amplitude over noise 20, starts and truths within
+//! a tenth of each other's middle. Prints how many lie within 0.001 of their errors of the fit refined in f64, and what memory
+//! 10⁷ fits take that are streamed in parts.
+
+use criterion::{Criterion, Throughput, criterion_group, criterion_main};
+use popfit::{CurveColumns, CurveFitter, Curves, Device, Formula};
+
+const FITS: usize = 1_000_000;
+const POINTS: usize = 25;
+const PARAMETERS: usize = 5;
+
+/// Uniform in (0, 1): a fixed sequence, so that every run fits the same curves.
+struct Sequence(u64);
+
+impl Sequence {
+    fn uniform(&mut self) -> f64 {
+        self.0 = self.0.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
+        ((self.0 >> 11) as f64 + 0.5) / (1u64 << 53) as f64
+    }
+
+    fn normal(&mut self) -> f64 {
+        (-2.0 * self.uniform().ln()).sqrt() * (std::f64::consts::TAU * self.uniform()).cos()
+    }
+}
+
+fn images(count: usize) -> (Formula, Vec<f64>, Vec<f64>, Vec<f64>) {
+    let formula = Formula::builtin("gauss2d").expect("a model");
+    let x: Vec<f64> = (0..2 * POINTS).map(|j| if j < POINTS { j % 5 } else { (j - POINTS) / 5 } as f64).collect();
+    let mut random = Sequence(7);
+    let near = |random: &mut Sequence| [10.0, 2.0, 2.0, 1.0, 10.0].map(|c| c * (0.9 + 0.2 * random.uniform()));
+    let (mut y, mut starts) = (Vec::new(), Vec::new());
+    for _ in 0..count {
+        let truth = near(&mut random);
+        let model = formula.values(&x, &truth).expect("values");
+        y.extend(model.iter().map(|m| m + 0.5 * random.normal()));
+        starts.extend(near(&mut random));
+    }
+    (formula, x, y, starts)
+}
+
+/// Of the first few thousand fits: the share within 0.001 of the errors of the refined fit, and the median distance.
+fn quality(fitter: &CurveFitter, curves: &Curves, columns: &CurveColumns) -> (f64, f64) {
+    let fits = fitter.fit(curves).expect("fits");
+    let distance = |(k, fit): (usize, &popfit::CurveFit)| {
+        let apart = |p: usize| (fit.parameters[p] - columns.parameters[k * PARAMETERS + p]).abs() / fit.errors[p];
+        (0..PARAMETERS).map(apart).fold(0.0, f64::max)
+    };
+    let mut all: Vec<f64> = fits.iter().enumerate().map(distance).collect();
+    all.sort_by(f64::total_cmp);
+    (all.iter().filter(|d| **d <= 1e-3).count() as f64 / all.len() as f64, all[all.len() / 2])
+}
+
+/// Peak resident memory in MiB, where the system tells.
+fn peak() -> Option<u64> {
+    let status = std::fs::read_to_string("/proc/self/status").ok()?;
+    let line = status.lines().find_map(|line| line.strip_prefix("VmHWM:"))?;
+    line.split_whitespace().next()?.parse::<u64>().ok().map(|kib| kib >> 10)
+}
+
+fn gauss2d(c: &mut Criterion) {
+    let few = 4000;
+    let (formula, x, y, starts) = images(FITS / 10);
+    let fitter = CurveFitter::new(formula, Device::cpu()).expect("a fitter");
+    let part = Curves::shared(x.clone(), y.clone(), starts.clone());
+    let mut columns = CurveColumns::default();
+    for _ in 0..100 {
+        fitter.fit_columns_into(&part, &mut columns).expect("columns");
+    }
+    println!("gauss2d: peak memory {:?} MiB after 10^7 fits in parts of {}", peak(), FITS / 10);
+    let first = Curves::shared(x.clone(), y[..few * POINTS].to_vec(), starts[..few * PARAMETERS].to_vec());
+    let (share, median) = quality(&fitter, &first, &columns);
+    println!("gauss2d: {:.2} % within 0.001 of the errors, median {median:.1e}", 100.0 * share);
+    let curves = Curves::shared(x, y.repeat(10), starts.repeat(10));
+    let mut group = c.benchmark_group("gauss2d");
+    group.sample_size(10).throughput(Throughput::Elements(FITS as u64));
+    group.bench_function("10^6 fits", |b| b.iter(|| fitter.fit_columns_into(&curves, &mut columns).expect("columns")));
+    group.finish();
+}
+
+criterion_group!(benches, gauss2d);
+criterion_main!(benches);

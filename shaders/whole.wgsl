@@ -1,0 +1,134 @@
+// Whole fits of tiny problems: up to SOME_ROUNDS rounds of Levenberg-Marquardt (src/solver/whole.rs) of one fit an invocation, which
+// sums its points itself. The state stays in its buffer between dispatches; loops are short, as drivers count them.
+//
+// state, control as in step.wgsl; observed (POINTS x 2 x CAPACITY: y, weight), grid (predictors x points x CAPACITY, or shared),
+// limits (PARAMETERS x 3 x CAPACITY: lower, upper, unit). f32. fill() and predictors_at() are generated. Twin of src/cpu/whole.rs.
+//@use functions, state, packed, box, judge
+
+fn limit(kind: u32, parameter: u32, slot: u32) -> f32 {
+    return limits[(3u * parameter + kind) * CAPACITY + slot];
+}
+
+fn lower_bound(slot: u32, parameter: u32) -> f32 {
+    return limit(0u, parameter, slot);
+}
+
+fn upper_bound(slot: u32, parameter: u32) -> f32 {
+    return limit(1u, parameter, slot);
+}
+
+// The sums at the trial point: chi2, gradient and normal matrix by u, the parameters in their units.
+fn linearise(slot: u32) {
+    var physical: array<f32, PARAMETERS>;
+    //@for p 0 PARAMETERS
+    let unit$p = limit(2u, $pu, slot);
+    physical[$p] = trial($pu, slot) * unit$p;
+    var residual$p = 0.0; // of the gradient
+    //@for q 0 $p+1
+    var sum$p_$q = 0.0;
+    //@end
+    //@end
+    var chi2 = 0.0;
+    var out: array<f32, ROWS>;
+    for (var point = 0u; point < POINTS; point++) {
+        let weight = observed[(2u * point + 1u) * CAPACITY + slot];
+        // a masked row may be anything, NaN included
+        if weight > 0.0 {
+            fill(predictors_at(point, slot), &physical, &out);
+            let r = weight * (observed[2u * point * CAPACITY + slot] - out[0]);
+            chi2 += r * r;
+            //@for p 0 PARAMETERS
+            let j$p = weight * out[1 + $p] * unit$p;
+            residual$p += j$p * r;
+            //@for q 0 $p+1
+            sum$p_$q += j$p * j$q;
+            //@end
+            //@end
+        }
+    }
+    state[at(TRIAL_CHI2, slot)] = chi2;
+    state[at(TRIAL_PENALTY, slot)] = 0.0;
+    state[at(TRIAL_LN_DET, slot)] = 0.0;
+    //@for p 0 PARAMETERS
+    state[at(TRIAL_GRADIENT + $pu, slot)] = residual$p;
+    //@for q 0 $p+1
+    state[at(TRIAL_NORMAL + packed($pu, $qu), slot)] = sum$p_$q;
+    //@end
+    //@end
+}
+
+// Accepts or rejects the trial point: the status, or RUNNING.
+fn judge(slot: u32, first: bool) -> i32 {
+    let valid = trial_is_finite(slot);
+    if first {
+        accept(slot);
+        return select(NOT_FINITE, RUNNING, valid);
+    }
+    let cost = accepted_cost(slot);
+    let trial_cost = state[at(TRIAL_CHI2, slot)];
+    if valid && trial_cost <= cost * (1.0 + NOISE) {
+        relax_damping(slot, max((cost - trial_cost) / state[at(PREDICTED_REDUCTION, slot)], 0.0));
+        control[cell(REJECTIONS, slot)] = 0;
+        accept(slot);
+    } else {
+        raise_damping(slot);
+        control[cell(REJECTIONS, slot)] += 1;
+    }
+    return RUNNING;
+}
+
+// Chooses the next trial point (RUNNING), or tells why there is none; the last one is taken on trust.
+fn choose(slot: u32) -> i32 {
+    let cost = accepted_cost(slot);
+    if largest_cosine(slot, cost) <= GTOL {
+        return GTOL_STATUS;
+    }
+    if !solve_damped(slot) {
+        return SINGULAR;
+    }
+    let previous = state[at(PREDICTED_REDUCTION, slot)];
+    let rejections = control[cell(REJECTIONS, slot)];
+    // the first promise, and one after a rejection, tell nothing about the next
+    let known = previous > 0.0 && rejections == 0;
+    let contraction = clamp(reduction / previous, BEST_CONTRACTION, 1.0);
+    let remaining = reduction * select(1.0, contraction, known);
+    let settled = state[at(DAMPING, slot)] < UNDAMPED;
+    let small_reduction = settled && remaining <= TOLERANCE * cost;
+    let small_step = settled && step_length <= XTOL * step_scale;
+    state[at(PREDICTED_REDUCTION, slot)] = reduction;
+    for (var p = 0u; p < parameter_count; p++) {
+        let next = clamp(state[at(ACCEPTED + p, slot)] + delta[p], lower_bound(slot, p), upper_bound(slot, p));
+        state[at(TRIAL_PARAMETERS + p, slot)] = next;
+        if small_reduction || small_step {
+            state[at(ACCEPTED + p, slot)] = next;
+        }
+    }
+    if small_reduction || small_step {
+        state[at(CHI2, slot)] = max(cost - reduction, 0.0);
+        return select(select(XTOL_STATUS, FTOL_STATUS, small_reduction), FTOL_XTOL_STATUS, small_reduction && small_step);
+    }
+    if rejections > MAX_REJECTIONS {
+        return STALLED;
+    }
+    return select(RUNNING, MAX_ROUNDS_STATUS, control[cell(ROUNDS, slot)] >= MAX_ROUNDS);
+}
+
+@compute @workgroup_size(64)
+fn main(@builtin(global_invocation_id) id: vec3<u32>) {
+    let slot = id.x;
+    if slot >= CAPACITY {
+        return;
+    }
+    parameter_count = min(PARAMETERS, arrayLength(&limits));
+    var status = control[cell(STATUS, slot)];
+    for (var round = 0u; round < SOME_ROUNDS && status == RUNNING; round++) {
+        linearise(slot);
+        let rounds = control[cell(ROUNDS, slot)] + 1;
+        control[cell(ROUNDS, slot)] = rounds;
+        status = judge(slot, rounds == 1);
+        if status == RUNNING {
+            status = choose(slot);
+        }
+    }
+    control[cell(STATUS, slot)] = status;
+}

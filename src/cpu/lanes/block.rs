@@ -1,0 +1,196 @@
+//! The state of a block of fits.
+
+use std::ops::Range;
+
+use pulp::{Simd, WithSimd};
+
+use super::gram::Gram;
+use super::solve::Factors;
+use super::step::pick;
+use crate::rows::Real;
+use crate::rows::lanes::{LANES, Lanes};
+use crate::solver::LevenbergMarquardt;
+use crate::solver::triangle::{packed_index, packed_length};
+use crate::solver::whole::{LaneBlock, LaneGrid, LaneModel};
+
+/// Points whose rows are in the cache at a time.
+const POINTS: usize = 8;
+
+/// The status of a lane that is being fitted; what stands there otherwise is a status' code.
+pub const RUNNING: f64 = 99.0;
+
+/// How far rounding may raise a cost, and the smallest tolerances that make sense.
+pub struct Rounding {
+    pub cost: f64,
+    pub reduction: f64,
+    pub step: f64,
+    /// Below this damping a step is as good as undamped.
+    pub undamped: f64,
+}
+
+/// Of f32, then of f64. What f32 leaves is for f64 to finish, which must not stop while damping still holds it back.
+const ROUNDING: [Rounding; 2] = [
+    Rounding { cost: 1e-6, reduction: 1e-7, step: 1e-6, undamped: 0.1 },
+    Rounding { cost: 1e-13, reduction: 1e-14, step: 1e-14, undamped: 1e-5 },
+];
+
+/// Where the gradient and the normal matrix stand among a block's sums.
+pub const fn gradient(p: usize) -> usize {
+    packed_index(p + 1, 0)
+}
+
+pub const fn normal(p: usize, q: usize) -> usize {
+    packed_index(p + 1, q + 1)
+}
+
+/// Fits side by side. P parameters, T = (P + 1)(P + 2) / 2 sums.
+pub struct Block<R> {
+    pub parameters: usize,
+    pub points: usize,
+    /// (points)
+    pub y: Vec<Lanes<R>>,
+    /// (points): 1/σ, 0 where masked; empty where all are 1.
+    pub weight: Vec<Lanes<R>>,
+    /// (predictors, points), empty where all fits share one.
+    pub x: Vec<Lanes<R>>,
+    /// (P)
+    pub trial: Vec<Lanes<R>>,
+    pub accepted: Vec<Lanes<R>>,
+    /// (P): powers of two that parameters are measured in, and their inverses.
+    pub unit: Vec<Lanes<R>>,
+    pub per_unit: Vec<Lanes<R>>,
+    /// (P): empty where no fit has bounds.
+    pub lower: Vec<Lanes<R>>,
+    pub upper: Vec<Lanes<R>>,
+    /// (T): products of the rows residual, J_1 … J_P at the trial and the accepted points.
+    pub trial_sums: Vec<Lanes<R>>,
+    pub sums: Vec<Lanes<R>>,
+    pub mu: Lanes<R>,
+    pub nu: Lanes<R>,
+    pub promise: Lanes<R>,
+    pub rounds: Lanes<R>,
+    pub rejections: Lanes<R>,
+    pub status: Lanes<R>,
+    pub factors: Factors<R>,
+    /// (P): the step (and what [`variances`](Self::variances) leaves), and 1 where a parameter may move, else 0.
+    pub delta: Vec<Lanes<R>>,
+    pub free: Vec<Lanes<R>>,
+    /// (P): scratch: the steps of parameters on a face of the box, and the least pivots.
+    pub given: Vec<Lanes<R>>,
+    pub least: Vec<Lanes<R>>,
+    registers: Vec<Lanes<R>>,
+    rows: Vec<Lanes<R>>,
+}
+
+impl<R: Real> Block<R> {
+    pub fn new(parameters: usize, points: usize, (weighted, bounded): (bool, bool), own_x: usize) -> Block<R> {
+        let zero = Lanes::splat(R::ZERO);
+        let lanes = |n: usize| vec![zero; n];
+        let bounds = if bounded { parameters } else { 0 };
+        Block {
+            parameters,
+            points,
+            y: lanes(points),
+            weight: lanes(if weighted { points } else { 0 }),
+            x: lanes(own_x * points),
+            trial: lanes(parameters),
+            accepted: lanes(parameters),
+            unit: lanes(parameters),
+            per_unit: lanes(parameters),
+            lower: lanes(bounds),
+            upper: lanes(bounds),
+            trial_sums: lanes(packed_length(1 + parameters)),
+            sums: lanes(packed_length(1 + parameters)),
+            mu: zero,
+            nu: zero,
+            promise: zero,
+            rounds: zero,
+            rejections: zero,
+            status: zero,
+            factors: Factors::new(parameters),
+            delta: lanes(parameters),
+            free: vec![Lanes::splat(R::ONE); parameters],
+            given: lanes(parameters),
+            least: lanes(parameters),
+            registers: Vec::new(),
+            rows: lanes(POINTS * (1 + parameters)),
+        }
+    }
+
+    /// That of R.
+    pub fn rounding() -> &'static Rounding {
+        &ROUNDING[usize::from(size_of::<R>() == 8)]
+    }
+
+    /// Rows and their products at the trial points. `shared_x`: (predictors, points), where fits have none of their own.
+    pub fn linearise(&mut self, model: &LaneModel<R>, shared_x: &[R]) {
+        let stride = 1 + self.parameters;
+        self.trial_sums.fill(Lanes::splat(R::ZERO));
+        for first in (0..self.points).step_by(POINTS) {
+            let points = first..self.points.min(first + POINTS);
+            let grid = if self.x.is_empty() { LaneGrid::Shared(shared_x) } else { LaneGrid::Own(&self.x) };
+            let rows = &mut self.rows[..points.len() * stride];
+            let (of_points, parameters) = (self.points, &self.trial[..]);
+            let registers = &mut self.registers;
+            model(LaneBlock { points: points.clone(), of_points, grid, parameters, registers, rows, stride });
+            pulp::Arch::new().dispatch(Part { block: &mut *self, action: Action::Weigh(points.clone()) });
+            let rows = &self.rows[..points.len() * stride];
+            Gram { rows, stride, sums: &mut self.trial_sums }.run();
+        }
+    }
+
+    /// Judges the trial points and sets the next ones, or statuses.
+    pub fn step(&mut self, settings: &LevenbergMarquardt, tolerance: f64) {
+        pulp::Arch::new().dispatch(Part { block: self, action: Action::Step(settings, tolerance) });
+    }
+
+    /// Diagonal of A⁻¹ among the parameters inside their bounds, into `delta`.
+    pub fn variances(&mut self) {
+        pulp::Arch::new().dispatch(Part { block: self, action: Action::Invert });
+    }
+
+    /// Values become residuals; all rows are weighted.
+    #[inline(always)]
+    fn weigh(&mut self, points: Range<usize>) {
+        for (j, rows) in points.zip(self.rows.chunks_exact_mut(1 + self.parameters)) {
+            let (value, y) = (&mut rows[0].0, &self.y[j].0);
+            (0..LANES).for_each(|l| value[l] = y[l] - value[l]);
+            let Some(weight) = self.weight.get(j) else { continue };
+            for row in rows {
+                for l in 0..LANES {
+                    let (w, x) = (weight.0[l], row.0[l]);
+                    // a masked row may be anything, NaN included
+                    row.0[l] = pick(w > R::ZERO, w * x, R::ZERO);
+                }
+            }
+        }
+    }
+}
+
+/// What is done to a block in a `pulp` dispatch.
+enum Action<'a> {
+    Weigh(Range<usize>),
+    Step(&'a LevenbergMarquardt, f64),
+    Invert,
+}
+
+struct Part<'a, R> {
+    block: &'a mut Block<R>,
+    action: Action<'a>,
+}
+
+impl<R: Real> WithSimd for Part<'_, R> {
+    type Output = ();
+
+    #[inline(always)]
+    fn with_simd<S: Simd>(self, _: S) {
+        match self.action {
+            Action::Weigh(points) => self.block.weigh(points),
+            Action::Step(settings, tolerance) => {
+                self.block.judge();
+                self.block.choose(settings, tolerance);
+            }
+            Action::Invert => self.block.invert(),
+        }
+    }
+}

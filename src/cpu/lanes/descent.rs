@@ -1,0 +1,183 @@
+//! The damped steps of a block's lanes inside their boxes, and the inverse of their normal matrices.
+
+use super::block::{Block, RUNNING, gradient, normal};
+use super::step::pick;
+use crate::rows::Real;
+use crate::rows::lanes::{LANES, Lanes};
+use crate::solver::LevenbergMarquardt;
+use crate::solver::triangle::packed_index;
+
+/// Share of a parameter's unit below which its magnitude does not bound a step.
+const SMALLEST_MAGNITUDE: f64 = 1e-3;
+/// Factors of ten by which the damping may rise until a matrix factorises.
+const SOLVE_ATTEMPTS: usize = 10;
+/// A pivot below this share of its diagonal is rounding.
+const RANK: f64 = 1e-13;
+
+#[inline(always)]
+fn absolute<R: Real>(x: R) -> R {
+    x.maximum(-x)
+}
+
+impl<R: Real> Block<R> {
+    /// The damped steps inside the box; raises the damping until the matrices factorise.
+    #[inline(always)]
+    pub fn solve(&mut self, settings: &LevenbergMarquardt) {
+        for _ in 0..SOLVE_ATTEMPTS {
+            self.solve_in_box(settings.diagonal_floor);
+            let mut lost = R::ZERO;
+            for l in 0..LANES {
+                let mu = self.mu.0[l];
+                let failed = (self.factors.positive.0[l] == R::ZERO) & (self.status.0[l] == R::of(RUNNING));
+                self.mu.0[l] = pick(failed, (R::of(10.0) * mu).maximum(R::of(1e-6)), mu);
+                lost += pick(failed, R::ONE, R::ZERO);
+            }
+            if lost == R::ZERO {
+                break;
+            }
+        }
+    }
+
+    /// Parameters that would leave the box are put on its face, the others solved again with that step given.
+    #[inline(always)]
+    fn solve_in_box(&mut self, floor: f64) {
+        self.given.fill(Lanes::splat(R::ZERO));
+        self.factorise(floor);
+        self.solve_free();
+        for _ in 0..self.lower.len() {
+            if !self.put_on_faces() {
+                break;
+            }
+            self.given.copy_from_slice(&self.delta);
+            self.factorise(floor);
+            self.solve_free();
+        }
+    }
+
+    /// Holds free parameters that leave the box; `false` when there is none.
+    #[inline(always)]
+    fn put_on_faces(&mut self) -> bool {
+        let mut outside = R::ZERO;
+        for p in 0..self.parameters {
+            let (x, lower, upper) = (&self.accepted[p].0, &self.lower[p].0, &self.upper[p].0);
+            let (delta, free) = (&mut self.delta[p].0, &mut self.free[p].0);
+            for l in 0..LANES {
+                let (d, is_free, x) = (delta[l], free[l], x[l]);
+                let (below, above) = (x + d < lower[l], x + d > upper[l]);
+                let face = pick(below, lower[l], upper[l]);
+                let leaves = (is_free > R::ZERO) & (below | above);
+                delta[l] = pick(leaves, face - x, d);
+                free[l] = pick(leaves, R::ZERO, is_free);
+                outside += pick(leaves, R::ONE, R::ZERO);
+            }
+        }
+        outside > R::ZERO
+    }
+
+    /// Factorises A + μ max(diag A, floor × the largest of diag A) among the free parameters.
+    #[inline(always)]
+    fn factorise(&mut self, floor: f64) {
+        let mut lowest = Lanes::splat(R::ZERO);
+        for p in 0..self.parameters {
+            let (a, unit, free) = (&self.sums[normal(p, p)].0, &self.unit[p].0, &self.free[p].0);
+            (0..LANES).for_each(|l| lowest.0[l] = lowest.0[l].maximum(a[l] * unit[l] * unit[l] * free[l]));
+        }
+        (0..LANES).for_each(|l| lowest.0[l] *= R::of(floor));
+        for i in 0..self.parameters {
+            self.set_row(i);
+            let (a, per_unit, free) = (&self.sums[normal(i, i)].0, &self.per_unit[i].0, &self.free[i].0);
+            let out = &mut self.factors.lower[packed_index(i, i)].0;
+            for l in 0..LANES {
+                let (a, least) = (a[l], lowest.0[l] * per_unit[l] * per_unit[l]);
+                let damped = self.mu.0[l].fused(a.maximum(least), a);
+                // a parameter without influence stays where it is
+                out[l] = pick((a > R::ZERO) & (free[l] > R::ZERO), damped, R::ONE);
+            }
+            self.least[i] = Lanes::splat(R::ZERO);
+        }
+        self.factors.factorise(&self.least);
+    }
+
+    /// Row i of the matrix to be factorised, without its diagonal: products of free parameters.
+    #[inline(always)]
+    fn set_row(&mut self, i: usize) {
+        for j in 0..i {
+            let out = &mut self.factors.lower[packed_index(i, j)].0;
+            let (a, free, other) = (&self.sums[normal(i, j)].0, &self.free[i].0, &self.free[j].0);
+            (0..LANES).for_each(|l| out[l] = a[l] * free[l] * other[l]);
+        }
+    }
+
+    /// δ of the free parameters, given that of the others.
+    #[inline(always)]
+    fn solve_free(&mut self) {
+        for p in 0..self.parameters {
+            self.delta[p] = self.sums[gradient(p)];
+            if self.lower.is_empty() {
+                continue;
+            }
+            let right = &mut self.delta[p].0;
+            for q in 0..self.parameters {
+                let (a, free, given) = (&self.sums[normal(p, q)].0, &self.free[q].0, &self.given[q].0);
+                (0..LANES).for_each(|l| right[l] += -(a[l] * (R::ONE - free[l]) * given[l]));
+            }
+            let (free, given) = (&self.free[p].0, &self.given[p].0);
+            for l in 0..LANES {
+                let (held, solved) = (given[l], right[l]);
+                right[l] = pick(free[l] > R::ZERO, solved, held);
+            }
+        }
+        self.factors.solve(&mut self.delta);
+    }
+
+    /// Shortens steps that move a parameter by more than `most` times its magnitude.
+    #[inline(always)]
+    pub fn shorten(&mut self, most: f64) {
+        let (most, smallest) = (R::of(most.min(1e30)), R::of(SMALLEST_MAGNITUDE));
+        let (mut factor, mut longer) = (Lanes::splat(R::ONE), R::ZERO);
+        for p in 0..self.parameters {
+            let (x, unit, delta) = (&self.accepted[p].0, &self.unit[p].0, &self.delta[p].0);
+            for l in 0..LANES {
+                let longest = most * absolute(x[l]).maximum(smallest * unit[l]);
+                longer += pick(absolute(delta[l]) > longest, R::ONE, R::ZERO);
+            }
+        }
+        if longer == R::ZERO {
+            return;
+        }
+        for p in 0..self.parameters {
+            let (x, unit, delta) = (&self.accepted[p].0, &self.unit[p].0, &self.delta[p].0);
+            for l in 0..LANES {
+                let (longest, d) = (most * absolute(x[l]).maximum(smallest * unit[l]), absolute(delta[l]));
+                let ratio = pick(d > longest, longest / d, R::ONE);
+                factor.0[l] = factor.0[l].minimum(ratio);
+            }
+        }
+        for delta in &mut self.delta {
+            (0..LANES).for_each(|l| delta.0[l] *= factor.0[l]);
+        }
+    }
+
+    /// Diagonal of A⁻¹ among the parameters inside their bounds, into `delta`.
+    #[inline(always)]
+    pub fn invert(&mut self) {
+        for p in 0..self.lower.len() {
+            let (x, lower, upper) = (&self.accepted[p].0, &self.lower[p].0, &self.upper[p].0);
+            let free = &mut self.free[p].0;
+            (0..LANES).for_each(|l| free[l] = pick((x[l] > lower[l]) & (x[l] < upper[l]), R::ONE, R::ZERO));
+        }
+        for i in 0..self.parameters {
+            self.set_row(i);
+            let (a, free) = (&self.sums[normal(i, i)].0, &self.free[i].0);
+            let (out, least) = (&mut self.factors.lower[packed_index(i, i)].0, &mut self.least[i].0);
+            for l in 0..LANES {
+                out[l] = pick(free[l] > R::ZERO, a[l], R::ONE);
+                least[l] = R::of(RANK) * a[l] * free[l];
+            }
+        }
+        self.factors.factorise(&self.least);
+        for p in 0..self.parameters {
+            self.delta[p] = self.factors.inverse_diagonal(p);
+        }
+    }
+}

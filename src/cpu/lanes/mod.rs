@@ -1,0 +1,11 @@
+//! What `whole` is made of: the state of a block of fits, a lane each, and the parts of a round.
+
+mod block;
+mod descent;
+mod gram;
+mod load;
+mod solve;
+mod step;
+
+pub use block::{Block, RUNNING};
+pub use load::{Source, load, unload};

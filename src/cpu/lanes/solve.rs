@@ -1,0 +1,106 @@
+//! L D Lᵀ of a small symmetric matrix a lane, and what is solved with it.
+
+use crate::rows::Real;
+use crate::rows::lanes::{LANES, Lanes};
+use crate::solver::triangle::{packed_index, packed_length};
+
+/// a ← a − b c.
+#[inline(always)]
+fn subtract_product<R: Real>(a: &mut Lanes<R>, b: &Lanes<R>, c: &Lanes<R>) {
+    for l in 0..LANES {
+        a.0[l] = (-b.0[l]).fused(c.0[l], a.0[l]);
+    }
+}
+
+/// Factors of one matrix a lane.
+pub struct Factors<R> {
+    /// The matrix, packed; then L, its diagonal unused.
+    pub lower: Vec<Lanes<R>>,
+    /// 1 / D.
+    inverse: Vec<Lanes<R>>,
+    /// L D, the row in work.
+    row: Vec<Lanes<R>>,
+    /// 1 where every pivot was positive, else 0.
+    pub positive: Lanes<R>,
+}
+
+impl<R: Real> Factors<R> {
+    pub fn new(count: usize) -> Factors<R> {
+        let lanes = |n| vec![Lanes::splat(R::ZERO); n];
+        Factors {
+            lower: lanes(packed_length(count)),
+            inverse: lanes(count),
+            row: lanes(count),
+            positive: Lanes::splat(R::ZERO),
+        }
+    }
+
+    /// Factorises `lower`, where pivots count as positive above `least`, P numbers.
+    #[inline(always)]
+    pub fn factorise(&mut self, least: &[Lanes<R>]) {
+        self.positive = Lanes::splat(R::ONE);
+        for (i, least) in least.iter().enumerate() {
+            for j in 0..i {
+                let mut sum = self.lower[packed_index(i, j)];
+                for k in 0..j {
+                    subtract_product(&mut sum, &self.row[k], &self.lower[packed_index(j, k)]);
+                }
+                self.row[j] = sum;
+            }
+            let mut pivot = self.lower[packed_index(i, i)];
+            for k in 0..i {
+                let (row, inverse) = (&self.row[k], &self.inverse[k]);
+                let factor = &mut self.lower[packed_index(i, k)];
+                for l in 0..LANES {
+                    factor.0[l] = row.0[l] * inverse.0[l];
+                    pivot.0[l] = (-row.0[l]).fused(factor.0[l], pivot.0[l]);
+                }
+            }
+            let (inverse, positive) = (&mut self.inverse[i].0, &mut self.positive.0);
+            for l in 0..LANES {
+                let good = pivot.0[l] > least.0[l];
+                inverse[l] = if good { R::ONE / pivot.0[l] } else { R::NAN };
+                positive[l] = if good { positive[l] } else { R::ZERO };
+            }
+        }
+    }
+
+    /// Solves in place.
+    #[inline(always)]
+    pub fn solve(&self, x: &mut [Lanes<R>]) {
+        for i in 0..x.len() {
+            let (done, rest) = x.split_at_mut(i);
+            for (k, x) in done.iter().enumerate() {
+                subtract_product(&mut rest[0], &self.lower[packed_index(i, k)], x);
+            }
+        }
+        for i in (0..x.len()).rev() {
+            let (rest, done) = x.split_at_mut(i + 1);
+            let out = &mut rest[i];
+            (0..LANES).for_each(|l| out.0[l] *= self.inverse[i].0[l]);
+            for (k, x) in done.iter().enumerate() {
+                subtract_product(out, &self.lower[packed_index(i + 1 + k, i)], x);
+            }
+        }
+    }
+
+    /// Element (p, p) of the inverse: Σ_i v_i² / D_i, v = L⁻¹ e_p; NaN where a pivot that it needs is lost.
+    #[inline(always)]
+    pub fn inverse_diagonal(&mut self, p: usize) -> Lanes<R> {
+        let count = self.inverse.len();
+        let mut sum = self.inverse[p];
+        self.row[p] = Lanes::splat(R::ONE);
+        for i in p + 1..count {
+            let mut v = Lanes::splat(R::ZERO);
+            for k in p..i {
+                subtract_product(&mut v, &self.lower[packed_index(i, k)], &self.row[k]);
+            }
+            for l in 0..LANES {
+                let term = v.0[l] * v.0[l] * self.inverse[i].0[l];
+                sum.0[l] += if v.0[l] == R::ZERO { R::ZERO } else { term };
+            }
+            self.row[i] = v;
+        }
+        sum
+    }
+}

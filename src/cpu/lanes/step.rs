@@ -1,0 +1,180 @@
+//! A step of every lane: judge the trial point, then choose the next one; what `cpu/step.rs` does for one member.
+//!
+//! Loops over lanes read whole arrays, and [`pick`] values that are read already: so they become vector code.
+#![expect(clippy::needless_range_loop, reason = "one index for many arrays")]
+
+use super::block::{Block, RUNNING, gradient, normal};
+use crate::rows::Real;
+use crate::rows::lanes::{LANES, Lanes};
+use crate::solver::{LevenbergMarquardt, Status};
+
+/// Smallest ratio of two promises that is believed of the step to come.
+const BEST_CONTRACTION: f64 = 1e-3;
+
+#[inline(always)]
+pub fn pick<T>(condition: bool, yes: T, no: T) -> T {
+    if condition { yes } else { no }
+}
+
+#[inline(always)]
+fn code<R: Real>(status: Status) -> R {
+    R::of(f64::from(status.code()))
+}
+
+impl<R: Real> Block<R> {
+    /// Accepts or rejects the trial points.
+    #[inline(always)]
+    pub fn judge(&mut self) {
+        let mut finite = self.trial_sums[0];
+        for p in 0..self.parameters {
+            let diagonal = &self.trial_sums[normal(p, p)].0;
+            (0..LANES).for_each(|l| finite.0[l] += diagonal[l]);
+        }
+        let (noise, third, two) = (R::of(1.0 + Self::rounding().cost), R::of(1.0 / 3.0), R::of(2.0));
+        let running = R::of(RUNNING);
+        let (cost, trial) = (&self.sums[0].0, &self.trial_sums[0].0);
+        let mut accept = Lanes::splat(R::ZERO);
+        for l in 0..LANES {
+            let (cost, trial, mu, nu, status) = (cost[l], trial[l], self.mu.0[l], self.nu.0[l], self.status.0[l]);
+            let (rounds, rejections) = (self.rounds.0[l], self.rejections.0[l]);
+            // false of NaN and of infinities
+            let valid = finite.0[l] * R::ZERO == R::ZERO;
+            let first = rounds == R::ZERO;
+            let accepted = first | (valid & (trial <= cost * noise));
+            let t = two * ((cost - trial) / self.promise.0[l]).maximum(R::ZERO) - R::ONE;
+            let relaxed = pick(first, mu, mu * third.maximum(R::ONE - t * t * t));
+            accept.0[l] = pick(accepted, R::ONE, R::ZERO);
+            self.mu.0[l] = pick(accepted, relaxed, mu * nu);
+            self.nu.0[l] = pick(accepted, two, two * nu);
+            self.rejections.0[l] = pick(accepted, R::ZERO, rejections + R::ONE);
+            self.rounds.0[l] = rounds + R::ONE;
+            self.status.0[l] = pick((status == running) & first & !valid, code(Status::NotFinite), status);
+        }
+        let pairs = self.sums.iter_mut().zip(&self.trial_sums);
+        for (to, from) in pairs.chain(self.accepted.iter_mut().zip(&self.trial)) {
+            let (to, from) = (&mut to.0, &from.0);
+            for l in 0..LANES {
+                let (old, new) = (to[l], from[l]);
+                to[l] = pick(accept.0[l] > R::ZERO, new, old);
+            }
+        }
+    }
+
+    /// Chooses the next trial points, or tells why there is none.
+    #[inline(always)]
+    pub fn choose(&mut self, settings: &LevenbergMarquardt, tolerance: f64) {
+        self.set_free();
+        let flat = self.is_flat(settings.gtol);
+        self.solve(settings);
+        self.shorten(settings.largest_step);
+        let (promise, length, size) = self.promises();
+        let rounding = Self::rounding();
+        let xtol = settings.xtol.max(rounding.step);
+        let (tolerance, xtol) = (R::of(tolerance.max(rounding.reduction)), R::of(xtol * xtol));
+        let (undamped, running) = (R::of(rounding.undamped), R::of(RUNNING));
+        let (most, stalled) = (R::of(settings.max_rounds.into()), R::of(settings.max_rejections.into()));
+        let cost = &self.sums[0].0;
+        let mut arrived = Lanes::splat(R::ZERO);
+        for l in 0..LANES {
+            let (new, previous, rejections) = (promise.0[l], self.promise.0[l], self.rejections.0[l]);
+            // the first promise, and one after a rejection, tell nothing about the next
+            let known = (previous > R::ZERO) & (rejections == R::ZERO);
+            let contraction = (new / previous).maximum(R::of(BEST_CONTRACTION)).minimum(R::ONE);
+            let remaining = pick(known, new * contraction, new);
+            let settled = self.mu.0[l] < undamped;
+            let small_reduction = settled & (remaining <= tolerance * cost[l]);
+            let small_step = settled & (length.0[l] <= xtol * size.0[l]);
+            let mut status = pick(self.rounds.0[l] >= most, code(Status::MaxRounds), running);
+            status = pick(rejections > stalled, code(Status::Stalled), status);
+            status = pick(small_step, code(Status::Xtol), status);
+            status = pick(small_reduction, code(Status::Ftol), status);
+            status = pick(small_reduction & small_step, code(Status::FtolXtol), status);
+            let singular = self.factors.positive.0[l] == R::ZERO;
+            status = pick(singular, code(Status::Singular), status);
+            let flat = flat.0[l] > R::ZERO;
+            status = pick(flat, code(Status::Gtol), status);
+            let old = self.status.0[l];
+            let arrives = (old == running) & (small_reduction | small_step) & !singular & !flat;
+            arrived.0[l] = pick(arrives, R::ONE, R::ZERO);
+            self.status.0[l] = pick(old == running, status, old);
+            self.promise.0[l] = new;
+        }
+        self.advance(&arrived);
+    }
+
+    /// The next trial points; those of fits that arrive are taken on trust.
+    #[inline(always)]
+    fn advance(&mut self, arrived: &Lanes<R>) {
+        for p in 0..self.parameters {
+            let (x, delta, trial) = (&mut self.accepted[p].0, &self.delta[p].0, &mut self.trial[p].0);
+            (0..LANES).for_each(|l| trial[l] = x[l] + delta[l]);
+            if let (Some(lower), Some(upper)) = (self.lower.get(p), self.upper.get(p)) {
+                (0..LANES).for_each(|l| trial[l] = trial[l].maximum(lower.0[l]).minimum(upper.0[l]));
+            }
+            for l in 0..LANES {
+                let (old, new) = (x[l], trial[l]);
+                x[l] = pick(arrived.0[l] > R::ZERO, new, old);
+            }
+        }
+        let cost = &mut self.sums[0].0;
+        for l in 0..LANES {
+            let (old, reached) = (cost[l], (cost[l] - self.promise.0[l]).maximum(R::ZERO));
+            cost[l] = pick(arrived.0[l] > R::ZERO, reached, old);
+        }
+    }
+
+    /// Where bounds leave a parameter no room, or the gradient pushes it against one, it is not free.
+    #[inline(always)]
+    fn set_free(&mut self) {
+        for p in 0..self.lower.len() {
+            let (x, g) = (&self.accepted[p].0, &self.sums[gradient(p)].0);
+            let (lower, upper, free) = (&self.lower[p].0, &self.upper[p].0, &mut self.free[p].0);
+            for l in 0..LANES {
+                let pushed = ((x[l] <= lower[l]) & (g[l] <= R::ZERO)) | ((x[l] >= upper[l]) & (g[l] >= R::ZERO));
+                free[l] = pick((lower[l] < upper[l]) & !pushed, R::ONE, R::ZERO);
+            }
+        }
+    }
+
+    /// 1 where no free column of the Jacobian has a cosine with the residual above `gtol`.
+    #[inline(always)]
+    fn is_flat(&self, gtol: f64) -> Lanes<R> {
+        let limit = R::of(gtol * gtol);
+        let mut flat = Lanes::splat(R::ONE);
+        let cost = &self.sums[0].0;
+        for p in 0..self.parameters {
+            let (g, a, free) = (&self.sums[gradient(p)].0, &self.sums[normal(p, p)].0, &self.free[p].0);
+            for l in 0..LANES {
+                let (g, known) = (g[l] * free[l], flat.0[l]);
+                flat.0[l] = pick(g * g > limit * a[l] * cost[l], R::ZERO, known);
+            }
+        }
+        flat
+    }
+
+    /// 2 gᵀδ − δᵀAδ, and the squared lengths of the step and of the parameters that move.
+    #[inline(always)]
+    fn promises(&self) -> (Lanes<R>, Lanes<R>, Lanes<R>) {
+        let zero = Lanes::splat(R::ZERO);
+        let (mut promise, mut length, mut size) = (zero, zero, zero);
+        let two = R::of(2.0);
+        for p in 0..self.parameters {
+            // A δ, its diagonal apart
+            let mut slope = zero;
+            for q in 0..p {
+                let (a, delta) = (&self.sums[normal(p, q)].0, &self.delta[q].0);
+                (0..LANES).for_each(|l| slope.0[l] = a[l].fused(delta[l], slope.0[l]));
+            }
+            let (delta, x) = (&self.delta[p].0, &self.accepted[p].0);
+            let (diagonal, g) = (&self.sums[normal(p, p)].0, &self.sums[gradient(p)].0);
+            for l in 0..LANES {
+                let (d, x) = (delta[l], x[l]);
+                let square = diagonal[l] * d * d;
+                promise.0[l] += d * (two * (g[l] - slope.0[l])) - square;
+                length.0[l] += square;
+                size.0[l] += pick(d == R::ZERO, R::ZERO, diagonal[l] * x * x);
+            }
+        }
+        (promise, length, size)
+    }
+}

@@ -1,0 +1,306 @@
+//! Millions of tiny fits in flat memory.
+
+use rayon::prelude::*;
+
+use super::CurveFitter;
+use super::data::{Curves, Grid};
+use crate::cpu::CpuDevice;
+use crate::error::Result;
+use crate::fit::Solver;
+use crate::formula::Formula;
+use crate::solver::whole::{
+    MOST_PARAMETERS, MOST_POINTS, WAITING, Whole, WholeBatch, WholeColumns, WholeFits, WholeModel,
+};
+use crate::solver::{Device as _, Estimator, LevenbergMarquardt, Status};
+
+/// Fits that go through both precisions together.
+const CHUNK: usize = 1 << 16;
+/// A fit ends where the next step would move it by this share of its errors.
+const ACCURACY: f64 = 3e-4;
+
+/// Results of many curves, row by row. P is the number of parameters.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct CurveColumns {
+    /// (curves, P); NaN where a fit could not start.
+    pub parameters: Vec<f64>,
+    /// (curves, P): as [`CurveFit::errors`](super::CurveFit::errors).
+    pub errors: Vec<f64>,
+    /// (curves): Σ ((y − model) / sigma)² over the points that are not masked.
+    pub chi2: Vec<f64>,
+    /// (curves): codes of [`Status`], which [`Status::from_code`] reads.
+    pub status: Vec<i8>,
+    /// (curves): linearisations.
+    pub rounds: Vec<u16>,
+}
+
+impl CurveColumns {
+    /// Sets the length, everything poisoned: what is not written is seen.
+    fn reset(&mut self, curves: usize, parameters: usize) {
+        for (column, length) in [
+            (&mut self.parameters, curves * parameters),
+            (&mut self.errors, curves * parameters),
+            (&mut self.chi2, curves),
+        ] {
+            column.clear();
+            column.resize(length, f64::NAN);
+        }
+        self.status.clear();
+        self.status.resize(curves, Status::BadInput.code() as i8);
+        self.rounds.clear();
+        self.rounds.resize(curves, 0);
+    }
+}
+
+impl CurveFitter {
+    /// Fits all curves into columns, without memory of its own for each fit. Parameters lie within 0.001 of their errors from the
+    /// minimum, and what [`polish`](Self::polish) does is not done. For more curves than memory holds call
+    /// [`fit_columns_into`](Self::fit_columns_into) with some at a time.
+    ///
+    /// Formulas of at most 8 parameters at up to 128 points, without priors and ties, by least squares under
+    /// Levenberg–Marquardt, are fitted whole: many
+    /// side by side in f32, then to their end in f64. Others take the way of [`fit`](Self::fit).
+    pub fn fit_columns(&self, curves: &Curves) -> Result<CurveColumns> {
+        let mut columns = CurveColumns::default();
+        self.fit_columns_into(curves, &mut columns)?;
+        Ok(columns)
+    }
+
+    /// [`fit_columns`](Self::fit_columns) into columns whose memory is used again.
+    pub fn fit_columns_into(&self, curves: &Curves, columns: &mut CurveColumns) -> Result<()> {
+        let (predictors, parameters) = (self.model.predictors().len(), self.model.parameters().len());
+        let (count, points) = curves.shape(predictors, parameters)?;
+        columns.reset(count, parameters);
+        match self.whole_problem(points) {
+            Some((formula, settings)) => Passage::new(self, curves, points, (formula, settings))?.run(columns),
+            None => self.fit_one_by_one(curves, columns),
+        }
+    }
+
+    /// The formula and the settings of whole fits, where these curves are fitted so.
+    fn whole_problem(&self, points: usize) -> Option<(&Formula, LevenbergMarquardt)> {
+        let tiny = self.held.len() <= MOST_PARAMETERS && (1..=MOST_POINTS).contains(&points);
+        let plain = self.priors.iter().all(Option::is_none) && self.ties.is_empty();
+        match (self.model.formula(), self.solver) {
+            (Some(formula), Solver::Lm(settings)) if tiny && plain && self.estimator == Estimator::LeastSquares => {
+                Some((formula, settings))
+            }
+            _ => None,
+        }
+    }
+
+    fn fit_one_by_one(&self, curves: &Curves, columns: &mut CurveColumns) -> Result<()> {
+        let count = self.held.len();
+        for (k, fit) in self.fit(curves)?.iter().enumerate() {
+            columns.parameters[k * count..(k + 1) * count].copy_from_slice(&fit.parameters);
+            columns.errors[k * count..(k + 1) * count].copy_from_slice(&fit.errors);
+            columns.chi2[k] = fit.chi2;
+            columns.status[k] = fit.status.code() as i8;
+            columns.rounds[k] = u16::try_from(fit.njev).unwrap_or(u16::MAX);
+        }
+        Ok(())
+    }
+}
+
+/// Curves on their way through f32 and f64.
+struct Passage<'a> {
+    fitter: &'a CurveFitter,
+    curves: &'a Curves,
+    points: usize,
+    x: &'a [f64],
+    /// Bounds, (P) or (curves, P), held parameters among them; none where all are infinite.
+    bounds: Option<(Vec<f64>, Vec<f64>)>,
+    parameters: usize,
+    predictors: usize,
+    /// In f32, where the device does that; and in f64, on the host.
+    single: Option<Box<dyn WholeFits>>,
+    double: Option<Box<dyn WholeFits>>,
+}
+
+impl<'a> Passage<'a> {
+    fn new(
+        fitter: &'a CurveFitter,
+        curves: &'a Curves,
+        points: usize,
+        (formula, settings): (&Formula, LevenbergMarquardt),
+    ) -> Result<Passage<'a>> {
+        let (parameters, predictors) = (formula.parameters().len(), formula.predictors().len());
+        let capacity = CHUNK.min(curves.starts.len() / parameters);
+        // a squared step in units of the errors is the promise over χ² / dof, or over 1
+        let tolerance = ACCURACY * ACCURACY / points as f64;
+        let wgsl = formula.wgsl(true).to_owned();
+        let whole = |model| {
+            let wgsl = wgsl.clone();
+            Whole { capacity, parameters, predictors, points, model, wgsl, settings, tolerance }
+        };
+        let x = match &curves.grid {
+            Grid::Shared(x) | Grid::Own(x) => x,
+        };
+        let single = fitter.device.inner.whole(whole(WholeModel::Single(formula.lanes())))?;
+        let double = CpuDevice.whole(whole(WholeModel::Double(formula.lanes())))?;
+        let bounds = bounds(fitter, curves);
+        Ok(Passage { fitter, curves, points, x, bounds, parameters, predictors, single, double })
+    }
+
+    fn run(&mut self, columns: &mut CurveColumns) -> Result<()> {
+        let (parameters, length) = (self.parameters, CHUNK.min(columns.chi2.len()));
+        let mut promises = vec![f64::NAN; length];
+        for first in (0..columns.chi2.len()).step_by(CHUNK) {
+            let count = CHUNK.min(columns.chi2.len() - first);
+            let wide = first * parameters..(first + count) * parameters;
+            let narrow = first..first + count;
+            let mut some = WholeColumns {
+                parameters: &mut columns.parameters[wide.clone()],
+                variances: &mut columns.errors[wide],
+                chi2: &mut columns.chi2[narrow.clone()],
+                promises: &mut promises[..count],
+                status: &mut columns.status[narrow.clone()],
+                rounds: &mut columns.rounds[narrow],
+            };
+            self.chunk(first, &mut some)?;
+        }
+        Ok(())
+    }
+
+    /// Some curves from their starts to their errors.
+    fn chunk(&mut self, first: usize, columns: &mut WholeColumns<'_>) -> Result<()> {
+        let (p, points, count) = (self.parameters, self.points, columns.chi2.len());
+        let last = first + count;
+        let own_grid = matches!(self.curves.grid, Grid::Own(_));
+        let of_fit = self.predictors * points;
+        let bounds = self.bounds.take();
+        let batch = WholeBatch {
+            x: if own_grid { &self.x[first * of_fit..last * of_fit] } else { self.x },
+            own_grid,
+            y: &self.curves.y[first * points..last * points],
+            sigma: self.curves.sigma.as_deref().map(|sigma| &sigma[first * points..last * points]),
+            mask: self.curves.mask.as_deref().map(|mask| &mask[first * points..last * points]),
+            starts: &self.curves.starts[first * p..last * p],
+            bounds: bounds.as_ref().map(|(lower, upper)| {
+                let own = if lower.len() == p { 0..p } else { first * p..last * p };
+                (&lower[own.clone()], &upper[own])
+            }),
+        };
+        self.begin(&batch, columns);
+        if let Some(single) = &mut self.single {
+            single.fit(&batch, columns)?;
+            resume(&batch, p, columns);
+        }
+        if let Some(double) = &mut self.double {
+            double.fit(&batch, columns)?;
+        }
+        self.finish(&batch, columns);
+        self.bounds = bounds;
+        Ok(())
+    }
+
+    /// Puts all fits that can be made at their starts.
+    fn begin(&self, batch: &WholeBatch<'_>, columns: &mut WholeColumns<'_>) {
+        let (p, points) = (self.parameters, self.points);
+        let bad_x: Vec<usize> = match batch.own_grid {
+            true => Vec::new(),
+            false => (0..batch.x.len()).filter(|&i| !batch.x[i].is_finite()).map(|i| i % points).collect(),
+        };
+        columns.promises.fill(f64::NAN);
+        let fits = columns.status.par_iter_mut().zip(columns.parameters.par_chunks_mut(p)).enumerate();
+        fits.with_min_len(1024).for_each(|(k, (status, parameters))| {
+            if self.is_good(batch, k, &bad_x) {
+                *status = WAITING;
+                parameters.copy_from_slice(&batch.starts[k * p..(k + 1) * p]);
+            }
+        });
+    }
+
+    /// Whether curve `k` of the batch can be fitted: what [`fit`](CurveFitter::fit) names as a bad input cannot.
+    fn is_good(&self, batch: &WholeBatch<'_>, k: usize, bad_x: &[usize]) -> bool {
+        let (p, points) = (self.parameters, self.points);
+        let counts = |j: usize| batch.mask.is_none_or(|mask| !mask[k * points + j]);
+        let y = &batch.y[k * points..(k + 1) * points];
+        let starts = &batch.starts[k * p..(k + 1) * p];
+        let mut good = y.iter().enumerate().all(|(j, y)| y.is_finite() || !counts(j));
+        good &= bad_x.iter().all(|j| !counts(*j));
+        if let Some(sigma) = batch.sigma {
+            let of_fit = &sigma[k * points..(k + 1) * points];
+            good &= of_fit.iter().enumerate().all(|(j, s)| (*s > 0.0 && s.is_finite()) || !counts(j));
+        }
+        if batch.own_grid {
+            let length = self.predictors * points;
+            let x = &batch.x[k * length..(k + 1) * length];
+            good &= x.iter().enumerate().all(|(i, x)| x.is_finite() || !counts(i % points));
+        }
+        let (lower, upper) = bounds_of(batch, k, p);
+        let inside = |q: usize| lower.is_empty() || (lower[q] <= starts[q] && starts[q] <= upper[q]);
+        good &= (0..p).all(|q| starts[q].is_finite() && inside(q));
+        let used = self.used(batch, k);
+        good && used > 0 && free(lower, upper, p) <= used
+    }
+
+    /// Points that are not masked.
+    fn used(&self, batch: &WholeBatch<'_>, k: usize) -> usize {
+        let masked = |mask: &[bool]| mask[k * self.points..(k + 1) * self.points].iter().filter(|m| **m).count();
+        self.points - batch.mask.map_or(0, masked)
+    }
+
+    /// Variances become errors.
+    fn finish(&self, batch: &WholeBatch<'_>, columns: &mut WholeColumns<'_>) {
+        let p = self.parameters;
+        let fits = columns.variances.par_chunks_mut(p).zip(columns.chi2.par_iter()).enumerate();
+        fits.with_min_len(1024).for_each(|(k, (errors, chi2))| {
+            let (lower, upper) = bounds_of(batch, k, p);
+            let factor = match (self.fitter.absolute_sigma, self.used(batch, k).saturating_sub(free(lower, upper, p))) {
+                (true, _) => 1.0,
+                // nothing is left to tell the noise from
+                (false, 0) => f64::NAN,
+                (false, dof) => chi2 / dof as f64,
+            };
+            // held parameters have none, whatever the factor
+            errors.iter_mut().filter(|e| **e != 0.0).for_each(|e| *e = (*e * factor).sqrt());
+        });
+    }
+}
+
+/// Fits that f32 has brought to their end go on from there, the others from their starts again.
+fn resume(batch: &WholeBatch<'_>, p: usize, columns: &mut WholeColumns<'_>) {
+    let ends = columns.status.par_iter_mut().zip(columns.promises.par_iter_mut());
+    let fits = ends.zip(columns.parameters.par_chunks_mut(p)).enumerate();
+    fits.with_min_len(1024).for_each(|(k, ((status, promise), parameters))| {
+        let arrived = Status::from_code((*status).into()).is_some_and(Status::is_success);
+        let finite = parameters.iter().all(|x| x.is_finite());
+        if *status != Status::BadInput.code() as i8 {
+            *status = WAITING;
+            if !(arrived && finite) {
+                *promise = f64::NAN;
+                parameters.copy_from_slice(&batch.starts[k * p..(k + 1) * p]);
+            }
+        }
+    });
+}
+
+/// Bounds of all curves, (P), or of each, (curves, P), where they differ; held parameters have equal ones.
+fn bounds(fitter: &CurveFitter, curves: &Curves) -> Option<(Vec<f64>, Vec<f64>)> {
+    let held = fitter.held.iter().any(|held| *held);
+    let own = curves.lower.is_some() || curves.upper.is_some();
+    if !held && !own {
+        let infinite = fitter.lower.iter().chain(&fitter.upper).all(|x| x.is_infinite());
+        return (!infinite).then(|| (fitter.lower.clone(), fitter.upper.clone()));
+    }
+    let (p, length) = (fitter.held.len(), curves.starts.len());
+    let each = |own: &Option<Vec<f64>>, otherwise: &[f64]| -> Vec<f64> {
+        let bound = |i: usize| own.as_ref().map_or(otherwise[i % p], |own| own[i]);
+        (0..length).map(|i| if fitter.held[i % p] { curves.starts[i] } else { bound(i) }).collect()
+    };
+    Some((each(&curves.lower, &fitter.lower), each(&curves.upper, &fitter.upper)))
+}
+
+/// The bounds of fit `k` of a batch; empty where it has none.
+fn bounds_of<'a>(batch: &WholeBatch<'a>, k: usize, p: usize) -> (&'a [f64], &'a [f64]) {
+    match batch.bounds {
+        Some((lower, upper)) if lower.len() == p => (lower, upper),
+        Some((lower, upper)) => (&lower[k * p..(k + 1) * p], &upper[k * p..(k + 1) * p]),
+        None => (&[], &[]),
+    }
+}
+
+/// Parameters that may move.
+fn free(lower: &[f64], upper: &[f64], p: usize) -> usize {
+    if lower.is_empty() { p } else { (0..p).filter(|&q| lower[q] < upper[q]).count() }
+}

@@ -1,0 +1,82 @@
+//! A graph for many points at once: what is the same at all points is gathered, so that it is computed once.
+
+use super::graph::{Graph, Node, NodeId};
+
+/// A product of more factors is left as it is: those that share factors would grow without end.
+const MOST_FACTORS: usize = 12;
+
+/// A graph in the making, and which of its nodes depend on a predictor.
+#[derive(Default)]
+struct Hoist {
+    graph: Graph,
+    varies: Vec<bool>,
+}
+
+/// The same expressions, with products by reciprocals where a divisor is the same at all points, and products in which the factors
+/// that are the same at all points come first.
+pub fn hoisted(graph: &Graph, outputs: &[NodeId]) -> (Graph, Vec<NodeId>) {
+    let mut new = Hoist::default();
+    let mut known: Vec<NodeId> = Vec::with_capacity(graph.nodes.len());
+    for node in &graph.nodes {
+        let of = |id: NodeId| known[id.0];
+        let id = match *node {
+            Node::Number(bits) => new.graph.number(f64::from_bits(bits)),
+            Node::Predictor(d) => new.graph.predictor(d),
+            Node::Parameter(p) => new.graph.parameter(p),
+            Node::Negate(a) => {
+                let minus = new.graph.number(-1.0);
+                new.product(&[minus, of(a)])
+            }
+            Node::Add(a, b) => new.graph.add(of(a), of(b)),
+            Node::Subtract(a, b) => new.graph.subtract(of(a), of(b)),
+            Node::Multiply(a, b) => new.product(&[of(a), of(b)]),
+            Node::Divide(a, b) if new.is_varying(of(a)) && !new.is_varying(of(b)) => {
+                let reciprocal = new.graph.integer_power(of(b), -1);
+                new.product(&[of(a), reciprocal])
+            }
+            Node::Divide(a, b) => new.graph.divide(of(a), of(b)),
+            Node::Power(a, n) => new.graph.integer_power(of(a), n),
+            Node::Call(function, a) => new.graph.call(function, of(a)),
+            Node::CallPair(pair, a, b) => new.graph.pair(pair, of(a), of(b)),
+        };
+        known.push(id);
+    }
+    (new.graph, outputs.iter().map(|id| known[id.0]).collect())
+}
+
+impl Hoist {
+    fn is_varying(&mut self, id: NodeId) -> bool {
+        if self.varies.len() < self.graph.nodes.len() {
+            self.varies = self.graph.varying();
+        }
+        self.varies[id.0]
+    }
+
+    /// (the factors that are the same at all points) × (the others).
+    fn product(&mut self, factors: &[NodeId]) -> NodeId {
+        let mut all = Vec::new();
+        factors.iter().for_each(|id| self.split(*id, &mut all));
+        all.sort();
+        let (mut same, mut others) = (self.graph.number(1.0), self.graph.number(1.0));
+        for id in all {
+            let product = if self.is_varying(id) { &mut others } else { &mut same };
+            *product = self.graph.multiply(*product, id);
+        }
+        self.graph.multiply(same, others)
+    }
+
+    /// The factors of a product that varies.
+    fn split(&mut self, id: NodeId, factors: &mut Vec<NodeId>) {
+        match self.graph.node(id) {
+            Node::Multiply(a, b) if factors.len() < MOST_FACTORS && self.is_varying(id) => {
+                self.split(a, factors);
+                self.split(b, factors);
+            }
+            Node::Negate(a) if self.is_varying(id) => {
+                factors.push(self.graph.number(-1.0));
+                self.split(a, factors);
+            }
+            _ => factors.push(id),
+        }
+    }
+}

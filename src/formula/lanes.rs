@@ -1,0 +1,135 @@
+//! A graph as a list of operations over the lanes of many fits: every operation takes one number of each of
+//! [`LANES`](crate::rows::lanes::LANES) fits, point after point. f32 or f64.
+
+use pulp::{Simd, WithSimd};
+
+use super::graph::{Graph, Node, NodeId};
+use super::hoist::hoisted;
+use super::operation::{Elementary, run};
+use crate::rows::lanes::Lanes;
+use crate::solver::whole::{LaneBlock, LaneGrid};
+
+/// Where a step writes.
+#[derive(Clone, Copy, Debug)]
+enum Place {
+    /// The next register.
+    Register,
+    /// An output that no other step reads.
+    Row(usize),
+}
+
+/// One operation; leaves read nothing.
+#[derive(Clone, Copy, Debug)]
+struct Step {
+    node: Node,
+    a: usize,
+    b: usize,
+    place: Place,
+    register: usize,
+}
+
+/// A model and its derivatives, compiled.
+#[derive(Clone, Debug)]
+pub struct LaneTape {
+    steps: Vec<Step>,
+    /// The first steps depend on no predictor: computed with the first point.
+    once: usize,
+    registers: usize,
+    /// Outputs that are registers: (register, row).
+    copies: Vec<(usize, usize)>,
+}
+
+impl LaneTape {
+    /// Only what `outputs` need becomes steps.
+    pub fn new(graph: &Graph, outputs: &[NodeId]) -> LaneTape {
+        let (graph, outputs) = hoisted(graph, outputs);
+        let count = graph.nodes.len();
+        let (needed, varies) = (graph.needed(&outputs), graph.varying());
+        let of = |varying: bool| (0..count).filter(|&k| needed[k] && varies[k] == varying).collect::<Vec<_>>();
+        let (mut order, each) = (of(false), of(true));
+        let once = order.len();
+        order.extend(each);
+        let mut read = vec![false; count];
+        order.iter().flat_map(|&k| graph.nodes[k].operands()).for_each(|id| read[id.0] = true);
+        let (mut register, mut registers) = (vec![0; count], 0);
+        let mut steps = Vec::with_capacity(order.len());
+        for &k in &order {
+            let mut rows = (0..outputs.len()).filter(|row| outputs[*row].0 == k);
+            let place = match (rows.next(), rows.next()) {
+                (Some(row), None) if varies[k] && !read[k] => Place::Row(row),
+                _ => Place::Register,
+            };
+            let mut operands = graph.nodes[k].operands().map(|id| register[id.0]);
+            let a = operands.next().unwrap_or(0);
+            let b = operands.next().unwrap_or(a);
+            steps.push(Step { node: graph.nodes[k], a, b, place, register: registers });
+            register[k] = registers;
+            registers += usize::from(matches!(place, Place::Register));
+        }
+        let written = |row: usize| steps.iter().any(|step| matches!(step.place, Place::Row(r) if r == row));
+        let copies = (0..outputs.len()).filter(|&row| !written(row)).map(|row| (register[outputs[row].0], row));
+        LaneTape { copies: copies.collect(), steps, once, registers }
+    }
+
+    /// Fills the rows.
+    pub fn evaluate<R: Elementary>(&self, block: LaneBlock<'_, R>) {
+        pulp::Arch::new().dispatch(Evaluation { tape: self, block });
+    }
+}
+
+struct Evaluation<'a, R> {
+    tape: &'a LaneTape,
+    block: LaneBlock<'a, R>,
+}
+
+impl<R: Elementary> Evaluation<'_, R> {
+    /// The steps without predictors.
+    #[inline(always)]
+    fn prepare(&mut self) {
+        let LaneBlock { parameters, registers, .. } = &mut self.block;
+        registers.resize(self.tape.registers, Lanes::splat(R::NAN));
+        for step in &self.tape.steps[..self.tape.once] {
+            let (before, rest) = registers.split_at_mut(step.register);
+            let out = &mut rest[0].0;
+            match step.node {
+                Node::Parameter(p) => *out = parameters[p].0,
+                Node::Number(bits) => *out = [R::of(f64::from_bits(bits)); _],
+                node => run(node, &before[step.a].0, &before[step.b].0, out),
+            }
+        }
+    }
+
+    /// The other steps, at one point.
+    #[inline(always)]
+    fn point(&mut self, place: usize, point: usize) {
+        let LaneBlock { of_points, grid, registers, rows, stride, .. } = &mut self.block;
+        let rows = &mut rows[place * *stride..(place + 1) * *stride];
+        for step in &self.tape.steps[self.tape.once..] {
+            let (before, rest) = registers.split_at_mut(step.register);
+            let out = match step.place {
+                Place::Register => &mut rest[0].0,
+                Place::Row(row) => &mut rows[row].0,
+            };
+            match (step.node, &grid) {
+                (Node::Predictor(d), LaneGrid::Shared(x)) => *out = [x[d * *of_points + point]; _],
+                (Node::Predictor(d), LaneGrid::Own(x)) => *out = x[d * *of_points + point].0,
+                (node, _) => run(node, &before[step.a].0, &before[step.b].0, out),
+            }
+        }
+        self.tape.copies.iter().for_each(|&(register, row)| rows[row] = registers[register]);
+    }
+}
+
+impl<R: Elementary> WithSimd for Evaluation<'_, R> {
+    type Output = ();
+
+    #[inline(always)]
+    fn with_simd<S: Simd>(mut self, _: S) {
+        if self.block.points.start == 0 {
+            self.prepare();
+        }
+        for (place, point) in self.block.points.clone().enumerate() {
+            self.point(place, point);
+        }
+    }
+}

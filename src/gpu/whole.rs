@@ -1,0 +1,244 @@
+//! Whole fits on a GPU, one an invocation.
+
+use std::sync::Arc;
+
+use super::buffers;
+use super::context::Context;
+use super::layout::{CONTROL, Field, Layout, ROUNDS, RUNNING, STATUS};
+use super::source::{Constants, Source};
+use super::{pipelines, readback};
+use crate::error::{Error, Result};
+use crate::solver::Status;
+use crate::solver::triangle::packed_length;
+use crate::solver::whole::{WAITING, Whole, WholeBatch, WholeColumns, WholeFits, unit};
+
+/// Rounds of a dispatch: with their loops a fifth of what drivers let an invocation do.
+const SOME_ROUNDS: usize = 8;
+/// Bounds that stand for none: infinities in comparisons are not safe on every GPU.
+const FAR: f64 = 1e30;
+/// The smallest tolerances that f32 can hold: of a reduction of the cost, and of a step.
+const SMALLEST: (f64, f64) = (1e-7, 1e-6);
+
+/// A pipeline and its buffers: state, control, observed, grid, limits.
+pub(super) struct GpuWhole {
+    context: Arc<Context>,
+    whole: Whole,
+    layout: Layout,
+    own_grid: Option<bool>,
+    ready: Option<Ready>,
+}
+
+struct Ready {
+    pipeline: wgpu::ComputePipeline,
+    group: wgpu::BindGroup,
+    buffers: [wgpu::Buffer; 5],
+    readback: wgpu::Buffer,
+}
+
+impl GpuWhole {
+    pub fn new(context: Arc<Context>, whole: Whole) -> GpuWhole {
+        let layout = Layout { parameters: whole.parameters, capacity: whole.capacity.max(1) };
+        GpuWhole { context, whole, layout, own_grid: None, ready: None }
+    }
+
+    fn source(&self, own_grid: bool) -> Source {
+        let Whole { points, predictors, settings, .. } = &self.whole;
+        let mut constants = Constants::default();
+        self.layout.constants(&mut constants);
+        for (k, (name, element, access)) in [
+            ("state", "f32", "read_write"),
+            ("control", "i32", "read_write"),
+            ("observed", "f32", "read"),
+            ("grid", "f32", "read"),
+            ("limits", "f32", "read"),
+        ]
+        .into_iter()
+        .enumerate()
+        {
+            constants.line(&format!("@group(0) @binding({k}) var<storage, {access}> {name}: array<{element}>;"));
+        }
+        constants.unsigned("POINTS", *points);
+        constants.unsigned("ROWS", 1 + self.whole.parameters);
+        constants.unsigned("TRIANGLE", packed_length(self.whole.parameters));
+        constants.unsigned("SOME_ROUNDS", SOME_ROUNDS);
+        constants.float("TOLERANCE", self.whole.tolerance.max(SMALLEST.0));
+        constants.float("XTOL", settings.xtol.max(SMALLEST.1));
+        constants.float("GTOL", settings.gtol);
+        constants.float("DIAGONAL_FLOOR", settings.diagonal_floor);
+        constants.float("LARGEST_STEP", settings.largest_step);
+        constants.signed("MAX_ROUNDS", i32::try_from(settings.max_rounds).unwrap_or(i32::MAX));
+        constants.signed("MAX_REJECTIONS", i32::try_from(settings.max_rejections).unwrap_or(i32::MAX));
+        let place = if own_grid { " * CAPACITY + slot" } else { "" };
+        let each: Vec<String> = (0..*predictors).map(|d| format!("grid[({d}u * POINTS + point){place}]")).collect();
+        let (kind, value) = match predictors {
+            1 => ("f32".to_owned(), each.concat()),
+            count => (format!("array<f32, {count}>"), format!("array<f32, {count}>({})", each.join(", "))),
+        };
+        constants.line(&format!("fn predictors_at(point: u32, slot: u32) -> {kind} {{ return {value}; }}"));
+        let user = Some(("model", self.whole.wgsl.as_str()));
+        Source::join(&constants, "whole", include_str!("../../shaders/whole.wgsl"), &["functions"], user)
+    }
+
+    fn make_ready(&self, own_grid: bool) -> Result<Ready> {
+        let Whole { points, predictors, parameters, .. } = self.whole;
+        let (context, capacity) = (&*self.context, self.layout.capacity);
+        let grid = predictors * points * if own_grid { capacity } else { 1 };
+        let state = self.layout.state_length() * capacity;
+        let lengths = [state, CONTROL.len() * capacity, 2 * points * capacity, grid, 3 * parameters * capacity];
+        let largest = 4 * lengths.into_iter().max().unwrap_or(0) as u64;
+        if largest > context.limits.max_storage_buffer_binding_size {
+            return Err(context.too_large(format!("a buffer of {largest} bytes is above the limits")));
+        }
+        let module = pipelines::shader_module(context, "whole", &self.source(own_grid))?;
+        context.guarded(|| {
+            let (pipeline, layout) =
+                pipelines::compute_pipeline(context, "whole", &module, &[true, true, false, false, false]);
+            let usage = wgpu::BufferUsages::STORAGE | wgpu::BufferUsages::COPY_DST | wgpu::BufferUsages::COPY_SRC;
+            let names = ["state", "control", "observed", "grid", "limits"];
+            let buffers = std::array::from_fn(|k| buffers::create(context, names[k], lengths[k].max(1), usage));
+            let group = pipelines::bind(context, &layout, buffers.iter());
+            let readback = buffers::readback(context, state.max(CONTROL.len() * capacity));
+            Ok(Ready { pipeline, group, buffers, readback })
+        })
+    }
+
+    /// What the buffers hold at the start of `fits`, in their order.
+    fn contents(&self, fits: &[usize], batch: &WholeBatch<'_>, columns: &WholeColumns<'_>) -> Contents {
+        let Whole { points, predictors, parameters, settings, .. } = &self.whole;
+        let (capacity, p) = (self.layout.capacity, *parameters);
+        let mut state = vec![0.0f32; self.layout.state_length() * capacity];
+        let mut control = vec![0i32; CONTROL.len() * capacity];
+        let mut observed = vec![0.0f32; 2 * points * capacity];
+        let mut limits = vec![0.0f32; 3 * p * capacity];
+        let own = predictors * points;
+        let mut grid = vec![0.0f32; if batch.own_grid { own * capacity } else { 0 }];
+        for (slot, &fit) in fits.iter().enumerate() {
+            control[STATUS * capacity + slot] = RUNNING;
+            for j in 0..*points {
+                let at = fit * points + j;
+                let masked = batch.mask.is_some_and(|mask| mask[at]);
+                let weight = if masked { 0.0 } else { 1.0 / batch.sigma.map_or(1.0, |sigma| sigma[at]) };
+                observed[2 * j * capacity + slot] = batch.y[at] as f32;
+                observed[(2 * j + 1) * capacity + slot] = weight as f32;
+            }
+            for i in 0..if batch.own_grid { own } else { 0 } {
+                grid[i * capacity + slot] = batch.x[fit * own + i] as f32;
+            }
+            for q in 0..p {
+                let unit = unit(batch.starts[fit * p + q]);
+                let (lower, upper) = batch.bounds.map_or((-FAR, FAR), |(lower, upper)| {
+                    let at = if lower.len() == p { q } else { fit * p + q };
+                    ((lower[at] / unit).max(-FAR), (upper[at] / unit).min(FAR))
+                });
+                for (kind, value) in [lower, upper, unit].into_iter().enumerate() {
+                    limits[(3 * q + kind) * capacity + slot] = value as f32;
+                }
+                let start = (columns.parameters[fit * p + q] / unit) as f32;
+                state[self.layout.at(Field::TrialParameters, q, slot)] = start;
+            }
+            state[self.layout.at(Field::Damping, 0, slot)] = settings.initial_damping as f32;
+            state[self.layout.at(Field::DampingFactor, 0, slot)] = 2.0;
+        }
+        if !batch.own_grid {
+            grid = batch.x.iter().map(|x| *x as f32).collect();
+        }
+        Contents { state, control, observed, grid, limits }
+    }
+
+    async fn some(
+        &self,
+        ready: &Ready,
+        fits: &[usize],
+        batch: &WholeBatch<'_>,
+        columns: &mut WholeColumns<'_>,
+    ) -> Result<()> {
+        let contents = self.contents(fits, batch, columns);
+        let floats = [(0, &contents.state), (2, &contents.observed), (3, &contents.grid), (4, &contents.limits)];
+        let queue = &self.context.queue;
+        floats.iter().for_each(|(k, v)| queue.write_buffer(&ready.buffers[*k], 0, bytemuck::cast_slice(v)));
+        queue.write_buffer(&ready.buffers[1], 0, bytemuck::cast_slice(&contents.control));
+        let mut left = self.whole.settings.max_rounds as usize;
+        let mut control: Vec<i32>;
+        loop {
+            self.dispatch(ready, fits.len());
+            control = self.read(ready, 1, contents.control.len()).await?;
+            left = left.saturating_sub(SOME_ROUNDS);
+            if left == 0 || control[..fits.len()].iter().all(|status| *status != RUNNING) {
+                break;
+            }
+        }
+        let state: Vec<f32> = self.read(ready, 0, contents.state.len()).await?;
+        self.unload(fits, &state, &control, batch, columns);
+        Ok(())
+    }
+
+    fn dispatch(&self, ready: &Ready, fits: usize) {
+        let mut encoder = self.context.device.create_command_encoder(&wgpu::CommandEncoderDescriptor::default());
+        let mut pass = encoder.begin_compute_pass(&wgpu::ComputePassDescriptor::default());
+        pass.set_pipeline(&ready.pipeline);
+        pass.set_bind_group(0, &ready.group, &[]);
+        pass.dispatch_workgroups(fits.div_ceil(64) as u32, 1, 1);
+        drop(pass);
+        self.context.queue.submit([encoder.finish()]);
+    }
+
+    async fn read<T: bytemuck::Pod>(&self, ready: &Ready, buffer: usize, elements: usize) -> Result<Vec<T>> {
+        let mut encoder = self.context.device.create_command_encoder(&wgpu::CommandEncoderDescriptor::default());
+        encoder.copy_buffer_to_buffer(&ready.buffers[buffer], 0, &ready.readback, 0, Some(4 * elements as u64));
+        self.context.queue.submit([encoder.finish()]);
+        readback::read(&self.context, &ready.readback, elements).await
+    }
+
+    fn unload(
+        &self,
+        fits: &[usize],
+        state: &[f32],
+        control: &[i32],
+        batch: &WholeBatch<'_>,
+        columns: &mut WholeColumns<'_>,
+    ) {
+        let (p, capacity) = (self.whole.parameters, self.layout.capacity);
+        let number = |field, index, slot| f64::from(state[self.layout.at(field, index, slot)]);
+        for (slot, &fit) in fits.iter().enumerate() {
+            for q in 0..p {
+                let unit = unit(batch.starts[fit * p + q]);
+                columns.parameters[fit * p + q] = number(Field::Accepted, q, slot) * unit;
+            }
+            columns.chi2[fit] = number(Field::Chi2, 0, slot);
+            columns.promises[fit] = number(Field::PredictedReduction, 0, slot);
+            let status = Status::from_code(control[slot]).unwrap_or(Status::MaxRounds);
+            columns.status[fit] = status.code() as i8;
+            let rounds = control[ROUNDS * capacity + slot];
+            columns.rounds[fit] = columns.rounds[fit].saturating_add(u16::try_from(rounds).unwrap_or(0));
+        }
+    }
+}
+
+struct Contents {
+    state: Vec<f32>,
+    control: Vec<i32>,
+    observed: Vec<f32>,
+    grid: Vec<f32>,
+    limits: Vec<f32>,
+}
+
+impl WholeFits for GpuWhole {
+    fn fit(&mut self, batch: &WholeBatch<'_>, columns: &mut WholeColumns<'_>) -> Result<()> {
+        let waiting: Vec<usize> = (0..columns.status.len()).filter(|&i| columns.status[i] == WAITING).collect();
+        if waiting.is_empty() {
+            return Ok(());
+        }
+        if batch.own_grid != *self.own_grid.get_or_insert(batch.own_grid) {
+            return Err(Error::Usage("fits with and without a grid of their own".into()));
+        }
+        let ready = match self.ready.take() {
+            Some(ready) => ready,
+            None => self.make_ready(batch.own_grid)?,
+        };
+        for some in waiting.chunks(self.layout.capacity) {
+            pollster::block_on(self.some(&ready, some, batch, columns))?;
+        }
+        self.ready = Some(ready);
+        Ok(())
+    }
+}

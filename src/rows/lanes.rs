@@ -1,0 +1,16 @@
+//! One number of each of many fits, side by side: what vectorised loops across fits work on.
+
+/// Fits in a [`Lanes`].
+pub const LANES: usize = 64;
+
+/// A number a fit, aligned so that no vector straddles two lines of the cache.
+#[derive(Clone, Copy, Debug, PartialEq)]
+#[repr(C, align(64))]
+pub struct Lanes<R>(pub [R; LANES]);
+
+impl<R: Copy> Lanes<R> {
+    #[inline(always)]
+    pub fn splat(x: R) -> Lanes<R> {
+        Lanes([x; LANES])
+    }
+}

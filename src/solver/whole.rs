@@ -1,0 +1,135 @@
+//! Whole fits of tiny problems (a few dozen points, a few parameters), from start to end in one call, side by side: what a
+//! device may offer besides rounds of a [`Recording`](super::recording::Recording).
+//!
+//! Levenberg–Marquardt as in `step`: Marquardt scaling, Nielsen's damping, box bounds by an active set. A fit ends when what its next
+//! step would gain is at most `tolerance` × its cost; the step before is taken on trust.
+
+use std::ops::Range;
+use std::sync::Arc;
+
+use super::settings::LevenbergMarquardt;
+use crate::error::Result;
+use crate::rows::lanes::Lanes;
+
+/// Most parameters of a whole fit.
+pub const MOST_PARAMETERS: usize = 8;
+/// Most points of a whole fit.
+pub const MOST_POINTS: usize = 128;
+
+/// Where the points of a block lie.
+#[derive(Clone, Copy, Debug)]
+pub enum LaneGrid<'a, R> {
+    /// (predictors, points), of all fits.
+    Shared(&'a [R]),
+    /// (predictors, points), of every fit.
+    Own(&'a [Lanes<R>]),
+}
+
+/// Fits at which a model is evaluated, a lane each.
+#[derive(Debug)]
+pub struct LaneBlock<'a, R> {
+    /// Some of the points, in ascending order from call to call.
+    pub points: Range<usize>,
+    pub of_points: usize,
+    pub grid: LaneGrid<'a, R>,
+    /// (P)
+    pub parameters: &'a [Lanes<R>],
+    /// What the model keeps from point to point.
+    pub registers: &'a mut Vec<Lanes<R>>,
+    /// (these points, 1 + P): value and derivatives, filled by the model.
+    pub rows: &'a mut [Lanes<R>],
+    /// 1 + P.
+    pub stride: usize,
+}
+
+/// A model over lanes.
+pub type LaneModel<R> = Arc<dyn Fn(LaneBlock<'_, R>) + Send + Sync>;
+
+/// A model and the precision in which it is fitted. GPUs know f32 alone.
+#[derive(Clone)]
+pub enum WholeModel {
+    Single(LaneModel<f32>),
+    Double(LaneModel<f64>),
+}
+
+/// What is fitted, and how.
+#[derive(Clone)]
+pub struct Whole {
+    /// Most fits at a time.
+    pub capacity: usize,
+    pub parameters: usize,
+    pub predictors: usize,
+    pub points: usize,
+    pub model: WholeModel,
+    /// The twin of `model`, as in a [`Custom`](super::recording::Custom) stage.
+    pub wgsl: String,
+    pub settings: LevenbergMarquardt,
+    /// Of the cost: see above.
+    pub tolerance: f64,
+}
+
+/// The data of many fits, row by row. P is the number of parameters.
+#[derive(Clone, Copy, Debug)]
+pub struct WholeBatch<'a> {
+    /// (predictors, points), or (fits, predictors, points) when `own_grid`.
+    pub x: &'a [f64],
+    pub own_grid: bool,
+    /// (fits, points)
+    pub y: &'a [f64],
+    /// (fits, points): standard deviations, without all 1.
+    pub sigma: Option<&'a [f64]>,
+    /// (fits, points): true points do not count.
+    pub mask: Option<&'a [bool]>,
+    /// (fits, P)
+    pub starts: &'a [f64],
+    /// Lower and upper bounds, (P) or (fits, P); without, there are none. Equal ones hold a parameter.
+    pub bounds: Option<(&'a [f64], &'a [f64])>,
+}
+
+/// Where the fits go, and what comes of them.
+#[derive(Debug)]
+pub struct WholeColumns<'a> {
+    /// (fits, P): where each fit begins, inside its bounds; then its solution.
+    pub parameters: &'a mut [f64],
+    /// (fits, P): in f64, the diagonal of A⁻¹; 0 for held parameters, NaN for undetermined ones and those at a bound.
+    pub variances: &'a mut [f64],
+    /// (fits): Σ ((y − model) / sigma)² at the solution.
+    pub chi2: &'a mut [f64],
+    /// (fits): what the last step promised, NaN where none was made; before, that of a fit that is to be continued.
+    pub promises: &'a mut [f64],
+    /// (fits): [`Status`](super::Status) codes; fits that are not [`WAITING`] are left alone.
+    pub status: &'a mut [i8],
+    /// (fits): linearisations, added to.
+    pub rounds: &'a mut [u16],
+}
+
+/// The status of a fit that is to be made.
+pub const WAITING: i8 = i8::MIN;
+
+/// Whole fits on a device that is ready for them.
+pub trait WholeFits: Send + Sync {
+    /// Makes all waiting fits. A fit's bits do not depend on the others.
+    fn fit(&mut self, batch: &WholeBatch<'_>, columns: &mut WholeColumns<'_>) -> Result<()>;
+}
+
+/// The power of two nearest |x|, by its logarithm; 1 of 0. Those beyond 2^±60 would leave f32's range.
+pub fn unit(x: f64) -> f64 {
+    const MANTISSA: u64 = (1 << 52) - 1;
+    if x == 0.0 {
+        return 1.0;
+    }
+    let exponent = ((x.to_bits() >> 52) & 0x7ff) as i64 - 1023;
+    let up = x.to_bits() & MANTISSA > std::f64::consts::SQRT_2.to_bits() & MANTISSA;
+    let exponent = (exponent + i64::from(up)).clamp(-60, 60);
+    f64::from_bits(((exponent + 1023) as u64) << 52)
+}
+
+#[cfg(test)]
+mod tests {
+    #[test]
+    fn units_are_powers_of_two() {
+        for (x, unit) in [(1.0, 1.0), (-3.0, 4.0), (0.1, 0.125), (0.0, 1.0), (1e300, 60f64.exp2()), (-1.42, 2.0)] {
+            assert_eq!(super::unit(x), unit);
+        }
+    }
+}

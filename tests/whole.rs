@@ -1,0 +1,192 @@
+//! Whole fits of tiny problems: the columns of `fit_columns` against `fit`, which refines every fit in f64 and which `nist` validates.
+
+use popfit::{CurveColumns, CurveFitter, Curves, Device, Formula, Status};
+
+/// The CPU, and an adapter where there is one; `POPFIT_REQUIRE_GPU=1` asks for one.
+fn devices() -> Vec<Device> {
+    let gpu = Device::parse("gpu");
+    assert!(gpu.is_ok() || std::env::var("POPFIT_REQUIRE_GPU").as_deref() != Ok("1"), "no adapter");
+    std::iter::once(Device::cpu()).chain(gpu).collect()
+}
+
+/// A fixed sequence.
+struct Sequence(u64);
+
+impl Sequence {
+    fn uniform(&mut self) -> f64 {
+        self.0 = self.0.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
+        ((self.0 >> 11) as f64 + 0.5) / (1u64 << 53) as f64
+    }
+
+    fn normal(&mut self) -> f64 {
+        (-2.0 * self.uniform().ln()).sqrt() * (std::f64::consts::TAU * self.uniform()).cos()
+    }
+}
+
+/// Data of many curves: truths and starts within a tenth of `centre`.
+struct Problem {
+    formula: Formula,
+    x: Vec<f64>,
+    y: Vec<f64>,
+    starts: Vec<f64>,
+}
+
+fn problem(formula: Formula, x: Vec<f64>, centre: &[f64], sigma: f64, count: usize) -> Problem {
+    let mut random = Sequence(count as u64 + 1);
+    let near = |random: &mut Sequence| -> Vec<f64> {
+        centre.iter().map(|c| c * (1.0 + 0.2 * (random.uniform() - 0.5))).collect()
+    };
+    let (mut y, mut starts) = (Vec::new(), Vec::new());
+    for _ in 0..count {
+        let truth = near(&mut random);
+        y.extend(formula.values(&x, &truth).unwrap().iter().map(|m| m + sigma * random.normal()));
+        starts.extend(near(&mut random));
+    }
+    Problem { formula, x, y, starts }
+}
+
+/// 5 × 5 images of round Gaussians.
+fn images(sigma: f64, count: usize) -> Problem {
+    let formula = Formula::builtin("gauss2d").unwrap();
+    assert_eq!(formula.parameters(), ["a", "x0", "y0", "s", "c"]);
+    let x = (0..50).map(|j| if j < 25 { j % 5 } else { (j - 25) / 5 }).map(f64::from).collect();
+    problem(formula, x, &[10.0, 2.0, 2.0, 1.0, 10.0], sigma, count)
+}
+
+/// All fits that `fit` brings to an end have the same one in columns: within 0.001 of the errors, and errors to 0.003.
+fn compare(what: &str, device: &Device, fitter: &dyn Fn(Device) -> CurveFitter, curves: &Curves, least: f64) {
+    let what = &format!("{what} on {}", device.name());
+    let columns = fitter(device.clone()).fit_columns(curves).unwrap();
+    let fits = fitter(Device::cpu()).fit(curves).unwrap();
+    let count = fits.first().map_or(1, |fit| fit.parameters.len());
+    assert_eq!((columns.status.len(), columns.parameters.len()), (fits.len(), fits.len() * count));
+    let mut close = 0;
+    for (k, fit) in fits.iter().enumerate() {
+        let status = Status::from_code(columns.status[k].into()).unwrap();
+        assert_eq!(status == Status::BadInput, fit.status == Status::BadInput, "{what}: {fit:?}");
+        let (p, e) = (&columns.parameters[k * count..][..count], &columns.errors[k * count..][..count]);
+        let same = |i: usize| {
+            let error = fit.errors[i];
+            let held = error.is_nan() && e[i].is_nan() || error == 0.0 && e[i] == 0.0;
+            let apart = (p[i] - fit.parameters[i]).abs();
+            apart <= 1e-3 * error && (e[i] / error - 1.0).abs() < 3e-3 || held && apart <= 1e-9 * p[i].abs()
+        };
+        let chi2 = (columns.chi2[k] / fit.chi2 - 1.0).abs() < 1e-5;
+        let good = status.is_success() && fit.status.is_success() && chi2 && (0..count).all(same);
+        close += usize::from(good || (fit.status == Status::BadInput && p.iter().all(|p| p.is_nan())));
+    }
+    assert!(close as f64 >= least * fits.len() as f64, "{what}: {close} of {} agree", fits.len());
+}
+
+#[test]
+fn images_meet_the_refined_fits() {
+    for device in devices() {
+        for (sigma, count) in [(0.5, 1500), (0.01, 300), (1e-6, 65)] {
+            let Problem { formula, x, y, starts } = images(sigma, count);
+            let fitter = |device| CurveFitter::new(formula.clone(), device).unwrap();
+            compare(&format!("sigma {sigma}"), &device, &fitter, &Curves::shared(x, y, starts), 1.0);
+        }
+    }
+}
+
+#[test]
+fn other_formulas() {
+    let line = |first: f64, last: f64, n: usize| -> Vec<f64> {
+        (0..n).map(|j| first + (last - first) * j as f64 / (n - 1) as f64).collect()
+    };
+    // the offset of the first is 4 digits larger than its noise, its points lie at 5000: f32 alone would not do
+    let cases: [(&str, Vec<f64>, &[f64], f64); 8] = [
+        ("a*exp(-(x-5000-m)^2/(2*s^2)) + c", line(4990.0, 5010.0, 40), &[5.0, 1.0, 3.0, 1000.0], 0.1),
+        ("a*sin(w*x + p) + c", line(0.0, 6.0, 30), &[2.0, 1.5, 0.4, 1.0], 0.05),
+        ("a*x^k + c", line(0.5, 4.0, 16), &[2.0, 1.7, 3.0], 0.05),
+        ("a*erf((x-m)/s) + c", line(-3.0, 5.0, 33), &[3.0, 1.0, 1.5, 5.0], 0.03),
+        ("a/(1 + exp(-(x-m)/s))", line(-3.0, 5.0, 20), &[4.0, 1.0, 0.8], 0.03),
+        ("a*atan((x-m)/s) + c*cbrt(x)", line(0.0, 5.0, 24), &[4.0, 2.0, 0.8, 1.0], 0.03),
+        ("a*tanh(k*x) + ln(b + x)", line(0.1, 5.0, 24), &[4.0, 0.7, 3.0], 0.01),
+        ("a + b*x", line(-2.0, 5.0, 8), &[1.0, 2.0], 0.1),
+    ];
+    for device in devices() {
+        for (text, x, centre, sigma) in &cases {
+            let Problem { formula, x, y, starts } =
+                problem(Formula::parse(text).unwrap(), x.clone(), centre, *sigma, 200);
+            let fitter = |device| CurveFitter::new(formula.clone(), device).unwrap().absolute_sigma(true);
+            let curves = Curves::shared(x, y.clone(), starts).sigma(vec![*sigma; y.len()]);
+            compare(text, &device, &fitter, &curves, 0.99);
+        }
+    }
+}
+
+#[test]
+fn weights_masks_grids_and_bounds() {
+    for device in devices() {
+        let Problem { formula, x, mut y, starts } = images(0.5, 130);
+        let n = y.len();
+        let sigma: Vec<f64> = (0..n).map(|j| 0.4 + 0.01 * (j % 17) as f64).collect();
+        let mut mask: Vec<bool> = (0..n).map(|j| j % 11 == 3).collect();
+        (y[0], mask[0]) = (f64::NAN, true);
+        let own: Vec<f64> = (0..130).flat_map(|k| x.iter().map(move |x| x + 0.001 * f64::from(k))).collect();
+        let fitter = |device| CurveFitter::new(formula.clone(), device).unwrap();
+        let curves = Curves::own(own, y, starts.clone()).sigma(sigma).mask(mask);
+        compare("own grid", &device, &fitter, &curves, 1.0);
+        let held = |device| fitter(device).hold("c").unwrap().bounds("a", 8.0, 10.0).unwrap();
+        let inside: Vec<f64> =
+            starts.iter().enumerate().map(|(i, s)| if i % 5 == 0 { s.clamp(8.0, 10.0) } else { *s }).collect();
+        compare("starts outside", &device, &held, &curves, 0.98);
+        let Problem { x, y, .. } = images(0.5, 130);
+        compare("bounds", &device, &held, &Curves::shared(x, y, inside), 0.98);
+    }
+}
+
+#[test]
+fn a_fit_has_the_same_bits_in_any_order_and_batch() {
+    for device in devices() {
+        let Problem { formula, x, y, starts } = images(0.5, 3000);
+        let fitter = CurveFitter::new(formula, device).unwrap();
+        let of = |fits: &[usize]| -> CurveColumns {
+            let y = fits.iter().flat_map(|k| &y[k * 25..(k + 1) * 25]).copied().collect();
+            let starts = fits.iter().flat_map(|k| &starts[k * 5..(k + 1) * 5]).copied().collect();
+            fitter.fit_columns(&Curves::shared(x.clone(), y, starts)).unwrap()
+        };
+        let all = of(&(0..3000).collect::<Vec<_>>());
+        let backwards: Vec<usize> = (0..3000).rev().collect();
+        for some in [&backwards[..], &[7], &[2999, 0, 64]] {
+            let columns = of(some);
+            for (i, &k) in some.iter().enumerate() {
+                assert_eq!(columns.parameters[i * 5..(i + 1) * 5], all.parameters[k * 5..(k + 1) * 5]);
+                assert_eq!(columns.errors[i * 5..(i + 1) * 5], all.errors[k * 5..(k + 1) * 5]);
+                assert_eq!((columns.chi2[i], columns.rounds[i]), (all.chi2[k], all.rounds[k]));
+            }
+        }
+    }
+}
+
+#[test]
+fn bad_fits_do_not_spoil_the_others() {
+    let Problem { formula, x, mut y, mut starts } = images(0.5, 8);
+    y[30] = f64::INFINITY;
+    starts[10] = f64::NAN;
+    // the model is not finite where s = 0
+    starts[18] = 0.0;
+    let fitter = CurveFitter::new(formula, Device::cpu()).unwrap();
+    let mut mask = vec![false; 200];
+    mask[100..121].fill(true);
+    let mut sigma = vec![1.0; 200];
+    sigma[130] = -1.0;
+    let columns = fitter.fit_columns(&Curves::shared(x, y, starts).mask(mask).sigma(sigma)).unwrap();
+    let status: Vec<Option<Status>> = columns.status.iter().map(|s| Status::from_code((*s).into())).collect();
+    for k in [1, 2, 4, 5] {
+        assert!(status[k] == Some(Status::BadInput) && columns.parameters[5 * k].is_nan(), "{k}: {columns:?}");
+    }
+    assert_eq!(status[3], Some(Status::NotFinite));
+    assert!([0, 6, 7].iter().all(|k| status[*k].is_some_and(Status::is_success)), "{columns:?}");
+}
+
+#[test]
+fn what_is_not_tiny_takes_the_other_way() {
+    let Problem { formula, x, y, starts } = images(0.5, 20);
+    let with_prior = |device| CurveFitter::new(formula.clone(), device).unwrap().prior("c", 10.0, 0.1).unwrap();
+    compare("prior", &Device::cpu(), &with_prior, &Curves::shared(x, y, starts), 1.0);
+    let fitter = with_prior(Device::cpu());
+    assert!(fitter.fit_columns(&Curves::shared(vec![], vec![], vec![])).unwrap().status.is_empty());
+    assert!(fitter.fit_columns(&Curves::shared(vec![0.0; 50], vec![0.0; 25], vec![1.0; 4])).is_err());
+}
