@@ -7,6 +7,7 @@ mod demo;
 mod devices;
 mod fit;
 mod import;
+mod nist;
 mod output;
 mod picture;
 mod report;
@@ -44,6 +45,8 @@ enum Command {
     Import(import::Arguments),
     /// Compare two result tables of the same spectra, in units of the errors
     Compare(compare::Arguments),
+    /// Fit the NIST StRD problems with every solver and count the digits
+    Nist(nist::Arguments),
     /// Make one HTML page of a result table: counts, figures, a table to sort
     Report(report::Arguments),
 }
@@ -98,6 +101,7 @@ pub fn main() -> ExitCode {
         Command::Check(arguments) => check::run(&arguments),
         Command::Import(arguments) => import::run(&arguments),
         Command::Compare(arguments) => compare::run(&arguments),
+        Command::Nist(arguments) => nist::run(&arguments),
         Command::Report(arguments) => report::run(&arguments),
     };
     match result {

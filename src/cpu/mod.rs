@@ -11,11 +11,11 @@ mod labels;
 mod normal;
 mod per_pixel;
 mod prefilter;
-mod prior;
+pub(crate) mod prior;
 mod product;
 mod resample;
 mod resolve;
-mod simplex;
-mod step;
+pub(crate) mod simplex;
+pub(crate) mod step;
 
 pub use device::CpuDevice;

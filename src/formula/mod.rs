@@ -11,6 +11,7 @@
 
 mod builtin;
 mod derive;
+mod differences;
 mod function;
 mod graph;
 mod parse;
@@ -40,6 +41,8 @@ pub struct Formula {
     linearisation: Arc<Tape>,
     value_wgsl: String,
     linearisation_wgsl: String,
+    /// Derivatives in f64 by differences.
+    differences: bool,
 }
 
 impl Formula {
@@ -69,7 +72,13 @@ impl Formula {
             linearisation_wgsl: wgsl(&rows),
             predictors,
             parameters,
+            differences: false,
         })
+    }
+
+    /// The same formula, its derivatives in f64 by centred differences or (as it is parsed) symbolic; WGSL keeps symbolic ones.
+    pub(crate) fn with_differences(self, differences: bool) -> Formula {
+        Formula { differences, ..self }
     }
 
     /// As it was given.
@@ -94,12 +103,12 @@ impl Formula {
 
     /// Values at n points; `x` is (predictors, n).
     pub fn values(&self, x: &[f64], parameters: &[f64]) -> Result<Vec<f64>> {
-        self.evaluate(&self.value, 1, x, parameters)
+        self.evaluate(false, x, parameters)
     }
 
     /// Values and derivatives by every parameter at n points, (1 + parameters, n); `x` is (predictors, n).
     pub fn linearise(&self, x: &[f64], parameters: &[f64]) -> Result<Vec<f64>> {
-        self.evaluate(&self.linearisation, 1 + self.parameters.len(), x, parameters)
+        self.evaluate(true, x, parameters)
     }
 
     /// `fn model` for a [`Custom`](crate::solver::recording::Custom) stage: the value, and with `derivatives` those by all parameters.
@@ -109,12 +118,18 @@ impl Formula {
 
     /// The twin of [`wgsl`](Self::wgsl).
     pub(crate) fn function(&self, derivatives: bool) -> CustomFunction {
-        let tape = if derivatives { self.linearisation.clone() } else { self.value.clone() };
         let predictors = self.predictors.len();
+        if derivatives && self.differences {
+            let tape = self.value.clone();
+            return Arc::new(move |x, parameters, output| {
+                differences::linearise(&tape, x.len() / predictors, x, parameters, output);
+            });
+        }
+        let tape = if derivatives { self.linearisation.clone() } else { self.value.clone() };
         Arc::new(move |x, parameters, output| tape.evaluate(x.len() / predictors, x, parameters, output))
     }
 
-    fn evaluate(&self, tape: &Tape, rows: usize, x: &[f64], parameters: &[f64]) -> Result<Vec<f64>> {
+    fn evaluate(&self, derivatives: bool, x: &[f64], parameters: &[f64]) -> Result<Vec<f64>> {
         let wrong = |what: &str, message: String| Err(Error::ShapeMismatch { what: what.into(), message });
         if !x.len().is_multiple_of(self.predictors.len()) {
             return wrong("x", format!("{} numbers for the predictors {}", x.len(), self.predictors.join(", ")));
@@ -124,8 +139,9 @@ impl Formula {
             return wrong("parameters", format!("{} numbers for {names}", parameters.len()));
         }
         let points = x.len() / self.predictors.len();
+        let rows = if derivatives { 1 + self.parameters.len() } else { 1 };
         let mut output = vec![0.0; rows * points];
-        tape.evaluate(points, x, parameters, &mut output);
+        self.function(derivatives)(x, parameters, &mut output);
         Ok(output)
     }
 }

@@ -6,7 +6,7 @@ use std::sync::Arc;
 
 use super::basin::Point;
 use super::member::GaveWay;
-use super::recording::{BufferId, Recording, Values};
+use super::recording::{BufferId, Precision, Recording, Values};
 use super::settings::Method;
 use super::status::Status;
 use crate::error::Result;
@@ -18,6 +18,11 @@ pub type Pending<'a, T> = Pin<Box<dyn Future<Output = Result<T>> + 'a>>;
 pub trait Device: Send + Sync {
     /// As it is written into the result table.
     fn name(&self) -> String;
+
+    /// The precision of a recording's rows here.
+    fn precision(&self, recording: &Recording) -> Precision {
+        recording.precision
+    }
 
     /// How many members and spectra of this recording fit `memory` bytes (default: what the device has), at least 1.
     fn capacity(&self, recording: &Recording, memory: Option<u64>) -> Result<usize>;

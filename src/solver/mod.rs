@@ -3,6 +3,7 @@
 pub mod basin;
 mod damping;
 pub mod device;
+mod exact;
 pub mod member;
 mod objective;
 pub mod recording;
