@@ -1,5 +1,7 @@
 //! The command line.
 
+#[cfg(feature = "bench")]
+mod bench;
 mod chain;
 mod check;
 mod compare;
@@ -45,6 +47,9 @@ enum Command {
     Import(import::Arguments),
     /// Compare two result tables of the same spectra, in units of the errors
     Compare(compare::Arguments),
+    /// Time popfit beside argmin and levenberg-marquardt on this machine
+    #[cfg(feature = "bench")]
+    Bench(bench::Arguments),
     /// Fit the NIST StRD problems with every solver and count the digits
     Nist(nist::Arguments),
     /// Make one HTML page of a result table: counts, figures, a table to sort
@@ -101,6 +106,8 @@ pub fn main() -> ExitCode {
         Command::Check(arguments) => check::run(&arguments),
         Command::Import(arguments) => import::run(&arguments),
         Command::Compare(arguments) => compare::run(&arguments),
+        #[cfg(feature = "bench")]
+        Command::Bench(arguments) => bench::run(&arguments),
         Command::Nist(arguments) => nist::run(&arguments),
         Command::Report(arguments) => report::run(&arguments),
     };

@@ -14,6 +14,8 @@ mod posterior;
 mod row;
 mod run;
 mod solve;
+#[cfg(feature = "argmin")]
+pub(crate) mod task;
 mod values;
 
 use std::sync::atomic::AtomicBool;

@@ -22,7 +22,7 @@ mod tests;
 use std::sync::Arc;
 
 use crate::error::{Error, Result};
-use crate::solver::recording::Recording;
+use crate::solver::recording::{Precision, Recording};
 use crate::solver::{Device, Method, Population};
 pub use context::{AdapterDescription, adapters};
 use context::{Choice, Context};
@@ -86,6 +86,10 @@ impl GpuDevice {
 impl Device for GpuDevice {
     fn name(&self) -> String {
         self.context.name.clone()
+    }
+
+    fn precision(&self, _: &Recording) -> Precision {
+        Precision::F32
     }
 
     fn capacity(&self, recording: &Recording, memory: Option<u64>) -> Result<usize> {

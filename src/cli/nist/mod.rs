@@ -61,7 +61,8 @@ pub fn run(arguments: &Arguments) -> Result<(), Failure> {
 
 fn ways(gpu: Option<&Device>) -> Vec<Way> {
     let lm: Solver = CurveFitter::LEVENBERG_MARQUARDT.into();
-    let way = |name, device: &Device, polish| Way { name, device: device.clone(), solver: lm, differences: false, polish };
+    let way =
+        |name, device: &Device, polish| Way { name, device: device.clone(), solver: lm, differences: false, polish };
     let cpu = Device::cpu();
     let mut ways = vec![
         way("lm", &cpu, true),

@@ -1,0 +1,130 @@
+//! A device at the service of one spectrum: many points in one dispatch, or the rows of one point.
+
+use super::direct::Direct;
+use super::rows::{Arm, Rows};
+use crate::error::Result;
+use crate::fit::task::{Job, Task};
+use crate::solver::recording::BufferId;
+use crate::solver::{Batch, LevenbergMarquardt, Method, Outcome, Population, linearise};
+
+/// Most points in one dispatch.
+const BULK: usize = 256;
+/// Bounds that no point meets: a point is evaluated where it is.
+const FAR: f64 = 1e30;
+
+/// A population for each kind of evaluation, and the last point with derivatives: a solver asks for cost and gradient, or for
+/// residual and Jacobian, one after the other.
+pub(super) struct Engine {
+    linearise: Box<dyn Population>,
+    evaluate: Box<dyn Population>,
+    capacity: usize,
+    arms: Vec<Arm>,
+    /// Spares a formula on the CPU the way through populations.
+    direct: Option<Direct>,
+    last_sums: Option<(Vec<f64>, Outcome)>,
+    last_rows: Option<(Vec<f64>, Rows)>,
+    /// Points evaluated, and points linearised.
+    pub counts: (u64, u64),
+}
+
+impl Engine {
+    pub fn new(task: &Task) -> Result<Engine> {
+        let device = &*task.device.inner;
+        let mut capacity = BULK;
+        for job in [&task.linearise, &task.evaluate] {
+            capacity = capacity.min(device.capacity(&job.recording, None)? / 2).max(1);
+        }
+        let method = Method::LevenbergMarquardt(LevenbergMarquardt::default());
+        let population = |job: &Job| device.population(job.recording.clone(), &method, capacity);
+        let mut engine = Engine {
+            linearise: population(&task.linearise)?,
+            evaluate: population(&task.evaluate)?,
+            capacity,
+            arms: Vec::new(),
+            direct: None,
+            last_sums: None,
+            last_rows: None,
+            counts: (0, 0),
+        };
+        engine.turn_to(task)?;
+        Ok(engine)
+    }
+
+    /// Uploads another spectrum of the same recordings.
+    pub fn turn_to(&mut self, task: &Task) -> Result<()> {
+        pollster::block_on(self.linearise.load(&task.linearise.batch))?;
+        pollster::block_on(self.evaluate.load(&task.evaluate.batch))?;
+        self.arms = Arm::all(&task.linearise);
+        self.direct = Direct::new(task);
+        (self.last_sums, self.last_rows, self.counts) = (None, None, (0, 0));
+        Ok(())
+    }
+
+    /// χ², penalty and ln det C at points in `u`: no derivatives.
+    pub fn evaluate(&mut self, task: &Task, points: &[&[f64]]) -> Result<Vec<Outcome>> {
+        self.counts.0 += points.len() as u64;
+        if let Some(direct) = &mut self.direct {
+            return Ok(points.iter().map(|point| direct.evaluate(task, point)).collect());
+        }
+        let mut outcomes = Vec::with_capacity(points.len());
+        for some in points.chunks(self.capacity) {
+            let batch = members(&task.evaluate, some);
+            outcomes.extend(pollster::block_on(linearise(self.evaluate.as_mut(), &batch))?);
+        }
+        Ok(outcomes)
+    }
+
+    /// Sums with gradient and normal matrix.
+    pub fn linearise(&mut self, task: &Task, point: &[f64]) -> Result<&Outcome> {
+        if self.last_sums.as_ref().is_none_or(|(last, _)| last != point) {
+            self.counts.1 += 1;
+            let outcome = match &mut self.direct {
+                Some(direct) => direct.linearise(task, point),
+                None => {
+                    let batch = members(&task.linearise, &[point]);
+                    pollster::block_on(linearise(self.linearise.as_mut(), &batch))?.swap_remove(0)
+                }
+            };
+            self.last_sums = Some((point.to_vec(), outcome));
+        }
+        match &self.last_sums {
+            Some((_, outcome)) => Ok(outcome),
+            None => unreachable!("it has just been set"),
+        }
+    }
+
+    /// Residuals and their Jacobian.
+    pub fn rows(&mut self, task: &Task, point: &[f64]) -> Result<&Rows> {
+        if self.last_rows.as_ref().is_none_or(|(last, _)| last != point) {
+            self.counts.1 += 1;
+            let seen = match &mut self.direct {
+                Some(direct) => vec![direct.rows(point)],
+                None => {
+                    pollster::block_on(self.linearise.load(&members(&task.linearise, &[point])))?;
+                    let buffers: Vec<BufferId> = self.arms.iter().flat_map(Arm::buffers).collect();
+                    pollster::block_on(self.linearise.inspect_all(&buffers))?
+                }
+            };
+            self.last_rows = Some((point.to_vec(), Rows::new(&task.linearise, &self.arms, &seen, point)));
+        }
+        match &self.last_rows {
+            Some((_, rows)) => Ok(rows),
+            None => unreachable!("it has just been set"),
+        }
+    }
+}
+
+/// Points of the spectrum that is on the device already.
+fn members(job: &Job, points: &[&[f64]]) -> Batch {
+    let count = job.recording.parameters.len();
+    Batch {
+        spectra: 1,
+        blocks: Vec::new(),
+        lower: vec![-FAR; count],
+        upper: vec![FAR; count],
+        prior_mean: job.batch.prior_mean.clone(),
+        prior_weight: job.batch.prior_weight.clone(),
+        group: vec![0; points.len()],
+        starts: points.concat(),
+    }
+}
