@@ -56,12 +56,12 @@ impl Gauss {
         self.starts.len() / PARAMETERS
     }
 
-    /// `polish`: to the last digit.
-    pub fn fit(&self, device: &Device, solver: Solver, polish: bool) -> Result<Answers> {
+    /// The first `count`; `polish`: to the last digit.
+    pub fn fit(&self, (device, solver): (&Device, Solver), polish: bool, count: usize) -> Result<Answers> {
         let fitter = fitter(device.clone())?.solver(solver)?.polish(polish);
         let mut answers = Answers::default();
-        for start in (0..self.len()).step_by(CHUNK) {
-            let range = start..(start + CHUNK).min(self.len());
+        for start in (0..count).step_by(CHUNK) {
+            let range = start..(start + CHUNK).min(count);
             for fit in fitter.fit(&curves(&self.y, &self.sigma, &self.starts, range))? {
                 answers.evaluations += f64::from(fit.nfev);
                 answers.parameters.push(fit.parameters);

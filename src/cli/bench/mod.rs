@@ -103,7 +103,8 @@ fn rows(workload: &Workload, runs: Vec<Run>) -> popfit::Result<Vec<Row>> {
     for run in &runs {
         objectives.push(workload.judge(&run.answers)?);
     }
-    objectives.push(workload.judge(&workload.reference()?.parameters)?);
+    let most = runs.iter().map(|run| run.answers.len()).max().unwrap_or(0);
+    objectives.push(workload.judge(&workload.reference(most)?.parameters)?);
     let best = best(&objectives);
     let pairs = runs.into_iter().zip(&objectives);
     Ok(pairs.map(|(run, found)| Row::new(workload.name(), run, found, &best)).collect())

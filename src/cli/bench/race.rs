@@ -8,7 +8,7 @@ use popfit::{Device, Error, Result, Solver};
 use rayon::ThreadPool;
 
 use super::peers::Peer;
-use super::workload::Workload;
+use super::workload::{Answers, Workload};
 
 /// What a solver did.
 pub struct Run {
@@ -22,7 +22,12 @@ pub struct Run {
     pub operations: f64,
 }
 
-/// popfit over all fits, as often as `budget` allows.
+/// Fits that tell how many more there is time for.
+const FIRST: usize = 32;
+/// popfit may take this many times the budget for all fits; a solver that would take longer does fewer.
+const PATIENCE: f64 = 10.0;
+
+/// popfit over all fits that it has time for, as often as `budget` allows.
 pub fn popfit(
     workload: &Workload,
     (name, solver): (&'static str, Solver),
@@ -31,21 +36,26 @@ pub fn popfit(
     budget: Duration,
 ) -> Result<Run> {
     pool.install(|| {
-        // a first time for what is made once
-        let answers = workload.popfit(device, solver)?;
-        let (begin, mut rounds) = (Instant::now(), 0);
+        // a first time for what is made once, a second for the speed
+        let first = FIRST.min(workload.fits());
+        workload.popfit(device, solver, first)?;
+        let begin = Instant::now();
+        workload.popfit(device, solver, first)?;
+        let possible = first as f64 * PATIENCE * budget.as_secs_f64() / begin.elapsed().as_secs_f64();
+        let count = (possible as usize).clamp(first, workload.fits());
+        let (begin, mut rounds, mut answers) = (Instant::now(), 0, Answers::default());
         while rounds == 0 || begin.elapsed() < budget {
-            workload.popfit(device, solver)?;
+            answers = workload.popfit(device, solver, count)?;
             rounds += 1;
         }
-        let fits = workload.fits() as f64;
+        let seconds = begin.elapsed().as_secs_f64();
         let derivatives = matches!(solver, Solver::Lm(_));
-        let evaluations = answers.evaluations / fits;
+        let evaluations = answers.evaluations / count as f64;
         Ok(Run {
             solver: name,
             device: device.name(),
             answers: answers.parameters,
-            fits_per_s: fits * f64::from(rounds) / begin.elapsed().as_secs_f64(),
+            fits_per_s: count as f64 * f64::from(rounds) / seconds,
             evaluations,
             operations: evaluations * workload.problems().problem(0)?.operations(derivatives),
         })
