@@ -1,8 +1,8 @@
 // Stops members that another start of their spectrum makes superfluous: those that sit in the basin of a better one, and those that
 // are hopelessly above it. A decision uses the numbers of a group after the same round, never another decision of this round.
 //
-// One member an invocation. members, state, control (read-write: GAVE_WAY of the own slot; STATUS, ROUNDS). A group's slots follow
-// each other. f32. Twin of src/cpu/halve.rs.
+// One member an invocation. members, state, control (read-write: GAVE_WAY of the own slot; STATUS, ROUNDS). f32. Twin of
+// src/cpu/halve.rs.
 //@use members, state, packed
 
 const FIRST_ROUND: i32 = 2;
@@ -33,7 +33,9 @@ fn gives_way(slot: u32, other: u32) -> i32 {
     let best = cost_of(other);
     let is_better = best < cost || (best == cost && other < slot);
     let status = control_of(STATUS, other);
-    if !is_better || (status != RUNNING && status < 0) {
+    // it may have left already, and must not count if it has not
+    let gone = control_of(ROUNDS, other) < control_of(ROUNDS, slot) && control_of(GAVE_WAY, other) != GOES_ON;
+    if !is_better || gone || (status != RUNNING && status < 0) {
         return GOES_ON;
     }
     let rise = cost - best;
@@ -68,14 +70,11 @@ fn main(@builtin(global_invocation_id) id: vec3<u32>) {
         return;
     }
     parameter_count = min(PARAMETERS, arrayLength(&state));
-    let spectrum = spectrum_of(slot);
     var verdict = GOES_ON;
-    // the group's other slots, downwards and then upwards
-    for (var step = 1u; verdict == GOES_ON && step <= slot && spectrum_of(slot - step) == spectrum; step++) {
-        verdict = gives_way(slot, slot - step);
-    }
-    for (var other = slot + 1u; verdict == GOES_ON && other < CAPACITY && spectrum_of(other) == spectrum; other++) {
+    var other = next_of(slot);
+    for (var k = 1u; verdict == GOES_ON && other != slot && k < CAPACITY; k++) {
         verdict = gives_way(slot, other);
+        other = next_of(other);
     }
     control[GAVE_WAY * CAPACITY + slot] = verdict;
 }

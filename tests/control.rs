@@ -34,7 +34,7 @@ impl SpectraReader for Slices {
     }
 }
 
-const SPECTRA: usize = 40;
+const SPECTRA: usize = 64;
 const BATCH: usize = 8;
 
 fn setup(device: &Device) -> (Fitter, Slices) {
@@ -69,6 +69,31 @@ fn progress_rises_to_the_end() {
     }
 }
 
+/// Two threads share the batches: rows come in the order of the input, with the bits of a single one.
+#[test]
+fn workers_change_nothing() {
+    for device in devices() {
+        let (fitter, mut source) = setup(&device);
+        let whole = fitter.fit(&source.all).unwrap();
+        let mut table = fitter.table();
+        let summary = fitter.fit_with(&mut source, &mut table, &Control::default()).unwrap();
+        assert_eq!((summary.fits, table.len()), (SPECTRA as u64, SPECTRA));
+        table.rows.iter().zip(&whole.rows).for_each(|(row, whole)| same_bits(row, whole, "in batches"));
+    }
+}
+
+/// A batch that cannot be fitted ends the run; what came before it is written.
+#[test]
+fn the_first_error_ends_the_run() {
+    let (fitter, mut source) = setup(&Device::cpu());
+    let arm = &mut source.all.arms[0];
+    arm.flux[30 * arm.pixels] = f64::NAN;
+    let mut table = fitter.table();
+    let error = fitter.strict(true).fit_with(&mut source, &mut table, &Control::default()).unwrap_err();
+    assert!(error.to_string().contains("30"), "{error}");
+    assert_eq!(table.len(), 24);
+}
+
 #[test]
 fn a_run_cancelled_before_it_begins_has_a_row_for_every_spectrum() {
     for device in devices() {
@@ -96,8 +121,11 @@ fn a_run_cancelled_on_its_way_keeps_what_is_finished() {
         let mut table = fitter.table();
         fitter.fit_with(&mut source, &mut table, &control).unwrap();
         sound(&table);
-        assert_eq!((table.len(), interrupted(&table)), (SPECTRA, SPECTRA - 16));
-        table.rows[..16].iter().zip(&whole.rows).for_each(|(row, whole)| same_bits(row, whole, "finished"));
+        // another worker may have finished more by then
+        let finished = SPECTRA - interrupted(&table);
+        assert!(table.len() == SPECTRA && (16..SPECTRA).contains(&finished), "{finished} finished");
+        let pairs = table.rows.iter().zip(&whole.rows).filter(|(row, _)| row.status != Status::Interrupted);
+        pairs.for_each(|(row, whole)| same_bits(row, whole, "finished"));
     }
 }
 

@@ -5,18 +5,24 @@ use super::rows::{Arm, Rows};
 use crate::error::Result;
 use crate::fit::task::{Job, Task};
 use crate::solver::recording::BufferId;
-use crate::solver::{Batch, LevenbergMarquardt, Method, Outcome, Population, linearise};
+use crate::solver::{Batch, LevenbergMarquardt, Method, Outcome, Places, Population};
 
 /// Most points in one dispatch.
 const BULK: usize = 256;
 /// Bounds that no point meets: a point is evaluated where it is.
 const FAR: f64 = 1e30;
 
+/// A population, and whether it has the spectrum already.
+struct Side {
+    population: Box<dyn Population>,
+    loaded: bool,
+}
+
 /// A population for each kind of evaluation, and the last point with derivatives: a solver asks for cost and gradient, or for
 /// residual and Jacobian, one after the other.
 pub(super) struct Engine {
-    linearise: Box<dyn Population>,
-    evaluate: Box<dyn Population>,
+    linearise: Side,
+    evaluate: Side,
     capacity: usize,
     arms: Vec<Arm>,
     /// Spares a formula on the CPU the way through populations.
@@ -34,11 +40,15 @@ impl Engine {
         for job in [&task.linearise, &task.evaluate] {
             capacity = capacity.min(device.capacity(&job.recording, None)? / 2).max(1);
         }
-        let method = Method::LevenbergMarquardt(LevenbergMarquardt::default());
-        let population = |job: &Job| device.population(job.recording.clone(), &method, capacity);
+        // members end with the round that evaluates them
+        let method = Method::LevenbergMarquardt(LevenbergMarquardt { max_rounds: 1, ..LevenbergMarquardt::default() });
+        let side = |job: &Job| {
+            let population = device.population(job.recording.clone(), &method, capacity)?;
+            Ok(Side { population, loaded: false })
+        };
         let mut engine = Engine {
-            linearise: population(&task.linearise)?,
-            evaluate: population(&task.evaluate)?,
+            linearise: side(&task.linearise)?,
+            evaluate: side(&task.evaluate)?,
             capacity,
             arms: Vec::new(),
             direct: None,
@@ -46,18 +56,16 @@ impl Engine {
             last_rows: None,
             counts: (0, 0),
         };
-        engine.turn_to(task)?;
+        engine.turn_to(task);
         Ok(engine)
     }
 
-    /// Uploads another spectrum of the same recordings.
-    pub fn turn_to(&mut self, task: &Task) -> Result<()> {
-        pollster::block_on(self.linearise.load(&task.linearise.batch))?;
-        pollster::block_on(self.evaluate.load(&task.evaluate.batch))?;
+    /// Takes another spectrum of the same recordings.
+    pub fn turn_to(&mut self, task: &Task) {
+        (self.linearise.loaded, self.evaluate.loaded) = (false, false);
         self.arms = Arm::all(&task.linearise);
         self.direct = Direct::new(task);
         (self.last_sums, self.last_rows, self.counts) = (None, None, (0, 0));
-        Ok(())
     }
 
     /// χ², penalty and ln det C at points in `u`: no derivatives.
@@ -68,8 +76,7 @@ impl Engine {
         }
         let mut outcomes = Vec::with_capacity(points.len());
         for some in points.chunks(self.capacity) {
-            let batch = members(&task.evaluate, some);
-            outcomes.extend(pollster::block_on(linearise(self.evaluate.as_mut(), &batch))?);
+            outcomes.extend(self.evaluate.outcomes(&task.evaluate, some)?);
         }
         Ok(outcomes)
     }
@@ -80,10 +87,7 @@ impl Engine {
             self.counts.1 += 1;
             let outcome = match &mut self.direct {
                 Some(direct) => direct.linearise(task, point),
-                None => {
-                    let batch = members(&task.linearise, &[point]);
-                    pollster::block_on(linearise(self.linearise.as_mut(), &batch))?.swap_remove(0)
-                }
+                None => self.linearise.outcomes(&task.linearise, &[point])?.swap_remove(0),
             };
             self.last_sums = Some((point.to_vec(), outcome));
         }
@@ -100,9 +104,8 @@ impl Engine {
             let seen = match &mut self.direct {
                 Some(direct) => vec![direct.rows(point)],
                 None => {
-                    pollster::block_on(self.linearise.load(&members(&task.linearise, &[point])))?;
                     let buffers: Vec<BufferId> = self.arms.iter().flat_map(Arm::buffers).collect();
-                    pollster::block_on(self.linearise.inspect_all(&buffers))?
+                    self.linearise.rows(&task.linearise, point, &buffers)?
                 }
             };
             self.last_rows = Some((point.to_vec(), Rows::new(&task.linearise, &self.arms, &seen, point)));
@@ -114,12 +117,37 @@ impl Engine {
     }
 }
 
-/// Points of the spectrum that is on the device already.
-fn members(job: &Job, points: &[&[f64]]) -> Batch {
+impl Side {
+    /// Evaluates points of the spectrum.
+    fn outcomes(&mut self, job: &Job, points: &[&[f64]]) -> Result<Vec<Outcome>> {
+        let batch = members(job, points, !self.loaded);
+        pollster::block_on(async {
+            if self.loaded {
+                // who was here before has ended
+                self.population.enter(&batch, &Places::in_order(&batch)).await?;
+            } else {
+                self.population.load(&batch).await?;
+                self.loaded = true;
+            }
+            self.population.advance(1).await?;
+            self.population.read(&(0..points.len()).collect::<Vec<_>>()).await
+        })
+    }
+
+    /// Buffers at one point. The member stays active, so that the next evaluation loads anew.
+    fn rows(&mut self, job: &Job, point: &[f64], buffers: &[BufferId]) -> Result<Vec<Vec<f64>>> {
+        self.loaded = false;
+        pollster::block_on(self.population.load(&members(job, &[point], true)))?;
+        pollster::block_on(self.population.inspect_all(buffers))
+    }
+}
+
+/// Points of a spectrum, with its data or without.
+fn members(job: &Job, points: &[&[f64]], data: bool) -> Batch {
     let count = job.recording.parameters.len();
     Batch {
         spectra: 1,
-        blocks: Vec::new(),
+        blocks: if data { job.batch.blocks.clone() } else { Vec::new() },
         lower: vec![-FAR; count],
         upper: vec![FAR; count],
         prior_mean: job.batch.prior_mean.clone(),

@@ -88,7 +88,8 @@ impl Problem {
             return Err(Error::Usage("a problem of another fitter".into()));
         }
         self.task = task.clone();
-        self.engine().turn_to(task)
+        self.engine().turn_to(task);
+        Ok(())
     }
 
     /// Names, in the order of every vector.

@@ -9,7 +9,7 @@ use popfit::report::{About, Collector, ReportFile};
 use popfit::spectra::SpectraReader;
 use popfit::{
     Control, Device, Error, Fitter, LevenbergMarquardt, Metadata, ModelFile, NelderMead, RvTabWriter, SolverKind,
-    SpectralModel, Status, VelocityScan,
+    SpectralModel, Status, Summary, VelocityScan,
 };
 
 use super::chain::Chain;
@@ -33,7 +33,7 @@ pub struct Arguments {
     format: Format,
     #[command(flatten)]
     selection: selection::Arguments,
-    /// auto, cpu, gpu, gpu:N or gpu:NAME
+    /// auto, all, cpu, gpu, gpu:N or gpu:NAME
     #[arg(long, default_value = "auto", value_name = "D")]
     device: String,
     /// The solver [default: the model file's, else lm]
@@ -124,7 +124,7 @@ pub fn run(arguments: &Arguments) -> Result<(), Failure> {
     }
     if !arguments.quiet {
         faults.print();
-        let text = closing(summary.fits, &counts, time, &fitter.device_name());
+        let text = closing(&summary, &counts, time);
         let _ = writeln!(std::io::stderr(), "{text}");
     }
     match counts.any(Status::Interrupted) {
@@ -214,10 +214,15 @@ pub fn emulators(model: &SpectralModel) -> Vec<(String, String)> {
 }
 
 /// A run in one line.
-fn closing(fits: u64, counts: &Counts, time: Duration, device: &str) -> String {
+fn closing(summary: &Summary, counts: &Counts, time: Duration) -> String {
+    let fits = summary.fits;
     let rate = fits as f64 / time.as_secs_f64().max(1e-9);
     let counts = if fits == 0 { "nothing to fit".to_string() } else { counts.to_string() };
-    format!("{fits} spectra: {counts}; {:.2} s, {rate:.1} spectra/s, {device}", time.as_secs_f64())
+    let devices = match summary.by_device.as_slice() {
+        [(only, _)] => only.clone(),
+        several => several.iter().map(|(name, fits)| format!("{name}: {fits}")).collect::<Vec<_>>().join(", "),
+    };
+    format!("{fits} spectra: {counts}; {:.2} s, {rate:.1} spectra/s, {devices}", time.as_secs_f64())
 }
 
 /// A bar on a terminal, nothing in a pipe.

@@ -16,15 +16,14 @@ const HOPELESS: f64 = 30.0;
 /// A basin this close may be told of (flag 32).
 const LEAST_RISE: f64 = 9.0;
 
-/// Marks those of the first `active` members that give way; a group's slots are consecutive.
-pub fn halve(members: &mut [Member], active: usize) {
-    let mut place = vec![0; members.len()];
+/// Marks those of the first `active` members that give way; `ring` leads from a slot to the next of its group.
+pub fn halve(members: &mut [Member], active: usize, ring: &[u32]) {
+    let mut place = vec![usize::MAX; ring.len()];
     members.iter().enumerate().for_each(|(at, member)| place[member.slot] = at);
     let verdict = |member: &Member| {
-        let sibling = |slot: usize| place.get(slot).map(|at| &members[*at]).filter(|s| s.spectrum == member.spectrum);
-        let before = (0..member.slot).rev().map_while(sibling);
-        let after = (member.slot + 1..).map_while(sibling);
-        before.chain(after).find_map(|better| gives_way(member, better))
+        let next = |slot: usize| ring.get(slot).map(|next| *next as usize).filter(|next| *next != member.slot);
+        let others = std::iter::successors(next(member.slot), |slot| next(*slot));
+        others.filter_map(|slot| members.get(place[slot])).find_map(|other| gives_way(member, other))
     };
     let verdicts: Vec<_> = members[..active].par_iter().map(verdict).collect();
     for (member, verdict) in members.iter_mut().zip(verdicts) {
@@ -37,7 +36,9 @@ fn gives_way(member: &Member, other: &Member) -> Option<GaveWay> {
     let (cost, best) = (member.sums.cost(), other.sums.cost());
     let is_better = best < cost || (best == cost && other.slot < member.slot);
     let failed = other.status.is_some_and(|status| status.code() < 0);
-    if member.status.is_some() || member.rounds < FIRST_ROUND || failed || !is_better {
+    // it may have left already, and must not count if it has not
+    let gone = other.gave_way.is_some() && other.rounds < member.rounds;
+    if member.status.is_some() || member.rounds < FIRST_ROUND || failed || gone || !is_better {
         return None;
     }
     if same_basin(other.point(), member.point()) {

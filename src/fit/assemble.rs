@@ -81,8 +81,16 @@ pub fn prepare_all(
     (0..count).into_par_iter().map(|place| prepare_one(model, arms, grids, place)).collect()
 }
 
-/// What the device reads: the blocks of all spectra, one after another.
-pub fn assemble(model: &SpectralModel, objective: &SpectralObjective, grids: &[Grids], ready: &[Ready]) -> Batch {
+/// Where a spectrum's members start, each in `u`.
+pub type Starts = Vec<Vec<f64>>;
+
+/// What the device reads: the blocks of all spectra, one after another, and their starts.
+pub fn assemble(
+    model: &SpectralModel,
+    objective: &SpectralObjective,
+    grids: &[Grids],
+    (ready, starts): (&[Ready], &[Starts]),
+) -> Batch {
     let mut batch = Batch { spectra: ready.len(), ..Batch::default() };
     for (a, (buffers, grid)) in objective.arms.iter().zip(grids).enumerate() {
         let of_spectra = |pick: &dyn Fn(&Ready) -> &[f32]| {
@@ -119,11 +127,11 @@ pub fn assemble(model: &SpectralModel, objective: &SpectralObjective, grids: &[G
             batch.prior_mean.push(limits.prior.map_or(0.0, |(mean, _)| p.to_u(mean)));
             batch.prior_weight.push(limits.prior.map_or(0.0, |(_, sigma)| p.solver.scale / sigma));
         }
-        for start in &one.starts {
+        for start in &starts[s] {
             batch.group.push(s as u32);
             let pairs = model.parameters.iter().zip(&one.limits);
             let bounds = pairs.map(|(p, limits)| (p.to_u(limits.lower), p.to_u(limits.upper)));
-            batch.starts.extend(start.u.iter().zip(bounds).map(|(u, (low, high))| u.clamp(low, high)));
+            batch.starts.extend(start.iter().zip(bounds).map(|(u, (low, high))| u.clamp(low, high)));
         }
     }
     batch

@@ -1,7 +1,6 @@
 //! The model's own derivatives against differences of its values, in f64.
 
 use super::Fitter;
-use super::run::Run;
 use crate::error::Result;
 use crate::model::{FirstGuess, LineSpread};
 use crate::solver::recording::Precision;
@@ -50,7 +49,7 @@ impl Fitter {
     }
 
     fn column_difference(&self, spectra: &Spectra, point: &[f64], p: usize) -> Result<f64> {
-        let mut run = Run::new(self)?;
+        let mut run = self.run()?;
         let mut at = |offset: f64| {
             let mut moved = point.to_vec();
             moved[p] += offset * self.model.parameters[p].solver.scale;

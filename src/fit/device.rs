@@ -6,10 +6,12 @@ use crate::cpu::CpuDevice;
 use crate::error::{Error, Result};
 use crate::solver;
 
-/// Where fits run: the CPU, or one GPU adapter.
+/// Where fits run: the CPU, one GPU adapter, or several.
 #[derive(Clone)]
 pub struct Device {
     pub(crate) inner: Arc<dyn solver::Device>,
+    /// They share the batches of [`Fitter::fit_with`](super::Fitter::fit_with) with the first.
+    others: Vec<Arc<dyn solver::Device>>,
 }
 
 impl std::fmt::Debug for Device {
@@ -33,31 +35,41 @@ pub struct DeviceDescription {
 impl Device {
     /// The CPU.
     pub fn cpu() -> Device {
-        Device { inner: Arc::new(CpuDevice) }
+        Device::one(CpuDevice)
+    }
+
+    pub(crate) fn one(device: impl solver::Device + 'static) -> Device {
+        Device { inner: Arc::new(device), others: Vec::new() }
+    }
+
+    pub(crate) fn all(&self) -> Vec<Arc<dyn solver::Device>> {
+        std::iter::once(&self.inner).chain(&self.others).cloned().collect()
     }
 
     /// A discrete, then an integrated GPU, else the CPU; never a software adapter.
     pub fn auto() -> Result<Device> {
         #[cfg(feature = "gpu")]
         if let Ok(device) = crate::gpu::GpuDevice::hardware() {
-            return Ok(Device { inner: Arc::new(device) });
+            return Ok(Device::one(device));
         }
         Ok(Device::cpu())
     }
 
-    /// `auto`, `cpu`, `gpu` (the best adapter, software included), `gpu:N` or `gpu:NAME` (part of a name).
+    /// `auto`, `cpu`, `gpu` (the best adapter, software included), `gpu:N`, `gpu:NAME` (part of a name), or `all`: every discrete and
+    /// integrated GPU, or, where there is none, every software adapter.
     pub fn parse(text: &str) -> Result<Device> {
         match text {
             "auto" => Device::auto(),
             "cpu" => Ok(Device::cpu()),
+            "all" => Device::every_gpu(),
             _ if text == "gpu" || text.starts_with("gpu:") => Device::gpu(text),
-            _ => Err(Error::Usage(format!("no device \"{text}\": give auto, cpu, gpu, gpu:N or gpu:NAME"))),
+            _ => Err(Error::Usage(format!("no device \"{text}\": give auto, all, cpu, gpu, gpu:N or gpu:NAME"))),
         }
     }
 
     /// As it is written into the result table.
     pub fn name(&self) -> String {
-        self.inner.name()
+        self.all().iter().map(|device| device.name()).collect::<Vec<_>>().join(" + ")
     }
 
     /// The CPU and every adapter.
@@ -74,7 +86,14 @@ impl Device {
 
     #[cfg(feature = "gpu")]
     fn gpu(text: &str) -> Result<Device> {
-        Ok(Device { inner: Arc::new(crate::gpu::GpuDevice::parse(text)?) })
+        Ok(Device::one(crate::gpu::GpuDevice::parse(text)?))
+    }
+
+    #[cfg(feature = "gpu")]
+    fn every_gpu() -> Result<Device> {
+        let mut all = crate::gpu::GpuDevice::every()?.into_iter().map(|gpu| Arc::new(gpu) as Arc<dyn solver::Device>);
+        let inner = all.next().ok_or_else(|| Error::NoAdapter("no GPU at all".into()))?;
+        Ok(Device { inner, others: all.collect() })
     }
 
     #[cfg(feature = "gpu")]
@@ -93,6 +112,11 @@ impl Device {
     #[cfg(not(feature = "gpu"))]
     fn gpu(_: &str) -> Result<Device> {
         Err(Error::NoAdapter("this build has no GPU support (feature `gpu`)".into()))
+    }
+
+    #[cfg(not(feature = "gpu"))]
+    fn every_gpu() -> Result<Device> {
+        Device::gpu("gpu")
     }
 
     #[cfg(not(feature = "gpu"))]

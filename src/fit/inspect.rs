@@ -45,7 +45,8 @@ impl Run<'_> {
         };
         let ready: Vec<Ready> = points.par_iter().map(one).collect::<Result<_>>()?;
         let objective = SpectralObjective::new(model, &layout(model, &arms), precision);
-        let batch = assemble(model, &objective, &grids, &ready);
+        let starts: Vec<_> = ready.iter().map(Ready::starts).collect();
+        let batch = assemble(model, &objective, &grids, (&ready, &starts));
         let method = Method::LevenbergMarquardt(LevenbergMarquardt::default());
         let mut population = CpuDevice.population(Arc::new(objective.record()), &method, points.len())?;
         pollster::block_on(population.load(&batch))?;

@@ -14,17 +14,20 @@ mod posterior;
 mod row;
 mod run;
 mod solve;
+mod stages;
 #[cfg(feature = "argmin")]
 pub(crate) mod task;
 mod values;
+mod waiting;
+mod workers;
 
 use std::sync::atomic::AtomicBool;
-use std::sync::{Arc, OnceLock};
+use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 use std::time::Duration;
 
 use crate::error::{Error, Result};
 use crate::model::{FirstGuess, SpectralModel, VelocityScan};
-use crate::solver::recording::{Precision, Velocity};
+use crate::solver::recording::Precision;
 use crate::solver::{LevenbergMarquardt, MOST_STARTS, NelderMead, SolverKind};
 use crate::spectra::{Spectra, SpectraReader};
 use assemble::matched;
@@ -35,7 +38,7 @@ use limits::Tables;
 pub use picture::ArmFit;
 pub use posterior::VelocityPosterior;
 pub use row::{FitRow, FitTable, Id, flag};
-use run::{Run, Watch};
+use run::Run;
 
 /// Takes rows, in the order of the input.
 pub trait Sink {
@@ -73,7 +76,9 @@ pub struct Control {
 #[derive(Clone, Debug, Default)]
 pub struct Summary {
     pub fits: u64,
-    /// Time by stage: read, prepare, first guess, fit, finish, posterior, write.
+    /// How many of them each device made.
+    pub by_device: Vec<(String, u64)>,
+    /// Time by stage: read, prepare, first guess, fit, finish, posterior, write; of all workers, which overlap.
     pub stages: Vec<(String, Duration)>,
 }
 
@@ -144,7 +149,14 @@ pub struct Fitter {
     precision: Precision,
     velocity_scan: VelocityScan,
     /// Evaluated by the first run that needs it.
-    guess: Arc<OnceLock<FirstGuess>>,
+    guess: Arc<Guess>,
+}
+
+/// The first guess of all workers.
+#[derive(Debug, Default)]
+struct Guess {
+    made: OnceLock<FirstGuess>,
+    making: Mutex<()>,
 }
 
 impl Fitter {
@@ -288,28 +300,23 @@ impl Fitter {
         Ok(FitTable { parameters: self.parameters(), rows })
     }
 
-    /// Streams: reads batches from `source`, appends their rows to `sink`.
+    /// Streams: reads batches from `source`, appends their rows to `sink`. Batches are fitted by two threads a device, which share rayon's
+    /// global pool.
     pub fn fit_with(&self, source: &mut dyn SpectraReader, sink: &mut dyn Sink, control: &Control) -> Result<Summary> {
-        let mut run = self.run()?;
-        let (mut done, total) = (0, source.len());
-        while let Some(spectra) = run.time("read", |_| source.next_batch(run::BATCH))? {
-            let watch = Watch { control: Some(control), done, total };
-            run.watched_by(watch);
-            let rows = run.batch(&spectra, None)?;
-            run.time("write", |_| sink.append(&spectra, &rows))?;
-            watch.report(rows.len());
-            done += rows.len() as u64;
-        }
-        Ok(Summary { fits: done, stages: run.stages() })
+        workers::stream(self, source, sink, control)
     }
 
     /// Made once.
     fn first_guess(&self) -> Result<&FirstGuess> {
-        if let Some(made) = self.guess.get() {
+        if let Some(made) = self.guess.made.get() {
+            return Ok(made);
+        }
+        let _making = self.guess.making.lock().unwrap_or_else(PoisonError::into_inner);
+        if let Some(made) = self.guess.made.get() {
             return Ok(made);
         }
         let made = FirstGuess::new(&self.model, self.seed)?;
-        Ok(self.guess.get_or_init(|| made))
+        Ok(self.guess.made.get_or_init(|| made))
     }
 
     fn start_count(&self) -> usize {
@@ -317,12 +324,6 @@ impl Fitter {
     }
 
     fn run(&self) -> Result<Run<'_>> {
-        if self.scans_velocity() && matches!(self.model.velocity, Velocity::Fixed(_)) {
-            return Err(Error::Usage("a scan of the velocity, which is fixed: give it a range".into()));
-        }
-        match self.start_count() {
-            1..=MOST_STARTS => Run::new(self),
-            other => Err(Error::Usage(format!("{other} starts: a spectrum has 1 to {MOST_STARTS}"))),
-        }
+        Run::new(self, self.device.inner.clone(), self.memory)
     }
 }

@@ -2,7 +2,6 @@
 
 use super::assemble::{matched, raw};
 use super::inspect::InspectedArm;
-use super::run::Run;
 use super::{FitRow, Fitter};
 use crate::error::{Error, Result};
 use crate::model::ModelArm;
@@ -46,7 +45,7 @@ impl Fitter {
     /// The models at the rows' parameters, arm by arm; `None` where a row has no fit. Evaluated on the CPU, all in one go.
     pub fn model_spectra(&self, spectra: &Spectra, rows: &[FitRow]) -> Result<Vec<Option<Vec<ArmFit>>>> {
         let arms = matched(&self.model, spectra)?;
-        let mut run = Run::new(self)?;
+        let mut run = self.run()?;
         let mut out: Vec<Option<Vec<ArmFit>>> = vec![None; rows.len()];
         let place = |row: &FitRow| {
             let fitted = row.status != Status::BadInput && row.parameters.iter().all(|x| x.is_finite());

@@ -2,24 +2,26 @@
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::time::Duration;
 
 use rayon::prelude::*;
 use web_time::Instant;
 
-use super::assemble::{matched, prepare_all};
+use super::Fitter;
+use super::assemble::{Starts, matched, prepare_all};
 use super::blank::{blank, place_at_start, refuse};
 use super::finish::Finish;
 use super::limits::Tables;
 use super::posterior::scan;
 use super::row::{FitRow, flag};
 use super::solve::Passes;
-use super::{Control, Fitter};
+use super::stages::{Stage, Stages};
+use super::workers::Tally;
 use crate::error::{Error, Result};
 use crate::model::{
     ArmLayout, Cause, Fault, Limits, LineSpread, ModelArm, Prepared, Sampling, SpectralModel, Start, VelocityScan,
 };
-use crate::solver::Outcome;
+use crate::solver::recording::Velocity;
+use crate::solver::{Device, MOST_STARTS, Outcome};
 use crate::spectra::{ArmSpectra, Spectra, Wavelength};
 
 /// Spectra that are read at once.
@@ -57,82 +59,78 @@ type Started = std::result::Result<(Prepared, Vec<Limits>, Vec<Start>, bool), Fa
 
 pub struct Run<'a> {
     pub fitter: &'a Fitter,
+    device: Arc<dyn Device>,
+    memory: Option<u64>,
     resident: Option<Passes>,
     /// The shared grids of the last batch.
     shared: Vec<Option<SharedGrid>>,
-    times: Vec<(&'static str, Duration)>,
-    watch: Watch<'a>,
+    pub stages: Stages,
+    tally: Option<&'a Tally<'a>>,
+    /// Spectra of this batch that the tally knows of.
+    told: usize,
 }
 
-/// Tells how far a run is, and whether it has been cancelled.
-#[derive(Clone, Copy, Default)]
-pub struct Watch<'a> {
-    pub control: Option<&'a Control>,
-    /// Spectra of earlier batches, and of all.
-    pub done: u64,
-    pub total: u64,
-}
-
-impl Watch<'_> {
-    pub fn is_cancelled(&self) -> bool {
-        self.control.is_some_and(|control| control.cancel.load(Ordering::Relaxed))
-    }
-
-    /// Calls the progress function: so many spectra of this batch are finished.
-    pub fn report(&self, of_batch: usize) {
-        if let Some(progress) = self.control.and_then(|control| control.progress.as_ref()) {
-            progress(self.done + of_batch as u64, self.total);
-        }
+impl Ready {
+    pub fn starts(&self) -> Starts {
+        self.starts.iter().map(|start| start.u.clone()).collect()
     }
 }
 
 impl<'a> Run<'a> {
-    pub fn new(fitter: &'a Fitter) -> Result<Run<'a>> {
-        Ok(Run {
-            fitter,
-            resident: None,
-            shared: vec![None; fitter.model.arms.len()],
-            times: ["read", "prepare", "first guess", "fit", "finish", "posterior", "write"]
-                .map(|s| (s, Duration::ZERO))
-                .to_vec(),
-            watch: Watch::default(),
-        })
+    /// A run on a device, of whose memory its population takes so many bytes.
+    pub fn new(fitter: &'a Fitter, device: Arc<dyn Device>, memory: Option<u64>) -> Result<Run<'a>> {
+        if fitter.scans_velocity() && matches!(fitter.model.velocity, Velocity::Fixed(_)) {
+            return Err(Error::Usage("a scan of the velocity, which is fixed: give it a range".into()));
+        }
+        let starts = fitter.start_count();
+        if !(1..=MOST_STARTS).contains(&starts) {
+            return Err(Error::Usage(format!("{starts} starts: a spectrum has 1 to {MOST_STARTS}")));
+        }
+        let (stages, shared) = (Stages::default(), vec![None; fitter.model.arms.len()]);
+        Ok(Run { fitter, device, memory, resident: None, shared, stages, tally: None, told: 0 })
     }
 
-    /// What the next batch reports to.
-    pub fn watched_by(&mut self, watch: Watch<'a>) {
-        self.watch = watch;
+    /// Tells `tally` how far it is, and stops when that says so.
+    pub fn watched_by(self, tally: &'a Tally<'a>) -> Run<'a> {
+        Run { tally: Some(tally), ..self }
     }
 
-    pub fn stages(&self) -> Vec<(String, Duration)> {
-        self.times.iter().map(|(name, time)| (name.to_string(), *time)).collect()
+    fn is_cancelled(&self) -> bool {
+        self.tally.is_some_and(|tally| tally.cancel().load(Ordering::Relaxed))
     }
 
     /// Runs `work` and adds its time to a stage.
-    pub fn time<T>(&mut self, stage: &str, work: impl FnOnce(&mut Self) -> T) -> T {
+    fn time<T>(&mut self, stage: Stage, work: impl FnOnce(&mut Self) -> T) -> T {
         let begin = Instant::now();
         let out = work(self);
-        if let Some((_, time)) = self.times.iter_mut().find(|(name, _)| *name == stage) {
-            *time += begin.elapsed();
-        }
+        self.stages.spent(stage, begin);
         out
     }
 
     /// Rows of all spectra, in their order. `user_starts` (spectra, parameters), physical, replace the first guess.
     pub fn batch(&mut self, spectra: &Spectra, user_starts: Option<&[f64]>) -> Result<Vec<FitRow>> {
+        self.told = 0;
+        let rows = self.rows(spectra, user_starts)?;
+        if let Some(tally) = self.tally {
+            tally.add((rows.len() - self.told) as u64);
+        }
+        Ok(rows)
+    }
+
+    fn rows(&mut self, spectra: &Spectra, user_starts: Option<&[f64]>) -> Result<Vec<FitRow>> {
         let model = &self.fitter.model;
         let arms = matched(model, spectra)?;
         let mut rows: Vec<FitRow> = (0..spectra.len()).map(|k| blank(model, spectra, k)).collect();
         let width = model.parameters.len();
         let given = |place: usize| user_starts.map(|all| &all[place * width..(place + 1) * width]);
-        if self.watch.is_cancelled() {
+        if self.is_cancelled() {
             rows.iter_mut().enumerate().for_each(|(place, row)| place_at_start(model, row, given(place)));
             return Ok(rows);
         }
-        let grids = self.time("prepare", |run| run.grids(&arms, spectra))?;
-        let prepared = self.time("prepare", |_| prepare_all(model, &arms, &grids, spectra.len()));
+        let grids = self.time(Stage::Prepare, |run| run.grids(&arms, spectra))?;
+        let prepared = self.time(Stage::Prepare, |_| prepare_all(model, &arms, &grids, spectra.len()));
         let tables = Tables::new(model, spectra)?;
-        let started = self.time("first guess", |run| run.starts(prepared, &grids, &tables, user_starts))?;
+        let started = self.time(Stage::FirstGuess, |run| run.starts(prepared, &grids, &tables, user_starts))?;
         let mut ready = Vec::new();
         for (place, one) in started.into_iter().enumerate() {
             match one {
@@ -200,11 +198,12 @@ impl<'a> Run<'a> {
         let needed = prepared.iter().any(|p| p.is_ok());
         let guess = needed.then(|| self.fitter.first_guess()).transpose()?;
         let outside = |l: &Limits| l.start.is_some_and(|x| x < l.lower || x > l.upper);
-        let watch = self.watch;
+        let tally = self.tally;
+        let cancelled = || tally.is_some_and(|tally| tally.cancel().load(Ordering::Relaxed));
         let one = |(k, prepared): (usize, std::result::Result<Prepared, Fault>)| {
             let (prepared, limits) = (prepared?, tables.of(k)?);
             let clipped = limits.iter().any(outside);
-            if watch.is_cancelled() {
+            if cancelled() {
                 return Ok((prepared, limits, Vec::new(), clipped)); // without a start it is not fitted
             }
             let samplings: Vec<&Sampling> = grids.iter().filter_map(|g| g.of(k).ok()).map(|s| &**s).collect();
@@ -221,78 +220,63 @@ impl<'a> Run<'a> {
         }
         let fitter = self.fitter;
         let layout = layout(&fitter.model, arms);
-        self.time("fit", |run| run.make_resident(&layout))?;
+        self.time(Stage::Fit, |run| run.make_resident(&layout))?;
         let capacity = self.resident.as_ref().map_or(1, |r| r.capacity);
         let most = ready.iter().map(|r| r.starts.len()).max().unwrap_or(1);
         if capacity < most {
             let message = format!("room for {capacity} members, a spectrum's {most} starts enter together");
-            return Err(Error::OutOfMemory { device: fitter.device.name(), message });
+            return Err(Error::OutOfMemory { device: self.device.name(), message });
         }
-        let mut rest = ready;
-        while !rest.is_empty() {
-            let count = self.entering(rest, capacity);
-            let (now, later) = rest.split_at(count);
-            let finished = rows.len() - rest.len();
-            rest = later;
-            let outcomes = self.time("fit", |run| run.population(grids, now, finished))?;
-            self.time("finish", |_| {
-                let finish = Finish { model: &fitter.model, precision: fitter.precision };
-                let mut at = 0;
-                for one in now {
-                    let row = &mut rows[one.place];
-                    match outcomes.get(at..at + one.starts.len()) {
-                        Some(own) if !own.is_empty() => finish.fill(row, own, one),
-                        _ => {
-                            let start = one.starts.first().map(|start| physical(&fitter.model, start));
-                            place_at_start(&fitter.model, row, start.as_deref());
-                        }
-                    }
-                    at += one.starts.len();
+        let outcomes = self.time(Stage::Fit, |run| run.population(grids, ready, rows.len() - ready.len()))?;
+        self.time(Stage::Finish, |_| {
+            let finish = Finish { model: &fitter.model, precision: fitter.precision };
+            for (one, own) in ready.iter().zip(&outcomes) {
+                let row = &mut rows[one.place];
+                if own.is_empty() {
+                    let start = one.starts.first().map(|start| physical(&fitter.model, start));
+                    place_at_start(&fitter.model, row, start.as_deref());
+                } else {
+                    finish.fill(row, own, one);
                 }
-            });
-            if fitter.velocity_scan != VelocityScan::Off
-                && let Some(mut passes) = self.resident.take()
-            {
-                self.time("posterior", |_| scan(fitter, &mut passes, grids, (now, rows)))?;
-                self.resident = Some(passes);
             }
+        });
+        if fitter.velocity_scan != VelocityScan::Off
+            && let Some(mut passes) = self.resident.take()
+        {
+            self.time(Stage::Posterior, |_| scan(fitter, &mut passes, grids, (ready, rows)))?;
+            self.resident = Some(passes);
         }
         Ok(())
-    }
-
-    /// How many spectra the population takes now: all once the run is cancelled, as none of them is fitted.
-    fn entering(&self, rest: &[Ready], capacity: usize) -> usize {
-        if self.watch.is_cancelled() {
-            return rest.len();
-        }
-        let mut members = 0;
-        let fits = |r: &&Ready| {
-            members += r.starts.len();
-            members <= capacity
-        };
-        rest.iter().take_while(fits).count().max(1)
     }
 
     fn make_resident(&mut self, layout: &[ArmLayout]) -> Result<()> {
         if self.resident.as_ref().is_some_and(|r| r.layout == layout) {
             return Ok(());
         }
-        let Fitter { model, device, solver, memory, precision, velocity_scan, .. } = self.fitter;
+        let Fitter { model, solver, precision, velocity_scan, .. } = self.fitter;
         let scans = *velocity_scan == VelocityScan::Fixed;
         self.resident = None; // frees its memory first
         let most = BATCH * self.fitter.start_count();
-        let passes = Passes::new(model, layout, &*device.inner, (*solver, *precision, scans), (*memory, most))?;
+        let passes = Passes::new(model, layout, &*self.device, (*solver, *precision, scans), (self.memory, most))?;
         self.resident = Some(passes);
         Ok(())
     }
 
-    /// The outcomes of all members; none when the run is cancelled before they begin. `finished` spectra of the batch are done.
-    fn population(&mut self, grids: &[Grids], ready: &[Ready], finished: usize) -> Result<Vec<Outcome>> {
-        let watch = self.watch;
-        let Some(resident) = self.resident.as_mut().filter(|_| !watch.is_cancelled()) else { return Ok(Vec::new()) };
-        let never = AtomicBool::new(false);
-        let cancel = watch.control.map_or(&never, |control| &*control.cancel);
-        let mut report = |share: f64| watch.report(finished + (ready.len() as f64 * share) as usize);
+    /// The outcomes of each spectrum's starts; none where the run was cancelled before it entered. `finished` spectra of the batch
+    /// are done.
+    fn population(&mut self, grids: &[Grids], ready: &[Ready], finished: usize) -> Result<Vec<Vec<Outcome>>> {
+        let Some(resident) = self.resident.as_mut() else { return Ok(Vec::new()) };
+        let (never, tally, told) = (AtomicBool::new(false), self.tally, &mut self.told);
+        let cancel = tally.map_or(&never, Tally::cancel);
+        let mut report = |share: f64| {
+            let now = finished + (ready.len() as f64 * share) as usize;
+            if let Some(tally) = tally
+                && now > *told
+            {
+                tally.add((now - *told) as u64);
+                *told = now;
+            }
+        };
         resident.solve(&self.fitter.model, grids, ready, (cancel, &mut report))
     }
 }

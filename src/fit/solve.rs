@@ -4,13 +4,14 @@ use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
 
 use super::Solver;
-use super::assemble::assemble;
+use super::assemble::{Starts, assemble};
 use super::run::{Grids, Ready};
+use super::waiting::{Entering, Waiting};
 use crate::error::{Error, Result};
 use crate::model::{ArmLayout, SpectralModel, SpectralObjective};
 use crate::solver::recording::Precision;
 use crate::solver::{
-    Batch, Device, LevenbergMarquardt, Method, NelderMead, Objective, Outcome, Population, linearise, optimise,
+    Device, LevenbergMarquardt, Method, NelderMead, Objective, Outcome, Population, Queue, linearise, stream,
 };
 
 /// A simplex that polishes starts this much smaller.
@@ -22,15 +23,13 @@ pub type Watched<'a> = (&'a AtomicBool, &'a mut dyn FnMut(f64));
 /// A population and the objective that it was made for.
 struct Pass {
     objective: SpectralObjective,
-    /// Members that a start occupies.
-    lanes: usize,
     population: Box<dyn Population>,
 }
 
 /// What a solver needs for spectra of one shape.
 pub struct Passes {
     pub layout: Vec<ArmLayout>,
-    /// Starts that enter together.
+    /// Starts in flight.
     pub capacity: usize,
     solver: Solver,
     /// Levenberg–Marquardt, or the linearisation that gives a simplex's best vertex its errors.
@@ -75,40 +74,42 @@ impl Passes {
             capacity /= 2;
             populations = self::populations(device, &wanted, capacity);
         }
-        let pass = |((objective, method), population): ((SpectralObjective, Method), Box<dyn Population>)| Pass {
-            objective,
-            lanes: method.lanes(),
-            population,
-        };
-        let mut passes: Vec<Pass> = wanted.into_iter().zip(populations?).map(pass).collect();
+        let objectives = wanted.into_iter().map(|(objective, _)| objective);
+        let pass = |(objective, population)| Pass { objective, population };
+        let mut passes: Vec<Pass> = objectives.zip(populations?).map(pass).collect();
         let evaluate = if scans { passes.pop() } else { None };
         let simplex = if second.is_some() { passes.pop() } else { None };
         let linearise = passes.remove(0);
         Ok(Passes { layout: layout.to_vec(), capacity, solver, linearise, simplex, evaluate })
     }
 
-    /// The outcomes of all starts of `ready`, one after another.
+    /// The outcomes of each spectrum's starts; none where the run was cancelled before it entered.
     pub fn solve(
         &mut self,
         model: &SpectralModel,
         grids: &[Grids],
         ready: &[Ready],
         (cancel, watch): Watched,
-    ) -> Result<Vec<Outcome>> {
-        let batch = assemble(model, &self.linearise.objective, grids, ready);
+    ) -> Result<Vec<Vec<Outcome>>> {
+        let spectra = (model, grids, ready);
+        let starts: Vec<Starts> = ready.iter().map(Ready::starts).collect();
         match self.solver {
-            Solver::Lm(_) => run(&mut self.linearise, &batch, (cancel, watch)),
-            Solver::NelderMead(_) => self.simplices(&batch, (model, grids, ready), (cancel, watch)),
+            Solver::Lm(_) => self.linearise.run(spectra, starts, (cancel, watch)),
+            Solver::NelderMead(_) => self.simplices(spectra, starts, (cancel, watch)),
             Solver::LmNelderMead(..) => {
                 // nearly all of the time goes into the simplices
-                let mut outcomes = run(&mut self.linearise, &batch, (cancel, &mut |_| {}))?;
-                let winners = winners(&batch, &outcomes, model.marginalise);
-                let starts = winners.iter().flat_map(|&m| outcomes[m].parameters.clone()).collect();
-                let group = winners.iter().map(|&m| batch.group[m]).collect();
-                let polish = Batch { starts, group, ..batch };
-                let polished = self.simplices(&polish, (model, grids, ready), (cancel, watch))?;
-                for (m, other) in winners.into_iter().zip(polished) {
-                    take_better(&mut outcomes[m], other, model.marginalise);
+                let mut outcomes = self.linearise.run(spectra, starts, (cancel, &mut |_| {}))?;
+                let winners: Vec<Option<usize>> =
+                    outcomes.iter().map(|group| winner(group, model.marginalise)).collect();
+                let best = |(group, winner): (&Vec<Outcome>, &Option<usize>)| {
+                    winner.iter().map(|&k| group[k].parameters.clone()).collect()
+                };
+                let starts = outcomes.iter().zip(&winners).map(best).collect();
+                let polished = self.simplices(spectra, starts, (cancel, watch))?;
+                for ((group, winner), polished) in outcomes.iter_mut().zip(winners).zip(polished) {
+                    if let (Some(winner), Some(polished)) = (winner, polished.into_iter().next()) {
+                        take_better(&mut group[winner], polished, model.marginalise);
+                    }
                 }
                 Ok(outcomes)
             }
@@ -123,39 +124,53 @@ impl Passes {
         ready: &[Ready],
         refit: bool,
     ) -> Result<Vec<Outcome>> {
-        let pass = match &mut self.evaluate {
-            Some(pass) if !refit => pass,
-            _ => &mut self.linearise,
-        };
-        let batch = assemble(model, &pass.objective, grids, ready);
+        let starts: Vec<Starts> = ready.iter().map(Ready::starts).collect();
         if refit {
-            return run(pass, &batch, (&AtomicBool::new(false), &mut |_| {}));
+            let watched: Watched = (&AtomicBool::new(false), &mut |_| {});
+            return Ok(self.linearise.run((model, grids, ready), starts, watched)?.concat());
         }
+        let pass = self.evaluate.as_mut().unwrap_or(&mut self.linearise);
+        let batch = assemble(model, &pass.objective, grids, (ready, &starts));
         pollster::block_on(linearise(pass.population.as_mut(), &batch))
     }
 
-    /// Nelder–Mead from the starts of a batch, then one linearisation of each best vertex.
-    fn simplices(
-        &mut self,
-        batch: &Batch,
-        (model, grids, ready): (&SpectralModel, &[Grids], &[Ready]),
-        watched: Watched,
-    ) -> Result<Vec<Outcome>> {
+    /// Nelder–Mead from some starts, then one linearisation of each best vertex.
+    fn simplices(&mut self, spectra: Entering, starts: Vec<Starts>, watched: Watched) -> Result<Vec<Vec<Outcome>>> {
         let Some(simplex) = &mut self.simplex else { return Ok(Vec::new()) };
-        let arrays = assemble(model, &simplex.objective, grids, ready);
-        let own = Batch { starts: batch.starts.clone(), group: batch.group.clone(), ..arrays };
-        let found = run(simplex, &own, watched)?;
-        let starts = found.iter().flat_map(|o| o.parameters.clone()).collect();
-        let ends = Batch { starts, ..batch.clone() };
+        let mut outcomes = simplex.run(spectra, starts, watched)?;
         // what has been found is kept, cancelled or not
-        let linearisation = linearise(self.linearise.population.as_mut(), &ends);
-        let mut outcomes = pollster::block_on(linearisation)?;
-        for (outcome, simplex) in outcomes.iter_mut().zip(found) {
-            outcome.status = simplex.status;
-            outcome.rounds = simplex.rounds;
-            outcome.evaluations = simplex.evaluations + 1;
+        let best = |group: &Vec<Outcome>| group.iter().map(|outcome| outcome.parameters.clone()).collect();
+        let ends = outcomes.iter().map(best).collect();
+        let sums = self.linearise.sums(spectra, ends)?;
+        for (outcome, sums) in outcomes.iter_mut().flatten().zip(sums.into_iter().flatten()) {
+            let Outcome { status, rounds, evaluations, .. } = *outcome;
+            *outcome = Outcome { status, rounds, evaluations: evaluations + 1, ..sums };
         }
         Ok(outcomes)
+    }
+}
+
+impl Pass {
+    /// Fits each spectrum from its starts.
+    fn run(&mut self, spectra: Entering, starts: Vec<Starts>, (cancel, watch): Watched) -> Result<Vec<Vec<Outcome>>> {
+        let members = starts.iter().map(Vec::len).sum::<usize>() * self.population.lanes();
+        let mut queue = Waiting::new(&self.objective, spectra, starts);
+        let mut progress = |left: usize| watch(1.0 - left as f64 / members.max(1) as f64);
+        queue.watch = Some((self.population.lanes(), &mut progress));
+        pollster::block_on(stream(self.population.as_mut(), &mut queue, cancel))?;
+        Ok(queue.outcomes)
+    }
+
+    /// The sums at each spectrum's starts.
+    fn sums(&mut self, spectra: Entering, starts: Vec<Starts>) -> Result<Vec<Vec<Outcome>>> {
+        let capacity = self.population.capacity();
+        let mut queue = Waiting::new(&self.objective, spectra, starts);
+        let mut all = Vec::new();
+        while let Some(batch) = queue.next(capacity, capacity) {
+            all.extend(pollster::block_on(linearise(self.population.as_mut(), &batch))?);
+        }
+        let mut rest = all.into_iter();
+        Ok(queue.starts.iter().map(|own| rest.by_ref().take(own.len()).collect()).collect())
     }
 }
 
@@ -171,29 +186,16 @@ fn populations(
     wanted.iter().map(one).collect()
 }
 
-fn run(pass: &mut Pass, batch: &Batch, (cancel, watch): Watched) -> Result<Vec<Outcome>> {
-    let members = (batch.members() * pass.lanes).max(1) as f64;
-    let mut watch = |active: usize| watch(1.0 - active as f64 / members);
-    pollster::block_on(optimise(pass.population.as_mut(), batch, cancel, &mut watch))
-}
-
 fn objective(outcome: &Outcome, marginalise: bool) -> f64 {
     let value = outcome.chi2 + outcome.penalty + if marginalise { outcome.ln_det } else { 0.0 };
     if value.is_finite() { value } else { f64::INFINITY }
 }
 
-/// The lowest start of each spectrum whose fit did not fail.
-fn winners(batch: &Batch, outcomes: &[Outcome], marginalise: bool) -> Vec<usize> {
-    let mut best: Vec<Option<usize>> = vec![None; batch.spectra];
-    for (m, outcome) in outcomes.iter().enumerate() {
-        let value = objective(outcome, marginalise);
-        let known = &mut best[batch.group[m] as usize];
-        let stands = outcome.gave_way.is_none() && value < f64::INFINITY;
-        if stands && known.is_none_or(|k| value < objective(&outcomes[k], marginalise)) {
-            *known = Some(m);
-        }
-    }
-    best.into_iter().flatten().collect()
+/// The lowest start of a spectrum, among those that neither failed nor gave way.
+fn winner(group: &[Outcome], marginalise: bool) -> Option<usize> {
+    let value = |k: &usize| objective(&group[*k], marginalise);
+    let stands = (0..group.len()).filter(|k| group[*k].gave_way.is_none() && value(k) < f64::INFINITY);
+    stands.min_by(|a, b| value(a).total_cmp(&value(b)))
 }
 
 /// A polished fit replaces the one that it began from, unless it is no better.
@@ -251,7 +253,7 @@ mod tests {
             .unwrap();
         let spectra = Spectra::open(format!("{data}/spectra.npz")).unwrap().slice(0..9);
         let fit = |room: usize| {
-            let device = Chosen { inner: Arc::new(Tight(room)) };
+            let device = Chosen::one(Tight(room));
             Fitter::new(model.clone(), device, LevenbergMarquardt::default()).unwrap().fit(&spectra)
         };
         let (whole, halved) = (fit(1 << 12).unwrap(), fit(5).unwrap());

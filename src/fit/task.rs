@@ -55,9 +55,10 @@ impl Fitter {
             let starts = guess.starts(&prepared, &samplings, &limits, 1);
             let constant = if model.marginalise { prepared.marginal_constant } else { 0.0 };
             let ready = [Ready { place, prepared, limits, starts }];
+            let entering = [ready[0].starts()];
             let job = |recording: &Arc<Recording>, objective| Job {
                 recording: recording.clone(),
-                batch: assemble(model, objective, &grids, &ready),
+                batch: assemble(model, objective, &grids, (&ready, &entering)),
             };
             Ok(Task {
                 device: self.device.clone(),

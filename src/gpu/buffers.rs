@@ -49,6 +49,7 @@ impl Plan {
         let loaded = |i: &usize| matches!(recording.buffers[*i].scope, Scope::Batch | Scope::Spectrum);
         let upload = (0..blocks.len()).filter(loaded).map(|i| blocks[i]).sum();
         let (state, control) = (layout.state_length() * capacity, CONTROL.len() * capacity);
+        let simplices = layout.simplex_length() * layout.simplices();
         let even = |n: usize| n.next_multiple_of(ALIGNMENT).max(ALIGNMENT);
         let table = |stage: &Stage| match stage {
             Stage::Prior(prior) => even(prior.hulls.iter().map(|hull| hull.facets.len()).sum()),
@@ -59,11 +60,11 @@ impl Plan {
             state: even(state),
             control: even(control),
             limits: even(4 * layout.parameters * capacity),
-            simplices: even(layout.simplex_length() * layout.simplices()),
+            simplices: even(simplices),
             arguments: even(3 * dispatches),
             blocks,
             tables: recording.stages.iter().map(table).sum(),
-            readback: even(state) + even(control),
+            readback: even(state).max(even(control)).max(even(layout.members_length())).max(even(simplices)),
             upload,
         }
     }
@@ -166,28 +167,45 @@ pub(super) fn readback(context: &Context, elements: usize) -> wgpu::Buffer {
     create(context, "readback", elements, wgpu::BufferUsages::MAP_READ | wgpu::BufferUsages::COPY_DST)
 }
 
-/// Writes consecutive blocks of `values` to a buffer, each at its stride.
+/// Writes the first block of `values`.
 pub(super) fn upload(context: &Context, recording: &Recording, id: BufferId, buffer: &wgpu::Buffer, values: &Values) {
-    let (length, stride) = (recording.block(id).length.max(1), stride(recording, id));
+    upload_to(context, recording, id, buffer, (values, &[0]));
+}
+
+/// Writes blocks of `values` to their places.
+pub(super) fn upload_to(
+    context: &Context,
+    recording: &Recording,
+    id: BufferId,
+    buffer: &wgpu::Buffer,
+    (values, places): (&Values, &[usize]),
+) {
+    let shape = (recording.block(id).length, stride(recording, id));
     match values {
-        Values::F32(v) => write(context, buffer, v, length, stride),
-        Values::I32(v) => write(context, buffer, v, length, stride),
+        Values::F32(v) => write(context, buffer, v, shape, places),
+        Values::I32(v) => write(context, buffer, v, shape, places),
         Values::F64(v) => {
             let narrow: Vec<f32> = v.iter().map(|x| *x as f32).collect();
-            write(context, buffer, &narrow, length, stride);
+            write(context, buffer, &narrow, shape, places);
         }
     }
 }
 
-fn write<T: bytemuck::Pod>(context: &Context, buffer: &wgpu::Buffer, values: &[T], length: usize, stride: usize) {
-    if values.is_empty() {
+/// One block of `length` elements at each place, `stride` elements apart; neighbours go in one copy.
+pub(super) fn write<T: bytemuck::Pod>(
+    context: &Context,
+    buffer: &wgpu::Buffer,
+    values: &[T],
+    (length, stride): (usize, usize),
+    places: &[usize],
+) {
+    if values.is_empty() || length == 0 {
         return;
     }
-    if length == stride {
-        context.queue.write_buffer(buffer, 0, bytemuck::cast_slice(values));
-        return;
-    }
-    for (i, block) in values.chunks(length).enumerate() {
-        context.queue.write_buffer(buffer, 4 * (i * stride) as u64, bytemuck::cast_slice(block));
+    let mut rest = values;
+    for run in places.chunk_by(|a, b| length == stride && a + 1 == *b) {
+        let (now, later) = rest.split_at((run.len() * length).min(rest.len()));
+        context.queue.write_buffer(buffer, 4 * (run[0] * stride) as u64, bytemuck::cast_slice(now));
+        rest = later;
     }
 }

@@ -76,6 +76,17 @@ pub fn adapters() -> Vec<AdapterDescription> {
     enumerate().iter().enumerate().map(|(index, adapter)| describe(index, adapter)).collect()
 }
 
+/// The indices of all discrete and integrated GPUs, or, without one, of all other adapters.
+pub(super) fn every() -> Vec<usize> {
+    let all: Vec<wgpu::AdapterInfo> = enumerate().iter().map(wgpu::Adapter::get_info).collect();
+    // two cards of one kind differ in their bus; one card under two backends is the same card
+    let same = |a: &wgpu::AdapterInfo, b: &wgpu::AdapterInfo| a.name == b.name && a.backend != b.backend;
+    let is_first = |i: &usize| !all[..*i].iter().any(|earlier| same(earlier, &all[*i]));
+    let first: Vec<usize> = (0..all.len()).filter(is_first).collect();
+    let hardware: Vec<usize> = first.iter().copied().filter(|&i| is_hardware(all[i].device_type)).collect();
+    if hardware.is_empty() { first } else { hardware }
+}
+
 /// Which adapter to open.
 #[derive(Clone, Copy, Debug)]
 pub(super) enum Choice<'a> {

@@ -128,9 +128,9 @@ impl Layout {
         self.values() + self.parameters + 1
     }
 
-    /// Elements of the list of members: the number of active ones, their slots, every slot's spectrum.
+    /// Elements of the list of members: the number of active ones, their slots, every slot's spectrum and the next of its group.
     pub fn members_length(self) -> usize {
-        1 + 2 * self.capacity
+        1 + 3 * self.capacity
     }
 
     /// The constants of all shaders.

@@ -6,6 +6,7 @@
 mod buffers;
 mod commands;
 mod context;
+mod entry;
 mod kernel;
 mod labels;
 mod layout;
@@ -47,6 +48,11 @@ impl GpuDevice {
     /// The best adapter that is not software: what `auto` takes. [`Error::NoAdapter`] when there is none.
     pub fn hardware() -> Result<GpuDevice> {
         GpuDevice::choose(Choice::Hardware)
+    }
+
+    /// Every discrete and integrated GPU; without one, every other adapter. An adapter that several backends show is taken once.
+    pub fn every() -> Result<Vec<GpuDevice>> {
+        context::every().into_iter().map(GpuDevice::open).collect()
     }
 
     /// The first adapter whose name contains `part`, in any case.

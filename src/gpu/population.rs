@@ -5,13 +5,13 @@ use std::sync::Arc;
 use super::buffers::{self, Buffers, MAX_MEMBERS, Plan};
 use super::commands::Round;
 use super::context::Context;
-use super::layout::{CONTROL, Field, Layout, NO_VALUE, PENDING, POISON, RUNNING, STATUS};
+use super::entry::Entry;
+use super::layout::Layout;
 use super::pipelines::Pipeline;
 use super::{readback, stages};
 use crate::error::{Error, Result};
 use crate::solver::recording::{BufferId, Kind, Recording, Scope, Values};
-use crate::solver::simplex::Simplex;
-use crate::solver::{Batch, Method, Outcome, Pending, Population};
+use crate::solver::{Batch, Method, Outcome, Pending, Places, Population};
 
 /// Buffers, pipelines and the number of members of a population.
 #[derive(Debug)]
@@ -22,7 +22,8 @@ pub(super) struct GpuPopulation {
     layout: Layout,
     buffers: Buffers,
     round: Round,
-    members: usize,
+    /// What the host knows of the members.
+    entry: Entry,
     active: usize,
 }
 
@@ -43,15 +44,16 @@ impl GpuPopulation {
         let Some(compact) = pipelines.pop() else { return Err(context.failure("a round has no kernels")) };
         let moves = pipelines.split_off(recording.stages.len());
         let round = Round { stages: pipelines, moves, compact };
-        Ok(GpuPopulation { context, recording, method: *method, layout, buffers, round, members: 0, active: 0 })
+        let entry = Entry::new(layout);
+        Ok(GpuPopulation { context, recording, method: *method, layout, buffers, round, entry, active: 0 })
     }
 
     /// Fails unless the batch fits the population and its arrays belong together.
-    fn check(&self, batch: &Batch) -> Result<()> {
-        let (members, capacity) = (batch.members() * self.method.lanes(), self.layout.capacity);
-        if members > capacity || batch.spectra > capacity {
-            let message = format!("{members} members of {} spectra in a population of {capacity}", batch.spectra);
-            return Err(Error::Usage(message));
+    fn check(&self, batch: &Batch, places: &Places) -> Result<()> {
+        let capacity = self.layout.capacity / self.method.lanes();
+        if places.starts.iter().chain(&places.spectra).any(|place| *place >= capacity) {
+            let (starts, spectra) = (batch.members(), batch.spectra);
+            return Err(Error::Usage(format!("{starts} starts of {spectra} spectra in a population of {capacity}")));
         }
         let shape = |what: &str, length: usize, expected: usize| {
             if length == expected {
@@ -78,66 +80,40 @@ impl GpuPopulation {
         Ok(())
     }
 
-    /// State of the members at their starts, everything else poisoned.
-    fn initial_state(&self, starts: &[f64], members: usize) -> Vec<f32> {
-        let layout = self.layout;
-        let mut state = vec![f32::from_bits(POISON); layout.state_length() * layout.capacity];
-        for slot in 0..members {
-            for p in 0..layout.parameters {
-                let start = starts[slot * layout.parameters + p] as f32;
-                state[layout.at(Field::TrialParameters, p, slot)] = start;
-                state[layout.at(Field::Accepted, p, slot)] = start;
-            }
-            if let Method::LevenbergMarquardt(settings) = self.method {
-                state[layout.at(Field::Damping, 0, slot)] = settings.initial_damping as f32;
-                state[layout.at(Field::DampingFactor, 0, slot)] = 2.0;
-            }
+    /// Reads state, control and list of members, unless the host's copies are current.
+    async fn refresh(&mut self) -> Result<()> {
+        if self.entry.is_current {
+            return Ok(());
         }
-        state
+        let encoder = || self.context.device.create_command_encoder(&wgpu::CommandEncoderDescriptor::default());
+        let Buffers { state, control, members, simplices, .. } = &self.buffers;
+        let Entry { state: s, control: c, members: m, simplices: x, .. } = &self.entry;
+        let (s, c, m, x) = (s.len(), c.len(), m.len(), x.len());
+        self.entry.state = self.submit_and_read(encoder(), state, s).await?;
+        self.entry.control = self.submit_and_read(encoder(), control, c).await?;
+        self.entry.members = self.submit_and_read(encoder(), members, m).await?;
+        if let Method::NelderMead(_) = self.method {
+            self.entry.simplices = self.submit_and_read(encoder(), simplices, x).await?;
+        }
+        self.entry.is_current = true;
+        Ok(())
     }
 
-    /// The simplices of a Nelder–Mead batch; none for Levenberg–Marquardt.
-    fn initial_simplices(&self, batch: &Batch) -> Vec<Simplex> {
-        let Method::NelderMead(settings) = self.method else { return Vec::new() };
-        let count = self.layout.parameters;
-        let of = |values: &'_ [f64], k: usize| values[k * count..(k + 1) * count].to_vec();
-        let make = |(slot, spectrum): (usize, &u32)| {
-            let (lower, upper) = (of(&batch.lower, *spectrum as usize), of(&batch.upper, *spectrum as usize));
-            Simplex::new(slot, &of(&batch.starts, slot), (&lower, &upper), settings.size)
-        };
-        batch.group.iter().enumerate().map(make).collect()
-    }
-
-    fn initial_control(&self, members: usize) -> Vec<i32> {
-        let capacity = self.layout.capacity;
-        let mut control = vec![POISON as i32; CONTROL.len() * capacity];
-        for slot in 0..members {
-            for cell in 0..CONTROL.len() {
-                control[cell * capacity + slot] = if cell == STATUS { RUNNING } else { 0 };
+    /// The spectra of a batch, to their places.
+    fn upload(&self, batch: &Batch, places: &Places) {
+        for (id, values) in &batch.blocks {
+            let buffer = &self.buffers.blocks[id.0];
+            match self.recording.block(*id).scope {
+                Scope::Spectrum => {
+                    buffers::upload_to(&self.context, &self.recording, *id, buffer, (values, &places.spectra));
+                }
+                _ if self.active == 0 => buffers::upload(&self.context, &self.recording, *id, buffer, values),
+                _ => {}
             }
         }
-        control
-    }
-
-    /// The list of members: all active, in the order of the batch.
-    fn initial_members(&self, batch: &Batch) -> Vec<u32> {
-        // slots without a member belong to no group
-        let mut list = vec![u32::MAX; self.layout.members_length()];
-        let lanes = self.method.lanes();
-        list[0] = (batch.members() * lanes) as u32;
-        for slot in 0..batch.members() * lanes {
-            list[1 + slot] = slot as u32;
-            list[1 + self.layout.capacity + slot] = batch.group[slot / lanes];
-        }
-        list
-    }
-
-    /// Bounds and priors, (spectra, 4, parameters).
-    fn limits(&self, batch: &Batch) -> Vec<f32> {
-        let parameters = self.layout.parameters;
-        let kinds = [&batch.lower, &batch.upper, &batch.prior_mean, &batch.prior_weight];
-        let of_spectrum = |s: usize| kinds.into_iter().flat_map(move |v| &v[s * parameters..(s + 1) * parameters]);
-        (0..batch.spectra).flat_map(of_spectrum).map(|x| *x as f32).collect()
+        let limits = limits(batch, self.layout.parameters);
+        let length = 4 * self.layout.parameters;
+        buffers::write(&self.context, &self.buffers.limits, &limits, (length, length), &places.spectra);
     }
 
     fn write(&self, buffer: &wgpu::Buffer, values: &[impl bytemuck::Pod]) {
@@ -161,23 +137,31 @@ impl GpuPopulation {
 }
 
 impl Population for GpuPopulation {
-    fn load<'a>(&'a mut self, batch: &'a Batch) -> Pending<'a, ()> {
+    fn capacity(&self) -> usize {
+        self.layout.capacity / self.lanes()
+    }
+
+    fn lanes(&self) -> usize {
+        self.method.lanes()
+    }
+
+    fn clear(&mut self) {
+        self.entry = Entry::new(self.layout);
+        self.active = 0;
+    }
+
+    fn enter<'a>(&'a mut self, batch: &'a Batch, places: &'a Places) -> Pending<'a, ()> {
         Box::pin(async move {
-            self.check(batch)?;
-            self.members = batch.members() * self.method.lanes();
-            self.active = self.members;
-            for (id, values) in &batch.blocks {
-                buffers::upload(&self.context, &self.recording, *id, &self.buffers.blocks[id.0], values);
-            }
-            let simplices = self.initial_simplices(batch);
-            let vertices: Vec<f64> = simplices.iter().flat_map(Simplex::first_trials).collect();
-            let starts = if simplices.is_empty() { &batch.starts } else { &vertices };
-            self.write(&self.buffers.state, &self.initial_state(starts, self.members));
-            self.write(&self.buffers.simplices, &simplex_fields(self.layout, &simplices));
-            self.write(&self.buffers.control, &self.initial_control(self.members));
-            self.write(&self.buffers.members, &self.initial_members(batch));
-            self.write(&self.buffers.limits, &self.limits(batch));
-            self.write(&self.buffers.arguments, &self.round.arguments(self.members));
+            self.check(batch, places)?;
+            self.refresh().await?;
+            self.upload(batch, places);
+            self.active = self.entry.enter((batch, places), self.method, self.active);
+            let Buffers { state, control, members, simplices, arguments, .. } = &self.buffers;
+            self.write(state, &self.entry.state);
+            self.write(control, &self.entry.control);
+            self.write(members, &self.entry.members);
+            self.write(simplices, &self.entry.simplices);
+            self.write(arguments, &self.round.arguments(self.active));
             self.context.queue.submit([]);
             self.context.check()
         })
@@ -189,25 +173,35 @@ impl Population for GpuPopulation {
                 let commands = self.round.record(&self.context, &self.buffers, rounds);
                 let count: Vec<u32> = self.submit_and_read(commands, &self.buffers.members, 1).await?;
                 self.active = count[0] as usize;
+                self.entry.is_current = false;
             }
             Ok(self.active)
         })
     }
 
-    fn read(&mut self) -> Pending<'_, Vec<Outcome>> {
+    fn active(&mut self) -> Pending<'_, Vec<usize>> {
         Box::pin(async move {
-            let Buffers { state, control, .. } = &self.buffers;
-            let encoder = || self.context.device.create_command_encoder(&wgpu::CommandEncoderDescriptor::default());
-            let length = self.layout.state_length() * self.layout.capacity;
-            let state: Vec<f32> = self.submit_and_read(encoder(), state, length).await?;
-            let length = CONTROL.len() * self.layout.capacity;
-            let control: Vec<i32> = self.submit_and_read(encoder(), control, length).await?;
-            if let Method::LevenbergMarquardt(_) = self.method {
-                return Ok(readback::outcomes(self.layout, self.members, &state, &control));
-            }
-            let length = self.layout.simplex_length() * self.layout.simplices();
-            let fields: Vec<f32> = self.submit_and_read(encoder(), &self.buffers.simplices, length).await?;
-            Ok(readback::simplex_outcomes(self.layout, self.members, &fields, &control))
+            self.refresh().await?;
+            let lanes = self.lanes();
+            let mut starts: Vec<usize> =
+                self.entry.members[1..=self.active].iter().map(|slot| *slot as usize / lanes).collect();
+            starts.sort_unstable();
+            starts.dedup();
+            Ok(starts)
+        })
+    }
+
+    fn read<'a>(&'a mut self, starts: &'a [usize]) -> Pending<'a, Vec<Outcome>> {
+        Box::pin(async move {
+            self.refresh().await?;
+            let Entry { state, control, simplices, .. } = &self.entry;
+            let simplices = bytemuck::cast_slice(simplices);
+            Ok(match self.method {
+                Method::LevenbergMarquardt(_) => {
+                    readback::outcomes(self.layout, starts, bytemuck::cast_slice(state), control)
+                }
+                Method::NelderMead(_) => readback::simplex_outcomes(self.layout, starts, simplices, control),
+            })
         })
     }
 
@@ -226,18 +220,9 @@ impl Population for GpuPopulation {
     }
 }
 
-/// The simplices' buffer: vertices, values, and the objective when they were last spread.
-fn simplex_fields(layout: Layout, simplices: &[Simplex]) -> Vec<f32> {
-    let count = layout.simplices();
-    let mut fields = vec![f32::from_bits(POISON); layout.simplex_length() * count];
-    for simplex in simplices {
-        for (k, x) in simplex.vertices.iter().enumerate() {
-            fields[k * count + simplex.slot] = *x as f32;
-        }
-        for v in 0..simplex.values.len() {
-            fields[(layout.values() + v) * count + simplex.slot] = PENDING;
-        }
-        fields[layout.spread_at() * count + simplex.slot] = NO_VALUE;
-    }
-    fields
+/// Bounds and priors, (spectra, 4, parameters).
+fn limits(batch: &Batch, parameters: usize) -> Vec<f32> {
+    let kinds = [&batch.lower, &batch.upper, &batch.prior_mean, &batch.prior_weight];
+    let of_spectrum = |s: usize| kinds.into_iter().flat_map(move |v| &v[s * parameters..(s + 1) * parameters]);
+    (0..batch.spectra).flat_map(of_spectrum).map(|x| *x as f32).collect()
 }

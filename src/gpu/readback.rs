@@ -74,12 +74,12 @@ pub(super) async fn read<T: bytemuck::Pod>(
     Ok(values)
 }
 
-/// Outcomes of the first `members` slots; `state` and `control` as read from the device.
-pub(super) fn outcomes(layout: Layout, members: usize, state: &[f32], control: &[i32]) -> Vec<Outcome> {
+/// Outcomes of the members in some slots; `state` and `control` as read from the device.
+pub(super) fn outcomes(layout: Layout, slots: &[usize], state: &[f32], control: &[i32]) -> Vec<Outcome> {
     let number = |field, index, slot| f64::from(state[layout.at(field, index, slot)]);
     let list = |field, length, slot| (0..length).map(|i| number(field, i, slot)).collect();
     let count = |slot| u32::try_from(control[ROUNDS * layout.capacity + slot]).unwrap_or(0);
-    let outcome = |slot| Outcome {
+    let outcome = |&slot: &usize| Outcome {
         status: Status::from_code(control[STATUS * layout.capacity + slot]),
         gave_way: verdict(control[GAVE_WAY * layout.capacity + slot]),
         rounds: count(slot),
@@ -91,14 +91,14 @@ pub(super) fn outcomes(layout: Layout, members: usize, state: &[f32], control: &
         gradient: list(Field::Gradient, layout.parameters, slot),
         normal_matrix: list(Field::Normal, packed_length(layout.parameters), slot),
     };
-    (0..members).map(outcome).collect()
+    slots.iter().map(outcome).collect()
 }
 
-/// Outcomes of the simplices that own the first `members` slots: their best vertices, the objective in place of χ².
-pub(super) fn simplex_outcomes(layout: Layout, members: usize, fields: &[f32], control: &[i32]) -> Vec<Outcome> {
+/// Outcomes of some simplices: their best vertices, the objective in place of χ².
+pub(super) fn simplex_outcomes(layout: Layout, simplices: &[usize], fields: &[f32], control: &[i32]) -> Vec<Outcome> {
     let (count, slots) = (layout.simplices(), layout.capacity);
     let number = |field: usize, simplex: usize| f64::from(fields[field * count + simplex]);
-    let outcome = |simplex: usize| {
+    let outcome = |&simplex: &usize| {
         let value = |v: usize| number(layout.values() + v, simplex);
         // vertices beyond those of the free parameters are poisoned
         let known = (0..=layout.parameters).filter(|&v| value(v) < f64::from(NO_VALUE));
@@ -118,5 +118,5 @@ pub(super) fn simplex_outcomes(layout: Layout, members: usize, fields: &[f32], c
             normal_matrix: Vec::new(),
         }
     };
-    (0..members / LANES).map(outcome).collect()
+    simplices.iter().map(outcome).collect()
 }

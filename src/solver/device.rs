@@ -8,6 +8,7 @@ use super::basin::Point;
 use super::member::GaveWay;
 use super::recording::{BufferId, Precision, Recording, Values};
 use super::settings::Method;
+use super::slots::Places;
 use super::status::Status;
 use crate::error::Result;
 
@@ -32,16 +33,37 @@ pub trait Device: Send + Sync {
     fn population(&self, recording: Arc<Recording>, method: &Method, capacity: usize) -> Result<Box<dyn Population>>;
 }
 
-/// Members in flight on a device.
+/// Members in flight on a device. Each start has a slot; a simplex's members lie in [`lanes`](Self::lanes) consecutive ones.
 pub trait Population: Send {
-    /// Replaces all members and spectra; every member becomes active, at its start.
-    fn load<'a>(&'a mut self, batch: &'a Batch) -> Pending<'a, ()>;
+    /// Starts that have room, and spectra.
+    fn capacity(&self) -> usize;
+
+    /// Members of a start.
+    fn lanes(&self) -> usize;
+
+    /// Forgets all members.
+    fn clear(&mut self);
+
+    /// Adds spectra at free places; their members become active, at their starts. What is of [`Scope::Batch`](super::recording::Scope)
+    /// is the same for all that enter until the population is cleared: it is taken from the first batch.
+    fn enter<'a>(&'a mut self, batch: &'a Batch, places: &'a Places) -> Pending<'a, ()>;
 
     /// Executes up to `rounds` rounds and tells how many members are still active.
     fn advance(&mut self, rounds: u32) -> Pending<'_, usize>;
 
-    /// All members, in the order of the batch.
-    fn read(&mut self) -> Pending<'_, Vec<Outcome>>;
+    /// The slots of the starts that are still active, ascending.
+    fn active(&mut self) -> Pending<'_, Vec<usize>>;
+
+    /// The starts in these slots.
+    fn read<'a>(&'a mut self, starts: &'a [usize]) -> Pending<'a, Vec<Outcome>>;
+
+    /// Replaces all members and spectra, in the order of the batch.
+    fn load<'a>(&'a mut self, batch: &'a Batch) -> Pending<'a, ()> {
+        Box::pin(async move {
+            self.clear();
+            self.enter(batch, &Places::in_order(batch)).await
+        })
+    }
 
     /// Runs the stages once at the trial points, without a step, and returns a [`Scope::Member`](super::recording::Scope)
     /// buffer of the active members, in the order of the batch: for pictures and parity tests.

@@ -10,6 +10,7 @@ pub mod recording;
 mod rounds;
 mod settings;
 pub mod simplex;
+mod slots;
 mod status;
 pub mod triangle;
 
@@ -17,6 +18,7 @@ pub use damping::Damping;
 pub use device::{Batch, Device, Outcome, Pending, Population};
 pub use member::GaveWay;
 pub use objective::Objective;
-pub use rounds::{linearise, optimise};
+pub use rounds::{Queue, linearise, optimise, stream};
 pub use settings::{LevenbergMarquardt, MOST_STARTS, Method, NelderMead, SolverKind};
+pub use slots::Places;
 pub use status::Status;

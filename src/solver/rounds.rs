@@ -1,38 +1,131 @@
-//! The loop of rounds: one batch of members from their starts to their ends, on any device.
+//! The loop of rounds, on any device: what waits enters, rounds run, what has ended leaves.
 
 use std::sync::atomic::{AtomicBool, Ordering};
 
 use super::device::{Batch, Outcome, Population};
+use super::slots::Slots;
 use super::status::Status;
-use crate::error::Result;
+use crate::error::{Error, Result};
 
 /// Rounds between two looks at the number of active members: the host waits only then.
 const ROUNDS_A_SUBMISSION: u32 = 4;
+/// Places are filled anew when this share of a population has ended.
+const REFILL: usize = 8;
 
-/// Sums at the starts of the batch: one round, no step taken.
+/// Spectra that wait for places, and what becomes of them.
+pub trait Queue {
+    /// The next ones, at most so many and with at most so many starts; `None` when none waits, or the next has more starts.
+    fn next(&mut self, spectra: usize, starts: usize) -> Option<Batch>;
+
+    /// No spectrum waits.
+    fn is_empty(&self) -> bool;
+
+    /// The outcomes, one a start, of the spectrum that entered as the `number`-th, from 0.
+    fn end(&mut self, number: usize, outcomes: Vec<Outcome>);
+
+    /// Told after every submission how many members are active.
+    fn watch(&mut self, _active: usize) {}
+}
+
+/// Fits all that waits. When `cancel` is set, nothing enters any more, and members that are still active end as
+/// [`Status::Interrupted`].
+pub async fn stream(population: &mut dyn Population, queue: &mut dyn Queue, cancel: &AtomicBool) -> Result<()> {
+    population.clear();
+    let mut slots = Slots::new(population.capacity());
+    loop {
+        let (spectra, starts) = slots.room();
+        let cancelled = || cancel.load(Ordering::Relaxed);
+        if !cancelled()
+            && let Some(batch) = queue.next(spectra, starts)
+        {
+            let places = slots.enter(&batch);
+            population.enter(&batch, &places).await?;
+        }
+        let open: Vec<usize> = slots.open().collect();
+        if open.is_empty() {
+            return Ok(());
+        }
+        let enough = if queue.is_empty() { open.len() } else { population.capacity().div_ceil(REFILL).min(open.len()) };
+        let mut ended = 0;
+        while ended < enough && !cancelled() {
+            let active = population.advance(ROUNDS_A_SUBMISSION).await?;
+            queue.watch(active);
+            ended = open.len() - active.div_ceil(population.lanes());
+        }
+        leave(population, queue, &mut slots, open, cancelled()).await?;
+    }
+}
+
+/// Takes the outcomes of the starts that have ended: all of them, when the run is cancelled.
+async fn leave(
+    population: &mut dyn Population,
+    queue: &mut dyn Queue,
+    slots: &mut Slots,
+    mut open: Vec<usize>,
+    cancelled: bool,
+) -> Result<()> {
+    if !cancelled {
+        let active = population.active().await?;
+        open.retain(|slot| active.binary_search(slot).is_err());
+    }
+    let outcomes = population.read(&open).await?;
+    for (slot, mut outcome) in open.into_iter().zip(outcomes) {
+        if outcome.gave_way.is_none() {
+            outcome.status.get_or_insert(Status::Interrupted);
+        }
+        if let Some((number, outcomes)) = slots.end(slot, outcome) {
+            queue.end(number, outcomes);
+        }
+    }
+    Ok(())
+}
+
+/// Sums at the starts of a batch: one round, no step taken.
 pub async fn linearise(population: &mut dyn Population, batch: &Batch) -> Result<Vec<Outcome>> {
     population.load(batch).await?;
     population.advance(1).await?;
-    population.read().await
+    population.read(&(0..batch.members()).collect::<Vec<_>>()).await
 }
 
-/// Fits the batch; members that are still active when `cancel` is set end as [`Status::Interrupted`]. `watch` is told how many
-/// members are active, after every submission.
+/// Fits a batch that has room in the population; no outcomes when `cancel` is set before. `watch` is told how many members are
+/// active, after every submission.
 pub async fn optimise(
     population: &mut dyn Population,
     batch: &Batch,
     cancel: &AtomicBool,
     watch: &mut dyn FnMut(usize),
 ) -> Result<Vec<Outcome>> {
-    population.load(batch).await?;
-    let mut active = batch.members();
-    while active > 0 && !cancel.load(Ordering::Relaxed) {
-        active = population.advance(ROUNDS_A_SUBMISSION).await?;
-        watch(active);
+    let capacity = population.capacity();
+    if batch.members() > capacity || batch.spectra > capacity {
+        let message = format!("{} starts of {} spectra in a population of {capacity}", batch.members(), batch.spectra);
+        return Err(Error::Usage(message));
     }
-    let mut outcomes = population.read().await?;
-    for outcome in outcomes.iter_mut().filter(|outcome| outcome.gave_way.is_none()) {
-        outcome.status.get_or_insert(Status::Interrupted);
+    let mut queue = Whole { batch: Some(batch), outcomes: vec![Vec::new(); batch.spectra], watch };
+    stream(population, &mut queue, cancel).await?;
+    Ok(queue.outcomes.into_iter().flatten().collect())
+}
+
+/// A batch that enters as a whole.
+struct Whole<'a> {
+    batch: Option<&'a Batch>,
+    outcomes: Vec<Vec<Outcome>>,
+    watch: &'a mut dyn FnMut(usize),
+}
+
+impl Queue for Whole<'_> {
+    fn next(&mut self, _spectra: usize, _starts: usize) -> Option<Batch> {
+        self.batch.take().cloned()
     }
-    Ok(outcomes)
+
+    fn is_empty(&self) -> bool {
+        self.batch.is_none()
+    }
+
+    fn end(&mut self, number: usize, outcomes: Vec<Outcome>) {
+        self.outcomes[number] = outcomes;
+    }
+
+    fn watch(&mut self, active: usize) {
+        (self.watch)(active);
+    }
 }

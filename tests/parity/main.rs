@@ -6,6 +6,7 @@
 
 mod build;
 mod cases;
+mod refill;
 
 use std::collections::BTreeSet;
 use std::path::Path;
@@ -71,7 +72,7 @@ fn linearise(device: &dyn Device, case: &Case) -> Vec<Outcome> {
         .unwrap();
     pollster::block_on(population.load(&case.batch)).unwrap();
     pollster::block_on(population.advance(1)).unwrap();
-    pollster::block_on(population.read()).unwrap()
+    pollster::block_on(population.read(&(0..case.batch.members()).collect::<Vec<_>>())).unwrap()
 }
 
 fn fit(device: &dyn Device, case: &Case, capacity: usize) -> Vec<Outcome> {

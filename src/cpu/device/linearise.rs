@@ -42,8 +42,7 @@ fn run_stage<R: Real>(inputs: &Inputs<R>, tile: &mut Tile<R>, stage: &Stage, pla
     let at = |id: BufferId| blocks[id.0].clone();
     match stage {
         Stage::Prior(stage) => {
-            let mean = inputs.of_spectrum(&inputs.prior_mean, spectrum);
-            let weight = inputs.of_spectrum(&inputs.prior_weight, spectrum);
+            let (mean, weight) = inputs.priors(spectrum);
             prior::prior(stage, &recording.parameters, &member.trial, mean, weight, &mut member.trial_sums);
         }
         Stage::Labels(stage) => {

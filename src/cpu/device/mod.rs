@@ -3,6 +3,7 @@
 mod linearise;
 mod tile;
 
+use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, PoisonError};
 
 use rayon::prelude::*;
@@ -14,7 +15,7 @@ use crate::solver::device::{Batch, Device, Outcome, Pending, Population};
 use crate::solver::member::Member;
 use crate::solver::recording::{BufferId, Precision, Recording, Scope, Stage};
 use crate::solver::simplex::{LANES, Simplex};
-use crate::solver::{Method, NelderMead};
+use crate::solver::{Method, NelderMead, Places};
 use linearise::linearise;
 use tile::{Block, Inputs, Tile, local_buffers};
 
@@ -49,10 +50,10 @@ impl Device for CpuDevice {
         Ok(usize::try_from(room).unwrap_or(CAPACITY).min(CAPACITY))
     }
 
-    fn population(&self, recording: Arc<Recording>, method: &Method, _capacity: usize) -> Result<Box<dyn Population>> {
+    fn population(&self, recording: Arc<Recording>, method: &Method, capacity: usize) -> Result<Box<dyn Population>> {
         Ok(match recording.precision {
-            Precision::F32 => Box::new(CpuPopulation::<f32>::new(recording, *method)),
-            Precision::F64 => Box::new(CpuPopulation::<f64>::new(recording, *method)),
+            Precision::F32 => Box::new(CpuPopulation::<f32>::new(recording, *method, capacity)),
+            Precision::F64 => Box::new(CpuPopulation::<f64>::new(recording, *method, capacity)),
         })
     }
 }
@@ -64,17 +65,21 @@ fn length(recording: &Recording, scope: Scope) -> usize {
 
 struct CpuPopulation<R> {
     method: Method,
+    capacity: usize,
     inputs: Inputs<R>,
+    /// The active ones, then those that have ended.
     members: Vec<Member>,
-    /// By slot; each has LANES members. Empty for Levenberg–Marquardt.
-    simplices: Vec<Simplex>,
+    /// By slot, each of LANES members. Empty for Levenberg–Marquardt.
+    simplices: BTreeMap<usize, Simplex>,
+    /// By slot: the next start of the group.
+    ring: Vec<u32>,
     active: usize,
     tile_members: usize,
     tiles: Mutex<Vec<Tile<R>>>,
 }
 
 impl<R: Real> CpuPopulation<R> {
-    fn new(recording: Arc<Recording>, method: Method) -> CpuPopulation<R> {
+    fn new(recording: Arc<Recording>, method: Method, capacity: usize) -> CpuPopulation<R> {
         let blocks = recording.buffers.iter().map(|b| match &b.values {
             Some(values) => Block::new(b.kind, values),
             None => Block::Float(Vec::new()),
@@ -93,16 +98,11 @@ impl<R: Real> CpuPopulation<R> {
         let tile_members = (TILE_BYTES / member_bytes.max(1)).clamp(1, TILE_MEMBERS);
         CpuPopulation {
             method,
-            inputs: Inputs {
-                blocks,
-                recording,
-                lower: Vec::new(),
-                upper: Vec::new(),
-                prior_mean: Vec::new(),
-                prior_weight: Vec::new(),
-            },
+            capacity,
+            inputs: Inputs::new(recording, blocks),
             members: Vec::new(),
-            simplices: Vec::new(),
+            simplices: BTreeMap::new(),
+            ring: Vec::new(),
             active: 0,
             tile_members,
             tiles: Mutex::new(Vec::new()),
@@ -132,7 +132,7 @@ impl<R: Real> CpuPopulation<R> {
             self.return_tile(tile);
         });
         match self.method {
-            Method::LevenbergMarquardt(_) => halve::halve(&mut members, self.active),
+            Method::LevenbergMarquardt(_) => halve::halve(&mut members, self.active, &self.ring),
             Method::NelderMead(settings) => self.move_simplices(&mut members, &settings),
         }
         self.active = compact::compact(&mut members, self.active);
@@ -161,54 +161,72 @@ impl<R: Real> CpuPopulation<R> {
     fn move_simplices(&mut self, members: &mut [Member], settings: &NelderMead) {
         let marginalise = self.inputs.recording.marginalise;
         for trials in members[..self.active].chunks_exact_mut(LANES) {
-            let moved = &mut self.simplices[trials[0].slot / LANES];
-            simplex::simplex(
-                moved,
-                trials,
-                self.inputs.bounds(trials[0].spectrum),
-                settings,
-                (marginalise, R::COST_NOISE),
-            );
+            let bounds = self.inputs.bounds(trials[0].spectrum);
+            if let Some(moved) = self.simplices.get_mut(&(trials[0].slot / LANES)) {
+                simplex::simplex(moved, trials, bounds, settings, (marginalise, R::COST_NOISE));
+            }
         }
     }
 
-    /// One member a start, or a simplex with its members.
-    fn make_members(&mut self, batch: &Batch) {
-        let count = self.inputs.recording.parameters.len();
-        let start = |slot: usize| &batch.starts[slot * count..(slot + 1) * count];
-        let groups = batch.group.iter().map(|s| *s as usize).enumerate();
-        self.simplices.clear();
+    /// One member for the start in a slot, or a simplex with its members.
+    fn make_members(&self, slot: usize, spectrum: usize, start: &[f64]) -> (Option<Simplex>, Vec<Member>) {
         match self.method {
             Method::LevenbergMarquardt(settings) => {
-                let member = |(slot, spectrum)| Member::new(slot, spectrum, start(slot), settings.initial_damping);
-                self.members = groups.map(member).collect();
+                (None, vec![Member::new(slot, spectrum, start, settings.initial_damping)])
             }
             Method::NelderMead(settings) => {
-                self.members = Vec::with_capacity(batch.members() * LANES);
-                for (slot, spectrum) in groups {
-                    let made = Simplex::new(slot, start(slot), self.inputs.bounds(spectrum), settings.size);
-                    for (lane, vertex) in made.first_trials().chunks_exact(count).enumerate() {
-                        self.members.push(Member::new(slot * LANES + lane, spectrum, vertex, 0.0));
-                    }
-                    self.simplices.push(made);
-                }
+                let made = Simplex::new(slot, start, self.inputs.bounds(spectrum), settings.size);
+                let trials = made.first_trials();
+                let trial = |lane: usize| &trials[lane * start.len()..(lane + 1) * start.len()];
+                let member = |lane| Member::new(slot * LANES + lane, spectrum, trial(lane), 0.0);
+                (Some(made), (0..LANES).map(member).collect())
             }
         }
-        self.active = self.members.len();
+    }
+
+    /// Members by their slots; `usize::MAX` where there is none.
+    fn places(&self) -> Vec<usize> {
+        let mut places = vec![usize::MAX; self.members.iter().map(|m| m.slot + 1).max().unwrap_or(0)];
+        self.members.iter().enumerate().for_each(|(place, member)| places[member.slot] = place);
+        places
     }
 }
 
 impl<R: Real> Population for CpuPopulation<R> {
-    fn load<'a>(&'a mut self, batch: &'a Batch) -> Pending<'a, ()> {
+    fn capacity(&self) -> usize {
+        self.capacity
+    }
+
+    fn lanes(&self) -> usize {
+        self.method.lanes()
+    }
+
+    fn clear(&mut self) {
+        self.members.clear();
+        self.simplices.clear();
+        self.inputs.clear();
+        self.active = 0;
+    }
+
+    fn enter<'a>(&'a mut self, batch: &'a Batch, places: &'a Places) -> Pending<'a, ()> {
         Box::pin(async move {
-            for (id, values) in &batch.blocks {
-                self.inputs.blocks[id.0] = Block::new(self.inputs.recording.block(*id).kind, values);
+            self.inputs.enter(batch, &places.spectra);
+            self.ring.clone_from(&places.ring);
+            let lanes = self.lanes();
+            let mut taken = vec![false; places.ring.len()];
+            places.starts.iter().for_each(|slot| taken[*slot] = true);
+            // who had these places before has left
+            let mut ended = self.members.split_off(self.active);
+            ended.retain(|member| !taken.get(member.slot / lanes).copied().unwrap_or(false));
+            let count = self.inputs.recording.parameters.len();
+            for (k, (slot, spectrum)) in places.starts.iter().zip(&batch.group).enumerate() {
+                let start = &batch.starts[k * count..(k + 1) * count];
+                let (simplex, members) = self.make_members(*slot, places.spectra[*spectrum as usize], start);
+                self.members.extend(members);
+                self.simplices.extend(simplex.map(|simplex| (*slot, simplex)));
             }
-            self.inputs.lower.clone_from(&batch.lower);
-            self.inputs.upper.clone_from(&batch.upper);
-            self.inputs.prior_mean.clone_from(&batch.prior_mean);
-            self.inputs.prior_weight.clone_from(&batch.prior_weight);
-            self.make_members(batch);
+            self.active = self.members.len();
+            self.members.extend(ended);
             Ok(())
         })
     }
@@ -225,19 +243,27 @@ impl<R: Real> Population for CpuPopulation<R> {
         })
     }
 
-    fn read(&mut self) -> Pending<'_, Vec<Outcome>> {
+    fn active(&mut self) -> Pending<'_, Vec<usize>> {
+        let lanes = self.lanes();
+        let mut slots: Vec<usize> = self.members[..self.active].iter().map(|member| member.slot / lanes).collect();
+        slots.sort_unstable();
+        slots.dedup();
+        Box::pin(async move { Ok(slots) })
+    }
+
+    fn read<'a>(&'a mut self, starts: &'a [usize]) -> Pending<'a, Vec<Outcome>> {
         Box::pin(async move {
-            self.members.sort_by_key(|member| member.slot);
-            let outcomes = match self.method {
-                Method::LevenbergMarquardt(_) => self.members.iter().map(Member::outcome).collect(),
-                Method::NelderMead(_) => {
-                    let pairs = self.simplices.iter().zip(self.members.chunks_exact(LANES));
-                    pairs.map(|(simplex, members)| simplex.outcome(members[0].status)).collect()
+            let (places, lanes) = (self.places(), self.lanes());
+            let member = |slot: &usize| places.get(slot * lanes).and_then(|place| self.members.get(*place));
+            let outcome = |slot: &usize| {
+                let nobody = || Error::Usage(format!("nobody is in slot {slot}"));
+                let member = member(slot).ok_or_else(nobody)?;
+                match self.method {
+                    Method::LevenbergMarquardt(_) => Ok(member.outcome()),
+                    Method::NelderMead(_) => Ok(self.simplices.get(slot).ok_or_else(nobody)?.outcome(member.status)),
                 }
             };
-            let count = self.members.len();
-            self.active = compact::compact(&mut self.members, count);
-            Ok(outcomes)
+            starts.iter().map(outcome).collect()
         })
     }
 

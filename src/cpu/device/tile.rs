@@ -4,20 +4,50 @@ use std::ops::Range;
 use std::sync::Arc;
 
 use crate::rows::Real;
+use crate::solver::Batch;
 use crate::solver::recording::{BufferId, Kind, Recording, Scope, Stage, Values};
 
 /// Contents of a buffer that kernels read.
 pub enum Block<R> {
     Float(Vec<R>),
-    Index(Arc<[i32]>),
+    Index(Vec<i32>),
 }
 
 impl<R: Real> Block<R> {
     pub fn new(kind: Kind, values: &Values) -> Block<R> {
         match (kind, values) {
-            (Kind::Index, Values::I32(v)) => Block::Index(v.clone()),
+            (Kind::Index, Values::I32(v)) => Block::Index(v.to_vec()),
             _ => Block::Float(R::convert(values)),
         }
+    }
+
+    /// Puts one block of `length` elements at each place; a buffer grows as it needs to.
+    pub fn put(&mut self, own: Block<R>, length: usize, places: &[usize]) {
+        match (self, own) {
+            (Block::Float(all), Block::Float(own)) => scatter(all, own, length, places, R::NAN),
+            (Block::Index(all), Block::Index(own)) => scatter(all, own, length, places, 0),
+            (this, own) => *this = own,
+        }
+    }
+
+    pub fn clear(&mut self) {
+        match self {
+            Block::Float(all) => all.clear(),
+            Block::Index(all) => all.clear(),
+        }
+    }
+}
+
+/// Copies blocks to their places; what is between them is filled.
+fn scatter<T: Copy>(all: &mut Vec<T>, own: Vec<T>, length: usize, places: &[usize], fill: T) {
+    if all.is_empty() && places.iter().copied().eq(0..places.len()) {
+        *all = own;
+        return;
+    }
+    let end = places.iter().max().map_or(0, |last| (last + 1) * length);
+    all.resize(end.max(all.len()), fill);
+    for (block, place) in own.chunks_exact(length.max(1)).zip(places) {
+        all[place * length..(place + 1) * length].copy_from_slice(block);
     }
 }
 
@@ -25,14 +55,43 @@ impl<R: Real> Block<R> {
 pub struct Inputs<R> {
     pub recording: Arc<Recording>,
     pub blocks: Vec<Block<R>>,
-    /// (spectra, parameters)
-    pub lower: Vec<f64>,
-    pub upper: Vec<f64>,
-    pub prior_mean: Vec<f64>,
-    pub prior_weight: Vec<f64>,
+    /// By the spectra's places: bounds and priors.
+    limits: [Vec<f64>; 4],
 }
 
 impl<R: Real> Inputs<R> {
+    pub fn new(recording: Arc<Recording>, blocks: Vec<Block<R>>) -> Inputs<R> {
+        Inputs { recording, blocks, limits: Default::default() }
+    }
+
+    /// Forgets all spectra.
+    pub fn clear(&mut self) {
+        for (block, buffer) in self.blocks.iter_mut().zip(&self.recording.buffers) {
+            if matches!(buffer.scope, Scope::Batch | Scope::Spectrum) {
+                block.clear();
+            }
+        }
+        self.limits.iter_mut().for_each(Vec::clear);
+    }
+
+    /// Takes the spectra of a batch to their places.
+    pub fn enter(&mut self, batch: &Batch, spectra: &[usize]) {
+        let is_first = self.limits[0].is_empty();
+        for (id, values) in &batch.blocks {
+            let buffer = self.recording.block(*id);
+            match buffer.scope {
+                Scope::Spectrum => self.blocks[id.0].put(Block::new(buffer.kind, values), buffer.length, spectra),
+                _ if is_first => self.blocks[id.0] = Block::new(buffer.kind, values),
+                _ => {}
+            }
+        }
+        let parameters = self.recording.parameters.len();
+        let own = [&batch.lower, &batch.upper, &batch.prior_mean, &batch.prior_weight];
+        for (all, own) in self.limits.iter_mut().zip(own) {
+            scatter(all, own.clone(), parameters, spectra, f64::NAN);
+        }
+    }
+
     pub fn range(&self, id: BufferId, spectrum: usize) -> Range<usize> {
         let buffer = self.recording.block(id);
         let start = if buffer.scope == Scope::Spectrum { spectrum * buffer.length } else { 0 };
@@ -63,12 +122,17 @@ impl<R: Real> Inputs<R> {
 
     /// Lower and upper.
     pub fn bounds(&self, spectrum: usize) -> (&[f64], &[f64]) {
-        (self.of_spectrum(&self.lower, spectrum), self.of_spectrum(&self.upper, spectrum))
+        (self.limit(0, spectrum), self.limit(1, spectrum))
     }
 
-    pub fn of_spectrum<'a>(&self, values: &'a [f64], spectrum: usize) -> &'a [f64] {
+    /// Means and weights.
+    pub fn priors(&self, spectrum: usize) -> (&[f64], &[f64]) {
+        (self.limit(2, spectrum), self.limit(3, spectrum))
+    }
+
+    fn limit(&self, kind: usize, spectrum: usize) -> &[f64] {
         let count = self.recording.parameters.len();
-        &values[spectrum * count..(spectrum + 1) * count]
+        &self.limits[kind][spectrum * count..(spectrum + 1) * count]
     }
 }
 

@@ -1,0 +1,72 @@
+//! Spectra that wait for places in a population.
+
+use super::assemble::{Starts, assemble};
+use super::run::{Grids, Ready};
+use crate::model::{SpectralModel, SpectralObjective};
+use crate::solver::{Batch, Outcome, Queue};
+
+/// The model, how its arms sample the spectra, and the spectra.
+pub type Entering<'a> = (&'a SpectralModel, &'a [Grids], &'a [Ready]);
+
+/// Members of a start, and what is told how many members have not ended.
+type Watch<'a> = (usize, &'a mut dyn FnMut(usize));
+
+pub struct Waiting<'a> {
+    objective: &'a SpectralObjective,
+    spectra: Entering<'a>,
+    /// Of each spectrum; one without starts does not enter.
+    pub starts: Vec<Starts>,
+    /// Of each spectrum, one a start; none of those that have not entered.
+    pub outcomes: Vec<Vec<Outcome>>,
+    pub watch: Option<Watch<'a>>,
+    /// The first that waits, and the places of those that have entered.
+    next: usize,
+    entered: Vec<usize>,
+}
+
+impl<'a> Waiting<'a> {
+    pub fn new(objective: &'a SpectralObjective, spectra: Entering<'a>, starts: Vec<Starts>) -> Waiting<'a> {
+        let outcomes = vec![Vec::new(); starts.len()];
+        Waiting { objective, spectra, starts, outcomes, watch: None, next: 0, entered: Vec::new() }
+    }
+
+    /// The first of those from `k` on that has a start.
+    fn seek(&self, mut k: usize) -> usize {
+        while self.starts.get(k).is_some_and(Vec::is_empty) {
+            k += 1;
+        }
+        k
+    }
+}
+
+impl Queue for Waiting<'_> {
+    fn next(&mut self, spectra: usize, starts: usize) -> Option<Batch> {
+        let (first, before) = (self.seek(self.next), self.entered.len());
+        let (mut end, mut room) = (first, starts);
+        // those that lie between two without a start enter another time: the batch's arrays are slices
+        while end < self.starts.len() && end - first < spectra && (1..=room).contains(&self.starts[end].len()) {
+            room -= self.starts[end].len();
+            self.entered.push(end);
+            end += 1;
+        }
+        self.next = end;
+        let (model, grids, ready) = self.spectra;
+        let enters = self.entered.len() > before;
+        enters.then(|| assemble(model, self.objective, grids, (&ready[first..end], &self.starts[first..end])))
+    }
+
+    fn is_empty(&self) -> bool {
+        self.seek(self.next) >= self.starts.len()
+    }
+
+    fn end(&mut self, number: usize, outcomes: Vec<Outcome>) {
+        self.outcomes[self.entered[number]] = outcomes;
+    }
+
+    fn watch(&mut self, active: usize) {
+        let waiting: usize = self.starts[self.next..].iter().map(Vec::len).sum();
+        if let Some((lanes, watch)) = &mut self.watch {
+            watch(active + waiting * *lanes);
+        }
+    }
+}

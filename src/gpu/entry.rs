@@ -1,0 +1,91 @@
+//! The host's copy of what the members are: written to when starts enter, read when they leave.
+
+use super::layout::{CONTROL, Field, Layout, NO_VALUE, PENDING, POISON, RUNNING, STATUS};
+use crate::solver::simplex::Simplex;
+use crate::solver::{Batch, Method, Places};
+
+/// Buffers as on the device.
+#[derive(Debug)]
+pub(super) struct Entry {
+    layout: Layout,
+    /// Bits of f32: a NaN keeps its payload.
+    pub state: Vec<u32>,
+    pub control: Vec<i32>,
+    pub members: Vec<u32>,
+    /// Bits of f32: vertices, values, and the objective when a simplex was last spread.
+    pub simplices: Vec<u32>,
+    /// No round has run since these were written or read.
+    pub is_current: bool,
+}
+
+impl Entry {
+    /// No members, everything poisoned.
+    pub fn new(layout: Layout) -> Entry {
+        Entry {
+            layout,
+            state: vec![POISON; layout.state_length() * layout.capacity],
+            control: vec![POISON as i32; CONTROL.len() * layout.capacity],
+            members: vec![0; layout.members_length()],
+            simplices: vec![POISON; layout.simplex_length() * layout.simplices()],
+            is_current: true,
+        }
+    }
+
+    /// Puts the starts of a batch into their slots, behind the `active` members; returns how many members are active then.
+    pub fn enter(&mut self, (batch, places): (&Batch, &Places), method: Method, active: usize) -> usize {
+        let (count, lanes, capacity) = (self.layout.parameters, method.lanes(), self.layout.capacity);
+        let mut next = active;
+        for (k, &start) in places.starts.iter().enumerate() {
+            let spectrum = batch.group[k] as usize;
+            let parameters = &batch.starts[k * count..(k + 1) * count];
+            let trials = match method {
+                Method::LevenbergMarquardt(_) => parameters.to_vec(),
+                Method::NelderMead(settings) => {
+                    let of = |values: &[f64]| values[spectrum * count..(spectrum + 1) * count].to_vec();
+                    let (lower, upper) = (of(&batch.lower), of(&batch.upper));
+                    let simplex = Simplex::new(start, parameters, (&lower, &upper), settings.size);
+                    self.put_simplex(&simplex);
+                    simplex.first_trials()
+                }
+            };
+            for lane in 0..lanes {
+                let slot = start * lanes + lane;
+                self.put_member(slot, &trials[lane * count..(lane + 1) * count], method);
+                self.members[1 + next] = slot as u32;
+                self.members[1 + capacity + slot] = places.spectra[spectrum] as u32;
+                next += 1;
+            }
+        }
+        self.members[0] = next as u32;
+        // a population of simplices has fewer starts than slots, and does not ask
+        let length = places.ring.len().min(capacity);
+        self.members[1 + 2 * capacity..][..length].copy_from_slice(&places.ring[..length]);
+        next
+    }
+
+    fn put_member(&mut self, slot: usize, trial: &[f64], method: Method) {
+        let layout = self.layout;
+        (0..layout.state_length()).for_each(|k| self.state[k * layout.capacity + slot] = POISON);
+        for (p, x) in trial.iter().enumerate() {
+            let bits = (*x as f32).to_bits();
+            self.state[layout.at(Field::TrialParameters, p, slot)] = bits;
+            self.state[layout.at(Field::Accepted, p, slot)] = bits;
+        }
+        if let Method::LevenbergMarquardt(settings) = method {
+            self.state[layout.at(Field::Damping, 0, slot)] = (settings.initial_damping as f32).to_bits();
+            self.state[layout.at(Field::DampingFactor, 0, slot)] = 2.0f32.to_bits();
+        }
+        for cell in 0..CONTROL.len() {
+            self.control[cell * layout.capacity + slot] = if cell == STATUS { RUNNING } else { 0 };
+        }
+    }
+
+    fn put_simplex(&mut self, simplex: &Simplex) {
+        let (layout, count) = (self.layout, self.layout.simplices());
+        let mut put = |field: usize, x: f32| self.simplices[field * count + simplex.slot] = x.to_bits();
+        (0..layout.simplex_length()).for_each(|field| put(field, f32::from_bits(POISON)));
+        simplex.vertices.iter().enumerate().for_each(|(k, x)| put(k, *x as f32));
+        (0..simplex.values.len()).for_each(|v| put(layout.values() + v, PENDING));
+        put(layout.spread_at(), NO_VALUE);
+    }
+}

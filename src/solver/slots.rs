@@ -1,0 +1,152 @@
+//! Which places of a population are taken, and by whom: what leaves makes room for what waits.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use super::device::{Batch, Outcome};
+
+/// Where the spectra and the starts of a batch go.
+#[derive(Clone, Debug, Default)]
+pub struct Places {
+    /// The place of each spectrum.
+    pub spectra: Vec<usize>,
+    /// The slot of each start, ascending within a group.
+    pub starts: Vec<usize>,
+    /// By slot, of all starts in flight: the next one of its group, the first one after the last.
+    pub ring: Vec<u32>,
+}
+
+impl Places {
+    /// The first places, in the order of the batch.
+    pub fn in_order(batch: &Batch) -> Places {
+        Slots::new(batch.members().max(batch.spectra)).enter(batch)
+    }
+}
+
+/// A spectrum in flight.
+#[derive(Debug)]
+struct Group {
+    spectrum: usize,
+    slots: Vec<usize>,
+    outcomes: Vec<Option<Outcome>>,
+}
+
+/// Places of as many starts as spectra. A start that gave way leaves at once; the others of a group leave together, as those that
+/// go on are judged by those that have ended.
+#[derive(Debug)]
+pub struct Slots {
+    /// Free places.
+    starts: BTreeSet<usize>,
+    spectra: BTreeSet<usize>,
+    ring: Vec<u32>,
+    /// By the number of spectra that entered before.
+    groups: BTreeMap<usize, Group>,
+    /// The group of each start that has not ended, and its index there.
+    open: BTreeMap<usize, (usize, usize)>,
+    entered: usize,
+}
+
+impl Slots {
+    pub fn new(capacity: usize) -> Slots {
+        Slots {
+            starts: (0..capacity).collect(),
+            spectra: (0..capacity).collect(),
+            ring: (0..capacity as u32).collect(),
+            groups: BTreeMap::new(),
+            open: BTreeMap::new(),
+            entered: 0,
+        }
+    }
+
+    /// Spectra and starts that can enter.
+    pub fn room(&self) -> (usize, usize) {
+        (self.spectra.len(), self.starts.len())
+    }
+
+    /// Starts that have not ended.
+    pub fn open(&self) -> impl Iterator<Item = usize> + '_ {
+        self.open.keys().copied()
+    }
+
+    /// Gives places to a batch that fits.
+    pub fn enter(&mut self, batch: &Batch) -> Places {
+        let mut places = Places::default();
+        places.spectra = (0..batch.spectra).filter_map(|_| self.spectra.pop_first()).collect();
+        for group in batch.group.chunk_by(|a, b| a == b) {
+            let slots: Vec<usize> = group.iter().filter_map(|_| self.starts.pop_first()).collect();
+            self.link(&slots);
+            self.open.extend(slots.iter().enumerate().map(|(k, slot)| (*slot, (self.entered, k))));
+            places.starts.extend_from_slice(&slots);
+            let spectrum = places.spectra[group[0] as usize];
+            self.groups.insert(self.entered, Group { spectrum, outcomes: vec![None; slots.len()], slots });
+            self.entered += 1;
+        }
+        places.ring.clone_from(&self.ring);
+        places
+    }
+
+    /// Takes what became of a start; the outcomes of its spectrum, and its number in the order of entering, when it was the last one.
+    pub fn end(&mut self, slot: usize, outcome: Outcome) -> Option<(usize, Vec<Outcome>)> {
+        let (number, index) = self.open.remove(&slot)?;
+        let group = self.groups.get_mut(&number)?;
+        if outcome.gave_way.is_some() {
+            group.slots.retain(|other| *other != slot);
+            self.starts.insert(slot);
+            let rest = group.slots.clone();
+            self.link(&rest);
+        }
+        let group = self.groups.get_mut(&number)?;
+        group.outcomes[index] = Some(outcome);
+        if group.outcomes.iter().any(Option::is_none) {
+            return None;
+        }
+        let group = self.groups.remove(&number)?;
+        self.starts.extend(group.slots);
+        self.spectra.insert(group.spectrum);
+        Some((number, group.outcomes.into_iter().flatten().collect()))
+    }
+
+    fn link(&mut self, slots: &[usize]) {
+        let after = slots.iter().cycle().skip(1);
+        slots.iter().zip(after).for_each(|(slot, next)| self.ring[*slot] = *next as u32);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::solver::member::Member;
+    use crate::solver::{GaveWay, Status};
+
+    fn batch(groups: &[u32]) -> Batch {
+        let spectra = groups.last().map_or(0, |s| *s as usize + 1);
+        Batch { spectra, group: groups.to_vec(), ..Batch::default() }
+    }
+
+    fn ended(gave_way: Option<GaveWay>) -> Outcome {
+        Outcome {
+            gave_way,
+            status: gave_way.is_none().then_some(Status::Ftol),
+            ..Member::new(0, 0, &[], 0.0).outcome()
+        }
+    }
+
+    #[test]
+    fn places_are_free_when_a_start_gives_way_or_a_group_has_ended() {
+        let mut slots = Slots::new(4);
+        let places = slots.enter(&batch(&[0, 0, 1, 1]));
+        assert_eq!((places.starts, places.ring), (vec![0, 1, 2, 3], vec![1, 0, 3, 2]));
+        assert_eq!(slots.room(), (2, 0));
+        // one ended: the other of its group may still be judged by it
+        assert!(slots.end(0, ended(None)).is_none());
+        assert_eq!(slots.room(), (2, 0));
+        // one gave way: its place is free at once
+        assert!(slots.end(3, ended(Some(GaveWay::SameBasin))).is_none());
+        assert_eq!(slots.room(), (2, 1));
+        let places = slots.enter(&batch(&[0]));
+        assert_eq!((places.spectra, places.starts, places.ring), (vec![2], vec![3], vec![1, 0, 2, 3]));
+        let (number, outcomes) = slots.end(1, ended(None)).unwrap();
+        assert_eq!((number, outcomes.len()), (0, 2));
+        assert_eq!(slots.room(), (2, 2));
+        assert_eq!(slots.open().collect::<Vec<_>>(), [2, 3]);
+    }
+}
