@@ -25,7 +25,7 @@ pub struct Answers {
 
 /// Many fits of one kind.
 pub enum Workload {
-    Spectra(Stars),
+    Spectra(Box<Stars>),
     Gauss(Gauss),
 }
 
@@ -45,8 +45,8 @@ impl Workload {
     pub fn all(quick: bool) -> Result<Vec<Workload>> {
         let counts = if quick { (16, 32, 2000) } else { (128, 512, 1_000_000) };
         Ok(vec![
-            Workload::Spectra(synb(counts.0)?),
-            Workload::Spectra(bare_emulator(counts.1)?),
+            Workload::Spectra(Box::new(synb(counts.0)?)),
+            Workload::Spectra(Box::new(bare_emulator(counts.1)?)),
             Workload::Gauss(Gauss::new(counts.2)?),
         ])
     }
