@@ -123,8 +123,10 @@ impl Side {
         let batch = members(job, points, !self.loaded);
         pollster::block_on(async {
             if self.loaded {
-                // who was here before has ended
-                self.population.enter(&batch, &Places::in_order(&batch)).await?;
+                // who was here before has ended, in slots beyond these, too: each a ring of its own
+                let mut places = Places::in_order(&batch);
+                places.ring.extend(places.ring.len() as u32..self.population.capacity() as u32);
+                self.population.enter(&batch, &places).await?;
             } else {
                 self.population.load(&batch).await?;
                 self.loaded = true;
