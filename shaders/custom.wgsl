@@ -1,8 +1,11 @@
-// A model of the user's own: model(x, &u, &out) fills the value and its derivatives by u, one pixel at a time.
+// A model of the user's own: fill(x, &u, &out) gives the value and its derivatives by u, one pixel at a time.
 //
-// One pixel of a member an invocation. members, state, predictor (PREDICTORS x PIXELS a spectrum), perhaps scale (PARAMETERS a
-// spectrum), output (ROWS x PIXELS a member). f32. predictors_at and scale_of are generated.
+// One pixel of a member an invocation. members, state, predictor (PREDICTORS x PIXELS a spectrum), perhaps scale (3 x PARAMETERS a
+// spectrum: units, lower and upper bounds), perhaps table, output (ROWS x PIXELS a member). f32. predictors_at and scale_of are generated.
 //@use functions, members, state
+
+// Position and spectrum of the member at hand: for differences, which ask for units and bounds.
+var<private> here: vec2<u32>;
 
 @compute @workgroup_size(64)
 fn main(@builtin(workgroup_id) group: vec3<u32>, @builtin(local_invocation_id) lane: vec3<u32>) {
@@ -12,12 +15,13 @@ fn main(@builtin(workgroup_id) group: vec3<u32>, @builtin(local_invocation_id) l
     }
     let slot = slot_at(group.x);
     let spectrum = spectrum_of(slot);
+    here = vec2<u32>(group.x, spectrum);
     var u: array<f32, PARAMETERS>;
     for (var p = 0u; p < PARAMETERS; p++) {
         u[p] = trial(p, slot) * scale_of(p, group.x, spectrum);
     }
     var out: array<f32, ROWS>;
-    model(predictors_at(predictor_base(group.x, spectrum) + pixel), &u, &out);
+    fill(predictors_at(predictor_base(group.x, spectrum) + pixel), &u, &out);
     let base = output_base(group.x, spectrum) + pixel;
     output[base] = out[0];
     for (var r = 1u; r < ROWS; r++) {

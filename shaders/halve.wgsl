@@ -5,13 +5,6 @@
 // src/cpu/halve.rs.
 //@use members, state, packed
 
-const FIRST_ROUND: i32 = 2;
-const HOPELESS_ROUND: i32 = 4;
-const SAME_BASIN: f32 = 0.2; // largest relative error of the better member's quadratic model that still counts as one basin
-const HOPELESS: f32 = 30.0; // what a member may still gain is less than this times the promise of its next step
-const LEAST_RISE: f32 = 9.0; // a basin this close may be told of (flag 32)
-const EQUAL: f32 = 4.0e-6; // costs this close, relatively, are equal but for rounding
-
 // PARAMETERS as the compiler cannot know it: unrolled loops take software drivers seconds.
 var<private> parameter_count: u32;
 

@@ -43,6 +43,15 @@ pub enum Error {
     /// A formula that cannot be read; `column` counts characters from 1.
     #[error("formula, column {column}: {message}\n  {}\n{:>width$}", one_line(formula), '^', width = column + 2)]
     Formula { formula: String, column: usize, message: String },
+    /// WGSL of the user's that cannot be a model; line and column (in characters) count from 1.
+    #[error("WGSL, line {line}, column {column}: {message}\n  {}\n{:>width$}", one_line(text), '^', width = column + 2)]
+    Wgsl {
+        line: usize,
+        column: usize,
+        message: String,
+        /// The line.
+        text: String,
+    },
     /// A setting out of its range, or an argument that names nothing.
     #[error("{0}")]
     Usage(String),

@@ -4,12 +4,14 @@
 #[cfg(feature = "argmin")]
 pub mod argmin;
 pub mod cpu;
+mod curve_model;
 pub mod emulator;
 mod error;
 mod fit;
 mod formula;
 #[cfg(feature = "gpu")]
 pub mod gpu;
+pub mod guide;
 mod model;
 pub mod npz;
 #[cfg(feature = "cli")]
@@ -19,10 +21,11 @@ pub mod solver;
 pub mod spectra;
 mod table;
 
+pub use curve_model::{Closure, CurveModel, DerivativeCheck, Model, SplineAxis, check_jacobian};
 pub use emulator::Emulator;
 pub use error::{Error, Result};
 pub use fit::{
-    ArmFit, Control, CurveFit, CurveFitter, Curves, Device, DeviceDescription, FitRow, FitTable, Fitter, Id,
+    ArmFit, Control, CurveFit, CurveFitter, Curves, Device, DeviceDescription, FitRow, FitTable, Fitter, Id, Interval,
     JacobianCheck, Progress, Sink, Solver, Summary, VelocityPosterior, flag,
 };
 pub use formula::Formula;
@@ -30,7 +33,7 @@ pub use model::{
     Arm, Continuum, ContinuumKind, Interpolation, LabelColumns, LabelSettings, LineSpread, ModelFile, Nonfinite,
     SpectraSettings, SpectralModel, SpectralModelBuilder, VelocityScan,
 };
-pub use solver::{LevenbergMarquardt, NelderMead, SolverKind, Status};
+pub use solver::{Estimator, LevenbergMarquardt, NelderMead, SolverKind, Status};
 pub use spectra::Spectra;
 pub use table::{Metadata, RvTabWriter, Schema, TableReader, TableWriter};
 

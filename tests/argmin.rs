@@ -13,8 +13,8 @@ use argmin::solver::particleswarm::ParticleSwarm;
 use common::fits::{devices, fitter};
 use popfit::argmin::{Lm, Nm, Problem, Problems, RunState};
 use popfit::{
-    Continuum, CurveFitter, Curves, Device, Emulator, Fitter, Formula, LevenbergMarquardt, NelderMead, Spectra,
-    SpectralModel,
+    Continuum, CurveFitter, Curves, Device, Emulator, Estimator, Fitter, Formula, LevenbergMarquardt, NelderMead,
+    Spectra, SpectralModel,
 };
 
 const DATA: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/data");
@@ -246,4 +246,21 @@ fn a_timeout_ends_a_run() {
     let run = Executor::new(all.problem(0).unwrap(), nm).timeout(std::time::Duration::from_nanos(1)).run().unwrap();
     assert_eq!(run.state.get_iter(), 1);
     assert_eq!(run.state.get_termination_reason(), Some(&argmin::core::TerminationReason::Timeout));
+}
+
+#[test]
+fn what_has_no_residuals_says_so() {
+    for device in devices() {
+        let robust = decay(&device).estimator(Estimator::Huber(1.0)).unwrap();
+        let problem = Problems::of_curves(&robust, &curves()).unwrap().problem(0).unwrap();
+        assert!(problem.residuals(&problem.start()).is_err());
+        let plain = Problems::of_curves(&decay(&device), &curves()).unwrap().problem(0).unwrap();
+        // far residuals count less
+        let start = problem.start();
+        let costs = (problem.cost(&start).unwrap(), plain.cost(&start).unwrap());
+        assert!(costs.0 > 0.0 && costs.0 < costs.1, "{costs:?}");
+    }
+    let tied =
+        CurveFitter::new(Formula::parse("a*exp(-k*x)").unwrap(), Device::cpu()).unwrap().tie("a", "2*k").unwrap();
+    assert!(Problems::of_curves(&tied, &curves()).is_err());
 }

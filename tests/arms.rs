@@ -114,6 +114,28 @@ fn a_lost_arm_drops_out_of_its_spectrum_alone() {
     }
 }
 
+/// A file without one of the model's arms is fitted without it; one with none of them is refused.
+#[test]
+fn an_arm_that_a_file_lacks_drops_out() {
+    let Some(shared) = shared() else { return };
+    let mut spectra = two_arms(&synb_spectra(&shared)).slice(0..8);
+    for device in common::fits::devices() {
+        let blue = fitter(model(&shared, &["b"]), &device).fit(&spectra).unwrap();
+        let alone = Spectra { arms: vec![spectra.arms[0].clone()], ..spectra.clone() };
+        let both = fitter(model(&shared, &["b", "r"]), &device);
+        assert!(both.notes(&alone)[0].contains("arm \"r\"") && both.notes(&spectra).is_empty());
+        let fits = both.fit(&alone).unwrap();
+        for (row, blue) in fits.rows.iter().zip(&blue.rows) {
+            same_bits(row, blue, &format!("{}: a file of one arm", device.name()));
+        }
+        let shown = both.model_spectrum(&alone, &fits.rows[0]).unwrap();
+        assert!(shown[0].unmasked > 0 && shown[1].model.is_empty() && shown[1].chi2.to_bits() == 0);
+    }
+    spectra.arms.iter_mut().for_each(|arm| arm.name.push('x'));
+    let error = fitter(model(&shared, &["b", "r"]), &popfit::Device::cpu()).fit(&spectra).unwrap_err();
+    assert!(error.to_string().contains("there are arms: bx, rx"), "{error}");
+}
+
 /// Each arm its own continuum, range, interpolation and line spread; masks and floor of the model for all.
 #[test]
 fn arms_have_settings_of_their_own() {

@@ -21,7 +21,7 @@ fn broadened(device: &dyn Device, precision: Precision, row: &[f64], vsini: f64,
     let output = recording.buffer("broadened", Scope::Member, Kind::Float, 2 * pixels);
     let data = recording.buffer("data", Scope::Spectrum, Kind::Float, pixels);
     let weight = recording.buffer("weight", Scope::Spectrum, Kind::Float, pixels);
-    let text = "fn model(x: f32, u: ptr<function, array<f32, 1>>, out: ptr<function, array<f32, 1>>) { out[0] = x; }";
+    let text = "fn fill(x: f32, u: ptr<function, array<f32, 1>>, out: ptr<function, array<f32, 1>>) { out[0] = x; }";
     recording.stages = vec![
         Stage::Prior(Prior { hulls: Vec::new() }),
         Stage::Custom(Custom {
@@ -32,6 +32,7 @@ fn broadened(device: &dyn Device, precision: Precision, row: &[f64], vsini: f64,
             predictors: 1,
             predictor,
             scale: None,
+            table: Arc::default(),
             wgsl: text.into(),
             rust: pointwise(|x, _, out| out[0] = x),
         }),

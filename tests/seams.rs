@@ -43,7 +43,8 @@ impl Objective for Decay {
                 predictors: 1,
                 predictor,
                 scale: None,
-                wgsl: "fn model(x: f32, u: ptr<function, array<f32, 3>>, out: ptr<function, array<f32, 4>>) {
+                table: Arc::default(),
+                wgsl: "fn fill(x: f32, u: ptr<function, array<f32, 3>>, out: ptr<function, array<f32, 4>>) {
                     let e = expf(-(*u)[1] * x);
                     (*out)[0] = (*u)[0] * e + (*u)[2];
                     (*out)[1] = e;

@@ -5,7 +5,7 @@ use crate::cpu::prior::prior;
 use crate::fit::task::{Job, Task};
 use crate::solver::Outcome;
 use crate::solver::member::Sums;
-use crate::solver::recording::{Custom, CustomFunction, Normal, Precision, Stage};
+use crate::solver::recording::{Custom, CustomFunction, CustomInput, Limits, Normal, Precision, Stage};
 use crate::solver::triangle::packed_index;
 
 /// A model on the host with its data.
@@ -13,7 +13,7 @@ pub(super) struct Direct {
     function: CustomFunction,
     derivatives: CustomFunction,
     predictor: Vec<f64>,
-    /// Parameters are `scale` u.
+    /// Parameters are `scale` u; then their lower and upper bounds.
     scale: Vec<f64>,
     data: Vec<f64>,
     weight: Vec<f64>,
@@ -34,7 +34,7 @@ fn stages(job: &Job) -> Option<(&Custom, &Normal)> {
 impl Direct {
     /// `None` for spectra, and on other devices than the CPU.
     pub fn new(task: &Task) -> Option<Direct> {
-        if task.device.inner.precision(&task.linearise.recording) != Precision::F64 {
+        if task.precision() != Precision::F64 {
             return None;
         }
         let ((custom, normal), (plain, _)) = (stages(&task.linearise)?, stages(&task.evaluate)?);
@@ -43,7 +43,7 @@ impl Direct {
             function: plain.rust.clone(),
             derivatives: custom.rust.clone(),
             predictor: values(custom.predictor),
-            scale: custom.scale.map_or_else(|| vec![1.0; task.parameters.len()], values),
+            scale: custom.scale.map(values)?,
             data: values(normal.data),
             weight: values(normal.weight),
             rows: vec![0.0; custom.rows * custom.pixels],
@@ -56,18 +56,27 @@ impl Direct {
         self.rows.clone()
     }
 
+    fn call(&self, function: &CustomFunction, u: &[f64], rows: &mut [f64]) {
+        let limits = Limits::of(&self.scale);
+        let parameters: Vec<f64> = u.iter().zip(limits.scale).map(|(u, s)| u * s).collect();
+        function(&CustomInput { x: &self.predictor, parameters: &parameters, limits: Some(limits) }, rows);
+    }
+
     fn fill(&mut self, u: &[f64]) {
-        let parameters: Vec<f64> = u.iter().zip(&self.scale).map(|(u, s)| u * s).collect();
-        (self.derivatives)(&self.predictor, &parameters, &mut self.rows);
+        let function = self.derivatives.clone();
+        let mut rows = std::mem::take(&mut self.rows);
+        self.call(&function, u, &mut rows);
+        self.rows = rows;
         let tangents = self.rows.chunks_exact_mut(self.data.len()).skip(1);
         tangents.zip(&self.scale).for_each(|(row, scale)| row.iter_mut().for_each(|x| *x *= scale));
     }
 
     /// χ² and penalties.
     pub fn evaluate(&mut self, task: &Task, u: &[f64]) -> Outcome {
-        let parameters: Vec<f64> = u.iter().zip(&self.scale).map(|(u, s)| u * s).collect();
-        let points = self.data.len();
-        (self.function)(&self.predictor, &parameters, &mut self.rows[..points]);
+        let (points, function) = (self.data.len(), self.function.clone());
+        let mut rows = std::mem::take(&mut self.rows);
+        self.call(&function, u, &mut rows[..points]);
+        self.rows = rows;
         let mut sums = penalty(&task.evaluate, u);
         sums.chi2 = (0..points).map(|j| self.residual(j).powi(2)).sum();
         outcome(u, sums)

@@ -2,7 +2,7 @@
 
 use super::direct::Direct;
 use super::rows::{Arm, Rows};
-use crate::error::Result;
+use crate::error::{Error, Result};
 use crate::fit::task::{Job, Task};
 use crate::solver::recording::BufferId;
 use crate::solver::{Batch, LevenbergMarquardt, Method, Outcome, Places, Population};
@@ -99,6 +99,9 @@ impl Engine {
 
     /// Residuals and their Jacobian.
     pub fn rows(&mut self, task: &Task, point: &[f64]) -> Result<&Rows> {
+        if self.arms.is_empty() {
+            return Err(Error::Usage("residuals of an estimator that is not least squares".into()));
+        }
         if self.last_rows.as_ref().is_none_or(|(last, _)| last != point) {
             self.counts.1 += 1;
             let seen = match &mut self.direct {

@@ -18,7 +18,8 @@ use crate::{CurveFitter, Curves, Fitter, Spectra};
 pub struct Problems(Vec<Task>);
 
 impl Problems {
-    /// Curves of a fitter: its formula, device, bounds, held parameters and priors. A curve that cannot be fitted is an error.
+    /// Curves of a fitter: its model, device, bounds, held parameters, priors and estimator. A curve that cannot be fitted is an error, and
+    /// so are tied parameters: put their expressions into the formula.
     pub fn of_curves(fitter: &CurveFitter, curves: &Curves) -> Result<Problems> {
         Ok(Problems(fitter.tasks(curves)?))
     }
@@ -117,7 +118,7 @@ impl Problem {
         scaled(&self.task, physical)
     }
 
-    /// Weighted residuals model − data (n). Their squares sum to χ² and what priors and hulls add.
+    /// Weighted residuals model − data (n). [`Error::Usage`] when the estimator is not least squares. Their squares sum to χ² and what priors and hulls add.
     pub fn residuals(&self, u: &[f64]) -> Result<Vec<f64>> {
         self.check(u)?;
         Ok(self.engine().rows(&self.task, u)?.residual.clone())
@@ -179,7 +180,7 @@ impl Problem {
     }
 
     pub(super) fn precision(&self) -> Precision {
-        self.task.device.inner.precision(&self.task.linearise.recording)
+        self.task.precision()
     }
 
     fn contains(&self, u: &[f64]) -> bool {

@@ -94,13 +94,16 @@ pub fn run(arguments: &Arguments) -> Result<(), Failure> {
     }
     let model = file.build()?;
     let mut source = Chain::open(&arguments.spectra, &arguments.selection.selection()?)?;
-    if !arguments.quiet {
-        source.all_notes().for_each(|note| drop(writeln!(std::io::stderr(), "popfit: {note}")));
-    }
     spare_inputs(arguments)?;
     let emulators = emulators(&model);
     let fitter = fitter(arguments, &file, model)?;
-    fitter.check_spectra(&source.files()).map_err(|error| file.blame(error))?;
+    let files = source.files();
+    fitter.check_spectra(&files).map_err(|error| file.blame(error))?;
+    if !arguments.quiet {
+        let missing = files.iter().flat_map(|file| fitter.notes(file));
+        let notes = source.all_notes().cloned().chain(missing);
+        notes.for_each(|note| drop(writeln!(std::io::stderr(), "popfit: {note}")));
+    }
     let metadata =
         Metadata { device: fitter.device_name(), model: file.text, emulators, settings: fitter.settings_text() };
     let bar = progress_bar(source.len(), arguments.quiet);

@@ -4,17 +4,8 @@
 
 use rayon::prelude::*;
 
-use crate::solver::basin::{EQUAL, same_basin};
+use crate::solver::basin::{EQUAL, FIRST_ROUND, HOPELESS, HOPELESS_ROUND, LEAST_RISE, same_basin};
 use crate::solver::member::{GaveWay, Member};
-
-/// Rounds before a start may count as superfluous, and as hopeless: the latter needs to see where it leads.
-const FIRST_ROUND: u32 = 2;
-const HOPELESS_ROUND: u32 = 4;
-/// What a member may still gain is less than this times the promise of its next step.
-const HOPELESS: f64 = 30.0;
-
-/// A basin this close may be told of (flag 32).
-const LEAST_RISE: f64 = 9.0;
 
 /// Marks those of the first `active` members that give way; `ring` leads from a slot to the next of its group.
 pub fn halve(members: &mut [Member], active: usize, ring: &[u32]) {

@@ -6,6 +6,7 @@ mod compact;
 mod continuum;
 mod custom;
 mod device;
+mod estimate;
 mod halve;
 mod labels;
 mod normal;

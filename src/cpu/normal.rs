@@ -71,15 +71,22 @@ impl<R: Real> Normal<'_, R> {
             }
         }
         self.sums.chi2 += gram.sum(residual, residual);
-        for (i, &p) in self.columns.iter().enumerate() {
-            self.sums.gradient[p] += gram.sum(residual, terms + i);
-            for (j, &q) in self.columns.iter().enumerate().take(i + 1) {
-                let (x, y) = (&projected[i * terms..][..terms], &projected[j * terms..][..terms]);
-                let schur: f64 = x.iter().zip(y).map(|(a, b)| a * b).sum();
-                // two rows of one parameter (a tied label) meet twice
-                let times = if i != j && p == q { 2.0 } else { 1.0 };
-                self.sums.normal_matrix[packed_index(p, q)] += times * (gram.sum(terms + i, terms + j) - schur);
-            }
+        gather(gram, terms, self.columns, &projected, self.sums);
+    }
+}
+
+/// Adds the gradient and the normal matrix of a Gram matrix with rows S (terms), J (columns), r; `projected` is L⁻¹ B,
+/// (columns, terms).
+pub(super) fn gather<R: Real>(gram: &Gram<R>, terms: usize, columns: &[usize], projected: &[f64], sums: &mut Sums) {
+    let residual = terms + columns.len();
+    for (i, &p) in columns.iter().enumerate() {
+        sums.gradient[p] += gram.sum(residual, terms + i);
+        for (j, &q) in columns.iter().enumerate().take(i + 1) {
+            let (x, y) = (&projected[i * terms..][..terms], &projected[j * terms..][..terms]);
+            let schur: f64 = x.iter().zip(y).map(|(a, b)| a * b).sum();
+            // two rows of one parameter (a tied label) meet twice
+            let times = if i != j && p == q { 2.0 } else { 1.0 };
+            sums.normal_matrix[packed_index(p, q)] += times * (gram.sum(terms + i, terms + j) - schur);
         }
     }
 }

@@ -1,5 +1,7 @@
 //! From a batch of spectra to what a device reads.
 
+use std::borrow::Cow;
+
 use rayon::prelude::*;
 
 use super::run::{Grids, Ready};
@@ -9,40 +11,72 @@ use crate::model::{
 };
 use crate::solver::Batch;
 use crate::solver::recording::Values;
-use crate::spectra::{ArmSpectra, Spectra};
+use crate::spectra::{ArmSpectra, Resolution, Spectra, Wavelength};
 
-/// The spectra's arrays for each arm of the model.
-pub fn matched<'s>(model: &SpectralModel, spectra: &'s Spectra) -> Result<Vec<&'s ArmSpectra>> {
-    let arms = named(model, spectra)?;
-    for (arm, data) in model.arms.iter().zip(&arms) {
-        if arm.line_spread == LineSpread::File && data.resolution.is_none() {
-            let name = if data.name.is_empty() { &arm.name } else { &data.name };
-            let message = format!("arm \"{name}\": line_spread = \"file\", but its spectra carry no resolution matrix");
-            return Err(Error::ShapeMismatch { what: spectra.file.to_string(), message });
-        }
+/// Pixels of an arm that is not there.
+const ABSENT: usize = 32;
+
+/// The spectra's arrays for each arm of the model; of an arm that the file lacks, pixels without weight.
+pub fn matched<'s>(model: &SpectralModel, spectra: &'s Spectra) -> Result<Vec<Cow<'s, ArmSpectra>>> {
+    let found: Vec<_> = model.arms.iter().map(|arm| find(model, spectra, arm)).collect();
+    if found.iter().all(Option::is_none) {
+        return Err(none_matches(model, spectra));
     }
-    Ok(arms)
+    let pairs = model.arms.iter().zip(found);
+    pairs
+        .map(|(arm, data)| data.map_or_else(|| absent(arm, spectra), |data| with_resolution(arm, data, spectra)))
+        .collect()
 }
 
-fn named<'s>(model: &SpectralModel, spectra: &'s Spectra) -> Result<Vec<&'s ArmSpectra>> {
-    if let ([_], [only]) = (model.arms.as_slice(), spectra.arms.as_slice())
-        && (only.name.is_empty() || model.arms[0].name.is_empty() || only.name == model.arms[0].name)
-    {
-        return Ok(vec![only]);
+/// Names of the model's arms that a file lacks.
+pub fn missing<'m>(model: &'m SpectralModel, spectra: &Spectra) -> Vec<&'m str> {
+    let lacks = |arm: &&ModelArm| find(model, spectra, arm).is_none();
+    model.arms.iter().filter(lacks).map(|arm| arm.name.as_str()).collect()
+}
+
+fn find<'s>(model: &SpectralModel, spectra: &'s Spectra, arm: &ModelArm) -> Option<&'s ArmSpectra> {
+    match (model.arms.as_slice(), spectra.arms.as_slice()) {
+        // a single arm needs no name
+        ([_], [only]) if only.name.is_empty() || arm.name.is_empty() => Some(only),
+        (_, all) => all.iter().find(|data| data.name == arm.name),
     }
-    let find = |name: &str| spectra.arms.iter().find(|arm| arm.name == name);
-    let all = model.arms.iter().map(|arm| {
-        find(&arm.name).ok_or_else(|| {
-            let names: Vec<&str> = spectra.arms.iter().map(|a| a.name.as_str()).filter(|n| !n.is_empty()).collect();
-            let there = match names.is_empty() {
-                true => "the arrays carry no arm's name".to_string(),
-                false => format!("there are arms: {}", names.join(", ")),
-            };
-            let message = format!("no arrays for arm \"{0}\" ({0}_flux, ...); {there}", arm.name);
-            Error::ShapeMismatch { what: spectra.file.to_string(), message }
-        })
-    });
-    all.collect()
+}
+
+fn none_matches(model: &SpectralModel, spectra: &Spectra) -> Error {
+    let named = spectra.arms.iter().map(|arm| arm.name.as_str()).filter(|name| !name.is_empty());
+    let there = match named.collect::<Vec<_>>().join(", ") {
+        none if none.is_empty() => "the arrays carry no arm's name".to_string(),
+        names => format!("there are arms: {names}"),
+    };
+    let name = model.arms.first().map_or("", |arm| &arm.name);
+    let message = format!("no arrays for arm \"{name}\" ({name}_flux, ...); {there}");
+    Error::ShapeMismatch { what: spectra.file.to_string(), message }
+}
+
+fn with_resolution<'s>(arm: &ModelArm, data: &'s ArmSpectra, spectra: &Spectra) -> Result<Cow<'s, ArmSpectra>> {
+    if arm.line_spread == LineSpread::File && data.resolution.is_none() {
+        let name = if data.name.is_empty() { &arm.name } else { &data.name };
+        let message = format!("arm \"{name}\": line_spread = \"file\", but its spectra carry no resolution matrix");
+        return Err(Error::ShapeMismatch { what: spectra.file.to_string(), message });
+    }
+    Ok(Cow::Borrowed(data))
+}
+
+/// An arm without weight, in the middle of its template: it drops out of its spectra.
+fn absent<'s>(arm: &ModelArm, spectra: &Spectra) -> Result<Cow<'s, ArmSpectra>> {
+    let template = arm.emulator.wavelength();
+    let (low, high) = (template[0], template[template.len() - 1]);
+    let (low, high) = arm.range.map_or((low, high), |(from, to)| (low.max(from), high.min(to)));
+    let at = |k: usize| low + (high - low) * (k as f64 + 1.0) / (ABSENT as f64 + 1.0);
+    let grid = Wavelength::Shared((0..ABSENT).map(at).collect());
+    let values = vec![0.0; ABSENT * spectra.len()];
+    let data = ArmSpectra::new(arm.name.clone(), ABSENT, grid, values.clone(), values, None)?;
+    Ok(Cow::Owned(match arm.line_spread {
+        LineSpread::File => {
+            data.with_resolution(Resolution { diagonals: 1, values: vec![1.0; ABSENT * spectra.len()] })?
+        }
+        _ => data,
+    }))
 }
 
 /// One spectrum's arrays.
@@ -60,7 +94,7 @@ pub fn raw<'s>(model: &ModelArm, arm: &'s ArmSpectra, spectrum: usize) -> RawArm
 /// Prepares one spectrum of a batch.
 pub fn prepare_one(
     model: &SpectralModel,
-    arms: &[&ArmSpectra],
+    arms: &[Cow<ArmSpectra>],
     grids: &[Grids],
     place: usize,
 ) -> std::result::Result<Prepared, Fault> {
@@ -74,7 +108,7 @@ pub fn prepare_one(
 
 pub fn prepare_all(
     model: &SpectralModel,
-    arms: &[&ArmSpectra],
+    arms: &[Cow<ArmSpectra>],
     grids: &[Grids],
     count: usize,
 ) -> Vec<std::result::Result<Prepared, Fault>> {

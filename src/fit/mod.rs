@@ -32,7 +32,7 @@ use crate::solver::{LevenbergMarquardt, MOST_STARTS, NelderMead, SolverKind};
 use crate::spectra::{Spectra, SpectraReader};
 use assemble::matched;
 pub use check::JacobianCheck;
-pub use curve::{CurveFit, CurveFitter, Curves};
+pub use curve::{CurveFit, CurveFitter, Curves, Interval};
 pub use device::{Device, DeviceDescription};
 use limits::Tables;
 pub use picture::ArmFit;
@@ -269,6 +269,12 @@ impl Fitter {
             Tables::new(&self.model, head)?;
         }
         self.first_guess().map(drop)
+    }
+
+    /// What a file lacks and is fitted without, a line each.
+    pub fn notes(&self, head: &Spectra) -> Vec<String> {
+        let note = |arm: &str| format!("{}: no arrays for arm \"{arm}\", fitted without it", head.file);
+        assemble::missing(&self.model, head).into_iter().map(note).collect()
     }
 
     /// A table without rows, ready to be the sink of [`fit_with`](Fitter::fit_with).

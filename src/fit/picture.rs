@@ -1,5 +1,7 @@
 //! Spectra with their fitted models.
 
+use std::borrow::Cow;
+
 use super::assemble::{matched, raw};
 use super::inspect::InspectedArm;
 use super::{FitRow, Fitter};
@@ -13,7 +15,7 @@ use crate::spectra::{ArmSpectra, Spectra, Wavelength};
 const CHUNK: usize = 64;
 
 /// One arm of one spectrum and the model at the row's parameters. Arrays are (pixels).
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, Default)]
 pub struct ArmFit {
     pub name: String,
     /// Å
@@ -58,11 +60,21 @@ impl Fitter {
             let inspected = run.inspect(spectra, &points, Precision::F32)?;
             for (&(k, place), one) in chunk.iter().zip(inspected) {
                 let both = self.model.arms.iter().zip(&arms).zip(&one);
-                let fits = both.map(|((model, data), arm)| arm_fit(model, data, place, arm));
+                let fits = both.map(|((model, data), arm)| match data {
+                    Cow::Borrowed(data) => arm_fit(model, data, place, arm),
+                    Cow::Owned(_) => ArmFit::absent(&model.name),
+                });
                 out[k] = Some(fits.collect());
             }
         }
         Ok(out)
+    }
+}
+
+impl ArmFit {
+    /// Of an arm that the file lacks: no pixels.
+    fn absent(name: &str) -> ArmFit {
+        ArmFit { name: name.into(), ..ArmFit::default() }
     }
 }
 
@@ -77,7 +89,7 @@ fn arm_fit(of: &ModelArm, data: &ArmSpectra, place: usize, arm: &InspectedArm) -
         flux: raw.flux.to_vec(),
         error: raw.ivar.iter().map(|w| w.sqrt().recip()).collect(),
         mask: (0..data.pixels).map(|j| !counts(&j)).collect(),
-        chi2: (0..data.pixels).filter(counts).map(|j| square(j, weighted(j))).sum(),
+        chi2: (0..data.pixels).filter(counts).fold(0.0, |sum, j| sum + square(j, weighted(j))),
         unmasked: (0..data.pixels).filter(counts).count(),
         chi2_continuum: (0..data.pixels).filter(counts).map(|j| square(j, f64::from(prepared.smooth[j]))).sum(),
         signal_to_noise: data.signal_to_noise(place),

@@ -1,5 +1,6 @@
 //! One run: prepares batches of spectra, finds their starts, drives the population, finishes rows.
 
+use std::borrow::Cow;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
@@ -147,7 +148,7 @@ impl<'a> Run<'a> {
     }
 
     /// The grids of each arm; a shared one is kept for the next batch.
-    pub fn grids(&mut self, arms: &[&ArmSpectra], spectra: &Spectra) -> Result<Vec<Grids>> {
+    pub fn grids(&mut self, arms: &[Cow<ArmSpectra>], spectra: &Spectra) -> Result<Vec<Grids>> {
         let model = &self.fitter.model;
         let masks = &model.spectra.mask;
         let mut out = Vec::with_capacity(arms.len());
@@ -214,7 +215,7 @@ impl<'a> Run<'a> {
     }
 
     /// Fits what is ready, in populations of at most the device's capacity.
-    fn fit(&mut self, arms: &[&ArmSpectra], grids: &[Grids], ready: &[Ready], rows: &mut [FitRow]) -> Result<()> {
+    fn fit(&mut self, arms: &[Cow<ArmSpectra>], grids: &[Grids], ready: &[Ready], rows: &mut [FitRow]) -> Result<()> {
         if ready.is_empty() {
             return Ok(());
         }
@@ -282,8 +283,8 @@ impl<'a> Run<'a> {
 }
 
 /// The shape of each arm.
-pub fn layout(model: &SpectralModel, arms: &[&ArmSpectra]) -> Vec<ArmLayout> {
-    let one = |(arm, data): (&ModelArm, &&ArmSpectra)| ArmLayout {
+pub fn layout(model: &SpectralModel, arms: &[Cow<ArmSpectra>]) -> Vec<ArmLayout> {
+    let one = |(arm, data): (&ModelArm, &Cow<ArmSpectra>)| ArmLayout {
         pixels: data.pixels,
         shared_grid: matches!(data.wavelength, Wavelength::Shared(_)),
         diagonals: diagonals(arm, data),

@@ -9,7 +9,7 @@ use super::run::{Ready, layout};
 use super::{Device, Fitter};
 use crate::error::{Error, Result};
 use crate::model::{Fault, Sampling, SpectralObjective};
-use crate::solver::recording::{Parameter, Recording};
+use crate::solver::recording::{Parameter, Precision, Recording};
 use crate::solver::{Batch, Objective};
 use crate::spectra::Spectra;
 
@@ -30,6 +30,13 @@ pub(crate) struct Task {
     pub parameters: Vec<Parameter>,
     /// What marginalisation adds to the objective beside ln det C.
     pub constant: f64,
+}
+
+impl Task {
+    /// Of the rows.
+    pub fn precision(&self) -> Precision {
+        if self.device.inner.runs_wgsl() { Precision::F32 } else { self.linearise.recording.precision }
+    }
 }
 
 impl Fitter {

@@ -5,7 +5,7 @@ use crate::error::{Error, Result};
 
 /// Names, predictors and texts. The models of Gpufit (Przybylski et al. 2017) are among them; parameters come in the order of the
 /// text, which for the elliptic ones is not Gpufit's. s, sx, sy are standard deviations, but half widths of the Cauchy profile.
-const BUILTINS: [(&str, &[&str], &str); 11] = [
+const BUILTINS: [(&str, &[&str], &str); 13] = [
     ("linear1d", &["x"], "offset + slope*x"),
     ("gauss1d", &["x"], "a*exp(-(x - m)^2/(2*s^2)) + c"),
     ("gauss2d", &["x", "y"], "a*exp(-((x - x0)^2 + (y - y0)^2)/(2*s^2)) + c"),
@@ -22,6 +22,15 @@ const BUILTINS: [(&str, &[&str], &str); 11] = [
     ("pseudo_voigt", &["x"], "a*(f/(1 + 4*((x - m)/w)^2) + (1 - f)*exp(-4*ln(2)*((x - m)/w)^2)) + c"),
     ("power_law", &["x"], "a*x^k"),
     ("power_law_offset", &["x"], "a*x^k + c"),
+    // residuals at x = 0, 1, 2, for data of zeros; the term with sign makes the angle go from -1/4 to 3/4 of a turn
+    (
+        "fletcher_powell_helix",
+        &["x"],
+        "x*(2 - x)*10*(sqrt(p1^2 + p2^2) - 1) + x*(x - 1)/2*p3 \
+         + (x - 1)*(x - 2)*5*(p3 - 10*(atan(p2/p1)/(2*pi) + (1 - sign(p1))/4))",
+    ),
+    // residuals at x = 0, 1, …, for data of zeros, as Gpufit numbers them; the problem's 20 are x = 1 to 20
+    ("brown_dennis", &["x"], "(p1 + p2*x/5 - exp(x/5))^2 + (p3 + p4*sin(x/5) - cos(x/5))^2"),
 ];
 
 /// Highest degree of a built-in polynomial.
@@ -29,7 +38,8 @@ const HIGHEST_DEGREE: usize = 30;
 
 impl Formula {
     /// A model by name: `linear1d`, `gauss1d`, `gauss2d` (round), `gauss2d_elliptic`, `gauss2d_rotated`, `cauchy2d_elliptic`,
-    /// `exponential`, `lorentz`, `pseudo_voigt`, `power_law`, `power_law_offset`, and `polynomial(n)` of degree n with coefficients `c0`, …, `cn`.
+    /// `exponential`, `lorentz`, `pseudo_voigt`, `power_law`, `power_law_offset`, the residuals `fletcher_powell_helix` and `brown_dennis` (for
+    /// [`Curves::residuals`](crate::Curves::residuals)), and `polynomial(n)` of degree n with coefficients `c0`, …, `cn`.
     /// [`Error::Usage`] names the nearest one.
     pub fn builtin(name: &str) -> Result<Formula> {
         if let Some((_, predictors, text)) = BUILTINS.iter().find(|(known, ..)| *known == name) {

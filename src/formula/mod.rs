@@ -11,19 +11,20 @@
 
 mod builtin;
 mod derive;
-mod differences;
 mod function;
 mod graph;
 mod parse;
 mod tape;
+mod tie;
 mod token;
 mod wgsl;
 
 use std::sync::Arc;
 
 use crate::error::{Error, Result};
-use crate::solver::recording::CustomFunction;
+use parse::Parsed;
 use tape::Tape;
+pub(crate) use tie::Ties;
 use token::Complaint;
 
 /// A model y = f(x; p), its parameters named by its text.
@@ -41,8 +42,6 @@ pub struct Formula {
     linearisation: Arc<Tape>,
     value_wgsl: String,
     linearisation_wgsl: String,
-    /// Derivatives in f64 by differences.
-    differences: bool,
 }
 
 impl Formula {
@@ -55,30 +54,11 @@ impl Formula {
     pub fn parse_with(text: &str, predictors: &[&str]) -> Result<Formula> {
         let predictors = check_predictors(predictors)?;
         let at = |Complaint { at, message }| Error::Formula { formula: text.into(), column: at + 1, message };
-        let parse::Parsed { mut graph, value, parameters } = parse::parse(text, &predictors).map_err(at)?;
-        if parameters.is_empty() {
+        let parsed = parse::parse(text, &predictors).map_err(at)?;
+        if parsed.parameters.is_empty() {
             return Err(Error::Formula { formula: text.into(), column: 1, message: "no parameter to fit".into() });
         }
-        let mut rows = vec![value];
-        for p in 0..parameters.len() {
-            rows.push(derive::derivative(&mut graph, value, p));
-        }
-        let wgsl = |rows| wgsl::model(&graph, rows, predictors.len(), parameters.len());
-        Ok(Formula {
-            text: text.into(),
-            value: Arc::new(Tape::new(&graph, &rows[..1])),
-            linearisation: Arc::new(Tape::new(&graph, &rows)),
-            value_wgsl: wgsl(&rows[..1]),
-            linearisation_wgsl: wgsl(&rows),
-            predictors,
-            parameters,
-            differences: false,
-        })
-    }
-
-    /// The same formula, its derivatives in f64 by centred differences or (as it is parsed) symbolic; WGSL keeps symbolic ones.
-    pub(crate) fn with_differences(self, differences: bool) -> Formula {
-        Formula { differences, ..self }
+        Ok(compile(text, predictors, parsed))
     }
 
     /// As it was given.
@@ -111,22 +91,15 @@ impl Formula {
         self.evaluate(true, x, parameters)
     }
 
-    /// `fn model` for a [`Custom`](crate::solver::recording::Custom) stage: the value, and with `derivatives` those by all parameters.
+    /// `fn fill` for a [`Custom`](crate::solver::recording::Custom) stage: the value, and with `derivatives` those by all parameters.
     pub fn wgsl(&self, derivatives: bool) -> &str {
         if derivatives { &self.linearisation_wgsl } else { &self.value_wgsl }
     }
 
     /// The twin of [`wgsl`](Self::wgsl).
-    pub(crate) fn function(&self, derivatives: bool) -> CustomFunction {
-        let predictors = self.predictors.len();
-        if derivatives && self.differences {
-            let tape = self.value.clone();
-            return Arc::new(move |x, parameters, output| {
-                differences::linearise(&tape, x.len() / predictors, x, parameters, output);
-            });
-        }
-        let tape = if derivatives { self.linearisation.clone() } else { self.value.clone() };
-        Arc::new(move |x, parameters, output| tape.evaluate(x.len() / predictors, x, parameters, output))
+    pub(crate) fn fill(&self, derivatives: bool, x: &[f64], parameters: &[f64], output: &mut [f64]) {
+        let tape = if derivatives { &self.linearisation } else { &self.value };
+        tape.evaluate(x.len() / self.predictors.len(), x, parameters, output);
     }
 
     fn evaluate(&self, derivatives: bool, x: &[f64], parameters: &[f64]) -> Result<Vec<f64>> {
@@ -138,11 +111,29 @@ impl Formula {
             let names = self.parameters.join(", ");
             return wrong("parameters", format!("{} numbers for {names}", parameters.len()));
         }
-        let points = x.len() / self.predictors.len();
         let rows = if derivatives { 1 + self.parameters.len() } else { 1 };
-        let mut output = vec![0.0; rows * points];
-        self.function(derivatives)(x, parameters, &mut output);
+        let mut output = vec![0.0; rows * (x.len() / self.predictors.len())];
+        self.fill(derivatives, x, parameters, &mut output);
         Ok(output)
+    }
+}
+
+/// Differentiates a graph by its parameters and prints it.
+fn compile(text: &str, predictors: Vec<String>, parsed: Parsed) -> Formula {
+    let Parsed { mut graph, value, parameters } = parsed;
+    let mut rows = vec![value];
+    for p in 0..parameters.len() {
+        rows.push(derive::derivative(&mut graph, value, p));
+    }
+    let wgsl = |rows| wgsl::fill(&graph, rows, predictors.len(), parameters.len());
+    Formula {
+        text: text.into(),
+        value: Arc::new(Tape::new(&graph, &rows[..1])),
+        linearisation: Arc::new(Tape::new(&graph, &rows)),
+        value_wgsl: wgsl(&rows[..1]),
+        linearisation_wgsl: wgsl(&rows),
+        predictors,
+        parameters,
     }
 }
 

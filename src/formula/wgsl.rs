@@ -4,12 +4,12 @@ use std::fmt::Write;
 
 use super::graph::{Graph, Node, NodeId};
 
-/// The function `model` of a [`Custom`](crate::solver::recording::Custom) stage: `outputs` by row.
-pub fn model(graph: &Graph, outputs: &[NodeId], predictors: usize, parameters: usize) -> String {
+/// The function `fill` of a [`Custom`](crate::solver::recording::Custom) stage: `outputs` by row.
+pub fn fill(graph: &Graph, outputs: &[NodeId], predictors: usize, parameters: usize) -> String {
     let rows = outputs.len();
     let kind = if predictors == 1 { "f32".to_owned() } else { format!("array<f32, {predictors}>") };
     let mut text = format!(
-        "fn model(x: {kind}, u: ptr<function, array<f32, {parameters}>>, \
+        "fn fill(x: {kind}, u: ptr<function, array<f32, {parameters}>>, \
          out: ptr<function, array<f32, {rows}>>) {{\n"
     );
     for (k, _) in graph.needed(outputs).into_iter().enumerate().filter(|(_, needed)| *needed) {

@@ -2,7 +2,7 @@
 
 use crate::solver::simplex::LANES;
 use crate::solver::triangle::packed_length;
-use crate::solver::{GaveWay, Status};
+use crate::solver::{GaveWay, Status, basin};
 
 /// Status of a member that is still active: no status of the result table.
 pub(super) const RUNNING: i32 = i32::MIN;
@@ -150,6 +150,12 @@ impl Layout {
         out.unsigned("SPREAD_AT", self.spread_at());
         out.float("PENDING", PENDING.into());
         out.float("NO_VALUE", NO_VALUE.into());
+        out.signed("FIRST_ROUND", basin::FIRST_ROUND as i32);
+        out.signed("HOPELESS_ROUND", basin::HOPELESS_ROUND as i32);
+        out.float("SAME_BASIN", basin::SAME_BASIN);
+        out.float("HOPELESS", basin::HOPELESS);
+        out.float("LEAST_RISE", basin::LEAST_RISE);
+        out.float("EQUAL", basin::EQUAL);
         out.signed("RUNNING", RUNNING);
         out.signed("SEARCHING", 0);
         out.signed("FINISHING_MODE", 1);

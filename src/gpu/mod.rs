@@ -19,11 +19,12 @@ mod stages;
 mod sums;
 #[cfg(test)]
 mod tests;
+pub(crate) mod user;
 
 use std::sync::Arc;
 
 use crate::error::{Error, Result};
-use crate::solver::recording::{Precision, Recording};
+use crate::solver::recording::Recording;
 use crate::solver::{Device, Method, Population};
 pub use context::{AdapterDescription, adapters};
 use context::{Choice, Context};
@@ -94,8 +95,8 @@ impl Device for GpuDevice {
         self.context.name.clone()
     }
 
-    fn precision(&self, _: &Recording) -> Precision {
-        Precision::F32
+    fn runs_wgsl(&self) -> bool {
+        true
     }
 
     fn capacity(&self, recording: &Recording, memory: Option<u64>) -> Result<usize> {

@@ -7,11 +7,12 @@ use std::collections::{HashMap, HashSet};
 use std::fmt::Write as _;
 
 /// Files of `shaders/shared/`.
-const SHARED: [(&str, &str); 16] = [
+const SHARED: [(&str, &str); 17] = [
     ("activation", include_str!("../../shaders/shared/activation.wgsl")),
     ("basis", include_str!("../../shaders/shared/basis.wgsl")),
     ("box", include_str!("../../shaders/shared/box.wgsl")),
     ("cubic", include_str!("../../shaders/shared/cubic.wgsl")),
+    ("estimator", include_str!("../../shaders/shared/estimator.wgsl")),
     ("functions", include_str!("../../shaders/shared/functions.wgsl")),
     ("label", include_str!("../../shaders/shared/label.wgsl")),
     ("linear", include_str!("../../shaders/shared/linear.wgsl")),
@@ -84,7 +85,9 @@ impl Source {
         }
         source.append_uses(text, constants, &mut seen);
         if let Some((name, text)) = user {
-            source.append(name, text, &Constants::default());
+            // as it is: directives in the user's comments mean nothing
+            source.lines.extend((1..).zip(text.lines()).map(|(line, _)| (name.to_owned(), line)));
+            text.lines().for_each(|line| source.text.extend([line, "\n"]));
         }
         source.append(&format!("shaders/{kernel}.wgsl"), text, constants);
         source
@@ -114,6 +117,11 @@ impl Source {
             self.text.push('\n');
             self.lines.push((file.to_owned(), line));
         }
+    }
+
+    /// Lines of the joined text before the first one of `file`.
+    pub fn first_line(&self, file: &str) -> usize {
+        self.lines.iter().take_while(|(other, _)| other != file).count()
     }
 
     /// File and line of a line (from 1) of the joined text.

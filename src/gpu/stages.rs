@@ -52,6 +52,7 @@ fn kernel(recording: &Recording, layout: Layout, stage: &Stage) -> Result<Kernel
         Stage::Resolve(stage) => Ok(observe::resolve(recording, layout, stage)),
         Stage::Continuum(stage) => sums::continuum(recording, layout, stage),
         Stage::Normal(stage) => sums::normal(recording, layout, stage),
+        Stage::Estimate(stage) => sums::estimate(recording, layout, stage),
         Stage::Custom(stage) => Ok(custom(recording, layout, stage)),
     }
 }
@@ -238,7 +239,7 @@ fn resample(recording: &Recording, layout: Layout, stage: &rec::Resample) -> Ker
     kernel
 }
 
-fn custom(recording: &Recording, layout: Layout, stage: &rec::Custom) -> Kernel {
+pub(super) fn custom(recording: &Recording, layout: Layout, stage: &rec::Custom) -> Kernel {
     let mut kernel = kernel!("custom", layout, Dispatch::pixels(stage.pixels));
     kernel.state(false);
     kernel.block(recording, "predictor", "f32", stage.predictor, false);
@@ -247,6 +248,10 @@ fn custom(recording: &Recording, layout: Layout, stage: &rec::Custom) -> Kernel 
     if let Some(id) = stage.scale {
         kernel.block(recording, "scale", "f32", id, false);
         scale = "scale[scale_base(position, spectrum) + p]";
+    }
+    if !stage.table.is_empty() {
+        kernel.bind("table", "f32", Target::Table, false);
+        kernel.table.extend_from_slice(&stage.table);
     }
     let constants = &mut kernel.constants;
     constants.unsigned("ROWS", stage.rows);

@@ -1,10 +1,11 @@
-//! The kernels that sum over pixels, a workgroup a member: `continuum` and `normal`.
+//! The kernels that sum over pixels, a workgroup a member: `continuum`, `normal` and `estimate`.
 
 use super::kernel::{Dispatch, Kernel};
 use super::layout::Layout;
 use super::source::Constants;
 use crate::error::{Error, Result};
-use crate::solver::recording::{Continuum, Normal, Recording};
+use crate::solver::Estimator;
+use crate::solver::recording::{Continuum, Estimate, Normal, Recording};
 use crate::solver::triangle::packed_length;
 
 /// Lanes of a workgroup; also in `shaders/shared/tree.wgsl`.
@@ -57,11 +58,7 @@ pub(super) fn continuum(recording: &Recording, layout: Layout, stage: &Continuum
 pub(super) fn normal(recording: &Recording, layout: Layout, stage: &Normal) -> Result<Kernel> {
     let text = include_str!("../../shaders/normal.wgsl");
     let terms = stage.continuum.map_or(0, |(basis, _)| basis.terms);
-    let mut unique = stage.columns.clone();
-    unique.sort_unstable();
-    unique.dedup();
     check("continuum terms", terms)?;
-    check("parameters of an arm", unique.len())?;
     let mut kernel = Kernel::new("normal", text, layout, Dispatch::WORKGROUPS);
     kernel.state(true);
     kernel.block(recording, "model", "f32", stage.model, false);
@@ -79,22 +76,51 @@ pub(super) fn normal(recording: &Recording, layout: Layout, stage: &Normal) -> R
     let constants = &mut kernel.constants;
     constants.unsigned("PIXELS", stage.pixels);
     constants.unsigned("TERMS", terms);
-    constants.unsigned("UNIQUE", unique.len());
-    declare_tangents(constants, stage, &unique);
-    declare_sums(constants, 1 + unique.len() + packed_length(unique.len()) + terms * unique.len());
+    let count = declare_tangents(constants, &stage.columns, stage.pixels)?;
+    declare_sums(constants, 1 + count + packed_length(count) + terms * count);
     Ok(kernel)
 }
 
-/// Declares PARAMETER_OF and, for each parameter, the sum of its tangent rows at a pixel of row 0.
-fn declare_tangents(constants: &mut Constants, stage: &Normal, unique: &[usize]) {
+pub(super) fn estimate(recording: &Recording, layout: Layout, stage: &Estimate) -> Result<Kernel> {
+    let text = include_str!("../../shaders/estimate.wgsl");
+    let mut kernel = Kernel::new("estimate", text, layout, Dispatch::WORKGROUPS);
+    kernel.state(true);
+    kernel.block(recording, "model", "f32", stage.model, false);
+    kernel.block(recording, "pixel_data", "f32", stage.data, false);
+    kernel.block(recording, "weight", "f32", stage.weight, false);
+    let constants = &mut kernel.constants;
+    constants.float("LOSS_SCALE", stage.estimator.scale().unwrap_or(1.0));
+    let share = match stage.estimator {
+        Estimator::LeastSquares => "vec3<f32>((d - w * m) * (d - w * m), d - w * m, w)",
+        Estimator::Poisson => "poisson(d, w, m)",
+        Estimator::Huber(_) => "robust(d - w * m, w, huber(loss_argument(d - w * m)))",
+        Estimator::SoftL1(_) => "robust(d - w * m, w, soft_l1(loss_argument(d - w * m)))",
+        Estimator::Cauchy(_) => "robust(d - w * m, w, cauchy(loss_argument(d - w * m)))",
+        Estimator::Arctan(_) => "robust(d - w * m, w, arctan(loss_argument(d - w * m)))",
+    };
+    constants.line(&format!("fn share_of(d: f32, w: f32, m: f32) -> vec3<f32> {{ return {share}; }}"));
+    constants.unsigned("PIXELS", stage.pixels);
+    let count = declare_tangents(constants, &stage.columns, stage.pixels)?;
+    declare_sums(constants, 1 + count + packed_length(count));
+    Ok(kernel)
+}
+
+/// Declares UNIQUE, PARAMETER_OF and, for each parameter, the sum of its tangent rows at a pixel of row 0. Returns UNIQUE.
+fn declare_tangents(constants: &mut Constants, columns: &[usize], pixels: usize) -> Result<usize> {
+    let mut unique = columns.to_vec();
+    unique.sort_unstable();
+    unique.dedup();
+    check("parameters of an arm", unique.len())?;
+    constants.unsigned("UNIQUE", unique.len());
     let mut list: Vec<String> = unique.iter().map(|p| format!("{p}u")).collect();
     for (i, parameter) in unique.iter().enumerate() {
-        let rows = stage.columns.iter().enumerate().filter(|(_, p)| *p == parameter);
-        let terms: Vec<String> = rows.map(|(row, _)| format!("model[pixel + {}u]", (row + 1) * stage.pixels)).collect();
+        let rows = columns.iter().enumerate().filter(|(_, p)| *p == parameter);
+        let terms: Vec<String> = rows.map(|(row, _)| format!("model[pixel + {}u]", (row + 1) * pixels)).collect();
         constants.line(&format!("fn tangent_{i}(pixel: u32) -> f32 {{ return {}; }}", terms.join(" + ")));
     }
     if list.is_empty() {
         list.push("0u".to_owned());
     }
     constants.line(&format!("const PARAMETER_OF = array<u32, {}>({});", list.len(), list.join(", ")));
+    Ok(unique.len())
 }

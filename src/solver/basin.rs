@@ -3,9 +3,16 @@
 use super::triangle::packed_index;
 
 /// Largest relative error of a point's quadratic model, at another point, that still counts as one basin.
-const SAME_BASIN: f64 = 0.2;
+pub const SAME_BASIN: f64 = 0.2;
 /// Costs this close, relatively, are equal but for rounding.
 pub const EQUAL: f64 = 4e-6;
+/// Rounds before a start may count as superfluous, and as hopeless: the latter needs to see where it leads.
+pub const FIRST_ROUND: u32 = 2;
+pub const HOPELESS_ROUND: u32 = 4;
+/// What a start may still gain is less than this times the promise of its next step.
+pub const HOPELESS: f64 = 30.0;
+/// A basin this close may be told of (flag 32).
+pub const LEAST_RISE: f64 = 9.0;
 
 /// A point, its cost, gradient and packed normal matrix (signs of design §2).
 #[derive(Clone, Copy, Debug)]

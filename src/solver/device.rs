@@ -6,7 +6,7 @@ use std::sync::Arc;
 
 use super::basin::Point;
 use super::member::GaveWay;
-use super::recording::{BufferId, Precision, Recording, Values};
+use super::recording::{BufferId, Recording, Values};
 use super::settings::Method;
 use super::slots::Places;
 use super::status::Status;
@@ -20,9 +20,9 @@ pub trait Device: Send + Sync {
     /// As it is written into the result table.
     fn name(&self) -> String;
 
-    /// The precision of a recording's rows here.
-    fn precision(&self, recording: &Recording) -> Precision {
-        recording.precision
+    /// Whether it runs a [`Custom`](super::recording::Custom) stage's WGSL, not its Rust.
+    fn runs_wgsl(&self) -> bool {
+        false
     }
 
     /// How many members and spectra of this recording fit `memory` bytes (default: what the device has), at least 1.

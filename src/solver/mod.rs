@@ -3,6 +3,7 @@
 pub mod basin;
 mod damping;
 pub mod device;
+mod estimator;
 mod exact;
 pub mod member;
 mod objective;
@@ -16,6 +17,7 @@ pub mod triangle;
 
 pub use damping::Damping;
 pub use device::{Batch, Device, Outcome, Pending, Population};
+pub use estimator::{Estimator, Share};
 pub use member::GaveWay;
 pub use objective::Objective;
 pub use rounds::{Queue, linearise, optimise, stream};

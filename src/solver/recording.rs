@@ -12,7 +12,9 @@ mod observe;
 
 use std::sync::Arc;
 
-pub use custom::{Custom, CustomFunction, pointwise};
+use super::Estimator;
+
+pub use custom::{Custom, CustomFunction, CustomInput, Limits, pointwise};
 pub use label::{LabelInput, Source, Transform, tangents};
 pub use observe::{Broaden, Interpolation, Prefilter, Resample, Resolve, Rotation, Segment, Velocity};
 
@@ -217,6 +219,18 @@ pub struct Normal {
     pub continuum: Option<(Basis, BufferId)>,
 }
 
+/// Adds a curve's points to the member's sums as an estimator has it, with the fields of [`Normal`] and no continuum.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Estimate {
+    pub estimator: Estimator,
+    pub model: BufferId,
+    pub pixels: usize,
+    /// The parameter of each tangent row.
+    pub columns: Vec<usize>,
+    pub data: BufferId,
+    pub weight: BufferId,
+}
+
 /// One kernel over all active members.
 #[derive(Clone, Debug)]
 pub enum Stage {
@@ -231,6 +245,7 @@ pub enum Stage {
     Resolve(Resolve),
     Continuum(Continuum),
     Normal(Normal),
+    Estimate(Estimate),
     Custom(Custom),
 }
 
@@ -249,6 +264,7 @@ impl Stage {
             Stage::Resolve(s) => vec![s.input, s.output],
             Stage::Continuum(s) => vec![s.model, s.solution],
             Stage::Normal(s) => std::iter::once(s.model).chain(s.continuum.map(|(_, solution)| solution)).collect(),
+            Stage::Estimate(s) => vec![s.model],
             Stage::Custom(s) => vec![s.output],
         }
     }

@@ -69,8 +69,8 @@ impl Slots {
 
     /// Gives places to a batch that fits.
     pub fn enter(&mut self, batch: &Batch) -> Places {
-        let mut places = Places::default();
-        places.spectra = (0..batch.spectra).filter_map(|_| self.spectra.pop_first()).collect();
+        let spectra = (0..batch.spectra).filter_map(|_| self.spectra.pop_first()).collect();
+        let mut places = Places { spectra, ..Places::default() };
         for group in batch.group.chunk_by(|a, b| a == b) {
             let slots: Vec<usize> = group.iter().filter_map(|_| self.starts.pop_first()).collect();
             self.link(&slots);

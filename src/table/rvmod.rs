@@ -12,6 +12,8 @@ use crate::fit::{ArmFit, Fitter};
 use crate::spectra::{ArmSpectra, Spectra, Wavelength};
 
 struct Arm {
+    /// Among the model's.
+    index: usize,
     name: String,
     grid: Arc<[f64]>,
     models: ImageUnit,
@@ -26,10 +28,10 @@ impl RvMod {
     /// `files`: each input without its spectra. Every arm must have one grid throughout.
     pub fn new(path: &Path, fitter: &Fitter, files: &[Spectra]) -> Result<RvMod> {
         let mut arms = Vec::new();
-        for (name, _) in fitter.model().arms() {
+        for (index, (name, _)) in fitter.model().arms().enumerate() {
             let mut grids = Vec::new();
-            for file in files {
-                grids.push((shared_grid(find(file, name)?, &file.file)?, &file.file));
+            for (file, arm) in files.iter().filter_map(|file| Some((file, find(file, name)?))) {
+                grids.push((shared_grid(arm, &file.file)?, &file.file));
             }
             let Some((grid, first)) = grids.first() else { continue };
             if let Some((_, other)) = grids.iter().find(|(other, _)| other != grid) {
@@ -40,17 +42,18 @@ impl RvMod {
             }
             let name = arm_name(name);
             let models = ImageUnit::new(path, &format!("{name}_MODEL"), grid.len())?;
-            arms.push(Arm { name, grid: grid.clone(), models });
+            arms.push(Arm { index, name, grid: grid.clone(), models });
         }
         Ok(RvMod { arms })
     }
 
-    /// Appends a batch; NaN where there is no fit.
+    /// Appends a batch; NaN where there is no fit, or no such arm.
     pub fn append(&mut self, fits: &[Option<Vec<ArmFit>>]) -> std::io::Result<()> {
         for fit in fits {
-            for (a, arm) in self.arms.iter_mut().enumerate() {
+            for arm in &mut self.arms {
                 let pixels = arm.grid.len();
-                match fit.as_ref().and_then(|arms| arms.get(a)) {
+                let own = fit.as_ref().and_then(|arms| arms.get(arm.index));
+                match own.filter(|fit| !fit.model.is_empty()) {
                     Some(fit) => arm.models.append(fit.model.iter().map(|x| *x as f32))?,
                     None => arm.models.append(std::iter::repeat_n(f32::NAN, pixels))?,
                 }
@@ -69,13 +72,11 @@ impl RvMod {
     }
 }
 
-fn find<'a>(file: &'a Spectra, name: &str) -> Result<&'a ArmSpectra> {
+fn find<'a>(file: &'a Spectra, name: &str) -> Option<&'a ArmSpectra> {
     let named = file.arms.iter().find(|arm| arm.name == name);
     // as in the fit: a single arm needs no name
     let only = file.arms.first().filter(|arm| file.arms.len() == 1 && (name.is_empty() || arm.name.is_empty()));
-    let message =
-        || Error::ShapeMismatch { what: file.file.to_string(), message: format!("no arrays for arm {name:?}") };
-    named.or(only).ok_or_else(message)
+    named.or(only)
 }
 
 fn shared_grid(arm: &ArmSpectra, file: &str) -> Result<Arc<[f64]>> {

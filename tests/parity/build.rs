@@ -1,5 +1,7 @@
 //! Builds random recordings: network, observation, sums.
 
+use std::sync::Arc;
+
 use popfit::solver::recording::*;
 
 use super::cases::{COLUMNS, DIAGONALS, HIDDEN, LABELS, Model, PIXELS, Random, SEGMENTS};
@@ -187,7 +189,7 @@ impl Builder {
         ids.predictor = Some(predictor);
         let output = self.member("rows", rows * PIXELS);
         let wgsl = format!(
-            "fn model(x: f32, u: ptr<function, array<f32, {parameters}>>, out: ptr<function, array<f32, {rows}>>) {{
+            "fn fill(x: f32, u: ptr<function, array<f32, {parameters}>>, out: ptr<function, array<f32, {rows}>>) {{
     let d = 1.0 + (2.0 + u[1]) * x;
     let n = 1.0 + u[0] * (x - 0.25);
     out[0] = n / d + u[2] * x * x;
@@ -203,8 +205,9 @@ impl Builder {
             out[2] = -n * x / (d * d);
             out[3] = x * x;
         };
-        let (name, rust) = ("rational".to_owned(), pointwise(rust));
-        let stage = Custom { name, output, rows, pixels: PIXELS, predictors: 1, predictor, scale: None, wgsl, rust };
+        let (name, rust, table) = ("rational".to_owned(), pointwise(rust), Arc::default());
+        let stage =
+            Custom { name, output, rows, pixels: PIXELS, predictors: 1, predictor, scale: None, table, wgsl, rust };
         self.recording.stages.push(Stage::Custom(stage));
         output
     }
@@ -228,7 +231,11 @@ impl Builder {
         // velocity and vsini come after the labels in the parameters, and before them in the rows
         let last = self.recording.parameters.len();
         let columns = if self.model.custom { vec![0, 1, 2] } else { (LABELS..last).chain(0..LABELS).collect() };
-        self.recording.stages.push(Stage::Normal(Normal { model, pixels: PIXELS, columns, data, weight, continuum }));
+        let pixels = PIXELS;
+        self.recording.stages.push(match self.model.estimator {
+            None => Stage::Normal(Normal { model, pixels, columns, data, weight, continuum }),
+            Some(estimator) => Stage::Estimate(Estimate { estimator, model, pixels, columns, data, weight }),
+        });
     }
 }
 

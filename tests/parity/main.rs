@@ -14,6 +14,7 @@ use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
 
 use cases::{Case, Model};
+use popfit::Estimator;
 use popfit::cpu::CpuDevice;
 use popfit::gpu::GpuDevice;
 use popfit::solver::recording::{BufferId, Scope};
@@ -167,7 +168,7 @@ fn activations_agree() {
 
 /// Models whose sums are compared: `prior`, `continuum` and `normal`. A sum over pixels carries the rows' errors (2e-5 of a row) and
 /// those of the continuum's solve, whose condition is below 100.
-const SUMS: [(&str, Model, f64); 8] = [
+const SUMS: [(&str, Model, f64); 14] = [
     ("prior", Model { hulls: true, priors: true, ..Model::PLAIN }, 5e-5),
     ("normal", Model::PLAIN, 5e-5),
     ("continuum", Model { terms: 5, ..Model::PLAIN }, 2e-4),
@@ -176,7 +177,18 @@ const SUMS: [(&str, Model, f64); 8] = [
     ("normal", Model { rotation: true, spread: true, resolution: true, terms: 3, ..Model::PLAIN }, 2e-4),
     ("prior", Model { tied: true, hulls: true, ..Model::PLAIN }, 5e-5),
     ("normal", Model { custom: true, ..Model::PLAIN }, 5e-6),
+    ("estimate", estimated(Estimator::LeastSquares), 5e-6),
+    // y/m² weighs most where the mean is nearly 0: a difference of larger numbers
+    ("estimate", estimated(Estimator::Poisson), 3e-5),
+    ("estimate", estimated(Estimator::Huber(1.0)), 5e-6),
+    ("estimate", estimated(Estimator::SoftL1(0.5)), 5e-6),
+    ("estimate", estimated(Estimator::Cauchy(1.0)), 5e-6),
+    ("estimate", estimated(Estimator::Arctan(2.0)), 5e-6),
 ];
+
+const fn estimated(estimator: Estimator) -> Model {
+    Model { custom: true, estimator: Some(estimator), ..Model::PLAIN }
+}
 
 #[test]
 fn sums_agree() {
@@ -290,6 +302,8 @@ fn fits_agree() {
     for model in [
         Model { terms: 4, narrow: true, ..Model::PLAIN },
         Model { custom: true, tight: true, narrow: true, ..Model::PLAIN },
+        Model { narrow: true, ..estimated(Estimator::Poisson) },
+        Model { narrow: true, ..estimated(Estimator::Cauchy(1.0)) },
     ] {
         for members in SIZES {
             let case = Case::new(model, members, 23);

@@ -79,9 +79,8 @@ fn ways(gpu: Option<&Device>) -> Vec<Way> {
 fn column(way: &Way, problems: &[Problem]) -> popfit::Result<Vec<f64>> {
     let mut column = Vec::with_capacity(2 * problems.len());
     for problem in problems {
-        let fitter = CurveFitter::new(problem.formula.clone(), way.device.clone())?
+        let fitter = CurveFitter::new(problem.model(way.differences), way.device.clone())?
             .solver(way.solver)?
-            .finite_differences(way.differences)
             .polish(way.polish);
         column.extend(problem.fit(&fitter)?.iter().map(|fit| digits(&fit.parameters, &problem.certified)));
     }

@@ -1,6 +1,6 @@
 //! The NIST StRD problems of nonlinear regression, as formulas with their certified answers.
 
-use popfit::{CurveFit, CurveFitter, Curves, Formula, Result};
+use popfit::{CurveFit, CurveFitter, CurveModel, Curves, Formula, Result};
 use serde::Deserialize;
 
 /// One problem as in `data/nist.json`.
@@ -26,7 +26,7 @@ struct File {
 /// One problem; vectors of parameters are in the formula's order.
 pub struct Problem {
     pub name: String,
-    pub formula: Formula,
+    formula: Formula,
     /// (predictors, points)
     x: Vec<f64>,
     pub y: Vec<f64>,
@@ -62,6 +62,11 @@ impl Problem {
             certified_errors: of(&entry.certified_sd),
             formula,
         })
+    }
+
+    /// With symbolic derivatives, or with differences.
+    pub fn model(&self, differences: bool) -> CurveModel {
+        CurveModel::from(self.formula.clone()).differences(differences)
     }
 
     /// Both starts as one call.

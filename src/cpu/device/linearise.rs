@@ -4,7 +4,8 @@ use std::ops::Range;
 
 use super::tile::{Inputs, Tile, together};
 use crate::cpu::{
-    activate, broaden, continuum, custom, labels, normal, per_pixel, prefilter, prior, product, resample, resolve,
+    activate, broaden, continuum, custom, estimate, labels, normal, per_pixel, prefilter, prior, product, resample,
+    resolve,
 };
 use crate::rows::Real;
 use crate::solver::member::Member;
@@ -157,6 +158,16 @@ fn run_stage<R: Real>(inputs: &Inputs<R>, tile: &mut Tile<R>, stage: &Stage, pla
             }
             .run();
         }
+        Stage::Estimate(stage) => estimate::Estimate {
+            estimator: stage.estimator,
+            pixels: stage.pixels,
+            columns: &stage.columns,
+            model: &tile.rows[stage.model.0][at(stage.model)],
+            data: inputs.float(stage.data, spectrum),
+            weight: inputs.float(stage.weight, spectrum),
+            sums: &mut member.trial_sums,
+        }
+        .run(),
         Stage::Custom(stage) => {
             let output = &mut tile.rows[stage.output.0][at(stage.output)];
             let scale = stage.scale.map(|id| inputs.float(id, spectrum));

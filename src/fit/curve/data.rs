@@ -1,6 +1,8 @@
 //! Data of many curves, and what is wrong with them.
 
 use crate::error::{Error, Result};
+use crate::solver::Estimator;
+use crate::solver::recording::Limits;
 
 /// Where the points lie.
 #[derive(Clone, Debug, PartialEq)]
@@ -36,6 +38,12 @@ impl Curves {
         Curves { grid: Grid::Own(x), y, starts, sigma: None, mask: None, lower: None, upper: None }
     }
 
+    /// Problems of `rows` residuals r(θ), of which Σ r² is to be least: curves at x = 0, 1, … with y = 0. `starts` (problems, parameters).
+    pub fn residuals(rows: usize, parameters: usize, starts: Vec<f64>) -> Curves {
+        let problems = starts.len() / parameters.max(1);
+        Curves::shared((0..rows).map(|row| row as f64).collect(), vec![0.0; problems * rows], starts)
+    }
+
     /// Standard deviations (curves, points); without, all are 1.
     #[must_use]
     pub fn sigma(self, sigma: Vec<f64>) -> Curves {
@@ -52,6 +60,30 @@ impl Curves {
     #[must_use]
     pub fn bounds(self, lower: Vec<f64>, upper: Vec<f64>) -> Curves {
         Curves { lower: Some(lower), upper: Some(upper), ..self }
+    }
+
+    /// Some of the curves, in this order and as often as they are named, with other starts.
+    pub(super) fn pick(&self, curves: &[usize], starts: Vec<f64>) -> Curves {
+        let total = curves.len().max(1);
+        let count = self.starts.len() / (starts.len() / total).max(1);
+        fn rows<T: Copy>(values: &[T], count: usize, picked: &[usize]) -> Vec<T> {
+            let length = values.len() / count.max(1);
+            picked.iter().flat_map(|c| values[c * length..(c + 1) * length].iter().copied()).collect()
+        }
+        let grid = match &self.grid {
+            Grid::Shared(x) => Grid::Shared(x.clone()),
+            Grid::Own(x) => Grid::Own(rows(x, count, curves)),
+        };
+        let of = |values: &Option<Vec<f64>>| values.as_ref().map(|values| rows(values, count, curves));
+        Curves {
+            grid,
+            y: rows(&self.y, count, curves),
+            starts,
+            sigma: of(&self.sigma),
+            mask: self.mask.as_ref().map(|mask| rows(mask, count, curves)),
+            lower: of(&self.lower),
+            upper: of(&self.upper),
+        }
     }
 
     /// Curves and points, when all arrays agree with `predictors` and `parameters`.
@@ -100,6 +132,8 @@ pub(super) struct Curve {
     pub weight: Vec<f64>,
     pub used: usize,
     pub start: Vec<f64>,
+    /// What the solver's parameters are in units of.
+    pub scale: Vec<f64>,
     pub lower: Vec<f64>,
     pub upper: Vec<f64>,
 }
@@ -111,6 +145,7 @@ impl Curves {
         index: usize,
         (predictors, points): (usize, usize),
         (lower, upper, held): (&[f64], &[f64], &[bool]),
+        estimator: Estimator,
     ) -> Result<Curve, String> {
         let row = |values: &[f64], length: usize| values[index * length..(index + 1) * length].to_vec();
         let parameters = held.len();
@@ -128,11 +163,12 @@ impl Curves {
             weight: self.sigma.as_ref().map_or_else(|| vec![1.0; points], |s| row(s, points)),
             used: 0,
             start: row(&self.starts, parameters),
+            scale: row(&self.starts, parameters).into_iter().map(scale).collect(),
             lower: own(&self.lower, lower),
             upper: own(&self.upper, upper),
         };
         let mask = self.mask.as_ref().map(|mask| &mask[index * points..(index + 1) * points]);
-        curve.weigh(mask, predictors)?;
+        curve.weigh(mask, predictors, estimator)?;
         curve.check_start()?;
         for p in (0..parameters).filter(|&p| held[p]) {
             (curve.lower[p], curve.upper[p]) = (curve.start[p], curve.start[p]);
@@ -146,8 +182,23 @@ impl Curves {
 }
 
 impl Curve {
+    /// Zeros at `x` (predictors, points), without bounds.
+    pub fn bare(x: &[f64], points: usize, start: &[f64]) -> Curve {
+        Curve {
+            index: 0,
+            x: x.to_vec(),
+            y: vec![0.0; points],
+            weight: vec![1.0; points],
+            used: points,
+            start: start.to_vec(),
+            scale: start.iter().copied().map(scale).collect(),
+            lower: vec![f64::NEG_INFINITY; start.len()],
+            upper: vec![f64::INFINITY; start.len()],
+        }
+    }
+
     /// Turns σ into weights; masked points become zeros, so that nothing in them can matter.
-    fn weigh(&mut self, mask: Option<&[bool]>, predictors: usize) -> Result<(), String> {
+    fn weigh(&mut self, mask: Option<&[bool]>, predictors: usize, estimator: Estimator) -> Result<(), String> {
         let points = self.y.len();
         for j in 0..points {
             if mask.is_some_and(|mask| mask[j]) {
@@ -161,6 +212,9 @@ impl Curve {
             let bad_x = (0..predictors).any(|d| !self.x[d * points + j].is_finite());
             if bad_x || !self.y[j].is_finite() {
                 return Err(format!("not_finite: the data at point {j}"));
+            }
+            if estimator == Estimator::Poisson && self.y[j] < 0.0 {
+                return Err(format!("bad_count: y is {} at point {j}", self.y[j]));
             }
             self.weight[j] = 1.0 / sigma;
             self.used += 1;
@@ -186,8 +240,29 @@ impl Curve {
         Ok(())
     }
 
+    pub fn limits(&self) -> Limits<'_> {
+        Limits { scale: &self.scale, lower: &self.lower, upper: &self.upper }
+    }
+
     /// Parameters that may move.
     pub fn free(&self) -> Vec<usize> {
         (0..self.start.len()).filter(|&p| self.lower[p] < self.upper[p]).collect()
+    }
+}
+
+/// The power of two nearest |start|, by its logarithm: dividing by it is exact.
+fn scale(start: f64) -> f64 {
+    // powers beyond these would leave f32's range
+    let exponent = start.abs().log2().round();
+    if exponent.is_finite() { exponent.clamp(-100.0, 100.0).exp2() } else { 1.0 }
+}
+
+#[cfg(test)]
+mod tests {
+    #[test]
+    fn scales_are_powers_of_two() {
+        for (start, scale) in [(1.0, 1.0), (-3.0, 4.0), (0.1, 0.125), (0.0, 1.0), (1e300, 100f64.exp2())] {
+            assert_eq!(super::scale(start), scale);
+        }
     }
 }

@@ -1,22 +1,30 @@
-//! Many similar small problems, a formula each: the general optimiser.
+//! Many similar small problems of one model: the general optimiser.
 
+mod check;
 mod data;
+mod interval;
 mod objective;
 mod passes;
 mod polish;
+mod probability;
+mod report;
 mod result;
+mod search;
+mod sums;
 #[cfg(feature = "argmin")]
 mod task;
+mod tie;
 
 use rayon::prelude::*;
 
 use self::passes::Passes;
 use super::{Device, Solver};
+use crate::curve_model::CurveModel;
 use crate::error::{Error, Result};
-use crate::formula::Formula;
-use crate::solver::{LevenbergMarquardt, NelderMead, Status};
+use crate::solver::{Estimator, LevenbergMarquardt, NelderMead, Status};
 
 pub use data::Curves;
+pub use interval::Interval;
 pub use result::CurveFit;
 
 /// Most parameters that a step solves for.
@@ -29,7 +37,7 @@ struct Prior {
     sigma: f64,
 }
 
-/// Fits a formula to many curves at once, by least squares.
+/// Fits a model to many curves at once, by least squares or another [`Estimator`].
 ///
 /// ```
 /// use popfit::{CurveFitter, Curves, Device, Formula};
@@ -44,13 +52,16 @@ struct Prior {
 /// ```
 #[derive(Clone, Debug)]
 pub struct CurveFitter {
-    formula: Formula,
+    model: CurveModel,
     device: Device,
     solver: Solver,
     lower: Vec<f64>,
     upper: Vec<f64>,
     held: Vec<bool>,
     priors: Vec<Option<Prior>>,
+    /// Parameters by number, and their expressions.
+    ties: Vec<(usize, String)>,
+    estimator: Estimator,
     absolute_sigma: bool,
     polish: bool,
     memory: Option<u64>,
@@ -73,20 +84,26 @@ impl CurveFitter {
     /// sizes).
     pub const NELDER_MEAD: NelderMead = NelderMead { max_rounds: 20_000, fatol: 0.0, size: 0.5, max_restarts: 20 };
 
-    /// A fitter with [`LEVENBERG_MARQUARDT`](Self::LEVENBERG_MARQUARDT). [`Error::Model`] when the formula has more than 32 parameters.
-    pub fn new(formula: Formula, device: Device) -> Result<CurveFitter> {
-        let count = formula.parameters().len();
+    /// A fitter of a [`Formula`](crate::Formula) or another [`CurveModel`], with
+    /// [`LEVENBERG_MARQUARDT`](Self::LEVENBERG_MARQUARDT). [`Error::Model`] when the model has more than 32 parameters, or cannot run on
+    /// the device.
+    pub fn new(model: impl Into<CurveModel>, device: Device) -> Result<CurveFitter> {
+        let model = model.into();
+        let count = model.parameters().len();
         if count > MOST_PARAMETERS {
-            return Err(Error::Model(format!("the formula has {count} parameters, more than {MOST_PARAMETERS}")));
+            return Err(Error::Model(format!("the model has {count} parameters, more than {MOST_PARAMETERS}")));
         }
+        model.check_device(device.inner.runs_wgsl())?;
         Ok(CurveFitter {
-            formula,
+            model,
             device,
             solver: Solver::Lm(Self::LEVENBERG_MARQUARDT),
             lower: vec![f64::NEG_INFINITY; count],
             upper: vec![f64::INFINITY; count],
             held: vec![false; count],
             priors: vec![None; count],
+            ties: Vec::new(),
+            estimator: Estimator::LeastSquares,
             absolute_sigma: false,
             polish: true,
             memory: None,
@@ -106,7 +123,7 @@ impl CurveFitter {
 
     /// Bounds of a parameter, in all curves that bring none; infinite ones are none.
     pub fn bounds(mut self, parameter: &str, lower: f64, upper: f64) -> Result<CurveFitter> {
-        let p = self.index(parameter)?;
+        let p = self.untied(parameter)?;
         if lower.is_nan() || upper.is_nan() || lower > upper {
             return Err(Error::BadBounds { parameter: parameter.into(), lower, upper });
         }
@@ -116,19 +133,25 @@ impl CurveFitter {
 
     /// Holds a parameter at each curve's start.
     pub fn hold(mut self, parameter: &str) -> Result<CurveFitter> {
-        let p = self.index(parameter)?;
+        let p = self.untied(parameter)?;
         self.held[p] = true;
         Ok(self)
     }
 
     /// A Gaussian prior of a parameter: the row (mean − parameter) / sigma.
     pub fn prior(mut self, parameter: &str, mean: f64, sigma: f64) -> Result<CurveFitter> {
-        let p = self.index(parameter)?;
+        let p = self.untied(parameter)?;
         if !(mean.is_finite() && sigma.is_finite() && sigma > 0.0) {
             return Err(Error::Usage(format!("a prior of {parameter} with mean {mean} and sigma {sigma}")));
         }
         self.priors[p] = Some(Prior { mean, sigma });
         Ok(self)
+    }
+
+    /// How residuals count; least squares without. [`Error::Usage`] when a loss's scale is not positive.
+    pub fn estimator(self, estimator: Estimator) -> Result<CurveFitter> {
+        estimator.validate()?;
+        Ok(CurveFitter { estimator, ..self })
     }
 
     /// Whether sigma is known. If not (the default, as scipy's `curve_fit`), covariances are multiplied by χ²/dof.
@@ -144,15 +167,6 @@ impl CurveFitter {
         CurveFitter { polish, ..self }
     }
 
-    /// Whether derivatives come from centred differences, each parameter moved by 6e-6 of itself, instead of the formula's symbolic
-    /// ones (the default): to see what a model without derivatives would do. On the CPU and in the refinement on the host; a GPU,
-    /// whose f32 would leave three digits of a difference, keeps the symbolic ones.
-    #[must_use]
-    pub fn finite_differences(mut self, differences: bool) -> CurveFitter {
-        self.formula = self.formula.with_differences(differences);
-        self
-    }
-
     /// Bytes that a population may take.
     #[must_use]
     pub fn memory(self, bytes: u64) -> CurveFitter {
@@ -161,14 +175,22 @@ impl CurveFitter {
 
     /// One result a curve, in their order. A curve that cannot be fitted has a status; [`Error`] means that the run failed.
     pub fn fit(&self, curves: &Curves) -> Result<Vec<CurveFit>> {
-        let predictors = self.formula.predictors().len();
-        let count = self.formula.parameters().len();
+        if !self.ties.is_empty() {
+            return self.fit_tied(curves);
+        }
+        let predictors = self.model.predictors().len();
+        let count = self.model.parameters().len();
         let (total, points) = curves.shape(predictors, count)?;
+        if self.estimator == Estimator::Poisson && curves.sigma.is_some() {
+            return Err(Error::Usage(
+                "sigma has no meaning for counts: leave it out, and mask what must not count".into(),
+            ));
+        }
         let mut fits = vec![CurveFit::blank(count); total];
         let limits = (&self.lower[..], &self.upper[..], &self.held[..]);
         let mut ready = Vec::new();
         for (index, fit) in fits.iter_mut().enumerate() {
-            match curves.curve(index, (predictors, points), limits) {
+            match curves.curve(index, (predictors, points), limits, self.estimator) {
                 Ok(curve) => ready.push(curve),
                 Err(cause) => (fit.status, fit.message) = (Status::BadInput, cause),
             }
@@ -186,8 +208,13 @@ impl CurveFitter {
         Ok(fits)
     }
 
+    /// Whether covariances are multiplied by χ²/dof: a count's scatter is known.
+    fn is_scaled(&self) -> bool {
+        !self.absolute_sigma && self.estimator != Estimator::Poisson
+    }
+
     fn index(&self, parameter: &str) -> Result<usize> {
-        let names = self.formula.parameters();
+        let names = self.model.parameters();
         names.iter().position(|name| name == parameter).ok_or_else(|| {
             let nearest = names.iter().min_by_key(|name| strsim::damerau_levenshtein(name, parameter));
             let nearest = nearest.map(|name| format!("; the nearest is `{name}`")).unwrap_or_default();

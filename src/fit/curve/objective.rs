@@ -1,23 +1,26 @@
-//! A formula as a recording, and curves as its batch.
+//! A model as a recording, and curves as its batch.
 
 use super::Prior;
 use super::data::{Curve, Grid};
-use crate::formula::Formula;
+use crate::curve_model::{Code, CurveModel};
 use crate::solver::recording::{
-    self, BufferId, Custom, Kind, Normal, Parameter, Precision, Recording, Scope, Stage, Values,
+    self, BufferId, Custom, Estimate, Kind, Normal, Parameter, Precision, Recording, Scope, Stage, Values,
 };
 
-use crate::solver::{Batch, Objective};
+use crate::solver::{Batch, Estimator, Objective};
 
 /// Bounds in units of the scale that stand for none: infinities in comparisons are not safe on every GPU.
 const FAR: f64 = 1e30;
+/// And without the scale.
+const UNBOUNDED: f64 = 3e38;
 
-/// A formula at `points` points.
+/// A model at `points` points.
 pub(super) struct CurveObjective {
-    formula: Formula,
+    model: CurveModel,
     points: usize,
     own_grid: bool,
     values_only: bool,
+    estimator: Estimator,
 }
 
 /// The buffers of the batch, in the order in which they are recorded.
@@ -25,11 +28,18 @@ const DATA: BufferId = BufferId(0);
 const WEIGHT: BufferId = BufferId(1);
 const PREDICTOR: BufferId = BufferId(2);
 const SCALE: BufferId = BufferId(3);
+/// Where the rows are.
+pub(super) const MODEL: BufferId = BufferId(4);
 
 impl CurveObjective {
-    pub fn new(formula: &Formula, points: usize, grid: &Grid, values_only: bool) -> CurveObjective {
+    pub fn new(
+        (model, estimator): (&CurveModel, Estimator),
+        points: usize,
+        grid: &Grid,
+        values_only: bool,
+    ) -> CurveObjective {
         let own_grid = matches!(grid, Grid::Own(_));
-        CurveObjective { formula: formula.clone(), points, own_grid, values_only }
+        CurveObjective { model: model.clone(), points, own_grid, values_only, estimator }
     }
 
     /// The curves' batch, one member each.
@@ -42,9 +52,11 @@ impl CurveObjective {
             if self.own_grid || x.is_empty() {
                 x.extend(&curve.x);
             }
+            scales.extend(&curve.scale);
+            scales.extend(curve.lower.iter().map(|bound| bound.max(-UNBOUNDED)));
+            scales.extend(curve.upper.iter().map(|bound| bound.min(UNBOUNDED)));
             for (p, prior) in priors.iter().enumerate() {
-                let scale = scale(curve.start[p]);
-                scales.push(scale);
+                let scale = curve.scale[p];
                 batch.starts.push(curve.start[p] / scale);
                 batch.lower.push((curve.lower[p] / scale).max(-FAR));
                 batch.upper.push((curve.upper[p] / scale).min(FAR));
@@ -58,16 +70,9 @@ impl CurveObjective {
     }
 }
 
-/// The power of two nearest |start|, by its logarithm: dividing by it is exact.
-pub(super) fn scale(start: f64) -> f64 {
-    // powers beyond these would leave f32's range
-    let exponent = start.abs().log2().round();
-    if exponent.is_finite() { exponent.clamp(-100.0, 100.0).exp2() } else { 1.0 }
-}
-
 impl Objective for CurveObjective {
     fn record(&self) -> Recording {
-        let names = self.formula.parameters();
+        let names = self.model.parameters();
         let parameter = |name: &String| Parameter { name: name.clone(), origin: 0.0, scale: 1.0 };
         let mut record = Recording {
             parameters: names.iter().map(parameter).collect(),
@@ -75,41 +80,39 @@ impl Objective for CurveObjective {
             values_only: self.values_only,
             ..Recording::default()
         };
-        let (points, predictors) = (self.points, self.formula.predictors().len());
+        let (points, predictors) = (self.points, self.model.predictors().len());
         let rows = if self.values_only { 1 } else { 1 + names.len() };
-        // the order of DATA, WEIGHT, PREDICTOR, SCALE
+        // the order of DATA, WEIGHT, PREDICTOR, SCALE, MODEL
         let data = record.buffer("data", Scope::Spectrum, Kind::Float, points);
         let weight = record.buffer("weight", Scope::Spectrum, Kind::Float, points);
         let grid = if self.own_grid { Scope::Spectrum } else { Scope::Batch };
         let predictor = record.buffer("predictor", grid, Kind::Float, predictors * points);
-        let scale = record.buffer("scale", Scope::Spectrum, Kind::Float, names.len());
+        let scale = record.buffer("scale", Scope::Spectrum, Kind::Float, 3 * names.len());
         let model = record.buffer("model", Scope::Member, Kind::Float, rows * points);
         let columns = (0..rows - 1).collect();
+        let Code { name, wgsl, table, rust } = self.model.code(!self.values_only);
+        let sums = match self.estimator {
+            Estimator::LeastSquares => {
+                Stage::Normal(Normal { model, pixels: points, columns, data, weight, continuum: None })
+            }
+            estimator => Stage::Estimate(Estimate { estimator, model, pixels: points, columns, data, weight }),
+        };
         record.stages = vec![
             Stage::Prior(recording::Prior { hulls: Vec::new() }),
             Stage::Custom(Custom {
-                name: "formula".into(),
+                name,
                 output: model,
                 rows,
                 pixels: points,
                 predictors,
                 predictor,
                 scale: Some(scale),
-                wgsl: self.formula.wgsl(!self.values_only).to_owned(),
-                rust: self.formula.function(!self.values_only),
+                table,
+                wgsl,
+                rust,
             }),
-            Stage::Normal(Normal { model, pixels: points, columns, data, weight, continuum: None }),
+            sums,
         ];
         record
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    #[test]
-    fn scales_are_powers_of_two() {
-        for (start, scale) in [(1.0, 1.0), (-3.0, 4.0), (0.1, 0.125), (0.0, 1.0), (1e300, 100f64.exp2())] {
-            assert_eq!(super::scale(start), scale);
-        }
     }
 }

@@ -8,7 +8,7 @@ use super::data::{Curve, Grid};
 use super::objective::CurveObjective;
 use crate::error::Result;
 use crate::fit::Solver;
-use crate::solver::{Batch, Method, NelderMead, Objective, Outcome, Population, optimise};
+use crate::solver::{Batch, Method, NelderMead, Objective, Outcome, Population, linearise, optimise};
 
 /// A simplex that follows Levenberg–Marquardt starts this much smaller.
 const SECOND: f64 = 0.1;
@@ -20,6 +20,8 @@ pub(super) struct Passes<'a> {
     objective: CurveObjective,
     linearise: Option<Box<dyn Population>>,
     simplex: Option<Box<dyn Population>>,
+    /// Sums at the ends of simplices are asked of the device, as the host has no model.
+    sums: Option<Box<dyn Population>>,
 }
 
 impl Passes<'_> {
@@ -32,13 +34,16 @@ impl Passes<'_> {
                 (Some(lm), Some(NelderMead { size: SECOND * simplex.size, ..simplex }))
             }
         };
-        let objective = |values_only| CurveObjective::new(&fitter.formula, points, grid, values_only);
-        let linearisation = first.map(|lm| (Arc::new(objective(false).record()), Method::LevenbergMarquardt(lm)));
+        let objective = |values_only| CurveObjective::new((&fitter.model, fitter.estimator), points, grid, values_only);
+        let linearisation = |lm| (Arc::new(objective(false).record()), Method::LevenbergMarquardt(lm));
+        let sums =
+            (fitter.model.needs_gpu() && second.is_some()).then(|| linearisation(CurveFitter::LEVENBERG_MARQUARDT));
+        let first = first.map(linearisation);
         let evaluation = second.map(|nm| (Arc::new(objective(true).record()), Method::NelderMead(nm)));
         let device = &*fitter.device.inner;
         let mut capacity = most;
-        let share = usize::from(first.is_some()) + usize::from(second.is_some());
-        for (recording, method) in linearisation.iter().chain(&evaluation) {
+        let share = [&first, &evaluation, &sums].into_iter().flatten().count();
+        for (recording, method) in [&first, &evaluation, &sums].into_iter().flatten() {
             let members = device.capacity(recording, fitter.memory)?;
             capacity = capacity.min((members / method.lanes() / share).max(1));
         }
@@ -49,8 +54,9 @@ impl Passes<'_> {
             fitter,
             capacity,
             objective: objective(false),
-            linearise: population(linearisation)?,
+            linearise: population(first)?,
             simplex: population(evaluation)?,
+            sums: population(sums)?,
         })
     }
 
@@ -66,11 +72,29 @@ impl Passes<'_> {
             let found = run(population.as_mut(), &batch)?;
             outcomes = if outcomes.is_empty() { found } else { better(outcomes, found) };
         }
+        if let Some(population) = &mut self.sums {
+            batch.starts = outcomes.iter().flat_map(|outcome| outcome.parameters.clone()).collect();
+            let sums = pollster::block_on(linearise(population.as_mut(), &batch))?;
+            for (outcome, sums) in outcomes.iter_mut().zip(sums) {
+                (outcome.gradient, outcome.normal_matrix) = (sums.gradient, sums.normal_matrix);
+            }
+        }
         for (outcome, curve) in outcomes.iter_mut().zip(curves) {
-            let pairs = outcome.parameters.iter_mut().zip(&curve.start);
-            pairs.for_each(|(u, start)| *u *= super::objective::scale(*start));
+            for (p, u) in outcome.parameters.iter_mut().enumerate() {
+                *u = physical(*u, curve.scale[p], (curve.lower[p], curve.upper[p]));
+            }
         }
         Ok(outcomes)
+    }
+}
+
+/// The value of `u`: at a bound that a device has rounded to f32 it is the bound.
+fn physical(u: f64, scale: f64, (lower, upper): (f64, f64)) -> f64 {
+    let is_at = |bound: f64| u == f64::from((bound / scale) as f32);
+    match [lower, upper].into_iter().find(|bound| is_at(*bound)) {
+        Some(bound) => bound,
+        None if u.is_nan() => u,
+        None => (u * scale).clamp(lower, upper),
     }
 }
 

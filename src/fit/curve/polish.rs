@@ -4,7 +4,9 @@ use nalgebra::{DMatrix, DVector};
 
 use super::Prior;
 use super::data::Curve;
-use crate::formula::Formula;
+use crate::curve_model::CurveModel;
+use crate::solver::recording::CustomInput;
+use crate::solver::{Estimator, Share};
 
 /// Singular values below this share of the largest are rounding.
 const RANK: f64 = 1e-14;
@@ -23,9 +25,10 @@ const HALVINGS: usize = 10;
 
 /// The rows of a curve: data, then priors.
 pub(super) struct Problem<'a> {
-    pub formula: &'a Formula,
+    pub model: &'a CurveModel,
     pub curve: &'a Curve,
     pub priors: &'a [Option<Prior>],
+    pub estimator: Estimator,
 }
 
 /// Residuals and their Jacobian at one point.
@@ -36,11 +39,18 @@ pub(super) struct Rows {
     pub gradient: Vec<f64>,
     residual: DVector<f64>,
     jacobian: DMatrix<f64>,
+    /// The Jacobian whose square is the covariance's inverse.
+    expected: DMatrix<f64>,
 }
 
 impl Rows {
     pub fn cost(&self) -> f64 {
         self.chi2 + self.penalty
+    }
+
+    /// What the covariance is made of; `None` as for [`Factors::new`].
+    pub fn information(&self, free: &[usize]) -> Option<Factors> {
+        Factors::new(&self.expected, free)
     }
 }
 
@@ -49,28 +59,33 @@ impl Problem<'_> {
     pub fn rows(&self, parameters: &[f64]) -> Option<Rows> {
         let Curve { x, y, weight, .. } = self.curve;
         let (points, count) = (y.len(), parameters.len());
-        let model = self.formula.linearise(x, parameters).ok()?;
+        let model = self.model.rows(true, &CustomInput { x, parameters, limits: Some(self.curve.limits()) })?;
         let used: Vec<usize> = (0..points).filter(|&j| weight[j] > 0.0).collect();
         let priors: Vec<(usize, Prior)> =
             self.priors.iter().enumerate().filter_map(|(p, prior)| prior.map(|prior| (p, prior))).collect();
         let rows = used.len() + priors.len();
-        let residual = DVector::from_fn(rows, |i, _| match used.get(i) {
-            Some(&j) => weight[j] * (y[j] - model[j]),
+        let shares: Vec<Share> =
+            used.iter().map(|&j| self.estimator.share(weight[j] * y[j], weight[j], model[j])).collect();
+        let residual = DVector::from_fn(rows, |i, _| match shares.get(i) {
+            Some(share) => share.residual,
             None => {
                 let (p, prior) = priors[i - used.len()];
                 (prior.mean - parameters[p]) / prior.sigma
             }
         });
-        let jacobian = DMatrix::from_fn(rows, count, |i, p| match used.get(i) {
-            Some(&j) => weight[j] * model[(1 + p) * points + j],
-            None if priors[i - used.len()].0 == p => 1.0 / priors[i - used.len()].1.sigma,
-            None => 0.0,
-        });
-        let chi2: f64 = residual.rows(0, used.len()).norm_squared();
+        let by = |slope: fn(&Share) -> f64| {
+            DMatrix::from_fn(rows, count, |i, p| match used.get(i) {
+                Some(&j) => slope(&shares[i]) * model[(1 + p) * points + j],
+                None if priors[i - used.len()].0 == p => 1.0 / priors[i - used.len()].1.sigma,
+                None => 0.0,
+            })
+        };
+        let (jacobian, expected) = (by(|share| share.slope), by(|share| share.expected_slope));
+        let chi2: f64 = shares.iter().map(|share| share.cost).sum();
         let penalty = residual.rows(used.len(), priors.len()).norm_squared();
         let gradient: Vec<f64> = jacobian.tr_mul(&residual).iter().copied().collect();
         let finite = gradient.iter().all(|g| g.is_finite()) && (chi2 + penalty).is_finite();
-        finite.then_some(Rows { chi2, penalty, gradient, residual, jacobian })
+        finite.then_some(Rows { chi2, penalty, gradient, residual, jacobian, expected })
     }
 
     /// Parameters that are free and not at a bound.
@@ -85,7 +100,9 @@ impl Problem<'_> {
         let (mut last, mut falls, mut evaluations) = (f64::INFINITY, false, 0);
         let free = self.inside(parameters);
         for _ in 0..STEPS {
-            let Some((delta, length, size)) = Factors::new(rows, &free).and_then(|f| f.step(rows, parameters)) else {
+            let Some((delta, length, size)) =
+                Factors::new(&rows.jacobian, &free).and_then(|f| f.step(rows, parameters))
+            else {
                 break;
             };
             if !((length < SHRINKS * last || falls) && length > SHORTEST * size) {
@@ -139,8 +156,8 @@ pub(super) struct Factors {
 
 impl Factors {
     /// `None` when there is nothing to solve for, or fewer rows than parameters.
-    pub fn new(rows: &Rows, free: &[usize]) -> Option<Factors> {
-        let mut scaled = rows.jacobian.select_columns(free);
+    pub fn new(jacobian: &DMatrix<f64>, free: &[usize]) -> Option<Factors> {
+        let mut scaled = jacobian.select_columns(free);
         if free.is_empty() || scaled.nrows() < free.len() {
             return None;
         }

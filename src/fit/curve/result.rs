@@ -2,9 +2,9 @@
 
 use super::CurveFitter;
 use super::data::Curve;
-use super::polish::{Factors, Problem};
+use super::polish::Problem;
 use crate::fit::Solver;
-use crate::solver::{Outcome, Status};
+use crate::solver::{Estimator, Outcome, Status};
 
 /// One curve's result. P is the number of parameters.
 #[derive(Clone, Debug)]
@@ -15,14 +15,22 @@ pub struct CurveFit {
     pub message: String,
     /// (P): NaN when the fit could not start.
     pub parameters: Vec<f64>,
+    /// (P): where the fit started.
+    pub start: Vec<f64>,
     /// (P): square roots of the covariance's diagonal; 0 for held parameters, NaN for undetermined ones and those at a bound.
     pub errors: Vec<f64>,
     /// (P, P), row by row, at the solution.
     pub covariance: Vec<f64>,
-    /// Σ ((y − model) / sigma)² over the points that are not masked, without priors.
+    /// Σ ((y − model) / sigma)², or the estimator's cost, over the points that are not masked, without priors.
     pub chi2: f64,
+    /// Points that are not masked.
+    pub points: usize,
     /// Points that are not masked − free parameters.
     pub dof: i64,
+    /// Akaike's and the Bayesian information criterion, n ln(χ²/n) + 2k and + k ln n for n points and k free parameters, as lmfit has
+    /// them; for counts χ² + 2k and + k ln n.
+    pub aic: f64,
+    pub bic: f64,
     /// Evaluations of the model, and how many of them had derivatives.
     pub nfev: u32,
     pub njev: u32,
@@ -37,14 +45,37 @@ impl CurveFit {
             status: Status::BadInput,
             message: String::new(),
             parameters: vec![f64::NAN; parameters],
+            start: vec![f64::NAN; parameters],
             errors: vec![f64::NAN; parameters],
             covariance: vec![f64::NAN; parameters * parameters],
             chi2: f64::NAN,
+            points: 0,
             dof: 0,
+            aic: f64::NAN,
+            bic: f64::NAN,
             nfev: 0,
             njev: 0,
             optimality: f64::NAN,
         }
+    }
+
+    /// χ²/dof, with a dof of at least 1, as lmfit's `redchi`.
+    pub fn reduced_chi2(&self) -> f64 {
+        self.chi2 / self.dof.max(1) as f64
+    }
+
+    /// (P, P), row by row: covariance over the product of the errors. NaN where one of these is 0 or unknown.
+    pub fn correlation(&self) -> Vec<f64> {
+        let count = self.errors.len();
+        let one = |i: usize| self.covariance[i] / (self.errors[i / count] * self.errors[i % count]);
+        (0..count * count).map(one).collect()
+    }
+
+    /// Sets the information criteria.
+    fn judge(&mut self, free: usize, estimator: Estimator) {
+        let (n, k) = (self.points as f64, free as f64);
+        let likelihood = if estimator == Estimator::Poisson { self.chi2 } else { n * (self.chi2 / n).ln() };
+        (self.aic, self.bic) = (likelihood + 2.0 * k, likelihood + k * n.ln());
     }
 }
 
@@ -73,8 +104,13 @@ impl CurveFitter {
         fit.nfev = outcome.evaluations;
         fit.njev = if matches!(self.solver, Solver::NelderMead(_)) { 0 } else { outcome.rounds };
         fit.parameters.clone_from(&outcome.parameters);
-        fit.dof = curve.used as i64 - curve.free().len() as i64;
-        let problem = Problem { formula: &self.formula, curve, priors: &self.priors };
+        fit.start.clone_from(&curve.start);
+        (fit.points, fit.dof) = (curve.used, curve.used as i64 - curve.free().len() as i64);
+        let problem = Problem { model: &self.model, curve, priors: &self.priors, estimator: self.estimator };
+        if self.model.needs_gpu() {
+            self.finish_by_sums(curve, outcome, &problem, &mut fit);
+            return fit;
+        }
         let Some(mut rows) = problem.rows(&fit.parameters) else { return fit };
         let mut evaluations = 1;
         if self.polish && fit.status.is_success() && !matches!(self.solver, Solver::NelderMead(_)) {
@@ -83,19 +119,15 @@ impl CurveFitter {
         fit.nfev += evaluations;
         fit.njev += evaluations;
         fit.chi2 = rows.chi2;
+        fit.judge(curve.free().len(), self.estimator);
         let inside = problem.inside(&fit.parameters);
         fit.optimality = inside.iter().map(|&p| rows.gradient[p].abs()).fold(0.0, f64::max);
         let at_bound: Vec<usize> = curve.free().into_iter().filter(|p| !inside.contains(p)).collect();
-        fit.covariance = match Factors::new(&rows, &inside) {
+        fit.covariance = match rows.information(&inside) {
             Some(factors) => factors.covariance(count),
             None => vec![0.0; count * count],
         };
-        let factor = match (self.absolute_sigma, fit.dof) {
-            (true, _) => 1.0,
-            // nothing is left to tell the noise from
-            (false, ..=0) => f64::NAN,
-            (false, dof) => fit.chi2 / dof as f64,
-        };
+        let factor = self.variance_factor(&fit);
         for p in at_bound {
             (0..count)
                 .for_each(|q| (fit.covariance[p * count + q], fit.covariance[q * count + p]) = (f64::NAN, f64::NAN));
@@ -104,5 +136,15 @@ impl CurveFitter {
         fit.covariance.iter_mut().filter(|c| **c != 0.0).for_each(|c| *c *= factor);
         fit.errors = (0..count).map(|p| fit.covariance[p * count + p].sqrt()).collect();
         fit
+    }
+
+    /// By what covariances are multiplied: 1, or χ²/dof where sigma is not known.
+    pub(super) fn variance_factor(&self, fit: &CurveFit) -> f64 {
+        match (self.is_scaled(), fit.dof) {
+            (false, _) => 1.0,
+            // nothing is left to tell the noise from
+            (true, ..=0) => f64::NAN,
+            (true, dof) => fit.chi2 / dof as f64,
+        }
     }
 }

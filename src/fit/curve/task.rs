@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use super::CurveFitter;
 use super::data::Curves;
-use super::objective::{CurveObjective, scale};
+use super::objective::CurveObjective;
 use crate::error::{Error, Result};
 use crate::fit::task::{Job, Task};
 use crate::solver::Objective;
@@ -13,19 +13,23 @@ use crate::solver::recording::Parameter;
 impl CurveFitter {
     /// A task for every curve. A curve that cannot be fitted is an error.
     pub(crate) fn tasks(&self, curves: &Curves) -> Result<Vec<Task>> {
-        let names = self.formula.parameters();
-        let shape = (self.formula.predictors().len(), names.len());
+        if !self.ties.is_empty() {
+            return Err(Error::Usage("tied parameters: put their expressions into the formula".into()));
+        }
+        let names = self.model.parameters();
+        let shape = (self.model.predictors().len(), names.len());
         let (total, points) = curves.shape(shape.0, shape.1)?;
-        let objective = |values_only| CurveObjective::new(&self.formula, points, &curves.grid, values_only);
+        let objective =
+            |values_only| CurveObjective::new((&self.model, self.estimator), points, &curves.grid, values_only);
         let (linearise, evaluate) = (objective(false), objective(true));
         let recordings = (Arc::new(linearise.record()), Arc::new(evaluate.record()));
         let limits = (&self.lower[..], &self.upper[..], &self.held[..]);
         let one = |index: usize| {
-            let curve = curves.curve(index, (shape.0, points), limits);
+            let curve = curves.curve(index, (shape.0, points), limits, self.estimator);
             let curve = curve.map_err(|cause| Error::Usage(format!("curve {index}: {cause}")))?;
             let parameter =
-                |(name, start): (&String, &f64)| Parameter { name: name.clone(), origin: 0.0, scale: scale(*start) };
-            let parameters = names.iter().zip(&curve.start).map(parameter).collect();
+                |(name, scale): (&String, &f64)| Parameter { name: name.clone(), origin: 0.0, scale: *scale };
+            let parameters = names.iter().zip(&curve.scale).map(parameter).collect();
             let one = [curve];
             Ok(Task {
                 device: self.device.clone(),

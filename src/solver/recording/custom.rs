@@ -16,25 +16,56 @@ pub struct Custom {
     pub predictors: usize,
     /// (D, pixels)
     pub predictor: BufferId,
-    /// (P): the model sees `scale · u`, and row 1 + p, its derivative by that parameter p, is brought back to `u`. Without: `u` itself.
+    /// (3, P): units, lower and upper bounds ([`Limits`]). The model sees unit · `u`, and row 1 + p, its derivative by that parameter p,
+    /// is brought back to `u`. Without: `u` itself.
     pub scale: Option<BufferId>,
-    /// `fn model(x: f32, u: ptr<function, array<f32, P>>, out: ptr<function, array<f32, ROWS>>)`, for one pixel; `x: array<f32, D>`
+    /// What the WGSL may read as `table`, if there is any: constants too many to write down.
+    pub table: Arc<[f32]>,
+    /// `fn fill(x: f32, u: ptr<function, array<f32, P>>, out: ptr<function, array<f32, ROWS>>)`, for one pixel; `x: array<f32, D>`
     /// for several predictors. It may call the functions of `shaders/shared/math.wgsl` and `functions.wgsl`.
     pub wgsl: String,
     /// The same in Rust, for all pixels.
     pub rust: CustomFunction,
 }
 
-/// A custom model's Rust twin: predictors (D, pixels), parameters, output (rows, pixels).
-pub type CustomFunction = Arc<dyn Fn(&[f64], &[f64], &mut [f64]) + Send + Sync>;
+/// Where a custom model is evaluated.
+#[derive(Clone, Copy, Debug)]
+pub struct CustomInput<'a> {
+    /// (D, pixels)
+    pub x: &'a [f64],
+    /// (P)
+    pub parameters: &'a [f64],
+    /// Where the stage has them.
+    pub limits: Option<Limits<'a>>,
+}
+
+/// What parameters are in units of, and between which bounds they stay: (P) each.
+#[derive(Clone, Copy, Debug)]
+pub struct Limits<'a> {
+    pub scale: &'a [f64],
+    pub lower: &'a [f64],
+    pub upper: &'a [f64],
+}
+
+impl<'a> Limits<'a> {
+    /// From the three rows of a block, (3, P).
+    pub fn of(block: &'a [f64]) -> Limits<'a> {
+        let (scale, bounds) = block.split_at(block.len() / 3);
+        let (lower, upper) = bounds.split_at(scale.len());
+        Limits { scale, lower, upper }
+    }
+}
+
+/// A custom model's Rust twin: fills (rows, pixels).
+pub type CustomFunction = Arc<dyn Fn(&CustomInput, &mut [f64]) + Send + Sync>;
 
 /// The twin of a model of one predictor that is given for one pixel: predictor, parameters, rows.
 pub fn pointwise(model: impl Fn(f64, &[f64], &mut [f64]) + Send + Sync + 'static) -> CustomFunction {
-    Arc::new(move |x, u, output| {
+    Arc::new(move |&CustomInput { x, parameters, .. }, output| {
         let pixels = x.len();
         let mut column = vec![0.0; output.len() / pixels.max(1)];
         for (j, x) in x.iter().enumerate() {
-            model(*x, u, &mut column);
+            model(*x, parameters, &mut column);
             for (r, value) in column.iter().enumerate() {
                 output[r * pixels + j] = *value;
             }

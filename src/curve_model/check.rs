@@ -1,0 +1,72 @@
+//! A model's own derivatives against differences of its values.
+
+use super::CurveModel;
+use crate::error::Result;
+
+/// One parameter's derivatives, and where they are farthest from differences.
+#[derive(Clone, Debug, PartialEq)]
+pub struct DerivativeCheck {
+    pub parameter: String,
+    /// Largest |derivative − difference| over all points, in units of the largest |difference|; NaN when either is not finite.
+    /// Differences are good to about 1e-9; their own error is larger where values are much larger than what a parameter changes.
+    pub error: f64,
+    /// The point where it is, from 0.
+    pub point: usize,
+    /// What is found there.
+    pub derivative: f64,
+    pub difference: f64,
+}
+
+/// Compares a model's own derivatives with central differences in f64: of a formula, a spline, or a model in Rust. `x` is (predictors, n).
+/// [`CurveFitter::check_jacobian`](crate::CurveFitter::check_jacobian) checks what a device computes.
+///
+/// ```
+/// let model = popfit::Closure::new(&["x"], &["a", "k"], |x, p, y| {
+///     y.iter_mut().zip(x).for_each(|(y, x)| *y = p[0] * (-p[1] * x).exp());
+/// })?
+/// .derivatives(|x, p, rows| {
+///     for (j, x) in x.iter().enumerate() {
+///         rows[j] = (-p[1] * x).exp();
+///         rows[3 + j] = p[0] * x * (-p[1] * x).exp(); // its sign is wrong
+///     }
+/// });
+/// let checks = popfit::check_jacobian(model, &[0.0, 1.0, 2.0], &[3.0, 0.5])?;
+/// assert!(checks[0].error < 1e-9 && checks[1].error > 1.0);
+/// # Ok::<(), popfit::Error>(())
+/// ```
+///
+/// [`Error::ShapeMismatch`](crate::Error::ShapeMismatch) when a length is wrong, [`Error::Model`](crate::Error::Model) when the model has no derivatives of its own in Rust.
+pub fn check_jacobian(model: impl Into<CurveModel>, x: &[f64], parameters: &[f64]) -> Result<Vec<DerivativeCheck>> {
+    let model = model.into();
+    let points = model.points(x, parameters)?;
+    let mut own = vec![f64::NAN; (1 + parameters.len()) * points];
+    match &model.rust {
+        Some(rust) if rust.linearise(x, parameters, &mut own) => {}
+        _ => return model.no_slopes(),
+    }
+    let differences = model.clone().differences(true).linearise(x, parameters)?;
+    Ok(compare(model.parameters(), &own, &differences))
+}
+
+/// Derivatives against differences, each in rows (1 + P, n).
+pub(crate) fn compare(names: &[String], own: &[f64], differences: &[f64]) -> Vec<DerivativeCheck> {
+    let points = own.len() / (1 + names.len());
+    let row = |p: usize| (1 + p) * points..(2 + p) * points;
+    names.iter().enumerate().map(|(p, name)| compare_row(name, &own[row(p)], &differences[row(p)])).collect()
+}
+
+fn compare_row(name: &str, derivatives: &[f64], differences: &[f64]) -> DerivativeCheck {
+    let scale = differences.iter().fold(0.0, |m: f64, d| m.max(d.abs()));
+    let mut check =
+        DerivativeCheck { parameter: name.to_owned(), error: 0.0, point: 0, derivative: 0.0, difference: 0.0 };
+    for (point, (derivative, difference)) in derivatives.iter().copied().zip(differences.iter().copied()).enumerate() {
+        let apart = (derivative - difference).abs();
+        let error = if apart == 0.0 { 0.0 } else { apart / scale };
+        // NaN is the worst
+        let worse = error > check.error || (error.is_nan() && !check.error.is_nan());
+        if worse || point == 0 {
+            check = DerivativeCheck { error, point, derivative, difference, ..check };
+        }
+    }
+    check
+}

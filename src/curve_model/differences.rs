@@ -1,0 +1,104 @@
+//! Derivatives by differences in f64.
+
+use super::model::Model;
+use crate::solver::recording::Limits;
+
+/// ε^⅓ of f64: truncation and rounding of a central difference are both about 1e-11 of the value.
+const STEP: f64 = 6e-6;
+/// A parameter moves by at least this share of what it is in units of: near zero its own size says nothing.
+const SMALLEST: f64 = 0.01;
+
+/// Where a parameter is moved to: three points of the parabola whose slope at the parameter itself is the derivative.
+struct Stencil {
+    /// Offsets of the two points beside the parameter's own.
+    offsets: [f64; 2],
+    /// Weights of the values there, and of the one at the parameter itself.
+    weights: [f64; 2],
+    own: f64,
+}
+
+impl Stencil {
+    /// Central, or towards the side where there is room; `None` between equal bounds.
+    fn new(parameter: f64, scale: f64, lower: f64, upper: f64) -> Option<Stencil> {
+        let wanted = STEP * parameter.abs().max(SMALLEST * scale);
+        let (below, above) = (parameter - lower, upper - parameter);
+        let room = below.max(above);
+        if room.is_nan() || room <= 0.0 {
+            return None;
+        }
+        // what the sum really moves by
+        let step = (parameter + wanted) - parameter;
+        if step <= below && step <= above {
+            return Some(Stencil { offsets: [-step, step], weights: [-0.5 / step, 0.5 / step], own: 0.0 });
+        }
+        let step = step.min(0.5 * room) * if above >= below { 1.0 } else { -1.0 };
+        Some(Stencil { offsets: [step, 2.0 * step], weights: [2.0 / step, -0.5 / step], own: -1.5 / step })
+    }
+}
+
+/// Values and derivatives, (1 + P, n). The model is never asked outside the limits. Where it is not finite on one side of a
+/// parameter, the other side and the parameter itself make the difference.
+pub(super) fn linearise(model: &dyn Model, x: &[f64], parameters: &[f64], limits: Option<Limits>, rows: &mut [f64]) {
+    let points = rows.len() / (1 + parameters.len());
+    let (value, derivatives) = rows.split_at_mut(points);
+    model.values(x, parameters, value);
+    let (mut moved, mut at) = (parameters.to_vec(), [vec![0.0; points], vec![0.0; points]]);
+    for (p, row) in derivatives.chunks_exact_mut(points.max(1)).enumerate() {
+        let (scale, lower, upper) = match limits {
+            Some(limits) => (limits.scale[p], limits.lower[p], limits.upper[p]),
+            None => (parameters[p].abs().max(1.0), f64::NEG_INFINITY, f64::INFINITY),
+        };
+        let Some(Stencil { offsets, weights, own }) = Stencil::new(parameters[p], scale, lower, upper) else {
+            row.fill(0.0);
+            continue;
+        };
+        for (offset, values) in offsets.iter().zip(&mut at) {
+            moved[p] = (parameters[p] + offset).clamp(lower, upper);
+            model.values(x, &moved, values);
+        }
+        moved[p] = parameters[p];
+        for (j, slope) in row.iter_mut().enumerate() {
+            let (first, second) = (at[0][j], at[1][j]);
+            *slope = match (first.is_finite(), second.is_finite()) {
+                (true, true) => weights[0] * first + weights[1] * second + own * value[j],
+                (true, false) => (first - value[j]) / offsets[0],
+                _ => (second - value[j]) / offsets[1],
+            };
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// The derivative of exp at `parameter` between the bounds.
+    fn slope(parameter: f64, lower: f64, upper: f64) -> f64 {
+        let Some(stencil) = Stencil::new(parameter, 1.0, lower, upper) else { return 0.0 };
+        let at = |offset: f64| {
+            let x = parameter + offset;
+            assert!((lower..=upper).contains(&x), "{x}");
+            x.exp()
+        };
+        let sum: f64 = stencil.offsets.iter().zip(stencil.weights).map(|(offset, weight)| weight * at(*offset)).sum();
+        sum + stencil.own * parameter.exp()
+    }
+
+    #[test]
+    fn one_sided_at_bounds_and_never_outside() {
+        for (parameter, lower, upper, tolerance) in [
+            (1.0, f64::NEG_INFINITY, f64::INFINITY, 1e-10),
+            (1.0, 1.0, 2.0, 1e-9),
+            (1.0, 0.0, 1.0, 1e-9),
+            (1.0, 0.0, 1.0 + 1e-9, 1e-9),
+            (0.0, 0.0, 3.0, 1e-7),
+            // narrower than a step
+            (1.0, 1.0, 1.0 + 1e-7, 1e-7),
+        ] {
+            let exact = f64::exp(parameter);
+            let found = slope(parameter, lower, upper);
+            assert!((found - exact).abs() < tolerance * exact, "{parameter} {lower} {upper}: {found}");
+        }
+        assert!(Stencil::new(1.0, 1.0, 1.0, 1.0).is_none());
+    }
+}

@@ -1,0 +1,238 @@
+//! What a [`CurveFitter`](crate::CurveFitter) fits: a formula, a function in Rust, or WGSL; for the CPU, the GPU or both.
+
+mod check;
+mod closure;
+mod differences;
+mod model;
+mod spline;
+#[cfg(feature = "gpu")]
+mod wgsl;
+
+use std::fmt;
+use std::sync::Arc;
+
+use crate::error::{Error, Result};
+use crate::formula::Formula;
+use crate::solver::recording::{CustomFunction, CustomInput};
+
+pub(crate) use check::compare;
+pub use check::{DerivativeCheck, check_jacobian};
+pub use closure::Closure;
+pub use model::Model;
+pub use spline::SplineAxis;
+
+/// A model of curves, y = f(x; p). Cheap to clone.
+#[derive(Clone)]
+pub struct CurveModel {
+    name: Arc<str>,
+    predictors: Arc<[String]>,
+    parameters: Arc<[String]>,
+    rust: Option<Arc<dyn Model>>,
+    wgsl: Option<Arc<Wgsl>>,
+    /// What it was made from, where it was.
+    formula: Option<Arc<Formula>>,
+    /// Derivatives are differences, whether the model has its own or not; those of formulas and splines in WGSL stay.
+    differences: bool,
+}
+
+/// What a GPU makes a model's rows from.
+#[derive(Clone, Debug, Default)]
+struct Wgsl {
+    /// `fn fill` of a [`Custom`](crate::solver::recording::Custom) stage, for the value alone.
+    value: String,
+    /// The same with derivatives.
+    linearisation: String,
+    /// And with differences for derivatives; empty where there is no need of any.
+    differences: String,
+    /// What they may read as `table`.
+    table: Arc<[f32]>,
+}
+
+/// The code of a [`Custom`](crate::solver::recording::Custom) stage.
+pub(crate) struct Code {
+    pub name: String,
+    pub wgsl: String,
+    pub table: Arc<[f32]>,
+    pub rust: CustomFunction,
+}
+
+impl CurveModel {
+    /// A model in Rust, for the CPU. [`Error::Usage`] when its names make no sense.
+    pub fn new(model: impl Model + 'static) -> Result<CurveModel> {
+        let (predictors, parameters) = (model.predictors(), model.parameters());
+        check_names(&predictors, &parameters)?;
+        Ok(CurveModel::of_rust("function", predictors, parameters, Arc::new(model)))
+    }
+
+    /// A model in Rust whose names are good.
+    fn of_rust(name: &str, predictors: Vec<String>, parameters: Vec<String>, model: Arc<dyn Model>) -> CurveModel {
+        CurveModel {
+            name: name.into(),
+            predictors: predictors.into(),
+            parameters: parameters.into(),
+            rust: Some(model),
+            wgsl: None,
+            formula: None,
+            differences: false,
+        }
+    }
+
+    /// Names of the parameters, in the order of every vector of parameters.
+    pub fn parameters(&self) -> &[String] {
+        &self.parameters
+    }
+
+    /// Names of the predictors.
+    pub fn predictors(&self) -> &[String] {
+        &self.predictors
+    }
+
+    /// The formula that it was made from.
+    pub(crate) fn formula(&self) -> Option<&Formula> {
+        self.formula.as_deref()
+    }
+
+    /// Whether derivatives are differences even though the model has its own (not the default): in Rust, and of a user's WGSL. A
+    /// formula or a spline keeps its own on a GPU, whose f32 leaves three digits of a difference.
+    #[must_use]
+    pub fn differences(self, differences: bool) -> CurveModel {
+        CurveModel { differences, ..self }
+    }
+
+    /// Values at n points, in f64; `x` is (predictors, n). [`Error::ShapeMismatch`] when a length is wrong, [`Error::Model`] when the
+    /// model has nothing for the CPU.
+    pub fn values(&self, x: &[f64], parameters: &[f64]) -> Result<Vec<f64>> {
+        self.evaluate(false, x, parameters)
+    }
+
+    /// Values and derivatives by every parameter at n points, (1 + parameters, n); `x` is (predictors, n). Errors as of
+    /// [`values`](Self::values).
+    pub fn linearise(&self, x: &[f64], parameters: &[f64]) -> Result<Vec<f64>> {
+        self.evaluate(true, x, parameters)
+    }
+
+    fn evaluate(&self, derivatives: bool, x: &[f64], parameters: &[f64]) -> Result<Vec<f64>> {
+        self.points(x, parameters)?;
+        self.rows(derivatives, &CustomInput { x, parameters, limits: None }).ok_or_else(|| Error::Model(self.no_rust()))
+    }
+
+    /// How many points `x` has. [`Error::ShapeMismatch`] when it, or `parameters`, has another length than the model's.
+    pub(crate) fn points(&self, x: &[f64], parameters: &[f64]) -> Result<usize> {
+        let wrong = |what: &str, found: usize, names: &[String]| {
+            let message = format!("{found} numbers for {}", names.join(", "));
+            Err(Error::ShapeMismatch { what: what.into(), message })
+        };
+        if !x.len().is_multiple_of(self.predictors.len()) {
+            return wrong("x", x.len(), &self.predictors);
+        }
+        if parameters.len() != self.parameters.len() {
+            return wrong("parameters", parameters.len(), &self.parameters);
+        }
+        Ok(x.len() / self.predictors.len())
+    }
+
+    /// Values and, with `derivatives`, those; `None` when there is nothing for the CPU.
+    pub(crate) fn rows(&self, derivatives: bool, input: &CustomInput) -> Option<Vec<f64>> {
+        let model = self.rust.as_deref()?;
+        let rows = if derivatives { 1 + self.parameters.len() } else { 1 };
+        let mut output = vec![f64::NAN; rows * (input.x.len() / self.predictors.len())];
+        fill(model, self.differences, derivatives, input, &mut output);
+        Some(output)
+    }
+
+    /// What a [`Custom`](crate::solver::recording::Custom) stage runs.
+    pub(crate) fn code(&self, derivatives: bool) -> Code {
+        let rust: CustomFunction = match self.rust.clone() {
+            Some(model) => {
+                let differences = self.differences;
+                Arc::new(move |input, output| fill(&*model, differences, derivatives, input, output))
+            }
+            // `check_device` has refused the CPU; were it asked, the fits would say that the model is not finite
+            None => Arc::new(|_, output| output.fill(f64::NAN)),
+        };
+        let (wgsl, table) = match self.wgsl.as_deref() {
+            Some(wgsl) if derivatives && self.differences && !wgsl.differences.is_empty() => {
+                (wgsl.differences.clone(), wgsl.table.clone())
+            }
+            Some(wgsl) if derivatives => (wgsl.linearisation.clone(), wgsl.table.clone()),
+            Some(wgsl) => (wgsl.value.clone(), wgsl.table.clone()),
+            None => Default::default(),
+        };
+        Code { name: self.name.to_string(), wgsl, table, rust }
+    }
+
+    /// Whether there is no Rust, so that a GPU alone can evaluate it.
+    pub(crate) fn needs_gpu(&self) -> bool {
+        self.rust.is_none()
+    }
+
+    /// Whether derivatives in WGSL are the model's own.
+    pub(crate) fn has_wgsl_slopes(&self) -> bool {
+        self.wgsl.as_ref().is_some_and(|wgsl| wgsl.linearisation != wgsl.differences)
+    }
+
+    /// [`Error::Model`] when there is nothing to compare with differences.
+    pub(crate) fn no_slopes<T>(&self) -> Result<T> {
+        Err(Error::Model(format!("the {} has no derivatives of its own to check", self.name)))
+    }
+
+    /// [`Error::Model`] when the model lacks what a device runs, WGSL or Rust.
+    pub(crate) fn check_device(&self, runs_wgsl: bool) -> Result<()> {
+        match (runs_wgsl, &self.wgsl, &self.rust) {
+            (true, None, _) => Err(Error::Model(format!(
+                "a {} in Rust runs on the CPU alone: take Device::cpu(), or give the model as a formula or as WGSL",
+                self.name
+            ))),
+            (false, _, None) => Err(Error::Model(self.no_rust())),
+            _ => Ok(()),
+        }
+    }
+
+    fn no_rust(&self) -> String {
+        format!("a {} runs on a GPU alone: take one, or give its twin in Rust (with_rust)", self.name)
+    }
+}
+
+/// One curve's rows: the value, and with `derivatives` those by every parameter.
+fn fill(model: &dyn Model, differences: bool, derivatives: bool, input: &CustomInput, output: &mut [f64]) {
+    let CustomInput { x, parameters, limits } = *input;
+    if !derivatives {
+        model.values(x, parameters, output);
+    } else if differences || !model.linearise(x, parameters, output) {
+        differences::linearise(model, x, parameters, limits, output);
+    }
+}
+
+impl From<Formula> for CurveModel {
+    fn from(formula: Formula) -> CurveModel {
+        let (predictors, parameters) = (formula.predictors().to_vec(), formula.parameters().to_vec());
+        let (value, linearisation) = (formula.wgsl(false).into(), formula.wgsl(true).into());
+        let wgsl = Wgsl { value, linearisation, ..Wgsl::default() };
+        let formula = Arc::new(formula);
+        let model = CurveModel::of_rust("formula", predictors, parameters, formula.clone());
+        CurveModel { wgsl: Some(Arc::new(wgsl)), formula: Some(formula), ..model }
+    }
+}
+
+impl fmt::Debug for CurveModel {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("CurveModel")
+            .field("name", &self.name)
+            .field("predictors", &self.predictors)
+            .field("parameters", &self.parameters)
+            .finish_non_exhaustive()
+    }
+}
+
+/// There must be predictors and parameters, with distinct names.
+fn check_names(predictors: &[String], parameters: &[String]) -> Result<()> {
+    let all: Vec<&String> = predictors.iter().chain(parameters).collect();
+    let bad = (0..all.len()).find(|&k| all[k].trim().is_empty() || all[..k].contains(&all[k]));
+    match bad {
+        _ if predictors.is_empty() => Err(Error::Usage("a model needs a predictor".into())),
+        _ if parameters.is_empty() => Err(Error::Usage("a model needs a parameter to fit".into())),
+        Some(k) if all[k].trim().is_empty() => Err(Error::Usage("a predictor or parameter has no name".into())),
+        Some(k) => Err(Error::Usage(format!("two of the predictors and parameters are called `{}`", all[k]))),
+        None => Ok(()),
+    }
+}

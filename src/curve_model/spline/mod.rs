@@ -1,0 +1,163 @@
+//! Tabulated templates as cubic splines: amplitude · S(x − shift) + offset, in one to three dimensions.
+
+mod table;
+mod wgsl;
+
+use std::sync::Arc;
+
+use self::table::{Knots, coefficients};
+use super::model::Model;
+use super::{CurveModel, Wgsl};
+use crate::error::{Error, Result};
+
+/// Most predictors.
+const MOST_AXES: usize = 3;
+/// Most coefficients: a binding of 128 MiB is what every adapter has.
+const MOST_COEFFICIENTS: usize = 1 << 24;
+const PREDICTORS: [&str; MOST_AXES] = ["x", "y", "z"];
+const SHIFTS: [&str; MOST_AXES] = ["x0", "y0", "z0"];
+
+/// A template's grid along one predictor: `first`, `first + step`, …
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct SplineAxis {
+    pub first: f64,
+    pub step: f64,
+    /// Points; at least 2.
+    pub count: usize,
+}
+
+impl SplineAxis {
+    /// 0, 1, …, `count` − 1, as Gpufit has its templates.
+    pub fn unit(count: usize) -> SplineAxis {
+        SplineAxis { first: 0.0, step: 1.0, count }
+    }
+}
+
+/// The natural spline through a table: a tensor product of cubic B-splines (de Boor 1978, ch. XVII).
+#[derive(Clone, Debug)]
+struct Spline {
+    axes: Vec<SplineAxis>,
+    /// (count + 2, …), row by row.
+    coefficients: Vec<f64>,
+}
+
+impl CurveModel {
+    /// A tabulated template with Gpufit's parameters: a · S(x − x0, y − y0, z − z0) + c, in the order a, x0, y0, z0, c, of the
+    /// predictors x, y, z, as many as there are `axes` (1 to 3). `values` has a number for every point of the grid, row by row, the last
+    /// axis the fastest. S is the natural cubic spline through them, beyond the grid's edge the straight line that it ends with.
+    ///
+    /// On both devices. [`Error::ShapeMismatch`] when there is another number of values, [`Error::Model`] when an axis or a value
+    /// makes no sense.
+    pub fn spline(axes: &[SplineAxis], values: &[f64]) -> Result<CurveModel> {
+        check(axes, values)?;
+        let spline = Spline { axes: axes.to_vec(), coefficients: coefficients(axes, values) };
+        let wgsl = Wgsl {
+            value: wgsl::fill(axes, false),
+            linearisation: wgsl::fill(axes, true),
+            differences: String::new(),
+            table: spline.coefficients.iter().map(|c| *c as f32).collect(),
+        };
+        let (predictors, parameters) = (spline.predictors(), spline.parameters());
+        let model = CurveModel::of_rust("spline", predictors, parameters, Arc::new(spline));
+        Ok(CurveModel { wgsl: Some(Arc::new(wgsl)), ..model })
+    }
+}
+
+fn check(axes: &[SplineAxis], values: &[f64]) -> Result<()> {
+    let wrong = |message: String| Err(Error::Model(format!("spline: {message}")));
+    if axes.is_empty() || axes.len() > MOST_AXES {
+        return wrong(format!("{} axes, not 1 to {MOST_AXES}", axes.len()));
+    }
+    for (d, axis) in axes.iter().enumerate() {
+        if !(axis.first.is_finite() && axis.step.is_finite() && axis.step > 0.0 && axis.count >= 2) {
+            return wrong(format!(
+                "axis {} of {} points from {} by {}",
+                PREDICTORS[d], axis.count, axis.first, axis.step
+            ));
+        }
+    }
+    let all = |extra: usize| axes.iter().try_fold(1usize, |n, axis| n.checked_mul(axis.count.checked_add(extra)?));
+    match all(2) {
+        Some(count) if count <= MOST_COEFFICIENTS => {}
+        _ => return wrong(format!("more than {MOST_COEFFICIENTS} points")),
+    }
+    let wanted = all(0).unwrap_or(0);
+    if values.len() != wanted {
+        let message = format!("{} numbers, not {wanted}", values.len());
+        return Err(Error::ShapeMismatch { what: "values".into(), message });
+    }
+    match values.iter().position(|value| !value.is_finite()) {
+        Some(k) => wrong(format!("value {k} is {}", values[k])),
+        None => Ok(()),
+    }
+}
+
+impl Spline {
+    /// S and its derivatives by the predictors, at one point.
+    fn at(&self, x: [f64; MOST_AXES]) -> (f64, [f64; MOST_AXES]) {
+        let axes = self.axes.len();
+        let mut knots = [Knots::default(); MOST_AXES];
+        for (d, axis) in self.axes.iter().enumerate() {
+            knots[d] = Knots::at((x[d] - axis.first) / axis.step, axis.count);
+        }
+        let (mut value, mut slopes) = (0.0, [0.0; MOST_AXES]);
+        for k in 0..1usize << (2 * axes) {
+            let digit = |d: usize| (k >> (2 * (axes - 1 - d))) & 3;
+            let place = (0..axes).fold(0, |place, d| place * (self.axes[d].count + 2) + knots[d].cell + digit(d));
+            let c = self.coefficients[place];
+            let weight = |d: usize| knots[d].value[digit(d)];
+            value += (0..axes).fold(c, |product, d| product * weight(d));
+            for (e, slope) in slopes[..axes].iter_mut().enumerate() {
+                let factor = |d: usize| if d == e { knots[d].slope[digit(d)] } else { weight(d) };
+                *slope += (0..axes).fold(c, |product, d| product * factor(d));
+            }
+        }
+        self.axes.iter().zip(&mut slopes).for_each(|(axis, slope)| *slope /= axis.step);
+        (value, slopes)
+    }
+
+    /// `each` is told every point's number, S, and its derivatives.
+    fn points(&self, x: &[f64], parameters: &[f64], mut each: impl FnMut(usize, f64, [f64; MOST_AXES])) {
+        let axes = self.axes.len();
+        let points = x.len() / axes;
+        for j in 0..points {
+            let mut place = [0.0; MOST_AXES];
+            (0..axes).for_each(|d| place[d] = x[d * points + j] - parameters[1 + d]);
+            let (value, slopes) = self.at(place);
+            each(j, value, slopes);
+        }
+    }
+}
+
+impl Model for Spline {
+    fn predictors(&self) -> Vec<String> {
+        PREDICTORS[..self.axes.len()].iter().map(|name| (*name).to_owned()).collect()
+    }
+
+    fn parameters(&self) -> Vec<String> {
+        let shifts = SHIFTS[..self.axes.len()].iter();
+        ["a"].iter().chain(shifts).chain(&["c"]).map(|name| (*name).to_owned()).collect()
+    }
+
+    fn values(&self, x: &[f64], parameters: &[f64], values: &mut [f64]) {
+        let (a, c) = (parameters[0], parameters[parameters.len() - 1]);
+        self.points(x, parameters, |j, value, _| values[j] = a * value + c);
+    }
+
+    fn linearise(&self, x: &[f64], parameters: &[f64], rows: &mut [f64]) -> bool {
+        let axes = self.axes.len();
+        let (a, c, points) = (parameters[0], parameters[1 + axes], x.len() / axes);
+        self.points(x, parameters, |j, value, slopes| {
+            rows[j] = a * value + c;
+            rows[points + j] = value;
+            for (d, slope) in slopes[..axes].iter().enumerate() {
+                rows[(2 + d) * points + j] = -a * slope;
+            }
+            rows[(2 + axes) * points + j] = 1.0;
+        });
+        true
+    }
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,70 @@
+//! From a table to the coefficients of its natural spline, and a spline's weights at one place.
+
+use super::SplineAxis;
+
+/// The four B-splines that are not zero at a place, and their derivatives. Twin of `spline_knots` in `knots.wgsl`.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct Knots {
+    /// The first one's coefficient.
+    pub cell: usize,
+    pub value: [f64; 4],
+    pub slope: [f64; 4],
+}
+
+impl Knots {
+    /// At `t`, in steps from the first of `count` points. A place that is NaN has NaN weights.
+    pub fn at(t: f64, count: usize) -> Knots {
+        let inside = t.clamp(0.0, (count - 1) as f64);
+        // NaN becomes 0
+        let cell = (inside as usize).min(count - 2);
+        let f = inside - cell as f64;
+        let g = 1.0 - f;
+        let middle = |f: f64| (4.0 + f * f * (3.0 * f - 6.0)) / 6.0;
+        let mut value = [g * g * g / 6.0, middle(f), middle(g), f * f * f / 6.0];
+        let turn = |f: f64| f * (1.5 * f - 2.0);
+        let slope = [-0.5 * g * g, turn(f), -turn(g), 0.5 * f * f];
+        // beyond the ends a straight line goes on
+        value.iter_mut().zip(slope).for_each(|(value, slope)| *value += (t - inside) * slope);
+        Knots { cell, value, slope }
+    }
+}
+
+/// The coefficients of the natural spline through `values`, (count + 2, …): one axis after another.
+pub fn coefficients(axes: &[SplineAxis], values: &[f64]) -> Vec<f64> {
+    let mut table = values.to_vec();
+    for (d, axis) in axes.iter().enumerate() {
+        let inner: usize = axes[d + 1..].iter().map(|axis| axis.count).product();
+        let outer = table.len() / (axis.count * inner);
+        let mut next = vec![0.0; outer * (axis.count + 2) * inner];
+        for line in 0..outer * inner {
+            let (o, i) = (line / inner, line % inner);
+            let along: Vec<f64> = (0..axis.count).map(|k| table[(o * axis.count + k) * inner + i]).collect();
+            for (k, c) in natural(&along).into_iter().enumerate() {
+                next[(o * (axis.count + 2) + k) * inner + i] = c;
+            }
+        }
+        table = next;
+    }
+    table
+}
+
+/// Solves (c_{k−1} + 4 c_k + c_{k+1}) / 6 = y_k, with no curvature at the ends: there c_k = y_k, and the outermost coefficients follow.
+fn natural(y: &[f64]) -> Vec<f64> {
+    let n = y.len();
+    let mut c = vec![0.0; n + 2];
+    (c[1], c[n]) = (y[0], y[n - 1]);
+    // Thomas' algorithm on the inner ones: `ratio` is the eliminated superdiagonal
+    let mut ratio = vec![0.0; n];
+    for k in 1..n.saturating_sub(1) {
+        let pivot = 1.0 / (4.0 - ratio[k - 1]);
+        let last = if k == n - 2 { c[n] } else { 0.0 };
+        ratio[k] = pivot;
+        c[k + 1] = pivot * (6.0 * y[k] - last - c[k]);
+    }
+    for k in (1..n.saturating_sub(2)).rev() {
+        c[k + 1] -= ratio[k] * c[k + 2];
+    }
+    c[0] = 2.0 * c[1] - c[2];
+    c[n + 1] = 2.0 * c[n] - c[n - 1];
+    c
+}

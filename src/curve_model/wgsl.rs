@@ -1,0 +1,122 @@
+//! Users' WGSL as models.
+
+use std::sync::Arc;
+
+use super::{CurveModel, Wgsl, check_names};
+use crate::error::{Error, Result};
+use crate::gpu::user::{Shape, inspect, validate};
+
+/// Derivatives of models that have none.
+const DIFFERENCES: &str = include_str!("differences.wgsl");
+
+impl CurveModel {
+    /// A model in WGSL, for GPUs. `source` defines, for D predictors and P parameters,
+    ///
+    /// ```wgsl
+    /// fn model(p: array<f32, P>, x: array<f32, D>) -> f32
+    /// fn derivative(p: array<f32, P>, x: array<f32, D>) -> array<f32, P>
+    /// ```
+    ///
+    /// the value at one point and, if it likes, its derivatives by the parameters (P and D as numbers; one predictor may be `x: f32`).
+    /// Without `derivative` differences are taken, which in f32 leaves about three digits of one. It may have other functions,
+    /// constants and `var<private>`, and call popfit's functions where WGSL's own are inaccurate (`log` is wrong by 1e-4 near 1 on some
+    /// drivers): `expf logf powf sinf cosf tanf asinf acosf atanf atan2f sinhf coshf tanhf log10f log2f cbrtf erff minf maxf is_finite
+    /// nan_like`. Where it is not defined it returns `nan_like(0.0)`.
+    ///
+    /// Loops without a bound are allowed, and run as long as they do: a GPU that takes seconds over them is lost, and software adapters
+    /// end all loops of a point after 65,535 turns.
+    ///
+    /// [`Error::Wgsl`] shows the place of a mistake in `source`: what naga does not accept, another signature, a name of popfit's,
+    /// a buffer, an entry point.
+    ///
+    /// ```
+    /// use popfit::{Closure, CurveModel};
+    ///
+    /// let decay = CurveModel::wgsl(&["x"], &["a", "k"], "fn model(p: array<f32, 2>, x: f32) -> f32 {
+    ///     return p[0] * expf(-p[1] * x);
+    /// }")?;
+    /// let twin = Closure::new(&["x"], &["a", "k"], |x, p, y| {
+    ///     y.iter_mut().zip(x).for_each(|(y, x)| *y = p[0] * (-p[1] * x).exp());
+    /// })?;
+    /// let everywhere = decay.with_rust(twin)?;
+    /// # let wrong = CurveModel::wgsl(&["x"], &["a"], "fn model(p: array<f32, 1>, x: f32) -> f32 { return q; }");
+    /// # assert!(matches!(wrong, Err(popfit::Error::Wgsl { line: 1, column: 52, .. })), "{wrong:?}");
+    /// # Ok::<(), popfit::Error>(())
+    /// ```
+    pub fn wgsl(predictors: &[&str], parameters: &[&str], source: &str) -> Result<CurveModel> {
+        let owned = |names: &[&str]| names.iter().map(|name| (*name).to_owned()).collect::<Vec<_>>();
+        let (predictors, parameters) = (owned(predictors), owned(parameters));
+        check_names(&predictors, &parameters)?;
+        let shape = Shape { predictors: predictors.len(), parameters: parameters.len() };
+        let offer = inspect(source, shape)?;
+        let whole = |slopes: Option<Slopes>| {
+            let rest = fill(shape, offer.scalar, slopes);
+            let rows = if slopes.is_some() { 1 + shape.parameters } else { 1 };
+            validate(source, &rest, rows, shape)?;
+            Ok(format!("{source}\n{rest}"))
+        };
+        let differences = whole(Some(Slopes::Differences))?;
+        let linearisation = if offer.derivative { whole(Some(Slopes::Own))? } else { differences.clone() };
+        let wgsl = Wgsl { value: whole(None)?, linearisation, differences, table: Arc::default() };
+        Ok(CurveModel {
+            name: "model in WGSL".into(),
+            predictors: predictors.into(),
+            parameters: parameters.into(),
+            rust: None,
+            wgsl: Some(Arc::new(wgsl)),
+            formula: None,
+            differences: false,
+        })
+    }
+
+    /// A twin in Rust, with which a model in WGSL runs on the CPU, too, and its fits are refined in f64. [`Error::Model`] when its names
+    /// are others. That the twins agree is for the user to see.
+    pub fn with_rust(self, twin: impl Into<CurveModel>) -> Result<CurveModel> {
+        let twin = twin.into();
+        if twin.parameters != self.parameters || twin.predictors != self.predictors {
+            let names = |model: &CurveModel| format!("{:?} of {:?}", model.parameters, model.predictors);
+            return Err(Error::Model(format!("the twin has {}, not {}", names(&twin), names(&self))));
+        }
+        Ok(CurveModel { rust: twin.rust, differences: twin.differences, ..self })
+    }
+}
+
+/// Where derivatives come from.
+#[derive(Clone, Copy, PartialEq)]
+enum Slopes {
+    /// The user's `derivative`.
+    Own,
+    Differences,
+}
+
+/// `fn fill` of the custom kernel by the user's functions; without `slopes` the value alone.
+fn fill(shape: Shape, scalar: bool, slopes: Option<Slopes>) -> String {
+    let Shape { predictors, parameters } = shape;
+    let given = if predictors == 1 { "f32".to_owned() } else { format!("array<f32, {predictors}>") };
+    let (taken, point) = match (predictors, scalar) {
+        (1, false) => ("array<f32, 1>".to_owned(), "array<f32, 1>(x)"),
+        _ => (given.clone(), "x"),
+    };
+    let rows = if slopes.is_some() { 1 + parameters } else { 1 };
+    let body = match slopes {
+        None => String::new(),
+        Some(Slopes::Own) => format!(
+            "    var slopes = derivative(*u, {point});
+    for (var k = 0u; k < {parameters}u; k++) {{
+        (*out)[1u + k] = slopes[k];
+    }}\n"
+        ),
+        Some(Slopes::Differences) => format!(
+            "    for (var k = 0u; k < {parameters}u; k++) {{
+        (*out)[1u + k] = popfit_slope(u, k, {point}, (*out)[0]);
+    }}\n"
+        ),
+    };
+    let differences = if slopes == Some(Slopes::Differences) { DIFFERENCES } else { "" };
+    format!(
+        "alias PopfitPoint = {taken};\n{differences}
+fn fill(x: {given}, u: ptr<function, array<f32, {parameters}>>, out: ptr<function, array<f32, {rows}>>) {{
+    (*out)[0] = model(*u, {point});
+{body}}}\n"
+    )
+}

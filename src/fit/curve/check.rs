@@ -1,0 +1,47 @@
+//! The derivatives that a device computes, against differences.
+
+use std::sync::Arc;
+
+use super::CurveFitter;
+use super::data::{Curve, Grid};
+use super::objective::{CurveObjective, MODEL};
+use crate::curve_model::{CurveModel, DerivativeCheck, check_jacobian, compare};
+use crate::error::Result;
+use crate::solver::{Estimator, Method, Objective};
+
+impl CurveFitter {
+    /// Compares the derivatives that the device computes with differences: in f64 by the model's Rust, so that a user's WGSL meets its
+    /// twin, too; of WGSL alone in f32 on the device, which are good to about 1e-3. `x` is (predictors, n). Errors as of
+    /// [`check_jacobian`], which needs no device.
+    pub fn check_jacobian(&self, x: &[f64], parameters: &[f64]) -> Result<Vec<DerivativeCheck>> {
+        if !self.device.inner.runs_wgsl() {
+            return check_jacobian(self.model.clone(), x, parameters);
+        }
+        let points = self.model.points(x, parameters)?;
+        if self.model.needs_gpu() && !self.model.has_wgsl_slopes() {
+            return self.model.no_slopes();
+        }
+        let curve = Curve::bare(x, points, parameters);
+        let own = self.device_rows(&self.model, &curve)?;
+        let slow = self.model.clone().differences(true);
+        let differences =
+            if slow.needs_gpu() { self.device_rows(&slow, &curve)? } else { slow.linearise(x, parameters)? };
+        Ok(compare(self.model.parameters(), &own, &differences))
+    }
+
+    /// Values and derivatives by the physical parameters, (1 + P, points), as the device has them at the curve's start.
+    fn device_rows(&self, model: &CurveModel, curve: &Curve) -> Result<Vec<f64>> {
+        let points = curve.y.len();
+        let objective = CurveObjective::new((model, Estimator::LeastSquares), points, &Grid::Shared(Vec::new()), false);
+        let method = Method::LevenbergMarquardt(Self::LEVENBERG_MARQUARDT);
+        let mut population = self.device.inner.population(Arc::new(objective.record()), &method, 1)?;
+        let batch = objective.batch(std::slice::from_ref(curve), &self.priors);
+        let mut rows = pollster::block_on(async {
+            population.load(&batch).await?;
+            population.inspect(MODEL).await
+        })?;
+        let slopes = rows[points..].chunks_exact_mut(points.max(1)).zip(&curve.scale);
+        slopes.for_each(|(row, scale)| row.iter_mut().for_each(|slope| *slope /= scale));
+        Ok(rows)
+    }
+}

@@ -1,0 +1,155 @@
+//! Confidence intervals from the profile likelihood: a parameter is held at trial values, the others are fitted again, and the
+//! rise of χ² says how probable it is that the truth lies nearer.
+
+use super::data::Curves;
+use super::probability::{tail_of, threshold};
+use super::search::Search;
+use super::{CurveFit, CurveFitter};
+use crate::error::{Error, Result};
+
+/// Searches whose fits run together: more would only take memory.
+const TOGETHER: usize = 8192;
+
+/// Where the profile of one parameter of one curve reaches a probability.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Interval {
+    pub parameter: String,
+    /// As it was asked for.
+    pub sigma: f64,
+    /// That the truth lies inside.
+    pub probability: f64,
+    /// −∞ and ∞ where a bound comes first, or χ² does not rise so far within 200 errors; NaN for a curve or parameter without fit.
+    pub lower: f64,
+    pub upper: f64,
+}
+
+impl CurveFitter {
+    /// Confidence intervals of `fits`, which [`fit`](Self::fit) made of `curves`: for each curve those of all `parameters` (none: all that
+    /// may move) at all `sigmas` (none: 1, 2, 3; below 1 they are probabilities), as lmfit's `conf_interval` defines them. The
+    /// probability of a rise is that of an F-test with χ²/dof as noise, or that of χ² itself with
+    /// [`absolute_sigma`](Self::absolute_sigma) and counts. Limits are good to 1e-6 of an error. All curves are probed at once:
+    /// each round of the searches is one population.
+    pub fn conf_interval(
+        &self,
+        curves: &Curves,
+        fits: &[CurveFit],
+        parameters: &[&str],
+        sigmas: &[f64],
+    ) -> Result<Vec<Vec<Interval>>> {
+        let names = self.model.parameters();
+        let (total, _) = curves.shape(self.model.predictors().len(), names.len())?;
+        if fits.len() != total || fits.iter().any(|fit| fit.parameters.len() != names.len()) {
+            let message = format!("{} for {total} curves of {} parameters", fits.len(), names.len());
+            return Err(Error::ShapeMismatch { what: "fits".into(), message });
+        }
+        let sigmas = if sigmas.is_empty() { &[1.0, 2.0, 3.0] } else { sigmas };
+        if let Some(sigma) = sigmas.iter().find(|s| !(**s > 0.0 && **s <= 30.0)) {
+            return Err(Error::Usage(format!("a confidence interval of sigma {sigma}: it must lie between 0 and 30")));
+        }
+        let chosen: Vec<usize> = match parameters {
+            [] => (0..names.len()).filter(|&p| !self.held[p] && self.untied(&names[p]).is_ok()).collect(),
+            some => some.iter().map(|name| self.untied(name)).collect::<Result<_>>()?,
+        };
+        let blank = |(p, sigma): (usize, f64)| Interval {
+            parameter: names[p].clone(),
+            sigma,
+            probability: 1.0 - tail_of(sigma),
+            lower: f64::NAN,
+            upper: f64::NAN,
+        };
+        let asked: Vec<(usize, f64)> = chosen.iter().flat_map(|&p| sigmas.iter().map(move |s| (p, *s))).collect();
+        let mut intervals = vec![asked.iter().copied().map(blank).collect::<Vec<_>>(); total];
+        let mut searches = self.searches(curves, fits, &asked);
+        for some in searches.chunks_mut(TOGETHER) {
+            let mut some: Vec<&mut Search> = some.iter_mut().map(|search| &mut search.1).collect();
+            self.run(curves, fits, &mut some)?;
+        }
+        for ((place, upper), search) in searches {
+            let interval = &mut intervals[search.curve][place];
+            *(if upper { &mut interval.upper } else { &mut interval.lower }) = search.limit.unwrap_or(f64::NAN);
+        }
+        Ok(intervals)
+    }
+
+    /// Two searches for everything that was asked for, each with its place among that and whether it is the upper limit.
+    fn searches(&self, curves: &Curves, fits: &[CurveFit], asked: &[(usize, f64)]) -> Vec<((usize, bool), Search)> {
+        let known = !self.is_scaled();
+        let mut searches = Vec::new();
+        for (curve, fit) in fits.iter().enumerate().filter(|(_, fit)| fit.status.is_success()) {
+            // of Δ = 1
+            let unit = if known { 1.0 } else { (self.cost(fit) / fit.dof as f64).sqrt() };
+            let (lower, upper) = self.limits(curves, curve);
+            for (place, &(p, sigma)) in asked.iter().enumerate() {
+                if lower[p] == upper[p] || (!known && fit.dof <= 0) {
+                    continue;
+                }
+                let level = threshold(tail_of(sigma), (!known).then_some(fit.dof as f64)) * unit * unit;
+                let error = match fit.errors[p] / unit {
+                    error if error > 0.0 && error.is_finite() => error,
+                    // as lmfit where it knows none
+                    _ => (0.2 * fit.parameters[p].abs()).max(1e-3) / level.sqrt(),
+                };
+                for (is_upper, error) in [(false, -error), (true, error)] {
+                    let search = Search::new((curve, p), &fit.parameters, error, level, (lower[p], upper[p]));
+                    searches.push(((place, is_upper), search));
+                }
+            }
+        }
+        searches
+    }
+
+    /// Fits at the searches' next values, until all have their limits.
+    fn run(&self, curves: &Curves, fits: &[CurveFit], searches: &mut [&mut Search]) -> Result<()> {
+        loop {
+            let mut open: Vec<&mut &mut Search> = searches.iter_mut().filter(|s| s.limit.is_none()).collect();
+            if open.is_empty() {
+                return Ok(());
+            }
+            let (mut starts, mut lowest, mut highest) = (Vec::new(), Vec::new(), Vec::new());
+            for search in &open {
+                let (mut lower, mut upper) = self.limits(curves, search.curve);
+                let (p, fit) = (search.parameter, &fits[search.curve]);
+                let mut start = search.start(&slope(fit, p));
+                for q in 0..start.len() {
+                    start[q] = start[q].clamp(lower[q], upper[q]);
+                    // a held parameter stays where it is
+                    if self.held[q] {
+                        start[q] = fit.parameters[q];
+                    }
+                }
+                (lower[p], upper[p]) = (start[p], start[p]);
+                starts.extend(start);
+                lowest.extend(lower);
+                highest.extend(upper);
+            }
+            let members: Vec<usize> = open.iter().map(|search| search.curve).collect();
+            let probed = self.fit(&curves.pick(&members, starts).bounds(lowest, highest))?;
+            for (search, fit) in open.iter_mut().zip(probed) {
+                let rise = self.cost(&fit) - self.cost(&fits[search.curve]);
+                search.found(rise, &fit.parameters);
+            }
+        }
+    }
+
+    /// χ² with the priors.
+    fn cost(&self, fit: &CurveFit) -> f64 {
+        let pairs = self.priors.iter().zip(&fit.parameters);
+        let rows = pairs.filter_map(|(prior, value)| prior.map(|prior| (prior.mean - value) / prior.sigma));
+        fit.chi2 + rows.map(|row| row * row).sum::<f64>()
+    }
+
+    /// Bounds of a curve's parameters.
+    fn limits(&self, curves: &Curves, curve: usize) -> (Vec<f64>, Vec<f64>) {
+        let of = |own: &Option<Vec<f64>>, otherwise: &[f64]| {
+            let count = otherwise.len();
+            own.as_ref().map_or_else(|| otherwise.to_vec(), |own| own[curve * count..(curve + 1) * count].to_vec())
+        };
+        (of(&curves.lower, &self.lower), of(&curves.upper, &self.upper))
+    }
+}
+
+/// How the other parameters follow parameter `p`, by the covariance.
+fn slope(fit: &CurveFit, p: usize) -> Vec<f64> {
+    let count = fit.parameters.len();
+    (0..count).map(|q| fit.covariance[q * count + p] / fit.covariance[p * count + p]).collect()
+}

@@ -1,0 +1,35 @@
+//! The end of a fit whose model is WGSL alone: χ² and errors are those of the device's sums.
+
+use super::CurveFitter;
+use super::data::Curve;
+use super::polish::Problem;
+use super::result::CurveFit;
+use crate::fit::covariance::{covariance, pair_index};
+use crate::solver::Outcome;
+
+/// Eigenvalues below this share of the largest are rounding of f32 sums.
+const TOLERANCE: f64 = 1e-6;
+
+impl CurveFitter {
+    /// Fills χ², gradient and covariance from an outcome in units of the curve's scale, its parameters physical.
+    pub(super) fn finish_by_sums(&self, curve: &Curve, outcome: &Outcome, problem: &Problem, fit: &mut CurveFit) {
+        let count = curve.start.len();
+        fit.chi2 = outcome.chi2;
+        let inside = problem.inside(&fit.parameters);
+        let slopes = inside.iter().map(|&p| (outcome.gradient[p] / curve.scale[p]).abs());
+        fit.optimality = slopes.fold(0.0, f64::max);
+        let free: Vec<bool> = (0..count).map(|p| inside.contains(&p)).collect();
+        let found = covariance(&outcome.normal_matrix, &free, TOLERANCE);
+        let factor = self.variance_factor(fit);
+        let error = |p: usize| found.errors[p] * curve.scale[p] * factor.sqrt();
+        for p in 0..count {
+            for q in 0..count {
+                let correlation = if p == q { 1.0 } else { found.correlations[pair_index(p.min(q), p.max(q), count)] };
+                // held ones have none
+                let held = curve.lower[p] == curve.upper[p] || curve.lower[q] == curve.upper[q];
+                fit.covariance[p * count + q] = if held { 0.0 } else { error(p) * error(q) * correlation };
+            }
+            fit.errors[p] = fit.covariance[p * count + p].sqrt();
+        }
+    }
+}

@@ -1,0 +1,108 @@
+//! Tied parameters: the fit runs without them, its result has them again.
+
+use super::data::Curves;
+use super::{CurveFit, CurveFitter};
+use crate::error::{Error, Result};
+use crate::formula::{Formula, Ties};
+use crate::solver::Status;
+
+impl CurveFitter {
+    /// Ties a parameter to an expression of other parameters, `tie("b", "2*a + 1")`: any formula without predictors. The parameter keeps
+    /// its place in starts (which are not read) and results; its error is propagated. [`Error::Formula`] when the expression cannot be
+    /// read, [`Error::Usage`] for names that are no parameters, circles, parameters with bounds, a prior or a held value,
+    /// and models that are no formula.
+    pub fn tie(mut self, parameter: &str, expression: &str) -> Result<CurveFitter> {
+        let p = self.index(parameter)?;
+        let bounded = self.lower[p] > f64::NEG_INFINITY || self.upper[p] < f64::INFINITY;
+        if bounded || self.held[p] || self.priors[p].is_some() {
+            return Err(Error::Usage(format!("`{parameter}` has bounds, a prior or is held: it cannot be tied")));
+        }
+        self.ties.push((p, expression.to_owned()));
+        Ties::new(self.formula()?, &self.ties)?;
+        Ok(self)
+    }
+
+    fn formula(&self) -> Result<&Formula> {
+        let missing = || Error::Usage("a tie is put into a formula: this model is none".into());
+        self.model.formula().ok_or_else(missing)
+    }
+
+    /// The number of a parameter that is not tied.
+    pub(super) fn untied(&self, parameter: &str) -> Result<usize> {
+        let p = self.index(parameter)?;
+        match self.ties.iter().any(|tie| tie.0 == p) {
+            true => Err(Error::Usage(format!("`{parameter}` is tied: it follows other parameters"))),
+            false => Ok(p),
+        }
+    }
+
+    /// [`fit`](Self::fit) of what is not tied.
+    pub(super) fn fit_tied(&self, curves: &Curves) -> Result<Vec<CurveFit>> {
+        let ties = Ties::new(self.formula()?, &self.ties)?;
+        let count = self.model.parameters().len();
+        let (total, _) = curves.shape(self.model.predictors().len(), count)?;
+        let pick = |values: &[f64]| ties.kept.iter().map(|&p| values[p]).collect::<Vec<f64>>();
+        let fitter = CurveFitter {
+            lower: pick(&self.lower),
+            upper: pick(&self.upper),
+            held: ties.kept.iter().map(|&p| self.held[p]).collect(),
+            priors: ties.kept.iter().map(|&p| self.priors[p]).collect(),
+            ties: Vec::new(),
+            model: ties.formula.clone().into(),
+            ..self.clone()
+        };
+        let rows = |values: &[f64]| values.chunks_exact(count).flat_map(pick).collect::<Vec<f64>>();
+        let kept = Curves {
+            starts: rows(&curves.starts),
+            lower: curves.lower.as_deref().map(rows),
+            upper: curves.upper.as_deref().map(rows),
+            ..curves.clone()
+        };
+        let mut fits: Vec<CurveFit> = fitter.fit(&kept)?.into_iter().map(|fit| expand(fit, &ties, count)).collect();
+        for (index, fit) in fits.iter_mut().enumerate().take(total) {
+            let finite = |values: &Option<Vec<f64>>, p: usize| {
+                values.as_ref().is_some_and(|values| values[index * count + p].is_finite())
+            };
+            if let Some(&p) = ties.tied.iter().find(|&&p| finite(&curves.lower, p) || finite(&curves.upper, p)) {
+                *fit = CurveFit::blank(count);
+                (fit.status, fit.message) =
+                    (Status::BadInput, format!("bad_bounds: `{}` is tied", self.model.parameters()[p]));
+            }
+        }
+        Ok(fits)
+    }
+}
+
+/// Parameters, start and covariance J C Jᵀ with the tied ones.
+fn expand(fit: CurveFit, ties: &Ties, count: usize) -> CurveFit {
+    let kept = ties.kept.len();
+    let spread = |values: &[f64]| {
+        let tied = ties.evaluate(values);
+        let mut all = vec![f64::NAN; count];
+        ties.kept.iter().zip(values).for_each(|(&p, value)| all[p] = *value);
+        ties.tied.iter().enumerate().for_each(|(t, &p)| all[p] = tied[t * (1 + kept)]);
+        all
+    };
+    // (count, kept)
+    let mut jacobian = vec![0.0; count * kept];
+    ties.kept.iter().enumerate().for_each(|(k, &p)| jacobian[p * kept + k] = 1.0);
+    let slopes = ties.evaluate(&fit.parameters);
+    for (t, &p) in ties.tied.iter().enumerate() {
+        jacobian[p * kept..(p + 1) * kept].copy_from_slice(&slopes[t * (1 + kept) + 1..(t + 1) * (1 + kept)]);
+    }
+    // what a tie does not depend on may be undetermined
+    let times = |slope: f64, value: f64| if slope == 0.0 { 0.0 } else { slope * value };
+    let entry = |p: usize, q: usize| -> f64 {
+        let (left, right) = (&jacobian[p * kept..][..kept], &jacobian[q * kept..][..kept]);
+        let row = |k: usize| (0..kept).map(|l| times(right[l], fit.covariance[k * kept + l])).sum::<f64>();
+        (0..kept).filter(|&k| left[k] != 0.0).map(|k| times(left[k], row(k))).sum()
+    };
+    let covariance: Vec<f64> = (0..count * count).map(|i| entry(i / count, i % count)).collect();
+    CurveFit {
+        parameters: spread(&fit.parameters),
+        start: spread(&fit.start),
+        errors: (0..count).map(|p| covariance[p * count + p].sqrt()).collect(),
+        covariance,
+        ..fit
+    }
+}

@@ -1,0 +1,155 @@
+//! Parameters that are expressions of other parameters, substituted into a formula's graph: the solver never sees them.
+
+use super::derive::derivative;
+use super::graph::{Graph, Node, NodeId};
+use super::parse::{Parsed, parse};
+use super::tape::Tape;
+use super::token::Complaint;
+use super::{Formula, compile};
+use crate::error::{Error, Result};
+
+/// A formula without its tied parameters, and what these are.
+pub(crate) struct Ties {
+    pub formula: Formula,
+    /// The parameters that are left and those that are tied, by their number in the whole formula.
+    pub kept: Vec<usize>,
+    pub tied: Vec<usize>,
+    tape: Tape,
+}
+
+/// A tie that is being resolved is met again.
+struct Cycle(usize);
+
+impl Ties {
+    /// Ties parameters (by number) to expressions of the others. [`Error::Formula`] for one that cannot be read, [`Error::Usage`] for
+    /// unknown names and circles.
+    pub fn new(whole: &Formula, ties: &[(usize, String)]) -> Result<Ties> {
+        let names = whole.parameters();
+        let expressions: Vec<Option<Parsed>> = (0..names.len())
+            .map(|p| ties.iter().find(|tie| tie.0 == p).map(|tie| expression(whole, p, &tie.1)).transpose())
+            .collect::<Result<_>>()?;
+        let (tied, kept): (Vec<usize>, Vec<usize>) = (0..names.len()).partition(|&p| expressions[p].is_some());
+        if kept.is_empty() {
+            return Err(Error::Usage("every parameter is tied: none is left to fit".into()));
+        }
+        let mut resolver = Resolver {
+            expressions: &expressions,
+            kept: &kept,
+            graph: Graph::default(),
+            nodes: vec![None; names.len()],
+            open: vec![false; names.len()],
+        };
+        for p in 0..names.len() {
+            let circle = |Cycle(p): Cycle| Error::Usage(format!("the tie of `{}` leads back to itself", names[p]));
+            resolver.node(p).map_err(circle)?;
+        }
+        let nodes: Vec<NodeId> = resolver.nodes.iter().flatten().copied().collect();
+        let mut graph = resolver.graph;
+        let parsed = parsed(whole.text(), whole.predictors())?;
+        let value = import(&mut graph, &parsed.graph, parsed.value, &mut |graph, leaf| match leaf {
+            Node::Parameter(p) => nodes[p],
+            Node::Predictor(d) => graph.predictor(d),
+            _ => leaf_number(graph, leaf),
+        });
+        let mut outputs = Vec::new();
+        for &p in &tied {
+            outputs.push(nodes[p]);
+            outputs.extend((0..kept.len()).map(|k| derivative(&mut graph, nodes[p], k)));
+        }
+        let tape = Tape::new(&graph, &outputs);
+        let left = kept.iter().map(|&p| names[p].clone()).collect();
+        let formula = compile(whole.text(), whole.predictors().to_vec(), Parsed { graph, value, parameters: left });
+        Ok(Ties { formula, kept, tied, tape })
+    }
+
+    /// The tied parameters and their derivatives by those that are left, (tied, 1 + kept).
+    pub fn evaluate(&self, kept: &[f64]) -> Vec<f64> {
+        let mut output = vec![0.0; self.tied.len() * (1 + self.kept.len())];
+        self.tape.evaluate(1, &[], kept, &mut output);
+        output
+    }
+}
+
+fn parsed(text: &str, predictors: &[String]) -> Result<Parsed> {
+    let at = |Complaint { at, message }| Error::Formula { formula: text.into(), column: at + 1, message };
+    parse(text, predictors).map_err(at)
+}
+
+/// The expression of parameter `p`; the formula's parameters are its predictors, so that any other name is left over.
+fn expression(whole: &Formula, p: usize, text: &str) -> Result<Parsed> {
+    let names = whole.parameters();
+    let found = parsed(text, names)?;
+    match found.parameters.first() {
+        None => Ok(found),
+        Some(name) if whole.predictors().contains(name) => {
+            Err(Error::Usage(format!("the tie of `{}` must not depend on the predictor `{name}`", names[p])))
+        }
+        Some(name) => Err(Error::Usage(format!("the tie of `{}` names `{name}`, which is no parameter", names[p]))),
+    }
+}
+
+/// Finds the node of each parameter in the graph of those that are left.
+struct Resolver<'a> {
+    expressions: &'a [Option<Parsed>],
+    kept: &'a [usize],
+    graph: Graph,
+    nodes: Vec<Option<NodeId>>,
+    open: Vec<bool>,
+}
+
+impl Resolver<'_> {
+    fn node(&mut self, p: usize) -> Result<NodeId, Cycle> {
+        if let Some(node) = self.nodes[p] {
+            return Ok(node);
+        }
+        let node = match &self.expressions[p] {
+            None => {
+                let place = self.kept.iter().position(|k| *k == p).unwrap_or_default();
+                self.graph.parameter(place)
+            }
+            Some(_) if self.open[p] => return Err(Cycle(p)),
+            Some(expression) => {
+                self.open[p] = true;
+                let needed = expression.graph.needed(&[expression.value]);
+                for node in expression.graph.nodes.iter().zip(needed).filter(|(_, needed)| *needed) {
+                    if let Node::Predictor(q) = node.0 {
+                        self.node(*q)?;
+                    }
+                }
+                let nodes = &self.nodes;
+                import(&mut self.graph, &expression.graph, expression.value, &mut |graph, leaf| match leaf {
+                    // a parameter that cancelled has no node, and needs none
+                    Node::Predictor(q) => nodes[q].unwrap_or_else(|| graph.number(0.0)),
+                    _ => leaf_number(graph, leaf),
+                })
+            }
+        };
+        self.nodes[p] = Some(node);
+        Ok(node)
+    }
+}
+
+fn leaf_number(graph: &mut Graph, leaf: Node) -> NodeId {
+    graph.number(if let Node::Number(bits) = leaf { f64::from_bits(bits) } else { 0.0 })
+}
+
+/// Copies a node and what it is made of into another graph, its leaves replaced.
+fn import(graph: &mut Graph, source: &Graph, root: NodeId, leaf: &mut dyn FnMut(&mut Graph, Node) -> NodeId) -> NodeId {
+    let mut found: Vec<NodeId> = Vec::with_capacity(root.0 + 1);
+    for k in 0..=root.0 {
+        let of = |id: NodeId| found[id.0];
+        let node = match source.node(NodeId(k)) {
+            Node::Negate(a) => graph.negate(of(a)),
+            Node::Add(a, b) => graph.add(of(a), of(b)),
+            Node::Subtract(a, b) => graph.subtract(of(a), of(b)),
+            Node::Multiply(a, b) => graph.multiply(of(a), of(b)),
+            Node::Divide(a, b) => graph.divide(of(a), of(b)),
+            Node::Power(a, n) => graph.integer_power(of(a), n),
+            Node::Call(function, a) => graph.call(function, of(a)),
+            Node::CallPair(pair, a, b) => graph.pair(pair, of(a), of(b)),
+            other => leaf(graph, other),
+        };
+        found.push(node);
+    }
+    found[root.0]
+}

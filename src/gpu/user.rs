@@ -1,0 +1,235 @@
+//! Users' WGSL, checked by naga where it will stand: in the source of the `custom` kernel, between popfit's functions and `fill`.
+
+use std::ops::Range;
+use std::sync::Arc;
+
+use wgpu::naga::front::wgsl::parse_str;
+use wgpu::naga::valid::{Capabilities, ModuleInfo, UniformityRequirements, ValidationFlags, Validator};
+use wgpu::naga::{AddressSpace, ArraySize, Function, Handle, Module, ScalarKind, Span, Type, TypeInner};
+
+use super::layout::Layout;
+use super::stages;
+use crate::error::{Error, Result};
+use crate::solver::recording::{Custom, Kind, Parameter, Recording, Scope};
+
+/// Most bytes of a source.
+const LONGEST: usize = 100_000;
+
+/// How many predictors and parameters a model has.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Shape {
+    pub predictors: usize,
+    pub parameters: usize,
+}
+
+/// What a user's source offers.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Offer {
+    /// `x` is an `f32`, not an array of one.
+    pub scalar: bool,
+    /// There is a function `derivative`.
+    pub derivative: bool,
+}
+
+/// A user's source in its place.
+struct Placed {
+    text: String,
+    /// Its bytes in `text`.
+    user: Range<usize>,
+}
+
+/// Parses `user` and checks that it has a `model`, perhaps a `derivative`, and nothing that a model may not have.
+pub(crate) fn inspect(user: &str, shape: Shape) -> Result<Offer> {
+    if user.len() > LONGEST {
+        return Err(Error::Model(format!("WGSL of {} bytes is longer than {LONGEST}", user.len())));
+    }
+    let Shape { predictors, parameters } = shape;
+    let kind = if predictors == 1 { "f32".to_owned() } else { format!("array<f32, {predictors}>") };
+    let nothing = format!(
+        "fn fill(x: {kind}, u: ptr<function, array<f32, {parameters}>>, out: ptr<function, array<f32, 1>>) {{}}"
+    );
+    let placed = Placed::new(user, &nothing, 1, shape);
+    let module = placed.parse()?;
+    placed.check_globals(&module)?;
+    let info = placed.validate(&module)?;
+    let mut offer = None;
+    let mut derivative = false;
+    for (handle, function) in module.functions.iter() {
+        let span = module.functions.get_span(handle);
+        if !placed.holds(span) {
+            continue;
+        }
+        placed.check_function(&module, &info, handle)?;
+        match function.name.as_deref() {
+            Some("model") => offer = Some(placed.model_takes_scalar(&module, function, span, shape)?),
+            Some("derivative") => {
+                placed.check_derivative(&module, function, span, shape)?;
+                derivative = true;
+            }
+            _ => {}
+        }
+    }
+    match offer {
+        Some(scalar) => Ok(Offer { scalar, derivative }),
+        None => Err(placed.complain(None, format!("there is no {}", signature(shape)))),
+    }
+}
+
+/// Validates `user` followed by popfit's `rest`, which defines `fill` for `rows` rows.
+pub(crate) fn validate(user: &str, rest: &str, rows: usize, shape: Shape) -> Result<()> {
+    let placed = Placed::new(user, rest, rows, shape);
+    let module = placed.parse()?;
+    placed.validate(&module).map(|_| ())
+}
+
+fn signature(Shape { predictors, parameters }: Shape) -> String {
+    let or = if predictors == 1 { " (or x: f32)" } else { "" };
+    format!("fn model(p: array<f32, {parameters}>, x: array<f32, {predictors}>) -> f32{or}")
+}
+
+impl Placed {
+    fn new(user: &str, rest: &str, rows: usize, shape: Shape) -> Placed {
+        let parameter = |p: usize| Parameter { name: p.to_string(), origin: 0.0, scale: 1.0 };
+        let parameters = shape.parameters;
+        let mut recording = Recording { parameters: (0..parameters).map(parameter).collect(), ..Recording::default() };
+        let stage = Custom {
+            name: "of the user".into(),
+            output: recording.buffer("model", Scope::Member, Kind::Float, rows),
+            rows,
+            pixels: 1,
+            predictors: shape.predictors,
+            predictor: recording.buffer("predictor", Scope::Batch, Kind::Float, shape.predictors),
+            scale: Some(recording.buffer("scale", Scope::Spectrum, Kind::Float, 3 * parameters)),
+            table: Arc::default(),
+            wgsl: format!("{user}\n{rest}"),
+            rust: Arc::new(|_, _| {}),
+        };
+        let source = stages::custom(&recording, Layout { parameters, capacity: 1 }, &stage).source();
+        let first = source.first_line("model of the user");
+        let bytes = |lines: &mut dyn Iterator<Item = &str>| lines.map(|line| line.len() + 1).sum::<usize>();
+        let start = bytes(&mut source.text.lines().take(first));
+        let length = bytes(&mut user.lines());
+        Placed { user: start..start + length, text: source.text }
+    }
+
+    fn holds(&self, span: Span) -> bool {
+        span.to_range().is_some_and(|range| self.user.contains(&range.start))
+    }
+
+    fn parse(&self) -> Result<Module> {
+        parse_str(&self.text).map_err(|error| {
+            let spans: Vec<Span> = error.labels().map(|(span, _)| span).collect();
+            let notes = error.notes().map(|note| format!("; {note}")).collect::<String>();
+            self.complain(self.first(spans), format!("{}{notes}", error.message()))
+        })
+    }
+
+    fn validate(&self, module: &Module) -> Result<ModuleInfo> {
+        Validator::new(ValidationFlags::all(), Capabilities::empty()).validate(module).map_err(|error| {
+            let mut spans: Vec<Span> = error.spans().map(|(span, _)| *span).collect();
+            // the expression before the function that it is in
+            spans.sort_by_key(|span| span.to_range().map_or(0, |range| range.len()));
+            let mut message = error.as_inner().to_string();
+            let mut cause = std::error::Error::source(error.as_inner());
+            while let Some(error) = cause {
+                message += &format!(": {error}");
+                cause = error.source();
+            }
+            self.complain(self.first(spans), message)
+        })
+    }
+
+    /// The first of the places that lies in the user's text; else any.
+    fn first(&self, spans: Vec<Span>) -> Option<Span> {
+        spans.iter().find(|span| self.holds(**span)).or(spans.first()).copied()
+    }
+
+    /// An error at a place of the user's text: its end when the place comes after it, its beginning when there is none.
+    fn complain(&self, span: Option<Span>, message: impl Into<String>) -> Error {
+        let at = span.and_then(Span::to_range).map_or(self.user.start, |range| range.start);
+        let end = self.user.end.saturating_sub(1).max(self.user.start);
+        let before = &self.text[self.user.start..at.clamp(self.user.start, end)];
+        let line = before.matches('\n').count();
+        let column = before.chars().rev().take_while(|c| *c != '\n').count() + 1;
+        let text = self.text[self.user.clone()].lines().nth(line).unwrap_or_default().to_owned();
+        Error::Wgsl { line: line + 1, column, message: message.into(), text }
+    }
+
+    /// Models have constants and private variables: no buffers, no overrides, no entry points.
+    fn check_globals(&self, module: &Module) -> Result<()> {
+        for (handle, global) in module.global_variables.iter() {
+            let span = module.global_variables.get_span(handle);
+            if self.holds(span) && (global.space != AddressSpace::Private || global.binding.is_some()) {
+                let name = global.name.as_deref().unwrap_or_default();
+                let message = format!("`{name}` is a buffer or shared: a model has constants and var<private> alone");
+                return Err(self.complain(Some(span), message));
+            }
+        }
+        for (handle, _) in module.overrides.iter() {
+            let span = module.overrides.get_span(handle);
+            if self.holds(span) {
+                return Err(self.complain(Some(span), "a model has no override; write const"));
+            }
+        }
+        let Some(point) = module.entry_points.iter().find(|point| point.name != "main") else { return Ok(()) };
+        let message = format!("`{}` is an entry point: a model has functions alone", point.name);
+        let place = self.text[self.user.clone()].find(&format!("fn {}", point.name));
+        let start = self.user.start + place.unwrap_or(0);
+        Err(self.complain(Some(Span::from(start..start + 1)), message))
+    }
+
+    /// A function of the user's touches no buffer, by itself or through popfit's functions, and waits for nobody.
+    fn check_function(&self, module: &Module, info: &ModuleInfo, handle: Handle<Function>) -> Result<()> {
+        let (span, uses) = (module.functions.get_span(handle), &info[handle]);
+        let name = module.functions[handle].name.as_deref().unwrap_or_default();
+        let refuse = |message: String| Err(self.complain(Some(span), message));
+        if uses.uniformity.requirements.contains(UniformityRequirements::WORK_GROUP_BARRIER) {
+            return refuse(format!("`{name}` has a barrier: the points of a model are evaluated apart"));
+        }
+        for (global, variable) in module.global_variables.iter() {
+            if !uses[global].is_empty() && !self.holds(module.global_variables.get_span(global)) {
+                let buffer = variable.name.as_deref().unwrap_or_default();
+                return refuse(format!("`{name}` reads popfit's buffer `{buffer}`: a model depends on p and x alone"));
+            }
+        }
+        Ok(())
+    }
+
+    fn model_takes_scalar(&self, module: &Module, function: &Function, span: Span, shape: Shape) -> Result<bool> {
+        let result = function.result.as_ref().map(|result| result.ty);
+        if let [p, x] = &function.arguments[..] {
+            let array = is_array(module, x.ty, shape.predictors);
+            let scalar = shape.predictors == 1 && is_float(module, x.ty);
+            let returns = result.is_some_and(|ty| is_float(module, ty));
+            if is_array(module, p.ty, shape.parameters) && (array || scalar) && returns {
+                return Ok(scalar);
+            }
+        }
+        Err(self.complain(Some(span), format!("`model` is not {}", signature(shape))))
+    }
+
+    fn check_derivative(&self, module: &Module, function: &Function, span: Span, shape: Shape) -> Result<()> {
+        let model = module.functions.iter().find(|(_, f)| f.name.as_deref() == Some("model")).map(|(_, f)| f);
+        let takes = |f: &Function| f.arguments.iter().map(|argument| argument.ty).collect::<Vec<_>>();
+        let agrees = model.is_some_and(|model| takes(model) == takes(function));
+        let returns = function.result.as_ref().is_some_and(|r| is_array(module, r.ty, shape.parameters));
+        if agrees && returns {
+            return Ok(());
+        }
+        let message = format!("`derivative` must take what `model` takes and return array<f32, {}>", shape.parameters);
+        Err(self.complain(Some(span), message))
+    }
+}
+
+fn is_float(module: &Module, ty: Handle<Type>) -> bool {
+    matches!(module.types[ty].inner, TypeInner::Scalar(scalar) if scalar.kind == ScalarKind::Float && scalar.width == 4)
+}
+
+fn is_array(module: &Module, ty: Handle<Type>, length: usize) -> bool {
+    match module.types[ty].inner {
+        TypeInner::Array { base, size: ArraySize::Constant(size), .. } => {
+            size.get() as usize == length && is_float(module, base)
+        }
+        _ => false,
+    }
+}

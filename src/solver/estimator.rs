@@ -1,0 +1,158 @@
+//! How residuals count: least squares, Poisson's likelihood, and scipy's robust losses.
+
+use crate::error::{Error, Result};
+
+/// Curvatures that a loss has lost, as scipy's `scale_for_robust_loss_function` raises them: f64's ε.
+const LEAST_CURVATURE: f64 = f64::EPSILON;
+/// A count below this share of its mean weighs in the normal matrix as if it were so large: 0 would leave its gradient alone.
+const LEAST_COUNT: f64 = 1e-6;
+
+/// What a fit minimises over its data, χ² = Σ cost. Robust losses are scipy `least_squares`': cost = C² ρ(z), z = ((y − m) / (σ C))²,
+/// with C scipy's `f_scale`, in units of sigma.
+#[derive(Clone, Copy, Debug, PartialEq, Default)]
+pub enum Estimator {
+    /// ρ = z.
+    #[default]
+    LeastSquares,
+    /// Maximum likelihood of counts (Laurence & Chromy 2010, doi:10.1038/nmeth0510-338): cost = 2 (m − y + y ln(y/m)), 2 m at y = 0,
+    /// infinite where m ≤ 0. Data are counts, not rates, and sigma has no say; covariances are absolute.
+    Poisson,
+    /// ρ = z, beyond z = 1 2√z − 1.
+    Huber(f64),
+    /// ρ = 2 (√(1 + z) − 1).
+    SoftL1(f64),
+    /// ρ = ln(1 + z).
+    Cauchy(f64),
+    /// ρ = atan z.
+    Arctan(f64),
+}
+
+/// One point's share of the sums: χ² += cost, g += slope · residual · ∂m, A += slope² ∂m ∂mᵀ.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Share {
+    pub cost: f64,
+    pub residual: f64,
+    pub slope: f64,
+    /// What stands for the slope in the covariance: with Poisson the expected curvature, Σ ∂m ∂mᵀ / m.
+    pub expected_slope: f64,
+}
+
+impl Estimator {
+    /// [`Error::Usage`] when a loss's scale is not a positive number.
+    pub fn validate(self) -> Result<()> {
+        match self.scale() {
+            Some(scale) if !(scale.is_finite() && scale > 0.0) => {
+                Err(Error::Usage(format!("a loss with the scale {scale}: it must be positive")))
+            }
+            _ => Ok(()),
+        }
+    }
+
+    /// scipy's `f_scale`.
+    pub(crate) const fn scale(self) -> Option<f64> {
+        match self {
+            Estimator::LeastSquares | Estimator::Poisson => None,
+            Estimator::Huber(c) | Estimator::SoftL1(c) | Estimator::Cauchy(c) | Estimator::Arctan(c) => Some(c),
+        }
+    }
+
+    /// The share of a point with data y/σ, weight 1/σ and model m. With Poisson the data are counts of the mean weight · m.
+    pub fn share(self, data: f64, weight: f64, model: f64) -> Share {
+        let f = data - weight * model;
+        let robust = |c: f64, loss: fn(f64) -> [f64; 3]| {
+            let [rho, first, curvature] = loss((f / c).powi(2));
+            let root = curvature.max(LEAST_CURVATURE).sqrt();
+            let slope = root * weight;
+            Share { cost: c * c * rho, residual: first / root * f, slope, expected_slope: slope }
+        };
+        match self {
+            Estimator::LeastSquares => Share { cost: f * f, residual: f, slope: weight, expected_slope: weight },
+            Estimator::Poisson => poisson(data, weight, weight * model),
+            Estimator::Huber(c) => robust(c, huber),
+            Estimator::SoftL1(c) => robust(c, soft_l1),
+            Estimator::Cauchy(c) => robust(c, cauchy),
+            Estimator::Arctan(c) => robust(c, arctan),
+        }
+    }
+}
+
+/// g = (y/m − 1) ∂m, A = y/m² ∂m ∂mᵀ as a residual and a slope.
+fn poisson(count: f64, weight: f64, mean: f64) -> Share {
+    if mean.is_nan() || mean <= 0.0 {
+        return Share { cost: f64::INFINITY, residual: 0.0, slope: 0.0, expected_slope: 0.0 };
+    }
+    let root = count.max(LEAST_COUNT * mean).sqrt();
+    let cost = if count > 0.0 { 2.0 * count * excess((mean - count) / count, mean / count) } else { 2.0 * mean };
+    Share { cost, residual: (count - mean) / root, slope: root / mean * weight, expected_slope: weight / mean.sqrt() }
+}
+
+/// t − ln(1 + t), given 1 + t, too: near 0 by ln(1 + t) = 2 atanh s, s = t / (2 + t), so that nothing cancels.
+fn excess(t: f64, above: f64) -> f64 {
+    let s = t / (2.0 + t);
+    if s.abs() > 0.1 {
+        return t - above.ln();
+    }
+    let q = s * s;
+    let series = (0..8).rev().fold(0.0, |sum, k| sum * q + 1.0 / f64::from(2 * k + 3));
+    2.0 * q * (1.0 / (1.0 - s) - s * series)
+}
+
+// ρ, ρ′ and ρ′ + 2 z ρ″ of each loss.
+
+fn huber(z: f64) -> [f64; 3] {
+    if z <= 1.0 { [z, 1.0, 1.0] } else { [2.0 * z.sqrt() - 1.0, 1.0 / z.sqrt(), 0.0] }
+}
+
+fn soft_l1(z: f64) -> [f64; 3] {
+    let root = (1.0 + z).sqrt();
+    [2.0 * z / (root + 1.0), 1.0 / root, 1.0 / (root * (1.0 + z))]
+}
+
+fn cauchy(z: f64) -> [f64; 3] {
+    let t = 1.0 + z;
+    [z.ln_1p(), 1.0 / t, (1.0 - z) / (t * t)]
+}
+
+fn arctan(z: f64) -> [f64; 3] {
+    let t = 1.0 + z * z;
+    [z.atan(), 1.0 / t, (1.0 - 3.0 * z * z) / (t * t)]
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// slope · residual is −½ dcost/dm.
+    #[test]
+    fn gradients_meet_differences() {
+        let losses = [Estimator::LeastSquares, Estimator::Poisson, Estimator::Huber(0.7), Estimator::SoftL1(0.7)];
+        for estimator in losses.into_iter().chain([Estimator::Cauchy(0.7), Estimator::Arctan(1.5)]) {
+            for (data, weight, model) in [(3.0, 1.0, 2.5), (7.0, 2.0, 1.0), (0.0, 1.0, 0.4), (5.0, 1.0, 5.01)] {
+                let cost = |m: f64| estimator.share(data, weight, m).cost;
+                let step = 1e-6 * model;
+                let difference = (cost(model - step) - cost(model + step)) / (4.0 * step);
+                let share = estimator.share(data, weight, model);
+                let slope = share.residual * share.slope;
+                assert!(
+                    (slope - difference).abs() < 1e-6 * slope.abs().max(1.0),
+                    "{estimator:?}: {slope} {difference}"
+                );
+            }
+        }
+    }
+
+    #[test]
+    fn poisson_costs_neither_cancel_nor_jump() {
+        // y = 4, m = 5 by hand: 2 (1 + 4 ln 0.8)
+        let cost = |y, m| Estimator::Poisson.share(y, 1.0, m).cost;
+        assert!((cost(4.0, 5.0) - 2.0 * (1.0 + 4.0 * 0.8f64.ln())).abs() < 1e-14);
+        assert_eq!((cost(0.0, 3.0), cost(2.0, 0.0), cost(2.0, -1.0)), (6.0, f64::INFINITY, f64::INFINITY));
+        // (m − y)² / y to first order
+        assert!((cost(1e6, 1e6 + 1e-3) / 1e-12 - 1.0).abs() < 1e-6);
+        for t in [0.2, 0.25, -0.15, -0.2, 0.222_222, -0.181_818] {
+            let (near, far) = (excess(t, 1.0 + t), t - t.ln_1p());
+            assert!((near / far - 1.0).abs() < 1e-13, "{t}: {near} {far}");
+        }
+        assert!(Estimator::Huber(0.0).validate().is_err() && Estimator::Cauchy(f64::NAN).validate().is_err());
+    }
+}

@@ -1,0 +1,189 @@
+//! Models of curves that make no sense, and models that are not defined everywhere: clear errors and statuses, never a panic.
+#![cfg(feature = "gpu")]
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+
+use popfit::{Closure, CurveFitter, CurveModel, Curves, Device, Error, Formula, NelderMead, Status, check_jacobian};
+
+/// The adapter, where there is one; `POPFIT_REQUIRE_GPU=1` asks for one.
+fn gpu() -> Option<Device> {
+    let gpu = Device::parse("gpu").ok();
+    assert!(gpu.is_some() || std::env::var("POPFIT_REQUIRE_GPU").as_deref() != Ok("1"), "no adapter");
+    gpu
+}
+
+fn root() -> Closure {
+    Closure::new(&["x"], &["a", "b"], |x, p, y| {
+        y.iter_mut().zip(x).for_each(|(y, x)| *y = p[0] * (x - p[1]).sqrt());
+    })
+    .unwrap()
+}
+
+#[test]
+fn models_run_where_they_can() {
+    let message = |model: CurveModel, device: Device| CurveFitter::new(model, device).unwrap_err().to_string();
+    let wgsl = "fn model(p: array<f32, 2>, x: f32) -> f32 { return p[0] * x + p[1]; }";
+    let wgsl = CurveModel::wgsl(&["x"], &["a", "b"], wgsl).unwrap();
+    if let Some(gpu) = gpu() {
+        let message = message(root().into(), gpu.clone());
+        assert!(message.contains("Device::cpu()") && message.contains("closure"), "{message}");
+        assert!(CurveFitter::new(wgsl.clone(), gpu).is_ok());
+    }
+    let refused = message(wgsl.clone(), Device::cpu());
+    assert!(refused.contains("with_rust") && refused.contains("GPU"), "{refused}");
+    assert!(matches!(wgsl.values(&[1.0], &[1.0, 2.0]), Err(Error::Model(_))));
+    assert!(CurveFitter::new(wgsl.clone().with_rust(root()).unwrap(), Device::cpu()).is_ok());
+    let other = Closure::new(&["x"], &["a", "c"], |_, _, _| ()).unwrap();
+    assert!(wgsl.with_rust(other).unwrap_err().to_string().contains("\"c\""));
+}
+
+#[test]
+fn names_and_lengths_are_checked() {
+    for (predictors, parameters) in
+        [(&["x"][..], &[][..]), (&[], &["a"]), (&["x"], &["a", "a"]), (&["x"], &["x"]), (&["x"], &[" "])]
+    {
+        assert!(matches!(Closure::new(predictors, parameters, |_, _, _| ()), Err(Error::Usage(_))), "{parameters:?}");
+        assert!(matches!(CurveModel::wgsl(predictors, parameters, ""), Err(Error::Usage(_))), "{parameters:?}");
+    }
+    let model: CurveModel = root().into();
+    assert!(matches!(model.values(&[1.0], &[1.0]), Err(Error::ShapeMismatch { .. })));
+    let plane = Closure::new(&["x", "y"], &["a"], |_, _, _| ()).unwrap();
+    assert!(matches!(CurveModel::from(plane).values(&[1.0; 3], &[1.0]), Err(Error::ShapeMismatch { .. })));
+    let names: Vec<String> = (0..33).map(|k| format!("p{k}")).collect();
+    let names: Vec<&str> = names.iter().map(String::as_str).collect();
+    let many = Closure::new(&["x"], &names, |_, _, _| ()).unwrap();
+    assert!(matches!(CurveFitter::new(many, Device::cpu()), Err(Error::Model(_))));
+}
+
+#[test]
+fn mistakes_in_wgsl_are_shown_where_they_are() {
+    let head = "fn model(p: array<f32, 2>, x: f32) -> f32 ";
+    let body = "{ return p[0] * x; }";
+    let mut wrong = Vec::new();
+    // ¦ stands where the mistake is
+    for (marked, part) in [
+        ("¦".to_owned(), "there is no fn model(p: array<f32, 2>, x: array<f32, 1>) -> f32"),
+        (format!("// a typo\n{head}{{\n    return p[0] * ¦expp(x);\n}}"), "expp"),
+        (format!("{head}{{ return p[0] * x ¦}}"), "`;`"),
+        (format!("{head}{{ return ¦p[0] * 1u; }}"), "Multiply"),
+        (format!("// ä\n{head}{{ /* ä */ return ¦q; }}"), "q"),
+        (format!("{head}{{ return ¦1u; }}"), "return type"),
+        ("¦fn model(p: array<f32, 3>, x: f32) -> f32 { return p[0]; }".into(), "`model` is not fn model"),
+        ("¦fn model(p: array<f32, 2>) -> f32 { return p[0]; }".into(), "`model` is not"),
+        ("¦fn model(p: array<f32, 2>, x: array<f32, 2>) -> f32 { return p[0]; }".into(), "`model` is not"),
+        ("¦fn model(p: array<f32, 2>, x: f32) -> u32 { return 1u; }".into(), "`model` is not"),
+        (format!("{head}{body}\n¦fn derivative(p: array<f32, 2>, x: f32) -> f32 {{ return x; }}"), "array<f32, 2>"),
+        (format!("{head}{body}\nfn ¦expf(x: f32) -> f32 {{ return x; }}"), "expf"),
+        (format!("{head}{body}\nfn ¦fill() {{}}"), "fill"),
+        (format!("{head}{body}\nfn ¦popfit_slope() {{}}"), "popfit_slope"),
+        (format!("{head}{body}\nconst ¦ROWS = 3u;"), "ROWS"),
+        (format!("{head}{body}\n@group(0) @binding(7) ¦var<storage> mine: array<f32>;"), "`mine`"),
+        (format!("{head}{body}\n¦var<workgroup> mine: array<f32, 4>;"), "`mine`"),
+        (format!("{head}{body}\n@id(0) ¦override q: f32 = 1.0;"), "const"),
+        (format!("{head}{body}\n@compute @workgroup_size(1) ¦fn own() {{}}"), "entry point"),
+        (format!("{head}{body}\n@compute @workgroup_size(1) fn ¦main() {{}}"), "main"),
+        (format!("¦{head}{{ workgroupBarrier(); return p[0]; }}"), "barrier"),
+        (format!("¦{head}{{ return state[0]; }}"), "`state`"),
+        (format!("¦{head}{{ return trial(0u, 0u); }}"), "`state`"),
+        (format!("{head}{{ return p[0] * x;¦"), ""),
+        (format!("{head}{body}\n¦/* never closed"), ""),
+    ] {
+        let before = marked.split('¦').next().unwrap();
+        let line = before.matches('\n').count() + 1;
+        let column = before.chars().rev().take_while(|c| *c != '\n').count() + 1;
+        match CurveModel::wgsl(&["x"], &["a", "b"], &marked.replace('¦', "")) {
+            Err(Error::Wgsl { line: l, column: c, message, .. })
+                if (l, c) == (line, column) && message.contains(part) => {}
+            other => wrong.push(format!("{marked}\n{other:?}")),
+        }
+    }
+    assert!(wrong.is_empty(), "{}", wrong.join("\n\n"));
+    // directives in comments are comments
+    let source = format!("//@for i 0 1000000000\n//@end\n{head}{body}");
+    assert!(CurveModel::wgsl(&["x"], &["a", "b"], &source).is_ok());
+    let shown = CurveModel::wgsl(&["x"], &["a", "b"], &format!("{head}{{ return q; }}")).unwrap_err().to_string();
+    assert!(shown.starts_with("WGSL, line 1, column 52: ") && shown.ends_with(&format!("\n{:>54}", "^")), "{shown}");
+}
+
+/// √(x − b) has values only where b < x.
+#[test]
+fn what_is_not_defined_is_a_status_or_a_rejected_step() {
+    let x: Vec<f64> = (0..9).map(|j| 1.0 + 0.5 * f64::from(j)).collect();
+    // the first point is on the edge of what is defined
+    let y: Vec<f64> = x.iter().map(|x| 2.0 * (x - 1.0).sqrt()).collect();
+    let wgsl = "fn model(p: array<f32, 2>, x: f32) -> f32 {
+        if x < p[1] { return nan_like(0.0); }
+        return p[0] * sqrt(x - p[1]);
+    }";
+    let wgsl = CurveModel::wgsl(&["x"], &["a", "b"], wgsl).unwrap();
+    let formula = Formula::parse("a*sqrt(x - b)").unwrap();
+    let runs = [(CurveModel::from(root()), Some(Device::cpu())), (formula.into(), Some(Device::cpu())), (wgsl, gpu())];
+    for (model, device) in runs {
+        let Some(device) = device else { continue };
+        // from within: the optimum is the edge, from which every other step falls off; and from where there are no values
+        let curves = Curves::shared(x.clone(), y.repeat(2), vec![1.0, 0.0, 1.0, 3.0]);
+        let fitter = CurveFitter::new(model, device).unwrap();
+        let fits = fitter.fit(&curves).unwrap();
+        assert!((fits[0].parameters[1] - 1.0).abs() < 0.05 && fits[0].parameters[1] <= 1.0, "{:?}", fits[0]);
+        assert!(fits[0].status != Status::NotFinite && fits[0].chi2.is_finite(), "{:?}", fits[0]);
+        assert_eq!(fits[1].status, Status::NotFinite, "{:?}", fits[1]);
+        let fits = fitter.solver(NelderMead::default()).unwrap().fit(&curves).unwrap();
+        assert!((fits[0].parameters[1] - 1.0).abs() < 0.1, "{:?}", fits[0]);
+    }
+}
+
+/// A closure may panic, or do worse, outside the bounds: it is never asked there.
+#[test]
+fn closures_are_not_asked_outside_the_bounds() {
+    let strayed = Arc::new(AtomicBool::new(false));
+    let seen = Arc::clone(&strayed);
+    let model = Closure::new(&["x"], &["a", "k"], move |x, p, y| {
+        if !(0.0..=2.0).contains(&p[0]) || !(0.5..=0.7).contains(&p[1]) {
+            seen.store(true, Ordering::Relaxed);
+        }
+        y.iter_mut().zip(x).for_each(|(y, x)| *y = p[0] * (-p[1] * x).exp());
+    })
+    .unwrap();
+    let x: Vec<f64> = (0..20).map(|j| 0.2 * f64::from(j)).collect();
+    // the best rate, 0.9, is out of bounds; the best height within them is at its bound, too
+    let y: Vec<f64> = x.iter().map(|x| 3.0 * (-0.9 * x).exp()).collect();
+    let fitter = CurveFitter::new(model, Device::cpu()).unwrap();
+    let fitter = fitter.bounds("a", 0.0, 2.0).unwrap().bounds("k", 0.5, 0.7).unwrap();
+    for start in [[0.0, 0.5], [1.0, 0.6], [2.0, 0.7]] {
+        let fit = &fitter.fit(&Curves::shared(x.clone(), y.clone(), start.to_vec())).unwrap()[0];
+        assert!(fit.status.is_success() && fit.parameters[0] == 2.0, "{fit:?}");
+    }
+    assert!(!strayed.load(Ordering::Relaxed));
+}
+
+#[test]
+fn wrong_derivatives_are_found_where_they_are() {
+    let x: Vec<f64> = (0..5).map(f64::from).collect();
+    let slopes = |x: &[f64], p: &[f64], rows: &mut [f64]| {
+        for (j, x) in x.iter().enumerate() {
+            rows[j] = (x - p[1]).sqrt();
+            rows[5 + j] = -0.5 * p[0] / (x - p[1]).sqrt();
+        }
+        rows[5 + 3] *= 1.1;
+    };
+    let checks = check_jacobian(root().derivatives(slopes), &x, &[2.0, -1.0]).unwrap();
+    assert!(checks[0].parameter == "a" && checks[0].error < 1e-9, "{checks:?}");
+    let ratio = checks[1].derivative / checks[1].difference;
+    assert!(checks[1].point == 3 && (ratio - 1.1).abs() < 1e-8 && checks[1].error > 0.01, "{checks:?}");
+    // NaN is the worst error there is
+    let checks = check_jacobian(Formula::parse("a*sqrt(x - b)").unwrap(), &x, &[2.0, 1.5]).unwrap();
+    assert!(checks[1].error.is_nan() && checks[1].point == 0, "{checks:?}");
+    assert!(matches!(check_jacobian(root(), &x, &[2.0, -1.0]), Err(Error::Model(_))));
+    let Some(gpu) = gpu() else { return };
+    let wgsl = "fn model(p: array<f32, 2>, x: f32) -> f32 { return p[0] * sqrt(x - p[1]); }
+        fn derivative(p: array<f32, 2>, x: f32) -> array<f32, 2> {
+            return array<f32, 2>(sqrt(x - p[1]), 0.5 * p[0] / sqrt(x - p[1])); // its sign is wrong
+        }";
+    let alone = CurveModel::wgsl(&["x"], &["a", "b"], wgsl).unwrap();
+    for model in [alone.clone(), alone.with_rust(root()).unwrap()] {
+        let checks = CurveFitter::new(model, gpu.clone()).unwrap().check_jacobian(&x, &[2.0, -1.0]).unwrap();
+        assert!(checks[0].error < 1e-3 && (checks[1].error - 2.0).abs() < 1e-3, "{checks:?}");
+    }
+    assert!(matches!(check_jacobian(root(), &x, &[2.0]), Err(Error::ShapeMismatch { .. })));
+}

@@ -1,0 +1,231 @@
+//! Estimators, ties, confidence intervals and reports against scipy and lmfit (`golden.rs`, written by tests/python/make_estimators.py).
+
+mod golden;
+
+use golden::*;
+use popfit::{CurveFit, CurveFitter, Curves, Device, Estimator, Formula, NelderMead, Status};
+
+const MODEL: &str = "a*exp(-k*x) + c";
+
+/// The CPU, and an adapter where there is one; `POPFIT_REQUIRE_GPU=1` asks for one.
+fn devices() -> Vec<Device> {
+    let gpu = Device::parse("gpu");
+    assert!(gpu.is_ok() || std::env::var("POPFIT_REQUIRE_GPU").as_deref() != Ok("1"), "no adapter");
+    std::iter::once(Device::cpu()).chain(gpu).collect()
+}
+
+fn fitter(device: Device) -> CurveFitter {
+    CurveFitter::new(Formula::parse(MODEL).unwrap(), device).unwrap()
+}
+
+fn curves(y: &[f64]) -> Curves {
+    Curves::shared(X.to_vec(), y.to_vec(), vec![3.0, 1.0, 0.0]).sigma(SIGMA.to_vec())
+}
+
+fn counts() -> Curves {
+    Curves::shared(X.to_vec(), COUNTS.to_vec(), vec![5.0, 1.0, 0.5])
+}
+
+/// Parameters within `share` of their errors, errors within `relative`.
+fn meets(fit: &CurveFit, parameters: &[f64], errors: &[f64], (share, relative): (f64, f64)) {
+    assert!(fit.status.is_success(), "{fit:?}");
+    for p in 0..parameters.len() {
+        assert!((fit.parameters[p] - parameters[p]).abs() <= share * errors[p], "{fit:?}\n{parameters:?}");
+        assert!((fit.errors[p] / errors[p] - 1.0).abs() <= relative, "{fit:?}\n{errors:?}");
+    }
+}
+
+#[test]
+fn robust_losses_are_scipys() {
+    for device in devices() {
+        for (estimator, parameters, errors, chi2) in ROBUST {
+            let fitter = fitter(device.clone()).estimator(estimator).unwrap();
+            let fit = &fitter.fit(&curves(&Y)).unwrap()[0];
+            // scipy stops when its cost no longer changes: 1e-8 of it in the parameters
+            meets(fit, &parameters, &errors, (1e-6, 1e-5));
+            assert!((fit.chi2 / chi2 - 1.0).abs() < 1e-10, "{fit:?} {chi2}");
+            let rough = &fitter.polish(false).fit(&curves(&Y)).unwrap()[0];
+            meets(rough, &parameters, &errors, (0.01, 0.02));
+        }
+    }
+    assert!(fitter(Device::cpu()).estimator(Estimator::Huber(-1.0)).is_err());
+}
+
+#[test]
+fn counts_are_fitted_by_their_likelihood() {
+    for device in devices() {
+        let fitter = fitter(device).estimator(Estimator::Poisson).unwrap();
+        let fit = &fitter.fit(&counts()).unwrap()[0];
+        meets(fit, &POISSON, &POISSON_ERRORS, (1e-8, 1e-8));
+        assert!((fit.chi2 / POISSON_CHI2[0] - 1.0).abs() < 1e-12 && fit.optimality < 1e-8, "{fit:?}");
+        assert!((fit.aic - fit.chi2 - 6.0).abs() < 1e-12);
+        let simplex = NelderMead { max_rounds: 4000, fatol: 1e-9, size: 0.5, max_restarts: 10 };
+        let found = &fitter.clone().solver(simplex).unwrap().fit(&counts()).unwrap()[0];
+        meets(found, &POISSON, &POISSON_ERRORS, (0.01, 0.01));
+    }
+}
+
+#[test]
+fn what_cannot_be_counts_is_refused() {
+    let fitter = fitter(Device::cpu()).estimator(Estimator::Poisson).unwrap();
+    assert!(fitter.fit(&curves(&COUNTS)).unwrap_err().to_string().contains("sigma"));
+    let mut y = COUNTS.repeat(3);
+    y[3] = -1.0;
+    y[28] = -1.0;
+    let mut mask = vec![false; 75];
+    mask[28] = true;
+    let mut starts = [5.0, 1.0, 0.5].repeat(3);
+    starts[8] = -9.0;
+    let fits = fitter.fit(&Curves::shared(X.to_vec(), y, starts).mask(mask)).unwrap();
+    assert!(fits[0].status == Status::BadInput && fits[0].message.starts_with("bad_count"), "{:?}", fits[0]);
+    assert!(fits[1].status.is_success() && fits[1].dof == 21, "{:?}", fits[1]);
+    assert_eq!(fits[2].status, Status::NotFinite);
+}
+
+#[test]
+fn ties_are_the_formula_with_them_put_in() {
+    for device in devices() {
+        let whole = CurveFitter::new(Formula::parse("a*exp(-k*x) + c").unwrap(), device.clone()).unwrap();
+        let tied = whole.clone().tie("c", "0.1*a + b2").err().map(|e| e.to_string());
+        assert!(tied.unwrap().contains("`b2`"));
+        // c through k, and k through a
+        let chain = whole.clone().tie("c", "k^2 - 0.4").unwrap().tie("k", "sqrt(a)/2.5").unwrap();
+        let alone = CurveFitter::new(Formula::parse("a*exp(-sqrt(a)/2.5*x) + a/6.25 - 0.4").unwrap(), device).unwrap();
+        let start = [3.0, f64::NAN, f64::NAN].repeat(2);
+        let two = Curves::shared(X.to_vec(), CLEAN.repeat(2), start).sigma(SIGMA.repeat(2));
+        let one = &alone.fit(&Curves::shared(X.to_vec(), CLEAN.to_vec(), vec![3.0]).sigma(SIGMA.to_vec())).unwrap()[0];
+        for fit in chain.fit(&two).unwrap() {
+            let (a, e) = (one.parameters[0], one.errors[0]);
+            let values = [a, a.sqrt() / 2.5, a / 6.25 - 0.4];
+            let errors = [e, e / (5.0 * a.sqrt()), e / 6.25];
+            meets(&fit, &values, &errors, (1e-6, 1e-8));
+            assert!((fit.chi2 / one.chi2 - 1.0).abs() < 1e-12 && fit.dof == 24, "{fit:?}");
+            assert!(fit.correlation().iter().all(|c| (c - 1.0).abs() < 1e-12), "{fit:?}");
+            assert!((fit.start[1] - 3f64.sqrt() / 2.5).abs() < 1e-15);
+        }
+    }
+}
+
+#[test]
+fn ties_that_make_no_sense_are_refused() {
+    let plain = fitter(Device::cpu());
+    for (parameter, expression, part) in [
+        ("c", "c + 1", "leads back"),
+        ("c", "2*x", "predictor `x`"),
+        ("c", "2*(a", "not closed"),
+        ("c", "2*d", "`d`"),
+        ("d", "2*a", "no parameter `d`"),
+    ] {
+        let message = plain.clone().tie(parameter, expression).unwrap_err().to_string();
+        assert!(message.contains(part), "{expression}: {message}");
+    }
+    let circle = plain.clone().tie("c", "k").unwrap().tie("k", "a + c");
+    assert!(circle.unwrap_err().to_string().contains("leads back"));
+    let every = plain.clone().tie("c", "1").unwrap().tie("k", "2").unwrap().tie("a", "3");
+    assert!(every.unwrap_err().to_string().contains("none is left"));
+    for taken in [
+        plain.clone().bounds("c", 0.0, 1.0).unwrap().tie("c", "a"),
+        plain.clone().hold("c").unwrap().tie("c", "a"),
+        plain.clone().prior("c", 0.0, 1.0).unwrap().tie("c", "a"),
+        plain.clone().tie("c", "a").unwrap().bounds("c", 0.0, 1.0),
+        plain.clone().tie("c", "a").unwrap().hold("c"),
+        plain.clone().tie("c", "a").unwrap().prior("c", 0.0, 1.0),
+    ] {
+        assert!(taken.is_err());
+    }
+    let infinite = f64::INFINITY;
+    let bounded = curves(&CLEAN).bounds(vec![0.0, 0.0, 0.0], vec![infinite; 3]);
+    let fit = &plain.tie("c", "0.1*a").unwrap().fit(&bounded).unwrap()[0];
+    assert!(fit.status == Status::BadInput && fit.message.starts_with("bad_bounds: `c`"), "{fit:?}");
+}
+
+#[test]
+fn intervals_are_lmfits() {
+    for device in devices() {
+        let fitter = fitter(device);
+        // a second curve whose input is bad, a third like the first
+        let mut y = CLEAN.repeat(3);
+        y[30] = f64::NAN;
+        let three = Curves::shared(X.to_vec(), y, [3.0, 1.0, 0.0].repeat(3)).sigma(SIGMA.repeat(3));
+        let fits = fitter.fit(&three).unwrap();
+        let found = fitter.conf_interval(&three, &fits, &[], &[1.0, 3.0]).unwrap();
+        for p in 0..3 {
+            for (sigma, limits) in [LIMITS_1, LIMITS_3].iter().enumerate() {
+                for curve in [0, 2] {
+                    let interval = &found[curve][2 * p + sigma];
+                    let error = fits[0].errors[p];
+                    assert_eq!(interval.parameter, ["a", "k", "c"][p]);
+                    assert!((interval.lower - limits[2 * p]).abs() < 1e-6 * error, "{interval:?} {limits:?}");
+                    assert!((interval.upper - limits[2 * p + 1]).abs() < 1e-6 * error, "{interval:?} {limits:?}");
+                }
+                assert!(found[1][2 * p + sigma].lower.is_nan());
+            }
+        }
+        let absolute = fitter.absolute_sigma(true);
+        let fits = absolute.fit(&three).unwrap();
+        let found = absolute.conf_interval(&three, &fits, &["k"], &[2.0]).unwrap();
+        assert!((found[2][0].lower - LIMITS_ABSOLUTE[2]).abs() < 1e-6 * fits[0].errors[1], "{found:?}");
+        assert!((found[2][0].upper - LIMITS_ABSOLUTE[3]).abs() < 1e-6 * fits[0].errors[1], "{found:?}");
+        assert!((found[0][0].probability - 0.954_499_736_103_642).abs() < 1e-12);
+        assert!(absolute.conf_interval(&three, &fits[..2], &[], &[]).is_err());
+        assert!(absolute.conf_interval(&three, &fits, &["q"], &[]).is_err());
+        assert!(absolute.conf_interval(&three, &fits, &[], &[-1.0]).is_err());
+    }
+}
+
+#[test]
+fn a_bound_is_met_exactly_on_every_device() {
+    // neither 0.7 nor 0.3 is a number of f32
+    for device in devices() {
+        let start = Curves::shared(X.to_vec(), CLEAN.to_vec(), vec![3.0, 0.5, 0.0]);
+        let fit = &fitter(device.clone()).bounds("k", 0.3, 0.7).unwrap().fit(&start).unwrap()[0];
+        assert!(fit.parameters[1] == 0.7 && fit.errors[1].is_nan() && fit.errors[0] > 0.0, "{fit:?}");
+        let start = Curves::shared(X.to_vec(), CLEAN.to_vec(), vec![3.0, 0.7, 0.0]);
+        let fit = &fitter(device).hold("k").unwrap().fit(&start).unwrap()[0];
+        assert!(fit.parameters[1] == 0.7 && fit.errors[1] == 0.0 && fit.errors[0] > 0.0, "{fit:?}");
+    }
+}
+
+#[test]
+fn intervals_end_at_bounds_and_respect_ties_and_priors() {
+    let plain = fitter(Device::cpu()).absolute_sigma(true);
+    let bounded = plain.clone().bounds("k", 0.75, 2.0).unwrap();
+    let fits = bounded.fit(&curves(&CLEAN)).unwrap();
+    let found = bounded.conf_interval(&curves(&CLEAN), &fits, &["k"], &[0.1, 2.0]).unwrap();
+    assert!(found[0][0].lower > 0.75 && found[0][1].lower == f64::NEG_INFINITY, "{found:?}");
+    assert!((found[0][1].upper - LIMITS_ABSOLUTE[3]).abs() < 1e-6, "{found:?}");
+    // what is linear has intervals of whole errors
+    let line = plain.clone().hold("k").unwrap().tie("c", "2*a - 8").unwrap().prior("a", 4.0, 0.05).unwrap();
+    let fits = line.fit(&curves(&CLEAN)).unwrap();
+    let found = line.conf_interval(&curves(&CLEAN), &fits, &[], &[1.0, 2.0]).unwrap();
+    assert_eq!(found[0].len(), 2);
+    for (interval, sigma) in found[0].iter().zip([1.0, 2.0]) {
+        let (best, error) = (fits[0].parameters[0], fits[0].errors[0]);
+        assert!(((interval.upper - best) / error - sigma).abs() < 1e-6, "{interval:?} {best} {error}");
+        assert!(((best - interval.lower) / error - sigma).abs() < 1e-6, "{interval:?} {best} {error}");
+    }
+    assert!(line.conf_interval(&curves(&CLEAN), &fits, &["c"], &[]).is_err());
+}
+
+/// All of a report but the solver's name and the number of evaluations, which are the fitter's own.
+fn comparable(report: &str) -> String {
+    let own = |line: &&str| !line.contains("fitting method") && !line.contains("function evals");
+    report.lines().filter(own).map(|line| format!("{}\n", line.trim_end())).collect()
+}
+
+#[test]
+fn reports_are_lmfits() {
+    let plain = fitter(Device::cpu());
+    let fit = &plain.fit(&curves(&CLEAN)).unwrap()[0];
+    assert_eq!(comparable(&plain.report(fit)), REPORT);
+    assert!((fit.aic - CRITERIA[0]).abs() < 1e-9 && (fit.bic - CRITERIA[1]).abs() < 1e-9, "{fit:?}");
+    let correlation = fit.correlation();
+    for (found, exact) in [1, 2, 5].into_iter().zip(CORRELATION) {
+        assert!((correlation[found] - exact).abs() < 1e-6, "{correlation:?}");
+    }
+    let tied = plain.clone().hold("k").unwrap().tie("c", "0.1*a + k/20").unwrap();
+    let fit = &tied.fit(&curves(&CLEAN)).unwrap()[0];
+    assert_eq!(comparable(&tied.report(fit)), TIED_REPORT);
+    let bad = &plain.fit(&curves(&[f64::NAN; 25])).unwrap()[0];
+    assert!(plain.report(bad).contains("Warning: not_finite"), "{}", plain.report(bad));
+}
