@@ -67,3 +67,22 @@ pub fn fused(graph: &Graph, outputs: &[NodeId], varies: &[bool]) -> (Vec<Action>
     }
     (actions, needed)
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn products_that_others_read_stay() {
+        let mut graph = Graph::default();
+        let (x, a, b) = (graph.predictor(0), graph.parameter(0), graph.parameter(1));
+        let product = graph.multiply(a, x);
+        let sum = graph.add(product, b);
+        let count = |outputs: &[NodeId]| {
+            let (actions, needed) = fused(&graph, outputs, &graph.varying());
+            assert!(needed[sum.0] && needed[x.0]);
+            (matches!(actions[sum.0], Action::MultiplyAdd(..)), needed[product.0])
+        };
+        assert_eq!((count(&[sum]), count(&[sum, product])), ((true, false), (false, true)));
+    }
+}

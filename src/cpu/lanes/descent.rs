@@ -41,7 +41,9 @@ impl<R: Real> Block<R> {
     /// Parameters that would leave the box are put on its face, the others solved again with that step given.
     #[inline(always)]
     fn solve_in_box(&mut self, floor: f64) {
-        self.given.fill(Lanes::splat(R::ZERO));
+        if !self.lower.is_empty() {
+            self.given.fill(Lanes::splat(R::ZERO));
+        }
         self.factorise(floor);
         self.solve_free();
         for _ in 0..self.lower.len() {
