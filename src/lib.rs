@@ -1,6 +1,8 @@
 //! popfit fits populations of parameter sets at once.
 #![deny(unsafe_code)]
 
+#[cfg(feature = "argmin")]
+pub mod argmin;
 pub mod cpu;
 mod curve_model;
 pub mod emulator;
