@@ -3,10 +3,11 @@
 
 use pulp::{Simd, WithSimd};
 
+use super::fuse::{Action, fused};
 use super::graph::{Graph, Node, NodeId};
 use super::hoist::hoisted;
 use super::operation::{Elementary, run};
-use crate::rows::lanes::Lanes;
+use crate::rows::lanes::{LANES, Lanes};
 use crate::solver::whole::{LaneBlock, LaneGrid};
 
 /// Where a step writes.
@@ -21,9 +22,10 @@ enum Place {
 /// One operation; leaves read nothing.
 #[derive(Clone, Copy, Debug)]
 struct Step {
-    node: Node,
+    action: Action,
     a: usize,
     b: usize,
+    c: usize,
     place: Place,
     register: usize,
 }
@@ -44,13 +46,14 @@ impl LaneTape {
     pub fn new(graph: &Graph, outputs: &[NodeId]) -> LaneTape {
         let (graph, outputs) = hoisted(graph, outputs);
         let count = graph.nodes.len();
-        let (needed, varies) = (graph.needed(&outputs), graph.varying());
+        let varies = graph.varying();
+        let (actions, needed) = fused(&graph, &outputs, &varies);
         let of = |varying: bool| (0..count).filter(|&k| needed[k] && varies[k] == varying).collect::<Vec<_>>();
         let (mut order, each) = (of(false), of(true));
         let once = order.len();
         order.extend(each);
         let mut read = vec![false; count];
-        order.iter().flat_map(|&k| graph.nodes[k].operands()).for_each(|id| read[id.0] = true);
+        order.iter().flat_map(|&k| actions[k].operands()).for_each(|id| read[id.0] = true);
         let (mut register, mut registers) = (vec![0; count], 0);
         let mut steps = Vec::with_capacity(order.len());
         for &k in &order {
@@ -59,10 +62,9 @@ impl LaneTape {
                 (Some(row), None) if varies[k] && !read[k] => Place::Row(row),
                 _ => Place::Register,
             };
-            let mut operands = graph.nodes[k].operands().map(|id| register[id.0]);
-            let a = operands.next().unwrap_or(0);
-            let b = operands.next().unwrap_or(a);
-            steps.push(Step { node: graph.nodes[k], a, b, place, register: registers });
+            let mut operands = actions[k].operands().map(|id| register[id.0]);
+            let mut next = || operands.next().unwrap_or(0);
+            steps.push(Step { action: actions[k], a: next(), b: next(), c: next(), place, register: registers });
             register[k] = registers;
             registers += usize::from(matches!(place, Place::Register));
         }
@@ -91,10 +93,12 @@ impl<R: Elementary> Evaluation<'_, R> {
         for step in &self.tape.steps[..self.tape.once] {
             let (before, rest) = registers.split_at_mut(step.register);
             let out = &mut rest[0].0;
-            match step.node {
-                Node::Parameter(p) => *out = parameters[p].0,
-                Node::Number(bits) => *out = [R::of(f64::from_bits(bits)); _],
-                node => run(node, &before[step.a].0, &before[step.b].0, out),
+            match step.action {
+                Action::Node(Node::Parameter(p)) => *out = parameters[p].0,
+                Action::Node(Node::Number(bits)) => *out = [R::of(f64::from_bits(bits)); _],
+                Action::Node(node) => run(node, &before[step.a].0, &before[step.b].0, out),
+                // of steps with predictors
+                Action::MultiplyAdd(..) | Action::MultiplyMultiply(..) | Action::Beyond(..) => {}
             }
         }
     }
@@ -110,10 +114,27 @@ impl<R: Elementary> Evaluation<'_, R> {
                 Place::Register => &mut rest[0].0,
                 Place::Row(row) => &mut rows[row].0,
             };
-            match (step.node, &grid) {
-                (Node::Predictor(d), LaneGrid::Shared(x)) => *out = [x[d * *of_points + point]; _],
-                (Node::Predictor(d), LaneGrid::Own(x)) => *out = x[d * *of_points + point].0,
-                (node, _) => run(node, &before[step.a].0, &before[step.b].0, out),
+            let place = |d: usize| d * *of_points + point;
+            match (step.action, &grid) {
+                (Action::Node(Node::Predictor(d)), LaneGrid::Shared(x)) => *out = [x[place(d)]; _],
+                (Action::Node(Node::Predictor(d)), LaneGrid::Own(x)) => *out = x[place(d)].0,
+                (Action::Node(node), _) => run(node, &before[step.a].0, &before[step.b].0, out),
+                (Action::Beyond(d, _), LaneGrid::Shared(x)) => {
+                    let (x, a) = (x[place(d)], &before[step.a].0);
+                    (0..LANES).for_each(|l| out[l] = x - a[l]);
+                }
+                (Action::Beyond(d, _), LaneGrid::Own(x)) => {
+                    let (x, a) = (&x[place(d)].0, &before[step.a].0);
+                    (0..LANES).for_each(|l| out[l] = x[l] - a[l]);
+                }
+                (Action::MultiplyMultiply(..), _) => {
+                    let (a, b, c) = (&before[step.a].0, &before[step.b].0, &before[step.c].0);
+                    (0..LANES).for_each(|l| out[l] = a[l] * b[l] * c[l]);
+                }
+                (Action::MultiplyAdd(..), _) => {
+                    let (a, b, c) = (&before[step.a].0, &before[step.b].0, &before[step.c].0);
+                    (0..LANES).for_each(|l| out[l] = a[l].fused(b[l], c[l]));
+                }
             }
         }
         self.tape.copies.iter().for_each(|&(register, row)| rows[row] = registers[register]);

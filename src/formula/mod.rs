@@ -12,6 +12,7 @@
 mod builtin;
 mod derive;
 mod function;
+mod fuse;
 mod graph;
 mod hoist;
 mod lanes;

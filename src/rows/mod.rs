@@ -243,8 +243,8 @@ impl Real for f32 {
         let p = p.mul_add(r, 5e-1);
         let e = p.mul_add(r * r, r) + 1.0;
         let exponent = shifted.to_bits().wrapping_sub(ROUND.to_bits()).wrapping_add(127) << 23;
-        let scaled = e * f32::from_bits(exponent);
-        if self.is_nan() { self } else { scaled }
+        // NaN went through the clamp and the polynomial
+        e * f32::from_bits(exponent)
     }
 
     #[inline(always)]

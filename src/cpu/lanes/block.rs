@@ -13,8 +13,8 @@ use crate::solver::LevenbergMarquardt;
 use crate::solver::triangle::{packed_index, packed_length};
 use crate::solver::whole::{LaneBlock, LaneGrid, LaneModel};
 
-/// Points whose rows are in the cache at a time.
-const POINTS: usize = 8;
+/// Most points whose rows are in the cache at a time.
+const POINTS: usize = 9;
 
 /// The status of a lane that is being fitted; what stands there otherwise is a status' code.
 pub const RUNNING: f64 = 99.0;
@@ -126,8 +126,9 @@ impl<R: Real> Block<R> {
     pub fn linearise(&mut self, model: &LaneModel<R>, shared_x: &[R]) {
         let stride = 1 + self.parameters;
         self.trial_sums.fill(Lanes::splat(R::ZERO));
-        for first in (0..self.points).step_by(POINTS) {
-            let points = first..self.points.min(first + POINTS);
+        let some = self.points.div_ceil(self.points.div_ceil(POINTS));
+        for first in (0..self.points).step_by(some) {
+            let points = first..self.points.min(first + some);
             let grid = if self.x.is_empty() { LaneGrid::Shared(shared_x) } else { LaneGrid::Own(&self.x) };
             let rows = &mut self.rows[..points.len() * stride];
             let (of_points, parameters) = (self.points, &self.trial[..]);

@@ -25,14 +25,14 @@ impl<R: Real> Block<R> {
     pub fn solve(&mut self, settings: &LevenbergMarquardt) {
         for _ in 0..SOLVE_ATTEMPTS {
             self.solve_in_box(settings.diagonal_floor);
-            let mut lost = R::ZERO;
+            let mut lost = false;
             for l in 0..LANES {
                 let mu = self.mu.0[l];
                 let failed = (self.factors.positive.0[l] == R::ZERO) & (self.status.0[l] == R::of(RUNNING));
                 self.mu.0[l] = pick(failed, (R::of(10.0) * mu).maximum(R::of(1e-6)), mu);
-                lost += pick(failed, R::ONE, R::ZERO);
+                lost |= failed;
             }
-            if lost == R::ZERO {
+            if !lost {
                 break;
             }
         }
@@ -41,7 +41,9 @@ impl<R: Real> Block<R> {
     /// Parameters that would leave the box are put on its face, the others solved again with that step given.
     #[inline(always)]
     fn solve_in_box(&mut self, floor: f64) {
-        self.given.fill(Lanes::splat(R::ZERO));
+        if !self.lower.is_empty() {
+            self.given.fill(Lanes::splat(R::ZERO));
+        }
         self.factorise(floor);
         self.solve_free();
         for _ in 0..self.lower.len() {
@@ -57,7 +59,7 @@ impl<R: Real> Block<R> {
     /// Holds free parameters that leave the box; `false` when there is none.
     #[inline(always)]
     fn put_on_faces(&mut self) -> bool {
-        let mut outside = R::ZERO;
+        let mut outside = false;
         for p in 0..self.parameters {
             let (x, lower, upper) = (&self.accepted[p].0, &self.lower[p].0, &self.upper[p].0);
             let (delta, free) = (&mut self.delta[p].0, &mut self.free[p].0);
@@ -68,10 +70,10 @@ impl<R: Real> Block<R> {
                 let leaves = (is_free > R::ZERO) & (below | above);
                 delta[l] = pick(leaves, face - x, d);
                 free[l] = pick(leaves, R::ZERO, is_free);
-                outside += pick(leaves, R::ONE, R::ZERO);
+                outside |= leaves;
             }
         }
-        outside > R::ZERO
+        outside
     }
 
     /// Factorises A + μ max(diag A, floor × the largest of diag A) among the free parameters.
@@ -104,6 +106,10 @@ impl<R: Real> Block<R> {
         for j in 0..i {
             let out = &mut self.factors.lower[packed_index(i, j)].0;
             let (a, free, other) = (&self.sums[normal(i, j)].0, &self.free[i].0, &self.free[j].0);
+            if self.lower.is_empty() {
+                *out = *a;
+                continue;
+            }
             (0..LANES).for_each(|l| out[l] = a[l] * free[l] * other[l]);
         }
     }
@@ -134,15 +140,15 @@ impl<R: Real> Block<R> {
     #[inline(always)]
     pub fn shorten(&mut self, most: f64) {
         let (most, smallest) = (R::of(most.min(1e30)), R::of(SMALLEST_MAGNITUDE));
-        let (mut factor, mut longer) = (Lanes::splat(R::ONE), R::ZERO);
+        let (mut factor, mut longer) = (Lanes::splat(R::ONE), false);
         for p in 0..self.parameters {
             let (x, unit, delta) = (&self.accepted[p].0, &self.unit[p].0, &self.delta[p].0);
             for l in 0..LANES {
                 let longest = most * absolute(x[l]).maximum(smallest * unit[l]);
-                longer += pick(absolute(delta[l]) > longest, R::ONE, R::ZERO);
+                longer |= absolute(delta[l]) > longest;
             }
         }
-        if longer == R::ZERO {
+        if !longer {
             return;
         }
         for p in 0..self.parameters {

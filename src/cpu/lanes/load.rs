@@ -15,6 +15,11 @@ pub struct Source<'a> {
     pub settings: &'a LevenbergMarquardt,
 }
 
+/// 1 / x of a power of two, without a division: its exponent turned round the bias.
+fn inverse(x: f64) -> f64 {
+    f64::from_bits((2046 << 52) - x.to_bits())
+}
+
 /// The damping of a fit that another precision has brought near its end.
 const CONTINUED_DAMPING: f64 = 1e-9;
 
@@ -39,7 +44,7 @@ pub fn load<R: Real>(block: &mut Block<R>, l: usize, source: &Source<'_>, column
     fill(&mut block.trial, begin);
     for (p, start) in batch.starts[fit * count..(fit + 1) * count].iter().enumerate() {
         let unit = unit(*start);
-        (block.unit[p].0[l], block.per_unit[p].0[l]) = (R::of(unit), R::of(1.0 / unit));
+        (block.unit[p].0[l], block.per_unit[p].0[l]) = (R::of(unit), R::of(inverse(unit)));
     }
     if let (Some((lower, upper)), false) = (batch.bounds, block.lower.is_empty()) {
         let at = if lower.len() == count { 0 } else { fit * count };

@@ -33,7 +33,7 @@ impl<R: Real> Block<R> {
         let (noise, third, two) = (R::of(1.0 + Self::rounding().cost), R::of(1.0 / 3.0), R::of(2.0));
         let running = R::of(RUNNING);
         let (cost, trial) = (&self.sums[0].0, &self.trial_sums[0].0);
-        let mut accept = Lanes::splat(R::ZERO);
+        let (mut accept, mut all) = (Lanes::splat(R::ZERO), true);
         for l in 0..LANES {
             let (cost, trial, mu, nu, status) = (cost[l], trial[l], self.mu.0[l], self.nu.0[l], self.status.0[l]);
             let (rounds, rejections) = (self.rounds.0[l], self.rejections.0[l]);
@@ -44,11 +44,18 @@ impl<R: Real> Block<R> {
             let t = two * ((cost - trial) / self.promise.0[l]).maximum(R::ZERO) - R::ONE;
             let relaxed = pick(first, mu, mu * third.maximum(R::ONE - t * t * t));
             accept.0[l] = pick(accepted, R::ONE, R::ZERO);
+            all &= accepted;
             self.mu.0[l] = pick(accepted, relaxed, mu * nu);
             self.nu.0[l] = pick(accepted, two, two * nu);
             self.rejections.0[l] = pick(accepted, R::ZERO, rejections + R::ONE);
             self.rounds.0[l] = rounds + R::ONE;
             self.status.0[l] = pick((status == running) & first & !valid, code(Status::NotFinite), status);
+        }
+        if all {
+            // the trial's places are written anew before they are read
+            std::mem::swap(&mut self.sums, &mut self.trial_sums);
+            std::mem::swap(&mut self.accepted, &mut self.trial);
+            return;
         }
         let pairs = self.sums.iter_mut().zip(&self.trial_sums);
         for (to, from) in pairs.chain(self.accepted.iter_mut().zip(&self.trial)) {

@@ -216,7 +216,9 @@ impl<'a> Passage<'a> {
         let counts = |j: usize| batch.mask.is_none_or(|mask| !mask[k * points + j]);
         let y = &batch.y[k * points..(k + 1) * points];
         let starts = &batch.starts[k * p..(k + 1) * p];
-        let mut good = y.iter().enumerate().all(|(j, y)| y.is_finite() || !counts(j));
+        // without a way out of the loop, which makes it vector code
+        let all_finite = y.iter().fold(true, |finite, y| finite & y.is_finite());
+        let mut good = all_finite || y.iter().enumerate().all(|(j, y)| y.is_finite() || !counts(j));
         good &= bad_x.iter().all(|j| !counts(*j));
         if let Some(sigma) = batch.sigma {
             let of_fit = &sigma[k * points..(k + 1) * points];
