@@ -2,53 +2,8 @@
 
 mod common;
 
-use common::shared;
-use popfit::{CurveFit, CurveFitter, Curves, Device, Formula, Solver};
-use serde_json::Value;
-
-/// One problem and its certified answers.
-struct Problem {
-    name: String,
-    formula: Formula,
-    x: Vec<f64>,
-    y: Vec<f64>,
-    starts: [Vec<f64>; 2],
-    parameters: Vec<f64>,
-    errors: Vec<f64>,
-}
-
-fn numbers(value: &Value) -> Vec<f64> {
-    value.as_array().unwrap().iter().map(|x| x.as_f64().unwrap()).collect()
-}
-
-/// The file's parameters are b1, b2, …; a formula's come as they appear.
-fn ordered(formula: &Formula, values: &[f64]) -> Vec<f64> {
-    formula.parameters().iter().map(|name| values[name[1..].parse::<usize>().unwrap() - 1]).collect()
-}
-
-fn problems() -> Option<Vec<Problem>> {
-    let text = std::fs::read_to_string(shared()?.join("data/nist/nist_strd.json")).unwrap();
-    let file: Value = serde_json::from_str(&text).unwrap();
-    let one = |name: &Value| {
-        let problem = &file["problems"][name.as_str().unwrap()];
-        let predictors: Vec<&str> = problem["predictors"].as_object().unwrap().keys().map(String::as_str).collect();
-        let formula = Formula::parse_with(problem["model"].as_str().unwrap(), &predictors).unwrap();
-        let x = predictors.iter().flat_map(|name| numbers(&problem["predictors"][name])).collect();
-        let response = Formula::parse_with(&format!("0*unused + {}", problem["response"].as_str().unwrap()), &["y"]);
-        let y = response.unwrap().values(&numbers(&problem["y"]), &[0.0]).unwrap();
-        let of = |key: &str| ordered(&formula, &numbers(&problem[key]));
-        Problem {
-            name: name.as_str().unwrap().to_owned(),
-            x,
-            y,
-            starts: [of("start1"), of("start2")],
-            parameters: of("certified"),
-            errors: of("certified_sd"),
-            formula,
-        }
-    };
-    Some(file["order"].as_array().unwrap().iter().map(one).collect())
-}
+use common::nist::problems;
+use popfit::{CurveFit, CurveFitter, Curves, Device, Solver};
 
 /// Digits on which the worst number agrees with the certified ones, 0 to 11.
 fn digits(found: &[f64], certified: &[f64]) -> f64 {
