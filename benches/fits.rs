@@ -5,13 +5,17 @@
 //! `emulator`: the bare network (4 labels, no velocity, no continuum), every fit from the centre of the labels, truths uniform
 //! within ±0.8 scaled labels, signal to noise 20 to 100, stopping at Δχ² below 1e-6 χ².
 
+#[path = "../src/cli/bench/noisy.rs"]
+mod noisy;
+
 use std::path::{Path, PathBuf};
 
 use criterion::{Criterion, Throughput, criterion_group, criterion_main};
-use popfit::spectra::{Wavelength, open_reader};
+use noisy::noisy_templates;
+use popfit::spectra::open_reader;
 use popfit::{
-    Continuum, Control, Device, Emulator, Fitter, Interpolation, LevenbergMarquardt, Metadata, Schema, Spectra,
-    SpectralModel, TableWriter,
+    Continuum, Control, Device, Emulator, Fitter, Interpolation, LevenbergMarquardt, Metadata, Schema, SpectralModel,
+    TableWriter,
 };
 
 const DATA: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/data");
@@ -64,49 +68,8 @@ fn synb(c: &mut Criterion) {
     group.finish();
 }
 
-/// Uniform in (0, 1): a fixed sequence, so that every run fits the same spectra.
-struct Sequence(u64);
-
-impl Sequence {
-    fn uniform(&mut self) -> f64 {
-        self.0 = self.0.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
-        ((self.0 >> 11) as f64 + 0.5) / (1u64 << 53) as f64
-    }
-
-    fn normal(&mut self) -> f64 {
-        (-2.0 * self.uniform().ln()).sqrt() * (std::f64::consts::TAU * self.uniform()).cos()
-    }
-}
-
-/// Noisy templates and where their fits start, the centre of the labels.
-fn noisy_templates(emulator: &Emulator) -> (Spectra, Vec<f64>) {
-    let mut random = Sequence(7);
-    let physical = |label: &popfit::emulator::Label, z: f64| {
-        let x = label.mean + label.std * z;
-        if label.transform == popfit::emulator::Transform::Log10 { 10f64.powf(x) } else { x }
-    };
-    let labels = emulator.labels();
-    let truths: Vec<f64> = (0..SPECTRA)
-        .flat_map(|_| labels.iter().map(|l| physical(l, 1.6 * random.uniform() - 0.8)).collect::<Vec<_>>())
-        .collect();
-    let (mut flux, mut ivar) = (Vec::new(), Vec::new());
-    for clean in emulator.templates(&truths).chunks_exact(emulator.pixels()) {
-        let mean = clean.iter().map(|x| f64::from(*x)).sum::<f64>() / clean.len() as f64;
-        let noise = mean / (20.0 + 80.0 * random.uniform());
-        for x in clean {
-            let sigma = noise * (0.7 + 0.6 * random.uniform());
-            flux.push(f64::from(*x) + sigma * random.normal());
-            ivar.push(sigma.powi(-2));
-        }
-    }
-    let wavelength = Wavelength::from(emulator.wavelength().to_vec());
-    let spectra = Spectra::from_arrays(wavelength, flux, ivar, None, None).expect("spectra");
-    let start: Vec<f64> = labels.iter().map(|l| physical(l, 0.0)).collect();
-    (spectra, start.repeat(SPECTRA))
-}
-
 fn bare_emulator(c: &mut Criterion) {
-    let (spectra, starts) = noisy_templates(&emulator());
+    let (spectra, starts) = noisy_templates(&emulator(), SPECTRA).expect("spectra");
     let arm = popfit::Arm::new("", emulator()).interpolation(Interpolation::Linear).continuum(Continuum::none());
     let model = SpectralModel::builder().add_arm(arm).build().expect("a model");
     let settings = LevenbergMarquardt { ftol: 1e-6, ..LevenbergMarquardt::default() };

@@ -1,13 +1,19 @@
 //! Whether fitted errors are calibrated: `cargo run --release --example calibration -- 20000` refits nine NIST problems and a
-//! spectrum so often, with noise that is known, and prints how (found − true) / error and χ² are distributed. Needs the
-//! reference data beside the project. Fails when a number is beyond what so many refits scatter.
+//! spectrum so often, with noise that is known, and prints how (found − true) / error and χ² are distributed. Fails when a
+//! number is beyond what so many refits scatter.
 
-#[path = "../tests/common/mod.rs"]
-mod common;
+#[path = "../src/cli/nist/problems.rs"]
+#[allow(dead_code, reason = "the command and tests/nist.rs use the rest")]
+mod problems;
+#[path = "../tests/calibration/refits.rs"]
+mod refits;
+#[path = "../tests/calibration/statistics.rs"]
+#[allow(dead_code, reason = "the test asks for single faults")]
+mod statistics;
 
 use std::process::ExitCode;
 
-use common::calibration::{Calibration, all};
+use statistics::{Calibration, all};
 
 fn main() -> ExitCode {
     let count = std::env::args().nth(1).map_or(Ok(20_000), |text| text.parse());
@@ -15,8 +21,7 @@ fn main() -> ExitCode {
         eprintln!("usage: calibration [REFITS], at least 2");
         return ExitCode::from(2);
     };
-    let Some(refits) = all(count) else { return ExitCode::FAILURE };
-    let calibration = Calibration::new(&refits, 1.0, 0.0);
+    let calibration = Calibration::new(&all(count), 1.0, 0.0);
     calibration.print();
     let faults = calibration.faults();
     faults.iter().for_each(|fault| println!("beyond the limits: {fault}"));

@@ -6,7 +6,9 @@
 //@use math, members, state, packed, box, judge
 
 const FINISHING_DAMPING: f32 = 1.0e-6;
-const FINISHING_STEPS: i32 = 6;
+const FINISHING_STEPS: i32 = 20;
+const FINISHING_RISE: f32 = 1.1; // of a cost that a finishing step may end at: guards against nonsense, not against rounding
+const SHRINKS: f32 = 0.8; // a finishing step must promise less than this share of the one before it
 
 fn lower_bound(slot: u32, parameter: u32) -> f32 {
     return limits[spectrum_of(slot) * 4u * PARAMETERS + parameter];
@@ -36,18 +38,22 @@ fn judge(slot: u32) -> i32 {
         }
         return RUNNING;
     }
-    if valid && trial_cost <= cost * (1.0 + 4.0 * NOISE) {
+    if valid && trial_cost <= cost * FINISHING_RISE {
         accept(slot);
         return RUNNING;
     }
     return FTOL_STATUS;
 }
 
-// The finishing steps: the status when their length no longer shrinks (what is left is rounding), or RUNNING.
+// The finishing steps: the status when their length no longer shrinks (what is left is rounding), or RUNNING. The step that was too
+// long is taken back unless it lowered the cost.
 fn finish(slot: u32) -> i32 {
     let steps = control[cell(FINISHING, slot)] + 1;
     control[cell(FINISHING, slot)] = steps;
-    let longer = reduction > 0.5 * state[at(PREDICTED_REDUCTION, slot)];
+    let longer = reduction > SHRINKS * state[at(PREDICTED_REDUCTION, slot)];
+    if longer && state[at(TRIAL_CHI2, slot)] + state[at(TRIAL_PENALTY, slot)] < accepted_cost(slot) {
+        accept(slot);
+    }
     return select(RUNNING, FTOL_STATUS, longer || steps >= FINISHING_STEPS);
 }
 
@@ -75,9 +81,8 @@ fn take_last(slot: u32) -> i32 {
     return FTOL_STATUS;
 }
 
-// Moves the trial point by delta: the status when nothing moves or `last`, or RUNNING.
-fn set_trial(slot: u32, last: bool) -> i32 {
-    state[at(PREDICTED_REDUCTION, slot)] = reduction;
+// Puts the trial point at delta from the accepted one: whether it is another.
+fn moves(slot: u32) -> bool {
     var moved = false;
     for (var p = 0u; p < parameter_count; p++) {
         let value = state[at(ACCEPTED + p, slot)];
@@ -85,6 +90,13 @@ fn set_trial(slot: u32, last: bool) -> i32 {
         state[at(TRIAL_PARAMETERS + p, slot)] = next;
         moved = moved || next != value;
     }
+    return moved;
+}
+
+// Makes the step: the status when nothing moves or `last`, or RUNNING.
+fn set_trial(slot: u32, last: bool) -> i32 {
+    state[at(PREDICTED_REDUCTION, slot)] = reduction;
+    let moved = moves(slot);
     if moved && last {
         return take_last(slot);
     }
@@ -102,6 +114,7 @@ fn choose(slot: u32) -> i32 {
     }
     let searching = control[cell(MODE, slot)] == SEARCHING;
     var undamped = false;
+    damping_floor = select(0.0, DIAGONAL_FLOOR, searching);
     // a second time when the finishing steps begin
     for (var attempt = 0u; attempt < 2u; attempt++) {
         if !solve_damped(slot) {
@@ -110,10 +123,12 @@ fn choose(slot: u32) -> i32 {
         if attempt == 0u {
             undamped = state[at(DAMPING, slot)] < UNDAMPED;
         }
-        if attempt == 1u || !(searching && undamped && reduction <= NOISE * cost) {
+        // the cost no longer tells: too small a reduction, or rejected until no step is left
+        if attempt == 1u || !searching || !((undamped && reduction <= NOISE * cost) || !moves(slot)) {
             break;
         }
         control[cell(MODE, slot)] = FINISHING_MODE;
+        damping_floor = 0.0;
         state[at(DAMPING, slot)] = FINISHING_DAMPING;
     }
     if !searching {

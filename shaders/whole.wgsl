@@ -83,6 +83,7 @@ fn choose(slot: u32) -> i32 {
     if largest_cosine(slot, cost) <= GTOL {
         return GTOL_STATUS;
     }
+    damping_floor = DIAGONAL_FLOOR;
     if !solve_damped(slot) {
         return SINGULAR;
     }

@@ -6,6 +6,8 @@
     deny(clippy::unwrap_used, clippy::expect_used, clippy::panic, clippy::todo, clippy::unimplemented)
 )]
 
+#[cfg(feature = "argmin")]
+pub mod argmin;
 pub mod cpu;
 mod curve_model;
 pub mod emulator;

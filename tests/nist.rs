@@ -1,21 +1,17 @@
-//! The NIST StRD problems of nonlinear regression (shared `data/nist`), as formulas, from both starts, with the same settings for all.
+//! The NIST StRD problems of nonlinear regression, as formulas, from both starts, with the same settings for all.
 
 mod common;
+#[path = "../src/cli/nist/problems.rs"]
+mod problems;
 
-use common::nist::problems;
-use popfit::{CurveFit, CurveFitter, Curves, Device, Solver};
-
-/// Digits on which the worst number agrees with the certified ones, 0 to 11.
-fn digits(found: &[f64], certified: &[f64]) -> f64 {
-    let one = |(f, c): (&f64, &f64)| -((f - c).abs() / c.abs()).log10();
-    let worst = found.iter().zip(certified).map(one).fold(11.0, |a: f64, b| if b.is_nan() { 0.0 } else { a.min(b) });
-    worst.max(0.0)
-}
+use common::fits::gpu;
+use popfit::{CurveFit, CurveFitter, Device};
+use problems::{digits, problems};
 
 /// One fit.
 struct Row {
     name: String,
-    /// 1 or 2.
+    /// 1 or 2
     start: usize,
     /// Digits of parameters and of errors.
     parameters: f64,
@@ -25,41 +21,39 @@ struct Row {
     fit: CurveFit,
 }
 
-/// Every problem from either start.
-fn run(device: &Device, solver: Option<Solver>, polish: bool) -> Option<Vec<Row>> {
+/// Every problem from either start, by this fitter but for the formula.
+fn run((what, differences): (&str, bool), settings: impl Fn(CurveFitter) -> CurveFitter, device: &Device) -> Vec<Row> {
     let mut table = Vec::new();
-    for problem in problems()? {
-        let mut fitter = CurveFitter::new(problem.formula.clone(), device.clone()).unwrap().polish(polish);
-        if let Some(solver) = solver {
-            fitter = fitter.solver(solver).unwrap();
-        }
-        let curves = Curves::shared(problem.x.clone(), problem.y.repeat(2), problem.starts.concat());
-        for (start, fit) in fitter.fit(&curves).unwrap().into_iter().enumerate() {
-            let parameters = digits(&fit.parameters, &problem.parameters);
-            let errors = digits(&fit.errors, &problem.errors);
+    for problem in problems().unwrap() {
+        let fitter = settings(CurveFitter::new(problem.model(differences), device.clone()).unwrap());
+        for (start, fit) in problem.fit(&fitter).unwrap().into_iter().enumerate() {
+            let parameters = digits(&fit.parameters, &problem.certified);
+            let errors = digits(&fit.errors, &problem.certified_errors);
+            let name = &problem.name;
             println!(
-                "{:9} {} {:5.2} {:5.2} nfev {:4} {} chi2 {:e}",
-                problem.name,
+                "{what}: {name:9} {} {parameters:5.2} {errors:5.2} nfev {:4} {} chi2 {:e}",
                 start + 1,
-                parameters,
-                errors,
                 fit.nfev,
                 fit.message,
                 fit.chi2
             );
             let residual = (fit.chi2 / problem.y.iter().map(|y| y * y).sum::<f64>()).sqrt();
-            table.push(Row { name: problem.name.clone(), start: start + 1, parameters, errors, residual, fit });
+            table.push(Row { name: name.clone(), start: start + 1, parameters, errors, residual, fit });
         }
     }
-    let solved = table.iter().filter(|row| row.parameters >= 4.0).count();
+    assert_eq!(table.len(), 54);
     let mean = table.iter().map(|row| row.parameters).sum::<f64>() / table.len() as f64;
-    println!("{solved} of {} with 4 digits, mean {mean:.2}", table.len());
-    Some(table)
+    println!("{what}: {} of 54 with 4 digits, mean {mean:.2}", solved(&table));
+    table
+}
+
+fn solved(table: &[Row]) -> usize {
+    table.iter().filter(|row| row.parameters >= 4.0).count()
 }
 
 #[test]
 fn certified_answers_on_the_cpu() {
-    let Some(table) = run(&Device::cpu(), None, true) else { return };
+    let table = run(("lm", false), |fitter| fitter, &Device::cpu());
     let solved: Vec<_> = table.iter().filter(|row| row.parameters >= 4.0).collect();
     assert!(solved.len() >= 53);
     assert!(table.iter().filter(|row| row.start == 2).all(|row| row.parameters >= 6.0));
@@ -70,4 +64,27 @@ fn certified_answers_on_the_cpu() {
         // residuals of 1e-13 of the data (Lanczos1) are rounding for the most part, and so is their scatter
         assert!(row.errors >= 6.0 || row.residual < 1e-12, "{}: {}", row.name, row.errors);
     }
+}
+
+#[test]
+fn certified_answers_by_finite_differences() {
+    let table = run(("lm, differences", true), |fitter| fitter, &Device::cpu());
+    assert!(solved(&table) >= 51);
+    // differences err: were the option without effect, the fits would be those of the symbolic derivatives
+    let symbolic = run(("lm", false), |fitter| fitter, &Device::cpu());
+    let pairs = table.iter().zip(&symbolic);
+    assert!(pairs.filter(|(a, b)| a.fit.parameters != b.fit.parameters).count() > 27);
+}
+
+#[test]
+fn certified_answers_by_simplices() {
+    let simplex = |fitter: CurveFitter| fitter.solver(CurveFitter::NELDER_MEAD).unwrap();
+    assert!(solved(&run(("nelder-mead", false), simplex, &Device::cpu())) >= 50);
+}
+
+#[test]
+fn certified_answers_in_f32() {
+    let Some(device) = gpu() else { return };
+    assert!(solved(&run(("lm, gpu", false), |fitter| fitter.polish(false), &device)) >= 42);
+    assert!(solved(&run(("lm, gpu, polished", false), |fitter| fitter, &device)) >= 48);
 }

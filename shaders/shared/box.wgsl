@@ -11,6 +11,7 @@ var<private> delta: array<f32, PARAMETERS>;
 var<private> free: array<bool, PARAMETERS>;
 var<private> reduction: f32; // 2 g delta - delta A delta
 var<private> step_length: f32; // |sqrt(diag A) delta|
+var<private> damping_floor: f32;
 var<private> step_scale: f32; // |sqrt(diag A) theta| over the parameters that moved
 
 fn normal_entry(slot: u32, p: u32, q: u32) -> f32 {
@@ -27,12 +28,12 @@ fn is_free(slot: u32, p: u32) -> bool {
     return upper > lower && !pushed && normal_entry(slot, p, p) > 0.0;
 }
 
-// Solves (A_FF + mu D) delta_F = g_F - A_FC delta_C for the free F, the others C held; D = diag A_FF, at least DIAGONAL_FLOOR
-// times its largest element.
+// Solves (A_FF + mu D) delta_F = g_F - A_FC delta_C for the free F, the others C held; D = diag A_FF, at least
+// damping_floor times its largest element.
 fn solve_free(slot: u32, mu: f32) -> bool {
     var lowest = 0.0;
     for (var p = 0u; p < parameter_count; p++) {
-        lowest = max(lowest, select(0.0, DIAGONAL_FLOOR * normal_entry(slot, p, p), free[p]));
+        lowest = max(lowest, select(0.0, damping_floor * normal_entry(slot, p, p), free[p]));
     }
     var order = 0u;
     for (var p = 0u; p < parameter_count; p++) {

@@ -27,12 +27,19 @@ fn trial_is_finite(slot: u32) -> bool {
     return finite;
 }
 
+fn exchange(one: u32, other: u32) {
+    let value = state[one];
+    state[one] = state[other];
+    state[other] = value;
+}
+
+// Accepted and trial point change places, and so do their sums.
 fn accept(slot: u32) {
     for (var p = 0u; p < parameter_count; p++) {
-        state[at(ACCEPTED + p, slot)] = trial(p, slot);
+        exchange(at(ACCEPTED + p, slot), at(TRIAL_PARAMETERS + p, slot));
     }
     for (var i = 0u; i < sum_count(); i++) {
-        state[at(CHI2 + i, slot)] = state[at(TRIAL_CHI2 + i, slot)];
+        exchange(at(CHI2 + i, slot), at(TRIAL_CHI2 + i, slot));
     }
 }
 

@@ -69,7 +69,7 @@ pub fn run(arguments: &Arguments) -> Result<(), Failure> {
 }
 
 /// The project's `data/`: where it was built, here, or beside the program.
-fn data_folder() -> Result<PathBuf> {
+pub fn data_folder() -> Result<PathBuf> {
     let beside = std::env::current_exe().ok().and_then(|path| Some(path.parent()?.join("data")));
     let places = [Some(Path::new(env!("CARGO_MANIFEST_DIR")).join("data")), Some("data".into()), beside];
     let found = places.into_iter().flatten().find(|folder| folder.join("model.toml").is_file());

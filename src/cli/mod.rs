@@ -1,5 +1,7 @@
 //! The command line.
 
+#[cfg(feature = "bench")]
+mod bench;
 mod chain;
 mod check;
 mod compare;
@@ -7,6 +9,7 @@ mod demo;
 mod devices;
 mod fit;
 mod import;
+mod nist;
 mod output;
 mod picture;
 mod report;
@@ -44,6 +47,11 @@ enum Command {
     Import(import::Arguments),
     /// Compare two result tables of the same spectra, in units of the errors
     Compare(compare::Arguments),
+    /// Time popfit beside argmin and levenberg-marquardt on this machine
+    #[cfg(feature = "bench")]
+    Bench(bench::Arguments),
+    /// Fit the NIST StRD problems with every solver and count the digits
+    Nist(nist::Arguments),
     /// Make one HTML page of a result table: counts, figures, a table to sort
     Report(report::Arguments),
 }
@@ -100,6 +108,9 @@ pub fn main() -> ExitCode {
         Command::Check(arguments) => check::run(&arguments),
         Command::Import(arguments) => import::run(&arguments),
         Command::Compare(arguments) => compare::run(&arguments),
+        #[cfg(feature = "bench")]
+        Command::Bench(arguments) => bench::run(&arguments),
+        Command::Nist(arguments) => nist::run(&arguments),
         Command::Report(arguments) => report::run(&arguments),
     };
     match result {

@@ -13,12 +13,12 @@ mod lanes;
 mod normal;
 mod per_pixel;
 mod prefilter;
-mod prior;
+pub(crate) mod prior;
 mod product;
 mod resample;
 mod resolve;
-mod simplex;
-mod step;
+pub(crate) mod simplex;
+pub(crate) mod step;
 mod whole;
 
 pub use device::CpuDevice;

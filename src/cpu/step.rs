@@ -12,7 +12,11 @@ const UNDAMPED: f64 = 0.1;
 /// Damping of the finishing steps: nothing but a guard of the Cholesky factorisation.
 const FINISHING_DAMPING: f64 = 1e-6;
 /// Most finishing steps.
-const FINISHING_STEPS: u32 = 6;
+const FINISHING_STEPS: u32 = 20;
+/// Rise of the cost that a finishing step may end with: guards against nonsense, not against rounding.
+const FINISHING_RISE: f64 = 1.1;
+/// A finishing step must promise less than this share of the one before it.
+const SHRINKS: f64 = 0.8;
 /// Smallest ratio of two predicted reductions that is believed of the step to come.
 const BEST_CONTRACTION: f64 = 1e-3;
 /// Share of a parameter's unit below which its magnitude does not bound a step.
@@ -34,7 +38,7 @@ struct Step {
 /// `noise` is the relative error of a cost in the precision of the rows.
 pub fn step(member: &mut Member, (lower, upper): (&[f64], &[f64]), settings: &LevenbergMarquardt, noise: f64) {
     member.rounds += 1;
-    if let Some(status) = judge(member, noise) {
+    if let Some(status) = judge(member) {
         member.status = Some(status);
         return;
     }
@@ -45,7 +49,7 @@ pub fn step(member: &mut Member, (lower, upper): (&[f64], &[f64]), settings: &Le
 }
 
 /// Accepts or rejects the trial point.
-fn judge(member: &mut Member, noise: f64) -> Option<Status> {
+fn judge(member: &mut Member) -> Option<Status> {
     let valid = member.trial_sums.is_finite();
     if member.rounds == 1 {
         member.accept();
@@ -63,7 +67,7 @@ fn judge(member: &mut Member, noise: f64) -> Option<Status> {
             member.damping.reject();
             member.rejections += 1;
         }
-        Mode::Finishing if valid && trial <= cost * (1.0 + 4.0 * noise) => member.accept(),
+        Mode::Finishing if valid && trial <= cost * FINISHING_RISE => member.accept(),
         Mode::Finishing => return Some(Status::Ftol),
     }
     None
@@ -86,15 +90,21 @@ fn choose(
     let Some(mut next) = solve(member, lower, upper, settings) else { return Some(Status::Singular) };
     let cost = member.sums.cost();
     let undamped = member.damping.mu < UNDAMPED;
-    if member.mode == Mode::Searching && undamped && next.predicted_reduction <= noise * cost {
+    // the cost no longer tells: too small a reduction, or rejected until no step is left
+    let small = undamped && next.predicted_reduction <= noise * cost;
+    if member.mode == Mode::Searching && (small || !moves(member, &next, lower, upper)) {
         member.mode = Mode::Finishing;
         member.damping.mu = FINISHING_DAMPING;
         let Some(step) = solve(member, lower, upper, settings) else { return Some(Status::Singular) };
         next = step;
     } else if member.mode == Mode::Finishing {
         member.finishing_steps += 1;
-        // the length no longer shrinks: what is left is rounding
-        if next.predicted_reduction > 0.5 * member.predicted_reduction || member.finishing_steps >= FINISHING_STEPS {
+        // the length no longer shrinks: what is left is rounding, and the step is taken back unless it lowered the cost
+        let longer = next.predicted_reduction > SHRINKS * member.predicted_reduction;
+        if longer && member.trial_sums.cost() < cost {
+            member.accept();
+        }
+        if longer || member.finishing_steps >= FINISHING_STEPS {
             return Some(Status::Ftol);
         }
     }
@@ -110,16 +120,19 @@ fn choose(
     let plain = member.sums.penalty == 0.0 && member.rejections == 0;
     let last = undamped && plain && is_last(member, &next, settings.ftol * cost);
     member.predicted_reduction = next.predicted_reduction;
-    let mut moved = false;
-    for (p, delta) in next.delta.iter().enumerate() {
-        member.trial[p] = (member.parameters[p] + delta).clamp(lower[p], upper[p]);
-        moved |= member.trial[p] != member.parameters[p];
-    }
-    match (moved, last) {
+    match (moves(member, &next, lower, upper), last) {
         (false, _) => Some(Status::Xtol),
         (true, true) => Some(take_last(member)),
         (true, false) => None,
     }
+}
+
+/// Puts the trial point at the step's end: whether it is another than the accepted one.
+fn moves(member: &mut Member, step: &Step, lower: &[f64], upper: &[f64]) -> bool {
+    for (p, delta) in step.delta.iter().enumerate() {
+        member.trial[p] = (member.parameters[p] + delta).clamp(lower[p], upper[p]);
+    }
+    member.trial != member.parameters
 }
 
 /// Whether the step after `next` would be small enough to stop: predicted reductions shrink by about the same ratio from step to
@@ -174,8 +187,10 @@ fn solve_in_box(member: &Member, lower: &[f64], upper: &[f64], settings: &Levenb
     let count = member.parameters.len();
     let mut delta = vec![0.0; count];
     let mut free: Vec<bool> = (0..count).map(|p| is_free(member, p, lower, upper)).collect();
+    // a floor would go on damping the steps that are to have none
+    let floor = if member.mode == Mode::Finishing { 0.0 } else { settings.diagonal_floor };
     for _ in 0..=count {
-        solve_free(member, &free, settings.diagonal_floor, &mut delta)?;
+        solve_free(member, &free, floor, &mut delta)?;
         let mut inside = true;
         for p in 0..count {
             let target = member.parameters[p] + delta[p];

@@ -16,6 +16,8 @@ mod row;
 mod run;
 mod solve;
 mod stages;
+#[cfg(feature = "argmin")]
+pub(crate) mod task;
 mod values;
 mod waiting;
 mod workers;

@@ -1,23 +1,30 @@
 //! A member's state on the host.
 
+use serde::{Deserialize, Serialize};
+
 use super::basin::Point;
 use super::triangle::packed_length;
-use super::{Damping, Outcome, Status};
+use super::{Damping, Outcome, Status, exact};
 
 /// Sums over a member's rows at one point.
-#[derive(Clone, Debug, PartialEq)]
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Sums {
+    #[serde(with = "exact")]
     pub chi2: f64,
+    #[serde(with = "exact")]
     pub penalty: f64,
+    #[serde(with = "exact")]
     pub ln_det: f64,
+    #[serde(with = "exact::list")]
     pub gradient: Vec<f64>,
     /// Packed lower triangle.
+    #[serde(with = "exact::list")]
     pub normal_matrix: Vec<f64>,
 }
 
 impl Sums {
     /// Poisoned: what is not written is seen.
-    fn poisoned(parameters: usize) -> Sums {
+    pub fn poisoned(parameters: usize) -> Sums {
         Sums {
             chi2: f64::NAN,
             penalty: f64::NAN,
@@ -39,7 +46,7 @@ impl Sums {
 }
 
 /// How trial points are judged.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub enum Mode {
     /// By their cost.
     Searching,
@@ -48,7 +55,7 @@ pub enum Mode {
 }
 
 /// Why a member left its spectrum to another start.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub enum GaveWay {
     /// It sits in the basin of a better member.
     SameBasin,
@@ -57,7 +64,7 @@ pub enum GaveWay {
 }
 
 /// One parameter vector under optimisation.
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, Serialize, Deserialize)]
 pub struct Member {
     /// Place in the batch.
     pub slot: usize,
@@ -71,11 +78,14 @@ pub struct Member {
     pub mode: Mode,
     pub damping: Damping,
     /// Of the step that leads to the trial point.
+    #[serde(with = "exact")]
     pub predicted_reduction: f64,
     /// Where the next linearisation takes place, and its sums.
+    #[serde(with = "exact::list")]
     pub trial: Vec<f64>,
     pub trial_sums: Sums,
     /// The accepted point.
+    #[serde(with = "exact::list")]
     pub parameters: Vec<f64>,
     pub sums: Sums,
 }
@@ -116,9 +126,9 @@ impl Member {
         }
     }
 
-    /// Moves to the trial point.
+    /// Accepted and trial point change places, and so do their sums.
     pub fn accept(&mut self) {
-        self.parameters.copy_from_slice(&self.trial);
+        std::mem::swap(&mut self.parameters, &mut self.trial);
         std::mem::swap(&mut self.sums, &mut self.trial_sums);
     }
 

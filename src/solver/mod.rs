@@ -4,6 +4,7 @@ pub mod basin;
 mod damping;
 pub mod device;
 mod estimator;
+mod exact;
 pub mod member;
 mod objective;
 pub mod recording;

@@ -2,6 +2,8 @@
 
 use std::fmt;
 
+use serde::{Deserialize, Serialize};
+
 use super::simplex::LANES;
 use crate::error::{Error, Result};
 
@@ -9,7 +11,7 @@ use crate::error::{Error, Result};
 pub const MOST_STARTS: usize = 64;
 
 /// Population Levenberg–Marquardt (Marquardt 1963 scaling, damping of Nielsen 1999).
-#[derive(Clone, Copy, Debug, PartialEq)]
+#[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
 pub struct LevenbergMarquardt {
     /// Linearisations a member may use.
     pub max_rounds: u32,
@@ -79,7 +81,7 @@ impl fmt::Display for LevenbergMarquardt {
 }
 
 /// Population Nelder–Mead (Nelder & Mead 1965; adaptive coefficients, Gao & Han 2012) on the objective itself.
-#[derive(Clone, Copy, Debug, PartialEq)]
+#[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
 pub struct NelderMead {
     /// Iterations a simplex may use, each of which evaluates four points.
     pub max_rounds: u32,

@@ -3,26 +3,31 @@
 //! A simplex owns [`LANES`] consecutive members, which evaluate for it: reflection, expansion and both contractions at once, or as
 //! many vertices that have no value yet.
 
-use super::{Outcome, Status};
+use serde::{Deserialize, Serialize};
+
+use super::{Outcome, Status, exact};
 
 /// Points that a simplex evaluates in one round.
 pub const LANES: usize = 4;
 
 /// One simplex. P is the number of parameters, n that of the free ones.
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, Serialize, Deserialize)]
 pub struct Simplex {
     /// Place in the batch.
     pub slot: usize,
     /// The free parameters.
     pub free: Vec<usize>,
     /// (n + 1, P) in `u`.
+    #[serde(with = "exact::list")]
     pub vertices: Vec<f64>,
     /// (n + 1) objectives: NaN where none is known yet, infinite where the model is not finite.
+    #[serde(with = "exact::list")]
     pub values: Vec<f64>,
     pub rounds: u32,
     /// Times that a converged simplex was spread again around its best vertex.
     pub restarts: u32,
     /// The best objective when the simplex was last spread.
+    #[serde(with = "exact")]
     pub spread_at: f64,
 }
 

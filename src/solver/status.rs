@@ -1,7 +1,9 @@
 //! How one fit ended: a value, never an exception (design §5).
 
+use serde::{Deserialize, Serialize};
+
 /// How one fit ended. 0–4 are scipy `least_squares`' own codes.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, serde::Serialize, serde::Deserialize)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[non_exhaustive]
 pub enum Status {
     /// Stopped: budget.

@@ -1,10 +1,7 @@
 //! What integration tests share.
 #![allow(dead_code)]
 
-pub mod calibration;
 pub mod fits;
-pub mod nist;
-pub mod refits;
 pub mod synb;
 pub mod tiny;
 

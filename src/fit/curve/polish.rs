@@ -18,8 +18,10 @@ const STEPS: usize = 30;
 const SHORTEST: f64 = 1e-15;
 /// A step must shrink by this to be followed by another.
 const SHRINKS: f64 = 0.9;
-/// By how much rounding may raise the cost.
+/// By how much rounding may raise the cost; a step that lowers it by more is followed by another, whatever its length.
 const COST_NOISE: f64 = 1e-9;
+/// Times that a step which raises the cost is halved.
+const HALVINGS: usize = 10;
 
 /// The rows of a curve: data, then priors.
 pub(super) struct Problem<'a> {
@@ -92,32 +94,52 @@ impl Problem<'_> {
         self.curve.free().into_iter().filter(|&p| parameters[p] > lower[p] && parameters[p] < upper[p]).collect()
     }
 
-    /// Gauss–Newton steps from `parameters`, judged by their length: they end when it no longer shrinks. Returns how many times the
-    /// rows were evaluated.
+    /// Gauss–Newton steps from `parameters`, shortened until the cost does not rise; they end when it no longer falls and their length
+    /// no longer shrinks. Returns how many times the rows were evaluated.
     pub fn refine(&self, parameters: &mut Vec<f64>, rows: &mut Rows) -> u32 {
-        let mut last = f64::INFINITY;
+        let (mut last, mut falls, mut evaluations) = (f64::INFINITY, false, 0);
         let free = self.inside(parameters);
-        for step in 0..STEPS as u32 {
+        for _ in 0..STEPS {
             let Some((delta, length, size)) =
                 Factors::new(&rows.jacobian, &free).and_then(|f| f.step(rows, parameters))
             else {
-                return step;
+                break;
             };
-            if !(length < SHRINKS * last && length > SHORTEST * size) {
-                return step;
+            if !((length < SHRINKS * last || falls) && length > SHORTEST * size) {
+                break;
             }
-            let mut trial = parameters.clone();
-            free.iter().zip(delta.iter()).for_each(|(&p, d)| trial[p] += d);
-            if self.inside(&trial).len() != free.len() {
-                return step;
-            }
-            match self.rows(&trial) {
-                Some(found) if found.cost() <= rows.cost() * (1.0 + COST_NOISE) => *rows = found,
-                _ => return step + 1,
-            }
-            (*parameters, last) = (trial, length);
+            let (found, spent) = self.search(parameters, rows, (&free, &delta));
+            evaluations += spent;
+            let Some((trial, lower)) = found else { break };
+            falls = lower.cost() < rows.cost() * (1.0 - COST_NOISE);
+            (*parameters, *rows, last) = (trial, lower, length);
         }
-        STEPS as u32
+        evaluations
+    }
+
+    /// The first of the step, half of it, … that does not raise the cost; and the evaluations that this took.
+    fn search(
+        &self,
+        parameters: &[f64],
+        rows: &Rows,
+        (free, delta): (&[usize], &DVector<f64>),
+    ) -> (Option<(Vec<f64>, Rows)>, u32) {
+        let mut evaluations = 0;
+        for halvings in 0..=HALVINGS as i32 {
+            let mut trial = parameters.to_vec();
+            free.iter().zip(delta.iter()).for_each(|(&p, d)| trial[p] += d * 0.5_f64.powi(halvings));
+            if self.inside(&trial).len() != free.len() {
+                continue;
+            }
+            evaluations += 1;
+            match self.rows(&trial) {
+                Some(found) if found.cost() <= rows.cost() * (1.0 + COST_NOISE) => {
+                    return (Some((trial, found)), evaluations);
+                }
+                _ => {}
+            }
+        }
+        (None, evaluations)
     }
 }
 

@@ -2,7 +2,7 @@
 
 use statrs::distribution::{ChiSquared, ContinuousCDF, Normal};
 
-use super::nist::problems;
+use super::problems::problems;
 use super::refits::{Refits, nist, synb};
 
 /// The NIST problems that are refitted.
@@ -17,12 +17,12 @@ const DEVIATION: f64 = 0.020;
 const SHARES: [f64; 2] = [0.013, 0.006];
 const SMALLEST_P: f64 = 1e-4;
 
-/// Refits of all problems; without the reference data nothing.
-pub fn all(count: usize) -> Option<Vec<Refits>> {
-    let problems = problems()?;
+/// `count` refits of every problem.
+pub fn all(count: usize) -> Vec<Refits> {
+    let problems = problems().unwrap();
     let of = |name: &&str| problems.iter().find(|problem| problem.name == **name).unwrap();
     let curves = PROBLEMS.iter().zip(1..).map(|(name, seed)| nist(of(name), count, seed));
-    Some(curves.chain([synb(count, 0)]).collect())
+    curves.chain([synb(count, 0)]).collect()
 }
 
 /// The pulls of one parameter.

@@ -5,7 +5,7 @@ use popfit::{
     SpectralModel,
 };
 
-use super::nist::Problem;
+use super::problems::Problem;
 
 /// Starts lie as many errors at most from the truth.
 const NEIGHBOURHOOD: f64 = 2.0;
@@ -67,24 +67,30 @@ impl Random {
 /// `count` refits of a NIST problem, drawn from the certified values with a tenth of its noise, which the fits know.
 pub fn nist(problem: &Problem, count: usize, seed: u64) -> Refits {
     let mut random = Random(seed);
-    let sigma = NOISE * problem.residual;
-    let errors: Vec<f64> = problem.errors.iter().map(|e| NOISE * e).collect();
-    let clean = problem.formula.values(&problem.x, &problem.parameters).unwrap();
+    let errors: Vec<f64> = problem.certified_errors.iter().map(|e| NOISE * e).collect();
+    let clean = problem.formula.values(&problem.x, &problem.certified).unwrap();
+    let sigma = NOISE * scatter(problem, &clean);
     let (mut y, mut starts) = (Vec::new(), Vec::new());
     for _ in 0..count {
         y.extend(clean.iter().map(|m| m + sigma * random.normal()));
-        starts.extend(random.near(&problem.parameters, &errors));
+        starts.extend(random.near(&problem.certified, &errors));
     }
     let sigmas = vec![sigma; y.len()];
     let fitter = CurveFitter::new(problem.formula.clone(), Device::cpu()).unwrap().absolute_sigma(true);
     let mut refits = Refits::new(&problem.name, problem.formula.parameters());
     for fit in fitter.fit(&Curves::shared(problem.x.clone(), y, starts).sigma(sigmas)).unwrap() {
-        refits.push(&problem.parameters, &fit.parameters, &fit.errors);
+        refits.push(&problem.certified, &fit.parameters, &fit.errors);
         refits.chi2.push(fit.chi2);
         refits.dof = fit.dof;
         refits.failed += usize::from(!fit.status.is_success());
     }
     refits
+}
+
+/// Standard deviation of the problem's own residuals from its certified model.
+fn scatter(problem: &Problem, model: &[f64]) -> f64 {
+    let chi2: f64 = problem.y.iter().zip(model).map(|(y, m)| (y - m).powi(2)).sum();
+    (chi2 / (model.len() - problem.certified.len()) as f64).sqrt()
 }
 
 /// `count` refits of one of the demo's spectra with velocity and continuum: the truth is its fit, the noise that of its ivar.

@@ -1,0 +1,136 @@
+//! `popfit bench`: popfit beside argmin and levenberg-marquardt, on this machine, in one run: the same data, starts, objective and
+//! tolerance. The peers evaluate popfit's own model on the CPU, a fit at a time.
+
+mod gauss;
+mod machine;
+mod noisy;
+mod peers;
+mod race;
+mod score;
+mod workload;
+
+use std::collections::BTreeMap;
+use std::path::PathBuf;
+use std::time::Duration;
+
+use popfit::{Device, Error};
+use rayon::{ThreadPool, ThreadPoolBuilder};
+use serde::Serialize;
+
+use super::Failure;
+use super::rows::{cells, line, print};
+use peers::Peer;
+use race::Run;
+use score::{Row, best};
+use workload::Workload;
+
+/// All solvers stop when a step is expected to change the objective by less than about this.
+const TOLERANCE: f64 = 1e-4;
+
+#[derive(clap::Args)]
+pub struct Arguments {
+    /// Few fits and little time for each solver: to see that it runs
+    #[arg(long)]
+    quick: bool,
+    /// Write the numbers here
+    #[arg(long, value_name = "FILE")]
+    json: Option<PathBuf>,
+    /// A GPU beside the CPU: gpu, gpu:N or gpu:NAME; without, all but software ones
+    #[arg(long, value_name = "D")]
+    device: Option<String>,
+}
+
+/// What `--json` writes.
+#[derive(Serialize)]
+struct Report {
+    machine: String,
+    versions: BTreeMap<String, String>,
+    rows: Vec<Row>,
+}
+
+/// Runs every solver on every workload, prints tables, writes the file.
+pub fn run(arguments: &Arguments) -> Result<(), Failure> {
+    let gpus = gpus(arguments.device.as_deref())?;
+    let (one, all) = (pool(1)?, pool(0)?);
+    let budget = Duration::from_secs_f64(if arguments.quick { 0.2 } else { 6.0 });
+    let mut report = Report { machine: machine::machine(&gpus), versions: machine::versions(), rows: Vec::new() };
+    line(&report.machine);
+    let versions: Vec<String> = report.versions.iter().map(|(name, version)| format!("{name} {version}")).collect();
+    line(versions.join(", "));
+    for workload in Workload::all(arguments.quick)? {
+        let mut runs = Vec::new();
+        for solver in workload.solvers() {
+            for (device, pool) in
+                gpus.iter().map(|gpu| (gpu.clone(), &all)).chain([(Device::cpu(), &all), (Device::cpu(), &one)])
+            {
+                runs.push(race::popfit(&workload, solver, &device, pool, budget).map_err(Failure::running)?);
+            }
+        }
+        for peer in Peer::ALL {
+            for pool in [&all, &one] {
+                runs.push(race::peer(&workload, peer, pool, budget).map_err(Failure::running)?);
+            }
+        }
+        let rows = rows(&workload, runs).map_err(Failure::running)?;
+        print_rows(&rows, workload.fits());
+        report.rows.extend(rows);
+    }
+    line(EXPLANATION);
+    arguments.json.as_ref().map_or(Ok(()), |path| write(path.clone(), &report))
+}
+
+const EXPLANATION: &str = "\nreached: share of the fits within 1e-3 of the lowest objective that any solver found, in f64; fits that \
+stop short or fail count as not reached. seconds: for all fits of the workload, where at least 99 % reach it. Evaluations with \
+derivatives and without count alike; GF/s are those of matrix products and sums over pixels.";
+
+/// The adapters that take part.
+fn gpus(named: Option<&str>) -> Result<Vec<Device>, Failure> {
+    if let Some(name) = named {
+        return Ok(if name == "cpu" { Vec::new() } else { vec![Device::parse(name)?] });
+    }
+    let hardware = Device::list().into_iter().filter(|d| d.selector != "cpu" && !d.software);
+    Ok(hardware.map(|d| Device::parse(&d.selector)).collect::<Result<_, _>>()?)
+}
+
+fn pool(threads: usize) -> Result<ThreadPool, Failure> {
+    let built = ThreadPoolBuilder::new().num_threads(threads).build();
+    built.map_err(|error| Failure::running(Error::Usage(format!("threads: {error}"))))
+}
+
+/// Judges all answers by the best of them.
+fn rows(workload: &Workload, runs: Vec<Run>) -> popfit::Result<Vec<Row>> {
+    let mut objectives = Vec::with_capacity(runs.len() + 1);
+    for run in &runs {
+        objectives.push(workload.judge(&run.answers)?);
+    }
+    let most = runs.iter().map(|run| run.answers.len()).max().unwrap_or(0);
+    objectives.push(workload.judge(&workload.reference(most)?.parameters)?);
+    let best = best(&objectives);
+    let pairs = runs.into_iter().zip(&objectives);
+    Ok(pairs.map(|(run, found)| Row::new(workload.name(), run, found, &best)).collect())
+}
+
+fn print_rows(rows: &[Row], fits: usize) {
+    let head = ["solver", "device", "fits", "fits/s", "evaluations", "reached", "median gap", "seconds", "GF/s"];
+    let mut table = vec![cells(head)];
+    for row in rows {
+        table.push(vec![
+            row.solver.into(),
+            row.device.clone(),
+            row.fits.to_string(),
+            format!("{:.1}", row.fits_per_s),
+            format!("{:.1}", row.evaluations_per_fit),
+            format!("{:.4}", row.within),
+            format!("{:.1e}", row.gap_median),
+            row.seconds(fits).map_or("-".into(), |s| format!("{s:.3}")),
+            format!("{:.2}", row.gflops),
+        ]);
+    }
+    line(format_args!("\n{}: {fits} fits", rows.first().map_or("", |row| row.workload)));
+    print(&table);
+}
+
+fn write(path: PathBuf, report: &Report) -> Result<(), Failure> {
+    let text = serde_json::to_string_pretty(report).map_err(|error| Failure::usage(error.to_string()))?;
+    std::fs::write(&path, text).map_err(|source| Failure::running(Error::Io { path, source }))
+}

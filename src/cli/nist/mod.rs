@@ -1,0 +1,88 @@
+//! `popfit nist`: the NIST StRD problems of nonlinear regression on every solver, in digits of agreement with the certified answers.
+
+mod problems;
+
+use popfit::{CurveFitter, Device, Solver};
+
+use super::Failure;
+use super::rows::{cells, line, print};
+use problems::{Problem, digits, problems};
+
+/// Digits at which a run counts as solved.
+const SOLVED: f64 = 4.0;
+
+#[derive(clap::Args)]
+pub struct Arguments {
+    /// The GPU beside the CPU: gpu, gpu:N or gpu:NAME; without, the best one, software included
+    #[arg(long, value_name = "D")]
+    device: Option<String>,
+}
+
+/// One way to solve them all; the settings are the same for every problem.
+struct Way {
+    name: &'static str,
+    device: Device,
+    solver: Solver,
+    differences: bool,
+    polish: bool,
+}
+
+/// Prints digits by problem and start, and how many runs each solver solves.
+pub fn run(arguments: &Arguments) -> Result<(), Failure> {
+    let gpu = match &arguments.device {
+        Some(name) => Some(Device::parse(name)?),
+        None => Device::parse("gpu").ok(),
+    };
+    let problems = problems()?;
+    let ways = ways(gpu.as_ref());
+    let mut columns = Vec::with_capacity(ways.len());
+    for way in &ways {
+        columns.push(column(way, &problems).map_err(Failure::running)?);
+    }
+    let mut rows = vec![cells(["problem", "start"])];
+    rows[0].extend(ways.iter().map(|way| way.name.to_owned()));
+    for (k, problem) in problems.iter().enumerate() {
+        for start in 0..2 {
+            let mut row = vec![problem.name.clone(), (start + 1).to_string()];
+            row.extend(columns.iter().map(|column| format!("{:.1}", column[2 * k + start])));
+            rows.push(row);
+        }
+    }
+    let mut last = cells(["solved", ""]);
+    last.extend(columns.iter().map(|c| format!("{} of {}", c.iter().filter(|d| **d >= SOLVED).count(), c.len())));
+    rows.push(last);
+    print(&rows);
+    line(format_args!("\ndigits of the worst parameter (log relative error, at most 11); solved: at least {SOLVED}"));
+    if let Some(gpu) = gpu {
+        line(format_args!("gpu: {}", gpu.name()));
+    }
+    Ok(())
+}
+
+fn ways(gpu: Option<&Device>) -> Vec<Way> {
+    let lm: Solver = CurveFitter::LEVENBERG_MARQUARDT.into();
+    let way =
+        |name, device: &Device, polish| Way { name, device: device.clone(), solver: lm, differences: false, polish };
+    let cpu = Device::cpu();
+    let mut ways = vec![
+        way("lm", &cpu, true),
+        Way { differences: true, ..way("lm, differences", &cpu, true) },
+        Way { solver: CurveFitter::NELDER_MEAD.into(), ..way("nelder-mead", &cpu, true) },
+    ];
+    if let Some(gpu) = gpu {
+        ways.extend([way("lm, gpu f32", gpu, false), way("lm, gpu, polished", gpu, true)]);
+    }
+    ways
+}
+
+/// Digits of every problem from its first and its second start.
+fn column(way: &Way, problems: &[Problem]) -> popfit::Result<Vec<f64>> {
+    let mut column = Vec::with_capacity(2 * problems.len());
+    for problem in problems {
+        let fitter = CurveFitter::new(problem.model(way.differences), way.device.clone())?
+            .solver(way.solver)?
+            .polish(way.polish);
+        column.extend(problem.fit(&fitter)?.iter().map(|fit| digits(&fit.parameters, &problem.certified)));
+    }
+    Ok(column)
+}

@@ -1,0 +1,44 @@
+//! One curve apart: what an optimiser from outside evaluates.
+
+use std::sync::Arc;
+
+use super::CurveFitter;
+use super::data::Curves;
+use super::objective::CurveObjective;
+use crate::error::{Error, Result};
+use crate::fit::task::{Job, Task};
+use crate::solver::Objective;
+use crate::solver::recording::Parameter;
+
+impl CurveFitter {
+    /// A task for every curve. A curve that cannot be fitted is an error.
+    pub(crate) fn tasks(&self, curves: &Curves) -> Result<Vec<Task>> {
+        if !self.ties.is_empty() {
+            return Err(Error::Usage("tied parameters: put their expressions into the formula".into()));
+        }
+        let names = self.model.parameters();
+        let shape = (self.model.predictors().len(), names.len());
+        let (total, points) = curves.shape(shape.0, shape.1)?;
+        let objective =
+            |values_only| CurveObjective::new((&self.model, self.estimator), points, &curves.grid, values_only);
+        let (linearise, evaluate) = (objective(false), objective(true));
+        let recordings = (Arc::new(linearise.record()), Arc::new(evaluate.record()));
+        let limits = (&self.lower[..], &self.upper[..], &self.held[..]);
+        let one = |index: usize| {
+            let curve = curves.curve(index, (shape.0, points), limits, self.estimator);
+            let curve = curve.map_err(|cause| Error::Usage(format!("curve {index}: {cause}")))?;
+            let parameter =
+                |(name, scale): (&String, &f64)| Parameter { name: name.clone(), origin: 0.0, scale: *scale };
+            let parameters = names.iter().zip(&curve.scale).map(parameter).collect();
+            let one = [curve];
+            Ok(Task {
+                device: self.device.clone(),
+                linearise: Job { recording: recordings.0.clone(), batch: linearise.batch(&one, &self.priors) },
+                evaluate: Job { recording: recordings.1.clone(), batch: evaluate.batch(&one, &self.priors) },
+                parameters,
+                constant: 0.0,
+            })
+        };
+        (0..total).map(one).collect()
+    }
+}

@@ -1,0 +1,80 @@
+//! One spectrum or curve apart: what an optimiser from outside evaluates.
+
+use std::sync::Arc;
+
+use super::assemble::{assemble, matched, prepare_all};
+use super::blank::blank;
+use super::limits::Tables;
+use super::run::{Ready, layout};
+use super::{Device, Fitter};
+use crate::error::{Error, Result};
+use crate::model::{Fault, Sampling, SpectralObjective};
+use crate::solver::recording::{Parameter, Precision, Recording};
+use crate::solver::{Batch, Objective};
+use crate::spectra::Spectra;
+
+/// A recording and what one spectrum brings to it; the batch's one member is its start.
+#[derive(Clone)]
+pub(crate) struct Job {
+    pub recording: Arc<Recording>,
+    pub batch: Batch,
+}
+
+/// One least-squares problem on a device.
+#[derive(Clone)]
+pub(crate) struct Task {
+    pub device: Device,
+    pub linearise: Job,
+    pub evaluate: Job,
+    /// Physical values are `origin` + `scale` u.
+    pub parameters: Vec<Parameter>,
+    /// What marginalisation adds to the objective beside ln det C.
+    pub constant: f64,
+}
+
+impl Task {
+    /// Of the rows.
+    pub fn precision(&self) -> Precision {
+        if self.device.inner.runs_wgsl() { Precision::F32 } else { self.linearise.recording.precision }
+    }
+}
+
+impl Fitter {
+    /// A task for every spectrum, starting where the first guess is best. A spectrum that cannot be fitted is an error.
+    pub(crate) fn tasks(&self, spectra: &Spectra) -> Result<Vec<Task>> {
+        let model = &self.model;
+        let arms = matched(model, spectra)?;
+        let grids = self.run()?.grids(&arms, spectra)?;
+        let tables = Tables::new(model, spectra)?;
+        let guess = self.first_guess()?;
+        let objective = SpectralObjective::new(model, &layout(model, &arms), self.precision);
+        let evaluation = SpectralObjective::evaluation(model, &layout(model, &arms), self.precision);
+        let recordings = (Arc::new(objective.record()), Arc::new(evaluation.record()));
+        let one = |(place, prepared): (usize, std::result::Result<_, Fault>)| {
+            let refused = |fault: Fault| Error::BadSpectrum {
+                file: spectra.file.to_string(),
+                row: place as u64,
+                id: blank(model, spectra, place).id.to_string(),
+                cause: format!("{}: {}", fault.cause.name(), fault.detail),
+            };
+            let (prepared, limits) = (prepared.map_err(refused)?, tables.of(place).map_err(refused)?);
+            let samplings: Vec<&Sampling> = grids.iter().filter_map(|g| g.of(place).ok()).map(|s| &**s).collect();
+            let starts = guess.starts(&prepared, &samplings, &limits, 1);
+            let constant = if model.marginalise { prepared.marginal_constant } else { 0.0 };
+            let ready = [Ready { place, prepared, limits, starts }];
+            let entering = [ready[0].starts()];
+            let job = |recording: &Arc<Recording>, objective| Job {
+                recording: recording.clone(),
+                batch: assemble(model, objective, &grids, (&ready, &entering)),
+            };
+            Ok(Task {
+                device: self.device.clone(),
+                linearise: job(&recordings.0, &objective),
+                evaluate: job(&recordings.1, &evaluation),
+                parameters: model.parameters.iter().map(|p| p.solver.clone()).collect(),
+                constant,
+            })
+        };
+        prepare_all(model, &arms, &grids, spectra.len()).into_iter().enumerate().map(one).collect()
+    }
+}

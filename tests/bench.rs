@@ -1,0 +1,45 @@
+//! `popfit bench`: the file that `--json` writes.
+#![cfg(feature = "bench")]
+
+use std::collections::BTreeSet;
+use std::process::Command;
+
+use serde_json::Value;
+
+#[test]
+fn a_quick_run_writes_the_schema() {
+    let folder = tempfile::tempdir().unwrap();
+    let file = folder.path().join("bench.json");
+    let output = Command::new(env!("CARGO_BIN_EXE_popfit"))
+        .args(["bench", "--quick", "--device", "cpu", "--json"])
+        .arg(&file)
+        .output()
+        .unwrap();
+    assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+    let report: Value = serde_json::from_str(&std::fs::read_to_string(file).unwrap()).unwrap();
+    assert!(report["machine"].as_str().is_some_and(|machine| !machine.is_empty()));
+    for name in ["popfit", "argmin", "levenberg-marquardt"] {
+        assert!(report["versions"][name].is_string(), "{name}");
+    }
+    let rows = report["rows"].as_array().unwrap();
+    let text = |row: &Value, key: &str| row[key].as_str().unwrap().to_owned();
+    let of = |key: &str| rows.iter().map(|row| text(row, key)).collect::<BTreeSet<String>>();
+    assert_eq!(of("workload"), ["emulator", "gauss2d", "synb"].map(String::from).into());
+    for solver in ["popfit lm", "popfit nelder-mead", "argmin nelder-mead", "levenberg-marquardt"] {
+        assert!(of("solver").contains(solver), "{solver}");
+    }
+    for row in rows {
+        let keys: BTreeSet<&str> = row.as_object().unwrap().keys().map(String::as_str).collect();
+        let numbers = ["fits", "fits_per_s", "evaluations_per_fit", "within_1e-3", "gap_median", "gflops"];
+        assert_eq!(keys, numbers.into_iter().chain(["workload", "solver", "device"]).collect());
+        for key in ["fits", "fits_per_s", "evaluations_per_fit", "gflops"] {
+            assert!(row[key].as_f64().unwrap() > 0.0, "{row}");
+        }
+        assert!((0.0..=1.0).contains(&row["within_1e-3"].as_f64().unwrap()), "{row}");
+        // nothing is better than the best
+        assert!(row["gap_median"].is_null() || row["gap_median"].as_f64().unwrap() >= 0.0, "{row}");
+        if text(row, "solver") == "popfit lm" {
+            assert!(row["within_1e-3"].as_f64().unwrap() > 0.9, "{row}");
+        }
+    }
+}
