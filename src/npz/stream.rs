@@ -52,6 +52,11 @@ impl Stream {
         }
     }
 
+    /// Bytes of an element in the file.
+    pub(crate) fn item(&self) -> usize {
+        self.dtype.bytes()
+    }
+
     /// Takes `elements` elements, decoded by `decode` into what it appends to.
     pub(crate) fn take(
         &mut self,

@@ -8,15 +8,20 @@ use std::sync::Arc;
 
 use super::npz_arm::{Arm, reserve};
 use super::npz_column::Columns;
-use super::{Ids, Spectra, SpectraReader, mismatch};
+use super::{Ids, Spectra, SpectraReader, mismatch, most_bytes};
 use crate::error::{Error, Result};
-use crate::npz::{Archive, Stream};
+use crate::npz::{Archive, Stream, too_large};
+
+/// Most arrays: each that is used has a thread and up to 1 MiB ahead.
+const MOST_ARRAYS: usize = 999;
 
 /// Yields the spectra of an NPZ file.
 pub(super) struct NpzReader {
     file: Arc<str>,
     path: std::path::PathBuf,
     length: usize,
+    /// Bytes that a batch may take.
+    most: u64,
     next: usize,
     arms: Vec<Arm>,
     ids: Option<(Stream, IdKind)>,
@@ -32,9 +37,14 @@ enum IdKind {
 impl NpzReader {
     pub(super) fn open(path: &Path) -> Result<NpzReader> {
         let mut archive = Archive::open(path)?;
-        let mut arms = Vec::new();
+        let count = archive.keys().len();
+        if count > MOST_ARRAYS {
+            return Err(too_large(path, format!("{count} arrays, more than {MOST_ARRAYS}")));
+        }
+        let most = most_bytes(archive.file_length());
+        let (mut arms, mut budget) = (Vec::new(), most);
         for name in arm_names(&archive)? {
-            arms.push(Arm::open(&mut archive, name)?);
+            arms.push(Arm::open(&mut archive, name, &mut budget)?);
         }
         let length = arms[0].length;
         if let Some(arm) = arms.iter().find(|arm| arm.length != length) {
@@ -44,7 +54,7 @@ impl NpzReader {
         let ids = ids(&mut archive, length)?;
         let columns = Columns::open(&mut archive, length)?;
         let file = Arc::from(path.display().to_string());
-        Ok(NpzReader { file, path: path.to_path_buf(), length, next: 0, arms, ids, columns })
+        Ok(NpzReader { file, path: path.to_path_buf(), length, most, next: 0, arms, ids, columns })
     }
 
     fn ids(&mut self, rows: usize) -> Result<Ids> {
@@ -64,6 +74,12 @@ impl NpzReader {
     }
 
     fn batch(&mut self, rows: usize) -> Result<Spectra> {
+        let each = self.arms.iter().map(Arm::bytes).fold(self.columns.bytes(), u64::saturating_add);
+        let bytes = each.saturating_mul(rows as u64);
+        if bytes > self.most {
+            let message = format!("{rows} spectra take {bytes} bytes, far more than the file has (is it a zip bomb?)");
+            return Err(too_large(&self.path, message));
+        }
         let mut arms = Vec::with_capacity(self.arms.len());
         for arm in &mut self.arms {
             arms.push(arm.batch(rows, &self.path)?);

@@ -29,8 +29,8 @@ enum Grid {
 }
 
 impl Arm {
-    /// Validates the arrays of arm `name` (empty: no prefix) and reads each through.
-    pub(super) fn open(archive: &mut Archive, name: String) -> Result<Arm> {
+    /// Validates the arrays of arm `name` (empty: no prefix) and reads each through. A shared grid is taken from `budget`, in bytes.
+    pub(super) fn open(archive: &mut Archive, name: String, budget: &mut u64) -> Result<Arm> {
         let key = |array: &str| if name.is_empty() { array.to_string() } else { format!("{name}_{array}") };
         let flux = key("flux");
         let [length, pixels] = rows(archive, &flux)?;
@@ -50,9 +50,17 @@ impl Arm {
             None => None,
         };
         let resolution = resolution(archive, &key("resolution"), [length, pixels])?;
-        let grid = grid(archive, &key("wavelength"), [length, pixels])?;
+        let grid = grid(archive, &key("wavelength"), [length, pixels], budget)?;
         let (flux, weight) = (archive.stream(&flux)?, archive.stream(&weight)?);
         Ok(Arm { name, length, pixels, grid, flux, weight, is_sigma, mask, resolution })
+    }
+
+    /// Bytes that one spectrum takes.
+    pub(super) fn bytes(&self) -> u64 {
+        let doubles = if matches!(self.grid, Grid::Own(_)) { 3 } else { 2 };
+        let diagonals = self.resolution.as_ref().map_or(0, |(diagonals, _)| *diagonals);
+        let pixel = doubles * size_of::<f64>() + usize::from(self.mask.is_some()) + diagonals * size_of::<f32>();
+        (self.pixels as u64).saturating_mul(pixel as u64)
     }
 
     /// The next rows.
@@ -195,7 +203,7 @@ fn matrices(stream: &mut Stream, diagonals: usize, elements: usize, path: &Path)
 }
 
 /// A one-dimensional grid is shared by all spectra, and valid; a two-dimensional one is each spectrum's own.
-fn grid(archive: &mut Archive, key: &str, [length, pixels]: [usize; 2]) -> Result<Grid> {
+fn grid(archive: &mut Archive, key: &str, [length, pixels]: [usize; 2], budget: &mut u64) -> Result<Grid> {
     let Some(header) = archive.header(key)? else {
         return Err(Error::format(archive.path(), format!("no array `{key}`")));
     };
@@ -207,9 +215,7 @@ fn grid(archive: &mut Archive, key: &str, [length, pixels]: [usize; 2]) -> Resul
     if header.shape != [pixels] {
         return Err(mismatch(&what, format!("{key} has the shape {:?}, flux {pixels} pixels", header.shape)));
     }
-    // As long as a row of the flux, which has been read through.
-    let mut budget = u64::MAX;
-    let array = archive.read(key, &mut budget, |x| x)?;
+    let array = archive.read(key, budget, |x| x)?;
     check_grid(&array.values, &format!("{what}: {key}"))?;
     Ok(Grid::Shared(array.values.into()))
 }

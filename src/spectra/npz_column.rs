@@ -56,6 +56,11 @@ impl Columns {
         Ok(Columns(columns))
     }
 
+    /// Bytes that one spectrum's cells take, texts at their longest.
+    pub(super) fn bytes(&self) -> u64 {
+        self.0.iter().map(|(_, _, stream)| (stream.item() + size_of::<String>()) as u64).sum()
+    }
+
     /// The next rows.
     pub(super) fn batch(&mut self, rows: usize, path: &Path) -> Result<Vec<Column>> {
         let one = |(name, kind, stream): &mut (Arc<str>, Kind, Stream)| {

@@ -24,6 +24,31 @@ fn zip_bombs_are_too_large() {
 }
 
 #[test]
+fn spectra_that_inflate_beyond_what_spectra_do_are_too_large() {
+    let zeros = |shape: &[usize]| f32s(shape, &vec![0.0; shape.iter().product()]);
+    let grid = |pixels: usize| f64s(&[pixels], &(0..pixels).map(|j| 4000.0 + j as f64).collect::<Vec<_>>());
+    let file = |pixels: usize, spectra: usize| {
+        let shape = [spectra, pixels];
+        npz(&[("wavelength", grid(pixels)), ("flux", zeros(&shape)), ("ivar", zeros(&shape))], true)
+    };
+    // (3000, 3000) f32 of zeros: 144 MB in f64 from a small file
+    let bomb = file(3000, 3000);
+    assert!(bomb.len() < 1_000_000);
+    assert!(matches!(open(&bomb), Err(Error::TooLarge { .. })));
+    assert_eq!(open(&file(3000, 300)).unwrap().len(), 300);
+    // the grid alone
+    let pixels = 12_000_000;
+    let arrays =
+        [("wavelength", f64s(&[pixels], &vec![1.0; pixels])), ("flux", zeros(&[pixels])), ("ivar", zeros(&[pixels]))];
+    assert!(matches!(open(&npz(&arrays, true)), Err(Error::TooLarge { .. })));
+    // a thread for each array
+    let mut many = spectra_arrays();
+    let names: Vec<&'static str> = (0..1000).map(|k| &*format!("column{k}").leak()).collect();
+    many.extend(names.into_iter().map(|name| (name, i64s(&[1, 2, 3, 4, 5]))));
+    assert!(matches!(open(&npz(&many, false)), Err(Error::TooLarge { .. })));
+}
+
+#[test]
 fn duplicate_and_overlapping_entries_are_errors() {
     let twice = |bytes: &[u8]| -> Vec<u8> {
         // rename `flux2` to a second `flux.`: same length, other name

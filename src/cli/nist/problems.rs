@@ -26,9 +26,9 @@ struct File {
 /// One problem; vectors of parameters are in the formula's order.
 pub struct Problem {
     pub name: String,
-    formula: Formula,
+    pub formula: Formula,
     /// (predictors, points)
-    x: Vec<f64>,
+    pub x: Vec<f64>,
     pub y: Vec<f64>,
     starts: [Vec<f64>; 2],
     pub certified: Vec<f64>,

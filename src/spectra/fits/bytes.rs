@@ -7,15 +7,12 @@ use std::path::Path;
 use flate2::read::MultiGzDecoder;
 
 use crate::error::{Error, Result};
+use crate::spectra::most_bytes;
 
 /// What a gzip file begins with.
 pub(crate) const GZIP: &[u8] = &[0x1f, 0x8b];
 /// Inflated bytes are kept in pieces of this size, so that nothing is copied while they grow.
 const PIECE: usize = 1 << 20;
-/// A gzip file may inflate to `MOST_FREE` and `MOST_RATIO` times its own size: spectra with their masks and resolution matrices
-/// compress by 5 to 10.
-const MOST_FREE: u64 = 64 << 20;
-const MOST_RATIO: u64 = 32;
 
 /// Bytes at known places: all that the reader of FITS asks for.
 pub(super) trait Bytes: Send {
@@ -38,8 +35,7 @@ pub(super) fn open(path: &Path) -> Result<Box<dyn Bytes>> {
     if start != GZIP {
         return Ok(Box::new(OnDisk { file, length }));
     }
-    let most = length.saturating_mul(MOST_RATIO).saturating_add(MOST_FREE);
-    Ok(Box::new(inflate(path, file, most)?))
+    Ok(Box::new(inflate(path, file, most_bytes(length))?))
 }
 
 struct OnDisk {

@@ -1,0 +1,29 @@
+//! Whether fitted errors are calibrated: `cargo run --release --example calibration -- 20000` refits nine NIST problems and a
+//! spectrum so often, with noise that is known, and prints how (found − true) / error and χ² are distributed. Fails when a
+//! number is beyond what so many refits scatter.
+
+#[path = "../src/cli/nist/problems.rs"]
+#[allow(dead_code, reason = "the command and tests/nist.rs use the rest")]
+mod problems;
+#[path = "../tests/calibration/refits.rs"]
+mod refits;
+#[path = "../tests/calibration/statistics.rs"]
+#[allow(dead_code, reason = "the test asks for single faults")]
+mod statistics;
+
+use std::process::ExitCode;
+
+use statistics::{Calibration, all};
+
+fn main() -> ExitCode {
+    let count = std::env::args().nth(1).map_or(Ok(20_000), |text| text.parse());
+    let Ok(count @ 2..) = count else {
+        eprintln!("usage: calibration [REFITS], at least 2");
+        return ExitCode::from(2);
+    };
+    let calibration = Calibration::new(&all(count), 1.0, 0.0);
+    calibration.print();
+    let faults = calibration.faults();
+    faults.iter().for_each(|fault| println!("beyond the limits: {fault}"));
+    if faults.is_empty() { ExitCode::SUCCESS } else { ExitCode::FAILURE }
+}

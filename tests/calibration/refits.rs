@@ -1,0 +1,140 @@
+//! Refits of data that are drawn from a model whose parameters are known.
+
+use popfit::{
+    ArmFit, Continuum, CurveFitter, Curves, Device, Emulator, FitTable, Fitter, LevenbergMarquardt, Spectra,
+    SpectralModel,
+};
+
+use super::problems::Problem;
+
+/// Starts lie as many errors at most from the truth.
+const NEIGHBOURHOOD: f64 = 2.0;
+/// Noise of the NIST refits over the scatter of the problem's own residuals. At the full scatter some problems are curved within their errors.
+const NOISE: f64 = 0.1;
+/// The demo spectrum whose fit is the truth, far from all bounds, and how many refits are in memory.
+const SPECTRUM: usize = 51;
+const BATCH: usize = 1000;
+
+/// What the refits of one problem found. P is the number of parameters.
+pub struct Refits {
+    pub problem: String,
+    pub parameters: Vec<String>,
+    /// (P, refits): (found − true) / error.
+    pub pulls: Vec<Vec<f64>>,
+    /// (refits)
+    pub chi2: Vec<f64>,
+    /// Of every refit.
+    pub dof: i64,
+    /// Refits whose status is no success.
+    pub failed: usize,
+}
+
+impl Refits {
+    fn new(problem: &str, parameters: &[String]) -> Refits {
+        let pulls = vec![Vec::new(); parameters.len()];
+        Refits { problem: problem.into(), parameters: parameters.into(), pulls, chi2: Vec::new(), dof: 0, failed: 0 }
+    }
+
+    fn push(&mut self, truth: &[f64], found: &[f64], errors: &[f64]) {
+        for (p, pulls) in self.pulls.iter_mut().enumerate() {
+            pulls.push((found[p] - truth[p]) / errors[p]);
+        }
+    }
+}
+
+/// A fixed sequence (splitmix64): every run draws the same noise.
+struct Random(u64);
+
+impl Random {
+    /// Uniform in (0, 1).
+    fn uniform(&mut self) -> f64 {
+        self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
+        let mut z = self.0;
+        z = (z ^ (z >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
+        z = (z ^ (z >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
+        (((z ^ (z >> 31)) >> 11) as f64 + 0.5) / (1u64 << 53) as f64
+    }
+
+    fn normal(&mut self) -> f64 {
+        (-2.0 * self.uniform().ln()).sqrt() * (std::f64::consts::TAU * self.uniform()).cos()
+    }
+
+    fn near(&mut self, truth: &[f64], errors: &[f64]) -> Vec<f64> {
+        truth.iter().zip(errors).map(|(t, e)| t + NEIGHBOURHOOD * e * (2.0 * self.uniform() - 1.0)).collect()
+    }
+}
+
+/// `count` refits of a NIST problem, drawn from the certified values with a tenth of its noise, which the fits know.
+pub fn nist(problem: &Problem, count: usize, seed: u64) -> Refits {
+    let mut random = Random(seed);
+    let errors: Vec<f64> = problem.certified_errors.iter().map(|e| NOISE * e).collect();
+    let clean = problem.formula.values(&problem.x, &problem.certified).unwrap();
+    let sigma = NOISE * scatter(problem, &clean);
+    let (mut y, mut starts) = (Vec::new(), Vec::new());
+    for _ in 0..count {
+        y.extend(clean.iter().map(|m| m + sigma * random.normal()));
+        starts.extend(random.near(&problem.certified, &errors));
+    }
+    let sigmas = vec![sigma; y.len()];
+    let fitter = CurveFitter::new(problem.formula.clone(), Device::cpu()).unwrap().absolute_sigma(true);
+    let mut refits = Refits::new(&problem.name, problem.formula.parameters());
+    for fit in fitter.fit(&Curves::shared(problem.x.clone(), y, starts).sigma(sigmas)).unwrap() {
+        refits.push(&problem.certified, &fit.parameters, &fit.errors);
+        refits.chi2.push(fit.chi2);
+        refits.dof = fit.dof;
+        refits.failed += usize::from(!fit.status.is_success());
+    }
+    refits
+}
+
+/// Standard deviation of the problem's own residuals from its certified model.
+fn scatter(problem: &Problem, model: &[f64]) -> f64 {
+    let chi2: f64 = problem.y.iter().zip(model).map(|(y, m)| (y - m).powi(2)).sum();
+    (chi2 / (model.len() - problem.certified.len()) as f64).sqrt()
+}
+
+/// `count` refits of one of the demo's spectra with velocity and continuum: the truth is its fit, the noise that of its ivar.
+pub fn synb(count: usize, seed: u64) -> Refits {
+    let data = concat!(env!("CARGO_MANIFEST_DIR"), "/data");
+    let model = SpectralModel::builder()
+        .arm("", Emulator::open(format!("{data}/emulator.safetensors")).unwrap())
+        .velocity(-1000.0..=1000.0)
+        .continuum(Continuum::rbf(10))
+        .marginalise(true)
+        .build()
+        .unwrap();
+    let fitter = Fitter::new(model, Device::cpu(), LevenbergMarquardt::default()).unwrap();
+    let spectrum = Spectra::open(format!("{data}/spectra.npz")).unwrap().slice(SPECTRUM..SPECTRUM + 1);
+    let truth = fitter.fit(&spectrum).unwrap().rows.swap_remove(0);
+    let arm = fitter.model_spectrum(&spectrum, &truth).unwrap().swap_remove(0);
+    let mut random = Random(seed);
+    let mut refits = Refits::new("synb", &fitter.parameters());
+    for first in (0..count).step_by(BATCH) {
+        let fits = BATCH.min(count - first);
+        let spectra = redrawn(&arm, fits, &mut random);
+        let starts: Vec<f64> = (0..fits).flat_map(|_| random.near(&truth.parameters, &truth.errors)).collect();
+        collect(&mut refits, &truth.parameters, &fitter.fit_from(&spectra, &starts).unwrap());
+    }
+    refits
+}
+
+/// Spectra with the model of `arm` and noise of its errors.
+fn redrawn(arm: &ArmFit, count: usize, random: &mut Random) -> Spectra {
+    let (mut flux, mut ivar) = (Vec::new(), Vec::new());
+    for _ in 0..count {
+        for ((model, error), mask) in arm.model.iter().zip(&arm.error).zip(&arm.mask) {
+            flux.push(if *mask { 0.0 } else { model + error * random.normal() });
+            ivar.push(if *mask { 0.0 } else { error.powi(-2) });
+        }
+    }
+    Spectra::from_arrays(arm.wavelength.clone(), flux, ivar, Some(arm.mask.repeat(count)), None).unwrap()
+}
+
+fn collect(refits: &mut Refits, truth: &[f64], table: &FitTable) {
+    for row in &table.rows {
+        refits.push(truth, &row.parameters, &row.errors);
+        refits.chi2.push(row.chi2);
+        refits.dof = row.dof;
+        refits.failed += usize::from(!row.status.is_success());
+    }
+}
