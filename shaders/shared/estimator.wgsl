@@ -8,31 +8,30 @@ fn loss_argument(f: f32) -> f32 {
     return ratio * ratio;
 }
 
-// rho is (rho, rho', rho' + 2 z rho''); curvatures that a loss has lost are raised as scipy raises them.
-fn robust(f: f32, w: f32, rho: vec3<f32>) -> vec3<f32> {
-    let root = sqrt(max(rho.z, 2.220446e-16));
-    return vec3<f32>(LOSS_SCALE * LOSS_SCALE * rho.x, rho.y / root * f, root * w);
+// rho is (rho, rho'): reweighted least squares, which fall from anywhere.
+fn robust(f: f32, w: f32, rho: vec2<f32>) -> vec3<f32> {
+    let root = sqrt(rho.y);
+    return vec3<f32>(LOSS_SCALE * LOSS_SCALE * rho.x, root * f, root * w);
 }
 
-fn huber(z: f32) -> vec3<f32> {
+fn huber(z: f32) -> vec2<f32> {
     let root = sqrt(max(z, 1.0));
-    return select(vec3<f32>(2.0 * root - 1.0, 1.0 / root, 0.0), vec3<f32>(z, 1.0, 1.0), z <= 1.0);
+    return select(vec2<f32>(2.0 * root - 1.0, 1.0 / root), vec2<f32>(z, 1.0), z <= 1.0);
 }
 
-fn soft_l1(z: f32) -> vec3<f32> {
+fn soft_l1(z: f32) -> vec2<f32> {
     let root = sqrt(1.0 + z);
-    return vec3<f32>(2.0 * z / (root + 1.0), 1.0 / root, 1.0 / (root * (1.0 + z)));
+    return vec2<f32>(2.0 * z / (root + 1.0), 1.0 / root);
 }
 
-fn cauchy(z: f32) -> vec3<f32> {
+fn cauchy(z: f32) -> vec2<f32> {
     let t = 1.0 + z;
     let s = z / (2.0 + z);
-    return vec3<f32>(select(logf(t), 2.0 * s * (1.0 + s * s * tail(s * s)), s <= 0.1), 1.0 / t, (1.0 - z) / (t * t));
+    return vec2<f32>(select(logf(t), 2.0 * s * (1.0 + s * s * tail(s * s)), s <= 0.1), 1.0 / t);
 }
 
-fn arctan(z: f32) -> vec3<f32> {
-    let t = 1.0 + z * z;
-    return vec3<f32>(atanf(z), 1.0 / t, (1.0 - 3.0 * z * z) / (t * t));
+fn arctan(z: f32) -> vec2<f32> {
+    return vec2<f32>(atanf(z), 1.0 / (1.0 + z * z));
 }
 
 // (atanh s - s) / s^3 as a series in q = s^2 <= 0.01.

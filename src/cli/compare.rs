@@ -28,7 +28,7 @@ pub struct Arguments {
     plot: Option<PathBuf>,
 }
 
-/// Differences of one parameter, in errors of A; NaN left out.
+/// Differences of one parameter, in errors of A; infinite without an error, left out where A's is NaN (at a bound).
 struct Differences {
     name: String,
     sorted: Vec<f64>,
@@ -37,7 +37,7 @@ struct Differences {
 impl Differences {
     fn within(&self, threshold: f64) -> f64 {
         let close = self.sorted.partition_point(|x| *x <= threshold);
-        if self.sorted.is_empty() { 1.0 } else { close as f64 / self.sorted.len() as f64 }
+        close as f64 / self.sorted.len().max(1) as f64
     }
 
     fn quantile(&self, share: f64) -> f64 {
@@ -78,8 +78,11 @@ pub fn run(arguments: &Arguments) -> Result<(), Failure> {
         return Err(Failure::usage("the tables have no parameter in common"));
     }
     let difference = |&(p, q): &(usize, usize)| {
-        let one = |(a, b): &&(&FitRow, &FitRow)| (a.parameters[p] - b.parameters[q]).abs() / a.errors[p];
-        let mut sorted: Vec<f64> = both.iter().map(one).filter(|x| x.is_finite()).collect();
+        let one = |(a, b): &&(&FitRow, &FitRow)| {
+            let apart = (a.parameters[p] - b.parameters[q]).abs();
+            if apart == 0.0 { 0.0 } else { apart / a.errors[p] }
+        };
+        let mut sorted: Vec<f64> = both.iter().map(one).filter(|x| !x.is_nan()).collect();
         sorted.sort_by(f64::total_cmp);
         Differences { name: a.parameters[p].clone(), sorted }
     };
@@ -90,6 +93,15 @@ pub fn run(arguments: &Arguments) -> Result<(), Failure> {
             .map_err(|e| Error::Write { path: path.clone(), message: e.to_string() })
             .map_err(Failure::running)?;
         line(format_args!("wrote {}", path.display()));
+    }
+    let of_one = |names: &FitTable, others: &FitTable| {
+        names.parameters.iter().find(|name| !others.parameters.contains(name)).cloned()
+    };
+    if let Some(name) = of_one(&a, &b).or_else(|| of_one(&b, &a)) {
+        return Err(Failure::differs(format!("fail: {name} is in one of the tables only")));
+    }
+    if let Some(none) = all.iter().find(|one| one.sorted.is_empty() && !pairs.is_empty()) {
+        return Err(Failure::differs(format!("fail: no two fits of {} can be compared", none.name)));
     }
     let far = all.iter().find(|one| one.within(arguments.threshold) < arguments.share);
     match far {

@@ -135,7 +135,7 @@ pub fn run(arguments: &Arguments) -> Result<(), Failure> {
         let _ = writeln!(std::io::stderr(), "{text}");
     }
     match counts.any(Status::Interrupted) {
-        true => Err(Failure::interrupted(&arguments.output)),
+        true => Err(Failure::interrupted(&arguments.output, journal.has_rows())),
         false => {
             journal.remove();
             Ok(())

@@ -69,11 +69,11 @@ impl Failure {
     }
 
     /// The user stopped the run; the table is whole all the same.
-    pub fn interrupted(table: &Path) -> Failure {
-        let table = table.display();
+    pub fn interrupted(table: &Path, kept: bool) -> Failure {
+        let (table, more) = (table.display(), if kept { "; --resume goes on" } else { "" });
         Failure {
             message: format!(
-                "interrupted; {table} has a row for every spectrum, status -2 where it was not fitted; --resume goes on"
+                "interrupted; {table} has a row for every spectrum, status -2 where it was not fitted{more}"
             ),
             code: 1,
         }

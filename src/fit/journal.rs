@@ -90,6 +90,11 @@ impl Journal {
         Ok(Journal { path, file, known, is_needed })
     }
 
+    /// Whether a run that resumes would find something.
+    pub fn has_rows(&self) -> bool {
+        self.is_needed
+    }
+
     /// Batches that need not be fitted again.
     pub fn len(&self) -> usize {
         self.known.len()

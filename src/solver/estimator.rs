@@ -2,7 +2,7 @@
 
 use crate::error::{Error, Result};
 
-/// Curvatures that a loss has lost, as scipy's `scale_for_robust_loss_function` raises them: f64's ε.
+/// Curvatures that a loss has lost in the covariance, as scipy's `scale_for_robust_loss_function` raises them: f64's ε.
 const LEAST_CURVATURE: f64 = f64::EPSILON;
 /// A count below this share of its mean weighs in the normal matrix as if it were so large: 0 would leave its gradient alone.
 const LEAST_COUNT: f64 = 1e-6;
@@ -33,7 +33,7 @@ pub struct Share {
     pub cost: f64,
     pub residual: f64,
     pub slope: f64,
-    /// What stands for the slope in the covariance: with Poisson the expected curvature, Σ ∂m ∂mᵀ / m.
+    /// What stands for the slope in the covariance: with Poisson the expected curvature, Σ ∂m ∂mᵀ / m, with robust losses their own.
     pub expected_slope: f64,
 }
 
@@ -61,9 +61,11 @@ impl Estimator {
         let f = data - weight * model;
         let robust = |c: f64, loss: fn(f64) -> [f64; 3]| {
             let [rho, first, curvature] = loss((f / c).powi(2));
-            let root = curvature.max(LEAST_CURVATURE).sqrt();
-            let slope = root * weight;
-            Share { cost: c * c * rho, residual: first / root * f, slope, expected_slope: slope }
+            // steps of iteratively reweighted least squares fall from anywhere: the loss's own curvature, which may be negative, would
+            // leave outliers their gradient and take their weight
+            let root = first.sqrt();
+            let expected_slope = curvature.max(LEAST_CURVATURE).sqrt() * weight;
+            Share { cost: c * c * rho, residual: root * f, slope: root * weight, expected_slope }
         };
         match self {
             Estimator::LeastSquares => Share { cost: f * f, residual: f, slope: weight, expected_slope: weight },
