@@ -271,11 +271,10 @@ impl<'a> Run<'a> {
         let cancel = tally.map_or(&never, Tally::cancel);
         let mut report = |share: f64| {
             let now = finished + (ready.len() as f64 * share) as usize;
-            if let Some(tally) = tally
-                && now > *told
-            {
-                tally.add((now - *told) as u64);
-                *told = now;
+            // told after every submission, of no news too
+            if let Some(tally) = tally {
+                tally.add(now.saturating_sub(*told) as u64);
+                *told = now.max(*told);
             }
         };
         resident.solve(&self.fitter.model, grids, ready, (cancel, &mut report))

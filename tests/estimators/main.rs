@@ -229,3 +229,29 @@ fn reports_are_lmfits() {
     let bad = &plain.fit(&curves(&[f64::NAN; 25])).unwrap()[0];
     assert!(plain.report(bad).contains("Warning: not_finite"), "{}", plain.report(bad));
 }
+
+/// From starts far away, where most points are outliers of the loss, fits reach the best minimum that any of them finds.
+#[test]
+fn robust_losses_reach_their_minimum_from_far_starts() {
+    let x: Vec<f64> = (0..20).map(|j| 0.2 * f64::from(j)).collect();
+    let noise = |j: usize| 0.05 * ((j * j) as f64).sin();
+    let y: Vec<f64> = x.iter().enumerate().map(|(j, x)| 3.0 * (-0.7 * x).exp() + 0.5 + noise(j)).collect();
+    let start = |k: usize| [1.0 + (k % 5) as f64, 0.2 + 0.3 * (k / 5 % 5) as f64, 0.3 * (k / 25) as f64];
+    let starts: Vec<f64> = (0..100).flat_map(start).collect();
+    for (estimator, least) in [
+        (Estimator::Huber(0.03), 98),
+        (Estimator::Huber(0.1), 98),
+        (Estimator::Cauchy(0.03), 90),
+        (Estimator::SoftL1(0.03), 98),
+    ] {
+        for device in devices() {
+            let formula = Formula::parse("a*exp(-k*x)+c").unwrap();
+            let fitter = CurveFitter::new(formula, device.clone()).unwrap().estimator(estimator).unwrap();
+            let fits = fitter.fit(&Curves::shared(x.clone(), y.repeat(100), starts.clone())).unwrap();
+            let best = fits.iter().map(|fit| fit.chi2).fold(f64::INFINITY, f64::min);
+            let reached = fits.iter().filter(|fit| fit.status.is_success() && fit.chi2 <= best * (1.0 + 1e-4)).count();
+            println!("{estimator:?}, {}: {reached} of 100", device.name());
+            assert!(reached >= least, "{estimator:?}, {}: {reached} of 100", device.name());
+        }
+    }
+}
