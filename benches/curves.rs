@@ -4,26 +4,16 @@
 //! a tenth of each other's middle. Prints how many lie within 0.001 of their errors of the fit refined in f64, and what memory
 //! 10⁷ fits take that are streamed in parts.
 
+#[path = "../src/cli/bench/sequence.rs"]
+mod sequence;
+
 use criterion::{Criterion, Throughput, criterion_group, criterion_main};
 use popfit::{CurveColumns, CurveFitter, Curves, Device, Formula};
+use sequence::Sequence;
 
 const FITS: usize = 1_000_000;
 const POINTS: usize = 25;
 const PARAMETERS: usize = 5;
-
-/// Uniform in (0, 1): a fixed sequence, so that every run fits the same curves.
-struct Sequence(u64);
-
-impl Sequence {
-    fn uniform(&mut self) -> f64 {
-        self.0 = self.0.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
-        ((self.0 >> 11) as f64 + 0.5) / (1u64 << 53) as f64
-    }
-
-    fn normal(&mut self) -> f64 {
-        (-2.0 * self.uniform().ln()).sqrt() * (std::f64::consts::TAU * self.uniform()).cos()
-    }
-}
 
 fn images(count: usize) -> (Formula, Vec<f64>, Vec<f64>, Vec<f64>) {
     let formula = Formula::builtin("gauss2d").expect("a model");

@@ -7,6 +7,8 @@
 
 #[path = "../src/cli/bench/noisy.rs"]
 mod noisy;
+#[path = "../src/cli/bench/sequence.rs"]
+mod sequence;
 
 use std::path::{Path, PathBuf};
 

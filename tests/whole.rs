@@ -1,26 +1,16 @@
 //! Whole fits of tiny problems: the columns of `fit_columns` against `fit`, which refines every fit in f64 and which `nist` validates.
 
+#[path = "../src/cli/bench/sequence.rs"]
+mod sequence;
+
 use popfit::{CurveColumns, CurveFitter, Curves, Device, Formula, Status};
+use sequence::Sequence;
 
 /// The CPU, and an adapter where there is one; `POPFIT_REQUIRE_GPU=1` asks for one.
 fn devices() -> Vec<Device> {
     let gpu = Device::parse("gpu");
     assert!(gpu.is_ok() || std::env::var("POPFIT_REQUIRE_GPU").as_deref() != Ok("1"), "no adapter");
     std::iter::once(Device::cpu()).chain(gpu).collect()
-}
-
-/// A fixed sequence.
-struct Sequence(u64);
-
-impl Sequence {
-    fn uniform(&mut self) -> f64 {
-        self.0 = self.0.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
-        ((self.0 >> 11) as f64 + 0.5) / (1u64 << 53) as f64
-    }
-
-    fn normal(&mut self) -> f64 {
-        (-2.0 * self.uniform().ln()).sqrt() * (std::f64::consts::TAU * self.uniform()).cos()
-    }
 }
 
 /// Data of many curves: truths and starts within a tenth of `centre`.

@@ -6,11 +6,10 @@
 
 mod build;
 mod cases;
+mod orphans;
 mod refill;
 mod whole;
 
-use std::collections::BTreeSet;
-use std::path::Path;
 use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
 
@@ -376,28 +375,6 @@ fn comparisons_can_fail() {
         assert!(compare_sums("same", &sums, &sums, 2e-4).is_ok());
         assert!(compare_sums("perturbed", &sums, &wrong, 2e-4).is_err());
     }
-}
-
-fn stems(folder: &str, extension: &str) -> BTreeSet<String> {
-    let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join(folder);
-    let paths = std::fs::read_dir(folder).unwrap().map(|entry| entry.unwrap().path());
-    let files = paths.filter(|path| path.extension().is_some_and(|e| e == extension));
-    files.map(|path| path.file_stem().unwrap().to_str().unwrap().to_owned()).collect()
-}
-
-/// Every kernel exists in both languages and meets this test.
-#[test]
-fn no_kernel_is_an_orphan() {
-    let shaders = stems("shaders", "wgsl");
-    let mut twins = stems("src/cpu", "rs");
-    twins.remove("mod"); // the device
-    assert_eq!(shaders, twins);
-    let compared = ROWS
-        .iter()
-        .map(|r| r.0)
-        .chain(SUMS.iter().map(|s| s.0))
-        .chain(["step", "halve", "simplex", "compact", "whole"]);
-    assert_eq!(shaders, compared.map(str::to_owned).collect());
 }
 
 #[test]

@@ -3,7 +3,7 @@
 use popfit::argmin::Problems;
 use popfit::{CurveColumns, CurveFitter, Curves, Device, Formula, Result, Solver};
 
-use super::noisy::Sequence;
+use super::sequence::Sequence;
 use super::workload::Answers;
 
 /// Pixels along a side.

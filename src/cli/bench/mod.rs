@@ -7,6 +7,7 @@ mod noisy;
 mod peers;
 mod race;
 mod score;
+mod sequence;
 mod workload;
 
 use std::collections::BTreeMap;

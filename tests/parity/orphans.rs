@@ -1,0 +1,28 @@
+//! No kernel without its twin.
+
+use std::collections::BTreeSet;
+use std::path::Path;
+
+use super::{ROWS, SUMS};
+
+fn stems(folder: &str, extension: &str) -> BTreeSet<String> {
+    let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join(folder);
+    let paths = std::fs::read_dir(folder).unwrap().map(|entry| entry.unwrap().path());
+    let files = paths.filter(|path| path.extension().is_some_and(|e| e == extension));
+    files.map(|path| path.file_stem().unwrap().to_str().unwrap().to_owned()).collect()
+}
+
+/// Every kernel exists in both languages and meets this test.
+#[test]
+fn no_kernel_is_an_orphan() {
+    let shaders = stems("shaders", "wgsl");
+    let mut twins = stems("src/cpu", "rs");
+    twins.remove("mod"); // the device
+    assert_eq!(shaders, twins);
+    let compared = ROWS
+        .iter()
+        .map(|r| r.0)
+        .chain(SUMS.iter().map(|s| s.0))
+        .chain(["step", "halve", "simplex", "compact", "whole"]);
+    assert_eq!(shaders, compared.map(str::to_owned).collect());
+}
