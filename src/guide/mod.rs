@@ -8,6 +8,7 @@
 pub mod spectroscopist {}
 
 #[doc = include_str!("gpufit.md")]
+#[doc = include_str!("../formula/builtin.md")]
 pub mod gpufit {}
 
 #[doc = include_str!("scipy.md")]
