@@ -72,7 +72,7 @@ impl CurveFit {
     }
 
     /// Sets the information criteria.
-    fn judge(&mut self, free: usize, estimator: Estimator) {
+    pub(super) fn judge(&mut self, free: usize, estimator: Estimator) {
         let (n, k) = (self.points as f64, free as f64);
         let likelihood = if estimator == Estimator::Poisson { self.chi2 } else { n * (self.chi2 / n).ln() };
         (self.aic, self.bic) = (likelihood + 2.0 * k, likelihood + k * n.ln());
