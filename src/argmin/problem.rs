@@ -53,7 +53,8 @@ impl Problems {
     pub fn with_starts(mut self, starts: &[f64]) -> Result<Problems> {
         let expected: usize = self.0.iter().map(|task| task.parameters.len()).sum();
         if starts.len() != expected {
-            let message = format!("{} numbers, not {expected}", starts.len());
+            let message =
+                format!("{} numbers, not {expected}: every parameter of {} problems", starts.len(), self.len());
             return Err(Error::ShapeMismatch { what: "starts".into(), message });
         }
         let mut rest = starts;
@@ -193,7 +194,7 @@ impl Problem {
         if u.len() == count {
             return Ok(());
         }
-        let message = format!("{} numbers for {count} parameters", u.len());
+        let message = format!("{} numbers for {}", u.len(), self.parameters().join(", "));
         Err(Error::ShapeMismatch { what: "parameters".into(), message })
     }
 

@@ -83,7 +83,8 @@ fn check(axes: &[SplineAxis], values: &[f64]) -> Result<()> {
     }
     let wanted = all(0).unwrap_or(0);
     if values.len() != wanted {
-        let message = format!("{} numbers, not {wanted}", values.len());
+        let counts: Vec<String> = axes.iter().map(|axis| axis.count.to_string()).collect();
+        let message = format!("{} numbers, not the {} = {wanted} of the axes", values.len(), counts.join(" × "));
         return Err(Error::ShapeMismatch { what: "values".into(), message });
     }
     match values.iter().position(|value| !value.is_finite()) {

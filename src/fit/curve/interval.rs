@@ -37,9 +37,9 @@ impl CurveFitter {
         sigmas: &[f64],
     ) -> Result<Vec<Vec<Interval>>> {
         let names = self.model.parameters();
-        let (total, _) = curves.shape(self.model.predictors().len(), names.len())?;
+        let (total, _) = curves.shape(self.model.predictors(), names)?;
         if fits.len() != total || fits.iter().any(|fit| fit.parameters.len() != names.len()) {
-            let message = format!("{} for {total} curves of {} parameters", fits.len(), names.len());
+            let message = format!("{} fits for {total} curves of {} parameters", fits.len(), names.len());
             return Err(Error::ShapeMismatch { what: "fits".into(), message });
         }
         let sigmas = if sigmas.is_empty() { &[1.0, 2.0, 3.0] } else { sigmas };
