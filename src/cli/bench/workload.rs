@@ -15,6 +15,9 @@ use super::gauss::Gauss;
 use super::noisy::noisy_templates;
 use crate::cli::demo::data_folder;
 
+/// Spectra beside the project.
+const REFERENCE: &str = "../shared/data/synb/fixed_vsini/spectra.npz";
+
 /// Where fits end, in the parameters' units, and what they took.
 #[derive(Default)]
 pub struct Answers {
@@ -176,12 +179,12 @@ impl Stars {
 /// The reference spectra beside the project, else the demo's, with velocity and continuum.
 fn synb(count: usize) -> Result<Stars> {
     let data = data_folder()?;
-    let reference = Path::new(env!("CARGO_MANIFEST_DIR")).join("../shared/data/synb/fixed_vsini/spectra.npz");
+    let reference = Path::new(env!("CARGO_MANIFEST_DIR")).join(REFERENCE);
     let (file, words) = match reference.is_file() {
-        true => (reference, "the reference spectra"),
-        false => (data.join("spectra.npz"), "the demo's spectra, as the reference spectra are not beside the project"),
+        true => (reference, format!("the reference spectra ({REFERENCE})")),
+        false => (data.join("spectra.npz"), format!("the demo's spectra, as there is no {REFERENCE}")),
     };
-    let words = format!("{words} ({}), with velocity and continuum", file.display());
+    let words = format!("{words}, with velocity and continuum");
     let spectra = Spectra::open(file)?;
     let spectra = spectra.slice(0..count.min(spectra.len()));
     let model = SpectralModel::builder()
