@@ -123,7 +123,7 @@ fn differences((a, b): (&FitTable, &FitTable), both: &[&(&FitRow, &FitRow)]) -> 
             let apart = (a.parameters[p] - b.parameters[q]).abs();
             if apart == 0.0 { 0.0 } else { apart / a.errors[p] }
         };
-        let mut sorted: Vec<f64> = both.iter().map(|pair| one(pair)).filter(|x| !x.is_nan()).collect();
+        let mut sorted: Vec<f64> = both.iter().map(one).filter(|x| !x.is_nan()).collect();
         sorted.sort_by(f64::total_cmp);
         Differences { name: a.parameters[p].clone(), sorted }
     };

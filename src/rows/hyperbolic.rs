@@ -9,7 +9,7 @@ use super::functions::{exp, ln, ln_near};
 const FAR: f32 = 1e4;
 /// 1/(k + 2)! from k = 8 down.
 const SERIES: [f32; 9] = [
-    2.755_731_9e-7,
+    2.755_732e-7,
     2.755_731_9e-6,
     2.480_158_8e-5,
     1.984_127e-4,
