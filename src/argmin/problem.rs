@@ -30,10 +30,12 @@ impl Problems {
         Ok(Problems(fitter.tasks(spectra)?))
     }
 
+    /// How many there are.
     pub fn len(&self) -> usize {
         self.0.len()
     }
 
+    /// Whether there is none.
     pub fn is_empty(&self) -> bool {
         self.0.is_empty()
     }

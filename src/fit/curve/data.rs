@@ -248,7 +248,7 @@ impl Curve {
             self.weight[j] = 1.0 / sigma;
             self.used += 1;
         }
-        if self.used == 0 { Err("no_data: every point is masked".into()) } else { Ok(()) }
+        if self.used == 0 { Err("no_data: no point is left".into()) } else { Ok(()) }
     }
 
     fn check_start(&self, names: &[String]) -> Result<(), String> {

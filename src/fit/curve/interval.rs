@@ -13,6 +13,7 @@ const TOGETHER: usize = 8192;
 /// Where the profile of one parameter of one curve reaches a probability.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Interval {
+    /// Its name.
     pub parameter: String,
     /// As it was asked for.
     pub sigma: f64,
@@ -20,6 +21,7 @@ pub struct Interval {
     pub probability: f64,
     /// −∞ and ∞ where a bound comes first, or χ² does not rise so far within 200 errors; NaN for a curve or parameter without fit.
     pub lower: f64,
+    /// As `lower`.
     pub upper: f64,
 }
 

@@ -30,9 +30,11 @@ pub struct CurveFit {
     /// Akaike's and the Bayesian information criterion, n ln(χ²/n) + 2k and + k ln n for n points and k free parameters, as lmfit has
     /// them; for counts χ² + 2k and + k ln n.
     pub aic: f64,
+    /// As `aic`.
     pub bic: f64,
     /// Evaluations of the model, and how many of them had derivatives.
     pub nfev: u32,
+    /// As `nfev`.
     pub njev: u32,
     /// Largest |Jᵀr| of a free parameter that is not at a bound: scipy's `optimality`.
     pub optimality: f64,
