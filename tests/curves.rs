@@ -201,6 +201,13 @@ fn messages_name_what_is_wrong() {
     points[3] = f64::NAN;
     let fits = fitter.fit(&Curves::own(points, vec![1.0; 20], vec![0.5; 2])).unwrap();
     assert_eq!(fits[0].message, "not_finite: x is NaN at point 3");
+    for (error, part) in [
+        (fitter.clone().tie("k", "a/0").unwrap_err(), "column 2: in the tie of `k`: "),
+        (fitter.clone().tie("k", "a*(").unwrap_err(), "in the tie of `k`: "),
+        (fitter.clone().prior("k", f64::NAN, 1.0).unwrap_err(), "prior of `k`: mean NaN"),
+    ] {
+        assert!(error.to_string().contains(part), "{part}: {error}");
+    }
     let tied = fitter.tie("k", "a/2").unwrap();
     let message = tied.clone().tie("k", "a/3").unwrap_err().to_string();
     assert!(message.contains("`k` is tied twice") && message.contains("`a/2`"), "{message}");

@@ -1,7 +1,7 @@
 //! From tokens to a graph, by precedence (Pratt 1973): + −, then * /, then a sign, then ^ from the right.
 
 use super::function::{CONSTANTS, Callable, FUNCTIONS, callable};
-use super::graph::{Graph, NodeId};
+use super::graph::{Graph, Node, NodeId};
 use super::token::{Complaint, Token, complain, tokens};
 
 /// Most parentheses, signs and powers inside each other.
@@ -94,13 +94,17 @@ impl Parser<'_> {
         Ok(left)
     }
 
-    /// The node, unless it is a constant that is not finite: other constants have become numbers.
-    fn finite(&self, node: NodeId, at: usize) -> Result<NodeId, Complaint> {
-        let mut operands = self.graph.node(node).operands().peekable();
-        if operands.peek().is_none() || !operands.all(|id| self.graph.constant(id).is_some()) {
-            return Ok(node);
+    /// The node, unless it is a constant that is not finite (other constants have become numbers), or something over zero.
+    fn finite(&self, id: NodeId, at: usize) -> Result<NodeId, Complaint> {
+        let node = self.graph.node(id);
+        let is_number = |id: NodeId| self.graph.constant(id).is_some();
+        if node.operands().count() > 0 && node.operands().all(is_number) {
+            return complain(at, "this constant is not a finite number");
         }
-        complain(at, "this constant is not a finite number")
+        match node {
+            Node::Divide(_, b) if self.graph.constant(b) == Some(0.0) => complain(at, "this divides by zero"),
+            _ => Ok(id),
+        }
     }
 
     fn operand(&mut self) -> Result<NodeId, Complaint> {

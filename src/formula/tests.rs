@@ -149,6 +149,7 @@ fn mistakes_are_shown_where_they_are() {
         ("a*x − 1", 5, "write - instead of `−`"),
         ("a*½*x", 3, "`½` has no meaning"),
         ("1/0*a*x", 2, "not a finite number"),
+        ("x + a/(1 - 1)", 6, "divides by zero"),
         ("a*x + (2 - 2)^-1", 14, "not a finite number"),
         ("a*x*ln(0)", 5, "not a finite number"),
         ("a*atan2(1e308*10, 1)*x", 14, "not a finite number"),

@@ -72,7 +72,13 @@ impl Ties {
 /// The expression of parameter `p`; the formula's parameters are its predictors, so that any other name is left over.
 fn expression(whole: &Formula, p: usize, text: &str) -> Result<Parsed> {
     let names = whole.parameters();
-    let found = parsed(text, names, Vec::new())?;
+    let of_tie = |error| match error {
+        Error::Formula { formula, column, message } => {
+            Error::Formula { formula, column, message: format!("in the tie of `{}`: {message}", names[p]) }
+        }
+        other => other,
+    };
+    let found = parsed(text, names, Vec::new()).map_err(of_tie)?;
     match found.parameters.first() {
         None => Ok(found),
         Some(name) if whole.predictors().contains(name) => {

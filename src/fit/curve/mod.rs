@@ -145,7 +145,9 @@ impl CurveFitter {
     pub fn prior(mut self, parameter: &str, mean: f64, sigma: f64) -> Result<CurveFitter> {
         let p = self.untied(parameter)?;
         if !(mean.is_finite() && sigma.is_finite() && sigma > 0.0) {
-            return Err(Error::Usage(format!("a prior of {parameter} with mean {mean} and sigma {sigma}")));
+            return Err(Error::Usage(format!(
+                "prior of `{parameter}`: mean {mean} and sigma {sigma} must be finite, sigma positive"
+            )));
         }
         self.priors[p] = Some(Prior { mean, sigma });
         Ok(self)
