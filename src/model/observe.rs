@@ -33,6 +33,27 @@ pub struct ArmBuffers {
     pub solution: Option<BufferId>,
 }
 
+impl ArmBuffers {
+    /// Those of the data.
+    fn record(
+        recording: &mut Recording,
+        name: &dyn Fn(&str) -> String,
+        (pixels, grid): (usize, Scope),
+        model: BufferId,
+    ) -> ArmBuffers {
+        ArmBuffers {
+            data: recording.buffer(name("data"), Scope::Spectrum, Kind::Float, pixels),
+            weight: recording.buffer(name("weight"), Scope::Spectrum, Kind::Float, pixels),
+            index: recording.buffer(name("index"), grid, Kind::Index, pixels),
+            fraction: recording.buffer(name("fraction"), grid, Kind::Float, pixels),
+            basis: None,
+            resolution: None,
+            model,
+            solution: None,
+        }
+    }
+}
+
 /// Rows of a template, or at a spectrum's pixels.
 #[derive(Clone, Copy)]
 struct Rows {
@@ -58,16 +79,7 @@ pub fn record_spectrum(
     let pixels = padded(layout.pixels);
     let name = |what: &str| format!("{}.{what}", arm.name);
     let grid = if layout.shared_grid { Scope::Batch } else { Scope::Spectrum };
-    let mut buffers = ArmBuffers {
-        data: recording.buffer(name("data"), Scope::Spectrum, Kind::Float, pixels),
-        weight: recording.buffer(name("weight"), Scope::Spectrum, Kind::Float, pixels),
-        index: recording.buffer(name("index"), grid, Kind::Index, pixels),
-        fraction: recording.buffer(name("fraction"), grid, Kind::Float, pixels),
-        basis: None,
-        resolution: None,
-        model: template.buffer,
-        solution: None,
-    };
+    let mut buffers = ArmBuffers::record(recording, &name, (pixels, grid), template.buffer);
     let resample = Resample {
         input: template.buffer,
         input_columns: columns,

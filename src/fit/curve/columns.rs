@@ -67,9 +67,8 @@ impl CurveFitter {
 
     /// [`fit_columns`](Self::fit_columns) into columns whose memory is used again.
     pub fn fit_columns_into(&self, curves: &Curves, columns: &mut CurveColumns) -> Result<()> {
-        let (predictors, parameters) = (self.model.predictors().len(), self.model.parameters().len());
-        let (count, points) = curves.shape(predictors, parameters)?;
-        columns.reset(count, parameters);
+        let (count, points) = curves.shape(self.model.predictors(), self.model.parameters())?;
+        columns.reset(count, self.model.parameters().len());
         match self.whole_problem(points) {
             Some((formula, settings)) => Passage::new(self, curves, points, (formula, settings))?.run(columns),
             None => self.fit_one_by_one(curves, columns),
