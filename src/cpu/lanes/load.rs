@@ -55,6 +55,7 @@ pub fn load<R: Real>(block: &mut Block<R>, l: usize, source: &Source<'_>, column
     let continued = promise > 0.0;
     block.mu.0[l] = R::of(if continued { CONTINUED_DAMPING } else { source.settings.initial_damping });
     block.nu.0[l] = R::of(2.0);
+    block.floor.0[l] = R::of(if continued { 0.0 } else { source.settings.diagonal_floor });
     block.promise.0[l] = R::of(promise);
     (block.rounds.0[l], block.rejections.0[l]) = (R::ZERO, R::ZERO);
     block.status.0[l] = R::of(RUNNING);
