@@ -1,15 +1,19 @@
 //! Millions of tiny fits in flat memory.
 
+use std::ops::Range;
+
 use rayon::prelude::*;
 
 use super::CurveFitter;
-use super::data::{Curves, Grid};
+use super::data::{Curve, Curves, Grid};
+use super::polish::Problem;
+use super::units;
 use crate::cpu::CpuDevice;
 use crate::error::Result;
 use crate::fit::Solver;
 use crate::formula::Formula;
 use crate::solver::whole::{
-    MOST_PARAMETERS, MOST_POINTS, WAITING, Whole, WholeBatch, WholeColumns, WholeFits, WholeModel,
+    MOST_PARAMETERS, MOST_POINTS, WAITING, Whole, WholeBatch, WholeColumns, WholeFits, WholeModel, unit,
 };
 use crate::solver::{Device as _, Estimator, LevenbergMarquardt, Status};
 
@@ -168,6 +172,7 @@ impl<'a> Passage<'a> {
         let own_grid = matches!(self.curves.grid, Grid::Own(_));
         let of_fit = self.predictors * points;
         let bounds = self.bounds.take();
+        let units = self.units(first..last);
         let batch = WholeBatch {
             x: if own_grid { &self.x[first * of_fit..last * of_fit] } else { self.x },
             own_grid,
@@ -175,6 +180,7 @@ impl<'a> Passage<'a> {
             sigma: self.curves.sigma.as_deref().map(|sigma| &sigma[first * points..last * points]),
             mask: self.curves.mask.as_deref().map(|mask| &mask[first * points..last * points]),
             starts: &self.curves.starts[first * p..last * p],
+            units: units.as_deref(),
             bounds: bounds.as_ref().map(|(lower, upper)| {
                 let own = if lower.len() == p { 0..p } else { first * p..last * p };
                 (&lower[own.clone()], &upper[own])
@@ -188,9 +194,35 @@ impl<'a> Passage<'a> {
         if let Some(double) = &mut self.double {
             double.fit(&batch, columns)?;
         }
-        self.finish(&batch, columns);
+        self.finish(first, &batch, columns);
         self.bounds = bounds;
         Ok(())
+    }
+
+    /// Those of some curves, where one of their parameters starts at 0.
+    fn units(&self, some: Range<usize>) -> Option<Vec<f64>> {
+        let p = self.parameters;
+        let starts = &self.curves.starts[some.start * p..some.end * p];
+        if starts.iter().all(|start| *start != 0.0) {
+            return None;
+        }
+        let mut units: Vec<f64> = starts.iter().map(|start| unit(*start)).collect();
+        units.par_chunks_mut(p).zip(starts.par_chunks(p)).zip(some).for_each(|((own, starts), index)| {
+            let unknown = || (0..p).filter(|&q| starts[q] == 0.0);
+            if unknown().next().is_some()
+                && let Some(mut curve) = self.curve(index)
+            {
+                units::find(&self.fitter.model, &mut curve, unit);
+                unknown().for_each(|q| own[q] = curve.scale[q]);
+            }
+        });
+        Some(units)
+    }
+
+    /// Curve `index` as [`fit`](CurveFitter::fit) sees it; `None` where it cannot be fitted.
+    fn curve(&self, index: usize) -> Option<Curve> {
+        let CurveFitter { lower, upper, held, estimator, .. } = self.fitter;
+        self.curves.curve(index, (self.predictors, self.points), (lower, upper, held), *estimator).ok()
     }
 
     /// Puts all fits that can be made at their starts.
@@ -243,11 +275,18 @@ impl<'a> Passage<'a> {
     }
 
     /// Variances become errors.
-    fn finish(&self, batch: &WholeBatch<'_>, columns: &mut WholeColumns<'_>) {
+    fn finish(&self, first: usize, batch: &WholeBatch<'_>, columns: &mut WholeColumns<'_>) {
         let p = self.parameters;
-        let fits = columns.variances.par_chunks_mut(p).zip(columns.chi2.par_iter()).enumerate();
-        fits.with_min_len(1024).for_each(|(k, (errors, chi2))| {
+        let fits = columns.variances.par_chunks_mut(p).zip(columns.parameters.par_chunks(p)).zip(&*columns.chi2);
+        fits.enumerate().with_min_len(1024).for_each(|(k, ((errors, parameters), chi2))| {
             let (lower, upper) = bounds_of(batch, k, p);
+            let inside = |q: usize| lower.is_empty() || lower[q] < parameters[q] && parameters[q] < upper[q];
+            // a lost pivot takes along what was eliminated after it
+            if chi2.is_finite() && (0..p).any(|q| errors[q].is_nan() && inside(q)) {
+                if let Some(variances) = self.variances(first + k, parameters) {
+                    errors.copy_from_slice(&variances);
+                }
+            }
             let factor = match (self.fitter.absolute_sigma, self.used(batch, k).saturating_sub(free(lower, upper, p))) {
                 (true, _) => 1.0,
                 // nothing is left to tell the noise from
@@ -257,6 +296,14 @@ impl<'a> Passage<'a> {
             // held parameters have none, whatever the factor
             errors.iter_mut().filter(|e| **e != 0.0).for_each(|e| *e = (*e * factor).sqrt());
         });
+    }
+
+    /// Those of curve `index` as [`fit`](CurveFitter::fit) computes them.
+    fn variances(&self, index: usize, parameters: &[f64]) -> Option<Vec<f64>> {
+        let CurveFitter { model, priors, estimator, .. } = self.fitter;
+        let problem = Problem { model, curve: &self.curve(index)?, priors, estimator: *estimator };
+        let covariance = problem.covariance(&problem.rows(parameters)?, parameters);
+        Some(covariance.into_iter().step_by(self.parameters + 1).collect())
     }
 }
 

@@ -251,7 +251,7 @@ impl Curve {
 }
 
 /// The power of two nearest |start|, by its logarithm: dividing by it is exact.
-fn scale(start: f64) -> f64 {
+pub(super) fn scale(start: f64) -> f64 {
     // powers beyond these would leave f32's range
     let exponent = start.abs().log2().round();
     if exponent.is_finite() { exponent.clamp(-100.0, 100.0).exp2() } else { 1.0 }

@@ -15,6 +15,7 @@ mod sums;
 #[cfg(feature = "argmin")]
 mod task;
 mod tie;
+mod units;
 
 use rayon::prelude::*;
 
@@ -200,6 +201,7 @@ impl CurveFitter {
         if ready.is_empty() {
             return Ok(fits);
         }
+        ready.par_iter_mut().for_each(|curve| units::find(&self.model, curve, data::scale));
         let mut passes = Passes::new(self, &curves.grid, points, ready.len())?;
         for some in ready.chunks(passes.capacity) {
             let outcomes = passes.solve(some)?;

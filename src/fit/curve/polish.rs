@@ -49,7 +49,7 @@ impl Rows {
     }
 
     /// What the covariance is made of; `None` as for [`Factors::new`].
-    pub fn information(&self, free: &[usize]) -> Option<Factors> {
+    fn information(&self, free: &[usize]) -> Option<Factors> {
         Factors::new(&self.expected, free)
     }
 }
@@ -92,6 +92,17 @@ impl Problem<'_> {
     pub fn inside(&self, parameters: &[f64]) -> Vec<usize> {
         let Curve { lower, upper, .. } = self.curve;
         self.curve.free().into_iter().filter(|&p| parameters[p] > lower[p] && parameters[p] < upper[p]).collect()
+    }
+
+    /// (JᵀJ)⁻¹ among all parameters, row by row: 0 for held ones, NaN for undetermined ones and those at a bound.
+    pub fn covariance(&self, rows: &Rows, parameters: &[f64]) -> Vec<f64> {
+        let (count, inside) = (parameters.len(), self.inside(parameters));
+        let factors = rows.information(&inside);
+        let mut covariance = factors.map_or_else(|| vec![0.0; count * count], |factors| factors.covariance(count));
+        for p in self.curve.free().into_iter().filter(|p| !inside.contains(p)) {
+            (0..count).for_each(|q| (covariance[p * count + q], covariance[q * count + p]) = (f64::NAN, f64::NAN));
+        }
+        covariance
     }
 
     /// Gauss–Newton steps from `parameters`, shortened until the cost does not rise; they end when it no longer falls and their length
