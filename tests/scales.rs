@@ -3,7 +3,7 @@
 mod common;
 
 use common::fits::devices;
-use popfit::{CurveColumns, CurveFit, CurveFitter, CurveModel, Curves, Device, Formula, Status};
+use popfit::{CurveColumns, CurveFit, CurveFitter, CurveModel, Curves, Device, Formula, Model, NelderMead, Status};
 
 /// Where a fit ended.
 struct End {
@@ -68,9 +68,6 @@ fn check_scales(device: &Device, scales: &[f64], settings: &dyn Fn(CurveModel) -
     let (mut successes, mut total) = (0, 0);
     for (case, truth) in cases() {
         let best = case.fit(&truth);
-        // a Gaussian's other minimum: as wide as it will, a parabola
-        let parabola = Case { text: "a + b*x + c*x^2".into(), x: case.x.clone(), y: case.y.clone() }.fit(&[1.0; 3]);
-        let valley = parabola.chi2 / best.chi2;
         for &scale in scales {
             let model = CurveModel::from(Formula::parse(&case.text).unwrap());
             for (end, way) in
@@ -85,8 +82,7 @@ fn check_scales(device: &Device, scales: &[f64], settings: &dyn Fn(CurveModel) -
                     end.parameters
                 );
                 println!("{what}");
-                let at_parabola = truth.len() == 4 && (ratio / valley - 1.0).abs() < 1e-5;
-                assert!(!end.status.is_success() || ratio < 1.0 + 1e-5 || at_parabola, "{what}");
+                assert!(!end.status.is_success() || ratio < 1.0 + 1e-5, "{what}");
                 successes += usize::from(end.status.is_success());
                 total += 1;
             }
@@ -103,18 +99,72 @@ fn data_of_any_scale_end_at_the_minimum_or_without_success() {
         let own = |model| CurveFitter::new(model, device.clone()).unwrap();
         let scales = if device.name().starts_with("cpu") { &SCALES[..] } else { &SCALES[..3] };
         let (successes, total) = check_scales(&device, scales, &own);
-        println!("{successes} of {total}");
+        assert_eq!(successes, total, "{}", device.name());
     }
     let differences = |model: CurveModel| CurveFitter::new(model.differences(true), Device::cpu()).unwrap();
     let (successes, total) = check_scales(&Device::cpu(), &SCALES, &differences);
-    println!("{successes} of {total}");
+    assert_eq!(successes, total);
 }
 
 #[test]
 fn simplices_at_any_scale_end_at_the_minimum_or_without_success() {
     let simplex = |model| CurveFitter::new(model, Device::cpu()).unwrap().solver(CurveFitter::NELDER_MEAD).unwrap();
     let (successes, total) = check_scales(&Device::cpu(), &SCALES, &simplex);
-    println!("{successes} of {total}");
+    assert_eq!(successes, total);
+}
+
+/// What is no formula has no parameters known to be linear: its steps must find their way.
+struct Line;
+
+impl Model for Line {
+    fn predictors(&self) -> Vec<String> {
+        vec!["x".into()]
+    }
+
+    fn parameters(&self) -> Vec<String> {
+        vec!["a".into(), "b".into()]
+    }
+
+    fn values(&self, x: &[f64], p: &[f64], out: &mut [f64]) {
+        out.iter_mut().zip(x).for_each(|(out, x)| *out = p[0] * x + p[1]);
+    }
+}
+
+#[test]
+fn models_without_a_formula_at_any_scale() {
+    let case = case("a*x + b", &[2.0, 3.0]);
+    let best = case.fit(&[2.0, 3.0]);
+    for scale in SCALES {
+        let curves = case.curves(scale, &[1.0; 2]);
+        let fitter = CurveFitter::new(CurveModel::new(Line).unwrap(), Device::cpu()).unwrap();
+        let simplex = fitter.clone().solver(CurveFitter::NELDER_MEAD).unwrap();
+        for (what, fitter, arrives) in [("lm", fitter, true), ("simplex", simplex, scale == 1.0)] {
+            let fit = fitter.fit(&curves).unwrap().remove(0);
+            let ratio = fit.chi2 / scale / scale / best.chi2;
+            println!("{what} {scale:e}: {:?} {ratio} {:?}", fit.status, fit.parameters);
+            assert!(!arrives || fit.status.is_success(), "{what} {scale:e}: {:?}", fit.status);
+            assert!(!fit.status.is_success() || ratio < 1.0 + 1e-5, "{what} {scale:e}: {ratio} {:?}", fit.parameters);
+        }
+    }
+}
+
+#[test]
+fn default_simplices_know_the_noise_from_the_data() {
+    let simplex = || CurveFitter::new(Formula::parse("a*exp(-(x-m)^2/(2*s^2)) + c").unwrap(), Device::cpu()).unwrap();
+    let (text, truth) = ("a*exp(-(x-m)^2/(2*s^2)) + c", [5.0, 1.6, 1.3, 2.0]);
+    let case = case(text, &truth);
+    let best = case.fit(&truth);
+    for solver in [NelderMead::default(), NelderMead { max_rounds: 5000, ..NelderMead::default() }] {
+        for scale in [1.0, 1e-6, 1e6] {
+            let start = [4.0 * scale, 1.2, 1.0, 1.5 * scale];
+            let fit = simplex().solver(solver).unwrap().fit(&case.curves(scale, &start)).unwrap().remove(0);
+            let units = [scale, 1.0, 1.0, scale];
+            let apart = (0..4).map(|p| (fit.parameters[p] / units[p] - best.parameters[p]).abs() / best.errors[p]);
+            let worst = apart.fold(0.0, f64::max);
+            println!("{scale:e}: {:?} {worst:.1e} after {}", fit.status, fit.nfev);
+            assert!(fit.status.is_success() && worst < 0.1, "{scale:e}: {:?} {worst:.1e}", fit.status);
+        }
+    }
 }
 
 #[test]

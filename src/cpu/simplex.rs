@@ -5,6 +5,7 @@
 //! `shaders/simplex.wgsl`.
 
 use crate::solver::member::Member;
+use crate::solver::recording::Recording;
 use crate::solver::simplex::{LANES, Simplex};
 use crate::solver::{NelderMead, Status};
 
@@ -12,6 +13,8 @@ use crate::solver::{NelderMead, Status};
 const RESPREAD: f64 = 0.25;
 /// Vertices this close, relatively, are one point in f32.
 const COLLAPSED: f64 = 1e-6;
+/// Relative errors of objectives above this are f32's, whose parameters are of order 1.
+const SINGLE: f64 = 1e-9;
 
 /// `trials` are the simplex's members, whose trial points have been evaluated; `noise` is the relative error of an objective.
 pub fn simplex(
@@ -19,12 +22,12 @@ pub fn simplex(
     trials: &mut [Member],
     (lower, upper): (&[f64], &[f64]),
     settings: &NelderMead,
-    (marginalise, noise): (bool, f64),
+    (recording, noise): (&Recording, f64),
 ) {
     simplex.rounds += 1;
     let objective = |member: &Member| {
         let sums = &member.trial_sums;
-        let value = sums.cost() + if marginalise { sums.ln_det } else { 0.0 };
+        let value = sums.cost() + if recording.marginalise { sums.ln_det } else { 0.0 };
         if value.is_finite() { value } else { f64::INFINITY }
     };
     let found: Vec<f64> = trials.iter().map(objective).collect();
@@ -36,7 +39,7 @@ pub fn simplex(
             simplex.values[v] = value;
         }
     }
-    let status = choose(simplex, trials, (lower, upper), settings, noise);
+    let status = choose(simplex, trials, (lower, upper), settings, (noise, recording.dof));
     for member in trials {
         member.rounds = simplex.rounds;
         member.status = status;
@@ -87,10 +90,11 @@ fn order(simplex: &Simplex) -> (usize, usize, usize) {
 }
 
 /// The vertices differ by what rounding leaves of them: their objectives tell nothing more.
-fn is_collapsed(simplex: &Simplex, best: usize) -> bool {
+fn is_collapsed(simplex: &Simplex, best: usize, noise: f64) -> bool {
+    let least = if noise > SINGLE { 1.0 } else { 0.0 };
     let centre = simplex.vertex(best);
     let near =
-        |v: usize| simplex.vertex(v).iter().zip(centre).all(|(x, c)| (x - c).abs() <= COLLAPSED * c.abs().max(1.0));
+        |v: usize| simplex.vertex(v).iter().zip(centre).all(|(x, c)| (x - c).abs() <= COLLAPSED * c.abs().max(least));
     (0..simplex.values.len()).all(near)
 }
 
@@ -100,7 +104,7 @@ fn choose(
     trials: &mut [Member],
     (lower, upper): (&[f64], &[f64]),
     settings: &NelderMead,
-    noise: f64,
+    (noise, dof): (f64, Option<f64>),
 ) -> Option<Status> {
     if simplex.free.is_empty() && simplex.values[0].is_finite() {
         return Some(Status::Gtol); // nothing can move, and its objective is known
@@ -114,9 +118,16 @@ fn choose(
         if !lowest.is_finite() {
             return Some(Status::NotFinite);
         }
-        let fatol = settings.fatol.max(noise * lowest.abs());
+        let range = simplex.values[worst] - lowest;
+        // nothing has moved, and nowhere does the objective tell where to
+        let untouched = simplex.rounds as usize <= simplex.values.len().div_ceil(LANES);
+        if untouched && range <= noise * lowest.abs() && lowest != 0.0 {
+            return Some(Status::Stalled);
+        }
+        let (fatol, relative) = settings.tolerances(dof, noise);
+        let fatol = fatol.max(relative * lowest.abs());
         // infinite vertices are not converged
-        if simplex.values[worst] - lowest <= fatol || is_collapsed(simplex, best) {
+        if range <= fatol || is_collapsed(simplex, best, noise) {
             let gained = simplex.spread_at - lowest;
             if simplex.restarts >= settings.max_restarts || gained <= fatol {
                 return Some(Status::Ftol);

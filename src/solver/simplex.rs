@@ -7,6 +7,8 @@ use serde::{Deserialize, Serialize};
 
 use super::{Outcome, Status, exact};
 
+/// A simplex has edges of at least this share of its parameters, which may have come far from their starts.
+const LEAST_EDGE: f64 = 1e-3;
 /// Points that a simplex evaluates in one round.
 pub const LANES: usize = 4;
 
@@ -82,13 +84,14 @@ impl Simplex {
         self.values[v] = value;
     }
 
-    /// The other vertices at `size`, or − `size`, from the best along each free parameter, the other way where a bound is nearer;
+    /// The other vertices at about `size`, or − `size`, from the best along each free parameter, the other way where a bound is nearer;
     /// their values unknown.
     pub fn spread(&mut self, best: usize, (lower, upper): (&[f64], &[f64]), size: f64) {
         let (centre, value) = (self.vertex(best).to_vec(), self.values[best]);
         self.set_vertex(0, &centre, value);
         for (k, p) in self.free.clone().into_iter().enumerate() {
             let mut point = centre.clone();
+            let size = size * (LEAST_EDGE * centre[p].abs()).max(1.0);
             let (there, back) = (centre[p] + size, centre[p] - size);
             let inside = there >= lower[p] && there <= upper[p];
             point[p] = if inside { there } else { back.clamp(lower[p], upper[p]) };

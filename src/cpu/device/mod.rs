@@ -165,11 +165,10 @@ impl<R: Real> CpuPopulation<R> {
     }
 
     fn move_simplices(&mut self, members: &mut [Member], settings: &NelderMead) {
-        let marginalise = self.inputs.recording.marginalise;
         for trials in members[..self.active].chunks_exact_mut(LANES) {
             let bounds = self.inputs.bounds(trials[0].spectrum);
             if let Some(moved) = self.simplices.get_mut(&(trials[0].slot / LANES)) {
-                simplex::simplex(moved, trials, bounds, settings, (marginalise, R::COST_NOISE));
+                simplex::simplex(moved, trials, bounds, settings, (&self.inputs.recording, R::COST_NOISE));
             }
         }
     }

@@ -132,6 +132,8 @@ pub(super) struct Curve {
     pub weight: Vec<f64>,
     pub used: usize,
     pub start: Vec<f64>,
+    /// Where the solver begins: at the start, or where that lacks the data's scale nearer to them.
+    pub begin: Vec<f64>,
     /// What the solver's parameters are in units of.
     pub scale: Vec<f64>,
     pub lower: Vec<f64>,
@@ -163,6 +165,7 @@ impl Curves {
             weight: self.sigma.as_ref().map_or_else(|| vec![1.0; points], |s| row(s, points)),
             used: 0,
             start: row(&self.starts, parameters),
+            begin: row(&self.starts, parameters),
             scale: row(&self.starts, parameters).into_iter().map(scale).collect(),
             lower: own(&self.lower, lower),
             upper: own(&self.upper, upper),
@@ -191,6 +194,7 @@ impl Curve {
             weight: vec![1.0; points],
             used: points,
             start: start.to_vec(),
+            begin: start.to_vec(),
             scale: start.iter().copied().map(scale).collect(),
             lower: vec![f64::NEG_INFINITY; start.len()],
             upper: vec![f64::INFINITY; start.len()],

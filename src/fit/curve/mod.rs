@@ -1,5 +1,6 @@
 //! Many similar small problems of one model: the general optimiser.
 
+mod begin;
 mod check;
 mod columns;
 mod data;
@@ -15,11 +16,12 @@ mod sums;
 #[cfg(feature = "argmin")]
 mod task;
 mod tie;
-mod units;
 
 use rayon::prelude::*;
 
+use self::data::Curve;
 use self::passes::Passes;
+use self::polish::Problem;
 use super::{Device, Solver};
 use crate::curve_model::CurveModel;
 use crate::error::{Error, Result};
@@ -201,7 +203,11 @@ impl CurveFitter {
         if ready.is_empty() {
             return Ok(fits);
         }
-        ready.par_iter_mut().for_each(|curve| units::find(&self.model, curve, data::scale));
+        ready.par_iter_mut().for_each(|curve| {
+            if let Some((begin, scale)) = begin::prepare(&self.problem(curve), data::scale) {
+                (curve.begin, curve.scale) = (begin, scale);
+            }
+        });
         let mut passes = Passes::new(self, &curves.grid, points, ready.len())?;
         for some in ready.chunks(passes.capacity) {
             let outcomes = passes.solve(some)?;
@@ -210,6 +216,10 @@ impl CurveFitter {
             some.iter().zip(done).for_each(|(curve, fit)| fits[curve.index] = fit);
         }
         Ok(fits)
+    }
+
+    fn problem<'a>(&'a self, curve: &'a Curve) -> Problem<'a> {
+        Problem { model: &self.model, curve, priors: &self.priors, estimator: self.estimator }
     }
 
     /// Whether covariances are multiplied by χ²/dof: a count's scatter is known.

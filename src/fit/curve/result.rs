@@ -2,7 +2,6 @@
 
 use super::CurveFitter;
 use super::data::Curve;
-use super::polish::Problem;
 use crate::fit::Solver;
 use crate::solver::{Estimator, Outcome, Status};
 
@@ -106,7 +105,7 @@ impl CurveFitter {
         fit.parameters.clone_from(&outcome.parameters);
         fit.start.clone_from(&curve.start);
         (fit.points, fit.dof) = (curve.used, curve.used as i64 - curve.free().len() as i64);
-        let problem = Problem { model: &self.model, curve, priors: &self.priors, estimator: self.estimator };
+        let problem = self.problem(curve);
         if self.model.needs_gpu() {
             self.finish_by_sums(curve, outcome, &problem, &mut fit);
             return fit;

@@ -19,8 +19,9 @@ impl CurveFitter {
         let names = self.model.parameters();
         let shape = (self.model.predictors().len(), names.len());
         let (total, points) = curves.shape(shape.0, shape.1)?;
-        let objective =
-            |values_only| CurveObjective::new((&self.model, self.estimator), points, &curves.grid, values_only);
+        let objective = |values_only| {
+            CurveObjective::new((&self.model, self.estimator, self.is_scaled()), points, &curves.grid, values_only)
+        };
         let (linearise, evaluate) = (objective(false), objective(true));
         let recordings = (Arc::new(linearise.record()), Arc::new(evaluate.record()));
         let limits = (&self.lower[..], &self.upper[..], &self.held[..]);
