@@ -26,9 +26,11 @@ pub struct LevenbergMarquardt {
     /// Rejected steps in a row before a member has stalled.
     pub max_rejections: u32,
     /// The damping's diagonal is at least this share of its largest element: without (0), a parameter on which the model hardly
-    /// depends where it is moves undamped, however far. Depends on how the parameters are scaled, unlike the rest.
+    /// depends where it is moves undamped, however far. Depends on how the parameters are scaled, unlike the rest: when all else has
+    /// arrived, it is let go.
     pub diagonal_floor: f64,
-    /// A step is shortened until no parameter moves by more than this times its magnitude (at least 0.001 of its unit).
+    /// A step is shortened until no parameter moves by more than this times its magnitude (at least 0.001 of its unit). Convergence
+    /// is that of the step before.
     pub largest_step: f64,
 }
 

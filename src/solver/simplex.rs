@@ -26,6 +26,8 @@ pub struct Simplex {
     #[serde(with = "exact::list")]
     pub values: Vec<f64>,
     pub rounds: u32,
+    /// Points whose objectives were asked for.
+    pub evaluations: u32,
     /// Times that a converged simplex was spread again around its best vertex.
     pub restarts: u32,
     /// The best objective when the simplex was last spread.
@@ -44,6 +46,7 @@ impl Simplex {
             vertices: start.repeat(count),
             values: vec![f64::NAN; count],
             rounds: 0,
+            evaluations: 0,
             restarts: 0,
             spread_at: f64::INFINITY,
         };
@@ -63,7 +66,7 @@ impl Simplex {
             status,
             gave_way: None,
             rounds: self.rounds,
-            evaluations: self.rounds * LANES as u32,
+            evaluations: self.evaluations,
             parameters: self.vertex(best).to_vec(),
             chi2: self.values[best],
             penalty: 0.0,
