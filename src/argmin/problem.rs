@@ -10,7 +10,7 @@ use crate::error::{Error, Result};
 use crate::fit::task::Task;
 use crate::solver::Outcome;
 use crate::solver::member::Sums;
-use crate::solver::recording::{Precision, Stage};
+use crate::solver::recording::{Precision, Recording, Stage};
 use crate::{CurveFitter, Curves, Fitter, Spectra};
 
 /// Many curves or spectra, each a [`Problem`] for the asking. What it holds of each is its data; a device's memory is taken by problems.
@@ -173,13 +173,13 @@ impl Problem {
 
     /// What is minimised: χ² and penalties, and what marginalisation adds.
     fn objective(&self, outcome: &Outcome) -> f64 {
-        let marginal = if self.marginalises() { outcome.ln_det + self.task.constant } else { 0.0 };
+        let marginal = if self.recording().marginalise { outcome.ln_det + self.task.constant } else { 0.0 };
         let value = outcome.chi2 + outcome.penalty + marginal;
         if value.is_finite() { value } else { f64::INFINITY }
     }
 
-    pub(super) fn marginalises(&self) -> bool {
-        self.task.linearise.recording.marginalise
+    pub(super) fn recording(&self) -> &Recording {
+        &self.task.evaluate.recording
     }
 
     pub(super) fn precision(&self) -> Precision {

@@ -3,7 +3,7 @@
 //! Nodes refer to earlier ones only, so that one pass in their order evaluates, differentiates or prints them all, however
 //! deep a formula is.
 
-use std::collections::HashMap;
+use std::collections::{BTreeSet, HashMap};
 
 use super::function::{Function, Pair, integer_power};
 
@@ -105,6 +105,26 @@ impl Graph {
             varies[k] = matches!(node, Node::Predictor(_)) || node.operands().any(|id| varies[id.0]);
         }
         varies
+    }
+
+    /// Parameters in which the value is linear together, the first ones that are: no slope by one of them, of `slopes`, reads another.
+    pub fn linear(&self, slopes: &[NodeId]) -> Vec<usize> {
+        let mut reads = vec![BTreeSet::new(); self.nodes.len()];
+        for (k, node) in self.nodes.iter().enumerate() {
+            let mut all: BTreeSet<usize> = node.operands().flat_map(|id| reads[id.0].clone()).collect();
+            all.extend(if let Node::Parameter(p) = node { Some(*p) } else { None });
+            reads[k] = all;
+        }
+        let of = |p: usize| &reads[slopes[p].0];
+        let mut found: Vec<usize> = Vec::new();
+        for p in 0..slopes.len() {
+            // a slope of 0 tells nothing
+            let matters = self.constant(slopes[p]) != Some(0.0);
+            if matters && !of(p).contains(&p) && found.iter().all(|q| !of(p).contains(q) && !of(*q).contains(&p)) {
+                found.push(p);
+            }
+        }
+        found
     }
 
     pub fn number(&mut self, value: f64) -> NodeId {

@@ -50,6 +50,7 @@ pub struct Formula {
     lanes: Arc<LaneTape>,
     value_wgsl: String,
     linearisation_wgsl: String,
+    linear: Vec<usize>,
 }
 
 impl Formula {
@@ -134,6 +135,11 @@ impl Formula {
         if derivatives { &self.linearisation_wgsl } else { &self.value_wgsl }
     }
 
+    /// Parameters in which the value is linear together.
+    pub(crate) fn linear(&self) -> &[usize] {
+        &self.linear
+    }
+
     /// The twin of [`wgsl`](Self::wgsl).
     pub(crate) fn fill(&self, derivatives: bool, x: &[f64], parameters: &[f64], output: &mut [f64]) {
         let tape = if derivatives { &self.linearisation } else { &self.value };
@@ -183,6 +189,7 @@ fn compile(text: &str, predictors: Vec<String>, parsed: Parsed) -> Formula {
         lanes: Arc::new(LaneTape::new(&graph, &rows)),
         value_wgsl: wgsl(&rows[..1]),
         linearisation_wgsl: wgsl(&rows),
+        linear: graph.linear(&rows[1..]),
         predictors,
         parameters,
     }

@@ -279,6 +279,8 @@ pub struct Recording {
     pub values_only: bool,
     /// The objective has ln det C in it, besides χ² and penalty.
     pub marginalise: bool,
+    /// Where the rows' noise is not known: points − parameters. A simplex's `fatol` is then in units of χ² over this.
+    pub dof: Option<f64>,
     pub buffers: Vec<Buffer>,
     pub stages: Vec<Stage>,
 }

@@ -13,7 +13,7 @@ use crate::solver::recording::{Basis, BufferId, Stage};
 
 /// Runs the stages for a tile of members. Products take the whole tile; the stages between two products run member by member,
 /// so that a member's rows are still in the cache when the next stage reads them.
-pub fn linearise<R: Real>(inputs: &Inputs<R>, tile: &mut Tile<R>, members: &mut [Member]) {
+pub fn linearise<R: Real>(inputs: &Inputs<R>, tile: &mut Tile<R>, members: &mut [&mut Member]) {
     let stages = &inputs.recording.stages;
     for run in stages.chunk_by(together) {
         if let [Stage::Product(stage)] = run {

@@ -1,15 +1,18 @@
 //! Millions of tiny fits in flat memory.
 
+use std::ops::Range;
+
 use rayon::prelude::*;
 
 use super::CurveFitter;
-use super::data::{Curves, Grid};
+use super::begin;
+use super::data::{Curve, Curves, Grid};
 use crate::cpu::CpuDevice;
 use crate::error::Result;
 use crate::fit::Solver;
 use crate::formula::Formula;
 use crate::solver::whole::{
-    MOST_PARAMETERS, MOST_POINTS, WAITING, Whole, WholeBatch, WholeColumns, WholeFits, WholeModel,
+    MOST_PARAMETERS, MOST_POINTS, WAITING, Whole, WholeBatch, WholeColumns, WholeFits, WholeModel, unit,
 };
 use crate::solver::{Device as _, Estimator, LevenbergMarquardt, Status};
 
@@ -17,6 +20,9 @@ use crate::solver::{Device as _, Estimator, LevenbergMarquardt, Status};
 const CHUNK: usize = 1 << 16;
 /// A fit ends where the next step would move it by this share of its errors.
 const ACCURACY: f64 = 3e-4;
+
+/// Linear parameters and data that differ by more than this factor are looked at.
+const FAR: f64 = 100.0;
 
 /// Results of many curves, row by row. P is the number of parameters.
 #[derive(Clone, Debug, Default, PartialEq)]
@@ -110,6 +116,8 @@ struct Passage<'a> {
     bounds: Option<(Vec<f64>, Vec<f64>)>,
     parameters: usize,
     predictors: usize,
+    /// Parameters in which the model is linear.
+    linear: &'a [usize],
     /// In f32, where the device does that; and in f64, on the host.
     single: Option<Box<dyn WholeFits>>,
     double: Option<Box<dyn WholeFits>>,
@@ -120,7 +128,7 @@ impl<'a> Passage<'a> {
         fitter: &'a CurveFitter,
         curves: &'a Curves,
         points: usize,
-        (formula, settings): (&Formula, LevenbergMarquardt),
+        (formula, settings): (&'a Formula, LevenbergMarquardt),
     ) -> Result<Passage<'a>> {
         let (parameters, predictors) = (formula.parameters().len(), formula.predictors().len());
         let capacity = CHUNK.min(curves.starts.len() / parameters);
@@ -137,7 +145,8 @@ impl<'a> Passage<'a> {
         let single = fitter.device.inner.whole(whole(WholeModel::Single(formula.lanes())))?;
         let double = CpuDevice.whole(whole(WholeModel::Double(formula.lanes())))?;
         let bounds = bounds(fitter, curves);
-        Ok(Passage { fitter, curves, points, x, bounds, parameters, predictors, single, double })
+        let linear = formula.linear();
+        Ok(Passage { fitter, curves, points, x, bounds, parameters, predictors, linear, single, double })
     }
 
     fn run(&mut self, columns: &mut CurveColumns) -> Result<()> {
@@ -167,13 +176,15 @@ impl<'a> Passage<'a> {
         let own_grid = matches!(self.curves.grid, Grid::Own(_));
         let of_fit = self.predictors * points;
         let bounds = self.bounds.take();
+        let prepared = self.prepare(first..last);
         let batch = WholeBatch {
             x: if own_grid { &self.x[first * of_fit..last * of_fit] } else { self.x },
             own_grid,
             y: &self.curves.y[first * points..last * points],
             sigma: self.curves.sigma.as_deref().map(|sigma| &sigma[first * points..last * points]),
             mask: self.curves.mask.as_deref().map(|mask| &mask[first * points..last * points]),
-            starts: &self.curves.starts[first * p..last * p],
+            starts: prepared.as_ref().map_or(&self.curves.starts[first * p..last * p], |(starts, _)| starts),
+            units: prepared.as_ref().map(|(_, units)| &units[..]),
             bounds: bounds.as_ref().map(|(lower, upper)| {
                 let own = if lower.len() == p { 0..p } else { first * p..last * p };
                 (&lower[own.clone()], &upper[own])
@@ -187,9 +198,46 @@ impl<'a> Passage<'a> {
         if let Some(double) = &mut self.double {
             double.fit(&batch, columns)?;
         }
-        self.finish(&batch, columns);
+        self.finish(first, &batch, columns);
         self.bounds = bounds;
         Ok(())
+    }
+
+    /// Starts and units of some curves, where one of them is to begin elsewhere, or in other units, than its start.
+    fn prepare(&self, some: Range<usize>) -> Option<(Vec<f64>, Vec<f64>)> {
+        let p = self.parameters;
+        let given = &self.curves.starts[some.start * p..some.end * p];
+        let unusual: Vec<usize> = some.clone().into_par_iter().filter(|&k| self.is_unusual(k)).collect();
+        let prepared: Vec<(usize, (Vec<f64>, Vec<f64>))> = unusual
+            .into_par_iter()
+            .filter_map(|k| Some((k, begin::prepare(&self.fitter.problem(&self.curve(k)?), unit)?)))
+            .collect();
+        if prepared.is_empty() {
+            return None;
+        }
+        let (mut starts, mut units) = (given.to_vec(), given.iter().copied().map(unit).collect::<Vec<f64>>());
+        for (k, (begin, scale)) in &prepared {
+            let own = (k - some.start) * p..(k + 1 - some.start) * p;
+            starts[own.clone()].copy_from_slice(begin);
+            units[own].copy_from_slice(scale);
+        }
+        Some((starts, units))
+    }
+
+    /// A start of 0, or linear parameters whose size says nothing of the data's: a quick look, as most are usual.
+    fn is_unusual(&self, k: usize) -> bool {
+        let (p, points) = (self.parameters, self.points);
+        let start = &self.curves.starts[k * p..(k + 1) * p];
+        let largest = |values: &mut dyn Iterator<Item = f64>| values.fold(0.0, |most, x| f64::max(most, x.abs()));
+        let size = largest(&mut self.linear.iter().map(|&q| start[q]));
+        let data = largest(&mut self.curves.y[k * points..(k + 1) * points].iter().copied());
+        start.contains(&0.0) || (!self.linear.is_empty() && !(size < FAR * data && data < FAR * size))
+    }
+
+    /// Curve `index` as [`fit`](CurveFitter::fit) sees it; `None` where it cannot be fitted.
+    fn curve(&self, index: usize) -> Option<Curve> {
+        let CurveFitter { lower, upper, held, estimator, .. } = self.fitter;
+        self.curves.curve(index, (self.predictors, self.points), (lower, upper, held), *estimator).ok()
     }
 
     /// Puts all fits that can be made at their starts.
@@ -242,11 +290,18 @@ impl<'a> Passage<'a> {
     }
 
     /// Variances become errors.
-    fn finish(&self, batch: &WholeBatch<'_>, columns: &mut WholeColumns<'_>) {
+    fn finish(&self, first: usize, batch: &WholeBatch<'_>, columns: &mut WholeColumns<'_>) {
         let p = self.parameters;
-        let fits = columns.variances.par_chunks_mut(p).zip(columns.chi2.par_iter()).enumerate();
-        fits.with_min_len(1024).for_each(|(k, (errors, chi2))| {
+        let fits = columns.variances.par_chunks_mut(p).zip(columns.parameters.par_chunks(p)).zip(&*columns.chi2);
+        fits.enumerate().with_min_len(1024).for_each(|(k, ((errors, parameters), chi2))| {
             let (lower, upper) = bounds_of(batch, k, p);
+            let inside = |q: usize| lower.is_empty() || lower[q] < parameters[q] && parameters[q] < upper[q];
+            // a lost pivot takes along what was eliminated after it
+            if chi2.is_finite() && (0..p).any(|q| errors[q].is_nan() && inside(q)) {
+                if let Some(variances) = self.variances(first + k, parameters) {
+                    errors.copy_from_slice(&variances);
+                }
+            }
             let factor = match (self.fitter.absolute_sigma, self.used(batch, k).saturating_sub(free(lower, upper, p))) {
                 (true, _) => 1.0,
                 // nothing is left to tell the noise from
@@ -256,6 +311,14 @@ impl<'a> Passage<'a> {
             // held parameters have none, whatever the factor
             errors.iter_mut().filter(|e| **e != 0.0).for_each(|e| *e = (*e * factor).sqrt());
         });
+    }
+
+    /// Those of curve `index` as [`fit`](CurveFitter::fit) computes them.
+    fn variances(&self, index: usize, parameters: &[f64]) -> Option<Vec<f64>> {
+        let curve = self.curve(index)?;
+        let problem = self.fitter.problem(&curve);
+        let covariance = problem.covariance(&problem.rows(parameters)?, parameters);
+        Some(covariance.into_iter().step_by(self.parameters + 1).collect())
     }
 }
 

@@ -161,6 +161,8 @@ pub(super) struct Curve {
     pub weight: Vec<f64>,
     pub used: usize,
     pub start: Vec<f64>,
+    /// Where the solver begins: at the start, or where that lacks the data's scale nearer to them.
+    pub begin: Vec<f64>,
     /// What the solver's parameters are in units of.
     pub scale: Vec<f64>,
     pub lower: Vec<f64>,
@@ -187,6 +189,7 @@ impl Curves {
             weight: self.sigma.as_ref().map_or_else(|| vec![1.0; points], |s| row(s, points)),
             used: 0,
             start: row(&self.starts, parameters),
+            begin: row(&self.starts, parameters),
             scale: row(&self.starts, parameters).into_iter().map(scale).collect(),
             lower: own(&self.lower, lower),
             upper: own(&self.upper, upper),
@@ -215,6 +218,7 @@ impl Curve {
             weight: vec![1.0; points],
             used: points,
             start: start.to_vec(),
+            begin: start.to_vec(),
             scale: start.iter().copied().map(scale).collect(),
             lower: vec![f64::NEG_INFINITY; start.len()],
             upper: vec![f64::INFINITY; start.len()],
@@ -278,7 +282,7 @@ impl Curve {
 }
 
 /// The power of two nearest |start|, by its logarithm: dividing by it is exact.
-fn scale(start: f64) -> f64 {
+pub(super) fn scale(start: f64) -> f64 {
     // powers beyond these would leave f32's range
     let exponent = start.abs().log2().round();
     if exponent.is_finite() { exponent.clamp(-100.0, 100.0).exp2() } else { 1.0 }

@@ -19,7 +19,7 @@ pub struct Interval {
     pub sigma: f64,
     /// That the truth lies inside.
     pub probability: f64,
-    /// −∞ and ∞ where a bound comes first, or χ² does not rise so far within 200 errors; NaN for a curve or parameter without fit.
+    /// The value itself where the parameter is held; −∞ and ∞ where a bound comes first, or χ² does not rise so far within 200 errors; NaN for a curve or parameter without fit.
     pub lower: f64,
     /// As `lower`.
     pub upper: f64,
@@ -61,6 +61,14 @@ impl CurveFitter {
         };
         let asked: Vec<(usize, f64)> = chosen.iter().flat_map(|&p| sigmas.iter().map(move |s| (p, *s))).collect();
         let mut intervals = vec![asked.iter().copied().map(blank).collect::<Vec<_>>(); total];
+        for (curve, (fit, intervals)) in fits.iter().zip(&mut intervals).enumerate() {
+            let (lower, upper) = self.limits(curves, curve);
+            for (interval, &(p, _)) in intervals.iter_mut().zip(&asked).filter(|_| fit.status.is_success()) {
+                if self.held[p] || lower[p] == upper[p] {
+                    (interval.lower, interval.upper) = (fit.parameters[p], fit.parameters[p]);
+                }
+            }
+        }
         let mut searches = self.searches(curves, fits, &asked);
         for some in searches.chunks_mut(TOGETHER) {
             let mut some: Vec<&mut Search> = some.iter_mut().map(|search| &mut search.1).collect();
@@ -82,7 +90,7 @@ impl CurveFitter {
             let unit = if known { 1.0 } else { (self.cost(fit) / fit.dof as f64).sqrt() };
             let (lower, upper) = self.limits(curves, curve);
             for (place, &(p, sigma)) in asked.iter().enumerate() {
-                if lower[p] == upper[p] || (!known && fit.dof <= 0) {
+                if self.held[p] || lower[p] == upper[p] || (!known && fit.dof <= 0) {
                     continue;
                 }
                 let level = threshold(tail_of(sigma), (!known).then_some(fit.dof as f64)) * unit * unit;

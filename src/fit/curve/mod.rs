@@ -1,5 +1,6 @@
 //! Many similar small problems of one model: the general optimiser.
 
+mod begin;
 mod check;
 mod columns;
 mod data;
@@ -18,8 +19,9 @@ mod tie;
 
 use rayon::prelude::*;
 
-use self::data::Settings;
+use self::data::{Curve, Settings};
 use self::passes::Passes;
+use self::polish::Problem;
 use super::{Device, Solver};
 use crate::curve_model::CurveModel;
 use crate::error::{Error, Result};
@@ -178,7 +180,10 @@ impl CurveFitter {
         CurveFitter { memory: Some(bytes), ..self }
     }
 
-    /// One result a curve, in their order. A curve that cannot be fitted has a status; [`Error`] means that the run failed.
+    /// One result a curve, in their order. Where the data and a formula at its start differ a thousandfold, the parameters in which it is
+    /// linear begin at their least squares with the others at their starts.
+    ///
+    /// A curve that cannot be fitted has a status; [`Error`] means that the run failed.
     pub fn fit(&self, curves: &Curves) -> Result<Vec<CurveFit>> {
         if !self.ties.is_empty() {
             return self.fit_tied(curves);
@@ -197,6 +202,11 @@ impl CurveFitter {
         if ready.is_empty() {
             return Ok(fits);
         }
+        ready.par_iter_mut().for_each(|curve| {
+            if let Some((begin, scale)) = begin::prepare(&self.problem(curve), data::scale) {
+                (curve.begin, curve.scale) = (begin, scale);
+            }
+        });
         let mut passes = Passes::new(self, &curves.grid, points, ready.len())?;
         for some in ready.chunks(passes.capacity) {
             let outcomes = passes.solve(some)?;
@@ -205,6 +215,10 @@ impl CurveFitter {
             some.iter().zip(done).for_each(|(curve, fit)| fits[curve.index] = fit);
         }
         Ok(fits)
+    }
+
+    fn problem<'a>(&'a self, curve: &'a Curve) -> Problem<'a> {
+        Problem { model: &self.model, curve, priors: &self.priors, estimator: self.estimator }
     }
 
     /// Whether covariances are multiplied by χ²/dof: a count's scatter is known.

@@ -19,8 +19,10 @@ impl CurveFitter {
         let settings = self.settings();
         let (total, points) = curves.shape(settings.predictors, settings.names)?;
         curves.check_estimator(self.estimator)?;
-        let objective =
-            |values_only| CurveObjective::new((&self.model, self.estimator), points, &curves.grid, values_only);
+        let names = self.model.parameters();
+        let objective = |values_only| {
+            CurveObjective::new((&self.model, self.estimator, self.is_scaled()), points, &curves.grid, values_only)
+        };
         let (linearise, evaluate) = (objective(false), objective(true));
         let recordings = (Arc::new(linearise.record()), Arc::new(evaluate.record()));
         let one = |index: usize| {
