@@ -236,8 +236,7 @@ impl<'a> Passage<'a> {
 
     /// Curve `index` as [`fit`](CurveFitter::fit) sees it; `None` where it cannot be fitted.
     fn curve(&self, index: usize) -> Option<Curve> {
-        let CurveFitter { lower, upper, held, estimator, .. } = self.fitter;
-        self.curves.curve(index, (self.predictors, self.points), (lower, upper, held), *estimator).ok()
+        self.curves.curve(index, self.points, &self.fitter.settings()).ok()
     }
 
     /// Puts all fits that can be made at their starts.

@@ -19,7 +19,6 @@ impl CurveFitter {
         let settings = self.settings();
         let (total, points) = curves.shape(settings.predictors, settings.names)?;
         curves.check_estimator(self.estimator)?;
-        let names = self.model.parameters();
         let objective = |values_only| {
             CurveObjective::new((&self.model, self.estimator, self.is_scaled()), points, &curves.grid, values_only)
         };
