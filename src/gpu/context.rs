@@ -154,8 +154,12 @@ impl Context {
             max_buffer_size: has.max_buffer_size,
             ..wgpu::Limits::default()
         };
-        let descriptor =
-            wgpu::DeviceDescriptor { label: Some("popfit"), required_limits: limits.clone(), ..Default::default() };
+        let descriptor = wgpu::DeviceDescriptor {
+            label: Some("popfit"),
+            required_limits: limits.clone(),
+            required_features: adapter.features() & wgpu::Features::TIMESTAMP_QUERY,
+            ..Default::default()
+        };
         let (device, queue) = pollster::block_on(adapter.request_device(&descriptor))
             .map_err(|e| Error::Device { device: name.clone(), message: e.to_string() })?;
         let fault = Arc::new(Mutex::new(None));
@@ -171,6 +175,11 @@ impl Context {
         let software = info.device_type == wgpu::DeviceType::Cpu;
         let memory = default_memory(info.device_type);
         Ok(Context { device, queue, name, software, limits, memory, fault })
+    }
+
+    /// Whether it tells when a kernel began and ended.
+    pub fn has_timestamps(&self) -> bool {
+        self.device.features().contains(wgpu::Features::TIMESTAMP_QUERY)
     }
 
     pub fn failure(&self, message: impl Into<String>) -> Error {

@@ -19,6 +19,7 @@ mod stages;
 mod sums;
 #[cfg(test)]
 mod tests;
+mod timing;
 pub(crate) mod user;
 mod whole;
 
