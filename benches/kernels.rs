@@ -2,8 +2,8 @@
 //!
 //! A recording holds what leads to a kernel once, then the kernel 32 times, for 64 members with the rows of a DESI-like arm (4
 //! labels, velocity; 4000 pixels, 200 hidden). A time is one round's, loading not included; the throughput is what the kernel's sums
-//! are on paper ([`Cost`]), so that Gelem/s are GF/s. What leads there is in the time, and not in the operations: a few per cent,
-//! but for `labels` and `activate`. `step` is a round of nothing but priors: step, halve and compact.
+//! are on paper ([`Cost`]), so that Gelem/s are GF/s. What leads there is in the time, and not in the operations: a few per cent.
+//! `step` is a round of nothing but priors: step, halve and compact.
 
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -88,9 +88,11 @@ fn arm(recording: &mut Recording) -> Arm {
     Arm { labels, hidden, template, coefficients, rows, index, fraction, data, weight, basis, solution }
 }
 
-fn product(recording: &mut Recording, arm: &Arm, last: bool) -> Stage {
-    let (input, inner) = if last { (arm.hidden, HIDDEN) } else { (arm.labels, LABELS) };
-    let (output, columns) = if last { (arm.template, PIXELS) } else { (arm.hidden, HIDDEN) };
+fn product(
+    recording: &mut Recording,
+    (input, inner): (BufferId, usize),
+    (output, columns): (BufferId, usize),
+) -> Stage {
     let weight = recording.constant("weight", noises(inner * columns, 0.1));
     Stage::Product(Product { input, weight, output, rows: 5, inner, columns })
 }
@@ -170,15 +172,17 @@ fn recording(kernel: &str) -> (Recording, Arm, f64) {
     let label = |p| LabelInput { source: Source::Parameter(p), transform: Transform::Identity, mean: 0.1, std: 1.0 };
     let inputs = (0..LABELS).map(label).collect();
     let labels = Stage::Labels(Labels { inputs, output: arm.labels, stride: LABELS, derivatives: true });
-    let (first, last) = (product(&mut recording, &arm, false), product(&mut recording, &arm, true));
+    let (from, hidden, to) = ((arm.labels, LABELS), (arm.hidden, HIDDEN), (arm.template, PIXELS));
+    let [hide, last, short] =
+        [(from, hidden), (hidden, to), (from, to)].map(|(input, output)| product(&mut recording, input, output));
     let resample = observe(&mut recording, &arm, "resample");
     let continuum = sums(&arm, "continuum");
     let before = match kernel {
         "step" | "labels" => vec![],
-        "product" => vec![labels.clone(), first],
+        "product" => vec![labels.clone(), hide],
         "per_pixel" => vec![labels.clone()],
-        "activate" | "broaden" | "resolve" | "prefilter" | "resample" => vec![labels.clone(), first, last.clone()],
-        _ => vec![labels.clone(), first, last.clone(), resample.clone(), continuum],
+        "activate" | "broaden" | "resolve" | "prefilter" | "resample" => vec![labels.clone(), short],
+        _ => vec![labels.clone(), short, resample, continuum],
     };
     let stage = match kernel {
         "step" => None,
@@ -237,9 +241,9 @@ fn devices() -> Vec<(&'static str, Box<dyn Device>)> {
 fn kernels(c: &mut Criterion) {
     for (kind, device) in devices() {
         println!("{kind}: {}", device.name());
-        let mut group = c.benchmark_group(kind);
-        group.sample_size(10).measurement_time(Duration::from_secs(2));
         for kernel in KERNELS {
+            let mut group = c.benchmark_group(kernel);
+            group.sample_size(10).measurement_time(Duration::from_secs(2));
             let (recording, arm, cost) = recording(kernel);
             let batch = batch(&recording, &arm);
             let method = Method::LevenbergMarquardt(LevenbergMarquardt::default());
@@ -247,7 +251,7 @@ fn kernels(c: &mut Criterion) {
             if cost > 0.0 {
                 group.throughput(Throughput::Elements(MEMBERS as u64 * cost as u64));
             }
-            group.bench_function(kernel, |b| {
+            group.bench_function(kind, |b| {
                 b.iter_custom(|times| {
                     let mut total = Duration::ZERO;
                     for _ in 0..times {
@@ -259,8 +263,8 @@ fn kernels(c: &mut Criterion) {
                     total
                 });
             });
+            group.finish();
         }
-        group.finish();
     }
 }
 
