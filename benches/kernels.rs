@@ -207,7 +207,7 @@ fn batch(recording: &Recording, arm: &Arm) -> Batch {
     let (count, all) = (recording.parameters.len(), MEMBERS * recording.parameters.len());
     let floats = |count: usize, of: &dyn Fn(usize) -> f32| Values::F32((0..count).map(of).collect::<Vec<_>>().into());
     let basis = |k: usize| ((k / PIXELS) as f32 * (k % PIXELS) as f32 * 7.8e-4).cos();
-    let unit = |k: usize| if k % (TERMS * TERMS) % (TERMS + 1) == 0 { 1.0 } else { 0.0 };
+    let unit = |k: usize| if (k % (TERMS * TERMS)).is_multiple_of(TERMS + 1) { 1.0 } else { 0.0 };
     let index = (0..PIXELS as i32).collect::<Vec<_>>();
     Batch {
         spectra: MEMBERS,
