@@ -178,7 +178,7 @@ impl CurveFitter {
         CurveFitter { memory: Some(bytes), ..self }
     }
 
-    /// One result a curve, in their order. Where the data and a formula at its start differ a thousandfold, the parameters in which it is
+    /// One result a curve, in their order. Where the data and a formula at its start differ ten thousandfold, the parameters in which it is
     /// linear begin at their least squares with the others at their starts.
     ///
     /// A curve that cannot be fitted has a status; [`Error`] means that the run failed.
