@@ -71,6 +71,8 @@ pub trait Real:
     fn minimum(self, other: Self) -> Self;
     /// The values in this precision.
     fn convert(values: &Values) -> Vec<Self>;
+    /// The values, where they are of this precision.
+    fn slice(values: &Values) -> Option<&[Self]>;
 
     /// A register's worth of these, where autovectorised loops are not enough.
     type Vector<S: Simd>: Copy;
@@ -174,6 +176,9 @@ impl Real for f64 {
     fn convert(values: &Values) -> Vec<f64> {
         converted(values)
     }
+    fn slice(values: &Values) -> Option<&[f64]> {
+        if let Values::F64(v) = values { Some(v) } else { None }
+    }
 }
 
 impl Real for f32 {
@@ -273,6 +278,9 @@ impl Real for f32 {
             Values::F32(v) => v.to_vec(),
             _ => converted(values),
         }
+    }
+    fn slice(values: &Values) -> Option<&[f32]> {
+        if let Values::F32(v) = values { Some(v) } else { None }
     }
 }
 

@@ -41,9 +41,9 @@ pub enum Scope {
 /// Elements of a buffer on the host.
 #[derive(Clone, Debug)]
 pub enum Values {
-    F32(Arc<[f32]>),
-    F64(Arc<[f64]>),
-    I32(Arc<[i32]>),
+    F32(Arc<Vec<f32>>),
+    F64(Arc<Vec<f64>>),
+    I32(Arc<Vec<i32>>),
 }
 
 impl Values {
