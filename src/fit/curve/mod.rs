@@ -73,7 +73,7 @@ pub struct CurveFitter {
 }
 
 impl CurveFitter {
-    /// The tolerances of rows in f64, at most 500 rounds, and limits on steps (53 of the 54 NIST StRD fits instead of 50).
+    /// The tolerances of rows in f64, at most 500 rounds, and limits on steps (all of the 54 NIST StRD fits instead of 50).
     pub const LEVENBERG_MARQUARDT: LevenbergMarquardt = LevenbergMarquardt {
         max_rounds: 500,
         ftol: 1e-14,
