@@ -207,16 +207,17 @@ impl<'a> Passage<'a> {
     fn prepare(&self, some: Range<usize>) -> Option<(Vec<f64>, Vec<f64>)> {
         let p = self.parameters;
         let given = &self.curves.starts[some.start * p..some.end * p];
-        let unusual: Vec<usize> = some.clone().into_par_iter().filter(|&k| self.is_unusual(k)).collect();
-        let prepared: Vec<(usize, (Vec<f64>, Vec<f64>))> = unusual
-            .into_par_iter()
-            .filter_map(|k| Some((k, begin::prepare(&self.fitter.problem(&self.curve(k)?), unit)?)))
-            .collect();
+        let prepare = |k: usize| {
+            let (begin, units) = begin::prepare(&self.fitter.problem(&self.curve(k)?), unit)?;
+            Some((k, begin, units))
+        };
+        let unusual = some.clone().into_par_iter().filter(|&k| self.is_unusual(k));
+        let prepared: Vec<_> = unusual.filter_map(prepare).collect();
         if prepared.is_empty() {
             return None;
         }
         let (mut starts, mut units) = (given.to_vec(), given.iter().copied().map(unit).collect::<Vec<f64>>());
-        for (k, (begin, scale)) in &prepared {
+        for (k, begin, scale) in &prepared {
             let own = (k - some.start) * p..(k + 1 - some.start) * p;
             starts[own.clone()].copy_from_slice(begin);
             units[own].copy_from_slice(scale);
@@ -231,7 +232,8 @@ impl<'a> Passage<'a> {
         let largest = |values: &mut dyn Iterator<Item = f64>| values.fold(0.0, |most, x| f64::max(most, x.abs()));
         let size = largest(&mut self.linear.iter().map(|&q| start[q]));
         let data = largest(&mut self.curves.y[k * points..(k + 1) * points].iter().copied());
-        start.contains(&0.0) || (!self.linear.is_empty() && !(size < FAR * data && data < FAR * size))
+        let alike = self.linear.is_empty() || (size < FAR * data && data < FAR * size);
+        start.contains(&0.0) || !alike
     }
 
     /// Curve `index` as [`fit`](CurveFitter::fit) sees it; `None` where it cannot be fitted.
@@ -296,10 +298,11 @@ impl<'a> Passage<'a> {
             let (lower, upper) = bounds_of(batch, k, p);
             let inside = |q: usize| lower.is_empty() || lower[q] < parameters[q] && parameters[q] < upper[q];
             // a lost pivot takes along what was eliminated after it
-            if chi2.is_finite() && (0..p).any(|q| errors[q].is_nan() && inside(q)) {
-                if let Some(variances) = self.variances(first + k, parameters) {
-                    errors.copy_from_slice(&variances);
-                }
+            if chi2.is_finite()
+                && (0..p).any(|q| errors[q].is_nan() && inside(q))
+                && let Some(variances) = self.variances(first + k, parameters)
+            {
+                errors.copy_from_slice(&variances);
             }
             let factor = match (self.fitter.absolute_sigma, self.used(batch, k).saturating_sub(free(lower, upper, p))) {
                 (true, _) => 1.0,

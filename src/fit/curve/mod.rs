@@ -73,7 +73,7 @@ pub struct CurveFitter {
 }
 
 impl CurveFitter {
-    /// The tolerances of rows in f64, at most 500 rounds, and limits on steps (53 of the 54 NIST StRD fits instead of 50).
+    /// The tolerances of rows in f64, at most 500 rounds, and limits on steps (all of the 54 NIST StRD fits instead of 50).
     pub const LEVENBERG_MARQUARDT: LevenbergMarquardt = LevenbergMarquardt {
         max_rounds: 500,
         ftol: 1e-14,
@@ -180,7 +180,7 @@ impl CurveFitter {
         CurveFitter { memory: Some(bytes), ..self }
     }
 
-    /// One result a curve, in their order. Where the data and a formula at its start differ a thousandfold, the parameters in which it is
+    /// One result a curve, in their order. Where the data and a formula at its start differ ten thousandfold, the parameters in which it is
     /// linear begin at their least squares with the others at their starts.
     ///
     /// A curve that cannot be fitted has a status; [`Error`] means that the run failed.
