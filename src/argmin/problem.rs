@@ -30,10 +30,12 @@ impl Problems {
         Ok(Problems(fitter.tasks(spectra)?))
     }
 
+    /// How many there are.
     pub fn len(&self) -> usize {
         self.0.len()
     }
 
+    /// Whether there is none.
     pub fn is_empty(&self) -> bool {
         self.0.is_empty()
     }
@@ -53,7 +55,8 @@ impl Problems {
     pub fn with_starts(mut self, starts: &[f64]) -> Result<Problems> {
         let expected: usize = self.0.iter().map(|task| task.parameters.len()).sum();
         if starts.len() != expected {
-            let message = format!("{} numbers, not {expected}", starts.len());
+            let message =
+                format!("{} numbers, not {expected}: every parameter of {} problems", starts.len(), self.len());
             return Err(Error::ShapeMismatch { what: "starts".into(), message });
         }
         let mut rest = starts;
@@ -193,7 +196,7 @@ impl Problem {
         if u.len() == count {
             return Ok(());
         }
-        let message = format!("{} numbers for {count} parameters", u.len());
+        let message = format!("{} numbers for {}", u.len(), self.parameters().join(", "));
         Err(Error::ShapeMismatch { what: "parameters".into(), message })
     }
 

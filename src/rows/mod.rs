@@ -6,6 +6,7 @@
 pub mod convolve;
 pub mod functions;
 pub mod gram;
+pub mod hyperbolic;
 pub mod lanes;
 pub mod rotation;
 pub mod scan;

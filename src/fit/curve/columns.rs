@@ -73,9 +73,8 @@ impl CurveFitter {
 
     /// [`fit_columns`](Self::fit_columns) into columns whose memory is used again.
     pub fn fit_columns_into(&self, curves: &Curves, columns: &mut CurveColumns) -> Result<()> {
-        let (predictors, parameters) = (self.model.predictors().len(), self.model.parameters().len());
-        let (count, points) = curves.shape(predictors, parameters)?;
-        columns.reset(count, parameters);
+        let (count, points) = curves.shape(self.model.predictors(), self.model.parameters())?;
+        columns.reset(count, self.model.parameters().len());
         match self.whole_problem(points) {
             Some((formula, settings)) => Passage::new(self, curves, points, (formula, settings))?.run(columns),
             None => self.fit_one_by_one(curves, columns),
@@ -239,8 +238,7 @@ impl<'a> Passage<'a> {
 
     /// Curve `index` as [`fit`](CurveFitter::fit) sees it; `None` where it cannot be fitted.
     fn curve(&self, index: usize) -> Option<Curve> {
-        let CurveFitter { lower, upper, held, estimator, .. } = self.fitter;
-        self.curves.curve(index, (self.predictors, self.points), (lower, upper, held), *estimator).ok()
+        self.curves.curve(index, self.points, &self.fitter.settings()).ok()
     }
 
     /// Puts all fits that can be made at their starts.

@@ -13,6 +13,7 @@ const TOGETHER: usize = 8192;
 /// Where the profile of one parameter of one curve reaches a probability.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Interval {
+    /// Its name.
     pub parameter: String,
     /// As it was asked for.
     pub sigma: f64,
@@ -20,6 +21,7 @@ pub struct Interval {
     pub probability: f64,
     /// The value itself where the parameter is held; −∞ and ∞ where a bound comes first, or χ² does not rise so far within 200 errors; NaN for a curve or parameter without fit.
     pub lower: f64,
+    /// As `lower`.
     pub upper: f64,
 }
 
@@ -37,9 +39,9 @@ impl CurveFitter {
         sigmas: &[f64],
     ) -> Result<Vec<Vec<Interval>>> {
         let names = self.model.parameters();
-        let (total, _) = curves.shape(self.model.predictors().len(), names.len())?;
+        let (total, _) = curves.shape(self.model.predictors(), names)?;
         if fits.len() != total || fits.iter().any(|fit| fit.parameters.len() != names.len()) {
-            let message = format!("{} for {total} curves of {} parameters", fits.len(), names.len());
+            let message = format!("{} fits for {total} curves of {} parameters", fits.len(), names.len());
             return Err(Error::ShapeMismatch { what: "fits".into(), message });
         }
         let sigmas = if sigmas.is_empty() { &[1.0, 2.0, 3.0] } else { sigmas };

@@ -19,7 +19,7 @@ mod tie;
 
 use rayon::prelude::*;
 
-use self::data::Curve;
+use self::data::{Curve, Settings};
 use self::passes::Passes;
 use self::polish::Problem;
 use super::{Device, Solver};
@@ -147,7 +147,9 @@ impl CurveFitter {
     pub fn prior(mut self, parameter: &str, mean: f64, sigma: f64) -> Result<CurveFitter> {
         let p = self.untied(parameter)?;
         if !(mean.is_finite() && sigma.is_finite() && sigma > 0.0) {
-            return Err(Error::Usage(format!("a prior of {parameter} with mean {mean} and sigma {sigma}")));
+            return Err(Error::Usage(format!(
+                "prior of `{parameter}`: mean {mean} and sigma {sigma} must be finite, sigma positive"
+            )));
         }
         self.priors[p] = Some(Prior { mean, sigma });
         Ok(self)
@@ -186,19 +188,13 @@ impl CurveFitter {
         if !self.ties.is_empty() {
             return self.fit_tied(curves);
         }
-        let predictors = self.model.predictors().len();
-        let count = self.model.parameters().len();
-        let (total, points) = curves.shape(predictors, count)?;
-        if self.estimator == Estimator::Poisson && curves.sigma.is_some() {
-            return Err(Error::Usage(
-                "sigma has no meaning for counts: leave it out, and mask what must not count".into(),
-            ));
-        }
-        let mut fits = vec![CurveFit::blank(count); total];
-        let limits = (&self.lower[..], &self.upper[..], &self.held[..]);
+        let settings = self.settings();
+        let (total, points) = curves.shape(settings.predictors, settings.names)?;
+        curves.check_estimator(self.estimator)?;
+        let mut fits = vec![CurveFit::blank(settings.names.len()); total];
         let mut ready = Vec::new();
         for (index, fit) in fits.iter_mut().enumerate() {
-            match curves.curve(index, (predictors, points), limits, self.estimator) {
+            match curves.curve(index, points, &settings) {
                 Ok(curve) => ready.push(curve),
                 Err(cause) => (fit.status, fit.message) = (Status::BadInput, cause),
             }
@@ -228,6 +224,17 @@ impl CurveFitter {
     /// Whether covariances are multiplied by χ²/dof: a count's scatter is known.
     fn is_scaled(&self) -> bool {
         !self.absolute_sigma && self.estimator != Estimator::Poisson
+    }
+
+    fn settings(&self) -> Settings<'_> {
+        Settings {
+            names: self.model.parameters(),
+            lower: &self.lower,
+            upper: &self.upper,
+            held: &self.held,
+            predictors: self.model.predictors(),
+            estimator: self.estimator,
+        }
     }
 
     fn index(&self, parameter: &str) -> Result<usize> {

@@ -29,9 +29,11 @@ pub struct CurveFit {
     /// Akaike's and the Bayesian information criterion, n ln(χ²/n) + 2k and + k ln n for n points and k free parameters, as lmfit has
     /// them; for counts χ² + 2k and + k ln n.
     pub aic: f64,
+    /// As `aic`.
     pub bic: f64,
     /// Evaluations of the model, and how many of them had derivatives.
     pub nfev: u32,
+    /// As `nfev`.
     pub njev: u32,
     /// Largest |Jᵀr| of a free parameter that is not at a bound: scipy's `optimality`.
     pub optimality: f64,
@@ -71,7 +73,7 @@ impl CurveFit {
     }
 
     /// Sets the information criteria.
-    fn judge(&mut self, free: usize, estimator: Estimator) {
+    pub(super) fn judge(&mut self, free: usize, estimator: Estimator) {
         let (n, k) = (self.points as f64, free as f64);
         let likelihood = if estimator == Estimator::Poisson { self.chi2 } else { n * (self.chi2 / n).ln() };
         (self.aic, self.bic) = (likelihood + 2.0 * k, likelihood + k * n.ln());
