@@ -13,8 +13,10 @@ use crate::solver::whole::{
 };
 use crate::solver::{Device as _, Estimator, LevenbergMarquardt, Status};
 
-/// Fits that go through both precisions together.
+/// Fits that go to another device together.
 const CHUNK: usize = 1 << 16;
+/// Fits that one thread takes through both precisions, their data staying in its cache.
+const TASK: usize = 2048;
 /// A fit ends where the next step would move it by this share of its errors.
 const ACCURACY: f64 = 3e-4;
 
@@ -71,7 +73,7 @@ impl CurveFitter {
         let (count, points) = curves.shape(predictors, parameters)?;
         columns.reset(count, parameters);
         match self.whole_problem(points) {
-            Some((formula, settings)) => Passage::new(self, curves, points, (formula, settings))?.run(columns),
+            Some(problem) => Passage::new(self, curves, points, problem).run(columns),
             None => self.fit_one_by_one(curves, columns),
         }
     }
@@ -111,7 +113,12 @@ struct Passage<'a> {
     bounds: Option<(Vec<f64>, Vec<f64>)>,
     parameters: usize,
     predictors: usize,
-    /// In f32, where the device does that; and in f64, on the host.
+    formula: &'a Formula,
+    settings: LevenbergMarquardt,
+}
+
+/// In f32, where the device does that; and in f64, on the host.
+struct Precisions {
     single: Option<Box<dyn WholeFits>>,
     double: Option<Box<dyn WholeFits>>,
 }
@@ -121,53 +128,64 @@ impl<'a> Passage<'a> {
         fitter: &'a CurveFitter,
         curves: &'a Curves,
         points: usize,
-        (formula, settings): (&Formula, LevenbergMarquardt),
-    ) -> Result<Passage<'a>> {
+        (formula, settings): (&'a Formula, LevenbergMarquardt),
+    ) -> Passage<'a> {
         let (parameters, predictors) = (formula.parameters().len(), formula.predictors().len());
-        let capacity = CHUNK.min(curves.starts.len() / parameters);
-        // a squared step in units of the errors is the promise over χ² / dof, or over 1
-        let tolerance = ACCURACY * ACCURACY / points as f64;
-        let wgsl = formula.wgsl(true).to_owned();
-        let whole = |model| {
-            let wgsl = wgsl.clone();
-            Whole { capacity, parameters, predictors, points, model, wgsl, settings, tolerance }
-        };
         let x = match &curves.grid {
             Grid::Shared(x) | Grid::Own(x) => x,
         };
-        let single = fitter.device.inner.whole(whole(WholeModel::Single(formula.lanes())))?;
-        let double = CpuDevice.whole(whole(WholeModel::Double(formula.lanes())))?;
-        let bounds = bounds(fitter, curves);
-        Ok(Passage { fitter, curves, points, x, bounds, parameters, predictors, single, double })
+        Passage { fitter, curves, points, x, bounds: bounds(fitter, curves), parameters, predictors, formula, settings }
     }
 
-    fn run(&mut self, columns: &mut CurveColumns) -> Result<()> {
-        let (parameters, length) = (self.parameters, CHUNK.min(columns.chi2.len()));
-        let mut promises = vec![f64::NAN; length];
-        for first in (0..columns.chi2.len()).step_by(CHUNK) {
-            let count = CHUNK.min(columns.chi2.len() - first);
-            let wide = first * parameters..(first + count) * parameters;
-            let narrow = first..first + count;
-            let mut some = WholeColumns {
-                parameters: &mut columns.parameters[wide.clone()],
-                variances: &mut columns.errors[wide],
-                chi2: &mut columns.chi2[narrow.clone()],
-                promises: &mut promises[..count],
-                status: &mut columns.status[narrow.clone()],
-                rounds: &mut columns.rounds[narrow],
-            };
-            self.chunk(first, &mut some)?;
+    /// Both precisions of `capacity` fits.
+    fn precisions(&self, capacity: usize) -> Result<Precisions> {
+        // a squared step in units of the errors is the promise over χ² / dof, or over 1
+        let tolerance = ACCURACY * ACCURACY / self.points as f64;
+        let whole = |model| Whole {
+            capacity,
+            parameters: self.parameters,
+            predictors: self.predictors,
+            points: self.points,
+            model,
+            wgsl: self.formula.wgsl(true).to_owned(),
+            settings: self.settings,
+            tolerance,
+        };
+        Ok(Precisions {
+            single: self.fitter.device.inner.whole(whole(WholeModel::Single(self.formula.lanes())))?,
+            double: CpuDevice.whole(whole(WholeModel::Double(self.formula.lanes())))?,
+        })
+    }
+
+    /// On the CPU a thread takes some fits from start to end; another device takes many.
+    fn run(&self, columns: &mut CurveColumns) -> Result<()> {
+        let here = !self.fitter.device.inner.runs_wgsl();
+        let (p, most) = (self.parameters, if here { TASK } else { CHUNK });
+        let wide = columns.parameters.chunks_mut(most * p).zip(columns.errors.chunks_mut(most * p));
+        let narrow = columns.chi2.chunks_mut(most).zip(columns.status.chunks_mut(most));
+        let parts = wide.zip(narrow).zip(columns.rounds.chunks_mut(most)).enumerate();
+        let parts = parts.map(|(k, (((parameters, variances), (chi2, status)), rounds))| {
+            (k * most, WholeColumns { parameters, variances, chi2, promises: &mut [], status, rounds })
+        });
+        if here {
+            let parts: Vec<_> = parts.collect();
+            return parts.into_par_iter().try_for_each(|(first, some)| {
+                let mut precisions = self.precisions(some.chi2.len())?;
+                self.part(first, &mut precisions, some)
+            });
         }
-        Ok(())
+        let mut precisions = self.precisions(most.min(self.curves.starts.len() / p))?;
+        parts.into_iter().try_for_each(|(first, some)| self.part(first, &mut precisions, some))
     }
 
     /// Some curves from their starts to their errors.
-    fn chunk(&mut self, first: usize, columns: &mut WholeColumns<'_>) -> Result<()> {
+    fn part(&self, first: usize, precisions: &mut Precisions, columns: WholeColumns<'_>) -> Result<()> {
         let (p, points, count) = (self.parameters, self.points, columns.chi2.len());
+        let mut promises = vec![f64::NAN; count];
+        let columns = &mut WholeColumns { promises: &mut promises, ..columns };
         let last = first + count;
         let own_grid = matches!(self.curves.grid, Grid::Own(_));
         let of_fit = self.predictors * points;
-        let bounds = self.bounds.take();
         let batch = WholeBatch {
             x: if own_grid { &self.x[first * of_fit..last * of_fit] } else { self.x },
             own_grid,
@@ -175,21 +193,20 @@ impl<'a> Passage<'a> {
             sigma: self.curves.sigma.as_deref().map(|sigma| &sigma[first * points..last * points]),
             mask: self.curves.mask.as_deref().map(|mask| &mask[first * points..last * points]),
             starts: &self.curves.starts[first * p..last * p],
-            bounds: bounds.as_ref().map(|(lower, upper)| {
+            bounds: self.bounds.as_ref().map(|(lower, upper)| {
                 let own = if lower.len() == p { 0..p } else { first * p..last * p };
                 (&lower[own.clone()], &upper[own])
             }),
         };
         self.begin(&batch, columns);
-        if let Some(single) = &mut self.single {
+        if let Some(single) = &mut precisions.single {
             single.fit(&batch, columns)?;
             resume(&batch, p, columns);
         }
-        if let Some(double) = &mut self.double {
+        if let Some(double) = &mut precisions.double {
             double.fit(&batch, columns)?;
         }
         self.finish(&batch, columns);
-        self.bounds = bounds;
         Ok(())
     }
 
@@ -200,7 +217,6 @@ impl<'a> Passage<'a> {
             true => Vec::new(),
             false => (0..batch.x.len()).filter(|&i| !batch.x[i].is_finite()).map(|i| i % points).collect(),
         };
-        columns.promises.fill(f64::NAN);
         let fits = columns.status.par_iter_mut().zip(columns.parameters.par_chunks_mut(p)).enumerate();
         fits.with_min_len(1024).for_each(|(k, (status, parameters))| {
             if self.is_good(batch, k, &bad_x) {
