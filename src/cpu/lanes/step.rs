@@ -6,7 +6,8 @@
 use super::block::{Block, RUNNING, gradient, normal};
 use crate::rows::Real;
 use crate::rows::lanes::{LANES, Lanes};
-use crate::solver::{LevenbergMarquardt, Status};
+use crate::solver::whole::Whole;
+use crate::solver::{Estimator, Status};
 
 /// Smallest ratio of two promises that is believed of the step to come.
 const BEST_CONTRACTION: f64 = 1e-3;
@@ -69,7 +70,8 @@ impl<R: Real> Block<R> {
 
     /// Chooses the next trial points, or tells why there is none.
     #[inline(always)]
-    pub fn choose(&mut self, settings: &LevenbergMarquardt, tolerance: f64) {
+    pub fn choose(&mut self, whole: &Whole) {
+        let settings = &whole.settings;
         self.set_free();
         let flat = self.is_flat(settings.gtol);
         self.solve(settings);
@@ -77,7 +79,10 @@ impl<R: Real> Block<R> {
         let (promise, length, size) = self.promises();
         let rounding = Self::rounding();
         let xtol = settings.xtol.max(rounding.step);
-        let (tolerance, xtol) = (R::of(tolerance.max(rounding.reduction)), R::of(xtol * xtol));
+        let (tolerance, xtol) = (R::of(whole.tolerance), R::of(xtol * xtol));
+        let (least, most_reduction) = (R::of(rounding.reduction), R::of(whole.most.min(1e30)));
+        // reweighted least squares converge at a constant rate: all steps to come count, not the next one alone
+        let slow = whole.estimator != Estimator::LeastSquares;
         let (undamped, running) = (R::of(rounding.undamped), R::of(RUNNING));
         let (most, stalled) = (R::of(settings.max_rounds.into()), R::of(settings.max_rejections.into()));
         let cost = &self.sums[0].0;
@@ -89,7 +94,11 @@ impl<R: Real> Block<R> {
             let contraction = (new / previous).maximum(R::of(BEST_CONTRACTION)).minimum(R::ONE);
             let remaining = pick(known, new * contraction, new);
             let settled = self.mu.0[l] < undamped;
-            let small_reduction = settled & (remaining <= tolerance * cost[l]);
+            let root = contraction.root();
+            let beyond = (R::ONE - root) * (R::ONE - root);
+            let limit = (tolerance * cost[l]).minimum(most_reduction);
+            let near = pick(slow & known, remaining <= limit * beyond, remaining <= limit);
+            let small_reduction = settled & (near | (remaining <= least * cost[l]));
             let small_step = settled & (length.0[l] <= xtol * size.0[l]);
             let mut status = pick(self.rounds.0[l] >= most, code(Status::MaxRounds), running);
             status = pick(rejections > stalled, code(Status::Stalled), status);

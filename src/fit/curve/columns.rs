@@ -11,7 +11,7 @@ use crate::formula::Formula;
 use crate::solver::whole::{
     MOST_PARAMETERS, MOST_POINTS, WAITING, Whole, WholeBatch, WholeColumns, WholeFits, WholeModel,
 };
-use crate::solver::{Device as _, Estimator, LevenbergMarquardt, Status};
+use crate::solver::{Device as _, Estimator, LevenbergMarquardt, Outcome, Status};
 
 /// Fits that go to another device together.
 const CHUNK: usize = 1 << 16;
@@ -36,6 +36,15 @@ pub struct CurveColumns {
 }
 
 impl CurveColumns {
+    /// How curve `k` ended, where it arrived: no population need take it up.
+    pub(super) fn outcome(&self, k: usize) -> Option<Outcome> {
+        let count = self.parameters.len() / self.status.len();
+        let status = Status::from_code(self.status[k].into()).filter(|status| status.is_success())?;
+        let rounds = self.rounds[k].into();
+        let parameters = self.parameters[k * count..(k + 1) * count].to_vec();
+        Some(Outcome { status: Some(status), rounds, evaluations: rounds, parameters, ..Outcome::default() })
+    }
+
     /// Sets the length, everything poisoned: what is not written is seen.
     fn reset(&mut self, curves: usize, parameters: usize) {
         for (column, length) in [
@@ -58,9 +67,9 @@ impl CurveFitter {
     /// minimum, and what [`polish`](Self::polish) does is not done. For more curves than memory holds call
     /// [`fit_columns_into`](Self::fit_columns_into) with some at a time.
     ///
-    /// Formulas of at most 8 parameters at up to 128 points, without priors and ties, by least squares under
-    /// Levenberg–Marquardt, are fitted whole: many
-    /// side by side in f32, then to their end in f64. Others take the way of [`fit`](Self::fit).
+    /// Formulas of at most 16 parameters at up to 512 points, without ties, under Levenberg–Marquardt, are fitted whole: many side by
+    /// side in f32, then to their end in f64. (GPUs do so for least squares without priors, of at most 8 parameters at up to 128 points;
+    /// what else there is the CPU fits.) Others take the way of [`fit`](Self::fit).
     pub fn fit_columns(&self, curves: &Curves) -> Result<CurveColumns> {
         let mut columns = CurveColumns::default();
         self.fit_columns_into(curves, &mut columns)?;
@@ -71,19 +80,30 @@ impl CurveFitter {
     pub fn fit_columns_into(&self, curves: &Curves, columns: &mut CurveColumns) -> Result<()> {
         let (predictors, parameters) = (self.model.predictors().len(), self.model.parameters().len());
         let (count, points) = curves.shape(predictors, parameters)?;
+        self.check_weights(curves)?;
         columns.reset(count, parameters);
         match self.whole_problem(points) {
-            Some(problem) => Passage::new(self, curves, points, problem).run(columns),
+            Some(problem) => Passage::new(self, curves, points, problem, false).run(columns),
             None => self.fit_one_by_one(curves, columns),
         }
+    }
+
+    /// Where [`fit`](Self::fit) would bring all curves on the CPU, in f64 and to the solver's own tolerances, if they are fitted whole.
+    pub(super) fn fit_whole(&self, curves: &Curves, (count, points): (usize, usize)) -> Result<Option<CurveColumns>> {
+        let Some(problem) = self.whole_problem(points).filter(|_| !self.device.inner.runs_wgsl()) else {
+            return Ok(None);
+        };
+        let mut columns = CurveColumns::default();
+        columns.reset(count, self.held.len());
+        Passage::new(self, curves, points, problem, true).run(&mut columns)?;
+        Ok(Some(columns))
     }
 
     /// The formula and the settings of whole fits, where these curves are fitted so.
     fn whole_problem(&self, points: usize) -> Option<(&Formula, LevenbergMarquardt)> {
         let tiny = self.held.len() <= MOST_PARAMETERS && (1..=MOST_POINTS).contains(&points);
-        let plain = self.priors.iter().all(Option::is_none) && self.ties.is_empty();
         match (self.model.formula(), self.solver) {
-            (Some(formula), Solver::Lm(settings)) if tiny && plain && self.estimator == Estimator::LeastSquares => {
+            (Some(formula), Solver::Lm(settings)) if tiny && self.ties.is_empty() => {
                 Some((formula, settings))
             }
             _ => None,
@@ -115,6 +135,8 @@ struct Passage<'a> {
     predictors: usize,
     formula: &'a Formula,
     settings: LevenbergMarquardt,
+    /// To the end, all in f64; otherwise as far as errors ask.
+    exact: bool,
 }
 
 /// In f32, where the device does that; and in f64, on the host.
@@ -129,18 +151,27 @@ impl<'a> Passage<'a> {
         curves: &'a Curves,
         points: usize,
         (formula, settings): (&'a Formula, LevenbergMarquardt),
+        exact: bool,
     ) -> Passage<'a> {
         let (parameters, predictors) = (formula.parameters().len(), formula.predictors().len());
         let x = match &curves.grid {
             Grid::Shared(x) | Grid::Own(x) => x,
         };
-        Passage { fitter, curves, points, x, bounds: bounds(fitter, curves), parameters, predictors, formula, settings }
+        let bounds = bounds(fitter, curves);
+        Passage { fitter, curves, points, x, bounds, parameters, predictors, formula, settings, exact }
     }
 
     /// Both precisions of `capacity` fits.
     fn precisions(&self, capacity: usize) -> Result<Precisions> {
         // a squared step in units of the errors is the promise over χ² / dof, or over 1
-        let tolerance = ACCURACY * ACCURACY / self.points as f64;
+        let (tolerance, most) = match (self.exact, self.fitter.is_scaled()) {
+            (true, _) => (self.settings.ftol, f64::INFINITY),
+            (false, true) => (ACCURACY * ACCURACY / self.points as f64, f64::INFINITY),
+            (false, false) => (ACCURACY * ACCURACY / self.points as f64, ACCURACY * ACCURACY),
+        };
+        let each = self.fitter.priors.iter().enumerate();
+        let priors: Vec<_> =
+            each.filter_map(|(p, prior)| prior.map(|prior| (p, prior.mean, 1.0 / prior.sigma))).collect();
         let whole = |model| Whole {
             capacity,
             parameters: self.parameters,
@@ -150,9 +181,16 @@ impl<'a> Passage<'a> {
             wgsl: self.formula.wgsl(true).to_owned(),
             settings: self.settings,
             tolerance,
+            most,
+            estimator: self.fitter.estimator,
+            priors: priors.clone(),
         };
+        let single = || whole(WholeModel::Single(self.formula.lanes()));
         Ok(Precisions {
-            single: self.fitter.device.inner.whole(whole(WholeModel::Single(self.formula.lanes())))?,
+            single: match self.exact {
+                true => None,
+                false => self.fitter.device.inner.whole(single())?.map_or_else(|| CpuDevice.whole(single()), |s| Ok(Some(s)))?,
+            },
             double: CpuDevice.whole(whole(WholeModel::Double(self.formula.lanes())))?,
         })
     }
@@ -233,8 +271,10 @@ impl<'a> Passage<'a> {
         let y = &batch.y[k * points..(k + 1) * points];
         let starts = &batch.starts[k * p..(k + 1) * p];
         // without a way out of the loop, which makes it vector code
+        let counted = self.fitter.estimator == Estimator::Poisson;
         let all_finite = y.iter().fold(true, |finite, y| finite & y.is_finite());
         let mut good = all_finite || y.iter().enumerate().all(|(j, y)| y.is_finite() || !counts(j));
+        good &= !counted || y.iter().enumerate().all(|(j, y)| *y >= 0.0 || !counts(j));
         good &= bad_x.iter().all(|j| !counts(*j));
         if let Some(sigma) = batch.sigma {
             let of_fit = &sigma[k * points..(k + 1) * points];
@@ -264,7 +304,7 @@ impl<'a> Passage<'a> {
         let fits = columns.variances.par_chunks_mut(p).zip(columns.chi2.par_iter()).enumerate();
         fits.with_min_len(1024).for_each(|(k, (errors, chi2))| {
             let (lower, upper) = bounds_of(batch, k, p);
-            let factor = match (self.fitter.absolute_sigma, self.used(batch, k).saturating_sub(free(lower, upper, p))) {
+            let factor = match (!self.fitter.is_scaled(), self.used(batch, k).saturating_sub(free(lower, upper, p))) {
                 (true, _) => 1.0,
                 // nothing is left to tell the noise from
                 (false, 0) => f64::NAN,

@@ -3,6 +3,7 @@
 mod check;
 mod columns;
 mod data;
+mod factors;
 mod interval;
 mod objective;
 mod passes;
@@ -18,6 +19,7 @@ mod tie;
 
 use rayon::prelude::*;
 
+use self::data::Curve;
 use self::passes::Passes;
 use super::{Device, Solver};
 use crate::curve_model::CurveModel;
@@ -183,20 +185,21 @@ impl CurveFitter {
         let predictors = self.model.predictors().len();
         let count = self.model.parameters().len();
         let (total, points) = curves.shape(predictors, count)?;
-        if self.estimator == Estimator::Poisson && curves.sigma.is_some() {
-            return Err(Error::Usage(
-                "sigma has no meaning for counts: leave it out, and mask what must not count".into(),
-            ));
-        }
+        self.check_weights(curves)?;
         let mut fits = vec![CurveFit::blank(count); total];
         let limits = (&self.lower[..], &self.upper[..], &self.held[..]);
-        let mut ready = Vec::new();
-        for (index, fit) in fits.iter_mut().enumerate() {
+        let whole = self.fit_whole(curves, (total, points))?;
+        let one = |(index, fit): (usize, &mut CurveFit)| {
             match curves.curve(index, (predictors, points), limits, self.estimator) {
-                Ok(curve) => ready.push(curve),
+                Ok(curve) => match whole.as_ref().and_then(|columns| columns.outcome(index)) {
+                    Some(outcome) => *fit = self.finish(&curve, &outcome),
+                    None => return Some(curve),
+                },
                 Err(cause) => (fit.status, fit.message) = (Status::BadInput, cause),
             }
-        }
+            None
+        };
+        let ready: Vec<Curve> = fits.par_iter_mut().enumerate().filter_map(one).collect();
         if ready.is_empty() {
             return Ok(fits);
         }
@@ -208,6 +211,14 @@ impl CurveFitter {
             some.iter().zip(done).for_each(|(curve, fit)| fits[curve.index] = fit);
         }
         Ok(fits)
+    }
+
+    fn check_weights(&self, curves: &Curves) -> Result<()> {
+        if self.estimator == Estimator::Poisson && curves.sigma.is_some() {
+            let message = "sigma has no meaning for counts: leave it out, and mask what must not count";
+            return Err(Error::Usage(message.into()));
+        }
+        Ok(())
     }
 
     /// Whether covariances are multiplied by χ²/dof: a count's scatter is known.
