@@ -12,6 +12,9 @@ use crate::solver::{Estimator, Status};
 /// Smallest ratio of two promises that is believed of the step to come.
 const BEST_CONTRACTION: f64 = 1e-3;
 
+/// A promise above this share of the one before it does not shrink.
+const SHRINKS: f64 = 0.5;
+
 #[inline(always)]
 pub fn pick<T>(condition: bool, yes: T, no: T) -> T {
     if condition { yes } else { no }
@@ -82,6 +85,7 @@ impl<R: Real> Block<R> {
         let (tolerance, xtol) = (R::of(whole.tolerance), R::of(xtol * xtol));
         let (least, most_reduction) = (R::of(rounding.reduction), R::of(whole.most.min(1e30)));
         // reweighted least squares converge at a constant rate: all steps to come count, not the next one alone
+        let single = size_of::<R>() == 4;
         let slow = whole.estimator != Estimator::LeastSquares;
         let (undamped, running) = (R::of(rounding.undamped), R::of(RUNNING));
         let (most, stalled) = (R::of(settings.max_rounds.into()), R::of(settings.max_rejections.into()));
@@ -98,7 +102,9 @@ impl<R: Real> Block<R> {
             let beyond = (R::ONE - root) * (R::ONE - root);
             let limit = (tolerance * cost[l]).minimum(most_reduction);
             let near = pick(slow & known, remaining <= limit * beyond, remaining <= limit);
-            let small_reduction = settled & (near | (remaining <= least * cost[l]));
+            // what no longer shrinks is rounding; f32 is followed by f64
+            let still = single | !known | (new > R::of(SHRINKS) * previous);
+            let small_reduction = settled & (near | (still & (remaining <= least * cost[l])));
             let small_step = settled & (length.0[l] <= xtol * size.0[l]);
             let mut status = pick(self.rounds.0[l] >= most, code(Status::MaxRounds), running);
             status = pick(rejections > stalled, code(Status::Stalled), status);

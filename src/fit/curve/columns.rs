@@ -19,6 +19,8 @@ const CHUNK: usize = 1 << 16;
 const TASK: usize = 2048;
 /// A fit ends where the next step would move it by this share of its errors.
 const ACCURACY: f64 = 3e-4;
+/// Share of the solver's `ftol` that fits which are to be polished come to: f64 may hold that of steps, and ends them where it does not.
+const FINEST: f64 = 1e-10;
 
 /// Results of many curves, row by row. P is the number of parameters.
 #[derive(Clone, Debug, Default, PartialEq)]
@@ -165,7 +167,7 @@ impl<'a> Passage<'a> {
     fn precisions(&self, capacity: usize) -> Result<Precisions> {
         // a squared step in units of the errors is the promise over χ² / dof, or over 1
         let (tolerance, most) = match (self.exact, self.fitter.is_scaled()) {
-            (true, _) => (self.settings.ftol, f64::INFINITY),
+            (true, _) => (self.settings.ftol * self.finest(), f64::INFINITY),
             (false, true) => (ACCURACY * ACCURACY / self.points as f64, f64::INFINITY),
             (false, false) => (ACCURACY * ACCURACY / self.points as f64, ACCURACY * ACCURACY),
         };
@@ -193,6 +195,12 @@ impl<'a> Passage<'a> {
             },
             double: CpuDevice.whole(whole(WholeModel::Double(self.formula.lanes())))?,
         })
+    }
+
+    /// Share of `ftol` that exact fits are brought to: rounds cost less here than where fits are polished, if they are few.
+    fn finest(&self) -> f64 {
+        let quick = self.fitter.estimator == Estimator::LeastSquares;
+        if self.fitter.polish && quick { FINEST } else { 1.0 }
     }
 
     /// On the CPU a thread takes some fits from start to end; another device takes many.

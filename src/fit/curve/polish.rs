@@ -13,6 +13,8 @@ use crate::solver::{Estimator, Share};
 const STEPS: usize = 30;
 /// A step this much shorter than the parameters, under the Jacobian's scaling, changes nothing.
 const SHORTEST: f64 = 1e-15;
+/// As does one this much shorter than the residual, and so than the errors.
+const NEGLIGIBLE: f64 = 1e-12;
 /// A step must shrink by this to be followed by another.
 const SHRINKS: f64 = 0.9;
 /// By how much rounding may raise the cost; a step that lowers it by more is followed by another, whatever its length.
@@ -103,7 +105,8 @@ impl Problem<'_> {
             else {
                 break;
             };
-            if !((length < SHRINKS * last || falls) && length > SHORTEST * size) {
+            let shortest = f64::max(SHORTEST * size, NEGLIGIBLE * rows.cost().sqrt());
+            if !((length < SHRINKS * last || falls) && length > shortest) {
                 break;
             }
             let (found, spent) = self.search(parameters, rows, (&free, &delta));
