@@ -7,9 +7,9 @@ use super::share::Shares;
 use super::solve::Factors;
 use crate::rows::Real;
 use crate::rows::lanes::{LANES, Lanes};
+use crate::solver::Estimator;
 use crate::solver::triangle::{packed_index, packed_length};
 use crate::solver::whole::{LaneBlock, LaneGrid, LaneModel, Whole};
-use crate::solver::Estimator;
 
 /// Most points whose rows are in the cache at a time.
 const POINTS: usize = 9;
@@ -137,7 +137,15 @@ impl<R: Real> Block<R> {
             let rows = &mut self.rows[..points.len() * stride];
             let parameters = if expected { &self.accepted[..] } else { &self.trial };
             let registers = &mut self.registers;
-            model(LaneBlock { points: points.clone(), of_points: self.points, grid, parameters, registers, rows, stride });
+            model(LaneBlock {
+                points: points.clone(),
+                of_points: self.points,
+                grid,
+                parameters,
+                registers,
+                rows,
+                stride,
+            });
             let (y, weight) = (&self.y[points.clone()], self.weight.get(points.clone()).unwrap_or(&[]));
             Shares { estimator: whole.estimator, expected, y, weight, rows, cost: &mut cost }.run();
             Gram { rows, stride, sums: &mut self.trial_sums }.run();

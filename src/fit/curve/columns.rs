@@ -105,9 +105,7 @@ impl CurveFitter {
     fn whole_problem(&self, points: usize) -> Option<(&Formula, LevenbergMarquardt)> {
         let tiny = self.held.len() <= MOST_PARAMETERS && (1..=MOST_POINTS).contains(&points);
         match (self.model.formula(), self.solver) {
-            (Some(formula), Solver::Lm(settings)) if tiny && self.ties.is_empty() => {
-                Some((formula, settings))
-            }
+            (Some(formula), Solver::Lm(settings)) if tiny && self.ties.is_empty() => Some((formula, settings)),
             _ => None,
         }
     }
@@ -191,7 +189,12 @@ impl<'a> Passage<'a> {
         Ok(Precisions {
             single: match self.exact {
                 true => None,
-                false => self.fitter.device.inner.whole(single())?.map_or_else(|| CpuDevice.whole(single()), |s| Ok(Some(s)))?,
+                false => self
+                    .fitter
+                    .device
+                    .inner
+                    .whole(single())?
+                    .map_or_else(|| CpuDevice.whole(single()), |s| Ok(Some(s)))?,
             },
             double: CpuDevice.whole(whole(WholeModel::Double(self.formula.lanes())))?,
         })
