@@ -6,6 +6,7 @@ mod data;
 mod factors;
 mod interval;
 mod objective;
+mod passage;
 mod passes;
 mod polish;
 mod probability;
@@ -178,6 +179,9 @@ impl CurveFitter {
     }
 
     /// One result a curve, in their order. A curve that cannot be fitted has a status; [`Error`] means that the run failed.
+    ///
+    /// On the CPU what [`fit_columns`](Self::fit_columns) fits whole goes the same way, in f64 and to the solver's tolerances; curves that
+    /// do not arrive so are taken up from their starts by a population.
     pub fn fit(&self, curves: &Curves) -> Result<Vec<CurveFit>> {
         if !self.ties.is_empty() {
             return self.fit_tied(curves);
