@@ -25,7 +25,7 @@ use self::passes::Passes;
 use super::{Device, Solver};
 use crate::curve_model::CurveModel;
 use crate::error::{Error, Result};
-use crate::solver::{Estimator, LevenbergMarquardt, NelderMead, Status};
+use crate::solver::{Estimator, LevenbergMarquardt, NelderMead};
 
 pub use columns::CurveColumns;
 pub use data::Curves;
@@ -190,20 +190,17 @@ impl CurveFitter {
         let count = self.model.parameters().len();
         let (total, points) = curves.shape(predictors, count)?;
         self.check_weights(curves)?;
-        let mut fits = vec![CurveFit::blank(count); total];
         let limits = (&self.lower[..], &self.upper[..], &self.held[..]);
         let whole = self.fit_whole(curves, (total, points))?;
-        let one = |(index, fit): (usize, &mut CurveFit)| {
-            match curves.curve(index, (predictors, points), limits, self.estimator) {
-                Ok(curve) => match whole.as_ref().and_then(|columns| columns.outcome(index)) {
-                    Some(outcome) => *fit = self.finish(&curve, &outcome),
-                    None => return Some(curve),
-                },
-                Err(cause) => (fit.status, fit.message) = (Status::BadInput, cause),
-            }
-            None
+        let one = |index| match curves.curve(index, (predictors, points), limits, self.estimator) {
+            Ok(curve) => match whole.as_ref().and_then(|columns| columns.outcome(index)) {
+                Some(outcome) => (self.finish(&curve, &outcome), None),
+                None => (CurveFit::blank(count), Some(curve)),
+            },
+            Err(cause) => (CurveFit { message: cause, ..CurveFit::blank(count) }, None),
         };
-        let ready: Vec<Curve> = fits.par_iter_mut().enumerate().filter_map(one).collect();
+        let (mut fits, left): (Vec<CurveFit>, Vec<Option<Curve>>) = (0..total).into_par_iter().map(one).unzip();
+        let ready: Vec<Curve> = left.into_iter().flatten().collect();
         if ready.is_empty() {
             return Ok(fits);
         }
