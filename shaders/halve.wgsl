@@ -49,7 +49,7 @@ fn gives_way(slot: u32, other: u32) -> i32 {
     if abs(rise - (curvature - 2.0 * slope)) <= allowed && abs(own_slope - (slope - curvature)) <= allowed {
         return SAME_BASIN_CODE;
     }
-    let hopeless = rise > max(LEAST_RISE, HOPELESS * state[at(PREDICTED_REDUCTION, slot)]) + noise;
+    let hopeless = rise > max(LEAST_RISE, HOPELESS * abs(state[at(PREDICTED_REDUCTION, slot)])) + noise;
     return select(GOES_ON, HOPELESS_CODE, hopeless && control_of(ROUNDS, slot) >= HOPELESS_ROUND);
 }
 

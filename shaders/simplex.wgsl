@@ -4,12 +4,14 @@
 //
 // One simplex an invocation. members, state (read-write: trial points and sums of its members), control (read-write), limits (spectra x 4 x
 // PARAMETERS: lower, upper, ...), simplices (read-write, SIMPLICES numbers a field: vertices, values, SPREAD_AT). f32. Constants of
-// the settings: MAX_ROUNDS, FATOL, SIZE, MAX_RESTARTS; MARGINALISE 1 or 0; PENDING, the value of a vertex that is not known yet, and NO_VALUE,
+// the settings: MAX_ROUNDS, FATOL, RELATIVE (by how much of the lowest objective the
+// vertices' may differ), SIZE, MAX_RESTARTS; MARGINALISE 1 or 0; PENDING, the value of a vertex that is not known yet, and NO_VALUE,
 // where the model is not finite. Twin of src/cpu/simplex.rs.
 //@use math, members, state
 
 const COLLAPSED: f32 = 1.0e-6; // vertices this close, relatively, are one point
 const NOISE: f32 = 1.0e-6; // relative error of an objective from f32 rows
+const LEAST_EDGE: f32 = 1.0e-3; // of a parameter, which may have come far from its start
 const RESPREAD: f32 = 0.25; // a simplex is spread again with its size shrunk by this
 
 // PARAMETERS as the compiler cannot know it: unrolled loops take software drivers seconds.
@@ -128,8 +130,9 @@ fn spread(size: f32) {
         if upper_bound(p) > lower_bound(p) {
             v++;
             let centre = simplices[place(v, p)];
-            let there = centre + size;
-            let back = clamp(centre - size, lower_bound(p), upper_bound(p));
+            let edge = size * max(LEAST_EDGE * abs(centre), 1.0);
+            let there = centre + edge;
+            let back = clamp(centre - edge, lower_bound(p), upper_bound(p));
             let inside = there >= lower_bound(p) && there <= upper_bound(p);
             simplices[place(v, p)] = select(back, there, inside);
             simplices[value_place(v)] = PENDING;
@@ -196,8 +199,14 @@ fn choose(rounds: i32) -> i32 {
         if lowest >= NO_VALUE {
             return NOT_FINITE;
         }
-        let fatol = max(FATOL, NOISE * abs(lowest));
-        if value(worst) - lowest > fatol && !is_collapsed() {
+        let range = value(worst) - lowest;
+        // nothing has moved, and nowhere does the objective tell where to
+        let untouched = u32(rounds) <= (vertex_count + LANES - 1u) / LANES;
+        if untouched && range <= NOISE * abs(lowest) && lowest != 0.0 {
+            return STALLED;
+        }
+        let fatol = max(FATOL, RELATIVE * abs(lowest));
+        if range > fatol && !is_collapsed() {
             set_search();
             return RUNNING;
         }

@@ -27,9 +27,14 @@ fn judge(slot: u32) -> i32 {
     }
     let cost = accepted_cost(slot);
     let trial_cost = state[at(TRIAL_CHI2, slot)] + state[at(TRIAL_PENALTY, slot)];
-    if control[cell(MODE, slot)] == SEARCHING {
-        if valid && trial_cost < cost {
-            relax_damping(slot, (cost - trial_cost) / state[at(PREDICTED_REDUCTION, slot)]);
+    let promised = state[at(PREDICTED_REDUCTION, slot)];
+    if control[cell(MODE, slot)] != FINISHING_MODE {
+        // a start so far off that the cost does not tell its first steps
+        let unseen = promised < 0.0 && -promised <= NOISE * cost && trial_cost <= cost * (1.0 + NOISE);
+        if valid && (trial_cost < cost || unseen) {
+            if !unseen {
+                relax_damping(slot, (cost - trial_cost) / abs(promised));
+            }
             control[cell(REJECTIONS, slot)] = 0;
             accept(slot);
         } else {
@@ -42,7 +47,7 @@ fn judge(slot: u32) -> i32 {
         accept(slot);
         return RUNNING;
     }
-    return FTOL_STATUS;
+    return select(FTOL_STATUS, STALLED, promised < 0.0);
 }
 
 // The finishing steps: the status when their length no longer shrinks (what is left is rounding), or RUNNING. The step that was too
@@ -50,19 +55,26 @@ fn judge(slot: u32) -> i32 {
 fn finish(slot: u32) -> i32 {
     let steps = control[cell(FINISHING, slot)] + 1;
     control[cell(FINISHING, slot)] = steps;
-    let longer = reduction > SHRINKS * state[at(PREDICTED_REDUCTION, slot)];
-    if longer && state[at(TRIAL_CHI2, slot)] + state[at(TRIAL_PENALTY, slot)] < accepted_cost(slot) {
+    let cost = accepted_cost(slot);
+    let longer = reduction > SHRINKS * abs(state[at(PREDICTED_REDUCTION, slot)]);
+    if longer && state[at(TRIAL_CHI2, slot)] + state[at(TRIAL_PENALTY, slot)] < cost {
         accept(slot);
     }
-    return select(RUNNING, FTOL_STATUS, longer || steps >= FINISHING_STEPS);
+    let far = shortened && reduction > NOISE * cost;
+    return select(RUNNING, select(FTOL_STATUS, STALLED, far), longer || steps >= FINISHING_STEPS);
+}
+
+// Nothing is left to gain, or to move.
+fn is_small(least: f32) -> bool {
+    return reduction <= least || step_length <= XTOL * (step_scale + XTOL);
 }
 
 // Whether the step after this one would be small enough to stop: predicted reductions shrink by about the same ratio from step to
-// step. NaN before the second step: no.
+// step. NaN before the second step, negative after a shortened one: no.
 fn is_last(slot: u32, small: f32) -> bool {
     let previous = state[at(PREDICTED_REDUCTION, slot)];
     let contraction = max(reduction / previous, BEST_CONTRACTION);
-    return previous > 0.0 && control[cell(REJECTIONS, slot)] == 0 && reduction * contraction <= small;
+    return previous > 0.0 && !shortened && control[cell(REJECTIONS, slot)] == 0 && reduction * contraction <= small;
 }
 
 // Takes the last step without another linearisation, which could only confirm it: its promise is kept to second order.
@@ -95,12 +107,12 @@ fn moves(slot: u32) -> bool {
 
 // Makes the step: the status when nothing moves or `last`, or RUNNING.
 fn set_trial(slot: u32, last: bool) -> i32 {
-    state[at(PREDICTED_REDUCTION, slot)] = reduction;
+    state[at(PREDICTED_REDUCTION, slot)] = taken_reduction;
     let moved = moves(slot);
     if moved && last {
         return take_last(slot);
     }
-    return select(XTOL_STATUS, RUNNING, moved);
+    return select(select(XTOL_STATUS, STALLED, shortened), RUNNING, moved);
 }
 
 // Chooses the next trial point (RUNNING), or tells why there is none.
@@ -112,26 +124,33 @@ fn choose(slot: u32) -> i32 {
     if control[cell(REJECTIONS, slot)] > MAX_REJECTIONS {
         return STALLED;
     }
-    let searching = control[cell(MODE, slot)] == SEARCHING;
+    let finishing = control[cell(MODE, slot)] == FINISHING_MODE;
     var undamped = false;
-    damping_floor = select(0.0, DIAGONAL_FLOOR, searching);
-    // a second time when the finishing steps begin
-    for (var attempt = 0u; attempt < 2u; attempt++) {
+    // a second and a third time when the floor is released, and when the finishing steps begin
+    for (var attempt = 0u; attempt < 3u; attempt++) {
+        let mode = control[cell(MODE, slot)];
+        damping_floor = select(0.0, DIAGONAL_FLOOR, mode == SEARCHING);
         if !solve_damped(slot) {
             return SINGULAR;
         }
-        if attempt == 0u {
-            undamped = state[at(DAMPING, slot)] < UNDAMPED;
+        if mode == FINISHING_MODE {
+            undamped = select(undamped, step_damping < UNDAMPED, finishing);
+            break;
+        }
+        undamped = step_damping < UNDAMPED;
+        let held_back = state[at(DAMPING, slot)] < UNDAMPED && !undamped;
+        if mode == SEARCHING && held_back && is_small(max(FTOL, NOISE) * cost) {
+            control[cell(MODE, slot)] = RELEASED;
+            continue;
         }
         // the cost no longer tells: too small a reduction, or rejected until no step is left
-        if attempt == 1u || !searching || !((undamped && reduction <= NOISE * cost) || !moves(slot)) {
+        if !((undamped && reduction <= NOISE * cost) || !moves(slot)) {
             break;
         }
         control[cell(MODE, slot)] = FINISHING_MODE;
-        damping_floor = 0.0;
         state[at(DAMPING, slot)] = FINISHING_DAMPING;
     }
-    if !searching {
+    if finishing {
         let status = finish(slot);
         if status != RUNNING {
             return status;

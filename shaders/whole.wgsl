@@ -67,7 +67,7 @@ fn judge(slot: u32, first: bool) -> i32 {
     let cost = accepted_cost(slot);
     let trial_cost = state[at(TRIAL_CHI2, slot)];
     if valid && trial_cost <= cost * (1.0 + NOISE) {
-        relax_damping(slot, max((cost - trial_cost) / state[at(PREDICTED_REDUCTION, slot)], 0.0));
+        relax_damping(slot, max((cost - trial_cost) / abs(state[at(PREDICTED_REDUCTION, slot)]), 0.0));
         control[cell(REJECTIONS, slot)] = 0;
         accept(slot);
     } else {
@@ -83,20 +83,25 @@ fn choose(slot: u32) -> i32 {
     if largest_cosine(slot, cost) <= GTOL {
         return GTOL_STATUS;
     }
-    damping_floor = DIAGONAL_FLOOR;
+    damping_floor = select(DIAGONAL_FLOOR, 0.0, control[cell(MODE, slot)] == RELEASED);
     if !solve_damped(slot) {
         return SINGULAR;
     }
     let previous = state[at(PREDICTED_REDUCTION, slot)];
     let rejections = control[cell(REJECTIONS, slot)];
-    // the first promise, and one after a rejection, tell nothing about the next
-    let known = previous > 0.0 && rejections == 0;
+    // the first promise, one after a rejection, and that of a shortened step tell nothing about the next
+    let known = previous > 0.0 && rejections == 0 && !shortened;
     let contraction = clamp(reduction / previous, BEST_CONTRACTION, 1.0);
     let remaining = reduction * select(1.0, contraction, known);
-    let settled = state[at(DAMPING, slot)] < UNDAMPED;
-    let small_reduction = settled && remaining <= TOLERANCE * cost;
-    let small_step = settled && step_length <= XTOL * step_scale;
-    state[at(PREDICTED_REDUCTION, slot)] = reduction;
+    let settled = step_damping < UNDAMPED;
+    var small_reduction = remaining <= TOLERANCE * cost;
+    var small_step = step_length <= XTOL * step_scale;
+    if !settled && state[at(DAMPING, slot)] < UNDAMPED && (small_reduction || small_step) {
+        control[cell(MODE, slot)] = RELEASED; // what the floor held back is to move, too
+    }
+    small_reduction = small_reduction && settled;
+    small_step = small_step && settled;
+    state[at(PREDICTED_REDUCTION, slot)] = taken_reduction;
     for (var p = 0u; p < parameter_count; p++) {
         let next = clamp(state[at(ACCEPTED + p, slot)] + delta[p], lower_bound(slot, p), upper_bound(slot, p));
         state[at(TRIAL_PARAMETERS + p, slot)] = next;
@@ -105,7 +110,7 @@ fn choose(slot: u32) -> i32 {
         }
     }
     if small_reduction || small_step {
-        state[at(CHI2, slot)] = max(cost - reduction, 0.0);
+        state[at(CHI2, slot)] = max(cost - abs(taken_reduction), 0.0);
         return select(select(XTOL_STATUS, FTOL_STATUS, small_reduction), FTOL_XTOL_STATUS, small_reduction && small_step);
     }
     if rejections > MAX_REJECTIONS {

@@ -8,6 +8,7 @@ pub type Result<T, E = Error> = std::result::Result<T, E>;
 /// Why a run failed. Messages name the file, the spectrum and the field.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
+#[allow(missing_docs, reason = "a variant's text speaks of its fields")]
 pub enum Error {
     /// The operating system refused.
     #[error("{}: {source}", path.display())]

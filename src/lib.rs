@@ -1,5 +1,52 @@
-//! popfit fits populations of parameter sets at once.
+//! popfit fits populations of parameter sets at once: many spectra or many curves, each from its own starts, take their
+//! Levenberg–Marquardt or Nelder–Mead steps in lockstep, on the CPU or, through wgpu, on a GPU.
+//!
+//! [`Error`] means that a run failed. A fit that failed is a row, or a result, with its [`Status`]: it changes no other one. On one device a
+//! fit has the same bits alone, in any batch and in any order.
+//!
+//! # Stellar spectra and a network
+//!
+//! Labels and velocities of many stars, from an emulator of their spectra; more in the [guide](guide::spectroscopist).
+//!
+//! ```
+//! use popfit::{Continuum, Device, Emulator, Fitter, LevenbergMarquardt, Spectra, SpectralModel};
+//!
+//! let emulator = Emulator::open("data/emulator.safetensors")?;
+//! let model =
+//!     SpectralModel::builder().arm("b", emulator).velocity(-500.0..=500.0).continuum(Continuum::rbf(10)).build()?;
+//! let fitter = Fitter::new(model, Device::auto()?, LevenbergMarquardt::default())?;
+//! let table = fitter.fit(&Spectra::open("data/spectra.npz")?.slice(0..2))?;
+//! assert!(table.rows.iter().all(|row| row.status.is_success()));
+//! # Ok::<(), popfit::Error>(())
+//! ```
+//!
+//! # Many small curves
+//!
+//! As with Gpufit ([guide](guide::gpufit)), or as scipy's `curve_fit` ([guide](guide::scipy)), for all curves at once:
+//!
+//! ```
+//! use popfit::{CurveFitter, Curves, Device, Formula};
+//!
+//! let line = Formula::builtin("linear1d")?; // or Formula::parse("offset + slope*x")
+//! let (x, y) = (vec![0.0, 1.0, 2.0], vec![1.0, 3.0, 5.0, 4.0, 3.0, 2.0]);
+//! let starts = vec![0.0, 1.0, 0.0, 1.0]; // (curves, parameters), as y is (curves, points)
+//! let fits = CurveFitter::new(line, Device::auto()?)?.fit(&Curves::shared(x, y, starts))?;
+//! assert!((fits[0].parameters[1] - 2.0).abs() < 1e-9 && (fits[1].parameters[1] + 1.0).abs() < 1e-9);
+//! # Ok::<(), popfit::Error>(())
+//! ```
+//!
+//! A model may also be a [`Closure`], [WGSL](CurveModel::wgsl) or a [table](CurveModel::spline); an [`Estimator`] takes the place of least
+//! squares; millions of tiny fits go through [`CurveFitter::fit_columns`].
+#![cfg_attr(feature = "argmin", doc = include_str!("guide/argmin.md"))]
+//!
+//! # Features
+//!
+//! - `gpu` (default): devices through wgpu. Without it there is [`Device::cpu`] alone.
+//! - `cli` (default): the command `popfit` and [HTML reports](report).
+//! - `bench` (default): `popfit bench`, beside argmin and levenberg-marquardt.
+//! - `argmin`, which `bench` switches on: the bridge to argmin.
 #![deny(unsafe_code)]
+#![warn(missing_docs)]
 // a panic is no answer to bad input
 #![cfg_attr(
     not(test),
@@ -22,6 +69,7 @@ pub mod npz;
 #[cfg(feature = "cli")]
 pub mod report;
 mod rows;
+#[allow(missing_docs, reason = "the seams' structs say in one text what their fields are")]
 pub mod solver;
 pub mod spectra;
 mod table;

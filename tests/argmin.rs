@@ -264,3 +264,15 @@ fn what_has_no_residuals_says_so() {
         CurveFitter::new(Formula::parse("a*exp(-k*x)").unwrap(), Device::cpu()).unwrap().tie("a", "2*k").unwrap();
     assert!(Problems::of_curves(&tied, &curves()).is_err());
 }
+
+#[test]
+fn counts_with_sigma_or_below_zero_are_refused() {
+    let x: Vec<f64> = (0..30).map(|j| 0.1 * f64::from(j)).collect();
+    let counts = decay(&Device::cpu()).estimator(Estimator::Poisson).unwrap();
+    let message = Problems::of_curves(&counts, &curves()).err().unwrap().to_string();
+    assert!(message.starts_with("sigma: "), "{message}");
+    let mut y = vec![2.0; 30];
+    y[4] = -1.0;
+    let message = Problems::of_curves(&counts, &Curves::shared(x, y, vec![1.0, 1.0])).err().unwrap().to_string();
+    assert!(message.contains("curve 0: bad_count: y is -1 at point 4"), "{message}");
+}

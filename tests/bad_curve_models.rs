@@ -4,7 +4,9 @@
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
-use popfit::{Closure, CurveFitter, CurveModel, Curves, Device, Error, Formula, NelderMead, Status, check_jacobian};
+use popfit::{
+    Closure, CurveFitter, CurveModel, Curves, Device, Error, Estimator, Formula, NelderMead, Status, check_jacobian,
+};
 
 /// The adapter, where there is one; `POPFIT_REQUIRE_GPU=1` asks for one.
 fn gpu() -> Option<Device> {
@@ -74,15 +76,18 @@ fn mistakes_in_wgsl_are_shown_where_they_are() {
         ("¦fn model(p: array<f32, 2>, x: array<f32, 2>) -> f32 { return p[0]; }".into(), "`model` is not"),
         ("¦fn model(p: array<f32, 2>, x: f32) -> u32 { return 1u; }".into(), "`model` is not"),
         (format!("{head}{body}\n¦fn derivative(p: array<f32, 2>, x: f32) -> f32 {{ return x; }}"), "array<f32, 2>"),
-        (format!("{head}{body}\nfn ¦expf(x: f32) -> f32 {{ return x; }}"), "expf"),
+        (format!("{head}{body}\nfn ¦expf(x: f32) -> f32 {{ return x; }}"), "the name `expf` is taken by popfit"),
         (format!("{head}{body}\nfn ¦fill() {{}}"), "fill"),
         (format!("{head}{body}\nfn ¦popfit_slope() {{}}"), "popfit_slope"),
-        (format!("{head}{body}\nconst ¦ROWS = 3u;"), "ROWS"),
+        (format!("{head}{body}\nconst ¦ROWS = 3u;"), "the name `ROWS` is taken by popfit"),
         (format!("{head}{body}\n@group(0) @binding(7) ¦var<storage> mine: array<f32>;"), "`mine`"),
         (format!("{head}{body}\n¦var<workgroup> mine: array<f32, 4>;"), "`mine`"),
         (format!("{head}{body}\n@id(0) ¦override q: f32 = 1.0;"), "const"),
         (format!("{head}{body}\n@compute @workgroup_size(1) ¦fn own() {{}}"), "entry point"),
-        (format!("{head}{body}\n@compute @workgroup_size(1) fn ¦main() {{}}"), "main"),
+        (format!("{head}{body}\n@compute @workgroup_size(1) fn ¦main() {{}}"), "the name `main` is taken by popfit"),
+        (format!("{head}{body}\n\nfn ¦main() {{}}"), "the name `main` is taken by popfit"),
+        (format!("{head}{body}\nfn mine() {{}}\nfn ¦mine() {{}}"), "redefinition of `mine`"),
+        (format!("{head}{body}\n¦fn sqrt(x: f32) -> f32 {{ return 0.0; }}"), "the name `sqrt` is taken"),
         (format!("¦{head}{{ workgroupBarrier(); return p[0]; }}"), "barrier"),
         (format!("¦{head}{{ return state[0]; }}"), "`state`"),
         (format!("¦{head}{{ return trial(0u, 0u); }}"), "`state`"),
@@ -186,4 +191,25 @@ fn wrong_derivatives_are_found_where_they_are() {
         assert!(checks[0].error < 1e-3 && (checks[1].error - 2.0).abs() < 1e-3, "{checks:?}");
     }
     assert!(matches!(check_jacobian(root(), &x, &[2.0]), Err(Error::ShapeMismatch { .. })));
+}
+
+/// A fit of WGSL alone has the statistics of the same fit with a twin.
+#[test]
+fn wgsl_alone_has_information_criteria() {
+    let Some(gpu) = gpu() else { return };
+    let wgsl = "fn model(p: array<f32, 2>, x: f32) -> f32 { return p[0] * expf(-p[1] * x); }";
+    let alone = CurveModel::wgsl(&["x"], &["a", "k"], wgsl).unwrap();
+    let both = alone.clone().with_rust(Formula::parse("a*exp(-k*x)").unwrap()).unwrap();
+    let x: Vec<f64> = (0..20).map(|j| 0.2 * f64::from(j)).collect();
+    let y: Vec<f64> = x.iter().map(|x| (30.0 * (-0.7 * x).exp() + 3.0 * (9.0 * x).sin()).round().max(0.0)).collect();
+    let curves = Curves::shared(x, y, vec![20.0, 1.0]);
+    for estimator in [Estimator::LeastSquares, Estimator::Poisson] {
+        let fit = |model: &CurveModel| {
+            let fitter = CurveFitter::new(model.clone(), gpu.clone()).unwrap().estimator(estimator).unwrap();
+            fitter.fit(&curves).unwrap().swap_remove(0)
+        };
+        let (one, two) = (fit(&alone), fit(&both));
+        assert!(one.status.is_success() && (one.aic - two.aic).abs() < 1e-2, "{one:?} {two:?}");
+        assert!((one.bic - one.aic - 2.0 * (20f64.ln() - 2.0)).abs() < 1e-9, "{one:?}");
+    }
 }

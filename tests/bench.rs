@@ -16,6 +16,10 @@ fn a_quick_run_writes_the_schema() {
         .output()
         .unwrap();
     assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+    let printed = String::from_utf8_lossy(&output.stdout);
+    assert!(printed.contains("to 99 %") && printed.contains("spectra.npz"), "{printed}");
+    let last = printed.lines().last().unwrap();
+    assert!(last.contains("argmin 0.") && last.contains("popfit "), "{last}");
     let report: Value = serde_json::from_str(&std::fs::read_to_string(file).unwrap()).unwrap();
     assert!(report["machine"].as_str().is_some_and(|machine| !machine.is_empty()));
     for name in ["popfit", "argmin", "levenberg-marquardt"] {
@@ -31,7 +35,8 @@ fn a_quick_run_writes_the_schema() {
     for row in rows {
         let keys: BTreeSet<&str> = row.as_object().unwrap().keys().map(String::as_str).collect();
         let numbers = ["fits", "fits_per_s", "evaluations_per_fit", "within_1e-3", "gap_median", "gflops"];
-        assert_eq!(keys, numbers.into_iter().chain(["workload", "solver", "device"]).collect());
+        let others = ["workload", "solver", "device", "seconds_to_99_percent"];
+        assert_eq!(keys, numbers.into_iter().chain(others).collect());
         for key in ["fits", "fits_per_s", "evaluations_per_fit", "gflops"] {
             assert!(row[key].as_f64().unwrap() > 0.0, "{row}");
         }
@@ -41,5 +46,18 @@ fn a_quick_run_writes_the_schema() {
         if text(row, "solver") == "popfit lm" {
             assert!(row["within_1e-3"].as_f64().unwrap() > 0.9, "{row}");
         }
+        let nearly_all = row["within_1e-3"].as_f64().unwrap() >= 0.99;
+        assert_eq!(row["seconds_to_99_percent"].as_f64().is_some_and(|s| s > 0.0), nearly_all, "{row}");
+        assert!(report["data"][text(row, "workload")].as_str().unwrap().contains(" fits: "), "{row}");
     }
+}
+
+#[test]
+fn a_file_that_cannot_be_written_is_refused_before_the_run() {
+    let folder = tempfile::tempdir().unwrap();
+    for file in [folder.path().join("none/bench.json"), folder.path().to_path_buf()] {
+        let output = Command::new(env!("CARGO_BIN_EXE_popfit")).args(["bench", "--json"]).arg(&file).output().unwrap();
+        assert!(output.status.code() == Some(2) && output.stdout.is_empty(), "{output:?}");
+    }
+    assert_eq!(std::fs::read_dir(folder.path()).unwrap().count(), 0);
 }

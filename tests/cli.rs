@@ -233,6 +233,26 @@ fn compare_passes_equal_tables_and_fails_others() {
     assert_eq!(short.status.code(), Some(1));
     assert!(String::from_utf8_lossy(&short.stdout).contains("1 only in A"));
     assert_eq!(popfit(&["compare", &text(&a), "nowhere.csv"]).status.code(), Some(2));
+    let png = text(&folder.path().join("c.png"));
+    for (more, part) in [
+        (["--plot", png.as_str()], "ends in .svg"),
+        (["--share", "2"], "between 0 and 1"),
+        (["--share", "nan"], "between 0 and 1"),
+        (["--threshold", "-1"], "not negative"),
+    ] {
+        let refused = popfit(&["compare", &text(&a), &text(&b), &more.join("=")]);
+        assert_eq!(refused.status.code(), Some(2), "{more:?}");
+        assert!(message(&refused).contains(part), "{part}: {}", message(&refused));
+    }
+    assert!(!Path::new(&png).exists());
+}
+
+#[test]
+fn nist_prints_the_devices_that_are_asked_for() {
+    let output = popfit(&["nist", "--device", "cpu"]);
+    let text = String::from_utf8_lossy(&output.stdout);
+    assert!(output.status.success() && !text.contains("gpu") && text.contains("nelder-mead"), "{text}");
+    assert!(text.lines().any(|line| line.starts_with("solved") && line.contains("of 54")), "{text}");
 }
 
 #[test]

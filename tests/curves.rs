@@ -17,12 +17,12 @@ fn images(count: usize) -> (Formula, Curves, Vec<[f64; 6]>) {
     let x: Vec<f64> = (0..98).map(|j| if j < 49 { (j % 7) as f64 } else { ((j - 49) / 7) as f64 }).collect();
     let truth = |k: usize| {
         let t = 0.1 * k as f64;
-        [5.0 + t, 3.0 + 0.3 * t, 1.2 + 0.05 * t, 2.8 - 0.3 * t, 0.9 + 0.02 * t, 1000.0 + t]
+        [5.0 + t, 3.0 + 0.3 * t, 2.8 - 0.3 * t, 1.2 + 0.05 * t, 0.9 + 0.02 * t, 1000.0 + t]
     };
     let truths: Vec<[f64; 6]> = (0..count).map(truth).collect();
-    assert_eq!(formula.parameters(), ["a", "x0", "sx", "y0", "sy", "c"]);
+    assert_eq!(formula.parameters(), ["a", "x0", "y0", "sx", "sy", "c"]);
     let y = truths.iter().flat_map(|t| formula.values(&x, t).unwrap()).collect();
-    let starts = [4.0, 2.5, 1.0, 3.2, 1.1, 999.0].repeat(count);
+    let starts = [4.0, 2.5, 3.2, 1.0, 1.1, 999.0].repeat(count);
     (formula, Curves::shared(x, y, starts).sigma(vec![0.1; 49 * count]), truths)
 }
 
@@ -165,4 +165,81 @@ fn what_makes_no_sense_is_refused() {
     assert!(fitter.fit(&Curves::shared(vec![], vec![], vec![])).unwrap().is_empty());
     let many: Vec<String> = (0..33).map(|k| format!("p{k}*x^{k}")).collect();
     assert!(CurveFitter::new(Formula::parse(&many.join("+")).unwrap(), Device::cpu()).is_err());
+}
+
+/// Messages name arrays, parameters and predictors.
+#[test]
+fn messages_name_what_is_wrong() {
+    let fitter = CurveFitter::new(Formula::parse("a*exp(-k*x)").unwrap(), Device::cpu()).unwrap();
+    let x = || (0..20).map(f64::from).collect::<Vec<f64>>();
+    let shared = |y: usize, starts: usize| Curves::shared(x(), vec![1.0; y], vec![0.5; starts]);
+    for (curves, parts) in [
+        (shared(19, 2), ["y: ", "19 numbers, not", "1 × 20"]),
+        (shared(59, 6), ["y: ", "59 numbers, not", "3 × 20"]),
+        (shared(20, 3), ["starts: ", "3 numbers", "2 parameters (a, k)"]),
+        (shared(20, 0), ["starts: ", "none", "20 numbers of y"]),
+        (shared(40, 4).sigma(vec![1.0; 39]), ["sigma: ", "39 numbers, not", "2 × 20"]),
+        (shared(40, 4).mask(vec![true; 20]), ["mask: ", "20 numbers, not", "2 × 20"]),
+        (shared(40, 4).bounds(vec![0.0; 2], vec![1.0; 4]), ["lower: ", "2 numbers, not", "2 × 2"]),
+        (Curves::own(x(), vec![1.0; 60], vec![0.5; 6]), ["x: ", "20 numbers", "3 curves × 1 predictor (x)"]),
+    ] {
+        let message = fitter.fit(&curves).unwrap_err().to_string();
+        assert!(parts.iter().all(|part| message.contains(part)), "{parts:?}: {message}");
+    }
+    let bounded = fitter.clone().bounds("k", 0.0, 1.0).unwrap();
+    for (starts, lower, part) in [
+        ([1.0, f64::NAN], f64::NEG_INFINITY, "bad_start: `k` starts at NaN"),
+        ([1.0, 0.5], f64::NAN, "bad_bounds: `a` lies between NaN"),
+        ([1.0, 2.0], f64::NEG_INFINITY, "start_out_of_bounds: `k` starts at 2, outside 0 to 1"),
+    ] {
+        let curves = Curves::shared(x(), vec![1.0; 20], starts.to_vec());
+        let curves = if lower.is_nan() { curves.bounds(vec![lower, 0.0], vec![1.0; 2]) } else { curves };
+        let message = &bounded.fit(&curves).unwrap()[0].message;
+        assert!(message.starts_with(part), "{part}: {message}");
+    }
+    let mut points = x();
+    points[3] = f64::NAN;
+    let fits = fitter.fit(&Curves::own(points, vec![1.0; 20], vec![0.5; 2])).unwrap();
+    assert_eq!(fits[0].message, "not_finite: x is NaN at point 3");
+    for (error, part) in [
+        (fitter.clone().tie("k", "a/0").unwrap_err(), "column 2: in the tie of `k`: "),
+        (fitter.clone().tie("k", "a*(").unwrap_err(), "in the tie of `k`: "),
+        (fitter.clone().prior("k", f64::NAN, 1.0).unwrap_err(), "prior of `k`: mean NaN"),
+    ] {
+        assert!(error.to_string().contains(part), "{part}: {error}");
+    }
+    let tied = fitter.tie("k", "a/2").unwrap();
+    let message = tied.clone().tie("k", "a/3").unwrap_err().to_string();
+    assert!(message.contains("`k` is tied twice") && message.contains("`a/2`"), "{message}");
+    assert!(tied.bounds("k", 0.0, 1.0).unwrap_err().to_string().contains("`k` is tied"));
+}
+
+/// Another order of the parameters is the same fit, tied or not.
+#[test]
+fn parameters_come_in_the_order_that_is_asked_for() {
+    let x: Vec<f64> = (0..20).map(|j| 0.2 * f64::from(j)).collect();
+    let y: Vec<f64> = x.iter().map(|x| 3.0 * (-0.7 * x).exp() + 0.5 + 0.01 * (9.0 * x).sin()).collect();
+    let given = Formula::parse("a*exp(-k*x) + c").unwrap();
+    let other = given.clone().with_parameters(&["c", "a", "k"]).unwrap();
+    assert_eq!(other.parameters(), ["c", "a", "k"]);
+    for (names, part) in [
+        (&["a", "k"][..], "`c` is not named"),
+        (&["a", "k", "c", "c"], "`c` is named twice"),
+        (&["a", "k", "b"], "`b` is not in the formula; the formula has a, k, c"),
+    ] {
+        let message = given.clone().with_parameters(names).unwrap_err().to_string();
+        assert!(message.contains(part), "{message}");
+    }
+    let fit = |formula: &Formula, start: [f64; 3], tie: bool| {
+        let fitter = CurveFitter::new(formula.clone(), Device::cpu()).unwrap();
+        let fitter = if tie { fitter.tie("c", "a/6").unwrap() } else { fitter };
+        fitter.fit(&Curves::shared(x.clone(), y.clone(), start.to_vec())).unwrap().swap_remove(0)
+    };
+    for tie in [false, true] {
+        let (one, two) = (fit(&given, [1.0, 1.0, 0.0], tie), fit(&other, [0.0, 1.0, 1.0], tie));
+        assert!(one.status.is_success() && two.status.is_success(), "{one:?} {two:?}");
+        for (p, q) in [(0, 1), (1, 2), (2, 0)] {
+            assert!((one.parameters[p] - two.parameters[q]).abs() < 1e-6 * one.errors[p], "{one:?} {two:?}");
+        }
+    }
 }

@@ -85,11 +85,13 @@ fn other_formulas() {
         (0..n).map(|j| first + (last - first) * j as f64 / (n - 1) as f64).collect()
     };
     // the offset of the first is 4 digits larger than its noise, its points lie at 5000: f32 alone would not do
-    let cases: [(&str, Vec<f64>, &[f64], f64); 8] = [
+    let cases: [(&str, Vec<f64>, &[f64], f64); 10] = [
         ("a*exp(-(x-5000-m)^2/(2*s^2)) + c", line(4990.0, 5010.0, 40), &[5.0, 1.0, 3.0, 1000.0], 0.1),
         ("a*sin(w*x + p) + c", line(0.0, 6.0, 30), &[2.0, 1.5, 0.4, 1.0], 0.05),
         ("a*x^k + c", line(0.5, 4.0, 16), &[2.0, 1.7, 3.0], 0.05),
         ("a*erf((x-m)/s) + c", line(-3.0, 5.0, 33), &[3.0, 1.0, 1.5, 5.0], 0.03),
+        ("a*erfc((x-m)/s) + c*expm1(-x)", line(-1.0, 5.0, 33), &[3.0, 1.0, 1.5, 5.0], 0.03),
+        ("a*asinh((x-m)/s) + c*log1p(x)", line(0.0, 5.0, 24), &[4.0, 2.0, 0.8, 1.0], 0.03),
         ("a/(1 + exp(-(x-m)/s))", line(-3.0, 5.0, 20), &[4.0, 1.0, 0.8], 0.03),
         ("a*atan((x-m)/s) + c*cbrt(x)", line(0.0, 5.0, 24), &[4.0, 2.0, 0.8, 1.0], 0.03),
         ("a*tanh(k*x) + ln(b + x)", line(0.1, 5.0, 24), &[4.0, 0.7, 3.0], 0.01),

@@ -9,9 +9,12 @@ var<private> parameter_count: u32;
 
 var<private> delta: array<f32, PARAMETERS>;
 var<private> free: array<bool, PARAMETERS>;
-var<private> reduction: f32; // 2 g delta - delta A delta
-var<private> step_length: f32; // |sqrt(diag A) delta|
+var<private> shortened: bool;
+var<private> reduction: f32; // 2 g delta - delta A delta, and
+var<private> step_length: f32; // |sqrt(diag A) delta|, both before the step was shortened
+var<private> taken_reduction: f32; // after shortening; negative where that shortened the step, which tells nothing of the next
 var<private> damping_floor: f32;
+var<private> step_damping: f32; // the largest share of its own diagonal by which a free parameter is damped
 var<private> step_scale: f32; // |sqrt(diag A) theta| over the parameters that moved
 
 fn normal_entry(slot: u32, p: u32, q: u32) -> f32 {
@@ -35,6 +38,7 @@ fn solve_free(slot: u32, mu: f32) -> bool {
     for (var p = 0u; p < parameter_count; p++) {
         lowest = max(lowest, select(0.0, damping_floor * normal_entry(slot, p, p), free[p]));
     }
+    step_damping = mu;
     var order = 0u;
     for (var p = 0u; p < parameter_count; p++) {
         if free[p] {
@@ -50,6 +54,7 @@ fn solve_free(slot: u32, mu: f32) -> bool {
                 }
             }
             let diagonal = normal_entry(slot, p, p);
+            step_damping = max(step_damping, mu * lowest / diagonal);
             matrix[packed(order, order)] = select(diagonal * (1.0 + mu), diagonal + mu * lowest, diagonal < lowest);
             x[order] = right;
             order += 1u;
@@ -66,6 +71,21 @@ fn solve_free(slot: u32, mu: f32) -> bool {
         }
     }
     return true;
+}
+
+// Shortens a step that moves a parameter by more than LARGEST_STEP times its magnitude: to what share of it.
+fn shorten(slot: u32) -> f32 {
+    var largest = 0.0;
+    for (var p = 0u; p < parameter_count; p++) {
+        largest = max(largest, abs(delta[p]) / max(abs(state[at(ACCEPTED + p, slot)]), SMALLEST_MAGNITUDE));
+    }
+    if largest <= LARGEST_STEP {
+        return 1.0;
+    }
+    for (var p = 0u; p < parameter_count; p++) {
+        delta[p] *= LARGEST_STEP / largest;
+    }
+    return LARGEST_STEP / largest;
 }
 
 fn promise(slot: u32) {
@@ -88,6 +108,9 @@ fn promise(slot: u32) {
     reduction = 2.0 * linear - quadratic;
     step_length = sqrt(length_square);
     step_scale = sqrt(scale_square);
+    let share = shorten(slot);
+    shortened = share < 1.0;
+    taken_reduction = select(reduction, -share * (2.0 * linear - share * quadratic), shortened);
 }
 
 fn solve_in_box(slot: u32, mu: f32) -> bool {
@@ -115,22 +138,8 @@ fn solve_in_box(slot: u32, mu: f32) -> bool {
             break;
         }
     }
-    shorten(slot);
     promise(slot);
     return true;
-}
-
-// Shortens a step that moves a parameter by more than LARGEST_STEP times its magnitude.
-fn shorten(slot: u32) {
-    var largest = 0.0;
-    for (var p = 0u; p < parameter_count; p++) {
-        largest = max(largest, abs(delta[p]) / max(abs(state[at(ACCEPTED + p, slot)]), SMALLEST_MAGNITUDE));
-    }
-    if largest > LARGEST_STEP {
-        for (var p = 0u; p < parameter_count; p++) {
-            delta[p] *= LARGEST_STEP / largest;
-        }
-    }
 }
 
 // Raises the damping until the matrix factorises; false if it never does.

@@ -1,6 +1,6 @@
 // The functions of formulas, where builtins are inaccurate or drop NaN. Polynomials after Cephes (Moshier 1989), single precision.
 // Tested against f64 on every adapter.
-//@use math
+//@use math, hyperbolic
 
 // x - k pi/2 and k, by three parts of pi/2 (Cody & Waite 1980): good to |x| = 1e4.
 fn quadrant(x: f32) -> vec2<f32> {

@@ -46,6 +46,11 @@ fn logf(x: f32) -> f32 {
     let small = m < 0.70710678;
     exponent -= select(0, 1, small);
     let f = select(m - 1.0, (m - 0.5) + (m - 0.5), small);
+    return select(log_near(f, f32(exponent)), nan_like(x), !(x > 0.0) || is_nan(x));
+}
+
+// ln(1 + f) + e ln 2 of sqrt(1/2) - 1 <= f <= sqrt(2) - 1.
+fn log_near(f: f32, e: f32) -> f32 {
     let z = f * f;
     var p = 7.0376836292e-2;
     p = p * f - 1.1514610310e-1;
@@ -56,10 +61,8 @@ fn logf(x: f32) -> f32 {
     p = p * f + 2.0000714765e-1;
     p = p * f - 2.4999993993e-1;
     p = p * f + 3.3333331174e-1;
-    let e = f32(exponent);
     let tail = (f * z * p + e * -2.12194440e-4) - 0.5 * z;
-    let value = (f + tail) + e * 0.693359375;
-    return select(value, nan_like(x), !(x > 0.0) || is_nan(x));
+    return (f + tail) + e * 0.693359375;
 }
 
 // 1 / (1 + e^-x)
@@ -81,8 +84,8 @@ fn tanhf(x: f32) -> f32 {
     return select(select(value, -value, x < 0.0), x, is_nan(x));
 }
 
-// 1 - erf(x) for x >= 1.
-fn erfc_tail(x: f32) -> f32 {
+// erfc(x) e^(x^2) for x >= 1.
+fn erfc_ratio(x: f32) -> f32 {
     let q = 1.0 / x;
     let y = q * q;
     var p = 2.326819970068386e-2;
@@ -102,7 +105,7 @@ fn erfc_tail(x: f32) -> f32 {
     r = r * y + 4.218463358204948e-1;
     r = r * y - 2.820767439740514e-1;
     r = r * y + 5.641895067754075e-1;
-    return expf(-x * x) * q * select(r, p, x < 2.0);
+    return q * select(r, p, x < 2.0);
 }
 
 fn erf_near(x: f32) -> f32 {
@@ -119,7 +122,7 @@ fn erf_near(x: f32) -> f32 {
 
 fn erff(x: f32) -> f32 {
     let a = min(max(abs(x), 1.0), 9.0);
-    let far = 1.0 - erfc_tail(a);
+    let far = 1.0 - expf(-a * a) * erfc_ratio(a);
     let value = select(select(far, -far, x < 0.0), erf_near(x), abs(x) < 1.0);
     return select(value, x, is_nan(x));
 }
@@ -128,7 +131,7 @@ fn erff(x: f32) -> f32 {
 fn normal_cumulative(x: f32) -> f32 {
     let y = x * 0.70710678;
     let a = min(max(abs(y), 1.0), 9.0);
-    let tail = 0.5 * erfc_tail(a);
+    let tail = 0.5 * expf(-a * a) * erfc_ratio(a);
     let far = select(1.0 - tail, tail, x < 0.0);
     let value = select(far, 0.5 + 0.5 * erf_near(y), abs(y) < 1.0);
     return select(value, x, is_nan(x));

@@ -59,6 +59,7 @@
 //!
 //! This is one problem at a time: a population is what [`Fitter::fit`](crate::Fitter::fit) and
 //! [`CurveFitter::fit`](crate::CurveFitter::fit) are for.
+#![doc = include_str!("../guide/others.md")]
 
 mod direct;
 mod engine;

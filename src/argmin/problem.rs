@@ -10,7 +10,7 @@ use crate::error::{Error, Result};
 use crate::fit::task::Task;
 use crate::solver::Outcome;
 use crate::solver::member::Sums;
-use crate::solver::recording::{Precision, Stage};
+use crate::solver::recording::{Precision, Recording, Stage};
 use crate::{CurveFitter, Curves, Fitter, Spectra};
 
 /// Many curves or spectra, each a [`Problem`] for the asking. What it holds of each is its data; a device's memory is taken by problems.
@@ -30,10 +30,12 @@ impl Problems {
         Ok(Problems(fitter.tasks(spectra)?))
     }
 
+    /// How many there are.
     pub fn len(&self) -> usize {
         self.0.len()
     }
 
+    /// Whether there is none.
     pub fn is_empty(&self) -> bool {
         self.0.is_empty()
     }
@@ -53,7 +55,8 @@ impl Problems {
     pub fn with_starts(mut self, starts: &[f64]) -> Result<Problems> {
         let expected: usize = self.0.iter().map(|task| task.parameters.len()).sum();
         if starts.len() != expected {
-            let message = format!("{} numbers, not {expected}", starts.len());
+            let message =
+                format!("{} numbers, not {expected}: every parameter of {} problems", starts.len(), self.len());
             return Err(Error::ShapeMismatch { what: "starts".into(), message });
         }
         let mut rest = starts;
@@ -170,13 +173,13 @@ impl Problem {
 
     /// What is minimised: χ² and penalties, and what marginalisation adds.
     fn objective(&self, outcome: &Outcome) -> f64 {
-        let marginal = if self.marginalises() { outcome.ln_det + self.task.constant } else { 0.0 };
+        let marginal = if self.recording().marginalise { outcome.ln_det + self.task.constant } else { 0.0 };
         let value = outcome.chi2 + outcome.penalty + marginal;
         if value.is_finite() { value } else { f64::INFINITY }
     }
 
-    pub(super) fn marginalises(&self) -> bool {
-        self.task.linearise.recording.marginalise
+    pub(super) fn recording(&self) -> &Recording {
+        &self.task.evaluate.recording
     }
 
     pub(super) fn precision(&self) -> Precision {
@@ -193,7 +196,7 @@ impl Problem {
         if u.len() == count {
             return Ok(());
         }
-        let message = format!("{} numbers for {count} parameters", u.len());
+        let message = format!("{} numbers for {}", u.len(), self.parameters().join(", "));
         Err(Error::ShapeMismatch { what: "parameters".into(), message })
     }
 

@@ -111,7 +111,7 @@ impl Solver<Problem, RunState> for Nm {
         })?;
         members.iter_mut().zip(found).for_each(|(member, sums)| member.trial_sums = sums);
         let (lower, upper, noise) = limits(own(problem)?);
-        simplex(moved, members, (&lower, &upper), &self.settings, (own(problem)?.marginalises(), noise));
+        simplex(moved, members, (&lower, &upper), &self.settings, (own(problem)?.recording(), noise));
         let best = moved.best();
         // a vertex that is not known yet has no cost
         let cost = if moved.values[best].is_nan() { f64::INFINITY } else { moved.values[best] };

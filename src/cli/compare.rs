@@ -1,6 +1,7 @@
 //! `popfit compare`: two result tables of the same spectra, in units of the errors.
 
-use std::collections::HashMap;
+use std::collections::{HashMap, VecDeque};
+use std::ops::RangeInclusive;
 use std::path::{Path, PathBuf};
 
 use plotters::prelude::*;
@@ -17,15 +18,33 @@ pub struct Arguments {
     /// Another table of the same spectra: .parquet, .fits or .csv
     #[arg(value_name = "B")]
     b: PathBuf,
-    /// Differences above this many errors of A count
-    #[arg(long, default_value_t = 0.02, value_name = "SIGMA")]
+    /// Differences above this many errors of A count; not negative
+    #[arg(long, default_value_t = 0.02, value_name = "SIGMA", value_parser = threshold)]
     threshold: f64,
-    /// Share of the common fits that must stay below the threshold, in every parameter
-    #[arg(long, default_value_t = 0.98, value_name = "SHARE")]
+    /// Share of the common fits that must stay below the threshold, in every parameter: 0 to 1
+    #[arg(long, default_value_t = 0.98, value_name = "SHARE", value_parser = share)]
     share: f64,
     /// Also draw the differences' distributions: a name that ends in .svg
-    #[arg(long, value_name = "FILE")]
+    #[arg(long, value_name = "FILE", value_parser = svg)]
     plot: Option<PathBuf>,
+}
+
+fn threshold(text: &str) -> Result<f64, String> {
+    number(text, 0.0..=f64::MAX, "errors, a number that is not negative")
+}
+
+fn share(text: &str) -> Result<f64, String> {
+    number(text, 0.0..=1.0, "a share, between 0 and 1")
+}
+
+fn number(text: &str, range: RangeInclusive<f64>, what: &str) -> Result<f64, String> {
+    text.parse().ok().filter(|x| range.contains(x)).ok_or_else(|| format!("it is {what}"))
+}
+
+fn svg(text: &str) -> Result<PathBuf, String> {
+    let path = PathBuf::from(text);
+    let is_svg = path.extension().is_some_and(|extension| extension.eq_ignore_ascii_case("svg"));
+    if is_svg { Ok(path) } else { Err("the picture is an SVG: give a name that ends in .svg".into()) }
 }
 
 /// Differences of one parameter, in errors of A; infinite without an error, left out where A's is NaN (at a bound).
@@ -52,7 +71,7 @@ fn joined<'t>(a: &'t FitTable, b: &'t FitTable) -> Vec<(&'t FitRow, &'t FitRow)>
         Id::Integer(n) => n.to_string(),
         Id::Text(text) => text.clone(),
     };
-    let mut places: HashMap<String, std::collections::VecDeque<&FitRow>> = HashMap::new();
+    let mut places: HashMap<String, VecDeque<&FitRow>> = HashMap::new();
     b.rows.iter().for_each(|row| places.entry(key(row)).or_default().push_back(row));
     a.rows.iter().filter_map(|row| Some((row, places.get_mut(&key(row))?.pop_front()?))).collect()
 }
@@ -71,22 +90,7 @@ pub fn run(arguments: &Arguments) -> Result<(), Failure> {
         missing.1,
         both.len()
     ));
-    let common: Vec<(usize, usize)> = (0..a.parameters.len())
-        .filter_map(|p| Some((p, b.parameters.iter().position(|name| *name == a.parameters[p])?)))
-        .collect();
-    if common.is_empty() {
-        return Err(Failure::usage("the tables have no parameter in common"));
-    }
-    let difference = |&(p, q): &(usize, usize)| {
-        let one = |(a, b): &&(&FitRow, &FitRow)| {
-            let apart = (a.parameters[p] - b.parameters[q]).abs();
-            if apart == 0.0 { 0.0 } else { apart / a.errors[p] }
-        };
-        let mut sorted: Vec<f64> = both.iter().map(one).filter(|x| !x.is_nan()).collect();
-        sorted.sort_by(f64::total_cmp);
-        Differences { name: a.parameters[p].clone(), sorted }
-    };
-    let all: Vec<Differences> = common.iter().map(difference).collect();
+    let all = differences((&a, &b), &both)?;
     print(&all, arguments.threshold);
     if let Some(path) = &arguments.plot {
         draw(path, &all)
@@ -103,9 +107,33 @@ pub fn run(arguments: &Arguments) -> Result<(), Failure> {
     if let Some(none) = all.iter().find(|one| one.sorted.is_empty() && !pairs.is_empty()) {
         return Err(Failure::differs(format!("fail: no two fits of {} can be compared", none.name)));
     }
-    let far = all.iter().find(|one| one.within(arguments.threshold) < arguments.share);
-    match far {
-        None if missing == (0, 0) && turned == 0 => {
+    verdict(arguments, &all, missing == (0, 0) && turned == 0)
+}
+
+/// Of the parameters that both tables have, over the spectra that converged in both.
+fn differences((a, b): (&FitTable, &FitTable), both: &[&(&FitRow, &FitRow)]) -> Result<Vec<Differences>, Failure> {
+    let common: Vec<(usize, usize)> = (0..a.parameters.len())
+        .filter_map(|p| Some((p, b.parameters.iter().position(|name| *name == a.parameters[p])?)))
+        .collect();
+    if common.is_empty() {
+        return Err(Failure::usage("the tables have no parameter in common"));
+    }
+    let difference = |&(p, q): &(usize, usize)| {
+        let one = |(a, b): &&(&FitRow, &FitRow)| {
+            let apart = (a.parameters[p] - b.parameters[q]).abs();
+            if apart == 0.0 { 0.0 } else { apart / a.errors[p] }
+        };
+        let mut sorted: Vec<f64> = both.iter().map(one).filter(|x| !x.is_nan()).collect();
+        sorted.sort_by(f64::total_cmp);
+        Differences { name: a.parameters[p].clone(), sorted }
+    };
+    Ok(common.iter().map(difference).collect())
+}
+
+/// Whether the tables differ by more than is allowed; `same`: they have the same converged spectra.
+fn verdict(arguments: &Arguments, all: &[Differences], same: bool) -> Result<(), Failure> {
+    match all.iter().find(|one| one.within(arguments.threshold) < arguments.share) {
+        None if same => {
             line("pass");
             Ok(())
         }

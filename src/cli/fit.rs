@@ -104,8 +104,7 @@ pub fn run(arguments: &Arguments) -> Result<(), Failure> {
     fitter.check_spectra(&files).map_err(|error| file.blame(error))?;
     if !arguments.quiet {
         let missing = files.iter().flat_map(|file| fitter.notes(file));
-        let notes = source.all_notes().cloned().chain(missing);
-        notes.for_each(|note| drop(writeln!(std::io::stderr(), "popfit: {note}")));
+        say(source.all_notes().cloned().chain(missing).map(|note| format!("popfit: {note}")));
     }
     let metadata =
         Metadata { device: fitter.device_name(), model: file.text, emulators, settings: fitter.settings_text() };
@@ -131,16 +130,18 @@ pub fn run(arguments: &Arguments) -> Result<(), Failure> {
     }
     if !arguments.quiet {
         faults.print();
-        let text = closing(&summary, &counts, time);
-        let _ = writeln!(std::io::stderr(), "{text}");
+        say([closing(&summary, &counts, time)]);
     }
-    match counts.any(Status::Interrupted) {
-        true => Err(Failure::interrupted(&arguments.output, journal.has_rows())),
-        false => {
-            journal.remove();
-            Ok(())
-        }
+    if counts.any(Status::Interrupted) {
+        return Err(Failure::interrupted(&arguments.output, journal.has_rows()));
     }
+    journal.remove();
+    Ok(())
+}
+
+/// Lines beside the table.
+fn say(lines: impl IntoIterator<Item = String>) {
+    lines.into_iter().for_each(|line| drop(writeln!(std::io::stderr(), "{line}")));
 }
 
 /// What the rows depend on, but for the spectra themselves.

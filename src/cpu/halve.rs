@@ -36,7 +36,7 @@ fn gives_way(member: &Member, other: &Member) -> Option<GaveWay> {
         return Some(GaveWay::SameBasin);
     }
     let (rise, noise) = (cost - best, EQUAL * best);
-    let allowed = LEAST_RISE.max(HOPELESS * member.predicted_reduction) + noise;
+    let allowed = LEAST_RISE.max(HOPELESS * member.predicted_reduction.abs()) + noise;
     let hopeless = member.rounds >= HOPELESS_ROUND && rise > allowed;
     hopeless.then_some(GaveWay::Hopeless)
 }

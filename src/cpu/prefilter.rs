@@ -44,7 +44,7 @@ impl<R: Real> NullaryFnOnce for Prefilter<'_, R> {
             for j in (0..first).chain(last..count) {
                 output[j] = edge(input, j, &taps);
             }
-            interior(input, &mut output[first..last], &taps);
+            interior(input, &mut output[first..last]);
         }
     }
 }
@@ -59,27 +59,60 @@ fn edge<R: Real>(input: &[R], j: usize, taps: &[R; REACH + 1]) -> R {
     sum
 }
 
-/// `output[0]` is pixel `REACH` of `input`.
+/// Pixels that are worked on together, so that what is between stays in the cache.
+const BLOCK: usize = 1024;
+
+/// `output[0]` is pixel `REACH` of `input`, whose last `REACH` pixels have none. With z = √3 − 2 and S a shift by one pixel,
+/// Σ z^k S^k over k = 0…11 is (1 + z S) (1 + z² S²) (1 + z⁴ S⁴ + z⁸ S⁸): a few sums to each side instead of twelve.
 #[inline(always)]
-fn interior<R: Real>(input: &[R], output: &mut [R], taps: &[R; REACH + 1]) {
-    const LANES: usize = 16;
-    let mut blocks = output.chunks_exact_mut(LANES);
-    let mut start = 0;
-    for block in &mut blocks {
-        let window: &[R] = &input[start..start + LANES + 2 * REACH];
-        let mut sum = [R::ZERO; LANES];
-        for (i, s) in sum.iter_mut().enumerate() {
-            *s = taps[0] * window[REACH + i];
+fn interior<R: Real>(input: &[R], output: &mut [R]) {
+    const MOST: usize = BLOCK + 2 * REACH;
+    let root = 3f64.sqrt();
+    let power = |k: i32| R::of((root - 2.0).powi(k));
+    let (z1, z2, z4, z8, z12, root) = (power(1), power(2), power(4), power(8), power(12), R::of(root));
+    let (mut left, mut right) = ([[R::ZERO; MOST]; 2], [[R::ZERO; MOST]; 2]);
+    for (block, out) in output.chunks_mut(BLOCK).enumerate() {
+        let count = out.len() + 2 * REACH;
+        let t = &input[block * BLOCK..][..count];
+        let [one, two] = &mut left;
+        chain(&t[1..], &t[..count - 1], z1, &mut one[1..count]);
+        chain(&one[3..count], &one[1..count - 2], z2, &mut two[3..count]);
+        let [from, to] = &mut right;
+        chain(&t[..count - 1], &t[1..], z1, &mut from[..count - 1]);
+        chain(&from[..count - 3], &from[2..count - 1], z2, &mut to[..count - 3]);
+        for i in 0..out.len() {
+            let j = i + REACH;
+            let near = two[j] + to[j] - t[j];
+            let sum = z4.fused(two[j - 4] + to[j + 4], near);
+            let sum = z8.fused(two[j - 8] + to[j + 8], sum);
+            out[i] = root * z12.fused(t[j - 12] + t[j + 12], sum);
         }
-        for k in 1..=REACH {
-            for (i, s) in sum.iter_mut().enumerate() {
-                *s = taps[k].fused(window[REACH - k + i] + window[REACH + k + i], *s);
+    }
+}
+
+/// out = a + z b
+#[inline(always)]
+fn chain<R: Real>(a: &[R], b: &[R], z: R, out: &mut [R]) {
+    for ((out, a), b) in out.iter_mut().zip(a).zip(b) {
+        *out = z.fused(*b, *a);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn blocks_and_edges_are_the_sums_of_their_taps() {
+        for count in [1, 5, 24, 25, 1047, 1048, 1049, 2500] {
+            let input: Vec<f64> = (0..count).map(|k| ((k * 7919) % 101) as f64 / 101.0).collect();
+            let mut output = vec![f64::NAN; count];
+            let segments = [Segment { start: 0, end: count, inverse_step: 1.0 }];
+            Prefilter { input: &input, output: &mut output, segments: &segments }.run();
+            let taps = taps();
+            for (j, out) in output.iter().enumerate() {
+                assert!((out - edge(&input, j, &taps)).abs() < 1e-13, "{count}: {j}");
             }
         }
-        block.copy_from_slice(&sum);
-        start += LANES;
-    }
-    for (i, out) in blocks.into_remainder().iter_mut().enumerate() {
-        *out = edge(input, start + REACH + i, taps);
     }
 }

@@ -1,10 +1,12 @@
 //! One Nelder–Mead iteration of one simplex: takes the values of the points that its members evaluated, then sets the next ones.
 //!
-//! Reflection, expansion and both contractions are evaluated at once, speculatively; a shrink evaluates the vertices that moved.
+//! Reflection, expansion and both contractions are trial points of one round, of which this device evaluates the one or two that matter
+//! (others evaluate all at once, speculatively); a shrink evaluates the vertices that moved.
 //! Coefficients of Gao & Han (2012, Comput. Optim. Appl. 51, 259): ρ = 1, χ = 1 + 2/n, γ = 3/4 − 1/2n, σ = 1 − 1/n. f64. Twin of
 //! `shaders/simplex.wgsl`.
 
 use crate::solver::member::Member;
+use crate::solver::recording::Recording;
 use crate::solver::simplex::{LANES, Simplex};
 use crate::solver::{NelderMead, Status};
 
@@ -12,6 +14,8 @@ use crate::solver::{NelderMead, Status};
 const RESPREAD: f64 = 0.25;
 /// Vertices this close, relatively, are one point in f32.
 const COLLAPSED: f64 = 1e-6;
+/// Relative errors of objectives above this are f32's, whose parameters are of order 1.
+const SINGLE: f64 = 1e-9;
 
 /// `trials` are the simplex's members, whose trial points have been evaluated; `noise` is the relative error of an objective.
 pub fn simplex(
@@ -19,28 +23,52 @@ pub fn simplex(
     trials: &mut [Member],
     (lower, upper): (&[f64], &[f64]),
     settings: &NelderMead,
-    (marginalise, noise): (bool, f64),
+    (recording, noise): (&Recording, f64),
 ) {
     simplex.rounds += 1;
-    let objective = |member: &Member| {
-        let sums = &member.trial_sums;
-        let value = sums.cost() + if marginalise { sums.ln_det } else { 0.0 };
-        if value.is_finite() { value } else { f64::INFINITY }
-    };
-    let found: Vec<f64> = trials.iter().map(objective).collect();
+    let found: Vec<f64> = trials.iter().map(|member| objective(member, recording)).collect();
     let pending = pending(simplex);
     if pending.is_empty() {
+        simplex.evaluations += 1 + u32::from(second_lane(simplex, &trials[0], recording).is_some());
         replace_worst(simplex, trials, &found);
     } else {
         for (v, value) in pending.into_iter().zip(found) {
+            simplex.evaluations += 1;
             simplex.values[v] = value;
         }
     }
-    let status = choose(simplex, trials, (lower, upper), settings, noise);
+    let status = choose(simplex, trials, (lower, upper), settings, (noise, recording.dof));
     for member in trials {
         member.rounds = simplex.rounds;
         member.status = status;
     }
+}
+
+/// How many of the trial points this round needs whatever they are: vertices without a value, or the reflection.
+pub fn first_lanes(simplex: &Simplex) -> usize {
+    pending(simplex).len().max(1)
+}
+
+/// The trial point that the reflection's objective asks for.
+pub fn second_lane(simplex: &Simplex, reflection: &Member, recording: &Recording) -> Option<usize> {
+    if !pending(simplex).is_empty() {
+        return None;
+    }
+    let (best, second, worst) = order(simplex);
+    let reflected = objective(reflection, recording);
+    match () {
+        () if reflected < simplex.values[best] => Some(1),
+        () if reflected < simplex.values[second] => None,
+        () if reflected < simplex.values[worst] => Some(2),
+        () => Some(3),
+    }
+}
+
+/// Of a member's trial point; infinite where it is not finite.
+fn objective(member: &Member, recording: &Recording) -> f64 {
+    let sums = &member.trial_sums;
+    let value = sums.cost() + if recording.marginalise { sums.ln_det } else { 0.0 };
+    if value.is_finite() { value } else { f64::INFINITY }
 }
 
 /// The vertices that are evaluated in this round.
@@ -86,11 +114,11 @@ fn order(simplex: &Simplex) -> (usize, usize, usize) {
     (best, highest(worst), worst)
 }
 
-/// The vertices differ by what rounding leaves of them: their objectives tell nothing more.
-fn is_collapsed(simplex: &Simplex, best: usize) -> bool {
+/// The vertices differ by little of them, or of `least`.
+fn is_collapsed(simplex: &Simplex, best: usize, least: f64) -> bool {
     let centre = simplex.vertex(best);
     let near =
-        |v: usize| simplex.vertex(v).iter().zip(centre).all(|(x, c)| (x - c).abs() <= COLLAPSED * c.abs().max(1.0));
+        |v: usize| simplex.vertex(v).iter().zip(centre).all(|(x, c)| (x - c).abs() <= COLLAPSED * c.abs().max(least));
     (0..simplex.values.len()).all(near)
 }
 
@@ -100,7 +128,7 @@ fn choose(
     trials: &mut [Member],
     (lower, upper): (&[f64], &[f64]),
     settings: &NelderMead,
-    noise: f64,
+    (noise, dof): (f64, Option<f64>),
 ) -> Option<Status> {
     if simplex.free.is_empty() && simplex.values[0].is_finite() {
         return Some(Status::Gtol); // nothing can move, and its objective is known
@@ -114,13 +142,21 @@ fn choose(
         if !lowest.is_finite() {
             return Some(Status::NotFinite);
         }
-        let fatol = settings.fatol.max(noise * lowest.abs());
+        let range = simplex.values[worst] - lowest;
+        // nothing has moved, and nowhere does the objective tell where to
+        let untouched = simplex.rounds as usize <= simplex.values.len().div_ceil(LANES);
+        if untouched && range <= noise * lowest.abs() && lowest != 0.0 {
+            return Some(Status::Stalled);
+        }
+        let (fatol, relative) = settings.tolerances(dof, noise);
+        let fatol = fatol.max(relative * lowest.abs());
         // infinite vertices are not converged
-        if simplex.values[worst] - lowest <= fatol || is_collapsed(simplex, best) {
-            let gained = simplex.spread_at - lowest;
-            if simplex.restarts >= settings.max_restarts || gained <= fatol {
-                return Some(Status::Ftol);
-            }
+        let ended = range <= fatol || is_collapsed(simplex, best, if noise > SINGLE { 1.0 } else { 0.0 });
+        let spreads = simplex.restarts < settings.max_restarts && simplex.spread_at - lowest > fatol;
+        if ended && !spreads {
+            return Some(Status::Ftol);
+        }
+        if spreads && (ended || is_collapsed(simplex, best, 1.0)) {
             simplex.restarts += 1;
             simplex.spread_at = lowest;
             // from either side in turn

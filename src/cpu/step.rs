@@ -24,21 +24,34 @@ const SMALLEST_MAGNITUDE: f64 = 1e-3;
 /// Factors of ten by which the damping may rise until the matrix factorises.
 const SOLVE_ATTEMPTS: usize = 10;
 
-/// A step from the accepted point and what it promises.
+/// A step from the accepted point and what it promises. Convergence is judged by the step as it was solved for, its trial by what it
+/// promises after it was shortened.
 struct Step {
+    /// Shortened where it was too long.
     delta: Vec<f64>,
-    /// 2 gᵀδ − δᵀAδ.
+    is_shortened: bool,
+    /// 2 gᵀδ − δᵀAδ before, and after it was shortened.
     predicted_reduction: f64,
-    /// ‖√diag(A) δ‖ and ‖√diag(A) θ‖ over the parameters that moved.
+    taken_reduction: f64,
+    /// ‖√diag(A) δ‖, before, and ‖√diag(A) θ‖ over the parameters that moved.
     length: f64,
     scale: f64,
+    /// The largest share of its own diagonal by which a free parameter is damped: μ, or more by the floor.
+    damping: f64,
+}
+
+impl Step {
+    /// Nothing is left to gain, to `share` of the cost, or to move.
+    fn is_small(&self, settings: &LevenbergMarquardt, share: f64, cost: f64) -> bool {
+        self.predicted_reduction <= share * cost || self.length <= settings.xtol * (self.scale + settings.xtol)
+    }
 }
 
 /// Judges the member's trial sums and sets its next trial, or its status.
 /// `noise` is the relative error of a cost in the precision of the rows.
 pub fn step(member: &mut Member, (lower, upper): (&[f64], &[f64]), settings: &LevenbergMarquardt, noise: f64) {
     member.rounds += 1;
-    if let Some(status) = judge(member) {
+    if let Some(status) = judge(member, noise) {
         member.status = Some(status);
         return;
     }
@@ -49,26 +62,32 @@ pub fn step(member: &mut Member, (lower, upper): (&[f64], &[f64]), settings: &Le
 }
 
 /// Accepts or rejects the trial point.
-fn judge(member: &mut Member) -> Option<Status> {
+fn judge(member: &mut Member, noise: f64) -> Option<Status> {
     let valid = member.trial_sums.is_finite();
     if member.rounds == 1 {
         member.accept();
         return (!valid).then_some(Status::NotFinite);
     }
     let (cost, trial) = (member.sums.cost(), member.trial_sums.cost());
-    match member.mode {
-        Mode::Searching if valid && trial < cost => {
-            let gain_ratio = (cost - trial) / member.predicted_reduction;
-            member.damping.accept(gain_ratio);
-            member.rejections = 0;
+    let (promised, is_shortened) = (member.predicted_reduction.abs(), member.predicted_reduction < 0.0);
+    if member.mode == Mode::Finishing {
+        if valid && trial <= cost * FINISHING_RISE {
             member.accept();
+            return None;
         }
-        Mode::Searching => {
-            member.damping.reject();
-            member.rejections += 1;
+        return Some(if is_shortened { Status::Stalled } else { Status::Ftol });
+    }
+    // a start so far off that the cost does not tell its first steps
+    let unseen = is_shortened && promised <= noise * cost && trial <= cost * (1.0 + noise);
+    if valid && (trial < cost || unseen) {
+        if !unseen {
+            member.damping.accept((cost - trial) / promised);
         }
-        Mode::Finishing if valid && trial <= cost * FINISHING_RISE => member.accept(),
-        Mode::Finishing => return Some(Status::Ftol),
+        member.rejections = 0;
+        member.accept();
+    } else {
+        member.damping.reject();
+        member.rejections += 1;
     }
     None
 }
@@ -89,24 +108,24 @@ fn choose(
     }
     let Some(mut next) = solve(member, lower, upper, settings) else { return Some(Status::Singular) };
     let cost = member.sums.cost();
-    let undamped = member.damping.mu < UNDAMPED;
+    let held_back = member.damping.mu < UNDAMPED && next.damping >= UNDAMPED;
+    if member.mode == Mode::Searching && held_back && next.is_small(settings, settings.ftol.max(noise), cost) {
+        member.mode = Mode::Released;
+        let Some(step) = solve(member, lower, upper, settings) else { return Some(Status::Singular) };
+        next = step;
+    }
+    let undamped = next.damping < UNDAMPED;
     // the cost no longer tells: too small a reduction, or rejected until no step is left
     let small = undamped && next.predicted_reduction <= noise * cost;
-    if member.mode == Mode::Searching && (small || !moves(member, &next, lower, upper)) {
+    if member.mode == Mode::Finishing {
+        if let Some(status) = finish(member, &next, noise) {
+            return Some(status);
+        }
+    } else if small || !moves(member, &next, lower, upper) {
         member.mode = Mode::Finishing;
         member.damping.mu = FINISHING_DAMPING;
         let Some(step) = solve(member, lower, upper, settings) else { return Some(Status::Singular) };
         next = step;
-    } else if member.mode == Mode::Finishing {
-        member.finishing_steps += 1;
-        // the length no longer shrinks: what is left is rounding, and the step is taken back unless it lowered the cost
-        let longer = next.predicted_reduction > SHRINKS * member.predicted_reduction;
-        if longer && member.trial_sums.cost() < cost {
-            member.accept();
-        }
-        if longer || member.finishing_steps >= FINISHING_STEPS {
-            return Some(Status::Ftol);
-        }
     }
     let small_reduction = undamped && next.predicted_reduction <= settings.ftol * cost;
     let small_step = undamped && next.length <= settings.xtol * (next.scale + settings.xtol);
@@ -117,14 +136,29 @@ fn choose(
         (false, false) => {}
     }
     // a penalty would take its unknown share of the promise
-    let plain = member.sums.penalty == 0.0 && member.rejections == 0;
+    let plain = member.sums.penalty == 0.0 && member.rejections == 0 && !next.is_shortened;
     let last = undamped && plain && is_last(member, &next, settings.ftol * cost);
-    member.predicted_reduction = next.predicted_reduction;
+    member.predicted_reduction = if next.is_shortened { -next.taken_reduction } else { next.predicted_reduction };
     match (moves(member, &next, lower, upper), last) {
+        (false, _) if next.is_shortened => Some(Status::Stalled),
         (false, _) => Some(Status::Xtol),
         (true, true) => Some(take_last(member)),
         (true, false) => None,
     }
+}
+
+/// The finishing steps: the status when their length no longer shrinks. What is left is rounding, and the last step is taken back
+/// unless it lowered the cost.
+fn finish(member: &mut Member, next: &Step, noise: f64) -> Option<Status> {
+    member.finishing_steps += 1;
+    let cost = member.sums.cost();
+    let longer = next.predicted_reduction > SHRINKS * member.predicted_reduction.abs();
+    if longer && member.trial_sums.cost() < cost {
+        member.accept();
+    }
+    let far = next.is_shortened && next.predicted_reduction > noise * cost;
+    let ended = longer || member.finishing_steps >= FINISHING_STEPS;
+    ended.then_some(if far { Status::Stalled } else { Status::Ftol })
 }
 
 /// Puts the trial point at the step's end: whether it is another than the accepted one.
@@ -136,7 +170,7 @@ fn moves(member: &mut Member, step: &Step, lower: &[f64], upper: &[f64]) -> bool
 }
 
 /// Whether the step after `next` would be small enough to stop: predicted reductions shrink by about the same ratio from step to
-/// step. NaN before the second step: no.
+/// step. NaN before the second step, negative after a shortened one: no.
 fn is_last(member: &Member, next: &Step, small: f64) -> bool {
     let contraction = (next.predicted_reduction / member.predicted_reduction).max(BEST_CONTRACTION);
     member.predicted_reduction > 0.0 && next.predicted_reduction * contraction <= small
@@ -188,9 +222,10 @@ fn solve_in_box(member: &Member, lower: &[f64], upper: &[f64], settings: &Levenb
     let mut delta = vec![0.0; count];
     let mut free: Vec<bool> = (0..count).map(|p| is_free(member, p, lower, upper)).collect();
     // a floor would go on damping the steps that are to have none
-    let floor = if member.mode == Mode::Finishing { 0.0 } else { settings.diagonal_floor };
+    let floor = if member.mode == Mode::Searching { settings.diagonal_floor } else { 0.0 };
+    let mut damping = 0.0;
     for _ in 0..=count {
-        solve_free(member, &free, floor, &mut delta)?;
+        damping = solve_free(member, &free, floor, &mut delta)?;
         let mut inside = true;
         for p in 0..count {
             let target = member.parameters[p] + delta[p];
@@ -204,32 +239,32 @@ fn solve_in_box(member: &Member, lower: &[f64], upper: &[f64], settings: &Levenb
             break;
         }
     }
-    shorten(member, settings.largest_step, &mut delta);
-    Some(promise(member, delta))
+    Some(promise(member, delta, settings.largest_step, damping))
 }
 
-/// Shortens a step that moves a parameter by more than `most` times its magnitude.
-fn shorten(member: &Member, most: f64, delta: &mut [f64]) {
+/// The share of a step that moves no parameter by more than `most` times its magnitude: 1 where it is all of it.
+fn share(member: &Member, most: f64, delta: &[f64]) -> f64 {
     let ratio = |(d, x): (&f64, &f64)| d.abs() / x.abs().max(SMALLEST_MAGNITUDE);
     let largest = delta.iter().zip(&member.parameters).map(ratio).fold(0.0, f64::max);
-    if largest > most {
-        delta.iter_mut().for_each(|d| *d *= most / largest);
-    }
+    if largest > most { most / largest } else { 1.0 }
 }
 
 /// Solves (A_FF + μ D) δ_F = g_F − A_FC δ_C for the free F, the others C held; D = diag A_FF, at least `floor` times its largest.
-fn solve_free(member: &Member, free: &[bool], floor: f64, delta: &mut [f64]) -> Option<()> {
+/// Returns the largest μ D / diag A_FF.
+fn solve_free(member: &Member, free: &[bool], floor: f64, delta: &mut [f64]) -> Option<f64> {
     let normal = &member.sums.normal_matrix;
     let members: Vec<usize> = (0..free.len()).filter(|&p| free[p]).collect();
     let mut matrix = vec![0.0; packed_length(members.len())];
     let mut x = vec![0.0; members.len()];
+    let mu = member.damping.mu;
+    let mut damping = mu;
     let lowest = floor * members.iter().map(|&p| normal[packed_index(p, p)]).fold(0.0, f64::max);
     for (i, &p) in members.iter().enumerate() {
         for (j, &q) in members.iter().enumerate().take(i + 1) {
             matrix[packed_index(i, j)] = normal[packed_index(p, q)];
         }
         let diagonal = &mut matrix[packed_index(i, i)];
-        let mu = member.damping.mu;
+        damping = damping.max(mu * lowest / *diagonal);
         *diagonal = if *diagonal < lowest { *diagonal + mu * lowest } else { *diagonal * (1.0 + mu) };
         x[i] = member.sums.gradient[p];
         for q in (0..free.len()).filter(|&q| !free[q]) {
@@ -247,10 +282,10 @@ fn solve_free(member: &Member, free: &[bool], floor: f64, delta: &mut [f64]) -> 
     for (&p, v) in members.iter().zip(x) {
         delta[p] = v;
     }
-    Some(())
+    Some(damping)
 }
 
-fn promise(member: &Member, delta: Vec<f64>) -> Step {
+fn promise(member: &Member, mut delta: Vec<f64>, most: f64, damping: f64) -> Step {
     let normal = &member.sums.normal_matrix;
     let (mut linear, mut quadratic, mut length, mut scale) = (0.0, 0.0, 0.0, 0.0);
     for p in 0..delta.len() {
@@ -264,5 +299,15 @@ fn promise(member: &Member, delta: Vec<f64>) -> Step {
             scale += diagonal * member.parameters[p] * member.parameters[p];
         }
     }
-    Step { delta, predicted_reduction: 2.0 * linear - quadratic, length: length.sqrt(), scale: scale.sqrt() }
+    let share = share(member, most, &delta);
+    delta.iter_mut().for_each(|d| *d *= share);
+    Step {
+        delta,
+        is_shortened: share < 1.0,
+        predicted_reduction: 2.0 * linear - quadratic,
+        taken_reduction: share * (2.0 * linear - share * quadratic),
+        length: length.sqrt(),
+        scale: scale.sqrt(),
+        damping,
+    }
 }

@@ -6,6 +6,7 @@ use crate::error::Result;
 /// One parameter's derivatives, and where they are farthest from differences.
 #[derive(Clone, Debug, PartialEq)]
 pub struct DerivativeCheck {
+    /// Its name.
     pub parameter: String,
     /// Largest |derivative − difference| over all points, in units of the largest |difference|; NaN when either is not finite.
     /// Differences are good to about 1e-9; their own error is larger where values are much larger than what a parameter changes.
@@ -14,6 +15,7 @@ pub struct DerivativeCheck {
     pub point: usize,
     /// What is found there.
     pub derivative: f64,
+    /// The difference that takes its place.
     pub difference: f64,
 }
 

@@ -20,8 +20,8 @@ impl CurveModel {
     /// the value at one point and, if it likes, its derivatives by the parameters (P and D as numbers; one predictor may be `x: f32`).
     /// Without `derivative` differences are taken, which in f32 leaves about three digits of one. It may have other functions,
     /// constants and `var<private>`, and call popfit's functions where WGSL's own are inaccurate (`log` is wrong by 1e-4 near 1 on some
-    /// drivers): `expf logf powf sinf cosf tanf asinf acosf atanf atan2f sinhf coshf tanhf log10f log2f cbrtf erff minf maxf is_finite
-    /// nan_like`. Where it is not defined it returns `nan_like(0.0)`.
+    /// drivers): `expf logf powf sinf cosf tanf asinf acosf atanf atan2f sinhf coshf tanhf asinhf acoshf atanhf expm1f log1pf log10f
+    /// log2f cbrtf erff erfcf minf maxf is_finite nan_like`. Where it is not defined it returns `nan_like(0.0)`.
     ///
     /// Loops without a bound are allowed, and run as long as they do: a GPU that takes seconds over them is lost, and software adapters
     /// end all loops of a point after 65,535 turns.

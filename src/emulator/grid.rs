@@ -9,7 +9,9 @@ const SHORTEST: usize = 8;
 /// A log-uniform run of pixels: pixel `i` of `start..end` lies at ln λ = origin + (i − start) step.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct GridSegment {
+    /// First pixel.
     pub start: usize,
+    /// The pixel after the last.
     pub end: usize,
     /// ln(λ / Å) of pixel `start`.
     pub origin: f64,
@@ -20,6 +22,7 @@ pub struct GridSegment {
 /// A template grid made of log-uniform segments; APOGEE's has three, one a chip.
 #[derive(Clone, Debug, PartialEq)]
 pub struct TemplateGrid {
+    /// In ascending order.
     pub segments: Vec<GridSegment>,
 }
 

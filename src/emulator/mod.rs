@@ -21,21 +21,32 @@ pub use grid::{GridSegment, TemplateGrid};
 /// A label of an emulator: an input, its unit, its scaling z = (transform(x) − mean) / std and its training range.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Label {
+    /// As models and tables call it.
     pub name: String,
+    /// Empty without one.
     pub unit: String,
+    /// Before the scaling.
     pub transform: Transform,
+    /// Of the transformed label.
     pub mean: f64,
+    /// Of the transformed label; positive.
     pub std: f64,
+    /// Lower end of the training range, physical.
     pub min: f64,
+    /// Upper end of the training range, physical.
     pub max: f64,
 }
 
 /// A dense layer: `weight` (outputs, inputs) row-major.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Layer {
+    /// Numbers that enter.
     pub inputs: usize,
+    /// Numbers that leave.
     pub outputs: usize,
+    /// (outputs, inputs), row by row.
     pub weight: Vec<f32>,
+    /// (outputs)
     pub bias: Vec<f32>,
     /// A folded batch norm after the activation: scale and offset.
     pub affine: Option<(Vec<f32>, Vec<f32>)>,
@@ -44,7 +55,10 @@ pub struct Layer {
 /// Network shapes. `w0` (pixels, hidden, labels), `b0` and `w1` (pixels, hidden), `b1` (pixels).
 #[derive(Clone, Debug, PartialEq)]
 pub enum Network {
+    /// Layers for all pixels, in their order.
     Dense(Vec<Layer>),
+    /// A tiny network a pixel.
+    #[allow(missing_docs, reason = "their shapes stand above")]
     PerPixel { hidden: usize, w0: Vec<f32>, b0: Vec<f32>, w1: Vec<f32>, b1: Vec<f32> },
 }
 

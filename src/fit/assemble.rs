@@ -154,6 +154,12 @@ pub fn assemble(
             batch.blocks.push((basis.basis, Values::F32(rows.into())));
         }
     }
+    enter(model, &mut batch, (ready, starts));
+    batch
+}
+
+/// The members, and what bounds them.
+fn enter(model: &SpectralModel, batch: &mut Batch, (ready, starts): (&[Ready], &[Starts])) {
     for (s, one) in ready.iter().enumerate() {
         for (p, limits) in model.parameters.iter().zip(&one.limits) {
             batch.lower.push(p.to_u(limits.lower));
@@ -168,5 +174,4 @@ pub fn assemble(
             batch.starts.extend(start.iter().zip(bounds).map(|(u, (low, high))| u.clamp(low, high)));
         }
     }
-    batch
 }

@@ -18,6 +18,7 @@ const VSINI: f64 = 37.0;
 /// One parameter's column of the Jacobian.
 #[derive(Clone, Debug, PartialEq)]
 pub struct JacobianCheck {
+    /// Its name.
     pub parameter: String,
     /// Largest over arms and points: root mean square of (derivative − difference) over that of the derivative.
     pub relative_difference: f64,

@@ -25,10 +25,13 @@ impl std::fmt::Debug for Device {
 pub struct DeviceDescription {
     /// What `--device` takes.
     pub selector: String,
+    /// As the driver calls it.
     pub name: String,
+    /// Discrete, integrated, …, backend and driver.
     pub kind: String,
     /// A software adapter: `auto` never takes it.
     pub software: bool,
+    /// Largest buffers and bindings.
     pub limits: String,
 }
 

@@ -100,6 +100,7 @@ impl Journal {
         self.known.len()
     }
 
+    /// Whether it knows no batch.
     pub fn is_empty(&self) -> bool {
         self.known.is_empty()
     }

@@ -69,6 +69,7 @@ pub type Progress = Box<dyn Fn(u64, u64) + Send + Sync>;
 /// Watches a run, and stops it.
 #[derive(Default)]
 pub struct Control {
+    /// Is told how far the run is.
     pub progress: Option<Progress>,
     /// When set, fits that are not finished end with [`Status::Interrupted`](crate::Status).
     pub cancel: Arc<AtomicBool>,
@@ -77,6 +78,7 @@ pub struct Control {
 /// What a run did.
 #[derive(Clone, Debug, Default)]
 pub struct Summary {
+    /// Rows that were made.
     pub fits: u64,
     /// How many of them each device made.
     pub by_device: Vec<(String, u64)>,
@@ -87,6 +89,7 @@ pub struct Summary {
 /// What finds the minimum.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub enum Solver {
+    /// Levenberg–Marquardt.
     Lm(LevenbergMarquardt),
     /// On the objective itself, ln det included where the model marginalises.
     NelderMead(NelderMead),
@@ -237,10 +240,12 @@ impl Fitter {
         self.model.parameters()
     }
 
+    /// What is fitted.
     pub fn model(&self) -> &SpectralModel {
         &self.model
     }
 
+    /// As it is written into the result table.
     pub fn device_name(&self) -> String {
         self.device.name()
     }

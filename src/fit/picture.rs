@@ -17,6 +17,7 @@ const CHUNK: usize = 64;
 /// One arm of one spectrum and the model at the row's parameters. Arrays are (pixels).
 #[derive(Clone, Debug, Default)]
 pub struct ArmFit {
+    /// Of the model's arm.
     pub name: String,
     /// Å
     pub wavelength: Vec<f64>,
@@ -30,6 +31,7 @@ pub struct ArmFit {
     pub mask: Vec<bool>,
     /// χ² of the unmasked pixels, whose number is `unmasked`.
     pub chi2: f64,
+    /// Pixels that count.
     pub unmasked: usize,
     /// χ² of the continuum alone, without the template.
     pub chi2_continuum: f64,

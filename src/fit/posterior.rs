@@ -152,53 +152,51 @@ fn objectives(
 ) -> Result<Vec<Vec<f64>>> {
     let model = &fitter.model;
     let Velocity::Parameter(p) = model.velocity else { return Ok(Vec::new()) };
-    let start = |one: &Ready, v: f64| {
-        let mut u: Vec<f64> =
-            model.parameters.iter().zip(&rows[one.place].parameters).map(|(q, x)| q.to_u(*x)).collect();
-        u[p] = model.parameters[p].to_u(v);
-        Start { u, score: 0.0 }
-    };
-    let at = |one: &Ready, velocities: &[f64], limits: Vec<Limits>| Ready {
-        place: one.place,
-        prepared: one.prepared.clone(),
-        limits,
-        starts: velocities.iter().map(|v| start(one, *v)).collect(),
-    };
-    let entering: Vec<Ready> = match fitter.velocity_scan {
-        // one group, evaluated at all velocities
-        VelocityScan::Off | VelocityScan::Fixed => grid
-            .iter()
-            .map(|(s, velocities)| {
-                let one = &ready[scans[*s].ready];
-                at(one, velocities, one.limits.clone())
-            })
-            .collect(),
-        // a spectrum a velocity, which is held there
-        VelocityScan::Refitted => grid
-            .iter()
-            .flat_map(|(s, velocities)| {
-                let one = &ready[scans[*s].ready];
-                velocities.iter().map(move |&v| {
-                    let mut limits = one.limits.clone();
-                    limits[p] = Limits { lower: v, upper: v, prior: None, ..limits[p] };
-                    at(one, &[v], limits)
-                })
-            })
-            .collect(),
-    };
     let refit = fitter.velocity_scan == VelocityScan::Refitted;
+    let of = |s: usize| &ready[scans[s].ready];
+    let enter = |(s, velocities): &(usize, Vec<f64>)| entering(fitter, (p, refit), (of(*s), rows), velocities);
     let mut outcomes = Vec::new();
-    for some in loads(entering, passes.capacity) {
+    for some in loads(grid.iter().flat_map(enter).collect(), passes.capacity) {
         outcomes.extend(passes.evaluate(model, grids, &some, refit)?);
     }
     let finish = Finish { model, precision: fitter.precision };
     let mut rest = outcomes.iter();
     let mut out = Vec::with_capacity(grid.len());
     for (s, velocities) in grid {
-        let prepared = &ready[scans[*s].ready].prepared;
+        let prepared = &of(*s).prepared;
         out.push(rest.by_ref().take(velocities.len()).map(|o| finish.objective(o, prepared)).collect());
     }
     Ok(out)
+}
+
+/// One spectrum at all velocities, which are parameter `p`: one group, or, to be fitted again, a spectrum a velocity, which is held there.
+fn entering(
+    fitter: &Fitter,
+    (p, refit): (usize, bool),
+    (one, rows): (&Ready, &[FitRow]),
+    velocities: &[f64],
+) -> Vec<Ready> {
+    let parameters = &fitter.model.parameters;
+    let start = |v: f64| {
+        let mut u: Vec<f64> = parameters.iter().zip(&rows[one.place].parameters).map(|(q, x)| q.to_u(*x)).collect();
+        u[p] = parameters[p].to_u(v);
+        Start { u, score: 0.0 }
+    };
+    let at = |velocities: &[f64], limits: Vec<Limits>| Ready {
+        place: one.place,
+        prepared: one.prepared.clone(),
+        limits,
+        starts: velocities.iter().map(|v| start(*v)).collect(),
+    };
+    if !refit {
+        return vec![at(velocities, one.limits.clone())];
+    }
+    let held = |&v: &f64| {
+        let mut limits = one.limits.clone();
+        limits[p] = Limits { lower: v, upper: v, prior: None, ..limits[p] };
+        at(&[v], limits)
+    };
+    velocities.iter().map(held).collect()
 }
 
 /// What enters together: a grid that has more points than the population has room is split.

@@ -10,7 +10,9 @@ use crate::solver::Status;
 /// A spectrum's identifier; never passes through f64.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub enum Id {
+    /// A number, as DESI's TARGETID.
     Integer(i64),
+    /// Any text.
     Text(String),
 }
 
@@ -25,25 +27,37 @@ impl std::fmt::Display for Id {
 
 /// Bits of [`FitRow::flags`].
 pub mod flag {
+    /// The start lay outside the bounds.
     pub const START_CLIPPED: u32 = 1;
+    /// The covariance has less than full rank.
     pub const RANK_DEFICIENT: u32 = 2;
+    /// Pixels that are not finite were masked.
     pub const NONFINITE_MASKED: u32 = 4;
+    /// The labels lie outside the training hull.
     pub const OUTSIDE_HULL: u32 = 8;
+    /// A parameter ended at a bound.
     pub const AT_BOUND: u32 = 16;
+    /// Another basin lies within Δχ² < 9.
     pub const MULTIMODAL: u32 = 32;
+    /// χ²/dof is above 2.
     pub const POOR_CHI2: u32 = 64;
+    /// The median signal to noise is below 5.
     pub const LOW_SN: u32 = 128;
+    /// More than half of the pixels are masked.
     pub const MANY_MASKED: u32 = 256;
 }
 
 /// One spectrum's fit. P is the number of free parameters of the model.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct FitRow {
+    /// The spectrum's.
     pub id: Id,
+    /// The file that it comes from.
     #[serde(skip)]
     pub file: Arc<str>,
     /// Row in the file.
     pub row: u64,
+    /// How the fit ended.
     pub status: Status,
     /// The status' name, or the cause of `bad_input`.
     pub status_text: String,
@@ -61,6 +75,7 @@ pub struct FitRow {
     pub objective: f64,
     /// (P) physical values, and their standard errors (NaN where there is none).
     pub parameters: Vec<f64>,
+    /// As `parameters`.
     pub errors: Vec<f64>,
     /// Bit p: parameter p ended at a bound.
     pub at_bound: u32,
@@ -81,14 +96,17 @@ pub struct FitRow {
 pub struct FitTable {
     /// Names of the free parameters.
     pub parameters: Vec<String>,
+    /// One a spectrum.
     pub rows: Vec<FitRow>,
 }
 
 impl FitTable {
+    /// How many rows there are.
     pub fn len(&self) -> usize {
         self.rows.len()
     }
 
+    /// Whether there is none.
     pub fn is_empty(&self) -> bool {
         self.rows.is_empty()
     }

@@ -67,19 +67,20 @@ fn function_slope(graph: &mut Graph, function: Function, a: NodeId, value: NodeI
             let square = graph.multiply(value, value);
             if function == Function::Tan { graph.add(one, square) } else { graph.subtract(one, square) }
         }
-        Function::Asin | Function::Acos => {
-            // (1 − a)(1 + a) keeps its digits near ±1
-            let (below, above) = (graph.subtract(one, a), graph.add(one, a));
-            let product = graph.multiply(below, above);
-            let root = graph.call(Function::Sqrt, product);
-            let slope = graph.divide(one, root);
-            if function == Function::Asin { slope } else { graph.negate(slope) }
+        Function::Asin => reciprocal_root(graph, a, false),
+        Function::Acos => {
+            let slope = reciprocal_root(graph, a, false);
+            graph.negate(slope)
         }
-        Function::Erf => {
+        Function::Acosh => reciprocal_root(graph, a, true),
+        // not its value and 1, which cancel far below 0
+        Function::Expm1 => graph.call(Function::Exp, a),
+        Function::Erf | Function::Erfc => {
             let square = graph.multiply(a, a);
             let exponent = graph.negate(square);
             let bell = graph.call(Function::Exp, exponent);
-            let height = graph.number(2.0 / PI.sqrt());
+            let sign = if function == Function::Erf { 1.0 } else { -1.0 };
+            let height = graph.number(sign * 2.0 / PI.sqrt());
             graph.multiply(height, bell)
         }
         _ => {
@@ -87,6 +88,15 @@ fn function_slope(graph: &mut Graph, function: Function, a: NodeId, value: NodeI
             graph.divide(one, denominator)
         }
     }
+}
+
+/// 1 / √(1 − a²), or 1 / √(a² − 1) of `beyond`, by (1 − a)(1 + a), which keeps its digits near ±1.
+fn reciprocal_root(graph: &mut Graph, a: NodeId, beyond: bool) -> NodeId {
+    let one = graph.number(1.0);
+    let (below, above) = (if beyond { graph.subtract(a, one) } else { graph.subtract(one, a) }, graph.add(one, a));
+    let product = graph.multiply(below, above);
+    let root = graph.call(Function::Sqrt, product);
+    graph.divide(one, root)
 }
 
 /// 1 / f′(a) of the functions for which it is the shorter expression.
@@ -99,6 +109,20 @@ fn reciprocal_slope(graph: &mut Graph, function: Function, a: NodeId, value: Nod
         Function::Atan => {
             let (one, square) = (graph.number(1.0), graph.multiply(a, a));
             graph.add(one, square)
+        }
+        Function::Asinh => {
+            let (one, square) = (graph.number(1.0), graph.multiply(a, a));
+            let sum = graph.add(one, square);
+            graph.call(Function::Sqrt, sum)
+        }
+        Function::Atanh => {
+            let one = graph.number(1.0);
+            let (below, above) = (graph.subtract(one, a), graph.add(one, a));
+            graph.multiply(below, above)
+        }
+        Function::Log1p => {
+            let one = graph.number(1.0);
+            graph.add(one, a)
         }
         Function::Log10 => scaled(graph, LN_10, a),
         Function::Log2 => scaled(graph, LN_2, a),

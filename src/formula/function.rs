@@ -1,5 +1,7 @@
 //! The functions that a formula may call: names, values, and what they are called in WGSL.
 
+use std::f64::consts::{E, PI};
+
 use crate::rows::Real;
 
 /// A function of one argument.
@@ -23,6 +25,12 @@ pub enum Function {
     Abs,
     Sign,
     Erf,
+    Erfc,
+    Expm1,
+    Log1p,
+    Asinh,
+    Acosh,
+    Atanh,
 }
 
 /// A function of two arguments.
@@ -48,7 +56,7 @@ pub enum Callable {
 }
 
 /// The names of functions; the first of a function is the one that WGSL's are made of.
-pub const FUNCTIONS: [(&str, Callable); 27] = [
+pub const FUNCTIONS: [(&str, Callable); 36] = [
     ("sin", Callable::One(Function::Sin)),
     ("cos", Callable::One(Function::Cos)),
     ("tan", Callable::One(Function::Tan)),
@@ -71,6 +79,15 @@ pub const FUNCTIONS: [(&str, Callable); 27] = [
     ("abs", Callable::One(Function::Abs)),
     ("sign", Callable::One(Function::Sign)),
     ("erf", Callable::One(Function::Erf)),
+    ("erfc", Callable::One(Function::Erfc)),
+    ("expm1", Callable::One(Function::Expm1)),
+    ("log1p", Callable::One(Function::Log1p)),
+    ("asinh", Callable::One(Function::Asinh)),
+    ("arcsinh", Callable::One(Function::Asinh)),
+    ("acosh", Callable::One(Function::Acosh)),
+    ("arccosh", Callable::One(Function::Acosh)),
+    ("atanh", Callable::One(Function::Atanh)),
+    ("arctanh", Callable::One(Function::Atanh)),
     ("pow", Callable::Two(Pair::Pow)),
     ("atan2", Callable::Two(Pair::Atan2)),
     ("arctan2", Callable::Two(Pair::Atan2)),
@@ -79,7 +96,7 @@ pub const FUNCTIONS: [(&str, Callable); 27] = [
 ];
 
 /// The constants that a formula may name.
-pub const CONSTANTS: [(&str, f64); 2] = [("pi", std::f64::consts::PI), ("e", std::f64::consts::E)];
+pub const CONSTANTS: [(&str, f64); 3] = [("pi", PI), ("π", PI), ("e", E)];
 
 /// What the name of a function stands for.
 pub fn callable(name: &str) -> Option<Callable> {
@@ -109,6 +126,13 @@ impl Function {
             Function::Abs => x.abs(),
             Function::Sign => sign(x),
             Function::Erf => libm::erf(x),
+            Function::Erfc => libm::erfc(x),
+            Function::Expm1 => x.exp_m1(),
+            Function::Log1p => x.ln_1p(),
+            Function::Asinh => x.asinh(),
+            // the standard library's loses digits near 1
+            Function::Acosh => libm::acosh(x),
+            Function::Atanh => x.atanh(),
         }
     }
 
@@ -133,6 +157,12 @@ impl Function {
             Function::Abs => "abs",
             Function::Sign => "sign",
             Function::Erf => "erff",
+            Function::Erfc => "erfcf",
+            Function::Expm1 => "expm1f",
+            Function::Log1p => "log1pf",
+            Function::Asinh => "asinhf",
+            Function::Acosh => "acoshf",
+            Function::Atanh => "atanhf",
         }
     }
 }

@@ -3,7 +3,7 @@
 //! Nodes refer to earlier ones only, so that one pass in their order evaluates, differentiates or prints them all, however
 //! deep a formula is.
 
-use std::collections::HashMap;
+use std::collections::{BTreeSet, HashMap};
 
 use super::function::{Function, Pair, integer_power};
 
@@ -105,6 +105,26 @@ impl Graph {
             varies[k] = matches!(node, Node::Predictor(_)) || node.operands().any(|id| varies[id.0]);
         }
         varies
+    }
+
+    /// Parameters in which the value is linear together, the first ones that are: no slope by one of them, of `slopes`, reads another.
+    pub fn linear(&self, slopes: &[NodeId]) -> Vec<usize> {
+        let mut reads = vec![BTreeSet::new(); self.nodes.len()];
+        for (k, node) in self.nodes.iter().enumerate() {
+            let mut all: BTreeSet<usize> = node.operands().flat_map(|id| reads[id.0].clone()).collect();
+            all.extend(if let Node::Parameter(p) = node { Some(*p) } else { None });
+            reads[k] = all;
+        }
+        let mut found: Vec<usize> = Vec::new();
+        for (p, slope) in slopes.iter().enumerate() {
+            let own = &reads[slope.0];
+            let apart = |q: &usize| !own.contains(q) && !reads[slopes[*q].0].contains(&p);
+            // a slope of 0 tells nothing
+            if self.constant(*slope) != Some(0.0) && !own.contains(&p) && found.iter().all(apart) {
+                found.push(p);
+            }
+        }
+        found
     }
 
     pub fn number(&mut self, value: f64) -> NodeId {

@@ -37,8 +37,8 @@ use token::Complaint;
 /// A model y = f(x; p), its parameters named by its text.
 ///
 /// A formula has numbers, names, `+ - * /`, powers (`^` or `**`, from the right; −x² is −(x²)) and parentheses, and the functions
-/// `sin cos tan asin acos atan atan2 sinh cosh tanh exp ln log log10 log2 sqrt cbrt abs sign erf pow min max`; `log` is the natural
-/// one, and `arcsin …` are known, too. `pi` and `e` are constants. Every other name that is no predictor is a parameter.
+/// `sin cos tan asin acos atan atan2 sinh cosh tanh asinh acosh atanh exp expm1 ln log log1p log10 log2 sqrt cbrt abs sign erf erfc pow
+/// min max`; `log` is the natural one, and `arcsin …` are known, too. `pi` (or π) and `e` are constants. Every other name that is no predictor is a parameter.
 /// Derivatives of `abs`, `min`, `max` are those of one side where there are two; that of `sign` is zero.
 #[derive(Clone, Debug)]
 pub struct Formula {
@@ -50,6 +50,7 @@ pub struct Formula {
     lanes: Arc<LaneTape>,
     value_wgsl: String,
     linearisation_wgsl: String,
+    linear: Vec<usize>,
 }
 
 impl Formula {
@@ -61,12 +62,41 @@ impl Formula {
     /// A formula of several predictors. Their names must be distinct and no function's or constant's.
     pub fn parse_with(text: &str, predictors: &[&str]) -> Result<Formula> {
         let predictors = check_predictors(predictors)?;
-        let at = |Complaint { at, message }| Error::Formula { formula: text.into(), column: at + 1, message };
-        let parsed = parse::parse(text, &predictors).map_err(at)?;
+        let parsed = parsed(text, &predictors, Vec::new())?;
         if parsed.parameters.is_empty() {
             return Err(Error::Formula { formula: text.into(), column: 1, message: "no parameter to fit".into() });
         }
         Ok(compile(text, predictors, parsed))
+    }
+
+    /// The same formula with its parameters in another order, that of `names`, which must name each of them once.
+    ///
+    /// ```
+    /// # use popfit::Formula;
+    /// let line = Formula::parse("slope*x + offset")?.with_parameters(&["offset", "slope"])?;
+    /// assert_eq!(line.value(&[10.0], &[1.0, 2.0])?, 21.0);
+    /// assert!(line.with_parameters(&["offset"]).is_err());
+    /// # Ok::<(), popfit::Error>(())
+    /// ```
+    pub fn with_parameters(self, names: &[&str]) -> Result<Formula> {
+        let wrong = |name: &str, why: &str| {
+            let message = format!("parameter `{name}` {why}; the formula has {}", self.parameters.join(", "));
+            Err(Error::Usage(message))
+        };
+        for (k, name) in names.iter().enumerate() {
+            if !self.parameters.iter().any(|known| known == name) {
+                return wrong(name, "is not in the formula");
+            }
+            if names[..k].contains(name) {
+                return wrong(name, "is named twice");
+            }
+        }
+        if let Some(left) = self.parameters.iter().find(|known| !names.contains(&known.as_str())) {
+            return wrong(left, "is not named");
+        }
+        let order = names.iter().map(|name| (*name).to_owned()).collect();
+        let parsed = parsed(&self.text, &self.predictors, order)?;
+        Ok(compile(&self.text, self.predictors, parsed))
     }
 
     /// As it was given.
@@ -74,7 +104,8 @@ impl Formula {
         &self.text
     }
 
-    /// Names of the parameters, in the order in which they appear in the text: the order of every vector of parameters.
+    /// Names of the parameters, in the order of every vector of parameters: that in which they appear in the text, or that of
+    /// [`with_parameters`](Self::with_parameters).
     pub fn parameters(&self) -> &[String] {
         &self.parameters
     }
@@ -102,6 +133,11 @@ impl Formula {
     /// `fn fill` for a [`Custom`](crate::solver::recording::Custom) stage: the value, and with `derivatives` those by all parameters.
     pub fn wgsl(&self, derivatives: bool) -> &str {
         if derivatives { &self.linearisation_wgsl } else { &self.value_wgsl }
+    }
+
+    /// Parameters in which the value is linear together.
+    pub(crate) fn linear(&self) -> &[usize] {
+        &self.linear
     }
 
     /// The twin of [`wgsl`](Self::wgsl).
@@ -132,6 +168,12 @@ impl Formula {
     }
 }
 
+/// Parses, the parameters of `order` first.
+fn parsed(text: &str, predictors: &[String], order: Vec<String>) -> Result<Parsed> {
+    let at = |Complaint { at, message }| Error::Formula { formula: text.into(), column: at + 1, message };
+    parse::parse(text, predictors, order).map_err(at)
+}
+
 /// Differentiates a graph by its parameters and prints it.
 fn compile(text: &str, predictors: Vec<String>, parsed: Parsed) -> Formula {
     let Parsed { mut graph, value, parameters } = parsed;
@@ -147,6 +189,7 @@ fn compile(text: &str, predictors: Vec<String>, parsed: Parsed) -> Formula {
         lanes: Arc::new(LaneTape::new(&graph, &rows)),
         value_wgsl: wgsl(&rows[..1]),
         linearisation_wgsl: wgsl(&rows),
+        linear: graph.linear(&rows[1..]),
         predictors,
         parameters,
     }
@@ -158,8 +201,7 @@ fn check_predictors(predictors: &[&str]) -> Result<Vec<String>> {
         return Err(Error::Usage("a formula needs a predictor".into()));
     }
     for (k, name) in predictors.iter().enumerate() {
-        let is_letter = |c: char| c.is_alphanumeric() || c == '_';
-        let is_name = name.starts_with(|c: char| c.is_alphabetic() || c == '_') && name.chars().all(is_letter);
+        let is_name = name.starts_with(|c: char| c.is_alphabetic() || c == '_') && name.chars().all(token::is_of_name);
         let taken = function::callable(name).is_some() || function::CONSTANTS.iter().any(|(known, _)| known == name);
         let why = match (is_name, taken, predictors[..k].contains(name)) {
             (false, ..) => "is no name",

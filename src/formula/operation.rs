@@ -2,7 +2,7 @@
 
 use super::function::{Function, Pair, integer_power};
 use super::graph::Node;
-use crate::rows::{Real, functions};
+use crate::rows::{Real, functions, hyperbolic};
 
 /// Numbers for which formulas have functions.
 pub trait Elementary: Real {
@@ -76,6 +76,12 @@ impl Elementary for f32 {
             Function::Abs => map(a, out, f32::abs),
             Function::Sign => map(a, out, functions::sign),
             Function::Erf => map(a, out, functions::erf),
+            Function::Erfc => map(a, out, functions::erfc),
+            Function::Expm1 => map(a, out, hyperbolic::expm1),
+            Function::Log1p => map(a, out, hyperbolic::log1p),
+            Function::Asinh => map(a, out, hyperbolic::asinh),
+            Function::Acosh => map(a, out, hyperbolic::acosh),
+            Function::Atanh => map(a, out, hyperbolic::atanh),
         }
     }
     #[inline(always)]

@@ -1,7 +1,7 @@
 //! From tokens to a graph, by precedence (Pratt 1973): + −, then * /, then a sign, then ^ from the right.
 
 use super::function::{CONSTANTS, Callable, FUNCTIONS, callable};
-use super::graph::{Graph, NodeId};
+use super::graph::{Graph, Node, NodeId};
 use super::token::{Complaint, Token, complain, tokens};
 
 /// Most parentheses, signs and powers inside each other.
@@ -15,12 +15,12 @@ const SIGN: u8 = 5;
 pub struct Parsed {
     pub graph: Graph,
     pub value: NodeId,
-    /// In the order in which they appear.
+    /// Those that the parser was given, then the others in the order in which they appear.
     pub parameters: Vec<String>,
 }
 
-/// Parses `text`, in which every name is a function, a constant, one of `predictors` or else a parameter.
-pub fn parse(text: &str, predictors: &[String]) -> Result<Parsed, Complaint> {
+/// Parses `text`, in which every name is a function, a constant, one of `predictors` or else a parameter, of which `parameters` come first.
+pub fn parse(text: &str, predictors: &[String], parameters: Vec<String>) -> Result<Parsed, Complaint> {
     let length = text.chars().count();
     if length > LONGEST {
         return complain(LONGEST, format!("the formula has {length} characters, more than {LONGEST}"));
@@ -29,7 +29,7 @@ pub fn parse(text: &str, predictors: &[String]) -> Result<Parsed, Complaint> {
     if tokens.len() == 1 {
         return complain(0, "the formula is empty");
     }
-    let mut parser = Parser { tokens, next: 0, depth: 0, predictors, graph: Graph::default(), parameters: Vec::new() };
+    let mut parser = Parser { tokens, next: 0, depth: 0, predictors, graph: Graph::default(), parameters };
     let value = parser.expression(0)?;
     let (at, token) = parser.take();
     match token {
@@ -79,18 +79,32 @@ impl Parser<'_> {
         let mut left = self.operand()?;
         while let Token::Symbol(symbol) = *self.peek() {
             let Some((_, after)) = binding(symbol).filter(|(before, _)| *before >= least) else { break };
-            self.take();
+            let (at, _) = self.take();
             let right = self.expression(after)?;
-            left = match symbol {
+            let node = match symbol {
                 '+' => self.graph.add(left, right),
                 '-' => self.graph.subtract(left, right),
                 '*' => self.graph.multiply(left, right),
                 '/' => self.graph.divide(left, right),
                 _ => self.graph.power(left, right),
             };
+            left = self.finite(node, at)?;
         }
         self.depth -= 1;
         Ok(left)
+    }
+
+    /// The node, unless it is a constant that is not finite (other constants have become numbers), or something over zero.
+    fn finite(&self, id: NodeId, at: usize) -> Result<NodeId, Complaint> {
+        let node = self.graph.node(id);
+        let is_number = |id: NodeId| self.graph.constant(id).is_some();
+        if node.operands().count() > 0 && node.operands().all(is_number) {
+            return complain(at, "this constant is not a finite number");
+        }
+        match node {
+            Node::Divide(_, b) if self.graph.constant(b) == Some(0.0) => complain(at, "this divides by zero"),
+            _ => Ok(id),
+        }
     }
 
     fn operand(&mut self) -> Result<NodeId, Complaint> {
@@ -152,7 +166,8 @@ impl Parser<'_> {
                     return complain(*place, format!("`{name}` takes one argument"));
                 }
                 self.close(open)?;
-                Ok(self.graph.call(function, first))
+                let node = self.graph.call(function, first);
+                self.finite(node, at)
             }
             Callable::Two(pair) => {
                 if *self.peek() == Token::Symbol(')') {
@@ -164,7 +179,8 @@ impl Parser<'_> {
                 self.take();
                 let second = self.expression(0)?;
                 self.close(open)?;
-                Ok(self.graph.pair(pair, first, second))
+                let node = self.graph.pair(pair, first, second);
+                self.finite(node, at)
             }
         }
     }

@@ -12,9 +12,6 @@ use super::operation::run;
 /// Points that one operation takes at a time.
 const BLOCK: usize = 64;
 
-/// One number a point.
-type Register = [f64; BLOCK];
-
 /// One operation on registers; leaves read nothing.
 #[derive(Clone, Copy, Debug)]
 struct Step {
@@ -79,25 +76,25 @@ struct Evaluation<'a> {
 impl Evaluation<'_> {
     /// The steps without predictors, each over its whole register.
     #[inline(always)]
-    fn prepare(&self, registers: &mut [Register]) {
+    fn prepare(&self, registers: &mut [f64], width: usize) {
         for (k, step) in self.tape.steps[..self.tape.once].iter().enumerate() {
             let value = match step.node {
                 Node::Parameter(p) => self.parameters[p],
-                node => node.apply(registers[step.a][0], registers[step.b][0]),
+                node => node.apply(registers[step.a * width], registers[step.b * width]),
             };
-            registers[k] = [value; BLOCK];
+            registers[k * width..][..width].fill(value);
         }
     }
 
-    /// The other steps for the points from `start`.
+    /// The other steps for `count` points from `start`.
     #[inline(always)]
-    fn block(&self, registers: &mut [Register], start: usize, count: usize) {
+    fn block(&self, registers: &mut [f64], width: usize, (start, count): (usize, usize)) {
         for (k, step) in self.tape.steps.iter().enumerate().skip(self.tape.once) {
-            let (before, rest) = registers.split_at_mut(k);
-            let out = &mut rest[0][..count];
+            let (before, rest) = registers.split_at_mut(k * width);
+            let out = &mut rest[..count];
             match step.node {
                 Node::Predictor(d) => out.copy_from_slice(&self.predictors[d * self.points + start..][..count]),
-                node => run(node, &before[step.a][..count], &before[step.b][..count], out),
+                node => run(node, &before[step.a * width..][..count], &before[step.b * width..][..count], out),
             }
         }
     }
@@ -108,13 +105,17 @@ impl WithSimd for Evaluation<'_> {
 
     #[inline(always)]
     fn with_simd<S: Simd>(self, _: S) {
-        let mut registers = vec![[0.0; BLOCK]; self.tape.steps.len()];
-        self.prepare(&mut registers);
+        let width = BLOCK.min(self.points);
+        let mut registers = vec![0.0; width * self.tape.steps.len()];
+        if width == 0 {
+            return;
+        }
+        self.prepare(&mut registers, width);
         for start in (0..self.points).step_by(BLOCK) {
             let count = BLOCK.min(self.points - start);
-            self.block(&mut registers, start, count);
+            self.block(&mut registers, width, (start, count));
             for (row, register) in self.output.chunks_exact_mut(self.points).zip(&self.tape.outputs) {
-                row[start..start + count].copy_from_slice(&registers[*register][..count]);
+                row[start..start + count].copy_from_slice(&registers[*register * width..][..count]);
             }
         }
     }

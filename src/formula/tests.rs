@@ -1,7 +1,7 @@
 use super::*;
 
 /// Formulas, a point of each predictor and parameters inside their domain.
-const TABLE: [(&str, &[f64]); 21] = [
+const TABLE: [(&str, &[f64]); 24] = [
     ("a*exp(-(x-m)^2/(2*s^2)) + c", &[2.0, 1.0, 0.5, 0.1]),
     ("b1*(b2 + x)**(-1/b3)", &[-2500.0, 40.0, 0.9]),
     ("b1/(1 + exp(b2 - b3*x))**(1/b4)", &[700.0, 5.0, 0.7, 1.3]),
@@ -13,6 +13,9 @@ const TABLE: [(&str, &[f64]); 21] = [
     ("ln(a + x) + log(b*x) + log10(c*x) - log2(d + x)", &[2.0, 0.4, 2.0, 3.0]),
     ("sqrt(a*x) + cbrt(b*x) - abs(c*x)", &[2.0, 0.4, -2.0]),
     ("a*erf((x - b)/c)", &[2.0, 1.2, 0.6]),
+    ("a*erfc((x - b)/c) + expm1(-b*x)*c", &[2.0, 1.2, 0.6]),
+    ("asinh(a*x) - arcsinh(-b/x) + log1p(c*x)", &[2.0, 1.2, 0.6]),
+    ("a*acosh(1 + b*x) + arctanh(c*x)", &[2.0, 1.2, 0.4]),
     ("atan2(a*x, b) + min(a*x, c) + max(b*x, c*x)", &[0.7, 0.4, 1.1]),
     ("a^x + x^b + pow(a, b) + a^-3 + b^0.5 + a^(-0.5)", &[0.7, 0.4]),
     ("-a^2^b/-x", &[1.3, 0.4]),
@@ -87,6 +90,17 @@ fn values_are_those_of_the_same_expression_in_rust() {
     assert_eq!(value("a**-2", &[2.0]), 0.25);
     assert_eq!(value("a + 0*x^2", &[2.0]), 2.0);
     assert_eq!(value("a*ln(e) + cos(pi)", &[2.0]), 1.0);
+    assert_eq!(value("a*sin(π/2) + x₀*0", &[2.0, 1.0]), 2.0);
+    for (text, exact) in [
+        ("a*expm1(1e-10)", 1.000_000_000_05e-10),
+        ("a*log1p(1e-10)", 0.999_999_999_95e-10),
+        ("a*asinh(1e-10)", 1e-10),
+        ("a*acosh(1 + 2^-40)", 1.348_699_152_348_507e-6),
+        ("a*atanh(1e-10)", 1e-10),
+        ("a*erfc(5)", 1.537_459_794_428_035e-12),
+    ] {
+        assert!((value(text, &[1.0]) / exact - 1.0).abs() < 1e-15, "{text}");
+    }
     let power = Formula::parse("x^k").unwrap();
     assert_eq!(power.linearise(&[0.0], &[2.0]).unwrap(), [0.0, 0.0]);
     let plane = Formula::parse_with("a*x + b*y", &["x", "y"]).unwrap();
@@ -129,6 +143,17 @@ fn mistakes_are_shown_where_they_are() {
         ("a*sin()", 7, "before `)`"),
         ("a ? x", 3, "`?` has no meaning"),
         ("é*x = a", 5, "`=` has no meaning"),
+        ("a*x² + c", 4, "write ^2 instead of `²`"),
+        ("a*2¹⁰*x", 4, "write ^10 instead of `¹⁰`"),
+        ("a·x", 2, "write * instead of `·`"),
+        ("a*x − 1", 5, "write - instead of `−`"),
+        ("a*½*x", 3, "`½` has no meaning"),
+        ("1/0*a*x", 2, "not a finite number"),
+        ("x + a/(1 - 1)", 6, "divides by zero"),
+        ("a*x + (2 - 2)^-1", 14, "not a finite number"),
+        ("a*x*ln(0)", 5, "not a finite number"),
+        ("a*atan2(1e308*10, 1)*x", 14, "not a finite number"),
+        ("a*pow(0, -1.5)", 3, "not a finite number"),
         ("x + 1", 1, "no parameter"),
     ] {
         match Formula::parse(text) {

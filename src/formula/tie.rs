@@ -2,10 +2,9 @@
 
 use super::derive::derivative;
 use super::graph::{Graph, Node, NodeId};
-use super::parse::{Parsed, parse};
+use super::parse::Parsed;
 use super::tape::Tape;
-use super::token::Complaint;
-use super::{Formula, compile};
+use super::{Formula, compile, parsed};
 use crate::error::{Error, Result};
 
 /// A formula without its tied parameters, and what these are.
@@ -45,7 +44,7 @@ impl Ties {
         }
         let nodes: Vec<NodeId> = resolver.nodes.iter().flatten().copied().collect();
         let mut graph = resolver.graph;
-        let parsed = parsed(whole.text(), whole.predictors())?;
+        let parsed = parsed(whole.text(), whole.predictors(), names.to_vec())?;
         let value = import(&mut graph, &parsed.graph, parsed.value, &mut |graph, leaf| match leaf {
             Node::Parameter(p) => nodes[p],
             Node::Predictor(d) => graph.predictor(d),
@@ -70,15 +69,16 @@ impl Ties {
     }
 }
 
-fn parsed(text: &str, predictors: &[String]) -> Result<Parsed> {
-    let at = |Complaint { at, message }| Error::Formula { formula: text.into(), column: at + 1, message };
-    parse(text, predictors).map_err(at)
-}
-
 /// The expression of parameter `p`; the formula's parameters are its predictors, so that any other name is left over.
 fn expression(whole: &Formula, p: usize, text: &str) -> Result<Parsed> {
     let names = whole.parameters();
-    let found = parsed(text, names)?;
+    let of_tie = |error| match error {
+        Error::Formula { formula, column, message } => {
+            Error::Formula { formula, column, message: format!("in the tie of `{}`: {message}", names[p]) }
+        }
+        other => other,
+    };
+    let found = parsed(text, names, Vec::new()).map_err(of_tie)?;
     match found.parameters.first() {
         None => Ok(found),
         Some(name) if whole.predictors().contains(name) => {

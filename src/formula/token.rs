@@ -47,8 +47,7 @@ pub fn tokens(text: &str) -> Result<Vec<(usize, Token)>, Complaint> {
         } else if letter.is_ascii_digit() || letter == '.' {
             number(&letters, at)?
         } else if letter.is_alphabetic() || letter == '_' {
-            let rest = letters[at..].iter();
-            let name: String = rest.take_while(|c| c.is_alphanumeric() || **c == '_').collect();
+            let name: String = letters[at..].iter().take_while(|c| is_of_name(**c)).collect();
             let length = name.chars().count();
             (Token::Name(name), length)
         } else if letter == '*' && letters.get(at + 1) == Some(&'*') {
@@ -56,13 +55,37 @@ pub fn tokens(text: &str) -> Result<Vec<(usize, Token)>, Complaint> {
         } else if "+-*/^(),".contains(letter) {
             (Token::Symbol(letter), 1)
         } else {
-            return complain(at, format!("`{letter}` has no meaning in a formula"));
+            return complain(at, meaningless(&letters[at..]));
         };
         found.push((at, token));
         at += length;
     }
     found.push((letters.len(), Token::End));
     Ok(found)
+}
+
+/// Letters, digits (subscripts, too) and underscores.
+pub fn is_of_name(letter: char) -> bool {
+    (letter.is_alphanumeric() && !SUPERSCRIPTS.contains(letter)) || letter == '_'
+}
+
+/// The signs of powers, each in the place of its plain one.
+const SUPERSCRIPTS: &str = "⁰¹²³⁴⁵⁶⁷⁸⁹⁺⁻ⁿ";
+const PLAIN: &str = "0123456789+-n";
+
+/// Why the first of `letters` begins nothing, and what to write instead of it.
+fn meaningless(letters: &[char]) -> String {
+    let plain = |letter: &char| SUPERSCRIPTS.chars().zip(PLAIN.chars()).find(|(raised, _)| raised == letter);
+    let power: String = letters.iter().map_while(plain).map(|(_, plain)| plain).collect();
+    let instead = match letters[0] {
+        _ if !power.is_empty() => format!("^{power}"),
+        '×' | '·' | '⋅' | '∗' => "*".into(),
+        '÷' | '∕' => "/".into(),
+        '−' | '–' => "-".into(),
+        '√' => "sqrt(…)".into(),
+        letter => return format!("`{letter}` has no meaning in a formula"),
+    };
+    format!("write {instead} instead of `{}`", letters[..power.len().max(1)].iter().collect::<String>())
 }
 
 /// Digits, a point, an exponent. A letter that follows at once is an error: `2x` is not a product.
@@ -82,7 +105,7 @@ fn number(letters: &[char], at: usize) -> Result<(Token, usize), Complaint> {
         }
     }
     let text: String = letters[at..end].iter().collect();
-    if let Some(next) = letters.get(end).filter(|c| c.is_alphanumeric() || **c == '_') {
+    if let Some(next) = letters.get(end).filter(|c| is_of_name(**c)) {
         return complain(end, format!("`{next}` follows the number {text} without an operator between them"));
     }
     match text.parse::<f64>() {

@@ -10,6 +10,7 @@ use crate::error::{Error, Result};
 pub struct AdapterDescription {
     /// The N of `gpu:N`.
     pub index: usize,
+    /// As the driver calls it.
     pub name: String,
     /// Vulkan, Metal, Dx12, …
     pub backend: String,

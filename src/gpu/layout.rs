@@ -159,6 +159,7 @@ impl Layout {
         out.signed("RUNNING", RUNNING);
         out.signed("SEARCHING", 0);
         out.signed("FINISHING_MODE", 1);
+        out.signed("RELEASED", 2);
         for (name, status) in STATUSES {
             out.signed(name, status.code());
         }

@@ -7,13 +7,14 @@ use std::collections::{HashMap, HashSet};
 use std::fmt::Write as _;
 
 /// Files of `shaders/shared/`.
-const SHARED: [(&str, &str); 18] = [
+const SHARED: [(&str, &str); 19] = [
     ("activation", include_str!("../../shaders/shared/activation.wgsl")),
     ("basis", include_str!("../../shaders/shared/basis.wgsl")),
     ("box", include_str!("../../shaders/shared/box.wgsl")),
     ("cubic", include_str!("../../shaders/shared/cubic.wgsl")),
     ("estimator", include_str!("../../shaders/shared/estimator.wgsl")),
     ("functions", include_str!("../../shaders/shared/functions.wgsl")),
+    ("hyperbolic", include_str!("../../shaders/shared/hyperbolic.wgsl")),
     ("judge", include_str!("../../shaders/shared/judge.wgsl")),
     ("label", include_str!("../../shaders/shared/label.wgsl")),
     ("linear", include_str!("../../shaders/shared/linear.wgsl")),

@@ -7,6 +7,7 @@ use super::observe;
 use super::source::Constants;
 use super::sums;
 use crate::error::{Error, Result};
+use crate::rows::Real;
 use crate::solver::recording as rec;
 use crate::solver::recording::{Activation, LIGHT, Recording, Stage};
 use crate::solver::simplex::LANES;
@@ -291,7 +292,9 @@ fn simplex(recording: &Recording, layout: Layout, settings: &NelderMead) -> Kern
     kernel.bind("limits", "f32", Target::Limits, false);
     kernel.bind("simplices", "f32", Target::Simplices, true);
     let constants = &mut kernel.constants;
-    constants.float("FATOL", settings.fatol);
+    let (fatol, relative) = settings.tolerances(recording.dof, f32::COST_NOISE);
+    constants.float("FATOL", fatol);
+    constants.float("RELATIVE", relative);
     constants.float("SIZE", settings.size);
     constants.float("MARGINALISE", f64::from(u8::from(recording.marginalise)));
     constants.signed("MAX_ROUNDS", i32::try_from(settings.max_rounds).unwrap_or(i32::MAX));

@@ -97,7 +97,7 @@ fn functions_of_formulas_are_accurate() {
     let Some(context) = context() else { return };
     type Case = (&'static str, fn(f64) -> f64, (f32, f32), f64, f64);
     // sine and cosine: absolute near their zeros, where the argument's own rounding counts
-    let cases: [Case; 19] = [
+    let cases: [Case; 34] = [
         ("sinf(x)", f64::sin, (-1.6, 1.6), 1e-9, 2.5e-7),
         ("sinf(x)", f64::sin, (-300.0, 300.0), 1.0, 2e-7),
         ("cosf(x)", f64::cos, (-300.0, 300.0), 1.0, 2e-7),
@@ -110,6 +110,21 @@ fn functions_of_formulas_are_accurate() {
         ("atan2f(0.5, x)", |x| 0.5f64.atan2(x), (-9.0, 9.0), 0.0, 3e-7),
         ("sinhf(x)", f64::sinh, (-20.0, 20.0), 1e-9, 4e-7),
         ("coshf(x)", f64::cosh, (-20.0, 20.0), 0.0, 4e-7),
+        ("expm1f(x)", f64::exp_m1, (-20.0, 80.0), 1e-30, 5e-7),
+        ("expm1f(x)", f64::exp_m1, (-1.1, 1.1), 1e-30, 5e-7),
+        ("expm1f(x)", f64::exp_m1, (-1e-6, 1e-6), 1e-30, 1.5e-7),
+        ("log1pf(x)", f64::ln_1p, (-0.999, 2.0), 1e-30, 4e-7),
+        ("log1pf(x)", f64::ln_1p, (2.0, 1e9), 0.0, 2e-7),
+        ("log1pf(x)", f64::ln_1p, (-1e-6, 1e-6), 1e-30, 1.5e-7),
+        ("asinhf(x)", f64::asinh, (-5.0, 5.0), 1e-30, 7e-7),
+        ("asinhf(x)", f64::asinh, (-1e-6, 1e-6), 1e-30, 2.5e-7),
+        ("asinhf(x)", f64::asinh, (10.0, 1e30), 0.0, 3e-7),
+        ("acoshf(x)", libm::acosh, (1.0, 1.001), 1e-30, 7e-7),
+        ("acoshf(x)", libm::acosh, (1.0, 1e30), 1e-30, 7e-7),
+        ("atanhf(x)", f64::atanh, (-0.9999, 0.9999), 1e-30, 7e-7),
+        ("atanhf(x)", f64::atanh, (-1e-6, 1e-6), 1e-30, 2.5e-7),
+        ("erfcf(x)", libm::erfc, (-4.0, 1.0), 0.0, 1e-6),
+        ("erfcf(x)", libm::erfc, (1.0, 8.9), 0.0, 1e-6),
         ("cbrtf(x)", f64::cbrt, (-20.0, 20.0), 1e-6, 3e-7),
         ("log10f(x)", f64::log10, (1e-3, 30.0), 1e-3, 3e-7),
         ("log2f(x)", f64::log2, (1e-3, 30.0), 1e-3, 3e-7),
@@ -130,7 +145,9 @@ fn special_values_pass_through() {
     let Some(context) = context() else { return };
     let points = [f32::NAN, -f32::NAN, f32::INFINITY, f32::NEG_INFINITY, 0.0, -1.0, 1e38];
     let run = |expression| evaluate(&context, expression, &points).expect("the shader runs");
-    for expression in ["expf(x)", "logf(x)", "tanhf(x)", "erff(x)", "silu(x).x", "gelu(x).x", "relu(x).x"] {
+    let near = ["expm1f(x)", "log1pf(x)", "asinhf(x)", "acoshf(x)", "atanhf(x)", "erfcf(x)"];
+    let others = ["expf(x)", "logf(x)", "tanhf(x)", "erff(x)", "silu(x).x", "gelu(x).x", "relu(x).x"];
+    for expression in near.into_iter().chain(others) {
         let values = run(expression);
         assert!(values[0].is_nan() && values[1].is_nan(), "{expression} of NaN: {values:?}");
     }
@@ -140,6 +157,12 @@ fn special_values_pass_through() {
     assert!(exp[2].is_infinite() && exp[3] == 0.0 && exp[4] == 1.0 && exp[6].is_infinite(), "{exp:?}");
     assert!(log[5].is_nan(), "{log:?}");
     assert_eq!((tanh[2], tanh[3]), (1.0, -1.0));
+    let (erfc, acosh, atanh) = (run("erfcf(x)"), run("acoshf(x)"), run("atanhf(x)"));
+    assert_eq!((erfc[2], erfc[3], erfc[4]), (0.0, 2.0, 1.0));
+    assert!(
+        acosh[4].is_nan() && acosh[5].is_nan() && !atanh[5].is_finite() && atanh[6].is_nan(),
+        "{acosh:?} {atanh:?}"
+    );
 }
 
 #[test]

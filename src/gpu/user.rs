@@ -116,10 +116,26 @@ impl Placed {
         span.to_range().is_some_and(|range| self.user.contains(&range.start))
     }
 
+    /// Whether popfit's own source calls a function of this name: a user's would take its place.
+    fn is_called_outside(&self, name: &str) -> bool {
+        let call = format!("{name}(");
+        let is_letter = |c: char| c.is_alphanumeric() || c == '_';
+        let calls = |line: &str| {
+            let code = line.split("//").next().unwrap_or_default();
+            code.match_indices(&call).any(|(at, _)| !code[..at].ends_with(is_letter))
+        };
+        [&self.text[..self.user.start], &self.text[self.user.end..]].iter().any(|text| text.lines().any(calls))
+    }
+
     fn parse(&self) -> Result<Module> {
         parse_str(&self.text).map_err(|error| {
             let spans: Vec<Span> = error.labels().map(|(span, _)| span).collect();
             let notes = error.notes().map(|note| format!("; {note}")).collect::<String>();
+            if let Some(name) = error.message().strip_prefix("redefinition of ")
+                && !spans.iter().all(|span| self.holds(*span))
+            {
+                return self.complain(self.first(spans), format!("the name {name} is taken by popfit: take another"));
+            }
             self.complain(self.first(spans), format!("{}{notes}", error.message()))
         })
     }
@@ -183,6 +199,9 @@ impl Placed {
         let (span, uses) = (module.functions.get_span(handle), &info[handle]);
         let name = module.functions[handle].name.as_deref().unwrap_or_default();
         let refuse = |message: String| Err(self.complain(Some(span), message));
+        if !["model", "derivative"].contains(&name) && self.is_called_outside(name) {
+            return refuse(format!("the name `{name}` is taken: popfit's functions call WGSL's own"));
+        }
         if uses.uniformity.requirements.contains(UniformityRequirements::WORK_GROUP_BARRIER) {
             return refuse(format!("`{name}` has a barrier: the points of a model are evaluated apart"));
         }

@@ -10,7 +10,7 @@ use super::{pipelines, readback};
 use crate::error::{Error, Result};
 use crate::solver::Status;
 use crate::solver::triangle::packed_length;
-use crate::solver::whole::{WAITING, Whole, WholeBatch, WholeColumns, WholeFits, unit};
+use crate::solver::whole::{WAITING, Whole, WholeBatch, WholeColumns, WholeFits};
 
 /// The largest fits: their sums are variables of an invocation, and drivers count their loops.
 pub(super) const MOST_PARAMETERS: usize = 8;
@@ -128,7 +128,7 @@ impl GpuWhole {
                 grid[i * capacity + slot] = batch.x[fit * own + i] as f32;
             }
             for q in 0..p {
-                let unit = unit(batch.starts[fit * p + q]);
+                let unit = batch.unit(fit * p + q);
                 let (lower, upper) = batch.bounds.map_or((-FAR, FAR), |(lower, upper)| {
                     let at = if lower.len() == p { q } else { fit * p + q };
                     ((lower[at] / unit).max(-FAR), (upper[at] / unit).min(FAR))
@@ -204,7 +204,7 @@ impl GpuWhole {
         let number = |field, index, slot| f64::from(state[self.layout.at(field, index, slot)]);
         for (slot, &fit) in fits.iter().enumerate() {
             for q in 0..p {
-                let unit = unit(batch.starts[fit * p + q]);
+                let unit = batch.unit(fit * p + q);
                 columns.parameters[fit * p + q] = number(Field::Accepted, q, slot) * unit;
             }
             columns.chi2[fit] = number(Field::Chi2, 0, slot);

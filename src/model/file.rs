@@ -17,6 +17,7 @@ const DEFAULT_TERMS: usize = 10;
 /// A model file, parsed.
 #[derive(Clone, Debug, PartialEq)]
 pub struct ModelFile {
+    /// Where it was read.
     pub path: PathBuf,
     /// The file's text, for the result table's metadata.
     pub text: String,
@@ -26,6 +27,7 @@ pub struct ModelFile {
     labels: Vec<(String, LabelSettings)>,
     /// `solver.kind` and `solver.starts`.
     pub solver: Option<SolverKind>,
+    /// Of `[solver]`.
     pub starts: Option<usize>,
     /// `velocity.scan`.
     pub velocity_scan: Option<VelocityScan>,

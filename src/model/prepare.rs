@@ -1,6 +1,6 @@
 //! From one spectrum's arrays to what a device reads: checked, masked, weighted, its continuum basis orthonormal (design §2.4).
 
-use pulp::{Simd, WithSimd};
+use pulp::{NullaryFnOnce, Simd, WithSimd};
 
 use super::continuum::inverse_lower;
 use super::sampling::{GridFault, Sampling, padded};
@@ -124,7 +124,8 @@ pub fn prepare(model: &SpectralModel, raw: &[RawArm], samplings: &[&Sampling]) -
     for ((arm, raw), sampling) in model.arms.iter().zip(raw).zip(samplings) {
         let ivar = weights(model, arm, raw, sampling, &mut prepared.nonfinite)?;
         let one = prepare_arm(arm, raw, sampling, &ivar, &mut prepared)?;
-        ratios.extend(one.data.iter().filter(|d| **d != 0.0).map(|d| d.abs()));
+        // the bits of positive numbers are in their order
+        ratios.extend(one.data.iter().filter(|d| **d != 0.0).map(|d| d.abs().to_bits()));
         prepared.arms.push(one);
     }
     if prepared.unmasked == 0 {
@@ -138,7 +139,7 @@ pub fn prepare(model: &SpectralModel, raw: &[RawArm], samplings: &[&Sampling]) -
     }
     if !ratios.is_empty() {
         let middle = ratios.len() / 2;
-        prepared.signal_to_noise = f64::from(*ratios.select_nth_unstable_by(middle, f32::total_cmp).1);
+        prepared.signal_to_noise = f64::from(f32::from_bits(*ratios.select_nth_unstable(middle).1));
     }
     Ok(prepared)
 }
@@ -205,12 +206,6 @@ fn raise_errors(ivar: &mut [f64], floor: f64) {
     }
 }
 
-/// Mean √ivar of the pixels that count. It scales as the data do, so that the device sees the same numbers whatever their unit,
-/// to the last bit when two units differ by a power of two.
-fn scale_of(ivar: &[f64], count: usize) -> f64 {
-    ivar.iter().map(|w| w.sqrt()).sum::<f64>() / count as f64
-}
-
 fn prepare_arm(
     arm: &ModelArm,
     raw: &RawArm,
@@ -231,18 +226,13 @@ fn prepare_arm(
     if count == 0 {
         return Ok(out); // the arm drops out: its sums are exactly zero
     }
-    let scale = if terms == 0 { 1.0 } else { scale_of(ivar, count) };
-    out.scale = scale;
-    let mut ln_ivar = 0.0;
-    for (j, &w) in ivar.iter().enumerate().filter(|(_, w)| **w > 0.0) {
-        let root = w.sqrt();
-        out.data[j] = (raw.flux[j] * root) as f32;
-        out.weight[j] = (root / scale) as f32;
-        ln_ivar += w.ln();
-        if !out.data[j].is_finite() || !out.weight[j].is_finite() {
-            let detail = format!("{}pixel {j}: flux {} with ivar {w} is out of range", place(arm), raw.flux[j]);
-            return Err(Fault { cause: Cause::BadWeight, detail });
-        }
+    let ln_ivar = pulp::Arch::new().dispatch(Scale { flux: raw.flux, ivar, count, arm: &mut out });
+    let scale = out.scale;
+    let bad = |j: &usize| !out.data[*j].is_finite() || !out.weight[*j].is_finite();
+    if let Some(j) = (0..sampling.pixels).find(bad) {
+        let (flux, w) = (raw.flux[j], ivar[j]);
+        let detail = format!("{}pixel {j}: flux {flux} with ivar {w} is out of range", place(arm));
+        return Err(Fault { cause: Cause::BadWeight, detail });
     }
     prepared.unmasked += count;
     prepared.pixels += sampling.pixels;
@@ -279,6 +269,61 @@ fn resolution(arm: &ModelArm, raw: &RawArm, sampling: &Sampling, ivar: &[f64]) -
         }
     }
     Ok(out)
+}
+
+/// Sums side by side.
+const LANES: usize = 8;
+
+/// Data and weights of an arm with some pixels that count, and the weights' scale where there is a continuum.
+struct Scale<'a> {
+    flux: &'a [f64],
+    ivar: &'a [f64],
+    count: usize,
+    arm: &'a mut PreparedArm,
+}
+
+impl NullaryFnOnce for Scale<'_> {
+    /// Σ ln ivar.
+    type Output = f64;
+
+    #[inline(always)]
+    fn call(self) -> f64 {
+        let Scale { flux, ivar, count, arm } = self;
+        let root: Vec<f64> = ivar.iter().map(|w| w.sqrt()).collect();
+        // it scales as the data do, so that the device sees the same numbers whatever their unit, to the last bit when two units
+        // differ by a power of two
+        if !arm.transform.is_empty() {
+            let mut sums = [0.0; LANES];
+            for part in root.chunks(LANES) {
+                sums.iter_mut().zip(part).for_each(|(sum, root)| *sum += root);
+            }
+            arm.scale = sums.iter().sum::<f64>() / count as f64;
+        }
+        let scale = arm.scale;
+        for ((data, flux), root) in arm.data.iter_mut().zip(flux).zip(&root) {
+            let value = (*flux * *root) as f32;
+            *data = if *root > 0.0 { value } else { 0.0 };
+        }
+        arm.weight.iter_mut().zip(&root).for_each(|(weight, root)| *weight = (*root / scale) as f32);
+        ivar.chunks(4096).map(sum_of_logarithms).sum()
+    }
+}
+
+/// Σ ln w of the positive ones among at most 4,096: exponents are added, mantissas multiplied, up to 512 in a lane.
+#[inline(always)]
+fn sum_of_logarithms(values: &[f64]) -> f64 {
+    const MANTISSA: u64 = (1 << 52) - 1;
+    let (mut exponents, mut mantissas) = ([0u64; LANES], [1f64; LANES]);
+    for part in values.chunks(LANES) {
+        for ((w, exponent), mantissa) in part.iter().zip(&mut exponents).zip(&mut mantissas) {
+            // a subnormal counts as the smallest normal number
+            let bits = if *w > 0.0 { w.max(f64::MIN_POSITIVE).to_bits() } else { 1f64.to_bits() };
+            *exponent += bits >> 52;
+            *mantissa *= f64::from_bits(bits & MANTISSA | 1f64.to_bits());
+        }
+    }
+    let exponent = exponents.iter().sum::<u64>() as f64 - (1023 * values.len()) as f64;
+    exponent * std::f64::consts::LN_2 + mantissas.iter().map(|m| m.ln()).sum::<f64>()
 }
 
 /// The basis that is orthonormal under the weights, and the continuum fitted to the data alone.

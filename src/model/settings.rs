@@ -8,11 +8,13 @@ pub use crate::solver::recording::Interpolation;
 /// A smooth multiplicative function, linear in its coefficients; solved for, never iterated on.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Continuum {
+    /// Its basis.
     pub kind: ContinuumKind,
     /// Number of coefficients.
     pub terms: usize,
 }
 
+/// Which functions a continuum is made of.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, serde::Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum ContinuumKind {
@@ -37,14 +39,17 @@ impl ContinuumKind {
 }
 
 impl Continuum {
+    /// Chebyshev polynomials T₀ to T of `terms` − 1.
     pub const fn chebyshev(terms: usize) -> Continuum {
         Continuum { kind: ContinuumKind::Chebyshev, terms }
     }
 
+    /// rvspecfit's basis.
     pub const fn rbf(terms: usize) -> Continuum {
         Continuum { kind: ContinuumKind::Rbf, terms }
     }
 
+    /// No continuum.
     pub const fn none() -> Continuum {
         Continuum { kind: ContinuumKind::None, terms: 0 }
     }
@@ -124,6 +129,7 @@ pub struct LabelSettings {
     pub start: Option<f64>,
     /// The emulator's training range when absent.
     pub bounds: Option<(f64, f64)>,
+    /// A value that is not fitted.
     pub fixed: Option<f64>,
     /// Linear in other labels: `0.4 - 0.1*feh`. Excludes everything else.
     pub tied: Option<String>,
@@ -136,12 +142,15 @@ pub struct LabelSettings {
 /// Columns of the spectra's own table that take the place of numbers, spectrum by spectrum.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct LabelColumns {
+    /// Where the fit begins.
     pub start: Option<String>,
     /// Bounds from columns are cut to those of the model.
     pub lower: Option<String>,
+    /// As `lower`.
     pub upper: Option<String>,
     /// Of the prior.
     pub mean: Option<String>,
+    /// Of the prior.
     pub sigma: Option<String>,
 }
 
@@ -163,6 +172,7 @@ pub struct SpectraSettings {
     pub mask: Vec<(f64, f64)>,
     /// Errors below this × their median are raised to it.
     pub error_floor: f64,
+    /// What becomes of pixels that are not finite.
     pub nonfinite: Nonfinite,
 }
 

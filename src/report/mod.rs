@@ -35,6 +35,7 @@ pub struct About {
     pub title: String,
     /// The version of popfit that made the fits; unknown for CSV.
     pub version: Option<String>,
+    /// Of the result table.
     pub metadata: Metadata,
     /// Units of parameters, by name; those popfit knows need not be given.
     pub units: Vec<(String, String)>,

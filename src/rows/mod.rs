@@ -6,6 +6,7 @@
 pub mod convolve;
 pub mod functions;
 pub mod gram;
+pub mod hyperbolic;
 pub mod lanes;
 pub mod rotation;
 pub mod scan;
@@ -72,6 +73,8 @@ pub trait Real:
     fn minimum(self, other: Self) -> Self;
     /// The values in this precision.
     fn convert(values: &Values) -> Vec<Self>;
+    /// The values, where they are of this precision.
+    fn slice(values: &Values) -> Option<&[Self]>;
 
     /// A register's worth of these, where autovectorised loops are not enough.
     type Vector<S: Simd>: Copy;
@@ -179,6 +182,9 @@ impl Real for f64 {
     fn convert(values: &Values) -> Vec<f64> {
         converted(values)
     }
+    fn slice(values: &Values) -> Option<&[f64]> {
+        if let Values::F64(v) = values { Some(v) } else { None }
+    }
 }
 
 impl Real for f32 {
@@ -282,6 +288,9 @@ impl Real for f32 {
             Values::F32(v) => v.to_vec(),
             _ => converted(values),
         }
+    }
+    fn slice(values: &Values) -> Option<&[f32]> {
+        if let Values::F32(v) = values { Some(v) } else { None }
     }
 }
 

@@ -9,9 +9,16 @@ const SIDE: usize = 8;
 /// Most shifts in a vector of any machine.
 const WIDEST: usize = 16;
 
+/// Rows as [`Correlate`] reads them: (count, length) to (count / 8, length, 8), count a multiple of 8.
+pub fn interleaved(rows: &[f32], length: usize) -> Vec<f32> {
+    let eight =
+        |some: &[f32]| (0..length).flat_map(|j| (0..SIDE).map(move |i| i * length + j)).map(|k| some[k]).collect();
+    rows.chunks_exact(SIDE * length).flat_map(|some| -> Vec<f32> { eight(some) }).collect()
+}
+
 /// out\[r\]\[s\] = Σ_b rows\[r\]\[b\] signal\[b + s\], s = 0…shifts − 1; `signal` has length + `padded_shifts(shifts)` elements.
 pub struct Correlate<'a> {
-    /// (count, length), count a multiple of 8.
+    /// (count, length), [`interleaved`].
     pub rows: &'a [f32],
     pub length: usize,
     pub signal: &'a [f32],
@@ -37,27 +44,38 @@ impl WithSimd for Correlate<'_> {
     #[inline(always)]
     fn with_simd<S: Simd>(self, simd: S) {
         let Correlate { rows, length, signal, out, shifts } = self;
+        // two vectors of shifts at once hide the latency of the sums, where there are registers for them
+        let both = if S::REGISTER_COUNT >= 32 { shifts / S::F32_LANES / 2 * 2 * S::F32_LANES } else { 0 };
         for r in (0..rows.len() / length).step_by(SIDE) {
-            let some = &rows[r * length..(r + SIDE) * length];
-            for s in (0..shifts).step_by(S::F32_LANES) {
-                let sums = tile(simd, some, length, &signal[s..s + length + S::F32_LANES]);
-                for (i, sum) in f32::elements::<S>(&sums).chunks_exact(S::F32_LANES).enumerate() {
-                    out[(r + i) * shifts + s..][..S::F32_LANES].copy_from_slice(sum);
-                }
+            let (some, out) = (&rows[r * length..(r + SIDE) * length], &mut out[r * shifts..(r + SIDE) * shifts]);
+            for s in (0..both).step_by(2 * S::F32_LANES) {
+                put::<S, 2>(tile(simd, some, &signal[s..]), &mut out[s..], shifts);
+            }
+            for s in (both..shifts).step_by(S::F32_LANES) {
+                put::<S, 1>(tile(simd, some, &signal[s..]), &mut out[s..], shifts);
             }
         }
     }
 }
 
-/// Eight rows against one vector of shifts.
 #[inline(always)]
-fn tile<S: Simd>(simd: S, rows: &[f32], length: usize, signal: &[f32]) -> [S::f32s; SIDE] {
-    let mut sums = [simd.splat_f32s(0.0); SIDE];
-    let rows: [&[f32]; SIDE] = std::array::from_fn(|i| &rows[i * length..(i + 1) * length]);
-    for j in 0..length {
-        let window = simd.partial_load_f32s(&signal[j..j + S::F32_LANES]);
-        for (sum, row) in sums.iter_mut().zip(&rows) {
-            *sum = simd.mul_add_f32s(simd.splat_f32s(row[j]), window, *sum);
+fn put<S: Simd, const V: usize>(sums: [[S::f32s; V]; SIDE], out: &mut [f32], shifts: usize) {
+    for (sum, out) in sums.iter().zip(out.chunks_mut(shifts)) {
+        out[..V * S::F32_LANES].copy_from_slice(f32::elements::<S>(sum));
+    }
+}
+
+/// Eight rows against `V` vectors of shifts.
+#[inline(always)]
+fn tile<S: Simd, const V: usize>(simd: S, rows: &[f32], signal: &[f32]) -> [[S::f32s; V]; SIDE] {
+    let mut sums = [[simd.splat_f32s(0.0); V]; SIDE];
+    for (j, eight) in rows.chunks_exact(SIDE).enumerate() {
+        let window = &f32::vectors::<S>(&signal[j..j + V * S::F32_LANES])[..V];
+        for (sums, x) in sums.iter_mut().zip(eight) {
+            let x = simd.splat_f32s(*x);
+            for (sum, window) in sums.iter_mut().zip(window) {
+                *sum = simd.mul_add_f32s(x, *window, *sum);
+            }
         }
     }
     sums
@@ -74,7 +92,7 @@ mod tests {
         let rows: Vec<f32> = (0..count * length).map(value).collect();
         let signal: Vec<f32> = (0..length + shifts).map(|k| value(k + 13)).collect();
         let mut out = vec![f32::NAN; count * shifts];
-        Correlate { rows: &rows, length, signal: &signal, out: &mut out, shifts }.run();
+        Correlate { rows: &interleaved(&rows, length), length, signal: &signal, out: &mut out, shifts }.run();
         for r in 0..count {
             for s in 0..shifts {
                 let exact: f32 = (0..length).map(|b| rows[r * length + b] * signal[b + s]).sum();

@@ -7,38 +7,51 @@ pub const CHUNK: usize = 64;
 /// Pixels that share two vectors of the row.
 pub const LANES: usize = 16;
 
-/// Where and how a chunk of pixels reads a row: pixel i is Σ_t `weight[t][i]` · row\[`base[i]` + t\].
-pub struct Taps<R> {
-    pub base: [usize; CHUNK],
-    /// (4, chunk)
-    pub weight: Vec<R>,
+/// Where the pixels of a chunk read a row: pixel i reads row\[`base[i]`\] and the three elements after it.
+pub struct Places {
+    pub base: [i32; CHUNK],
+    /// First element that each sixteen pixels read, where two vectors hold all that they do.
+    window: [Option<usize>; CHUNK / LANES],
 }
 
-impl<R: Real> Taps<R> {
-    pub fn new() -> Taps<R> {
-        Taps { base: [0; CHUNK], weight: vec![R::ZERO; 4 * CHUNK] }
+impl Places {
+    pub fn new() -> Places {
+        Places { base: [0; CHUNK], window: [None; CHUNK / LANES] }
     }
+
+    /// Looks, once for all rows of `length` elements, which pixels share two vectors.
+    #[inline(always)]
+    pub fn settle(&mut self, length: usize) {
+        for (window, base) in self.window.iter_mut().zip(self.base.chunks_exact(LANES)) {
+            let lowest = base.iter().fold(i32::MAX, |a, b| a.min(*b)) as usize;
+            let lowest = lowest.min(length.saturating_sub(2 * LANES));
+            let highest = base.iter().fold(0, |a, b| a.max(*b)) as usize + 3;
+            *window = (length >= 2 * LANES && highest - lowest < 2 * LANES).then_some(lowest);
+        }
+    }
+}
+
+/// The first `output.len()` pixels of a chunk: Σ_t `weight[t][i]` · row\[`base[i]` + t\], `weight` (4, chunk).
+#[inline(always)]
+pub fn apply<R: Real>(places: &Places, weight: &[R], row: &[R], output: &mut [R]) {
+    #[cfg(target_arch = "x86_64")]
+    if permuted::apply(places, weight, row, output) {
+        return;
+    }
+    apply_plainly(&places.base, weight, 0, row, output);
 }
 
 /// Pixels `first..first + output.len()` of a chunk.
 #[inline(always)]
-fn apply_plainly<R: Real>(base: &[usize; CHUNK], weight: &[R], first: usize, row: &[R], output: &mut [R]) {
+fn apply_plainly<R: Real>(base: &[i32; CHUNK], weight: &[R], first: usize, row: &[R], output: &mut [R]) {
     for (i, out) in (first..).zip(output) {
-        let c = &row[base[i]..base[i] + 4];
+        let c = &row[base[i] as usize..][..4];
         let mut sum = weight[i] * c[0];
         for t in 1..4 {
             sum = weight[t * CHUNK + i].fused(c[t], sum);
         }
         *out = sum;
     }
-}
-
-#[cfg(target_arch = "x86_64")]
-pub use permuted::apply;
-
-#[cfg(not(target_arch = "x86_64"))]
-pub fn apply<R: Real>(taps: &Taps<R>, row: &[R], output: &mut [R]) {
-    apply_plainly(&taps.base, &taps.weight, 0, row, output);
 }
 
 /// With AVX-512, sixteen neighbouring pixels whose taps lie within 32 elements read them as two vectors and pick by permutation:
@@ -50,24 +63,24 @@ mod permuted {
     use pulp::NullaryFnOnce;
     use pulp::x86::V4;
 
-    use super::{CHUNK, LANES, Taps, apply_plainly};
+    use super::{CHUNK, LANES, Places, apply_plainly};
     use crate::rows::Real;
 
-    /// All of `output`, at most a chunk.
+    /// Whether it could.
     #[inline(always)]
-    pub fn apply<R: Real>(taps: &Taps<R>, row: &[R], output: &mut [R]) {
-        if let (Some(simd), Some(weight), Some(row), Some(output)) =
-            (V4::try_new(), R::single(&taps.weight), R::single(row), R::single_mut(&mut *output))
-        {
-            simd.vectorize(Permuted { simd, base: &taps.base, weight, row, output });
-            return;
-        }
-        apply_plainly(&taps.base, &taps.weight, 0, row, output);
+    pub fn apply<R: Real>(places: &Places, weight: &[R], row: &[R], output: &mut [R]) -> bool {
+        let (Some(simd), Some(weight), Some(row), Some(output)) =
+            (V4::try_new(), R::single(weight), R::single(row), R::single_mut(output))
+        else {
+            return false;
+        };
+        simd.vectorize(Permuted { simd, places, weight, row, output });
+        true
     }
 
     struct Permuted<'a> {
         simd: V4,
-        base: &'a [usize; CHUNK],
+        places: &'a Places,
         weight: &'a [f32],
         row: &'a [f32],
         output: &'a mut [f32],
@@ -78,45 +91,44 @@ mod permuted {
 
         #[inline(always)]
         fn call(self) {
-            let Permuted { simd, base, weight, row, output } = self;
+            let Permuted { simd, places, weight, row, output } = self;
             for (block, output) in output.chunks_mut(LANES).enumerate() {
                 let first = block * LANES;
-                let places = &base[first..first + LANES];
-                let lowest =
-                    places.iter().copied().fold(usize::MAX, usize::min).min(row.len().saturating_sub(2 * LANES));
-                let highest = places.iter().copied().fold(0, usize::max) + 3;
-                if output.len() < LANES || row.len() < 2 * LANES || highest - lowest >= 2 * LANES {
-                    apply_plainly(base, weight, first, row, output);
-                    continue;
+                match (places.window[block], <&mut [f32; LANES]>::try_from(&mut *output)) {
+                    (Some(lowest), Ok(output)) => {
+                        let base = &places.base[first..first + LANES];
+                        *output = pick(simd, (lowest, base), &weight[first..], &row[lowest..][..2 * LANES]);
+                    }
+                    _ => apply_plainly(&places.base, weight, first, row, output),
                 }
-                let window = |k: usize| -> __m512 {
-                    let mut part = [0f32; LANES];
-                    part.copy_from_slice(&row[lowest + k * LANES..][..LANES]);
-                    pulp::cast(part)
-                };
-                let (low, high) = (window(0), window(1));
-                let mut offset = [0i32; LANES];
-                for (o, b) in offset.iter_mut().zip(places) {
-                    *o = (b - lowest) as i32;
-                }
-                let mut index: __m512i = pulp::cast(offset);
-                let one = simd.avx512f._mm512_set1_epi32(1);
-                let mut sum = simd.avx512f._mm512_setzero_ps();
-                for (t, weight) in weight.chunks_exact(CHUNK).enumerate() {
-                    let mut part = [0f32; LANES];
-                    part.copy_from_slice(&weight[first..first + LANES]);
-                    let weight: __m512 = pulp::cast(part);
-                    let c = simd.avx512f._mm512_permutex2var_ps(low, index, high);
-                    sum = match t {
-                        0 => simd.avx512f._mm512_mul_ps(weight, c),
-                        _ => simd.avx512f._mm512_fmadd_ps(weight, c, sum),
-                    };
-                    index = simd.avx512f._mm512_add_epi32(index, one);
-                }
-                let sum: [f32; LANES] = pulp::cast(sum);
-                output.copy_from_slice(&sum);
             }
         }
+    }
+
+    /// Sixteen pixels from the 32 elements of `window`, whose first is the row's `lowest`.
+    #[inline(always)]
+    fn pick(simd: V4, (lowest, base): (usize, &[i32]), weight: &[f32], window: &[f32]) -> [f32; LANES] {
+        let vector = |from: &[f32]| -> __m512 {
+            let mut part = [0f32; LANES];
+            part.copy_from_slice(&from[..LANES]);
+            pulp::cast(part)
+        };
+        let (low, high) = (vector(window), vector(&window[LANES..]));
+        let mut offset = [0i32; LANES];
+        offset.iter_mut().zip(base).for_each(|(o, b)| *o = b - lowest as i32);
+        let mut index: __m512i = pulp::cast(offset);
+        let one = simd.avx512f._mm512_set1_epi32(1);
+        let mut sum = simd.avx512f._mm512_setzero_ps();
+        for t in 0..4 {
+            let weight = vector(&weight[t * CHUNK..]);
+            let c = simd.avx512f._mm512_permutex2var_ps(low, index, high);
+            sum = match t {
+                0 => simd.avx512f._mm512_mul_ps(weight, c),
+                _ => simd.avx512f._mm512_fmadd_ps(weight, c, sum),
+            };
+            index = simd.avx512f._mm512_add_epi32(index, one);
+        }
+        pulp::cast(sum)
     }
 }
 
@@ -128,24 +140,26 @@ mod tests {
     fn permutations_have_the_bits_of_plain_sums() {
         let row: Vec<f32> = (0..300).map(|k| ((k * 7919) % 101) as f32 / 101.0 - 0.5).collect();
         for (start, stride) in [(0, 1.0), (0, 0.3), (3, 1.7), (100, 3.0), (230, 1.03), (233, 1.0)] {
-            let mut taps = Taps::<f32>::new();
+            let (mut places, mut weight) = (Places::new(), vec![0f32; 4 * CHUNK]);
             for i in 0..CHUNK {
-                taps.base[i] = (start + (i as f64 * stride) as usize).min(row.len() - 4);
+                places.base[i] = (start + (i as f64 * stride) as usize).min(row.len() - 4) as i32;
                 for t in 0..4 {
-                    taps.weight[t * CHUNK + i] = ((i * 31 + t * 17) % 29) as f32 / 29.0;
+                    weight[t * CHUNK + i] = ((i * 31 + t * 17) % 29) as f32 / 29.0;
                 }
             }
+            places.settle(row.len());
             for count in [0, 1, 15, 16, 48, 63, 64] {
                 let (mut fast, mut plain) = (vec![f32::NAN; count], vec![f32::NAN; count]);
-                apply(&taps, &row, &mut fast);
-                apply_plainly(&taps.base, &taps.weight, 0, &row, &mut plain);
+                apply(&places, &weight, &row, &mut fast);
+                apply_plainly(&places.base, &weight, 0, &row, &mut plain);
                 assert_eq!(fast, plain);
             }
         }
         let (short, mut out) = ([1.0f32, 2.0, 3.0, 4.0], [0f32; 16]);
-        let mut taps = Taps::<f32>::new();
-        taps.weight[2 * CHUNK..3 * CHUNK].fill(1.0);
-        apply(&taps, &short, &mut out);
+        let (mut places, mut weight) = (Places::new(), vec![0f32; 4 * CHUNK]);
+        weight[2 * CHUNK..3 * CHUNK].fill(1.0);
+        places.settle(short.len());
+        apply(&places, &weight, &short, &mut out);
         assert_eq!(out, [3.0; 16]);
     }
 }

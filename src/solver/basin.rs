@@ -7,7 +7,7 @@ pub const SAME_BASIN: f64 = 0.2;
 /// Costs this close, relatively, are equal but for rounding.
 pub const EQUAL: f64 = 4e-6;
 /// Rounds before a start may count as superfluous, and as hopeless: the latter needs to see where it leads.
-pub const FIRST_ROUND: u32 = 2;
+pub const FIRST_ROUND: u32 = 1;
 pub const HOPELESS_ROUND: u32 = 4;
 /// What a start may still gain is less than this times the promise of its next step.
 pub const HOPELESS: f64 = 30.0;

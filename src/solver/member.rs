@@ -50,6 +50,8 @@ impl Sums {
 pub enum Mode {
     /// By their cost.
     Searching,
+    /// By their cost, without a floor of the damping's diagonal: what the floor held back is to move, too.
+    Released,
     /// By the length of the Gauss–Newton step that follows: the cost is down to rounding.
     Finishing,
 }
@@ -77,7 +79,7 @@ pub struct Member {
     pub finishing_steps: u32,
     pub mode: Mode,
     pub damping: Damping,
-    /// Of the step that leads to the trial point.
+    /// Of the step that leads to the trial point; negative where that was shortened, and so tells nothing of the next.
     #[serde(with = "exact")]
     pub predicted_reduction: f64,
     /// Where the next linearisation takes place, and its sums.

@@ -41,9 +41,9 @@ pub enum Scope {
 /// Elements of a buffer on the host.
 #[derive(Clone, Debug)]
 pub enum Values {
-    F32(Arc<[f32]>),
-    F64(Arc<[f64]>),
-    I32(Arc<[i32]>),
+    F32(Arc<Vec<f32>>),
+    F64(Arc<Vec<f64>>),
+    I32(Arc<Vec<i32>>),
 }
 
 impl Values {
@@ -279,6 +279,8 @@ pub struct Recording {
     pub values_only: bool,
     /// The objective has ln det C in it, besides χ² and penalty.
     pub marginalise: bool,
+    /// Where the rows' noise is not known: points − parameters. A simplex's `fatol` is then in units of χ² over this.
+    pub dof: Option<f64>,
     pub buffers: Vec<Buffer>,
     pub stages: Vec<Stage>,
 }

@@ -26,9 +26,11 @@ pub struct LevenbergMarquardt {
     /// Rejected steps in a row before a member has stalled.
     pub max_rejections: u32,
     /// The damping's diagonal is at least this share of its largest element: without (0), a parameter on which the model hardly
-    /// depends where it is moves undamped, however far. Depends on how the parameters are scaled, unlike the rest.
+    /// depends where it is moves undamped, however far. Depends on how the parameters are scaled, unlike the rest: when all else has
+    /// arrived, it is let go.
     pub diagonal_floor: f64,
-    /// A step is shortened until no parameter moves by more than this times its magnitude (at least 0.001 of its unit).
+    /// A step is shortened until no parameter moves by more than this times its magnitude (at least 0.001 of its unit). Convergence
+    /// is that of the step before.
     pub largest_step: f64,
 }
 
@@ -85,7 +87,8 @@ impl fmt::Display for LevenbergMarquardt {
 pub struct NelderMead {
     /// Iterations a simplex may use, each of which evaluates four points.
     pub max_rounds: u32,
-    /// Converged when the vertices' objectives differ by at most this, or by what rounding leaves of them (1e-6 of f32 rows').
+    /// Converged when the vertices' objectives differ by at most this, or by what rounding leaves of them (1e-6 of f32 rows'). In units of
+    /// the lowest χ²/dof where a [`CurveFitter`](crate::CurveFitter) does not know the noise.
     pub fatol: f64,
     /// Edge of the first simplex in the solver's units: standard deviations of a label in the training set, 10 km/s.
     pub size: f64,
@@ -113,6 +116,13 @@ impl NelderMead {
             return Err(Error::Usage("max_rounds must be at least 1".into()));
         }
         Ok(())
+    }
+}
+
+impl NelderMead {
+    /// By how much objectives may differ, absolutely and relative to the lowest, where the rows' `noise` is not known on `dof` points.
+    pub(crate) fn tolerances(&self, dof: Option<f64>, noise: f64) -> (f64, f64) {
+        dof.map_or((self.fatol, noise), |dof| (0.0, noise.max(self.fatol / dof)))
     }
 }
 

@@ -7,6 +7,8 @@ use serde::{Deserialize, Serialize};
 
 use super::{Outcome, Status, exact};
 
+/// A simplex has edges of at least this share of its parameters, which may have come far from their starts.
+const LEAST_EDGE: f64 = 1e-3;
 /// Points that a simplex evaluates in one round.
 pub const LANES: usize = 4;
 
@@ -24,6 +26,8 @@ pub struct Simplex {
     #[serde(with = "exact::list")]
     pub values: Vec<f64>,
     pub rounds: u32,
+    /// Points whose objectives were asked for.
+    pub evaluations: u32,
     /// Times that a converged simplex was spread again around its best vertex.
     pub restarts: u32,
     /// The best objective when the simplex was last spread.
@@ -42,6 +46,7 @@ impl Simplex {
             vertices: start.repeat(count),
             values: vec![f64::NAN; count],
             rounds: 0,
+            evaluations: 0,
             restarts: 0,
             spread_at: f64::INFINITY,
         };
@@ -61,7 +66,7 @@ impl Simplex {
             status,
             gave_way: None,
             rounds: self.rounds,
-            evaluations: self.rounds * LANES as u32,
+            evaluations: self.evaluations,
             parameters: self.vertex(best).to_vec(),
             chi2: self.values[best],
             penalty: 0.0,
@@ -82,13 +87,14 @@ impl Simplex {
         self.values[v] = value;
     }
 
-    /// The other vertices at `size`, or − `size`, from the best along each free parameter, the other way where a bound is nearer;
+    /// The other vertices at about `size`, or − `size`, from the best along each free parameter, the other way where a bound is nearer;
     /// their values unknown.
     pub fn spread(&mut self, best: usize, (lower, upper): (&[f64], &[f64]), size: f64) {
         let (centre, value) = (self.vertex(best).to_vec(), self.values[best]);
         self.set_vertex(0, &centre, value);
         for (k, p) in self.free.clone().into_iter().enumerate() {
             let mut point = centre.clone();
+            let size = size * (LEAST_EDGE * centre[p].abs()).max(1.0);
             let (there, back) = (centre[p] + size, centre[p] - size);
             let inside = there >= lower[p] && there <= upper[p];
             point[p] = if inside { there } else { back.clamp(lower[p], upper[p]) };

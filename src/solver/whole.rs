@@ -88,6 +88,8 @@ pub struct WholeBatch<'a> {
     pub mask: Option<&'a [bool]>,
     /// (fits, P)
     pub starts: &'a [f64],
+    /// (fits, P): powers of two that parameters are measured in; without, [`unit`]s of the starts.
+    pub units: Option<&'a [f64]>,
     /// Lower and upper bounds, (P) or (fits, P); without, there are none. Equal ones hold a parameter.
     pub bounds: Option<(&'a [f64], &'a [f64])>,
 }
@@ -116,6 +118,13 @@ pub const WAITING: i8 = i8::MIN;
 pub trait WholeFits: Send + Sync {
     /// Makes all waiting fits. A fit's bits do not depend on the others.
     fn fit(&mut self, batch: &WholeBatch<'_>, columns: &mut WholeColumns<'_>) -> Result<()>;
+}
+
+impl WholeBatch<'_> {
+    /// What parameter `index` of all fits is measured in.
+    pub fn unit(&self, index: usize) -> f64 {
+        self.units.map_or_else(|| unit(self.starts[index]), |units| units[index])
+    }
 }
 
 /// The power of two nearest |x|, by its logarithm; 1 of 0. Those beyond 2^±60 would leave f32's range.

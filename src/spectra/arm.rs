@@ -33,13 +33,17 @@ impl From<Arc<[f64]>> for Wavelength {
 pub struct ArmSpectra {
     /// Empty for the only, unnamed arm.
     pub name: String,
+    /// Å, vacuum.
     pub wavelength: Wavelength,
+    /// Of each spectrum.
     pub pixels: usize,
+    /// In any unit.
     pub flux: Vec<f64>,
     /// Inverse variance of the flux; 0 = masked.
     pub ivar: Vec<f64>,
     /// true = bad; empty = none is.
     pub mask: Vec<bool>,
+    /// Each spectrum's own, where it brings one.
     pub resolution: Option<Resolution>,
 }
 
@@ -129,6 +133,7 @@ impl ArmSpectra {
         self.flux.len() / self.pixels
     }
 
+    /// Whether there is none.
     pub fn is_empty(&self) -> bool {
         self.flux.is_empty()
     }

@@ -8,14 +8,17 @@ use std::sync::Arc;
 pub struct Column {
     /// The table it comes from (`FIBERMAP`, `SCORES`); empty when there is only one.
     pub table: Arc<str>,
+    /// As in the file.
     pub name: Arc<str>,
     /// Empty: none is said.
     pub unit: Arc<str>,
+    /// (n)
     pub values: ColumnValues,
 }
 
 /// A column's values, in the width of the file. Integers never pass through a float.
 #[derive(Clone, Debug, PartialEq)]
+#[allow(missing_docs, reason = "their names say what they hold")]
 pub enum ColumnValues {
     Bool(Vec<bool>),
     U8(Vec<u8>),
@@ -70,10 +73,12 @@ impl ColumnValues {
         })
     }
 
+    /// How many there are.
     pub fn len(&self) -> usize {
         each!(self, v => v.len())
     }
 
+    /// Whether there is none.
     pub fn is_empty(&self) -> bool {
         self.len() == 0
     }

@@ -28,6 +28,7 @@ pub struct Spectra {
     pub file: Arc<str>,
     /// The row of each spectrum in that file.
     pub rows: Vec<u64>,
+    /// (n)
     pub ids: Ids,
     /// At least one, all with as many spectra as there are ids.
     pub arms: Vec<ArmSpectra>,
@@ -38,11 +39,14 @@ pub struct Spectra {
 /// Names of spectra. Integers never pass through a float.
 #[derive(Clone, Debug, PartialEq)]
 pub enum Ids {
+    /// Numbers, as DESI's TARGETIDs.
     Integer(Vec<i64>),
+    /// Any texts.
     Text(Vec<String>),
 }
 
 impl Ids {
+    /// How many there are.
     pub fn len(&self) -> usize {
         match self {
             Ids::Integer(ids) => ids.len(),
@@ -50,6 +54,7 @@ impl Ids {
         }
     }
 
+    /// Whether there is none.
     pub fn is_empty(&self) -> bool {
         self.len() == 0
     }
@@ -143,6 +148,7 @@ impl Spectra {
         self.ids.len()
     }
 
+    /// Whether there is none.
     pub fn is_empty(&self) -> bool {
         self.len() == 0
     }

@@ -48,11 +48,13 @@ pub struct Schema {
 /// `popfit.emulator.FILE` (the file's SHA-256) and `popfit.settings`.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Metadata {
+    /// The name of what fitted.
     pub device: String,
     /// The model file's text.
     pub model: String,
     /// Name and hash of each emulator file.
     pub emulators: Vec<(String, String)>,
+    /// The solver's, as text.
     pub settings: String,
 }
 

@@ -62,6 +62,7 @@ const FIXED: [&str; 14] = [
 
 /// A result table that is read in batches.
 pub struct TableReader {
+    /// Its columns.
     pub schema: Schema,
     /// Empty where the format has none (CSV).
     pub metadata: Metadata,

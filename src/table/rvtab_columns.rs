@@ -38,6 +38,9 @@ pub(super) struct RvBatch<'a> {
     pub fibermap: &'a [Column],
 }
 
+/// What [`columns`] adds a column by: name, unit, comment and values.
+type Add<'a> = &'a mut dyn FnMut(&str, &str, &str, ColumnValues);
+
 /// Name and values of each column. Without rows they are the table's structure.
 pub(super) fn columns(batch: &RvBatch) -> Vec<(FitsColumn, ColumnValues)> {
     let mut all = Vec::new();
@@ -45,21 +48,7 @@ pub(super) fn columns(batch: &RvBatch) -> Vec<(FitsColumn, ColumnValues)> {
         all.push((FitsColumn::new(name, unit, &values).comment(comment), values));
     };
     let float = |get: &dyn Fn(usize) -> f64| ColumnValues::F64((0..batch.rows.len()).map(get).collect());
-    add("VRAD", KM_S, "Radial velocity", float(&|k| batch.value(k, "velocity").0));
-    add("VRAD_ERR", KM_S, "Radial velocity error", float(&|k| batch.value(k, "velocity").1));
-    add("VRAD_SKEW", "", "Skewness of the velocity's posterior", float(&|k| posterior(&batch.rows[k]).0));
-    add("VRAD_KURT", "", "Kurtosis of the velocity's posterior", float(&|k| posterior(&batch.rows[k]).1));
-    add("VSINI", KM_S, "Stellar rotation velocity", float(&|k| batch.value(k, "vsini").0));
-    let labels = [
-        ("LOGG", "logg", "", "log of the surface gravity"),
-        ("TEFF", "teff", "K", "Effective temperature"),
-        ("FEH", "feh", "", "[Fe/H]"),
-        ("ALPHAFE", "alpha", "", "[alpha/Fe]"),
-    ];
-    for (name, label, unit, comment) in labels {
-        add(name, unit, comment, float(&|k| batch.value(k, label).0));
-        add(&format!("{name}_ERR"), unit, &format!("{comment}, error"), float(&|k| batch.value(k, label).1));
-    }
+    parameters(batch, &mut add);
     add("CHISQ_TOT", "", "chi-square of all arms", float(&|k| batch.total(k, |arm| arm.chi2)));
     add("CHISQ_C_TOT", "", "chi-square of the continuum alone", float(&|k| batch.total(k, |arm| arm.chi2_continuum)));
     let pixels = (0..batch.rows.len()).map(|k| batch.arms(k).iter().map(|arm| arm.unmasked as i64).sum());
@@ -93,6 +82,26 @@ pub(super) fn columns(batch: &RvBatch) -> Vec<(FitsColumn, ColumnValues)> {
     add("RR_SPECTYPE", "", "Redrock type: none", empty());
     add("RR_SUBTYPE", "", "Redrock subtype: none", empty());
     all
+}
+
+/// Values and errors of the fit.
+fn parameters(batch: &RvBatch, add: Add) {
+    let float = |get: &dyn Fn(usize) -> f64| ColumnValues::F64((0..batch.rows.len()).map(get).collect());
+    add("VRAD", KM_S, "Radial velocity", float(&|k| batch.value(k, "velocity").0));
+    add("VRAD_ERR", KM_S, "Radial velocity error", float(&|k| batch.value(k, "velocity").1));
+    add("VRAD_SKEW", "", "Skewness of the velocity's posterior", float(&|k| posterior(&batch.rows[k]).0));
+    add("VRAD_KURT", "", "Kurtosis of the velocity's posterior", float(&|k| posterior(&batch.rows[k]).1));
+    add("VSINI", KM_S, "Stellar rotation velocity", float(&|k| batch.value(k, "vsini").0));
+    let labels = [
+        ("LOGG", "logg", "", "log of the surface gravity"),
+        ("TEFF", "teff", "K", "Effective temperature"),
+        ("FEH", "feh", "", "[Fe/H]"),
+        ("ALPHAFE", "alpha", "", "[alpha/Fe]"),
+    ];
+    for (name, label, unit, comment) in labels {
+        add(name, unit, comment, float(&|k| batch.value(k, label).0));
+        add(&format!("{name}_ERR"), unit, &format!("{comment}, error"), float(&|k| batch.value(k, label).1));
+    }
 }
 
 /// Skewness and kurtosis of the velocity's posterior, where it was scanned.

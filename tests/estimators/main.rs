@@ -205,6 +205,15 @@ fn intervals_end_at_bounds_and_respect_ties_and_priors() {
         assert!(((best - interval.lower) / error - sigma).abs() < 1e-6, "{interval:?} {best} {error}");
     }
     assert!(line.conf_interval(&curves(&CLEAN), &fits, &["c"], &[]).is_err());
+    // what is held, or has no room, is where it is
+    let held = line.conf_interval(&curves(&CLEAN), &fits, &["k"], &[1.0, 3.0]).unwrap();
+    let k = fits[0].parameters[1];
+    assert!(held[0].len() == 2 && held[0].iter().all(|one| one.lower == k && one.upper == k), "{held:?}");
+    let pinned = plain.clone().bounds("k", 0.7, 0.7).unwrap();
+    let start = Curves::shared(X.to_vec(), CLEAN.to_vec(), vec![3.0, 0.7, 0.0]);
+    let fits = pinned.fit(&start).unwrap();
+    let found = pinned.conf_interval(&start, &fits, &["k"], &[1.0]).unwrap();
+    assert!(found[0][0].lower == 0.7 && found[0][0].upper == 0.7, "{found:?}");
 }
 
 /// All of a report but the solver's name and the number of evaluations, which are the fitter's own.
@@ -226,6 +235,11 @@ fn reports_are_lmfits() {
     let tied = plain.clone().hold("k").unwrap().tie("c", "0.1*a + k/20").unwrap();
     let fit = &tied.fit(&curves(&CLEAN)).unwrap()[0];
     assert_eq!(comparable(&tied.report(fit)), TIED_REPORT);
+    let degenerate = CurveFitter::new(Formula::parse("a*b*exp(-k*x)+c").unwrap(), Device::cpu()).unwrap();
+    let starts = Curves::shared(X.to_vec(), CLEAN.to_vec(), vec![2.0, 1.5, 0.5, 0.2]);
+    let report = degenerate.report(&degenerate.fit(&starts).unwrap()[0]);
+    assert!(report.contains("uncertainties could not be estimated"), "{report}");
+    assert_eq!(report.matches("+/- (n/a) (init").count(), 2, "{report}");
     let bad = &plain.fit(&curves(&[f64::NAN; 25])).unwrap()[0];
     assert!(plain.report(bad).contains("Warning: not_finite"), "{}", plain.report(bad));
 }

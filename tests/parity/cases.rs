@@ -217,7 +217,9 @@ impl Case {
         for (id, values) in &mut batch.blocks {
             let length = self.recording.block(*id).length;
             if let (Scope::Spectrum, Values::F32(v)) = (self.recording.block(*id).scope, &*values) {
-                *values = Values::F32(used.iter().flat_map(|s| v[*s as usize * length..][..length].to_vec()).collect());
+                *values = Values::F32(
+                    used.iter().flat_map(|s| v[*s as usize * length..][..length].to_vec()).collect::<Vec<_>>().into(),
+                );
             }
         }
         Case { recording: self.recording.clone(), batch }
@@ -231,16 +233,16 @@ fn blocks(ids: &Ids, model: Model, spectra: usize, random: &mut Random) -> Vec<(
         let position = |j: usize| if j < 40 { (0, 1.2 * j as f64) } else { (1, 52.0 + 1.1 * (j - 40) as f64) };
         let packed = |j: usize| if j < USED { position(j).0 << 24 | position(j).1 as i32 } else { -1 };
         let fractions = (0..PIXELS).map(|j| (position(j).1.fract() + 0.001 * random.next()).min(0.999) as f32);
-        blocks.push((fraction, Values::F32(fractions.collect())));
-        blocks.push((index, Values::I32((0..PIXELS).map(packed).collect())));
+        blocks.push((fraction, Values::F32(fractions.collect::<Vec<_>>().into())));
+        blocks.push((index, Values::I32((0..PIXELS).map(packed).collect::<Vec<_>>().into())));
     }
     if let Some(id) = ids.predictor {
-        blocks.push((id, Values::F32((0..PIXELS).map(|j| j as f32 / PIXELS as f32).collect())));
+        blocks.push((id, Values::F32((0..PIXELS).map(|j| j as f32 / PIXELS as f32).collect::<Vec<_>>().into())));
     }
     if let (Some(basis), Some(transform)) = (ids.basis, ids.transform) {
         let angle = |j: usize| (2.0 * (j as f64 + 0.5) / PIXELS as f64 - 1.0).acos();
         let chebyshev = |i: usize| (0.12 * ((i / PIXELS) as f64 * angle(i % PIXELS)).cos()) as f32;
-        blocks.push((basis, Values::F32((0..model.terms * PIXELS).map(chebyshev).collect())));
+        blocks.push((basis, Values::F32((0..model.terms * PIXELS).map(chebyshev).collect::<Vec<_>>().into())));
         let mut entry = |i: usize| {
             let (row, column) = (i / model.terms % model.terms, i % model.terms);
             (if row == column {
@@ -251,11 +253,14 @@ fn blocks(ids: &Ids, model: Model, spectra: usize, random: &mut Random) -> Vec<(
                 0.0
             }) as f32
         };
-        blocks.push((transform, Values::F32((0..spectra * model.terms * model.terms).map(&mut entry).collect())));
+        blocks.push((
+            transform,
+            Values::F32((0..spectra * model.terms * model.terms).map(&mut entry).collect::<Vec<_>>().into()),
+        ));
     }
     if let Some(matrix) = ids.matrix {
         let values = (0..spectra * DIAGONALS * PIXELS).map(|_| (random.next() / DIAGONALS as f64) as f32);
-        blocks.push((matrix, Values::F32(values.collect())));
+        blocks.push((matrix, Values::F32(values.collect::<Vec<_>>().into())));
     }
     let mut weight = Vec::new();
     for i in 0..spectra * PIXELS {

@@ -85,6 +85,7 @@ fn whole_fits_agree() {
             let starts: Vec<f64> = (0..count).flat_map(|k| [2.5, 1.2, 0.5 + 0.1 * random(k)]).collect();
             let bounds = ([0.0, 0.8, -10.0], [3.0, 9.0, 10.0]);
             let batch = WholeBatch {
+                units: None,
                 x: &x,
                 own_grid,
                 y: &y,

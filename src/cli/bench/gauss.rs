@@ -56,6 +56,12 @@ impl Gauss {
         self.starts.len() / PARAMETERS
     }
 
+    /// In words.
+    pub fn data(&self) -> String {
+        let peers = self.problems.len();
+        format!("Gauss functions of 5 parameters on 5 × 5 pixels; peers take part in the first {peers}")
+    }
+
     /// The first `count`; `polish`: to the last digit.
     pub fn fit(&self, (device, solver): (&Device, Solver), polish: bool, count: usize) -> Result<Answers> {
         let fitter = fitter(device.clone())?.solver(solver)?.polish(polish);

@@ -11,7 +11,8 @@ mod sequence;
 mod workload;
 
 use std::collections::BTreeMap;
-use std::path::PathBuf;
+use std::fs::OpenOptions;
+use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use popfit::{Device, Error};
@@ -46,18 +47,23 @@ pub struct Arguments {
 struct Report {
     machine: String,
     versions: BTreeMap<String, String>,
+    /// What each workload is.
+    data: BTreeMap<&'static str, String>,
     rows: Vec<Row>,
 }
 
-/// Runs every solver on every workload, prints tables, writes the file.
+/// Runs every solver on every workload, prints tables, the machine and the versions, writes the file.
 pub fn run(arguments: &Arguments) -> Result<(), Failure> {
+    arguments.json.as_deref().map_or(Ok(()), check_writable)?;
     let gpus = gpus(arguments.device.as_deref())?;
     let (one, all) = (pool(1)?, pool(0)?);
     let budget = Duration::from_secs_f64(if arguments.quick { 0.2 } else { 6.0 });
-    let mut report = Report { machine: machine::machine(&gpus), versions: machine::versions(), rows: Vec::new() };
-    line(&report.machine);
-    let versions: Vec<String> = report.versions.iter().map(|(name, version)| format!("{name} {version}")).collect();
-    line(versions.join(", "));
+    let mut report = Report {
+        machine: machine::machine(&gpus),
+        versions: machine::versions(),
+        data: BTreeMap::new(),
+        rows: Vec::new(),
+    };
     for workload in Workload::all(arguments.quick)? {
         let mut runs = Vec::new();
         for solver in workload.solvers() {
@@ -73,16 +79,20 @@ pub fn run(arguments: &Arguments) -> Result<(), Failure> {
             }
         }
         let rows = rows(&workload, runs).map_err(Failure::running)?;
-        print_rows(&rows, workload.fits());
+        print_rows(&rows, &workload);
+        report.data.insert(workload.name(), workload.data());
         report.rows.extend(rows);
     }
     line(EXPLANATION);
+    let versions: Vec<String> = report.versions.iter().map(|(name, version)| format!("{name} {version}")).collect();
+    line(format_args!("\n{}\n{}", report.machine, versions.join(", ")));
     arguments.json.as_ref().map_or(Ok(()), |path| write(path.clone(), &report))
 }
 
 const EXPLANATION: &str = "\nreached: share of the fits within 1e-3 of the lowest objective that any solver found, in f64; fits that \
-stop short or fail count as not reached. seconds: for all fits of the workload, where at least 99 % reach it. Evaluations with \
-derivatives and without count alike; GF/s are those of matrix products and sums over pixels.";
+stop short or fail count as not reached. to 99 %: seconds for all fits of the workload at this rate, where at least 99 % reach it. \
+fits: how many were done; a solver does as many as it has time for, from the first on. Evaluations with derivatives and without count \
+alike; GF/s are those of matrix products and sums over pixels.";
 
 /// The adapters that take part.
 fn gpus(named: Option<&str>) -> Result<Vec<Device>, Failure> {
@@ -108,11 +118,11 @@ fn rows(workload: &Workload, runs: Vec<Run>) -> popfit::Result<Vec<Row>> {
     objectives.push(workload.judge(&workload.reference(most)?.parameters)?);
     let best = best(&objectives);
     let pairs = runs.into_iter().zip(&objectives);
-    Ok(pairs.map(|(run, found)| Row::new(workload.name(), run, found, &best)).collect())
+    Ok(pairs.map(|(run, found)| Row::new((workload.name(), workload.fits()), run, found, &best)).collect())
 }
 
-fn print_rows(rows: &[Row], fits: usize) {
-    let head = ["solver", "device", "fits", "fits/s", "evaluations", "reached", "median gap", "seconds", "GF/s"];
+fn print_rows(rows: &[Row], workload: &Workload) {
+    let head = ["solver", "device", "fits", "fits/s", "evaluations", "reached", "median gap", "to 99 %", "GF/s"];
     let mut table = vec![cells(head)];
     for row in rows {
         table.push(vec![
@@ -123,12 +133,20 @@ fn print_rows(rows: &[Row], fits: usize) {
             format!("{:.1}", row.evaluations_per_fit),
             format!("{:.4}", row.within),
             format!("{:.1e}", row.gap_median),
-            row.seconds(fits).map_or("-".into(), |s| format!("{s:.3}")),
+            row.seconds.map_or("-".into(), |s| format!("{s:.3} s")),
             format!("{:.2}", row.gflops),
         ]);
     }
-    line(format_args!("\n{}: {fits} fits", rows.first().map_or("", |row| row.workload)));
+    line(format_args!("\n{}: {}", workload.name(), workload.data()));
     print(&table);
+}
+
+/// Fails before the run where the file could not be written after it.
+fn check_writable(path: &Path) -> Result<(), Failure> {
+    let is_new = !path.exists();
+    let opened = OpenOptions::new().append(true).create(true).open(path);
+    let opened = opened.and_then(|_| if is_new { std::fs::remove_file(path) } else { Ok(()) });
+    opened.map_err(|source| Failure::from(Error::Io { path: path.into(), source }))
 }
 
 fn write(path: PathBuf, report: &Report) -> Result<(), Failure> {

@@ -53,8 +53,8 @@ impl Peer {
             Peer::NelderMead => nelder_mead(problem).ok(),
             Peer::GaussNewton => gauss_newton(problem, points).ok(),
             Peer::Lbfgs => lbfgs(problem).ok(),
-            Peer::Swarm => swarm(OneByOne(problem), problem).ok(),
-            Peer::SwarmInBulk => swarm(Bulk(problem), problem).ok(),
+            Peer::Swarm => swarm(problem, false).ok(),
+            Peer::SwarmInBulk => swarm(problem, true).ok(),
             Peer::RustCv => rust_cv(problem, points),
         }
     }
@@ -64,31 +64,25 @@ fn missing() -> Error {
     Error::msg("no solution")
 }
 
-/// A cost at a time.
-struct OneByOne<'a>(&'a Problem);
-
-impl CostFunction for OneByOne<'_> {
-    type Param = Vec<f64>;
-    type Output = f64;
-
-    fn cost(&self, u: &Vec<f64>) -> Result<f64, Error> {
-        self.0.cost(u)
-    }
+/// Costs one at a time, or those of an iteration in one dispatch.
+struct Costs<'a> {
+    problem: &'a Problem,
+    in_bulk: bool,
 }
 
-/// All costs of an iteration in one dispatch.
-struct Bulk<'a>(&'a Problem);
-
-impl CostFunction for Bulk<'_> {
+impl CostFunction for Costs<'_> {
     type Param = Vec<f64>;
     type Output = f64;
 
     fn cost(&self, u: &Vec<f64>) -> Result<f64, Error> {
-        self.0.cost(u)
+        self.problem.cost(u)
     }
 
     fn bulk_cost<P: std::borrow::Borrow<Vec<f64>>>(&self, params: &[P]) -> Result<Vec<f64>, Error> {
-        self.0.bulk_cost(params)
+        match self.in_bulk {
+            true => self.problem.bulk_cost(params),
+            false => params.iter().map(|u| self.cost(u.borrow())).collect(),
+        }
     }
 }
 
@@ -101,13 +95,15 @@ fn nelder_mead(problem: &Problem) -> Result<Vec<f64>, Error> {
         simplex.push(vertex);
     }
     let solver = NelderMead::new(simplex).with_sd_tolerance(TOLERANCE)?;
-    let run = Executor::new(OneByOne(problem), solver).configure(|state| state.max_iters(5000)).run()?;
+    let run =
+        Executor::new(Costs { problem, in_bulk: false }, solver).configure(|state| state.max_iters(5000)).run()?;
     run.state.get_best_param().cloned().ok_or_else(missing)
 }
 
-fn swarm<O: CostFunction<Param = Vec<f64>, Output = f64>>(costs: O, problem: &Problem) -> Result<Vec<f64>, Error> {
+fn swarm(problem: &Problem, in_bulk: bool) -> Result<Vec<f64>, Error> {
     let solver = ParticleSwarm::new(problem.bounds(), PARTICLES).with_rng_generator(StdRng::seed_from_u64(3));
-    let run = Executor::new(costs, solver).configure(|state| state.max_iters(SWARM_ITERATIONS)).run()?;
+    let run =
+        Executor::new(Costs { problem, in_bulk }, solver).configure(|state| state.max_iters(SWARM_ITERATIONS)).run()?;
     Ok(run.state.get_best_param().ok_or_else(missing)?.position.clone())
 }
 

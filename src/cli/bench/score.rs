@@ -22,17 +22,20 @@ pub struct Row {
     pub within: f64,
     /// `null` when half of the fits have no answer.
     pub gap_median: f64,
+    /// Until all fits of the workload are done, at this rate; `null` when fewer than 99 % of them reach the best.
+    #[serde(rename = "seconds_to_99_percent")]
+    pub seconds: Option<f64>,
     pub gflops: f64,
 }
 
 impl Row {
-    /// `objectives` of the run's answers and of the best known, both in f64.
-    pub fn new(workload: &'static str, run: Run, objectives: &[f64], best: &[f64]) -> Row {
+    /// `objectives` of the run's answers and of the best known, both in f64; the workload by its name and number of fits.
+    pub fn new((workload, fits): (&'static str, usize), run: Run, objectives: &[f64], best: &[f64]) -> Row {
         let mut gaps: Vec<f64> = objectives.iter().zip(best).map(|(found, best)| found - best).collect();
         // no answer is a gap without end
         gaps.iter_mut().filter(|gap| gap.is_nan()).for_each(|gap| *gap = f64::INFINITY);
         gaps.sort_by(f64::total_cmp);
-        let reached = gaps.iter().filter(|gap| **gap <= REACHED).count();
+        let within = gaps.iter().filter(|gap| **gap <= REACHED).count() as f64 / gaps.len().max(1) as f64;
         Row {
             workload,
             solver: run.solver,
@@ -40,15 +43,11 @@ impl Row {
             fits: gaps.len(),
             fits_per_s: run.fits_per_s,
             evaluations_per_fit: run.evaluations,
-            within: reached as f64 / gaps.len().max(1) as f64,
+            within,
             gap_median: gaps.get(gaps.len() / 2).copied().unwrap_or(f64::NAN),
+            seconds: (within >= NEARLY_ALL).then(|| fits as f64 / run.fits_per_s),
             gflops: run.operations * run.fits_per_s * 1e-9,
         }
-    }
-
-    /// Seconds until nearly all of `fits` have reached the best; `None` when they never do.
-    pub fn seconds(&self, fits: usize) -> Option<f64> {
-        (self.within >= NEARLY_ALL).then(|| fits as f64 / self.fits_per_s)
     }
 }
 
@@ -65,7 +64,7 @@ mod tests {
 
     #[test]
     fn a_fit_that_stops_short_or_has_no_answer_counts() {
-        let run = Run {
+        let run = || Run {
             solver: "some",
             device: "cpu".into(),
             answers: Vec::new(),
@@ -76,8 +75,9 @@ mod tests {
         let objectives = [vec![1.0, 2.0, f64::INFINITY, 4.0], vec![1.0005, 1.5, 3.0, 4.0]];
         let best = best(&objectives);
         assert_eq!(best, [1.0, 1.5, 3.0, 4.0]);
-        let row = Row::new("any", run, &objectives[0], &best);
+        let row = Row::new(("any", 10), run(), &objectives[0], &best);
         assert_eq!((row.fits, row.within, row.gap_median, row.gflops), (4, 0.5, 0.5, 2.0));
-        assert_eq!(row.seconds(10), None);
+        assert_eq!(row.seconds, None);
+        assert_eq!(Row::new(("any", 10), run(), &best, &best).seconds, Some(5.0));
     }
 }

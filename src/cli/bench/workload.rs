@@ -1,6 +1,6 @@
 //! What is fitted: spectra or curves, where the fits start, and the objective in f64 that every answer is judged by.
 
-use std::path::{Path, PathBuf};
+use std::path::Path;
 
 use argmin::core::CostFunction;
 use popfit::argmin::Problems;
@@ -14,6 +14,9 @@ use super::TOLERANCE;
 use super::gauss::Gauss;
 use super::noisy::noisy_templates;
 use crate::cli::demo::data_folder;
+
+/// Spectra beside the project.
+const REFERENCE: &str = "../shared/data/synb/fixed_vsini/spectra.npz";
 
 /// Where fits end, in the parameters' units, and what they took.
 #[derive(Default)]
@@ -32,6 +35,8 @@ pub enum Workload {
 /// Spectra, all from given starts.
 pub struct Stars {
     name: &'static str,
+    /// Where the spectra come from.
+    data: String,
     model: SpectralModel,
     spectra: Spectra,
     /// (spectra, parameters)
@@ -63,6 +68,15 @@ impl Workload {
             Workload::Spectra(stars) => stars.spectra.len(),
             Workload::Gauss(gauss) => gauss.len(),
         }
+    }
+
+    /// What is fitted, in words.
+    pub fn data(&self) -> String {
+        let of = match self {
+            Workload::Spectra(stars) => stars.data.clone(),
+            Workload::Gauss(gauss) => gauss.data(),
+        };
+        format!("{} fits: {of}", self.fits())
     }
 
     /// Data points of a fit.
@@ -116,7 +130,12 @@ impl Workload {
 
 impl Stars {
     /// `starts` (spectra, parameters), physical; without, where the first guess is best.
-    fn new(name: &'static str, model: SpectralModel, spectra: Spectra, starts: Option<Vec<f64>>) -> Result<Stars> {
+    fn new(
+        (name, data): (&'static str, String),
+        model: SpectralModel,
+        spectra: Spectra,
+        starts: Option<Vec<f64>>,
+    ) -> Result<Stars> {
         let fitter = |precision| {
             let fitter = Fitter::new(model.clone(), Device::cpu(), LevenbergMarquardt::default())?;
             Ok::<_, Error>(fitter.precision(precision))
@@ -127,7 +146,7 @@ impl Stars {
             None => problems,
         };
         let judges = Problems::of_spectra(&fitter(Precision::F64)?, &spectra)?;
-        Ok(Stars { name, model, spectra, starts: problems.starts(), problems, judges })
+        Ok(Stars { name, data, model, spectra, starts: problems.starts(), problems, judges })
     }
 
     fn fit(&self, (device, solver): (&Device, Solver), precision: Precision, count: usize) -> Result<Answers> {
@@ -160,8 +179,12 @@ impl Stars {
 /// The reference spectra beside the project, else the demo's, with velocity and continuum.
 fn synb(count: usize) -> Result<Stars> {
     let data = data_folder()?;
-    let reference = Path::new(env!("CARGO_MANIFEST_DIR")).join("../shared/data/synb/fixed_vsini/spectra.npz");
-    let file: PathBuf = if reference.is_file() { reference } else { data.join("spectra.npz") };
+    let reference = Path::new(env!("CARGO_MANIFEST_DIR")).join(REFERENCE);
+    let (file, words) = match reference.is_file() {
+        true => (reference, format!("the reference spectra ({REFERENCE})")),
+        false => (data.join("spectra.npz"), format!("the demo's spectra, as there is no {REFERENCE}")),
+    };
+    let words = format!("{words}, with velocity and continuum");
     let spectra = Spectra::open(file)?;
     let spectra = spectra.slice(0..count.min(spectra.len()));
     let model = SpectralModel::builder()
@@ -169,7 +192,7 @@ fn synb(count: usize) -> Result<Stars> {
         .velocity(-1000.0..=1000.0)
         .continuum(Continuum::rbf(10))
         .build()?;
-    Stars::new("synb", model, spectra, None)
+    Stars::new(("synb", words), model, spectra, None)
 }
 
 /// The network alone: no velocity, no continuum, from the centre of its labels.
@@ -177,5 +200,6 @@ fn bare_emulator(count: usize) -> Result<Stars> {
     let emulator = Emulator::open(data_folder()?.join("emulator.safetensors"))?;
     let (spectra, starts) = noisy_templates(&emulator, count)?;
     let arm = Arm::new("", emulator).interpolation(Interpolation::Linear).continuum(Continuum::none());
-    Stars::new("emulator", SpectralModel::builder().add_arm(arm).build()?, spectra, Some(starts))
+    let words = "noisy templates of the demo's emulator, without velocity and continuum".to_owned();
+    Stars::new(("emulator", words), SpectralModel::builder().add_arm(arm).build()?, spectra, Some(starts))
 }

@@ -13,7 +13,7 @@ const SOLVED: f64 = 4.0;
 
 #[derive(clap::Args)]
 pub struct Arguments {
-    /// The GPU beside the CPU: gpu, gpu:N or gpu:NAME; without, the best one, software included
+    /// cpu, gpu, gpu:N or gpu:NAME; without, the CPU and the best GPU, software included
     #[arg(long, value_name = "D")]
     device: Option<String>,
 }
@@ -29,12 +29,12 @@ struct Way {
 
 /// Prints digits by problem and start, and how many runs each solver solves.
 pub fn run(arguments: &Arguments) -> Result<(), Failure> {
-    let gpu = match &arguments.device {
-        Some(name) => Some(Device::parse(name)?),
-        None => Device::parse("gpu").ok(),
+    let devices = match &arguments.device {
+        Some(name) => vec![Device::parse(name)?],
+        None => std::iter::once(Device::cpu()).chain(Device::parse("gpu").ok()).collect(),
     };
     let problems = problems()?;
-    let ways = ways(gpu.as_ref());
+    let ways: Vec<Way> = devices.iter().flat_map(ways).collect();
     let mut columns = Vec::with_capacity(ways.len());
     for way in &ways {
         columns.push(column(way, &problems).map_err(Failure::running)?);
@@ -53,26 +53,24 @@ pub fn run(arguments: &Arguments) -> Result<(), Failure> {
     rows.push(last);
     print(&rows);
     line(format_args!("\ndigits of the worst parameter (log relative error, at most 11); solved: at least {SOLVED}"));
-    if let Some(gpu) = gpu {
-        line(format_args!("gpu: {}", gpu.name()));
+    for device in &devices {
+        line(device.name());
     }
     Ok(())
 }
 
-fn ways(gpu: Option<&Device>) -> Vec<Way> {
+/// The ways to solve them on one device.
+fn ways(device: &Device) -> Vec<Way> {
     let lm: Solver = CurveFitter::LEVENBERG_MARQUARDT.into();
-    let way =
-        |name, device: &Device, polish| Way { name, device: device.clone(), solver: lm, differences: false, polish };
-    let cpu = Device::cpu();
-    let mut ways = vec![
-        way("lm", &cpu, true),
-        Way { differences: true, ..way("lm, differences", &cpu, true) },
-        Way { solver: CurveFitter::NELDER_MEAD.into(), ..way("nelder-mead", &cpu, true) },
-    ];
-    if let Some(gpu) = gpu {
-        ways.extend([way("lm, gpu f32", gpu, false), way("lm, gpu, polished", gpu, true)]);
+    let way = |name, polish| Way { name, device: device.clone(), solver: lm, differences: false, polish };
+    if device.name() != Device::cpu().name() {
+        return vec![way("lm, gpu f32", false), way("lm, gpu, polished", true)];
     }
-    ways
+    vec![
+        way("lm", true),
+        Way { differences: true, ..way("lm, differences", true) },
+        Way { solver: CurveFitter::NELDER_MEAD.into(), ..way("nelder-mead", true) },
+    ]
 }
 
 /// Digits of every problem from its first and its second start.

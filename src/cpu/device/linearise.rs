@@ -13,7 +13,7 @@ use crate::solver::recording::{Basis, BufferId, Stage};
 
 /// Runs the stages for a tile of members. Products take the whole tile; the stages between two products run member by member,
 /// so that a member's rows are still in the cache when the next stage reads them.
-pub fn linearise<R: Real>(inputs: &Inputs<R>, tile: &mut Tile<R>, members: &mut [Member]) {
+pub fn linearise<R: Real>(inputs: &Inputs<R>, tile: &mut Tile<R>, members: &mut [&mut Member]) {
     let stages = &inputs.recording.stages;
     for run in stages.chunk_by(together) {
         if let [Stage::Product(stage)] = run {
@@ -27,19 +27,24 @@ pub fn linearise<R: Real>(inputs: &Inputs<R>, tile: &mut Tile<R>, members: &mut 
             continue;
         }
         for (place, member) in members.iter_mut().enumerate() {
+            let block = |b| tile.block(&inputs.recording, BufferId(b), place);
+            let blocks: Vec<Range<usize>> = (0..inputs.recording.buffers.len()).map(block).collect();
             for stage in run {
-                run_stage(inputs, tile, stage, place, member);
+                run_stage((inputs, &blocks), tile, stage, member);
             }
         }
     }
 }
 
-/// One stage for the member at `place` of the tile.
-fn run_stage<R: Real>(inputs: &Inputs<R>, tile: &mut Tile<R>, stage: &Stage, place: usize, member: &mut Member) {
+/// One stage for the member whose rows are `blocks` of the tile's.
+fn run_stage<R: Real>(
+    (inputs, blocks): (&Inputs<R>, &[Range<usize>]),
+    tile: &mut Tile<R>,
+    stage: &Stage,
+    member: &mut Member,
+) {
     let recording = &*inputs.recording;
     let spectrum = member.spectrum;
-    let blocks: Vec<Range<usize>> =
-        (0..recording.buffers.len()).map(|b| tile.block(recording, BufferId(b), place)).collect();
     let at = |id: BufferId| blocks[id.0].clone();
     match stage {
         Stage::Prior(stage) => {

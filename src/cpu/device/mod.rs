@@ -4,7 +4,7 @@ mod linearise;
 mod tile;
 
 use std::collections::BTreeMap;
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use rayon::prelude::*;
 
@@ -17,7 +17,7 @@ use crate::solver::member::Member;
 use crate::solver::recording::{BufferId, Precision, Recording, Scope, Stage};
 use crate::solver::simplex::{LANES, Simplex};
 use crate::solver::whole::{Whole, WholeFits};
-use crate::solver::{Method, NelderMead, Places};
+use crate::solver::{LevenbergMarquardt, Method, NelderMead, Places};
 use linearise::linearise;
 use tile::{Block, Inputs, Tile, local_buffers};
 
@@ -76,7 +76,7 @@ struct CpuPopulation<R> {
     /// The active ones, then those that have ended.
     members: Vec<Member>,
     /// By slot, each of LANES members. Empty for Levenberg–Marquardt.
-    simplices: BTreeMap<usize, Simplex>,
+    simplices: BTreeMap<usize, Mutex<Simplex>>,
     /// By slot: the next start of the group.
     ring: Vec<u32>,
     active: usize,
@@ -126,20 +126,16 @@ impl<R: Real> CpuPopulation<R> {
 
     fn round(&mut self) {
         let mut members = std::mem::take(&mut self.members);
-        let (inputs, method) = (&self.inputs, &self.method);
-        members[..self.active].par_chunks_mut(self.tile_members).for_each(|members| {
-            let mut tile = self.borrow_tile();
-            linearise(inputs, &mut tile, members);
-            if let Method::LevenbergMarquardt(settings) = method {
-                for member in members {
-                    step::step(member, inputs.bounds(member.spectrum), settings, R::COST_NOISE);
-                }
-            }
-            self.return_tile(tile);
-        });
+        let active = &mut members[..self.active];
         match self.method {
-            Method::LevenbergMarquardt(_) => halve::halve(&mut members, self.active, &self.ring),
-            Method::NelderMead(settings) => self.move_simplices(&mut members, &settings),
+            Method::LevenbergMarquardt(settings) => {
+                active.par_chunks_mut(self.tile_members).for_each(|members| self.step(members, &settings));
+                halve::halve(&mut members, self.active, &self.ring);
+            }
+            Method::NelderMead(settings) => {
+                let some = LANES * (self.tile_members / LANES).max(1);
+                active.par_chunks_mut(some).for_each(|members| self.move_simplices(members, &settings));
+            }
         }
         self.active = compact::compact(&mut members, self.active);
         self.members = members;
@@ -152,7 +148,7 @@ impl<R: Real> CpuPopulation<R> {
         let inputs = &self.inputs;
         let rows = |member: &mut [Member]| {
             let mut tile = Tile::new(&inputs.recording, 1);
-            linearise(inputs, &mut tile, member);
+            linearise(inputs, &mut tile, &mut member.iter_mut().collect::<Vec<_>>());
             let row = |id: &BufferId| {
                 let length = inputs.recording.block(*id).length;
                 tile.rows[id.0][..length].iter().map(|x| x.to_f64()).collect::<Vec<f64>>()
@@ -164,14 +160,47 @@ impl<R: Real> CpuPopulation<R> {
         (0..buffers.len()).map(|b| seen.iter().flat_map(|member| member[b].iter().copied()).collect()).collect()
     }
 
-    fn move_simplices(&mut self, members: &mut [Member], settings: &NelderMead) {
-        let marginalise = self.inputs.recording.marginalise;
-        for trials in members[..self.active].chunks_exact_mut(LANES) {
+    fn step(&self, members: &mut [Member], settings: &LevenbergMarquardt) {
+        self.evaluate(members.iter_mut().collect());
+        for member in members {
+            step::step(member, self.inputs.bounds(member.spectrum), settings, R::COST_NOISE);
+        }
+    }
+
+    /// Runs the stages for some members.
+    fn evaluate(&self, mut members: Vec<&mut Member>) {
+        let mut tile = self.borrow_tile();
+        members.chunks_mut(self.tile_members).for_each(|members| linearise(&self.inputs, &mut tile, members));
+        self.return_tile(tile);
+    }
+
+    /// One iteration of whole simplices, which evaluate no point that could not be taken.
+    fn move_simplices(&self, members: &mut [Member], settings: &NelderMead) {
+        let recording = &*self.inputs.recording;
+        let mut simplices: Vec<_> =
+            members.chunks_exact(LANES).map(|trials| self.simplex(trials[0].slot / LANES)).collect();
+        let mut some = Vec::with_capacity(members.len());
+        for (trials, simplex) in members.chunks_exact_mut(LANES).zip(&simplices) {
+            let lanes = simplex.as_ref().map_or(0, |simplex| simplex::first_lanes(simplex));
+            some.extend(trials.iter_mut().take(lanes));
+        }
+        self.evaluate(some);
+        let mut some = Vec::with_capacity(simplices.len());
+        for (trials, simplex) in members.chunks_exact_mut(LANES).zip(&simplices) {
+            let lane = simplex.as_ref().and_then(|simplex| simplex::second_lane(simplex, &trials[0], recording));
+            some.extend(lane.map(|lane| &mut trials[lane]));
+        }
+        self.evaluate(some);
+        for (trials, simplex) in members.chunks_exact_mut(LANES).zip(&mut simplices) {
             let bounds = self.inputs.bounds(trials[0].spectrum);
-            if let Some(moved) = self.simplices.get_mut(&(trials[0].slot / LANES)) {
-                simplex::simplex(moved, trials, bounds, settings, (marginalise, R::COST_NOISE));
+            if let Some(simplex) = simplex {
+                simplex::simplex(simplex, trials, bounds, settings, (recording, R::COST_NOISE));
             }
         }
+    }
+
+    fn simplex(&self, slot: usize) -> Option<MutexGuard<'_, Simplex>> {
+        self.simplices.get(&slot).map(|simplex| simplex.lock().unwrap_or_else(PoisonError::into_inner))
     }
 
     /// One member for the start in a slot, or a simplex with its members.
@@ -229,7 +258,7 @@ impl<R: Real> Population for CpuPopulation<R> {
                 let start = &batch.starts[k * count..(k + 1) * count];
                 let (simplex, members) = self.make_members(*slot, places.spectra[*spectrum as usize], start);
                 self.members.extend(members);
-                self.simplices.extend(simplex.map(|simplex| (*slot, simplex)));
+                self.simplices.extend(simplex.map(|simplex| (*slot, Mutex::new(simplex))));
             }
             self.active = self.members.len();
             self.members.extend(ended);
@@ -266,7 +295,7 @@ impl<R: Real> Population for CpuPopulation<R> {
                 let member = member(slot).ok_or_else(nobody)?;
                 match self.method {
                     Method::LevenbergMarquardt(_) => Ok(member.outcome()),
-                    Method::NelderMead(_) => Ok(self.simplices.get(slot).ok_or_else(nobody)?.outcome(member.status)),
+                    Method::NelderMead(_) => Ok(self.simplex(*slot).ok_or_else(nobody)?.outcome(member.status)),
                 }
             };
             starts.iter().map(outcome).collect()

@@ -22,11 +22,14 @@ impl<R: Real> Block<R> {
     }
 
     /// Puts one block of `length` elements at each place; a buffer grows as it needs to.
-    pub fn put(&mut self, own: Block<R>, length: usize, places: &[usize]) {
-        match (self, own) {
-            (Block::Float(all), Block::Float(own)) => scatter(all, own, length, places, R::NAN),
-            (Block::Index(all), Block::Index(own)) => scatter(all, own, length, places, 0),
-            (this, own) => *this = own,
+    fn put(&mut self, (kind, values): (Kind, &Values), length: usize, places: &[usize]) {
+        match (self, kind, values) {
+            (Block::Index(all), Kind::Index, Values::I32(own)) => scatter(all, own, length, places, 0),
+            (Block::Float(all), Kind::Float, own) => match R::slice(own) {
+                Some(own) => scatter(all, own, length, places, R::NAN),
+                None => scatter(all, &R::convert(own), length, places, R::NAN),
+            },
+            (this, kind, own) => *this = Block::new(kind, own),
         }
     }
 
@@ -39,9 +42,9 @@ impl<R: Real> Block<R> {
 }
 
 /// Copies blocks to their places; what is between them is filled.
-fn scatter<T: Copy>(all: &mut Vec<T>, own: Vec<T>, length: usize, places: &[usize], fill: T) {
+fn scatter<T: Copy>(all: &mut Vec<T>, own: &[T], length: usize, places: &[usize], fill: T) {
     if all.is_empty() && places.iter().copied().eq(0..places.len()) {
-        *all = own;
+        all.extend_from_slice(own);
         return;
     }
     let end = places.iter().max().map_or(0, |last| (last + 1) * length);
@@ -80,7 +83,7 @@ impl<R: Real> Inputs<R> {
         for (id, values) in &batch.blocks {
             let buffer = self.recording.block(*id);
             match buffer.scope {
-                Scope::Spectrum => self.blocks[id.0].put(Block::new(buffer.kind, values), buffer.length, spectra),
+                Scope::Spectrum => self.blocks[id.0].put((buffer.kind, values), buffer.length, spectra),
                 _ if is_first => self.blocks[id.0] = Block::new(buffer.kind, values),
                 _ => {}
             }
@@ -88,7 +91,7 @@ impl<R: Real> Inputs<R> {
         let parameters = self.recording.parameters.len();
         let own = [&batch.lower, &batch.upper, &batch.prior_mean, &batch.prior_weight];
         for (all, own) in self.limits.iter_mut().zip(own) {
-            scatter(all, own.clone(), parameters, spectra, f64::NAN);
+            scatter(all, own, parameters, spectra, f64::NAN);
         }
     }
 

@@ -65,7 +65,14 @@ pub struct Block<R> {
     pub sums: Vec<Lanes<R>>,
     pub mu: Lanes<R>,
     pub nu: Lanes<R>,
+    /// Of the step to the trial point; negative where that was shortened, and so tells nothing of the next.
     pub promise: Lanes<R>,
+    /// Share of the largest element of the damping's diagonal that others have at least; 0 once it is released.
+    pub floor: Lanes<R>,
+    /// 1 where no free parameter is damped by more than a negligible share of its own diagonal.
+    pub settled: Lanes<R>,
+    /// The share of the step that is taken.
+    pub share: Lanes<R>,
     pub rounds: Lanes<R>,
     pub rejections: Lanes<R>,
     pub status: Lanes<R>,
@@ -102,6 +109,9 @@ impl<R: Real> Block<R> {
             mu: zero,
             nu: zero,
             promise: zero,
+            floor: zero,
+            settled: zero,
+            share: zero,
             rounds: zero,
             rejections: zero,
             status: zero,

@@ -1,10 +1,9 @@
 //! The damped steps of a block's lanes inside their boxes, and the inverse of their normal matrices.
 
 use super::block::{Block, RUNNING, gradient, normal};
-use super::step::pick;
+use super::step::{absolute, pick};
 use crate::rows::Real;
 use crate::rows::lanes::{LANES, Lanes};
-use crate::solver::LevenbergMarquardt;
 use crate::solver::triangle::packed_index;
 
 /// Share of a parameter's unit below which its magnitude does not bound a step.
@@ -14,17 +13,12 @@ const SOLVE_ATTEMPTS: usize = 10;
 /// A pivot below this share of its diagonal is rounding.
 const RANK: f64 = 1e-13;
 
-#[inline(always)]
-fn absolute<R: Real>(x: R) -> R {
-    x.maximum(-x)
-}
-
 impl<R: Real> Block<R> {
     /// The damped steps inside the box; raises the damping until the matrices factorise.
     #[inline(always)]
-    pub fn solve(&mut self, settings: &LevenbergMarquardt) {
+    pub fn solve(&mut self) {
         for _ in 0..SOLVE_ATTEMPTS {
-            self.solve_in_box(settings.diagonal_floor);
+            self.solve_in_box();
             let mut lost = false;
             for l in 0..LANES {
                 let mu = self.mu.0[l];
@@ -40,18 +34,18 @@ impl<R: Real> Block<R> {
 
     /// Parameters that would leave the box are put on its face, the others solved again with that step given.
     #[inline(always)]
-    fn solve_in_box(&mut self, floor: f64) {
+    fn solve_in_box(&mut self) {
         if !self.lower.is_empty() {
             self.given.fill(Lanes::splat(R::ZERO));
         }
-        self.factorise(floor);
+        self.factorise();
         self.solve_free();
         for _ in 0..self.lower.len() {
             if !self.put_on_faces() {
                 break;
             }
             self.given.copy_from_slice(&self.delta);
-            self.factorise(floor);
+            self.factorise();
             self.solve_free();
         }
     }
@@ -76,24 +70,28 @@ impl<R: Real> Block<R> {
         outside
     }
 
-    /// Factorises A + μ max(diag A, floor × the largest of diag A) among the free parameters.
+    /// Factorises A + μ max(diag A, floor × the largest of diag A) among the free parameters; sets `settled`.
     #[inline(always)]
-    fn factorise(&mut self, floor: f64) {
+    fn factorise(&mut self) {
         let mut lowest = Lanes::splat(R::ZERO);
         for p in 0..self.parameters {
             let (a, unit, free) = (&self.sums[normal(p, p)].0, &self.unit[p].0, &self.free[p].0);
             (0..LANES).for_each(|l| lowest.0[l] = lowest.0[l].maximum(a[l] * unit[l] * unit[l] * free[l]));
         }
-        (0..LANES).for_each(|l| lowest.0[l] *= R::of(floor));
+        (0..LANES).for_each(|l| lowest.0[l] *= self.floor.0[l]);
+        self.settled = Lanes::splat(R::ONE);
+        let undamped = R::of(Self::rounding().undamped);
         for i in 0..self.parameters {
             self.set_row(i);
             let (a, per_unit, free) = (&self.sums[normal(i, i)].0, &self.per_unit[i].0, &self.free[i].0);
-            let out = &mut self.factors.lower[packed_index(i, i)].0;
+            let (out, settled) = (&mut self.factors.lower[packed_index(i, i)].0, &mut self.settled.0);
             for l in 0..LANES {
                 let (a, least) = (a[l], lowest.0[l] * per_unit[l] * per_unit[l]);
-                let damped = self.mu.0[l].fused(a.maximum(least), a);
+                let (mu, largest) = (self.mu.0[l], a.maximum(least));
                 // a parameter without influence stays where it is
-                out[l] = pick((a > R::ZERO) & (free[l] > R::ZERO), damped, R::ONE);
+                let moves = (a > R::ZERO) & (free[l] > R::ZERO);
+                out[l] = pick(moves, mu.fused(largest, a), R::ONE);
+                settled[l] = pick(moves & (mu * largest >= undamped * a), R::ZERO, settled[l]);
             }
             self.least[i] = Lanes::splat(R::ZERO);
         }
@@ -136,11 +134,12 @@ impl<R: Real> Block<R> {
         self.factors.solve(&mut self.delta);
     }
 
-    /// Shortens steps that move a parameter by more than `most` times its magnitude.
+    /// Shortens steps that move a parameter by more than `most` times its magnitude, to their `share`.
     #[inline(always)]
     pub fn shorten(&mut self, most: f64) {
         let (most, smallest) = (R::of(most.min(1e30)), R::of(SMALLEST_MAGNITUDE));
-        let (mut factor, mut longer) = (Lanes::splat(R::ONE), false);
+        self.share = Lanes::splat(R::ONE);
+        let mut longer = false;
         for p in 0..self.parameters {
             let (x, unit, delta) = (&self.accepted[p].0, &self.unit[p].0, &self.delta[p].0);
             for l in 0..LANES {
@@ -156,11 +155,11 @@ impl<R: Real> Block<R> {
             for l in 0..LANES {
                 let (longest, d) = (most * absolute(x[l]).maximum(smallest * unit[l]), absolute(delta[l]));
                 let ratio = pick(d > longest, longest / d, R::ONE);
-                factor.0[l] = factor.0[l].minimum(ratio);
+                self.share.0[l] = self.share.0[l].minimum(ratio);
             }
         }
         for delta in &mut self.delta {
-            (0..LANES).for_each(|l| delta.0[l] *= factor.0[l]);
+            (0..LANES).for_each(|l| delta.0[l] *= self.share.0[l]);
         }
     }
 

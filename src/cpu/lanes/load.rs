@@ -4,7 +4,7 @@ use super::block::{Block, RUNNING};
 use super::step::pick;
 use crate::rows::Real;
 use crate::rows::lanes::Lanes;
-use crate::solver::whole::{Whole, WholeBatch, WholeColumns, unit};
+use crate::solver::whole::{Whole, WholeBatch, WholeColumns};
 
 /// A batch, and which of its fits is the first of the columns at hand.
 #[derive(Clone, Copy)]
@@ -41,8 +41,8 @@ pub fn load<R: Real>(block: &mut Block<R>, l: usize, source: &Source<'_>, column
     }
     let begin = &columns.parameters[index * count..(index + 1) * count];
     fill(&mut block.trial, begin);
-    for (p, start) in batch.starts[fit * count..(fit + 1) * count].iter().enumerate() {
-        let unit = unit(*start);
+    for p in 0..count {
+        let unit = batch.unit(fit * count + p);
         (block.unit[p].0[l], block.per_unit[p].0[l]) = (R::of(unit), R::of(inverse(unit)));
     }
     if let (Some((lower, upper)), false) = (batch.bounds, block.lower.is_empty()) {
@@ -54,6 +54,7 @@ pub fn load<R: Real>(block: &mut Block<R>, l: usize, source: &Source<'_>, column
     let continued = promise > 0.0;
     block.mu.0[l] = R::of(if continued { CONTINUED_DAMPING } else { source.whole.settings.initial_damping });
     block.nu.0[l] = R::of(2.0);
+    block.floor.0[l] = R::of(if continued { 0.0 } else { source.whole.settings.diagonal_floor });
     block.promise.0[l] = R::of(promise);
     (block.rounds.0[l], block.rejections.0[l]) = (R::ZERO, R::ZERO);
     block.status.0[l] = R::of(RUNNING);

@@ -21,6 +21,11 @@ pub fn pick<T>(condition: bool, yes: T, no: T) -> T {
 }
 
 #[inline(always)]
+pub fn absolute<R: Real>(x: R) -> R {
+    x.maximum(-x)
+}
+
+#[inline(always)]
 fn code<R: Real>(status: Status) -> R {
     R::of(f64::from(status.code()))
 }
@@ -45,7 +50,7 @@ impl<R: Real> Block<R> {
             let valid = finite.0[l] * R::ZERO == R::ZERO;
             let first = rounds == R::ZERO;
             let accepted = first | (valid & (trial <= cost * noise));
-            let t = two * ((cost - trial) / self.promise.0[l]).maximum(R::ZERO) - R::ONE;
+            let t = two * ((cost - trial) / absolute(self.promise.0[l])).maximum(R::ZERO) - R::ONE;
             let relaxed = pick(first, mu, mu * third.maximum(R::ONE - t * t * t));
             accept.0[l] = pick(accepted, R::ONE, R::ZERO);
             all &= accepted;
@@ -77,9 +82,10 @@ impl<R: Real> Block<R> {
         let settings = &whole.settings;
         self.set_free();
         let flat = self.is_flat(settings.gtol);
-        self.solve(settings);
+        self.solve();
+        // of the whole step: a shortened one never counts as small
+        let (gain, loss, length, size) = self.promises();
         self.shorten(settings.largest_step);
-        let (promise, length, size) = self.promises();
         let rounding = Self::rounding();
         let xtol = settings.xtol.max(rounding.step);
         let (tolerance, xtol) = (R::of(whole.tolerance), R::of(xtol * xtol));
@@ -92,20 +98,26 @@ impl<R: Real> Block<R> {
         let cost = &self.sums[0].0;
         let mut arrived = Lanes::splat(R::ZERO);
         for l in 0..LANES {
-            let (new, previous, rejections) = (promise.0[l], self.promise.0[l], self.rejections.0[l]);
-            // the first promise, and one after a rejection, tell nothing about the next
-            let known = (previous > R::ZERO) & (rejections == R::ZERO);
+            let (gain, loss, share) = (gain.0[l], loss.0[l], self.share.0[l]);
+            let (new, previous, rejections) = (gain - loss, self.promise.0[l], self.rejections.0[l]);
+            // the first promise, one after a rejection, and that of a shortened step tell nothing about the next
+            let full = share == R::ONE;
+            let known = (previous > R::ZERO) & (rejections == R::ZERO) & full;
             let contraction = (new / previous).maximum(R::of(BEST_CONTRACTION)).minimum(R::ONE);
             let remaining = pick(known, new * contraction, new);
-            let settled = self.mu.0[l] < undamped;
+            let settled = self.settled.0[l] > R::ZERO;
             let root = contraction.root();
             let beyond = (R::ONE - root) * (R::ONE - root);
             let limit = (tolerance * cost[l]).minimum(most_reduction);
             let near = pick(slow & known, remaining <= limit * beyond, remaining <= limit);
             // what no longer shrinks is rounding; f32 is followed by f64
             let still = single | !known | (new > R::of(SHRINKS) * previous);
-            let small_reduction = settled & (near | (still & (remaining <= least * cost[l])));
-            let small_step = settled & (length.0[l] <= xtol * size.0[l]);
+            let small_reduction = near | (still & (remaining <= least * cost[l]));
+            let small_step = length.0[l] <= xtol * size.0[l];
+            // what the floor held back is to move, too
+            let release = !settled & (self.mu.0[l] < undamped) & (small_reduction | small_step);
+            self.floor.0[l] = pick(release, R::ZERO, self.floor.0[l]);
+            let (small_reduction, small_step) = (settled & small_reduction, settled & small_step);
             let mut status = pick(self.rounds.0[l] >= most, code(Status::MaxRounds), running);
             status = pick(rejections > stalled, code(Status::Stalled), status);
             status = pick(small_step, code(Status::Xtol), status);
@@ -119,7 +131,7 @@ impl<R: Real> Block<R> {
             let arrives = (old == running) & (small_reduction | small_step) & !singular & !flat;
             arrived.0[l] = pick(arrives, R::ONE, R::ZERO);
             self.status.0[l] = pick(old == running, status, old);
-            self.promise.0[l] = new;
+            self.promise.0[l] = pick(full, new, -(share * (gain - share * loss)));
         }
         self.advance(&arrived);
     }
@@ -140,7 +152,7 @@ impl<R: Real> Block<R> {
         }
         let cost = &mut self.sums[0].0;
         for l in 0..LANES {
-            let (old, reached) = (cost[l], (cost[l] - self.promise.0[l]).maximum(R::ZERO));
+            let (old, reached) = (cost[l], (cost[l] - absolute(self.promise.0[l])).maximum(R::ZERO));
             cost[l] = pick(arrived.0[l] > R::ZERO, reached, old);
         }
     }
@@ -174,11 +186,11 @@ impl<R: Real> Block<R> {
         flat
     }
 
-    /// 2 gᵀδ − δᵀAδ, and the squared lengths of the step and of the parameters that move.
+    /// 2 gᵀδ and δᵀAδ, and the squared lengths of the step and of the parameters that move.
     #[inline(always)]
-    fn promises(&self) -> (Lanes<R>, Lanes<R>, Lanes<R>) {
+    fn promises(&self) -> (Lanes<R>, Lanes<R>, Lanes<R>, Lanes<R>) {
         let zero = Lanes::splat(R::ZERO);
-        let (mut promise, mut length, mut size) = (zero, zero, zero);
+        let (mut gain, mut loss, mut length, mut size) = (zero, zero, zero, zero);
         let two = R::of(2.0);
         for p in 0..self.parameters {
             // A δ, its diagonal apart
@@ -192,11 +204,12 @@ impl<R: Real> Block<R> {
             for l in 0..LANES {
                 let (d, x) = (delta[l], x[l]);
                 let square = diagonal[l] * d * d;
-                promise.0[l] += d * (two * (g[l] - slope.0[l])) - square;
+                gain.0[l] += two * d * g[l];
+                loss.0[l] += two * d * slope.0[l] + square;
                 length.0[l] += square;
                 size.0[l] += pick(d == R::ZERO, R::ZERO, diagonal[l] * x * x);
             }
         }
-        (promise, length, size)
+        (gain, loss, length, size)
     }
 }

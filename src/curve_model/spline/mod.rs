@@ -20,7 +20,9 @@ const SHIFTS: [&str; MOST_AXES] = ["x0", "y0", "z0"];
 /// A template's grid along one predictor: `first`, `first + step`, …
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct SplineAxis {
+    /// Where the grid begins.
     pub first: f64,
+    /// Between neighbours; positive.
     pub step: f64,
     /// Points; at least 2.
     pub count: usize,
@@ -83,7 +85,8 @@ fn check(axes: &[SplineAxis], values: &[f64]) -> Result<()> {
     }
     let wanted = all(0).unwrap_or(0);
     if values.len() != wanted {
-        let message = format!("{} numbers, not {wanted}", values.len());
+        let counts: Vec<String> = axes.iter().map(|axis| axis.count.to_string()).collect();
+        let message = format!("{} numbers, not the {} = {wanted} of the axes", values.len(), counts.join(" × "));
         return Err(Error::ShapeMismatch { what: "values".into(), message });
     }
     match values.iter().position(|value| !value.is_finite()) {

@@ -32,7 +32,8 @@ impl CurveFitter {
     /// Values and derivatives by the physical parameters, (1 + P, points), as the device has them at the curve's start.
     fn device_rows(&self, model: &CurveModel, curve: &Curve) -> Result<Vec<f64>> {
         let points = curve.y.len();
-        let objective = CurveObjective::new((model, Estimator::LeastSquares), points, &Grid::Shared(Vec::new()), false);
+        let objective =
+            CurveObjective::new((model, Estimator::LeastSquares, false), points, &Grid::Shared(Vec::new()), false);
         let method = Method::LevenbergMarquardt(Self::LEVENBERG_MARQUARDT);
         let mut population = self.device.inner.population(Arc::new(objective.record()), &method, 1)?;
         let batch = objective.batch(std::slice::from_ref(curve), &self.priors);

@@ -67,10 +67,9 @@ impl CurveFitter {
 
     /// [`fit_columns`](Self::fit_columns) into columns whose memory is used again.
     pub fn fit_columns_into(&self, curves: &Curves, columns: &mut CurveColumns) -> Result<()> {
-        let (predictors, parameters) = (self.model.predictors().len(), self.model.parameters().len());
-        let (count, points) = curves.shape(predictors, parameters)?;
-        self.check_weights(curves)?;
-        columns.reset(count, parameters);
+        let (count, points) = curves.shape(self.model.predictors(), self.model.parameters())?;
+        curves.check_estimator(self.estimator)?;
+        columns.reset(count, self.model.parameters().len());
         match self.whole_problem(points) {
             Some(problem) => Passage::new(self, curves, points, problem, false).run(columns),
             None => self.fit_one_by_one(curves, columns),

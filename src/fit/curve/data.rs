@@ -86,38 +86,67 @@ impl Curves {
         }
     }
 
-    /// Curves and points, when all arrays agree with `predictors` and `parameters`.
-    pub(super) fn shape(&self, predictors: usize, parameters: usize) -> Result<(usize, usize)> {
+    /// Curves and points, when all arrays agree with the model's `predictors` and `parameters`.
+    pub(super) fn shape(&self, predictors: &[String], parameters: &[String]) -> Result<(usize, usize)> {
         let wrong = |what: &str, message: String| Err(Error::ShapeMismatch { what: what.into(), message });
-        if !self.starts.len().is_multiple_of(parameters) {
-            return wrong("starts", format!("{} numbers for {parameters} parameters", self.starts.len()));
+        let starts = self.starts.len();
+        if !starts.is_multiple_of(parameters.len()) {
+            return wrong("starts", format!("{starts} numbers, no multiple of {}", named(parameters, "parameter")));
         }
-        let curves = self.starts.len() / parameters;
+        let curves = starts / parameters.len();
         if curves == 0 && self.y.is_empty() {
             return Ok((0, 0));
         }
-        if curves == 0 || !self.y.len().is_multiple_of(curves) {
-            return wrong("y", format!("{} numbers for {curves} curves", self.y.len()));
+        if curves == 0 {
+            return wrong("starts", format!("none, for {} numbers of y", self.y.len()));
         }
-        let points = self.y.len() / curves;
-        let (x, wanted) = match &self.grid {
-            Grid::Shared(x) => (x, predictors * points),
-            Grid::Own(x) => (x, curves * predictors * points),
+        let (x, each) = match &self.grid {
+            Grid::Shared(x) => (x.len(), predictors.len()),
+            Grid::Own(x) => (x.len(), curves * predictors.len()),
         };
+        if !x.is_multiple_of(each) {
+            let times = if each == predictors.len() { String::new() } else { format!("{curves} curves × ") };
+            return wrong("x", format!("{x} numbers, no multiple of {times}{}", named(predictors, "predictor")));
+        }
+        let points = x / each;
         let length = |values: &Option<Vec<f64>>| values.as_ref().map(Vec::len);
-        let of_points = curves * points;
+        let of_points = format!("curves × points = {curves} × {points}, by starts and x");
+        let of_bounds = format!("curves × parameters = {curves} × {}, as starts", parameters.len());
         let all = [
-            ("x", Some(x.len()), wanted),
-            ("sigma", length(&self.sigma), of_points),
-            ("mask", self.mask.as_ref().map(Vec::len), of_points),
-            ("lower", length(&self.lower), self.starts.len()),
-            ("upper", length(&self.upper), self.starts.len()),
+            ("y", Some(self.y.len()), curves * points, &of_points),
+            ("sigma", length(&self.sigma), curves * points, &of_points),
+            ("mask", self.mask.as_ref().map(Vec::len), curves * points, &of_points),
+            ("lower", length(&self.lower), starts, &of_bounds),
+            ("upper", length(&self.upper), starts, &of_bounds),
         ];
-        match all.into_iter().find(|(_, found, wanted)| found.is_some_and(|found| found != *wanted)) {
-            Some((what, found, wanted)) => wrong(what, format!("{} numbers, not {wanted}", found.unwrap_or(0))),
+        match all.into_iter().find(|(_, found, wanted, _)| found.is_some_and(|found| found != *wanted)) {
+            Some((what, found, _, why)) => wrong(what, format!("{} numbers, not {why}", found.unwrap_or(0))),
             None => Ok((curves, points)),
         }
     }
+
+    /// [`Error::Usage`] for what makes no sense with this estimator in any curve.
+    pub(super) fn check_estimator(&self, estimator: Estimator) -> Result<()> {
+        let message = "sigma: it has no meaning for counts (Poisson): leave it out, and mask what must not count";
+        let meaningless = estimator == Estimator::Poisson && self.sigma.is_some();
+        if meaningless { Err(Error::Usage(message.into())) } else { Ok(()) }
+    }
+}
+
+/// `2 parameters (a, k)`
+fn named(names: &[String], what: &str) -> String {
+    format!("{} {what}{} ({})", names.len(), if names.len() == 1 { "" } else { "s" }, names.join(", "))
+}
+
+/// A fitter's parameters, one entry each.
+#[derive(Clone, Copy)]
+pub(super) struct Settings<'a> {
+    pub names: &'a [String],
+    pub lower: &'a [f64],
+    pub upper: &'a [f64],
+    pub held: &'a [bool],
+    pub predictors: &'a [String],
+    pub estimator: Estimator,
 }
 
 /// One curve, ready to be fitted.
@@ -132,6 +161,8 @@ pub(super) struct Curve {
     pub weight: Vec<f64>,
     pub used: usize,
     pub start: Vec<f64>,
+    /// Where the solver begins: at the start, or where that lacks the data's scale nearer to them.
+    pub begin: Vec<f64>,
     /// What the solver's parameters are in units of.
     pub scale: Vec<f64>,
     pub lower: Vec<f64>,
@@ -140,18 +171,13 @@ pub(super) struct Curve {
 
 impl Curves {
     /// Curve `index`, within the fitter's bounds where it has none of its own, the held parameters at their starts; or the cause why it cannot be fitted.
-    pub(super) fn curve(
-        &self,
-        index: usize,
-        (predictors, points): (usize, usize),
-        (lower, upper, held): (&[f64], &[f64], &[bool]),
-        estimator: Estimator,
-    ) -> Result<Curve, String> {
+    pub(super) fn curve(&self, index: usize, points: usize, settings: &Settings) -> Result<Curve, String> {
+        let Settings { lower, upper, held, predictors, .. } = *settings;
         let row = |values: &[f64], length: usize| values[index * length..(index + 1) * length].to_vec();
         let parameters = held.len();
         let x = match &self.grid {
             Grid::Shared(x) => x.clone(),
-            Grid::Own(x) => row(x, predictors * points),
+            Grid::Own(x) => row(x, predictors.len() * points),
         };
         let own = |values: &Option<Vec<f64>>, otherwise: &[f64]| {
             values.as_ref().map_or_else(|| otherwise.to_vec(), |values| row(values, parameters))
@@ -163,13 +189,14 @@ impl Curves {
             weight: self.sigma.as_ref().map_or_else(|| vec![1.0; points], |s| row(s, points)),
             used: 0,
             start: row(&self.starts, parameters),
+            begin: row(&self.starts, parameters),
             scale: row(&self.starts, parameters).into_iter().map(scale).collect(),
             lower: own(&self.lower, lower),
             upper: own(&self.upper, upper),
         };
         let mask = self.mask.as_ref().map(|mask| &mask[index * points..(index + 1) * points]);
-        curve.weigh(mask, predictors, estimator)?;
-        curve.check_start()?;
+        curve.weigh(mask, settings)?;
+        curve.check_start(settings.names)?;
         for p in (0..parameters).filter(|&p| held[p]) {
             (curve.lower[p], curve.upper[p]) = (curve.start[p], curve.start[p]);
         }
@@ -191,6 +218,7 @@ impl Curve {
             weight: vec![1.0; points],
             used: points,
             start: start.to_vec(),
+            begin: start.to_vec(),
             scale: start.iter().copied().map(scale).collect(),
             lower: vec![f64::NEG_INFINITY; start.len()],
             upper: vec![f64::INFINITY; start.len()],
@@ -198,7 +226,7 @@ impl Curve {
     }
 
     /// Turns σ into weights; masked points become zeros, so that nothing in them can matter.
-    fn weigh(&mut self, mask: Option<&[bool]>, predictors: usize, estimator: Estimator) -> Result<(), String> {
+    fn weigh(&mut self, mask: Option<&[bool]>, settings: &Settings) -> Result<(), String> {
         let points = self.y.len();
         for j in 0..points {
             if mask.is_some_and(|mask| mask[j]) {
@@ -209,32 +237,35 @@ impl Curve {
             if !(sigma > 0.0 && sigma.is_finite()) {
                 return Err(format!("bad_weight: sigma is {sigma} at point {j}"));
             }
-            let bad_x = (0..predictors).any(|d| !self.x[d * points + j].is_finite());
-            if bad_x || !self.y[j].is_finite() {
-                return Err(format!("not_finite: the data at point {j}"));
+            for (d, name) in settings.predictors.iter().enumerate() {
+                let x = self.x[d * points + j];
+                if !x.is_finite() {
+                    return Err(format!("not_finite: {name} is {x} at point {j}"));
+                }
             }
-            if estimator == Estimator::Poisson && self.y[j] < 0.0 {
+            if !self.y[j].is_finite() {
+                return Err(format!("not_finite: y is {} at point {j}", self.y[j]));
+            }
+            if settings.estimator == Estimator::Poisson && self.y[j] < 0.0 {
                 return Err(format!("bad_count: y is {} at point {j}", self.y[j]));
             }
             self.weight[j] = 1.0 / sigma;
             self.used += 1;
         }
-        if self.used == 0 { Err("no_data: every point is masked".into()) } else { Ok(()) }
+        if self.used == 0 { Err("no_data: no point is left".into()) } else { Ok(()) }
     }
 
-    fn check_start(&self) -> Result<(), String> {
-        for (p, start) in self.start.iter().enumerate() {
+    fn check_start(&self, names: &[String]) -> Result<(), String> {
+        for (p, (start, name)) in self.start.iter().zip(names).enumerate() {
             let (lower, upper) = (self.lower[p], self.upper[p]);
             if !start.is_finite() {
-                return Err(format!("bad_start: parameter {p} starts at {start}"));
+                return Err(format!("bad_start: `{name}` starts at {start}"));
             }
             if lower.is_nan() || upper.is_nan() || lower > upper {
-                return Err(format!("bad_bounds: parameter {p} lies between {lower} and {upper}"));
+                return Err(format!("bad_bounds: `{name}` lies between {lower} and {upper}"));
             }
             if *start < lower || *start > upper {
-                return Err(format!(
-                    "start_out_of_bounds: parameter {p} starts at {start}, outside {lower} to {upper}"
-                ));
+                return Err(format!("start_out_of_bounds: `{name}` starts at {start}, outside {lower} to {upper}"));
             }
         }
         Ok(())
@@ -251,7 +282,7 @@ impl Curve {
 }
 
 /// The power of two nearest |start|, by its logarithm: dividing by it is exact.
-fn scale(start: f64) -> f64 {
+pub(super) fn scale(start: f64) -> f64 {
     // powers beyond these would leave f32's range
     let exponent = start.abs().log2().round();
     if exponent.is_finite() { exponent.clamp(-100.0, 100.0).exp2() } else { 1.0 }

@@ -13,13 +13,15 @@ const TOGETHER: usize = 8192;
 /// Where the profile of one parameter of one curve reaches a probability.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Interval {
+    /// Its name.
     pub parameter: String,
     /// As it was asked for.
     pub sigma: f64,
     /// That the truth lies inside.
     pub probability: f64,
-    /// −∞ and ∞ where a bound comes first, or χ² does not rise so far within 200 errors; NaN for a curve or parameter without fit.
+    /// The value itself where the parameter is held; −∞ and ∞ where a bound comes first, or χ² does not rise so far within 200 errors; NaN for a curve or parameter without fit.
     pub lower: f64,
+    /// As `lower`.
     pub upper: f64,
 }
 
@@ -37,9 +39,9 @@ impl CurveFitter {
         sigmas: &[f64],
     ) -> Result<Vec<Vec<Interval>>> {
         let names = self.model.parameters();
-        let (total, _) = curves.shape(self.model.predictors().len(), names.len())?;
+        let (total, _) = curves.shape(self.model.predictors(), names)?;
         if fits.len() != total || fits.iter().any(|fit| fit.parameters.len() != names.len()) {
-            let message = format!("{} for {total} curves of {} parameters", fits.len(), names.len());
+            let message = format!("{} fits for {total} curves of {} parameters", fits.len(), names.len());
             return Err(Error::ShapeMismatch { what: "fits".into(), message });
         }
         let sigmas = if sigmas.is_empty() { &[1.0, 2.0, 3.0] } else { sigmas };
@@ -59,6 +61,14 @@ impl CurveFitter {
         };
         let asked: Vec<(usize, f64)> = chosen.iter().flat_map(|&p| sigmas.iter().map(move |s| (p, *s))).collect();
         let mut intervals = vec![asked.iter().copied().map(blank).collect::<Vec<_>>(); total];
+        for (curve, (fit, intervals)) in fits.iter().zip(&mut intervals).enumerate() {
+            let (lower, upper) = self.limits(curves, curve);
+            for (interval, &(p, _)) in intervals.iter_mut().zip(&asked).filter(|_| fit.status.is_success()) {
+                if self.held[p] || lower[p] == upper[p] {
+                    (interval.lower, interval.upper) = (fit.parameters[p], fit.parameters[p]);
+                }
+            }
+        }
         let mut searches = self.searches(curves, fits, &asked);
         for some in searches.chunks_mut(TOGETHER) {
             let mut some: Vec<&mut Search> = some.iter_mut().map(|search| &mut search.1).collect();
@@ -80,7 +90,7 @@ impl CurveFitter {
             let unit = if known { 1.0 } else { (self.cost(fit) / fit.dof as f64).sqrt() };
             let (lower, upper) = self.limits(curves, curve);
             for (place, &(p, sigma)) in asked.iter().enumerate() {
-                if lower[p] == upper[p] || (!known && fit.dof <= 0) {
+                if self.held[p] || lower[p] == upper[p] || (!known && fit.dof <= 0) {
                     continue;
                 }
                 let level = threshold(tail_of(sigma), (!known).then_some(fit.dof as f64)) * unit * unit;

@@ -1,5 +1,6 @@
 //! Many similar small problems of one model: the general optimiser.
 
+mod begin;
 mod check;
 mod columns;
 mod data;
@@ -20,8 +21,9 @@ mod tie;
 
 use rayon::prelude::*;
 
-use self::data::Curve;
+use self::data::{Curve, Settings};
 use self::passes::Passes;
+use self::polish::Problem;
 use super::{Device, Solver};
 use crate::curve_model::CurveModel;
 use crate::error::{Error, Result};
@@ -73,7 +75,7 @@ pub struct CurveFitter {
 }
 
 impl CurveFitter {
-    /// The tolerances of rows in f64, at most 500 rounds, and limits on steps (53 of the 54 NIST StRD fits instead of 50).
+    /// The tolerances of rows in f64, at most 500 rounds, and limits on steps (all of the 54 NIST StRD fits instead of 50).
     pub const LEVENBERG_MARQUARDT: LevenbergMarquardt = LevenbergMarquardt {
         max_rounds: 500,
         ftol: 1e-14,
@@ -147,7 +149,9 @@ impl CurveFitter {
     pub fn prior(mut self, parameter: &str, mean: f64, sigma: f64) -> Result<CurveFitter> {
         let p = self.untied(parameter)?;
         if !(mean.is_finite() && sigma.is_finite() && sigma > 0.0) {
-            return Err(Error::Usage(format!("a prior of {parameter} with mean {mean} and sigma {sigma}")));
+            return Err(Error::Usage(format!(
+                "prior of `{parameter}`: mean {mean} and sigma {sigma} must be finite, sigma positive"
+            )));
         }
         self.priors[p] = Some(Prior { mean, sigma });
         Ok(self)
@@ -178,32 +182,39 @@ impl CurveFitter {
         CurveFitter { memory: Some(bytes), ..self }
     }
 
-    /// One result a curve, in their order. A curve that cannot be fitted has a status; [`Error`] means that the run failed.
+    /// One result a curve, in their order. Where the data and a formula at its start differ ten thousandfold, the parameters in which it is
+    /// linear begin at their least squares with the others at their starts.
     ///
     /// On the CPU what [`fit_columns`](Self::fit_columns) fits whole goes the same way, in f64 and to the solver's tolerances; curves that
     /// do not arrive so are taken up from their starts by a population.
+    ///
+    /// A curve that cannot be fitted has a status; [`Error`] means that the run failed.
     pub fn fit(&self, curves: &Curves) -> Result<Vec<CurveFit>> {
         if !self.ties.is_empty() {
             return self.fit_tied(curves);
         }
-        let predictors = self.model.predictors().len();
-        let count = self.model.parameters().len();
-        let (total, points) = curves.shape(predictors, count)?;
-        self.check_weights(curves)?;
-        let limits = (&self.lower[..], &self.upper[..], &self.held[..]);
+        let settings = self.settings();
+        let (total, points) = curves.shape(settings.predictors, settings.names)?;
+        curves.check_estimator(self.estimator)?;
         let whole = self.fit_whole(curves, (total, points))?;
-        let one = |index| match curves.curve(index, (predictors, points), limits, self.estimator) {
+        let blank = || CurveFit::blank(settings.names.len());
+        let one = |index| match curves.curve(index, points, &settings) {
             Ok(curve) => match whole.as_ref().and_then(|columns| columns.outcome(index)) {
                 Some(outcome) => (self.finish(&curve, &outcome), None),
-                None => (CurveFit::blank(count), Some(curve)),
+                None => (blank(), Some(curve)),
             },
-            Err(cause) => (CurveFit { message: cause, ..CurveFit::blank(count) }, None),
+            Err(cause) => (CurveFit { message: cause, ..blank() }, None),
         };
         let (mut fits, left): (Vec<CurveFit>, Vec<Option<Curve>>) = (0..total).into_par_iter().map(one).unzip();
-        let ready: Vec<Curve> = left.into_iter().flatten().collect();
+        let mut ready: Vec<Curve> = left.into_iter().flatten().collect();
         if ready.is_empty() {
             return Ok(fits);
         }
+        ready.par_iter_mut().for_each(|curve| {
+            if let Some((begin, scale)) = begin::prepare(&self.problem(curve), data::scale) {
+                (curve.begin, curve.scale) = (begin, scale);
+            }
+        });
         let mut passes = Passes::new(self, &curves.grid, points, ready.len())?;
         for some in ready.chunks(passes.capacity) {
             let outcomes = passes.solve(some)?;
@@ -214,17 +225,24 @@ impl CurveFitter {
         Ok(fits)
     }
 
-    fn check_weights(&self, curves: &Curves) -> Result<()> {
-        if self.estimator == Estimator::Poisson && curves.sigma.is_some() {
-            let message = "sigma has no meaning for counts: leave it out, and mask what must not count";
-            return Err(Error::Usage(message.into()));
-        }
-        Ok(())
+    fn problem<'a>(&'a self, curve: &'a Curve) -> Problem<'a> {
+        Problem { model: &self.model, curve, priors: &self.priors, estimator: self.estimator }
     }
 
     /// Whether covariances are multiplied by χ²/dof: a count's scatter is known.
     fn is_scaled(&self) -> bool {
         !self.absolute_sigma && self.estimator != Estimator::Poisson
+    }
+
+    fn settings(&self) -> Settings<'_> {
+        Settings {
+            names: self.model.parameters(),
+            lower: &self.lower,
+            upper: &self.upper,
+            held: &self.held,
+            predictors: self.model.predictors(),
+            estimator: self.estimator,
+        }
     }
 
     fn index(&self, parameter: &str) -> Result<usize> {

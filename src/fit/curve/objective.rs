@@ -21,6 +21,7 @@ pub(super) struct CurveObjective {
     own_grid: bool,
     values_only: bool,
     estimator: Estimator,
+    dof: Option<f64>,
 }
 
 /// The buffers of the batch, in the order in which they are recorded.
@@ -33,13 +34,14 @@ pub(super) const MODEL: BufferId = BufferId(4);
 
 impl CurveObjective {
     pub fn new(
-        (model, estimator): (&CurveModel, Estimator),
+        (model, estimator, scaled): (&CurveModel, Estimator, bool),
         points: usize,
         grid: &Grid,
         values_only: bool,
     ) -> CurveObjective {
         let own_grid = matches!(grid, Grid::Own(_));
-        CurveObjective { model: model.clone(), points, own_grid, values_only, estimator }
+        let dof = scaled.then_some(points.saturating_sub(model.parameters().len()).max(1) as f64);
+        CurveObjective { model: model.clone(), points, own_grid, values_only, estimator, dof }
     }
 
     /// The curves' batch, one member each.
@@ -57,7 +59,7 @@ impl CurveObjective {
             scales.extend(curve.upper.iter().map(|bound| bound.min(UNBOUNDED)));
             for (p, prior) in priors.iter().enumerate() {
                 let scale = curve.scale[p];
-                batch.starts.push(curve.start[p] / scale);
+                batch.starts.push(curve.begin[p] / scale);
                 batch.lower.push((curve.lower[p] / scale).max(-FAR));
                 batch.upper.push((curve.upper[p] / scale).min(FAR));
                 batch.prior_mean.push(prior.map_or(0.0, |prior| prior.mean / scale));
@@ -78,6 +80,7 @@ impl Objective for CurveObjective {
             parameters: names.iter().map(parameter).collect(),
             precision: Precision::F64,
             values_only: self.values_only,
+            dof: self.dof,
             ..Recording::default()
         };
         let (points, predictors) = (self.points, self.model.predictors().len());

@@ -1,13 +1,15 @@
 //! Curves on their way through whole fits in f32 and f64, in flat memory.
 
+use std::ops::Range;
+
 use rayon::prelude::*;
 
-use super::data::{Curves, Grid};
-use super::{CurveColumns, CurveFitter};
+use super::data::{Curve, Curves, Grid};
+use super::{CurveColumns, CurveFitter, begin};
 use crate::cpu::CpuDevice;
 use crate::error::Result;
 use crate::formula::Formula;
-use crate::solver::whole::{WAITING, Whole, WholeBatch, WholeColumns, WholeFits, WholeModel};
+use crate::solver::whole::{WAITING, Whole, WholeBatch, WholeColumns, WholeFits, WholeModel, unit};
 use crate::solver::{Device as _, Estimator, LevenbergMarquardt, Status};
 
 /// Fits that go to another device together.
@@ -18,6 +20,8 @@ const TASK: usize = 2048;
 const ACCURACY: f64 = 3e-4;
 /// Share of the solver's `ftol` that fits which are to be polished come to: f64 may hold that of steps, and ends them where it does not.
 const FINEST: f64 = 1e-10;
+/// Linear parameters and data that differ by more than this factor are looked at.
+const FAR: f64 = 100.0;
 
 /// Curves on their way through f32 and f64.
 pub(super) struct Passage<'a> {
@@ -131,13 +135,15 @@ impl<'a> Passage<'a> {
         let last = first + count;
         let own_grid = matches!(self.curves.grid, Grid::Own(_));
         let of_fit = self.predictors * points;
+        let prepared = self.prepare(first..last);
         let batch = WholeBatch {
             x: if own_grid { &self.x[first * of_fit..last * of_fit] } else { self.x },
             own_grid,
             y: &self.curves.y[first * points..last * points],
             sigma: self.curves.sigma.as_deref().map(|sigma| &sigma[first * points..last * points]),
             mask: self.curves.mask.as_deref().map(|mask| &mask[first * points..last * points]),
-            starts: &self.curves.starts[first * p..last * p],
+            starts: prepared.as_ref().map_or(&self.curves.starts[first * p..last * p], |(starts, _)| starts),
+            units: prepared.as_ref().map(|(_, units)| &units[..]),
             bounds: self.bounds.as_ref().map(|(lower, upper)| {
                 let own = if lower.len() == p { 0..p } else { first * p..last * p };
                 (&lower[own.clone()], &upper[own])
@@ -151,8 +157,46 @@ impl<'a> Passage<'a> {
         if let Some(double) = &mut precisions.double {
             double.fit(&batch, columns)?;
         }
-        self.finish(&batch, columns);
+        self.finish(first, &batch, columns);
         Ok(())
+    }
+
+    /// Starts and units of some curves, where one of them is to begin elsewhere, or in other units, than its start.
+    fn prepare(&self, some: Range<usize>) -> Option<(Vec<f64>, Vec<f64>)> {
+        let p = self.parameters;
+        let given = &self.curves.starts[some.start * p..some.end * p];
+        let prepare = |k: usize| {
+            let (begin, units) = begin::prepare(&self.fitter.problem(&self.curve(k)?), unit)?;
+            Some((k, begin, units))
+        };
+        let unusual = some.clone().into_par_iter().filter(|&k| self.is_unusual(k));
+        let prepared: Vec<_> = unusual.filter_map(prepare).collect();
+        if prepared.is_empty() {
+            return None;
+        }
+        let (mut starts, mut units) = (given.to_vec(), given.iter().copied().map(unit).collect::<Vec<f64>>());
+        for (k, begin, scale) in &prepared {
+            let own = (k - some.start) * p..(k + 1 - some.start) * p;
+            starts[own.clone()].copy_from_slice(begin);
+            units[own].copy_from_slice(scale);
+        }
+        Some((starts, units))
+    }
+
+    /// A start of 0, or linear parameters whose size says nothing of the data's: a quick look, as most are usual.
+    fn is_unusual(&self, k: usize) -> bool {
+        let (p, points, linear) = (self.parameters, self.points, self.formula.linear());
+        let start = &self.curves.starts[k * p..(k + 1) * p];
+        let largest = |values: &mut dyn Iterator<Item = f64>| values.fold(0.0, |most, x| f64::max(most, x.abs()));
+        let size = largest(&mut linear.iter().map(|&q| start[q]));
+        let data = largest(&mut self.curves.y[k * points..(k + 1) * points].iter().copied());
+        let alike = linear.is_empty() || (size < FAR * data && data < FAR * size);
+        start.contains(&0.0) || !alike
+    }
+
+    /// Curve `index` as [`fit`](CurveFitter::fit) sees it; `None` where it cannot be fitted.
+    fn curve(&self, index: usize) -> Option<Curve> {
+        self.curves.curve(index, self.points, &self.fitter.settings()).ok()
     }
 
     /// Puts all fits that can be made at their starts.
@@ -206,11 +250,19 @@ impl<'a> Passage<'a> {
     }
 
     /// Variances become errors.
-    fn finish(&self, batch: &WholeBatch<'_>, columns: &mut WholeColumns<'_>) {
+    fn finish(&self, first: usize, batch: &WholeBatch<'_>, columns: &mut WholeColumns<'_>) {
         let p = self.parameters;
-        let fits = columns.variances.par_chunks_mut(p).zip(columns.chi2.par_iter()).enumerate();
-        fits.with_min_len(1024).for_each(|(k, (errors, chi2))| {
+        let fits = columns.variances.par_chunks_mut(p).zip(columns.parameters.par_chunks(p)).zip(&*columns.chi2);
+        fits.enumerate().with_min_len(1024).for_each(|(k, ((errors, parameters), chi2))| {
             let (lower, upper) = bounds_of(batch, k, p);
+            let inside = |q: usize| lower.is_empty() || lower[q] < parameters[q] && parameters[q] < upper[q];
+            // a lost pivot takes along what was eliminated after it
+            if chi2.is_finite()
+                && (0..p).any(|q| errors[q].is_nan() && inside(q))
+                && let Some(variances) = self.variances(first + k, parameters)
+            {
+                errors.copy_from_slice(&variances);
+            }
             let factor = match (!self.fitter.is_scaled(), self.used(batch, k).saturating_sub(free(lower, upper, p))) {
                 (true, _) => 1.0,
                 // nothing is left to tell the noise from
@@ -220,6 +272,14 @@ impl<'a> Passage<'a> {
             // held parameters have none, whatever the factor
             errors.iter_mut().filter(|e| **e != 0.0).for_each(|e| *e = (*e * factor).sqrt());
         });
+    }
+
+    /// Those of curve `index` as [`fit`](CurveFitter::fit) computes them.
+    fn variances(&self, index: usize, parameters: &[f64]) -> Option<Vec<f64>> {
+        let curve = self.curve(index)?;
+        let problem = self.fitter.problem(&curve);
+        let covariance = problem.covariance(&problem.rows(parameters)?, parameters);
+        Some(covariance.into_iter().step_by(self.parameters + 1).collect())
     }
 }
 

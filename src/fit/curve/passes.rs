@@ -34,7 +34,8 @@ impl Passes<'_> {
                 (Some(lm), Some(NelderMead { size: SECOND * simplex.size, ..simplex }))
             }
         };
-        let objective = |values_only| CurveObjective::new((&fitter.model, fitter.estimator), points, grid, values_only);
+        let model = (&fitter.model, fitter.estimator, fitter.is_scaled());
+        let objective = |values_only| CurveObjective::new(model, points, grid, values_only);
         let linearisation = |lm| (Arc::new(objective(false).record()), Method::LevenbergMarquardt(lm));
         let sums =
             (fitter.model.needs_gpu() && second.is_some()).then(|| linearisation(CurveFitter::LEVENBERG_MARQUARDT));

@@ -6,7 +6,7 @@ use super::Prior;
 use super::data::Curve;
 use super::factors::Factors;
 use crate::curve_model::CurveModel;
-use crate::solver::recording::CustomInput;
+use crate::solver::recording::{CustomInput, Limits};
 use crate::solver::{Estimator, Share};
 
 /// Most Gauss–Newton steps.
@@ -47,18 +47,30 @@ impl Rows {
         self.chi2 + self.penalty
     }
 
+    /// The Gauss–Newton step of some parameters; `None` when a direction is undetermined.
+    pub fn step(&self, some: &[usize], parameters: &[f64]) -> Option<Vec<f64>> {
+        let (delta, ..) = Factors::new(&self.jacobian, some)?.step(&self.residual, &self.gradient, parameters)?;
+        Some(delta.as_slice().to_vec())
+    }
+
     /// What the covariance is made of; `None` as for [`Factors::new`].
-    pub fn information(&self, free: &[usize]) -> Option<Factors> {
+    fn information(&self, free: &[usize]) -> Option<Factors> {
         Factors::new(self.expected.as_ref().unwrap_or(&self.jacobian), free)
     }
 }
 
 impl Problem<'_> {
+    /// The model's values, and with `derivatives` those, (1 + P, points); `None` when there is nothing for the CPU.
+    pub fn model_rows(&self, derivatives: bool, parameters: &[f64], scale: &[f64]) -> Option<Vec<f64>> {
+        let limits = Some(Limits { scale, ..self.curve.limits() });
+        self.model.rows(derivatives, &CustomInput { x: &self.curve.x, parameters, limits })
+    }
+
     /// `None` where the model, or a derivative, is not finite at an unmasked point.
     pub fn rows(&self, parameters: &[f64]) -> Option<Rows> {
-        let Curve { x, y, weight, .. } = self.curve;
+        let Curve { y, weight, scale, .. } = self.curve;
         let (points, count) = (y.len(), parameters.len());
-        let model = self.model.rows(true, &CustomInput { x, parameters, limits: Some(self.curve.limits()) })?;
+        let model = self.model_rows(true, parameters, scale)?;
         let used: Vec<usize> = (0..points).filter(|&j| weight[j] > 0.0).collect();
         let priors: Vec<(usize, Prior)> =
             self.priors.iter().enumerate().filter_map(|(p, prior)| prior.map(|prior| (p, prior))).collect();
@@ -92,6 +104,17 @@ impl Problem<'_> {
     pub fn inside(&self, parameters: &[f64]) -> Vec<usize> {
         let Curve { lower, upper, .. } = self.curve;
         self.curve.free().into_iter().filter(|&p| parameters[p] > lower[p] && parameters[p] < upper[p]).collect()
+    }
+
+    /// (JᵀJ)⁻¹ among all parameters, row by row: 0 for held ones, NaN for undetermined ones and those at a bound.
+    pub fn covariance(&self, rows: &Rows, parameters: &[f64]) -> Vec<f64> {
+        let (count, inside) = (parameters.len(), self.inside(parameters));
+        let factors = rows.information(&inside);
+        let mut covariance = factors.map_or_else(|| vec![0.0; count * count], |factors| factors.covariance(count));
+        for p in self.curve.free().into_iter().filter(|p| !inside.contains(p)) {
+            (0..count).for_each(|q| (covariance[p * count + q], covariance[q * count + p]) = (f64::NAN, f64::NAN));
+        }
+        covariance
     }
 
     /// Gauss–Newton steps from `parameters`, shortened until the cost does not rise; they end when it no longer falls and their length

@@ -65,7 +65,9 @@ impl CurveFitter {
             return format!("{sign}{} (fixed)", general(value));
         }
         let mut text = fixed(value);
-        if !error.is_nan() {
+        if error.is_nan() {
+            text += " +/- (n/a)";
+        } else {
             let _ = write!(text, " +/-{}", fixed(error));
             if value != 0.0 {
                 let _ = write!(text, " ({:.2}%)", 100.0 * (error / value).abs());

@@ -2,7 +2,6 @@
 
 use super::CurveFitter;
 use super::data::Curve;
-use super::polish::Problem;
 use crate::fit::Solver;
 use crate::solver::{Estimator, Outcome, Status};
 
@@ -30,9 +29,11 @@ pub struct CurveFit {
     /// Akaike's and the Bayesian information criterion, n ln(χ²/n) + 2k and + k ln n for n points and k free parameters, as lmfit has
     /// them; for counts χ² + 2k and + k ln n.
     pub aic: f64,
+    /// As `aic`.
     pub bic: f64,
     /// Evaluations of the model, and how many of them had derivatives.
     pub nfev: u32,
+    /// As `nfev`.
     pub njev: u32,
     /// Largest |Jᵀr| of a free parameter that is not at a bound: scipy's `optimality`.
     pub optimality: f64,
@@ -72,7 +73,7 @@ impl CurveFit {
     }
 
     /// Sets the information criteria.
-    fn judge(&mut self, free: usize, estimator: Estimator) {
+    pub(super) fn judge(&mut self, free: usize, estimator: Estimator) {
         let (n, k) = (self.points as f64, free as f64);
         let likelihood = if estimator == Estimator::Poisson { self.chi2 } else { n * (self.chi2 / n).ln() };
         (self.aic, self.bic) = (likelihood + 2.0 * k, likelihood + k * n.ln());
@@ -106,7 +107,7 @@ impl CurveFitter {
         fit.parameters.clone_from(&outcome.parameters);
         fit.start.clone_from(&curve.start);
         (fit.points, fit.dof) = (curve.used, curve.used as i64 - curve.free().len() as i64);
-        let problem = Problem { model: &self.model, curve, priors: &self.priors, estimator: self.estimator };
+        let problem = self.problem(curve);
         if self.model.needs_gpu() {
             self.finish_by_sums(curve, outcome, &problem, &mut fit);
             return fit;
@@ -122,16 +123,8 @@ impl CurveFitter {
         fit.judge(curve.free().len(), self.estimator);
         let inside = problem.inside(&fit.parameters);
         fit.optimality = inside.iter().map(|&p| rows.gradient[p].abs()).fold(0.0, f64::max);
-        let at_bound: Vec<usize> = curve.free().into_iter().filter(|p| !inside.contains(p)).collect();
-        fit.covariance = match rows.information(&inside) {
-            Some(factors) => factors.covariance(count),
-            None => vec![0.0; count * count],
-        };
+        fit.covariance = problem.covariance(&rows, &fit.parameters);
         let factor = self.variance_factor(&fit);
-        for p in at_bound {
-            (0..count)
-                .for_each(|q| (fit.covariance[p * count + q], fit.covariance[q * count + p]) = (f64::NAN, f64::NAN));
-        }
         // held parameters have none, whatever the factor
         fit.covariance.iter_mut().filter(|c| **c != 0.0).for_each(|c| *c *= factor);
         fit.errors = (0..count).map(|p| fit.covariance[p * count + p].sqrt()).collect();

@@ -11,10 +11,11 @@ use crate::solver::Outcome;
 const TOLERANCE: f64 = 1e-6;
 
 impl CurveFitter {
-    /// Fills χ², gradient and covariance from an outcome in units of the curve's scale, its parameters physical.
+    /// Fills χ², the information criteria, gradient and covariance from an outcome in units of the curve's scale, its parameters physical.
     pub(super) fn finish_by_sums(&self, curve: &Curve, outcome: &Outcome, problem: &Problem, fit: &mut CurveFit) {
         let count = curve.start.len();
         fit.chi2 = outcome.chi2;
+        fit.judge(curve.free().len(), self.estimator);
         let inside = problem.inside(&fit.parameters);
         let slopes = inside.iter().map(|&p| (outcome.gradient[p] / curve.scale[p]).abs());
         fit.optimality = slopes.fold(0.0, f64::max);

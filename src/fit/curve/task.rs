@@ -16,20 +16,20 @@ impl CurveFitter {
         if !self.ties.is_empty() {
             return Err(Error::Usage("tied parameters: put their expressions into the formula".into()));
         }
-        let names = self.model.parameters();
-        let shape = (self.model.predictors().len(), names.len());
-        let (total, points) = curves.shape(shape.0, shape.1)?;
-        let objective =
-            |values_only| CurveObjective::new((&self.model, self.estimator), points, &curves.grid, values_only);
+        let settings = self.settings();
+        let (total, points) = curves.shape(settings.predictors, settings.names)?;
+        curves.check_estimator(self.estimator)?;
+        let objective = |values_only| {
+            CurveObjective::new((&self.model, self.estimator, self.is_scaled()), points, &curves.grid, values_only)
+        };
         let (linearise, evaluate) = (objective(false), objective(true));
         let recordings = (Arc::new(linearise.record()), Arc::new(evaluate.record()));
-        let limits = (&self.lower[..], &self.upper[..], &self.held[..]);
         let one = |index: usize| {
-            let curve = curves.curve(index, (shape.0, points), limits, self.estimator);
+            let curve = curves.curve(index, points, &settings);
             let curve = curve.map_err(|cause| Error::Usage(format!("curve {index}: {cause}")))?;
             let parameter =
                 |(name, scale): (&String, &f64)| Parameter { name: name.clone(), origin: 0.0, scale: *scale };
-            let parameters = names.iter().zip(&curve.scale).map(parameter).collect();
+            let parameters = settings.names.iter().zip(&curve.scale).map(parameter).collect();
             let one = [curve];
             Ok(Task {
                 device: self.device.clone(),

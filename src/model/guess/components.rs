@@ -4,7 +4,7 @@ use faer::linalg::matmul::matmul;
 use faer::{Accum, MatMut, MatRef, Par};
 use nalgebra::{DMatrix, SymmetricEigen};
 
-use crate::rows::scan::Correlate;
+use crate::rows::scan::{Correlate, interleaved};
 
 /// Templates that the principal components are made from.
 const PRINCIPAL: usize = 128;
@@ -14,8 +14,8 @@ const COMPONENTS: usize = 40;
 #[derive(Debug)]
 pub struct Components {
     pub count: usize,
-    /// (count, bins)
-    pub rows: Vec<f32>,
+    /// (count, bins), interleaved.
+    rows: Vec<f32>,
     /// (templates, count)
     pub mix: Vec<f32>,
 }
@@ -57,8 +57,8 @@ impl Components {
             MatRef::from_row_major_slice(&components, count, bins),
         );
         matmul(target, Accum::Replace, all, axes.transpose(), 1.0, Par::Seq);
-        let single = |values: Vec<f64>| values.into_iter().map(|x| x as f32).collect();
-        Components { count, rows: single(components), mix: single(mix) }
+        let single = |values: Vec<f64>| values.into_iter().map(|x| x as f32).collect::<Vec<f32>>();
+        Components { count, rows: interleaved(&single(components), bins), mix: single(mix) }
     }
 
     /// (count, shifts)

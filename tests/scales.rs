@@ -1,0 +1,233 @@
+//! Data and parameters in any units: a fit ends at the same minimum, or says that it did not.
+
+mod common;
+
+use common::fits::devices;
+use popfit::{CurveColumns, CurveFit, CurveFitter, CurveModel, Curves, Device, Formula, Model, NelderMead, Status};
+
+/// Where a fit ended.
+struct End {
+    status: Status,
+    parameters: Vec<f64>,
+    chi2: f64,
+}
+
+/// A model with data of noise 0.05 at 40 points.
+struct Case {
+    text: String,
+    x: Vec<f64>,
+    y: Vec<f64>,
+}
+
+fn case(text: &str, truth: &[f64]) -> Case {
+    // of the range −1 to 1
+    let noise = |j: usize| {
+        let t = (j as f64 * 12.9898 + 4.1).sin() * 43758.5453;
+        2.0 * (t - t.floor()) - 1.0
+    };
+    let x: Vec<f64> = (0..40).map(|j| 0.125 + 0.125 * f64::from(j)).collect();
+    let exact = Formula::parse(text).unwrap().values(&x, truth).unwrap();
+    let y = exact.iter().enumerate().map(|(j, m)| m + 0.05 * noise(j)).collect();
+    Case { text: text.into(), x, y }
+}
+
+impl Case {
+    fn curves(&self, scale: f64, start: &[f64]) -> Curves {
+        Curves::shared(self.x.clone(), self.y.iter().map(|y| scale * y).collect(), start.to_vec())
+    }
+
+    fn fit(&self, start: &[f64]) -> CurveFit {
+        let fitter = CurveFitter::new(Formula::parse(&self.text).unwrap(), Device::cpu()).unwrap();
+        let fit = fitter.fit(&self.curves(1.0, start)).unwrap().remove(0);
+        assert!(fit.status.is_success(), "{}: {}", self.text, fit.message);
+        fit
+    }
+}
+
+/// `fit`, and `fit_columns`.
+fn ends(fitter: &CurveFitter, curves: &Curves) -> [End; 2] {
+    let CurveFit { status, parameters, chi2, .. } = fitter.fit(curves).unwrap().remove(0);
+    let columns = fitter.fit_columns(curves).unwrap();
+    let code = Status::from_code(columns.status[0].into()).unwrap();
+    [End { status, parameters, chi2 }, End { status: code, parameters: columns.parameters, chi2: columns.chi2[0] }]
+}
+
+/// Models with the minimum to be found from starts of 1.
+fn cases() -> [(Case, Vec<f64>); 4] {
+    [
+        ("a*exp(-(x-m)^2/(2*s^2)) + c", vec![5.0, 1.6, 1.3, 2.0]),
+        ("a*x + b", vec![2.0, 3.0]),
+        ("a*x^k", vec![2.0, 1.7]),
+        ("a*exp(-k*x) + c", vec![6.0, 0.5, 1.0]),
+    ]
+    .map(|(text, truth)| (case(text, &truth), truth))
+}
+
+/// A success lies at the minimum of the unscaled data, scaled; returns how many of the ends were successes.
+fn check_scales(device: &Device, scales: &[f64], settings: &dyn Fn(CurveModel) -> CurveFitter) -> (usize, usize) {
+    let (mut successes, mut total) = (0, 0);
+    for (case, truth) in cases() {
+        let best = case.fit(&truth);
+        for &scale in scales {
+            let model = CurveModel::from(Formula::parse(&case.text).unwrap());
+            for (end, way) in
+                ends(&settings(model), &case.curves(scale, &vec![1.0; truth.len()])).iter().zip(["fit", "columns"])
+            {
+                let ratio = end.chi2 / scale / scale / best.chi2;
+                let what = format!(
+                    "{} {way}, {} × {scale:e}: {:?} {ratio} {:?}",
+                    device.name(),
+                    case.text,
+                    end.status,
+                    end.parameters
+                );
+                println!("{what}");
+                assert!(!end.status.is_success() || ratio < 1.0 + 1e-5, "{what}");
+                successes += usize::from(end.status.is_success());
+                total += 1;
+            }
+        }
+    }
+    (successes, total)
+}
+
+const SCALES: [f64; 5] = [1.0, 1e12, 1e-12, 1e18, 1e-18];
+
+#[test]
+fn data_of_any_scale_end_at_the_minimum_or_without_success() {
+    for device in devices() {
+        let own = |model| CurveFitter::new(model, device.clone()).unwrap();
+        let scales = if device.name().starts_with("cpu") { &SCALES[..] } else { &SCALES[..3] };
+        let (successes, total) = check_scales(&device, scales, &own);
+        assert_eq!(successes, total, "{}", device.name());
+    }
+    let differences = |model: CurveModel| CurveFitter::new(model.differences(true), Device::cpu()).unwrap();
+    let (successes, total) = check_scales(&Device::cpu(), &SCALES, &differences);
+    assert_eq!(successes, total);
+}
+
+#[test]
+fn simplices_at_any_scale_end_at_the_minimum_or_without_success() {
+    let simplex = |model| CurveFitter::new(model, Device::cpu()).unwrap().solver(CurveFitter::NELDER_MEAD).unwrap();
+    let (successes, total) = check_scales(&Device::cpu(), &SCALES, &simplex);
+    assert_eq!(successes, total);
+}
+
+/// What is no formula has no parameters known to be linear: its steps must find their way.
+struct Line;
+
+impl Model for Line {
+    fn predictors(&self) -> Vec<String> {
+        vec!["x".into()]
+    }
+
+    fn parameters(&self) -> Vec<String> {
+        vec!["a".into(), "b".into()]
+    }
+
+    fn values(&self, x: &[f64], p: &[f64], out: &mut [f64]) {
+        out.iter_mut().zip(x).for_each(|(out, x)| *out = p[0] * x + p[1]);
+    }
+}
+
+#[test]
+fn models_without_a_formula_at_any_scale() {
+    let case = case("a*x + b", &[2.0, 3.0]);
+    let best = case.fit(&[2.0, 3.0]);
+    for scale in SCALES {
+        let curves = case.curves(scale, &[1.0; 2]);
+        let fitter = CurveFitter::new(CurveModel::new(Line).unwrap(), Device::cpu()).unwrap();
+        let simplex = fitter.clone().solver(CurveFitter::NELDER_MEAD).unwrap();
+        for (what, fitter, arrives) in [("lm", fitter, true), ("simplex", simplex, scale == 1.0)] {
+            let fit = fitter.fit(&curves).unwrap().remove(0);
+            let ratio = fit.chi2 / scale / scale / best.chi2;
+            println!("{what} {scale:e}: {:?} {ratio} {:?}", fit.status, fit.parameters);
+            assert!(!arrives || fit.status.is_success(), "{what} {scale:e}: {:?}", fit.status);
+            assert!(!fit.status.is_success() || ratio < 1.0 + 1e-5, "{what} {scale:e}: {ratio} {:?}", fit.parameters);
+        }
+    }
+}
+
+#[test]
+fn default_simplices_know_the_noise_from_the_data() {
+    let simplex = || CurveFitter::new(Formula::parse("a*exp(-(x-m)^2/(2*s^2)) + c").unwrap(), Device::cpu()).unwrap();
+    let (text, truth) = ("a*exp(-(x-m)^2/(2*s^2)) + c", [5.0, 1.6, 1.3, 2.0]);
+    let case = case(text, &truth);
+    let best = case.fit(&truth);
+    for solver in [NelderMead::default(), NelderMead { max_rounds: 5000, ..NelderMead::default() }] {
+        for scale in [1.0, 1e-6, 1e6] {
+            let start = [4.0 * scale, 1.2, 1.0, 1.5 * scale];
+            let fit = simplex().solver(solver).unwrap().fit(&case.curves(scale, &start)).unwrap().remove(0);
+            let units = [scale, 1.0, 1.0, scale];
+            let apart = (0..4).map(|p| (fit.parameters[p] / units[p] - best.parameters[p]).abs() / best.errors[p]);
+            let worst = apart.fold(0.0, f64::max);
+            println!("{scale:e}: {:?} {worst:.1e} after {}", fit.status, fit.nfev);
+            assert!(fit.status.is_success() && worst < 0.1, "{scale:e}: {:?} {worst:.1e}", fit.status);
+        }
+    }
+}
+
+#[test]
+fn parameters_in_any_units_arrive() {
+    // K is the unit; and what start a parameter has, in that unit
+    let cases: [(&str, &[f64], &[f64], usize); 5] = [
+        ("(K*a)*x + b", &[2.0, 3.0], &[1.0, 1.0], 0),
+        ("(K*a)*x + b", &[2.0, 3.0], &[0.0, 0.0], 0),
+        ("a*exp(-(x-K*m)^2/(2*s^2)) + c", &[5.0, 1.6, 1.3, 2.0], &[4.0, 0.0, 1.0, 0.0], 1),
+        ("a*exp(-(x-m)^2/(2*s^2)) + (K*c)", &[5.0, 1.6, 1.3, 2.0], &[4.0, 1.5, 1.0, 0.0], 3),
+        ("a*exp(-(K*k)*x) + c", &[6.0, 0.5, 1.0], &[4.0, 0.0, 0.0], 1),
+    ];
+    for device in devices() {
+        let powers = if device.name().starts_with("cpu") { [-12, -8, -4, 4, 8, 12] } else { [-8, -6, -3, 3, 6, 8] };
+        for (text, truth, start, scaled) in cases {
+            let best = case(&text.replace('K', "1"), truth).fit(truth);
+            for power in powers {
+                let unit = 10f64.powi(power);
+                let in_unit = |values: &[f64]| {
+                    let mut values = values.to_vec();
+                    values[scaled] /= unit;
+                    values
+                };
+                let Case { text, x, y } =
+                    Case { text: text.replace('K', &format!("{unit:e}")), ..case(&text.replace('K', "1"), truth) };
+                let fitter = CurveFitter::new(Formula::parse(&text).unwrap(), device.clone()).unwrap();
+                for (end, way) in
+                    ends(&fitter, &Curves::shared(x.clone(), y.clone(), in_unit(start))).iter().zip(["fit", "columns"])
+                {
+                    let mut found = end.parameters.clone();
+                    found[scaled] *= unit;
+                    let apart = (0..found.len()).map(|p| (found[p] - best.parameters[p]).abs() / best.errors[p]);
+                    let worst = apart.fold(0.0, f64::max);
+                    println!("{} {way}, {text}: {:?} {worst:.1e}", device.name(), end.status);
+                    assert!(
+                        end.status.is_success() && worst < 1e-3,
+                        "{} {way}, {text}: {:?} {worst:.1e} {found:?}",
+                        device.name(),
+                        end.status
+                    );
+                }
+            }
+        }
+    }
+}
+
+#[test]
+fn degenerate_parameters_have_the_same_errors_in_columns() {
+    for (text, truth) in [
+        ("a*b*x + c", &[2.0, 1.5, 3.0][..]),
+        ("c + a*exp(-(x-m)^2/(2*s^2)) + b*exp(-(x-m)^2/(2*s^2))", &[2.0, 3.0, 1.6, 1.3, 2.0][..]),
+        ("a*exp(-k*x) + c*exp(-k*x) + 0*d*x", &[2.0, 0.5, 3.0, 1.0][..]),
+    ] {
+        let case = case(text, truth);
+        let fitter = CurveFitter::new(Formula::parse(text).unwrap(), Device::cpu()).unwrap();
+        let curves = case.curves(1.0, truth);
+        let fit = fitter.fit(&curves).unwrap().remove(0);
+        let CurveColumns { errors, status, .. } = fitter.fit_columns(&curves).unwrap();
+        assert!(fit.status.is_success() && Status::from_code(status[0].into()).unwrap().is_success(), "{text}");
+        println!("{text}: {:?} {errors:?}", fit.errors);
+        assert!(fit.errors.iter().any(|e| e.is_nan()) && fit.errors.iter().any(|e| e.is_finite()), "{text}");
+        for (a, b) in fit.errors.iter().zip(&errors) {
+            assert!(a.is_nan() && b.is_nan() || (a / b - 1.0).abs() < 1e-6, "{text}: {:?} {errors:?}", fit.errors);
+        }
+    }
+}
