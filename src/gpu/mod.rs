@@ -27,7 +27,7 @@ use std::sync::Arc;
 use crate::error::{Error, Result};
 use crate::solver::recording::Recording;
 use crate::solver::whole::{Whole, WholeFits, WholeModel};
-use crate::solver::{Device, Method, Population};
+use crate::solver::{Device, Estimator, Method, Population};
 pub use context::{AdapterDescription, adapters};
 use context::{Choice, Context};
 
@@ -126,8 +126,10 @@ impl Device for GpuDevice {
     }
 
     fn whole(&self, whole: Whole) -> Result<Option<Box<dyn WholeFits>>> {
-        // f64 has no functions in WGSL
-        let single = matches!(whole.model, WholeModel::Single(_));
-        Ok(single.then(|| Box::new(whole::GpuWhole::new(Arc::clone(&self.context), whole)) as Box<dyn WholeFits>))
+        // f64 has no functions in WGSL; what it does not take whole the CPU does
+        let plain = whole.estimator == Estimator::LeastSquares && whole.priors.is_empty();
+        let tiny = whole.parameters <= whole::MOST_PARAMETERS && whole.points <= whole::MOST_POINTS;
+        let known = plain && tiny && matches!(whole.model, WholeModel::Single(_));
+        Ok(known.then(|| Box::new(whole::GpuWhole::new(Arc::clone(&self.context), whole)) as Box<dyn WholeFits>))
     }
 }

@@ -66,6 +66,7 @@ pub trait Real:
     fn to_f64(self) -> f64;
     fn fused(self, b: Self, c: Self) -> Self;
     fn e_to(self) -> Self;
+    fn root(self) -> Self;
     fn tanh(self) -> Self;
     fn erf(self) -> Self;
     fn maximum(self, other: Self) -> Self;
@@ -153,6 +154,10 @@ impl Real for f64 {
     #[inline(always)]
     fn fused(self, b: f64, c: f64) -> f64 {
         self.mul_add(b, c)
+    }
+    #[inline(always)]
+    fn root(self) -> f64 {
+        self.sqrt()
     }
     #[inline(always)]
     fn e_to(self) -> f64 {
@@ -265,6 +270,10 @@ impl Real for f32 {
     #[inline(always)]
     fn erf(self) -> f32 {
         libm::erff(self)
+    }
+    #[inline(always)]
+    fn root(self) -> f32 {
+        self.sqrt()
     }
     #[inline(always)]
     fn maximum(self, other: f32) -> f32 {
