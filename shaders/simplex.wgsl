@@ -3,7 +3,8 @@
 // coefficients of Gao & Han 2012.
 //
 // One simplex an invocation. members, state (read-write: trial points and sums of its members), control (read-write), limits (spectra x 4 x
-// PARAMETERS: lower, upper, ...), simplices (read-write, SIMPLICES numbers a field: vertices, values, SPREAD_AT). f32. Constants of
+// PARAMETERS: lower, upper, ...), simplices (read-write, SIMPLICES numbers a field: vertices, values, SPREAD_AT and
+// the time before). f32. Constants of
 // the settings: MAX_ROUNDS, FATOL, RELATIVE (by how much of the lowest objective the
 // vertices' may differ), SIZE, MAX_RESTARTS; MARGINALISE 1 or 0; PENDING, the value of a vertex that is not known yet, and NO_VALUE,
 // where the model is not finite. Twin of src/cpu/simplex.rs.
@@ -212,10 +213,13 @@ fn choose(rounds: i32) -> i32 {
         }
         let restarts = control[cell(RESTARTS, lane_slot(0u))];
         let spread_place = SPREAD_AT * SIMPLICES + simplex_index;
-        if restarts >= MAX_RESTARTS || simplices[spread_place] - lowest <= fatol {
+        let before = spread_place + SIMPLICES;
+        // once from either side without gain
+        if restarts >= MAX_RESTARTS || simplices[before] - lowest <= fatol {
             return FTOL_STATUS;
         }
         control[cell(RESTARTS, lane_slot(0u))] = restarts + 1;
+        simplices[before] = simplices[spread_place];
         simplices[spread_place] = lowest;
         var size = SIZE;
         for (var k = 0; k <= restarts; k++) {

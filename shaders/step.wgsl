@@ -8,6 +8,7 @@
 const FINISHING_DAMPING: f32 = 1.0e-6;
 const FINISHING_STEPS: i32 = 20;
 const FINISHING_RISE: f32 = 1.1; // of a cost that a finishing step may end at: guards against nonsense, not against rounding
+const FAR_COSINE: f32 = 0.01; // of a gradient that says that a finishing step, too long, had far to go
 const SHRINKS: f32 = 0.8; // a finishing step must promise less than this share of the one before it
 
 fn lower_bound(slot: u32, parameter: u32) -> f32 {
@@ -47,7 +48,8 @@ fn judge(slot: u32) -> i32 {
         accept(slot);
         return RUNNING;
     }
-    return select(FTOL_STATUS, STALLED, promised < 0.0);
+    let far = promised < 0.0 && largest_cosine(slot, cost) > FAR_COSINE;
+    return select(FTOL_STATUS, STALLED, far);
 }
 
 // The finishing steps: the status when their length no longer shrinks (what is left is rounding), or RUNNING. The step that was too
@@ -60,7 +62,7 @@ fn finish(slot: u32) -> i32 {
     if longer && state[at(TRIAL_CHI2, slot)] + state[at(TRIAL_PENALTY, slot)] < cost {
         accept(slot);
     }
-    let far = shortened && reduction > NOISE * cost;
+    let far = shortened && largest_cosine(slot, accepted_cost(slot)) > FAR_COSINE;
     return select(RUNNING, select(FTOL_STATUS, STALLED, far), longer || steps >= FINISHING_STEPS);
 }
 

@@ -3,7 +3,7 @@
 #[path = "../src/cli/bench/sequence.rs"]
 mod sequence;
 
-use popfit::{CurveColumns, CurveFitter, Curves, Device, Formula, Status};
+use popfit::{CurveColumns, CurveFitter, Curves, Device, Estimator, Formula, Status};
 use sequence::Sequence;
 
 /// The CPU, and an adapter where there is one; `POPFIT_REQUIRE_GPU=1` asks for one.
@@ -174,11 +174,69 @@ fn bad_fits_do_not_spoil_the_others() {
 }
 
 #[test]
+fn estimators_and_priors_meet_the_refined_fits() {
+    for device in devices() {
+        let Problem { formula, x, y, starts } = images(0.5, 300);
+        let plain = |device| CurveFitter::new(formula.clone(), device).unwrap();
+        // one point in 40 far off
+        let mut far = y.clone();
+        (0..y.len()).filter(|j| j % 40 == 17).for_each(|j| far[j] += 9.0);
+        let mask: Vec<bool> = (0..y.len()).map(|j| j % 13 == 5).collect();
+        let curves = Curves::shared(x.clone(), far, starts.clone()).sigma(vec![0.5; y.len()]).mask(mask.clone());
+        for estimator in [Estimator::Huber(1.0), Estimator::SoftL1(1.0), Estimator::Cauchy(2.0), Estimator::Arctan(4.0)]
+        {
+            let fitter = |device| plain(device).estimator(estimator).unwrap();
+            compare(&format!("{estimator:?}"), &device, &fitter, &curves, 0.99);
+        }
+        let with_prior = |device| plain(device).prior("c", 10.0, 0.1).unwrap().prior("s", 1.1, 0.02).unwrap();
+        compare("priors", &device, &with_prior, &Curves::shared(x.clone(), y.clone(), starts.clone()), 1.0);
+        let counts: Vec<f64> = y.iter().map(|y| (10.0 * y).round()).collect();
+        let tenfold = starts.iter().enumerate().map(|(i, s)| if [0, 4].contains(&(i % 5)) { 10.0 * s } else { *s });
+        let counts = Curves::shared(x, counts, tenfold.collect());
+        let poisson = |device| plain(device).estimator(Estimator::Poisson).unwrap();
+        compare("counts", &device, &poisson, &counts.clone().mask(mask), 1.0);
+        let both = |device| poisson(device).prior("c", 100.0, 1.0).unwrap().bounds("s", 0.0, 1.05).unwrap();
+        compare("counts, a prior and bounds", &device, &both, &counts, 0.98);
+        assert!(poisson(device).fit_columns(&counts.clone().sigma(vec![1.0; 300 * 25])).is_err());
+    }
+}
+
+/// Absolute errors are those of sigma, however bad the fit: the end is as near in their units.
+#[test]
+fn bad_fits_with_absolute_errors_end_as_near() {
+    for device in devices() {
+        let Problem { formula, x, y, starts } = images(0.5, 200);
+        let fitter = |device| CurveFitter::new(formula.clone(), device).unwrap().absolute_sigma(true);
+        compare(
+            "sigma a fiftieth",
+            &device,
+            &fitter,
+            &Curves::shared(x, y.clone(), starts).sigma(vec![0.01; y.len()]),
+            1.0,
+        );
+    }
+}
+
+#[test]
+fn many_parameters_and_points() {
+    let x: Vec<f64> = (0..300).map(|j| f64::from(j) * 0.1).collect();
+    let text = "a*exp(-(x-5)^2/(2*s^2)) + b*exp(-(x-12)^2/(2*t^2)) + c*exp(-(x-20)^2/(2*u^2)) + d*exp(-(x-25)^2/(2*v^2)) + h + f*x + g*x^2";
+    let centre = [5.0, 1.0, 4.0, 1.5, 3.0, 1.0, 6.0, 0.8, 2.0, 0.1, 0.01];
+    for device in devices() {
+        let formula = Formula::parse(text).unwrap();
+        assert_eq!(formula.parameters().len(), centre.len());
+        let Problem { formula, x, y, starts } = problem(formula, x.clone(), &centre, 0.1, 70);
+        let fitter = |device| CurveFitter::new(formula.clone(), device).unwrap();
+        compare("eleven parameters", &device, &fitter, &Curves::shared(x, y, starts), 1.0);
+    }
+}
+
+#[test]
 fn what_is_not_tiny_takes_the_other_way() {
     let Problem { formula, x, y, starts } = images(0.5, 20);
-    let with_prior = |device| CurveFitter::new(formula.clone(), device).unwrap().prior("c", 10.0, 0.1).unwrap();
-    compare("prior", &Device::cpu(), &with_prior, &Curves::shared(x, y, starts), 1.0);
-    let fitter = with_prior(Device::cpu());
+    let tied = |device| CurveFitter::new(formula.clone(), device).unwrap().tie("y0", "x0").unwrap();
+    compare("tie", &Device::cpu(), &tied, &Curves::shared(x, y, starts), 1.0);
+    let fitter = tied(Device::cpu());
     assert!(fitter.fit_columns(&Curves::shared(vec![], vec![], vec![])).unwrap().status.is_empty());
     assert!(fitter.fit_columns(&Curves::shared(vec![0.0; 50], vec![0.0; 25], vec![1.0; 4])).is_err());
 }

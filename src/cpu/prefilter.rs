@@ -80,12 +80,11 @@ fn interior<R: Real>(input: &[R], output: &mut [R]) {
         let [from, to] = &mut right;
         chain(&t[..count - 1], &t[1..], z1, &mut from[..count - 1]);
         chain(&from[..count - 3], &from[2..count - 1], z2, &mut to[..count - 3]);
-        for i in 0..out.len() {
-            let j = i + REACH;
+        for (out, j) in out.iter_mut().zip(REACH..) {
             let near = two[j] + to[j] - t[j];
             let sum = z4.fused(two[j - 4] + to[j + 4], near);
             let sum = z8.fused(two[j - 8] + to[j + 8], sum);
-            out[i] = root * z12.fused(t[j - 12] + t[j + 12], sum);
+            *out = root * z12.fused(t[j - 12] + t[j + 12], sum);
         }
     }
 }

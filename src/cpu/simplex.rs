@@ -152,13 +152,14 @@ fn choose(
         let fatol = fatol.max(relative * lowest.abs());
         // infinite vertices are not converged
         let ended = range <= fatol || is_collapsed(simplex, best, if noise > SINGLE { 1.0 } else { 0.0 });
-        let spreads = simplex.restarts < settings.max_restarts && simplex.spread_at - lowest > fatol;
+        // once from either side without gain
+        let spreads = simplex.restarts < settings.max_restarts && simplex.spread_before - lowest > fatol;
         if ended && !spreads {
             return Some(Status::Ftol);
         }
         if spreads && (ended || is_collapsed(simplex, best, 1.0)) {
             simplex.restarts += 1;
-            simplex.spread_at = lowest;
+            (simplex.spread_before, simplex.spread_at) = (simplex.spread_at, lowest);
             // from either side in turn
             simplex.spread(best, (lower, upper), settings.size * (-RESPREAD).powi(simplex.restarts as i32));
         } else {

@@ -15,6 +15,8 @@ const FINISHING_DAMPING: f64 = 1e-6;
 const FINISHING_STEPS: u32 = 20;
 /// Rise of the cost that a finishing step may end with: guards against nonsense, not against rounding.
 const FINISHING_RISE: f64 = 1.1;
+/// Where a finishing step was too long, a gradient above this cosine says that it had far to go.
+const FAR_COSINE: f64 = 0.01;
 /// A finishing step must promise less than this share of the one before it.
 const SHRINKS: f64 = 0.8;
 /// Smallest ratio of two predicted reductions that is believed of the step to come.
@@ -51,7 +53,7 @@ impl Step {
 /// `noise` is the relative error of a cost in the precision of the rows.
 pub fn step(member: &mut Member, (lower, upper): (&[f64], &[f64]), settings: &LevenbergMarquardt, noise: f64) {
     member.rounds += 1;
-    if let Some(status) = judge(member, noise) {
+    if let Some(status) = judge(member, lower, upper, noise) {
         member.status = Some(status);
         return;
     }
@@ -62,7 +64,7 @@ pub fn step(member: &mut Member, (lower, upper): (&[f64], &[f64]), settings: &Le
 }
 
 /// Accepts or rejects the trial point.
-fn judge(member: &mut Member, noise: f64) -> Option<Status> {
+fn judge(member: &mut Member, lower: &[f64], upper: &[f64], noise: f64) -> Option<Status> {
     let valid = member.trial_sums.is_finite();
     if member.rounds == 1 {
         member.accept();
@@ -75,7 +77,8 @@ fn judge(member: &mut Member, noise: f64) -> Option<Status> {
             member.accept();
             return None;
         }
-        return Some(if is_shortened { Status::Stalled } else { Status::Ftol });
+        let far = is_shortened && largest_cosine(member, lower, upper) > FAR_COSINE;
+        return Some(if far { Status::Stalled } else { Status::Ftol });
     }
     // a start so far off that the cost does not tell its first steps
     let unseen = is_shortened && promised <= noise * cost && trial <= cost * (1.0 + noise);
@@ -118,7 +121,7 @@ fn choose(
     // the cost no longer tells: too small a reduction, or rejected until no step is left
     let small = undamped && next.predicted_reduction <= noise * cost;
     if member.mode == Mode::Finishing {
-        if let Some(status) = finish(member, &next, noise) {
+        if let Some(status) = finish(member, &next, lower, upper) {
             return Some(status);
         }
     } else if small || !moves(member, &next, lower, upper) {
@@ -149,14 +152,14 @@ fn choose(
 
 /// The finishing steps: the status when their length no longer shrinks. What is left is rounding, and the last step is taken back
 /// unless it lowered the cost.
-fn finish(member: &mut Member, next: &Step, noise: f64) -> Option<Status> {
+fn finish(member: &mut Member, next: &Step, lower: &[f64], upper: &[f64]) -> Option<Status> {
     member.finishing_steps += 1;
     let cost = member.sums.cost();
     let longer = next.predicted_reduction > SHRINKS * member.predicted_reduction.abs();
     if longer && member.trial_sums.cost() < cost {
         member.accept();
     }
-    let far = next.is_shortened && next.predicted_reduction > noise * cost;
+    let far = next.is_shortened && largest_cosine(member, lower, upper) > FAR_COSINE;
     let ended = longer || member.finishing_steps >= FINISHING_STEPS;
     ended.then_some(if far { Status::Stalled } else { Status::Ftol })
 }

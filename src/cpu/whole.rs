@@ -47,7 +47,7 @@ fn all<R: Real>(whole: &Whole, model: &LaneModel<R>, batch: &WholeBatch<'_>, col
             status: ends.0,
             rounds: ends.1,
         };
-        let source = Source { batch: *batch, first: task * TASK, settings: &whole.settings };
+        let source = Source { batch: *batch, first: task * TASK, whole };
         some(block, whole, (model, &shared_x), &source, &mut columns);
     });
 }
@@ -75,18 +75,16 @@ fn some<R: Real>(
         *fit = fill(block, l, columns);
     }
     while fits.iter().any(Option::is_some) {
-        block.linearise(model, shared_x);
-        block.step(&whole.settings, whole.tolerance);
+        block.linearise(whole, model, shared_x);
+        block.step(whole);
         let running = block.status.0.map(|status| status == R::of(RUNNING));
         let ended = running.iter().zip(&fits).any(|(running, fit)| fit.is_some() && !running);
-        // f32 is followed by f64, which has them
-        let variances = matches!(whole.model, WholeModel::Double(_));
-        if ended && variances {
-            block.variances();
+        if ended && matches!(whole.model, WholeModel::Double(_)) {
+            block.variances(whole, model, shared_x);
         }
         for (l, fit) in fits.iter_mut().enumerate() {
             if let (Some(index), false) = (*fit, running[l]) {
-                unload(block, l, columns, index, variances);
+                unload(block, l, whole, columns, index);
                 *fit = fill(block, l, columns);
             }
         }

@@ -44,7 +44,7 @@ impl Run<'_> {
             Ok(Ready { place, prepared, limits, starts: vec![Start { u, score: 0.0 }] })
         };
         let ready: Vec<Ready> = points.par_iter().map(one).collect::<Result<_>>()?;
-        let objective = SpectralObjective::new(model, &layout(model, &arms), precision);
+        let objective = SpectralObjective::new(model, &layout(model, &arms, &grids), precision);
         let starts: Vec<_> = ready.iter().map(Ready::starts).collect();
         let batch = assemble(model, &objective, &grids, (&ready, &starts));
         let method = Method::LevenbergMarquardt(LevenbergMarquardt::default());

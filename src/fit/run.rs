@@ -227,7 +227,7 @@ impl<'a> Run<'a> {
             return Ok(());
         }
         let fitter = self.fitter;
-        let layout = layout(&fitter.model, arms);
+        let layout = layout(&fitter.model, arms, grids);
         self.time(Stage::Fit, |run| run.make_resident(&layout))?;
         let capacity = self.resident.as_ref().map_or(1, |r| r.capacity);
         let most = ready.iter().map(|r| r.starts.len()).max().unwrap_or(1);
@@ -292,13 +292,15 @@ impl<'a> Run<'a> {
 }
 
 /// The shape of each arm.
-pub fn layout(model: &SpectralModel, arms: &[Cow<ArmSpectra>]) -> Vec<ArmLayout> {
-    let one = |(arm, data): (&ModelArm, &Cow<ArmSpectra>)| ArmLayout {
+pub fn layout(model: &SpectralModel, arms: &[Cow<ArmSpectra>], grids: &[Grids]) -> Vec<ArmLayout> {
+    let at_rest = model.velocity == Velocity::Fixed(0.0);
+    let one = |((arm, data), grid): ((&ModelArm, &Cow<ArmSpectra>), &Grids)| ArmLayout {
         pixels: data.pixels,
         shared_grid: matches!(data.wavelength, Wavelength::Shared(_)),
         diagonals: diagonals(arm, data),
+        is_template: at_rest && matches!(grid, Grids::Shared(sampling) if sampling.is_template),
     };
-    model.arms.iter().zip(arms).map(one).collect()
+    model.arms.iter().zip(arms).zip(grids).map(one).collect()
 }
 
 /// Of the spectra's resolution matrices, where the model asks for them.

@@ -115,12 +115,12 @@ impl Graph {
             all.extend(if let Node::Parameter(p) = node { Some(*p) } else { None });
             reads[k] = all;
         }
-        let of = |p: usize| &reads[slopes[p].0];
         let mut found: Vec<usize> = Vec::new();
-        for p in 0..slopes.len() {
+        for (p, slope) in slopes.iter().enumerate() {
+            let own = &reads[slope.0];
+            let apart = |q: &usize| !own.contains(q) && !reads[slopes[*q].0].contains(&p);
             // a slope of 0 tells nothing
-            let matters = self.constant(slopes[p]) != Some(0.0);
-            if matters && !of(p).contains(&p) && found.iter().all(|q| !of(p).contains(q) && !of(*q).contains(&p)) {
+            if self.constant(*slope) != Some(0.0) && !own.contains(&p) && found.iter().all(apart) {
                 found.push(p);
             }
         }

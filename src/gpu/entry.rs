@@ -87,5 +87,6 @@ impl Entry {
         simplex.vertices.iter().enumerate().for_each(|(k, x)| put(k, *x as f32));
         (0..simplex.values.len()).for_each(|v| put(layout.values() + v, PENDING));
         put(layout.spread_at(), NO_VALUE);
+        put(layout.spread_at() + 1, NO_VALUE);
     }
 }

@@ -117,7 +117,7 @@ impl Layout {
 
     /// Numbers of one simplex: vertices, their values, and the objective when it was last spread. The last two begin at…
     pub fn simplex_length(self) -> usize {
-        self.spread_at() + 1
+        self.spread_at() + 2
     }
 
     pub fn values(self) -> usize {

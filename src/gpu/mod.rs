@@ -4,6 +4,7 @@
 //! submission, each dispatch sized by what `compact` wrote, and the host reads back only the number of active members.
 
 mod buffers;
+mod cache;
 mod commands;
 mod context;
 mod entry;
@@ -13,6 +14,7 @@ mod layout;
 mod observe;
 mod pipelines;
 mod population;
+mod product;
 mod readback;
 mod source;
 mod stages;
@@ -28,7 +30,7 @@ use std::sync::Arc;
 use crate::error::{Error, Result};
 use crate::solver::recording::Recording;
 use crate::solver::whole::{Whole, WholeFits, WholeModel};
-use crate::solver::{Device, Method, Population};
+use crate::solver::{Device, Estimator, Method, Population};
 pub use context::{AdapterDescription, adapters};
 use context::{Choice, Context};
 
@@ -82,6 +84,14 @@ impl GpuDevice {
         self.context.software
     }
 
+    /// The same, its products computed by the `which`-th of the tiled kernels: for tests. What has made a product keeps its kernel.
+    #[doc(hidden)]
+    #[must_use]
+    pub fn with_tiles(self, which: usize) -> GpuDevice {
+        let _ = self.context.product.set(product::TILES[which % product::TILES.len()]);
+        self
+    }
+
     fn choose(choice: Choice) -> Result<GpuDevice> {
         Ok(GpuDevice { context: Arc::new(Context::open(choice)?) })
     }
@@ -127,8 +137,10 @@ impl Device for GpuDevice {
     }
 
     fn whole(&self, whole: Whole) -> Result<Option<Box<dyn WholeFits>>> {
-        // f64 has no functions in WGSL
-        let single = matches!(whole.model, WholeModel::Single(_));
-        Ok(single.then(|| Box::new(whole::GpuWhole::new(Arc::clone(&self.context), whole)) as Box<dyn WholeFits>))
+        // f64 has no functions in WGSL; what it does not take whole the CPU does
+        let plain = whole.estimator == Estimator::LeastSquares && whole.priors.is_empty();
+        let tiny = whole.parameters <= whole::MOST_PARAMETERS && whole.points <= whole::MOST_POINTS;
+        let known = plain && tiny && matches!(whole.model, WholeModel::Single(_));
+        Ok(known.then(|| Box::new(whole::GpuWhole::new(Arc::clone(&self.context), whole)) as Box<dyn WholeFits>))
     }
 }

@@ -2,9 +2,11 @@
 
 use std::sync::Arc;
 
+use rayon::prelude::*;
 use web_time::Instant;
 
 use super::buffers::{self, Buffers, MAX_MEMBERS, Plan};
+use super::cache::Cache;
 use super::commands::Round;
 use super::context::Context;
 use super::entry::Entry;
@@ -44,11 +46,12 @@ impl GpuPopulation {
     ) -> Result<GpuPopulation> {
         let slots = (capacity.max(1) * method.lanes()).min(MAX_MEMBERS);
         let layout = Layout { parameters: recording.parameters.len(), capacity: slots };
-        let kernels = stages::kernels(&recording, layout, method)?;
+        let kernels = stages::kernels(&recording, layout, method, context.product())?;
         let plan = Plan::new(&recording, layout, kernels.len() - 1);
         let buffers = Buffers::new(&context, &recording, &plan)?;
-        let pipelines = kernels.iter().map(|kernel| Pipeline::new(&context, kernel, &buffers));
+        let pipelines = kernels.par_iter().map(|kernel| Pipeline::new(&context, kernel, &buffers));
         let mut pipelines = pipelines.collect::<Result<Vec<_>>>()?;
+        context.cache.iter().for_each(Cache::save);
         let Some(compact) = pipelines.pop() else { return Err(context.failure("a round has no kernels")) };
         let moves = pipelines.split_off(recording.stages.len());
         let round = Round { stages: pipelines, moves, compact };

@@ -12,6 +12,9 @@ use crate::solver::Status;
 use crate::solver::triangle::packed_length;
 use crate::solver::whole::{WAITING, Whole, WholeBatch, WholeColumns, WholeFits};
 
+/// The largest fits: their sums are variables of an invocation, and drivers count their loops.
+pub(super) const MOST_PARAMETERS: usize = 8;
+pub(super) const MOST_POINTS: usize = 128;
 /// Rounds of a dispatch: with their loops a fifth of what drivers let an invocation do.
 const SOME_ROUNDS: usize = 8;
 /// Bounds that stand for none: infinities in comparisons are not safe on every GPU.

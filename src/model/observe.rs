@@ -16,6 +16,8 @@ pub struct ArmLayout {
     pub shared_grid: bool,
     /// Of the spectra's resolution matrices; 0 where the model asks for none.
     pub diagonals: usize,
+    /// The pixels are the template's own, at rest: nothing is to be resampled.
+    pub is_template: bool,
 }
 
 /// Where an arm's arrays go.
@@ -75,40 +77,26 @@ pub fn record_spectrum(
         arm.grid.segments.iter().map(|s| Segment { start: s.start, end: s.end, inverse_step: 1.0 / s.step }).collect();
     let derivatives = !recording.values_only;
     let template = Rows { buffer, rows: if derivatives { 1 + arm.tangents().len() } else { 1 }, columns };
-    let template = record_broadening(recording, model, arm, &segments, template);
+    let mut template = record_broadening(recording, model, arm, &segments, template);
     let pixels = padded(layout.pixels);
     let name = |what: &str| format!("{}.{what}", arm.name);
     let grid = if layout.shared_grid { Scope::Batch } else { Scope::Spectrum };
     let mut buffers = ArmBuffers::record(recording, &name, (pixels, grid), template.buffer);
-    let resample = Resample {
-        input: template.buffer,
-        input_columns: columns,
-        output: template.buffer,
-        rows: template.rows,
-        pixels,
-        index: buffers.index,
-        fraction: buffers.fraction,
-        segments,
-        interpolation: arm.interpolation,
-        velocity: model.velocity,
-        derivatives,
-    };
-    let rows = resample.output_rows();
-    let output = recording.buffer(name("observed"), Scope::Member, Kind::Float, rows * pixels);
-    recording.stages.push(Stage::Resample(Resample { output, ..resample }));
-    buffers.model = output;
+    if !layout.is_template {
+        template = record_sampling(recording, model, arm, segments, (template, pixels, buffers));
+    }
+    buffers.model = template.buffer;
     if layout.diagonals > 0 {
-        let observed = Rows { buffer: output, rows, columns: pixels };
         let length = layout.diagonals * pixels;
         let matrix = recording.buffer(name("resolution"), Scope::Spectrum, Kind::Float, length);
         buffers.resolution = Some(matrix);
-        buffers.model = record_matrix(recording, name("model"), observed, (layout.diagonals, matrix)).buffer;
+        buffers.model = record_matrix(recording, name("model"), template, (layout.diagonals, matrix)).buffer;
     }
     record_sums(recording, model, arm, (pixels, grid), &mut buffers);
     buffers
 }
 
-/// Rotation, then the line spread on the template's pixels, then the spline's coefficients.
+/// Rotation, then the line spread on the template's pixels.
 fn record_broadening(
     recording: &mut Recording,
     model: &SpectralModel,
@@ -132,14 +120,42 @@ fn record_broadening(
         let matrix = recording.constant(name("spread"), Values::F64(spread.values.into()));
         template = record_matrix(recording, name("spread rows"), template, (spread.diagonals, matrix));
     }
-    if arm.interpolation == Interpolation::Cubic {
-        let Rows { buffer: input, rows, .. } = template;
-        let output = recording.buffer(name("coefficients"), Scope::Member, Kind::Float, rows * columns);
-        let segments = segments.to_vec();
-        recording.stages.push(Stage::Prefilter(Prefilter { input, output, rows, columns, segments }));
-        template = Rows { buffer: output, rows, columns };
-    }
     template
+}
+
+/// The spline's coefficients, then their sums at the pixels.
+fn record_sampling(
+    recording: &mut Recording,
+    model: &SpectralModel,
+    arm: &ModelArm,
+    segments: Vec<Segment>,
+    (mut template, pixels, buffers): (Rows, usize, ArmBuffers),
+) -> Rows {
+    let name = |what: &str| format!("{}.{what}", arm.name);
+    let Rows { rows, columns, .. } = template;
+    if arm.interpolation == Interpolation::Cubic {
+        let (input, segments) = (template.buffer, segments.clone());
+        let output = recording.buffer(name("coefficients"), Scope::Member, Kind::Float, rows * columns);
+        recording.stages.push(Stage::Prefilter(Prefilter { input, output, rows, columns, segments }));
+        template.buffer = output;
+    }
+    let resample = Resample {
+        input: template.buffer,
+        input_columns: columns,
+        output: template.buffer,
+        rows,
+        pixels,
+        index: buffers.index,
+        fraction: buffers.fraction,
+        segments,
+        interpolation: arm.interpolation,
+        velocity: model.velocity,
+        derivatives: !recording.values_only,
+    };
+    let rows = resample.output_rows();
+    let output = recording.buffer(name("observed"), Scope::Member, Kind::Float, rows * pixels);
+    recording.stages.push(Stage::Resample(Resample { output, ..resample }));
+    Rows { buffer: output, rows, columns: pixels }
 }
 
 /// A banded matrix, applied to all rows.

@@ -8,6 +8,9 @@ use crate::rows::bad_wavelength;
 /// Pixels of rows are padded to this.
 pub const PADDING: usize = 16;
 
+/// A pixel this close to one of the template, in pixels, is that one: 1e-6 of a pixel is about 0.1 m/s.
+const SAME_PIXEL: f64 = 1e-6;
+
 /// Padded number of pixels.
 pub fn padded(pixels: usize) -> usize {
     pixels.next_multiple_of(PADDING)
@@ -30,6 +33,8 @@ pub struct Sampling {
     /// ln |det| between the raw and this basis.
     pub ln_det: f64,
     pub used: usize,
+    /// The pixels are the template's own.
+    pub is_template: bool,
 }
 
 /// Why a grid is of no use.
@@ -71,6 +76,7 @@ impl Sampling {
         let mut index = vec![-1; padded(pixels)];
         let mut fraction = vec![0.0; padded(pixels)];
         let mut on = vec![false; pixels];
+        let mut is_template = pixels == arm.emulator.pixels();
         let inside = |w: f64| arm.range.is_none_or(|(low, high)| w >= low && w <= high);
         let masked = |w: f64| masks.iter().any(|&(low, high)| w >= low && w <= high);
         for (j, &w) in wavelength.iter().enumerate() {
@@ -78,6 +84,7 @@ impl Sampling {
                 let whole = q.floor();
                 index[j] = (segment as i32) << 24 | whole as i32;
                 fraction[j] = (q - whole) as f32;
+                is_template &= (q - j as f64).abs() < SAME_PIXEL;
                 on[j] = inside(w) && !masked(w);
             }
         }
@@ -102,7 +109,7 @@ impl Sampling {
             }
         }
         let used = on.iter().filter(|on| **on).count();
-        Ok(Sampling { pixels, index, fraction, on, basis: padded_basis, ln_det, used })
+        Ok(Sampling { pixels, index, fraction, on, basis: padded_basis, ln_det, used, is_template })
     }
 
     /// The same, where a fault is the file's.

@@ -66,6 +66,7 @@ pub trait Real:
     fn to_f64(self) -> f64;
     fn fused(self, b: Self, c: Self) -> Self;
     fn e_to(self) -> Self;
+    fn root(self) -> Self;
     fn tanh(self) -> Self;
     fn erf(self) -> Self;
     fn maximum(self, other: Self) -> Self;
@@ -85,6 +86,7 @@ pub trait Real:
     fn multiply_add<S: Simd>(simd: S, a: Self::Vector<S>, b: Self::Vector<S>, c: Self::Vector<S>) -> Self::Vector<S>;
     /// The whole vectors at the front of a slice.
     fn vectors<S: Simd>(slice: &[Self]) -> &[Self::Vector<S>];
+    fn vectors_mut<S: Simd>(slice: &mut [Self]) -> &mut [Self::Vector<S>];
     /// Sum of the lanes, as a tree.
     fn total<S: Simd>(simd: S, a: Self::Vector<S>) -> Self;
     fn elements<S: Simd>(vectors: &[Self::Vector<S>]) -> &[Self];
@@ -122,6 +124,10 @@ impl Real for f64 {
         S::as_simd_f64s(slice).0
     }
     #[inline(always)]
+    fn vectors_mut<S: Simd>(slice: &mut [f64]) -> &mut [S::f64s] {
+        S::as_mut_simd_f64s(slice).0
+    }
+    #[inline(always)]
     fn total<S: Simd>(simd: S, a: S::f64s) -> f64 {
         simd.reduce_sum_f64s(a)
     }
@@ -153,6 +159,10 @@ impl Real for f64 {
     #[inline(always)]
     fn fused(self, b: f64, c: f64) -> f64 {
         self.mul_add(b, c)
+    }
+    #[inline(always)]
+    fn root(self) -> f64 {
+        self.sqrt()
     }
     #[inline(always)]
     fn e_to(self) -> f64 {
@@ -195,6 +205,10 @@ impl Real for f32 {
     #[inline(always)]
     fn vectors<S: Simd>(slice: &[f32]) -> &[S::f32s] {
         S::as_simd_f32s(slice).0
+    }
+    #[inline(always)]
+    fn vectors_mut<S: Simd>(slice: &mut [f32]) -> &mut [S::f32s] {
+        S::as_mut_simd_f32s(slice).0
     }
     #[inline(always)]
     fn total<S: Simd>(simd: S, a: S::f32s) -> f32 {
@@ -265,6 +279,10 @@ impl Real for f32 {
     #[inline(always)]
     fn erf(self) -> f32 {
         libm::erff(self)
+    }
+    #[inline(always)]
+    fn root(self) -> f32 {
+        self.sqrt()
     }
     #[inline(always)]
     fn maximum(self, other: f32) -> f32 {

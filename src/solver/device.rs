@@ -124,7 +124,7 @@ impl Batch {
 }
 
 /// How one member ended. Sums are those of the best point.
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, Default)]
 pub struct Outcome {
     /// `None` while active, and when it gave way.
     pub status: Option<Status>,

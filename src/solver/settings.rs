@@ -92,7 +92,7 @@ pub struct NelderMead {
     pub fatol: f64,
     /// Edge of the first simplex in the solver's units: standard deviations of a label in the training set, 10 km/s.
     pub size: f64,
-    /// A converged simplex is spread again around its best vertex, ever smaller, until that gains no more than `fatol`; at most
+    /// A converged simplex is spread again around its best vertex, ever smaller, until two in a row gain no more than `fatol`; at most
     /// so often.
     pub max_restarts: u32,
 }

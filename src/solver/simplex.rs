@@ -30,9 +30,11 @@ pub struct Simplex {
     pub evaluations: u32,
     /// Times that a converged simplex was spread again around its best vertex.
     pub restarts: u32,
-    /// The best objective when the simplex was last spread.
+    /// The best objective when the simplex was last spread; the time before.
     #[serde(with = "exact")]
     pub spread_at: f64,
+    #[serde(with = "exact")]
+    pub spread_before: f64,
 }
 
 impl Simplex {
@@ -49,6 +51,7 @@ impl Simplex {
             evaluations: 0,
             restarts: 0,
             spread_at: f64::INFINITY,
+            spread_before: f64::INFINITY,
         };
         simplex.spread(0, (lower, upper), size);
         simplex

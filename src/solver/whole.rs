@@ -7,14 +7,15 @@
 use std::ops::Range;
 use std::sync::Arc;
 
+use super::estimator::Estimator;
 use super::settings::LevenbergMarquardt;
 use crate::error::Result;
 use crate::rows::lanes::Lanes;
 
 /// Most parameters of a whole fit.
-pub const MOST_PARAMETERS: usize = 8;
+pub const MOST_PARAMETERS: usize = 16;
 /// Most points of a whole fit.
-pub const MOST_POINTS: usize = 128;
+pub const MOST_POINTS: usize = 512;
 
 /// Where the points of a block lie.
 #[derive(Clone, Copy, Debug)]
@@ -66,6 +67,11 @@ pub struct Whole {
     pub settings: LevenbergMarquardt,
     /// Of the cost: see above.
     pub tolerance: f64,
+    /// And a limit to that product, for errors that are absolute; infinite without.
+    pub most: f64,
+    pub estimator: Estimator,
+    /// Gaussian priors: the parameter, mean and 1 / sigma.
+    pub priors: Vec<(usize, f64, f64)>,
 }
 
 /// The data of many fits, row by row. P is the number of parameters.
@@ -95,7 +101,7 @@ pub struct WholeColumns<'a> {
     pub parameters: &'a mut [f64],
     /// (fits, P): in f64, the diagonal of A⁻¹; 0 for held parameters, NaN for undetermined ones and those at a bound.
     pub variances: &'a mut [f64],
-    /// (fits): Σ ((y − model) / sigma)² at the solution.
+    /// (fits): Σ ((y − model) / sigma)², or the estimator's cost, at the solution, without priors.
     pub chi2: &'a mut [f64],
     /// (fits): what the last step promised, NaN where none was made; before, that of a fit that is to be continued.
     pub promises: &'a mut [f64],

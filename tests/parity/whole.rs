@@ -5,7 +5,7 @@ use std::sync::Arc;
 use super::{SIZES, gpu};
 use popfit::cpu::CpuDevice;
 use popfit::solver::whole::{LaneBlock, LaneGrid, WAITING, Whole, WholeBatch, WholeColumns, WholeModel};
-use popfit::solver::{Device, LevenbergMarquardt};
+use popfit::solver::{Device, Estimator, LevenbergMarquardt};
 use popfit::{Formula, Status};
 
 const POINTS: usize = 21;
@@ -45,6 +45,9 @@ fn fit(device: &dyn Device, model: WholeModel, batch: &WholeBatch<'_>) -> Fits {
         wgsl: Formula::parse("a*exp(-k*x) + c").unwrap().wgsl(true).to_owned(),
         settings: LevenbergMarquardt { diagonal_floor: 0.3, largest_step: 10.0, ..LevenbergMarquardt::default() },
         tolerance: 1e-9,
+        most: f64::INFINITY,
+        estimator: Estimator::LeastSquares,
+        priors: Vec::new(),
     };
     let (mut parameters, mut variances) = (batch.starts.to_vec(), vec![f64::NAN; 3 * count]);
     let (mut chi2, mut promises) = (vec![f64::NAN; count], vec![f64::NAN; count]);

@@ -21,8 +21,10 @@ pub fn linearise<R: Real>(inputs: &Inputs<R>, tile: &mut Tile<R>, members: &mut 
             tile.timed(first, |tile| run_product(inputs, tile, stage, members.len()));
         } else {
             for (place, member) in members.iter_mut().enumerate() {
+                let block = |b| tile.block(&inputs.recording, BufferId(b), place);
+                let blocks: Vec<Range<usize>> = (0..inputs.recording.buffers.len()).map(block).collect();
                 for (k, stage) in run.iter().enumerate() {
-                    tile.timed(first + k, |tile| run_stage(inputs, tile, stage, place, member));
+                    tile.timed(first + k, |tile| run_stage((inputs, &blocks), tile, stage, member));
                 }
             }
         }
@@ -44,12 +46,15 @@ fn run_product<R: Real>(inputs: &Inputs<R>, tile: &mut Tile<R>, stage: &Product,
     tile.rows[stage.output.0] = output;
 }
 
-/// One stage for the member at `place` of the tile.
-fn run_stage<R: Real>(inputs: &Inputs<R>, tile: &mut Tile<R>, stage: &Stage, place: usize, member: &mut Member) {
+/// One stage for the member whose rows are `blocks` of the tile's.
+fn run_stage<R: Real>(
+    (inputs, blocks): (&Inputs<R>, &[Range<usize>]),
+    tile: &mut Tile<R>,
+    stage: &Stage,
+    member: &mut Member,
+) {
     let recording = &*inputs.recording;
     let spectrum = member.spectrum;
-    let blocks: Vec<Range<usize>> =
-        (0..recording.buffers.len()).map(|b| tile.block(recording, BufferId(b), place)).collect();
     let at = |id: BufferId| blocks[id.0].clone();
     match stage {
         Stage::Prior(stage) => {

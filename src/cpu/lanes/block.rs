@@ -1,17 +1,15 @@
 //! The state of a block of fits.
 
-use std::ops::Range;
-
 use pulp::{Simd, WithSimd};
 
 use super::gram::Gram;
+use super::share::Shares;
 use super::solve::Factors;
-use super::step::pick;
 use crate::rows::Real;
 use crate::rows::lanes::{LANES, Lanes};
-use crate::solver::LevenbergMarquardt;
+use crate::solver::Estimator;
 use crate::solver::triangle::{packed_index, packed_length};
-use crate::solver::whole::{LaneBlock, LaneGrid, LaneModel};
+use crate::solver::whole::{LaneBlock, LaneGrid, LaneModel, Whole};
 
 /// Most points whose rows are in the cache at a time.
 const POINTS: usize = 9;
@@ -62,7 +60,7 @@ pub struct Block<R> {
     /// (P): empty where no fit has bounds.
     pub lower: Vec<Lanes<R>>,
     pub upper: Vec<Lanes<R>>,
-    /// (T): products of the rows residual, J_1 … J_P at the trial and the accepted points.
+    /// (T): products of the rows residual, J_1 … J_P at the trial and the accepted points; the first is the cost.
     pub trial_sums: Vec<Lanes<R>>,
     pub sums: Vec<Lanes<R>>,
     pub mu: Lanes<R>,
@@ -133,55 +131,77 @@ impl<R: Real> Block<R> {
     }
 
     /// Rows and their products at the trial points. `shared_x`: (predictors, points), where fits have none of their own.
-    pub fn linearise(&mut self, model: &LaneModel<R>, shared_x: &[R]) {
-        let stride = 1 + self.parameters;
+    pub fn linearise(&mut self, whole: &Whole, model: &LaneModel<R>, shared_x: &[R]) {
+        self.sum(whole, (model, shared_x), false);
+    }
+
+    /// The sums at the trial points, or those that the covariance is made of, at the accepted ones.
+    fn sum(&mut self, whole: &Whole, (model, shared_x): (&LaneModel<R>, &[R]), expected: bool) {
         self.trial_sums.fill(Lanes::splat(R::ZERO));
+        let mut cost = Lanes::splat(R::ZERO);
         let some = self.points.div_ceil(self.points.div_ceil(POINTS));
         for first in (0..self.points).step_by(some) {
             let points = first..self.points.min(first + some);
             let grid = if self.x.is_empty() { LaneGrid::Shared(shared_x) } else { LaneGrid::Own(&self.x) };
+            let stride = 1 + self.parameters;
             let rows = &mut self.rows[..points.len() * stride];
-            let (of_points, parameters) = (self.points, &self.trial[..]);
+            let parameters = if expected { &self.accepted[..] } else { &self.trial };
             let registers = &mut self.registers;
-            model(LaneBlock { points: points.clone(), of_points, grid, parameters, registers, rows, stride });
-            pulp::Arch::new().dispatch(Part { block: &mut *self, action: Action::Weigh(points.clone()) });
-            let rows = &self.rows[..points.len() * stride];
+            model(LaneBlock {
+                points: points.clone(),
+                of_points: self.points,
+                grid,
+                parameters,
+                registers,
+                rows,
+                stride,
+            });
+            let (y, weight) = (&self.y[points.clone()], self.weight.get(points.clone()).unwrap_or(&[]));
+            Shares { estimator: whole.estimator, expected, y, weight, rows, cost: &mut cost }.run();
             Gram { rows, stride, sums: &mut self.trial_sums }.run();
+        }
+        if whole.estimator != Estimator::LeastSquares {
+            self.trial_sums[0] = cost;
+        }
+        self.add_priors(&whole.priors, expected);
+    }
+
+    fn add_priors(&mut self, priors: &[(usize, f64, f64)], expected: bool) {
+        for &(p, mean, weight) in priors {
+            let (mean, weight) = (R::of(mean), R::of(weight));
+            let x = if expected { self.accepted[p] } else { self.trial[p] };
+            for l in 0..LANES {
+                let residual = (mean - x.0[l]) * weight;
+                self.trial_sums[0].0[l] += residual * residual;
+                self.trial_sums[gradient(p)].0[l] += weight * residual;
+                self.trial_sums[normal(p, p)].0[l] += weight * weight;
+            }
+        }
+    }
+
+    /// Diagonal of A⁻¹ among the parameters inside their bounds, into `delta`.
+    pub fn variances(&mut self, whole: &Whole, model: &LaneModel<R>, shared_x: &[R]) {
+        let expected = whole.estimator != Estimator::LeastSquares;
+        if expected {
+            // nobody reads a trial's sums any more
+            self.sum(whole, (model, shared_x), true);
+            std::mem::swap(&mut self.sums, &mut self.trial_sums);
+        }
+        pulp::Arch::new().dispatch(Part { block: self, action: Action::Invert });
+        if expected {
+            std::mem::swap(&mut self.sums, &mut self.trial_sums);
         }
     }
 
     /// Judges the trial points and sets the next ones, or statuses.
-    pub fn step(&mut self, settings: &LevenbergMarquardt, tolerance: f64) {
-        pulp::Arch::new().dispatch(Part { block: self, action: Action::Step(settings, tolerance) });
-    }
-
-    /// Diagonal of A⁻¹ among the parameters inside their bounds, into `delta`.
-    pub fn variances(&mut self) {
-        pulp::Arch::new().dispatch(Part { block: self, action: Action::Invert });
-    }
-
-    /// Values become residuals; all rows are weighted.
-    #[inline(always)]
-    fn weigh(&mut self, points: Range<usize>) {
-        for (j, rows) in points.zip(self.rows.chunks_exact_mut(1 + self.parameters)) {
-            let (value, y) = (&mut rows[0].0, &self.y[j].0);
-            (0..LANES).for_each(|l| value[l] = y[l] - value[l]);
-            let Some(weight) = self.weight.get(j) else { continue };
-            for row in rows {
-                for l in 0..LANES {
-                    let (w, x) = (weight.0[l], row.0[l]);
-                    // a masked row may be anything, NaN included
-                    row.0[l] = pick(w > R::ZERO, w * x, R::ZERO);
-                }
-            }
-        }
+    pub fn step(&mut self, whole: &Whole) {
+        pulp::Arch::new().dispatch(Part { block: self, action: Action::Step(whole) });
     }
 }
 
 /// What is done to a block in a `pulp` dispatch.
 enum Action<'a> {
-    Weigh(Range<usize>),
-    Step(&'a LevenbergMarquardt, f64),
+    Step(&'a Whole),
     Invert,
 }
 
@@ -196,10 +216,9 @@ impl<R: Real> WithSimd for Part<'_, R> {
     #[inline(always)]
     fn with_simd<S: Simd>(self, _: S) {
         match self.action {
-            Action::Weigh(points) => self.block.weigh(points),
-            Action::Step(settings, tolerance) => {
+            Action::Step(whole) => {
                 self.block.judge();
-                self.block.choose(settings, tolerance);
+                self.block.choose(whole);
             }
             Action::Invert => self.block.invert(),
         }

@@ -6,7 +6,10 @@ use crate::rows::Real;
 use crate::rows::lanes::{LANES, Lanes};
 use crate::solver::triangle::packed_index;
 
-/// Adds Σ over points row_i row_j, i ≥ j, of `rows` (points, stride ≤ 9) to `sums`, packed by rows.
+/// Sums that stay in registers while the points go by.
+const SIDE: usize = 8;
+
+/// Adds Σ over points row_i row_j, i ≥ j, of `rows` (points, stride) to `sums`, packed by rows.
 pub struct Gram<'a, R> {
     pub rows: &'a [Lanes<R>],
     pub stride: usize,
@@ -23,43 +26,46 @@ impl<R: Real> WithSimd for Gram<'_, R> {
     type Output = ();
 
     #[inline(always)]
-    fn with_simd<S: Simd>(self, simd: S) {
-        let Gram { rows, stride, sums } = self;
-        for i in 0..stride {
-            match i {
-                0 => row::<S, R, 1>(simd, rows, stride, sums),
-                1 => row::<S, R, 2>(simd, rows, stride, sums),
-                2 => row::<S, R, 3>(simd, rows, stride, sums),
-                3 => row::<S, R, 4>(simd, rows, stride, sums),
-                4 => row::<S, R, 5>(simd, rows, stride, sums),
-                5 => row::<S, R, 6>(simd, rows, stride, sums),
-                6 => row::<S, R, 7>(simd, rows, stride, sums),
-                7 => row::<S, R, 8>(simd, rows, stride, sums),
-                _ => row::<S, R, 9>(simd, rows, stride, sums),
+    fn with_simd<S: Simd>(mut self, simd: S) {
+        for i in 0..self.stride {
+            for first in (0..=i).step_by(SIDE) {
+                match (i + 1 - first).min(SIDE) {
+                    1 => self.some::<S, 1>(simd, i, first),
+                    2 => self.some::<S, 2>(simd, i, first),
+                    3 => self.some::<S, 3>(simd, i, first),
+                    4 => self.some::<S, 4>(simd, i, first),
+                    5 => self.some::<S, 5>(simd, i, first),
+                    6 => self.some::<S, 6>(simd, i, first),
+                    7 => self.some::<S, 7>(simd, i, first),
+                    _ => self.some::<S, SIDE>(simd, i, first),
+                }
             }
         }
     }
 }
 
-/// Row N − 1 of the triangle: its sums stay in registers while the points go by.
-#[inline(always)]
-fn row<S: Simd, R: Real, const N: usize>(simd: S, rows: &[Lanes<R>], stride: usize, sums: &mut [Lanes<R>]) {
-    let lanes = R::lanes::<S>();
-    for v in 0..LANES / lanes {
-        let mut totals = [R::splat(simd, R::ZERO); N];
-        for j in 0..N {
-            totals[j] = R::vectors::<S>(&sums[packed_index(N - 1, j)].0)[v];
-        }
-        for point in rows.chunks_exact(stride) {
-            // an array, so that the loop below unrolls and the totals are registers
-            let Some(point) = point.first_chunk::<N>() else { continue };
-            let a = R::vectors::<S>(&point[N - 1].0)[v];
+impl<R: Real> Gram<'_, R> {
+    /// Row i with the N rows from `first` on.
+    #[inline(always)]
+    fn some<S: Simd, const N: usize>(&mut self, simd: S, i: usize, first: usize) {
+        let lanes = R::lanes::<S>();
+        let sums = &mut self.sums[packed_index(i, first)..][..N];
+        for v in 0..LANES / lanes {
+            let mut totals = [R::splat(simd, R::ZERO); N];
             for j in 0..N {
-                totals[j] = R::multiply_add(simd, a, R::vectors::<S>(&point[j].0)[v], totals[j]);
+                totals[j] = R::vectors::<S>(&sums[j].0)[v];
             }
-        }
-        for (j, total) in R::elements::<S>(&totals).chunks_exact(lanes).enumerate() {
-            sums[packed_index(N - 1, j)].0[v * lanes..][..lanes].copy_from_slice(total);
+            for point in self.rows.chunks_exact(self.stride) {
+                // an array, so that the loop below unrolls and the totals are registers
+                let Some(others) = point[first..].first_chunk::<N>() else { continue };
+                let a = R::vectors::<S>(&point[i].0)[v];
+                for j in 0..N {
+                    totals[j] = R::multiply_add(simd, a, R::vectors::<S>(&others[j].0)[v], totals[j]);
+                }
+            }
+            for (j, total) in R::elements::<S>(&totals).chunks_exact(lanes).enumerate() {
+                sums[j].0[v * lanes..][..lanes].copy_from_slice(total);
+            }
         }
     }
 }

@@ -4,15 +4,14 @@ use super::block::{Block, RUNNING};
 use super::step::pick;
 use crate::rows::Real;
 use crate::rows::lanes::Lanes;
-use crate::solver::LevenbergMarquardt;
-use crate::solver::whole::{WholeBatch, WholeColumns};
+use crate::solver::whole::{Whole, WholeBatch, WholeColumns};
 
 /// A batch, and which of its fits is the first of the columns at hand.
 #[derive(Clone, Copy)]
 pub struct Source<'a> {
     pub batch: WholeBatch<'a>,
     pub first: usize,
-    pub settings: &'a LevenbergMarquardt,
+    pub whole: &'a Whole,
 }
 
 /// 1 / x of a power of two, without a division: its exponent turned round the bias.
@@ -53,16 +52,18 @@ pub fn load<R: Real>(block: &mut Block<R>, l: usize, source: &Source<'_>, column
     }
     let promise = columns.promises[index];
     let continued = promise > 0.0;
-    block.mu.0[l] = R::of(if continued { CONTINUED_DAMPING } else { source.settings.initial_damping });
+    block.mu.0[l] = R::of(if continued { CONTINUED_DAMPING } else { source.whole.settings.initial_damping });
     block.nu.0[l] = R::of(2.0);
-    block.floor.0[l] = R::of(if continued { 0.0 } else { source.settings.diagonal_floor });
+    block.floor.0[l] = R::of(if continued { 0.0 } else { source.whole.settings.diagonal_floor });
     block.promise.0[l] = R::of(promise);
     (block.rounds.0[l], block.rejections.0[l]) = (R::ZERO, R::ZERO);
     block.status.0[l] = R::of(RUNNING);
 }
 
-/// Writes lane `l` as fit `index` of the columns; `variances`, if the block has just computed them.
-pub fn unload<R: Real>(block: &Block<R>, l: usize, columns: &mut WholeColumns<'_>, index: usize, variances: bool) {
+/// Writes lane `l` as fit `index` of the columns; its variances, if the block has just computed them.
+pub fn unload<R: Real>(block: &Block<R>, l: usize, whole: &Whole, columns: &mut WholeColumns<'_>, index: usize) {
+    // f32 is followed by f64, which has them
+    let variances = size_of::<R>() == 8;
     let count = block.parameters;
     for p in 0..count {
         columns.parameters[index * count + p] = block.accepted[p].0[l].to_f64();
@@ -73,7 +74,8 @@ pub fn unload<R: Real>(block: &Block<R>, l: usize, columns: &mut WholeColumns<'_
             columns.variances[index * count + p] = pick(held, 0.0, inside);
         }
     }
-    columns.chi2[index] = block.sums[0].0[l].to_f64();
+    let penalty = |&(p, mean, weight): &(usize, f64, f64)| ((mean - block.accepted[p].0[l].to_f64()) * weight).powi(2);
+    columns.chi2[index] = block.sums[0].0[l].to_f64() - whole.priors.iter().map(penalty).sum::<f64>();
     columns.promises[index] = block.promise.0[l].to_f64();
     columns.status[index] = block.status.0[l].to_f64() as i8;
     columns.rounds[index] = columns.rounds[index].saturating_add(block.rounds.0[l].to_f64() as u16);

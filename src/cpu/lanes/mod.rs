@@ -4,6 +4,7 @@ mod block;
 mod descent;
 mod gram;
 mod load;
+mod share;
 mod solve;
 mod step;
 

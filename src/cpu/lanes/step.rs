@@ -6,10 +6,14 @@
 use super::block::{Block, RUNNING, gradient, normal};
 use crate::rows::Real;
 use crate::rows::lanes::{LANES, Lanes};
-use crate::solver::{LevenbergMarquardt, Status};
+use crate::solver::whole::Whole;
+use crate::solver::{Estimator, Status};
 
 /// Smallest ratio of two promises that is believed of the step to come.
 const BEST_CONTRACTION: f64 = 1e-3;
+
+/// A promise above this share of the one before it does not shrink.
+const SHRINKS: f64 = 0.5;
 
 #[inline(always)]
 pub fn pick<T>(condition: bool, yes: T, no: T) -> T {
@@ -74,7 +78,8 @@ impl<R: Real> Block<R> {
 
     /// Chooses the next trial points, or tells why there is none.
     #[inline(always)]
-    pub fn choose(&mut self, settings: &LevenbergMarquardt, tolerance: f64) {
+    pub fn choose(&mut self, whole: &Whole) {
+        let settings = &whole.settings;
         self.set_free();
         let flat = self.is_flat(settings.gtol);
         self.solve();
@@ -83,7 +88,11 @@ impl<R: Real> Block<R> {
         self.shorten(settings.largest_step);
         let rounding = Self::rounding();
         let xtol = settings.xtol.max(rounding.step);
-        let (tolerance, xtol) = (R::of(tolerance.max(rounding.reduction)), R::of(xtol * xtol));
+        let (tolerance, xtol) = (R::of(whole.tolerance), R::of(xtol * xtol));
+        let (least, most_reduction) = (R::of(rounding.reduction), R::of(whole.most.min(1e30)));
+        // reweighted least squares converge at a constant rate: all steps to come count, not the next one alone
+        let single = size_of::<R>() == 4;
+        let slow = whole.estimator != Estimator::LeastSquares;
         let (undamped, running) = (R::of(rounding.undamped), R::of(RUNNING));
         let (most, stalled) = (R::of(settings.max_rounds.into()), R::of(settings.max_rejections.into()));
         let cost = &self.sums[0].0;
@@ -92,12 +101,19 @@ impl<R: Real> Block<R> {
             let (gain, loss, share) = (gain.0[l], loss.0[l], self.share.0[l]);
             let (new, previous, rejections) = (gain - loss, self.promise.0[l], self.rejections.0[l]);
             // the first promise, one after a rejection, and that of a shortened step tell nothing about the next
-            let whole = share == R::ONE;
-            let known = (previous > R::ZERO) & (rejections == R::ZERO) & whole;
+            let full = share == R::ONE;
+            let known = (previous > R::ZERO) & (rejections == R::ZERO) & full;
             let contraction = (new / previous).maximum(R::of(BEST_CONTRACTION)).minimum(R::ONE);
             let remaining = pick(known, new * contraction, new);
             let settled = self.settled.0[l] > R::ZERO;
-            let (small_reduction, small_step) = (remaining <= tolerance * cost[l], length.0[l] <= xtol * size.0[l]);
+            let root = contraction.root();
+            let beyond = (R::ONE - root) * (R::ONE - root);
+            let limit = (tolerance * cost[l]).minimum(most_reduction);
+            let near = pick(slow & known, remaining <= limit * beyond, remaining <= limit);
+            // what no longer shrinks is rounding; f32 is followed by f64
+            let still = single | !known | (new > R::of(SHRINKS) * previous);
+            let small_reduction = near | (still & (remaining <= least * cost[l]));
+            let small_step = length.0[l] <= xtol * size.0[l];
             // what the floor held back is to move, too
             let release = !settled & (self.mu.0[l] < undamped) & (small_reduction | small_step);
             self.floor.0[l] = pick(release, R::ZERO, self.floor.0[l]);
@@ -115,7 +131,7 @@ impl<R: Real> Block<R> {
             let arrives = (old == running) & (small_reduction | small_step) & !singular & !flat;
             arrived.0[l] = pick(arrives, R::ONE, R::ZERO);
             self.status.0[l] = pick(old == running, status, old);
-            self.promise.0[l] = pick(whole, new, -(share * (gain - share * loss)));
+            self.promise.0[l] = pick(full, new, -(share * (gain - share * loss)));
         }
         self.advance(&arrived);
     }

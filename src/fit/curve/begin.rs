@@ -5,7 +5,7 @@ use super::polish::Problem;
 use crate::solver::Estimator;
 
 /// A model is out of scale where it and the data differ by more than this factor, at the start.
-const FAR: f64 = 1e3;
+const FAR: f64 = 1e4;
 /// Differences need the unit that they help to find.
 const ATTEMPTS: usize = 4;
 

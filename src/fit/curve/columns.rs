@@ -1,28 +1,13 @@
 //! Millions of tiny fits in flat memory.
 
-use std::ops::Range;
-
-use rayon::prelude::*;
-
 use super::CurveFitter;
-use super::begin;
-use super::data::{Curve, Curves, Grid};
-use crate::cpu::CpuDevice;
+use super::data::Curves;
+use super::passage::Passage;
 use crate::error::Result;
 use crate::fit::Solver;
 use crate::formula::Formula;
-use crate::solver::whole::{
-    MOST_PARAMETERS, MOST_POINTS, WAITING, Whole, WholeBatch, WholeColumns, WholeFits, WholeModel, unit,
-};
-use crate::solver::{Device as _, Estimator, LevenbergMarquardt, Status};
-
-/// Fits that go through both precisions together.
-const CHUNK: usize = 1 << 16;
-/// A fit ends where the next step would move it by this share of its errors.
-const ACCURACY: f64 = 3e-4;
-
-/// Linear parameters and data that differ by more than this factor are looked at.
-const FAR: f64 = 100.0;
+use crate::solver::whole::{MOST_PARAMETERS, MOST_POINTS};
+use crate::solver::{LevenbergMarquardt, Outcome, Status};
 
 /// Results of many curves, row by row. P is the number of parameters.
 #[derive(Clone, Debug, Default, PartialEq)]
@@ -40,6 +25,15 @@ pub struct CurveColumns {
 }
 
 impl CurveColumns {
+    /// How curve `k` ended, where it arrived: no population need take it up.
+    pub(super) fn outcome(&self, k: usize) -> Option<Outcome> {
+        let count = self.parameters.len() / self.status.len();
+        let status = Status::from_code(self.status[k].into()).filter(|status| status.is_success())?;
+        let rounds = self.rounds[k].into();
+        let parameters = self.parameters[k * count..(k + 1) * count].to_vec();
+        Some(Outcome { status: Some(status), rounds, evaluations: rounds, parameters, ..Outcome::default() })
+    }
+
     /// Sets the length, everything poisoned: what is not written is seen.
     fn reset(&mut self, curves: usize, parameters: usize) {
         for (column, length) in [
@@ -62,9 +56,9 @@ impl CurveFitter {
     /// minimum, and what [`polish`](Self::polish) does is not done. For more curves than memory holds call
     /// [`fit_columns_into`](Self::fit_columns_into) with some at a time.
     ///
-    /// Formulas of at most 8 parameters at up to 128 points, without priors and ties, by least squares under
-    /// Levenberg–Marquardt, are fitted whole: many
-    /// side by side in f32, then to their end in f64. Others take the way of [`fit`](Self::fit).
+    /// Formulas of at most 16 parameters at up to 512 points, without ties, under Levenberg–Marquardt, are fitted whole: many side by
+    /// side in f32, then to their end in f64. (GPUs do so for least squares without priors, of at most 8 parameters at up to 128 points;
+    /// what else there is the CPU fits.) Others take the way of [`fit`](Self::fit).
     pub fn fit_columns(&self, curves: &Curves) -> Result<CurveColumns> {
         let mut columns = CurveColumns::default();
         self.fit_columns_into(curves, &mut columns)?;
@@ -74,21 +68,30 @@ impl CurveFitter {
     /// [`fit_columns`](Self::fit_columns) into columns whose memory is used again.
     pub fn fit_columns_into(&self, curves: &Curves, columns: &mut CurveColumns) -> Result<()> {
         let (count, points) = curves.shape(self.model.predictors(), self.model.parameters())?;
+        curves.check_estimator(self.estimator)?;
         columns.reset(count, self.model.parameters().len());
         match self.whole_problem(points) {
-            Some((formula, settings)) => Passage::new(self, curves, points, (formula, settings))?.run(columns),
+            Some(problem) => Passage::new(self, curves, points, problem, false).run(columns),
             None => self.fit_one_by_one(curves, columns),
         }
+    }
+
+    /// Where [`fit`](Self::fit) would bring all curves on the CPU, in f64 and to the solver's own tolerances, if they are fitted whole.
+    pub(super) fn fit_whole(&self, curves: &Curves, (count, points): (usize, usize)) -> Result<Option<CurveColumns>> {
+        let Some(problem) = self.whole_problem(points).filter(|_| !self.device.inner.runs_wgsl()) else {
+            return Ok(None);
+        };
+        let mut columns = CurveColumns::default();
+        columns.reset(count, self.held.len());
+        Passage::new(self, curves, points, problem, true).run(&mut columns)?;
+        Ok(Some(columns))
     }
 
     /// The formula and the settings of whole fits, where these curves are fitted so.
     fn whole_problem(&self, points: usize) -> Option<(&Formula, LevenbergMarquardt)> {
         let tiny = self.held.len() <= MOST_PARAMETERS && (1..=MOST_POINTS).contains(&points);
-        let plain = self.priors.iter().all(Option::is_none) && self.ties.is_empty();
         match (self.model.formula(), self.solver) {
-            (Some(formula), Solver::Lm(settings)) if tiny && plain && self.estimator == Estimator::LeastSquares => {
-                Some((formula, settings))
-            }
+            (Some(formula), Solver::Lm(settings)) if tiny && self.ties.is_empty() => Some((formula, settings)),
             _ => None,
         }
     }
@@ -104,266 +107,4 @@ impl CurveFitter {
         }
         Ok(())
     }
-}
-
-/// Curves on their way through f32 and f64.
-struct Passage<'a> {
-    fitter: &'a CurveFitter,
-    curves: &'a Curves,
-    points: usize,
-    x: &'a [f64],
-    /// Bounds, (P) or (curves, P), held parameters among them; none where all are infinite.
-    bounds: Option<(Vec<f64>, Vec<f64>)>,
-    parameters: usize,
-    predictors: usize,
-    /// Parameters in which the model is linear.
-    linear: &'a [usize],
-    /// In f32, where the device does that; and in f64, on the host.
-    single: Option<Box<dyn WholeFits>>,
-    double: Option<Box<dyn WholeFits>>,
-}
-
-impl<'a> Passage<'a> {
-    fn new(
-        fitter: &'a CurveFitter,
-        curves: &'a Curves,
-        points: usize,
-        (formula, settings): (&'a Formula, LevenbergMarquardt),
-    ) -> Result<Passage<'a>> {
-        let (parameters, predictors) = (formula.parameters().len(), formula.predictors().len());
-        let capacity = CHUNK.min(curves.starts.len() / parameters);
-        // a squared step in units of the errors is the promise over χ² / dof, or over 1
-        let tolerance = ACCURACY * ACCURACY / points as f64;
-        let wgsl = formula.wgsl(true).to_owned();
-        let whole = |model| {
-            let wgsl = wgsl.clone();
-            Whole { capacity, parameters, predictors, points, model, wgsl, settings, tolerance }
-        };
-        let x = match &curves.grid {
-            Grid::Shared(x) | Grid::Own(x) => x,
-        };
-        let single = fitter.device.inner.whole(whole(WholeModel::Single(formula.lanes())))?;
-        let double = CpuDevice.whole(whole(WholeModel::Double(formula.lanes())))?;
-        let bounds = bounds(fitter, curves);
-        let linear = formula.linear();
-        Ok(Passage { fitter, curves, points, x, bounds, parameters, predictors, linear, single, double })
-    }
-
-    fn run(&mut self, columns: &mut CurveColumns) -> Result<()> {
-        let (parameters, length) = (self.parameters, CHUNK.min(columns.chi2.len()));
-        let mut promises = vec![f64::NAN; length];
-        for first in (0..columns.chi2.len()).step_by(CHUNK) {
-            let count = CHUNK.min(columns.chi2.len() - first);
-            let wide = first * parameters..(first + count) * parameters;
-            let narrow = first..first + count;
-            let mut some = WholeColumns {
-                parameters: &mut columns.parameters[wide.clone()],
-                variances: &mut columns.errors[wide],
-                chi2: &mut columns.chi2[narrow.clone()],
-                promises: &mut promises[..count],
-                status: &mut columns.status[narrow.clone()],
-                rounds: &mut columns.rounds[narrow],
-            };
-            self.chunk(first, &mut some)?;
-        }
-        Ok(())
-    }
-
-    /// Some curves from their starts to their errors.
-    fn chunk(&mut self, first: usize, columns: &mut WholeColumns<'_>) -> Result<()> {
-        let (p, points, count) = (self.parameters, self.points, columns.chi2.len());
-        let last = first + count;
-        let own_grid = matches!(self.curves.grid, Grid::Own(_));
-        let of_fit = self.predictors * points;
-        let bounds = self.bounds.take();
-        let prepared = self.prepare(first..last);
-        let batch = WholeBatch {
-            x: if own_grid { &self.x[first * of_fit..last * of_fit] } else { self.x },
-            own_grid,
-            y: &self.curves.y[first * points..last * points],
-            sigma: self.curves.sigma.as_deref().map(|sigma| &sigma[first * points..last * points]),
-            mask: self.curves.mask.as_deref().map(|mask| &mask[first * points..last * points]),
-            starts: prepared.as_ref().map_or(&self.curves.starts[first * p..last * p], |(starts, _)| starts),
-            units: prepared.as_ref().map(|(_, units)| &units[..]),
-            bounds: bounds.as_ref().map(|(lower, upper)| {
-                let own = if lower.len() == p { 0..p } else { first * p..last * p };
-                (&lower[own.clone()], &upper[own])
-            }),
-        };
-        self.begin(&batch, columns);
-        if let Some(single) = &mut self.single {
-            single.fit(&batch, columns)?;
-            resume(&batch, p, columns);
-        }
-        if let Some(double) = &mut self.double {
-            double.fit(&batch, columns)?;
-        }
-        self.finish(first, &batch, columns);
-        self.bounds = bounds;
-        Ok(())
-    }
-
-    /// Starts and units of some curves, where one of them is to begin elsewhere, or in other units, than its start.
-    fn prepare(&self, some: Range<usize>) -> Option<(Vec<f64>, Vec<f64>)> {
-        let p = self.parameters;
-        let given = &self.curves.starts[some.start * p..some.end * p];
-        let unusual: Vec<usize> = some.clone().into_par_iter().filter(|&k| self.is_unusual(k)).collect();
-        let prepared: Vec<(usize, (Vec<f64>, Vec<f64>))> = unusual
-            .into_par_iter()
-            .filter_map(|k| Some((k, begin::prepare(&self.fitter.problem(&self.curve(k)?), unit)?)))
-            .collect();
-        if prepared.is_empty() {
-            return None;
-        }
-        let (mut starts, mut units) = (given.to_vec(), given.iter().copied().map(unit).collect::<Vec<f64>>());
-        for (k, (begin, scale)) in &prepared {
-            let own = (k - some.start) * p..(k + 1 - some.start) * p;
-            starts[own.clone()].copy_from_slice(begin);
-            units[own].copy_from_slice(scale);
-        }
-        Some((starts, units))
-    }
-
-    /// A start of 0, or linear parameters whose size says nothing of the data's: a quick look, as most are usual.
-    fn is_unusual(&self, k: usize) -> bool {
-        let (p, points) = (self.parameters, self.points);
-        let start = &self.curves.starts[k * p..(k + 1) * p];
-        let largest = |values: &mut dyn Iterator<Item = f64>| values.fold(0.0, |most, x| f64::max(most, x.abs()));
-        let size = largest(&mut self.linear.iter().map(|&q| start[q]));
-        let data = largest(&mut self.curves.y[k * points..(k + 1) * points].iter().copied());
-        start.contains(&0.0) || (!self.linear.is_empty() && !(size < FAR * data && data < FAR * size))
-    }
-
-    /// Curve `index` as [`fit`](CurveFitter::fit) sees it; `None` where it cannot be fitted.
-    fn curve(&self, index: usize) -> Option<Curve> {
-        self.curves.curve(index, self.points, &self.fitter.settings()).ok()
-    }
-
-    /// Puts all fits that can be made at their starts.
-    fn begin(&self, batch: &WholeBatch<'_>, columns: &mut WholeColumns<'_>) {
-        let (p, points) = (self.parameters, self.points);
-        let bad_x: Vec<usize> = match batch.own_grid {
-            true => Vec::new(),
-            false => (0..batch.x.len()).filter(|&i| !batch.x[i].is_finite()).map(|i| i % points).collect(),
-        };
-        columns.promises.fill(f64::NAN);
-        let fits = columns.status.par_iter_mut().zip(columns.parameters.par_chunks_mut(p)).enumerate();
-        fits.with_min_len(1024).for_each(|(k, (status, parameters))| {
-            if self.is_good(batch, k, &bad_x) {
-                *status = WAITING;
-                parameters.copy_from_slice(&batch.starts[k * p..(k + 1) * p]);
-            }
-        });
-    }
-
-    /// Whether curve `k` of the batch can be fitted: what [`fit`](CurveFitter::fit) names as a bad input cannot.
-    fn is_good(&self, batch: &WholeBatch<'_>, k: usize, bad_x: &[usize]) -> bool {
-        let (p, points) = (self.parameters, self.points);
-        let counts = |j: usize| batch.mask.is_none_or(|mask| !mask[k * points + j]);
-        let y = &batch.y[k * points..(k + 1) * points];
-        let starts = &batch.starts[k * p..(k + 1) * p];
-        // without a way out of the loop, which makes it vector code
-        let all_finite = y.iter().fold(true, |finite, y| finite & y.is_finite());
-        let mut good = all_finite || y.iter().enumerate().all(|(j, y)| y.is_finite() || !counts(j));
-        good &= bad_x.iter().all(|j| !counts(*j));
-        if let Some(sigma) = batch.sigma {
-            let of_fit = &sigma[k * points..(k + 1) * points];
-            good &= of_fit.iter().enumerate().all(|(j, s)| (*s > 0.0 && s.is_finite()) || !counts(j));
-        }
-        if batch.own_grid {
-            let length = self.predictors * points;
-            let x = &batch.x[k * length..(k + 1) * length];
-            good &= x.iter().enumerate().all(|(i, x)| x.is_finite() || !counts(i % points));
-        }
-        let (lower, upper) = bounds_of(batch, k, p);
-        let inside = |q: usize| lower.is_empty() || (lower[q] <= starts[q] && starts[q] <= upper[q]);
-        good &= (0..p).all(|q| starts[q].is_finite() && inside(q));
-        let used = self.used(batch, k);
-        good && used > 0 && free(lower, upper, p) <= used
-    }
-
-    /// Points that are not masked.
-    fn used(&self, batch: &WholeBatch<'_>, k: usize) -> usize {
-        let masked = |mask: &[bool]| mask[k * self.points..(k + 1) * self.points].iter().filter(|m| **m).count();
-        self.points - batch.mask.map_or(0, masked)
-    }
-
-    /// Variances become errors.
-    fn finish(&self, first: usize, batch: &WholeBatch<'_>, columns: &mut WholeColumns<'_>) {
-        let p = self.parameters;
-        let fits = columns.variances.par_chunks_mut(p).zip(columns.parameters.par_chunks(p)).zip(&*columns.chi2);
-        fits.enumerate().with_min_len(1024).for_each(|(k, ((errors, parameters), chi2))| {
-            let (lower, upper) = bounds_of(batch, k, p);
-            let inside = |q: usize| lower.is_empty() || lower[q] < parameters[q] && parameters[q] < upper[q];
-            // a lost pivot takes along what was eliminated after it
-            if chi2.is_finite() && (0..p).any(|q| errors[q].is_nan() && inside(q)) {
-                if let Some(variances) = self.variances(first + k, parameters) {
-                    errors.copy_from_slice(&variances);
-                }
-            }
-            let factor = match (self.fitter.absolute_sigma, self.used(batch, k).saturating_sub(free(lower, upper, p))) {
-                (true, _) => 1.0,
-                // nothing is left to tell the noise from
-                (false, 0) => f64::NAN,
-                (false, dof) => chi2 / dof as f64,
-            };
-            // held parameters have none, whatever the factor
-            errors.iter_mut().filter(|e| **e != 0.0).for_each(|e| *e = (*e * factor).sqrt());
-        });
-    }
-
-    /// Those of curve `index` as [`fit`](CurveFitter::fit) computes them.
-    fn variances(&self, index: usize, parameters: &[f64]) -> Option<Vec<f64>> {
-        let curve = self.curve(index)?;
-        let problem = self.fitter.problem(&curve);
-        let covariance = problem.covariance(&problem.rows(parameters)?, parameters);
-        Some(covariance.into_iter().step_by(self.parameters + 1).collect())
-    }
-}
-
-/// Fits that f32 has brought to their end go on from there, the others from their starts again.
-fn resume(batch: &WholeBatch<'_>, p: usize, columns: &mut WholeColumns<'_>) {
-    let ends = columns.status.par_iter_mut().zip(columns.promises.par_iter_mut());
-    let fits = ends.zip(columns.parameters.par_chunks_mut(p)).enumerate();
-    fits.with_min_len(1024).for_each(|(k, ((status, promise), parameters))| {
-        let arrived = Status::from_code((*status).into()).is_some_and(Status::is_success);
-        let finite = parameters.iter().all(|x| x.is_finite());
-        if *status != Status::BadInput.code() as i8 {
-            *status = WAITING;
-            if !(arrived && finite) {
-                *promise = f64::NAN;
-                parameters.copy_from_slice(&batch.starts[k * p..(k + 1) * p]);
-            }
-        }
-    });
-}
-
-/// Bounds of all curves, (P), or of each, (curves, P), where they differ; held parameters have equal ones.
-fn bounds(fitter: &CurveFitter, curves: &Curves) -> Option<(Vec<f64>, Vec<f64>)> {
-    let held = fitter.held.iter().any(|held| *held);
-    let own = curves.lower.is_some() || curves.upper.is_some();
-    if !held && !own {
-        let infinite = fitter.lower.iter().chain(&fitter.upper).all(|x| x.is_infinite());
-        return (!infinite).then(|| (fitter.lower.clone(), fitter.upper.clone()));
-    }
-    let (p, length) = (fitter.held.len(), curves.starts.len());
-    let each = |own: &Option<Vec<f64>>, otherwise: &[f64]| -> Vec<f64> {
-        let bound = |i: usize| own.as_ref().map_or(otherwise[i % p], |own| own[i]);
-        (0..length).map(|i| if fitter.held[i % p] { curves.starts[i] } else { bound(i) }).collect()
-    };
-    Some((each(&curves.lower, &fitter.lower), each(&curves.upper, &fitter.upper)))
-}
-
-/// The bounds of fit `k` of a batch; empty where it has none.
-fn bounds_of<'a>(batch: &WholeBatch<'a>, k: usize, p: usize) -> (&'a [f64], &'a [f64]) {
-    match batch.bounds {
-        Some((lower, upper)) if lower.len() == p => (lower, upper),
-        Some((lower, upper)) => (&lower[k * p..(k + 1) * p], &upper[k * p..(k + 1) * p]),
-        None => (&[], &[]),
-    }
-}
-
-/// Parameters that may move.
-fn free(lower: &[f64], upper: &[f64], p: usize) -> usize {
-    if lower.is_empty() { p } else { (0..p).filter(|&q| lower[q] < upper[q]).count() }
 }

@@ -1,21 +1,20 @@
-//! A curve's rows in f64 on the host: Gauss–Newton steps and covariance through QR and SVD of the Jacobian, not its square.
+//! A curve's rows in f64 on the host, Gauss–Newton steps and covariance.
 
 use nalgebra::{DMatrix, DVector};
 
 use super::Prior;
 use super::data::Curve;
+use super::factors::Factors;
 use crate::curve_model::CurveModel;
 use crate::solver::recording::{CustomInput, Limits};
 use crate::solver::{Estimator, Share};
 
-/// Singular values below this share of the largest are rounding.
-const RANK: f64 = 1e-14;
-/// A parameter with more than this share of a lost direction is undetermined.
-const SHARE: f64 = 1e-3;
 /// Most Gauss–Newton steps.
 const STEPS: usize = 30;
 /// A step this much shorter than the parameters, under the Jacobian's scaling, changes nothing.
 const SHORTEST: f64 = 1e-15;
+/// As does one this much shorter than the residual, and so than the errors.
+const NEGLIGIBLE: f64 = 1e-12;
 /// A step must shrink by this to be followed by another.
 const SHRINKS: f64 = 0.9;
 /// By how much rounding may raise the cost; a step that lowers it by more is followed by another, whatever its length.
@@ -39,8 +38,8 @@ pub(super) struct Rows {
     pub gradient: Vec<f64>,
     residual: DVector<f64>,
     jacobian: DMatrix<f64>,
-    /// The Jacobian whose square is the covariance's inverse.
-    expected: DMatrix<f64>,
+    /// The Jacobian whose square is the covariance's inverse, where it is another.
+    expected: Option<DMatrix<f64>>,
 }
 
 impl Rows {
@@ -50,13 +49,13 @@ impl Rows {
 
     /// The Gauss–Newton step of some parameters; `None` when a direction is undetermined.
     pub fn step(&self, some: &[usize], parameters: &[f64]) -> Option<Vec<f64>> {
-        let (delta, ..) = Factors::new(&self.jacobian, some)?.step(self, parameters)?;
+        let (delta, ..) = Factors::new(&self.jacobian, some)?.step(&self.residual, &self.gradient, parameters)?;
         Some(delta.as_slice().to_vec())
     }
 
     /// What the covariance is made of; `None` as for [`Factors::new`].
     fn information(&self, free: &[usize]) -> Option<Factors> {
-        Factors::new(&self.expected, free)
+        Factors::new(self.expected.as_ref().unwrap_or(&self.jacobian), free)
     }
 }
 
@@ -92,7 +91,8 @@ impl Problem<'_> {
                 None => 0.0,
             })
         };
-        let (jacobian, expected) = (by(|share| share.slope), by(|share| share.expected_slope));
+        let jacobian = by(|share| share.slope);
+        let expected = (self.estimator != Estimator::LeastSquares).then(|| by(|share| share.expected_slope));
         let chi2: f64 = shares.iter().map(|share| share.cost).sum();
         let penalty = residual.rows(used.len(), priors.len()).norm_squared();
         let gradient: Vec<f64> = jacobian.tr_mul(&residual).iter().copied().collect();
@@ -124,11 +124,12 @@ impl Problem<'_> {
         let free = self.inside(parameters);
         for _ in 0..STEPS {
             let Some((delta, length, size)) =
-                Factors::new(&rows.jacobian, &free).and_then(|f| f.step(rows, parameters))
+                Factors::new(&rows.jacobian, &free).and_then(|f| f.step(&rows.residual, &rows.gradient, parameters))
             else {
                 break;
             };
-            if !((length < SHRINKS * last || falls) && length > SHORTEST * size) {
+            let shortest = f64::max(SHORTEST * size, NEGLIGIBLE * rows.cost().sqrt());
+            if !((length < SHRINKS * last || falls) && length > shortest) {
                 break;
             }
             let (found, spent) = self.search(parameters, rows, (&free, &delta));
@@ -163,70 +164,5 @@ impl Problem<'_> {
             }
         }
         (None, evaluations)
-    }
-}
-
-/// J over the free parameters, its columns scaled to unit length: Q R = J D⁻¹, R = U S Vᵀ.
-pub(super) struct Factors {
-    free: Vec<usize>,
-    /// Lengths of the columns.
-    scale: Vec<f64>,
-    q: DMatrix<f64>,
-    u: DMatrix<f64>,
-    singular: DVector<f64>,
-    v_t: DMatrix<f64>,
-}
-
-impl Factors {
-    /// `None` when there is nothing to solve for, or fewer rows than parameters.
-    pub fn new(jacobian: &DMatrix<f64>, free: &[usize]) -> Option<Factors> {
-        let mut scaled = jacobian.select_columns(free);
-        if free.is_empty() || scaled.nrows() < free.len() {
-            return None;
-        }
-        let scale: Vec<f64> = scaled.column_iter().map(|column| column.norm()).collect();
-        for (mut column, scale) in scaled.column_iter_mut().zip(&scale) {
-            // a column of zeros stays one
-            column /= if *scale > 0.0 { *scale } else { 1.0 };
-        }
-        let qr = scaled.qr();
-        let svd = qr.r().svd(true, true);
-        Some(Factors { free: free.to_vec(), scale, q: qr.q(), u: svd.u?, singular: svd.singular_values, v_t: svd.v_t? })
-    }
-
-    fn is_kept(&self, k: usize) -> bool {
-        self.singular[k] > RANK * self.singular.max()
-    }
-
-    /// The Gauss–Newton step, its scaled length and that of the parameters; `None` when a direction is undetermined.
-    fn step(&self, rows: &Rows, parameters: &[f64]) -> Option<(DVector<f64>, f64, f64)> {
-        if (0..self.free.len()).any(|k| !self.is_kept(k)) {
-            return None;
-        }
-        let mut along = self.u.tr_mul(&self.q.tr_mul(&rows.residual));
-        along.component_div_assign(&self.singular);
-        let mut delta = self.v_t.tr_mul(&along);
-        let length = delta.norm();
-        let size = self.free.iter().zip(&self.scale).map(|(&p, s)| (s * parameters[p]).powi(2)).sum::<f64>().sqrt();
-        delta.iter_mut().zip(&self.scale).for_each(|(d, s)| *d /= s);
-        delta.iter().all(|d| d.is_finite()).then_some((delta, length, size))
-    }
-
-    /// (JᵀJ)⁻¹ among all `count` parameters, row by row: 0 for those that are not free, NaN for undetermined ones.
-    pub fn covariance(&self, count: usize) -> Vec<f64> {
-        let n = self.free.len();
-        let lost: Vec<bool> = (0..n)
-            .map(|i| self.scale[i] == 0.0 || (0..n).any(|k| !self.is_kept(k) && self.v_t[(k, i)].abs() > SHARE))
-            .collect();
-        let mut covariance = vec![0.0; count * count];
-        for (i, &p) in self.free.iter().enumerate() {
-            for (j, &q) in self.free.iter().enumerate() {
-                let kept = (0..n).filter(|&k| self.is_kept(k));
-                let sum: f64 = kept.map(|k| self.v_t[(k, i)] * self.v_t[(k, j)] / self.singular[k].powi(2)).sum();
-                let value = sum / (self.scale[i] * self.scale[j]);
-                covariance[p * count + q] = if lost[i] || lost[j] { f64::NAN } else { value };
-            }
-        }
-        covariance
     }
 }

@@ -1,0 +1,84 @@
+//! A block's rows as an estimator counts them: values become residuals, derivatives are multiplied by slopes.
+
+use pulp::{Simd, WithSimd};
+
+use super::step::pick;
+use crate::rows::Real;
+use crate::rows::lanes::{LANES, Lanes};
+use crate::solver::Estimator;
+
+/// Some points of a block.
+pub struct Shares<'a, R> {
+    pub estimator: Estimator,
+    /// Whether derivatives are those of the covariance.
+    pub expected: bool,
+    /// (points)
+    pub y: &'a [Lanes<R>],
+    /// (points), or empty where all are 1.
+    pub weight: &'a [Lanes<R>],
+    /// (points, 1 + P)
+    pub rows: &'a mut [Lanes<R>],
+    /// Added to, unless by least squares, where it is the residuals' square.
+    pub cost: &'a mut Lanes<R>,
+}
+
+impl<R: Real> Shares<'_, R> {
+    pub fn run(self) {
+        pulp::Arch::new().dispatch(self);
+    }
+
+    #[inline(always)]
+    fn least_squares(self) {
+        let stride = self.rows.len() / self.y.len();
+        for (j, (rows, y)) in self.rows.chunks_exact_mut(stride).zip(self.y).enumerate() {
+            let value = &mut rows[0].0;
+            (0..LANES).for_each(|l| value[l] = y.0[l] - value[l]);
+            let Some(weight) = self.weight.get(j) else { continue };
+            for row in rows {
+                for l in 0..LANES {
+                    let (w, x) = (weight.0[l], row.0[l]);
+                    // a masked row may be anything, NaN included
+                    row.0[l] = pick(w > R::ZERO, w * x, R::ZERO);
+                }
+            }
+        }
+    }
+
+    #[inline(always)]
+    fn others(self) {
+        let stride = self.rows.len() / self.y.len();
+        for (j, (rows, y)) in self.rows.chunks_exact_mut(stride).zip(self.y).enumerate() {
+            let Some((value, tangents)) = rows.split_first_mut() else { continue };
+            let mut slopes = Lanes::splat(R::ZERO);
+            for l in 0..LANES {
+                let weight = self.weight.get(j).map_or(1.0, |weight| weight.0[l].to_f64());
+                let model = value.0[l].to_f64();
+                value.0[l] = R::ZERO;
+                if weight > 0.0 {
+                    let share = self.estimator.share(weight * y.0[l].to_f64(), weight, model);
+                    value.0[l] = R::of(share.residual);
+                    slopes.0[l] = R::of(if self.expected { share.expected_slope } else { share.slope });
+                    self.cost.0[l] += R::of(share.cost);
+                }
+            }
+            for tangent in tangents {
+                for l in 0..LANES {
+                    let (slope, x) = (slopes.0[l], tangent.0[l]);
+                    tangent.0[l] = pick(slope > R::ZERO, slope * x, R::ZERO);
+                }
+            }
+        }
+    }
+}
+
+impl<R: Real> WithSimd for Shares<'_, R> {
+    type Output = ();
+
+    #[inline(always)]
+    fn with_simd<S: Simd>(self, _: S) {
+        match self.estimator {
+            Estimator::LeastSquares => self.least_squares(),
+            _ => self.others(),
+        }
+    }
+}

@@ -1,0 +1,331 @@
+//! Curves on their way through whole fits in f32 and f64, in flat memory.
+
+use std::ops::Range;
+
+use rayon::prelude::*;
+
+use super::data::{Curve, Curves, Grid};
+use super::{CurveColumns, CurveFitter, begin};
+use crate::cpu::CpuDevice;
+use crate::error::Result;
+use crate::formula::Formula;
+use crate::solver::whole::{WAITING, Whole, WholeBatch, WholeColumns, WholeFits, WholeModel, unit};
+use crate::solver::{Device as _, Estimator, LevenbergMarquardt, Status};
+
+/// Fits that go to another device together.
+const CHUNK: usize = 1 << 16;
+/// Fits that one thread takes through both precisions, their data staying in its cache.
+const TASK: usize = 2048;
+/// A fit ends where the next step would move it by this share of its errors.
+const ACCURACY: f64 = 3e-4;
+/// Share of the solver's `ftol` that fits which are to be polished come to: f64 may hold that of steps, and ends them where it does not.
+const FINEST: f64 = 1e-10;
+/// Linear parameters and data that differ by more than this factor are looked at.
+const FAR: f64 = 100.0;
+
+/// Curves on their way through f32 and f64.
+pub(super) struct Passage<'a> {
+    fitter: &'a CurveFitter,
+    curves: &'a Curves,
+    points: usize,
+    x: &'a [f64],
+    /// Bounds, (P) or (curves, P), held parameters among them; none where all are infinite.
+    bounds: Option<(Vec<f64>, Vec<f64>)>,
+    parameters: usize,
+    predictors: usize,
+    formula: &'a Formula,
+    settings: LevenbergMarquardt,
+    /// To the end, all in f64; otherwise as far as errors ask.
+    exact: bool,
+}
+
+/// In f32, where the device does that; and in f64, on the host.
+struct Precisions {
+    single: Option<Box<dyn WholeFits>>,
+    double: Option<Box<dyn WholeFits>>,
+}
+
+impl<'a> Passage<'a> {
+    pub fn new(
+        fitter: &'a CurveFitter,
+        curves: &'a Curves,
+        points: usize,
+        (formula, settings): (&'a Formula, LevenbergMarquardt),
+        exact: bool,
+    ) -> Passage<'a> {
+        let (parameters, predictors) = (formula.parameters().len(), formula.predictors().len());
+        let x = match &curves.grid {
+            Grid::Shared(x) | Grid::Own(x) => x,
+        };
+        let bounds = bounds(fitter, curves);
+        Passage { fitter, curves, points, x, bounds, parameters, predictors, formula, settings, exact }
+    }
+
+    /// Both precisions of `capacity` fits.
+    fn precisions(&self, capacity: usize) -> Result<Precisions> {
+        // a squared step in units of the errors is the promise over χ² / dof, or over 1
+        let (tolerance, most) = match (self.exact, self.fitter.is_scaled()) {
+            (true, _) => (self.settings.ftol * self.finest(), f64::INFINITY),
+            (false, true) => (ACCURACY * ACCURACY / self.points as f64, f64::INFINITY),
+            (false, false) => (ACCURACY * ACCURACY / self.points as f64, ACCURACY * ACCURACY),
+        };
+        let each = self.fitter.priors.iter().enumerate();
+        let priors: Vec<_> =
+            each.filter_map(|(p, prior)| prior.map(|prior| (p, prior.mean, 1.0 / prior.sigma))).collect();
+        let whole = |model| Whole {
+            capacity,
+            parameters: self.parameters,
+            predictors: self.predictors,
+            points: self.points,
+            model,
+            wgsl: self.formula.wgsl(true).to_owned(),
+            settings: self.settings,
+            tolerance,
+            most,
+            estimator: self.fitter.estimator,
+            priors: priors.clone(),
+        };
+        let single = || whole(WholeModel::Single(self.formula.lanes()));
+        Ok(Precisions {
+            single: match self.exact {
+                true => None,
+                false => self
+                    .fitter
+                    .device
+                    .inner
+                    .whole(single())?
+                    .map_or_else(|| CpuDevice.whole(single()), |s| Ok(Some(s)))?,
+            },
+            double: CpuDevice.whole(whole(WholeModel::Double(self.formula.lanes())))?,
+        })
+    }
+
+    /// Share of `ftol` that exact fits are brought to: rounds cost less here than where fits are polished, if they are few.
+    fn finest(&self) -> f64 {
+        let quick = self.fitter.estimator == Estimator::LeastSquares;
+        if self.fitter.polish && quick { FINEST } else { 1.0 }
+    }
+
+    /// On the CPU a thread takes some fits from start to end; another device takes many.
+    pub fn run(&self, columns: &mut CurveColumns) -> Result<()> {
+        let here = !self.fitter.device.inner.runs_wgsl();
+        let (p, most) = (self.parameters, if here { TASK } else { CHUNK });
+        let wide = columns.parameters.chunks_mut(most * p).zip(columns.errors.chunks_mut(most * p));
+        let narrow = columns.chi2.chunks_mut(most).zip(columns.status.chunks_mut(most));
+        let parts = wide.zip(narrow).zip(columns.rounds.chunks_mut(most)).enumerate();
+        let parts = parts.map(|(k, (((parameters, variances), (chi2, status)), rounds))| {
+            (k * most, WholeColumns { parameters, variances, chi2, promises: &mut [], status, rounds })
+        });
+        if here {
+            let parts: Vec<_> = parts.collect();
+            return parts.into_par_iter().try_for_each(|(first, some)| {
+                let mut precisions = self.precisions(some.chi2.len())?;
+                self.part(first, &mut precisions, some)
+            });
+        }
+        let mut precisions = self.precisions(most.min(self.curves.starts.len() / p))?;
+        parts.into_iter().try_for_each(|(first, some)| self.part(first, &mut precisions, some))
+    }
+
+    /// Some curves from their starts to their errors.
+    fn part(&self, first: usize, precisions: &mut Precisions, columns: WholeColumns<'_>) -> Result<()> {
+        let (p, points, count) = (self.parameters, self.points, columns.chi2.len());
+        let mut promises = vec![f64::NAN; count];
+        let columns = &mut WholeColumns { promises: &mut promises, ..columns };
+        let last = first + count;
+        let own_grid = matches!(self.curves.grid, Grid::Own(_));
+        let of_fit = self.predictors * points;
+        let prepared = self.prepare(first..last);
+        let batch = WholeBatch {
+            x: if own_grid { &self.x[first * of_fit..last * of_fit] } else { self.x },
+            own_grid,
+            y: &self.curves.y[first * points..last * points],
+            sigma: self.curves.sigma.as_deref().map(|sigma| &sigma[first * points..last * points]),
+            mask: self.curves.mask.as_deref().map(|mask| &mask[first * points..last * points]),
+            starts: prepared.as_ref().map_or(&self.curves.starts[first * p..last * p], |(starts, _)| starts),
+            units: prepared.as_ref().map(|(_, units)| &units[..]),
+            bounds: self.bounds.as_ref().map(|(lower, upper)| {
+                let own = if lower.len() == p { 0..p } else { first * p..last * p };
+                (&lower[own.clone()], &upper[own])
+            }),
+        };
+        self.begin(&batch, columns);
+        if let Some(single) = &mut precisions.single {
+            single.fit(&batch, columns)?;
+            resume(&batch, p, columns);
+        }
+        if let Some(double) = &mut precisions.double {
+            double.fit(&batch, columns)?;
+        }
+        self.finish(first, &batch, columns);
+        Ok(())
+    }
+
+    /// Starts and units of some curves, where one of them is to begin elsewhere, or in other units, than its start.
+    fn prepare(&self, some: Range<usize>) -> Option<(Vec<f64>, Vec<f64>)> {
+        let p = self.parameters;
+        let given = &self.curves.starts[some.start * p..some.end * p];
+        let prepare = |k: usize| {
+            let (begin, units) = begin::prepare(&self.fitter.problem(&self.curve(k)?), unit)?;
+            Some((k, begin, units))
+        };
+        let unusual = some.clone().into_par_iter().filter(|&k| self.is_unusual(k));
+        let prepared: Vec<_> = unusual.filter_map(prepare).collect();
+        if prepared.is_empty() {
+            return None;
+        }
+        let (mut starts, mut units) = (given.to_vec(), given.iter().copied().map(unit).collect::<Vec<f64>>());
+        for (k, begin, scale) in &prepared {
+            let own = (k - some.start) * p..(k + 1 - some.start) * p;
+            starts[own.clone()].copy_from_slice(begin);
+            units[own].copy_from_slice(scale);
+        }
+        Some((starts, units))
+    }
+
+    /// A start of 0, or linear parameters whose size says nothing of the data's: a quick look, as most are usual.
+    fn is_unusual(&self, k: usize) -> bool {
+        let (p, points, linear) = (self.parameters, self.points, self.formula.linear());
+        let start = &self.curves.starts[k * p..(k + 1) * p];
+        let largest = |values: &mut dyn Iterator<Item = f64>| values.fold(0.0, |most, x| f64::max(most, x.abs()));
+        let size = largest(&mut linear.iter().map(|&q| start[q]));
+        let data = largest(&mut self.curves.y[k * points..(k + 1) * points].iter().copied());
+        let alike = linear.is_empty() || (size < FAR * data && data < FAR * size);
+        start.contains(&0.0) || !alike
+    }
+
+    /// Curve `index` as [`fit`](CurveFitter::fit) sees it; `None` where it cannot be fitted.
+    fn curve(&self, index: usize) -> Option<Curve> {
+        self.curves.curve(index, self.points, &self.fitter.settings()).ok()
+    }
+
+    /// Puts all fits that can be made at their starts.
+    fn begin(&self, batch: &WholeBatch<'_>, columns: &mut WholeColumns<'_>) {
+        let (p, points) = (self.parameters, self.points);
+        let bad_x: Vec<usize> = match batch.own_grid {
+            true => Vec::new(),
+            false => (0..batch.x.len()).filter(|&i| !batch.x[i].is_finite()).map(|i| i % points).collect(),
+        };
+        let fits = columns.status.par_iter_mut().zip(columns.parameters.par_chunks_mut(p)).enumerate();
+        fits.with_min_len(1024).for_each(|(k, (status, parameters))| {
+            if self.is_good(batch, k, &bad_x) {
+                *status = WAITING;
+                parameters.copy_from_slice(&batch.starts[k * p..(k + 1) * p]);
+            }
+        });
+    }
+
+    /// Whether curve `k` of the batch can be fitted: what [`fit`](CurveFitter::fit) names as a bad input cannot.
+    fn is_good(&self, batch: &WholeBatch<'_>, k: usize, bad_x: &[usize]) -> bool {
+        let (p, points) = (self.parameters, self.points);
+        let counts = |j: usize| batch.mask.is_none_or(|mask| !mask[k * points + j]);
+        let y = &batch.y[k * points..(k + 1) * points];
+        let starts = &batch.starts[k * p..(k + 1) * p];
+        // without a way out of the loop, which makes it vector code
+        let counted = self.fitter.estimator == Estimator::Poisson;
+        let all_finite = y.iter().fold(true, |finite, y| finite & y.is_finite());
+        let mut good = all_finite || y.iter().enumerate().all(|(j, y)| y.is_finite() || !counts(j));
+        good &= !counted || y.iter().enumerate().all(|(j, y)| *y >= 0.0 || !counts(j));
+        good &= bad_x.iter().all(|j| !counts(*j));
+        if let Some(sigma) = batch.sigma {
+            let of_fit = &sigma[k * points..(k + 1) * points];
+            good &= of_fit.iter().enumerate().all(|(j, s)| (*s > 0.0 && s.is_finite()) || !counts(j));
+        }
+        if batch.own_grid {
+            let length = self.predictors * points;
+            let x = &batch.x[k * length..(k + 1) * length];
+            good &= x.iter().enumerate().all(|(i, x)| x.is_finite() || !counts(i % points));
+        }
+        let (lower, upper) = bounds_of(batch, k, p);
+        let inside = |q: usize| lower.is_empty() || (lower[q] <= starts[q] && starts[q] <= upper[q]);
+        good &= (0..p).all(|q| starts[q].is_finite() && inside(q));
+        let used = self.used(batch, k);
+        good && used > 0 && free(lower, upper, p) <= used
+    }
+
+    /// Points that are not masked.
+    fn used(&self, batch: &WholeBatch<'_>, k: usize) -> usize {
+        let masked = |mask: &[bool]| mask[k * self.points..(k + 1) * self.points].iter().filter(|m| **m).count();
+        self.points - batch.mask.map_or(0, masked)
+    }
+
+    /// Variances become errors.
+    fn finish(&self, first: usize, batch: &WholeBatch<'_>, columns: &mut WholeColumns<'_>) {
+        let p = self.parameters;
+        let fits = columns.variances.par_chunks_mut(p).zip(columns.parameters.par_chunks(p)).zip(&*columns.chi2);
+        fits.enumerate().with_min_len(1024).for_each(|(k, ((errors, parameters), chi2))| {
+            let (lower, upper) = bounds_of(batch, k, p);
+            let inside = |q: usize| lower.is_empty() || lower[q] < parameters[q] && parameters[q] < upper[q];
+            // a lost pivot takes along what was eliminated after it
+            if chi2.is_finite()
+                && (0..p).any(|q| errors[q].is_nan() && inside(q))
+                && let Some(variances) = self.variances(first + k, parameters)
+            {
+                errors.copy_from_slice(&variances);
+            }
+            let factor = match (!self.fitter.is_scaled(), self.used(batch, k).saturating_sub(free(lower, upper, p))) {
+                (true, _) => 1.0,
+                // nothing is left to tell the noise from
+                (false, 0) => f64::NAN,
+                (false, dof) => chi2 / dof as f64,
+            };
+            // held parameters have none, whatever the factor
+            errors.iter_mut().filter(|e| **e != 0.0).for_each(|e| *e = (*e * factor).sqrt());
+        });
+    }
+
+    /// Those of curve `index` as [`fit`](CurveFitter::fit) computes them.
+    fn variances(&self, index: usize, parameters: &[f64]) -> Option<Vec<f64>> {
+        let curve = self.curve(index)?;
+        let problem = self.fitter.problem(&curve);
+        let covariance = problem.covariance(&problem.rows(parameters)?, parameters);
+        Some(covariance.into_iter().step_by(self.parameters + 1).collect())
+    }
+}
+
+/// Fits that f32 has brought to their end go on from there, the others from their starts again.
+fn resume(batch: &WholeBatch<'_>, p: usize, columns: &mut WholeColumns<'_>) {
+    let ends = columns.status.par_iter_mut().zip(columns.promises.par_iter_mut());
+    let fits = ends.zip(columns.parameters.par_chunks_mut(p)).enumerate();
+    fits.with_min_len(1024).for_each(|(k, ((status, promise), parameters))| {
+        let arrived = Status::from_code((*status).into()).is_some_and(Status::is_success);
+        let finite = parameters.iter().all(|x| x.is_finite());
+        if *status != Status::BadInput.code() as i8 {
+            *status = WAITING;
+            if !(arrived && finite) {
+                *promise = f64::NAN;
+                parameters.copy_from_slice(&batch.starts[k * p..(k + 1) * p]);
+            }
+        }
+    });
+}
+
+/// Bounds of all curves, (P), or of each, (curves, P), where they differ; held parameters have equal ones.
+fn bounds(fitter: &CurveFitter, curves: &Curves) -> Option<(Vec<f64>, Vec<f64>)> {
+    let held = fitter.held.iter().any(|held| *held);
+    let own = curves.lower.is_some() || curves.upper.is_some();
+    if !held && !own {
+        let infinite = fitter.lower.iter().chain(&fitter.upper).all(|x| x.is_infinite());
+        return (!infinite).then(|| (fitter.lower.clone(), fitter.upper.clone()));
+    }
+    let (p, length) = (fitter.held.len(), curves.starts.len());
+    let each = |own: &Option<Vec<f64>>, otherwise: &[f64]| -> Vec<f64> {
+        let bound = |i: usize| own.as_ref().map_or(otherwise[i % p], |own| own[i]);
+        (0..length).map(|i| if fitter.held[i % p] { curves.starts[i] } else { bound(i) }).collect()
+    };
+    Some((each(&curves.lower, &fitter.lower), each(&curves.upper, &fitter.upper)))
+}
+
+/// The bounds of fit `k` of a batch; empty where it has none.
+fn bounds_of<'a>(batch: &WholeBatch<'a>, k: usize, p: usize) -> (&'a [f64], &'a [f64]) {
+    match batch.bounds {
+        Some((lower, upper)) if lower.len() == p => (lower, upper),
+        Some((lower, upper)) => (&lower[k * p..(k + 1) * p], &upper[k * p..(k + 1) * p]),
+        None => (&[], &[]),
+    }
+}
+
+/// Parameters that may move.
+fn free(lower: &[f64], upper: &[f64], p: usize) -> usize {
+    if lower.is_empty() { p } else { (0..p).filter(|&q| lower[q] < upper[q]).count() }
+}
