@@ -31,7 +31,7 @@ const SPECTRA: usize = 40;
 const HOST: [&str; 7] = ["read", "prepare", "first guess", "fit", "finish", "posterior", "write"];
 const DEVICE: [&str; 8] = ["upload", "hidden", "template", "observe", "normal matrix", "step", "compact", "readback"];
 
-/// Two labels, a hidden layer of 16, 64 pixels.
+/// Two labels, a hidden layer of 16, 64 pixels, and a velocity.
 fn setup(device: &Device) -> (Fitter, Spectra) {
     let weights = |count: usize, pace: f32| (0..count).map(|k| 0.3 * (pace * k as f32).sin()).collect::<Vec<f32>>();
     let hidden: Layer = (16, weights(32, 1.7), weights(16, 0.9));
@@ -39,7 +39,8 @@ fn setup(device: &Device) -> (Fitter, Spectra) {
     let emulator = network(&["a", "b"], "silu", &[hidden, output]);
     let labels: Vec<f64> = (0..2 * SPECTRA).map(|k| 2.0 * (k as f64 * 0.7).sin()).collect();
     let all = spectra(&emulator, &labels, 0.01);
-    (fitter(tiny::model(emulator, 0.5), device), all)
+    let model = tiny::builder(emulator, 0.5).velocity(-50.0..=50.0).build().unwrap();
+    (fitter(model, device), all)
 }
 
 fn run(fitter: &Fitter, spectra: &Spectra, profile: bool) -> (FitTable, Option<Profile>) {
@@ -102,7 +103,7 @@ fn stages_add_up() {
     }
 }
 
-/// By hand: a member has a row of values and two of tangents, and the two labels are padded to four.
+/// By hand: a member has a row of values and two of tangents, to which the velocity adds one; two labels are padded to four.
 #[test]
 fn operations_are_those_of_the_products() {
     for device in devices() {
@@ -119,7 +120,7 @@ fn operations_are_those_of_the_products() {
         assert_eq!(stage(own, "hidden").0, members * (labels + 2.0 * rows * 4.0 * hidden + (rows + 1.0) * hidden));
         assert_eq!(stage(own, "template").0, members * (2.0 * rows * hidden * pixels + (rows + 1.0) * pixels));
         // χ², Jᵀr and JᵀJ
-        assert_eq!(stage(own, "normal matrix").0, members * 3.0 * 4.0 * pixels);
+        assert_eq!(stage(own, "normal matrix").0, members * 4.0 * 5.0 * pixels);
         let looks = own.rounds.windows(2);
         assert!(looks.into_iter().all(|two| two[0].begin + two[0].seconds <= two[1].begin + two[1].seconds + 0.01));
     }
