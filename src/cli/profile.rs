@@ -45,7 +45,7 @@ fn heading(device: &DeviceProfile) -> String {
     let DeviceProfile { name, busy, bytes_held, .. } = device;
     let clock = match device.clock {
         "threads" => "time of all threads, GF/s and GB/s of one",
-        "timestamps" => "time by its own clock",
+        "timestamps" => "time by its own clock, upload and readback with waiting for the other worker",
         _ => "it tells no times of its kernels",
     };
     format!("{name}: busy {}, holds {}; {clock}", share(*busy), size(*bytes_held as f64))
