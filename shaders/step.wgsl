@@ -168,7 +168,7 @@ fn choose(slot: u32) -> i32 {
     }
     // a penalty would take its unknown share of the promise
     let plain = state[at(PENALTY, slot)] == 0.0;
-    return set_trial(slot, undamped && plain && is_last(slot, FTOL * cost));
+    return set_trial(slot, undamped && plain && TRUSTS_STEPS && is_last(slot, FTOL * cost));
 }
 
 @compute @workgroup_size(64)

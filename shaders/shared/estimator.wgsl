@@ -46,14 +46,15 @@ fn excess(t: f32, above: f32) -> f32 {
     return select(t - logf(above), 2.0 * q * (1.0 / (1.0 - s) - s * tail(q)), abs(s) <= 0.1);
 }
 
-// Counts d of mean w m. A count below 1e-6 of its mean weighs in A as if it were so large: 0 would leave its gradient alone.
+// Counts d of mean w m. A count below a tenth of its mean weighs in A as if it were so large: 0 would leave its gradient
+// alone, and ask for a step far beyond m = 0.
 fn poisson(d: f32, w: f32, m: f32) -> vec3<f32> {
     let mean = w * m;
     if is_nan(mean) || !(mean > 0.0) {
         // infinite, made at run time
         return vec3<f32>(bitcast<f32>((bitcast<u32>(mean) & 0u) | 0x7f800000u), 0.0, 0.0);
     }
-    let root = sqrt(max(d, 1e-6 * mean));
+    let root = sqrt(max(d, 0.1 * mean));
     let count = max(d, 1e-30);
     let cost = select(2.0 * mean, 2.0 * d * excess((mean - count) / count, mean / count), d > 0.0);
     return vec3<f32>(cost, (d - mean) / root, root / mean * w);

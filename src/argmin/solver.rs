@@ -74,7 +74,8 @@ impl Solver<Problem, RunState> for Lm {
         let found = problem.problem("linearise_count", |p| Ok(p.sums(&[&member.trial], true)?.swap_remove(0)))?;
         member.trial_sums = found;
         let (lower, upper, noise) = limits(own(problem)?);
-        step(member, (&lower, &upper), &self.settings, noise);
+        let trusts = own(problem)?.recording().trusts_steps();
+        step(member, (&lower, &upper), &self.settings, (noise, trusts));
         let gradient = member.sums.gradient.iter().map(|g| -2.0 * g).collect();
         let state = state.param(member.parameters.clone()).cost(member.sums.cost()).gradient(gradient);
         Ok((state, Some(::argmin::kv!("damping" => member.damping.mu;))))

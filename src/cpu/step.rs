@@ -51,13 +51,18 @@ impl Step {
 
 /// Judges the member's trial sums and sets its next trial, or its status.
 /// `noise` is the relative error of a cost in the precision of the rows.
-pub fn step(member: &mut Member, (lower, upper): (&[f64], &[f64]), settings: &LevenbergMarquardt, noise: f64) {
+pub fn step(
+    member: &mut Member,
+    (lower, upper): (&[f64], &[f64]),
+    settings: &LevenbergMarquardt,
+    (noise, trusts): (f64, bool),
+) {
     member.rounds += 1;
     if let Some(status) = judge(member, lower, upper, noise) {
         member.status = Some(status);
         return;
     }
-    member.status = choose(member, lower, upper, settings, noise);
+    member.status = choose(member, (lower, upper), settings, (noise, trusts));
     if member.status.is_none() && member.rounds >= settings.max_rounds {
         member.status = Some(Status::MaxRounds);
     }
@@ -98,10 +103,9 @@ fn judge(member: &mut Member, lower: &[f64], upper: &[f64], noise: f64) -> Optio
 /// Chooses the next trial point, or tells why there is none.
 fn choose(
     member: &mut Member,
-    lower: &[f64],
-    upper: &[f64],
+    (lower, upper): (&[f64], &[f64]),
     settings: &LevenbergMarquardt,
-    noise: f64,
+    (noise, trusts): (f64, bool),
 ) -> Option<Status> {
     if largest_cosine(member, lower, upper) <= settings.gtol {
         return Some(Status::Gtol);
@@ -139,7 +143,7 @@ fn choose(
         (false, false) => {}
     }
     // a penalty would take its unknown share of the promise
-    let plain = member.sums.penalty == 0.0 && member.rejections == 0 && !next.is_shortened;
+    let plain = trusts && member.sums.penalty == 0.0 && member.rejections == 0 && !next.is_shortened;
     let last = undamped && plain && is_last(member, &next, settings.ftol * cost);
     member.predicted_reduction = if next.is_shortened { -next.taken_reduction } else { next.predicted_reduction };
     match (moves(member, &next, lower, upper), last) {

@@ -28,7 +28,7 @@ pub(super) fn kernels(recording: &Recording, layout: Layout, method: &Method, pr
         kernels.push(kernel(recording, layout, stage, product)?);
     }
     match method {
-        Method::LevenbergMarquardt(settings) => kernels.extend([step(layout, settings), halve(layout)]),
+        Method::LevenbergMarquardt(settings) => kernels.extend([step(recording, layout, settings), halve(layout)]),
         Method::NelderMead(settings) => kernels.push(simplex(recording, layout, settings)),
     }
     let dispatches: Vec<Dispatch> = kernels.iter().map(|k| k.dispatch).collect();
@@ -252,13 +252,14 @@ pub(super) fn custom(recording: &Recording, layout: Layout, stage: &rec::Custom)
     kernel
 }
 
-fn step(layout: Layout, settings: &LevenbergMarquardt) -> Kernel {
+fn step(recording: &Recording, layout: Layout, settings: &LevenbergMarquardt) -> Kernel {
     let mut kernel = kernel!("step", layout, Dispatch::MEMBERS);
     kernel.state(true);
     kernel.bind("control", "i32", Target::Control, true);
     kernel.bind("limits", "f32", Target::Limits, false);
     let constants = &mut kernel.constants;
     constants.unsigned("TRIANGLE", packed_length(layout.parameters));
+    constants.line(&format!("const TRUSTS_STEPS: bool = {};", recording.trusts_steps()));
     constants.float("FTOL", settings.ftol);
     constants.float("XTOL", settings.xtol);
     constants.float("GTOL", settings.gtol);

@@ -36,10 +36,10 @@ fn plain_weights(raw: &RawArm, on: &[bool]) -> Option<Vec<f64>> {
     for (w, masked) in ivar.iter_mut().zip(raw.mask) {
         *w = if *masked { 0.0 } else { *w };
     }
-    ivar.iter().for_each(|w| bad |= !((*w >= 0.0) & (*w < f64::INFINITY)));
+    ivar.iter().for_each(|w| bad |= w.is_nan() | (*w < 0.0) | (*w == f64::INFINITY));
     for ((w, on), y) in ivar.iter_mut().zip(on).zip(raw.flux) {
         *w = if *on { *w } else { 0.0 };
-        bad |= (*w > 0.0) & !(y.abs() < f64::INFINITY);
+        bad |= (*w > 0.0) & !y.is_finite();
     }
     (!bad).then_some(ivar)
 }

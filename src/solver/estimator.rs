@@ -4,8 +4,9 @@ use crate::error::{Error, Result};
 
 /// Curvatures that a loss has lost in the covariance, as scipy's `scale_for_robust_loss_function` raises them: f64's ε.
 const LEAST_CURVATURE: f64 = f64::EPSILON;
-/// A count below this share of its mean weighs in the normal matrix as if it were so large: 0 would leave its gradient alone.
-const LEAST_COUNT: f64 = 1e-6;
+/// A count below this share of its mean weighs in the normal matrix as if it were so large: 0 would leave its gradient alone, and ask for
+/// a step far beyond m = 0.
+const LEAST_COUNT: f64 = 0.1;
 
 /// What a fit minimises over its data, χ² = Σ cost. Robust losses are scipy `least_squares`': cost = C² ρ(z), z = ((y − m) / (σ C))²,
 /// with C scipy's `f_scale`, in units of sigma.

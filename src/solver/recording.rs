@@ -290,6 +290,12 @@ pub struct Recording {
 }
 
 impl Recording {
+    /// Whether a last step may be taken without a look at where it ends: not where Poisson's likelihood may have no value there.
+    pub fn trusts_steps(&self) -> bool {
+        let counts = |stage: &Stage| matches!(stage, Stage::Estimate(stage) if stage.estimator == Estimator::Poisson);
+        !self.stages.iter().any(counts)
+    }
+
     /// Adds a buffer.
     pub fn buffer(&mut self, name: impl Into<String>, scope: Scope, kind: Kind, length: usize) -> BufferId {
         self.buffers.push(Buffer { name: name.into(), scope, kind, length, values: None });

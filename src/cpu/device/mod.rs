@@ -198,7 +198,12 @@ impl<R: Real> CpuPopulation<R> {
         self.evaluate(members.iter_mut().collect());
         let (begin, count) = (self.begin(), members.len());
         for member in members {
-            step::step(member, self.inputs.bounds(member.spectrum), settings, R::COST_NOISE);
+            step::step(
+                member,
+                self.inputs.bounds(member.spectrum),
+                settings,
+                (R::COST_NOISE, self.inputs.recording.trusts_steps()),
+            );
         }
         self.moved(count, begin);
     }

@@ -93,6 +93,7 @@ impl<R: Real> Block<R> {
         // reweighted least squares converge at a constant rate: all steps to come count, not the next one alone
         let single = size_of::<R>() == 4;
         let slow = whole.estimator != Estimator::LeastSquares;
+        let trusts = whole.estimator != Estimator::Poisson;
         let (undamped, running) = (R::of(rounding.undamped), R::of(RUNNING));
         let (most, stalled) = (R::of(settings.max_rounds.into()), R::of(settings.max_rejections.into()));
         let cost = &self.sums[0].0;
@@ -104,7 +105,7 @@ impl<R: Real> Block<R> {
             let full = share == R::ONE;
             let known = (previous > R::ZERO) & (rejections == R::ZERO) & full;
             let contraction = (new / previous).maximum(R::of(BEST_CONTRACTION)).minimum(R::ONE);
-            let remaining = pick(known, new * contraction, new);
+            let remaining = pick(known & trusts, new * contraction, new);
             let settled = self.settled.0[l] > R::ZERO;
             let root = contraction.root();
             let beyond = (R::ONE - root) * (R::ONE - root);
@@ -128,7 +129,7 @@ impl<R: Real> Block<R> {
             let flat = flat.0[l] > R::ZERO;
             status = pick(flat, code(Status::Gtol), status);
             let old = self.status.0[l];
-            let arrives = (old == running) & (small_reduction | small_step) & !singular & !flat;
+            let arrives = trusts & (old == running) & (small_reduction | small_step) & !singular & !flat;
             arrived.0[l] = pick(arrives, R::ONE, R::ZERO);
             self.status.0[l] = pick(old == running, status, old);
             self.promise.0[l] = pick(full, new, -(share * (gain - share * loss)));

@@ -1,13 +1,18 @@
 //! Millions of tiny fits in flat memory.
 
-use super::CurveFitter;
 use super::data::Curves;
 use super::passage::Passage;
+use super::{CurveFit, CurveFitter};
 use crate::error::Result;
 use crate::fit::Solver;
 use crate::formula::Formula;
 use crate::solver::whole::{MOST_PARAMETERS, MOST_POINTS};
 use crate::solver::{LevenbergMarquardt, Outcome, Status};
+
+/// Linearisations of a whole fit.
+const MOST_ROUNDS: u32 = 100;
+/// Fits that take the longer way together.
+const REST: usize = 4096;
 
 /// Results of many curves, row by row. P is the number of parameters.
 #[derive(Clone, Debug, Default, PartialEq)]
@@ -32,6 +37,16 @@ impl CurveColumns {
         let rounds = self.rounds[k].into();
         let parameters = self.parameters[k * count..(k + 1) * count].to_vec();
         Some(Outcome { status: Some(status), rounds, evaluations: rounds, parameters, ..Outcome::default() })
+    }
+
+    /// Writes one row.
+    fn put(&mut self, k: usize, fit: &CurveFit) {
+        let row = k * fit.parameters.len()..(k + 1) * fit.parameters.len();
+        self.parameters[row.clone()].copy_from_slice(&fit.parameters);
+        self.errors[row].copy_from_slice(&fit.errors);
+        self.chi2[k] = fit.chi2;
+        self.status[k] = fit.status.code() as i8;
+        self.rounds[k] = u16::try_from(fit.njev).unwrap_or(u16::MAX);
     }
 
     /// Sets the length, everything poisoned: what is not written is seen.
@@ -71,7 +86,10 @@ impl CurveFitter {
         curves.check_estimator(self.estimator)?;
         columns.reset(count, self.model.parameters().len());
         match self.whole_problem(points) {
-            Some(problem) => Passage::new(self, curves, points, problem, false).run(columns),
+            Some(problem) => {
+                Passage::new(self, curves, points, problem, false).run(columns)?;
+                self.fit_rest(curves, points, columns)
+            }
             None => self.fit_one_by_one(curves, columns),
         }
     }
@@ -91,20 +109,29 @@ impl CurveFitter {
     fn whole_problem(&self, points: usize) -> Option<(&Formula, LevenbergMarquardt)> {
         let tiny = self.held.len() <= MOST_PARAMETERS && (1..=MOST_POINTS).contains(&points);
         match (self.model.formula(), self.solver) {
-            (Some(formula), Solver::Lm(settings)) if tiny && self.ties.is_empty() => Some((formula, settings)),
+            (Some(formula), Solver::Lm(settings)) if tiny && self.ties.is_empty() => {
+                // what needs many rounds is better off one by one: lanes wait for their slowest fit
+                let max_rounds = settings.max_rounds.min(MOST_ROUNDS);
+                Some((formula, LevenbergMarquardt { max_rounds, ..settings }))
+            }
             _ => None,
         }
     }
 
-    fn fit_one_by_one(&self, curves: &Curves, columns: &mut CurveColumns) -> Result<()> {
-        let count = self.held.len();
-        for (k, fit) in self.fit(curves)?.iter().enumerate() {
-            columns.parameters[k * count..(k + 1) * count].copy_from_slice(&fit.parameters);
-            columns.errors[k * count..(k + 1) * count].copy_from_slice(&fit.errors);
-            columns.chi2[k] = fit.chi2;
-            columns.status[k] = fit.status.code() as i8;
-            columns.rounds[k] = u16::try_from(fit.njev).unwrap_or(u16::MAX);
+    /// What whole fits did not bring to an end goes the way of [`fit`](Self::fit), from its start.
+    fn fit_rest(&self, curves: &Curves, points: usize, columns: &mut CurveColumns) -> Result<()> {
+        let settings = self.settings();
+        let open = |k: &usize| columns.status[*k] <= 0 && columns.status[*k] != Status::BadInput.code() as i8;
+        let rest: Vec<usize> = (0..columns.status.len()).filter(open).collect();
+        for some in rest.chunks(REST) {
+            let ready = some.iter().filter_map(|&k| curves.curve(k, points, &settings).ok()).collect();
+            self.fit_each((&curves.grid, points), ready, &mut |k, fit| columns.put(k, &fit))?;
         }
+        Ok(())
+    }
+
+    fn fit_one_by_one(&self, curves: &Curves, columns: &mut CurveColumns) -> Result<()> {
+        self.fit(curves)?.iter().enumerate().for_each(|(k, fit)| columns.put(k, fit));
         Ok(())
     }
 }

@@ -21,7 +21,7 @@ mod tie;
 
 use rayon::prelude::*;
 
-use self::data::{Curve, Settings};
+use self::data::{Curve, Grid, Settings};
 use self::passes::Passes;
 use self::polish::Problem;
 use super::{Device, Solver};
@@ -206,23 +206,34 @@ impl CurveFitter {
             Err(cause) => (CurveFit { message: cause, ..blank() }, None),
         };
         let (mut fits, left): (Vec<CurveFit>, Vec<Option<Curve>>) = (0..total).into_par_iter().map(one).unzip();
-        let mut ready: Vec<Curve> = left.into_iter().flatten().collect();
+        let ready: Vec<Curve> = left.into_iter().flatten().collect();
+        self.fit_each((&curves.grid, points), ready, &mut |index, fit| fits[index] = fit)?;
+        Ok(fits)
+    }
+
+    /// Curves on their way through populations; `done` is told each one's number and fit.
+    fn fit_each(
+        &self,
+        (grid, points): (&Grid, usize),
+        mut ready: Vec<Curve>,
+        done: &mut dyn FnMut(usize, CurveFit),
+    ) -> Result<()> {
         if ready.is_empty() {
-            return Ok(fits);
+            return Ok(());
         }
         ready.par_iter_mut().for_each(|curve| {
             if let Some((begin, scale)) = begin::prepare(&self.problem(curve), data::scale) {
                 (curve.begin, curve.scale) = (begin, scale);
             }
         });
-        let mut passes = Passes::new(self, &curves.grid, points, ready.len())?;
+        let mut passes = Passes::new(self, grid, points, ready.len())?;
         for some in ready.chunks(passes.capacity) {
             let outcomes = passes.solve(some)?;
-            let done: Vec<CurveFit> =
+            let fits: Vec<CurveFit> =
                 some.par_iter().zip(&outcomes).map(|(curve, outcome)| self.finish(curve, outcome)).collect();
-            some.iter().zip(done).for_each(|(curve, fit)| fits[curve.index] = fit);
+            some.iter().zip(fits).for_each(|(curve, fit)| done(curve.index, fit));
         }
-        Ok(fits)
+        Ok(())
     }
 
     fn problem<'a>(&'a self, curve: &'a Curve) -> Problem<'a> {

@@ -112,7 +112,14 @@ impl CurveFitter {
             self.finish_by_sums(curve, outcome, &problem, &mut fit);
             return fit;
         }
-        let Some(mut rows) = problem.rows(&fit.parameters) else { return fit };
+        let Some(mut rows) = problem.rows(&fit.parameters) else {
+            // at the edge of where the model has a value: no success without errors
+            if fit.status.is_success() {
+                (fit.status, fit.chi2) = (Status::Stalled, outcome.chi2);
+                fit.message = message(fit.status).into();
+            }
+            return fit;
+        };
         let mut evaluations = 1;
         if self.polish && fit.status.is_success() && !matches!(self.solver, Solver::NelderMead(_)) {
             evaluations += problem.refine(&mut fit.parameters, &mut rows);
