@@ -91,7 +91,7 @@ impl<R: Real> Block<R> {
         let (tolerance, xtol) = (R::of(whole.tolerance), R::of(xtol * xtol));
         let (least, most_reduction) = (R::of(rounding.reduction), R::of(whole.most.min(1e30)));
         // reweighted least squares converge at a constant rate: all steps to come count, not the next one alone
-        let single = size_of::<R>() == 4;
+        let continued = !self.ends;
         let slow = whole.estimator != Estimator::LeastSquares;
         let (undamped, running) = (R::of(rounding.undamped), R::of(RUNNING));
         let (most, stalled) = (R::of(settings.max_rounds.into()), R::of(settings.max_rejections.into()));
@@ -110,8 +110,8 @@ impl<R: Real> Block<R> {
             let beyond = (R::ONE - root) * (R::ONE - root);
             let limit = (tolerance * cost[l]).minimum(most_reduction);
             let near = pick(slow & known, remaining <= limit * beyond, remaining <= limit);
-            // what no longer shrinks is rounding; f32 is followed by f64
-            let still = single | !known | (new > R::of(SHRINKS) * previous);
+            // what no longer shrinks is rounding
+            let still = continued | !known | (new > R::of(SHRINKS) * previous);
             let small_reduction = near | (still & (remaining <= least * cost[l]));
             let small_step = length.0[l] <= xtol * size.0[l];
             // what the floor held back is to move, too
