@@ -12,6 +12,9 @@ use crate::solver::{Estimator, Status};
 /// Smallest ratio of two promises that is believed of the step to come.
 const BEST_CONTRACTION: f64 = 1e-3;
 
+/// The same where nothing is to follow that would make good what luck promised: fits that end in f32.
+const LAST_CONTRACTION: f64 = 0.02;
+
 /// A promise above this share of the one before it does not shrink.
 const SHRINKS: f64 = 0.5;
 
@@ -92,6 +95,7 @@ impl<R: Real> Block<R> {
         let (least, most_reduction) = (R::of(rounding.reduction), R::of(whole.most.min(1e30)));
         // reweighted least squares converge at a constant rate: all steps to come count, not the next one alone
         let continued = !self.ends;
+        let best = R::of(if self.ends && size_of::<R>() == 4 { LAST_CONTRACTION } else { BEST_CONTRACTION });
         let slow = whole.estimator != Estimator::LeastSquares;
         let (undamped, running) = (R::of(rounding.undamped), R::of(RUNNING));
         let (most, stalled) = (R::of(settings.max_rounds.into()), R::of(settings.max_rejections.into()));
@@ -103,7 +107,7 @@ impl<R: Real> Block<R> {
             // the first promise, one after a rejection, and that of a shortened step tell nothing about the next
             let full = share == R::ONE;
             let known = (previous > R::ZERO) & (rejections == R::ZERO) & full;
-            let contraction = (new / previous).maximum(R::of(BEST_CONTRACTION)).minimum(R::ONE);
+            let contraction = (new / previous).maximum(best).minimum(R::ONE);
             let remaining = pick(known, new * contraction, new);
             let settled = self.settled.0[l] > R::ZERO;
             let root = contraction.root();
