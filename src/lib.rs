@@ -78,8 +78,9 @@ pub use curve_model::{Closure, CurveModel, DerivativeCheck, Model, SplineAxis, c
 pub use emulator::Emulator;
 pub use error::{Error, Result};
 pub use fit::{
-    ArmFit, Control, CurveColumns, CurveFit, CurveFitter, Curves, Device, DeviceDescription, FitRow, FitTable, Fitter,
-    Id, Interval, JacobianCheck, Journal, Progress, Sink, Solver, Summary, VelocityPosterior, flag,
+    ArmFit, Control, CurveColumns, CurveFit, CurveFitter, Curves, Device, DeviceDescription, DeviceProfile,
+    DeviceStage, FitRow, FitTable, Fitter, HostStage, Id, Interval, JacobianCheck, Journal, Profile, Progress, Rounds,
+    Sink, Solver, Summary, VelocityPosterior, flag,
 };
 pub use formula::Formula;
 pub use model::{

@@ -53,6 +53,31 @@ fn a_quick_run_writes_the_schema() {
 }
 
 #[test]
+fn scaling_has_four_axes() {
+    let folder = tempfile::tempdir().unwrap();
+    let (file, plot) = (folder.path().join("scaling.json"), folder.path().join("scaling.svg"));
+    let mut command = Command::new(env!("CARGO_BIN_EXE_popfit"));
+    command.args(["bench", "--scaling", "--quick", "--device", "cpu", "--json"]).arg(&file).arg("--plot").arg(&plot);
+    let output = command.output().unwrap();
+    assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+    let report: Value = serde_json::from_str(&std::fs::read_to_string(file).unwrap()).unwrap();
+    let points = report["points"].as_array().unwrap();
+    let svg = std::fs::read_to_string(plot).unwrap();
+    let printed = String::from_utf8_lossy(&output.stdout);
+    for axis in ["spectra", "starts", "pixels", "labels"] {
+        let own: Vec<u64> = points.iter().filter(|p| p["axis"] == axis).map(|p| p["value"].as_u64().unwrap()).collect();
+        assert!(own.len() >= 2 && own.is_sorted(), "{axis}: {own:?}");
+        assert!(svg.contains(&format!("by number of {axis}")) && printed.contains(axis), "{axis}");
+    }
+    assert_eq!(svg.matches("<circle").count(), points.len());
+    for point in points {
+        let number = |key: &str| point[key].as_f64().unwrap();
+        assert!((number("milliseconds_per_fit") * number("fits_per_s") / 1e3 - 1.0).abs() < 1e-9, "{point}");
+        assert!(number("linearisations") >= 1.0 && number("converged") > 0.7, "{point}");
+    }
+}
+
+#[test]
 fn a_file_that_cannot_be_written_is_refused_before_the_run() {
     let folder = tempfile::tempdir().unwrap();
     for file in [folder.path().join("none/bench.json"), folder.path().to_path_buf()] {

@@ -9,6 +9,7 @@ use super::engine::Engine;
 use crate::error::{Error, Result};
 use crate::fit::task::Task;
 use crate::solver::Outcome;
+use crate::solver::cost::Cost;
 use crate::solver::member::Sums;
 use crate::solver::recording::{Precision, Recording, Stage};
 use crate::{CurveFitter, Curves, Fitter, Spectra};
@@ -148,7 +149,8 @@ impl Problem {
     /// Additions and multiplications of one evaluation, or linearisation: those of matrix products and of sums over pixels.
     pub fn operations(&self, derivatives: bool) -> f64 {
         let job = if derivatives { &self.task.linearise } else { &self.task.evaluate };
-        job.recording.stages.iter().map(operations).sum()
+        let sums = |stage: &&Stage| matches!(stage, Stage::Product(_) | Stage::Continuum(_) | Stage::Normal(_));
+        job.recording.stages.iter().filter(sums).map(|stage| Cost::of(&job.recording, stage).operations).sum()
     }
 
     /// The objective at many points, in as few dispatches as the device allows; ∞ outside the bounds and where it is not finite.
@@ -220,17 +222,6 @@ fn sums(outcome: &Outcome) -> Sums {
         ln_det: outcome.ln_det,
         gradient: outcome.gradient.clone(),
         normal_matrix: outcome.normal_matrix.clone(),
-    }
-}
-
-fn operations(stage: &Stage) -> f64 {
-    match stage {
-        Stage::Product(product) => 2.0 * (product.rows * product.inner * product.columns) as f64,
-        Stage::Normal(normal) => {
-            let rows = 1 + normal.columns.len() + normal.continuum.as_ref().map_or(0, |(basis, _)| basis.terms);
-            (rows * (rows + 1) * normal.pixels) as f64
-        }
-        _ => 0.0,
     }
 }
 

@@ -15,7 +15,7 @@ use popfit::{
 use super::chain::Chain;
 use super::output::{Format, Output};
 use super::rows::{Counting, Counts, short};
-use super::{Failure, report, selection, signals};
+use super::{Failure, profile, report, selection, signals};
 
 #[derive(clap::Args)]
 pub struct Arguments {
@@ -63,6 +63,9 @@ pub struct Arguments {
     /// Also write a page with counts, figures, some spectra and a table: DIR/index.html
     #[arg(long, value_name = "DIR")]
     report: Option<PathBuf>,
+    /// Measure where the time goes: a table, and beside OUT its NAME.profile.json and NAME.trace.json (for Chrome or Perfetto)
+    #[arg(long)]
+    profile: bool,
     /// Print nothing but errors
     #[arg(long)]
     quiet: bool,
@@ -110,7 +113,11 @@ pub fn run(arguments: &Arguments) -> Result<(), Failure> {
         Metadata { device: fitter.device_name(), model: file.text, emulators, settings: fitter.settings_text() };
     let bar = progress_bar(source.len(), arguments.quiet);
     let shown = bar.clone();
-    let control = Control { progress: Some(Box::new(move |done, _| shown.set_position(done))), ..Control::default() };
+    let control = Control {
+        progress: Some(Box::new(move |done, _| shown.set_position(done))),
+        profile: arguments.profile,
+        ..Control::default()
+    };
     signals::cancel(&control)?;
     let mut journal = Journal::open(&arguments.output, &key(arguments, &metadata), arguments.resume)?;
     let mut table = Output::create(arguments.format, &arguments.output, &fitter, &source, &metadata)?;
@@ -131,6 +138,12 @@ pub fn run(arguments: &Arguments) -> Result<(), Failure> {
     if !arguments.quiet {
         faults.print();
         say([closing(&summary, &counts, time)]);
+    }
+    if let Some(profile) = &summary.profile {
+        profile::write(&arguments.output, profile).map_err(Failure::running)?;
+        if !arguments.quiet {
+            say(profile::lines(profile));
+        }
     }
     if counts.any(Status::Interrupted) {
         return Err(Failure::interrupted(&arguments.output, journal.has_rows()));
@@ -153,7 +166,9 @@ fn key(arguments: &Arguments, metadata: &Metadata) -> String {
 /// No result takes the place of what it is made from.
 fn spare_inputs(arguments: &Arguments) -> Result<(), Failure> {
     let models = (arguments.format == Format::Rvtab).then(|| RvTabWriter::models_of(&arguments.output));
-    let outputs = [Some(arguments.output.clone()), models, arguments.report.as_ref().map(|dir| dir.join("index.html"))];
+    let page = arguments.report.as_ref().map(|dir| dir.join("index.html"));
+    let [numbers, trace] = profile::files(&arguments.output).map(|file| arguments.profile.then_some(file));
+    let outputs = [Some(arguments.output.clone()), models, page, numbers, trace];
     let real = |path: &Path| path.canonicalize().ok();
     for output in outputs.iter().flatten().filter(|output| output.exists()) {
         let inputs = arguments.spectra.iter().chain([&arguments.model]);

@@ -12,6 +12,7 @@ mod import;
 mod nist;
 mod output;
 mod picture;
+mod profile;
 mod report;
 mod rows;
 mod selection;

@@ -11,19 +11,24 @@ pub fn line(text: impl std::fmt::Display) {
     let _ = writeln!(std::io::stdout(), "{text}");
 }
 
-/// Prints rows of cells in columns: the first to the left, the others to the right.
+/// Prints rows of cells in columns.
 pub fn print(rows: &[Vec<String>]) {
+    aligned(rows).for_each(line);
+}
+
+/// Lines of rows of cells in columns: the first to the left, the others to the right.
+pub fn aligned(rows: &[Vec<String>]) -> impl Iterator<Item = String> {
     let columns = rows.iter().map(Vec::len).max().unwrap_or(0);
     let cell_width = |row: &Vec<String>, c: usize| row.get(c).map_or(0, |cell| cell.chars().count());
     let widths: Vec<usize> =
         (0..columns).map(|c| rows.iter().map(|row| cell_width(row, c)).max().unwrap_or(0)).collect();
-    for row in rows {
+    rows.iter().map(move |row| {
         let cells = row.iter().zip(&widths).enumerate();
         let texts: Vec<String> = cells
             .map(|(c, (cell, &width))| if c == 0 { format!("{cell:<width$}") } else { format!("{cell:>width$}") })
             .collect();
-        line(texts.join("  ").trim_end());
-    }
+        texts.join("  ").trim_end().to_string()
+    })
 }
 
 /// A row of a table.

@@ -7,6 +7,9 @@ use rayon::prelude::*;
 use crate::solver::basin::{EQUAL, FIRST_ROUND, HOPELESS, HOPELESS_ROUND, LEAST_RISE, same_basin};
 use crate::solver::member::{GaveWay, Member};
 
+/// Members that are worth asking rayon's pool: it may be busy with another worker's tiles for milliseconds.
+const MANY: usize = 512;
+
 /// Marks those of the first `active` members that give way; `ring` leads from a slot to the next of its group.
 pub fn halve(members: &mut [Member], active: usize, ring: &[u32]) {
     let mut place = vec![usize::MAX; ring.len()];
@@ -16,7 +19,12 @@ pub fn halve(members: &mut [Member], active: usize, ring: &[u32]) {
         let others = std::iter::successors(next(member.slot), |slot| next(*slot));
         others.filter_map(|slot| members.get(place[slot])).find_map(|other| gives_way(member, other))
     };
-    let verdicts: Vec<_> = members[..active].par_iter().map(verdict).collect();
+    let active = &members[..active];
+    let verdicts: Vec<_> = if active.len() < MANY {
+        active.iter().map(verdict).collect()
+    } else {
+        active.par_iter().map(verdict).collect()
+    };
     for (member, verdict) in members.iter_mut().zip(verdicts) {
         member.gave_way = verdict;
     }

@@ -102,7 +102,11 @@ fn tile<R: Real, S: Simd, const N: usize, const V: usize>(
         let width = (V * lanes).min(count.saturating_sub(start));
         for (r, sum) in sums.iter().enumerate() {
             let out = &mut output[r * columns + first + start.min(count)..][..width];
-            out.copy_from_slice(&R::elements::<S>(sum)[..width]);
+            match R::vectors_mut::<S>(out) {
+                // a copy of unknown length would be a call
+                whole if whole.len() == V => whole.copy_from_slice(sum),
+                _ => out.copy_from_slice(&R::elements::<S>(sum)[..width]),
+            }
         }
     }
 }

@@ -12,6 +12,7 @@ mod journal;
 mod limits;
 mod picture;
 mod posterior;
+mod profile;
 mod row;
 mod run;
 mod solve;
@@ -39,6 +40,7 @@ pub use journal::Journal;
 use limits::Tables;
 pub use picture::ArmFit;
 pub use posterior::VelocityPosterior;
+pub use profile::{DeviceProfile, DeviceStage, HostStage, Profile, Rounds};
 pub use row::{FitRow, FitTable, Id, flag};
 use run::Run;
 
@@ -73,6 +75,8 @@ pub struct Control {
     pub progress: Option<Progress>,
     /// When set, fits that are not finished end with [`Status::Interrupted`](crate::Status).
     pub cancel: Arc<AtomicBool>,
+    /// Measures where the time goes ([`Summary::profile`]). No bit of the rows changes.
+    pub profile: bool,
 }
 
 /// What a run did.
@@ -84,6 +88,8 @@ pub struct Summary {
     pub by_device: Vec<(String, u64)>,
     /// Time by stage: read, prepare, first guess, fit, finish, posterior, write; of all workers, which overlap.
     pub stages: Vec<(String, Duration)>,
+    /// Where [`Control::profile`] asks for one.
+    pub profile: Option<Profile>,
 }
 
 /// What finds the minimum.

@@ -21,6 +21,7 @@ use crate::error::{Error, Result};
 use crate::model::{
     ArmLayout, Cause, Fault, Limits, LineSpread, ModelArm, Prepared, Sampling, SpectralModel, Start, VelocityScan,
 };
+use crate::solver::profile::Meter;
 use crate::solver::recording::Velocity;
 use crate::solver::{Device, MOST_STARTS, Outcome};
 use crate::spectra::{ArmSpectra, Spectra, Wavelength};
@@ -66,6 +67,7 @@ pub struct Run<'a> {
     /// The shared grids of the last batch.
     shared: Vec<Option<SharedGrid>>,
     pub stages: Stages,
+    meter: Option<Arc<Meter>>,
     tally: Option<&'a Tally<'a>>,
     /// Spectra of this batch that the tally knows of.
     told: usize,
@@ -88,12 +90,17 @@ impl<'a> Run<'a> {
             return Err(Error::Usage(format!("{starts} starts: a spectrum has 1 to {MOST_STARTS}")));
         }
         let (stages, shared) = (Stages::default(), vec![None; fitter.model.arms.len()]);
-        Ok(Run { fitter, device, memory, resident: None, shared, stages, tally: None, told: 0 })
+        Ok(Run { fitter, device, memory, resident: None, shared, stages, meter: None, tally: None, told: 0 })
     }
 
     /// Tells `tally` how far it is, and stops when that says so.
     pub fn watched_by(self, tally: &'a Tally<'a>) -> Run<'a> {
         Run { tally: Some(tally), ..self }
+    }
+
+    /// Keeps spans since `begin`, and measures its populations; without a meter neither.
+    pub fn measured_by(self, meter: Option<Arc<Meter>>, begin: Instant) -> Run<'a> {
+        Run { stages: Stages::since(meter.as_ref().map(|_| begin)), meter, ..self }
     }
 
     fn is_cancelled(&self) -> bool {
@@ -258,7 +265,10 @@ impl<'a> Run<'a> {
         let scans = *velocity_scan == VelocityScan::Fixed;
         self.resident = None; // frees its memory first
         let most = BATCH * self.fitter.start_count();
-        let passes = Passes::new(model, layout, &*self.device, (*solver, *precision, scans), (self.memory, most))?;
+        let mut passes = Passes::new(model, layout, &*self.device, (*solver, *precision, scans), (self.memory, most))?;
+        if let Some(meter) = &self.meter {
+            passes.measure(meter);
+        }
         self.resident = Some(passes);
         Ok(())
     }

@@ -9,6 +9,7 @@ use super::run::{Grids, Ready};
 use super::waiting::{Entering, Waiting};
 use crate::error::{Error, Result};
 use crate::model::{ArmLayout, SpectralModel, SpectralObjective};
+use crate::solver::profile::Meter;
 use crate::solver::recording::Precision;
 use crate::solver::{
     Device, LevenbergMarquardt, Method, NelderMead, Objective, Outcome, Population, Queue, linearise, stream,
@@ -81,6 +82,12 @@ impl Passes {
         let simplex = if second.is_some() { passes.pop() } else { None };
         let linearise = passes.remove(0);
         Ok(Passes { layout: layout.to_vec(), capacity, solver, linearise, simplex, evaluate })
+    }
+
+    /// Has all populations measured.
+    pub fn measure(&mut self, meter: &Arc<Meter>) {
+        let passes = std::iter::once(&mut self.linearise).chain(&mut self.simplex).chain(&mut self.evaluate);
+        passes.for_each(|pass| pass.population.measure(meter.clone()));
     }
 
     /// The outcomes of each spectrum's starts; none where the run was cancelled before it entered.

@@ -16,13 +16,40 @@ pub enum Stage {
     Write,
 }
 
-const NAMES: [&str; 7] = ["read", "prepare", "first guess", "fit", "finish", "posterior", "write"];
+pub const NAMES: [&str; 7] = ["read", "prepare", "first guess", "fit", "finish", "posterior", "write"];
 
-/// Time by stage.
+/// One stage of one batch.
+#[derive(Clone, Debug)]
+pub struct Span {
+    pub stage: &'static str,
+    pub batch: usize,
+    /// Since the run began.
+    pub begin: Duration,
+    pub time: Duration,
+}
+
+/// Spans since a time.
+#[derive(Clone, Debug)]
+struct Trace {
+    begin: Instant,
+    spans: Vec<Span>,
+}
+
+/// Time by stage, of one thread.
 #[derive(Clone, Debug, Default)]
-pub struct Stages([Duration; NAMES.len()]);
+pub struct Stages {
+    times: [Duration; NAMES.len()],
+    /// The batch that is in hand.
+    pub batch: usize,
+    trace: Option<Trace>,
+}
 
 impl Stages {
+    /// Keeps every span, too, where a run's `begin` is given.
+    pub fn since(begin: Option<Instant>) -> Stages {
+        Stages { trace: begin.map(|begin| Trace { begin, spans: Vec::new() }), ..Stages::default() }
+    }
+
     /// Runs `work` and adds its time.
     pub fn time<T>(&mut self, stage: Stage, work: impl FnOnce() -> T) -> T {
         let begin = Instant::now();
@@ -33,14 +60,24 @@ impl Stages {
 
     /// Adds the time since `begin`.
     pub fn spent(&mut self, stage: Stage, begin: Instant) {
-        self.0[stage as usize] += begin.elapsed();
+        let time = begin.elapsed();
+        self.times[stage as usize] += time;
+        if let Some(trace) = &mut self.trace {
+            let begin = begin.duration_since(trace.begin);
+            trace.spans.push(Span { stage: NAMES[stage as usize], batch: self.batch, begin, time });
+        }
     }
 
     pub fn add(&mut self, other: &Stages) {
-        self.0.iter_mut().zip(other.0).for_each(|(time, more)| *time += more);
+        self.times.iter_mut().zip(other.times).for_each(|(time, more)| *time += more);
     }
 
     pub fn list(&self) -> Vec<(String, Duration)> {
-        NAMES.iter().zip(self.0).map(|(name, time)| (name.to_string(), time)).collect()
+        NAMES.iter().zip(self.times).map(|(name, time)| (name.to_string(), time)).collect()
+    }
+
+    /// In the order in which they ended.
+    pub fn spans(&self) -> &[Span] {
+        self.trace.as_ref().map_or(&[], |trace| &trace.spans)
     }
 }

@@ -10,6 +10,9 @@ use std::sync::mpsc::{self, Receiver, Sender};
 use std::sync::{Mutex, PoisonError};
 use std::thread;
 
+use web_time::Instant;
+
+use super::profile::Measured;
 use super::row::FitRow;
 use super::run::{BATCH, Run};
 use super::stages::{Stage, Stages};
@@ -67,11 +70,14 @@ pub fn stream(
     let devices = fitter.device.all();
     let shared = fitter.memory.is_none_or(|bytes| bytes >= SHARED_MEMORY);
     let sharing = if shared { SHARING } else { 1 };
+    let begin = Instant::now();
+    let measured = control.profile.then(|| Measured::new(&devices, begin));
     let mut runs = Vec::new();
-    for device in devices.iter().flat_map(|device| std::iter::repeat_n(device, sharing)) {
-        runs.push(
-            Run::new(fitter, device.clone(), fitter.memory.map(|bytes| bytes / sharing as u64))?.watched_by(&tally),
-        );
+    for number in 0..devices.len() * sharing {
+        let device = number / sharing;
+        let run = Run::new(fitter, devices[device].clone(), fitter.memory.map(|bytes| bytes / sharing as u64))?;
+        let meter = measured.as_ref().map(|measured| measured.meter(device));
+        runs.push(run.watched_by(&tally).measured_by(meter, begin));
     }
     let (jobs, waiting) = mpsc::channel();
     let waiting = Mutex::new(waiting);
@@ -88,18 +94,23 @@ pub fn stream(
             })
             .collect();
         drop(fitted);
-        let (stages, by_device) = (Stages::default(), vec![0; devices.len()]);
+        let stages = Stages::since(measured.as_ref().map(|_| begin));
+        let by_device = vec![0; devices.len()];
         let mut ends = Ends { source, sink, journal, tally: &tally, stages, fits: 0, by_device };
         let result = ends.run(jobs, &done, most);
-        let Ends { mut stages, fits, by_device, .. } = ends;
+        let Ends { stages, fits, by_device, .. } = ends;
+        let mut threads = vec![stages];
         for worker in workers {
             match worker.join() {
-                Ok(times) => stages.add(&times),
+                Ok(stages) => threads.push(stages),
                 Err(panic) => panic::resume_unwind(panic),
             }
         }
+        let mut stages = Stages::default();
+        threads.iter().for_each(|thread| stages.add(thread));
         let by_device = devices.iter().map(|device| device.name()).zip(by_device).collect();
-        result.map(|()| Summary { fits, by_device, stages: stages.list() })
+        let profile = measured.map(|measured| measured.profile((fits, sharing), &threads));
+        result.map(|()| Summary { fits, by_device, stages: stages.list(), profile })
     })
 }
 
@@ -108,6 +119,7 @@ fn work((device, mut run): (usize, Run), waiting: &Mutex<Receiver<Job>>, fitted:
     loop {
         let job = waiting.lock().unwrap_or_else(PoisonError::into_inner).recv();
         let Ok(mut job) = job else { return run.stages };
+        run.stages.batch = job.number;
         let batch = panic::catch_unwind(AssertUnwindSafe(|| run.batch(&job.spectra, None)));
         let (rows, panic) = match batch {
             Ok(rows) => (rows, None),
@@ -145,6 +157,7 @@ impl Ends<'_> {
         let mut held = BTreeMap::new();
         loop {
             while more && read - written < most {
+                self.stages.batch = read;
                 match self.stages.time(Stage::Read, || self.source.next_batch(BATCH))? {
                     Some(spectra) => {
                         self.send((read, spectra), &jobs, &mut held)?;
@@ -190,6 +203,7 @@ impl Ends<'_> {
 
     fn write(&mut self, job: Job) -> Result<()> {
         let Job { number, spectra, rows, device } = job;
+        self.stages.batch = number;
         let rows = rows?;
         self.fits += rows.len() as u64;
         if let Some(device) = device {

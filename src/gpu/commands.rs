@@ -19,6 +19,11 @@ impl Round {
         self.stages.iter().chain(&self.moves)
     }
 
+    /// All kernels, `compact` last.
+    pub fn all(&self) -> impl Iterator<Item = &Pipeline> {
+        self.sized().chain([&self.compact])
+    }
+
     /// Arguments of all sized dispatches for `active` members.
     pub fn arguments(&self, active: usize) -> Vec<u32> {
         self.sized().flat_map(|p| [p.dispatch.x(active), p.dispatch.y, p.dispatch.z]).collect()

@@ -1,6 +1,9 @@
 //! Adapters and devices: what there is, which one to take, and what went wrong on it.
 
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex, OnceLock, PoisonError};
+
+use super::cache::{self, Cache};
+use super::product::{self, Variant};
 
 use crate::error::{Error, Result};
 
@@ -139,6 +142,10 @@ pub(super) struct Context {
     pub limits: wgpu::Limits,
     /// Default bytes for a population.
     pub memory: u64,
+    pub cache: Option<Cache>,
+    pub info: wgpu::AdapterInfo,
+    /// How it computes products, once that is known.
+    pub product: OnceLock<Variant>,
     /// The first error that no scope caught: the device was lost, or a command failed.
     fault: Arc<Mutex<Option<String>>>,
 }
@@ -154,8 +161,12 @@ impl Context {
             max_buffer_size: has.max_buffer_size,
             ..wgpu::Limits::default()
         };
-        let descriptor =
-            wgpu::DeviceDescriptor { label: Some("popfit"), required_limits: limits.clone(), ..Default::default() };
+        let descriptor = wgpu::DeviceDescriptor {
+            label: Some("popfit"),
+            required_features: adapter.features() & (wgpu::Features::PIPELINE_CACHE | wgpu::Features::TIMESTAMP_QUERY),
+            required_limits: limits.clone(),
+            ..Default::default()
+        };
         let (device, queue) = pollster::block_on(adapter.request_device(&descriptor))
             .map_err(|e| Error::Device { device: name.clone(), message: e.to_string() })?;
         let fault = Arc::new(Mutex::new(None));
@@ -170,7 +181,26 @@ impl Context {
         device.on_uncaptured_error(Arc::new(move |error: wgpu::Error| failed(error.to_string())));
         let software = info.device_type == wgpu::DeviceType::Cpu;
         let memory = default_memory(info.device_type);
-        Ok(Context { device, queue, name, software, limits, memory, fault })
+        let cache = cache::folder().and_then(|folder| Cache::open(&device, &info, &folder));
+        Ok(Context { device, queue, name, software, limits, memory, cache, info, product: OnceLock::new(), fault })
+    }
+
+    /// How this adapter computes products: as an earlier run has found, or as it is found now.
+    pub fn product(&self) -> Variant {
+        let find = || {
+            let folder = cache::folder().filter(|_| !self.software);
+            folder.as_ref().and_then(|folder| cache::known_product(folder, &self.info)).unwrap_or_else(|| {
+                let fastest = product::fastest(self);
+                folder.iter().for_each(|folder| cache::keep_product(folder, &self.info, fastest));
+                fastest
+            })
+        };
+        *self.product.get_or_init(find)
+    }
+
+    /// Whether it tells when a kernel began and ended.
+    pub fn has_timestamps(&self) -> bool {
+        self.device.features().contains(wgpu::Features::TIMESTAMP_QUERY)
     }
 
     pub fn failure(&self, message: impl Into<String>) -> Error {

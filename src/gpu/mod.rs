@@ -4,6 +4,7 @@
 //! submission, each dispatch sized by what `compact` wrote, and the host reads back only the number of active members.
 
 mod buffers;
+mod cache;
 mod commands;
 mod context;
 mod entry;
@@ -13,12 +14,14 @@ mod layout;
 mod observe;
 mod pipelines;
 mod population;
+mod product;
 mod readback;
 mod source;
 mod stages;
 mod sums;
 #[cfg(test)]
 mod tests;
+mod timing;
 pub(crate) mod user;
 mod whole;
 
@@ -79,6 +82,14 @@ impl GpuDevice {
     #[must_use]
     pub fn is_software(&self) -> bool {
         self.context.software
+    }
+
+    /// The same, its products computed by the `which`-th of the tiled kernels: for tests. What has made a product keeps its kernel.
+    #[doc(hidden)]
+    #[must_use]
+    pub fn with_tiles(self, which: usize) -> GpuDevice {
+        let _ = self.context.product.set(product::TILES[which % product::TILES.len()]);
+        self
     }
 
     fn choose(choice: Choice) -> Result<GpuDevice> {

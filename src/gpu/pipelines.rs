@@ -91,7 +91,7 @@ pub(super) fn compute_pipeline(
         module,
         entry_point: Some("main"),
         compilation_options: wgpu::PipelineCompilationOptions::default(),
-        cache: None,
+        cache: context.cache.as_ref().map(|cache| &cache.pipelines),
     });
     (pipeline, layout)
 }

@@ -2,14 +2,21 @@
 
 use std::sync::Arc;
 
+use rayon::prelude::*;
+use web_time::Instant;
+
 use super::buffers::{self, Buffers, MAX_MEMBERS, Plan};
+use super::cache::Cache;
 use super::commands::Round;
 use super::context::Context;
 use super::entry::Entry;
 use super::layout::Layout;
 use super::pipelines::Pipeline;
+use super::timing::Timing;
 use super::{readback, stages};
 use crate::error::{Error, Result};
+use crate::solver::cost::Work;
+use crate::solver::profile::{Clock, Gauge, Meter, Tally};
 use crate::solver::recording::{BufferId, Kind, Recording, Scope, Values};
 use crate::solver::{Batch, Method, Outcome, Pending, Places, Population};
 
@@ -25,6 +32,9 @@ pub(super) struct GpuPopulation {
     /// What the host knows of the members.
     entry: Entry,
     active: usize,
+    /// Bytes of its buffers.
+    bytes: u64,
+    gauge: Option<(Gauge, Timing)>,
 }
 
 impl GpuPopulation {
@@ -36,16 +46,18 @@ impl GpuPopulation {
     ) -> Result<GpuPopulation> {
         let slots = (capacity.max(1) * method.lanes()).min(MAX_MEMBERS);
         let layout = Layout { parameters: recording.parameters.len(), capacity: slots };
-        let kernels = stages::kernels(&recording, layout, method)?;
+        let kernels = stages::kernels(&recording, layout, method, context.product())?;
         let plan = Plan::new(&recording, layout, kernels.len() - 1);
         let buffers = Buffers::new(&context, &recording, &plan)?;
-        let pipelines = kernels.iter().map(|kernel| Pipeline::new(&context, kernel, &buffers));
+        let pipelines = kernels.par_iter().map(|kernel| Pipeline::new(&context, kernel, &buffers));
         let mut pipelines = pipelines.collect::<Result<Vec<_>>>()?;
+        context.cache.iter().for_each(Cache::save);
         let Some(compact) = pipelines.pop() else { return Err(context.failure("a round has no kernels")) };
         let moves = pipelines.split_off(recording.stages.len());
         let round = Round { stages: pipelines, moves, compact };
         let entry = Entry::new(layout);
-        Ok(GpuPopulation { context, recording, method: *method, layout, buffers, round, entry, active: 0 })
+        let (method, bytes) = (*method, plan.bytes());
+        Ok(GpuPopulation { context, recording, method, layout, buffers, round, entry, active: 0, bytes, gauge: None })
     }
 
     /// Fails unless the batch fits the population and its arrays belong together.
@@ -85,6 +97,7 @@ impl GpuPopulation {
         if self.entry.is_current {
             return Ok(());
         }
+        let begin = Instant::now();
         let encoder = || self.context.device.create_command_encoder(&wgpu::CommandEncoderDescriptor::default());
         let Buffers { state, control, members, simplices, .. } = &self.buffers;
         let Entry { state: s, control: c, members: m, simplices: x, .. } = &self.entry;
@@ -96,6 +109,40 @@ impl GpuPopulation {
             self.entry.simplices = self.submit_and_read(encoder(), simplices, x).await?;
         }
         self.entry.is_current = true;
+        self.copied(Work::Readback, 4 * (s + c + m + x), begin);
+        Ok(())
+    }
+
+    fn copied(&self, work: Work, bytes: usize, begin: Instant) {
+        if let Some((gauge, _)) = &self.gauge {
+            gauge.copied(work, bytes, begin);
+        }
+    }
+
+    /// Rounds with a look at the clock: as [`advance`](Population::advance), a pass a kernel.
+    async fn measured(&mut self, rounds: u32) -> Result<()> {
+        let Some((gauge, timing)) = &self.gauge else { return Ok(()) };
+        let stages = self.recording.stages.len();
+        let mut left = rounds as usize;
+        while left > 0 && self.active > 0 {
+            let (begin, now) = (Instant::now(), left.min(timing.rounds));
+            let measured = timing.run((&self.context, &self.buffers), &self.round, now).await?;
+            let mut active = Vec::new();
+            for one in measured {
+                if self.active == 0 {
+                    break;
+                }
+                let (own, moves) = one.seconds.split_at(stages);
+                let (compact, moves) = moves.split_last().map_or((0.0, moves), |(last, rest)| (*last, rest));
+                gauge.add(&Tally { seconds: own.to_vec(), calls: 1, members: self.active as u64 });
+                gauge.step(self.active, moves.iter().sum());
+                gauge.compact(self.active, compact);
+                active.push(self.active);
+                self.active = one.active;
+            }
+            gauge.look(begin, active);
+            left -= now;
+        }
         Ok(())
     }
 
@@ -114,6 +161,14 @@ impl GpuPopulation {
         let limits = limits(batch, self.layout.parameters);
         let length = 4 * self.layout.parameters;
         buffers::write(&self.context, &self.buffers.limits, &limits, (length, length), &places.spectra);
+    }
+
+    /// That enter with a batch: its arrays in 32 bits, and what the host knows of the members.
+    fn bytes_of(&self, batch: &Batch) -> usize {
+        let Entry { state, control, members, simplices, .. } = &self.entry;
+        let own = state.len() + control.len() + members.len() + simplices.len();
+        let blocks: usize = batch.blocks.iter().map(|(_, values)| values.len()).sum();
+        4 * (own + blocks + 4 * self.layout.parameters * batch.spectra)
     }
 
     fn write(&self, buffer: &wgpu::Buffer, values: &[impl bytemuck::Pod]) {
@@ -145,6 +200,15 @@ impl Population for GpuPopulation {
         self.method.lanes()
     }
 
+    fn measure(&mut self, meter: Arc<Meter>) {
+        // without buffers for it nothing is measured, and nothing else is lost
+        let Ok(timing) = Timing::new(&self.context, &self.round) else { return };
+        let clock = if timing.has_times() { Clock::Timestamps } else { Clock::Submissions };
+        let mut gauge = Gauge::new(meter, &self.recording, size_of::<f32>(), clock);
+        gauge.hold(self.bytes);
+        self.gauge = Some((gauge, timing));
+    }
+
     fn clear(&mut self) {
         self.entry = Entry::new(self.layout);
         self.active = 0;
@@ -154,6 +218,7 @@ impl Population for GpuPopulation {
         Box::pin(async move {
             self.check(batch, places)?;
             self.refresh().await?;
+            let begin = Instant::now();
             self.upload(batch, places);
             self.active = self.entry.enter((batch, places), self.method, self.active);
             let Buffers { state, control, members, simplices, arguments, .. } = &self.buffers;
@@ -163,18 +228,24 @@ impl Population for GpuPopulation {
             self.write(simplices, &self.entry.simplices);
             self.write(arguments, &self.round.arguments(self.active));
             self.context.queue.submit([]);
+            self.copied(Work::Upload, self.bytes_of(batch), begin);
             self.context.check()
         })
     }
 
     fn advance(&mut self, rounds: u32) -> Pending<'_, usize> {
         Box::pin(async move {
-            if self.active > 0 && rounds > 0 {
+            if self.active == 0 || rounds == 0 {
+                return Ok(self.active);
+            }
+            if self.gauge.is_some() {
+                self.measured(rounds).await?;
+            } else {
                 let commands = self.round.record(&self.context, &self.buffers, rounds);
                 let count: Vec<u32> = self.submit_and_read(commands, &self.buffers.members, 1).await?;
                 self.active = count[0] as usize;
-                self.entry.is_current = false;
             }
+            self.entry.is_current = false;
             Ok(self.active)
         })
     }

@@ -4,6 +4,7 @@ use super::kernel::{Dispatch, Kernel, Target};
 use super::labels::{declare_label, slope_ratios};
 use super::layout::Layout;
 use super::observe;
+use super::product::{self, Variant};
 use super::source::Constants;
 use super::sums;
 use crate::error::{Error, Result};
@@ -21,10 +22,10 @@ macro_rules! kernel {
 }
 
 /// The kernels of a round: the stages, `step` and `halve` or `simplex`, and `compact`.
-pub(super) fn kernels(recording: &Recording, layout: Layout, method: &Method) -> Result<Vec<Kernel>> {
+pub(super) fn kernels(recording: &Recording, layout: Layout, method: &Method, product: Variant) -> Result<Vec<Kernel>> {
     let mut kernels = Vec::with_capacity(recording.stages.len() + 3);
     for stage in &recording.stages {
-        kernels.push(kernel(recording, layout, stage)?);
+        kernels.push(kernel(recording, layout, stage, product)?);
     }
     match method {
         Method::LevenbergMarquardt(settings) => kernels.extend([step(layout, settings), halve(layout)]),
@@ -40,11 +41,11 @@ pub(super) fn kernels(recording: &Recording, layout: Layout, method: &Method) ->
     Ok(kernels)
 }
 
-fn kernel(recording: &Recording, layout: Layout, stage: &Stage) -> Result<Kernel> {
+fn kernel(recording: &Recording, layout: Layout, stage: &Stage, variant: Variant) -> Result<Kernel> {
     match stage {
         Stage::Prior(stage) => prior(recording, layout, stage),
         Stage::Labels(stage) => Ok(labels(recording, layout, stage)),
-        Stage::Product(stage) => product(recording, layout, stage),
+        Stage::Product(stage) => product::kernel(recording, layout, stage, variant),
         Stage::Activate(stage) => Ok(activate(recording, layout, stage)),
         Stage::PerPixel(stage) => Ok(per_pixel(recording, layout, stage)),
         Stage::Broaden(stage) => observe::broaden(recording, layout, stage),
@@ -111,23 +112,6 @@ fn labels(recording: &Recording, layout: Layout, stage: &rec::Labels) -> Kernel 
     kernel.constants.unsigned("ROWS", if stage.derivatives { 1 + rows.len() } else { 1 });
     kernel.constants.unsigned("STRIDE", stage.stride);
     kernel
-}
-
-fn product(recording: &Recording, layout: Layout, stage: &rec::Product) -> Result<Kernel> {
-    if !stage.inner.is_multiple_of(4) || !stage.columns.is_multiple_of(16) {
-        return Err(Error::Model(format!("a product of {} x {} is not padded", stage.inner, stage.columns)));
-    }
-    // 8 x 8 invocations of 4 rows x 16 columns
-    let dispatch =
-        Dispatch { numerator: stage.rows as u32, denominator: 32, y: stage.columns.div_ceil(128) as u32, z: 1 };
-    let mut kernel = kernel!("product", layout, dispatch);
-    kernel.block(recording, "x", "vec4<f32>", stage.input, false);
-    kernel.block(recording, "w", "vec4<f32>", stage.weight, false);
-    kernel.block(recording, "y", "vec4<f32>", stage.output, true);
-    kernel.constants.unsigned("ROWS", stage.rows);
-    kernel.constants.unsigned("INNER", stage.inner);
-    kernel.constants.unsigned("COLUMNS", stage.columns);
-    Ok(kernel)
 }
 
 fn declare_activation(constants: &mut Constants, activation: Activation) {

@@ -13,6 +13,7 @@ mod sampling;
 mod settings;
 mod spread;
 mod tied;
+mod weights;
 
 use crate::emulator::{Emulator, TemplateGrid};
 use crate::solver::recording::{LabelInput, Parameter, Rotation, Velocity, tangents};

@@ -4,7 +4,8 @@ use pulp::{NullaryFnOnce, Simd, WithSimd};
 
 use super::continuum::inverse_lower;
 use super::sampling::{GridFault, Sampling, padded};
-use super::{ModelArm, Nonfinite, SpectralModel};
+use super::weights::weights;
+use super::{ModelArm, SpectralModel};
 use crate::rows::gram::{BLOCK, Gram};
 use crate::solver::triangle::{cholesky, packed_index, packed_length, solve_lower, solve_upper};
 
@@ -59,7 +60,7 @@ impl Fault {
 }
 
 /// The arm, for messages; nothing when it has no name.
-fn place(arm: &ModelArm) -> String {
+pub fn place(arm: &ModelArm) -> String {
     if arm.name.is_empty() { String::new() } else { format!("arm {}, ", arm.name) }
 }
 
@@ -147,63 +148,6 @@ pub fn prepare(model: &SpectralModel, raw: &[RawArm], samplings: &[&Sampling]) -
 fn underdetermined(pixels: usize, free: usize, terms: usize) -> Fault {
     let detail = format!("{pixels} unmasked pixels, {free} free parameters, {terms} continuum terms");
     Fault { cause: Cause::Underdetermined, detail }
-}
-
-/// Inverse variances of the pixels that count, 0 for the others (pixels).
-fn weights(
-    model: &SpectralModel,
-    arm: &ModelArm,
-    raw: &RawArm,
-    sampling: &Sampling,
-    nonfinite: &mut usize,
-) -> Result<Vec<f64>, Fault> {
-    let fault =
-        |cause, j: usize, what: String| Err(Fault { cause, detail: format!("{}pixel {j}: {what}", place(arm)) });
-    let mut ivar = vec![0.0; sampling.pixels];
-    // of several arms one that was not taken is NaN throughout: it drops out. A spectrum's only arm is bad
-    if model.arms.len() > 1 && raw.ivar.iter().all(|w| w.is_nan()) {
-        return Ok(ivar);
-    }
-    for (j, target) in ivar.iter_mut().enumerate() {
-        let (y, w) = (raw.flux[j], raw.ivar[j]);
-        if raw.mask.get(j).copied().unwrap_or(false) {
-            continue;
-        }
-        if !(w.is_finite() && w >= 0.0) {
-            // files may give the one or the other; an f32 has the digits that two roundings leave
-            let sigma = (w.signum() * w.abs().sqrt().recip()) as f32;
-            return fault(Cause::BadWeight, j, format!("ivar is {w} (sigma {sigma})"));
-        }
-        if w == 0.0 || !sampling.on[j] {
-            continue;
-        }
-        if !y.is_finite() {
-            match model.spectra.nonfinite {
-                Nonfinite::Error => return fault(Cause::NonFiniteInput, j, format!("flux is {y}")),
-                Nonfinite::Mask => *nonfinite += 1,
-            }
-            continue;
-        }
-        *target = w;
-    }
-    if model.spectra.error_floor > 0.0 {
-        raise_errors(&mut ivar, model.spectra.error_floor);
-    }
-    Ok(ivar)
-}
-
-/// Errors below `floor` × their median are raised to it.
-fn raise_errors(ivar: &mut [f64], floor: f64) {
-    let mut errors: Vec<f64> = ivar.iter().filter(|w| **w > 0.0).map(|w| w.sqrt().recip()).collect();
-    if errors.is_empty() {
-        return;
-    }
-    let middle = errors.len() / 2;
-    let smallest = *errors.select_nth_unstable_by(middle, f64::total_cmp).1 * floor;
-    let largest = (smallest * smallest).recip();
-    for w in ivar.iter_mut() {
-        *w = w.min(largest);
-    }
 }
 
 fn prepare_arm(

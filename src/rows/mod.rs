@@ -86,6 +86,7 @@ pub trait Real:
     fn multiply_add<S: Simd>(simd: S, a: Self::Vector<S>, b: Self::Vector<S>, c: Self::Vector<S>) -> Self::Vector<S>;
     /// The whole vectors at the front of a slice.
     fn vectors<S: Simd>(slice: &[Self]) -> &[Self::Vector<S>];
+    fn vectors_mut<S: Simd>(slice: &mut [Self]) -> &mut [Self::Vector<S>];
     /// Sum of the lanes, as a tree.
     fn total<S: Simd>(simd: S, a: Self::Vector<S>) -> Self;
     fn elements<S: Simd>(vectors: &[Self::Vector<S>]) -> &[Self];
@@ -121,6 +122,10 @@ impl Real for f64 {
     #[inline(always)]
     fn vectors<S: Simd>(slice: &[f64]) -> &[S::f64s] {
         S::as_simd_f64s(slice).0
+    }
+    #[inline(always)]
+    fn vectors_mut<S: Simd>(slice: &mut [f64]) -> &mut [S::f64s] {
+        S::as_mut_simd_f64s(slice).0
     }
     #[inline(always)]
     fn total<S: Simd>(simd: S, a: S::f64s) -> f64 {
@@ -200,6 +205,10 @@ impl Real for f32 {
     #[inline(always)]
     fn vectors<S: Simd>(slice: &[f32]) -> &[S::f32s] {
         S::as_simd_f32s(slice).0
+    }
+    #[inline(always)]
+    fn vectors_mut<S: Simd>(slice: &mut [f32]) -> &mut [S::f32s] {
+        S::as_mut_simd_f32s(slice).0
     }
     #[inline(always)]
     fn total<S: Simd>(simd: S, a: S::f32s) -> f32 {

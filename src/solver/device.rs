@@ -6,6 +6,7 @@ use std::sync::Arc;
 
 use super::basin::Point;
 use super::member::GaveWay;
+use super::profile::Meter;
 use super::recording::{BufferId, Recording, Values};
 use super::settings::Method;
 use super::slots::Places;
@@ -63,6 +64,9 @@ pub trait Population: Send {
     /// The starts in these slots.
     fn read<'a>(&'a mut self, starts: &'a [usize]) -> Pending<'a, Vec<Outcome>>;
 
+    /// Measures from now on where the time goes. No bit of the outcomes changes.
+    fn measure(&mut self, _meter: Arc<Meter>) {}
+
     /// Replaces all members and spectra, in the order of the batch.
     fn load<'a>(&'a mut self, batch: &'a Batch) -> Pending<'a, ()> {
         Box::pin(async move {
@@ -110,6 +114,13 @@ impl Batch {
     pub fn members(&self) -> usize {
         self.group.len()
     }
+
+    /// Of its arrays.
+    pub fn bytes(&self) -> usize {
+        let limits = [&self.lower, &self.upper, &self.prior_mean, &self.prior_weight, &self.starts];
+        let limits: usize = limits.into_iter().map(|all| size_of_val(all.as_slice())).sum();
+        limits + 4 * self.group.len() + self.blocks.iter().map(|(_, values)| values.bytes()).sum::<usize>()
+    }
 }
 
 /// How one member ended. Sums are those of the best point.
@@ -138,6 +149,11 @@ pub struct Outcome {
 }
 
 impl Outcome {
+    /// Of its numbers.
+    pub fn bytes(&self) -> usize {
+        8 * (5 + self.parameters.len() + self.gradient.len() + self.normal_matrix.len())
+    }
+
     /// The best point.
     pub fn point(&self) -> Point<'_> {
         Point {

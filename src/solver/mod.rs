@@ -1,12 +1,14 @@
 //! The solver: settings, statuses, the two seams (recording and device) and the loop of rounds. It knows no GPU and no network.
 
 pub mod basin;
+pub mod cost;
 mod damping;
 pub mod device;
 mod estimator;
 mod exact;
 pub mod member;
 mod objective;
+pub mod profile;
 pub mod recording;
 mod rounds;
 mod settings;

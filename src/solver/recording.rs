@@ -58,6 +58,10 @@ impl Values {
     pub fn is_empty(&self) -> bool {
         self.len() == 0
     }
+
+    pub fn bytes(&self) -> usize {
+        if matches!(self, Values::F64(_)) { 8 * self.len() } else { 4 * self.len() }
+    }
 }
 
 /// What a buffer's elements are on the device.

@@ -140,12 +140,25 @@ const ROWS: [(&str, &str, Model, f64); 13] = [
 #[test]
 fn rows_agree() {
     let Some(gpu) = gpu() else { return };
-    for (kernel, buffer, model, tolerance) in ROWS {
+    compare_rows(&gpu, |_| true);
+}
+
+/// `product_tiled`, which a software adapter would not take by itself.
+#[test]
+fn tiled_products_agree() {
+    for which in 0..3 {
+        let Some(gpu) = gpu() else { return };
+        compare_rows(&gpu.with_tiles(which), |kernel| kernel == "product");
+    }
+}
+
+fn compare_rows(gpu: &GpuDevice, wanted: impl Fn(&str) -> bool) {
+    for (kernel, buffer, model, tolerance) in ROWS.into_iter().filter(|(kernel, ..)| wanted(kernel)) {
         for members in SIZES {
             let case = Case::new(model, members, members as u64 + 1);
             let id = case.buffer(buffer);
             let expected = inspect(&CpuDevice, &case, id);
-            let found = inspect(&gpu, &case, id);
+            let found = inspect(gpu, &case, id);
             // a label near zero is a difference of numbers of order one
             let floor = if matches!(kernel, "labels" | "product") { 1.0 } else { 0.0 };
             let row = case.recording.block(id).length / case.rows(id);

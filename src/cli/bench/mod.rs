@@ -3,9 +3,12 @@
 
 mod gauss;
 mod machine;
+mod network;
 mod noisy;
 mod peers;
 mod race;
+mod scaling;
+mod scaling_plot;
 mod score;
 mod sequence;
 mod workload;
@@ -40,6 +43,12 @@ pub struct Arguments {
     /// A GPU beside the CPU: gpu, gpu:N or gpu:NAME; without, all but software ones
     #[arg(long, value_name = "D")]
     device: Option<String>,
+    /// popfit alone, instead: what a fit costs by the number of spectra, starts, pixels and labels
+    #[arg(long)]
+    scaling: bool,
+    /// Where --scaling draws its plot
+    #[arg(long, value_name = "FILE.svg", requires = "scaling", default_value = "scaling.svg")]
+    plot: PathBuf,
 }
 
 /// What `--json` writes.
@@ -56,6 +65,11 @@ struct Report {
 pub fn run(arguments: &Arguments) -> Result<(), Failure> {
     arguments.json.as_deref().map_or(Ok(()), check_writable)?;
     let gpus = gpus(arguments.device.as_deref())?;
+    if arguments.scaling {
+        check_writable(&arguments.plot)?;
+        let devices = [vec![Device::cpu()], gpus].concat();
+        return scaling::run(&devices, arguments.quick, (arguments.json.as_deref(), &arguments.plot));
+    }
     let (one, all) = (pool(1)?, pool(0)?);
     let budget = Duration::from_secs_f64(if arguments.quick { 0.2 } else { 6.0 });
     let mut report = Report {
@@ -149,7 +163,7 @@ fn check_writable(path: &Path) -> Result<(), Failure> {
     opened.map_err(|source| Failure::from(Error::Io { path: path.into(), source }))
 }
 
-fn write(path: PathBuf, report: &Report) -> Result<(), Failure> {
+fn write(path: PathBuf, report: &impl Serialize) -> Result<(), Failure> {
     let text = serde_json::to_string_pretty(report).map_err(|error| Failure::usage(error.to_string()))?;
     std::fs::write(&path, text).map_err(|source| Failure::running(Error::Io { path, source }))
 }

@@ -9,31 +9,41 @@ use crate::cpu::{
 };
 use crate::rows::Real;
 use crate::solver::member::Member;
-use crate::solver::recording::{Basis, BufferId, Stage};
+use crate::solver::recording::{Basis, BufferId, Product, Stage};
 
 /// Runs the stages for a tile of members. Products take the whole tile; the stages between two products run member by member,
 /// so that a member's rows are still in the cache when the next stage reads them.
 pub fn linearise<R: Real>(inputs: &Inputs<R>, tile: &mut Tile<R>, members: &mut [&mut Member]) {
     let stages = &inputs.recording.stages;
+    let mut first = 0;
     for run in stages.chunk_by(together) {
         if let [Stage::Product(stage)] = run {
-            let count = members.len();
-            let mut output = tile.take(stage.output);
-            let input = &tile.rows[stage.input.0][..count * stage.rows * stage.inner];
-            let weight = inputs.packed(stage.weight);
-            let used = &mut output[..count * stage.rows * stage.columns];
-            product::Product { input, packed: weight, output: used, inner: stage.inner, columns: stage.columns }.run();
-            tile.rows[stage.output.0] = output;
-            continue;
-        }
-        for (place, member) in members.iter_mut().enumerate() {
-            let block = |b| tile.block(&inputs.recording, BufferId(b), place);
-            let blocks: Vec<Range<usize>> = (0..inputs.recording.buffers.len()).map(block).collect();
-            for stage in run {
-                run_stage((inputs, &blocks), tile, stage, member);
+            tile.timed(first, |tile| run_product(inputs, tile, stage, members.len()));
+        } else {
+            for (place, member) in members.iter_mut().enumerate() {
+                let block = |b| tile.block(&inputs.recording, BufferId(b), place);
+                let blocks: Vec<Range<usize>> = (0..inputs.recording.buffers.len()).map(block).collect();
+                for (k, stage) in run.iter().enumerate() {
+                    tile.timed(first + k, |tile| run_stage((inputs, &blocks), tile, stage, member));
+                }
             }
         }
+        first += run.len();
     }
+    if let Some(tally) = &mut tile.tally {
+        tally.calls += 1;
+        tally.members += members.len() as u64;
+    }
+}
+
+/// A product for the first `count` members of the tile.
+fn run_product<R: Real>(inputs: &Inputs<R>, tile: &mut Tile<R>, stage: &Product, count: usize) {
+    let mut output = tile.take(stage.output);
+    let input = &tile.rows[stage.input.0][..count * stage.rows * stage.inner];
+    let weight = inputs.packed(stage.weight);
+    let used = &mut output[..count * stage.rows * stage.columns];
+    product::Product { input, packed: weight, output: used, inner: stage.inner, columns: stage.columns }.run();
+    tile.rows[stage.output.0] = output;
 }
 
 /// One stage for the member whose rows are `blocks` of the tile's.

@@ -7,13 +7,16 @@ use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use rayon::prelude::*;
+use web_time::Instant;
 
 use super::whole::CpuWhole;
 use super::{compact, halve, product, simplex, step};
 use crate::error::{Error, Result};
 use crate::rows::Real;
+use crate::solver::cost::Work;
 use crate::solver::device::{Batch, Device, Outcome, Pending, Population};
 use crate::solver::member::Member;
+use crate::solver::profile::{Clock, Gauge, Meter};
 use crate::solver::recording::{BufferId, Precision, Recording, Scope, Stage};
 use crate::solver::simplex::{LANES, Simplex};
 use crate::solver::whole::{Whole, WholeFits};
@@ -82,6 +85,7 @@ struct CpuPopulation<R> {
     active: usize,
     tile_members: usize,
     tiles: Mutex<Vec<Tile<R>>>,
+    gauge: Option<Gauge>,
 }
 
 impl<R: Real> CpuPopulation<R> {
@@ -112,16 +116,40 @@ impl<R: Real> CpuPopulation<R> {
             active: 0,
             tile_members,
             tiles: Mutex::new(Vec::new()),
+            gauge: None,
         }
     }
 
     fn borrow_tile(&self) -> Tile<R> {
         let spare = self.tiles.lock().unwrap_or_else(PoisonError::into_inner).pop();
-        spare.unwrap_or_else(|| Tile::new(&self.inputs.recording, self.tile_members))
+        let mut tile = spare.unwrap_or_else(|| Tile::new(&self.inputs.recording, self.tile_members));
+        tile.tally = self.gauge.as_ref().map(Gauge::tally);
+        tile
     }
 
-    fn return_tile(&self, tile: Tile<R>) {
+    fn return_tile(&self, mut tile: Tile<R>) {
+        if let (Some(gauge), Some(tally)) = (&self.gauge, tile.tally.take()) {
+            gauge.add(&tally);
+        }
         self.tiles.lock().unwrap_or_else(PoisonError::into_inner).push(tile);
+    }
+
+    /// Now, where the time is measured.
+    fn begin(&self) -> Option<Instant> {
+        self.gauge.as_ref().map(|_| Instant::now())
+    }
+
+    /// What has moved some members since `begin`.
+    fn moved(&self, members: usize, begin: Option<Instant>) {
+        if let (Some(gauge), Some(begin)) = (&self.gauge, begin) {
+            gauge.step(members, begin.elapsed().as_secs_f64());
+        }
+    }
+
+    fn copied(&self, work: Work, bytes: usize, begin: Option<Instant>) {
+        if let (Some(gauge), Some(begin)) = (&self.gauge, begin) {
+            gauge.copied(work, bytes, begin);
+        }
     }
 
     fn round(&mut self) {
@@ -130,14 +158,20 @@ impl<R: Real> CpuPopulation<R> {
         match self.method {
             Method::LevenbergMarquardt(settings) => {
                 active.par_chunks_mut(self.tile_members).for_each(|members| self.step(members, &settings));
+                let begin = self.begin();
                 halve::halve(&mut members, self.active, &self.ring);
+                self.moved(0, begin);
             }
             Method::NelderMead(settings) => {
                 let some = LANES * (self.tile_members / LANES).max(1);
                 active.par_chunks_mut(some).for_each(|members| self.move_simplices(members, &settings));
             }
         }
+        let (begin, before) = (self.begin(), self.active);
         self.active = compact::compact(&mut members, self.active);
+        if let (Some(gauge), Some(begin)) = (&self.gauge, begin) {
+            gauge.compact(before, begin.elapsed().as_secs_f64());
+        }
         self.members = members;
     }
 
@@ -162,9 +196,11 @@ impl<R: Real> CpuPopulation<R> {
 
     fn step(&self, members: &mut [Member], settings: &LevenbergMarquardt) {
         self.evaluate(members.iter_mut().collect());
+        let (begin, count) = (self.begin(), members.len());
         for member in members {
             step::step(member, self.inputs.bounds(member.spectrum), settings, R::COST_NOISE);
         }
+        self.moved(count, begin);
     }
 
     /// Runs the stages for some members.
@@ -191,12 +227,23 @@ impl<R: Real> CpuPopulation<R> {
             some.extend(lane.map(|lane| &mut trials[lane]));
         }
         self.evaluate(some);
+        let (begin, count) = (self.begin(), simplices.len());
         for (trials, simplex) in members.chunks_exact_mut(LANES).zip(&mut simplices) {
             let bounds = self.inputs.bounds(trials[0].spectrum);
             if let Some(simplex) = simplex {
                 simplex::simplex(simplex, trials, bounds, settings, (recording, R::COST_NOISE));
             }
         }
+        self.moved(count, begin);
+    }
+
+    /// Inputs, tiles and members.
+    fn bytes(&self) -> u64 {
+        let tiles = self.tiles.lock().unwrap_or_else(PoisonError::into_inner);
+        let tiles: usize = tiles.iter().map(Tile::bytes).sum();
+        let parameters = self.inputs.recording.parameters.len();
+        let member = size_of::<Member>() + 16 * (parameters + 2) * (parameters + 4);
+        (self.inputs.bytes() + tiles + self.members.len() * member) as u64
     }
 
     fn simplex(&self, slot: usize) -> Option<MutexGuard<'_, Simplex>> {
@@ -236,6 +283,11 @@ impl<R: Real> Population for CpuPopulation<R> {
         self.method.lanes()
     }
 
+    fn measure(&mut self, meter: Arc<Meter>) {
+        let clock = Clock::Threads(rayon::current_num_threads());
+        self.gauge = Some(Gauge::new(meter, &self.inputs.recording, size_of::<R>(), clock));
+    }
+
     fn clear(&mut self) {
         self.members.clear();
         self.simplices.clear();
@@ -245,6 +297,7 @@ impl<R: Real> Population for CpuPopulation<R> {
 
     fn enter<'a>(&'a mut self, batch: &'a Batch, places: &'a Places) -> Pending<'a, ()> {
         Box::pin(async move {
+            let begin = self.begin();
             self.inputs.enter(batch, &places.spectra);
             self.ring.clone_from(&places.ring);
             let lanes = self.lanes();
@@ -262,17 +315,25 @@ impl<R: Real> Population for CpuPopulation<R> {
             }
             self.active = self.members.len();
             self.members.extend(ended);
+            self.copied(Work::Upload, batch.bytes(), begin);
             Ok(())
         })
     }
 
     fn advance(&mut self, rounds: u32) -> Pending<'_, usize> {
         Box::pin(async move {
+            let (begin, mut active) = (self.begin(), Vec::new());
             for _ in 0..rounds {
                 if self.active == 0 {
                     break;
                 }
+                active.push(self.active);
                 self.round();
+            }
+            let bytes = begin.map(|_| self.bytes());
+            if let (Some(gauge), Some(begin), Some(bytes)) = (&mut self.gauge, begin, bytes) {
+                gauge.look(begin, active);
+                gauge.hold(bytes);
             }
             Ok(self.active)
         })
@@ -288,6 +349,7 @@ impl<R: Real> Population for CpuPopulation<R> {
 
     fn read<'a>(&'a mut self, starts: &'a [usize]) -> Pending<'a, Vec<Outcome>> {
         Box::pin(async move {
+            let begin = self.begin();
             let (places, lanes) = (self.places(), self.lanes());
             let member = |slot: &usize| places.get(slot * lanes).and_then(|place| self.members.get(*place));
             let outcome = |slot: &usize| {
@@ -298,7 +360,10 @@ impl<R: Real> Population for CpuPopulation<R> {
                     Method::NelderMead(_) => Ok(self.simplex(*slot).ok_or_else(nobody)?.outcome(member.status)),
                 }
             };
-            starts.iter().map(outcome).collect()
+            let outcomes: Result<Vec<Outcome>> = starts.iter().map(outcome).collect();
+            let bytes = outcomes.as_ref().map_or(0, |all| all.iter().map(Outcome::bytes).sum());
+            self.copied(Work::Readback, bytes, begin);
+            outcomes
         })
     }
 

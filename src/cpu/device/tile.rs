@@ -3,8 +3,11 @@
 use std::ops::Range;
 use std::sync::Arc;
 
+use web_time::Instant;
+
 use crate::rows::Real;
 use crate::solver::Batch;
+use crate::solver::profile::Tally;
 use crate::solver::recording::{BufferId, Kind, Recording, Scope, Stage, Values};
 
 /// Contents of a buffer that kernels read.
@@ -30,6 +33,13 @@ impl<R: Real> Block<R> {
                 None => scatter(all, &R::convert(own), length, places, R::NAN),
             },
             (this, kind, own) => *this = Block::new(kind, own),
+        }
+    }
+
+    fn bytes(&self) -> usize {
+        match self {
+            Block::Float(all) => size_of_val(all.as_slice()),
+            Block::Index(all) => size_of_val(all.as_slice()),
         }
     }
 
@@ -95,6 +105,11 @@ impl<R: Real> Inputs<R> {
         }
     }
 
+    pub fn bytes(&self) -> usize {
+        let limits: usize = self.limits.iter().map(|limits| size_of_val(limits.as_slice())).sum();
+        limits + self.blocks.iter().map(Block::bytes).sum::<usize>()
+    }
+
     pub fn range(&self, id: BufferId, spectrum: usize) -> Range<usize> {
         let buffer = self.recording.block(id);
         let start = if buffer.scope == Scope::Spectrum { spectrum * buffer.length } else { 0 };
@@ -144,6 +159,8 @@ pub struct Tile<R> {
     pub rows: Vec<Vec<R>>,
     /// Buffers with room for a single member, because nothing reads them after its run of stages.
     pub local: Vec<bool>,
+    /// Where the time goes, while somebody asks.
+    pub tally: Option<Tally>,
 }
 
 impl<R: Real> Tile<R> {
@@ -153,7 +170,7 @@ impl<R: Real> Tile<R> {
             Scope::Member => vec![R::NAN; b.length * if *local { 1 } else { members }],
             _ => Vec::new(),
         });
-        Tile { rows: rows.collect(), local }
+        Tile { rows: rows.collect(), local, tally: None }
     }
 
     /// A member's block of a buffer.
@@ -161,6 +178,23 @@ impl<R: Real> Tile<R> {
         let length = recording.block(id).length;
         let place = if self.local[id.0] { 0 } else { place };
         place * length..(place + 1) * length
+    }
+
+    /// Runs a stage, with a look at the clock where the tile keeps a tally.
+    #[inline(always)]
+    pub fn timed(&mut self, stage: usize, work: impl FnOnce(&mut Self)) {
+        if self.tally.is_none() {
+            return work(self);
+        }
+        let begin = Instant::now();
+        work(self);
+        if let Some(tally) = &mut self.tally {
+            tally.seconds[stage] += begin.elapsed().as_secs_f64();
+        }
+    }
+
+    pub fn bytes(&self) -> usize {
+        self.rows.iter().map(|rows| rows.len() * size_of::<R>()).sum()
     }
 
     pub fn take(&mut self, id: BufferId) -> Vec<R> {

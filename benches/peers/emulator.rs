@@ -1,0 +1,69 @@
+//! popfit's side of `emulator_jax.py`: the workload `emulator` of `cargo bench --bench fits`, written to a file, and timed.
+//!
+//! `cargo run --release --example emulator_peer -- FOLDER [DEVICE] [SECONDS] [FITS]` writes FOLDER/workload.safetensors (flux, ivar) and
+//! FOLDER/answers.safetensors (labels), and prints one line of JSON.
+
+#[path = "../../src/cli/bench/noisy.rs"]
+mod noisy;
+#[path = "../../src/cli/bench/sequence.rs"]
+mod sequence;
+
+use std::path::{Path, PathBuf};
+use std::time::{Duration, Instant};
+
+use noisy::noisy_templates;
+use popfit::{
+    Arm, Continuum, Device, Emulator, Error, Fitter, Interpolation, LevenbergMarquardt, Result, SpectralModel,
+};
+use safetensors::tensor::{Dtype, TensorView, serialize};
+
+const DATA: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/data");
+
+fn main() -> Result<()> {
+    let arguments: Vec<String> = std::env::args().skip(1).collect();
+    let text = |k: usize, usual: &str| arguments.get(k).map_or(usual, String::as_str).to_string();
+    let number = |k, usual| text(k, usual).parse::<f64>().map_err(|e| Error::Usage(format!("argument {}: {e}", k + 1)));
+    let (folder, device) = (PathBuf::from(text(0, ".")), Device::parse(&text(1, "auto"))?);
+    let (seconds, count) = (number(2, "3")?, number(3, "512")? as usize);
+
+    let emulator = Emulator::open(format!("{DATA}/emulator.safetensors"))?;
+    let pixels = emulator.pixels();
+    let (spectra, starts) = noisy_templates(&emulator, count)?;
+    let arm = Arm::new("", emulator).interpolation(Interpolation::Linear).continuum(Continuum::none());
+    let model = SpectralModel::builder().add_arm(arm).build()?;
+    let settings = LevenbergMarquardt { ftol: 1e-6, ..LevenbergMarquardt::default() };
+    let fitter = Fitter::new(model, device, settings)?;
+    let table = fitter.fit_from(&spectra, &starts)?;
+
+    let (begin, mut rounds) = (Instant::now(), 0);
+    while rounds == 0 || begin.elapsed() < Duration::from_secs_f64(seconds) {
+        fitter.fit_from(&spectra, &starts)?;
+        rounds += 1;
+    }
+    let rate = (rounds * count) as f64 / begin.elapsed().as_secs_f64();
+
+    let answers: Vec<f64> = table.rows.iter().flat_map(|row| row.parameters.iter().copied()).collect();
+    let arm = &spectra.arms[0];
+    write(&folder.join("workload.safetensors"), &[("flux", pixels, &arm.flux), ("ivar", pixels, &arm.ivar)])?;
+    write(&folder.join("answers.safetensors"), &[("labels", fitter.parameters().len(), &answers)])?;
+    let evaluations = table.rows.iter().map(|row| f64::from(row.evaluations)).sum::<f64>() / count as f64;
+    let device = fitter.device_name();
+    println!(
+        r#"{{"device": "{device}", "fits": {count}, "fits_per_s": {rate:.1}, "linearisations": {evaluations:.2}}}"#
+    );
+    Ok(())
+}
+
+/// Arrays of rows of some length.
+fn write(path: &Path, arrays: &[(&str, usize, &[f64])]) -> Result<()> {
+    let failed = |message: String| Error::Write { path: path.into(), message };
+    let bytes: Vec<Vec<u8>> =
+        arrays.iter().map(|(_, _, values)| values.iter().flat_map(|x| x.to_le_bytes()).collect()).collect();
+    let mut views = Vec::new();
+    for ((name, width, values), bytes) in arrays.iter().zip(&bytes) {
+        let shape = vec![values.len() / width, *width];
+        views.push((*name, TensorView::new(Dtype::F64, shape, bytes).map_err(|e| failed(e.to_string()))?));
+    }
+    let text = serialize(views, None).map_err(|e| failed(e.to_string()))?;
+    std::fs::write(path, text).map_err(|source| Error::Io { path: path.into(), source })
+}

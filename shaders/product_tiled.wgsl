@@ -1,0 +1,123 @@
+// Y[row, n] = sum_k X[row, k] W[k, n] over the rows of all active members, through tiles in workgroup memory: the product of cards.
+//
+// A workgroup of TX x TY invocations makes 8 TY rows x 8 TX columns, an invocation 8 rows x 2 vec4 of them. Tiles are 8 deep, two of each
+// operand: while one is used the next one is on its way. k ascends, as in product.wgsl. members, x (vec4; ROWS x INNER a member), w (vec4;
+// INNER x COLUMNS), y (vec4; ROWS x COLUMNS a member). f32. The host emits TX and TY, 64 to 256 invocations.
+//@use members
+
+const INNER4: u32 = INNER / 4u;
+const COLUMNS4: u32 = COLUMNS / 4u;
+const DEPTH: u32 = 8u;
+const THREADS: u32 = TX * TY;
+const TILE_ROWS: u32 = 8u * TY;
+const TILE_COLUMNS4: u32 = 2u * TX;
+// vec4 of a tile that one invocation fetches: one or two
+const X_LOADS: u32 = TILE_ROWS * 2u / THREADS;
+const W_LOADS: u32 = TILE_COLUMNS4 * DEPTH / THREADS;
+
+// (two tiles, k, row)
+var<workgroup> x_tile: array<f32, 2u * DEPTH * TILE_ROWS>;
+// (two tiles, k, column / 4)
+var<workgroup> w_tile: array<vec4<f32>, 2u * DEPTH * TILE_COLUMNS4>;
+
+fn x_start(row: u32) -> u32 {
+    return x_base(row / ROWS, 0u) + (row % ROWS) * INNER4;
+}
+
+fn fetch_x(start: u32, k4: u32) -> vec4<f32> {
+    if k4 < INNER4 {
+        return x[start + k4];
+    }
+    return vec4<f32>();
+}
+
+fn fetch_w(k: u32, column: u32) -> vec4<f32> {
+    if k < INNER && column < COLUMNS4 {
+        return w[k * COLUMNS4 + column];
+    }
+    return vec4<f32>();
+}
+
+// Puts the four k of one row into a tile.
+fn put_x(tile: u32, place: u32, value: vec4<f32>) {
+    let at = (tile * DEPTH + (place % 2u) * 4u) * TILE_ROWS + place / 2u;
+    x_tile[at] = value.x;
+    x_tile[at + TILE_ROWS] = value.y;
+    x_tile[at + 2u * TILE_ROWS] = value.z;
+    x_tile[at + 3u * TILE_ROWS] = value.w;
+}
+
+@compute @workgroup_size(TX, TY)
+fn main(
+    @builtin(workgroup_id) group: vec3<u32>,
+    @builtin(local_invocation_id) lane: vec3<u32>,
+    @builtin(local_invocation_index) index: u32,
+) {
+    let rows = active_count() * ROWS;
+    let last = max(rows, 1u) - 1u;
+    let first_row = group.x * TILE_ROWS;
+    let first_column = group.y * TILE_COLUMNS4;
+    // what this invocation fetches: rows beyond the last are read, not written
+    //@for l 0 2
+    let x_place_$l = index + $lu * THREADS;
+    let x_start_$l = x_start(min(first_row + x_place_$l / 2u, last));
+    let w_place_$l = index + $lu * THREADS;
+    let w_column_$l = first_column + w_place_$l % TILE_COLUMNS4;
+    let w_k_$l = w_place_$l / TILE_COLUMNS4;
+    var x_next_$l = vec4<f32>();
+    var w_next_$l = vec4<f32>();
+    //@end
+    //@for r 0 8
+    var y_$r_0 = vec4<f32>();
+    var y_$r_1 = vec4<f32>();
+    //@end
+    var tile = 0u;
+    for (var k = 0u; k < INNER + DEPTH; k += DEPTH) {
+        // the tile at k is fetched while the one before it is used
+        if k < INNER {
+            //@for l 0 2
+            if $lu < X_LOADS {
+                x_next_$l = fetch_x(x_start_$l, k / 4u + x_place_$l % 2u);
+            }
+            if $lu < W_LOADS {
+                w_next_$l = fetch_w(k + w_k_$l, w_column_$l);
+            }
+            //@end
+        }
+        if k > 0u {
+            for (var i = 0u; i < DEPTH; i++) {
+                let w_at = ((1u - tile) * DEPTH + i) * TILE_COLUMNS4 + lane.x;
+                let x_at = ((1u - tile) * DEPTH + i) * TILE_ROWS + 8u * lane.y;
+                let w_0 = w_tile[w_at];
+                let w_1 = w_tile[w_at + TX];
+                //@for r 0 8
+                let x_$r = x_tile[x_at + $ru];
+                y_$r_0 += x_$r * w_0;
+                y_$r_1 += x_$r * w_1;
+                //@end
+            }
+        }
+        //@for l 0 2
+        if $lu < X_LOADS {
+            put_x(tile, x_place_$l, x_next_$l);
+        }
+        if $lu < W_LOADS {
+            w_tile[tile * DEPTH * TILE_COLUMNS4 + w_place_$l] = w_next_$l;
+        }
+        //@end
+        workgroupBarrier();
+        tile = 1u - tile;
+    }
+    //@for r 0 8
+    let row_$r = first_row + 8u * lane.y + $ru;
+    if row_$r < rows {
+        let start = y_base(row_$r / ROWS, 0u) + (row_$r % ROWS) * COLUMNS4 + first_column + lane.x;
+        if first_column + lane.x < COLUMNS4 {
+            y[start] = y_$r_0;
+        }
+        if first_column + lane.x + TX < COLUMNS4 {
+            y[start + TX] = y_$r_1;
+        }
+    }
+    //@end
+}

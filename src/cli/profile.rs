@@ -1,0 +1,98 @@
+//! `--profile`: where a run's time went, as a table and in two files beside the output.
+
+use std::path::{Path, PathBuf};
+
+use popfit::{DeviceProfile, Error, Profile, Result};
+
+use super::rows::{aligned, cells, short};
+
+const DIGITS: i32 = 3;
+
+/// The numbers and the trace.
+pub fn files(output: &Path) -> [PathBuf; 2] {
+    ["profile.json", "trace.json"].map(|extension| output.with_extension(extension))
+}
+
+/// Writes both files.
+pub fn write(output: &Path, profile: &Profile) -> Result<()> {
+    let [numbers, trace] = files(output);
+    let text = serde_json::to_string_pretty(profile)
+        .map_err(|error| Error::Write { path: numbers.clone(), message: error.to_string() })?;
+    let save = |path: PathBuf, text: String| std::fs::write(&path, text).map_err(|source| Error::Io { path, source });
+    save(numbers, text)?;
+    save(trace, profile.trace())
+}
+
+/// What is printed.
+pub fn lines(profile: &Profile) -> Vec<String> {
+    let memory =
+        profile.memory_peak.map_or(String::new(), |bytes| format!(", at most {} of memory", size(bytes as f64)));
+    let mut lines = vec![format!("profile of {:.2} s{memory}", profile.seconds)];
+    let mut host = vec![cells(["host, all threads", "calls", "time", "share"])];
+    for stage in &profile.host {
+        host.push(vec![stage.name.into(), stage.calls.to_string(), time(stage.seconds), share(stage.share)]);
+    }
+    lines.extend(aligned(&host));
+    for device in &profile.devices {
+        lines.push(heading(device));
+        lines.extend(aligned(&stages(device)));
+        lines.push(rounds(device));
+    }
+    lines
+}
+
+fn heading(device: &DeviceProfile) -> String {
+    let DeviceProfile { name, busy, bytes_held, .. } = device;
+    let clock = match device.clock {
+        "threads" => "time of all threads, GF/s and GB/s of one",
+        "timestamps" => "time by its own clock",
+        _ => "it tells no times of its kernels",
+    };
+    format!("{name}: busy {}, holds {}; {clock}", share(*busy), size(*bytes_held as f64))
+}
+
+fn stages(device: &DeviceProfile) -> Vec<Vec<String>> {
+    let mut table = vec![cells(["stage", "calls", "time", "share", "GF/s", "GB/s", "bytes"])];
+    let known = |x: f64, text: String| if x > 0.0 { text } else { "-".into() };
+    for stage in &device.stages {
+        table.push(vec![
+            stage.name.into(),
+            stage.calls.to_string(),
+            known(stage.seconds, time(stage.seconds)),
+            known(stage.seconds, share(stage.share)),
+            known(stage.gflops, short(stage.gflops, DIGITS)),
+            known(stage.gbytes, short(stage.gbytes, DIGITS)),
+            size(stage.bytes),
+        ]);
+    }
+    table
+}
+
+/// How many rounds, and how many members took part in the first ones.
+fn rounds(device: &DeviceProfile) -> String {
+    const SHOWN: usize = 16;
+    let active: Vec<usize> = device.rounds.iter().flat_map(|look| look.active.iter().copied()).collect();
+    let mut shown: Vec<String> = active.iter().take(SHOWN).map(usize::to_string).collect();
+    if active.len() > SHOWN {
+        shown.push("…".into());
+    }
+    let members: usize = active.iter().sum();
+    format!("{} rounds of {members} members in all: {}", active.len(), shown.join(" "))
+}
+
+fn share(x: f64) -> String {
+    format!("{:.1} %", 100.0 * x)
+}
+
+fn time(seconds: f64) -> String {
+    if seconds < 1.0 { format!("{:.2} ms", 1e3 * seconds) } else { format!("{seconds:.2} s") }
+}
+
+fn size(bytes: f64) -> String {
+    let units = ["B", "KB", "MB", "GB", "TB"];
+    let (mut value, mut unit) = (bytes, 0);
+    while value >= 1000.0 && unit + 1 < units.len() {
+        (value, unit) = (value / 1000.0, unit + 1);
+    }
+    format!("{} {}", short(value, DIGITS), units[unit])
+}

@@ -1,0 +1,124 @@
+//! What an adapter has compiled and measured, kept between runs in the user's cache folder.
+//!
+//! A file an adapter and driver: its pipelines as the driver wrote them, behind a checksum, and the product it computes fastest. Whatever
+//! cannot be read or written is done without.
+
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::sync::{Mutex, PoisonError};
+
+use sha2::{Digest, Sha256};
+
+use super::product::{TILES, Variant};
+
+/// Bytes of a checksum.
+const CHECKSUM: usize = 32;
+
+/// The pipelines of one adapter.
+#[derive(Debug)]
+pub(super) struct Cache {
+    pub pipelines: wgpu::PipelineCache,
+    file: PathBuf,
+    /// The checksum of what the file holds.
+    saved: Mutex<Vec<u8>>,
+}
+
+/// Where files go; nowhere on systems without such a folder.
+pub(super) fn folder() -> Option<PathBuf> {
+    dirs::cache_dir().map(|folder| folder.join("popfit"))
+}
+
+/// An adapter's files, without extension: its name, its driver and this version.
+fn stem(folder: &Path, info: &wgpu::AdapterInfo) -> PathBuf {
+    let text = format!("{:?} {:x} {:x} {} {}", info.backend, info.vendor, info.device, info.name, info.driver_info);
+    let plain = |c: char| if c.is_ascii_alphanumeric() { c } else { '-' };
+    folder.join(format!("{}-{}", text.chars().map(plain).collect::<String>(), env!("CARGO_PKG_VERSION")))
+}
+
+/// Writes a file as a whole.
+fn replace(file: &Path, bytes: &[u8]) -> std::io::Result<()> {
+    fs::create_dir_all(file.parent().unwrap_or(Path::new(".")))?;
+    let mut name = file.as_os_str().to_owned();
+    name.push(format!(".{}", std::process::id()));
+    fs::write(&name, bytes)?;
+    fs::rename(&name, file)
+}
+
+impl Cache {
+    /// `None` where the device keeps no pipelines.
+    #[expect(unsafe_code, reason = "wgpu asks that the data be its own: they carry the checksum that `save` wrote")]
+    pub fn open(device: &wgpu::Device, info: &wgpu::AdapterInfo, folder: &Path) -> Option<Cache> {
+        if !device.features().contains(wgpu::Features::PIPELINE_CACHE) {
+            return None;
+        }
+        let file = stem(folder, info).with_extension("pipelines");
+        let bytes = fs::read(&file).unwrap_or_default();
+        let (saved, data) = bytes.split_at(CHECKSUM.min(bytes.len()));
+        let known = !data.is_empty() && Sha256::digest(data)[..] == *saved;
+        let descriptor = wgpu::PipelineCacheDescriptor {
+            label: Some("popfit"),
+            data: known.then_some(data),
+            // of another version of wgpu or the driver: an empty one
+            fallback: true,
+        };
+        let pipelines = unsafe { device.create_pipeline_cache(&descriptor) };
+        Some(Cache { pipelines, file, saved: Mutex::new(if known { saved.to_vec() } else { Vec::new() }) })
+    }
+
+    /// Writes what has been compiled, if that is new.
+    pub fn save(&self) {
+        let Some(data) = self.pipelines.get_data() else { return };
+        let checksum = Sha256::digest(&data).to_vec();
+        let mut saved = self.saved.lock().unwrap_or_else(PoisonError::into_inner);
+        if *saved != checksum && replace(&self.file, &[&checksum[..], &data].concat()).is_ok() {
+            *saved = checksum;
+        }
+    }
+}
+
+/// The product that an earlier run has found to be the fastest of [`TILES`].
+pub(super) fn known_product(folder: &Path, info: &wgpu::AdapterInfo) -> Option<Variant> {
+    let text = fs::read_to_string(stem(folder, info).with_extension("product")).ok()?;
+    TILES.into_iter().find(|variant| format!("{variant:?}") == text)
+}
+
+/// Keeps it for the next run.
+pub(super) fn keep_product(folder: &Path, info: &wgpu::AdapterInfo, variant: Variant) {
+    let _ = replace(&stem(folder, info).with_extension("product"), format!("{variant:?}").as_bytes());
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::context::{Choice, Context};
+    use super::*;
+
+    #[test]
+    fn pipelines_are_kept_and_torn_files_are_ignored() {
+        // without an adapter, or where it keeps none, there is nothing to keep
+        let Ok(context) = Context::open(Choice::Best) else { return };
+        let folder = tempfile::tempdir().unwrap();
+        let open = || Cache::open(&context.device, &context.info, folder.path());
+        let Some(cache) = open() else { return };
+        cache.save();
+        let file = stem(folder.path(), &context.info).with_extension("pipelines");
+        let bytes = fs::read(&file).unwrap();
+        assert_eq!(Sha256::digest(&bytes[CHECKSUM..])[..], bytes[..CHECKSUM]);
+        for length in [0, 5, CHECKSUM, bytes.len() - 1] {
+            fs::write(&file, &bytes[..length]).unwrap();
+            open().unwrap().save();
+            assert_eq!(fs::read(&file).unwrap(), bytes, "{length} bytes of the file");
+        }
+        assert_eq!(fs::read_dir(folder.path()).unwrap().count(), 1);
+    }
+
+    #[test]
+    fn a_product_is_found_again() {
+        let (folder, info) =
+            (tempfile::tempdir().unwrap(), wgpu::AdapterInfo::new(wgpu::DeviceType::Other, wgpu::Backend::Vulkan));
+        assert_eq!(known_product(folder.path(), &info), None);
+        keep_product(folder.path(), &info, TILES[2]);
+        assert_eq!(known_product(folder.path(), &info), Some(TILES[2]));
+        let other = wgpu::AdapterInfo { driver_info: "2".into(), ..info };
+        assert_eq!(known_product(folder.path(), &other), None);
+    }
+}

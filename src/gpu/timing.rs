@@ -1,0 +1,132 @@
+//! Times of kernels on the device's own clock, and the active members of every round.
+
+use super::buffers::{self, Buffers};
+use super::commands::Round;
+use super::context::Context;
+use super::pipelines::Pipeline;
+use super::readback;
+use crate::error::Result;
+
+/// Most rounds of a submission.
+const ROUNDS: usize = 16;
+/// 32-bit words of a kernel's two timestamps.
+const WORDS: usize = 4;
+
+/// What a submission of rounds is measured with: a pass a kernel, timestamps around it where the device has them.
+#[derive(Debug)]
+pub(super) struct Timing {
+    queries: Option<Queries>,
+    /// Timestamps, then a count a round.
+    readback: wgpu::Buffer,
+    kernels: usize,
+    /// That a submission has room for.
+    pub rounds: usize,
+}
+
+#[derive(Debug)]
+struct Queries {
+    set: wgpu::QuerySet,
+    resolved: wgpu::Buffer,
+    /// Seconds of a tick.
+    tick: f64,
+}
+
+/// What one round took.
+pub(super) struct Measured {
+    /// By kernel; zero where the device does not tell.
+    pub seconds: Vec<f64>,
+    /// Members that are still active after it.
+    pub active: usize,
+}
+
+impl Timing {
+    pub fn new(context: &Context, round: &Round) -> Result<Timing> {
+        let kernels = round.all().count();
+        let rounds = (wgpu::QUERY_SET_MAX_QUERIES as usize / (2 * kernels)).clamp(1, ROUNDS);
+        let count = 2 * kernels * rounds;
+        let is_told = context.has_timestamps() && count <= wgpu::QUERY_SET_MAX_QUERIES as usize;
+        context.guarded(|| {
+            let queries = is_told.then(|| {
+                let kind = wgpu::QueryType::Timestamp;
+                let set = wgpu::QuerySetDescriptor { label: Some("times"), ty: kind, count: count as u32 };
+                let usage = wgpu::BufferUsages::QUERY_RESOLVE | wgpu::BufferUsages::COPY_SRC;
+                Queries {
+                    set: context.device.create_query_set(&set),
+                    resolved: buffers::create(context, "times", 2 * count, usage),
+                    tick: 1e-9 * f64::from(context.queue.get_timestamp_period()),
+                }
+            });
+            Ok(Timing { queries, readback: buffers::readback(context, 2 * count + rounds), kernels, rounds })
+        })
+    }
+
+    /// Whether the device tells times.
+    pub fn has_times(&self) -> bool {
+        self.queries.is_some()
+    }
+
+    /// Runs at most [`rounds`](Self::rounds) rounds.
+    pub async fn run(
+        &self,
+        (context, buffers): (&Context, &Buffers),
+        round: &Round,
+        rounds: usize,
+    ) -> Result<Vec<Measured>> {
+        let mut encoder = context.device.create_command_encoder(&wgpu::CommandEncoderDescriptor::default());
+        let times = 8 * (2 * self.kernels * rounds) as u64;
+        for r in 0..rounds {
+            for (k, pipeline) in round.all().enumerate() {
+                self.dispatch(&mut encoder, buffers, (r * self.kernels + k, k), pipeline);
+            }
+            let place = times + 4 * r as u64;
+            encoder.copy_buffer_to_buffer(&buffers.members, 0, &self.readback, place, Some(4));
+        }
+        if let Some(Queries { set, resolved, .. }) = &self.queries {
+            encoder.resolve_query_set(set, 0..(2 * self.kernels * rounds) as u32, resolved, 0);
+            encoder.copy_buffer_to_buffer(resolved, 0, &self.readback, 0, Some(times));
+        }
+        context.queue.submit([encoder.finish()]);
+        let words = readback::read(context, &self.readback, (times / 4) as usize + rounds).await?;
+        Ok(self.measured(&words, rounds))
+    }
+
+    /// One kernel in a pass of its own: the `number`-th dispatch of the submission, the `kernel`-th of its round.
+    fn dispatch(
+        &self,
+        encoder: &mut wgpu::CommandEncoder,
+        buffers: &Buffers,
+        (number, kernel): (usize, usize),
+        pipeline: &Pipeline,
+    ) {
+        let first = 2 * number as u32;
+        let timestamp_writes = self.queries.as_ref().map(|queries| wgpu::ComputePassTimestampWrites {
+            query_set: &queries.set,
+            beginning_of_pass_write_index: Some(first),
+            end_of_pass_write_index: Some(first + 1),
+        });
+        let mut pass = encoder.begin_compute_pass(&wgpu::ComputePassDescriptor { label: None, timestamp_writes });
+        pass.set_pipeline(&pipeline.pipeline);
+        pass.set_bind_group(0, &pipeline.bind_group, &[]);
+        if kernel + 1 == self.kernels {
+            pass.dispatch_workgroups(1, 1, 1);
+        } else {
+            pass.dispatch_workgroups_indirect(&buffers.arguments, 12 * kernel as u64);
+        }
+    }
+
+    fn measured(&self, words: &[u32], rounds: usize) -> Vec<Measured> {
+        let (times, counts) = words.split_at(WORDS * self.kernels * rounds);
+        let tick = self.queries.as_ref().map_or(0.0, |queries| queries.tick);
+        let time = |low: u32, high: u32| u64::from(low) | u64::from(high) << 32;
+        let seconds = |pair: &[u32]| {
+            let (begin, end) = (time(pair[0], pair[1]), time(pair[2], pair[3]));
+            if self.has_times() { end.saturating_sub(begin) as f64 * tick } else { 0.0 }
+        };
+        let rounds = times.chunks_exact(WORDS * self.kernels).zip(counts);
+        let one = |(times, active): (&[u32], &u32)| Measured {
+            seconds: times.chunks_exact(WORDS).map(seconds).collect(),
+            active: *active as usize,
+        };
+        rounds.map(one).collect()
+    }
+}

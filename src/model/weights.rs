@@ -1,0 +1,95 @@
+//! Which pixels of a spectrum count, and for how much.
+
+use super::prepare::{RawArm, place};
+use super::sampling::Sampling;
+use super::{Cause, Fault, ModelArm, Nonfinite, SpectralModel};
+
+/// Inverse variances of the pixels that count, 0 for the others (pixels).
+pub fn weights(
+    model: &SpectralModel,
+    arm: &ModelArm,
+    raw: &RawArm,
+    sampling: &Sampling,
+    nonfinite: &mut usize,
+) -> Result<Vec<f64>, Fault> {
+    let plain = pulp::Arch::new().dispatch(
+        #[inline(always)]
+        || plain_weights(raw, &sampling.on),
+    );
+    let mut ivar = match plain {
+        Some(ivar) => ivar,
+        // of several arms one that was not taken is NaN throughout: it drops out. A spectrum's only arm is bad
+        None if model.arms.len() > 1 && raw.ivar.iter().all(|w| w.is_nan()) => vec![0.0; sampling.pixels],
+        None => sifted_weights(model, arm, raw, sampling, nonfinite)?,
+    };
+    if model.spectra.error_floor > 0.0 {
+        raise_errors(&mut ivar, model.spectra.error_floor);
+    }
+    Ok(ivar)
+}
+
+/// Those of a spectrum without a bad pixel, as nearly all are: loops without branches.
+#[inline(always)]
+fn plain_weights(raw: &RawArm, on: &[bool]) -> Option<Vec<f64>> {
+    let mut ivar = raw.ivar[..on.len()].to_vec();
+    let mut bad = false;
+    for (w, masked) in ivar.iter_mut().zip(raw.mask) {
+        *w = if *masked { 0.0 } else { *w };
+    }
+    ivar.iter().for_each(|w| bad |= !((*w >= 0.0) & (*w < f64::INFINITY)));
+    for ((w, on), y) in ivar.iter_mut().zip(on).zip(raw.flux) {
+        *w = if *on { *w } else { 0.0 };
+        bad |= (*w > 0.0) & !(y.abs() < f64::INFINITY);
+    }
+    (!bad).then_some(ivar)
+}
+
+/// Pixel by pixel: what is wrong is told, or masked.
+fn sifted_weights(
+    model: &SpectralModel,
+    arm: &ModelArm,
+    raw: &RawArm,
+    sampling: &Sampling,
+    nonfinite: &mut usize,
+) -> Result<Vec<f64>, Fault> {
+    let fault =
+        |cause, j: usize, what: String| Err(Fault { cause, detail: format!("{}pixel {j}: {what}", place(arm)) });
+    let mut ivar = vec![0.0; sampling.pixels];
+    for (j, target) in ivar.iter_mut().enumerate() {
+        let (y, w) = (raw.flux[j], raw.ivar[j]);
+        if raw.mask.get(j).copied().unwrap_or(false) {
+            continue;
+        }
+        if !(w.is_finite() && w >= 0.0) {
+            // files may give the one or the other; an f32 has the digits that two roundings leave
+            let sigma = (w.signum() * w.abs().sqrt().recip()) as f32;
+            return fault(Cause::BadWeight, j, format!("ivar is {w} (sigma {sigma})"));
+        }
+        if w == 0.0 || !sampling.on[j] {
+            continue;
+        }
+        if !y.is_finite() {
+            match model.spectra.nonfinite {
+                Nonfinite::Error => return fault(Cause::NonFiniteInput, j, format!("flux is {y}")),
+                Nonfinite::Mask => *nonfinite += 1,
+            }
+            continue;
+        }
+        *target = w;
+    }
+    Ok(ivar)
+}
+
+/// Errors below `floor` × their median are raised to it.
+fn raise_errors(ivar: &mut [f64], floor: f64) {
+    let mut errors: Vec<f64> = ivar.iter().filter(|w| **w > 0.0).map(|w| w.sqrt().recip()).collect();
+    if errors.is_empty() {
+        return;
+    }
+    let middle = errors.len() / 2;
+    let smallest = *errors.select_nth_unstable_by(middle, f64::total_cmp).1 * floor;
+    let largest = (smallest * smallest).recip();
+    for w in ivar.iter_mut() {
+        *w = w.min(largest);
+    }
+}

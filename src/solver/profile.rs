@@ -1,0 +1,157 @@
+//! Where a device's time goes: a population that is measured adds to its device's [`Meter`].
+
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+use web_time::Instant;
+
+use super::cost::{Cost, Work};
+use super::recording::Recording;
+
+/// How a device's seconds are taken.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Default)]
+pub enum Clock {
+    /// The wall clock around submissions: the device tells no times of its kernels.
+    #[default]
+    Submissions,
+    /// The device's own, around every kernel.
+    Timestamps,
+    /// The sum over this many threads.
+    Threads(usize),
+}
+
+/// What one kind of work took.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct Spent {
+    /// Kernels: of a tile of members on the CPU, of all active members on a GPU.
+    pub calls: u64,
+    pub seconds: f64,
+    pub operations: f64,
+    pub bytes: f64,
+}
+
+/// A stretch of rounds between two looks of the host.
+#[derive(Clone, Debug)]
+pub struct Look {
+    /// Seconds since the meter was made.
+    pub begin: f64,
+    pub seconds: f64,
+    /// Members that took part, by round.
+    pub active: Vec<usize>,
+}
+
+/// What a device did.
+#[derive(Clone, Debug, Default)]
+pub struct Spending {
+    pub clock: Clock,
+    /// By [`Work`].
+    pub works: [Spent; Work::ALL.len()],
+    pub looks: Vec<Look>,
+    /// Bytes of its populations, all together.
+    pub held: u64,
+}
+
+/// Adds up what a device's populations did.
+#[derive(Debug)]
+pub struct Meter {
+    begin: Instant,
+    spending: Mutex<Spending>,
+}
+
+impl Meter {
+    /// Looks are told from `begin`.
+    pub fn new(begin: Instant) -> Meter {
+        Meter { begin, spending: Mutex::default() }
+    }
+
+    pub fn spending(&self) -> Spending {
+        self.lock().clone()
+    }
+
+    fn lock(&self) -> MutexGuard<'_, Spending> {
+        self.spending.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+/// Seconds by stage of a recording, in which `members` took part, in `calls`.
+#[derive(Clone, Debug, Default)]
+pub struct Tally {
+    pub seconds: Vec<f64>,
+    pub calls: u64,
+    pub members: u64,
+}
+
+/// A population's hand on its device's meter.
+#[derive(Debug)]
+pub struct Gauge {
+    meter: Arc<Meter>,
+    /// By stage.
+    stages: Vec<(Work, Cost)>,
+    step: Cost,
+    /// Of a number in rows.
+    bytes: f64,
+    held: u64,
+}
+
+impl Gauge {
+    /// `bytes` of a number in rows.
+    pub fn new(meter: Arc<Meter>, recording: &Recording, bytes: usize, clock: Clock) -> Gauge {
+        meter.lock().clock = clock;
+        let stages = recording.stages.iter().enumerate();
+        let stages = stages.map(|(k, stage)| (Work::of(recording, k), Cost::of(recording, stage))).collect();
+        Gauge { meter, stages, step: Cost::of_step(recording.parameters.len()), bytes: bytes as f64, held: 0 }
+    }
+
+    /// Nothing yet.
+    pub fn tally(&self) -> Tally {
+        Tally { seconds: vec![0.0; self.stages.len()], ..Tally::default() }
+    }
+
+    /// Adds the stages.
+    pub fn add(&self, tally: &Tally) {
+        let mut spending = self.meter.lock();
+        for ((work, cost), seconds) in self.stages.iter().zip(&tally.seconds) {
+            self.charge(&mut spending.works[*work as usize], *cost, (tally.calls, tally.members), *seconds);
+        }
+    }
+
+    /// Adds what moves members.
+    pub fn step(&self, members: usize, seconds: f64) {
+        let spent = &mut self.meter.lock().works[Work::Step as usize];
+        self.charge(spent, self.step, (1, members as u64), seconds);
+    }
+
+    pub fn compact(&self, members: usize, seconds: f64) {
+        let spent = &mut self.meter.lock().works[Work::Compact as usize];
+        self.charge(spent, Cost::COMPACT, (1, members as u64), seconds);
+    }
+
+    fn charge(&self, spent: &mut Spent, cost: Cost, (calls, members): (u64, u64), seconds: f64) {
+        let (times, count) = (calls as f64, members as f64);
+        spent.calls += calls;
+        spent.seconds += seconds;
+        spent.operations += count * cost.operations;
+        spent.bytes += self.bytes * (count * cost.numbers + times * cost.shared);
+    }
+
+    /// Adds a copy between host and device.
+    pub fn copied(&self, work: Work, bytes: usize, begin: Instant) {
+        let spent = &mut self.meter.lock().works[work as usize];
+        spent.calls += 1;
+        spent.seconds += begin.elapsed().as_secs_f64();
+        spent.bytes += bytes as f64;
+    }
+
+    /// Rounds have run since `begin`, in each of which so many members took part.
+    pub fn look(&self, begin: Instant, active: Vec<usize>) {
+        let seconds = begin.elapsed().as_secs_f64();
+        let begin = begin.duration_since(self.meter.begin).as_secs_f64();
+        self.meter.lock().looks.push(Look { begin, seconds, active });
+    }
+
+    /// The population has so many bytes.
+    pub fn hold(&mut self, bytes: u64) {
+        let more = bytes.saturating_sub(self.held);
+        self.held += more;
+        self.meter.lock().held += more;
+    }
+}

@@ -1,0 +1,192 @@
+//! Where a run's time goes: what is counted is right, and looking changes nothing.
+
+mod common;
+
+use common::fits::{devices, fitter, same_bits};
+use common::tiny::{self, Layer, network, spectra};
+use popfit::spectra::SpectraReader;
+use popfit::{Control, Device, DeviceProfile, FitTable, Fitter, NelderMead, Profile, Solver, Spectra};
+use serde_json::Value;
+
+/// Yields batches of eight spectra.
+struct Slices(Spectra, usize);
+
+impl SpectraReader for Slices {
+    fn len(&self) -> u64 {
+        self.0.len() as u64
+    }
+
+    fn next_batch(&mut self, _max: usize) -> popfit::Result<Option<Spectra>> {
+        let rows = self.1..(self.1 + 8).min(self.0.len());
+        self.1 = rows.end;
+        Ok(Some(self.0.slice(rows)).filter(|batch| !batch.is_empty()))
+    }
+
+    fn empty(&self) -> Spectra {
+        self.0.slice(0..0)
+    }
+}
+
+const SPECTRA: usize = 40;
+const HOST: [&str; 7] = ["read", "prepare", "first guess", "fit", "finish", "posterior", "write"];
+const DEVICE: [&str; 8] = ["upload", "hidden", "template", "observe", "normal matrix", "step", "compact", "readback"];
+
+/// Two labels, a hidden layer of 16, 64 pixels, and a velocity.
+fn setup(device: &Device) -> (Fitter, Spectra) {
+    let weights = |count: usize, pace: f32| (0..count).map(|k| 0.3 * (pace * k as f32).sin()).collect::<Vec<f32>>();
+    let hidden: Layer = (16, weights(32, 1.7), weights(16, 0.9));
+    let output: Layer = (tiny::PIXELS, weights(16 * tiny::PIXELS, 2.3), vec![2.0; tiny::PIXELS]);
+    let emulator = network(&["a", "b"], "silu", &[hidden, output]);
+    let labels: Vec<f64> = (0..2 * SPECTRA).map(|k| 2.0 * (k as f64 * 0.7).sin()).collect();
+    let all = spectra(&emulator, &labels, 0.01);
+    let model = tiny::builder(emulator, 0.5).velocity(-50.0..=50.0).build().unwrap();
+    (fitter(model, device), all)
+}
+
+fn run(fitter: &Fitter, spectra: &Spectra, profile: bool) -> (FitTable, Option<Profile>) {
+    let mut table = fitter.table();
+    let control = Control { profile, ..Control::default() };
+    let summary = fitter.fit_with(&mut Slices(spectra.clone(), 0), &mut table, &control).unwrap();
+    (table, summary.profile)
+}
+
+fn stage(device: &DeviceProfile, name: &str) -> (f64, f64) {
+    let stage = device.stages.iter().find(|stage| stage.name == name).unwrap();
+    (stage.operations, stage.bytes)
+}
+
+#[test]
+fn looking_changes_no_bit() {
+    for device in devices() {
+        let (fitter, spectra) = setup(&device);
+        let polished = Solver::LmNelderMead(Default::default(), NelderMead::default());
+        let simplices = Fitter::new(fitter.model().clone(), device.clone(), polished).unwrap();
+        for fitter in [fitter, simplices] {
+            let ((plain, none), (measured, profile)) = (run(&fitter, &spectra, false), run(&fitter, &spectra, true));
+            assert!(none.is_none() && profile.is_some());
+            assert_eq!((plain.rows.len(), measured.rows.len()), (SPECTRA, SPECTRA));
+            for (a, b) in plain.rows.iter().zip(&measured.rows) {
+                same_bits(a, b, &device.name());
+            }
+        }
+    }
+}
+
+#[test]
+fn stages_add_up() {
+    for device in devices() {
+        let (fitter, spectra) = setup(&device);
+        let profile = run(&fitter, &spectra, true).1.unwrap();
+        assert_eq!((profile.fits, profile.devices.len()), (SPECTRA as u64, 1));
+        assert!(profile.memory_peak.is_none_or(|bytes| bytes > 1 << 20));
+        let names: Vec<&str> = profile.host.iter().map(|stage| stage.name).collect();
+        assert_eq!(names, HOST);
+        let total: f64 = profile.host.iter().map(|stage| stage.share).sum();
+        assert!((total - 1.0).abs() < 1e-9, "{total}");
+        let calls = |name: &str| profile.host.iter().find(|stage| stage.name == name).unwrap().calls;
+        assert_eq!((calls("read"), calls("first guess"), calls("posterior"), calls("write")), (6, 5, 0, 5));
+
+        let own = &profile.devices[0];
+        assert_eq!(own.name, device.name());
+        let names: Vec<&str> = own.stages.iter().map(|stage| stage.name).collect();
+        assert_eq!(names, DEVICE);
+        let total: f64 = own.stages.iter().map(|stage| stage.share).sum();
+        assert!((total - 1.0).abs() < 1e-9, "{total}");
+        assert!(own.busy > 0.0 && own.busy < 1.05, "{}", own.busy);
+        assert!(own.bytes_held > (SPECTRA / 5 * tiny::PIXELS * 4) as u64);
+        for stage in &own.stages {
+            let has_operations = !matches!(stage.name, "upload" | "compact" | "readback");
+            assert!(stage.calls > 0 && stage.bytes > 0.0, "{stage:?}");
+            assert_eq!(stage.operations > 0.0, has_operations, "{stage:?}");
+            assert!(own.clock == "submissions" || stage.seconds > 0.0, "{}: {stage:?}", own.clock);
+        }
+    }
+}
+
+/// By hand: a member has a row of values and two of tangents, to which the velocity adds one; two labels are padded to four.
+#[test]
+fn operations_are_those_of_the_products() {
+    for device in devices() {
+        let (fitter, spectra) = setup(&device);
+        let (table, profile) = run(&fitter, &spectra, true);
+        let own = &profile.unwrap().devices[0];
+        let active: usize = own.rounds.iter().flat_map(|rounds| &rounds.active).sum();
+        // the table has the rounds of each spectrum's best start
+        let best: u32 = table.rows.iter().map(|row| row.rounds).sum();
+        assert!(active >= best as usize, "{active}, {best}");
+        let members = active as f64;
+        let (rows, hidden, pixels) = (3.0, 16.0, 64.0);
+        let labels = rows * 2.0;
+        assert_eq!(stage(own, "hidden").0, members * (labels + 2.0 * rows * 4.0 * hidden + (rows + 1.0) * hidden));
+        assert_eq!(stage(own, "template").0, members * (2.0 * rows * hidden * pixels + (rows + 1.0) * pixels));
+        // χ², Jᵀr and JᵀJ
+        assert_eq!(stage(own, "normal matrix").0, members * 4.0 * 5.0 * pixels);
+        let looks = own.rounds.windows(2);
+        assert!(looks.into_iter().all(|two| two[0].begin + two[0].seconds <= two[1].begin + two[1].seconds + 0.01));
+    }
+}
+
+#[test]
+fn the_trace_has_a_row_for_every_thread() {
+    let (fitter, spectra) = setup(&Device::cpu());
+    let profile = run(&fitter, &spectra, true).1.unwrap();
+    let events: Vec<Value> = serde_json::from_str(&profile.trace()).unwrap();
+    let named: Vec<&str> =
+        events.iter().filter(|e| e["ph"] == "M").map(|e| e["args"]["name"].as_str().unwrap()).collect();
+    assert_eq!(named.len(), 4, "{named:?}");
+    assert!(named[0].contains("writer") && named[1].contains("worker 1") && named[3].starts_with("cpu"), "{named:?}");
+    let spans: Vec<&Value> = events.iter().filter(|event| event["ph"] == "X").collect();
+    for name in HOST.into_iter().filter(|name| *name != "posterior").chain(["rounds"]) {
+        assert!(spans.iter().any(|span| span["name"] == name), "{name}");
+    }
+    for span in &spans {
+        let number = |key: &str| span[key].as_f64().unwrap();
+        assert!(number("ts") >= 0.0 && number("dur") >= 0.0 && number("tid") < 4.0, "{span}");
+        assert!(number("ts") + number("dur") <= 1e6 * profile.seconds, "{span}");
+        assert!(span["args"]["batch"].is_u64() || span["name"] == "rounds", "{span}");
+    }
+    let of_row = |row: u64| spans.iter().filter(move |span| span["tid"] == row).map(|span| (&span["ts"], &span["dur"]));
+    // what one thread does, it does one after the other
+    for row in 0..3 {
+        let mut times: Vec<(f64, f64)> =
+            of_row(row).map(|(ts, dur)| (ts.as_f64().unwrap(), dur.as_f64().unwrap())).collect();
+        times.sort_by(|a, b| a.0.total_cmp(&b.0));
+        assert!(times.windows(2).all(|two| two[0].0 + two[0].1 <= two[1].0 + 1e-3), "{times:?}");
+    }
+}
+
+#[cfg(feature = "cli")]
+#[test]
+fn the_command_writes_two_files_and_a_table() {
+    use std::process::Command;
+
+    let folder = tempfile::tempdir().unwrap();
+    let data = |name: &str| format!("{}/data/{name}", env!("CARGO_MANIFEST_DIR"));
+    let fit = |out: &str, more: &[&str]| {
+        let (model, spectra) = (data("model.toml"), data("spectra.npz"));
+        let mut command = Command::new(env!("CARGO_BIN_EXE_popfit"));
+        command.args(["fit", &model, &spectra, "--device", "cpu", "--starts", "1", "-o"]).arg(folder.path().join(out));
+        let output = command.args(more).output().unwrap();
+        let text = String::from_utf8_lossy(&output.stderr).into_owned();
+        assert!(output.status.success(), "{text}");
+        text
+    };
+    let table = fit("a.csv", &["--profile"]);
+    for words in HOST.into_iter().chain(DEVICE).chain(["64 spectra", "GF/s", "busy", "rounds"]) {
+        assert!(table.contains(words), "{words}: {table}");
+    }
+    let read = |name: &str| serde_json::from_slice::<Value>(&std::fs::read(folder.path().join(name)).unwrap()).unwrap();
+    let profile = read("a.profile.json");
+    assert_eq!(profile["fits"], 64);
+    assert_eq!(profile["devices"][0]["clock"], "threads");
+    assert!(profile["devices"][0]["stages"].as_array().unwrap().iter().any(|s| s["gflops"].as_f64().unwrap() > 0.0));
+    assert!(read("a.trace.json").as_array().unwrap().len() > 10);
+
+    assert_eq!(fit("b.csv", &["--profile", "--quiet"]), "");
+    assert!(folder.path().join("b.trace.json").is_file());
+    fit("c.csv", &[]);
+    let plain = std::fs::read(folder.path().join("c.csv")).unwrap();
+    assert_eq!(plain, std::fs::read(folder.path().join("a.csv")).unwrap());
+    let files = std::fs::read_dir(folder.path()).unwrap().count();
+    assert_eq!(files, 7, "c has no profile");
+}
