@@ -79,6 +79,19 @@ fn images_meet_the_refined_fits() {
     }
 }
 
+/// f32 holds no more than a thousandth of the offset's unit: f64 is to finish, whatever the fits beside.
+#[test]
+fn large_offsets_are_finished_in_f64() {
+    let Problem { formula, x, mut y, mut starts } = images(0.5, 130);
+    let far = problem(formula.clone(), x.clone(), &[1.0, 2.0, 2.0, 1.0, 1e4], 0.05, 130);
+    y.extend(far.y);
+    starts.extend(far.starts);
+    for device in devices() {
+        let fitter = |device| CurveFitter::new(formula.clone(), device).unwrap();
+        compare("offsets", &device, &fitter, &Curves::shared(x.clone(), y.clone(), starts.clone()), 0.99);
+    }
+}
+
 #[test]
 fn other_formulas() {
     let line = |first: f64, last: f64, n: usize| -> Vec<f64> {

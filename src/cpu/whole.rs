@@ -3,10 +3,11 @@
 
 use rayon::prelude::*;
 
-use super::lanes::{Block, RUNNING, Source, load, unload};
+use super::lanes::{Block, Doubts, RUNNING, Seat, Source, load, unload};
 use crate::error::Result;
 use crate::rows::Real;
 use crate::rows::lanes::LANES;
+use crate::solver::Estimator;
 use crate::solver::whole::{LaneModel, WAITING, Whole, WholeBatch, WholeColumns, WholeFits, WholeModel};
 
 /// Fits that one thread takes at a time.
@@ -33,12 +34,16 @@ fn all<R: Real>(whole: &Whole, model: &LaneModel<R>, batch: &WholeBatch<'_>, col
         columns.parameters.par_chunks_mut(TASK * count).zip(columns.variances.par_chunks_mut(TASK * count));
     let sums = columns.chi2.par_chunks_mut(TASK).zip(columns.promises.par_chunks_mut(TASK));
     let ends = columns.status.par_chunks_mut(TASK).zip(columns.rounds.par_chunks_mut(TASK));
+    let most = batch.starts.len().div_ceil(count).min(TASK);
+    let single = size_of::<R>() == 4;
+    // what f32's rounding does is known of these
+    let plain = whole.estimator == Estimator::LeastSquares && whole.priors.is_empty() && batch.bounds.is_none();
     let new = || {
-        let own_x = if batch.own_grid { whole.predictors } else { 0 };
-        let weighted = batch.sigma.is_some() || batch.mask.is_some();
-        Block::new(count, whole.points, (weighted, batch.bounds.is_some()), own_x)
+        let doubts = (single && plain).then(|| Doubts::new(whole, batch, most));
+        (Block::new(whole, batch, !single || plain), doubts)
     };
-    parameters.zip(sums).zip(ends).enumerate().for_each_init(new, |block, (task, ((parameters, sums), ends))| {
+    let parts = parameters.zip(sums).zip(ends).enumerate();
+    parts.for_each_init(new, |(block, doubts), (task, ((parameters, sums), ends))| {
         let mut columns = WholeColumns {
             parameters: parameters.0,
             variances: parameters.1,
@@ -48,45 +53,47 @@ fn all<R: Real>(whole: &Whole, model: &LaneModel<R>, batch: &WholeBatch<'_>, col
             rounds: ends.1,
         };
         let source = Source { batch: *batch, first: task * TASK, whole };
-        some(block, whole, (model, &shared_x), &source, &mut columns);
+        some((block, doubts), whole, (model, &shared_x), &source, &mut columns);
+        if let Some(doubts) = doubts {
+            doubts.settle(&source, &mut columns);
+        }
     });
 }
 
 /// Fits all that wait in the columns.
 fn some<R: Real>(
-    block: &mut Block<R>,
+    (block, doubts): (&mut Block<R>, &mut Option<Doubts>),
     whole: &Whole,
     (model, shared_x): (&LaneModel<R>, &[R]),
     source: &Source<'_>,
     columns: &mut WholeColumns<'_>,
 ) {
-    let mut next = 0;
-    let mut fits: [Option<usize>; LANES] = [None; LANES];
-    let mut fill = |block: &mut Block<R>, l: usize, columns: &WholeColumns<'_>| {
-        let waiting = (next..columns.status.len()).find(|&i| columns.status[i] == WAITING);
-        next = waiting.map_or(columns.status.len(), |i| i + 1);
-        match waiting {
-            Some(index) => load(block, l, source, columns, index),
-            None => block.status.0[l] = R::ZERO,
+    let (mut next, mut empty) = (0, (0..LANES).collect::<Vec<usize>>());
+    let (mut seats, mut fresh): (Vec<Seat>, Vec<Seat>) = (Vec::new(), Vec::new());
+    loop {
+        fresh.clear();
+        while let Some(&l) = empty.last()
+            && let Some(k) = (next..columns.status.len()).find(|&k| columns.status[k] == WAITING)
+        {
+            empty.pop();
+            fresh.push((l, k));
+            next = k + 1;
         }
-        waiting
-    };
-    for (l, fit) in fits.iter_mut().enumerate() {
-        *fit = fill(block, l, columns);
-    }
-    while fits.iter().any(Option::is_some) {
+        load(block, &fresh, source, columns);
+        seats.extend(&fresh);
+        if seats.is_empty() {
+            return;
+        }
         block.linearise(whole, model, shared_x);
         block.step(whole);
-        let running = block.status.0.map(|status| status == R::of(RUNNING));
-        let ended = running.iter().zip(&fits).any(|(running, fit)| fit.is_some() && !running);
-        if ended && matches!(whole.model, WholeModel::Double(_)) {
+        let ended: Vec<Seat> = seats.extract_if(.., |(l, _)| block.status.0[*l] != R::of(RUNNING)).collect();
+        if size_of::<R>() == 8 && !ended.is_empty() {
             block.variances(whole, model, shared_x);
         }
-        for (l, fit) in fits.iter_mut().enumerate() {
-            if let (Some(index), false) = (*fit, running[l]) {
-                unload(block, l, whole, columns, index);
-                *fit = fill(block, l, columns);
-            }
+        unload(block, &ended, whole, columns);
+        if let Some(doubts) = doubts {
+            doubts.keep(block, &ended);
         }
+        empty.extend(ended.iter().map(|(l, _)| l));
     }
 }

@@ -50,7 +50,7 @@ pub fn derivative(graph: &mut Graph, value: NodeId, p: usize) -> NodeId {
 }
 
 /// f′(a), `value` being the node of f(a).
-fn function_slope(graph: &mut Graph, function: Function, a: NodeId, value: NodeId) -> NodeId {
+pub fn function_slope(graph: &mut Graph, function: Function, a: NodeId, value: NodeId) -> NodeId {
     let one = graph.number(1.0);
     match function {
         Function::Sin => graph.call(Function::Cos, a),
@@ -137,7 +137,7 @@ fn reciprocal_slope(graph: &mut Graph, function: Function, a: NodeId, value: Nod
 }
 
 /// The derivative of a function of two arguments, given those of its arguments.
-fn pair_slope(graph: &mut Graph, pair: Pair, (a, b): (NodeId, NodeId), (da, db): (NodeId, NodeId)) -> NodeId {
+pub fn pair_slope(graph: &mut Graph, pair: Pair, (a, b): (NodeId, NodeId), (da, db): (NodeId, NodeId)) -> NodeId {
     match pair {
         Pair::Pow => {
             let one = graph.number(1.0);

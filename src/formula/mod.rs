@@ -18,6 +18,7 @@ mod hoist;
 mod lanes;
 mod operation;
 mod parse;
+mod rounding;
 mod tape;
 mod tie;
 mod token;
@@ -48,6 +49,8 @@ pub struct Formula {
     value: Arc<Tape>,
     linearisation: Arc<Tape>,
     lanes: Arc<LaneTape>,
+    /// Of predictors that f32 rounds, and of others.
+    rounding: [Arc<LaneTape>; 2],
     value_wgsl: String,
     linearisation_wgsl: String,
     linear: Vec<usize>,
@@ -152,6 +155,12 @@ impl Formula {
         Arc::new(move |block| tape.evaluate(block))
     }
 
+    /// The value and the most that its rounding in f32 may be, in units of 2⁻²⁴, where f32 holds the predictors, or not.
+    pub(crate) fn rounding(&self, held: bool) -> LaneModel<f32> {
+        let tape = Arc::clone(&self.rounding[usize::from(held)]);
+        Arc::new(move |block| tape.evaluate(block))
+    }
+
     fn evaluate(&self, derivatives: bool, x: &[f64], parameters: &[f64]) -> Result<Vec<f64>> {
         let wrong = |what: &str, message: String| Err(Error::ShapeMismatch { what: what.into(), message });
         if !x.len().is_multiple_of(self.predictors.len()) {
@@ -181,15 +190,23 @@ fn compile(text: &str, predictors: Vec<String>, parsed: Parsed) -> Formula {
     for p in 0..parameters.len() {
         rows.push(derive::derivative(&mut graph, value, p));
     }
+    let linear = graph.linear(&rows[1..]);
+    let lanes = LaneTape::new(&graph, &rows);
+    let rounding = [false, true].map(|held| {
+        let mut errors = graph.clone();
+        let bound = rounding::rounding(&mut errors, value, held);
+        Arc::new(LaneTape::new(&errors, &[value, bound]))
+    });
     let wgsl = |rows| wgsl::fill(&graph, rows, predictors.len(), parameters.len());
     Formula {
         text: text.into(),
         value: Arc::new(Tape::new(&graph, &rows[..1])),
         linearisation: Arc::new(Tape::new(&graph, &rows)),
-        lanes: Arc::new(LaneTape::new(&graph, &rows)),
+        lanes: Arc::new(lanes),
+        rounding,
         value_wgsl: wgsl(&rows[..1]),
         linearisation_wgsl: wgsl(&rows),
-        linear: graph.linear(&rows[1..]),
+        linear,
         predictors,
         parameters,
     }

@@ -1,3 +1,6 @@
+use crate::rows::lanes::Lanes;
+use crate::solver::whole::{LaneBlock, LaneGrid};
+
 use super::*;
 
 /// Formulas, a point of each predictor and parameters inside their domain.
@@ -170,5 +173,47 @@ fn mistakes_are_shown_where_they_are() {
     assert!(Formula::parse(&format!("a{}", "+a*x".repeat(2000))).is_ok());
     for predictors in [&["sin"][..], &["x", "x"], &["e"], &["2"], &[""], &[]] {
         assert!(matches!(Formula::parse_with("a*x", predictors), Err(Error::Usage(_))), "{predictors:?}");
+    }
+}
+
+/// In f32, values lie within their bounds of those in f64, and the bounds are not idle.
+#[test]
+fn rounding_stays_within_its_bounds() {
+    let cases: [(&str, &[f32]); 6] = [
+        ("a*exp(-(x-m)^2/(2*s^2)) + c", &[1.0, 2.1, 0.7, 10000.0]),
+        ("a*sin(w*x + p)", &[2.0, 13.7, 0.3]),
+        ("a/(1 + exp(-(x-m)/s))", &[4.0, 1.3, 0.8]),
+        ("a*x^k + c", &[2.0, 1.7, 3.0]),
+        ("a*tanh(k*x) + ln(b + x)", &[4.0, 0.7, 3.0]),
+        ("(x - a)/(x + b) - c*x", &[1.1, 0.7, 0.3]),
+    ];
+    for (text, parameters) in cases {
+        let formula = Formula::parse(text).unwrap();
+        for (step, held) in [(0.125, true), (0.1, false)] {
+            let x: Vec<f64> = (0..40).map(|j| 0.5 + step * f64::from(j)).collect();
+            let single: Vec<f32> = x.iter().map(|x| *x as f32).collect();
+            let lanes: Vec<Lanes<f32>> = parameters.iter().map(|p| Lanes::splat(*p)).collect();
+            let rows = |model: LaneModel<f32>, stride: usize| {
+                let mut rows = vec![Lanes::splat(f32::NAN); stride * x.len()];
+                let (mut registers, rows_of) = (Vec::new(), &mut rows);
+                model(LaneBlock {
+                    points: 0..x.len(),
+                    of_points: x.len(),
+                    grid: LaneGrid::Shared(&single),
+                    parameters: &lanes,
+                    registers: &mut registers,
+                    rows: rows_of,
+                    stride,
+                });
+                rows.iter().map(|row| f64::from(row.0[5])).collect::<Vec<f64>>()
+            };
+            let (values, bounds) = (rows(formula.lanes(), 1 + parameters.len()), rows(formula.rounding(held), 2));
+            let exact: Vec<f64> = parameters.iter().map(|p| f64::from(*p)).collect();
+            let exact = formula.values(&x, &exact).unwrap();
+            let share =
+                |j: usize| (values[j * (1 + parameters.len())] - exact[j]).abs() / (bounds[2 * j + 1] / 16_777_216.0);
+            let most = (0..x.len()).map(share).fold(0.0, f64::max);
+            assert!(most > 0.01 && most <= 1.0, "{text}: {most} of the bound");
+        }
     }
 }

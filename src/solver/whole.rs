@@ -72,6 +72,8 @@ pub struct Whole {
     pub estimator: Estimator,
     /// Gaussian priors: the parameter, mean and 1 / sigma.
     pub priors: Vec<(usize, f64, f64)>,
+    /// The model's value and the most that its rounding in f32 may be, in units of 2⁻²⁴: two rows a point.
+    pub rounding: LaneModel<f32>,
 }
 
 /// The data of many fits, row by row. P is the number of parameters.
@@ -99,7 +101,8 @@ pub struct WholeBatch<'a> {
 pub struct WholeColumns<'a> {
     /// (fits, P): where each fit begins, inside its bounds; then its solution.
     pub parameters: &'a mut [f64],
-    /// (fits, P): in f64, the diagonal of A⁻¹; 0 for held parameters, NaN for undetermined ones and those at a bound.
+    /// (fits, P): the diagonal of A⁻¹; 0 for held parameters, NaN for undetermined ones and those at a bound. After f32, NaN of
+    /// fits that f64 is to finish.
     pub variances: &'a mut [f64],
     /// (fits): Σ ((y − model) / sigma)², or the estimator's cost, at the solution, without priors.
     pub chi2: &'a mut [f64],
@@ -121,6 +124,11 @@ pub trait WholeFits: Send + Sync {
 }
 
 impl WholeBatch<'_> {
+    /// Whether points count differently.
+    pub fn is_weighted(&self) -> bool {
+        self.sigma.is_some() || self.mask.is_some()
+    }
+
     /// What parameter `index` of all fits is measured in.
     pub fn unit(&self, index: usize) -> f64 {
         self.units.map_or_else(|| unit(self.starts[index]), |units| units[index])

@@ -9,10 +9,10 @@ use crate::rows::Real;
 use crate::rows::lanes::{LANES, Lanes};
 use crate::solver::Estimator;
 use crate::solver::triangle::{packed_index, packed_length};
-use crate::solver::whole::{LaneBlock, LaneGrid, LaneModel, Whole};
+use crate::solver::whole::{LaneBlock, LaneGrid, LaneModel, Whole, WholeBatch};
 
 /// Most points whose rows are in the cache at a time.
-const POINTS: usize = 9;
+pub const POINTS: usize = 9;
 
 /// The status of a lane that is being fitted; what stands there otherwise is a status' code.
 pub const RUNNING: f64 = 99.0;
@@ -45,6 +45,8 @@ pub const fn normal(p: usize, q: usize) -> usize {
 pub struct Block<R> {
     pub parameters: usize,
     pub points: usize,
+    /// Whether fits may end here, or are continued in f64.
+    pub ends: bool,
     /// (points)
     pub y: Vec<Lanes<R>>,
     /// (points): 1/σ, 0 where masked; empty where all are 1.
@@ -88,16 +90,18 @@ pub struct Block<R> {
 }
 
 impl<R: Real> Block<R> {
-    pub fn new(parameters: usize, points: usize, (weighted, bounded): (bool, bool), own_x: usize) -> Block<R> {
+    pub fn new(whole: &Whole, batch: &WholeBatch<'_>, ends: bool) -> Block<R> {
+        let (parameters, points) = (whole.parameters, whole.points);
         let zero = Lanes::splat(R::ZERO);
         let lanes = |n: usize| vec![zero; n];
-        let bounds = if bounded { parameters } else { 0 };
+        let bounds = if batch.bounds.is_some() { parameters } else { 0 };
         Block {
             parameters,
             points,
+            ends,
             y: lanes(points),
-            weight: lanes(if weighted { points } else { 0 }),
-            x: lanes(own_x * points),
+            weight: lanes(if batch.is_weighted() { points } else { 0 }),
+            x: lanes(if batch.own_grid { whole.predictors * points } else { 0 }),
             trial: lanes(parameters),
             accepted: lanes(parameters),
             unit: lanes(parameters),

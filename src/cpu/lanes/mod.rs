@@ -2,6 +2,7 @@
 
 mod block;
 mod descent;
+mod doubt;
 mod gram;
 mod load;
 mod share;
@@ -9,4 +10,5 @@ mod solve;
 mod step;
 
 pub use block::{Block, RUNNING};
-pub use load::{Source, load, unload};
+pub use doubt::Doubts;
+pub use load::{Seat, Source, load, unload};

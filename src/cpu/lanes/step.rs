@@ -12,6 +12,9 @@ use crate::solver::{Estimator, Status};
 /// Smallest ratio of two promises that is believed of the step to come.
 const BEST_CONTRACTION: f64 = 1e-3;
 
+/// The same where nothing is to follow that would make good what luck promised: fits that end in f32.
+const LAST_CONTRACTION: f64 = 0.02;
+
 /// A promise above this share of the one before it does not shrink.
 const SHRINKS: f64 = 0.5;
 
@@ -91,7 +94,8 @@ impl<R: Real> Block<R> {
         let (tolerance, xtol) = (R::of(whole.tolerance), R::of(xtol * xtol));
         let (least, most_reduction) = (R::of(rounding.reduction), R::of(whole.most.min(1e30)));
         // reweighted least squares converge at a constant rate: all steps to come count, not the next one alone
-        let single = size_of::<R>() == 4;
+        let continued = !self.ends;
+        let best = R::of(if self.ends && size_of::<R>() == 4 { LAST_CONTRACTION } else { BEST_CONTRACTION });
         let slow = whole.estimator != Estimator::LeastSquares;
         let trusts = whole.estimator != Estimator::Poisson;
         let (undamped, running) = (R::of(rounding.undamped), R::of(RUNNING));
@@ -104,15 +108,15 @@ impl<R: Real> Block<R> {
             // the first promise, one after a rejection, and that of a shortened step tell nothing about the next
             let full = share == R::ONE;
             let known = (previous > R::ZERO) & (rejections == R::ZERO) & full;
-            let contraction = (new / previous).maximum(R::of(BEST_CONTRACTION)).minimum(R::ONE);
+            let contraction = (new / previous).maximum(best).minimum(R::ONE);
             let remaining = pick(known & trusts, new * contraction, new);
             let settled = self.settled.0[l] > R::ZERO;
             let root = contraction.root();
             let beyond = (R::ONE - root) * (R::ONE - root);
             let limit = (tolerance * cost[l]).minimum(most_reduction);
             let near = pick(slow & known, remaining <= limit * beyond, remaining <= limit);
-            // what no longer shrinks is rounding; f32 is followed by f64
-            let still = single | !known | (new > R::of(SHRINKS) * previous);
+            // what no longer shrinks is rounding
+            let still = continued | !known | (new > R::of(SHRINKS) * previous);
             let small_reduction = near | (still & (remaining <= least * cost[l]));
             let small_step = length.0[l] <= xtol * size.0[l];
             // what the floor held back is to move, too

@@ -72,6 +72,7 @@ impl<'a> Passage<'a> {
         let each = self.fitter.priors.iter().enumerate();
         let priors: Vec<_> =
             each.filter_map(|(p, prior)| prior.map(|prior| (p, prior.mean, 1.0 / prior.sigma))).collect();
+        let held = matches!(&self.curves.grid, Grid::Shared(x) if x.iter().all(|x| f64::from(*x as f32) == *x));
         let whole = |model| Whole {
             capacity,
             parameters: self.parameters,
@@ -84,6 +85,7 @@ impl<'a> Passage<'a> {
             most,
             estimator: self.fitter.estimator,
             priors: priors.clone(),
+            rounding: self.formula.rounding(held),
         };
         let single = || whole(WholeModel::Single(self.formula.lanes()));
         Ok(Precisions {
@@ -187,9 +189,8 @@ impl<'a> Passage<'a> {
     fn is_unusual(&self, k: usize) -> bool {
         let (p, points, linear) = (self.parameters, self.points, self.formula.linear());
         let start = &self.curves.starts[k * p..(k + 1) * p];
-        let largest = |values: &mut dyn Iterator<Item = f64>| values.fold(0.0, |most, x| f64::max(most, x.abs()));
-        let size = largest(&mut linear.iter().map(|&q| start[q]));
-        let data = largest(&mut self.curves.y[k * points..(k + 1) * points].iter().copied());
+        let size = linear.iter().fold(0.0, |most, &q| f64::max(most, start[q].abs()));
+        let data = largest(&self.curves.y[k * points..(k + 1) * points]);
         let alike = linear.is_empty() || (size < FAR * data && data < FAR * size);
         start.contains(&0.0) || !alike
     }
@@ -283,14 +284,15 @@ impl<'a> Passage<'a> {
     }
 }
 
-/// Fits that f32 has brought to their end go on from there, the others from their starts again.
+/// Fits that f32 has brought to their end go on from there, unless it left their variances, too; the others from their starts again.
 fn resume(batch: &WholeBatch<'_>, p: usize, columns: &mut WholeColumns<'_>) {
     let ends = columns.status.par_iter_mut().zip(columns.promises.par_iter_mut());
-    let fits = ends.zip(columns.parameters.par_chunks_mut(p)).enumerate();
-    fits.with_min_len(1024).for_each(|(k, ((status, promise), parameters))| {
+    let fits = ends.zip(columns.parameters.par_chunks_mut(p).zip(columns.variances.par_chunks(p))).enumerate();
+    fits.with_min_len(1024).for_each(|(k, ((status, promise), (parameters, variances)))| {
         let arrived = Status::from_code((*status).into()).is_some_and(Status::is_success);
         let finite = parameters.iter().all(|x| x.is_finite());
-        if *status != Status::BadInput.code() as i8 {
+        let ended = arrived && variances.iter().all(|x| x.is_finite());
+        if *status != Status::BadInput.code() as i8 && !ended {
             *status = WAITING;
             if !(arrived && finite) {
                 *promise = f64::NAN;
@@ -314,6 +316,16 @@ fn bounds(fitter: &CurveFitter, curves: &Curves) -> Option<(Vec<f64>, Vec<f64>)>
         (0..length).map(|i| if fitter.held[i % p] { curves.starts[i] } else { bound(i) }).collect()
     };
     Some((each(&curves.lower, &fitter.lower), each(&curves.upper, &fitter.upper)))
+}
+
+/// The largest |x|, of numbers.
+fn largest(values: &[f64]) -> f64 {
+    // several at once: they become vector code
+    let mut most = [0.0; 8];
+    for some in values.chunks(most.len()) {
+        most.iter_mut().zip(some).for_each(|(most, x)| *most = if x.abs() > *most { x.abs() } else { *most });
+    }
+    most.into_iter().fold(0.0, f64::max)
 }
 
 /// The bounds of fit `k` of a batch; empty where it has none.

@@ -1,0 +1,202 @@
+//! Whether what f32 has fitted can stand: a bound of what its rounding does to the solution, in units of the errors.
+//!
+//! Residuals that are wrong by e move the solution by at most ‖e‖ / σ errors. A Jacobian and sums that are wrong by a share ε of each
+//! column move it by ε ‖r‖ / σ √(P Σ_p A_pp (A⁻¹)_pp); sums over N points are by √N roundings (Higham & Mary 2019).
+
+use pulp::{Simd, WithSimd};
+
+use super::block::{Block, POINTS, normal};
+use super::load::{Seat, Source, fill, fill_weights};
+use super::solve::Factors;
+use super::step::pick;
+use crate::rows::Real;
+use crate::rows::lanes::{LANES, Lanes};
+use crate::solver::Status;
+use crate::solver::triangle::{packed_index, packed_length};
+use crate::solver::whole::{LaneBlock, LaneGrid, Whole, WholeBatch, WholeColumns};
+
+/// Half the distance of two numbers in f32, at 1.
+const ROUNDING: f32 = 1.0 / 16_777_216.0;
+/// Share of the accuracy at which fits end that rounding may take.
+const SHARE: f32 = 0.7;
+/// The most by which variances may be wrong, of their size.
+const VARIANCE: f32 = 1e-3;
+/// Costs below this are near the end of f32's range.
+const LEAST_COST: f32 = 1e-30;
+
+/// Fits whose rounding is looked at. P parameters.
+pub struct Doubts {
+    /// (fits, P (P + 1) / 2): normal matrices of the columns' fits.
+    matrices: Vec<f32>,
+    /// (predictors, points), where fits share it.
+    shared_x: Vec<f32>,
+    /// (P)
+    parameters: Vec<Lanes<f32>>,
+    /// (predictors, points), empty where all fits share one.
+    x: Vec<Lanes<f32>>,
+    /// (points), empty where all are 1.
+    weight: Vec<Lanes<f32>>,
+    registers: Vec<Lanes<f32>>,
+    rows: Vec<Lanes<f32>>,
+    /// Squared sums over points: the model's values, and the bounds of their rounding.
+    sums: [Lanes<f32>; 2],
+    cost: Lanes<f32>,
+    factors: Factors<f32>,
+    /// (P): no pivot need be larger.
+    least: Vec<Lanes<f32>>,
+    /// (P): of the matrices, and of their inverses.
+    diagonal: Vec<Lanes<f32>>,
+    variances: Vec<Lanes<f32>>,
+    /// 1 where f32 will do.
+    sure: Lanes<f32>,
+}
+
+impl Doubts {
+    /// Of at most `most` fits.
+    pub fn new(whole: &Whole, batch: &WholeBatch<'_>, most: usize) -> Doubts {
+        let zero = Lanes::splat(0.0);
+        let lanes = |used: bool, count: usize| vec![zero; if used { count } else { 0 }];
+        let (count, shared_x) = (whole.parameters, if batch.own_grid { &[] } else { batch.x });
+        Doubts {
+            matrices: vec![0.0; most * packed_length(count)],
+            shared_x: shared_x.iter().map(|x| *x as f32).collect(),
+            parameters: lanes(true, count),
+            x: lanes(batch.own_grid, whole.predictors * whole.points),
+            weight: lanes(batch.is_weighted(), whole.points),
+            registers: Vec::new(),
+            rows: lanes(true, 2 * POINTS),
+            sums: [zero; 2],
+            cost: zero,
+            factors: Factors::new(count),
+            least: lanes(true, count),
+            diagonal: lanes(true, count),
+            variances: lanes(true, count),
+            sure: zero,
+        }
+    }
+
+    /// Keeps the normal matrices of fits that end.
+    pub fn keep<R: Real>(&mut self, block: &Block<R>, seats: &[Seat]) {
+        let length = packed_length(block.parameters);
+        for p in 0..block.parameters {
+            for q in 0..=p {
+                let sums = &block.sums[normal(p, q)].0;
+                seats.iter().for_each(|&(l, k)| {
+                    self.matrices[k * length + packed_index(p, q)] = sums[l].to_f64() as f32;
+                });
+            }
+        }
+    }
+
+    /// Gives variances to the fits that have ended well and that f64 need not finish.
+    pub fn settle(&mut self, source: &Source<'_>, columns: &mut WholeColumns<'_>) {
+        let count = self.parameters.len();
+        let ended = |&k: &usize| Status::from_code(columns.status[k].into()).is_some_and(Status::is_success);
+        let ended: Vec<usize> = (0..columns.status.len()).filter(ended).collect();
+        for fits in ended.chunks(LANES) {
+            let seats: Vec<Seat> = fits.iter().copied().enumerate().collect();
+            fill(&mut self.parameters, &seats, columns.parameters, 0);
+            fill(&mut self.x, &seats, source.batch.x, source.first);
+            fill_weights(&mut self.weight, &seats, source);
+            let length = self.factors.lower.len();
+            for (j, row) in self.factors.lower.iter_mut().enumerate() {
+                seats.iter().for_each(|&(l, k)| row.0[l] = self.matrices[k * length + j]);
+            }
+            seats.iter().for_each(|&(l, k)| self.cost.0[l] = columns.chi2[k] as f32);
+            self.look(source.whole);
+            for p in 0..count {
+                for &(l, k) in &seats {
+                    let variance = f64::from(self.variances[p].0[l]);
+                    columns.variances[k * count + p] = pick(self.sure.0[l] > 0.0, variance, f64::NAN);
+                }
+            }
+        }
+    }
+
+    /// Adds up the values and the bounds of their rounding over all points, and judges them.
+    fn look(&mut self, whole: &Whole) {
+        self.sums = [Lanes::splat(0.0); 2];
+        for first in (0..whole.points).step_by(POINTS) {
+            let points = first..whole.points.min(first + POINTS);
+            let grid = if self.x.is_empty() { LaneGrid::Shared(&self.shared_x) } else { LaneGrid::Own(&self.x) };
+            (whole.rounding)(LaneBlock {
+                points: points.clone(),
+                of_points: whole.points,
+                grid,
+                parameters: &self.parameters,
+                registers: &mut self.registers,
+                rows: &mut self.rows[..2 * points.len()],
+                stride: 2,
+            });
+            pulp::Arch::new().dispatch(Part { doubts: self, first, count: points.len(), whole });
+        }
+    }
+
+    #[inline(always)]
+    fn add(&mut self, first: usize, count: usize) {
+        for (j, rows) in self.rows.chunks_exact(2).take(count).enumerate() {
+            for (sum, row) in self.sums.iter_mut().zip(rows) {
+                match self.weight.get(first + j) {
+                    Some(weight) => (0..LANES).for_each(|l| {
+                        let (w, x) = (weight.0[l], row.0[l]);
+                        // a masked row may be anything, NaN included
+                        let x = pick(w > 0.0, w * x, 0.0);
+                        sum.0[l] = x.mul_add(x, sum.0[l]);
+                    }),
+                    None => (0..LANES).for_each(|l| sum.0[l] = row.0[l].mul_add(row.0[l], sum.0[l])),
+                }
+            }
+        }
+    }
+
+    #[inline(always)]
+    fn judge(&mut self, whole: &Whole) {
+        let (mut inflation, mut moved) = (Lanes::splat(0.0), Lanes::splat(0.0));
+        for p in 0..self.parameters.len() {
+            self.diagonal[p] = self.factors.lower[packed_index(p, p)];
+        }
+        self.factors.factorise(&self.least);
+        for p in 0..self.parameters.len() {
+            self.variances[p] = self.factors.inverse_diagonal(p);
+            let (variance, x, a) = (&self.variances[p].0, &self.parameters[p].0, &self.diagonal[p].0);
+            for l in 0..LANES {
+                inflation.0[l] += a[l] * variance[l];
+                moved.0[l] += x[l] * x[l] / variance[l];
+            }
+        }
+        let (tolerance, most) = (whole.tolerance as f32, whole.most.min(1e30) as f32);
+        let (count, points) = (self.parameters.len() as f32, whole.points as f32);
+        let (of_sums, largest) = (points.sqrt(), VARIANCE / (ROUNDING * points));
+        let [values, bounds] = &self.sums;
+        for l in 0..LANES {
+            let (cost, inflation) = (self.cost.0[l], inflation.0[l]);
+            let (value, bound) = (values.0[l].sqrt(), bounds.0[l].sqrt());
+            // data are rounded, too, and derivatives about as well as the value
+            let of_columns = (2.0 * bound / value + of_sums) * (count * inflation * cost).sqrt();
+            let sum = ROUNDING * (2.0 * bound + of_columns + moved.0[l].sqrt());
+            let allowed = SHARE * (tolerance * cost).min(most).sqrt();
+            let sure = (sum <= allowed) & (inflation <= largest) & (cost > LEAST_COST);
+            self.sure.0[l] = pick(sure, 1.0, 0.0);
+        }
+    }
+}
+
+/// Some points in a `pulp` dispatch.
+struct Part<'a> {
+    doubts: &'a mut Doubts,
+    first: usize,
+    count: usize,
+    whole: &'a Whole,
+}
+
+impl WithSimd for Part<'_> {
+    type Output = ();
+
+    #[inline(always)]
+    fn with_simd<S: Simd>(self, _: S) {
+        self.doubts.add(self.first, self.count);
+        if self.first + self.count == self.whole.points {
+            self.doubts.judge(self.whole);
+        }
+    }
+}

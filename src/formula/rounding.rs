@@ -1,0 +1,176 @@
+//! What rounding to f32 may do to a graph's value: a running error analysis (Higham 2002, §3.3) as nodes of the graph itself.
+
+use super::derive::{function_slope, pair_slope};
+use super::function::Function;
+use super::graph::{Graph, Node, NodeId};
+
+/// Roundings of a function's value: a few units in the last place.
+const FUNCTION: f64 = 8.0;
+
+/// The most that a node may be wrong, in units of 2⁻²⁴, to first order.
+#[derive(Clone, Copy)]
+enum Bound {
+    Absolute(NodeId),
+    /// Of the node's size. What products pass on are numbers, mostly.
+    Relative(NodeId),
+}
+
+/// The most that `value` may be wrong, in units of 2⁻²⁴, to first order: parameters are exact, predictors are where they are
+/// `held` by f32, else rounded.
+pub fn rounding(graph: &mut Graph, value: NodeId, held: bool) -> NodeId {
+    // in the order of the nodes: what a node reads has its bound before it
+    let mut found: Vec<Bound> = Vec::with_capacity(value.0 + 1);
+    for k in 0..=value.0 {
+        let bound = Errors { graph, found: &found, held }.of_node(NodeId(k));
+        found.push(bound);
+    }
+    Errors { graph, found: &found, held }.absolute(value)
+}
+
+/// A graph and the bounds of its first nodes.
+struct Errors<'a> {
+    graph: &'a mut Graph,
+    found: &'a [Bound],
+    held: bool,
+}
+
+impl Errors<'_> {
+    fn of_node(&mut self, own: NodeId) -> Bound {
+        match self.graph.node(own) {
+            Node::Parameter(_) => self.share(0.0),
+            Node::Number(bits) => {
+                let x = f64::from_bits(bits);
+                self.share(if f64::from(x as f32) == x { 0.0 } else { 1.0 })
+            }
+            Node::Predictor(_) => self.share(if self.held { 0.0 } else { 1.0 }),
+            Node::Negate(a) => self.found[a.0],
+            Node::Add(a, b) if self.is_positive(a) && self.is_positive(b) && self.shares(a, b).is_some() => {
+                let (left, right) = self.shares(a, b).unwrap_or_default();
+                self.share(left.max(right) + 1.0)
+            }
+            Node::Add(a, b) | Node::Subtract(a, b) if self.shares(a, b) == Some((0.0, 0.0)) => self.share(1.0),
+            Node::Add(a, b) | Node::Subtract(a, b) => {
+                let (left, right) = (self.absolute(a), self.absolute(b));
+                let carried = self.graph.add(left, right);
+                self.rounded(carried, own, 1.0)
+            }
+            Node::Multiply(a, b) => match (self.found[a.0], self.found[b.0]) {
+                (Bound::Relative(left), Bound::Relative(right)) => self.sum_of_shares(left, right, 1.0),
+                _ => self.carried((a, b), (b, a), own, 1.0),
+            },
+            // lanes multiply by a reciprocal, a rounding more
+            Node::Divide(a, b) => match (self.found[a.0], self.found[b.0]) {
+                (Bound::Relative(left), Bound::Relative(right)) => self.sum_of_shares(left, right, 2.0),
+                _ => {
+                    let one = self.graph.number(1.0);
+                    let (by_a, by_b) = (self.graph.divide(one, b), self.graph.divide(own, b));
+                    self.carried((a, by_a), (b, by_b), own, 2.0)
+                }
+            },
+            Node::Power(a, n) => {
+                if let Bound::Relative(share) = self.found[a.0] {
+                    let (own, times) = (self.graph.number(1.0), self.graph.number(f64::from(n).abs()));
+                    let each = self.graph.add(share, own);
+                    return Bound::Relative(self.graph.multiply(times, each));
+                }
+                let (lower, times) = (self.graph.integer_power(a, n - 1), self.graph.number(f64::from(n)));
+                let slope = self.graph.multiply(times, lower);
+                self.through(a, slope, own, f64::from(n).abs())
+            }
+            Node::Call(Function::Exp, a) => {
+                let (carried, own) = (self.absolute(a), self.graph.number(FUNCTION));
+                Bound::Relative(self.graph.add(carried, own))
+            }
+            Node::Call(function, a) => {
+                let slope = function_slope(self.graph, function, a, own);
+                self.through(a, slope, own, FUNCTION)
+            }
+            Node::CallPair(pair, a, b) => {
+                let (zero, one) = (self.graph.number(0.0), self.graph.number(1.0));
+                let by_a = pair_slope(self.graph, pair, (a, b), (one, zero));
+                let by_b = pair_slope(self.graph, pair, (a, b), (zero, one));
+                self.carried((a, by_a), (b, by_b), own, FUNCTION)
+            }
+        }
+    }
+
+    fn share(&mut self, x: f64) -> Bound {
+        Bound::Relative(self.graph.number(x))
+    }
+
+    fn sum_of_shares(&mut self, left: NodeId, right: NodeId, own: f64) -> Bound {
+        let (sum, own) = (self.graph.add(left, right), self.graph.number(own));
+        Bound::Relative(self.graph.add(sum, own))
+    }
+
+    /// Those of two nodes, where they are numbers.
+    fn shares(&self, a: NodeId, b: NodeId) -> Option<(f64, f64)> {
+        match (self.found[a.0], self.found[b.0]) {
+            (Bound::Relative(a), Bound::Relative(b)) => self.graph.constant(a).zip(self.graph.constant(b)),
+            _ => None,
+        }
+    }
+
+    /// Whether a node is seen to be no less than 0.
+    fn is_positive(&self, a: NodeId) -> bool {
+        match self.graph.node(a) {
+            Node::Number(bits) => f64::from_bits(bits) >= 0.0,
+            Node::Power(a, n) => n % 2 == 0 || self.is_positive(a),
+            Node::Call(Function::Exp | Function::Abs | Function::Sqrt | Function::Cosh, _) => true,
+            Node::Add(a, b) | Node::Multiply(a, b) | Node::Divide(a, b) => self.is_positive(a) && self.is_positive(b),
+            _ => false,
+        }
+    }
+
+    /// |a|
+    fn size(&mut self, a: NodeId) -> NodeId {
+        match self.graph.node(a) {
+            _ if self.is_positive(a) => a,
+            Node::Negate(a) => self.size(a),
+            Node::Multiply(a, b) => {
+                let (a, b) = (self.size(a), self.size(b));
+                self.graph.multiply(a, b)
+            }
+            Node::Divide(a, b) => {
+                let (a, b) = (self.size(a), self.size(b));
+                self.graph.divide(a, b)
+            }
+            _ => self.graph.call(Function::Abs, a),
+        }
+    }
+
+    fn absolute(&mut self, a: NodeId) -> NodeId {
+        match self.found[a.0] {
+            Bound::Absolute(bound) => bound,
+            Bound::Relative(share) => {
+                let size = self.size(a);
+                self.graph.multiply(share, size)
+            }
+        }
+    }
+
+    /// `carried` and n roundings of the node itself.
+    fn rounded(&mut self, carried: NodeId, own: NodeId, n: f64) -> Bound {
+        let (size, n) = (self.size(own), self.graph.number(n));
+        let rounded = self.graph.multiply(n, size);
+        Bound::Absolute(self.graph.add(carried, rounded))
+    }
+
+    /// That of `a` times the size of a slope; nothing where a is exact, whatever the slope.
+    fn times(&mut self, a: NodeId, slope: NodeId) -> NodeId {
+        let (bound, size) = (self.absolute(a), self.size(slope));
+        self.graph.multiply(size, bound)
+    }
+
+    fn through(&mut self, a: NodeId, slope: NodeId, own: NodeId, n: f64) -> Bound {
+        let carried = self.times(a, slope);
+        self.rounded(carried, own, n)
+    }
+
+    /// Those of two nodes, each with the slope by it.
+    fn carried(&mut self, (a, by_a): (NodeId, NodeId), (b, by_b): (NodeId, NodeId), own: NodeId, n: f64) -> Bound {
+        let (left, right) = (self.times(a, by_a), self.times(b, by_b));
+        let sum = self.graph.add(left, right);
+        self.rounded(sum, own, n)
+    }
+}
