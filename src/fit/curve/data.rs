@@ -252,7 +252,15 @@ impl Curve {
             self.weight[j] = 1.0 / sigma;
             self.used += 1;
         }
-        if self.used == 0 { Err("no_data: no point is left".into()) } else { Ok(()) }
+        if self.used == 0 {
+            return Err("no_data: no point is left".into());
+        }
+        // a likelihood that only grows as the model goes to 0 has no optimum
+        let counted = self.y.iter().zip(&self.weight).any(|(y, weight)| *weight > 0.0 && *y > 0.0);
+        if settings.estimator == Estimator::Poisson && !counted {
+            return Err("no_counts: every count is 0".into());
+        }
+        Ok(())
     }
 
     fn check_start(&self, names: &[String]) -> Result<(), String> {

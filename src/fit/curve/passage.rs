@@ -227,6 +227,8 @@ impl<'a> Passage<'a> {
         let all_finite = y.iter().fold(true, |finite, y| finite & y.is_finite());
         let mut good = all_finite || y.iter().enumerate().all(|(j, y)| y.is_finite() || !counts(j));
         good &= !counted || y.iter().enumerate().all(|(j, y)| *y >= 0.0 || !counts(j));
+        // of nothing at all there is no optimum
+        good &= !counted || y.iter().enumerate().any(|(j, y)| *y > 0.0 && counts(j));
         good &= bad_x.iter().all(|j| !counts(*j));
         if let Some(sigma) = batch.sigma {
             let of_fit = &sigma[k * points..(k + 1) * points];
