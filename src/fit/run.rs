@@ -26,8 +26,10 @@ use crate::solver::recording::Velocity;
 use crate::solver::{Device, MOST_STARTS, Outcome};
 use crate::spectra::{ArmSpectra, Spectra, Wavelength};
 
-/// Spectra that are read at once.
-pub const BATCH: usize = 2048;
+/// Spectra that are read at once: a GPU wants many, on the CPU smaller batches overlap better with reading.
+pub fn batch(device: &dyn Device) -> usize {
+    if device.runs_wgsl() { 2048 } else { 512 }
+}
 
 /// A spectrum that can be fitted: its place in the batch of spectra and where it starts.
 pub struct Ready {
@@ -264,7 +266,7 @@ impl<'a> Run<'a> {
         let Fitter { model, solver, precision, velocity_scan, .. } = self.fitter;
         let scans = *velocity_scan == VelocityScan::Fixed;
         self.resident = None; // frees its memory first
-        let most = BATCH * self.fitter.start_count();
+        let most = batch(&*self.device) * self.fitter.start_count();
         let mut passes = Passes::new(model, layout, &*self.device, (*solver, *precision, scans), (self.memory, most))?;
         if let Some(meter) = &self.meter {
             passes.measure(meter);

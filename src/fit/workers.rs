@@ -14,7 +14,7 @@ use web_time::Instant;
 
 use super::profile::Measured;
 use super::row::FitRow;
-use super::run::{BATCH, Run};
+use super::run::{Run, batch};
 use super::stages::{Stage, Stages};
 use super::{Control, Fitter, Journal, Sink, Summary};
 use crate::error::{Error, Result};
@@ -96,7 +96,8 @@ pub fn stream(
         drop(fitted);
         let stages = Stages::since(measured.as_ref().map(|_| begin));
         let by_device = vec![0; devices.len()];
-        let mut ends = Ends { source, sink, journal, tally: &tally, stages, fits: 0, by_device };
+        let batch = batch(&*devices[0]);
+        let mut ends = Ends { source, sink, journal, tally: &tally, stages, batch, fits: 0, by_device };
         let result = ends.run(jobs, &done, most);
         let Ends { stages, fits, by_device, .. } = ends;
         let mut threads = vec![stages];
@@ -145,6 +146,8 @@ struct Ends<'a> {
     journal: Option<&'a mut Journal>,
     tally: &'a Tally<'a>,
     stages: Stages,
+    /// Spectra of a batch.
+    batch: usize,
     fits: u64,
     /// Those that are not from the journal.
     by_device: Vec<u64>,
@@ -158,7 +161,7 @@ impl Ends<'_> {
         loop {
             while more && read - written < most {
                 self.stages.batch = read;
-                match self.stages.time(Stage::Read, || self.source.next_batch(BATCH))? {
+                match self.stages.time(Stage::Read, || self.source.next_batch(self.batch))? {
                     Some(spectra) => {
                         self.send((read, spectra), &jobs, &mut held)?;
                         read += 1;
