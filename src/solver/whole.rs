@@ -90,7 +90,7 @@ pub struct WholeBatch<'a> {
     pub mask: Option<&'a [bool]>,
     /// (fits, P)
     pub starts: &'a [f64],
-    /// (fits, P): powers of two that parameters are measured in; without, [`unit`]s of the starts.
+    /// (fits, P): powers of two that parameters are measured in; without, [`unit()`]s of the starts.
     pub units: Option<&'a [f64]>,
     /// Lower and upper bounds, (P) or (fits, P); without, there are none. Equal ones hold a parameter.
     pub bounds: Option<(&'a [f64], &'a [f64])>,
