@@ -8,7 +8,7 @@
 const FINISHING_DAMPING: f32 = 1.0e-6;
 const FINISHING_STEPS: i32 = 20;
 const FINISHING_RISE: f32 = 1.1; // of a cost that a finishing step may end at: guards against nonsense, not against rounding
-const FAR_COSINE: f32 = 0.01; // of a gradient that says that a finishing step, too long, had far to go
+const FAR_COSINE: f32 = 0.01; // of a gradient that says that a finishing step, failed or too long, had far to go
 const SHRINKS: f32 = 0.8; // a finishing step must promise less than this share of the one before it
 
 fn lower_bound(slot: u32, parameter: u32) -> f32 {
@@ -48,7 +48,7 @@ fn judge(slot: u32) -> i32 {
         accept(slot);
         return RUNNING;
     }
-    let far = promised < 0.0 && largest_cosine(slot, cost) > FAR_COSINE;
+    let far = largest_cosine(slot, cost) > FAR_COSINE;
     return select(FTOL_STATUS, STALLED, far);
 }
 
@@ -145,8 +145,9 @@ fn choose(slot: u32) -> i32 {
             control[cell(MODE, slot)] = RELEASED;
             continue;
         }
-        // the cost no longer tells: too small a reduction, or rejected until no step is left
-        if !((undamped && reduction <= NOISE * cost) || !moves(slot)) {
+        // the cost no longer tells: too small a reduction, or rejected until next to none or no step is left
+        let futile = !shortened && control[cell(REJECTIONS, slot)] > 0;
+        if !(((undamped || futile) && reduction <= NOISE * cost) || !moves(slot)) {
             break;
         }
         control[cell(MODE, slot)] = FINISHING_MODE;

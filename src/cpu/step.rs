@@ -15,7 +15,7 @@ const FINISHING_DAMPING: f64 = 1e-6;
 const FINISHING_STEPS: u32 = 20;
 /// Rise of the cost that a finishing step may end with: guards against nonsense, not against rounding.
 const FINISHING_RISE: f64 = 1.1;
-/// Where a finishing step was too long, a gradient above this cosine says that it had far to go.
+/// Where a finishing step failed or was too long, a gradient above this cosine says that it had far to go.
 const FAR_COSINE: f64 = 0.01;
 /// A finishing step must promise less than this share of the one before it.
 const SHRINKS: f64 = 0.8;
@@ -82,7 +82,7 @@ fn judge(member: &mut Member, lower: &[f64], upper: &[f64], noise: f64) -> Optio
             member.accept();
             return None;
         }
-        let far = is_shortened && largest_cosine(member, lower, upper) > FAR_COSINE;
+        let far = largest_cosine(member, lower, upper) > FAR_COSINE;
         return Some(if far { Status::Stalled } else { Status::Ftol });
     }
     // a start so far off that the cost does not tell its first steps
@@ -122,8 +122,9 @@ fn choose(
         next = step;
     }
     let undamped = next.damping < UNDAMPED;
-    // the cost no longer tells: too small a reduction, or rejected until no step is left
-    let small = undamped && next.predicted_reduction <= noise * cost;
+    // the cost no longer tells: too small a reduction, or rejected until next to none or no step is left
+    let futile = !next.is_shortened && member.rejections > 0;
+    let small = (undamped || futile) && next.predicted_reduction <= noise * cost;
     if member.mode == Mode::Finishing {
         if let Some(status) = finish(member, &next, lower, upper) {
             return Some(status);
