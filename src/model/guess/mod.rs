@@ -15,7 +15,8 @@ use rayon::prelude::*;
 use super::prepare::Prepared;
 use super::sampling::Sampling;
 use super::{Limits, ModelArm, ModelParameter, SpectralModel};
-use crate::error::Result;
+use crate::error::{Error, Result};
+use crate::memory::{available, words};
 use crate::solver::recording::{LIGHT, Source};
 use library::{library, observed, physical_labels, rotated, rotations};
 use unit::Unit;
@@ -63,6 +64,7 @@ impl FirstGuess {
         let points = library(model, seed)?;
         let rotations = rotations(model);
         let templates = points.len() * if model.free_vsini().is_some() { rotations.len() } else { 1 };
+        check_memory(model, templates)?;
         let mut units = Vec::new();
         let (low, high) = model.velocity_range();
         for (a, arm) in model.arms.iter().enumerate() {
@@ -180,6 +182,24 @@ impl FirstGuess {
             unit.add_scores(&cross, &power, &mut total);
         }
         total
+    }
+}
+
+/// Fails where the library does not fit what memory is free: an arm's templates, and of a segment the lines, their means and the
+/// squares' means.
+fn check_memory(model: &SpectralModel, templates: usize) -> Result<()> {
+    let bytes = |arm: &ModelArm| {
+        let segment = arm.grid.segments.iter().map(|segment| segment.end - segment.start).max().unwrap_or(0);
+        (templates as u64).saturating_mul(4 * arm.emulator.pixels() as u64 + 24 * segment as u64)
+    };
+    let needed = model.arms.iter().map(bytes).max().unwrap_or(0);
+    match available() {
+        Some(free) if needed > free => {
+            let (needed, free) = (words(needed), words(free));
+            let message = format!("the first guess's {templates} templates take {needed}, {free} are free");
+            Err(Error::OutOfMemory { device: "cpu".into(), message })
+        }
+        _ => Ok(()),
     }
 }
 

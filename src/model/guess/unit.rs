@@ -46,8 +46,9 @@ impl Unit {
         let count = segment.end - segment.start;
         let bin = bin_width(&lines, count, range, segment.step);
         let bins = count.div_ceil(bin);
-        let binned = average(&lines, count, bin, bins);
-        let squares: Vec<f64> = average(&lines.iter().map(|l| l * l).collect::<Vec<_>>(), count, bin, bins);
+        let binned = average(&lines, (count, bin, bins), |l| l);
+        let squares = average(&lines, (count, bin, bins), |l| l * l);
+        drop(lines);
         let (lines, squares) =
             rayon::join(|| Components::new(&binned, templates), || Components::new(&squares, templates));
         let rows = lines.mix.chunks_exact(lines.count).zip(squares.mix.chunks_exact(squares.count));
@@ -162,11 +163,11 @@ fn bin_width(lines: &[f64], count: usize, (low, high): (f64, f64), step: f64) ->
     bin
 }
 
-/// Means of bins (rows, count) → (rows, bins).
-fn average(rows: &[f64], count: usize, bin: usize, bins: usize) -> Vec<f64> {
+/// Means of bins of what `f` makes of the values (rows, count) → (rows, bins).
+fn average(rows: &[f64], (count, bin, bins): (usize, usize, usize), f: impl Fn(f64) -> f64) -> Vec<f64> {
     let mut out = Vec::with_capacity(rows.len() / count * bins);
     for row in rows.chunks_exact(count) {
-        out.extend(row.chunks(bin).map(|c| c.iter().sum::<f64>() / c.len() as f64));
+        out.extend(row.chunks(bin).map(|c| c.iter().map(|l| f(*l)).sum::<f64>() / c.len() as f64));
     }
     out
 }
