@@ -2,16 +2,28 @@
 
 use std::fs::read_to_string;
 
+use crate::error::{Error, Result};
 use crate::faults::{Operation, at};
 
 /// Bytes that this process can still take: the machine's free memory and swap, or less where its control group or an address limit
 /// (`ulimit -v`) says so. `None` where the system does not tell (only Linux does).
-pub(crate) fn available() -> Option<u64> {
+fn available() -> Option<u64> {
     [free(), control_group(), address_space()].into_iter().flatten().min()
 }
 
+/// Fails where so many bytes more, for `what`, are not there.
+pub(crate) fn check(bytes: u64, what: impl FnOnce() -> String) -> Result<()> {
+    match available() {
+        Some(free) if bytes > free => {
+            let message = format!("{} takes {}, {} are free", what(), words(bytes), words(free));
+            Err(Error::OutOfMemory { device: "cpu".into(), message })
+        }
+        _ => Ok(()),
+    }
+}
+
 /// Bytes as people say them.
-pub(crate) fn words(bytes: u64) -> String {
+fn words(bytes: u64) -> String {
     match bytes {
         0..0x10_0000 => format!("{bytes} bytes"),
         0x10_0000..0x4000_0000 => format!("{} MiB", bytes >> 20),

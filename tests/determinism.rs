@@ -4,7 +4,7 @@ mod common;
 
 use common::fits::{bits, devices, fitter, least_memory, pick, same_bits, sound, synb_spectra};
 use common::{shared, synb_model, tiny};
-use popfit::{Continuum, Device, FitTable, Fitter, Spectra, SpectralModel};
+use popfit::{Continuum, Device, FitTable, Spectra, SpectralModel};
 
 /// A permutation of 0..n with no pattern.
 fn shuffled(n: usize) -> Vec<usize> {

@@ -57,15 +57,12 @@ fn a_model_too_large_for_the_machine_is_out_of_memory() {
     let output = limited(folder.path(), "", LIMIT);
     let message = String::from_utf8_lossy(&output.stderr).into_owned();
     assert_eq!(output.status.code(), Some(2), "{message}");
-    assert!(message.contains("OutOfMemory: device cpu: the first guess's 256 templates take 13.0 GiB"), "{message}");
+    assert!(
+        message.contains("OutOfMemory: device cpu: a first guess from 256 templates of 2000000 pixels takes 6.7 GiB"),
+        "{message}"
+    );
     // a start of one's own needs one template, and the fit has room
     let start = "[labels.a]\nstart = 0.0\n";
     let output = limited(folder.path(), start, LIMIT);
     assert_eq!(output.status.code(), Some(0), "{}", String::from_utf8_lossy(&output.stderr));
-    // or not
-    for limit in [LIMIT / 2, LIMIT / 4, LIMIT / 8] {
-        let output = limited(folder.path(), start, limit);
-        let message = String::from_utf8_lossy(&output.stderr).into_owned();
-        println!("{limit} KiB: {:?} {message}", output.status);
-    }
 }

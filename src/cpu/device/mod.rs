@@ -12,7 +12,7 @@ use web_time::Instant;
 use super::whole::CpuWhole;
 use super::{compact, halve, product, simplex, step};
 use crate::error::{Error, Result};
-use crate::memory::{available, room, words};
+use crate::memory::{check, room};
 use crate::rows::Real;
 use crate::solver::cost::Work;
 use crate::solver::device::{Batch, Device, Outcome, Pending, Population};
@@ -56,9 +56,8 @@ impl Device for CpuDevice {
         }
         let least = fixed + member + tile * (rayon::current_num_threads() as u64 - 1);
         // only a large model is worth the question
-        if memory.is_none() && 2 * fixed > MEMORY && available().is_some_and(|bytes| bytes < least) {
-            let message = format!("one spectrum needs {}, more than is free", words(least));
-            return Err(Error::OutOfMemory { device: self.name(), message });
+        if memory.is_none() && 2 * fixed > MEMORY {
+            check(least, || "a single spectrum".into())?;
         }
         Ok(usize::try_from(room).unwrap_or(CAPACITY).min(CAPACITY))
     }

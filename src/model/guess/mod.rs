@@ -15,8 +15,8 @@ use rayon::prelude::*;
 use super::prepare::Prepared;
 use super::sampling::Sampling;
 use super::{Limits, ModelArm, ModelParameter, SpectralModel};
-use crate::error::{Error, Result};
-use crate::memory::{available, words};
+use crate::error::Result;
+use crate::memory::check;
 use crate::solver::recording::{LIGHT, Source};
 use library::{library, observed, physical_labels, rotated, rotations};
 use unit::Unit;
@@ -64,17 +64,18 @@ impl FirstGuess {
         let points = library(model, seed)?;
         let rotations = rotations(model);
         let templates = points.len() * if model.free_vsini().is_some() { rotations.len() } else { 1 };
-        check_memory(model, templates)?;
         let mut units = Vec::new();
         let (low, high) = model.velocity_range();
         for (a, arm) in model.arms.iter().enumerate() {
+            let pixels = arm.emulator.pixels();
+            check(bytes(arm, templates), || format!("a first guess from {templates} templates of {pixels} pixels"))?;
             let labels: Vec<f64> = points.iter().flat_map(|u| physical_labels(model, arm, u)).collect();
             // pieces of a fixed size: the same bits with any number of threads
             let pieces = labels.par_chunks(PIECE * arm.inputs.len());
             let flux: Vec<f32> = pieces.flat_map_iter(|labels| arm.emulator.templates(labels)).collect();
             let flux = observed(arm, flux, &rotations);
             for segment in 0..arm.grid.segments.len() {
-                units.push(Unit::new(arm, (a, segment), &flux, templates, (low, high)));
+                units.push(Unit::new(arm, (a, segment), &flux, templates, (low, high))?);
             }
         }
         let velocities = velocities(&units[0], &model.arms[0], low, high);
@@ -185,22 +186,10 @@ impl FirstGuess {
     }
 }
 
-/// Fails where the library does not fit what memory is free: an arm's templates, and of a segment the lines, their means and the
-/// squares' means.
-fn check_memory(model: &SpectralModel, templates: usize) -> Result<()> {
-    let bytes = |arm: &ModelArm| {
-        let segment = arm.grid.segments.iter().map(|segment| segment.end - segment.start).max().unwrap_or(0);
-        (templates as u64).saturating_mul(4 * arm.emulator.pixels() as u64 + 24 * segment as u64)
-    };
-    let needed = model.arms.iter().map(bytes).max().unwrap_or(0);
-    match available() {
-        Some(free) if needed > free => {
-            let (needed, free) = (words(needed), words(free));
-            let message = format!("the first guess's {templates} templates take {needed}, {free} are free");
-            Err(Error::OutOfMemory { device: "cpu".into(), message })
-        }
-        _ => Ok(()),
-    }
+/// Bytes of an arm's templates and of the lines in one of its segments, while they are gathered.
+fn bytes(arm: &ModelArm, templates: usize) -> u64 {
+    let longest = arm.grid.segments.iter().map(|segment| segment.end - segment.start).max().unwrap_or(0);
+    (templates as u64).saturating_mul(4 * arm.emulator.pixels() as u64 + 10 * longest as u64)
 }
 
 /// Every bin of the first unit inside the range, km/s.
