@@ -1,6 +1,6 @@
 //! A journal beside the output: what a run has fitted is kept batch by batch, so that a run that was killed goes on where it was.
 //!
-//! The file: a line that says what it is, then records ([`frame`]). The first holds what the rows depend on, as text; the others a
+//! The file: a line that says what it is, then records (`frame.rs`). The first holds what the rows depend on, as text; the others a
 //! batch each (postcard). A record that is torn or damaged ends the journal.
 
 mod fingerprint;
