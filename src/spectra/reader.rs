@@ -1,12 +1,12 @@
 //! The readers' seam: a file yields batches.
 
-use std::fs::File;
 use std::io::Read;
 use std::path::Path;
 
 use super::fits::{self, Selection};
 use super::{Spectra, npz::NpzReader};
 use crate::error::{Error, Result};
+use crate::files::File;
 
 /// A validated file that yields its spectra in order.
 pub trait SpectraReader: Send {
