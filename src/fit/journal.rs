@@ -16,18 +16,20 @@ use crate::error::{Error, Result};
 use crate::solver::Status;
 use crate::spectra::{ColumnValues, Ids, Spectra, Wavelength};
 
-const MAGIC: &[u8] = b"popfit journal 1\n";
+const MAGIC: &[u8] = b"popfit journal 2\n";
 
 type Hash = [u8; 32];
 
 /// One batch.
-#[derive(Serialize, Deserialize)]
+#[derive(Debug, Serialize, Deserialize)]
 struct Record {
     /// Its place in the input.
     number: usize,
     /// Of its spectra.
     spectra: Hash,
     rows: Vec<FitRow>,
+    /// That made them.
+    device: String,
 }
 
 /// What a run has fitted so far. While it is open, no other run can write the same output.
@@ -35,8 +37,7 @@ struct Record {
 pub struct Journal {
     path: PathBuf,
     file: File,
-    /// By number: hash of the spectra, and the rows.
-    known: BTreeMap<usize, (Hash, Vec<FitRow>)>,
+    known: BTreeMap<usize, Record>,
     /// It holds rows that are nowhere else.
     is_needed: bool,
 }
@@ -105,23 +106,28 @@ impl Journal {
         self.known.is_empty()
     }
 
-    /// The rows of a batch, when it has been fitted. [`Error::Journal`] when its spectra have changed since.
-    pub(super) fn recall(&mut self, number: usize, spectra: &Spectra) -> Result<Option<Vec<FitRow>>> {
-        let Some((hash, mut rows)) = self.known.remove(&number) else { return Ok(None) };
+    /// The rows of a batch, and the device that made them, when it has been fitted. [`Error::Journal`] when its spectra have changed since.
+    pub(super) fn recall(&mut self, number: usize, spectra: &Spectra) -> Result<Option<(Vec<FitRow>, String)>> {
+        let Some(Record { spectra: hash, mut rows, device, .. }) = self.known.remove(&number) else { return Ok(None) };
         if hash != fingerprint(spectra) || rows.len() != spectra.len() {
             let message = format!("the spectra of {} have changed since they were fitted", spectra.file);
             return Err(Error::Journal { path: self.path.clone(), message });
         }
         rows.iter_mut().for_each(|row| row.file = spectra.file.clone());
-        Ok(Some(rows))
+        Ok(Some((rows, device)))
     }
 
     /// Keeps the rows of a batch, unless they are unfinished.
-    pub(super) fn keep(&mut self, number: usize, spectra: &Spectra, rows: &[FitRow]) -> Result<()> {
+    pub(super) fn keep(
+        &mut self,
+        number: usize,
+        spectra: &Spectra,
+        (rows, device): (&[FitRow], &str),
+    ) -> Result<()> {
         if rows.iter().any(|row| row.status == Status::Interrupted) {
             return Ok(());
         }
-        let record = Record { number, spectra: fingerprint(spectra), rows: rows.to_vec() };
+        let record = Record { number, spectra: fingerprint(spectra), rows: rows.to_vec(), device: device.into() };
         let failed = |message: String| Error::Journal { path: self.path.clone(), message };
         let payload = postcard::to_stdvec(&record).map_err(|error| failed(error.to_string()))?;
         let record = [&(payload.len() as u64).to_le_bytes()[..], &Sha256::digest(&payload), &payload].concat();
@@ -142,10 +148,10 @@ fn beside(target: &Path) -> PathBuf {
 }
 
 /// Whole records, and where they end.
-fn read(bytes: &[u8]) -> (BTreeMap<usize, (Hash, Vec<FitRow>)>, usize) {
+fn read(bytes: &[u8]) -> (BTreeMap<usize, Record>, usize) {
     let (mut known, mut at) = (BTreeMap::new(), 0);
     while let Some((record, length)) = record(&bytes[at..]) {
-        known.insert(record.number, (record.spectra, record.rows));
+        known.insert(record.number, record);
         at += length;
     }
     (known, at)
@@ -266,9 +272,9 @@ mod tests {
         let target = folder.path().join("out.parquet");
         let mut journal = Journal::open(&target, "key", false).unwrap();
         assert!(matches!(Journal::open(&target, "key", true), Err(Error::OutputLocked { .. })));
-        journal.keep(0, &spectra(1.0), &rows(Status::Ftol)).unwrap();
-        journal.keep(1, &spectra(2.0), &rows(Status::Interrupted)).unwrap();
-        journal.keep(2, &spectra(3.0), &rows(Status::Ftol)).unwrap();
+        journal.keep(0, &spectra(1.0), (&rows(Status::Ftol), "cpu")).unwrap();
+        journal.keep(1, &spectra(2.0), (&rows(Status::Interrupted), "cpu")).unwrap();
+        journal.keep(2, &spectra(3.0), (&rows(Status::Ftol), "cpu")).unwrap();
         drop(journal);
         let path = beside(&target);
         let whole = fs::read(&path).unwrap();
@@ -284,7 +290,7 @@ mod tests {
         assert!(matches!(Journal::open(&target, "key", false), Err(Error::Journal { .. })));
         let mut journal = Journal::open(&target, "key", true).unwrap();
         let back = journal.recall(0, &spectra(1.0)).unwrap().unwrap();
-        assert_eq!(format!("{back:?}"), format!("{:?}", rows(Status::Ftol)));
+        assert_eq!(format!("{back:?}"), format!("{:?}", (rows(Status::Ftol), "cpu")));
         assert!(journal.recall(1, &spectra(2.0)).unwrap().is_none());
         assert!(matches!(journal.recall(2, &spectra(2.0)), Err(Error::Journal { .. })));
         journal.remove();

@@ -17,7 +17,9 @@ use super::row::FitRow;
 use super::run::{Run, batch};
 use super::stages::{Stage, Stages};
 use super::{Control, Fitter, Journal, Sink, Summary};
+use crate::cpu::CpuDevice;
 use crate::error::{Error, Result};
+use crate::solver::Device;
 use crate::spectra::{Spectra, SpectraReader};
 
 /// Workers that share a device.
@@ -30,11 +32,18 @@ pub struct Tally<'a> {
     control: &'a Control,
     total: u64,
     finished: Mutex<u64>,
+    /// What devices failed to do, in words.
+    failures: Mutex<Vec<String>>,
 }
 
 impl<'a> Tally<'a> {
     fn new(control: &'a Control, total: u64) -> Tally<'a> {
-        Tally { control, total, finished: Mutex::new(0) }
+        Tally { control, total, finished: Mutex::new(0), failures: Mutex::default() }
+    }
+
+    /// A batch has failed on a device, and is fitted again.
+    pub fn failed(&self, message: String) {
+        self.failures.lock().unwrap_or_else(PoisonError::into_inner).push(message);
     }
 
     /// `more` spectra are finished.
@@ -51,12 +60,21 @@ impl<'a> Tally<'a> {
     }
 }
 
-/// A batch, its place in the input, its rows when they are known, and the number of the device that has fitted it.
+/// A batch, its place in the input, its rows when they are known, and who has made them.
 struct Job {
     number: usize,
     spectra: Spectra,
     rows: Result<Vec<FitRow>>,
-    device: Option<usize>,
+    maker: Maker,
+}
+
+/// Who has made the rows of a batch.
+enum Maker {
+    Nobody,
+    /// A device of this run, by number; the CPU in the place of one that failed comes last.
+    Device(usize),
+    /// The run that kept them in the journal, on the device of this name.
+    Earlier(String),
 }
 
 /// Reads batches from `source`, has them fitted unless the journal knows them, appends their rows to `sink`.
@@ -89,17 +107,22 @@ pub fn stream(
             .into_iter()
             .enumerate()
             .map(|(number, run)| {
-                let (waiting, fitted) = (&waiting, fitted.clone());
-                scope.spawn(move || work((number / sharing, run), waiting, &fitted))
+                let (waiting, fitted, makers) = (&waiting, fitted.clone(), [number / sharing, devices.len()]);
+                scope.spawn(move || work((makers, run), waiting, &fitted))
             })
             .collect();
         drop(fitted);
         let stages = Stages::since(measured.as_ref().map(|_| begin));
-        let by_device = vec![0; devices.len()];
+        let names = devices.iter().map(|device| device.name()).chain([CpuDevice.name()]);
+        let by_device = names.map(|name| (name, 0)).collect();
         let batch = batch(&*devices[0]);
-        let mut ends = Ends { source, sink, journal, tally: &tally, stages, batch, fits: 0, by_device };
+        let (fits, by_rows) = (0, Vec::new());
+        let mut ends = Ends { source, sink, journal, tally: &tally, stages, batch, fits, by_device, by_rows };
         let result = ends.run(jobs, &done, most);
-        let Ends { stages, fits, by_device, .. } = ends;
+        let Ends { stages, fits, mut by_device, by_rows, .. } = ends;
+        if by_device.last().is_some_and(|(_, rows)| *rows == 0) {
+            by_device.pop();
+        }
         let mut threads = vec![stages];
         for worker in workers {
             match worker.join() {
@@ -109,14 +132,14 @@ pub fn stream(
         }
         let mut stages = Stages::default();
         threads.iter().for_each(|thread| stages.add(thread));
-        let by_device = devices.iter().map(|device| device.name()).zip(by_device).collect();
         let profile = measured.map(|measured| measured.profile((fits, sharing), &threads));
-        result.map(|()| Summary { fits, by_device, stages: stages.list(), profile })
+        let failures = std::mem::take(&mut *tally.failures.lock().unwrap_or_else(PoisonError::into_inner));
+        result.map(|()| Summary { fits, by_device, by_rows, failures, stages: stages.list(), profile })
     })
 }
 
-/// Fits batches until none waits.
-fn work((device, mut run): (usize, Run), waiting: &Mutex<Receiver<Job>>, fitted: &Sender<Job>) -> Stages {
+/// Fits batches until none waits, as the first of the makers, or as the second when the run's device has been replaced.
+fn work((makers, mut run): ([usize; 2], Run), waiting: &Mutex<Receiver<Job>>, fitted: &Sender<Job>) -> Stages {
     loop {
         let job = waiting.lock().unwrap_or_else(PoisonError::into_inner).recv();
         let Ok(mut job) = job else { return run.stages };
@@ -128,7 +151,7 @@ fn work((device, mut run): (usize, Run), waiting: &Mutex<Receiver<Job>>, fitted:
             Err(panic) => (Err(Error::Usage("a worker panicked".into())), Some(panic)),
         };
         let failed = rows.is_err();
-        (job.rows, job.device) = (rows, Some(device));
+        (job.rows, job.maker) = (rows, Maker::Device(makers[usize::from(run.is_replaced)]));
         let is_heard = fitted.send(job).is_ok();
         if let Some(panic) = panic {
             panic::resume_unwind(panic);
@@ -150,7 +173,8 @@ struct Ends<'a> {
     batch: usize,
     fits: u64,
     /// Those that are not from the journal.
-    by_device: Vec<u64>,
+    by_device: Vec<(String, u64)>,
+    by_rows: Vec<(String, u64)>,
 }
 
 impl Ends<'_> {
@@ -192,28 +216,39 @@ impl Ends<'_> {
     ) -> Result<()> {
         let known = self.journal.as_mut().map(|journal| journal.recall(number, &spectra)).transpose()?.flatten();
         match known {
-            Some(rows) => {
+            Some((rows, device)) => {
                 self.tally.add(rows.len() as u64);
-                held.insert(number, Job { number, spectra, rows: Ok(rows), device: None });
+                held.insert(number, Job { number, spectra, rows: Ok(rows), maker: Maker::Earlier(device) });
             }
             None => {
                 // a worker that failed takes no more: its error is on its way
-                let _ = jobs.send(Job { number, spectra, rows: Ok(Vec::new()), device: None });
+                let _ = jobs.send(Job { number, spectra, rows: Ok(Vec::new()), maker: Maker::Nobody });
             }
         }
         Ok(())
     }
 
     fn write(&mut self, job: Job) -> Result<()> {
-        let Job { number, spectra, rows, device } = job;
+        let Job { number, spectra, rows, maker } = job;
         self.stages.batch = number;
         let rows = rows?;
-        self.fits += rows.len() as u64;
-        if let Some(device) = device {
-            self.by_device[device] += rows.len() as u64;
-            if let Some(journal) = &mut self.journal {
-                self.stages.time(Stage::Write, || journal.keep(number, &spectra, &rows))?;
+        let count = rows.len() as u64;
+        self.fits += count;
+        let name = match maker {
+            Maker::Nobody => String::new(),
+            Maker::Earlier(name) => name,
+            Maker::Device(device) => {
+                self.by_device[device].1 += count;
+                let name = self.by_device[device].0.clone();
+                if let Some(journal) = &mut self.journal {
+                    self.stages.time(Stage::Write, || journal.keep(number, &spectra, (&rows, &name)))?;
+                }
+                name
             }
+        };
+        match self.by_rows.last_mut() {
+            Some((last, rows)) if *last == name => *rows += count,
+            _ => self.by_rows.push((name, count)),
         }
         self.stages.time(Stage::Write, || self.sink.append(&spectra, &rows))
     }
