@@ -105,10 +105,7 @@ impl Error {
     pub(crate) fn is_of_device(&self) -> bool {
         matches!(
             self,
-            Error::Device { .. }
-                | Error::DeviceLost { .. }
-                | Error::DeviceUntrusted { .. }
-                | Error::OutOfMemory { .. }
+            Error::Device { .. } | Error::DeviceLost { .. } | Error::DeviceUntrusted { .. } | Error::OutOfMemory { .. }
         )
     }
 

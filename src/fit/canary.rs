@@ -218,3 +218,90 @@ fn flux(fitter: &Fitter, layout: &[ArmLayout], grids: &[Grids], ready: &Ready) -
     let rows = pollster::block_on(population.inspect_all(&models))?;
     Ok(rows.into_iter().zip(layout).map(|(row, arm)| row[..arm.pixels].to_vec()).collect())
 }
+
+#[cfg(test)]
+mod tests {
+    use std::time::Instant;
+
+    use super::*;
+    use crate::fit::Device as Chosen;
+    use crate::{Continuum, Emulator, NelderMead, Spectra};
+
+    /// A fitter of the demo's spectra, and these.
+    fn setup(solver: impl Into<Solver>, device: Chosen) -> (Fitter, Spectra) {
+        let data = concat!(env!("CARGO_MANIFEST_DIR"), "/data");
+        let emulator = Emulator::open(format!("{data}/emulator.safetensors")).unwrap();
+        let builder = SpectralModel::builder().arm("", emulator).velocity(-1000.0..=1000.0);
+        let model = builder.continuum(Continuum::rbf(10)).marginalise(true).build().unwrap();
+        let spectra = Spectra::open(format!("{data}/spectra.npz")).unwrap().slice(0..2);
+        (Fitter::new(model, device, solver).unwrap(), spectra)
+    }
+
+    /// The canary of some spectra, and what a device makes of it.
+    fn sing(fitter: &Fitter, spectra: &Spectra, device: &dyn Device) -> (Canary, Vec<Outcome>) {
+        let mut run = fitter.run().unwrap();
+        let arms = crate::fit::matched(&fitter.model, spectra).unwrap();
+        let grids = run.grids(&arms, spectra).unwrap();
+        let layout = crate::fit::run::layout(&fitter.model, &arms, &grids);
+        let begin = Instant::now();
+        let canary = Canary::new(fitter, &layout, &grids, 0).unwrap().expect("an answer");
+        println!("made in {:?}: {:?}", begin.elapsed(), canary.answer);
+        let kinds = (fitter.solver, fitter.precision, false);
+        let mut passes = Passes::new(&fitter.model, &layout, device, kinds, (None, 1)).unwrap();
+        let watched: Watched = (&AtomicBool::new(false), &mut |_| {});
+        let one = std::slice::from_ref(&canary.ready);
+        let outcomes = passes.solve(&fitter.model, &grids, one, watched).unwrap().remove(0);
+        (canary, outcomes)
+    }
+
+    fn check(solver: impl Into<Solver>, device: Chosen) {
+        let (fitter, spectra) = setup(solver, device.clone());
+        let (canary, outcomes) = sing(&fitter, &spectra, &*device.inner);
+        let judge = |outcomes: &[Outcome]| canary.judge(&fitter, "gpu", outcomes, false);
+        let (found, answer) = (row(&fitter, &canary.ready, &outcomes), &canary.answer);
+        let pairs = found.parameters.iter().zip(&answer.parameters).zip(&answer.errors);
+        let offsets: Vec<f64> = pairs.map(|((x, y), error)| (x - y) / error).collect();
+        println!("{}: {offsets:?} errors, chi2 {} for {}", device.name(), found.chi2, answer.chi2);
+        assert!(answer.status.is_success() && answer.errors.iter().all(|error| error.is_finite()), "{answer:?}");
+        judge(&outcomes).unwrap();
+        let spoilt = |spoil: &dyn Fn(f64) -> f64| {
+            let mut all = outcomes.clone();
+            for outcome in &mut all {
+                let numbers = outcome.parameters.iter_mut().chain(&mut outcome.gradient);
+                numbers.chain(&mut outcome.normal_matrix).chain([&mut outcome.chi2]).for_each(|x| *x = spoil(*x));
+            }
+            all
+        };
+        assert!(matches!(judge(&[]), Err(Error::DeviceUntrusted { .. })));
+        for spoil in [|_| 0.0, |_| f64::NAN, |x: f64| 1.01 * x, |x: f64| -x, |_| 1e30] {
+            assert!(matches!(judge(&spoilt(&spoil)), Err(Error::DeviceUntrusted { .. })));
+        }
+        // a parameter alone, by what is more than twice the allowed
+        for p in 0..answer.parameters.len() {
+            let mut all = outcomes.clone();
+            all[0].parameters[p] += 1.2 * answer.errors[p] / fitter.model.parameters[p].solver.scale;
+            assert!(judge(&all).unwrap_err().to_string().contains(&fitter.model.parameters[p].solver.name));
+        }
+    }
+
+    #[test]
+    fn a_canary_is_well_on_the_cpu_and_tells_what_is_wrong() {
+        check(LevenbergMarquardt::default(), Chosen::cpu());
+        check(NelderMead::default(), Chosen::cpu());
+    }
+
+    #[test]
+    #[cfg(feature = "gpu")]
+    fn a_canary_is_well_on_a_gpu() {
+        match Chosen::parse("gpu") {
+            Ok(gpu) => {
+                check(LevenbergMarquardt::default(), gpu.clone());
+                check(NelderMead::default(), gpu);
+            }
+            Err(error) => {
+                assert!(std::env::var("POPFIT_REQUIRE_GPU").as_deref() != Ok("1"), "{error}");
+                println!("skipped: no adapter");
+            }
+        }
+    }
+}

@@ -118,12 +118,7 @@ impl Journal {
     }
 
     /// Keeps the rows of a batch, unless they are unfinished.
-    pub(super) fn keep(
-        &mut self,
-        number: usize,
-        spectra: &Spectra,
-        (rows, device): (&[FitRow], &str),
-    ) -> Result<()> {
+    pub(super) fn keep(&mut self, number: usize, spectra: &Spectra, (rows, device): (&[FitRow], &str)) -> Result<()> {
         if rows.iter().any(|row| row.status == Status::Interrupted) {
             return Ok(());
         }

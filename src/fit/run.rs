@@ -9,8 +9,8 @@ use web_time::Instant;
 
 use super::Fitter;
 use super::assemble::{Starts, matched, prepare_all};
-use super::canary::Canary;
 use super::blank::{blank, place_at_start, refuse};
+use super::canary::Canary;
 use super::finish::Finish;
 use super::limits::Tables;
 use super::posterior::scan;
@@ -268,7 +268,8 @@ impl<'a> Run<'a> {
             return Err(Error::OutOfMemory { device: self.device.name(), message });
         }
         self.time(Stage::Prepare, |run| run.make_canary(&layout, grids, ready[0].place))?;
-        let (ready, outcomes) = self.time(Stage::Fit, |run| run.outcomes(grids, ready, (rows.len(), capacity / most)))?;
+        let (ready, outcomes) =
+            self.time(Stage::Fit, |run| run.outcomes(grids, ready, (rows.len(), capacity / most)))?;
         self.time(Stage::Finish, |_| {
             let finish = Finish { model: &fitter.model, precision: fitter.precision };
             for (one, own) in ready.iter().zip(&outcomes) {

@@ -26,6 +26,7 @@ pub(super) struct Context {
     /// Default bytes for a population.
     pub memory: u64,
     pub cache: Option<Cache>,
+    pub adapter: wgpu::Adapter,
     pub info: wgpu::AdapterInfo,
     /// How it computes products, once that is known.
     pub product: OnceLock<Variant>,
@@ -53,7 +54,7 @@ enum Broken {
 }
 
 impl Context {
-    pub fn open(adapter: &wgpu::Adapter, options: Options) -> Result<Context> {
+    pub fn open(adapter: wgpu::Adapter, options: Options) -> Result<Context> {
         let info = adapter.get_info();
         let name = format!("gpu:{}", info.name);
         let has = adapter.limits();
@@ -75,12 +76,27 @@ impl Context {
         let memory = adapter::default_memory(info.device_type);
         let cache = cache::folder().and_then(|folder| Cache::open(&device, &info, &folder));
         let (product, is_short) = (OnceLock::new(), AtomicBool::new(false));
-        Ok(Context { device, queue, name, software, limits, memory, cache, info, product, options, broken, is_short })
+        Ok(Context {
+            device,
+            queue,
+            name,
+            software,
+            limits,
+            memory,
+            cache,
+            adapter,
+            info,
+            product,
+            options,
+            broken,
+            is_short,
+        })
     }
 
     /// The same adapter, opened anew.
     pub fn again(&self) -> Result<Context> {
-        let fresh = Context::open(&adapter::again(&self.info)?, self.options.clone())?;
+        let open = |adapter| Context::open(adapter, self.options.clone());
+        let fresh = open(self.adapter.clone()).or_else(|_| open(adapter::again(&self.info)?))?;
         Ok(Context { product: self.product.clone(), ..fresh })
     }
 
@@ -116,7 +132,12 @@ impl Context {
 
     /// Fails if the device was lost or a command has failed since it was opened.
     pub fn check(&self) -> Result<()> {
-        match self.broken.lock().unwrap_or_else(PoisonError::into_inner).clone() {
+        let broken = || self.broken.lock().unwrap_or_else(PoisonError::into_inner).clone();
+        if let Some(Broken::Failed(_)) = broken() {
+            // on a lost device everything is invalid, and it says that it is lost when nothing is left to do
+            self.poll(None);
+        }
+        match broken() {
             Some(Broken::Lost(message)) => Err(Error::DeviceLost { device: self.name.clone(), message }),
             Some(Broken::OutOfMemory(message)) => Err(self.too_large(message)),
             Some(Broken::Failed(message)) => Err(self.failure(message)),
@@ -125,7 +146,7 @@ impl Context {
     }
 
     fn breaks(&self, broken: Broken) {
-        self.broken.lock().unwrap_or_else(PoisonError::into_inner).get_or_insert(broken);
+        write_down(&self.broken, broken);
     }
 
     /// What a test lets a call meet.
@@ -166,12 +187,18 @@ impl Context {
     /// Waits until all submitted work is done; in a browser, where that comes by itself, not at all. [`Error::DeviceLost`] when it
     /// takes longer than the limit.
     pub fn wait(&self, met: Option<Fault>) -> Result<()> {
-        let wait = wgpu::PollType::Wait { submission_index: None, timeout: Some(self.limit()) };
+        self.poll(met);
+        self.check()
+    }
+
+    /// Waits, and writes down what is wrong.
+    fn poll(&self, met: Option<Fault>) {
+        let how = wgpu::PollType::Wait { submission_index: None, timeout: Some(self.limit()) };
         // a device that is lost while `wgpu` waits makes it panic
         let polled = panic::catch_unwind(AssertUnwindSafe(|| match met {
             Some(Fault::Crash) => panic::resume_unwind(Box::new("injected")),
             Some(Fault::Stall) => Err(wgpu::PollError::Timeout),
-            _ => self.device.poll(wait),
+            _ => self.device.poll(how),
         }));
         match polled {
             Ok(Ok(_)) => {}
@@ -179,7 +206,6 @@ impl Context {
             Ok(Err(error)) => self.breaks(Broken::Failed(error.to_string())),
             Err(_) => self.breaks(Broken::Lost("lost while the host waited for it".into())),
         }
-        self.check()
     }
 
     /// A device that does not answer is not asked again.
@@ -203,6 +229,10 @@ impl Context {
         if self.is_short.swap(false, Ordering::Relaxed) {
             return Err(self.too_large("injected"));
         }
+        if found.is_some() {
+            self.poll(None);
+            self.check()?;
+        }
         match found {
             None => self.check().and(made),
             Some(wgpu::Error::OutOfMemory { source }) => Err(self.too_large(source.to_string())),
@@ -211,14 +241,20 @@ impl Context {
     }
 }
 
-/// Where the first thing that goes wrong on a device, unasked, is written down.
+/// The first thing counts, but for a loss, of which others may be the consequences.
+fn write_down(broken: &Mutex<Option<Broken>>, what: Broken) {
+    let mut known = broken.lock().unwrap_or_else(PoisonError::into_inner);
+    if known.is_none() || matches!((&*known, &what), (Some(Broken::Failed(_)), Broken::Lost(_))) {
+        *known = Some(what);
+    }
+}
+
+/// Where what goes wrong on a device, unasked, is written down.
 fn watch(device: &wgpu::Device) -> Arc<Mutex<Option<Broken>>> {
     let broken = Arc::new(Mutex::new(None));
     let record = || {
         let broken = Arc::clone(&broken);
-        move |what: Broken| {
-            broken.lock().unwrap_or_else(PoisonError::into_inner).get_or_insert(what);
-        }
+        move |what: Broken| write_down(&broken, what)
     };
     let (lost, failed) = (record(), record());
     device.set_device_lost_callback(move |reason, message| lost(Broken::Lost(format!("lost ({reason:?}): {message}"))));

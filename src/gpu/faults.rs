@@ -17,6 +17,8 @@ pub enum Fault {
     Zeros,
     /// A readback holds NaN.
     Garbage,
+    /// A readback's numbers are 1 % off, which a known answer alone tells.
+    Wrong,
     /// A submission does not come back within the limit.
     Stall,
     /// `wgpu` panics while it waits, as it does when the driver loses the device then.
@@ -25,12 +27,13 @@ pub enum Fault {
 
 impl Fault {
     /// All of them.
-    pub const ALL: [Fault; 7] = [
+    pub const ALL: [Fault; 8] = [
         Fault::Lost,
         Fault::OutOfMemory,
         Fault::Mapping,
         Fault::Zeros,
         Fault::Garbage,
+        Fault::Wrong,
         Fault::Stall,
         Fault::Crash,
     ];

@@ -107,12 +107,12 @@ impl GpuDevice {
     pub fn with_faults(self, faults: Arc<Faults>) -> Result<GpuDevice> {
         let old = self.context();
         let options = Options { faults: Some(faults), ..old.options.clone() };
-        let context = Context::open(&adapter::again(&old.info)?, options)?;
+        let context = Context::open(old.adapter.clone(), options)?;
         Ok(GpuDevice { current: Arc::new(Mutex::new(Arc::new(context))) })
     }
 
     fn choose(choice: Choice) -> Result<GpuDevice> {
-        let context = Context::open(&adapter::choose(choice)?, Options::default())?;
+        let context = Context::open(adapter::choose(choice)?, Options::default())?;
         probe::probe(&context, false)?;
         Ok(GpuDevice { current: Arc::new(Mutex::new(Arc::new(context))) })
     }
@@ -135,8 +135,8 @@ impl Device for GpuDevice {
 
     fn renew(&self, failure: &Error) -> Result<bool> {
         let mut current = self.current.lock().unwrap_or_else(PoisonError::into_inner);
-        // another worker may have been here before
-        if current.check().is_err() || matches!(failure, Error::DeviceUntrusted { .. }) {
+        // what is short of memory alone needs no other device
+        if current.check().is_err() || !matches!(failure, Error::OutOfMemory { .. }) {
             let fresh = current.again()?;
             probe::probe(&fresh, true)?;
             *current = Arc::new(fresh);

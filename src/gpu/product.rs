@@ -125,7 +125,7 @@ mod tests {
     #[test]
     fn every_variant_can_be_timed() {
         let Ok(adapter) = adapter::choose(Choice::Best) else { return };
-        let context = Context::open(&adapter, Options::default()).unwrap();
+        let context = Context::open(adapter, Options::default()).unwrap();
         for variant in TILES.into_iter().chain([Variant::Registers]) {
             assert!(time(&context, variant, 3).unwrap() > 0.0, "{variant:?}");
         }

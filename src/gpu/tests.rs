@@ -7,7 +7,7 @@ use crate::Result;
 
 /// The adapter; `None`, with a line, where there is none and none is required.
 fn context() -> Option<Context> {
-    match adapter::choose(Choice::Best).and_then(|adapter| Context::open(&adapter, Options::default())) {
+    match adapter::choose(Choice::Best).and_then(|adapter| Context::open(adapter, Options::default())) {
         Ok(context) => Some(context),
         Err(e) if std::env::var_os("POPFIT_REQUIRE_GPU").is_some_and(|v| v == "1") => panic!("{e}"),
         Err(e) => {

@@ -52,7 +52,9 @@ impl Passes<'_> {
         }
         let [linearise, simplex, sums] = halving(&mut capacity, |capacity| {
             let population = |wanted: &Option<(Arc<Recording>, Method)>| {
-                let made = |(recording, method): &(Arc<Recording>, Method)| device.population(recording.clone(), method, capacity);
+                let made = |(recording, method): &(Arc<Recording>, Method)| {
+                    device.population(recording.clone(), method, capacity)
+                };
                 wanted.as_ref().map(made).transpose()
             };
             Ok([population(&first)?, population(&evaluation)?, population(&sums)?])
