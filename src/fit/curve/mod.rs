@@ -15,6 +15,7 @@ mod redo;
 mod report;
 mod result;
 mod search;
+mod sizes;
 mod sums;
 #[cfg(feature = "argmin")]
 mod task;
