@@ -8,6 +8,7 @@ mod covariance;
 mod curve;
 mod device;
 mod finish;
+mod given;
 mod inspect;
 mod journal;
 mod limits;

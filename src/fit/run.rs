@@ -12,6 +12,7 @@ use super::assemble::{Starts, matched, prepare_all};
 use super::blank::{blank, place_at_start, refuse};
 use super::canary::Canary;
 use super::finish::Finish;
+use super::given::{given, physical};
 use super::limits::Tables;
 use super::posterior::scan;
 use super::redo::Attempts;
@@ -21,7 +22,7 @@ use super::stages::{Stage, Stages};
 use super::workers::Tally;
 use crate::error::{Error, Result};
 use crate::model::{
-    ArmLayout, Cause, Fault, Limits, LineSpread, ModelArm, Prepared, Sampling, SpectralModel, Start, VelocityScan,
+    ArmLayout, Fault, Limits, LineSpread, ModelArm, Prepared, Sampling, SpectralModel, Start, VelocityScan,
 };
 use crate::solver::profile::Meter;
 use crate::solver::recording::Velocity;
@@ -381,30 +382,6 @@ pub fn layout(model: &SpectralModel, arms: &[Cow<ArmSpectra>], grids: &[Grids]) 
 fn diagonals(arm: &ModelArm, data: &ArmSpectra) -> usize {
     let wanted = data.resolution.as_ref().filter(|_| arm.line_spread == LineSpread::File);
     wanted.map_or(0, |resolution| resolution.diagonals)
-}
-
-/// A user's start, checked.
-fn given(model: &SpectralModel, limits: &[Limits], physical: &[f64]) -> std::result::Result<(Start, bool), Fault> {
-    let mut u = Vec::with_capacity(physical.len());
-    let mut clipped = false;
-    for ((parameter, &x), &Limits { lower, upper, .. }) in model.parameters.iter().zip(physical).zip(limits) {
-        let name = &parameter.solver.name;
-        if !x.is_finite() {
-            return Err(Fault { cause: Cause::BadStart, detail: format!("{name} starts at {x}") });
-        }
-        let outside = x < lower || x > upper;
-        if outside && !model.clip_starts {
-            let detail = format!("{name} starts at {x}, outside {lower} to {upper}");
-            return Err(Fault { cause: Cause::StartOutOfBounds, detail });
-        }
-        clipped |= outside;
-        u.push(parameter.to_u(x.clamp(lower, upper)));
-    }
-    Ok((Start { u, score: 0.0 }, clipped))
-}
-
-fn physical(model: &SpectralModel, start: &Start) -> Vec<f64> {
-    model.parameters.iter().zip(&start.u).map(|(p, u)| p.to_physical(*u)).collect()
 }
 
 fn strict(row: &FitRow, fault: &Fault) -> Error {
