@@ -270,7 +270,7 @@ impl<'a> Run<'a> {
         }
         self.time(Stage::Prepare, |run| run.make_canary(&layout, grids, ready[0].place))?;
         let (ready, outcomes) =
-            self.time(Stage::Fit, |run| run.outcomes(grids, ready, (rows.len(), capacity / most)))?;
+            self.time(Stage::Fit, |run| run.outcomes(grids, ready, (rows.len(), capacity / most.max(1))))?;
         self.time(Stage::Finish, |_| {
             let finish = Finish { model: &fitter.model, precision: fitter.precision };
             for (one, own) in ready.iter().zip(&outcomes) {
