@@ -65,6 +65,12 @@ pub enum Error {
     /// The device failed.
     #[error("device {device}: {message}")]
     Device { device: String, message: String },
+    /// The device was lost, or did not answer in time.
+    #[error("DeviceLost: device {device}: {message}")]
+    DeviceLost { device: String, message: String },
+    /// The device computes what cannot be.
+    #[error("DeviceUntrusted: device {device}: {message}")]
+    DeviceUntrusted { device: String, message: String },
     /// The device has too little memory for even the smallest population.
     #[error("OutOfMemory: device {device}: {message}")]
     OutOfMemory { device: String, message: String },
@@ -93,6 +99,14 @@ fn one_line(formula: &str) -> String {
 impl Error {
     pub(crate) fn io(path: &Path) -> impl FnOnce(std::io::Error) -> Error + '_ {
         move |source| Error::Io { path: path.to_path_buf(), source }
+    }
+
+    /// The device's fault: another one may do better.
+    pub(crate) fn is_of_device(&self) -> bool {
+        matches!(
+            self,
+            Error::Device { .. } | Error::DeviceLost { .. } | Error::DeviceUntrusted { .. } | Error::OutOfMemory { .. }
+        )
     }
 
     pub(crate) fn format(path: &Path, message: impl Into<String>) -> Error {

@@ -37,6 +37,12 @@ pub struct Arguments {
     /// auto, all, cpu, gpu, gpu:N or gpu:NAME
     #[arg(long, default_value = "auto", value_name = "D")]
     device: String,
+    /// Whether the CPU takes over what a GPU fails to fit twice [default: true for auto and all, else false]
+    #[arg(long, value_name = "BOOL", num_args = 0..=1, require_equals = true, default_missing_value = "true")]
+    cpu_fallback: Option<bool>,
+    /// Seconds without an answer after which a GPU counts as lost [default: 120, or 600 on software adapters]
+    #[arg(long, value_name = "SECONDS", value_parser = clap::value_parser!(u32).range(1..))]
+    gpu_timeout: Option<u32>,
     /// The solver [default: the model file's, else lm]
     #[arg(long, value_enum)]
     solver: Option<Solver>,
@@ -133,13 +139,14 @@ pub fn run(arguments: &Arguments) -> Result<(), Failure> {
     bar.finish_and_clear();
     let Counting { counts, faults, report: kept, .. } = sink;
     let summary = summary.map_err(|error| failed(arguments, error))?;
-    table.finish().map_err(Failure::running)?;
+    table.finish(&summary.by_rows).map_err(Failure::running)?;
     let time = begin.elapsed();
     if let (Some(page), Some(kept)) = (page, kept) {
         page.write(&about(arguments, &fitter, metadata, time), &kept, Some(&fitter)).map_err(Failure::running)?;
     }
     if !arguments.quiet {
         faults.print();
+        say(summary.failures.iter().map(|failure| format!("popfit: {failure}")));
         say([closing(&summary, &counts, time)]);
     }
     if let Some(profile) = &summary.profile {
@@ -224,10 +231,17 @@ fn fitter(arguments: &Arguments, file: &ModelFile, model: SpectralModel) -> Resu
         Format::Rvtab if free_velocity => VelocityScan::Fixed,
         _ => VelocityScan::Off,
     };
-    let mut fitter = Fitter::new(model, Device::parse(&arguments.device)?, solver)?
+    let mut device = Device::parse(&arguments.device)?;
+    if let Some(seconds) = arguments.gpu_timeout {
+        device = device.limit(Duration::from_secs(seconds.into()));
+    }
+    let mut fitter = Fitter::new(model, device, solver)?
         .velocity_scan(scan.or(file.velocity_scan).unwrap_or(usual))
         .memory(arguments.memory)
         .strict(arguments.strict);
+    if let Some(allowed) = arguments.cpu_fallback {
+        fitter = fitter.cpu_fallback(allowed);
+    }
     if let Some(starts) = arguments.starts.map(usize::from).or(file.starts) {
         fitter = fitter.starts(starts);
     }

@@ -43,10 +43,17 @@ impl<'a> Output<'a> {
         })
     }
 
-    pub fn finish(self) -> Result<()> {
+    /// Completes the result, of whose rows each device made some.
+    pub fn finish(self, by_rows: &[(String, u64)]) -> Result<()> {
         match self {
-            Output::Table(table) => table.finish(),
-            Output::RvTab(table) => table.finish(),
+            Output::Table(mut table) => {
+                table.made_by(by_rows);
+                table.finish()
+            }
+            Output::RvTab(mut table) => {
+                table.made_by(by_rows);
+                table.finish()
+            }
         }
     }
 }

@@ -7,7 +7,6 @@ use crate::spectra::{Ids, Spectra};
 
 /// A row without a fit yet.
 pub fn blank(model: &SpectralModel, spectra: &Spectra, place: usize) -> FitRow {
-    let count = model.parameters.len();
     FitRow {
         id: match &spectra.ids {
             Ids::Integer(ids) => Id::Integer(ids[place]),
@@ -15,6 +14,17 @@ pub fn blank(model: &SpectralModel, spectra: &Spectra, place: usize) -> FitRow {
         },
         file: spectra.file.clone(),
         row: spectra.rows[place],
+        ..nobody(model)
+    }
+}
+
+/// The same, of no spectrum.
+pub fn nobody(model: &SpectralModel) -> FitRow {
+    let count = model.parameters.len();
+    FitRow {
+        id: Id::Integer(0),
+        file: "".into(),
+        row: 0,
         status: Status::Interrupted,
         status_text: Status::Interrupted.name().into(),
         detail: String::new(),

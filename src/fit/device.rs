@@ -1,6 +1,7 @@
 //! The device that a user names.
 
 use std::sync::Arc;
+use std::time::Duration;
 
 use crate::cpu::CpuDevice;
 use crate::error::{Error, Result};
@@ -12,11 +13,20 @@ pub struct Device {
     pub(crate) inner: Arc<dyn solver::Device>,
     /// They share the batches of [`Fitter::fit_with`](super::Fitter::fit_with) with the first.
     others: Vec<Arc<dyn solver::Device>>,
+    /// popfit chose it, and may choose another.
+    pub(crate) is_chosen: bool,
 }
 
 impl std::fmt::Debug for Device {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         f.debug_tuple("Device").field(&self.name()).finish()
+    }
+}
+
+#[cfg(feature = "gpu")]
+impl From<crate::gpu::GpuDevice> for Device {
+    fn from(device: crate::gpu::GpuDevice) -> Device {
+        Device::one(device)
     }
 }
 
@@ -42,7 +52,7 @@ impl Device {
     }
 
     pub(crate) fn one(device: impl solver::Device + 'static) -> Device {
-        Device { inner: Arc::new(device), others: Vec::new() }
+        Device { inner: Arc::new(device), others: Vec::new(), is_chosen: false }
     }
 
     pub(crate) fn all(&self) -> Vec<Arc<dyn solver::Device>> {
@@ -53,7 +63,7 @@ impl Device {
     pub fn auto() -> Result<Device> {
         #[cfg(feature = "gpu")]
         if let Ok(device) = crate::gpu::GpuDevice::hardware() {
-            return Ok(Device::one(device));
+            return Ok(Device { is_chosen: true, ..Device::one(device) });
         }
         Ok(Device::cpu())
     }
@@ -68,6 +78,13 @@ impl Device {
             _ if text == "gpu" || text.starts_with("gpu:") => Device::gpu(text),
             _ => Err(Error::Usage(format!("no device \"{text}\": give auto, all, cpu, gpu, gpu:N or gpu:NAME"))),
         }
+    }
+
+    /// How long a submission to a GPU may take before the GPU counts as lost: unless set 120 s, and 600 s on software adapters.
+    #[must_use]
+    pub fn limit(self, limit: Duration) -> Device {
+        self.all().iter().for_each(|device| device.set_limit(limit));
+        self
     }
 
     /// As it is written into the result table.
@@ -96,7 +113,7 @@ impl Device {
     fn every_gpu() -> Result<Device> {
         let mut all = crate::gpu::GpuDevice::every()?.into_iter().map(|gpu| Arc::new(gpu) as Arc<dyn solver::Device>);
         let inner = all.next().ok_or_else(|| Error::NoAdapter("no GPU at all".into()))?;
-        Ok(Device { inner, others: all.collect() })
+        Ok(Device { inner, others: all.collect(), is_chosen: true })
     }
 
     #[cfg(feature = "gpu")]

@@ -2,17 +2,20 @@
 
 mod assemble;
 mod blank;
+mod canary;
 mod check;
 mod covariance;
 mod curve;
 mod device;
 mod finish;
+mod given;
 mod inspect;
 mod journal;
 mod limits;
 mod picture;
 mod posterior;
 mod profile;
+mod redo;
 mod rest;
 mod row;
 mod run;
@@ -85,8 +88,12 @@ pub struct Control {
 pub struct Summary {
     /// Rows that were made.
     pub fits: u64,
-    /// How many of them each device made.
+    /// How many of them each device made, the CPU in the place of one that failed among them.
     pub by_device: Vec<(String, u64)>,
+    /// Which device made which rows, in their order: so many by one, then so many by the next. They change at ends of row groups.
+    pub by_rows: Vec<(String, u64)>,
+    /// What devices failed to do: their batches were fitted again.
+    pub failures: Vec<String>,
     /// Time by stage: read, prepare, first guess, fit, finish, posterior, write; of all workers, which overlap.
     pub stages: Vec<(String, Duration)>,
     /// Where [`Control::profile`] asks for one.
@@ -160,6 +167,7 @@ pub struct Fitter {
     strict: bool,
     precision: Precision,
     velocity_scan: VelocityScan,
+    cpu_fallback: Option<bool>,
     /// Evaluated by the first run that needs it.
     guess: Arc<Guess>,
 }
@@ -189,6 +197,7 @@ impl Fitter {
             strict: false,
             precision: Precision::F32,
             velocity_scan: VelocityScan::Off,
+            cpu_fallback: None,
             guess: Arc::default(),
         })
     }
@@ -221,6 +230,18 @@ impl Fitter {
     pub fn strict(mut self, strict: bool) -> Fitter {
         self.strict = strict;
         self
+    }
+
+    /// Whether a batch that a GPU has failed to fit twice goes to the CPU, where the run then stays ([`Summary::by_rows`] tells).
+    /// Unless set it does where popfit chose the GPU (`auto`, `all`), and the failure is the run's where the user did.
+    #[must_use]
+    pub fn cpu_fallback(mut self, cpu_fallback: bool) -> Fitter {
+        self.cpu_fallback = Some(cpu_fallback);
+        self
+    }
+
+    fn may_use_cpu(&self) -> bool {
+        self.cpu_fallback.unwrap_or(self.device.is_chosen)
     }
 
     /// Scans the velocity around the best one, for its posterior's error, skewness and kurtosis; off unless set.

@@ -10,16 +10,19 @@ use web_time::Instant;
 use super::Fitter;
 use super::assemble::{Starts, matched, prepare_all};
 use super::blank::{blank, place_at_start, refuse};
+use super::canary::Canary;
 use super::finish::Finish;
+use super::given::{given, physical};
 use super::limits::Tables;
 use super::posterior::scan;
+use super::redo::Attempts;
 use super::row::{FitRow, flag};
 use super::solve::Passes;
 use super::stages::{Stage, Stages};
 use super::workers::Tally;
 use crate::error::{Error, Result};
 use crate::model::{
-    ArmLayout, Cause, Fault, Limits, LineSpread, ModelArm, Prepared, Sampling, SpectralModel, Start, VelocityScan,
+    ArmLayout, Fault, Limits, LineSpread, ModelArm, Prepared, Sampling, SpectralModel, Start, VelocityScan,
 };
 use crate::solver::profile::Meter;
 use crate::solver::recording::Velocity;
@@ -32,6 +35,7 @@ pub fn batch(device: &dyn Device) -> usize {
 }
 
 /// A spectrum that can be fitted: its place in the batch of spectra and where it starts.
+#[derive(Clone)]
 pub struct Ready {
     pub place: usize,
     pub prepared: Prepared,
@@ -66,6 +70,10 @@ pub struct Run<'a> {
     device: Arc<dyn Device>,
     memory: Option<u64>,
     resident: Option<Passes>,
+    /// That of the last batch, on GPUs.
+    canary: Option<Canary>,
+    /// The device has failed, and the CPU has taken its place.
+    pub is_replaced: bool,
     /// The shared grids of the last batch.
     shared: Vec<Option<SharedGrid>>,
     pub stages: Stages,
@@ -92,7 +100,8 @@ impl<'a> Run<'a> {
             return Err(Error::Usage(format!("{starts} starts: a spectrum has 1 to {MOST_STARTS}")));
         }
         let (stages, shared) = (Stages::default(), vec![None; fitter.model.arms.len()]);
-        Ok(Run { fitter, device, memory, resident: None, shared, stages, meter: None, tally: None, told: 0 })
+        let (resident, canary, meter, tally) = (None, None, None, None);
+        Ok(Run { fitter, device, memory, resident, canary, is_replaced: false, shared, stages, meter, tally, told: 0 })
     }
 
     /// Tells `tally` how far it is, and stops when that says so.
@@ -117,14 +126,36 @@ impl<'a> Run<'a> {
         out
     }
 
-    /// Rows of all spectra, in their order. `user_starts` (spectra, parameters), physical, replace the first guess.
+    /// Rows of all spectra, in their order. `user_starts` (spectra, parameters), physical, replace the first guess. What a device
+    /// could not fit is fitted again.
     pub fn batch(&mut self, spectra: &Spectra, user_starts: Option<&[f64]>) -> Result<Vec<FitRow>> {
         self.told = 0;
-        let rows = self.rows(spectra, user_starts)?;
+        let mut attempts = Attempts::default();
+        let rows = loop {
+            match self.rows(spectra, user_starts) {
+                Ok(rows) => break rows,
+                Err(failure) => self.turn_to(&mut attempts, failure)?,
+            }
+        };
         if let Some(tally) = self.tally {
             tally.add((rows.len() - self.told) as u64);
         }
         Ok(rows)
+    }
+
+    /// Gets ready to do a batch again: on the device made anew, or on the CPU, where the run then stays.
+    fn turn_to(&mut self, attempts: &mut Attempts, failure: Error) -> Result<()> {
+        self.resident = None;
+        let message = failure.to_string();
+        let next = attempts.next(&self.device, failure, self.fitter.may_use_cpu())?;
+        if let Some(tally) = self.tally {
+            tally.failed(format!("{message}; fitted again on {}", next.name()));
+        }
+        if !Arc::ptr_eq(&next, &self.device) {
+            (self.is_replaced, self.meter) = (true, None);
+        }
+        self.device = next;
+        Ok(())
     }
 
     fn rows(&mut self, spectra: &Spectra, user_starts: Option<&[f64]>) -> Result<Vec<FitRow>> {
@@ -152,7 +183,7 @@ impl<'a> Run<'a> {
                 Err(fault) => refuse(model, &mut rows[place], fault, given(place)),
             }
         }
-        self.fit(&arms, &grids, &ready, &mut rows)?;
+        self.fit(&arms, &grids, ready, &mut rows)?;
         Ok(rows)
     }
 
@@ -224,7 +255,7 @@ impl<'a> Run<'a> {
     }
 
     /// Fits what is ready, in populations of at most the device's capacity.
-    fn fit(&mut self, arms: &[Cow<ArmSpectra>], grids: &[Grids], ready: &[Ready], rows: &mut [FitRow]) -> Result<()> {
+    fn fit(&mut self, arms: &[Cow<ArmSpectra>], grids: &[Grids], ready: Vec<Ready>, rows: &mut [FitRow]) -> Result<()> {
         if ready.is_empty() {
             return Ok(());
         }
@@ -237,7 +268,9 @@ impl<'a> Run<'a> {
             let message = format!("room for {capacity} members, a spectrum's {most} starts enter together");
             return Err(Error::OutOfMemory { device: self.device.name(), message });
         }
-        let outcomes = self.time(Stage::Fit, |run| run.population(grids, ready, rows.len() - ready.len()))?;
+        self.time(Stage::Prepare, |run| run.make_canary(&layout, grids, ready[0].place))?;
+        let (ready, outcomes) =
+            self.time(Stage::Fit, |run| run.outcomes(grids, ready, (rows.len(), capacity / most.max(1))))?;
         self.time(Stage::Finish, |_| {
             let finish = Finish { model: &fitter.model, precision: fitter.precision };
             for (one, own) in ready.iter().zip(&outcomes) {
@@ -253,7 +286,7 @@ impl<'a> Run<'a> {
         if fitter.velocity_scan != VelocityScan::Off
             && let Some(mut passes) = self.resident.take()
         {
-            self.time(Stage::Posterior, |_| scan(fitter, &mut passes, grids, (ready, rows)))?;
+            self.time(Stage::Posterior, |_| scan(fitter, &mut passes, grids, (&ready, rows)))?;
             self.resident = Some(passes);
         }
         Ok(())
@@ -266,7 +299,8 @@ impl<'a> Run<'a> {
         let Fitter { model, solver, precision, velocity_scan, .. } = self.fitter;
         let scans = *velocity_scan == VelocityScan::Fixed;
         self.resident = None; // frees its memory first
-        let most = batch(&*self.device) * self.fitter.start_count();
+        // and the canary's
+        let most = batch(&*self.device) * self.fitter.start_count() + 1;
         let mut passes = Passes::new(model, layout, &*self.device, (*solver, *precision, scans), (self.memory, most))?;
         if let Some(meter) = &self.meter {
             passes.measure(meter);
@@ -275,14 +309,53 @@ impl<'a> Run<'a> {
         Ok(())
     }
 
+    /// What runs WGSL has drivers between it and its arithmetic.
+    fn make_canary(&mut self, layout: &[ArmLayout], grids: &[Grids], place: usize) -> Result<()> {
+        let known = self.canary.take().filter(|canary| canary.suits(layout, grids));
+        self.canary = match known {
+            Some(canary) => Some(canary),
+            None if self.device.runs_wgsl() => Canary::new(self.fitter, layout, grids, place)?,
+            None => None,
+        };
+        Ok(())
+    }
+
+    /// The outcomes of each spectrum's starts, of which `chunk` spectra enter together, and the spectra; an error where a canary
+    /// among them is not well. The batch has `total` spectra.
+    fn outcomes(
+        &mut self,
+        grids: &[Grids],
+        mut ready: Vec<Ready>,
+        (total, chunk): (usize, usize),
+    ) -> Result<(Vec<Ready>, Vec<Vec<Outcome>>)> {
+        let count = ready.len();
+        let canary = self.canary.take().filter(|_| self.device.runs_wgsl());
+        let places = canary.as_ref().map_or_else(Vec::new, |canary| canary.join(&mut ready, chunk));
+        let mut outcomes = self.population(grids, &ready, (total - count, count))?;
+        for &place in places.iter().rev() {
+            ready.remove(place);
+            let own = outcomes.remove(place);
+            if let Some(canary) = &canary {
+                canary.judge(self.fitter, &self.device.name(), &own, self.is_cancelled())?;
+            }
+        }
+        self.canary = canary;
+        Ok((ready, outcomes))
+    }
+
     /// The outcomes of each spectrum's starts; none where the run was cancelled before it entered. `finished` spectra of the batch
-    /// are done.
-    fn population(&mut self, grids: &[Grids], ready: &[Ready], finished: usize) -> Result<Vec<Vec<Outcome>>> {
+    /// are done, and `count` are among those that enter.
+    fn population(
+        &mut self,
+        grids: &[Grids],
+        ready: &[Ready],
+        (finished, count): (usize, usize),
+    ) -> Result<Vec<Vec<Outcome>>> {
         let Some(resident) = self.resident.as_mut() else { return Ok(Vec::new()) };
         let (never, tally, told) = (AtomicBool::new(false), self.tally, &mut self.told);
         let cancel = tally.map_or(&never, Tally::cancel);
         let mut report = |share: f64| {
-            let now = finished + (ready.len() as f64 * share) as usize;
+            let now = finished + (count as f64 * share) as usize;
             // told after every submission, of no news too
             if let Some(tally) = tally {
                 tally.add(now.saturating_sub(*told) as u64);
@@ -309,30 +382,6 @@ pub fn layout(model: &SpectralModel, arms: &[Cow<ArmSpectra>], grids: &[Grids]) 
 fn diagonals(arm: &ModelArm, data: &ArmSpectra) -> usize {
     let wanted = data.resolution.as_ref().filter(|_| arm.line_spread == LineSpread::File);
     wanted.map_or(0, |resolution| resolution.diagonals)
-}
-
-/// A user's start, checked.
-fn given(model: &SpectralModel, limits: &[Limits], physical: &[f64]) -> std::result::Result<(Start, bool), Fault> {
-    let mut u = Vec::with_capacity(physical.len());
-    let mut clipped = false;
-    for ((parameter, &x), &Limits { lower, upper, .. }) in model.parameters.iter().zip(physical).zip(limits) {
-        let name = &parameter.solver.name;
-        if !x.is_finite() {
-            return Err(Fault { cause: Cause::BadStart, detail: format!("{name} starts at {x}") });
-        }
-        let outside = x < lower || x > upper;
-        if outside && !model.clip_starts {
-            let detail = format!("{name} starts at {x}, outside {lower} to {upper}");
-            return Err(Fault { cause: Cause::StartOutOfBounds, detail });
-        }
-        clipped |= outside;
-        u.push(parameter.to_u(x.clamp(lower, upper)));
-    }
-    Ok((Start { u, score: 0.0 }, clipped))
-}
-
-fn physical(model: &SpectralModel, start: &Start) -> Vec<f64> {
-    model.parameters.iter().zip(&start.u).map(|(p, u)| p.to_physical(*u)).collect()
 }
 
 fn strict(row: &FitRow, fault: &Fault) -> Error {

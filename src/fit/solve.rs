@@ -69,15 +69,10 @@ impl Passes {
             let members = device.capacity(&objective.record(), memory)?;
             capacity = capacity.min((members / method.lanes() / share).max(1));
         }
-        let mut populations = populations(device, &wanted, capacity);
-        // what a device says that it has need not be there
-        while capacity > 1 && matches!(populations, Err(Error::OutOfMemory { .. })) {
-            capacity /= 2;
-            populations = self::populations(device, &wanted, capacity);
-        }
+        let populations = halving(&mut capacity, |capacity| populations(device, &wanted, capacity))?;
         let objectives = wanted.into_iter().map(|(objective, _)| objective);
         let pass = |(objective, population)| Pass { objective, population };
-        let mut passes: Vec<Pass> = objectives.zip(populations?).map(pass).collect();
+        let mut passes: Vec<Pass> = objectives.zip(populations).map(pass).collect();
         let evaluate = if scans { passes.pop() } else { None };
         let simplex = if second.is_some() { passes.pop() } else { None };
         let linearise = passes.remove(0);
@@ -183,6 +178,17 @@ impl Pass {
         }
         let mut rest = all.into_iter();
         Ok(queue.starts.iter().map(|own| rest.by_ref().take(own.len()).collect()).collect())
+    }
+}
+
+/// Makes something of a capacity, of half of it when there is too little memory, and so on: what a device says that it has need not be
+/// there.
+pub fn halving<T>(capacity: &mut usize, mut make: impl FnMut(usize) -> Result<T>) -> Result<T> {
+    loop {
+        match make(*capacity) {
+            Err(Error::OutOfMemory { .. }) if *capacity > 1 => *capacity /= 2,
+            made => return made,
+        }
     }
 }
 

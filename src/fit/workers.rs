@@ -18,7 +18,9 @@ use super::row::FitRow;
 use super::run::{Run, batch};
 use super::stages::{Stage, Stages};
 use super::{Control, Fitter, Journal, Sink, Summary};
+use crate::cpu::CpuDevice;
 use crate::error::{Error, Result};
+use crate::solver::Device;
 use crate::spectra::{Spectra, SpectraReader};
 
 /// Workers that share a device.
@@ -31,11 +33,18 @@ pub struct Tally<'a> {
     control: &'a Control,
     total: u64,
     finished: Mutex<u64>,
+    /// What devices failed to do, in words.
+    failures: Mutex<Vec<String>>,
 }
 
 impl<'a> Tally<'a> {
     fn new(control: &'a Control, total: u64) -> Tally<'a> {
-        Tally { control, total, finished: Mutex::new(0) }
+        Tally { control, total, finished: Mutex::new(0), failures: Mutex::default() }
+    }
+
+    /// A batch has failed on a device, and is fitted again.
+    pub fn failed(&self, message: String) {
+        self.failures.lock().unwrap_or_else(PoisonError::into_inner).push(message);
     }
 
     /// `more` spectra are finished.
@@ -52,14 +61,21 @@ impl<'a> Tally<'a> {
     }
 }
 
-/// A batch, its place in the input, those of its rows that the journal knows, all of them when they are fitted, and the number of the
-/// device that has done so.
+/// A batch, its place in the input, those of its rows that the journal knows and who made them, all of them when they are fitted, and
+/// who has done so.
 struct Job {
     number: usize,
     spectra: Spectra,
-    known: Vec<Option<FitRow>>,
+    known: (Vec<Option<FitRow>>, String),
     rows: Result<Vec<FitRow>>,
-    device: Option<usize>,
+    maker: Maker,
+}
+
+/// Who has made the rows of a batch that the journal does not know.
+enum Maker {
+    Nobody,
+    /// A device of this run, by number; the CPU in the place of one that failed comes last.
+    Device(usize),
 }
 
 /// Reads batches from `source`, has them fitted unless the journal knows them, appends their rows to `sink`.
@@ -92,22 +108,27 @@ pub fn stream(
             .into_iter()
             .enumerate()
             .map(|(number, run)| {
-                let (waiting, fitted) = (&waiting, fitted.clone());
-                scope.spawn(move || work((number / sharing, run), waiting, &fitted))
+                let (waiting, fitted, makers) = (&waiting, fitted.clone(), [number / sharing, devices.len()]);
+                scope.spawn(move || work((makers, run), waiting, &fitted))
             })
             .collect();
         drop(fitted);
         let stages = Stages::since(measured.as_ref().map(|_| begin));
-        let by_device = vec![0; devices.len()];
+        let names = devices.iter().map(|device| device.name()).chain([CpuDevice.name()]);
+        let by_device = names.map(|name| (name, 0)).collect();
         let batch = batch(&*devices[0]);
-        let mut ends = Ends { source, sink, journal, tally: &tally, stages, batch, fits: 0, by_device };
+        let (fits, by_rows) = (0, Vec::new());
+        let mut ends = Ends { source, sink, journal, tally: &tally, stages, batch, fits, by_device, by_rows };
         let result = ends.run(jobs, &done, most);
         if result.is_err() {
             // nobody wants what still waits
             let waiting = waiting.lock().unwrap_or_else(PoisonError::into_inner);
             while waiting.try_recv().is_ok() {}
         }
-        let Ends { stages, fits, by_device, .. } = ends;
+        let Ends { stages, fits, mut by_device, by_rows, .. } = ends;
+        if by_device.last().is_some_and(|(_, rows)| *rows == 0) {
+            by_device.pop();
+        }
         let mut threads = vec![stages];
         for worker in workers {
             match worker.join() {
@@ -117,19 +138,19 @@ pub fn stream(
         }
         let mut stages = Stages::default();
         threads.iter().for_each(|thread| stages.add(thread));
-        let by_device = devices.iter().map(|device| device.name()).zip(by_device).collect();
         let profile = measured.map(|measured| measured.profile((fits, sharing), &threads));
-        result.map(|()| Summary { fits, by_device, stages: stages.list(), profile })
+        let failures = std::mem::take(&mut *tally.failures.lock().unwrap_or_else(PoisonError::into_inner));
+        result.map(|()| Summary { fits, by_device, by_rows, failures, stages: stages.list(), profile })
     })
 }
 
-/// Fits batches until none waits.
-fn work((device, mut run): (usize, Run), waiting: &Mutex<Receiver<Job>>, fitted: &Sender<Job>) -> Stages {
+/// Fits batches until none waits, as the first of the makers, or as the second when the run's device has been replaced.
+fn work((makers, mut run): ([usize; 2], Run), waiting: &Mutex<Receiver<Job>>, fitted: &Sender<Job>) -> Stages {
     loop {
         let job = waiting.lock().unwrap_or_else(PoisonError::into_inner).recv();
         let Ok(mut job) = job else { return run.stages };
         run.stages.batch = job.number;
-        let known = std::mem::take(&mut job.known);
+        let known = std::mem::take(&mut job.known.0);
         let fit = || complete(&job.spectra, known, |some| run.batch(some, None));
         let batch = panic::catch_unwind(AssertUnwindSafe(fit));
         let (rows, panic) = match batch {
@@ -138,7 +159,7 @@ fn work((device, mut run): (usize, Run), waiting: &Mutex<Receiver<Job>>, fitted:
             Err(panic) => (Err(Error::Usage("a worker panicked".into())), Some(panic)),
         };
         let failed = rows.is_err();
-        (job.rows, job.device) = (rows, Some(device));
+        (job.rows, job.maker) = (rows, Maker::Device(makers[usize::from(run.is_replaced)]));
         let is_heard = fitted.send(job).is_ok();
         if let Some(panic) = panic {
             panic::resume_unwind(panic);
@@ -160,7 +181,8 @@ struct Ends<'a> {
     batch: usize,
     fits: u64,
     /// Those of batches that the journal did not know whole.
-    by_device: Vec<u64>,
+    by_device: Vec<(String, u64)>,
+    by_rows: Vec<(String, u64)>,
 }
 
 impl Ends<'_> {
@@ -202,13 +224,13 @@ impl Ends<'_> {
     ) -> Result<()> {
         let known = self.journal.as_mut().map(|journal| journal.recall(number, &spectra)).transpose()?;
         let known = known.unwrap_or_default();
-        let count = known.iter().flatten().count();
+        let count = known.0.iter().flatten().count();
         if count > 0 {
             self.tally.add(count as u64);
         }
-        let mut job = Job { number, spectra, known, rows: Ok(Vec::new()), device: None };
-        if count > 0 && count == job.known.len() {
-            job.rows = Ok(job.known.drain(..).flatten().collect());
+        let mut job = Job { number, spectra, known, rows: Ok(Vec::new()), maker: Maker::Nobody };
+        if count > 0 && count == job.known.0.len() {
+            job.rows = Ok(job.known.0.drain(..).flatten().collect());
             held.insert(number, job);
         } else {
             // a worker that failed takes no more: its error is on its way
@@ -218,16 +240,31 @@ impl Ends<'_> {
     }
 
     fn write(&mut self, job: Job) -> Result<()> {
-        let Job { number, spectra, rows, device, .. } = job;
+        let Job { number, spectra, known: (_, earlier), rows, maker } = job;
         self.stages.batch = number;
         let rows = rows?;
-        self.fits += rows.len() as u64;
-        if let Some(device) = device {
-            self.by_device[device] += rows.len() as u64;
-            if let Some(journal) = &mut self.journal {
-                self.stages.time(Stage::Write, || journal.keep(number, &spectra, &rows))?;
+        let count = rows.len() as u64;
+        self.fits += count;
+        let name = match maker {
+            Maker::Nobody => earlier,
+            Maker::Device(device) => {
+                self.by_device[device].1 += count;
+                let name = joined(earlier, &self.by_device[device].0);
+                if let Some(journal) = &mut self.journal {
+                    self.stages.time(Stage::Write, || journal.keep(number, &spectra, (&rows, &name)))?;
+                }
+                name
             }
+        };
+        match self.by_rows.last_mut() {
+            Some((last, rows)) if *last == name => *rows += count,
+            _ => self.by_rows.push((name, count)),
         }
         self.stages.time(Stage::Write, || self.sink.append(&spectra, &rows))
     }
+}
+
+/// Who has made a batch that an earlier run began.
+fn joined(earlier: String, now: &str) -> String {
+    if earlier.is_empty() || earlier == now { now.into() } else { format!("{earlier} + {now}") }
 }

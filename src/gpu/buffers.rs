@@ -148,13 +148,13 @@ impl Buffers {
                 encoder.copy_buffer_to_buffer(&chunk, 0, buffer, start, Some(length));
             }
         }
-        context.queue.submit([encoder.finish()]);
+        context.submit(encoder);
     }
 }
 
 /// A buffer of 32-bit elements.
 pub(super) fn create(context: &Context, name: &str, elements: usize, usage: wgpu::BufferUsages) -> wgpu::Buffer {
-    context.device.create_buffer(&wgpu::BufferDescriptor {
+    context.create_buffer(&wgpu::BufferDescriptor {
         label: Some(name),
         size: 4 * elements as u64,
         usage,

@@ -89,13 +89,15 @@ pub(super) fn keep_product(folder: &Path, info: &wgpu::AdapterInfo, variant: Var
 
 #[cfg(test)]
 mod tests {
-    use super::super::context::{Choice, Context};
+    use super::super::adapter::{self, Choice};
+    use super::super::context::{Context, Options};
     use super::*;
 
     #[test]
     fn pipelines_are_kept_and_torn_files_are_ignored() {
         // without an adapter, or where it keeps none, there is nothing to keep
-        let Ok(context) = Context::open(Choice::Best) else { return };
+        let Ok(adapter) = adapter::choose(Choice::Best) else { return };
+        let context = Context::open(adapter, Options::default()).unwrap();
         let folder = tempfile::tempdir().unwrap();
         let open = || Cache::open(&context.device, &context.info, folder.path());
         let Some(cache) = open() else { return };

@@ -1,136 +1,19 @@
-//! Adapters and devices: what there is, which one to take, and what went wrong on it.
+//! An open device, and what went wrong on it: every buffer, submission and wait goes through here.
 
+use std::panic::{self, AssertUnwindSafe};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, OnceLock, PoisonError};
+use std::time::Duration;
 
+use super::adapter;
 use super::cache::{self, Cache};
+use super::faults::{Call, Fault, Faults};
 use super::product::{self, Variant};
-
 use crate::error::{Error, Result};
 
-/// A GPU adapter, as `popfit devices` lists it.
-#[derive(Clone, Debug, PartialEq)]
-#[non_exhaustive]
-pub struct AdapterDescription {
-    /// The N of `gpu:N`.
-    pub index: usize,
-    /// As the driver calls it.
-    pub name: String,
-    /// Vulkan, Metal, Dx12, …
-    pub backend: String,
-    /// `DiscreteGpu`, `IntegratedGpu`, `VirtualGpu`, `Cpu` or `Other`.
-    pub device_type: String,
-    /// Driver and its version.
-    pub driver: String,
-    /// Computes on the processor (llvmpipe, SwiftShader): `auto` never takes it.
-    pub software: bool,
-    /// Bytes of the largest buffer.
-    pub max_buffer_size: u64,
-    /// Bytes that a shader sees of one buffer.
-    pub max_binding_size: u64,
-}
-
-/// Default bytes for a population: wgpu does not tell how much memory an adapter has.
-const fn default_memory(kind: wgpu::DeviceType) -> u64 {
-    match kind {
-        wgpu::DeviceType::DiscreteGpu => 4 << 30,
-        wgpu::DeviceType::IntegratedGpu | wgpu::DeviceType::VirtualGpu => 2 << 30,
-        _ => 1 << 30,
-    }
-}
-
-/// Lower is better.
-const fn rank(kind: wgpu::DeviceType) -> u8 {
-    match kind {
-        wgpu::DeviceType::DiscreteGpu => 0,
-        wgpu::DeviceType::IntegratedGpu => 1,
-        wgpu::DeviceType::VirtualGpu => 2,
-        wgpu::DeviceType::Other => 3,
-        wgpu::DeviceType::Cpu => 4,
-    }
-}
-
-const fn is_hardware(kind: wgpu::DeviceType) -> bool {
-    matches!(kind, wgpu::DeviceType::DiscreteGpu | wgpu::DeviceType::IntegratedGpu)
-}
-
-fn enumerate() -> Vec<wgpu::Adapter> {
-    let mut descriptor = wgpu::InstanceDescriptor::new_without_display_handle();
-    // compact clamps the indirect arguments itself
-    descriptor.flags.remove(wgpu::InstanceFlags::VALIDATION_INDIRECT_CALL);
-    pollster::block_on(wgpu::Instance::new(descriptor).enumerate_adapters(wgpu::Backends::all()))
-}
-
-fn describe(index: usize, adapter: &wgpu::Adapter) -> AdapterDescription {
-    let (info, limits) = (adapter.get_info(), adapter.limits());
-    AdapterDescription {
-        index,
-        backend: format!("{:?}", info.backend),
-        device_type: format!("{:?}", info.device_type),
-        driver: format!("{} {}", info.driver, info.driver_info).trim().to_owned(),
-        software: info.device_type == wgpu::DeviceType::Cpu,
-        name: info.name,
-        max_buffer_size: limits.max_buffer_size,
-        max_binding_size: limits.max_storage_buffer_binding_size,
-    }
-}
-
-/// All adapters, in the driver's order.
-#[must_use]
-pub fn adapters() -> Vec<AdapterDescription> {
-    enumerate().iter().enumerate().map(|(index, adapter)| describe(index, adapter)).collect()
-}
-
-/// The indices of all discrete and integrated GPUs, or, without one, of all other adapters.
-pub(super) fn every() -> Vec<usize> {
-    let all: Vec<wgpu::AdapterInfo> = enumerate().iter().map(wgpu::Adapter::get_info).collect();
-    // two cards of one kind differ in their bus; one card under two backends is the same card
-    let same = |a: &wgpu::AdapterInfo, b: &wgpu::AdapterInfo| a.name == b.name && a.backend != b.backend;
-    let is_first = |i: &usize| !all[..*i].iter().any(|earlier| same(earlier, &all[*i]));
-    let first: Vec<usize> = (0..all.len()).filter(is_first).collect();
-    let hardware: Vec<usize> = first.iter().copied().filter(|&i| is_hardware(all[i].device_type)).collect();
-    if hardware.is_empty() { first } else { hardware }
-}
-
-/// Which adapter to open.
-#[derive(Clone, Copy, Debug)]
-pub(super) enum Choice<'a> {
-    /// The best one, software included.
-    Best,
-    /// A discrete, else an integrated GPU. Others may be a processor in disguise.
-    Hardware,
-    Index(usize),
-    /// Part of its name, in any case.
-    Name(&'a str),
-}
-
-fn choose(choice: Choice) -> Result<wgpu::Adapter> {
-    let mut all = enumerate();
-    let kind = |adapter: &wgpu::Adapter| adapter.get_info().device_type;
-    let order = |i: &usize| (rank(kind(&all[*i])), *i);
-    let found = match choice {
-        Choice::Best => (0..all.len()).min_by_key(order),
-        Choice::Hardware => (0..all.len()).filter(|&i| is_hardware(kind(&all[i]))).min_by_key(order),
-        Choice::Index(index) => (index < all.len()).then_some(index),
-        Choice::Name(part) => {
-            let part = part.to_lowercase();
-            (0..all.len()).find(|&i| all[i].get_info().name.to_lowercase().contains(&part))
-        }
-    };
-    match found {
-        Some(i) => Ok(all.swap_remove(i)),
-        None => {
-            let names: Vec<String> = all.iter().map(|a| a.get_info().name).collect();
-            let there = if names.is_empty() { "no adapter at all".to_owned() } else { names.join(", ") };
-            let wanted = match choice {
-                Choice::Best => "no GPU".to_owned(),
-                Choice::Hardware => "no discrete or integrated GPU".to_owned(),
-                Choice::Index(index) => format!("no adapter {index}"),
-                Choice::Name(part) => format!("no adapter named {part}"),
-            };
-            Err(Error::NoAdapter(format!("{wanted}; there is {there}")))
-        }
-    }
-}
+/// What a submission may take, unless told otherwise. Software adapters may share their processor with everything else.
+const LIMIT: Duration = Duration::from_secs(120);
+const LIMIT_OF_SOFTWARE: Duration = Duration::from_secs(600);
 
 /// An open device.
 #[derive(Debug)]
@@ -143,16 +26,35 @@ pub(super) struct Context {
     /// Default bytes for a population.
     pub memory: u64,
     pub cache: Option<Cache>,
+    pub adapter: wgpu::Adapter,
     pub info: wgpu::AdapterInfo,
     /// How it computes products, once that is known.
     pub product: OnceLock<Variant>,
-    /// The first error that no scope caught: the device was lost, or a command failed.
-    fault: Arc<Mutex<Option<String>>>,
+    pub options: Options,
+    /// The first error that no scope caught.
+    broken: Arc<Mutex<Option<Broken>>>,
+    /// A test has let a buffer meet the end of the memory.
+    is_short: AtomicBool,
+}
+
+/// What a device keeps when it is made anew.
+#[derive(Clone, Debug, Default)]
+pub(super) struct Options {
+    /// Milliseconds that a submission may take, in place of the usual; 0 for these.
+    pub limit: Arc<AtomicU64>,
+    pub faults: Option<Arc<Faults>>,
+}
+
+/// Why a device is of no use any more.
+#[derive(Clone, Debug)]
+enum Broken {
+    Lost(String),
+    OutOfMemory(String),
+    Failed(String),
 }
 
 impl Context {
-    pub fn open(choice: Choice) -> Result<Context> {
-        let adapter = choose(choice)?;
+    pub fn open(adapter: wgpu::Adapter, options: Options) -> Result<Context> {
         let info = adapter.get_info();
         let name = format!("gpu:{}", info.name);
         let has = adapter.limits();
@@ -169,20 +71,33 @@ impl Context {
         };
         let (device, queue) = pollster::block_on(adapter.request_device(&descriptor))
             .map_err(|e| Error::Device { device: name.clone(), message: e.to_string() })?;
-        let fault = Arc::new(Mutex::new(None));
-        let record = |fault: &Arc<Mutex<Option<String>>>| {
-            let fault = Arc::clone(fault);
-            move |message: String| {
-                fault.lock().unwrap_or_else(PoisonError::into_inner).get_or_insert(message);
-            }
-        };
-        let (lost, failed) = (record(&fault), record(&fault));
-        device.set_device_lost_callback(move |reason, message| lost(format!("lost ({reason:?}): {message}")));
-        device.on_uncaptured_error(Arc::new(move |error: wgpu::Error| failed(error.to_string())));
+        let broken = watch(&device);
         let software = info.device_type == wgpu::DeviceType::Cpu;
-        let memory = default_memory(info.device_type);
+        let memory = adapter::default_memory(info.device_type);
         let cache = cache::folder().and_then(|folder| Cache::open(&device, &info, &folder));
-        Ok(Context { device, queue, name, software, limits, memory, cache, info, product: OnceLock::new(), fault })
+        let (product, is_short) = (OnceLock::new(), AtomicBool::new(false));
+        Ok(Context {
+            device,
+            queue,
+            name,
+            software,
+            limits,
+            memory,
+            cache,
+            adapter,
+            info,
+            product,
+            options,
+            broken,
+            is_short,
+        })
+    }
+
+    /// The same adapter, opened anew.
+    pub fn again(&self) -> Result<Context> {
+        let open = |adapter| Context::open(adapter, self.options.clone());
+        let fresh = open(self.adapter.clone()).or_else(|_| open(adapter::again(&self.info)?))?;
+        Ok(Context { product: self.product.clone(), ..fresh })
     }
 
     /// How this adapter computes products: as an earlier run has found, or as it is found now.
@@ -211,12 +126,94 @@ impl Context {
         Error::OutOfMemory { device: self.name.clone(), message: message.into() }
     }
 
+    pub fn untrusted(&self, message: impl Into<String>) -> Error {
+        Error::DeviceUntrusted { device: self.name.clone(), message: message.into() }
+    }
+
     /// Fails if the device was lost or a command has failed since it was opened.
     pub fn check(&self) -> Result<()> {
-        match &*self.fault.lock().unwrap_or_else(PoisonError::into_inner) {
-            Some(message) => Err(self.failure(message.clone())),
+        let broken = || self.broken.lock().unwrap_or_else(PoisonError::into_inner).clone();
+        if let Some(Broken::Failed(_)) = broken() {
+            // on a lost device everything is invalid, and it says that it is lost when nothing is left to do
+            self.poll(None);
+        }
+        match broken() {
+            Some(Broken::Lost(message)) => Err(Error::DeviceLost { device: self.name.clone(), message }),
+            Some(Broken::OutOfMemory(message)) => Err(self.too_large(message)),
+            Some(Broken::Failed(message)) => Err(self.failure(message)),
             None => Ok(()),
         }
+    }
+
+    fn breaks(&self, broken: Broken) {
+        write_down(&self.broken, broken);
+    }
+
+    /// What a test lets a call meet.
+    pub fn meet(&self, call: Call) -> Option<Fault> {
+        let met = self.options.faults.as_ref()?.meet(call)?;
+        if met == Fault::Lost && call != Call::Submission {
+            self.device.destroy();
+        }
+        Some(met)
+    }
+
+    pub fn create_buffer(&self, descriptor: &wgpu::BufferDescriptor<'_>) -> wgpu::Buffer {
+        if self.meet(Call::Buffer) == Some(Fault::OutOfMemory) {
+            self.is_short.store(true, Ordering::Relaxed);
+        }
+        self.device.create_buffer(descriptor)
+    }
+
+    pub fn submit(&self, commands: wgpu::CommandEncoder) {
+        let met = self.meet(Call::Submission);
+        self.queue.submit([commands.finish()]);
+        match met {
+            Some(Fault::Lost) => self.device.destroy(),
+            Some(Fault::OutOfMemory) => self.breaks(Broken::OutOfMemory("injected".into())),
+            _ => {}
+        }
+    }
+
+    /// What a submission may take.
+    pub fn limit(&self) -> Duration {
+        match self.options.limit.load(Ordering::Relaxed) {
+            0 if self.software => LIMIT_OF_SOFTWARE,
+            0 => LIMIT,
+            milliseconds => Duration::from_millis(milliseconds),
+        }
+    }
+
+    /// Waits until all submitted work is done; in a browser, where that comes by itself, not at all. [`Error::DeviceLost`] when it
+    /// takes longer than the limit.
+    pub fn wait(&self, met: Option<Fault>) -> Result<()> {
+        self.poll(met);
+        self.check()
+    }
+
+    /// Waits, and writes down what is wrong.
+    fn poll(&self, met: Option<Fault>) {
+        let how = wgpu::PollType::Wait { submission_index: None, timeout: Some(self.limit()) };
+        // a device that is lost while `wgpu` waits makes it panic
+        let polled = panic::catch_unwind(AssertUnwindSafe(|| match met {
+            Some(Fault::Crash) => panic::resume_unwind(Box::new("injected")),
+            Some(Fault::Stall) => Err(wgpu::PollError::Timeout),
+            _ => self.device.poll(how),
+        }));
+        match polled {
+            Ok(Ok(_)) => {}
+            Ok(Err(wgpu::PollError::Timeout)) => self.give_up(),
+            Ok(Err(error)) => self.breaks(Broken::Failed(error.to_string())),
+            Err(_) => self.breaks(Broken::Lost("lost while the host waited for it".into())),
+        }
+    }
+
+    /// A device that does not answer is not asked again.
+    pub fn give_up(&self) {
+        let message = format!("no answer within {} s", self.limit().as_secs_f64());
+        self.breaks(Broken::Lost(message));
+        // `wgpu` waits without end for a queue that it drops
+        std::mem::forget(self.queue.clone());
     }
 
     /// Runs `create`, turning errors of the device into `Err`.
@@ -229,10 +226,43 @@ impl Context {
             let error = pollster::block_on(scope.pop());
             found = found.or(error);
         }
+        if self.is_short.swap(false, Ordering::Relaxed) {
+            return Err(self.too_large("injected"));
+        }
+        if found.is_some() {
+            self.poll(None);
+            self.check()?;
+        }
         match found {
-            None => made,
+            None => self.check().and(made),
             Some(wgpu::Error::OutOfMemory { source }) => Err(self.too_large(source.to_string())),
             Some(error) => made.and(Err(self.failure(error.to_string()))),
         }
     }
+}
+
+/// The first thing counts, but for a loss, of which others may be the consequences.
+fn write_down(broken: &Mutex<Option<Broken>>, what: Broken) {
+    let mut known = broken.lock().unwrap_or_else(PoisonError::into_inner);
+    if known.is_none() || matches!((&*known, &what), (Some(Broken::Failed(_)), Broken::Lost(_))) {
+        *known = Some(what);
+    }
+}
+
+/// Where what goes wrong on a device, unasked, is written down.
+fn watch(device: &wgpu::Device) -> Arc<Mutex<Option<Broken>>> {
+    let broken = Arc::new(Mutex::new(None));
+    let record = || {
+        let broken = Arc::clone(&broken);
+        move |what: Broken| write_down(&broken, what)
+    };
+    let (lost, failed) = (record(), record());
+    device.set_device_lost_callback(move |reason, message| lost(Broken::Lost(format!("lost ({reason:?}): {message}"))));
+    device.on_uncaptured_error(Arc::new(move |error: wgpu::Error| {
+        failed(match &error {
+            wgpu::Error::OutOfMemory { source } => Broken::OutOfMemory(source.to_string()),
+            _ => Broken::Failed(error.to_string()),
+        });
+    }));
+    broken
 }

@@ -14,6 +14,8 @@ pub(super) struct Entry {
     pub members: Vec<u32>,
     /// Bits of f32: vertices, values, and the objective when a simplex was last spread.
     pub simplices: Vec<u32>,
+    /// Slots that a member has entered.
+    pub held: Vec<bool>,
     /// No round has run since these were written or read.
     pub is_current: bool,
 }
@@ -27,6 +29,7 @@ impl Entry {
             control: vec![POISON as i32; CONTROL.len() * layout.capacity],
             members: vec![0; layout.members_length()],
             simplices: vec![POISON; layout.simplex_length() * layout.simplices()],
+            held: vec![false; layout.capacity],
             is_current: true,
         }
     }
@@ -65,6 +68,7 @@ impl Entry {
 
     fn put_member(&mut self, slot: usize, trial: &[f64], method: Method) {
         let layout = self.layout;
+        self.held[slot] = true;
         (0..layout.state_length()).for_each(|k| self.state[k * layout.capacity + slot] = POISON);
         for (p, x) in trial.iter().enumerate() {
             let bits = (*x as f32).to_bits();

@@ -3,17 +3,21 @@
 //! A population's stages become WGSL kernels (`shaders/`) with generated constants; several rounds are recorded in one
 //! submission, each dispatch sized by what `compact` wrote, and the host reads back only the number of active members.
 
+mod adapter;
 mod buffers;
 mod cache;
 mod commands;
 mod context;
 mod entry;
+mod faults;
 mod kernel;
 mod labels;
 mod layout;
 mod observe;
 mod pipelines;
+mod plausible;
 mod population;
+mod probe;
 mod product;
 mod readback;
 mod source;
@@ -25,19 +29,25 @@ mod timing;
 pub(crate) mod user;
 mod whole;
 
-use std::sync::Arc;
+use std::sync::atomic::Ordering;
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::Duration;
 
 use crate::error::{Error, Result};
 use crate::solver::recording::Recording;
 use crate::solver::whole::{Whole, WholeFits, WholeModel};
 use crate::solver::{Device, Estimator, Method, Population};
-pub use context::{AdapterDescription, adapters};
-use context::{Choice, Context};
+use adapter::Choice;
+pub use adapter::{AdapterDescription, adapters};
+use context::{Context, Options};
+#[doc(hidden)]
+pub use faults::{Fault, Faults};
 
-/// One GPU adapter.
+/// One GPU adapter, whose arithmetic has been probed.
 #[derive(Clone, Debug)]
 pub struct GpuDevice {
-    context: Arc<Context>,
+    /// Clones share it: what is made anew is so for all of them.
+    current: Arc<Mutex<Arc<Context>>>,
 }
 
 impl GpuDevice {
@@ -58,7 +68,7 @@ impl GpuDevice {
 
     /// Every discrete and integrated GPU; without one, every other adapter. An adapter that several backends show is taken once.
     pub fn every() -> Result<Vec<GpuDevice>> {
-        context::every().into_iter().map(GpuDevice::open).collect()
+        adapter::every().into_iter().map(GpuDevice::open).collect()
     }
 
     /// The first adapter whose name contains `part`, in any case.
@@ -81,19 +91,34 @@ impl GpuDevice {
     /// Whether it computes on the processor.
     #[must_use]
     pub fn is_software(&self) -> bool {
-        self.context.software
+        self.context().software
     }
 
     /// The same, its products computed by the `which`-th of the tiled kernels: for tests. What has made a product keeps its kernel.
     #[doc(hidden)]
     #[must_use]
     pub fn with_tiles(self, which: usize) -> GpuDevice {
-        let _ = self.context.product.set(product::TILES[which % product::TILES.len()]);
+        let _ = self.context().product.set(product::TILES[which % product::TILES.len()]);
         self
     }
 
+    /// The same adapter, opened once more, with faults on purpose: for tests.
+    #[doc(hidden)]
+    pub fn with_faults(self, faults: Arc<Faults>) -> Result<GpuDevice> {
+        let old = self.context();
+        let options = Options { faults: Some(faults), ..old.options.clone() };
+        let context = Context::open(old.adapter.clone(), options)?;
+        Ok(GpuDevice { current: Arc::new(Mutex::new(Arc::new(context))) })
+    }
+
     fn choose(choice: Choice) -> Result<GpuDevice> {
-        Ok(GpuDevice { context: Arc::new(Context::open(choice)?) })
+        let context = Context::open(adapter::choose(choice)?, Options::default())?;
+        probe::probe(&context, false)?;
+        Ok(GpuDevice { current: Arc::new(Mutex::new(Arc::new(context))) })
+    }
+
+    fn context(&self) -> Arc<Context> {
+        self.current.lock().unwrap_or_else(PoisonError::into_inner).clone()
     }
 
     /// Bytes of a population of `capacity`, and whether its buffers stay within the adapter's limits.
@@ -105,7 +130,23 @@ impl GpuDevice {
 
 impl Device for GpuDevice {
     fn name(&self) -> String {
-        self.context.name.clone()
+        self.context().name.clone()
+    }
+
+    fn renew(&self, failure: &Error) -> Result<bool> {
+        let mut current = self.current.lock().unwrap_or_else(PoisonError::into_inner);
+        // what is short of memory alone needs no other device
+        if current.check().is_err() || !matches!(failure, Error::OutOfMemory { .. }) {
+            let fresh = current.again()?;
+            probe::probe(&fresh, true)?;
+            *current = Arc::new(fresh);
+        }
+        Ok(true)
+    }
+
+    fn set_limit(&self, limit: Duration) {
+        let milliseconds = u64::try_from(limit.as_millis()).unwrap_or(u64::MAX).max(1);
+        self.context().options.limit.store(milliseconds, Ordering::Relaxed);
     }
 
     fn runs_wgsl(&self) -> bool {
@@ -113,11 +154,12 @@ impl Device for GpuDevice {
     }
 
     fn capacity(&self, recording: &Recording, memory: Option<u64>) -> Result<usize> {
-        let memory = memory.unwrap_or(self.context.memory);
-        let fits = |capacity| self.plan(recording, capacity).fits(&self.context.limits, memory);
+        let context = self.context();
+        let memory = memory.unwrap_or(context.memory);
+        let fits = |capacity| self.plan(recording, capacity).fits(&context.limits, memory);
         if !fits(1) {
             let bytes = self.plan(recording, 1).bytes();
-            return Err(self.context.too_large(format!("one spectrum needs {bytes} bytes, there are {memory}")));
+            return Err(context.too_large(format!("one spectrum needs {bytes} bytes, there are {memory}")));
         }
         let (mut least, mut most) = (1, buffers::MAX_MEMBERS + 1);
         while most - least > 1 {
@@ -132,8 +174,7 @@ impl Device for GpuDevice {
     }
 
     fn population(&self, recording: Arc<Recording>, method: &Method, capacity: usize) -> Result<Box<dyn Population>> {
-        let context = Arc::clone(&self.context);
-        Ok(Box::new(population::GpuPopulation::new(context, recording, method, capacity)?))
+        Ok(Box::new(population::GpuPopulation::new(self.context(), recording, method, capacity)?))
     }
 
     fn whole(&self, whole: Whole) -> Result<Option<Box<dyn WholeFits>>> {
@@ -141,6 +182,6 @@ impl Device for GpuDevice {
         let plain = whole.estimator == Estimator::LeastSquares && whole.priors.is_empty();
         let tiny = whole.parameters <= whole::MOST_PARAMETERS && whole.points <= whole::MOST_POINTS;
         let known = plain && tiny && matches!(whole.model, WholeModel::Single(_));
-        Ok(known.then(|| Box::new(whole::GpuWhole::new(Arc::clone(&self.context), whole)) as Box<dyn WholeFits>))
+        Ok(known.then(|| Box::new(whole::GpuWhole::new(self.context(), whole)) as Box<dyn WholeFits>))
     }
 }

@@ -13,7 +13,7 @@ use super::entry::Entry;
 use super::layout::Layout;
 use super::pipelines::Pipeline;
 use super::timing::Timing;
-use super::{readback, stages};
+use super::{plausible, readback, stages};
 use crate::error::{Error, Result};
 use crate::solver::cost::Work;
 use crate::solver::profile::{Clock, Gauge, Meter, Tally};
@@ -108,6 +108,7 @@ impl GpuPopulation {
         if let Method::NelderMead(_) = self.method {
             self.entry.simplices = self.submit_and_read(encoder(), simplices, x).await?;
         }
+        plausible::entry(&self.context, &self.entry, self.layout, self.method, self.active)?;
         self.entry.is_current = true;
         self.copied(Work::Readback, 4 * (s + c + m + x), begin);
         Ok(())
@@ -138,7 +139,7 @@ impl GpuPopulation {
                 gauge.step(self.active, moves.iter().sum());
                 gauge.compact(self.active, compact);
                 active.push(self.active);
-                self.active = one.active;
+                self.active = plausible::active(&self.context, one.active as u32, self.active)?;
             }
             gauge.look(begin, active);
             left -= now;
@@ -180,14 +181,11 @@ impl GpuPopulation {
     /// Submits the commands, and reads `elements` of `buffer` when they are done.
     async fn submit_and_read<T: bytemuck::Pod>(
         &self,
-        mut encoder: wgpu::CommandEncoder,
+        commands: wgpu::CommandEncoder,
         buffer: &wgpu::Buffer,
         elements: usize,
     ) -> Result<Vec<T>> {
-        let target = &self.buffers.readback;
-        encoder.copy_buffer_to_buffer(buffer, 0, target, 0, Some(4 * elements as u64));
-        self.context.queue.submit([encoder.finish()]);
-        readback::read(&self.context, target, elements).await
+        readback::fetch(&self.context, commands, (buffer, &self.buffers.readback), elements).await
     }
 }
 
@@ -243,7 +241,7 @@ impl Population for GpuPopulation {
             } else {
                 let commands = self.round.record(&self.context, &self.buffers, rounds);
                 let count: Vec<u32> = self.submit_and_read(commands, &self.buffers.members, 1).await?;
-                self.active = count[0] as usize;
+                self.active = plausible::active(&self.context, count[0], self.active)?;
             }
             self.entry.is_current = false;
             Ok(self.active)
@@ -280,12 +278,10 @@ impl Population for GpuPopulation {
         Box::pin(async move {
             let (length, stride) = (self.recording.block(buffer).length, buffers::stride(&self.recording, buffer));
             let source = &self.buffers.blocks[buffer.0];
-            let mut encoder = self.round.record_stages(&self.context, &self.buffers);
+            let commands = self.round.record_stages(&self.context, &self.buffers);
             let elements = self.active * stride;
             let target = self.context.guarded(|| Ok(buffers::readback(&self.context, elements.max(1))))?;
-            encoder.copy_buffer_to_buffer(source, 0, &target, 0, Some(4 * elements as u64));
-            self.context.queue.submit([encoder.finish()]);
-            let seen: Vec<f32> = readback::read(&self.context, &target, elements).await?;
+            let seen: Vec<f32> = readback::fetch(&self.context, commands, (source, &target), elements).await?;
             Ok(seen.chunks(stride.max(1)).flat_map(|block| &block[..length]).map(|x| f64::from(*x)).collect())
         })
     }

@@ -95,7 +95,7 @@ fn time(context: &Context, variant: Variant, members: usize) -> Result<f64> {
     context.queue.write_buffer(&buffers.blocks[input.0], 0, bytemuck::cast_slice(&ones));
     let arguments = [pipeline.dispatch.x(members), pipeline.dispatch.y, pipeline.dispatch.z];
     context.queue.write_buffer(&buffers.members, 0, bytemuck::cast_slice(&[members as u32]));
-    let target = buffers::readback(context, 4);
+    let target = context.guarded(|| Ok(buffers::readback(context, 4)))?;
     let once = || -> Result<f64> {
         let mut encoder = context.device.create_command_encoder(&wgpu::CommandEncoderDescriptor::default());
         let mut pass = encoder.begin_compute_pass(&wgpu::ComputePassDescriptor::default());
@@ -103,10 +103,9 @@ fn time(context: &Context, variant: Variant, members: usize) -> Result<f64> {
         pass.set_bind_group(0, &pipeline.bind_group, &[]);
         (0..DISPATCHES).for_each(|_| pass.dispatch_workgroups(arguments[0], arguments[1], arguments[2]));
         drop(pass);
-        encoder.copy_buffer_to_buffer(&buffers.blocks[output.0], 0, &target, 0, Some(16));
         let begin = Instant::now();
-        context.queue.submit([encoder.finish()]);
-        let _: Vec<f32> = pollster::block_on(readback::read(context, &target, 4))?;
+        let source = &buffers.blocks[output.0];
+        let _: Vec<f32> = pollster::block_on(readback::fetch(context, encoder, (source, &target), 4))?;
         Ok(begin.elapsed().as_secs_f64() / DISPATCHES as f64)
     };
     once()?; // the first pays for what is made on first use
@@ -119,12 +118,14 @@ fn time(context: &Context, variant: Variant, members: usize) -> Result<f64> {
 
 #[cfg(test)]
 mod tests {
-    use super::super::context::{Choice, Context};
+    use super::super::adapter::{self, Choice};
+    use super::super::context::{Context, Options};
     use super::*;
 
     #[test]
     fn every_variant_can_be_timed() {
-        let Ok(context) = Context::open(Choice::Best) else { return };
+        let Ok(adapter) = adapter::choose(Choice::Best) else { return };
+        let context = Context::open(adapter, Options::default()).unwrap();
         for variant in TILES.into_iter().chain([Variant::Registers]) {
             assert!(time(&context, variant, 3).unwrap() > 0.0, "{variant:?}");
         }

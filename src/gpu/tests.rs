@@ -1,12 +1,13 @@
 //! `shaders/shared/math.wgsl` against f64 on the adapter.
 
-use super::context::{Choice, Context};
+use super::adapter::{self, Choice};
+use super::context::{Context, Options};
 use super::{buffers, pipelines, readback, source};
 use crate::Result;
 
 /// The adapter; `None`, with a line, where there is none and none is required.
 fn context() -> Option<Context> {
-    match Context::open(Choice::Best) {
+    match adapter::choose(Choice::Best).and_then(|adapter| Context::open(adapter, Options::default())) {
         Ok(context) => Some(context),
         Err(e) if std::env::var_os("POPFIT_REQUIRE_GPU").is_some_and(|v| v == "1") => panic!("{e}"),
         Err(e) => {
@@ -39,9 +40,7 @@ fn evaluate(context: &Context, expression: &str, points: &[f32]) -> Result<Vec<f
     pass.dispatch_workgroups(points.len().div_ceil(64) as u32, 1, 1);
     drop(pass);
     let target = buffers::readback(context, points.len());
-    encoder.copy_buffer_to_buffer(&buffers[1], 0, &target, 0, None);
-    context.queue.submit([encoder.finish()]);
-    pollster::block_on(readback::read(context, &target, points.len()))
+    pollster::block_on(readback::fetch(context, encoder, (&buffers[1], &target), points.len()))
 }
 
 /// Largest relative error (absolute below `floor`) over `first..last`.

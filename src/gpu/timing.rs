@@ -85,7 +85,7 @@ impl Timing {
             encoder.resolve_query_set(set, 0..(2 * self.kernels * rounds) as u32, resolved, 0);
             encoder.copy_buffer_to_buffer(resolved, 0, &self.readback, 0, Some(times));
         }
-        context.queue.submit([encoder.finish()]);
+        context.submit(encoder);
         let words = readback::read(context, &self.readback, (times / 4) as usize + rounds).await?;
         Ok(self.measured(&words, rounds))
     }

@@ -15,6 +15,8 @@ use crate::solver::whole::{WAITING, Whole, WholeBatch, WholeColumns, WholeFits};
 /// The largest fits: their sums are variables of an invocation, and drivers count their loops.
 pub(super) const MOST_PARAMETERS: usize = 8;
 pub(super) const MOST_POINTS: usize = 128;
+/// Fits side by side, below which there is too little memory.
+const LEAST: usize = 64;
 /// Rounds of a dispatch: with their loops a fifth of what drivers let an invocation do.
 const SOME_ROUNDS: usize = 8;
 /// Bounds that stand for none: infinities in comparisons are not safe on every GPU.
@@ -105,6 +107,16 @@ impl GpuWhole {
         })
     }
 
+    /// As many fits side by side as there is memory for.
+    fn make_any_ready(&mut self, own_grid: bool) -> Result<Ready> {
+        let mut ready = self.make_ready(own_grid);
+        while self.layout.capacity > LEAST && matches!(ready, Err(Error::OutOfMemory { .. })) {
+            self.layout.capacity /= 2;
+            ready = self.make_ready(own_grid);
+        }
+        ready
+    }
+
     /// What the buffers hold at the start of `fits`, in their order.
     fn contents(&self, fits: &[usize], batch: &WholeBatch<'_>, columns: &WholeColumns<'_>) -> Contents {
         let Whole { points, predictors, parameters, settings, .. } = &self.whole;
@@ -171,8 +183,23 @@ impl GpuWhole {
             }
         }
         let state: Vec<f32> = self.read(ready, 0, contents.state.len()).await?;
+        self.check(fits.len(), &state, &control)?;
         self.unload(fits, &state, &control, batch, columns);
         Ok(())
+    }
+
+    /// What every fit must look like: it has a status and rounds, and a damping factor.
+    fn check(&self, fits: usize, state: &[f32], control: &[i32]) -> Result<()> {
+        let cell = |field: usize, slot| control[field * self.layout.capacity + slot];
+        let told = |slot: &usize| {
+            let status = cell(STATUS, *slot);
+            let known = status == RUNNING || Status::from_code(status).is_some();
+            known && cell(ROUNDS, *slot) >= 1 && state[self.layout.at(Field::DampingFactor, 0, *slot)] >= 2.0
+        };
+        match (0..fits).find(|slot| !told(slot)) {
+            Some(slot) => Err(self.context.untrusted(format!("what it says of fit {slot} cannot be"))),
+            None => Ok(()),
+        }
     }
 
     fn dispatch(&self, ready: &Ready, fits: usize) {
@@ -182,14 +209,12 @@ impl GpuWhole {
         pass.set_bind_group(0, &ready.group, &[]);
         pass.dispatch_workgroups(fits.div_ceil(64) as u32, 1, 1);
         drop(pass);
-        self.context.queue.submit([encoder.finish()]);
+        self.context.submit(encoder);
     }
 
     async fn read<T: bytemuck::Pod>(&self, ready: &Ready, buffer: usize, elements: usize) -> Result<Vec<T>> {
-        let mut encoder = self.context.device.create_command_encoder(&wgpu::CommandEncoderDescriptor::default());
-        encoder.copy_buffer_to_buffer(&ready.buffers[buffer], 0, &ready.readback, 0, Some(4 * elements as u64));
-        self.context.queue.submit([encoder.finish()]);
-        readback::read(&self.context, &ready.readback, elements).await
+        let encoder = self.context.device.create_command_encoder(&wgpu::CommandEncoderDescriptor::default());
+        readback::fetch(&self.context, encoder, (&ready.buffers[buffer], &ready.readback), elements).await
     }
 
     fn unload(
@@ -236,7 +261,7 @@ impl WholeFits for GpuWhole {
         }
         let ready = match self.ready.take() {
             Some(ready) => ready,
-            None => self.make_ready(batch.own_grid)?,
+            None => self.make_any_ready(batch.own_grid)?,
         };
         for some in waiting.chunks(self.layout.capacity) {
             pollster::block_on(self.some(&ready, some, batch, columns))?;

@@ -3,6 +3,7 @@
 use std::future::Future;
 use std::pin::Pin;
 use std::sync::Arc;
+use std::time::Duration;
 
 use super::basin::Point;
 use super::member::GaveWay;
@@ -12,7 +13,7 @@ use super::settings::Method;
 use super::slots::Places;
 use super::status::Status;
 use super::whole::{Whole, WholeFits};
-use crate::error::Result;
+use crate::error::{Error, Result};
 
 /// What a device's slow calls return: a browser cannot block.
 pub type Pending<'a, T> = Pin<Box<dyn Future<Output = Result<T>> + 'a>>;
@@ -33,6 +34,15 @@ pub trait Device: Send + Sync {
     /// Makes room for `capacity` starts and at most as many spectra, and everything else that the rounds need. A simplex takes the
     /// room of [`LANES`](super::simplex::LANES) members.
     fn population(&self, recording: Arc<Recording>, method: &Method, capacity: usize) -> Result<Box<dyn Population>>;
+
+    /// After a failure that was the device's: makes it anew where that may mend it; `false` where there is nothing to make. What it has
+    /// made before stays as it is.
+    fn renew(&self, _failure: &Error) -> Result<bool> {
+        Ok(false)
+    }
+
+    /// How long it may take to answer before it counts as lost.
+    fn set_limit(&self, _limit: Duration) {}
 
     /// Gets ready for whole fits of a tiny problem; `None` where the device makes none in this precision.
     fn whole(&self, _whole: Whole) -> Result<Option<Box<dyn WholeFits>>> {

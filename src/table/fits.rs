@@ -33,6 +33,11 @@ impl FitsTable {
         self.table.append(&values)
     }
 
+    /// One more key and value.
+    pub fn describe(&mut self, pair: (String, String)) {
+        self.metadata.push(pair);
+    }
+
     /// Puts the file together.
     pub fn finish(mut self, path: &Path) -> Result<File> {
         let mut out = BufWriter::new(self.file);

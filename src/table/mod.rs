@@ -45,7 +45,7 @@ pub struct Schema {
 }
 
 /// How the table came about: Parquet's key-value metadata, FITS' HDU `METADATA`. Keys `popfit.version`, `popfit.device`, `popfit.model`,
-/// `popfit.emulator.FILE` (the file's SHA-256) and `popfit.settings`.
+/// `popfit.emulator.FILE` (the file's SHA-256) and `popfit.settings`; of a run's own table `popfit.rows`, too ([`TableWriter::made_by`]).
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Metadata {
     /// The name of what fitted.
@@ -69,6 +69,17 @@ impl Metadata {
         }
         add("popfit.settings".into(), &self.settings);
         pairs
+    }
+
+    /// Which device made which rows, a line for those that follow each other: `0-2047 gpu:NAME`. `None` of no rows.
+    fn rows(by_rows: &[(String, u64)]) -> Option<(String, String)> {
+        let mut next = 0;
+        let line = |(device, count): &(String, u64)| {
+            next += count;
+            format!("{}-{} {device}", next - count, next - 1)
+        };
+        let lines: Vec<String> = by_rows.iter().filter(|(_, count)| *count > 0).map(line).collect();
+        (!lines.is_empty()).then(|| ("popfit.rows".into(), lines.join("\n")))
     }
 
     /// What [`pairs`](Metadata::pairs) wrote, and the version.
@@ -131,6 +142,16 @@ impl TableWriter {
             }
             Format::Csv(table) => table.append(&self.columns, rows).map_err(|e| write_error(self.staged.target(), e)),
             Format::Fits(table) => table.append(&self.columns, rows).map_err(|e| write_error(self.staged.target(), e)),
+        }
+    }
+
+    /// Tells which device made which rows ([`Summary::by_rows`](crate::Summary::by_rows)), for the metadata's key `popfit.rows`.
+    pub fn made_by(&mut self, by_rows: &[(String, u64)]) {
+        let Some(pair) = Metadata::rows(by_rows) else { return };
+        match &mut self.format {
+            Format::Parquet(table) => table.describe(pair),
+            Format::Fits(table) => table.describe(pair),
+            Format::Csv(_) => {}
         }
     }
 

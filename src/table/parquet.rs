@@ -40,6 +40,11 @@ impl ParquetTable {
         self.writer.flush()
     }
 
+    /// One more key and value.
+    pub fn describe(&mut self, (key, value): (String, String)) {
+        self.writer.append_key_value_metadata(KeyValue::new(key, value));
+    }
+
     /// Writes the footer.
     pub fn finish(self) -> Result<File> {
         self.writer.into_inner()

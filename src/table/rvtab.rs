@@ -27,7 +27,7 @@ pub struct RvTabWriter<'a> {
     rvtab: TableUnit,
     passed: Vec<Passed>,
     rvmod: RvMod,
-    metadata: Metadata,
+    metadata: Vec<(String, String)>,
 }
 
 /// FIBERMAP or SCORES: the columns that all files have.
@@ -72,7 +72,12 @@ impl<'a> RvTabWriter<'a> {
             passed.push(Passed { name, columns, unit: TableUnit::new(path, name, fits)? });
         }
         let rvmod = RvMod::new(path, fitter, files)?;
-        Ok(RvTabWriter { fitter, table, models, rvtab, passed, rvmod, metadata: metadata.clone() })
+        Ok(RvTabWriter { fitter, table, models, rvtab, passed, rvmod, metadata: metadata.pairs() })
+    }
+
+    /// Tells which device made which rows, as [`TableWriter::made_by`](super::TableWriter::made_by).
+    pub fn made_by(&mut self, by_rows: &[(String, u64)]) {
+        self.metadata.extend(Metadata::rows(by_rows));
     }
 
     /// Completes both files, flushes them to the disk and moves them to their names, the table last.
@@ -89,7 +94,7 @@ impl<'a> RvTabWriter<'a> {
 
         let (table, file) = self.table;
         let path = table.target().to_path_buf();
-        let mut metadata = metadata_unit(&path, &self.metadata.pairs())?;
+        let mut metadata = metadata_unit(&path, &self.metadata)?;
         let mut out = BufWriter::new(file);
         let mut units = || {
             out.write_all(&primary())?;

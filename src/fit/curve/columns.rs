@@ -75,6 +75,11 @@ impl CurveFitter {
 
     /// [`fit_columns`](Self::fit_columns) into columns whose memory is used again.
     pub fn fit_columns_into(&self, curves: &Curves, columns: &mut CurveColumns) -> Result<()> {
+        self.redoing(|fitter| fitter.fit_columns_here(curves, columns))
+    }
+
+    /// On this device alone.
+    fn fit_columns_here(&self, curves: &Curves, columns: &mut CurveColumns) -> Result<()> {
         let (count, points) = curves.shape(self.model.predictors(), self.model.parameters())?;
         curves.check_estimator(self.estimator)?;
         columns.reset(count, self.model.parameters().len());
@@ -124,7 +129,7 @@ impl CurveFitter {
     }
 
     fn fit_one_by_one(&self, curves: &Curves, columns: &mut CurveColumns) -> Result<()> {
-        self.fit(curves)?.iter().enumerate().for_each(|(k, fit)| columns.put(k, fit));
+        self.fit_here(curves)?.iter().enumerate().for_each(|(k, fit)| columns.put(k, fit));
         Ok(())
     }
 }

@@ -11,6 +11,7 @@ mod passage;
 mod passes;
 mod polish;
 mod probability;
+mod redo;
 mod report;
 mod result;
 mod search;
@@ -73,6 +74,7 @@ pub struct CurveFitter {
     absolute_sigma: bool,
     polish: bool,
     memory: Option<u64>,
+    cpu_fallback: Option<bool>,
 }
 
 impl CurveFitter {
@@ -115,6 +117,7 @@ impl CurveFitter {
             absolute_sigma: false,
             polish: true,
             memory: None,
+            cpu_fallback: None,
         })
     }
 
@@ -191,6 +194,11 @@ impl CurveFitter {
     ///
     /// A curve that cannot be fitted has a status; [`Error`] means that the run failed.
     pub fn fit(&self, curves: &Curves) -> Result<Vec<CurveFit>> {
+        self.redoing(|fitter| fitter.fit_here(curves))
+    }
+
+    /// On this device alone.
+    fn fit_here(&self, curves: &Curves) -> Result<Vec<CurveFit>> {
         if !self.ties.is_empty() {
             return self.fit_tied(curves);
         }

@@ -8,6 +8,8 @@ use super::data::{Curve, Grid};
 use super::objective::CurveObjective;
 use crate::error::Result;
 use crate::fit::Solver;
+use crate::fit::solve::halving;
+use crate::solver::recording::Recording;
 use crate::solver::{Batch, Method, NelderMead, Objective, Outcome, Population, linearise, optimise};
 
 /// A simplex that follows Levenberg–Marquardt starts this much smaller.
@@ -48,17 +50,16 @@ impl Passes<'_> {
             let members = device.capacity(recording, fitter.memory)?;
             capacity = capacity.min((members / method.lanes() / share).max(1));
         }
-        let population = |wanted: Option<(_, Method)>| {
-            wanted.map(|(recording, method)| device.population(recording, &method, capacity)).transpose()
-        };
-        Ok(Passes {
-            fitter,
-            capacity,
-            objective: objective(false),
-            linearise: population(first)?,
-            simplex: population(evaluation)?,
-            sums: population(sums)?,
-        })
+        let [linearise, simplex, sums] = halving(&mut capacity, |capacity| {
+            let population = |wanted: &Option<(Arc<Recording>, Method)>| {
+                let made = |(recording, method): &(Arc<Recording>, Method)| {
+                    device.population(recording.clone(), method, capacity)
+                };
+                wanted.as_ref().map(made).transpose()
+            };
+            Ok([population(&first)?, population(&evaluation)?, population(&sums)?])
+        })?;
+        Ok(Passes { fitter, capacity, objective: objective(false), linearise, simplex, sums })
     }
 
     /// One outcome a curve; its parameters are physical.

@@ -33,6 +33,8 @@ struct Record {
     spectra: Hash,
     /// One a spectrum; none of those whose fits were interrupted.
     rows: Vec<Option<FitRow>>,
+    /// That made them.
+    device: String,
 }
 
 /// What a run has fitted so far. While it is open, no other run can write the same output.
@@ -112,10 +114,10 @@ impl Journal {
         self.len() == 0
     }
 
-    /// The rows of a batch that have been fitted, one place a spectrum; nothing where none has been. [`Error::Journal`] when its
-    /// spectra have changed since.
-    pub(super) fn recall(&mut self, number: usize, spectra: &Spectra) -> Result<Vec<Option<FitRow>>> {
-        let Some((at, _)) = self.known.remove(&number) else { return Ok(Vec::new()) };
+    /// The rows of a batch that have been fitted, one place a spectrum, and the device that made them; nothing where none has been.
+    /// [`Error::Journal`] when its spectra have changed since.
+    pub(super) fn recall(&mut self, number: usize, spectra: &Spectra) -> Result<(Vec<Option<FitRow>>, String)> {
+        let Some((at, _)) = self.known.remove(&number) else { return Ok(Default::default()) };
         let failed = |message: String| Error::Journal { path: self.path.clone(), message };
         let mut file = BufReader::new(&mut self.file);
         let length = file.get_ref().length();
@@ -130,17 +132,17 @@ impl Journal {
             return Err(failed(format!("the spectra of {} have changed since they were fitted", spectra.file)));
         }
         record.rows.iter_mut().flatten().for_each(|row| row.file = spectra.file.clone());
-        Ok(record.rows)
+        Ok((record.rows, record.device))
     }
 
     /// Keeps the rows of a batch, but for those of interrupted fits.
-    pub(super) fn keep(&mut self, number: usize, spectra: &Spectra, rows: &[FitRow]) -> Result<()> {
+    pub(super) fn keep(&mut self, number: usize, spectra: &Spectra, (rows, device): (&[FitRow], &str)) -> Result<()> {
         let finished = |row: &FitRow| (row.status != Status::Interrupted).then(|| row.clone());
         let rows: Vec<Option<FitRow>> = rows.iter().map(finished).collect();
         if rows.iter().all(Option::is_none) {
             return Ok(());
         }
-        let record = Record { number, spectra: fingerprint(spectra), rows };
+        let record = Record { number, spectra: fingerprint(spectra), rows, device: device.into() };
         let failed = |message: String| Error::Journal { path: self.path.clone(), message };
         let payload = postcard::to_stdvec(&record).map_err(|error| failed(error.to_string()))?;
         let written = self.file.seek(SeekFrom::End(0)).and_then(|_| self.file.write_all(&frame(&payload)));

@@ -52,7 +52,7 @@ fn a_journal_gives_back_whole_batches_and_drops_a_torn_one() {
     let path = beside(&target);
     let mut ends = vec![fs::metadata(&path).unwrap().len()];
     for (number, status) in [(0, WHOLE), (1, [Status::Interrupted; 2]), (2, WHOLE)] {
-        journal.keep(number, &spectra(number as f64), &rows(status)).unwrap();
+        journal.keep(number, &spectra(number as f64), (&rows(status), "cpu")).unwrap();
         ends.push(fs::metadata(&path).unwrap().len());
     }
     assert_eq!(ends[1], ends[2], "nothing is kept of what was interrupted");
@@ -66,9 +66,10 @@ fn a_journal_gives_back_whole_batches_and_drops_a_torn_one() {
     }
     fs::write(&path, &whole).unwrap();
     let mut journal = Journal::open(&target, KEY, true).unwrap();
-    let back = journal.recall(0, &spectra(0.0)).unwrap();
+    let (back, device) = journal.recall(0, &spectra(0.0)).unwrap();
+    assert_eq!(device, "cpu");
     assert_eq!(format!("{back:?}"), format!("{:?}", rows(WHOLE).into_iter().map(Some).collect::<Vec<_>>()));
-    assert!(journal.recall(1, &spectra(1.0)).unwrap().is_empty());
+    assert!(journal.recall(1, &spectra(1.0)).unwrap().0.is_empty());
     assert!(matches!(journal.recall(2, &spectra(0.0)), Err(Error::Journal { .. })));
     journal.remove();
     assert!(!path.exists());
@@ -79,18 +80,18 @@ fn of_an_interrupted_batch_the_finished_rows_are_kept() {
     let folder = tempfile::tempdir().unwrap();
     let target = folder.path().join("out.csv");
     let mut journal = Journal::open(&target, KEY, false).unwrap();
-    journal.keep(0, &spectra(1.0), &rows([Status::Interrupted, Status::Ftol])).unwrap();
+    journal.keep(0, &spectra(1.0), (&rows([Status::Interrupted, Status::Ftol]), "cpu")).unwrap();
     assert!(journal.has_rows());
     drop(journal);
     let mut journal = Journal::open(&target, KEY, true).unwrap();
     assert_eq!((journal.len(), journal.has_rows()), (0, true));
-    let back = journal.recall(0, &spectra(1.0)).unwrap();
+    let (back, _) = journal.recall(0, &spectra(1.0)).unwrap();
     assert!(back.len() == 2 && back[0].is_none() && back[1].as_ref().is_some_and(|row| row.row == 1));
     // the whole batch takes its place
-    journal.keep(0, &spectra(1.0), &rows(WHOLE)).unwrap();
+    journal.keep(0, &spectra(1.0), (&rows(WHOLE), "cpu")).unwrap();
     drop(journal);
     let mut journal = Journal::open(&target, KEY, true).unwrap();
-    assert!(journal.recall(0, &spectra(1.0)).unwrap().iter().all(Option::is_some));
+    assert!(journal.recall(0, &spectra(1.0)).unwrap().0.iter().all(Option::is_some));
     journal.remove();
 }
 
@@ -100,7 +101,7 @@ fn what_is_of_another_run_is_told_and_not_touched() {
     let target = folder.path().join("out.csv");
     let path = beside(&target);
     let mut journal = Journal::open(&target, KEY, false).unwrap();
-    journal.keep(0, &spectra(1.0), &rows(WHOLE)).unwrap();
+    journal.keep(0, &spectra(1.0), (&rows(WHOLE), "cpu")).unwrap();
     drop(journal);
     let whole = fs::read(&path).unwrap();
     let said = refused(Journal::open(&target, "version = 1\nstarts = 3", true));

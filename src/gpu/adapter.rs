@@ -1,0 +1,135 @@
+//! Adapters: what there is, and which one to take.
+
+use crate::error::{Error, Result};
+
+/// A GPU adapter, as `popfit devices` lists it.
+#[derive(Clone, Debug, PartialEq)]
+#[non_exhaustive]
+pub struct AdapterDescription {
+    /// The N of `gpu:N`.
+    pub index: usize,
+    /// As the driver calls it.
+    pub name: String,
+    /// Vulkan, Metal, Dx12, …
+    pub backend: String,
+    /// `DiscreteGpu`, `IntegratedGpu`, `VirtualGpu`, `Cpu` or `Other`.
+    pub device_type: String,
+    /// Driver and its version.
+    pub driver: String,
+    /// Computes on the processor (llvmpipe, SwiftShader): `auto` never takes it.
+    pub software: bool,
+    /// Bytes of the largest buffer.
+    pub max_buffer_size: u64,
+    /// Bytes that a shader sees of one buffer.
+    pub max_binding_size: u64,
+}
+
+/// Default bytes for a population: wgpu does not tell how much memory an adapter has.
+pub(super) const fn default_memory(kind: wgpu::DeviceType) -> u64 {
+    match kind {
+        wgpu::DeviceType::DiscreteGpu => 4 << 30,
+        wgpu::DeviceType::IntegratedGpu | wgpu::DeviceType::VirtualGpu => 2 << 30,
+        _ => 1 << 30,
+    }
+}
+
+/// Lower is better.
+const fn rank(kind: wgpu::DeviceType) -> u8 {
+    match kind {
+        wgpu::DeviceType::DiscreteGpu => 0,
+        wgpu::DeviceType::IntegratedGpu => 1,
+        wgpu::DeviceType::VirtualGpu => 2,
+        wgpu::DeviceType::Other => 3,
+        wgpu::DeviceType::Cpu => 4,
+    }
+}
+
+const fn is_hardware(kind: wgpu::DeviceType) -> bool {
+    matches!(kind, wgpu::DeviceType::DiscreteGpu | wgpu::DeviceType::IntegratedGpu)
+}
+
+fn enumerate() -> Vec<wgpu::Adapter> {
+    let mut descriptor = wgpu::InstanceDescriptor::new_without_display_handle();
+    // compact clamps the indirect arguments itself
+    descriptor.flags.remove(wgpu::InstanceFlags::VALIDATION_INDIRECT_CALL);
+    pollster::block_on(wgpu::Instance::new(descriptor).enumerate_adapters(wgpu::Backends::all()))
+}
+
+/// The adapter of `info`, found anew: after a loss the driver's own state may be stale.
+pub(super) fn again(info: &wgpu::AdapterInfo) -> Result<wgpu::Adapter> {
+    let key = |i: &wgpu::AdapterInfo| (i.name.clone(), i.backend, i.vendor, i.device, i.device_pci_bus_id.clone());
+    let found = enumerate().into_iter().find(|adapter| key(&adapter.get_info()) == key(info));
+    found.ok_or_else(|| Error::NoAdapter(format!("{} is there no more", info.name)))
+}
+
+fn describe(index: usize, adapter: &wgpu::Adapter) -> AdapterDescription {
+    let (info, limits) = (adapter.get_info(), adapter.limits());
+    AdapterDescription {
+        index,
+        backend: format!("{:?}", info.backend),
+        device_type: format!("{:?}", info.device_type),
+        driver: format!("{} {}", info.driver, info.driver_info).trim().to_owned(),
+        software: info.device_type == wgpu::DeviceType::Cpu,
+        name: info.name,
+        max_buffer_size: limits.max_buffer_size,
+        max_binding_size: limits.max_storage_buffer_binding_size,
+    }
+}
+
+/// All adapters, in the driver's order.
+#[must_use]
+pub fn adapters() -> Vec<AdapterDescription> {
+    enumerate().iter().enumerate().map(|(index, adapter)| describe(index, adapter)).collect()
+}
+
+/// The indices of all discrete and integrated GPUs, or, without one, of all other adapters.
+pub(super) fn every() -> Vec<usize> {
+    let all: Vec<wgpu::AdapterInfo> = enumerate().iter().map(wgpu::Adapter::get_info).collect();
+    // two cards of one kind differ in their bus; one card under two backends is the same card
+    let same = |a: &wgpu::AdapterInfo, b: &wgpu::AdapterInfo| a.name == b.name && a.backend != b.backend;
+    let is_first = |i: &usize| !all[..*i].iter().any(|earlier| same(earlier, &all[*i]));
+    let first: Vec<usize> = (0..all.len()).filter(is_first).collect();
+    let hardware: Vec<usize> = first.iter().copied().filter(|&i| is_hardware(all[i].device_type)).collect();
+    if hardware.is_empty() { first } else { hardware }
+}
+
+/// Which adapter to open.
+#[derive(Clone, Copy, Debug)]
+pub(super) enum Choice<'a> {
+    /// The best one, software included.
+    Best,
+    /// A discrete, else an integrated GPU. Others may be a processor in disguise.
+    Hardware,
+    Index(usize),
+    /// Part of its name, in any case.
+    Name(&'a str),
+}
+
+pub(super) fn choose(choice: Choice) -> Result<wgpu::Adapter> {
+    let mut all = enumerate();
+    let kind = |adapter: &wgpu::Adapter| adapter.get_info().device_type;
+    let order = |i: &usize| (rank(kind(&all[*i])), *i);
+    let found = match choice {
+        Choice::Best => (0..all.len()).min_by_key(order),
+        Choice::Hardware => (0..all.len()).filter(|&i| is_hardware(kind(&all[i]))).min_by_key(order),
+        Choice::Index(index) => (index < all.len()).then_some(index),
+        Choice::Name(part) => {
+            let part = part.to_lowercase();
+            (0..all.len()).find(|&i| all[i].get_info().name.to_lowercase().contains(&part))
+        }
+    };
+    match found {
+        Some(i) => Ok(all.swap_remove(i)),
+        None => {
+            let names: Vec<String> = all.iter().map(|a| a.get_info().name).collect();
+            let there = if names.is_empty() { "no adapter at all".to_owned() } else { names.join(", ") };
+            let wanted = match choice {
+                Choice::Best => "no GPU".to_owned(),
+                Choice::Hardware => "no discrete or integrated GPU".to_owned(),
+                Choice::Index(index) => format!("no adapter {index}"),
+                Choice::Name(part) => format!("no adapter named {part}"),
+            };
+            Err(Error::NoAdapter(format!("{wanted}; there is {there}")))
+        }
+    }
+}

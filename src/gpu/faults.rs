@@ -1,0 +1,83 @@
+//! Faults on purpose: the calls by which memory, work and results pass between host and device count themselves here, and one of them,
+//! or all from one on, go wrong as a test asks. Without a test it costs a look at an empty `Option`.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+
+/// How a call goes wrong.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Fault {
+    /// The device is destroyed: at a buffer's creation, after a submission, before a readback.
+    Lost,
+    /// No memory for a buffer, or for a submission.
+    OutOfMemory,
+    /// A buffer cannot be mapped.
+    Mapping,
+    /// A readback holds zeros.
+    Zeros,
+    /// A readback holds NaN.
+    Garbage,
+    /// A readback's numbers are 1 % off, which a known answer alone tells.
+    Wrong,
+    /// A submission does not come back within the limit.
+    Stall,
+    /// `wgpu` panics while it waits, as it does when the driver loses the device then.
+    Crash,
+}
+
+impl Fault {
+    /// All of them.
+    pub const ALL: [Fault; 8] = [
+        Fault::Lost,
+        Fault::OutOfMemory,
+        Fault::Mapping,
+        Fault::Zeros,
+        Fault::Garbage,
+        Fault::Wrong,
+        Fault::Stall,
+        Fault::Crash,
+    ];
+}
+
+/// What can go wrong.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Call {
+    Buffer,
+    Submission,
+    Readback,
+}
+
+/// Which calls go wrong; shared by a device and those that are made anew in its place.
+#[derive(Debug)]
+pub struct Faults {
+    fault: Fault,
+    first: u64,
+    lasting: bool,
+    calls: AtomicU64,
+}
+
+impl Faults {
+    /// The `first` call that can meet the fault, from 1, does; all later ones, too, where it is `lasting`.
+    pub fn new(fault: Fault, first: u64, lasting: bool) -> Arc<Faults> {
+        Arc::new(Faults { fault, first, lasting, calls: AtomicU64::new(0) })
+    }
+
+    /// Calls so far that could have met the fault.
+    pub fn calls(&self) -> u64 {
+        self.calls.load(Ordering::Relaxed)
+    }
+
+    /// Counts a call; what it meets.
+    pub(super) fn meet(&self, call: Call) -> Option<Fault> {
+        let concerned = match self.fault {
+            Fault::Lost => true,
+            Fault::OutOfMemory => call != Call::Readback,
+            _ => call == Call::Readback,
+        };
+        if !concerned {
+            return None;
+        }
+        let number = self.calls.fetch_add(1, Ordering::Relaxed) + 1;
+        (number == self.first || self.lasting && number > self.first).then_some(self.fault)
+    }
+}
