@@ -16,6 +16,7 @@ mod profile;
 mod row;
 mod run;
 mod solve;
+mod sound;
 mod stages;
 #[cfg(feature = "argmin")]
 pub(crate) mod task;

@@ -15,6 +15,7 @@ use super::limits::Tables;
 use super::posterior::scan;
 use super::row::{FitRow, flag};
 use super::solve::Passes;
+use super::sound;
 use super::stages::{Stage, Stages};
 use super::workers::Tally;
 use crate::error::{Error, Result};
@@ -153,6 +154,7 @@ impl<'a> Run<'a> {
             }
         }
         self.fit(&arms, &grids, &ready, &mut rows)?;
+        rows.iter_mut().for_each(sound::row);
         Ok(rows)
     }
 

@@ -8,6 +8,7 @@ use super::data::{Curve, Curves, Grid};
 use super::{CurveColumns, CurveFitter, begin};
 use crate::cpu::CpuDevice;
 use crate::error::Result;
+use crate::fit::sound;
 use crate::formula::Formula;
 use crate::solver::whole::{WAITING, Whole, WholeBatch, WholeColumns, WholeFits, WholeModel, unit};
 use crate::solver::{Device as _, Estimator, LevenbergMarquardt, Status};
@@ -252,11 +253,12 @@ impl<'a> Passage<'a> {
         self.points - batch.mask.map_or(0, masked)
     }
 
-    /// Variances become errors.
+    /// Variances become errors, and what is not finite no success.
     fn finish(&self, first: usize, batch: &WholeBatch<'_>, columns: &mut WholeColumns<'_>) {
         let p = self.parameters;
-        let fits = columns.variances.par_chunks_mut(p).zip(columns.parameters.par_chunks(p)).zip(&*columns.chi2);
-        fits.enumerate().with_min_len(1024).for_each(|(k, ((errors, parameters), chi2))| {
+        let ends = columns.chi2.par_iter().zip(columns.status.par_iter_mut());
+        let fits = columns.variances.par_chunks_mut(p).zip(columns.parameters.par_chunks(p)).zip(ends);
+        fits.enumerate().with_min_len(1024).for_each(|(k, ((errors, parameters), (chi2, status)))| {
             let (lower, upper) = bounds_of(batch, k, p);
             let inside = |q: usize| lower.is_empty() || lower[q] < parameters[q] && parameters[q] < upper[q];
             // a lost pivot takes along what was eliminated after it
@@ -274,6 +276,7 @@ impl<'a> Passage<'a> {
             };
             // held parameters have none, whatever the factor
             errors.iter_mut().filter(|e| **e != 0.0).for_each(|e| *e = (*e * factor).sqrt());
+            sound::column(status, parameters, errors, *chi2);
         });
     }
 
