@@ -8,7 +8,7 @@
 const FINISHING_DAMPING: f32 = 1.0e-6;
 const FINISHING_STEPS: i32 = 20;
 const FINISHING_RISE: f32 = 1.1; // of a cost that a finishing step may end at: guards against nonsense, not against rounding
-const FAR_COSINE: f32 = 0.01; // of a gradient that says that a finishing step, failed or too long, had far to go
+const FAR_COSINE: f32 = 0.01; // of a gradient that says that a finishing step, that led nowhere or was too long had far to go
 const SHRINKS: f32 = 0.8; // a finishing step must promise less than this share of the one before it
 
 fn lower_bound(slot: u32, parameter: u32) -> f32 {
@@ -48,7 +48,8 @@ fn judge(slot: u32) -> i32 {
         accept(slot);
         return RUNNING;
     }
-    let far = largest_cosine(slot, cost) > FAR_COSINE;
+    // where data are met to their last digit, rounding makes a finite cost rise, and the cosine says nothing
+    let far = (promised < 0.0 || !valid) && largest_cosine(slot, cost) > FAR_COSINE;
     return select(FTOL_STATUS, STALLED, far);
 }
 

@@ -15,7 +15,7 @@ const FINISHING_DAMPING: f64 = 1e-6;
 const FINISHING_STEPS: u32 = 20;
 /// Rise of the cost that a finishing step may end with: guards against nonsense, not against rounding.
 const FINISHING_RISE: f64 = 1.1;
-/// Where a finishing step failed or was too long, a gradient above this cosine says that it had far to go.
+/// Where a finishing step led nowhere or was too long, a gradient above this cosine says that it had far to go.
 const FAR_COSINE: f64 = 0.01;
 /// A finishing step must promise less than this share of the one before it.
 const SHRINKS: f64 = 0.8;
@@ -82,7 +82,8 @@ fn judge(member: &mut Member, lower: &[f64], upper: &[f64], noise: f64) -> Optio
             member.accept();
             return None;
         }
-        let far = largest_cosine(member, lower, upper) > FAR_COSINE;
+        // where data are met to their last digit, rounding makes a finite cost rise, and the cosine says nothing
+        let far = (is_shortened || !valid) && largest_cosine(member, lower, upper) > FAR_COSINE;
         return Some(if far { Status::Stalled } else { Status::Ftol });
     }
     // a start so far off that the cost does not tell its first steps

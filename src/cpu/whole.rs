@@ -1,6 +1,8 @@
 //! Whole fits of tiny problems, a lane each: rounds over a block of lanes, in which a fit that ends makes room for a waiting one.
 //! f32 or f64. Twin of `shaders/whole.wgsl`, which gives each fit an invocation.
 
+use std::sync::{Mutex, PoisonError};
+
 use rayon::prelude::*;
 
 use super::lanes::{Block, Doubts, RUNNING, Seat, Source, load, unload};
@@ -14,36 +16,52 @@ use crate::solver::whole::{LaneModel, WAITING, Whole, WholeBatch, WholeColumns, 
 const TASK: usize = 2048;
 
 /// Whole fits on all cores.
-pub struct CpuWhole(pub Whole);
+pub struct CpuWhole {
+    whole: Whole,
+    single: Pool<f32>,
+    double: Pool<f64>,
+}
+
+/// What threads have worked with, for the next task: taking and giving back its memory would cost as much as a round.
+type Pool<R> = Mutex<Vec<Scratch<R>>>;
+
+/// What one thread works with.
+struct Scratch<R> {
+    block: Block<R>,
+    doubts: Option<Doubts>,
+}
+
+impl CpuWhole {
+    pub fn new(whole: Whole) -> CpuWhole {
+        CpuWhole { whole, single: Pool::default(), double: Pool::default() }
+    }
+}
 
 impl WholeFits for CpuWhole {
     fn fit(&mut self, batch: &WholeBatch<'_>, columns: &mut WholeColumns<'_>) -> Result<()> {
-        match &self.0.model {
-            WholeModel::Single(model) => all(&self.0, model, batch, columns),
-            WholeModel::Double(model) => all(&self.0, model, batch, columns),
+        match &self.whole.model {
+            WholeModel::Single(model) => all(&self.whole, (model, &self.single), batch, columns),
+            WholeModel::Double(model) => all(&self.whole, (model, &self.double), batch, columns),
         }
         Ok(())
     }
 }
 
 /// Cuts the columns into tasks.
-fn all<R: Real>(whole: &Whole, model: &LaneModel<R>, batch: &WholeBatch<'_>, columns: &mut WholeColumns<'_>) {
+fn all<R: Real>(
+    whole: &Whole,
+    (model, pool): (&LaneModel<R>, &Pool<R>),
+    batch: &WholeBatch<'_>,
+    columns: &mut WholeColumns<'_>,
+) {
     let shared_x: Vec<R> = if batch.own_grid { Vec::new() } else { batch.x.iter().map(|x| R::of(*x)).collect() };
     let count = whole.parameters;
     let parameters =
         columns.parameters.par_chunks_mut(TASK * count).zip(columns.variances.par_chunks_mut(TASK * count));
     let sums = columns.chi2.par_chunks_mut(TASK).zip(columns.promises.par_chunks_mut(TASK));
     let ends = columns.status.par_chunks_mut(TASK).zip(columns.rounds.par_chunks_mut(TASK));
-    let most = batch.starts.len().div_ceil(count).min(TASK);
-    let single = size_of::<R>() == 4;
-    // what f32's rounding does is known of these
-    let plain = whole.estimator == Estimator::LeastSquares && whole.priors.is_empty() && batch.bounds.is_none();
-    let new = || {
-        let doubts = (single && plain).then(|| Doubts::new(whole, batch, most));
-        (Block::new(whole, batch, !single || plain), doubts)
-    };
     let parts = parameters.zip(sums).zip(ends).enumerate();
-    parts.for_each_init(new, |(block, doubts), (task, ((parameters, sums), ends))| {
+    parts.for_each(|(task, ((parameters, sums), ends))| {
         let mut columns = WholeColumns {
             parameters: parameters.0,
             variances: parameters.1,
@@ -53,16 +71,33 @@ fn all<R: Real>(whole: &Whole, model: &LaneModel<R>, batch: &WholeBatch<'_>, col
             rounds: ends.1,
         };
         let source = Source { batch: *batch, first: task * TASK, whole };
-        some((block, doubts), whole, (model, &shared_x), &source, &mut columns);
-        if let Some(doubts) = doubts {
+        let mut scratch = Scratch::take(pool, &source);
+        some(&mut scratch, whole, (model, &shared_x), &source, &mut columns);
+        if let Some(doubts) = &mut scratch.doubts {
             doubts.settle(&source, &mut columns);
         }
+        pool.lock().unwrap_or_else(PoisonError::into_inner).push(scratch);
     });
+}
+
+impl<R: Real> Scratch<R> {
+    /// From the pool, if one there is of the batch's shape.
+    fn take(pool: &Pool<R>, source: &Source<'_>) -> Scratch<R> {
+        let Source { batch, whole, .. } = source;
+        let known = pool.lock().unwrap_or_else(PoisonError::into_inner).pop();
+        known.filter(|scratch| scratch.block.has_shape_of(batch)).unwrap_or_else(|| {
+            let single = size_of::<R>() == 4;
+            // what f32's rounding does is known of these
+            let plain = whole.estimator == Estimator::LeastSquares && whole.priors.is_empty() && batch.bounds.is_none();
+            let doubts = (single && plain).then(|| Doubts::new(whole, batch));
+            Scratch { block: Block::new(whole, batch, !single || plain), doubts }
+        })
+    }
 }
 
 /// Fits all that wait in the columns.
 fn some<R: Real>(
-    (block, doubts): (&mut Block<R>, &mut Option<Doubts>),
+    Scratch { block, doubts }: &mut Scratch<R>,
     whole: &Whole,
     (model, shared_x): (&LaneModel<R>, &[R]),
     source: &Source<'_>,

@@ -52,11 +52,20 @@ pub fn curve(mut fit: CurveFit) -> CurveFit {
     fit
 }
 
-/// The same for a curve in columns; `status` is its code.
-pub fn column(status: &mut i8, parameters: &[f64], errors: &mut [f64], chi2: f64) {
-    if *status > 0 && !(chi2.is_finite() && finite(parameters)) {
-        *status = Status::NotFinite.code() as i8;
-        errors.fill(f64::NAN);
+/// The same for curves in columns: codes (n), parameters and errors (n, P), χ² (n).
+pub fn columns(status: &mut [i8], (parameters, errors): (&[f64], &mut [f64]), chi2: &[f64]) {
+    // without a way out of the loop, which makes it vector code: as a rule all are finite
+    let all = |values: &[f64]| values.iter().fold(true, |all, x| all & x.is_finite());
+    let count = parameters.len() / status.len().max(1);
+    if count == 0 || (all(parameters) && all(chi2)) {
+        return;
+    }
+    let fits = parameters.chunks(count).zip(errors.chunks_mut(count)).zip(chi2);
+    for (status, ((parameters, errors), chi2)) in status.iter_mut().zip(fits) {
+        if *status > 0 && !(chi2.is_finite() && finite(parameters)) {
+            *status = Status::NotFinite.code() as i8;
+            errors.fill(f64::NAN);
+        }
     }
 }
 
@@ -130,10 +139,11 @@ mod tests {
     #[test]
     fn a_column_that_is_not_finite_is_no_success() {
         for (parameter, chi2, expected) in [(1.0, 1.0, 2), (f64::NAN, 1.0, -4), (1.0, f64::INFINITY, -4)] {
-            let (mut status, mut errors) = (2, [0.1]);
-            column(&mut status, &[parameter], &mut errors, chi2);
-            assert_eq!(status, expected);
-            assert_eq!(errors[0].is_nan(), expected < 0);
+            let (mut status, mut errors) = ([2, 2, -1], [0.1; 6]);
+            let parameters = [1.0, 1.0, parameter, 1.0, f64::NAN, f64::NAN];
+            columns(&mut status, (&parameters, &mut errors), &[1.0, chi2, f64::NAN]);
+            assert_eq!(status, [2, expected, -1]);
+            assert_eq!(errors.map(f64::is_nan), [false, false, expected < 0, expected < 0, false, false]);
         }
     }
 }

@@ -63,7 +63,7 @@ impl Device for CpuDevice {
     }
 
     fn whole(&self, whole: Whole) -> Result<Option<Box<dyn WholeFits>>> {
-        Ok(Some(Box::new(CpuWhole(whole))))
+        Ok(Some(Box::new(CpuWhole::new(whole))))
     }
 }
 

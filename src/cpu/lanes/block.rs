@@ -129,6 +129,12 @@ impl<R: Real> Block<R> {
         }
     }
 
+    /// Whether it has room for what the fits of a batch have, and no more.
+    pub fn has_shape_of(&self, batch: &WholeBatch<'_>) -> bool {
+        let own = [!self.weight.is_empty(), !self.x.is_empty(), !self.lower.is_empty()];
+        own == [batch.is_weighted(), batch.own_grid, batch.bounds.is_some()]
+    }
+
     /// That of R.
     pub fn rounding() -> &'static Rounding {
         &ROUNDING[usize::from(size_of::<R>() == 8)]

@@ -6,7 +6,7 @@
 use pulp::{Simd, WithSimd};
 
 use super::block::{Block, POINTS, normal};
-use super::load::{Seat, Source, fill, fill_weights};
+use super::load::{Seat, Source, fill, fill_weights, put};
 use super::solve::Factors;
 use super::step::pick;
 use crate::rows::Real;
@@ -52,14 +52,13 @@ pub struct Doubts {
 }
 
 impl Doubts {
-    /// Of at most `most` fits.
-    pub fn new(whole: &Whole, batch: &WholeBatch<'_>, most: usize) -> Doubts {
+    pub fn new(whole: &Whole, batch: &WholeBatch<'_>) -> Doubts {
         let zero = Lanes::splat(0.0);
         let lanes = |used: bool, count: usize| vec![zero; if used { count } else { 0 }];
-        let (count, shared_x) = (whole.parameters, if batch.own_grid { &[] } else { batch.x });
+        let count = whole.parameters;
         Doubts {
-            matrices: vec![0.0; most * packed_length(count)],
-            shared_x: shared_x.iter().map(|x| *x as f32).collect(),
+            matrices: Vec::new(),
+            shared_x: Vec::new(),
             parameters: lanes(true, count),
             x: lanes(batch.own_grid, whole.predictors * whole.points),
             weight: lanes(batch.is_weighted(), whole.points),
@@ -78,12 +77,16 @@ impl Doubts {
     /// Keeps the normal matrices of fits that end.
     pub fn keep<R: Real>(&mut self, block: &Block<R>, seats: &[Seat]) {
         let length = packed_length(block.parameters);
-        for p in 0..block.parameters {
-            for q in 0..=p {
-                let sums = &block.sums[normal(p, q)].0;
-                seats.iter().for_each(|&(l, k)| {
-                    self.matrices[k * length + packed_index(p, q)] = sums[l].to_f64() as f32;
-                });
+        for &(l, k) in seats {
+            if self.matrices.len() < (k + 1) * length {
+                self.matrices.resize((k + 1) * length, f32::NAN);
+            }
+            let own = &mut self.matrices[k * length..][..length];
+            for p in 0..block.parameters {
+                // a row of the packed matrix and of the packed sums
+                let row = &mut own[packed_index(p, 0)..][..p + 1];
+                let sums = &block.sums[normal(p, 0)..][..p + 1];
+                row.iter_mut().zip(sums).for_each(|(to, sum)| *to = sum.0[l % LANES].to_f64() as f32);
             }
         }
     }
@@ -91,6 +94,8 @@ impl Doubts {
     /// Gives variances to the fits that have ended well and that f64 need not finish.
     pub fn settle(&mut self, source: &Source<'_>, columns: &mut WholeColumns<'_>) {
         let count = self.parameters.len();
+        self.shared_x.clear();
+        self.shared_x.extend(if source.batch.own_grid { &[] } else { source.batch.x }.iter().map(|x| *x as f32));
         let ended = |&k: &usize| Status::from_code(columns.status[k].into()).is_some_and(Status::is_success);
         let ended: Vec<usize> = (0..columns.status.len()).filter(ended).collect();
         for fits in ended.chunks(LANES) {
@@ -99,16 +104,15 @@ impl Doubts {
             fill(&mut self.x, &seats, source.batch.x, source.first);
             fill_weights(&mut self.weight, &seats, source);
             let length = self.factors.lower.len();
-            for (j, row) in self.factors.lower.iter_mut().enumerate() {
-                seats.iter().for_each(|&(l, k)| row.0[l] = self.matrices[k * length + j]);
+            for &(l, k) in &seats {
+                put(&mut self.factors.lower, l, self.matrices[k * length..][..length].iter().copied());
+                self.cost.0[l] = columns.chi2[k] as f32;
             }
-            seats.iter().for_each(|&(l, k)| self.cost.0[l] = columns.chi2[k] as f32);
             self.look(source.whole);
-            for p in 0..count {
-                for &(l, k) in &seats {
-                    let variance = f64::from(self.variances[p].0[l]);
-                    columns.variances[k * count + p] = pick(self.sure.0[l] > 0.0, variance, f64::NAN);
-                }
+            for &(l, k) in &seats {
+                let (l, sure) = (l % LANES, self.sure.0[l] > 0.0);
+                let own = columns.variances[k * count..][..count].iter_mut().zip(&self.variances);
+                own.for_each(|(to, variance)| *to = pick(sure, f64::from(variance.0[l]), f64::NAN));
             }
         }
     }

@@ -3,7 +3,7 @@
 use super::block::{Block, RUNNING};
 use super::step::pick;
 use crate::rows::Real;
-use crate::rows::lanes::Lanes;
+use crate::rows::lanes::{LANES, Lanes};
 use crate::solver::whole::{Whole, WholeBatch, WholeColumns};
 
 /// A batch, and which of its fits is the first of the columns at hand.
@@ -25,24 +25,32 @@ fn inverse(x: f64) -> f64 {
 /// The damping of a fit that another precision has brought near its end.
 const CONTINUED_DAMPING: f64 = 1e-9;
 
+/// Puts numbers into one lane of rows.
+#[inline(always)]
+pub fn put<R: Real>(rows: &mut [Lanes<R>], lane: usize, values: impl Iterator<Item = R>) {
+    // a remainder, which needs no check
+    rows.iter_mut().zip(values).for_each(|(row, x)| row.0[lane % LANES] = x);
+}
+
 /// Puts as many numbers as there are rows into each lane: those of fit `first` + its own of `values` (fits, rows).
 pub fn fill<R: Real>(rows: &mut [Lanes<R>], seats: &[Seat], values: &[f64], first: usize) {
     let count = rows.len();
-    for (j, row) in rows.iter_mut().enumerate() {
-        seats.iter().for_each(|&(l, k)| row.0[l] = R::of(values[(first + k) * count + j]));
+    for &(l, k) in seats {
+        put(rows, l, values[(first + k) * count..][..count].iter().map(|x| R::of(*x)));
     }
 }
 
 /// Puts the weights of fits into their lanes, where there are any.
 pub fn fill_weights<R: Real>(rows: &mut [Lanes<R>], seats: &[Seat], source: &Source<'_>) {
     let (points, batch) = (rows.len(), &source.batch);
-    for (j, row) in rows.iter_mut().enumerate() {
-        for &(l, k) in seats {
-            let at = (source.first + k) * points + j;
-            let masked = batch.mask.is_some_and(|mask| mask[at]);
-            let sigma = batch.sigma.map_or(1.0, |sigma| sigma[at]);
-            row.0[l] = if masked { R::ZERO } else { R::of(1.0 / sigma) };
-        }
+    for &(l, k) in seats {
+        let first = (source.first + k) * points;
+        let weight = |j: usize| {
+            let masked = batch.mask.is_some_and(|mask| mask[first + j]);
+            let sigma = batch.sigma.map_or(1.0, |sigma| sigma[first + j]);
+            if masked { R::ZERO } else { R::of(1.0 / sigma) }
+        };
+        put(rows, l, (0..points).map(weight));
     }
 }
 
@@ -53,12 +61,10 @@ pub fn load<R: Real>(block: &mut Block<R>, seats: &[Seat], source: &Source<'_>, 
     fill(&mut block.x, seats, batch.x, first);
     fill_weights(&mut block.weight, seats, source);
     fill(&mut block.trial, seats, columns.parameters, 0);
-    for p in 0..count {
-        let (units, inverses) = (&mut block.unit[p].0, &mut block.per_unit[p].0);
-        for &(l, k) in seats {
-            let unit = batch.unit((first + k) * count + p);
-            (units[l], inverses[l]) = (R::of(unit), R::of(inverse(unit)));
-        }
+    for &(l, k) in seats {
+        let unit = |p: usize| batch.unit((first + k) * count + p);
+        put(&mut block.unit, l, (0..count).map(|p| R::of(unit(p))));
+        put(&mut block.per_unit, l, (0..count).map(|p| R::of(inverse(unit(p)))));
     }
     if let (Some((lower, upper)), false) = (batch.bounds, block.lower.is_empty()) {
         let common = lower.len() == count;
@@ -87,15 +93,18 @@ pub fn unload<R: Real>(block: &Block<R>, seats: &[Seat], whole: &Whole, columns:
     // f32 is followed by f64, or by `Doubts`
     let variances = size_of::<R>() == 8;
     let count = block.parameters;
-    for p in 0..count {
-        for &(l, k) in seats {
-            columns.parameters[k * count + p] = block.accepted[p].0[l].to_f64();
-            if variances {
-                let held = !block.lower.is_empty() && block.lower[p].0[l] == block.upper[p].0[l];
-                let at_bound = block.free[p].0[l] == R::ZERO;
-                let inside = pick(at_bound, f64::NAN, block.delta[p].0[l].to_f64());
-                columns.variances[k * count + p] = pick(held, 0.0, inside);
-            }
+    for &(l, k) in seats {
+        let l = l % LANES;
+        let own = &mut columns.parameters[k * count..][..count];
+        own.iter_mut().zip(&block.accepted).for_each(|(to, x)| *to = x.0[l].to_f64());
+        if !variances {
+            continue;
+        }
+        for (p, to) in columns.variances[k * count..][..count].iter_mut().enumerate() {
+            let held = !block.lower.is_empty() && block.lower[p].0[l] == block.upper[p].0[l];
+            let at_bound = block.free[p].0[l] == R::ZERO;
+            let inside = pick(at_bound, f64::NAN, block.delta[p].0[l].to_f64());
+            *to = pick(held, 0.0, inside);
         }
     }
     for &(l, k) in seats {

@@ -1,5 +1,7 @@
 //! Millions of tiny fits in flat memory.
 
+use rayon::prelude::*;
+
 use super::data::Curves;
 use super::passage::Passage;
 use super::{CurveFit, CurveFitter};
@@ -56,8 +58,8 @@ impl CurveColumns {
             (&mut self.errors, curves * parameters),
             (&mut self.chi2, curves),
         ] {
-            column.clear();
             column.resize(length, f64::NAN);
+            column.par_chunks_mut(1 << 16).for_each(|some| some.fill(f64::NAN));
         }
         self.status.clear();
         self.status.resize(curves, Status::BadInput.code() as i8);

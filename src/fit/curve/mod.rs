@@ -14,6 +14,7 @@ mod probability;
 mod report;
 mod result;
 mod search;
+mod sizes;
 mod sums;
 #[cfg(feature = "argmin")]
 mod task;

@@ -1,10 +1,12 @@
 //! Curves on their way through whole fits in f32 and f64, in flat memory.
 
 use std::ops::Range;
+use std::sync::{Mutex, PoisonError};
 
 use rayon::prelude::*;
 
 use super::data::{Curve, Curves, Grid};
+use super::sizes::{roots, sizes};
 use super::{CurveColumns, CurveFitter, begin};
 use crate::cpu::CpuDevice;
 use crate::error::Result;
@@ -119,14 +121,19 @@ impl<'a> Passage<'a> {
         let parts = parts.map(|(k, (((parameters, variances), (chi2, status)), rounds))| {
             (k * most, WholeColumns { parameters, variances, chi2, promises: &mut [], status, rounds })
         });
+        let capacity = most.min(self.curves.starts.len() / p);
         if here {
-            let parts: Vec<_> = parts.collect();
+            let (parts, pool) = (parts.collect::<Vec<_>>(), Mutex::new(Vec::new()));
+            let known = || pool.lock().unwrap_or_else(PoisonError::into_inner);
             return parts.into_par_iter().try_for_each(|(first, some)| {
-                let mut precisions = self.precisions(some.chi2.len())?;
-                self.part(first, &mut precisions, some)
+                let last = known().pop();
+                let mut precisions = last.map_or_else(|| self.precisions(capacity), Ok)?;
+                self.part(first, &mut precisions, some)?;
+                known().push(precisions);
+                Ok(())
             });
         }
-        let mut precisions = self.precisions(most.min(self.curves.starts.len() / p))?;
+        let mut precisions = self.precisions(capacity)?;
         parts.into_iter().try_for_each(|(first, some)| self.part(first, &mut precisions, some))
     }
 
@@ -138,7 +145,8 @@ impl<'a> Passage<'a> {
         let last = first + count;
         let own_grid = matches!(self.curves.grid, Grid::Own(_));
         let of_fit = self.predictors * points;
-        let prepared = self.prepare(first..last);
+        let sizes = sizes(&self.curves.y[first * points..last * points], points);
+        let prepared = self.prepare(first..last, &sizes);
         let batch = WholeBatch {
             x: if own_grid { &self.x[first * of_fit..last * of_fit] } else { self.x },
             own_grid,
@@ -152,7 +160,7 @@ impl<'a> Passage<'a> {
                 (&lower[own.clone()], &upper[own])
             }),
         };
-        self.begin(&batch, columns);
+        self.begin(&batch, &sizes, columns);
         if let Some(single) = &mut precisions.single {
             single.fit(&batch, columns)?;
             resume(&batch, p, columns);
@@ -165,14 +173,15 @@ impl<'a> Passage<'a> {
     }
 
     /// Starts and units of some curves, where one of them is to begin elsewhere, or in other units, than its start.
-    fn prepare(&self, some: Range<usize>) -> Option<(Vec<f64>, Vec<f64>)> {
+    fn prepare(&self, some: Range<usize>, sizes: &[f64]) -> Option<(Vec<f64>, Vec<f64>)> {
         let p = self.parameters;
         let given = &self.curves.starts[some.start * p..some.end * p];
         let prepare = |k: usize| {
             let (begin, units) = begin::prepare(&self.fitter.problem(&self.curve(k)?), unit)?;
             Some((k, begin, units))
         };
-        let unusual = some.clone().into_par_iter().filter(|&k| self.is_unusual(k));
+        let each = some.clone().into_par_iter().with_min_len(TASK);
+        let unusual = each.filter(|&k| self.is_unusual(k, sizes[k - some.start]));
         let prepared: Vec<_> = unusual.filter_map(prepare).collect();
         if prepared.is_empty() {
             return None;
@@ -186,12 +195,11 @@ impl<'a> Passage<'a> {
         Some((starts, units))
     }
 
-    /// A start of 0, or linear parameters whose size says nothing of the data's: a quick look, as most are usual.
-    fn is_unusual(&self, k: usize) -> bool {
-        let (p, points, linear) = (self.parameters, self.points, self.formula.linear());
+    /// A start of 0, or linear parameters whose size says nothing of the `data`'s: a quick look, as most are usual.
+    fn is_unusual(&self, k: usize, data: f64) -> bool {
+        let (p, linear) = (self.parameters, self.formula.linear());
         let start = &self.curves.starts[k * p..(k + 1) * p];
         let size = linear.iter().fold(0.0, |most, &q| f64::max(most, start[q].abs()));
-        let data = largest(&self.curves.y[k * points..(k + 1) * points]);
         let alike = linear.is_empty() || (size < FAR * data && data < FAR * size);
         start.contains(&0.0) || !alike
     }
@@ -202,30 +210,29 @@ impl<'a> Passage<'a> {
     }
 
     /// Puts all fits that can be made at their starts.
-    fn begin(&self, batch: &WholeBatch<'_>, columns: &mut WholeColumns<'_>) {
+    fn begin(&self, batch: &WholeBatch<'_>, sizes: &[f64], columns: &mut WholeColumns<'_>) {
         let (p, points) = (self.parameters, self.points);
         let bad_x: Vec<usize> = match batch.own_grid {
             true => Vec::new(),
             false => (0..batch.x.len()).filter(|&i| !batch.x[i].is_finite()).map(|i| i % points).collect(),
         };
         let fits = columns.status.par_iter_mut().zip(columns.parameters.par_chunks_mut(p)).enumerate();
-        fits.with_min_len(1024).for_each(|(k, (status, parameters))| {
-            if self.is_good(batch, k, &bad_x) {
+        fits.with_min_len(TASK).for_each(|(k, (status, parameters))| {
+            if self.is_good(batch, (k, sizes[k].is_finite()), &bad_x) {
                 *status = WAITING;
                 parameters.copy_from_slice(&batch.starts[k * p..(k + 1) * p]);
             }
         });
     }
 
-    /// Whether curve `k` of the batch can be fitted: what [`fit`](CurveFitter::fit) names as a bad input cannot.
-    fn is_good(&self, batch: &WholeBatch<'_>, k: usize, bad_x: &[usize]) -> bool {
+    /// Whether curve `k` of the batch, all of whose y are finite or not, can be fitted: what [`fit`](CurveFitter::fit) names as a bad
+    /// input cannot.
+    fn is_good(&self, batch: &WholeBatch<'_>, (k, all_finite): (usize, bool), bad_x: &[usize]) -> bool {
         let (p, points) = (self.parameters, self.points);
         let counts = |j: usize| batch.mask.is_none_or(|mask| !mask[k * points + j]);
         let y = &batch.y[k * points..(k + 1) * points];
         let starts = &batch.starts[k * p..(k + 1) * p];
-        // without a way out of the loop, which makes it vector code
         let counted = self.fitter.estimator == Estimator::Poisson;
-        let all_finite = y.iter().fold(true, |finite, y| finite & y.is_finite());
         let mut good = all_finite || y.iter().enumerate().all(|(j, y)| y.is_finite() || !counts(j));
         good &= !counted || y.iter().enumerate().all(|(j, y)| *y >= 0.0 || !counts(j));
         // of nothing at all there is no optimum
@@ -256,27 +263,31 @@ impl<'a> Passage<'a> {
     /// Variances become errors, and what is not finite no success.
     fn finish(&self, first: usize, batch: &WholeBatch<'_>, columns: &mut WholeColumns<'_>) {
         let p = self.parameters;
-        let ends = columns.chi2.par_iter().zip(columns.status.par_iter_mut());
-        let fits = columns.variances.par_chunks_mut(p).zip(columns.parameters.par_chunks(p)).zip(ends);
-        fits.enumerate().with_min_len(1024).for_each(|(k, ((errors, parameters), (chi2, status)))| {
-            let (lower, upper) = bounds_of(batch, k, p);
-            let inside = |q: usize| lower.is_empty() || lower[q] < parameters[q] && parameters[q] < upper[q];
-            // a lost pivot takes along what was eliminated after it
-            if chi2.is_finite()
-                && (0..p).any(|q| errors[q].is_nan() && inside(q))
-                && let Some(variances) = self.variances(first + k, parameters)
-            {
-                errors.copy_from_slice(&variances);
-            }
-            let factor = match (!self.fitter.is_scaled(), self.used(batch, k).saturating_sub(free(lower, upper, p))) {
-                (true, _) => 1.0,
-                // nothing is left to tell the noise from
-                (false, 0) => f64::NAN,
-                (false, dof) => chi2 / dof as f64,
+        let parts = columns.variances.par_chunks_mut(TASK * p).zip(columns.parameters.par_chunks(TASK * p));
+        let ends = columns.chi2.par_chunks(TASK).zip(columns.status.par_chunks_mut(TASK));
+        parts.zip(ends).enumerate().for_each(|(part, ((variances, parameters), (chi2, status)))| {
+            let each = variances.chunks_mut(p).zip(parameters.chunks(p)).zip(chi2).enumerate();
+            let factor = |(k, ((own, parameters), chi2)): (usize, ((&mut [f64], &[f64]), &f64))| {
+                let k = part * TASK + k;
+                let (lower, upper) = bounds_of(batch, k, p);
+                let inside = |q: usize| lower.is_empty() || lower[q] < parameters[q] && parameters[q] < upper[q];
+                // a lost pivot takes along what was eliminated after it
+                if chi2.is_finite()
+                    && (0..p).any(|q| own[q].is_nan() && inside(q))
+                    && let Some(variances) = self.variances(first + k, parameters)
+                {
+                    own.copy_from_slice(&variances);
+                }
+                match (!self.fitter.is_scaled(), self.used(batch, k).saturating_sub(free(lower, upper, p))) {
+                    (true, _) => 1.0,
+                    // nothing is left to tell the noise from
+                    (false, 0) => f64::NAN,
+                    (false, dof) => chi2 / dof as f64,
+                }
             };
-            // held parameters have none, whatever the factor
-            errors.iter_mut().filter(|e| **e != 0.0).for_each(|e| *e = (*e * factor).sqrt());
-            sound::column(status, parameters, errors, *chi2);
+            let factors: Vec<f64> = each.map(factor).collect();
+            roots(variances, &factors);
+            sound::columns(status, (parameters, variances), chi2);
         });
     }
 
@@ -293,7 +304,7 @@ impl<'a> Passage<'a> {
 fn resume(batch: &WholeBatch<'_>, p: usize, columns: &mut WholeColumns<'_>) {
     let ends = columns.status.par_iter_mut().zip(columns.promises.par_iter_mut());
     let fits = ends.zip(columns.parameters.par_chunks_mut(p).zip(columns.variances.par_chunks(p))).enumerate();
-    fits.with_min_len(1024).for_each(|(k, ((status, promise), (parameters, variances)))| {
+    fits.with_min_len(TASK).for_each(|(k, ((status, promise), (parameters, variances)))| {
         let arrived = Status::from_code((*status).into()).is_some_and(Status::is_success);
         let finite = parameters.iter().all(|x| x.is_finite());
         let ended = arrived && variances.iter().all(|x| x.is_finite());
@@ -321,16 +332,6 @@ fn bounds(fitter: &CurveFitter, curves: &Curves) -> Option<(Vec<f64>, Vec<f64>)>
         (0..length).map(|i| if fitter.held[i % p] { curves.starts[i] } else { bound(i) }).collect()
     };
     Some((each(&curves.lower, &fitter.lower), each(&curves.upper, &fitter.upper)))
-}
-
-/// The largest |x|, of numbers.
-fn largest(values: &[f64]) -> f64 {
-    // several at once: they become vector code
-    let mut most = [0.0; 8];
-    for some in values.chunks(most.len()) {
-        most.iter_mut().zip(some).for_each(|(most, x)| *most = if x.abs() > *most { x.abs() } else { *most });
-    }
-    most.into_iter().fold(0.0, f64::max)
 }
 
 /// The bounds of fit `k` of a batch; empty where it has none.
