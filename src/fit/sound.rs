@@ -124,7 +124,10 @@ mod tests {
     #[test]
     fn what_has_no_error_by_nature_stays_a_success() {
         let spoils: [fn(&mut FitRow); 3] = [
-            |row| (row.at_bound, row.errors[1], row.correlations[0], row.correlations[2]) = (2, f64::NAN, f64::NAN, f64::NAN),
+            |row| {
+                (row.at_bound, row.errors[1], row.correlations[0], row.correlations[2]) =
+                    (2, f64::NAN, f64::NAN, f64::NAN)
+            },
             |row| (row.errors[0], row.correlations[0], row.correlations[1]) = (0.0, f64::NAN, f64::NAN),
             |row| (row.flags, row.errors[2]) = (flag::RANK_DEFICIENT, f64::NAN),
         ];

@@ -194,8 +194,16 @@ pub fn numbers(path: impl AsRef<Path>, key: &str) -> Result<Vec<f64>> {
 /// # Errors
 /// `Io`, `Format`, `TooLarge`.
 pub fn texts(path: impl AsRef<Path>, key: &str) -> Result<Vec<String>> {
-    let mut texts = Vec::new();
-    Archive::open(path.as_ref())?.scan(key, |dtype, bytes| dtype.texts(bytes, &mut texts))?;
+    let (path, mut texts) = (path.as_ref(), Vec::new());
+    let mut archive = Archive::open(path)?;
+    let Header { dtype, shape, .. } = archive.required(key)?;
+    // each text has a place of its own, and one in memory
+    let item = (dtype.bytes() + 2 * size_of::<String>()) as u64;
+    let bytes = shape.iter().fold(item, |bytes, n| bytes.saturating_mul(*n as u64));
+    if bytes > archive.file_length().saturating_mul(64).saturating_add(1 << 20) {
+        return Err(too_large(path, format!("`{key}` takes {bytes} bytes (is it a zip bomb?)")));
+    }
+    archive.scan(key, |dtype, bytes| dtype.texts(bytes, &mut texts))?;
     Ok(texts)
 }
 

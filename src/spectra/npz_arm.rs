@@ -220,7 +220,8 @@ fn grid(archive: &mut Archive, key: &str, [length, pixels]: [usize; 2], budget: 
     let array = archive.read(key, budget, |x| x)?;
     // it is copied once, to be shared
     let bytes = array.values.len() as u64 * size_of::<f64>() as u64;
-    *budget = budget.checked_sub(bytes).ok_or_else(|| too_large(archive.path(), format!("`{key}` holds {bytes} bytes")))?;
+    *budget =
+        budget.checked_sub(bytes).ok_or_else(|| too_large(archive.path(), format!("`{key}` holds {bytes} bytes")))?;
     check_grid(&array.values, &format!("{what}: {key}"))?;
     Ok(Grid::Shared(array.values.into()))
 }

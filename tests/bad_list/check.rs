@@ -44,7 +44,11 @@ impl Bench<'_> {
         let rows = self.library().unwrap();
         assert_eq!(rows.len(), written.len(), "{what}");
         for (row, written) in rows.iter().zip(&written.rows) {
-            assert!(alike(row, written), "{what}, {}: the command is not the library:\n{row:?}\n{written:?}", self.name);
+            assert!(
+                alike(row, written),
+                "{what}, {}: the command is not the library:\n{row:?}\n{written:?}",
+                self.name
+            );
         }
         rows
     }
@@ -115,7 +119,9 @@ fn whole_batches_and_models() {
 fn files_and_models_that_are_refused() {
     each_device(|device, name| {
         for (number, case, shown) in LIST {
-            for refused in shown.iter().filter_map(|s| if let Shown::Refused(refused) = s { Some(refused) } else { None }) {
+            for refused in
+                shown.iter().filter_map(|s| if let Shown::Refused(refused) = s { Some(refused) } else { None })
+            {
                 let place = Place::with_network(refused.model, &network::two_waves());
                 Bench { place: &place, device, name }.refused(refused, &format!("row {number}, {case}"));
             }

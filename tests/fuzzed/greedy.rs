@@ -23,7 +23,6 @@ pub fn all() -> Vec<Seed> {
     all
 }
 
-
 fn zeros(shape: &[usize]) -> Vec<u8> {
     npy("<f4", shape, &vec![0; 4 * shape.iter().product::<usize>()])
 }
@@ -47,7 +46,8 @@ fn gzipped_images(bitpix: i64) -> Vec<u8> {
     let (rows, item) = (300usize, (bitpix.unsigned_abs() / 8) as usize);
     let pixels = (20 << 20) / (rows * item);
     let unit = |cards: &[String], data: &[u8]| -> Vec<u8> {
-        let mut unit: Vec<u8> = cards.iter().chain(&["END".to_string()]).flat_map(|c| format!("{c:<80}").into_bytes()).collect();
+        let mut unit: Vec<u8> =
+            cards.iter().chain(&["END".to_string()]).flat_map(|c| format!("{c:<80}").into_bytes()).collect();
         unit.resize(unit.len().next_multiple_of(2880), b' ');
         unit.extend(data);
         unit.resize(unit.len().next_multiple_of(2880), 0);

@@ -36,6 +36,8 @@ pub struct Counting;
 
 static HELD: AtomicUsize = AtomicUsize::new(0);
 static PEAK: AtomicUsize = AtomicUsize::new(0);
+/// What the last load took at its peak.
+pub static LAST: AtomicUsize = AtomicUsize::new(0);
 
 #[global_allocator]
 static ALLOCATOR: Counting = Counting;
@@ -59,7 +61,9 @@ pub fn peak_of(load: impl FnOnce()) -> usize {
     let before = HELD.load(Relaxed);
     PEAK.store(before, Relaxed);
     load();
-    PEAK.load(Relaxed).saturating_sub(before)
+    let peak = PEAK.load(Relaxed).saturating_sub(before);
+    LAST.store(peak, Relaxed);
+    peak
 }
 
 /// Hands `bytes` to `load` as a file, in memory.
@@ -89,6 +93,7 @@ pub fn emulator_npz(bytes: &[u8]) {
     with_file("net.npz", &recipes::npz(bytes), |path| {
         emulator(path);
         let _ = popfit::emulator::read_wavelength(path);
+        let _ = (popfit::npz::numbers(path, "x_min"), popfit::npz::texts(path, "id"));
     });
 }
 

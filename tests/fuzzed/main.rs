@@ -10,6 +10,7 @@ mod seeds;
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::path::{Path, PathBuf};
+use std::sync::atomic::Ordering::Relaxed;
 use std::sync::{Mutex, MutexGuard};
 use std::time::Instant;
 
@@ -130,7 +131,8 @@ fn greedy_files_take_little() {
     for seed in greedy::all() {
         let begin = Instant::now();
         bad += u32::from(!is_loaded(&seed, "greedy"));
-        println!("{}: {}: {} bytes, {:.2} s", seed.0, seed.1, seed.2.len(), begin.elapsed().as_secs_f64());
+        let (time, peak) = (begin.elapsed().as_secs_f64(), harness::LAST.load(Relaxed) as f64 / f64::from(1 << 20));
+        println!("{}: {}: {} bytes, {peak:.1} MiB at its peak, {time:.2} s", seed.0, seed.1, seed.2.len());
     }
     assert_eq!(bad, 0);
 }

@@ -64,7 +64,13 @@ impl<'a> Recipe<'a> {
     fn filled(&mut self, count: usize) -> Vec<u8> {
         let few = usize::from(self.byte());
         let few = self.take(few);
-        few.iter().copied().cycle().take(if few.is_empty() { 0 } else { count }).chain(std::iter::repeat(0)).take(count).collect()
+        few.iter()
+            .copied()
+            .cycle()
+            .take(if few.is_empty() { 0 } else { count })
+            .chain(std::iter::repeat(0))
+            .take(count)
+            .collect()
     }
 }
 

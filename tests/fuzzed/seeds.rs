@@ -144,8 +144,10 @@ fn image(name: &str, bitpix: i64, shape: &[usize], more: &str, fill: &[u8]) -> V
 
 fn table(name: &str, rows: usize, columns: &[(&str, &str, usize)], fill: &[u8]) -> Vec<u8> {
     let width: usize = columns.iter().map(|c| c.2).sum();
-    let list: String =
-        (1..).zip(columns).map(|(k, (name, form, _))| format!("TTYPE{k}  = '{name}'\nTFORM{k}  = '{form}'\n")).collect();
+    let list: String = (1..)
+        .zip(columns)
+        .map(|(k, (name, form, _))| format!("TTYPE{k}  = '{name}'\nTFORM{k}  = '{form}'\n"))
+        .collect();
     let cards = format!(
         "XTENSION= 'BINTABLE'\nBITPIX  = 8\nNAXIS   = 2\nNAXIS1  = {width}\nNAXIS2  = {rows}\nPCOUNT  = 0\nGCOUNT  = 1\nTFIELDS = {}\n{list}EXTNAME = '{name}'",
         columns.len()
@@ -160,7 +162,12 @@ fn big(values: &[f64]) -> Vec<u8> {
 fn desi() -> Vec<u8> {
     [
         primary(),
-        table("FIBERMAP", 2, &[("TARGETID", "K", 8), ("OBJTYPE", "3A", 3), ("FLAGS", "J", 4)], b"\0\x8c\0\0\0\0\0\x07TGT\0\0\0\x01"),
+        table(
+            "FIBERMAP",
+            2,
+            &[("TARGETID", "K", 8), ("OBJTYPE", "3A", 3), ("FLAGS", "J", 4)],
+            b"\0\x8c\0\0\0\0\0\x07TGT\0\0\0\x01",
+        ),
         image("B_WAVELENGTH", -64, &[3], "", &big(&[5000.0, 5001.0, 5002.0])),
         image("B_FLUX", -32, &[2, 3], "", &1.5f32.to_be_bytes()),
         image("B_IVAR", -32, &[2, 3], "", &100f32.to_be_bytes()),

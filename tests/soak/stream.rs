@@ -38,7 +38,8 @@ pub struct Held {
 impl Held {
     pub fn now() -> Held {
         let status = std::fs::read_to_string("/proc/self/status").unwrap_or_default();
-        let resident = status.lines().find_map(|line| line.strip_prefix("VmRSS:")?.split_whitespace().next()?.parse::<u64>().ok());
+        let resident =
+            status.lines().find_map(|line| line.strip_prefix("VmRSS:")?.split_whitespace().next()?.parse::<u64>().ok());
         let handles = std::fs::read_dir("/proc/self/fd").map_or(0, |all| all.count());
         Held { memory: resident.unwrap_or(0) * 1024, handles }
     }
@@ -144,7 +145,9 @@ impl Watch {
             _ if refused.is_some() => {}
             None => *first = Some(row.clone()),
             Some(first) if first.parameters == row.parameters && first.chi2.to_bits() == row.chi2.to_bits() => {}
-            Some(first) => self.faults.push(format!("id {}: {:?}, before {:?}", row.id, row.parameters, first.parameters)),
+            Some(first) => {
+                self.faults.push(format!("id {}: {:?}, before {:?}", row.id, row.parameters, first.parameters))
+            }
         }
     }
 }
@@ -164,7 +167,8 @@ pub fn soak(device: Device, time: Duration) -> Result<Vec<String>> {
     let fitter = Fitter::new(ModelFile::open(data("model.toml"))?.build()?, device, LevenbergMarquardt::default())?;
     let torn = std::env::temp_dir().join(format!("popfit-soak-{}.npz", std::process::id()));
     let whole = std::fs::read(data("spectra.npz")).unwrap_or_default();
-    std::fs::write(&torn, &whole[..whole.len() / 2]).map_err(|source| popfit::Error::Io { path: torn.clone(), source })?;
+    std::fs::write(&torn, &whole[..whole.len() / 2])
+        .map_err(|source| popfit::Error::Io { path: torn.clone(), source })?;
     let begin = Instant::now();
     let mut source = Endless { end: begin + time, file: None, torn: torn.clone(), yielded: 0 };
     let count = open_reader(data("spectra.npz"))?.len() as usize;

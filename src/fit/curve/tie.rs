@@ -62,7 +62,8 @@ impl CurveFitter {
             upper: curves.upper.as_deref().map(rows),
             ..curves.clone()
         };
-        let mut fits: Vec<CurveFit> = fitter.fit(&kept)?.into_iter().map(|fit| sound::curve(expand(fit, &ties, count))).collect();
+        let mut fits: Vec<CurveFit> =
+            fitter.fit(&kept)?.into_iter().map(|fit| sound::curve(expand(fit, &ties, count))).collect();
         for (index, fit) in fits.iter_mut().enumerate().take(total) {
             let finite = |values: &Option<Vec<f64>>, p: usize| {
                 values.as_ref().is_some_and(|values| values[index * count + p].is_finite())

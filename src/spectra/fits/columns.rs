@@ -43,7 +43,8 @@ impl Passed {
     /// Appends the columns of these rows.
     pub fn read(&self, fits: &mut Fits, rows: &[usize], out: &mut Vec<Column>) -> Result<()> {
         let bytes = fits.rows(self.index, rows)?;
-        let memory = fits.table(self.index)?.columns.iter().filter(|column| column.is_single()).map(TableColumn::memory);
+        let memory =
+            fits.table(self.index)?.columns.iter().filter(|column| column.is_single()).map(TableColumn::memory);
         let memory = memory.fold(0, usize::saturating_add);
         fits.take(rows.len(), memory)?;
         let table = fits.table(self.index)?;

@@ -86,7 +86,9 @@ impl Arm {
         let mut values = Vec::new();
         for run in rows.chunk_by(|a, b| a + 1 == *b) {
             let block = diagonals * self.pixels;
-            fits.numbers(index, run.first().map_or(0, |row| row * block), run.len() * block, &mut values, |x| x as f32)?;
+            fits.numbers(index, run.first().map_or(0, |row| row * block), run.len() * block, &mut values, |x| {
+                x as f32
+            })?;
         }
         arm.with_resolution(Resolution { diagonals, values })
     }

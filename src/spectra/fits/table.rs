@@ -57,13 +57,17 @@ impl Table {
     }
 }
 
-#[allow(clippy::indexing_slicing, reason = "Table::new has checked that every cell lies in its row, and has the width of its type")]
+#[allow(
+    clippy::indexing_slicing,
+    reason = "Table::new has checked that every cell lies in its row, and has the width of its type"
+)]
 impl TableColumn {
     fn new(header: &Header, k: i64, offset: usize) -> Result<TableColumn, String> {
         let form = header.text(&format!("TFORM{k}")).ok_or_else(|| format!("no TFORM{k}"))?.trim();
         let invalid = || format!("TFORM{k} is {form:?}");
         let digits = form.bytes().take_while(u8::is_ascii_digit).count();
-        let repeat = if digits == 0 { Ok(1) } else { form.split_at(digits).0.parse::<usize>() }.map_err(|_| invalid())?;
+        let repeat =
+            if digits == 0 { Ok(1) } else { form.split_at(digits).0.parse::<usize>() }.map_err(|_| invalid())?;
         let code = *form.as_bytes().get(digits).ok_or_else(invalid)?;
         let width = match code {
             b'X' => Some(repeat.div_ceil(8)),
