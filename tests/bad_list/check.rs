@@ -35,6 +35,12 @@ impl Bench<'_> {
         Ok(table.rows)
     }
 
+    /// The rows of the library alone.
+    fn quick_rows(&self, arrays: &Arrays) -> Vec<FitRow> {
+        file(self.place.path(), "spectra.npz", &arrays.bytes());
+        self.library().unwrap()
+    }
+
     /// The rows of both, which are the same.
     fn rows(&self, arrays: &Arrays, what: &str) -> Vec<FitRow> {
         let run = self.place.fit(&arrays.bytes(), &["--device", self.name, "--quiet"]);
@@ -54,12 +60,17 @@ impl Bench<'_> {
     }
 
     fn fault(&self, fault: &Fault, what: &str) {
-        let clean = self.rows(&(fault.sound)(), what);
+        // a process on a software GPU takes seconds to begin: there the command sees the middle place alone
+        let rows_of = |arrays: &Arrays, place: usize| match self.name == "cpu" || place == PLACES[1] {
+            true => self.rows(arrays, what),
+            false => self.quick_rows(arrays),
+        };
+        let clean = rows_of(&(fault.sound)(), PLACES[0]);
         assert!(clean.iter().all(|row| row.status.is_success()), "{what}: {clean:?}");
         for bad in PLACES {
             let mut arrays = (fault.sound)();
             (fault.spoil)(&mut arrays, bad);
-            let rows = self.rows(&arrays, what);
+            let rows = rows_of(&arrays, bad);
             assert_eq!(rows.len(), SPECTRA, "{what}");
             for (n, (row, clean)) in rows.iter().zip(&clean).enumerate() {
                 assert!(n == bad || alike(row, clean), "{what}, bad {bad}: spectrum {n} changed:\n{row:?}\n{clean:?}");

@@ -7,7 +7,7 @@ use super::seeds::Seed;
 pub fn all() -> Vec<Seed> {
     let raw = |bytes: Vec<u8>| [vec![0], bytes].concat();
     let mut all: Vec<Seed> = vec![
-        ("spectra_npz", "as many arrays as are read".into(), raw(many_arrays(990, 1 << 17))),
+        ("spectra_npz", "as many arrays as are read".into(), raw(many_arrays(250, 1 << 17))),
         ("spectra_npz", "large arrays, inflated ahead".into(), raw(many_arrays(60, 1 << 20))),
         ("emulator_npz", "a network of zeros".into(), raw(npz(&[("w_array_0", zeros(&[3, 7_000_000]))], true))),
         ("safetensors", "a header of a mebibyte".into(), deep_header()),
