@@ -156,8 +156,8 @@ pub fn formula(bytes: &[u8]) {
         assert_eq!(rows.len(), 3 * (1 + values.len()));
         assert!(!formula.wgsl(true).is_empty());
         let Ok(fitter) = CurveFitter::new(formula, Device::cpu()) else { return };
-        let ties = lines.filter_map(|line| line.split_once('='));
-        let _ = ties.fold(Some(fitter), |fitter, (name, tie)| fitter?.tie(name.trim(), tie).ok());
+        let mut ties = lines.filter_map(|line| line.split_once('='));
+        let _ = ties.try_fold(fitter, |fitter, (name, tie)| fitter.tie(name.trim(), tie));
     });
     assert!(peak <= bytes.len() + MOST, "formula: {peak} bytes for a text of {}", bytes.len());
 }
