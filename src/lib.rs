@@ -59,11 +59,15 @@ pub mod cpu;
 mod curve_model;
 pub mod emulator;
 mod error;
+#[doc(hidden)]
+pub mod faults;
+mod files;
 mod fit;
 mod formula;
 #[cfg(feature = "gpu")]
 pub mod gpu;
 pub mod guide;
+mod memory;
 mod model;
 pub mod npz;
 #[cfg(feature = "cli")]

@@ -2,13 +2,13 @@
 
 mod common;
 
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex};
 
-use common::fits::{devices, fitter, same_bits, sound};
+use common::fits::{devices, fitter, least_memory, same_bits, sound};
 use common::tiny::{self, linear, spectra, wave};
 use popfit::spectra::SpectraReader;
-use popfit::{Control, Device, FitTable, Fitter, LevenbergMarquardt, Spectra, Status};
+use popfit::{Control, Device, FitTable, Fitter, Journal, LevenbergMarquardt, NelderMead, Solver, Spectra, Status};
 
 /// Yields batches of at most `most` spectra.
 struct Slices {
@@ -154,4 +154,57 @@ fn a_fit_cancelled_between_its_rounds_is_interrupted() {
             }
         }
     }
+}
+
+/// A run is interrupted at the n-th thing that its progress function is told, for n = 1, 2, 4, …; what it had finished is not fitted
+/// again, and the rows are those of a run that was not interrupted.
+#[test]
+fn an_interrupted_run_goes_on_in_the_middle_of_a_batch() {
+    let (lm, simplex) =
+        (LevenbergMarquardt { initial_damping: 1e6, ..LevenbergMarquardt::default() }, NelderMead::default());
+    let solvers = [Solver::Lm(lm), Solver::NelderMead(simplex), Solver::LmNelderMead(lm, simplex)];
+    let on_cpu = solvers.map(|solver| (Device::cpu(), solver));
+    let others = devices().into_iter().skip(1).map(|device| (device, solvers[0]));
+    for (device, solver) in on_cpu.into_iter().chain(others) {
+        let (fitter, mut source) = setup(&device);
+        source.most = SPECTRA / 2;
+        let fitter = Fitter::new(fitter.model().clone(), device, solver).unwrap();
+        let whole = fitter.fit(&source.all).unwrap();
+        // a batch goes through the population in many parts
+        let least = least_memory(&fitter, &source.all.slice(0..1));
+        let fitter = fitter.memory(Some(least + least / 4));
+        let folder = tempfile::tempdir().unwrap();
+        let mut partly = 0;
+        for n in (0..).map(|k| 1 << k) {
+            source.next = 0;
+            let (kept, was_cancelled) = interrupt(&fitter, &mut source, folder.path(), n);
+            source.next = 0;
+            let mut journal = Journal::open(&folder.path().join("out.csv"), "", true).unwrap();
+            let mut table = fitter.table();
+            fitter.fit_journaled(&mut source, &mut table, &Control::default(), &mut journal).unwrap();
+            table.rows.iter().zip(&whole.rows).for_each(|(row, whole)| same_bits(row, whole, &format!("{n}")));
+            assert_eq!(table.len(), SPECTRA);
+            journal.remove();
+            partly += usize::from(kept % source.most != 0);
+            if !was_cancelled {
+                break;
+            }
+        }
+        assert!(partly > 0, "no batch was interrupted in its middle: {solver}");
+    }
+}
+
+/// How many rows a run has finished that is interrupted when its progress function is told for the n-th time, and whether it was.
+fn interrupt(fitter: &Fitter, source: &mut Slices, folder: &std::path::Path, n: u64) -> (usize, bool) {
+    let control = Control::default();
+    let (cancel, told) = (control.cancel.clone(), AtomicU64::new(0));
+    let progress = move |_, _| cancel.store(told.fetch_add(1, Ordering::Relaxed) + 1 >= n, Ordering::Relaxed);
+    let control = Control { progress: Some(Box::new(progress)), ..control };
+    let mut journal = Journal::open(&folder.join("out.csv"), "", false).unwrap();
+    let mut table = fitter.table();
+    fitter.fit_journaled(source, &mut table, &control, &mut journal).unwrap();
+    sound(&table);
+    let kept = SPECTRA - interrupted(&table);
+    assert_eq!(journal.has_rows(), kept > 0);
+    (kept, kept < SPECTRA)
 }

@@ -2,9 +2,9 @@
 
 mod common;
 
-use common::fits::{bits, devices, fitter, pick, same_bits, sound, synb_spectra};
+use common::fits::{bits, devices, fitter, least_memory, pick, same_bits, sound, synb_spectra};
 use common::{shared, synb_model, tiny};
-use popfit::{Continuum, Device, Error, FitTable, Fitter, Spectra, SpectralModel};
+use popfit::{Continuum, Device, FitTable, Spectra, SpectralModel};
 
 /// A permutation of 0..n with no pattern.
 fn shuffled(n: usize) -> Vec<usize> {
@@ -15,20 +15,6 @@ fn shuffled(n: usize) -> Vec<usize> {
         order.swap(k, (state >> 33) as usize % (k + 1));
     }
     order
-}
-
-/// The smallest memory, to 1 %, with which the fitter runs.
-fn least_memory(fitter: &Fitter, one: &Spectra) -> u64 {
-    let (mut low, mut high) = (1u64, 1 << 34);
-    while high - low > high / 100 {
-        let middle = low.midpoint(high);
-        match fitter.clone().memory(Some(middle)).fit(one) {
-            Ok(_) => high = middle,
-            Err(Error::OutOfMemory { .. }) => low = middle,
-            Err(error) => panic!("{error}"),
-        }
-    }
-    high
 }
 
 fn check(device: &Device, model: SpectralModel, spectra: &Spectra) -> FitTable {

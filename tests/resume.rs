@@ -1,9 +1,13 @@
 //! A run that is killed goes on where it was, and ends with the bytes of one that was not; a run that is not its own is refused.
 #![cfg(feature = "cli")]
 
+mod common;
+
 use std::path::{Path, PathBuf};
-use std::process::{Command, Output, Stdio};
+use std::process::{Child, Command, Output, Stdio};
 use std::time::{Duration, Instant};
+
+use sha2::{Digest, Sha256};
 
 /// Batches never span files: so many savepoints.
 const FILES: usize = 10;
@@ -12,21 +16,27 @@ fn data(name: &str) -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("data").join(name)
 }
 
-fn command(out: &Path, more: &[&str]) -> Command {
+/// Fits the files of the folder `inputs`.
+fn command(inputs: &Path, out: &Path, more: &[&str]) -> Command {
     let mut command = Command::new(env!("CARGO_BIN_EXE_popfit"));
-    command.arg("fit").arg(data("model.toml")).args(std::iter::repeat_n(data("spectra.npz"), FILES));
+    let spectra = inputs.join("spectra.npz");
+    command.arg("fit").arg(inputs.join("model.toml")).args(std::iter::repeat_n(spectra, FILES));
     command.args(["--device", "cpu", "--quiet", "-o"]).arg(out).args(more);
     command.stderr(Stdio::piped());
     command
 }
 
 fn run(out: &Path, more: &[&str]) -> Output {
-    command(out, more).output().unwrap()
+    command(&data(""), out, more).output().unwrap()
 }
 
 fn succeed(out: &Path, more: &[&str]) {
     let output = run(out, more);
     assert_eq!(output.status.code(), Some(0), "{}", String::from_utf8_lossy(&output.stderr));
+}
+
+fn message(output: &Output) -> String {
+    String::from_utf8_lossy(&output.stderr).into_owned()
 }
 
 fn names(folder: &Path) -> Vec<String> {
@@ -36,73 +46,264 @@ fn names(folder: &Path) -> Vec<String> {
     all
 }
 
-/// `POPFIT_KILLS` says how often (50 take a minute or two).
-#[test]
-fn a_killed_run_ends_with_the_bytes_of_one_that_was_not() {
+/// The journal of an output, and how long it is.
+fn journal(out: &Path) -> (PathBuf, u64) {
+    let path = out.with_file_name(format!(".{}.journal", out.file_name().unwrap().to_string_lossy()));
+    let length = std::fs::metadata(&path).map_or(0, |file| file.len());
+    (path, length)
+}
+
+/// Longer than its head: it holds rows.
+const HEAD: u64 = 5000;
+
+/// A run whose journal holds rows, if it has not come to its end before.
+fn until_it_has_rows(inputs: &Path, out: &Path) -> Child {
+    let mut child = command(inputs, out, &[]).spawn().unwrap();
+    while journal(out).1 < HEAD && child.try_wait().unwrap().is_none() {
+        std::thread::sleep(Duration::from_millis(1));
+    }
+    child
+}
+
+/// A file's bytes; of the report's page without its time, which nobody can repeat.
+fn contents(path: &Path) -> Vec<u8> {
+    let bytes = std::fs::read(path).unwrap();
+    if path.extension().is_none_or(|extension| extension != "html") {
+        return bytes;
+    }
+    let text = String::from_utf8(bytes).unwrap();
+    let end = text.find("spectra a second").unwrap();
+    let begin = text[..end].rfind("<div").unwrap();
+    let rest = &text[end..];
+    format!("{}{}", &text[..begin], &rest[rest.find(" s in all").unwrap()..]).into_bytes()
+}
+
+/// Stands for a folder of its own.
+const REPORT: &str = "REPORT";
+
+/// Runs with an output under the name `out`, killed at `kills` moments and taken up again.
+fn kill_and_resume(out: &str, others: &[&str], more: &[&str], kills: u32) {
     let folder = tempfile::tempdir().unwrap();
-    let kills: u32 = std::env::var("POPFIT_KILLS").map_or(10, |n| n.parse().unwrap());
-    for extension in ["parquet", "fits", "csv"] {
-        let reference = folder.path().join(format!("whole.{extension}"));
-        let begin = Instant::now();
-        succeed(&reference, &[]);
-        let whole = begin.elapsed();
-        let expected = std::fs::read(&reference).unwrap();
-        let (mut resumed, out) = (0, folder.path().join(format!("out.{extension}")));
-        let journal = folder.path().join(format!(".out.{extension}.journal"));
-        for k in 0..kills.div_ceil(3) {
-            // spread over the run, the end included
-            let moment = whole.mul_f64(f64::from(k * 7 % kills.max(1)) / f64::from(kills) + 0.05);
-            let mut child = command(&out, &[]).spawn().unwrap();
-            std::thread::sleep(moment.max(Duration::from_millis(5)));
+    let [whole, killed] = ["whole", "killed"].map(|name| folder.path().join(name));
+    for place in [&whole, &killed] {
+        std::fs::create_dir(place).unwrap();
+    }
+    let start = |place: &Path, resume: &[&str]| {
+        let report = place.join("report").display().to_string();
+        let more: Vec<&str> = more.iter().map(|word| if *word == REPORT { &report } else { *word }).collect();
+        command(&data(""), &place.join(out), &[&more, resume].concat())
+    };
+    let finish = |place: &Path, resume: &[&str]| {
+        let output = start(place, resume).output().unwrap();
+        assert_eq!(output.status.code(), Some(0), "{}", message(&output));
+    };
+    let begin = Instant::now();
+    finish(&whole, &[]);
+    let length = begin.elapsed();
+    let mut resumed = 0;
+    for k in 0..kills {
+        // spread over the run, in no order
+        let mut moment = length.mul_f64(0.02 + 0.96 * (0.5 + f64::from(k) * 0.618_034).fract());
+        loop {
+            let mut child = start(&killed, &[]).spawn().unwrap();
+            std::thread::sleep(moment);
+            let is_running = child.try_wait().unwrap().is_none();
             child.kill().unwrap();
             child.wait().unwrap();
-            resumed += u32::from(std::fs::metadata(&journal).is_ok_and(|file| file.len() > 1000));
-            // killed again, on its way back
-            if k % 2 == 1 {
-                let mut child = command(&out, &["--resume"]).spawn().unwrap();
-                std::thread::sleep(moment / 2);
-                child.kill().unwrap();
-                child.wait().unwrap();
+            if is_running {
+                break;
             }
-            succeed(&out, &["--resume"]);
-            assert!(std::fs::read(&out).unwrap() == expected, "{extension}, killed after {moment:?}: other bytes");
-            std::fs::remove_file(&out).unwrap();
-            assert_eq!(names(folder.path()), [reference.file_name().unwrap().to_str().unwrap()]);
+            moment = moment.mul_f64(0.7);
         }
-        println!("{extension}: {resumed} of {} resumed with rows", kills.div_ceil(3));
-        assert!(resumed > 0, "no kill came between two savepoints");
-        std::fs::remove_file(&reference).unwrap();
+        resumed += u32::from(journal(&killed.join(out)).1 > HEAD);
+        // killed again, on its way back
+        if k % 2 == 1 {
+            let mut child = start(&killed, &["--resume"]).spawn().unwrap();
+            std::thread::sleep(moment / 2);
+            child.kill().unwrap();
+            child.wait().unwrap();
+        }
+        finish(&killed, &["--resume"]);
+        for name in std::iter::once(&out).chain(others) {
+            let same = contents(&killed.join(name)) == contents(&whole.join(name));
+            assert!(same, "{name}, killed after {moment:?}: other bytes");
+            std::fs::remove_file(killed.join(name)).unwrap();
+        }
+        let mut left = names(&killed);
+        if left == ["report"] {
+            left = names(&killed.join("report"));
+        }
+        assert!(left.is_empty(), "{left:?}");
     }
+    println!("{out} {more:?}: {length:.2?} long, killed on its way {kills} times, {resumed} times with rows");
+    assert!(kills < 3 || resumed > 0, "no kill came between two savepoints");
+}
+
+/// `POPFIT_KILLS` says how often (50 take some minutes).
+#[test]
+fn a_killed_run_ends_with_the_bytes_of_one_that_was_not() {
+    let kills: u32 = std::env::var("POPFIT_KILLS").map_or(10, |n| n.parse().unwrap());
+    let each = kills.div_ceil(5);
+    kill_and_resume("out.parquet", &[], &[], each);
+    kill_and_resume("out.fits", &[], &[], each);
+    kill_and_resume("out.csv", &[], &[], each);
+    kill_and_resume("rvtab_1.fits", &["rvmod_1.fits"], &["--format", "rvtab"], each);
+    kill_and_resume("out.csv", &["report/index.html"], &["--report", REPORT], each);
+}
+
+/// The first line of a journal's head that begins with `name` gets another value.
+fn rewrite_head(path: &Path, name: &str, value: &str) {
+    let bytes = std::fs::read(path).unwrap();
+    let magic = bytes.iter().position(|byte| *byte == b'\n').unwrap() + 1;
+    let length = u64::from_le_bytes(bytes[magic..magic + 8].try_into().unwrap()) as usize;
+    let (begin, end) = (magic + 40, magic + 40 + length);
+    let text = String::from_utf8(bytes[begin..end].to_vec()).unwrap();
+    let line = |line: &str| if line.starts_with(name) { format!("{name} = {value}") } else { line.to_string() };
+    let text: Vec<String> = text.lines().map(line).collect();
+    let text = text.join("\n");
+    let frame = [&(text.len() as u64).to_le_bytes()[..], &Sha256::digest(&text), text.as_bytes()].concat();
+    std::fs::write(path, [&bytes[..magic], &frame, &bytes[end..]].concat()).unwrap();
 }
 
 #[test]
 fn what_is_not_its_own_is_refused() {
     let folder = tempfile::tempdir().unwrap();
-    let out = folder.path().join("out.csv");
-    let journal = folder.path().join(".out.csv.journal");
-    // killed when the journal holds rows
-    let mut child = command(&out, &[]).spawn().unwrap();
-    while std::fs::metadata(&journal).map_or(0, |file| file.len()) < 1000 && child.try_wait().unwrap().is_none() {
-        std::thread::sleep(Duration::from_millis(1));
+    let inputs = tempfile::tempdir().unwrap();
+    for name in ["model.toml", "emulator.safetensors", "spectra.npz"] {
+        std::fs::copy(data(name), inputs.path().join(name)).unwrap();
     }
-    let second = run(&out, &["--resume"]);
-    let second_said = String::from_utf8_lossy(&second.stderr).into_owned();
+    let out = folder.path().join("out.csv");
+    let start = |more: &[&str]| command(inputs.path(), &out, more).output().unwrap();
+    let mut child = until_it_has_rows(inputs.path(), &out);
+    let second = start(&["--resume"]);
     child.kill().unwrap();
     child.wait().unwrap();
-    assert_eq!(second.status.code(), Some(2), "{second_said}");
-    assert!(second_said.contains("out.csv: OutputLocked"), "{second_said}");
-    let before = std::fs::read(&journal).unwrap();
-    for (more, said) in [
-        (&[][..], "give --resume to go on, or remove it"),
-        (&["--resume", "--starts", "1"], "it is of another run"),
-        (&["--resume", "--seed", "9"], "it is of another run"),
-    ] {
-        let output = run(&out, more);
-        let message = String::from_utf8_lossy(&output.stderr).into_owned();
-        assert_eq!(output.status.code(), Some(2), "{message}");
-        assert!(message.contains(".out.csv.journal") && message.contains(said), "{more:?}: {message}");
-        assert!(!out.exists() && std::fs::read(&journal).unwrap() == before, "{more:?}: nothing is touched");
-    }
-    succeed(&out, &["--resume"]);
+    assert_eq!(second.status.code(), Some(2), "{}", message(&second));
+    assert!(message(&second).contains("out.csv: OutputLocked"), "{}", message(&second));
+    let (path, _) = journal(&out);
+    let before = std::fs::read(&path).unwrap();
+    let refused = |more: &[&str], said: &[&str], journal: &[u8]| {
+        let output = start(more);
+        let text = message(&output);
+        assert_eq!(output.status.code(), Some(2), "{text}");
+        assert!(text.contains(".out.csv.journal") || said.contains(&"spectra.npz"), "{text}");
+        said.iter().for_each(|word| assert!(text.contains(word), "{more:?}: no {word:?} in {text}"));
+        assert!(!out.exists() && std::fs::read(&path).unwrap() == journal, "{more:?}: nothing is touched");
+    };
+    refused(&[], &["give --resume to go on, or remove it"], &before);
+    refused(&["--resume", "--starts", "1"], &["another run", "starts = 2", "starts = 1"], &before);
+    refused(&["--resume", "--seed", "9"], &["another run", "seed = 3", "seed = 9"], &before);
+    refused(&["--resume", "--velocity-scan", "fixed"], &["another run", "velocity scan = "], &before);
+    // an input changes, and is put back
+    let change = |name: &str, change: &dyn Fn(&mut Vec<u8>), said: &[&str]| {
+        let file = inputs.path().join(name);
+        let whole = std::fs::read(&file).unwrap();
+        let mut bytes = whole.clone();
+        change(&mut bytes);
+        std::fs::write(&file, bytes).unwrap();
+        refused(&["--resume"], said, &before);
+        std::fs::write(&file, whole).unwrap();
+    };
+    let fewer_terms = |bytes: &mut Vec<u8>| {
+        *bytes = String::from_utf8(bytes.clone()).unwrap().replace("terms = 10", "terms = 9").into_bytes();
+    };
+    change("model.toml", &fewer_terms, &["another run", "`terms = 10`", "`terms = 9`"]);
+    let last_weight = |bytes: &mut Vec<u8>| *bytes.last_mut().unwrap() ^= 1;
+    change("emulator.safetensors", &last_weight, &["another run", "emulator", "emulator.safetensors = "]);
+    let other = popfit_spectra(&inputs.path().join("spectra.npz"));
+    change("spectra.npz", &|bytes| bytes.clone_from(&other), &["spectra.npz", "have changed since they were fitted"]);
+    rewrite_head(&path, "version", "0.0.9");
+    let older = std::fs::read(&path).unwrap();
+    refused(
+        &["--resume"],
+        &["another run", "version = 0.0.9", concat!("version = ", env!("CARGO_PKG_VERSION"))],
+        &older,
+    );
+    std::fs::write(&path, &before).unwrap();
+    let output = start(&["--resume"]);
+    assert_eq!(output.status.code(), Some(0), "{}", message(&output));
     assert_eq!(names(folder.path()), ["out.csv"]);
+}
+
+/// The file's spectra, one of them brighter by a percent.
+fn popfit_spectra(path: &Path) -> Vec<u8> {
+    let spectra = popfit::Spectra::open(path).unwrap();
+    let arm = &spectra.arms[0];
+    let mut flux = arm.flux.clone();
+    flux[..arm.pixels].iter_mut().for_each(|f| *f *= 1.01);
+    let popfit::spectra::Wavelength::Shared(grid) = &arm.wavelength else { panic!("one grid") };
+    let shape = [spectra.len(), arm.pixels];
+    common::npz(
+        &[
+            ("wavelength", common::f64s(&[arm.pixels], grid)),
+            ("flux", common::f64s(&shape, &flux)),
+            ("ivar", common::f64s(&shape, &arm.ivar)),
+        ],
+        false,
+    )
+}
+
+/// What an interrupted run has finished is not fitted again, and the table ends with the bytes of a run that was not interrupted.
+#[cfg(unix)]
+#[test]
+fn an_interrupted_run_goes_on() {
+    for (signal, name) in [("-INT", "out.parquet"), ("-TERM", "out.csv")] {
+        let folder = tempfile::tempdir().unwrap();
+        let [whole, out] = ["whole", "out"].map(|stem| folder.path().join(name.replace("out", stem)));
+        succeed(&whole, &[]);
+        let child = until_it_has_rows(&data(""), &out);
+        assert!(Command::new("kill").args([signal, &child.id().to_string()]).status().unwrap().success());
+        let output = child.wait_with_output().unwrap();
+        assert_eq!(output.status.code(), Some(1), "{}", message(&output));
+        assert!(message(&output).contains("--resume goes on"), "{}", message(&output));
+        let interrupted = std::fs::read(&out).unwrap();
+        assert!(interrupted != std::fs::read(&whole).unwrap() && journal(&out).1 > HEAD, "{signal}");
+        succeed(&out, &["--resume"]);
+        assert!(std::fs::read(&out).unwrap() == std::fs::read(&whole).unwrap(), "{signal}: other bytes");
+        let mut left = [&whole, &out].map(|path| path.file_name().unwrap().to_string_lossy().into_owned());
+        left.sort();
+        assert_eq!(names(folder.path()), left);
+    }
+}
+
+/// A disk with little room, as a limit on the size of files makes one: the old table stays, and with more room the run goes on.
+#[cfg(unix)]
+#[test]
+fn a_full_disk_costs_nothing() {
+    let folder = tempfile::tempdir().unwrap();
+    let [whole, out] = ["whole.fits", "out.fits"].map(|name| folder.path().join(name));
+    succeed(&whole, &[]);
+    let expected = std::fs::read(&whole).unwrap();
+    std::fs::remove_file(&whole).unwrap();
+    let mut had_rows = 0;
+    for blocks in std::iter::once(0).chain((0..).map(|k| 1 << (2 * k))) {
+        std::fs::write(&out, "old").unwrap();
+        let inner = command(&data(""), &out, &[]);
+        let mut limited = Command::new("sh");
+        // a write beyond the limit is an error, not a signal
+        limited.args(["-c", "trap '' XFSZ; ulimit -f \"$0\"; exec \"$@\""]).arg(blocks.to_string());
+        limited.arg(inner.get_program()).args(inner.get_args());
+        let output = limited.output().unwrap();
+        if output.status.success() {
+            assert!(std::fs::read(&out).unwrap() == expected);
+            break;
+        }
+        assert!(matches!(output.status.code(), Some(1 | 2)), "{:?}: {}", output.status, message(&output));
+        assert!(message(&output).contains("File too large"), "{}", message(&output));
+        assert_eq!(std::fs::read(&out).unwrap(), b"old", "{blocks} blocks");
+        let left: Vec<String> = names(folder.path()).into_iter().filter(|name| name != ".out.fits.journal").collect();
+        assert_eq!(left, ["out.fits"], "{blocks} blocks");
+        had_rows += u32::from(journal(&out).1 > HEAD);
+        succeed(&out, &["--resume"]);
+        assert!(std::fs::read(&out).unwrap() == expected, "{blocks} blocks: other bytes");
+        assert_eq!(names(folder.path()), ["out.fits"]);
+    }
+    assert!(had_rows > 0, "no run was stopped between two savepoints");
+}
+
+#[cfg(target_os = "linux")]
+#[test]
+fn a_folder_that_cannot_be_written_is_told() {
+    let output = run(Path::new("/proc/out.csv"), &[]);
+    assert!(output.status.code() == Some(2) && message(&output).contains("/proc/out.csv"), "{}", message(&output));
 }

@@ -6,11 +6,12 @@ use std::time::{Duration, Instant};
 
 use indicatif::{ProgressBar, ProgressDrawTarget, ProgressState, ProgressStyle};
 use popfit::report::{About, Collector, ReportFile};
-use popfit::spectra::SpectraReader;
+use popfit::spectra::{Selection, SpectraReader};
 use popfit::{
     Control, Device, Error, Fitter, Journal, LevenbergMarquardt, Metadata, ModelFile, NelderMead, RvTabWriter,
     SolverKind, SpectralModel, Status, Summary, VelocityScan,
 };
+use sha2::{Digest, Sha256};
 
 use super::chain::Chain;
 use super::output::{Format, Output};
@@ -99,7 +100,8 @@ pub fn run(arguments: &Arguments) -> Result<(), Failure> {
         file.keep_arms(arms)?;
     }
     let model = file.build()?;
-    let mut source = Chain::open(&arguments.spectra, &arguments.selection.selection()?)?;
+    let selection = arguments.selection.selection()?;
+    let mut source = Chain::open(&arguments.spectra, &selection)?;
     spare_inputs(arguments)?;
     let emulators = emulators(&model);
     let fitter = fitter(arguments, &file, model)?;
@@ -119,7 +121,8 @@ pub fn run(arguments: &Arguments) -> Result<(), Failure> {
         ..Control::default()
     };
     signals::cancel(&control)?;
-    let mut journal = Journal::open(&arguments.output, &key(arguments, &metadata), arguments.resume)?;
+    let key = key(arguments, &fitter, &metadata, &selection);
+    let mut journal = Journal::open(&arguments.output, &key, arguments.resume)?;
     let mut table = Output::create(arguments.format, &arguments.output, &fitter, &source, &metadata)?;
     let page = arguments.report.as_deref().map(page).transpose()?;
 
@@ -157,10 +160,24 @@ fn say(lines: impl IntoIterator<Item = String>) {
     lines.into_iter().for_each(|line| drop(writeln!(std::io::stderr(), "{line}")));
 }
 
-/// What the rows depend on, but for the spectra themselves.
-fn key(arguments: &Arguments, metadata: &Metadata) -> String {
-    let Arguments { spectra, selection, format, velocity_scan, .. } = arguments;
-    format!("{} {metadata:?} {spectra:?} {selection:?} {format:?} {velocity_scan:?}", env!("CARGO_PKG_VERSION"))
+/// What the rows depend on, but for the spectra themselves: `name = value` line by line.
+fn key(arguments: &Arguments, fitter: &Fitter, metadata: &Metadata, selection: &Selection) -> String {
+    let mut lines = vec![format!("version = {}", env!("CARGO_PKG_VERSION")), format!("device = {}", metadata.device)];
+    lines.extend(metadata.emulators.iter().map(|(file, hash)| format!("emulator {file} = {hash}")));
+    for (arm, emulator) in fitter.model().arms() {
+        // a grid may come from a file of its own
+        let grid =
+            Sha256::new_with_prefix(emulator.wavelength().iter().flat_map(|x| x.to_le_bytes()).collect::<Vec<_>>());
+        let hash: String = grid.finalize().iter().map(|byte| format!("{byte:02x}")).collect();
+        lines.push(format!("wavelength of arm {arm:?} = {hash}"));
+    }
+    lines.extend(arguments.spectra.iter().map(|file| format!("spectra = {}", file.display())));
+    lines.push(format!("selection = {selection:?}"));
+    lines.push(format!("format = {:?}", arguments.format));
+    lines.push(format!("velocity scan = {:?}", arguments.velocity_scan));
+    lines.push(metadata.settings.clone());
+    lines.push(metadata.model.clone());
+    lines.join("\n")
 }
 
 /// No result takes the place of what it is made from.

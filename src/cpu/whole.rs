@@ -104,7 +104,7 @@ fn some<R: Real>(
     columns: &mut WholeColumns<'_>,
 ) {
     let (mut next, mut empty) = (0, (0..LANES).collect::<Vec<usize>>());
-    let (mut seats, mut fresh): (Vec<Seat>, Vec<Seat>) = (Vec::new(), Vec::new());
+    let (mut seats, mut fresh, mut ended): (Vec<Seat>, Vec<Seat>, Vec<Seat>) = Default::default();
     loop {
         fresh.clear();
         while let Some(&l) = empty.last()
@@ -121,7 +121,14 @@ fn some<R: Real>(
         }
         block.linearise(whole, model, shared_x);
         block.step(whole);
-        let ended: Vec<Seat> = seats.extract_if(.., |(l, _)| block.status.0[*l] != R::of(RUNNING)).collect();
+        ended.clear();
+        seats.retain(|&(l, k)| {
+            let runs = block.status.0[l % LANES] == R::of(RUNNING);
+            if !runs {
+                ended.push((l, k));
+            }
+            runs
+        });
         if size_of::<R>() == 8 && !ended.is_empty() {
             block.variances(whole, model, shared_x);
         }

@@ -13,6 +13,7 @@ mod limits;
 mod picture;
 mod posterior;
 mod profile;
+mod rest;
 mod row;
 mod run;
 mod solve;

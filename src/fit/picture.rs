@@ -57,9 +57,18 @@ impl Fitter {
         };
         let fitted: Vec<(usize, usize)> =
             rows.iter().enumerate().filter_map(|(k, row)| Some((k, place(row)?))).collect();
-        for chunk in fitted.chunks(CHUNK) {
+        let (mut done, mut most) = (0, CHUNK);
+        while done < fitted.len() {
+            let chunk = &fitted[done..(done + most).min(fitted.len())];
             let points: Vec<_> = chunk.iter().map(|&(k, place)| (place, rows[k].parameters.as_slice())).collect();
-            let inspected = run.inspect(spectra, &points, Precision::F32)?;
+            let inspected = match run.inspect(spectra, &points, Precision::F32) {
+                Err(Error::OutOfMemory { .. }) if most > 1 => {
+                    most /= 2;
+                    continue;
+                }
+                inspected => inspected?,
+            };
+            done += chunk.len();
             for (&(k, place), one) in chunk.iter().zip(inspected) {
                 let both = self.model.arms.iter().zip(&arms).zip(&one);
                 let fits = both.map(|((model, data), arm)| match data {

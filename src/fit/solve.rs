@@ -12,7 +12,7 @@ use crate::model::{ArmLayout, SpectralModel, SpectralObjective};
 use crate::solver::profile::Meter;
 use crate::solver::recording::Precision;
 use crate::solver::{
-    Device, LevenbergMarquardt, Method, NelderMead, Objective, Outcome, Population, Queue, linearise, stream,
+    Device, LevenbergMarquardt, Method, NelderMead, Objective, Outcome, Population, Queue, Status, linearise, stream,
 };
 
 /// A simplex that polishes starts this much smaller.
@@ -114,8 +114,13 @@ impl Passes {
                 let starts = outcomes.iter().zip(&winners).map(best).collect();
                 let polished = self.simplices(spectra, starts, (cancel, watch))?;
                 for ((group, winner), polished) in outcomes.iter_mut().zip(winners).zip(polished) {
-                    if let (Some(winner), Some(polished)) = (winner, polished.into_iter().next()) {
-                        take_better(&mut group[winner], polished, model.marginalise);
+                    match (winner, polished.into_iter().next()) {
+                        (Some(winner), Some(polished)) => {
+                            take_better(&mut group[winner], polished, model.marginalise);
+                        }
+                        // cancelled before it entered
+                        (Some(winner), None) => group[winner].status = Some(Status::Interrupted),
+                        (None, _) => {}
                     }
                 }
                 Ok(outcomes)
@@ -205,12 +210,16 @@ fn winner(group: &[Outcome], marginalise: bool) -> Option<usize> {
     stands.min_by(|a, b| value(a).total_cmp(&value(b)))
 }
 
-/// A polished fit replaces the one that it began from, unless it is no better.
+/// A polished fit replaces the one that it began from, unless it is no better. One that was stopped on its way might have become so.
 fn take_better(outcome: &mut Outcome, polished: Outcome, marginalise: bool) {
     let evaluations = outcome.evaluations + polished.evaluations;
     let rounds = outcome.rounds + polished.rounds;
+    let is_interrupted = polished.status == Some(Status::Interrupted);
     if objective(&polished, marginalise) < objective(outcome, marginalise) {
         *outcome = polished;
+    }
+    if is_interrupted {
+        outcome.status = Some(Status::Interrupted);
     }
     (outcome.evaluations, outcome.rounds) = (evaluations, rounds);
 }

@@ -13,6 +13,7 @@ use std::thread;
 use web_time::Instant;
 
 use super::profile::Measured;
+use super::rest::complete;
 use super::row::FitRow;
 use super::run::{Run, batch};
 use super::stages::{Stage, Stages};
@@ -51,10 +52,12 @@ impl<'a> Tally<'a> {
     }
 }
 
-/// A batch, its place in the input, its rows when they are known, and the number of the device that has fitted it.
+/// A batch, its place in the input, those of its rows that the journal knows, all of them when they are fitted, and the number of the
+/// device that has done so.
 struct Job {
     number: usize,
     spectra: Spectra,
+    known: Vec<Option<FitRow>>,
     rows: Result<Vec<FitRow>>,
     device: Option<usize>,
 }
@@ -99,6 +102,11 @@ pub fn stream(
         let batch = batch(&*devices[0]);
         let mut ends = Ends { source, sink, journal, tally: &tally, stages, batch, fits: 0, by_device };
         let result = ends.run(jobs, &done, most);
+        if result.is_err() {
+            // nobody wants what still waits
+            let waiting = waiting.lock().unwrap_or_else(PoisonError::into_inner);
+            while waiting.try_recv().is_ok() {}
+        }
         let Ends { stages, fits, by_device, .. } = ends;
         let mut threads = vec![stages];
         for worker in workers {
@@ -121,7 +129,9 @@ fn work((device, mut run): (usize, Run), waiting: &Mutex<Receiver<Job>>, fitted:
         let job = waiting.lock().unwrap_or_else(PoisonError::into_inner).recv();
         let Ok(mut job) = job else { return run.stages };
         run.stages.batch = job.number;
-        let batch = panic::catch_unwind(AssertUnwindSafe(|| run.batch(&job.spectra, None)));
+        let known = std::mem::take(&mut job.known);
+        let fit = || complete(&job.spectra, known, |some| run.batch(some, None));
+        let batch = panic::catch_unwind(AssertUnwindSafe(fit));
         let (rows, panic) = match batch {
             Ok(rows) => (rows, None),
             // who waits for the rows must not wait for ever
@@ -149,7 +159,7 @@ struct Ends<'a> {
     /// Spectra of a batch.
     batch: usize,
     fits: u64,
-    /// Those that are not from the journal.
+    /// Those of batches that the journal did not know whole.
     by_device: Vec<u64>,
 }
 
@@ -190,22 +200,25 @@ impl Ends<'_> {
         jobs: &Sender<Job>,
         held: &mut BTreeMap<usize, Job>,
     ) -> Result<()> {
-        let known = self.journal.as_mut().map(|journal| journal.recall(number, &spectra)).transpose()?.flatten();
-        match known {
-            Some(rows) => {
-                self.tally.add(rows.len() as u64);
-                held.insert(number, Job { number, spectra, rows: Ok(rows), device: None });
-            }
-            None => {
-                // a worker that failed takes no more: its error is on its way
-                let _ = jobs.send(Job { number, spectra, rows: Ok(Vec::new()), device: None });
-            }
+        let known = self.journal.as_mut().map(|journal| journal.recall(number, &spectra)).transpose()?;
+        let known = known.unwrap_or_default();
+        let count = known.iter().flatten().count();
+        if count > 0 {
+            self.tally.add(count as u64);
+        }
+        let mut job = Job { number, spectra, known, rows: Ok(Vec::new()), device: None };
+        if count > 0 && count == job.known.len() {
+            job.rows = Ok(job.known.drain(..).flatten().collect());
+            held.insert(number, job);
+        } else {
+            // a worker that failed takes no more: its error is on its way
+            let _ = jobs.send(job);
         }
         Ok(())
     }
 
     fn write(&mut self, job: Job) -> Result<()> {
-        let Job { number, spectra, rows, device } = job;
+        let Job { number, spectra, rows, device, .. } = job;
         self.stages.batch = number;
         let rows = rows?;
         self.fits += rows.len() as u64;

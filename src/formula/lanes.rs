@@ -7,7 +7,7 @@ use super::fuse::{Action, fused};
 use super::graph::{Graph, Node, NodeId};
 use super::hoist::hoisted;
 use super::operation::{Elementary, run};
-use crate::rows::lanes::{LANES, Lanes};
+use crate::rows::lanes::Lanes;
 use crate::solver::whole::{LaneBlock, LaneGrid};
 
 /// Where a step writes.
@@ -105,7 +105,7 @@ impl<R: Elementary> Evaluation<'_, R> {
 
     /// The other steps, at one point.
     #[inline(always)]
-    fn point(&mut self, place: usize, point: usize) {
+    fn point<S: Simd>(&mut self, simd: S, place: usize, point: usize) {
         let LaneBlock { of_points, grid, registers, rows, stride, .. } = &mut self.block;
         let rows = &mut rows[place * *stride..(place + 1) * *stride];
         for step in &self.tape.steps[self.tape.once..] {
@@ -118,22 +118,54 @@ impl<R: Elementary> Evaluation<'_, R> {
             match (step.action, &grid) {
                 (Action::Node(Node::Predictor(d)), LaneGrid::Shared(x)) => *out = [x[place(d)]; _],
                 (Action::Node(Node::Predictor(d)), LaneGrid::Own(x)) => *out = x[place(d)].0,
-                (Action::Node(node), _) => run(node, &before[step.a].0, &before[step.b].0, out),
                 (Action::Beyond(d, _), LaneGrid::Shared(x)) => {
-                    let (x, a) = (x[place(d)], &before[step.a].0);
-                    (0..LANES).for_each(|l| out[l] = x - a[l]);
+                    let x = R::splat(simd, x[place(d)]);
+                    let a = R::vectors::<S>(&before[step.a].0);
+                    for (out, a) in R::vectors_mut::<S>(out).iter_mut().zip(a) {
+                        *out = R::minus(simd, x, *a);
+                    }
                 }
                 (Action::Beyond(d, _), LaneGrid::Own(x)) => {
-                    let (x, a) = (&x[place(d)].0, &before[step.a].0);
-                    (0..LANES).for_each(|l| out[l] = x[l] - a[l]);
+                    let (x, a) = (R::vectors::<S>(&x[place(d)].0), R::vectors::<S>(&before[step.a].0));
+                    for (out, (x, a)) in R::vectors_mut::<S>(out).iter_mut().zip(x.iter().zip(a)) {
+                        *out = R::minus(simd, *x, *a);
+                    }
                 }
-                (Action::MultiplyMultiply(..), _) => {
-                    let (a, b, c) = (&before[step.a].0, &before[step.b].0, &before[step.c].0);
-                    (0..LANES).for_each(|l| out[l] = a[l] * b[l] * c[l]);
+                (Action::Node(node), _) => {
+                    let (a, b) = (&before[step.a].0, &before[step.b].0);
+                    let pairs = R::vectors::<S>(a).iter().zip(R::vectors::<S>(b));
+                    let each = R::vectors_mut::<S>(out).iter_mut().zip(pairs);
+                    match node {
+                        Node::Add(..) => {
+                            for (out, (a, b)) in each {
+                                *out = R::plus(simd, *a, *b);
+                            }
+                        }
+                        Node::Subtract(..) => {
+                            for (out, (a, b)) in each {
+                                *out = R::minus(simd, *a, *b);
+                            }
+                        }
+                        Node::Multiply(..) => {
+                            for (out, (a, b)) in each {
+                                *out = R::multiply(simd, *a, *b);
+                            }
+                        }
+                        _ => run(node, a, b, out),
+                    }
                 }
-                (Action::MultiplyAdd(..), _) => {
-                    let (a, b, c) = (&before[step.a].0, &before[step.b].0, &before[step.c].0);
-                    (0..LANES).for_each(|l| out[l] = a[l].fused(b[l], c[l]));
+                (Action::MultiplyMultiply(..) | Action::MultiplyAdd(..), _) => {
+                    let [a, b, c] = [step.a, step.b, step.c].map(|id| R::vectors::<S>(&before[id].0));
+                    let each = R::vectors_mut::<S>(out).iter_mut().zip(a.iter().zip(b.iter().zip(c)));
+                    if matches!(step.action, Action::MultiplyAdd(..)) {
+                        for (out, (a, (b, c))) in each {
+                            *out = R::multiply_add(simd, *a, *b, *c);
+                        }
+                    } else {
+                        for (out, (a, (b, c))) in each {
+                            *out = R::multiply(simd, R::multiply(simd, *a, *b), *c);
+                        }
+                    }
                 }
             }
         }
@@ -145,12 +177,12 @@ impl<R: Elementary> WithSimd for Evaluation<'_, R> {
     type Output = ();
 
     #[inline(always)]
-    fn with_simd<S: Simd>(mut self, _: S) {
+    fn with_simd<S: Simd>(mut self, simd: S) {
         if self.block.points.start == 0 {
             self.prepare();
         }
         for (place, point) in self.block.points.clone().enumerate() {
-            self.point(place, point);
+            self.point(simd, place, point);
         }
     }
 }

@@ -9,13 +9,13 @@ mod element;
 mod header;
 mod stream;
 
-use std::fs::File;
 use std::io::{self, BufReader, Read, Seek, SeekFrom};
 use std::path::{Path, PathBuf};
 
 use zip::{CompressionMethod, ZipArchive};
 
 use crate::error::{Error, Result};
+use crate::files::File;
 pub(crate) use element::DType;
 pub(crate) use header::Header;
 pub(crate) use stream::Stream;
@@ -46,7 +46,7 @@ impl Archive {
     /// no impossible compression.
     pub(crate) fn open(path: &Path) -> Result<Archive> {
         let mut file = File::open(path).map_err(Error::io(path))?;
-        let file_length = file.metadata().map_err(Error::io(path))?.len();
+        let file_length = file.length().map_err(Error::io(path))?;
         let claimed = claimed_entries(&mut file, file_length).map_err(Error::io(path))?;
         if claimed > MAX_ENTRIES {
             return Err(too_large(path, format!("{claimed} entries, more than {MAX_ENTRIES}")));

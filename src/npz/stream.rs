@@ -3,7 +3,6 @@
 //! zip's decompressing reader borrows the file it reads from, so each stream's thread owns both and hands pieces over a short
 //! channel; dropping the stream ends the thread. Arrays of one file inflate in parallel this way.
 
-use std::fs::File;
 use std::io::{self, BufReader, Read};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -13,6 +12,7 @@ use zip::read::{ZipArchiveMetadata, ZipReadOptions};
 
 use super::{DType, Header, array_fault, finish};
 use crate::error::{Error, Result};
+use crate::files::File;
 
 const PIECE: usize = 1 << 18;
 const AHEAD: usize = 2;

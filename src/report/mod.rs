@@ -24,6 +24,7 @@ use std::path::Path;
 use std::time::Duration;
 
 use crate::error::{Error, Result};
+use crate::files::File;
 use crate::fit::Fitter;
 use crate::table::{Metadata, Staged};
 pub use collect::Collector;
@@ -46,7 +47,7 @@ pub struct About {
 /// A page that appears under its name only when it is whole.
 pub struct ReportFile {
     staged: Staged,
-    file: std::fs::File,
+    file: File,
 }
 
 impl ReportFile {

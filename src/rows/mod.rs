@@ -84,6 +84,18 @@ pub trait Real:
     fn splat<S: Simd>(simd: S, x: Self) -> Self::Vector<S>;
     /// a b + c
     fn multiply_add<S: Simd>(simd: S, a: Self::Vector<S>, b: Self::Vector<S>, c: Self::Vector<S>) -> Self::Vector<S>;
+    /// c − a b
+    fn subtract_product<S: Simd>(
+        simd: S,
+        c: Self::Vector<S>,
+        a: Self::Vector<S>,
+        b: Self::Vector<S>,
+    ) -> Self::Vector<S>;
+    fn multiply<S: Simd>(simd: S, a: Self::Vector<S>, b: Self::Vector<S>) -> Self::Vector<S>;
+    fn plus<S: Simd>(simd: S, a: Self::Vector<S>, b: Self::Vector<S>) -> Self::Vector<S>;
+    fn minus<S: Simd>(simd: S, a: Self::Vector<S>, b: Self::Vector<S>) -> Self::Vector<S>;
+    /// 1 / a where a is above `least`, else NaN.
+    fn inverse_above<S: Simd>(simd: S, least: Self::Vector<S>, a: Self::Vector<S>) -> Self::Vector<S>;
     /// The whole vectors at the front of a slice.
     fn vectors<S: Simd>(slice: &[Self]) -> &[Self::Vector<S>];
     fn vectors_mut<S: Simd>(slice: &mut [Self]) -> &mut [Self::Vector<S>];
@@ -118,6 +130,27 @@ impl Real for f64 {
     #[inline(always)]
     fn multiply_add<S: Simd>(simd: S, a: S::f64s, b: S::f64s, c: S::f64s) -> S::f64s {
         simd.mul_add_f64s(a, b, c)
+    }
+    #[inline(always)]
+    fn subtract_product<S: Simd>(simd: S, c: S::f64s, a: S::f64s, b: S::f64s) -> S::f64s {
+        simd.mul_add_f64s(simd.neg_f64s(a), b, c)
+    }
+    #[inline(always)]
+    fn multiply<S: Simd>(simd: S, a: S::f64s, b: S::f64s) -> S::f64s {
+        simd.mul_f64s(a, b)
+    }
+    #[inline(always)]
+    fn plus<S: Simd>(simd: S, a: S::f64s, b: S::f64s) -> S::f64s {
+        simd.add_f64s(a, b)
+    }
+    #[inline(always)]
+    fn minus<S: Simd>(simd: S, a: S::f64s, b: S::f64s) -> S::f64s {
+        simd.sub_f64s(a, b)
+    }
+    #[inline(always)]
+    fn inverse_above<S: Simd>(simd: S, least: S::f64s, a: S::f64s) -> S::f64s {
+        let inverse = simd.div_f64s(simd.splat_f64s(1.0), a);
+        simd.select_f64s(simd.less_than_f64s(least, a), inverse, simd.splat_f64s(f64::NAN))
     }
     #[inline(always)]
     fn vectors<S: Simd>(slice: &[f64]) -> &[S::f64s] {
@@ -201,6 +234,27 @@ impl Real for f32 {
     #[inline(always)]
     fn multiply_add<S: Simd>(simd: S, a: S::f32s, b: S::f32s, c: S::f32s) -> S::f32s {
         simd.mul_add_f32s(a, b, c)
+    }
+    #[inline(always)]
+    fn subtract_product<S: Simd>(simd: S, c: S::f32s, a: S::f32s, b: S::f32s) -> S::f32s {
+        simd.mul_add_f32s(simd.neg_f32s(a), b, c)
+    }
+    #[inline(always)]
+    fn multiply<S: Simd>(simd: S, a: S::f32s, b: S::f32s) -> S::f32s {
+        simd.mul_f32s(a, b)
+    }
+    #[inline(always)]
+    fn plus<S: Simd>(simd: S, a: S::f32s, b: S::f32s) -> S::f32s {
+        simd.add_f32s(a, b)
+    }
+    #[inline(always)]
+    fn minus<S: Simd>(simd: S, a: S::f32s, b: S::f32s) -> S::f32s {
+        simd.sub_f32s(a, b)
+    }
+    #[inline(always)]
+    fn inverse_above<S: Simd>(simd: S, least: S::f32s, a: S::f32s) -> S::f32s {
+        let inverse = simd.div_f32s(simd.splat_f32s(1.0), a);
+        simd.select_f32s(simd.less_than_f32s(least, a), inverse, simd.splat_f32s(f32::NAN))
     }
     #[inline(always)]
     fn vectors<S: Simd>(slice: &[f32]) -> &[S::f32s] {

@@ -2,13 +2,13 @@
 
 #![deny(clippy::indexing_slicing)] // whatever a file holds is no index
 
-use std::fs::File;
 use std::io::Read;
 use std::path::Path;
 
 use super::fits::{self, Selection};
 use super::{Spectra, npz::NpzReader};
 use crate::error::{Error, Result};
+use crate::files::File;
 
 /// A validated file that yields its spectra in order.
 pub trait SpectraReader: Send {

@@ -1,10 +1,9 @@
 //! CSV: a header, then a line a row. Floats read back exactly; not-a-number is `nan`, infinities `inf` and `-inf`.
 
-use std::fs::File;
-
 use csv::{Error, IntoInnerError, Writer};
 
 use super::columns::{Column, Value};
+use crate::files::File;
 use crate::fit::FitRow;
 
 pub(super) struct CsvTable {

@@ -1,6 +1,5 @@
 //! The result table as FITS: HDU 1 `RESULTS` with the columns of design §5, HDU 2 `METADATA` with how they came about.
 
-use std::fs::File;
 use std::io::{BufWriter, Write};
 use std::path::Path;
 
@@ -9,6 +8,7 @@ use super::columns::{Column, Kind, Value};
 use super::fits_cards::Cards;
 use super::fits_unit::{FitsColumn, TableUnit, refused};
 use crate::error::Result;
+use crate::files::File;
 use crate::fit::FitRow;
 use crate::spectra::ColumnValues;
 

@@ -1,12 +1,12 @@
 //! FITS extensions whose length and widths are known only at the end: their data wait in a file of their own.
 
-use std::fs::File;
 use std::io::{self, BufWriter, Read, Seek, SeekFrom, Write};
 use std::path::Path;
 
 use super::fits_cards::{BLOCK, Cards, ascii};
 use super::staged::Staged;
 use crate::error::{Error, Result};
+use crate::files::File;
 use crate::spectra::ColumnValues;
 
 /// Bytes of rows that are moved in one go.
@@ -23,7 +23,7 @@ pub(super) struct Spool {
 
 impl Spool {
     pub fn new(target: &Path) -> Result<Spool> {
-        let (staged, file) = Staged::create(target)?;
+        let (staged, file) = Staged::beside(target)?;
         Ok(Spool { file: BufWriter::new(file), _staged: staged, length: 0 })
     }
 
@@ -36,7 +36,7 @@ impl Spool {
     pub fn copy(&mut self, header: Cards, out: &mut impl Write, fill: u8) -> io::Result<()> {
         out.write_all(&header.finish())?;
         self.file.flush()?;
-        let mut file = self.file.get_ref();
+        let file = self.file.get_mut();
         file.rewind()?;
         io::copy(&mut file.take(self.length), out)?;
         file.seek(SeekFrom::Start(self.length))?;

@@ -19,10 +19,10 @@ mod staged;
 mod tests;
 
 use std::fmt::Display;
-use std::fs::File;
 use std::path::Path;
 
 use crate::error::{Error, Result};
+use crate::files::File;
 use crate::fit::{FitRow, FitTable, Id, Sink};
 use crate::spectra::Spectra;
 use columns::Column;

@@ -1,6 +1,5 @@
 //! Parquet: snappy, one row group an append, the run's description in the key-value metadata.
 
-use std::fs::File;
 use std::sync::Arc;
 
 use arrow_array::{ArrayRef, Float64Array, Int32Array, Int64Array, RecordBatch, StringArray};
@@ -13,6 +12,7 @@ use parquet::file::properties::WriterProperties;
 
 use super::Metadata;
 use super::columns::{Column, Kind, Value};
+use crate::files::File;
 use crate::fit::FitRow;
 
 pub(super) struct ParquetTable {

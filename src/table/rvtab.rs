@@ -1,6 +1,5 @@
 //! rvspecfit's tables, so that what reads its output reads popfit's: RVTAB, FIBERMAP, SCORES; the models in a second file.
 
-use std::fs::File;
 use std::io::{BufWriter, Write};
 use std::path::Path;
 
@@ -12,6 +11,7 @@ use super::rvmod::{RvMod, beside};
 use super::rvtab_columns::{RvBatch, columns};
 use super::staged::Staged;
 use crate::error::{Error, Result};
+use crate::files::File;
 use crate::fit::{FitRow, Fitter, Sink};
 use crate::spectra::{Column, ColumnValues, Spectra};
 
@@ -101,8 +101,7 @@ impl<'a> RvTabWriter<'a> {
         };
         units().map_err(refused(&path))?;
         let file = out.into_inner().map_err(|e| refused(&path)(e.into_error()))?;
-        staged.publish(models)?;
-        table.publish(file)
+        Staged::publish_all(vec![(staged, models), (table, file)])
     }
 }
 

@@ -1,38 +1,53 @@
-//! A file that appears under its own name only when it is whole.
+//! Files that appear under their own names only when they are whole.
 
-use std::fs::{self, File};
 use std::io::ErrorKind;
 use std::path::{Path, PathBuf};
+use std::sync::OnceLock;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::{SystemTime, UNIX_EPOCH};
 
 use crate::error::{Error, Result};
+use crate::files::{self, File, Lock};
 
-/// A temporary file `.NAME.tmp-PID` beside its target; removed on drop unless published.
+/// A temporary file `.NAME.tmp-PROCESS-N` beside its target; removed on drop unless published. Its file is locked, so that what a
+/// process left that was killed is known from what another one is writing.
 #[derive(Debug)]
 pub(crate) struct Staged {
     target: PathBuf,
     temporary: PathBuf,
-    published: bool,
+    is_published: bool,
 }
 
 impl Staged {
-    /// Creates the temporary file, which shows that the folder exists and can be written.
+    /// Creates the temporary file, which shows that the folder exists and can be written. What killed processes left is removed.
     pub fn create(target: &Path) -> Result<(Staged, File)> {
-        let name = target.file_name().map(|name| name.to_string_lossy().into_owned());
-        let Some(name) = name.filter(|_| !target.is_dir()) else {
+        if target.is_dir() || target.file_name().is_none() {
             return Err(Error::Write { path: target.to_path_buf(), message: "is a folder, not a file".into() });
-        };
-        let mut last = None;
-        // A process killed earlier may have had the same id (containers), and left its file.
-        for attempt in 0..100 {
-            let suffix = if attempt == 0 { String::new() } else { format!("-{attempt}") };
-            let temporary = target.with_file_name(format!(".{name}.tmp-{}{suffix}", std::process::id()));
-            match File::options().read(true).write(true).create_new(true).open(&temporary) {
-                Ok(file) => return Ok((Staged { target: target.to_path_buf(), temporary, published: false }, file)),
-                Err(error) if error.kind() == ErrorKind::AlreadyExists => last = Some(error),
-                Err(error) => return Err(Error::io(target)(error)),
-            }
         }
-        Err(Error::io(target)(last.unwrap_or_else(|| ErrorKind::AlreadyExists.into())))
+        sweep(target);
+        Staged::beside(target)
+    }
+
+    /// One more temporary file beside the target.
+    pub fn beside(target: &Path) -> Result<(Staged, File)> {
+        let mut tries = 0;
+        loop {
+            let temporary = temporary(target);
+            let file = match File::create_new(&temporary) {
+                Err(error) if error.kind() == ErrorKind::AlreadyExists && tries < 100 => {
+                    tries += 1;
+                    continue;
+                }
+                file => file.map_err(Error::io(target))?,
+            };
+            let staged = Staged { target: target.to_path_buf(), temporary, is_published: false };
+            file.lock().map_err(Error::io(target))?;
+            // between the two lines above another process may have taken it for one that was left
+            if staged.temporary.exists() || tries == 100 {
+                return Ok((staged, file));
+            }
+            tries += 1;
+        }
     }
 
     pub fn target(&self) -> &Path {
@@ -40,22 +55,107 @@ impl Staged {
     }
 
     /// Flushes the file to the disk and gives it its name, replacing what was there.
-    pub fn publish(mut self, file: File) -> Result<()> {
-        file.sync_all().map_err(Error::io(&self.target))?;
-        drop(file);
-        fs::rename(&self.temporary, &self.target).map_err(Error::io(&self.target))?;
-        self.published = true;
-        // The rename itself is durable once the folder is; not every system lets a folder be opened.
-        let folder = self.target.parent().filter(|folder| !folder.as_os_str().is_empty()).unwrap_or(Path::new("."));
-        let _ = File::open(folder).and_then(|folder| folder.sync_all());
-        Ok(())
+    pub fn publish(self, file: File) -> Result<()> {
+        Staged::publish_all(vec![(self, file)])
+    }
+
+    /// Publishes files that belong together, the most telling last: all of them, or none as far as the file system lets it.
+    pub fn publish_all(mut all: Vec<(Staged, File)>) -> Result<()> {
+        for (staged, file) in &all {
+            file.sync().map_err(Error::io(&staged.target))?;
+        }
+        let mut before = Vec::new();
+        for k in 0..all.len() {
+            // what can still fail behind this one is why it may have to go back
+            before.push(if k + 1 < all.len() { Before::of(&all[k].0.target) } else { Before::Unknown });
+            let staged = &mut all[k].0;
+            if let Err(error) = files::rename(&staged.temporary, &staged.target) {
+                let moved = all[..k].iter().zip(&before);
+                moved.for_each(|((staged, _), before)| before.restore(&staged.target));
+                return Err(Error::io(&all[k].0.target)(error));
+            }
+            staged.is_published = true;
+        }
+        // a rename lasts once the folder is on the disk
+        all.iter().try_for_each(|(staged, _)| files::sync_folder(&staged.target).map_err(Error::io(&staged.target)))
     }
 }
 
 impl Drop for Staged {
     fn drop(&mut self) {
-        if !self.published {
-            let _ = fs::remove_file(&self.temporary);
+        if !self.is_published {
+            // what cannot be removed is swept by the next run
+            let _ = files::remove(&self.temporary);
+        }
+    }
+}
+
+/// What lay under a name before a new file took it.
+enum Before {
+    Nothing,
+    /// Its second name.
+    Aside(PathBuf),
+    Unknown,
+}
+
+impl Before {
+    fn of(target: &Path) -> Before {
+        let aside = temporary(target);
+        match files::link(target, &aside) {
+            Ok(()) => Before::Aside(aside),
+            Err(error) if error.kind() == ErrorKind::NotFound => Before::Nothing,
+            Err(_) => Before::Unknown, // not every file system has second names
+        }
+    }
+
+    /// As far as it goes: there is an error already.
+    fn restore(&self, target: &Path) {
+        let _ = match self {
+            Before::Nothing => files::remove(target),
+            Before::Aside(aside) => files::rename(aside, target),
+            Before::Unknown => Ok(()),
+        };
+    }
+}
+
+impl Drop for Before {
+    fn drop(&mut self) {
+        if let Before::Aside(aside) = self
+            && aside.exists()
+        {
+            let _ = files::remove(aside);
+        }
+    }
+}
+
+/// A name that no file has had: process, moment of its first file, count.
+fn temporary(target: &Path) -> PathBuf {
+    static COUNT: AtomicU64 = AtomicU64::new(0);
+    let name = target.file_name().map(|name| name.to_string_lossy().into_owned()).unwrap_or_default();
+    target.with_file_name(format!(".{name}.tmp-{}{}", process(), COUNT.fetch_add(1, Ordering::Relaxed)))
+}
+
+/// This process, told from others that had its number: in containers they are few.
+fn process() -> &'static str {
+    static NAME: OnceLock<String> = OnceLock::new();
+    NAME.get_or_init(|| {
+        let moment = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
+        format!("{}-{:x}-", std::process::id(), moment.as_nanos())
+    })
+}
+
+/// Removes what killed processes have left of the target: files that nobody holds a lock on.
+fn sweep(target: &Path) {
+    let name = target.file_name().map(|name| name.to_string_lossy().into_owned()).unwrap_or_default();
+    let (start, own) = (format!(".{name}.tmp-"), process());
+    // this process's own are in use: on some file systems a second handle would take their lock away
+    let is_anothers = |name: &str| name.strip_prefix(&start).is_some_and(|rest| !rest.starts_with(own));
+    for entry in std::fs::read_dir(files::folder(target)).into_iter().flatten().flatten() {
+        if is_anothers(&entry.file_name().to_string_lossy())
+            && File::open_or_create(&entry.path()).and_then(|file| file.lock()).is_ok_and(|lock| lock == Lock::Held)
+        {
+            // what cannot be removed harms nobody
+            let _ = files::remove(&entry.path());
         }
     }
 }

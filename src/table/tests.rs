@@ -43,7 +43,7 @@ fn schema(text_ids: bool) -> Schema {
 }
 
 fn read(path: &Path) -> (Vec<RecordBatch>, ParquetMetaData) {
-    let builder = ParquetRecordBatchReaderBuilder::try_new(File::open(path).unwrap()).unwrap();
+    let builder = ParquetRecordBatchReaderBuilder::try_new(std::fs::File::open(path).unwrap()).unwrap();
     let metadata = builder.metadata().as_ref().clone();
     (builder.build().unwrap().map(|batch| batch.unwrap()).collect(), metadata)
 }
@@ -92,7 +92,7 @@ fn empty_table_has_every_column() {
     for (text_ids, id_type) in [(false, "Int64"), (true, "Utf8")] {
         let path = folder.path().join(format!("{text_ids}.parquet"));
         TableWriter::create(&path, &schema(text_ids), &Metadata::default()).unwrap().finish().unwrap();
-        let builder = ParquetRecordBatchReaderBuilder::try_new(File::open(&path).unwrap()).unwrap();
+        let builder = ParquetRecordBatchReaderBuilder::try_new(std::fs::File::open(&path).unwrap()).unwrap();
         let types: Vec<_> = builder.schema().fields().iter().map(|f| f.data_type().to_string()).collect();
         let expected = format!(
             "{id_type} Utf8 Int64 Int32 Utf8 Int64 Int64 Float64 Int64 Float64 \

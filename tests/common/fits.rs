@@ -3,7 +3,7 @@
 use std::path::Path;
 
 use popfit::spectra::{ArmSpectra, Ids, Wavelength};
-use popfit::{Device, FitRow, FitTable, Fitter, LevenbergMarquardt, Spectra, SpectralModel, Status};
+use popfit::{Device, Error, FitRow, FitTable, Fitter, LevenbergMarquardt, Spectra, SpectralModel, Status};
 
 /// The best adapter, software included. Without one a test says so and passes, unless `POPFIT_REQUIRE_GPU=1`.
 pub fn gpu() -> Option<Device> {
@@ -24,6 +24,20 @@ pub fn devices() -> Vec<Device> {
 
 pub fn fitter(model: SpectralModel, device: &Device) -> Fitter {
     Fitter::new(model, device.clone(), LevenbergMarquardt::default()).unwrap()
+}
+
+/// The smallest memory, to 1 %, with which the fitter runs.
+pub fn least_memory(fitter: &Fitter, one: &Spectra) -> u64 {
+    let (mut low, mut high) = (1u64, 1 << 34);
+    while high - low > high / 100 {
+        let middle = low.midpoint(high);
+        match fitter.clone().memory(Some(middle)).fit(one) {
+            Ok(_) => high = middle,
+            Err(Error::OutOfMemory { .. }) => low = middle,
+            Err(error) => panic!("{error}"),
+        }
+    }
+    high
 }
 
 /// Linearises once at the start and goes no further.

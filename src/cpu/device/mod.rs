@@ -12,22 +12,19 @@ use web_time::Instant;
 use super::whole::CpuWhole;
 use super::{compact, halve, product, simplex, step};
 use crate::error::{Error, Result};
+use crate::memory::{check, room};
 use crate::rows::Real;
 use crate::solver::cost::Work;
 use crate::solver::device::{Batch, Device, Outcome, Pending, Population};
 use crate::solver::member::Member;
 use crate::solver::profile::{Clock, Gauge, Meter};
-use crate::solver::recording::{BufferId, Precision, Recording, Scope, Stage};
+use crate::solver::recording::{Buffer, BufferId, Precision, Recording, Scope, Stage};
 use crate::solver::simplex::{LANES, Simplex};
 use crate::solver::whole::{Whole, WholeFits};
 use crate::solver::{LevenbergMarquardt, Method, NelderMead, Places};
 use linearise::linearise;
-use tile::{Block, Inputs, Tile, local_buffers};
+use tile::{Block, Inputs, Tile};
 
-/// Bytes of rows that a tile of members may fill: about half of a core's L2 cache.
-const TILE_BYTES: usize = 1 << 20;
-/// Most members in a tile.
-const TILE_MEMBERS: usize = 64;
 /// Default memory for a population.
 const MEMORY: u64 = 1 << 30;
 /// Most members in a population; more would not make rounds any faster.
@@ -46,20 +43,33 @@ impl Device for CpuDevice {
         let bytes = |scope| -> u64 { length(recording, scope) as u64 * 8 };
         let parameters = recording.parameters.len() as u64;
         let member = bytes(Scope::Spectrum) + 16 * (parameters + 2) * (parameters + 4);
-        let fixed = bytes(Scope::Constant) + bytes(Scope::Batch) + bytes(Scope::Member) * TILE_MEMBERS as u64;
+        let members = match recording.precision {
+            Precision::F32 => Tile::<f32>::members(recording),
+            Precision::F64 => Tile::<f64>::members(recording),
+        };
+        let tile = 8 * tile::elements(recording, members) as u64;
+        let fixed = bytes(Scope::Constant) + bytes(Scope::Batch) + tile;
         let room = memory.unwrap_or(MEMORY.max(2 * fixed)).saturating_sub(fixed) / member.max(1);
         if room == 0 {
             let message = format!("one spectrum needs {} bytes", fixed + member);
             return Err(Error::OutOfMemory { device: self.name(), message });
         }
+        let least = fixed + member + tile * (rayon::current_num_threads() as u64 - 1);
+        // only a large model is worth the question
+        if memory.is_none() && 2 * fixed > MEMORY {
+            check(least, || "a single spectrum".into())?;
+        }
         Ok(usize::try_from(room).unwrap_or(CAPACITY).min(CAPACITY))
     }
 
     fn population(&self, recording: Arc<Recording>, method: &Method, capacity: usize) -> Result<Box<dyn Population>> {
-        Ok(match recording.precision {
-            Precision::F32 => Box::new(CpuPopulation::<f32>::new(recording, *method, capacity)),
-            Precision::F64 => Box::new(CpuPopulation::<f64>::new(recording, *method, capacity)),
-        })
+        let precision = recording.precision;
+        let population: Option<Box<dyn Population>> = match precision {
+            Precision::F32 => CpuPopulation::<f32>::new(recording, *method, capacity).map(|p| Box::new(p) as _),
+            Precision::F64 => CpuPopulation::<f64>::new(recording, *method, capacity).map(|p| Box::new(p) as _),
+        };
+        let message = || format!("no room for a population of {capacity}");
+        population.ok_or_else(|| Error::OutOfMemory { device: self.name(), message: message() })
     }
 
     fn whole(&self, whole: Whole) -> Result<Option<Box<dyn WholeFits>>> {
@@ -89,12 +99,14 @@ struct CpuPopulation<R> {
 }
 
 impl<R: Real> CpuPopulation<R> {
-    fn new(recording: Arc<Recording>, method: Method, capacity: usize) -> CpuPopulation<R> {
-        let blocks = recording.buffers.iter().map(|b| match &b.values {
-            Some(values) => Block::new(b.kind, values),
-            None => Block::Float(Vec::new()),
-        });
-        let mut blocks: Vec<Block<R>> = blocks.collect();
+    /// `None` when there is no memory for so many spectra and a tile a thread.
+    fn new(recording: Arc<Recording>, method: Method, capacity: usize) -> Option<CpuPopulation<R>> {
+        let block = |b: &Buffer| match (&b.values, b.scope) {
+            (Some(values), _) => Some(Block::new(b.kind, values)),
+            (None, Scope::Spectrum) => Block::with_room(b.kind, b.length.checked_mul(capacity)?),
+            (None, _) => Some(Block::Float(Vec::new())),
+        };
+        let mut blocks = recording.buffers.iter().map(block).collect::<Option<Vec<Block<R>>>>()?;
         for stage in &recording.stages {
             if let Stage::Product(stage) = stage
                 && let Block::Float(weight) = &mut blocks[stage.weight.0]
@@ -102,11 +114,9 @@ impl<R: Real> CpuPopulation<R> {
                 *weight = product::pack(weight, stage.inner, stage.columns);
             }
         }
-        let local = local_buffers(&recording);
-        let shared = recording.buffers.iter().zip(&local).filter(|(b, local)| b.scope == Scope::Member && !**local);
-        let member_bytes = shared.map(|(b, _)| b.length).sum::<usize>() * size_of::<R>();
-        let tile_members = (TILE_BYTES / member_bytes.max(1)).clamp(1, TILE_MEMBERS);
-        CpuPopulation {
+        let tile_members = Tile::<R>::members(&recording);
+        let tiles = tile::elements(&recording, tile_members).checked_mul(rayon::current_num_threads())?;
+        room::<R>(tiles).map(|_| CpuPopulation {
             method,
             capacity,
             inputs: Inputs::new(recording, blocks),
@@ -117,7 +127,7 @@ impl<R: Real> CpuPopulation<R> {
             tile_members,
             tiles: Mutex::new(Vec::new()),
             gauge: None,
-        }
+        })
     }
 
     fn borrow_tile(&self) -> Tile<R> {

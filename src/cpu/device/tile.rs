@@ -5,6 +5,7 @@ use std::sync::Arc;
 
 use web_time::Instant;
 
+use crate::memory::room;
 use crate::rows::Real;
 use crate::solver::Batch;
 use crate::solver::profile::Tally;
@@ -17,6 +18,14 @@ pub enum Block<R> {
 }
 
 impl<R: Real> Block<R> {
+    /// Empty, with room for so many elements; `None` when there is no memory for it.
+    pub fn with_room(kind: Kind, length: usize) -> Option<Block<R>> {
+        Some(match kind {
+            Kind::Index => Block::Index(room(length)?),
+            Kind::Float => Block::Float(room(length)?),
+        })
+    }
+
     pub fn new(kind: Kind, values: &Values) -> Block<R> {
         match (kind, values) {
             (Kind::Index, Values::I32(v)) => Block::Index(v.to_vec()),
@@ -154,6 +163,18 @@ impl<R: Real> Inputs<R> {
     }
 }
 
+/// Bytes of rows that a tile of members may fill: about half of a core's L2 cache.
+const TILE_BYTES: usize = 1 << 20;
+/// Most members in a tile.
+const TILE_MEMBERS: usize = 64;
+
+/// Elements of a tile of so many members.
+pub fn elements(recording: &Recording, members: usize) -> usize {
+    let local = local_buffers(recording);
+    let own = recording.buffers.iter().zip(local).filter(|(buffer, _)| buffer.scope == Scope::Member);
+    own.map(|(buffer, local)| buffer.length * if local { 1 } else { members }).sum()
+}
+
 /// Rows of a tile's members, by buffer; empty for buffers of other scopes.
 pub struct Tile<R> {
     pub rows: Vec<Vec<R>>,
@@ -171,6 +192,12 @@ impl<R: Real> Tile<R> {
             _ => Vec::new(),
         });
         Tile { rows: rows.collect(), local, tally: None }
+    }
+
+    /// How many members a tile has: what they fill stays in the cache.
+    pub fn members(recording: &Recording) -> usize {
+        let bytes = elements(recording, 1) - elements(recording, 0);
+        (TILE_BYTES / (bytes * size_of::<R>()).max(1)).clamp(1, TILE_MEMBERS)
     }
 
     /// A member's block of a buffer.

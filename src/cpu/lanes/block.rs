@@ -147,7 +147,6 @@ impl<R: Real> Block<R> {
 
     /// The sums at the trial points, or those that the covariance is made of, at the accepted ones.
     fn sum(&mut self, whole: &Whole, (model, shared_x): (&LaneModel<R>, &[R]), expected: bool) {
-        self.trial_sums.fill(Lanes::splat(R::ZERO));
         let mut cost = Lanes::splat(R::ZERO);
         let some = self.points.div_ceil(self.points.div_ceil(POINTS));
         for first in (0..self.points).step_by(some) {
@@ -168,7 +167,7 @@ impl<R: Real> Block<R> {
             });
             let (y, weight) = (&self.y[points.clone()], self.weight.get(points.clone()).unwrap_or(&[]));
             Shares { estimator: whole.estimator, expected, y, weight, rows, cost: &mut cost }.run();
-            Gram { rows, stride, sums: &mut self.trial_sums }.run();
+            Gram { rows, stride, sums: &mut self.trial_sums, fresh: first == 0 }.run();
         }
         if whole.estimator != Estimator::LeastSquares {
             self.trial_sums[0] = cost;
@@ -224,13 +223,13 @@ impl<R: Real> WithSimd for Part<'_, R> {
     type Output = ();
 
     #[inline(always)]
-    fn with_simd<S: Simd>(self, _: S) {
+    fn with_simd<S: Simd>(self, simd: S) {
         match self.action {
             Action::Step(whole) => {
                 self.block.judge();
-                self.block.choose(whole);
+                self.block.choose(simd, whole);
             }
-            Action::Invert => self.block.invert(),
+            Action::Invert => self.block.invert(simd),
         }
     }
 }

@@ -1,5 +1,7 @@
 //! The damped steps of a block's lanes inside their boxes, and the inverse of their normal matrices.
 
+use pulp::Simd;
+
 use super::block::{Block, RUNNING, gradient, normal};
 use super::step::{absolute, pick};
 use crate::rows::Real;
@@ -16,9 +18,9 @@ const RANK: f64 = 1e-13;
 impl<R: Real> Block<R> {
     /// The damped steps inside the box; raises the damping until the matrices factorise.
     #[inline(always)]
-    pub fn solve(&mut self) {
+    pub fn solve<S: Simd>(&mut self, simd: S) {
         for _ in 0..SOLVE_ATTEMPTS {
-            self.solve_in_box();
+            self.solve_in_box(simd);
             let mut lost = false;
             for l in 0..LANES {
                 let mu = self.mu.0[l];
@@ -34,19 +36,19 @@ impl<R: Real> Block<R> {
 
     /// Parameters that would leave the box are put on its face, the others solved again with that step given.
     #[inline(always)]
-    fn solve_in_box(&mut self) {
+    fn solve_in_box<S: Simd>(&mut self, simd: S) {
         if !self.lower.is_empty() {
             self.given.fill(Lanes::splat(R::ZERO));
         }
-        self.factorise();
-        self.solve_free();
+        self.factorise(simd);
+        self.solve_free(simd);
         for _ in 0..self.lower.len() {
             if !self.put_on_faces() {
                 break;
             }
             self.given.copy_from_slice(&self.delta);
-            self.factorise();
-            self.solve_free();
+            self.factorise(simd);
+            self.solve_free(simd);
         }
     }
 
@@ -72,7 +74,7 @@ impl<R: Real> Block<R> {
 
     /// Factorises A + μ max(diag A, floor × the largest of diag A) among the free parameters; sets `settled`.
     #[inline(always)]
-    fn factorise(&mut self) {
+    fn factorise<S: Simd>(&mut self, simd: S) {
         let mut lowest = Lanes::splat(R::ZERO);
         for p in 0..self.parameters {
             let (a, unit, free) = (&self.sums[normal(p, p)].0, &self.unit[p].0, &self.free[p].0);
@@ -95,7 +97,7 @@ impl<R: Real> Block<R> {
             }
             self.least[i] = Lanes::splat(R::ZERO);
         }
-        self.factors.factorise(&self.least);
+        self.factors.factorise(simd, &self.least);
     }
 
     /// Row i of the matrix to be factorised, without its diagonal: products of free parameters.
@@ -114,7 +116,7 @@ impl<R: Real> Block<R> {
 
     /// δ of the free parameters, given that of the others.
     #[inline(always)]
-    fn solve_free(&mut self) {
+    fn solve_free<S: Simd>(&mut self, simd: S) {
         for p in 0..self.parameters {
             self.delta[p] = self.sums[gradient(p)];
             if self.lower.is_empty() {
@@ -131,7 +133,7 @@ impl<R: Real> Block<R> {
                 right[l] = pick(free[l] > R::ZERO, solved, held);
             }
         }
-        self.factors.solve(&mut self.delta);
+        self.factors.solve(simd, &mut self.delta);
     }
 
     /// Shortens steps that move a parameter by more than `most` times its magnitude, to their `share`.
@@ -165,7 +167,7 @@ impl<R: Real> Block<R> {
 
     /// Diagonal of A⁻¹ among the parameters inside their bounds, into `delta`.
     #[inline(always)]
-    pub fn invert(&mut self) {
+    pub fn invert<S: Simd>(&mut self, simd: S) {
         for p in 0..self.lower.len() {
             let (x, lower, upper) = (&self.accepted[p].0, &self.lower[p].0, &self.upper[p].0);
             let free = &mut self.free[p].0;
@@ -180,7 +182,7 @@ impl<R: Real> Block<R> {
                 least[l] = R::of(RANK) * a[l] * free[l];
             }
         }
-        self.factors.factorise(&self.least);
+        self.factors.factorise(simd, &self.least);
         for p in 0..self.parameters {
             self.delta[p] = self.factors.inverse_diagonal(p);
         }

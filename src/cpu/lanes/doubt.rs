@@ -26,8 +26,9 @@ const LEAST_COST: f32 = 1e-30;
 
 /// Fits whose rounding is looked at. P parameters.
 pub struct Doubts {
-    /// (fits, P (P + 1) / 2): normal matrices of the columns' fits.
-    matrices: Vec<f32>,
+    /// (fits, (P + 1) (P + 2) / 2): sums of the columns' fits, and of those in the lanes.
+    kept: Vec<f32>,
+    seated: Vec<Lanes<f32>>,
     /// (predictors, points), where fits share it.
     shared_x: Vec<f32>,
     /// (P)
@@ -57,7 +58,8 @@ impl Doubts {
         let lanes = |used: bool, count: usize| vec![zero; if used { count } else { 0 }];
         let count = whole.parameters;
         Doubts {
-            matrices: Vec::new(),
+            kept: Vec::new(),
+            seated: lanes(true, packed_length(count + 1)),
             shared_x: Vec::new(),
             parameters: lanes(true, count),
             x: lanes(batch.own_grid, whole.predictors * whole.points),
@@ -74,20 +76,15 @@ impl Doubts {
         }
     }
 
-    /// Keeps the normal matrices of fits that end.
+    /// Keeps the sums of fits that end.
     pub fn keep<R: Real>(&mut self, block: &Block<R>, seats: &[Seat]) {
-        let length = packed_length(block.parameters);
+        let length = block.sums.len();
         for &(l, k) in seats {
-            if self.matrices.len() < (k + 1) * length {
-                self.matrices.resize((k + 1) * length, f32::NAN);
+            if self.kept.len() < (k + 1) * length {
+                self.kept.resize((k + 1) * length, f32::NAN);
             }
-            let own = &mut self.matrices[k * length..][..length];
-            for p in 0..block.parameters {
-                // a row of the packed matrix and of the packed sums
-                let row = &mut own[packed_index(p, 0)..][..p + 1];
-                let sums = &block.sums[normal(p, 0)..][..p + 1];
-                row.iter_mut().zip(sums).for_each(|(to, sum)| *to = sum.0[l % LANES].to_f64() as f32);
-            }
+            let own = self.kept[k * length..][..length].iter_mut().zip(&block.sums);
+            own.for_each(|(to, sum)| *to = sum.0[l % LANES].to_f64() as f32);
         }
     }
 
@@ -103,10 +100,14 @@ impl Doubts {
             fill(&mut self.parameters, &seats, columns.parameters, 0);
             fill(&mut self.x, &seats, source.batch.x, source.first);
             fill_weights(&mut self.weight, &seats, source);
-            let length = self.factors.lower.len();
+            let length = self.seated.len();
             for &(l, k) in &seats {
-                put(&mut self.factors.lower, l, self.matrices[k * length..][..length].iter().copied());
+                put(&mut self.seated, l, self.kept[k * length..][..length].iter().copied());
                 self.cost.0[l] = columns.chi2[k] as f32;
+            }
+            for p in 0..count {
+                let row = self.factors.lower[packed_index(p, 0)..][..p + 1].iter_mut();
+                row.zip(&self.seated[normal(p, 0)..]).for_each(|(to, sum)| *to = *sum);
             }
             self.look(source.whole);
             for &(l, k) in &seats {
@@ -154,12 +155,12 @@ impl Doubts {
     }
 
     #[inline(always)]
-    fn judge(&mut self, whole: &Whole) {
+    fn judge<S: Simd>(&mut self, simd: S, whole: &Whole) {
         let (mut inflation, mut moved) = (Lanes::splat(0.0), Lanes::splat(0.0));
         for p in 0..self.parameters.len() {
             self.diagonal[p] = self.factors.lower[packed_index(p, p)];
         }
-        self.factors.factorise(&self.least);
+        self.factors.factorise(simd, &self.least);
         for p in 0..self.parameters.len() {
             self.variances[p] = self.factors.inverse_diagonal(p);
             let (variance, x, a) = (&self.variances[p].0, &self.parameters[p].0, &self.diagonal[p].0);
@@ -197,10 +198,10 @@ impl WithSimd for Part<'_> {
     type Output = ();
 
     #[inline(always)]
-    fn with_simd<S: Simd>(self, _: S) {
+    fn with_simd<S: Simd>(self, simd: S) {
         self.doubts.add(self.first, self.count);
         if self.first + self.count == self.whole.points {
-            self.doubts.judge(self.whole);
+            self.doubts.judge(simd, self.whole);
         }
     }
 }

@@ -4,16 +4,18 @@ use pulp::{Simd, WithSimd};
 
 use crate::rows::Real;
 use crate::rows::lanes::{LANES, Lanes};
-use crate::solver::triangle::packed_index;
+use crate::solver::triangle::{packed_index, packed_length};
 
 /// Sums that stay in registers while the points go by.
 const SIDE: usize = 8;
 
-/// Adds Σ over points row_i row_j, i ≥ j, of `rows` (points, stride) to `sums`, packed by rows.
+/// Adds Σ over points row_i row_j, i ≥ j, of `rows` (points, stride) to `sums`, packed by rows; or puts it there.
 pub struct Gram<'a, R> {
     pub rows: &'a [Lanes<R>],
     pub stride: usize,
     pub sums: &'a mut [Lanes<R>],
+    /// Whether nothing is there yet.
+    pub fresh: bool,
 }
 
 impl<R: Real> Gram<'_, R> {
@@ -27,6 +29,13 @@ impl<R: Real> WithSimd for Gram<'_, R> {
 
     #[inline(always)]
     fn with_simd<S: Simd>(mut self, simd: S) {
+        match self.stride {
+            3 => return self.few::<S, 3>(simd),
+            4 => return self.few::<S, 4>(simd),
+            5 => return self.few::<S, 5>(simd),
+            6 => return self.few::<S, 6>(simd),
+            _ => {}
+        }
         for i in 0..self.stride {
             for first in (0..=i).step_by(SIDE) {
                 match (i + 1 - first).min(SIDE) {
@@ -45,6 +54,33 @@ impl<R: Real> WithSimd for Gram<'_, R> {
 }
 
 impl<R: Real> Gram<'_, R> {
+    /// All products of N rows: their sums are few enough to stay in registers.
+    #[inline(always)]
+    fn few<S: Simd, const N: usize>(self, simd: S) {
+        let sums = &mut self.sums[..packed_length(N)];
+        for v in 0..LANES / R::lanes::<S>() {
+            let mut totals = [[R::splat(simd, R::ZERO); N]; N];
+            for i in (0..N).filter(|_| !self.fresh) {
+                for j in 0..=i {
+                    totals[i][j] = R::vectors::<S>(&sums[packed_index(i, j)].0)[v];
+                }
+            }
+            for point in self.rows.as_chunks::<N>().0 {
+                let own: [_; N] = std::array::from_fn(|i| R::vectors::<S>(&point[i].0)[v]);
+                for i in 0..N {
+                    for j in 0..=i {
+                        totals[i][j] = R::multiply_add(simd, own[i], own[j], totals[i][j]);
+                    }
+                }
+            }
+            for i in 0..N {
+                for j in 0..=i {
+                    R::vectors_mut::<S>(&mut sums[packed_index(i, j)].0)[v] = totals[i][j];
+                }
+            }
+        }
+    }
+
     /// Row i with the N rows from `first` on.
     #[inline(always)]
     fn some<S: Simd, const N: usize>(&mut self, simd: S, i: usize, first: usize) {
@@ -52,7 +88,7 @@ impl<R: Real> Gram<'_, R> {
         let sums = &mut self.sums[packed_index(i, first)..][..N];
         for v in 0..LANES / lanes {
             let mut totals = [R::splat(simd, R::ZERO); N];
-            for j in 0..N {
+            for j in (0..N).filter(|_| !self.fresh) {
                 totals[j] = R::vectors::<S>(&sums[j].0)[v];
             }
             for point in self.rows.chunks_exact(self.stride) {

@@ -1,5 +1,7 @@
 //! L D Lᵀ of a small symmetric matrix a lane, and what is solved with it.
 
+use pulp::Simd;
+
 use crate::rows::Real;
 use crate::rows::lanes::{LANES, Lanes};
 use crate::solver::triangle::{packed_index, packed_length};
@@ -37,7 +39,57 @@ impl<R: Real> Factors<R> {
 
     /// Factorises `lower`, where pivots count as positive above `least`, P numbers.
     #[inline(always)]
-    pub fn factorise(&mut self, least: &[Lanes<R>]) {
+    pub fn factorise<S: Simd>(&mut self, simd: S, least: &[Lanes<R>]) {
+        match least.len() {
+            3 => self.factorise_few::<S, 3>(simd, least),
+            4 => self.factorise_few::<S, 4>(simd, least),
+            5 => self.factorise_few::<S, 5>(simd, least),
+            6 => self.factorise_few::<S, 6>(simd, least),
+            _ => self.factorise_many(least),
+        }
+    }
+
+    /// N parameters, whose numbers stay in registers.
+    #[inline(always)]
+    fn factorise_few<S: Simd, const N: usize>(&mut self, simd: S, least: &[Lanes<R>]) {
+        let lanes = R::lanes::<S>();
+        let Some(least) = least.first_chunk::<N>() else { return };
+        let (Some(inverses), lower) = (self.inverse.first_chunk_mut::<N>(), &mut self.lower[..packed_length(N)]) else {
+            return;
+        };
+        for v in 0..LANES / lanes {
+            let zero = R::splat(simd, R::ZERO);
+            let (mut factors, mut inverse) = ([[zero; N]; N], [zero; N]);
+            for i in 0..N {
+                let mut row = [zero; N];
+                for j in 0..i {
+                    let mut sum = R::vectors::<S>(&lower[packed_index(i, j)].0)[v];
+                    for k in 0..j {
+                        sum = R::subtract_product(simd, sum, row[k], factors[j][k]);
+                    }
+                    row[j] = sum;
+                }
+                let mut pivot = R::vectors::<S>(&lower[packed_index(i, i)].0)[v];
+                for k in 0..i {
+                    let factor = R::multiply(simd, row[k], inverse[k]);
+                    factors[i][k] = factor;
+                    R::vectors_mut::<S>(&mut lower[packed_index(i, k)].0)[v] = factor;
+                    pivot = R::subtract_product(simd, pivot, row[k], factor);
+                }
+                inverse[i] = R::inverse_above(simd, R::vectors::<S>(&least[i].0)[v], pivot);
+                R::vectors_mut::<S>(&mut inverses[i].0)[v] = inverse[i];
+            }
+        }
+        self.positive = Lanes::splat(R::ONE);
+        for inverse in inverses {
+            let positive = &mut self.positive.0;
+            // false of NaN
+            (0..LANES).for_each(|l| positive[l] = if inverse.0[l] >= R::ZERO { positive[l] } else { R::ZERO });
+        }
+    }
+
+    #[inline(always)]
+    fn factorise_many(&mut self, least: &[Lanes<R>]) {
         self.positive = Lanes::splat(R::ONE);
         for (i, least) in least.iter().enumerate() {
             for j in 0..i {
@@ -67,7 +119,40 @@ impl<R: Real> Factors<R> {
 
     /// Solves in place.
     #[inline(always)]
-    pub fn solve(&self, x: &mut [Lanes<R>]) {
+    pub fn solve<S: Simd>(&self, simd: S, x: &mut [Lanes<R>]) {
+        match x.len() {
+            3 => self.solve_few::<S, 3>(simd, x),
+            4 => self.solve_few::<S, 4>(simd, x),
+            5 => self.solve_few::<S, 5>(simd, x),
+            6 => self.solve_few::<S, 6>(simd, x),
+            _ => self.solve_many(x),
+        }
+    }
+
+    #[inline(always)]
+    fn solve_few<S: Simd, const N: usize>(&self, simd: S, x: &mut [Lanes<R>]) {
+        let (Some(x), lower) = (x.first_chunk_mut::<N>(), &self.lower[..packed_length(N)]) else { return };
+        for v in 0..LANES / R::lanes::<S>() {
+            let factor = |i: usize, k: usize| R::vectors::<S>(&lower[packed_index(i, k)].0)[v];
+            let mut own = [R::splat(simd, R::ZERO); N];
+            for i in 0..N {
+                own[i] = R::vectors::<S>(&x[i].0)[v];
+                for k in 0..i {
+                    own[i] = R::subtract_product(simd, own[i], factor(i, k), own[k]);
+                }
+            }
+            for i in (0..N).rev() {
+                own[i] = R::multiply(simd, own[i], R::vectors::<S>(&self.inverse[i].0)[v]);
+                for k in i + 1..N {
+                    own[i] = R::subtract_product(simd, own[i], factor(k, i), own[k]);
+                }
+                R::vectors_mut::<S>(&mut x[i].0)[v] = own[i];
+            }
+        }
+    }
+
+    #[inline(always)]
+    fn solve_many(&self, x: &mut [Lanes<R>]) {
         for i in 0..x.len() {
             let (done, rest) = x.split_at_mut(i);
             for (k, x) in done.iter().enumerate() {

@@ -3,6 +3,8 @@
 //! Loops over lanes read whole arrays, and [`pick`] values that are read already: so they become vector code.
 #![expect(clippy::needless_range_loop, reason = "one index for many arrays")]
 
+use pulp::Simd;
+
 use super::block::{Block, RUNNING, gradient, normal};
 use crate::rows::Real;
 use crate::rows::lanes::{LANES, Lanes};
@@ -81,11 +83,11 @@ impl<R: Real> Block<R> {
 
     /// Chooses the next trial points, or tells why there is none.
     #[inline(always)]
-    pub fn choose(&mut self, whole: &Whole) {
+    pub fn choose<S: Simd>(&mut self, simd: S, whole: &Whole) {
         let settings = &whole.settings;
         self.set_free();
         let flat = self.is_flat(settings.gtol);
-        self.solve();
+        self.solve(simd);
         // of the whole step: a shortened one never counts as small
         let (gain, loss, length, size) = self.promises();
         self.shorten(settings.largest_step);

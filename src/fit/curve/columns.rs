@@ -1,7 +1,5 @@
 //! Millions of tiny fits in flat memory.
 
-use rayon::prelude::*;
-
 use super::data::Curves;
 use super::passage::Passage;
 use super::{CurveFit, CurveFitter};
@@ -51,19 +49,12 @@ impl CurveColumns {
         self.rounds[k] = u16::try_from(fit.njev).unwrap_or(u16::MAX);
     }
 
-    /// Sets the length, everything poisoned: what is not written is seen.
+    /// Sets the length; what is in the rows is nobody's until they are written.
     fn reset(&mut self, curves: usize, parameters: usize) {
-        for (column, length) in [
-            (&mut self.parameters, curves * parameters),
-            (&mut self.errors, curves * parameters),
-            (&mut self.chi2, curves),
-        ] {
-            column.resize(length, f64::NAN);
-            column.par_chunks_mut(1 << 16).for_each(|some| some.fill(f64::NAN));
-        }
-        self.status.clear();
+        self.parameters.resize(curves * parameters, f64::NAN);
+        self.errors.resize(curves * parameters, f64::NAN);
+        self.chi2.resize(curves, f64::NAN);
         self.status.resize(curves, Status::BadInput.code() as i8);
-        self.rounds.clear();
         self.rounds.resize(curves, 0);
     }
 }

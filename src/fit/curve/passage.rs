@@ -209,18 +209,24 @@ impl<'a> Passage<'a> {
         self.curves.curve(index, self.points, &self.fitter.settings()).ok()
     }
 
-    /// Puts all fits that can be made at their starts.
+    /// Puts all fits at their starts; what cannot be fitted has no number.
     fn begin(&self, batch: &WholeBatch<'_>, sizes: &[f64], columns: &mut WholeColumns<'_>) {
         let (p, points) = (self.parameters, self.points);
         let bad_x: Vec<usize> = match batch.own_grid {
             true => Vec::new(),
             false => (0..batch.x.len()).filter(|&i| !batch.x[i].is_finite()).map(|i| i % points).collect(),
         };
-        let fits = columns.status.par_iter_mut().zip(columns.parameters.par_chunks_mut(p)).enumerate();
-        fits.with_min_len(TASK).for_each(|(k, (status, parameters))| {
-            if self.is_good(batch, (k, sizes[k].is_finite()), &bad_x) {
-                *status = WAITING;
-                parameters.copy_from_slice(&batch.starts[k * p..(k + 1) * p]);
+        columns.rounds.fill(0);
+        columns.parameters.copy_from_slice(batch.starts);
+        let fits = columns.status.par_iter_mut().zip(columns.chi2.par_iter_mut());
+        let fits = fits.zip(columns.parameters.par_chunks_mut(p).zip(columns.variances.par_chunks_mut(p))).enumerate();
+        fits.with_min_len(TASK).for_each(|(k, ((status, chi2), (parameters, variances)))| {
+            *status = WAITING;
+            if !self.is_good(batch, (k, sizes[k].is_finite()), &bad_x) {
+                *status = Status::BadInput.code() as i8;
+                *chi2 = f64::NAN;
+                parameters.fill(f64::NAN);
+                variances.fill(f64::NAN);
             }
         });
     }
@@ -263,12 +269,19 @@ impl<'a> Passage<'a> {
     /// Variances become errors, and what is not finite no success.
     fn finish(&self, first: usize, batch: &WholeBatch<'_>, columns: &mut WholeColumns<'_>) {
         let p = self.parameters;
+        // of every fit, unless masks or bounds make it each one's own
+        let alike = batch.mask.is_none() && batch.bounds.is_none_or(|(lower, _)| lower.len() == p);
+        let freedom = |k: usize| {
+            let (lower, upper) = bounds_of(batch, k, p);
+            self.used(batch, k).saturating_sub(free(lower, upper, p))
+        };
+        let common = alike.then(|| freedom(0));
         let parts = columns.variances.par_chunks_mut(TASK * p).zip(columns.parameters.par_chunks(TASK * p));
         let ends = columns.chi2.par_chunks(TASK).zip(columns.status.par_chunks_mut(TASK));
         parts.zip(ends).enumerate().for_each(|(part, ((variances, parameters), (chi2, status)))| {
-            let each = variances.chunks_mut(p).zip(parameters.chunks(p)).zip(chi2).enumerate();
-            let factor = |(k, ((own, parameters), chi2)): (usize, ((&mut [f64], &[f64]), &f64))| {
-                let k = part * TASK + k;
+            let mut factors = Vec::with_capacity(chi2.len());
+            for (i, (own, parameters)) in variances.chunks_mut(p).zip(parameters.chunks(p)).enumerate() {
+                let (k, chi2) = (part * TASK + i, chi2[i]);
                 let (lower, upper) = bounds_of(batch, k, p);
                 let inside = |q: usize| lower.is_empty() || lower[q] < parameters[q] && parameters[q] < upper[q];
                 // a lost pivot takes along what was eliminated after it
@@ -278,14 +291,13 @@ impl<'a> Passage<'a> {
                 {
                     own.copy_from_slice(&variances);
                 }
-                match (!self.fitter.is_scaled(), self.used(batch, k).saturating_sub(free(lower, upper, p))) {
+                factors.push(match (!self.fitter.is_scaled(), common.unwrap_or_else(|| freedom(k))) {
                     (true, _) => 1.0,
                     // nothing is left to tell the noise from
                     (false, 0) => f64::NAN,
                     (false, dof) => chi2 / dof as f64,
-                }
-            };
-            let factors: Vec<f64> = each.map(factor).collect();
+                });
+            }
             roots(variances, &factors);
             sound::columns(status, (parameters, variances), chi2);
         });

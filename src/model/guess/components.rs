@@ -61,6 +61,12 @@ impl Components {
         Components { count, rows: interleaved(&single(components), bins), mix: single(mix) }
     }
 
+    /// Bytes that making them takes.
+    pub fn bytes(templates: usize, bins: usize) -> u64 {
+        let (some, count) = (PRINCIPAL.min(templates), COMPONENTS.min(templates).next_multiple_of(8));
+        (bins as u64).saturating_mul(8 * some as u64 + 12 * count as u64)
+    }
+
     /// (count, shifts)
     pub fn correlate(&self, signal: &[f32], bins: usize, shifts: usize) -> Vec<f32> {
         let mut out = vec![0f32; self.count * shifts];

@@ -16,6 +16,7 @@ use super::prepare::Prepared;
 use super::sampling::Sampling;
 use super::{Limits, ModelArm, ModelParameter, SpectralModel};
 use crate::error::Result;
+use crate::memory::check;
 use crate::solver::recording::{LIGHT, Source};
 use library::{library, observed, physical_labels, rotated, rotations};
 use unit::Unit;
@@ -66,13 +67,15 @@ impl FirstGuess {
         let mut units = Vec::new();
         let (low, high) = model.velocity_range();
         for (a, arm) in model.arms.iter().enumerate() {
+            let pixels = arm.emulator.pixels();
+            check(bytes(arm, templates), || format!("a first guess from {templates} templates of {pixels} pixels"))?;
             let labels: Vec<f64> = points.iter().flat_map(|u| physical_labels(model, arm, u)).collect();
             // pieces of a fixed size: the same bits with any number of threads
             let pieces = labels.par_chunks(PIECE * arm.inputs.len());
             let flux: Vec<f32> = pieces.flat_map_iter(|labels| arm.emulator.templates(labels)).collect();
             let flux = observed(arm, flux, &rotations);
             for segment in 0..arm.grid.segments.len() {
-                units.push(Unit::new(arm, (a, segment), &flux, templates, (low, high)));
+                units.push(Unit::new(arm, (a, segment), &flux, templates, (low, high))?);
             }
         }
         let velocities = velocities(&units[0], &model.arms[0], low, high);
@@ -181,6 +184,12 @@ impl FirstGuess {
         }
         total
     }
+}
+
+/// Bytes of an arm's templates and of the lines in one of its segments, while they are gathered.
+fn bytes(arm: &ModelArm, templates: usize) -> u64 {
+    let longest = arm.grid.segments.iter().map(|segment| segment.end - segment.start).max().unwrap_or(0);
+    (templates as u64).saturating_mul(4 * arm.emulator.pixels() as u64 + 10 * longest as u64)
 }
 
 /// Every bin of the first unit inside the range, km/s.

@@ -7,6 +7,8 @@ use faer::{Accum, MatMut, MatRef, Par};
 use rayon::prelude::*;
 
 use super::components::Components;
+use crate::error::Result;
+use crate::memory::check;
 use crate::model::continuum::{basis, orthonormalise};
 use crate::model::sampling::Sampling;
 use crate::model::{ContinuumKind, ModelArm};
@@ -39,20 +41,29 @@ pub struct Unit {
 
 impl Unit {
     /// `flux` (templates, pixels of the arm).
-    pub fn new(arm: &ModelArm, (a, s): (usize, usize), flux: &[f32], templates: usize, range: (f64, f64)) -> Unit {
+    pub fn new(
+        arm: &ModelArm,
+        (a, s): (usize, usize),
+        flux: &[f32],
+        templates: usize,
+        range: (f64, f64),
+    ) -> Result<Unit> {
         let segment = &arm.grid.segments[s];
         let pixels = segment.start..segment.end;
         let lines = lines(arm, flux, templates, pixels);
         let count = segment.end - segment.start;
         let bin = bin_width(&lines, count, range, segment.step);
         let bins = count.div_ceil(bin);
-        let binned = average(&lines, count, bin, bins);
-        let squares: Vec<f64> = average(&lines.iter().map(|l| l * l).collect::<Vec<_>>(), count, bin, bins);
+        let more = 16 * templates as u64 * bins as u64 + 2 * Components::bytes(templates, bins);
+        check(more, || format!("a first guess from {templates} templates of {bins} bins"))?;
+        let binned = average(&lines, (count, bin, bins), |l| l);
+        let squares = average(&lines, (count, bin, bins), |l| l * l);
+        drop(lines);
         let (lines, squares) =
             rayon::join(|| Components::new(&binned, templates), || Components::new(&squares, templates));
         let rows = lines.mix.chunks_exact(lines.count).zip(squares.mix.chunks_exact(squares.count));
         let mix = rows.flat_map(|(l, s)| l.iter().chain(s).copied()).collect();
-        Unit {
+        Ok(Unit {
             arm: a,
             segment: s,
             start: segment.start,
@@ -64,7 +75,7 @@ impl Unit {
             first_shift: 0,
             shifts: 0,
             positions: Vec::new(),
-        }
+        })
     }
 
     /// Where each velocity lies among the whole shifts.
@@ -162,11 +173,11 @@ fn bin_width(lines: &[f64], count: usize, (low, high): (f64, f64), step: f64) ->
     bin
 }
 
-/// Means of bins (rows, count) → (rows, bins).
-fn average(rows: &[f64], count: usize, bin: usize, bins: usize) -> Vec<f64> {
+/// Means of bins of what `f` makes of the values (rows, count) → (rows, bins).
+fn average(rows: &[f64], (count, bin, bins): (usize, usize, usize), f: impl Fn(f64) -> f64) -> Vec<f64> {
     let mut out = Vec::with_capacity(rows.len() / count * bins);
     for row in rows.chunks_exact(count) {
-        out.extend(row.chunks(bin).map(|c| c.iter().sum::<f64>() / c.len() as f64));
+        out.extend(row.chunks(bin).map(|c| c.iter().map(|l| f(*l)).sum::<f64>() / c.len() as f64));
     }
     out
 }

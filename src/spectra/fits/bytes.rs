@@ -1,12 +1,12 @@
 //! Where a FITS file's bytes come from: the disk, or memory when they had to be inflated.
 
-use std::fs::File;
 use std::io::{self, ErrorKind, Read, Seek, SeekFrom};
 use std::path::Path;
 
 use flate2::read::MultiGzDecoder;
 
 use crate::error::{Error, Result};
+use crate::files::File;
 use crate::spectra::most_bytes;
 
 /// What a gzip file begins with.
@@ -33,7 +33,7 @@ pub(super) trait Bytes: Send {
 /// `TooLarge` for a gzip file that expands beyond what spectra do; `Format` when it is corrupt or truncated.
 pub(super) fn open(path: &Path) -> Result<Box<dyn Bytes>> {
     let mut file = File::open(path).map_err(Error::io(path))?;
-    let length = file.metadata().map_err(Error::io(path))?.len();
+    let length = file.length().map_err(Error::io(path))?;
     let mut start = Vec::new();
     file.by_ref().take(2).read_to_end(&mut start).map_err(Error::io(path))?;
     file.rewind().map_err(Error::io(path))?;

@@ -1,0 +1,130 @@
+//! The one seam to the file system: spectra are read and results written through it, so that tests can have any operation fail.
+
+use std::fs::{self, TryLockError};
+use std::io::{self, ErrorKind, Read, Seek, SeekFrom, Write};
+use std::path::Path;
+
+use crate::faults::{Operation, at};
+
+/// An open file.
+#[derive(Debug)]
+pub(crate) struct File(fs::File);
+
+/// What came of locking a file. A lock goes with the file's handle, that is with the process at the latest.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Lock {
+    Held,
+    /// Another handle has it.
+    Taken,
+    /// This file system has none.
+    Unknown,
+}
+
+impl File {
+    /// To be read.
+    pub fn open(path: &Path) -> io::Result<File> {
+        at(Operation::Open)?;
+        fs::File::open(path).map(File)
+    }
+
+    /// To be written and read, and nobody else has made it.
+    pub fn create_new(path: &Path) -> io::Result<File> {
+        at(Operation::Create)?;
+        fs::File::options().read(true).write(true).create_new(true).open(path).map(File)
+    }
+
+    /// To be written and read, with what is in it.
+    pub fn open_or_create(path: &Path) -> io::Result<File> {
+        at(Operation::Create)?;
+        fs::File::options().read(true).write(true).create(true).truncate(false).open(path).map(File)
+    }
+
+    /// Bytes.
+    pub fn length(&self) -> io::Result<u64> {
+        Ok(self.0.metadata()?.len())
+    }
+
+    /// Locks it against other handles, without waiting.
+    pub fn lock(&self) -> io::Result<Lock> {
+        at(Operation::Lock)?;
+        match self.0.try_lock() {
+            Ok(()) => Ok(Lock::Held),
+            Err(TryLockError::WouldBlock) => Ok(Lock::Taken),
+            Err(TryLockError::Error(error)) if error.kind() == ErrorKind::Unsupported => Ok(Lock::Unknown),
+            Err(TryLockError::Error(error)) => Err(error),
+        }
+    }
+
+    /// Cuts it.
+    pub fn set_len(&self, length: u64) -> io::Result<()> {
+        at(Operation::Sync)?;
+        self.0.set_len(length)
+    }
+
+    /// Flushes it to the disk.
+    pub fn sync(&self) -> io::Result<()> {
+        at(Operation::Sync)?;
+        self.0.sync_all()
+    }
+}
+
+impl Read for File {
+    fn read(&mut self, into: &mut [u8]) -> io::Result<usize> {
+        at(Operation::Read)?;
+        self.0.read(into)
+    }
+}
+
+impl Write for File {
+    fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
+        match at(Operation::Write) {
+            Ok(()) => self.0.write(bytes),
+            // as when a disk is full: a part has been written. Who is told to try again has written nothing
+            Err(error) if error.kind() != ErrorKind::Interrupted => {
+                self.0.write_all(&bytes[..bytes.len() / 2]).and(Err(error))
+            }
+            Err(error) => Err(error),
+        }
+    }
+
+    fn flush(&mut self) -> io::Result<()> {
+        self.0.flush()
+    }
+}
+
+impl Seek for File {
+    fn seek(&mut self, to: SeekFrom) -> io::Result<u64> {
+        self.0.seek(to)
+    }
+}
+
+pub(crate) fn rename(from: &Path, to: &Path) -> io::Result<()> {
+    at(Operation::Rename)?;
+    fs::rename(from, to)
+}
+
+/// Gives a file a second name.
+pub(crate) fn link(file: &Path, name: &Path) -> io::Result<()> {
+    at(Operation::Link)?;
+    fs::hard_link(file, name)
+}
+
+pub(crate) fn remove(path: &Path) -> io::Result<()> {
+    at(Operation::Remove)?;
+    fs::remove_file(path)
+}
+
+/// Makes durable what was made and renamed in the folder of `path`, as far as the system knows of such a thing.
+pub(crate) fn sync_folder(path: &Path) -> io::Result<()> {
+    at(Operation::SyncFolder)?;
+    let Ok(folder) = fs::File::open(folder(path)) else { return Ok(()) };
+    match folder.sync_all() {
+        Err(error) if !matches!(error.kind(), ErrorKind::InvalidInput | ErrorKind::Unsupported) => Err(error),
+        _ => Ok(()),
+    }
+}
+
+/// The folder that a file is in.
+pub(crate) fn folder(path: &Path) -> &Path {
+    path.parent().filter(|folder| !folder.as_os_str().is_empty()).unwrap_or(Path::new("."))
+}

@@ -1,0 +1,231 @@
+//! A journal beside the output: what a run has fitted is kept batch by batch, so that a run that was killed goes on where it was.
+//!
+//! The file: a line that says what it is, then records (`frame.rs`). The first holds what the rows depend on, as text; the others a
+//! batch each (postcard). A record that is torn or damaged ends the journal.
+
+mod fingerprint;
+mod frame;
+#[cfg(test)]
+mod tests;
+
+use std::collections::BTreeMap;
+use std::io::{BufReader, Read, Seek, SeekFrom, Write};
+use std::path::{Path, PathBuf};
+
+use serde::{Deserialize, Serialize};
+
+use super::row::FitRow;
+use crate::error::{Error, Result};
+use crate::files::{self, File, Lock};
+use crate::solver::Status;
+use crate::spectra::Spectra;
+use fingerprint::{Hash, fingerprint};
+use frame::{Frame, frame};
+
+const MAGIC: &[u8] = b"popfit journal 2\n";
+
+/// One batch.
+#[derive(Serialize, Deserialize)]
+struct Record {
+    /// Its place in the input.
+    number: usize,
+    /// Of its spectra.
+    spectra: Hash,
+    /// One a spectrum; none of those whose fits were interrupted.
+    rows: Vec<Option<FitRow>>,
+}
+
+/// What a run has fitted so far. While it is open, no other run can write the same output.
+#[derive(Debug)]
+pub struct Journal {
+    path: PathBuf,
+    file: File,
+    /// By number: where the batch's last record begins, and whether it has all rows.
+    known: BTreeMap<usize, (u64, bool)>,
+    /// It holds rows that are nowhere else.
+    is_needed: bool,
+}
+
+impl Drop for Journal {
+    fn drop(&mut self) {
+        if !self.is_needed {
+            // an empty journal that cannot be removed harms nobody
+            let _ = files::remove(&self.path);
+        }
+    }
+}
+
+impl Journal {
+    /// Opens the journal of the output `target`, `.NAME.journal` beside it. `key` is all that the rows depend on but the spectra
+    /// themselves, a line each. With `resume`, what it holds is taken up.
+    ///
+    /// # Errors
+    /// [`Error::OutputLocked`] while another run has it open; [`Error::Journal`] when it is of another run (told is the first line of
+    /// the keys that differs), or when it holds rows and `resume` is false; [`Error::Io`].
+    pub fn open(target: &Path, key: &str, resume: bool) -> Result<Journal> {
+        let path = beside(target);
+        // what is wrong with the folder is said of the output
+        let io = |source| Error::Io { path: target.to_path_buf(), source };
+        let mut file = lock(&path, target)?;
+        let found = match read(&mut file).map_err(io)? {
+            Ok(found) => found,
+            Err(message) => return Err(Error::Journal { path, message: message.into() }),
+        };
+        let is_needed = !found.known.is_empty();
+        if is_needed && !resume {
+            let message = "it holds what an interrupted run has fitted: give --resume to go on, or remove it".into();
+            return Err(Error::Journal { path, message });
+        }
+        if is_needed && found.key != key {
+            let message = format!("it is of another run: {}", difference(&found.key, key));
+            return Err(Error::Journal { path, message });
+        }
+        let mut journal = Journal { path, file, known: found.known, is_needed };
+        journal.begin(if is_needed { found.end } else { 0 }, key).map_err(io)?;
+        Ok(journal)
+    }
+
+    /// Cuts what is torn; an empty journal gets its head.
+    fn begin(&mut self, end: u64, key: &str) -> std::io::Result<()> {
+        self.file.set_len(end)?;
+        if end > 0 {
+            return Ok(());
+        }
+        self.file.rewind()?;
+        self.file.write_all(&[MAGIC, &frame(key.as_bytes())].concat())?;
+        self.file.sync()?;
+        files::sync_folder(&self.path)
+    }
+
+    /// Whether a run that resumes would find something.
+    pub fn has_rows(&self) -> bool {
+        self.is_needed
+    }
+
+    /// Batches of which nothing need be fitted again.
+    pub fn len(&self) -> usize {
+        self.known.values().filter(|(_, is_whole)| *is_whole).count()
+    }
+
+    /// Whether it knows no such batch.
+    pub fn is_empty(&self) -> bool {
+        self.len() == 0
+    }
+
+    /// The rows of a batch that have been fitted, one place a spectrum; nothing where none has been. [`Error::Journal`] when its
+    /// spectra have changed since.
+    pub(super) fn recall(&mut self, number: usize, spectra: &Spectra) -> Result<Vec<Option<FitRow>>> {
+        let Some((at, _)) = self.known.remove(&number) else { return Ok(Vec::new()) };
+        let failed = |message: String| Error::Journal { path: self.path.clone(), message };
+        let mut file = BufReader::new(&mut self.file);
+        let length = file.get_ref().length();
+        let seek = file.seek(SeekFrom::Start(at)).and(length);
+        let frame = seek.and_then(|length| frame::read(&mut file, length.saturating_sub(at)));
+        let record = match frame.map_err(Error::io(&self.path))? {
+            Frame::Whole(payload) => postcard::from_bytes::<Record>(&payload).ok(),
+            _ => None,
+        };
+        let Some(mut record) = record else { return Err(failed(format!("batch {number} was damaged meanwhile"))) };
+        if record.spectra != fingerprint(spectra) || record.rows.len() != spectra.len() {
+            return Err(failed(format!("the spectra of {} have changed since they were fitted", spectra.file)));
+        }
+        record.rows.iter_mut().flatten().for_each(|row| row.file = spectra.file.clone());
+        Ok(record.rows)
+    }
+
+    /// Keeps the rows of a batch, but for those of interrupted fits.
+    pub(super) fn keep(&mut self, number: usize, spectra: &Spectra, rows: &[FitRow]) -> Result<()> {
+        let finished = |row: &FitRow| (row.status != Status::Interrupted).then(|| row.clone());
+        let rows: Vec<Option<FitRow>> = rows.iter().map(finished).collect();
+        if rows.iter().all(Option::is_none) {
+            return Ok(());
+        }
+        let record = Record { number, spectra: fingerprint(spectra), rows };
+        let failed = |message: String| Error::Journal { path: self.path.clone(), message };
+        let payload = postcard::to_stdvec(&record).map_err(|error| failed(error.to_string()))?;
+        let written = self.file.seek(SeekFrom::End(0)).and_then(|_| self.file.write_all(&frame(&payload)));
+        written.and_then(|()| self.file.sync()).map_err(Error::io(&self.path))?;
+        self.is_needed = true;
+        Ok(())
+    }
+
+    /// The output is whole: the journal goes.
+    pub fn remove(mut self) {
+        self.is_needed = false;
+    }
+}
+
+fn beside(target: &Path) -> PathBuf {
+    let name = target.file_name().map(|name| name.to_string_lossy().into_owned()).unwrap_or_default();
+    target.with_file_name(format!(".{name}.journal"))
+}
+
+/// Opens the journal's file, which nobody else has open. A file system without locks does without.
+fn lock(path: &Path, target: &Path) -> Result<File> {
+    let locked = || Error::OutputLocked { path: target.to_path_buf() };
+    for _ in 0..10 {
+        let file = File::open_or_create(path).map_err(Error::io(target))?;
+        if file.lock().map_err(Error::io(target))? == Lock::Taken {
+            return Err(locked());
+        }
+        // who had it may have removed it in between
+        if path.exists() {
+            return Ok(file);
+        }
+    }
+    Err(locked())
+}
+
+/// A journal's head, its batches and where they end.
+#[derive(Default)]
+struct Found {
+    key: String,
+    known: BTreeMap<usize, (u64, bool)>,
+    end: u64,
+}
+
+/// Reads what a journal holds, a record at a time. A file that is none, or whose head is damaged, is not touched: the message says so.
+fn read(file: &mut File) -> std::io::Result<std::result::Result<Found, &'static str>> {
+    let length = file.length()?;
+    let mut file = BufReader::new(file);
+    let mut magic = vec![0; MAGIC.len().min(usize::try_from(length).unwrap_or(usize::MAX))];
+    file.read_exact(&mut magic)?;
+    if !MAGIC.starts_with(&magic) {
+        return Ok(Err("it is no journal of this version of popfit: remove it if nobody needs it"));
+    }
+    let mut at = magic.len() as u64;
+    let mut found = match frame::read(&mut file, length - at)? {
+        Frame::Torn => return Ok(Ok(Found::default())),
+        Frame::Damaged => return Ok(Err("its head is damaged: remove it to begin anew")),
+        Frame::Whole(key) => {
+            at += frame::length(&key);
+            Found { key: String::from_utf8_lossy(&key).into_owned(), ..Found::default() }
+        }
+    };
+    while let Frame::Whole(payload) = frame::read(&mut file, length - at)? {
+        let Ok(Record { number, rows, .. }) = postcard::from_bytes(&payload) else { break };
+        found.known.insert(number, (at, rows.iter().all(Option::is_some)));
+        at += frame::length(&payload);
+    }
+    found.end = at;
+    Ok(Ok(found))
+}
+
+/// The first line in which two keys differ.
+fn difference(before: &str, now: &str) -> String {
+    /// What is shown of a line.
+    const MOST: usize = 120;
+    let line = |line: Option<&str>| match line {
+        Some(line) if line.chars().count() > MOST => format!("`{}…`", line.chars().take(MOST).collect::<String>()),
+        Some(line) => format!("`{line}`"),
+        None => "nothing".into(),
+    };
+    let [mut before, mut now] = [before, now].map(|key| key.lines().filter(|line| !line.trim().is_empty()));
+    loop {
+        match (before.next(), now.next()) {
+            (Some(a), Some(b)) if a == b => {}
+            (None, None) => return "empty lines of the model file differ".into(),
+            (a, b) => return format!("it has {} where this one has {}", line(a), line(b)),
+        }
+    }
+}

@@ -1,0 +1,120 @@
+use std::fs;
+
+use super::*;
+use crate::fit::Id;
+
+fn spectra(flux: f64) -> Spectra {
+    let grid: Vec<f64> = (0..4).map(|j| 4000.0 + f64::from(j)).collect();
+    Spectra::from_arrays(grid, vec![flux; 8], vec![1.0; 8], None, None).unwrap()
+}
+
+fn rows(status: [Status; 2]) -> Vec<FitRow> {
+    let row = |k: i64| FitRow {
+        id: Id::Integer(k),
+        file: "".into(),
+        row: k as u64,
+        status: status[k as usize],
+        status_text: "ftol".into(),
+        detail: String::new(),
+        rounds: 3,
+        evaluations: 4,
+        chi2: f64::NAN,
+        dof: 1,
+        objective: -0.0,
+        parameters: vec![1.0 / 3.0],
+        errors: vec![f64::INFINITY],
+        at_bound: 0,
+        flags: 2,
+        start: -1,
+        n_starts_agree: 1,
+        posterior: None,
+        correlations: Vec::new(),
+    };
+    (0..2).map(row).collect()
+}
+
+const WHOLE: [Status; 2] = [Status::Ftol; 2];
+const KEY: &str = "version = 1\nstarts = 2";
+
+fn refused(journal: Result<Journal>) -> String {
+    match journal {
+        Err(Error::Journal { message, .. }) => message,
+        other => panic!("{other:?}"),
+    }
+}
+
+#[test]
+fn a_journal_gives_back_whole_batches_and_drops_a_torn_one() {
+    let folder = tempfile::tempdir().unwrap();
+    let target = folder.path().join("out.parquet");
+    let mut journal = Journal::open(&target, KEY, false).unwrap();
+    assert!(matches!(Journal::open(&target, KEY, true), Err(Error::OutputLocked { .. })));
+    let path = beside(&target);
+    let mut ends = vec![fs::metadata(&path).unwrap().len()];
+    for (number, status) in [(0, WHOLE), (1, [Status::Interrupted; 2]), (2, WHOLE)] {
+        journal.keep(number, &spectra(number as f64), &rows(status)).unwrap();
+        ends.push(fs::metadata(&path).unwrap().len());
+    }
+    assert_eq!(ends[1], ends[2], "nothing is kept of what was interrupted");
+    drop(journal);
+    let whole = fs::read(&path).unwrap();
+    for cut in 0..=whole.len() {
+        fs::write(&path, &whole[..cut]).unwrap();
+        let journal = Journal::open(&target, KEY, true).unwrap();
+        let records = ends[1..].iter().filter(|end| cut as u64 >= **end).count().saturating_sub(1);
+        assert_eq!(journal.len(), records.min(2), "cut at {cut}");
+    }
+    fs::write(&path, &whole).unwrap();
+    let mut journal = Journal::open(&target, KEY, true).unwrap();
+    let back = journal.recall(0, &spectra(0.0)).unwrap();
+    assert_eq!(format!("{back:?}"), format!("{:?}", rows(WHOLE).into_iter().map(Some).collect::<Vec<_>>()));
+    assert!(journal.recall(1, &spectra(1.0)).unwrap().is_empty());
+    assert!(matches!(journal.recall(2, &spectra(0.0)), Err(Error::Journal { .. })));
+    journal.remove();
+    assert!(!path.exists());
+}
+
+#[test]
+fn of_an_interrupted_batch_the_finished_rows_are_kept() {
+    let folder = tempfile::tempdir().unwrap();
+    let target = folder.path().join("out.csv");
+    let mut journal = Journal::open(&target, KEY, false).unwrap();
+    journal.keep(0, &spectra(1.0), &rows([Status::Interrupted, Status::Ftol])).unwrap();
+    assert!(journal.has_rows());
+    drop(journal);
+    let mut journal = Journal::open(&target, KEY, true).unwrap();
+    assert_eq!((journal.len(), journal.has_rows()), (0, true));
+    let back = journal.recall(0, &spectra(1.0)).unwrap();
+    assert!(back.len() == 2 && back[0].is_none() && back[1].as_ref().is_some_and(|row| row.row == 1));
+    // the whole batch takes its place
+    journal.keep(0, &spectra(1.0), &rows(WHOLE)).unwrap();
+    drop(journal);
+    let mut journal = Journal::open(&target, KEY, true).unwrap();
+    assert!(journal.recall(0, &spectra(1.0)).unwrap().iter().all(Option::is_some));
+    journal.remove();
+}
+
+#[test]
+fn what_is_of_another_run_is_told_and_not_touched() {
+    let folder = tempfile::tempdir().unwrap();
+    let target = folder.path().join("out.csv");
+    let path = beside(&target);
+    let mut journal = Journal::open(&target, KEY, false).unwrap();
+    journal.keep(0, &spectra(1.0), &rows(WHOLE)).unwrap();
+    drop(journal);
+    let whole = fs::read(&path).unwrap();
+    let said = refused(Journal::open(&target, "version = 1\nstarts = 3", true));
+    assert!(said.contains("`starts = 2`") && said.contains("`starts = 3`"), "{said}");
+    assert!(refused(Journal::open(&target, "version = 1", true)).contains("nothing"));
+    assert!(refused(Journal::open(&target, KEY, false)).contains("--resume"));
+    assert_eq!(fs::read(&path).unwrap(), whole);
+    let mut damaged = whole.clone();
+    damaged[MAGIC.len() + 45] ^= 1;
+    for (bytes, word) in [(&damaged[..], "damaged"), (b"somebody's notes", "no journal")] {
+        fs::write(&path, bytes).unwrap();
+        for resume in [false, true] {
+            assert!(refused(Journal::open(&target, KEY, resume)).contains(word));
+        }
+        assert_eq!(fs::read(&path).unwrap(), bytes);
+    }
+}

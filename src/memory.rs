@@ -1,0 +1,94 @@
+//! How much memory there is, and taking it without ending the process when there is none.
+
+use std::fs::read_to_string;
+
+use crate::error::{Error, Result};
+use crate::faults::{Operation, at};
+
+/// Bytes that this process can still take: the machine's free memory and swap, or less where its control group or an address limit
+/// (`ulimit -v`) says so. `None` where the system does not tell (only Linux does).
+fn available() -> Option<u64> {
+    [free(), control_group(), address_space()].into_iter().flatten().min()
+}
+
+/// Fails where so many bytes more, for `what`, are not there.
+pub(crate) fn check(bytes: u64, what: impl FnOnce() -> String) -> Result<()> {
+    match available() {
+        Some(free) if bytes > free => {
+            let message = format!("{} takes {}, {} are free", what(), words(bytes), words(free));
+            Err(Error::OutOfMemory { device: "cpu".into(), message })
+        }
+        _ => Ok(()),
+    }
+}
+
+/// Bytes as people say them.
+fn words(bytes: u64) -> String {
+    match bytes {
+        0..0x10_0000 => format!("{bytes} bytes"),
+        0x10_0000..0x4000_0000 => format!("{} MiB", bytes >> 20),
+        _ => format!("{:.1} GiB", bytes as f64 / f64::from(1 << 30)),
+    }
+}
+
+/// An empty vector with room for so many elements; `None` when there is no memory for it.
+pub(crate) fn room<T>(length: usize) -> Option<Vec<T>> {
+    let mut all = Vec::new();
+    at(Operation::Allocate).ok()?;
+    all.try_reserve_exact(length).ok()?;
+    Some(all)
+}
+
+fn free() -> Option<u64> {
+    let text = read_to_string("/proc/meminfo").ok()?;
+    Some(kibibytes(&text, "MemAvailable:")? + kibibytes(&text, "SwapFree:").unwrap_or(0))
+}
+
+/// The smallest limit of the group and those above it, as version 2 has them.
+fn control_group() -> Option<u64> {
+    let text = read_to_string("/proc/self/cgroup").ok()?;
+    let mut group = text.lines().find_map(|line| line.strip_prefix("0::/"))?;
+    let mut limits = Vec::new();
+    loop {
+        let limit = read_to_string(format!("/sys/fs/cgroup/{group}/memory.max")).unwrap_or_default();
+        limits.extend(limit.trim().parse::<u64>());
+        if group.is_empty() {
+            return limits.into_iter().min();
+        }
+        group = group.rsplit_once('/').map_or("", |(above, _)| above);
+    }
+}
+
+fn address_space() -> Option<u64> {
+    let limits = read_to_string("/proc/self/limits").ok()?;
+    let line = limits.lines().find_map(|line| line.strip_prefix("Max address space"))?;
+    let limit: u64 = line.split_whitespace().next()?.parse().ok()?;
+    let taken = kibibytes(&read_to_string("/proc/self/status").ok()?, "VmSize:")?;
+    Some(limit.saturating_sub(taken))
+}
+
+fn kibibytes(text: &str, name: &str) -> Option<u64> {
+    let rest = text.lines().find_map(|line| line.strip_prefix(name))?;
+    rest.split_whitespace().next()?.parse::<u64>().ok()?.checked_mul(1024)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn numbers_of_the_system_are_read() {
+        assert_eq!(kibibytes("A: 1 kB\nMemAvailable:   20 kB\n", "MemAvailable:"), Some(20480));
+        assert_eq!(kibibytes("A: 1 kB\n", "MemAvailable:"), None);
+        if cfg!(target_os = "linux") {
+            assert!(available().is_some_and(|bytes| bytes > 1 << 20));
+        }
+        assert_eq!([words(10), words(5 << 20), words(3 << 29)], ["10 bytes", "5 MiB", "1.5 GiB"]);
+    }
+
+    #[test]
+    fn too_much_is_none() {
+        assert!(room::<f64>(usize::MAX / 16).is_none());
+        assert!(room::<f64>(100).is_some_and(|all| all.capacity() >= 100));
+    }
+}
