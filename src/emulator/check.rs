@@ -1,5 +1,7 @@
 //! What every network must satisfy, wherever it came from.
 
+#![deny(clippy::indexing_slicing)] // whatever a file holds is no index
+
 use std::collections::HashSet;
 
 use super::{Emulator, Hull, Label, Layer, Network, Transform};

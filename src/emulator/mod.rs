@@ -191,8 +191,9 @@ fn fingerprint(path: &Path) -> Result<(Vec<u8>, String)> {
         if length == 0 {
             break;
         }
-        start.extend(buffer[..length].iter().take(4 - start.len()));
-        hasher.update(&buffer[..length]);
+        let read = buffer.get(..length).unwrap_or_default();
+        start.extend(read.iter().take(4 - start.len()));
+        hasher.update(read);
     }
     let hash = hasher.finalize().iter().map(|byte| format!("{byte:02x}")).collect();
     Ok((start, hash))

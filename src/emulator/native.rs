@@ -2,9 +2,11 @@
 //!
 //! The header is read alone, capped and checked against the file's size; then each tensor is read by its offsets.
 
+#![deny(clippy::indexing_slicing)] // whatever a file holds is no index
+
 use std::collections::HashMap;
 use std::fs::File;
-use std::io::{BufReader, Read, Seek, SeekFrom};
+use std::io::{self, BufReader, Read, Seek, SeekFrom};
 use std::path::{Path, PathBuf};
 
 use safetensors::tensor::{Dtype, Metadata, TensorInfo};
@@ -179,17 +181,19 @@ impl Tensors {
         };
         self.file.seek(SeekFrom::Start(self.start + begin as u64)).map_err(Error::io(&self.path))?;
         let mut values = Vec::with_capacity((end - begin) / item);
-        let (mut word, path) = ([0; 8], &self.path);
         for _ in 0..(end - begin) / item {
-            self.file.read_exact(&mut word[..item]).map_err(Error::io(path))?;
-            let [a, b, c, d, ..] = word;
-            values.push(convert(if item == 8 {
-                f64::from_le_bytes(word)
-            } else {
-                f32::from_le_bytes([a, b, c, d]).into()
-            }));
+            let value = match item {
+                8 => self.word().map(f64::from_le_bytes),
+                _ => self.word().map(|word| f32::from_le_bytes(word).into()),
+            };
+            values.push(convert(value.map_err(Error::io(&self.path))?));
         }
         Ok((shape, values))
+    }
+
+    fn word<const N: usize>(&mut self) -> io::Result<[u8; N]> {
+        let mut word = [0; N];
+        self.file.read_exact(&mut word).map(|()| word)
     }
 
     fn vector<T>(&mut self, name: &str, convert: impl Fn(f64) -> T) -> Result<Vec<T>> {

@@ -4,6 +4,8 @@
 //! is. The Payne's is dense, with leaky ReLU; binspec's, told apart by its three-dimensional `w_array_0`, a tiny sigmoid network
 //! a pixel.
 
+#![deny(clippy::indexing_slicing)] // whatever a file holds is no index
+
 use std::path::Path;
 
 use super::{Activation, Emulator, Label, Layer, Network, Transform};

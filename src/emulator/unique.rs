@@ -1,5 +1,7 @@
 //! JSON objects with a key twice: parsers keep one of the two without a word.
 
+#![deny(clippy::indexing_slicing)] // whatever a file holds is no index
+
 use std::collections::HashSet;
 use std::fmt;
 

@@ -20,6 +20,7 @@ mod rest;
 mod row;
 mod run;
 mod solve;
+mod sound;
 mod stages;
 #[cfg(feature = "argmin")]
 pub(crate) mod task;

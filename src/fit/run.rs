@@ -18,6 +18,7 @@ use super::posterior::scan;
 use super::redo::Attempts;
 use super::row::{FitRow, flag};
 use super::solve::Passes;
+use super::sound;
 use super::stages::{Stage, Stages};
 use super::workers::Tally;
 use crate::error::{Error, Result};
@@ -184,6 +185,7 @@ impl<'a> Run<'a> {
             }
         }
         self.fit(&arms, &grids, ready, &mut rows)?;
+        rows.iter_mut().for_each(sound::row);
         Ok(rows)
     }
 

@@ -5,8 +5,25 @@ use std::f64::consts::{LN_2, LN_10, PI};
 use super::function::{Function, Pair};
 use super::graph::{Graph, Node, NodeId};
 
+/// Most nodes of a graph with its derivatives, which may grow far beyond their formula: a product of n factors has n² nodes.
+const MOST_NODES: usize = 50_000;
+
+/// The derivatives of `value` by the first `count` parameters, unless the graph gets too large: then how large.
+pub fn derivatives(graph: &mut Graph, value: NodeId, count: usize) -> Result<Vec<NodeId>, String> {
+    let mut found = Vec::with_capacity(count);
+    for p in 0..count {
+        if graph.nodes.len() <= MOST_NODES {
+            found.push(derivative(graph, value, p));
+        }
+    }
+    match graph.nodes.len() {
+        0..=MOST_NODES => Ok(found),
+        _ => Err(format!("the formula and its derivatives take more than {MOST_NODES} operations")),
+    }
+}
+
 /// The derivative of `value` by parameter `p`.
-pub fn derivative(graph: &mut Graph, value: NodeId, p: usize) -> NodeId {
+fn derivative(graph: &mut Graph, value: NodeId, p: usize) -> NodeId {
     let zero = graph.number(0.0);
     let one = graph.number(1.0);
     // in the order of the nodes: what a node reads has been differentiated before it

@@ -3,7 +3,7 @@
 //! Nodes refer to earlier ones only, so that one pass in their order evaluates, differentiates or prints them all, however
 //! deep a formula is.
 
-use std::collections::{BTreeSet, HashMap};
+use std::collections::HashMap;
 
 use super::function::{Function, Pair, integer_power};
 
@@ -107,20 +107,20 @@ impl Graph {
         varies
     }
 
-    /// Parameters in which the value is linear together, the first ones that are: no slope by one of them, of `slopes`, reads another.
+    /// Parameters in which the value is linear together, the first ones that are: no slope by one of them, of `slopes`, reads another. At most 64.
     pub fn linear(&self, slopes: &[NodeId]) -> Vec<usize> {
-        let mut reads = vec![BTreeSet::new(); self.nodes.len()];
-        for (k, node) in self.nodes.iter().enumerate() {
-            let mut all: BTreeSet<usize> = node.operands().flat_map(|id| reads[id.0].clone()).collect();
-            all.extend(if let Node::Parameter(p) = node { Some(*p) } else { None });
-            reads[k] = all;
+        // a bit a parameter
+        let mut reads: Vec<u64> = Vec::with_capacity(self.nodes.len());
+        for node in &self.nodes {
+            let own = if let Node::Parameter(p) = node { 1 << p } else { 0 };
+            reads.push(node.operands().fold(own, |all, id| all | reads[id.0]));
         }
+        let has = |slope: NodeId, p: usize| reads[slope.0] >> p & 1 == 1;
         let mut found: Vec<usize> = Vec::new();
-        for (p, slope) in slopes.iter().enumerate() {
-            let own = &reads[slope.0];
-            let apart = |q: &usize| !own.contains(q) && !reads[slopes[*q].0].contains(&p);
+        for (p, &slope) in slopes.iter().enumerate() {
+            let apart = |q: &usize| !has(slope, *q) && !has(slopes[*q], p);
             // a slope of 0 tells nothing
-            if self.constant(*slope) != Some(0.0) && !own.contains(&p) && found.iter().all(apart) {
+            if self.constant(slope) != Some(0.0) && !has(slope, p) && found.iter().all(apart) {
                 found.push(p);
             }
         }

@@ -46,8 +46,9 @@ pub fn hoisted(graph: &Graph, outputs: &[NodeId]) -> (Graph, Vec<NodeId>) {
 
 impl Hoist {
     fn is_varying(&mut self, id: NodeId) -> bool {
-        if self.varies.len() < self.graph.nodes.len() {
-            self.varies = self.graph.varying();
+        // those that are new since it was last asked
+        for node in &self.graph.nodes[self.varies.len()..] {
+            self.varies.push(matches!(node, Node::Predictor(_)) || node.operands().any(|id| self.varies[id.0]));
         }
         self.varies[id.0]
     }

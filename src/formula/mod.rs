@@ -69,7 +69,7 @@ impl Formula {
         if parsed.parameters.is_empty() {
             return Err(Error::Formula { formula: text.into(), column: 1, message: "no parameter to fit".into() });
         }
-        Ok(compile(text, predictors, parsed))
+        compile(text, predictors, parsed)
     }
 
     /// The same formula with its parameters in another order, that of `names`, which must name each of them once.
@@ -99,7 +99,7 @@ impl Formula {
         }
         let order = names.iter().map(|name| (*name).to_owned()).collect();
         let parsed = parsed(&self.text, &self.predictors, order)?;
-        Ok(compile(&self.text, self.predictors, parsed))
+        compile(&self.text, self.predictors, parsed)
     }
 
     /// As it was given.
@@ -184,12 +184,11 @@ fn parsed(text: &str, predictors: &[String], order: Vec<String>) -> Result<Parse
 }
 
 /// Differentiates a graph by its parameters and prints it.
-fn compile(text: &str, predictors: Vec<String>, parsed: Parsed) -> Formula {
+fn compile(text: &str, predictors: Vec<String>, parsed: Parsed) -> Result<Formula> {
     let Parsed { mut graph, value, parameters } = parsed;
     let mut rows = vec![value];
-    for p in 0..parameters.len() {
-        rows.push(derive::derivative(&mut graph, value, p));
-    }
+    let too_large = |message| Error::Formula { formula: text.into(), column: 1, message };
+    rows.extend(derive::derivatives(&mut graph, value, parameters.len()).map_err(too_large)?);
     let linear = graph.linear(&rows[1..]);
     let lanes = LaneTape::new(&graph, &rows);
     let rounding = [false, true].map(|held| {
@@ -198,7 +197,7 @@ fn compile(text: &str, predictors: Vec<String>, parsed: Parsed) -> Formula {
         Arc::new(LaneTape::new(&errors, &[value, bound]))
     });
     let wgsl = |rows| wgsl::fill(&graph, rows, predictors.len(), parameters.len());
-    Formula {
+    Ok(Formula {
         text: text.into(),
         value: Arc::new(Tape::new(&graph, &rows[..1])),
         linearisation: Arc::new(Tape::new(&graph, &rows)),
@@ -209,7 +208,7 @@ fn compile(text: &str, predictors: Vec<String>, parsed: Parsed) -> Formula {
         linear,
         predictors,
         parameters,
-    }
+    })
 }
 
 /// Predictors as owned names.

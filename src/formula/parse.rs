@@ -1,5 +1,7 @@
 //! From tokens to a graph, by precedence (Pratt 1973): + −, then * /, then a sign, then ^ from the right.
 
+#![deny(clippy::indexing_slicing)] // whatever a text holds is no index
+
 use super::function::{CONSTANTS, Callable, FUNCTIONS, callable};
 use super::graph::{Graph, Node, NodeId};
 use super::token::{Complaint, Token, complain, tokens};
@@ -8,6 +10,8 @@ use super::token::{Complaint, Token, complain, tokens};
 const DEEPEST: usize = 100;
 /// Most characters of a formula.
 const LONGEST: usize = 10_000;
+/// Most parameters: twice as many as a step solves for, as ties take some away.
+const MOST_PARAMETERS: usize = 64;
 /// How tightly a sign binds: −x^2 is −(x^2), −x*y is (−x)*y.
 const SIGN: u8 = 5;
 
@@ -59,13 +63,18 @@ fn binding(symbol: char) -> Option<(u8, u8)> {
 }
 
 impl Parser<'_> {
+    /// The next token and its place.
+    fn here(&self) -> &(usize, Token) {
+        self.tokens.get(self.next).unwrap_or(&(0, Token::End))
+    }
+
     fn peek(&self) -> &Token {
-        &self.tokens[self.next].1
+        &self.here().1
     }
 
     /// The next token; the end stays.
     fn take(&mut self) -> (usize, Token) {
-        let token = self.tokens[self.next].clone();
+        let token = self.here().clone();
         self.next = (self.next + 1).min(self.tokens.len() - 1);
         token
     }
@@ -73,7 +82,7 @@ impl Parser<'_> {
     /// An expression of operators that bind at least as tightly as `least`.
     fn expression(&mut self, least: u8) -> Result<NodeId, Complaint> {
         if self.depth == DEEPEST {
-            return complain(self.tokens[self.next].0, format!("more than {DEEPEST} levels of nesting"));
+            return complain(self.here().0, format!("more than {DEEPEST} levels of nesting"));
         }
         self.depth += 1;
         let mut left = self.operand()?;
@@ -149,10 +158,13 @@ impl Parser<'_> {
             return complain(at, format!("`{name}` is a function: write {name}(…), or rename the parameter"));
         }
         let known = self.parameters.iter().position(|known| known == name);
-        let p = known.unwrap_or_else(|| {
+        let p = known.unwrap_or(self.parameters.len());
+        if known.is_none() {
+            if p == MOST_PARAMETERS {
+                return complain(at, format!("`{name}` is one more than {MOST_PARAMETERS} parameters"));
+            }
             self.parameters.push(name.to_owned());
-            self.parameters.len() - 1
-        });
+        }
         Ok(self.graph.parameter(p))
     }
 
@@ -162,7 +174,7 @@ impl Parser<'_> {
         let first = self.expression(0)?;
         match callable {
             Callable::One(function) => {
-                if let (place, Token::Symbol(',')) = &self.tokens[self.next] {
+                if let (place, Token::Symbol(',')) = self.here() {
                     return complain(*place, format!("`{name}` takes one argument"));
                 }
                 self.close(open)?;
@@ -171,7 +183,7 @@ impl Parser<'_> {
             }
             Callable::Two(pair) => {
                 if *self.peek() == Token::Symbol(')') {
-                    return complain(self.tokens[self.next].0, format!("`{name}` takes two arguments"));
+                    return complain(self.here().0, format!("`{name}` takes two arguments"));
                 }
                 if *self.peek() != Token::Symbol(',') {
                     return self.close(open).map(|()| first);

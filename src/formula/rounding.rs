@@ -1,5 +1,7 @@
 //! What rounding to f32 may do to a graph's value: a running error analysis (Higham 2002, §3.3) as nodes of the graph itself.
 
+use std::collections::HashMap;
+
 use super::derive::{function_slope, pair_slope};
 use super::function::Function;
 use super::graph::{Graph, Node, NodeId};
@@ -18,20 +20,24 @@ enum Bound {
 /// The most that `value` may be wrong, in units of 2⁻²⁴, to first order: parameters are exact, predictors are where they are
 /// `held` by f32, else rounded.
 pub fn rounding(graph: &mut Graph, value: NodeId, held: bool) -> NodeId {
+    let mut errors = Errors { graph, found: Vec::new(), held, positive: Vec::new(), sizes: HashMap::new() };
     // in the order of the nodes: what a node reads has its bound before it
-    let mut found: Vec<Bound> = Vec::with_capacity(value.0 + 1);
     for k in 0..=value.0 {
-        let bound = Errors { graph, found: &found, held }.of_node(NodeId(k));
-        found.push(bound);
+        let bound = errors.of_node(NodeId(k));
+        errors.found.push(bound);
     }
-    Errors { graph, found: &found, held }.absolute(value)
+    errors.absolute(value)
 }
 
 /// A graph and the bounds of its first nodes.
 struct Errors<'a> {
     graph: &'a mut Graph,
-    found: &'a [Bound],
+    found: Vec<Bound>,
     held: bool,
+    /// Which nodes are seen to be no less than 0, as far as it was asked: a node that many read is looked at once.
+    positive: Vec<bool>,
+    /// Sizes that were asked for.
+    sizes: HashMap<NodeId, NodeId>,
 }
 
 impl Errors<'_> {
@@ -112,18 +118,32 @@ impl Errors<'_> {
     }
 
     /// Whether a node is seen to be no less than 0.
-    fn is_positive(&self, a: NodeId) -> bool {
-        match self.graph.node(a) {
-            Node::Number(bits) => f64::from_bits(bits) >= 0.0,
-            Node::Power(a, n) => n % 2 == 0 || self.is_positive(a),
-            Node::Call(Function::Exp | Function::Abs | Function::Sqrt | Function::Cosh, _) => true,
-            Node::Add(a, b) | Node::Multiply(a, b) | Node::Divide(a, b) => self.is_positive(a) && self.is_positive(b),
-            _ => false,
+    fn is_positive(&mut self, a: NodeId) -> bool {
+        for k in self.positive.len()..=a.0 {
+            let of = |id: NodeId| self.positive[id.0];
+            let positive = match self.graph.node(NodeId(k)) {
+                Node::Number(bits) => f64::from_bits(bits) >= 0.0,
+                Node::Power(a, n) => n % 2 == 0 || of(a),
+                Node::Call(Function::Exp | Function::Abs | Function::Sqrt | Function::Cosh, _) => true,
+                Node::Add(a, b) | Node::Multiply(a, b) | Node::Divide(a, b) => of(a) && of(b),
+                _ => false,
+            };
+            self.positive.push(positive);
         }
+        self.positive[a.0]
     }
 
     /// |a|
     fn size(&mut self, a: NodeId) -> NodeId {
+        if let Some(size) = self.sizes.get(&a) {
+            return *size;
+        }
+        let size = self.new_size(a);
+        self.sizes.insert(a, size);
+        size
+    }
+
+    fn new_size(&mut self, a: NodeId) -> NodeId {
         match self.graph.node(a) {
             _ if self.is_positive(a) => a,
             Node::Negate(a) => self.size(a),

@@ -1,6 +1,6 @@
 //! Parameters that are expressions of other parameters, substituted into a formula's graph: the solver never sees them.
 
-use super::derive::derivative;
+use super::derive::derivatives;
 use super::graph::{Graph, Node, NodeId};
 use super::parse::Parsed;
 use super::tape::Tape;
@@ -52,12 +52,13 @@ impl Ties {
         });
         let mut outputs = Vec::new();
         for &p in &tied {
+            let too_large = |message| Error::Usage(format!("the tie of `{}`: {message}", names[p]));
             outputs.push(nodes[p]);
-            outputs.extend((0..kept.len()).map(|k| derivative(&mut graph, nodes[p], k)));
+            outputs.extend(derivatives(&mut graph, nodes[p], kept.len()).map_err(too_large)?);
         }
         let tape = Tape::new(&graph, &outputs);
         let left = kept.iter().map(|&p| names[p].clone()).collect();
-        let formula = compile(whole.text(), whole.predictors().to_vec(), Parsed { graph, value, parameters: left });
+        let formula = compile(whole.text(), whole.predictors().to_vec(), Parsed { graph, value, parameters: left })?;
         Ok(Ties { formula, kept, tied, tape })
     }
 

@@ -1,5 +1,7 @@
 //! From text to tokens, each with the place where it begins.
 
+#![deny(clippy::indexing_slicing)] // whatever a text holds is no index
+
 /// A piece of a formula.
 #[derive(Clone, Debug, PartialEq)]
 pub enum Token {
@@ -39,15 +41,15 @@ pub fn tokens(text: &str) -> Result<Vec<(usize, Token)>, Complaint> {
     let letters: Vec<char> = text.chars().collect();
     let mut found = Vec::new();
     let mut at = 0;
-    while at < letters.len() {
-        let letter = letters[at];
+    while let Some(&letter) = letters.get(at) {
+        let rest = letters.get(at..).unwrap_or_default();
         let (token, length) = if letter.is_whitespace() {
             at += 1;
             continue;
         } else if letter.is_ascii_digit() || letter == '.' {
             number(&letters, at)?
         } else if letter.is_alphabetic() || letter == '_' {
-            let name: String = letters[at..].iter().take_while(|c| is_of_name(**c)).collect();
+            let name: String = rest.iter().take_while(|c| is_of_name(**c)).collect();
             let length = name.chars().count();
             (Token::Name(name), length)
         } else if letter == '*' && letters.get(at + 1) == Some(&'*') {
@@ -55,7 +57,7 @@ pub fn tokens(text: &str) -> Result<Vec<(usize, Token)>, Complaint> {
         } else if "+-*/^(),".contains(letter) {
             (Token::Symbol(letter), 1)
         } else {
-            return complain(at, meaningless(&letters[at..]));
+            return complain(at, meaningless(rest));
         };
         found.push((at, token));
         at += length;
@@ -77,15 +79,15 @@ const PLAIN: &str = "0123456789+-n";
 fn meaningless(letters: &[char]) -> String {
     let plain = |letter: &char| SUPERSCRIPTS.chars().zip(PLAIN.chars()).find(|(raised, _)| raised == letter);
     let power: String = letters.iter().map_while(plain).map(|(_, plain)| plain).collect();
-    let instead = match letters[0] {
+    let instead = match letters.first() {
         _ if !power.is_empty() => format!("^{power}"),
-        '×' | '·' | '⋅' | '∗' => "*".into(),
-        '÷' | '∕' => "/".into(),
-        '−' | '–' => "-".into(),
-        '√' => "sqrt(…)".into(),
-        letter => return format!("`{letter}` has no meaning in a formula"),
+        Some('×' | '·' | '⋅' | '∗') => "*".into(),
+        Some('÷' | '∕') => "/".into(),
+        Some('−' | '–') => "-".into(),
+        Some('√') => "sqrt(…)".into(),
+        other => return format!("`{}` has no meaning in a formula", other.copied().unwrap_or(' ')),
     };
-    format!("write {instead} instead of `{}`", letters[..power.len().max(1)].iter().collect::<String>())
+    format!("write {instead} instead of `{}`", letters.iter().take(power.len().max(1)).collect::<String>())
 }
 
 /// Digits, a point, an exponent. A letter that follows at once is an error: `2x` is not a product.
@@ -104,7 +106,7 @@ fn number(letters: &[char], at: usize) -> Result<(Token, usize), Complaint> {
             }
         }
     }
-    let text: String = letters[at..end].iter().collect();
+    let text: String = letters.get(at..end).unwrap_or_default().iter().collect();
     if let Some(next) = letters.get(end).filter(|c| is_of_name(**c)) {
         return complain(end, format!("`{next}` follows the number {text} without an operator between them"));
     }

@@ -1,5 +1,7 @@
 //! The model file (TOML, design §5): parsed and checked as a whole, then built into a [`SpectralModel`].
 
+#![deny(clippy::indexing_slicing)] // whatever a file holds is no index
+
 use std::path::{Path, PathBuf};
 
 use super::keys::{Document, Section, Setting, nearest};

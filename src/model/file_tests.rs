@@ -50,7 +50,7 @@ starts = 2
 "#,
     )
     .unwrap();
-    let arm = &file.arms[0];
+    let arm = file.arms.first().unwrap();
     assert_eq!((arm.name.as_str(), arm.emulator.as_path()), ("b", Path::new("b.npz")));
     assert_eq!(arm.wavelength.as_deref(), Some(Path::new("grid.npz")));
     assert_eq!(arm.labels.as_deref(), Some(&["teff".to_string(), "logg".to_string()][..]));

@@ -1,5 +1,7 @@
 //! Reads a TOML table key by key; every message names the file, the line and the key.
 
+#![deny(clippy::indexing_slicing)] // whatever a file holds is no index
+
 use std::ops::Range;
 use std::path::Path;
 

@@ -159,13 +159,13 @@ impl DType {
             let text = match self.kind {
                 Kind::Bytes(_) => {
                     let end = item.iter().rposition(|&b| b != 0).map_or(0, |i| i + 1);
-                    String::from_utf8(item[..end].to_vec()).map_err(|_| "a string is not UTF-8")?
+                    String::from_utf8(item.iter().take(end).copied().collect()).map_err(|_| "a string is not UTF-8")?
                 }
                 Kind::Unicode(_) => {
                     let mut codes: Vec<u32> = Vec::with_capacity(item.len() / 4);
                     decode!(u32, self.big, item, codes, |x| x);
                     let end = codes.iter().rposition(|&c| c != 0).map_or(0, |i| i + 1);
-                    let characters = codes[..end].iter().map(|&c| char::from_u32(c));
+                    let characters = codes.iter().take(end).map(|&c| char::from_u32(c));
                     characters.collect::<Option<String>>().ok_or("a string is not Unicode")?
                 }
                 _ => return Err("not strings".to_string()),

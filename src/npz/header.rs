@@ -161,6 +161,7 @@ impl<'a> Text<'a> {
 }
 
 /// Elements in Fortran order to row-major order.
+#[allow(clippy::indexing_slicing, reason = "there are as many values as the shape says, and an index for each axis")]
 pub(super) fn to_row_major<T: Copy>(values: &[T], shape: &[usize]) -> Vec<T> {
     let mut index = vec![0; shape.len()];
     let mut out = Vec::with_capacity(values.len());

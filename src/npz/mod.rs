@@ -3,6 +3,8 @@
 //! Every claim of a header is checked against the file's real size before anything is allocated; entries are read through to
 //! their CRC; an array is whole or an error. `Archive` reads small arrays at once, `Stream` large ones progressively.
 
+#![deny(clippy::indexing_slicing)] // whatever a file holds is no index
+
 mod element;
 mod header;
 mod stream;
@@ -126,8 +128,9 @@ impl Archive {
         let mut left = header.elements() as u64 * item as u64;
         while left > 0 {
             let length = left.min(buffer.len() as u64) as usize;
-            entry.read_exact(&mut buffer[..length]).map_err(array_fault(&self.path, key))?;
-            piece(&header.dtype, &buffer[..length]).map_err(|m| Error::format(&self.path, format!("{key}: {m}")))?;
+            buffer.truncate(length);
+            entry.read_exact(&mut buffer).map_err(array_fault(&self.path, key))?;
+            piece(&header.dtype, &buffer).map_err(|m| Error::format(&self.path, format!("{key}: {m}")))?;
             left -= length as u64;
         }
         finish(&mut entry).map_err(array_fault(&self.path, key))
@@ -169,7 +172,7 @@ impl Archive {
     /// A second handle on the file that yields an array's bytes progressively.
     pub(crate) fn stream(&self, key: &str) -> Result<Stream> {
         match self.index(key) {
-            Some(index) => Stream::open(&self.path, key, self.zip.metadata(), index),
+            Some(index) => Stream::open(&self.path, key, self.zip.metadata(), (index, self.zip.len())),
             None => Err(Error::format(&self.path, format!("no array `{key}`"))),
         }
     }
@@ -191,8 +194,16 @@ pub fn numbers(path: impl AsRef<Path>, key: &str) -> Result<Vec<f64>> {
 /// # Errors
 /// `Io`, `Format`, `TooLarge`.
 pub fn texts(path: impl AsRef<Path>, key: &str) -> Result<Vec<String>> {
-    let mut texts = Vec::new();
-    Archive::open(path.as_ref())?.scan(key, |dtype, bytes| dtype.texts(bytes, &mut texts))?;
+    let (path, mut texts) = (path.as_ref(), Vec::new());
+    let mut archive = Archive::open(path)?;
+    let Header { dtype, shape, .. } = archive.required(key)?;
+    // each text has a place of its own, and one in memory
+    let item = (dtype.bytes() + 2 * size_of::<String>()) as u64;
+    let bytes = shape.iter().fold(item, |bytes, n| bytes.saturating_mul(*n as u64));
+    if bytes > archive.file_length().saturating_mul(64).saturating_add(1 << 20) {
+        return Err(too_large(path, format!("`{key}` takes {bytes} bytes (is it a zip bomb?)")));
+    }
+    archive.scan(key, |dtype, bytes| dtype.texts(bytes, &mut texts))?;
     Ok(texts)
 }
 
@@ -203,14 +214,14 @@ fn claimed_entries(file: &mut File, length: u64) -> io::Result<u64> {
     file.seek(SeekFrom::Start(length.saturating_sub(0x1_0000 + 256)))?;
     file.take(0x1_0000 + 256).read_to_end(&mut tail)?;
     file.rewind()?;
-    let count = |at: usize| match tail[at..].first_chunk::<40>() {
+    let count = |tail: &[u8]| match tail.first_chunk::<40>() {
         Some(&[b'P', b'K', 6, 6, .., a, b, c, d, e, f, g, h]) => u64::from_le_bytes([a, b, c, d, e, f, g, h]),
-        _ => match tail[at..].first_chunk::<12>() {
+        _ => match tail.first_chunk::<12>() {
             Some(&[b'P', b'K', 5, 6, .., a, b]) => u64::from(u16::from_le_bytes([a, b])),
             _ => 0,
         },
     };
-    Ok((0..tail.len()).map(count).max().unwrap_or(0))
+    Ok((0..tail.len()).filter_map(|at| tail.get(at..)).map(count).max().unwrap_or(0))
 }
 
 /// Reads the end of an entry, where zip compares the CRC: nothing may be left.

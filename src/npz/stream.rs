@@ -16,6 +16,8 @@ use crate::files::File;
 
 const PIECE: usize = 1 << 18;
 const AHEAD: usize = 2;
+/// Bytes that all streams of a file hold: each a piece that is taken, those ahead, and one that is being made.
+const HELD: usize = 8 << 20;
 
 /// The elements of one array, in the order of the file.
 pub(crate) struct Stream {
@@ -30,12 +32,19 @@ pub(crate) struct Stream {
 }
 
 impl Stream {
-    pub(super) fn open(path: &Path, key: &str, zip: Arc<ZipArchiveMetadata>, index: usize) -> Result<Stream> {
+    /// One of `streams` on the same file.
+    pub(super) fn open(
+        path: &Path,
+        key: &str,
+        zip: Arc<ZipArchiveMetadata>,
+        (index, streams): (usize, usize),
+    ) -> Result<Stream> {
+        let most = PIECE.min(HELD / (AHEAD + 2) / streams.max(1));
         let file = File::open(path).map_err(Error::io(path))?;
         let (sender, pieces) = sync_channel(AHEAD);
         let (header_sender, header) = sync_channel(1);
         let worker = move || {
-            if let Err(e) = inflate(file, &zip, index, &header_sender, &sender) {
+            if let Err(e) = inflate(file, &zip, (index, most), &header_sender, &sender) {
                 drop(header_sender);
                 // Nobody listens any more: nothing to tell.
                 let _ = sender.send(Err(e));
@@ -74,7 +83,8 @@ impl Stream {
             }
             let (piece, taken) = (&self.piece.0, self.piece.1);
             let length = wanted.min(piece.len() - taken);
-            decode(&self.dtype, &piece[taken..taken + length])
+            let some = piece.get(taken..taken + length).ok_or_else(|| "the array ended early".to_string());
+            some.and_then(|some| decode(&self.dtype, some))
                 .map_err(|m| Error::format(&self.path, format!("{}: {m}", self.key)))?;
             self.piece.1 += length;
             wanted -= length;
@@ -107,11 +117,11 @@ fn stopped<E>(received: Result<io::Result<Vec<u8>>, E>) -> io::Error {
     }
 }
 
-/// Sends the header, then pieces of whole elements, then, the CRC being right, an empty piece.
+/// Sends the header, then pieces of whole elements, `most` bytes or one element, then, the CRC being right, an empty piece.
 fn inflate(
     file: File,
     zip: &ZipArchiveMetadata,
-    index: usize,
+    (index, most): (usize, usize),
     header: &SyncSender<Header>,
     pieces: &SyncSender<io::Result<Vec<u8>>>,
 ) -> io::Result<()> {
@@ -125,7 +135,7 @@ fn inflate(
         return Ok(());
     }
     while left > 0 {
-        let mut piece = vec![0; left.min(PIECE / item * item)];
+        let mut piece = vec![0; left.min((most / item).max(1) * item)];
         entry.read_exact(&mut piece)?;
         left -= piece.len();
         if pieces.send(Ok(piece)).is_err() {

@@ -172,10 +172,10 @@ impl Spectra {
     }
 }
 
-/// Bytes of memory that what is compressed in a file of this length may take: 64 MiB and 32 times its length. Spectra with their masks
+/// Bytes of memory that what is compressed in a file of this length may take: 32 MiB and 32 times its length. Spectra with their masks
 /// and resolution matrices compress by 5 to 10, and f32 becomes f64; what takes more is a bomb.
 fn most_bytes(file_length: u64) -> u64 {
-    file_length.saturating_mul(32).saturating_add(64 << 20)
+    file_length.saturating_mul(32).saturating_add(32 << 20)
 }
 
 fn mismatch(what: &str, message: String) -> Error {

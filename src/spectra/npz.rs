@@ -3,6 +3,8 @@
 //! Opening validates everything and reads every array through to its CRC, keeping none; batches then come from one stream an
 //! array, so that memory holds a batch, never the file.
 
+#![deny(clippy::indexing_slicing)] // whatever a file holds is no index
+
 use std::path::Path;
 use std::sync::Arc;
 
@@ -12,8 +14,8 @@ use super::{Ids, Spectra, SpectraReader, mismatch, most_bytes};
 use crate::error::{Error, Result};
 use crate::npz::{Archive, Stream, too_large};
 
-/// Most arrays: each that is used has a thread and up to 1 MiB ahead.
-const MOST_ARRAYS: usize = 999;
+/// Most arrays: each that is used has a thread, and what that needs to inflate.
+const MOST_ARRAYS: usize = 256;
 
 /// Yields the spectra of an NPZ file.
 pub(super) struct NpzReader {
@@ -41,14 +43,14 @@ impl NpzReader {
         if count > MOST_ARRAYS {
             return Err(too_large(path, format!("{count} arrays, more than {MOST_ARRAYS}")));
         }
-        let most = most_bytes(archive.file_length());
-        let (mut arms, mut budget) = (Vec::new(), most);
+        // shared grids are taken from it, what is left is each batch's
+        let (mut arms, mut most) = (Vec::new(), most_bytes(archive.file_length()));
         for name in arm_names(&archive)? {
-            arms.push(Arm::open(&mut archive, name, &mut budget)?);
+            arms.push(Arm::open(&mut archive, name, &mut most)?);
         }
-        let length = arms[0].length;
+        let (length, name) = arms.first().map(|arm| (arm.length, arm.name.clone())).unwrap_or_default();
         if let Some(arm) = arms.iter().find(|arm| arm.length != length) {
-            let message = format!("{} spectra in arm `{}`, {length} in `{}`", arm.length, arm.name, arms[0].name);
+            let message = format!("{} spectra in arm `{}`, {length} in `{name}`", arm.length, arm.name);
             return Err(mismatch(&path.display().to_string(), message));
         }
         let ids = ids(&mut archive, length)?;

@@ -1,5 +1,7 @@
 //! One arm of an NPZ file: its arrays, validated, and their streams.
 
+#![deny(clippy::indexing_slicing)] // whatever a file holds is no index
+
 use std::path::Path;
 use std::sync::Arc;
 
@@ -216,6 +218,10 @@ fn grid(archive: &mut Archive, key: &str, [length, pixels]: [usize; 2], budget: 
         return Err(mismatch(&what, format!("{key} has the shape {:?}, flux {pixels} pixels", header.shape)));
     }
     let array = archive.read(key, budget, |x| x)?;
+    // it is copied once, to be shared
+    let bytes = array.values.len() as u64 * size_of::<f64>() as u64;
+    *budget =
+        budget.checked_sub(bytes).ok_or_else(|| too_large(archive.path(), format!("`{key}` holds {bytes} bytes")))?;
     check_grid(&array.values, &format!("{what}: {key}"))?;
     Ok(Grid::Shared(array.values.into()))
 }

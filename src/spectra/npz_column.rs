@@ -1,5 +1,7 @@
 //! Columns of an NPZ file: every one-dimensional array with a value for each spectrum that is none of the known names.
 
+#![deny(clippy::indexing_slicing)] // whatever a file holds is no index
+
 use std::path::Path;
 use std::sync::Arc;
 

@@ -1,5 +1,7 @@
 //! The readers' seam: a file yields batches.
 
+#![deny(clippy::indexing_slicing)] // whatever a file holds is no index
+
 use std::io::Read;
 use std::path::Path;
 

@@ -43,6 +43,9 @@ struct Places {
     posterior: Option<[usize; 4]>,
 }
 
+/// Most columns of parameters and their errors: a model has at most 32 free ones.
+const MOST_COLUMNS: usize = 64;
+
 const FIXED: [&str; 14] = [
     "id",
     "file",
@@ -129,6 +132,9 @@ fn places(names: &[String]) -> Result<(Places, Vec<String>), String> {
         *place = find(name).ok_or_else(|| format!("not a result table of popfit: no column `{name}`"))?;
     }
     let (from, to) = (fixed[9] + 1, fixed[10]);
+    if to > from + MOST_COLUMNS {
+        return Err(format!("{} columns of parameters, more than {MOST_COLUMNS}", to - from));
+    }
     let mut all = Places { fixed, parameters: Vec::new(), correlations: Vec::new(), posterior: None };
     let mut parameters = Vec::new();
     for c in from..to.saturating_sub(1) {

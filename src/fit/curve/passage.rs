@@ -10,6 +10,7 @@ use super::sizes::{roots, sizes};
 use super::{CurveColumns, CurveFitter, begin};
 use crate::cpu::CpuDevice;
 use crate::error::Result;
+use crate::fit::sound;
 use crate::formula::Formula;
 use crate::solver::whole::{WAITING, Whole, WholeBatch, WholeColumns, WholeFits, WholeModel, unit};
 use crate::solver::{Device as _, Estimator, LevenbergMarquardt, Status};
@@ -265,7 +266,7 @@ impl<'a> Passage<'a> {
         self.points - batch.mask.map_or(0, masked)
     }
 
-    /// Variances become errors.
+    /// Variances become errors, and what is not finite no success.
     fn finish(&self, first: usize, batch: &WholeBatch<'_>, columns: &mut WholeColumns<'_>) {
         let p = self.parameters;
         // of every fit, unless masks or bounds make it each one's own
@@ -276,7 +277,8 @@ impl<'a> Passage<'a> {
         };
         let common = alike.then(|| freedom(0));
         let parts = columns.variances.par_chunks_mut(TASK * p).zip(columns.parameters.par_chunks(TASK * p));
-        parts.zip(columns.chi2.par_chunks(TASK)).enumerate().for_each(|(part, ((variances, parameters), chi2))| {
+        let ends = columns.chi2.par_chunks(TASK).zip(columns.status.par_chunks_mut(TASK));
+        parts.zip(ends).enumerate().for_each(|(part, ((variances, parameters), (chi2, status)))| {
             let mut factors = Vec::with_capacity(chi2.len());
             for (i, (own, parameters)) in variances.chunks_mut(p).zip(parameters.chunks(p)).enumerate() {
                 let (k, chi2) = (part * TASK + i, chi2[i]);
@@ -297,6 +299,7 @@ impl<'a> Passage<'a> {
                 });
             }
             roots(variances, &factors);
+            sound::columns(status, (parameters, variances), chi2);
         });
     }
 

@@ -2,7 +2,7 @@
 
 use super::CurveFitter;
 use super::data::Curve;
-use crate::fit::Solver;
+use crate::fit::{Solver, sound};
 use crate::solver::{Estimator, Outcome, Status};
 
 /// One curve's result. P is the number of parameters.
@@ -98,6 +98,10 @@ fn message(status: Status) -> &'static str {
 impl CurveFitter {
     /// Refines an outcome and takes its errors from the rows in f64.
     pub(super) fn finish(&self, curve: &Curve, outcome: &Outcome) -> CurveFit {
+        sound::curve(self.refined(curve, outcome))
+    }
+
+    fn refined(&self, curve: &Curve, outcome: &Outcome) -> CurveFit {
         let count = curve.start.len();
         let mut fit = CurveFit::blank(count);
         fit.status = outcome.status.unwrap_or(Status::Interrupted);

@@ -3,6 +3,7 @@
 use super::data::Curves;
 use super::{CurveFit, CurveFitter};
 use crate::error::{Error, Result};
+use crate::fit::sound;
 use crate::formula::{Formula, Ties};
 use crate::solver::Status;
 
@@ -62,7 +63,7 @@ impl CurveFitter {
             ..curves.clone()
         };
         let mut fits: Vec<CurveFit> =
-            fitter.fit_here(&kept)?.into_iter().map(|fit| expand(fit, &ties, count)).collect();
+            fitter.fit_here(&kept)?.into_iter().map(|fit| sound::curve(expand(fit, &ties, count))).collect();
         for (index, fit) in fits.iter_mut().enumerate().take(total) {
             let finite = |values: &Option<Vec<f64>>, p: usize| {
                 values.as_ref().is_some_and(|values| values[index * count + p].is_finite())

@@ -16,6 +16,8 @@ const ERROR: usize = 2;
 const MASK: usize = 3;
 const WAVELENGTH: usize = 4;
 const CHIPS: usize = 3;
+/// Bytes a pixel that an apVisit takes beside its arrays: their order, sorted, and what is handed out.
+const SORTED: usize = 80;
 /// Bits of APOGEE_PIXMASK that make a pixel useless: BADPIX, CRPIX, SATPIX, UNFIXABLE, BADDARK, BADFLAT, BADERR, NOSKY (0 to 7),
 /// SIG_SKYLINE (12), NOT_ENOUGH_PSF (14).
 const BAD: i64 = 0xff | 1 << 12 | 1 << 14;
@@ -37,7 +39,7 @@ impl ApogeeKind {
         if shape(ERROR) != Some(flux) || shape(MASK) != Some(flux) {
             return None;
         }
-        let header = &fits.hdus[FLUX].header;
+        let header = fits.header(FLUX).ok()?;
         if header.float("CRVAL1").is_some() && header.float("CDELT1").is_some_and(|step| step > 0.0 && step < 0.01) {
             return Some(ApogeeKind::Star);
         }
@@ -57,7 +59,7 @@ pub(super) struct StarReader {
 }
 
 impl StarReader {
-    pub fn open(fits: Fits) -> Result<StarReader> {
+    pub fn open(mut fits: Fits) -> Result<StarReader> {
         let (length, pixels) = match *fits.image(FLUX)?.shape.as_slice() {
             [pixels] => (1, pixels),
             [length, pixels] => (length, pixels),
@@ -66,7 +68,9 @@ impl StarReader {
         if pixels == 0 {
             return Err(fits.fault(FLUX, "has no pixels"));
         }
-        let header = &fits.hdus[FLUX].header;
+        fits.take(pixels, 2 * size_of::<f64>())?;
+        fits.keep();
+        let header = fits.header(FLUX)?;
         let card = |key, default| header.float(key).unwrap_or(default);
         let (start, step, reference) = (card("CRVAL1", f64::NAN), card("CDELT1", f64::NAN), card("CRPIX1", 1.0));
         let air = air::is_air(&fits, &[0, FLUX]);
@@ -98,6 +102,7 @@ impl SpectraReader for StarReader {
         if rows.is_empty() {
             return Ok(None);
         }
+        self.fits.begin_batch();
         let pixels = self.grid.len();
         let (flux, ivar, mask) = arrays(&mut self.fits, rows.start * pixels, rows.len() * pixels)?;
         let arm = ArmSpectra::new("", pixels, Wavelength::Shared(self.grid.clone()), flux, ivar, Some(mask))?;
@@ -136,6 +141,7 @@ pub(super) fn open_visit(mut fits: Fits) -> Result<Single> {
         return Err(fits.fault(FLUX, "has no pixels"));
     }
     let pixels = CHIPS * chip;
+    fits.take(pixels, SORTED)?;
     let (flux, ivar, mask) = arrays(&mut fits, 0, pixels)?;
     let mut wavelength = Vec::new();
     fits.numbers(WAVELENGTH, 0, pixels, &mut wavelength, |x| x)?;
@@ -144,8 +150,8 @@ pub(super) fn open_visit(mut fits: Fits) -> Result<Single> {
         wavelength.iter_mut().for_each(|w| *w = air::to_vacuum(*w));
     }
     let order = ascending(&wavelength, chip);
-    let sorted = |values: &[f64]| order.iter().map(|&j| values[j]).collect::<Vec<f64>>();
-    let mask = order.iter().map(|&j| mask[j]).collect();
+    let sorted = |values: &[f64]| order.iter().filter_map(|&j| values.get(j).copied()).collect::<Vec<f64>>();
+    let mask = order.iter().filter_map(|&j| mask.get(j).copied()).collect();
     let grid = Wavelength::Own(sorted(&wavelength));
     let arm = ArmSpectra::new("", pixels, grid, sorted(&flux), sorted(&ivar), Some(mask))?;
     let spectra = Spectra::from_arms(vec![arm], Some(Ids::Text(vec![name(&fits)])))?;
@@ -155,6 +161,7 @@ pub(super) fn open_visit(mut fits: Fits) -> Result<Single> {
 
 /// Pixels in the order of wavelength: whole chips, each turned round where it descends. Chips that overlap, or that are not in
 /// order within, stay a fault of the spectrum's grid.
+#[allow(clippy::indexing_slicing, reason = "the pixels are whole chips, and a chip has a pixel")]
 fn ascending(wavelength: &[f64], chip: usize) -> Vec<usize> {
     let mut chips: Vec<Vec<usize>> = Vec::new();
     for start in (0..wavelength.len()).step_by(chip) {
@@ -179,7 +186,7 @@ fn arrays(fits: &mut Fits, first: usize, count: usize) -> Result<(Vec<f64>, Vec<
 
 /// The star's name in the primary header.
 fn name(fits: &Fits) -> String {
-    let header = &fits.hdus[0].header;
-    let named = ["OBJID", "OBJECT", "APOGEE_ID"].iter().find_map(|key| header.text(key));
+    let header = fits.header(0).ok();
+    let named = ["OBJID", "OBJECT", "APOGEE_ID"].iter().find_map(|key| header?.text(key));
     named.map(str::trim).filter(|text| !text.is_empty()).map_or_else(|| stem(&fits.path), str::to_string)
 }

@@ -18,6 +18,11 @@ const PIECE: usize = 1 << 20;
 pub(super) trait Bytes: Send {
     fn length(&self) -> u64;
 
+    /// Bytes of memory that a batch may take: what is on disk as it is bounds it by its length.
+    fn spare(&self) -> u64 {
+        u64::MAX
+    }
+
     /// Fills `into` with the bytes from `at`.
     fn read_at(&mut self, at: u64, into: &mut [u8]) -> io::Result<()>;
 }
@@ -58,11 +63,17 @@ struct InMemory {
     /// All but the last are full.
     pieces: Vec<Vec<u8>>,
     length: u64,
+    /// Of what the whole file may take.
+    spare: u64,
 }
 
 impl Bytes for InMemory {
     fn length(&self) -> u64 {
         self.length
+    }
+
+    fn spare(&self) -> u64 {
+        self.spare
     }
 
     fn read_at(&mut self, at: u64, mut into: &mut [u8]) -> io::Result<()> {
@@ -74,7 +85,7 @@ impl Bytes for InMemory {
                 return Err(ErrorKind::UnexpectedEof.into());
             }
             let (now, later) = into.split_at_mut(count);
-            now.copy_from_slice(&rest[..count]);
+            now.copy_from_slice(rest.split_at(count).0);
             (into, at) = (later, at + count);
         }
         Ok(())
@@ -98,7 +109,8 @@ fn inflate(path: &Path, file: File, most: u64) -> Result<InMemory> {
         }
         pieces.push(piece);
         if count < PIECE {
-            return Ok(InMemory { pieces, length });
+            let spare = most.saturating_sub(pieces.len() as u64 * PIECE as u64);
+            return Ok(InMemory { pieces, length, spare });
         }
     }
 }

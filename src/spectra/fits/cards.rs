@@ -32,7 +32,10 @@ impl Header {
         let mut last: Option<String> = None;
         for card in blocks.chunks_exact(CARD) {
             if !card.iter().all(|b| (b' '..=b'~').contains(b)) {
-                return Err(format!("a header card is not ASCII text: {:?}", String::from_utf8_lossy(&card[..8])));
+                return Err(format!(
+                    "a header card is not ASCII text: {:?}",
+                    String::from_utf8_lossy(card.split_at(8).0)
+                ));
             }
             let text = String::from_utf8_lossy(card);
             let (key, rest) = text.split_at(8);

@@ -3,6 +3,7 @@
 use std::sync::Arc;
 
 use super::hdu::Fits;
+use super::table::TableColumn;
 use crate::error::Result;
 use crate::spectra::{Column, ColumnValues};
 
@@ -16,7 +17,8 @@ pub(super) struct Passed {
 impl Passed {
     /// Says which columns are left out: arrays, bits, complex numbers.
     pub fn new(fits: &Fits, index: usize, notes: &mut Vec<String>) -> Result<Passed> {
-        let (table, name) = (fits.table(index)?, fits.hdus[index].name.clone());
+        let table = fits.table(index)?;
+        let name = fits.hdus.get(index).map(|hdu| hdu.name.clone()).unwrap_or_default();
         let left_out: Vec<&str> =
             table.columns.iter().filter(|column| !column.is_single()).map(|column| column.name.as_str()).collect();
         if !left_out.is_empty() {
@@ -41,6 +43,10 @@ impl Passed {
     /// Appends the columns of these rows.
     pub fn read(&self, fits: &mut Fits, rows: &[usize], out: &mut Vec<Column>) -> Result<()> {
         let bytes = fits.rows(self.index, rows)?;
+        let memory =
+            fits.table(self.index)?.columns.iter().filter(|column| column.is_single()).map(TableColumn::memory);
+        let memory = memory.fold(0, usize::saturating_add);
+        fits.take(rows.len(), memory)?;
         let table = fits.table(self.index)?;
         let single = table.columns.iter().filter(|column| column.is_single());
         for (column, like) in single.zip(&self.columns) {

@@ -88,8 +88,12 @@ impl DesiReader {
     fn select(&mut self, length: usize, selection: &Selection) -> Result<Vec<usize>> {
         let mut selected = Vec::new();
         let targets = selection.target_ids.as_ref().map(|ids| ids.iter().collect::<HashSet<_>>());
+        // the grids, all rows, and those that are selected
+        self.fits.take(length, 2 * size_of::<usize>())?;
+        self.fits.keep();
         let all: Vec<usize> = (0..length).collect();
         for rows in all.chunks(SCAN) {
+            self.fits.begin_batch();
             let mut keep = vec![true; rows.len()];
             let ids = self.ids(rows)?;
             if let Some(wanted) = &targets {
@@ -115,6 +119,7 @@ impl DesiReader {
     fn signal_to_noise(&mut self, row: usize) -> Result<f64> {
         let mut best = f64::NEG_INFINITY;
         for arm in &self.arms {
+            self.fits.begin_batch();
             best = best.max(arm.signal_to_noise(&mut self.fits, row)?);
         }
         Ok(best)
@@ -131,7 +136,8 @@ impl SpectraReader for DesiReader {
         if end == self.next {
             return Ok(None);
         }
-        let rows = self.rows[self.next..end].to_vec();
+        self.fits.begin_batch();
+        let rows = self.rows.get(self.next..end).unwrap_or_default().to_vec();
         let ids = Ids::Integer(self.ids(&rows)?);
         let mut arms = Vec::with_capacity(self.arms.len());
         for arm in &self.arms {

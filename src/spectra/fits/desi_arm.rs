@@ -86,7 +86,9 @@ impl Arm {
         let mut values = Vec::new();
         for run in rows.chunk_by(|a, b| a + 1 == *b) {
             let block = diagonals * self.pixels;
-            fits.numbers(index, run[0] * block, run.len() * block, &mut values, |x| x as f32)?;
+            fits.numbers(index, run.first().map_or(0, |row| row * block), run.len() * block, &mut values, |x| {
+                x as f32
+            })?;
         }
         arm.with_resolution(Resolution { diagonals, values })
     }
@@ -101,7 +103,8 @@ impl Arm {
     fn image<T>(&self, fits: &mut Fits, index: usize, rows: &[usize], convert: impl Fn(f64) -> T) -> Result<Vec<T>> {
         let mut values = Vec::new();
         for run in rows.chunk_by(|a, b| a + 1 == *b) {
-            fits.numbers(index, run[0] * self.pixels, run.len() * self.pixels, &mut values, &convert)?;
+            let first = run.first().map_or(0, |row| row * self.pixels);
+            fits.numbers(index, first, run.len() * self.pixels, &mut values, &convert)?;
         }
         Ok(values)
     }

@@ -11,7 +11,7 @@ use crate::error::{Error, Result};
 /// FITS comes in blocks of this many bytes.
 const BLOCK: u64 = 2880;
 /// Headers beyond this are no spectra's (a survey's take 100 kB).
-const MOST_HEADER: u64 = 32 << 20;
+const MOST_HEADER: u64 = 4 << 20;
 const MOST_AXES: i64 = 999;
 
 /// What a unit holds.
@@ -47,6 +47,9 @@ pub(super) struct Fits {
     pub path: PathBuf,
     bytes: Box<dyn Bytes>,
     pub hdus: Vec<Hdu>,
+    /// Bytes of memory that a batch may take, and that this one may still take.
+    spare: u64,
+    left: u64,
 }
 
 impl Fits {
@@ -55,12 +58,37 @@ impl Fits {
     /// # Errors
     /// `Format` when it is truncated anywhere, or a header contradicts itself or the file's length; `TooLarge`.
     pub fn open(path: &Path) -> Result<Fits> {
-        let mut fits = Fits { path: path.to_path_buf(), bytes: bytes::open(path)?, hdus: Vec::new() };
+        let bytes = bytes::open(path)?;
+        let spare = bytes.spare();
+        let mut fits = Fits { path: path.to_path_buf(), bytes, hdus: Vec::new(), spare, left: spare };
         let (mut at, mut left) = (0, MOST_HEADER);
         while at < fits.bytes.length() || at == 0 {
             at = fits.walk(at, &mut left)?;
         }
         Ok(fits)
+    }
+
+    /// What has been taken is given back, unless it was kept.
+    pub fn begin_batch(&mut self) {
+        self.left = self.spare;
+    }
+
+    /// What has been taken stays.
+    pub fn keep(&mut self) {
+        self.spare = self.left;
+    }
+
+    /// Takes memory for `count` values of `size` bytes from what the batch may have.
+    ///
+    /// # Errors
+    /// `TooLarge` when compressed data grow beyond what spectra do.
+    pub fn take(&mut self, count: usize, size: usize) -> Result<()> {
+        let left = (count as u64).checked_mul(size as u64).and_then(|bytes| self.left.checked_sub(bytes));
+        self.left = left.ok_or_else(|| Error::TooLarge {
+            path: self.path.clone(),
+            message: "its spectra take far more memory than the file has bytes (is it a gzip bomb?)".into(),
+        })?;
+        Ok(())
     }
 
     /// Reads the unit at `at`; where the next one begins.
@@ -106,12 +134,13 @@ impl Fits {
                 return Err(Error::Format { path: self.path.clone(), offset: Some(at), message });
             }
             *left -= BLOCK;
-            blocks.resize(from + BLOCK as usize, 0);
-            self.bytes.read_at(here, &mut blocks[from..]).map_err(Error::io(&self.path))?;
+            let mut block = [0; BLOCK as usize];
+            self.bytes.read_at(here, &mut block).map_err(Error::io(&self.path))?;
+            blocks.extend(block);
             if from == 0 && index == 0 && !blocks.starts_with(b"SIMPLE  =") {
                 return Err(Error::format(&self.path, "not a FITS file: it does not begin with SIMPLE"));
             }
-            if blocks[from..].chunks_exact(CARD).any(|card| card.trim_ascii_end() == b"END") {
+            if block.chunks_exact(CARD).any(|card| card.trim_ascii_end() == b"END") {
                 return Ok(blocks);
             }
         }
@@ -119,7 +148,7 @@ impl Fits {
 
     /// Position of the unit of this name; more than one is an error.
     pub fn find(&self, name: &str) -> Result<Option<usize>> {
-        let mut all = (0..self.hdus.len()).filter(|&k| self.hdus[k].name == name);
+        let mut all = self.hdus.iter().enumerate().filter(|(_, hdu)| hdu.name == name).map(|(k, _)| k);
         match (all.next(), all.next()) {
             (Some(_), Some(_)) => Err(Error::format(&self.path, format!("two HDUs are called {name}"))),
             (first, _) => Ok(first),
@@ -144,14 +173,23 @@ impl Fits {
 
     /// An error that names the unit.
     pub fn fault(&self, index: usize, message: impl std::fmt::Display) -> Error {
-        let label = self.hdus.get(index).map_or_else(|| format!("HDU {index}, which is missing"), Hdu::label);
-        Error::format(&self.path, format!("{label}: {message}"))
+        Error::format(&self.path, format!("{}: {message}", self.label(index)))
+    }
+
+    /// A unit's name for messages.
+    pub fn label(&self, index: usize) -> String {
+        self.hdus.get(index).map_or_else(|| format!("HDU {index}, which is missing"), Hdu::label)
+    }
+
+    /// A unit's header.
+    pub fn header(&self, index: usize) -> Result<&Header> {
+        self.hdus.get(index).map(|hdu| &hdu.header).ok_or_else(|| self.fault(index, "there is none"))
     }
 
     /// Bytes of a unit's data.
     pub fn read(&mut self, index: usize, from: u64, into: &mut [u8]) -> Result<()> {
-        let start = self.hdus[index].start;
-        let read = self.bytes.read_at(start + from, into);
+        let start = self.hdus.get(index).map(|hdu| hdu.start);
+        let read = self.bytes.read_at(start.unwrap_or(u64::MAX).saturating_add(from), into);
         read.map_err(|e| match e.kind() {
             std::io::ErrorKind::UnexpectedEof => self.fault(index, "the file has shrunk since it was opened"),
             _ => Error::Io { path: self.path.clone(), source: e },

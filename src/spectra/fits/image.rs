@@ -75,8 +75,9 @@ impl Fits {
         if image.shape.is_empty() || first.checked_add(count).is_none_or(|end| end > total) {
             return Err(self.fault(index, format!("has {total} values, not {count} from {first}")));
         }
+        self.take(count, size_of::<T>())?;
         if out.try_reserve_exact(count).is_err() {
-            let message = format!("{}: {count} values do not fit memory", self.hdus[index].label());
+            let message = format!("{}: {count} values do not fit memory", self.label(index));
             return Err(Error::TooLarge { path: self.path.clone(), message });
         }
         let mut buffer = vec![0; CHUNK.min(count * image.bytes())];
@@ -84,8 +85,9 @@ impl Fits {
         let mut left = count * image.bytes();
         while left > 0 {
             let length = left.min(buffer.len());
-            self.read(index, at, &mut buffer[..length])?;
-            out.extend(buffer[..length].chunks_exact(image.bytes()).map(|bytes| convert(image.number(bytes))));
+            buffer.truncate(length);
+            self.read(index, at, &mut buffer)?;
+            out.extend(buffer.chunks_exact(image.bytes()).map(|bytes| convert(image.number(bytes))));
             (at, left) = (at + length as u64, left - length);
         }
         Ok(())

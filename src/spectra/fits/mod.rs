@@ -2,6 +2,8 @@
 //!
 //! The reader of FITS itself (`bytes`, `cards`, `hdu`, `image`, `table`) trusts no header. The rest knows the surveys' layouts.
 
+#![deny(clippy::indexing_slicing)] // whatever a file holds is no index
+
 mod air;
 mod apogee;
 mod bytes;
@@ -56,7 +58,7 @@ pub(super) fn open(path: &Path, selection: &Selection) -> Result<Box<dyn Spectra
 impl Fits {
     /// File and unit, for messages.
     fn what(&self, index: usize) -> String {
-        format!("{}, {}", self.path.display(), self.hdus[index].label())
+        format!("{}, {}", self.path.display(), self.label(index))
     }
 
     fn mismatch(&self, index: usize, message: impl Display) -> Error {

@@ -7,6 +7,9 @@ use super::{air, single};
 use crate::error::{Error, Result};
 use crate::spectra::{ArmSpectra, ColumnValues, Ids, Spectra, Wavelength};
 
+/// Bytes that a pixel takes beside its cells: as f64, and what is handed out.
+const PIXEL: usize = 80;
+
 /// Whether a file is one of these.
 pub(super) fn matches(fits: &Fits) -> bool {
     coadd(fits).is_some()
@@ -23,6 +26,7 @@ fn coadd(fits: &Fits) -> Option<usize> {
 pub(super) fn open(mut fits: Fits) -> Result<Single> {
     let index = coadd(&fits).ok_or_else(|| Error::format(&fits.path, "no table with flux, loglam and ivar"))?;
     let mut notes = Vec::new();
+    fits.take(fits.table(index)?.rows, PIXEL)?;
     let rows: Vec<usize> = (0..fits.table(index)?.rows).collect();
     if rows.is_empty() {
         return Err(fits.fault(index, "has no pixels"));

@@ -57,12 +57,17 @@ impl Table {
     }
 }
 
+#[allow(
+    clippy::indexing_slicing,
+    reason = "Table::new has checked that every cell lies in its row, and has the width of its type"
+)]
 impl TableColumn {
     fn new(header: &Header, k: i64, offset: usize) -> Result<TableColumn, String> {
         let form = header.text(&format!("TFORM{k}")).ok_or_else(|| format!("no TFORM{k}"))?.trim();
         let invalid = || format!("TFORM{k} is {form:?}");
         let digits = form.bytes().take_while(u8::is_ascii_digit).count();
-        let repeat = if digits == 0 { Ok(1) } else { form[..digits].parse::<usize>() }.map_err(|_| invalid())?;
+        let repeat =
+            if digits == 0 { Ok(1) } else { form.split_at(digits).0.parse::<usize>() }.map_err(|_| invalid())?;
         let code = *form.as_bytes().get(digits).ok_or_else(invalid)?;
         let width = match code {
             b'X' => Some(repeat.div_ceil(8)),
@@ -78,6 +83,11 @@ impl TableColumn {
             scale: header.float(&format!("TSCAL{k}")).unwrap_or(1.0),
             zero: header.float(&format!("TZERO{k}")).unwrap_or(0.0),
         })
+    }
+
+    /// Bytes of memory that a cell takes.
+    pub fn memory(&self) -> usize {
+        if self.code == b'A' { self.width.saturating_add(size_of::<String>()) } else { size_of::<f64>() }
     }
 
     /// Whether a cell is one value that popfit reads.
@@ -167,8 +177,7 @@ fn array<const N: usize>(cell: &[u8]) -> [u8; N] {
 
 /// Up to a NUL, without spaces at the end.
 fn text(cell: &[u8]) -> String {
-    let end = cell.iter().position(|b| *b == 0).unwrap_or(cell.len());
-    let text: String = cell[..end].iter().map(|&b| char::from(b)).collect();
+    let text: String = cell.iter().take_while(|b| **b != 0).map(|&b| char::from(b)).collect();
     text.trim_end().to_string()
 }
 
@@ -177,21 +186,23 @@ impl Fits {
     pub fn rows(&mut self, index: usize, rows: &[usize]) -> Result<Vec<u8>> {
         let table = self.table(index)?;
         let (row_bytes, count) = (table.row_bytes, table.rows);
+        self.take(rows.len(), row_bytes)?;
         let mut bytes = Vec::new();
         let length = rows.len().checked_mul(row_bytes).filter(|length| bytes.try_reserve_exact(*length).is_ok());
         let Some(length) = length else {
-            let message = format!("{}: {} rows do not fit memory", self.hdus[index].label(), rows.len());
+            let message = format!("{}: {} rows do not fit memory", self.label(index), rows.len());
             return Err(Error::TooLarge { path: self.path.clone(), message });
         };
         if let Some(row) = rows.iter().find(|row| **row >= count) {
             return Err(self.fault(index, format!("has {count} rows, not row {row}")));
         }
         bytes.resize(length, 0);
-        let mut done = 0;
+        let mut left = bytes.as_mut_slice();
         for run in rows.chunk_by(|a, b| a + 1 == *b) {
-            let piece = &mut bytes[done * row_bytes..(done + run.len()) * row_bytes];
-            self.read(index, run[0] as u64 * row_bytes as u64, piece)?;
-            done += run.len();
+            let (piece, later) = left.split_at_mut(run.len() * row_bytes);
+            let first = run.first().map_or(0, |row| *row as u64);
+            self.read(index, first * row_bytes as u64, piece)?;
+            left = later;
         }
         Ok(bytes)
     }
@@ -200,6 +211,7 @@ impl Fits {
     pub fn column(&mut self, index: usize, name: &str, rows: &[usize]) -> Result<Option<ColumnValues>> {
         let Some(column) = self.table(index)?.column(name).cloned() else { return Ok(None) };
         let row_bytes = self.table(index)?.row_bytes;
+        self.take(rows.len(), column.memory())?;
         let bytes = self.rows(index, rows)?;
         column.values(&bytes, row_bytes).map(Some).map_err(|message| self.fault(index, message))
     }

@@ -2,7 +2,7 @@
 
 use std::collections::HashMap;
 
-use crate::common::tiny::{PIXELS, network_file};
+use crate::common::tiny::PIXELS;
 use crate::setup::{Arrays, Place, Run, SPECTRA, TERMS, number};
 
 /// The spectrum that is spoiled.
@@ -164,80 +164,9 @@ fn five_faults_are_told_and_the_others_counted() {
 }
 
 #[test]
-fn duplicates_and_single_spectra_are_equal_to_the_byte() {
-    let place = Place::new("");
-    let clean = place.fit(&Arrays::good().bytes(), &[]);
-    let mut arrays = Arrays::good();
-    let copy = arrays.flux[..PIXELS].to_vec();
-    arrays.flux[at(0)..at(PIXELS)].copy_from_slice(&copy);
-    let run = place.fit(&arrays.bytes(), &[]);
-    others_are_equal(&run, &clean, "20");
-    let fit = |line: &str| line.splitn(4, ',').last().unwrap().to_string();
-    assert_eq!(fit(run.lines()[BAD]), fit(run.lines()[0]), "20");
-    for values in [&mut arrays.flux, &mut arrays.weight] {
-        values.truncate(PIXELS);
-    }
-    arrays.mask.truncate(PIXELS);
-    assert_eq!(place.fit(&arrays.bytes(), &[]).lines(), clean.lines()[..1], "22");
-    arrays.flux.clear();
-    arrays.weight.clear();
-    arrays.mask.clear();
-    let empty = place.fit(&arrays.bytes(), &[]);
-    assert!(empty.lines().is_empty(), "21");
-}
-
-#[test]
-fn settings_of_the_model_show_in_the_rows() {
-    let arrays = Arrays::good().bytes();
-    let fit = |more: &str| Place::new(more).fit(&arrays, &[]);
-    // 6: masks of the model, not a lack of overlap
-    let masked = fit("[spectra]\nmask = [[1000, 9000]]\n");
+fn masks_of_the_model_are_named() {
+    // 6: not a lack of overlap
+    let masked = Place::new("[spectra]\nmask = [[1000, 9000]]\n").fit(&Arrays::good().bytes(), &[]);
     is_bad_input(&masked.row(0), "no_data");
     masked.says(&["the model's masks cover all"]);
-    // 1: on request
-    let mut nan = Arrays::good();
-    nan.flux[at(7)] = f64::NAN;
-    let row = Place::new("[spectra]\nnonfinite = \"mask\"\n").fit(&nan.bytes(), &[]).row(BAD);
-    is_fitted(&row);
-    assert_eq!(number(&row, "flags") as u32 & 4, 4, "{row:?}");
-    // 12
-    let held = fit("[labels.a]\nbounds = [1.0, 1.0]\n").row(0);
-    assert_eq!(
-        (held["a"].as_str(), held["a_err"].as_str(), held["at_bound"].as_str()),
-        ("1.0", "0.0", "0"),
-        "{held:?}"
-    );
-    assert_eq!(number(&held, "flags") as u32 & 16, 0, "{held:?}");
-    // 13
-    let bound = fit("[labels.a]\nbounds = [5.0, 6.0]\n").row(0);
-    assert!(number(&bound, "status") > 0.0 && bound["a"] == "5.0" && bound["a_err"] == "nan", "{bound:?}");
-    assert!(bound["at_bound"] == "1" && number(&bound, "flags") as u32 & 16 == 16, "{bound:?}");
-}
-
-#[test]
-fn models_that_leave_something_undetermined_or_infinite() {
-    let arrays = Arrays::good().bytes();
-    let network = |coefficient: fn(usize, usize) -> f32| {
-        network_file(&["a", "b"], "relu", &[crate::common::tiny::linear_layer(2, coefficient)])
-    };
-    let wave = crate::common::tiny::wave;
-    // 14
-    let idle = network(|l, j| if l == 0 { crate::common::tiny::wave(0, j) } else { 0.0 });
-    let row = Place::with_network("", &idle).fit(&arrays, &[]).row(0);
-    assert_eq!((row["status"].as_str(), row["status_text"].as_str()), ("-3", "singular_covariance"), "{row:?}");
-    assert!(number(&row, "chi2").is_finite() && row["a_err"] == "nan", "{row:?}");
-    // 15
-    let pair = network(|_, j| crate::common::tiny::wave(0, j));
-    let row = Place::with_network("", &pair).fit(&arrays, &[]).row(0);
-    assert!(number(&row, "flags") as u32 & 2 == 2 && row["a_err"] == "nan" && row["b_err"] == "nan", "{row:?}");
-    // 16, 17: infinite above a = 4.13
-    let hidden = (2, vec![1.0, 0.0, 1.0, 0.0], vec![-3.0, 20.0]);
-    let weight = (0..PIXELS).flat_map(|j| [3e38, 1.0 + wave(0, j)]).collect();
-    let overflowing = network_file(&["a", "b"], "relu", &[hidden, (PIXELS, weight, vec![-19.0; PIXELS])]);
-    let model =
-        |start: f64| format!("[continuum]\nkind = \"none\"\n[labels.a]\nstart = {start}\n[labels.b]\nfixed = 0.0\n");
-    let row = Place::with_network(&model(6.0), &overflowing).fit(&arrays, &[]).row(0);
-    assert_eq!((row["status"].as_str(), row["status_text"].as_str()), ("-4", "non_finite_model_at_start"), "{row:?}");
-    let row = Place::with_network(&model(0.0), &overflowing).fit(&arrays, &[]).row(0);
-    assert!(number(&row, "chi2").is_finite() && number(&row, "a") < 4.2, "{row:?}");
 }

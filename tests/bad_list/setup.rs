@@ -23,6 +23,8 @@ pub struct Arrays {
     /// What the weights are: ivar or sigma.
     pub weights: &'static str,
     pub mask: Vec<bool>,
+    /// A value for each spectrum.
+    pub columns: Vec<(&'static str, Vec<f64>)>,
 }
 
 impl Arrays {
@@ -40,6 +42,7 @@ impl Arrays {
             weight: vec![1e4; SPECTRA * PIXELS],
             weights: "ivar",
             mask: vec![false; SPECTRA * PIXELS],
+            columns: Vec::new(),
         }
     }
 
@@ -54,16 +57,25 @@ impl Arrays {
         self
     }
 
+    /// Some of the spectra, on their shared grid.
+    pub fn only(mut self, some: std::ops::Range<usize>) -> Arrays {
+        let range = some.start * PIXELS..some.end * PIXELS;
+        (self.flux, self.weight) = (self.flux[range.clone()].to_vec(), self.weight[range.clone()].to_vec());
+        self.mask = self.mask[range].to_vec();
+        self
+    }
+
     pub fn bytes(&self) -> Vec<u8> {
         let n = self.flux.len() / PIXELS;
         let grid = if self.wavelength.len() == PIXELS { vec![PIXELS] } else { vec![n, PIXELS] };
         let weights = format!("b_{}", self.weights);
-        let arrays = [
+        let mut arrays = vec![
             ("b_wavelength", f64s(&grid, &self.wavelength)),
             ("b_flux", f64s(&[n, PIXELS], &self.flux)),
             (weights.as_str(), f64s(&[n, PIXELS], &self.weight)),
             ("b_mask", bools(&[n, PIXELS], &self.mask)),
         ];
+        arrays.extend(self.columns.iter().map(|(name, values)| (*name, f64s(&[n], values))));
         npz(&arrays, false)
     }
 }

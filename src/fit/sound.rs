@@ -1,0 +1,152 @@
+//! The last look at every result: a success carries no number that is not finite, whatever went before.
+//!
+//! Rows of spectra, curves and columns of curves each pass here once, on their way out.
+
+use super::covariance::pair_index;
+use super::curve::CurveFit;
+use super::row::{FitRow, flag};
+use crate::solver::Status;
+
+const CAUSE: &str = "non_finite_result";
+
+fn finite(values: &[f64]) -> bool {
+    values.iter().all(|x| x.is_finite())
+}
+
+/// Makes a success with a number that is not finite one of [`Status::NotFinite`]. Parameters at a bound have no error, and a covariance that
+/// lacks rank says so by its flag.
+pub fn row(row: &mut FitRow) {
+    if !row.status.is_success() || row_is_sound(row) {
+        return;
+    }
+    row.status = Status::NotFinite;
+    row.status_text = CAUSE.into();
+    row.errors.fill(f64::NAN);
+    row.correlations.fill(f64::NAN);
+}
+
+fn row_is_sound(row: &FitRow) -> bool {
+    if !(finite(&[row.chi2, row.objective]) && finite(&row.parameters)) {
+        return false;
+    }
+    if row.flags & flag::RANK_DEFICIENT != 0 {
+        return true;
+    }
+    let inside = |p: usize| row.at_bound >> p & 1 == 0;
+    let count = row.errors.len();
+    // held ones have the error 0, and no correlation
+    let free = |p: usize| inside(p) && row.errors[p] != 0.0;
+    let pairs = || (0..count).flat_map(|q| (0..q).map(move |p| (p, q))).filter(|(p, q)| free(*p) && free(*q));
+    (0..count).all(|p| row.errors[p].is_finite() || !inside(p))
+        && pairs().all(|(p, q)| row.correlations.get(pair_index(p, q, count)).is_some_and(|c| c.is_finite()))
+}
+
+/// The same for a curve. Its covariance is NaN where a parameter is undetermined, at a bound, or where nothing tells the noise.
+pub fn curve(mut fit: CurveFit) -> CurveFit {
+    if fit.status.is_success() && !(finite(&fit.parameters) && fit.chi2.is_finite()) {
+        fit.status = Status::NotFinite;
+        fit.message = "the result is not finite".into();
+        fit.errors.fill(f64::NAN);
+        fit.covariance.fill(f64::NAN);
+    }
+    fit
+}
+
+/// The same for curves in columns: codes (n), parameters and errors (n, P), χ² (n).
+pub fn columns(status: &mut [i8], (parameters, errors): (&[f64], &mut [f64]), chi2: &[f64]) {
+    // without a way out of the loop, which makes it vector code: as a rule all are finite
+    let all = |values: &[f64]| values.iter().fold(true, |all, x| all & x.is_finite());
+    let count = parameters.len() / status.len().max(1);
+    if count == 0 || (all(parameters) && all(chi2)) {
+        return;
+    }
+    let fits = parameters.chunks(count).zip(errors.chunks_mut(count)).zip(chi2);
+    for (status, ((parameters, errors), chi2)) in status.iter_mut().zip(fits) {
+        if *status > 0 && !(chi2.is_finite() && finite(parameters)) {
+            *status = Status::NotFinite.code() as i8;
+            errors.fill(f64::NAN);
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::fit::Id;
+
+    fn good() -> FitRow {
+        FitRow {
+            id: Id::Integer(0),
+            file: "".into(),
+            row: 0,
+            status: Status::Ftol,
+            status_text: "ftol".into(),
+            detail: String::new(),
+            rounds: 1,
+            evaluations: 1,
+            chi2: 1.0,
+            dof: 1,
+            objective: 1.0,
+            parameters: vec![1.0; 3],
+            errors: vec![0.1; 3],
+            at_bound: 0,
+            flags: 0,
+            start: 0,
+            n_starts_agree: 1,
+            posterior: None,
+            correlations: vec![0.5; 3],
+        }
+    }
+
+    #[test]
+    fn a_row_that_is_not_finite_is_no_success() {
+        let spoils: [fn(&mut FitRow, f64); 5] = [
+            |row, x| row.chi2 = x,
+            |row, x| row.objective = x,
+            |row, x| row.parameters[1] = x,
+            |row, x| row.errors[2] = x,
+            |row, x| row.correlations[1] = x,
+        ];
+        let mut same = good();
+        row(&mut same);
+        assert_eq!(same, good());
+        for (k, spoil) in spoils.into_iter().enumerate() {
+            for x in [f64::NAN, f64::INFINITY] {
+                let mut bad = good();
+                spoil(&mut bad, x);
+                row(&mut bad);
+                assert_eq!((bad.status, bad.status_text.as_str()), (Status::NotFinite, CAUSE), "field {k}: {x}");
+                assert!(bad.errors.iter().chain(&bad.correlations).all(|x| x.is_nan()));
+            }
+        }
+    }
+
+    #[test]
+    fn what_has_no_error_by_nature_stays_a_success() {
+        let spoils: [fn(&mut FitRow); 3] = [
+            |row| {
+                (row.at_bound, row.errors[1], row.correlations[0], row.correlations[2]) =
+                    (2, f64::NAN, f64::NAN, f64::NAN)
+            },
+            |row| (row.errors[0], row.correlations[0], row.correlations[1]) = (0.0, f64::NAN, f64::NAN),
+            |row| (row.flags, row.errors[2]) = (flag::RANK_DEFICIENT, f64::NAN),
+        ];
+        for (k, spoil) in spoils.into_iter().enumerate() {
+            let mut odd = good();
+            spoil(&mut odd);
+            row(&mut odd);
+            assert_eq!(odd.status, Status::Ftol, "case {k}");
+        }
+    }
+
+    #[test]
+    fn a_column_that_is_not_finite_is_no_success() {
+        for (parameter, chi2, expected) in [(1.0, 1.0, 2), (f64::NAN, 1.0, -4), (1.0, f64::INFINITY, -4)] {
+            let (mut status, mut errors) = ([2, 2, -1], [0.1; 6]);
+            let parameters = [1.0, 1.0, parameter, 1.0, f64::NAN, f64::NAN];
+            columns(&mut status, (&parameters, &mut errors), &[1.0, chi2, f64::NAN]);
+            assert_eq!(status, [2, expected, -1]);
+            assert_eq!(errors.map(f64::is_nan), [false, false, expected < 0, expected < 0, false, false]);
+        }
+    }
+}

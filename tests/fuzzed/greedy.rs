@@ -1,0 +1,116 @@
+//! Small files that ask for much: bombs, absurd counts, what grows faster than its length.
+
+use super::common::{f64s, npy, npz};
+use super::seeds::Seed;
+
+/// All of them; none is read beyond its length and 64 MiB.
+pub fn all() -> Vec<Seed> {
+    let raw = |bytes: Vec<u8>| [vec![0], bytes].concat();
+    let mut all: Vec<Seed> = vec![
+        ("spectra_npz", "as many arrays as are read".into(), raw(many_arrays(250, 1 << 17))),
+        ("spectra_npz", "large arrays, inflated ahead".into(), raw(many_arrays(60, 1 << 20))),
+        ("emulator_npz", "a network of zeros".into(), raw(npz(&[("w_array_0", zeros(&[3, 7_000_000]))], true))),
+        ("safetensors", "a header of a mebibyte".into(), deep_header()),
+        ("table", "ten thousand parameters".into(), wide_table(10_000)),
+        ("model", "nested arrays".into(), format!("arm = {}{}", "[".repeat(50_000), "]".repeat(50_000)).into()),
+        ("model", "ten thousand arms".into(), "[[arm]]\nname = \"b\"\nemulator = \"n\"\n".repeat(10_000).into()),
+        ("journal", "a record of 2⁶⁴ − 1 bytes".into(), [vec![1], vec![255; 64]].concat()),
+    ];
+    for (name, bitpix) in [("bytes", 8), ("doubles", -64)] {
+        all.push(("fits", format!("inflated {name}"), [vec![0], gzipped_images(bitpix)].concat()));
+    }
+    all.extend(formulas().into_iter().map(|(name, text)| ("formula", name.to_string(), text.into_bytes())));
+    all
+}
+
+fn zeros(shape: &[usize]) -> Vec<u8> {
+    npy("<f4", shape, &vec![0; 4 * shape.iter().product::<usize>()])
+}
+
+/// One spectrum's worth of `arrays` columns of texts of zeros, each of `bytes`, deflated.
+fn many_arrays(arrays: usize, bytes: usize) -> Vec<u8> {
+    let (text, names) = (4096, (0..arrays).map(|k| format!("c{k}")).collect::<Vec<_>>());
+    let rows = bytes / text;
+    let mut all = vec![
+        ("wavelength", f64s(&[1], &[5000.0])),
+        ("flux", f64s(&[rows, 1], &vec![1.0; rows])),
+        ("ivar", f64s(&[rows, 1], &vec![1.0; rows])),
+    ];
+    let column = npy("|S4096", &[rows], &vec![0; rows * text]);
+    all.extend(names.iter().map(|name| (name.as_str(), column.clone())));
+    npz(&all, true)
+}
+
+/// DESI's layout, 60 MB of zeros once inflated.
+fn gzipped_images(bitpix: i64) -> Vec<u8> {
+    let (rows, item) = (300usize, (bitpix.unsigned_abs() / 8) as usize);
+    let pixels = (20 << 20) / (rows * item);
+    let unit = |cards: &[String], data: &[u8]| -> Vec<u8> {
+        let mut unit: Vec<u8> =
+            cards.iter().chain(&["END".to_string()]).flat_map(|c| format!("{c:<80}").into_bytes()).collect();
+        unit.resize(unit.len().next_multiple_of(2880), b' ');
+        unit.extend(data);
+        unit.resize(unit.len().next_multiple_of(2880), 0);
+        unit
+    };
+    let cards = |list: &[&str]| list.iter().map(|card| card.to_string()).collect::<Vec<_>>();
+    let image = |name: &str, bitpix: i64, shape: &[usize], data: &[u8]| {
+        let mut all = cards(&["XTENSION= 'IMAGE'"]);
+        all.extend([format!("BITPIX  = {bitpix}"), format!("NAXIS   = {}", shape.len())]);
+        all.extend((1..).zip(shape.iter().rev()).map(|(k, n)| format!("NAXIS{k}  = {n}")));
+        all.push(format!("EXTNAME = '{name}'"));
+        unit(&all, data)
+    };
+    let ids = ["XTENSION= 'BINTABLE'", "BITPIX  = 8", "NAXIS   = 2", "NAXIS1  = 8", "NAXIS2  = 300", "TFIELDS = 1"];
+    let ids = [&ids[..], &["TTYPE1  = 'TARGETID'", "TFORM1  = 'K'", "EXTNAME = 'FIBERMAP'"]].concat();
+    let grid: Vec<u8> = (0..pixels).flat_map(|j| (4000.0 + j as f64).to_be_bytes()).collect();
+    let data = vec![0; rows * pixels * item];
+    let file = [
+        unit(&cards(&["SIMPLE  = T", "BITPIX  = 8", "NAXIS   = 0"]), &[]),
+        unit(&cards(&ids), &[0; 2400]),
+        image("B_WAVELENGTH", -64, &[pixels], &grid),
+        image("B_FLUX", bitpix, &[rows, pixels], &data),
+        image("B_IVAR", bitpix, &[rows, pixels], &data),
+        image("B_MASK", bitpix, &[rows, pixels], &data),
+    ]
+    .concat();
+    let mut encoder = flate2::write::GzEncoder::new(Vec::new(), flate2::Compression::default());
+    std::io::Write::write_all(&mut encoder, &file).unwrap();
+    encoder.finish().unwrap()
+}
+
+/// JSON as deep as a header of safetensors may be long.
+fn deep_header() -> Vec<u8> {
+    let header = format!("{{\"a\":{}", "[".repeat(1_000_000));
+    [&(header.len() as u64).to_le_bytes()[..], header.as_bytes()].concat()
+}
+
+/// A head of many parameters, and a row.
+fn wide_table(parameters: usize) -> Vec<u8> {
+    let names: String = (0..parameters).map(|k| format!("p{k},p{k}_err,")).collect();
+    let head = "id,file,row,status,status_text,rounds,evaluations,chi2,dof,objective,";
+    format!("{head}{names}at_bound,flags,start,n_starts_agree\n1{}\n", ",0".repeat(13 + 2 * parameters)).into_bytes()
+}
+
+/// Each parameter is tied to twice the one before it: the graph is short, what it stands for is not.
+fn doubling(count: usize) -> String {
+    let sum: String = (1..=count).map(|k| format!("+p{k}")).collect();
+    let ties: String =
+        (1..=count).map(|k| format!("\np{k} = exp(p{0}) + exp(p{0})*abs(p{0} + sin(p{0}))", k - 1)).collect();
+    format!("p0*x{sum}{ties}")
+}
+
+/// Formulas whose derivatives are many or long.
+fn formulas() -> Vec<(&'static str, String)> {
+    let names = |between: &str, count: usize| (0..count).map(|k| format!("p{k}")).collect::<Vec<_>>().join(between);
+    vec![
+        ("a sum of parameters", names("+", 1900)),
+        ("a product of parameters", names("*", 1900)),
+        ("a product of few parameters", format!("{}*{}", names("*", 32), "sin(x*p1)*".repeat(700) + "x")),
+        ("powers of powers", format!("{}p", "p^".repeat(98))),
+        ("functions of functions", format!("{}p*x{}", "atan2(p+x,sin(".repeat(45), "))".repeat(45))),
+        ("a long product", (0..30).map(|k| format!("sin(x+{}*p{k})", k + 2)).collect::<Vec<_>>().join("*")),
+        ("quotients", "p/(x+".repeat(95) + "q" + &")".repeat(95)),
+        ("ties that double each time", doubling(30)),
+    ]
+}

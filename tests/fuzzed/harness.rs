@@ -1,0 +1,184 @@
+//! Each loader fed with bytes that mean no good: shared by `fuzz/` (libFuzzer) and `tests/fuzzed` (corpus and findings).
+//!
+//! A loader may take or refuse what it is given. It may not panic, and what it takes at its peak stays below the file's length and 64 MiB.
+
+use std::alloc::{GlobalAlloc, Layout, System};
+use std::path::Path;
+use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
+
+use popfit::spectra::{Selection, open_reader_with};
+use popfit::{CurveFitter, Device, Emulator, Formula, Journal, ModelFile, TableReader};
+
+use super::recipes;
+
+/// A loader.
+pub type Load = fn(&[u8]);
+
+/// Every loader by the name of its fuzz target.
+pub const LOADERS: [(&str, Load); 8] = [
+    ("safetensors", safetensors),
+    ("emulator_npz", emulator_npz),
+    ("spectra_npz", spectra_npz),
+    ("fits", fits),
+    ("model", model),
+    ("formula", formula),
+    ("journal", journal),
+    ("table", table),
+];
+
+/// Bytes beyond the file's length that reading may take at its peak.
+const MOST: usize = 64 << 20;
+/// Spectra in a batch.
+const BATCH: usize = 512;
+
+/// Counts what the process holds, and the most that it has held.
+pub struct Counting;
+
+static HELD: AtomicUsize = AtomicUsize::new(0);
+static PEAK: AtomicUsize = AtomicUsize::new(0);
+/// What the last load took at its peak.
+pub static LAST: AtomicUsize = AtomicUsize::new(0);
+
+#[global_allocator]
+static ALLOCATOR: Counting = Counting;
+
+// SAFETY: every call goes to the system's allocator as it came.
+unsafe impl GlobalAlloc for Counting {
+    unsafe fn alloc(&self, layout: Layout) -> *mut u8 {
+        let held = HELD.fetch_add(layout.size(), Relaxed) + layout.size();
+        PEAK.fetch_max(held, Relaxed);
+        unsafe { System.alloc(layout) }
+    }
+
+    unsafe fn dealloc(&self, place: *mut u8, layout: Layout) {
+        HELD.fetch_sub(layout.size(), Relaxed);
+        unsafe { System.dealloc(place, layout) }
+    }
+}
+
+/// Runs a loader and returns the bytes that it took at its peak. Other threads' memory counts, too: one at a time.
+pub fn peak_of(load: impl FnOnce()) -> usize {
+    let before = HELD.load(Relaxed);
+    PEAK.store(before, Relaxed);
+    load();
+    let peak = PEAK.load(Relaxed).saturating_sub(before);
+    LAST.store(peak, Relaxed);
+    peak
+}
+
+/// Hands `bytes` to `load` as a file, in memory.
+fn with_file(name: &str, bytes: &[u8], load: impl FnOnce(&Path)) {
+    let memory = Path::new("/dev/shm");
+    let folder = if memory.is_dir() { tempfile::tempdir_in(memory) } else { tempfile::tempdir() }.unwrap();
+    let path = folder.path().join(name);
+    std::fs::write(&path, bytes).unwrap();
+    let peak = peak_of(|| load(&path));
+    assert!(peak <= bytes.len() + MOST, "{name}: {peak} bytes for a file of {}", bytes.len());
+}
+
+fn emulator(path: &Path) {
+    let Ok(emulator) = Emulator::open(path) else { return };
+    let middle: Vec<f64> = emulator.labels().iter().map(|l| 0.5 * l.min + 0.5 * l.max).collect();
+    assert_eq!(emulator.templates(&middle).len(), emulator.pixels());
+    let _ = popfit::emulator::TemplateGrid::new(emulator.wavelength());
+}
+
+/// popfit's own emulators.
+pub fn safetensors(bytes: &[u8]) {
+    with_file("net.safetensors", bytes, emulator);
+}
+
+/// Emulators in NPZ, and their wavelength grids.
+pub fn emulator_npz(bytes: &[u8]) {
+    with_file("net.npz", &recipes::npz(bytes), |path| {
+        emulator(path);
+        let _ = popfit::emulator::read_wavelength(path);
+        let _ = (popfit::npz::numbers(path, "x_min"), popfit::npz::texts(path, "id"));
+    });
+}
+
+/// All batches of a file of spectra: what a reader promises it yields.
+fn spectra(path: &Path, selection: &Selection) {
+    let Ok(mut reader) = open_reader_with(path, selection) else { return };
+    let (mut count, promised) = (0, reader.len());
+    assert!(reader.empty().is_empty());
+    while let Ok(Some(batch)) = reader.next_batch(BATCH) {
+        assert!(!batch.is_empty() && batch.len() <= BATCH);
+        for arm in &batch.arms {
+            assert_eq!((arm.flux.len(), arm.ivar.len()), (batch.len() * arm.pixels, batch.len() * arm.pixels));
+            arm.signal_to_noise(batch.len() - 1);
+        }
+        count += batch.len() as u64;
+        if count == promised {
+            return;
+        }
+    }
+}
+
+/// Spectra in NPZ.
+pub fn spectra_npz(bytes: &[u8]) {
+    with_file("spectra.npz", &recipes::npz(bytes), |path| spectra(path, &Selection::default()));
+}
+
+/// Spectra in FITS, gzipped or not.
+pub fn fits(bytes: &[u8]) {
+    with_file("spectra.fits", &recipes::fits(bytes), |path| {
+        spectra(path, &Selection::default());
+        let some = Selection {
+            target_ids: None,
+            objtype: Some("TGT".into()),
+            min_signal_to_noise: Some(0.0),
+            arms: Some(vec!["b".into()]),
+        };
+        spectra(path, &some);
+    });
+}
+
+/// Model files; those that name no other folder are built, with a small emulator.
+pub fn model(bytes: &[u8]) {
+    with_file("model.toml", bytes, |path| {
+        let Ok(file) = ModelFile::open(path) else { return };
+        if !file.text.contains(['/', '\\']) {
+            std::fs::write(path.with_file_name("net.safetensors"), recipes::network()).unwrap();
+            let _ = file.build();
+        }
+    });
+}
+
+/// A formula; the lines after it are ties, `name = expression`.
+pub fn formula(bytes: &[u8]) {
+    let Ok(text) = std::str::from_utf8(bytes) else { return };
+    let peak = peak_of(|| {
+        let mut lines = text.split('\n');
+        let Ok(formula) = Formula::parse(lines.next().unwrap_or_default()) else { return };
+        let values = vec![0.5; formula.parameters().len()];
+        let rows = formula.linearise(&[-1.0, 0.0, 2.0], &values).unwrap();
+        assert_eq!(rows.len(), 3 * (1 + values.len()));
+        assert!(!formula.wgsl(true).is_empty());
+        let Ok(fitter) = CurveFitter::new(formula, Device::cpu()) else { return };
+        let mut ties = lines.filter_map(|line| line.split_once('='));
+        let _ = ties.try_fold(fitter, |fitter, (name, tie)| fitter.tie(name.trim(), tie));
+    });
+    assert!(peak <= bytes.len() + MOST, "formula: {peak} bytes for a text of {}", bytes.len());
+}
+
+/// Journals, opened to be resumed and to be started anew.
+pub fn journal(bytes: &[u8]) {
+    with_file(".out.csv.journal", &recipes::journal(bytes), |path| {
+        let target = path.with_file_name("out.csv");
+        let Ok(journal) = Journal::open(&target, recipes::KEY, true) else { return };
+        assert!(journal.has_rows() || journal.is_empty());
+        drop(journal);
+        let _ = Journal::open(&target, recipes::KEY, false);
+    });
+}
+
+/// Result tables in CSV.
+pub fn table(bytes: &[u8]) {
+    with_file("table.csv", bytes, |path| {
+        let Ok(mut reader) = TableReader::open(path) else { return };
+        while let Ok(Some(rows)) = reader.next_batch() {
+            assert!(rows.iter().all(|row| row.parameters.len() == reader.schema.parameters.len()));
+        }
+    });
+}

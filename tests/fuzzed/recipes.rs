@@ -1,0 +1,188 @@
+//! Files made from a fuzzer's bytes: its first byte says whether they are the file itself, or a recipe of one whose checksums and
+//! paddings are right, so that what lies behind these is reached.
+
+use std::io::{Cursor, Write};
+use std::sync::LazyLock;
+
+use sha2::{Digest, Sha256};
+use zip::CompressionMethod;
+use zip::write::SimpleFileOptions;
+
+/// What the journals' rows depend on.
+pub const KEY: &str = "key";
+/// Most bytes of an array or a unit that a recipe makes.
+const MOST: usize = 1 << 16;
+
+/// Names that arrays of NPZ files have.
+const NAMES: [&str; 23] = [
+    "flux",
+    "ivar",
+    "wavelength",
+    "sigma",
+    "mask",
+    "id",
+    "resolution",
+    "b_flux",
+    "b_ivar",
+    "b_wavelength",
+    "b_mask",
+    "r_flux",
+    "r_sigma",
+    "SNR",
+    "w_array_0",
+    "w_array_1",
+    "w_array_2",
+    "b_array_0",
+    "b_array_1",
+    "b_array_2",
+    "x_min",
+    "x_max",
+    "r_wavelength",
+];
+const TYPES: [&str; 14] =
+    ["<f8", "<f4", "<i8", "<i4", "|b1", "|u1", ">f8", ">i2", "<u8", "<U3", "|S4", "|O", "<c8", "<i2"];
+
+/// What is left of a recipe; beyond its end are zeros.
+struct Recipe<'a>(&'a [u8]);
+
+impl<'a> Recipe<'a> {
+    fn byte(&mut self) -> u8 {
+        self.take(1).first().copied().unwrap_or(0)
+    }
+
+    fn number(&mut self) -> usize {
+        usize::from(self.byte()) + 256 * usize::from(self.byte())
+    }
+
+    fn take(&mut self, count: usize) -> &'a [u8] {
+        let (now, later) = self.0.split_at(count.min(self.0.len()));
+        self.0 = later;
+        now
+    }
+
+    /// `count` bytes, a few that are given over and over.
+    fn filled(&mut self, count: usize) -> Vec<u8> {
+        let few = usize::from(self.byte());
+        let few = self.take(few);
+        few.iter()
+            .copied()
+            .cycle()
+            .take(if few.is_empty() { 0 } else { count })
+            .chain(std::iter::repeat(0))
+            .take(count)
+            .collect()
+    }
+}
+
+/// An NPZ file: as it is; with arrays as they are; or with arrays of the right length.
+pub fn npz(bytes: &[u8]) -> Vec<u8> {
+    let mut recipe = Recipe(bytes);
+    let mode = recipe.byte();
+    if mode.is_multiple_of(3) {
+        return recipe.0.to_vec();
+    }
+    let mut zip = zip::ZipWriter::new(Cursor::new(Vec::new()));
+    while !recipe.0.is_empty() {
+        let name = NAMES[usize::from(recipe.byte()) % NAMES.len()];
+        let (kind, array) = if mode % 3 == 1 { plain(&mut recipe) } else { fitting(&mut recipe) };
+        let method = if kind & 128 == 0 { CompressionMethod::Stored } else { CompressionMethod::Deflated };
+        let options = SimpleFileOptions::default().compression_method(method);
+        // a name twice is the fuzzer's business in files as they are
+        if zip.start_file(format!("{name}.npy"), options).is_ok() {
+            zip.write_all(&array).unwrap();
+        }
+    }
+    zip.finish().unwrap().into_inner()
+}
+
+fn plain(recipe: &mut Recipe) -> (u8, Vec<u8>) {
+    let (kind, count) = (recipe.byte(), recipe.number());
+    (kind, recipe.take(count).to_vec())
+}
+
+/// An array's header and as many elements as its shape says, as long as they are not too many.
+fn fitting(recipe: &mut Recipe) -> (u8, Vec<u8>) {
+    let kind = recipe.byte();
+    let descr = TYPES[usize::from(kind & 127) % TYPES.len()];
+    let order = recipe.byte();
+    let shape: Vec<usize> = (0..order & 3).map(|_| usize::from(recipe.byte())).collect();
+    let item = descr[2..].parse::<usize>().unwrap_or(8) * if descr.contains('U') { 4 } else { 1 };
+    let count = shape.iter().product::<usize>() * item;
+    let list: String = shape.iter().map(|n| format!("{n}, ")).collect();
+    let fortran = if order & 4 == 0 { "False" } else { "True" };
+    let text = format!("{{'descr': '{descr}', 'fortran_order': {fortran}, 'shape': ({}), }}\n", list.trim_end());
+    let mut array = b"\x93NUMPY\x01\x00".to_vec();
+    array.extend((text.len() as u16).to_le_bytes());
+    array.extend(text.as_bytes());
+    array.extend(recipe.filled(count.min(MOST)));
+    (kind, array)
+}
+
+/// A FITS file: as it is, or units of cards (lines, up to an empty one) and data; gzipped or not.
+pub fn fits(bytes: &[u8]) -> Vec<u8> {
+    let mut recipe = Recipe(bytes);
+    let mode = recipe.byte();
+    let mut file = Vec::new();
+    if mode & 1 == 0 {
+        file = recipe.0.to_vec();
+    }
+    while mode & 1 == 1 && !recipe.0.is_empty() && file.len() < 4 * MOST {
+        let end = recipe.0.windows(2).position(|pair| pair == b"\n\n").unwrap_or(recipe.0.len());
+        for card in recipe.take(end).split(|byte| *byte == b'\n') {
+            let mut card = card.to_vec();
+            card.resize(80, b' ');
+            file.extend(card);
+        }
+        recipe.take(2);
+        file.extend(format!("{:<80}", "END").bytes());
+        file.resize(file.len().next_multiple_of(2880), b' ');
+        let count = recipe.number();
+        file.extend(recipe.filled(count));
+        file.resize(file.len().next_multiple_of(2880), 0);
+    }
+    if mode & 2 == 0 {
+        return file;
+    }
+    let mut encoder = flate2::write::GzEncoder::new(Vec::new(), flate2::Compression::fast());
+    encoder.write_all(&file).unwrap();
+    encoder.finish().unwrap()
+}
+
+/// A journal: as it is, or with its head and the checksums of its records.
+pub fn journal(bytes: &[u8]) -> Vec<u8> {
+    let mut recipe = Recipe(bytes);
+    if recipe.byte() & 1 == 0 {
+        return recipe.0.to_vec();
+    }
+    static HEAD: LazyLock<Vec<u8>> = LazyLock::new(journal_head);
+    let mut file = HEAD.clone();
+    while !recipe.0.is_empty() {
+        let count = recipe.number();
+        let payload = recipe.take(count);
+        file.extend((payload.len() as u64).to_le_bytes());
+        file.extend(Sha256::digest(payload));
+        file.extend(payload);
+    }
+    file
+}
+
+/// What the library writes before there is a record.
+fn journal_head() -> Vec<u8> {
+    let folder = tempfile::tempdir().unwrap();
+    let target = folder.path().join("out.csv");
+    let _journal = popfit::Journal::open(&target, KEY, false).unwrap();
+    std::fs::read(folder.path().join(".out.csv.journal")).unwrap()
+}
+
+/// A small emulator: label `a`, 16 pixels.
+pub fn network() -> Vec<u8> {
+    let description = r#"{\"version\":1,\"activation\":\"relu\",\"output\":\"identity\",\"labels\":[{\"name\":\"a\",\"transform\":\"identity\",\"mean\":0.0,\"std\":1.0,\"min\":-10.0,\"max\":10.0}]}"#;
+    let header = format!(
+        r#"{{"__metadata__":{{"popfit":"{description}"}},"layer.0.bias":{{"dtype":"F32","shape":[16],"data_offsets":[0,64]}},"layer.0.weight":{{"dtype":"F32","shape":[16,1],"data_offsets":[64,128]}},"wavelength":{{"dtype":"F64","shape":[16],"data_offsets":[128,256]}}}}"#
+    );
+    let mut file = (header.len() as u64).to_le_bytes().to_vec();
+    file.extend(header.bytes());
+    file.extend((0..32).flat_map(|k: u8| (1.0 + 0.01 * f32::from(k)).to_le_bytes()));
+    file.extend((0..16).flat_map(|j: u8| (5000.0 * (1e-4 * f64::from(j)).exp()).to_le_bytes()));
+    file
+}
