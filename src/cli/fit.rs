@@ -129,6 +129,9 @@ pub fn run(arguments: &Arguments) -> Result<(), Failure> {
     signals::cancel(&control)?;
     let key = key(arguments, &fitter, &metadata, &selection);
     let mut journal = Journal::open(&arguments.output, &key, arguments.resume)?;
+    if arguments.resume && !journal.has_rows() && !arguments.quiet {
+        say([format!("popfit: nothing is kept beside {}: it is made from the start", arguments.output.display())]);
+    }
     let mut table = Output::create(arguments.format, &arguments.output, &fitter, &source, &metadata)?;
     let page = arguments.report.as_deref().map(page).transpose()?;
 
@@ -138,7 +141,7 @@ pub fn run(arguments: &Arguments) -> Result<(), Failure> {
     let summary = fitter.fit_journaled(&mut source, &mut sink, &control, &mut journal);
     bar.finish_and_clear();
     let Counting { counts, faults, report: kept, .. } = sink;
-    let summary = summary.map_err(|error| failed(arguments, error))?;
+    let summary = summary.map_err(|error| failed(arguments, error, journal.has_rows()))?;
     table.finish(&summary.by_rows).map_err(Failure::running)?;
     let time = begin.elapsed();
     if let (Some(page), Some(kept)) = (page, kept) {
@@ -169,7 +172,9 @@ fn say(lines: impl IntoIterator<Item = String>) {
 
 /// What the rows depend on, but for the spectra themselves: `name = value` line by line.
 fn key(arguments: &Arguments, fitter: &Fitter, metadata: &Metadata, selection: &Selection) -> String {
-    let mut lines = vec![format!("version = {}", env!("CARGO_PKG_VERSION")), format!("device = {}", metadata.device)];
+    // no bit depends on the number of threads
+    let device = if metadata.device.starts_with("cpu") { "cpu" } else { &metadata.device };
+    let mut lines = vec![format!("version = {}", env!("CARGO_PKG_VERSION")), format!("device = {device}")];
     lines.extend(metadata.emulators.iter().map(|(file, hash)| format!("emulator {file} = {hash}")));
     for (arm, emulator) in fitter.model().arms() {
         // a grid may come from a file of its own
@@ -203,12 +208,17 @@ fn spare_inputs(arguments: &Arguments) -> Result<(), Failure> {
     Ok(())
 }
 
-/// Too little memory is the user's fault when the user said how much.
-fn failed(arguments: &Arguments, error: Error) -> Failure {
-    match (&error, arguments.memory) {
+/// Too little memory is the user's fault when the user said how much. `kept`: something of this run is in the journal.
+fn failed(arguments: &Arguments, error: Error, kept: bool) -> Failure {
+    let mut failure = match (&error, arguments.memory) {
         (Error::OutOfMemory { .. }, Some(bytes)) => Failure::usage(format!("--memory {bytes} is too little: {error}")),
         _ => Failure::running(error),
+    };
+    if kept {
+        let output = arguments.output.display();
+        failure.add(&format!("\n{output} is as it was; what was fitted is kept beside it, and --resume goes on"));
     }
+    failure
 }
 
 fn fitter(arguments: &Arguments, file: &ModelFile, model: SpectralModel) -> Result<Fitter, Error> {
@@ -279,13 +289,16 @@ pub fn emulators(model: &SpectralModel) -> Vec<(String, String)> {
 /// A run in one line.
 fn closing(summary: &Summary, counts: &Counts, time: Duration) -> String {
     let fits = summary.fits;
-    let rate = fits as f64 / time.as_secs_f64().max(1e-9);
+    let fitted: u64 = summary.by_device.iter().map(|(_, rows)| rows).sum();
+    let rate = fitted as f64 / time.as_secs_f64().max(1e-9);
     let counts = if fits == 0 { "nothing to fit".to_string() } else { counts.to_string() };
+    let kept =
+        if fitted < fits { format!(" ({} of them kept by an earlier run)", fits - fitted) } else { String::new() };
     let devices = match summary.by_device.as_slice() {
         [(only, _)] => only.clone(),
         several => several.iter().map(|(name, fits)| format!("{name}: {fits}")).collect::<Vec<_>>().join(", "),
     };
-    format!("{fits} spectra: {counts}; {:.2} s, {rate:.1} spectra/s, {devices}", time.as_secs_f64())
+    format!("{fits} spectra{kept}: {counts}; {:.2} s, {rate:.1} spectra/s, {devices}", time.as_secs_f64())
 }
 
 /// A bar on a terminal, nothing in a pipe.

@@ -80,6 +80,11 @@ impl Failure {
         }
     }
 
+    /// Says more.
+    pub fn add(&mut self, words: &str) {
+        self.message.push_str(words);
+    }
+
     /// What was compared is not the same.
     pub fn differs(message: impl Into<String>) -> Failure {
         Failure { message: message.into(), code: 1 }
@@ -87,8 +92,9 @@ impl Failure {
 
     /// An error of a run that had begun: 1, unless the fault is one of the input.
     pub fn running(error: Error) -> Failure {
-        let runtime =
-            matches!(error, Error::Io { .. } | Error::Write { .. } | Error::Device { .. } | Error::OutOfMemory { .. });
+        let of_device =
+            matches!(error, Error::Device { .. } | Error::DeviceLost { .. } | Error::DeviceUntrusted { .. });
+        let runtime = of_device || matches!(error, Error::Io { .. } | Error::Write { .. } | Error::OutOfMemory { .. });
         Failure { message: error.to_string(), code: if runtime { 1 } else { 2 } }
     }
 }

@@ -1,7 +1,7 @@
-//! Ctrl-C and SIGTERM: the run ends cleanly with what it has.
+//! Ctrl-C, SIGTERM and a terminal that goes: the run ends cleanly with what it has.
 
 use popfit::{Control, Error};
-use signal_hook::consts::{SIGINT, SIGTERM};
+use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
 use signal_hook::flag::{register, register_conditional_shutdown};
 
 /// What a shell expects of a program that Ctrl-C ended.
@@ -9,7 +9,7 @@ const KILLED: i32 = 130;
 
 /// The first signal cancels the run, a second one ends the program at once.
 pub fn cancel(control: &Control) -> Result<(), Error> {
-    for signal in [SIGINT, SIGTERM] {
+    for signal in [SIGINT, SIGTERM, SIGHUP] {
         register_conditional_shutdown(signal, KILLED, control.cancel.clone())
             .and_then(|_| register(signal, control.cancel.clone()))
             .map_err(|error| Error::Usage(format!("signal {signal} cannot be caught: {error}")))?;

@@ -281,14 +281,12 @@ impl Fitter {
 
     /// What the rows depend on beside model and device, `key = value` line by line, as it is written into the table's metadata.
     pub fn settings_text(&self) -> String {
-        let Fitter { solver, seed, memory, strict, precision, .. } = self;
+        let Fitter { solver, seed, strict, precision, .. } = self;
         let precision = if *precision == Precision::F32 { "f32" } else { "f64" };
-        let memory = memory.map_or("auto".into(), |bytes| bytes.to_string());
         [
             solver.to_string(),
             format!("starts = {}", self.start_count()),
             format!("seed = {seed}"),
-            format!("memory = {memory}"),
             format!("strict = {strict}"),
             format!("precision = {precision}"),
         ]
