@@ -141,6 +141,23 @@ fn too_little_memory() {
 }
 
 #[test]
+fn work_without_memory_is_done_with_half_as_many_at_once() {
+    let Some(gpu) = gpu() else { return };
+    let folder = tempfile::tempdir().unwrap();
+    let (reference, _) = stream(&gpu.clone().into(), &folder.path().join("whole"));
+    let mut halved = 0;
+    for k in (40..120).step_by(9) {
+        let device = gpu.clone().with_faults(Faults::new(Fault::OutOfMemory, k, false)).unwrap().into();
+        let (table, summary) = stream(&device, &folder.path().join(k.to_string()));
+        for (row, expected) in table.rows.iter().zip(&reference.rows) {
+            same_bits(row, expected, &format!("call {k}"));
+        }
+        halved += usize::from(summary.failures.iter().any(|failure| failure.contains("starts at once")));
+    }
+    assert!(halved > 0, "no submission ran out of memory");
+}
+
+#[test]
 fn a_buffer_that_cannot_be_mapped() {
     sweep(Fault::Mapping, ("lm", lm), 1);
 }

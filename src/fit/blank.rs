@@ -1,6 +1,7 @@
 //! Rows of spectra that have no fit, yet or ever.
 
 use super::row::{FitRow, Id};
+use crate::error::Error;
 use crate::model::{Fault, SpectralModel};
 use crate::solver::Status;
 use crate::spectra::{Ids, Spectra};
@@ -57,5 +58,15 @@ pub fn refuse(model: &SpectralModel, row: &mut FitRow, fault: Fault, start: Opti
 pub fn place_at_start(model: &SpectralModel, row: &mut FitRow, start: Option<&[f64]>) {
     for (p, parameter) in model.parameters.iter().enumerate() {
         row.parameters[p] = start.map_or(parameter.start.unwrap_or(f64::NAN), |x| x[p]);
+    }
+}
+
+/// What `--strict` makes of a spectrum that cannot be fitted.
+pub fn strict(row: &FitRow, fault: &Fault) -> Error {
+    Error::BadSpectrum {
+        file: row.file.to_string(),
+        row: row.row,
+        id: row.id.to_string(),
+        cause: format!("{}: {}", fault.cause.name(), fault.detail),
     }
 }

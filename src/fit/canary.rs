@@ -242,7 +242,7 @@ mod tests {
         let mut run = fitter.run().unwrap();
         let arms = crate::fit::matched(&fitter.model, spectra).unwrap();
         let grids = run.grids(&arms, spectra).unwrap();
-        let layout = crate::fit::run::layout(&fitter.model, &arms, &grids);
+        let layout = crate::fit::layout::layout(&fitter.model, &arms, &grids);
         let begin = Instant::now();
         let canary = Canary::new(fitter, &layout, &grids, 0).unwrap().expect("an answer");
         println!("made in {:?}: {:?}", begin.elapsed(), canary.answer);

@@ -5,7 +5,8 @@ use std::sync::Arc;
 use rayon::prelude::*;
 
 use super::assemble::{assemble, matched, prepare_one};
-use super::run::{Ready, Run, layout};
+use super::layout::layout;
+use super::run::{Ready, Run};
 use crate::cpu::CpuDevice;
 use crate::error::{Error, Result};
 use crate::model::{Fault, Limits, PreparedArm, Sampling, SpectralObjective, Start};

@@ -11,6 +11,7 @@ mod finish;
 mod given;
 mod inspect;
 mod journal;
+mod layout;
 mod limits;
 mod picture;
 mod posterior;

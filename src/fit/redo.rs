@@ -6,6 +6,13 @@ use crate::cpu::CpuDevice;
 use crate::error::{Error, Result};
 use crate::solver::Device;
 
+/// Half the members that so many spectra need, if a spectrum's starts still enter together.
+pub fn half(capacity: usize, spectra: usize, starts: usize) -> Option<usize> {
+    // and a canary's
+    let half = capacity.min(spectra * starts + 1) / 2;
+    (half >= starts).then_some(half)
+}
+
 /// What has been tried for one piece of work.
 #[derive(Debug, Default)]
 pub struct Attempts {

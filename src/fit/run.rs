@@ -9,22 +9,21 @@ use web_time::Instant;
 
 use super::Fitter;
 use super::assemble::{Starts, matched, prepare_all};
-use super::blank::{blank, place_at_start, refuse};
+use super::blank::{blank, place_at_start, refuse, strict};
 use super::canary::Canary;
 use super::finish::Finish;
 use super::given::{given, physical};
+use super::layout::{diagonals, layout};
 use super::limits::Tables;
 use super::posterior::scan;
-use super::redo::Attempts;
+use super::redo::{Attempts, half};
 use super::row::{FitRow, flag};
 use super::solve::Passes;
 use super::sound;
 use super::stages::{Stage, Stages};
 use super::workers::Tally;
 use crate::error::{Error, Result};
-use crate::model::{
-    ArmLayout, Fault, Limits, LineSpread, ModelArm, Prepared, Sampling, SpectralModel, Start, VelocityScan,
-};
+use crate::model::{ArmLayout, Fault, Limits, Prepared, Sampling, Start, VelocityScan};
 use crate::solver::profile::Meter;
 use crate::solver::recording::Velocity;
 use crate::solver::{Device, MOST_STARTS, Outcome};
@@ -70,6 +69,8 @@ pub struct Run<'a> {
     pub fitter: &'a Fitter,
     device: Arc<dyn Device>,
     memory: Option<u64>,
+    /// Members that may be in flight: fewer once a device ran out of memory.
+    most: usize,
     resident: Option<Passes>,
     /// That of the last batch, on GPUs.
     canary: Option<Canary>,
@@ -102,7 +103,21 @@ impl<'a> Run<'a> {
         }
         let (stages, shared) = (Stages::default(), vec![None; fitter.model.arms.len()]);
         let (resident, canary, meter, tally) = (None, None, None, None);
-        Ok(Run { fitter, device, memory, resident, canary, is_replaced: false, shared, stages, meter, tally, told: 0 })
+        let most = usize::MAX;
+        Ok(Run {
+            fitter,
+            device,
+            memory,
+            most,
+            resident,
+            canary,
+            is_replaced: false,
+            shared,
+            stages,
+            meter,
+            tally,
+            told: 0,
+        })
     }
 
     /// Tells `tally` how far it is, and stops when that says so.
@@ -135,6 +150,7 @@ impl<'a> Run<'a> {
         let rows = loop {
             match self.rows(spectra, user_starts) {
                 Ok(rows) => break rows,
+                Err(failure) if self.halves(&failure, spectra.len()) => {}
                 Err(failure) => self.turn_to(&mut attempts, failure)?,
             }
         };
@@ -142,6 +158,20 @@ impl<'a> Run<'a> {
             tally.add((rows.len() - self.told) as u64);
         }
         Ok(rows)
+    }
+
+    /// Whether a batch of so many spectra can be done again with fewer members, where a device had memory for its buffers and none
+    /// for its work.
+    fn halves(&mut self, failure: &Error, spectra: usize) -> bool {
+        let resident = self.resident.take_if(|_| matches!(failure, Error::OutOfMemory { .. }));
+        let half = resident.and_then(|r| half(r.capacity, spectra, self.fitter.start_count()));
+        // one that has failed once fails at once
+        let half = half.filter(|_| matches!(self.device.renew(failure), Ok(true)));
+        if let (Some(half), Some(tally)) = (half, self.tally) {
+            tally.failed(format!("{failure}; fitted again with {half} starts at once"));
+        }
+        self.most = half.unwrap_or(self.most);
+        half.is_some()
     }
 
     /// Gets ready to do a batch again: on the device made anew, or on the CPU, where the run then stays.
@@ -302,7 +332,7 @@ impl<'a> Run<'a> {
         let scans = *velocity_scan == VelocityScan::Fixed;
         self.resident = None; // frees its memory first
         // and the canary's
-        let most = batch(&*self.device) * self.fitter.start_count() + 1;
+        let most = (batch(&*self.device) * self.fitter.start_count() + 1).min(self.most);
         let mut passes = Passes::new(model, layout, &*self.device, (*solver, *precision, scans), (self.memory, most))?;
         if let Some(meter) = &self.meter {
             passes.measure(meter);
@@ -365,32 +395,5 @@ impl<'a> Run<'a> {
             }
         };
         resident.solve(&self.fitter.model, grids, ready, (cancel, &mut report))
-    }
-}
-
-/// The shape of each arm.
-pub fn layout(model: &SpectralModel, arms: &[Cow<ArmSpectra>], grids: &[Grids]) -> Vec<ArmLayout> {
-    let at_rest = model.velocity == Velocity::Fixed(0.0);
-    let one = |((arm, data), grid): ((&ModelArm, &Cow<ArmSpectra>), &Grids)| ArmLayout {
-        pixels: data.pixels,
-        shared_grid: matches!(data.wavelength, Wavelength::Shared(_)),
-        diagonals: diagonals(arm, data),
-        is_template: at_rest && matches!(grid, Grids::Shared(sampling) if sampling.is_template),
-    };
-    model.arms.iter().zip(arms).zip(grids).map(one).collect()
-}
-
-/// Of the spectra's resolution matrices, where the model asks for them.
-fn diagonals(arm: &ModelArm, data: &ArmSpectra) -> usize {
-    let wanted = data.resolution.as_ref().filter(|_| arm.line_spread == LineSpread::File);
-    wanted.map_or(0, |resolution| resolution.diagonals)
-}
-
-fn strict(row: &FitRow, fault: &Fault) -> Error {
-    Error::BadSpectrum {
-        file: row.file.to_string(),
-        row: row.row,
-        id: row.id.to_string(),
-        cause: format!("{}: {}", fault.cause.name(), fault.detail),
     }
 }

@@ -4,8 +4,9 @@ use std::sync::Arc;
 
 use super::assemble::{assemble, matched, prepare_all};
 use super::blank::blank;
+use super::layout::layout;
 use super::limits::Tables;
-use super::run::{Ready, layout};
+use super::run::Ready;
 use super::{Device, Fitter};
 use crate::error::{Error, Result};
 use crate::model::{Fault, Sampling, SpectralObjective};

@@ -11,6 +11,9 @@ use super::faults::{Call, Fault, Faults};
 use super::product::{self, Variant};
 use crate::error::{Error, Result};
 
+/// How long a device that failed may take to say that it was lost.
+const MOMENT: Duration = Duration::from_millis(2);
+const MOMENTS: u32 = 20;
 /// What a submission may take, unless told otherwise. Software adapters may share their processor with everything else.
 const LIMIT: Duration = Duration::from_secs(120);
 const LIMIT_OF_SOFTWARE: Duration = Duration::from_secs(600);
@@ -134,14 +137,24 @@ impl Context {
     pub fn check(&self) -> Result<()> {
         let broken = || self.broken.lock().unwrap_or_else(PoisonError::into_inner).clone();
         if let Some(Broken::Failed(_)) = broken() {
-            // on a lost device everything is invalid, and it says that it is lost when nothing is left to do
-            self.poll(None);
+            self.hear();
         }
         match broken() {
             Some(Broken::Lost(message)) => Err(Error::DeviceLost { device: self.name.clone(), message }),
             Some(Broken::OutOfMemory(message)) => Err(self.too_large(message)),
             Some(Broken::Failed(message)) => Err(self.failure(message)),
             None => Ok(()),
+        }
+    }
+
+    /// On a lost device everything is invalid, and it says that it is lost when nothing is left to do, or a moment later.
+    fn hear(&self) {
+        for _ in 0..MOMENTS {
+            self.poll(None);
+            if matches!(&*self.broken.lock().unwrap_or_else(PoisonError::into_inner), Some(Broken::Lost(_))) {
+                return;
+            }
+            std::thread::sleep(MOMENT);
         }
     }
 
@@ -230,7 +243,7 @@ impl Context {
             return Err(self.too_large("injected"));
         }
         if found.is_some() {
-            self.poll(None);
+            self.hear();
             self.check()?;
         }
         match found {

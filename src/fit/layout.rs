@@ -1,0 +1,26 @@
+//! The shape that arms have in a batch: populations are made for one.
+
+use std::borrow::Cow;
+
+use super::run::Grids;
+use crate::model::{ArmLayout, LineSpread, ModelArm, SpectralModel};
+use crate::solver::recording::Velocity;
+use crate::spectra::{ArmSpectra, Wavelength};
+
+/// The shape of each arm.
+pub fn layout(model: &SpectralModel, arms: &[Cow<ArmSpectra>], grids: &[Grids]) -> Vec<ArmLayout> {
+    let at_rest = model.velocity == Velocity::Fixed(0.0);
+    let one = |((arm, data), grid): ((&ModelArm, &Cow<ArmSpectra>), &Grids)| ArmLayout {
+        pixels: data.pixels,
+        shared_grid: matches!(data.wavelength, Wavelength::Shared(_)),
+        diagonals: diagonals(arm, data),
+        is_template: at_rest && matches!(grid, Grids::Shared(sampling) if sampling.is_template),
+    };
+    model.arms.iter().zip(arms).zip(grids).map(one).collect()
+}
+
+/// Of the spectra's resolution matrices, where the model asks for them.
+pub fn diagonals(arm: &ModelArm, data: &ArmSpectra) -> usize {
+    let wanted = data.resolution.as_ref().filter(|_| arm.line_spread == LineSpread::File);
+    wanted.map_or(0, |resolution| resolution.diagonals)
+}
