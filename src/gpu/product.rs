@@ -48,7 +48,7 @@ pub(super) fn kernel(recording: &Recording, layout: Layout, stage: &rec::Product
             Kernel::new("product", include_str!("../../shaders/product.wgsl"), layout, sized(32, 128))
         }
         Variant::Tiles { x, y } => {
-            let text = include_str!("../../shaders/product_tiled.wgsl");
+            let text = include_str!("../../shaders/variants/product.wgsl");
             let mut kernel = Kernel::new("product_tiled", text, layout, sized(8 * y, 8 * x));
             kernel.constants.unsigned("TX", x as usize);
             kernel.constants.unsigned("TY", y as usize);

@@ -6,6 +6,7 @@
 
 mod build;
 mod cases;
+mod compare;
 mod orphans;
 mod refill;
 mod whole;
@@ -14,6 +15,7 @@ use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
 
 use cases::{Case, Model};
+use compare::{compare, compare_sums};
 use popfit::Estimator;
 use popfit::cpu::CpuDevice;
 use popfit::gpu::GpuDevice;
@@ -31,29 +33,6 @@ fn gpu() -> Option<GpuDevice> {
             None
         }
     }
-}
-
-/// Rows of `row` numbers agree to `tolerance` of the largest number of the row (at least `floor`), NaN with NaN.
-fn compare(
-    what: &str,
-    expected: &[f64],
-    found: &[f64],
-    (row, floor): (usize, f64),
-    tolerance: f64,
-) -> Result<(), String> {
-    if expected.len() != found.len() {
-        return Err(format!("{what}: {} numbers, not {}", found.len(), expected.len()));
-    }
-    for (r, (expected, found)) in expected.chunks(row).zip(found.chunks(row)).enumerate() {
-        let scale = expected.iter().filter(|x| x.is_finite()).fold(floor, |m, x| f64::max(m, x.abs()));
-        for (i, (e, f)) in expected.iter().zip(found).enumerate() {
-            let agree = (e.is_nan() && f.is_nan()) || e == f || (e - f).abs() <= tolerance * scale;
-            if !agree {
-                return Err(format!("{what}: row {r}, column {i}: {f} instead of {e}, scale {scale}"));
-            }
-        }
-    }
-    Ok(())
 }
 
 fn inspect(device: &dyn Device, case: &Case, buffer: BufferId) -> Vec<f64> {
@@ -83,40 +62,6 @@ fn fit(device: &dyn Device, case: &Case, capacity: usize) -> Vec<Outcome> {
     pollster::block_on(optimise(&mut *population, &case.batch, &AtomicBool::new(false), &mut |_| ())).unwrap()
 }
 
-fn compare_sums(what: &str, cpu: &[Outcome], gpu: &[Outcome], tolerance: f64) -> Result<(), String> {
-    compare(what, &[cpu.len() as f64], &[gpu.len() as f64], (1, 0.0), 0.0)?;
-    for (c, g) in cpu.iter().zip(gpu) {
-        let (terms, found) = ([c.chi2, c.penalty], [g.chi2, g.penalty]);
-        compare(&format!("{what}: chi2, penalty"), &terms, &found, (2, 0.0), tolerance)?;
-        compare(&format!("{what}: ln det"), &[c.ln_det, 10.0], &[g.ln_det, 10.0], (2, 0.0), tolerance)?;
-        // g_p is a sum of residual x J: its rounding scales with their norms
-        let diagonal: Vec<f64> = (0..c.gradient.len()).map(|p| c.normal_matrix[p * (p + 3) / 2].sqrt()).collect();
-        let cost = (c.chi2 + c.penalty).sqrt();
-        let scaled = |o: &Outcome| -> Vec<f64> {
-            o.gradient
-                .iter()
-                .zip(&diagonal)
-                .filter(|(_, d)| **d > 0.0)
-                .map(|(g, d)| g / d / cost)
-                .chain([1.0])
-                .collect()
-        };
-        compare(&format!("{what}: gradient"), &scaled(c), &scaled(g), (99, 0.0), tolerance)?;
-        let correlations = |o: &Outcome| -> Vec<f64> {
-            let mut list = vec![1.0];
-            for p in 0..diagonal.len() {
-                for q in 0..=p {
-                    let size = diagonal[p] * diagonal[q];
-                    list.push(if size > 0.0 { o.normal_matrix[p * (p + 1) / 2 + q] / size } else { 0.0 });
-                }
-            }
-            list
-        };
-        compare(&format!("{what}: normal matrix"), &correlations(c), &correlations(g), (9999, 0.0), tolerance)?;
-    }
-    Ok(())
-}
-
 /// Kernels whose output a buffer shows, with the buffer's name and the tolerance.
 /// A label carries two roundings; a product of 16 terms and an activation about ten more; a spline is a sum of 25 + 4 terms, its
 /// argument a difference of pixel positions of order 100 (6e-6 pixels: 100 x 6e-8); a network behind another adds its own;
@@ -143,12 +88,15 @@ fn rows_agree() {
     compare_rows(&gpu, |_| true);
 }
 
-/// `product_tiled`, which a software adapter would not take by itself.
+/// Kernels of `shaders/variants`.
+const VARIANTS: [&str; 1] = ["product"];
+
+/// Tiles, which a software adapter would not take by itself.
 #[test]
 fn tiled_products_agree() {
     for which in 0..3 {
         let Some(gpu) = gpu() else { return };
-        compare_rows(&gpu.with_tiles(which), |kernel| kernel == "product");
+        compare_rows(&gpu.with_tiles(which), |kernel| VARIANTS.contains(&kernel));
     }
 }
 

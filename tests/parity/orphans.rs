@@ -3,7 +3,7 @@
 use std::collections::BTreeSet;
 use std::path::Path;
 
-use super::{ROWS, SUMS};
+use super::{ROWS, SUMS, VARIANTS};
 
 fn stems(folder: &str, extension: &str) -> BTreeSet<String> {
     let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join(folder);
@@ -15,9 +15,7 @@ fn stems(folder: &str, extension: &str) -> BTreeSet<String> {
 /// Every kernel exists in both languages and meets this test.
 #[test]
 fn no_kernel_is_an_orphan() {
-    let mut shaders = stems("shaders", "wgsl");
-    // the same product by tiles, which `tiled_products_agree` compares
-    assert!(shaders.remove("product_tiled"));
+    let shaders = stems("shaders", "wgsl");
     let mut twins = stems("src/cpu", "rs");
     twins.remove("mod"); // the device
     assert_eq!(shaders, twins);
@@ -27,4 +25,8 @@ fn no_kernel_is_an_orphan() {
         .chain(SUMS.iter().map(|s| s.0))
         .chain(["step", "halve", "simplex", "compact", "whole"]);
     assert_eq!(shaders, compared.map(str::to_owned).collect());
+    // other ways to the same numbers bear their kernel's name and meet its twin
+    let variants = stems("shaders/variants", "wgsl");
+    assert!(variants.is_subset(&shaders));
+    assert_eq!(variants, VARIANTS.map(str::to_owned).into());
 }
