@@ -134,7 +134,7 @@ fn some<R: Real>(
         }
         unload(block, &ended, whole, columns);
         if let Some(doubts) = doubts {
-            doubts.keep(block, &ended);
+            doubts.take(block, &ended, source, columns);
         }
         empty.extend(ended.iter().map(|(l, _)| l));
     }

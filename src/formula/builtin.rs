@@ -1,6 +1,7 @@
 //! Models by name.
 
 use super::Formula;
+use super::direct::Direct;
 use crate::error::{Error, Result};
 
 /// A model by name; `builtin.md` has the same table for users.
@@ -85,7 +86,8 @@ impl Formula {
     #[doc = include_str!("builtin.md")]
     pub fn builtin(name: &str) -> Result<Formula> {
         if let Some(known) = BUILTINS.iter().find(|known| known.name == name) {
-            return Formula::parse_with(known.text, known.predictors)?.with_parameters(known.parameters);
+            let formula = Formula::parse_with(known.text, known.predictors)?.with_parameters(known.parameters)?;
+            return Ok(Formula { direct: Direct::of(name), ..formula });
         }
         if let Some(degree) = name.strip_prefix("polynomial(").and_then(|rest| rest.strip_suffix(')')) {
             return match degree.trim().parse::<usize>() {

@@ -11,6 +11,7 @@
 
 mod builtin;
 mod derive;
+mod direct;
 mod function;
 mod fuse;
 mod graph;
@@ -28,6 +29,7 @@ use std::sync::Arc;
 
 use crate::error::{Error, Result};
 use crate::solver::whole::LaneModel;
+use direct::Direct;
 use lanes::LaneTape;
 use operation::Elementary;
 use parse::Parsed;
@@ -49,6 +51,8 @@ pub struct Formula {
     value: Arc<Tape>,
     linearisation: Arc<Tape>,
     lanes: Arc<LaneTape>,
+    /// Takes the place of `lanes`.
+    direct: Option<Direct>,
     /// Of predictors that f32 rounds, and of others.
     rounding: [Arc<LaneTape>; 2],
     value_wgsl: String,
@@ -151,6 +155,9 @@ impl Formula {
 
     /// The same for many parameter vectors at once.
     pub(crate) fn lanes<R: Elementary>(&self) -> LaneModel<R> {
+        if let Some(direct) = self.direct {
+            return Arc::new(move |block| direct.evaluate(block));
+        }
         let tape = Arc::clone(&self.lanes);
         Arc::new(move |block| tape.evaluate(block))
     }
@@ -202,6 +209,7 @@ fn compile(text: &str, predictors: Vec<String>, parsed: Parsed) -> Result<Formul
         value: Arc::new(Tape::new(&graph, &rows[..1])),
         linearisation: Arc::new(Tape::new(&graph, &rows)),
         lanes: Arc::new(lanes),
+        direct: None,
         rounding,
         value_wgsl: wgsl(&rows[..1]),
         linearisation_wgsl: wgsl(&rows),

@@ -11,6 +11,7 @@ pub mod lanes;
 pub mod rotation;
 pub mod scan;
 pub mod taps;
+pub mod vectors;
 
 use std::fmt::Debug;
 use std::iter::Sum;
@@ -94,6 +95,9 @@ pub trait Real:
     fn multiply<S: Simd>(simd: S, a: Self::Vector<S>, b: Self::Vector<S>) -> Self::Vector<S>;
     fn plus<S: Simd>(simd: S, a: Self::Vector<S>, b: Self::Vector<S>) -> Self::Vector<S>;
     fn minus<S: Simd>(simd: S, a: Self::Vector<S>, b: Self::Vector<S>) -> Self::Vector<S>;
+    fn divide<S: Simd>(simd: S, a: Self::Vector<S>, b: Self::Vector<S>) -> Self::Vector<S>;
+    /// e^x as formulas have it.
+    fn exp_each<S: Simd>(simd: S, x: Self::Vector<S>) -> Self::Vector<S>;
     /// 1 / a where a is above `least`, else NaN.
     fn inverse_above<S: Simd>(simd: S, least: Self::Vector<S>, a: Self::Vector<S>) -> Self::Vector<S>;
     /// The whole vectors at the front of a slice.
@@ -146,6 +150,14 @@ impl Real for f64 {
     #[inline(always)]
     fn minus<S: Simd>(simd: S, a: S::f64s, b: S::f64s) -> S::f64s {
         simd.sub_f64s(a, b)
+    }
+    #[inline(always)]
+    fn divide<S: Simd>(simd: S, a: S::f64s, b: S::f64s) -> S::f64s {
+        simd.div_f64s(a, b)
+    }
+    #[inline(always)]
+    fn exp_each<S: Simd>(_: S, x: S::f64s) -> S::f64s {
+        vectors::exp_f64s::<S>(x)
     }
     #[inline(always)]
     fn inverse_above<S: Simd>(simd: S, least: S::f64s, a: S::f64s) -> S::f64s {
@@ -250,6 +262,14 @@ impl Real for f32 {
     #[inline(always)]
     fn minus<S: Simd>(simd: S, a: S::f32s, b: S::f32s) -> S::f32s {
         simd.sub_f32s(a, b)
+    }
+    #[inline(always)]
+    fn divide<S: Simd>(simd: S, a: S::f32s, b: S::f32s) -> S::f32s {
+        simd.div_f32s(a, b)
+    }
+    #[inline(always)]
+    fn exp_each<S: Simd>(simd: S, x: S::f32s) -> S::f32s {
+        vectors::exp_f32s(simd, x)
     }
     #[inline(always)]
     fn inverse_above<S: Simd>(simd: S, least: S::f32s, a: S::f32s) -> S::f32s {

@@ -6,7 +6,7 @@
 use pulp::{Simd, WithSimd};
 
 use super::block::{Block, POINTS, normal};
-use super::load::{Seat, Source, fill, fill_weights, put};
+use super::load::{Seat, Source, fill, fill_weights};
 use super::solve::Factors;
 use super::step::pick;
 use crate::rows::Real;
@@ -26,8 +26,9 @@ const LEAST_COST: f32 = 1e-30;
 
 /// Fits whose rounding is looked at. P parameters.
 pub struct Doubts {
-    /// (fits, (P + 1) (P + 2) / 2): sums of the columns' fits, and of those in the lanes.
-    kept: Vec<f32>,
+    /// The columns' fits that are in the lanes.
+    seats: Vec<Seat>,
+    /// ((P + 1) (P + 2) / 2): their sums, as in a block.
     seated: Vec<Lanes<f32>>,
     /// (predictors, points), where fits share it.
     shared_x: Vec<f32>,
@@ -58,7 +59,7 @@ impl Doubts {
         let lanes = |used: bool, count: usize| vec![zero; if used { count } else { 0 }];
         let count = whole.parameters;
         Doubts {
-            kept: Vec::new(),
+            seats: Vec::with_capacity(LANES),
             seated: lanes(true, packed_length(count + 1)),
             shared_x: Vec::new(),
             parameters: lanes(true, count),
@@ -76,51 +77,60 @@ impl Doubts {
         }
     }
 
-    /// Keeps the sums of fits that end.
-    pub fn keep<R: Real>(&mut self, block: &Block<R>, seats: &[Seat]) {
-        let length = block.sums.len();
-        for &(l, k) in seats {
-            if self.kept.len() < (k + 1) * length {
-                self.kept.resize((k + 1) * length, f32::NAN);
+    /// Takes in those of the `ended` lanes of a block that have ended well; once all seats are taken, they are judged.
+    pub fn take<R: Real>(
+        &mut self,
+        block: &Block<R>,
+        ended: &[Seat],
+        source: &Source<'_>,
+        columns: &mut WholeColumns<'_>,
+    ) {
+        for &(from, k) in ended {
+            if !Status::from_code(columns.status[k].into()).is_some_and(Status::is_success) {
+                continue;
             }
-            let own = self.kept[k * length..][..length].iter_mut().zip(&block.sums);
-            own.for_each(|(to, sum)| *to = sum.0[l % LANES].to_f64() as f32);
+            let (from, to) = (from % LANES, self.seats.len() % LANES);
+            self.seats.push((to, k));
+            // they are f32: blocks of f64 have no doubts
+            let single = |x: &Lanes<R>| R::single(&x.0).map_or(f32::NAN, |x| x[from % LANES]);
+            self.parameters.iter_mut().zip(&block.accepted).for_each(|(seat, x)| seat.0[to] = single(x));
+            self.seated.iter_mut().zip(&block.sums).for_each(|(seat, sum)| seat.0[to] = single(sum));
+            self.cost.0[to] = columns.chi2[k] as f32;
+            if self.seats.len() == LANES {
+                self.settle(source, columns);
+            }
         }
     }
 
-    /// Gives variances to the fits that have ended well and that f64 need not finish.
+    /// Gives variances to the fits in the seats that f64 need not finish, and frees the seats.
     pub fn settle(&mut self, source: &Source<'_>, columns: &mut WholeColumns<'_>) {
-        let count = self.parameters.len();
-        self.shared_x.clear();
-        self.shared_x.extend(if source.batch.own_grid { &[] } else { source.batch.x }.iter().map(|x| *x as f32));
-        let ended = |&k: &usize| Status::from_code(columns.status[k].into()).is_some_and(Status::is_success);
-        let ended: Vec<usize> = (0..columns.status.len()).filter(ended).collect();
-        for fits in ended.chunks(LANES) {
-            let seats: Vec<Seat> = fits.iter().copied().enumerate().collect();
-            fill(&mut self.parameters, &seats, columns.parameters, 0);
-            fill(&mut self.x, &seats, source.batch.x, source.first);
-            fill_weights(&mut self.weight, &seats, source);
-            let length = self.seated.len();
-            for &(l, k) in &seats {
-                put(&mut self.seated, l, self.kept[k * length..][..length].iter().copied());
-                self.cost.0[l] = columns.chi2[k] as f32;
-            }
-            for p in 0..count {
-                let row = self.factors.lower[packed_index(p, 0)..][..p + 1].iter_mut();
-                row.zip(&self.seated[normal(p, 0)..]).for_each(|(to, sum)| *to = *sum);
-            }
-            self.look(source.whole);
-            for &(l, k) in &seats {
-                let (l, sure) = (l % LANES, self.sure.0[l] > 0.0);
-                let own = columns.variances[k * count..][..count].iter_mut().zip(&self.variances);
-                own.for_each(|(to, variance)| *to = pick(sure, f64::from(variance.0[l]), f64::NAN));
-            }
+        if self.seats.is_empty() {
+            return;
         }
+        let count = self.parameters.len();
+        fill(&mut self.x, &self.seats, source.batch.x, source.first);
+        fill_weights(&mut self.weight, &self.seats, source);
+        for p in 0..count {
+            let row = self.factors.lower[packed_index(p, 0)..][..p + 1].iter_mut();
+            row.zip(&self.seated[normal(p, 0)..]).for_each(|(to, sum)| *to = *sum);
+        }
+        self.look(source);
+        for &(l, k) in &self.seats {
+            let (l, sure) = (l % LANES, self.sure.0[l % LANES] > 0.0);
+            let own = columns.variances[k * count..][..count].iter_mut().zip(&self.variances);
+            own.for_each(|(to, variance)| *to = pick(sure, f64::from(variance.0[l]), f64::NAN));
+        }
+        self.seats.clear();
     }
 
     /// Adds up the values and the bounds of their rounding over all points, and judges them.
-    fn look(&mut self, whole: &Whole) {
+    fn look(&mut self, source: &Source<'_>) {
+        let whole = source.whole;
         self.sums = [Lanes::splat(0.0); 2];
+        if self.x.is_empty() {
+            self.shared_x.clear();
+            self.shared_x.extend(source.batch.x.iter().map(|x| *x as f32));
+        }
         for first in (0..whole.points).step_by(POINTS) {
             let points = first..whole.points.min(first + POINTS);
             let grid = if self.x.is_empty() { LaneGrid::Shared(&self.shared_x) } else { LaneGrid::Own(&self.x) };

@@ -180,9 +180,8 @@ impl<'a> Passage<'a> {
             let (begin, units) = begin::prepare(&self.fitter.problem(&self.curve(k)?), unit)?;
             Some((k, begin, units))
         };
-        let each = some.clone().into_par_iter().with_min_len(TASK);
-        let unusual = each.filter(|&k| self.is_unusual(k, sizes[k - some.start]));
-        let prepared: Vec<_> = unusual.filter_map(prepare).collect();
+        let unusual: Vec<usize> = some.clone().filter(|&k| self.is_unusual(k, sizes[k - some.start])).collect();
+        let prepared: Vec<_> = unusual.into_par_iter().filter_map(prepare).collect();
         if prepared.is_empty() {
             return None;
         }
@@ -199,7 +198,8 @@ impl<'a> Passage<'a> {
     fn is_unusual(&self, k: usize, data: f64) -> bool {
         let (p, linear) = (self.parameters, self.formula.linear());
         let start = &self.curves.starts[k * p..(k + 1) * p];
-        let size = linear.iter().fold(0.0, |most, &q| f64::max(most, start[q].abs()));
+        let larger = |most: f64, &q: &usize| if start[q].abs() > most { start[q].abs() } else { most };
+        let size = linear.iter().fold(0.0, larger);
         let alike = linear.is_empty() || (size < FAR * data && data < FAR * size);
         start.contains(&0.0) || !alike
     }
@@ -216,13 +216,18 @@ impl<'a> Passage<'a> {
             true => Vec::new(),
             false => (0..batch.x.len()).filter(|&i| !batch.x[i].is_finite()).map(|i| i % points).collect(),
         };
+        let own = batch.mask.is_some() || batch.sigma.is_some() || batch.own_grid || batch.bounds.is_some();
+        let alike = !own && self.fitter.estimator != Estimator::Poisson && bad_x.is_empty();
+        let enough = p <= points;
         columns.rounds.fill(0);
         columns.parameters.copy_from_slice(batch.starts);
         let fits = columns.status.par_iter_mut().zip(columns.chi2.par_iter_mut());
         let fits = fits.zip(columns.parameters.par_chunks_mut(p).zip(columns.variances.par_chunks_mut(p))).enumerate();
         fits.with_min_len(TASK).for_each(|(k, ((status, chi2), (parameters, variances)))| {
             *status = WAITING;
-            if !self.is_good(batch, (k, sizes[k].is_finite()), &bad_x) {
+            // where nothing else is a fit's own, most need no longer look
+            let finite = sizes[k].is_finite() && parameters.iter().all(|x| x.is_finite());
+            if !(alike && enough && finite) && !self.is_good(batch, (k, sizes[k].is_finite()), &bad_x) {
                 *status = Status::BadInput.code() as i8;
                 *chi2 = f64::NAN;
                 parameters.fill(f64::NAN);

@@ -2,9 +2,6 @@
 
 use pulp::{Arch, Simd, WithSimd};
 
-/// Numbers that are looked at together.
-const SIDE: usize = 8;
-
 /// The largest |y| of each fit, (fits); NaN where one is not finite. `y`: (fits, points).
 pub(super) fn sizes(y: &[f64], points: usize) -> Vec<f64> {
     let mut out = vec![0.0; y.len() / points];
@@ -28,17 +25,14 @@ impl WithSimd for Sizes<'_> {
 
     #[inline(always)]
     fn with_simd<S: Simd>(self, _: S) {
+        // positive numbers are ordered as their bits are; infinities and NaN come last
+        const MAGNITUDE: u64 = u64::MAX >> 1;
         for (y, out) in self.y.chunks_exact(self.points).zip(self.out) {
-            let (some, rest) = y.as_chunks::<SIDE>();
-            let (mut most, mut none) = ([0.0; SIDE], [0.0; SIDE]);
-            let mut look = |l: usize, y: f64| {
-                most[l] = if y.abs() > most[l] { y.abs() } else { most[l] };
-                // NaN of NaN and of infinities
-                none[l] += 0.0 * y;
-            };
-            some.iter().for_each(|some| (0..SIDE).for_each(|l| look(l, some[l])));
-            rest.iter().enumerate().for_each(|(l, y)| look(l, *y));
-            *out = most.into_iter().fold(0.0, f64::max) + none.into_iter().sum::<f64>();
+            let mut most = 0;
+            for y in y {
+                most = u64::max(most, y.to_bits() & MAGNITUDE);
+            }
+            *out = if most < f64::INFINITY.to_bits() { f64::from_bits(most) } else { f64::NAN };
         }
     }
 }
