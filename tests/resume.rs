@@ -210,8 +210,11 @@ fn what_is_not_its_own_is_refused() {
     change("model.toml", &fewer_terms, &["another run", "`terms = 10`", "`terms = 9`"]);
     let last_weight = |bytes: &mut Vec<u8>| *bytes.last_mut().unwrap() ^= 1;
     change("emulator.safetensors", &last_weight, &["another run", "emulator", "emulator.safetensors = "]);
-    let other = popfit_spectra(&inputs.path().join("spectra.npz"));
-    change("spectra.npz", &|bytes| bytes.clone_from(&other), &["spectra.npz", "have changed since they were fitted"]);
+    // whether they have been fitted or not
+    for spectrum in [0, 63] {
+        let other = brighter(&inputs.path().join("spectra.npz"), spectrum);
+        change("spectra.npz", &|bytes| bytes.clone_from(&other), &["another run", "spectra.npz = "]);
+    }
     rewrite_head(&path, "version", "0.0.9");
     let older = std::fs::read(&path).unwrap();
     refused(
@@ -226,11 +229,11 @@ fn what_is_not_its_own_is_refused() {
 }
 
 /// The file's spectra, one of them brighter by a percent.
-fn popfit_spectra(path: &Path) -> Vec<u8> {
+fn brighter(path: &Path, spectrum: usize) -> Vec<u8> {
     let spectra = popfit::Spectra::open(path).unwrap();
     let arm = &spectra.arms[0];
     let mut flux = arm.flux.clone();
-    flux[..arm.pixels].iter_mut().for_each(|f| *f *= 1.01);
+    flux[spectrum * arm.pixels..][..arm.pixels].iter_mut().for_each(|f| *f *= 1.01);
     let popfit::spectra::Wavelength::Shared(grid) = &arm.wavelength else { panic!("one grid") };
     let shape = [spectra.len(), arm.pixels];
     common::npz(

@@ -6,14 +6,14 @@ use std::time::{Duration, Instant};
 
 use indicatif::{ProgressBar, ProgressDrawTarget, ProgressState, ProgressStyle};
 use popfit::report::{About, Collector, ReportFile};
-use popfit::spectra::{Selection, SpectraReader};
+use popfit::spectra::SpectraReader;
 use popfit::{
     Control, Device, Error, Fitter, Journal, LevenbergMarquardt, Metadata, ModelFile, NelderMead, RvTabWriter,
     SolverKind, SpectralModel, Status, Summary, VelocityScan,
 };
-use sha2::{Digest, Sha256};
 
 use super::chain::Chain;
+use super::identity;
 use super::output::{Format, Output};
 use super::rows::{Counting, Counts, short};
 use super::{Failure, profile, report, selection, signals};
@@ -25,13 +25,13 @@ pub struct Arguments {
     model: PathBuf,
     /// Files of spectra, fitted one after another into one table
     #[arg(value_name = "SPECTRA", required = true)]
-    spectra: Vec<PathBuf>,
+    pub(super) spectra: Vec<PathBuf>,
     /// The result table: a name that ends in .parquet, .fits or .csv
     #[arg(short, long, value_name = "OUT")]
     output: PathBuf,
     /// The result's layout
     #[arg(long, value_enum, default_value_t = Format::Table)]
-    format: Format,
+    pub(super) format: Format,
     #[command(flatten)]
     selection: selection::Arguments,
     /// auto, all, cpu, gpu, gpu:N or gpu:NAME
@@ -48,7 +48,7 @@ pub struct Arguments {
     solver: Option<Solver>,
     /// Scan the velocity for its posterior [default: the model file's, else fixed for --format rvtab and off otherwise]
     #[arg(long, value_enum)]
-    velocity_scan: Option<Scan>,
+    pub(super) velocity_scan: Option<Scan>,
     /// Starts of each spectrum, 1 to 64 [default: the model file's, else 2, or 4 with a free vsini]
     #[arg(long, value_name = "K", value_parser = clap::value_parser!(u16).range(1..=Fitter::MOST_STARTS as i64))]
     starts: Option<u16>,
@@ -90,7 +90,7 @@ enum Solver {
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, clap::ValueEnum)]
-enum Scan {
+pub enum Scan {
     /// None
     Off,
     /// Labels and vsini stay at the best fit
@@ -127,7 +127,7 @@ pub fn run(arguments: &Arguments) -> Result<(), Failure> {
         ..Control::default()
     };
     signals::cancel(&control)?;
-    let key = key(arguments, &fitter, &metadata, &selection);
+    let key = identity::key(arguments, &fitter, &metadata, &selection)?;
     let mut journal = Journal::open(&arguments.output, &key, arguments.resume)?;
     if arguments.resume && !journal.has_rows() && !arguments.quiet {
         say([format!("popfit: nothing is kept beside {}: it is made from the start", arguments.output.display())]);
@@ -168,28 +168,6 @@ pub fn run(arguments: &Arguments) -> Result<(), Failure> {
 /// Lines beside the table.
 fn say(lines: impl IntoIterator<Item = String>) {
     lines.into_iter().for_each(|line| drop(writeln!(std::io::stderr(), "{line}")));
-}
-
-/// What the rows depend on, but for the spectra themselves: `name = value` line by line.
-fn key(arguments: &Arguments, fitter: &Fitter, metadata: &Metadata, selection: &Selection) -> String {
-    // no bit depends on the number of threads
-    let device = if metadata.device.starts_with("cpu") { "cpu" } else { &metadata.device };
-    let mut lines = vec![format!("version = {}", env!("CARGO_PKG_VERSION")), format!("device = {device}")];
-    lines.extend(metadata.emulators.iter().map(|(file, hash)| format!("emulator {file} = {hash}")));
-    for (arm, emulator) in fitter.model().arms() {
-        // a grid may come from a file of its own
-        let grid =
-            Sha256::new_with_prefix(emulator.wavelength().iter().flat_map(|x| x.to_le_bytes()).collect::<Vec<_>>());
-        let hash: String = grid.finalize().iter().map(|byte| format!("{byte:02x}")).collect();
-        lines.push(format!("wavelength of arm {arm:?} = {hash}"));
-    }
-    lines.extend(arguments.spectra.iter().map(|file| format!("spectra = {}", file.display())));
-    lines.push(format!("selection = {selection:?}"));
-    lines.push(format!("format = {:?}", arguments.format));
-    lines.push(format!("velocity scan = {:?}", arguments.velocity_scan));
-    lines.push(metadata.settings.clone());
-    lines.push(metadata.model.clone());
-    lines.join("\n")
 }
 
 /// No result takes the place of what it is made from.

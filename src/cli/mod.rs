@@ -8,6 +8,7 @@ mod compare;
 mod demo;
 mod devices;
 mod fit;
+mod identity;
 mod import;
 mod nist;
 mod output;

@@ -80,7 +80,7 @@ impl<R: Real> WithSimd for Continuum<'_, R> {
     #[inline(always)]
     fn with_simd<S: Simd>(self, simd: S) -> f64 {
         let terms = self.terms;
-        let mut gram = Gram::<R>::new(terms + 1, 0);
+        let mut gram = Gram::<R>::new(terms + 1, 0, self.pixels);
         let mut scaled = [R::ZERO; BLOCK];
         for start in (0..self.pixels).step_by(BLOCK) {
             let count = BLOCK.min(self.pixels - start);

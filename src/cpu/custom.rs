@@ -3,17 +3,39 @@
 use crate::rows::Real;
 use crate::solver::recording::{Custom, CustomInput, Limits};
 
+/// What a call works with: taking its memory would cost as much as a small model.
+#[derive(Debug, Default)]
+pub struct Scratch {
+    x: Vec<f64>,
+    limits: Vec<f64>,
+    parameters: Vec<f64>,
+    rows: Vec<f64>,
+}
+
 /// Fills one member's block (rows, pixels). `scale` is what `u` is in units of, with its bounds.
-pub fn custom<R: Real>(stage: &Custom, u: &[f64], predictor: &[R], scale: Option<&[R]>, output: &mut [R]) {
-    let wide = |values: &[R]| -> Vec<f64> { values.iter().map(|x| x.to_f64()).collect() };
-    let (x, block) = (wide(predictor), scale.map(wide));
-    let limits = block.as_deref().map(Limits::of);
+pub fn custom<R: Real>(
+    stage: &Custom,
+    u: &[f64],
+    (predictor, scale): (&[R], Option<&[R]>),
+    output: &mut [R],
+    Scratch { x, limits, parameters, rows }: &mut Scratch,
+) {
+    widen(x, predictor);
+    widen(limits, scale.unwrap_or(&[]));
+    let limits = scale.map(|_| Limits::of(limits));
     let unit = |p: usize| limits.map_or(1.0, |limits| limits.scale[p]);
-    let parameters: Vec<f64> = u.iter().enumerate().map(|(p, u)| u * unit(p)).collect();
-    let mut rows = vec![f64::NAN; stage.rows * stage.pixels];
-    (stage.rust)(&CustomInput { x: &x, parameters: &parameters, limits }, &mut rows);
+    parameters.clear();
+    parameters.extend(u.iter().enumerate().map(|(p, u)| u * unit(p)));
+    rows.clear();
+    rows.resize(stage.rows * stage.pixels, f64::NAN);
+    (stage.rust)(&CustomInput { x, parameters, limits }, rows);
     for (r, (out, row)) in output.chunks_exact_mut(stage.pixels).zip(rows.chunks_exact(stage.pixels)).enumerate() {
         let factor = if r > 0 { unit(r - 1) } else { 1.0 };
         out.iter_mut().zip(row).for_each(|(o, v)| *o = R::of(factor * *v));
     }
+}
+
+fn widen<R: Real>(to: &mut Vec<f64>, from: &[R]) {
+    to.clear();
+    to.extend(from.iter().map(|x| x.to_f64()));
 }

@@ -35,8 +35,8 @@ impl<R: Real> WithSimd for Estimate<'_, R> {
     #[inline(always)]
     fn with_simd<S: Simd>(self, simd: S) {
         let rows = self.columns.len();
-        let mut gram = Gram::<R>::new(rows + 1, 0);
-        let mut slopes = [R::ZERO; BLOCK];
+        let mut gram = Gram::<R>::new(rows + 1, 0, self.pixels);
+        let mut slopes = vec![R::ZERO; gram.width()];
         for start in (0..self.pixels).step_by(BLOCK) {
             let count = BLOCK.min(self.pixels - start);
             let residuals = gram.row(rows);

@@ -284,7 +284,7 @@ impl WithSimd for Orthonormal<'_> {
     #[inline(always)]
     fn with_simd<S: Simd>(self, simd: S) -> Option<f64> {
         let (terms, pixels) = (self.terms, self.arm.data.len());
-        let mut gram = Gram::<f32>::new(terms + 1, 0);
+        let mut gram = Gram::<f32>::new(terms + 1, 0, pixels);
         for start in (0..pixels).step_by(BLOCK) {
             let count = BLOCK.min(pixels - start);
             let weight = &self.arm.weight[start..start + count];

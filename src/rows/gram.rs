@@ -6,7 +6,7 @@ use pulp::Simd;
 use super::Real;
 use crate::solver::triangle::{packed_index, packed_length};
 
-/// Pixels in a block.
+/// Most pixels in a block.
 pub const BLOCK: usize = 512;
 /// Rows in a register tile.
 const SIDE: usize = 4;
@@ -18,19 +18,28 @@ pub struct Gram<R> {
     skip: usize,
     /// Packed lower triangle of the padded rows.
     sums: Vec<f64>,
+    /// Pixels in a block: few where there are no more.
+    width: usize,
     block: Vec<R>,
 }
 
 impl<R: Real> Gram<R> {
-    pub fn new(rows: usize, skip: usize) -> Gram<R> {
+    /// Over `pixels` in all.
+    pub fn new(rows: usize, skip: usize, pixels: usize) -> Gram<R> {
         let padded = rows.next_multiple_of(SIDE);
-        Gram { rows, skip, sums: vec![0.0; packed_length(padded)], block: vec![R::ZERO; padded * BLOCK] }
+        let width = if pixels <= BLOCK / 8 { BLOCK / 8 } else { BLOCK };
+        Gram { rows, skip, sums: vec![0.0; packed_length(padded)], width, block: vec![R::ZERO; padded * width] }
+    }
+
+    /// Elements of a row.
+    pub fn width(&self) -> usize {
+        self.width
     }
 
     /// Row `i` of the block to be added next.
     #[inline(always)]
     pub fn row(&mut self, i: usize) -> &mut [R] {
-        &mut self.block[i * BLOCK..(i + 1) * BLOCK]
+        &mut self.block[i * self.width..(i + 1) * self.width]
     }
 
     /// Σ row_i row_j.
@@ -41,8 +50,9 @@ impl<R: Real> Gram<R> {
     /// Adds the first `count` pixels of the block; the others are set to zero.
     #[inline(always)]
     pub fn add<S: Simd>(&mut self, simd: S, count: usize) {
-        if count < BLOCK {
-            for row in self.block.chunks_exact_mut(BLOCK) {
+        let width = self.width;
+        if count < width {
+            for row in self.block.chunks_exact_mut(width) {
                 row[count..].fill(R::ZERO);
             }
         }
@@ -51,9 +61,14 @@ impl<R: Real> Gram<R> {
                 if i + SIDE <= self.skip {
                     continue;
                 }
-                let a = &self.block[i * BLOCK..(i + SIDE) * BLOCK];
-                let b = &self.block[j * BLOCK..(j + SIDE) * BLOCK];
-                let sums = tile(simd, a, b);
+                let a = &self.block[i * width..(i + SIDE) * width];
+                let b = &self.block[j * width..(j + SIDE) * width];
+                // lengths that the compiler knows
+                let sums = if width == BLOCK {
+                    tile::<R, S, BLOCK>(simd, a, b)
+                } else {
+                    tile::<R, S, { BLOCK / 8 }>(simd, a, b)
+                };
                 for (p, row) in sums.iter().enumerate() {
                     for (q, sum) in row.iter().enumerate() {
                         if i + p >= j + q {
@@ -68,8 +83,8 @@ impl<R: Real> Gram<R> {
 
 /// Products of four rows with four rows over a block.
 #[inline(always)]
-fn tile<R: Real, S: Simd>(simd: S, a: &[R], b: &[R]) -> [[f64; SIDE]; SIDE] {
-    let count = BLOCK / R::lanes::<S>();
+fn tile<R: Real, S: Simd, const WIDTH: usize>(simd: S, a: &[R], b: &[R]) -> [[f64; SIDE]; SIDE] {
+    let count = WIDTH / R::lanes::<S>();
     let (left, right) = (R::vectors::<S>(a), R::vectors::<S>(b));
     let (left, right) = (&left[..SIDE * count], &right[..SIDE * count]);
     let mut lanes = [[R::splat(simd, R::ZERO); SIDE]; SIDE];
@@ -97,9 +112,9 @@ mod tests {
 
     #[test]
     fn meets_plain_sums_on_awkward_sizes() {
-        for pixels in [0usize, 1, 63, 511, 512, 513, 1200] {
+        for pixels in [0usize, 1, 63, 64, 65, 511, 512, 513, 1200] {
             let value = |i: usize, j: usize| ((i * 7919 + j * 104_729) % 1000) as f32 / 1000.0 - 0.5;
-            let mut gram = Gram::<f32>::new(6, 4);
+            let mut gram = Gram::<f32>::new(6, 4, pixels);
             for start in (0..pixels).step_by(BLOCK) {
                 let count = BLOCK.min(pixels - start);
                 for i in 0..6 {

@@ -1,6 +1,6 @@
 //! Elementary functions of a register's worth of numbers: twins of `functions`, for loops that keep to registers.
 
-use pulp::Simd;
+use pulp::{Simd, bytemuck};
 
 use super::functions;
 

@@ -20,9 +20,11 @@ pub fn linearise<R: Real>(inputs: &Inputs<R>, tile: &mut Tile<R>, members: &mut 
         if let [Stage::Product(stage)] = run {
             tile.timed(first, |tile| run_product(inputs, tile, stage, members.len()));
         } else {
+            let mut blocks: Vec<Range<usize>> = Vec::with_capacity(inputs.recording.buffers.len());
             for (place, member) in members.iter_mut().enumerate() {
                 let block = |b| tile.block(&inputs.recording, BufferId(b), place);
-                let blocks: Vec<Range<usize>> = (0..inputs.recording.buffers.len()).map(block).collect();
+                blocks.clear();
+                blocks.extend((0..inputs.recording.buffers.len()).map(block));
                 for (k, stage) in run.iter().enumerate() {
                     tile.timed(first + k, |tile| run_stage((inputs, &blocks), tile, stage, member));
                 }
@@ -186,7 +188,8 @@ fn run_stage<R: Real>(
         Stage::Custom(stage) => {
             let output = &mut tile.rows[stage.output.0][at(stage.output)];
             let scale = stage.scale.map(|id| inputs.float(id, spectrum));
-            custom::custom(stage, &member.trial, inputs.float(stage.predictor, spectrum), scale, output);
+            let own = (inputs.float(stage.predictor, spectrum), scale);
+            custom::custom(stage, &member.trial, own, output, &mut tile.scratch);
         }
     }
 }

@@ -5,6 +5,7 @@ use std::sync::Arc;
 
 use web_time::Instant;
 
+use crate::cpu::custom::Scratch;
 use crate::memory::room;
 use crate::rows::Real;
 use crate::solver::Batch;
@@ -180,6 +181,7 @@ pub struct Tile<R> {
     pub rows: Vec<Vec<R>>,
     /// Buffers with room for a single member, because nothing reads them after its run of stages.
     pub local: Vec<bool>,
+    pub scratch: Scratch,
     /// Where the time goes, while somebody asks.
     pub tally: Option<Tally>,
 }
@@ -191,7 +193,7 @@ impl<R: Real> Tile<R> {
             Scope::Member => vec![R::NAN; b.length * if *local { 1 } else { members }],
             _ => Vec::new(),
         });
-        Tile { rows: rows.collect(), local, tally: None }
+        Tile { rows: rows.collect(), local, scratch: Scratch::default(), tally: None }
     }
 
     /// How many members a tile has: what they fill stays in the cache.

@@ -1,0 +1,54 @@
+//! What makes a run the same run: `--resume` goes on with no other.
+
+use std::fs::File;
+use std::io::{BufRead, BufReader};
+use std::path::Path;
+
+use popfit::spectra::Selection;
+use popfit::{Error, Fitter, Metadata, Result};
+use rayon::prelude::*;
+use sha2::{Digest, Sha256};
+use twox_hash::XxHash3_128;
+
+use super::fit::Arguments;
+
+/// What the rows depend on: `name = value` line by line.
+pub fn key(arguments: &Arguments, fitter: &Fitter, metadata: &Metadata, selection: &Selection) -> Result<String> {
+    // no bit depends on the number of threads
+    let device = if metadata.device.starts_with("cpu") { "cpu" } else { &metadata.device };
+    let mut lines = vec![format!("version = {}", env!("CARGO_PKG_VERSION")), format!("device = {device}")];
+    lines.extend(metadata.emulators.iter().map(|(file, hash)| format!("emulator {file} = {hash}")));
+    for (arm, emulator) in fitter.model().arms() {
+        // a grid may come from a file of its own
+        let grid =
+            Sha256::new_with_prefix(emulator.wavelength().iter().flat_map(|x| x.to_le_bytes()).collect::<Vec<_>>());
+        let hash: String = grid.finalize().iter().map(|byte| format!("{byte:02x}")).collect();
+        lines.push(format!("wavelength of arm {arm:?} = {hash}"));
+    }
+    let contents: Result<Vec<u128>> = arguments.spectra.par_iter().map(|file| contents(file)).collect();
+    for (file, hash) in arguments.spectra.iter().zip(contents?) {
+        lines.push(format!("spectra {} = {hash:032x}", file.display()));
+    }
+    lines.push(format!("selection = {selection:?}"));
+    lines.push(format!("format = {:?}", arguments.format));
+    lines.push(format!("velocity scan = {:?}", arguments.velocity_scan));
+    lines.push(metadata.settings.clone());
+    lines.push(metadata.model.clone());
+    Ok(lines.join("\n"))
+}
+
+/// A hash of a file's bytes, which finds changes, not forgery: at the speed of memory, as spectra are many.
+fn contents(path: &Path) -> Result<u128> {
+    let io = |source| Error::Io { path: path.to_path_buf(), source };
+    let mut file = BufReader::with_capacity(1 << 20, File::open(path).map_err(io)?);
+    let mut hash = XxHash3_128::new();
+    loop {
+        let some = file.fill_buf().map_err(io)?;
+        if some.is_empty() {
+            return Ok(hash.finish_128());
+        }
+        hash.write(some);
+        let length = some.len();
+        file.consume(length);
+    }
+}
