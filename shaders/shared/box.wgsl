@@ -2,7 +2,7 @@
 // face and the others solved again with that step given (design §2.6).
 //@use math, packed, solve
 
-const SMALLEST_MAGNITUDE: f32 = 1.0e-3; // share of a parameter's unit below which its magnitude does not bound a step
+const SMALLEST_MAGNITUDE: f32 = 0.1; // share of a parameter's unit below which its magnitude does not bound a step
 
 // PARAMETERS as the compiler cannot know it: unrolling every loop below takes software drivers seconds.
 var<private> parameter_count: u32;

@@ -22,7 +22,7 @@ const SHRINKS: f64 = 0.8;
 /// Smallest ratio of two predicted reductions that is believed of the step to come.
 const BEST_CONTRACTION: f64 = 1e-3;
 /// Share of a parameter's unit below which its magnitude does not bound a step.
-const SMALLEST_MAGNITUDE: f64 = 1e-3;
+const SMALLEST_MAGNITUDE: f64 = 0.1;
 /// Factors of ten by which the damping may rise until the matrix factorises.
 const SOLVE_ATTEMPTS: usize = 10;
 

@@ -29,7 +29,7 @@ pub struct LevenbergMarquardt {
     /// depends where it is moves undamped, however far. Depends on how the parameters are scaled, unlike the rest: when all else has
     /// arrived, it is let go.
     pub diagonal_floor: f64,
-    /// A step is shortened until no parameter moves by more than this times its magnitude (at least 0.001 of its unit). Convergence
+    /// A step is shortened until no parameter moves by more than this times its magnitude (at least a tenth of its unit). Convergence
     /// is that of the step before.
     pub largest_step: f64,
 }

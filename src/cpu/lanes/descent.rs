@@ -9,7 +9,7 @@ use crate::rows::lanes::{LANES, Lanes};
 use crate::solver::triangle::packed_index;
 
 /// Share of a parameter's unit below which its magnitude does not bound a step.
-const SMALLEST_MAGNITUDE: f64 = 1e-3;
+const SMALLEST_MAGNITUDE: f64 = 0.1;
 /// Factors of ten by which the damping may rise until a matrix factorises.
 const SOLVE_ATTEMPTS: usize = 10;
 /// A pivot below this share of its diagonal is rounding.

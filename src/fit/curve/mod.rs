@@ -87,7 +87,7 @@ impl CurveFitter {
         initial_damping: 1e-3,
         max_rejections: 30,
         diagonal_floor: 0.3,
-        largest_step: 10.0,
+        largest_step: 0.7,
     };
 
     /// A simplex that goes on until rounding stops it, spread again up to 20 times: 51 of the 54 NIST StRD fits (44 to 51 with other
