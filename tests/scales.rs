@@ -231,3 +231,21 @@ fn degenerate_parameters_have_the_same_errors_in_columns() {
         }
     }
 }
+
+/// Squares of such data are beyond f32.
+#[test]
+fn data_beyond_f32_are_refined_by_the_host() {
+    for device in devices() {
+        let case = case("a*exp(-(x-m)^2/(2*s^2)) + c", &[5.0, 1.6, 1.3, 2.0]);
+        let expected = case.fit(&[5.0, 1.6, 1.3, 2.0]);
+        let fitter = CurveFitter::new(Formula::parse(&case.text).unwrap(), device).unwrap();
+        let scale = 1e20;
+        let fit = fitter.fit(&case.curves(scale, &[4.0 * scale, 1.5, 1.0, scale])).unwrap().remove(0);
+        assert!(fit.status.is_success(), "{}", fit.message);
+        let units = [scale, 1.0, 1.0, scale];
+        for p in 0..4 {
+            let apart = (fit.parameters[p] / units[p] - expected.parameters[p]).abs();
+            assert!(apart < 1e-3 * expected.errors[p], "parameter {p}: {apart:e}");
+        }
+    }
+}

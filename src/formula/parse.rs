@@ -23,6 +23,9 @@ pub struct Parsed {
     pub parameters: Vec<String>,
 }
 
+/// Who writes these means no parameter.
+const NO_PARAMETERS: [&str; 5] = ["nan", "inf", "infinity", "true", "false"];
+
 /// Parses `text`, in which every name is a function, a constant, one of `predictors` or else a parameter, of which `parameters` come first.
 pub fn parse(text: &str, predictors: &[String], parameters: Vec<String>) -> Result<Parsed, Complaint> {
     let length = text.chars().count();
@@ -156,6 +159,12 @@ impl Parser<'_> {
         }
         if callable(name).is_some() {
             return complain(at, format!("`{name}` is a function: write {name}(…), or rename the parameter"));
+        }
+        if NO_PARAMETERS.iter().any(|known| name.eq_ignore_ascii_case(known)) {
+            return complain(
+                at,
+                format!("`{name}` is a value in other languages, and none here: rename the parameter"),
+            );
         }
         let known = self.parameters.iter().position(|known| known == name);
         let p = known.unwrap_or(self.parameters.len());

@@ -138,6 +138,8 @@ fn mistakes_are_shown_where_they_are() {
         ("a + a(2)", 5, "`a` is not a function"),
         ("pi(a)", 1, "`pi` is not a function"),
         ("sin*x + a", 1, "`sin` is a function"),
+        ("a*x + NaN", 7, "`NaN` is a value"),
+        ("a*x*inf", 5, "rename the parameter"),
         ("a*sin(x, 2)", 8, "takes one argument"),
         ("a*atan2(x)", 10, "takes two arguments"),
         ("a*(x, 2)", 5, "comma"),

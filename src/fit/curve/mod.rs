@@ -174,7 +174,8 @@ impl CurveFitter {
     }
 
     /// Whether what Levenberg–Marquardt finds is refined by Gauss–Newton steps in f64 on the host (the default), through a QR
-    /// decomposition of the Jacobian, which keeps the digits that normal equations lose.
+    /// decomposition of the Jacobian, which keeps the digits that normal equations lose. What f32 on a GPU brings to no good end is fitted
+    /// again by the host.
     #[must_use]
     pub fn polish(self, polish: bool) -> CurveFitter {
         CurveFitter { polish, ..self }
@@ -235,14 +236,23 @@ impl CurveFitter {
                 (curve.begin, curve.scale) = (begin, scale);
             }
         });
+        // what f32 brings to no good end is for the host, which refines the others, too
+        let is_refined = self.polish && self.device.inner.runs_wgsl() && !self.model.needs_gpu();
+        let mut failed = vec![false; ready.len()];
         let mut passes = Passes::new(self, grid, points, ready.len())?;
-        for some in ready.chunks(passes.capacity) {
+        for (some, failed) in ready.chunks(passes.capacity).zip(failed.chunks_mut(passes.capacity)) {
             let outcomes = passes.solve(some)?;
             let fits: Vec<CurveFit> =
                 some.par_iter().zip(&outcomes).map(|(curve, outcome)| self.finish(curve, outcome)).collect();
-            some.iter().zip(fits).for_each(|(curve, fit)| done(curve.index, fit));
+            for ((curve, fit), failed) in some.iter().zip(fits).zip(failed) {
+                *failed = is_refined && !fit.status.is_success();
+                if !*failed {
+                    done(curve.index, fit);
+                }
+            }
         }
-        Ok(())
+        let left = ready.into_iter().zip(failed).filter_map(|(curve, failed)| failed.then_some(curve)).collect();
+        CurveFitter { device: Device::cpu(), ..self.clone() }.fit_each((grid, points), left, done)
     }
 
     fn problem<'a>(&'a self, curve: &'a Curve) -> Problem<'a> {
