@@ -242,9 +242,8 @@ fn data_beyond_f32_are_refined_by_the_host() {
         let scale = 1e20;
         let fit = fitter.fit(&case.curves(scale, &[4.0 * scale, 1.5, 1.0, scale])).unwrap().remove(0);
         assert!(fit.status.is_success(), "{}", fit.message);
-        let units = [scale, 1.0, 1.0, scale];
-        for p in 0..4 {
-            let apart = (fit.parameters[p] / units[p] - expected.parameters[p]).abs();
+        for (p, unit) in [scale, 1.0, 1.0, scale].into_iter().enumerate() {
+            let apart = (fit.parameters[p] / unit - expected.parameters[p]).abs();
             assert!(apart < 1e-3 * expected.errors[p], "parameter {p}: {apart:e}");
         }
     }

@@ -217,8 +217,7 @@ impl<'a> Passage<'a> {
             false => (0..batch.x.len()).filter(|&i| !batch.x[i].is_finite()).map(|i| i % points).collect(),
         };
         let own = batch.mask.is_some() || batch.sigma.is_some() || batch.own_grid || batch.bounds.is_some();
-        let alike = !own && self.fitter.estimator != Estimator::Poisson && bad_x.is_empty();
-        let enough = p <= points;
+        let alike = !own && self.fitter.estimator != Estimator::Poisson && bad_x.is_empty() && p <= points;
         columns.rounds.fill(0);
         columns.parameters.copy_from_slice(batch.starts);
         let fits = columns.status.par_iter_mut().zip(columns.chi2.par_iter_mut());
@@ -227,7 +226,8 @@ impl<'a> Passage<'a> {
             *status = WAITING;
             // where nothing else is a fit's own, most need no longer look
             let finite = sizes[k].is_finite() && parameters.iter().all(|x| x.is_finite());
-            if !(alike && enough && finite) && !self.is_good(batch, (k, sizes[k].is_finite()), &bad_x) {
+            let is_good = alike && finite || self.is_good(batch, (k, sizes[k].is_finite()), &bad_x);
+            if !is_good {
                 *status = Status::BadInput.code() as i8;
                 *chi2 = f64::NAN;
                 parameters.fill(f64::NAN);
