@@ -8,7 +8,9 @@ use std::sync::{Arc, Mutex};
 use common::fits::{devices, fitter, least_memory, same_bits, sound};
 use common::tiny::{self, linear, spectra, wave};
 use popfit::spectra::SpectraReader;
-use popfit::{Control, Device, FitTable, Fitter, Journal, LevenbergMarquardt, NelderMead, Solver, Spectra, Status};
+use popfit::{
+    Control, Device, FitTable, Fitter, Journal, LevenbergMarquardt, NelderMead, Solver, Spectra, Status, VelocityScan,
+};
 
 /// Yields batches of at most `most` spectra.
 struct Slices {
@@ -192,6 +194,75 @@ fn an_interrupted_run_goes_on_in_the_middle_of_a_batch() {
         }
         assert!(partly > 0, "no batch was interrupted in its middle: {solver}");
     }
+}
+
+/// A run is interrupted while velocities are scanned: rows whose scan has not ended are no successes, and the next run makes them.
+#[test]
+fn a_scan_cancelled_on_its_way_leaves_no_half_rows() {
+    for device in devices() {
+        for scan in [VelocityScan::Fixed, VelocityScan::Refitted] {
+            let emulator = linear(&["a"], wave);
+            let labels: Vec<f64> = (0..SPECTRA).map(|k| 5.0 * (k as f64 * 0.7).sin()).collect();
+            let mut source = Slices { all: spectra(&emulator, &labels, 0.01), most: SPECTRA, next: 0 };
+            let model = tiny::builder(emulator, 0.5).velocity(-20.0..=20.0).build().unwrap();
+            let plain = fitter(model, &device).starts(1);
+            // on the CPU a scan goes through the population in parts
+            let memory = least_memory(&plain, &source.all.slice(0..1)) * 3 / 2;
+            let plain = plain.memory((device.name() == Device::cpu().name()).then_some(memory));
+            let scanning = plain.clone().velocity_scan(scan);
+            let whole = scanning.fit(&source.all).unwrap();
+            let (fit, all) = (tellings(&plain, &mut source), tellings(&scanning, &mut source));
+            let (mut cut, mut n) = (0, fit);
+            while n < all {
+                cut += usize::from(interrupt_scan((&scanning, &whole), &mut source, n));
+                n += (n + 1 - fit).max((all - fit) / 5);
+            }
+            assert!(cut > 0, "{scan:?} on {}: no scan among {} tellings was interrupted", device.name(), all - fit);
+        }
+    }
+}
+
+/// How often the progress function of a run is told.
+fn tellings(fitter: &Fitter, source: &mut Slices) -> u64 {
+    let told = Arc::new(AtomicU64::new(0));
+    let count = told.clone();
+    let progress = move |_, _| {
+        count.fetch_add(1, Ordering::Relaxed);
+    };
+    let control = Control { progress: Some(Box::new(progress)), ..Control::default() };
+    source.next = 0;
+    fitter.fit_with(source, &mut fitter.table(), &control).unwrap();
+    told.load(Ordering::Relaxed)
+}
+
+/// Whether a run that is interrupted at the n-th telling had interrupted rows; another run ends it.
+fn interrupt_scan((fitter, whole): (&Fitter, &FitTable), source: &mut Slices, n: u64) -> bool {
+    let folder = tempfile::tempdir().unwrap();
+    let (control, told) = (Control::default(), AtomicU64::new(0));
+    let cancel = control.cancel.clone();
+    let progress = move |_, _| cancel.store(told.fetch_add(1, Ordering::Relaxed) + 1 >= n, Ordering::Relaxed);
+    let stopped = Control { progress: Some(Box::new(progress)), ..control };
+    let mut cut = false;
+    for control in [stopped, Control::default()] {
+        let mut journal = Journal::open(&folder.path().join("out.csv"), "", true).unwrap();
+        let mut table = fitter.table();
+        source.next = 0;
+        fitter.fit_journaled(source, &mut table, &control, &mut journal).unwrap();
+        sound(&table);
+        assert_eq!(table.len(), SPECTRA);
+        let was_stopped = control.cancel.load(Ordering::Relaxed);
+        assert!(was_stopped || interrupted(&table) == 0);
+        cut |= interrupted(&table) > 0;
+        for (row, whole) in table.rows.iter().zip(&whole.rows) {
+            if row.status == Status::Interrupted {
+                assert!(row.posterior.is_none(), "{row:?}");
+            } else {
+                same_bits(row, whole, &format!("telling {n}"));
+                assert_eq!(row.posterior, whole.posterior);
+            }
+        }
+    }
+    cut
 }
 
 /// How many rows a run has finished that is interrupted when its progress function is told for the n-th time, and whether it was.

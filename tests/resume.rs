@@ -11,6 +11,8 @@ use sha2::{Digest, Sha256};
 
 /// Batches never span files: so many savepoints.
 const FILES: usize = 10;
+/// On a GPU, which may be the processor's emulation of one.
+const FILES_OF_GPU: usize = 4;
 
 fn data(name: &str) -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("data").join(name)
@@ -20,8 +22,10 @@ fn data(name: &str) -> PathBuf {
 fn command(inputs: &Path, out: &Path, more: &[&str]) -> Command {
     let mut command = Command::new(env!("CARGO_BIN_EXE_popfit"));
     let spectra = inputs.join("spectra.npz");
-    command.arg("fit").arg(inputs.join("model.toml")).args(std::iter::repeat_n(spectra, FILES));
-    command.args(["--device", "cpu", "--quiet", "-o"]).arg(out).args(more);
+    let (device, files): (&[&str], _) =
+        if more.contains(&"--device") { (&[], FILES_OF_GPU) } else { (&["--device", "cpu"], FILES) };
+    command.arg("fit").arg(inputs.join("model.toml")).args(std::iter::repeat_n(spectra, files));
+    command.args(device).args(["--quiet", "-o"]).arg(out).args(more);
     command.stderr(Stdio::piped());
     command
 }
@@ -57,8 +61,8 @@ fn journal(out: &Path) -> (PathBuf, u64) {
 const HEAD: u64 = 5000;
 
 /// A run whose journal holds rows, if it has not come to its end before.
-fn until_it_has_rows(inputs: &Path, out: &Path) -> Child {
-    let mut child = command(inputs, out, &[]).spawn().unwrap();
+fn until_it_has_rows(inputs: &Path, out: &Path, more: &[&str]) -> Child {
+    let mut child = command(inputs, out, more).spawn().unwrap();
     while journal(out).1 < HEAD && child.try_wait().unwrap().is_none() {
         std::thread::sleep(Duration::from_millis(1));
     }
@@ -151,6 +155,25 @@ fn a_killed_run_ends_with_the_bytes_of_one_that_was_not() {
     kill_and_resume("out.csv", &["report/index.html"], &["--report", REPORT], each);
 }
 
+/// Its rows are the GPU's own, those that the journal has kept and those that are made when it goes on.
+#[cfg(feature = "gpu")]
+#[test]
+fn a_killed_run_on_a_gpu_ends_with_the_bytes_of_one_that_was_not() {
+    if common::fits::gpu().is_none() {
+        return;
+    }
+    let folder = tempfile::tempdir().unwrap();
+    let [whole, out] = ["whole.parquet", "out.parquet"].map(|name| folder.path().join(name));
+    let on_gpu = ["--device", "gpu"];
+    succeed(&whole, &on_gpu);
+    let mut child = until_it_has_rows(&data(""), &out, &on_gpu);
+    child.kill().unwrap();
+    child.wait().unwrap();
+    assert!(journal(&out).1 > HEAD && !out.exists(), "it came to its end before");
+    succeed(&out, &[&on_gpu[..], &["--resume"]].concat());
+    assert!(std::fs::read(&out).unwrap() == std::fs::read(&whole).unwrap(), "other bytes");
+}
+
 /// The first line of a journal's head that begins with `name` gets another value.
 fn rewrite_head(path: &Path, name: &str, value: &str) {
     let bytes = std::fs::read(path).unwrap();
@@ -174,7 +197,7 @@ fn what_is_not_its_own_is_refused() {
     }
     let out = folder.path().join("out.csv");
     let start = |more: &[&str]| command(inputs.path(), &out, more).output().unwrap();
-    let mut child = until_it_has_rows(inputs.path(), &out);
+    let mut child = until_it_has_rows(inputs.path(), &out, &[]);
     let second = start(&["--resume"]);
     child.kill().unwrap();
     child.wait().unwrap();
@@ -254,7 +277,7 @@ fn an_interrupted_run_goes_on() {
         let folder = tempfile::tempdir().unwrap();
         let [whole, out] = ["whole", "out"].map(|stem| folder.path().join(name.replace("out", stem)));
         succeed(&whole, &[]);
-        let child = until_it_has_rows(&data(""), &out);
+        let child = until_it_has_rows(&data(""), &out, &[]);
         assert!(Command::new("kill").args([signal, &child.id().to_string()]).status().unwrap().success());
         let output = child.wait_with_output().unwrap();
         assert_eq!(output.status.code(), Some(1), "{}", message(&output));

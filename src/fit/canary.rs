@@ -11,7 +11,7 @@ use super::assemble::assemble;
 use super::finish::Finish;
 use super::row::{FitRow, flag};
 use super::run::{Grids, Ready};
-use super::solve::{Passes, Watched};
+use super::solve::Passes;
 use super::{Solver, blank};
 use crate::cpu::CpuDevice;
 use crate::error::{Error, Result};
@@ -39,6 +39,8 @@ pub struct Canary {
     shared: Vec<Option<Arc<Sampling>>>,
     ready: Ready,
     answer: FitRow,
+    /// χ² with penalties, and the objective, where its fit begins.
+    at_start: (f64, f64),
 }
 
 impl Canary {
@@ -52,11 +54,13 @@ impl Canary {
         }
         let kinds = (fitter.solver, fitter.precision, false);
         let mut passes = Passes::new(&fitter.model, layout, &CpuDevice, kinds, (None, 1))?;
-        let watched: Watched = (&AtomicBool::new(false), &mut |_| {});
-        let outcomes = passes.solve(&fitter.model, grids, std::slice::from_ref(&ready), watched)?;
+        let (never, one) = (AtomicBool::new(false), std::slice::from_ref(&ready));
+        let outcomes = passes.solve(&fitter.model, grids, one, (&never, &mut |_| {}))?;
+        let begin = passes.evaluate(&fitter.model, grids, one, (false, (&never, &mut |_| {})))?;
         let answer = row(fitter, &ready, &outcomes[0]);
-        let shared = grids.iter().map(shared).collect();
-        Ok(answer.chi2.is_finite().then(|| Canary { layout: layout.to_vec(), shared, ready, answer }))
+        let (shared, at_start) = (grids.iter().map(shared).collect(), at_start(fitter, &ready, &begin[0]));
+        let is_known = answer.chi2.is_finite() && at_start.1.is_finite();
+        Ok(is_known.then(|| Canary { layout: layout.to_vec(), shared, ready, answer, at_start }))
     }
 
     /// Whether it is one for these spectra, too.
@@ -74,14 +78,31 @@ impl Canary {
         let spectra = std::mem::take(ready);
         let last = spectra.len();
         for (k, one) in spectra.into_iter().enumerate() {
-            let place = one.place;
             ready.push(one);
             if (k + 1) % chunk == 0 || k + 1 == last {
                 places.push(ready.len());
-                ready.push(Ready { place, ..self.ready.clone() });
+                ready.push(self.ready.clone());
             }
         }
         places
+    }
+
+    /// What joins the spectra of a scan.
+    pub fn in_scan(&self) -> Ready {
+        self.ready.clone()
+    }
+
+    /// As [`judge`](Self::judge), of what a scan found for it: where it starts, or, when all were fitted again, at its end.
+    pub fn judge_in_scan(&self, fitter: &Fitter, device: &str, (found, refit): (&Outcome, bool)) -> Result<()> {
+        if refit {
+            return self.judge(fitter, device, std::slice::from_ref(found), false);
+        }
+        let (cost, objective) = self.at_start;
+        let now = at_start(fitter, &self.ready, found).1;
+        if (now - objective).abs() <= CHI2.0 + CHI2.1 * cost {
+            return Ok(());
+        }
+        Err(untrusted(device, &format!("has an objective of {now}, not {objective}")))
     }
 
     /// [`Error::DeviceUntrusted`] when a device's outcomes are not what they should be. A fit that was interrupted says nothing.
@@ -93,10 +114,7 @@ impl Canary {
         let found = if outcomes.is_empty() { None } else { Some(row(fitter, &self.ready, outcomes)) };
         let wrong = found.map_or(Some("has no fit".into()), |found| self.difference(fitter, &found));
         match wrong {
-            Some(what) => {
-                let message = format!("a spectrum of known answer {what}");
-                Err(Error::DeviceUntrusted { device: device.into(), message })
-            }
+            Some(what) => Err(untrusted(device, &what)),
             None => Ok(()),
         }
     }
@@ -123,6 +141,16 @@ impl Canary {
         let mut far = pairs.filter(|((_, x), (y, error))| error.is_finite() && (*x - *y).abs() > allowed * **error);
         far.next().map(|((name, x), (y, error))| format!("has {name} {x}, not {y} ± {error}"))
     }
+}
+
+fn untrusted(device: &str, what: &str) -> Error {
+    Error::DeviceUntrusted { device: device.into(), message: format!("a spectrum of known answer {what}") }
+}
+
+/// χ² with penalties, and the objective.
+fn at_start(fitter: &Fitter, ready: &Ready, found: &Outcome) -> (f64, f64) {
+    let finish = Finish { model: &fitter.model, precision: fitter.precision };
+    (found.chi2 + found.penalty, finish.objective(found, &ready.prepared))
 }
 
 fn shared(grid: &Grids) -> Option<Arc<Sampling>> {
@@ -225,6 +253,7 @@ mod tests {
 
     use super::*;
     use crate::fit::Device as Chosen;
+    use crate::fit::solve::Watched;
     use crate::{Continuum, Emulator, NelderMead, Spectra};
 
     /// A fitter of the demo's spectra, and these.

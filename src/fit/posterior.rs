@@ -1,13 +1,16 @@
 //! The velocity's posterior: the objective along a grid of velocities around the best one, and the moments of exp(−objective / 2).
 
+use std::sync::atomic::Ordering;
+
 use super::Fitter;
+use super::canary::Canary;
 use super::finish::Finish;
 use super::row::FitRow;
 use super::run::{Grids, Ready};
-use super::solve::Passes;
+use super::solve::{Passes, Watched};
 use crate::error::Result;
 use crate::model::{Limits, Start, VelocityScan};
-use crate::solver::recording::Velocity;
+use crate::solver::{Outcome, Status};
 
 /// Moments of the scan; km/s.
 #[derive(Clone, Copy, Debug, PartialEq, serde::Serialize, serde::Deserialize)]
@@ -65,26 +68,29 @@ fn vertex(x: &[f64], y: &[f64], i: usize) -> f64 {
     x[i] + 0.25 * (x[i + 1] - x[i - 1]) * (left - right) / (left + right)
 }
 
-/// One spectrum's scan.
-struct Scan {
+/// One spectrum's grid.
+struct Grid {
     /// Index into the spectra that entered together.
     ready: usize,
     centre: f64,
     step: f64,
     range: (f64, f64),
     found: Option<VelocityPosterior>,
+    /// No other grid is needed.
+    ended: bool,
 }
 
-impl Scan {
+impl Grid {
     fn velocities(&self) -> Vec<f64> {
         let all = (-HALF..=HALF).map(|k| self.centre + f64::from(k) * self.step);
         all.filter(|v| (self.range.0..=self.range.1).contains(v)).collect()
     }
 
-    /// Takes what a grid gave; whether another one is needed, which is then set.
-    fn judge(&mut self, velocities: &[f64], objectives: &[f64]) -> bool {
+    /// Takes what a grid gave; unless it is good, another one is set.
+    fn judge(&mut self, velocities: &[f64], objectives: &[f64]) {
+        self.ended = true;
         self.found = moments(velocities, objectives);
-        let Some(found) = self.found else { return false };
+        let Some(found) = self.found else { return };
         let lowest = objectives.iter().copied().fold(f64::INFINITY, f64::min);
         let edge = |i: usize, bound: f64| {
             let inside = (velocities[i] - bound).abs() > self.step;
@@ -93,80 +99,122 @@ impl Scan {
         let wide = edge(0, self.range.0) || edge(velocities.len() - 1, self.range.1);
         let steps = found.error / self.step;
         if !wide && STEPS_AN_ERROR.contains(&steps) {
-            return false;
+            return;
         }
         // too coarse a grid tells little of the error but that it is small
         self.step = if wide { 2.0 * self.step } else { (found.error * STEP).max(0.2 * self.step) };
         self.centre = found.velocity;
-        true
+        self.ended = false;
     }
 }
 
-/// Scans the velocity of each spectrum of `ready` whose row has a fit; `rows` are those of the batch.
-pub fn scan(
-    fitter: &Fitter,
-    passes: &mut Passes,
-    grids: &[Grids],
-    (ready, rows): (&[Ready], &mut [FitRow]),
-) -> Result<()> {
-    let Velocity::Parameter(p) = fitter.model.velocity else { return Ok(()) };
-    let begin = |(k, one): (usize, &Ready)| {
-        let row = &rows[one.place];
-        let error = row.errors[p];
-        let limits = &one.limits[p];
-        let usable = row.status.is_success() && !limits.is_held();
-        let step = if error.is_finite() && error > 0.0 { STEP * error } else { 1.0 };
-        let range = (limits.lower, limits.upper);
-        usable.then(|| Scan { ready: k, centre: row.parameters[p], step, range, found: None })
-    };
-    let mut scans: Vec<Scan> = ready.iter().enumerate().filter_map(begin).collect();
-    let mut open: Vec<usize> = (0..scans.len()).collect();
-    for _ in 0..ATTEMPTS {
-        let mut again = Vec::new();
-        let points = 2 * HALF as usize + 1;
-        for some in open.chunks((passes.capacity / points).max(1)) {
-            let grid: Vec<(usize, Vec<f64>)> = some.iter().map(|&s| (s, scans[s].velocities())).collect();
-            let objectives = objectives(fitter, passes, grids, (ready, rows), &scans, &grid)?;
-            for ((s, velocities), objectives) in grid.iter().zip(objectives) {
-                if !velocities.is_empty() && scans[*s].judge(velocities, &objectives) {
-                    again.push(*s);
-                }
+/// What scans velocities: populations that have fitted the spectra, and on GPUs a spectrum of known answer that joins them.
+pub struct Scan<'a> {
+    pub fitter: &'a Fitter,
+    pub passes: &'a mut Passes,
+    pub grids: &'a [Grids],
+    /// And the device's name.
+    pub canary: Option<(&'a Canary, &'a str)>,
+    /// Told after every submission.
+    pub watched: Watched<'a>,
+}
+
+impl Scan<'_> {
+    /// Scans the velocity of each spectrum of `ready` whose row has a fit; `rows` are those of the batch. When the run is cancelled, rows
+    /// whose scan has not ended become interrupted ones.
+    pub fn run(mut self, (ready, rows): (&[Ready], &mut [FitRow])) -> Result<()> {
+        let Some(p) = self.fitter.model.free_velocity() else { return Ok(()) };
+        let begin = |(k, one): (usize, &Ready)| {
+            let row = &rows[one.place];
+            let error = row.errors[p];
+            let limits = &one.limits[p];
+            let usable = row.status.is_success() && !limits.is_held();
+            let step = if error.is_finite() && error > 0.0 { STEP * error } else { 1.0 };
+            let (range, centre) = ((limits.lower, limits.upper), row.parameters[p]);
+            usable.then_some(Grid { ready: k, centre, step, range, found: None, ended: false })
+        };
+        let mut all: Vec<Grid> = ready.iter().enumerate().filter_map(begin).collect();
+        let cancel = self.watched.0;
+        let together = (self.room() / (2 * HALF as usize + 1)).max(1);
+        for _ in 0..ATTEMPTS {
+            let mut open: Vec<&mut Grid> = all.iter_mut().filter(|grid| !grid.ended).collect();
+            for some in open.chunks_mut(together).take_while(|_| !cancel.load(Ordering::Relaxed)) {
+                self.attempt(some, (ready, rows), p)?;
             }
         }
-        open = again;
+        for grid in all {
+            let row = &mut rows[ready[grid.ready].place];
+            row.posterior = grid.found;
+            if !grid.ended && self.is_cancelled() {
+                row.posterior = None;
+                row.fail(Status::Interrupted, Status::Interrupted.name());
+            }
+        }
+        Ok(())
     }
-    for scan in scans {
-        rows[ready[scan.ready].place].posterior = scan.found;
-    }
-    Ok(())
-}
 
-/// The objectives of some spectra at their velocities.
-fn objectives(
-    fitter: &Fitter,
-    passes: &mut Passes,
-    grids: &[Grids],
-    (ready, rows): (&[Ready], &[FitRow]),
-    scans: &[Scan],
-    grid: &[(usize, Vec<f64>)],
-) -> Result<Vec<Vec<f64>>> {
-    let model = &fitter.model;
-    let Velocity::Parameter(p) = model.velocity else { return Ok(Vec::new()) };
-    let refit = fitter.velocity_scan == VelocityScan::Refitted;
-    let of = |s: usize| &ready[scans[s].ready];
-    let enter = |(s, velocities): &(usize, Vec<f64>)| entering(fitter, (p, refit), (of(*s), rows), velocities);
-    let mut outcomes = Vec::new();
-    for some in loads(grid.iter().flat_map(enter).collect(), passes.capacity) {
-        outcomes.extend(passes.evaluate(model, grids, &some, refit)?);
+    fn is_cancelled(&self) -> bool {
+        self.watched.0.load(Ordering::Relaxed)
     }
-    let finish = Finish { model, precision: fitter.precision };
-    let mut rest = outcomes.iter();
-    let mut out = Vec::with_capacity(grid.len());
-    for (s, velocities) in grid {
-        let prepared = &of(*s).prepared;
-        out.push(rest.by_ref().take(velocities.len()).map(|o| finish.objective(o, prepared)).collect());
+
+    /// Places beside the canary's.
+    fn room(&self) -> usize {
+        (self.passes.capacity - usize::from(self.canary.is_some())).max(1)
     }
-    Ok(out)
+
+    /// Evaluates some grids of velocities, which are parameter `p`; none once the run is cancelled.
+    fn attempt(&mut self, some: &mut [&mut Grid], (ready, rows): (&[Ready], &[FitRow]), p: usize) -> Result<()> {
+        let refit = self.fitter.velocity_scan == VelocityScan::Refitted;
+        let velocities: Vec<Vec<f64>> = some.iter().map(|grid| grid.velocities()).collect();
+        let enter = |(grid, velocities): (&&mut Grid, &Vec<f64>)| {
+            entering(self.fitter, (p, refit), (&ready[grid.ready], rows), velocities)
+        };
+        let entering = some.iter().zip(&velocities).flat_map(enter).collect();
+        let Some(outcomes) = self.outcomes(entering, refit)? else { return Ok(()) };
+        let finish = Finish { model: &self.fitter.model, precision: self.fitter.precision };
+        let mut rest = outcomes.iter();
+        for (grid, velocities) in some.iter_mut().zip(velocities) {
+            let prepared = &ready[grid.ready].prepared;
+            let own = rest.by_ref().take(velocities.len());
+            let objectives: Vec<f64> = own.map(|outcome| finish.objective(outcome, prepared)).collect();
+            if velocities.is_empty() {
+                grid.ended = true;
+            } else {
+                grid.judge(&velocities, &objectives);
+            }
+        }
+        Ok(())
+    }
+
+    /// One outcome a start; `None` when the run was cancelled on the way, and an error where the canary among them is not well.
+    fn outcomes(&mut self, entering: Vec<Ready>, refit: bool) -> Result<Option<Vec<Outcome>>> {
+        let mut all = Vec::new();
+        for mut some in loads(entering, self.room()) {
+            some.extend(self.canary.map(|(canary, _)| canary.in_scan()));
+            let mut found = Vec::new();
+            // where there is room for one, the canary comes after it
+            for part in loads(some, self.passes.capacity) {
+                if self.is_cancelled() {
+                    return Ok(None);
+                }
+                let (cancel, watch) = &mut self.watched;
+                let watched: Watched = (cancel, &mut **watch);
+                found.extend(self.passes.evaluate(&self.fitter.model, self.grids, &part, (refit, watched))?);
+            }
+            // what was refitted need not have come to its end
+            if self.is_cancelled() {
+                return Ok(None);
+            }
+            if let Some((canary, device)) = self.canary
+                && let Some(own) = found.pop()
+            {
+                canary.judge_in_scan(self.fitter, device, (&own, refit))?;
+            }
+            all.extend(found);
+            (self.watched.1)(0.0);
+        }
+        Ok(Some(all))
+    }
 }
 
 /// One spectrum at all velocities, which are parameter `p`: one group, or, to be fitted again, a spectrum a velocity, which is held there.
@@ -244,15 +292,17 @@ mod tests {
     #[test]
     fn a_grid_follows_the_posterior() {
         for (sigma, guess) in [(0.01, 1.0), (50.0, 1.0), (1.0, 1.0)] {
-            let mut scan = Scan { ready: 0, centre: 10.3, step: STEP * guess, range: (-1e3, 1e3), found: None };
+            let (step, range) = (STEP * guess, (-1e3, 1e3));
+            let mut grid = Grid { ready: 0, centre: 10.3, step, range, found: None, ended: false };
             for _ in 0..ATTEMPTS {
-                let velocities = scan.velocities();
+                let velocities = grid.velocities();
                 let y: Vec<f64> = velocities.iter().map(|v| ((v - 10.0) / sigma).powi(2)).collect();
-                if !scan.judge(&velocities, &y) {
+                grid.judge(&velocities, &y);
+                if grid.ended {
                     break;
                 }
             }
-            let found = scan.found.unwrap();
+            let found = grid.found.unwrap();
             assert!((found.error / sigma - 1.0).abs() < 1e-3, "{} for {sigma}", found.error);
         }
     }

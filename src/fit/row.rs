@@ -91,6 +91,15 @@ pub struct FitRow {
     pub correlations: Vec<f64>,
 }
 
+impl FitRow {
+    /// It ended so, and has no errors.
+    pub(super) fn fail(&mut self, status: Status, text: &str) {
+        (self.status, self.status_text) = (status, text.into());
+        self.errors.fill(f64::NAN);
+        self.correlations.fill(f64::NAN);
+    }
+}
+
 /// Rows in the order of the input.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct FitTable {

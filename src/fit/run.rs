@@ -1,8 +1,10 @@
 //! One run: prepares batches of spectra, finds their starts, drives the population, finishes rows.
 
+mod populations;
+
 use std::borrow::Cow;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::Ordering;
 
 use rayon::prelude::*;
 use web_time::Instant;
@@ -15,7 +17,6 @@ use super::finish::Finish;
 use super::given::{given, physical};
 use super::layout::{diagonals, layout};
 use super::limits::Tables;
-use super::posterior::scan;
 use super::redo::{Attempts, half};
 use super::row::{FitRow, flag};
 use super::solve::Passes;
@@ -23,10 +24,10 @@ use super::sound;
 use super::stages::{Stage, Stages};
 use super::workers::Tally;
 use crate::error::{Error, Result};
-use crate::model::{ArmLayout, Fault, Limits, Prepared, Sampling, Start, VelocityScan};
+use crate::model::{Fault, Limits, Prepared, Sampling, Start};
 use crate::solver::profile::Meter;
 use crate::solver::recording::Velocity;
-use crate::solver::{Device, MOST_STARTS, Outcome};
+use crate::solver::{Device, MOST_STARTS};
 use crate::spectra::{ArmSpectra, Spectra, Wavelength};
 
 /// Spectra that are read at once: a GPU wants many, on the CPU smaller batches overlap better with reading.
@@ -215,7 +216,8 @@ impl<'a> Run<'a> {
             }
         }
         self.fit(&arms, &grids, ready, &mut rows)?;
-        rows.iter_mut().for_each(sound::row);
+        let scanned = model.free_velocity().filter(|_| self.fitter.scans_velocity());
+        rows.iter_mut().for_each(|row| sound::row(row, scanned));
         Ok(rows)
     }
 
@@ -315,85 +317,9 @@ impl<'a> Run<'a> {
                 }
             }
         });
-        if fitter.velocity_scan != VelocityScan::Off
-            && let Some(mut passes) = self.resident.take()
-        {
-            self.time(Stage::Posterior, |_| scan(fitter, &mut passes, grids, (&ready, rows)))?;
-            self.resident = Some(passes);
+        if fitter.scans_velocity() {
+            self.time(Stage::Posterior, |run| run.scan(grids, (&ready, rows)))?;
         }
         Ok(())
-    }
-
-    fn make_resident(&mut self, layout: &[ArmLayout]) -> Result<()> {
-        if self.resident.as_ref().is_some_and(|r| r.layout == layout) {
-            return Ok(());
-        }
-        let Fitter { model, solver, precision, velocity_scan, .. } = self.fitter;
-        let scans = *velocity_scan == VelocityScan::Fixed;
-        self.resident = None; // frees its memory first
-        // and the canary's
-        let most = (batch(&*self.device) * self.fitter.start_count() + 1).min(self.most);
-        let mut passes = Passes::new(model, layout, &*self.device, (*solver, *precision, scans), (self.memory, most))?;
-        if let Some(meter) = &self.meter {
-            passes.measure(meter);
-        }
-        self.resident = Some(passes);
-        Ok(())
-    }
-
-    /// What runs WGSL has drivers between it and its arithmetic.
-    fn make_canary(&mut self, layout: &[ArmLayout], grids: &[Grids], place: usize) -> Result<()> {
-        let known = self.canary.take().filter(|canary| canary.suits(layout, grids));
-        self.canary = match known {
-            Some(canary) => Some(canary),
-            None if self.device.runs_wgsl() => Canary::new(self.fitter, layout, grids, place)?,
-            None => None,
-        };
-        Ok(())
-    }
-
-    /// The outcomes of each spectrum's starts, of which `chunk` spectra enter together, and the spectra; an error where a canary
-    /// among them is not well. The batch has `total` spectra.
-    fn outcomes(
-        &mut self,
-        grids: &[Grids],
-        mut ready: Vec<Ready>,
-        (total, chunk): (usize, usize),
-    ) -> Result<(Vec<Ready>, Vec<Vec<Outcome>>)> {
-        let count = ready.len();
-        let canary = self.canary.take().filter(|_| self.device.runs_wgsl());
-        let places = canary.as_ref().map_or_else(Vec::new, |canary| canary.join(&mut ready, chunk));
-        let mut outcomes = self.population(grids, &ready, (total - count, count))?;
-        for &place in places.iter().rev() {
-            ready.remove(place);
-            let own = outcomes.remove(place);
-            if let Some(canary) = &canary {
-                canary.judge(self.fitter, &self.device.name(), &own, self.is_cancelled())?;
-            }
-        }
-        self.canary = canary;
-        Ok((ready, outcomes))
-    }
-
-    /// The outcomes of each spectrum's starts; none where the run was cancelled before it entered. `finished` spectra of the batch
-    /// are done, and `count` are among those that enter.
-    fn population(
-        &mut self,
-        grids: &[Grids],
-        ready: &[Ready],
-        (finished, count): (usize, usize),
-    ) -> Result<Vec<Vec<Outcome>>> {
-        let Some(resident) = self.resident.as_mut() else { return Ok(Vec::new()) };
-        let (never, tally, told) = (AtomicBool::new(false), self.tally, &mut self.told);
-        let cancel = tally.map_or(&never, Tally::cancel);
-        let mut report = |share: f64| {
-            let now = finished + (count as f64 * share) as usize;
-            // told after every submission, of no news too
-            if let Some(tally) = tally {
-                tally.add(now.saturating_sub(*told) as u64);
-                *told = now.max(*told);
-            }
-        };
-        resident.solve(&self.fitter.model, grids, ready, (cancel, &mut report))
     }
 }

@@ -1,5 +1,6 @@
 //! Populations of one shape of spectra, and the passes of a solver through them.
 
+use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
 
@@ -8,7 +9,7 @@ use super::assemble::{Starts, assemble};
 use super::run::{Grids, Ready};
 use super::waiting::{Entering, Waiting};
 use crate::error::{Error, Result};
-use crate::model::{ArmLayout, SpectralModel, SpectralObjective};
+use crate::model::{ArmLayout, Prepared, SpectralModel, SpectralObjective};
 use crate::solver::profile::Meter;
 use crate::solver::recording::Precision;
 use crate::solver::{
@@ -17,9 +18,17 @@ use crate::solver::{
 
 /// A simplex that polishes starts this much smaller.
 const POLISH: f64 = 0.1;
+/// Differences of an objective that is computed twice in f32: its own, in units of χ², and what a pixel's model may be off.
+const AGREE: (f64, f64) = (0.01, 1e-3);
+const ROUNDING: f64 = 1e-5;
+/// What a last step that is taken on trust may fail to hold, in units of `ftol`.
+const TRUST: f64 = 100.0;
 
 /// What stops a pass, and what is told the share that is done.
 pub type Watched<'a> = (&'a AtomicBool, &'a mut dyn FnMut(f64));
+
+/// The outcomes of each spectrum's starts, and the submission after which they left.
+type Left = (Vec<Vec<Outcome>>, Vec<u32>);
 
 /// A population and the objective that it was made for.
 struct Pass {
@@ -30,6 +39,8 @@ struct Pass {
 /// What a solver needs for spectra of one shape.
 pub struct Passes {
     pub layout: Vec<ArmLayout>,
+    /// The device's name, where it is a GPU.
+    gpu: Option<String>,
     /// Starts in flight.
     pub capacity: usize,
     solver: Solver,
@@ -76,7 +87,8 @@ impl Passes {
         let evaluate = if scans { passes.pop() } else { None };
         let simplex = if second.is_some() { passes.pop() } else { None };
         let linearise = passes.remove(0);
-        Ok(Passes { layout: layout.to_vec(), capacity, solver, linearise, simplex, evaluate })
+        let gpu = device.runs_wgsl().then(|| device.name());
+        Ok(Passes { layout: layout.to_vec(), gpu, capacity, solver, linearise, simplex, evaluate })
     }
 
     /// Has all populations measured.
@@ -96,11 +108,11 @@ impl Passes {
         let spectra = (model, grids, ready);
         let starts: Vec<Starts> = ready.iter().map(Ready::starts).collect();
         match self.solver {
-            Solver::Lm(_) => self.linearise.run(spectra, starts, (cancel, watch)),
+            Solver::Lm(settings) => self.descend(spectra, starts, (cancel, watch), settings.ftol),
             Solver::NelderMead(_) => self.simplices(spectra, starts, (cancel, watch)),
-            Solver::LmNelderMead(..) => {
+            Solver::LmNelderMead(settings, _) => {
                 // nearly all of the time goes into the simplices
-                let mut outcomes = self.linearise.run(spectra, starts, (cancel, &mut |_| {}))?;
+                let mut outcomes = self.descend(spectra, starts, (cancel, &mut |_| {}), settings.ftol)?;
                 let winners: Vec<Option<usize>> =
                     outcomes.iter().map(|group| winner(group, model.marginalise)).collect();
                 let best = |(group, winner): (&Vec<Outcome>, &Option<usize>)| {
@@ -123,49 +135,85 @@ impl Passes {
         }
     }
 
-    /// The outcomes at the starts of `ready`, which do not move; or, to `refit`, those of Levenberg–Marquardt from there.
+    /// The outcomes at the starts of `ready`, which do not move; or, to `refit`, those of Levenberg–Marquardt from there, unless the run
+    /// is cancelled.
     pub fn evaluate(
         &mut self,
         model: &SpectralModel,
         grids: &[Grids],
         ready: &[Ready],
-        refit: bool,
+        (refit, watched): (bool, Watched),
     ) -> Result<Vec<Outcome>> {
         let starts: Vec<Starts> = ready.iter().map(Ready::starts).collect();
         if refit {
-            let watched: Watched = (&AtomicBool::new(false), &mut |_| {});
-            return Ok(self.linearise.run((model, grids, ready), starts, watched)?.concat());
+            return Ok(self.linearise.run((model, grids, ready), starts, watched)?.0.concat());
         }
         let pass = self.evaluate.as_mut().unwrap_or(&mut self.linearise);
         let batch = assemble(model, &pass.objective, grids, (ready, &starts));
         pollster::block_on(linearise(pass.population.as_mut(), &batch))
     }
 
+    /// Levenberg–Marquardt from some starts. Of those spectra that a GPU brings home together one is linearised again at its end, as a
+    /// canary need not be among them.
+    fn descend(
+        &mut self,
+        spectra: Entering,
+        starts: Vec<Starts>,
+        watched: Watched,
+        ftol: f64,
+    ) -> Result<Vec<Vec<Outcome>>> {
+        let (outcomes, left) = self.linearise.run(spectra, starts, watched)?;
+        let Some(gpu) = &self.gpu else { return Ok(outcomes) };
+        let (model, grids, ready) = spectra;
+        let mut asked = BTreeMap::new();
+        for (k, group) in outcomes.iter().enumerate() {
+            if let Some(best) = winner(group, model.marginalise)
+                && group[best].status.is_some_and(Status::is_success)
+            {
+                asked.entry(left[k]).or_insert((k, &group[best]));
+            }
+        }
+        let some: Vec<Ready> = asked.values().map(|(k, _)| ready[*k].clone()).collect();
+        let ends = asked.values().map(|(_, told)| vec![told.parameters.clone()]).collect();
+        let sums = self.linearise.sums((model, grids, &some), ends)?;
+        for ((one, (_, told)), sums) in some.iter().zip(asked.values()).zip(sums.iter().flatten()) {
+            let both = (objective(told, model.marginalise), objective(sums, model.marginalise));
+            agree(gpu, both, (sums, &one.prepared), TRUST * ftol)?;
+        }
+        Ok(outcomes)
+    }
+
     /// Nelder–Mead from some starts, then one linearisation of each best vertex.
     fn simplices(&mut self, spectra: Entering, starts: Vec<Starts>, watched: Watched) -> Result<Vec<Vec<Outcome>>> {
         let Some(simplex) = &mut self.simplex else { return Ok(Vec::new()) };
-        let mut outcomes = simplex.run(spectra, starts, watched)?;
+        let mut outcomes = simplex.run(spectra, starts, watched)?.0;
         // what has been found is kept, cancelled or not
         let best = |group: &Vec<Outcome>| group.iter().map(|outcome| outcome.parameters.clone()).collect();
         let ends = outcomes.iter().map(best).collect();
         let sums = self.linearise.sums(spectra, ends)?;
-        for (outcome, sums) in outcomes.iter_mut().flatten().zip(sums.into_iter().flatten()) {
-            let Outcome { status, rounds, evaluations, .. } = *outcome;
-            *outcome = Outcome { status, rounds, evaluations: evaluations + 1, ..sums };
+        let (model, _, ready) = spectra;
+        for ((outcomes, sums), one) in outcomes.iter_mut().zip(sums).zip(ready) {
+            for (outcome, sums) in outcomes.iter_mut().zip(sums) {
+                if let Some(gpu) = &self.gpu {
+                    agree(gpu, (outcome.chi2, objective(&sums, model.marginalise)), (&sums, &one.prepared), 0.0)?;
+                }
+                let Outcome { status, rounds, evaluations, .. } = *outcome;
+                *outcome = Outcome { status, rounds, evaluations: evaluations + 1, ..sums };
+            }
         }
         Ok(outcomes)
     }
 }
 
 impl Pass {
-    /// Fits each spectrum from its starts.
-    fn run(&mut self, spectra: Entering, starts: Vec<Starts>, (cancel, watch): Watched) -> Result<Vec<Vec<Outcome>>> {
+    /// Fits each spectrum from its starts; with the outcomes comes when they left ([`Waiting::left`]).
+    fn run(&mut self, spectra: Entering, starts: Vec<Starts>, (cancel, watch): Watched) -> Result<Left> {
         let members = starts.iter().map(Vec::len).sum::<usize>() * self.population.lanes();
         let mut queue = Waiting::new(&self.objective, spectra, starts);
         let mut progress = |left: usize| watch(1.0 - left as f64 / members.max(1) as f64);
         queue.watch = Some((self.population.lanes(), &mut progress));
         pollster::block_on(stream(self.population.as_mut(), &mut queue, cancel))?;
-        Ok(queue.outcomes)
+        Ok((queue.outcomes, queue.left))
     }
 
     /// The sums at each spectrum's starts.
@@ -190,6 +238,19 @@ pub fn halving<T>(capacity: &mut usize, mut make: impl FnMut(usize) -> Result<T>
             made => return made,
         }
     }
+}
+
+/// [`Error::DeviceUntrusted`] when the objective that a device told `before` of a point is not what it tells of it `now`, in another
+/// readback, with `sums`: one of them is wrong. `share` of χ² is allowed beside rounding.
+fn agree(device: &str, (before, now): (f64, f64), (sums, prepared): (&Outcome, &Prepared), share: f64) -> Result<()> {
+    // spectra without noise leave nothing but the rounding of their pixels
+    let rounding = prepared.unmasked as f64 * (ROUNDING * prepared.signal_to_noise).powi(2);
+    let allowed = AGREE.0 + (AGREE.1 + share) * (sums.chi2 + sums.penalty) + rounding;
+    if before.is_finite() && now.is_finite() && (before - now).abs() > allowed {
+        let message = format!("a fit ends at an objective of {before}, which is {now} when asked again");
+        return Err(Error::DeviceUntrusted { device: device.into(), message });
+    }
+    Ok(())
 }
 
 /// A population for each of the objectives.

@@ -8,37 +8,46 @@ use super::row::{FitRow, flag};
 use crate::solver::Status;
 
 const CAUSE: &str = "non_finite_result";
+const NO_POSTERIOR: &str = "non_finite_posterior";
 
 fn finite(values: &[f64]) -> bool {
     values.iter().all(|x| x.is_finite())
 }
 
-/// Makes a success with a number that is not finite one of [`Status::NotFinite`]. Parameters at a bound have no error, and a covariance that
-/// lacks rank says so by its flag.
-pub fn row(row: &mut FitRow) {
-    if !row.status.is_success() || row_is_sound(row) {
+/// Makes a success with a number that is not finite one of [`Status::NotFinite`]. Parameters at a bound have no error, and neither do those
+/// that the data do not determine, of which there is one at least where the covariance lacks rank. `scanned` is the velocity's parameter,
+/// where its posterior was asked for.
+pub fn row(row: &mut FitRow, scanned: Option<usize>) {
+    if !row.status.is_success() {
         return;
     }
-    row.status = Status::NotFinite;
-    row.status_text = CAUSE.into();
-    row.errors.fill(f64::NAN);
-    row.correlations.fill(f64::NAN);
+    // a held velocity has no posterior
+    if scanned.is_some_and(|p| row.errors[p] != 0.0) && !has_posterior(row) {
+        row.posterior = None;
+        row.fail(Status::NotFinite, NO_POSTERIOR);
+    } else if !row_is_sound(row) {
+        row.fail(Status::NotFinite, CAUSE);
+    }
+}
+
+fn has_posterior(row: &FitRow) -> bool {
+    row.posterior.is_some_and(|p| finite(&[p.velocity, p.error, p.skewness, p.kurtosis]))
 }
 
 fn row_is_sound(row: &FitRow) -> bool {
     if !(finite(&[row.chi2, row.objective]) && finite(&row.parameters)) {
         return false;
     }
-    if row.flags & flag::RANK_DEFICIENT != 0 {
-        return true;
-    }
-    let inside = |p: usize| row.at_bound >> p & 1 == 0;
+    let inside = |p: &usize| row.at_bound >> p & 1 == 0;
     let count = row.errors.len();
+    let undetermined = (0..count).filter(inside).any(|p| row.errors[p].is_nan());
+    if undetermined != (row.flags & flag::RANK_DEFICIENT != 0) || row.errors.iter().any(|error| error.is_infinite()) {
+        return false;
+    }
     // held ones have the error 0, and no correlation
-    let free = |p: usize| inside(p) && row.errors[p] != 0.0;
-    let pairs = || (0..count).flat_map(|q| (0..q).map(move |p| (p, q))).filter(|(p, q)| free(*p) && free(*q));
-    (0..count).all(|p| row.errors[p].is_finite() || !inside(p))
-        && pairs().all(|(p, q)| row.correlations.get(pair_index(p, q, count)).is_some_and(|c| c.is_finite()))
+    let known = |p: &usize| inside(p) && row.errors[*p].is_finite() && row.errors[*p] != 0.0;
+    let mut pairs = (0..count).filter(known).flat_map(|q| (0..q).filter(known).map(move |p| (p, q)));
+    pairs.all(|(p, q)| row.correlations.get(pair_index(p, q, count)).is_some_and(|c| c.is_finite()))
 }
 
 /// The same for a curve. Its covariance is NaN where a parameter is undetermined, at a bound, or where nothing tells the noise.
@@ -72,7 +81,7 @@ pub fn columns(status: &mut [i8], (parameters, errors): (&[f64], &mut [f64]), ch
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::fit::Id;
+    use crate::fit::{Id, VelocityPosterior};
 
     fn good() -> FitRow {
         FitRow {
@@ -108,13 +117,13 @@ mod tests {
             |row, x| row.correlations[1] = x,
         ];
         let mut same = good();
-        row(&mut same);
+        row(&mut same, None);
         assert_eq!(same, good());
         for (k, spoil) in spoils.into_iter().enumerate() {
             for x in [f64::NAN, f64::INFINITY] {
                 let mut bad = good();
                 spoil(&mut bad, x);
-                row(&mut bad);
+                row(&mut bad, None);
                 assert_eq!((bad.status, bad.status_text.as_str()), (Status::NotFinite, CAUSE), "field {k}: {x}");
                 assert!(bad.errors.iter().chain(&bad.correlations).all(|x| x.is_nan()));
             }
@@ -129,13 +138,73 @@ mod tests {
                     (2, f64::NAN, f64::NAN, f64::NAN)
             },
             |row| (row.errors[0], row.correlations[0], row.correlations[1]) = (0.0, f64::NAN, f64::NAN),
-            |row| (row.flags, row.errors[2]) = (flag::RANK_DEFICIENT, f64::NAN),
+            |row| {
+                (row.flags, row.errors[2], row.correlations[1], row.correlations[2]) =
+                    (flag::RANK_DEFICIENT, f64::NAN, f64::NAN, f64::NAN)
+            },
         ];
         for (k, spoil) in spoils.into_iter().enumerate() {
             let mut odd = good();
             spoil(&mut odd);
-            row(&mut odd);
+            row(&mut odd, None);
             assert_eq!(odd.status, Status::Ftol, "case {k}");
+        }
+    }
+
+    /// Errors of those that the data do not determine are NaN, all others are finite, and the flag is set for no other reason.
+    #[test]
+    fn a_covariance_that_lacks_rank_says_whose_errors() {
+        let spoils: [fn(&mut FitRow); 5] = [
+            |row| row.errors[2] = f64::INFINITY,
+            // a pair of determined ones
+            |row| row.correlations[0] = f64::NAN,
+            // nobody is undetermined
+            |row| row.errors[2] = 0.1,
+            // but for one at its bound
+            |row| row.at_bound = 4,
+            // without the flag
+            |row| row.flags = 0,
+        ];
+        let deficient = FitRow { flags: flag::RANK_DEFICIENT, errors: vec![0.1, 0.1, f64::NAN], ..good() };
+        let mut same = deficient.clone();
+        row(&mut same, None);
+        assert_eq!(same.status, Status::Ftol);
+        for (k, spoil) in spoils.into_iter().enumerate() {
+            let mut bad = deficient.clone();
+            spoil(&mut bad);
+            row(&mut bad, None);
+            assert_eq!((bad.status, bad.status_text.as_str()), (Status::NotFinite, CAUSE), "case {k}");
+        }
+    }
+
+    #[test]
+    fn a_scan_that_found_nothing_is_no_success() {
+        let whole = VelocityPosterior { velocity: 1.0, error: 0.1, skewness: 0.0, kurtosis: 3.0 };
+        let spoils: [fn(&mut VelocityPosterior, f64); 4] = [
+            |posterior, x| posterior.velocity = x,
+            |posterior, x| posterior.error = x,
+            |posterior, x| posterior.skewness = x,
+            |posterior, x| posterior.kurtosis = x,
+        ];
+        let spoilt = spoils.iter().flat_map(|spoil| {
+            [f64::NAN, f64::INFINITY].map(|x| {
+                let mut posterior = whole;
+                spoil(&mut posterior, x);
+                Some(posterior)
+            })
+        });
+        for posterior in spoilt.chain([None]) {
+            let mut bad = FitRow { posterior, ..good() };
+            row(&mut bad, Some(1));
+            assert_eq!((bad.status, bad.status_text.as_str()), (Status::NotFinite, NO_POSTERIOR));
+            assert!(bad.posterior.is_none() && bad.errors.iter().all(|x| x.is_nan()));
+        }
+        // a good one, one that nobody asked for, and a velocity that is held
+        let held = FitRow { errors: vec![0.1, 0.0, 0.1], ..good() };
+        let fine = [(FitRow { posterior: Some(whole), ..good() }, Some(1)), (good(), None), (held, Some(1))];
+        for (mut one, scanned) in fine {
+            row(&mut one, scanned);
+            assert_eq!(one.status, Status::Ftol);
         }
     }
 

@@ -19,6 +19,9 @@ pub struct Waiting<'a> {
     /// Of each spectrum, one a start; none of those that have not entered.
     pub outcomes: Vec<Vec<Outcome>>,
     pub watch: Option<Watch<'a>>,
+    /// Of each spectrum: the submission after which it left, with all that leave then.
+    pub left: Vec<u32>,
+    submissions: u32,
     /// The first that waits, and the places of those that have entered.
     next: usize,
     entered: Vec<usize>,
@@ -27,7 +30,9 @@ pub struct Waiting<'a> {
 impl<'a> Waiting<'a> {
     pub fn new(objective: &'a SpectralObjective, spectra: Entering<'a>, starts: Vec<Starts>) -> Waiting<'a> {
         let outcomes = vec![Vec::new(); starts.len()];
-        Waiting { objective, spectra, starts, outcomes, watch: None, next: 0, entered: Vec::new() }
+        let left = vec![0; starts.len()];
+        let (next, entered) = (0, Vec::new());
+        Waiting { objective, spectra, starts, outcomes, watch: None, left, submissions: 0, next, entered }
     }
 
     /// The first of those from `k` on that has a start.
@@ -60,10 +65,13 @@ impl Queue for Waiting<'_> {
     }
 
     fn end(&mut self, number: usize, outcomes: Vec<Outcome>) {
-        self.outcomes[self.entered[number]] = outcomes;
+        let place = self.entered[number];
+        self.outcomes[place] = outcomes;
+        self.left[place] = self.submissions;
     }
 
     fn watch(&mut self, active: usize) {
+        self.submissions += 1;
         let waiting: usize = self.starts[self.next..].iter().map(Vec::len).sum();
         if let Some((lanes, watch)) = &mut self.watch {
             watch(active + waiting * *lanes);

@@ -269,4 +269,8 @@ impl WholeFits for GpuWhole {
         self.ready = Some(ready);
         Ok(())
     }
+
+    fn together(&self) -> Option<usize> {
+        Some(self.layout.capacity)
+    }
 }

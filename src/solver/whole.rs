@@ -121,6 +121,11 @@ pub const WAITING: i8 = i8::MIN;
 pub trait WholeFits: Send + Sync {
     /// Makes all waiting fits. A fit's bits do not depend on the others.
     fn fit(&mut self, batch: &WholeBatch<'_>, columns: &mut WholeColumns<'_>) -> Result<()>;
+
+    /// How many of the waiting fits, in their order, come home together, where they come from another device than the host.
+    fn together(&self) -> Option<usize> {
+        None
+    }
 }
 
 impl WholeBatch<'_> {

@@ -20,6 +20,7 @@ mod sums;
 #[cfg(feature = "argmin")]
 mod task;
 mod tie;
+mod witness;
 
 use rayon::prelude::*;
 

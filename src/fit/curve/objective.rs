@@ -1,5 +1,7 @@
 //! A model as a recording, and curves as its batch.
 
+use std::borrow::Borrow;
+
 use super::Prior;
 use super::data::{Curve, Grid};
 use crate::curve_model::{Code, CurveModel};
@@ -45,10 +47,10 @@ impl CurveObjective {
     }
 
     /// The curves' batch, one member each.
-    pub fn batch(&self, curves: &[Curve], priors: &[Option<Prior>]) -> Batch {
+    pub fn batch(&self, curves: &[impl Borrow<Curve>], priors: &[Option<Prior>]) -> Batch {
         let mut batch = Batch { spectra: curves.len(), group: (0..curves.len() as u32).collect(), ..Batch::default() };
         let (mut data, mut weight, mut scales, mut x) = (Vec::new(), Vec::new(), Vec::new(), Vec::new());
-        for curve in curves {
+        for curve in curves.iter().map(Borrow::borrow) {
             data.extend(curve.y.iter().zip(&curve.weight).map(|(y, w)| w * y));
             weight.extend(&curve.weight);
             if self.own_grid || x.is_empty() {

@@ -7,6 +7,7 @@ use rayon::prelude::*;
 
 use super::data::{Curve, Curves, Grid};
 use super::sizes::{roots, sizes};
+use super::witness::few;
 use super::{CurveColumns, CurveFitter, begin};
 use crate::cpu::CpuDevice;
 use crate::error::Result;
@@ -163,6 +164,7 @@ impl<'a> Passage<'a> {
         self.begin(&batch, &sizes, columns);
         if let Some(single) = &mut precisions.single {
             single.fit(&batch, columns)?;
+            self.hear(first, single.together(), columns)?;
             resume(&batch, p, columns);
         }
         if let Some(double) = &mut precisions.double {
@@ -269,6 +271,21 @@ impl<'a> Passage<'a> {
     fn used(&self, batch: &WholeBatch<'_>, k: usize) -> usize {
         let masked = |mask: &[bool]| mask[k * self.points..(k + 1) * self.points].iter().filter(|m| **m).count();
         self.points - batch.mask.map_or(0, masked)
+    }
+
+    /// Looks at some of the fits, of every so many that have come `together` from a GPU; f64 is to end them.
+    fn hear(&self, first: usize, together: Option<usize>, columns: &WholeColumns<'_>) -> Result<()> {
+        let Some(together) = together else { return Ok(()) };
+        let (p, status) = (self.parameters, |k: usize| Status::from_code(columns.status[k].into()));
+        let fitted: Vec<usize> = (0..columns.status.len()).filter(|&k| status(k) != Some(Status::BadInput)).collect();
+        for some in fitted.chunks(together) {
+            for k in few(some.iter().copied(), status) {
+                if let Some(curve) = self.curve(first + k) {
+                    self.fitter.hear(&curve, &columns.parameters[k * p..(k + 1) * p], columns.chi2[k], false)?;
+                }
+            }
+        }
+        Ok(())
     }
 
     /// Variances become errors, and what is not finite no success.

@@ -6,11 +6,12 @@ use std::sync::atomic::AtomicBool;
 use super::CurveFitter;
 use super::data::{Curve, Grid};
 use super::objective::CurveObjective;
+use super::witness::few;
 use crate::error::Result;
 use crate::fit::Solver;
 use crate::fit::solve::halving;
 use crate::solver::recording::Recording;
-use crate::solver::{Batch, Method, NelderMead, Objective, Outcome, Population, linearise, optimise};
+use crate::solver::{Batch, Method, NelderMead, Objective, Outcome, Population, Status, linearise, optimise};
 
 /// A simplex that follows Levenberg–Marquardt starts this much smaller.
 const SECOND: f64 = 0.1;
@@ -68,36 +69,68 @@ impl Passes<'_> {
         let mut outcomes = Vec::new();
         if let Some(population) = &mut self.linearise {
             outcomes = run(population.as_mut(), &batch)?;
+            self.hear(curves, &outcomes, true)?;
             batch.starts = outcomes.iter().flat_map(|outcome| outcome.parameters.clone()).collect();
         }
         if let Some(population) = &mut self.simplex {
             let found = run(population.as_mut(), &batch)?;
+            // what the host cannot compute the sums below tell
+            if !self.fitter.model.needs_gpu() {
+                self.hear(curves, &found, false)?;
+            }
             outcomes = if outcomes.is_empty() { found } else { better(outcomes, found) };
         }
         if let Some(population) = &mut self.sums {
             batch.starts = outcomes.iter().flat_map(|outcome| outcome.parameters.clone()).collect();
             let sums = pollster::block_on(linearise(population.as_mut(), &batch))?;
-            for (outcome, sums) in outcomes.iter_mut().zip(sums) {
+            for ((outcome, sums), curve) in outcomes.iter_mut().zip(sums).zip(curves) {
+                if outcome.status.is_some_and(Status::is_success) {
+                    self.fitter.hear_again(curve, outcome, &sums)?;
+                }
                 (outcome.gradient, outcome.normal_matrix) = (sums.gradient, sums.normal_matrix);
             }
         }
         for (outcome, curve) in outcomes.iter_mut().zip(curves) {
-            for (p, u) in outcome.parameters.iter_mut().enumerate() {
-                *u = physical(*u, curve.scale[p], (curve.lower[p], curve.upper[p]));
-            }
+            outcome.parameters = physical(&outcome.parameters, curve);
         }
         Ok(outcomes)
     }
+
+    /// Looks at some of the fits of a pass on a GPU, which Levenberg–Marquardt has `ended` or simplices; where the host has no model the
+    /// device is asked for them again.
+    fn hear(&mut self, curves: &[Curve], outcomes: &[Outcome], ended: bool) -> Result<()> {
+        let fitter = self.fitter;
+        if !fitter.device.inner.runs_wgsl() {
+            return Ok(());
+        }
+        let some = few(0..outcomes.len(), |k| outcomes[k].status);
+        if !fitter.model.needs_gpu() {
+            return some.into_iter().try_for_each(|k| {
+                let Outcome { parameters, chi2, penalty, .. } = &outcomes[k];
+                fitter.hear(&curves[k], &physical(parameters, &curves[k]), chi2 + penalty, ended)
+            });
+        }
+        let Some(population) = self.linearise.as_mut().filter(|_| !some.is_empty()) else { return Ok(()) };
+        let picked: Vec<&Curve> = some.iter().map(|&k| &curves[k]).collect();
+        let mut batch = self.objective.batch(&picked, &fitter.priors);
+        batch.starts = some.iter().flat_map(|&k| outcomes[k].parameters.clone()).collect();
+        let again = pollster::block_on(linearise(population.as_mut(), &batch))?;
+        some.into_iter().zip(&again).try_for_each(|(k, now)| fitter.hear_again(&curves[k], &outcomes[k], now))
+    }
 }
 
-/// The value of `u`: at a bound that a device has rounded to f32 it is the bound.
-fn physical(u: f64, scale: f64, (lower, upper): (f64, f64)) -> f64 {
-    let is_at = |bound: f64| u == f64::from((bound / scale) as f32);
-    match [lower, upper].into_iter().find(|bound| is_at(*bound)) {
-        Some(bound) => bound,
-        None if u.is_nan() => u,
-        None => (u * scale).clamp(lower, upper),
-    }
+/// The values of `u`: at a bound that a device has rounded to f32 they are the bound.
+fn physical(u: &[f64], curve: &Curve) -> Vec<f64> {
+    let one = |(p, &u): (usize, &f64)| {
+        let (scale, lower, upper) = (curve.scale[p], curve.lower[p], curve.upper[p]);
+        let is_at = |bound: &f64| u == f64::from((bound / scale) as f32);
+        match [lower, upper].into_iter().find(is_at) {
+            Some(bound) => bound,
+            None if u.is_nan() => u,
+            None => (u * scale).clamp(lower, upper),
+        }
+    };
+    u.iter().enumerate().map(one).collect()
 }
 
 fn run(population: &mut dyn Population, batch: &Batch) -> Result<Vec<Outcome>> {

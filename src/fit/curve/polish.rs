@@ -47,6 +47,11 @@ impl Rows {
         self.chi2 + self.penalty
     }
 
+    /// (P): squares of the Jacobian's columns.
+    pub fn squares(&self) -> impl Iterator<Item = f64> + '_ {
+        self.jacobian.column_iter().map(|column| column.norm_squared())
+    }
+
     /// The Gauss–Newton step of some parameters; `None` when a direction is undetermined.
     pub fn step(&self, some: &[usize], parameters: &[f64]) -> Option<Vec<f64>> {
         let (delta, ..) = Factors::new(&self.jacobian, some)?.step(&self.residual, &self.gradient, parameters)?;

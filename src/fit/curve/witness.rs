@@ -1,0 +1,114 @@
+//! A GPU's word against the host's: of some of the fits that it brings home together, the cost at their ends is computed again.
+//!
+//! The models are the user's, and in f32 two honest devices may end in different minima: what must agree is the cost at the parameters
+//! which the device itself names, and that nothing is left to gain there. Models that are WGSL alone the device is asked again, for another readback.
+
+use super::CurveFitter;
+use super::data::Curve;
+use crate::error::{Error, Result};
+use crate::fit::Solver;
+use crate::solver::triangle::packed_index;
+use crate::solver::{Estimator, Outcome, Status};
+
+/// Fits that are looked at, of those that come home together.
+const FEW: usize = 8;
+/// Allowed difference of a cost, as a share of it: the sums' rounding, and what the last step, if it is taken on trust, may promise in
+/// units of `ftol` (`BEST_CONTRACTION` of the step).
+const SHARE: f64 = 1e-3;
+const TRUST: f64 = 1e3;
+/// Largest cosine between the residual and a column of the Jacobian where Levenberg–Marquardt has ended.
+const COSINE: f64 = 0.1;
+/// Where f32's least number ends what costs can tell.
+const FLOOR: f64 = 1e-30;
+/// What rounding may do to a point, as a share of all that it is made of: 1700 units of f32's last place where the functions are popfit's;
+/// those of WGSL itself are as good as a driver makes them.
+const ROUNDING: f64 = 1e-4;
+const ROUNDING_OF_WGSL: f64 = 2e-3;
+/// And between two kernels of one device.
+const ROUNDING_AGAIN: f64 = 2e-6;
+/// And to a predictor: four units.
+const ROUNDING_OF_X: f64 = 1.0 / 4_194_304.0;
+
+/// Some of the fits that have ended well, evenly.
+pub(super) fn few(fits: impl Iterator<Item = usize>, status: impl Fn(usize) -> Option<Status>) -> Vec<usize> {
+    let ended: Vec<usize> = fits.filter(|&k| status(k).is_some_and(Status::is_success)).collect();
+    let count = ended.len().min(FEW);
+    (0..count).map(|i| ended[i * ended.len() / count]).collect()
+}
+
+impl CurveFitter {
+    /// [`Error::DeviceUntrusted`] when the cost that a GPU `told` of a fit is not that of its `parameters`, or when Levenberg–Marquardt,
+    /// if it has `ended` there, has left a gradient.
+    pub(super) fn hear(&self, curve: &Curve, parameters: &[f64], told: f64, ended: bool) -> Result<()> {
+        let problem = self.problem(curve);
+        let Some(rows) = problem.rows(parameters) else { return Ok(()) };
+        let (cost, squares): (f64, Vec<f64>) = (rows.cost(), rows.squares().collect());
+        let cosines = problem.inside(parameters).into_iter().map(|p| rows.gradient[p].abs() / squares[p].sqrt());
+        let slope = if ended { cosines.fold(0.0, f64::max) } else { 0.0 };
+        // as a rule; the rest takes as long again
+        if (told - cost).abs() <= SHARE * cost && slope <= COSINE * cost.sqrt() {
+            return Ok(());
+        }
+        let conditioned: f64 = parameters.iter().zip(&squares).map(|(x, a)| x * x * a).sum();
+        let rounding = if self.model.formula().is_some() { ROUNDING } else { ROUNDING_OF_WGSL };
+        let point = rounding.powi(2) * self.squares(curve, conditioned) + self.squares_by_x(curve, parameters);
+        self.judge((told, cost), point)?;
+        let (Solver::Lm(settings) | Solver::LmNelderMead(settings, _)) = self.solver else { return Ok(()) };
+        let share = COSINE + settings.gtol + (TRUST * settings.ftol).sqrt();
+        let allowed = share * cost.sqrt() + settings.xtol * conditioned.sqrt() + point.sqrt() + FLOOR;
+        if slope > allowed {
+            return Err(self.untrusted(format!("a curve's fit ends where its cost of {cost} still falls")));
+        }
+        Ok(())
+    }
+
+    /// The same where the host has no model: what the device has `told` against what it says there `now`.
+    pub(super) fn hear_again(&self, curve: &Curve, told: &Outcome, now: &Outcome) -> Result<()> {
+        let square = |(p, u): (usize, &f64)| u * u * now.normal_matrix[packed_index(p, p)];
+        let conditioned = now.parameters.iter().enumerate().map(square).sum();
+        let point = ROUNDING_AGAIN.powi(2) * self.squares(curve, conditioned);
+        self.judge((told.chi2 + told.penalty, now.chi2 + now.penalty), point)
+    }
+
+    /// Squares of what the points' rounding is a share of: the data, and the parameters by their derivatives, whose squares are
+    /// `conditioned`.
+    fn squares(&self, curve: &Curve, conditioned: f64) -> f64 {
+        let square = |(y, weight): (&f64, &f64)| match self.estimator {
+            // a count's error is its root
+            Estimator::Poisson => weight * y,
+            _ => (weight * y).powi(2),
+        };
+        let data: f64 = curve.y.iter().zip(&curve.weight).map(square).sum();
+        (1 + curve.start.len()) as f64 * (data + conditioned)
+    }
+
+    /// The square of what the rounding of predictors does.
+    fn squares_by_x(&self, curve: &Curve, parameters: &[f64]) -> f64 {
+        let problem = self.problem(curve);
+        let x = curve.x.iter().map(|x| x * (1.0 + ROUNDING_OF_X)).collect();
+        let moved = Curve { x, ..curve.clone() };
+        let rows = |curve: &Curve| self.problem(curve).model_rows(false, parameters, &curve.scale);
+        let (Some(here), Some(there)) = (problem.model_rows(false, parameters, &curve.scale), rows(&moved)) else {
+            return 0.0;
+        };
+        let points = curve.weight.iter().zip(here.iter().zip(&there)).filter(|(weight, _)| **weight > 0.0);
+        points.map(|(weight, (a, b))| (weight * (b - a)).powi(2)).sum()
+    }
+
+    /// By how much a cost may differ: Σ 2 |residual| · rounding, by Cauchy and Schwarz, and Σ rounding², which is `point`.
+    fn judge(&self, (told, cost): (f64, f64), point: f64) -> Result<()> {
+        let trusted = match self.solver {
+            Solver::Lm(settings) | Solver::LmNelderMead(settings, _) => TRUST * settings.ftol,
+            Solver::NelderMead(_) => 0.0,
+        };
+        let allowed = (SHARE + trusted) * cost + 2.0 * (cost * point).sqrt() + point + FLOOR;
+        if (told - cost).abs() <= allowed || !allowed.is_finite() {
+            return Ok(());
+        }
+        Err(self.untrusted(format!("a curve's fit has a cost of {cost}, not {told}")))
+    }
+
+    fn untrusted(&self, message: String) -> Error {
+        Error::DeviceUntrusted { device: self.device.inner.name(), message }
+    }
+}

@@ -1,0 +1,102 @@
+//! What a run has on its device: populations, and on GPUs a spectrum of known answer among those that enter.
+
+use std::sync::atomic::AtomicBool;
+
+use super::{Fitter, Grids, Ready, Run, Tally, batch};
+use crate::error::Result;
+use crate::fit::canary::Canary;
+use crate::fit::posterior::Scan;
+use crate::fit::row::FitRow;
+use crate::fit::solve::Passes;
+use crate::model::{ArmLayout, VelocityScan};
+use crate::solver::Outcome;
+
+impl Run<'_> {
+    pub(super) fn make_resident(&mut self, layout: &[ArmLayout]) -> Result<()> {
+        if self.resident.as_ref().is_some_and(|r| r.layout == layout) {
+            return Ok(());
+        }
+        let Fitter { model, solver, precision, velocity_scan, .. } = self.fitter;
+        let scans = *velocity_scan == VelocityScan::Fixed;
+        self.resident = None; // frees its memory first
+        // and the canary's
+        let most = (batch(&*self.device) * self.fitter.start_count() + 1).min(self.most);
+        let mut passes = Passes::new(model, layout, &*self.device, (*solver, *precision, scans), (self.memory, most))?;
+        if let Some(meter) = &self.meter {
+            passes.measure(meter);
+        }
+        self.resident = Some(passes);
+        Ok(())
+    }
+
+    /// What runs WGSL has drivers between it and its arithmetic.
+    pub(super) fn make_canary(&mut self, layout: &[ArmLayout], grids: &[Grids], place: usize) -> Result<()> {
+        let known = self.canary.take().filter(|canary| canary.suits(layout, grids));
+        self.canary = match known {
+            Some(canary) => Some(canary),
+            None if self.device.runs_wgsl() => Canary::new(self.fitter, layout, grids, place)?,
+            None => None,
+        };
+        Ok(())
+    }
+
+    /// The outcomes of each spectrum's starts, of which `chunk` spectra enter together, and the spectra; an error where a canary
+    /// among them is not well. The batch has `total` spectra.
+    pub(super) fn outcomes(
+        &mut self,
+        grids: &[Grids],
+        mut ready: Vec<Ready>,
+        (total, chunk): (usize, usize),
+    ) -> Result<(Vec<Ready>, Vec<Vec<Outcome>>)> {
+        let count = ready.len();
+        let canary = self.canary.take().filter(|_| self.device.runs_wgsl());
+        let places = canary.as_ref().map_or_else(Vec::new, |canary| canary.join(&mut ready, chunk));
+        let mut outcomes = self.population(grids, &ready, (total - count, count))?;
+        for &place in places.iter().rev() {
+            ready.remove(place);
+            let own = outcomes.remove(place);
+            if let Some(canary) = &canary {
+                canary.judge(self.fitter, &self.device.name(), &own, self.is_cancelled())?;
+            }
+        }
+        self.canary = canary;
+        Ok((ready, outcomes))
+    }
+
+    /// The outcomes of each spectrum's starts; none where the run was cancelled before it entered. `finished` spectra of the batch
+    /// are done, and `count` are among those that enter.
+    fn population(
+        &mut self,
+        grids: &[Grids],
+        ready: &[Ready],
+        (finished, count): (usize, usize),
+    ) -> Result<Vec<Vec<Outcome>>> {
+        let Some(resident) = self.resident.as_mut() else { return Ok(Vec::new()) };
+        let (never, tally, told) = (AtomicBool::new(false), self.tally, &mut self.told);
+        let cancel = tally.map_or(&never, Tally::cancel);
+        let mut report = |share: f64| {
+            let now = finished + (count as f64 * share) as usize;
+            // told after every submission, of no news too
+            if let Some(tally) = tally {
+                tally.add(now.saturating_sub(*told) as u64);
+                *told = now.max(*told);
+            }
+        };
+        resident.solve(&self.fitter.model, grids, ready, (cancel, &mut report))
+    }
+
+    /// Scans the velocities of spectra that have been fitted; those that are not done when the run is cancelled count as interrupted.
+    pub(super) fn scan(&mut self, grids: &[Grids], fitted: (&[Ready], &mut [FitRow])) -> Result<()> {
+        let (never, tally, name) = (AtomicBool::new(false), self.tally, self.device.name());
+        let canary = self.canary.as_ref().filter(|_| self.device.runs_wgsl()).map(|canary| (canary, &*name));
+        let mut report = |_| {
+            // of no news
+            if let Some(tally) = tally {
+                tally.add(0);
+            }
+        };
+        let Some(passes) = self.resident.as_mut() else { return Ok(()) };
+        let watched = (tally.map_or(&never, Tally::cancel), &mut report as &mut dyn FnMut(f64));
+        Scan { fitter: self.fitter, passes, grids, canary, watched }.run(fitted)
+    }
+}
