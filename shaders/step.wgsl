@@ -142,7 +142,8 @@ fn choose(slot: u32) -> i32 {
         }
         undamped = step_damping < UNDAMPED;
         let held_back = state[at(DAMPING, slot)] < UNDAMPED && !undamped;
-        if mode == SEARCHING && held_back && is_small(max(FTOL, NOISE) * cost) {
+        let creeps = control[cell(ROUNDS, slot)] >= PATIENCE;
+        if mode == SEARCHING && held_back && (is_small(max(FTOL, NOISE) * cost) || creeps) {
             control[cell(MODE, slot)] = RELEASED;
             continue;
         }

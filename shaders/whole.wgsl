@@ -96,7 +96,8 @@ fn choose(slot: u32) -> i32 {
     let settled = step_damping < UNDAMPED;
     var small_reduction = remaining <= TOLERANCE * cost;
     var small_step = step_length <= XTOL * step_scale;
-    if !settled && state[at(DAMPING, slot)] < UNDAMPED && (small_reduction || small_step) {
+    let creeps = control[cell(ROUNDS, slot)] >= PATIENCE;
+    if !settled && state[at(DAMPING, slot)] < UNDAMPED && (small_reduction || small_step || creeps) {
         control[cell(MODE, slot)] = RELEASED; // what the floor held back is to move, too
     }
     small_reduction = small_reduction && settled;

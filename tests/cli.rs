@@ -227,6 +227,16 @@ fn compare_passes_equal_tables_and_fails_others() {
     let differs = popfit(&["compare", &text(&a), &text(&b), "--share", "1"]);
     assert_eq!(differs.status.code(), Some(1));
     assert!(message(&differs).contains("velocity differs"), "{}", message(&differs));
+    // of most spectra B has no velocity
+    let nan = |line: &String| {
+        let cells = line.split(',').enumerate().map(|(k, cell)| if k == place { "NaN" } else { cell });
+        cells.collect::<Vec<_>>().join(",")
+    };
+    let empty = lines.iter().enumerate().map(|(k, line)| if k > 1 { nan(line) } else { line.clone() });
+    std::fs::write(&b, empty.collect::<Vec<_>>().join("\n")).unwrap();
+    let lost = popfit(&["compare", &text(&a), &text(&b)]);
+    assert_eq!(lost.status.code(), Some(1), "{}", message(&lost));
+    assert!(message(&lost).contains("velocity"), "{}", message(&lost));
     lines.pop();
     std::fs::write(&b, lines.join("\n")).unwrap();
     let short = popfit(&["compare", &text(&a), &text(&b), "--share", "0"]);
@@ -264,4 +274,24 @@ fn no_result_takes_the_place_of_an_input() {
     assert_eq!(output.status.code(), Some(2));
     assert!(message(&output).contains("one of the inputs"), "{}", message(&output));
     assert_eq!(std::fs::read(&spectra).unwrap(), std::fs::read(data("spectra.npz")).unwrap());
+    // what the model reads is input, too
+    let (model, emulator) = (folder.path().join("m.toml"), folder.path().join("e.fits"));
+    let text = std::fs::read_to_string(data("model.toml")).unwrap().replace("emulator.safetensors", "e.fits");
+    std::fs::write(&model, text).unwrap();
+    std::fs::copy(data("emulator.safetensors"), &emulator).unwrap();
+    let output = fit(&model, &[&data("spectra.npz")], &emulator, &[]);
+    assert_eq!(output.status.code(), Some(2), "{}", message(&output));
+    assert!(message(&output).contains("one of the inputs"), "{}", message(&output));
+    assert_eq!(std::fs::read(&emulator).unwrap(), std::fs::read(data("emulator.safetensors")).unwrap());
+    // nor does a page that of a table
+    let table = folder.path().join("t.csv");
+    assert!(fit(&data("model.toml"), &[&data("spectra.npz")], &table, &["--starts", "1"]).status.success());
+    let before = std::fs::read(&table).unwrap();
+    for out in [&table, &folder.path().join("page.csv")] {
+        let output = popfit(&["report", table.to_str().unwrap(), "--output", out.to_str().unwrap()]);
+        assert_eq!(output.status.code(), Some(2), "{}", message(&output));
+    }
+    assert_eq!(std::fs::read(&table).unwrap(), before);
+    let both = fit(&data("model.toml"), &[&data("spectra.npz")], &table, &["--report", table.to_str().unwrap()]);
+    assert_eq!(both.status.code(), Some(2), "{}", message(&both));
 }

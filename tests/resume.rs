@@ -292,6 +292,41 @@ fn an_interrupted_run_goes_on() {
     }
 }
 
+/// An older table is worth more than one of fits that were not made; and no table is made of two versions of a file.
+#[cfg(unix)]
+#[test]
+fn an_older_table_stays() {
+    let inputs = tempfile::tempdir().unwrap();
+    for name in ["model.toml", "emulator.safetensors", "spectra.npz"] {
+        std::fs::copy(data(name), inputs.path().join(name)).unwrap();
+    }
+    let folder = tempfile::tempdir().unwrap();
+    let [whole, out] = ["whole.csv", "out.csv"].map(|name| folder.path().join(name));
+    assert!(command(inputs.path(), &whole, &[]).status().unwrap().success());
+    std::fs::write(&out, "old").unwrap();
+    let end = |child: Child, said: &[&str]| {
+        let output = child.wait_with_output().unwrap();
+        assert_eq!(output.status.code(), Some(1), "{}", message(&output));
+        said.iter().for_each(|word| assert!(message(&output).contains(word), "no {word:?} in {}", message(&output)));
+        assert_eq!(std::fs::read(&out).unwrap(), b"old");
+        assert_eq!(names(folder.path()), [".out.csv.journal", "out.csv", "whole.csv"]);
+    };
+    let child = until_it_has_rows(inputs.path(), &out, &[]);
+    assert!(Command::new("kill").args(["-INT", &child.id().to_string()]).status().unwrap().success());
+    end(child, &["interrupted", "is as it was", "--resume goes on"]);
+    // written to, though with the same bytes
+    let child = command(inputs.path(), &out, &["--resume"]).spawn().unwrap();
+    while !names(folder.path()).iter().any(|name| name.contains(".tmp")) {
+        std::thread::sleep(Duration::from_millis(1));
+    }
+    let spectra = std::fs::File::options().append(true).open(inputs.path().join("spectra.npz")).unwrap();
+    spectra.set_modified(std::time::SystemTime::now() + Duration::from_secs(5)).unwrap();
+    end(child, &["spectra.npz", "was written to while it was fitted"]);
+    let output = command(inputs.path(), &out, &["--resume"]).output().unwrap();
+    assert_eq!(output.status.code(), Some(0), "{}", message(&output));
+    assert!(std::fs::read(&out).unwrap() == std::fs::read(&whole).unwrap());
+}
+
 /// A disk with little room, as a limit on the size of files makes one: the old table stays, and with more room the run goes on.
 #[cfg(unix)]
 #[test]

@@ -14,7 +14,7 @@ const COUNT: usize = 200;
 
 fn main() -> Result<(), Box<dyn std::error::Error>> {
     let mut file = std::env::args().nth(1).map(File::create).transpose()?.map(BufWriter::new);
-    for far in [Far::Amplitudes, Far::Factors, Far::Signs] {
+    for far in [Far::Amplitudes, Far::Magnitudes, Far::Factors, Far::Signs] {
         let (mut all, mut found) = (0, 0);
         for problems in problems(far, COUNT)? {
             let (fits, lowest) = problems.fit()?;

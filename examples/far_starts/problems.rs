@@ -5,6 +5,8 @@ use popfit::{CurveFit, CurveFitter, Curves, Device, Formula, Result};
 /// What is wrong with starts.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub enum Far {
+    /// Amplitudes by a factor of 10³ to 10⁸, upwards or downwards; the others by up to a quarter.
+    Magnitudes,
     /// Amplitudes by a factor of 10 to 100, upwards or downwards; the others by up to a quarter.
     Amplitudes,
     /// Everything by a factor of up to √10, upwards or downwards; amplitudes as before.
@@ -82,10 +84,11 @@ fn problem(
         let model = formula.values(&x, &truth)?;
         let top = model.iter().fold(0.0, |top: f64, m| top.max(m.abs()));
         y.extend(model.iter().map(|m| m + 0.02 * top * random.normal()));
-        let factor = 10f64.powf(power * (1.0 + random.uniform()));
+        let (least, range) = if far == Far::Magnitudes { (3.0, 5.0) } else { (1.0, 1.0) };
+        let factor = 10f64.powf(power * (least + range * random.uniform()));
         for (p, truth) in truth.iter().enumerate() {
             let near = match far {
-                Far::Amplitudes => truth * (0.75 + 0.5 * random.uniform()),
+                Far::Amplitudes | Far::Magnitudes => truth * (0.75 + 0.5 * random.uniform()),
                 Far::Factors | Far::Signs => truth * 10f64.powf(random.uniform() - 0.5),
             };
             let sign = if far == Far::Signs && random.uniform() < 0.5 { -1.0 } else { 1.0 };

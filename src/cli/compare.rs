@@ -47,7 +47,8 @@ fn svg(text: &str) -> Result<PathBuf, String> {
     if is_svg { Ok(path) } else { Err("the picture is an SVG: give a name that ends in .svg".into()) }
 }
 
-/// Differences of one parameter, in errors of A; infinite without an error, left out where A's is NaN (at a bound).
+/// Differences of one parameter, in errors of A, or of B where A has none; infinite where the error is 0 or one of them has no number, left
+/// out where neither has an error (at a bound).
 struct Differences {
     name: String,
     sorted: Vec<f64>,
@@ -90,6 +91,9 @@ pub fn run(arguments: &Arguments) -> Result<(), Failure> {
         missing.1,
         both.len()
     ));
+    if pairs.is_empty() && !(a.is_empty() && b.is_empty()) {
+        return Err(Failure::differs("fail: the tables have no spectrum in common"));
+    }
     let all = differences((&a, &b), &both)?;
     print(&all, arguments.threshold);
     if let Some(path) = &arguments.plot {
@@ -121,7 +125,13 @@ fn differences((a, b): (&FitTable, &FitTable), both: &[&(&FitRow, &FitRow)]) -> 
     let difference = |&(p, q): &(usize, usize)| {
         let one = |(a, b): &&(&FitRow, &FitRow)| {
             let apart = (a.parameters[p] - b.parameters[q]).abs();
-            if apart == 0.0 { 0.0 } else { apart / a.errors[p] }
+            let error = if a.errors[p].is_nan() { b.errors[q] } else { a.errors[p] };
+            match () {
+                () if apart == 0.0 => 0.0,
+                // a number is in one of them
+                () if apart.is_nan() && (a.parameters[p].is_finite() || b.parameters[q].is_finite()) => f64::INFINITY,
+                () => apart / error,
+            }
         };
         let mut sorted: Vec<f64> = both.iter().map(one).filter(|x| !x.is_nan()).collect();
         sorted.sort_by(f64::total_cmp);

@@ -13,7 +13,7 @@ use popfit::{
 };
 
 use super::chain::Chain;
-use super::identity;
+use super::identity::{self, Stamps};
 use super::output::{Format, Output};
 use super::rows::{Counting, Counts, short};
 use super::{Failure, profile, report, selection, signals};
@@ -108,7 +108,8 @@ pub fn run(arguments: &Arguments) -> Result<(), Failure> {
     let model = file.build()?;
     let selection = arguments.selection.selection()?;
     let mut source = Chain::open(&arguments.spectra, &selection)?;
-    spare_inputs(arguments)?;
+    spare_inputs(arguments, &file)?;
+    let stamps = Stamps::of(&arguments.spectra)?;
     let emulators = emulators(&model);
     let fitter = fitter(arguments, &file, model)?;
     let files = source.files();
@@ -132,6 +133,7 @@ pub fn run(arguments: &Arguments) -> Result<(), Failure> {
     if arguments.resume && !journal.has_rows() && !arguments.quiet {
         say([format!("popfit: nothing is kept beside {}: it is made from the start", arguments.output.display())]);
     }
+    let is_new = !arguments.output.exists();
     let mut table = Output::create(arguments.format, &arguments.output, &fitter, &source, &metadata)?;
     let page = arguments.report.as_deref().map(page).transpose()?;
 
@@ -142,6 +144,11 @@ pub fn run(arguments: &Arguments) -> Result<(), Failure> {
     bar.finish_and_clear();
     let Counting { counts, faults, report: kept, .. } = sink;
     let summary = summary.map_err(|error| failed(arguments, error, journal.has_rows()))?;
+    stamps.check()?;
+    if counts.any(Status::Interrupted) && !is_new {
+        drop(table);
+        return Err(Failure::stopped(&arguments.output, journal.has_rows()));
+    }
     table.finish(&summary.by_rows).map_err(Failure::running)?;
     let time = begin.elapsed();
     if let (Some(page), Some(kept)) = (page, kept) {
@@ -171,14 +178,17 @@ fn say(lines: impl IntoIterator<Item = String>) {
 }
 
 /// No result takes the place of what it is made from.
-fn spare_inputs(arguments: &Arguments) -> Result<(), Failure> {
+fn spare_inputs(arguments: &Arguments, file: &ModelFile) -> Result<(), Failure> {
     let models = (arguments.format == Format::Rvtab).then(|| RvTabWriter::models_of(&arguments.output));
     let page = arguments.report.as_ref().map(|dir| dir.join("index.html"));
     let [numbers, trace] = profile::files(&arguments.output).map(|file| arguments.profile.then_some(file));
     let outputs = [Some(arguments.output.clone()), models, page, numbers, trace];
+    if arguments.report.as_ref() == Some(&arguments.output) {
+        return Err(Failure::usage(format!("{}: the table and the page's folder", arguments.output.display())));
+    }
     let real = |path: &Path| path.canonicalize().ok();
     for output in outputs.iter().flatten().filter(|output| output.exists()) {
-        let inputs = arguments.spectra.iter().chain([&arguments.model]);
+        let inputs = arguments.spectra.iter().cloned().chain(file.inputs()).chain(arguments.selection.list());
         if let Some(input) = inputs.into_iter().find(|input| real(input) == real(output)) {
             return Err(Failure::usage(format!("{} would be overwritten: it is one of the inputs", input.display())));
         }
@@ -193,6 +203,8 @@ fn failed(arguments: &Arguments, error: Error, kept: bool) -> Failure {
         _ => Failure::running(error),
     };
     if kept {
+        // something is written
+        failure.code = 1;
         let output = arguments.output.display();
         failure.add(&format!("\n{output} is as it was; what was fitted is kept beside it, and --resume goes on"));
     }

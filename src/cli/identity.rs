@@ -1,19 +1,25 @@
 //! What makes a run the same run: `--resume` goes on with no other.
 
-use std::fs::File;
+use std::fs::{File, Metadata};
 use std::io::{BufRead, BufReader};
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
 use popfit::spectra::Selection;
-use popfit::{Error, Fitter, Metadata, Result};
+use popfit::{Error, Fitter, Result};
 use rayon::prelude::*;
 use sha2::{Digest, Sha256};
 use twox_hash::XxHash3_128;
 
+use super::Failure;
 use super::fit::Arguments;
 
 /// What the rows depend on: `name = value` line by line.
-pub fn key(arguments: &Arguments, fitter: &Fitter, metadata: &Metadata, selection: &Selection) -> Result<String> {
+pub fn key(
+    arguments: &Arguments,
+    fitter: &Fitter,
+    metadata: &popfit::Metadata,
+    selection: &Selection,
+) -> Result<String> {
     // no bit depends on the number of threads
     let device = if metadata.device.starts_with("cpu") { "cpu" } else { &metadata.device };
     let mut lines = vec![format!("version = {}", env!("CARGO_PKG_VERSION")), format!("device = {device}")];
@@ -37,13 +43,54 @@ pub fn key(arguments: &Arguments, fitter: &Fitter, metadata: &Metadata, selectio
     Ok(lines.join("\n"))
 }
 
+/// Lengths and times of files at the start of a run.
+pub struct Stamps(Vec<(PathBuf, Metadata)>);
+
+impl Stamps {
+    pub fn of(files: &[PathBuf]) -> Result<Stamps> {
+        let one = |path: &PathBuf| std::fs::metadata(path).map(|stamp| (path.clone(), stamp)).map_err(io(path));
+        files.iter().map(one).collect::<Result<_>>().map(Stamps)
+    }
+
+    /// An error when a file has been written to meanwhile: what was read of it may be of two versions. One that was removed or replaced
+    /// was open, and read as it was.
+    pub fn check(&self) -> std::result::Result<(), Failure> {
+        let changed = |(path, before): &&(PathBuf, Metadata)| {
+            let Ok(now) = std::fs::metadata(path) else { return false };
+            let stamp = |of: &Metadata| (of.len(), of.modified().ok());
+            is_same_file(before, &now) && stamp(before) != stamp(&now)
+        };
+        match self.0.iter().find(changed) {
+            None => Ok(()),
+            Some((path, _)) => Err(Failure::differs(format!(
+                "{} was written to while it was fitted: no table is made of two versions of it",
+                path.display()
+            ))),
+        }
+    }
+}
+
+#[cfg(unix)]
+fn is_same_file(a: &Metadata, b: &Metadata) -> bool {
+    use std::os::unix::fs::MetadataExt;
+    (a.dev(), a.ino()) == (b.dev(), b.ino())
+}
+
+#[cfg(not(unix))]
+fn is_same_file(a: &Metadata, b: &Metadata) -> bool {
+    a.created().ok() == b.created().ok()
+}
+
+fn io(path: &Path) -> impl Fn(std::io::Error) -> Error {
+    move |source| Error::Io { path: path.to_path_buf(), source }
+}
+
 /// A hash of a file's bytes, which finds changes, not forgery: at the speed of memory, as spectra are many.
 fn contents(path: &Path) -> Result<u128> {
-    let io = |source| Error::Io { path: path.to_path_buf(), source };
-    let mut file = BufReader::with_capacity(1 << 20, File::open(path).map_err(io)?);
+    let mut file = BufReader::with_capacity(1 << 20, File::open(path).map_err(io(path))?);
     let mut hash = XxHash3_128::new();
     loop {
-        let some = file.fill_buf().map_err(io)?;
+        let some = file.fill_buf().map_err(io(path))?;
         if some.is_empty() {
             return Ok(hash.finish_128());
         }

@@ -22,6 +22,13 @@ pub struct Arguments {
 pub fn run(arguments: &Arguments) -> Result<(), Failure> {
     let mut table = TableReader::open(&arguments.table)?;
     let output = arguments.output.clone().unwrap_or_else(|| beside(&arguments.table));
+    let real = |path: &Path| path.canonicalize().ok();
+    if real(&output).is_some() && real(&output) == real(&arguments.table) {
+        return Err(Failure::usage(format!("{} would be overwritten: it is the table", output.display())));
+    }
+    if !output.extension().is_some_and(|extension| extension.eq_ignore_ascii_case("html")) {
+        return Err(Failure::usage(format!("{}: the page is HTML, give a name that ends in .html", output.display())));
+    }
     let page = ReportFile::create(&output)?;
     let mut kept = Collector::new(&table.schema.parameters);
     while let Some(rows) = table.next_batch()? {

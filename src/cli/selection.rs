@@ -1,5 +1,7 @@
 //! Which spectra of a survey's files are fitted.
 
+use std::path::PathBuf;
+
 use popfit::Error;
 use popfit::spectra::Selection;
 
@@ -22,6 +24,11 @@ pub struct Arguments {
 }
 
 impl Arguments {
+    /// The file with the list of targets.
+    pub fn list(&self) -> Option<PathBuf> {
+        self.target_id.as_deref()?.strip_prefix('@').map(PathBuf::from)
+    }
+
     /// Reads the list of targets, if there is one.
     pub fn selection(&self) -> Result<Selection, Failure> {
         if self.min_sn.is_some_and(|x| !x.is_finite()) {

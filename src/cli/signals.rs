@@ -14,5 +14,8 @@ pub fn cancel(control: &Control) -> Result<(), Error> {
             .and_then(|_| register(signal, control.cancel.clone()))
             .map_err(|error| Error::Usage(format!("signal {signal} cannot be caught: {error}")))?;
     }
+    // a write beyond a limit is then an error that names its file, and not the end
+    #[cfg(unix)]
+    let _ = register(signal_hook::consts::SIGXFSZ, std::sync::Arc::default());
     Ok(())
 }

@@ -21,6 +21,8 @@ const FAR_COSINE: f64 = 0.01;
 const SHRINKS: f64 = 0.8;
 /// Smallest ratio of two predicted reductions that is believed of the step to come.
 const BEST_CONTRACTION: f64 = 1e-3;
+/// Rounds after which the floor of the damping's diagonal is let go in any case: where parameters creep it is in the way.
+pub const PATIENCE: u32 = 200;
 /// Share of a parameter's unit below which its magnitude does not bound a step.
 const SMALLEST_MAGNITUDE: f64 = 0.1;
 /// Factors of ten by which the damping may rise until the matrix factorises.
@@ -117,7 +119,9 @@ fn choose(
     let Some(mut next) = solve(member, lower, upper, settings) else { return Some(Status::Singular) };
     let cost = member.sums.cost();
     let held_back = member.damping.mu < UNDAMPED && next.damping >= UNDAMPED;
-    if member.mode == Mode::Searching && held_back && next.is_small(settings, settings.ftol.max(noise), cost) {
+    let creeps = member.rounds >= PATIENCE;
+    let gains_little = next.is_small(settings, settings.ftol.max(noise), cost);
+    if member.mode == Mode::Searching && held_back && (gains_little || creeps) {
         member.mode = Mode::Released;
         let Some(step) = solve(member, lower, upper, settings) else { return Some(Status::Singular) };
         next = step;

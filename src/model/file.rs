@@ -168,6 +168,14 @@ impl ModelFile {
         Ok(builder)
     }
 
+    /// The files that the model is made from: itself, emulators and their wavelengths.
+    pub fn inputs(&self) -> Vec<PathBuf> {
+        let folder = self.path.parent().unwrap_or(Path::new(""));
+        let of_arm = |entry: &ArmEntry| [Some(PathBuf::from(&entry.emulator)), entry.wavelength.clone()];
+        let arms = self.arms.iter().flat_map(of_arm).flatten().map(|path| folder.join(path));
+        [self.path.clone()].into_iter().chain(arms).collect()
+    }
+
     fn open_arm(&self, entry: &ArmEntry) -> Result<Arm> {
         let folder = self.path.parent().unwrap_or(Path::new(""));
         let mut emulator = Emulator::open(folder.join(&entry.emulator))?;

@@ -6,6 +6,7 @@
 use pulp::Simd;
 
 use super::block::{Block, RUNNING, gradient, normal};
+use crate::cpu::step::PATIENCE;
 use crate::rows::Real;
 use crate::rows::lanes::{LANES, Lanes};
 use crate::solver::whole::Whole;
@@ -101,6 +102,7 @@ impl<R: Real> Block<R> {
         let slow = whole.estimator != Estimator::LeastSquares;
         let trusts = whole.estimator != Estimator::Poisson;
         let (undamped, running) = (R::of(rounding.undamped), R::of(RUNNING));
+        let patience = R::of(PATIENCE.into());
         let (most, stalled) = (R::of(settings.max_rounds.into()), R::of(settings.max_rejections.into()));
         let cost = &self.sums[0].0;
         let mut arrived = Lanes::splat(R::ZERO);
@@ -122,7 +124,8 @@ impl<R: Real> Block<R> {
             let small_reduction = near | (still & (remaining <= least * cost[l]));
             let small_step = length.0[l] <= xtol * size.0[l];
             // what the floor held back is to move, too
-            let release = !settled & (self.mu.0[l] < undamped) & (small_reduction | small_step);
+            let creeps = self.rounds.0[l] >= patience;
+            let release = !settled & (self.mu.0[l] < undamped) & (small_reduction | small_step | creeps);
             self.floor.0[l] = pick(release, R::ZERO, self.floor.0[l]);
             let (small_reduction, small_step) = (settled & small_reduction, settled & small_step);
             let mut status = pick(self.rounds.0[l] >= most, code(Status::MaxRounds), running);

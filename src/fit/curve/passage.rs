@@ -281,7 +281,7 @@ impl<'a> Passage<'a> {
         for some in fitted.chunks(together) {
             for k in few(some.iter().copied(), status) {
                 if let Some(curve) = self.curve(first + k) {
-                    self.fitter.hear(&curve, &columns.parameters[k * p..(k + 1) * p], columns.chi2[k], false)?;
+                    self.fitter.hear(&curve, &columns.parameters[k * p..(k + 1) * p], columns.chi2[k])?;
                 }
             }
         }

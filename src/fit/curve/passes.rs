@@ -69,14 +69,14 @@ impl Passes<'_> {
         let mut outcomes = Vec::new();
         if let Some(population) = &mut self.linearise {
             outcomes = run(population.as_mut(), &batch)?;
-            self.hear(curves, &outcomes, true)?;
+            self.hear(curves, &outcomes)?;
             batch.starts = outcomes.iter().flat_map(|outcome| outcome.parameters.clone()).collect();
         }
         if let Some(population) = &mut self.simplex {
             let found = run(population.as_mut(), &batch)?;
             // what the host cannot compute the sums below tell
             if !self.fitter.model.needs_gpu() {
-                self.hear(curves, &found, false)?;
+                self.hear(curves, &found)?;
             }
             outcomes = if outcomes.is_empty() { found } else { better(outcomes, found) };
         }
@@ -96,9 +96,9 @@ impl Passes<'_> {
         Ok(outcomes)
     }
 
-    /// Looks at some of the fits of a pass on a GPU, which Levenberg–Marquardt has `ended` or simplices; where the host has no model the
+    /// Looks at some of the fits of a pass on a GPU; where the host has no model the
     /// device is asked for them again.
-    fn hear(&mut self, curves: &[Curve], outcomes: &[Outcome], ended: bool) -> Result<()> {
+    fn hear(&mut self, curves: &[Curve], outcomes: &[Outcome]) -> Result<()> {
         let fitter = self.fitter;
         if !fitter.device.inner.runs_wgsl() {
             return Ok(());
@@ -107,7 +107,7 @@ impl Passes<'_> {
         if !fitter.model.needs_gpu() {
             return some.into_iter().try_for_each(|k| {
                 let Outcome { parameters, chi2, penalty, .. } = &outcomes[k];
-                fitter.hear(&curves[k], &physical(parameters, &curves[k]), chi2 + penalty, ended)
+                fitter.hear(&curves[k], &physical(parameters, &curves[k]), chi2 + penalty)
             });
         }
         let Some(population) = self.linearise.as_mut().filter(|_| !some.is_empty()) else { return Ok(()) };

@@ -15,6 +15,8 @@ const STEPS: usize = 30;
 const SHORTEST: f64 = 1e-15;
 /// As does one this much shorter than the residual, and so than the errors.
 const NEGLIGIBLE: f64 = 1e-12;
+/// One this much shorter is near the optimum.
+const FAR: f64 = 1e-3;
 /// A step must shrink by this to be followed by another.
 const SHRINKS: f64 = 0.9;
 /// By how much rounding may raise the cost; a step that lowers it by more is followed by another, whatever its length.
@@ -123,9 +125,10 @@ impl Problem<'_> {
     }
 
     /// Gauss–Newton steps from `parameters`, shortened until the cost does not rise; they end when it no longer falls and their length
-    /// no longer shrinks. Returns how many times the rows were evaluated.
-    pub fn refine(&self, parameters: &mut Vec<f64>, rows: &mut Rows) -> u32 {
+    /// no longer shrinks. Returns how many times the rows were evaluated, and whether the last step was no longer far.
+    pub fn refine(&self, parameters: &mut Vec<f64>, rows: &mut Rows) -> (u32, bool) {
         let (mut last, mut falls, mut evaluations) = (f64::INFINITY, false, 0);
+        let mut near = true;
         let free = self.inside(parameters);
         for _ in 0..STEPS {
             let Some((delta, length, size)) =
@@ -133,6 +136,7 @@ impl Problem<'_> {
             else {
                 break;
             };
+            near = length <= FAR * rows.cost().sqrt();
             let shortest = f64::max(SHORTEST * size, NEGLIGIBLE * rows.cost().sqrt());
             if !((length < SHRINKS * last || falls) && length > shortest) {
                 break;
@@ -143,7 +147,7 @@ impl Problem<'_> {
             falls = lower.cost() < rows.cost() * (1.0 - COST_NOISE);
             (*parameters, *rows, last) = (trial, lower, length);
         }
-        evaluations
+        (evaluations, near)
     }
 
     /// The first of the step, half of it, … that does not raise the cost; and the evaluations that this took.

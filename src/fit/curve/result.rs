@@ -126,7 +126,13 @@ impl CurveFitter {
         };
         let mut evaluations = 1;
         if self.polish && fit.status.is_success() && !matches!(self.solver, Solver::NelderMead(_)) {
-            evaluations += problem.refine(&mut fit.parameters, &mut rows);
+            let (spent, near) = problem.refine(&mut fit.parameters, &mut rows);
+            evaluations += spent;
+            // f32 ended elsewhere: for the host to fit again
+            if !near && self.device.inner.runs_wgsl() && self.estimator == Estimator::LeastSquares {
+                fit.status = Status::Stalled;
+                fit.message = message(fit.status).into();
+            }
         }
         fit.nfev += evaluations;
         fit.njev += evaluations;
