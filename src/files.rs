@@ -24,7 +24,7 @@ impl File {
     /// To be read.
     pub fn open(path: &Path) -> io::Result<File> {
         at(Operation::Open)?;
-        fs::File::open(path).map(File)
+        open(path).map(File)
     }
 
     /// To be written and read, and nobody else has made it.
@@ -96,6 +96,14 @@ impl Seek for File {
     fn seek(&mut self, to: SeekFrom) -> io::Result<u64> {
         self.0.seek(to)
     }
+}
+
+/// Opens a file to be read. A pipe would be waited for, and no format here can be read without going back in it.
+pub(crate) fn open(path: &Path) -> io::Result<fs::File> {
+    if fs::metadata(path).is_ok_and(|found| !found.is_file() && !found.is_dir()) {
+        return Err(io::Error::new(ErrorKind::InvalidInput, "is a device or a pipe, not a file"));
+    }
+    fs::File::open(path)
 }
 
 pub(crate) fn rename(from: &Path, to: &Path) -> io::Result<()> {

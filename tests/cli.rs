@@ -80,6 +80,35 @@ fn bad_usage_is_two_and_writes_nothing() {
     assert_eq!(std::fs::read_dir(folder.path()).unwrap().count(), before);
 }
 
+/// As root, a rename would replace `/dev/null` itself; and a pipe that nobody writes to would be waited for.
+#[test]
+#[cfg(unix)]
+fn devices_and_pipes_are_refused() {
+    let folder = tempfile::tempdir().unwrap();
+    let pipe = |name: &str| {
+        let path = folder.path().join(name);
+        assert!(Command::new("mkfifo").arg(&path).status().unwrap().success());
+        path
+    };
+    let (spectra, out, page) = (pipe("pipe.npz"), pipe("pipe.csv"), pipe("page.html"));
+    let (good, table) = (data("model.toml"), folder.path().join("out.csv"));
+    assert_eq!(fit(&good, &[&data("spectra.npz")], &table, &["--starts", "1", "--quiet"]).status.code(), Some(0));
+    let text = |path: &Path| path.to_str().unwrap().to_string();
+    let cases = [
+        (fit(&good, &[&spectra], &table, &[]), "pipe.npz"),
+        (fit(&good, &[&data("spectra.npz")], &out, &[]), "pipe.csv"),
+        (popfit(&["report", &text(&table), "-o", &text(&page)]), "page.html"),
+        (popfit(&["compare", &text(&table), &text(&out)]), "pipe.csv"),
+    ];
+    for (output, name) in &cases {
+        assert_eq!(output.status.code(), Some(2), "{}", message(output));
+        let said = message(output);
+        assert!(said.contains(name) && said.contains("device or a pipe"), "{name}: {said}");
+    }
+    use std::os::unix::fs::FileTypeExt;
+    assert!([out, page].iter().all(|path| path.metadata().unwrap().file_type().is_fifo()));
+}
+
 #[test]
 fn demo_writes_results_and_a_picture() {
     let folder = tempfile::tempdir().unwrap();

@@ -107,9 +107,9 @@ pub fn run(arguments: &Arguments) -> Result<(), Failure> {
     }
     let model = file.build()?;
     let selection = arguments.selection.selection()?;
+    let stamps = Stamps::of(&arguments.spectra);
     let mut source = Chain::open(&arguments.spectra, &selection)?;
     spare_inputs(arguments, &file)?;
-    let stamps = Stamps::of(&arguments.spectra)?;
     let emulators = emulators(&model);
     let fitter = fitter(arguments, &file, model)?;
     let files = source.files();

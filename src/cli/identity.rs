@@ -47,9 +47,9 @@ pub fn key(
 pub struct Stamps(Vec<(PathBuf, Metadata)>);
 
 impl Stamps {
-    pub fn of(files: &[PathBuf]) -> Result<Stamps> {
-        let one = |path: &PathBuf| std::fs::metadata(path).map(|stamp| (path.clone(), stamp)).map_err(io(path));
-        files.iter().map(one).collect::<Result<_>>().map(Stamps)
+    /// Taken before the files are opened, which tells what cannot be read.
+    pub fn of(files: &[PathBuf]) -> Stamps {
+        Stamps(files.iter().filter_map(|path| Some((path.clone(), std::fs::metadata(path).ok()?))).collect())
     }
 
     /// An error when a file has been written to meanwhile: what was read of it may be of two versions. One that was removed or replaced

@@ -7,13 +7,13 @@ mod native;
 mod payne;
 mod unique;
 
-use std::fs::File;
 use std::io::Read;
 use std::path::Path;
 
 use sha2::{Digest, Sha256};
 
 use crate::error::{Error, Result};
+use crate::files;
 use crate::npz;
 pub use crate::solver::recording::{Activation, Transform};
 pub use grid::{GridSegment, TemplateGrid};
@@ -183,7 +183,7 @@ pub fn read_wavelength(path: impl AsRef<Path>) -> Result<Vec<f64>> {
 
 /// The first four bytes and the SHA-256 of a file.
 fn fingerprint(path: &Path) -> Result<(Vec<u8>, String)> {
-    let mut file = File::open(path).map_err(Error::io(path))?;
+    let mut file = files::open(path).map_err(Error::io(path))?;
     let mut hasher = Sha256::new();
     let (mut start, mut buffer) = (Vec::new(), vec![0; 1 << 16]);
     loop {

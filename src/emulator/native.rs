@@ -14,6 +14,7 @@ use serde::Deserialize;
 
 use super::{Activation, Emulator, Hull, Label, Layer, Network, Transform};
 use crate::error::{Error, Result};
+use crate::files;
 
 /// Bytes; a network has tens of tensors.
 const MAX_HEADER: u64 = 1 << 20;
@@ -124,7 +125,7 @@ struct Tensors {
 
 impl Tensors {
     fn open(path: &Path) -> Result<Tensors> {
-        let file = File::open(path).map_err(Error::io(path))?;
+        let file = files::open(path).map_err(Error::io(path))?;
         let size = file.metadata().map_err(Error::io(path))?.len();
         let mut file = BufReader::new(file);
         let at = |offset, message: String| Error::Format { path: path.to_path_buf(), offset: Some(offset), message };

@@ -7,6 +7,7 @@ use csv::{Reader, StringRecord};
 
 use super::read::{Cells, Source};
 use crate::error::{Error, Result};
+use crate::files;
 
 /// Rows a batch.
 const BATCH: usize = 4096;
@@ -19,7 +20,7 @@ pub(super) struct CsvSource {
 
 impl CsvSource {
     pub fn open(path: &Path) -> Result<CsvSource> {
-        let file = File::open(path).map_err(Error::io(path))?;
+        let file = files::open(path).map_err(Error::io(path))?;
         let mut reader = Reader::from_reader(file);
         let format = |e: csv::Error| Error::format(path, e.to_string());
         let names = reader.headers().map_err(format)?.iter().map(str::to_string).collect();

@@ -1,6 +1,5 @@
 //! Result tables from Parquet.
 
-use std::fs::File;
 use std::path::Path;
 
 use arrow_array::cast::AsArray;
@@ -11,6 +10,7 @@ use parquet::arrow::arrow_reader::{ParquetRecordBatchReader, ParquetRecordBatchR
 
 use super::read::{Cells, Source};
 use crate::error::{Error, Result};
+use crate::files;
 
 pub(super) struct ParquetSource {
     reader: ParquetRecordBatchReader,
@@ -21,7 +21,7 @@ pub(super) struct ParquetSource {
 
 impl ParquetSource {
     pub fn open(path: &Path) -> Result<ParquetSource> {
-        let file = File::open(path).map_err(Error::io(path))?;
+        let file = files::open(path).map_err(Error::io(path))?;
         let format = |e: parquet::errors::ParquetError| Error::format(path, e.to_string());
         let builder = ParquetRecordBatchReaderBuilder::try_new(file).map_err(format)?;
         let fields = builder.schema().fields();

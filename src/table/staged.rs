@@ -21,8 +21,8 @@ pub(crate) struct Staged {
 impl Staged {
     /// Creates the temporary file, which shows that the folder exists and can be written. What killed processes left is removed.
     pub fn create(target: &Path) -> Result<(Staged, File)> {
-        if target.is_dir() || target.file_name().is_none() {
-            return Err(Error::Write { path: target.to_path_buf(), message: "is a folder, not a file".into() });
+        if let Some(what) = other_than_a_file(target) {
+            return Err(Error::Write { path: target.to_path_buf(), message: format!("is {what}, not a file") });
         }
         sweep(target);
         Staged::beside(target)
@@ -125,6 +125,15 @@ impl Drop for Before {
         {
             let _ = files::remove(aside);
         }
+    }
+}
+
+/// What lies under the name if a rename must not replace it: as root it would replace `/dev/null` for the whole machine.
+fn other_than_a_file(target: &Path) -> Option<&'static str> {
+    match std::fs::metadata(target) {
+        Ok(found) if found.is_dir() => Some("a folder"),
+        Ok(found) if !found.is_file() => Some("a device or a pipe"),
+        _ => target.file_name().is_none().then_some("a folder"),
     }
 }
 

@@ -96,8 +96,7 @@ impl Passes<'_> {
         Ok(outcomes)
     }
 
-    /// Looks at some of the fits of a pass on a GPU; where the host has no model the
-    /// device is asked for them again.
+    /// Looks at some of the fits of a pass on a GPU; where the host has no model the device is asked for them again.
     fn hear(&mut self, curves: &[Curve], outcomes: &[Outcome]) -> Result<()> {
         let fitter = self.fitter;
         if !fitter.device.inner.runs_wgsl() {
