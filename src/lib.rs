@@ -76,6 +76,7 @@ mod rows;
 #[allow(missing_docs, reason = "the seams' structs say in one text what their fields are")]
 pub mod solver;
 pub mod spectra;
+mod suggest;
 mod table;
 
 pub use curve_model::{Closure, CurveModel, DerivativeCheck, Model, SplineAxis, check_jacobian};

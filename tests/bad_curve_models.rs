@@ -90,6 +90,13 @@ fn mistakes_in_wgsl_are_shown_where_they_are() {
         (format!("{head}{body}\n¦fn sqrt(x: f32) -> f32 {{ return 0.0; }}"), "the name `sqrt` is taken"),
         (format!("¦{head}{{ workgroupBarrier(); return p[0]; }}"), "barrier"),
         (format!("¦{head}{{ return state[0]; }}"), "`state`"),
+        (format!("{head}{{\n    if x > 3.0 {{ ¦discard; }}\n    return p[0] * x;\n}}"), "nan_like"),
+        (format!("{head}{{ return ¦dpdx(p[0] * x); }}"), "`model`: only fragments"),
+        (format!("fn own(x: f32) -> f32 {{ ¦discard; return x; }}\n{head}{{ return own(x); }}"), "`own`"),
+        (format!("¦enable f16;\n{head}{body}"), "a model enables"),
+        (format!("// so\n{head}{body}\n¦diagnostic(off, derivative_uniformity);"), "no diagnostic"),
+        (format!("{head}{{ return ¦f16(p[0]) * x; }}"), "a model enables"),
+        (format!("{head}{body}\n¦struct Own {{ }}"), "member"),
         (format!("¦{head}{{ return trial(0u, 0u); }}"), "`state`"),
         (format!("{head}{{ return p[0] * x;¦"), ""),
         (format!("{head}{body}\n¦/* never closed"), ""),
@@ -135,6 +142,53 @@ fn what_is_not_defined_is_a_status_or_a_rejected_step() {
         assert_eq!(fits[1].status, Status::NotFinite, "{:?}", fits[1]);
         let fits = fitter.solver(NelderMead::default()).unwrap().fit(&curves).unwrap();
         assert!((fits[0].parameters[1] - 1.0).abs() < 0.1, "{:?}", fits[0]);
+    }
+}
+
+#[test]
+fn what_is_not_finite_at_the_start_is_named() {
+    let x: Vec<f64> = (1..=9).map(f64::from).collect();
+    let y: Vec<f64> = x.iter().map(|x| 2.0 * x + 1.0).collect();
+    let poisson = Estimator::Poisson;
+    for device in std::iter::once(Device::cpu()).chain(gpu()) {
+        for (text, start, estimator, part) in [
+            (
+                "sqrt(a)*x + b",
+                [0.0, 1.0],
+                Estimator::LeastSquares,
+                "the derivative by `a` is not finite at the start: inf at point 0",
+            ),
+            (
+                "a*log(x - b)",
+                [1.0, 3.5],
+                Estimator::LeastSquares,
+                "the model is not finite at the start: NaN at point 0",
+            ),
+            ("a*x + b", [-1.0, 1.5], poisson, "the model is not positive at the start: -0.5 at point 1"),
+            ("a*x + exp(b)", [1.0, 400.0], Estimator::LeastSquares, "range of f64"),
+        ] {
+            let fitter = CurveFitter::new(Formula::parse(text).unwrap(), device.clone()).unwrap();
+            let fitter = fitter.estimator(estimator).unwrap();
+            let fit = &fitter.fit(&Curves::shared(x.clone(), y.clone(), start.to_vec())).unwrap()[0];
+            assert_eq!(fit.status, Status::NotFinite, "{text}: {}", fit.message);
+            assert!(fit.message.contains(part), "{text}: {}", fit.message);
+        }
+    }
+}
+
+#[test]
+fn unknown_names_are_answered_with_what_is_like_them() {
+    let fitter = || CurveFitter::new(Formula::parse("amplitude*exp(-rate*x) + c").unwrap(), Device::cpu()).unwrap();
+    for (wrong, parts) in [
+        (fitter().hold("amplitud").map(|_| ()), ["did you mean `amplitude`?", "(known: amplitude, rate, c)"]),
+        (fitter().bounds("RATE", 0.0, 1.0).map(|_| ()), ["did you mean `rate`?", ""]),
+        (fitter().hold("temperature").map(|_| ()), ["no parameter `temperature`; known: amplitude", ""]),
+        (fitter().tie("c", "ampliude/6").map(|_| ()), ["did you mean `amplitude`?", "no parameter"]),
+        (Formula::builtin("gauss").map(|_| ()), ["did you mean `gauss1d`?", ""]),
+        (Formula::builtin("spline").map(|_| ()), ["no model `spline`; known: ", "polynomial(n)"]),
+    ] {
+        let message = wrong.unwrap_err().to_string();
+        assert!(parts.iter().all(|part| message.contains(part)), "{message}");
     }
 }
 

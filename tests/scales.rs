@@ -106,6 +106,72 @@ fn data_of_any_scale_end_at_the_minimum_or_without_success() {
     assert_eq!(successes, total);
 }
 
+/// Without the host's refinement the solver's own arithmetic must hold.
+#[test]
+fn unpolished_data_of_any_scale_end_at_the_minimum() {
+    for device in devices() {
+        let own = |model| CurveFitter::new(model, device.clone()).unwrap().polish(false);
+        let scales = if device.name().starts_with("cpu") {
+            [1e-24, 1e-36, 1e-100, 1e36, 1e100]
+        } else {
+            [1e-20, 1e-24, 1e-28, 1e20, 1e28]
+        };
+        let (successes, total) = check_scales(&device, &scales, &own);
+        assert_eq!(successes, total, "{}", device.name());
+    }
+}
+
+/// A square that leaves the range is said to.
+#[test]
+fn what_is_out_of_range_is_no_success() {
+    let (case, truth) = (case("a*x + b", &[2.0, 3.0]), [2.0, 3.0]);
+    for device in devices() {
+        let on_cpu = device.name().starts_with("cpu");
+        for (polish, scale, fits) in [
+            (true, 1e-160, false),
+            (false, 1e-160, false),
+            (true, 1e160, false),
+            (true, 1e-300, false),
+            (true, 1e-40, true),
+            (false, 1e-40, on_cpu),
+            (true, 1e40, true),
+            (false, 1e40, on_cpu),
+        ] {
+            let fitter = CurveFitter::new(Formula::parse(&case.text).unwrap(), device.clone()).unwrap().polish(polish);
+            let curves = case.curves(scale, &truth.map(|p| p * scale));
+            let fit = fitter.fit(&curves).unwrap().remove(0);
+            let what = format!("{}, {polish}, {scale:e}: {}", device.name(), fit.message);
+            assert_eq!(fit.status.is_success(), fits, "{what}");
+            assert!(fits || fit.message.contains("bad_scale"), "{what}");
+            let in_f64 = (1e-50..1e50).contains(&scale);
+            assert!(in_f64 || fitter.fit_columns(&curves).unwrap().status == [-1], "{what}");
+        }
+    }
+}
+
+/// A start that is nothing beside the answer has the unit of the data, as 0 has.
+#[test]
+fn starts_next_to_0_arrive() {
+    for device in devices() {
+        for text in ["a*x + b", "exp(a*x) + b", "b*exp(a*x)", "b/(1 + a*x)"] {
+            let formula = Formula::parse(text).unwrap().with_parameters(&["a", "b"]).unwrap();
+            let x: Vec<f64> = (0..40).map(|j| 0.05 * f64::from(j)).collect();
+            let y = formula.values(&x, &[1.0, 2.0]).unwrap();
+            let y: Vec<f64> = y.iter().zip(&x).map(|(y, x)| y + 0.05 * (40.0 * x).sin()).collect();
+            let fitter = CurveFitter::new(formula, device.clone()).unwrap().polish(false);
+            let fit = |a: f64| ends(&fitter, &Curves::shared(x.clone(), y.clone(), vec![a, 1.5]));
+            let [best, _] = fit(0.9);
+            for a in [0.0, 1e-20, 1e-30, -1e-30, 1e-300] {
+                for (end, way) in fit(a).iter().zip(["fit", "columns"]) {
+                    let what =
+                        format!("{} {way}, {text} from {a:e}: {:?} {:?}", device.name(), end.status, end.parameters);
+                    assert!(end.status.is_success() && end.chi2 < best.chi2 * (1.0 + 1e-5), "{what}");
+                }
+            }
+        }
+    }
+}
+
 #[test]
 fn simplices_at_any_scale_end_at_the_minimum_or_without_success() {
     let simplex = |model| CurveFitter::new(model, Device::cpu()).unwrap().solver(CurveFitter::NELDER_MEAD).unwrap();

@@ -142,6 +142,37 @@ fn weights_masks_grids_and_bounds() {
     }
 }
 
+/// Squares of such weights are more than f64 adds up: what has lost a direction goes another way.
+#[test]
+fn weights_that_span_nine_decades() {
+    let count = 300;
+    for device in devices() {
+        for (text, centre) in [("a*x + b", &[2.0, 3.0][..]), ("a*x^2 + b*x + c", &[2.0, 3.0, 1.0])] {
+            let x: Vec<f64> = (0..12).map(|j| 0.1 + 0.4 * f64::from(j)).collect();
+            let Problem { formula, x, y: exact, starts } =
+                problem(Formula::parse(text).unwrap(), x, centre, 0.0, count);
+            let mut random = Sequence(7);
+            let sigma: Vec<f64> = exact.iter().map(|_| if random.uniform() < 0.9 { 0.05 } else { 5e-11 }).collect();
+            let y = exact.iter().zip(&sigma).map(|(y, s)| y + s * random.normal()).collect();
+            let curves = Curves::shared(x, y, starts).sigma(sigma);
+            for absolute in [false, true] {
+                let fitter = CurveFitter::new(formula.clone(), device.clone()).unwrap().absolute_sigma(absolute);
+                let (fits, columns) = (fitter.fit(&curves).unwrap(), fitter.fit_columns(&curves).unwrap());
+                let p = centre.len();
+                let ended =
+                    (0..count).filter(|&k| columns.status[k] > 0 && fits[k].status.is_success()).collect::<Vec<_>>();
+                assert!(ended.len() > count * 9 / 10, "{text}: {}", ended.len());
+                for k in ended {
+                    for q in 0..p {
+                        let apart = (columns.parameters[k * p + q] - fits[k].parameters[q]).abs() / fits[k].errors[q];
+                        assert!(apart < 3e-3, "{} {text} {absolute} {k}: {apart}, {:?}", device.name(), fits[k]);
+                    }
+                }
+            }
+        }
+    }
+}
+
 #[test]
 fn a_fit_has_the_same_bits_in_any_order_and_batch() {
     for device in devices() {

@@ -3,6 +3,7 @@
 use super::Formula;
 use super::direct::Direct;
 use crate::error::{Error, Result};
+use crate::suggest::hint;
 
 /// A model by name; `builtin.md` has the same table for users.
 struct Builtin {
@@ -81,7 +82,7 @@ const BUILTINS: [Builtin; 13] = [
 const HIGHEST_DEGREE: usize = 30;
 
 impl Formula {
-    /// A model by name; [`Error::Usage`] names the nearest one.
+    /// A model by name; [`Error::Usage`] names those there are.
     ///
     #[doc = include_str!("builtin.md")]
     pub fn builtin(name: &str) -> Result<Formula> {
@@ -95,8 +96,10 @@ impl Formula {
                 _ => Err(Error::Usage(format!("a polynomial's degree is 0 to {HIGHEST_DEGREE}, not {degree}"))),
             };
         }
-        let near = Formula::builtins().min_by_key(|known| strsim::damerau_levenshtein(known, name));
-        Err(Error::Usage(format!("no model `{name}`; the nearest is `{}`", near.unwrap_or_default())))
+        Err(Error::Usage(format!(
+            "no model `{name}`{}",
+            hint(name, BUILTINS.iter().map(|known| known.name).chain(["polynomial(n)"]))
+        )))
     }
 
     /// The names of the models, `polynomial(n)` with n = 2.

@@ -5,6 +5,7 @@
 use super::function::{CONSTANTS, Callable, FUNCTIONS, callable};
 use super::graph::{Graph, Node, NodeId};
 use super::token::{Complaint, Token, complain, tokens};
+use crate::suggest::nearest;
 
 /// Most parentheses, signs and powers inside each other.
 const DEEPEST: usize = 100;
@@ -212,10 +213,9 @@ impl Parser<'_> {
         if known || CONSTANTS.iter().any(|(constant, _)| *constant == name) {
             return format!("`{name}` is not a function: an operator is missing after it");
         }
-        let near = FUNCTIONS.iter().map(|(known, _)| (strsim::damerau_levenshtein(known, name), known));
-        match near.min_by_key(|(distance, _)| *distance) {
-            Some((distance, nearest)) if distance <= 2 => format!("no function `{name}`; did you mean `{nearest}`?"),
-            _ => format!("no function `{name}`; there are {}", FUNCTIONS.map(|(known, _)| known).join(", ")),
+        match nearest(name, FUNCTIONS.iter().map(|(known, _)| *known)) {
+            Some(nearest) => format!("no function `{name}`; did you mean `{nearest}`?"),
+            None => format!("no function `{name}`; there are {}", FUNCTIONS.map(|(known, _)| known).join(", ")),
         }
     }
 }

@@ -148,6 +148,8 @@ fn mistakes_are_shown_where_they_are() {
         ("a*sin()", 7, "before `)`"),
         ("a ? x", 3, "`?` has no meaning"),
         ("é*x = a", 5, "`=` has no meaning"),
+        ("y = a*x", 3, "what is on its right"),
+        ("np.exp(-a*x)", 3, "`.` has no meaning"),
         ("a*x² + c", 4, "write ^2 instead of `²`"),
         ("a*2¹⁰*x", 4, "write ^10 instead of `¹⁰`"),
         ("a·x", 2, "write * instead of `·`"),

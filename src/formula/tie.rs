@@ -6,6 +6,7 @@ use super::parse::Parsed;
 use super::tape::Tape;
 use super::{Formula, compile, parsed};
 use crate::error::{Error, Result};
+use crate::suggest::hint;
 
 /// A formula without its tied parameters, and what these are.
 pub(crate) struct Ties {
@@ -85,7 +86,10 @@ fn expression(whole: &Formula, p: usize, text: &str) -> Result<Parsed> {
         Some(name) if whole.predictors().contains(name) => {
             Err(Error::Usage(format!("the tie of `{}` must not depend on the predictor `{name}`", names[p])))
         }
-        Some(name) => Err(Error::Usage(format!("the tie of `{}` names `{name}`, which is no parameter", names[p]))),
+        Some(name) => {
+            let hint = hint(name, names.iter().map(String::as_str));
+            Err(Error::Usage(format!("the tie of `{}` names `{name}`, which is no parameter{hint}", names[p])))
+        }
     }
 }
 

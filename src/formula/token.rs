@@ -46,7 +46,7 @@ pub fn tokens(text: &str) -> Result<Vec<(usize, Token)>, Complaint> {
         let (token, length) = if letter.is_whitespace() {
             at += 1;
             continue;
-        } else if letter.is_ascii_digit() || letter == '.' {
+        } else if letter.is_ascii_digit() || (letter == '.' && letters.get(at + 1).is_some_and(char::is_ascii_digit)) {
             number(&letters, at)?
         } else if letter.is_alphabetic() || letter == '_' {
             let name: String = rest.iter().take_while(|c| is_of_name(**c)).collect();
@@ -85,6 +85,7 @@ fn meaningless(letters: &[char]) -> String {
         Some('÷' | '∕') => "/".into(),
         Some('−' | '–') => "-".into(),
         Some('√') => "sqrt(…)".into(),
+        Some('=') => return "`=` has no meaning in a formula: give what is on its right alone".into(),
         other => return format!("`{}` has no meaning in a formula", other.copied().unwrap_or(' ')),
     };
     format!("write {instead} instead of `{}`", letters.iter().take(power.len().max(1)).collect::<String>())

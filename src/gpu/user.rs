@@ -4,7 +4,7 @@ use std::ops::Range;
 use std::sync::Arc;
 
 use wgpu::naga::front::wgsl::parse_str;
-use wgpu::naga::valid::{Capabilities, ModuleInfo, UniformityRequirements, ValidationFlags, Validator};
+use wgpu::naga::valid::{Capabilities, ModuleInfo, ShaderStages, UniformityRequirements, ValidationFlags, Validator};
 use wgpu::naga::{AddressSpace, ArraySize, Function, Handle, Module, ScalarKind, Span, Type, TypeInner};
 
 use super::layout::Layout;
@@ -14,6 +14,9 @@ use crate::solver::recording::{Custom, Kind, Parameter, Recording, Scope};
 
 /// Most bytes of a source.
 const LONGEST: usize = 100_000;
+
+/// What WGSL has for the fragments of a picture alone.
+const OF_FRAGMENTS: [&str; 4] = ["discard", "dpdx", "dpdy", "fwidth"];
 
 /// How many predictors and parameters a model has.
 #[derive(Clone, Copy, Debug)]
@@ -136,7 +139,14 @@ impl Placed {
             {
                 return self.complain(self.first(spans), format!("the name {name} is taken by popfit: take another"));
             }
-            self.complain(self.first(spans), format!("{}{notes}", error.message()))
+            let message = error.message();
+            // naga's advice is for whole shaders
+            if message.contains("global directive") || message.contains("extension is not enabled") {
+                let message =
+                    "a model enables and requires nothing, and has no diagnostic: it is part of popfit's source";
+                return self.complain(self.first(spans), message);
+            }
+            self.complain(self.first(spans), format!("{message}{notes}"))
         })
     }
 
@@ -171,6 +181,14 @@ impl Placed {
         Error::Wgsl { line: line + 1, column, message: message.into(), text }
     }
 
+    /// The first of some words in a place, else the place.
+    fn find(&self, span: Span, words: &[&str]) -> Span {
+        let Some(range) = span.to_range() else { return span };
+        let text = self.text.get(range.clone()).unwrap_or_default();
+        let found = words.iter().filter_map(|word| text.find(word)).min();
+        found.map_or(span, |at| Span::from(range.start + at..range.start + at + 1))
+    }
+
     /// Models have constants and private variables: no buffers, no overrides, no entry points.
     fn check_globals(&self, module: &Module) -> Result<()> {
         for (handle, global) in module.global_variables.iter() {
@@ -201,6 +219,11 @@ impl Placed {
         let refuse = |message: String| Err(self.complain(Some(span), message));
         if !["model", "derivative"].contains(&name) && self.is_called_outside(name) {
             return refuse(format!("the name `{name}` is taken: popfit's functions call WGSL's own"));
+        }
+        if !uses.available_stages.contains(ShaderStages::COMPUTE) {
+            let why = "only fragments may discard, or take derivatives from pixel to pixel";
+            let message = format!("`{name}`: {why}; where a model is not defined it returns nan_like(0.0)");
+            return Err(self.complain(Some(self.find(span, &OF_FRAGMENTS)), message));
         }
         if uses.uniformity.requirements.contains(UniformityRequirements::WORK_GROUP_BARRIER) {
             return refuse(format!("`{name}` has a barrier: the points of a model are evaluated apart"));

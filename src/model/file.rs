@@ -4,7 +4,7 @@
 
 use std::path::{Path, PathBuf};
 
-use super::keys::{Document, Section, Setting, nearest};
+use super::keys::{Document, Section, Setting};
 use super::{
     Arm, Continuum, ContinuumKind, Interpolation, LabelColumns, LabelSettings, LineSpread, Nonfinite, SpectraSettings,
     SpectralModel, SpectralModelBuilder, VelocityScan,
@@ -13,6 +13,7 @@ use crate::emulator::{self, Emulator};
 use crate::error::{Error, Result};
 use crate::solver::recording::LIGHT;
 use crate::solver::{MOST_STARTS, SolverKind};
+use crate::suggest::hint;
 
 const DEFAULT_TERMS: usize = 10;
 
@@ -110,7 +111,7 @@ impl ModelFile {
     pub fn keep_arms(&mut self, names: &[String]) -> Result<()> {
         let known: Vec<&str> = self.arms.iter().map(|arm| arm.name.as_str()).collect();
         if let Some(name) = names.iter().find(|name| !known.contains(&name.as_str())) {
-            let hint = nearest(name, known.iter().copied());
+            let hint = hint(name, known.iter().copied());
             return Err(Error::Model(format!("{}: no arm `{name}`{hint}", self.path.display())));
         }
         self.arms.retain(|arm| names.contains(&arm.name));
@@ -159,7 +160,7 @@ impl ModelFile {
             if !known.contains(name) && !["velocity", "vsini"].contains(&name.as_str()) {
                 let hint = match names_are_numbers(&known) {
                     true => "; the network carries no label names: give the arm `labels = [...]`".to_string(),
-                    false => nearest(name, known.iter().map(String::as_str)),
+                    false => hint(name, known.iter().map(String::as_str)),
                 };
                 return Err(Error::Model(format!("no emulator has a label `{name}`{hint}")));
             }

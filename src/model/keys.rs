@@ -9,6 +9,7 @@ use toml::Spanned;
 use toml::de::{DeTable, DeValue};
 
 use crate::error::{Error, Result};
+use crate::suggest::hint;
 
 type Value<'a> = Spanned<DeValue<'a>>;
 
@@ -70,12 +71,12 @@ impl<'a> Section<'a> {
         Section { document, key: String::new(), table: table.get_ref(), span: table.span() }
     }
 
-    /// A key that is none of `known` is an error that names the nearest of them.
+    /// A key that is none of `known` is an error that names them, first the one that may have been meant.
     pub fn only(&self, known: &[&str]) -> Result<()> {
         for key in self.table.keys() {
             let name = key.get_ref().as_ref();
             if !known.contains(&name) {
-                let hint = nearest(name, known.iter().copied());
+                let hint = hint(name, known.iter().copied());
                 let key = self.full(name);
                 return Err(self.document.error(self.key_span(name), format!("unknown key `{key}`{hint}")));
             }
@@ -229,13 +230,6 @@ impl<'a> Section<'a> {
     fn key_span(&self, name: &str) -> Range<usize> {
         self.table.get_key_value(name).map_or(self.span.clone(), |(key, _)| key.span())
     }
-}
-
-/// `; did you mean …?` with the closest of some words, and all of them.
-pub(super) fn nearest<'a>(word: &str, known: impl Iterator<Item = &'a str> + Clone) -> String {
-    let best = known.clone().max_by(|a, b| strsim::jaro_winkler(word, a).total_cmp(&strsim::jaro_winkler(word, b)));
-    let all: Vec<_> = known.collect();
-    best.map(|best| format!("; did you mean `{best}`? (known: {})", all.join(", "))).unwrap_or_default()
 }
 
 fn integer(value: &DeValue<'_>) -> Option<usize> {

@@ -3,12 +3,12 @@
 use std::collections::BTreeMap;
 
 use super::builder::check_bounds;
-use super::keys::nearest;
 use super::settings::{LabelColumns, LabelSettings};
 use super::{ModelParameter, tied};
 use crate::emulator::Label;
 use crate::error::{Error, Result};
 use crate::solver::recording::{Parameter, Source, Transform};
+use crate::suggest::hint;
 
 /// What the user said, by name.
 pub struct Labels<'a> {
@@ -104,7 +104,7 @@ impl Labels<'_> {
         for (name, factor) in tie.terms {
             let other = self.of(&name);
             if !self.known.contains(&name.as_str()) {
-                let hint = nearest(&name, self.known.iter().copied());
+                let hint = hint(&name, self.known.iter().copied());
                 return Err(wrong(format!("no emulator has a label `{name}`{hint}")));
             } else if other.tied.is_some() {
                 return Err(wrong(format!("`{name}` is tied itself")));

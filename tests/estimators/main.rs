@@ -235,6 +235,9 @@ fn reports_are_lmfits() {
     let tied = plain.clone().hold("k").unwrap().tie("c", "0.1*a + k/20").unwrap();
     let fit = &tied.fit(&curves(&CLEAN)).unwrap()[0];
     assert_eq!(comparable(&tied.report(fit)), TIED_REPORT);
+    let constant = plain.clone().tie("c", "0.5").unwrap();
+    let report = constant.report(&constant.fit(&curves(&CLEAN)).unwrap()[0]);
+    assert!(report.contains("0.50000000 +/- 0.00000000 (0.00%) == '0.5'"), "{report}");
     let degenerate = CurveFitter::new(Formula::parse("a*b*exp(-k*x)+c").unwrap(), Device::cpu()).unwrap();
     let starts = Curves::shared(X.to_vec(), CLEAN.to_vec(), vec![2.0, 1.5, 0.5, 0.2]);
     let report = degenerate.report(&degenerate.fit(&starts).unwrap()[0]);

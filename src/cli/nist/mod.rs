@@ -2,14 +2,15 @@
 
 mod problems;
 
-use popfit::{CurveFitter, Device, Solver};
+use popfit::{CurveFit, CurveFitter, Device, Solver, Status};
 
 use super::Failure;
 use super::rows::{cells, line, print};
 use problems::{Problem, digits, problems};
 
-/// Digits at which a run counts as solved.
+/// Digits at which a run counts as solved, and those at which its standard deviations count as right.
 const SOLVED: f64 = 4.0;
+const RIGHT: f64 = 6.0;
 
 #[derive(clap::Args)]
 pub struct Arguments {
@@ -27,7 +28,15 @@ struct Way {
     polish: bool,
 }
 
-/// Prints digits by problem and start, and how many runs each solver solves.
+/// One fit.
+struct End {
+    /// Digits of the worst parameter, and of the worst standard deviation.
+    parameters: f64,
+    errors: f64,
+    status: Status,
+}
+
+/// Prints digits by problem and start, how many runs each solver solves, and how they ended.
 pub fn run(arguments: &Arguments) -> Result<(), Failure> {
     let devices = match &arguments.device {
         Some(name) => vec![Device::parse(name)?],
@@ -44,15 +53,16 @@ pub fn run(arguments: &Arguments) -> Result<(), Failure> {
     for (k, problem) in problems.iter().enumerate() {
         for start in 0..2 {
             let mut row = vec![problem.name.clone(), (start + 1).to_string()];
-            row.extend(columns.iter().map(|column| format!("{:.1}", column[2 * k + start])));
+            row.extend(columns.iter().map(|column| format!("{:.1}", column[2 * k + start].parameters)));
             rows.push(row);
         }
     }
-    let mut last = cells(["solved", ""]);
-    last.extend(columns.iter().map(|c| format!("{} of {}", c.iter().filter(|d| **d >= SOLVED).count(), c.len())));
-    rows.push(last);
+    rows.extend(totals(&columns));
     print(&rows);
     line(format_args!("\ndigits of the worst parameter (log relative error, at most 11); solved: at least {SOLVED}"));
+    line(format_args!(
+        "errors: standard deviations of which the worst has at least {RIGHT} digits; below, how the runs ended"
+    ));
     for device in &devices {
         line(device.name());
     }
@@ -73,14 +83,34 @@ fn ways(device: &Device) -> Vec<Way> {
     ]
 }
 
-/// Digits of every problem from its first and its second start.
-fn column(way: &Way, problems: &[Problem]) -> popfit::Result<Vec<f64>> {
+/// Every problem from its first and its second start.
+fn column(way: &Way, problems: &[Problem]) -> popfit::Result<Vec<End>> {
     let mut column = Vec::with_capacity(2 * problems.len());
     for problem in problems {
         let fitter = CurveFitter::new(problem.model(way.differences), way.device.clone())?
             .solver(way.solver)?
             .polish(way.polish);
-        column.extend(problem.fit(&fitter)?.iter().map(|fit| digits(&fit.parameters, &problem.certified)));
+        let end = |fit: &CurveFit| End {
+            parameters: digits(&fit.parameters, &problem.certified),
+            errors: digits(&fit.errors, &problem.certified_errors),
+            status: fit.status,
+        };
+        column.extend(problem.fit(&fitter)?.iter().map(end));
     }
     Ok(column)
+}
+
+/// The last rows: runs solved, standard deviations that are right, and runs by status, successes first.
+fn totals(columns: &[Vec<End>]) -> Vec<Vec<String>> {
+    let row = |name: &str, counts: &dyn Fn(&End) -> bool| {
+        let count =
+            |column: &Vec<End>| format!("{} of {}", column.iter().filter(|end| counts(end)).count(), column.len());
+        [cells([name, ""]), columns.iter().map(count).collect()].concat()
+    };
+    let mut statuses: Vec<Status> = columns.iter().flatten().map(|end| end.status).collect();
+    statuses.sort_by_key(|status| -status.code());
+    statuses.dedup();
+    let mut rows = vec![row("solved", &|end| end.parameters >= SOLVED), row("errors", &|end| end.errors >= RIGHT)];
+    rows.extend(statuses.into_iter().map(|status| row(status.name(), &|end| end.status == status)));
+    rows
 }

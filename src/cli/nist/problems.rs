@@ -33,7 +33,6 @@ pub struct Problem {
     starts: [Vec<f64>; 2],
     pub certified: Vec<f64>,
     /// Certified standard deviations.
-    #[allow(dead_code, reason = "tests/nist.rs, which shares this file, reads them")]
     pub certified_errors: Vec<f64>,
 }
 

@@ -12,8 +12,8 @@ use crate::solver::triangle::packed_index;
 const SMALLEST_MAGNITUDE: f64 = 0.1;
 /// Factors of ten by which the damping may rise until a matrix factorises.
 const SOLVE_ATTEMPTS: usize = 10;
-/// A pivot below this share of its diagonal is rounding.
-const RANK: f64 = 1e-13;
+/// A pivot below this share of its diagonal may be wrong by a thousandth of itself, and so may all that is solved with it.
+const RANK: f64 = 1e-12;
 
 impl<R: Real> Block<R> {
     /// The damped steps inside the box; raises the damping until the matrices factorise.

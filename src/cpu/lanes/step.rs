@@ -190,7 +190,10 @@ impl<R: Real> Block<R> {
             let (g, a, free) = (&self.sums[gradient(p)].0, &self.sums[normal(p, p)].0, &self.free[p].0);
             for l in 0..LANES {
                 let (g, known) = (g[l] * free[l], flat.0[l]);
-                flat.0[l] = pick(g * g > limit * a[l] * cost[l], R::ZERO, known);
+                // squares may leave the range: of what does, nothing is known
+                let (square, least) = (g * g, limit * a[l] * cost[l]);
+                let small = (square <= least) & (least > R::ZERO) & (least * R::ZERO == R::ZERO);
+                flat.0[l] = pick(small | (g == R::ZERO), known, R::ZERO);
             }
         }
         flat

@@ -6,6 +6,12 @@ use crate::solver::Estimator;
 
 /// A model is out of scale where it and the data differ by more than this factor, at the start.
 const FAR: f64 = 1e4;
+/// A start below this share of what the data ask for is lost beside it, and its unit says nothing.
+const NOTHING: f64 = 1e-15;
+/// Rows that differ from 1 by no more than this factor stay as they are.
+const FAR_FROM_1: f64 = 1e6;
+/// To this size rows may grow.
+const LARGEST: f64 = 1e15;
 /// Differences need the unit that they help to find.
 const ATTEMPTS: usize = 4;
 
@@ -50,11 +56,11 @@ fn linear_start(problem: &Problem) -> Option<Vec<f64>> {
     linear.iter().all(inside).then_some(begin)
 }
 
-/// Measures parameters at 0 in shifts that change the model by as much as there are data, √(Σ (w y)² / Σ (w ∂model)²). Where the model
-/// does not tell, the units stay.
+/// Measures parameters at 0, or as good as 0, in shifts that change the model by as much as there are data, √(Σ (w y)² / Σ (w ∂model)²).
+/// Where the model does not tell, the units stay.
 fn units(problem: &Problem, begin: &[f64], mut scale: Vec<f64>, round: fn(f64) -> f64) -> Vec<f64> {
     let curve = problem.curve;
-    let unknown: Vec<usize> = curve.free().into_iter().filter(|&p| begin[p] == 0.0).collect();
+    let unknown: Vec<usize> = curve.free().into_iter().filter(|&p| is_nothing(begin[p], 1.0)).collect();
     let points = curve.y.len();
     for _ in 0..if unknown.is_empty() { 0 } else { ATTEMPTS } {
         let Some(rows) = problem.model_rows(true, begin, &scale) else { break };
@@ -63,11 +69,44 @@ fn units(problem: &Problem, begin: &[f64], mut scale: Vec<f64>, round: fn(f64) -
             let (slope, data) = norms(curve, &rows[(1 + p) * points..(2 + p) * points]);
             // a problem of residuals has no data
             let shift = if data > 0.0 { data } else { norms(curve, &rows[..points]).0 } / slope;
-            scale[p] = if shift.is_finite() && shift > 0.0 { round(shift) } else { scale[p] };
+            let known = shift.is_finite() && is_nothing(begin[p], shift);
+            scale[p] = if known && shift > 0.0 { round(shift) } else { scale[p] };
         }
         if scale == before {
             break;
         }
     }
     scale
+}
+
+/// Whether a start is 0 for what is to be measured in `shift`s.
+pub(super) fn is_nothing(start: f64, shift: f64) -> bool {
+    start == 0.0 || start.abs() < NOTHING * shift
+}
+
+/// A power of two by which rows are multiplied that are far from 1, so that their squares stay in the solver's range: the data's size
+/// becomes about 1, and that of the model at its beginning none that is out of f32's reach.
+pub(super) fn gain(problem: &Problem) -> f64 {
+    let curve = problem.curve;
+    let model = || problem.model_rows(false, &curve.begin, &curve.scale);
+    let root = (curve.used as f64).sqrt();
+    let data = norms(curve, &[]).1 / root;
+    // a problem of residuals has no data
+    let size = if data > 0.0 { data } else { model().map_or(1.0, |model| norms(curve, &model).0 / root) };
+    if !(size > 0.0 && size.is_finite()) || (1.0 / FAR_FROM_1..=FAR_FROM_1).contains(&size) {
+        return 1.0;
+    }
+    let length = model().map_or(0.0, |model| norms(curve, &model).0 / root);
+    let least = if length.is_finite() { size.max(length / LARGEST) } else { size };
+    (-least.log2().round()).exp2()
+}
+
+/// Whether f32 holds the data and what the model must be, with the digits that a fit needs, and the squares of its rows.
+pub(super) fn suits_f32(curve: &Curve) -> bool {
+    let largest = |of: &dyn Fn(f64, f64) -> f64| {
+        let used = curve.y.iter().zip(&curve.weight).filter(|(_, weight)| **weight > 0.0);
+        used.map(|(y, weight)| of(*y, *weight).abs()).fold(0.0, f64::max)
+    };
+    let holds = |size: f64, most: f64| size == 0.0 || (1.0 / most..=most).contains(&size);
+    holds(largest(&|y, _| y), LARGEST * LARGEST) && holds(curve.gain * largest(&|y, weight| y * weight), LARGEST)
 }

@@ -147,6 +147,8 @@ pub(super) struct Settings<'a> {
     pub held: &'a [bool],
     pub predictors: &'a [String],
     pub estimator: Estimator,
+    /// What makes a parameter's unit of its start.
+    pub round: fn(f64) -> f64,
 }
 
 /// One curve, ready to be fitted.
@@ -165,6 +167,8 @@ pub(super) struct Curve {
     pub begin: Vec<f64>,
     /// What the solver's parameters are in units of.
     pub scale: Vec<f64>,
+    /// What the solver's rows are multiplied by, where their squares would else leave its range: a power of two.
+    pub gain: f64,
     pub lower: Vec<f64>,
     pub upper: Vec<f64>,
 }
@@ -190,7 +194,8 @@ impl Curves {
             used: 0,
             start: row(&self.starts, parameters),
             begin: row(&self.starts, parameters),
-            scale: row(&self.starts, parameters).into_iter().map(scale).collect(),
+            scale: row(&self.starts, parameters).into_iter().map(settings.round).collect(),
+            gain: 1.0,
             lower: own(&self.lower, lower),
             upper: own(&self.upper, upper),
         };
@@ -220,6 +225,7 @@ impl Curve {
             start: start.to_vec(),
             begin: start.to_vec(),
             scale: start.iter().copied().map(scale).collect(),
+            gain: 1.0,
             lower: vec![f64::NEG_INFINITY; start.len()],
             upper: vec![f64::INFINITY; start.len()],
         }
@@ -255,6 +261,10 @@ impl Curve {
         if self.used == 0 {
             return Err("no_data: no point is left".into());
         }
+        let size = self.y.iter().zip(&self.weight).map(|(y, weight)| (y * weight).abs()).fold(0.0, f64::max);
+        if !has_squares(size) {
+            return Err(format!("bad_scale: y is up to {size:e} sigma, the square of which leaves f64's range"));
+        }
         // a likelihood that only grows as the model goes to 0 has no optimum
         let counted = self.y.iter().zip(&self.weight).any(|(y, weight)| *weight > 0.0 && *y > 0.0);
         if settings.estimator == Estimator::Poisson && !counted {
@@ -279,6 +289,13 @@ impl Curve {
         Ok(())
     }
 
+    /// Goes back to where nothing but the start was known.
+    pub fn restart(&mut self, round: fn(f64) -> f64) {
+        self.begin.clone_from(&self.start);
+        self.scale = self.start.iter().copied().map(round).collect();
+        self.gain = 1.0;
+    }
+
     pub fn limits(&self) -> Limits<'_> {
         Limits { scale: &self.scale, lower: &self.lower, upper: &self.upper }
     }
@@ -289,11 +306,24 @@ impl Curve {
     }
 }
 
-/// The power of two nearest |start|, by its logarithm: dividing by it is exact.
+/// Whether the squares of data whose largest is `size` have all their digits, and so those of their noise.
+pub(super) fn has_squares(size: f64) -> bool {
+    size == 0.0 || (1e-140..=1e140).contains(&size)
+}
+
+/// The power of two nearest |start|, by its logarithm: dividing by it is exact. One that stays in f32's range.
 pub(super) fn scale(start: f64) -> f64 {
-    // powers beyond these would leave f32's range
-    let exponent = start.abs().log2().round();
-    if exponent.is_finite() { exponent.clamp(-100.0, 100.0).exp2() } else { 1.0 }
+    power(start, 100.0)
+}
+
+/// One that stays in f64's.
+pub(super) fn wide_scale(start: f64) -> f64 {
+    power(start, 480.0)
+}
+
+fn power(x: f64, most: f64) -> f64 {
+    let exponent = x.abs().log2().round();
+    if exponent.is_finite() { exponent.clamp(-most, most).exp2() } else { 1.0 }
 }
 
 #[cfg(test)]
@@ -303,5 +333,6 @@ mod tests {
         for (start, scale) in [(1.0, 1.0), (-3.0, 4.0), (0.1, 0.125), (0.0, 1.0), (1e300, 100f64.exp2())] {
             assert_eq!(super::scale(start), scale);
         }
+        assert_eq!(super::wide_scale(1e-100), (-332f64).exp2());
     }
 }

@@ -31,6 +31,7 @@ use super::{Device, Solver};
 use crate::curve_model::CurveModel;
 use crate::error::{Error, Result};
 use crate::solver::{Estimator, LevenbergMarquardt, NelderMead};
+use crate::suggest::hint;
 
 pub use columns::CurveColumns;
 pub use data::Curves;
@@ -223,22 +224,36 @@ impl CurveFitter {
     }
 
     /// Curves on their way through populations; `done` is told each one's number and fit.
-    fn fit_each(
-        &self,
-        (grid, points): (&Grid, usize),
-        mut ready: Vec<Curve>,
-        done: &mut dyn FnMut(usize, CurveFit),
-    ) -> Result<()> {
+    fn fit_each(&self, at: (&Grid, usize), mut ready: Vec<Curve>, done: &mut dyn FnMut(usize, CurveFit)) -> Result<()> {
         if ready.is_empty() {
             return Ok(());
         }
-        ready.par_iter_mut().for_each(|curve| {
-            if let Some((begin, scale)) = begin::prepare(&self.problem(curve), data::scale) {
-                (curve.begin, curve.scale) = (begin, scale);
-            }
-        });
+        ready.par_iter_mut().for_each(|curve| self.measure(curve));
+        let in_range = |curve: &Curve| !self.device.inner.runs_wgsl() || begin::suits_f32(curve);
+        let (ready, mut left): (Vec<Curve>, Vec<Curve>) = ready.into_iter().partition(in_range);
         // what f32 brings to no good end is for the host, which refines the others, too
         let is_refined = self.polish && self.device.inner.runs_wgsl() && !self.model.needs_gpu();
+        if !is_refined {
+            let message = "bad_scale: y, or y over sigma, leaves f32's range: choose other units, or polish";
+            let refused = || CurveFit { message: message.into(), ..CurveFit::blank(self.held.len()) };
+            left.drain(..).for_each(|curve| done(curve.index, refused()));
+        }
+        left.extend(self.pass(at, ready, is_refined, done)?);
+        left.iter_mut().for_each(|curve| curve.restart(data::wide_scale));
+        CurveFitter { device: Device::cpu(), ..self.clone() }.fit_each(at, left, done)
+    }
+
+    /// Curves through this device's populations; those without success come back where the host `refines`.
+    fn pass(
+        &self,
+        (grid, points): (&Grid, usize),
+        ready: Vec<Curve>,
+        refines: bool,
+        done: &mut dyn FnMut(usize, CurveFit),
+    ) -> Result<Vec<Curve>> {
+        if ready.is_empty() {
+            return Ok(ready);
+        }
         let mut failed = vec![false; ready.len()];
         let mut passes = Passes::new(self, grid, points, ready.len())?;
         for (some, failed) in ready.chunks(passes.capacity).zip(failed.chunks_mut(passes.capacity)) {
@@ -246,14 +261,23 @@ impl CurveFitter {
             let fits: Vec<CurveFit> =
                 some.par_iter().zip(&outcomes).map(|(curve, outcome)| self.finish(curve, outcome)).collect();
             for ((curve, fit), failed) in some.iter().zip(fits).zip(failed) {
-                *failed = is_refined && !fit.status.is_success();
+                *failed = refines && !fit.status.is_success();
                 if !*failed {
                     done(curve.index, fit);
                 }
             }
         }
-        let left = ready.into_iter().zip(failed).filter_map(|(curve, failed)| failed.then_some(curve)).collect();
-        CurveFitter { device: Device::cpu(), ..self.clone() }.fit_each((grid, points), left, done)
+        Ok(ready.into_iter().zip(failed).filter_map(|(curve, failed)| failed.then_some(curve)).collect())
+    }
+
+    /// Sets where a curve begins, and its units.
+    fn measure(&self, curve: &mut Curve) {
+        if let Some((begin, scale)) = begin::prepare(&self.problem(curve), self.round()) {
+            (curve.begin, curve.scale) = (begin, scale);
+        }
+        if self.may_gain() {
+            curve.gain = begin::gain(&self.problem(curve));
+        }
     }
 
     fn problem<'a>(&'a self, curve: &'a Curve) -> Problem<'a> {
@@ -265,6 +289,17 @@ impl CurveFitter {
         !self.absolute_sigma && self.estimator != Estimator::Poisson
     }
 
+    /// What makes a parameter's unit of its start.
+    fn round(&self) -> fn(f64) -> f64 {
+        if self.device.inner.runs_wgsl() { data::scale } else { data::wide_scale }
+    }
+
+    /// Whether rows may be multiplied by a factor: costs mean nothing by themselves, and nothing else is added to them.
+    fn may_gain(&self) -> bool {
+        let relative = matches!(self.solver, Solver::Lm(_)) || self.is_scaled();
+        relative && self.estimator == Estimator::LeastSquares && self.priors.iter().all(Option::is_none)
+    }
+
     fn settings(&self) -> Settings<'_> {
         Settings {
             names: self.model.parameters(),
@@ -273,15 +308,15 @@ impl CurveFitter {
             held: &self.held,
             predictors: self.model.predictors(),
             estimator: self.estimator,
+            round: self.round(),
         }
     }
 
     fn index(&self, parameter: &str) -> Result<usize> {
         let names = self.model.parameters();
         names.iter().position(|name| name == parameter).ok_or_else(|| {
-            let nearest = names.iter().min_by_key(|name| strsim::damerau_levenshtein(name, parameter));
-            let nearest = nearest.map(|name| format!("; the nearest is `{name}`")).unwrap_or_default();
-            Error::Usage(format!("no parameter `{parameter}`{nearest}"))
+            let hint = hint(parameter, names.iter().map(String::as_str));
+            Error::Usage(format!("no parameter `{parameter}`{hint}"))
         })
     }
 }

@@ -51,8 +51,9 @@ impl CurveObjective {
         let mut batch = Batch { spectra: curves.len(), group: (0..curves.len() as u32).collect(), ..Batch::default() };
         let (mut data, mut weight, mut scales, mut x) = (Vec::new(), Vec::new(), Vec::new(), Vec::new());
         for curve in curves.iter().map(Borrow::borrow) {
-            data.extend(curve.y.iter().zip(&curve.weight).map(|(y, w)| w * y));
-            weight.extend(&curve.weight);
+            let gain = curve.gain;
+            data.extend(curve.y.iter().zip(&curve.weight).map(|(y, w)| gain * w * y));
+            weight.extend(curve.weight.iter().map(|w| gain * w));
             if self.own_grid || x.is_empty() {
                 x.extend(&curve.x);
             }
@@ -65,7 +66,7 @@ impl CurveObjective {
                 batch.lower.push((curve.lower[p] / scale).max(-FAR));
                 batch.upper.push((curve.upper[p] / scale).min(FAR));
                 batch.prior_mean.push(prior.map_or(0.0, |prior| prior.mean / scale));
-                batch.prior_weight.push(prior.map_or(0.0, |prior| scale / prior.sigma));
+                batch.prior_weight.push(prior.map_or(0.0, |prior| gain * scale / prior.sigma));
             }
         }
         let pairs = [(DATA, data), (WEIGHT, weight), (PREDICTOR, x), (SCALE, scales)];

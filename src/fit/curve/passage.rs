@@ -5,7 +5,7 @@ use std::sync::{Mutex, PoisonError};
 
 use rayon::prelude::*;
 
-use super::data::{Curve, Curves, Grid};
+use super::data::{Curve, Curves, Grid, has_squares};
 use super::sizes::{roots, sizes};
 use super::witness::few;
 use super::{CurveColumns, CurveFitter, begin};
@@ -22,6 +22,8 @@ const CHUNK: usize = 1 << 16;
 const TASK: usize = 2048;
 /// A fit ends where the next step would move it by this share of its errors.
 const ACCURACY: f64 = 3e-4;
+/// One whose sums f64 does not hold has ended where the next step, by the Jacobian itself, is no longer than this share.
+const NEAR: f64 = 1e-3;
 /// Share of the solver's `ftol` that fits which are to be polished come to: f64 may hold that of steps, and ends them where it does not.
 const FINEST: f64 = 1e-10;
 /// Linear parameters and data that differ by more than this factor are looked at.
@@ -203,7 +205,7 @@ impl<'a> Passage<'a> {
         let larger = |most: f64, &q: &usize| if start[q].abs() > most { start[q].abs() } else { most };
         let size = linear.iter().fold(0.0, larger);
         let alike = linear.is_empty() || (size < FAR * data && data < FAR * size);
-        start.contains(&0.0) || !alike
+        start.iter().any(|start| begin::is_nothing(*start, 1.0)) || !alike
     }
 
     /// Curve `index` as [`fit`](CurveFitter::fit) sees it; `None` where it cannot be fitted.
@@ -227,7 +229,7 @@ impl<'a> Passage<'a> {
         fits.with_min_len(TASK).for_each(|(k, ((status, chi2), (parameters, variances)))| {
             *status = WAITING;
             // where nothing else is a fit's own, most need no longer look
-            let finite = sizes[k].is_finite() && parameters.iter().all(|x| x.is_finite());
+            let finite = has_squares(sizes[k]) && parameters.iter().all(|x| x.is_finite());
             let is_good = alike && finite || self.is_good(batch, (k, sizes[k].is_finite()), &bad_x);
             if !is_good {
                 *status = Status::BadInput.code() as i8;
@@ -263,6 +265,9 @@ impl<'a> Passage<'a> {
         let (lower, upper) = bounds_of(batch, k, p);
         let inside = |q: usize| lower.is_empty() || (lower[q] <= starts[q] && starts[q] <= upper[q]);
         good &= (0..p).all(|q| starts[q].is_finite() && inside(q));
+        let sigma = |j: usize| batch.sigma.map_or(1.0, |sigma| sigma[k * points + j]);
+        let sizes = y.iter().enumerate().filter(|(j, _)| counts(*j)).map(|(j, y)| (y / sigma(j)).abs());
+        good &= has_squares(sizes.fold(0.0, f64::max));
         let used = self.used(batch, k);
         good && used > 0 && free(lower, upper, p) <= used
     }
@@ -309,9 +314,13 @@ impl<'a> Passage<'a> {
                 // a lost pivot takes along what was eliminated after it
                 if chi2.is_finite()
                     && (0..p).any(|q| own[q].is_nan() && inside(q))
-                    && let Some(variances) = self.variances(first + k, parameters)
+                    && let Some((variances, is_end)) = self.look(first + k, parameters)
                 {
                     own.copy_from_slice(&variances);
+                    // with rounding in the place of a pivot a step promises anything
+                    if status[i] > 0 && !is_end {
+                        status[i] = Status::Stalled.code() as i8;
+                    }
                 }
                 factors.push(match (!self.fitter.is_scaled(), common.unwrap_or_else(|| freedom(k))) {
                     (true, _) => 1.0,
@@ -325,12 +334,17 @@ impl<'a> Passage<'a> {
         });
     }
 
-    /// Those of curve `index` as [`fit`](CurveFitter::fit) computes them.
-    fn variances(&self, index: usize, parameters: &[f64]) -> Option<Vec<f64>> {
+    /// The variances of curve `index` as [`fit`](CurveFitter::fit) computes them, and whether its fit has come to its end by that; what is
+    /// polished need not.
+    fn look(&self, index: usize, parameters: &[f64]) -> Option<(Vec<f64>, bool)> {
         let curve = self.curve(index)?;
         let problem = self.fitter.problem(&curve);
-        let covariance = problem.covariance(&problem.rows(parameters)?, parameters);
-        Some(covariance.into_iter().step_by(self.parameters + 1).collect())
+        let rows = problem.rows(parameters)?;
+        let covariance = problem.covariance(&rows, parameters);
+        let dof = curve.used.saturating_sub(curve.free().len()).max(1) as f64;
+        let noise = if self.fitter.is_scaled() { rows.cost() / dof } else { 1.0 };
+        let is_end = self.exact || problem.promise(&rows, parameters).is_none_or(|gain| gain <= NEAR * NEAR * noise);
+        Some((covariance.into_iter().step_by(self.parameters + 1).collect(), is_end))
     }
 }
 

@@ -92,6 +92,9 @@ impl Passes<'_> {
         }
         for (outcome, curve) in outcomes.iter_mut().zip(curves) {
             outcome.parameters = physical(&outcome.parameters, curve);
+            let sums = [&mut outcome.chi2, &mut outcome.penalty].into_iter();
+            let sums = sums.chain(&mut outcome.gradient).chain(&mut outcome.normal_matrix);
+            sums.for_each(|sum| *sum /= curve.gain * curve.gain);
         }
         Ok(outcomes)
     }

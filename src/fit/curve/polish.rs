@@ -124,6 +124,14 @@ impl Problem<'_> {
         covariance
     }
 
+    /// What the Gauss–Newton step would gain: the square of its length in errors, where these are absolute. `None` when a direction is
+    /// undetermined.
+    pub fn promise(&self, rows: &Rows, parameters: &[f64]) -> Option<f64> {
+        let inside = self.inside(parameters);
+        let delta = rows.step(&inside, parameters)?;
+        Some(inside.iter().zip(&delta).map(|(&p, d)| rows.gradient[p] * d).sum())
+    }
+
     /// Gauss–Newton steps from `parameters`, shortened until the cost does not rise; they end when it no longer falls and their length
     /// no longer shrinks. Returns how many times the rows were evaluated, and whether the last step was no longer far.
     pub fn refine(&self, parameters: &mut Vec<f64>, rows: &mut Rows) -> (u32, bool) {

@@ -2,6 +2,7 @@
 
 use super::CurveFitter;
 use super::data::Curve;
+use super::polish::Problem;
 use crate::fit::{Solver, sound};
 use crate::solver::{Estimator, Outcome, Status};
 
@@ -112,6 +113,9 @@ impl CurveFitter {
         fit.start.clone_from(&curve.start);
         (fit.points, fit.dof) = (curve.used, curve.used as i64 - curve.free().len() as i64);
         let problem = self.problem(curve);
+        if fit.status == Status::NotFinite {
+            fit.message = self.not_finite(&problem, &fit.parameters);
+        }
         if self.model.needs_gpu() {
             self.finish_by_sums(curve, outcome, &problem, &mut fit);
             return fit;
@@ -146,6 +150,29 @@ impl CurveFitter {
         fit.covariance.iter_mut().filter(|c| **c != 0.0).for_each(|c| *c *= factor);
         fit.errors = (0..count).map(|p| fit.covariance[p * count + p].sqrt()).collect();
         fit
+    }
+
+    /// What is not finite where a fit started.
+    fn not_finite(&self, problem: &Problem, parameters: &[f64]) -> String {
+        let Curve { y, weight, scale, .. } = problem.curve;
+        let Some(rows) = problem.model_rows(true, parameters, scale) else {
+            return "the model, or a derivative, is not finite at the start".into();
+        };
+        let points = y.len();
+        let found = |bad: &dyn Fn(usize) -> bool| (0..rows.len()).find(|&i| weight[i % points] > 0.0 && bad(i));
+        if let Some(i) = found(&|i| !rows[i].is_finite()) {
+            let what = match i / points {
+                0 => "the model".into(),
+                row => format!("the derivative by `{}`", self.model.parameters()[row - 1]),
+            };
+            return format!("{what} is not finite at the start: {} at point {}", rows[i], i % points);
+        }
+        let counted = self.estimator == Estimator::Poisson;
+        if let Some(j) = found(&|i| counted && i < points && rows[i] <= 0.0) {
+            return format!("the model is not positive at the start: {} at point {j}", rows[j]);
+        }
+        let range = if self.device.inner.runs_wgsl() { "f32" } else { "f64" };
+        format!("at the start the model, a derivative or a square of theirs leaves the range of {range}")
     }
 
     /// By what covariances are multiplied: 1, or χ²/dof where sigma is not known.

@@ -100,7 +100,8 @@ fn expand(fit: CurveFit, ties: &Ties, count: usize) -> CurveFit {
     let entry = |p: usize, q: usize| -> f64 {
         let (left, right) = (&jacobian[p * kept..][..kept], &jacobian[q * kept..][..kept]);
         let row = |k: usize| (0..kept).map(|l| times(right[l], fit.covariance[k * kept + l])).sum::<f64>();
-        (0..kept).filter(|&k| left[k] != 0.0).map(|k| times(left[k], row(k))).sum()
+        // a sum of nothing is -0
+        0.0 + (0..kept).filter(|&k| left[k] != 0.0).map(|k| times(left[k], row(k))).sum::<f64>()
     };
     let covariance: Vec<f64> = (0..count * count).map(|i| entry(i / count, i % count)).collect();
     CurveFit {

@@ -41,21 +41,24 @@ impl CurveFitter {
         let problem = self.problem(curve);
         let Some(rows) = problem.rows(parameters) else { return Ok(()) };
         let (cost, squares): (f64, Vec<f64>) = (rows.cost(), rows.squares().collect());
+        // the device's rows are in other units
+        let unit = curve.gain * curve.gain;
         // as a rule; the rest takes as long again
-        if (told - cost).abs() <= SHARE * cost {
+        if (told - unit * cost).abs() <= SHARE * unit * cost {
             return Ok(());
         }
         let conditioned: f64 = parameters.iter().zip(&squares).map(|(x, a)| x * x * a).sum();
         let rounding = if self.model.formula().is_some() { ROUNDING } else { ROUNDING_OF_WGSL };
         let point = rounding.powi(2) * self.squares(curve, conditioned) + self.squares_by_x(curve, parameters);
-        self.judge((told, cost), point)
+        self.judge((told, unit * cost), unit * point)
     }
 
     /// The same where the host has no model: what the device has `told` against what it says there `now`.
     pub(super) fn hear_again(&self, curve: &Curve, told: &Outcome, now: &Outcome) -> Result<()> {
         let square = |(p, u): (usize, &f64)| u * u * now.normal_matrix[packed_index(p, p)];
-        let conditioned = now.parameters.iter().enumerate().map(square).sum();
-        let point = ROUNDING_AGAIN.powi(2) * self.squares(curve, conditioned);
+        let unit = curve.gain * curve.gain;
+        let conditioned = now.parameters.iter().enumerate().map(square).sum::<f64>() / unit;
+        let point = unit * ROUNDING_AGAIN.powi(2) * self.squares(curve, conditioned);
         self.judge((told.chi2 + told.penalty, now.chi2 + now.penalty), point)
     }
 

@@ -1,0 +1,58 @@
+//! What a name that nobody knows may have been meant for.
+
+/// Least similarity, 1 − edits / letters, at which a known name is likely to be what was meant.
+const LIKELY: f64 = 0.6;
+
+/// So many letters of a longer name are a part that says which.
+const PART: usize = 4;
+
+/// The known name that is most like `word`, where one is like it at all or has it as a part.
+pub(crate) fn nearest<'a>(word: &str, known: impl Iterator<Item = &'a str>) -> Option<&'a str> {
+    let word = word.to_lowercase();
+    let alike = |name: &str| {
+        let name = name.to_lowercase();
+        let part = if word.len() >= PART && name.contains(&word) { LIKELY } else { 0.0 };
+        strsim::normalized_damerau_levenshtein(&word, &name).max(part)
+    };
+    let likely = known.map(|name| (alike(name), name)).filter(|(alike, _)| *alike >= LIKELY);
+    likely.max_by(|a, b| a.0.total_cmp(&b.0)).map(|(_, name)| name)
+}
+
+/// What an error says after such a name: `; did you mean …?`, if one is like it, and all of them.
+pub(crate) fn hint<'a>(word: &str, known: impl Iterator<Item = &'a str> + Clone) -> String {
+    let all = known.clone().collect::<Vec<_>>().join(", ");
+    match nearest(word, known) {
+        Some(near) => format!("; did you mean `{near}`? (known: {all})"),
+        None if all.is_empty() => String::new(),
+        None => format!("; known: {all}"),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::{hint, nearest};
+
+    #[test]
+    fn slips_are_recognised_and_other_words_are_not() {
+        let known = ["exp", "sqrt", "gauss1d", "gauss2d_elliptic", "velocity", "terms", "a", "k1"];
+        for (word, meant) in [
+            ("exq", Some("exp")),
+            ("EXP", Some("exp")),
+            ("gauss_1d", Some("gauss1d")),
+            ("gaussian1d", Some("gauss1d")),
+            ("velocty", Some("velocity")),
+            ("term", Some("terms")),
+            ("elliptic", Some("gauss2d_elliptic")),
+            ("frobnicate", None),
+            ("temperature", None),
+            ("b", None),
+            ("", None),
+            ("é", None),
+        ] {
+            assert_eq!(nearest(word, known.into_iter()), meant, "{word}");
+        }
+        assert_eq!(hint("exq", ["exp", "ln"].into_iter()), "; did you mean `exp`? (known: exp, ln)");
+        assert_eq!(hint("z", ["exp", "ln"].into_iter()), "; known: exp, ln");
+        assert_eq!(hint("z", [].into_iter()), "");
+    }
+}
