@@ -15,7 +15,7 @@ pub(crate) fn nearest<'a>(word: &str, known: impl Iterator<Item = &'a str>) -> O
         strsim::normalized_damerau_levenshtein(&word, &name).max(part)
     };
     let likely = known.map(|name| (alike(name), name)).filter(|(alike, _)| *alike >= LIKELY);
-    likely.max_by(|a, b| a.0.total_cmp(&b.0)).map(|(_, name)| name)
+    likely.min_by(|a, b| b.0.total_cmp(&a.0)).map(|(_, name)| name)
 }
 
 /// What an error says after such a name: `; did you mean …?`, if one is like it, and all of them.

@@ -10,8 +10,9 @@ const FAR: f64 = 1e4;
 const NOTHING: f64 = 1e-15;
 /// Rows that differ from 1 by no more than this factor stay as they are.
 const FAR_FROM_1: f64 = 1e6;
-/// To this size rows may grow.
+/// To this size rows may grow, in f32 and in f64.
 const LARGEST: f64 = 1e15;
+const LARGEST_IN_F64: f64 = 1e100;
 /// Differences need the unit that they help to find.
 const ATTEMPTS: usize = 4;
 
@@ -48,10 +49,11 @@ fn linear_start(problem: &Problem) -> Option<Vec<f64>> {
     if !(data > 0.0 && length.is_finite()) || (length < FAR * data && data < FAR * length) {
         return None;
     }
-    let rows = problem.rows(&curve.start)?;
-    let delta = rows.step(&linear, &curve.start)?;
+    // from 0: beside their starts they might be lost
     let mut begin = curve.start.clone();
-    linear.iter().zip(delta).for_each(|(&p, d)| begin[p] += d);
+    linear.iter().for_each(|&p| begin[p] = 0.0);
+    let delta = problem.rows(&begin)?.step(&linear, &begin)?;
+    linear.iter().zip(delta).for_each(|(&p, d)| begin[p] = d);
     let inside = |p: &usize| begin[*p].is_finite() && curve.lower[*p] < begin[*p] && begin[*p] < curve.upper[*p];
     linear.iter().all(inside).then_some(begin)
 }
@@ -85,8 +87,8 @@ pub(super) fn is_nothing(start: f64, shift: f64) -> bool {
 }
 
 /// A power of two by which rows are multiplied that are far from 1, so that their squares stay in the solver's range: the data's size
-/// becomes about 1, and that of the model at its beginning none that is out of f32's reach.
-pub(super) fn gain(problem: &Problem) -> f64 {
+/// becomes about 1, and that of the model at its beginning none that is out of reach.
+pub(super) fn gain(problem: &Problem, in_f32: bool) -> f64 {
     let curve = problem.curve;
     let model = || problem.model_rows(false, &curve.begin, &curve.scale);
     let root = (curve.used as f64).sqrt();
@@ -97,7 +99,8 @@ pub(super) fn gain(problem: &Problem) -> f64 {
         return 1.0;
     }
     let length = model().map_or(0.0, |model| norms(curve, &model).0 / root);
-    let least = if length.is_finite() { size.max(length / LARGEST) } else { size };
+    let least =
+        if length.is_finite() { size.max(length / if in_f32 { LARGEST } else { LARGEST_IN_F64 }) } else { size };
     (-least.log2().round()).exp2()
 }
 

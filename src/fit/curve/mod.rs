@@ -276,7 +276,7 @@ impl CurveFitter {
             (curve.begin, curve.scale) = (begin, scale);
         }
         if self.may_gain() {
-            curve.gain = begin::gain(&self.problem(curve));
+            curve.gain = begin::gain(&self.problem(curve), self.device.inner.runs_wgsl());
         }
     }
 
