@@ -5,74 +5,13 @@ use std::sync::Arc;
 
 use web_time::Instant;
 
+use super::block::{Block, scatter};
+use super::shelves::Shelves;
 use crate::cpu::custom::Scratch;
-use crate::memory::room;
 use crate::rows::Real;
 use crate::solver::Batch;
 use crate::solver::profile::Tally;
-use crate::solver::recording::{BufferId, Kind, Recording, Scope, Stage, Values};
-
-/// Contents of a buffer that kernels read.
-pub enum Block<R> {
-    Float(Vec<R>),
-    Index(Vec<i32>),
-}
-
-impl<R: Real> Block<R> {
-    /// Empty, with room for so many elements; `None` when there is no memory for it.
-    pub fn with_room(kind: Kind, length: usize) -> Option<Block<R>> {
-        Some(match kind {
-            Kind::Index => Block::Index(room(length)?),
-            Kind::Float => Block::Float(room(length)?),
-        })
-    }
-
-    pub fn new(kind: Kind, values: &Values) -> Block<R> {
-        match (kind, values) {
-            (Kind::Index, Values::I32(v)) => Block::Index(v.to_vec()),
-            _ => Block::Float(R::convert(values)),
-        }
-    }
-
-    /// Puts one block of `length` elements at each place; a buffer grows as it needs to.
-    fn put(&mut self, (kind, values): (Kind, &Values), length: usize, places: &[usize]) {
-        match (self, kind, values) {
-            (Block::Index(all), Kind::Index, Values::I32(own)) => scatter(all, own, length, places, 0),
-            (Block::Float(all), Kind::Float, own) => match R::slice(own) {
-                Some(own) => scatter(all, own, length, places, R::NAN),
-                None => scatter(all, &R::convert(own), length, places, R::NAN),
-            },
-            (this, kind, own) => *this = Block::new(kind, own),
-        }
-    }
-
-    fn bytes(&self) -> usize {
-        match self {
-            Block::Float(all) => size_of_val(all.as_slice()),
-            Block::Index(all) => size_of_val(all.as_slice()),
-        }
-    }
-
-    pub fn clear(&mut self) {
-        match self {
-            Block::Float(all) => all.clear(),
-            Block::Index(all) => all.clear(),
-        }
-    }
-}
-
-/// Copies blocks to their places; what is between them is filled.
-fn scatter<T: Copy>(all: &mut Vec<T>, own: &[T], length: usize, places: &[usize], fill: T) {
-    if all.is_empty() && places.iter().copied().eq(0..places.len()) {
-        all.extend_from_slice(own);
-        return;
-    }
-    let end = places.iter().max().map_or(0, |last| (last + 1) * length);
-    all.resize(end.max(all.len()), fill);
-    for (block, place) in own.chunks_exact(length.max(1)).zip(places) {
-        all[place * length..(place + 1) * length].copy_from_slice(block);
-    }
-}
+use crate::solver::recording::{BufferId, Recording, Scope, Stage};
 
 /// Everything that the kernels read.
 pub struct Inputs<R> {
@@ -128,7 +67,7 @@ impl<R: Real> Inputs<R> {
 
     pub fn float(&self, id: BufferId, spectrum: usize) -> &[R] {
         match &self.blocks[id.0] {
-            Block::Float(v) => &v[self.range(id, spectrum)],
+            Block::Float(v) => &v.all()[self.range(id, spectrum)],
             Block::Index(_) => &[],
         }
     }
@@ -136,7 +75,7 @@ impl<R: Real> Inputs<R> {
     /// A product's weights, packed.
     pub fn packed(&self, id: BufferId) -> &[R] {
         match &self.blocks[id.0] {
-            Block::Float(v) => v,
+            Block::Float(v) => v.all(),
             Block::Index(_) => &[],
         }
     }
@@ -171,16 +110,14 @@ const TILE_MEMBERS: usize = 64;
 
 /// Elements of a tile of so many members.
 pub fn elements(recording: &Recording, members: usize) -> usize {
-    let local = local_buffers(recording);
-    let own = recording.buffers.iter().zip(local).filter(|(buffer, _)| buffer.scope == Scope::Member);
-    own.map(|(buffer, local)| buffer.length * if local { 1 } else { members }).sum()
+    Shelves::new(recording).elements(members)
 }
 
-/// Rows of a tile's members, by buffer; empty for buffers of other scopes.
+/// Rows of a tile's members.
 pub struct Tile<R> {
-    pub rows: Vec<Vec<R>>,
-    /// Buffers with room for a single member, because nothing reads them after its run of stages.
-    pub local: Vec<bool>,
+    /// By shelf.
+    rows: Vec<Vec<R>>,
+    shelves: Shelves,
     pub scratch: Scratch,
     /// Where the time goes, while somebody asks.
     pub tally: Option<Tally>,
@@ -188,12 +125,17 @@ pub struct Tile<R> {
 
 impl<R: Real> Tile<R> {
     pub fn new(recording: &Recording, members: usize) -> Tile<R> {
-        let local = local_buffers(recording);
-        let rows = recording.buffers.iter().zip(&local).map(|(b, local)| match b.scope {
-            Scope::Member => vec![R::NAN; b.length * if *local { 1 } else { members }],
-            _ => Vec::new(),
-        });
-        Tile { rows: rows.collect(), local, scratch: Scratch::default(), tally: None }
+        Tile::with(Shelves::new(recording), members)
+    }
+
+    /// For one member whose rows can all be looked at in the end.
+    pub fn apart(recording: &Recording) -> Tile<R> {
+        Tile::with(Shelves::apart(recording), 1)
+    }
+
+    fn with(shelves: Shelves, members: usize) -> Tile<R> {
+        let rows = shelves.all.iter().map(|shelf| vec![R::NAN; shelf.elements(members)]).collect();
+        Tile { rows, shelves, scratch: Scratch::default(), tally: None }
     }
 
     /// How many members a tile has: what they fill stays in the cache.
@@ -205,8 +147,17 @@ impl<R: Real> Tile<R> {
     /// A member's block of a buffer.
     pub fn block(&self, recording: &Recording, id: BufferId, place: usize) -> Range<usize> {
         let length = recording.block(id).length;
-        let place = if self.local[id.0] { 0 } else { place };
+        let place = if self.shelves.is_local(id) { 0 } else { place };
         place * length..(place + 1) * length
+    }
+
+    /// The rows of all members in a buffer; none in those of other scopes.
+    pub fn rows(&self, id: BufferId) -> &[R] {
+        self.shelves.of(id).map_or(&[], |shelf| &self.rows[shelf])
+    }
+
+    pub fn rows_mut(&mut self, id: BufferId) -> &mut [R] {
+        self.shelves.of(id).map_or(&mut [], |shelf| &mut self.rows[shelf])
     }
 
     /// Runs a stage, with a look at the clock where the tile keeps a tally.
@@ -226,25 +177,19 @@ impl<R: Real> Tile<R> {
         self.rows.iter().map(|rows| rows.len() * size_of::<R>()).sum()
     }
 
+    /// The rows of a buffer, for as long as others are read; then they are given back.
     pub fn take(&mut self, id: BufferId) -> Vec<R> {
-        std::mem::take(&mut self.rows[id.0])
+        self.shelves.of(id).map_or(Vec::new(), |shelf| std::mem::take(&mut self.rows[shelf]))
+    }
+
+    pub fn give_back(&mut self, id: BufferId, rows: Vec<R>) {
+        if let Some(shelf) = self.shelves.of(id) {
+            self.rows[shelf] = rows;
+        }
     }
 }
 
 /// Stages that are run for one member after the other: all but products.
 pub fn together(a: &Stage, b: &Stage) -> bool {
     !matches!(a, Stage::Product(_)) && !matches!(b, Stage::Product(_))
-}
-
-/// Which buffers only one run of stages touches.
-pub fn local_buffers(recording: &Recording) -> Vec<bool> {
-    let mut runs: Vec<Option<usize>> = vec![None; recording.buffers.len()];
-    let mut local = vec![true; recording.buffers.len()];
-    for (run, stages) in recording.stages.chunk_by(together).enumerate() {
-        for id in stages.iter().flat_map(Stage::buffers) {
-            local[id.0] &= runs[id.0].is_none_or(|other| other == run);
-            runs[id.0] = Some(run);
-        }
-    }
-    local
 }
