@@ -210,13 +210,18 @@ fn what_is_not_its_own_is_refused() {
         let text = message(&output);
         assert_eq!(output.status.code(), Some(2), "{text}");
         assert!(text.contains(".out.csv.journal") || said.contains(&"spectra.npz"), "{text}");
+        assert!(!text.contains("Some(") && !text.contains(" { "), "not in words: {text}");
         said.iter().for_each(|word| assert!(text.contains(word), "{more:?}: no {word:?} in {text}"));
         assert!(!out.exists() && std::fs::read(&path).unwrap() == journal, "{more:?}: nothing is touched");
     };
     refused(&[], &["give --resume to go on, or remove it"], &before);
     refused(&["--resume", "--starts", "1"], &["another run", "starts = 2", "starts = 1"], &before);
     refused(&["--resume", "--seed", "9"], &["another run", "seed = 3", "seed = 9"], &before);
-    refused(&["--resume", "--velocity-scan", "fixed"], &["another run", "velocity scan = "], &before);
+    refused(
+        &["--resume", "--velocity-scan", "fixed"],
+        &["`velocity scan = not given`", "`velocity scan = fixed`"],
+        &before,
+    );
     // an input changes, and is put back
     let change = |name: &str, change: &dyn Fn(&mut Vec<u8>), said: &[&str]| {
         let file = inputs.path().join(name);
@@ -249,6 +254,75 @@ fn what_is_not_its_own_is_refused() {
     let output = start(&["--resume"]);
     assert_eq!(output.status.code(), Some(0), "{}", message(&output));
     assert_eq!(names(folder.path()), ["out.csv"]);
+}
+
+/// The folder that an input is in may be spelled in another way; the table tells the spelling of the run that ends it.
+#[test]
+fn the_same_files_by_another_path_are_the_same() {
+    let folder = tempfile::tempdir().unwrap();
+    let [whole, out] = ["whole.csv", "out.csv"].map(|name| folder.path().join(name));
+    assert!(command(&data("."), &whole, &[]).status().unwrap().success());
+    let mut child = until_it_has_rows(&data(""), &out, &[]);
+    child.kill().unwrap();
+    child.wait().unwrap();
+    let mut again = command(&data("."), &out, &["--resume"]);
+    let loud: Vec<_> = again.get_args().filter(|word| *word != "--quiet").map(ToOwned::to_owned).collect();
+    again = Command::new(env!("CARGO_BIN_EXE_popfit"));
+    let output = again.args(loud).output().unwrap();
+    assert_eq!(output.status.code(), Some(0), "{}", message(&output));
+    assert!(std::fs::read(&out).unwrap() == std::fs::read(&whole).unwrap(), "other bytes");
+    // and what it says of itself is what it has done itself
+    let text = message(&output);
+    let last = text.lines().last().unwrap();
+    let number = |after: &str, before: &str| -> f64 {
+        let from = last.find(after).unwrap_or_else(|| panic!("no {after:?} in {text}")) + after.len();
+        last[from..from + last[from..].find(before).unwrap()].parse().unwrap()
+    };
+    let recalled = number("640 spectra, of which ", " from the journal: ");
+    assert!((64.0..640.0).contains(&recalled), "{text}");
+    let (seconds, rate) = (number("; ", " s, "), number(" s, ", " spectra/s"));
+    assert!((rate * seconds - (640.0 - recalled)).abs() <= 0.006 * rate + 0.06 * seconds, "{text}");
+}
+
+/// Neither its table, nor the models beside that, nor its page.
+#[cfg(unix)]
+#[test]
+fn no_second_run_writes_what_one_is_writing() {
+    const RVTAB: [&str; 2] = ["--format", "rvtab"];
+    let cases: [(&str, &[&str], &str, &[&str], &str); 3] = [
+        ("rvtab_1.fits", &RVTAB, "rvmod_1.fits", &[], "rvmod_1.fits"),
+        ("rvmod_1.fits", &[], "rvtab_1.fits", &RVTAB, "rvmod_1.fits"),
+        ("a.csv", &["--report", REPORT], "b.csv", &["--report", REPORT], "index.html"),
+    ];
+    for (one, of_one, other, of_other, locked) in cases {
+        let folder = tempfile::tempdir().unwrap();
+        let page = folder.path().join("page").display().to_string();
+        let start = |out: &str, more: &[&str]| {
+            let more: Vec<&str> = more.iter().map(|word| if *word == REPORT { &page } else { *word }).collect();
+            command(&data(""), &folder.path().join(out), &more)
+        };
+        let mut first = start(one, of_one).spawn().unwrap();
+        let writes = |name: &str| name.starts_with(&format!(".{locked}.tmp-"));
+        let place = if locked == "index.html" { Path::new(&page) } else { folder.path() };
+        while !(place.is_dir() && names(place).iter().any(|name| writes(name))) {
+            assert!(first.try_wait().unwrap().is_none(), "{one} came to its end before");
+            std::thread::sleep(Duration::from_millis(1));
+        }
+        assert!(Command::new("kill").args(["-STOP", &first.id().to_string()]).status().unwrap().success());
+        let before = (names(folder.path()), names(place));
+        let second = start(other, of_other).output().unwrap();
+        let after = (names(folder.path()), names(place));
+        first.kill().unwrap();
+        first.wait().unwrap();
+        assert_eq!(second.status.code(), Some(2), "{}", message(&second));
+        assert!(message(&second).contains(&format!("{locked}: OutputLocked")), "{}", message(&second));
+        assert_eq!(before, after, "it leaves nothing");
+        // who was killed is in nobody's way
+        let third = start(other, of_other).output().unwrap();
+        assert_eq!(third.status.code(), Some(0), "{}", message(&third));
+        let left = names(place).iter().filter(|name| writes(name)).count();
+        assert_eq!(left, 0, "{:?}", names(place));
+    }
 }
 
 /// The file's spectra, one of them brighter by a percent.

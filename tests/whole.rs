@@ -244,6 +244,24 @@ fn many_parameters_and_points() {
     }
 }
 
+/// What columns held before is no part of what they hold then.
+#[test]
+fn columns_are_filled_again() {
+    let Problem { formula, x, y, starts } = images(0.5, 100);
+    let brighter: Vec<f64> = y.iter().map(|y| 3.0 * y).collect();
+    for device in devices() {
+        let plain = CurveFitter::new(formula.clone(), device.clone()).unwrap();
+        let bounded = plain.clone().bounds("s", 0.1, 10.0).unwrap();
+        for (fitter, what) in [(plain, "plain"), (bounded, "bounded")] {
+            let [first, second] = [&y, &brighter].map(|y| Curves::shared(x.clone(), y.clone(), starts.clone()));
+            let alone = fitter.fit_columns(&second).unwrap();
+            let mut columns = fitter.fit_columns(&first).unwrap();
+            fitter.fit_columns_into(&second, &mut columns).unwrap();
+            assert!(columns == alone, "{what} on {}: {:?} {:?}", device.name(), columns.errors, alone.errors);
+        }
+    }
+}
+
 #[test]
 fn what_is_not_tiny_takes_the_other_way() {
     let Problem { formula, x, y, starts } = images(0.5, 20);

@@ -226,6 +226,8 @@ impl<'a> Passage<'a> {
         let fits = fits.zip(columns.parameters.par_chunks_mut(p).zip(columns.variances.par_chunks_mut(p))).enumerate();
         fits.with_min_len(TASK).for_each(|(k, ((status, chi2), (parameters, variances)))| {
             *status = WAITING;
+            // columns that are filled again hold those of other fits, and f32 need not write any
+            variances.fill(f64::NAN);
             // where nothing else is a fit's own, most need no longer look
             let finite = sizes[k].is_finite() && parameters.iter().all(|x| x.is_finite());
             let is_good = alike && finite || self.is_good(batch, (k, sizes[k].is_finite()), &bad_x);
@@ -233,7 +235,6 @@ impl<'a> Passage<'a> {
                 *status = Status::BadInput.code() as i8;
                 *chi2 = f64::NAN;
                 parameters.fill(f64::NAN);
-                variances.fill(f64::NAN);
             }
         });
     }
