@@ -441,4 +441,36 @@ fn a_full_disk_costs_nothing() {
 fn a_folder_that_cannot_be_written_is_told() {
     let output = run(Path::new("/proc/out.csv"), &[]);
     assert!(output.status.code() == Some(2) && message(&output).contains("/proc/out.csv"), "{}", message(&output));
+    // each is blamed for what is its own
+    let folder = tempfile::tempdir().unwrap();
+    std::fs::create_dir(folder.path().join(".out.csv.journal")).unwrap();
+    std::fs::write(folder.path().join("page"), "no folder").unwrap();
+    let page = folder.path().join("page").display().to_string();
+    let cases: [(&str, &[&str], &str); 2] =
+        [("out.csv", &[], ".out.csv.journal: Is a directory"), ("a.csv", &["--report", &page], "page is a file")];
+    for (out, more, said) in cases {
+        let output = run(&folder.path().join(out), more);
+        assert!(output.status.code() == Some(2) && message(&output).contains(said), "{}", message(&output));
+    }
+    assert_eq!(names(folder.path()), [".out.csv.journal", "page"]);
+}
+
+/// A link stays; the table goes where it points to, whether there is one or not. A folder that goes takes the journal along.
+#[cfg(unix)]
+#[test]
+fn links_are_followed_and_lost_journals_not_promised() {
+    let folder = tempfile::tempdir().unwrap();
+    let [link, real, gone] = ["link.csv", "real.csv", "gone"].map(|name| folder.path().join(name));
+    std::os::unix::fs::symlink("real.csv", &link).unwrap();
+    for _ in 0..2 {
+        succeed(&link, &["--starts", "1"]);
+        assert!(link.is_symlink() && !real.is_symlink() && std::fs::metadata(&real).unwrap().len() > 1000);
+        assert_eq!(names(folder.path()), ["link.csv", "real.csv"]);
+    }
+    std::fs::create_dir(&gone).unwrap();
+    let child = until_it_has_rows(&data(""), &gone.join("out.csv"), &[]);
+    std::fs::remove_dir_all(&gone).unwrap();
+    let output = child.wait_with_output().unwrap();
+    assert!(!output.status.success() && message(&output).contains("out.csv: No such file"), "{}", message(&output));
+    assert!(!message(&output).contains("--resume"), "{}", message(&output));
 }

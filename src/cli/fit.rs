@@ -267,6 +267,9 @@ fn fitter(arguments: &Arguments, file: &ModelFile, model: SpectralModel) -> Resu
 
 /// The report, whose folder is made when it is missing.
 fn page(folder: &Path) -> Result<ReportFile, Error> {
+    if folder.is_file() {
+        return Err(Error::Usage(format!("{} is a file: --report takes a folder", folder.display())));
+    }
     std::fs::create_dir_all(folder).map_err(|source| Error::Io { path: folder.to_path_buf(), source })?;
     ReportFile::create(folder.join("index.html"))
 }
@@ -306,7 +309,8 @@ fn closing(summary: &Summary, counts: &Counts, time: Duration) -> String {
         [(only, _)] => only.clone(),
         several => several.iter().map(|(name, fits)| format!("{name}: {fits}")).collect::<Vec<_>>().join(", "),
     };
-    format!("{fits} spectra{kept}: {counts}; {:.2} s, {rate:.1} spectra/s, {devices}", time.as_secs_f64())
+    let rate = if fitted > 0 { format!(", {rate:.1} spectra/s") } else { String::new() };
+    format!("{fits} spectra{kept}: {counts}; {:.2} s{rate}, {devices}", time.as_secs_f64())
 }
 
 /// A bar on a terminal, nothing in a pipe.

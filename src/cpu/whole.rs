@@ -88,7 +88,7 @@ impl<R: Real> Scratch<R> {
         known.filter(|scratch| scratch.block.has_shape_of(batch)).unwrap_or_else(|| {
             let single = size_of::<R>() == 4;
             // what f32's rounding does is known of these
-            let plain = whole.estimator == Estimator::LeastSquares && whole.priors.is_empty() && batch.bounds.is_none();
+            let plain = whole.estimator == Estimator::LeastSquares && whole.priors.is_empty();
             let doubts = (single && plain).then(|| Doubts::new(whole, batch));
             Scratch { block: Block::new(whole, batch, !single || plain), doubts }
         })

@@ -127,10 +127,11 @@ pub fn assemble(
 ) -> Batch {
     let mut batch = Batch { spectra: ready.len(), ..Batch::default() };
     for (a, (buffers, grid)) in objective.arms.iter().zip(grids).enumerate() {
-        let of_spectra = |pick: &dyn Fn(&Ready) -> &[f32]| {
+        // most of a batch's bytes: all cores take part
+        let of_spectra = |pick: &(dyn Fn(&Ready) -> &[f32] + Sync)| {
             let length = ready.first().map_or(0, |r| pick(r).len());
-            let mut all = Vec::with_capacity(length * ready.len());
-            ready.iter().for_each(|r| all.extend_from_slice(pick(r)));
+            let mut all = vec![0.0; length * ready.len()];
+            all.par_chunks_mut(length.max(1)).zip(ready).for_each(|(own, r)| own.copy_from_slice(pick(r)));
             Values::F32(all.into())
         };
         batch.blocks.push((buffers.data, of_spectra(&|r| &r.prepared.arms[a].data)));

@@ -277,7 +277,7 @@ fn simplex(recording: &Recording, layout: Layout, settings: &NelderMead) -> Kern
     kernel.bind("limits", "f32", Target::Limits, false);
     kernel.bind("simplices", "f32", Target::Simplices, true);
     let constants = &mut kernel.constants;
-    let (fatol, relative) = settings.tolerances(recording.dof, f32::COST_NOISE);
+    let (fatol, relative) = settings.tolerances(recording.dof, f32::SIMPLEX_NOISE);
     constants.float("FATOL", fatol);
     constants.float("RELATIVE", relative);
     constants.float("SIZE", settings.size);

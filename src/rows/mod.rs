@@ -16,6 +16,7 @@ pub mod vectors;
 use std::fmt::Debug;
 use std::iter::Sum;
 use std::ops::{Add, AddAssign, Div, Mul, MulAssign, Neg, Sub};
+use std::sync::Arc;
 
 use pulp::{Simd, bytemuck};
 
@@ -60,6 +61,8 @@ pub trait Real:
     const NAN: Self;
     /// Relative error of a cost computed from rows of this precision, its sums being f64.
     const COST_NOISE: f64;
+    /// The same, between points so near each other that most of it is the same for all: where a simplex has shrunk to what is known.
+    const SIMPLEX_NOISE: f64;
     /// Largest argument of an exponential output.
     const LARGEST_CLIP: f64;
 
@@ -75,7 +78,7 @@ pub trait Real:
     /// The values in this precision.
     fn convert(values: &Values) -> Vec<Self>;
     /// The values, where they are of this precision.
-    fn slice(values: &Values) -> Option<&[Self]>;
+    fn share(values: &Values) -> Option<Arc<Vec<Self>>>;
 
     /// A register's worth of these, where autovectorised loops are not enough.
     type Vector<S: Simd>: Copy;
@@ -191,6 +194,7 @@ impl Real for f64 {
     const ONE: f64 = 1.0;
     const NAN: f64 = f64::NAN;
     const COST_NOISE: f64 = 1e-13;
+    const SIMPLEX_NOISE: f64 = 1e-13;
     const LARGEST_CLIP: f64 = 700.0;
 
     #[inline(always)]
@@ -232,8 +236,8 @@ impl Real for f64 {
     fn convert(values: &Values) -> Vec<f64> {
         converted(values)
     }
-    fn slice(values: &Values) -> Option<&[f64]> {
-        if let Values::F64(v) = values { Some(v) } else { None }
+    fn share(values: &Values) -> Option<Arc<Vec<f64>>> {
+        if let Values::F64(v) = values { Some(v.clone()) } else { None }
     }
 }
 
@@ -305,6 +309,7 @@ impl Real for f32 {
     const ONE: f32 = 1.0;
     const NAN: f32 = f32::NAN;
     const COST_NOISE: f64 = 1e-6;
+    const SIMPLEX_NOISE: f64 = 2e-7;
     const LARGEST_CLIP: f64 = 80.0;
 
     #[inline(always)]
@@ -367,13 +372,10 @@ impl Real for f32 {
         self.min(other)
     }
     fn convert(values: &Values) -> Vec<f32> {
-        match values {
-            Values::F32(v) => v.to_vec(),
-            _ => converted(values),
-        }
+        converted(values)
     }
-    fn slice(values: &Values) -> Option<&[f32]> {
-        if let Values::F32(v) = values { Some(v) } else { None }
+    fn share(values: &Values) -> Option<Arc<Vec<f32>>> {
+        if let Values::F32(v) = values { Some(v.clone()) } else { None }
     }
 }
 

@@ -13,7 +13,6 @@ const PARAMETERS: usize = 5;
 const TRUTH: [f64; PARAMETERS] = [500.0, 2.0, 2.0, 1.0, 10.0];
 /// How far truths lie from these, and starts from truths: relative, but for the centre, which moves by this many pixels.
 const SCATTER: f64 = 0.2;
-const FORMULA: &str = "a*exp(-((x-x0)^2 + (y-y0)^2)/(2*s^2)) + b";
 /// Curves that are fitted by one call.
 const CHUNK: usize = 100_000;
 /// Most fits that peers take part in.
@@ -27,6 +26,8 @@ pub struct Gauss {
     sigma: Vec<f64>,
     /// (curves, parameters)
     starts: Vec<f64>,
+    /// All of it, ready to be fitted.
+    parts: Vec<Curves>,
     pub problems: Problems,
 }
 
@@ -49,7 +50,16 @@ impl Gauss {
         }
         let few = count.min(PEERS);
         let problems = Problems::of_curves(&fitter(Device::cpu())?, &curves(&y, &sigma, &starts, 0..few))?;
-        Ok(Gauss { order, y, sigma, starts, problems })
+        let parts = Vec::new();
+        let mut gauss = Gauss { order, y, sigma, starts, parts, problems };
+        gauss.parts = gauss.cut(count);
+        Ok(gauss)
+    }
+
+    /// The first `count`, in parts.
+    fn cut(&self, count: usize) -> Vec<Curves> {
+        let part = |start| curves(&self.y, &self.sigma, &self.starts, start..(start + CHUNK).min(count));
+        (0..count).step_by(CHUNK).map(part).collect()
     }
 
     pub fn len(&self) -> usize {
@@ -67,17 +77,17 @@ impl Gauss {
         let fitter = fitter(device.clone())?.solver(solver)?.polish(polish);
         let mut answers = Answers::default();
         let mut columns = CurveColumns::default();
-        for start in (0..count).step_by(CHUNK) {
-            let part = curves(&self.y, &self.sigma, &self.starts, start..(start + CHUNK).min(count));
+        let cut = if count == self.len() { Vec::new() } else { self.cut(count) };
+        for part in if cut.is_empty() { &self.parts } else { &cut } {
             if matches!(solver, Solver::Lm(_)) && !polish {
-                fitter.fit_columns_into(&part, &mut columns)?;
+                fitter.fit_columns_into(part, &mut columns)?;
                 answers.evaluations += columns.rounds.iter().map(|rounds| f64::from(*rounds)).sum::<f64>();
-                answers.parameters.extend(columns.parameters.chunks_exact(PARAMETERS).map(<[f64]>::to_vec));
+                answers.parameters.extend_from_slice(&columns.parameters);
                 continue;
             }
-            for fit in fitter.fit(&part)? {
+            for fit in fitter.fit(part)? {
                 answers.evaluations += f64::from(fit.nfev);
-                answers.parameters.push(fit.parameters);
+                answers.parameters.extend(fit.parameters);
             }
         }
         Ok(answers)
@@ -100,7 +110,7 @@ impl Gauss {
 }
 
 fn formula() -> Result<Formula> {
-    Formula::parse_with(FORMULA, &["x", "y"])
+    Formula::builtin("gauss2d")
 }
 
 /// With bounds, which the swarm needs.
@@ -110,7 +120,7 @@ fn fitter(device: Device) -> Result<CurveFitter> {
         .bounds("x0", -1.0, 5.0)?
         .bounds("y0", -1.0, 5.0)?
         .bounds("s", 0.2, 5.0)?
-        .bounds("b", -100.0, 500.0)
+        .bounds("c", -100.0, 500.0)
 }
 
 /// Some of the curves.
@@ -123,7 +133,7 @@ fn curves(y: &[f64], sigma: &[f64], starts: &[f64], range: std::ops::Range<usize
 
 /// The place in [`TRUTH`] of a parameter of the formula.
 fn place(name: &str) -> usize {
-    ["a", "x0", "y0", "s", "b"].iter().position(|other| *other == name).unwrap_or(0)
+    ["a", "x0", "y0", "s", "c"].iter().position(|other| *other == name).unwrap_or(0)
 }
 
 fn scattered(centre: &[f64; PARAMETERS], random: &mut Sequence) -> [f64; PARAMETERS] {

@@ -15,6 +15,7 @@ mod workload;
 
 use std::collections::BTreeMap;
 use std::fs::OpenOptions;
+use std::io::Write;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
@@ -84,11 +85,13 @@ pub fn run(arguments: &Arguments) -> Result<(), Failure> {
             for (device, pool) in
                 gpus.iter().map(|gpu| (gpu.clone(), &all)).chain([(Device::cpu(), &all), (Device::cpu(), &one)])
             {
+                tell(&workload, solver.0, pool);
                 runs.push(race::popfit(&workload, solver, &device, pool, budget).map_err(Failure::running)?);
             }
         }
         for peer in Peer::ALL {
             for pool in [&all, &one] {
+                tell(&workload, peer.name(), pool);
                 runs.push(race::peer(&workload, peer, pool, budget).map_err(Failure::running)?);
             }
         }
@@ -107,6 +110,11 @@ const EXPLANATION: &str = "\nreached: share of the fits within 1e-3 of the lowes
 stop short or fail count as not reached. to 99 %: seconds for all fits of the workload at this rate, where at least 99 % reach it. \
 fits: how many were done; a solver does as many as it has time for, from the first on. Evaluations with derivatives and without count \
 alike; GF/s are those of matrix products and sums over pixels.";
+
+/// What is timed now, for those who wait: all of it takes a quarter of an hour.
+fn tell(workload: &Workload, solver: &str, pool: &ThreadPool) {
+    let _ = writeln!(std::io::stderr(), "{}: {solver}, {} threads", workload.name(), pool.current_num_threads());
+}
 
 /// The adapters that take part.
 fn gpus(named: Option<&str>) -> Result<Vec<Device>, Failure> {
@@ -129,7 +137,7 @@ fn rows(workload: &Workload, runs: Vec<Run>) -> popfit::Result<Vec<Row>> {
         objectives.push(workload.judge(&run.answers)?);
     }
     let most = runs.iter().map(|run| run.answers.len()).max().unwrap_or(0);
-    objectives.push(workload.judge(&workload.reference(most)?.parameters)?);
+    objectives.push(workload.judge(&workload.reference(most)?.by_fit(most))?);
     let best = best(&objectives);
     let pairs = runs.into_iter().zip(&objectives);
     Ok(pairs.map(|(run, found)| Row::new((workload.name(), workload.fits()), run, found, &best)).collect())

@@ -1,6 +1,8 @@
 //! The other crates' solvers on one problem of popfit's, each set up as its documentation says, with the tolerances of
 //! [`TOLERANCE`](super::TOLERANCE).
 
+use std::cell::Cell;
+
 use argmin::core::{CostFunction, Error, Executor, Gradient, Jacobian, Operator, State};
 use argmin::solver::gaussnewton::GaussNewton;
 use argmin::solver::linesearch::MoreThuenteLineSearch;
@@ -21,6 +23,8 @@ const PARTICLES: usize = 40;
 const SWARM_ITERATIONS: u64 = 100;
 /// Steps that L-BFGS remembers.
 const MEMORY: usize = 7;
+/// Evaluations that L-BFGS may use for one fit: argmin's line search has no limit, and may never end where rounding hides the slope.
+const EVALUATIONS: u32 = 5000;
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Peer {
@@ -155,11 +159,15 @@ fn gauss_newton(problem: &Problem, points: usize) -> Result<Vec<f64>, Error> {
 struct Whitened<'a> {
     problem: &'a Problem,
     scale: Vec<f64>,
+    left: Cell<u32>,
 }
 
 impl Whitened<'_> {
-    fn u(&self, x: &[f64]) -> Vec<f64> {
-        x.iter().zip(&self.scale).map(|(x, s)| x / s).collect()
+    /// The objective and its gradient by `u`; an error once there were too many.
+    fn evaluate(&self, x: &[f64]) -> Result<(f64, Vec<f64>), Error> {
+        self.left.set(self.left.get().checked_sub(1).ok_or_else(|| Error::msg("too many evaluations"))?);
+        let u: Vec<f64> = x.iter().zip(&self.scale).map(|(x, s)| x / s).collect();
+        Ok(self.problem.cost_and_gradient(&u)?)
     }
 }
 
@@ -168,7 +176,7 @@ impl CostFunction for Whitened<'_> {
     type Output = f64;
 
     fn cost(&self, x: &Vec<f64>) -> Result<f64, Error> {
-        Ok(0.5 * self.problem.cost_and_gradient(&self.u(x))?.0)
+        Ok(0.5 * self.evaluate(x)?.0)
     }
 }
 
@@ -177,7 +185,7 @@ impl Gradient for Whitened<'_> {
     type Gradient = Vec<f64>;
 
     fn gradient(&self, x: &Vec<f64>) -> Result<Vec<f64>, Error> {
-        let (_, gradient) = self.problem.cost_and_gradient(&self.u(x))?;
+        let (_, gradient) = self.evaluate(x)?;
         Ok(gradient.iter().zip(&self.scale).map(|(g, s)| 0.5 * g / s).collect())
     }
 }
@@ -189,7 +197,7 @@ fn lbfgs(problem: &Problem) -> Result<Vec<f64>, Error> {
     let scale: Vec<f64> = columns.chunks_exact(columns.len() / start.len()).map(norm).collect();
     let x = start.iter().zip(&scale).map(|(u, s)| u * s).collect();
     let solver = LBFGS::new(MoreThuenteLineSearch::new(), MEMORY).with_tolerance_cost(0.5 * TOLERANCE)?;
-    let whitened = Whitened { problem, scale: scale.clone() };
+    let whitened = Whitened { problem, scale: scale.clone(), left: Cell::new(EVALUATIONS) };
     let run = Executor::new(whitened, solver).configure(|state| state.param(x).max_iters(500)).run()?;
     let best = run.state.get_best_param().ok_or_else(missing)?;
     Ok(best.iter().zip(&scale).map(|(x, s)| x / s).collect())

@@ -54,7 +54,7 @@ pub fn popfit(
         Ok(Run {
             solver: name,
             device: device.name(),
-            answers: answers.parameters,
+            answers: answers.by_fit(count),
             fits_per_s: count as f64 * f64::from(rounds) / seconds,
             evaluations,
             operations: evaluations * workload.problems().problem(0)?.operations(derivatives),

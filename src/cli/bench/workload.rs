@@ -21,9 +21,17 @@ const REFERENCE: &str = "../shared/data/synb/fixed_vsini/spectra.npz";
 /// Where fits end, in the parameters' units, and what they took.
 #[derive(Default)]
 pub struct Answers {
-    /// One a fit; empty where there is none.
-    pub parameters: Vec<Vec<f64>>,
+    /// (fits, parameters of a fit)
+    pub parameters: Vec<f64>,
     pub evaluations: f64,
+}
+
+impl Answers {
+    /// Where each of so many fits ends.
+    pub fn by_fit(&self, count: usize) -> Vec<Vec<f64>> {
+        let width = self.parameters.len() / count.max(1);
+        self.parameters.chunks_exact(width.max(1)).map(<[f64]>::to_vec).collect()
+    }
 }
 
 /// Many fits of one kind.
@@ -154,7 +162,7 @@ impl Stars {
         let width = fitter.parameters().len();
         let table = fitter.fit_from(&self.spectra.slice(0..count), &self.starts[..count * width])?;
         let evaluations = table.rows.iter().map(|row| f64::from(row.evaluations)).sum();
-        Ok(Answers { parameters: table.rows.into_iter().map(|row| row.parameters).collect(), evaluations })
+        Ok(Answers { parameters: table.rows.into_iter().flat_map(|row| row.parameters).collect(), evaluations })
     }
 
     fn judge(&self, answers: &[Vec<f64>]) -> Result<Vec<f64>> {

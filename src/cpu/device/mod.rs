@@ -1,5 +1,6 @@
 //! The CPU device: whole rounds, tile by tile, rayon over tiles. A tile's rows stay in the cache from the first stage to the step.
 
+mod block;
 mod linearise;
 mod tile;
 
@@ -22,8 +23,9 @@ use crate::solver::recording::{Buffer, BufferId, Precision, Recording, Scope, St
 use crate::solver::simplex::{LANES, Simplex};
 use crate::solver::whole::{Whole, WholeFits};
 use crate::solver::{LevenbergMarquardt, Method, NelderMead, Places};
+use block::{Block, Floats};
 use linearise::linearise;
-use tile::{Block, Inputs, Tile};
+use tile::{Inputs, Tile};
 
 /// Default memory for a population.
 const MEMORY: u64 = 1 << 30;
@@ -104,14 +106,14 @@ impl<R: Real> CpuPopulation<R> {
         let block = |b: &Buffer| match (&b.values, b.scope) {
             (Some(values), _) => Some(Block::new(b.kind, values)),
             (None, Scope::Spectrum) => Block::with_room(b.kind, b.length.checked_mul(capacity)?),
-            (None, _) => Some(Block::Float(Vec::new())),
+            (None, _) => Some(Block::Float(Floats::new(Vec::new()))),
         };
         let mut blocks = recording.buffers.iter().map(block).collect::<Option<Vec<Block<R>>>>()?;
         for stage in &recording.stages {
             if let Stage::Product(stage) = stage
                 && let Block::Float(weight) = &mut blocks[stage.weight.0]
             {
-                *weight = product::pack(weight, stage.inner, stage.columns);
+                *weight = Floats::new(product::pack(weight.all(), stage.inner, stage.columns));
             }
         }
         let tile_members = Tile::<R>::members(&recording);
@@ -246,7 +248,7 @@ impl<R: Real> CpuPopulation<R> {
         for (trials, simplex) in members.chunks_exact_mut(LANES).zip(&mut simplices) {
             let bounds = self.inputs.bounds(trials[0].spectrum);
             if let Some(simplex) = simplex {
-                simplex::simplex(simplex, trials, bounds, settings, (recording, R::COST_NOISE));
+                simplex::simplex(simplex, trials, bounds, settings, (recording, R::SIMPLEX_NOISE));
             }
         }
         self.moved(count, begin);

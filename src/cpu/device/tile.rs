@@ -5,74 +5,12 @@ use std::sync::Arc;
 
 use web_time::Instant;
 
+use super::block::{Block, scatter};
 use crate::cpu::custom::Scratch;
-use crate::memory::room;
 use crate::rows::Real;
 use crate::solver::Batch;
 use crate::solver::profile::Tally;
-use crate::solver::recording::{BufferId, Kind, Recording, Scope, Stage, Values};
-
-/// Contents of a buffer that kernels read.
-pub enum Block<R> {
-    Float(Vec<R>),
-    Index(Vec<i32>),
-}
-
-impl<R: Real> Block<R> {
-    /// Empty, with room for so many elements; `None` when there is no memory for it.
-    pub fn with_room(kind: Kind, length: usize) -> Option<Block<R>> {
-        Some(match kind {
-            Kind::Index => Block::Index(room(length)?),
-            Kind::Float => Block::Float(room(length)?),
-        })
-    }
-
-    pub fn new(kind: Kind, values: &Values) -> Block<R> {
-        match (kind, values) {
-            (Kind::Index, Values::I32(v)) => Block::Index(v.to_vec()),
-            _ => Block::Float(R::convert(values)),
-        }
-    }
-
-    /// Puts one block of `length` elements at each place; a buffer grows as it needs to.
-    fn put(&mut self, (kind, values): (Kind, &Values), length: usize, places: &[usize]) {
-        match (self, kind, values) {
-            (Block::Index(all), Kind::Index, Values::I32(own)) => scatter(all, own, length, places, 0),
-            (Block::Float(all), Kind::Float, own) => match R::slice(own) {
-                Some(own) => scatter(all, own, length, places, R::NAN),
-                None => scatter(all, &R::convert(own), length, places, R::NAN),
-            },
-            (this, kind, own) => *this = Block::new(kind, own),
-        }
-    }
-
-    fn bytes(&self) -> usize {
-        match self {
-            Block::Float(all) => size_of_val(all.as_slice()),
-            Block::Index(all) => size_of_val(all.as_slice()),
-        }
-    }
-
-    pub fn clear(&mut self) {
-        match self {
-            Block::Float(all) => all.clear(),
-            Block::Index(all) => all.clear(),
-        }
-    }
-}
-
-/// Copies blocks to their places; what is between them is filled.
-fn scatter<T: Copy>(all: &mut Vec<T>, own: &[T], length: usize, places: &[usize], fill: T) {
-    if all.is_empty() && places.iter().copied().eq(0..places.len()) {
-        all.extend_from_slice(own);
-        return;
-    }
-    let end = places.iter().max().map_or(0, |last| (last + 1) * length);
-    all.resize(end.max(all.len()), fill);
-    for (block, place) in own.chunks_exact(length.max(1)).zip(places) {
-        all[place * length..(place + 1) * length].copy_from_slice(block);
-    }
-}
+use crate::solver::recording::{BufferId, Recording, Scope, Stage};
 
 /// Everything that the kernels read.
 pub struct Inputs<R> {
@@ -128,7 +66,7 @@ impl<R: Real> Inputs<R> {
 
     pub fn float(&self, id: BufferId, spectrum: usize) -> &[R] {
         match &self.blocks[id.0] {
-            Block::Float(v) => &v[self.range(id, spectrum)],
+            Block::Float(v) => &v.all()[self.range(id, spectrum)],
             Block::Index(_) => &[],
         }
     }
@@ -136,7 +74,7 @@ impl<R: Real> Inputs<R> {
     /// A product's weights, packed.
     pub fn packed(&self, id: BufferId) -> &[R] {
         match &self.blocks[id.0] {
-            Block::Float(v) => v,
+            Block::Float(v) => v.all(),
             Block::Index(_) => &[],
         }
     }

@@ -135,6 +135,15 @@ impl<R: Real> Block<R> {
         own == [batch.is_weighted(), batch.own_grid, batch.bounds.is_some()]
     }
 
+    /// Whether a lane's accepted point is at none of its bounds.
+    pub fn is_inside(&self, lane: usize) -> bool {
+        let bounds = self.lower.iter().zip(&self.upper);
+        let inside = |(x, (lower, upper)): (&Lanes<R>, (&Lanes<R>, &Lanes<R>))| {
+            x.0[lane] > lower.0[lane] && x.0[lane] < upper.0[lane]
+        };
+        self.accepted.iter().zip(bounds).all(inside)
+    }
+
     /// That of R.
     pub fn rounding() -> &'static Rounding {
         &ROUNDING[usize::from(size_of::<R>() == 8)]

@@ -17,8 +17,8 @@ use crate::solver::whole::{LaneBlock, LaneGrid, Whole, WholeBatch, WholeColumns}
 
 /// Half the distance of two numbers in f32, at 1.
 const ROUNDING: f32 = 1.0 / 16_777_216.0;
-/// Share of the accuracy at which fits end that rounding may take.
-const SHARE: f32 = 0.7;
+/// By how many times the accuracy at which fits end a bound of rounding may exceed it: together they stay below 0.001 errors.
+const SHARE: f32 = 1.5;
 /// The most by which variances may be wrong, of their size.
 const VARIANCE: f32 = 1e-3;
 /// Costs below this are near the end of f32's range.
@@ -90,6 +90,10 @@ impl Doubts {
                 continue;
             }
             let (from, to) = (from % LANES, self.seats.len() % LANES);
+            // at a bound the others' matrix would be needed
+            if !block.is_inside(from) {
+                continue;
+            }
             self.seats.push((to, k));
             // they are f32: blocks of f64 have no doubts
             let single = |x: &Lanes<R>| R::single(&x.0).map_or(f32::NAN, |x| x[from % LANES]);

@@ -226,7 +226,7 @@ impl<'a> Passage<'a> {
         let fits = fits.zip(columns.parameters.par_chunks_mut(p).zip(columns.variances.par_chunks_mut(p))).enumerate();
         fits.with_min_len(TASK).for_each(|(k, ((status, chi2), (parameters, variances)))| {
             *status = WAITING;
-            // columns that are filled again hold those of other fits, and f32 need not write any
+            // what was here before may be another fit's; a number would say that f32 has left it
             variances.fill(f64::NAN);
             // where nothing else is a fit's own, most need no longer look
             let finite = sizes[k].is_finite() && parameters.iter().all(|x| x.is_finite());

@@ -1,0 +1,140 @@
+//! Contents of the buffers that kernels read.
+
+use std::sync::Arc;
+
+use crate::memory::room;
+use crate::rows::Real;
+use crate::solver::recording::{Kind, Values};
+
+/// A buffer's elements.
+pub enum Block<R> {
+    Float(Floats<R>),
+    Index(Vec<i32>),
+}
+
+/// Numbers of its own, or a batch's, which nobody copies as long as they stand where they would be copied to.
+pub struct Floats<R> {
+    own: Vec<R>,
+    shared: Option<Arc<Vec<R>>>,
+}
+
+impl<R: Real> Floats<R> {
+    pub fn new(own: Vec<R>) -> Floats<R> {
+        Floats { own, shared: None }
+    }
+
+    pub fn all(&self) -> &[R] {
+        self.shared.as_ref().map_or(&self.own, |shared| shared)
+    }
+
+    /// Puts one block of `length` elements at each place.
+    fn put(&mut self, values: &Values, length: usize, places: &[usize]) {
+        let shared = R::share(values);
+        if let Some(shared) = &shared
+            && self.all().is_empty()
+            && are_first(places)
+        {
+            self.shared = Some(shared.clone());
+            return;
+        }
+        if let Some(before) = self.shared.take() {
+            self.own.extend_from_slice(&before);
+        }
+        match &shared {
+            Some(values) => scatter(&mut self.own, values, length, places, R::NAN),
+            None => scatter(&mut self.own, &R::convert(values), length, places, R::NAN),
+        }
+    }
+}
+
+impl<R: Real> Block<R> {
+    /// Empty, with room for so many elements; `None` when there is no memory for it.
+    pub fn with_room(kind: Kind, length: usize) -> Option<Block<R>> {
+        Some(match kind {
+            Kind::Index => Block::Index(room(length)?),
+            Kind::Float => Block::Float(Floats::new(room(length)?)),
+        })
+    }
+
+    pub fn new(kind: Kind, values: &Values) -> Block<R> {
+        match (kind, values) {
+            (Kind::Index, Values::I32(v)) => Block::Index(v.to_vec()),
+            _ => Block::Float(Floats { own: Vec::new(), shared: Some(shared(values)) }),
+        }
+    }
+
+    /// Puts one block of `length` elements at each place; a buffer grows as it needs to.
+    pub fn put(&mut self, (kind, values): (Kind, &Values), length: usize, places: &[usize]) {
+        match (self, kind, values) {
+            (Block::Index(all), Kind::Index, Values::I32(own)) => scatter(all, own, length, places, 0),
+            (Block::Float(all), Kind::Float, own) => all.put(own, length, places),
+            (this, kind, own) => *this = Block::new(kind, own),
+        }
+    }
+
+    pub fn bytes(&self) -> usize {
+        match self {
+            Block::Float(all) => size_of_val(all.all()),
+            Block::Index(all) => size_of_val(all.as_slice()),
+        }
+    }
+
+    pub fn clear(&mut self) {
+        match self {
+            Block::Float(all) => {
+                all.own.clear();
+                all.shared = None;
+            }
+            Block::Index(all) => all.clear(),
+        }
+    }
+}
+
+/// The values in this precision, copied only where they are not.
+fn shared<R: Real>(values: &Values) -> Arc<Vec<R>> {
+    R::share(values).unwrap_or_else(|| Arc::new(R::convert(values)))
+}
+
+/// Whether places are 0, 1, 2, …
+fn are_first(places: &[usize]) -> bool {
+    places.iter().copied().eq(0..places.len())
+}
+
+/// Copies blocks to their places; what is between them is filled.
+pub fn scatter<T: Copy>(all: &mut Vec<T>, own: &[T], length: usize, places: &[usize], fill: T) {
+    if all.is_empty() && are_first(places) {
+        all.extend_from_slice(own);
+        return;
+    }
+    let end = places.iter().max().map_or(0, |last| (last + 1) * length);
+    all.resize(end.max(all.len()), fill);
+    for (block, place) in own.chunks_exact(length.max(1)).zip(places) {
+        all[place * length..(place + 1) * length].copy_from_slice(block);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_batch_is_copied_only_once_others_join_it() {
+        let values = |from: usize, count: usize| {
+            Values::F32(Arc::new((2 * from..2 * (from + count)).map(|x| x as f32).collect()))
+        };
+        let first = values(0, 3);
+        let mut block = Block::<f32>::with_room(Kind::Float, 8).unwrap();
+        block.put((Kind::Float, &first), 2, &[0, 1, 2]);
+        let (Block::Float(floats), Values::F32(own)) = (&block, &first) else { panic!() };
+        assert_eq!(floats.all().as_ptr(), own.as_ptr());
+        block.put((Kind::Float, &values(10, 2)), 2, &[1, 3]);
+        let Block::Float(floats) = &block else { panic!() };
+        assert_eq!(floats.all(), [0.0, 1.0, 20.0, 21.0, 4.0, 5.0, 22.0, 23.0]);
+        assert_eq!(floats.own.capacity(), 8);
+        block.clear();
+        assert_eq!(block.bytes(), 0);
+        let mut double = Block::<f64>::with_room(Kind::Float, 8).unwrap();
+        double.put((Kind::Float, &first), 2, &[0, 1, 2]);
+        assert_eq!(double.bytes(), 48);
+    }
+}
