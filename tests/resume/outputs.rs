@@ -11,12 +11,13 @@ use super::{HEAD, REPORT, command, data, journal, message, names, run, succeed, 
 #[test]
 fn no_second_run_writes_what_one_is_writing() {
     const RVTAB: [&str; 2] = ["--format", "rvtab"];
-    let cases: [(&str, &[&str], &str, &[&str], &str); 3] = [
-        ("rvtab_1.fits", &RVTAB, "rvmod_1.fits", &[], "rvmod_1.fits"),
-        ("rvmod_1.fits", &[], "rvtab_1.fits", &RVTAB, "rvmod_1.fits"),
-        ("a.csv", &["--report", REPORT], "b.csv", &["--report", REPORT], "index.html"),
+    const PAGE: [&str; 2] = ["--report", REPORT];
+    let cases: [([&str; 2], [&[&str]; 2], &str); 3] = [
+        (["rvtab_1.fits", "rvmod_1.fits"], [&RVTAB, &[]], "rvmod_1.fits"),
+        (["rvmod_1.fits", "rvtab_1.fits"], [&[], &RVTAB], "rvmod_1.fits"),
+        (["a.csv", "b.csv"], [&PAGE, &PAGE], "index.html"),
     ];
-    for (one, of_one, other, of_other, locked) in cases {
+    for ([one, other], [of_one, of_other], locked) in cases {
         let folder = tempfile::tempdir().unwrap();
         let page = folder.path().join("page").display().to_string();
         let start = |out: &str, more: &[&str]| {
