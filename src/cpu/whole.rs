@@ -95,6 +95,22 @@ impl<R: Real> Scratch<R> {
     }
 }
 
+/// Moves the seats of lanes that no longer run to `ended`.
+fn leave<R: Real>(seats: &mut Vec<Seat>, block: &Block<R>, ended: &mut Vec<Seat>) {
+    ended.clear();
+    // a bit a seat, and then only those that are set: which lane ends is nothing that a processor could guess
+    let mut left = 0u64;
+    for (place, (l, _)) in seats.iter().enumerate() {
+        left |= u64::from(block.status.0[l % LANES] != R::of(RUNNING)) << place;
+    }
+    while left != 0 {
+        // from the last on, so that places before it stay
+        let place = 63 - left.leading_zeros() as usize;
+        ended.push(seats.swap_remove(place));
+        left ^= 1 << place;
+    }
+}
+
 /// Fits all that wait in the columns.
 fn some<R: Real>(
     Scratch { block, doubts }: &mut Scratch<R>,
@@ -121,14 +137,7 @@ fn some<R: Real>(
         }
         block.linearise(whole, model, shared_x);
         block.step(whole);
-        ended.clear();
-        seats.retain(|&(l, k)| {
-            let runs = block.status.0[l % LANES] == R::of(RUNNING);
-            if !runs {
-                ended.push((l, k));
-            }
-            runs
-        });
+        leave(&mut seats, block, &mut ended);
         if size_of::<R>() == 8 && !ended.is_empty() {
             block.variances(whole, model, shared_x);
         }

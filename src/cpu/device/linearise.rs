@@ -41,11 +41,11 @@ pub fn linearise<R: Real>(inputs: &Inputs<R>, tile: &mut Tile<R>, members: &mut 
 /// A product for the first `count` members of the tile.
 fn run_product<R: Real>(inputs: &Inputs<R>, tile: &mut Tile<R>, stage: &Product, count: usize) {
     let mut output = tile.take(stage.output);
-    let input = &tile.rows[stage.input.0][..count * stage.rows * stage.inner];
+    let input = &tile.rows(stage.input)[..count * stage.rows * stage.inner];
     let weight = inputs.packed(stage.weight);
     let used = &mut output[..count * stage.rows * stage.columns];
     product::Product { input, packed: weight, output: used, inner: stage.inner, columns: stage.columns }.run();
-    tile.rows[stage.output.0] = output;
+    tile.give_back(stage.output, output);
 }
 
 /// One stage for the member whose rows are `blocks` of the tile's.
@@ -68,12 +68,12 @@ fn run_stage<R: Real>(
                 stage,
                 &recording.parameters,
                 &member.trial,
-                &mut tile.rows[stage.output.0][at(stage.output)],
+                &mut tile.rows_mut(stage.output)[at(stage.output)],
             );
         }
         Stage::Product(_) => {}
         Stage::Activate(stage) => activate::Activate {
-            block: &mut tile.rows[stage.buffer.0][at(stage.buffer)],
+            block: &mut tile.rows_mut(stage.buffer)[at(stage.buffer)],
             columns: stage.columns,
             bias: inputs.float(stage.bias, 0),
             affine: stage.affine.map(|(scale, offset)| (inputs.float(scale, 0), inputs.float(offset, 0))),
@@ -84,7 +84,7 @@ fn run_stage<R: Real>(
             let mut output = tile.take(stage.output);
             per_pixel::PerPixel {
                 stage,
-                input: &tile.rows[stage.input.0][at(stage.input)],
+                input: &tile.rows(stage.input)[at(stage.input)],
                 w0: inputs.float(stage.w0, 0),
                 b0: inputs.float(stage.b0, 0),
                 w1: inputs.float(stage.w1, 0),
@@ -92,7 +92,7 @@ fn run_stage<R: Real>(
                 output: &mut output[at(stage.output)],
             }
             .run();
-            tile.rows[stage.output.0] = output;
+            tile.give_back(stage.output, output);
         }
         Stage::Broaden(stage) => {
             let mut output = tile.take(stage.output);
@@ -100,20 +100,20 @@ fn run_stage<R: Real>(
                 stage,
                 parameters: &recording.parameters,
                 u: &member.trial,
-                input: &tile.rows[stage.input.0][at(stage.input)],
+                input: &tile.rows(stage.input)[at(stage.input)],
                 output: &mut output[at(stage.output)],
             }
             .run();
-            tile.rows[stage.output.0] = output;
+            tile.give_back(stage.output, output);
         }
         Stage::Prefilter(stage) => {
             let mut output = tile.take(stage.output);
-            let input = &tile.rows[stage.input.0][at(stage.input)];
+            let input = &tile.rows(stage.input)[at(stage.input)];
             let rows = input.chunks_exact(stage.columns).zip(output[at(stage.output)].chunks_exact_mut(stage.columns));
             for (input, output) in rows {
                 prefilter::Prefilter { input, output, segments: &stage.segments }.run();
             }
-            tile.rows[stage.output.0] = output;
+            tile.give_back(stage.output, output);
         }
         Stage::Resample(stage) => {
             let mut output = tile.take(stage.output);
@@ -121,13 +121,13 @@ fn run_stage<R: Real>(
                 stage,
                 parameters: &recording.parameters,
                 u: &member.trial,
-                input: &tile.rows[stage.input.0][at(stage.input)],
+                input: &tile.rows(stage.input)[at(stage.input)],
                 index: inputs.index(stage.index, spectrum),
                 fraction: inputs.float(stage.fraction, spectrum),
                 output: &mut output[at(stage.output)],
             }
             .run();
-            tile.rows[stage.output.0] = output;
+            tile.give_back(stage.output, output);
         }
         Stage::Resolve(stage) => {
             let mut output = tile.take(stage.output);
@@ -135,11 +135,11 @@ fn run_stage<R: Real>(
                 pixels: stage.pixels,
                 diagonals: stage.diagonals,
                 matrix: inputs.float(stage.matrix, spectrum),
-                input: &tile.rows[stage.input.0][at(stage.input)],
+                input: &tile.rows(stage.input)[at(stage.input)],
                 output: &mut output[at(stage.output)],
             }
             .run();
-            tile.rows[stage.output.0] = output;
+            tile.give_back(stage.output, output);
         }
         Stage::Continuum(stage) => {
             let mut solution = tile.take(stage.solution);
@@ -147,7 +147,7 @@ fn run_stage<R: Real>(
             member.trial_sums.ln_det += continuum::Continuum {
                 terms,
                 pixels: stage.pixels,
-                value: &tile.rows[stage.model.0][at(stage.model)][..stage.pixels],
+                value: &tile.rows(stage.model)[at(stage.model)][..stage.pixels],
                 data: inputs.float(stage.data, spectrum),
                 weight: inputs.float(stage.weight, spectrum),
                 basis: inputs.float(basis, spectrum),
@@ -155,19 +155,19 @@ fn run_stage<R: Real>(
                 solution: &mut solution[at(stage.solution)],
             }
             .run();
-            tile.rows[stage.solution.0] = solution;
+            tile.give_back(stage.solution, solution);
         }
         Stage::Normal(stage) => {
             let continuum = stage.continuum.map(|(basis, solution)| normal::Projection {
                 terms: basis.terms,
                 basis: inputs.float(basis.basis, spectrum),
                 transform: inputs.float(basis.transform, spectrum),
-                solution: &tile.rows[solution.0][at(solution)],
+                solution: &tile.rows(solution)[at(solution)],
             });
             normal::Normal {
                 pixels: stage.pixels,
                 columns: &stage.columns,
-                model: &tile.rows[stage.model.0][at(stage.model)],
+                model: &tile.rows(stage.model)[at(stage.model)],
                 data: inputs.float(stage.data, spectrum),
                 weight: inputs.float(stage.weight, spectrum),
                 continuum,
@@ -179,17 +179,18 @@ fn run_stage<R: Real>(
             estimator: stage.estimator,
             pixels: stage.pixels,
             columns: &stage.columns,
-            model: &tile.rows[stage.model.0][at(stage.model)],
+            model: &tile.rows(stage.model)[at(stage.model)],
             data: inputs.float(stage.data, spectrum),
             weight: inputs.float(stage.weight, spectrum),
             sums: &mut member.trial_sums,
         }
         .run(),
         Stage::Custom(stage) => {
-            let output = &mut tile.rows[stage.output.0][at(stage.output)];
+            let mut output = tile.take(stage.output);
             let scale = stage.scale.map(|id| inputs.float(id, spectrum));
             let own = (inputs.float(stage.predictor, spectrum), scale);
-            custom::custom(stage, &member.trial, own, output, &mut tile.scratch);
+            custom::custom(stage, &member.trial, own, &mut output[at(stage.output)], &mut tile.scratch);
+            tile.give_back(stage.output, output);
         }
     }
 }

@@ -2,6 +2,7 @@
 
 mod block;
 mod linearise;
+mod shelves;
 mod tile;
 
 use std::collections::BTreeMap;
@@ -193,11 +194,11 @@ impl<R: Real> CpuPopulation<R> {
         members[..self.active].sort_by_key(|member| member.slot);
         let inputs = &self.inputs;
         let rows = |member: &mut [Member]| {
-            let mut tile = Tile::new(&inputs.recording, 1);
+            let mut tile = Tile::apart(&inputs.recording);
             linearise(inputs, &mut tile, &mut member.iter_mut().collect::<Vec<_>>());
             let row = |id: &BufferId| {
                 let length = inputs.recording.block(*id).length;
-                tile.rows[id.0][..length].iter().map(|x| x.to_f64()).collect::<Vec<f64>>()
+                tile.rows(*id)[..length].iter().map(|x| x.to_f64()).collect::<Vec<f64>>()
             };
             buffers.iter().map(row).collect::<Vec<_>>()
         };

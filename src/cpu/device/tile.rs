@@ -6,6 +6,7 @@ use std::sync::Arc;
 use web_time::Instant;
 
 use super::block::{Block, scatter};
+use super::shelves::Shelves;
 use crate::cpu::custom::Scratch;
 use crate::rows::Real;
 use crate::solver::Batch;
@@ -109,16 +110,14 @@ const TILE_MEMBERS: usize = 64;
 
 /// Elements of a tile of so many members.
 pub fn elements(recording: &Recording, members: usize) -> usize {
-    let local = local_buffers(recording);
-    let own = recording.buffers.iter().zip(local).filter(|(buffer, _)| buffer.scope == Scope::Member);
-    own.map(|(buffer, local)| buffer.length * if local { 1 } else { members }).sum()
+    Shelves::new(recording).elements(members)
 }
 
-/// Rows of a tile's members, by buffer; empty for buffers of other scopes.
+/// Rows of a tile's members.
 pub struct Tile<R> {
-    pub rows: Vec<Vec<R>>,
-    /// Buffers with room for a single member, because nothing reads them after its run of stages.
-    pub local: Vec<bool>,
+    /// By shelf.
+    rows: Vec<Vec<R>>,
+    shelves: Shelves,
     pub scratch: Scratch,
     /// Where the time goes, while somebody asks.
     pub tally: Option<Tally>,
@@ -126,12 +125,17 @@ pub struct Tile<R> {
 
 impl<R: Real> Tile<R> {
     pub fn new(recording: &Recording, members: usize) -> Tile<R> {
-        let local = local_buffers(recording);
-        let rows = recording.buffers.iter().zip(&local).map(|(b, local)| match b.scope {
-            Scope::Member => vec![R::NAN; b.length * if *local { 1 } else { members }],
-            _ => Vec::new(),
-        });
-        Tile { rows: rows.collect(), local, scratch: Scratch::default(), tally: None }
+        Tile::with(Shelves::new(recording), members)
+    }
+
+    /// For one member whose rows can all be looked at in the end.
+    pub fn apart(recording: &Recording) -> Tile<R> {
+        Tile::with(Shelves::apart(recording), 1)
+    }
+
+    fn with(shelves: Shelves, members: usize) -> Tile<R> {
+        let rows = shelves.all.iter().map(|shelf| vec![R::NAN; shelf.elements(members)]).collect();
+        Tile { rows, shelves, scratch: Scratch::default(), tally: None }
     }
 
     /// How many members a tile has: what they fill stays in the cache.
@@ -143,8 +147,17 @@ impl<R: Real> Tile<R> {
     /// A member's block of a buffer.
     pub fn block(&self, recording: &Recording, id: BufferId, place: usize) -> Range<usize> {
         let length = recording.block(id).length;
-        let place = if self.local[id.0] { 0 } else { place };
+        let place = if self.shelves.is_local(id) { 0 } else { place };
         place * length..(place + 1) * length
+    }
+
+    /// The rows of all members in a buffer; none in those of other scopes.
+    pub fn rows(&self, id: BufferId) -> &[R] {
+        self.shelves.of(id).map_or(&[], |shelf| &self.rows[shelf])
+    }
+
+    pub fn rows_mut(&mut self, id: BufferId) -> &mut [R] {
+        self.shelves.of(id).map_or(&mut [], |shelf| &mut self.rows[shelf])
     }
 
     /// Runs a stage, with a look at the clock where the tile keeps a tally.
@@ -164,25 +177,19 @@ impl<R: Real> Tile<R> {
         self.rows.iter().map(|rows| rows.len() * size_of::<R>()).sum()
     }
 
+    /// The rows of a buffer, for as long as others are read; then they are given back.
     pub fn take(&mut self, id: BufferId) -> Vec<R> {
-        std::mem::take(&mut self.rows[id.0])
+        self.shelves.of(id).map_or(Vec::new(), |shelf| std::mem::take(&mut self.rows[shelf]))
+    }
+
+    pub fn give_back(&mut self, id: BufferId, rows: Vec<R>) {
+        if let Some(shelf) = self.shelves.of(id) {
+            self.rows[shelf] = rows;
+        }
     }
 }
 
 /// Stages that are run for one member after the other: all but products.
 pub fn together(a: &Stage, b: &Stage) -> bool {
     !matches!(a, Stage::Product(_)) && !matches!(b, Stage::Product(_))
-}
-
-/// Which buffers only one run of stages touches.
-pub fn local_buffers(recording: &Recording) -> Vec<bool> {
-    let mut runs: Vec<Option<usize>> = vec![None; recording.buffers.len()];
-    let mut local = vec![true; recording.buffers.len()];
-    for (run, stages) in recording.stages.chunk_by(together).enumerate() {
-        for id in stages.iter().flat_map(Stage::buffers) {
-            local[id.0] &= runs[id.0].is_none_or(|other| other == run);
-            runs[id.0] = Some(run);
-        }
-    }
-    local
 }

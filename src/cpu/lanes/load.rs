@@ -62,9 +62,10 @@ pub fn load<R: Real>(block: &mut Block<R>, seats: &[Seat], source: &Source<'_>, 
     fill_weights(&mut block.weight, seats, source);
     fill(&mut block.trial, seats, columns.parameters, 0);
     for &(l, k) in seats {
-        let unit = |p: usize| batch.unit((first + k) * count + p);
-        put(&mut block.unit, l, (0..count).map(|p| R::of(unit(p))));
-        put(&mut block.per_unit, l, (0..count).map(|p| R::of(inverse(unit(p)))));
+        for (p, (unit, per_unit)) in block.unit.iter_mut().zip(&mut block.per_unit).enumerate() {
+            let size = batch.unit((first + k) * count + p);
+            (unit.0[l % LANES], per_unit.0[l % LANES]) = (R::of(size), R::of(inverse(size)));
+        }
     }
     if let (Some((lower, upper)), false) = (batch.bounds, block.lower.is_empty()) {
         let common = lower.len() == count;
