@@ -10,14 +10,17 @@ use super::{HEAD, REPORT, command, data, journal, message, names, run, succeed, 
 #[cfg(unix)]
 #[test]
 fn no_second_run_writes_what_one_is_writing() {
-    const RVTAB: [&str; 2] = ["--format", "rvtab"];
-    const PAGE: [&str; 2] = ["--report", REPORT];
-    let cases: [([&str; 2], [&[&str]; 2], &str); 3] = [
-        (["rvtab_1.fits", "rvmod_1.fits"], [&RVTAB, &[]], "rvmod_1.fits"),
-        (["rvmod_1.fits", "rvtab_1.fits"], [&[], &RVTAB], "rvmod_1.fits"),
-        (["a.csv", "b.csv"], [&PAGE, &PAGE], "index.html"),
+    /// An output and the options of its run.
+    type Run = (&'static str, &'static [&'static str]);
+    const MODELS: Run = ("rvtab_1.fits", &["--format", "rvtab"]);
+    const TABLE: Run = ("rvmod_1.fits", &[]);
+    let page = |out| -> Run { (out, &["--report", REPORT]) };
+    let cases = [
+        (MODELS, TABLE, "rvmod_1.fits"),
+        (TABLE, MODELS, "rvmod_1.fits"),
+        (page("a.csv"), page("b.csv"), "index.html"),
     ];
-    for ([one, other], [of_one, of_other], locked) in cases {
+    for ((one, of_one), (other, of_other), locked) in cases {
         let folder = tempfile::tempdir().unwrap();
         let page = folder.path().join("page").display().to_string();
         let start = |out: &str, more: &[&str]| {
