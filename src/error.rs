@@ -80,6 +80,12 @@ pub enum Error {
     /// The journal of an output cannot be used.
     #[error("{}: {message}", path.display())]
     Journal { path: PathBuf, message: String },
+    /// A result is whole and has its name, but the system could not promise that this outlives a power cut.
+    #[error(
+        "{}: it is whole and in its place, but its folder could not be flushed to the disk, and a power cut may take it back: {source}",
+        path.display()
+    )]
+    Unsettled { path: PathBuf, source: std::io::Error },
     /// The table could not be made.
     #[error("{}: {message}", path.display())]
     Write { path: PathBuf, message: String },

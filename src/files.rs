@@ -2,7 +2,7 @@
 
 use std::fs::{self, TryLockError};
 use std::io::{self, ErrorKind, Read, Seek, SeekFrom, Write};
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
 use crate::faults::{Operation, at};
 
@@ -130,6 +130,16 @@ pub(crate) fn sync_folder(path: &Path) -> io::Result<()> {
         Err(error) if !matches!(error.kind(), ErrorKind::InvalidInput | ErrorKind::Unsupported) => Err(error),
         _ => Ok(()),
     }
+}
+
+/// What a path means once links, at most 40 of them in a row, are followed; they need not point to anything yet.
+pub(crate) fn behind_links(path: &Path) -> PathBuf {
+    let mut path = path.to_path_buf();
+    for _ in 0..40 {
+        let Ok(next) = fs::read_link(&path) else { break };
+        path = folder(&path).join(next);
+    }
+    path
 }
 
 /// The folder that a file is in.

@@ -149,10 +149,11 @@ pub fn run(arguments: &Arguments) -> Result<(), Failure> {
         drop(table);
         return Err(Failure::stopped(&arguments.output, journal.has_rows()));
     }
-    table.finish(&summary.by_rows).map_err(Failure::running)?;
+    table.finish(&summary.by_rows).map_err(|error| failed(arguments, error, journal.has_rows()))?;
     let time = begin.elapsed();
     if let (Some(page), Some(kept)) = (page, kept) {
-        page.write(&about(arguments, &fitter, metadata, time), &kept, Some(&fitter)).map_err(Failure::running)?;
+        let about = about(arguments, &fitter, metadata, (&summary, time));
+        page.write(&about, &kept, Some(&fitter)).map_err(|error| without_page(arguments, error))?;
     }
     if !arguments.quiet {
         faults.print();
@@ -198,16 +199,29 @@ fn spare_inputs(arguments: &Arguments, file: &ModelFile) -> Result<(), Failure> 
 
 /// Too little memory is the user's fault when the user said how much. `kept`: something of this run is in the journal.
 fn failed(arguments: &Arguments, error: Error, kept: bool) -> Failure {
+    let is_settled = !matches!(error, Error::Unsettled { .. });
     let mut failure = match (&error, arguments.memory) {
         (Error::OutOfMemory { .. }, Some(bytes)) => Failure::usage(format!("--memory {bytes} is too little: {error}")),
         _ => Failure::running(error),
     };
-    if kept {
+    if is_settled && kept {
         // something is written
         failure.code = 1;
         let output = arguments.output.display();
         failure.add(&format!("\n{output} is as it was; what was fitted is kept beside it, and --resume goes on"));
     }
+    if !is_settled {
+        failure.add("\n--resume writes it again");
+    }
+    failure
+}
+
+/// The table is there, and its page is not.
+fn without_page(arguments: &Arguments, error: Error) -> Failure {
+    let mut failure = Failure::running(error);
+    let output = arguments.output.display();
+    failure.code = 1;
+    failure.add(&format!("\n{output} is whole; --resume makes the page without fitting anything again"));
     failure
 }
 
@@ -253,11 +267,14 @@ fn fitter(arguments: &Arguments, file: &ModelFile, model: SpectralModel) -> Resu
 
 /// The report, whose folder is made when it is missing.
 fn page(folder: &Path) -> Result<ReportFile, Error> {
+    if folder.is_file() {
+        return Err(Error::Usage(format!("{} is a file: --report takes a folder", folder.display())));
+    }
     std::fs::create_dir_all(folder).map_err(|source| Error::Io { path: folder.to_path_buf(), source })?;
     ReportFile::create(folder.join("index.html"))
 }
 
-fn about(arguments: &Arguments, fitter: &Fitter, metadata: Metadata, time: Duration) -> About {
+fn about(arguments: &Arguments, fitter: &Fitter, metadata: Metadata, (summary, time): (&Summary, Duration)) -> About {
     let labels = fitter.model().arms().flat_map(|(_, emulator)| emulator.labels());
     About {
         title: report::name(&arguments.output),
@@ -265,6 +282,7 @@ fn about(arguments: &Arguments, fitter: &Fitter, metadata: Metadata, time: Durat
         metadata,
         units: labels.map(|label| (label.name.clone(), label.unit.clone())).collect(),
         time: Some(time),
+        recalled: summary.fits - fitted(summary),
     }
 }
 
@@ -276,19 +294,23 @@ pub fn emulators(model: &SpectralModel) -> Vec<(String, String)> {
     all
 }
 
-/// A run in one line.
+/// Fits that this run has made, and not an earlier one.
+fn fitted(summary: &Summary) -> u64 {
+    summary.by_device.iter().map(|(_, rows)| rows).sum()
+}
+
+/// A run in one line; the rate is that of what it has fitted itself.
 fn closing(summary: &Summary, counts: &Counts, time: Duration) -> String {
-    let fits = summary.fits;
-    let fitted: u64 = summary.by_device.iter().map(|(_, rows)| rows).sum();
+    let (fits, fitted) = (summary.fits, fitted(summary));
     let rate = fitted as f64 / time.as_secs_f64().max(1e-9);
     let counts = if fits == 0 { "nothing to fit".to_string() } else { counts.to_string() };
-    let kept =
-        if fitted < fits { format!(" ({} of them kept by an earlier run)", fits - fitted) } else { String::new() };
+    let kept = if fitted < fits { format!(", of which {} from the journal", fits - fitted) } else { String::new() };
     let devices = match summary.by_device.as_slice() {
         [(only, _)] => only.clone(),
         several => several.iter().map(|(name, fits)| format!("{name}: {fits}")).collect::<Vec<_>>().join(", "),
     };
-    format!("{fits} spectra{kept}: {counts}; {:.2} s, {rate:.1} spectra/s, {devices}", time.as_secs_f64())
+    let rate = if fitted > 0 { format!(", {rate:.1} spectra/s") } else { String::new() };
+    format!("{fits} spectra{kept}: {counts}; {:.2} s{rate}, {devices}", time.as_secs_f64())
 }
 
 /// A bar on a terminal, nothing in a pipe.

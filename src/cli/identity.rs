@@ -4,6 +4,7 @@ use std::fs::{File, Metadata};
 use std::io::{BufRead, BufReader};
 use std::path::{Path, PathBuf};
 
+use clap::ValueEnum;
 use popfit::spectra::Selection;
 use popfit::{Error, Fitter, Result};
 use rayon::prelude::*;
@@ -12,8 +13,10 @@ use twox_hash::XxHash3_128;
 
 use super::Failure;
 use super::fit::Arguments;
+use super::report;
 
-/// What the rows depend on: `name = value` line by line.
+/// What the rows depend on: `name = value` line by line. Inputs go by name and contents, not by folder: the column `file` is written as
+/// the run that ends the table was told, so `./s.npz`, `s.npz` and the same file in another folder are one.
 pub fn key(
     arguments: &Arguments,
     fitter: &Fitter,
@@ -33,14 +36,33 @@ pub fn key(
     }
     let contents: Result<Vec<u128>> = arguments.spectra.par_iter().map(|file| contents(file)).collect();
     for (file, hash) in arguments.spectra.iter().zip(contents?) {
-        lines.push(format!("spectra {} = {hash:032x}", file.display()));
+        lines.push(format!("spectra {} = {hash:032x}", report::name(file)));
     }
-    lines.push(format!("selection = {selection:?}"));
-    lines.push(format!("format = {:?}", arguments.format));
-    lines.push(format!("velocity scan = {:?}", arguments.velocity_scan));
+    lines.extend(selected(selection));
+    lines.push(format!("format = {}", word(Some(arguments.format))));
+    lines.push(format!("velocity scan = {}", word(arguments.velocity_scan)));
     lines.push(metadata.settings.clone());
     lines.push(metadata.model.clone());
     Ok(lines.join("\n"))
+}
+
+/// An option as it is given.
+fn word(option: Option<impl ValueEnum>) -> String {
+    let given = option.and_then(|value| value.to_possible_value());
+    given.map_or("not given".into(), |value| value.get_name().to_string())
+}
+
+/// A selection, a line each.
+fn selected(selection: &Selection) -> [String; 4] {
+    let Selection { target_ids, objtype, min_signal_to_noise, arms } = selection;
+    let all = |list: Option<String>| list.unwrap_or_else(|| "all".into());
+    let ids = target_ids.as_ref().map(|ids| ids.iter().map(ToString::to_string).collect::<Vec<_>>().join(","));
+    [
+        format!("target ids = {}", all(ids)),
+        format!("objtype = {}", all(objtype.clone())),
+        format!("least signal-to-noise = {}", min_signal_to_noise.map_or("none".into(), |least| least.to_string())),
+        format!("arms = {}", all(arms.as_ref().map(|arms| arms.join(",")))),
+    ]
 }
 
 /// Lengths and times of files at the start of a run.

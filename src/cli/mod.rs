@@ -101,7 +101,8 @@ impl Failure {
     pub fn running(error: Error) -> Failure {
         let of_device =
             matches!(error, Error::Device { .. } | Error::DeviceLost { .. } | Error::DeviceUntrusted { .. });
-        let runtime = of_device || matches!(error, Error::Io { .. } | Error::Write { .. } | Error::OutOfMemory { .. });
+        let of_disk = matches!(error, Error::Io { .. } | Error::Write { .. } | Error::Unsettled { .. });
+        let runtime = of_device || of_disk || matches!(error, Error::OutOfMemory { .. });
         Failure { message: error.to_string(), code: if runtime { 1 } else { 2 } }
     }
 }

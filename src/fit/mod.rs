@@ -90,7 +90,7 @@ pub struct Control {
 pub struct Summary {
     /// Rows that were made.
     pub fits: u64,
-    /// How many of them each device made, the CPU in the place of one that failed among them.
+    /// How many of them each device made, the CPU in the place of one that failed among them; the others come from the journal.
     pub by_device: Vec<(String, u64)>,
     /// Which device made which rows, in their order: so many by one, then so many by the next. They change at ends of row groups.
     pub by_rows: Vec<(String, u64)>,

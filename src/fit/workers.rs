@@ -67,6 +67,8 @@ struct Job {
     number: usize,
     spectra: Spectra,
     known: (Vec<Option<FitRow>>, String),
+    /// How many it knows.
+    recalled: u64,
     rows: Result<Vec<FitRow>>,
     maker: Maker,
 }
@@ -180,7 +182,7 @@ struct Ends<'a> {
     /// Spectra of a batch.
     batch: usize,
     fits: u64,
-    /// Those of batches that the journal did not know whole.
+    /// Those that the journal did not know.
     by_device: Vec<(String, u64)>,
     by_rows: Vec<(String, u64)>,
 }
@@ -224,12 +226,12 @@ impl Ends<'_> {
     ) -> Result<()> {
         let known = self.journal.as_mut().map(|journal| journal.recall(number, &spectra)).transpose()?;
         let known = known.unwrap_or_default();
-        let count = known.0.iter().flatten().count();
-        if count > 0 {
-            self.tally.add(count as u64);
+        let recalled = known.0.iter().flatten().count() as u64;
+        if recalled > 0 {
+            self.tally.add(recalled);
         }
-        let mut job = Job { number, spectra, known, rows: Ok(Vec::new()), maker: Maker::Nobody };
-        if count > 0 && count == job.known.0.len() {
+        let mut job = Job { number, spectra, known, recalled, rows: Ok(Vec::new()), maker: Maker::Nobody };
+        if recalled > 0 && recalled == job.known.0.len() as u64 {
             job.rows = Ok(job.known.0.drain(..).flatten().collect());
             held.insert(number, job);
         } else {
@@ -240,7 +242,7 @@ impl Ends<'_> {
     }
 
     fn write(&mut self, job: Job) -> Result<()> {
-        let Job { number, spectra, known: (_, earlier), rows, maker } = job;
+        let Job { number, spectra, known: (_, earlier), recalled, rows, maker } = job;
         self.stages.batch = number;
         let rows = rows?;
         let count = rows.len() as u64;
@@ -248,7 +250,7 @@ impl Ends<'_> {
         let name = match maker {
             Maker::Nobody => earlier,
             Maker::Device(device) => {
-                self.by_device[device].1 += count;
+                self.by_device[device].1 += count - recalled;
                 let name = joined(earlier, &self.by_device[device].0);
                 if let Some(journal) = &mut self.journal {
                     self.stages.time(Stage::Write, || journal.keep(number, &spectra, (&rows, &name)))?;

@@ -162,6 +162,11 @@ impl Context {
         write_down(&self.broken, broken);
     }
 
+    /// The tolerance at which fits end, which a test may have changed.
+    pub fn tolerance(&self, honest: f64) -> f64 {
+        self.options.faults.as_ref().map_or(honest, |faults| faults.tolerance(honest))
+    }
+
     /// What a test lets a call meet.
     pub fn meet(&self, call: Call) -> Option<Fault> {
         let met = self.options.faults.as_ref()?.meet(call)?;

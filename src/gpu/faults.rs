@@ -23,11 +23,13 @@ pub enum Fault {
     Stall,
     /// `wgpu` panics while it waits, as it does when the driver loses the device then.
     Crash,
+    /// Levenberg–Marquardt's fits end with success where a step could still halve their cost: no call's fault, but the device's.
+    Early,
 }
 
 impl Fault {
     /// All of them.
-    pub const ALL: [Fault; 8] = [
+    pub const ALL: [Fault; 9] = [
         Fault::Lost,
         Fault::OutOfMemory,
         Fault::Mapping,
@@ -36,6 +38,7 @@ impl Fault {
         Fault::Wrong,
         Fault::Stall,
         Fault::Crash,
+        Fault::Early,
     ];
 }
 
@@ -67,11 +70,17 @@ impl Faults {
         self.calls.load(Ordering::Relaxed)
     }
 
+    /// The share of its cost that a fit may still lose where it ends; `honest` is what was asked for.
+    pub(super) fn tolerance(&self, honest: f64) -> f64 {
+        if self.fault == Fault::Early { 0.5 } else { honest }
+    }
+
     /// Counts a call; what it meets.
     pub(super) fn meet(&self, call: Call) -> Option<Fault> {
         let concerned = match self.fault {
             Fault::Lost => true,
             Fault::OutOfMemory => call != Call::Readback,
+            Fault::Early => false,
             _ => call == Call::Readback,
         };
         if !concerned {

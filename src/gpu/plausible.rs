@@ -17,8 +17,9 @@ pub(super) fn active(context: &Context, count: u32, before: usize) -> Result<usi
 
 /// State, control and list of members after some rounds, `active` of them still active, against what the host knows.
 pub(super) fn entry(context: &Context, entry: &Entry, layout: Layout, method: Method, active: usize) -> Result<()> {
-    if entry.members.first() != Some(&(active as u32)) {
-        return Err(context.untrusted(format!("{:?} members are active, not {active}", entry.members.first())));
+    let told = entry.members.first().copied().unwrap_or(0);
+    if told as usize != active {
+        return Err(context.untrusted(format!("{told} members are active, not {active}")));
     }
     let mut runs = vec![false; layout.capacity];
     for &slot in &entry.members[1..=active] {

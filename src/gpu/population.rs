@@ -18,7 +18,7 @@ use crate::error::{Error, Result};
 use crate::solver::cost::Work;
 use crate::solver::profile::{Clock, Gauge, Meter, Tally};
 use crate::solver::recording::{BufferId, Kind, Recording, Scope, Values};
-use crate::solver::{Batch, Method, Outcome, Pending, Places, Population};
+use crate::solver::{Batch, LevenbergMarquardt, Method, Outcome, Pending, Places, Population};
 
 /// Buffers, pipelines and the number of members of a population.
 #[derive(Debug)]
@@ -46,6 +46,12 @@ impl GpuPopulation {
     ) -> Result<GpuPopulation> {
         let slots = (capacity.max(1) * method.lanes()).min(MAX_MEMBERS);
         let layout = Layout { parameters: recording.parameters.len(), capacity: slots };
+        let method = &match *method {
+            Method::LevenbergMarquardt(lm) => {
+                Method::LevenbergMarquardt(LevenbergMarquardt { ftol: context.tolerance(lm.ftol), ..lm })
+            }
+            simplex => simplex,
+        };
         let kernels = stages::kernels(&recording, layout, method, context.product())?;
         let plan = Plan::new(&recording, layout, kernels.len() - 1);
         let buffers = Buffers::new(&context, &recording, &plan)?;

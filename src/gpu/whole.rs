@@ -66,7 +66,7 @@ impl GpuWhole {
         constants.unsigned("ROWS", 1 + self.whole.parameters);
         constants.unsigned("TRIANGLE", packed_length(self.whole.parameters));
         constants.unsigned("SOME_ROUNDS", SOME_ROUNDS);
-        constants.float("TOLERANCE", self.whole.tolerance.max(SMALLEST.0));
+        constants.float("TOLERANCE", self.context.tolerance(self.whole.tolerance.max(SMALLEST.0)));
         constants.float("XTOL", settings.xtol.max(SMALLEST.1));
         constants.float("GTOL", settings.gtol);
         constants.float("DIAGONAL_FLOOR", settings.diagonal_floor);

@@ -187,7 +187,10 @@ fn prepare_arm(
         return Ok(out);
     }
     let solved = pulp::Arch::new().dispatch(Orthonormal { sampling, terms, arm: &mut out });
-    let Some(ln_diagonal) = solved.filter(|_| count >= terms) else { return Err(underdetermined(count, 0, terms)) };
+    let Some(ln_diagonal) = solved.filter(|_| count >= terms) else {
+        let detail = format!("{}{count} unmasked pixels do not determine {terms} continuum terms", place(arm));
+        return Err(Fault { cause: Cause::Underdetermined, detail });
+    };
     // det C of the raw basis under ivar, from that of the device's basis under weight
     prepared.marginal_constant += 2.0 * (ln_diagonal + terms as f64 * scale.ln() + sampling.ln_det);
     Ok(out)

@@ -40,8 +40,10 @@ pub struct About {
     pub metadata: Metadata,
     /// Units of parameters, by name; those popfit knows need not be given.
     pub units: Vec<(String, String)>,
-    /// How long the fits took.
+    /// How long the run took.
     pub time: Option<Duration>,
+    /// Fits that an earlier run had made, of which it took none of that time.
+    pub recalled: u64,
 }
 
 /// A page that appears under its name only when it is whole.

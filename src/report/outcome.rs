@@ -25,8 +25,10 @@ pub fn tiles(about: &About, kept: &Collector) -> String {
     }
     if let Some(time) = about.time {
         let seconds = time.as_secs_f64();
-        let rate = kept.count as f64 / seconds.max(1e-9);
-        tile(&number(rate, 3), "spectra a second", &format!("{} s in all", number(seconds, 3)));
+        let fitted = kept.count.saturating_sub(about.recalled);
+        let rate = fitted as f64 / seconds.max(1e-9);
+        let now = if about.recalled > 0 { format!("{} fitted now, ", count(fitted)) } else { String::new() };
+        tile(&number(rate, 3), "spectra a second", &format!("{now}{} s in all", number(seconds, 3)));
     }
     out
 }

@@ -19,13 +19,19 @@ pub(crate) struct Staged {
 }
 
 impl Staged {
-    /// Creates the temporary file, which shows that the folder exists and can be written. What killed processes left is removed.
+    /// Creates the temporary file, which shows that the folder exists and can be written. What killed processes left is removed; what
+    /// another process is writing is [`Error::OutputLocked`]. A link is followed: it stays, and what it points to is replaced.
     pub fn create(target: &Path) -> Result<(Staged, File)> {
+        let target = &files::behind_links(target);
         if let Some(what) = other_than_a_file(target) {
             return Err(Error::Write { path: target.to_path_buf(), message: format!("is {what}, not a file") });
         }
-        sweep(target);
-        Staged::beside(target)
+        let made = Staged::beside(target)?;
+        // after one's own is there: of two processes at once one sees the other's for sure
+        match sweep(target) {
+            Swept::Clean => Ok(made),
+            Swept::Held => Err(Error::OutputLocked { path: target.to_path_buf() }),
+        }
     }
 
     /// One more temporary file beside the target.
@@ -77,7 +83,11 @@ impl Staged {
             staged.is_published = true;
         }
         // a rename lasts once the folder is on the disk
-        all.iter().try_for_each(|(staged, _)| files::sync_folder(&staged.target).map_err(Error::io(&staged.target)))
+        let settle = |(staged, _): &(Staged, File)| {
+            let path = staged.target.clone();
+            files::sync_folder(&path).map_err(|source| Error::Unsettled { path, source })
+        };
+        all.iter().try_for_each(settle)
     }
 }
 
@@ -153,18 +163,31 @@ fn process() -> &'static str {
     })
 }
 
+/// What other processes have beside a target.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Swept {
+    Clean,
+    /// A file that one of them is writing.
+    Held,
+}
+
 /// Removes what killed processes have left of the target: files that nobody holds a lock on.
-fn sweep(target: &Path) {
+fn sweep(target: &Path) -> Swept {
     let name = target.file_name().map(|name| name.to_string_lossy().into_owned()).unwrap_or_default();
     let (start, own) = (format!(".{name}.tmp-"), process());
     // this process's own are in use: on some file systems a second handle would take their lock away
     let is_anothers = |name: &str| name.strip_prefix(&start).is_some_and(|rest| !rest.starts_with(own));
+    let mut swept = Swept::Clean;
     for entry in std::fs::read_dir(files::folder(target)).into_iter().flatten().flatten() {
-        if is_anothers(&entry.file_name().to_string_lossy())
-            && File::open_or_create(&entry.path()).and_then(|file| file.lock()).is_ok_and(|lock| lock == Lock::Held)
-        {
+        if !is_anothers(&entry.file_name().to_string_lossy()) {
+            continue;
+        }
+        match File::open_or_create(&entry.path()).and_then(|file| file.lock()) {
             // what cannot be removed harms nobody
-            let _ = files::remove(&entry.path());
+            Ok(Lock::Held) => drop(files::remove(&entry.path())),
+            Ok(Lock::Taken) => swept = Swept::Held,
+            _ => {}
         }
     }
+    swept
 }

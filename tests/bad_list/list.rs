@@ -385,7 +385,14 @@ pub const LIST: [(u8, &str, &[Shown]); 37] = [
             Test("tests/faults", "a_folder_that_cannot_be_written_costs_no_fit"),
         ],
     ),
-    (35, "two runs, one output", &[Test("src/fit/journal", "a_journal_gives_back_whole_batches_and_drops_a_torn_one")]),
+    (
+        35,
+        "two runs, one output",
+        &[
+            Test("src/fit/journal", "a_journal_gives_back_whole_batches_and_drops_a_torn_one"),
+            Test("tests/resume", "no_second_run_writes_what_one_is_writing"),
+        ],
+    ),
     (36, "resume with other data", &[Test("tests/resume", "what_is_not_its_own_is_refused")]),
     (
         37,

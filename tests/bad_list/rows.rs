@@ -13,7 +13,7 @@ type Spoil = fn(&mut Arrays);
 
 /// Of the spoiled spectrum: its row of the list, what is done to it, `status_text` (empty: it is fitted), what standard error
 /// says.
-const FAULTS: [(&str, Spoil, &str, &[&str]); 13] = [
+const FAULTS: [(&str, Spoil, &str, &[&str]); 14] = [
     ("1 NaN", |a| a.flux[at(7)] = f64::NAN, "non_finite_input", &["arm b", "pixel 7", "flux is NaN"]),
     ("1 inf", |a| a.flux[at(0)] = f64::INFINITY, "non_finite_input", &["pixel 0", "flux is inf"]),
     ("2", |a| (a.flux[at(7)], a.weight[at(7)]) = (f64::NAN, 0.0), "", &[]),
@@ -24,6 +24,7 @@ const FAULTS: [(&str, Spoil, &str, &[&str]); 13] = [
     ("5 inf", |a| a.weight[at(7)] = f64::INFINITY, "bad_weight", &["pixel 7", "ivar is inf"]),
     ("6", |a| a.mask[at(0)..at(PIXELS)].fill(true), "no_data", &["no pixel counts"]),
     ("7", |a| keep(a, TERMS + 1), "underdetermined", &["3 unmasked pixels", "2 free parameters", "2 continuum terms"]),
+    ("7 one", |a| keep(a, 1), "underdetermined", &["arm b, 1 unmasked pixels do not determine 2 continuum terms"]),
     ("8", |a| keep(a, TERMS + 2), "", &[]),
     ("18", |a| scale(a, BAD, 1e-17), "", &[]),
     ("19", |a| scale(a, BAD, 1e30), "", &[]),

@@ -13,7 +13,7 @@ use popfit::spectra::{SpectraReader, Wavelength};
 use popfit::{Control, Device, Error, FitTable, Journal, Metadata, Result, Schema, Spectra, Summary, TableWriter};
 use work::{
     Fit, Work, both, columns, curves, gpu, lm, refilled, refitted_scan, same, scan, setup, simplex, simplices,
-    wgsl_curves,
+    unpolished, wgsl_curves,
 };
 
 /// Calls that a run of this size can make: a sweep ends before.
@@ -27,7 +27,7 @@ fn is_clear(fault: Fault, error: &Error) -> bool {
         Fault::Lost | Fault::Stall | Fault::Crash => matches!(error, Error::DeviceLost { .. }),
         Fault::OutOfMemory => matches!(error, Error::OutOfMemory { .. }),
         Fault::Mapping => matches!(error, Error::Device { .. }),
-        Fault::Zeros | Fault::Garbage | Fault::Wrong => matches!(error, Error::DeviceUntrusted { .. }),
+        Fault::Zeros | Fault::Garbage | Fault::Wrong | Fault::Early => matches!(error, Error::DeviceUntrusted { .. }),
     }
 }
 
@@ -139,6 +139,35 @@ fn curves_that_are_a_little_off() {
     sweep(Fault::Wrong, ("curves", curves), 1);
     sweep(Fault::Wrong, ("simplices", simplices), 12);
     sweep(Fault::Wrong, ("columns", columns), 1);
+}
+
+/// Nobody notices, and nothing is lost: what Levenberg–Marquardt has found of curves the host carries on, in f64, from where the device
+/// has left it; spectra have their canary.
+#[test]
+fn fits_that_end_early_are_ended_by_the_host() {
+    let Some(gpu) = gpu() else { return };
+    let early = Device::from(gpu.with_faults(Faults::new(Fault::Early, 1, true)).unwrap());
+    // parameters, errors and χ² of each curve
+    let split = |fits: &[Fit], curves: usize| -> Vec<[Vec<f64>; 2]> {
+        let all = fits.iter().map(|Fit(_, n)| [n[..2 * curves].to_vec(), n[2 * curves..4 * curves].to_vec()]);
+        all.collect()
+    };
+    let distance = |found: &[Fit], cpu: &[Fit], curves: usize| {
+        let one = |([x, _], [at, error]): (&[Vec<f64>; 2], &[Vec<f64>; 2])| {
+            let each = x.iter().zip(at).zip(error).map(|((x, at), error)| (x - at).abs() / error);
+            each.fold(0.0, f64::max)
+        };
+        split(found, curves).iter().zip(&split(cpu, curves)).map(one).fold(0.0, f64::max)
+    };
+    let cpu = |work: Work| work(&Device::cpu(), false).unwrap();
+    let left = distance(&unpolished(&early, false).unwrap(), &cpu(curves), 1);
+    assert!(left > 0.1, "the fault ends fits at their ends: {left}");
+    let found = curves(&early, false).unwrap();
+    let apart = [distance(&found, &cpu(curves), 1), distance(&columns(&early, false).unwrap(), &cpu(columns), 9)];
+    println!("{left:.3} errors from the minimum as left, {:.1e} and {:.1e} as told", apart[0], apart[1]);
+    assert!(apart[0] < 1e-6 && apart[1] < 1e-3, "{apart:?}");
+    let spectra = lm(&early, false);
+    assert!(matches!(&spectra, Err(Error::DeviceUntrusted { .. })), "{spectra:?}");
 }
 
 /// What no host can compute the device is asked again.

@@ -119,6 +119,13 @@ pub fn curves(device: &Device, fallback: bool) -> Result<Vec<Fit>> {
     solved_curves(device, fallback, CurveFitter::LEVENBERG_MARQUARDT)
 }
 
+/// As the device leaves them.
+pub fn unpolished(device: &Device, fallback: bool) -> Result<Vec<Fit>> {
+    let (formula, curves) = decays();
+    let fitter = CurveFitter::new(formula, device.clone())?.polish(false).cpu_fallback(fallback);
+    Ok(fitter.fit(&curves)?.iter().map(of_curve).collect())
+}
+
 pub fn simplices(device: &Device, fallback: bool) -> Result<Vec<Fit>> {
     solved_curves(device, fallback, CurveFitter::NELDER_MEAD)
 }

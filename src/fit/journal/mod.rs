@@ -99,9 +99,9 @@ impl Journal {
         files::sync_folder(&self.path)
     }
 
-    /// Whether a run that resumes would find something.
+    /// Whether a run that resumes would find something: it holds rows, and nobody has removed it meanwhile.
     pub fn has_rows(&self) -> bool {
-        self.is_needed
+        self.is_needed && self.path.exists()
     }
 
     /// Batches of which nothing need be fitted again.
@@ -166,7 +166,9 @@ fn beside(target: &Path) -> PathBuf {
 fn lock(path: &Path, target: &Path) -> Result<File> {
     let locked = || Error::OutputLocked { path: target.to_path_buf() };
     for _ in 0..10 {
-        let file = File::open_or_create(path).map_err(Error::io(target))?;
+        // what is wrong with a journal that is there is not the output's fault
+        let blamed = if path.exists() { path } else { target };
+        let file = File::open_or_create(path).map_err(Error::io(blamed))?;
         if file.lock().map_err(Error::io(target))? == Lock::Taken {
             return Err(locked());
         }

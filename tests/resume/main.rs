@@ -1,7 +1,9 @@
 //! A run that is killed goes on where it was, and ends with the bytes of one that was not; a run that is not its own is refused.
 #![cfg(feature = "cli")]
 
+#[path = "../common/mod.rs"]
 mod common;
+mod outputs;
 
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Output, Stdio};
@@ -210,13 +212,18 @@ fn what_is_not_its_own_is_refused() {
         let text = message(&output);
         assert_eq!(output.status.code(), Some(2), "{text}");
         assert!(text.contains(".out.csv.journal") || said.contains(&"spectra.npz"), "{text}");
+        assert!(!text.contains("Some(") && !text.contains(" { "), "not in words: {text}");
         said.iter().for_each(|word| assert!(text.contains(word), "{more:?}: no {word:?} in {text}"));
         assert!(!out.exists() && std::fs::read(&path).unwrap() == journal, "{more:?}: nothing is touched");
     };
     refused(&[], &["give --resume to go on, or remove it"], &before);
     refused(&["--resume", "--starts", "1"], &["another run", "starts = 2", "starts = 1"], &before);
     refused(&["--resume", "--seed", "9"], &["another run", "seed = 3", "seed = 9"], &before);
-    refused(&["--resume", "--velocity-scan", "fixed"], &["another run", "velocity scan = "], &before);
+    refused(
+        &["--resume", "--velocity-scan", "fixed"],
+        &["`velocity scan = not given`", "`velocity scan = fixed`"],
+        &before,
+    );
     // an input changes, and is put back
     let change = |name: &str, change: &dyn Fn(&mut Vec<u8>), said: &[&str]| {
         let file = inputs.path().join(name);
@@ -249,6 +256,34 @@ fn what_is_not_its_own_is_refused() {
     let output = start(&["--resume"]);
     assert_eq!(output.status.code(), Some(0), "{}", message(&output));
     assert_eq!(names(folder.path()), ["out.csv"]);
+}
+
+/// The folder that an input is in may be spelled in another way; the table tells the spelling of the run that ends it.
+#[test]
+fn the_same_files_by_another_path_are_the_same() {
+    let folder = tempfile::tempdir().unwrap();
+    let [whole, out] = ["whole.csv", "out.csv"].map(|name| folder.path().join(name));
+    assert!(command(&data("."), &whole, &[]).status().unwrap().success());
+    let mut child = until_it_has_rows(&data(""), &out, &[]);
+    child.kill().unwrap();
+    child.wait().unwrap();
+    let mut again = command(&data("."), &out, &["--resume"]);
+    let loud: Vec<_> = again.get_args().filter(|word| *word != "--quiet").map(ToOwned::to_owned).collect();
+    again = Command::new(env!("CARGO_BIN_EXE_popfit"));
+    let output = again.args(loud).output().unwrap();
+    assert_eq!(output.status.code(), Some(0), "{}", message(&output));
+    assert!(std::fs::read(&out).unwrap() == std::fs::read(&whole).unwrap(), "other bytes");
+    // and what it says of itself is what it has done itself
+    let text = message(&output);
+    let last = text.lines().last().unwrap();
+    let number = |after: &str, before: &str| -> f64 {
+        let from = last.find(after).unwrap_or_else(|| panic!("no {after:?} in {text}")) + after.len();
+        last[from..from + last[from..].find(before).unwrap()].parse().unwrap()
+    };
+    let recalled = number("640 spectra, of which ", " from the journal: ");
+    assert!((64.0..640.0).contains(&recalled), "{text}");
+    let (seconds, rate) = (number("; ", " s, "), number(" s, ", " spectra/s"));
+    assert!((rate * seconds - (640.0 - recalled)).abs() <= 0.006 * rate + 0.06 * seconds, "{text}");
 }
 
 /// The file's spectra, one of them brighter by a percent.
@@ -325,46 +360,4 @@ fn an_older_table_stays() {
     let output = command(inputs.path(), &out, &["--resume"]).output().unwrap();
     assert_eq!(output.status.code(), Some(0), "{}", message(&output));
     assert!(std::fs::read(&out).unwrap() == std::fs::read(&whole).unwrap());
-}
-
-/// A disk with little room, as a limit on the size of files makes one: the old table stays, and with more room the run goes on.
-#[cfg(unix)]
-#[test]
-fn a_full_disk_costs_nothing() {
-    let folder = tempfile::tempdir().unwrap();
-    let [whole, out] = ["whole.fits", "out.fits"].map(|name| folder.path().join(name));
-    succeed(&whole, &[]);
-    let expected = std::fs::read(&whole).unwrap();
-    std::fs::remove_file(&whole).unwrap();
-    let mut had_rows = 0;
-    for blocks in std::iter::once(0).chain((0..).map(|k| 1 << (2 * k))) {
-        std::fs::write(&out, "old").unwrap();
-        let inner = command(&data(""), &out, &[]);
-        let mut limited = Command::new("sh");
-        // a write beyond the limit is an error, not a signal
-        limited.args(["-c", "trap '' XFSZ; ulimit -f \"$0\"; exec \"$@\""]).arg(blocks.to_string());
-        limited.arg(inner.get_program()).args(inner.get_args());
-        let output = limited.output().unwrap();
-        if output.status.success() {
-            assert!(std::fs::read(&out).unwrap() == expected);
-            break;
-        }
-        assert!(matches!(output.status.code(), Some(1 | 2)), "{:?}: {}", output.status, message(&output));
-        assert!(message(&output).contains("File too large"), "{}", message(&output));
-        assert_eq!(std::fs::read(&out).unwrap(), b"old", "{blocks} blocks");
-        let left: Vec<String> = names(folder.path()).into_iter().filter(|name| name != ".out.fits.journal").collect();
-        assert_eq!(left, ["out.fits"], "{blocks} blocks");
-        had_rows += u32::from(journal(&out).1 > HEAD);
-        succeed(&out, &["--resume"]);
-        assert!(std::fs::read(&out).unwrap() == expected, "{blocks} blocks: other bytes");
-        assert_eq!(names(folder.path()), ["out.fits"]);
-    }
-    assert!(had_rows > 0, "no run was stopped between two savepoints");
-}
-
-#[cfg(target_os = "linux")]
-#[test]
-fn a_folder_that_cannot_be_written_is_told() {
-    let output = run(Path::new("/proc/out.csv"), &[]);
-    assert!(output.status.code() == Some(2) && message(&output).contains("/proc/out.csv"), "{}", message(&output));
 }
