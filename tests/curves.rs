@@ -139,9 +139,13 @@ fn one_bad_curve_does_not_spoil_the_others() {
     let fitter = CurveFitter::new(formula, Device::cpu()).unwrap().bounds("b", -5.0, 5.0).unwrap();
     let fits = fitter.fit(&curves).unwrap();
     assert!(fits[0].status.is_success() && (fits[0].parameters[1] - 0.5).abs() < 1e-9, "{:?}", fits[0]);
-    for (k, cause) in
-        [(1, "not_finite"), (2, "bad_start"), (4, "start_out_of_bounds"), (5, "underdetermined"), (6, "bad_weight")]
-    {
+    for (k, cause) in [
+        (1, "non_finite_input"),
+        (2, "bad_start"),
+        (4, "start_out_of_bounds"),
+        (5, "underdetermined"),
+        (6, "bad_weight"),
+    ] {
         assert!(fits[k].status == Status::BadInput && fits[k].message.starts_with(cause), "{k}: {:?}", fits[k]);
     }
     // √ of a negative number at the start
@@ -200,7 +204,7 @@ fn messages_name_what_is_wrong() {
     let mut points = x();
     points[3] = f64::NAN;
     let fits = fitter.fit(&Curves::own(points, vec![1.0; 20], vec![0.5; 2])).unwrap();
-    assert_eq!(fits[0].message, "not_finite: x is NaN at point 3");
+    assert_eq!(fits[0].message, "non_finite_input: x is NaN at point 3");
     for (error, part) in [
         (fitter.clone().tie("k", "a/0").unwrap_err(), "column 2: in the tie of `k`: "),
         (fitter.clone().tie("k", "a*(").unwrap_err(), "in the tie of `k`: "),
@@ -242,4 +246,14 @@ fn parameters_come_in_the_order_that_is_asked_for() {
             assert!((one.parameters[p] - two.parameters[q]).abs() < 1e-6 * one.errors[p], "{one:?} {two:?}");
         }
     }
+}
+
+#[test]
+fn what_the_data_do_not_determine_is_named() {
+    let x: Vec<f64> = (0..20).map(f64::from).collect();
+    let y = x.iter().map(|x| 2.0 * x + (3.0 * x).sin()).collect();
+    let fitter = CurveFitter::new(Formula::parse("a*x + 0*d").unwrap(), Device::cpu()).unwrap();
+    let fit = fitter.fit(&Curves::shared(x, y, vec![1.0, 1.0])).unwrap().swap_remove(0);
+    assert!(fit.status.is_success() && fit.errors[0] > 0.0 && fit.errors[1].is_nan(), "{fit:?}");
+    assert!(fit.message.ends_with("; the data do not determine d"), "{}", fit.message);
 }

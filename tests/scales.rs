@@ -3,7 +3,9 @@
 mod common;
 
 use common::fits::devices;
-use popfit::{CurveColumns, CurveFit, CurveFitter, CurveModel, Curves, Device, Formula, Model, NelderMead, Status};
+use popfit::{
+    CurveColumns, CurveFit, CurveFitter, CurveModel, Curves, Device, Formula, Model, NelderMead, Solver, Status,
+};
 
 /// Where a fit ended.
 struct End {
@@ -313,4 +315,55 @@ fn data_beyond_f32_are_refined_by_the_host() {
             assert!(apart < 1e-3 * expected.errors[p], "parameter {p}: {apart:e}");
         }
     }
+}
+
+/// What f32 does not hold is for the host, or refused: a GPU alone would call its start a success.
+#[test]
+fn offsets_that_f32_does_not_hold() {
+    let Ok(gpu) = Device::parse("gpu") else {
+        assert!(std::env::var("POPFIT_REQUIRE_GPU").as_deref() != Ok("1"), "no adapter");
+        return;
+    };
+    let formula = |text: &str| Formula::parse(text).unwrap();
+    let points = |offset: f64| (0..40).map(|j| offset + f64::from(j) / 8.0).collect::<Vec<f64>>();
+    let y = |offset: f64| {
+        let clean = |x: &f64| 3.0 * (-0.9 * x).exp() + 1.0 + offset + 0.01 * (7.0 * x).sin();
+        points(0.0).iter().map(clean).collect::<Vec<f64>>()
+    };
+    let cases = [
+        ("a*exp(-k*(x - 1.7e9)) + c", points(1.7e9), y(0.0), vec![1.0, 1.0, 0.5]),
+        ("a*exp(-k*x) + c", points(0.0), y(1e8), vec![1.0, 1.0, 1e8]),
+    ];
+    for (text, x, y, start) in cases {
+        let fitter = |device: &Device| CurveFitter::new(formula(text), device.clone()).unwrap();
+        let fit = |fitter: CurveFitter| {
+            fitter.fit(&Curves::shared(x.clone(), y.clone(), start.clone())).unwrap().swap_remove(0)
+        };
+        let best = fit(fitter(&Device::cpu()));
+        assert!(best.status.is_success() && best.chi2 < 0.01, "{text}: {best:?}");
+        for solver in [Solver::from(CurveFitter::LEVENBERG_MARQUARDT), CurveFitter::NELDER_MEAD.into()] {
+            let found = fit(fitter(&gpu).solver(solver).unwrap());
+            assert!(found.status.is_success() && (found.chi2 / best.chi2 - 1.0).abs() < 1e-5, "{text}: {found:?}");
+            let alone = fit(fitter(&gpu).solver(solver).unwrap().polish(false));
+            assert!(alone.status == Status::BadInput && alone.message.starts_with("bad_scale"), "{text}: {alone:?}");
+        }
+    }
+}
+
+/// However it got there, a parameter at its bound has no error.
+#[test]
+fn a_simplex_at_a_bound_has_the_errors_of_the_others() {
+    let x: Vec<f64> = (0..40).map(|j| f64::from(j) / 8.0).collect();
+    let y: Vec<f64> = x.iter().map(|x| 3.0 * (-0.9 * x).exp() + 0.5 + 0.01 * (7.0 * x).sin()).collect();
+    let fit = |solver: Solver| {
+        let fitter = CurveFitter::new(Formula::parse("a*exp(-k*x) + c").unwrap(), Device::cpu()).unwrap();
+        let fitter = fitter.solver(solver).unwrap().bounds("c", 0.8, 2.0).unwrap();
+        fitter.fit(&Curves::shared(x.clone(), y.clone(), vec![1.0, 1.0, 1.0])).unwrap().swap_remove(0)
+    };
+    let [lm, simplex] = [CurveFitter::LEVENBERG_MARQUARDT.into(), CurveFitter::NELDER_MEAD.into()].map(fit);
+    for p in 0..3 {
+        let [a, b] = [lm.errors[p], simplex.errors[p]];
+        assert!(a.is_nan() && b.is_nan() || (a / b - 1.0).abs() < 1e-3, "{lm:?} {simplex:?}");
+    }
+    assert!(simplex.errors[2].is_nan() && simplex.parameters[2] == 0.8);
 }

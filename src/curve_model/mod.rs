@@ -166,6 +166,11 @@ impl CurveModel {
         self.rust.is_none()
     }
 
+    /// Whether a user gave it twice, in WGSL and in Rust.
+    pub(crate) fn has_twin(&self) -> bool {
+        self.formula.is_none() && self.rust.is_some() && self.wgsl.is_some()
+    }
+
     /// Whether derivatives in WGSL are the model's own.
     pub(crate) fn has_wgsl_slopes(&self) -> bool {
         self.wgsl.as_ref().is_some_and(|wgsl| wgsl.linearisation != wgsl.differences)

@@ -121,8 +121,12 @@ fn gpus(named: Option<&str>) -> Result<Vec<Device>, Failure> {
     if let Some(name) = named {
         return Ok(if name == "cpu" { Vec::new() } else { vec![Device::parse(name)?] });
     }
-    let hardware = Device::list().into_iter().filter(|d| d.selector != "cpu" && !d.software);
-    Ok(hardware.map(|d| Device::parse(&d.selector)).collect::<Result<_, _>>()?)
+    let all = Device::list().into_iter().filter(|d| d.selector != "cpu");
+    let (software, hardware): (Vec<_>, Vec<_>) = all.partition(|d| d.software);
+    for left_out in software {
+        let _ = writeln!(std::io::stderr(), "{0} is software: --device {0} has it take part", left_out.selector);
+    }
+    Ok(hardware.iter().map(|d| Device::parse(&d.selector)).collect::<Result<_, _>>()?)
 }
 
 fn pool(threads: usize) -> Result<ThreadPool, Failure> {

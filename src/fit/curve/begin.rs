@@ -104,6 +104,9 @@ pub(super) fn gain(problem: &Problem, in_f32: bool) -> f64 {
     (-least.log2().round()).exp2()
 }
 
+/// Share of a column's range that f32 may round its numbers by.
+const COARSEST: f64 = 1e-3;
+
 /// Whether f32 holds the data and what the model must be, with the digits that a fit needs, and the squares of its rows.
 pub(super) fn suits_f32(curve: &Curve) -> bool {
     let largest = |of: &dyn Fn(f64, f64) -> f64| {
@@ -111,5 +114,16 @@ pub(super) fn suits_f32(curve: &Curve) -> bool {
         used.map(|(y, weight)| of(*y, *weight).abs()).fold(0.0, f64::max)
     };
     let holds = |size: f64, most: f64| size == 0.0 || (1.0 / most..=most).contains(&size);
-    holds(largest(&|y, _| y), LARGEST * LARGEST) && holds(curve.gain * largest(&|y, weight| y * weight), LARGEST)
+    let columns = curve.x.chunks_exact(curve.y.len().max(1)).chain([&curve.y[..]]);
+    holds(largest(&|y, _| y), LARGEST * LARGEST)
+        && holds(curve.gain * largest(&|y, weight| y * weight), LARGEST)
+        && columns.into_iter().all(|column| resolves(column, &curve.weight))
+}
+
+/// Whether f32 tells a column's numbers apart: an offset may leave nothing of what varies.
+fn resolves(column: &[f64], weight: &[f64]) -> bool {
+    let used = || column.iter().zip(weight).filter(|(_, weight)| **weight > 0.0).map(|(x, _)| *x);
+    let (low, high) = used().fold((f64::INFINITY, f64::NEG_INFINITY), |(low, high), x| (low.min(x), high.max(x)));
+    let rounding = low.abs().max(high.abs()) * f64::from(f32::EPSILON) / 2.0;
+    high <= low || rounding <= COARSEST * (high - low)
 }

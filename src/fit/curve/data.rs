@@ -246,11 +246,11 @@ impl Curve {
             for (d, name) in settings.predictors.iter().enumerate() {
                 let x = self.x[d * points + j];
                 if !x.is_finite() {
-                    return Err(format!("not_finite: {name} is {x} at point {j}"));
+                    return Err(format!("non_finite_input: {name} is {x} at point {j}"));
                 }
             }
             if !self.y[j].is_finite() {
-                return Err(format!("not_finite: y is {} at point {j}", self.y[j]));
+                return Err(format!("non_finite_input: y is {} at point {j}", self.y[j]));
             }
             if settings.estimator == Estimator::Poisson && self.y[j] < 0.0 {
                 return Err(format!("bad_count: y is {} at point {j}", self.y[j]));

@@ -151,7 +151,8 @@ impl CurveFitter {
         Ok(self)
     }
 
-    /// A Gaussian prior of a parameter: the row (mean − parameter) / sigma.
+    /// A Gaussian prior of a parameter: the row (mean − parameter) / sigma. Without [`absolute_sigma`](Self::absolute_sigma) the errors are
+    /// multiplied by the root of χ²/dof, the prior's share in them, too.
     pub fn prior(mut self, parameter: &str, mean: f64, sigma: f64) -> Result<CurveFitter> {
         let p = self.untied(parameter)?;
         if !(mean.is_finite() && sigma.is_finite() && sigma > 0.0) {
@@ -234,7 +235,7 @@ impl CurveFitter {
         // what f32 brings to no good end is for the host, which refines the others, too
         let is_refined = self.polish && self.device.inner.runs_wgsl() && !self.model.needs_gpu();
         if !is_refined {
-            let message = "bad_scale: y, or y over sigma, leaves f32's range: choose other units, or polish";
+            let message = "bad_scale: f32 does not hold y, y over sigma or x: other units, less an offset, or polish";
             let refused = || CurveFit { message: message.into(), ..CurveFit::blank(self.held.len()) };
             left.drain(..).for_each(|curve| done(curve.index, refused()));
         }

@@ -121,11 +121,17 @@ impl Passes<'_> {
     }
 }
 
-/// The values of `u`: at a bound that a device has rounded to f32 they are the bound.
+/// Share of a bound within which a parameter is at it: what scaling there and back may do.
+const AT_BOUND: f64 = 1e-14;
+
+/// The values of `u`: at a bound, which a device may have rounded to f32, they are the bound.
 fn physical(u: &[f64], curve: &Curve) -> Vec<f64> {
     let one = |(p, &u): (usize, &f64)| {
         let (scale, lower, upper) = (curve.scale[p], curve.lower[p], curve.upper[p]);
-        let is_at = |bound: &f64| u == f64::from((bound / scale) as f32);
+        let is_at = |bound: &f64| {
+            let place = bound / scale;
+            u == f64::from(place as f32) || place.is_finite() && (u - place).abs() <= AT_BOUND * place.abs()
+        };
         match [lower, upper].into_iter().find(is_at) {
             Some(bound) => bound,
             None if u.is_nan() => u,

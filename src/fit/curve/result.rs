@@ -149,6 +149,15 @@ impl CurveFitter {
         // held parameters have none, whatever the factor
         fit.covariance.iter_mut().filter(|c| **c != 0.0).for_each(|c| *c *= factor);
         fit.errors = (0..count).map(|p| fit.covariance[p * count + p].sqrt()).collect();
+        // χ²/dof may be what is missing, of all alike
+        if fit.status.is_success() && factor.is_finite() {
+            let names = self.model.parameters();
+            let without: Vec<&str> =
+                inside.iter().filter(|p| fit.errors[**p].is_nan()).map(|p| names[*p].as_str()).collect();
+            if !without.is_empty() {
+                fit.message += &format!("; the data do not determine {}", without.join(", "));
+            }
+        }
         fit
     }
 

@@ -101,7 +101,9 @@ impl CurveFitter {
         if (told - cost).abs() <= allowed || !allowed.is_finite() {
             return Ok(());
         }
-        Err(self.untrusted(format!("a curve's fit has a cost of {cost}, not {told}")))
+        // nothing else tells which of them is wrong
+        let or = if self.model.has_twin() { ", or its twin in Rust is another model (`check_jacobian`)" } else { "" };
+        Err(self.untrusted(format!("a curve's fit has a cost of {cost}, not {told}{or}")))
     }
 
     fn untrusted(&self, message: String) -> Error {
