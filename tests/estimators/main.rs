@@ -244,7 +244,7 @@ fn reports_are_lmfits() {
     assert!(report.contains("uncertainties could not be estimated"), "{report}");
     assert_eq!(report.matches("+/- (n/a) (init").count(), 2, "{report}");
     let bad = &plain.fit(&curves(&[f64::NAN; 25])).unwrap()[0];
-    assert!(plain.report(bad).contains("Warning: not_finite"), "{}", plain.report(bad));
+    assert!(plain.report(bad).contains("Warning: non_finite_input"), "{}", plain.report(bad));
 }
 
 /// From starts far away, where most points are outliers of the loss, fits reach the best minimum that any of them finds.
