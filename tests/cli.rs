@@ -227,7 +227,10 @@ fn a_signal_ends_a_run_with_a_row_for_every_spectrum() {
             csv::Reader::from_path(&out).unwrap().into_records().map(|row| row.unwrap()).collect();
         assert_eq!(rows.len(), 64 * FILES);
         assert_eq!((&rows[rows.len() - 1][3], &rows[rows.len() - 1][4]), ("-2", "interrupted"));
-        assert_eq!(std::fs::read_dir(folder.path()).unwrap().count(), 1, "the temporary file is gone");
+        // a journal is there if a batch was fitted before the signal came
+        let names = std::fs::read_dir(folder.path()).unwrap().map(|entry| entry.unwrap().file_name());
+        let left: Vec<_> = names.filter(|name| *name != "out.csv" && *name != ".out.csv.journal").collect();
+        assert!(left.is_empty(), "{left:?}");
     }
 }
 

@@ -69,7 +69,7 @@ impl Journal {
         // what is wrong with the folder is said of the output
         let io = |source| Error::Io { path: target.to_path_buf(), source };
         let mut file = lock(&path, target)?;
-        let found = match read(&mut file).map_err(io)? {
+        let found = match read(&mut file, key).map_err(io)? {
             Ok(found) => found,
             Err(message) => return Err(Error::Journal { path, message: message.into() }),
         };
@@ -189,7 +189,8 @@ struct Found {
 }
 
 /// Reads what a journal holds, a record at a time. A file that is none, or whose head is damaged, is not touched: the message says so.
-fn read(file: &mut File) -> std::io::Result<std::result::Result<Found, &'static str>> {
+/// A head is torn only where the file ends before one with this `key` would.
+fn read(file: &mut File, key: &str) -> std::io::Result<std::result::Result<Found, &'static str>> {
     let length = file.length()?;
     let mut file = BufReader::new(file);
     let mut magic = vec![0; MAGIC.len().min(usize::try_from(length).unwrap_or(usize::MAX))];
@@ -199,8 +200,8 @@ fn read(file: &mut File) -> std::io::Result<std::result::Result<Found, &'static 
     }
     let mut at = magic.len() as u64;
     let mut found = match frame::read(&mut file, length - at)? {
-        Frame::Torn => return Ok(Ok(Found::default())),
-        Frame::Damaged => return Ok(Err("its head is damaged: remove it to begin anew")),
+        Frame::Torn if length - at < frame::length(key.as_bytes()) => return Ok(Ok(Found::default())),
+        Frame::Torn | Frame::Damaged => return Ok(Err("its head is damaged: remove it to begin anew")),
         Frame::Whole(key) => {
             at += frame::length(&key);
             Found { key: String::from_utf8_lossy(&key).into_owned(), ..Found::default() }

@@ -111,7 +111,11 @@ fn what_is_of_another_run_is_told_and_not_touched() {
     assert_eq!(fs::read(&path).unwrap(), whole);
     let mut damaged = whole.clone();
     damaged[MAGIC.len() + 45] ^= 1;
-    for (bytes, word) in [(&damaged[..], "damaged"), (b"somebody's notes", "no journal")] {
+    // a length that goes beyond the file, as a torn head's does, with rows behind it
+    let mut longer = whole.clone();
+    longer[MAGIC.len() + 3] ^= 4;
+    let cases = [(&damaged[..], "damaged"), (&longer, "damaged"), (b"somebody's notes", "no journal")];
+    for (bytes, word) in cases {
         fs::write(&path, bytes).unwrap();
         for resume in [false, true] {
             assert!(refused(Journal::open(&target, KEY, resume)).contains(word));
