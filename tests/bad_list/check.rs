@@ -5,7 +5,8 @@ use popfit::{Device, FitRow, FitTable, Fitter, LevenbergMarquardt, ModelFile, Ne
 use crate::common::file;
 use crate::common::fits::{devices, sound};
 use crate::damage::{alike, network};
-use crate::list::{Fault, LIST, Refused, Seen, Shown, Whole};
+use crate::kinds::{Fault, Refused, Seen, Shown, Whole};
+use crate::list::LIST;
 use crate::setup::{Arrays, Place, SPECTRA};
 
 /// Where the bad spectrum is put: first, in the middle, last.

@@ -6,7 +6,7 @@ use popfit::{FitRow, Status};
 
 use crate::common::fits;
 use crate::common::tiny::PIXELS;
-use crate::list::{Fault, Seen, Shown};
+use crate::kinds::{Fault, Seen, Shown};
 use crate::setup::{Arrays, SPECTRA};
 
 /// A pixel of spectrum `n`.

@@ -7,6 +7,7 @@ mod check;
 mod common;
 mod damage;
 mod files;
+mod kinds;
 mod list;
 mod rows;
 mod setup;
@@ -14,7 +15,8 @@ mod setup;
 use std::collections::BTreeSet;
 use std::path::Path;
 
-use list::{LIST, Shown};
+use kinds::Shown;
+use list::LIST;
 
 /// Rows of the list.
 const ROWS: u8 = 37;
