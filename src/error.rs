@@ -107,6 +107,14 @@ impl Error {
         move |source| Error::Io { path: path.to_path_buf(), source }
     }
 
+    /// The system refused to write.
+    pub(crate) fn writing(path: &Path) -> impl Fn(std::io::Error) -> Error + '_ {
+        |source| {
+            let said = std::io::Error::new(source.kind(), format!("cannot be written: {source}"));
+            Error::Io { path: path.to_path_buf(), source: said }
+        }
+    }
+
     /// The device's fault: another one may do better.
     pub(crate) fn is_of_device(&self) -> bool {
         matches!(

@@ -39,6 +39,11 @@ impl File {
         fs::File::options().read(true).write(true).create(true).truncate(false).open(path).map(File)
     }
 
+    /// The same file by one more handle, with the same place in it and the same lock.
+    pub fn again(&self) -> io::Result<File> {
+        self.0.try_clone().map(File)
+    }
+
     /// Bytes.
     pub fn length(&self) -> io::Result<u64> {
         Ok(self.0.metadata()?.len())
@@ -132,14 +137,15 @@ pub(crate) fn sync_folder(path: &Path) -> io::Result<()> {
     }
 }
 
-/// What a path means once links, at most 40 of them in a row, are followed; they need not point to anything yet.
-pub(crate) fn behind_links(path: &Path) -> PathBuf {
-    let mut path = path.to_path_buf();
-    for _ in 0..40 {
-        let Ok(next) = fs::read_link(&path) else { break };
-        path = folder(&path).join(next);
+/// What a path means once links are followed; they need not point to anything yet. The system's error for links without end.
+pub(crate) fn behind_links(path: &Path) -> io::Result<PathBuf> {
+    let mut behind = path.to_path_buf();
+    // as many in a row as Linux follows
+    for _ in 0..=40 {
+        let Ok(next) = fs::read_link(&behind) else { return Ok(behind) };
+        behind = folder(&behind).join(next);
     }
-    path
+    fs::metadata(path).and(Err(io::Error::other("too many links")))
 }
 
 /// The folder that a file is in.

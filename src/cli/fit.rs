@@ -13,7 +13,7 @@ use popfit::{
 };
 
 use super::chain::Chain;
-use super::identity::{self, Stamps};
+use super::identity::{self, Inputs};
 use super::output::{Format, Output};
 use super::rows::{Counting, Counts, short};
 use super::{Failure, profile, report, selection, signals};
@@ -107,7 +107,7 @@ pub fn run(arguments: &Arguments) -> Result<(), Failure> {
     }
     let model = file.build()?;
     let selection = arguments.selection.selection()?;
-    let stamps = Stamps::of(&arguments.spectra);
+    let mut inputs = Inputs::new(&arguments.spectra);
     let mut source = Chain::open(&arguments.spectra, &selection)?;
     spare_inputs(arguments, &file)?;
     let emulators = emulators(&model);
@@ -128,8 +128,12 @@ pub fn run(arguments: &Arguments) -> Result<(), Failure> {
         ..Control::default()
     };
     signals::cancel(&control)?;
-    let key = identity::key(arguments, &fitter, &metadata, &selection)?;
+    inputs.read()?;
+    let key = identity::key(arguments, &fitter, &metadata, (&selection, &inputs));
     let mut journal = Journal::open(&arguments.output, &key, arguments.resume)?;
+    if !arguments.quiet {
+        say(journal.damage().map(|damage| format!("popfit: warning: {damage}")));
+    }
     if arguments.resume && !journal.has_rows() && !arguments.quiet {
         say([format!("popfit: nothing is kept beside {}: it is made from the start", arguments.output.display())]);
     }
@@ -144,7 +148,7 @@ pub fn run(arguments: &Arguments) -> Result<(), Failure> {
     bar.finish_and_clear();
     let Counting { counts, faults, report: kept, .. } = sink;
     let summary = summary.map_err(|error| failed(arguments, error, journal.has_rows()))?;
-    stamps.check()?;
+    inputs.check()?;
     if counts.any(Status::Interrupted) && !is_new {
         drop(table);
         return Err(Failure::stopped(&arguments.output, journal.has_rows()));
@@ -207,8 +211,10 @@ fn failed(arguments: &Arguments, error: Error, kept: bool) -> Failure {
     if is_settled && kept {
         // something is written
         failure.code = 1;
-        let output = arguments.output.display();
-        failure.add(&format!("\n{output} is as it was; what was fitted is kept beside it, and --resume goes on"));
+        let output = &arguments.output;
+        let now = if output.exists() { "is as it was" } else { "was not written" };
+        let output = output.display();
+        failure.add(&format!("\n{output} {now}; what was fitted is kept beside it, and --resume goes on"));
     }
     if !is_settled {
         failure.add("\n--resume writes it again");

@@ -21,8 +21,8 @@ pub fn key(
     arguments: &Arguments,
     fitter: &Fitter,
     metadata: &popfit::Metadata,
-    selection: &Selection,
-) -> Result<String> {
+    (selection, inputs): (&Selection, &Inputs),
+) -> String {
     // no bit depends on the number of threads
     let device = if metadata.device.starts_with("cpu") { "cpu" } else { &metadata.device };
     let mut lines = vec![format!("version = {}", env!("CARGO_PKG_VERSION")), format!("device = {device}")];
@@ -34,16 +34,15 @@ pub fn key(
         let hash: String = grid.finalize().iter().map(|byte| format!("{byte:02x}")).collect();
         lines.push(format!("wavelength of arm {arm:?} = {hash}"));
     }
-    let contents: Result<Vec<u128>> = arguments.spectra.par_iter().map(|file| contents(file)).collect();
-    for (file, hash) in arguments.spectra.iter().zip(contents?) {
-        lines.push(format!("spectra {} = {hash:032x}", report::name(file)));
-    }
+    lines.extend(
+        inputs.0.iter().map(|Input { path, contents, .. }| format!("spectra {} = {contents:032x}", report::name(path))),
+    );
     lines.extend(selected(selection));
     lines.push(format!("format = {}", word(Some(arguments.format))));
     lines.push(format!("velocity scan = {}", word(arguments.velocity_scan)));
     lines.push(metadata.settings.clone());
     lines.push(metadata.model.clone());
-    Ok(lines.join("\n"))
+    lines.join("\n")
 }
 
 /// An option as it is given.
@@ -65,30 +64,52 @@ fn selected(selection: &Selection) -> [String; 4] {
     ]
 }
 
-/// Lengths and times of files at the start of a run.
-pub struct Stamps(Vec<(PathBuf, Metadata)>);
+/// The files of spectra as they were at the start of a run.
+pub struct Inputs(Vec<Input>);
 
-impl Stamps {
-    /// Taken before the files are opened, which tells what cannot be read.
-    pub fn of(files: &[PathBuf]) -> Stamps {
-        Stamps(files.iter().filter_map(|path| Some((path.clone(), std::fs::metadata(path).ok()?))).collect())
+struct Input {
+    path: PathBuf,
+    /// Nothing of a file that is not there, which who opens it tells.
+    before: Option<Metadata>,
+    contents: u128,
+}
+
+impl Inputs {
+    /// Lengths and times, taken before the files are opened.
+    pub fn new(files: &[PathBuf]) -> Inputs {
+        let input = |path: &PathBuf| Input { path: path.clone(), before: std::fs::metadata(path).ok(), contents: 0 };
+        Inputs(files.iter().map(input).collect())
+    }
+
+    /// Reads all of them once.
+    pub fn read(&mut self) -> std::result::Result<(), Failure> {
+        self.0.par_iter_mut().try_for_each(|input| {
+            input.contents = contents(&input.path)?;
+            if input.has_other_times() { Err(input.written_to()) } else { Ok(()) }
+        })
     }
 
     /// An error when a file has been written to meanwhile: what was read of it may be of two versions. One that was removed or replaced
-    /// was open, and read as it was.
+    /// was open, and read as it was; one that has another time and the same contents was touched.
     pub fn check(&self) -> std::result::Result<(), Failure> {
-        let changed = |(path, before): &&(PathBuf, Metadata)| {
-            let Ok(now) = std::fs::metadata(path) else { return false };
-            let stamp = |of: &Metadata| (of.len(), of.modified().ok());
-            is_same_file(before, &now) && stamp(before) != stamp(&now)
-        };
-        match self.0.iter().find(changed) {
+        let is_other = |input: &Input| contents(&input.path).map_or(true, |now| now != input.contents);
+        match self.0.iter().find(|input| input.has_other_times() && is_other(input)) {
             None => Ok(()),
-            Some((path, _)) => Err(Failure::differs(format!(
-                "{} was written to while it was fitted: no table is made of two versions of it",
-                path.display()
-            ))),
+            Some(input) => Err(input.written_to()),
         }
+    }
+}
+
+impl Input {
+    fn has_other_times(&self) -> bool {
+        let (Some(before), Ok(now)) = (&self.before, std::fs::metadata(&self.path)) else { return false };
+        let stamp = |of: &Metadata| (of.len(), of.modified().ok());
+        is_same_file(before, &now) && stamp(before) != stamp(&now)
+    }
+
+    fn written_to(&self) -> Failure {
+        let path = self.path.display();
+        Failure::differs(format!("{path} was written to while it was fitted: no table is made of two versions of it"))
     }
 }
 

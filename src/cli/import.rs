@@ -7,7 +7,7 @@ use std::io::Write;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
-use popfit::Emulator;
+use popfit::{Emulator, Error};
 
 use super::Failure;
 use super::rows::line;
@@ -50,7 +50,7 @@ pub fn run(arguments: &Arguments) -> Result<(), Failure> {
     let Source::Rvspecfit(arguments) = &arguments.source;
     match (&arguments.script, &arguments.folder) {
         (Some(script), _) => {
-            std::fs::write(script, SCRIPT).map_err(|error| Failure::usage(format!("{}: {error}", script.display())))
+            std::fs::write(script, SCRIPT).map_err(|source| Error::Io { path: script.clone(), source }.into())
         }
         (None, Some(folder)) => rvspecfit(arguments, folder),
         (None, None) => Err(Failure::usage("no DIR")),

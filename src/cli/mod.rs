@@ -20,7 +20,7 @@ mod selection;
 mod signals;
 mod truth;
 
-use std::io::Write;
+use std::io::{ErrorKind, Write};
 use std::path::Path;
 use std::process::ExitCode;
 
@@ -107,10 +107,12 @@ impl Failure {
     }
 }
 
-/// An error before the run.
+/// An error before the run: 2, unless the disk is full, which is nobody's bad usage.
 impl From<Error> for Failure {
     fn from(error: Error) -> Failure {
-        Failure::usage(error.to_string())
+        let full = [ErrorKind::StorageFull, ErrorKind::QuotaExceeded, ErrorKind::FileTooLarge];
+        let is_full = matches!(&error, Error::Io { source, .. } if full.contains(&source.kind()));
+        Failure { message: error.to_string(), code: if is_full { 1 } else { 2 } }
     }
 }
 

@@ -64,7 +64,7 @@ impl ReportFile {
         let panels = fitter.map_or_else(Vec::new, |fitter| spectra::panels(kept, fitter));
         let html = page::page(about, kept, &panels);
         let target = self.staged.target();
-        self.file.write_all(html.as_bytes()).map_err(|source| Error::Io { path: target.to_path_buf(), source })?;
+        self.file.write_all(html.as_bytes()).map_err(Error::writing(target))?;
         self.staged.publish(self.file)
     }
 }

@@ -1,6 +1,8 @@
 //! CSV: a header, then a line a row. Floats read back exactly; not-a-number is `nan`, infinities `inf` and `-inf`.
 
-use csv::{Error, IntoInnerError, Writer};
+use std::io;
+
+use csv::{Error, ErrorKind, IntoInnerError, Writer};
 
 use super::columns::{Column, Value};
 use crate::files::File;
@@ -11,28 +13,38 @@ pub(super) struct CsvTable {
 }
 
 impl CsvTable {
-    pub fn new(file: File, columns: &[Column]) -> Result<CsvTable, Error> {
+    pub fn new(file: File, columns: &[Column]) -> io::Result<CsvTable> {
         let mut writer = Writer::from_writer(file);
-        writer.write_record(columns.iter().map(|column| &column.name))?;
+        writer.write_record(columns.iter().map(|column| &column.name)).map_err(system)?;
         Ok(CsvTable { writer })
     }
 
-    pub fn append(&mut self, columns: &[Column], rows: &[FitRow]) -> Result<(), Error> {
+    pub fn append(&mut self, columns: &[Column], rows: &[FitRow]) -> io::Result<()> {
         for row in rows {
             for column in columns {
-                match column.value(row) {
-                    Value::Integer(n) => self.writer.write_field(n.to_string())?,
-                    Value::Float(x) => self.writer.write_field(float(x))?,
-                    Value::Text(text) => self.writer.write_field(text.as_bytes())?,
-                }
+                let field = match column.value(row) {
+                    Value::Integer(n) => n.to_string().into(),
+                    Value::Float(x) => float(x).into(),
+                    Value::Text(text) => text,
+                };
+                self.writer.write_field(field.as_bytes()).map_err(system)?;
             }
-            self.writer.write_record(None::<&[u8]>)?;
+            self.writer.write_record(None::<&[u8]>).map_err(system)?;
         }
         Ok(())
     }
 
-    pub fn finish(self) -> Result<File, Error> {
-        self.writer.into_inner().map_err(|error: IntoInnerError<_>| error.into_error().into())
+    pub fn finish(self) -> io::Result<File> {
+        self.writer.into_inner().map_err(IntoInnerError::into_error)
+    }
+}
+
+/// What the system said.
+fn system(error: Error) -> io::Error {
+    let text = error.to_string();
+    match error.into_kind() {
+        ErrorKind::Io(source) => source,
+        _ => io::Error::other(text),
     }
 }
 

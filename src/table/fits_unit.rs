@@ -236,5 +236,5 @@ impl TableUnit {
 
 /// An error of the disk, with the file that it is about.
 pub(super) fn refused(path: &Path) -> impl Fn(io::Error) -> Error + '_ {
-    move |e| Error::Write { path: path.to_path_buf(), message: e.to_string() }
+    Error::writing(path)
 }

@@ -18,7 +18,6 @@ mod staged;
 #[cfg(test)]
 mod tests;
 
-use std::fmt::Display;
 use std::path::Path;
 
 use crate::error::{Error, Result};
@@ -128,21 +127,21 @@ impl TableWriter {
         Ok(TableWriter { schema: schema.clone(), columns, format, staged })
     }
 
-    /// Appends rows: one row group of Parquet. [`Error::Write`] when the disk refuses or a row does not fit the schema.
+    /// Appends rows: one row group of Parquet. [`Error::Io`] when the disk refuses, [`Error::Write`] when a row does not fit the schema.
     pub fn append(&mut self, rows: &[FitRow]) -> Result<()> {
         if rows.is_empty() {
             return Ok(());
         }
         for row in rows {
-            columns::check_row(&self.schema, row).map_err(|message| write_error(self.staged.target(), message))?;
+            let refused = |message| Error::Write { path: self.staged.target().to_path_buf(), message };
+            columns::check_row(&self.schema, row).map_err(refused)?;
         }
-        match &mut self.format {
-            Format::Parquet(table) => {
-                table.append(&self.columns, rows).map_err(|e| write_error(self.staged.target(), e))
-            }
-            Format::Csv(table) => table.append(&self.columns, rows).map_err(|e| write_error(self.staged.target(), e)),
-            Format::Fits(table) => table.append(&self.columns, rows).map_err(|e| write_error(self.staged.target(), e)),
-        }
+        let written = match &mut self.format {
+            Format::Parquet(table) => table.append(&self.columns, rows),
+            Format::Csv(table) => table.append(&self.columns, rows),
+            Format::Fits(table) => table.append(&self.columns, rows),
+        };
+        written.map_err(Error::writing(self.staged.target()))
     }
 
     /// Tells which device made which rows ([`Summary::by_rows`](crate::Summary::by_rows)), for the metadata's key `popfit.rows`.
@@ -159,8 +158,8 @@ impl TableWriter {
     pub fn finish(self) -> Result<()> {
         let path = self.staged.target();
         let file = match self.format {
-            Format::Parquet(table) => table.finish().map_err(|e| write_error(path, e))?,
-            Format::Csv(table) => table.finish().map_err(|e| write_error(path, e))?,
+            Format::Parquet(table) => table.finish().map_err(Error::writing(path))?,
+            Format::Csv(table) => table.finish().map_err(Error::writing(path))?,
             Format::Fits(table) => table.finish(path)?,
         };
         self.staged.publish(file)
@@ -208,17 +207,10 @@ fn extension(path: &Path) -> Result<Extension> {
 }
 
 fn open(extension: Extension, path: &Path, file: File, columns: &[Column], metadata: &Metadata) -> Result<Format> {
-    let refused = |message: String| write_error(path, message);
+    let refused = Error::writing(path);
     Ok(match extension {
-        Extension::Parquet => {
-            let table = ParquetTable::new(file, columns, metadata).map_err(|e| refused(e.to_string()))?;
-            Format::Parquet(Box::new(table))
-        }
-        Extension::Csv => Format::Csv(Box::new(CsvTable::new(file, columns).map_err(|e| refused(e.to_string()))?)),
+        Extension::Parquet => Format::Parquet(Box::new(ParquetTable::new(file, columns, metadata).map_err(refused)?)),
+        Extension::Csv => Format::Csv(Box::new(CsvTable::new(file, columns).map_err(refused)?)),
         Extension::Fits => Format::Fits(Box::new(FitsTable::new(path, file, columns, metadata)?)),
     })
-}
-
-fn write_error(path: &Path, message: impl Display) -> Error {
-    Error::Write { path: path.to_path_buf(), message: message.to_string() }
 }

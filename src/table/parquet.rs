@@ -1,12 +1,13 @@
 //! Parquet: snappy, one row group an append, the run's description in the key-value metadata.
 
+use std::io;
 use std::sync::Arc;
 
 use arrow_array::{ArrayRef, Float64Array, Int32Array, Int64Array, RecordBatch, StringArray};
 use arrow_schema::{DataType, Field};
 use parquet::arrow::ArrowWriter;
 use parquet::basic::Compression;
-use parquet::errors::Result;
+use parquet::errors::{ParquetError, Result};
 use parquet::file::metadata::KeyValue;
 use parquet::file::properties::WriterProperties;
 
@@ -17,11 +18,12 @@ use crate::fit::FitRow;
 
 pub(super) struct ParquetTable {
     writer: ArrowWriter<File>,
+    file: File,
     schema: Arc<arrow_schema::Schema>,
 }
 
 impl ParquetTable {
-    pub fn new(file: File, columns: &[Column], metadata: &Metadata) -> Result<ParquetTable> {
+    pub fn new(file: File, columns: &[Column], metadata: &Metadata) -> io::Result<ParquetTable> {
         let fields: Vec<Field> = columns.iter().map(|c| Field::new(&c.name, data_type(c.kind), false)).collect();
         let schema = Arc::new(arrow_schema::Schema::new(fields));
         let pairs = metadata.pairs().into_iter().map(|(key, value)| KeyValue::new(key, value)).collect();
@@ -31,13 +33,17 @@ impl ParquetTable {
             .set_key_value_metadata(Some(pairs))
             .set_max_row_group_row_count(None)
             .build();
-        Ok(ParquetTable { writer: ArrowWriter::try_new(file, schema.clone(), Some(properties))?, schema })
+        let writer = ArrowWriter::try_new(file.again()?, schema.clone(), Some(properties)).map_err(system)?;
+        Ok(ParquetTable { writer, file, schema })
     }
 
-    pub fn append(&mut self, columns: &[Column], rows: &[FitRow]) -> Result<()> {
+    pub fn append(&mut self, columns: &[Column], rows: &[FitRow]) -> io::Result<()> {
         let arrays = columns.iter().map(|column| array(column, rows)).collect();
-        self.writer.write(&RecordBatch::try_new(self.schema.clone(), arrays)?)?;
-        self.writer.flush()
+        let write = || -> Result<()> {
+            self.writer.write(&RecordBatch::try_new(self.schema.clone(), arrays)?)?;
+            self.writer.flush()
+        };
+        write().map_err(system)
     }
 
     /// One more key and value.
@@ -46,8 +52,17 @@ impl ParquetTable {
     }
 
     /// Writes the footer.
-    pub fn finish(self) -> Result<File> {
-        self.writer.into_inner()
+    pub fn finish(mut self) -> io::Result<File> {
+        self.writer.finish().map_err(system)?;
+        Ok(self.file)
+    }
+}
+
+/// What the system said.
+fn system(error: ParquetError) -> io::Error {
+    match error {
+        ParquetError::External(source) => source.downcast().map_or_else(io::Error::other, |source| *source),
+        other => io::Error::other(other),
     }
 }
 

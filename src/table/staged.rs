@@ -20,9 +20,10 @@ pub(crate) struct Staged {
 
 impl Staged {
     /// Creates the temporary file, which shows that the folder exists and can be written. What killed processes left is removed; what
-    /// another process is writing is [`Error::OutputLocked`]. A link is followed: it stays, and what it points to is replaced.
+    /// another process is writing is [`Error::OutputLocked`]. A link is followed: it stays, and what it points to is replaced; one
+    /// that leads to itself is [`Error::Io`].
     pub fn create(target: &Path) -> Result<(Staged, File)> {
-        let target = &files::behind_links(target);
+        let target = &files::behind_links(target).map_err(Error::writing(target))?;
         if let Some(what) = other_than_a_file(target) {
             return Err(Error::Write { path: target.to_path_buf(), message: format!("is {what}, not a file") });
         }
@@ -44,10 +45,10 @@ impl Staged {
                     tries += 1;
                     continue;
                 }
-                file => file.map_err(Error::io(target))?,
+                file => file.map_err(Error::writing(target))?,
             };
             let staged = Staged { target: target.to_path_buf(), temporary, is_published: false };
-            file.lock().map_err(Error::io(target))?;
+            file.lock().map_err(Error::writing(target))?;
             // between the two lines above another process may have taken it for one that was left
             if staged.temporary.exists() || tries == 100 {
                 return Ok((staged, file));
@@ -68,7 +69,7 @@ impl Staged {
     /// Publishes files that belong together, the most telling last: all of them, or none as far as the file system lets it.
     pub fn publish_all(mut all: Vec<(Staged, File)>) -> Result<()> {
         for (staged, file) in &all {
-            file.sync().map_err(Error::io(&staged.target))?;
+            file.sync().map_err(Error::writing(&staged.target))?;
         }
         let mut before = Vec::new();
         for k in 0..all.len() {
@@ -78,7 +79,7 @@ impl Staged {
             if let Err(error) = files::rename(&staged.temporary, &staged.target) {
                 let moved = all[..k].iter().zip(&before);
                 moved.for_each(|((staged, _), before)| before.restore(&staged.target));
-                return Err(Error::io(&all[k].0.target)(error));
+                return Err(Error::writing(&all[k].0.target)(error));
             }
             staged.is_published = true;
         }

@@ -160,6 +160,7 @@ pub fn journal(bytes: &[u8]) -> Vec<u8> {
         let count = recipe.number();
         let payload = recipe.take(count);
         file.extend((payload.len() as u64).to_le_bytes());
+        file.extend((!(payload.len() as u64)).to_le_bytes());
         file.extend(Sha256::digest(payload));
         file.extend(payload);
     }

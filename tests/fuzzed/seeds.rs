@@ -244,7 +244,7 @@ fn journal() -> Vec<u8> {
     let mut recipe = vec![1];
     let mut records = &file[recipes::journal(&[1]).len()..];
     while let Some((length, rest)) = records.split_first_chunk::<8>() {
-        let (payload, later) = rest[32..].split_at(u64::from_le_bytes(*length) as usize);
+        let (payload, later) = rest[40..].split_at(u64::from_le_bytes(*length) as usize);
         recipe.extend((payload.len() as u16).to_le_bytes());
         recipe.extend(payload);
         records = later;

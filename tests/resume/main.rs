@@ -5,6 +5,7 @@
 mod common;
 mod outputs;
 
+use std::io::{Seek, SeekFrom, Write};
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Output, Stdio};
 use std::time::{Duration, Instant};
@@ -181,12 +182,13 @@ fn rewrite_head(path: &Path, name: &str, value: &str) {
     let bytes = std::fs::read(path).unwrap();
     let magic = bytes.iter().position(|byte| *byte == b'\n').unwrap() + 1;
     let length = u64::from_le_bytes(bytes[magic..magic + 8].try_into().unwrap()) as usize;
-    let (begin, end) = (magic + 40, magic + 40 + length);
+    let (begin, end) = (magic + 48, magic + 48 + length);
     let text = String::from_utf8(bytes[begin..end].to_vec()).unwrap();
     let line = |line: &str| if line.starts_with(name) { format!("{name} = {value}") } else { line.to_string() };
     let text: Vec<String> = text.lines().map(line).collect();
     let text = text.join("\n");
-    let frame = [&(text.len() as u64).to_le_bytes()[..], &Sha256::digest(&text), text.as_bytes()].concat();
+    let length = text.len() as u64;
+    let frame = [&length.to_le_bytes()[..], &(!length).to_le_bytes(), &Sha256::digest(&text), text.as_bytes()].concat();
     std::fs::write(path, [&bytes[..magic], &frame, &bytes[end..]].concat()).unwrap();
 }
 
@@ -349,15 +351,77 @@ fn an_older_table_stays() {
     let child = until_it_has_rows(inputs.path(), &out, &[]);
     assert!(Command::new("kill").args(["-INT", &child.id().to_string()]).status().unwrap().success());
     end(child, &["interrupted", "is as it was", "--resume goes on"]);
-    // written to, though with the same bytes
-    let child = command(inputs.path(), &out, &["--resume"]).spawn().unwrap();
-    while !names(folder.path()).iter().any(|name| name.contains(".tmp")) {
-        std::thread::sleep(Duration::from_millis(1));
-    }
-    let spectra = std::fs::File::options().append(true).open(inputs.path().join("spectra.npz")).unwrap();
-    spectra.set_modified(std::time::SystemTime::now() + Duration::from_secs(5)).unwrap();
+    // a file of the same length and time, and what is done to it while it is fitted
+    let file = inputs.path().join("spectra.npz");
+    let (mut bytes, last) = (std::fs::read(&file).unwrap(), std::fs::metadata(&file).unwrap().len() - 1);
+    let meanwhile = |change: &dyn Fn(&std::fs::File)| {
+        let child = command(inputs.path(), &out, &["--resume"]).spawn().unwrap();
+        while !names(folder.path()).iter().any(|name| name.contains(".tmp")) {
+            std::thread::sleep(Duration::from_millis(1));
+        }
+        let spectra = std::fs::File::options().write(true).open(&file).unwrap();
+        change(&spectra);
+        spectra.set_modified(std::time::SystemTime::now() + Duration::from_secs(5)).unwrap();
+        child
+    };
+    // the last byte of an archive is of its comment's length
+    bytes[last as usize] ^= 1;
+    let child = meanwhile(&|mut spectra| {
+        spectra.seek(SeekFrom::Start(last)).and_then(|_| spectra.write_all(&bytes[last as usize..])).unwrap();
+    });
     end(child, &["spectra.npz", "was written to while it was fitted"]);
-    let output = command(inputs.path(), &out, &["--resume"]).output().unwrap();
+    bytes[last as usize] ^= 1;
+    std::fs::write(&file, bytes).unwrap();
+    // one that was only touched is the same
+    let output = meanwhile(&|_| {}).wait_with_output().unwrap();
     assert_eq!(output.status.code(), Some(0), "{}", message(&output));
     assert!(std::fs::read(&out).unwrap() == std::fs::read(&whole).unwrap());
+}
+
+/// What a disk has spoilt is told and fitted again; what a kill has torn is fitted again.
+#[test]
+fn a_damaged_journal_costs_what_is_damaged() {
+    let folder = tempfile::tempdir().unwrap();
+    let [whole, out] = ["whole.csv", "out.csv"].map(|name| folder.path().join(name));
+    succeed(&whole, &[]);
+    let mut child = command(&data(""), &out, &[]).spawn().unwrap();
+    let (path, _) = journal(&out);
+    let records = |bytes: &[u8]| -> Vec<usize> {
+        let mut ends = vec![bytes.iter().position(|byte| *byte == b'\n').map_or(0, |at| at + 1)];
+        while let Some(length) = bytes.get(ends[ends.len() - 1]..).and_then(|rest| rest.first_chunk::<8>()) {
+            ends.push(ends[ends.len() - 1] + 48 + u64::from_le_bytes(*length) as usize);
+        }
+        ends.into_iter().filter(|end| *end <= bytes.len()).collect()
+    };
+    while std::fs::read(&path).map_or(0, |bytes| records(&bytes).len()) < 5 {
+        assert!(child.try_wait().unwrap().is_none(), "it came to its end before");
+        std::thread::sleep(Duration::from_millis(1));
+    }
+    child.kill().unwrap();
+    child.wait().unwrap();
+    let kept = std::fs::read(&path).unwrap();
+    // where the file begins, the head ends, and each record
+    let ends = records(&kept);
+    let batches = ends.len() - 2;
+    let resume = |bytes: &[u8]| {
+        std::fs::write(&path, bytes).unwrap();
+        let mut again = Command::new(env!("CARGO_BIN_EXE_popfit"));
+        let as_before = command(&data(""), &out, &["--resume"]);
+        let output = again.args(as_before.get_args().filter(|word| *word != "--quiet")).output().unwrap();
+        assert_eq!(output.status.code(), Some(0), "{}", message(&output));
+        assert!(std::fs::read(&out).unwrap() == std::fs::read(&whole).unwrap(), "other bytes");
+        std::fs::remove_file(&out).unwrap();
+        message(&output)
+    };
+    let flipped = |at: usize| [&kept[..at], &[kept[at] ^ 1], &kept[at + 1..]].concat();
+    // in the second record, then its length; of both the first is kept, and of the second the rest, too
+    let said = resume(&flipped(ends[2] + 100));
+    let text = format!("warning: {}: {} bytes are damaged", path.display(), ends[3] - ends[2]);
+    assert!(said.contains(&text) && said.contains(&format!("{} rows of", 64 * (batches - 1))), "{said}, not {text}");
+    let said = resume(&flipped(ends[2]));
+    let text = format!("{} bytes are damaged: 64 rows of 1 batch are kept", kept.len() - ends[2]);
+    assert!(said.contains(&text) && said.contains("all other spectra are fitted again"), "{said}, not {text}");
+    let said = resume(&kept[..ends[ends.len() - 1] - 10]);
+    let text = format!("of which {} from the journal", 64 * (batches - 1));
+    assert!(!said.contains("damaged") && said.contains(&text), "{said}, not {text}");
 }

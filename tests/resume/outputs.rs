@@ -51,18 +51,18 @@ fn no_second_run_writes_what_one_is_writing() {
     }
 }
 
-/// A disk with little room, as a limit on the size of files makes one: the old table stays, and with more room the run goes on.
+/// A disk with little room, as a limit on the size of files makes one: an old table stays, and with more room the run goes on.
 #[cfg(unix)]
-#[test]
-fn a_full_disk_costs_nothing() {
+fn little_room(name: &str, old: Option<&[u8]>) {
     let folder = tempfile::tempdir().unwrap();
-    let [whole, out] = ["whole.fits", "out.fits"].map(|name| folder.path().join(name));
+    let [whole, out] = ["whole", "out"].map(|stem| folder.path().join(format!("{stem}.{name}")));
+    let hidden = format!(".out.{name}.journal");
     succeed(&whole, &[]);
     let expected = std::fs::read(&whole).unwrap();
     std::fs::remove_file(&whole).unwrap();
     let mut had_rows = 0;
     for blocks in std::iter::once(0).chain((0..).map(|k| 1 << (2 * k))) {
-        std::fs::write(&out, "old").unwrap();
+        old.iter().for_each(|old| std::fs::write(&out, old).unwrap());
         let inner = command(&data(""), &out, &[]);
         let mut limited = Command::new("sh");
         // a write beyond the limit is an error, not a signal
@@ -73,17 +73,32 @@ fn a_full_disk_costs_nothing() {
             assert!(std::fs::read(&out).unwrap() == expected);
             break;
         }
-        assert!(matches!(output.status.code(), Some(1 | 2)), "{:?}: {}", output.status, message(&output));
-        assert!(message(&output).contains("File too large"), "{}", message(&output));
-        assert_eq!(std::fs::read(&out).unwrap(), b"old", "{blocks} blocks");
-        let left: Vec<String> = names(folder.path()).into_iter().filter(|name| name != ".out.fits.journal").collect();
-        assert_eq!(left, ["out.fits"], "{blocks} blocks");
-        had_rows += u32::from(journal(&out).1 > HEAD);
+        let (said, has_rows) = (message(&output), journal(&out).1 > HEAD);
+        assert_eq!(output.status.code(), Some(1), "{said}");
+        let lines: Vec<&str> = said.lines().filter(|line| !line.contains("XDG_RUNTIME_DIR")).collect();
+        let failed = [name, &format!("{name}.journal")]
+            .map(|end| format!("{end}: cannot be written: File too large (os error 27)"));
+        assert!(failed.iter().any(|failed| lines[0].ends_with(failed)), "{said}");
+        let now = if old.is_some() { "is as it was" } else { "was not written" };
+        assert_eq!((lines.len() - 1, said.contains(now)), (usize::from(has_rows), has_rows), "{said}");
+        assert_eq!(std::fs::read(&out).ok().as_deref(), old, "{blocks} blocks");
+        let left: Vec<String> = names(folder.path()).into_iter().filter(|name| *name != hidden).collect();
+        assert_eq!(left.len(), usize::from(old.is_some()), "{blocks} blocks: {left:?}");
+        had_rows += u32::from(has_rows);
         succeed(&out, &["--resume"]);
         assert!(std::fs::read(&out).unwrap() == expected, "{blocks} blocks: other bytes");
-        assert_eq!(names(folder.path()), ["out.fits"]);
+        assert_eq!(names(folder.path()), [format!("out.{name}")]);
+        std::fs::remove_file(&out).unwrap();
     }
     assert!(had_rows > 0, "no run was stopped between two savepoints");
+}
+
+#[cfg(unix)]
+#[test]
+fn a_full_disk_costs_nothing() {
+    little_room("fits", Some(b"old"));
+    little_room("parquet", None);
+    little_room("csv", None);
 }
 
 #[cfg(target_os = "linux")]
@@ -96,8 +111,10 @@ fn a_folder_that_cannot_be_written_is_told() {
     std::fs::create_dir(folder.path().join(".out.csv.journal")).unwrap();
     std::fs::write(folder.path().join("page"), "no folder").unwrap();
     let page = folder.path().join("page").display().to_string();
-    let cases: [(&str, &[&str], &str); 2] =
-        [("out.csv", &[], ".out.csv.journal: Is a directory"), ("a.csv", &["--report", &page], "page is a file")];
+    let cases: [(&str, &[&str], &str); 2] = [
+        ("out.csv", &[], ".out.csv.journal: cannot be written: Is a directory"),
+        ("a.csv", &["--report", &page], "page is a file"),
+    ];
     for (out, more, said) in cases {
         let output = run(&folder.path().join(out), more);
         assert!(output.status.code() == Some(2) && message(&output).contains(said), "{}", message(&output));
@@ -117,10 +134,20 @@ fn links_are_followed_and_lost_journals_not_promised() {
         assert!(link.is_symlink() && !real.is_symlink() && std::fs::metadata(&real).unwrap().len() > 1000);
         assert_eq!(names(folder.path()), ["link.csv", "real.csv"]);
     }
+    // one that leads to itself leads nowhere
+    let itself = folder.path().join("loop.csv");
+    std::os::unix::fs::symlink("loop.csv", &itself).unwrap();
+    let output = run(&itself, &[]);
+    assert!(output.status.code() == Some(2) && message(&output).contains("symbolic links"), "{}", message(&output));
+    assert!(itself.is_symlink() && names(folder.path()) == ["link.csv", "loop.csv", "real.csv"]);
     std::fs::create_dir(&gone).unwrap();
     let child = until_it_has_rows(&data(""), &gone.join("out.csv"), &[]);
     std::fs::remove_dir_all(&gone).unwrap();
     let output = child.wait_with_output().unwrap();
-    assert!(!output.status.success() && message(&output).contains("out.csv: No such file"), "{}", message(&output));
+    assert!(
+        !output.status.success() && message(&output).contains("out.csv: cannot be written: No such"),
+        "{}",
+        message(&output)
+    );
     assert!(!message(&output).contains("--resume"), "{}", message(&output));
 }

@@ -1,11 +1,14 @@
-//! Records in a file: the payload's length (u64, little-endian), its SHA-256, the payload.
+//! Records in a file: the payload's length (u64, little-endian) and its complement, the payload's SHA-256, the payload.
+//!
+//! A killed run leaves a beginning of what it wrote, so that a record whose two lengths agree and which is too short is torn. Any other
+//! fault is damage.
 
 use std::io::{self, Read};
 
 use sha2::{Digest, Sha256};
 
 /// Bytes in front of the payload.
-const HEAD: usize = 8 + 32;
+const HEAD: usize = 8 + 8 + 32;
 
 /// What stands at a place of the journal.
 #[derive(Debug, PartialEq, Eq)]
@@ -13,12 +16,14 @@ pub enum Frame {
     Whole(Vec<u8>),
     /// The file ends before the record does.
     Torn,
-    Damaged,
+    /// So many bytes, behind which the next record may be whole; all the rest where that is not known.
+    Damaged(u64),
 }
 
 /// The bytes of a record.
 pub fn frame(payload: &[u8]) -> Vec<u8> {
-    [&(payload.len() as u64).to_le_bytes()[..], &Sha256::digest(payload), payload].concat()
+    let length = payload.len() as u64;
+    [&length.to_le_bytes()[..], &(!length).to_le_bytes(), &Sha256::digest(payload), payload].concat()
 }
 
 /// How many they are.
@@ -31,15 +36,19 @@ pub fn read(file: &mut impl Read, left: u64) -> io::Result<Frame> {
     if left < HEAD as u64 {
         return Ok(Frame::Torn);
     }
-    let (mut length, mut hash) = ([0; 8], [0; 32]);
+    let (mut length, mut complement, mut hash) = ([0; 8], [0; 8], [0; 32]);
     file.read_exact(&mut length)?;
+    file.read_exact(&mut complement)?;
     file.read_exact(&mut hash)?;
     let length = u64::from_le_bytes(length);
-    let Some(length) = usize::try_from(length).ok().filter(|_| length <= left - HEAD as u64) else {
+    if length != !u64::from_le_bytes(complement) {
+        return Ok(Frame::Damaged(left));
+    }
+    let Some(size) = usize::try_from(length).ok().filter(|_| length <= left - HEAD as u64) else {
         return Ok(Frame::Torn);
     };
-    let mut payload = vec![0; length];
+    let mut payload = vec![0; size];
     file.read_exact(&mut payload)?;
     let is_whole = Sha256::digest(&payload).as_slice() == hash;
-    Ok(if is_whole { Frame::Whole(payload) } else { Frame::Damaged })
+    Ok(if is_whole { Frame::Whole(payload) } else { Frame::Damaged(HEAD as u64 + length) })
 }

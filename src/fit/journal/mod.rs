@@ -1,7 +1,7 @@
 //! A journal beside the output: what a run has fitted is kept batch by batch, so that a run that was killed goes on where it was.
 //!
 //! The file: a line that says what it is, then records (`frame.rs`). The first holds what the rows depend on, as text; the others a
-//! batch each (postcard). A record that is torn or damaged ends the journal.
+//! batch each (postcard). A torn record ends the journal; of damaged ones no more is lost than they, unless their length is damaged.
 
 mod fingerprint;
 mod frame;
@@ -22,7 +22,7 @@ use crate::spectra::Spectra;
 use fingerprint::{Hash, fingerprint};
 use frame::{Frame, frame};
 
-const MAGIC: &[u8] = b"popfit journal 2\n";
+const MAGIC: &[u8] = b"popfit journal 3\n";
 
 /// One batch.
 #[derive(Serialize, Deserialize)]
@@ -46,6 +46,7 @@ pub struct Journal {
     known: BTreeMap<usize, (u64, bool)>,
     /// It holds rows that are nowhere else.
     is_needed: bool,
+    damage: Option<String>,
 }
 
 impl Drop for Journal {
@@ -67,9 +68,9 @@ impl Journal {
     pub fn open(target: &Path, key: &str, resume: bool) -> Result<Journal> {
         let path = beside(target);
         // what is wrong with the folder is said of the output
-        let io = |source| Error::Io { path: target.to_path_buf(), source };
+        let io = Error::writing(target);
         let mut file = lock(&path, target)?;
-        let found = match read(&mut file, key).map_err(io)? {
+        let found = match read(&mut file).map_err(Error::io(&path))? {
             Ok(found) => found,
             Err(message) => return Err(Error::Journal { path, message: message.into() }),
         };
@@ -82,12 +83,13 @@ impl Journal {
             let message = format!("it is of another run: {}", difference(&found.key, key));
             return Err(Error::Journal { path, message });
         }
-        let mut journal = Journal { path, file, known: found.known, is_needed };
+        let damage = found.damage(&path);
+        let mut journal = Journal { path, file, known: found.known, is_needed, damage };
         journal.begin(if is_needed { found.end } else { 0 }, key).map_err(io)?;
         Ok(journal)
     }
 
-    /// Cuts what is torn; an empty journal gets its head.
+    /// Cuts what no record follows; an empty journal gets its head.
     fn begin(&mut self, end: u64, key: &str) -> std::io::Result<()> {
         self.file.set_len(end)?;
         if end > 0 {
@@ -102,6 +104,11 @@ impl Journal {
     /// Whether a run that resumes would find something: it holds rows, and nobody has removed it meanwhile.
     pub fn has_rows(&self) -> bool {
         self.is_needed && self.path.exists()
+    }
+
+    /// In words, what was damaged when it was opened, and what that costs. What a killed run has torn is no damage.
+    pub fn damage(&self) -> Option<&str> {
+        self.damage.as_deref()
     }
 
     /// Batches of which nothing need be fitted again.
@@ -146,7 +153,7 @@ impl Journal {
         let failed = |message: String| Error::Journal { path: self.path.clone(), message };
         let payload = postcard::to_stdvec(&record).map_err(|error| failed(error.to_string()))?;
         let written = self.file.seek(SeekFrom::End(0)).and_then(|_| self.file.write_all(&frame(&payload)));
-        written.and_then(|()| self.file.sync()).map_err(Error::io(&self.path))?;
+        written.and_then(|()| self.file.sync()).map_err(Error::writing(&self.path))?;
         self.is_needed = true;
         Ok(())
     }
@@ -168,8 +175,8 @@ fn lock(path: &Path, target: &Path) -> Result<File> {
     for _ in 0..10 {
         // what is wrong with a journal that is there is not the output's fault
         let blamed = if path.exists() { path } else { target };
-        let file = File::open_or_create(path).map_err(Error::io(blamed))?;
-        if file.lock().map_err(Error::io(target))? == Lock::Taken {
+        let file = File::open_or_create(path).map_err(Error::writing(blamed))?;
+        if file.lock().map_err(Error::writing(target))? == Lock::Taken {
             return Err(locked());
         }
         // who had it may have removed it in between
@@ -186,11 +193,27 @@ struct Found {
     key: String,
     known: BTreeMap<usize, (u64, bool)>,
     end: u64,
+    /// Bytes that are no record and should be.
+    damaged: u64,
+    /// That are known.
+    rows: usize,
+}
+
+impl Found {
+    fn damage(&self, path: &Path) -> Option<String> {
+        let kept = match (self.rows, self.known.len()) {
+            (0, _) => "nothing is kept, and all spectra are fitted again".to_string(),
+            (rows, batches) => {
+                let batches = if batches == 1 { "1 batch".into() } else { format!("{batches} batches") };
+                format!("{rows} rows of {batches} are kept, and all other spectra are fitted again")
+            }
+        };
+        (self.damaged > 0).then(|| format!("{}: {} bytes are damaged: {kept}", path.display(), self.damaged))
+    }
 }
 
 /// Reads what a journal holds, a record at a time. A file that is none, or whose head is damaged, is not touched: the message says so.
-/// A head is torn only where the file ends before one with this `key` would.
-fn read(file: &mut File, key: &str) -> std::io::Result<std::result::Result<Found, &'static str>> {
+fn read(file: &mut File) -> std::io::Result<std::result::Result<Found, &'static str>> {
     let length = file.length()?;
     let mut file = BufReader::new(file);
     let mut magic = vec![0; MAGIC.len().min(usize::try_from(length).unwrap_or(usize::MAX))];
@@ -200,19 +223,39 @@ fn read(file: &mut File, key: &str) -> std::io::Result<std::result::Result<Found
     }
     let mut at = magic.len() as u64;
     let mut found = match frame::read(&mut file, length - at)? {
-        Frame::Torn if length - at < frame::length(key.as_bytes()) => return Ok(Ok(Found::default())),
-        Frame::Torn | Frame::Damaged => return Ok(Err("its head is damaged: remove it to begin anew")),
+        Frame::Torn => return Ok(Ok(Found::default())),
+        Frame::Damaged(_) => return Ok(Err("its head is damaged: remove it to begin anew")),
         Frame::Whole(key) => {
             at += frame::length(&key);
-            Found { key: String::from_utf8_lossy(&key).into_owned(), ..Found::default() }
+            Found { key: String::from_utf8_lossy(&key).into_owned(), end: at, ..Found::default() }
         }
     };
-    while let Frame::Whole(payload) = frame::read(&mut file, length - at)? {
-        let Ok(Record { number, rows, .. }) = postcard::from_bytes(&payload) else { break };
-        found.known.insert(number, (at, rows.iter().all(Option::is_some)));
-        at += frame::length(&payload);
+    // how many rows of each batch
+    let mut rows = BTreeMap::new();
+    loop {
+        let bytes = match frame::read(&mut file, length - at)? {
+            Frame::Torn => break,
+            Frame::Damaged(bytes) => {
+                found.damaged += bytes;
+                bytes
+            }
+            Frame::Whole(payload) => {
+                let bytes = frame::length(&payload);
+                match postcard::from_bytes::<Record>(&payload) {
+                    Ok(record) => {
+                        let finished = record.rows.iter().flatten().count();
+                        found.known.insert(record.number, (at, finished == record.rows.len()));
+                        rows.insert(record.number, finished);
+                        found.end = at + bytes;
+                    }
+                    Err(_) => found.damaged += bytes,
+                }
+                bytes
+            }
+        };
+        at += bytes;
     }
-    found.end = at;
+    found.rows = rows.values().sum();
     Ok(Ok(found))
 }
 

@@ -62,7 +62,7 @@ fn a_journal_gives_back_whole_batches_and_drops_a_torn_one() {
         fs::write(&path, &whole[..cut]).unwrap();
         let journal = Journal::open(&target, KEY, true).unwrap();
         let records = ends[1..].iter().filter(|end| cut as u64 >= **end).count().saturating_sub(1);
-        assert_eq!(journal.len(), records.min(2), "cut at {cut}");
+        assert_eq!((journal.len(), journal.damage()), (records.min(2), None), "cut at {cut}");
     }
     fs::write(&path, &whole).unwrap();
     let mut journal = Journal::open(&target, KEY, true).unwrap();
@@ -110,8 +110,8 @@ fn what_is_of_another_run_is_told_and_not_touched() {
     assert!(refused(Journal::open(&target, KEY, false)).contains("--resume"));
     assert_eq!(fs::read(&path).unwrap(), whole);
     let mut damaged = whole.clone();
-    damaged[MAGIC.len() + 45] ^= 1;
-    // a length that goes beyond the file, as a torn head's does, with rows behind it
+    damaged[MAGIC.len() + 53] ^= 1;
+    // a length that goes beyond the file, as a torn head's does
     let mut longer = whole.clone();
     longer[MAGIC.len() + 3] ^= 4;
     let cases = [(&damaged[..], "damaged"), (&longer, "damaged"), (b"somebody's notes", "no journal")];
@@ -121,5 +121,49 @@ fn what_is_of_another_run_is_told_and_not_touched() {
             assert!(refused(Journal::open(&target, KEY, resume)).contains(word));
         }
         assert_eq!(fs::read(&path).unwrap(), bytes);
+    }
+}
+
+/// A bit of any place is wrong: what is whole is kept, what is not is told, and what is written then is found again.
+#[test]
+fn damage_costs_its_record_and_is_told() {
+    let folder = tempfile::tempdir().unwrap();
+    let target = folder.path().join("out.csv");
+    let path = beside(&target);
+    let mut journal = Journal::open(&target, KEY, false).unwrap();
+    let mut ends = vec![journal.file.length().unwrap() as usize];
+    for number in 0..3 {
+        journal.keep(number, &spectra(number as f64), (&rows(WHOLE), "cpu")).unwrap();
+        ends.push(journal.file.length().unwrap() as usize);
+    }
+    drop(journal);
+    let whole = fs::read(&path).unwrap();
+    for at in (ends[0]..whole.len()).filter(|at| at % 3 == 0) {
+        let hit = ends.iter().filter(|end| **end <= at).count() - 1;
+        // behind a damaged length nothing is found
+        let lost = if at - ends[hit] < 16 { hit..3 } else { hit..hit + 1 };
+        let mut bytes = whole.clone();
+        bytes[at] ^= 1 << (at % 8);
+        fs::write(&path, &bytes).unwrap();
+        let mut journal = Journal::open(&target, KEY, true).unwrap();
+        let kept = 3 - lost.len();
+        assert_eq!(journal.len(), kept, "byte {at}");
+        let size = ends[lost.end] - ends[hit];
+        let text = match kept {
+            0 => format!("{size} bytes are damaged: nothing is kept, and all spectra are fitted again"),
+            _ => format!("{size} bytes are damaged: {} rows of {kept} batch", 2 * kept),
+        };
+        assert!(journal.damage().is_some_and(|said| said.contains(&text)), "{:?}, not {text}", journal.damage());
+        for number in lost {
+            assert!(journal.recall(number, &spectra(number as f64)).unwrap().0.is_empty());
+            journal.keep(number, &spectra(number as f64), (&rows(WHOLE), "cpu")).unwrap();
+        }
+        drop(journal);
+        let mut journal = Journal::open(&target, KEY, true).unwrap();
+        assert_eq!(journal.len(), 3, "byte {at}");
+        for number in 0..3 {
+            let (back, _) = journal.recall(number, &spectra(number as f64)).unwrap();
+            assert_eq!(format!("{back:?}"), format!("{:?}", rows(WHOLE).into_iter().map(Some).collect::<Vec<_>>()));
+        }
     }
 }
