@@ -152,7 +152,7 @@ fn more_members_than_a_dispatch_takes() {
     let data = spectra(&emulator, &labels, 0.01);
     let model = SpectralModel::builder().arm("", emulator).continuum(popfit::Continuum::none()).build().unwrap();
     for device in devices() {
-        let fitter = fitter(model.clone(), &device).starts(40);
+        let fitter = fitter(model.clone(), &device).starts(40).memory(Some(1 << 30));
         let table = fitter.fit(&data).unwrap();
         sound(&table);
         let members: u32 = table.rows.iter().map(|row| row.evaluations / row.rounds.max(1)).sum();

@@ -8,6 +8,7 @@ use std::time::Duration;
 use super::adapter;
 use super::cache::{self, Cache};
 use super::faults::{Call, Fault, Faults};
+use super::pipelines::Compiled;
 use super::product::{self, Variant};
 use crate::error::{Error, Result};
 
@@ -34,6 +35,7 @@ pub(super) struct Context {
     /// How it computes products, once that is known.
     pub product: OnceLock<Variant>,
     pub options: Options,
+    pub compiled: Compiled,
     /// The first error that no scope caught.
     broken: Arc<Mutex<Option<Broken>>>,
     /// A test has let a buffer meet the end of the memory.
@@ -78,7 +80,7 @@ impl Context {
         let software = info.device_type == wgpu::DeviceType::Cpu;
         let memory = adapter::default_memory(info.device_type);
         let cache = cache::folder().and_then(|folder| Cache::open(&device, &info, &folder));
-        let (product, is_short) = (OnceLock::new(), AtomicBool::new(false));
+        let (product, is_short, compiled) = (OnceLock::new(), AtomicBool::new(false), Compiled::default());
         Ok(Context {
             device,
             queue,
@@ -91,6 +93,7 @@ impl Context {
             info,
             product,
             options,
+            compiled,
             broken,
             is_short,
         })

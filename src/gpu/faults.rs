@@ -2,7 +2,7 @@
 //! or all from one on, go wrong as a test asks. Without a test it costs a look at an empty `Option`.
 
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
 /// How a call goes wrong.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -54,15 +54,23 @@ pub(super) enum Call {
 #[derive(Debug)]
 pub struct Faults {
     fault: Fault,
-    first: u64,
-    lasting: bool,
+    first: AtomicU64,
+    lasting: AtomicBool,
     calls: AtomicU64,
 }
 
 impl Faults {
     /// The `first` call that can meet the fault, from 1, does; all later ones, too, where it is `lasting`.
     pub fn new(fault: Fault, first: u64, lasting: bool) -> Arc<Faults> {
+        let (first, lasting) = (first.into(), lasting.into());
         Arc::new(Faults { fault, first, lasting, calls: AtomicU64::new(0) })
+    }
+
+    /// The same, counted anew.
+    pub fn arm(&self, first: u64, lasting: bool) {
+        self.first.store(first, Ordering::Relaxed);
+        self.lasting.store(lasting, Ordering::Relaxed);
+        self.calls.store(0, Ordering::Relaxed);
     }
 
     /// Calls so far that could have met the fault.
@@ -87,6 +95,7 @@ impl Faults {
             return None;
         }
         let number = self.calls.fetch_add(1, Ordering::Relaxed) + 1;
-        (number == self.first || self.lasting && number > self.first).then_some(self.fault)
+        let (first, lasting) = (self.first.load(Ordering::Relaxed), self.lasting.load(Ordering::Relaxed));
+        (number == first || lasting && number > first).then_some(self.fault)
     }
 }

@@ -111,6 +111,16 @@ impl GpuDevice {
         Ok(GpuDevice { current: Arc::new(Mutex::new(Arc::new(context))) })
     }
 
+    /// Opens it once more where a fault has left it of no use: for tests.
+    #[doc(hidden)]
+    pub fn revive(&self) -> Result<()> {
+        let mut current = self.current.lock().unwrap_or_else(PoisonError::into_inner);
+        if current.wait(None).is_err() {
+            *current = Arc::new(current.again()?);
+        }
+        Ok(())
+    }
+
     fn choose(choice: Choice) -> Result<GpuDevice> {
         let context = Context::open(adapter::choose(choice)?, Options::default())?;
         probe::probe(&context, false)?;
@@ -151,6 +161,11 @@ impl Device for GpuDevice {
 
     fn runs_wgsl(&self) -> bool {
         true
+    }
+
+    /// Who cancels a run waits for what has been submitted; a processor's few cores are busy with few.
+    fn enough(&self) -> usize {
+        if self.is_software() { 512 } else { usize::MAX }
     }
 
     fn capacity(&self, recording: &Recording, memory: Option<u64>) -> Result<usize> {

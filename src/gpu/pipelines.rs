@@ -1,5 +1,8 @@
 //! From kernels to pipelines and bind groups.
 
+use std::collections::HashMap;
+use std::sync::{Mutex, PoisonError};
+
 use super::buffers::{self, Buffers};
 use super::context::Context;
 use super::kernel::{Dispatch, Kernel, Target};
@@ -16,11 +19,9 @@ pub(super) struct Pipeline {
 
 impl Pipeline {
     pub fn new(context: &Context, kernel: &Kernel, buffers: &Buffers) -> Result<Pipeline> {
-        let source = kernel.source();
-        let module = shader_module(context, kernel.stem, &source)?;
+        let writes: Vec<bool> = kernel.bindings.iter().map(|b| b.write).collect();
+        let (pipeline, layout) = compiled(context, kernel, &writes)?;
         context.guarded(|| {
-            let writes: Vec<bool> = kernel.bindings.iter().map(|b| b.write).collect();
-            let (pipeline, layout) = compute_pipeline(context, kernel.stem, &module, &writes);
             let table = table(context, kernel);
             let bound = kernel.bindings.iter().map(|binding| match binding.target {
                 Target::Members => &buffers.members,
@@ -36,6 +37,35 @@ impl Pipeline {
             Ok(Pipeline { pipeline, bind_group, dispatch: kernel.dispatch })
         })
     }
+}
+
+/// Kernels that an open device has compiled, by their text and which buffers they write: a device's workers, and populations one after
+/// the other, have the same.
+#[derive(Debug, Default)]
+pub(super) struct Compiled(Mutex<HashMap<(String, Vec<bool>), (wgpu::ComputePipeline, wgpu::BindGroupLayout)>>);
+
+/// More are forgotten, all of them.
+const MOST: usize = 512;
+
+fn compiled(
+    context: &Context,
+    kernel: &Kernel,
+    writes: &[bool],
+) -> Result<(wgpu::ComputePipeline, wgpu::BindGroupLayout)> {
+    let known = || context.compiled.0.lock().unwrap_or_else(PoisonError::into_inner);
+    let source = kernel.source();
+    let key = (source.text.clone(), writes.to_vec());
+    if let Some(made) = known().get(&key) {
+        return Ok(made.clone());
+    }
+    let module = shader_module(context, kernel.stem, &source)?;
+    let made = context.guarded(|| Ok(compute_pipeline(context, kernel.stem, &module, writes)))?;
+    let mut known = known();
+    if known.len() == MOST {
+        known.clear();
+    }
+    known.insert(key, made.clone());
+    Ok(made)
 }
 
 fn table(context: &Context, kernel: &Kernel) -> wgpu::Buffer {

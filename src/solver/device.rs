@@ -28,6 +28,11 @@ pub trait Device: Send + Sync {
         false
     }
 
+    /// Starts that are worth being in flight together: more would make a submission longer, and no faster.
+    fn enough(&self) -> usize {
+        usize::MAX
+    }
+
     /// How many members and spectra of this recording fit `memory` bytes (default: what the device has), at least 1.
     fn capacity(&self, recording: &Recording, memory: Option<u64>) -> Result<usize>;
 

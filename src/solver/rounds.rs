@@ -1,6 +1,9 @@
 //! The loop of rounds, on any device: what waits enters, rounds run, what has ended leaves.
 
 use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::Duration;
+
+use web_time::Instant;
 
 use super::device::{Batch, Outcome, Population};
 use super::slots::Slots;
@@ -9,6 +12,8 @@ use crate::error::{Error, Result};
 
 /// Rounds between two looks at the number of active members: the host waits only then.
 const ROUNDS_A_SUBMISSION: u32 = 4;
+/// A slow device is looked at after every round: who cancels a run waits for a submission of each worker.
+const SLOW: Duration = Duration::from_millis(500);
 /// Places are filled anew when this share of a population has ended.
 const REFILL: usize = 8;
 
@@ -32,6 +37,7 @@ pub trait Queue {
 pub async fn stream(population: &mut dyn Population, queue: &mut dyn Queue, cancel: &AtomicBool) -> Result<()> {
     population.clear();
     let mut slots = Slots::new(population.capacity());
+    let mut rounds = ROUNDS_A_SUBMISSION;
     loop {
         let (spectra, starts) = slots.room();
         let cancelled = || cancel.load(Ordering::Relaxed);
@@ -48,7 +54,9 @@ pub async fn stream(population: &mut dyn Population, queue: &mut dyn Queue, canc
         let enough = if queue.is_empty() { open.len() } else { population.capacity().div_ceil(REFILL).min(open.len()) };
         let mut ended = 0;
         while ended < enough && !cancelled() {
-            let active = population.advance(ROUNDS_A_SUBMISSION).await?;
+            let begin = Instant::now();
+            let active = population.advance(rounds).await?;
+            rounds = if begin.elapsed() > SLOW { 1 } else { ROUNDS_A_SUBMISSION };
             queue.watch(active);
             ended = open.len() - active.div_ceil(population.lanes());
         }

@@ -44,19 +44,22 @@ fn sweep(fault: Fault, what: (&str, Work), step: usize) {
 fn sweep_with(fault: Fault, (name, work): (&str, Work), step: usize, alike: fn(&[Fit], &[Fit]) -> bool) {
     let Some(gpu) = gpu() else { return };
     let (reference, cpu) = (work(&gpu.clone().into(), false).unwrap(), work(&Device::cpu(), false).unwrap());
+    // a device that is still good, or that was made anew on the way, has its kernels compiled
+    let faults = Faults::new(fault, u64::MAX, false);
+    let gpu = gpu.with_faults(faults.clone()).unwrap();
+    work(&gpu.clone().into(), false).unwrap();
+    let last = faults.calls();
     for (lasting, fallback) in KINDS.into_iter().take(if step == 1 { 3 } else { 2 }) {
         let (mut failed, mut helped) = (0, 0);
-        let counting = Faults::new(fault, u64::MAX, false);
-        work(&gpu.clone().with_faults(counting.clone()).unwrap().into(), false).unwrap();
-        let last = counting.calls();
         for k in
             (1..).filter(|k| k % step as u64 == 1 % step as u64 || (last.saturating_sub(LAST)..=last + 1).contains(k))
         {
             let what = || format!("{name}: {fault:?}, call {k}, lasting: {lasting}, fallback: {fallback}");
             assert!(k < MANY, "{}", what());
-            let faults = Faults::new(fault, k, lasting);
-            let device = gpu.clone().with_faults(faults.clone()).unwrap().into();
-            match work(&device, fallback) {
+            faults.arm(u64::MAX, false);
+            gpu.revive().unwrap();
+            faults.arm(k, lasting);
+            match work(&gpu.clone().into(), fallback) {
                 Ok(rows) if fallback && same(&rows, &cpu) => helped += 1,
                 Ok(rows) if alike(&rows, &reference) => {}
                 Ok(rows) => panic!("{}: other rows: {rows:?}", what()),

@@ -19,8 +19,10 @@ impl Run<'_> {
         let Fitter { model, solver, precision, velocity_scan, .. } = self.fitter;
         let scans = *velocity_scan == VelocityScan::Fixed;
         self.resident = None; // frees its memory first
+        // who says how much memory says how many
+        let enough = if self.memory.is_some() { usize::MAX } else { self.device.enough() };
         // and the canary's
-        let most = (batch(&*self.device) * self.fitter.start_count() + 1).min(self.most);
+        let most = (batch(&*self.device) * self.fitter.start_count() + 1).min(self.most).min(enough);
         let mut passes = Passes::new(model, layout, &*self.device, (*solver, *precision, scans), (self.memory, most))?;
         if let Some(meter) = &self.meter {
             passes.measure(meter);
