@@ -20,7 +20,7 @@ pub(super) struct Pipeline {
 impl Pipeline {
     pub fn new(context: &Context, kernel: &Kernel, buffers: &Buffers) -> Result<Pipeline> {
         let writes: Vec<bool> = kernel.bindings.iter().map(|b| b.write).collect();
-        let (pipeline, layout) = compiled(context, kernel, &writes)?;
+        let (pipeline, layout) = compiled(context, kernel.stem, &kernel.source(), &writes)?;
         context.guarded(|| {
             let table = table(context, kernel);
             let bound = kernel.bindings.iter().map(|binding| match binding.target {
@@ -42,24 +42,23 @@ impl Pipeline {
 /// Kernels that an open device has compiled, by their text and which buffers they write: a device's workers, and populations one after
 /// the other, have the same.
 #[derive(Debug, Default)]
-pub(super) struct Compiled(Mutex<HashMap<(String, Vec<bool>), (wgpu::ComputePipeline, wgpu::BindGroupLayout)>>);
+pub(super) struct Compiled(Mutex<HashMap<(String, Vec<bool>), Unbound>>);
+
+/// A pipeline, and the layout of what is to be bound to it.
+type Unbound = (wgpu::ComputePipeline, wgpu::BindGroupLayout);
 
 /// More are forgotten, all of them.
 const MOST: usize = 512;
 
-fn compiled(
-    context: &Context,
-    kernel: &Kernel,
-    writes: &[bool],
-) -> Result<(wgpu::ComputePipeline, wgpu::BindGroupLayout)> {
+/// What [`compute_pipeline`] makes of a kernel that is not known yet.
+pub(super) fn compiled(context: &Context, stem: &str, source: &Source, writes: &[bool]) -> Result<Unbound> {
     let known = || context.compiled.0.lock().unwrap_or_else(PoisonError::into_inner);
-    let source = kernel.source();
     let key = (source.text.clone(), writes.to_vec());
     if let Some(made) = known().get(&key) {
         return Ok(made.clone());
     }
-    let module = shader_module(context, kernel.stem, &source)?;
-    let made = context.guarded(|| Ok(compute_pipeline(context, kernel.stem, &module, writes)))?;
+    let module = shader_module(context, stem, source)?;
+    let made = context.guarded(|| Ok(compute_pipeline(context, stem, &module, writes)))?;
     let mut known = known();
     if known.len() == MOST {
         known.clear();
@@ -90,12 +89,7 @@ pub(super) fn shader_module(context: &Context, stem: &str, source: &Source) -> R
 }
 
 /// The pipeline of `main` with one storage buffer an element of `writes`, true where the shader writes it.
-pub(super) fn compute_pipeline(
-    context: &Context,
-    stem: &str,
-    module: &wgpu::ShaderModule,
-    writes: &[bool],
-) -> (wgpu::ComputePipeline, wgpu::BindGroupLayout) {
+pub(super) fn compute_pipeline(context: &Context, stem: &str, module: &wgpu::ShaderModule, writes: &[bool]) -> Unbound {
     let device = &context.device;
     let entry = |(i, write): (usize, &bool)| wgpu::BindGroupLayoutEntry {
         binding: i as u32,

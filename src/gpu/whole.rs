@@ -94,10 +94,9 @@ impl GpuWhole {
         if largest > context.limits.max_storage_buffer_binding_size {
             return Err(context.too_large(format!("a buffer of {largest} bytes is above the limits")));
         }
-        let module = pipelines::shader_module(context, "whole", &self.source(own_grid))?;
+        let writes = [true, true, false, false, false];
+        let (pipeline, layout) = pipelines::compiled(context, "whole", &self.source(own_grid), &writes)?;
         context.guarded(|| {
-            let (pipeline, layout) =
-                pipelines::compute_pipeline(context, "whole", &module, &[true, true, false, false, false]);
             let usage = wgpu::BufferUsages::STORAGE | wgpu::BufferUsages::COPY_DST | wgpu::BufferUsages::COPY_SRC;
             let names = ["state", "control", "observed", "grid", "limits"];
             let buffers = std::array::from_fn(|k| buffers::create(context, names[k], lengths[k].max(1), usage));
