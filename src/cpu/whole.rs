@@ -5,7 +5,7 @@ use std::sync::{Mutex, PoisonError};
 
 use rayon::prelude::*;
 
-use super::lanes::{Block, Doubts, RUNNING, Seat, Source, load, unload};
+use super::lanes::{Block, Doubts, RUNNING, Seat, Source, load, units as measure, unload};
 use crate::error::Result;
 use crate::rows::Real;
 use crate::rows::lanes::LANES;
@@ -29,6 +29,7 @@ type Pool<R> = Mutex<Vec<Scratch<R>>>;
 struct Scratch<R> {
     block: Block<R>,
     doubts: Option<Doubts>,
+    units: Vec<f64>,
 }
 
 impl CpuWhole {
@@ -70,10 +71,13 @@ fn all<R: Real>(
             status: ends.0,
             rounds: ends.1,
         };
-        let source = Source { batch: *batch, first: task * TASK, whole };
-        let mut scratch = Scratch::take(pool, &source);
-        some(&mut scratch, whole, (model, &shared_x), &source, &mut columns);
-        if let Some(doubts) = &mut scratch.doubts {
+        let (first, last) = (task * TASK, task * TASK + columns.status.len());
+        let mut scratch = Scratch::take(pool, whole, batch);
+        let Scratch { block, doubts, units } = &mut scratch;
+        measure(batch, first * count..last * count, units);
+        let source = Source { batch: *batch, first, units, whole };
+        some((block, doubts), (model, &shared_x), &source, &mut columns);
+        if let Some(doubts) = doubts {
             doubts.settle(&source, &mut columns);
         }
         pool.lock().unwrap_or_else(PoisonError::into_inner).push(scratch);
@@ -82,15 +86,14 @@ fn all<R: Real>(
 
 impl<R: Real> Scratch<R> {
     /// From the pool, if one there is of the batch's shape.
-    fn take(pool: &Pool<R>, source: &Source<'_>) -> Scratch<R> {
-        let Source { batch, whole, .. } = source;
+    fn take(pool: &Pool<R>, whole: &Whole, batch: &WholeBatch<'_>) -> Scratch<R> {
         let known = pool.lock().unwrap_or_else(PoisonError::into_inner).pop();
         known.filter(|scratch| scratch.block.has_shape_of(batch)).unwrap_or_else(|| {
             let single = size_of::<R>() == 4;
             // what f32's rounding does is known of these
             let plain = whole.estimator == Estimator::LeastSquares && whole.priors.is_empty();
             let doubts = (single && plain).then(|| Doubts::new(whole, batch));
-            Scratch { block: Block::new(whole, batch, !single || plain), doubts }
+            Scratch { block: Block::new(whole, batch, !single || plain), doubts, units: Vec::new() }
         })
     }
 }
@@ -113,12 +116,12 @@ fn leave<R: Real>(seats: &mut Vec<Seat>, block: &Block<R>, ended: &mut Vec<Seat>
 
 /// Fits all that wait in the columns.
 fn some<R: Real>(
-    Scratch { block, doubts }: &mut Scratch<R>,
-    whole: &Whole,
+    (block, doubts): (&mut Block<R>, &mut Option<Doubts>),
     (model, shared_x): (&LaneModel<R>, &[R]),
     source: &Source<'_>,
     columns: &mut WholeColumns<'_>,
 ) {
+    let whole = source.whole;
     let (mut next, mut empty) = (0, (0..LANES).collect::<Vec<usize>>());
     let (mut seats, mut fresh, mut ended): (Vec<Seat>, Vec<Seat>, Vec<Seat>) = Default::default();
     loop {

@@ -164,6 +164,9 @@ impl Formula {
 
     /// The value and the most that its rounding in f32 may be, in units of 2⁻²⁴, where f32 holds the predictors, or not.
     pub(crate) fn rounding(&self, held: bool) -> LaneModel<f32> {
+        if let (Some(direct), true) = (self.direct, held) {
+            return Arc::new(move |block| direct.bound(block));
+        }
         let tape = Arc::clone(&self.rounding[usize::from(held)]);
         Arc::new(move |block| tape.evaluate(block))
     }

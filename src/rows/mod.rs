@@ -99,8 +99,9 @@ pub trait Real:
     fn plus<S: Simd>(simd: S, a: Self::Vector<S>, b: Self::Vector<S>) -> Self::Vector<S>;
     fn minus<S: Simd>(simd: S, a: Self::Vector<S>, b: Self::Vector<S>) -> Self::Vector<S>;
     fn divide<S: Simd>(simd: S, a: Self::Vector<S>, b: Self::Vector<S>) -> Self::Vector<S>;
+    fn absolute_each<S: Simd>(simd: S, a: Self::Vector<S>) -> Self::Vector<S>;
     /// e^x as formulas have it.
-    fn exp_each<S: Simd>(simd: S, x: Self::Vector<S>) -> Self::Vector<S>;
+    fn exp_each<S: Simd, const W: usize>(simd: S, x: [Self::Vector<S>; W]) -> [Self::Vector<S>; W];
     /// 1 / a where a is above `least`, else NaN.
     fn inverse_above<S: Simd>(simd: S, least: Self::Vector<S>, a: Self::Vector<S>) -> Self::Vector<S>;
     /// The whole vectors at the front of a slice.
@@ -159,8 +160,12 @@ impl Real for f64 {
         simd.div_f64s(a, b)
     }
     #[inline(always)]
-    fn exp_each<S: Simd>(_: S, x: S::f64s) -> S::f64s {
-        vectors::exp_f64s::<S>(x)
+    fn absolute_each<S: Simd>(simd: S, a: S::f64s) -> S::f64s {
+        simd.abs_f64s(a)
+    }
+    #[inline(always)]
+    fn exp_each<S: Simd, const W: usize>(_: S, x: [S::f64s; W]) -> [S::f64s; W] {
+        x.map(vectors::exp_f64s::<S>)
     }
     #[inline(always)]
     fn inverse_above<S: Simd>(simd: S, least: S::f64s, a: S::f64s) -> S::f64s {
@@ -272,7 +277,11 @@ impl Real for f32 {
         simd.div_f32s(a, b)
     }
     #[inline(always)]
-    fn exp_each<S: Simd>(simd: S, x: S::f32s) -> S::f32s {
+    fn absolute_each<S: Simd>(simd: S, a: S::f32s) -> S::f32s {
+        simd.abs_f32s(a)
+    }
+    #[inline(always)]
+    fn exp_each<S: Simd, const W: usize>(simd: S, x: [S::f32s; W]) -> [S::f32s; W] {
         vectors::exp_f32s(simd, x)
     }
     #[inline(always)]

@@ -4,32 +4,36 @@ use pulp::{Simd, bytemuck};
 
 use super::functions;
 
-/// e^x as [`functions::exp`] computes it, bit by bit.
+/// e^x as [`functions::exp`] computes it, bit by bit; W registers at a time, which do not wait for each other.
 #[inline(always)]
-pub fn exp_f32s<S: Simd>(simd: S, x: S::f32s) -> S::f32s {
+pub fn exp_f32s<S: Simd, const W: usize>(simd: S, x: [S::f32s; W]) -> [S::f32s; W] {
     const ROUND: f32 = 12_582_912.0;
     let splat = |x: f32| simd.splat_f32s(x);
-    let c = simd.max_f32s(simd.min_f32s(x, splat(88.0)), splat(-87.0));
-    let shifted = simd.mul_add_f32s(c, splat(std::f32::consts::LOG2_E), splat(ROUND));
-    let n = simd.sub_f32s(shifted, splat(ROUND));
-    let r = simd.mul_add_f32s(n, splat(-0.693_359_4), c);
-    let r = simd.mul_add_f32s(n, splat(2.121_944_4e-4), r);
-    let p = splat(1.987_569_1e-4);
-    let p = simd.mul_add_f32s(p, r, splat(1.398_199_9e-3));
-    let p = simd.mul_add_f32s(p, r, splat(8.333_452e-3));
-    let p = simd.mul_add_f32s(p, r, splat(4.166_579_6e-2));
-    let p = simd.mul_add_f32s(p, r, splat(1.666_666_5e-1));
-    let p = simd.mul_add_f32s(p, r, splat(0.5));
-    let e = simd.add_f32s(simd.mul_add_f32s(p, simd.mul_f32s(r, r), r), splat(1.0));
+    let c = x.map(|x| simd.max_f32s(simd.min_f32s(x, splat(88.0)), splat(-87.0)));
+    let shifted = c.map(|c| simd.mul_add_f32s(c, splat(std::f32::consts::LOG2_E), splat(ROUND)));
+    let n = shifted.map(|shifted| simd.sub_f32s(shifted, splat(ROUND)));
+    let r: [_; W] = std::array::from_fn(|k| simd.mul_add_f32s(n[k], splat(-0.693_359_4), c[k]));
+    let r: [_; W] = std::array::from_fn(|k| simd.mul_add_f32s(n[k], splat(2.121_944_4e-4), r[k]));
+    let mut p = [splat(1.987_569_1e-4); W];
+    for next in [1.398_199_9e-3, 8.333_452e-3, 4.166_579_6e-2, 1.666_666_5e-1, 0.5] {
+        p = std::array::from_fn(|k| simd.mul_add_f32s(p[k], r[k], splat(next)));
+    }
+    let squares = r.map(|r| simd.mul_f32s(r, r));
+    let e: [_; W] = std::array::from_fn(|k| simd.mul_add_f32s(p[k], squares[k], r[k]));
+    let e = e.map(|e| simd.add_f32s(e, splat(1.0)));
     // 2ⁿ
     let bias = simd.splat_u32s(127u32.wrapping_sub(ROUND.to_bits()));
-    let exponent = simd.add_u32s(simd.transmute_u32s_f32s(shifted), bias);
-    let power = simd.transmute_f32s_u32s(simd.wrapping_dyn_shl_u32s(exponent, simd.splat_u32s(23)));
-    let value = simd.mul_f32s(e, power);
-    let value = simd.select_f32s(simd.less_than_f32s(splat(88.0), x), splat(f32::INFINITY), value);
-    let value = simd.select_f32s(simd.less_than_f32s(x, splat(-87.0)), splat(0.0), value);
-    // what the clamp makes of NaN depends on the machine
-    simd.select_f32s(simd.equal_f32s(x, x), value, x)
+    let power = shifted.map(|shifted| {
+        let exponent = simd.add_u32s(simd.transmute_u32s_f32s(shifted), bias);
+        simd.transmute_f32s_u32s(simd.wrapping_dyn_shl_u32s(exponent, simd.splat_u32s(23)))
+    });
+    std::array::from_fn(|k| {
+        let (x, value) = (x[k], simd.mul_f32s(e[k], power[k]));
+        let value = simd.select_f32s(simd.less_than_f32s(splat(88.0), x), splat(f32::INFINITY), value);
+        let value = simd.select_f32s(simd.less_than_f32s(x, splat(-87.0)), splat(0.0), value);
+        // what the clamp makes of NaN depends on the machine
+        simd.select_f32s(simd.equal_f32s(x, x), value, x)
+    })
 }
 
 /// e^x, one by one.
@@ -53,7 +57,7 @@ mod tests {
         type Output = ();
 
         fn with_simd<S: Simd>(self, simd: S) {
-            for x in S::as_mut_simd_f32s(self.0).0 {
+            for x in S::as_mut_simd_f32s(self.0).0.as_chunks_mut::<2>().0 {
                 *x = exp_f32s(simd, *x);
             }
         }

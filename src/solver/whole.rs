@@ -141,14 +141,13 @@ impl WholeBatch<'_> {
 }
 
 /// The power of two nearest |x|, by its logarithm; 1 of 0. Those beyond 2^±60 would leave f32's range.
+#[inline(always)]
 pub fn unit(x: f64) -> f64 {
     const MANTISSA: u64 = (1 << 52) - 1;
-    if x == 0.0 {
-        return 1.0;
-    }
     let exponent = ((x.to_bits() >> 52) & 0x7ff) as i64 - 1023;
     let up = x.to_bits() & MANTISSA > std::f64::consts::SQRT_2.to_bits() & MANTISSA;
     let exponent = (exponent + i64::from(up)).clamp(-60, 60);
+    let exponent = if x == 0.0 { 0 } else { exponent };
     f64::from_bits(((exponent + 1023) as u64) << 52)
 }
 

@@ -1,16 +1,20 @@
 //! Fits into lanes and out of them, several at once: lanes of a row lie side by side, those of a fit do not.
 
+use std::ops::Range;
+
 use super::block::{Block, RUNNING};
 use super::step::pick;
 use crate::rows::Real;
 use crate::rows::lanes::{LANES, Lanes};
-use crate::solver::whole::{Whole, WholeBatch, WholeColumns};
+use crate::solver::whole::{Whole, WholeBatch, WholeColumns, unit};
 
 /// A batch, and which of its fits is the first of the columns at hand.
 #[derive(Clone, Copy)]
 pub struct Source<'a> {
     pub batch: WholeBatch<'a>,
     pub first: usize,
+    /// (fits of the columns, P): powers of two.
+    pub units: &'a [f64],
     pub whole: &'a Whole,
 }
 
@@ -27,7 +31,7 @@ const CONTINUED_DAMPING: f64 = 1e-9;
 
 /// Puts numbers into one lane of rows.
 #[inline(always)]
-pub fn put<R: Real>(rows: &mut [Lanes<R>], lane: usize, values: impl Iterator<Item = R>) {
+fn put<R: Real>(rows: &mut [Lanes<R>], lane: usize, values: impl Iterator<Item = R>) {
     // a remainder, which needs no check
     rows.iter_mut().zip(values).for_each(|(row, x)| row.0[lane % LANES] = x);
 }
@@ -45,16 +49,27 @@ pub fn fill_weights<R: Real>(rows: &mut [Lanes<R>], seats: &[Seat], source: &Sou
     let (points, batch) = (rows.len(), &source.batch);
     for &(l, k) in seats {
         let first = (source.first + k) * points;
-        let weight = |j: usize| {
+        for (j, row) in rows.iter_mut().enumerate() {
             let masked = batch.mask.is_some_and(|mask| mask[first + j]);
             let sigma = batch.sigma.map_or(1.0, |sigma| sigma[first + j]);
-            if masked { R::ZERO } else { R::of(1.0 / sigma) }
-        };
-        put(rows, l, (0..points).map(weight));
+            row.0[l % LANES] = if masked { R::ZERO } else { R::of(1.0 / sigma) };
+        }
     }
 }
 
-/// Puts fits of the columns into their lanes.
+/// What the parameters of some fits of a batch are measured in, (fits, P).
+pub fn units(batch: &WholeBatch<'_>, parameters: Range<usize>, out: &mut Vec<f64>) {
+    out.clear();
+    match batch.units {
+        Some(units) => out.extend_from_slice(&units[parameters]),
+        None => {
+            out.extend_from_slice(&batch.starts[parameters]);
+            pulp::Arch::new().dispatch(|| out.iter_mut().for_each(|x| *x = unit(*x)));
+        }
+    }
+}
+
+/// Puts fits of the columns into their lanes. Not in a `pulp` dispatch, where compilers take to scattering stores, which are slow.
 pub fn load<R: Real>(block: &mut Block<R>, seats: &[Seat], source: &Source<'_>, columns: &WholeColumns<'_>) {
     let (count, batch, first) = (block.parameters, &source.batch, source.first);
     fill(&mut block.y, seats, batch.y, first);
@@ -62,30 +77,36 @@ pub fn load<R: Real>(block: &mut Block<R>, seats: &[Seat], source: &Source<'_>, 
     fill_weights(&mut block.weight, seats, source);
     fill(&mut block.trial, seats, columns.parameters, 0);
     for &(l, k) in seats {
-        for (p, (unit, per_unit)) in block.unit.iter_mut().zip(&mut block.per_unit).enumerate() {
-            let size = batch.unit((first + k) * count + p);
-            (unit.0[l % LANES], per_unit.0[l % LANES]) = (R::of(size), R::of(inverse(size)));
-        }
+        let units = &source.units[k * count..][..count];
+        let both = block.unit.iter_mut().zip(&mut block.per_unit).zip(units);
+        both.for_each(|((unit, per_unit), x)| {
+            (unit.0[l % LANES], per_unit.0[l % LANES]) = (R::of(*x), R::of(inverse(*x)))
+        });
     }
     if let (Some((lower, upper)), false) = (batch.bounds, block.lower.is_empty()) {
-        let common = lower.len() == count;
-        for p in 0..count {
-            for &(l, k) in seats {
-                let at = if common { p } else { (first + k) * count + p };
-                (block.lower[p].0[l], block.upper[p].0[l]) = (R::of(lower[at]), R::of(upper[at]));
-            }
+        for &(l, k) in seats {
+            let own = if lower.len() == count { 0..count } else { (first + k) * count..(first + k + 1) * count };
+            put(&mut block.lower, l, lower[own.clone()].iter().map(|x| R::of(*x)));
+            put(&mut block.upper, l, upper[own].iter().map(|x| R::of(*x)));
         }
     }
-    let settings = &source.whole.settings;
-    for &(l, k) in seats {
-        let promise = columns.promises[k];
-        let continued = promise > 0.0;
-        block.mu.0[l] = R::of(if continued { CONTINUED_DAMPING } else { settings.initial_damping });
-        block.nu.0[l] = R::of(2.0);
-        block.floor.0[l] = R::of(if continued { 0.0 } else { settings.diagonal_floor });
-        block.promise.0[l] = R::of(promise);
-        (block.rounds.0[l], block.rejections.0[l]) = (R::ZERO, R::ZERO);
-        block.status.0[l] = R::of(RUNNING);
+    block.start(seats, source, columns);
+}
+
+impl<R: Real> Block<R> {
+    /// What the solver knows of fits that begin, or go on from another precision.
+    fn start(&mut self, seats: &[Seat], source: &Source<'_>, columns: &WholeColumns<'_>) {
+        let settings = &source.whole.settings;
+        for &(l, k) in seats {
+            let (l, promise) = (l % LANES, columns.promises[k]);
+            let continued = promise > 0.0;
+            self.mu.0[l] = R::of(if continued { CONTINUED_DAMPING } else { settings.initial_damping });
+            self.nu.0[l] = R::of(2.0);
+            self.floor.0[l] = R::of(if continued { 0.0 } else { settings.diagonal_floor });
+            self.promise.0[l] = R::of(promise);
+            (self.rounds.0[l], self.rejections.0[l]) = (R::ZERO, R::ZERO);
+            self.status.0[l] = R::of(RUNNING);
+        }
     }
 }
 

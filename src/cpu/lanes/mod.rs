@@ -11,4 +11,4 @@ mod step;
 
 pub use block::{Block, RUNNING};
 pub use doubt::Doubts;
-pub use load::{Seat, Source, load, unload};
+pub use load::{Seat, Source, load, units, unload};

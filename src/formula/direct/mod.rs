@@ -1,0 +1,192 @@
+//! Built-in models written out for lanes: what a tape passes from step to step through memory stays in registers.
+
+mod models;
+mod wide;
+
+use std::marker::PhantomData;
+
+use pulp::{Simd, WithSimd};
+
+use crate::rows::Real;
+use crate::rows::lanes::Lanes;
+use crate::solver::whole::{LaneBlock, LaneGrid};
+use models::{Exponential, Gauss1d, Gauss2d, Gauss2dElliptic, Lorentz, Model};
+use wide::V;
+
+/// Which of them.
+#[derive(Clone, Copy, Debug)]
+pub enum Direct {
+    Gauss1d,
+    Gauss2d,
+    Gauss2dElliptic,
+    Exponential,
+    Lorentz,
+}
+
+impl Direct {
+    /// The built-in model of this name, with its parameters in the order of its table.
+    pub fn of(name: &str) -> Option<Direct> {
+        match name {
+            "gauss1d" => Some(Direct::Gauss1d),
+            "gauss2d" => Some(Direct::Gauss2d),
+            "gauss2d_elliptic" => Some(Direct::Gauss2dElliptic),
+            "exponential" => Some(Direct::Exponential),
+            "lorentz" => Some(Direct::Lorentz),
+            _ => None,
+        }
+    }
+
+    /// Fills the rows: values and derivatives.
+    pub fn evaluate<R: Real>(self, block: LaneBlock<'_, R>) {
+        self.run::<R, false>(block);
+    }
+
+    /// Fills the rows: values, and what their rounding may be where f32 holds the predictors.
+    pub fn bound(self, block: LaneBlock<'_, f32>) {
+        self.run::<f32, true>(block);
+    }
+
+    fn run<R: Real, const BOUNDED: bool>(self, block: LaneBlock<'_, R>) {
+        match self {
+            Direct::Gauss1d => run::<Gauss1d, R, _, _, _, _, BOUNDED>(block),
+            Direct::Gauss2d => run::<Gauss2d, R, _, _, _, _, BOUNDED>(block),
+            Direct::Gauss2dElliptic => run::<Gauss2dElliptic, R, _, _, _, _, BOUNDED>(block),
+            Direct::Exponential => run::<Exponential, R, _, _, _, _, BOUNDED>(block),
+            Direct::Lorentz => run::<Lorentz, R, _, _, _, _, BOUNDED>(block),
+        }
+    }
+}
+
+fn run<M, R: Real, const P: usize, const D: usize, const K: usize, const N: usize, const BOUNDED: bool>(
+    block: LaneBlock<'_, R>,
+) where
+    M: Model<P, D, K, N>,
+{
+    pulp::Arch::new().dispatch(Evaluation::<M, R, P, D, K, N, BOUNDED> { model: PhantomData, block });
+}
+
+/// A model at some points of a block; or its values and their bounds.
+struct Evaluation<'a, M, R, const P: usize, const D: usize, const K: usize, const N: usize, const BOUNDED: bool> {
+    model: PhantomData<M>,
+    block: LaneBlock<'a, R>,
+}
+
+impl<M, R: Real, const P: usize, const D: usize, const K: usize, const N: usize, const BOUNDED: bool> WithSimd
+    for Evaluation<'_, M, R, P, D, K, N, BOUNDED>
+where
+    M: Model<P, D, K, N>,
+{
+    type Output = ();
+
+    #[inline(always)]
+    fn with_simd<S: Simd>(self, simd: S) {
+        let LaneBlock { points, of_points, grid, parameters, registers, rows, .. } = self.block;
+        registers.resize(K, Lanes::splat(R::NAN));
+        let (Some(parameters), Some(registers)) = (parameters.first_chunk::<P>(), registers.first_chunk_mut::<K>())
+        else {
+            return;
+        };
+        for v in 0..V::<R, S>::COUNT {
+            if points.start == 0 {
+                let constants = M::constants(std::array::from_fn(|p| V::load(simd, &parameters[p], v)));
+                store(constants, registers, v);
+            }
+            let constants: [_; K] = std::array::from_fn(|k| V::load(simd, &registers[k], v));
+            for (rows, point) in rows.chunks_exact_mut(if BOUNDED { 2 } else { N }).zip(points.clone()) {
+                let x = std::array::from_fn(|d| match &grid {
+                    LaneGrid::Shared(x) => V::splat(simd, x[d * of_points + point]),
+                    LaneGrid::Own(x) => V::load(simd, &x[d * of_points + point], v),
+                });
+                if BOUNDED {
+                    store(M::bounded(constants, x), rows, v);
+                } else {
+                    store(M::rows(constants, x), rows, v);
+                }
+            }
+        }
+    }
+}
+
+/// Puts values into part `v` of as many rows.
+#[inline(always)]
+fn store<R: Real, S: Simd, const C: usize>(values: [V<R, S>; C], rows: &mut [Lanes<R>], v: usize) {
+    values.into_iter().zip(rows).for_each(|(value, row)| value.store(row, v));
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::formula::Formula;
+    use crate::formula::operation::Elementary;
+    use crate::rows::lanes::LANES;
+    use crate::solver::whole::LaneModel;
+
+    /// All rows at some points of lanes of parameters between 0.5 and 1.5, the first of them of either sign.
+    fn rows<R: Elementary>(model: &LaneModel<R>, formula: &Formula, own: bool, stride: usize) -> Vec<Lanes<R>> {
+        let (p, d, points) = (formula.parameters().len(), formula.predictors().len(), 7);
+        let number = |k: usize| R::of(0.5 + (k as f64 * 0.618_033_988_749_894_9).fract());
+        let some = |n: usize, seed: usize| -> Vec<Lanes<R>> {
+            (0..n).map(|i| Lanes(std::array::from_fn(|l| number(seed + i * LANES + l)))).collect()
+        };
+        let (mut parameters, x) = (some(p, 7), some(d * points, 1001));
+        parameters[0].0.iter_mut().step_by(2).for_each(|a| *a = -*a);
+        let shared: Vec<R> = x.iter().map(|x| x.0[0]).collect();
+        let mut out = vec![Lanes::splat(R::NAN); points * stride];
+        let mut registers = Vec::new();
+        // in two calls, as a block's points go by in parts
+        for part in [0..4, 4..points] {
+            model(LaneBlock {
+                rows: &mut out[part.start * stride..part.end * stride],
+                points: part,
+                of_points: points,
+                grid: if own { LaneGrid::Own(&x) } else { LaneGrid::Shared(&shared) },
+                parameters: &parameters,
+                registers: &mut registers,
+                stride,
+            });
+        }
+        out
+    }
+
+    /// Formulas that are written out, each with a copy that is not, as its parameters were put in order by hand.
+    fn pairs() -> Vec<[Formula; 2]> {
+        let written = Formula::builtins().filter(|name| Direct::of(name).is_some());
+        let pairs = written.map(|name| {
+            let formula = Formula::builtin(name).unwrap();
+            let own_order: Vec<&str> = formula.parameters().iter().map(String::as_str).collect();
+            let tape = formula.clone().with_parameters(&own_order).unwrap();
+            assert!(formula.direct.is_some() && tape.direct.is_none());
+            [formula, tape]
+        });
+        pairs.collect()
+    }
+
+    fn agree<R: Elementary>(model: impl Fn(&Formula) -> LaneModel<R>, stride: Option<usize>, tolerance: f64) {
+        let pairs = pairs();
+        assert_eq!(pairs.len(), 5);
+        for [written, tape] in &pairs {
+            for own in [false, true] {
+                let stride = stride.unwrap_or(1 + written.parameters().len());
+                let [direct, tape] = [written, tape].map(|f| rows(&model(f), f, own, stride));
+                for (i, (a, b)) in direct.iter().zip(&tape).enumerate() {
+                    for l in 0..LANES {
+                        let (a, b) = (a.0[l].to_f64(), b.0[l].to_f64());
+                        let name = written.text();
+                        assert!((a - b).abs() <= tolerance * (1.0 + b.abs()), "{name} row {i} lane {l}: {a} {b}");
+                    }
+                }
+            }
+        }
+    }
+
+    #[test]
+    fn written_models_are_their_formulas() {
+        agree::<f64>(Formula::lanes, None, 1e-14);
+        agree::<f32>(Formula::lanes, None, 2e-6);
+    }
+
+    #[test]
+    fn written_bounds_are_their_formulas() {
+        agree(|formula| formula.rounding(true), Some(2), 5e-6);
+    }
+}

@@ -1,0 +1,105 @@
+//! Arithmetic with some registers' worth of fits at a time.
+
+use std::ops::{Add, Mul, Sub};
+
+use pulp::Simd;
+
+use crate::rows::Real;
+use crate::rows::lanes::{LANES, Lanes};
+
+/// Registers that go through an operation together: their operations do not wait for each other.
+pub const WIDE: usize = 2;
+
+/// One number of each of some fits.
+pub struct V<R: Real, S: Simd>(S, [R::Vector<S>; WIDE]);
+
+impl<R: Real, S: Simd> Clone for V<R, S> {
+    #[inline(always)]
+    fn clone(&self) -> Self {
+        *self
+    }
+}
+
+impl<R: Real, S: Simd> Copy for V<R, S> {}
+
+impl<R: Real, S: Simd> V<R, S> {
+    /// How many of these a row of lanes is.
+    pub const COUNT: usize = LANES / (size_of::<R::Vector<S>>() / size_of::<R>() * WIDE);
+
+    /// The same number of every fit.
+    #[inline(always)]
+    pub fn splat(simd: S, x: R) -> Self {
+        V(simd, [R::splat(simd, x); WIDE])
+    }
+    /// Part `v` of a row of lanes.
+    #[inline(always)]
+    pub fn load(simd: S, row: &Lanes<R>, v: usize) -> Self {
+        let own = &R::vectors::<S>(&row.0)[v * WIDE..][..WIDE];
+        V(simd, std::array::from_fn(|k| own[k]))
+    }
+    #[inline(always)]
+    pub fn store(self, row: &mut Lanes<R>, v: usize) {
+        R::vectors_mut::<S>(&mut row.0)[v * WIDE..][..WIDE].copy_from_slice(&self.1);
+    }
+    #[inline(always)]
+    fn with(self, b: Self, each: impl Fn(R::Vector<S>, R::Vector<S>) -> R::Vector<S>) -> Self {
+        V(self.0, std::array::from_fn(|k| each(self.1[k], b.1[k])))
+    }
+    /// The same number, of the same kind.
+    #[inline(always)]
+    pub fn number(self, x: f64) -> Self {
+        V::splat(self.0, R::of(x))
+    }
+    #[inline(always)]
+    pub fn one(self) -> Self {
+        self.number(1.0)
+    }
+    #[inline(always)]
+    pub fn inverse(self) -> Self {
+        self.one().with(self, |a, b| R::divide(self.0, a, b))
+    }
+    #[inline(always)]
+    pub fn times_plus(self, b: Self, c: Self) -> Self {
+        V(self.0, std::array::from_fn(|k| R::multiply_add(self.0, self.1[k], b.1[k], c.1[k])))
+    }
+    #[inline(always)]
+    pub fn exp(self) -> Self {
+        V(self.0, R::exp_each(self.0, self.1))
+    }
+    #[inline(always)]
+    pub fn size(self) -> Self {
+        V(self.0, self.1.map(|x| R::absolute_each(self.0, x)))
+    }
+    #[inline(always)]
+    pub fn half(self) -> Self {
+        self * self.number(0.5)
+    }
+    #[inline(always)]
+    pub fn negative(self) -> Self {
+        self * self.number(-1.0)
+    }
+}
+
+impl<R: Real, S: Simd> Add for V<R, S> {
+    type Output = Self;
+    #[inline(always)]
+    fn add(self, b: Self) -> Self {
+        self.with(b, |x, y| R::plus(self.0, x, y))
+    }
+}
+
+impl<R: Real, S: Simd> Sub for V<R, S> {
+    type Output = Self;
+    #[inline(always)]
+    fn sub(self, b: Self) -> Self {
+        self.with(b, |x, y| R::minus(self.0, x, y))
+    }
+}
+
+impl<R: Real, S: Simd> Mul for V<R, S> {
+    type Output = Self;
+    #[inline(always)]
+    fn mul(self, b: Self) -> Self {
+        self.with(b, |x, y| R::multiply(self.0, x, y))
+    }
+}
