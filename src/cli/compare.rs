@@ -2,12 +2,13 @@
 
 use std::collections::{HashMap, VecDeque};
 use std::ops::RangeInclusive;
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 
 use plotters::prelude::*;
 use popfit::{Error, FitRow, FitTable, Id};
 
 use super::Failure;
+use super::output::save;
 use super::rows::{cells, line, print as columns};
 
 #[derive(clap::Args)]
@@ -97,8 +98,10 @@ pub fn run(arguments: &Arguments) -> Result<(), Failure> {
     let all = differences((&a, &b), &both)?;
     print(&all, arguments.threshold);
     if let Some(path) = &arguments.plot {
-        draw(path, &all)
+        let mut svg = String::new();
+        draw(&mut svg, &all)
             .map_err(|e| Error::Write { path: path.clone(), message: e.to_string() })
+            .and_then(|()| save(path, svg))
             .map_err(Failure::running)?;
         line(format_args!("wrote {}", path.display()));
     }
@@ -169,11 +172,11 @@ fn print(all: &[Differences], threshold: f64) {
 }
 
 /// Cumulative distributions, the difference logarithmic.
-fn draw(path: &Path, all: &[Differences]) -> Result<(), Box<dyn std::error::Error>> {
+fn draw(svg: &mut String, all: &[Differences]) -> Result<(), Box<dyn std::error::Error>> {
     let positive = || all.iter().flat_map(|one| one.sorted.iter().copied().filter(|x| *x > 0.0));
     let (low, high) = (positive().fold(f64::INFINITY, f64::min), positive().fold(0.0, f64::max));
     let (low, high) = if low < high { (low, high) } else { (1e-6, 1.0) };
-    let root = SVGBackend::new(path, (900, 560)).into_drawing_area();
+    let root = SVGBackend::with_string(svg, (900, 560)).into_drawing_area();
     root.fill(&WHITE)?;
     let mut chart = ChartBuilder::on(&root)
         .margin(16)

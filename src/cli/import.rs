@@ -7,9 +7,10 @@ use std::io::Write;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
-use popfit::{Emulator, Error};
+use popfit::Emulator;
 
 use super::Failure;
+use super::output::save;
 use super::rows::line;
 
 const SCRIPT: &str = include_str!("../../tools/import_rvspecfit.py");
@@ -49,9 +50,7 @@ struct Rvspecfit {
 pub fn run(arguments: &Arguments) -> Result<(), Failure> {
     let Source::Rvspecfit(arguments) = &arguments.source;
     match (&arguments.script, &arguments.folder) {
-        (Some(script), _) => {
-            std::fs::write(script, SCRIPT).map_err(|source| Error::Io { path: script.clone(), source }.into())
-        }
+        (Some(script), _) => Ok(save(script, SCRIPT)?),
         (None, Some(folder)) => rvspecfit(arguments, folder),
         (None, None) => Err(Failure::usage("no DIR")),
     }

@@ -1,8 +1,9 @@
 //! Where the rows of `popfit fit` go.
 
+use std::io;
 use std::path::Path;
 
-use popfit::{FitRow, Fitter, Metadata, Result, RvTabWriter, Schema, Sink, Spectra, TableWriter};
+use popfit::{Error, FitRow, Fitter, Metadata, Result, RvTabWriter, Schema, Sink, Spectra, TableWriter};
 
 use super::chain::Chain;
 
@@ -56,6 +57,18 @@ impl<'a> Output<'a> {
             }
         }
     }
+}
+
+/// Writes a text that nobody needs to go on with: a picture, a profile, a script. One that does not fit on the disk leaves no file.
+pub fn save(path: &Path, text: impl AsRef<[u8]>) -> Result<()> {
+    let is_new = !path.exists();
+    std::fs::write(path, text).map_err(|source| {
+        if is_new {
+            let _ = std::fs::remove_file(path);
+        }
+        let source = io::Error::new(source.kind(), format!("cannot be written: {source}"));
+        Error::Io { path: path.to_path_buf(), source }
+    })
 }
 
 impl Sink for Output<'_> {

@@ -6,6 +6,8 @@ use plotters::coord::types::RangedCoordf64;
 use plotters::prelude::*;
 use popfit::{ArmFit, Error, Result};
 
+use super::output::save;
+
 const SIZE: (u32, u32) = (1280, 720);
 /// Fonts; the SVG has 0.8 of these sizes.
 const LABEL: (&str, i32) = ("sans-serif", 20);
@@ -23,11 +25,13 @@ type Panel<'a, 'b> = ChartContext<'a, SVGBackend<'b>, Cartesian2d<RangedCoordf64
 /// Draws data, fit and masked pixels above, (data − fit) / error below.
 pub fn draw(path: &Path, title: &str, arms: &[ArmFit]) -> Result<()> {
     let failed = |e: Failed| Error::Write { path: path.to_path_buf(), message: e.to_string() };
-    panels(path, title, arms).map_err(failed)
+    let mut svg = String::new();
+    panels(&mut svg, title, arms).map_err(failed)?;
+    save(path, svg)
 }
 
-fn panels(path: &Path, title: &str, arms: &[ArmFit]) -> std::result::Result<(), Failed> {
-    let root = SVGBackend::new(path, SIZE).into_drawing_area();
+fn panels(svg: &mut String, title: &str, arms: &[ArmFit]) -> std::result::Result<(), Failed> {
+    let root = SVGBackend::with_string(svg, SIZE).into_drawing_area();
     root.fill(&WHITE)?;
     let (upper, lower) = root.split_vertically(480);
     let wavelengths = || arms.iter().flat_map(|arm| arm.wavelength.iter().copied());

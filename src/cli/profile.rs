@@ -4,6 +4,7 @@ use std::path::{Path, PathBuf};
 
 use popfit::{DeviceProfile, Error, Profile, Result};
 
+use super::output::save;
 use super::rows::{aligned, cells, short};
 
 const DIGITS: i32 = 3;
@@ -18,9 +19,8 @@ pub fn write(output: &Path, profile: &Profile) -> Result<()> {
     let [numbers, trace] = files(output);
     let text = serde_json::to_string_pretty(profile)
         .map_err(|error| Error::Write { path: numbers.clone(), message: error.to_string() })?;
-    let save = |path: PathBuf, text: String| std::fs::write(&path, text).map_err(|source| Error::Io { path, source });
-    save(numbers, text)?;
-    save(trace, profile.trace())
+    save(&numbers, text)?;
+    save(&trace, profile.trace())
 }
 
 /// What is printed.

@@ -51,6 +51,14 @@ fn no_second_run_writes_what_one_is_writing() {
     }
 }
 
+/// Runs what follows with files of at most so many blocks; a write beyond that is an error, not a signal.
+#[cfg(unix)]
+fn limited(blocks: u32) -> Command {
+    let mut shell = Command::new("sh");
+    shell.args(["-c", "trap '' XFSZ; ulimit -f \"$0\"; exec \"$@\""]).arg(blocks.to_string());
+    shell
+}
+
 /// A disk with little room, as a limit on the size of files makes one: an old table stays, and with more room the run goes on.
 #[cfg(unix)]
 fn little_room(name: &str, old: Option<&[u8]>, step: u32) {
@@ -64,11 +72,7 @@ fn little_room(name: &str, old: Option<&[u8]>, step: u32) {
     for blocks in std::iter::once(0).chain((0..).map(|k| 1 << (step * k))) {
         old.iter().for_each(|old| std::fs::write(&out, old).unwrap());
         let inner = command(&data(""), &out, &[]);
-        let mut limited = Command::new("sh");
-        // a write beyond the limit is an error, not a signal
-        limited.args(["-c", "trap '' XFSZ; ulimit -f \"$0\"; exec \"$@\""]).arg(blocks.to_string());
-        limited.arg(inner.get_program()).args(inner.get_args());
-        let output = limited.output().unwrap();
+        let output = limited(blocks).arg(inner.get_program()).args(inner.get_args()).output().unwrap();
         if output.status.success() {
             assert!(std::fs::read(&out).unwrap() == expected);
             break;
@@ -84,7 +88,10 @@ fn little_room(name: &str, old: Option<&[u8]>, step: u32) {
         assert_eq!(std::fs::read(&out).ok().as_deref(), old, "{blocks} blocks");
         let left: Vec<String> = names(folder.path()).into_iter().filter(|name| *name != hidden).collect();
         assert_eq!(left.len(), usize::from(old.is_some()), "{blocks} blocks: {left:?}");
-        had_rows += u32::from(has_rows);
+        if !has_rows {
+            continue;
+        }
+        had_rows += 1;
         succeed(&out, &["--resume"]);
         assert!(std::fs::read(&out).unwrap() == expected, "{blocks} blocks: other bytes");
         assert_eq!(names(folder.path()), [format!("out.{name}")]);
@@ -99,6 +106,30 @@ fn a_full_disk_costs_nothing() {
     little_room("fits", Some(b"old"), 2);
     little_room("parquet", None, 4);
     little_room("csv", None, 4);
+}
+
+/// Other commands write, too: 1, in plain words, and no half of a file.
+#[cfg(unix)]
+#[test]
+fn pages_pictures_and_scripts_that_do_not_fit_are_told() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = |name: &str| folder.path().join(name).display().to_string();
+    let table = path("table.csv");
+    succeed(Path::new(&table), &["--starts", "1"]);
+    let cases: [(&[&str], String); 3] = [
+        (&["report", &table, "--output"], path("page.html")),
+        (&["compare", &table, &table, "--plot"], path("picture.svg")),
+        (&["import", "rvspecfit", "--script"], path("script.py")),
+    ];
+    for (arguments, file) in cases {
+        let arguments = [arguments, &[file.as_str()]].concat();
+        let output = limited(0).arg(env!("CARGO_BIN_EXE_popfit")).args(&arguments).output().unwrap();
+        let said = message(&output);
+        assert_eq!(output.status.code(), Some(1), "{arguments:?}: {said}");
+        let expected = format!("popfit: {file}: cannot be written: File too large (os error 27)");
+        assert!(said.trim_end().ends_with(&expected), "{arguments:?}: {said}");
+        assert_eq!(names(folder.path()), ["table.csv"], "{arguments:?}");
+    }
 }
 
 #[cfg(target_os = "linux")]

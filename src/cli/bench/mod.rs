@@ -24,6 +24,7 @@ use rayon::{ThreadPool, ThreadPoolBuilder};
 use serde::Serialize;
 
 use super::Failure;
+use super::output::save;
 use super::rows::{cells, line, print};
 use peers::Peer;
 use race::Run;
@@ -177,5 +178,5 @@ fn check_writable(path: &Path) -> Result<(), Failure> {
 
 fn write(path: PathBuf, report: &impl Serialize) -> Result<(), Failure> {
     let text = serde_json::to_string_pretty(report).map_err(|error| Failure::usage(error.to_string()))?;
-    std::fs::write(&path, text).map_err(|source| Failure::running(Error::Io { path, source }))
+    save(&path, text).map_err(Failure::running)
 }

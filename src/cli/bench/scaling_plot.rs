@@ -7,6 +7,7 @@ use plotters::coord::types::RangedCoordf64;
 use plotters::prelude::*;
 use popfit::{Error, Result};
 
+use super::super::output::save;
 use super::scaling::{Axis, Point};
 
 const SIZE: (u32, u32) = (1280, 800);
@@ -23,11 +24,13 @@ type Chart<'a, 'b> = ChartContext<'a, SVGBackend<'b>, Cartesian2d<RangedCoordf64
 /// Milliseconds a fit, both axes from zero, but for the number of spectra, which goes by powers of two.
 pub fn draw(path: &Path, points: &[Point]) -> Result<()> {
     let failed = |e: Failed| Error::Write { path: path.to_path_buf(), message: e.to_string() };
-    panels(path, points).map_err(failed)
+    let mut svg = String::new();
+    panels(&mut svg, points).map_err(failed)?;
+    save(path, svg)
 }
 
-fn panels(path: &Path, points: &[Point]) -> std::result::Result<(), Failed> {
-    let root = SVGBackend::new(path, SIZE).into_drawing_area();
+fn panels(svg: &mut String, points: &[Point]) -> std::result::Result<(), Failed> {
+    let root = SVGBackend::with_string(svg, SIZE).into_drawing_area();
     root.fill(&WHITE)?;
     for (area, axis) in root.split_evenly((2, 2)).iter().zip(Axis::ALL) {
         let own: Vec<&Point> = points.iter().filter(|point| point.axis == axis).collect();
