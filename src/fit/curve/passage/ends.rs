@@ -11,6 +11,8 @@ use crate::solver::whole::{WholeBatch, WholeColumns};
 
 /// A fit whose sums f64 does not hold has ended where the next step, by the Jacobian itself, is no longer than this share of the errors.
 const NEAR: f64 = 1e-3;
+/// A χ² a point above which no sigma that makes sense leaves it to rounding: it would be finer than the data's last three bits.
+const LITTLE: f64 = 1e-3;
 
 /// An end as [`fit`](crate::CurveFitter::fit) sees it.
 struct Look {
@@ -70,7 +72,8 @@ impl Passage<'_> {
     fn least(&self, batch: &WholeBatch<'_>, (k, size): (usize, f64), chi2: f64) -> f64 {
         let points = self.points;
         let plain = batch.sigma.is_none() && batch.mask.is_none();
-        if plain && chi2 > rounding([size].into_iter(), f64::EPSILON) * points as f64 {
+        let most = if plain { rounding([size].into_iter(), f64::EPSILON) } else { LITTLE };
+        if chi2 > most * points as f64 {
             return 0.0;
         }
         let own = k * points..(k + 1) * points;
