@@ -267,3 +267,61 @@ fn wgsl_alone_has_information_criteria() {
         assert!((one.bic - one.aic - 2.0 * (20f64.ln() - 2.0)).abs() < 1e-9, "{one:?}");
     }
 }
+
+/// Fits that begin with one model and end with another are nobody's. A loop that a software adapter ends early is another model, too.
+#[test]
+fn twins_must_be_one_model() {
+    let Some(gpu) = gpu() else { return };
+    let decay = |factor: &str| {
+        let source =
+            format!("fn model(p: array<f32, 2>, x: f32) -> f32 {{ return {factor} * p[0] * exp(-p[1] * x); }}");
+        CurveModel::wgsl(&["x"], &["a", "k"], &source).unwrap()
+    };
+    let twin = || Formula::parse("a*exp(-k*x)").unwrap();
+    let x: Vec<f64> = (0..20).map(|j| 0.2 * f64::from(j)).collect();
+    let y = x.iter().map(|x| 3.0 * (-0.7 * x).exp() + 0.3 * (9.0 * x).sin()).collect();
+    let curves = Curves::shared(x.clone(), y, vec![2.0, 1.0]);
+    let loops = "fn model(p: array<f32, 2>, x: f32) -> f32 {
+        var sum = 0.0;
+        for (var i = 0u; i < 100000u; i++) { sum += 1.0e-5; }
+        return sum * p[0] * exp(-p[1] * x);
+    }";
+    let loops = CurveModel::wgsl(&["x"], &["a", "k"], loops).unwrap();
+    let mut wrong = vec![decay("1.02")];
+    // cards do all turns
+    wrong.extend(gpu.name().contains("llvmpipe").then_some(loops));
+    for wgsl in wrong {
+        for solver in [popfit::Solver::from(CurveFitter::LEVENBERG_MARQUARDT), CurveFitter::NELDER_MEAD.into()] {
+            let model = wgsl.clone().with_rust(twin()).unwrap();
+            let fitter = CurveFitter::new(model, gpu.clone()).unwrap().solver(solver).unwrap();
+            for error in [fitter.fit(&curves).unwrap_err(), fitter.fit_columns(&curves).unwrap_err()] {
+                let message = error.to_string();
+                assert!(
+                    matches!(error, Error::Model(_)) && message.contains("its twin in Rust 2, at x = 0, a = 2, k = 1"),
+                    "{message}"
+                );
+            }
+        }
+    }
+    for factor in ["1.0", "1.0002"] {
+        let fitter = CurveFitter::new(decay(factor).with_rust(twin()).unwrap(), gpu.clone()).unwrap();
+        assert!(fitter.fit(&curves).unwrap()[0].status.is_success());
+    }
+    // on the CPU there is one alone
+    let fitter = CurveFitter::new(decay("1.02").with_rust(twin()).unwrap(), Device::cpu()).unwrap();
+    assert!(fitter.fit(&curves).unwrap()[0].status.is_success());
+}
+
+/// What WGSL alone says has no effect is singular, as it is elsewhere.
+#[test]
+fn wgsl_alone_without_effect_is_singular() {
+    let Some(gpu) = gpu() else { return };
+    let source = "fn model(p: array<f32, 3>, x: f32) -> f32 { return p[0] * expf(-p[1] * x); }";
+    let model = CurveModel::wgsl(&["x"], &["a", "k", "d"], source).unwrap();
+    let x: Vec<f64> = (0..20).map(|j| 0.2 * f64::from(j)).collect();
+    let y = x.iter().map(|x| 3.0 * (-0.7 * x).exp() + 0.1 * (9.0 * x).sin()).collect();
+    let fitter = CurveFitter::new(model, gpu).unwrap();
+    let fit = fitter.fit(&Curves::shared(x, y, vec![2.0, 1.0, 1.0])).unwrap().swap_remove(0);
+    assert!(fit.status == Status::Singular && fit.message.ends_with(": d") && fit.chi2 < 0.2, "{fit:?}");
+    assert!(fit.errors.iter().all(|error| error.is_nan()), "{fit:?}");
+}

@@ -18,6 +18,7 @@ fn a_quick_run_writes_the_schema() {
     assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
     let printed = String::from_utf8_lossy(&output.stdout);
     assert!(printed.contains("to 99 %") && printed.contains("spectra.npz"), "{printed}");
+    assert!(printed.contains("--quick: "), "{printed}");
     let last = printed.lines().last().unwrap();
     assert!(last.contains("argmin 0.") && last.contains("popfit "), "{last}");
     let report: Value = serde_json::from_str(&std::fs::read_to_string(file).unwrap()).unwrap();

@@ -248,12 +248,103 @@ fn parameters_come_in_the_order_that_is_asked_for() {
     }
 }
 
+/// Curves at 20 points whose noise is 0.01, by their values.
+fn twenty(value: impl Fn(f64) -> f64) -> (Vec<f64>, Vec<f64>) {
+    let x: Vec<f64> = (0..20).map(|j| 0.2 * f64::from(j)).collect();
+    let y = x.iter().map(|x| value(*x) + 0.01 * (9.0 * x).sin()).collect();
+    (x, y)
+}
+
+/// Errors and status of the one curve, by `fit` and by `fit_columns`.
+fn both(fitter: &CurveFitter, curves: &Curves) -> [(Status, Vec<f64>, f64); 2] {
+    let fit = fitter.fit(curves).unwrap().swap_remove(0);
+    let columns = fitter.fit_columns(curves).unwrap();
+    let status = Status::from_code(columns.status[0].into()).unwrap();
+    [(fit.status, fit.errors, fit.chi2), (status, columns.errors, columns.chi2[0])]
+}
+
+/// `bad_inputs.md`, row 14, as for spectra: χ² is reported, and nothing has an error.
 #[test]
-fn what_the_data_do_not_determine_is_named() {
-    let x: Vec<f64> = (0..20).map(f64::from).collect();
-    let y = x.iter().map(|x| 2.0 * x + (3.0 * x).sin()).collect();
-    let fitter = CurveFitter::new(Formula::parse("a*x + 0*d").unwrap(), Device::cpu()).unwrap();
-    let fit = fitter.fit(&Curves::shared(x, y, vec![1.0, 1.0])).unwrap().swap_remove(0);
-    assert!(fit.status.is_success() && fit.errors[0] > 0.0 && fit.errors[1].is_nan(), "{fit:?}");
-    assert!(fit.message.ends_with("; the data do not determine d"), "{}", fit.message);
+fn a_parameter_without_effect_is_singular() {
+    let (x, y) = twenty(|x| 3.0 * (-0.5 * x).exp());
+    for device in devices() {
+        for (text, idle) in [("a*exp(-k*x) + 0*d", 1.0), ("a*exp(-k*x) + max(d, 0)", -1.0)] {
+            let formula = Formula::parse(text).unwrap();
+            let start: Vec<f64> =
+                formula.parameters().iter().map(|name| if name == "d" { idle } else { 1.0 }).collect();
+            let curves = Curves::shared(x.clone(), y.clone(), start);
+            for (solver, polish) in [
+                (CurveFitter::LEVENBERG_MARQUARDT.into(), true),
+                (CurveFitter::LEVENBERG_MARQUARDT.into(), false),
+                (Solver::from(SIMPLEX), true),
+            ] {
+                let fitter = CurveFitter::new(formula.clone(), device.clone()).unwrap().polish(polish);
+                let fitter = fitter.solver(solver).unwrap();
+                let what = format!("{} {text} {solver:?}", device.name());
+                for (status, errors, chi2) in both(&fitter, &curves) {
+                    assert!(status == Status::Singular && chi2 < 0.01, "{what}: {status:?} {chi2}");
+                    assert!(errors.iter().all(|error| error.is_nan()), "{what}: {errors:?}");
+                }
+                let fit = fitter.fit(&curves).unwrap().swap_remove(0);
+                assert!(
+                    fit.message.starts_with("singular_covariance") && fit.message.ends_with(": d"),
+                    "{}",
+                    fit.message
+                );
+                // held it is known
+                let held = both(&fitter.clone().hold("d").unwrap(), &curves);
+                assert!(held.iter().all(|(status, errors, _)| status.is_success() && errors[2] == 0.0), "{held:?}");
+            }
+        }
+    }
+}
+
+/// Row 15: the minimum is reached, of those that act alike none has an error, and all others have theirs.
+#[test]
+fn parameters_that_act_alike_are_named() {
+    let (x, y) = twenty(|x| 3.0 * (-0.5 * x).exp());
+    let fitter = |text: &str, device: &Device| CurveFitter::new(Formula::parse(text).unwrap(), device.clone()).unwrap();
+    let alone = fitter("a*exp(-k*x)", &Device::cpu());
+    let alone = &both(&alone, &Curves::shared(x.clone(), y.clone(), vec![1.0; 2]))[0];
+    for device in devices() {
+        for text in ["(a + b)*exp(-k*x)", "a*b*exp(-k*x)"] {
+            let (fitter, curves) = (fitter(text, &device), Curves::shared(x.clone(), y.clone(), vec![1.0; 3]));
+            for (status, errors, chi2) in both(&fitter, &curves) {
+                assert!(status.is_success() && (chi2 / alone.2 - 1.0).abs() < 1e-5, "{text}: {status:?} {chi2}");
+                assert!(errors[0].is_nan() && errors[1].is_nan(), "{text}: {errors:?}");
+                // a parameter more leaves 17 degrees of freedom of 18
+                let expected = alone.1[1] * (18.0 / 17.0f64).sqrt();
+                assert!((errors[2] / expected - 1.0).abs() < 1e-3, "{text}: {errors:?} {expected}");
+            }
+            let message = fitter.fit(&curves).unwrap().swap_remove(0).message;
+            assert!(message.ends_with("; the data do not determine a, b"), "{message}");
+        }
+    }
+}
+
+/// Where a model meets all data χ² is 0, but the noise is what rounding leaves: nobody is known better than that, and a rate that
+/// nothing decays with is not known at all.
+#[test]
+fn a_perfect_fit_has_the_errors_of_rounding() {
+    let (x, formula) = (twenty(|_| 0.0).0, Formula::parse("a*exp(-k*x) + c").unwrap());
+    for device in devices() {
+        for level in [5.0, 0.1, 12345.678] {
+            let plain = Curves::shared(x.clone(), vec![level; 20], vec![1.0, 1.0, 1.0]);
+            let weighted = plain.clone().sigma(vec![0.1; 20]).mask((0..20).map(|j| j == 7).collect());
+            for curves in [plain, weighted] {
+                let fitter = CurveFitter::new(formula.clone(), device.clone()).unwrap();
+                for (status, errors, chi2) in both(&fitter, &curves) {
+                    assert!(status.is_success() && chi2 < 1e-20 * level * level, "{level}: {status:?} {chi2}");
+                    assert!(
+                        errors[1] > 0.3 && errors[0] > 1e-17 * level && errors[2] > 1e-17 * level,
+                        "{level}: {errors:?}"
+                    );
+                    assert!(errors[2] < 1e-14 * level, "{level}: {errors:?}");
+                }
+                let fit = fitter.fit(&curves).unwrap().swap_remove(0);
+                assert!(fit.aic.is_finite() && fit.bic.is_finite(), "{fit:?}");
+                assert!(!fitter.report(&fit).contains("(fixed)"), "{}", fitter.report(&fit));
+            }
+        }
+    }
 }

@@ -10,7 +10,8 @@ use crate::solver::recording::Recording;
 use crate::solver::simplex::{LANES, Simplex};
 use crate::solver::{NelderMead, Status};
 
-/// A simplex is spread again with its size shrunk by this.
+/// A simplex is spread again with its size shrunk by this. 0.1 or 0.05 save 15 or 25 % of the evaluations, and lose a NIST problem and some
+/// of the spectra, as do the coefficients of Nelder & Mead.
 const RESPREAD: f64 = 0.25;
 /// Vertices this close, relatively, are one point in f32.
 const COLLAPSED: f64 = 1e-6;

@@ -10,6 +10,7 @@ mod wgsl;
 
 use std::fmt;
 use std::sync::Arc;
+use std::sync::atomic::AtomicBool;
 
 use crate::error::{Error, Result};
 use crate::formula::Formula;
@@ -33,6 +34,8 @@ pub struct CurveModel {
     formula: Option<Arc<Formula>>,
     /// Derivatives are differences, whether the model has its own or not; those of formulas and splines in WGSL stay.
     differences: bool,
+    /// Where a user gave it twice, in WGSL and in Rust: whether a GPU has found both alike.
+    alike: Option<Arc<AtomicBool>>,
 }
 
 /// What a GPU makes a model's rows from.
@@ -74,6 +77,7 @@ impl CurveModel {
             wgsl: None,
             formula: None,
             differences: false,
+            alike: None,
         }
     }
 
@@ -166,9 +170,9 @@ impl CurveModel {
         self.rust.is_none()
     }
 
-    /// Whether a user gave it twice, in WGSL and in Rust.
-    pub(crate) fn has_twin(&self) -> bool {
-        self.formula.is_none() && self.rust.is_some() && self.wgsl.is_some()
+    /// Where a user gave it twice, in WGSL and in Rust: whether a GPU has found both alike. Clones have it in common.
+    pub(crate) fn alike(&self) -> Option<&AtomicBool> {
+        self.alike.as_deref()
     }
 
     /// Whether derivatives in WGSL are the model's own.

@@ -24,7 +24,8 @@ impl CurveModel {
     /// log2f cbrtf erff erfcf minf maxf is_finite nan_like`. Where it is not defined it returns `nan_like(0.0)`.
     ///
     /// Loops without a bound are allowed, and run as long as they do: a GPU that takes seconds over them is lost, and software adapters
-    /// end all loops of a point after 65,535 turns.
+    /// end all loops of a point after 65,535 turns, without a word: what they return then is wrong, which a twin in Rust
+    /// ([`with_rust`](Self::with_rust)) brings to light.
     ///
     /// [`Error::Wgsl`] shows the place of a mistake in `source`: what naga does not accept, another signature, a name of popfit's,
     /// a buffer, an entry point.
@@ -66,18 +67,21 @@ impl CurveModel {
             wgsl: Some(Arc::new(wgsl)),
             formula: None,
             differences: false,
+            alike: None,
         })
     }
 
     /// A twin in Rust, with which a model in WGSL runs on the CPU, too, and its fits are refined in f64. [`Error::Model`] when its names
-    /// are others. That the twins agree is for the user to see.
+    /// are others. The first fit on a GPU compares both where it begins, and there is an [`Error::Model`] where they differ by more than
+    /// f32 may; elsewhere, and in their derivatives, that they agree is for the user to see
+    /// ([`check_jacobian`](crate::CurveFitter::check_jacobian)).
     pub fn with_rust(self, twin: impl Into<CurveModel>) -> Result<CurveModel> {
         let twin = twin.into();
         if twin.parameters != self.parameters || twin.predictors != self.predictors {
             let names = |model: &CurveModel| format!("{:?} of {:?}", model.parameters, model.predictors);
             return Err(Error::Model(format!("the twin has {}, not {}", names(&twin), names(&self))));
         }
-        Ok(CurveModel { rust: twin.rust, differences: twin.differences, ..self })
+        Ok(CurveModel { rust: twin.rust, differences: twin.differences, alike: Some(Arc::default()), ..self })
     }
 }
 

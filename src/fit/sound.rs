@@ -50,15 +50,30 @@ fn row_is_sound(row: &FitRow) -> bool {
     pairs.all(|(p, q)| row.correlations.get(pair_index(p, q, count)).is_some_and(|c| c.is_finite()))
 }
 
-/// The same for a curve. Its covariance is NaN where a parameter is undetermined, at a bound, or where nothing tells the noise.
+/// The same for a curve. Its covariance is NaN where a parameter is undetermined, at a bound, or where nothing tells the noise; of a
+/// singular fit there is none.
 pub fn curve(mut fit: CurveFit) -> CurveFit {
-    if fit.status.is_success() && !(finite(&fit.parameters) && fit.chi2.is_finite()) {
+    if fit.status.is_success() && !curve_is_sound(&fit) {
         fit.status = Status::NotFinite;
         fit.message = "the result is not finite".into();
         fit.errors.fill(f64::NAN);
         fit.covariance.fill(f64::NAN);
     }
+    if fit.status == Status::Singular {
+        fit.errors.fill(f64::NAN);
+        fit.covariance.fill(f64::NAN);
+    }
     fit
+}
+
+fn curve_is_sound(fit: &CurveFit) -> bool {
+    let count = fit.errors.len();
+    let known = |p: &usize| !fit.errors[*p].is_nan();
+    let mut pairs = (0..count).filter(known).flat_map(|q| (0..count).filter(known).map(move |p| (p, q)));
+    finite(&fit.parameters)
+        && finite(&[fit.chi2, fit.aic, fit.bic, fit.optimality])
+        && !fit.errors.iter().any(|error| error.is_infinite())
+        && pairs.all(|(p, q)| fit.covariance[p * count + q].is_finite())
 }
 
 /// The same for curves in columns: codes (n), parameters and errors (n, P), χ² (n).
@@ -66,13 +81,17 @@ pub fn columns(status: &mut [i8], (parameters, errors): (&[f64], &mut [f64]), ch
     // without a way out of the loop, which makes it vector code: as a rule all are finite
     let all = |values: &[f64]| values.iter().fold(true, |all, x| all & x.is_finite());
     let count = parameters.len() / status.len().max(1);
-    if count == 0 || (all(parameters) && all(chi2)) {
+    if count == 0 || (all(parameters) && all(chi2) && all(errors)) {
         return;
     }
     let fits = parameters.chunks(count).zip(errors.chunks_mut(count)).zip(chi2);
     for (status, ((parameters, errors), chi2)) in status.iter_mut().zip(fits) {
+        // an error beyond f64's range is none
+        errors.iter_mut().filter(|error| error.is_infinite()).for_each(|error| *error = f64::NAN);
         if *status > 0 && !(chi2.is_finite() && finite(parameters)) {
             *status = Status::NotFinite.code() as i8;
+            errors.fill(f64::NAN);
+        } else if *status == Status::Singular.code() as i8 {
             errors.fill(f64::NAN);
         }
     }
@@ -205,6 +224,43 @@ mod tests {
         for (mut one, scanned) in fine {
             row(&mut one, scanned);
             assert_eq!(one.status, Status::Ftol);
+        }
+    }
+
+    #[test]
+    fn a_curve_that_is_not_finite_is_no_success() {
+        let good = || CurveFit {
+            status: Status::Ftol,
+            parameters: vec![1.0; 2],
+            errors: vec![0.1; 2],
+            covariance: vec![0.01, 0.001, 0.001, 0.01],
+            chi2: 1.0,
+            aic: 1.0,
+            bic: 1.0,
+            optimality: 0.0,
+            ..CurveFit::blank(2)
+        };
+        let undetermined =
+            || CurveFit { errors: vec![0.1, f64::NAN], covariance: vec![0.01, f64::NAN, f64::NAN, f64::NAN], ..good() };
+        for fit in [good(), undetermined()] {
+            assert_eq!(curve(fit).status, Status::Ftol);
+        }
+        let spoils: [fn(&mut CurveFit, f64); 6] = [
+            |fit, x| fit.parameters[1] = x,
+            |fit, x| fit.chi2 = x,
+            |fit, x| fit.aic = x,
+            |fit, x| fit.optimality = x,
+            |fit, x| fit.errors[1] = x.abs().max(f64::INFINITY),
+            |fit, x| fit.covariance[1] = x,
+        ];
+        for (k, spoil) in spoils.into_iter().enumerate() {
+            for x in [f64::NAN, f64::INFINITY] {
+                let mut bad = good();
+                spoil(&mut bad, x);
+                let bad = curve(bad);
+                assert_eq!(bad.status, Status::NotFinite, "field {k}: {x}");
+                assert!(bad.errors.iter().chain(&bad.covariance).all(|x| x.is_nan()));
+            }
         }
     }
 

@@ -68,6 +68,7 @@ pub trait Real:
 
     fn of(x: f64) -> Self;
     fn to_f64(self) -> f64;
+    fn bits(self) -> u64;
     fn fused(self, b: Self, c: Self) -> Self;
     fn e_to(self) -> Self;
     fn root(self) -> Self;
@@ -211,6 +212,10 @@ impl Real for f64 {
         self
     }
     #[inline(always)]
+    fn bits(self) -> u64 {
+        self.to_bits()
+    }
+    #[inline(always)]
     fn fused(self, b: f64, c: f64) -> f64 {
         self.mul_add(b, c)
     }
@@ -328,6 +333,10 @@ impl Real for f32 {
     #[inline(always)]
     fn to_f64(self) -> f64 {
         f64::from(self)
+    }
+    #[inline(always)]
+    fn bits(self) -> u64 {
+        self.to_bits().into()
     }
     #[inline(always)]
     fn fused(self, b: f32, c: f32) -> f32 {

@@ -20,7 +20,7 @@ pub enum Status {
     BadInput,
     /// The run was cancelled before this fit ended.
     Interrupted,
-    /// The normal matrix could not be solved at any damping.
+    /// The normal matrix could not be solved at any damping; or a parameter has no effect where the fit ended.
     Singular,
     /// The model is not finite at the start.
     NotFinite,

@@ -102,6 +102,9 @@ pub fn run(arguments: &Arguments) -> Result<(), Failure> {
         report.rows.extend(rows);
     }
     line(EXPLANATION);
+    if arguments.quick {
+        line(QUICK);
+    }
     let versions: Vec<String> = report.versions.iter().map(|(name, version)| format!("{name} {version}")).collect();
     line(format_args!("\n{}\n{}", report.machine, versions.join(", ")));
     arguments.json.as_ref().map_or(Ok(()), |path| write(path.clone(), &report))
@@ -111,6 +114,8 @@ const EXPLANATION: &str = "\nreached: share of the fits within 1e-3 of the lowes
 stop short or fail count as not reached. to 99 %: seconds for all fits of the workload at this rate, where at least 99 % reach it. \
 fits: how many were done; a solver does as many as it has time for, from the first on. Evaluations with derivatives and without count \
 alike; GF/s are those of matrix products and sums over pixels.";
+
+const QUICK: &str = "--quick: that all of it runs. Its fits are too few, and its times too short, for ratios: these are those of the full run.";
 
 /// What is timed now, for those who wait: all of it takes a quarter of an hour.
 fn tell(workload: &Workload, solver: &str, pool: &ThreadPool) {

@@ -23,7 +23,7 @@ pub struct Run {
 }
 
 /// Fits that tell how many more there is time for.
-const FIRST: usize = 32;
+const FIRST: usize = 16;
 /// popfit may take this many times the budget for all fits; a solver that would take longer does fewer.
 const PATIENCE: f64 = 10.0;
 

@@ -56,7 +56,7 @@ pub struct Stars {
 impl Workload {
     /// The three of the command.
     pub fn all(quick: bool) -> Result<Vec<Workload>> {
-        let counts = if quick { (16, 32, 2000) } else { (128, 512, 1_000_000) };
+        let counts = if quick { (64, 64, 2000) } else { (128, 512, 1_000_000) };
         Ok(vec![
             Workload::Spectra(Box::new(synb(counts.0)?)),
             Workload::Spectra(Box::new(bare_emulator(counts.1)?)),

@@ -2,6 +2,7 @@
 
 use std::sync::Arc;
 
+use crate::cpu::product::Row;
 use crate::memory::room;
 use crate::rows::Real;
 use crate::solver::recording::{Kind, Values};
@@ -10,6 +11,8 @@ use crate::solver::recording::{Kind, Values};
 pub enum Block<R> {
     Float(Floats<R>),
     Index(Vec<i32>),
+    /// A product's weights.
+    Packed(Vec<Row<R>>),
 }
 
 /// Numbers of its own, or a batch's, which nobody copies as long as they stand where they would be copied to.
@@ -76,6 +79,7 @@ impl<R: Real> Block<R> {
         match self {
             Block::Float(all) => size_of_val(all.all()),
             Block::Index(all) => size_of_val(all.as_slice()),
+            Block::Packed(all) => size_of_val(all.as_slice()),
         }
     }
 
@@ -86,6 +90,7 @@ impl<R: Real> Block<R> {
                 all.shared = None;
             }
             Block::Index(all) => all.clear(),
+            Block::Packed(all) => all.clear(),
         }
     }
 }

@@ -112,9 +112,9 @@ impl<R: Real> CpuPopulation<R> {
         let mut blocks = recording.buffers.iter().map(block).collect::<Option<Vec<Block<R>>>>()?;
         for stage in &recording.stages {
             if let Stage::Product(stage) = stage
-                && let Block::Float(weight) = &mut blocks[stage.weight.0]
+                && let Block::Float(weight) = &blocks[stage.weight.0]
             {
-                *weight = Floats::new(product::pack(weight.all(), stage.inner, stage.columns));
+                blocks[stage.weight.0] = Block::Packed(product::pack(weight.all(), stage.inner, stage.columns));
             }
         }
         let tile_members = Tile::<R>::members(&recording);

@@ -8,6 +8,7 @@ use web_time::Instant;
 use super::block::{Block, scatter};
 use super::shelves::Shelves;
 use crate::cpu::custom::Scratch;
+use crate::cpu::product::Row;
 use crate::rows::Real;
 use crate::solver::Batch;
 use crate::solver::profile::Tally;
@@ -68,22 +69,22 @@ impl<R: Real> Inputs<R> {
     pub fn float(&self, id: BufferId, spectrum: usize) -> &[R] {
         match &self.blocks[id.0] {
             Block::Float(v) => &v.all()[self.range(id, spectrum)],
-            Block::Index(_) => &[],
+            _ => &[],
         }
     }
 
     /// A product's weights, packed.
-    pub fn packed(&self, id: BufferId) -> &[R] {
+    pub fn packed(&self, id: BufferId) -> &[Row<R>] {
         match &self.blocks[id.0] {
-            Block::Float(v) => v.all(),
-            Block::Index(_) => &[],
+            Block::Packed(rows) => rows,
+            _ => &[],
         }
     }
 
     pub fn index(&self, id: BufferId, spectrum: usize) -> &[i32] {
         match &self.blocks[id.0] {
             Block::Index(v) => &v[self.range(id, spectrum)],
-            Block::Float(_) => &[],
+            _ => &[],
         }
     }
 

@@ -22,27 +22,32 @@ impl CurveFitter {
             return self.model.no_slopes();
         }
         let curve = Curve::bare(x, points, parameters);
-        let own = self.device_rows(&self.model, &curve)?;
+        let curves = std::slice::from_ref(&curve);
+        let own = self.device_rows(&self.model, curves)?;
         let slow = self.model.clone().differences(true);
         let differences =
-            if slow.needs_gpu() { self.device_rows(&slow, &curve)? } else { slow.linearise(x, parameters)? };
+            if slow.needs_gpu() { self.device_rows(&slow, curves)? } else { slow.linearise(x, parameters)? };
         Ok(compare(self.model.parameters(), &own, &differences))
     }
 
-    /// Values and derivatives by the physical parameters, (1 + P, points), as the device has them at the curve's start.
-    fn device_rows(&self, model: &CurveModel, curve: &Curve) -> Result<Vec<f64>> {
-        let points = curve.y.len();
+    /// Values and derivatives by the physical parameters, (curves, 1 + P, points), as the device has them where curves at the same points
+    /// begin.
+    pub(super) fn device_rows(&self, model: &CurveModel, curves: &[Curve]) -> Result<Vec<f64>> {
+        let points = curves.first().map_or(0, |curve| curve.y.len());
         let objective =
             CurveObjective::new((model, Estimator::LeastSquares, false), points, &Grid::Shared(Vec::new()), false);
         let method = Method::LevenbergMarquardt(Self::LEVENBERG_MARQUARDT);
-        let mut population = self.device.inner.population(Arc::new(objective.record()), &method, 1)?;
-        let batch = objective.batch(std::slice::from_ref(curve), &self.priors);
+        let mut population = self.device.inner.population(Arc::new(objective.record()), &method, curves.len())?;
+        let batch = objective.batch(curves, &self.priors);
         let mut rows = pollster::block_on(async {
             population.load(&batch).await?;
             population.inspect(MODEL).await
         })?;
-        let slopes = rows[points..].chunks_exact_mut(points.max(1)).zip(&curve.scale);
-        slopes.for_each(|(row, scale)| row.iter_mut().for_each(|slope| *slope /= scale));
+        let of_curve = (1 + model.parameters().len()) * points;
+        for (rows, curve) in rows.chunks_exact_mut(of_curve.max(1)).zip(curves) {
+            let slopes = rows[points..].chunks_exact_mut(points).zip(&curve.scale);
+            slopes.for_each(|(row, scale)| row.iter_mut().for_each(|slope| *slope /= scale));
+        }
         Ok(rows)
     }
 }

@@ -296,6 +296,11 @@ impl Curve {
         self.gain = 1.0;
     }
 
+    /// Its [`rounding`].
+    pub fn rounding(&self, epsilon: f64) -> f64 {
+        rounding(self.y.iter().zip(&self.weight).map(|(y, weight)| y * weight), epsilon)
+    }
+
     pub fn limits(&self) -> Limits<'_> {
         Limits { scale: &self.scale, lower: &self.lower, upper: &self.upper }
     }
@@ -304,6 +309,12 @@ impl Curve {
     pub fn free(&self) -> Vec<usize> {
         (0..self.start.len()).filter(|&p| self.lower[p] < self.upper[p]).collect()
     }
+}
+
+/// Σ (w y ε/2)² of weighted data w y: what rounding to numbers of spacing ε may leave of any residuals. A smaller χ² tells nothing of the
+/// noise.
+pub(super) fn rounding(weighted: impl Iterator<Item = f64>, epsilon: f64) -> f64 {
+    weighted.map(|y| (0.5 * epsilon * y).powi(2)).sum()
 }
 
 /// Whether the squares of data whose largest is `size` have all their digits, and so those of their noise.

@@ -20,6 +20,7 @@ mod sums;
 #[cfg(feature = "argmin")]
 mod task;
 mod tie;
+mod twin;
 mod witness;
 
 use rayon::prelude::*;
@@ -239,6 +240,7 @@ impl CurveFitter {
             let refused = || CurveFit { message: message.into(), ..CurveFit::blank(self.held.len()) };
             left.drain(..).for_each(|curve| done(curve.index, refused()));
         }
+        ready.first().map_or(Ok(()), |first| self.check_twin(first))?;
         left.extend(self.pass(at, ready, is_refined, done)?);
         left.iter_mut().for_each(|curve| curve.restart(data::wide_scale));
         CurveFitter { device: Device::cpu(), ..self.clone() }.fit_each(at, left, done)

@@ -1,17 +1,18 @@
 //! Curves on their way through whole fits in f32 and f64, in flat memory.
 
+mod ends;
+
 use std::ops::Range;
 use std::sync::{Mutex, PoisonError};
 
 use rayon::prelude::*;
 
 use super::data::{Curve, Curves, Grid, has_squares};
-use super::sizes::{roots, sizes};
+use super::sizes::sizes;
 use super::witness::few;
 use super::{CurveColumns, CurveFitter, begin};
 use crate::cpu::CpuDevice;
 use crate::error::Result;
-use crate::fit::sound;
 use crate::formula::Formula;
 use crate::solver::whole::{WAITING, Whole, WholeBatch, WholeColumns, WholeFits, WholeModel, unit};
 use crate::solver::{Device as _, Estimator, LevenbergMarquardt, Status};
@@ -22,8 +23,6 @@ const CHUNK: usize = 1 << 16;
 const TASK: usize = 2048;
 /// A fit ends where the next step would move it by this share of its errors.
 const ACCURACY: f64 = 3e-4;
-/// One whose sums f64 does not hold has ended where the next step, by the Jacobian itself, is no longer than this share.
-const NEAR: f64 = 1e-3;
 /// Share of the solver's `ftol` that fits which are to be polished come to: f64 may hold that of steps, and ends them where it does not.
 const FINEST: f64 = 1e-10;
 /// Linear parameters and data that differ by more than this factor are looked at.
@@ -172,7 +171,7 @@ impl<'a> Passage<'a> {
         if let Some(double) = &mut precisions.double {
             double.fit(&batch, columns)?;
         }
-        self.finish(first, &batch, columns);
+        self.finish(first, (&batch, &sizes), columns);
         Ok(())
     }
 
@@ -292,60 +291,6 @@ impl<'a> Passage<'a> {
             }
         }
         Ok(())
-    }
-
-    /// Variances become errors, and what is not finite no success.
-    fn finish(&self, first: usize, batch: &WholeBatch<'_>, columns: &mut WholeColumns<'_>) {
-        let p = self.parameters;
-        // of every fit, unless masks or bounds make it each one's own
-        let alike = batch.mask.is_none() && batch.bounds.is_none_or(|(lower, _)| lower.len() == p);
-        let freedom = |k: usize| {
-            let (lower, upper) = bounds_of(batch, k, p);
-            self.used(batch, k).saturating_sub(free(lower, upper, p))
-        };
-        let common = alike.then(|| freedom(0));
-        let parts = columns.variances.par_chunks_mut(TASK * p).zip(columns.parameters.par_chunks(TASK * p));
-        let ends = columns.chi2.par_chunks(TASK).zip(columns.status.par_chunks_mut(TASK));
-        parts.zip(ends).enumerate().for_each(|(part, ((variances, parameters), (chi2, status)))| {
-            let mut factors = Vec::with_capacity(chi2.len());
-            for (i, (own, parameters)) in variances.chunks_mut(p).zip(parameters.chunks(p)).enumerate() {
-                let (k, chi2) = (part * TASK + i, chi2[i]);
-                let (lower, upper) = bounds_of(batch, k, p);
-                let inside = |q: usize| lower.is_empty() || lower[q] < parameters[q] && parameters[q] < upper[q];
-                // a lost pivot takes along what was eliminated after it
-                if chi2.is_finite()
-                    && (0..p).any(|q| own[q].is_nan() && inside(q))
-                    && let Some((variances, is_end)) = self.look(first + k, parameters)
-                {
-                    own.copy_from_slice(&variances);
-                    // with rounding in the place of a pivot a step promises anything
-                    if status[i] > 0 && !is_end {
-                        status[i] = Status::Stalled.code() as i8;
-                    }
-                }
-                factors.push(match (!self.fitter.is_scaled(), common.unwrap_or_else(|| freedom(k))) {
-                    (true, _) => 1.0,
-                    // nothing is left to tell the noise from
-                    (false, 0) => f64::NAN,
-                    (false, dof) => chi2 / dof as f64,
-                });
-            }
-            roots(variances, &factors);
-            sound::columns(status, (parameters, variances), chi2);
-        });
-    }
-
-    /// The variances of curve `index` as [`fit`](CurveFitter::fit) computes them, and whether its fit has come to its end by that; what is
-    /// polished need not.
-    fn look(&self, index: usize, parameters: &[f64]) -> Option<(Vec<f64>, bool)> {
-        let curve = self.curve(index)?;
-        let problem = self.fitter.problem(&curve);
-        let rows = problem.rows(parameters)?;
-        let covariance = problem.covariance(&rows, parameters);
-        let dof = curve.used.saturating_sub(curve.free().len()).max(1) as f64;
-        let noise = if self.fitter.is_scaled() { rows.cost() / dof } else { 1.0 };
-        let is_end = self.exact || problem.promise(&rows, parameters).is_none_or(|gain| gain <= NEAR * NEAR * noise);
-        Some((covariance.into_iter().step_by(self.parameters + 1).collect(), is_end))
     }
 }
 

@@ -124,6 +124,12 @@ impl Problem<'_> {
         covariance
     }
 
+    /// Those of `inside` that change no row where they are, so that the normal matrix has no inverse.
+    pub fn idle(&self, rows: &Rows, inside: &[usize]) -> Vec<usize> {
+        let jacobian = rows.expected.as_ref().unwrap_or(&rows.jacobian);
+        inside.iter().copied().filter(|&p| jacobian.column(p).norm() == 0.0).collect()
+    }
+
     /// What the Gauss–Newton step would gain: the square of its length in errors, where these are absolute. `None` when a direction is
     /// undetermined.
     pub fn promise(&self, rows: &Rows, parameters: &[f64]) -> Option<f64> {

@@ -17,7 +17,9 @@ pub struct CurveFit {
     pub parameters: Vec<f64>,
     /// (P): where the fit started.
     pub start: Vec<f64>,
-    /// (P): square roots of the covariance's diagonal; 0 for held parameters, NaN for undetermined ones and those at a bound.
+    /// (P): square roots of the covariance's diagonal; 0 for held parameters, NaN for undetermined ones and those at a bound. Where χ² is
+    /// to tell the noise, it tells no less than the rounding of the data. All are NaN where a parameter has no effect
+    /// ([`Status::Singular`]).
     pub errors: Vec<f64>,
     /// (P, P), row by row, at the solution.
     pub covariance: Vec<f64>,
@@ -42,7 +44,7 @@ pub struct CurveFit {
 
 impl CurveFit {
     /// Poisoned: what is not written is seen.
-    pub(super) fn blank(parameters: usize) -> CurveFit {
+    pub(in crate::fit) fn blank(parameters: usize) -> CurveFit {
         CurveFit {
             status: Status::BadInput,
             message: String::new(),
@@ -76,7 +78,9 @@ impl CurveFit {
     /// Sets the information criteria.
     pub(super) fn judge(&mut self, free: usize, estimator: Estimator) {
         let (n, k) = (self.points as f64, free as f64);
-        let likelihood = if estimator == Estimator::Poisson { self.chi2 } else { n * (self.chi2 / n).ln() };
+        // of 0 as lmfit has it
+        let each = f64::max(self.chi2 / n, 1e-250);
+        let likelihood = if estimator == Estimator::Poisson { self.chi2 } else { n * each.ln() };
         (self.aic, self.bic) = (likelihood + 2.0 * k, likelihood + k * n.ln());
     }
 }
@@ -145,20 +149,38 @@ impl CurveFitter {
         let inside = problem.inside(&fit.parameters);
         fit.optimality = inside.iter().map(|&p| rows.gradient[p].abs()).fold(0.0, f64::max);
         fit.covariance = problem.covariance(&rows, &fit.parameters);
-        let factor = self.variance_factor(&fit);
+        let factor = self.variance_factor(&fit, curve.rounding(f64::EPSILON));
         // held parameters have none, whatever the factor
         fit.covariance.iter_mut().filter(|c| **c != 0.0).for_each(|c| *c *= factor);
         fit.errors = (0..count).map(|p| fit.covariance[p * count + p].sqrt()).collect();
-        // χ²/dof may be what is missing, of all alike
-        if fit.status.is_success() && factor.is_finite() {
-            let names = self.model.parameters();
-            let without: Vec<&str> =
-                inside.iter().filter(|p| fit.errors[**p].is_nan()).map(|p| names[*p].as_str()).collect();
-            if !without.is_empty() {
-                fit.message += &format!("; the data do not determine {}", without.join(", "));
-            }
-        }
+        self.tell_undetermined(&mut fit, &inside, &problem.idle(&rows, &inside));
         fit
+    }
+
+    /// Makes a fit singular in which parameters are `idle`: without effect where they are. Names others `inside` their bounds without
+    /// an error.
+    pub(super) fn tell_undetermined(&self, fit: &mut CurveFit, inside: &[usize], idle: &[usize]) {
+        let named = |some: &mut dyn Iterator<Item = &usize>| -> String {
+            some.map(|p| self.model.parameters()[*p].as_str()).collect::<Vec<_>>().join(", ")
+        };
+        if fit.status.code() >= 0 && !idle.is_empty() {
+            fit.status = Status::Singular;
+            fit.message = format!("singular_covariance: without effect at the minimum: {}", named(&mut idle.iter()));
+        }
+        // an error beyond f64's range is none
+        let count = fit.errors.len();
+        for p in (0..count).filter(|&p| fit.errors[p].is_infinite()).collect::<Vec<_>>() {
+            fit.errors[p] = f64::NAN;
+            (0..count).for_each(|q| {
+                (fit.covariance[p * count + q], fit.covariance[q * count + p]) = (f64::NAN, f64::NAN);
+            });
+        }
+        // χ²/dof may be what is missing, of all alike
+        let tells = !self.is_scaled() || fit.dof > 0;
+        let without = named(&mut inside.iter().filter(|p| fit.errors[**p].is_nan()));
+        if fit.status.is_success() && tells && !without.is_empty() {
+            fit.message += &format!("; the data do not determine {without}");
+        }
     }
 
     /// What is not finite where a fit started.
@@ -184,13 +206,13 @@ impl CurveFitter {
         format!("at the start the model, a derivative or a square of theirs leaves the range of {range}")
     }
 
-    /// By what covariances are multiplied: 1, or χ²/dof where sigma is not known.
-    pub(super) fn variance_factor(&self, fit: &CurveFit) -> f64 {
+    /// By what covariances are multiplied: 1, or χ²/dof where sigma is not known, of a χ² that is at least the data's `rounding`.
+    pub(super) fn variance_factor(&self, fit: &CurveFit, rounding: f64) -> f64 {
         match (self.is_scaled(), fit.dof) {
             (false, _) => 1.0,
             // nothing is left to tell the noise from
             (true, ..=0) => f64::NAN,
-            (true, dof) => fit.chi2 / dof as f64,
+            (true, dof) => f64::max(fit.chi2, rounding) / dof as f64,
         }
     }
 }

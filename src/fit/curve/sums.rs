@@ -6,6 +6,7 @@ use super::polish::Problem;
 use super::result::CurveFit;
 use crate::fit::covariance::{covariance, pair_index};
 use crate::solver::Outcome;
+use crate::solver::triangle::packed_index;
 
 /// Eigenvalues below this share of the largest are rounding of f32 sums.
 const TOLERANCE: f64 = 1e-6;
@@ -21,7 +22,7 @@ impl CurveFitter {
         fit.optimality = slopes.fold(0.0, f64::max);
         let free: Vec<bool> = (0..count).map(|p| inside.contains(&p)).collect();
         let found = covariance(&outcome.normal_matrix, &free, TOLERANCE);
-        let factor = self.variance_factor(fit);
+        let factor = self.variance_factor(fit, curve.rounding(f32::EPSILON.into()));
         let error = |p: usize| found.errors[p] * curve.scale[p] * factor.sqrt();
         for p in 0..count {
             for q in 0..count {
@@ -32,5 +33,8 @@ impl CurveFitter {
             }
             fit.errors[p] = fit.covariance[p * count + p].sqrt();
         }
+        let acts = |p: &usize| outcome.normal_matrix[packed_index(*p, *p)] > 0.0;
+        let idle: Vec<usize> = inside.iter().copied().filter(|p| !acts(p)).collect();
+        self.tell_undetermined(fit, &inside, &idle);
     }
 }

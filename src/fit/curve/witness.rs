@@ -25,11 +25,11 @@ const FLOOR: f64 = 1e-30;
 /// What rounding may do to a point, as a share of all that it is made of: 1700 units of f32's last place where the functions are popfit's;
 /// those of WGSL itself are as good as a driver makes them.
 const ROUNDING: f64 = 1e-4;
-const ROUNDING_OF_WGSL: f64 = 2e-3;
+pub(super) const ROUNDING_OF_WGSL: f64 = 2e-3;
 /// And between two kernels of one device.
 const ROUNDING_AGAIN: f64 = 2e-6;
 /// And to a predictor: four units.
-const ROUNDING_OF_X: f64 = 1.0 / 4_194_304.0;
+pub(super) const ROUNDING_OF_X: f64 = 1.0 / 4_194_304.0;
 
 /// Some of the fits that have ended well, evenly.
 pub(super) fn few(fits: impl Iterator<Item = usize>, status: impl Fn(usize) -> Option<Status>) -> Vec<usize> {
@@ -102,7 +102,8 @@ impl CurveFitter {
             return Ok(());
         }
         // nothing else tells which of them is wrong
-        let or = if self.model.has_twin() { ", or its twin in Rust is another model (`check_jacobian`)" } else { "" };
+        let or =
+            if self.model.alike().is_some() { ", or its twin in Rust is another model (`check_jacobian`)" } else { "" };
         Err(self.untrusted(format!("a curve's fit has a cost of {cost}, not {told}{or}")))
     }
 

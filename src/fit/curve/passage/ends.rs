@@ -1,0 +1,111 @@
+//! What comes of whole fits: errors of their variances, and statuses that hold.
+
+use rayon::prelude::*;
+
+use super::{Passage, TASK, bounds_of, free};
+use crate::fit::curve::data::rounding;
+use crate::fit::curve::sizes::roots;
+use crate::fit::sound;
+use crate::solver::Status;
+use crate::solver::whole::{WholeBatch, WholeColumns};
+
+/// A fit whose sums f64 does not hold has ended where the next step, by the Jacobian itself, is no longer than this share of the errors.
+const NEAR: f64 = 1e-3;
+/// A χ² a point above which no sigma that makes sense leaves it to rounding: it would be finer than the data's last three bits.
+const LITTLE: f64 = 1e-3;
+
+/// An end as [`fit`](crate::CurveFitter::fit) sees it.
+struct Look {
+    /// (P): NaN of those that the data do not determine.
+    variances: Vec<f64>,
+    /// Whether a parameter has no effect there.
+    is_singular: bool,
+    /// Whether it is one by the Jacobian.
+    is_end: bool,
+}
+
+impl Passage<'_> {
+    /// Variances become errors, and what is not finite no success. `sizes`: the largest |y| of each fit.
+    pub(super) fn finish(
+        &self,
+        first: usize,
+        (batch, sizes): (&WholeBatch<'_>, &[f64]),
+        columns: &mut WholeColumns<'_>,
+    ) {
+        let p = self.parameters;
+        // of every fit, unless masks or bounds make it each one's own
+        let alike = batch.mask.is_none() && batch.bounds.is_none_or(|(lower, _)| lower.len() == p);
+        let freedom = |k: usize| {
+            let (lower, upper) = bounds_of(batch, k, p);
+            self.used(batch, k).saturating_sub(free(lower, upper, p))
+        };
+        let common = alike.then(|| freedom(0));
+        let parts = columns.variances.par_chunks_mut(TASK * p).zip(columns.parameters.par_chunks(TASK * p));
+        let ends = columns.chi2.par_chunks(TASK).zip(columns.status.par_chunks_mut(TASK));
+        parts.zip(ends).enumerate().for_each(|(part, ((variances, parameters), (chi2, status)))| {
+            let mut factors = Vec::with_capacity(chi2.len());
+            for (i, (own, parameters)) in variances.chunks_mut(p).zip(parameters.chunks(p)).enumerate() {
+                let (k, chi2) = (part * TASK + i, chi2[i]);
+                let (lower, upper) = bounds_of(batch, k, p);
+                let inside = |q: usize| lower.is_empty() || lower[q] < parameters[q] && parameters[q] < upper[q];
+                // a lost pivot takes along what was eliminated after it
+                if chi2.is_finite()
+                    && (0..p).any(|q| own[q].is_nan() && inside(q))
+                    && let Some(look) = self.look(first + k, parameters)
+                {
+                    own.copy_from_slice(&look.variances);
+                    look.judge(&mut status[i]);
+                }
+                factors.push(match (!self.fitter.is_scaled(), common.unwrap_or_else(|| freedom(k))) {
+                    (true, _) => 1.0,
+                    // nothing is left to tell the noise from
+                    (false, 0) => f64::NAN,
+                    (false, dof) => f64::max(chi2, self.least(batch, (k, sizes[k]), chi2)) / dof as f64,
+                });
+            }
+            roots(variances, &factors);
+            sound::columns(status, (parameters, variances), chi2);
+        });
+    }
+
+    /// What the rounding of the data leaves of any χ², where `chi2` may be less.
+    fn least(&self, batch: &WholeBatch<'_>, (k, size): (usize, f64), chi2: f64) -> f64 {
+        let points = self.points;
+        let plain = batch.sigma.is_none() && batch.mask.is_none();
+        let most = if plain { rounding([size].into_iter(), f64::EPSILON) } else { LITTLE };
+        if chi2 > most * points as f64 {
+            return 0.0;
+        }
+        let own = k * points..(k + 1) * points;
+        let counts = |j: &usize| batch.mask.is_none_or(|mask| !mask[*j]);
+        let weighted = |j: usize| batch.y[j] / batch.sigma.map_or(1.0, |sigma| sigma[j]);
+        rounding(own.filter(counts).map(weighted), f64::EPSILON)
+    }
+
+    /// Curve `index` at its end.
+    fn look(&self, index: usize, parameters: &[f64]) -> Option<Look> {
+        let curve = self.curve(index)?;
+        let problem = self.fitter.problem(&curve);
+        let rows = problem.rows(parameters)?;
+        let covariance = problem.covariance(&rows, parameters);
+        let dof = curve.used.saturating_sub(curve.free().len()).max(1) as f64;
+        let noise = if self.fitter.is_scaled() { rows.cost() / dof } else { 1.0 };
+        Some(Look {
+            variances: covariance.into_iter().step_by(self.parameters + 1).collect(),
+            // what `fit` finishes it judges itself
+            is_singular: !self.exact && !problem.idle(&rows, &problem.inside(parameters)).is_empty(),
+            is_end: self.exact || problem.promise(&rows, parameters).is_none_or(|gain| gain <= NEAR * NEAR * noise),
+        })
+    }
+}
+
+impl Look {
+    /// With rounding in the place of a pivot a step promises anything.
+    fn judge(&self, status: &mut i8) {
+        if *status > 0 && !self.is_end {
+            *status = Status::Stalled.code() as i8;
+        } else if *status >= 0 && self.is_singular {
+            *status = Status::Singular.code() as i8;
+        }
+    }
+}
