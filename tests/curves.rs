@@ -348,3 +348,26 @@ fn a_perfect_fit_has_the_errors_of_rounding() {
         }
     }
 }
+
+/// From starts so far off that a parameter's unit comes to nothing, or a column to less than f32 holds: what is called a success is a
+/// place where no step promises anything.
+#[test]
+fn a_success_is_a_minimum_from_wild_starts() {
+    let x: Vec<f64> = (0..40).map(|j| 0.1 + 4.9 / 39.0 * f64::from(j)).collect();
+    let decay = |j: usize, x: f64| 3.0 * (-0.8 * x).exp() + 0.5 + 0.05 * (2.3 * j as f64).sin();
+    let power = |j: usize, x: f64| 2.0 * x.powf(1.5) + 0.3 + 0.05 * (2.3 * j as f64).sin();
+    let of = |value: &dyn Fn(usize, f64) -> f64| x.iter().enumerate().map(|(j, x)| value(j, *x)).collect::<Vec<f64>>();
+    let problems = [
+        ("a*exp(-k*x) + c", of(&decay), [14.11, -13.98, 3.599]),
+        ("a*exp(-k*x) + c", of(&decay), [1.0, 1000.0, 1.0]),
+        ("a*x^k + c", of(&power), [213.2, 85.89, 0.001]),
+    ];
+    for device in devices() {
+        for (text, y, start) in &problems {
+            let fitter = CurveFitter::new(Formula::parse(text).unwrap(), device.clone()).unwrap();
+            let fit = fitter.fit(&Curves::shared(x.clone(), y.clone(), start.to_vec())).unwrap().swap_remove(0);
+            println!("{text} {start:?}: {:?} {} {:?} ± {:?}", fit.status, fit.chi2, fit.parameters, fit.errors);
+            assert!(!fit.status.is_success() || fit.optimality < 1e-4 * fit.chi2, "{text} {start:?}: {fit:?}");
+        }
+    }
+}

@@ -135,10 +135,12 @@ impl Problem {
         Ok(self.engine().rows(&self.task, u)?.jacobian.clone())
     }
 
-    /// χ² with priors and hulls, without ln det C, and its gradient −2 Jᵀr, of one linearisation. Anywhere, bounds or not.
+    /// χ² with priors and hulls, without ln det C, and its gradient −2 Jᵀr, 0 by held parameters, of one linearisation. Anywhere, bounds or not.
     pub fn cost_and_gradient(&self, u: &[f64]) -> Result<(f64, Vec<f64>)> {
         let sums = self.sums(&[u], true)?.swap_remove(0);
-        Ok((sums.cost(), sums.gradient.iter().map(|g| -2.0 * g).collect()))
+        let (lower, upper) = self.bounds();
+        let slope = |p: usize| if lower[p] < upper[p] { -2.0 * sums.gradient[p] } else { 0.0 };
+        Ok((sums.cost(), (0..lower.len()).map(slope).collect()))
     }
 
     /// Points of which the value was computed, and points that were linearised, since the problem was made or turned to another.

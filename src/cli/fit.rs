@@ -2,6 +2,7 @@
 
 use std::io::{IsTerminal, Write};
 use std::path::{Path, PathBuf};
+use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
 
 use indicatif::{ProgressBar, ProgressDrawTarget, ProgressState, ProgressStyle};
@@ -128,7 +129,10 @@ pub fn run(arguments: &Arguments) -> Result<(), Failure> {
         ..Control::default()
     };
     signals::cancel(&control)?;
-    inputs.read()?;
+    inputs.read(&control.cancel)?;
+    if control.cancel.load(Ordering::Relaxed) {
+        return Err(Failure::stopped(&arguments.output, false));
+    }
     let key = identity::key(arguments, &fitter, &metadata, (&selection, &inputs));
     let mut journal = Journal::open(&arguments.output, &key, arguments.resume)?;
     if !arguments.quiet {

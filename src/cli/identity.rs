@@ -3,6 +3,7 @@
 use std::fs::{File, Metadata};
 use std::io::{BufRead, BufReader};
 use std::path::{Path, PathBuf};
+use std::sync::atomic::{AtomicBool, Ordering};
 
 use clap::ValueEnum;
 use popfit::spectra::Selection;
@@ -81,10 +82,10 @@ impl Inputs {
         Inputs(files.iter().map(input).collect())
     }
 
-    /// Reads all of them once.
-    pub fn read(&mut self) -> std::result::Result<(), Failure> {
+    /// Reads all of them once, unless it is cancelled.
+    pub fn read(&mut self, cancel: &AtomicBool) -> std::result::Result<(), Failure> {
         self.0.par_iter_mut().try_for_each(|input| {
-            input.contents = contents(&input.path)?;
+            input.contents = contents(&input.path, cancel)?;
             if input.has_other_times() { Err(input.written_to()) } else { Ok(()) }
         })
     }
@@ -92,7 +93,8 @@ impl Inputs {
     /// An error when a file has been written to meanwhile: what was read of it may be of two versions. One that was removed or replaced
     /// was open, and read as it was; one that has another time and the same contents was touched.
     pub fn check(&self) -> std::result::Result<(), Failure> {
-        let is_other = |input: &Input| contents(&input.path).map_or(true, |now| now != input.contents);
+        let is_other =
+            |input: &Input| contents(&input.path, &AtomicBool::new(false)).map_or(true, |now| now != input.contents);
         match self.0.iter().find(|input| input.has_other_times() && is_other(input)) {
             None => Ok(()),
             Some(input) => Err(input.written_to()),
@@ -129,12 +131,12 @@ fn io(path: &Path) -> impl Fn(std::io::Error) -> Error {
 }
 
 /// A hash of a file's bytes, which finds changes, not forgery: at the speed of memory, as spectra are many.
-fn contents(path: &Path) -> Result<u128> {
+fn contents(path: &Path, cancel: &AtomicBool) -> Result<u128> {
     let mut file = BufReader::with_capacity(1 << 20, File::open(path).map_err(io(path))?);
     let mut hash = XxHash3_128::new();
     loop {
         let some = file.fill_buf().map_err(io(path))?;
-        if some.is_empty() {
+        if some.is_empty() || cancel.load(Ordering::Relaxed) {
             return Ok(hash.finish_128());
         }
         hash.write(some);

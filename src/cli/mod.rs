@@ -84,7 +84,8 @@ impl Failure {
     /// The user stopped the run; an older table is worth more than one of what was not fitted.
     pub fn stopped(table: &Path, kept: bool) -> Failure {
         let more = if kept { "; what was fitted is kept beside it, and --resume goes on" } else { "" };
-        Failure { message: format!("interrupted; {} is as it was{more}", table.display()), code: 1 }
+        let left = if table.exists() { "is as it was" } else { "was not written" };
+        Failure { message: format!("interrupted; {} {left}{more}", table.display()), code: 1 }
     }
 
     /// Says more.

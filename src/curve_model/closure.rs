@@ -11,6 +11,8 @@ type Function = Arc<dyn Fn(&[f64], &[f64], &mut [f64]) + Send + Sync>;
 
 /// Closures as a model, for the CPU.
 ///
+/// Where the model has no value it writes NaN: a panic is no status, and passes through the fit.
+///
 /// ```
 /// use popfit::{Closure, CurveFitter, Curves, Device};
 ///

@@ -7,6 +7,7 @@ use arrow_array::types::{Float32Type, Float64Type, Int32Type, Int64Type};
 use arrow_array::{Array, RecordBatch};
 use arrow_schema::DataType;
 use parquet::arrow::arrow_reader::{ParquetRecordBatchReader, ParquetRecordBatchReaderBuilder};
+use parquet::file::metadata::ColumnChunkMetaData;
 
 use super::read::{Cells, Source};
 use crate::error::{Error, Result};
@@ -24,6 +25,11 @@ impl ParquetSource {
         let file = files::open(path).map_err(Error::io(path))?;
         let format = |e: parquet::errors::ParquetError| Error::format(path, e.to_string());
         let builder = ParquetRecordBatchReaderBuilder::try_new(file).map_err(format)?;
+        let mut columns = builder.metadata().row_groups().iter().flat_map(|group| group.columns());
+        // the crate asserts this of what a file says
+        if !columns.all(has_places) {
+            return Err(Error::format(path, "damaged: a column of it begins before the file, or has no length"));
+        }
         let fields = builder.schema().fields();
         let names = fields.iter().map(|field| field.name().clone()).collect();
         let types = fields.iter().map(|field| field.data_type().clone()).collect();
@@ -32,6 +38,12 @@ impl ParquetSource {
         let pairs = known.map_or_else(Vec::new, |all| all.iter().filter_map(pair).collect());
         Ok(ParquetSource { reader: builder.build().map_err(format)?, names, types, pairs })
     }
+}
+
+/// Whether a column's bytes can be somewhere.
+fn has_places(column: &ColumnChunkMetaData) -> bool {
+    let offsets = [Some(column.data_page_offset()), column.dictionary_page_offset(), Some(column.compressed_size())];
+    offsets.into_iter().flatten().all(|place| place >= 0)
 }
 
 impl Source for ParquetSource {

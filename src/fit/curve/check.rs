@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use super::CurveFitter;
 use super::data::{Curve, Grid};
-use super::objective::{CurveObjective, MODEL};
+use super::objective::{CurveObjective, FAR, MODEL};
 use crate::curve_model::{CurveModel, DerivativeCheck, check_jacobian, compare};
 use crate::error::Result;
 use crate::solver::{Estimator, Method, Objective};
@@ -38,7 +38,7 @@ impl CurveFitter {
             CurveObjective::new((model, Estimator::LeastSquares, false), points, &Grid::Shared(Vec::new()), false);
         let method = Method::LevenbergMarquardt(Self::LEVENBERG_MARQUARDT);
         let mut population = self.device.inner.population(Arc::new(objective.record()), &method, curves.len())?;
-        let batch = objective.batch(curves, &self.priors);
+        let batch = objective.batch(curves, &self.priors, FAR);
         let mut rows = pollster::block_on(async {
             population.load(&batch).await?;
             population.inspect(MODEL).await

@@ -65,7 +65,7 @@ impl CurveFitter {
     /// [`fit_columns_into`](Self::fit_columns_into) with some at a time.
     ///
     /// Formulas of at most 16 parameters at up to 512 points, without ties, under Levenberg–Marquardt, are fitted whole: many side by
-    /// side in f32, then to their end in f64, unless a bound of what f32's rounding does to them is below 0.0003 errors. (GPUs do so for least squares without priors, of at most 8 parameters at up to 128 points;
+    /// side in f32, then to their end in f64, unless a bound of what f32's rounding does to them is below 0.0005 errors. (GPUs do so for least squares without priors, of at most 8 parameters at up to 128 points;
     /// what else there is the CPU fits.) Others take the way of [`fit`](Self::fit).
     pub fn fit_columns(&self, curves: &Curves) -> Result<CurveColumns> {
         let mut columns = CurveColumns::default();

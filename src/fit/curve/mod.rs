@@ -214,7 +214,10 @@ impl CurveFitter {
         let blank = || CurveFit::blank(settings.names.len());
         let one = |index| match curves.curve(index, points, &settings) {
             Ok(curve) => match whole.as_ref().and_then(|columns| columns.outcome(index)) {
-                Some(outcome) => (self.finish(&curve, &outcome), None),
+                Some(outcome) => match self.finish(&curve, &outcome) {
+                    fit if fit.status.is_success() => (fit, None),
+                    _ => (blank(), Some(curve)),
+                },
                 None => (blank(), Some(curve)),
             },
             Err(cause) => (CurveFit { message: cause, ..blank() }, None),
@@ -264,7 +267,8 @@ impl CurveFitter {
             let fits: Vec<CurveFit> =
                 some.par_iter().zip(&outcomes).map(|(curve, outcome)| self.finish(curve, outcome)).collect();
             for ((curve, fit), failed) in some.iter().zip(fits).zip(failed) {
-                *failed = refines && !fit.status.is_success();
+                // what f32 does not see may be a minimum to f64
+                *failed = refines && (!fit.status.is_success() || self.is_vague(curve, &fit));
                 if !*failed {
                     done(curve.index, fit);
                 }
@@ -281,6 +285,17 @@ impl CurveFitter {
         if self.may_gain() {
             curve.gain = begin::gain(&self.problem(curve), self.device.inner.runs_wgsl());
         }
+    }
+
+    /// Whether the data leave a parameter open: f32 may have lost what f64 sees.
+    fn is_vague(&self, curve: &Curve, fit: &CurveFit) -> bool {
+        let tells = !self.is_scaled() || fit.dof > 0;
+        tells && !result::vague(fit, curve, &self.problem(curve).inside(&fit.parameters)).is_empty()
+    }
+
+    /// What stands for no bounds, in units of the parameters.
+    fn far(&self) -> f64 {
+        if self.device.inner.runs_wgsl() { objective::FAR } else { objective::FARTHEST }
     }
 
     fn problem<'a>(&'a self, curve: &'a Curve) -> Problem<'a> {

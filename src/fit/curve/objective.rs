@@ -12,7 +12,9 @@ use crate::solver::recording::{
 use crate::solver::{Batch, Estimator, Objective};
 
 /// Bounds in units of the scale that stand for none: infinities in comparisons are not safe on every GPU.
-const FAR: f64 = 1e30;
+pub(super) const FAR: f64 = 1e30;
+/// The same for f64: from where units were tiny, fits have come to the other.
+pub(super) const FARTHEST: f64 = 1e300;
 /// And without the scale.
 const UNBOUNDED: f64 = 3e38;
 
@@ -46,8 +48,8 @@ impl CurveObjective {
         CurveObjective { model: model.clone(), points, own_grid, values_only, estimator, dof }
     }
 
-    /// The curves' batch, one member each.
-    pub fn batch(&self, curves: &[impl Borrow<Curve>], priors: &[Option<Prior>]) -> Batch {
+    /// The curves' batch, one member each; where they have no bounds, they have ±`far` of their units.
+    pub fn batch(&self, curves: &[impl Borrow<Curve>], priors: &[Option<Prior>], far: f64) -> Batch {
         let mut batch = Batch { spectra: curves.len(), group: (0..curves.len() as u32).collect(), ..Batch::default() };
         let (mut data, mut weight, mut scales, mut x) = (Vec::new(), Vec::new(), Vec::new(), Vec::new());
         for curve in curves.iter().map(Borrow::borrow) {
@@ -63,8 +65,8 @@ impl CurveObjective {
             for (p, prior) in priors.iter().enumerate() {
                 let scale = curve.scale[p];
                 batch.starts.push(curve.begin[p] / scale);
-                batch.lower.push((curve.lower[p] / scale).max(-FAR));
-                batch.upper.push((curve.upper[p] / scale).min(FAR));
+                batch.lower.push((curve.lower[p] / scale).max(-far));
+                batch.upper.push((curve.upper[p] / scale).min(far));
                 batch.prior_mean.push(prior.map_or(0.0, |prior| prior.mean / scale));
                 batch.prior_weight.push(prior.map_or(0.0, |prior| gain * scale / prior.sigma));
             }

@@ -65,7 +65,7 @@ impl Passes<'_> {
 
     /// One outcome a curve; its parameters are physical.
     pub fn solve(&mut self, curves: &[Curve]) -> Result<Vec<Outcome>> {
-        let mut batch = self.objective.batch(curves, &self.fitter.priors);
+        let mut batch = self.objective.batch(curves, &self.fitter.priors, self.fitter.far());
         let mut outcomes = Vec::new();
         if let Some(population) = &mut self.linearise {
             outcomes = run(population.as_mut(), &batch)?;
@@ -114,7 +114,7 @@ impl Passes<'_> {
         }
         let Some(population) = self.linearise.as_mut().filter(|_| !some.is_empty()) else { return Ok(()) };
         let picked: Vec<&Curve> = some.iter().map(|&k| &curves[k]).collect();
-        let mut batch = self.objective.batch(&picked, &fitter.priors);
+        let mut batch = self.objective.batch(&picked, &fitter.priors, fitter.far());
         batch.starts = some.iter().flat_map(|&k| outcomes[k].parameters.clone()).collect();
         let again = pollster::block_on(linearise(population.as_mut(), &batch))?;
         some.into_iter().zip(&again).try_for_each(|(k, now)| fitter.hear_again(&curves[k], &outcomes[k], now))

@@ -21,6 +21,12 @@ const FAR: f64 = 1e-3;
 const SHRINKS: f64 = 0.9;
 /// By how much rounding may raise the cost; a step that lowers it by more is followed by another, whatever its length.
 const COST_NOISE: f64 = 1e-9;
+/// A larger cosine of the residual with what the derivatives span is no minimum's.
+const COSINE: f64 = 0.01;
+/// Times what the rounding of the data leaves of a cost: less may be the rounding of the model.
+const RESOLVED: f64 = 1e6;
+/// Share of the cost at the start that may be rounding, where data tell nothing (residuals of 0).
+const GONE: f64 = 1e-12;
 /// Times that a step which raises the cost is halved.
 const HALVINGS: usize = 10;
 
@@ -136,6 +142,16 @@ impl Problem<'_> {
         let inside = self.inside(parameters);
         let delta = rows.step(&inside, parameters)?;
         Some(inside.iter().zip(&delta).map(|(&p, d)| rows.gradient[p] * d).sum())
+    }
+
+    /// Whether the residual is orthogonal to the derivatives, as it is at a minimum; of residuals that are rounding nothing is known.
+    pub fn is_stationary(&self, rows: &Rows, parameters: &[f64]) -> bool {
+        let cost = rows.cost();
+        if self.promise(rows, parameters).is_none_or(|gain| gain <= COSINE * COSINE * cost) {
+            return true;
+        }
+        let at_start = self.rows(&self.curve.start).map_or(0.0, |rows| rows.cost());
+        cost <= f64::max(RESOLVED * self.curve.rounding(f64::EPSILON), GONE * at_start)
     }
 
     /// Gauss–Newton steps from `parameters`, shortened until the cost does not rise; they end when it no longer falls and their length

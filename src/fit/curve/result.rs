@@ -6,6 +6,9 @@ use super::polish::Problem;
 use crate::fit::{Solver, sound};
 use crate::solver::{Estimator, Outcome, Status};
 
+/// An error of so many times a parameter's size says that it may be anything.
+const VAGUE: f64 = 1e6;
+
 /// One curve's result. P is the number of parameters.
 #[derive(Clone, Debug)]
 pub struct CurveFit {
@@ -85,6 +88,12 @@ impl CurveFit {
     }
 }
 
+/// Those of `inside` that the data do not determine: without an error, or with one beyond all that they are measured in.
+pub(super) fn vague(fit: &CurveFit, curve: &Curve, inside: &[usize]) -> Vec<usize> {
+    let size = |p: usize| fit.parameters[p].abs().max(fit.start[p].abs()).max(curve.scale[p]);
+    inside.iter().copied().filter(|&p| fit.errors[p].is_nan() || fit.errors[p] > VAGUE * size(p)).collect()
+}
+
 fn message(status: Status) -> &'static str {
     match status {
         Status::MaxRounds => "the budget of rounds is spent",
@@ -137,7 +146,8 @@ impl CurveFitter {
             let (spent, near) = problem.refine(&mut fit.parameters, &mut rows);
             evaluations += spent;
             // f32 ended elsewhere: for the host to fit again
-            if !near && self.device.inner.runs_wgsl() && self.estimator == Estimator::LeastSquares {
+            let elsewhere = !near && self.device.inner.runs_wgsl() && self.estimator == Estimator::LeastSquares;
+            if elsewhere || !problem.is_stationary(&rows, &fit.parameters) {
                 fit.status = Status::Stalled;
                 fit.message = message(fit.status).into();
             }
@@ -153,13 +163,13 @@ impl CurveFitter {
         // held parameters have none, whatever the factor
         fit.covariance.iter_mut().filter(|c| **c != 0.0).for_each(|c| *c *= factor);
         fit.errors = (0..count).map(|p| fit.covariance[p * count + p].sqrt()).collect();
-        self.tell_undetermined(&mut fit, &inside, &problem.idle(&rows, &inside));
+        self.tell_undetermined(&mut fit, curve, (&inside, &problem.idle(&rows, &inside)));
         fit
     }
 
     /// Makes a fit singular in which parameters are `idle`: without effect where they are. Names others `inside` their bounds without
     /// an error.
-    pub(super) fn tell_undetermined(&self, fit: &mut CurveFit, inside: &[usize], idle: &[usize]) {
+    pub(super) fn tell_undetermined(&self, fit: &mut CurveFit, curve: &Curve, (inside, idle): (&[usize], &[usize])) {
         let named = |some: &mut dyn Iterator<Item = &usize>| -> String {
             some.map(|p| self.model.parameters()[*p].as_str()).collect::<Vec<_>>().join(", ")
         };
@@ -177,7 +187,8 @@ impl CurveFitter {
         }
         // χ²/dof may be what is missing, of all alike
         let tells = !self.is_scaled() || fit.dof > 0;
-        let without = named(&mut inside.iter().filter(|p| fit.errors[**p].is_nan()));
+        let vague = vague(fit, curve, inside);
+        let without = named(&mut vague.iter());
         if fit.status.is_success() && tells && !without.is_empty() {
             fit.message += &format!("; the data do not determine {without}");
         }

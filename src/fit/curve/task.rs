@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use super::CurveFitter;
 use super::data::Curves;
-use super::objective::CurveObjective;
+use super::objective::{CurveObjective, FAR};
 use crate::error::{Error, Result};
 use crate::fit::task::{Job, Task};
 use crate::solver::Objective;
@@ -33,8 +33,8 @@ impl CurveFitter {
             let one = [curve];
             Ok(Task {
                 device: self.device.clone(),
-                linearise: Job { recording: recordings.0.clone(), batch: linearise.batch(&one, &self.priors) },
-                evaluate: Job { recording: recordings.1.clone(), batch: evaluate.batch(&one, &self.priors) },
+                linearise: Job { recording: recordings.0.clone(), batch: linearise.batch(&one, &self.priors, FAR) },
+                evaluate: Job { recording: recordings.1.clone(), batch: evaluate.batch(&one, &self.priors, FAR) },
                 parameters,
                 constant: 0.0,
             })

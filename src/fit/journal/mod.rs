@@ -175,6 +175,11 @@ fn lock(path: &Path, target: &Path) -> Result<File> {
     for _ in 0..10 {
         // what is wrong with a journal that is there is not the output's fault
         let blamed = if path.exists() { path } else { target };
+        // a pipe would be removed at the end, as if it were ours
+        if path.metadata().is_ok_and(|there| !there.is_file()) {
+            let source = std::io::Error::other("what stands there is no file");
+            return Err(Error::writing(path)(source));
+        }
         let file = File::open_or_create(path).map_err(Error::writing(blamed))?;
         if file.lock().map_err(Error::writing(target))? == Lock::Taken {
             return Err(locked());
