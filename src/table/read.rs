@@ -1,5 +1,7 @@
 //! Reads result tables back, batch by batch: what the writers wrote, and more columns do not disturb.
 
+#![deny(clippy::indexing_slicing)] // whatever a file holds is no index
+
 use std::path::Path;
 use std::sync::Arc;
 
@@ -137,10 +139,12 @@ fn places(names: &[String]) -> Result<(Places, Vec<String>), String> {
     }
     let mut all = Places { fixed, parameters: Vec::new(), correlations: Vec::new(), posterior: None };
     let mut parameters = Vec::new();
-    for c in from..to.saturating_sub(1) {
-        if names[c + 1].strip_suffix("_err") == Some(&names[c]) {
+    for (c, pair) in (from..to.saturating_sub(1)).zip(names.get(from..).unwrap_or_default().windows(2)) {
+        if let [name, error] = pair
+            && error.strip_suffix("_err") == Some(name)
+        {
             all.parameters.push((c, c + 1));
-            parameters.push(names[c].clone());
+            parameters.push(name.clone());
         }
     }
     all.correlations = super::columns::pairs(&parameters).map(|(a, b)| find(&format!("correlation_{a}_{b}"))).collect();

@@ -1,5 +1,7 @@
 //! Result tables from CSV.
 
+#![deny(clippy::indexing_slicing)] // whatever a file holds is no index
+
 use std::fs::File;
 use std::path::Path;
 
@@ -55,7 +57,7 @@ struct CsvCells(Vec<StringRecord>);
 
 impl CsvCells {
     fn cell(&self, c: usize, r: usize) -> &str {
-        self.0[r].get(c).unwrap_or_default()
+        self.0.get(r).and_then(|record| record.get(c)).unwrap_or_default()
     }
 }
 

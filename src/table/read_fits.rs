@@ -1,5 +1,7 @@
 //! Result tables from FITS.
 
+#![deny(clippy::indexing_slicing)] // whatever a file holds is no index
+
 use std::path::Path;
 
 use super::read::{Cells, Source};
@@ -57,7 +59,7 @@ impl Source for FitsSource {
     }
 
     fn text_ids(&self, id: usize) -> bool {
-        matches!(self.columns[id].values, ColumnValues::Text(_))
+        self.columns.get(id).is_some_and(|column| matches!(column.values, ColumnValues::Text(_)))
     }
 
     fn pairs(&self) -> Vec<(String, String)> {
@@ -87,26 +89,29 @@ impl Cells for FitsCells {
     }
 
     fn integer(&self, c: usize, r: usize) -> Option<i64> {
-        match &self.columns[c].values {
-            ColumnValues::U8(v) => Some(v[r].into()),
-            ColumnValues::I16(v) => Some(v[r].into()),
-            ColumnValues::U16(v) => Some(v[r].into()),
-            ColumnValues::I32(v) => Some(v[r].into()),
-            ColumnValues::U32(v) => Some(v[r].into()),
-            ColumnValues::I64(v) => Some(v[r]),
-            ColumnValues::U64(v) => v[r].try_into().ok(),
+        fn at<T: Copy + TryInto<i64>>(values: &[T], r: usize) -> Option<i64> {
+            values.get(r).and_then(|x| (*x).try_into().ok())
+        }
+        match &self.columns.get(c)?.values {
+            ColumnValues::U8(v) => at(v, r),
+            ColumnValues::I16(v) => at(v, r),
+            ColumnValues::U16(v) => at(v, r),
+            ColumnValues::I32(v) => at(v, r),
+            ColumnValues::U32(v) => at(v, r),
+            ColumnValues::I64(v) => at(v, r),
+            ColumnValues::U64(v) => at(v, r),
             _ => None,
         }
     }
 
     fn float(&self, c: usize, r: usize) -> f64 {
-        self.columns[c].values.number(r).unwrap_or(f64::NAN)
+        self.columns.get(c).and_then(|column| column.values.number(r)).unwrap_or(f64::NAN)
     }
 
     fn text(&self, c: usize, r: usize) -> String {
-        match &self.columns[c].values {
-            ColumnValues::Text(v) => v[r].clone(),
-            ColumnValues::F32(_) | ColumnValues::F64(_) | ColumnValues::Bool(_) => self.float(c, r).to_string(),
+        match self.columns.get(c).map(|column| &column.values) {
+            Some(ColumnValues::Text(v)) => v.get(r).cloned().unwrap_or_default(),
+            Some(ColumnValues::F32(_) | ColumnValues::F64(_) | ColumnValues::Bool(_)) => self.float(c, r).to_string(),
             _ => self.integer(c, r).map_or_else(String::new, |n| n.to_string()),
         }
     }

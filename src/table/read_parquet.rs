@@ -1,5 +1,7 @@
 //! Result tables from Parquet.
 
+#![deny(clippy::indexing_slicing)] // whatever a file holds is no index
+
 use std::path::Path;
 
 use arrow_array::cast::AsArray;
@@ -52,7 +54,7 @@ impl Source for ParquetSource {
     }
 
     fn text_ids(&self, id: usize) -> bool {
-        !self.types[id].is_integer()
+        !self.types.get(id).is_some_and(DataType::is_integer)
     }
 
     fn pairs(&self) -> Vec<(String, String)> {

@@ -3,6 +3,8 @@
 //! A killed run leaves a beginning of what it wrote, so that a record whose two lengths agree and which is too short is torn. Any other
 //! fault is damage.
 
+#![deny(clippy::indexing_slicing)] // whatever a file holds is no index
+
 use std::io::{self, Read};
 
 use sha2::{Digest, Sha256};

@@ -3,6 +3,8 @@
 //! The file: a line that says what it is, then records (`frame.rs`). The first holds what the rows depend on, as text; the others a
 //! batch each (postcard). A torn record ends the journal; of damaged ones no more is lost than they, unless their length is damaged.
 
+#![deny(clippy::indexing_slicing)] // whatever a file holds is no index
+
 mod fingerprint;
 mod frame;
 #[cfg(test)]
