@@ -8,6 +8,7 @@
 mod fingerprint;
 mod frame;
 #[cfg(test)]
+#[allow(clippy::indexing_slicing)]
 mod tests;
 
 use std::collections::BTreeMap;
