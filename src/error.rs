@@ -37,7 +37,7 @@ pub enum Error {
     },
     /// A bound is NaN, or the lower one is above the upper one.
     #[error(
-        "BadBounds: {parameter}: {lower} to {upper} is no interval: the first must not exceed the second, nor either be NaN"
+        "BadBounds: {parameter}: {lower} to {upper} is no interval of finite numbers"
     )]
     BadBounds { parameter: String, lower: f64, upper: f64 },
     /// A model (file or builder) that makes no sense.
