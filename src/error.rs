@@ -36,9 +36,7 @@ pub enum Error {
         range: Option<(f64, f64)>,
     },
     /// A bound is NaN, or the lower one is above the upper one.
-    #[error(
-        "BadBounds: {parameter}: {lower} to {upper} is no interval of finite numbers"
-    )]
+    #[error("BadBounds: {parameter}: {lower} to {upper} is no interval of finite numbers")]
     BadBounds { parameter: String, lower: f64, upper: f64 },
     /// A model (file or builder) that makes no sense.
     #[error("model: {0}")]
