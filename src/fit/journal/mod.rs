@@ -179,7 +179,7 @@ fn lock(path: &Path, target: &Path) -> Result<File> {
         // what is wrong with a journal that is there is not the output's fault
         let blamed = if path.exists() { path } else { target };
         // a pipe would be removed at the end, as if it were ours
-        if path.metadata().is_ok_and(|there| !there.is_file()) {
+        if path.metadata().is_ok_and(|there| !there.is_file() && !there.is_dir()) {
             let source = std::io::Error::other("what stands there is no file");
             return Err(Error::writing(path)(source));
         }
