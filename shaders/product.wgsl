@@ -1,7 +1,8 @@
 // Y[row, n] = sum_k X[row, k] W[k, n] over the rows of all active members: nearly all the arithmetic (design §2.2).
 //
 // One invocation computes 4 rows x 16 columns in 16 vec4 registers, k in ascending order, no barriers: the best variant on software
-// adapters (gpu_notes). members, x (vec4; ROWS x INNER a member), w (vec4; INNER x COLUMNS), y (vec4; ROWS x COLUMNS a member). f32.
+// adapters (gpu_notes). members, x (vec4; ROWS x INNER a member), w (vec4; INNER x COLUMNS), y (vec4; ROWS x COLUMNS a member). Sums in f32. The host emits
+// x_at and w_at: four numbers, of f32 or of halves.
 //@use members
 
 const INNER4: u32 = INNER / 4u;
@@ -40,11 +41,11 @@ fn main(@builtin(workgroup_id) group: vec3<u32>, @builtin(local_invocation_id) l
     var weight = column;
     for (var k = 0u; k < INNER4; k++) {
         //@for r 0 4
-        let x_$r = x[start_$r + k];
+        let x_$r = x_at(start_$r + k);
         //@end
         //@for i 0 4
         //@for n 0 4
-        let w_$i_$n = w[weight + $nu];
+        let w_$i_$n = w_at(weight + $nu);
         //@end
         weight += COLUMNS4;
         //@for r 0 4

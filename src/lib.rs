@@ -92,6 +92,7 @@ pub use model::{
     Arm, Continuum, ContinuumKind, Interpolation, LabelColumns, LabelSettings, LineSpread, ModelFile, Nonfinite,
     SpectraSettings, SpectralModel, SpectralModelBuilder, VelocityScan,
 };
+pub use solver::recording::Precision;
 pub use solver::{Estimator, LevenbergMarquardt, NelderMead, SolverKind, Status};
 pub use spectra::Spectra;
 pub use table::{Metadata, RvTabWriter, Schema, TableReader, TableWriter};

@@ -2,7 +2,8 @@
 //
 // A workgroup of TX x TY invocations makes 8 TY rows x 8 TX columns, an invocation 8 rows x 2 vec4 of them. Tiles are 8 deep, two of each
 // operand: while one is used the next one is on its way. k ascends, as in product.wgsl. members, x (vec4; ROWS x INNER a member), w (vec4;
-// INNER x COLUMNS), y (vec4; ROWS x COLUMNS a member). f32. The host emits TX and TY, 64 to 256 invocations.
+// INNER x COLUMNS), y (vec4; ROWS x COLUMNS a member). Sums in f32. The host emits TX and TY, 64 to 256 invocations, and
+// x_at and w_at: four numbers, of f32 or of halves.
 //@use members
 
 const INNER4: u32 = INNER / 4u;
@@ -26,14 +27,14 @@ fn x_start(row: u32) -> u32 {
 
 fn fetch_x(start: u32, k4: u32) -> vec4<f32> {
     if k4 < INNER4 {
-        return x[start + k4];
+        return x_at(start + k4);
     }
     return vec4<f32>();
 }
 
 fn fetch_w(k: u32, column: u32) -> vec4<f32> {
     if k < INNER && column < COLUMNS4 {
-        return w[k * COLUMNS4 + column];
+        return w_at(k * COLUMNS4 + column);
     }
     return vec4<f32>();
 }

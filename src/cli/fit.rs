@@ -50,6 +50,9 @@ pub struct Arguments {
     /// Scan the velocity for its posterior [default: the model file's, else fixed for --format rvtab and off otherwise]
     #[arg(long, value_enum)]
     pub(super) velocity_scan: Option<Scan>,
+    /// f32, or mixed: the first rounds' output layers as products of 16-bit numbers, for GPUs
+    #[arg(long, value_enum, default_value_t = Precision::F32)]
+    precision: Precision,
     /// Starts of each spectrum, 1 to 64 [default: the model file's, else 2, or 4 with a free vsini]
     #[arg(long, value_name = "K", value_parser = clap::value_parser!(u16).range(1..=Fitter::MOST_STARTS as i64))]
     starts: Option<u16>,
@@ -88,6 +91,14 @@ enum Solver {
     /// Levenberg–Marquardt, polished by Nelder–Mead
     #[value(name = "lm+nelder-mead")]
     LmNelderMead,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq, clap::ValueEnum)]
+enum Precision {
+    /// All rounds in f32
+    F32,
+    /// The last rounds in f32
+    Mixed,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, clap::ValueEnum)]
@@ -262,7 +273,11 @@ fn fitter(arguments: &Arguments, file: &ModelFile, model: SpectralModel) -> Resu
     let mut fitter = Fitter::new(model, device, solver)?
         .velocity_scan(scan.or(file.velocity_scan).unwrap_or(usual))
         .memory(arguments.memory)
-        .strict(arguments.strict);
+        .strict(arguments.strict)
+        .precision(match arguments.precision {
+            Precision::F32 => popfit::Precision::F32,
+            Precision::Mixed => popfit::Precision::Mixed,
+        });
     if let Some(allowed) = arguments.cpu_fallback {
         fitter = fitter.cpu_fallback(allowed);
     }

@@ -10,6 +10,7 @@ mod estimate;
 mod halve;
 mod labels;
 mod lanes;
+mod narrow;
 mod normal;
 mod per_pixel;
 mod prefilter;

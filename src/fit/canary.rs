@@ -52,7 +52,7 @@ impl Canary {
         for (u, p) in ready.starts[0].u.iter_mut().zip(parameters) {
             *u = (*u + OFFSET * (p.to_u(p.upper) - p.to_u(p.lower))).clamp(p.to_u(p.lower), p.to_u(p.upper));
         }
-        let kinds = (fitter.solver, fitter.precision, false);
+        let kinds = (fitter.solver, fitter.precision.of_results(), false);
         let mut passes = Passes::new(&fitter.model, layout, &CpuDevice, kinds, (None, 1))?;
         let (never, one) = (AtomicBool::new(false), std::slice::from_ref(&ready));
         let outcomes = passes.solve(&fitter.model, grids, one, (&never, &mut |_| {}))?;
@@ -236,7 +236,7 @@ fn middle(fitter: &Fitter) -> Start {
 
 /// The model at the start of `ready`, arm by arm (pixels), computed on the CPU.
 fn flux(fitter: &Fitter, layout: &[ArmLayout], grids: &[Grids], ready: &Ready) -> Result<Vec<Vec<f64>>> {
-    let objective = SpectralObjective::new(&fitter.model, layout, fitter.precision);
+    let objective = SpectralObjective::new(&fitter.model, layout, fitter.precision.of_results());
     let one = std::slice::from_ref(ready);
     let batch = assemble(&fitter.model, &objective, grids, (one, &[ready.starts()]));
     let method = Method::LevenbergMarquardt(LevenbergMarquardt::default());
@@ -275,7 +275,7 @@ mod tests {
         let begin = Instant::now();
         let canary = Canary::new(fitter, &layout, &grids, 0).unwrap().expect("an answer");
         println!("made in {:?}: {:?}", begin.elapsed(), canary.answer);
-        let kinds = (fitter.solver, fitter.precision, false);
+        let kinds = (fitter.solver, fitter.precision.of_results(), false);
         let mut passes = Passes::new(&fitter.model, &layout, device, kinds, (None, 1)).unwrap();
         let watched: Watched = (&AtomicBool::new(false), &mut |_| {});
         let one = std::slice::from_ref(&canary.ready);

@@ -54,7 +54,7 @@ impl Finish<'_> {
         row.dof = prepared.unmasked as i64 - (self.model.parameters.len() - held) as i64 - prepared.terms as i64;
         row.n_starts_agree = agreeing(outcomes, &objectives, best);
         let free = self.set_parameters(row, winner, limits);
-        let tolerance = if self.precision == Precision::F32 { 1e-6 } else { 1e-12 };
+        let tolerance = if self.precision.of_results() == Precision::F32 { 1e-6 } else { 1e-12 };
         let found = covariance(&winner.normal_matrix, &free, tolerance);
         self.set_errors(row, &found, &free, limits);
         // a start that was stopped on its way might have won

@@ -18,6 +18,7 @@ mod posterior;
 mod profile;
 mod redo;
 mod rest;
+mod rough;
 mod row;
 mod run;
 mod solve;
@@ -258,7 +259,8 @@ impl Fitter {
         self.velocity_scan != VelocityScan::Off
     }
 
-    /// Precision of the rows on the CPU device. GPUs compute in f32.
+    /// Precision of the rows: on the CPU device f32 or f64; GPUs compute in f32. [`Precision::Mixed`] makes first rounds of
+    /// Levenberg–Marquardt cheaper on GPUs, and nothing else.
     #[must_use]
     pub fn precision(mut self, precision: Precision) -> Fitter {
         self.precision = precision;
@@ -283,7 +285,11 @@ impl Fitter {
     /// What the rows depend on beside model and device, `key = value` line by line, as it is written into the table's metadata.
     pub fn settings_text(&self) -> String {
         let Fitter { solver, seed, strict, precision, .. } = self;
-        let precision = if *precision == Precision::F32 { "f32" } else { "f64" };
+        let precision = match precision {
+            Precision::F32 => "f32",
+            Precision::F64 => "f64",
+            Precision::Mixed => "mixed",
+        };
         [
             solver.to_string(),
             format!("starts = {}", self.start_count()),

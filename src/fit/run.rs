@@ -9,7 +9,6 @@ use std::sync::atomic::Ordering;
 use rayon::prelude::*;
 use web_time::Instant;
 
-use super::Fitter;
 use super::assemble::{Starts, matched, prepare_all};
 use super::blank::{blank, place_at_start, refuse, strict};
 use super::canary::Canary;
@@ -23,10 +22,11 @@ use super::solve::Passes;
 use super::sound;
 use super::stages::{Stage, Stages};
 use super::workers::Tally;
+use super::{Fitter, Solver};
 use crate::error::{Error, Result};
 use crate::model::{Fault, Limits, Prepared, Sampling, Start};
 use crate::solver::profile::Meter;
-use crate::solver::recording::Velocity;
+use crate::solver::recording::{Precision, Velocity};
 use crate::solver::{Device, MOST_STARTS};
 use crate::spectra::{ArmSpectra, Spectra, Wavelength};
 
@@ -101,6 +101,11 @@ impl<'a> Run<'a> {
         let starts = fitter.start_count();
         if !(1..=MOST_STARTS).contains(&starts) {
             return Err(Error::Usage(format!("{starts} starts: a spectrum has 1 to {MOST_STARTS}")));
+        }
+        if fitter.precision == Precision::Mixed && matches!(fitter.solver, Solver::NelderMead(_)) {
+            return Err(Error::Usage(
+                "mixed precision is for Levenberg–Marquardt: Nelder–Mead sees every rounding".into(),
+            ));
         }
         let (stages, shared) = (Stages::default(), vec![None; fitter.model.arms.len()]);
         let (resident, canary, meter, tally) = (None, None, None, None);

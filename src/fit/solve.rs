@@ -4,10 +4,10 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
 
-use super::Solver;
 use super::assemble::{Starts, assemble};
 use super::run::{Grids, Ready};
 use super::waiting::{Entering, Waiting};
+use super::{Solver, rough};
 use crate::error::{Error, Result};
 use crate::model::{ArmLayout, Prepared, SpectralModel, SpectralObjective};
 use crate::solver::profile::Meter;
@@ -21,6 +21,8 @@ const POLISH: f64 = 0.1;
 /// Differences of an objective that is computed twice in f32: its own, in units of χ², and what a pixel's model may be off.
 const AGREE: (f64, f64) = (0.01, 1e-3);
 const ROUNDING: f64 = 1e-5;
+/// The share of the time that the first rounds of a fit in mixed precision take.
+const FIRST: f64 = 0.7;
 /// What a last step that is taken on trust may fail to hold, in units of `ftol`.
 const TRUST: f64 = 100.0;
 
@@ -46,6 +48,8 @@ pub struct Passes {
     solver: Solver,
     /// Levenberg–Marquardt, or the linearisation that gives a simplex's best vertex its errors.
     linearise: Pass,
+    /// Its first rounds, in mixed precision.
+    rough: Option<Pass>,
     simplex: Option<Pass>,
     /// Objectives without derivatives, for scans.
     evaluate: Option<Pass>,
@@ -69,11 +73,15 @@ impl Passes {
             Solver::NelderMead(settings) => Some(settings),
             Solver::LmNelderMead(_, settings) => Some(NelderMead { size: POLISH * settings.size, ..settings }),
         };
-        let linearisation = || SpectralObjective::new(model, layout, precision);
-        let evaluation = || SpectralObjective::evaluation(model, layout, precision);
-        let mut wanted = vec![(linearisation(), Method::LevenbergMarquardt(first))];
+        let is_mixed = precision == Precision::Mixed && !matches!(solver, Solver::NelderMead(_));
+        let shared = if is_mixed { rough::settings(first) } else { None };
+        let linearisation = |precision| SpectralObjective::new(model, layout, precision);
+        let evaluation = || SpectralObjective::evaluation(model, layout, precision.of_results());
+        let last = shared.map_or(first, |[_, last]| last);
+        let mut wanted = vec![(linearisation(precision.of_results()), Method::LevenbergMarquardt(last))];
         wanted.extend(second.map(|settings| (evaluation(), Method::NelderMead(settings))));
         wanted.extend(scans.then(|| (evaluation(), Method::LevenbergMarquardt(first))));
+        wanted.extend(shared.map(|[rough, _]| (linearisation(precision), Method::LevenbergMarquardt(rough))));
         let share = wanted.len();
         let mut capacity = most;
         for (objective, method) in &wanted {
@@ -84,16 +92,18 @@ impl Passes {
         let objectives = wanted.into_iter().map(|(objective, _)| objective);
         let pass = |(objective, population)| Pass { objective, population };
         let mut passes: Vec<Pass> = objectives.zip(populations).map(pass).collect();
+        let rough = if shared.is_some() { passes.pop() } else { None };
         let evaluate = if scans { passes.pop() } else { None };
         let simplex = if second.is_some() { passes.pop() } else { None };
         let linearise = passes.remove(0);
         let gpu = device.runs_wgsl().then(|| device.name());
-        Ok(Passes { layout: layout.to_vec(), gpu, capacity, solver, linearise, simplex, evaluate })
+        Ok(Passes { layout: layout.to_vec(), gpu, capacity, solver, linearise, rough, simplex, evaluate })
     }
 
     /// Has all populations measured.
     pub fn measure(&mut self, meter: &Arc<Meter>) {
-        let passes = std::iter::once(&mut self.linearise).chain(&mut self.simplex).chain(&mut self.evaluate);
+        let Passes { linearise, rough, simplex, evaluate, .. } = self;
+        let passes = std::iter::once(linearise).chain(rough).chain(simplex).chain(evaluate);
         passes.for_each(|pass| pass.population.measure(meter.clone()));
     }
 
@@ -162,7 +172,7 @@ impl Passes {
         watched: Watched,
         ftol: f64,
     ) -> Result<Vec<Vec<Outcome>>> {
-        let (outcomes, left) = self.linearise.run(spectra, starts, watched)?;
+        let (outcomes, left) = self.rounds(spectra, starts, watched)?;
         let Some(gpu) = &self.gpu else { return Ok(outcomes) };
         let (model, grids, ready) = spectra;
         let mut asked = BTreeMap::new();
@@ -181,6 +191,16 @@ impl Passes {
             agree(gpu, both, (sums, &one.prepared), TRUST * ftol)?;
         }
         Ok(outcomes)
+    }
+
+    /// The rounds of Levenberg–Marquardt, in mixed precision the first ones apart.
+    fn rounds(&mut self, spectra: Entering, starts: Vec<Starts>, (cancel, watch): Watched) -> Result<Left> {
+        let Some(rough) = &mut self.rough else { return self.linearise.run(spectra, starts, (cancel, watch)) };
+        let first = rough.run(spectra, starts.clone(), (cancel, &mut |share| watch(FIRST * share)))?.0;
+        let ends = rough::ends(&first, &starts);
+        let mut last = |share| watch(FIRST + (1.0 - FIRST) * share);
+        let (outcomes, left) = self.linearise.run(spectra, ends, (cancel, &mut last))?;
+        Ok((rough::joined(first, outcomes), left))
     }
 
     /// Nelder–Mead from some starts, then one linearisation of each best vertex.

@@ -48,8 +48,9 @@ impl Fitter {
         let grids = self.run()?.grids(&arms, spectra)?;
         let tables = Tables::new(model, spectra)?;
         let guess = self.first_guess()?;
-        let objective = SpectralObjective::new(model, &layout(model, &arms, &grids), self.precision);
-        let evaluation = SpectralObjective::evaluation(model, &layout(model, &arms, &grids), self.precision);
+        let objective = SpectralObjective::new(model, &layout(model, &arms, &grids), self.precision.of_results());
+        let evaluation =
+            SpectralObjective::evaluation(model, &layout(model, &arms, &grids), self.precision.of_results());
         let recordings = (Arc::new(objective.record()), Arc::new(evaluation.record()));
         let one = |(place, prepared): (usize, std::result::Result<_, Fault>)| {
             let refused = |fault: Fault| Error::BadSpectrum {

@@ -1,5 +1,6 @@
 //! Adapters: what there is, and which one to take.
 
+use super::product::Variant;
 use crate::error::{Error, Result};
 
 /// A GPU adapter, as `popfit devices` lists it.
@@ -31,6 +32,25 @@ pub(super) const fn default_memory(kind: wgpu::DeviceType) -> u64 {
         wgpu::DeviceType::IntegratedGpu | wgpu::DeviceType::VirtualGpu => 2 << 30,
         _ => 1 << 30,
     }
+}
+
+/// What a product of cooperative matrices needs.
+pub(super) const OF_MATRICES: wgpu::Features =
+    wgpu::Features::SHADER_F16.union(wgpu::Features::EXPERIMENTAL_COOPERATIVE_MATRIX);
+
+/// The largest square matrices of halves that an adapter multiplies and sums in f32, and the lanes of a subgroup that does so.
+pub(super) fn matrices(adapter: &wgpu::Adapter) -> Option<Variant> {
+    let info = adapter.get_info();
+    if !adapter.features().contains(OF_MATRICES) || info.subgroup_min_size != info.subgroup_max_size {
+        return None;
+    }
+    let is_fit = |p: &&wgpu::CooperativeMatrixProperties| {
+        let (halves, floats) = (wgpu::CooperativeScalarType::F16, wgpu::CooperativeScalarType::F32);
+        p.m_size == p.n_size && p.m_size == p.k_size && p.ab_type == halves && p.cr_type == floats
+    };
+    let sizes = adapter.cooperative_matrix_properties();
+    let size = sizes.iter().filter(is_fit).map(|p| p.m_size).filter(|size| [8, 16].contains(size)).max()?;
+    Some(Variant::Cooperative { size, lanes: info.subgroup_min_size })
 }
 
 /// Lower is better.

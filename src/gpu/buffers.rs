@@ -1,9 +1,11 @@
 //! Device memory of a population: a plan that counts every byte, and the buffers made from it.
 
+use half::f16;
+
 use super::context::Context;
 use super::layout::{CONTROL, Layout, POISON};
 use crate::error::Result;
-use crate::solver::recording::{BufferId, Recording, Scope, Stage, Values};
+use crate::solver::recording::{BufferId, Kind, Recording, Scope, Stage, Values};
 
 /// Most members: the first dimension of a dispatch.
 pub(super) const MAX_MEMBERS: usize = 65_535;
@@ -12,9 +14,27 @@ const ALIGNMENT: usize = 4;
 /// Elements that poison a buffer in one copy.
 const POISON_CHUNK: usize = 1 << 16;
 
-/// Elements between two blocks of a buffer.
+/// Rows beyond the last that a cooperative product may write.
+const SPARE_ROWS: usize = 16;
+
+/// 32-bit elements between two blocks of a buffer.
 pub(super) fn stride(recording: &Recording, id: BufferId) -> usize {
-    recording.block(id).length.next_multiple_of(ALIGNMENT)
+    let block = recording.block(id);
+    let length = if block.kind == Kind::Half { block.length.div_ceil(2) } else { block.length };
+    length.next_multiple_of(ALIGNMENT)
+}
+
+/// 32-bit elements behind the last block of a buffer: a product of halves reads and writes whole matrices.
+fn spare(recording: &Recording, id: BufferId) -> usize {
+    let of_stage = |stage: &Stage| match stage {
+        Stage::Product(s) if recording.block(s.weight).kind == Kind::Half => match id {
+            _ if id == s.input => SPARE_ROWS * s.inner / 2,
+            _ if id == s.output => SPARE_ROWS * s.columns,
+            _ => 0,
+        },
+        _ => 0,
+    };
+    recording.stages.iter().map(of_stage).max().unwrap_or(0)
 }
 
 /// 32-bit elements of every buffer of a population. Linear in the capacity.
@@ -43,7 +63,7 @@ impl Plan {
                 Scope::Constant | Scope::Batch => 1,
                 Scope::Spectrum | Scope::Member => capacity,
             };
-            (blocks * stride(recording, BufferId(i))).max(ALIGNMENT)
+            (blocks * stride(recording, BufferId(i)) + spare(recording, BufferId(i))).max(ALIGNMENT)
         };
         let blocks: Vec<usize> = (0..recording.buffers.len()).map(block).collect();
         let loaded = |i: &usize| matches!(recording.buffers[*i].scope, Scope::Batch | Scope::Spectrum);
@@ -181,6 +201,9 @@ pub(super) fn upload_to(
     (values, places): (&Values, &[usize]),
 ) {
     let shape = (recording.block(id).length, stride(recording, id));
+    if recording.block(id).kind == Kind::Half {
+        return write(context, buffer, &halves(values), shape, places);
+    }
     match values {
         Values::F32(v) => write(context, buffer, v, shape, places),
         Values::I32(v) => write(context, buffer, v, shape, places),
@@ -188,6 +211,15 @@ pub(super) fn upload_to(
             let narrow: Vec<f32> = v.iter().map(|x| *x as f32).collect();
             write(context, buffer, &narrow, shape, places);
         }
+    }
+}
+
+/// The bits of the nearest f16, ties to even.
+fn halves(values: &Values) -> Vec<u16> {
+    match values {
+        Values::F32(v) => v.iter().map(|x| f16::from_f32(*x).to_bits()).collect(),
+        Values::F64(v) => v.iter().map(|x| f16::from_f64(*x).to_bits()).collect(),
+        Values::I32(v) => v.iter().map(|x| f16::from_f64(f64::from(*x)).to_bits()).collect(),
     }
 }
 

@@ -10,6 +10,7 @@ use std::sync::{Mutex, PoisonError};
 use sha2::{Digest, Sha256};
 
 use super::product::{TILES, Variant};
+use super::trusted;
 
 /// Bytes of a checksum.
 const CHECKSUM: usize = 32;
@@ -46,7 +47,6 @@ fn replace(file: &Path, bytes: &[u8]) -> std::io::Result<()> {
 
 impl Cache {
     /// `None` where the device keeps no pipelines.
-    #[expect(unsafe_code, reason = "wgpu asks that the data be its own: they carry the checksum that `save` wrote")]
     pub fn open(device: &wgpu::Device, info: &wgpu::AdapterInfo, folder: &Path) -> Option<Cache> {
         if !device.features().contains(wgpu::Features::PIPELINE_CACHE) {
             return None;
@@ -55,13 +55,7 @@ impl Cache {
         let bytes = fs::read(&file).unwrap_or_default();
         let (saved, data) = bytes.split_at(CHECKSUM.min(bytes.len()));
         let known = !data.is_empty() && Sha256::digest(data)[..] == *saved;
-        let descriptor = wgpu::PipelineCacheDescriptor {
-            label: Some("popfit"),
-            data: known.then_some(data),
-            // of another version of wgpu or the driver: an empty one
-            fallback: true,
-        };
-        let pipelines = unsafe { device.create_pipeline_cache(&descriptor) };
+        let pipelines = trusted::pipeline_cache(device, known.then_some(data));
         Some(Cache { pipelines, file, saved: Mutex::new(if known { saved.to_vec() } else { Vec::new() }) })
     }
 

@@ -9,7 +9,8 @@ use super::adapter;
 use super::cache::{self, Cache};
 use super::faults::{Call, Fault, Faults};
 use super::pipelines::Compiled;
-use super::product::{self, Variant};
+use super::product::{Products, Variant};
+use super::{trial, trusted};
 use crate::error::{Error, Result};
 
 /// How long a device that failed may take to say that it was lost.
@@ -32,8 +33,9 @@ pub(super) struct Context {
     pub cache: Option<Cache>,
     pub adapter: wgpu::Adapter,
     pub info: wgpu::AdapterInfo,
-    /// How it computes products, once that is known.
+    /// How it computes products, once that is known, and those of halves.
     pub product: OnceLock<Variant>,
+    pub halves: OnceLock<Variant>,
     pub options: Options,
     pub compiled: Compiled,
     /// The first error that no scope caught.
@@ -48,6 +50,8 @@ pub(super) struct Options {
     /// Milliseconds that a submission may take, in place of the usual; 0 for these.
     pub limit: Arc<AtomicU64>,
     pub faults: Option<Arc<Faults>>,
+    /// Opened with cooperative matrices, where the adapter has them.
+    pub cooperative: bool,
 }
 
 /// Why a device is of no use any more.
@@ -68,19 +72,24 @@ impl Context {
             max_buffer_size: has.max_buffer_size,
             ..wgpu::Limits::default()
         };
-        let descriptor = wgpu::DeviceDescriptor {
+        let mut descriptor = wgpu::DeviceDescriptor {
             label: Some("popfit"),
             required_features: adapter.features() & (wgpu::Features::PIPELINE_CACHE | wgpu::Features::TIMESTAMP_QUERY),
             required_limits: limits.clone(),
             ..Default::default()
         };
+        if options.cooperative && adapter::matrices(&adapter).is_some() {
+            descriptor.required_features |= adapter::OF_MATRICES;
+            descriptor.experimental_features = trusted::experimental_features();
+        }
         let (device, queue) = pollster::block_on(adapter.request_device(&descriptor))
             .map_err(|e| Error::Device { device: name.clone(), message: e.to_string() })?;
         let broken = watch(&device);
         let software = info.device_type == wgpu::DeviceType::Cpu;
         let memory = adapter::default_memory(info.device_type);
         let cache = cache::folder().and_then(|folder| Cache::open(&device, &info, &folder));
-        let (product, is_short, compiled) = (OnceLock::new(), AtomicBool::new(false), Compiled::default());
+        let (product, halves) = (OnceLock::new(), OnceLock::new());
+        let (is_short, compiled) = (AtomicBool::new(false), Compiled::default());
         Ok(Context {
             device,
             queue,
@@ -92,6 +101,7 @@ impl Context {
             adapter,
             info,
             product,
+            halves,
             options,
             compiled,
             broken,
@@ -103,7 +113,13 @@ impl Context {
     pub fn again(&self) -> Result<Context> {
         let open = |adapter| Context::open(adapter, self.options.clone());
         let fresh = open(self.adapter.clone()).or_else(|_| open(adapter::again(&self.info)?))?;
-        Ok(Context { product: self.product.clone(), ..fresh })
+        Ok(Context { product: self.product.clone(), halves: self.halves.clone(), ..fresh })
+    }
+
+    /// The same adapter, opened anew with cooperative matrices.
+    pub fn with_matrices(&self) -> Result<Context> {
+        let options = Options { cooperative: true, ..self.options.clone() };
+        Ok(Context { product: self.product.clone(), ..Context::open(self.adapter.clone(), options)? })
     }
 
     /// How this adapter computes products: as an earlier run has found, or as it is found now.
@@ -111,12 +127,23 @@ impl Context {
         let find = || {
             let folder = cache::folder().filter(|_| !self.software);
             folder.as_ref().and_then(|folder| cache::known_product(folder, &self.info)).unwrap_or_else(|| {
-                let fastest = product::fastest(self);
+                let fastest = trial::fastest(self);
                 folder.iter().for_each(|folder| cache::keep_product(folder, &self.info, fastest));
                 fastest
             })
         };
         *self.product.get_or_init(find)
+    }
+
+    /// How it computes the products of a recording, `of_halves` if there are any.
+    pub fn products(&self, of_halves: bool) -> Products {
+        let full = self.product();
+        Products { full, halves: if of_halves { *self.halves.get_or_init(|| trial::of_halves(self)) } else { full } }
+    }
+
+    /// The product by cooperative matrices, if it was opened with them.
+    pub fn matrices(&self) -> Option<Variant> {
+        adapter::matrices(&self.adapter).filter(|_| self.device.features().contains(adapter::OF_MATRICES))
     }
 
     /// Whether it tells when a kernel began and ended.

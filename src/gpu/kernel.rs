@@ -100,8 +100,12 @@ impl Kernel {
     /// Declares a buffer of the recording and NAME_base(position, spectrum), where the member's block starts.
     pub fn block(&mut self, recording: &Recording, name: &str, element: &str, id: BufferId, write: bool) {
         self.bind(name, element, Target::Block(id), write);
-        let width = if element.starts_with("vec4") { 4 } else { 1 };
-        let stride = stride(recording, id) / width;
+        let stride = match element {
+            "f16" => 2 * stride(recording, id),
+            "vec2<u32>" => stride(recording, id) / 2,
+            "vec4<f32>" => stride(recording, id) / 4,
+            _ => stride(recording, id),
+        };
         let start = match recording.block(id).scope {
             Scope::Constant | Scope::Batch => "0u".to_owned(),
             Scope::Spectrum => format!("spectrum * {stride}u"),

@@ -26,6 +26,8 @@ mod sums;
 #[cfg(test)]
 mod tests;
 mod timing;
+mod trial;
+mod trusted;
 pub(crate) mod user;
 mod whole;
 
@@ -102,6 +104,16 @@ impl GpuDevice {
         self
     }
 
+    /// The same, its products of halves computed by cooperative matrices, which a software adapter would not take by itself: for tests.
+    /// `None` where there are none.
+    #[doc(hidden)]
+    #[must_use]
+    pub fn with_cooperative_products(self) -> Option<GpuDevice> {
+        let context = self.with_matrices();
+        let _ = context.halves.set(context.matrices()?);
+        Some(self)
+    }
+
     /// The same adapter, opened once more, with faults on purpose: for tests.
     #[doc(hidden)]
     pub fn with_faults(self, faults: Arc<Faults>) -> Result<GpuDevice> {
@@ -125,6 +137,18 @@ impl GpuDevice {
         let context = Context::open(adapter::choose(choice)?, Options::default())?;
         probe::probe(&context, false)?;
         Ok(GpuDevice { current: Arc::new(Mutex::new(Arc::new(context))) })
+    }
+
+    /// Opened with cooperative matrices where the adapter has them: only a run that may use them asks for them.
+    fn with_matrices(&self) -> Arc<Context> {
+        let mut current = self.current.lock().unwrap_or_else(PoisonError::into_inner);
+        if !current.options.cooperative && adapter::matrices(&current.adapter).is_some() {
+            // what they do not suit goes on without them
+            if let Ok(fresh) = current.with_matrices().and_then(|fresh| probe::probe(&fresh, true).map(|()| fresh)) {
+                *current = Arc::new(fresh);
+            }
+        }
+        current.clone()
     }
 
     fn context(&self) -> Arc<Context> {
@@ -189,7 +213,8 @@ impl Device for GpuDevice {
     }
 
     fn population(&self, recording: Arc<Recording>, method: &Method, capacity: usize) -> Result<Box<dyn Population>> {
-        Ok(Box::new(population::GpuPopulation::new(self.context(), recording, method, capacity)?))
+        let context = if product::has_halves(&recording) { self.with_matrices() } else { self.context() };
+        Ok(Box::new(population::GpuPopulation::new(context, recording, method, capacity)?))
     }
 
     fn whole(&self, whole: Whole) -> Result<Option<Box<dyn WholeFits>>> {

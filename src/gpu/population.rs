@@ -2,6 +2,7 @@
 
 use std::sync::Arc;
 
+use half::f16;
 use rayon::prelude::*;
 use web_time::Instant;
 
@@ -12,6 +13,7 @@ use super::context::Context;
 use super::entry::Entry;
 use super::layout::Layout;
 use super::pipelines::Pipeline;
+use super::product::has_halves;
 use super::timing::Timing;
 use super::{plausible, readback, stages};
 use crate::error::{Error, Result};
@@ -52,7 +54,7 @@ impl GpuPopulation {
             }
             simplex => simplex,
         };
-        let kernels = stages::kernels(&recording, layout, method, context.product())?;
+        let kernels = stages::kernels(&recording, layout, method, context.products(has_halves(&recording)))?;
         let plan = Plan::new(&recording, layout, kernels.len() - 1);
         let buffers = Buffers::new(&context, &recording, &plan)?;
         let pipelines = kernels.par_iter().map(|kernel| Pipeline::new(&context, kernel, &buffers));
@@ -287,8 +289,15 @@ impl Population for GpuPopulation {
             let commands = self.round.record_stages(&self.context, &self.buffers);
             let elements = self.active * stride;
             let target = self.context.guarded(|| Ok(buffers::readback(&self.context, elements.max(1))))?;
-            let seen: Vec<f32> = readback::fetch(&self.context, commands, (source, &target), elements).await?;
-            Ok(seen.chunks(stride.max(1)).flat_map(|block| &block[..length]).map(|x| f64::from(*x)).collect())
+            let seen: Vec<u32> = readback::fetch(&self.context, commands, (source, &target), elements).await?;
+            let blocks = seen.chunks(stride.max(1));
+            Ok(match self.recording.block(buffer).kind {
+                Kind::Half => {
+                    let halves = |pair: &u32| [*pair as u16, (pair >> 16) as u16].map(|x| f16::from_bits(x).to_f64());
+                    blocks.flat_map(|block| block.iter().flat_map(halves).take(length)).collect()
+                }
+                _ => blocks.flat_map(|block| &block[..length]).map(|x| f64::from(f32::from_bits(*x))).collect(),
+            })
         })
     }
 }

@@ -7,13 +7,14 @@ use std::collections::{HashMap, HashSet};
 use std::fmt::Write as _;
 
 /// Files of `shaders/shared/`.
-const SHARED: [(&str, &str); 19] = [
+const SHARED: [(&str, &str); 20] = [
     ("activation", include_str!("../../shaders/shared/activation.wgsl")),
     ("basis", include_str!("../../shaders/shared/basis.wgsl")),
     ("box", include_str!("../../shaders/shared/box.wgsl")),
     ("cubic", include_str!("../../shaders/shared/cubic.wgsl")),
     ("estimator", include_str!("../../shaders/shared/estimator.wgsl")),
     ("functions", include_str!("../../shaders/shared/functions.wgsl")),
+    ("halves", include_str!("../../shaders/shared/halves.wgsl")),
     ("hyperbolic", include_str!("../../shaders/shared/hyperbolic.wgsl")),
     ("judge", include_str!("../../shaders/shared/judge.wgsl")),
     ("label", include_str!("../../shaders/shared/label.wgsl")),
@@ -28,6 +29,9 @@ const SHARED: [(&str, &str); 19] = [
     ("state", include_str!("../../shaders/shared/state.wgsl")),
     ("tree", include_str!("../../shaders/shared/tree.wgsl")),
 ];
+
+/// How a line begins that asks for a feature of the language.
+const ENABLE: &str = "enable ";
 
 /// Generated declarations of a kernel.
 #[derive(Clone, Debug, Default)]
@@ -81,6 +85,11 @@ impl Source {
     pub fn join(constants: &Constants, kernel: &str, text: &str, uses: &[&str], user: Option<(&str, &str)>) -> Source {
         let mut source = Source::default();
         let mut seen = HashSet::new();
+        // these come before everything else
+        for (line, enable) in (1..).zip(text.lines()).filter(|(_, line)| line.starts_with(ENABLE)) {
+            source.lines.push((format!("shaders/{kernel}.wgsl"), line));
+            source.text.extend([enable, "\n"]);
+        }
         source.append("generated constants", &constants.text, constants);
         for name in uses {
             source.append_shared(name, constants, &mut seen);
@@ -113,7 +122,8 @@ impl Source {
     }
 
     fn append(&mut self, file: &str, text: &str, constants: &Constants) {
-        let numbered: Vec<(usize, String)> = text.lines().enumerate().map(|(i, l)| (i + 1, l.to_owned())).collect();
+        let own = (1..).zip(text.lines()).filter(|(_, line)| !line.starts_with(ENABLE));
+        let numbered: Vec<(usize, String)> = own.map(|(number, line)| (number, line.to_owned())).collect();
         for (line, text) in unroll(&numbered, &constants.unsigned) {
             self.text.push_str(&text);
             self.text.push('\n');
@@ -196,6 +206,15 @@ mod tests {
         assert_eq!(source.text, "const N: u32 = 2u;\na\nb00u\nb10u\nb11u\nc\n");
         assert_eq!(source.locate(4), "shaders/k.wgsl:4");
         assert_eq!(source.locate(6), "shaders/k.wgsl:7");
+    }
+
+    #[test]
+    fn features_are_enabled_before_anything_else() {
+        let mut constants = Constants::default();
+        constants.unsigned("N", 2);
+        let source = Source::join(&constants, "k", "// a comment\nenable f16;\nlet x = N;\n", &[], None);
+        assert_eq!(source.text, "enable f16;\nconst N: u32 = 2u;\n// a comment\nlet x = N;\n");
+        assert_eq!([1, 3, 4].map(|line| source.locate(line)), [2, 1, 3].map(|line| format!("shaders/k.wgsl:{line}")));
     }
 
     #[test]

@@ -4,7 +4,7 @@ use super::kernel::{Dispatch, Kernel, Target};
 use super::labels::{declare_label, slope_ratios};
 use super::layout::Layout;
 use super::observe;
-use super::product::{self, Variant};
+use super::product::{self, Products};
 use super::source::Constants;
 use super::sums;
 use crate::error::{Error, Result};
@@ -22,10 +22,15 @@ macro_rules! kernel {
 }
 
 /// The kernels of a round: the stages, `step` and `halve` or `simplex`, and `compact`.
-pub(super) fn kernels(recording: &Recording, layout: Layout, method: &Method, product: Variant) -> Result<Vec<Kernel>> {
+pub(super) fn kernels(
+    recording: &Recording,
+    layout: Layout,
+    method: &Method,
+    products: Products,
+) -> Result<Vec<Kernel>> {
     let mut kernels = Vec::with_capacity(recording.stages.len() + 3);
     for stage in &recording.stages {
-        kernels.push(kernel(recording, layout, stage, product)?);
+        kernels.push(kernel(recording, layout, stage, products)?);
     }
     match method {
         Method::LevenbergMarquardt(settings) => kernels.extend([step(recording, layout, settings), halve(layout)]),
@@ -41,11 +46,12 @@ pub(super) fn kernels(recording: &Recording, layout: Layout, method: &Method, pr
     Ok(kernels)
 }
 
-fn kernel(recording: &Recording, layout: Layout, stage: &Stage, variant: Variant) -> Result<Kernel> {
+fn kernel(recording: &Recording, layout: Layout, stage: &Stage, products: Products) -> Result<Kernel> {
     match stage {
         Stage::Prior(stage) => prior(recording, layout, stage),
         Stage::Labels(stage) => Ok(labels(recording, layout, stage)),
-        Stage::Product(stage) => product::kernel(recording, layout, stage, variant),
+        Stage::Product(stage) => product::kernel(recording, layout, stage, products.of(recording, stage)),
+        Stage::Narrow(stage) => Ok(narrow(recording, layout, stage)),
         Stage::Activate(stage) => Ok(activate(recording, layout, stage)),
         Stage::PerPixel(stage) => Ok(per_pixel(recording, layout, stage)),
         Stage::Broaden(stage) => observe::broaden(recording, layout, stage),
@@ -143,6 +149,14 @@ fn activate(recording: &Recording, layout: Layout, stage: &rec::Activate) -> Ker
     declare_activation(&mut kernel.constants, stage.activation);
     kernel.constants.unsigned("ROWS", stage.rows);
     kernel.constants.unsigned("COLUMNS", stage.columns);
+    kernel
+}
+
+fn narrow(recording: &Recording, layout: Layout, stage: &rec::Narrow) -> Kernel {
+    let mut kernel = kernel!("narrow", layout, Dispatch::pixels(stage.length / 2));
+    kernel.block(recording, "input", "f32", stage.input, false);
+    kernel.block(recording, "output", "u32", stage.output, true);
+    kernel.constants.unsigned("PAIRS", stage.length / 2);
     kernel
 }
 

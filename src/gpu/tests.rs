@@ -1,5 +1,7 @@
 //! `shaders/shared/math.wgsl` against f64 on the adapter.
 
+use half::f16;
+
 use super::adapter::{self, Choice};
 use super::context::{Context, Options};
 use super::{buffers, pipelines, readback, source};
@@ -26,7 +28,7 @@ fn evaluate(context: &Context, expression: &str, points: &[f32]) -> Result<Vec<f
         "@compute @workgroup_size(64)\nfn main(@builtin(global_invocation_id) id: vec3<u32>) {{\n\
          if id.x < arrayLength(&points) {{ let x = points[id.x]; values[id.x] = {expression}; }}\n}}"
     );
-    let source = source::Source::join(&constants, "test", &text, &["functions", "activation"], None);
+    let source = source::Source::join(&constants, "test", &text, &["functions", "activation", "halves"], None);
     let module = pipelines::shader_module(context, "test", &source)?;
     let (pipeline, layout) = pipelines::compute_pipeline(context, "test", &module, &[false, true]);
     let usage = wgpu::BufferUsages::STORAGE | wgpu::BufferUsages::COPY_DST | wgpu::BufferUsages::COPY_SRC;
@@ -169,4 +171,22 @@ fn a_shader_error_names_its_file_and_line() {
     let Some(context) = context() else { return };
     let error = evaluate(&context, "no_such_function(x)", &[1.0]).expect_err("the shader is wrong");
     assert!(error.to_string().contains("shaders/test.wgsl:3"), "{error}");
+}
+
+#[test]
+fn numbers_are_rounded_to_the_nearest_half() {
+    let Some(context) = context() else { return };
+    let known = (0..=u16::MAX).map(|bits| f16::from_bits(bits).to_f32()).filter(|x| x.is_finite());
+    // every number, the ties above and below, and what is next to a tie
+    let near = |x: f32| {
+        let tie = 0.5 * (x + f16::from_bits(f16::from_f32(x).to_bits() + 1).to_f32());
+        [x, tie, tie.next_up(), tie.next_down()]
+    };
+    let edges = [f32::INFINITY, f32::NEG_INFINITY, 65519.99, 65520.0, 1e30, -1e30, 1e-8, -1e-8, 2.0f32.powi(-25)];
+    let points: Vec<f32> = known.flat_map(near).chain(edges).collect();
+    let found = evaluate(&context, "f32(half_bits(x))", &points).expect("the shader runs");
+    for (x, found) in points.into_iter().zip(found) {
+        let bits = f16::from_f32(x).to_bits();
+        assert!(found == f32::from(bits) || x.is_nan(), "{x:e}: {found} instead of {bits}");
+    }
 }

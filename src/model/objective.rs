@@ -6,7 +6,8 @@ use super::{ModelArm, SpectralModel};
 use crate::emulator::{Layer, Network};
 use crate::solver::Objective;
 use crate::solver::recording::{
-    Activate, BufferId, HullRow, Kind, Labels, PerPixel, Precision, Prior, Product, Recording, Scope, Stage, Values,
+    Activate, BufferId, HullRow, Kind, Labels, Narrow, PerPixel, Precision, Prior, Product, Recording, Scope, Stage,
+    Values,
 };
 
 /// A spectral model for spectra of one shape.
@@ -92,7 +93,16 @@ fn record_dense(
         let last = k + 1 == layers.len();
         let name = |what: &str| format!("{}.layer.{k}.{what}", arm.name);
         let columns = padded(layer.outputs);
-        let weight = recording.constant(name("weight"), floats(transposed(layer, inner, columns)));
+        let weights = transposed(layer, inner, columns);
+        let in_halves = recording.precision == Precision::Mixed && last && k > 0 && fit_halves(&weights);
+        let weight = if in_halves {
+            let narrow = recording.buffer(name("halves"), Scope::Member, Kind::Half, rows * inner);
+            recording.stages.push(Stage::Narrow(Narrow { input, output: narrow, length: rows * inner }));
+            input = narrow;
+            recording.half_constant(name("weight"), floats(weights))
+        } else {
+            recording.constant(name("weight"), floats(weights))
+        };
         let bias = recording.constant(name("bias"), floats(extended(&layer.bias, columns)));
         let affine = layer.affine.as_ref().map(|(scale, offset)| {
             let scale = recording.constant(name("scale"), floats(extended(scale, columns)));
@@ -105,6 +115,11 @@ fn record_dense(
         (input, inner) = (output, columns);
     }
     (input, inner)
+}
+
+/// Whether f16 has such numbers.
+fn fit_halves(values: &[f32]) -> bool {
+    values.iter().all(|x| half::f16::from_f32(*x).is_finite())
 }
 
 /// (out, in) to (inner, columns), zero padded.

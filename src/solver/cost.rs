@@ -3,7 +3,7 @@
 //! Counted are the sums that a stage's definition asks for, an addition and a multiplication apart; functions, indices and what a
 //! device does besides (padding, both sides of a symmetric matrix) are not.
 
-use super::recording::{BufferId, Interpolation, Recording, Scope, Stage};
+use super::recording::{BufferId, Interpolation, Kind, Recording, Scope, Stage};
 use super::triangle::packed_length;
 
 /// What a device's time goes into, in the order of a round.
@@ -53,13 +53,14 @@ impl Work {
 
     /// Of a recording's `number`-th stage: what comes before the last product of a network is hidden.
     pub fn of(recording: &Recording, number: usize) -> Work {
-        let is_network = |stage: &&Stage| matches!(stage, Stage::Product(_) | Stage::Activate(_));
+        let is_network = |stage: &&Stage| matches!(stage, Stage::Product(_) | Stage::Narrow(_) | Stage::Activate(_));
         let product_follows = || {
             let rest = recording.stages[number + 1..].iter().take_while(is_network);
             rest.into_iter().any(|stage| matches!(stage, Stage::Product(_)))
         };
         match &recording.stages[number] {
             Stage::Labels(_) => Work::Hidden,
+            Stage::Narrow(_) => Work::Hidden,
             Stage::Product(_) | Stage::Activate(_) if product_follows() => Work::Hidden,
             Stage::Product(_) | Stage::Activate(_) | Stage::PerPixel(_) | Stage::Custom(_) => Work::Template,
             Stage::Broaden(_) | Stage::Prefilter(_) | Stage::Resample(_) | Stage::Resolve(_) => Work::Observe,
@@ -110,8 +111,12 @@ impl Cost {
                 (rows * s.inputs.len(), rows * s.stride, 0)
             }
             Stage::Product(s) => {
-                (2 * s.rows * s.inner * s.columns, s.rows * (s.inner + s.columns), s.inner * s.columns)
+                // two halves are a number
+                let own = if recording.block(s.weight).kind == Kind::Half { 2 } else { 1 };
+                let numbers = s.rows * (s.inner / own + s.columns);
+                (2 * s.rows * s.inner * s.columns, numbers, s.inner * s.columns / own)
             }
+            Stage::Narrow(s) => (0, s.length + s.length / 2, 0),
             Stage::Activate(s) => {
                 let constants = if s.affine.is_some() { 3 } else { 1 };
                 ((s.rows + 1) * s.columns, 2 * s.rows * s.columns, constants * s.columns)

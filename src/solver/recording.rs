@@ -71,6 +71,8 @@ pub enum Kind {
     Float,
     /// i32.
     Index,
+    /// f16 on the GPU, two in 32 bits; on the CPU a [`Float`](Kind::Float) that f16 could hold.
+    Half,
 }
 
 #[derive(Clone, Debug)]
@@ -90,6 +92,17 @@ pub enum Precision {
     #[default]
     F32,
     F64,
+    /// First rounds whose output layers are products of f16 numbers, summed in f32; the last rounds, and all results, are those of
+    /// `F32`.
+    Mixed,
+}
+
+impl Precision {
+    /// That of the last rounds.
+    #[must_use]
+    pub fn of_results(self) -> Precision {
+        if self == Precision::Mixed { Precision::F32 } else { self }
+    }
 }
 
 /// A parameter of the solver: the physical value is `origin + scale · u`, `u` what the solver steps in.
@@ -153,10 +166,19 @@ pub struct Product {
     pub weight: BufferId,
     pub output: BufferId,
     pub rows: usize,
-    /// Multiple of 4.
+    /// Multiple of 4; of 16 where input and weight are [`Kind::Half`].
     pub inner: usize,
     /// Multiple of 16: the stride of `output` and `weight`.
     pub columns: usize,
+}
+
+/// output ← input, rounded to the nearest f16, ties to even: what a product of [`Kind::Half`] reads.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Narrow {
+    pub input: BufferId,
+    pub output: BufferId,
+    /// Numbers of a member, even.
+    pub length: usize,
 }
 
 /// In place, for each column: row 0 ← affine(σ(row 0 + bias)), tangents ← scale · σ′ · tangent.
@@ -241,6 +263,7 @@ pub enum Stage {
     Prior(Prior),
     Labels(Labels),
     Product(Product),
+    Narrow(Narrow),
     Activate(Activate),
     PerPixel(PerPixel),
     Broaden(Broaden),
@@ -260,6 +283,7 @@ impl Stage {
             Stage::Prior(_) => Vec::new(),
             Stage::Labels(s) => vec![s.output],
             Stage::Product(s) => vec![s.input, s.output],
+            Stage::Narrow(s) => vec![s.input, s.output],
             Stage::Activate(s) => vec![s.buffer],
             Stage::PerPixel(s) => vec![s.input, s.output],
             Stage::Broaden(s) => vec![s.input, s.output],
@@ -305,6 +329,15 @@ impl Recording {
     /// Adds a constant.
     pub fn constant(&mut self, name: impl Into<String>, values: Values) -> BufferId {
         let kind = if matches!(values, Values::I32(_)) { Kind::Index } else { Kind::Float };
+        self.constant_of(kind, name, values)
+    }
+
+    /// Adds a constant of floating-point numbers, of 16 bits.
+    pub fn half_constant(&mut self, name: impl Into<String>, values: Values) -> BufferId {
+        self.constant_of(Kind::Half, name, values)
+    }
+
+    fn constant_of(&mut self, kind: Kind, name: impl Into<String>, values: Values) -> BufferId {
         self.buffers.push(Buffer {
             name: name.into(),
             scope: Scope::Constant,

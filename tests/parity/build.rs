@@ -150,10 +150,18 @@ impl Builder {
             let stage = Activate { buffer: hidden, bias, affine, activation, rows, columns: HIDDEN };
             self.recording.stages.push(Stage::Activate(stage));
         }
+        let values = self.random.list(HIDDEN * COLUMNS, 0.25);
+        let (input, weight) = if self.model.halves {
+            let input = self.recording.buffer("halves", Scope::Member, Kind::Half, rows * HIDDEN);
+            let length = rows * HIDDEN;
+            self.recording.stages.push(Stage::Narrow(Narrow { input: hidden, output: input, length }));
+            (input, self.recording.half_constant("weight 1", Values::F32(values.into())))
+        } else {
+            (hidden, self.recording.constant("weight 1", Values::F32(values.into())))
+        };
         let template = self.member("template", rows * COLUMNS);
-        let weight = self.constant("weight 1", HIDDEN * COLUMNS, 0.25);
         let bias = self.constant("bias 1", COLUMNS, 0.3);
-        let product = Product { input: hidden, weight, output: template, rows, inner: HIDDEN, columns: COLUMNS };
+        let product = Product { input, weight, output: template, rows, inner: HIDDEN, columns: COLUMNS };
         self.recording.stages.push(Stage::Product(product));
         let activation = Activation::Exp { clip: 300.0 };
         let stage = Activate { buffer: template, bias, affine: None, activation, rows, columns: COLUMNS };

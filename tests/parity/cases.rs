@@ -35,6 +35,8 @@ pub const ACTIVATIONS: [Activation; 8] = [
 pub struct Model {
     pub activation: Option<Activation>,
     pub per_pixel: bool,
+    /// The output layer's product is one of f16 numbers.
+    pub halves: bool,
     pub linear: bool,
     pub velocity_fixed: bool,
     pub custom: bool,
@@ -66,6 +68,7 @@ impl Model {
     pub const PLAIN: Model = Model {
         activation: Some(Activation::Silu),
         per_pixel: false,
+        halves: false,
         linear: false,
         velocity_fixed: false,
         custom: false,
@@ -190,7 +193,7 @@ impl Case {
     pub fn rows(&self, id: BufferId) -> usize {
         let stride = match self.recording.block(id).name.as_str() {
             "labels" => 4,
-            "layer 0" => HIDDEN,
+            "layer 0" | "halves" => HIDDEN,
             "rows" | "unresolved" => PIXELS,
             _ => COLUMNS,
         };

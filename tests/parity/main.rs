@@ -66,11 +66,14 @@ fn fit(device: &dyn Device, case: &Case, capacity: usize) -> Vec<Outcome> {
 /// A label carries two roundings; a product of 16 terms and an activation about ten more; a spline is a sum of 25 + 4 terms, its
 /// argument a difference of pixel positions of order 100 (6e-6 pixels: 100 x 6e-8); a network behind another adds its own;
 /// the custom model has a quotient, for which WGSL allows 2.5 units.
-const ROWS: [(&str, &str, Model, f64); 13] = [
+/// Two numbers that differ by rounding may have neighbours among the f16 numbers, 1e-3 apart.
+const ROWS: [(&str, &str, Model, f64); 15] = [
     ("labels", "labels", Model::PLAIN, 5e-7),
     ("product", "layer 0", Model { activation: None, ..Model::PLAIN }, 1e-6),
     ("activate", "layer 0", Model::PLAIN, 2e-6),
     ("product", "template", Model::PLAIN, 4e-6),
+    ("narrow", "halves", HALVES, 1e-3),
+    ("product", "template", HALVES, 1e-3),
     ("per_pixel", "template", Model { per_pixel: true, ..Model::PLAIN }, 3e-6),
     ("prefilter", "coefficients", Model::PLAIN, 5e-6),
     ("resample", "rows", Model::PLAIN, 2e-5),
@@ -82,6 +85,9 @@ const ROWS: [(&str, &str, Model, f64); 13] = [
     ("custom", "rows", Model { custom: true, ..Model::PLAIN }, 8e-7),
 ];
 
+/// On the CPU in f32 too, so that most numbers are rounded alike.
+const HALVES: Model = Model { halves: true, narrow: true, ..Model::PLAIN };
+
 #[test]
 fn rows_agree() {
     let Some(gpu) = gpu() else { return };
@@ -89,7 +95,7 @@ fn rows_agree() {
 }
 
 /// Kernels of `shaders/variants`.
-const VARIANTS: [&str; 1] = ["product"];
+const VARIANTS: [&str; 2] = ["product", "product_cooperative"];
 
 /// Tiles, which a software adapter would not take by itself.
 #[test]
@@ -97,6 +103,16 @@ fn tiled_products_agree() {
     for which in 0..3 {
         let Some(gpu) = gpu() else { return };
         compare_rows(&gpu.with_tiles(which), |kernel| VARIANTS.contains(&kernel));
+    }
+}
+
+/// Small matrices at once, which a software adapter would not take by itself, and most do not have.
+#[test]
+fn cooperative_products_agree() {
+    match gpu().map(GpuDevice::with_cooperative_products) {
+        Some(Some(gpu)) => compare_rows(&gpu, |kernel| VARIANTS.contains(&kernel)),
+        Some(None) => println!("skipped: the adapter has no cooperative matrices"),
+        None => {}
     }
 }
 

@@ -25,8 +25,8 @@ fn no_kernel_is_an_orphan() {
         .chain(SUMS.iter().map(|s| s.0))
         .chain(["step", "halve", "simplex", "compact", "whole"]);
     assert_eq!(shaders, compared.map(str::to_owned).collect());
-    // other ways to the same numbers bear their kernel's name and meet its twin
+    // other ways to the same numbers begin with their kernel's name and meet its twin
     let variants = stems("shaders/variants", "wgsl");
-    assert!(variants.is_subset(&shaders));
+    assert!(variants.iter().all(|stem| shaders.contains(stem.split('_').next().unwrap_or_default())));
     assert_eq!(variants, VARIANTS.map(str::to_owned).into());
 }

@@ -2,6 +2,7 @@
 
 use std::sync::Arc;
 
+use crate::cpu::narrow::rounded;
 use crate::cpu::product::Row;
 use crate::memory::room;
 use crate::rows::Real;
@@ -55,13 +56,18 @@ impl<R: Real> Block<R> {
     pub fn with_room(kind: Kind, length: usize) -> Option<Block<R>> {
         Some(match kind {
             Kind::Index => Block::Index(room(length)?),
-            Kind::Float => Block::Float(Floats::new(room(length)?)),
+            Kind::Float | Kind::Half => Block::Float(Floats::new(room(length)?)),
         })
     }
 
     pub fn new(kind: Kind, values: &Values) -> Block<R> {
         match (kind, values) {
             (Kind::Index, Values::I32(v)) => Block::Index(v.to_vec()),
+            (Kind::Half, _) => {
+                let mut own = R::convert(values);
+                own.iter_mut().for_each(|x| *x = rounded(*x));
+                Block::Float(Floats::new(own))
+            }
             _ => Block::Float(Floats { own: Vec::new(), shared: Some(shared(values)) }),
         }
     }

@@ -4,8 +4,8 @@ use std::ops::Range;
 
 use super::tile::{Inputs, Tile, together};
 use crate::cpu::{
-    activate, broaden, continuum, custom, estimate, labels, normal, per_pixel, prefilter, prior, product, resample,
-    resolve,
+    activate, broaden, continuum, custom, estimate, labels, narrow, normal, per_pixel, prefilter, prior, product,
+    resample, resolve,
 };
 use crate::rows::Real;
 use crate::solver::member::Member;
@@ -72,6 +72,11 @@ fn run_stage<R: Real>(
             );
         }
         Stage::Product(_) => {}
+        Stage::Narrow(stage) => {
+            let mut output = tile.take(stage.output);
+            narrow::narrow(&tile.rows(stage.input)[at(stage.input)], &mut output[at(stage.output)]);
+            tile.give_back(stage.output, output);
+        }
         Stage::Activate(stage) => activate::Activate {
             block: &mut tile.rows_mut(stage.buffer)[at(stage.buffer)],
             columns: stage.columns,

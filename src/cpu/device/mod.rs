@@ -47,7 +47,7 @@ impl Device for CpuDevice {
         let parameters = recording.parameters.len() as u64;
         let member = bytes(Scope::Spectrum) + 16 * (parameters + 2) * (parameters + 4);
         let members = match recording.precision {
-            Precision::F32 => Tile::<f32>::members(recording),
+            Precision::F32 | Precision::Mixed => Tile::<f32>::members(recording),
             Precision::F64 => Tile::<f64>::members(recording),
         };
         let tile = 8 * tile::elements(recording, members) as u64;
@@ -68,7 +68,9 @@ impl Device for CpuDevice {
     fn population(&self, recording: Arc<Recording>, method: &Method, capacity: usize) -> Result<Box<dyn Population>> {
         let precision = recording.precision;
         let population: Option<Box<dyn Population>> = match precision {
-            Precision::F32 => CpuPopulation::<f32>::new(recording, *method, capacity).map(|p| Box::new(p) as _),
+            Precision::F32 | Precision::Mixed => {
+                CpuPopulation::<f32>::new(recording, *method, capacity).map(|p| Box::new(p) as _)
+            }
             Precision::F64 => CpuPopulation::<f64>::new(recording, *method, capacity).map(|p| Box::new(p) as _),
         };
         let message = || format!("no room for a population of {capacity}");

@@ -1,0 +1,18 @@
+//! What wgpu marks unsafe, and why it is not here.
+
+/// Pipelines that an earlier run's driver has written, or none.
+#[expect(unsafe_code, reason = "wgpu asks that the data be its own: they carry the checksum that `Cache::save` wrote")]
+pub(super) fn pipeline_cache(device: &wgpu::Device, data: Option<&[u8]>) -> wgpu::PipelineCache {
+    // of another version of wgpu or the driver: an empty one
+    let descriptor = wgpu::PipelineCacheDescriptor { label: Some("popfit"), data, fallback: true };
+    unsafe { device.create_pipeline_cache(&descriptor) }
+}
+
+/// Leave to ask for features that wgpu may still change: cooperative matrices.
+#[expect(
+    unsafe_code,
+    reason = "asked for `--precision mixed` alone, and no product is left to them that the host has not compared"
+)]
+pub(super) fn experimental_features() -> wgpu::ExperimentalFeatures {
+    unsafe { wgpu::ExperimentalFeatures::enabled() }
+}

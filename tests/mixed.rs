@@ -1,0 +1,84 @@
+//! Mixed precision ends where f32 does: the synb spectra, with and without rotation, in units of their errors.
+
+mod common;
+
+use std::path::Path;
+
+use common::fits::{fitter, gpu, offset, share, sound};
+use common::{median, rotating_model, shared, synb_model};
+use popfit::{Device, Error, FitTable, Fitter, NelderMead, Precision, Spectra, SpectralModel};
+
+/// Rows of both precisions, the second mixed.
+fn both(model: &SpectralModel, device: &Device, spectra: &Spectra) -> [FitTable; 2] {
+    [Precision::F32, Precision::Mixed].map(|precision| {
+        let table = fitter(model.clone(), device).precision(precision).fit(spectra).unwrap();
+        sound(&table);
+        assert!(table.rows.iter().all(|row| row.status.is_success()), "{precision:?}: {:?}", table.rows);
+        table
+    })
+}
+
+fn compare(what: &str, [full, mixed]: &[FitTable; 2]) {
+    let pairs = || full.rows.iter().zip(&mixed.rows);
+    // a parameter at a bound has no error, and lies there in both
+    let errors = |errors: &[f64]| errors.iter().map(|e| if *e > 0.0 { *e } else { 1e-6 }).collect::<Vec<_>>();
+    let offsets: Vec<f64> = pairs().map(|(a, b)| offset(b, &a.parameters, &errors(&a.errors))).collect();
+    let gaps: Vec<f64> = pairs().map(|(a, b)| b.objective - a.objective).collect();
+    let each =
+        |table: &FitTable| table.rows.iter().map(|row| f64::from(row.evaluations)).sum::<f64>() / table.len() as f64;
+    println!(
+        "{what}: {} spectra, moved by {:.5} sigma in the median, {:.4} at most; objectives by {:.5} at most; {:.2} \
+         linearisations in f32, {:.2} mixed",
+        full.len(),
+        median(offsets.clone()),
+        offsets.iter().copied().fold(0.0, f64::max),
+        gaps.iter().map(|gap| gap.abs()).fold(0.0, f64::max),
+        each(full),
+        each(mixed),
+    );
+    assert!(offsets.iter().all(|s| *s < 0.02), "{}", share(&offsets, |s| *s < 0.02));
+    assert!(gaps.iter().all(|gap| gap.abs() < 0.02));
+    assert!(pairs().all(|(a, b)| a.status == b.status && a.flags == b.flags));
+    // the first rounds were others
+    assert!(pairs().any(|(a, b)| a.evaluations != b.evaluations));
+}
+
+fn spectra(shared: &Path, folder: &str) -> Spectra {
+    Spectra::open(shared.join("data/synb").join(folder).join("spectra.npz")).unwrap()
+}
+
+#[test]
+fn on_the_cpu() {
+    let Some(shared) = shared() else { return };
+    let device = Device::cpu();
+    compare("synb, cpu", &both(&synb_model(&shared), &device, &spectra(&shared, "fixed_vsini")));
+    compare("vsini free, cpu", &both(&rotating_model(&shared), &device, &spectra(&shared, "free_vsini")));
+}
+
+#[test]
+fn on_the_gpu() {
+    let (Some(shared), Some(device)) = (shared(), gpu()) else { return };
+    compare("synb, gpu", &both(&synb_model(&shared), &device, &spectra(&shared, "fixed_vsini")));
+}
+
+#[test]
+fn few_rounds_are_all_in_f32() {
+    let Some(shared) = shared() else { return };
+    let spectra = spectra(&shared, "fixed_vsini");
+    let once = |precision| {
+        let settings = popfit::LevenbergMarquardt { max_rounds: 1, ..popfit::LevenbergMarquardt::default() };
+        let fitter = Fitter::new(synb_model(&shared), Device::cpu(), settings).unwrap();
+        fitter.precision(precision).fit(&spectra).unwrap().rows
+    };
+    for (full, mixed) in once(Precision::F32).iter().zip(&once(Precision::Mixed)) {
+        common::fits::same_bits(full, mixed, "one round");
+    }
+}
+
+#[test]
+fn simplices_are_not_mixed() {
+    let Some(shared) = shared() else { return };
+    let fitter = Fitter::new(synb_model(&shared), Device::cpu(), NelderMead::default()).unwrap();
+    let refused = fitter.precision(Precision::Mixed).fit(&spectra(&shared, "fixed_vsini"));
+    assert!(matches!(refused, Err(Error::Usage(message)) if message.contains("Levenberg")));
+}
