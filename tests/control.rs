@@ -43,7 +43,7 @@ fn setup(device: &Device) -> (Fitter, Slices) {
     let emulator = linear(&["a", "b"], wave);
     let labels: Vec<f64> = (0..2 * SPECTRA).map(|k| 5.0 * (k as f64 * 0.7).sin()).collect();
     let all = spectra(&emulator, &labels, 0.01);
-    (fitter(tiny::model(emulator, 0.5), device), Slices { all, most: BATCH, next: 0 })
+    (fitter(tiny::model(emulator, 0.5), device).batch(BATCH), Slices { all, most: BATCH, next: 0 })
 }
 
 fn interrupted(table: &FitTable) -> usize {

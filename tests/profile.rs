@@ -40,7 +40,7 @@ fn setup(device: &Device) -> (Fitter, Spectra) {
     let labels: Vec<f64> = (0..2 * SPECTRA).map(|k| 2.0 * (k as f64 * 0.7).sin()).collect();
     let all = spectra(&emulator, &labels, 0.01);
     let model = tiny::builder(emulator, 0.5).velocity(-50.0..=50.0).build().unwrap();
-    (fitter(model, device), all)
+    (fitter(model, device).batch(8), all)
 }
 
 fn run(fitter: &Fitter, spectra: &Spectra, profile: bool) -> (FitTable, Option<Profile>) {

@@ -5,7 +5,7 @@ use std::path::PathBuf;
 use popfit::spectra::{Ids, Selection, SpectraReader, open_reader_with};
 use popfit::{Result, Spectra};
 
-/// Reads files in turn; a batch never spans two.
+/// Reads files in turn.
 pub struct Chain {
     readers: Vec<Box<dyn SpectraReader>>,
     current: usize,

@@ -65,6 +65,9 @@ pub struct Arguments {
     /// Bytes that the population on the device may take; K, M and G are 2^10, 2^20 and 2^30
     #[arg(long, value_name = "BYTES", value_parser = bytes)]
     memory: Option<u64>,
+    /// Spectra that are read, fitted and kept for --resume at once, small files together [default: 512, on GPUs 2048]
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u16).range(1..))]
+    pub(super) batch: Option<u16>,
     /// Go on with a run that was killed or interrupted: what it has fitted is not fitted again
     #[arg(long)]
     resume: bool,
@@ -283,6 +286,9 @@ fn fitter(arguments: &Arguments, file: &ModelFile, model: SpectralModel) -> Resu
     }
     if let Some(starts) = arguments.starts.map(usize::from).or(file.starts) {
         fitter = fitter.starts(starts);
+    }
+    if let Some(batch) = arguments.batch {
+        fitter = fitter.batch(batch.into());
     }
     if let Some(seed) = arguments.seed {
         fitter = fitter.seed(seed);

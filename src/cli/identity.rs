@@ -39,6 +39,7 @@ pub fn key(
         inputs.0.iter().map(|Input { path, contents, .. }| format!("spectra {} = {contents:032x}", report::name(path))),
     );
     lines.extend(selected(selection));
+    lines.push(format!("batch = {}", arguments.batch.map_or("not given".into(), |batch| batch.to_string())));
     lines.push(format!("format = {}", word(Some(arguments.format))));
     lines.push(format!("velocity scan = {}", word(arguments.velocity_scan)));
     lines.push(metadata.settings.clone());

@@ -1,29 +1,41 @@
-//! A batch of which some rows are known.
+//! Pieces of a batch, of which some rows are known.
+
+use std::borrow::Cow;
 
 use super::row::FitRow;
 use crate::error::Result;
 use crate::spectra::Spectra;
 
-/// The rows of all spectra: those that are `known` (one place a spectrum, or empty), and what `fit` makes of the others. Neighbours
-/// are fitted together, which changes no bit of theirs.
+/// Rows of a piece that are known: one place a spectrum, or none at all.
+pub type Known = Vec<Option<FitRow>>;
+
+/// The rows of each piece: those that are known, and what `fit` makes of all others in one go, which changes no bit of theirs.
 pub fn complete(
-    spectra: &Spectra,
-    mut known: Vec<Option<FitRow>>,
-    mut fit: impl FnMut(&Spectra) -> Result<Vec<FitRow>>,
-) -> Result<Vec<FitRow>> {
+    pieces: Vec<(&Spectra, Known)>,
+    fit: impl FnOnce(&[&Spectra]) -> Result<Vec<FitRow>>,
+) -> Result<Vec<Vec<FitRow>>> {
+    let wanted: Vec<Cow<Spectra>> = pieces.iter().flat_map(|(spectra, known)| unknown(spectra, known)).collect();
+    let wanted: Vec<&Spectra> = wanted.iter().map(AsRef::as_ref).collect();
+    let mut fitted = if wanted.is_empty() { Vec::new() } else { fit(&wanted)? }.into_iter();
+    let rows = |(spectra, known): (&Spectra, Known)| {
+        let known = known.into_iter().chain(std::iter::repeat(None)).take(spectra.len());
+        known.filter_map(|row| row.or_else(|| fitted.next())).collect()
+    };
+    Ok(pieces.into_iter().map(rows).collect())
+}
+
+/// The spectra whose rows are not known, neighbours together.
+fn unknown<'s>(spectra: &'s Spectra, known: &Known) -> Vec<Cow<'s, Spectra>> {
     if known.is_empty() {
-        return fit(spectra);
+        return vec![Cow::Borrowed(spectra)];
     }
-    let mut rows = Vec::with_capacity(known.len());
-    while rows.len() < known.len() {
-        let begin = rows.len();
-        match known[begin].take() {
-            Some(row) => rows.push(row),
-            None => {
-                let end = (begin..known.len()).find(|k| known[*k].is_some()).unwrap_or(known.len());
-                rows.extend(fit(&spectra.slice(begin..end))?);
-            }
+    let mut runs = Vec::new();
+    let mut begin = 0;
+    for run in known.chunk_by(|a, b| a.is_some() == b.is_some()) {
+        if run[0].is_none() {
+            runs.push(Cow::Owned(spectra.slice(begin..begin + run.len())));
         }
+        begin += run.len();
     }
-    Ok(rows)
+    runs
 }

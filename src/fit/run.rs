@@ -1,21 +1,19 @@
 //! One run: prepares batches of spectra, finds their starts, drives the population, finishes rows.
 
+mod pieces;
 mod populations;
 
 use std::borrow::Cow;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
-use rayon::prelude::*;
 use web_time::Instant;
 
-use super::assemble::{Starts, matched, prepare_all};
+use super::assemble::Starts;
 use super::blank::{blank, place_at_start, refuse, strict};
 use super::canary::Canary;
 use super::finish::Finish;
-use super::given::{given, physical};
-use super::layout::{diagonals, layout};
-use super::limits::Tables;
+use super::given::physical;
 use super::redo::{Attempts, half};
 use super::row::{FitRow, flag};
 use super::solve::Passes;
@@ -28,12 +26,8 @@ use crate::model::{Fault, Limits, Prepared, Sampling, Start};
 use crate::solver::profile::Meter;
 use crate::solver::recording::{Precision, Velocity};
 use crate::solver::{Device, MOST_STARTS};
-use crate::spectra::{ArmSpectra, Spectra, Wavelength};
-
-/// Spectra that are read at once: a GPU wants many, on the CPU smaller batches overlap better with reading.
-pub fn batch(device: &dyn Device) -> usize {
-    if device.runs_wgsl() { 2048 } else { 512 }
-}
+use crate::spectra::{ArmSpectra, Spectra};
+use pieces::{Group, groups};
 
 /// A spectrum that can be fitted: its place in the batch of spectra and where it starts.
 #[derive(Clone)]
@@ -77,8 +71,8 @@ pub struct Run<'a> {
     canary: Option<Canary>,
     /// The device has failed, and the CPU has taken its place.
     pub is_replaced: bool,
-    /// The shared grids of the last batch.
-    shared: Vec<Option<SharedGrid>>,
+    /// Shared grids of the last batch, by arm.
+    shared: Vec<Vec<SharedGrid>>,
     pub stages: Stages,
     meter: Option<Arc<Meter>>,
     tally: Option<&'a Tally<'a>>,
@@ -107,7 +101,7 @@ impl<'a> Run<'a> {
                 "mixed precision is for Levenberg–Marquardt: Nelder–Mead sees every rounding".into(),
             ));
         }
-        let (stages, shared) = (Stages::default(), vec![None; fitter.model.arms.len()]);
+        let (stages, shared) = (Stages::default(), vec![Vec::new(); fitter.model.arms.len()]);
         let (resident, canary, meter, tally) = (None, None, None, None);
         let most = usize::MAX;
         Ok(Run {
@@ -148,15 +142,16 @@ impl<'a> Run<'a> {
         out
     }
 
-    /// Rows of all spectra, in their order. `user_starts` (spectra, parameters), physical, replace the first guess. What a device
-    /// could not fit is fitted again.
-    pub fn batch(&mut self, spectra: &Spectra, user_starts: Option<&[f64]>) -> Result<Vec<FitRow>> {
+    /// Rows of all spectra, in their order. `user_starts` (spectra, parameters), physical, replace the first guess; then there is one
+    /// piece. What a device could not fit is fitted again.
+    pub fn batch(&mut self, files: &[&Spectra], user_starts: Option<&[f64]>) -> Result<Vec<FitRow>> {
         self.told = 0;
+        let count = files.iter().map(|spectra| spectra.len()).sum();
         let mut attempts = Attempts::default();
         let rows = loop {
-            match self.rows(spectra, user_starts) {
+            match self.rows(files, user_starts) {
                 Ok(rows) => break rows,
-                Err(failure) if self.halves(&failure, spectra.len()) => {}
+                Err(failure) if self.halves(&failure, count) => {}
                 Err(failure) => self.turn_to(&mut attempts, failure)?,
             }
         };
@@ -195,20 +190,18 @@ impl<'a> Run<'a> {
         Ok(())
     }
 
-    fn rows(&mut self, spectra: &Spectra, user_starts: Option<&[f64]>) -> Result<Vec<FitRow>> {
+    fn rows(&mut self, files: &[&Spectra], user_starts: Option<&[f64]>) -> Result<Vec<FitRow>> {
         let model = &self.fitter.model;
-        let arms = matched(model, spectra)?;
-        let mut rows: Vec<FitRow> = (0..spectra.len()).map(|k| blank(model, spectra, k)).collect();
+        let blanks = |spectra: &&Spectra| (0..spectra.len()).map(|k| blank(model, spectra, k)).collect::<Vec<_>>();
+        let mut rows: Vec<FitRow> = files.iter().flat_map(blanks).collect();
         let width = model.parameters.len();
         let given = |place: usize| user_starts.map(|all| &all[place * width..(place + 1) * width]);
         if self.is_cancelled() {
             rows.iter_mut().enumerate().for_each(|(place, row)| place_at_start(model, row, given(place)));
             return Ok(rows);
         }
-        let grids = self.time(Stage::Prepare, |run| run.grids(&arms, spectra))?;
-        let prepared = self.time(Stage::Prepare, |_| prepare_all(model, &arms, &grids, spectra.len()));
-        let tables = Tables::new(model, spectra)?;
-        let started = self.time(Stage::FirstGuess, |run| run.starts(prepared, &grids, &tables, user_starts))?;
+        let mut pieces = self.time(Stage::Prepare, |run| run.pieces(files))?;
+        let started = self.time(Stage::FirstGuess, |run| run.all_starts(&mut pieces, user_starts))?;
         let mut ready = Vec::new();
         for (place, one) in started.into_iter().enumerate() {
             match one {
@@ -220,7 +213,13 @@ impl<'a> Run<'a> {
                 Err(fault) => refuse(model, &mut rows[place], fault, given(place)),
             }
         }
-        self.fit(&arms, &grids, ready, &mut rows)?;
+        let counts: Vec<usize> = files.iter().map(|spectra| spectra.len()).collect();
+        let mut finished = rows.len() - ready.len();
+        for group in groups(pieces, &counts, ready) {
+            let count = group.ready.len();
+            self.fit(group, (&mut rows, finished))?;
+            finished += count;
+        }
         let scanned = model.free_velocity().filter(|_| self.fitter.scans_velocity());
         rows.iter_mut().for_each(|row| sound::row(row, scanned));
         Ok(rows)
@@ -228,78 +227,15 @@ impl<'a> Run<'a> {
 
     /// The grids of each arm; a shared one is kept for the next batch.
     pub fn grids(&mut self, arms: &[Cow<ArmSpectra>], spectra: &Spectra) -> Result<Vec<Grids>> {
-        let model = &self.fitter.model;
-        let masks = &model.spectra.mask;
-        let mut out = Vec::with_capacity(arms.len());
-        for (a, (arm, data)) in model.arms.iter().zip(arms).enumerate() {
-            let diagonals = diagonals(arm, data);
-            out.push(match &data.wavelength {
-                Wavelength::Shared(wavelength) => {
-                    let same = |w: &Arc<[f64]>| Arc::ptr_eq(w, wavelength) || w == wavelength;
-                    let known = self.shared[a].as_ref().filter(|(w, d, _)| *d == diagonals && same(w));
-                    let sampling = match known {
-                        Some((_, _, sampling)) => sampling.clone(),
-                        None => Arc::new(Sampling::of_file(arm, wavelength, masks, diagonals, &spectra.file)?),
-                    };
-                    self.shared[a] = Some((wavelength.clone(), diagonals, sampling.clone()));
-                    Grids::Shared(sampling)
-                }
-                Wavelength::Own(all) => {
-                    let rows: Vec<&[f64]> = all.chunks_exact(data.pixels.max(1)).collect();
-                    let make = |w: &&[f64]| match Sampling::new(arm, w, masks, diagonals) {
-                        Ok(sampling) => Ok(Arc::new(sampling)),
-                        Err(fault) => Err(Fault::of_grid(arm, &fault)),
-                    };
-                    Grids::Own(rows.par_iter().map(make).collect())
-                }
-            });
-        }
-        Ok(out)
+        Ok(self.all_grids(&[arms.to_vec()], &[spectra])?.swap_remove(0))
     }
 
-    /// Starts of every spectrum, in u, inside the bounds; whether one was clipped.
-    fn starts(
-        &mut self,
-        prepared: Vec<std::result::Result<Prepared, Fault>>,
-        grids: &[Grids],
-        tables: &Tables,
-        user: Option<&[f64]>,
-    ) -> Result<Vec<Started>> {
-        let (model, count) = (&self.fitter.model, self.fitter.start_count());
-        if let Some(user) = user {
-            let place = prepared.into_iter().zip(user.chunks_exact(model.parameters.len().max(1))).enumerate();
-            let one = |(k, (prepared, x))| -> Started {
-                let (prepared, limits) = (prepared?, tables.of(k)?);
-                let (start, clipped) = given(model, &limits, x)?;
-                Ok((prepared, limits, vec![start], clipped))
-            };
-            return Ok(place.map(one).collect());
-        }
-        let needed = prepared.iter().any(|p| p.is_ok());
-        let guess = needed.then(|| self.fitter.first_guess()).transpose()?;
-        let outside = |l: &Limits| l.start.is_some_and(|x| x < l.lower || x > l.upper);
-        let tally = self.tally;
-        let cancelled = || tally.is_some_and(|tally| tally.cancel().load(Ordering::Relaxed));
-        let one = |(k, prepared): (usize, std::result::Result<Prepared, Fault>)| {
-            let (prepared, limits) = (prepared?, tables.of(k)?);
-            let clipped = limits.iter().any(outside);
-            if cancelled() {
-                return Ok((prepared, limits, Vec::new(), clipped)); // without a start it is not fitted
-            }
-            let samplings: Vec<&Sampling> = grids.iter().filter_map(|g| g.of(k).ok()).map(|s| &**s).collect();
-            let starts = guess.map(|g| g.starts(&prepared, &samplings, &limits, count)).unwrap_or_default();
-            Ok((prepared, limits, starts, clipped))
-        };
-        Ok(prepared.into_par_iter().enumerate().map(one).collect())
-    }
-
-    /// Fits what is ready, in populations of at most the device's capacity.
-    fn fit(&mut self, arms: &[Cow<ArmSpectra>], grids: &[Grids], ready: Vec<Ready>, rows: &mut [FitRow]) -> Result<()> {
+    /// Fits what is ready, in populations of at most the device's capacity. So many spectra of the batch have a row already.
+    fn fit(&mut self, Group { layout, grids, ready }: Group, (rows, finished): (&mut [FitRow], usize)) -> Result<()> {
         if ready.is_empty() {
             return Ok(());
         }
-        let fitter = self.fitter;
-        let layout = layout(&fitter.model, arms, grids);
+        let (fitter, grids) = (self.fitter, &*grids);
         self.time(Stage::Fit, |run| run.make_resident(&layout))?;
         let capacity = self.resident.as_ref().map_or(1, |r| r.capacity);
         let most = ready.iter().map(|r| r.starts.len()).max().unwrap_or(1);
@@ -309,7 +245,7 @@ impl<'a> Run<'a> {
         }
         self.time(Stage::Prepare, |run| run.make_canary(&layout, grids, ready[0].place))?;
         let (ready, outcomes) =
-            self.time(Stage::Fit, |run| run.outcomes(grids, ready, (rows.len(), capacity / most.max(1))))?;
+            self.time(Stage::Fit, |run| run.outcomes(grids, ready, (finished, capacity / most.max(1))))?;
         self.time(Stage::Finish, |_| {
             let finish = Finish { model: &fitter.model, precision: fitter.precision };
             for (one, own) in ready.iter().zip(&outcomes) {

@@ -13,9 +13,9 @@ use std::thread;
 use web_time::Instant;
 
 use super::profile::Measured;
-use super::rest::complete;
+use super::rest::{Known, complete};
 use super::row::FitRow;
-use super::run::{Run, batch};
+use super::run::Run;
 use super::stages::{Stage, Stages};
 use super::{Control, Fitter, Journal, Sink, Summary};
 use crate::cpu::CpuDevice;
@@ -61,16 +61,27 @@ impl<'a> Tally<'a> {
     }
 }
 
-/// A batch, its place in the input, those of its rows that the journal knows and who made them, all of them when they are fitted, and
-/// who has done so.
+/// What is fitted together: a batch, or batches of small files; the rows of each when they are fitted, and who has done so.
 struct Job {
     number: usize,
+    pieces: Vec<Piece>,
+    rows: Result<Vec<Vec<FitRow>>>,
+    maker: Maker,
+}
+
+/// A batch, its place in the input, those of its rows that the journal knows and who made them.
+struct Piece {
+    number: usize,
     spectra: Spectra,
-    known: (Vec<Option<FitRow>>, String),
+    known: (Known, String),
     /// How many it knows.
     recalled: u64,
-    rows: Result<Vec<FitRow>>,
-    maker: Maker,
+}
+
+impl Piece {
+    fn is_known(&self) -> bool {
+        self.recalled > 0 && self.recalled == self.spectra.len() as u64
+    }
 }
 
 /// Who has made the rows of a batch that the journal does not know.
@@ -104,7 +115,7 @@ pub fn stream(
     let waiting = Mutex::new(waiting);
     let (fitted, done) = mpsc::channel();
     thread::scope(|scope| {
-        // one batch more is read than can be fitted at once
+        // one job more is read than can be fitted at once
         let most = runs.len() + 1;
         let workers: Vec<_> = runs
             .into_iter()
@@ -118,9 +129,12 @@ pub fn stream(
         let stages = Stages::since(measured.as_ref().map(|_| begin));
         let names = devices.iter().map(|device| device.name()).chain([CpuDevice.name()]);
         let by_device = names.map(|name| (name, 0)).collect();
-        let batch = batch(&*devices[0]);
-        let (fits, by_rows) = (0, Vec::new());
-        let mut ends = Ends { source, sink, journal, tally: &tally, stages, batch, fits, by_device, by_rows };
+        let batch = fitter.batch_on(&*devices[0]);
+        let share = usize::try_from(source.len()).unwrap_or(usize::MAX).div_ceil(workers.len());
+        let enough = share.min(batch / 2).max(1);
+        let (pieces, fits, by_rows) = (0, 0, Vec::new());
+        let tally = &tally;
+        let mut ends = Ends { source, sink, journal, tally, stages, batch, enough, pieces, fits, by_device, by_rows };
         let result = ends.run(jobs, &done, most);
         if result.is_err() {
             // nobody wants what still waits
@@ -152,8 +166,10 @@ fn work((makers, mut run): ([usize; 2], Run), waiting: &Mutex<Receiver<Job>>, fi
         let job = waiting.lock().unwrap_or_else(PoisonError::into_inner).recv();
         let Ok(mut job) = job else { return run.stages };
         run.stages.batch = job.number;
-        let known = std::mem::take(&mut job.known.0);
-        let fit = || complete(&job.spectra, known, |some| run.batch(some, None));
+        let known = |piece: &mut Piece| std::mem::take(&mut piece.known.0);
+        let known: Vec<Known> = job.pieces.iter_mut().map(known).collect();
+        let pieces = job.pieces.iter().map(|piece| &piece.spectra).zip(known).collect();
+        let fit = || complete(pieces, |some| run.batch(some, None));
         let batch = panic::catch_unwind(AssertUnwindSafe(fit));
         let (rows, panic) = match batch {
             Ok(rows) => (rows, None),
@@ -181,6 +197,10 @@ struct Ends<'a> {
     stages: Stages,
     /// Spectra of a batch.
     batch: usize,
+    /// Spectra of small files that are fitted together: half a batch, unless some worker had none then.
+    enough: usize,
+    /// Batches read.
+    pieces: usize,
     fits: u64,
     /// Those that the journal did not know.
     by_device: Vec<(String, u64)>,
@@ -188,19 +208,18 @@ struct Ends<'a> {
 }
 
 impl Ends<'_> {
-    /// At most `most` batches are between the ends.
+    /// At most `most` jobs are between the ends.
     fn run(&mut self, jobs: Sender<Job>, done: &Receiver<Job>, most: usize) -> Result<()> {
         let (mut read, mut written, mut more) = (0, 0, true);
         let mut held = BTreeMap::new();
         loop {
             while more && read - written < most {
                 self.stages.batch = read;
-                match self.stages.time(Stage::Read, || self.source.next_batch(self.batch))? {
-                    Some(spectra) => {
-                        self.send((read, spectra), &jobs, &mut held)?;
-                        read += 1;
-                    }
-                    None => more = false,
+                let pieces;
+                (pieces, more) = self.read()?;
+                if !pieces.is_empty() {
+                    self.send((read, pieces), &jobs, &mut held);
+                    read += 1;
                 }
             }
             while let Some(job) = held.remove(&written) {
@@ -217,52 +236,75 @@ impl Ends<'_> {
         }
     }
 
-    /// Hands a batch to the workers, or takes its rows from the journal.
-    fn send(
-        &mut self,
-        (number, spectra): (usize, Spectra),
-        jobs: &Sender<Job>,
-        held: &mut BTreeMap<usize, Job>,
-    ) -> Result<()> {
-        let known = self.journal.as_mut().map(|journal| journal.recall(number, &spectra)).transpose()?;
-        let known = known.unwrap_or_default();
-        let recalled = known.0.iter().flatten().count() as u64;
-        if recalled > 0 {
-            self.tally.add(recalled);
+    /// The next batch; where files are small some of them. And whether more may come.
+    fn read(&mut self) -> Result<(Vec<Piece>, bool)> {
+        let (mut pieces, mut spectra) = (Vec::new(), 0);
+        while spectra < self.enough {
+            let Some(next) = self.stages.time(Stage::Read, || self.source.next_batch(self.batch))? else {
+                return Ok((pieces, false));
+            };
+            spectra += next.len();
+            let number = self.pieces;
+            let known = self.journal.as_mut().map(|journal| journal.recall(number, &next)).transpose()?;
+            let known = known.unwrap_or_default();
+            let recalled = known.0.iter().flatten().count() as u64;
+            if recalled > 0 {
+                self.tally.add(recalled);
+            }
+            pieces.push(Piece { number, spectra: next, known, recalled });
+            self.pieces += 1;
         }
-        let mut job = Job { number, spectra, known, recalled, rows: Ok(Vec::new()), maker: Maker::Nobody };
-        if recalled > 0 && recalled == job.known.0.len() as u64 {
-            job.rows = Ok(job.known.0.drain(..).flatten().collect());
-            held.insert(number, job);
+        Ok((pieces, true))
+    }
+
+    /// Hands batches to the workers, or takes their rows from the journal.
+    fn send(&mut self, (number, mut pieces): (usize, Vec<Piece>), jobs: &Sender<Job>, held: &mut BTreeMap<usize, Job>) {
+        if pieces.iter().all(Piece::is_known) {
+            let rows = pieces.iter_mut().map(|piece| piece.known.0.drain(..).flatten().collect()).collect();
+            held.insert(number, Job { number, pieces, rows: Ok(rows), maker: Maker::Nobody });
         } else {
             // a worker that failed takes no more: its error is on its way
-            let _ = jobs.send(job);
+            let _ = jobs.send(Job { number, pieces, rows: Ok(Vec::new()), maker: Maker::Nobody });
+        }
+    }
+
+    fn write(&mut self, job: Job) -> Result<()> {
+        let Job { number, pieces, rows, maker } = job;
+        self.stages.batch = number;
+        let rows = rows?;
+        let names: Vec<String> = pieces.iter().map(|piece| self.maker(piece, &maker)).collect();
+        if let (Some(journal), Maker::Device(_)) = (&mut self.journal, maker) {
+            let keep = || -> Result<()> {
+                for ((piece, rows), name) in pieces.iter().zip(&rows).zip(&names).filter(|((p, _), _)| !p.is_known()) {
+                    journal.keep(piece.number, &piece.spectra, (rows, name))?;
+                }
+                journal.sync()
+            };
+            self.stages.time(Stage::Write, keep)?;
+        }
+        for ((piece, rows), name) in pieces.iter().zip(&rows).zip(names) {
+            let count = rows.len() as u64;
+            self.fits += count;
+            match self.by_rows.last_mut() {
+                Some((last, rows)) if *last == name => *rows += count,
+                _ => self.by_rows.push((name, count)),
+            }
+            self.stages.time(Stage::Write, || self.sink.append(&piece.spectra, rows))?;
         }
         Ok(())
     }
 
-    fn write(&mut self, job: Job) -> Result<()> {
-        let Job { number, spectra, known: (_, earlier), recalled, rows, maker } = job;
-        self.stages.batch = number;
-        let rows = rows?;
-        let count = rows.len() as u64;
-        self.fits += count;
-        let name = match maker {
-            Maker::Nobody => earlier,
-            Maker::Device(device) => {
-                self.by_device[device].1 += count - recalled;
-                let name = joined(earlier, &self.by_device[device].0);
-                if let Some(journal) = &mut self.journal {
-                    self.stages.time(Stage::Write, || journal.keep(number, &spectra, (&rows, &name)))?;
-                }
-                name
+    /// Counts the rows of a piece for who has made them, and names them.
+    fn maker(&mut self, piece: &Piece, maker: &Maker) -> String {
+        let earlier = piece.known.1.clone();
+        match maker {
+            Maker::Device(device) if !piece.is_known() => {
+                let (name, rows) = &mut self.by_device[*device];
+                *rows += piece.spectra.len() as u64 - piece.recalled;
+                joined(earlier, name)
             }
-        };
-        match self.by_rows.last_mut() {
-            Some((last, rows)) if *last == name => *rows += count,
-            _ => self.by_rows.push((name, count)),
+            _ => earlier,
         }
-        self.stages.time(Stage::Write, || self.sink.append(&spectra, &rows))
     }
 }
 

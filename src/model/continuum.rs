@@ -1,5 +1,7 @@
 //! Continuum bases, f64 on the host (design §2.4).
 
+use pulp::NullaryFnOnce;
+
 use super::settings::{Continuum, ContinuumKind};
 use crate::solver::triangle::{cholesky, packed_index, packed_length, solve_lower};
 
@@ -47,30 +49,66 @@ pub fn orthonormalise(rows: &mut [f64], pixels: usize, used: &[bool]) -> Option<
     for _ in 0..2 {
         let (factor, ln_det) = gram_factor(rows, pixels, used)?;
         total += ln_det;
-        let terms = rows.len() / pixels.max(1);
-        let mut column = vec![0.0; terms];
-        for j in 0..pixels {
-            for c in 0..terms {
-                column[c] = rows[c * pixels + j];
-            }
-            solve_lower(&factor, &mut column);
-            for c in 0..terms {
-                rows[c * pixels + j] = column[c];
-            }
-        }
+        pulp::Arch::new().dispatch(Solve { factor: &factor, rows, pixels });
     }
     Some(total)
+}
+
+/// rows ← L⁻¹ rows, L a packed lower-triangular factor: forward substitution, a row at a time.
+struct Solve<'a> {
+    factor: &'a [f64],
+    rows: &'a mut [f64],
+    pixels: usize,
+}
+
+impl NullaryFnOnce for Solve<'_> {
+    type Output = ();
+
+    #[inline(always)]
+    fn call(self) {
+        let Solve { factor, rows, pixels } = self;
+        for i in 0..rows.len() / pixels.max(1) {
+            let (before, rest) = rows.split_at_mut(i * pixels);
+            let own = &mut rest[..pixels];
+            for (j, other) in before.chunks_exact(pixels).enumerate() {
+                let l = factor[packed_index(i, j)];
+                own.iter_mut().zip(other).for_each(|(x, y)| *x -= l * y);
+            }
+            let diagonal = factor[packed_index(i, i)];
+            own.iter_mut().for_each(|x| *x /= diagonal);
+        }
+    }
+}
+
+/// Σ a b, in lanes.
+struct Dot<'a>(&'a [f64], &'a [f64]);
+
+impl NullaryFnOnce for Dot<'_> {
+    type Output = f64;
+
+    #[inline(always)]
+    fn call(self) -> f64 {
+        let ((a, a_rest), (b, b_rest)) = (self.0.as_chunks::<16>(), self.1.as_chunks::<16>());
+        let mut sums = [0.0; 16];
+        for (a, b) in a.iter().zip(b) {
+            for ((sum, a), b) in sums.iter_mut().zip(a).zip(b) {
+                *sum += a * b;
+            }
+        }
+        sums.iter().sum::<f64>() + a_rest.iter().zip(b_rest).map(|(a, b)| a * b).sum::<f64>()
+    }
 }
 
 /// Cholesky factor of Σ_used p pᵀ and the sum of the logarithms of its diagonal.
 fn gram_factor(rows: &[f64], pixels: usize, used: &[bool]) -> Option<(Vec<f64>, f64)> {
     let terms = rows.len() / pixels.max(1);
+    let counted: Vec<f64> =
+        rows.iter().zip(used.iter().cycle()).map(|(x, used)| if *used { *x } else { 0.0 }).collect();
     let mut gram = vec![0.0; packed_length(terms)];
     for i in 0..terms {
         for j in 0..=i {
-            let (a, b) = (&rows[i * pixels..][..pixels], &rows[j * pixels..][..pixels]);
-            let products = a.iter().zip(b).zip(used);
-            gram[packed_index(i, j)] = products.filter(|(_, used)| **used).map(|((a, b), _)| a * b).sum();
+            let (a, b) = (&counted[i * pixels..][..pixels], &counted[j * pixels..][..pixels]);
+            gram[packed_index(i, j)] = pulp::Arch::new().dispatch(Dot(a, b));
         }
     }
     if !cholesky(&mut gram, terms) {

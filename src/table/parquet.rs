@@ -1,4 +1,4 @@
-//! Parquet: snappy, one row group an append, the run's description in the key-value metadata.
+//! Parquet: snappy, one row group an append of some hundred rows, the run's description in the key-value metadata.
 
 use std::io;
 use std::sync::Arc;
@@ -15,6 +15,9 @@ use super::Metadata;
 use super::columns::{Column, Kind, Value};
 use crate::files::File;
 use crate::fit::FitRow;
+
+/// Fewer rows wait for the next append: a row group a spectrum would be most of the file.
+const LEAST: usize = 256;
 
 pub(super) struct ParquetTable {
     writer: ArrowWriter<File>,
@@ -41,7 +44,7 @@ impl ParquetTable {
         let arrays = columns.iter().map(|column| array(column, rows)).collect();
         let write = || -> Result<()> {
             self.writer.write(&RecordBatch::try_new(self.schema.clone(), arrays)?)?;
-            self.writer.flush()
+            if self.writer.in_progress_rows() < LEAST { Ok(()) } else { self.writer.flush() }
         };
         write().map_err(system)
     }

@@ -51,6 +51,21 @@ fn read(path: &Path) -> (Vec<RecordBatch>, ParquetMetaData) {
 const HEADER: &str = "id,file,row,status,status_text,rounds,evaluations,chi2,dof,objective,\
 velocity,velocity_err,teff,teff_err,at_bound,flags,start,n_starts_agree,correlation_velocity_teff";
 
+/// Some hundred rows are a group; fewer wait for more.
+#[test]
+fn row_groups_follow_the_appends() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("out.parquet");
+    let mut writer = TableWriter::create(&path, &schema(false), &Metadata::default()).unwrap();
+    let rows = |count: usize| (0..count).map(|k| row(Id::Integer(k as i64), 1.0)).collect::<Vec<_>>();
+    for count in [300, 1, 1, 255, 512, 3] {
+        writer.append(&rows(count)).unwrap();
+    }
+    writer.finish().unwrap();
+    let groups: Vec<i64> = read(&path).1.row_groups().iter().map(|group| group.num_rows()).collect();
+    assert_eq!(groups, [300, 257, 512, 3]);
+}
+
 #[test]
 fn parquet_reads_back() {
     let folder = tempfile::tempdir().unwrap();
@@ -68,7 +83,7 @@ fn parquet_reads_back() {
     writer.finish().unwrap();
 
     let (batches, file) = read(&path);
-    assert_eq!(file.num_row_groups(), 2);
+    assert_eq!(file.num_row_groups(), 1);
     let names: Vec<_> = batches[0].schema().fields().iter().map(|f| f.name().clone()).collect();
     assert_eq!(names.join(","), HEADER);
     let ids: Vec<i64> =

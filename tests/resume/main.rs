@@ -13,8 +13,9 @@ use std::time::{Duration, Instant};
 
 use sha2::{Digest, Sha256};
 
-/// Batches never span files: so many savepoints.
+/// With batches of a file's spectra: so many savepoints.
 const FILES: usize = 10;
+const BATCH: &str = "64";
 /// On a GPU, which may be the processor's emulation of one.
 const FILES_OF_GPU: usize = 4;
 
@@ -29,7 +30,7 @@ fn command(inputs: &Path, out: &Path, more: &[&str]) -> Command {
     let (device, files): (&[&str], _) =
         if more.contains(&"--device") { (&[], FILES_OF_GPU) } else { (&["--device", "cpu"], FILES) };
     command.arg("fit").arg(inputs.join("model.toml")).args(std::iter::repeat_n(spectra, files));
-    command.args(device).args(["--quiet", "-o"]).arg(out).args(more);
+    command.args(device).args(["--batch", BATCH, "--quiet", "-o"]).arg(out).args(more);
     command.stderr(Stdio::piped());
     command
 }

@@ -104,7 +104,7 @@ fn little_room(name: &str, old: Option<&[u8]>, step: u32) {
 #[test]
 fn a_full_disk_costs_nothing() {
     little_room("fits", Some(b"old"), 2);
-    little_room("parquet", None, 4);
+    little_room("parquet", None, 2);
     little_room("csv", None, 4);
 }
 

@@ -145,7 +145,7 @@ impl Journal {
         Ok((record.rows, record.device))
     }
 
-    /// Keeps the rows of a batch, but for those of interrupted fits.
+    /// Keeps the rows of a batch, but for those of interrupted fits; for good once [`sync`](Journal::sync) has returned.
     pub(super) fn keep(&mut self, number: usize, spectra: &Spectra, (rows, device): (&[FitRow], &str)) -> Result<()> {
         let finished = |row: &FitRow| (row.status != Status::Interrupted).then(|| row.clone());
         let rows: Vec<Option<FitRow>> = rows.iter().map(finished).collect();
@@ -156,9 +156,14 @@ impl Journal {
         let failed = |message: String| Error::Journal { path: self.path.clone(), message };
         let payload = postcard::to_stdvec(&record).map_err(|error| failed(error.to_string()))?;
         let written = self.file.seek(SeekFrom::End(0)).and_then(|_| self.file.write_all(&frame(&payload)));
-        written.and_then(|()| self.file.sync()).map_err(Error::writing(&self.path))?;
+        written.map_err(Error::writing(&self.path))?;
         self.is_needed = true;
         Ok(())
+    }
+
+    /// What is kept is on the disk.
+    pub(super) fn sync(&mut self) -> Result<()> {
+        self.file.sync().map_err(Error::writing(&self.path))
     }
 
     /// The output is whole: the journal goes.

@@ -2,7 +2,7 @@
 
 use std::sync::atomic::AtomicBool;
 
-use super::{Fitter, Grids, Ready, Run, Tally, batch};
+use super::{Fitter, Grids, Ready, Run, Tally};
 use crate::error::Result;
 use crate::fit::canary::Canary;
 use crate::fit::posterior::Scan;
@@ -22,7 +22,7 @@ impl Run<'_> {
         // who says how much memory says how many
         let enough = if self.memory.is_some() { usize::MAX } else { self.device.enough() };
         // and the canary's
-        let most = (batch(&*self.device) * self.fitter.start_count() + 1).min(self.most).min(enough);
+        let most = (self.fitter.batch_on(&*self.device) * self.fitter.start_count() + 1).min(self.most).min(enough);
         let mut passes = Passes::new(model, layout, &*self.device, (*solver, *precision, scans), (self.memory, most))?;
         if let Some(meter) = &self.meter {
             passes.measure(meter);
@@ -43,17 +43,17 @@ impl Run<'_> {
     }
 
     /// The outcomes of each spectrum's starts, of which `chunk` spectra enter together, and the spectra; an error where a canary
-    /// among them is not well. The batch has `total` spectra.
+    /// among them is not well. `finished` spectra of the batch are done.
     pub(super) fn outcomes(
         &mut self,
         grids: &[Grids],
         mut ready: Vec<Ready>,
-        (total, chunk): (usize, usize),
+        (finished, chunk): (usize, usize),
     ) -> Result<(Vec<Ready>, Vec<Vec<Outcome>>)> {
         let count = ready.len();
         let canary = self.canary.take().filter(|_| self.device.runs_wgsl());
         let places = canary.as_ref().map_or_else(Vec::new, |canary| canary.join(&mut ready, chunk));
-        let mut outcomes = self.population(grids, &ready, (total - count, count))?;
+        let mut outcomes = self.population(grids, &ready, (finished, count))?;
         for &place in places.iter().rev() {
             ready.remove(place);
             let own = outcomes.remove(place);

@@ -1,0 +1,206 @@
+//! Spectra of several files: prepared file by file, fitted together where their arms have the same shape.
+
+use std::borrow::Cow;
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+
+use rayon::prelude::*;
+
+use super::{Grids, Ready, Run, SharedGrid, Started};
+use crate::error::Result;
+use crate::fit::Fitter;
+use crate::fit::assemble::{matched, prepare_all};
+use crate::fit::given::given;
+use crate::fit::layout::{diagonals, layout};
+use crate::fit::limits::Tables;
+use crate::fit::workers::Tally;
+use crate::model::{ArmLayout, Fault, FirstGuess, Limits, Prepared, Sampling};
+use crate::spectra::{ArmSpectra, Spectra, Wavelength};
+
+/// Samplings that the next batch may find again.
+const KEPT: usize = 4;
+
+/// What one file brings to a batch.
+pub(super) struct Piece<'s> {
+    tables: Tables<'s>,
+    pub grids: Vec<Grids>,
+    pub layout: Vec<ArmLayout>,
+    prepared: Vec<std::result::Result<Prepared, Fault>>,
+}
+
+/// Spectra whose arms have one shape: they enter a population together.
+pub(super) struct Group {
+    pub layout: Vec<ArmLayout>,
+    pub grids: Vec<Grids>,
+    pub ready: Vec<Ready>,
+}
+
+impl Run<'_> {
+    /// All that is known of the spectra without a fit.
+    pub(super) fn pieces<'s>(&mut self, files: &[&'s Spectra]) -> Result<Vec<Piece<'s>>>
+    where
+        Self: 's,
+    {
+        let model = &self.fitter.model;
+        let arms = files.iter().map(|spectra| matched(model, spectra)).collect::<Result<Vec<_>>>()?;
+        let grids = self.all_grids(&arms, files)?;
+        let prepare = |((spectra, arms), grids): ((&&'s Spectra, &Vec<Cow<ArmSpectra>>), Vec<Grids>)| {
+            let tables = Tables::new(model, spectra)?;
+            let prepared = prepare_all(model, arms, &grids, spectra.len());
+            Ok(Piece { tables, layout: layout(model, arms, &grids), grids, prepared })
+        };
+        let made: Vec<Result<Piece>> = files.par_iter().zip(&arms).zip(grids).map(prepare).collect();
+        made.into_iter().collect()
+    }
+
+    /// The grids of each file's arms; shared ones of the last batch are found again.
+    pub(super) fn all_grids(&mut self, arms: &[Vec<Cow<ArmSpectra>>], files: &[&Spectra]) -> Result<Vec<Vec<Grids>>> {
+        let masks = &self.fitter.model.spectra.mask;
+        let mut all: Vec<Vec<Grids>> = files.iter().map(|_| Vec::with_capacity(arms.len())).collect();
+        for (a, arm) in self.fitter.model.arms.iter().enumerate() {
+            let known = std::mem::take(&mut self.shared[a]);
+            // every file's shared grid, the same ones once
+            let mut grids: Vec<(Arc<[f64]>, usize, &Spectra)> = Vec::new();
+            let mut place = |wavelength: &Arc<[f64]>, diagonals: usize, spectra| {
+                let is_same =
+                    |w: &Arc<[f64]>, d: usize| d == diagonals && (Arc::ptr_eq(w, wavelength) || w == wavelength);
+                if let Some(k) = known.iter().position(|(w, d, _)| is_same(w, *d)) {
+                    return k;
+                }
+                let found = grids.iter().position(|(w, d, _)| is_same(w, *d));
+                known.len()
+                    + found.unwrap_or_else(|| {
+                        grids.push((wavelength.clone(), diagonals, spectra));
+                        grids.len() - 1
+                    })
+            };
+            let places: Vec<Option<usize>> = arms
+                .iter()
+                .zip(files)
+                .map(|(arms, spectra)| match &arms[a].wavelength {
+                    Wavelength::Shared(wavelength) => Some(place(wavelength, diagonals(arm, &arms[a]), *spectra)),
+                    Wavelength::Own(_) => None,
+                })
+                .collect();
+            let make = |(w, d, spectra): &(Arc<[f64]>, usize, &Spectra)| -> Result<SharedGrid> {
+                Ok((w.clone(), *d, Arc::new(Sampling::of_file(arm, w, masks, *d, &spectra.file)?)))
+            };
+            let made: Vec<Result<SharedGrid>> = grids.par_iter().map(make).collect();
+            let made = made.into_iter().collect::<Result<Vec<_>>>()?;
+            let mut shared: Vec<SharedGrid> = known.into_iter().chain(made).collect();
+            for ((arms, place), all) in arms.iter().zip(places).zip(&mut all) {
+                all.push(match (place, &arms[a].wavelength) {
+                    (Some(place), _) => Grids::Shared(shared[place].2.clone()),
+                    (None, Wavelength::Own(grids)) => {
+                        let (pixels, diagonals) = (arms[a].pixels.max(1), diagonals(arm, &arms[a]));
+                        let make = |w: &[f64]| match Sampling::new(arm, w, masks, diagonals) {
+                            Ok(sampling) => Ok(Arc::new(sampling)),
+                            Err(fault) => Err(Fault::of_grid(arm, &fault)),
+                        };
+                        Grids::Own(grids.par_chunks_exact(pixels).map(make).collect())
+                    }
+                    (None, Wavelength::Shared(_)) => Grids::Own(Vec::new()),
+                });
+            }
+            // the latest
+            self.shared[a] = shared.split_off(shared.len().saturating_sub(KEPT));
+        }
+        Ok(all)
+    }
+
+    /// The starts of all spectra of all files.
+    pub(super) fn all_starts(&self, pieces: &mut [Piece], user: Option<&[f64]>) -> Result<Vec<Started>> {
+        let is_needed = pieces.iter().any(|piece| piece.prepared.iter().any(|p| p.is_ok()));
+        // made by one thread before many ask for it
+        let guess = (is_needed && user.is_none()).then(|| self.fitter.first_guess()).transpose()?;
+        let (fitter, tally) = (self.fitter, self.tally);
+        let starts = |piece: &mut Piece| piece.starts(fitter, tally, (guess, user));
+        Ok(pieces.par_iter_mut().flat_map_iter(starts).collect())
+    }
+}
+
+impl Piece<'_> {
+    /// Starts of every spectrum, in u, inside the bounds; whether one was clipped.
+    fn starts(
+        &mut self,
+        fitter: &Fitter,
+        tally: Option<&Tally>,
+        (guess, user): (Option<&FirstGuess>, Option<&[f64]>),
+    ) -> Vec<Started> {
+        let (model, count) = (&fitter.model, fitter.start_count());
+        let (prepared, grids, tables) = (std::mem::take(&mut self.prepared), &self.grids, &self.tables);
+        if let Some(user) = user {
+            let place = prepared.into_iter().zip(user.chunks_exact(model.parameters.len().max(1))).enumerate();
+            let one = |(k, (prepared, x))| -> Started {
+                let (prepared, limits) = (prepared?, tables.of(k)?);
+                let (start, clipped) = given(model, &limits, x)?;
+                Ok((prepared, limits, vec![start], clipped))
+            };
+            return place.map(one).collect();
+        }
+        let outside = |l: &Limits| l.start.is_some_and(|x| x < l.lower || x > l.upper);
+        let cancelled = || tally.is_some_and(|tally| tally.cancel().load(Ordering::Relaxed));
+        let one = |(k, prepared): (usize, std::result::Result<Prepared, Fault>)| {
+            let (prepared, limits) = (prepared?, tables.of(k)?);
+            let clipped = limits.iter().any(outside);
+            if cancelled() {
+                return Ok((prepared, limits, Vec::new(), clipped)); // without a start it is not fitted
+            }
+            let samplings: Vec<&Sampling> = grids.iter().filter_map(|g| g.of(k).ok()).map(|s| &**s).collect();
+            let starts = guess.map(|g| g.starts(&prepared, &samplings, &limits, count)).unwrap_or_default();
+            Ok((prepared, limits, starts, clipped))
+        };
+        prepared.into_par_iter().enumerate().map(one).collect()
+    }
+}
+
+/// Spectra by the shape of their arms; `ready` and `counts` are those of all pieces, in order.
+pub(super) fn groups(mut pieces: Vec<Piece>, counts: &[usize], ready: Vec<Ready>) -> Vec<Group> {
+    if pieces.len() == 1 {
+        return pieces
+            .drain(..)
+            .map(|Piece { layout, grids, .. }| Group { layout, grids, ready: ready.clone() })
+            .collect();
+    }
+    // on what grid a shape is sampled is each spectrum's own affair, unless it is the template's
+    let shape = |piece: &Piece| -> Vec<ArmLayout> {
+        piece.layout.iter().map(|arm| ArmLayout { shared_grid: arm.is_template, ..*arm }).collect()
+    };
+    let mut shapes: Vec<(Vec<ArmLayout>, Vec<usize>)> = Vec::new();
+    for (k, piece) in pieces.iter().enumerate() {
+        let own = shape(piece);
+        match shapes.iter_mut().find(|(other, _)| *other == own) {
+            Some((_, members)) => members.push(k),
+            None => shapes.push((own, vec![k])),
+        }
+    }
+    let of_place: Vec<usize> =
+        counts.iter().enumerate().flat_map(|(k, count)| std::iter::repeat_n(k, *count)).collect();
+    let mut waiting: Vec<Vec<Ready>> = pieces.iter().map(|_| Vec::new()).collect();
+    ready.into_iter().for_each(|one| waiting[of_place[one.place]].push(one));
+    let group = |(mut layout, members): (Vec<ArmLayout>, Vec<usize>)| {
+        let grids: Vec<Grids> = (0..layout.len()).map(|a| together(&pieces, counts, (&members, a))).collect();
+        for (arm, grid) in layout.iter_mut().zip(&grids) {
+            arm.shared_grid = matches!(grid, Grids::Shared(_));
+        }
+        Group { layout, grids, ready: members.iter().flat_map(|k| std::mem::take(&mut waiting[*k])).collect() }
+    };
+    shapes.into_iter().map(group).collect()
+}
+
+/// How some pieces sample an arm: one grid where all have the same, else one a spectrum of the whole batch.
+fn together(pieces: &[Piece], counts: &[usize], (members, arm): (&[usize], usize)) -> Grids {
+    let grid = |k: &usize| match &pieces[*k].grids[arm] {
+        Grids::Shared(sampling) => Some(sampling),
+        Grids::Own(_) => None,
+    };
+    if let Some(Some(first)) = members.first().map(grid)
+        && members.iter().all(|k| grid(k).is_some_and(|other| Arc::ptr_eq(other, first)))
+    {
+        return Grids::Shared(first.clone());
+    }
+    let own = |(piece, count): (&Piece, &usize)| {
+        (0..*count).map(|k| piece.grids[arm].of(k).cloned().map_err(Fault::clone)).collect::<Vec<_>>()
+    };
+    Grids::Own(pieces.iter().zip(counts).flat_map(own).collect())
+}

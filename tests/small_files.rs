@@ -1,0 +1,93 @@
+//! Files of few spectra are fitted together, and each row is what its file alone would give.
+
+mod common;
+
+use std::collections::VecDeque;
+
+use common::fits::{devices, fitter, pick, same_bits, synb_spectra};
+use common::{shared, synb_model};
+use popfit::spectra::{SpectraReader, Wavelength};
+use popfit::{Control, Device, Result, Spectra};
+
+/// Files, one after another.
+struct Files(VecDeque<Spectra>, u64);
+
+impl Files {
+    fn new(files: &[Spectra]) -> Files {
+        Files(files.to_vec().into(), files.iter().map(|file| file.len() as u64).sum())
+    }
+}
+
+impl SpectraReader for Files {
+    fn len(&self) -> u64 {
+        self.1
+    }
+
+    fn next_batch(&mut self, _: usize) -> Result<Option<Spectra>> {
+        Ok(self.0.pop_front())
+    }
+
+    fn empty(&self) -> Spectra {
+        self.0[0].slice(0..0)
+    }
+}
+
+/// One to three spectra each: on one grid, on grids of their own, with fewer pixels, some of them bad.
+fn files(spectra: &Spectra) -> Vec<Spectra> {
+    let mut files = Vec::new();
+    let mut first = 0;
+    while first + 3 <= 40 {
+        let k = files.len();
+        let count = 1 + k % 3;
+        let mut file = pick(spectra, &(first..first + count).collect::<Vec<_>>());
+        let arm = &mut file.arms[0];
+        let Wavelength::Shared(grid) = &arm.wavelength else { panic!("a shared grid") };
+        match k % 5 {
+            1 => arm.wavelength = Wavelength::Shared(grid.iter().map(|w| w * (1.0 + 1e-7 * k as f64)).collect()),
+            2 => arm.wavelength = Wavelength::Own(grid.repeat(count)),
+            3 => {
+                let fewer = arm.pixels - 40 - k;
+                let rows = |all: &[f64]| all.chunks(arm.pixels).flat_map(|row| row[..fewer].to_vec()).collect();
+                (arm.flux, arm.ivar) = (rows(&arm.flux), rows(&arm.ivar));
+                arm.wavelength = Wavelength::Shared(grid[..fewer].into());
+                (arm.pixels, arm.mask) = (fewer, Vec::new());
+            }
+            _ => {}
+        }
+        if k % 7 == 6 {
+            arm.ivar.fill(0.0);
+        }
+        file.file = format!("file {k}").into();
+        files.push(file);
+        first += count;
+    }
+    files
+}
+
+fn meets_its_file(device: &Device, files: &[Spectra], shared: &std::path::Path) {
+    let fitter = fitter(synb_model(shared), device);
+    let mut table = fitter.table();
+    let control = Control { profile: true, ..Control::default() };
+    let summary = fitter.fit_with(&mut Files::new(files), &mut table, &control).unwrap();
+    let mut rows = table.rows.iter();
+    for file in files {
+        for alone in fitter.fit(file).unwrap().rows {
+            let row = rows.next().unwrap();
+            same_bits(row, &alone, &format!("{}, {}", device.name(), file.file));
+            assert_eq!((&row.file, row.row, &row.id), (&file.file, alone.row, &alone.id));
+        }
+    }
+    assert_eq!(rows.next(), None);
+    let rounds = &summary.profile.unwrap().devices[0].rounds;
+    let together = rounds.iter().flat_map(|rounds| &rounds.active).max();
+    println!("{}: at most {together:?} members in a round", device.name());
+    assert!(together.is_some_and(|most| *most >= 12), "{together:?}");
+}
+
+#[test]
+fn a_row_is_that_of_its_file_alone() {
+    let Some(shared) = shared() else { return };
+    let files = files(&synb_spectra(&shared));
+    assert!(files.len() >= 18);
+    devices().iter().for_each(|device| meets_its_file(device, &files, &shared));
+}
