@@ -17,8 +17,6 @@ use popfit::{
 };
 use safetensors::tensor::{Dtype, TensorView, serialize};
 
-const DATA: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/data");
-
 fn main() -> Result<()> {
     let arguments: Vec<String> = std::env::args().skip(1).collect();
     let text = |k: usize, usual: &str| arguments.get(k).map_or(usual, String::as_str).to_string();
@@ -26,7 +24,9 @@ fn main() -> Result<()> {
     let (folder, device) = (PathBuf::from(text(0, ".")), Device::parse(&text(1, "auto"))?);
     let (seconds, count) = (number(2, "3")?, number(3, "512")? as usize);
 
-    let emulator = Emulator::open(format!("{DATA}/emulator.safetensors"))?;
+    // of the project, or, where that is not, of the current folder
+    let network = Path::new(env!("CARGO_MANIFEST_DIR")).join("data/emulator.safetensors");
+    let emulator = Emulator::open(if network.is_file() { network } else { "data/emulator.safetensors".into() })?;
     let pixels = emulator.pixels();
     let (spectra, starts) = noisy_templates(&emulator, count)?;
     let arm = Arm::new("", emulator).interpolation(Interpolation::Linear).continuum(Continuum::none());

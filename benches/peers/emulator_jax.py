@@ -20,7 +20,8 @@ import numpy as np
 from safetensors import safe_open
 from safetensors.numpy import load_file
 
-ROOT = Path(__file__).resolve().parents[2]
+FOLDERS = Path(__file__).resolve().parents
+ROOT = next((folder for folder in FOLDERS if (folder / "data" / "emulator.safetensors").is_file()), Path.cwd())
 NETWORK = ROOT / "data" / "emulator.safetensors"
 BATCHES = (64, 256)
 FTOL, MOST_STEPS, MOST_DAMPING = 1e-6, 60, 1e7
@@ -35,9 +36,10 @@ def read_network():
     return [(arrays[f"layer.{k}.weight"], arrays[f"layer.{k}.bias"]) for k in range(count)], labels
 
 
-def popfit(folder, device, seconds, fits):
+def popfit(program, folder, device, seconds, fits):
     """Runs popfit once: its line of numbers. The data and its answers are in the folder."""
-    command = ["cargo", "run", "--release", "--quiet", "--example", "emulator_peer", "--", folder, device, seconds, fits]
+    build = ["cargo", "run", "--release", "--quiet", "--example", "emulator_peer", "--"]
+    command = [*([program] if program else build), folder, device, seconds, fits]
     done = subprocess.run([str(word) for word in command], cwd=ROOT, check=True, stdout=subprocess.PIPE, text=True)
     return json.loads(done.stdout.splitlines()[-1])
 
@@ -118,7 +120,9 @@ def main():
     parser.add_argument("--device", default="auto", help="popfit's: auto, cpu, gpu, …")
     parser.add_argument("--fits", type=int, default=512)
     parser.add_argument("--json", type=Path)
+    parser.add_argument("--popfit", type=Path, help="the example emulator_peer, built; without, cargo builds and runs it")
     options = parser.parse_args()
+    program = options.popfit and options.popfit.resolve()
     # f32 as popfit computes: no TF32
     jax.config.update("jax_default_matmul_precision", "highest")
     layers, labels = read_network()
@@ -127,14 +131,14 @@ def main():
     own = f"jax {jax.__version__}, {device.platform}: {device.device_kind}"
     rows, best = [], {}
     with tempfile.TemporaryDirectory() as folder:
-        popfit(folder, options.device, 0, options.fits)  # builds, and makes the data
+        popfit(program, folder, options.device, 0, options.fits)  # builds, and makes the data
         data = load_file(Path(folder) / "workload.safetensors")
         flux, ivar = data["flux"], data["ivar"]
         starts = np.zeros((len(flux), len(labels)), np.float32)
         arrays = [jnp.asarray(x, jnp.float32) for x in (starts, flux, np.sqrt(ivar))]
         batches = [batch for batch in BATCHES if batch <= len(flux)] or [len(flux)]
         for number in range(options.rounds):
-            line = popfit(folder, options.device, options.seconds, options.fits)
+            line = popfit(program, folder, options.device, options.seconds, options.fits)
             peers = {batch: run_jax(fit, arrays, batch, options.seconds) for batch in batches}
             batch = max(peers, key=lambda batch: peers[batch][0])
             rate, found, steps = peers[batch]

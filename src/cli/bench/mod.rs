@@ -45,6 +45,9 @@ pub struct Arguments {
     /// A GPU beside the CPU: gpu, gpu:N or gpu:NAME; without, all but software ones
     #[arg(long, value_name = "D")]
     device: Option<String>,
+    /// Leave out the other crates' solvers
+    #[arg(long)]
+    without_peers: bool,
     /// popfit alone, instead: what a fit costs by the number of spectra, starts, pixels and labels
     #[arg(long)]
     scaling: bool,
@@ -90,7 +93,7 @@ pub fn run(arguments: &Arguments) -> Result<(), Failure> {
                 runs.push(race::popfit(&workload, solver, &device, pool, budget).map_err(Failure::running)?);
             }
         }
-        for peer in Peer::ALL {
+        for peer in Peer::ALL.into_iter().filter(|_| !arguments.without_peers) {
             for pool in [&all, &one] {
                 tell(&workload, peer.name(), pool);
                 runs.push(race::peer(&workload, peer, pool, budget).map_err(Failure::running)?);
