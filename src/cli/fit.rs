@@ -100,7 +100,7 @@ enum Solver {
 enum Precision {
     /// All rounds in f32
     F32,
-    /// The last rounds in f32
+    /// The last rounds, and all results, in f32
     Mixed,
 }
 
@@ -131,8 +131,12 @@ pub fn run(arguments: &Arguments) -> Result<(), Failure> {
     fitter.check_spectra(&files).map_err(|error| file.blame(error))?;
     if !arguments.quiet {
         let missing = files.iter().flat_map(|file| fitter.notes(file));
+        if arguments.precision == Precision::Mixed && fitter.device_name().starts_with("cpu") {
+            say(["popfit: mixed precision is for GPUs: on the CPU it only takes longer".into()]);
+        }
         say(source.all_notes().cloned().chain(missing).map(|note| format!("popfit: {note}")));
     }
+    drop(files);
     let metadata =
         Metadata { device: fitter.device_name(), model: file.text, emulators, settings: fitter.settings_text() };
     let bar = progress_bar(source.len(), arguments.quiet);

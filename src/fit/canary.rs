@@ -52,7 +52,7 @@ impl Canary {
         for (u, p) in ready.starts[0].u.iter_mut().zip(parameters) {
             *u = (*u + OFFSET * (p.to_u(p.upper) - p.to_u(p.lower))).clamp(p.to_u(p.lower), p.to_u(p.upper));
         }
-        let kinds = (fitter.solver, fitter.precision.of_results(), false);
+        let kinds = (fitter.solver, fitter.precision, false);
         let mut passes = Passes::new(&fitter.model, layout, &CpuDevice, kinds, (None, 1))?;
         let (never, one) = (AtomicBool::new(false), std::slice::from_ref(&ready));
         let outcomes = passes.solve(&fitter.model, grids, one, (&never, &mut |_| {}))?;
@@ -275,7 +275,7 @@ mod tests {
         let begin = Instant::now();
         let canary = Canary::new(fitter, &layout, &grids, 0).unwrap().expect("an answer");
         println!("made in {:?}: {:?}", begin.elapsed(), canary.answer);
-        let kinds = (fitter.solver, fitter.precision.of_results(), false);
+        let kinds = (fitter.solver, fitter.precision, false);
         let mut passes = Passes::new(&fitter.model, &layout, device, kinds, (None, 1)).unwrap();
         let watched: Watched = (&AtomicBool::new(false), &mut |_| {});
         let one = std::slice::from_ref(&canary.ready);

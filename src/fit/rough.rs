@@ -5,20 +5,20 @@ use crate::solver::{LevenbergMarquardt, Outcome, Status};
 
 /// Tolerance of the first rounds: f16 rows know a cost hardly better, and a looser one leaves more to the last rounds.
 const FTOL: f64 = 1e-4;
-/// At most so many first rounds, and this share of all.
+/// First rounds, and how many there must be in all: f32 alone may need a few dozen.
 const ROUNDS: u32 = 16;
-const SHARE: u32 = 2;
+const LEAST: u32 = 48;
 
 /// Settings of the first and of the last rounds; `None` where there are too few to share.
 pub fn settings(all: LevenbergMarquardt) -> Option<[LevenbergMarquardt; 2]> {
-    let first = (all.max_rounds / SHARE).min(ROUNDS);
     let loose = |tolerance: f64| tolerance.max(FTOL);
     let [ftol, xtol, gtol] = [all.ftol, all.xtol, all.gtol].map(loose);
-    let settings = [
-        LevenbergMarquardt { max_rounds: first, ftol, xtol, gtol, ..all },
-        LevenbergMarquardt { max_rounds: all.max_rounds - first, ..all },
-    ];
-    (first > 0).then_some(settings)
+    (all.max_rounds >= LEAST).then(|| {
+        [
+            LevenbergMarquardt { max_rounds: ROUNDS, ftol, xtol, gtol, ..all },
+            LevenbergMarquardt { max_rounds: all.max_rounds - ROUNDS, ..all },
+        ]
+    })
 }
 
 /// Where the last rounds start: where those starts of each spectrum ended that did not give way; where one ended nowhere, at itself.
@@ -64,8 +64,8 @@ mod tests {
     #[test]
     fn rounds_are_shared() {
         let with = |max_rounds| settings(LevenbergMarquardt { max_rounds, ..LevenbergMarquardt::default() });
-        assert_eq!(with(1), None);
-        for (all, shares) in [(2, [1, 1]), (5, [2, 3]), (60, [16, 44])] {
+        assert_eq!((with(1), with(47)), (None, None));
+        for (all, shares) in [(48, [16, 32]), (60, [16, 44]), (1000, [16, 984])] {
             assert_eq!(with(all).map(|both| both.map(|lm| lm.max_rounds)), Some(shares));
         }
     }

@@ -213,9 +213,9 @@ impl<'a> Run<'a> {
                 Err(fault) => refuse(model, &mut rows[place], fault, given(place)),
             }
         }
-        let counts: Vec<usize> = files.iter().map(|spectra| spectra.len()).collect();
+        let counts = files.iter().map(|spectra| spectra.len()).collect();
         let mut finished = rows.len() - ready.len();
-        for group in groups(pieces, &counts, ready) {
+        for group in groups(pieces, counts, ready) {
             let count = group.ready.len();
             self.fit(group, (&mut rows, finished))?;
             finished += count;

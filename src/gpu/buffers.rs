@@ -223,7 +223,7 @@ fn halves(values: &Values) -> Vec<u16> {
     }
 }
 
-/// One block of `length` elements at each place, `stride` elements apart; neighbours go in one copy.
+/// One block of `length` elements at each place, `stride` elements of 32 bits apart; neighbours go in one copy.
 pub(super) fn write<T: bytemuck::Pod>(
     context: &Context,
     buffer: &wgpu::Buffer,
@@ -235,7 +235,8 @@ pub(super) fn write<T: bytemuck::Pod>(
         return;
     }
     let mut rest = values;
-    for run in places.chunk_by(|a, b| length == stride && a + 1 == *b) {
+    let is_whole = length * size_of::<T>() == 4 * stride;
+    for run in places.chunk_by(|a, b| is_whole && a + 1 == *b) {
         let (now, later) = rest.split_at((run.len() * length).min(rest.len()));
         context.queue.write_buffer(buffer, 4 * (run[0] * stride) as u64, bytemuck::cast_slice(now));
         rest = later;

@@ -154,14 +154,12 @@ impl Piece<'_> {
     }
 }
 
-/// Spectra by the shape of their arms; `ready` and `counts` are those of all pieces, in order.
-pub(super) fn groups(mut pieces: Vec<Piece>, counts: &[usize], ready: Vec<Ready>) -> Vec<Group> {
-    if pieces.len() == 1 {
-        return pieces
-            .drain(..)
-            .map(|Piece { layout, grids, .. }| Group { layout, grids, ready: ready.clone() })
-            .collect();
-    }
+/// Spectra by the shape of their arms, one group after another; `ready` and `counts` are those of all pieces, in order.
+pub(super) fn groups<'s>(
+    pieces: Vec<Piece<'s>>,
+    counts: Vec<usize>,
+    ready: Vec<Ready>,
+) -> impl Iterator<Item = Group> + 's {
     // on what grid a shape is sampled is each spectrum's own affair, unless it is the template's
     let shape = |piece: &Piece| -> Vec<ArmLayout> {
         piece.layout.iter().map(|arm| ArmLayout { shared_grid: arm.is_template, ..*arm }).collect()
@@ -178,14 +176,13 @@ pub(super) fn groups(mut pieces: Vec<Piece>, counts: &[usize], ready: Vec<Ready>
         counts.iter().enumerate().flat_map(|(k, count)| std::iter::repeat_n(k, *count)).collect();
     let mut waiting: Vec<Vec<Ready>> = pieces.iter().map(|_| Vec::new()).collect();
     ready.into_iter().for_each(|one| waiting[of_place[one.place]].push(one));
-    let group = |(mut layout, members): (Vec<ArmLayout>, Vec<usize>)| {
-        let grids: Vec<Grids> = (0..layout.len()).map(|a| together(&pieces, counts, (&members, a))).collect();
+    shapes.into_iter().map(move |(mut layout, members)| {
+        let grids: Vec<Grids> = (0..layout.len()).map(|a| together(&pieces, &counts, (&members, a))).collect();
         for (arm, grid) in layout.iter_mut().zip(&grids) {
             arm.shared_grid = matches!(grid, Grids::Shared(_));
         }
         Group { layout, grids, ready: members.iter().flat_map(|k| std::mem::take(&mut waiting[*k])).collect() }
-    };
-    shapes.into_iter().map(group).collect()
+    })
 }
 
 /// How some pieces sample an arm: one grid where all have the same, else one a spectrum of the whole batch.
