@@ -300,17 +300,12 @@ impl Fitter {
     /// What the rows depend on beside model and device, `key = value` line by line, as it is written into the table's metadata.
     pub fn settings_text(&self) -> String {
         let Fitter { solver, seed, strict, precision, .. } = self;
-        let precision = match precision {
-            Precision::F32 => "f32",
-            Precision::F64 => "f64",
-            Precision::Mixed => "mixed",
-        };
         [
             solver.to_string(),
             format!("starts = {}", self.start_count()),
             format!("seed = {seed}"),
             format!("strict = {strict}"),
-            format!("precision = {precision}"),
+            format!("precision = {}", precision.name()),
         ]
         .join("\n")
     }

@@ -4,12 +4,14 @@
 //! inside a `pulp` dispatch.
 
 pub mod convolve;
+mod double;
 pub mod functions;
 pub mod gram;
 pub mod hyperbolic;
 pub mod lanes;
 pub mod rotation;
 pub mod scan;
+mod single;
 pub mod taps;
 pub mod vectors;
 
@@ -18,7 +20,7 @@ use std::iter::Sum;
 use std::ops::{Add, AddAssign, Div, Mul, MulAssign, Neg, Sub};
 use std::sync::Arc;
 
-use pulp::{Simd, bytemuck};
+use pulp::Simd;
 
 use crate::solver::recording::Values;
 
@@ -127,273 +129,6 @@ fn converted<R: Real>(values: &Values) -> Vec<R> {
         Values::F32(v) => v.iter().map(|&x| R::of(f64::from(x))).collect(),
         Values::F64(v) => v.iter().map(|&x| R::of(x)).collect(),
         Values::I32(v) => v.iter().map(|&x| R::of(f64::from(x))).collect(),
-    }
-}
-
-impl Real for f64 {
-    type Vector<S: Simd> = S::f64s;
-    #[inline(always)]
-    fn splat<S: Simd>(simd: S, x: f64) -> S::f64s {
-        simd.splat_f64s(x)
-    }
-    #[inline(always)]
-    fn multiply_add<S: Simd>(simd: S, a: S::f64s, b: S::f64s, c: S::f64s) -> S::f64s {
-        simd.mul_add_f64s(a, b, c)
-    }
-    #[inline(always)]
-    fn subtract_product<S: Simd>(simd: S, c: S::f64s, a: S::f64s, b: S::f64s) -> S::f64s {
-        simd.mul_add_f64s(simd.neg_f64s(a), b, c)
-    }
-    #[inline(always)]
-    fn multiply<S: Simd>(simd: S, a: S::f64s, b: S::f64s) -> S::f64s {
-        simd.mul_f64s(a, b)
-    }
-    #[inline(always)]
-    fn plus<S: Simd>(simd: S, a: S::f64s, b: S::f64s) -> S::f64s {
-        simd.add_f64s(a, b)
-    }
-    #[inline(always)]
-    fn minus<S: Simd>(simd: S, a: S::f64s, b: S::f64s) -> S::f64s {
-        simd.sub_f64s(a, b)
-    }
-    #[inline(always)]
-    fn divide<S: Simd>(simd: S, a: S::f64s, b: S::f64s) -> S::f64s {
-        simd.div_f64s(a, b)
-    }
-    #[inline(always)]
-    fn absolute_each<S: Simd>(simd: S, a: S::f64s) -> S::f64s {
-        simd.abs_f64s(a)
-    }
-    #[inline(always)]
-    fn exp_each<S: Simd, const W: usize>(_: S, x: [S::f64s; W]) -> [S::f64s; W] {
-        x.map(vectors::exp_f64s::<S>)
-    }
-    #[inline(always)]
-    fn inverse_above<S: Simd>(simd: S, least: S::f64s, a: S::f64s) -> S::f64s {
-        let inverse = simd.div_f64s(simd.splat_f64s(1.0), a);
-        simd.select_f64s(simd.less_than_f64s(least, a), inverse, simd.splat_f64s(f64::NAN))
-    }
-    #[inline(always)]
-    fn vectors<S: Simd>(slice: &[f64]) -> &[S::f64s] {
-        S::as_simd_f64s(slice).0
-    }
-    #[inline(always)]
-    fn vectors_mut<S: Simd>(slice: &mut [f64]) -> &mut [S::f64s] {
-        S::as_mut_simd_f64s(slice).0
-    }
-    #[inline(always)]
-    fn total<S: Simd>(simd: S, a: S::f64s) -> f64 {
-        simd.reduce_sum_f64s(a)
-    }
-    #[inline(always)]
-    fn elements<S: Simd>(vectors: &[S::f64s]) -> &[f64] {
-        bytemuck::cast_slice(vectors)
-    }
-    fn single(_: &[f64]) -> Option<&[f32]> {
-        None
-    }
-    fn single_mut(_: &mut [f64]) -> Option<&mut [f32]> {
-        None
-    }
-
-    const ZERO: f64 = 0.0;
-    const ONE: f64 = 1.0;
-    const NAN: f64 = f64::NAN;
-    const COST_NOISE: f64 = 1e-13;
-    const SIMPLEX_NOISE: f64 = 1e-13;
-    const LARGEST_CLIP: f64 = 700.0;
-
-    #[inline(always)]
-    fn of(x: f64) -> f64 {
-        x
-    }
-    #[inline(always)]
-    fn to_f64(self) -> f64 {
-        self
-    }
-    #[inline(always)]
-    fn bits(self) -> u64 {
-        self.to_bits()
-    }
-    #[inline(always)]
-    fn fused(self, b: f64, c: f64) -> f64 {
-        self.mul_add(b, c)
-    }
-    #[inline(always)]
-    fn root(self) -> f64 {
-        self.sqrt()
-    }
-    #[inline(always)]
-    fn e_to(self) -> f64 {
-        self.exp()
-    }
-    #[inline(always)]
-    fn tanh(self) -> f64 {
-        f64::tanh(self)
-    }
-    #[inline(always)]
-    fn erf(self) -> f64 {
-        libm::erf(self)
-    }
-    #[inline(always)]
-    fn maximum(self, other: f64) -> f64 {
-        self.max(other)
-    }
-    #[inline(always)]
-    fn minimum(self, other: f64) -> f64 {
-        self.min(other)
-    }
-    fn convert(values: &Values) -> Vec<f64> {
-        converted(values)
-    }
-    fn share(values: &Values) -> Option<Arc<Vec<f64>>> {
-        if let Values::F64(v) = values { Some(v.clone()) } else { None }
-    }
-}
-
-impl Real for f32 {
-    type Vector<S: Simd> = S::f32s;
-    #[inline(always)]
-    fn splat<S: Simd>(simd: S, x: f32) -> S::f32s {
-        simd.splat_f32s(x)
-    }
-    #[inline(always)]
-    fn multiply_add<S: Simd>(simd: S, a: S::f32s, b: S::f32s, c: S::f32s) -> S::f32s {
-        simd.mul_add_f32s(a, b, c)
-    }
-    #[inline(always)]
-    fn subtract_product<S: Simd>(simd: S, c: S::f32s, a: S::f32s, b: S::f32s) -> S::f32s {
-        simd.mul_add_f32s(simd.neg_f32s(a), b, c)
-    }
-    #[inline(always)]
-    fn multiply<S: Simd>(simd: S, a: S::f32s, b: S::f32s) -> S::f32s {
-        simd.mul_f32s(a, b)
-    }
-    #[inline(always)]
-    fn plus<S: Simd>(simd: S, a: S::f32s, b: S::f32s) -> S::f32s {
-        simd.add_f32s(a, b)
-    }
-    #[inline(always)]
-    fn minus<S: Simd>(simd: S, a: S::f32s, b: S::f32s) -> S::f32s {
-        simd.sub_f32s(a, b)
-    }
-    #[inline(always)]
-    fn divide<S: Simd>(simd: S, a: S::f32s, b: S::f32s) -> S::f32s {
-        simd.div_f32s(a, b)
-    }
-    #[inline(always)]
-    fn absolute_each<S: Simd>(simd: S, a: S::f32s) -> S::f32s {
-        simd.abs_f32s(a)
-    }
-    #[inline(always)]
-    fn exp_each<S: Simd, const W: usize>(simd: S, x: [S::f32s; W]) -> [S::f32s; W] {
-        vectors::exp_f32s(simd, x)
-    }
-    #[inline(always)]
-    fn inverse_above<S: Simd>(simd: S, least: S::f32s, a: S::f32s) -> S::f32s {
-        let inverse = simd.div_f32s(simd.splat_f32s(1.0), a);
-        simd.select_f32s(simd.less_than_f32s(least, a), inverse, simd.splat_f32s(f32::NAN))
-    }
-    #[inline(always)]
-    fn vectors<S: Simd>(slice: &[f32]) -> &[S::f32s] {
-        S::as_simd_f32s(slice).0
-    }
-    #[inline(always)]
-    fn vectors_mut<S: Simd>(slice: &mut [f32]) -> &mut [S::f32s] {
-        S::as_mut_simd_f32s(slice).0
-    }
-    #[inline(always)]
-    fn total<S: Simd>(simd: S, a: S::f32s) -> f32 {
-        simd.reduce_sum_f32s(a)
-    }
-    #[inline(always)]
-    fn elements<S: Simd>(vectors: &[S::f32s]) -> &[f32] {
-        bytemuck::cast_slice(vectors)
-    }
-    #[inline(always)]
-    fn single(slice: &[f32]) -> Option<&[f32]> {
-        Some(slice)
-    }
-    #[inline(always)]
-    fn single_mut(slice: &mut [f32]) -> Option<&mut [f32]> {
-        Some(slice)
-    }
-
-    const ZERO: f32 = 0.0;
-    const ONE: f32 = 1.0;
-    const NAN: f32 = f32::NAN;
-    const COST_NOISE: f64 = 1e-6;
-    const SIMPLEX_NOISE: f64 = 2e-7;
-    const LARGEST_CLIP: f64 = 80.0;
-
-    #[inline(always)]
-    fn of(x: f64) -> f32 {
-        x as f32
-    }
-    #[inline(always)]
-    fn to_f64(self) -> f64 {
-        f64::from(self)
-    }
-    #[inline(always)]
-    fn bits(self) -> u64 {
-        self.to_bits().into()
-    }
-    #[inline(always)]
-    fn fused(self, b: f32, c: f32) -> f32 {
-        self.mul_add(b, c)
-    }
-
-    /// 2^n e^r with |r| ≤ ln 2 / 2, e^r by the minimax polynomial of Cephes' `expf`; relative error 1e-7.
-    #[inline(always)]
-    fn e_to(self) -> f32 {
-        const ROUND: f32 = 12_582_912.0; // 1.5 · 2²³: adding it rounds to an integer in the low bits
-        let x = self.clamp(-87.0, 88.0);
-        let shifted = x.mul_add(std::f32::consts::LOG2_E, ROUND);
-        let n = shifted - ROUND;
-        let r = n.mul_add(-0.693_359_4, x);
-        let r = n.mul_add(2.121_944_4e-4, r);
-        let p = 1.987_569_1e-4f32;
-        let p = p.mul_add(r, 1.398_199_9e-3);
-        let p = p.mul_add(r, 8.333_452e-3);
-        let p = p.mul_add(r, 4.166_579_6e-2);
-        let p = p.mul_add(r, 1.666_666_5e-1);
-        let p = p.mul_add(r, 5e-1);
-        let e = p.mul_add(r * r, r) + 1.0;
-        let exponent = shifted.to_bits().wrapping_sub(ROUND.to_bits()).wrapping_add(127) << 23;
-        // NaN went through the clamp and the polynomial
-        e * f32::from_bits(exponent)
-    }
-
-    #[inline(always)]
-    fn tanh(self) -> f32 {
-        // the odd series where 1 − 2 / (1 + e^2x) would cancel
-        let s = self * self;
-        let p = (-0.053_968_254f32).mul_add(s, 0.133_333_33).mul_add(s, -0.333_333_33);
-        let small = (p * s).mul_add(self, self);
-        let large = 1.0 - 2.0 / (1.0 + (2.0 * self).e_to());
-        if self.abs() < 0.2 { small } else { large }
-    }
-    #[inline(always)]
-    fn erf(self) -> f32 {
-        libm::erff(self)
-    }
-    #[inline(always)]
-    fn root(self) -> f32 {
-        self.sqrt()
-    }
-    #[inline(always)]
-    fn maximum(self, other: f32) -> f32 {
-        self.max(other)
-    }
-    #[inline(always)]
-    fn minimum(self, other: f32) -> f32 {
-        self.min(other)
-    }
-    fn convert(values: &Values) -> Vec<f32> {
-        converted(values)
-    }
-    fn share(values: &Values) -> Option<Arc<Vec<f32>>> {
-        if let Values::F32(v) = values { Some(v.clone()) } else { None }
     }
 }
 

@@ -98,6 +98,16 @@ pub enum Precision {
 }
 
 impl Precision {
+    /// As it is written into the result table.
+    #[must_use]
+    pub const fn name(self) -> &'static str {
+        match self {
+            Precision::F32 => "f32",
+            Precision::F64 => "f64",
+            Precision::Mixed => "mixed",
+        }
+    }
+
     /// That of the last rounds.
     #[must_use]
     pub fn of_results(self) -> Precision {

@@ -14,7 +14,7 @@ use crate::fit::given::given;
 use crate::fit::layout::{diagonals, layout};
 use crate::fit::limits::Tables;
 use crate::fit::workers::Tally;
-use crate::model::{ArmLayout, Fault, FirstGuess, Limits, Prepared, Sampling};
+use crate::model::{ArmLayout, Fault, FirstGuess, Limits, ModelArm, Prepared, Sampling};
 use crate::spectra::{ArmSpectra, Spectra, Wavelength};
 
 /// Samplings that the next batch may find again.
@@ -56,50 +56,24 @@ impl Run<'_> {
     /// The grids of each file's arms; shared ones of the last batch are found again.
     pub(super) fn all_grids(&mut self, arms: &[Vec<Cow<ArmSpectra>>], files: &[&Spectra]) -> Result<Vec<Vec<Grids>>> {
         let masks = &self.fitter.model.spectra.mask;
-        let mut all: Vec<Vec<Grids>> = files.iter().map(|_| Vec::with_capacity(arms.len())).collect();
+        let mut all: Vec<Vec<Grids>> = files.iter().map(|_| Vec::new()).collect();
         for (a, arm) in self.fitter.model.arms.iter().enumerate() {
+            let data = || arms.iter().map(|arms| &*arms[a]);
             let known = std::mem::take(&mut self.shared[a]);
-            // every file's shared grid, the same ones once
-            let mut grids: Vec<(Arc<[f64]>, usize, &Spectra)> = Vec::new();
-            let mut place = |wavelength: &Arc<[f64]>, diagonals: usize, spectra| {
-                let is_same =
-                    |w: &Arc<[f64]>, d: usize| d == diagonals && (Arc::ptr_eq(w, wavelength) || w == wavelength);
-                if let Some(k) = known.iter().position(|(w, d, _)| is_same(w, *d)) {
-                    return k;
-                }
-                let found = grids.iter().position(|(w, d, _)| is_same(w, *d));
-                known.len()
-                    + found.unwrap_or_else(|| {
-                        grids.push((wavelength.clone(), diagonals, spectra));
-                        grids.len() - 1
-                    })
-            };
-            let places: Vec<Option<usize>> = arms
-                .iter()
-                .zip(files)
-                .map(|(arms, spectra)| match &arms[a].wavelength {
-                    Wavelength::Shared(wavelength) => Some(place(wavelength, diagonals(arm, &arms[a]), *spectra)),
-                    Wavelength::Own(_) => None,
-                })
-                .collect();
-            let make = |(w, d, spectra): &(Arc<[f64]>, usize, &Spectra)| -> Result<SharedGrid> {
-                Ok((w.clone(), *d, Arc::new(Sampling::of_file(arm, w, masks, *d, &spectra.file)?)))
-            };
-            let made: Vec<Result<SharedGrid>> = grids.par_iter().map(make).collect();
-            let made = made.into_iter().collect::<Result<Vec<_>>>()?;
-            let mut shared: Vec<SharedGrid> = known.into_iter().chain(made).collect();
-            for ((arms, place), all) in arms.iter().zip(places).zip(&mut all) {
-                all.push(match (place, &arms[a].wavelength) {
-                    (Some(place), _) => Grids::Shared(shared[place].2.clone()),
-                    (None, Wavelength::Own(grids)) => {
-                        let (pixels, diagonals) = (arms[a].pixels.max(1), diagonals(arm, &arms[a]));
-                        let make = |w: &[f64]| match Sampling::new(arm, w, masks, diagonals) {
+            let mut shared = with_samplings(known, arm, masks, data().zip(files.iter().copied()))?;
+            for (data, all) in data().zip(&mut all) {
+                all.push(match &data.wavelength {
+                    Wavelength::Shared(grid) => {
+                        let place = place_of(&shared, grid, diagonals(arm, data));
+                        place.map_or_else(|| Grids::Own(Vec::new()), |k| Grids::Shared(shared[k].2.clone()))
+                    }
+                    Wavelength::Own(grids) => {
+                        let make = |w: &[f64]| match Sampling::new(arm, w, masks, diagonals(arm, data)) {
                             Ok(sampling) => Ok(Arc::new(sampling)),
                             Err(fault) => Err(Fault::of_grid(arm, &fault)),
                         };
-                        Grids::Own(grids.par_chunks_exact(pixels).map(make).collect())
+                        Grids::Own(grids.par_chunks_exact(data.pixels.max(1)).map(make).collect())
                     }
-                    (None, Wavelength::Shared(_)) => Grids::Own(Vec::new()),
                 });
             }
             // the latest
@@ -117,6 +91,36 @@ impl Run<'_> {
         let starts = |piece: &mut Piece| piece.starts(fitter, tally, (guess, user));
         Ok(pieces.par_iter_mut().flat_map_iter(starts).collect())
     }
+}
+
+/// Where a grid is among those that are sampled.
+fn place_of<S>(all: &[(Arc<[f64]>, usize, S)], grid: &Arc<[f64]>, diagonals: usize) -> Option<usize> {
+    all.iter().position(|(w, d, _)| *d == diagonals && (Arc::ptr_eq(w, grid) || w == grid))
+}
+
+/// The known samplings, and those of the files' shared grids that are not among them, each once.
+fn with_samplings<'a>(
+    mut known: Vec<SharedGrid>,
+    arm: &ModelArm,
+    masks: &[(f64, f64)],
+    files: impl Iterator<Item = (&'a ArmSpectra, &'a Spectra)>,
+) -> Result<Vec<SharedGrid>> {
+    let mut new: Vec<(Arc<[f64]>, usize, &Spectra)> = Vec::new();
+    for (data, spectra) in files {
+        let (Wavelength::Shared(grid), diagonals) = (&data.wavelength, diagonals(arm, data)) else { continue };
+        if place_of(&known, grid, diagonals).is_none() && place_of(&new, grid, diagonals).is_none() {
+            new.push((grid.clone(), diagonals, spectra));
+        }
+    }
+    let make = |(grid, diagonals, spectra): &(Arc<[f64]>, usize, &Spectra)| -> Result<SharedGrid> {
+        let sampling = Sampling::of_file(arm, grid, masks, *diagonals, &spectra.file)?;
+        Ok((grid.clone(), *diagonals, Arc::new(sampling)))
+    };
+    let made: Vec<Result<SharedGrid>> = new.par_iter().map(make).collect();
+    for made in made {
+        known.push(made?);
+    }
+    Ok(known)
 }
 
 impl Piece<'_> {
