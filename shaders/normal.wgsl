@@ -2,21 +2,22 @@
 //
 //   chi2 += r^T r,  g += J^T r,  A += J^T J - B^T C^-1 B,  B = S^T J,  S_jc = weight_j value_j q_c
 //
-// One workgroup a member. members, state (read-write), model ((1 + tangents) x PIXELS a member), pixel_data, weight (PIXELS a
-// spectrum) and, with a continuum, basis, transform and solution (a, then L of C = L L^T). The host emits tangent_I(pixel), the
-// derivative by the I-th of the UNIQUE parameters, numbered PARAMETER_OF[I]; the continuum's parts vanish at TERMS = 0.
+// One workgroup a member. members, state (read-write), pixel_data, weight (PIXELS a spectrum). The rows are a buffer's (stored_rows.wgsl)
+// or resampled here (resampled_rows.wgsl), the continuum is continuum.wgsl's (projection.wgsl), is solved here in a first sweep over
+// the pixels (elimination_first.wgsl), or is none. The host emits tangent_I(place), the derivative by the I-th of the UNIQUE parameters,
+// numbered PARAMETER_OF[I], and FIRST, the number of totals before this kernel's; the continuum's parts vanish at TERMS = 0.
 // f32, sums over 64 lanes in a fixed order.
 //@use math, members, state, packed, tree
 
 const CROSS: u32 = 1u + UNIQUE + UNIQUE * (UNIQUE + 1u) / 2u; // B, TERMS x UNIQUE
 
-fn add_pixel(start: u32, j: u32, w: f32, d: f32) {
-    let value = model[start + j];
+fn add_pixel(place: Place, j: u32, w: f32, d: f32) {
+    let value = row_0(place);
     let scaled = w * continuum_at(j);
     let r = d - scaled * value;
     sums[0] += r * r;
     //@for i 0 UNIQUE
-    let j_$i = scaled * tangent_$i(start + j);
+    let j_$i = scaled * tangent_$i(place);
     sums[1 + $i] += j_$i * r;
     //@for k 0 $i+1
     sums[1 + UNIQUE + $i * ($i + 1) / 2 + $k] += j_$i * j_$k;
@@ -31,21 +32,26 @@ fn add_pixel(start: u32, j: u32, w: f32, d: f32) {
     //@end
 }
 
+// Where a total is.
+fn cross_at(c: u32, i: u32) -> u32 {
+    return FIRST + CROSS + c * UNIQUE + i;
+}
+
 // Column i of B <- L^-1 B.
-fn forward_substitute(i: u32, factor: u32) {
+fn forward_substitute(i: u32) {
     for (var c = 0u; c < TERMS; c++) {
-        var sum = totals[CROSS + c * UNIQUE + i];
+        var sum = totals[cross_at(c, i)];
         for (var k = 0u; k < c; k++) {
-            sum -= factor_at(factor + c * TERMS + k) * totals[CROSS + k * UNIQUE + i];
+            sum -= factor_at(c, k) * totals[cross_at(k, i)];
         }
-        totals[CROSS + c * UNIQUE + i] = sum / factor_at(factor + c * TERMS + c);
+        totals[cross_at(c, i)] = sum / factor_at(c, c);
     }
 }
 
 fn add_entry(slot: u32, i: u32, k: u32) {
-    var sum = totals[1u + UNIQUE + packed(i, k)];
+    var sum = totals[FIRST + 1u + UNIQUE + packed(i, k)];
     for (var c = 0u; c < TERMS; c++) {
-        sum -= totals[CROSS + c * UNIQUE + i] * totals[CROSS + c * UNIQUE + k];
+        sum -= totals[cross_at(c, i)] * totals[cross_at(c, k)];
     }
     state[at(TRIAL_NORMAL + packed(PARAMETER_OF[i], PARAMETER_OF[k]), slot)] += sum;
 }
@@ -54,20 +60,20 @@ fn add_entry(slot: u32, i: u32, k: u32) {
 fn main(@builtin(workgroup_id) group: vec3<u32>, @builtin(local_invocation_index) lane: u32) {
     let slot = slot_at(group.x);
     let spectrum = spectrum_of(slot);
-    let start = model_base(group.x, spectrum);
+    let rows = rows_of(group.x, spectrum, slot);
+    prepare_continuum(rows, group.x, slot, lane);
     let data_start = pixel_data_base(group.x, spectrum);
     let weight_start = weight_base(group.x, spectrum);
-    prepare_continuum(group.x, spectrum);
     for (var j = lane; j < PIXELS; j += 64u) {
         let w = weight[weight_start + j];
         if w > 0.0 {
-            add_pixel(start, j, w, pixel_data[data_start + j]);
+            add_pixel(look_at(rows, j), j, w, pixel_data[data_start + j]);
         }
     }
     reduce_sums(lane);
     if lane < UNIQUE {
-        state[at(TRIAL_GRADIENT + PARAMETER_OF[lane], slot)] += totals[1u + lane];
-        forward_substitute(lane, factor_start);
+        state[at(TRIAL_GRADIENT + PARAMETER_OF[lane], slot)] += totals[FIRST + 1u + lane];
+        forward_substitute(lane);
     }
     workgroupBarrier();
     for (var i = 0u; i < UNIQUE; i++) {
@@ -76,7 +82,7 @@ fn main(@builtin(workgroup_id) group: vec3<u32>, @builtin(local_invocation_index
         }
     }
     if lane == 0u {
-        let chi2 = state[at(TRIAL_CHI2, slot)] + totals[0];
+        let chi2 = state[at(TRIAL_CHI2, slot)] + totals[FIRST];
         state[at(TRIAL_CHI2, slot)] = select(chi2, nan_like(chi2), continuum_failed());
     }
 }

@@ -1,9 +1,10 @@
 // Cubic B-spline, taps i-1 .. i+2 at i + x.
+alias Taps = vec4<f32>;
 const FIRST_TAP: i32 = 1;
 
-fn tap_weights(x: f32) -> vec4<f32> {
+fn tap_weights(x: f32) -> Taps {
     let y = 1.0 - x;
-    return vec4<f32>(
+    return Taps(
         y * y * y * 0.16666667,
         ((3.0 * x - 6.0) * x * x + 4.0) * 0.16666667,
         (((-3.0 * x + 3.0) * x + 3.0) * x + 1.0) * 0.16666667,
@@ -11,7 +12,7 @@ fn tap_weights(x: f32) -> vec4<f32> {
     );
 }
 
-fn tap_slopes(x: f32) -> vec4<f32> {
+fn tap_slopes(x: f32) -> Taps {
     let y = 1.0 - x;
-    return vec4<f32>(-0.5 * y * y, (1.5 * x - 2.0) * x, (-1.5 * x + 1.0) * x + 0.5, 0.5 * x * x);
+    return Taps(-0.5 * y * y, (1.5 * x - 2.0) * x, (-1.5 * x + 1.0) * x + 0.5, 0.5 * x * x);
 }

@@ -1,10 +1,11 @@
 // Linear interpolation, taps i, i+1 at i + x.
+alias Taps = vec2<f32>;
 const FIRST_TAP: i32 = 0;
 
-fn tap_weights(x: f32) -> vec2<f32> {
-    return vec2<f32>(1.0 - x, x);
+fn tap_weights(x: f32) -> Taps {
+    return Taps(1.0 - x, x);
 }
 
-fn tap_slopes(x: f32) -> vec2<f32> {
-    return vec2<f32>(-1.0, 1.0);
+fn tap_slopes(x: f32) -> Taps {
+    return Taps(-1.0, 1.0);
 }

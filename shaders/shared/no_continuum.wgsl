@@ -1,14 +1,13 @@
 // A continuum of 1, for normal.wgsl.
-const factor_start: u32 = 0u;
 
-fn prepare_continuum(position: u32, spectrum: u32) {
+fn prepare_continuum(rows: Rows, position: u32, slot: u32, lane: u32) {
 }
 
 fn continuum_at(pixel: u32) -> f32 {
     return 1.0;
 }
 
-fn factor_at(index: u32) -> f32 {
+fn factor_at(row: u32, column: u32) -> f32 {
     return 1.0;
 }
 

@@ -4,6 +4,9 @@
 // operand: while one is used the next one is on its way. k ascends, as in product.wgsl. members, x (vec4; ROWS x INNER a member), w (vec4;
 // INNER x COLUMNS), y (vec4; ROWS x COLUMNS a member). Sums in f32. The host emits TX and TY, 64 to 256 invocations, and
 // x_at and w_at: four numbers, of f32 or of halves.
+//
+// With ACTIVATED = 1 (0 or 1) a workgroup makes the rows of TILE_MEMBERS whole members, TILE_USED of its rows, and the layer's activation is done
+// on them before they are written: as by activate.wgsl, with the arrays of layer.wgsl.
 //@use members
 
 const INNER4: u32 = INNER / 4u;
@@ -48,6 +51,25 @@ fn put_x(tile: u32, place: u32, value: vec4<f32>) {
     x_tile[at + 3u * TILE_ROWS] = value.w;
 }
 
+//@for a 0 ACTIVATED
+// Whether a row of the tile is one of DEPTH members from `first` on.
+fn is_inside(row: u32, first: u32) -> bool {
+    return row < TILE_USED && row / ROWS - first < DEPTH;
+}
+
+fn activate_place(place: u32, column: u32) {
+    if column < COLUMNS4 {
+        let x = w_tile[place];
+        let a = layer(x.x, 4u * column);
+        let b = layer(x.y, 4u * column + 1u);
+        let c = layer(x.z, 4u * column + 2u);
+        let d = layer(x.w, 4u * column + 3u);
+        w_tile[place] = vec4<f32>(a.x, b.x, c.x, d.x);
+        w_tile[place + DEPTH * TILE_COLUMNS4] = vec4<f32>(a.y, b.y, c.y, d.y);
+    }
+}
+
+//@end
 @compute @workgroup_size(TX, TY)
 fn main(
     @builtin(workgroup_id) group: vec3<u32>,
@@ -56,7 +78,7 @@ fn main(
 ) {
     let rows = active_count() * ROWS;
     let last = max(rows, 1u) - 1u;
-    let first_row = group.x * TILE_ROWS;
+    let first_row = group.x * TILE_USED;
     let first_column = group.y * TILE_COLUMNS4;
     // what this invocation fetches: rows beyond the last are read, not written
     //@for l 0 2
@@ -109,9 +131,36 @@ fn main(
         workgroupBarrier();
         tile = 1u - tile;
     }
+    //@for a 0 ACTIVATED
+    // the values of DEPTH members at a time pass through w_tile, and come back with their slopes behind them
+    for (var first = 0u; first < TILE_MEMBERS; first += DEPTH) {
+        //@for r 0 8
+        if is_inside(8u * lane.y + $ru, first) && (8u * lane.y + $ru) % ROWS == 0u {
+            let place = ((8u * lane.y + $ru) / ROWS - first) * TILE_COLUMNS4 + lane.x;
+            w_tile[place] = y_$r_0;
+            w_tile[place + TX] = y_$r_1;
+        }
+        //@end
+        workgroupBarrier();
+        for (var i = index; i < DEPTH * TILE_COLUMNS4; i += THREADS) {
+            activate_place(i, first_column + i % TILE_COLUMNS4);
+        }
+        workgroupBarrier();
+        //@for r 0 8
+        if is_inside(8u * lane.y + $ru, first) {
+            let place = ((8u * lane.y + $ru) / ROWS - first) * TILE_COLUMNS4 + lane.x;
+            let slope = place + DEPTH * TILE_COLUMNS4;
+            let is_value = (8u * lane.y + $ru) % ROWS == 0u;
+            y_$r_0 = select(y_$r_0 * w_tile[slope], w_tile[place], is_value);
+            y_$r_1 = select(y_$r_1 * w_tile[slope + TX], w_tile[place + TX], is_value);
+        }
+        //@end
+        workgroupBarrier();
+    }
+    //@end
     //@for r 0 8
     let row_$r = first_row + 8u * lane.y + $ru;
-    if row_$r < rows {
+    if row_$r < rows && 8u * lane.y + $ru < TILE_USED {
         let start = y_base(row_$r / ROWS, 0u) + (row_$r % ROWS) * COLUMNS4 + first_column + lane.x;
         if first_column + lane.x < COLUMNS4 {
             y[start] = y_$r_0;

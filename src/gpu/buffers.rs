@@ -55,11 +55,12 @@ pub(super) struct Plan {
 }
 
 impl Plan {
-    /// `dispatches` stages with arguments.
-    pub fn new(recording: &Recording, layout: Layout, dispatches: usize) -> Plan {
+    /// `dispatches` kernels with arguments; no room for what is not written.
+    pub fn new(recording: &Recording, layout: Layout, dispatches: usize, unwritten: &[BufferId]) -> Plan {
         let capacity = layout.capacity;
         let block = |i: usize| {
             let blocks = match recording.buffers[i].scope {
+                _ if unwritten.contains(&BufferId(i)) => 0,
                 Scope::Constant | Scope::Batch => 1,
                 Scope::Spectrum | Scope::Member => capacity,
             };

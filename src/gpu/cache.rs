@@ -1,15 +1,15 @@
 //! What an adapter has compiled and measured, kept between runs in the user's cache folder.
 //!
-//! A file an adapter and driver: its pipelines as the driver wrote them, behind a checksum, and the product it computes fastest. Whatever
+//! A file an adapter and driver: its pipelines as the driver wrote them, behind a checksum, and the kernels that are fastest on it. Whatever
 //! cannot be read or written is done without.
 
+use std::fmt::Debug;
 use std::fs;
 use std::path::{Path, PathBuf};
 use std::sync::{Mutex, PoisonError};
 
 use sha2::{Digest, Sha256};
 
-use super::product::{TILES, Variant};
 use super::trusted;
 
 /// Bytes of a checksum.
@@ -70,21 +70,27 @@ impl Cache {
     }
 }
 
-/// The product that an earlier run has found to be the fastest of [`TILES`].
-pub(super) fn known_product(folder: &Path, info: &wgpu::AdapterInfo) -> Option<Variant> {
-    let text = fs::read_to_string(stem(folder, info).with_extension("product")).ok()?;
-    TILES.into_iter().find(|variant| format!("{variant:?}") == text)
+/// What an earlier run has found, `what` and the choices that it had.
+pub(super) fn known<T: Copy + Debug>(
+    folder: &Path,
+    info: &wgpu::AdapterInfo,
+    (what, choices): (&str, &[T]),
+) -> Option<T> {
+    let text = fs::read_to_string(stem(folder, info).with_extension(what)).ok()?;
+    choices.iter().copied().find(|choice| format!("{choice:?}") == text)
 }
 
 /// Keeps it for the next run.
-pub(super) fn keep_product(folder: &Path, info: &wgpu::AdapterInfo, variant: Variant) {
-    let _ = replace(&stem(folder, info).with_extension("product"), format!("{variant:?}").as_bytes());
+pub(super) fn keep<T: Debug>(folder: &Path, info: &wgpu::AdapterInfo, (what, found): (&str, T)) {
+    let _ = replace(&stem(folder, info).with_extension(what), format!("{found:?}").as_bytes());
 }
 
 #[cfg(test)]
 mod tests {
     use super::super::adapter::{self, Choice};
     use super::super::context::{Context, Options};
+    use super::super::fusion::Fused;
+    use super::super::product::TILES;
     use super::*;
 
     #[test]
@@ -108,13 +114,17 @@ mod tests {
     }
 
     #[test]
-    fn a_product_is_found_again() {
+    fn a_choice_is_found_again() {
         let (folder, info) =
             (tempfile::tempdir().unwrap(), wgpu::AdapterInfo::new(wgpu::DeviceType::Other, wgpu::Backend::Vulkan));
-        assert_eq!(known_product(folder.path(), &info), None);
-        keep_product(folder.path(), &info, TILES[2]);
-        assert_eq!(known_product(folder.path(), &info), Some(TILES[2]));
+        let choices = ("product", &TILES[..]);
+        assert_eq!(known(folder.path(), &info, choices), None);
+        keep(folder.path(), &info, ("product", TILES[2]));
+        assert_eq!(known(folder.path(), &info, choices), Some(TILES[2]));
+        keep(folder.path(), &info, ("fusion", Fused::ALL[1]));
+        assert_eq!(known(folder.path(), &info, ("fusion", &Fused::ALL)), Some(Fused::ALL[1]));
+        assert_eq!(known(folder.path(), &info, choices), Some(TILES[2]));
         let other = wgpu::AdapterInfo { driver_info: "2".into(), ..info };
-        assert_eq!(known_product(folder.path(), &other), None);
+        assert_eq!(known(folder.path(), &other, choices), None);
     }
 }

@@ -1,5 +1,6 @@
 //! An open device, and what went wrong on it: every buffer, submission and wait goes through here.
 
+use std::fmt::Debug;
 use std::panic::{self, AssertUnwindSafe};
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, OnceLock, PoisonError};
@@ -8,8 +9,9 @@ use std::time::Duration;
 use super::adapter;
 use super::cache::{self, Cache};
 use super::faults::{Call, Fault, Faults};
+use super::fusion::{Allowed, Fused, MOST_BUFFERS};
 use super::pipelines::Compiled;
-use super::product::{Products, Variant};
+use super::product::{Products, TILES, Variant};
 use super::{trial, trusted};
 use crate::error::{Error, Result};
 
@@ -36,6 +38,8 @@ pub(super) struct Context {
     /// How it computes products, once that is known, and those of halves.
     pub product: OnceLock<Variant>,
     pub halves: OnceLock<Variant>,
+    /// Which stages share a kernel.
+    pub fused: OnceLock<Fused>,
     pub options: Options,
     pub compiled: Compiled,
     /// The first error that no scope caught.
@@ -70,6 +74,7 @@ impl Context {
         let limits = wgpu::Limits {
             max_storage_buffer_binding_size: has.max_storage_buffer_binding_size,
             max_buffer_size: has.max_buffer_size,
+            max_storage_buffers_per_shader_stage: has.max_storage_buffers_per_shader_stage.min(MOST_BUFFERS),
             ..wgpu::Limits::default()
         };
         let mut descriptor = wgpu::DeviceDescriptor {
@@ -88,7 +93,7 @@ impl Context {
         let software = info.device_type == wgpu::DeviceType::Cpu;
         let memory = adapter::default_memory(info.device_type);
         let cache = cache::folder().and_then(|folder| Cache::open(&device, &info, &folder));
-        let (product, halves) = (OnceLock::new(), OnceLock::new());
+        let (product, halves, fused) = (OnceLock::new(), OnceLock::new(), OnceLock::new());
         let (is_short, compiled) = (AtomicBool::new(false), Compiled::default());
         Ok(Context {
             device,
@@ -102,6 +107,7 @@ impl Context {
             info,
             product,
             halves,
+            fused,
             options,
             compiled,
             broken,
@@ -113,32 +119,51 @@ impl Context {
     pub fn again(&self) -> Result<Context> {
         let open = |adapter| Context::open(adapter, self.options.clone());
         let fresh = open(self.adapter.clone()).or_else(|_| open(adapter::again(&self.info)?))?;
-        Ok(Context { product: self.product.clone(), halves: self.halves.clone(), ..fresh })
+        let (product, halves, fused) = (self.product.clone(), self.halves.clone(), self.fused.clone());
+        Ok(Context { product, halves, fused, ..fresh })
     }
 
     /// The same adapter, opened anew with cooperative matrices.
     pub fn with_matrices(&self) -> Result<Context> {
         let options = Options { cooperative: true, ..self.options.clone() };
-        Ok(Context { product: self.product.clone(), ..Context::open(self.adapter.clone(), options)? })
+        let fresh = Context::open(self.adapter.clone(), options)?;
+        Ok(Context { product: self.product.clone(), fused: self.fused.clone(), ..fresh })
     }
 
-    /// How this adapter computes products: as an earlier run has found, or as it is found now.
+    /// How this adapter computes products.
     pub fn product(&self) -> Variant {
-        let find = || {
-            let folder = cache::folder().filter(|_| !self.software);
-            folder.as_ref().and_then(|folder| cache::known_product(folder, &self.info)).unwrap_or_else(|| {
-                let fastest = trial::fastest(self);
-                folder.iter().for_each(|folder| cache::keep_product(folder, &self.info, fastest));
-                fastest
-            })
-        };
+        let find =
+            || if self.software { Variant::Registers } else { self.known("product", &TILES, || trial::fastest(self)) };
         *self.product.get_or_init(find)
+    }
+
+    /// What an earlier run has found, or is found now and kept for the next.
+    fn known<T: Copy + Debug>(&self, what: &str, choices: &[T], find: impl Fn() -> T) -> T {
+        let folder = cache::folder();
+        folder.as_ref().and_then(|folder| cache::known(folder, &self.info, (what, choices))).unwrap_or_else(|| {
+            let found = find();
+            folder.iter().for_each(|folder| cache::keep(folder, &self.info, (what, found)));
+            found
+        })
     }
 
     /// How it computes the products of a recording, `of_halves` if there are any.
     pub fn products(&self, of_halves: bool) -> Products {
         let full = self.product();
         Products { full, halves: if of_halves { *self.halves.get_or_init(|| trial::of_halves(self)) } else { full } }
+    }
+
+    /// Which stages share a kernel: what an earlier run has found, or is found now. Software is not asked.
+    pub fn allowed(self: &Arc<Self>) -> Allowed {
+        let find =
+            || if self.software { Fused::NONE } else { self.known("fusion", &Fused::ALL, || trial::fused(self)) };
+        self.allowed_with(*self.fused.get_or_init(find))
+    }
+
+    /// These, where the limits allow it.
+    pub fn allowed_with(&self, fused: Fused) -> Allowed {
+        let wgpu::Limits { max_storage_buffers_per_shader_stage: storage_buffers, .. } = self.limits;
+        Allowed { fused, storage_buffers, workgroup_bytes: self.limits.max_compute_workgroup_storage_size }
     }
 
     /// The product by cooperative matrices, if it was opened with them.

@@ -10,6 +10,7 @@ mod commands;
 mod context;
 mod entry;
 mod faults;
+mod fusion;
 mod kernel;
 mod labels;
 mod layout;
@@ -114,6 +115,15 @@ impl GpuDevice {
         Some(self)
     }
 
+    /// The same, with the activation in its product's kernel (tiles alone have it), and what comes before the sums over pixels in theirs,
+    /// or each with its own: for tests. What has made a population keeps its kernels.
+    #[doc(hidden)]
+    #[must_use]
+    pub fn with_fusion(self, layers: bool, sums: bool) -> GpuDevice {
+        let _ = self.context().fused.set(fusion::Fused { layers, sums });
+        self
+    }
+
     /// The same adapter, opened once more, with faults on purpose: for tests.
     #[doc(hidden)]
     pub fn with_faults(self, faults: Arc<Faults>) -> Result<GpuDevice> {
@@ -158,7 +168,8 @@ impl GpuDevice {
     /// Bytes of a population of `capacity`, and whether its buffers stay within the adapter's limits.
     fn plan(&self, recording: &Recording, capacity: usize) -> buffers::Plan {
         let layout = layout::Layout { parameters: recording.parameters.len(), capacity };
-        buffers::Plan::new(recording, layout, recording.stages.len() + 2)
+        let unwritten = self.context().allowed().unwritten(recording);
+        buffers::Plan::new(recording, layout, recording.stages.len() + 2, &unwritten)
     }
 }
 

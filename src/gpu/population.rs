@@ -1,5 +1,6 @@
 //! Members in flight on a GPU.
 
+use std::ops::Range;
 use std::sync::Arc;
 
 use half::f16;
@@ -11,13 +12,14 @@ use super::cache::Cache;
 use super::commands::Round;
 use super::context::Context;
 use super::entry::Entry;
+use super::fusion::Allowed;
 use super::layout::Layout;
 use super::pipelines::Pipeline;
 use super::product::has_halves;
 use super::timing::Timing;
 use super::{plausible, readback, stages};
 use crate::error::{Error, Result};
-use crate::solver::cost::Work;
+use crate::solver::cost::{Cost, Work};
 use crate::solver::profile::{Clock, Gauge, Meter, Tally};
 use crate::solver::recording::{BufferId, Kind, Recording, Scope, Values};
 use crate::solver::{Batch, LevenbergMarquardt, Method, Outcome, Pending, Places, Population};
@@ -27,6 +29,8 @@ use crate::solver::{Batch, LevenbergMarquardt, Method, Outcome, Pending, Places,
 pub(super) struct GpuPopulation {
     context: Arc<Context>,
     recording: Arc<Recording>,
+    /// The stages of each kernel.
+    groups: Vec<Range<usize>>,
     method: Method,
     layout: Layout,
     buffers: Buffers,
@@ -46,6 +50,17 @@ impl GpuPopulation {
         method: &Method,
         capacity: usize,
     ) -> Result<GpuPopulation> {
+        let allowed = context.allowed();
+        GpuPopulation::with(context, allowed, recording, (method, capacity))
+    }
+
+    /// With stages together as it is said.
+    pub fn with(
+        context: Arc<Context>,
+        allowed: Allowed,
+        recording: Arc<Recording>,
+        (method, capacity): (&Method, usize),
+    ) -> Result<GpuPopulation> {
         let slots = (capacity.max(1) * method.lanes()).min(MAX_MEMBERS);
         let layout = Layout { parameters: recording.parameters.len(), capacity: slots };
         let method = &match *method {
@@ -54,18 +69,32 @@ impl GpuPopulation {
             }
             simplex => simplex,
         };
-        let kernels = stages::kernels(&recording, layout, method, context.products(has_halves(&recording)))?;
-        let plan = Plan::new(&recording, layout, kernels.len() - 1);
+        let products = context.products(has_halves(&recording));
+        let groups = allowed.kernels(&recording, Some(products));
+        let kernels = stages::kernels((&recording, &groups), layout, method, products)?;
+        let plan = Plan::new(&recording, layout, kernels.len() - 1, &allowed.unwritten(&recording));
         let buffers = Buffers::new(&context, &recording, &plan)?;
         let pipelines = kernels.par_iter().map(|kernel| Pipeline::new(&context, kernel, &buffers));
         let mut pipelines = pipelines.collect::<Result<Vec<_>>>()?;
         context.cache.iter().for_each(Cache::save);
         let Some(compact) = pipelines.pop() else { return Err(context.failure("a round has no kernels")) };
-        let moves = pipelines.split_off(recording.stages.len());
+        let moves = pipelines.split_off(groups.len());
         let round = Round { stages: pipelines, moves, compact };
         let entry = Entry::new(layout);
         let (method, bytes) = (*method, plan.bytes());
-        Ok(GpuPopulation { context, recording, method, layout, buffers, round, entry, active: 0, bytes, gauge: None })
+        Ok(GpuPopulation {
+            context,
+            recording,
+            groups,
+            method,
+            layout,
+            buffers,
+            round,
+            entry,
+            active: 0,
+            bytes,
+            gauge: None,
+        })
     }
 
     /// Fails unless the batch fits the population and its arrays belong together.
@@ -131,7 +160,7 @@ impl GpuPopulation {
     /// Rounds with a look at the clock: as [`advance`](Population::advance), a pass a kernel.
     async fn measured(&mut self, rounds: u32) -> Result<()> {
         let Some((gauge, timing)) = &self.gauge else { return Ok(()) };
-        let stages = self.recording.stages.len();
+        let stages = self.round.stages.len();
         let mut left = rounds as usize;
         while left > 0 && self.active > 0 {
             let (begin, now) = (Instant::now(), left.min(timing.rounds));
@@ -180,6 +209,12 @@ impl GpuPopulation {
         4 * (own + blocks + 4 * self.layout.parameters * batch.spectra)
     }
 
+    /// Runs the stages so many times at the trial points, and returns the bits of the members' state.
+    pub async fn run_stages(&mut self, times: u32) -> Result<Vec<u32>> {
+        let commands = self.round.record_stages(&self.context, &self.buffers, times);
+        self.submit_and_read(commands, &self.buffers.state, self.entry.state.len()).await
+    }
+
     fn write(&self, buffer: &wgpu::Buffer, values: &[impl bytemuck::Pod]) {
         if !values.is_empty() {
             self.context.queue.write_buffer(buffer, 0, bytemuck::cast_slice(values));
@@ -210,7 +245,8 @@ impl Population for GpuPopulation {
         // without buffers for it nothing is measured, and nothing else is lost
         let Ok(timing) = Timing::new(&self.context, &self.round) else { return };
         let clock = if timing.has_times() { Clock::Timestamps } else { Clock::Submissions };
-        let mut gauge = Gauge::new(meter, &self.recording, size_of::<f32>(), clock);
+        let works = self.groups.iter().map(|stages| Cost::of_kernel(&self.recording, stages.clone())).collect();
+        let mut gauge = Gauge::new(meter, (works, self.layout.parameters), size_of::<f32>(), clock);
         gauge.hold(self.bytes);
         self.gauge = Some((gauge, timing));
     }
@@ -284,9 +320,15 @@ impl Population for GpuPopulation {
 
     fn inspect(&mut self, buffer: BufferId) -> Pending<'_, Vec<f64>> {
         Box::pin(async move {
+            if self.context.allowed().unwritten(&self.recording).contains(&buffer) {
+                let name = &self.recording.block(buffer).name;
+                return Err(self
+                    .context
+                    .failure(format!("{name} is never written: its kernel also does what reads it")));
+            }
             let (length, stride) = (self.recording.block(buffer).length, buffers::stride(&self.recording, buffer));
             let source = &self.buffers.blocks[buffer.0];
-            let commands = self.round.record_stages(&self.context, &self.buffers);
+            let commands = self.round.record_stages(&self.context, &self.buffers, 1);
             let elements = self.active * stride;
             let target = self.context.guarded(|| Ok(buffers::readback(&self.context, elements.max(1))))?;
             let seen: Vec<u32> = readback::fetch(&self.context, commands, (source, &target), elements).await?;

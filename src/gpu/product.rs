@@ -25,6 +25,11 @@ pub(super) struct Products {
 }
 
 impl Products {
+    /// Whether the kernel of a product can activate what it makes: it sees all rows of a member.
+    pub fn activate(self, recording: &Recording, stage: &rec::Product) -> bool {
+        matches!(self.of(recording, stage), Variant::Tiles { y, .. } if stage.rows <= 8 * y as usize)
+    }
+
     /// Those of a recording.
     pub fn of(self, recording: &Recording, stage: &rec::Product) -> Variant {
         if is_of_halves(recording, stage) { self.halves } else { self.full }
@@ -44,8 +49,14 @@ pub(super) fn has_halves(recording: &Recording) -> bool {
 /// What a card is asked to choose from.
 pub(super) const TILES: [Variant; 3] =
     [Variant::Tiles { x: 8, y: 8 }, Variant::Tiles { x: 16, y: 8 }, Variant::Tiles { x: 16, y: 16 }];
-/// The kernel of a product.
-pub(super) fn kernel(recording: &Recording, layout: Layout, stage: &rec::Product, variant: Variant) -> Result<Kernel> {
+
+/// The kernel of a product, or of one that leaves room for its layer's activation.
+pub(super) fn kernel(
+    recording: &Recording,
+    layout: Layout,
+    stage: &rec::Product,
+    (variant, activates): (Variant, bool),
+) -> Result<Kernel> {
     let halves = is_of_halves(recording, stage);
     let step = if halves { 16 } else { 4 };
     if !stage.inner.is_multiple_of(step) || !stage.columns.is_multiple_of(16) {
@@ -61,9 +72,16 @@ pub(super) fn kernel(recording: &Recording, layout: Layout, stage: &rec::Product
         }
         Variant::Tiles { x, y } => {
             let text = include_str!("../../shaders/variants/product.wgsl");
-            let mut kernel = Kernel::new("product_tiled", text, layout, sized(8 * y, 8 * x));
+            // whole members where their rows must meet
+            let members = if activates { 8 * y / rows } else { 0 };
+            let whole = Dispatch { numerator: 1, denominator: members, ..sized(8 * y, 8 * x) };
+            let dispatch = if activates { whole } else { sized(8 * y, 8 * x) };
+            let mut kernel = Kernel::new("product_tiled", text, layout, dispatch);
             kernel.constants.unsigned("TX", x as usize);
             kernel.constants.unsigned("TY", y as usize);
+            kernel.constants.unsigned("ACTIVATED", usize::from(activates));
+            kernel.constants.unsigned("TILE_MEMBERS", members as usize);
+            kernel.constants.unsigned("TILE_USED", (if activates { members * rows } else { 8 * y }) as usize);
             kernel
         }
         Variant::Cooperative { size, lanes } => {

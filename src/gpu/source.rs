@@ -7,26 +7,31 @@ use std::collections::{HashMap, HashSet};
 use std::fmt::Write as _;
 
 /// Files of `shaders/shared/`.
-const SHARED: [(&str, &str); 20] = [
+const SHARED: [(&str, &str); 25] = [
     ("activation", include_str!("../../shaders/shared/activation.wgsl")),
     ("basis", include_str!("../../shaders/shared/basis.wgsl")),
     ("box", include_str!("../../shaders/shared/box.wgsl")),
     ("cubic", include_str!("../../shaders/shared/cubic.wgsl")),
+    ("elimination", include_str!("../../shaders/shared/elimination.wgsl")),
+    ("elimination_first", include_str!("../../shaders/shared/elimination_first.wgsl")),
     ("estimator", include_str!("../../shaders/shared/estimator.wgsl")),
     ("functions", include_str!("../../shaders/shared/functions.wgsl")),
     ("halves", include_str!("../../shaders/shared/halves.wgsl")),
     ("hyperbolic", include_str!("../../shaders/shared/hyperbolic.wgsl")),
     ("judge", include_str!("../../shaders/shared/judge.wgsl")),
     ("label", include_str!("../../shaders/shared/label.wgsl")),
+    ("layer", include_str!("../../shaders/shared/layer.wgsl")),
     ("linear", include_str!("../../shaders/shared/linear.wgsl")),
     ("math", include_str!("../../shaders/shared/math.wgsl")),
     ("members", include_str!("../../shaders/shared/members.wgsl")),
     ("no_continuum", include_str!("../../shaders/shared/no_continuum.wgsl")),
     ("packed", include_str!("../../shaders/shared/packed.wgsl")),
     ("projection", include_str!("../../shaders/shared/projection.wgsl")),
+    ("resampled_rows", include_str!("../../shaders/shared/resampled_rows.wgsl")),
     ("rotation", include_str!("../../shaders/shared/rotation.wgsl")),
     ("solve", include_str!("../../shaders/shared/solve.wgsl")),
     ("state", include_str!("../../shaders/shared/state.wgsl")),
+    ("stored_rows", include_str!("../../shaders/shared/stored_rows.wgsl")),
     ("tree", include_str!("../../shaders/shared/tree.wgsl")),
 ];
 

@@ -1,5 +1,8 @@
 //! From the stages of a recording to kernels: constants, bindings and dispatches.
 
+use std::ops::Range;
+
+use super::fusion::{self, Task};
 use super::kernel::{Dispatch, Kernel, Target};
 use super::labels::{declare_label, slope_ratios};
 use super::layout::Layout;
@@ -10,7 +13,7 @@ use super::sums;
 use crate::error::{Error, Result};
 use crate::rows::Real;
 use crate::solver::recording as rec;
-use crate::solver::recording::{Activation, LIGHT, Recording, Stage};
+use crate::solver::recording::{Activation, Recording, Stage};
 use crate::solver::simplex::LANES;
 use crate::solver::triangle::packed_length;
 use crate::solver::{LevenbergMarquardt, Method, NelderMead};
@@ -21,16 +24,18 @@ macro_rules! kernel {
     };
 }
 
-/// The kernels of a round: the stages, `step` and `halve` or `simplex`, and `compact`.
+/// The kernels of a round: one for each group of stages, `step` and `halve` or `simplex`, and `compact`.
 pub(super) fn kernels(
-    recording: &Recording,
+    (recording, groups): (&Recording, &[Range<usize>]),
     layout: Layout,
     method: &Method,
     products: Products,
 ) -> Result<Vec<Kernel>> {
-    let mut kernels = Vec::with_capacity(recording.stages.len() + 3);
-    for stage in &recording.stages {
-        kernels.push(kernel(recording, layout, stage, products)?);
+    let mut kernels = Vec::with_capacity(groups.len() + 3);
+    for stages in groups {
+        let stages = &recording.stages[stages.clone()];
+        let Some(task) = fusion::task(stages) else { return Err(Error::Model(format!("no kernel for {stages:?}"))) };
+        kernels.push(kernel(recording, layout, task, products)?);
     }
     match method {
         Method::LevenbergMarquardt(settings) => kernels.extend([step(recording, layout, settings), halve(layout)]),
@@ -46,20 +51,32 @@ pub(super) fn kernels(
     Ok(kernels)
 }
 
-fn kernel(recording: &Recording, layout: Layout, stage: &Stage, products: Products) -> Result<Kernel> {
+fn kernel(recording: &Recording, layout: Layout, task: Task<'_>, products: Products) -> Result<Kernel> {
+    let stage = match task {
+        Task::One(stage) => stage,
+        Task::Layer(product, activate) => {
+            let variant = products.of(recording, product);
+            let mut kernel = product::kernel(recording, layout, product, (variant, true))?;
+            declare_layer(&mut kernel, recording, activate);
+            return Ok(kernel);
+        }
+        Task::Sums(resample, continuum, normal) => {
+            return sums::normal(recording, layout, (resample, continuum), normal);
+        }
+    };
     match stage {
         Stage::Prior(stage) => prior(recording, layout, stage),
         Stage::Labels(stage) => Ok(labels(recording, layout, stage)),
-        Stage::Product(stage) => product::kernel(recording, layout, stage, products.of(recording, stage)),
+        Stage::Product(stage) => product::kernel(recording, layout, stage, (products.of(recording, stage), false)),
         Stage::Narrow(stage) => Ok(narrow(recording, layout, stage)),
         Stage::Activate(stage) => Ok(activate(recording, layout, stage)),
         Stage::PerPixel(stage) => Ok(per_pixel(recording, layout, stage)),
         Stage::Broaden(stage) => observe::broaden(recording, layout, stage),
-        Stage::Prefilter(stage) => Ok(prefilter(recording, layout, stage)),
-        Stage::Resample(stage) => Ok(resample(recording, layout, stage)),
+        Stage::Prefilter(stage) => Ok(observe::prefilter(recording, layout, stage)),
+        Stage::Resample(stage) => Ok(observe::resample(recording, layout, stage)),
         Stage::Resolve(stage) => Ok(observe::resolve(recording, layout, stage)),
         Stage::Continuum(stage) => sums::continuum(recording, layout, stage),
-        Stage::Normal(stage) => sums::normal(recording, layout, stage),
+        Stage::Normal(stage) => sums::normal(recording, layout, (None, None), stage),
         Stage::Estimate(stage) => sums::estimate(recording, layout, stage),
         Stage::Custom(stage) => Ok(custom(recording, layout, stage)),
     }
@@ -137,6 +154,15 @@ fn declare_activation(constants: &mut Constants, activation: Activation) {
 fn activate(recording: &Recording, layout: Layout, stage: &rec::Activate) -> Kernel {
     let mut kernel = kernel!("activate", layout, Dispatch::pixels(stage.columns));
     kernel.block(recording, "rows", "f32", stage.buffer, true);
+    declare_layer(&mut kernel, recording, stage);
+    kernel.constants.unsigned("ROWS", stage.rows);
+    kernel.constants.unsigned("COLUMNS", stage.columns);
+    kernel
+}
+
+/// Binds and declares what `layer` needs.
+fn declare_layer(kernel: &mut Kernel, recording: &Recording, stage: &rec::Activate) {
+    kernel.uses.push("layer");
     kernel.block(recording, "bias", "f32", stage.bias, false);
     let (mut scale_text, mut offset_text) = ("1.0", "0.0");
     if let Some((scale, offset)) = stage.affine {
@@ -147,9 +173,6 @@ fn activate(recording: &Recording, layout: Layout, stage: &rec::Activate) -> Ker
     kernel.constants.line(&format!("fn affine_scale(column: u32) -> f32 {{ return {scale_text}; }}"));
     kernel.constants.line(&format!("fn affine_offset(column: u32) -> f32 {{ return {offset_text}; }}"));
     declare_activation(&mut kernel.constants, stage.activation);
-    kernel.constants.unsigned("ROWS", stage.rows);
-    kernel.constants.unsigned("COLUMNS", stage.columns);
-    kernel
 }
 
 fn narrow(recording: &Recording, layout: Layout, stage: &rec::Narrow) -> Kernel {
@@ -174,67 +197,6 @@ fn per_pixel(recording: &Recording, layout: Layout, stage: &rec::PerPixel) -> Ke
     kernel.constants.unsigned("INPUT_STRIDE", stage.input_stride);
     kernel.constants.unsigned("LABELS", stage.labels);
     kernel.constants.unsigned("HIDDEN", stage.hidden);
-    kernel
-}
-
-fn prefilter(recording: &Recording, layout: Layout, stage: &rec::Prefilter) -> Kernel {
-    let dispatch = Dispatch { z: stage.rows as u32, ..Dispatch::pixels(stage.columns) };
-    let mut kernel = kernel!("prefilter", layout, dispatch);
-    kernel.block(recording, "input", "f32", stage.input, false);
-    kernel.block(recording, "output", "f32", stage.output, true);
-    kernel.constants.unsigned("COLUMNS", stage.columns);
-    for i in 0..=12 {
-        let root = 3f64.sqrt();
-        kernel.constants.float(&format!("TAP_{i}"), root * (root - 2.0).powi(12 - i));
-    }
-    let mut body = String::new();
-    for segment in &stage.segments {
-        let (start, end) = (segment.start, segment.end);
-        body += &format!("if pixel >= {start}u && pixel < {end}u {{ return vec2<u32>({start}u, {end}u); }}\n");
-    }
-    kernel.constants.line(&format!("fn segment_of(pixel: u32) -> vec2<u32> {{\n{body}return vec2<u32>();\n}}"));
-    kernel
-}
-
-fn resample(recording: &Recording, layout: Layout, stage: &rec::Resample) -> Kernel {
-    let mut kernel = kernel!("resample", layout, Dispatch::pixels(stage.pixels));
-    let (interpolation, taps) = match stage.interpolation {
-        rec::Interpolation::Cubic => ("cubic", 4),
-        rec::Interpolation::Linear => ("linear", 2),
-    };
-    kernel.uses.push(interpolation);
-    kernel.state(false);
-    kernel.block(recording, "source", "f32", stage.input, false);
-    kernel.block(recording, "output", "f32", stage.output, true);
-    kernel.block(recording, "index", "i32", stage.index, false);
-    kernel.block(recording, "fraction", "f32", stage.fraction, false);
-    let constants = &mut kernel.constants;
-    constants.unsigned("TAPS", taps);
-    constants.unsigned("ROWS", stage.rows);
-    constants.unsigned("OUTPUT_ROWS", stage.output_rows());
-    constants.unsigned("VELOCITY_ROWS", stage.output_rows() - stage.rows);
-    constants.unsigned("INPUT_COLUMNS", stage.input_columns);
-    constants.unsigned("PIXELS", stage.pixels);
-    let (beta, scale) = match stage.velocity {
-        rec::Velocity::Fixed(v) => (constants.literal(v / LIGHT), 0.0),
-        rec::Velocity::Parameter(p) => {
-            let rec::Parameter { origin, scale, .. } = &recording.parameters[p];
-            let (first, slope) = (constants.literal(origin / LIGHT), constants.literal(scale / LIGHT));
-            (format!("{first} + {slope} * trial({p}u, slot)"), scale / LIGHT)
-        }
-    };
-    constants.float("BETA_SCALE", scale);
-    constants.line(&format!("fn beta_of(slot: u32) -> f32 {{ return {beta}; }}"));
-    let mut choose = |name: &str, kind: &str, value: &dyn Fn(&mut Constants, &rec::Segment) -> String| {
-        let mut body = String::new();
-        for (i, segment) in stage.segments.iter().enumerate() {
-            body += &format!("if segment == {i}u {{ return {}; }}\n", value(constants, segment));
-        }
-        constants.line(&format!("fn {name}(segment: u32) -> {kind} {{\n{body}return {kind}(0);\n}}"));
-    };
-    choose("segment_start", "i32", &|_, s| s.start.to_string());
-    choose("segment_end", "i32", &|_, s| s.end.to_string());
-    choose("inverse_step", "f32", &|constants, s| constants.literal(s.inverse_step));
     kernel
 }
 

@@ -1,5 +1,7 @@
 //! What an adapter is asked before products are left to it: which tiles are the fastest, and whether it multiplies small matrices of
-//! halves, and right.
+//! halves, and right. And which stages it computes faster together.
+
+mod fusion;
 
 use std::sync::Arc;
 use std::time::Instant;
@@ -33,11 +35,10 @@ struct Shape {
     columns: usize,
 }
 
-/// The variant that an adapter computes fastest; software is not asked.
+pub(super) use fusion::fused;
+
+/// The variant of [`TILES`] that an adapter computes fastest.
 pub(super) fn fastest(context: &Context) -> Variant {
-    if context.software {
-        return Variant::Registers;
-    }
     let mut best = (f64::INFINITY, TILES[1]);
     for variant in TILES {
         // one that the adapter refuses is not chosen
@@ -81,8 +82,8 @@ impl Trial {
         let stage = rec::Product { input, weight, output, rows: ROWS, inner, columns };
         recording.stages.push(rec::Stage::Product(stage.clone()));
         let layout = Layout { parameters: 1, capacity: members };
-        let buffers = Buffers::new(context, &recording, &Plan::new(&recording, layout, 1))?;
-        let pipeline = Pipeline::new(context, &kernel(&recording, layout, &stage, variant)?, &buffers)?;
+        let buffers = Buffers::new(context, &recording, &Plan::new(&recording, layout, 1, &[]))?;
+        let pipeline = Pipeline::new(context, &kernel(&recording, layout, &stage, (variant, false))?, &buffers)?;
         let places: Vec<usize> = (0..members).collect();
         let x = Values::F32(Arc::new(x));
         buffers::upload_to(context, &recording, input, &buffers.blocks[input.0], (&x, &places));
@@ -156,7 +157,7 @@ mod tests {
         for variant in TILES.into_iter().chain([Variant::Registers]) {
             assert!(time(&context, variant, Shape { members: 3, ..TIMED }).unwrap() > 0.0, "{variant:?}");
         }
-        assert!(!context.software || fastest(&context) == Variant::Registers);
+        assert!(!context.software || context.product() == Variant::Registers);
     }
 
     #[test]

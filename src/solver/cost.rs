@@ -3,6 +3,8 @@
 //! Counted are the sums that a stage's definition asks for, an addition and a multiplication apart; functions, indices and what a
 //! device does besides (padding, both sides of a symmetric matrix) are not.
 
+use std::ops::Range;
+
 use super::recording::{BufferId, Interpolation, Kind, Recording, Scope, Stage};
 use super::triangle::packed_length;
 
@@ -156,6 +158,35 @@ impl Cost {
             Stage::Custom(s) => (0, (s.rows + s.predictors) * s.pixels, 0),
         };
         Cost { operations: operations as f64, numbers: numbers as f64, shared: shared as f64 }
+    }
+
+    /// What the kernel of these stages works at, by its last one, and its cost: what passes between them is neither written nor read,
+    /// and nothing is read twice.
+    pub fn of_kernel(recording: &Recording, stages: Range<usize>) -> (Work, Cost) {
+        let work = Work::of(recording, stages.end - 1);
+        let stages = &recording.stages[stages];
+        let mut sum = Cost::default();
+        for stage in stages {
+            let Cost { operations, numbers, shared } = Cost::of(recording, stage);
+            sum.operations += operations;
+            sum.numbers += numbers;
+            sum.shared += shared;
+        }
+        for pair in stages.windows(2) {
+            let saved = match (&pair[0], &pair[1]) {
+                (Stage::Product(_), Stage::Activate(s)) => 2 * s.rows * s.columns,
+                // a continuum reads one row of what normal reads
+                (Stage::Resample(s), Stage::Continuum(_)) => s.output_rows() * s.pixels,
+                (Stage::Resample(s), _) => 2 * s.output_rows() * s.pixels,
+                (Stage::Continuum(s), Stage::Normal(n)) if stages.len() == 3 => {
+                    (3 + s.basis.terms + 1 + n.columns.len()) * s.pixels
+                }
+                (Stage::Continuum(s), _) => (3 + s.basis.terms) * s.pixels,
+                _ => 0,
+            };
+            sum.numbers -= saved as f64;
+        }
+        (work, sum)
     }
 
     /// Of a step in P parameters: the Cholesky factor and two triangular solves, P³/3 + 2 P², and the member's state, read and written.

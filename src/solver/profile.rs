@@ -5,7 +5,6 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use web_time::Instant;
 
 use super::cost::{Cost, Work};
-use super::recording::Recording;
 
 /// How a device's seconds are taken.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Default)]
@@ -72,7 +71,7 @@ impl Meter {
     }
 }
 
-/// Seconds by stage of a recording, in which `members` took part, in `calls`.
+/// Seconds by kernel of a round, in which `members` took part, in `calls`.
 #[derive(Clone, Debug, Default)]
 pub struct Tally {
     pub seconds: Vec<f64>,
@@ -84,8 +83,7 @@ pub struct Tally {
 #[derive(Debug)]
 pub struct Gauge {
     meter: Arc<Meter>,
-    /// By stage.
-    stages: Vec<(Work, Cost)>,
+    kernels: Vec<(Work, Cost)>,
     step: Cost,
     /// Of a number in rows.
     bytes: f64,
@@ -93,23 +91,26 @@ pub struct Gauge {
 }
 
 impl Gauge {
-    /// `bytes` of a number in rows.
-    pub fn new(meter: Arc<Meter>, recording: &Recording, bytes: usize, clock: Clock) -> Gauge {
+    /// Of a round's kernels, and a step in so many parameters; `bytes` of a number in rows.
+    pub fn new(
+        meter: Arc<Meter>,
+        (kernels, parameters): (Vec<(Work, Cost)>, usize),
+        bytes: usize,
+        clock: Clock,
+    ) -> Gauge {
         meter.lock().clock = clock;
-        let stages = recording.stages.iter().enumerate();
-        let stages = stages.map(|(k, stage)| (Work::of(recording, k), Cost::of(recording, stage))).collect();
-        Gauge { meter, stages, step: Cost::of_step(recording.parameters.len()), bytes: bytes as f64, held: 0 }
+        Gauge { meter, kernels, step: Cost::of_step(parameters), bytes: bytes as f64, held: 0 }
     }
 
     /// Nothing yet.
     pub fn tally(&self) -> Tally {
-        Tally { seconds: vec![0.0; self.stages.len()], ..Tally::default() }
+        Tally { seconds: vec![0.0; self.kernels.len()], ..Tally::default() }
     }
 
-    /// Adds the stages.
+    /// Adds the kernels.
     pub fn add(&self, tally: &Tally) {
         let mut spending = self.meter.lock();
-        for ((work, cost), seconds) in self.stages.iter().zip(&tally.seconds) {
+        for ((work, cost), seconds) in self.kernels.iter().zip(&tally.seconds) {
             self.charge(&mut spending.works[*work as usize], *cost, (tally.calls, tally.members), *seconds);
         }
     }

@@ -62,6 +62,11 @@ fn fit(device: &dyn Device, case: &Case, capacity: usize) -> Vec<Outcome> {
     pollster::block_on(optimise(&mut *population, &case.batch, &AtomicBool::new(false), &mut |_| ())).unwrap()
 }
 
+/// With a kernel for each stage, so that all its buffers are written.
+fn apart() -> Option<GpuDevice> {
+    gpu().map(|gpu| gpu.with_fusion(false, false))
+}
+
 /// Kernels whose output a buffer shows, with the buffer's name and the tolerance.
 /// A label carries two roundings; a product of 16 terms and an activation about ten more; a spline is a sum of 25 + 4 terms, its
 /// argument a difference of pixel positions of order 100 (6e-6 pixels: 100 x 6e-8); a network behind another adds its own;
@@ -90,7 +95,7 @@ const HALVES: Model = Model { halves: true, narrow: true, ..Model::PLAIN };
 
 #[test]
 fn rows_agree() {
-    let Some(gpu) = gpu() else { return };
+    let Some(gpu) = apart() else { return };
     compare_rows(&gpu, |_| true);
 }
 
@@ -101,15 +106,26 @@ const VARIANTS: [&str; 2] = ["product", "product_cooperative"];
 #[test]
 fn tiled_products_agree() {
     for which in 0..3 {
-        let Some(gpu) = gpu() else { return };
+        let Some(gpu) = apart() else { return };
         compare_rows(&gpu.with_tiles(which), |kernel| VARIANTS.contains(&kernel));
+    }
+}
+
+/// Activated before they are written, which no software adapter does.
+#[test]
+fn tiled_layers_agree() {
+    for which in 0..3 {
+        let Some(gpu) = gpu() else { return };
+        let gpu = gpu.with_tiles(which).with_fusion(true, false);
+        compare_rows(&gpu, |kernel| VARIANTS.contains(&kernel) || kernel == "activate");
+        compare_activations(&gpu);
     }
 }
 
 /// Small matrices at once, which a software adapter would not take by itself, and most do not have.
 #[test]
 fn cooperative_products_agree() {
-    match gpu().map(GpuDevice::with_cooperative_products) {
+    match apart().map(GpuDevice::with_cooperative_products) {
         Some(Some(gpu)) => compare_rows(&gpu, |kernel| VARIANTS.contains(&kernel)),
         Some(None) => println!("skipped: the adapter has no cooperative matrices"),
         None => {}
@@ -134,24 +150,29 @@ fn compare_rows(gpu: &GpuDevice, wanted: impl Fn(&str) -> bool) {
 
 #[test]
 fn activations_agree() {
-    let Some(gpu) = gpu() else { return };
+    let Some(gpu) = apart() else { return };
+    compare_activations(&gpu);
+}
+
+fn compare_activations(gpu: &GpuDevice) {
     for activation in cases::ACTIVATIONS {
         let case = Case::new(Model { activation: Some(activation), ..Model::PLAIN }, 17, 3);
         let id = case.buffer("layer 0");
-        let (expected, found) = (inspect(&CpuDevice, &case, id), inspect(&gpu, &case, id));
+        let (expected, found) = (inspect(&CpuDevice, &case, id), inspect(gpu, &case, id));
         compare(&format!("{activation:?}"), &expected, &found, (16, 0.0), 3e-6).unwrap_or_else(|e| panic!("{e}"));
     }
 }
 
 /// Models whose sums are compared: `prior`, `continuum` and `normal`. A sum over pixels carries the rows' errors (2e-5 of a row) and
 /// those of the continuum's solve, whose condition is below 100.
-const SUMS: [(&str, Model, f64); 14] = [
+const SUMS: [(&str, Model, f64); 15] = [
     ("prior", Model { hulls: true, priors: true, ..Model::PLAIN }, 5e-5),
     ("normal", Model::PLAIN, 5e-5),
     ("continuum", Model { terms: 5, ..Model::PLAIN }, 2e-4),
     ("continuum", Model { terms: 12, marked: true, ..Model::PLAIN }, 2e-4),
     ("normal", Model { velocity_fixed: true, terms: 3, ..Model::PLAIN }, 2e-4),
     ("normal", Model { rotation: true, spread: true, resolution: true, terms: 3, ..Model::PLAIN }, 2e-4),
+    ("normal", Model { linear: true, marked: true, terms: 6, ..Model::PLAIN }, 2e-4),
     ("prior", Model { tied: true, hulls: true, ..Model::PLAIN }, 5e-5),
     ("normal", Model { custom: true, ..Model::PLAIN }, 5e-6),
     ("estimate", estimated(Estimator::LeastSquares), 5e-6),
@@ -169,11 +190,22 @@ const fn estimated(estimator: Estimator) -> Model {
 
 #[test]
 fn sums_agree() {
+    let Some(gpu) = apart() else { return };
+    compare_all_sums(&gpu, &SIZES);
+}
+
+/// Resampled and solved for the continuum by the kernel that sums, which no software adapter does.
+#[test]
+fn fused_sums_agree() {
     let Some(gpu) = gpu() else { return };
+    compare_all_sums(&gpu.with_fusion(false, true), &[0, 1, 65]);
+}
+
+fn compare_all_sums(gpu: &GpuDevice, sizes: &[usize]) {
     for (kernel, model, tolerance) in SUMS {
-        for members in SIZES {
+        for &members in sizes {
             let case = Case::new(model, members, 7 + members as u64);
-            let (cpu, gpu) = (linearise(&CpuDevice, &case), linearise(&gpu, &case));
+            let (cpu, gpu) = (linearise(&CpuDevice, &case), linearise(gpu, &case));
             let checked = compare_sums(&format!("{kernel}, {members} members"), &cpu, &gpu, tolerance);
             checked.unwrap_or_else(|e| panic!("{e}"));
         }
@@ -326,6 +358,23 @@ fn a_fit_has_the_same_bits_alone_in_any_batch_and_order() {
         assert_eq!(bits(&alone[0]), bits(&all[slot]));
         assert_eq!(bits(&alone[1]), bits(&all[slot + 1]));
     }
+}
+
+#[test]
+fn what_is_not_written_is_not_shown() {
+    let Some(gpu) = gpu() else { return };
+    let case = Case::new(Model { terms: 4, ..Model::PLAIN }, 3, 2);
+    let gpu = gpu.with_fusion(true, true);
+    let recording = Arc::new(case.recording.clone());
+    let method = Method::LevenbergMarquardt(LevenbergMarquardt::default());
+    let mut population = gpu.population(recording, &method, 3).unwrap();
+    pollster::block_on(population.load(&case.batch)).unwrap();
+    let message = pollster::block_on(population.inspect(case.buffer("rows"))).unwrap_err().to_string();
+    assert!(message.contains("rows is never written"), "{message}");
+    assert!(pollster::block_on(population.inspect(case.buffer("coefficients"))).is_ok());
+    // a member needs less memory
+    let capacity = |gpu: &GpuDevice| gpu.capacity(&case.recording, Some(1 << 20)).unwrap();
+    assert!(capacity(&gpu) > capacity(&apart().unwrap()));
 }
 
 #[test]

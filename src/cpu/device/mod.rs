@@ -16,7 +16,7 @@ use super::{compact, halve, product, simplex, step};
 use crate::error::{Error, Result};
 use crate::memory::{check, room};
 use crate::rows::Real;
-use crate::solver::cost::Work;
+use crate::solver::cost::{Cost, Work};
 use crate::solver::device::{Batch, Device, Outcome, Pending, Population};
 use crate::solver::member::Member;
 use crate::solver::profile::{Clock, Gauge, Meter};
@@ -305,7 +305,9 @@ impl<R: Real> Population for CpuPopulation<R> {
 
     fn measure(&mut self, meter: Arc<Meter>) {
         let clock = Clock::Threads(rayon::current_num_threads());
-        self.gauge = Some(Gauge::new(meter, &self.inputs.recording, size_of::<R>(), clock));
+        let recording = &self.inputs.recording;
+        let kernels = (0..recording.stages.len()).map(|k| Cost::of_kernel(recording, k..k + 1)).collect();
+        self.gauge = Some(Gauge::new(meter, (kernels, recording.parameters.len()), size_of::<R>(), clock));
     }
 
     fn clear(&mut self) {

@@ -1,0 +1,107 @@
+// The continuum's coefficients by variable projection (Golub & Pereyra 1973): C = S^T S, S_jc = weight_j value_j q_c(lambda_j),
+// C a = S^T D (design §2.4), for continuum.wgsl, and for normal.wgsl where one kernel does both.
+//
+// A workgroup a member. `eliminate` leaves L of C = L L^T (packed) and a in `totals`, and adds ln det C to the member. A matrix that is
+// not positive definite leaves NaN, and the step is rejected.
+//@use math, members, state, packed, tree, basis
+
+// The number of terms as the compiler cannot know it: unrolling these loops takes software drivers seconds.
+fn term_count() -> u32 {
+    return min(TERMS, arrayLength(&transform));
+}
+
+// Coefficient r of the totals, S^T D and then a, behind the triangle C, which becomes L.
+fn coefficient(r: u32) -> u32 {
+    return TRIANGLE + r;
+}
+
+// Replaces the triangle by its Cholesky factor; false if there is none.
+fn factorise() -> bool {
+    let terms = term_count();
+    for (var r = 0u; r < terms; r++) {
+        // a term that no pixel sees (an arm that drops out) leaves the solve: its row is zero, its coefficient too
+        if totals[packed(r, r)] == 0.0 {
+            totals[packed(r, r)] = 1.0;
+        }
+        for (var c = 0u; c <= r; c++) {
+            var sum = totals[packed(r, c)];
+            for (var k = 0u; k < c; k++) {
+                sum -= totals[packed(r, k)] * totals[packed(c, k)];
+            }
+            if r > c {
+                totals[packed(r, c)] = sum / totals[packed(c, c)];
+            } else if sum > 0.0 && is_finite(sum) {
+                totals[packed(r, r)] = sqrt(sum);
+            } else {
+                return false;
+            }
+        }
+    }
+    return true;
+}
+
+// Replaces S^T D by (L L^T)^-1 S^T D.
+fn substitute() {
+    let terms = term_count();
+    for (var r = 0u; r < terms; r++) {
+        var sum = totals[coefficient(r)];
+        for (var k = 0u; k < r; k++) {
+            sum -= totals[packed(r, k)] * totals[coefficient(k)];
+        }
+        totals[coefficient(r)] = sum / totals[packed(r, r)];
+    }
+    for (var i = terms; i > 0u; i--) {
+        let r = i - 1u;
+        var sum = totals[coefficient(r)];
+        for (var k = i; k < terms; k++) {
+            sum -= totals[packed(k, r)] * totals[coefficient(k)];
+        }
+        totals[coefficient(r)] = sum / totals[packed(r, r)];
+    }
+}
+
+fn add_to_continuum(value: f32, w: f32, d: f32) {
+    let scaled = w * value;
+    //@for c 0 TERMS
+    let s_$c = scaled * q[$c];
+    //@for k 0 $c+1
+    sums[$c * ($c + 1) / 2 + $k] += s_$c * s_$k;
+    //@end
+    sums[TRIANGLE + $cu] += s_$c * d;
+    //@end
+}
+
+// a and ln det C, or NaN.
+fn conclude(slot: u32) {
+    let solved = factorise();
+    if solved {
+        substitute();
+    }
+    let terms = term_count();
+    var ln_det = select(nan_like(1.0), 0.0, solved);
+    for (var r = 0u; r < terms; r++) {
+        ln_det += 2.0 * logf(totals[packed(r, r)]);
+        totals[coefficient(r)] = select(nan_like(1.0), totals[coefficient(r)], solved);
+    }
+    state[at(TRIAL_LN_DET, slot)] += ln_det;
+}
+
+fn eliminate(rows: Rows, position: u32, slot: u32, lane: u32) {
+    let spectrum = spectrum_of(slot);
+    let data_start = pixel_data_base(position, spectrum);
+    let weight_start = weight_base(position, spectrum);
+    let basis_start = basis_base(position, spectrum);
+    let transform_start = transform_base(position, spectrum);
+    for (var j = lane; j < PIXELS; j += 64u) {
+        let w = weight[weight_start + j];
+        if w > 0.0 {
+            load_basis(basis_start, transform_start, j);
+            add_to_continuum(row_0(look_at(rows, j)), w, pixel_data[data_start + j]);
+        }
+    }
+    reduce_continuum_sums(lane);
+    if lane == 0u {
+        conclude(slot);
+    }
+    workgroupBarrier();
+}

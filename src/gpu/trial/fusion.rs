@@ -1,0 +1,174 @@
+//! Which stages an adapter computes faster in one kernel: asked with a spectrum's stages.
+
+use std::sync::Arc;
+use std::time::Instant;
+
+use super::super::context::Context;
+use super::super::fusion::Fused;
+use super::super::population::GpuPopulation;
+use super::{DISPATCHES, ROWS, TIMINGS};
+use crate::error::Result;
+use crate::solver::recording::{
+    Activate, Activation, Basis, BufferId, Continuum, Interpolation, Kind, LabelInput, Labels, Normal, Parameter,
+    Prior, Product, Recording, Resample, Scope, Segment, Source, Stage, Transform, Values, Velocity,
+};
+use crate::solver::{Batch, LevenbergMarquardt, Method, Population};
+
+/// What is timed: as many members as a card is busy with.
+const TIMED: Size = Size { members: 512, hidden: 208, columns: 4096, pixels: 4000 };
+const TERMS: usize = 10;
+const LABELS: usize = ROWS - 1;
+/// Of a row of labels.
+const STRIDE: usize = 4;
+
+#[derive(Clone, Copy)]
+struct Size {
+    members: usize,
+    hidden: usize,
+    columns: usize,
+    pixels: usize,
+}
+
+/// What is faster in one kernel, and has the same bits: the choice may differ from run to run.
+pub fn fused(context: &Arc<Context>) -> Fused {
+    let apart = time(context, Fused::NONE, TIMED);
+    let is_better = |fused: Fused| match (&apart, time(context, fused, TIMED)) {
+        (Ok((slow, expected)), Ok((fast, found))) => fast < *slow && found == *expected,
+        _ => false,
+    };
+    let [layers, sums] = [(true, false), (false, true)].map(|(layers, sums)| is_better(Fused { layers, sums }));
+    Fused { layers, sums }
+}
+
+/// Seconds of the stages, and the bits that they leave.
+fn time(context: &Arc<Context>, fused: Fused, size: Size) -> Result<(f64, Vec<u32>)> {
+    let (recording, batch) = example(size);
+    let allowed = context.allowed_with(fused);
+    let method = Method::LevenbergMarquardt(LevenbergMarquardt::default());
+    let mut population = GpuPopulation::with(context.clone(), allowed, Arc::new(recording), (&method, size.members))?;
+    pollster::block_on(population.load(&batch))?;
+    // the first pays for what is made on first use
+    let state = pollster::block_on(population.run_stages(1))?;
+    let mut best = f64::INFINITY;
+    for _ in 0..TIMINGS {
+        let begin = Instant::now();
+        pollster::block_on(population.run_stages(DISPATCHES as u32))?;
+        best = best.min(begin.elapsed().as_secs_f64() / DISPATCHES as f64);
+    }
+    Ok((best, state))
+}
+
+/// −1 … 1, for no reason.
+fn number(k: usize) -> f32 {
+    ((k * 7919 + 13) % 1009) as f32 / 504.0 - 1.0
+}
+
+fn numbers(count: usize, of: impl Fn(f32) -> f32) -> Values {
+    Values::F32((0..count).map(|k| of(number(k))).collect::<Vec<_>>().into())
+}
+
+/// A network of two layers, resampled at the velocity of each member, with a continuum.
+fn example(size: Size) -> (Recording, Batch) {
+    let mut recording = Recording::default();
+    for p in 0..=LABELS {
+        let scale = if p == 0 { 100.0 } else { 1.0 };
+        recording.parameters.push(Parameter { name: p.to_string(), origin: 0.0, scale });
+    }
+    recording.stages.push(Stage::Prior(Prior { hulls: Vec::new() }));
+    let rows = layers(&mut recording, size);
+    let mut batch = Batch { spectra: size.members, ..Batch::default() };
+    sums(&mut recording, &mut batch, (rows, size));
+    let parameters = size.members * (1 + LABELS);
+    (batch.lower, batch.upper) = (vec![-2.0; parameters], vec![2.0; parameters]);
+    (batch.prior_mean, batch.prior_weight) = (vec![0.0; parameters], vec![0.0; parameters]);
+    batch.group = (0..size.members as u32).collect();
+    batch.starts = (0..parameters).map(|k| f64::from(number(k))).collect();
+    (recording, batch)
+}
+
+/// Labels to a template.
+fn layers(recording: &mut Recording, size: Size) -> BufferId {
+    let label = |p| LabelInput { source: Source::Parameter(p), transform: Transform::Identity, mean: 0.0, std: 1.0 };
+    let mut input = recording.buffer("labels", Scope::Member, Kind::Float, ROWS * STRIDE);
+    let inputs = (1..=LABELS).map(label).collect();
+    recording.stages.push(Stage::Labels(Labels { inputs, output: input, stride: STRIDE, derivatives: true }));
+    let mut inner = STRIDE;
+    for (columns, activation) in [(size.hidden, Activation::Silu), (size.columns, Activation::Exp { clip: 50.0 })] {
+        let width = 1.0 / inner as f32;
+        let weight = recording.constant("weight", numbers(inner * columns, |x| width * x));
+        let bias = recording.constant("bias", numbers(columns, |x| 0.1 * x));
+        let output = recording.buffer("rows", Scope::Member, Kind::Float, ROWS * columns);
+        let rows = ROWS;
+        recording.stages.push(Stage::Product(Product { input, weight, output, rows, inner, columns }));
+        let activate = Activate { buffer: output, bias, affine: None, activation, rows, columns };
+        recording.stages.push(Stage::Activate(activate));
+        (input, inner) = (output, columns);
+    }
+    input
+}
+
+/// A template to a member's sums.
+fn sums(recording: &mut Recording, batch: &mut Batch, (input, size): (BufferId, Size)) {
+    let Size { columns, pixels, .. } = size;
+    let mut fill = |recording: &mut Recording, (name, scope), length: usize, of: &dyn Fn(f32) -> f32| {
+        let kind = if name == "index" { Kind::Index } else { Kind::Float };
+        let id = recording.buffer(name, scope, kind, length);
+        let blocks = if scope == Scope::Spectrum { batch.spectra } else { 1 };
+        let index = || Values::I32((0..length as i32).collect::<Vec<_>>().into());
+        let values = if kind == Kind::Index { index() } else { numbers(blocks * length, of) };
+        batch.blocks.push((id, values));
+        id
+    };
+    let index = fill(recording, ("index", Scope::Batch), pixels, &|_| 0.0);
+    let fraction = fill(recording, ("fraction", Scope::Batch), pixels, &|x| 0.4 + 0.4 * x);
+    let data = fill(recording, ("data", Scope::Spectrum), pixels, &|x| 20.0 + x);
+    let weight = fill(recording, ("weight", Scope::Spectrum), pixels, &|x| 2.0 + x);
+    let basis = fill(recording, ("basis", Scope::Batch), TERMS * pixels, &|x| 0.1 * x);
+    let transform = fill(recording, ("transform", Scope::Spectrum), TERMS * TERMS, &|x| 0.1 * x);
+    let output = recording.buffer("model", Scope::Member, Kind::Float, (ROWS + 1) * pixels);
+    recording.stages.push(Stage::Resample(Resample {
+        input,
+        input_columns: columns,
+        output,
+        rows: ROWS,
+        pixels,
+        index,
+        fraction,
+        segments: vec![Segment { start: 0, end: columns, inverse_step: 10_000.0 }],
+        interpolation: Interpolation::Cubic,
+        velocity: Velocity::Parameter(0),
+        derivatives: true,
+    }));
+    let basis = Basis { terms: TERMS, basis, transform };
+    let solution = recording.buffer("solution", Scope::Member, Kind::Float, TERMS * (TERMS + 1));
+    let model = output;
+    recording.stages.push(Stage::Continuum(Continuum { model, pixels, data, weight, basis, solution }));
+    let (columns, continuum) = ((0..=LABELS).collect(), Some((basis, solution)));
+    recording.stages.push(Stage::Normal(Normal { model, pixels, columns, data, weight, continuum }));
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::super::adapter::{self, Choice};
+    use super::super::super::context::Options;
+    use super::super::super::product::TILES;
+    use super::*;
+
+    #[test]
+    fn fusion_changes_no_bit() {
+        let Ok(adapter) = adapter::choose(Choice::Best) else { return };
+        let context = Arc::new(Context::open(adapter, Options::default()).unwrap());
+        // five rows a member leave rows of a tile empty, the members tiles
+        let size = Size { members: 30, hidden: 16, columns: 80, pixels: 80 };
+        for tiles in TILES {
+            let context = Arc::new(context.again().unwrap());
+            let _ = context.product.set(tiles);
+            let (_, expected) = time(&context, Fused::NONE, size).unwrap();
+            assert!(expected.iter().filter(|x| f32::from_bits(**x).is_finite()).count() > 30 * 20);
+            for fused in Fused::ALL {
+                let (seconds, found) = time(&context, fused, size).unwrap();
+                assert!(seconds > 0.0 && found == expected, "{tiles:?}, {fused:?}");
+            }
+        }
+    }
+}
