@@ -133,21 +133,22 @@ fn the_trace_has_a_row_for_every_thread() {
     let events: Vec<Value> = serde_json::from_str(&profile.trace()).unwrap();
     let named: Vec<&str> =
         events.iter().filter(|e| e["ph"] == "M").map(|e| e["args"]["name"].as_str().unwrap()).collect();
-    assert_eq!(named.len(), 4, "{named:?}");
-    assert!(named[0].contains("writer") && named[1].contains("worker 1") && named[3].starts_with("cpu"), "{named:?}");
+    assert_eq!(named.len(), 5, "{named:?}");
+    assert_eq!(named[..2], ["reader", "writer"]);
+    assert!(named[2].contains("worker 1") && named[4].starts_with("cpu"), "{named:?}");
     let spans: Vec<&Value> = events.iter().filter(|event| event["ph"] == "X").collect();
     for name in HOST.into_iter().filter(|name| *name != "posterior").chain(["rounds"]) {
         assert!(spans.iter().any(|span| span["name"] == name), "{name}");
     }
     for span in &spans {
         let number = |key: &str| span[key].as_f64().unwrap();
-        assert!(number("ts") >= 0.0 && number("dur") >= 0.0 && number("tid") < 4.0, "{span}");
+        assert!(number("ts") >= 0.0 && number("dur") >= 0.0 && number("tid") < 5.0, "{span}");
         assert!(number("ts") + number("dur") <= 1e6 * profile.seconds, "{span}");
         assert!(span["args"]["batch"].is_u64() || span["name"] == "rounds", "{span}");
     }
     let of_row = |row: u64| spans.iter().filter(move |span| span["tid"] == row).map(|span| (&span["ts"], &span["dur"]));
     // what one thread does, it does one after the other
-    for row in 0..3 {
+    for row in 0..4 {
         let mut times: Vec<(f64, f64)> =
             of_row(row).map(|(ts, dur)| (ts.as_f64().unwrap(), dur.as_f64().unwrap())).collect();
         times.sort_by(|a, b| a.0.total_cmp(&b.0));

@@ -114,13 +114,14 @@ impl Measured {
         self.devices[device].1.clone()
     }
 
-    /// `threads`: that of the reader and writer, then `sharing` workers a device.
+    /// `threads`: the reader, the writer, then `sharing` workers a device.
     pub fn profile(self, (fits, sharing): (u64, usize), threads: &[Stages]) -> Profile {
         let seconds = self.begin.elapsed().as_secs_f64();
         let device = |(name, meter): &(String, Arc<Meter>)| device_profile(name, meter.spending(), seconds);
         let worker = |k: usize| match k {
-            0 => "reader and writer".to_string(),
-            _ => format!("worker {k}, {}", self.devices[(k - 1) / sharing].0),
+            0 => "reader".to_string(),
+            1 => "writer".to_string(),
+            _ => format!("worker {}, {}", k - 1, self.devices[(k - 2) / sharing].0),
         };
         Profile {
             fits,

@@ -1,9 +1,11 @@
-//! A run as a stream: the calling thread reads and writes, workers fit the batches between, each on its device.
+//! A run as a stream: a thread reads, workers fit the batches, each on its device, and the calling thread writes.
 //!
 //! Two workers share a device, so that one prepares spectra while the other's are on it, and the stragglers of a batch leave
 //! nothing idle. Rows do not depend on who fits them, and are written in the order of the input.
 
-use std::collections::BTreeMap;
+mod ends;
+mod intake;
+
 use std::panic::{self, AssertUnwindSafe};
 use std::sync::atomic::AtomicBool;
 use std::sync::mpsc::{self, Receiver, Sender};
@@ -14,14 +16,15 @@ use web_time::Instant;
 
 use super::profile::Measured;
 use super::rest::{Known, complete};
-use super::row::FitRow;
 use super::run::Run;
-use super::stages::{Stage, Stages};
+use super::stages::Stages;
 use super::{Control, Fitter, Journal, Sink, Summary};
 use crate::cpu::CpuDevice;
 use crate::error::{Error, Result};
 use crate::solver::Device;
-use crate::spectra::{Spectra, SpectraReader};
+use crate::spectra::SpectraReader;
+use ends::{Ends, Job, Maker, Piece};
+use intake::{Event, Intake};
 
 /// Workers that share a device.
 const SHARING: usize = 2;
@@ -61,36 +64,6 @@ impl<'a> Tally<'a> {
     }
 }
 
-/// What is fitted together: a batch, or batches of small files; the rows of each when they are fitted, and who has done so.
-struct Job {
-    number: usize,
-    pieces: Vec<Piece>,
-    rows: Result<Vec<Vec<FitRow>>>,
-    maker: Maker,
-}
-
-/// A batch, its place in the input, those of its rows that the journal knows and who made them.
-struct Piece {
-    number: usize,
-    spectra: Spectra,
-    known: (Known, String),
-    /// How many it knows.
-    recalled: u64,
-}
-
-impl Piece {
-    fn is_known(&self) -> bool {
-        self.recalled > 0 && self.recalled == self.spectra.len() as u64
-    }
-}
-
-/// Who has made the rows of a batch that the journal does not know.
-enum Maker {
-    Nobody,
-    /// A device of this run, by number; the CPU in the place of one that failed comes last.
-    Device(usize),
-}
-
 /// Reads batches from `source`, has them fitted unless the journal knows them, appends their rows to `sink`.
 pub fn stream(
     fitter: &Fitter,
@@ -113,29 +86,38 @@ pub fn stream(
     }
     let (jobs, waiting) = mpsc::channel();
     let waiting = Mutex::new(waiting);
-    let (fitted, done) = mpsc::channel();
+    let (tells, events) = mpsc::channel();
+    let (permits, permitted) = mpsc::channel();
+    // one job more is read than can be fitted at once
+    let most = runs.len() + 1;
+    let stages = || Stages::since(measured.as_ref().map(|_| begin));
+    let batch = fitter.batch_on(&*devices[0]);
+    let share = usize::try_from(source.len()).unwrap_or(usize::MAX).div_ceil(runs.len());
+    let mut intake = Intake { source, batch, enough: share.min(batch / 2).max(1), stages: stages() };
+    let names = devices.iter().map(|device| device.name()).chain([CpuDevice.name()]);
+    let by_device = names.map(|name| (name, 0)).collect();
+    let keeps = journal.is_some();
+    let (tally, pieces, fits, by_rows) = (&tally, 0, 0, Vec::new());
+    let mut ends = Ends { sink, journal, tally, stages: stages(), pieces, fits, by_device, by_rows };
     thread::scope(|scope| {
-        // one job more is read than can be fitted at once
-        let most = runs.len() + 1;
         let workers: Vec<_> = runs
             .into_iter()
             .enumerate()
             .map(|(number, run)| {
-                let (waiting, fitted, makers) = (&waiting, fitted.clone(), [number / sharing, devices.len()]);
-                scope.spawn(move || work((makers, run), waiting, &fitted))
+                let (waiting, tells, makers) = (&waiting, tells.clone(), [number / sharing, devices.len()]);
+                scope.spawn(move || work((makers, run), waiting, (&tells, keeps)))
             })
             .collect();
-        drop(fitted);
-        let stages = Stages::since(measured.as_ref().map(|_| begin));
-        let names = devices.iter().map(|device| device.name()).chain([CpuDevice.name()]);
-        let by_device = names.map(|name| (name, 0)).collect();
-        let batch = fitter.batch_on(&*devices[0]);
-        let share = usize::try_from(source.len()).unwrap_or(usize::MAX).div_ceil(workers.len());
-        let enough = share.min(batch / 2).max(1);
-        let (pieces, fits, by_rows) = (0, 0, Vec::new());
-        let tally = &tally;
-        let mut ends = Ends { source, sink, journal, tally, stages, batch, enough, pieces, fits, by_device, by_rows };
-        let result = ends.run(jobs, &done, most);
+        let reader = scope.spawn(move || {
+            let read = panic::catch_unwind(AssertUnwindSafe(|| intake.run(&permitted, &tells)));
+            if let Err(panic) = read {
+                // who waits for spectra must not wait for ever
+                let _ = tells.send(Event::Read(Err(Error::Usage("the reader panicked".into()))));
+                panic::resume_unwind(panic);
+            }
+            intake.stages
+        });
+        let result = ends.run(jobs, &events, (permits, most));
         if result.is_err() {
             // nobody wants what still waits
             let waiting = waiting.lock().unwrap_or_else(PoisonError::into_inner);
@@ -145,13 +127,14 @@ pub fn stream(
         if by_device.last().is_some_and(|(_, rows)| *rows == 0) {
             by_device.pop();
         }
-        let mut threads = vec![stages];
-        for worker in workers {
-            match worker.join() {
+        let mut threads = Vec::new();
+        for thread in [reader].into_iter().chain(workers) {
+            match thread.join() {
                 Ok(stages) => threads.push(stages),
                 Err(panic) => panic::resume_unwind(panic),
             }
         }
+        threads.insert(1, stages);
         let mut stages = Stages::default();
         threads.iter().for_each(|thread| stages.add(thread));
         let profile = measured.map(|measured| measured.profile((fits, sharing), &threads));
@@ -160,8 +143,13 @@ pub fn stream(
     })
 }
 
-/// Fits batches until none waits, as the first of the makers, or as the second when the run's device has been replaced.
-fn work((makers, mut run): ([usize; 2], Run), waiting: &Mutex<Receiver<Job>>, fitted: &Sender<Job>) -> Stages {
+/// Fits batches until none waits, as the first of the makers, or as the second when the run's device has been replaced. Hashes their
+/// spectra if there is a journal that keeps the rows.
+fn work(
+    (makers, mut run): ([usize; 2], Run),
+    waiting: &Mutex<Receiver<Job>>,
+    (tells, keeps): (&Sender<Event>, bool),
+) -> Stages {
     loop {
         let job = waiting.lock().unwrap_or_else(PoisonError::into_inner).recv();
         let Ok(mut job) = job else { return run.stages };
@@ -177,8 +165,11 @@ fn work((makers, mut run): ([usize; 2], Run), waiting: &Mutex<Receiver<Job>>, fi
             Err(panic) => (Err(Error::Usage("a worker panicked".into())), Some(panic)),
         };
         let failed = rows.is_err();
+        if keeps && !failed {
+            job.pieces.iter_mut().for_each(Piece::hash);
+        }
         (job.rows, job.maker) = (rows, Maker::Device(makers[usize::from(run.is_replaced)]));
-        let is_heard = fitted.send(job).is_ok();
+        let is_heard = tells.send(Event::Fitted(job)).is_ok();
         if let Some(panic) = panic {
             panic::resume_unwind(panic);
         }
@@ -186,129 +177,4 @@ fn work((makers, mut run): ([usize; 2], Run), waiting: &Mutex<Receiver<Job>>, fi
             return run.stages;
         }
     }
-}
-
-/// Both ends of a run.
-struct Ends<'a> {
-    source: &'a mut dyn SpectraReader,
-    sink: &'a mut dyn Sink,
-    journal: Option<&'a mut Journal>,
-    tally: &'a Tally<'a>,
-    stages: Stages,
-    /// Spectra of a batch.
-    batch: usize,
-    /// Spectra of small files that are fitted together: half a batch, unless some worker had none then.
-    enough: usize,
-    /// Batches read.
-    pieces: usize,
-    fits: u64,
-    /// Those that the journal did not know.
-    by_device: Vec<(String, u64)>,
-    by_rows: Vec<(String, u64)>,
-}
-
-impl Ends<'_> {
-    /// At most `most` jobs are between the ends.
-    fn run(&mut self, jobs: Sender<Job>, done: &Receiver<Job>, most: usize) -> Result<()> {
-        let (mut read, mut written, mut more) = (0, 0, true);
-        let mut held = BTreeMap::new();
-        loop {
-            while more && read - written < most {
-                self.stages.batch = read;
-                let pieces;
-                (pieces, more) = self.read()?;
-                if !pieces.is_empty() {
-                    self.send((read, pieces), &jobs, &mut held);
-                    read += 1;
-                }
-            }
-            while let Some(job) = held.remove(&written) {
-                self.write(job)?;
-                written += 1;
-            }
-            if !more && read == written {
-                return Ok(());
-            }
-            if read - written == most || !more {
-                let job = done.recv().map_err(|_| Error::Usage("no worker is left".into()))?;
-                held.insert(job.number, job);
-            }
-        }
-    }
-
-    /// The next batch; where files are small some of them. And whether more may come.
-    fn read(&mut self) -> Result<(Vec<Piece>, bool)> {
-        let (mut pieces, mut spectra) = (Vec::new(), 0);
-        while spectra < self.enough {
-            let Some(next) = self.stages.time(Stage::Read, || self.source.next_batch(self.batch))? else {
-                return Ok((pieces, false));
-            };
-            spectra += next.len();
-            let number = self.pieces;
-            let known = self.journal.as_mut().map(|journal| journal.recall(number, &next)).transpose()?;
-            let known = known.unwrap_or_default();
-            let recalled = known.0.iter().flatten().count() as u64;
-            if recalled > 0 {
-                self.tally.add(recalled);
-            }
-            pieces.push(Piece { number, spectra: next, known, recalled });
-            self.pieces += 1;
-        }
-        Ok((pieces, true))
-    }
-
-    /// Hands batches to the workers, or takes their rows from the journal.
-    fn send(&mut self, (number, mut pieces): (usize, Vec<Piece>), jobs: &Sender<Job>, held: &mut BTreeMap<usize, Job>) {
-        if pieces.iter().all(Piece::is_known) {
-            let rows = pieces.iter_mut().map(|piece| piece.known.0.drain(..).flatten().collect()).collect();
-            held.insert(number, Job { number, pieces, rows: Ok(rows), maker: Maker::Nobody });
-        } else {
-            // a worker that failed takes no more: its error is on its way
-            let _ = jobs.send(Job { number, pieces, rows: Ok(Vec::new()), maker: Maker::Nobody });
-        }
-    }
-
-    fn write(&mut self, job: Job) -> Result<()> {
-        let Job { number, pieces, rows, maker } = job;
-        self.stages.batch = number;
-        let rows = rows?;
-        let names: Vec<String> = pieces.iter().map(|piece| self.maker(piece, &maker)).collect();
-        if let (Some(journal), Maker::Device(_)) = (&mut self.journal, maker) {
-            let keep = || -> Result<()> {
-                for ((piece, rows), name) in pieces.iter().zip(&rows).zip(&names).filter(|((p, _), _)| !p.is_known()) {
-                    journal.keep(piece.number, &piece.spectra, (rows, name))?;
-                }
-                journal.sync()
-            };
-            self.stages.time(Stage::Write, keep)?;
-        }
-        for ((piece, rows), name) in pieces.iter().zip(&rows).zip(names) {
-            let count = rows.len() as u64;
-            self.fits += count;
-            match self.by_rows.last_mut() {
-                Some((last, rows)) if *last == name => *rows += count,
-                _ => self.by_rows.push((name, count)),
-            }
-            self.stages.time(Stage::Write, || self.sink.append(&piece.spectra, rows))?;
-        }
-        Ok(())
-    }
-
-    /// Counts the rows of a piece for who has made them, and names them.
-    fn maker(&mut self, piece: &Piece, maker: &Maker) -> String {
-        let earlier = piece.known.1.clone();
-        match maker {
-            Maker::Device(device) if !piece.is_known() => {
-                let (name, rows) = &mut self.by_device[*device];
-                *rows += piece.spectra.len() as u64 - piece.recalled;
-                joined(earlier, name)
-            }
-            _ => earlier,
-        }
-    }
-}
-
-/// Who has made a batch that an earlier run began.
-fn joined(earlier: String, now: &str) -> String {
-    if earlier.is_empty() || earlier == now { now.into() } else { format!("{earlier} + {now}") }
 }

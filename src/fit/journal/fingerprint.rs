@@ -1,5 +1,6 @@
 //! What tells a batch of spectra from another one.
 
+use rayon::prelude::*;
 use sha2::{Digest, Sha256};
 
 use crate::spectra::{ColumnValues, Ids, Spectra, Wavelength};
@@ -38,11 +39,21 @@ pub fn fingerprint(spectra: &Spectra) -> Hash {
     hash.finalize().into()
 }
 
-/// The count, then the numbers' bytes.
-fn numbers<T, const N: usize>(hash: &mut Sha256, values: &[T], bytes: impl Fn(&T) -> [u8; N]) {
+/// Numbers that are hashed by themselves.
+const PIECE: usize = 1 << 16;
+
+/// The count, then the hash of each piece of the numbers' bytes, by all cores.
+fn numbers<T: Sync, const N: usize>(hash: &mut Sha256, values: &[T], bytes: impl Fn(&T) -> [u8; N] + Sync) {
     hash.update((values.len() as u64).to_le_bytes());
-    for some in values.chunks(1024) {
-        hash.update(some.iter().flat_map(&bytes).collect::<Vec<u8>>());
+    let digest = |piece: &[T]| {
+        let mut hash = Sha256::new();
+        for some in piece.chunks(1024) {
+            hash.update(some.iter().flat_map(&bytes).collect::<Vec<u8>>());
+        }
+        hash.finalize()
+    };
+    for digest in values.par_chunks(PIECE).map(digest).collect::<Vec<_>>() {
+        hash.update(digest);
     }
 }
 

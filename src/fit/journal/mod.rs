@@ -22,10 +22,10 @@ use crate::error::{Error, Result};
 use crate::files::{self, File, Lock};
 use crate::solver::Status;
 use crate::spectra::Spectra;
-use fingerprint::{Hash, fingerprint};
+pub(super) use fingerprint::{Hash, fingerprint};
 use frame::{Frame, frame};
 
-const MAGIC: &[u8] = b"popfit journal 3\n";
+const MAGIC: &[u8] = b"popfit journal 4\n";
 
 /// One batch.
 #[derive(Serialize, Deserialize)]
@@ -145,14 +145,15 @@ impl Journal {
         Ok((record.rows, record.device))
     }
 
-    /// Keeps the rows of a batch, but for those of interrupted fits; for good once [`sync`](Journal::sync) has returned.
-    pub(super) fn keep(&mut self, number: usize, spectra: &Spectra, (rows, device): (&[FitRow], &str)) -> Result<()> {
+    /// Keeps the rows of a batch, but for those of interrupted fits; for good once [`sync`](Journal::sync) has returned. The hash is that
+    /// of its spectra.
+    pub(super) fn keep(&mut self, (number, spectra): (usize, Hash), (rows, device): (&[FitRow], &str)) -> Result<()> {
         let finished = |row: &FitRow| (row.status != Status::Interrupted).then(|| row.clone());
         let rows: Vec<Option<FitRow>> = rows.iter().map(finished).collect();
         if rows.iter().all(Option::is_none) {
             return Ok(());
         }
-        let record = Record { number, spectra: fingerprint(spectra), rows, device: device.into() };
+        let record = Record { number, spectra, rows, device: device.into() };
         let failed = |message: String| Error::Journal { path: self.path.clone(), message };
         let payload = postcard::to_stdvec(&record).map_err(|error| failed(error.to_string()))?;
         let written = self.file.seek(SeekFrom::End(0)).and_then(|_| self.file.write_all(&frame(&payload)));

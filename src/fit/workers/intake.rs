@@ -1,0 +1,55 @@
+//! The end of a run that reads, in a thread of its own.
+
+use std::sync::mpsc::{Receiver, Sender};
+
+use super::ends::Job;
+use crate::error::Result;
+use crate::fit::stages::{Stage, Stages};
+use crate::spectra::{Spectra, SpectraReader};
+
+/// What the end that writes is told.
+pub enum Event {
+    /// Batches that are fitted together, and whether more may come.
+    Read(Result<(Vec<Spectra>, bool)>),
+    Fitted(Job),
+}
+
+/// The reader's end.
+pub struct Intake<'a> {
+    pub source: &'a mut dyn SpectraReader,
+    /// Spectra of a batch.
+    pub batch: usize,
+    /// Spectra of small files that are fitted together: half a batch, unless some worker had none then.
+    pub enough: usize,
+    pub stages: Stages,
+}
+
+impl Intake<'_> {
+    /// Reads what is fitted together, once for every permit.
+    pub fn run(&mut self, permits: &Receiver<()>, events: &Sender<Event>) {
+        for number in 0.. {
+            if permits.recv().is_err() {
+                return;
+            }
+            self.stages.batch = number;
+            let batches = self.read();
+            let is_last = !matches!(batches, Ok((_, true)));
+            if events.send(Event::Read(batches)).is_err() || is_last {
+                return;
+            }
+        }
+    }
+
+    /// The next batch; where files are small some of them.
+    fn read(&mut self) -> Result<(Vec<Spectra>, bool)> {
+        let (mut batches, mut spectra) = (Vec::new(), 0);
+        while spectra < self.enough {
+            let Some(next) = self.stages.time(Stage::Read, || self.source.next_batch(self.batch))? else {
+                return Ok((batches, false));
+            };
+            spectra += next.len();
+            batches.push(next);
+        }
+        Ok((batches, true))
+    }
+}
