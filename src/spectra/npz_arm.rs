@@ -25,6 +25,9 @@ pub(super) struct Arm {
     resolution: Option<(usize, Stream)>,
 }
 
+/// Bytes that are worth a second thread.
+const LARGE: u64 = 1 << 22;
+
 enum Grid {
     Shared(Arc<[f64]>),
     Own(Stream),
@@ -44,9 +47,13 @@ impl Arm {
         if is_sigma && archive.header(&weight)?.is_none() {
             return Err(Error::format(archive.path(), format!("neither `{}` nor `{weight}`", key("ivar"))));
         }
-        for array in [&flux, &weight] {
-            numbers(archive, array, [length, pixels])?;
-        }
+        let mut other = Archive::open(archive.path())?;
+        let both = join(
+            archive.file_length() > LARGE,
+            || numbers(archive, &flux, [length, pixels]),
+            || numbers(&mut other, &weight, [length, pixels]),
+        );
+        both.0.and(both.1)?;
         let mask = match archive.header(&key("mask"))? {
             Some(header) => Some(flags(archive, &key("mask"), header, [length, pixels])?),
             None => None,
@@ -74,8 +81,9 @@ impl Arm {
             stream.take(elements, |dtype, bytes| dtype.numbers(bytes, &mut values))?;
             Ok(values)
         };
-        let flux = read(&mut self.flux)?;
-        let mut ivar = read(&mut self.weight)?;
+        let is_large = elements.saturating_mul(size_of::<f64>()) as u64 > LARGE;
+        let (flux, ivar) = join(is_large, || read(&mut self.flux), || read(&mut self.weight));
+        let (flux, mut ivar) = (flux?, ivar?);
         let wavelength = match &mut self.grid {
             Grid::Shared(grid) => Wavelength::Shared(grid.clone()),
             Grid::Own(stream) => Wavelength::Own(read(stream)?),
@@ -106,6 +114,18 @@ impl Arm {
         let resolution = self.resolution.as_ref().map(none);
         ArmSpectra { name: self.name.clone(), wavelength, pixels: self.pixels, flux, ivar, mask, resolution }
     }
+}
+
+/// Does both, at the same time where there is enough to do. Not among rayon's threads, which fits keep busy.
+fn join<A: Send, B>(is_large: bool, first: impl FnOnce() -> A + Send, second: impl FnOnce() -> B) -> (A, B) {
+    if !is_large {
+        return (first(), second());
+    }
+    std::thread::scope(|scope| {
+        let first = scope.spawn(first);
+        let second = second();
+        (first.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic)), second)
+    })
 }
 
 /// 1/sigma²: an infinite sigma masks the pixel; what is no sigma becomes NaN or negative, a bad weight.
