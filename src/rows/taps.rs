@@ -4,24 +4,34 @@ use super::Real;
 
 /// Pixels of a chunk.
 pub const CHUNK: usize = 64;
-/// Pixels that share two vectors of the row.
-pub const LANES: usize = 16;
+/// Fewest pixels that share two vectors of the row.
+const FEWEST: usize = 8;
 
 /// Where the pixels of a chunk read a row: pixel i reads row\[`base[i]`\] and the three elements after it.
 pub struct Places {
     pub base: [i32; CHUNK],
-    /// First element that each sixteen pixels read, where two vectors hold all that they do.
-    window: [Option<usize>; CHUNK / LANES],
+    /// Pixels that share two vectors on this machine.
+    lanes: usize,
+    /// First element that each `lanes` pixels read, where two vectors hold all that they do.
+    window: [Option<usize>; CHUNK / FEWEST],
 }
 
 impl Places {
     pub fn new() -> Places {
-        Places { base: [0; CHUNK], window: [None; CHUNK / LANES] }
+        Places { base: [0; CHUNK], lanes: lanes(), window: [None; CHUNK / FEWEST] }
     }
 
     /// Looks, once for all rows of `length` elements, which pixels share two vectors.
     #[inline(always)]
     pub fn settle(&mut self, length: usize) {
+        match self.lanes {
+            16 => self.settle_in::<16>(length),
+            _ => self.settle_in::<8>(length),
+        }
+    }
+
+    #[inline(always)]
+    fn settle_in<const LANES: usize>(&mut self, length: usize) {
         for (window, base) in self.window.iter_mut().zip(self.base.chunks_exact(LANES)) {
             let lowest = base.iter().fold(i32::MAX, |a, b| a.min(*b)) as usize;
             let lowest = lowest.min(length.saturating_sub(2 * LANES));
@@ -29,6 +39,15 @@ impl Places {
             *window = (length >= 2 * LANES && highest - lowest < 2 * LANES).then_some(lowest);
         }
     }
+}
+
+/// Elements of f32 in the vectors that permutations take.
+fn lanes() -> usize {
+    #[cfg(target_arch = "x86_64")]
+    if pulp::x86::V4::try_new().is_some() {
+        return 16;
+    }
+    FEWEST
 }
 
 /// The first `output.len()` pixels of a chunk: Σ_t `weight[t][i]` · row\[`base[i]` + t\], `weight` (4, chunk).
@@ -54,81 +73,131 @@ fn apply_plainly<R: Real>(base: &[i32; CHUNK], weight: &[R], first: usize, row: 
     }
 }
 
-/// With AVX-512, sixteen neighbouring pixels whose taps lie within 32 elements read them as two vectors and pick by permutation:
-/// about a quarter of the time of sixteen loads and horizontal sums. The same products in the same order: the same bits.
+/// As many neighbouring pixels as a vector has elements, whose taps lie within two vectors, read these and pick by permutation: with
+/// AVX-512 a quarter of the time of single loads and horizontal sums. The same products in the same order: the same bits.
 #[cfg(target_arch = "x86_64")]
 mod permuted {
-    use std::arch::x86_64::{__m512, __m512i};
+    use std::arch::x86_64::{__m256, __m256i, __m512, __m512i};
 
     use pulp::NullaryFnOnce;
-    use pulp::x86::V4;
+    use pulp::x86::{V3, V4};
 
-    use super::{CHUNK, LANES, Places, apply_plainly};
+    use super::{CHUNK, Places, apply_plainly};
     use crate::rows::Real;
 
     /// Whether it could.
     #[inline(always)]
     pub fn apply<R: Real>(places: &Places, weight: &[R], row: &[R], output: &mut [R]) -> bool {
-        let (Some(simd), Some(weight), Some(row), Some(output)) =
-            (V4::try_new(), R::single(weight), R::single(row), R::single_mut(output))
-        else {
+        let (Some(weight), Some(row), Some(output)) = (R::single(weight), R::single(row), R::single_mut(output)) else {
             return false;
         };
-        simd.vectorize(Permuted { simd, places, weight, row, output });
+        match (V4::try_new(), V3::try_new()) {
+            (Some(simd), _) => simd.vectorize(Permuted { simd, places, weight, row, output }),
+            (_, Some(simd)) => simd.vectorize(Permuted { simd, places, weight, row, output }),
+            _ => return false,
+        }
         true
     }
 
-    struct Permuted<'a> {
-        simd: V4,
+    struct Permuted<'a, S> {
+        simd: S,
         places: &'a Places,
         weight: &'a [f32],
         row: &'a [f32],
         output: &'a mut [f32],
     }
 
-    impl NullaryFnOnce for Permuted<'_> {
+    impl NullaryFnOnce for Permuted<'_, V4> {
         type Output = ();
 
         #[inline(always)]
         fn call(self) {
-            let Permuted { simd, places, weight, row, output } = self;
-            for (block, output) in output.chunks_mut(LANES).enumerate() {
-                let first = block * LANES;
-                match (places.window[block], <&mut [f32; LANES]>::try_from(&mut *output)) {
-                    (Some(lowest), Ok(output)) => {
-                        let base = &places.base[first..first + LANES];
-                        *output = pick(simd, (lowest, base), &weight[first..], &row[lowest..][..2 * LANES]);
-                    }
-                    _ => apply_plainly(&places.base, weight, first, row, output),
+            run::<_, 16>(self);
+        }
+    }
+
+    impl NullaryFnOnce for Permuted<'_, V3> {
+        type Output = ();
+
+        #[inline(always)]
+        fn call(self) {
+            run::<_, 8>(self);
+        }
+    }
+
+    #[inline(always)]
+    fn run<S: Pick<LANES>, const LANES: usize>(permuted: Permuted<'_, S>) {
+        let Permuted { simd, places, weight, row, output } = permuted;
+        for (block, output) in output.chunks_mut(LANES).enumerate() {
+            let first = block * LANES;
+            match (places.window[block], <&mut [f32; LANES]>::try_from(&mut *output)) {
+                (Some(lowest), Ok(output)) => {
+                    let mut offset = [0i32; LANES];
+                    let base = &places.base[first..first + LANES];
+                    offset.iter_mut().zip(base).for_each(|(o, b)| *o = b - lowest as i32);
+                    *output = simd.pick(offset, &weight[first..], &row[lowest..][..2 * LANES]);
                 }
+                _ => apply_plainly(&places.base, weight, first, row, output),
             }
         }
     }
 
-    /// Sixteen pixels from the 32 elements of `window`, whose first is the row's `lowest`.
+    trait Pick<const LANES: usize>: Copy {
+        /// Pixels that begin at these elements of `window`, two vectors long.
+        fn pick(self, offset: [i32; LANES], weight: &[f32], window: &[f32]) -> [f32; LANES];
+    }
+
     #[inline(always)]
-    fn pick(simd: V4, (lowest, base): (usize, &[i32]), weight: &[f32], window: &[f32]) -> [f32; LANES] {
-        let vector = |from: &[f32]| -> __m512 {
-            let mut part = [0f32; LANES];
-            part.copy_from_slice(&from[..LANES]);
-            pulp::cast(part)
-        };
-        let (low, high) = (vector(window), vector(&window[LANES..]));
-        let mut offset = [0i32; LANES];
-        offset.iter_mut().zip(base).for_each(|(o, b)| *o = b - lowest as i32);
-        let mut index: __m512i = pulp::cast(offset);
-        let one = simd.avx512f._mm512_set1_epi32(1);
-        let mut sum = simd.avx512f._mm512_setzero_ps();
-        for t in 0..4 {
-            let weight = vector(&weight[t * CHUNK..]);
-            let c = simd.avx512f._mm512_permutex2var_ps(low, index, high);
-            sum = match t {
-                0 => simd.avx512f._mm512_mul_ps(weight, c),
-                _ => simd.avx512f._mm512_fmadd_ps(weight, c, sum),
-            };
-            index = simd.avx512f._mm512_add_epi32(index, one);
+    fn part<const LANES: usize>(from: &[f32]) -> [f32; LANES] {
+        let mut part = [0f32; LANES];
+        part.copy_from_slice(&from[..LANES]);
+        part
+    }
+
+    impl Pick<16> for V4 {
+        #[inline(always)]
+        fn pick(self, offset: [i32; 16], weight: &[f32], window: &[f32]) -> [f32; 16] {
+            let vector = |from: &[f32]| -> __m512 { pulp::cast(part::<16>(from)) };
+            let (low, high) = (vector(window), vector(&window[16..]));
+            let mut index: __m512i = pulp::cast(offset);
+            let one = self.avx512f._mm512_set1_epi32(1);
+            let mut sum = self.avx512f._mm512_setzero_ps();
+            for t in 0..4 {
+                let weight = vector(&weight[t * CHUNK..]);
+                let c = self.avx512f._mm512_permutex2var_ps(low, index, high);
+                sum = match t {
+                    0 => self.avx512f._mm512_mul_ps(weight, c),
+                    _ => self.avx512f._mm512_fmadd_ps(weight, c, sum),
+                };
+                index = self.avx512f._mm512_add_epi32(index, one);
+            }
+            pulp::cast(sum)
         }
-        pulp::cast(sum)
+    }
+
+    impl Pick<8> for V3 {
+        #[inline(always)]
+        fn pick(self, offset: [i32; 8], weight: &[f32], window: &[f32]) -> [f32; 8] {
+            let vector = |from: &[f32]| -> __m256 { pulp::cast(part::<8>(from)) };
+            let (low, high) = (vector(window), vector(&window[8..]));
+            let mut index: __m256i = pulp::cast(offset);
+            let one = self.avx._mm256_set1_epi32(1);
+            let mut sum = self.avx._mm256_setzero_ps();
+            for t in 0..4 {
+                let weight = vector(&weight[t * CHUNK..]);
+                let of_low = self.avx2._mm256_permutevar8x32_ps(low, index);
+                let of_high = self.avx2._mm256_permutevar8x32_ps(high, index);
+                // the fourth bit says which
+                let which: __m256 = pulp::cast(self.avx2._mm256_slli_epi32::<28>(index));
+                let c = self.avx._mm256_blendv_ps(of_low, of_high, which);
+                sum = match t {
+                    0 => self.avx._mm256_mul_ps(weight, c),
+                    _ => self.fma._mm256_fmadd_ps(weight, c, sum),
+                };
+                index = self.avx2._mm256_add_epi32(index, one);
+            }
+            pulp::cast(sum)
+        }
     }
 }
 
