@@ -1,5 +1,7 @@
 //! Cross-correlation of rows with a signal over a range of shifts.
 
+use std::ops::Range;
+
 use pulp::{Simd, WithSimd};
 
 use super::Real;
@@ -81,6 +83,55 @@ fn tile<S: Simd, const V: usize>(simd: S, rows: &[f32], signal: &[f32]) -> [[S::
     sums
 }
 
+/// Σ_b row\[b\] signal\[b + s\] for each of some shifts.
+pub fn correlate_one(row: &[f32], signal: &[f32], shifts: Range<usize>) -> Vec<f32> {
+    let mut out = vec![0.0; shifts.len()];
+    for (first, out) in shifts.step_by(SIDE).zip(out.chunks_mut(SIDE)) {
+        pulp::Arch::new().dispatch(Few { row, signal: &signal[first..], out });
+    }
+    out
+}
+
+/// At most eight shifts, from 0.
+struct Few<'a> {
+    row: &'a [f32],
+    signal: &'a [f32],
+    out: &'a mut [f32],
+}
+
+impl WithSimd for Few<'_> {
+    type Output = ();
+
+    #[inline(always)]
+    fn with_simd<S: Simd>(self, simd: S) {
+        let Few { row, signal, out } = self;
+        match out.len() {
+            8 => out.copy_from_slice(&few::<S, 8>(simd, row, signal)),
+            7 => out.copy_from_slice(&few::<S, 7>(simd, row, signal)),
+            6 => out.copy_from_slice(&few::<S, 6>(simd, row, signal)),
+            _ => {
+                for (s, out) in out.iter_mut().enumerate() {
+                    [*out] = few::<S, 1>(simd, row, &signal[s..]);
+                }
+            }
+        }
+    }
+}
+
+#[inline(always)]
+fn few<S: Simd, const N: usize>(simd: S, row: &[f32], signal: &[f32]) -> [f32; N] {
+    let whole = row.len() / S::F32_LANES * S::F32_LANES;
+    let mut sums = [simd.splat_f32s(0.0); N];
+    for (b, x) in (0..whole).step_by(S::F32_LANES).zip(f32::vectors::<S>(&row[..whole])) {
+        for (s, sum) in sums.iter_mut().enumerate() {
+            let window = f32::vectors::<S>(&signal[b + s..b + s + S::F32_LANES])[0];
+            *sum = simd.mul_add_f32s(*x, window, *sum);
+        }
+    }
+    let rest = |s: usize| (whole..row.len()).map(|b| row[b] * signal[b + s]).sum::<f32>();
+    std::array::from_fn(|s| simd.reduce_sum_f32s(sums[s]) + rest(s))
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -97,6 +148,14 @@ mod tests {
             for s in 0..shifts {
                 let exact: f32 = (0..length).map(|b| rows[r * length + b] * signal[b + s]).sum();
                 assert!((out[r * shifts + s] - exact).abs() < 1e-4);
+            }
+        }
+        for wanted in [0..0, 0..1, 2..7, 1..7, 0..7, 3..11, 1..16] {
+            let few = correlate_one(&rows[..length], &signal, wanted.clone());
+            assert_eq!(few.len(), wanted.len());
+            for (s, few) in wanted.zip(few) {
+                let exact: f32 = (0..length).map(|b| rows[b] * signal[b + s]).sum();
+                assert!((few - exact).abs() < 1e-4, "shift {s}: {few} {exact}");
             }
         }
     }

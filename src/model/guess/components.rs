@@ -8,8 +8,8 @@ use crate::rows::scan::{Correlate, interleaved};
 
 /// Templates that the principal components are made from.
 const PRINCIPAL: usize = 128;
-/// Principal components of the lines, and of the lines squared.
-const COMPONENTS: usize = 40;
+/// Principal components of the lines, and of the lines squared: enough to say which templates are worth a second look.
+const COMPONENTS: usize = 16;
 
 #[derive(Debug)]
 pub struct Components {

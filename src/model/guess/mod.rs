@@ -2,7 +2,8 @@
 //! summed (design §2.10).
 //!
 //! A template's χ² at a shift is const + Σ s² l² − 2 Σ s (D − s) l, with s = weight · continuum and l = template / its continuum − 1:
-//! two cross-correlations. The library's l and l² are replaced by a few principal components, which makes them cheap.
+//! two cross-correlations. The library's l and l² are replaced by a few principal components, which makes them cheap; the best
+//! templates are then scored with their own l and l² near their best velocity.
 
 mod components;
 mod library;
@@ -49,6 +50,11 @@ pub struct FirstGuess {
     free_velocity: Option<usize>,
     model: Vec<ModelParameter>,
 }
+
+/// One template of so many is looked at again.
+const SHORT: usize = 8;
+/// Velocities to either side of the best at which a template is looked at again.
+const AROUND: usize = 2;
 
 /// A template at its best velocity.
 struct Candidate {
@@ -99,7 +105,8 @@ impl FirstGuess {
 
     /// The best distinct starts, at most `count`, at least one. What `limits` say of a start replaces the library's.
     pub fn starts(&self, prepared: &Prepared, samplings: &[&Sampling], limits: &[Limits], count: usize) -> Vec<Start> {
-        let scores = self.scores(prepared, samplings);
+        let signals = self.signals(prepared, samplings);
+        let mut scores = self.scores(&signals);
         let width = self.velocities.len();
         let allowed = self.allowed(limits);
         let lowest = |(template, row): (usize, &[f32])| {
@@ -108,7 +115,13 @@ impl FirstGuess {
             Candidate { template, at, score: *score }
         };
         let mut best: Vec<Candidate> = scores.chunks_exact(width).enumerate().map(lowest).collect();
-        best.sort_by(|a, b| a.score.total_cmp(&b.score).then(a.template.cmp(&b.template)));
+        let order = |a: &Candidate, b: &Candidate| a.score.total_cmp(&b.score).then(a.template.cmp(&b.template));
+        best.sort_by(order);
+        let short = best.len().div_ceil(SHORT);
+        for candidate in &mut best[..short] {
+            self.look_again(candidate, &signals, (&mut scores, &allowed));
+        }
+        best[..short].sort_by(order);
         let mut chosen: Vec<(usize, f64, f64)> = Vec::new();
         for Candidate { template, at, score } in best {
             let v = self.refined_velocity(&scores[template * width..][..width], at);
@@ -172,17 +185,44 @@ impl FirstGuess {
         v + offset * 0.5 * (self.velocities[at + 1] - self.velocities[at - 1])
     }
 
-    /// (templates, velocities): χ² up to a constant.
-    fn scores(&self, prepared: &Prepared, samplings: &[&Sampling]) -> Vec<f32> {
-        let mut total = vec![0f32; self.parameters.len() * self.velocities.len()];
-        for unit in &self.units {
+    /// What a spectrum says in the bins of each unit.
+    fn signals(&self, prepared: &Prepared, samplings: &[&Sampling]) -> Vec<(Vec<f32>, Vec<f32>)> {
+        let of = |unit: &Unit| {
             let arm = &prepared.arms[unit.arm];
-            let (cross, power) = unit.signals(&arm.data, &arm.smooth, samplings[unit.arm]);
-            let cross = unit.lines.correlate(&cross, unit.bins, unit.shifts);
-            let power = unit.squares.correlate(&power, unit.bins, unit.shifts);
+            unit.signals(&arm.data, &arm.smooth, samplings[unit.arm])
+        };
+        self.units.iter().map(of).collect()
+    }
+
+    /// (templates, velocities): χ² up to a constant.
+    fn scores(&self, signals: &[(Vec<f32>, Vec<f32>)]) -> Vec<f32> {
+        let mut total = vec![0f32; self.parameters.len() * self.velocities.len()];
+        for (unit, (cross, power)) in self.units.iter().zip(signals) {
+            let cross = unit.lines.correlate(cross, unit.bins, unit.shifts);
+            let power = unit.squares.correlate(power, unit.bins, unit.shifts);
             unit.add_scores(&cross, &power, &mut total);
         }
         total
+    }
+
+    /// Scores a template with its own lines, at the velocities around its best.
+    fn look_again(
+        &self,
+        candidate: &mut Candidate,
+        signals: &[(Vec<f32>, Vec<f32>)],
+        (scores, allowed): (&mut [f32], &Range<usize>),
+    ) {
+        let width = self.velocities.len();
+        let near = candidate.at.saturating_sub(AROUND)..(candidate.at + AROUND + 1).min(width);
+        let row = &mut scores[candidate.template * width..][near.clone()];
+        row.fill(0.0);
+        for (unit, (cross, power)) in self.units.iter().zip(signals) {
+            unit.add_exact_scores(candidate.template, (cross, power), near.clone(), row);
+        }
+        let inside = near.zip(&*row).filter(|(at, _)| allowed.contains(at));
+        if let Some((at, score)) = inside.min_by(|a, b| a.1.total_cmp(b.1)) {
+            (candidate.at, candidate.score) = (at, *score);
+        }
     }
 }
 

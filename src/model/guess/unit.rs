@@ -12,7 +12,7 @@ use crate::memory::check;
 use crate::model::continuum::{basis, orthonormalise};
 use crate::model::sampling::Sampling;
 use crate::model::{ContinuumKind, ModelArm};
-use crate::rows::scan::padded_shifts;
+use crate::rows::scan::{correlate_one, padded_shifts};
 use crate::solver::recording::LIGHT;
 
 /// A bin of template pixels may be so wide that the lines shifted by it still correlate this well.
@@ -33,6 +33,8 @@ pub struct Unit {
     pub squares: Components,
     /// (templates, 2 × components): how each template mixes the lines' components, then those of the squares.
     mix: Vec<f32>,
+    /// (templates, bins) each: lines and squares themselves.
+    exact: [Vec<f32>; 2],
     /// Shift of each velocity in bins, from the smallest whole one.
     pub first_shift: i64,
     pub shifts: usize,
@@ -54,11 +56,12 @@ impl Unit {
         let count = segment.end - segment.start;
         let bin = bin_width(&lines, count, range, segment.step);
         let bins = count.div_ceil(bin);
-        let more = 16 * templates as u64 * bins as u64 + 2 * Components::bytes(templates, bins);
+        let more = 24 * templates as u64 * bins as u64 + 2 * Components::bytes(templates, bins);
         check(more, || format!("a first guess from {templates} templates of {bins} bins"))?;
         let binned = average(&lines, (count, bin, bins), |l| l);
         let squares = average(&lines, (count, bin, bins), |l| l * l);
         drop(lines);
+        let exact = [&binned, &squares].map(|rows| rows.iter().map(|x| *x as f32).collect());
         let (lines, squares) =
             rayon::join(|| Components::new(&binned, templates), || Components::new(&squares, templates));
         let rows = lines.mix.chunks_exact(lines.count).zip(squares.mix.chunks_exact(squares.count));
@@ -72,6 +75,7 @@ impl Unit {
             lines,
             squares,
             mix,
+            exact,
             first_shift: 0,
             shifts: 0,
             positions: Vec::new(),
@@ -127,6 +131,33 @@ impl Unit {
         let mix = MatRef::from_row_major_slice(&self.mix, templates, rows);
         let at_velocities = MatRef::from_row_major_slice(&at_velocities, rows, width);
         matmul(target, Accum::Add, mix, at_velocities, 1.0, Par::Seq);
+    }
+}
+
+impl Unit {
+    /// Adds this unit's share of a template's χ² at some velocities to `scores`, from its lines themselves.
+    pub fn add_exact_scores(
+        &self,
+        template: usize,
+        (cross, power): (&[f32], &[f32]),
+        velocities: Range<usize>,
+        scores: &mut [f32],
+    ) {
+        let positions = &self.positions[velocities];
+        let (Some(first), Some(last)) = (positions.first(), positions.last()) else { return };
+        let whole = |position: f64| (position as usize).min(self.shifts - 1);
+        let (low, high) = (whole(*first), (whole(*last) + 1).min(self.shifts - 1));
+        let of = |rows: &[f32], signal: &[f32]| {
+            let row = &rows[template * self.bins..][..self.bins];
+            correlate_one(row, signal, low..high + 1)
+        };
+        let (cross, power) = (of(&self.exact[0], cross), of(&self.exact[1], power));
+        for (score, position) in scores.iter_mut().zip(positions) {
+            let i = whole(*position);
+            let f = (position - i as f64) as f32;
+            let at = |row: &[f32]| row[i - low] * (1.0 - f) + row[(i + 1).min(self.shifts - 1) - low] * f;
+            *score += at(&power) - 2.0 * at(&cross);
+        }
     }
 }
 
