@@ -197,7 +197,7 @@ fn recording(kernel: &str) -> (Recording, Arm, f64) {
         Some(stage) => REPEATS as f64 * Cost::of(&recording, stage).operations,
         None => Cost::of_step(recording.parameters.len()).operations,
     };
-    recording.stages = std::iter::once(Stage::Prior(Prior { hulls: Vec::new() })).chain(before).collect();
+    recording.stages = std::iter::once(Stage::Prior(Prior::NONE)).chain(before).collect();
     recording.stages.extend(stage.into_iter().flat_map(|stage| std::iter::repeat_n(stage, REPEATS)));
     (recording, arm, cost)
 }

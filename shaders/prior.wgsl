@@ -5,7 +5,7 @@
 //   penalty += r^2,  g += J r,  A += J J^T
 //
 // One member an invocation. members, state (read-write), limits (spectra x 4 x PARAMETERS: lower, upper, mean, weight),
-// facets (all hulls, each facet its normal and its offset). f32. The host emits `hull_rows`, one call a hull.
+// facets (all hulls, each facet its normal and its offset), hull_weights (HULLS a spectrum). f32. The host emits `hull_rows`, one call a hull.
 //@use math, members, state, packed, label
 
 fn limit(slot: u32, kind: u32, parameter: u32) -> f32 {
@@ -48,8 +48,9 @@ fn hull_row_$h(slot: u32) {
         for (var p = 0u; p < PARAMETERS; p++) {
             jacobian[p] = 0.0;
         }
-        hull_jacobian_$h(worst, &slope);
-        add_row(slot, HULL_WEIGHT_$h * distance);
+        let weight = hull_weight_$h(slot);
+        hull_jacobian_$h(worst, weight, &slope);
+        add_row(slot, weight * distance);
     }
 }
 //@end

@@ -23,7 +23,7 @@ fn broadened(device: &dyn Device, precision: Precision, row: &[f64], vsini: f64,
     let weight = recording.buffer("weight", Scope::Spectrum, Kind::Float, pixels);
     let text = "fn fill(x: f32, u: ptr<function, array<f32, 1>>, out: ptr<function, array<f32, 1>>) { out[0] = x; }";
     recording.stages = vec![
-        Stage::Prior(Prior { hulls: Vec::new() }),
+        Stage::Prior(Prior::NONE),
         Stage::Custom(Custom {
             name: "copy".into(),
             output: input,

@@ -84,6 +84,26 @@ fn meets_its_file(device: &Device, files: &[Spectra], shared: &std::path::Path) 
     assert!(together.is_some_and(|most| *most >= 12), "{together:?}");
 }
 
+/// As SDSS's are.
+#[test]
+fn files_of_other_lengths_share_a_population() {
+    let Some(shared) = shared() else { return };
+    let spectra = synb_spectra(&shared);
+    let shorter = |k: usize| {
+        let mut file = pick(&spectra, &[k]);
+        let arm = &mut file.arms[0];
+        let Wavelength::Shared(grid) = &arm.wavelength else { panic!("a shared grid") };
+        let fewer = arm.pixels - 3 * k;
+        arm.wavelength = Wavelength::Shared(grid[..fewer].into());
+        (arm.flux, arm.ivar) = (arm.flux[..fewer].to_vec(), arm.ivar[..fewer].to_vec());
+        (arm.pixels, arm.mask) = (fewer, Vec::new());
+        file.file = format!("file {k}").into();
+        file
+    };
+    let files: Vec<Spectra> = (0..24).map(shorter).collect();
+    devices().iter().for_each(|device| meets_its_file(device, &files, &shared));
+}
+
 #[test]
 fn a_row_is_that_of_its_file_alone() {
     let Some(shared) = shared() else { return };

@@ -111,7 +111,9 @@ impl Direct {
 fn penalty(job: &Job, u: &[f64]) -> Sums {
     let mut sums = Sums::poisoned(u.len());
     if let Some(Stage::Prior(stage)) = job.recording.stages.first() {
-        prior(stage, &job.recording.parameters, u, &job.batch.prior_mean, &job.batch.prior_weight, &mut sums);
+        let priors = (&job.batch.prior_mean[..], &job.batch.prior_weight[..]);
+        // formulas have no hulls
+        prior((stage, &job.recording.parameters), u, priors, |_| 0.0, &mut sums);
     }
     sums
 }

@@ -166,14 +166,17 @@ fn penalty_rows(job: &Job, point: &[f64]) -> Vec<(f64, Vec<f64>)> {
         row[p] = weight[p];
         rows.push(((point[p] - mean[p]) * weight[p], row));
     }
-    let hulls = job.recording.stages.iter().filter_map(|stage| match stage {
-        Stage::Prior(prior) => Some(&prior.hulls),
-        _ => None,
+    let Some(Stage::Prior(stage)) = job.recording.stages.first() else { return rows };
+    let known = |id: &BufferId| job.batch.blocks.iter().find(|(other, _)| other == id);
+    let weights = stage.weights.as_ref().and_then(known).map_or(&[][..], |(_, values)| match values {
+        Values::F64(weights) => weights.as_slice(),
+        _ => &[],
     });
-    for hull in hulls.flatten() {
+    for (hull, hull_weight) in stage.hulls.iter().zip(weights) {
         // one row alone: its square is the penalty, and Jᵀr gives J
-        let (alone, mut sums) = (Prior { hulls: vec![hull.clone()] }, Sums::poisoned(count));
-        prior(&alone, &job.recording.parameters, point, mean, &vec![0.0; count], &mut sums);
+        let (alone, mut sums) = (Prior { hulls: vec![hull.clone()], weights: None }, Sums::poisoned(count));
+        let none = vec![0.0; count];
+        prior((&alone, &job.recording.parameters), point, (mean, &none), |_| *hull_weight, &mut sums);
         let r = sums.penalty.sqrt();
         let row = sums.gradient.iter().map(|g| if r > 0.0 { -g / r } else { 0.0 }).collect();
         rows.push((r, row));

@@ -6,8 +6,14 @@ use crate::solver::member::Sums;
 use crate::solver::recording::{HullRow, Parameter, Prior};
 use crate::solver::triangle::packed_index;
 
-/// Resets `sums` and adds the rows. `mean` and `weight` are this spectrum's priors.
-pub fn prior(stage: &Prior, parameters: &[Parameter], u: &[f64], mean: &[f64], weight: &[f64], sums: &mut Sums) {
+/// Resets `sums` and adds the rows. `mean` and `weight` are this spectrum's priors, `hull_weight` that of each of its hulls.
+pub fn prior(
+    (stage, parameters): (&Prior, &[Parameter]),
+    u: &[f64],
+    (mean, weight): (&[f64], &[f64]),
+    hull_weight: impl Fn(usize) -> f64,
+    sums: &mut Sums,
+) {
     sums.chi2 = 0.0;
     sums.penalty = 0.0;
     sums.ln_det = 0.0;
@@ -21,12 +27,12 @@ pub fn prior(stage: &Prior, parameters: &[Parameter], u: &[f64], mean: &[f64], w
             sums.normal_matrix[packed_index(p, p)] += weight[p] * weight[p];
         }
     }
-    for hull in &stage.hulls {
-        add_hull(hull, parameters, u, sums);
+    for (h, hull) in stage.hulls.iter().enumerate() {
+        add_hull((hull, hull_weight(h)), parameters, u, sums);
     }
 }
 
-fn add_hull(hull: &HullRow, parameters: &[Parameter], u: &[f64], sums: &mut Sums) {
+fn add_hull((hull, weight): (&HullRow, f64), parameters: &[Parameter], u: &[f64], sums: &mut Sums) {
     let z: Vec<(f64, f64)> = hull.labels.iter().map(|label| scaled(label, parameters, u)).collect();
     let (mut distance, mut normal) = (f64::NEG_INFINITY, &hull.facets[..0]);
     for facet in hull.facets.chunks_exact(z.len() + 1) {
@@ -41,10 +47,10 @@ fn add_hull(hull: &HullRow, parameters: &[Parameter], u: &[f64], sums: &mut Sums
     let mut row = vec![0.0; u.len()];
     for ((label, (_, slope)), n) in hull.labels.iter().zip(&z).zip(normal) {
         for (p, factor) in label.source.slopes() {
-            row[p] += hull.weight * n * slope * factor * parameters[p].scale;
+            row[p] += weight * n * slope * factor * parameters[p].scale;
         }
     }
-    let residual = -hull.weight * distance;
+    let residual = -weight * distance;
     sums.penalty += residual * residual;
     for p in 0..u.len() {
         sums.gradient[p] += row[p] * residual;

@@ -7,7 +7,7 @@ use rayon::prelude::*;
 use super::run::{Grids, Ready};
 use crate::error::{Error, Result};
 use crate::model::{
-    Fault, LineSpread, ModelArm, Prepared, RawArm, Sampling, SpectralModel, SpectralObjective, prepare,
+    Fault, LineSpread, ModelArm, Prepared, RawArm, Sampling, SpectralModel, SpectralObjective, hull_weights, prepare,
 };
 use crate::solver::Batch;
 use crate::solver::recording::Values;
@@ -127,36 +127,60 @@ pub fn assemble(
 ) -> Batch {
     let mut batch = Batch { spectra: ready.len(), ..Batch::default() };
     for (a, (buffers, grid)) in objective.arms.iter().zip(grids).enumerate() {
+        let width = objective.pixels(buffers);
         // most of a batch's bytes: all cores take part
-        let of_spectra = |pick: &(dyn Fn(&Ready) -> &[f32] + Sync)| {
-            let length = ready.first().map_or(0, |r| pick(r).len());
-            let mut all = vec![0.0; length * ready.len()];
-            all.par_chunks_mut(length.max(1)).zip(ready).for_each(|(own, r)| own.copy_from_slice(pick(r)));
+        let of_spectra = |rows: usize, pick: &(dyn Fn(&Ready) -> &[f32] + Sync)| {
+            let mut all = vec![0.0; rows * width * ready.len()];
+            let one = |(own, r): (&mut [f32], &Ready)| spread(pick(r), own, (rows, width));
+            all.par_chunks_mut((rows * width).max(1)).zip(ready).for_each(one);
             Values::F32(all.into())
         };
-        batch.blocks.push((buffers.data, of_spectra(&|r| &r.prepared.arms[a].data)));
-        batch.blocks.push((buffers.weight, of_spectra(&|r| &r.prepared.arms[a].weight)));
-        if let Some(resolution) = buffers.resolution {
-            batch.blocks.push((resolution, of_spectra(&|r| &r.prepared.arms[a].resolution)));
+        batch.blocks.push((buffers.data, of_spectra(1, &|r| &r.prepared.arms[a].data)));
+        batch.blocks.push((buffers.weight, of_spectra(1, &|r| &r.prepared.arms[a].weight)));
+        if let Some((diagonals, resolution)) = buffers.resolution {
+            batch.blocks.push((resolution, of_spectra(diagonals, &|r| &r.prepared.arms[a].resolution)));
         }
         if let Some(basis) = buffers.basis {
-            batch.blocks.push((basis.transform, of_spectra(&|r| &r.prepared.arms[a].transform)));
+            let transforms = ready.iter().flat_map(|r| r.prepared.arms[a].transform.iter().copied());
+            batch.blocks.push((basis.transform, Values::F32(transforms.collect::<Vec<_>>().into())));
         }
         let samplings: Vec<&Sampling> = match grid {
             Grids::Shared(sampling) => vec![sampling],
             Grids::Own(_) => ready.iter().filter_map(|r| grid.of(r.place).ok()).map(|s| &**s).collect(),
         };
-        let index: Vec<i32> = samplings.iter().flat_map(|s| s.index.iter().copied()).collect();
-        let fraction: Vec<f32> = samplings.iter().flat_map(|s| s.fraction.iter().copied()).collect();
+        let of_grids = |rows: usize, pick: &dyn Fn(&Sampling) -> &[f32]| {
+            let mut all = vec![0.0; rows * width * samplings.len()];
+            let each = all.chunks_mut((rows * width).max(1)).zip(&samplings);
+            each.for_each(|(own, sampling)| spread(pick(sampling), own, (rows, width)));
+            Values::F32(all.into())
+        };
+        // as beyond the end of any spectrum
+        let mut index = vec![-1; width * samplings.len()];
+        let each = index.chunks_mut(width.max(1)).zip(&samplings);
+        each.for_each(|(own, sampling)| spread(&sampling.index, own, (1, width)));
         batch.blocks.push((buffers.index, Values::I32(index.into())));
-        batch.blocks.push((buffers.fraction, Values::F32(fraction.into())));
+        batch.blocks.push((buffers.fraction, of_grids(1, &|s| &s.fraction)));
         if let Some(basis) = buffers.basis {
-            let rows: Vec<f32> = samplings.iter().flat_map(|s| s.basis.iter().copied()).collect();
-            batch.blocks.push((basis.basis, Values::F32(rows.into())));
+            batch.blocks.push((basis.basis, of_grids(basis.terms, &|s| &s.basis)));
         }
+    }
+    if let Some(weights) = objective.hull_weights {
+        let pixels = |r: &Ready| -> Vec<usize> {
+            grids.iter().map(|grid| grid.of(r.place).map_or(0, |sampling| sampling.pixels)).collect()
+        };
+        let all: Vec<f64> = ready.iter().flat_map(|r| hull_weights(model, &pixels(r))).collect();
+        batch.blocks.push((weights, Values::F64(all.into())));
     }
     enter(model, &mut batch, (ready, starts));
     batch
+}
+
+/// Rows of a spectrum into rows `width` long; what is beyond them stays as it is.
+fn spread<T: Copy>(from: &[T], into: &mut [T], (rows, width): (usize, usize)) {
+    let own = from.len() / rows.max(1);
+    for (from, into) in from.chunks_exact(own.max(1)).zip(into.chunks_exact_mut(width.max(1))) {
+        into[..own].copy_from_slice(from);
+    }
 }
 
 /// The members, and what bounds them.

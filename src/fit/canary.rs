@@ -178,7 +178,7 @@ fn made_up(
     let ones: Vec<Vec<f64>> = samplings.iter().map(|s| vec![1.0; s.pixels]).collect();
     let Some(prepared) = prepared(model, layout, samplings, (&ones, &ones)) else { return Ok(None) };
     let mut ready = Ready { place, prepared, limits, starts };
-    let flux = flux(fitter, layout, grids, &ready)?;
+    let flux = flux(fitter, (layout, grids, samplings), &ready)?;
     let noise = |a: usize, j: usize| (j as f64 * 12.9898 + a as f64).sin() + (j as f64 * 78.233 - a as f64).cos();
     let (mut noisy, mut ivar) = (flux.clone(), ones);
     for (a, own) in flux.iter().enumerate() {
@@ -235,7 +235,11 @@ fn middle(fitter: &Fitter) -> Start {
 }
 
 /// The model at the start of `ready`, arm by arm (pixels), computed on the CPU.
-fn flux(fitter: &Fitter, layout: &[ArmLayout], grids: &[Grids], ready: &Ready) -> Result<Vec<Vec<f64>>> {
+fn flux(
+    fitter: &Fitter,
+    (layout, grids, samplings): (&[ArmLayout], &[Grids], &[&Sampling]),
+    ready: &Ready,
+) -> Result<Vec<Vec<f64>>> {
     let objective = SpectralObjective::new(&fitter.model, layout, fitter.precision.of_results());
     let one = std::slice::from_ref(ready);
     let batch = assemble(&fitter.model, &objective, grids, (one, &[ready.starts()]));
@@ -244,7 +248,7 @@ fn flux(fitter: &Fitter, layout: &[ArmLayout], grids: &[Grids], ready: &Ready) -
     pollster::block_on(population.load(&batch))?;
     let models: Vec<_> = objective.arms.iter().map(|arm| arm.model).collect();
     let rows = pollster::block_on(population.inspect_all(&models))?;
-    Ok(rows.into_iter().zip(layout).map(|(row, arm)| row[..arm.pixels].to_vec()).collect())
+    Ok(rows.into_iter().zip(samplings).map(|(row, sampling)| row[..sampling.pixels].to_vec()).collect())
 }
 
 #[cfg(test)]

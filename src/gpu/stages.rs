@@ -87,6 +87,9 @@ fn prior(recording: &Recording, layout: Layout, stage: &rec::Prior) -> Result<Ke
     kernel.state(true);
     kernel.bind("limits", "f32", Target::Limits, false);
     kernel.bind("facets", "f32", Target::Table, false);
+    if let Some(weights) = stage.weights {
+        kernel.block(recording, "hull_weights", "f32", weights, false);
+    }
     let constants = &mut kernel.constants;
     constants.unsigned("HULLS", stage.hulls.len());
     for (h, hull) in stage.hulls.iter().enumerate() {
@@ -94,7 +97,9 @@ fn prior(recording: &Recording, layout: Layout, stage: &rec::Prior) -> Result<Ke
         constants.unsigned(&format!("HULL_AXES_{h}"), axes);
         constants.unsigned(&format!("HULL_FACETS_{h}"), hull.facets.len() / (axes + 1));
         constants.unsigned(&format!("HULL_FIRST_{h}"), kernel.table.len());
-        constants.float(&format!("HULL_WEIGHT_{h}"), hull.weight);
+        constants.line(&format!(
+            "fn hull_weight_{h}(slot: u32) -> f32 {{ return hull_weights[hull_weights_base(0u, spectrum_of(slot)) + {h}u]; }}"
+        ));
         kernel.table.extend(hull.facets.iter().map(|x| *x as f32));
         let (mut values, mut slopes) = (String::new(), String::new());
         for (a, label) in hull.labels.iter().enumerate() {
@@ -102,12 +107,12 @@ fn prior(recording: &Recording, layout: Layout, stage: &rec::Prior) -> Result<Ke
             values += &format!("let label_{a} = hull_{h}_{a}(slot); z[{a}] = label_{a}.x; slope[{a}] = label_{a}.y;\n");
             for (p, ratio) in slope_ratios(&recording.parameters, label) {
                 let ratio = constants.literal(ratio);
-                slopes += &format!("jacobian[{p}] += HULL_WEIGHT_{h} * facets[facet + {a}u] * slope[{a}] * {ratio};\n");
+                slopes += &format!("jacobian[{p}] += weight * facets[facet + {a}u] * slope[{a}] * {ratio};\n");
             }
         }
         let array = format!("ptr<function, array<f32, {axes}>>");
         constants.line(&format!("fn hull_labels_{h}(slot: u32, z: {array}, slope: {array}) {{\n{values}}}"));
-        constants.line(&format!("fn hull_jacobian_{h}(facet: u32, slope: {array}) {{\n{slopes}}}"));
+        constants.line(&format!("fn hull_jacobian_{h}(facet: u32, weight: f32, slope: {array}) {{\n{slopes}}}"));
     }
     // llvmpipe ends all loops of an invocation after 65,535 iterations
     if kernel.table.len() > 50_000 {

@@ -20,7 +20,7 @@ use crate::solver::recording::{LabelInput, Parameter, Rotation, Velocity, tangen
 pub use builder::SpectralModelBuilder;
 pub use file::ModelFile;
 pub(crate) use guess::{FirstGuess, Start};
-pub(crate) use objective::SpectralObjective;
+pub(crate) use objective::{SpectralObjective, hull_weights};
 pub(crate) use observe::ArmLayout;
 pub(crate) use prepare::{Cause, Fault, Prepared, PreparedArm, RawArm, prepare};
 pub(crate) use sampling::Sampling;

@@ -14,6 +14,7 @@ use crate::solver::recording::{
 pub struct SpectralObjective {
     recording: Recording,
     pub arms: Vec<ArmBuffers>,
+    pub hull_weights: Option<BufferId>,
 }
 
 impl Objective for SpectralObjective {
@@ -37,14 +38,21 @@ impl SpectralObjective {
         let parameters = model.parameters.iter().map(|p| p.solver.clone()).collect();
         let marginalise = model.marginalise;
         let mut recording = Recording { parameters, precision, values_only, marginalise, ..Recording::default() };
-        let hulls = model.arms.iter().zip(layout).flat_map(|(arm, layout)| hulls(arm, layout.pixels)).collect();
-        recording.stages.push(Stage::Prior(Prior { hulls }));
+        let hulls: Vec<HullRow> = model.arms.iter().flat_map(hulls).collect();
+        let count = hulls.len();
+        let buffer = (count > 0).then(|| recording.buffer("hull weights", Scope::Spectrum, Kind::Float, count));
+        recording.stages.push(Stage::Prior(Prior { hulls, weights: buffer }));
         let arms = model.arms.iter().zip(layout).map(|(arm, layout)| {
             let (template, columns) = record_template(&mut recording, arm);
             record_spectrum(&mut recording, model, arm, *layout, (template, columns))
         });
         let arms = arms.collect();
-        SpectralObjective { recording, arms }
+        SpectralObjective { recording, arms, hull_weights: buffer }
+    }
+
+    /// Pixels of an arm's rows, padding with them.
+    pub fn pixels(&self, arm: &ArmBuffers) -> usize {
+        self.recording.block(arm.data).length
     }
 
     /// χ², penalty and ln det C, without derivatives.
@@ -53,14 +61,18 @@ impl SpectralObjective {
     }
 }
 
-/// √(10 n) d as a row, n all pixels of the arm, masked ones too (rvspecfit's penalty).
-fn hulls(arm: &ModelArm, pixels: usize) -> Vec<HullRow> {
+fn hulls(arm: &ModelArm) -> Vec<HullRow> {
     let rows = arm.emulator.hulls().iter().map(|hull| HullRow {
         labels: hull.axes.iter().map(|&axis| arm.inputs[axis].clone()).collect(),
         facets: hull.facets.clone(),
-        weight: (10.0 * pixels as f64).sqrt(),
     });
     rows.collect()
+}
+
+/// √(10 n) of each hull, n all pixels of its arm, masked ones too (rvspecfit's penalty); `pixels` by arm.
+pub fn hull_weights(model: &SpectralModel, pixels: &[usize]) -> Vec<f64> {
+    let of_arm = |(arm, n): (&ModelArm, &usize)| vec![(10.0 * *n as f64).sqrt(); arm.emulator.hulls().len()];
+    model.arms.iter().zip(pixels).flat_map(of_arm).collect()
 }
 
 fn floats(values: Vec<f32>) -> Values {

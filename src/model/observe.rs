@@ -11,6 +11,7 @@ use crate::solver::recording::{
 /// The shape of one arm of the spectra that a recording is made for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct ArmLayout {
+    /// At least as many as any of the spectra has: behind its last one is nothing that has weight.
     pub pixels: usize,
     /// All spectra of a batch have one wavelength grid.
     pub shared_grid: bool,
@@ -28,8 +29,8 @@ pub struct ArmBuffers {
     pub index: BufferId,
     pub fraction: BufferId,
     pub basis: Option<Basis>,
-    /// The spectra's own.
-    pub resolution: Option<BufferId>,
+    /// The spectra's own, and its diagonals.
+    pub resolution: Option<(usize, BufferId)>,
     /// Rows: the value at the pixels, then its derivatives.
     pub model: BufferId,
     pub solution: Option<BufferId>,
@@ -89,7 +90,7 @@ pub fn record_spectrum(
     if layout.diagonals > 0 {
         let length = layout.diagonals * pixels;
         let matrix = recording.buffer(name("resolution"), Scope::Spectrum, Kind::Float, length);
-        buffers.resolution = Some(matrix);
+        buffers.resolution = Some((layout.diagonals, matrix));
         buffers.model = record_matrix(recording, name("model"), template, (layout.diagonals, matrix)).buffer;
     }
     record_sums(recording, model, arm, (pixels, grid), &mut buffers);

@@ -148,14 +148,19 @@ pub struct HullRow {
     pub labels: Vec<LabelInput>,
     /// Facets, each `labels.len()` components of the normal and the offset.
     pub facets: Vec<f64>,
-    /// √(10 n), n the arm's pixels, masked ones too.
-    pub weight: f64,
 }
 
 /// Resets the members' sums, then adds Gaussian priors (of the batch) and training hulls as least-squares rows. Always first.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Prior {
     pub hulls: Vec<HullRow>,
+    /// (hulls) Where there are hulls: √(10 n), n the pixels of the spectrum's arm, masked ones too.
+    pub weights: Option<BufferId>,
+}
+
+impl Prior {
+    /// Without hulls.
+    pub const NONE: Prior = Prior { hulls: Vec::new(), weights: None };
 }
 
 /// Scaled labels and their derivatives by the parameters: output `1 + tangents` rows of `stride` ≥ `inputs.len()`, zero padded.

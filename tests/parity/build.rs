@@ -17,6 +17,7 @@ pub struct Ids {
     pub basis: Option<BufferId>,
     pub transform: Option<BufferId>,
     pub matrix: Option<BufferId>,
+    pub hull_weights: Option<BufferId>,
 }
 
 pub struct Builder {
@@ -40,8 +41,11 @@ impl Builder {
         }
         let inputs = label_inputs(self.model.tied);
         let hulls = if self.model.hulls { self.hulls(&inputs) } else { Vec::new() };
-        self.recording.stages.push(Stage::Prior(Prior { hulls }));
         let mut ids = Ids::default();
+        if !hulls.is_empty() {
+            ids.hull_weights = Some(self.recording.buffer("hull weights", Scope::Spectrum, Kind::Float, hulls.len()));
+        }
+        self.recording.stages.push(Stage::Prior(Prior { hulls, weights: ids.hull_weights }));
         let rows = if self.model.custom { self.custom(&mut ids) } else { self.observe(inputs, &mut ids) };
         self.sums(rows, &mut ids);
         ids
@@ -60,10 +64,7 @@ impl Builder {
     fn hulls(&mut self, inputs: &[LabelInput]) -> Vec<HullRow> {
         let facets = vec![1.0, 0.0, -0.1, -1.0, 0.0, -0.1, 0.25, 1.0, -0.125, 0.0, -1.0, -0.1];
         let wide = vec![1.0, -50.0, -1.0, -50.0];
-        vec![
-            HullRow { labels: inputs[..2].to_vec(), facets, weight: 28.0 },
-            HullRow { labels: inputs[2..].to_vec(), facets: wide, weight: 28.0 },
-        ]
+        vec![HullRow { labels: inputs[..2].to_vec(), facets }, HullRow { labels: inputs[2..].to_vec(), facets: wide }]
     }
 
     fn observe(&mut self, inputs: Vec<LabelInput>, ids: &mut Ids) -> BufferId {

@@ -261,6 +261,10 @@ fn blocks(ids: &Ids, model: Model, spectra: usize, random: &mut Random) -> Vec<(
             Values::F32((0..spectra * model.terms * model.terms).map(&mut entry).collect::<Vec<_>>().into()),
         ));
     }
+    if let Some(id) = ids.hull_weights {
+        let weights = (0..2 * spectra).map(|_| (25.0 + 5.0 * random.next()) as f32);
+        blocks.push((id, Values::F32(weights.collect::<Vec<_>>().into())));
+    }
     if let Some(matrix) = ids.matrix {
         let values = (0..spectra * DIAGONALS * PIXELS).map(|_| (random.next() / DIAGONALS as f64) as f32);
         blocks.push((matrix, Values::F32(values.collect::<Vec<_>>().into())));

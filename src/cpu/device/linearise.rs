@@ -60,8 +60,9 @@ fn run_stage<R: Real>(
     let at = |id: BufferId| blocks[id.0].clone();
     match stage {
         Stage::Prior(stage) => {
-            let (mean, weight) = inputs.priors(spectrum);
-            prior::prior(stage, &recording.parameters, &member.trial, mean, weight, &mut member.trial_sums);
+            let weights = stage.weights.map_or(&[][..], |id| inputs.float(id, spectrum));
+            let (priors, hull_weight) = (inputs.priors(spectrum), |h: usize| weights[h].to_f64());
+            prior::prior((stage, &recording.parameters), &member.trial, priors, hull_weight, &mut member.trial_sums);
         }
         Stage::Labels(stage) => {
             labels::labels(

@@ -106,7 +106,7 @@ impl Objective for CurveObjective {
             estimator => Stage::Estimate(Estimate { estimator, model, pixels: points, columns, data, weight }),
         };
         record.stages = vec![
-            Stage::Prior(recording::Prior { hulls: Vec::new() }),
+            Stage::Prior(recording::Prior::NONE),
             Stage::Custom(Custom {
                 name,
                 output: model,

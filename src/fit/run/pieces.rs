@@ -158,19 +158,33 @@ impl Piece<'_> {
     }
 }
 
+/// Arms that differ in pixels share a population if these, rounded up to a multiple of this, are as many.
+const PIXELS: usize = 512;
+
+/// The shape that pieces must share to be fitted together: on what grid an arm is sampled is each spectrum's own affair, unless it is
+/// the template's, and so are its pixels, if those of some pieces differ.
+fn shape(piece: &Piece, differ: &[bool]) -> Vec<ArmLayout> {
+    let one = |(arm, differs): (&ArmLayout, &bool)| {
+        let wide = *differs && !arm.is_template;
+        let pixels = if wide { arm.pixels.next_multiple_of(PIXELS) } else { arm.pixels };
+        ArmLayout { shared_grid: arm.is_template, pixels, ..*arm }
+    };
+    piece.layout.iter().zip(differ).map(one).collect()
+}
+
 /// Spectra by the shape of their arms, one group after another; `ready` and `counts` are those of all pieces, in order.
 pub(super) fn groups<'s>(
     pieces: Vec<Piece<'s>>,
     counts: Vec<usize>,
     ready: Vec<Ready>,
 ) -> impl Iterator<Item = Group> + 's {
-    // on what grid a shape is sampled is each spectrum's own affair, unless it is the template's
-    let shape = |piece: &Piece| -> Vec<ArmLayout> {
-        piece.layout.iter().map(|arm| ArmLayout { shared_grid: arm.is_template, ..*arm }).collect()
-    };
+    let pixels = |piece: &Piece, a: usize| piece.layout[a].pixels;
+    let arms = pieces.first().map_or(0, |piece| piece.layout.len());
+    let differ: Vec<bool> =
+        (0..arms).map(|a| pieces.windows(2).any(|two| pixels(&two[0], a) != pixels(&two[1], a))).collect();
     let mut shapes: Vec<(Vec<ArmLayout>, Vec<usize>)> = Vec::new();
     for (k, piece) in pieces.iter().enumerate() {
-        let own = shape(piece);
+        let own = shape(piece, &differ);
         match shapes.iter_mut().find(|(other, _)| *other == own) {
             Some((_, members)) => members.push(k),
             None => shapes.push((own, vec![k])),

@@ -74,7 +74,7 @@ fn example(size: Size) -> (Recording, Batch) {
         let scale = if p == 0 { 100.0 } else { 1.0 };
         recording.parameters.push(Parameter { name: p.to_string(), origin: 0.0, scale });
     }
-    recording.stages.push(Stage::Prior(Prior { hulls: Vec::new() }));
+    recording.stages.push(Stage::Prior(Prior::NONE));
     let rows = layers(&mut recording, size);
     let mut batch = Batch { spectra: size.members, ..Batch::default() };
     sums(&mut recording, &mut batch, (rows, size));
