@@ -12,8 +12,15 @@ fn main(@builtin(workgroup_id) group: vec3<u32>, @builtin(local_invocation_id) l
     }
     let slot = slot_at(group.x);
     let spectrum = spectrum_of(slot);
-    let source_place = look_at(rows_of(group.x, spectrum, slot), pixel);
     let place = output_base(group.x, spectrum) + pixel;
+    // whatever the template is, the light of padding must not reach what is next to it
+    if index[index_base(group.x, spectrum) + pixel] < 0 {
+        //@for r 0 OUTPUT_ROWS
+        output[place + $ru * PIXELS] = 0.0;
+        //@end
+        return;
+    }
+    let source_place = look_at(rows_of(group.x, spectrum, slot), pixel);
     //@for r 0 OUTPUT_ROWS
     output[place + $ru * PIXELS] = row_$r(source_place);
     //@end

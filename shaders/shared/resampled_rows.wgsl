@@ -2,7 +2,7 @@
 // (d ln lambda), clamped to its segment, by a cubic B-spline (coefficients from prefilter) or linearly; the slope gives the derivative
 // by the velocity (design §2.3).
 //
-// source (ROWS x INPUT_COLUMNS a member), index (i32: segment << 24 | pixel, -1 padding: 0), fraction. f32 with the position split in
+// source (ROWS x INPUT_COLUMNS a member), index (i32: segment << 24 | pixel, -1 padding, which is not asked for), fraction. f32 with the position split in
 // integer and fraction. The host emits beta_of(slot) -> v/c, segment_start, segment_end, inverse_step (1/pixel), BETA_SCALE =
 // d(v/c)/du, and row_R(place): the value, d/dv if the velocity is a parameter, then the source's tangents.
 //@use members, state
@@ -53,6 +53,7 @@ fn look_at(rows: Rows, pixel: u32) -> Place {
     place.tap_$t = rows.source + u32(clamp(i + $t - FIRST_TAP, start, last));
     //@end
     let factor = -inverse_step(segment) * BETA_SCALE / (1.0 - rows.beta * rows.beta);
+    // the selections also keep compilers from rearranging weights and rows, differently in each kernel
     place.weights = select(tap_weights(x), Taps(), code < 0);
     place.slopes = select(tap_slopes(x) * factor, Taps(), outside || code < 0);
     return place;

@@ -16,8 +16,9 @@ use web_time::Instant;
 
 use super::profile::Measured;
 use super::rest::{Known, complete};
+use super::row::FitRow;
 use super::run::Run;
-use super::stages::Stages;
+use super::stages::{Stage, Stages};
 use super::{Control, Fitter, Journal, Sink, Summary};
 use crate::cpu::CpuDevice;
 use crate::error::{Error, Result};
@@ -93,7 +94,7 @@ pub fn stream(
     let stages = || Stages::since(measured.as_ref().map(|_| begin));
     let batch = fitter.batch_on(&*devices[0]);
     let share = usize::try_from(source.len()).unwrap_or(usize::MAX).div_ceil(runs.len());
-    let mut intake = Intake { source, batch, enough: share.min(batch / 2).max(1), stages: stages() };
+    let mut intake = Intake { source, batch, enough: share.min(batch / 2).max(1), stages: stages(), failure: None };
     let names = devices.iter().map(|device| device.name()).chain([CpuDevice.name()]);
     let by_device = names.map(|name| (name, 0)).collect();
     let keeps = journal.is_some();
@@ -154,10 +155,15 @@ fn work(
         let job = waiting.lock().unwrap_or_else(PoisonError::into_inner).recv();
         let Ok(mut job) = job else { return run.stages };
         run.stages.batch = job.number;
-        let known = |piece: &mut Piece| std::mem::take(&mut piece.known.0);
-        let known: Vec<Known> = job.pieces.iter_mut().map(known).collect();
-        let pieces = job.pieces.iter().map(|piece| &piece.spectra).zip(known).collect();
-        let fit = || complete(pieces, |some| run.batch(some, None));
+        let fit = || -> Result<Vec<Vec<FitRow>>> {
+            let known: Vec<Known> = job.pieces.iter_mut().map(|piece| std::mem::take(&mut piece.known.0)).collect();
+            let pieces = job.pieces.iter().map(|piece| &piece.spectra).zip(known).collect();
+            let rows = complete(pieces, |some| run.batch(some, None))?;
+            if keeps {
+                run.stages.time(Stage::Write, || job.pieces.iter_mut().for_each(Piece::hash));
+            }
+            Ok(rows)
+        };
         let batch = panic::catch_unwind(AssertUnwindSafe(fit));
         let (rows, panic) = match batch {
             Ok(rows) => (rows, None),
@@ -165,9 +171,6 @@ fn work(
             Err(panic) => (Err(Error::Usage("a worker panicked".into())), Some(panic)),
         };
         let failed = rows.is_err();
-        if keeps && !failed {
-            job.pieces.iter_mut().for_each(Piece::hash);
-        }
         (job.rows, job.maker) = (rows, Maker::Device(makers[usize::from(run.is_replaced)]));
         let is_heard = tells.send(Event::Fitted(job)).is_ok();
         if let Some(panic) = panic {

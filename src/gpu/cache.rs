@@ -121,8 +121,8 @@ mod tests {
         assert_eq!(known(folder.path(), &info, choices), None);
         keep(folder.path(), &info, ("product", TILES[2]));
         assert_eq!(known(folder.path(), &info, choices), Some(TILES[2]));
-        keep(folder.path(), &info, ("fusion", Fused::ALL[1]));
-        assert_eq!(known(folder.path(), &info, ("fusion", &Fused::ALL)), Some(Fused::ALL[1]));
+        keep(folder.path(), &info, ("fusion", Fused::all()[1]));
+        assert_eq!(known(folder.path(), &info, ("fusion", &Fused::all())), Some(Fused::all()[1]));
         assert_eq!(known(folder.path(), &info, choices), Some(TILES[2]));
         let other = wgpu::AdapterInfo { driver_info: "2".into(), ..info };
         assert_eq!(known(folder.path(), &other, choices), None);

@@ -9,7 +9,7 @@ use std::time::Duration;
 use super::adapter;
 use super::cache::{self, Cache};
 use super::faults::{Call, Fault, Faults};
-use super::fusion::{Allowed, Fused, MOST_BUFFERS};
+use super::fusion::{Allowed, Fused, MOST_BUFFERS, PROMISED_BUFFERS};
 use super::pipelines::Compiled;
 use super::product::{Products, TILES, Variant};
 use super::{trial, trusted};
@@ -74,7 +74,9 @@ impl Context {
         let limits = wgpu::Limits {
             max_storage_buffer_binding_size: has.max_storage_buffer_binding_size,
             max_buffer_size: has.max_buffer_size,
-            max_storage_buffers_per_shader_stage: has.max_storage_buffers_per_shader_stage.min(MOST_BUFFERS),
+            max_storage_buffers_per_shader_stage: has
+                .max_storage_buffers_per_shader_stage
+                .clamp(PROMISED_BUFFERS, MOST_BUFFERS),
             ..wgpu::Limits::default()
         };
         let mut descriptor = wgpu::DeviceDescriptor {
@@ -132,18 +134,18 @@ impl Context {
 
     /// How this adapter computes products.
     pub fn product(&self) -> Variant {
-        let find =
-            || if self.software { Variant::Registers } else { self.known("product", &TILES, || trial::fastest(self)) };
+        let asked = || self.known("product", &TILES, || trial::fastest(self)).unwrap_or(TILES[1]);
+        let find = || if self.software { Variant::Registers } else { asked() };
         *self.product.get_or_init(find)
     }
 
-    /// What an earlier run has found, or is found now and kept for the next.
-    fn known<T: Copy + Debug>(&self, what: &str, choices: &[T], find: impl Fn() -> T) -> T {
+    /// What an earlier run has found, or is found now and kept for the next. `None` where nothing could be found out.
+    fn known<T: Copy + Debug>(&self, what: &str, choices: &[T], find: impl Fn() -> Option<T>) -> Option<T> {
         let folder = cache::folder();
-        folder.as_ref().and_then(|folder| cache::known(folder, &self.info, (what, choices))).unwrap_or_else(|| {
-            let found = find();
+        folder.as_ref().and_then(|folder| cache::known(folder, &self.info, (what, choices))).or_else(|| {
+            let found = find()?;
             folder.iter().for_each(|folder| cache::keep(folder, &self.info, (what, found)));
-            found
+            Some(found)
         })
     }
 
@@ -155,8 +157,8 @@ impl Context {
 
     /// Which stages share a kernel: what an earlier run has found, or is found now. Software is not asked.
     pub fn allowed(self: &Arc<Self>) -> Allowed {
-        let find =
-            || if self.software { Fused::NONE } else { self.known("fusion", &Fused::ALL, || trial::fused(self)) };
+        let asked = || self.known("fusion", &Fused::all(), || trial::fused(self)).unwrap_or(Fused::NONE);
+        let find = || if self.software { Fused::NONE } else { asked() };
         self.allowed_with(*self.fused.get_or_init(find))
     }
 

@@ -6,8 +6,39 @@ use super::product::Products;
 use super::sums;
 use crate::solver::recording::{Activate, BufferId, Continuum, Normal, Product, Recording, Resample, Stage};
 
-/// Buffers of the kernel for `normal` that also resamples and solves for the continuum: one more than every adapter has.
-pub(super) const MOST_BUFFERS: u32 = 9;
+/// Storage buffers of a kernel that WebGPU promises.
+pub(super) const PROMISED_BUFFERS: u32 = 8;
+/// Those of the kernel that resamples, solves for the continuum and sums.
+pub(super) const MOST_BUFFERS: u32 = PROMISED_BUFFERS + 1;
+
+/// What is worth it on an adapter.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Fused {
+    /// A product activates what it makes.
+    pub layers: bool,
+    /// The continuum is solved for where the sums are made.
+    pub sums: bool,
+    /// The rows are resampled there, too.
+    pub rows: bool,
+}
+
+impl Fused {
+    /// A kernel a stage.
+    pub const NONE: Fused = Fused { layers: false, sums: false, rows: false };
+
+    /// Every choice.
+    pub fn all() -> [Fused; 8] {
+        std::array::from_fn(|k| Fused { layers: k & 1 > 0, sums: k & 2 > 0, rows: k & 4 > 0 })
+    }
+}
+
+/// What a device allows of it.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Allowed {
+    pub fused: Fused,
+    pub storage_buffers: u32,
+    pub workgroup_bytes: u32,
+}
 
 /// What a kernel does, stages in their order.
 #[derive(Clone, Copy, Debug)]
@@ -19,30 +50,46 @@ pub(super) enum Task<'a> {
     Sums(Option<&'a Resample>, Option<&'a Continuum>, &'a Normal),
 }
 
-/// What is worth it on an adapter.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) struct Fused {
-    pub layers: bool,
-    pub sums: bool,
-}
+impl<'a> Task<'a> {
+    /// What the kernel of these stages does; `None` if there is no such kernel.
+    pub fn of(stages: &'a [Stage]) -> Option<Task<'a>> {
+        let task = match stages {
+            [one] => Task::One(one),
+            [Stage::Product(product), Stage::Activate(activate)] => Task::Layer(product, activate),
+            [Stage::Continuum(continuum), Stage::Normal(normal)] => Task::Sums(None, Some(continuum), normal),
+            [Stage::Resample(resample), Stage::Normal(normal)] => Task::Sums(Some(resample), None, normal),
+            [Stage::Resample(resample), Stage::Continuum(continuum), Stage::Normal(normal)] => {
+                Task::Sums(Some(resample), Some(continuum), normal)
+            }
+            _ => return None,
+        };
+        task.hands_on().then_some(task)
+    }
 
-impl Fused {
-    pub const ALL: [Fused; 4] = [
-        Fused { layers: false, sums: false },
-        Fused { layers: true, sums: false },
-        Fused { layers: false, sums: true },
-        Fused { layers: true, sums: true },
-    ];
-    /// A kernel a stage.
-    pub const NONE: Fused = Fused::ALL[0];
-}
+    /// Whether each stage works on what the one before it has made.
+    fn hands_on(&self) -> bool {
+        match self {
+            Task::One(_) => true,
+            Task::Layer(product, activate) => product.output == activate.buffer,
+            Task::Sums(resample, continuum, normal) => {
+                let rows = normal.model;
+                let solution = normal.continuum.map(|(_, solution)| solution);
+                resample.is_none_or(|stage| stage.output == rows)
+                    && continuum.is_none_or(|stage| stage.model == rows && Some(stage.solution) == solution)
+            }
+        }
+    }
 
-/// What a device allows of it.
-#[derive(Clone, Copy, Debug)]
-pub(super) struct Allowed {
-    pub fused: Fused,
-    pub storage_buffers: u32,
-    pub workgroup_bytes: u32,
+    /// Buffers that a kernel of several stages does not write.
+    fn unwritten(&self) -> impl Iterator<Item = BufferId> + use<> {
+        let (rows, solution) = match self {
+            Task::Sums(resample, continuum, _) => {
+                (resample.map(|stage| stage.output), continuum.map(|stage| stage.solution))
+            }
+            _ => (None, None),
+        };
+        rows.into_iter().chain(solution)
+    }
 }
 
 impl Allowed {
@@ -51,61 +98,37 @@ impl Allowed {
         let mut kernels = Vec::new();
         let mut first = 0;
         while first < recording.stages.len() {
-            let count = (2..=3).rev().find(|count| self.is_one(recording, first..first + count, products)).unwrap_or(1);
+            let count = (2..=3).rev().find(|count| self.are_one(recording, first..first + count, products));
+            let count = count.unwrap_or(1);
             kernels.push(first..first + count);
             first += count;
         }
         kernels
     }
 
-    fn is_one(self, recording: &Recording, stages: Range<usize>, products: Option<Products>) -> bool {
-        let Some(together) = recording.stages.get(stages) else { return false };
-        let has_room = |rows: &BufferId, continuum: Option<&Continuum>, normal: &Normal| {
-            let passes_on = sums::workgroup_bytes(continuum, normal) <= self.workgroup_bytes;
-            self.fused.sums
-                && passes_on
-                && *rows == normal.model
-                && continuum.is_none_or(|continuum| continuum.model == *rows)
+    fn are_one(self, recording: &Recording, stages: Range<usize>, products: Option<Products>) -> bool {
+        let Some(task) = recording.stages.get(stages.clone()).and_then(Task::of) else { return false };
+        let (before, after) = (&recording.stages[..stages.start], &recording.stages[stages.end..]);
+        let is_wanted = |id: BufferId| before.iter().chain(after).any(|stage| stage.buffers().contains(&id));
+        let fits = match task {
+            Task::One(_) => true,
+            Task::Layer(product, _) => {
+                self.fused.layers && products.is_some_and(|products| products.activate(recording, product))
+            }
+            Task::Sums(resample, continuum, normal) => {
+                let has_room = sums::workgroup_bytes(continuum, normal) <= self.workgroup_bytes;
+                let has_buffers = resample.is_none() || self.storage_buffers >= MOST_BUFFERS;
+                let is_better = if resample.is_some() { self.fused.rows } else { self.fused.sums };
+                is_better && has_room && has_buffers
+            }
         };
-        match together {
-            [Stage::Product(product), Stage::Activate(activate)] => {
-                let activates = products.is_some_and(|products| products.activate(recording, product));
-                self.fused.layers && activates && product.output == activate.buffer
-            }
-            [Stage::Continuum(continuum), Stage::Normal(normal)] => has_room(&continuum.model, Some(continuum), normal),
-            [Stage::Resample(resample), Stage::Normal(normal)] => {
-                self.storage_buffers >= MOST_BUFFERS && has_room(&resample.output, None, normal)
-            }
-            [Stage::Resample(resample), Stage::Continuum(continuum), Stage::Normal(normal)] => {
-                self.storage_buffers >= MOST_BUFFERS && has_room(&resample.output, Some(continuum), normal)
-            }
-            _ => false,
-        }
+        fits && !task.unwritten().any(is_wanted)
     }
 
     /// Buffers that no kernel writes or reads.
     pub fn unwritten(self, recording: &Recording) -> Vec<BufferId> {
         let kernels = self.kernels(recording, None);
-        let inside = kernels.iter().filter_map(|stages| match task(&recording.stages[stages.clone()]) {
-            Some(Task::Sums(resample, continuum, _)) => {
-                Some(resample.map(|stage| stage.output).into_iter().chain(continuum.map(|stage| stage.solution)))
-            }
-            _ => None,
-        });
-        inside.flatten().collect()
-    }
-}
-
-/// What the kernel of these stages does; `None` if there is no such kernel.
-pub(super) fn task(stages: &[Stage]) -> Option<Task<'_>> {
-    match stages {
-        [one] => Some(Task::One(one)),
-        [Stage::Product(product), Stage::Activate(activate)] => Some(Task::Layer(product, activate)),
-        [Stage::Continuum(continuum), Stage::Normal(normal)] => Some(Task::Sums(None, Some(continuum), normal)),
-        [Stage::Resample(resample), Stage::Normal(normal)] => Some(Task::Sums(Some(resample), None, normal)),
-        [Stage::Resample(resample), Stage::Continuum(continuum), Stage::Normal(normal)] => {
-            Some(Task::Sums(Some(resample), Some(continuum), normal))
-        }
-        _ => None,
+        let tasks = kernels.iter().filter_map(|stages| Task::of(&recording.stages[stages.clone()]));
+        tasks.flat_map(|task| task.unwritten()).collect()
     }
 }

@@ -120,7 +120,7 @@ impl GpuDevice {
     #[doc(hidden)]
     #[must_use]
     pub fn with_fusion(self, layers: bool, sums: bool) -> GpuDevice {
-        let _ = self.context().fused.set(fusion::Fused { layers, sums });
+        let _ = self.context().fused.set(fusion::Fused { layers, sums, rows: sums });
         self
     }
 

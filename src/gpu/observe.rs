@@ -68,7 +68,10 @@ pub(super) fn resolve(recording: &Recording, layout: Layout, stage: &Resolve) ->
     kernel
 }
 
-pub(super) fn prefilter(recording: &Recording, layout: Layout, stage: &Prefilter) -> Kernel {
+pub(super) fn prefilter(recording: &Recording, layout: Layout, stage: &Prefilter) -> Result<Kernel> {
+    if !stage.columns.is_multiple_of(4) {
+        return Err(Error::Model(format!("rows of {} pixels are not padded", stage.columns)));
+    }
     let dispatch = Dispatch { z: stage.rows as u32, ..Dispatch::pixels(stage.columns / 4) };
     let mut kernel = Kernel::new("prefilter", include_str!("../../shaders/prefilter.wgsl"), layout, dispatch);
     kernel.block(recording, "input", "vec4<f32>", stage.input, false);
@@ -84,7 +87,7 @@ pub(super) fn prefilter(recording: &Recording, layout: Layout, stage: &Prefilter
         body += &format!("if pixel >= {start}u && pixel < {end}u {{ return vec2<u32>({start}u, {end}u); }}\n");
     }
     kernel.constants.line(&format!("fn segment_of(pixel: u32) -> vec2<u32> {{\n{body}return vec2<u32>();\n}}"));
-    kernel
+    Ok(kernel)
 }
 
 pub(super) fn resample(recording: &Recording, layout: Layout, stage: &Resample) -> Kernel {

@@ -25,9 +25,11 @@ pub(super) struct Products {
 }
 
 impl Products {
-    /// Whether the kernel of a product can activate what it makes: it sees all rows of a member.
+    /// Whether the kernel of a product can activate what it makes: it sees all rows of whole members, which nearly fill its tile.
     pub fn activate(self, recording: &Recording, stage: &rec::Product) -> bool {
-        matches!(self.of(recording, stage), Variant::Tiles { y, .. } if stage.rows <= 8 * y as usize)
+        let Variant::Tiles { y, .. } = self.of(recording, stage) else { return false };
+        let tile = 8 * y as usize;
+        10 * (tile / stage.rows * stage.rows) >= 9 * tile
     }
 
     /// Those of a recording.
@@ -115,4 +117,21 @@ pub(super) fn kernel(
     kernel.constants.unsigned("INNER", stage.inner);
     kernel.constants.unsigned("COLUMNS", stage.columns);
     Ok(kernel)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn tiles_that_members_do_not_fill_do_not_activate() {
+        let products = Products { full: Variant::Tiles { x: 8, y: 8 }, halves: Variant::Registers };
+        let mut recording = Recording::default();
+        let [x, w, y] = ["x", "w", "y"].map(|name| recording.buffer(name, rec::Scope::Member, Kind::Float, 1));
+        let filled = [(1, true), (5, true), (22, false), (26, false), (31, true), (33, false), (64, true), (65, false)];
+        for (rows, expected) in filled {
+            let stage = rec::Product { input: x, weight: w, output: y, rows, inner: 4, columns: 16 };
+            assert_eq!(products.activate(&recording, &stage), expected, "{rows}");
+        }
+    }
 }

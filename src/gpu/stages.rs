@@ -2,7 +2,7 @@
 
 use std::ops::Range;
 
-use super::fusion::{self, Task};
+use super::fusion::Task;
 use super::kernel::{Dispatch, Kernel, Target};
 use super::labels::{declare_label, slope_ratios};
 use super::layout::Layout;
@@ -34,7 +34,7 @@ pub(super) fn kernels(
     let mut kernels = Vec::with_capacity(groups.len() + 3);
     for stages in groups {
         let stages = &recording.stages[stages.clone()];
-        let Some(task) = fusion::task(stages) else { return Err(Error::Model(format!("no kernel for {stages:?}"))) };
+        let Some(task) = Task::of(stages) else { return Err(Error::Model(format!("no kernel for {stages:?}"))) };
         kernels.push(kernel(recording, layout, task, products)?);
     }
     match method {
@@ -72,7 +72,7 @@ fn kernel(recording: &Recording, layout: Layout, task: Task<'_>, products: Produ
         Stage::Activate(stage) => Ok(activate(recording, layout, stage)),
         Stage::PerPixel(stage) => Ok(per_pixel(recording, layout, stage)),
         Stage::Broaden(stage) => observe::broaden(recording, layout, stage),
-        Stage::Prefilter(stage) => Ok(observe::prefilter(recording, layout, stage)),
+        Stage::Prefilter(stage) => observe::prefilter(recording, layout, stage),
         Stage::Resample(stage) => Ok(observe::resample(recording, layout, stage)),
         Stage::Resolve(stage) => Ok(observe::resolve(recording, layout, stage)),
         Stage::Continuum(stage) => sums::continuum(recording, layout, stage),

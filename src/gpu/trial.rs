@@ -37,18 +37,10 @@ struct Shape {
 
 pub(super) use fusion::fused;
 
-/// The variant of [`TILES`] that an adapter computes fastest.
-pub(super) fn fastest(context: &Context) -> Variant {
-    let mut best = (f64::INFINITY, TILES[1]);
-    for variant in TILES {
-        // one that the adapter refuses is not chosen
-        if let Ok(seconds) = time(context, variant, TIMED)
-            && seconds < best.0
-        {
-            best = (seconds, variant);
-        }
-    }
-    best.1
+/// The variant of [`TILES`] that an adapter computes fastest, of those that it does not refuse.
+pub(super) fn fastest(context: &Context) -> Option<Variant> {
+    let timed = TILES.into_iter().filter_map(|variant| Some((time(context, variant, TIMED).ok()?, variant)));
+    timed.min_by(|a, b| a.0.total_cmp(&b.0)).map(|(_, variant)| variant)
 }
 
 /// How an adapter computes products of halves: small matrices at once where it has them, is no software, and gets them right; else as

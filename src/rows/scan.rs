@@ -105,6 +105,7 @@ impl WithSimd for Few<'_> {
     #[inline(always)]
     fn with_simd<S: Simd>(self, simd: S) {
         let Few { row, signal, out } = self;
+        // as many as a look at seven velocities asks for
         match out.len() {
             8 => out.copy_from_slice(&few::<S, 8>(simd, row, signal)),
             7 => out.copy_from_slice(&few::<S, 7>(simd, row, signal)),

@@ -47,13 +47,15 @@ impl Arm {
         if is_sigma && archive.header(&weight)?.is_none() {
             return Err(Error::format(archive.path(), format!("neither `{}` nor `{weight}`", key("ivar"))));
         }
-        let mut other = Archive::open(archive.path())?;
-        let both = join(
-            archive.file_length() > LARGE,
-            || numbers(archive, &flux, [length, pixels]),
-            || numbers(&mut other, &weight, [length, pixels]),
-        );
-        both.0.and(both.1)?;
+        if archive.file_length() > LARGE {
+            let mut other = Archive::open(archive.path())?;
+            let of_flux = || numbers(archive, &flux, [length, pixels]);
+            let (first, second) = join(true, of_flux, || numbers(&mut other, &weight, [length, pixels]));
+            first.and(second)?;
+        } else {
+            numbers(archive, &flux, [length, pixels])?;
+            numbers(archive, &weight, [length, pixels])?;
+        }
         let mask = match archive.header(&key("mask"))? {
             Some(header) => Some(flags(archive, &key("mask"), header, [length, pixels])?),
             None => None,

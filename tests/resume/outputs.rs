@@ -27,14 +27,27 @@ fn no_second_run_writes_what_one_is_writing() {
             let more: Vec<&str> = more.iter().map(|word| if *word == REPORT { &page } else { *word }).collect();
             command(&data(""), &folder.path().join(out), &more)
         };
-        let mut first = start(one, of_one).spawn().unwrap();
         let writes = |name: &str| name.starts_with(&format!(".{locked}.tmp-"));
         let place = if locked == "index.html" { Path::new(&page) } else { folder.path() };
-        while !(place.is_dir() && names(place).iter().any(|name| writes(name))) {
-            assert!(first.try_wait().unwrap().is_none(), "{one} came to its end before");
-            std::thread::sleep(Duration::from_millis(1));
-        }
-        assert!(Command::new("kill").args(["-STOP", &first.id().to_string()]).status().unwrap().success());
+        let is_writing = || place.is_dir() && names(place).iter().any(|name| writes(name));
+        // one that is stopped while it writes: it may have come to its end before
+        let stopped = || {
+            let mut run = start(one, of_one).spawn().unwrap();
+            while !is_writing() && run.try_wait().unwrap().is_none() {
+                std::thread::sleep(Duration::from_millis(1));
+            }
+            // a moment to lock what it has made
+            std::thread::sleep(Duration::from_millis(2));
+            let is_running = run.try_wait().unwrap().is_none();
+            let stopped = Command::new("kill").args(["-STOP", &run.id().to_string()]).status().unwrap().success();
+            if is_running && stopped && is_writing() {
+                return Some(run);
+            }
+            run.kill().unwrap();
+            run.wait().unwrap();
+            None
+        };
+        let mut first = (0..20).find_map(|_| stopped()).expect("a run that writes");
         let before = (names(folder.path()), names(place));
         let second = start(other, of_other).output().unwrap();
         let after = (names(folder.path()), names(place));

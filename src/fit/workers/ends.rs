@@ -80,6 +80,8 @@ impl Ends<'_> {
         };
         (0..most).for_each(|_| permit());
         let (mut read, mut written, mut more) = (0, 0, true);
+        // why reading ended, once all is written that was read before
+        let mut failure = None;
         let mut held = BTreeMap::new();
         loop {
             while let Some(job) = held.remove(&written) {
@@ -88,11 +90,11 @@ impl Ends<'_> {
                 permit();
             }
             if !more && read == written {
-                return Ok(());
+                return failure.map_or(Ok(()), Err);
             }
             match events.recv().map_err(|_| Error::Usage("no worker is left".into()))? {
-                Event::Read(batches) => {
-                    let (some, may_follow) = batches?;
+                Event::Read(Err(error)) => (failure, more) = (Some(error), false),
+                Event::Read(Ok((some, may_follow))) => {
                     more = may_follow;
                     if !some.is_empty() {
                         self.stages.batch = read;

@@ -3,7 +3,7 @@
 use std::sync::mpsc::{Receiver, Sender};
 
 use super::ends::Job;
-use crate::error::Result;
+use crate::error::{Error, Result};
 use crate::fit::stages::{Stage, Stages};
 use crate::spectra::{Spectra, SpectraReader};
 
@@ -22,6 +22,8 @@ pub struct Intake<'a> {
     /// Spectra of small files that are fitted together: half a batch, unless some worker had none then.
     pub enough: usize,
     pub stages: Stages,
+    /// Why reading has ended: told after what was read before.
+    pub failure: Option<Error>,
 }
 
 impl Intake<'_> {
@@ -43,13 +45,19 @@ impl Intake<'_> {
     /// The next batch; where files are small some of them.
     fn read(&mut self) -> Result<(Vec<Spectra>, bool)> {
         let (mut batches, mut spectra) = (Vec::new(), 0);
-        while spectra < self.enough {
-            let Some(next) = self.stages.time(Stage::Read, || self.source.next_batch(self.batch))? else {
-                return Ok((batches, false));
-            };
-            spectra += next.len();
-            batches.push(next);
+        while spectra < self.enough && self.failure.is_none() {
+            match self.stages.time(Stage::Read, || self.source.next_batch(self.batch)) {
+                Ok(None) => return Ok((batches, false)),
+                Ok(Some(next)) => {
+                    spectra += next.len();
+                    batches.push(next);
+                }
+                Err(error) => self.failure = Some(error),
+            }
         }
-        Ok((batches, true))
+        match self.failure.take_if(|_| batches.is_empty()) {
+            Some(error) => Err(error),
+            None => Ok((batches, true)),
+        }
     }
 }

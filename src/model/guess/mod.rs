@@ -213,13 +213,16 @@ impl FirstGuess {
         (scores, allowed): (&mut [f32], &Range<usize>),
     ) {
         let width = self.velocities.len();
-        let near = candidate.at.saturating_sub(AROUND)..(candidate.at + AROUND + 1).min(width);
+        // one more to either side, whose scores the parabola through the best may ask for
+        let near = candidate.at.saturating_sub(AROUND + 1)..(candidate.at + AROUND + 2).min(width);
         let row = &mut scores[candidate.template * width..][near.clone()];
         row.fill(0.0);
         for (unit, (cross, power)) in self.units.iter().zip(signals) {
             unit.add_exact_scores(candidate.template, (cross, power), near.clone(), row);
         }
-        let inside = near.zip(&*row).filter(|(at, _)| allowed.contains(at));
+        let before = candidate.at;
+        let is_near = |at: &usize| at.abs_diff(before) <= AROUND && allowed.contains(at);
+        let inside = near.zip(&*row).filter(|(at, _)| is_near(at));
         if let Some((at, score)) = inside.min_by(|a, b| a.1.total_cmp(b.1)) {
             (candidate.at, candidate.score) = (at, *score);
         }

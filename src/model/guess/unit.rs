@@ -132,9 +132,7 @@ impl Unit {
         let at_velocities = MatRef::from_row_major_slice(&at_velocities, rows, width);
         matmul(target, Accum::Add, mix, at_velocities, 1.0, Par::Seq);
     }
-}
 
-impl Unit {
     /// Adds this unit's share of a template's χ² at some velocities to `scores`, from its lines themselves.
     pub fn add_exact_scores(
         &self,
@@ -211,4 +209,49 @@ fn average(rows: &[f64], (count, bin, bins): (usize, usize, usize), f: impl Fn(f
         out.extend(row.chunks(bin).map(|c| c.iter().map(|l| f(*l)).sum::<f64>() / c.len() as f64));
     }
     out
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Where as many components as templates say all of them, both looks see the same; and what they see are the sums themselves.
+    #[test]
+    fn both_looks_see_the_sums() {
+        let (templates, bins, shifts) = (5, 37, padded_shifts(9));
+        let value = |k: usize| ((k * 7919) % 101) as f64 / 101.0 - 0.5;
+        let lines: Vec<f64> = (0..templates * bins).map(value).collect();
+        let squares: Vec<f64> = lines.iter().map(|x| x * x).collect();
+        let exact = [&lines, &squares].map(|rows| rows.iter().map(|x| *x as f32).collect());
+        let (lines, squares) = (Components::new(&lines, templates), Components::new(&squares, templates));
+        let rows = lines.mix.chunks_exact(lines.count).zip(squares.mix.chunks_exact(squares.count));
+        let mix = rows.flat_map(|(l, s)| l.iter().chain(s).copied()).collect();
+        let positions = vec![0.25, 1.5, 2.0, 4.75, 6.5, 7.25, 7.9];
+        let (arm, segment, start, bin, first_shift) = (0, 0, 0, 1, 0);
+        let unit = Unit { arm, segment, start, bin, bins, lines, squares, mix, exact, first_shift, shifts, positions };
+        let signal = |seed: usize| (0..bins + shifts).map(|k| value(k + seed) as f32).collect::<Vec<f32>>();
+        let (cross, power) = (signal(11), signal(57));
+        let width = unit.positions.len();
+        let mut total = vec![0f32; templates * width];
+        let of = |components: &Components, signal: &[f32]| components.correlate(signal, bins, shifts);
+        unit.add_scores(&of(&unit.lines, &cross), &of(&unit.squares, &power), &mut total);
+        for template in 0..templates {
+            let mut few = vec![0f32; 4];
+            unit.add_exact_scores(template, (&cross, &power), 2..6, &mut few);
+            for (v, found) in (2..6).zip(few) {
+                let (whole, f) = (unit.positions[v] as usize, unit.positions[v].fract());
+                let at = |s: usize| -> f64 {
+                    let row = |k: usize| &unit.exact[k][template * bins..][..bins];
+                    let sum = |row: &[f32], signal: &[f32]| -> f64 {
+                        row.iter().zip(&signal[s..]).map(|(a, b)| f64::from(a * b)).sum()
+                    };
+                    sum(row(1), &power) - 2.0 * sum(row(0), &cross)
+                };
+                let expected = at(whole) * (1.0 - f) + at(whole + 1) * f;
+                assert!((f64::from(found) - expected).abs() < 1e-4, "{template}, {v}: {found} {expected}");
+                let first = f64::from(total[template * width + v]);
+                assert!((first - expected).abs() < 1e-3, "{template}, {v}: {first} {expected}");
+            }
+        }
+    }
 }
