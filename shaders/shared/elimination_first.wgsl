@@ -1,24 +1,14 @@
 // The continuum of a member, solved by the kernel that needs it, for normal.wgsl: as projection.wgsl, from `totals`.
-//@use elimination
-
-var<private> basis_start: u32;
-var<private> transform_start: u32;
+//@use elimination, smooth
 
 fn prepare_continuum(rows: Rows, position: u32, slot: u32, lane: u32) {
-    let spectrum = spectrum_of(slot);
-    basis_start = basis_base(position, spectrum);
-    transform_start = transform_base(position, spectrum);
+    find_basis(position, spectrum_of(slot));
     eliminate(rows, position, slot, lane);
     clear_sums();
 }
 
-fn continuum_at(pixel: u32) -> f32 {
-    load_basis(basis_start, transform_start, pixel);
-    var sum = 0.0;
-    //@for c 0 TERMS
-    sum += totals[TRIANGLE + $cu] * q[$c];
-    //@end
-    return sum;
+fn coefficient_of(c: u32) -> f32 {
+    return totals[coefficient(c)];
 }
 
 fn factor_at(row: u32, column: u32) -> f32 {
@@ -26,5 +16,5 @@ fn factor_at(row: u32, column: u32) -> f32 {
 }
 
 fn continuum_failed() -> bool {
-    return is_nan(totals[TRIANGLE]);
+    return is_nan(coefficient_of(0u));
 }

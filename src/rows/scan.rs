@@ -105,7 +105,7 @@ impl WithSimd for Few<'_> {
     #[inline(always)]
     fn with_simd<S: Simd>(self, simd: S) {
         let Few { row, signal, out } = self;
-        // as many as a look at seven velocities asks for
+        // a look at seven velocities asks for eight; in arms of wider bins, or at an end of the range, for fewer
         match out.len() {
             8 => out.copy_from_slice(&few::<S, 8>(simd, row, signal)),
             7 => out.copy_from_slice(&few::<S, 7>(simd, row, signal)),

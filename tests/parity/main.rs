@@ -9,6 +9,7 @@ mod cases;
 mod compare;
 mod orphans;
 mod refill;
+mod rows;
 mod whole;
 
 use std::sync::Arc;
@@ -65,102 +66,6 @@ fn fit(device: &dyn Device, case: &Case, capacity: usize) -> Vec<Outcome> {
 /// With a kernel for each stage, so that all its buffers are written.
 fn apart() -> Option<GpuDevice> {
     gpu().map(|gpu| gpu.with_fusion(false, false))
-}
-
-/// Kernels whose output a buffer shows, with the buffer's name and the tolerance.
-/// A label carries two roundings; a product of 16 terms and an activation about ten more; a spline is a sum of 25 + 4 terms, its
-/// argument a difference of pixel positions of order 100 (6e-6 pixels: 100 x 6e-8); a network behind another adds its own;
-/// the custom model has a quotient, for which WGSL allows 2.5 units.
-/// Two numbers that differ by rounding may have neighbours among the f16 numbers, 1e-3 apart.
-const ROWS: [(&str, &str, Model, f64); 15] = [
-    ("labels", "labels", Model::PLAIN, 5e-7),
-    ("product", "layer 0", Model { activation: None, ..Model::PLAIN }, 1e-6),
-    ("activate", "layer 0", Model::PLAIN, 2e-6),
-    ("product", "template", Model::PLAIN, 4e-6),
-    ("narrow", "halves", HALVES, 1e-3),
-    ("product", "template", HALVES, 1e-3),
-    ("per_pixel", "template", Model { per_pixel: true, ..Model::PLAIN }, 3e-6),
-    ("prefilter", "coefficients", Model::PLAIN, 5e-6),
-    ("resample", "rows", Model::PLAIN, 2e-5),
-    ("resample", "rows", Model { linear: true, ..Model::PLAIN }, 2e-5),
-    ("labels", "labels", Model { tied: true, ..Model::PLAIN }, 5e-7),
-    ("broaden", "broadened", Model { rotation: true, ..Model::PLAIN }, 1e-5),
-    ("resolve", "spread rows", Model { spread: true, ..Model::PLAIN }, 5e-6),
-    ("resolve", "rows", Model { rotation: true, resolution: true, ..Model::PLAIN }, 3e-5),
-    ("custom", "rows", Model { custom: true, ..Model::PLAIN }, 8e-7),
-];
-
-/// On the CPU in f32 too, so that most numbers are rounded alike.
-const HALVES: Model = Model { halves: true, narrow: true, ..Model::PLAIN };
-
-#[test]
-fn rows_agree() {
-    let Some(gpu) = apart() else { return };
-    compare_rows(&gpu, |_| true);
-}
-
-/// Kernels of `shaders/variants`.
-const VARIANTS: [&str; 2] = ["product", "product_cooperative"];
-
-/// Tiles, which a software adapter would not take by itself.
-#[test]
-fn tiled_products_agree() {
-    for which in 0..3 {
-        let Some(gpu) = apart() else { return };
-        compare_rows(&gpu.with_tiles(which), |kernel| VARIANTS.contains(&kernel));
-    }
-}
-
-/// Activated before they are written, which no software adapter does.
-#[test]
-fn tiled_layers_agree() {
-    for which in 0..3 {
-        let Some(gpu) = gpu() else { return };
-        let gpu = gpu.with_tiles(which).with_fusion(true, false);
-        compare_rows(&gpu, |kernel| VARIANTS.contains(&kernel) || kernel == "activate");
-        compare_activations(&gpu);
-    }
-}
-
-/// Small matrices at once, which a software adapter would not take by itself, and most do not have.
-#[test]
-fn cooperative_products_agree() {
-    match apart().map(GpuDevice::with_cooperative_products) {
-        Some(Some(gpu)) => compare_rows(&gpu, |kernel| VARIANTS.contains(&kernel)),
-        Some(None) => println!("skipped: the adapter has no cooperative matrices"),
-        None => {}
-    }
-}
-
-fn compare_rows(gpu: &GpuDevice, wanted: impl Fn(&str) -> bool) {
-    for (kernel, buffer, model, tolerance) in ROWS.into_iter().filter(|(kernel, ..)| wanted(kernel)) {
-        for members in SIZES {
-            let case = Case::new(model, members, members as u64 + 1);
-            let id = case.buffer(buffer);
-            let expected = inspect(&CpuDevice, &case, id);
-            let found = inspect(gpu, &case, id);
-            // a label near zero is a difference of numbers of order one
-            let floor = if matches!(kernel, "labels" | "product") { 1.0 } else { 0.0 };
-            let row = case.recording.block(id).length / case.rows(id);
-            let checked = compare(&format!("{kernel}, {members} members"), &expected, &found, (row, floor), tolerance);
-            checked.unwrap_or_else(|e| panic!("{e}"));
-        }
-    }
-}
-
-#[test]
-fn activations_agree() {
-    let Some(gpu) = apart() else { return };
-    compare_activations(&gpu);
-}
-
-fn compare_activations(gpu: &GpuDevice) {
-    for activation in cases::ACTIVATIONS {
-        let case = Case::new(Model { activation: Some(activation), ..Model::PLAIN }, 17, 3);
-        let id = case.buffer("layer 0");
-        let (expected, found) = (inspect(&CpuDevice, &case, id), inspect(gpu, &case, id));
-        compare(&format!("{activation:?}"), &expected, &found, (16, 0.0), 3e-6).unwrap_or_else(|e| panic!("{e}"));
-    }
 }
 
 /// Models whose sums are compared: `prior`, `continuum` and `normal`. A sum over pixels carries the rows' errors (2e-5 of a row) and

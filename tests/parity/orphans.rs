@@ -3,7 +3,8 @@
 use std::collections::BTreeSet;
 use std::path::Path;
 
-use super::{ROWS, SUMS, VARIANTS};
+use super::SUMS;
+use super::rows::{ROWS, VARIANTS};
 
 fn stems(folder: &str, extension: &str) -> BTreeSet<String> {
     let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join(folder);
