@@ -3,7 +3,7 @@
 mod common;
 
 use common::fits::{bits, devices, fitter, least_memory, pick, same_bits, sound, synb_spectra};
-use common::{shared, synb_model, tiny};
+use common::{rotating_model, shared, synb_model, tiny};
 use popfit::{Continuum, Device, FitTable, Spectra, SpectralModel};
 
 /// A permutation of 0..n with no pattern.
@@ -48,6 +48,22 @@ fn any_batch_and_order() {
     let Some(shared) = shared() else { return };
     for device in devices() {
         check(&device, synb_model(&shared), &synb_spectra(&shared));
+    }
+}
+
+/// Starts that recur have their rows kept by the CPU; alone nothing recurs.
+#[test]
+fn starts_that_many_share() {
+    let Some(shared) = shared() else { return };
+    let spectra = synb_spectra(&shared);
+    for model in [synb_model(&shared), rotating_model(&shared)] {
+        let fitter = fitter(model, &Device::cpu());
+        let order: Vec<usize> = (0..20).flat_map(|_| [3, 50, 77, 10, 126]).collect();
+        let together = fitter.fit(&pick(&spectra, &order)).unwrap();
+        for (row, &n) in together.rows.iter().zip(&order) {
+            let alone = fitter.fit(&spectra.slice(n..n + 1)).unwrap();
+            same_bits(row, &alone.rows[0], "among its copies");
+        }
     }
 }
 

@@ -2,7 +2,7 @@
 
 mod common;
 
-use common::fits::{devices, fitter, same_bits};
+use common::fits::{devices, fitter, pick, same_bits};
 use common::tiny::{self, Layer, network, spectra};
 use popfit::spectra::SpectraReader;
 use popfit::{Control, Device, DeviceProfile, FitTable, Fitter, NelderMead, Profile, Solver, Spectra};
@@ -108,7 +108,8 @@ fn stages_add_up() {
 fn operations_are_those_of_the_products() {
     for device in devices() {
         let (fitter, spectra) = setup(&device);
-        let (table, profile) = run(&fitter, &spectra, true);
+        // with room for so few starts none is kept for others
+        let (table, profile) = run(&fitter.batch(1), &spectra, true);
         let own = &profile.unwrap().devices[0];
         let active: usize = own.rounds.iter().flat_map(|rounds| &rounds.active).sum();
         // the table has the rounds of each spectrum's best start
@@ -124,6 +125,21 @@ fn operations_are_those_of_the_products() {
         let looks = own.rounds.windows(2);
         assert!(looks.into_iter().all(|two| two[0].begin + two[0].seconds <= two[1].begin + two[1].seconds + 0.01));
     }
+}
+
+/// What starts share is made once on the CPU, and counted so; sums are every member's own.
+#[test]
+fn what_is_not_made_is_not_counted() {
+    let (fitter, spectra) = setup(&Device::cpu());
+    let copies = pick(&spectra, &[7; SPECTRA]);
+    let own = run(&fitter, &copies, true).1.unwrap().devices.swap_remove(0);
+    let active: usize = own.rounds.iter().flat_map(|rounds| &rounds.active).sum();
+    let (rows, pixels) = (3.0, 64.0);
+    let made = stage(&own, "template").0 / (2.0 * rows * 16.0 * pixels + (rows + 1.0) * pixels);
+    let firsts = 2 * SPECTRA;
+    // those that begin together with the first know nothing of it
+    assert!(made >= (active - firsts) as f64 && made <= (active - firsts / 4) as f64, "{made} of {active}");
+    assert_eq!(stage(&own, "normal matrix").0, active as f64 * 4.0 * 5.0 * pixels);
 }
 
 #[test]

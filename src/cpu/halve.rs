@@ -2,15 +2,11 @@
 //! better one, and those that are hopelessly above it. A decision uses a group's members after the same round, nothing else, so
 //! that it never depends on timing. f64. Twin of `shaders/halve.wgsl`.
 
-use rayon::prelude::*;
-
 use crate::solver::basin::{EQUAL, FIRST_ROUND, HOPELESS, HOPELESS_ROUND, LEAST_RISE, same_basin};
 use crate::solver::member::{GaveWay, Member};
 
-/// Members that are worth asking rayon's pool: it may be busy with another worker's tiles for milliseconds.
-const MANY: usize = 512;
-
-/// Marks those of the first `active` members that give way; `ring` leads from a slot to the next of its group.
+/// Marks those of the first `active` members that give way; `ring` leads from a slot to the next of its group. By one thread: it takes
+/// 0.2 ms for a thousand members, and rayon's pool may be busy with another worker's tiles for longer.
 pub fn halve(members: &mut [Member], active: usize, ring: &[u32]) {
     let mut place = vec![usize::MAX; ring.len()];
     members.iter().enumerate().for_each(|(at, member)| place[member.slot] = at);
@@ -19,12 +15,7 @@ pub fn halve(members: &mut [Member], active: usize, ring: &[u32]) {
         let others = std::iter::successors(next(member.slot), |slot| next(*slot));
         others.filter_map(|slot| members.get(place[slot])).find_map(|other| gives_way(member, other))
     };
-    let active = &members[..active];
-    let verdicts: Vec<_> = if active.len() < MANY {
-        active.iter().map(verdict).collect()
-    } else {
-        active.par_iter().map(verdict).collect()
-    };
+    let verdicts: Vec<_> = members[..active].iter().map(verdict).collect();
     for (member, verdict) in members.iter_mut().zip(verdicts) {
         member.gave_way = verdict;
     }

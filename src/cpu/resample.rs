@@ -5,9 +5,11 @@
 use pulp::NullaryFnOnce;
 
 use crate::rows::Real;
-use crate::rows::taps::{CHUNK, Places, apply};
+use crate::rows::taps::{CHUNK, Places, TAPS, Weights, apply};
 use crate::solver::recording::{Interpolation, LIGHT, Parameter, Resample as Stage, Segment, Velocity};
 
+/// Of an index as the model packs it: the pixel, without its segment.
+const PIXEL: i32 = 0xff_ffff;
 /// Template pixels that no shift exceeds.
 const FARTHEST: f64 = (1 << 25) as f64;
 
@@ -39,8 +41,8 @@ struct Shift<R> {
 /// A chunk's places, its taps' weights (4, chunk) and their derivatives by the velocity.
 struct Chunk<R> {
     places: Places,
-    value: Vec<R>,
-    slope: Vec<R>,
+    value: Weights<R>,
+    slope: Weights<R>,
 }
 
 /// atanh(v/c) and its derivative by v.
@@ -78,12 +80,15 @@ impl<R: Real> NullaryFnOnce for Resample<'_, R> {
         let shifts: Vec<Shift<R>> = self.stage.segments.iter().map(split).collect();
         let (pixels, columns) = (self.stage.pixels, self.stage.input_columns);
         let has_velocity = self.stage.output_rows() > self.stage.rows;
-        let zeros = || vec![R::ZERO; 4 * CHUNK];
-        let mut chunk = Chunk { places: Places::new(), value: zeros(), slope: zeros() };
+        let zeros = [[R::ZERO; CHUNK]; TAPS];
+        let mut chunk = Chunk { places: Places::new(), value: zeros, slope: zeros };
         for start in (0..pixels).step_by(CHUNK) {
             let count = CHUNK.min(pixels - start);
             let (index, fraction) = (&self.index[start..start + count], &self.fraction[start..start + count]);
-            chunk.fill(index, fraction, &shifts, self.stage.interpolation);
+            let cubic = self.stage.interpolation == Interpolation::Cubic;
+            if !(cubic && chunk.fill_inside(index, fraction, &shifts)) {
+                chunk.fill(index, fraction, &shifts, self.stage.interpolation);
+            }
             chunk.places.settle(columns);
             for row in 0..self.stage.rows {
                 let input = &self.input[row * columns..][..columns];
@@ -118,6 +123,36 @@ fn pick<T>(condition: bool, yes: T, no: T) -> T {
 }
 
 impl<R: Real> Chunk<R> {
+    /// Fills the taps of a whole chunk inside one segment, with cubic splines: none masked, none at an edge. `false` where it is not so.
+    /// The same bits as [`fill`](Self::fill).
+    #[inline(always)]
+    fn fill_inside(&mut self, index: &[i32], fraction: &[R], shifts: &[Shift<R>]) -> bool {
+        let (Ok(index), Ok(position)) = (<&[i32; CHUNK]>::try_from(index), <&[R; CHUNK]>::try_from(fraction)) else {
+            return false;
+        };
+        let (lowest, highest) = index.iter().fold((i32::MAX, i32::MIN), |(a, b), i| (a.min(*i), b.max(*i)));
+        if lowest < 0 || lowest >> 24 != highest >> 24 {
+            return false;
+        }
+        let Shift { whole, fraction, start, last, slope: by_u } = shifts[(lowest >> 24) as usize];
+        if (lowest & PIXEL) - whole - 2 < start || (highest & PIXEL) - whole + 2 > last {
+            return false;
+        }
+        let weights = Cubic::new();
+        for i in 0..CHUNK {
+            let x = position[i] - fraction;
+            let borrows = x < R::ZERO;
+            let x = pick(borrows, x + R::ONE, x);
+            self.places.base[i] = (index[i] & PIXEL) - whole - i32::from(borrows) - 1;
+            let (value, slope) = weights.at(x);
+            for t in 0..TAPS {
+                self.value[t][i] = value[t];
+                self.slope[t][i] = slope[t] * by_u;
+            }
+        }
+        true
+    }
+
     /// Fills the taps of at most a chunk of pixels. `index` as the model packs it, segment and pixel, or −1.
     #[inline(always)]
     fn fill(&mut self, index: &[i32], fraction: &[R], shifts: &[Shift<R>], interpolation: Interpolation) {
@@ -139,7 +174,7 @@ impl<R: Real> Chunk<R> {
             for i in 0..CHUNK {
                 let own = packed[i] >> 24 == segment;
                 let old = (position[i], slope[i], on[i], before[i], base[i]);
-                let (k, x) = ((packed[i] & 0xff_ffff) - whole, old.0 - fraction);
+                let (k, x) = ((packed[i] & PIXEL) - whole, old.0 - fraction);
                 let borrows = x < R::ZERO;
                 let (k, x) = (k - i32::from(borrows), pick(borrows, x + R::ONE, x));
                 let held = (k < start) | (k >= last);
@@ -153,7 +188,7 @@ impl<R: Real> Chunk<R> {
         }
         self.places.base = base;
         self.weigh(&position, interpolation);
-        for (value, by_u) in self.value.chunks_exact_mut(CHUNK).zip(self.slope.chunks_exact_mut(CHUNK)) {
+        for (value, by_u) in self.value.iter_mut().zip(&mut self.slope) {
             (0..CHUNK).for_each(|i| value[i] *= on[i]);
             (0..CHUNK).for_each(|i| by_u[i] *= slope[i]);
         }
@@ -184,12 +219,12 @@ impl<R: Real> Chunk<R> {
 }
 
 /// Moves the weights of pixel `i` from taps at `before`… to taps at `base`…, none beyond the segment's edges.
-fn fold<R: Real>(weight: &mut [R], i: usize, before: i32, base: i32, shift: &Shift<R>) {
-    let old: [R; 4] = std::array::from_fn(|t| weight[t * CHUNK + i]);
-    (0..4).for_each(|t| weight[t * CHUNK + i] = R::ZERO);
+fn fold<R: Real>(weight: &mut Weights<R>, i: usize, before: i32, base: i32, shift: &Shift<R>) {
+    let old: [R; TAPS] = std::array::from_fn(|t| weight[t][i]);
+    (0..TAPS).for_each(|t| weight[t][i] = R::ZERO);
     for (t, w) in (0..).zip(old) {
         let at = ((before + t).clamp(shift.start, shift.last) - base) as usize;
-        weight[at * CHUNK + i] += w;
+        weight[at][i] += w;
     }
 }
 
@@ -197,29 +232,48 @@ impl<R: Real> Chunk<R> {
     /// Weights of taps k − 1 … k + 2 at fraction x, and their derivatives by x.
     #[inline(always)]
     fn weigh(&mut self, position: &[R; CHUNK], interpolation: Interpolation) {
-        let (one, sixth) = (R::ONE, R::of(1.0 / 6.0));
-        let (two, three, four, six, nine, twelve) =
-            (R::of(2.0), R::of(3.0), R::of(4.0), R::of(6.0), R::of(9.0), R::of(12.0));
-        let (value, slope) = (&mut self.value[..4 * CHUNK], &mut self.slope[..4 * CHUNK]);
-        if interpolation == Interpolation::Linear {
-            for (i, &x) in position.iter().enumerate() {
-                (value[i], value[CHUNK + i], value[2 * CHUNK + i], value[3 * CHUNK + i]) =
-                    (R::ZERO, one - x, x, R::ZERO);
-                (slope[i], slope[CHUNK + i], slope[2 * CHUNK + i], slope[3 * CHUNK + i]) =
-                    (R::ZERO, -one, one, R::ZERO);
-            }
-            return;
-        }
+        let (cubic, one, zero) = (Cubic::new(), R::ONE, R::ZERO);
+        let linear = |x: R| ([zero, one - x, x, zero], [zero, -one, one, zero]);
         for (i, &x) in position.iter().enumerate() {
-            let y = one - x;
-            value[i] = y * y * y * sixth;
-            value[CHUNK + i] = ((three * x - six) * x * x + four) * sixth;
-            value[2 * CHUNK + i] = (((three - three * x) * x + three) * x + one) * sixth;
-            value[3 * CHUNK + i] = x * x * x * sixth;
-            slope[i] = -(y * y) / two;
-            slope[CHUNK + i] = (nine * x - twelve) * x * sixth;
-            slope[2 * CHUNK + i] = ((six - nine * x) * x + three) * sixth;
-            slope[3 * CHUNK + i] = x * x / two;
+            let (value, slope) = if interpolation == Interpolation::Linear { linear(x) } else { cubic.at(x) };
+            for t in 0..TAPS {
+                (self.value[t][i], self.slope[t][i]) = (value[t], slope[t]);
+            }
         }
+    }
+}
+
+/// The numbers of a cubic B-spline's pieces.
+struct Cubic<R> {
+    sixth: R,
+    two: R,
+    three: R,
+    four: R,
+    six: R,
+    nine: R,
+    twelve: R,
+}
+
+impl<R: Real> Cubic<R> {
+    #[inline(always)]
+    fn new() -> Cubic<R> {
+        let [sixth, two, three, four, six, nine, twelve] = [1.0 / 6.0, 2.0, 3.0, 4.0, 6.0, 9.0, 12.0].map(R::of);
+        Cubic { sixth, two, three, four, six, nine, twelve }
+    }
+
+    /// Weights of four taps at fraction x, and their derivatives.
+    #[inline(always)]
+    fn at(&self, x: R) -> ([R; TAPS], [R; TAPS]) {
+        let Cubic { sixth, two, three, four, six, nine, twelve } = *self;
+        let (one, y) = (R::ONE, R::ONE - x);
+        let value = [
+            y * y * y * sixth,
+            ((three * x - six) * x * x + four) * sixth,
+            (((three - three * x) * x + three) * x + one) * sixth,
+            x * x * x * sixth,
+        ];
+        let slope =
+            [-(y * y) / two, (nine * x - twelve) * x * sixth, ((six - nine * x) * x + three) * sixth, x * x / two];
+        (value, slope)
     }
 }

@@ -172,7 +172,8 @@ impl GpuPopulation {
                 }
                 let (own, moves) = one.seconds.split_at(stages);
                 let (compact, moves) = moves.split_last().map_or((0.0, moves), |(last, rest)| (*last, rest));
-                gauge.add(&Tally { seconds: own.to_vec(), calls: 1, members: self.active as u64 });
+                let (calls, members) = (vec![1; stages], vec![self.active as u64; stages]);
+                gauge.add(&Tally { seconds: own.to_vec(), calls, members });
                 gauge.step(self.active, moves.iter().sum());
                 gauge.compact(self.active, compact);
                 active.push(self.active);

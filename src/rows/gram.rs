@@ -84,26 +84,44 @@ impl<R: Real> Gram<R> {
 /// Products of four rows with four rows over a block.
 #[inline(always)]
 fn tile<R: Real, S: Simd, const WIDTH: usize>(simd: S, a: &[R], b: &[R]) -> [[f64; SIDE]; SIDE] {
+    let mut sums = [[0.0; SIDE]; SIDE];
+    // as many accumulators as the registers hold, besides what they multiply: the same sums either way
+    if S::REGISTER_COUNT >= 32 {
+        strip::<R, S, WIDTH, SIDE>(simd, a, (b, 0), &mut sums);
+    } else {
+        for first in (0..SIDE).step_by(2) {
+            strip::<R, S, WIDTH, 2>(simd, a, (b, first), &mut sums);
+        }
+    }
+    sums
+}
+
+/// Products of four rows with `N` of the other four, from the `first` one.
+#[inline(always)]
+fn strip<R: Real, S: Simd, const WIDTH: usize, const N: usize>(
+    simd: S,
+    a: &[R],
+    (b, first): (&[R], usize),
+    sums: &mut [[f64; SIDE]; SIDE],
+) {
     let count = WIDTH / R::lanes::<S>();
     let (left, right) = (R::vectors::<S>(a), R::vectors::<S>(b));
-    let (left, right) = (&left[..SIDE * count], &right[..SIDE * count]);
-    let mut lanes = [[R::splat(simd, R::ZERO); SIDE]; SIDE];
+    let (left, right) = (&left[..SIDE * count], &right[first * count..][..N * count]);
+    let mut lanes = [[R::splat(simd, R::ZERO); N]; SIDE];
     // plain loops: a closure would leave the vector instructions' scope, and every one of them would become a call
     for k in 0..count {
         for p in 0..SIDE {
             let x = left[p * count + k];
-            for q in 0..SIDE {
+            for q in 0..N {
                 lanes[p][q] = R::multiply_add(simd, x, right[q * count + k], lanes[p][q]);
             }
         }
     }
-    let mut sums = [[0.0; SIDE]; SIDE];
     for p in 0..SIDE {
-        for q in 0..SIDE {
-            sums[p][q] = R::total(simd, lanes[p][q]).to_f64();
+        for q in 0..N {
+            sums[p][first + q] = R::total(simd, lanes[p][q]).to_f64();
         }
     }
-    sums
 }
 
 #[cfg(test)]

@@ -71,12 +71,20 @@ impl Meter {
     }
 }
 
-/// Seconds by kernel of a round, in which `members` took part, in `calls`.
-#[derive(Clone, Debug, Default)]
+/// By kernel of a round: seconds, calls, and the members of all calls.
+#[derive(Clone, Debug)]
 pub struct Tally {
     pub seconds: Vec<f64>,
-    pub calls: u64,
-    pub members: u64,
+    pub calls: Vec<u64>,
+    pub members: Vec<u64>,
+}
+
+impl Tally {
+    /// A kernel ran for so many members.
+    pub fn count(&mut self, kernel: usize, members: usize) {
+        self.calls[kernel] += u64::from(members > 0);
+        self.members[kernel] += members as u64;
+    }
 }
 
 /// A population's hand on its device's meter.
@@ -104,14 +112,16 @@ impl Gauge {
 
     /// Nothing yet.
     pub fn tally(&self) -> Tally {
-        Tally { seconds: vec![0.0; self.kernels.len()], ..Tally::default() }
+        let count = self.kernels.len();
+        Tally { seconds: vec![0.0; count], calls: vec![0; count], members: vec![0; count] }
     }
 
     /// Adds the kernels.
     pub fn add(&self, tally: &Tally) {
         let mut spending = self.meter.lock();
-        for ((work, cost), seconds) in self.kernels.iter().zip(&tally.seconds) {
-            self.charge(&mut spending.works[*work as usize], *cost, (tally.calls, tally.members), *seconds);
+        for (k, (work, cost)) in self.kernels.iter().enumerate() {
+            let spent = &mut spending.works[*work as usize];
+            self.charge(spent, *cost, (tally.calls[k], tally.members[k]), tally.seconds[k]);
         }
     }
 

@@ -2,6 +2,7 @@
 
 use std::ops::Range;
 
+use super::known::{Head, Known};
 use super::tile::{Inputs, Tile, together};
 use crate::cpu::{
     activate, broaden, continuum, custom, estimate, labels, narrow, normal, per_pixel, prefilter, prior, product,
@@ -9,32 +10,61 @@ use crate::cpu::{
 };
 use crate::rows::Real;
 use crate::solver::member::Member;
-use crate::solver::recording::{Basis, BufferId, Product, Stage};
+use crate::solver::recording::{Basis, BufferId, Product, Resample, Stage};
 
 /// Runs the stages for a tile of members. Products take the whole tile; the stages between two products run member by member,
-/// so that a member's rows are still in the cache when the next stage reads them.
-pub fn linearise<R: Real>(inputs: &Inputs<R>, tile: &mut Tile<R>, members: &mut [&mut Member]) {
-    let stages = &inputs.recording.stages;
+/// so that a member's rows are still in the cache when the next stage reads them. Members whose rows are known at their starts
+/// have no part in the stages that would make them.
+pub fn linearise<R: Real>(
+    inputs: &Inputs<R>,
+    known: Option<&Known<R>>,
+    tile: &mut Tile<R>,
+    members: &mut [&mut Member],
+) {
+    let head = |member: &&mut Member| match known {
+        Some(known) if member.rounds == 0 => known.head(&member.trial),
+        _ => Head::Unknown,
+    };
+    let mut heads: Vec<Head<R>> = members.iter().map(head).collect();
+    let unknown = heads.iter().filter(|head| !head.is_known()).count();
+    let is_head = |stage: usize| known.is_some_and(|known| known.heads.is_head(stage));
     let mut first = 0;
-    for run in stages.chunk_by(together) {
+    for run in inputs.recording.stages.chunk_by(together) {
         if let [Stage::Product(stage)] = run {
-            tile.timed(first, |tile| run_product(inputs, tile, stage, members.len()));
+            let count = if is_head(first) { unknown } else { members.len() };
+            tile.timed(first, |tile| run_product(inputs, tile, stage, count));
         } else {
             let mut blocks: Vec<Range<usize>> = Vec::with_capacity(inputs.recording.buffers.len());
-            for (place, member) in members.iter_mut().enumerate() {
+            // those that are known have no rows in the tile
+            let mut place = 0;
+            for (member, head) in members.iter_mut().zip(&mut heads) {
                 let block = |b| tile.block(&inputs.recording, BufferId(b), place);
                 blocks.clear();
                 blocks.extend((0..inputs.recording.buffers.len()).map(block));
                 for (k, stage) in run.iter().enumerate() {
-                    tile.timed(first + k, |tile| run_stage((inputs, &blocks), tile, stage, member));
+                    let k = first + k;
+                    match stage {
+                        _ if head.is_known() && is_head(k) => {}
+                        Stage::Resample(stage) => {
+                            let known = known.map(|known| (known, &mut *head));
+                            tile.timed(k, |tile| run_resample((inputs, &blocks), tile, (k, stage), (member, known)));
+                        }
+                        _ => tile.timed(k, |tile| run_stage((inputs, &blocks), tile, stage, member)),
+                    }
                 }
+                place += usize::from(!head.is_known());
             }
         }
         first += run.len();
     }
+    for (member, head) in members.iter().zip(heads) {
+        if let (Some(known), Head::Again(rows)) = (known, head) {
+            known.keep(&member.trial, rows);
+        }
+    }
     if let Some(tally) = &mut tile.tally {
-        tally.calls += 1;
-        tally.members += members.len() as u64;
+        let members = |stage: usize| if is_head(stage) { unknown } else { members.len() };
+        (0..first).for_each(|stage| tally.count(stage, members(stage)));
     }
 }
 
@@ -72,7 +102,7 @@ fn run_stage<R: Real>(
                 &mut tile.rows_mut(stage.output)[at(stage.output)],
             );
         }
-        Stage::Product(_) => {}
+        Stage::Product(_) | Stage::Resample(_) => {}
         Stage::Narrow(stage) => {
             let mut output = tile.take(stage.output);
             narrow::narrow(&tile.rows(stage.input)[at(stage.input)], &mut output[at(stage.output)]);
@@ -119,20 +149,6 @@ fn run_stage<R: Real>(
             for (input, output) in rows {
                 prefilter::Prefilter { input, output, segments: &stage.segments }.run();
             }
-            tile.give_back(stage.output, output);
-        }
-        Stage::Resample(stage) => {
-            let mut output = tile.take(stage.output);
-            resample::Resample {
-                stage,
-                parameters: &recording.parameters,
-                u: &member.trial,
-                input: &tile.rows(stage.input)[at(stage.input)],
-                index: inputs.index(stage.index, spectrum),
-                fraction: inputs.float(stage.fraction, spectrum),
-                output: &mut output[at(stage.output)],
-            }
-            .run();
             tile.give_back(stage.output, output);
         }
         Stage::Resolve(stage) => {
@@ -199,4 +215,31 @@ fn run_stage<R: Real>(
             tile.give_back(stage.output, output);
         }
     }
+}
+
+/// A resampling, from the tile's rows or from those that are known; what comes again is copied, to be kept.
+fn run_resample<R: Real>(
+    (inputs, blocks): (&Inputs<R>, &[Range<usize>]),
+    tile: &mut Tile<R>,
+    (number, stage): (usize, &Resample),
+    (member, known): (&Member, Option<(&Known<R>, &mut Head<R>)>),
+) {
+    let mut output = tile.take(stage.output);
+    let mut input = &tile.rows(stage.input)[blocks[stage.input.0].clone()];
+    match known {
+        Some((_, Head::Again(rows))) => rows.extend_from_slice(input),
+        Some((known, Head::Known(rows))) => input = known.heads.input(rows, number, input.len()),
+        _ => {}
+    }
+    resample::Resample {
+        stage,
+        parameters: &inputs.recording.parameters,
+        u: &member.trial,
+        input,
+        index: inputs.index(stage.index, member.spectrum),
+        fraction: inputs.float(stage.fraction, member.spectrum),
+        output: &mut output[blocks[stage.output.0].clone()],
+    }
+    .run();
+    tile.give_back(stage.output, output);
 }

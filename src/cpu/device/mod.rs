@@ -1,6 +1,7 @@
 //! The CPU device: whole rounds, tile by tile, rayon over tiles. A tile's rows stay in the cache from the first stage to the step.
 
 mod block;
+mod known;
 mod linearise;
 mod shelves;
 mod tile;
@@ -25,6 +26,7 @@ use crate::solver::simplex::{LANES, Simplex};
 use crate::solver::whole::{Whole, WholeFits};
 use crate::solver::{LevenbergMarquardt, Method, NelderMead, Places};
 use block::{Block, Floats};
+use known::Known;
 use linearise::linearise;
 use tile::{Inputs, Tile};
 
@@ -45,7 +47,8 @@ impl Device for CpuDevice {
     fn capacity(&self, recording: &Recording, memory: Option<u64>) -> Result<usize> {
         let bytes = |scope| -> u64 { length(recording, scope) as u64 * 8 };
         let parameters = recording.parameters.len() as u64;
-        let member = bytes(Scope::Spectrum) + 16 * (parameters + 2) * (parameters + 4);
+        let known = known::Heads::new(recording).map_or(0, |heads| heads.bytes::<f64>() / known::STARTS) as u64;
+        let member = bytes(Scope::Spectrum) + known + 16 * (parameters + 2) * (parameters + 4);
         let members = match recording.precision {
             Precision::F32 | Precision::Mixed => Tile::<f32>::members(recording),
             Precision::F64 => Tile::<f64>::members(recording),
@@ -91,6 +94,8 @@ struct CpuPopulation<R> {
     method: Method,
     capacity: usize,
     inputs: Inputs<R>,
+    /// `None` for Nelder–Mead, whose members have no first round.
+    known: Option<Known<R>>,
     /// The active ones, then those that have ended.
     members: Vec<Member>,
     /// By slot, each of LANES members. Empty for Levenberg–Marquardt.
@@ -124,6 +129,7 @@ impl<R: Real> CpuPopulation<R> {
         room::<R>(tiles).map(|_| CpuPopulation {
             method,
             capacity,
+            known: (method.lanes() == 1).then(|| Known::new(&recording, capacity)).flatten(),
             inputs: Inputs::new(recording, blocks),
             members: Vec::new(),
             simplices: BTreeMap::new(),
@@ -197,7 +203,7 @@ impl<R: Real> CpuPopulation<R> {
         let inputs = &self.inputs;
         let rows = |member: &mut [Member]| {
             let mut tile = Tile::apart(&inputs.recording);
-            linearise(inputs, &mut tile, &mut member.iter_mut().collect::<Vec<_>>());
+            linearise(inputs, None, &mut tile, &mut member.iter_mut().collect::<Vec<_>>());
             let row = |id: &BufferId| {
                 let length = inputs.recording.block(*id).length;
                 tile.rows(*id)[..length].iter().map(|x| x.to_f64()).collect::<Vec<f64>>()
@@ -226,7 +232,9 @@ impl<R: Real> CpuPopulation<R> {
     /// Runs the stages for some members.
     fn evaluate(&self, mut members: Vec<&mut Member>) {
         let mut tile = self.borrow_tile();
-        members.chunks_mut(self.tile_members).for_each(|members| linearise(&self.inputs, &mut tile, members));
+        for members in members.chunks_mut(self.tile_members) {
+            linearise(&self.inputs, self.known.as_ref(), &mut tile, members);
+        }
         self.return_tile(tile);
     }
 
@@ -263,7 +271,8 @@ impl<R: Real> CpuPopulation<R> {
         let tiles: usize = tiles.iter().map(Tile::bytes).sum();
         let parameters = self.inputs.recording.parameters.len();
         let member = size_of::<Member>() + 16 * (parameters + 2) * (parameters + 4);
-        (self.inputs.bytes() + tiles + self.members.len() * member) as u64
+        let known = self.known.as_ref().map_or(0, Known::bytes);
+        (self.inputs.bytes() + known + tiles + self.members.len() * member) as u64
     }
 
     fn simplex(&self, slot: usize) -> Option<MutexGuard<'_, Simplex>> {

@@ -1,0 +1,220 @@
+//! Rows that many members start from, kept: a first guess takes its starts from one library for all spectra, and a spectrum's own
+//! numbers come in only where rows are resampled onto its pixels. What is kept has the bits that the stages would make again.
+
+use std::collections::HashMap;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+use crate::rows::Real;
+use crate::solver::recording::{Broaden, BufferId, Recording, Rotation, Scope, Stage};
+
+/// Most bytes of rows, and one start's rows for so many starts of the population.
+const MOST_BYTES: usize = 64 << 20;
+pub const STARTS: usize = 4;
+/// Points that have been seen once, remembered for each start that may be kept.
+const SEEN: usize = 16;
+
+/// The stages whose work is kept: all before the resampling of each arm.
+pub struct Heads {
+    /// By stage.
+    is_head: Vec<bool>,
+    /// By stage: where a resampling's input begins in what is kept of a start.
+    places: Vec<usize>,
+    /// Elements of that.
+    length: usize,
+    /// The parameters that it depends on, ascending.
+    parameters: Vec<usize>,
+}
+
+impl Heads {
+    /// `None` where rows are not resampled, or a spectrum has its hand in them before.
+    pub fn new(recording: &Recording) -> Option<Heads> {
+        let count = recording.stages.len();
+        let mut heads =
+            Heads { is_head: vec![false; count], places: vec![0; count], length: 0, parameters: Vec::new() };
+        let constant = |id: BufferId| recording.block(id).scope == Scope::Constant;
+        // whether an arm's head has begun
+        let mut is_open = false;
+        for (k, stage) in recording.stages.iter().enumerate() {
+            match stage {
+                Stage::Prior(_) if !is_open => continue,
+                Stage::Resolve(_) | Stage::Continuum(_) | Stage::Normal(_) if !is_open => continue,
+                Stage::Labels(s) => {
+                    let slopes = s.inputs.iter().flat_map(|input| input.source.slopes());
+                    heads.parameters.extend(slopes.map(|(p, _)| p));
+                    is_open = true;
+                }
+                Stage::Broaden(Broaden { rotation: Rotation::Parameter { parameter, .. }, .. }) => {
+                    heads.parameters.push(*parameter);
+                }
+                Stage::Broaden(_) => {}
+                Stage::Product(_) | Stage::Narrow(_) | Stage::Activate(_) | Stage::PerPixel(_) => {}
+                Stage::Prefilter(_) => {}
+                Stage::Resolve(s) if constant(s.matrix) => {}
+                Stage::Resample(s) if is_open => {
+                    heads.places[k] = heads.length;
+                    heads.length += s.rows * s.input_columns;
+                    is_open = false;
+                    continue;
+                }
+                _ => return None,
+            }
+            heads.is_head[k] = true;
+        }
+        heads.parameters.sort_unstable();
+        heads.parameters.dedup();
+        (!is_open && heads.length > 0).then_some(heads)
+    }
+
+    pub fn is_head(&self, stage: usize) -> bool {
+        self.is_head[stage]
+    }
+
+    /// A resampling's input, `length` elements of the rows of a start.
+    pub fn input<'a, R>(&self, rows: &'a [R], stage: usize, length: usize) -> &'a [R] {
+        &rows[self.places[stage]..][..length]
+    }
+
+    /// Bytes of what is kept of a start.
+    pub fn bytes<R>(&self) -> usize {
+        self.length * size_of::<R>()
+    }
+}
+
+/// What is known of the point at which a member is evaluated.
+pub enum Head<R> {
+    /// Nothing.
+    Unknown,
+    /// It comes again: these are its rows, arm by arm, while they are made.
+    Again(Vec<R>),
+    Known(Arc<Vec<R>>),
+}
+
+impl<R> Head<R> {
+    pub fn is_known(&self) -> bool {
+        matches!(self, Head::Known(_))
+    }
+}
+
+/// The kept rows of a population.
+pub struct Known<R> {
+    pub heads: Heads,
+    kept: Mutex<Kept<R>>,
+    /// Starts that may be kept.
+    most: usize,
+}
+
+struct Kept<R> {
+    /// By the bits of the parameters.
+    starts: HashMap<Vec<u64>, Entry<R>>,
+    /// Those that are or will be kept.
+    count: usize,
+}
+
+enum Entry<R> {
+    /// Once.
+    Seen,
+    /// Somebody makes its rows.
+    Begun,
+    Kept(Arc<Vec<R>>),
+}
+
+impl<R: Real> Known<R> {
+    /// `None` where nothing can be kept.
+    pub fn new(recording: &Recording, capacity: usize) -> Option<Known<R>> {
+        let heads = Heads::new(recording)?;
+        let most = (capacity / STARTS).min(MOST_BYTES / heads.bytes::<R>());
+        let kept = Mutex::new(Kept { starts: HashMap::new(), count: 0 });
+        (most > 0).then_some(Known { heads, kept, most })
+    }
+
+    /// What is known of a start.
+    pub fn head(&self, u: &[f64]) -> Head<R> {
+        let (key, mut kept) = (self.key(u), self.lock());
+        match kept.starts.get(&key) {
+            Some(Entry::Kept(rows)) => return Head::Known(rows.clone()),
+            Some(Entry::Seen) if kept.count < self.most => {
+                kept.starts.insert(key, Entry::Begun);
+                kept.count += 1;
+                return Head::Again(Vec::with_capacity(self.heads.length));
+            }
+            None if kept.starts.len() < SEEN * self.most => {
+                kept.starts.insert(key, Entry::Seen);
+            }
+            _ => {}
+        }
+        Head::Unknown
+    }
+
+    /// Keeps the rows of a start that came again.
+    pub fn keep(&self, u: &[f64], rows: Vec<R>) {
+        let key = self.key(u);
+        self.lock().starts.insert(key, Entry::Kept(Arc::new(rows)));
+    }
+
+    pub fn bytes(&self) -> usize {
+        self.lock().count * self.heads.bytes::<R>()
+    }
+
+    fn lock(&self) -> MutexGuard<'_, Kept<R>> {
+        self.kept.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn key(&self, u: &[f64]) -> Vec<u64> {
+        self.heads.parameters.iter().map(|&p| u[p].to_bits()).collect()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::emulator::Emulator;
+    use crate::model::{ArmLayout, Continuum, SpectralModel, SpectralObjective};
+    use crate::solver::Objective;
+    use crate::solver::recording::Precision;
+
+    fn recording(vsini: bool, layout: ArmLayout) -> Recording {
+        let emulator = Emulator::open(concat!(env!("CARGO_MANIFEST_DIR"), "/data/emulator.safetensors")).unwrap();
+        let model = SpectralModel::builder().arm("b", emulator).velocity(-500.0..=500.0).continuum(Continuum::rbf(6));
+        let model = if vsini { model.vsini(0.0..=200.0) } else { model };
+        SpectralObjective::new(&model.build().unwrap(), &[layout], Precision::F32).record()
+    }
+
+    const LAYOUT: ArmLayout = ArmLayout { pixels: 100, shared_grid: true, diagonals: 0, is_template: false };
+
+    #[test]
+    fn what_is_seen_twice_is_kept_as_long_as_there_is_room() {
+        let recording = recording(false, LAYOUT);
+        let known = Known::<f32>::new(&recording, 2 * STARTS).unwrap();
+        // the labels; neither the velocity nor what follows it
+        assert_eq!(known.heads.parameters, [1, 2, 3, 4]);
+        let at = |velocity: f64, teff: f64| [velocity, teff, 0.1, 0.2, 0.3];
+        for teff in [1.0, 2.0] {
+            assert!(matches!(known.head(&at(3.0, teff)), Head::Unknown));
+            assert!(matches!(known.head(&at(4.0, teff)), Head::Again(rows) if rows.is_empty()));
+            // while it is made, others make their own
+            assert!(matches!(known.head(&at(6.0, teff)), Head::Unknown));
+            known.keep(&at(4.0, teff), vec![teff as f32; 7]);
+            let Head::Known(rows) = known.head(&at(5.0, teff)) else { panic!("it was kept") };
+            assert_eq!(rows[6], teff as f32);
+        }
+        assert_eq!(known.bytes(), 2 * known.heads.bytes::<f32>());
+        for _ in 0..3 {
+            assert!(matches!(known.head(&at(0.0, 3.0)), Head::Unknown));
+        }
+        assert!(Known::<f32>::new(&recording, STARTS - 1).is_none());
+    }
+
+    #[test]
+    fn heads_end_where_a_spectrum_has_its_hand_in() {
+        let names = |recording: &Recording| -> Vec<usize> {
+            let heads = Heads::new(recording).unwrap();
+            (0..recording.stages.len()).filter(|&k| heads.is_head(k)).collect()
+        };
+        // prior, labels, five products and activations, prefilter; resample, continuum, normal
+        assert_eq!(names(&recording(false, LAYOUT)), (1..13).collect::<Vec<_>>());
+        let rotating = recording(true, ArmLayout { diagonals: 3, ..LAYOUT });
+        assert_eq!(names(&rotating), (1..14).collect::<Vec<_>>());
+        assert_eq!(Heads::new(&rotating).unwrap().parameters, [1, 2, 3, 4, 5]);
+        assert!(Heads::new(&recording(false, ArmLayout { is_template: true, ..LAYOUT })).is_none());
+    }
+}
