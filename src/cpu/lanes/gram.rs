@@ -30,10 +30,19 @@ impl<R: Real> WithSimd for Gram<'_, R> {
     #[inline(always)]
     fn with_simd<S: Simd>(mut self, simd: S) {
         match self.stride {
-            3 => return self.few::<S, 3>(simd),
-            4 => return self.few::<S, 4>(simd),
-            5 => return self.few::<S, 5>(simd),
-            6 => return self.few::<S, 6>(simd),
+            3 => return self.few::<S, 3, 0, 3>(simd),
+            4 => return self.few::<S, 4, 0, 4>(simd),
+            // as many sums as there are registers for, besides what they multiply
+            5 if S::REGISTER_COUNT >= 32 => return self.few::<S, 5, 0, 5>(simd),
+            6 if S::REGISTER_COUNT >= 32 => return self.few::<S, 6, 0, 6>(simd),
+            5 => {
+                self.few::<S, 5, 0, 4>(simd);
+                return self.few::<S, 5, 4, 5>(simd);
+            }
+            6 => {
+                self.few::<S, 6, 0, 4>(simd);
+                return self.few::<S, 6, 4, 6>(simd);
+            }
             _ => {}
         }
         for i in 0..self.stride {
@@ -54,26 +63,26 @@ impl<R: Real> WithSimd for Gram<'_, R> {
 }
 
 impl<R: Real> Gram<'_, R> {
-    /// All products of N rows: their sums are few enough to stay in registers.
+    /// Products of rows `FROM..TO` with those up to themselves, of N rows in all: few enough that their sums stay in registers.
     #[inline(always)]
-    fn few<S: Simd, const N: usize>(self, simd: S) {
+    fn few<S: Simd, const N: usize, const FROM: usize, const TO: usize>(&mut self, simd: S) {
         let sums = &mut self.sums[..packed_length(N)];
         for v in 0..LANES / R::lanes::<S>() {
             let mut totals = [[R::splat(simd, R::ZERO); N]; N];
-            for i in (0..N).filter(|_| !self.fresh) {
+            for i in (FROM..TO).filter(|_| !self.fresh) {
                 for j in 0..=i {
                     totals[i][j] = R::vectors::<S>(&sums[packed_index(i, j)].0)[v];
                 }
             }
             for point in self.rows.as_chunks::<N>().0 {
                 let own: [_; N] = std::array::from_fn(|i| R::vectors::<S>(&point[i].0)[v]);
-                for i in 0..N {
+                for i in FROM..TO {
                     for j in 0..=i {
                         totals[i][j] = R::multiply_add(simd, own[i], own[j], totals[i][j]);
                     }
                 }
             }
-            for i in 0..N {
+            for i in FROM..TO {
                 for j in 0..=i {
                     R::vectors_mut::<S>(&mut sums[packed_index(i, j)].0)[v] = totals[i][j];
                 }
