@@ -19,6 +19,7 @@ pub fn taps() -> [f64; REACH + 1] {
 pub struct Prefilter<'a, R> {
     pub input: &'a [R],
     pub output: &'a mut [R],
+    /// Ascending.
     pub segments: &'a [Segment],
 }
 
@@ -34,8 +35,10 @@ impl<R: Real> NullaryFnOnce for Prefilter<'_, R> {
     #[inline(always)]
     fn call(self) {
         let taps = taps().map(R::of);
-        self.output.fill(R::ZERO);
+        let mut end = 0;
         for segment in self.segments {
+            self.output[end..segment.start].fill(R::ZERO);
+            end = segment.end;
             let input = &self.input[segment.start..segment.end];
             let output = &mut self.output[segment.start..segment.end];
             let count = input.len();
@@ -46,6 +49,7 @@ impl<R: Real> NullaryFnOnce for Prefilter<'_, R> {
             }
             interior(input, &mut output[first..last]);
         }
+        self.output[end..].fill(R::ZERO);
     }
 }
 

@@ -1,5 +1,6 @@
 //! What tells a batch of spectra from another one.
 
+use pulp::bytemuck::{NoUninit, cast_slice};
 use rayon::prelude::*;
 use sha2::{Digest, Sha256};
 
@@ -11,9 +12,9 @@ pub type Hash = [u8; 32];
 /// SHA-256 of all that a fit reads of its spectra.
 pub fn fingerprint(spectra: &Spectra) -> Hash {
     let mut hash = Sha256::new();
-    numbers(&mut hash, &spectra.rows, |row| row.to_le_bytes());
+    numbers(&mut hash, &spectra.rows);
     match &spectra.ids {
-        Ids::Integer(ids) => numbers(&mut hash, ids, |id| id.to_le_bytes()),
+        Ids::Integer(ids) => numbers(&mut hash, ids),
         Ids::Text(ids) => texts(&mut hash, ids),
     }
     for arm in &spectra.arms {
@@ -23,11 +24,11 @@ pub fn fingerprint(spectra: &Spectra) -> Hash {
             Wavelength::Own(grids) => grids,
         };
         for values in [grid, &arm.flux, &arm.ivar] {
-            numbers(&mut hash, values, |x| x.to_le_bytes());
+            numbers(&mut hash, values);
         }
-        numbers(&mut hash, &arm.mask, |bad| [u8::from(*bad)]);
+        numbers(&mut hash, &arm.mask);
         let resolution = arm.resolution.as_ref().map_or(&[][..], |r| &r.values);
-        numbers(&mut hash, resolution, |x| x.to_le_bytes());
+        numbers(&mut hash, resolution);
     }
     for column in &spectra.columns {
         texts(&mut hash, &[column.name.to_string()]);
@@ -42,16 +43,10 @@ pub fn fingerprint(spectra: &Spectra) -> Hash {
 /// Numbers that are hashed by themselves.
 const PIECE: usize = 1 << 16;
 
-/// The count, then the hash of each piece of the numbers' bytes, by all cores.
-fn numbers<T: Sync, const N: usize>(hash: &mut Sha256, values: &[T], bytes: impl Fn(&T) -> [u8; N] + Sync) {
+/// The count, then the hash of each piece of the numbers' bytes as this machine has them, by all cores.
+fn numbers<T: NoUninit + Sync>(hash: &mut Sha256, values: &[T]) {
     hash.update((values.len() as u64).to_le_bytes());
-    let digest = |piece: &[T]| {
-        let mut hash = Sha256::new();
-        for some in piece.chunks(1024) {
-            hash.update(some.iter().flat_map(&bytes).collect::<Vec<u8>>());
-        }
-        hash.finalize()
-    };
+    let digest = |piece: &[T]| Sha256::digest(cast_slice::<T, u8>(piece));
     for digest in values.par_chunks(PIECE).map(digest).collect::<Vec<_>>() {
         hash.update(digest);
     }
@@ -60,6 +55,6 @@ fn numbers<T: Sync, const N: usize>(hash: &mut Sha256, values: &[T], bytes: impl
 fn texts(hash: &mut Sha256, all: &[String]) {
     hash.update((all.len() as u64).to_le_bytes());
     for text in all {
-        numbers(hash, text.as_bytes(), |byte| [*byte]);
+        numbers(hash, text.as_bytes());
     }
 }
