@@ -13,12 +13,14 @@ pub const STARTS: usize = 4;
 /// Points that have been seen once, remembered for each start that may be kept.
 const SEEN: usize = 16;
 
-/// The stages whose work is kept: all before the resampling of each arm.
+/// The stages whose work is kept: all of an arm before a spectrum has its hand in.
 pub struct Heads {
     /// By stage.
     is_head: Vec<bool>,
-    /// By stage: where a resampling's input begins in what is kept of a start.
-    places: Vec<usize>,
+    /// By stage: the rows that the last one of an arm leaves.
+    ends: Vec<Option<BufferId>>,
+    /// By buffer: where such rows lie in what is kept of a start.
+    places: Vec<Option<usize>>,
     /// Elements of that.
     length: usize,
     /// The parameters that it depends on, ascending.
@@ -26,57 +28,78 @@ pub struct Heads {
 }
 
 impl Heads {
-    /// `None` where rows are not resampled, or a spectrum has its hand in them before.
+    /// `None` where there is no network.
     pub fn new(recording: &Recording) -> Option<Heads> {
-        let count = recording.stages.len();
-        let mut heads =
-            Heads { is_head: vec![false; count], places: vec![0; count], length: 0, parameters: Vec::new() };
-        let constant = |id: BufferId| recording.block(id).scope == Scope::Constant;
-        // whether an arm's head has begun
-        let mut is_open = false;
+        let (stages, buffers) = (recording.stages.len(), recording.buffers.len());
+        let mut heads = Heads {
+            is_head: vec![false; stages],
+            ends: vec![None; stages],
+            places: vec![None; buffers],
+            length: 0,
+            parameters: Vec::new(),
+        };
+        // what an arm's last stage left, if it was one of its head
+        let mut left: Option<(usize, BufferId)> = None;
         for (k, stage) in recording.stages.iter().enumerate() {
-            match stage {
-                Stage::Prior(_) if !is_open => continue,
-                Stage::Resolve(_) | Stage::Continuum(_) | Stage::Normal(_) if !is_open => continue,
-                Stage::Labels(s) => {
-                    let slopes = s.inputs.iter().flat_map(|input| input.source.slopes());
-                    heads.parameters.extend(slopes.map(|(p, _)| p));
-                    is_open = true;
-                }
-                Stage::Broaden(Broaden { rotation: Rotation::Parameter { parameter, .. }, .. }) => {
-                    heads.parameters.push(*parameter);
-                }
-                Stage::Broaden(_) => {}
-                Stage::Product(_) | Stage::Narrow(_) | Stage::Activate(_) | Stage::PerPixel(_) => {}
-                Stage::Prefilter(_) => {}
-                Stage::Resolve(s) if constant(s.matrix) => {}
-                Stage::Resample(s) if is_open => {
-                    heads.places[k] = heads.length;
-                    heads.length += s.rows * s.input_columns;
-                    is_open = false;
-                    continue;
-                }
-                _ => return None,
+            let output = head_output(recording, stage);
+            // labels begin an arm, and what else is of a head follows another of it
+            heads.is_head[k] = output.is_some() && (left.is_some() || matches!(stage, Stage::Labels(_)));
+            if let (false, Some((last, rows))) = (heads.is_head[k], left) {
+                heads.end(recording, last, rows);
             }
-            heads.is_head[k] = true;
+            left = output.filter(|_| heads.is_head[k]).map(|output| (k, output));
+            heads.depend(stage);
         }
         heads.parameters.sort_unstable();
         heads.parameters.dedup();
-        (!is_open && heads.length > 0).then_some(heads)
+        (left.is_none() && heads.length > 0).then_some(heads)
+    }
+
+    fn end(&mut self, recording: &Recording, stage: usize, rows: BufferId) {
+        self.ends[stage] = Some(rows);
+        self.places[rows.0] = Some(self.length);
+        self.length += recording.block(rows).length;
+    }
+
+    fn depend(&mut self, stage: &Stage) {
+        match stage {
+            Stage::Labels(s) => {
+                self.parameters.extend(s.inputs.iter().flat_map(|input| input.source.slopes()).map(|(p, _)| p));
+            }
+            Stage::Broaden(Broaden { rotation: Rotation::Parameter { parameter, .. }, .. }) => {
+                self.parameters.push(*parameter);
+            }
+            _ => {}
+        }
     }
 
     pub fn is_head(&self, stage: usize) -> bool {
         self.is_head[stage]
     }
 
-    /// A resampling's input, `length` elements of the rows of a start.
-    pub fn input<'a, R>(&self, rows: &'a [R], stage: usize, length: usize) -> &'a [R] {
-        &rows[self.places[stage]..][..length]
+    /// The rows that this stage leaves, if it is an arm's last.
+    pub fn end_of(&self, stage: usize) -> Option<BufferId> {
+        self.ends[stage]
     }
 
     /// Bytes of what is kept of a start.
     pub fn bytes<R>(&self) -> usize {
         self.length * size_of::<R>()
+    }
+}
+
+/// What a stage writes that may be one of a head.
+fn head_output(recording: &Recording, stage: &Stage) -> Option<BufferId> {
+    match stage {
+        Stage::Labels(s) => Some(s.output),
+        Stage::Product(s) => Some(s.output),
+        Stage::Narrow(s) => Some(s.output),
+        Stage::Activate(s) => Some(s.buffer),
+        Stage::PerPixel(s) => Some(s.output),
+        Stage::Broaden(s) => Some(s.output),
+        Stage::Resolve(s) if recording.block(s.matrix).scope == Scope::Constant => Some(s.output),
+        Stage::Prefilter(s) => Some(s.output),
+        _ => None,
     }
 }
 
@@ -92,6 +115,12 @@ pub enum Head<R> {
 impl<R> Head<R> {
     pub fn is_known(&self) -> bool {
         matches!(self, Head::Known(_))
+    }
+
+    /// The kept rows of a buffer of so many elements, if they are.
+    pub fn rows(&self, heads: &Heads, id: BufferId, length: usize) -> Option<&[R]> {
+        let (Head::Known(rows), Some(place)) = (self, heads.places[id.0]) else { return None };
+        rows.get(place..)?.get(..length)
     }
 }
 
@@ -215,6 +244,8 @@ mod tests {
         let rotating = recording(true, ArmLayout { diagonals: 3, ..LAYOUT });
         assert_eq!(names(&rotating), (1..14).collect::<Vec<_>>());
         assert_eq!(Heads::new(&rotating).unwrap().parameters, [1, 2, 3, 4, 5]);
-        assert!(Heads::new(&recording(false, ArmLayout { is_template: true, ..LAYOUT })).is_none());
+        // on the template's own pixels there is no spline
+        assert_eq!(names(&recording(false, ArmLayout { is_template: true, ..LAYOUT })), (1..12).collect::<Vec<_>>());
+        assert!(Heads::new(&Recording::default()).is_none());
     }
 }

@@ -2,7 +2,7 @@
 
 use std::ops::Range;
 
-use super::known::{Head, Known};
+use super::known::{Head, Heads, Known};
 use super::tile::{Inputs, Tile, together};
 use crate::cpu::{
     activate, broaden, continuum, custom, estimate, labels, narrow, normal, per_pixel, prefilter, prior, product,
@@ -10,7 +10,7 @@ use crate::cpu::{
 };
 use crate::rows::Real;
 use crate::solver::member::Member;
-use crate::solver::recording::{Basis, BufferId, Product, Resample, Stage};
+use crate::solver::recording::{Basis, BufferId, Product, Stage};
 
 /// Runs the stages for a tile of members. Products take the whole tile; the stages between two products run member by member,
 /// so that a member's rows are still in the cache when the next stage reads them. Members whose rows are known at their starts
@@ -41,15 +41,14 @@ pub fn linearise<R: Real>(
                 let block = |b| tile.block(&inputs.recording, BufferId(b), place);
                 blocks.clear();
                 blocks.extend((0..inputs.recording.buffers.len()).map(block));
-                for (k, stage) in run.iter().enumerate() {
-                    let k = first + k;
-                    match stage {
-                        _ if head.is_known() && is_head(k) => {}
-                        Stage::Resample(stage) => {
-                            let known = known.map(|known| (known, &mut *head));
-                            tile.timed(k, |tile| run_resample((inputs, &blocks), tile, (k, stage), (member, known)));
-                        }
-                        _ => tile.timed(k, |tile| run_stage((inputs, &blocks), tile, stage, member)),
+                for (k, stage) in run.iter().enumerate().map(|(k, stage)| (first + k, stage)) {
+                    if head.is_known() && is_head(k) {
+                        continue;
+                    }
+                    let rows = Rows { inputs, blocks: &blocks, known: known.map(|known| (&known.heads, &*head)) };
+                    tile.timed(k, |tile| run_stage(&rows, tile, stage, member));
+                    if let (Some(id), Head::Again(made)) = (known.and_then(|known| known.heads.end_of(k)), &mut *head) {
+                        made.extend_from_slice(&tile.rows(id)[blocks[id.0].clone()]);
                     }
                 }
                 place += usize::from(!head.is_known());
@@ -78,16 +77,29 @@ fn run_product<R: Real>(inputs: &Inputs<R>, tile: &mut Tile<R>, stage: &Product,
     tile.give_back(stage.output, output);
 }
 
-/// One stage for the member whose rows are `blocks` of the tile's.
-fn run_stage<R: Real>(
-    (inputs, blocks): (&Inputs<R>, &[Range<usize>]),
-    tile: &mut Tile<R>,
-    stage: &Stage,
-    member: &mut Member,
-) {
+/// Where a member's rows are.
+struct Rows<'a, R> {
+    inputs: &'a Inputs<R>,
+    /// By buffer, of the tile's.
+    blocks: &'a [Range<usize>],
+    /// What is known of the member instead.
+    known: Option<(&'a Heads, &'a Head<R>)>,
+}
+
+impl<'a, R: Real> Rows<'a, R> {
+    fn read(&self, tile: &'a Tile<R>, id: BufferId) -> &'a [R] {
+        let block = self.blocks[id.0].clone();
+        let known = self.known.and_then(|(heads, head)| head.rows(heads, id, block.len()));
+        known.unwrap_or_else(|| &tile.rows(id)[block])
+    }
+}
+
+/// One stage for the member whose rows these are.
+fn run_stage<R: Real>(rows: &Rows<'_, R>, tile: &mut Tile<R>, stage: &Stage, member: &mut Member) {
+    let inputs = rows.inputs;
     let recording = &*inputs.recording;
     let spectrum = member.spectrum;
-    let at = |id: BufferId| blocks[id.0].clone();
+    let at = |id: BufferId| rows.blocks[id.0].clone();
     match stage {
         Stage::Prior(stage) => {
             let weights = stage.weights.map_or(&[][..], |id| inputs.float(id, spectrum));
@@ -102,10 +114,10 @@ fn run_stage<R: Real>(
                 &mut tile.rows_mut(stage.output)[at(stage.output)],
             );
         }
-        Stage::Product(_) | Stage::Resample(_) => {}
+        Stage::Product(_) => {}
         Stage::Narrow(stage) => {
             let mut output = tile.take(stage.output);
-            narrow::narrow(&tile.rows(stage.input)[at(stage.input)], &mut output[at(stage.output)]);
+            narrow::narrow(rows.read(tile, stage.input), &mut output[at(stage.output)]);
             tile.give_back(stage.output, output);
         }
         Stage::Activate(stage) => activate::Activate {
@@ -120,7 +132,7 @@ fn run_stage<R: Real>(
             let mut output = tile.take(stage.output);
             per_pixel::PerPixel {
                 stage,
-                input: &tile.rows(stage.input)[at(stage.input)],
+                input: rows.read(tile, stage.input),
                 w0: inputs.float(stage.w0, 0),
                 b0: inputs.float(stage.b0, 0),
                 w1: inputs.float(stage.w1, 0),
@@ -136,7 +148,7 @@ fn run_stage<R: Real>(
                 stage,
                 parameters: &recording.parameters,
                 u: &member.trial,
-                input: &tile.rows(stage.input)[at(stage.input)],
+                input: rows.read(tile, stage.input),
                 output: &mut output[at(stage.output)],
             }
             .run();
@@ -144,11 +156,25 @@ fn run_stage<R: Real>(
         }
         Stage::Prefilter(stage) => {
             let mut output = tile.take(stage.output);
-            let input = &tile.rows(stage.input)[at(stage.input)];
+            let input = rows.read(tile, stage.input);
             let rows = input.chunks_exact(stage.columns).zip(output[at(stage.output)].chunks_exact_mut(stage.columns));
             for (input, output) in rows {
                 prefilter::Prefilter { input, output, segments: &stage.segments }.run();
             }
+            tile.give_back(stage.output, output);
+        }
+        Stage::Resample(stage) => {
+            let mut output = tile.take(stage.output);
+            resample::Resample {
+                stage,
+                parameters: &recording.parameters,
+                u: &member.trial,
+                input: rows.read(tile, stage.input),
+                index: inputs.index(stage.index, spectrum),
+                fraction: inputs.float(stage.fraction, spectrum),
+                output: &mut output[at(stage.output)],
+            }
+            .run();
             tile.give_back(stage.output, output);
         }
         Stage::Resolve(stage) => {
@@ -157,7 +183,7 @@ fn run_stage<R: Real>(
                 pixels: stage.pixels,
                 diagonals: stage.diagonals,
                 matrix: inputs.float(stage.matrix, spectrum),
-                input: &tile.rows(stage.input)[at(stage.input)],
+                input: rows.read(tile, stage.input),
                 output: &mut output[at(stage.output)],
             }
             .run();
@@ -169,7 +195,7 @@ fn run_stage<R: Real>(
             member.trial_sums.ln_det += continuum::Continuum {
                 terms,
                 pixels: stage.pixels,
-                value: &tile.rows(stage.model)[at(stage.model)][..stage.pixels],
+                value: &rows.read(tile, stage.model)[..stage.pixels],
                 data: inputs.float(stage.data, spectrum),
                 weight: inputs.float(stage.weight, spectrum),
                 basis: inputs.float(basis, spectrum),
@@ -189,7 +215,7 @@ fn run_stage<R: Real>(
             normal::Normal {
                 pixels: stage.pixels,
                 columns: &stage.columns,
-                model: &tile.rows(stage.model)[at(stage.model)],
+                model: rows.read(tile, stage.model),
                 data: inputs.float(stage.data, spectrum),
                 weight: inputs.float(stage.weight, spectrum),
                 continuum,
@@ -201,7 +227,7 @@ fn run_stage<R: Real>(
             estimator: stage.estimator,
             pixels: stage.pixels,
             columns: &stage.columns,
-            model: &tile.rows(stage.model)[at(stage.model)],
+            model: rows.read(tile, stage.model),
             data: inputs.float(stage.data, spectrum),
             weight: inputs.float(stage.weight, spectrum),
             sums: &mut member.trial_sums,
@@ -215,31 +241,4 @@ fn run_stage<R: Real>(
             tile.give_back(stage.output, output);
         }
     }
-}
-
-/// A resampling, from the tile's rows or from those that are known; what comes again is copied, to be kept.
-fn run_resample<R: Real>(
-    (inputs, blocks): (&Inputs<R>, &[Range<usize>]),
-    tile: &mut Tile<R>,
-    (number, stage): (usize, &Resample),
-    (member, known): (&Member, Option<(&Known<R>, &mut Head<R>)>),
-) {
-    let mut output = tile.take(stage.output);
-    let mut input = &tile.rows(stage.input)[blocks[stage.input.0].clone()];
-    match known {
-        Some((_, Head::Again(rows))) => rows.extend_from_slice(input),
-        Some((known, Head::Known(rows))) => input = known.heads.input(rows, number, input.len()),
-        _ => {}
-    }
-    resample::Resample {
-        stage,
-        parameters: &inputs.recording.parameters,
-        u: &member.trial,
-        input,
-        index: inputs.index(stage.index, member.spectrum),
-        fraction: inputs.float(stage.fraction, member.spectrum),
-        output: &mut output[blocks[stage.output.0].clone()],
-    }
-    .run();
-    tile.give_back(stage.output, output);
 }

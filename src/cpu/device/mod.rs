@@ -4,16 +4,17 @@ mod block;
 mod known;
 mod linearise;
 mod shelves;
+mod simplices;
 mod tile;
 
 use std::collections::BTreeMap;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex, PoisonError};
 
 use rayon::prelude::*;
 use web_time::Instant;
 
 use super::whole::CpuWhole;
-use super::{compact, halve, product, simplex, step};
+use super::{compact, halve, product, step};
 use crate::error::{Error, Result};
 use crate::memory::{check, room};
 use crate::rows::Real;
@@ -24,7 +25,7 @@ use crate::solver::profile::{Clock, Gauge, Meter};
 use crate::solver::recording::{Buffer, BufferId, Precision, Recording, Scope, Stage};
 use crate::solver::simplex::{LANES, Simplex};
 use crate::solver::whole::{Whole, WholeFits};
-use crate::solver::{LevenbergMarquardt, Method, NelderMead, Places};
+use crate::solver::{LevenbergMarquardt, Method, Places};
 use block::{Block, Floats};
 use known::Known;
 use linearise::linearise;
@@ -238,33 +239,6 @@ impl<R: Real> CpuPopulation<R> {
         self.return_tile(tile);
     }
 
-    /// One iteration of whole simplices, which evaluate no point that could not be taken.
-    fn move_simplices(&self, members: &mut [Member], settings: &NelderMead) {
-        let recording = &*self.inputs.recording;
-        let mut simplices: Vec<_> =
-            members.chunks_exact(LANES).map(|trials| self.simplex(trials[0].slot / LANES)).collect();
-        let mut some = Vec::with_capacity(members.len());
-        for (trials, simplex) in members.chunks_exact_mut(LANES).zip(&simplices) {
-            let lanes = simplex.as_ref().map_or(0, |simplex| simplex::first_lanes(simplex));
-            some.extend(trials.iter_mut().take(lanes));
-        }
-        self.evaluate(some);
-        let mut some = Vec::with_capacity(simplices.len());
-        for (trials, simplex) in members.chunks_exact_mut(LANES).zip(&simplices) {
-            let lane = simplex.as_ref().and_then(|simplex| simplex::second_lane(simplex, &trials[0], recording));
-            some.extend(lane.map(|lane| &mut trials[lane]));
-        }
-        self.evaluate(some);
-        let (begin, count) = (self.begin(), simplices.len());
-        for (trials, simplex) in members.chunks_exact_mut(LANES).zip(&mut simplices) {
-            let bounds = self.inputs.bounds(trials[0].spectrum);
-            if let Some(simplex) = simplex {
-                simplex::simplex(simplex, trials, bounds, settings, (recording, R::SIMPLEX_NOISE));
-            }
-        }
-        self.moved(count, begin);
-    }
-
     /// Inputs, tiles and members.
     fn bytes(&self) -> u64 {
         let tiles = self.tiles.lock().unwrap_or_else(PoisonError::into_inner);
@@ -273,10 +247,6 @@ impl<R: Real> CpuPopulation<R> {
         let member = size_of::<Member>() + 16 * (parameters + 2) * (parameters + 4);
         let known = self.known.as_ref().map_or(0, Known::bytes);
         (self.inputs.bytes() + known + tiles + self.members.len() * member) as u64
-    }
-
-    fn simplex(&self, slot: usize) -> Option<MutexGuard<'_, Simplex>> {
-        self.simplices.get(&slot).map(|simplex| simplex.lock().unwrap_or_else(PoisonError::into_inner))
     }
 
     /// One member for the start in a slot, or a simplex with its members.

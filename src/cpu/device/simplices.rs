@@ -1,0 +1,44 @@
+//! Nelder–Mead on the CPU device.
+
+use std::sync::{MutexGuard, PoisonError};
+
+use super::CpuPopulation;
+use crate::cpu::simplex;
+use crate::rows::Real;
+use crate::solver::NelderMead;
+use crate::solver::member::Member;
+use crate::solver::simplex::{LANES, Simplex};
+
+impl<R: Real> CpuPopulation<R> {
+    /// One iteration of whole simplices, which evaluate no point that could not be taken.
+    pub(super) fn move_simplices(&self, members: &mut [Member], settings: &NelderMead) {
+        let recording = &*self.inputs.recording;
+        let mut simplices: Vec<_> =
+            members.chunks_exact(LANES).map(|trials| self.simplex(trials[0].slot / LANES)).collect();
+        let mut some = Vec::with_capacity(members.len());
+        for (trials, simplex) in members.chunks_exact_mut(LANES).zip(&simplices) {
+            let lanes = simplex.as_ref().map_or(0, |simplex| simplex::first_lanes(simplex));
+            some.extend(trials.iter_mut().take(lanes));
+        }
+        self.evaluate(some);
+        let mut some = Vec::with_capacity(simplices.len());
+        for (trials, simplex) in members.chunks_exact_mut(LANES).zip(&simplices) {
+            let lane = simplex.as_ref().and_then(|simplex| simplex::second_lane(simplex, &trials[0], recording));
+            some.extend(lane.map(|lane| &mut trials[lane]));
+        }
+        self.evaluate(some);
+        let (begin, count) = (self.begin(), simplices.len());
+        for (trials, simplex) in members.chunks_exact_mut(LANES).zip(&mut simplices) {
+            let bounds = self.inputs.bounds(trials[0].spectrum);
+            if let Some(simplex) = simplex {
+                simplex::simplex(simplex, trials, bounds, settings, (recording, R::SIMPLEX_NOISE));
+            }
+        }
+        self.moved(count, begin);
+    }
+
+    /// The simplex of a slot.
+    pub(super) fn simplex(&self, slot: usize) -> Option<MutexGuard<'_, Simplex>> {
+        self.simplices.get(&slot).map(|simplex| simplex.lock().unwrap_or_else(PoisonError::into_inner))
+    }
+}
