@@ -112,10 +112,10 @@ mod tests {
         for (start, stride) in [(0, 1.0), (0, 0.3), (3, 1.7), (100, 3.0), (9, 1.08), (70, 0.9), (230, 1.03), (233, 1.0)]
         {
             let (mut places, mut weight) = (Places::new(), [[0f32; CHUNK]; TAPS]);
-            for i in 0..CHUNK {
-                places.base[i] = (start + (i as f64 * stride) as usize).min(row.len() - 4) as i32;
-                for t in 0..TAPS {
-                    weight[t][i] = ((i * 31 + t * 17) % 29) as f32 / 29.0;
+            for (i, base) in places.base.iter_mut().enumerate() {
+                *base = (start + (i as f64 * stride) as usize).min(row.len() - TAPS) as i32;
+                for (t, weight) in weight.iter_mut().enumerate() {
+                    weight[i] = ((i * 31 + t * 17) % 29) as f32 / 29.0;
                 }
             }
             places.settle(row.len());

@@ -112,12 +112,12 @@ impl Pick<16> for V4 {
         let offset: __m512i = pulp::cast(offset);
         let which = self.avx512f._mm512_test_epi32_mask(offset, offset);
         let (mut here, mut sum) = (vector(window), self.avx512f._mm512_setzero_ps());
-        for t in 0..TAPS {
+        for (t, weight) in weight.into_iter().enumerate() {
             let next = vector(&window[t + 1..]);
             let c = self.avx512f._mm512_mask_blend_ps(which, here, next);
             sum = match t {
-                0 => self.avx512f._mm512_mul_ps(pulp::cast(*weight[t]), c),
-                _ => self.avx512f._mm512_fmadd_ps(pulp::cast(*weight[t]), c, sum),
+                0 => self.avx512f._mm512_mul_ps(pulp::cast(*weight), c),
+                _ => self.avx512f._mm512_fmadd_ps(pulp::cast(*weight), c, sum),
             };
             here = next;
         }
@@ -131,11 +131,11 @@ impl Pick<16> for V4 {
         let mut index: __m512i = pulp::cast(offset);
         let one = self.avx512f._mm512_set1_epi32(1);
         let mut sum = self.avx512f._mm512_setzero_ps();
-        for t in 0..TAPS {
+        for (t, weight) in weight.into_iter().enumerate() {
             let c = self.avx512f._mm512_permutex2var_ps(low, index, high);
             sum = match t {
-                0 => self.avx512f._mm512_mul_ps(pulp::cast(*weight[t]), c),
-                _ => self.avx512f._mm512_fmadd_ps(pulp::cast(*weight[t]), c, sum),
+                0 => self.avx512f._mm512_mul_ps(pulp::cast(*weight), c),
+                _ => self.avx512f._mm512_fmadd_ps(pulp::cast(*weight), c, sum),
             };
             index = self.avx512f._mm512_add_epi32(index, one);
         }
@@ -144,11 +144,11 @@ impl Pick<16> for V4 {
 
     #[inline(always)]
     fn transpose(self, base: &[i32; 16], weight: OfTaps<16>, row: &[f32]) -> [f32; 16] {
-        let half = |k: usize| {
-            let weight = weight.map(|weight| &weight.as_chunks::<8>().0[k]);
-            Pick::<8>::transpose(*self, &base.as_chunks::<8>().0[k], weight, row)
-        };
-        pulp::cast([half(0), half(1)])
+        let base = base.as_chunks::<8>().0;
+        let [low, high] = [0, 1].map(|k| weight.map(|weight| &weight.as_chunks::<8>().0[k]));
+        // no closures around intrinsics: they would become calls
+        let low = Pick::<8>::transpose(*self, &base[0], low, row);
+        pulp::cast([low, Pick::<8>::transpose(*self, &base[1], high, row)])
     }
 }
 
@@ -159,13 +159,12 @@ impl Pick<8> for V3 {
         // the sign says which
         let which: __m256 = pulp::cast(self.avx2._mm256_slli_epi32::<31>(pulp::cast(offset)));
         let (mut here, mut sum) = (vector(window), self.avx._mm256_setzero_ps());
-        // no closures around intrinsics: they would become calls
-        for t in 0..TAPS {
+        for (t, weight) in weight.into_iter().enumerate() {
             let next = vector(&window[t + 1..]);
             let c = self.avx._mm256_blendv_ps(here, next, which);
             sum = match t {
-                0 => self.avx._mm256_mul_ps(pulp::cast(*weight[t]), c),
-                _ => self.fma._mm256_fmadd_ps(pulp::cast(*weight[t]), c, sum),
+                0 => self.avx._mm256_mul_ps(pulp::cast(*weight), c),
+                _ => self.fma._mm256_fmadd_ps(pulp::cast(*weight), c, sum),
             };
             here = next;
         }
@@ -179,15 +178,15 @@ impl Pick<8> for V3 {
         let mut index: __m256i = pulp::cast(offset);
         let one = self.avx._mm256_set1_epi32(1);
         let mut sum = self.avx._mm256_setzero_ps();
-        for t in 0..TAPS {
+        for (t, weight) in weight.into_iter().enumerate() {
             let of_low = self.avx2._mm256_permutevar8x32_ps(low, index);
             let of_high = self.avx2._mm256_permutevar8x32_ps(high, index);
             // the fourth bit says which
             let which: __m256 = pulp::cast(self.avx2._mm256_slli_epi32::<28>(index));
             let c = self.avx._mm256_blendv_ps(of_low, of_high, which);
             sum = match t {
-                0 => self.avx._mm256_mul_ps(pulp::cast(*weight[t]), c),
-                _ => self.fma._mm256_fmadd_ps(pulp::cast(*weight[t]), c, sum),
+                0 => self.avx._mm256_mul_ps(pulp::cast(*weight), c),
+                _ => self.fma._mm256_fmadd_ps(pulp::cast(*weight), c, sum),
             };
             index = self.avx2._mm256_add_epi32(index, one);
         }
