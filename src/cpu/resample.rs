@@ -277,3 +277,39 @@ impl<R: Real> Cubic<R> {
         (value, slope)
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn chunks_inside_a_segment_have_the_bits_of_others() {
+        let of = |segment: i32, first: i32| -> Vec<i32> {
+            (0..CHUNK as i32).map(|i| (segment << 24) | (first + i)).collect()
+        };
+        let fraction: Vec<f32> = (0..CHUNK).map(|i| (i * 37 % 64) as f32 / 64.0).collect();
+        let shift = |whole, start, last| Shift { whole, fraction: 0.3f32, start, last, slope: -7.5 };
+        let shifts = [shift(-3, 0, 200), shift(5, 201, 400)];
+        let mut inside = 0;
+        for first in (0..140).map(|k| (0, k)).chain((200..345).map(|k| (1, k))) {
+            let index = of(first.0, first.1);
+            let empty = || Chunk { places: Places::new(), value: [[9.0; CHUNK]; TAPS], slope: [[9.0; CHUNK]; TAPS] };
+            let (mut quick, mut whole) = (empty(), empty());
+            whole.fill(&index, &fraction, &shifts, Interpolation::Cubic);
+            if quick.fill_inside(&index, &fraction, &shifts) {
+                inside += 1;
+                let bits = |weights: Weights<f32>| weights.map(|tap| tap.map(f32::to_bits));
+                assert_eq!(quick.places.base, whole.places.base, "{first:?}");
+                assert_eq!(bits(quick.value), bits(whole.value), "{first:?}");
+                assert_eq!(bits(quick.slope), bits(whole.slope), "{first:?}");
+            }
+        }
+        // each that reads no pixel beyond its segment's edges: 134 − 0 and 343 − 208 places
+        assert!(inside > 250 && inside < 285, "{inside}");
+        let mut masked = of(0, 50);
+        masked[9] = -1;
+        let mut chunk = Chunk { places: Places::new(), value: [[0.0; CHUNK]; TAPS], slope: [[0.0; CHUNK]; TAPS] };
+        assert!(!chunk.fill_inside(&masked, &fraction, &shifts));
+        assert!(!chunk.fill_inside(&of(0, 50)[1..], &fraction[1..], &shifts));
+    }
+}

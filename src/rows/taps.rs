@@ -108,6 +108,7 @@ mod tests {
 
     #[test]
     fn vectors_have_the_bits_of_plain_sums() {
+        let mut kinds = std::collections::HashSet::new();
         let row: Vec<f32> = (0..300).map(|k| ((k * 7919) % 101) as f32 / 101.0 - 0.5).collect();
         for (start, stride) in [(0, 1.0), (0, 0.3), (3, 1.7), (100, 3.0), (9, 1.08), (70, 0.9), (230, 1.03), (233, 1.0)]
         {
@@ -125,7 +126,9 @@ mod tests {
                 apply_plainly(&places.base, &weight, 0, &row, &mut plain);
                 assert_eq!(fast, plain);
             }
+            kinds.extend(places.window[..CHUNK / places.lanes].iter().map(std::mem::discriminant));
         }
+        assert_eq!(kinds.len(), 3, "near, wide and apart");
         let (short, mut out) = ([1.0f32, 2.0, 3.0, 4.0], [0f32; 16]);
         let (mut places, mut weight) = (Places::new(), [[0f32; CHUNK]; TAPS]);
         weight[2].fill(1.0);

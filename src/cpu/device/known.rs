@@ -7,9 +7,10 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use crate::rows::Real;
 use crate::solver::recording::{Broaden, BufferId, Recording, Rotation, Scope, Stage};
 
-/// Most bytes of rows, and one start's rows for so many starts of the population.
-const MOST_BYTES: usize = 64 << 20;
-pub const STARTS: usize = 4;
+/// Most bytes of rows that a population keeps.
+const MOST_BYTES: usize = 128 << 20;
+/// Members of a population for each start whose rows it may keep: a small one has no room for them.
+const STARTS: usize = 4;
 /// Points that have been seen once, remembered for each start that may be kept.
 const SEEN: usize = 16;
 
@@ -52,7 +53,11 @@ impl Heads {
         }
         heads.parameters.sort_unstable();
         heads.parameters.dedup();
-        (left.is_none() && heads.length > 0).then_some(heads)
+        // a product's rows are those of a tile, not of a member
+        let is_product =
+            |(stage, end): (&Stage, &Option<BufferId>)| end.is_some() && matches!(stage, Stage::Product(_));
+        let products = recording.stages.iter().zip(&heads.ends).any(is_product);
+        (left.is_none() && heads.length > 0 && !products).then_some(heads)
     }
 
     fn end(&mut self, recording: &Recording, stage: usize, rows: BufferId) {
@@ -103,6 +108,16 @@ fn head_output(recording: &Recording, stage: &Stage) -> Option<BufferId> {
     }
 }
 
+/// How many members of so many bytes fit into `left` bytes, beside what is kept of starts of `kept` bytes.
+pub fn members(left: u64, member: u64, kept: u64) -> u64 {
+    let (starts, most) = (STARTS as u64, MOST_BYTES as u64);
+    let alone = left / member;
+    let with_kept = left / (member + kept / starts);
+    let with_all = left.saturating_sub(most) / member;
+    // too few to keep any, or so many that they keep the most
+    alone.min(starts - 1).max(with_kept).max(with_all)
+}
+
 /// What is known of the point at which a member is evaluated.
 pub enum Head<R> {
     /// Nothing.
@@ -137,6 +152,8 @@ struct Kept<R> {
     starts: HashMap<Vec<u64>, Entry<R>>,
     /// Those that are or will be kept.
     count: usize,
+    /// Starts that found no room since others were last forgotten.
+    refused: usize,
 }
 
 enum Entry<R> {
@@ -144,7 +161,24 @@ enum Entry<R> {
     Seen,
     /// Somebody makes its rows.
     Begun,
-    Kept(Arc<Vec<R>>),
+    /// How often they were asked for, less as time goes by.
+    Kept(Arc<Vec<R>>, usize),
+}
+
+impl<R> Kept<R> {
+    /// Forgets what has been seen once, and rows that nobody has asked for of late: a velocity scan leaves some.
+    fn age(&mut self) {
+        self.refused = 0;
+        self.starts.retain(|_, entry| match entry {
+            Entry::Seen | Entry::Kept(_, 0) => false,
+            Entry::Begun => true,
+            Entry::Kept(_, asked) => {
+                *asked /= 2;
+                true
+            }
+        });
+        self.count = self.starts.len();
+    }
 }
 
 impl<R: Real> Known<R> {
@@ -152,32 +186,41 @@ impl<R: Real> Known<R> {
     pub fn new(recording: &Recording, capacity: usize) -> Option<Known<R>> {
         let heads = Heads::new(recording)?;
         let most = (capacity / STARTS).min(MOST_BYTES / heads.bytes::<R>());
-        let kept = Mutex::new(Kept { starts: HashMap::new(), count: 0 });
+        let kept = Mutex::new(Kept { starts: HashMap::new(), count: 0, refused: 0 });
         (most > 0).then_some(Known { heads, kept, most })
     }
 
     /// What is known of a start.
     pub fn head(&self, u: &[f64]) -> Head<R> {
         let (key, mut kept) = (self.key(u), self.lock());
-        match kept.starts.get(&key) {
-            Some(Entry::Kept(rows)) => return Head::Known(rows.clone()),
-            Some(Entry::Seen) if kept.count < self.most => {
+        if kept.refused >= self.most {
+            kept.age();
+        }
+        let (keeps, sees) = (kept.count < self.most, kept.starts.len() < SEEN * self.most);
+        match kept.starts.get_mut(&key) {
+            Some(Entry::Kept(rows, asked)) => {
+                *asked += 1;
+                return Head::Known(rows.clone());
+            }
+            Some(Entry::Seen) if keeps => {
                 kept.starts.insert(key, Entry::Begun);
                 kept.count += 1;
-                return Head::Again(Vec::with_capacity(self.heads.length));
+                return Head::Again(Vec::new());
             }
-            None if kept.starts.len() < SEEN * self.most => {
+            None if sees => {
                 kept.starts.insert(key, Entry::Seen);
             }
-            _ => {}
+            Some(Entry::Begun) => {}
+            _ => kept.refused += 1,
         }
         Head::Unknown
     }
 
     /// Keeps the rows of a start that came again.
     pub fn keep(&self, u: &[f64], rows: Vec<R>) {
+        debug_assert_eq!(rows.len(), self.heads.length, "all arms' rows");
         let key = self.key(u);
-        self.lock().starts.insert(key, Entry::Kept(Arc::new(rows)));
+        self.lock().starts.insert(key, Entry::Kept(Arc::new(rows), 1));
     }
 
     pub fn bytes(&self) -> usize {
@@ -222,15 +265,29 @@ mod tests {
             assert!(matches!(known.head(&at(4.0, teff)), Head::Again(rows) if rows.is_empty()));
             // while it is made, others make their own
             assert!(matches!(known.head(&at(6.0, teff)), Head::Unknown));
-            known.keep(&at(4.0, teff), vec![teff as f32; 7]);
+            known.keep(&at(4.0, teff), vec![teff as f32; known.heads.length]);
             let Head::Known(rows) = known.head(&at(5.0, teff)) else { panic!("it was kept") };
             assert_eq!(rows[6], teff as f32);
         }
         assert_eq!(known.bytes(), 2 * known.heads.bytes::<f32>());
-        for _ in 0..3 {
-            assert!(matches!(known.head(&at(0.0, 3.0)), Head::Unknown));
+        // what nobody asks for makes room in the end; what somebody does, stays
+        let mut found = Vec::new();
+        for k in 0..12 {
+            assert!(known.head(&at(k.into(), 1.0)).is_known());
+            found.push(matches!(known.head(&at(0.0, 3.0)), Head::Again(_)));
         }
+        assert!(!found[0] && found.contains(&true), "{found:?}");
+        assert!(!known.head(&at(0.0, 2.0)).is_known());
         assert!(Known::<f32>::new(&recording, STARTS - 1).is_none());
+    }
+
+    #[test]
+    fn what_is_kept_has_its_room() {
+        // (left, member, kept): none for anything; three without; ten and two starts; many and the most
+        assert_eq!(members(99, 100, 40), 0);
+        assert_eq!(members(399, 100, 400), 3);
+        assert_eq!(members(2000, 100, 400), 10);
+        assert_eq!(members(3 * MOST_BYTES as u64, 1 << 10, 1 << 30), 2 * (MOST_BYTES as u64 >> 10));
     }
 
     #[test]

@@ -48,15 +48,18 @@ impl Device for CpuDevice {
     fn capacity(&self, recording: &Recording, memory: Option<u64>) -> Result<usize> {
         let bytes = |scope| -> u64 { length(recording, scope) as u64 * 8 };
         let parameters = recording.parameters.len() as u64;
-        let known = known::Heads::new(recording).map_or(0, |heads| heads.bytes::<f64>() / known::STARTS) as u64;
-        let member = bytes(Scope::Spectrum) + known + 16 * (parameters + 2) * (parameters + 4);
-        let members = match recording.precision {
-            Precision::F32 | Precision::Mixed => Tile::<f32>::members(recording),
-            Precision::F64 => Tile::<f64>::members(recording),
+        let member = bytes(Scope::Spectrum) + 16 * (parameters + 2) * (parameters + 4);
+        let heads = known::Heads::new(recording);
+        let (members, kept) = match recording.precision {
+            Precision::F32 | Precision::Mixed => {
+                (Tile::<f32>::members(recording), heads.map_or(0, |heads| heads.bytes::<f32>()))
+            }
+            Precision::F64 => (Tile::<f64>::members(recording), heads.map_or(0, |heads| heads.bytes::<f64>())),
         };
         let tile = 8 * tile::elements(recording, members) as u64;
         let fixed = bytes(Scope::Constant) + bytes(Scope::Batch) + tile;
-        let room = memory.unwrap_or(MEMORY.max(2 * fixed)).saturating_sub(fixed) / member.max(1);
+        let left = memory.unwrap_or(MEMORY.max(2 * fixed)).saturating_sub(fixed);
+        let room = known::members(left, member.max(1), kept as u64);
         if room == 0 {
             let message = format!("one spectrum needs {} bytes", fixed + member);
             return Err(Error::OutOfMemory { device: self.name(), message });
