@@ -5,7 +5,7 @@ mod common;
 use std::io::Read;
 use std::path::Path;
 
-use common::fits::sound;
+use common::fits::{pick, same_bits, sound};
 use common::shared;
 use fitsio_pure::bintable::{BinaryColumnData, parse_binary_table_columns, read_binary_column};
 use fitsio_pure::hdu::{HduInfo, parse_fits};
@@ -140,4 +140,18 @@ fn the_white_dwarf_of_sdss() {
     println!("{row:?}");
     assert!((row.parameters[0] + 15.0).abs() < 33.0 && (10.0..60.0).contains(&row.errors[0]));
     assert!(row.at_bound >> 2 != 0 && row.flags & flag::AT_BOUND != 0);
+}
+
+/// Rows of starts that recur are kept, arm by arm, by the CPU; alone nothing recurs.
+#[test]
+fn a_fibre_is_the_same_among_its_copies() {
+    let Some(shared) = shared() else { return };
+    let (spectra, model) = (coadd(&shared), model(&shared, SpectraSettings::default()));
+    let fitter = Fitter::new(model, Device::cpu(), LevenbergMarquardt::default()).unwrap();
+    let order: Vec<usize> = (0..12).flat_map(|_| [2, 9, 17]).collect();
+    let together = fitter.fit(&pick(&spectra, &order)).unwrap();
+    for (k, n) in [2, 9, 17].into_iter().enumerate() {
+        let alone = fitter.fit(&spectra.slice(n..n + 1)).unwrap();
+        together.rows.iter().skip(k).step_by(3).for_each(|row| same_bits(row, &alone.rows[0], "among its copies"));
+    }
 }

@@ -1,5 +1,5 @@
 //! What integration tests share.
-#![allow(dead_code)]
+#![allow(dead_code, reason = "every test program takes a part")]
 
 pub mod fits;
 pub mod synb;

@@ -105,23 +105,39 @@ fn part<const LANES: usize>(from: &[f32]) -> [f32; LANES] {
     part
 }
 
+/// Σ weight · tap, in the order of the taps.
+#[inline(always)]
+fn sum_of_16(simd: V4, weight: OfTaps<16>, taps: [__m512; TAPS]) -> [f32; 16] {
+    let mut sum = simd.avx512f._mm512_mul_ps(pulp::cast(*weight[0]), taps[0]);
+    for (weight, tap) in weight.into_iter().zip(taps).skip(1) {
+        sum = simd.avx512f._mm512_fmadd_ps(pulp::cast(*weight), tap, sum);
+    }
+    pulp::cast(sum)
+}
+
+/// The same.
+#[inline(always)]
+fn sum_of_8(simd: V3, weight: OfTaps<8>, taps: [__m256; TAPS]) -> [f32; 8] {
+    let mut sum = simd.avx._mm256_mul_ps(pulp::cast(*weight[0]), taps[0]);
+    for (weight, tap) in weight.into_iter().zip(taps).skip(1) {
+        sum = simd.fma._mm256_fmadd_ps(pulp::cast(*weight), tap, sum);
+    }
+    pulp::cast(sum)
+}
+
 impl Pick<16> for V4 {
     #[inline(always)]
     fn choose(self, offset: [i32; 16], weight: OfTaps<16>, window: &[f32]) -> [f32; 16] {
         let vector = |from: &[f32]| -> __m512 { pulp::cast(part::<16>(from)) };
         let offset: __m512i = pulp::cast(offset);
         let which = self.avx512f._mm512_test_epi32_mask(offset, offset);
-        let (mut here, mut sum) = (vector(window), self.avx512f._mm512_setzero_ps());
-        for (t, weight) in weight.into_iter().enumerate() {
+        let (mut here, mut taps) = (vector(window), [self.avx512f._mm512_setzero_ps(); TAPS]);
+        for (t, tap) in taps.iter_mut().enumerate() {
             let next = vector(&window[t + 1..]);
-            let c = self.avx512f._mm512_mask_blend_ps(which, here, next);
-            sum = match t {
-                0 => self.avx512f._mm512_mul_ps(pulp::cast(*weight), c),
-                _ => self.avx512f._mm512_fmadd_ps(pulp::cast(*weight), c, sum),
-            };
+            *tap = self.avx512f._mm512_mask_blend_ps(which, here, next);
             here = next;
         }
-        pulp::cast(sum)
+        sum_of_16(self, weight, taps)
     }
 
     #[inline(always)]
@@ -130,16 +146,12 @@ impl Pick<16> for V4 {
         let (low, high) = (vector(window), vector(&window[16..]));
         let mut index: __m512i = pulp::cast(offset);
         let one = self.avx512f._mm512_set1_epi32(1);
-        let mut sum = self.avx512f._mm512_setzero_ps();
-        for (t, weight) in weight.into_iter().enumerate() {
-            let c = self.avx512f._mm512_permutex2var_ps(low, index, high);
-            sum = match t {
-                0 => self.avx512f._mm512_mul_ps(pulp::cast(*weight), c),
-                _ => self.avx512f._mm512_fmadd_ps(pulp::cast(*weight), c, sum),
-            };
+        let mut taps = [self.avx512f._mm512_setzero_ps(); TAPS];
+        for tap in &mut taps {
+            *tap = self.avx512f._mm512_permutex2var_ps(low, index, high);
             index = self.avx512f._mm512_add_epi32(index, one);
         }
-        pulp::cast(sum)
+        sum_of_16(self, weight, taps)
     }
 
     #[inline(always)]
@@ -158,17 +170,13 @@ impl Pick<8> for V3 {
         let vector = |from: &[f32]| -> __m256 { pulp::cast(part::<8>(from)) };
         // the sign says which
         let which: __m256 = pulp::cast(self.avx2._mm256_slli_epi32::<31>(pulp::cast(offset)));
-        let (mut here, mut sum) = (vector(window), self.avx._mm256_setzero_ps());
-        for (t, weight) in weight.into_iter().enumerate() {
+        let (mut here, mut taps) = (vector(window), [self.avx._mm256_setzero_ps(); TAPS]);
+        for (t, tap) in taps.iter_mut().enumerate() {
             let next = vector(&window[t + 1..]);
-            let c = self.avx._mm256_blendv_ps(here, next, which);
-            sum = match t {
-                0 => self.avx._mm256_mul_ps(pulp::cast(*weight), c),
-                _ => self.fma._mm256_fmadd_ps(pulp::cast(*weight), c, sum),
-            };
+            *tap = self.avx._mm256_blendv_ps(here, next, which);
             here = next;
         }
-        pulp::cast(sum)
+        sum_of_8(self, weight, taps)
     }
 
     #[inline(always)]
@@ -177,20 +185,16 @@ impl Pick<8> for V3 {
         let (low, high) = (vector(window), vector(&window[8..]));
         let mut index: __m256i = pulp::cast(offset);
         let one = self.avx._mm256_set1_epi32(1);
-        let mut sum = self.avx._mm256_setzero_ps();
-        for (t, weight) in weight.into_iter().enumerate() {
+        let mut taps = [self.avx._mm256_setzero_ps(); TAPS];
+        for tap in &mut taps {
             let of_low = self.avx2._mm256_permutevar8x32_ps(low, index);
             let of_high = self.avx2._mm256_permutevar8x32_ps(high, index);
             // the fourth bit says which
             let which: __m256 = pulp::cast(self.avx2._mm256_slli_epi32::<28>(index));
-            let c = self.avx._mm256_blendv_ps(of_low, of_high, which);
-            sum = match t {
-                0 => self.avx._mm256_mul_ps(pulp::cast(*weight), c),
-                _ => self.fma._mm256_fmadd_ps(pulp::cast(*weight), c, sum),
-            };
+            *tap = self.avx._mm256_blendv_ps(of_low, of_high, which);
             index = self.avx2._mm256_add_epi32(index, one);
         }
-        pulp::cast(sum)
+        sum_of_8(self, weight, taps)
     }
 
     #[inline(always)]
@@ -200,14 +204,12 @@ impl Pick<8> for V3 {
         let [a, b, c, d] = std::array::from_fn(pair);
         let (low, high) = (self.avx._mm256_unpacklo_ps(a, b), self.avx._mm256_unpackhi_ps(a, b));
         let (low_too, high_too) = (self.avx._mm256_unpacklo_ps(c, d), self.avx._mm256_unpackhi_ps(c, d));
-        let first = self.avx._mm256_shuffle_ps::<0x44>(low, low_too);
-        let second = self.avx._mm256_shuffle_ps::<0xee>(low, low_too);
-        let third = self.avx._mm256_shuffle_ps::<0x44>(high, high_too);
-        let fourth = self.avx._mm256_shuffle_ps::<0xee>(high, high_too);
-        let weight = weight.map(|weight| pulp::cast::<_, __m256>(*weight));
-        let sum = self.avx._mm256_mul_ps(weight[0], first);
-        let sum = self.fma._mm256_fmadd_ps(weight[1], second, sum);
-        let sum = self.fma._mm256_fmadd_ps(weight[2], third, sum);
-        pulp::cast(self.fma._mm256_fmadd_ps(weight[3], fourth, sum))
+        let taps = [
+            self.avx._mm256_shuffle_ps::<0x44>(low, low_too),
+            self.avx._mm256_shuffle_ps::<0xee>(low, low_too),
+            self.avx._mm256_shuffle_ps::<0x44>(high, high_too),
+            self.avx._mm256_shuffle_ps::<0xee>(high, high_too),
+        ];
+        sum_of_8(self, weight, taps)
     }
 }
