@@ -4,31 +4,16 @@
 //! a tenth of each other's middle. Prints how many lie within 0.001 of their errors of the fit refined in f64, and what memory
 //! 10⁷ fits take that are streamed in parts.
 
+#[path = "shared/images.rs"]
+mod images;
 #[path = "../src/cli/bench/sequence.rs"]
 mod sequence;
 
 use criterion::{Criterion, Throughput, criterion_group, criterion_main};
-use popfit::{CurveColumns, CurveFitter, Curves, Device, Formula};
-use sequence::Sequence;
+use images::{PARAMETERS, POINTS, images};
+use popfit::{CurveColumns, CurveFitter, Curves, Device};
 
 const FITS: usize = 1_000_000;
-const POINTS: usize = 25;
-const PARAMETERS: usize = 5;
-
-fn images(count: usize) -> (Formula, Vec<f64>, Vec<f64>, Vec<f64>) {
-    let formula = Formula::builtin("gauss2d").expect("a model");
-    let x: Vec<f64> = (0..2 * POINTS).map(|j| if j < POINTS { j % 5 } else { (j - POINTS) / 5 } as f64).collect();
-    let mut random = Sequence(7);
-    let near = |random: &mut Sequence| [10.0, 2.0, 2.0, 1.0, 10.0].map(|c| c * (0.9 + 0.2 * random.uniform()));
-    let (mut y, mut starts) = (Vec::new(), Vec::new());
-    for _ in 0..count {
-        let truth = near(&mut random);
-        let model = formula.values(&x, &truth).expect("values");
-        y.extend(model.iter().map(|m| m + 0.5 * random.normal()));
-        starts.extend(near(&mut random));
-    }
-    (formula, x, y, starts)
-}
 
 /// Of the first few thousand fits: the share within 0.001 of the errors of the refined fit, and the median distance.
 fn quality(fitter: &CurveFitter, curves: &Curves, columns: &CurveColumns) -> (f64, f64) {

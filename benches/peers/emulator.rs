@@ -3,6 +3,8 @@
 //! `cargo run --release --example emulator_peer -- FOLDER [DEVICE] [SECONDS] [FITS]` writes FOLDER/workload.safetensors (flux, ivar) and
 //! FOLDER/answers.safetensors (labels), and prints one line of JSON.
 
+#[path = "../shared/arrays.rs"]
+mod arrays;
 #[path = "../../src/cli/bench/noisy.rs"]
 mod noisy;
 #[path = "../../src/cli/bench/sequence.rs"]
@@ -15,7 +17,6 @@ use noisy::noisy_templates;
 use popfit::{
     Arm, Continuum, Device, Emulator, Error, Fitter, Interpolation, LevenbergMarquardt, Result, SpectralModel,
 };
-use safetensors::tensor::{Dtype, TensorView, serialize};
 
 fn main() -> Result<()> {
     let arguments: Vec<String> = std::env::args().skip(1).collect();
@@ -44,26 +45,12 @@ fn main() -> Result<()> {
 
     let answers: Vec<f64> = table.rows.iter().flat_map(|row| row.parameters.iter().copied()).collect();
     let arm = &spectra.arms[0];
-    write(&folder.join("workload.safetensors"), &[("flux", pixels, &arm.flux), ("ivar", pixels, &arm.ivar)])?;
-    write(&folder.join("answers.safetensors"), &[("labels", fitter.parameters().len(), &answers)])?;
+    arrays::write(&folder.join("workload.safetensors"), &[("flux", pixels, &arm.flux), ("ivar", pixels, &arm.ivar)])?;
+    arrays::write(&folder.join("answers.safetensors"), &[("labels", fitter.parameters().len(), &answers)])?;
     let evaluations = table.rows.iter().map(|row| f64::from(row.evaluations)).sum::<f64>() / count as f64;
     let device = fitter.device_name();
     println!(
         r#"{{"device": "{device}", "fits": {count}, "fits_per_s": {rate:.1}, "linearisations": {evaluations:.2}}}"#
     );
     Ok(())
-}
-
-/// Arrays of rows of some length.
-fn write(path: &Path, arrays: &[(&str, usize, &[f64])]) -> Result<()> {
-    let failed = |message: String| Error::Write { path: path.into(), message };
-    let bytes: Vec<Vec<u8>> =
-        arrays.iter().map(|(_, _, values)| values.iter().flat_map(|x| x.to_le_bytes()).collect()).collect();
-    let mut views = Vec::new();
-    for ((name, width, values), bytes) in arrays.iter().zip(&bytes) {
-        let shape = vec![values.len() / width, *width];
-        views.push((*name, TensorView::new(Dtype::F64, shape, bytes).map_err(|e| failed(e.to_string()))?));
-    }
-    let text = serialize(views, None).map_err(|e| failed(e.to_string()))?;
-    std::fs::write(path, text).map_err(|source| Error::Io { path: path.into(), source })
 }

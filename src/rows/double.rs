@@ -42,7 +42,7 @@ impl Real for f64 {
         simd.abs_f64s(a)
     }
     #[inline(always)]
-    fn exp_each<S: Simd, const W: usize>(_: S, x: [S::f64s; W]) -> [S::f64s; W] {
+    fn exp_each<S: Simd, const W: usize, const BELOW: bool>(_: S, x: [S::f64s; W]) -> [S::f64s; W] {
         x.map(vectors::exp_f64s::<S>)
     }
     #[inline(always)]

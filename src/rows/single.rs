@@ -42,8 +42,8 @@ impl Real for f32 {
         simd.abs_f32s(a)
     }
     #[inline(always)]
-    fn exp_each<S: Simd, const W: usize>(simd: S, x: [S::f32s; W]) -> [S::f32s; W] {
-        vectors::exp_f32s(simd, x)
+    fn exp_each<S: Simd, const W: usize, const BELOW: bool>(simd: S, x: [S::f32s; W]) -> [S::f32s; W] {
+        vectors::exp_f32s::<S, W, BELOW>(simd, x)
     }
     #[inline(always)]
     fn inverse_above<S: Simd>(simd: S, least: S::f32s, a: S::f32s) -> S::f32s {

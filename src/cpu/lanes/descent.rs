@@ -3,7 +3,7 @@
 use pulp::Simd;
 
 use super::block::{Block, RUNNING, gradient, normal};
-use super::step::{absolute, pick};
+use super::step::{absolute, pick, renew};
 use crate::rows::Real;
 use crate::rows::lanes::{LANES, Lanes};
 use crate::solver::triangle::packed_index;
@@ -25,7 +25,7 @@ impl<R: Real> Block<R> {
             for l in 0..LANES {
                 let mu = self.mu.0[l];
                 let failed = (self.factors.positive.0[l] == R::ZERO) & (self.status.0[l] == R::of(RUNNING));
-                self.mu.0[l] = pick(failed, (R::of(10.0) * mu).maximum(R::of(1e-6)), mu);
+                self.mu.0[l] = renew(failed, (R::of(10.0) * mu).maximum(R::of(1e-6)), mu);
                 lost |= failed;
             }
             if !lost {
@@ -64,8 +64,8 @@ impl<R: Real> Block<R> {
                 let (below, above) = (x + d < lower[l], x + d > upper[l]);
                 let face = pick(below, lower[l], upper[l]);
                 let leaves = (is_free > R::ZERO) & (below | above);
-                delta[l] = pick(leaves, face - x, d);
-                free[l] = pick(leaves, R::ZERO, is_free);
+                delta[l] = renew(leaves, face - x, d);
+                free[l] = renew(leaves, R::ZERO, is_free);
                 outside |= leaves;
             }
         }
@@ -93,7 +93,7 @@ impl<R: Real> Block<R> {
                 // a parameter without influence stays where it is
                 let moves = (a > R::ZERO) & (free[l] > R::ZERO);
                 out[l] = pick(moves, mu.fused(largest, a), R::ONE);
-                settled[l] = pick(moves & (mu * largest >= undamped * a), R::ZERO, settled[l]);
+                settled[l] *= pick(moves & (mu * largest >= undamped * a), R::ZERO, R::ONE);
             }
             self.least[i] = Lanes::splat(R::ZERO);
         }
@@ -130,7 +130,7 @@ impl<R: Real> Block<R> {
             let (free, given) = (&self.free[p].0, &self.given[p].0);
             for l in 0..LANES {
                 let (held, solved) = (given[l], right[l]);
-                right[l] = pick(free[l] > R::ZERO, solved, held);
+                right[l] = renew(free[l] > R::ZERO, solved, held);
             }
         }
         self.factors.solve(simd, &mut self.delta);

@@ -2,6 +2,7 @@
 
 use pulp::Simd;
 
+use super::step::pick;
 use crate::rows::Real;
 use crate::rows::lanes::{LANES, Lanes};
 use crate::solver::triangle::{packed_index, packed_length};
@@ -84,7 +85,7 @@ impl<R: Real> Factors<R> {
         for inverse in inverses {
             let positive = &mut self.positive.0;
             // false of NaN
-            (0..LANES).for_each(|l| positive[l] = if inverse.0[l] >= R::ZERO { positive[l] } else { R::ZERO });
+            (0..LANES).for_each(|l| positive[l] *= pick(inverse.0[l] >= R::ZERO, R::ONE, R::ZERO));
         }
     }
 
@@ -112,7 +113,7 @@ impl<R: Real> Factors<R> {
             for l in 0..LANES {
                 let good = pivot.0[l] > least.0[l];
                 inverse[l] = if good { R::ONE / pivot.0[l] } else { R::NAN };
-                positive[l] = if good { positive[l] } else { R::ZERO };
+                positive[l] *= pick(good, R::ONE, R::ZERO);
             }
         }
     }

@@ -26,6 +26,13 @@ pub fn pick<T>(condition: bool, yes: T, no: T) -> T {
     if condition { yes } else { no }
 }
 
+/// [`pick`] for a place that the old number comes from. As it is, compilers make a store under a mask of it, which AMD's processors
+/// take longer for than for all else around it; a sum with 0 they store as any number.
+#[inline(always)]
+pub fn renew<R: Real>(condition: bool, new: R, old: R) -> R {
+    pick(condition, new, old) + R::ZERO
+}
+
 #[inline(always)]
 pub fn absolute<R: Real>(x: R) -> R {
     x.maximum(-x)
@@ -64,7 +71,7 @@ impl<R: Real> Block<R> {
             self.nu.0[l] = pick(accepted, two, two * nu);
             self.rejections.0[l] = pick(accepted, R::ZERO, rejections + R::ONE);
             self.rounds.0[l] = rounds + R::ONE;
-            self.status.0[l] = pick((status == running) & first & !valid, code(Status::NotFinite), status);
+            self.status.0[l] = renew((status == running) & first & !valid, code(Status::NotFinite), status);
         }
         if all {
             // the trial's places are written anew before they are read
@@ -77,7 +84,7 @@ impl<R: Real> Block<R> {
             let (to, from) = (&mut to.0, &from.0);
             for l in 0..LANES {
                 let (old, new) = (to[l], from[l]);
-                to[l] = pick(accept.0[l] > R::ZERO, new, old);
+                to[l] = renew(accept.0[l] > R::ZERO, new, old);
             }
         }
     }
@@ -126,7 +133,7 @@ impl<R: Real> Block<R> {
             // what the floor held back is to move, too
             let creeps = self.rounds.0[l] >= patience;
             let release = !settled & (self.mu.0[l] < undamped) & (small_reduction | small_step | creeps);
-            self.floor.0[l] = pick(release, R::ZERO, self.floor.0[l]);
+            self.floor.0[l] = renew(release, R::ZERO, self.floor.0[l]);
             let (small_reduction, small_step) = (settled & small_reduction, settled & small_step);
             let mut status = pick(self.rounds.0[l] >= most, code(Status::MaxRounds), running);
             status = pick(rejections > stalled, code(Status::Stalled), status);
@@ -140,7 +147,7 @@ impl<R: Real> Block<R> {
             let old = self.status.0[l];
             let arrives = trusts & (old == running) & (small_reduction | small_step) & !singular & !flat;
             arrived.0[l] = pick(arrives, R::ONE, R::ZERO);
-            self.status.0[l] = pick(old == running, status, old);
+            self.status.0[l] = renew(old == running, status, old);
             self.promise.0[l] = pick(full, new, -(share * (gain - share * loss)));
         }
         self.advance(&arrived);
@@ -157,13 +164,13 @@ impl<R: Real> Block<R> {
             }
             for l in 0..LANES {
                 let (old, new) = (x[l], trial[l]);
-                x[l] = pick(arrived.0[l] > R::ZERO, new, old);
+                x[l] = renew(arrived.0[l] > R::ZERO, new, old);
             }
         }
         let cost = &mut self.sums[0].0;
         for l in 0..LANES {
             let (old, reached) = (cost[l], (cost[l] - absolute(self.promise.0[l])).maximum(R::ZERO));
-            cost[l] = pick(arrived.0[l] > R::ZERO, reached, old);
+            cost[l] = renew(arrived.0[l] > R::ZERO, reached, old);
         }
     }
 
@@ -193,7 +200,7 @@ impl<R: Real> Block<R> {
                 // squares may leave the range: of what does, nothing is known
                 let (square, least) = (g * g, limit * a[l] * cost[l]);
                 let small = (square <= least) & (least > R::ZERO) & (least * R::ZERO == R::ZERO);
-                flat.0[l] = pick(small | (g == R::ZERO), known, R::ZERO);
+                flat.0[l] = known * pick(small | (g == R::ZERO), R::ONE, R::ZERO);
             }
         }
         flat

@@ -26,10 +26,10 @@ pub trait Model<const P: usize, const D: usize, const K: usize, const N: usize> 
     }
 }
 
-/// q, a e^q, a e^q + c.
+/// q, a e, a e + c, where e = e^q.
 #[inline(always)]
-fn exponential<R: Real, S: Simd>([q, a, c]: [V<R, S>; 3]) -> [V<R, S>; 3] {
-    let u = a * q.exp();
+fn exponential<R: Real, S: Simd>([q, e, a, c]: [V<R, S>; 4]) -> [V<R, S>; 3] {
+    let u = a * e;
     [q, u, u + c]
 }
 
@@ -44,7 +44,7 @@ impl Model<4, 1, 6, 5> for Gauss1d {
     #[inline(always)]
     fn rows<R: Real, S: Simd>([m, a, c, k, w, per_s]: [V<R, S>; 6], [x]: [V<R, S>; 1]) -> [V<R, S>; 5] {
         let d = x - m;
-        let e = (d * d * k).exp();
+        let e = (d * d * k).exp_below();
         let slope = w * e * d;
         [a.times_plus(e, c), e, slope, slope * d * per_s, a.one()]
     }
@@ -53,7 +53,7 @@ impl Model<4, 1, 6, 5> for Gauss1d {
     fn parts<R: Real, S: Simd>([m, a, c, k, ..]: [V<R, S>; 6], [x]: [V<R, S>; 1]) -> [V<R, S>; 3] {
         let d = x - m;
         let q = d * d * k;
-        exponential([q, a, c])
+        exponential([q, q.exp_below(), a, c])
     }
 }
 
@@ -69,7 +69,7 @@ impl Model<5, 2, 7, 6> for Gauss2d {
     fn rows<R: Real, S: Simd>([x0, y0, a, c, k, w, per_s]: [V<R, S>; 7], [x, y]: [V<R, S>; 2]) -> [V<R, S>; 6] {
         let (dx, dy) = (x - x0, y - y0);
         let square = dx.times_plus(dx, dy * dy);
-        let e = (square * k).exp();
+        let e = (square * k).exp_below();
         let g = w * e;
         [a.times_plus(e, c), e, g * dx, g * dy, g * square * per_s, a.one()]
     }
@@ -78,7 +78,7 @@ impl Model<5, 2, 7, 6> for Gauss2d {
     fn parts<R: Real, S: Simd>([x0, y0, a, c, k, ..]: [V<R, S>; 7], [x, y]: [V<R, S>; 2]) -> [V<R, S>; 3] {
         let (dx, dy) = (x - x0, y - y0);
         let q = dx.times_plus(dx, dy * dy) * k;
-        exponential([q, a, c])
+        exponential([q, q.exp_below(), a, c])
     }
 }
 
@@ -95,7 +95,7 @@ impl Model<6, 2, 10, 7> for Gauss2dElliptic {
     fn rows<R: Real, S: Simd>(constants: [V<R, S>; 10], [x, y]: [V<R, S>; 2]) -> [V<R, S>; 7] {
         let [x0, y0, a, c, kx, ky, wx, wy, per_sx, per_sy] = constants;
         let (dx, dy) = (x - x0, y - y0);
-        let e = (dx * dx * kx + dy * dy * ky).exp();
+        let e = (dx * dx * kx + dy * dy * ky).exp_below();
         let (gx, gy) = (wx * e * dx, wy * e * dy);
         [a.times_plus(e, c), e, gx, gy, gx * dx * per_sx, gy * dy * per_sy, a.one()]
     }
@@ -104,7 +104,8 @@ impl Model<6, 2, 10, 7> for Gauss2dElliptic {
     fn parts<R: Real, S: Simd>(constants: [V<R, S>; 10], [x, y]: [V<R, S>; 2]) -> [V<R, S>; 3] {
         let [x0, y0, a, c, kx, ky, ..] = constants;
         let (dx, dy) = (x - x0, y - y0);
-        exponential([dx * dx * kx + dy * dy * ky, a, c])
+        let q = dx * dx * kx + dy * dy * ky;
+        exponential([q, q.exp_below(), a, c])
     }
 }
 
@@ -123,7 +124,8 @@ impl Model<3, 1, 3, 4> for Exponential {
     const ROUNDINGS: [f64; 2] = [1.0, 9.0];
     #[inline(always)]
     fn parts<R: Real, S: Simd>([a, k, c]: [V<R, S>; 3], [x]: [V<R, S>; 1]) -> [V<R, S>; 3] {
-        exponential([k * x, a, c])
+        let q = k * x;
+        exponential([q, q.exp(), a, c])
     }
 }
 

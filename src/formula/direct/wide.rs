@@ -64,7 +64,12 @@ impl<R: Real, S: Simd> V<R, S> {
     }
     #[inline(always)]
     pub fn exp(self) -> Self {
-        V(self.0, R::exp_each(self.0, self.1))
+        V(self.0, R::exp_each::<S, WIDE, false>(self.0, self.1))
+    }
+    /// e^x of numbers that are at most 0, or NaN.
+    #[inline(always)]
+    pub fn exp_below(self) -> Self {
+        V(self.0, R::exp_each::<S, WIDE, true>(self.0, self.1))
     }
     #[inline(always)]
     pub fn size(self) -> Self {
