@@ -28,7 +28,7 @@ mod wgsl;
 use std::sync::Arc;
 
 use crate::error::{Error, Result};
-use crate::solver::whole::LaneModel;
+use crate::solver::whole::{LaneModel, Rounding};
 use direct::Direct;
 use lanes::LaneTape;
 use operation::Elementary;
@@ -162,13 +162,13 @@ impl Formula {
         Arc::new(move |block| tape.evaluate(block))
     }
 
-    /// The value and the most that its rounding in f32 may be, in units of 2⁻²⁴, where f32 holds the predictors, or not.
-    pub(crate) fn rounding(&self, held: bool) -> LaneModel<f32> {
+    /// What rounding in f32 may do to the value, where f32 holds the predictors, or not.
+    pub(crate) fn rounding(&self, held: bool) -> Rounding {
         if let (Some(direct), true) = (self.direct, held) {
-            return Arc::new(move |block| direct.bound(block));
+            return Rounding::Sums(direct.rounding());
         }
         let tape = Arc::clone(&self.rounding[usize::from(held)]);
-        Arc::new(move |block| tape.evaluate(block))
+        Rounding::Points(Arc::new(move |block| tape.evaluate(block)))
     }
 
     fn evaluate(&self, derivatives: bool, x: &[f64], parameters: &[f64]) -> Result<Vec<f64>> {

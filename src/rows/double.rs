@@ -38,10 +38,6 @@ impl Real for f64 {
         simd.div_f64s(a, b)
     }
     #[inline(always)]
-    fn absolute_each<S: Simd>(simd: S, a: S::f64s) -> S::f64s {
-        simd.abs_f64s(a)
-    }
-    #[inline(always)]
     fn exp_each<S: Simd, const W: usize, const BELOW: bool>(_: S, x: [S::f64s; W]) -> [S::f64s; W] {
         x.map(vectors::exp_f64s::<S>)
     }

@@ -102,7 +102,6 @@ pub trait Real:
     fn plus<S: Simd>(simd: S, a: Self::Vector<S>, b: Self::Vector<S>) -> Self::Vector<S>;
     fn minus<S: Simd>(simd: S, a: Self::Vector<S>, b: Self::Vector<S>) -> Self::Vector<S>;
     fn divide<S: Simd>(simd: S, a: Self::Vector<S>, b: Self::Vector<S>) -> Self::Vector<S>;
-    fn absolute_each<S: Simd>(simd: S, a: Self::Vector<S>) -> Self::Vector<S>;
     /// e^x as formulas have it. `BELOW`: of numbers that are at most 0, or NaN, alone.
     fn exp_each<S: Simd, const W: usize, const BELOW: bool>(simd: S, x: [Self::Vector<S>; W]) -> [Self::Vector<S>; W];
     /// 1 / a where a is above `least`, else NaN.

@@ -38,10 +38,6 @@ impl Real for f32 {
         simd.div_f32s(a, b)
     }
     #[inline(always)]
-    fn absolute_each<S: Simd>(simd: S, a: S::f32s) -> S::f32s {
-        simd.abs_f32s(a)
-    }
-    #[inline(always)]
     fn exp_each<S: Simd, const W: usize, const BELOW: bool>(simd: S, x: [S::f32s; W]) -> [S::f32s; W] {
         vectors::exp_f32s::<S, W, BELOW>(simd, x)
     }

@@ -53,6 +53,26 @@ pub enum WholeModel {
     Double(LaneModel<f64>),
 }
 
+/// The most that rounding in f32 may do to a model's value, in units of 2⁻²⁴.
+#[derive(Clone)]
+pub enum Rounding {
+    /// Point by point: rows of the value and of the bound.
+    Points(LaneModel<f32>),
+    /// From a fit's sums.
+    Sums(SumRounding),
+}
+
+/// That of u + c, where u = a b e^q, a is the first parameter and c the last: as ‖u‖ = |a| ‖∂u/∂a‖ and ‖q u‖ ≤ Σ_p f_p |p ∂u/∂p|, the
+/// diagonal of the normal matrix has both.
+#[derive(Clone, Copy, Debug)]
+pub struct SumRounding {
+    /// How often q is rounded, each time by a share of itself; and all else in u.
+    pub of_exponent: f32,
+    pub others: f32,
+    /// Places of the parameters of which q is made, and f_p.
+    pub exponents: &'static [(usize, f32)],
+}
+
 /// What is fitted, and how.
 #[derive(Clone)]
 pub struct Whole {
@@ -72,8 +92,7 @@ pub struct Whole {
     pub estimator: Estimator,
     /// Gaussian priors: the parameter, mean and 1 / sigma.
     pub priors: Vec<(usize, f64, f64)>,
-    /// The model's value and the most that its rounding in f32 may be, in units of 2⁻²⁴: two rows a point.
-    pub rounding: LaneModel<f32>,
+    pub rounding: Rounding,
 }
 
 /// The data of many fits, row by row. P is the number of parameters.

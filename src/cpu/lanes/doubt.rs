@@ -3,6 +3,8 @@
 //! Residuals that are wrong by e move the solution by at most ‖e‖ / σ errors. A Jacobian and sums that are wrong by a share ε of each
 //! column move it by ε ‖r‖ / σ √(P Σ_p A_pp (A⁻¹)_pp); sums over N points are by √N roundings (Higham & Mary 2019).
 
+use std::ops::Range;
+
 use pulp::{Simd, WithSimd};
 
 use super::block::{Block, POINTS, normal};
@@ -13,7 +15,7 @@ use crate::rows::Real;
 use crate::rows::lanes::{LANES, Lanes};
 use crate::solver::Status;
 use crate::solver::triangle::{packed_index, packed_length};
-use crate::solver::whole::{LaneBlock, LaneGrid, Whole, WholeBatch, WholeColumns};
+use crate::solver::whole::{LaneBlock, LaneGrid, LaneModel, Rounding, SumRounding, Whole, WholeBatch, WholeColumns};
 
 /// Half the distance of two numbers in f32, at 1.
 const ROUNDING: f32 = 1.0 / 16_777_216.0;
@@ -111,14 +113,16 @@ impl Doubts {
         if self.seats.is_empty() {
             return;
         }
-        let count = self.parameters.len();
-        fill(&mut self.x, &self.seats, source.batch.x, source.first);
-        fill_weights(&mut self.weight, &self.seats, source);
+        let (count, whole) = (self.parameters.len(), source.whole);
         for p in 0..count {
             let row = self.factors.lower[packed_index(p, 0)..][..p + 1].iter_mut();
             row.zip(&self.seated[normal(p, 0)..]).for_each(|(to, sum)| *to = *sum);
         }
-        self.look(source);
+        match &whole.rounding {
+            Rounding::Points(model) => self.look(model, source),
+            Rounding::Sums(rounding) => self.act(Action::Sums(rounding)),
+        }
+        self.act(Action::Judge(whole));
         for &(l, k) in &self.seats {
             let (l, sure) = (l % LANES, self.sure.0[l % LANES] > 0.0);
             let own = columns.variances[k * count..][..count].iter_mut().zip(&self.variances);
@@ -127,9 +131,15 @@ impl Doubts {
         self.seats.clear();
     }
 
-    /// Adds up the values and the bounds of their rounding over all points, and judges them.
-    fn look(&mut self, source: &Source<'_>) {
+    fn act(&mut self, action: Action<'_>) {
+        pulp::Arch::new().dispatch(Part { doubts: self, action });
+    }
+
+    /// Adds up the values and the bounds of their rounding over all points.
+    fn look(&mut self, model: &LaneModel<f32>, source: &Source<'_>) {
         let whole = source.whole;
+        fill(&mut self.x, &self.seats, source.batch.x, source.first);
+        fill_weights(&mut self.weight, &self.seats, source);
         self.sums = [Lanes::splat(0.0); 2];
         if self.x.is_empty() {
             self.shared_x.clear();
@@ -138,7 +148,7 @@ impl Doubts {
         for first in (0..whole.points).step_by(POINTS) {
             let points = first..whole.points.min(first + POINTS);
             let grid = if self.x.is_empty() { LaneGrid::Shared(&self.shared_x) } else { LaneGrid::Own(&self.x) };
-            (whole.rounding)(LaneBlock {
+            model(LaneBlock {
                 points: points.clone(),
                 of_points: whole.points,
                 grid,
@@ -147,15 +157,15 @@ impl Doubts {
                 rows: &mut self.rows[..2 * points.len()],
                 stride: 2,
             });
-            pulp::Arch::new().dispatch(Part { doubts: self, first, count: points.len(), whole });
+            self.act(Action::Points(points));
         }
     }
 
     #[inline(always)]
-    fn add(&mut self, first: usize, count: usize) {
-        for (j, rows) in self.rows.chunks_exact(2).take(count).enumerate() {
+    fn add(&mut self, points: Range<usize>) {
+        for (j, rows) in points.zip(self.rows.chunks_exact(2)) {
             for (sum, row) in self.sums.iter_mut().zip(rows) {
-                match self.weight.get(first + j) {
+                match self.weight.get(j) {
                     Some(weight) => (0..LANES).for_each(|l| {
                         let (w, x) = (weight.0[l], row.0[l]);
                         // a masked row may be anything, NaN included
@@ -200,12 +210,16 @@ impl Doubts {
     }
 }
 
-/// Some points in a `pulp` dispatch.
+/// What is done in a `pulp` dispatch.
+enum Action<'a> {
+    Points(Range<usize>),
+    Sums(&'a SumRounding),
+    Judge(&'a Whole),
+}
+
 struct Part<'a> {
     doubts: &'a mut Doubts,
-    first: usize,
-    count: usize,
-    whole: &'a Whole,
+    action: Action<'a>,
 }
 
 impl WithSimd for Part<'_> {
@@ -213,9 +227,96 @@ impl WithSimd for Part<'_> {
 
     #[inline(always)]
     fn with_simd<S: Simd>(self, simd: S) {
-        self.doubts.add(self.first, self.count);
-        if self.first + self.count == self.whole.points {
-            self.doubts.judge(simd, self.whole);
+        match self.action {
+            Action::Points(points) => self.doubts.add(points),
+            Action::Sums(rounding) => {
+                self.doubts.sums = from_sums(rounding, &self.doubts.parameters, &self.doubts.seated)
+            }
+            Action::Judge(whole) => self.doubts.judge(simd, whole),
         }
+    }
+}
+
+/// Squared sums over points of the values and of the bounds of their rounding, from parameters and a block's sums.
+#[inline(always)]
+fn from_sums(rounding: &SumRounding, parameters: &[Lanes<f32>], sums: &[Lanes<f32>]) -> [Lanes<f32>; 2] {
+    let last = parameters.len() - 1;
+    let of = |p: usize, q: usize| &sums[normal(p, q)].0;
+    let (a, c) = (&parameters[0].0, &parameters[last].0);
+    let (squares, crosses, ones) = (of(0, 0), of(last, 0), of(last, last));
+    let (mut values, mut bounds) = (Lanes::splat(0.0), Lanes::splat(0.0f32));
+    for &(p, factor) in rounding.exponents {
+        let (x, slopes) = (&parameters[p].0, of(p, p));
+        (0..LANES).for_each(|l| bounds.0[l] += factor * x[l].abs() * slopes[l].sqrt());
+    }
+    for l in 0..LANES {
+        let (a, c, squares) = (a[l], c[l], squares[l]);
+        let value = a * a * squares + 2.0 * a * c * crosses[l] + c * c * ones[l];
+        let of_u = rounding.of_exponent * bounds.0[l] + rounding.others * a.abs() * squares.sqrt();
+        let bound = of_u + value.sqrt();
+        (values.0[l], bounds.0[l]) = (value, bound * bound);
+    }
+    [values, bounds]
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::formula::Formula;
+
+    /// What a model leaves at some points of lanes of parameters between 0.5 and 1.5, the first of them of either sign.
+    fn rows(
+        model: &LaneModel<f32>,
+        parameters: &[Lanes<f32>],
+        x: &[f32],
+        points: usize,
+        stride: usize,
+    ) -> Vec<Lanes<f32>> {
+        let mut rows = vec![Lanes::splat(f32::NAN); points * stride];
+        let grid = LaneGrid::Shared(x);
+        let (of_points, registers) = (points, &mut Vec::new());
+        model(LaneBlock { points: 0..points, of_points, grid, parameters, registers, rows: &mut rows, stride });
+        rows
+    }
+
+    /// Never below the bounds of all points together, and not far above them.
+    #[test]
+    fn sums_bound_what_points_do() {
+        let number = |k: usize| 0.5 + (k as f32 * 0.618_034).fract();
+        let (points, mut seen) = (9, 0);
+        for name in Formula::builtins() {
+            let formula = Formula::builtin(name).unwrap();
+            let Rounding::Sums(rounding) = formula.rounding(true) else { continue };
+            let own_order: Vec<&str> = formula.parameters().iter().map(String::as_str).collect();
+            // what is not written out by hand is looked at point by point
+            let Rounding::Points(tape) = formula.clone().with_parameters(&own_order).unwrap().rounding(true) else {
+                panic!("{name} has no tape")
+            };
+            seen += 1;
+            let p = formula.parameters().len();
+            let some = |i: usize| Lanes(std::array::from_fn(|l| number(7 + i * LANES + l)));
+            let mut parameters: Vec<Lanes<f32>> = (0..p).map(some).collect();
+            parameters[0].0.iter_mut().step_by(2).for_each(|a| *a = -*a);
+            let x: Vec<f32> = (0..formula.predictors().len() * points).map(|k| 2.0 * number(1001 + k)).collect();
+            let jacobian = rows(&formula.lanes(), &parameters, &x, points, 1 + p);
+            let by_points = rows(&tape, &parameters, &x, points, 2);
+            let mut sums = vec![Lanes::splat(0.0); packed_length(1 + p)];
+            for row in jacobian.chunks_exact(1 + p) {
+                for (i, a) in row.iter().enumerate() {
+                    for (j, b) in row[..=i].iter().enumerate() {
+                        (0..LANES).for_each(|l| sums[packed_index(i, j)].0[l] += a.0[l] * b.0[l]);
+                    }
+                }
+            }
+            let [values, bounds] = from_sums(&rounding, &parameters, &sums);
+            for l in 0..LANES {
+                let [value, bound] =
+                    [0, 1].map(|k| by_points.iter().skip(k).step_by(2).map(|row| row.0[l].powi(2)).sum::<f32>());
+                assert!((values.0[l] - value).abs() <= 1e-4 * value, "{name} lane {l}: {} {value}", values.0[l]);
+                let ratio = (bounds.0[l] / bound).sqrt();
+                assert!((0.9999..1.5).contains(&ratio), "{name} lane {l}: {ratio}");
+            }
+        }
+        assert_eq!(seen, 5);
     }
 }

@@ -60,26 +60,14 @@ impl<R: Real> Factors<R> {
         };
         for v in 0..LANES / lanes {
             let zero = R::splat(simd, R::ZERO);
-            let (mut factors, mut inverse) = ([[zero; N]; N], [zero; N]);
-            for i in 0..N {
-                let mut row = [zero; N];
-                for j in 0..i {
-                    let mut sum = R::vectors::<S>(&lower[packed_index(i, j)].0)[v];
-                    for k in 0..j {
-                        sum = R::subtract_product(simd, sum, row[k], factors[j][k]);
-                    }
-                    row[j] = sum;
-                }
-                let mut pivot = R::vectors::<S>(&lower[packed_index(i, i)].0)[v];
-                for k in 0..i {
-                    let factor = R::multiply(simd, row[k], inverse[k]);
-                    factors[i][k] = factor;
-                    R::vectors_mut::<S>(&mut lower[packed_index(i, k)].0)[v] = factor;
-                    pivot = R::subtract_product(simd, pivot, row[k], factor);
-                }
-                inverse[i] = R::inverse_above(simd, R::vectors::<S>(&least[i].0)[v], pivot);
-                R::vectors_mut::<S>(&mut inverses[i].0)[v] = inverse[i];
-            }
+            let mut done = ([[zero; N]; N], [zero; N]);
+            // one by one, so that compilers unroll what is in them
+            Self::eliminate::<S, N, 0>(simd, v, (lower, inverses), least, &mut done);
+            Self::eliminate::<S, N, 1>(simd, v, (lower, inverses), least, &mut done);
+            Self::eliminate::<S, N, 2>(simd, v, (lower, inverses), least, &mut done);
+            Self::eliminate::<S, N, 3>(simd, v, (lower, inverses), least, &mut done);
+            Self::eliminate::<S, N, 4>(simd, v, (lower, inverses), least, &mut done);
+            Self::eliminate::<S, N, 5>(simd, v, (lower, inverses), least, &mut done);
         }
         self.positive = Lanes::splat(R::ONE);
         for inverse in inverses {
@@ -87,6 +75,37 @@ impl<R: Real> Factors<R> {
             // false of NaN
             (0..LANES).for_each(|l| positive[l] *= pick(inverse.0[l] >= R::ZERO, R::ONE, R::ZERO));
         }
+    }
+
+    /// Row I of part `v` of the lanes, where there is one: L's into `lower`, 1 / D into `inverses`, both into `done`.
+    #[inline(always)]
+    fn eliminate<S: Simd, const N: usize, const I: usize>(
+        simd: S,
+        v: usize,
+        (lower, inverses): (&mut [Lanes<R>], &mut [Lanes<R>; N]),
+        least: &[Lanes<R>; N],
+        (factors, inverse): &mut ([[R::Vector<S>; N]; N], [R::Vector<S>; N]),
+    ) {
+        if I >= N {
+            return;
+        }
+        let mut row = [R::splat(simd, R::ZERO); N];
+        for j in 0..I {
+            let mut sum = R::vectors::<S>(&lower[packed_index(I, j)].0)[v];
+            for k in 0..j {
+                sum = R::subtract_product(simd, sum, row[k], factors[j][k]);
+            }
+            row[j] = sum;
+        }
+        let mut pivot = R::vectors::<S>(&lower[packed_index(I, I)].0)[v];
+        for k in 0..I {
+            let factor = R::multiply(simd, row[k], inverse[k]);
+            factors[I][k] = factor;
+            R::vectors_mut::<S>(&mut lower[packed_index(I, k)].0)[v] = factor;
+            pivot = R::subtract_product(simd, pivot, row[k], factor);
+        }
+        inverse[I] = R::inverse_above(simd, R::vectors::<S>(&least[I].0)[v], pivot);
+        R::vectors_mut::<S>(&mut inverses[I].0)[v] = inverse[I];
     }
 
     #[inline(always)]

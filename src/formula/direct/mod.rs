@@ -9,7 +9,7 @@ use pulp::{Simd, WithSimd};
 
 use crate::rows::Real;
 use crate::rows::lanes::Lanes;
-use crate::solver::whole::{LaneBlock, LaneGrid};
+use crate::solver::whole::{LaneBlock, LaneGrid, SumRounding};
 use models::{Exponential, Gauss1d, Gauss2d, Gauss2dElliptic, Lorentz, Model};
 use wide::V;
 
@@ -38,41 +38,42 @@ impl Direct {
 
     /// Fills the rows: values and derivatives.
     pub fn evaluate<R: Real>(self, block: LaneBlock<'_, R>) {
-        self.run::<R, false>(block);
-    }
-
-    /// Fills the rows: values, and what their rounding may be where f32 holds the predictors.
-    pub fn bound(self, block: LaneBlock<'_, f32>) {
-        self.run::<f32, true>(block);
-    }
-
-    fn run<R: Real, const BOUNDED: bool>(self, block: LaneBlock<'_, R>) {
         match self {
-            Direct::Gauss1d => run::<Gauss1d, R, _, _, _, _, BOUNDED>(block),
-            Direct::Gauss2d => run::<Gauss2d, R, _, _, _, _, BOUNDED>(block),
-            Direct::Gauss2dElliptic => run::<Gauss2dElliptic, R, _, _, _, _, BOUNDED>(block),
-            Direct::Exponential => run::<Exponential, R, _, _, _, _, BOUNDED>(block),
-            Direct::Lorentz => run::<Lorentz, R, _, _, _, _, BOUNDED>(block),
+            Direct::Gauss1d => run::<Gauss1d, R, _, _, _, _>(block),
+            Direct::Gauss2d => run::<Gauss2d, R, _, _, _, _>(block),
+            Direct::Gauss2dElliptic => run::<Gauss2dElliptic, R, _, _, _, _>(block),
+            Direct::Exponential => run::<Exponential, R, _, _, _, _>(block),
+            Direct::Lorentz => run::<Lorentz, R, _, _, _, _>(block),
+        }
+    }
+
+    /// What rounding may do to the values where f32 holds the predictors.
+    pub fn rounding(self) -> SumRounding {
+        match self {
+            Direct::Gauss1d => Gauss1d::ROUNDING,
+            Direct::Gauss2d => Gauss2d::ROUNDING,
+            Direct::Gauss2dElliptic => Gauss2dElliptic::ROUNDING,
+            Direct::Exponential => Exponential::ROUNDING,
+            Direct::Lorentz => Lorentz::ROUNDING,
         }
     }
 }
 
-fn run<M, R: Real, const P: usize, const D: usize, const K: usize, const N: usize, const BOUNDED: bool>(
-    block: LaneBlock<'_, R>,
-) where
+fn run<M, R: Real, const P: usize, const D: usize, const K: usize, const N: usize>(block: LaneBlock<'_, R>)
+where
     M: Model<P, D, K, N>,
 {
-    pulp::Arch::new().dispatch(Evaluation::<M, R, P, D, K, N, BOUNDED> { model: PhantomData, block });
+    pulp::Arch::new().dispatch(Evaluation::<M, R, P, D, K, N> { model: PhantomData, block });
 }
 
-/// A model at some points of a block; or its values and their bounds.
-struct Evaluation<'a, M, R, const P: usize, const D: usize, const K: usize, const N: usize, const BOUNDED: bool> {
+/// A model at some points of a block.
+struct Evaluation<'a, M, R, const P: usize, const D: usize, const K: usize, const N: usize> {
     model: PhantomData<M>,
     block: LaneBlock<'a, R>,
 }
 
-impl<M, R: Real, const P: usize, const D: usize, const K: usize, const N: usize, const BOUNDED: bool> WithSimd
-    for Evaluation<'_, M, R, P, D, K, N, BOUNDED>
+impl<M, R: Real, const P: usize, const D: usize, const K: usize, const N: usize> WithSimd
+    for Evaluation<'_, M, R, P, D, K, N>
 where
     M: Model<P, D, K, N>,
 {
@@ -92,16 +93,12 @@ where
                 store(constants, registers, v);
             }
             let constants: [_; K] = std::array::from_fn(|k| V::load(simd, &registers[k], v));
-            for (rows, point) in rows.chunks_exact_mut(if BOUNDED { 2 } else { N }).zip(points.clone()) {
+            for (rows, point) in rows.chunks_exact_mut(N).zip(points.clone()) {
                 let x = std::array::from_fn(|d| match &grid {
                     LaneGrid::Shared(x) => V::splat(simd, x[d * of_points + point]),
                     LaneGrid::Own(x) => V::load(simd, &x[d * of_points + point], v),
                 });
-                if BOUNDED {
-                    store(M::bounded(constants, x), rows, v);
-                } else {
-                    store(M::rows(constants, x), rows, v);
-                }
+                store(M::rows(constants, x), rows, v);
             }
         }
     }
@@ -161,13 +158,13 @@ mod tests {
         pairs.collect()
     }
 
-    fn agree<R: Elementary>(model: impl Fn(&Formula) -> LaneModel<R>, stride: Option<usize>, tolerance: f64) {
+    fn agree<R: Elementary>(tolerance: f64) {
         let pairs = pairs();
         assert_eq!(pairs.len(), 5);
         for [written, tape] in &pairs {
             for own in [false, true] {
-                let stride = stride.unwrap_or(1 + written.parameters().len());
-                let [direct, tape] = [written, tape].map(|f| rows(&model(f), f, own, stride));
+                let stride = 1 + written.parameters().len();
+                let [direct, tape] = [written, tape].map(|f| rows::<R>(&f.lanes(), f, own, stride));
                 for (i, (a, b)) in direct.iter().zip(&tape).enumerate() {
                     for l in 0..LANES {
                         let (a, b) = (a.0[l].to_f64(), b.0[l].to_f64());
@@ -181,12 +178,7 @@ mod tests {
 
     #[test]
     fn written_models_are_their_formulas() {
-        agree::<f64>(Formula::lanes, None, 1e-14);
-        agree::<f32>(Formula::lanes, None, 2e-6);
-    }
-
-    #[test]
-    fn written_bounds_are_their_formulas() {
-        agree(|formula| formula.rounding(true), Some(2), 5e-6);
+        agree::<f64>(1e-14);
+        agree::<f32>(2e-6);
     }
 }

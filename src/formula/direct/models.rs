@@ -4,33 +4,17 @@ use pulp::Simd;
 
 use super::wide::V;
 use crate::rows::Real;
+use crate::solver::whole::SumRounding;
 
 /// A model of P parameters and D predictors, of which K numbers of a fit are the same at every point; N = 1 + P.
 ///
-/// It rounds no more often than its formula, whose bound of rounding is taken for it: that of u + c, where u is a number times e^q.
+/// It rounds no more often than its formula, whose bound of rounding is taken for it.
 pub trait Model<const P: usize, const D: usize, const K: usize, const N: usize> {
     fn constants<R: Real, S: Simd>(parameters: [V<R, S>; P]) -> [V<R, S>; K];
     /// The value and its derivatives by the parameters.
     fn rows<R: Real, S: Simd>(constants: [V<R, S>; K], x: [V<R, S>; D]) -> [V<R, S>; N];
-    /// Roundings of u: those that q has, each of its size, and others.
-    const ROUNDINGS: [f64; 2];
-    /// q, u, u + c.
-    fn parts<R: Real, S: Simd>(constants: [V<R, S>; K], x: [V<R, S>; D]) -> [V<R, S>; 3];
-    /// The value and the most that its rounding may be, in units of 2⁻²⁴, where predictors are exact: what
-    /// [`rounding`](crate::formula::rounding) finds.
-    #[inline(always)]
-    fn bounded<R: Real, S: Simd>(constants: [V<R, S>; K], x: [V<R, S>; D]) -> [V<R, S>; 2] {
-        let [q, u, value] = Self::parts(constants, x);
-        let [of_q, others] = Self::ROUNDINGS.map(|n| q.number(n));
-        [value, q.size().times_plus(of_q, others).times_plus(u.size(), value.size())]
-    }
-}
-
-/// q, a e, a e + c, where e = e^q.
-#[inline(always)]
-fn exponential<R: Real, S: Simd>([q, e, a, c]: [V<R, S>; 4]) -> [V<R, S>; 3] {
-    let u = a * e;
-    [q, u, u + c]
+    /// What [`rounding`](crate::formula::rounding) finds where predictors are exact.
+    const ROUNDING: SumRounding;
 }
 
 pub struct Gauss1d;
@@ -48,13 +32,7 @@ impl Model<4, 1, 6, 5> for Gauss1d {
         let slope = w * e * d;
         [a.times_plus(e, c), e, slope, slope * d * per_s, a.one()]
     }
-    const ROUNDINGS: [f64; 2] = [9.0, 9.0];
-    #[inline(always)]
-    fn parts<R: Real, S: Simd>([m, a, c, k, ..]: [V<R, S>; 6], [x]: [V<R, S>; 1]) -> [V<R, S>; 3] {
-        let d = x - m;
-        let q = d * d * k;
-        exponential([q, q.exp_below(), a, c])
-    }
+    const ROUNDING: SumRounding = SumRounding { of_exponent: 9.0, others: 9.0, exponents: &[(2, 0.5)] };
 }
 
 pub struct Gauss2d;
@@ -73,13 +51,7 @@ impl Model<5, 2, 7, 6> for Gauss2d {
         let g = w * e;
         [a.times_plus(e, c), e, g * dx, g * dy, g * square * per_s, a.one()]
     }
-    const ROUNDINGS: [f64; 2] = [10.0, 9.0];
-    #[inline(always)]
-    fn parts<R: Real, S: Simd>([x0, y0, a, c, k, ..]: [V<R, S>; 7], [x, y]: [V<R, S>; 2]) -> [V<R, S>; 3] {
-        let (dx, dy) = (x - x0, y - y0);
-        let q = dx.times_plus(dx, dy * dy) * k;
-        exponential([q, q.exp_below(), a, c])
-    }
+    const ROUNDING: SumRounding = SumRounding { of_exponent: 10.0, others: 9.0, exponents: &[(3, 0.5)] };
 }
 
 pub struct Gauss2dElliptic;
@@ -99,14 +71,7 @@ impl Model<6, 2, 10, 7> for Gauss2dElliptic {
         let (gx, gy) = (wx * e * dx, wy * e * dy);
         [a.times_plus(e, c), e, gx, gy, gx * dx * per_sx, gy * dy * per_sy, a.one()]
     }
-    const ROUNDINGS: [f64; 2] = [10.0, 9.0];
-    #[inline(always)]
-    fn parts<R: Real, S: Simd>(constants: [V<R, S>; 10], [x, y]: [V<R, S>; 2]) -> [V<R, S>; 3] {
-        let [x0, y0, a, c, kx, ky, ..] = constants;
-        let (dx, dy) = (x - x0, y - y0);
-        let q = dx * dx * kx + dy * dy * ky;
-        exponential([q, q.exp_below(), a, c])
-    }
+    const ROUNDING: SumRounding = SumRounding { of_exponent: 10.0, others: 9.0, exponents: &[(3, 0.5), (4, 0.5)] };
 }
 
 pub struct Exponential;
@@ -121,12 +86,7 @@ impl Model<3, 1, 3, 4> for Exponential {
         let e = (k * x).exp();
         [a.times_plus(e, c), e, (a * e * x).negative(), a.one()]
     }
-    const ROUNDINGS: [f64; 2] = [1.0, 9.0];
-    #[inline(always)]
-    fn parts<R: Real, S: Simd>([a, k, c]: [V<R, S>; 3], [x]: [V<R, S>; 1]) -> [V<R, S>; 3] {
-        let q = k * x;
-        exponential([q, q.exp(), a, c])
-    }
+    const ROUNDING: SumRounding = SumRounding { of_exponent: 1.0, others: 9.0, exponents: &[(1, 1.0)] };
 }
 
 pub struct Lorentz;
@@ -145,11 +105,5 @@ impl Model<4, 1, 6, 5> for Lorentz {
         let share = i * i;
         [peak.times_plus(i, c), square * i, w * d * share, v * far * share, m.one()]
     }
-    const ROUNDINGS: [f64; 2] = [0.0, 10.0];
-    #[inline(always)]
-    fn parts<R: Real, S: Simd>([m, square, peak, c, ..]: [V<R, S>; 6], [x]: [V<R, S>; 1]) -> [V<R, S>; 3] {
-        let d = x - m;
-        let u = peak * (d * d + square).inverse();
-        [d, u, u + c]
-    }
+    const ROUNDING: SumRounding = SumRounding { of_exponent: 0.0, others: 10.0, exponents: &[] };
 }

@@ -72,10 +72,6 @@ impl<R: Real, S: Simd> V<R, S> {
         V(self.0, R::exp_each::<S, WIDE, true>(self.0, self.1))
     }
     #[inline(always)]
-    pub fn size(self) -> Self {
-        V(self.0, self.1.map(|x| R::absolute_each(self.0, x)))
-    }
-    #[inline(always)]
     pub fn half(self) -> Self {
         self * self.number(0.5)
     }
