@@ -106,7 +106,7 @@ impl<R: Elementary> Evaluation<'_, R> {
     /// The other steps, at one point.
     #[inline(always)]
     fn point<S: Simd>(&mut self, simd: S, place: usize, point: usize) {
-        let LaneBlock { of_points, grid, registers, rows, stride, .. } = &mut self.block;
+        let LaneBlock { of_points, grid, registers, y, rows, stride, .. } = &mut self.block;
         let rows = &mut rows[place * *stride..(place + 1) * *stride];
         for step in &self.tape.steps[self.tape.once..] {
             let (before, rest) = registers.split_at_mut(step.register);
@@ -170,6 +170,10 @@ impl<R: Elementary> Evaluation<'_, R> {
             }
         }
         self.tape.copies.iter().for_each(|&(register, row)| rows[row] = registers[register]);
+        if let Some(y) = y.get(point) {
+            let residual = R::vectors_mut::<S>(&mut rows[0].0).iter_mut();
+            residual.zip(R::vectors::<S>(&y.0)).for_each(|(value, y)| *value = R::minus(simd, *y, *value));
+        }
     }
 }
 

@@ -206,6 +206,7 @@ fn rounding_stays_within_its_bounds() {
                     grid: LaneGrid::Shared(&single),
                     parameters: &lanes,
                     registers: &mut registers,
+                    y: &[],
                     rows: rows_of,
                     stride,
                 });

@@ -37,7 +37,9 @@ pub struct LaneBlock<'a, R> {
     pub parameters: &'a [Lanes<R>],
     /// What the model keeps from point to point.
     pub registers: &'a mut Vec<Lanes<R>>,
-    /// (these points, 1 + P): value and derivatives, filled by the model.
+    /// (all points): data, or empty.
+    pub y: &'a [Lanes<R>],
+    /// (these points, 1 + P): value, or what y is above it where there is one, and derivatives, filled by the model.
     pub rows: &'a mut [Lanes<R>],
     /// 1 + P.
     pub stride: usize,

@@ -165,12 +165,14 @@ impl<R: Real> Block<R> {
             let rows = &mut self.rows[..points.len() * stride];
             let parameters = if expected { &self.accepted[..] } else { &self.trial };
             let registers = &mut self.registers;
+            let y = if whole.estimator == Estimator::LeastSquares { &self.y[..] } else { &[] };
             model(LaneBlock {
                 points: points.clone(),
                 of_points: self.points,
                 grid,
                 parameters,
                 registers,
+                y,
                 rows,
                 stride,
             });

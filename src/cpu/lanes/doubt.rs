@@ -154,6 +154,7 @@ impl Doubts {
                 grid,
                 parameters: &self.parameters,
                 registers: &mut self.registers,
+                y: &[],
                 rows: &mut self.rows[..2 * points.len()],
                 stride: 2,
             });
@@ -275,7 +276,7 @@ mod tests {
         let mut rows = vec![Lanes::splat(f32::NAN); points * stride];
         let grid = LaneGrid::Shared(x);
         let (of_points, registers) = (points, &mut Vec::new());
-        model(LaneBlock { points: 0..points, of_points, grid, parameters, registers, rows: &mut rows, stride });
+        model(LaneBlock { points: 0..points, of_points, grid, parameters, registers, y: &[], rows: &mut rows, stride });
         rows
     }
 

@@ -1,4 +1,5 @@
-//! A block's rows as an estimator counts them: values become residuals, derivatives are multiplied by slopes.
+//! A block's rows as an estimator counts them: values become residuals, derivatives are multiplied by slopes; of least squares, whose
+//! models leave residuals, both by weights.
 
 use pulp::{Simd, WithSimd};
 
@@ -30,10 +31,7 @@ impl<R: Real> Shares<'_, R> {
     #[inline(always)]
     fn least_squares(self) {
         let stride = self.rows.len() / self.y.len();
-        for (j, (rows, y)) in self.rows.chunks_exact_mut(stride).zip(self.y).enumerate() {
-            let value = &mut rows[0].0;
-            (0..LANES).for_each(|l| value[l] = y.0[l] - value[l]);
-            let Some(weight) = self.weight.get(j) else { continue };
+        for (rows, weight) in self.rows.chunks_exact_mut(stride).zip(self.weight) {
             for row in rows {
                 for l in 0..LANES {
                     let (w, x) = (weight.0[l], row.0[l]);

@@ -81,7 +81,7 @@ where
 
     #[inline(always)]
     fn with_simd<S: Simd>(self, simd: S) {
-        let LaneBlock { points, of_points, grid, parameters, registers, rows, .. } = self.block;
+        let LaneBlock { points, of_points, grid, parameters, registers, y, rows, .. } = self.block;
         registers.resize(K, Lanes::splat(R::NAN));
         let (Some(parameters), Some(registers)) = (parameters.first_chunk::<P>(), registers.first_chunk_mut::<K>())
         else {
@@ -98,7 +98,11 @@ where
                     LaneGrid::Shared(x) => V::splat(simd, x[d * of_points + point]),
                     LaneGrid::Own(x) => V::load(simd, &x[d * of_points + point], v),
                 });
-                store(M::rows(constants, x), rows, v);
+                let mut values = M::rows(constants, x);
+                if let Some(y) = y.get(point) {
+                    values[0] = V::load(simd, y, v) - values[0];
+                }
+                store(values, rows, v);
             }
         }
     }
@@ -118,8 +122,13 @@ mod tests {
     use crate::rows::lanes::LANES;
     use crate::solver::whole::LaneModel;
 
-    /// All rows at some points of lanes of parameters between 0.5 and 1.5, the first of them of either sign.
-    fn rows<R: Elementary>(model: &LaneModel<R>, formula: &Formula, own: bool, stride: usize) -> Vec<Lanes<R>> {
+    /// All rows at some points of lanes of parameters between 0.5 and 1.5, the first of them of either sign; with data or without.
+    fn rows<R: Elementary>(
+        model: &LaneModel<R>,
+        formula: &Formula,
+        (own, data): (bool, bool),
+        stride: usize,
+    ) -> Vec<Lanes<R>> {
         let (p, d, points) = (formula.parameters().len(), formula.predictors().len(), 7);
         let number = |k: usize| R::of(0.5 + (k as f64 * 0.618_033_988_749_894_9).fract());
         let some = |n: usize, seed: usize| -> Vec<Lanes<R>> {
@@ -130,6 +139,7 @@ mod tests {
         let shared: Vec<R> = x.iter().map(|x| x.0[0]).collect();
         let mut out = vec![Lanes::splat(R::NAN); points * stride];
         let mut registers = Vec::new();
+        let y = if data { some(points, 2001) } else { Vec::new() };
         // in two calls, as a block's points go by in parts
         for part in [0..4, 4..points] {
             model(LaneBlock {
@@ -139,6 +149,7 @@ mod tests {
                 grid: if own { LaneGrid::Own(&x) } else { LaneGrid::Shared(&shared) },
                 parameters: &parameters,
                 registers: &mut registers,
+                y: &y,
                 stride,
             });
         }
@@ -162,7 +173,7 @@ mod tests {
         let pairs = pairs();
         assert_eq!(pairs.len(), 5);
         for [written, tape] in &pairs {
-            for own in [false, true] {
+            for own in [(false, false), (false, true), (true, false), (true, true)] {
                 let stride = 1 + written.parameters().len();
                 let [direct, tape] = [written, tape].map(|f| rows::<R>(&f.lanes(), f, own, stride));
                 for (i, (a, b)) in direct.iter().zip(&tape).enumerate() {
