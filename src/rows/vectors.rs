@@ -9,36 +9,43 @@ use super::functions;
 #[inline(always)]
 pub fn exp_f32s<S: Simd, const W: usize, const BELOW: bool>(simd: S, x: [S::f32s; W]) -> [S::f32s; W] {
     const ROUND: f32 = 12_582_912.0;
-    let splat = |x: f32| simd.splat_f32s(x);
-    // choices instead of a smallest and a largest number, of which machines make different things if one is NaN
-    let small = x.map(|x| simd.less_than_f32s(x, splat(-87.0)));
-    let large = x.map(|x| simd.less_than_f32s(splat(88.0), x));
-    let c: [_; W] = std::array::from_fn(|k| {
-        let c = simd.select_f32s(small[k], splat(-87.0), x[k]);
-        if BELOW { c } else { simd.select_f32s(large[k], splat(88.0), c) }
-    });
-    let shifted = c.map(|c| simd.mul_add_f32s(c, splat(std::f32::consts::LOG2_E), splat(ROUND)));
-    let n = shifted.map(|shifted| simd.sub_f32s(shifted, splat(ROUND)));
-    let r: [_; W] = std::array::from_fn(|k| simd.mul_add_f32s(n[k], splat(-0.693_359_4), c[k]));
-    let r: [_; W] = std::array::from_fn(|k| simd.mul_add_f32s(n[k], splat(2.121_944_4e-4), r[k]));
-    let mut p = [splat(1.987_569_1e-4); W];
-    for next in [1.398_199_9e-3, 8.333_452e-3, 4.166_579_6e-2, 1.666_666_5e-1, 0.5] {
-        p = std::array::from_fn(|k| simd.mul_add_f32s(p[k], r[k], splat(next)));
+    // loops, not closures: where a compiler does not take those in, each instruction becomes a call
+    let (low, high) = (simd.splat_f32s(-87.0), simd.splat_f32s(88.0));
+    let (mut c, mut shifted, mut r) = (x, x, x);
+    for k in 0..W {
+        // choices instead of a smallest and a largest number, of which machines make different things if one is NaN
+        c[k] = simd.select_f32s(simd.less_than_f32s(x[k], low), low, x[k]);
+        if !BELOW {
+            c[k] = simd.select_f32s(simd.less_than_f32s(high, x[k]), high, c[k]);
+        }
+        let round = simd.splat_f32s(ROUND);
+        shifted[k] = simd.mul_add_f32s(c[k], simd.splat_f32s(std::f32::consts::LOG2_E), round);
+        let n = simd.sub_f32s(shifted[k], round);
+        let near = simd.mul_add_f32s(n, simd.splat_f32s(-0.693_359_4), c[k]);
+        r[k] = simd.mul_add_f32s(n, simd.splat_f32s(2.121_944_4e-4), near);
     }
-    let squares = r.map(|r| simd.mul_f32s(r, r));
-    let e: [_; W] = std::array::from_fn(|k| simd.mul_add_f32s(p[k], squares[k], r[k]));
-    let e = e.map(|e| simd.add_f32s(e, splat(1.0)));
-    // 2ⁿ
+    let mut p = [simd.splat_f32s(1.987_569_1e-4); W];
+    for next in [1.398_199_9e-3, 8.333_452e-3, 4.166_579_6e-2, 1.666_666_5e-1, 0.5] {
+        let next = simd.splat_f32s(next);
+        for k in 0..W {
+            p[k] = simd.mul_add_f32s(p[k], r[k], next);
+        }
+    }
     let bias = simd.splat_u32s(127u32.wrapping_sub(ROUND.to_bits()));
-    let power = shifted.map(|shifted| {
-        let exponent = simd.add_u32s(simd.transmute_u32s_f32s(shifted), bias);
-        simd.transmute_f32s_u32s(simd.wrapping_dyn_shl_u32s(exponent, simd.splat_u32s(23)))
-    });
-    std::array::from_fn(|k| {
-        // NaN times whatever its bits made of the power
-        let value = simd.select_f32s(small[k], splat(0.0), simd.mul_f32s(e[k], power[k]));
-        if BELOW { value } else { simd.select_f32s(large[k], splat(f32::INFINITY), value) }
-    })
+    let mut out = x;
+    for k in 0..W {
+        let e = simd.mul_add_f32s(p[k], simd.mul_f32s(r[k], r[k]), r[k]);
+        let e = simd.add_f32s(e, simd.splat_f32s(1.0));
+        // 2ⁿ; of NaN it may be anything, and remains NaN times that
+        let exponent = simd.add_u32s(simd.transmute_u32s_f32s(shifted[k]), bias);
+        let power = simd.transmute_f32s_u32s(simd.wrapping_dyn_shl_u32s(exponent, simd.splat_u32s(23)));
+        let value = simd.mul_f32s(e, power);
+        out[k] = simd.select_f32s(simd.less_than_f32s(x[k], low), simd.splat_f32s(0.0), value);
+        if !BELOW {
+            out[k] = simd.select_f32s(simd.less_than_f32s(high, x[k]), simd.splat_f32s(f32::INFINITY), out[k]);
+        }
+    }
+    out
 }
 
 /// e^x, one by one.

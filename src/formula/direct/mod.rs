@@ -10,7 +10,7 @@ use pulp::{Simd, WithSimd};
 use crate::rows::Real;
 use crate::rows::lanes::Lanes;
 use crate::solver::whole::{LaneBlock, LaneGrid, SumRounding};
-use models::{Exponential, Gauss1d, Gauss2d, Gauss2dElliptic, Lorentz, Model};
+use models::{Decay, Exponential, Gauss1d, Gauss2d, Gauss2dElliptic, Lorentz, Model};
 use wide::V;
 
 /// Which of them.
@@ -42,7 +42,7 @@ impl Direct {
             Direct::Gauss1d => run::<Gauss1d, R, _, _, _, _>(block),
             Direct::Gauss2d => run::<Gauss2d, R, _, _, _, _>(block),
             Direct::Gauss2dElliptic => run::<Gauss2dElliptic, R, _, _, _, _>(block),
-            Direct::Exponential => run::<Exponential, R, _, _, _, _>(block),
+            Direct::Exponential => run::<Decay, R, _, _, _, _>(block),
             Direct::Lorentz => run::<Lorentz, R, _, _, _, _>(block),
         }
     }
@@ -53,7 +53,7 @@ impl Direct {
             Direct::Gauss1d => Gauss1d::ROUNDING,
             Direct::Gauss2d => Gauss2d::ROUNDING,
             Direct::Gauss2dElliptic => Gauss2dElliptic::ROUNDING,
-            Direct::Exponential => Exponential::ROUNDING,
+            Direct::Exponential => Decay::ROUNDING,
             Direct::Lorentz => Lorentz::ROUNDING,
         }
     }
@@ -82,30 +82,111 @@ where
     #[inline(always)]
     fn with_simd<S: Simd>(self, simd: S) {
         let LaneBlock { points, of_points, grid, parameters, registers, y, rows, .. } = self.block;
-        registers.resize(K, Lanes::splat(R::NAN));
-        let (Some(parameters), Some(registers)) = (parameters.first_chunk::<P>(), registers.first_chunk_mut::<K>())
-        else {
-            return;
+        let Some(parameters) = parameters.first_chunk::<P>() else { return };
+        let lattice = match (&grid, M::EXPONENTIAL) {
+            (LaneGrid::Shared(x), Exponential::Below) if D == 2 => lattice(x),
+            _ => None,
         };
+        let factors = lattice.map_or(0, |columns| columns + of_points / columns);
+        registers.resize(K + factors, Lanes::splat(R::NAN));
         for v in 0..V::<R, S>::COUNT {
             if points.start == 0 {
-                let constants = M::constants(std::array::from_fn(|p| V::load(simd, &parameters[p], v)));
-                store(constants, registers, v);
-            }
-            let constants: [_; K] = std::array::from_fn(|k| V::load(simd, &registers[k], v));
-            for (rows, point) in rows.chunks_exact_mut(N).zip(points.clone()) {
-                let x = std::array::from_fn(|d| match &grid {
-                    LaneGrid::Shared(x) => V::splat(simd, x[d * of_points + point]),
-                    LaneGrid::Own(x) => V::load(simd, &x[d * of_points + point], v),
-                });
-                let mut values = M::rows(constants, x);
-                if let Some(y) = y.get(point) {
-                    values[0] = V::load(simd, y, v) - values[0];
+                let mut own = [V::splat(simd, R::ZERO); P];
+                for p in 0..P {
+                    own[p] = V::load(simd, &parameters[p], v);
                 }
-                store(values, rows, v);
+                let constants = M::constants(own);
+                store(constants, registers, v);
+                let columns = lattice.unwrap_or(0);
+                for (k, factor) in registers[K..].iter_mut().enumerate() {
+                    let (d, point) = if k < columns { (0, k) } else { (D - 1, (k - columns) * columns) };
+                    let x = at(simd, &grid, (point, of_points), v);
+                    M::exponents::<R, S>(constants, x)[d].exp_below().store(factor, v);
+                }
+            }
+            let (constants, factors) = registers.split_at(K);
+            let mut own = [V::splat(simd, R::ZERO); K];
+            for k in 0..K {
+                own[k] = V::load(simd, &constants[k], v);
+            }
+            let constants = own;
+            let rows = rows.chunks_exact_mut(N).zip(points.clone());
+            let Some(columns) = lattice else {
+                for (rows, point) in rows {
+                    let x = at(simd, &grid, (point, of_points), v);
+                    let parts = M::exponents(constants, x);
+                    let mut q = parts[0];
+                    for part in &parts[1..] {
+                        q = q + *part;
+                    }
+                    let e = match M::EXPONENTIAL {
+                        Exponential::Below => q.exp_below(),
+                        Exponential::Any => q.exp(),
+                        Exponential::None => q,
+                    };
+                    put::<M, R, S, P, D, K, N>((constants, x, e), y.get(point), rows, v);
+                }
+                continue;
+            };
+            let (of_columns, of_lines) = factors.split_at(columns);
+            let (mut column, mut line) = (points.start % columns, points.start / columns);
+            for (rows, point) in rows {
+                let e = V::load(simd, &of_columns[column], v) * V::load(simd, &of_lines[line], v);
+                let x = at(simd, &grid, (point, of_points), v);
+                put::<M, R, S, P, D, K, N>((constants, x, e), y.get(point), rows, v);
+                column += 1;
+                if column == columns {
+                    (column, line) = (0, line + 1);
+                }
             }
         }
     }
+}
+
+/// The predictors at one of so many points, of part `v` of the lanes.
+#[inline(always)]
+fn at<R: Real, S: Simd, const D: usize>(
+    simd: S,
+    grid: &LaneGrid<'_, R>,
+    (point, of_points): (usize, usize),
+    v: usize,
+) -> [V<R, S>; D] {
+    // loops, not closures: where a compiler does not take those in, each instruction becomes a call
+    let mut x = [V::splat(simd, R::ZERO); D];
+    for d in 0..D {
+        x[d] = match grid {
+            LaneGrid::Shared(x) => V::splat(simd, x[d * of_points + point]),
+            LaneGrid::Own(x) => V::load(simd, &x[d * of_points + point], v),
+        };
+    }
+    x
+}
+
+/// A point's rows.
+#[inline(always)]
+fn put<M, R: Real, S: Simd, const P: usize, const D: usize, const K: usize, const N: usize>(
+    (constants, x, e): ([V<R, S>; K], [V<R, S>; D], V<R, S>),
+    y: Option<&Lanes<R>>,
+    rows: &mut [Lanes<R>],
+    v: usize,
+) where
+    M: Model<P, D, K, N>,
+{
+    let mut values = M::rows(constants, x, e);
+    if let Some(y) = y {
+        values[0] = values[0].below(y, v);
+    }
+    store(values, rows, v);
+}
+
+/// Points on a line of a grid (2, points) whose points are all pairs of some numbers, line by line: there e^q is one of as few factors
+/// as there are columns and lines.
+fn lattice<R: Real>(x: &[R]) -> Option<usize> {
+    let (x, y) = x.split_at(x.len() / 2);
+    let columns = y.iter().position(|other| *other != y[0])?;
+    let whole = y.len().is_multiple_of(columns) && columns > 1;
+    let is_line = |(x_of, y_of): (&[R], &[R])| x_of == &x[..columns] && y_of.iter().all(|other| *other == y_of[0]);
+    (whole && x.chunks(columns).zip(y.chunks(columns)).all(is_line)).then_some(columns)
 }
 
 /// Puts values into part `v` of as many rows.

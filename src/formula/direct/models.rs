@@ -11,10 +11,27 @@ use crate::solver::whole::SumRounding;
 /// It rounds no more often than its formula, whose bound of rounding is taken for it.
 pub trait Model<const P: usize, const D: usize, const K: usize, const N: usize> {
     fn constants<R: Real, S: Simd>(parameters: [V<R, S>; P]) -> [V<R, S>; K];
-    /// The value and its derivatives by the parameters.
-    fn rows<R: Real, S: Simd>(constants: [V<R, S>; K], x: [V<R, S>; D]) -> [V<R, S>; N];
-    /// What [`rounding`](crate::formula::rounding) finds where predictors are exact.
+    /// What of a model's rows is an exponential.
+    const EXPONENTIAL: Exponential;
+    /// Numbers whose sum is q, each of one predictor; none is above 0, or one is NaN, where they are `Below`.
+    #[inline(always)]
+    fn exponents<R: Real, S: Simd>(_constants: [V<R, S>; K], x: [V<R, S>; D]) -> [V<R, S>; D] {
+        x
+    }
+    /// The value and its derivatives by the parameters, given e^q.
+    fn rows<R: Real, S: Simd>(constants: [V<R, S>; K], x: [V<R, S>; D], e: V<R, S>) -> [V<R, S>; N];
+    /// What [`rounding`](crate::formula::rounding) finds where predictors are exact; with two exponentials and their product, if it may be
+    /// made of them.
     const ROUNDING: SumRounding;
+}
+
+/// Whether there is an e^q.
+#[derive(Clone, Copy, PartialEq)]
+pub enum Exponential {
+    None,
+    Any,
+    /// q is at most 0, or NaN.
+    Below,
 }
 
 pub struct Gauss1d;
@@ -25,10 +42,15 @@ impl Model<4, 1, 6, 5> for Gauss1d {
         let narrow = (s * s).inverse();
         [m, a, c, narrow.half().negative(), a * narrow, s.inverse()]
     }
+    const EXPONENTIAL: Exponential = Exponential::Below;
     #[inline(always)]
-    fn rows<R: Real, S: Simd>([m, a, c, k, w, per_s]: [V<R, S>; 6], [x]: [V<R, S>; 1]) -> [V<R, S>; 5] {
+    fn exponents<R: Real, S: Simd>([m, _, _, k, ..]: [V<R, S>; 6], [x]: [V<R, S>; 1]) -> [V<R, S>; 1] {
         let d = x - m;
-        let e = (d * d * k).exp_below();
+        [d * d * k]
+    }
+    #[inline(always)]
+    fn rows<R: Real, S: Simd>([m, a, c, _, w, per_s]: [V<R, S>; 6], [x]: [V<R, S>; 1], e: V<R, S>) -> [V<R, S>; 5] {
+        let d = x - m;
         let slope = w * e * d;
         [a.times_plus(e, c), e, slope, slope * d * per_s, a.one()]
     }
@@ -43,15 +65,21 @@ impl Model<5, 2, 7, 6> for Gauss2d {
         let narrow = (s * s).inverse();
         [x0, y0, a, c, narrow.half().negative(), a * narrow, s.inverse()]
     }
+    const EXPONENTIAL: Exponential = Exponential::Below;
     #[inline(always)]
-    fn rows<R: Real, S: Simd>([x0, y0, a, c, k, w, per_s]: [V<R, S>; 7], [x, y]: [V<R, S>; 2]) -> [V<R, S>; 6] {
+    fn exponents<R: Real, S: Simd>([x0, y0, _, _, k, ..]: [V<R, S>; 7], [x, y]: [V<R, S>; 2]) -> [V<R, S>; 2] {
+        let (dx, dy) = (x - x0, y - y0);
+        [dx * dx * k, dy * dy * k]
+    }
+    #[inline(always)]
+    fn rows<R: Real, S: Simd>(constants: [V<R, S>; 7], [x, y]: [V<R, S>; 2], e: V<R, S>) -> [V<R, S>; 6] {
+        let [x0, y0, a, c, _, w, per_s] = constants;
         let (dx, dy) = (x - x0, y - y0);
         let square = dx.times_plus(dx, dy * dy);
-        let e = (square * k).exp_below();
         let g = w * e;
         [a.times_plus(e, c), e, g * dx, g * dy, g * square * per_s, a.one()]
     }
-    const ROUNDING: SumRounding = SumRounding { of_exponent: 10.0, others: 9.0, exponents: &[(3, 0.5)] };
+    const ROUNDING: SumRounding = SumRounding { of_exponent: 10.0, others: 12.0, exponents: &[(3, 0.5)] };
 }
 
 pub struct Gauss2dElliptic;
@@ -63,27 +91,37 @@ impl Model<6, 2, 10, 7> for Gauss2dElliptic {
         let [kx, ky] = [nx.half().negative(), ny.half().negative()];
         [x0, y0, a, c, kx, ky, a * nx, a * ny, sx.inverse(), sy.inverse()]
     }
+    const EXPONENTIAL: Exponential = Exponential::Below;
     #[inline(always)]
-    fn rows<R: Real, S: Simd>(constants: [V<R, S>; 10], [x, y]: [V<R, S>; 2]) -> [V<R, S>; 7] {
-        let [x0, y0, a, c, kx, ky, wx, wy, per_sx, per_sy] = constants;
+    fn exponents<R: Real, S: Simd>(constants: [V<R, S>; 10], [x, y]: [V<R, S>; 2]) -> [V<R, S>; 2] {
+        let [x0, y0, _, _, kx, ky, ..] = constants;
         let (dx, dy) = (x - x0, y - y0);
-        let e = (dx * dx * kx + dy * dy * ky).exp_below();
+        [dx * dx * kx, dy * dy * ky]
+    }
+    #[inline(always)]
+    fn rows<R: Real, S: Simd>(constants: [V<R, S>; 10], [x, y]: [V<R, S>; 2], e: V<R, S>) -> [V<R, S>; 7] {
+        let [x0, y0, a, c, _, _, wx, wy, per_sx, per_sy] = constants;
+        let (dx, dy) = (x - x0, y - y0);
         let (gx, gy) = (wx * e * dx, wy * e * dy);
         [a.times_plus(e, c), e, gx, gy, gx * dx * per_sx, gy * dy * per_sy, a.one()]
     }
-    const ROUNDING: SumRounding = SumRounding { of_exponent: 10.0, others: 9.0, exponents: &[(3, 0.5), (4, 0.5)] };
+    const ROUNDING: SumRounding = SumRounding { of_exponent: 10.0, others: 12.0, exponents: &[(3, 0.5), (4, 0.5)] };
 }
 
-pub struct Exponential;
+pub struct Decay;
 
-impl Model<3, 1, 3, 4> for Exponential {
+impl Model<3, 1, 3, 4> for Decay {
     #[inline(always)]
     fn constants<R: Real, S: Simd>([a, k, c]: [V<R, S>; 3]) -> [V<R, S>; 3] {
         [a, k.negative(), c]
     }
+    const EXPONENTIAL: Exponential = Exponential::Any;
     #[inline(always)]
-    fn rows<R: Real, S: Simd>([a, k, c]: [V<R, S>; 3], [x]: [V<R, S>; 1]) -> [V<R, S>; 4] {
-        let e = (k * x).exp();
+    fn exponents<R: Real, S: Simd>([_, k, _]: [V<R, S>; 3], [x]: [V<R, S>; 1]) -> [V<R, S>; 1] {
+        [k * x]
+    }
+    #[inline(always)]
+    fn rows<R: Real, S: Simd>([a, _, c]: [V<R, S>; 3], [x]: [V<R, S>; 1], e: V<R, S>) -> [V<R, S>; 4] {
         [a.times_plus(e, c), e, (a * e * x).negative(), a.one()]
     }
     const ROUNDING: SumRounding = SumRounding { of_exponent: 1.0, others: 9.0, exponents: &[(1, 1.0)] };
@@ -97,8 +135,9 @@ impl Model<4, 1, 6, 5> for Lorentz {
         let (square, twice) = (g * g, a + a);
         [m, square, a * square, c, twice * square, twice * g]
     }
+    const EXPONENTIAL: Exponential = Exponential::None;
     #[inline(always)]
-    fn rows<R: Real, S: Simd>([m, square, peak, c, w, v]: [V<R, S>; 6], [x]: [V<R, S>; 1]) -> [V<R, S>; 5] {
+    fn rows<R: Real, S: Simd>([m, square, peak, c, w, v]: [V<R, S>; 6], [x]: [V<R, S>; 1], _: V<R, S>) -> [V<R, S>; 5] {
         let d = x - m;
         let far = d * d;
         let i = (far + square).inverse();

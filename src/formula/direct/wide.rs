@@ -35,7 +35,14 @@ impl<R: Real, S: Simd> V<R, S> {
     #[inline(always)]
     pub fn load(simd: S, row: &Lanes<R>, v: usize) -> Self {
         let own = &R::vectors::<S>(&row.0)[v * WIDE..][..WIDE];
-        V(simd, std::array::from_fn(|k| own[k]))
+        let mut all = [own[0]; WIDE];
+        all.copy_from_slice(own);
+        V(simd, all)
+    }
+    /// By how much it is below part `v` of a row.
+    #[inline(always)]
+    pub fn below(self, row: &Lanes<R>, v: usize) -> Self {
+        V::load(self.0, row, v) - self
     }
     #[inline(always)]
     pub fn store(self, row: &mut Lanes<R>, v: usize) {
