@@ -162,6 +162,11 @@ impl Formula {
         Arc::new(move |block| tape.evaluate(block))
     }
 
+    /// Whether the last parameter is known to be an offset.
+    pub(crate) fn ends_in_ones(&self) -> bool {
+        self.direct.is_some()
+    }
+
     /// What rounding in f32 may do to the value, where f32 holds the predictors, or not.
     pub(crate) fn rounding(&self, held: bool) -> Rounding {
         if let (Some(direct), true) = (self.direct, held) {

@@ -42,6 +42,14 @@ impl Real for f64 {
         x.map(vectors::exp_f64s::<S>)
     }
     #[inline(always)]
+    fn larger<S: Simd>(simd: S, a: S::f64s, b: S::f64s) -> S::f64s {
+        simd.max_f64s(a, b)
+    }
+    #[inline(always)]
+    fn choose_less<S: Simd>(simd: S, (a, b): (S::f64s, S::f64s), yes: S::f64s, no: S::f64s) -> S::f64s {
+        simd.select_f64s(simd.less_than_f64s(a, b), yes, no)
+    }
+    #[inline(always)]
     fn inverse_above<S: Simd>(simd: S, least: S::f64s, a: S::f64s) -> S::f64s {
         let inverse = simd.div_f64s(simd.splat_f64s(1.0), a);
         simd.select_f64s(simd.less_than_f64s(least, a), inverse, simd.splat_f64s(f64::NAN))

@@ -104,6 +104,15 @@ pub trait Real:
     fn divide<S: Simd>(simd: S, a: Self::Vector<S>, b: Self::Vector<S>) -> Self::Vector<S>;
     /// e^x as formulas have it. `BELOW`: of numbers that are at most 0, or NaN, alone.
     fn exp_each<S: Simd, const W: usize, const BELOW: bool>(simd: S, x: [Self::Vector<S>; W]) -> [Self::Vector<S>; W];
+    /// The larger one; of a NaN and a number either.
+    fn larger<S: Simd>(simd: S, a: Self::Vector<S>, b: Self::Vector<S>) -> Self::Vector<S>;
+    /// `yes` where the first of a pair is less than the second, else `no`.
+    fn choose_less<S: Simd>(
+        simd: S,
+        pair: (Self::Vector<S>, Self::Vector<S>),
+        yes: Self::Vector<S>,
+        no: Self::Vector<S>,
+    ) -> Self::Vector<S>;
     /// 1 / a where a is above `least`, else NaN.
     fn inverse_above<S: Simd>(simd: S, least: Self::Vector<S>, a: Self::Vector<S>) -> Self::Vector<S>;
     /// The whole vectors at the front of a slice.

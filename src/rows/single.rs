@@ -42,6 +42,14 @@ impl Real for f32 {
         vectors::exp_f32s::<S, W, BELOW>(simd, x)
     }
     #[inline(always)]
+    fn larger<S: Simd>(simd: S, a: S::f32s, b: S::f32s) -> S::f32s {
+        simd.max_f32s(a, b)
+    }
+    #[inline(always)]
+    fn choose_less<S: Simd>(simd: S, (a, b): (S::f32s, S::f32s), yes: S::f32s, no: S::f32s) -> S::f32s {
+        simd.select_f32s(simd.less_than_f32s(a, b), yes, no)
+    }
+    #[inline(always)]
     fn inverse_above<S: Simd>(simd: S, least: S::f32s, a: S::f32s) -> S::f32s {
         let inverse = simd.div_f32s(simd.splat_f32s(1.0), a);
         simd.select_f32s(simd.less_than_f32s(least, a), inverse, simd.splat_f32s(f32::NAN))

@@ -86,6 +86,8 @@ pub struct Whole {
     pub model: WholeModel,
     /// The twin of `model`, as in a [`Custom`](super::recording::Custom) stage.
     pub wgsl: String,
+    /// Whether the derivative by the last parameter is 1 everywhere.
+    pub ends_in_ones: bool,
     pub settings: LevenbergMarquardt,
     /// Of the cost: see above.
     pub tolerance: f64,

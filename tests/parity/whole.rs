@@ -4,7 +4,9 @@ use std::sync::Arc;
 
 use super::{SIZES, gpu};
 use popfit::cpu::CpuDevice;
-use popfit::solver::whole::{LaneBlock, LaneGrid, LaneModel, WAITING, Whole, WholeBatch, WholeColumns, WholeModel};
+use popfit::solver::whole::{
+    LaneBlock, LaneGrid, LaneModel, Rounding, WAITING, Whole, WholeBatch, WholeColumns, WholeModel,
+};
 use popfit::solver::{Device, Estimator, LevenbergMarquardt};
 use popfit::{Formula, Status};
 
@@ -22,7 +24,9 @@ macro_rules! decay {
                         LaneGrid::Own(x) => x[j].0[l],
                     };
                     let e = (-k * x).exp();
-                    for (row, value) in [a * e + c, e, -a * x * e, 1.0].into_iter().enumerate() {
+                    let value = a * e + c;
+                    let value = block.y.get(j).map_or(value, |y| y.0[l] - value);
+                    for (row, value) in [value, e, -a * x * e, 1.0].into_iter().enumerate() {
                         block.rows[place * block.stride + row].0[l] = value;
                     }
                 }
@@ -53,12 +57,13 @@ fn fit(device: &dyn Device, model: WholeModel, batch: &WholeBatch<'_>) -> Fits {
         points: POINTS,
         model,
         wgsl: Formula::parse("a*exp(-k*x) + c").unwrap().wgsl(true).to_owned(),
+        ends_in_ones: false,
         settings: LevenbergMarquardt { diagonal_floor: 0.3, largest_step: 10.0, ..LevenbergMarquardt::default() },
         tolerance: 1e-9,
         most: f64::INFINITY,
         estimator: Estimator::LeastSquares,
         priors: Vec::new(),
-        rounding: boundless(),
+        rounding: Rounding::Points(boundless()),
     };
     let (mut parameters, mut variances) = (batch.starts.to_vec(), vec![f64::NAN; 3 * count]);
     let (mut chi2, mut promises) = (vec![f64::NAN; count], vec![f64::NAN; count]);

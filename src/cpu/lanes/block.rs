@@ -178,7 +178,8 @@ impl<R: Real> Block<R> {
             });
             let (y, weight) = (&self.y[points.clone()], self.weight.get(points.clone()).unwrap_or(&[]));
             Shares { estimator: whole.estimator, expected, y, weight, rows, cost: &mut cost }.run();
-            Gram { rows, stride, sums: &mut self.trial_sums, fresh: first == 0 }.run();
+            let ones = whole.ends_in_ones && self.weight.is_empty() && whole.estimator == Estimator::LeastSquares;
+            Gram { rows, stride, sums: &mut self.trial_sums, fresh: first == 0, ones }.run();
         }
         if whole.estimator != Estimator::LeastSquares {
             self.trial_sums[0] = cost;

@@ -37,6 +37,13 @@ impl<R: Real> Block<R> {
     /// Parameters that would leave the box are put on its face, the others solved again with that step given.
     #[inline(always)]
     fn solve_in_box<S: Simd>(&mut self, simd: S) {
+        match (self.lower.is_empty(), self.parameters) {
+            (true, 3) => return self.solve_few::<S, 3>(simd),
+            (true, 4) => return self.solve_few::<S, 4>(simd),
+            (true, 5) => return self.solve_few::<S, 5>(simd),
+            (true, 6) => return self.solve_few::<S, 6>(simd),
+            _ => {}
+        }
         if !self.lower.is_empty() {
             self.given.fill(Lanes::splat(R::ZERO));
         }

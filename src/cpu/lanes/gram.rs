@@ -16,6 +16,8 @@ pub struct Gram<'a, R> {
     pub sums: &'a mut [Lanes<R>],
     /// Whether nothing is there yet.
     pub fresh: bool,
+    /// Whether the last row is 1 at every point: its products are sums.
+    pub ones: bool,
 }
 
 impl<R: Real> Gram<'_, R> {
@@ -29,19 +31,24 @@ impl<R: Real> WithSimd for Gram<'_, R> {
 
     #[inline(always)]
     fn with_simd<S: Simd>(mut self, simd: S) {
-        match self.stride {
-            3 => return self.few::<S, 3, 0, 3>(simd),
-            4 => return self.few::<S, 4, 0, 4>(simd),
+        match (self.stride, self.ones) {
+            (3, _) => return self.few::<S, 3, 0, 3, false>(simd),
+            (4, _) => return self.few::<S, 4, 0, 4, false>(simd),
             // as many sums as there are registers for, besides what they multiply
-            5 if S::REGISTER_COUNT >= 32 => return self.few::<S, 5, 0, 5>(simd),
-            6 if S::REGISTER_COUNT >= 32 => return self.few::<S, 6, 0, 6>(simd),
-            5 => {
-                self.few::<S, 5, 0, 4>(simd);
-                return self.few::<S, 5, 4, 5>(simd);
+            (5, _) if S::REGISTER_COUNT >= 32 => return self.few::<S, 5, 0, 5, false>(simd),
+            (6, false) if S::REGISTER_COUNT >= 32 => return self.few::<S, 6, 0, 6, false>(simd),
+            (6, true) if S::REGISTER_COUNT >= 32 => return self.few::<S, 6, 0, 6, true>(simd),
+            (5, _) => {
+                self.few::<S, 5, 0, 4, false>(simd);
+                return self.few::<S, 5, 4, 5, false>(simd);
             }
-            6 => {
-                self.few::<S, 6, 0, 4>(simd);
-                return self.few::<S, 6, 4, 6>(simd);
+            (6, false) => {
+                self.few::<S, 6, 0, 4, false>(simd);
+                return self.few::<S, 6, 4, 6, false>(simd);
+            }
+            (6, true) => {
+                self.few::<S, 6, 0, 4, true>(simd);
+                return self.few::<S, 6, 4, 6, true>(simd);
             }
             _ => {}
         }
@@ -65,7 +72,7 @@ impl<R: Real> WithSimd for Gram<'_, R> {
 impl<R: Real> Gram<'_, R> {
     /// Products of rows `FROM..TO` with those up to themselves, of N rows in all: few enough that their sums stay in registers.
     #[inline(always)]
-    fn few<S: Simd, const N: usize, const FROM: usize, const TO: usize>(&mut self, simd: S) {
+    fn few<S: Simd, const N: usize, const FROM: usize, const TO: usize, const ONES: bool>(&mut self, simd: S) {
         let sums = &mut self.sums[..packed_length(N)];
         for v in 0..LANES / R::lanes::<S>() {
             let mut totals = [[R::splat(simd, R::ZERO); N]; N];
@@ -78,7 +85,10 @@ impl<R: Real> Gram<'_, R> {
                 let own: [_; N] = std::array::from_fn(|i| R::vectors::<S>(&point[i].0)[v]);
                 for i in FROM..TO {
                     for j in 0..=i {
-                        totals[i][j] = R::multiply_add(simd, own[i], own[j], totals[i][j]);
+                        totals[i][j] = match ONES && i + 1 == N {
+                            true => R::plus(simd, own[j], totals[i][j]),
+                            false => R::multiply_add(simd, own[i], own[j], totals[i][j]),
+                        };
                     }
                 }
             }

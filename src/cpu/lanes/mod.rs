@@ -3,6 +3,7 @@
 mod block;
 mod descent;
 mod doubt;
+mod few;
 mod gram;
 mod load;
 mod share;

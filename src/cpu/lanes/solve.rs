@@ -15,6 +15,81 @@ fn subtract_product<R: Real>(a: &mut Lanes<R>, b: &Lanes<R>, c: &Lanes<R>) {
     }
 }
 
+/// Part `v` of the lanes of packed matrices of N rows; what is above the diagonal is anything. `first`: rows and columns before them.
+#[inline(always)]
+pub fn packed<R: Real, S: Simd, const N: usize>(rows: &[Lanes<R>], first: usize, v: usize) -> [[R::Vector<S>; N]; N] {
+    let mut all = [[R::vectors::<S>(&rows[packed_index(first, first)].0)[v]; N]; N];
+    for i in 0..N {
+        for j in 0..=i {
+            all[i][j] = R::vectors::<S>(&rows[packed_index(first + i, first + j)].0)[v];
+        }
+    }
+    all
+}
+
+/// L and 1 / D of N rows, in registers.
+pub struct Eliminated<R: Real, S: Simd, const N: usize> {
+    pub lower: [[R::Vector<S>; N]; N],
+    pub inverse: [R::Vector<S>; N],
+}
+
+impl<R: Real, S: Simd, const N: usize> Eliminated<R, S, N> {
+    #[inline(always)]
+    pub fn new(simd: S) -> Self {
+        let zero = R::splat(simd, R::ZERO);
+        Eliminated { lower: [[zero; N]; N], inverse: [zero; N] }
+    }
+
+    /// Of a matrix of at most 6 rows, where pivots count as positive above `least`. One row after the other, so that compilers unroll what is
+    /// in them.
+    #[inline(always)]
+    pub fn all(&mut self, simd: S, matrix: &[[R::Vector<S>; N]; N], least: [R::Vector<S>; N]) {
+        self.row::<0>(simd, matrix, least);
+        self.row::<1>(simd, matrix, least);
+        self.row::<2>(simd, matrix, least);
+        self.row::<3>(simd, matrix, least);
+        self.row::<4>(simd, matrix, least);
+        self.row::<5>(simd, matrix, least);
+    }
+
+    /// Row I, where there is one.
+    #[inline(always)]
+    fn row<const I: usize>(&mut self, simd: S, matrix: &[[R::Vector<S>; N]; N], least: [R::Vector<S>; N]) {
+        if I >= N {
+            return;
+        }
+        let mut row = matrix[I];
+        for j in 0..I {
+            for k in 0..j {
+                row[j] = R::subtract_product(simd, row[j], row[k], self.lower[j][k]);
+            }
+        }
+        let mut pivot = row[I];
+        for (k, a) in row[..I].iter().enumerate() {
+            let factor = R::multiply(simd, *a, self.inverse[k]);
+            self.lower[I][k] = factor;
+            pivot = R::subtract_product(simd, pivot, *a, factor);
+        }
+        self.inverse[I] = R::inverse_above(simd, least[I], pivot);
+    }
+
+    #[inline(always)]
+    pub fn solve(&self, simd: S, mut x: [R::Vector<S>; N]) -> [R::Vector<S>; N] {
+        for i in 0..N {
+            for k in 0..i {
+                x[i] = R::subtract_product(simd, x[i], self.lower[i][k], x[k]);
+            }
+        }
+        for i in (0..N).rev() {
+            x[i] = R::multiply(simd, x[i], self.inverse[i]);
+            for k in i + 1..N {
+                x[i] = R::subtract_product(simd, x[i], self.lower[k][i], x[k]);
+            }
+        }
+        x
+    }
+}
+
 /// Factors of one matrix a lane.
 pub struct Factors<R> {
     /// The matrix, packed; then L, its diagonal unused.
@@ -59,15 +134,16 @@ impl<R: Real> Factors<R> {
             return;
         };
         for v in 0..LANES / lanes {
-            let zero = R::splat(simd, R::ZERO);
-            let mut done = ([[zero; N]; N], [zero; N]);
-            // one by one, so that compilers unroll what is in them
-            Self::eliminate::<S, N, 0>(simd, v, (lower, inverses), least, &mut done);
-            Self::eliminate::<S, N, 1>(simd, v, (lower, inverses), least, &mut done);
-            Self::eliminate::<S, N, 2>(simd, v, (lower, inverses), least, &mut done);
-            Self::eliminate::<S, N, 3>(simd, v, (lower, inverses), least, &mut done);
-            Self::eliminate::<S, N, 4>(simd, v, (lower, inverses), least, &mut done);
-            Self::eliminate::<S, N, 5>(simd, v, (lower, inverses), least, &mut done);
+            let mut done = Eliminated::<R, S, N>::new(simd);
+            let least = std::array::from_fn(|i| R::vectors::<S>(&least[i].0)[v]);
+            let matrix = packed(lower, 0, v);
+            done.all(simd, &matrix, least);
+            for i in 0..N {
+                for k in 0..i {
+                    R::vectors_mut::<S>(&mut lower[packed_index(i, k)].0)[v] = done.lower[i][k];
+                }
+                R::vectors_mut::<S>(&mut inverses[i].0)[v] = done.inverse[i];
+            }
         }
         self.positive = Lanes::splat(R::ONE);
         for inverse in inverses {
@@ -75,37 +151,6 @@ impl<R: Real> Factors<R> {
             // false of NaN
             (0..LANES).for_each(|l| positive[l] *= pick(inverse.0[l] >= R::ZERO, R::ONE, R::ZERO));
         }
-    }
-
-    /// Row I of part `v` of the lanes, where there is one: L's into `lower`, 1 / D into `inverses`, both into `done`.
-    #[inline(always)]
-    fn eliminate<S: Simd, const N: usize, const I: usize>(
-        simd: S,
-        v: usize,
-        (lower, inverses): (&mut [Lanes<R>], &mut [Lanes<R>; N]),
-        least: &[Lanes<R>; N],
-        (factors, inverse): &mut ([[R::Vector<S>; N]; N], [R::Vector<S>; N]),
-    ) {
-        if I >= N {
-            return;
-        }
-        let mut row = [R::splat(simd, R::ZERO); N];
-        for j in 0..I {
-            let mut sum = R::vectors::<S>(&lower[packed_index(I, j)].0)[v];
-            for k in 0..j {
-                sum = R::subtract_product(simd, sum, row[k], factors[j][k]);
-            }
-            row[j] = sum;
-        }
-        let mut pivot = R::vectors::<S>(&lower[packed_index(I, I)].0)[v];
-        for k in 0..I {
-            let factor = R::multiply(simd, row[k], inverse[k]);
-            factors[I][k] = factor;
-            R::vectors_mut::<S>(&mut lower[packed_index(I, k)].0)[v] = factor;
-            pivot = R::subtract_product(simd, pivot, row[k], factor);
-        }
-        inverse[I] = R::inverse_above(simd, R::vectors::<S>(&least[I].0)[v], pivot);
-        R::vectors_mut::<S>(&mut inverses[I].0)[v] = inverse[I];
     }
 
     #[inline(always)]
@@ -153,19 +198,14 @@ impl<R: Real> Factors<R> {
     fn solve_few<S: Simd, const N: usize>(&self, simd: S, x: &mut [Lanes<R>]) {
         let (Some(x), lower) = (x.first_chunk_mut::<N>(), &self.lower[..packed_length(N)]) else { return };
         for v in 0..LANES / R::lanes::<S>() {
-            let factor = |i: usize, k: usize| R::vectors::<S>(&lower[packed_index(i, k)].0)[v];
-            let mut own = [R::splat(simd, R::ZERO); N];
+            let mut done = Eliminated::<R, S, N> { lower: packed(lower, 0, v), inverse: [R::splat(simd, R::ZERO); N] };
+            let mut own = done.inverse;
             for i in 0..N {
+                done.inverse[i] = R::vectors::<S>(&self.inverse[i].0)[v];
                 own[i] = R::vectors::<S>(&x[i].0)[v];
-                for k in 0..i {
-                    own[i] = R::subtract_product(simd, own[i], factor(i, k), own[k]);
-                }
             }
-            for i in (0..N).rev() {
-                own[i] = R::multiply(simd, own[i], R::vectors::<S>(&self.inverse[i].0)[v]);
-                for k in i + 1..N {
-                    own[i] = R::subtract_product(simd, own[i], factor(k, i), own[k]);
-                }
+            let own = done.solve(simd, own);
+            for i in 0..N {
                 R::vectors_mut::<S>(&mut x[i].0)[v] = own[i];
             }
         }

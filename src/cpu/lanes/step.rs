@@ -6,6 +6,7 @@
 use pulp::Simd;
 
 use super::block::{Block, RUNNING, gradient, normal};
+use super::few::Promises;
 use crate::cpu::step::PATIENCE;
 use crate::rows::Real;
 use crate::rows::lanes::{LANES, Lanes};
@@ -97,7 +98,7 @@ impl<R: Real> Block<R> {
         let flat = self.is_flat(settings.gtol);
         self.solve(simd);
         // of the whole step: a shortened one never counts as small
-        let (gain, loss, length, size) = self.promises();
+        let Promises { gain, loss, length, size } = self.promises(simd);
         self.shorten(settings.largest_step);
         let rounding = Self::rounding();
         let xtol = settings.xtol.max(rounding.step);
@@ -206,11 +207,18 @@ impl<R: Real> Block<R> {
         flat
     }
 
-    /// 2 gᵀδ and δᵀAδ, and the squared lengths of the step and of the parameters that move.
     #[inline(always)]
-    fn promises(&self) -> (Lanes<R>, Lanes<R>, Lanes<R>, Lanes<R>) {
+    fn promises<S: Simd>(&self, simd: S) -> Promises<R> {
+        match self.parameters {
+            3 => return self.promises_few::<S, 3>(simd),
+            4 => return self.promises_few::<S, 4>(simd),
+            5 => return self.promises_few::<S, 5>(simd),
+            6 => return self.promises_few::<S, 6>(simd),
+            _ => {}
+        }
         let zero = Lanes::splat(R::ZERO);
-        let (mut gain, mut loss, mut length, mut size) = (zero, zero, zero, zero);
+        let mut all = Promises::new();
+        let Promises { gain, loss, length, size } = &mut all;
         let two = R::of(2.0);
         for p in 0..self.parameters {
             // A δ, its diagonal apart
@@ -230,6 +238,6 @@ impl<R: Real> Block<R> {
                 size.0[l] += pick(d == R::ZERO, R::ZERO, diagonal[l] * x * x);
             }
         }
-        (gain, loss, length, size)
+        all
     }
 }

@@ -85,6 +85,7 @@ impl<'a> Passage<'a> {
             points: self.points,
             model,
             wgsl: self.formula.wgsl(true).to_owned(),
+            ends_in_ones: self.formula.ends_in_ones(),
             settings: self.settings,
             tolerance,
             most,

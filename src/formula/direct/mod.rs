@@ -1,6 +1,8 @@
 //! Built-in models written out for lanes: what a tape passes from step to step through memory stays in registers.
 
 mod models;
+#[cfg(test)]
+mod tests;
 mod wide;
 
 use std::marker::PhantomData;
@@ -83,8 +85,10 @@ where
     fn with_simd<S: Simd>(self, simd: S) {
         let LaneBlock { points, of_points, grid, parameters, registers, y, rows, .. } = self.block;
         let Some(parameters) = parameters.first_chunk::<P>() else { return };
+        // factors behind the constants say that it has been looked for
+        let known = points.start == 0 || registers.len() > K;
         let lattice = match (&grid, M::EXPONENTIAL) {
-            (LaneGrid::Shared(x), Exponential::Below) if D == 2 => lattice(x),
+            (LaneGrid::Shared(x), Exponential::Below) if D == 2 && known => lattice(x, points.start > 0),
             _ => None,
         };
         let factors = lattice.map_or(0, |columns| columns + of_points / columns);
@@ -124,7 +128,7 @@ where
                         Exponential::Any => q.exp(),
                         Exponential::None => q,
                     };
-                    put::<M, R, S, P, D, K, N>((constants, x, e), y.get(point), rows, v);
+                    put(M::rows(constants, x, e), y.get(point), rows, v);
                 }
                 continue;
             };
@@ -133,7 +137,7 @@ where
             for (rows, point) in rows {
                 let e = V::load(simd, &of_columns[column], v) * V::load(simd, &of_lines[line], v);
                 let x = at(simd, &grid, (point, of_points), v);
-                put::<M, R, S, P, D, K, N>((constants, x, e), y.get(point), rows, v);
+                put(M::rows(constants, x, e), y.get(point), rows, v);
                 column += 1;
                 if column == columns {
                     (column, line) = (0, line + 1);
@@ -162,17 +166,14 @@ fn at<R: Real, S: Simd, const D: usize>(
     x
 }
 
-/// A point's rows.
+/// Puts a point's values, or by how much `y` is above the first of them, into part `v` of its rows.
 #[inline(always)]
-fn put<M, R: Real, S: Simd, const P: usize, const D: usize, const K: usize, const N: usize>(
-    (constants, x, e): ([V<R, S>; K], [V<R, S>; D], V<R, S>),
+fn put<R: Real, S: Simd, const N: usize>(
+    mut values: [V<R, S>; N],
     y: Option<&Lanes<R>>,
     rows: &mut [Lanes<R>],
     v: usize,
-) where
-    M: Model<P, D, K, N>,
-{
-    let mut values = M::rows(constants, x, e);
+) {
     if let Some(y) = y {
         values[0] = values[0].below(y, v);
     }
@@ -180,10 +181,13 @@ fn put<M, R: Real, S: Simd, const P: usize, const D: usize, const K: usize, cons
 }
 
 /// Points on a line of a grid (2, points) whose points are all pairs of some numbers, line by line: there e^q is one of as few factors
-/// as there are columns and lines.
-fn lattice<R: Real>(x: &[R]) -> Option<usize> {
+/// as there are columns and lines. `known`: it is such a grid.
+fn lattice<R: Real>(x: &[R], known: bool) -> Option<usize> {
     let (x, y) = x.split_at(x.len() / 2);
     let columns = y.iter().position(|other| *other != y[0])?;
+    if known {
+        return Some(columns);
+    }
     let whole = y.len().is_multiple_of(columns) && columns > 1;
     let is_line = |(x_of, y_of): (&[R], &[R])| x_of == &x[..columns] && y_of.iter().all(|other| *other == y_of[0]);
     (whole && x.chunks(columns).zip(y.chunks(columns)).all(is_line)).then_some(columns)
@@ -193,84 +197,4 @@ fn lattice<R: Real>(x: &[R]) -> Option<usize> {
 #[inline(always)]
 fn store<R: Real, S: Simd, const C: usize>(values: [V<R, S>; C], rows: &mut [Lanes<R>], v: usize) {
     values.into_iter().zip(rows).for_each(|(value, row)| value.store(row, v));
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-    use crate::formula::Formula;
-    use crate::formula::operation::Elementary;
-    use crate::rows::lanes::LANES;
-    use crate::solver::whole::LaneModel;
-
-    /// All rows at some points of lanes of parameters between 0.5 and 1.5, the first of them of either sign; with data or without.
-    fn rows<R: Elementary>(
-        model: &LaneModel<R>,
-        formula: &Formula,
-        (own, data): (bool, bool),
-        stride: usize,
-    ) -> Vec<Lanes<R>> {
-        let (p, d, points) = (formula.parameters().len(), formula.predictors().len(), 7);
-        let number = |k: usize| R::of(0.5 + (k as f64 * 0.618_033_988_749_894_9).fract());
-        let some = |n: usize, seed: usize| -> Vec<Lanes<R>> {
-            (0..n).map(|i| Lanes(std::array::from_fn(|l| number(seed + i * LANES + l)))).collect()
-        };
-        let (mut parameters, x) = (some(p, 7), some(d * points, 1001));
-        parameters[0].0.iter_mut().step_by(2).for_each(|a| *a = -*a);
-        let shared: Vec<R> = x.iter().map(|x| x.0[0]).collect();
-        let mut out = vec![Lanes::splat(R::NAN); points * stride];
-        let mut registers = Vec::new();
-        let y = if data { some(points, 2001) } else { Vec::new() };
-        // in two calls, as a block's points go by in parts
-        for part in [0..4, 4..points] {
-            model(LaneBlock {
-                rows: &mut out[part.start * stride..part.end * stride],
-                points: part,
-                of_points: points,
-                grid: if own { LaneGrid::Own(&x) } else { LaneGrid::Shared(&shared) },
-                parameters: &parameters,
-                registers: &mut registers,
-                y: &y,
-                stride,
-            });
-        }
-        out
-    }
-
-    /// Formulas that are written out, each with a copy that is not, as its parameters were put in order by hand.
-    fn pairs() -> Vec<[Formula; 2]> {
-        let written = Formula::builtins().filter(|name| Direct::of(name).is_some());
-        let pairs = written.map(|name| {
-            let formula = Formula::builtin(name).unwrap();
-            let own_order: Vec<&str> = formula.parameters().iter().map(String::as_str).collect();
-            let tape = formula.clone().with_parameters(&own_order).unwrap();
-            assert!(formula.direct.is_some() && tape.direct.is_none());
-            [formula, tape]
-        });
-        pairs.collect()
-    }
-
-    fn agree<R: Elementary>(tolerance: f64) {
-        let pairs = pairs();
-        assert_eq!(pairs.len(), 5);
-        for [written, tape] in &pairs {
-            for own in [(false, false), (false, true), (true, false), (true, true)] {
-                let stride = 1 + written.parameters().len();
-                let [direct, tape] = [written, tape].map(|f| rows::<R>(&f.lanes(), f, own, stride));
-                for (i, (a, b)) in direct.iter().zip(&tape).enumerate() {
-                    for l in 0..LANES {
-                        let (a, b) = (a.0[l].to_f64(), b.0[l].to_f64());
-                        let name = written.text();
-                        assert!((a - b).abs() <= tolerance * (1.0 + b.abs()), "{name} row {i} lane {l}: {a} {b}");
-                    }
-                }
-            }
-        }
-    }
-
-    #[test]
-    fn written_models_are_their_formulas() {
-        agree::<f64>(1e-14);
-        agree::<f32>(2e-6);
-    }
 }

@@ -1,0 +1,116 @@
+use super::*;
+use crate::formula::Formula;
+use crate::formula::operation::Elementary;
+use crate::rows::lanes::LANES;
+use crate::solver::whole::LaneModel;
+
+/// Irregular numbers between 0.5 and 1.5.
+fn some<R: Elementary>(count: usize, seed: usize) -> Vec<Lanes<R>> {
+    let number = |k: usize| R::of(0.5 + (k as f64 * 0.618_033_988_749_894_9).fract());
+    (0..count).map(|i| Lanes(std::array::from_fn(|l| number(seed + i * LANES + l)))).collect()
+}
+
+/// All rows of lanes of some parameters, the first of them of either sign.
+fn rows<R: Elementary>(formula: &Formula, grid: LaneGrid<'_, R>, y: &[Lanes<R>], points: usize) -> Vec<Lanes<R>> {
+    let stride = 1 + formula.parameters().len();
+    let mut parameters = some::<R>(stride - 1, 7);
+    parameters[0].0.iter_mut().step_by(2).for_each(|a| *a = -*a);
+    let model: LaneModel<R> = formula.lanes();
+    let (mut out, mut registers) = (vec![Lanes::splat(R::NAN); points * stride], Vec::new());
+    // in two calls, as a block's points go by in parts
+    for part in [0..4, 4..points] {
+        model(LaneBlock {
+            rows: &mut out[part.start * stride..part.end * stride],
+            points: part,
+            of_points: points,
+            grid,
+            parameters: &parameters,
+            registers: &mut registers,
+            y,
+            stride,
+        });
+    }
+    out
+}
+
+/// Formulas that are written out, each with a copy that is not, as its parameters were put in order by hand.
+fn pairs() -> Vec<[Formula; 2]> {
+    let written = Formula::builtins().filter(|name| Direct::of(name).is_some());
+    let pairs = written.map(|name| {
+        let formula = Formula::builtin(name).unwrap();
+        let own_order: Vec<&str> = formula.parameters().iter().map(String::as_str).collect();
+        let tape = formula.clone().with_parameters(&own_order).unwrap();
+        assert!(formula.direct.is_some() && tape.direct.is_none());
+        [formula, tape]
+    });
+    pairs.collect()
+}
+
+fn assert_alike<R: Elementary>([written, tape]: &[Formula; 2], all: [Vec<Lanes<R>>; 2], tolerance: f64) {
+    assert_eq!(written.parameters(), tape.parameters());
+    for (i, (a, b)) in all[0].iter().zip(&all[1]).enumerate() {
+        for l in 0..LANES {
+            let (a, b) = (a.0[l].to_f64(), b.0[l].to_f64());
+            assert!((a - b).abs() <= tolerance * (1.0 + b.abs()), "{} row {i} lane {l}: {a} {b}", written.text());
+        }
+    }
+}
+
+/// On grids of their own or a shared one, with data or without.
+fn models_agree<R: Elementary>(tolerance: f64) {
+    let (pairs, points) = (pairs(), 7);
+    assert_eq!(pairs.len(), 5);
+    for pair in &pairs {
+        let x = some(pair[0].predictors().len() * points, 1001);
+        let shared: Vec<R> = x.iter().map(|x| x.0[0]).collect();
+        for grid in [LaneGrid::Own(&x), LaneGrid::Shared(&shared)] {
+            for y in [Vec::new(), some(points, 2001)] {
+                assert_alike(pair, pair.each_ref().map(|f| rows(f, grid, &y, points)), tolerance);
+            }
+        }
+    }
+}
+
+#[test]
+fn written_models_are_their_formulas() {
+    models_agree::<f64>(1e-14);
+    models_agree::<f32>(2e-6);
+}
+
+/// Predictors on three columns and four lines, or with one point elsewhere.
+fn pixels<R: Elementary>(elsewhere: bool) -> Vec<R> {
+    let at = |k: usize| if k < 12 { 0.3 * (k % 3) as f64 } else { 0.4 * ((k - 12) / 3) as f64 };
+    let mut x: Vec<f64> = (0..24).map(at).collect();
+    x[17] += if elsewhere { 0.1 } else { 0.0 };
+    x.into_iter().map(R::of).collect()
+}
+
+#[test]
+fn lattices_are_seen() {
+    assert_eq!(lattice(&pixels::<f64>(false), false), Some(3));
+    assert_eq!(lattice(&pixels::<f64>(true), false), None);
+    // one line, one column, a line that is not whole
+    for x in [[0, 1, 2, 5, 5, 5], [5, 5, 5, 0, 1, 2], [0, 1, 0, 5, 5, 6]] {
+        assert_eq!(lattice(&x.map(f64::from), false), None, "{x:?}");
+    }
+    assert_eq!(lattice(&[0.0, 1.0, 0.0, 2.0, 5.0, 5.0, 6.0, 6.0], false), None, "columns that move");
+    assert_eq!(lattice(&[0.0, f64::NAN, 0.0, f64::NAN, 5.0, 5.0, 6.0, 6.0], false), None);
+}
+
+/// Factors of columns and lines make the rows that points make.
+fn factors_agree<R: Elementary>(tolerance: f64) {
+    let plane: Vec<_> = pairs().into_iter().filter(|[written, _]| written.predictors().len() == 2).collect();
+    assert_eq!(plane.len(), 2);
+    for pair in &plane {
+        for x in [pixels(false), pixels(true)] {
+            let of = |f: &Formula| rows::<R>(f, LaneGrid::Shared(&x), &[], 12);
+            assert_alike(pair, pair.each_ref().map(of), tolerance);
+        }
+    }
+}
+
+#[test]
+fn factors_of_lattices_make_what_points_make() {
+    factors_agree::<f64>(1e-14);
+    factors_agree::<f32>(2e-6);
+}
