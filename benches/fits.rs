@@ -5,6 +5,8 @@
 //! `emulator`: the bare network (4 labels, no velocity, no continuum), every fit from the centre of the labels, truths uniform
 //! within ±0.8 scaled labels, signal to noise 20 to 100, stopping at Δχ² below 1e-6 χ².
 
+#[path = "shared/ceiling.rs"]
+mod ceiling;
 #[path = "../src/cli/bench/noisy.rs"]
 mod noisy;
 #[path = "../src/cli/bench/sequence.rs"]
@@ -92,6 +94,8 @@ fn bare_emulator(c: &mut Criterion) {
     let rate = |each: f64| PRODUCTS * each * SPECTRA as f64 / least / 1e9;
     let (made, all) = (rate(evaluations - 1.0), rate(evaluations));
     println!("emulator: {made:.0} GF/s in the network's products that are made, {all:.0} with those that need not be");
+    let most = ceiling::faer_ceiling();
+    println!("emulator: {:.0} % of the {most:.0} GF/s of faer's large product on all cores", 100.0 * made / most);
     let mut group = c.benchmark_group("emulator");
     group.sample_size(10).throughput(Throughput::Elements(SPECTRA as u64));
     group.bench_function("512 fits of 4 labels", |b| b.iter(|| fitter.fit_from(&spectra, &starts).expect("a table")));
