@@ -61,6 +61,12 @@ impl SpectraReader for Chain {
         Ok(None)
     }
 
+    fn recycle(&mut self, used: Spectra) {
+        if let Some(Some(reader)) = self.readers.get_mut(self.current) {
+            reader.recycle(used);
+        }
+    }
+
     fn empty(&self) -> Spectra {
         self.first.clone()
     }

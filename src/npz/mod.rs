@@ -169,10 +169,14 @@ impl Archive {
         Ok(Array { shape: header.shape, values })
     }
 
-    /// A second handle on the file that yields an array's bytes progressively.
-    pub(crate) fn stream(&self, key: &str) -> Result<Stream> {
+    /// An array's bytes, progressively, through a handle of their own.
+    pub(crate) fn stream(&mut self, key: &str) -> Result<Stream> {
+        let header = self.required(key)?;
         match self.index(key) {
-            Some(index) => Stream::open(&self.path, key, self.zip.metadata(), (index, self.zip.len())),
+            Some(index) => {
+                let place = (index, self.zip.len());
+                Ok(Stream::new((&self.path, key), &header, self.zip.metadata(), place))
+            }
             None => Err(Error::format(&self.path, format!("no array `{key}`"))),
         }
     }

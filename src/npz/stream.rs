@@ -19,30 +19,57 @@ const AHEAD: usize = 2;
 /// Bytes that all streams of a file hold: each a piece that is taken, those ahead, and one that is being made.
 const HELD: usize = 8 << 20;
 
-/// The elements of one array, in the order of the file.
+/// The elements of one array, in the order of the file. Before the first is taken there is neither a thread nor an open file: runs have many
+/// files.
 pub(crate) struct Stream {
     path: PathBuf,
     key: String,
     dtype: DType,
     /// Elements not yet taken.
     left: usize,
-    pieces: Receiver<io::Result<Vec<u8>>>,
+    source: Source,
+    pieces: Option<Pieces>,
     /// A piece and how much of it has been taken.
     piece: (Vec<u8>, usize),
 }
 
+type Pieces = Receiver<io::Result<Vec<u8>>>;
+
+/// Where the array stands.
+struct Source {
+    zip: Arc<ZipArchiveMetadata>,
+    index: usize,
+    /// Bytes of a piece.
+    most: usize,
+}
+
 impl Stream {
-    /// One of `streams` on the same file.
-    pub(super) fn open(
-        path: &Path,
-        key: &str,
+    /// Of the array of a header, one of `streams` on the same file.
+    pub(super) fn new(
+        (path, key): (&Path, &str),
+        header: &Header,
         zip: Arc<ZipArchiveMetadata>,
         (index, streams): (usize, usize),
-    ) -> Result<Stream> {
+    ) -> Stream {
         let most = PIECE.min(HELD / (AHEAD + 2) / streams.max(1));
-        let file = File::open(path).map_err(Error::io(path))?;
+        Stream {
+            path: path.to_path_buf(),
+            key: key.to_string(),
+            dtype: header.dtype,
+            left: header.elements(),
+            source: Source { zip, index, most },
+            pieces: None,
+            piece: (Vec::new(), 0),
+        }
+    }
+
+    /// Starts the thread. The header must be that of before.
+    fn start(&self) -> Result<Pieces> {
+        let Source { zip, index, most } = &self.source;
+        let file = File::open(&self.path).map_err(Error::io(&self.path))?;
         let (sender, pieces) = sync_channel(AHEAD);
         let (header_sender, header) = sync_channel(1);
+        let (zip, index, most) = (Arc::clone(zip), *index, *most);
         let worker = move || {
             if let Err(e) = inflate(file, &zip, (index, most), &header_sender, &sender) {
                 drop(header_sender);
@@ -50,15 +77,22 @@ impl Stream {
                 let _ = sender.send(Err(e));
             }
         };
-        std::thread::Builder::new().name(format!("npz {key}")).spawn(worker).map_err(Error::io(path))?;
-        let (path, key) = (path.to_path_buf(), key.to_string());
+        let thread = std::thread::Builder::new().name(format!("npz {}", self.key));
+        thread.spawn(worker).map_err(Error::io(&self.path))?;
         match header.recv() {
-            Ok(Header { dtype, shape, .. }) => {
-                let left = shape.iter().product();
-                Ok(Stream { path, key, dtype, left, pieces, piece: (Vec::new(), 0) })
-            }
-            Err(_) => Err(array_fault(&path, &key)(stopped(pieces.recv()))),
+            Ok(found) if found.dtype == self.dtype && found.elements() == self.left => Ok(pieces),
+            Ok(_) => Err(Error::format(&self.path, format!("`{}` has changed since the file was opened", self.key))),
+            Err(_) => Err(array_fault(&self.path, &self.key)(stopped(pieces.recv()))),
         }
+    }
+
+    /// What the thread sends next.
+    fn receive(&mut self) -> Result<Option<io::Result<Vec<u8>>>> {
+        let pieces = match self.pieces.take() {
+            Some(pieces) => pieces,
+            None => self.start()?,
+        };
+        Ok(self.pieces.insert(pieces).recv().ok())
     }
 
     /// Bytes of an element in the file.
@@ -94,18 +128,18 @@ impl Stream {
         if ended { self.end() } else { Ok(()) }
     }
 
-    fn next_piece(&self) -> Result<Vec<u8>> {
-        match self.pieces.recv() {
-            Ok(Ok(piece)) if !piece.is_empty() => Ok(piece),
-            other => Err(array_fault(&self.path, &self.key)(stopped(other))),
+    fn next_piece(&mut self) -> Result<Vec<u8>> {
+        match self.receive()? {
+            Some(Ok(piece)) if !piece.is_empty() => Ok(piece),
+            other => Err(array_fault(&self.path, &self.key)(stopped(other.ok_or(())))),
         }
     }
 
     /// Waits for the verdict on the CRC.
-    fn end(&self) -> Result<()> {
-        match self.pieces.recv() {
-            Ok(Ok(piece)) if piece.is_empty() => Ok(()),
-            other => Err(array_fault(&self.path, &self.key)(stopped(other))),
+    fn end(&mut self) -> Result<()> {
+        match self.receive()? {
+            Some(Ok(piece)) if piece.is_empty() => Ok(()),
+            other => Err(array_fault(&self.path, &self.key)(stopped(other.ok_or(())))),
         }
     }
 }

@@ -107,6 +107,10 @@ impl SpectraReader for NpzReader {
         }
     }
 
+    fn recycle(&mut self, used: Spectra) {
+        self.arms.iter_mut().zip(used.arms).for_each(|(arm, used)| arm.recycle(used));
+    }
+
     fn empty(&self) -> Spectra {
         let ids = match self.ids {
             Some((_, IdKind::Text)) => Ids::Text(Vec::new()),

@@ -23,6 +23,8 @@ pub(super) struct Arm {
     mask: Option<Stream>,
     /// Its diagonals.
     resolution: Option<(usize, Stream)>,
+    /// Memory of earlier batches' flux and weights: the system would have to fill new pages with zeros.
+    spare: Vec<[Vec<f64>; 2]>,
 }
 
 /// Bytes that are worth a second thread.
@@ -63,7 +65,8 @@ impl Arm {
         let resolution = resolution(archive, &key("resolution"), [length, pixels])?;
         let grid = grid(archive, &key("wavelength"), [length, pixels], budget)?;
         let (flux, weight) = (archive.stream(&flux)?, archive.stream(&weight)?);
-        Ok(Arm { name, length, pixels, grid, flux, weight, is_sigma, mask, resolution })
+        let spare = Vec::new();
+        Ok(Arm { name, length, pixels, grid, flux, weight, is_sigma, mask, resolution, spare })
     }
 
     /// Bytes that one spectrum takes.
@@ -78,17 +81,18 @@ impl Arm {
     pub(super) fn batch(&mut self, rows: usize, path: &Path) -> Result<ArmSpectra> {
         let elements =
             rows.checked_mul(self.pixels).ok_or_else(|| too_large(path, format!("{rows} spectra at once")))?;
-        let read = |stream: &mut Stream| -> Result<Vec<f64>> {
-            let mut values = reserve(elements, path)?;
+        let read = |stream: &mut Stream, spare: Vec<f64>| -> Result<Vec<f64>> {
+            let mut values = room(spare, elements, path)?;
             stream.take(elements, |dtype, bytes| dtype.numbers(bytes, &mut values))?;
             Ok(values)
         };
         let is_large = elements.saturating_mul(size_of::<f64>()) as u64 > LARGE;
-        let (flux, ivar) = join(is_large, || read(&mut self.flux), || read(&mut self.weight));
+        let [first, second] = self.spare.pop().unwrap_or_default();
+        let (flux, ivar) = join(is_large, || read(&mut self.flux, first), || read(&mut self.weight, second));
         let (flux, mut ivar) = (flux?, ivar?);
         let wavelength = match &mut self.grid {
             Grid::Shared(grid) => Wavelength::Shared(grid.clone()),
-            Grid::Own(stream) => Wavelength::Own(read(stream)?),
+            Grid::Own(stream) => Wavelength::Own(read(stream, Vec::new())?),
         };
         if self.is_sigma {
             ivar.iter_mut().for_each(|x| *x = ivar_of(*x));
@@ -103,6 +107,11 @@ impl Arm {
             None => None,
         };
         Ok(ArmSpectra { name: self.name.clone(), wavelength, pixels: self.pixels, flux, ivar, mask, resolution })
+    }
+
+    /// Takes back a batch.
+    pub(super) fn recycle(&mut self, used: ArmSpectra) {
+        self.spare.push([used.flux, used.ivar]);
     }
 
     /// No rows.
@@ -137,9 +146,14 @@ fn ivar_of(sigma: f64) -> f64 {
 
 /// An empty vector with room for `elements`.
 pub(super) fn reserve<T>(elements: usize, path: &Path) -> Result<Vec<T>> {
-    let mut values = Vec::new();
-    match values.try_reserve_exact(elements) {
-        Ok(()) => Ok(values),
+    room(Vec::new(), elements, path)
+}
+
+/// An empty vector with room for `elements`, that of `spare` if it has as much.
+fn room<T>(mut spare: Vec<T>, elements: usize, path: &Path) -> Result<Vec<T>> {
+    spare.clear();
+    match spare.try_reserve_exact(elements) {
+        Ok(()) => Ok(spare),
         Err(_) => Err(too_large(path, format!("{elements} values do not fit memory; read smaller batches"))),
     }
 }

@@ -29,6 +29,9 @@ pub trait SpectraReader: Send {
     /// No spectra, with the file's arms and grids.
     fn empty(&self) -> Spectra;
 
+    /// Takes back a batch that nobody needs any more: its memory may serve for the next.
+    fn recycle(&mut self, _used: Spectra) {}
+
     /// What the user should know: wavelengths converted, columns left out.
     fn notes(&self) -> &[String] {
         &[]

@@ -168,6 +168,25 @@ fn batches_equal_the_whole() {
     }
 }
 
+/// Batches that are given back make room for others, and leave nothing in them.
+#[test]
+fn used_batches_make_room_for_others() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = file(folder.path(), "s.npz", &npz(&spectra_arrays(), true));
+    let mut fresh = open_reader(&path).unwrap();
+    let expected: Vec<Spectra> = [3, 1, 1].map(|rows| fresh.next_batch(rows).unwrap().unwrap()).into();
+    let mut reader = open_reader(&path).unwrap();
+    let mut places = Vec::new();
+    for expected in &expected {
+        let batch = reader.next_batch(expected.len()).unwrap().unwrap();
+        assert_eq!(batch, *expected);
+        places.push([batch.arms[0].flux.as_ptr(), batch.arms[0].ivar.as_ptr()]);
+        reader.recycle(batch);
+    }
+    assert_eq!(places, [places[0]; 3]);
+    assert!(reader.next_batch(1).unwrap().is_none());
+}
+
 #[test]
 fn large_arrays_stream() {
     // 3 000 × 500: several pieces an array, the last batch a partial one

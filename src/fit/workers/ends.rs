@@ -72,22 +72,21 @@ impl Ends<'_> {
         &mut self,
         jobs: Sender<Job>,
         events: &Receiver<Event>,
-        (permits, most): (Sender<()>, usize),
+        (permits, most): (Sender<Vec<Spectra>>, usize),
     ) -> Result<()> {
         // a reader that has come to its end takes no more
-        let permit = || {
-            let _ = permits.send(());
+        let permit = |used| {
+            let _ = permits.send(used);
         };
-        (0..most).for_each(|_| permit());
+        (0..most).for_each(|_| permit(Vec::new()));
         let (mut read, mut written, mut more) = (0, 0, true);
         // why reading ended, once all is written that was read before
         let mut failure = None;
         let mut held = BTreeMap::new();
         loop {
             while let Some(job) = held.remove(&written) {
-                self.write(job)?;
+                permit(self.write(job)?);
                 written += 1;
-                permit();
             }
             if !more && read == written {
                 return failure.map_or(Ok(()), Err);
@@ -132,7 +131,8 @@ impl Ends<'_> {
         }
     }
 
-    fn write(&mut self, job: Job) -> Result<()> {
+    /// Writes its rows, and leaves its spectra.
+    fn write(&mut self, job: Job) -> Result<Vec<Spectra>> {
         let Job { number, pieces, rows, maker } = job;
         self.stages.batch = number;
         let rows = rows?;
@@ -157,7 +157,7 @@ impl Ends<'_> {
             }
             self.stages.time(Stage::Write, || self.sink.append(&piece.spectra, rows))?;
         }
-        Ok(())
+        Ok(pieces.into_iter().map(|piece| piece.spectra).collect())
     }
 
     /// Counts the rows of a piece for who has made them, and names them.

@@ -27,12 +27,11 @@ pub struct Intake<'a> {
 }
 
 impl Intake<'_> {
-    /// Reads what is fitted together, once for every permit.
-    pub fn run(&mut self, permits: &Receiver<()>, events: &Sender<Event>) {
+    /// Reads what is fitted together, once for every permit, which comes with what has been written.
+    pub fn run(&mut self, permits: &Receiver<Vec<Spectra>>, events: &Sender<Event>) {
         for number in 0.. {
-            if permits.recv().is_err() {
-                return;
-            }
+            let Ok(used) = permits.recv() else { return };
+            used.into_iter().for_each(|spectra| self.source.recycle(spectra));
             self.stages.batch = number;
             let batches = self.read();
             let is_last = !matches!(batches, Ok((_, true)));
