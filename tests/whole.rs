@@ -43,6 +43,35 @@ fn images(sigma: f64, count: usize) -> Problem {
     problem(formula, x, &[10.0, 2.0, 2.0, 1.0, 10.0], sigma, count)
 }
 
+/// Steps that stay in registers are those of fits with bounds, which take the general path: of 3, 4, 5 and 6 parameters.
+#[test]
+fn bounds_far_away_change_nothing() {
+    let line: Vec<f64> = (0..21).map(|j| 0.5 * f64::from(j)).collect();
+    let plane = |width: usize| -> Vec<f64> {
+        let at = |k: usize| if k < width * width { k % width } else { (k - width * width) / width };
+        (0..2 * width * width).map(|k| at(k) as f64).collect()
+    };
+    let problems = [
+        ("exponential", line.clone(), vec![5.0, 0.4, 1.0]),
+        ("gauss1d", line, vec![5.0, 4.0, 1.5, 1.0]),
+        ("gauss2d", plane(5), vec![10.0, 2.0, 2.0, 1.0, 10.0]),
+        ("gauss2d_elliptic", plane(7), vec![10.0, 3.0, 3.0, 1.2, 1.6, 10.0]),
+    ];
+    for (name, x, centre) in problems {
+        let Problem { formula, x, y, starts } = problem(Formula::builtin(name).unwrap(), x, &centre, 0.3, 300);
+        let curves = Curves::shared(x, y, starts);
+        let free = CurveFitter::new(formula.clone(), Device::cpu()).unwrap();
+        let names = formula.parameters().to_vec();
+        let far = names.iter().fold(free.clone(), |fitter, name| fitter.bounds(name, -1e9, 1e9).unwrap());
+        let [free, far] = [free, far].map(|fitter| fitter.fit_columns(&curves).unwrap());
+        assert_eq!(free.status, far.status, "{name}");
+        for (k, (a, b)) in free.parameters.iter().zip(&far.parameters).enumerate() {
+            assert!((a - b).abs() <= 1e-3 * far.errors[k], "{name} {k}: {a} {b}");
+            assert!((free.errors[k] / far.errors[k] - 1.0).abs() < 1e-3, "{name} {k}");
+        }
+    }
+}
+
 /// All fits that `fit` brings to an end have the same one in columns: within 0.001 of the errors, and errors to 0.003.
 fn compare(what: &str, device: &Device, fitter: &dyn Fn(Device) -> CurveFitter, curves: &Curves, least: f64) {
     let what = &format!("{what} on {}", device.name());

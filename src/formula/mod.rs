@@ -169,11 +169,10 @@ impl Formula {
 
     /// What rounding in f32 may do to the value, where f32 holds the predictors, or not.
     pub(crate) fn rounding(&self, held: bool) -> Rounding {
-        if let (Some(direct), true) = (self.direct, held) {
-            return Rounding::Sums(direct.rounding());
-        }
         let tape = Arc::clone(&self.rounding[usize::from(held)]);
-        Rounding::Points(Arc::new(move |block| tape.evaluate(block)))
+        let times = self.direct.map_or(1.0, Direct::roundings_of_factors);
+        let sums = self.direct.filter(|_| held).map(Direct::rounding);
+        Rounding { points: Arc::new(move |block| tape.evaluate(block)), times, sums }
     }
 
     fn evaluate(&self, derivatives: bool, x: &[f64], parameters: &[f64]) -> Result<Vec<f64>> {

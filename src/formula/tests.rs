@@ -212,8 +212,10 @@ fn rounding_stays_within_its_bounds() {
                 });
                 rows.iter().map(|row| f64::from(row.0[5])).collect::<Vec<f64>>()
             };
-            let Rounding::Points(bound) = formula.rounding(held) else { panic!("{text} is written out") };
-            let (values, bounds) = (rows(formula.lanes(), 1 + parameters.len()), rows(bound, 2));
+            let Rounding { points, times: 1.0, sums: None } = formula.rounding(held) else {
+                panic!("{text} is written out")
+            };
+            let (values, bounds) = (rows(formula.lanes(), 1 + parameters.len()), rows(points, 2));
             let exact: Vec<f64> = parameters.iter().map(|p| f64::from(*p)).collect();
             let exact = formula.values(&x, &exact).unwrap();
             let share =

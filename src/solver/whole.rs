@@ -57,11 +57,12 @@ pub enum WholeModel {
 
 /// The most that rounding in f32 may do to a model's value, in units of 2⁻²⁴.
 #[derive(Clone)]
-pub enum Rounding {
-    /// Point by point: rows of the value and of the bound.
-    Points(LaneModel<f32>),
-    /// From a fit's sums.
-    Sums(SumRounding),
+pub struct Rounding {
+    /// Point by point: rows of the value and of the bound, which is to be taken so many times.
+    pub points: LaneModel<f32>,
+    pub times: f32,
+    /// From a fit's sums, where these tell: quicker, and somewhat more.
+    pub sums: Option<SumRounding>,
 }
 
 /// That of u + c, where u = a b e^q, a is the first parameter and c the last: as ‖u‖ = |a| ‖∂u/∂a‖ and ‖q u‖ ≤ Σ_p f_p |p ∂u/∂p|, the

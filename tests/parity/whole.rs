@@ -63,7 +63,7 @@ fn fit(device: &dyn Device, model: WholeModel, batch: &WholeBatch<'_>) -> Fits {
         most: f64::INFINITY,
         estimator: Estimator::LeastSquares,
         priors: Vec::new(),
-        rounding: Rounding::Points(boundless()),
+        rounding: Rounding { points: boundless(), times: 1.0, sums: None },
     };
     let (mut parameters, mut variances) = (batch.starts.to_vec(), vec![f64::NAN; 3 * count]);
     let (mut chi2, mut promises) = (vec![f64::NAN; count], vec![f64::NAN; count]);

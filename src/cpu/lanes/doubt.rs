@@ -15,7 +15,7 @@ use crate::rows::Real;
 use crate::rows::lanes::{LANES, Lanes};
 use crate::solver::Status;
 use crate::solver::triangle::{packed_index, packed_length};
-use crate::solver::whole::{LaneBlock, LaneGrid, LaneModel, Rounding, SumRounding, Whole, WholeBatch, WholeColumns};
+use crate::solver::whole::{LaneBlock, LaneGrid, Rounding, SumRounding, Whole, WholeBatch, WholeColumns};
 
 /// Half the distance of two numbers in f32, at 1.
 const ROUNDING: f32 = 1.0 / 16_777_216.0;
@@ -114,15 +114,18 @@ impl Doubts {
             return;
         }
         let (count, whole) = (self.parameters.len(), source.whole);
-        for p in 0..count {
-            let row = self.factors.lower[packed_index(p, 0)..][..p + 1].iter_mut();
-            row.zip(&self.seated[normal(p, 0)..]).for_each(|(to, sum)| *to = *sum);
+        let mut by_sums = Lanes::splat(0.0f32);
+        if let Rounding { sums: Some(sums), .. } = &whole.rounding {
+            self.act(Action::Sums(sums));
+            self.act(Action::Judge(whole));
+            by_sums = self.sure;
         }
-        match &whole.rounding {
-            Rounding::Points(model) => self.look(model, source),
-            Rounding::Sums(rounding) => self.act(Action::Sums(rounding)),
+        if self.seats.iter().any(|&(l, _)| by_sums.0[l % LANES] == 0.0) {
+            self.look(source);
+            self.act(Action::Judge(whole));
+            // a fit's own affair, whoever else is in the block
+            (0..LANES).for_each(|l| self.sure.0[l] = self.sure.0[l].max(by_sums.0[l]));
         }
-        self.act(Action::Judge(whole));
         for &(l, k) in &self.seats {
             let (l, sure) = (l % LANES, self.sure.0[l % LANES] > 0.0);
             let own = columns.variances[k * count..][..count].iter_mut().zip(&self.variances);
@@ -136,7 +139,7 @@ impl Doubts {
     }
 
     /// Adds up the values and the bounds of their rounding over all points.
-    fn look(&mut self, model: &LaneModel<f32>, source: &Source<'_>) {
+    fn look(&mut self, source: &Source<'_>) {
         let whole = source.whole;
         fill(&mut self.x, &self.seats, source.batch.x, source.first);
         fill_weights(&mut self.weight, &self.seats, source);
@@ -148,7 +151,7 @@ impl Doubts {
         for first in (0..whole.points).step_by(POINTS) {
             let points = first..whole.points.min(first + POINTS);
             let grid = if self.x.is_empty() { LaneGrid::Shared(&self.shared_x) } else { LaneGrid::Own(&self.x) };
-            model(LaneBlock {
+            (whole.rounding.points)(LaneBlock {
                 points: points.clone(),
                 of_points: whole.points,
                 grid,
@@ -160,6 +163,8 @@ impl Doubts {
             });
             self.act(Action::Points(points));
         }
+        let times = whole.rounding.times * whole.rounding.times;
+        self.sums[1].0.iter_mut().for_each(|bound| *bound *= times);
     }
 
     #[inline(always)]
@@ -183,7 +188,9 @@ impl Doubts {
     fn judge<S: Simd>(&mut self, simd: S, whole: &Whole) {
         let (mut inflation, mut moved) = (Lanes::splat(0.0), Lanes::splat(0.0));
         for p in 0..self.parameters.len() {
-            self.diagonal[p] = self.factors.lower[packed_index(p, p)];
+            let row = self.factors.lower[packed_index(p, 0)..][..p + 1].iter_mut();
+            row.zip(&self.seated[normal(p, 0)..]).for_each(|(to, sum)| *to = *sum);
+            self.diagonal[p] = self.seated[normal(p, p)];
         }
         self.factors.factorise(simd, &self.least);
         for p in 0..self.parameters.len() {
@@ -238,7 +245,8 @@ impl WithSimd for Part<'_> {
     }
 }
 
-/// Squared sums over points of the values and of the bounds of their rounding, from parameters and a block's sums.
+/// Squared sums over points of the values and of the bounds of their rounding, from parameters and a block's sums: those before the last
+/// step, which is small. Priors are in them, too, as points that are known.
 #[inline(always)]
 fn from_sums(rounding: &SumRounding, parameters: &[Lanes<f32>], sums: &[Lanes<f32>]) -> [Lanes<f32>; 2] {
     let last = parameters.len() - 1;
@@ -264,6 +272,7 @@ fn from_sums(rounding: &SumRounding, parameters: &[Lanes<f32>], sums: &[Lanes<f3
 mod tests {
     use super::*;
     use crate::formula::Formula;
+    use crate::solver::whole::LaneModel;
 
     /// What a model leaves at some points of lanes of parameters between 0.5 and 1.5, the first of them of either sign.
     fn rows(
@@ -287,12 +296,7 @@ mod tests {
         let (points, mut seen) = (9, 0);
         for name in Formula::builtins() {
             let formula = Formula::builtin(name).unwrap();
-            let Rounding::Sums(rounding) = formula.rounding(true) else { continue };
-            let own_order: Vec<&str> = formula.parameters().iter().map(String::as_str).collect();
-            // what is not written out by hand is looked at point by point
-            let Rounding::Points(tape) = formula.clone().with_parameters(&own_order).unwrap().rounding(true) else {
-                panic!("{name} has no tape")
-            };
+            let Rounding { points: tape, sums: Some(rounding), .. } = formula.rounding(true) else { continue };
             seen += 1;
             let p = formula.parameters().len();
             let some = |i: usize| Lanes(std::array::from_fn(|l| number(7 + i * LANES + l)));

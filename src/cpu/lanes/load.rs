@@ -75,8 +75,9 @@ pub fn load<R: Real>(block: &mut Block<R>, seats: &[Seat], source: &Source<'_>, 
     fill(&mut block.y, seats, batch.y, first);
     fill(&mut block.x, seats, batch.x, first);
     fill_weights(&mut block.weight, seats, source);
-    fill(&mut block.trial, seats, columns.parameters, 0);
     for &(l, k) in seats {
+        // without the sign of 0, which what is chosen on the way may lose
+        put(&mut block.trial, l, columns.parameters[k * count..][..count].iter().map(|x| R::of(*x) + R::ZERO));
         let units = &source.units[k * count..][..count];
         let both = block.unit.iter_mut().zip(&mut block.per_unit).zip(units);
         both.for_each(|((unit, per_unit), x)| {
@@ -86,8 +87,8 @@ pub fn load<R: Real>(block: &mut Block<R>, seats: &[Seat], source: &Source<'_>, 
     if let (Some((lower, upper)), false) = (batch.bounds, block.lower.is_empty()) {
         for &(l, k) in seats {
             let own = if lower.len() == count { 0..count } else { (first + k) * count..(first + k + 1) * count };
-            put(&mut block.lower, l, lower[own.clone()].iter().map(|x| R::of(*x)));
-            put(&mut block.upper, l, upper[own].iter().map(|x| R::of(*x)));
+            put(&mut block.lower, l, lower[own.clone()].iter().map(|x| R::of(*x) + R::ZERO));
+            put(&mut block.upper, l, upper[own].iter().map(|x| R::of(*x) + R::ZERO));
         }
     }
     block.start(seats, source, columns);

@@ -49,6 +49,11 @@ impl Direct {
         }
     }
 
+    /// By how much the formula's own bound grows where an exponential is two and their product: 12 roundings instead of 9.
+    pub fn roundings_of_factors(self) -> f32 {
+        if matches!(self, Direct::Gauss2d | Direct::Gauss2dElliptic) { 4.0 / 3.0 } else { 1.0 }
+    }
+
     /// What rounding may do to the values where f32 holds the predictors.
     pub fn rounding(self) -> SumRounding {
         match self {
