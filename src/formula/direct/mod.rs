@@ -90,7 +90,7 @@ where
     fn with_simd<S: Simd>(self, simd: S) {
         let LaneBlock { points, of_points, grid, parameters, registers, y, rows, .. } = self.block;
         let Some(parameters) = parameters.first_chunk::<P>() else { return };
-        // factors behind the constants say that it has been looked for
+        // factors behind the constants, where an evaluation's first points left them, say that there is one
         let known = points.start == 0 || registers.len() > K;
         let lattice = match (&grid, M::EXPONENTIAL) {
             (LaneGrid::Shared(x), Exponential::Below) if D == 2 && known => lattice(x, points.start > 0),
