@@ -1,17 +1,16 @@
 //! What tells a batch of spectra from another one.
 
 use pulp::bytemuck::{NoUninit, cast_slice};
-use rayon::prelude::*;
-use sha2::{Digest, Sha256};
+use twox_hash::XxHash3_128;
 
 use crate::spectra::{ColumnValues, Ids, Spectra, Wavelength};
 
-/// SHA-256.
-pub type Hash = [u8; 32];
+/// XXH3, 128 bits: it finds changes, not forgery, at the speed of memory.
+pub type Hash = u128;
 
-/// SHA-256 of all that a fit reads of its spectra.
+/// The hash of all that a fit reads of its spectra, numbers as this machine has them.
 pub fn fingerprint(spectra: &Spectra) -> Hash {
-    let mut hash = Sha256::new();
+    let mut hash = XxHash3_128::new();
     numbers(&mut hash, &spectra.rows);
     match &spectra.ids {
         Ids::Integer(ids) => numbers(&mut hash, ids),
@@ -34,26 +33,19 @@ pub fn fingerprint(spectra: &Spectra) -> Hash {
         texts(&mut hash, &[column.name.to_string()]);
         match &column.values {
             ColumnValues::Text(all) => texts(&mut hash, all),
-            other => hash.update(format!("{other:?}")),
+            other => hash.write(format!("{other:?}").as_bytes()),
         }
     }
-    hash.finalize().into()
+    hash.finish_128()
 }
 
-/// Numbers that are hashed by themselves.
-const PIECE: usize = 1 << 16;
-
-/// The count, then the hash of each piece of the numbers' bytes as this machine has them, by all cores.
-fn numbers<T: NoUninit + Sync>(hash: &mut Sha256, values: &[T]) {
-    hash.update((values.len() as u64).to_le_bytes());
-    let digest = |piece: &[T]| Sha256::digest(cast_slice::<T, u8>(piece));
-    for digest in values.par_chunks(PIECE).map(digest).collect::<Vec<_>>() {
-        hash.update(digest);
-    }
+fn numbers<T: NoUninit>(hash: &mut XxHash3_128, values: &[T]) {
+    hash.write(&(values.len() as u64).to_le_bytes());
+    hash.write(cast_slice(values));
 }
 
-fn texts(hash: &mut Sha256, all: &[String]) {
-    hash.update((all.len() as u64).to_le_bytes());
+fn texts(hash: &mut XxHash3_128, all: &[String]) {
+    hash.write(&(all.len() as u64).to_le_bytes());
     for text in all {
         numbers(hash, text.as_bytes());
     }
