@@ -108,6 +108,29 @@ fn images_meet_the_refined_fits() {
     }
 }
 
+/// Where the noise is a fifth of the amplitude steps shrink at a constant rate, by as little as a tenth each: a small one is not the last that
+/// matters.
+#[test]
+fn slow_fits_go_on_to_their_ends() {
+    let Problem { formula, x, y, starts } = images(2.0, 4000);
+    for device in devices() {
+        let fitter = CurveFitter::new(formula.clone(), device.clone()).unwrap();
+        let columns = fitter.fit_columns(&Curves::shared(x.clone(), y.clone(), starts.clone())).unwrap();
+        // from there, so that both are in the same minimum
+        let ends = Curves::shared(x.clone(), y.clone(), columns.parameters.clone());
+        let refined = CurveFitter::new(formula.clone(), Device::cpu()).unwrap().fit(&ends).unwrap();
+        let (mut good, mut far) = (0, 0);
+        for (k, fit) in refined.iter().enumerate() {
+            if Status::from_code(columns.status[k].into()).unwrap().is_success() && fit.status.is_success() {
+                let pairs = fit.parameters.iter().zip(&columns.parameters[5 * k..]).zip(&fit.errors);
+                good += 1;
+                far += usize::from(!pairs.into_iter().all(|((a, b), error)| (a - b).abs() <= 1e-3 * error));
+            }
+        }
+        assert!(good > 3900 && far <= 4, "{}: {far} of {good} have not arrived", device.name());
+    }
+}
+
 /// f32 holds no more than a thousandth of the offset's unit: f64 is to finish, whatever the fits beside.
 #[test]
 fn large_offsets_are_finished_in_f64() {

@@ -75,6 +75,8 @@ pub struct Block<R> {
     pub settled: Lanes<R>,
     /// The share of the step that is taken.
     pub share: Lanes<R>,
+    /// 0 where what steps to come promise is as small as asked.
+    pub slow: Lanes<R>,
     pub rounds: Lanes<R>,
     pub rejections: Lanes<R>,
     pub status: Lanes<R>,
@@ -116,6 +118,7 @@ impl<R: Real> Block<R> {
             floor: zero,
             settled: zero,
             share: zero,
+            slow: zero,
             rounds: zero,
             rejections: zero,
             status: zero,

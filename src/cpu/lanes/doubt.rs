@@ -92,8 +92,8 @@ impl Doubts {
                 continue;
             }
             let (from, to) = (from % LANES, self.seats.len() % LANES);
-            // at a bound the others' matrix would be needed
-            if !block.is_inside(from) {
+            // at a bound the others' matrix would be needed; what converges slowly has far to go
+            if !block.is_inside(from) || block.slow.0[from] > R::ZERO {
                 continue;
             }
             self.seats.push((to, k));

@@ -19,6 +19,9 @@ const BEST_CONTRACTION: f64 = 1e-3;
 /// The same where nothing is to follow that would make good what luck promised: fits that end in f32.
 const LAST_CONTRACTION: f64 = 0.02;
 
+/// By how many times what all steps to come promise together may exceed what the next one may.
+const TOGETHER: f64 = 2.5;
+
 /// A promise above this share of the one before it does not shrink.
 const SHRINKS: f64 = 0.5;
 
@@ -104,10 +107,15 @@ impl<R: Real> Block<R> {
         let xtol = settings.xtol.max(rounding.step);
         let (tolerance, xtol) = (R::of(whole.tolerance), R::of(xtol * xtol));
         let (least, most_reduction) = (R::of(rounding.reduction), R::of(whole.most.min(1e30)));
-        // reweighted least squares converge at a constant rate: all steps to come count, not the next one alone
         let continued = !self.ends;
         let best = R::of(if self.ends && size_of::<R>() == 4 { LAST_CONTRACTION } else { BEST_CONTRACTION });
-        let slow = whole.estimator != Estimator::LeastSquares;
+        // reweighted least squares converge at a constant rate, others where the noise is as large as the model: all steps to come
+        // count, not the next one alone
+        let together = R::of(match whole.estimator {
+            Estimator::LeastSquares if continued => 1e30,
+            Estimator::LeastSquares => TOGETHER,
+            _ => 1.0,
+        });
         let trusts = whole.estimator != Estimator::Poisson;
         let (undamped, running) = (R::of(rounding.undamped), R::of(RUNNING));
         let patience = R::of(PATIENCE.into());
@@ -126,7 +134,8 @@ impl<R: Real> Block<R> {
             let root = contraction.root();
             let beyond = (R::ONE - root) * (R::ONE - root);
             let limit = (tolerance * cost[l]).minimum(most_reduction);
-            let near = pick(slow & known, remaining <= limit * beyond, remaining <= limit);
+            let near = remaining <= pick(known, limit * R::ONE.minimum(together * beyond), limit);
+            self.slow.0[l] = pick(near, R::ZERO, R::ONE);
             // what no longer shrinks is rounding
             let still = continued | !known | (new > R::of(SHRINKS) * previous);
             let small_reduction = near | (still & (remaining <= least * cost[l]));

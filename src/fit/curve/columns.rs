@@ -61,8 +61,8 @@ impl CurveColumns {
 
 impl CurveFitter {
     /// Fits all curves into columns, without memory of its own for each fit. Parameters lie within 0.001 of their errors from the
-    /// minimum where the noise is a tenth of the signal or less; where it is as large as that, a few per cent of fits converge so slowly that they end
-    /// up to 0.03 errors from it. What [`polish`](Self::polish) does is not done. For more curves than memory holds call
+    /// minimum (of fits whose amplitude is five times the noise one in ten thousand does not). What [`polish`](Self::polish) does is not
+    /// done. For more curves than memory holds call
     /// [`fit_columns_into`](Self::fit_columns_into) with some at a time.
     ///
     /// Formulas of at most 16 parameters at up to 512 points, without ties, under Levenberg–Marquardt, are fitted whole: many side by
