@@ -1,4 +1,4 @@
-//! One segment of an arm's templates: its lines, binned, and what a spectrum says there.
+//! One segment of an arm's templates: its lines, in bins of two widths, and what a spectrum says there.
 
 use std::ops::Range;
 
@@ -6,17 +6,19 @@ use faer::linalg::matmul::matmul;
 use faer::{Accum, MatMut, MatRef, Par};
 use rayon::prelude::*;
 
+use super::bins::{Bins, Signals};
 use super::components::Components;
 use crate::error::Result;
 use crate::memory::check;
 use crate::model::continuum::{basis, orthonormalise};
 use crate::model::sampling::Sampling;
 use crate::model::{ContinuumKind, ModelArm};
-use crate::rows::scan::{correlate_one, padded_shifts};
 use crate::solver::recording::LIGHT;
 
 /// A bin of template pixels may be so wide that the lines shifted by it still correlate this well.
 const BIN_CORRELATION: f64 = 0.85;
+/// The same of the wider bins in which templates are chosen.
+const COARSE_CORRELATION: f64 = 0.6;
 
 /// One log-uniform segment of one arm's template.
 #[derive(Debug)]
@@ -24,21 +26,16 @@ pub struct Unit {
     pub arm: usize,
     pub segment: usize,
     /// First pixel of the segment.
-    pub start: usize,
-    /// Template pixels in a bin.
-    pub bin: usize,
-    pub bins: usize,
-    /// (components, bins) each.
+    start: usize,
+    /// For the choice of templates: as fine, or twice as wide.
+    pub coarse: Bins,
+    /// For the velocities of those that are chosen.
+    pub fine: Bins,
+    /// (components, coarse bins) each.
     pub lines: Components,
     pub squares: Components,
     /// (templates, 2 × components): how each template mixes the lines' components, then those of the squares.
     mix: Vec<f32>,
-    /// (templates, bins) each: lines and squares themselves.
-    exact: [Vec<f32>; 2],
-    /// Shift of each velocity in bins, from the smallest whole one.
-    pub first_shift: i64,
-    pub shifts: usize,
-    pub positions: Vec<f64>,
 }
 
 impl Unit {
@@ -54,77 +51,79 @@ impl Unit {
         let pixels = segment.start..segment.end;
         let lines = lines(arm, flux, templates, pixels);
         let count = segment.end - segment.start;
-        let bin = bin_width(&lines, count, range, segment.step);
+        let width = |least| bin_width(&lines, (count, segment.step), range, least);
+        let bin = width(BIN_CORRELATION);
+        let wide = width(COARSE_CORRELATION).min(2 * bin);
         let bins = count.div_ceil(bin);
-        let more = 24 * templates as u64 * bins as u64 + 2 * Components::bytes(templates, bins);
+        let more = 40 * templates as u64 * bins as u64 + 2 * Components::bytes(templates, bins);
         check(more, || format!("a first guess from {templates} templates of {bins} bins"))?;
-        let binned = average(&lines, (count, bin, bins), |l| l);
-        let squares = average(&lines, (count, bin, bins), |l| l * l);
+        let both = |bin| [average(&lines, (count, bin), |l| l), average(&lines, (count, bin), |l| l * l)];
+        let [binned, squares] = both(bin);
+        let fine = Bins::new([&binned, &squares], bin, templates);
+        let [binned, squares] = both(wide);
         drop(lines);
-        let exact = [&binned, &squares].map(|rows| rows.iter().map(|x| *x as f32).collect());
+        let coarse = Bins::new([&binned, &squares], wide, templates);
         let (lines, squares) =
             rayon::join(|| Components::new(&binned, templates), || Components::new(&squares, templates));
-        let rows = lines.mix.chunks_exact(lines.count).zip(squares.mix.chunks_exact(squares.count));
-        let mix = rows.flat_map(|(l, s)| l.iter().chain(s).copied()).collect();
-        Ok(Unit {
-            arm: a,
-            segment: s,
-            start: segment.start,
-            bin,
-            bins,
-            lines,
-            squares,
-            mix,
-            exact,
-            first_shift: 0,
-            shifts: 0,
-            positions: Vec::new(),
-        })
+        let mix = mixed(&lines, &squares);
+        Ok(Unit { arm: a, segment: s, start: segment.start, coarse, fine, lines, squares, mix })
     }
 
-    /// Where each velocity lies among the whole shifts.
-    pub fn place(&mut self, arm: &ModelArm, velocities: &[f64]) {
-        let step = arm.grid.segments[self.segment].step * self.bin as f64;
-        self.positions = velocities.iter().map(|v| (v / LIGHT).atanh() / step).collect();
-        let low = self.positions.iter().copied().fold(f64::INFINITY, f64::min).floor();
-        let high = self.positions.iter().copied().fold(f64::NEG_INFINITY, f64::max).ceil();
-        self.first_shift = low as i64;
-        self.shifts = padded_shifts((high - low) as usize + 1);
-        self.positions.iter_mut().for_each(|p| *p -= low);
+    /// Where the velocities of both looks lie among whole shifts.
+    pub fn place(&mut self, arm: &ModelArm, coarse: &[f64], fine: &[f64]) {
+        let step = arm.grid.segments[self.segment].step;
+        let shifts = |bins: &Bins, velocities: &[f64]| -> Vec<f64> {
+            velocities.iter().map(|v| (v / LIGHT).atanh() / (step * bins.bin as f64)).collect()
+        };
+        let (coarse, fine) = (shifts(&self.coarse, coarse), shifts(&self.fine, fine));
+        let lowest = |all: &[f64]| all.iter().copied().fold(f64::INFINITY, f64::min).floor() as i64;
+        // coarse bins begin where fine ones do
+        let ratio = (self.coarse.bin / self.fine.bin) as i64;
+        let first = lowest(&coarse).min(lowest(&fine).div_euclid(ratio));
+        self.coarse.place(coarse, first);
+        self.fine.place(fine, ratio * first);
     }
 
-    /// The spectrum's s (D − s) and s² in template bins, padded for the shifts.
-    pub fn signals(&self, data: &[f32], smooth: &[f32], sampling: &Sampling) -> (Vec<f32>, Vec<f32>) {
-        let length = self.bins + self.shifts;
-        let (mut cross, mut power) = (vec![0f32; length], vec![0f32; length]);
+    /// What the spectrum says in fine bins.
+    pub fn signals(&self, data: &[f32], smooth: &[f32], sampling: &Sampling) -> Signals {
+        let mut signals = self.fine.no_signals();
+        let [cross, power] = &mut signals;
+        let length = cross.len();
         for (j, &packed) in sampling.index.iter().enumerate() {
             if packed < 0 || (packed >> 24) as usize != self.segment {
                 continue;
             }
             let nearest = (packed & 0xff_ffff) as usize + usize::from(sampling.fraction[j] >= 0.5);
-            // bin b at shift s reads the template's bin b − s: correlate() reads signal[b' + s'] with s' = s − first_shift
-            let bin = ((nearest - self.start) / self.bin) as i64 - self.first_shift;
-            if let Some(at) = usize::try_from(bin).ok().filter(|at| *at < length) {
+            if let Some(at) = self.fine.place_of(nearest - self.start).filter(|at| *at < length) {
                 let s = smooth[j];
                 cross[at] += s * (data[j] - s);
                 power[at] += s * s;
             }
         }
-        (cross, power)
+        signals
     }
 
-    /// Adds this unit's share, power − 2 cross of every template, to `total` (templates, velocities). The components' correlations
-    /// `cross` and `power` (count, shifts) are brought to the velocities first: there are fewer of them than templates.
-    pub fn add_scores(&self, cross: &[f32], power: &[f32], total: &mut [f32]) {
-        let (width, rows) = (self.positions.len(), 2 * self.lines.count);
+    /// Those of fine bins in coarse ones.
+    pub fn coarse_signals(&self, fine: &Signals) -> Signals {
+        let ratio = self.coarse.bin / self.fine.bin;
+        let mut signals = self.coarse.no_signals();
+        for (signal, fine) in signals.iter_mut().zip(fine) {
+            signal.iter_mut().zip(fine.chunks(ratio)).for_each(|(sum, some)| *sum = some.iter().sum());
+        }
+        signals
+    }
+
+    /// Adds this unit's share, power − 2 cross of every template, to `total` (templates, coarse velocities). The components'
+    /// correlations are brought to the velocities first: there are fewer of them than templates.
+    pub fn add_scores(&self, [cross, power]: &Signals, total: &mut [f32]) {
+        let Bins { shifts, count, positions, .. } = &self.coarse;
+        let cross = self.lines.correlate(cross, *count, *shifts);
+        let power = self.squares.correlate(power, *count, *shifts);
+        let (width, rows) = (positions.len(), 2 * self.lines.count);
         let mut at_velocities = Vec::with_capacity(rows * width);
-        let both = cross.chunks_exact(self.shifts).map(|row| (row, -2.0));
-        for (row, factor) in both.chain(power.chunks_exact(self.shifts).map(|row| (row, 1.0))) {
-            at_velocities.extend(self.positions.iter().map(|&position| {
-                let i = (position as usize).min(self.shifts - 1);
-                let f = (position - i as f64) as f32;
-                factor * (row[i] * (1.0 - f) + row[(i + 1).min(self.shifts - 1)] * f)
-            }));
+        let both = cross.chunks_exact(*shifts).map(|row| (row, -2.0));
+        for (row, factor) in both.chain(power.chunks_exact(*shifts).map(|row| (row, 1.0))) {
+            at_velocities.extend(self.coarse.between(row, 0, 0..width).map(|x| factor * x));
         }
         let templates = total.len() / width;
         let target = MatMut::from_row_major_slice_mut(total, templates, width);
@@ -132,31 +131,12 @@ impl Unit {
         let at_velocities = MatRef::from_row_major_slice(&at_velocities, rows, width);
         matmul(target, Accum::Add, mix, at_velocities, 1.0, Par::Seq);
     }
+}
 
-    /// Adds this unit's share of a template's χ² at some velocities to `scores`, from its lines themselves.
-    pub fn add_exact_scores(
-        &self,
-        template: usize,
-        (cross, power): (&[f32], &[f32]),
-        velocities: Range<usize>,
-        scores: &mut [f32],
-    ) {
-        let positions = &self.positions[velocities];
-        let (Some(first), Some(last)) = (positions.first(), positions.last()) else { return };
-        let whole = |position: f64| (position as usize).min(self.shifts - 1);
-        let (low, high) = (whole(*first), (whole(*last) + 1).min(self.shifts - 1));
-        let of = |rows: &[f32], signal: &[f32]| {
-            let row = &rows[template * self.bins..][..self.bins];
-            correlate_one(row, signal, low..high + 1)
-        };
-        let (cross, power) = (of(&self.exact[0], cross), of(&self.exact[1], power));
-        for (score, position) in scores.iter_mut().zip(positions) {
-            let i = whole(*position);
-            let f = (position - i as f64) as f32;
-            let at = |row: &[f32]| row[i - low] * (1.0 - f) + row[(i + 1).min(self.shifts - 1) - low] * f;
-            *score += at(&power) - 2.0 * at(&cross);
-        }
-    }
+/// (templates, 2 × components): how templates are made of both.
+fn mixed(lines: &Components, squares: &Components) -> Vec<f32> {
+    let rows = lines.mix.chunks_exact(lines.count).zip(squares.mix.chunks_exact(squares.count));
+    rows.flat_map(|(l, s)| l.iter().chain(s).copied()).collect()
 }
 
 /// Lines of each template in a segment: flux / continuum − 1, or flux − 1 where the model has no continuum (templates, pixels).
@@ -182,8 +162,8 @@ fn lines(arm: &ModelArm, flux: &[f32], templates: usize, pixels: Range<usize>) -
     (0..templates).into_par_iter().flat_map_iter(one).collect()
 }
 
-/// The widest bin, a power of two, that blurs neither the lines nor the range of velocities.
-fn bin_width(lines: &[f64], count: usize, (low, high): (f64, f64), step: f64) -> usize {
+/// The widest bin, a power of two, that blurs neither the lines, so that they correlate as `least` says, nor the range of velocities.
+fn bin_width(lines: &[f64], (count, step): (usize, f64), (low, high): (f64, f64), least: f64) -> usize {
     let correlation = |lag: usize| {
         let (mut shifted, mut same) = (0.0, 0.0);
         // a few of the templates tell the width of the lines
@@ -196,15 +176,15 @@ fn bin_width(lines: &[f64], count: usize, (low, high): (f64, f64), step: f64) ->
     };
     let shifts = (high - low) / LIGHT / step;
     let mut bin = 1;
-    while 2 * bin < count / 64 && shifts / (2 * bin) as f64 >= 8.0 && correlation(2 * bin) >= BIN_CORRELATION {
+    while 2 * bin < count / 64 && shifts / (2 * bin) as f64 >= 8.0 && correlation(2 * bin) >= least {
         bin *= 2;
     }
     bin
 }
 
 /// Means of bins of what `f` makes of the values (rows, count) → (rows, bins).
-fn average(rows: &[f64], (count, bin, bins): (usize, usize, usize), f: impl Fn(f64) -> f64) -> Vec<f64> {
-    let mut out = Vec::with_capacity(rows.len() / count * bins);
+fn average(rows: &[f64], (count, bin): (usize, usize), f: impl Fn(f64) -> f64) -> Vec<f64> {
+    let mut out = Vec::with_capacity(rows.len() / count * count.div_ceil(bin));
     for row in rows.chunks_exact(count) {
         out.extend(row.chunks(bin).map(|c| c.iter().map(|l| f(*l)).sum::<f64>() / c.len() as f64));
     }
@@ -215,43 +195,70 @@ fn average(rows: &[f64], (count, bin, bins): (usize, usize, usize), f: impl Fn(f
 mod tests {
     use super::*;
 
-    /// Where as many components as templates say all of them, both looks see the same; and what they see are the sums themselves.
+    fn value(k: usize) -> f64 {
+        ((k * 7919) % 101) as f64 / 101.0 - 0.5
+    }
+
+    /// χ² by plain sums at a position, a whole shift and a fraction.
+    fn plain(rows: [&[f64]; 2], signals: &Signals, position: f64) -> f64 {
+        let at = |shift: usize| -> f64 {
+            let sum =
+                |k: usize| -> f64 { rows[k].iter().zip(&signals[k][shift..]).map(|(a, b)| a * f64::from(*b)).sum() };
+            sum(1) - 2.0 * sum(0)
+        };
+        let (whole, f) = (position as usize, position.fract());
+        at(whole) * (1.0 - f) + at(whole + 1) * f
+    }
+
+    /// Where as many components as templates say all of them, both looks see the sums themselves, each in its own bins.
     #[test]
     fn both_looks_see_the_sums() {
-        let (templates, bins, shifts) = (5, 37, padded_shifts(9));
-        let value = |k: usize| ((k * 7919) % 101) as f64 / 101.0 - 0.5;
-        let lines: Vec<f64> = (0..templates * bins).map(value).collect();
-        let squares: Vec<f64> = lines.iter().map(|x| x * x).collect();
-        let exact = [&lines, &squares].map(|rows| rows.iter().map(|x| *x as f32).collect());
-        let (lines, squares) = (Components::new(&lines, templates), Components::new(&squares, templates));
-        let rows = lines.mix.chunks_exact(lines.count).zip(squares.mix.chunks_exact(squares.count));
-        let mix = rows.flat_map(|(l, s)| l.iter().chain(s).copied()).collect();
-        let positions = vec![0.25, 1.5, 2.0, 4.75, 6.5, 7.25, 7.9];
-        let (arm, segment, start, bin, first_shift) = (0, 0, 0, 1, 0);
-        let unit = Unit { arm, segment, start, bin, bins, lines, squares, mix, exact, first_shift, shifts, positions };
-        let signal = |seed: usize| (0..bins + shifts).map(|k| value(k + seed) as f32).collect::<Vec<f32>>();
-        let (cross, power) = (signal(11), signal(57));
-        let width = unit.positions.len();
-        let mut total = vec![0f32; templates * width];
-        let of = |components: &Components, signal: &[f32]| components.correlate(signal, bins, shifts);
-        unit.add_scores(&of(&unit.lines, &cross), &of(&unit.squares, &power), &mut total);
+        let (templates, pixels) = (5, 148);
+        let values: Vec<f64> = (0..templates * pixels).map(value).collect();
+        let rows = |bin: usize| [average(&values, (pixels, bin), |l| l), average(&values, (pixels, bin), |l| l * l)];
+        let (of_fine, of_coarse) = (rows(2), rows(4));
+        let bins = |rows: &[Vec<f64>; 2], bin| Bins::new([&rows[0], &rows[1]], bin, templates);
+        let (mut coarse, mut fine) = (bins(&of_coarse, 4), bins(&of_fine, 2));
+        let (slow, fast) = (vec![-2.75, -1.5, 0.0, 2.75, 3.9], vec![-5.5, -3.0, 0.0, 5.5, 7.8]);
+        coarse.place(slow, -3);
+        fine.place(fast, -6);
+        let (lines, squares) = (Components::new(&of_coarse[0], templates), Components::new(&of_coarse[1], templates));
+        let mix = mixed(&lines, &squares);
+        let unit = Unit { arm: 0, segment: 0, start: 0, coarse, fine, lines, squares, mix };
+        let mut signals = unit.fine.no_signals();
+        signals.iter_mut().flatten().enumerate().for_each(|(k, x)| *x = value(k + 11) as f32);
+        let wide = unit.coarse_signals(&signals);
+        assert!(wide[0].iter().zip(signals[0].chunks_exact(2)).all(|(sum, pair)| *sum == pair[0] + pair[1]));
+        let mut total = vec![0f32; templates * 5];
+        unit.add_scores(&wide, &mut total);
         for template in 0..templates {
-            let mut few = vec![0f32; 4];
-            unit.add_exact_scores(template, (&cross, &power), 2..6, &mut few);
-            for (v, found) in (2..6).zip(few) {
-                let (whole, f) = (unit.positions[v] as usize, unit.positions[v].fract());
-                let at = |s: usize| -> f64 {
-                    let row = |k: usize| &unit.exact[k][template * bins..][..bins];
-                    let sum = |row: &[f32], signal: &[f32]| -> f64 {
-                        row.iter().zip(&signal[s..]).map(|(a, b)| f64::from(a * b)).sum()
-                    };
-                    sum(row(1), &power) - 2.0 * sum(row(0), &cross)
-                };
-                let expected = at(whole) * (1.0 - f) + at(whole + 1) * f;
+            let mut few = [0f32; 3];
+            unit.fine.add_exact_scores(template, &signals, 1..4, &mut few);
+            let row = |rows: &[Vec<f64>; 2], k: usize, count: usize| rows[k][template * count..][..count].to_vec();
+            let of = |rows, count| [row(rows, 0, count), row(rows, 1, count)];
+            let [a, b] = of(&of_fine, 74);
+            for (v, found) in (1..4).zip(few) {
+                let expected = plain([&a, &b], &signals, unit.fine.positions[v]);
                 assert!((f64::from(found) - expected).abs() < 1e-4, "{template}, {v}: {found} {expected}");
-                let first = f64::from(total[template * width + v]);
-                assert!((first - expected).abs() < 1e-3, "{template}, {v}: {first} {expected}");
             }
+            let [a, b] = of(&of_coarse, 37);
+            for v in 0..5 {
+                let expected = plain([&a, &b], &wide, unit.coarse.positions[v]);
+                let found = f64::from(total[template * 5 + v]);
+                assert!((found - expected).abs() < 1e-3, "{template}, {v}: {found} {expected}");
+            }
+        }
+    }
+
+    /// A pixel's fine bin lies in the coarse one that it stands in, wherever velocities begin.
+    #[test]
+    fn bins_of_both_widths_begin_together() {
+        let rows = vec![0.0; 4 * 32];
+        let (mut coarse, mut fine) = (Bins::new([&rows, &rows], 4, 4), Bins::new([&rows, &rows], 2, 4));
+        coarse.place(vec![-2.5], -4);
+        fine.place(vec![-7.3, 1.0], -8);
+        for pixel in 0..64 {
+            assert_eq!(coarse.place_of(pixel).unwrap(), fine.place_of(pixel).unwrap() / 2);
         }
     }
 }

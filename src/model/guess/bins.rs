@@ -1,0 +1,84 @@
+//! Templates' lines in bins of one width, and at which shifts of them velocities lie.
+
+use std::ops::Range;
+
+use crate::rows::scan::{correlate_one, padded_shifts};
+
+/// A spectrum's s (D − s) and s² in bins, padded for the shifts.
+pub type Signals = [Vec<f32>; 2];
+
+#[derive(Debug)]
+pub struct Bins {
+    /// Template pixels in a bin.
+    pub bin: usize,
+    /// Bins of a template.
+    pub count: usize,
+    /// (templates, bins) each: lines and their squares.
+    exact: [Vec<f32>; 2],
+    /// The smallest whole shift.
+    first: i64,
+    /// Whole shifts from that on, padded.
+    pub shifts: usize,
+    /// Shift of each velocity in bins, from the smallest whole one.
+    pub positions: Vec<f64>,
+}
+
+impl Bins {
+    /// Of `lines` and squares (templates, bins).
+    pub fn new(lines: [&[f64]; 2], bin: usize, templates: usize) -> Bins {
+        let count = lines[0].len() / templates;
+        let exact = lines.map(|rows| rows.iter().map(|x| *x as f32).collect());
+        Bins { bin, count, exact, first: 0, shifts: 0, positions: Vec::new() }
+    }
+
+    /// Sets the velocities' shifts, none of them below `first`.
+    pub fn place(&mut self, shifts: Vec<f64>, first: i64) {
+        let high = shifts.iter().copied().fold(f64::NEG_INFINITY, f64::max).ceil() as i64;
+        (self.first, self.shifts) = (first, padded_shifts((high - first) as usize + 1));
+        self.positions = shifts.into_iter().map(|shift| shift - first as f64).collect();
+    }
+
+    /// Zeros.
+    pub fn no_signals(&self) -> Signals {
+        [(); 2].map(|()| vec![0f32; self.count + self.shifts])
+    }
+
+    /// Where a pixel of the segment stands in signals: a bin b at shift s reads the template's bin b − s, so that
+    /// [`Correlate`](crate::rows::scan::Correlate) reads signal[b' + s'] with s' = s − first.
+    pub fn place_of(&self, pixel: usize) -> Option<usize> {
+        usize::try_from((pixel / self.bin) as i64 - self.first).ok()
+    }
+
+    /// The whole shift below a position.
+    fn whole(&self, position: f64) -> usize {
+        (position as usize).min(self.shifts - 1)
+    }
+
+    /// A row over whole shifts from `low` on, at some velocities.
+    pub fn between<'a>(
+        &'a self,
+        row: &'a [f32],
+        low: usize,
+        velocities: Range<usize>,
+    ) -> impl Iterator<Item = f32> + 'a {
+        self.positions[velocities].iter().map(move |&position| {
+            let i = self.whole(position);
+            let f = (position - i as f64) as f32;
+            row[i - low] * (1.0 - f) + row[(i + 1).min(self.shifts - 1) - low] * f
+        })
+    }
+
+    /// Adds a template's χ² at some velocities to `scores`, from its lines themselves.
+    pub fn add_exact_scores(&self, template: usize, signals: &Signals, velocities: Range<usize>, scores: &mut [f32]) {
+        let positions = &self.positions[velocities.clone()];
+        let (Some(first), Some(last)) = (positions.first(), positions.last()) else { return };
+        let (low, high) = (self.whole(*first), (self.whole(*last) + 1).min(self.shifts - 1));
+        let of = |k: usize| {
+            let row = &self.exact[k][template * self.count..][..self.count];
+            correlate_one(row, &signals[k], low..high + 1)
+        };
+        let (cross, power) = (of(0), of(1));
+        let both = self.between(&cross, low, velocities.clone()).zip(self.between(&power, low, velocities));
+        scores.iter_mut().zip(both).for_each(|(score, (cross, power))| *score += power - 2.0 * cross);
+    }
+}
