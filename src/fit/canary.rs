@@ -11,6 +11,7 @@ use super::assemble::assemble;
 use super::finish::Finish;
 use super::row::{FitRow, flag};
 use super::run::{Grids, Ready};
+use super::shared::Shared;
 use super::solve::Passes;
 use super::{Solver, blank};
 use crate::cpu::CpuDevice;
@@ -53,7 +54,7 @@ impl Canary {
             *u = (*u + OFFSET * (p.to_u(p.upper) - p.to_u(p.lower))).clamp(p.to_u(p.lower), p.to_u(p.upper));
         }
         let kinds = (fitter.solver, fitter.precision, false);
-        let mut passes = Passes::new(&fitter.model, layout, &CpuDevice, kinds, (None, 1))?;
+        let mut passes = Passes::new((&fitter.model, &Shared::default()), layout, &CpuDevice, kinds, (None, 1))?;
         let (never, one) = (AtomicBool::new(false), std::slice::from_ref(&ready));
         let outcomes = passes.solve(&fitter.model, grids, one, (&never, &mut |_| {}))?;
         let begin = passes.evaluate(&fitter.model, grids, one, (false, (&never, &mut |_| {})))?;
@@ -226,7 +227,7 @@ fn middle(fitter: &Fitter) -> Start {
         let squares = parameters.iter().zip(*point).filter(|(p, _)| !p.is_held());
         squares.map(|(p, u)| (share(p, *u) - 0.5).powi(2)).sum()
     };
-    let points = fitter.guess.made.get().map_or(&[][..], |guess| guess.points());
+    let points = fitter.shared.library().map_or(&[][..], |guess| guess.points());
     let mut u = points.iter().min_by(|a, b| distance(a).total_cmp(&distance(b))).unwrap_or(&centre).clone();
     if let Some(p) = fitter.model.free_velocity() {
         u[p] = centre[p];
@@ -280,7 +281,7 @@ mod tests {
         let canary = Canary::new(fitter, &layout, &grids, 0).unwrap().expect("an answer");
         println!("made in {:?}: {:?}", begin.elapsed(), canary.answer);
         let kinds = (fitter.solver, fitter.precision, false);
-        let mut passes = Passes::new(&fitter.model, &layout, device, kinds, (None, 1)).unwrap();
+        let mut passes = Passes::new((&fitter.model, &Shared::default()), &layout, device, kinds, (None, 1)).unwrap();
         let watched: Watched = (&AtomicBool::new(false), &mut |_| {});
         let one = std::slice::from_ref(&canary.ready);
         let outcomes = passes.solve(&fitter.model, &grids, one, watched).unwrap().remove(0);

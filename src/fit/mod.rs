@@ -21,6 +21,7 @@ mod rest;
 mod rough;
 mod row;
 mod run;
+mod shared;
 mod solve;
 mod sound;
 mod stages;
@@ -30,8 +31,8 @@ mod values;
 mod waiting;
 mod workers;
 
+use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
-use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 use std::time::Duration;
 
 use crate::error::{Error, Result};
@@ -50,6 +51,7 @@ pub use posterior::VelocityPosterior;
 pub use profile::{DeviceProfile, DeviceStage, HostStage, Profile, Rounds};
 pub use row::{FitRow, FitTable, Id, flag};
 use run::Run;
+use shared::Shared;
 
 /// Takes rows, in the order of the input.
 pub trait Sink {
@@ -173,15 +175,7 @@ pub struct Fitter {
     /// `None`: as the device wants it.
     batch: Option<usize>,
     cpu_fallback: Option<bool>,
-    /// Evaluated by the first run that needs it.
-    guess: Arc<Guess>,
-}
-
-/// The first guess of all workers.
-#[derive(Debug, Default)]
-struct Guess {
-    made: OnceLock<FirstGuess>,
-    making: Mutex<()>,
+    shared: Arc<Shared>,
 }
 
 impl Fitter {
@@ -204,7 +198,7 @@ impl Fitter {
             velocity_scan: VelocityScan::Off,
             batch: None,
             cpu_fallback: None,
-            guess: Arc::default(),
+            shared: Arc::default(),
         })
     }
 
@@ -220,7 +214,7 @@ impl Fitter {
     #[must_use]
     pub fn seed(mut self, seed: u64) -> Fitter {
         self.seed = seed;
-        self.guess = Arc::default();
+        self.shared = Arc::default();
         self
     }
 
@@ -375,17 +369,8 @@ impl Fitter {
         workers::stream(self, (source, sink), control, Some(journal))
     }
 
-    /// Made once.
     fn first_guess(&self) -> Result<&FirstGuess> {
-        if let Some(made) = self.guess.made.get() {
-            return Ok(made);
-        }
-        let _making = self.guess.making.lock().unwrap_or_else(PoisonError::into_inner);
-        if let Some(made) = self.guess.made.get() {
-            return Ok(made);
-        }
-        let made = FirstGuess::new(&self.model, self.seed)?;
-        Ok(self.guess.made.get_or_init(|| made))
+        self.shared.first_guess(&self.model, self.seed)
     }
 
     fn start_count(&self) -> usize {

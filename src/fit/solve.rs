@@ -6,6 +6,7 @@ use std::sync::atomic::AtomicBool;
 
 use super::assemble::{Starts, assemble};
 use super::run::{Grids, Ready};
+use super::shared::Shared;
 use super::waiting::{Entering, Waiting};
 use super::{Solver, rough};
 use crate::error::{Error, Result};
@@ -13,7 +14,7 @@ use crate::model::{ArmLayout, Prepared, SpectralModel, SpectralObjective};
 use crate::solver::profile::Meter;
 use crate::solver::recording::Precision;
 use crate::solver::{
-    Device, LevenbergMarquardt, Method, NelderMead, Objective, Outcome, Population, Queue, Status, linearise, stream,
+    Device, LevenbergMarquardt, Method, NelderMead, Outcome, Population, Queue, Status, linearise, stream,
 };
 
 /// A simplex that polishes starts this much smaller.
@@ -34,7 +35,7 @@ type Left = (Vec<Vec<Outcome>>, Vec<u32>);
 
 /// A population and the objective that it was made for.
 struct Pass {
-    objective: SpectralObjective,
+    objective: Arc<SpectralObjective>,
     population: Box<dyn Population>,
 }
 
@@ -58,7 +59,7 @@ pub struct Passes {
 impl Passes {
     /// At most `most` starts are asked for at once.
     pub fn new(
-        model: &SpectralModel,
+        (model, workers): (&SpectralModel, &Shared),
         layout: &[ArmLayout],
         device: &dyn Device,
         (solver, precision, scans): (Solver, Precision, bool),
@@ -75,8 +76,8 @@ impl Passes {
         };
         let is_mixed = precision == Precision::Mixed && !matches!(solver, Solver::NelderMead(_));
         let shared = if is_mixed { rough::settings(first) } else { None };
-        let linearisation = |precision| SpectralObjective::new(model, layout, precision);
-        let evaluation = || SpectralObjective::evaluation(model, layout, precision.of_results());
+        let linearisation = |precision| workers.objective(model, layout, (precision, false));
+        let evaluation = || workers.objective(model, layout, (precision.of_results(), true));
         let last = shared.map_or(first, |[_, last]| last);
         let mut wanted = vec![(linearisation(precision.of_results()), Method::LevenbergMarquardt(last))];
         wanted.extend(second.map(|settings| (evaluation(), Method::NelderMead(settings))));
@@ -85,7 +86,7 @@ impl Passes {
         let share = wanted.len();
         let mut capacity = most;
         for (objective, method) in &wanted {
-            let members = device.capacity(&objective.record(), memory)?;
+            let members = device.capacity(objective.recording(), memory)?;
             capacity = capacity.min((members / method.lanes() / share).max(1));
         }
         let populations = halving(&mut capacity, |capacity| populations(device, &wanted, capacity))?;
@@ -276,11 +277,11 @@ fn agree(device: &str, (before, now): (f64, f64), (sums, prepared): (&Outcome, &
 /// A population for each of the objectives.
 fn populations(
     device: &dyn Device,
-    wanted: &[(SpectralObjective, Method)],
+    wanted: &[(Arc<SpectralObjective>, Method)],
     capacity: usize,
 ) -> Result<Vec<Box<dyn Population>>> {
-    let one = |(objective, method): &(SpectralObjective, Method)| {
-        device.population(Arc::new(objective.record()), method, capacity)
+    let one = |(objective, method): &(Arc<SpectralObjective>, Method)| {
+        device.population(objective.recording().clone(), method, capacity)
     };
     wanted.iter().map(one).collect()
 }

@@ -1,5 +1,7 @@
 //! The spectral model as a recording: hidden layers, template, observe, continuum, normal equations, arm by arm.
 
+use std::sync::Arc;
+
 use super::observe::{ArmBuffers, ArmLayout, record_spectrum};
 use super::sampling::padded;
 use super::{ModelArm, SpectralModel};
@@ -12,14 +14,14 @@ use crate::solver::recording::{
 
 /// A spectral model for spectra of one shape.
 pub struct SpectralObjective {
-    recording: Recording,
+    recording: Arc<Recording>,
     pub arms: Vec<ArmBuffers>,
     pub hull_weights: Option<BufferId>,
 }
 
 impl Objective for SpectralObjective {
     fn record(&self) -> Recording {
-        self.recording.clone()
+        (*self.recording).clone()
     }
 }
 
@@ -47,7 +49,12 @@ impl SpectralObjective {
             record_spectrum(&mut recording, model, arm, *layout, (template, columns))
         });
         let arms = arms.collect();
-        SpectralObjective { recording, arms, hull_weights: buffer }
+        SpectralObjective { recording: Arc::new(recording), arms, hull_weights: buffer }
+    }
+
+    /// The recording of this objective's own populations, which share what devices make of it.
+    pub fn recording(&self) -> &Arc<Recording> {
+        &self.recording
     }
 
     /// Pixels of an arm's rows, padding with them.

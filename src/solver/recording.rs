@@ -7,6 +7,7 @@
 //! Rows: a member's block of `rows` × `stride` numbers, row 0 the value, rows 1… its tangents by the solver's parameters.
 
 mod custom;
+mod kin;
 mod label;
 mod observe;
 
@@ -15,6 +16,7 @@ use std::sync::Arc;
 use super::Estimator;
 
 pub use custom::{Custom, CustomFunction, CustomInput, Limits, pointwise};
+pub use kin::Kin;
 pub use label::{LabelInput, Source, Transform, tangents};
 pub use observe::{Broaden, Interpolation, Prefilter, Resample, Resolve, Rotation, Segment, Velocity};
 
@@ -326,6 +328,8 @@ pub struct Recording {
     pub dof: Option<f64>,
     pub buffers: Vec<Buffer>,
     pub stages: Vec<Stage>,
+    /// What its populations share.
+    pub kin: Kin,
 }
 
 impl Recording {

@@ -3,7 +3,6 @@
 use std::sync::Arc;
 
 use crate::cpu::narrow::rounded;
-use crate::cpu::product::Row;
 use crate::memory::room;
 use crate::rows::Real;
 use crate::solver::recording::{Kind, Values};
@@ -12,8 +11,6 @@ use crate::solver::recording::{Kind, Values};
 pub enum Block<R> {
     Float(Floats<R>),
     Index(Vec<i32>),
-    /// A product's weights.
-    Packed(Vec<Row<R>>),
 }
 
 /// Numbers of its own, or a batch's, which nobody copies as long as they stand where they would be copied to.
@@ -85,7 +82,6 @@ impl<R: Real> Block<R> {
         match self {
             Block::Float(all) => size_of_val(all.all()),
             Block::Index(all) => size_of_val(all.as_slice()),
-            Block::Packed(all) => size_of_val(all.as_slice()),
         }
     }
 
@@ -96,7 +92,6 @@ impl<R: Real> Block<R> {
                 all.shared = None;
             }
             Block::Index(all) => all.clear(),
-            Block::Packed(all) => all.clear(),
         }
     }
 }

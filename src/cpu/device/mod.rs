@@ -3,6 +3,7 @@
 mod block;
 mod known;
 mod linearise;
+mod made;
 mod shelves;
 mod simplices;
 mod tile;
@@ -14,7 +15,7 @@ use rayon::prelude::*;
 use web_time::Instant;
 
 use super::whole::CpuWhole;
-use super::{compact, halve, product, step};
+use super::{compact, halve, step};
 use crate::error::{Error, Result};
 use crate::memory::{check, room};
 use crate::rows::Real;
@@ -22,13 +23,13 @@ use crate::solver::cost::{Cost, Work};
 use crate::solver::device::{Batch, Device, Outcome, Pending, Population};
 use crate::solver::member::Member;
 use crate::solver::profile::{Clock, Gauge, Meter};
-use crate::solver::recording::{Buffer, BufferId, Precision, Recording, Scope, Stage};
+use crate::solver::recording::{Buffer, BufferId, Precision, Recording, Scope};
 use crate::solver::simplex::{LANES, Simplex};
 use crate::solver::whole::{Whole, WholeFits};
 use crate::solver::{LevenbergMarquardt, Method, Places};
 use block::{Block, Floats};
-use known::Known;
 use linearise::linearise;
+use made::Made;
 use tile::{Inputs, Tile};
 
 /// Default memory for a population.
@@ -98,8 +99,6 @@ struct CpuPopulation<R> {
     method: Method,
     capacity: usize,
     inputs: Inputs<R>,
-    /// `None` for Nelder–Mead, whose members have no first round.
-    known: Option<Known<R>>,
     /// The active ones, then those that have ended.
     members: Vec<Member>,
     /// By slot, each of LANES members. Empty for Levenberg–Marquardt.
@@ -115,26 +114,19 @@ struct CpuPopulation<R> {
 impl<R: Real> CpuPopulation<R> {
     /// `None` when there is no memory for so many spectra and a tile a thread.
     fn new(recording: Arc<Recording>, method: Method, capacity: usize) -> Option<CpuPopulation<R>> {
-        let block = |b: &Buffer| match (&b.values, b.scope) {
-            (Some(values), _) => Some(Block::new(b.kind, values)),
+        let made = Made::of(&recording, capacity);
+        let block = |(k, b): (usize, &Buffer)| match (&b.values, b.scope) {
+            (Some(values), _) if made.packed(k).is_none() => Some(Block::new(b.kind, values)),
             (None, Scope::Spectrum) => Block::with_room(b.kind, b.length.checked_mul(capacity)?),
-            (None, _) => Some(Block::Float(Floats::new(Vec::new()))),
+            _ => Some(Block::Float(Floats::new(Vec::new()))),
         };
-        let mut blocks = recording.buffers.iter().map(block).collect::<Option<Vec<Block<R>>>>()?;
-        for stage in &recording.stages {
-            if let Stage::Product(stage) = stage
-                && let Block::Float(weight) = &blocks[stage.weight.0]
-            {
-                blocks[stage.weight.0] = Block::Packed(product::pack(weight.all(), stage.inner, stage.columns));
-            }
-        }
+        let blocks = recording.buffers.iter().enumerate().map(block).collect::<Option<Vec<Block<R>>>>()?;
         let tile_members = Tile::<R>::members(&recording);
         let tiles = tile::elements(&recording, tile_members).checked_mul(rayon::current_num_threads())?;
         room::<R>(tiles).map(|_| CpuPopulation {
             method,
             capacity,
-            known: (method.lanes() == 1).then(|| Known::new(&recording, capacity)).flatten(),
-            inputs: Inputs::new(recording, blocks),
+            inputs: Inputs::new(recording, blocks, made),
             members: Vec::new(),
             simplices: BTreeMap::new(),
             ring: Vec::new(),
@@ -236,8 +228,10 @@ impl<R: Real> CpuPopulation<R> {
     /// Runs the stages for some members.
     fn evaluate(&self, mut members: Vec<&mut Member>) {
         let mut tile = self.borrow_tile();
+        // a simplex's members have no first round
+        let known = self.inputs.made.known.as_ref().filter(|_| self.method.lanes() == 1);
         for members in members.chunks_mut(self.tile_members) {
-            linearise(&self.inputs, self.known.as_ref(), &mut tile, members);
+            linearise(&self.inputs, known, &mut tile, members);
         }
         self.return_tile(tile);
     }
@@ -248,8 +242,7 @@ impl<R: Real> CpuPopulation<R> {
         let tiles: usize = tiles.iter().map(Tile::bytes).sum();
         let parameters = self.inputs.recording.parameters.len();
         let member = size_of::<Member>() + 16 * (parameters + 2) * (parameters + 4);
-        let known = self.known.as_ref().map_or(0, Known::bytes);
-        (self.inputs.bytes() + known + tiles + self.members.len() * member) as u64
+        (self.inputs.bytes() + tiles + self.members.len() * member) as u64
     }
 
     /// One member for the start in a slot, or a simplex with its members.

@@ -6,6 +6,7 @@ use std::sync::Arc;
 use web_time::Instant;
 
 use super::block::{Block, scatter};
+use super::made::Made;
 use super::shelves::Shelves;
 use crate::cpu::custom::Scratch;
 use crate::cpu::product::Row;
@@ -18,13 +19,14 @@ use crate::solver::recording::{BufferId, Recording, Scope, Stage};
 pub struct Inputs<R> {
     pub recording: Arc<Recording>,
     pub blocks: Vec<Block<R>>,
+    pub made: Arc<Made<R>>,
     /// By the spectra's places: bounds and priors.
     limits: [Vec<f64>; 4],
 }
 
 impl<R: Real> Inputs<R> {
-    pub fn new(recording: Arc<Recording>, blocks: Vec<Block<R>>) -> Inputs<R> {
-        Inputs { recording, blocks, limits: Default::default() }
+    pub fn new(recording: Arc<Recording>, blocks: Vec<Block<R>>, made: Arc<Made<R>>) -> Inputs<R> {
+        Inputs { recording, blocks, made, limits: Default::default() }
     }
 
     /// Forgets all spectra.
@@ -57,7 +59,9 @@ impl<R: Real> Inputs<R> {
 
     pub fn bytes(&self) -> usize {
         let limits: usize = self.limits.iter().map(|limits| size_of_val(limits.as_slice())).sum();
-        limits + self.blocks.iter().map(Block::bytes).sum::<usize>()
+        // its share of what others have, too
+        let made = self.made.bytes() / Arc::strong_count(&self.made);
+        limits + made + self.blocks.iter().map(Block::bytes).sum::<usize>()
     }
 
     pub fn range(&self, id: BufferId, spectrum: usize) -> Range<usize> {
@@ -75,10 +79,7 @@ impl<R: Real> Inputs<R> {
 
     /// A product's weights, packed.
     pub fn packed(&self, id: BufferId) -> &[Row<R>] {
-        match &self.blocks[id.0] {
-            Block::Packed(rows) => rows,
-            _ => &[],
-        }
+        self.made.packed(id.0).unwrap_or(&[])
     }
 
     pub fn index(&self, id: BufferId, spectrum: usize) -> &[i32] {

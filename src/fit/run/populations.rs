@@ -16,14 +16,15 @@ impl Run<'_> {
         if self.resident.as_ref().is_some_and(|r| r.layout == layout) {
             return Ok(());
         }
-        let Fitter { model, solver, precision, velocity_scan, .. } = self.fitter;
+        let Fitter { model, shared, solver, precision, velocity_scan, .. } = self.fitter;
         let scans = *velocity_scan == VelocityScan::Fixed;
         self.resident = None; // frees its memory first
         // who says how much memory says how many
         let enough = if self.memory.is_some() { usize::MAX } else { self.device.enough() };
         // and the canary's
         let most = (self.fitter.batch_on(&*self.device) * self.fitter.start_count() + 1).min(self.most).min(enough);
-        let mut passes = Passes::new(model, layout, &*self.device, (*solver, *precision, scans), (self.memory, most))?;
+        let mut passes =
+            Passes::new((model, shared), layout, &*self.device, (*solver, *precision, scans), (self.memory, most))?;
         if let Some(meter) = &self.meter {
             passes.measure(meter);
         }

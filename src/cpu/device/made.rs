@@ -1,0 +1,45 @@
+//! What all populations of a recording share: packed weights, and rows of starts that recur.
+
+use std::sync::Arc;
+
+use super::block::Block;
+use super::known::Known;
+use crate::cpu::product::{Row, pack};
+use crate::rows::Real;
+use crate::solver::recording::{Recording, Stage};
+
+pub struct Made<R> {
+    /// By buffer: a product's weights.
+    packed: Vec<Option<Vec<Row<R>>>>,
+    /// `None` where nothing can be kept.
+    pub known: Option<Known<R>>,
+}
+
+impl<R: Real> Made<R> {
+    /// Of a population that has it, or anew for one of `capacity` members.
+    pub fn of(recording: &Recording, capacity: usize) -> Arc<Made<R>> {
+        recording.kin.share(|| {
+            let mut packed: Vec<_> = recording.buffers.iter().map(|_| None).collect();
+            for stage in &recording.stages {
+                if let Stage::Product(stage) = stage
+                    && let buffer = recording.block(stage.weight)
+                    && let Some(values) = &buffer.values
+                    && let Block::Float(weight) = Block::new(buffer.kind, values)
+                {
+                    packed[stage.weight.0] = Some(pack(weight.all(), stage.inner, stage.columns));
+                }
+            }
+            Made { packed, known: Known::new(recording, capacity) }
+        })
+    }
+
+    /// The packed weights of a buffer.
+    pub fn packed(&self, buffer: usize) -> Option<&[Row<R>]> {
+        self.packed[buffer].as_deref()
+    }
+
+    pub fn bytes(&self) -> usize {
+        let packed = self.packed.iter().flatten().map(|rows| size_of_val(&rows[..]));
+        packed.sum::<usize>() + self.known.as_ref().map_or(0, Known::bytes)
+    }
+}

@@ -1,0 +1,67 @@
+//! What the workers of a fitter share: the first guess's library, and objectives, with which goes what devices make of them.
+
+use std::fmt;
+use std::sync::{Arc, Mutex, OnceLock, PoisonError, Weak};
+
+use crate::error::Result;
+use crate::model::{ArmLayout, FirstGuess, SpectralModel, SpectralObjective};
+use crate::solver::recording::Precision;
+
+/// Of one model.
+#[derive(Default)]
+pub struct Shared {
+    /// Made by the first run that needs it.
+    guess: OnceLock<FirstGuess>,
+    making: Mutex<()>,
+    /// Those that somebody has.
+    objectives: Mutex<Vec<(Key, Weak<SpectralObjective>)>>,
+}
+
+/// What an objective is made of, besides the model: the spectra's shape, the precision, and whether it has no derivatives.
+type Key = (Vec<ArmLayout>, Precision, bool);
+
+impl Shared {
+    pub fn first_guess(&self, model: &SpectralModel, seed: u64) -> Result<&FirstGuess> {
+        if let Some(made) = self.guess.get() {
+            return Ok(made);
+        }
+        let _making = self.making.lock().unwrap_or_else(PoisonError::into_inner);
+        if let Some(made) = self.guess.get() {
+            return Ok(made);
+        }
+        let made = FirstGuess::new(model, seed)?;
+        Ok(self.guess.get_or_init(|| made))
+    }
+
+    /// The first guess, if a run has needed it.
+    pub fn library(&self) -> Option<&FirstGuess> {
+        self.guess.get()
+    }
+
+    /// Another worker's objective, or a new one.
+    pub fn objective(
+        &self,
+        model: &SpectralModel,
+        layout: &[ArmLayout],
+        (precision, values_only): (Precision, bool),
+    ) -> Arc<SpectralObjective> {
+        let mut all = self.objectives.lock().unwrap_or_else(PoisonError::into_inner);
+        all.retain(|(_, objective)| objective.strong_count() > 0);
+        let is_it = |(own, p, v): &Key| own == layout && *p == precision && *v == values_only;
+        let known = all.iter().find(|(key, _)| is_it(key)).and_then(|(_, objective)| objective.upgrade());
+        known.unwrap_or_else(|| {
+            let made = Arc::new(match values_only {
+                false => SpectralObjective::new(model, layout, precision),
+                true => SpectralObjective::evaluation(model, layout, precision),
+            });
+            all.push(((layout.to_vec(), precision, values_only), Arc::downgrade(&made)));
+            made
+        })
+    }
+}
+
+impl fmt::Debug for Shared {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Shared").field("guess", &self.guess.get().is_some()).finish_non_exhaustive()
+    }
+}
