@@ -7,10 +7,10 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use crate::rows::Real;
 use crate::solver::recording::{Broaden, BufferId, Recording, Rotation, Scope, Stage};
 
-/// Most bytes of rows that a population keeps.
+/// Most bytes of rows that the populations of a recording keep.
 const MOST_BYTES: usize = 128 << 20;
 /// Members of a population for each start whose rows it may keep: a small one has no room for them.
-const STARTS: usize = 4;
+const STARTS: usize = 2;
 /// Points that have been seen once, remembered for each start that may be kept.
 const SEEN: usize = 16;
 
@@ -283,10 +283,10 @@ mod tests {
 
     #[test]
     fn what_is_kept_has_its_room() {
-        // (left, member, kept): none for anything; three without; ten and two starts; many and the most
+        // (left, member, kept): none for anything; one without; ten and five starts; many and the most
         assert_eq!(members(99, 100, 40), 0);
-        assert_eq!(members(399, 100, 400), 3);
-        assert_eq!(members(2000, 100, 400), 10);
+        assert_eq!(members(199, 100, 400), 1);
+        assert_eq!(members(3000, 100, 400), 10);
         assert_eq!(members(3 * MOST_BYTES as u64, 1 << 10, 1 << 30), 2 * (MOST_BYTES as u64 >> 10));
     }
 
