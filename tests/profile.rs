@@ -109,7 +109,7 @@ fn operations_are_those_of_the_products() {
     for device in devices() {
         let (fitter, spectra) = setup(&device);
         // with room for so few starts none is kept for others
-        let (table, profile) = run(&fitter.batch(1), &spectra, true);
+        let (table, profile) = run(&fitter.batch(1).starts(1), &spectra, true);
         let own = &profile.unwrap().devices[0];
         let active: usize = own.rounds.iter().flat_map(|rounds| &rounds.active).sum();
         // the table has the rounds of each spectrum's best start

@@ -95,7 +95,7 @@ pub struct Summary {
     pub fits: u64,
     /// How many of them each device made, the CPU in the place of one that failed among them; the others come from the journal.
     pub by_device: Vec<(String, u64)>,
-    /// Which device made which rows, in their order: so many by one, then so many by the next. They change at ends of row groups.
+    /// Which device made which rows, in their order: so many by one, then so many by the next. They change at ends of batches.
     pub by_rows: Vec<(String, u64)>,
     /// What devices failed to do: their batches were fitted again.
     pub failures: Vec<String>,
@@ -178,9 +178,6 @@ pub struct Fitter {
     shared: Arc<Shared>,
 }
 
-/// Spectra of a batch that keep all cores busy to its end.
-const LEAST_BATCH: usize = 256;
-
 impl Fitter {
     /// Most starts a spectrum can have.
     pub const MOST_STARTS: usize = MOST_STARTS;
@@ -228,8 +225,8 @@ impl Fitter {
         self
     }
 
-    /// Spectra, at least 1, that a stream reads, fits and keeps in its journal at once; unless set 512 on the CPU (a quarter of
-    /// fewer than 2048, but at least 256), 2048 on GPUs. Files of fewer are fitted together, half a batch or more at once. No bit of a row depends on it.
+    /// Spectra, at least 1, that a stream reads, fits and keeps in its journal at once; unless set 256 on the CPU, 2048 on GPUs. Files of
+    /// fewer are fitted together, half a batch or more at once. No bit of a row depends on it.
     #[must_use]
     pub fn batch(mut self, spectra: usize) -> Fitter {
         self.batch = Some(spectra.max(1));
@@ -238,14 +235,7 @@ impl Fitter {
 
     /// A GPU wants many spectra at once; on the CPU smaller batches overlap better with reading.
     fn batch_on(&self, device: &dyn crate::solver::Device) -> usize {
-        self.batch.unwrap_or(if device.runs_wgsl() { 2048 } else { 512 })
-    }
-
-    /// The same of a stream of so many spectra: each of the CPU's two workers is to have two batches, if they are no tiny ones.
-    fn batch_of(&self, device: &dyn crate::solver::Device, spectra: u64) -> usize {
-        let usual = self.batch_on(device);
-        let quarter = usize::try_from(spectra / 4).unwrap_or(usize::MAX).max(LEAST_BATCH);
-        if self.batch.is_some() || device.runs_wgsl() { usual } else { usual.min(quarter) }
+        self.batch.unwrap_or(if device.runs_wgsl() { 2048 } else { 256 })
     }
 
     /// Makes the first bad spectrum an error instead of a row.

@@ -92,7 +92,7 @@ pub fn stream(
     // one job more is read than can be fitted at once
     let most = runs.len() + 1;
     let stages = || Stages::since(measured.as_ref().map(|_| begin));
-    let batch = fitter.batch_of(&*devices[0], source.len());
+    let batch = fitter.batch_on(&*devices[0]);
     let share = usize::try_from(source.len()).unwrap_or(usize::MAX).div_ceil(runs.len());
     let mut intake = Intake { source, batch, enough: share.min(batch / 2).max(1), stages: stages(), failure: None };
     let names = devices.iter().map(|device| device.name()).chain([CpuDevice.name()]);

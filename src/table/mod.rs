@@ -127,7 +127,7 @@ impl TableWriter {
         Ok(TableWriter { schema: schema.clone(), columns, format, staged })
     }
 
-    /// Appends rows: one row group of Parquet, unless they are few. [`Error::Io`] when the disk refuses, [`Error::Write`] when a row does not fit the schema.
+    /// Appends rows. [`Error::Io`] when the disk refuses, [`Error::Write`] when a row does not fit the schema.
     pub fn append(&mut self, rows: &[FitRow]) -> Result<()> {
         if rows.is_empty() {
             return Ok(());

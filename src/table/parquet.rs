@@ -1,4 +1,4 @@
-//! Parquet: snappy, one row group an append of some hundred rows, the run's description in the key-value metadata.
+//! Parquet: snappy, row groups of some thousand rows, the run's description in the key-value metadata.
 
 use std::io;
 use std::sync::Arc;
@@ -7,7 +7,7 @@ use arrow_array::{ArrayRef, Float64Array, Int32Array, Int64Array, RecordBatch, S
 use arrow_schema::{DataType, Field};
 use parquet::arrow::ArrowWriter;
 use parquet::basic::Compression;
-use parquet::errors::{ParquetError, Result};
+use parquet::errors::ParquetError;
 use parquet::file::metadata::KeyValue;
 use parquet::file::properties::WriterProperties;
 
@@ -16,8 +16,8 @@ use super::columns::{Column, Kind, Value};
 use crate::files::File;
 use crate::fit::FitRow;
 
-/// Fewer rows wait for the next append: a row group a spectrum would be most of the file.
-const LEAST: usize = 256;
+/// Rows of a row group: what a group says of each of its columns takes 20 KB of the file, and of memory until the file's end.
+const GROUP: usize = 8192;
 
 pub(super) struct ParquetTable {
     writer: ArrowWriter<File>,
@@ -34,7 +34,7 @@ impl ParquetTable {
             .set_compression(Compression::SNAPPY)
             .set_created_by(concat!("popfit ", env!("CARGO_PKG_VERSION")).into())
             .set_key_value_metadata(Some(pairs))
-            .set_max_row_group_row_count(None)
+            .set_max_row_group_row_count(Some(GROUP))
             .build();
         let writer = ArrowWriter::try_new(file.again()?, schema.clone(), Some(properties)).map_err(system)?;
         Ok(ParquetTable { writer, file, schema })
@@ -42,11 +42,8 @@ impl ParquetTable {
 
     pub fn append(&mut self, columns: &[Column], rows: &[FitRow]) -> io::Result<()> {
         let arrays = columns.iter().map(|column| array(column, rows)).collect();
-        let write = || -> Result<()> {
-            self.writer.write(&RecordBatch::try_new(self.schema.clone(), arrays)?)?;
-            if self.writer.in_progress_rows() < LEAST { Ok(()) } else { self.writer.flush() }
-        };
-        write().map_err(system)
+        let batch = RecordBatch::try_new(self.schema.clone(), arrays).map_err(|error| system(error.into()))?;
+        self.writer.write(&batch).map_err(system)
     }
 
     /// One more key and value.

@@ -9,7 +9,7 @@ use crate::solver::recording::{Broaden, BufferId, Recording, Rotation, Scope, St
 
 /// Most bytes of rows that the populations of a recording keep.
 const MOST_BYTES: usize = 128 << 20;
-/// Members of a population for each start whose rows it may keep: a small one has no room for them.
+/// Members of a population, besides one, for each start whose rows it may keep: a small one has no room for them.
 const STARTS: usize = 2;
 /// Points that have been seen once, remembered for each start that may be kept.
 const SEEN: usize = 16;
@@ -115,7 +115,7 @@ pub fn members(left: u64, member: u64, kept: u64) -> u64 {
     let with_kept = left / (member + kept / starts);
     let with_all = left.saturating_sub(most) / member;
     // too few to keep any, or so many that they keep the most
-    alone.min(starts - 1).max(with_kept).max(with_all)
+    alone.min(starts).max(with_kept).max(with_all)
 }
 
 /// What is known of the point at which a member is evaluated.
@@ -139,7 +139,7 @@ impl<R> Head<R> {
     }
 }
 
-/// The kept rows of a population.
+/// The kept rows of a recording's populations.
 pub struct Known<R> {
     pub heads: Heads,
     kept: Mutex<Kept<R>>,
@@ -185,7 +185,7 @@ impl<R: Real> Known<R> {
     /// `None` where nothing can be kept.
     pub fn new(recording: &Recording, capacity: usize) -> Option<Known<R>> {
         let heads = Heads::new(recording)?;
-        let most = (capacity / STARTS).min(MOST_BYTES / heads.bytes::<R>());
+        let most = (capacity.saturating_sub(1) / STARTS).min(MOST_BYTES / heads.bytes::<R>());
         let kept = Mutex::new(Kept { starts: HashMap::new(), count: 0, refused: 0 });
         (most > 0).then_some(Known { heads, kept, most })
     }
@@ -256,7 +256,7 @@ mod tests {
     #[test]
     fn what_is_seen_twice_is_kept_as_long_as_there_is_room() {
         let recording = recording(false, LAYOUT);
-        let known = Known::<f32>::new(&recording, 2 * STARTS).unwrap();
+        let known = Known::<f32>::new(&recording, 2 * STARTS + 1).unwrap();
         // the labels; neither the velocity nor what follows it
         assert_eq!(known.heads.parameters, [1, 2, 3, 4]);
         let at = |velocity: f64, teff: f64| [velocity, teff, 0.1, 0.2, 0.3];
@@ -278,14 +278,14 @@ mod tests {
         }
         assert!(!found[0] && found.contains(&true), "{found:?}");
         assert!(!known.head(&at(0.0, 2.0)).is_known());
-        assert!(Known::<f32>::new(&recording, STARTS - 1).is_none());
+        assert!(Known::<f32>::new(&recording, STARTS).is_none());
     }
 
     #[test]
     fn what_is_kept_has_its_room() {
-        // (left, member, kept): none for anything; one without; ten and five starts; many and the most
+        // (left, member, kept): none for anything; two without; ten and four starts; many and the most
         assert_eq!(members(99, 100, 40), 0);
-        assert_eq!(members(199, 100, 400), 1);
+        assert_eq!(members(299, 100, 400), 2);
         assert_eq!(members(3000, 100, 400), 10);
         assert_eq!(members(3 * MOST_BYTES as u64, 1 << 10, 1 << 30), 2 * (MOST_BYTES as u64 >> 10));
     }
