@@ -16,7 +16,7 @@ use super::columns::{Column, Kind, Value};
 use crate::files::File;
 use crate::fit::FitRow;
 
-/// Rows of a row group: what a group says of each of its columns takes 20 KB of the file, and of memory until the file's end.
+/// Rows of a row group: what it says of its columns waits in memory for the file's end.
 const GROUP: usize = 8192;
 
 pub(super) struct ParquetTable {
