@@ -232,7 +232,7 @@ fn middle(fitter: &Fitter) -> Start {
     if let Some(p) = fitter.model.free_velocity() {
         u[p] = centre[p];
     }
-    Start { u, score: 0.0 }
+    Start { u }
 }
 
 /// The model at the start of `ready`, arm by arm (pixels), computed on the CPU.

@@ -228,7 +228,7 @@ fn entering(
     let start = |v: f64| {
         let mut u: Vec<f64> = parameters.iter().zip(&rows[one.place].parameters).map(|(q, x)| q.to_u(*x)).collect();
         u[p] = parameters[p].to_u(v);
-        Start { u, score: 0.0 }
+        Start { u }
     };
     let at = |velocities: &[f64], limits: Vec<Limits>| Ready {
         place: one.place,

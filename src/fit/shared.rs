@@ -65,3 +65,51 @@ impl fmt::Debug for Shared {
         f.debug_struct("Shared").field("guess", &self.guess.get().is_some()).finish_non_exhaustive()
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::cpu::CpuDevice;
+    use crate::solver::{Device as _, LevenbergMarquardt, Method};
+    use crate::{Continuum, Emulator};
+
+    const LAYOUT: ArmLayout = ArmLayout { pixels: 100, shared_grid: true, diagonals: 0, is_template: false };
+
+    fn model() -> SpectralModel {
+        let emulator = Emulator::open(concat!(env!("CARGO_MANIFEST_DIR"), "/data/emulator.safetensors")).unwrap();
+        let model = SpectralModel::builder().arm("b", emulator).velocity(-500.0..=500.0);
+        model.continuum(Continuum::rbf(6)).build().unwrap()
+    }
+
+    #[test]
+    fn objectives_are_shared_by_shape_and_precision() {
+        let (model, shared) = (model(), Shared::default());
+        let of = |layout, precision, values_only| shared.objective(&model, &[layout], (precision, values_only));
+        let first = of(LAYOUT, Precision::F32, false);
+        assert!(Arc::ptr_eq(&first, &of(LAYOUT, Precision::F32, false)));
+        for other in [
+            of(ArmLayout { pixels: 101, ..LAYOUT }, Precision::F32, false),
+            of(LAYOUT, Precision::Mixed, false),
+            of(LAYOUT, Precision::F32, true),
+        ] {
+            assert!(!Arc::ptr_eq(&first, &other));
+        }
+        // what nobody has is forgotten
+        drop(first);
+        let last = of(LAYOUT, Precision::F32, false);
+        assert_eq!((shared.objectives.lock().unwrap().len(), Arc::strong_count(&last)), (1, 1));
+    }
+
+    /// The network's packed weights and kept rows are one.
+    #[test]
+    fn populations_of_an_objective_share_its_weights() {
+        let objective = Shared::default().objective(&model(), &[LAYOUT], (Precision::F32, false));
+        let method = Method::LevenbergMarquardt(LevenbergMarquardt::default());
+        let kin = &objective.recording().kin;
+        let population = || CpuDevice.population(objective.recording().clone(), &method, 4).unwrap();
+        let (first, second) = (population(), population());
+        assert_eq!(kin.sharers(), 2);
+        drop((first, second));
+        assert_eq!(kin.sharers(), 0);
+    }
+}

@@ -1,8 +1,8 @@
-//! Templates' lines in bins of one width, and at which shifts of them velocities lie.
+//! Bins of one width over a segment, and at which shifts of them velocities lie.
 
 use std::ops::Range;
 
-use crate::rows::scan::{correlate_one, padded_shifts};
+use crate::rows::scan::padded_shifts;
 
 /// A spectrum's s (D − s) and s² in bins, padded for the shifts.
 pub type Signals = [Vec<f32>; 2];
@@ -13,8 +13,6 @@ pub struct Bins {
     pub bin: usize,
     /// Bins of a template.
     pub count: usize,
-    /// (templates, bins) each: lines and their squares.
-    exact: [Vec<f32>; 2],
     /// The smallest whole shift.
     first: i64,
     /// Whole shifts from that on, padded.
@@ -24,11 +22,9 @@ pub struct Bins {
 }
 
 impl Bins {
-    /// Of `lines` and squares (templates, bins).
-    pub fn new(lines: [&[f64]; 2], bin: usize, templates: usize) -> Bins {
-        let count = lines[0].len() / templates;
-        let exact = lines.map(|rows| rows.iter().map(|x| *x as f32).collect());
-        Bins { bin, count, exact, first: 0, shifts: 0, positions: Vec::new() }
+    /// `count` bins of `bin` pixels.
+    pub fn new(bin: usize, count: usize) -> Bins {
+        Bins { bin, count, first: 0, shifts: 0, positions: Vec::new() }
     }
 
     /// Sets the velocities' shifts, none of them below `first`.
@@ -50,7 +46,7 @@ impl Bins {
     }
 
     /// The whole shift below a position.
-    fn whole(&self, position: f64) -> usize {
+    pub fn whole(&self, position: f64) -> usize {
         (position as usize).min(self.shifts - 1)
     }
 
@@ -66,19 +62,5 @@ impl Bins {
             let f = (position - i as f64) as f32;
             row[i - low] * (1.0 - f) + row[(i + 1).min(self.shifts - 1) - low] * f
         })
-    }
-
-    /// Adds a template's χ² at some velocities to `scores`, from its lines themselves.
-    pub fn add_exact_scores(&self, template: usize, signals: &Signals, velocities: Range<usize>, scores: &mut [f32]) {
-        let positions = &self.positions[velocities.clone()];
-        let (Some(first), Some(last)) = (positions.first(), positions.last()) else { return };
-        let (low, high) = (self.whole(*first), (self.whole(*last) + 1).min(self.shifts - 1));
-        let of = |k: usize| {
-            let row = &self.exact[k][template * self.count..][..self.count];
-            correlate_one(row, &signals[k], low..high + 1)
-        };
-        let (cross, power) = (of(0), of(1));
-        let both = self.between(&cross, low, velocities.clone()).zip(self.between(&power, low, velocities));
-        scores.iter_mut().zip(both).for_each(|(score, (cross, power))| *score += power - 2.0 * cross);
     }
 }

@@ -1,8 +1,9 @@
-//! One spectrum's look at templates over velocities, in bins of one width.
+//! One spectrum's look at templates over velocities.
 
 use std::ops::Range;
 
-use super::bins::{Bins, Signals};
+use super::bins::Signals;
+use super::unit::Unit;
 use crate::model::Limits;
 
 /// Velocities to either side of the best at which a template is looked at again.
@@ -17,10 +18,8 @@ pub struct Candidate {
     pub score: f32,
 }
 
+/// The velocities of bins of one width.
 pub struct Look<'a> {
-    /// Of each unit.
-    bins: Vec<&'a Bins>,
-    pub signals: Vec<Signals>,
     /// km/s
     velocities: &'a [f64],
     /// Those inside the spectrum's bounds.
@@ -29,8 +28,8 @@ pub struct Look<'a> {
 
 impl<'a> Look<'a> {
     /// `limits` are the velocity's, where that is free.
-    pub fn new(bins: Vec<&'a Bins>, signals: Vec<Signals>, velocities: &'a [f64], limits: Option<&Limits>) -> Look<'a> {
-        Look { bins, signals, velocities, allowed: allowed(velocities, limits) }
+    pub fn new(velocities: &'a [f64], limits: Option<&Limits>) -> Look<'a> {
+        Look { velocities, allowed: allowed(velocities, limits) }
     }
 
     /// A template where its row of scores is lowest.
@@ -40,14 +39,14 @@ impl<'a> Look<'a> {
         Candidate { template, velocity: self.refined(row, 0, at), score: *score }
     }
 
-    /// Scores a template with its own lines, at the velocities around its best.
-    pub fn look_again(&self, candidate: &mut Candidate) {
+    /// Scores a template with its own lines, at the fine velocities around its best.
+    pub fn look_again(&self, candidate: &mut Candidate, (units, signals): (&[Unit], &[Signals])) {
         let best = nearest(self.velocities, candidate.velocity);
         // one more to either side, whose scores the parabola through the best may ask for
         let near = best.saturating_sub(AROUND + 1)..(best + AROUND + 2).min(self.velocities.len());
         let mut row = vec![0.0; near.len()];
-        for (bins, signals) in self.bins.iter().zip(&self.signals) {
-            bins.add_exact_scores(candidate.template, signals, near.clone(), &mut row);
+        for (unit, signals) in units.iter().zip(signals) {
+            unit.add_exact_scores(candidate.template, signals, near.clone(), &mut row);
         }
         let is_near = |at: &usize| at.abs_diff(best) <= AROUND && self.allowed.contains(at);
         let inside = near.clone().zip(&row).filter(|(at, _)| is_near(at));
@@ -87,4 +86,43 @@ fn nearest(velocities: &[f64], velocity: f64) -> usize {
     let (before, after) = (above.saturating_sub(1), above.min(velocities.len() - 1));
     let distance = |k: usize| (velocities[k] - velocity).abs();
     if distance(before) <= distance(after) { before } else { after }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const VELOCITIES: [f64; 5] = [-100.0, -50.0, 0.0, 50.0, 100.0];
+
+    fn within(lower: f64, upper: f64, start: Option<f64>) -> Limits {
+        Limits { lower, upper, start, prior: None }
+    }
+
+    #[test]
+    fn bounds_leave_their_velocities_or_the_nearest() {
+        let of = |lower, upper, start| allowed(&VELOCITIES, Some(&within(lower, upper, start)));
+        assert_eq!(of(-1000.0, 1000.0, None), 0..5);
+        assert_eq!(of(-50.0, 60.0, None), 1..4);
+        assert_eq!(of(10.0, 20.0, None), 2..3);
+        assert_eq!(of(60.0, 70.0, None), 3..4);
+        assert_eq!(of(300.0, 400.0, None), 4..5);
+        assert_eq!(of(-400.0, -300.0, None), 0..1);
+        // a start is the one velocity that counts
+        assert_eq!(of(-1000.0, 1000.0, Some(80.0)), 4..5);
+        assert_eq!(allowed(&VELOCITIES, None), 0..1);
+    }
+
+    #[test]
+    fn the_lowest_is_refined_inside_and_stays_at_an_end() {
+        let parabola = |least: f64| VELOCITIES.map(|v| ((v - least) / 50.0).powi(2) as f32);
+        let all = Look::new(&VELOCITIES, Some(&within(-1000.0, 1000.0, None)));
+        let found = all.lowest(7, &parabola(12.0));
+        assert_eq!((found.template, found.score), (7, parabola(12.0)[2]));
+        assert!((found.velocity - 12.0).abs() < 1e-3, "{}", found.velocity);
+        assert_eq!(all.lowest(0, &parabola(-120.0)).velocity, -100.0);
+        let few = Look::new(&VELOCITIES, Some(&within(40.0, 1000.0, None)));
+        assert!((few.lowest(0, &parabola(12.0)).velocity - 50.0).abs() <= 25.0);
+        let one = Look::new(&VELOCITIES[..1], None);
+        assert_eq!(one.lowest(0, &[3.0]).velocity, -100.0);
+    }
 }

@@ -30,11 +30,10 @@ const PIECE: usize = 64;
 const DISTINCT_LABEL: f64 = 0.6;
 const DISTINCT_VELOCITY: f64 = 60.0;
 
-/// Where a fit begins, in the solver's u, and the score (χ² up to a constant) that chose it.
+/// Where a fit begins, in the solver's u.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Start {
     pub u: Vec<f64>,
-    pub score: f64,
 }
 
 /// The library of one model.
@@ -101,17 +100,15 @@ impl FirstGuess {
     /// The best distinct starts, at most `count`, at least one. What `limits` say of a start replaces the library's.
     pub fn starts(&self, prepared: &Prepared, samplings: &[&Sampling], limits: &[Limits], count: usize) -> Vec<Start> {
         let signals = self.signals(prepared, samplings);
-        let wide = self.units.iter().zip(&signals).map(|(unit, fine)| unit.coarse_signals(fine)).collect();
         let range = self.free_velocity.map(|p| &limits[p]);
-        let coarse = Look::new(self.units.iter().map(|unit| &unit.coarse).collect(), wide, &self.coarse, range);
-        let fine = Look::new(self.units.iter().map(|unit| &unit.fine).collect(), signals, &self.fine, range);
-        let scores = self.scores(&coarse.signals);
+        let (coarse, fine) = (Look::new(&self.coarse, range), Look::new(&self.fine, range));
+        let scores = self.scores(&signals);
         let rows = scores.chunks_exact(self.coarse.len()).enumerate();
         let mut best: Vec<Candidate> = rows.map(|(template, row)| coarse.lowest(template, row)).collect();
         let order = |a: &Candidate, b: &Candidate| a.score.total_cmp(&b.score).then(a.template.cmp(&b.template));
         best.sort_unstable_by(order);
         let short = best.len().div_ceil(SHORT);
-        best[..short].iter_mut().for_each(|candidate| fine.look_again(candidate));
+        best[..short].iter_mut().for_each(|candidate| fine.look_again(candidate, (&self.units, &signals)));
         best[..short].sort_unstable_by(order);
         let mut chosen: Vec<Candidate> = Vec::new();
         for one in best {
@@ -146,7 +143,7 @@ impl FirstGuess {
                 u[p] = parameter.to_u(said.clamp(limits.lower, limits.upper));
             }
         }
-        Start { u, score: f64::from(candidate.score) }
+        Start { u }
     }
 
     /// What a spectrum says in the fine bins of each unit.
@@ -161,7 +158,9 @@ impl FirstGuess {
     /// (templates, coarse velocities): χ² up to a constant, by the components.
     fn scores(&self, signals: &[Signals]) -> Vec<f32> {
         let mut total = vec![0f32; self.parameters.len() * self.coarse.len()];
-        self.units.iter().zip(signals).for_each(|(unit, signals)| unit.add_scores(signals, &mut total));
+        for (unit, fine) in self.units.iter().zip(signals) {
+            unit.add_scores(&unit.coarse_signals(fine), &mut total);
+        }
         total
     }
 }

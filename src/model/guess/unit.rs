@@ -13,6 +13,7 @@ use crate::memory::check;
 use crate::model::continuum::{basis, orthonormalise};
 use crate::model::sampling::Sampling;
 use crate::model::{ContinuumKind, ModelArm};
+use crate::rows::scan::correlate_one;
 use crate::solver::recording::LIGHT;
 
 /// A bin of template pixels may be so wide that the lines shifted by it still correlate this well.
@@ -29,13 +30,15 @@ pub struct Unit {
     start: usize,
     /// For the choice of templates: as fine, or twice as wide.
     pub coarse: Bins,
-    /// For the velocities of those that are chosen.
+    /// For a closer look at the best.
     pub fine: Bins,
     /// (components, coarse bins) each.
     pub lines: Components,
     pub squares: Components,
     /// (templates, 2 × components): how each template mixes the lines' components, then those of the squares.
     mix: Vec<f32>,
+    /// (templates, fine bins) each: lines and squares themselves.
+    exact: [Vec<f32>; 2],
 }
 
 impl Unit {
@@ -55,18 +58,20 @@ impl Unit {
         let bin = width(BIN_CORRELATION);
         let wide = width(COARSE_CORRELATION).min(2 * bin);
         let bins = count.div_ceil(bin);
-        let more = 40 * templates as u64 * bins as u64 + 2 * Components::bytes(templates, bins);
+        let more = 32 * templates as u64 * bins as u64 + 2 * Components::bytes(templates, bins);
         check(more, || format!("a first guess from {templates} templates of {bins} bins"))?;
-        let both = |bin| [average(&lines, (count, bin), |l| l), average(&lines, (count, bin), |l| l * l)];
-        let [binned, squares] = both(bin);
-        let fine = Bins::new([&binned, &squares], bin, templates);
-        let [binned, squares] = both(wide);
+        let mut rows = [average(&lines, (count, bin), |l| l), average(&lines, (count, bin), |l| l * l)];
         drop(lines);
-        let coarse = Bins::new([&binned, &squares], wide, templates);
+        let exact = rows.each_ref().map(|rows| rows.iter().map(|x| *x as f32).collect());
+        if wide > bin {
+            rows = rows.map(|rows| average(&rows, (bins, wide / bin), |x| x));
+        }
+        let (fine, coarse) = (Bins::new(bin, bins), Bins::new(wide, bins.div_ceil(wide / bin)));
+        let [lines, squares] = &rows;
         let (lines, squares) =
-            rayon::join(|| Components::new(&binned, templates), || Components::new(&squares, templates));
+            rayon::join(|| Components::new(lines, templates), || Components::new(squares, templates));
         let mix = mixed(&lines, &squares);
-        Ok(Unit { arm: a, segment: s, start: segment.start, coarse, fine, lines, squares, mix })
+        Ok(Unit { arm: a, segment: s, start: segment.start, coarse, fine, lines, squares, mix, exact })
     }
 
     /// Where the velocities of both looks lie among whole shifts.
@@ -130,6 +135,20 @@ impl Unit {
         let mix = MatRef::from_row_major_slice(&self.mix, templates, rows);
         let at_velocities = MatRef::from_row_major_slice(&at_velocities, rows, width);
         matmul(target, Accum::Add, mix, at_velocities, 1.0, Par::Seq);
+    }
+
+    /// Adds this unit's share of a template's χ² at some fine velocities to `scores`, from its lines themselves.
+    pub fn add_exact_scores(&self, template: usize, signals: &Signals, velocities: Range<usize>, scores: &mut [f32]) {
+        let (fine, positions) = (&self.fine, &self.fine.positions[velocities.clone()]);
+        let (Some(first), Some(last)) = (positions.first(), positions.last()) else { return };
+        let (low, high) = (fine.whole(*first), (fine.whole(*last) + 1).min(fine.shifts - 1));
+        let of = |k: usize| {
+            let row = &self.exact[k][template * fine.count..][..fine.count];
+            correlate_one(row, &signals[k], low..high + 1)
+        };
+        let (cross, power) = (of(0), of(1));
+        let both = fine.between(&cross, low, velocities.clone()).zip(fine.between(&power, low, velocities));
+        scores.iter_mut().zip(both).for_each(|(score, (cross, power))| *score += power - 2.0 * cross);
     }
 }
 
@@ -217,14 +236,14 @@ mod tests {
         let values: Vec<f64> = (0..templates * pixels).map(value).collect();
         let rows = |bin: usize| [average(&values, (pixels, bin), |l| l), average(&values, (pixels, bin), |l| l * l)];
         let (of_fine, of_coarse) = (rows(2), rows(4));
-        let bins = |rows: &[Vec<f64>; 2], bin| Bins::new([&rows[0], &rows[1]], bin, templates);
-        let (mut coarse, mut fine) = (bins(&of_coarse, 4), bins(&of_fine, 2));
+        let (mut coarse, mut fine) = (Bins::new(4, 37), Bins::new(2, 74));
         let (slow, fast) = (vec![-2.75, -1.5, 0.0, 2.75, 3.9], vec![-5.5, -3.0, 0.0, 5.5, 7.8]);
         coarse.place(slow, -3);
         fine.place(fast, -6);
         let (lines, squares) = (Components::new(&of_coarse[0], templates), Components::new(&of_coarse[1], templates));
         let mix = mixed(&lines, &squares);
-        let unit = Unit { arm: 0, segment: 0, start: 0, coarse, fine, lines, squares, mix };
+        let exact = of_fine.each_ref().map(|rows| rows.iter().map(|x| *x as f32).collect());
+        let unit = Unit { arm: 0, segment: 0, start: 0, coarse, fine, lines, squares, mix, exact };
         let mut signals = unit.fine.no_signals();
         signals.iter_mut().flatten().enumerate().for_each(|(k, x)| *x = value(k + 11) as f32);
         let wide = unit.coarse_signals(&signals);
@@ -233,7 +252,7 @@ mod tests {
         unit.add_scores(&wide, &mut total);
         for template in 0..templates {
             let mut few = [0f32; 3];
-            unit.fine.add_exact_scores(template, &signals, 1..4, &mut few);
+            unit.add_exact_scores(template, &signals, 1..4, &mut few);
             let row = |rows: &[Vec<f64>; 2], k: usize, count: usize| rows[k][template * count..][..count].to_vec();
             let of = |rows, count| [row(rows, 0, count), row(rows, 1, count)];
             let [a, b] = of(&of_fine, 74);
@@ -253,8 +272,7 @@ mod tests {
     /// A pixel's fine bin lies in the coarse one that it stands in, wherever velocities begin.
     #[test]
     fn bins_of_both_widths_begin_together() {
-        let rows = vec![0.0; 4 * 32];
-        let (mut coarse, mut fine) = (Bins::new([&rows, &rows], 4, 4), Bins::new([&rows, &rows], 2, 4));
+        let (mut coarse, mut fine) = (Bins::new(4, 16), Bins::new(2, 32));
         coarse.place(vec![-2.5], -4);
         fine.place(vec![-7.3, 1.0], -8);
         for pixel in 0..64 {
