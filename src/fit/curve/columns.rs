@@ -61,14 +61,14 @@ impl CurveColumns {
 
 impl CurveFitter {
     /// Fits all curves into columns, without memory of its own for each fit. Parameters lie within 0.001 of their errors from the
-    /// minimum (where the noise is a fifth of the amplitude or more a few of ten thousand do not, by little; with a GPU as many as six of a
-    /// thousand, by up to 0.02). What
-    /// [`polish`](Self::polish) does is not done. For more curves than memory holds call
+    /// minimum. (Where the noise is a fifth of the amplitude or more, a few of ten thousand do not, by little; with a GPU as many as
+    /// six of a thousand, by up to 0.02.) What [`polish`](Self::polish) does is not done. For more curves than memory holds call
     /// [`fit_columns_into`](Self::fit_columns_into) with some at a time.
     ///
     /// Formulas of at most 16 parameters at up to 512 points, without ties, under Levenberg–Marquardt, are fitted whole: many side by
     /// side in f32, then to their end in f64, unless a bound of what f32's rounding does to them is below 0.0005 errors. (GPUs do
-    /// so for least squares without priors, of at most 8 parameters at up to 128 points; what else there is the CPU fits.) Others take the way of [`fit`](Self::fit).
+    /// so for least squares without priors, of at most 8 parameters at up to 128 points; what else there is the CPU fits.) Others
+    /// take the way of [`fit`](Self::fit).
     pub fn fit_columns(&self, curves: &Curves) -> Result<CurveColumns> {
         let mut columns = CurveColumns::default();
         self.fit_columns_into(curves, &mut columns)?;
