@@ -3,7 +3,7 @@
 //!
 //! A template's χ² at a shift is const + Σ s² l² − 2 Σ s (D − s) l, with s = weight · continuum and l = template / its continuum − 1:
 //! two cross-correlations. The library's l and l² are replaced by a few principal components in wide bins, which makes them cheap; the
-//! best templates are then scored with their own l and l² near their best velocity, and those that are chosen in finer bins.
+//! best templates are then scored with their own l and l², in finer bins, near their best velocity.
 
 mod bins;
 mod components;
