@@ -18,14 +18,16 @@ pub fn interleaved(rows: &[f32], length: usize) -> Vec<f32> {
     rows.chunks_exact(SIDE * length).flat_map(|some| -> Vec<f32> { eight(some) }).collect()
 }
 
-/// out\[r\]\[s\] = Σ_b rows\[r\]\[b\] signal\[b + s\], s = 0…shifts − 1; `signal` has length + `padded_shifts(shifts)` elements.
+/// out\[r\]\[s\] = Σ_b rows\[r\]\[b\] signal\[b + s\], s = 0…wanted − 1; `signal` has length + `shifts` elements.
 pub struct Correlate<'a> {
     /// (count, length), [`interleaved`].
     pub rows: &'a [f32],
     pub length: usize,
     pub signal: &'a [f32],
-    /// (count, shifts), shifts from [`padded_shifts`].
+    /// (count, shifts). What is not wanted is made where it costs nothing.
     pub out: &'a mut [f32],
+    pub wanted: usize,
+    /// [`padded_shifts`] of those.
     pub shifts: usize,
 }
 
@@ -45,15 +47,16 @@ impl WithSimd for Correlate<'_> {
 
     #[inline(always)]
     fn with_simd<S: Simd>(self, simd: S) {
-        let Correlate { rows, length, signal, out, shifts } = self;
+        let Correlate { rows, length, signal, out, wanted, shifts } = self;
         // two vectors of shifts at once hide the latency of the sums, where there are registers for them
-        let both = if S::REGISTER_COUNT >= 32 { shifts / S::F32_LANES / 2 * 2 * S::F32_LANES } else { 0 };
+        let made = wanted.next_multiple_of(S::F32_LANES);
+        let both = if S::REGISTER_COUNT >= 32 { made / S::F32_LANES / 2 * 2 * S::F32_LANES } else { 0 };
         for r in (0..rows.len() / length).step_by(SIDE) {
             let (some, out) = (&rows[r * length..(r + SIDE) * length], &mut out[r * shifts..(r + SIDE) * shifts]);
             for s in (0..both).step_by(2 * S::F32_LANES) {
                 put::<S, 2>(tile(simd, some, &signal[s..]), &mut out[s..], shifts);
             }
-            for s in (both..shifts).step_by(S::F32_LANES) {
+            for s in (both..made).step_by(S::F32_LANES) {
                 put::<S, 1>(tile(simd, some, &signal[s..]), &mut out[s..], shifts);
             }
         }
@@ -83,54 +86,67 @@ fn tile<S: Simd, const V: usize>(simd: S, rows: &[f32], signal: &[f32]) -> [[S::
     sums
 }
 
-/// Σ_b row\[b\] signal\[b + s\] for each of some shifts.
-pub fn correlate_one(row: &[f32], signal: &[f32], shifts: Range<usize>) -> Vec<f32> {
-    let mut out = vec![0.0; shifts.len()];
-    for (first, out) in shifts.step_by(SIDE).zip(out.chunks_mut(SIDE)) {
-        pulp::Arch::new().dispatch(Few { row, signal: &signal[first..], out });
+/// Σ_b row\[b\] signal\[b + s\] of two rows, each with its own signal, for each of some shifts.
+pub fn correlate_two(rows: [&[f32]; 2], signals: [&[f32]; 2], shifts: Range<usize>) -> [Vec<f32>; 2] {
+    let [mut first, mut second] = [(); 2].map(|()| vec![0.0; shifts.len()]);
+    let out = first.chunks_mut(FEW).zip(second.chunks_mut(FEW));
+    for (shift, (first, second)) in shifts.step_by(FEW).zip(out) {
+        let signals = signals.map(|signal| &signal[shift..]);
+        pulp::Arch::new().dispatch(Two { rows, signals, out: [first, second] });
     }
-    out
+    [first, second]
 }
 
-/// At most eight shifts, from 0.
-struct Few<'a> {
-    row: &'a [f32],
-    signal: &'a [f32],
-    out: &'a mut [f32],
+/// Shifts at once of each of two rows: eight accumulators in all.
+const FEW: usize = 4;
+
+/// At most four shifts, from 0.
+struct Two<'a> {
+    rows: [&'a [f32]; 2],
+    signals: [&'a [f32]; 2],
+    out: [&'a mut [f32]; 2],
 }
 
-impl WithSimd for Few<'_> {
+impl WithSimd for Two<'_> {
     type Output = ();
 
     #[inline(always)]
     fn with_simd<S: Simd>(self, simd: S) {
-        let Few { row, signal, out } = self;
-        // a look at seven velocities asks for eight; in arms of wider bins, or at an end of the range, for fewer
-        match out.len() {
-            8 => out.copy_from_slice(&few::<S, 8>(simd, row, signal)),
-            7 => out.copy_from_slice(&few::<S, 7>(simd, row, signal)),
-            6 => out.copy_from_slice(&few::<S, 6>(simd, row, signal)),
-            _ => {
-                for (s, out) in out.iter_mut().enumerate() {
-                    [*out] = few::<S, 1>(simd, row, &signal[s..]);
-                }
-            }
+        let sums = match self.out[0].len() {
+            4 => few::<S, 4>(simd, self.rows, self.signals),
+            3 => few::<S, 3>(simd, self.rows, self.signals),
+            2 => few::<S, 2>(simd, self.rows, self.signals),
+            _ => few::<S, 1>(simd, self.rows, self.signals),
+        };
+        for (out, sums) in self.out.into_iter().zip(sums) {
+            out.copy_from_slice(&sums[..out.len()]);
         }
     }
 }
 
 #[inline(always)]
-fn few<S: Simd, const N: usize>(simd: S, row: &[f32], signal: &[f32]) -> [f32; N] {
-    let whole = row.len() / S::F32_LANES * S::F32_LANES;
-    let mut sums = [simd.splat_f32s(0.0); N];
-    for (b, x) in (0..whole).step_by(S::F32_LANES).zip(f32::vectors::<S>(&row[..whole])) {
-        for (s, sum) in sums.iter_mut().enumerate() {
-            let window = f32::vectors::<S>(&signal[b + s..b + s + S::F32_LANES])[0];
-            *sum = simd.mul_add_f32s(*x, window, *sum);
+fn few<S: Simd, const N: usize>(simd: S, rows: [&[f32]; 2], signals: [&[f32]; 2]) -> [[f32; FEW]; 2] {
+    let length = rows[0].len();
+    let whole = length / S::F32_LANES * S::F32_LANES;
+    let mut sums = [[simd.splat_f32s(0.0); N]; 2];
+    let vectors = rows.map(|row| f32::vectors::<S>(&row[..whole]));
+    for k in 0..whole / S::F32_LANES {
+        let b = k * S::F32_LANES;
+        for i in 0..2 {
+            for s in 0..N {
+                let window = f32::vectors::<S>(&signals[i][b + s..b + s + S::F32_LANES])[0];
+                sums[i][s] = simd.mul_add_f32s(vectors[i][k], window, sums[i][s]);
+            }
         }
     }
-    let rest = |s: usize| (whole..row.len()).map(|b| row[b] * signal[b + s]).sum::<f32>();
-    std::array::from_fn(|s| simd.reduce_sum_f32s(sums[s]) + rest(s))
+    let mut out = [[0.0; FEW]; 2];
+    for i in 0..2 {
+        for s in 0..N {
+            let rest: f32 = (whole..length).map(|b| rows[i][b] * signals[i][b + s]).sum();
+            out[i][s] = simd.reduce_sum_f32s(sums[i][s]) + rest;
+        }
+    }
+    out
 }
 
 #[cfg(test)]
@@ -139,24 +155,28 @@ mod tests {
 
     #[test]
     fn meets_plain_sums() {
-        let (count, length, shifts) = (8, 37, padded_shifts(5));
+        let (count, length, wanted) = (8, 37, 5);
+        let shifts = padded_shifts(wanted);
         let value = |k: usize| ((k * 7919) % 101) as f32 / 101.0 - 0.5;
         let rows: Vec<f32> = (0..count * length).map(value).collect();
         let signal: Vec<f32> = (0..length + shifts).map(|k| value(k + 13)).collect();
         let mut out = vec![f32::NAN; count * shifts];
-        Correlate { rows: &interleaved(&rows, length), length, signal: &signal, out: &mut out, shifts }.run();
+        Correlate { rows: &interleaved(&rows, length), length, signal: &signal, out: &mut out, wanted, shifts }.run();
         for r in 0..count {
-            for s in 0..shifts {
+            for s in 0..wanted {
                 let exact: f32 = (0..length).map(|b| rows[r * length + b] * signal[b + s]).sum();
                 assert!((out[r * shifts + s] - exact).abs() < 1e-4);
             }
         }
-        for wanted in [0..0, 0..1, 2..7, 1..7, 0..7, 3..11, 1..16] {
-            let few = correlate_one(&rows[..length], &signal, wanted.clone());
-            assert_eq!(few.len(), wanted.len());
-            for (s, few) in wanted.zip(few) {
-                let exact: f32 = (0..length).map(|b| rows[b] * signal[b + s]).sum();
-                assert!((few - exact).abs() < 1e-4, "shift {s}: {few} {exact}");
+        for wanted in [0..0, 0..1, 2..4, 2..5, 1..5, 0..5, 2..8, 3..11, 1..16] {
+            let (pair, other) = ([&rows[..length], &rows[length..2 * length]], &signal[1..]);
+            let sums = correlate_two(pair, [&signal, other], wanted.clone());
+            for ((row, signal), sums) in pair.into_iter().zip([&signal[..], other]).zip(sums) {
+                assert_eq!(sums.len(), wanted.len());
+                for (s, few) in wanted.clone().zip(sums) {
+                    let exact: f32 = (0..length).map(|b| row[b] * signal[b + s]).sum();
+                    assert!((few - exact).abs() < 1e-4, "shift {s}: {few} {exact}");
+                }
             }
         }
     }

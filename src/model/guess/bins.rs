@@ -15,7 +15,8 @@ pub struct Bins {
     pub count: usize,
     /// The smallest whole shift.
     first: i64,
-    /// Whole shifts from that on, padded.
+    /// Whole shifts from that on, and their number padded.
+    pub wanted: usize,
     pub shifts: usize,
     /// Shift of each velocity in bins, from the smallest whole one.
     pub positions: Vec<f64>,
@@ -24,13 +25,14 @@ pub struct Bins {
 impl Bins {
     /// `count` bins of `bin` pixels.
     pub fn new(bin: usize, count: usize) -> Bins {
-        Bins { bin, count, first: 0, shifts: 0, positions: Vec::new() }
+        Bins { bin, count, first: 0, wanted: 0, shifts: 0, positions: Vec::new() }
     }
 
     /// Sets the velocities' shifts, none of them below `first`.
     pub fn place(&mut self, shifts: Vec<f64>, first: i64) {
         let high = shifts.iter().copied().fold(f64::NEG_INFINITY, f64::max).ceil() as i64;
-        (self.first, self.shifts) = (first, padded_shifts((high - first) as usize + 1));
+        (self.first, self.wanted) = (first, (high - first) as usize + 1);
+        self.shifts = padded_shifts(self.wanted);
         self.positions = shifts.into_iter().map(|shift| shift - first as f64).collect();
     }
 

@@ -4,6 +4,7 @@ use faer::linalg::matmul::matmul;
 use faer::{Accum, MatMut, MatRef, Par};
 use nalgebra::{DMatrix, SymmetricEigen};
 
+use super::bins::Bins;
 use crate::rows::scan::{Correlate, interleaved};
 
 /// Templates that the principal components are made from.
@@ -67,10 +68,11 @@ impl Components {
         (bins as u64).saturating_mul(8 * some as u64 + 12 * count as u64)
     }
 
-    /// (count, shifts)
-    pub fn correlate(&self, signal: &[f32], bins: usize, shifts: usize) -> Vec<f32> {
+    /// (count, shifts) of the bins.
+    pub fn correlate(&self, signal: &[f32], bins: &Bins) -> Vec<f32> {
+        let Bins { count, wanted, shifts, .. } = *bins;
         let mut out = vec![0f32; self.count * shifts];
-        Correlate { rows: &self.rows, length: bins, signal, out: &mut out, shifts }.run();
+        Correlate { rows: &self.rows, length: count, signal, out: &mut out, wanted, shifts }.run();
         out
     }
 }

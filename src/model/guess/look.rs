@@ -7,7 +7,7 @@ use super::unit::Unit;
 use crate::model::Limits;
 
 /// Velocities to either side of the best at which a template is looked at again.
-const AROUND: usize = 2;
+const AROUND: usize = 1;
 
 /// A template at its best velocity.
 pub struct Candidate {
@@ -34,16 +34,26 @@ impl<'a> Look<'a> {
 
     /// A template where its row of scores is lowest.
     pub fn lowest(&self, template: usize, row: &[f32]) -> Candidate {
-        let all = row.iter().enumerate().take(self.allowed.end).skip(self.allowed.start);
-        let (at, score) = all.min_by(|a, b| a.1.total_cmp(b.1)).unwrap_or((0, &0.0));
-        Candidate { template, velocity: self.refined(row, 0, at), score: *score }
+        let (mut at, mut score) = (self.allowed.start, f32::INFINITY);
+        for (k, &value) in row.iter().enumerate().take(self.allowed.end).skip(self.allowed.start) {
+            (at, score) = if value < score { (k, value) } else { (at, score) };
+        }
+        Candidate { template, velocity: self.refined(row, 0, at), score }
     }
 
-    /// Scores a template with its own lines, at the fine velocities around its best.
-    pub fn look_again(&self, candidate: &mut Candidate, (units, signals): (&[Unit], &[Signals])) {
+    /// Scores a template with its own lines at the velocity nearest to its best and those beside it, and moves it to the lowest.
+    pub fn look_again(&self, candidate: &mut Candidate, spectrum: (&[Unit], &[Signals])) {
+        self.look(candidate, spectrum, AROUND);
+    }
+
+    /// The same with one more to either side, whose scores the parabola through the lowest may ask for.
+    pub fn look_closer(&self, candidate: &mut Candidate, spectrum: (&[Unit], &[Signals])) {
+        self.look(candidate, spectrum, AROUND + 1);
+    }
+
+    fn look(&self, candidate: &mut Candidate, (units, signals): (&[Unit], &[Signals]), reach: usize) {
         let best = nearest(self.velocities, candidate.velocity);
-        // one more to either side, whose scores the parabola through the best may ask for
-        let near = best.saturating_sub(AROUND + 1)..(best + AROUND + 2).min(self.velocities.len());
+        let near = best.saturating_sub(reach)..(best + reach + 1).min(self.velocities.len());
         let mut row = vec![0.0; near.len()];
         for (unit, signals) in units.iter().zip(signals) {
             unit.add_exact_scores(candidate.template, signals, near.clone(), &mut row);

@@ -108,7 +108,8 @@ impl FirstGuess {
         let order = |a: &Candidate, b: &Candidate| a.score.total_cmp(&b.score).then(a.template.cmp(&b.template));
         best.sort_unstable_by(order);
         let short = best.len().div_ceil(SHORT);
-        best[..short].iter_mut().for_each(|candidate| fine.look_again(candidate, (&self.units, &signals)));
+        let spectrum = (self.units.as_slice(), signals.as_slice());
+        best[..short].iter_mut().for_each(|candidate| fine.look_again(candidate, spectrum));
         best[..short].sort_unstable_by(order);
         let mut chosen: Vec<Candidate> = Vec::new();
         for one in best {
@@ -123,7 +124,8 @@ impl FirstGuess {
                 break;
             }
         }
-        chosen.into_iter().map(|one| self.start(&one, limits)).collect()
+        chosen.iter_mut().for_each(|candidate| fine.look_closer(candidate, spectrum));
+        chosen.iter().map(|one| self.start(one, limits)).collect()
     }
 
     /// Largest difference of two templates' scaled labels, of those that the spectrum does not start elsewhere.

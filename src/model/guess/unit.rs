@@ -13,7 +13,7 @@ use crate::memory::check;
 use crate::model::continuum::{basis, orthonormalise};
 use crate::model::sampling::Sampling;
 use crate::model::{ContinuumKind, ModelArm};
-use crate::rows::scan::correlate_one;
+use crate::rows::scan::correlate_two;
 use crate::solver::recording::LIGHT;
 
 /// A bin of template pixels may be so wide that the lines shifted by it still correlate this well.
@@ -108,12 +108,19 @@ impl Unit {
         signals
     }
 
-    /// Those of fine bins in coarse ones.
+    /// Those of fine bins in coarse ones, which are as wide or twice as wide.
     pub fn coarse_signals(&self, fine: &Signals) -> Signals {
-        let ratio = self.coarse.bin / self.fine.bin;
         let mut signals = self.coarse.no_signals();
         for (signal, fine) in signals.iter_mut().zip(fine) {
-            signal.iter_mut().zip(fine.chunks(ratio)).for_each(|(sum, some)| *sum = some.iter().sum());
+            if self.coarse.bin == self.fine.bin {
+                signal.iter_mut().zip(fine).for_each(|(all, one)| *all = *one);
+                continue;
+            }
+            let (pairs, odd) = fine.as_chunks();
+            signal.iter_mut().zip(pairs).for_each(|(sum, [a, b])| *sum = a + b);
+            if let (Some(sum), Some(one)) = (signal.get_mut(pairs.len()), odd.first()) {
+                *sum = *one;
+            }
         }
         signals
     }
@@ -121,9 +128,9 @@ impl Unit {
     /// Adds this unit's share, power − 2 cross of every template, to `total` (templates, coarse velocities). The components'
     /// correlations are brought to the velocities first: there are fewer of them than templates.
     pub fn add_scores(&self, [cross, power]: &Signals, total: &mut [f32]) {
-        let Bins { shifts, count, positions, .. } = &self.coarse;
-        let cross = self.lines.correlate(cross, *count, *shifts);
-        let power = self.squares.correlate(power, *count, *shifts);
+        let Bins { shifts, positions, .. } = &self.coarse;
+        let cross = self.lines.correlate(cross, &self.coarse);
+        let power = self.squares.correlate(power, &self.coarse);
         let (width, rows) = (positions.len(), 2 * self.lines.count);
         let mut at_velocities = Vec::with_capacity(rows * width);
         let both = cross.chunks_exact(*shifts).map(|row| (row, -2.0));
@@ -142,11 +149,8 @@ impl Unit {
         let (fine, positions) = (&self.fine, &self.fine.positions[velocities.clone()]);
         let (Some(first), Some(last)) = (positions.first(), positions.last()) else { return };
         let (low, high) = (fine.whole(*first), (fine.whole(*last) + 1).min(fine.shifts - 1));
-        let of = |k: usize| {
-            let row = &self.exact[k][template * fine.count..][..fine.count];
-            correlate_one(row, &signals[k], low..high + 1)
-        };
-        let (cross, power) = (of(0), of(1));
+        let rows = self.exact.each_ref().map(|rows| &rows[template * fine.count..][..fine.count]);
+        let [cross, power] = correlate_two(rows, signals.each_ref().map(Vec::as_slice), low..high + 1);
         let both = fine.between(&cross, low, velocities.clone()).zip(fine.between(&power, low, velocities));
         scores.iter_mut().zip(both).for_each(|(score, (cross, power))| *score += power - 2.0 * cross);
     }
