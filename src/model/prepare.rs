@@ -126,7 +126,7 @@ pub fn prepare(model: &SpectralModel, raw: &[RawArm], samplings: &[&Sampling]) -
         let ivar = weights(model, arm, raw, sampling, &mut prepared.nonfinite)?;
         let one = prepare_arm(arm, raw, sampling, &ivar, &mut prepared)?;
         // the bits of positive numbers are in their order
-        ratios.extend(one.data.iter().filter(|d| **d != 0.0).map(|d| d.abs().to_bits()));
+        ratios.extend(one.data.iter().map(|d| d.abs().to_bits()));
         prepared.arms.push(one);
     }
     if prepared.unmasked == 0 {
@@ -138,8 +138,10 @@ pub fn prepare(model: &SpectralModel, raw: &[RawArm], samplings: &[&Sampling]) -
     if prepared.unmasked < free + prepared.terms {
         return Err(underdetermined(prepared.unmasked, free, prepared.terms));
     }
-    if !ratios.is_empty() {
-        let middle = ratios.len() / 2;
+    // zeros, which are no data, come first
+    let zeros = ratios.iter().filter(|bits| **bits == 0).count();
+    if zeros < ratios.len() {
+        let middle = zeros + (ratios.len() - zeros) / 2;
         prepared.signal_to_noise = f64::from(f32::from_bits(*ratios.select_nth_unstable(middle).1));
     }
     Ok(prepared)

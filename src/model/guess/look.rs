@@ -10,6 +10,7 @@ use crate::model::Limits;
 const AROUND: usize = 1;
 
 /// A template at its best velocity.
+#[derive(Clone)]
 pub struct Candidate {
     pub template: usize,
     /// km/s
@@ -32,13 +33,18 @@ impl<'a> Look<'a> {
         Look { velocities, allowed: allowed(velocities, limits) }
     }
 
-    /// A template where its row of scores is lowest.
+    /// A template where its row of scores is lowest, at one of the velocities.
     pub fn lowest(&self, template: usize, row: &[f32]) -> Candidate {
         let (mut at, mut score) = (self.allowed.start, f32::INFINITY);
         for (k, &value) in row.iter().enumerate().take(self.allowed.end).skip(self.allowed.start) {
             (at, score) = if value < score { (k, value) } else { (at, score) };
         }
-        Candidate { template, velocity: self.refined(row, 0, at), score }
+        Candidate { template, velocity: self.velocities[at], score }
+    }
+
+    /// Moves a template from where its row of scores is lowest to the minimum between velocities.
+    pub fn refine(&self, candidate: &mut Candidate, row: &[f32]) {
+        candidate.velocity = self.refined(row, 0, nearest(self.velocities, candidate.velocity));
     }
 
     /// Scores a template with its own lines at the velocity nearest to its best and those beside it, and moves it to the lowest.
@@ -126,12 +132,17 @@ mod tests {
     fn the_lowest_is_refined_inside_and_stays_at_an_end() {
         let parabola = |least: f64| VELOCITIES.map(|v| ((v - least) / 50.0).powi(2) as f32);
         let all = Look::new(&VELOCITIES, Some(&within(-1000.0, 1000.0, None)));
-        let found = all.lowest(7, &parabola(12.0));
-        assert_eq!((found.template, found.score), (7, parabola(12.0)[2]));
-        assert!((found.velocity - 12.0).abs() < 1e-3, "{}", found.velocity);
-        assert_eq!(all.lowest(0, &parabola(-120.0)).velocity, -100.0);
+        let at = |look: &Look, row: &[f32]| {
+            let mut found = look.lowest(7, row);
+            assert!(found.template == 7 && VELOCITIES.contains(&found.velocity));
+            look.refine(&mut found, row);
+            (found.velocity, found.score)
+        };
+        let (velocity, score) = at(&all, &parabola(12.0));
+        assert!((velocity - 12.0).abs() < 1e-3 && score == parabola(12.0)[2], "{velocity}");
+        assert_eq!(at(&all, &parabola(-120.0)).0, -100.0);
         let few = Look::new(&VELOCITIES, Some(&within(40.0, 1000.0, None)));
-        assert!((few.lowest(0, &parabola(12.0)).velocity - 50.0).abs() <= 25.0);
+        assert!((at(&few, &parabola(12.0)).0 - 50.0).abs() <= 25.0);
         let one = Look::new(&VELOCITIES[..1], None);
         assert_eq!(one.lowest(0, &[3.0]).velocity, -100.0);
     }

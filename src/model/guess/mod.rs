@@ -103,29 +103,43 @@ impl FirstGuess {
         let range = self.free_velocity.map(|p| &limits[p]);
         let (coarse, fine) = (Look::new(&self.coarse, range), Look::new(&self.fine, range));
         let scores = self.scores(&signals);
-        let rows = scores.chunks_exact(self.coarse.len()).enumerate();
-        let mut best: Vec<Candidate> = rows.map(|(template, row)| coarse.lowest(template, row)).collect();
+        let row = |template: usize| &scores[template * self.coarse.len()..][..self.coarse.len()];
+        let mut best: Vec<Candidate> = (0..self.parameters.len()).map(|k| coarse.lowest(k, row(k))).collect();
         let order = |a: &Candidate, b: &Candidate| a.score.total_cmp(&b.score).then(a.template.cmp(&b.template));
-        best.sort_unstable_by(order);
         let short = best.len().div_ceil(SHORT);
+        best.select_nth_unstable_by(short - 1, order);
+        let (near, far) = best.split_at_mut(short);
         let spectrum = (self.units.as_slice(), signals.as_slice());
-        best[..short].iter_mut().for_each(|candidate| fine.look_again(candidate, spectrum));
-        best[..short].sort_unstable_by(order);
-        let mut chosen: Vec<Candidate> = Vec::new();
-        for one in best {
+        for candidate in near.iter_mut() {
+            coarse.refine(candidate, row(candidate.template));
+            fine.look_again(candidate, spectrum);
+        }
+        near.sort_unstable_by(order);
+        let mut chosen = Vec::new();
+        self.choose(near, (&mut chosen, count), limits);
+        if chosen.len() < count {
+            far.iter_mut().for_each(|candidate| coarse.refine(candidate, row(candidate.template)));
+            far.sort_unstable_by(order);
+            self.choose(far, (&mut chosen, count), limits);
+        }
+        chosen.iter_mut().for_each(|candidate| fine.look_closer(candidate, spectrum));
+        chosen.iter().map(|one| self.start(one, limits)).collect()
+    }
+
+    /// Adds the first candidates that are distinct from all that are chosen, until there are `count`.
+    fn choose(&self, candidates: &[Candidate], (chosen, count): (&mut Vec<Candidate>, usize), limits: &[Limits]) {
+        for one in candidates {
             let distinct = |other: &Candidate| {
                 self.label_distance(one.template, other.template, limits) > DISTINCT_LABEL
                     || (one.velocity - other.velocity).abs() > DISTINCT_VELOCITY
             };
-            if chosen.iter().all(distinct) {
-                chosen.push(one);
-            }
             if chosen.len() >= count {
-                break;
+                return;
+            }
+            if chosen.iter().all(distinct) {
+                chosen.push(one.clone());
             }
         }
-        chosen.iter_mut().for_each(|candidate| fine.look_closer(candidate, spectrum));
-        chosen.iter().map(|one| self.start(one, limits)).collect()
     }
 
     /// Largest difference of two templates' scaled labels, of those that the spectrum does not start elsewhere.
