@@ -92,6 +92,7 @@ impl ArmFit {
 fn arm_fit(of: &ModelArm, data: &ArmSpectra, place: usize, arm: &InspectedArm) -> ArmFit {
     let (raw, prepared, model) = (raw(of, data, place), &arm.prepared, model_flux(arm));
     let counts = |j: &usize| prepared.weight[*j] != 0.0;
+    let smooth = prepared.smooth(&arm.sampling);
     let square = |j: usize, model: f64| (f64::from(prepared.data[j]) - model).powi(2);
     let weighted = |j: usize| f64::from(prepared.weight[j]) * prepared.scale * model[j];
     ArmFit {
@@ -102,7 +103,7 @@ fn arm_fit(of: &ModelArm, data: &ArmSpectra, place: usize, arm: &InspectedArm) -
         mask: (0..data.pixels).map(|j| !counts(&j)).collect(),
         chi2: (0..data.pixels).filter(counts).fold(0.0, |sum, j| sum + square(j, weighted(j))),
         unmasked: (0..data.pixels).filter(counts).count(),
-        chi2_continuum: (0..data.pixels).filter(counts).map(|j| square(j, f64::from(prepared.smooth[j]))).sum(),
+        chi2_continuum: (0..data.pixels).filter(counts).map(|j| square(j, f64::from(smooth[j]))).sum(),
         signal_to_noise: data.signal_to_noise(place),
         model,
     }

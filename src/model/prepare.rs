@@ -77,8 +77,39 @@ pub struct PreparedArm {
     pub resolution: Vec<f32>,
     /// Mean √ivar; 1 without a continuum, which could not take it up.
     pub scale: f64,
-    /// weight · continuum, the continuum fitted without the model's lines: for the first guess.
-    pub smooth: Vec<f32>,
+    /// (terms) Of the raw basis: the continuum fitted without the model's lines.
+    pub continuum: Vec<f32>,
+}
+
+impl PreparedArm {
+    /// weight · continuum, the continuum fitted without the model's lines (padded). Made where it is asked for: kept, it would be a
+    /// third of all that is prepared.
+    pub fn smooth(&self, sampling: &Sampling) -> Vec<f32> {
+        if self.continuum.is_empty() {
+            return self.weight.clone();
+        }
+        let mut smooth = vec![0.0; self.weight.len()];
+        pulp::Arch::new().dispatch(
+            #[inline(always)]
+            || self.add_continuum(sampling, &mut smooth),
+        );
+        smooth
+    }
+
+    /// Block by block, so that the sums stay near.
+    #[inline(always)]
+    fn add_continuum(&self, sampling: &Sampling, smooth: &mut [f32]) {
+        let pixels = smooth.len();
+        let blocks = smooth.chunks_mut(BLOCK).zip(self.weight.chunks(BLOCK)).enumerate();
+        for (block, (smooth, weight)) in blocks {
+            for (c, coefficient) in self.continuum.iter().enumerate() {
+                let basis = &sampling.basis[c * pixels + block * BLOCK..];
+                for ((s, q), w) in smooth.iter_mut().zip(basis).zip(weight) {
+                    *s += coefficient * q * w;
+                }
+            }
+        }
+    }
 }
 
 /// One spectrum, ready for the device.
@@ -167,7 +198,7 @@ fn prepare_arm(
         transform: vec![0.0; terms * terms],
         resolution: resolution(arm, raw, sampling, ivar)?,
         scale: 1.0,
-        smooth: vec![0.0; pixels],
+        continuum: vec![0.0; terms],
     };
     if count == 0 {
         return Ok(out); // the arm drops out: its sums are exactly zero
@@ -185,7 +216,6 @@ fn prepare_arm(
     prepared.terms += terms;
     prepared.marginal_constant -= ln_ivar;
     if terms == 0 {
-        out.smooth.copy_from_slice(&out.weight);
         return Ok(out);
     }
     let solved = pulp::Arch::new().dispatch(Orthonormal { sampling, terms, arm: &mut out });
@@ -319,10 +349,8 @@ impl WithSimd for Orthonormal<'_> {
         for (target, value) in self.arm.transform.iter_mut().zip(&inverse) {
             *target = *value as f32;
         }
-        for (coefficient, basis) in a.iter().zip(self.sampling.basis.chunks_exact(pixels)) {
-            for ((s, q), w) in self.arm.smooth.iter_mut().zip(basis).zip(&self.arm.weight) {
-                *s += *coefficient as f32 * q * w;
-            }
+        for (target, value) in self.arm.continuum.iter_mut().zip(&a) {
+            *target = *value as f32;
         }
         Some((0..terms).map(|i| factor[packed_index(i, i)].ln()).sum())
     }

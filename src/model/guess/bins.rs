@@ -9,7 +9,7 @@ pub type Signals = [Vec<f32>; 2];
 
 #[derive(Debug)]
 pub struct Bins {
-    /// Template pixels in a bin.
+    /// Template pixels in a bin, a power of two.
     pub bin: usize,
     /// Bins of a template.
     pub count: usize,
@@ -44,7 +44,7 @@ impl Bins {
     /// Where a pixel of the segment stands in signals: a bin b at shift s reads the template's bin b − s, so that
     /// [`Correlate`](crate::rows::scan::Correlate) reads signal[b' + s'] with s' = s − first.
     pub fn place_of(&self, pixel: usize) -> Option<usize> {
-        usize::try_from((pixel / self.bin) as i64 - self.first).ok()
+        usize::try_from((pixel >> self.bin.trailing_zeros()) as i64 - self.first).ok()
     }
 
     /// The whole shift below a position.

@@ -164,10 +164,8 @@ impl FirstGuess {
 
     /// What a spectrum says in the fine bins of each unit.
     fn signals(&self, prepared: &Prepared, samplings: &[&Sampling]) -> Vec<Signals> {
-        let of = |unit: &Unit| {
-            let arm = &prepared.arms[unit.arm];
-            unit.signals(&arm.data, &arm.smooth, samplings[unit.arm])
-        };
+        let smooth: Vec<Vec<f32>> = prepared.arms.iter().zip(samplings).map(|(arm, s)| arm.smooth(s)).collect();
+        let of = |unit: &Unit| unit.signals(&prepared.arms[unit.arm].data, &smooth[unit.arm], samplings[unit.arm]);
         self.units.iter().map(of).collect()
     }
 

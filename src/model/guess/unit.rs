@@ -94,14 +94,14 @@ impl Unit {
         let mut signals = self.fine.no_signals();
         let [cross, power] = &mut signals;
         let length = cross.len();
-        for (j, &packed) in sampling.index.iter().enumerate() {
+        let pixels = sampling.index.iter().zip(&sampling.fraction).zip(data.iter().zip(smooth));
+        for ((&packed, &fraction), (&d, &s)) in pixels {
             if packed < 0 || (packed >> 24) as usize != self.segment {
                 continue;
             }
-            let nearest = (packed & 0xff_ffff) as usize + usize::from(sampling.fraction[j] >= 0.5);
+            let nearest = (packed & 0xff_ffff) as usize + usize::from(fraction >= 0.5);
             if let Some(at) = self.fine.place_of(nearest - self.start).filter(|at| *at < length) {
-                let s = smooth[j];
-                cross[at] += s * (data[j] - s);
+                cross[at] += s * (d - s);
                 power[at] += s * s;
             }
         }
