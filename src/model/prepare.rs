@@ -205,8 +205,12 @@ fn prepare_arm(
     }
     let ln_ivar = pulp::Arch::new().dispatch(Scale { flux: raw.flux, ivar, count, arm: &mut out });
     let scale = out.scale;
-    let bad = |j: &usize| !out.data[*j].is_finite() || !out.weight[*j].is_finite();
-    if let Some(j) = (0..sampling.pixels).find(bad) {
+    // all of them without a branch; where one is bad is looked for afterwards
+    let any_bad = |values: &[f32]| values.iter().fold(false, |bad, x| bad | !x.is_finite());
+    let is_bad = |j: &usize| !out.data[*j].is_finite() || !out.weight[*j].is_finite();
+    if (any_bad(&out.data) || any_bad(&out.weight))
+        && let Some(j) = (0..sampling.pixels).find(is_bad)
+    {
         let (flux, w) = (raw.flux[j], ivar[j]);
         let detail = format!("{}pixel {j}: flux {flux} with ivar {w} is out of range", place(arm));
         return Err(Fault { cause: Cause::BadWeight, detail });

@@ -130,11 +130,14 @@ fn few<S: Simd, const N: usize>(simd: S, rows: [&[f32]; 2], signals: [&[f32]; 2]
     let whole = length / S::F32_LANES * S::F32_LANES;
     let mut sums = [[simd.splat_f32s(0.0); N]; 2];
     let vectors = rows.map(|row| f32::vectors::<S>(&row[..whole]));
-    for (b, x) in (0..whole).step_by(S::F32_LANES).zip(vectors[0].iter().zip(vectors[1])) {
-        for (i, x) in [x.0, x.1].into_iter().enumerate() {
+    // slices of one length each: no window has its bounds checked
+    let windows = signals.map(|signal| std::array::from_fn::<_, N, _>(|s| f32::vectors::<S>(&signal[s..s + whole])));
+    let count = whole / S::F32_LANES;
+    let (vectors, windows) = (vectors.map(|all| &all[..count]), windows.map(|some| some.map(|all| &all[..count])));
+    for k in 0..count {
+        for i in 0..2 {
             for s in 0..N {
-                let window = f32::vectors::<S>(&signals[i][b + s..b + s + S::F32_LANES])[0];
-                sums[i][s] = simd.mul_add_f32s(*x, window, sums[i][s]);
+                sums[i][s] = simd.mul_add_f32s(vectors[i][k], windows[i][s][k], sums[i][s]);
             }
         }
     }
