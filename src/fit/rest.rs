@@ -7,17 +7,17 @@ use crate::error::Result;
 use crate::spectra::Spectra;
 
 /// Rows of a piece that are known: one place a spectrum, or none at all.
-pub type Known = Vec<Option<FitRow>>;
+pub type KnownRows = Vec<Option<FitRow>>;
 
 /// The rows of each piece: those that are known, and what `fit` makes of all others in one go, which changes no bit of theirs.
 pub fn complete(
-    pieces: Vec<(&Spectra, Known)>,
+    pieces: Vec<(&Spectra, KnownRows)>,
     fit: impl FnOnce(&[&Spectra]) -> Result<Vec<FitRow>>,
 ) -> Result<Vec<Vec<FitRow>>> {
     let wanted: Vec<Cow<Spectra>> = pieces.iter().flat_map(|(spectra, known)| unknown(spectra, known)).collect();
     let wanted: Vec<&Spectra> = wanted.iter().map(AsRef::as_ref).collect();
     let mut fitted = if wanted.is_empty() { Vec::new() } else { fit(&wanted)? }.into_iter();
-    let rows = |(spectra, known): (&Spectra, Known)| {
+    let rows = |(spectra, known): (&Spectra, KnownRows)| {
         let known = known.into_iter().chain(std::iter::repeat(None)).take(spectra.len());
         known.filter_map(|row| row.or_else(|| fitted.next())).collect()
     };
@@ -25,7 +25,7 @@ pub fn complete(
 }
 
 /// The spectra whose rows are not known, neighbours together.
-fn unknown<'s>(spectra: &'s Spectra, known: &Known) -> Vec<Cow<'s, Spectra>> {
+fn unknown<'s>(spectra: &'s Spectra, known: &KnownRows) -> Vec<Cow<'s, Spectra>> {
     if known.is_empty() {
         return vec![Cow::Borrowed(spectra)];
     }

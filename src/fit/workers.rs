@@ -15,7 +15,7 @@ use std::thread;
 use web_time::Instant;
 
 use super::profile::Measured;
-use super::rest::{Known, complete};
+use super::rest::{KnownRows, complete};
 use super::row::FitRow;
 use super::run::Run;
 use super::stages::{Stage, Stages};
@@ -156,7 +156,7 @@ fn work(
         let Ok(mut job) = job else { return run.stages };
         run.stages.batch = job.number;
         let fit = || -> Result<Vec<Vec<FitRow>>> {
-            let known: Vec<Known> = job.pieces.iter_mut().map(|piece| std::mem::take(&mut piece.known.0)).collect();
+            let known: Vec<KnownRows> = job.pieces.iter_mut().map(|piece| std::mem::take(&mut piece.known.0)).collect();
             let pieces = job.pieces.iter().map(|piece| &piece.spectra).zip(known).collect();
             let rows = complete(pieces, |some| run.batch(some, None))?;
             if keeps {

@@ -7,7 +7,7 @@ use super::Tally;
 use super::intake::Event;
 use crate::error::{Error, Result};
 use crate::fit::journal::{Hash, fingerprint};
-use crate::fit::rest::Known;
+use crate::fit::rest::KnownRows;
 use crate::fit::row::FitRow;
 use crate::fit::stages::{Stage, Stages};
 use crate::fit::{Journal, Sink};
@@ -25,7 +25,7 @@ pub struct Job {
 pub struct Piece {
     number: usize,
     pub spectra: Spectra,
-    pub known: (Known, String),
+    pub known: (KnownRows, String),
     /// How many it knows.
     recalled: u64,
     /// Of its spectra, once there are rows for the journal.

@@ -195,3 +195,58 @@ fn velocities(step: f64, low: f64, high: f64) -> Vec<f64> {
     }
     all
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::model::{RawArm, prepare};
+    use crate::{Continuum, Emulator, Spectra};
+
+    /// χ² of a template with its own lines at all fine velocities.
+    fn own_scores(guess: &FirstGuess, template: usize, signals: &[Signals]) -> Vec<f32> {
+        let mut scores = vec![0.0; guess.fine.len()];
+        for (unit, signals) in guess.units.iter().zip(signals) {
+            unit.add_exact_scores(template, signals, 0..guess.fine.len(), &mut scores);
+        }
+        scores
+    }
+
+    /// However few the velocities at which a template is looked at: a start lies where its own lines fit best of all velocities, and
+    /// between these.
+    #[test]
+    fn starts_lie_where_their_own_lines_say() {
+        let data = concat!(env!("CARGO_MANIFEST_DIR"), "/data");
+        let emulator = Emulator::open(format!("{data}/emulator.safetensors")).unwrap();
+        let builder = SpectralModel::builder().arm("", emulator).velocity(-1000.0..=1000.0);
+        let model = builder.continuum(Continuum::rbf(10)).build().unwrap();
+        let guess = FirstGuess::new(&model, 3).unwrap();
+        let spectra = Spectra::open(format!("{data}/spectra.npz")).unwrap().slice(0..16);
+        let arm = &spectra.arms[0];
+        let crate::spectra::Wavelength::Shared(grid) = &arm.wavelength else { panic!("one grid") };
+        let sampling = Sampling::new(&model.arms[0], grid, &[], 0).unwrap();
+        let limits: Vec<Limits> = model.parameters.iter().map(limits).collect();
+        let velocity = model.free_velocity().unwrap();
+        for (flux, ivar) in arm.flux.chunks_exact(arm.pixels).zip(arm.ivar.chunks_exact(arm.pixels)) {
+            let raw = RawArm { flux, ivar, mask: &[], resolution: None };
+            let prepared = prepare(&model, &[raw], &[&sampling]).unwrap();
+            let signals = guess.signals(&prepared, &[&sampling]);
+            let starts = guess.starts(&prepared, &[&sampling], &limits, 2);
+            assert_eq!(starts.len(), 2);
+            for start in &starts {
+                let is_its = |u: &Vec<f64>| (0..u.len()).all(|p| p == velocity || u[p] == start.u[p]);
+                let template = guess.parameters.iter().position(is_its).unwrap();
+                let scores = own_scores(&guess, template, &signals);
+                let lowest = (0..scores.len()).min_by(|a, b| scores[*a].total_cmp(&scores[*b])).unwrap();
+                let found = model.parameters[velocity].to_physical(start.u[velocity]);
+                let half = 0.5 * (guess.fine[1] - guess.fine[0]) + 1e-2;
+                assert!((found - guess.fine[lowest]).abs() <= half, "{found} {}", guess.fine[lowest]);
+                assert_ne!(found, guess.fine[lowest], "not between velocities");
+            }
+        }
+    }
+
+    fn limits(parameter: &ModelParameter) -> Limits {
+        let ModelParameter { lower, upper, start, prior, .. } = parameter;
+        Limits { lower: *lower, upper: *upper, start: *start, prior: *prior }
+    }
+}
