@@ -24,7 +24,7 @@ pub struct Correlate<'a> {
     pub rows: &'a [f32],
     pub length: usize,
     pub signal: &'a [f32],
-    /// (count, shifts). What is not wanted is made where it costs nothing.
+    /// (count, shifts). What is not wanted is made where it costs nothing, else left as it is.
     pub out: &'a mut [f32],
     pub wanted: usize,
     /// [`padded_shifts`] of those.

@@ -25,6 +25,7 @@ pub struct Bins {
 impl Bins {
     /// `count` bins of `bin` pixels.
     pub fn new(bin: usize, count: usize) -> Bins {
+        debug_assert!(bin.is_power_of_two());
         Bins { bin, count, first: 0, wanted: 0, shifts: 0, positions: Vec::new() }
     }
 

@@ -6,7 +6,7 @@ use super::bins::Signals;
 use super::unit::Unit;
 use crate::model::Limits;
 
-/// Velocities to either side of the best at which a template is looked at again.
+/// Velocities to either side of the nearest to which a look may move a template.
 const AROUND: usize = 1;
 
 /// A template at its best velocity.
@@ -58,7 +58,8 @@ impl<'a> Look<'a> {
     }
 
     fn look(&self, candidate: &mut Candidate, (units, signals): (&[Unit], &[Signals]), reach: usize) {
-        let best = nearest(self.velocities, candidate.velocity);
+        // a parabola may lead beyond the bounds
+        let best = nearest(self.velocities, candidate.velocity).clamp(self.allowed.start, self.allowed.end - 1);
         let near = best.saturating_sub(reach)..(best + reach + 1).min(self.velocities.len());
         let mut row = vec![0.0; near.len()];
         for (unit, signals) in units.iter().zip(signals) {

@@ -122,6 +122,7 @@ impl FirstGuess {
             far.sort_unstable_by(order);
             self.choose(far, (&mut chosen, count), limits);
         }
+        // a bin or so further at most: neither their order nor whether they are distinct is judged anew
         chosen.iter_mut().for_each(|candidate| fine.look_closer(candidate, spectrum));
         chosen.iter().map(|one| self.start(one, limits)).collect()
     }
@@ -200,6 +201,7 @@ fn velocities(step: f64, low: f64, high: f64) -> Vec<f64> {
 mod tests {
     use super::*;
     use crate::model::{RawArm, prepare};
+    use crate::spectra::Wavelength;
     use crate::{Continuum, Emulator, Spectra};
 
     /// χ² of a template with its own lines at all fine velocities.
@@ -211,24 +213,34 @@ mod tests {
         scores
     }
 
-    /// However few the velocities at which a template is looked at: a start lies where its own lines fit best of all velocities, and
-    /// between these.
-    #[test]
-    fn starts_lie_where_their_own_lines_say() {
+    fn demo() -> (SpectralModel, FirstGuess, Spectra) {
         let data = concat!(env!("CARGO_MANIFEST_DIR"), "/data");
         let emulator = Emulator::open(format!("{data}/emulator.safetensors")).unwrap();
         let builder = SpectralModel::builder().arm("", emulator).velocity(-1000.0..=1000.0);
         let model = builder.continuum(Continuum::rbf(10)).build().unwrap();
         let guess = FirstGuess::new(&model, 3).unwrap();
-        let spectra = Spectra::open(format!("{data}/spectra.npz")).unwrap().slice(0..16);
+        (model, guess, Spectra::open(format!("{data}/spectra.npz")).unwrap().slice(0..16))
+    }
+
+    fn all_prepared(model: &SpectralModel, spectra: &Spectra) -> (Sampling, Vec<Prepared>) {
         let arm = &spectra.arms[0];
-        let crate::spectra::Wavelength::Shared(grid) = &arm.wavelength else { panic!("one grid") };
+        let Wavelength::Shared(grid) = &arm.wavelength else { panic!("one grid") };
         let sampling = Sampling::new(&model.arms[0], grid, &[], 0).unwrap();
+        let both = arm.flux.chunks_exact(arm.pixels).zip(arm.ivar.chunks_exact(arm.pixels));
+        let raw = both.map(|(flux, ivar)| RawArm { flux, ivar, mask: &[], resolution: None });
+        let prepared = raw.map(|raw| prepare(model, &[raw], &[&sampling]).unwrap()).collect();
+        (sampling, prepared)
+    }
+
+    /// However few the velocities at which a template is looked at: a start lies where its own lines fit best of all velocities, and
+    /// between these.
+    #[test]
+    fn starts_lie_where_their_own_lines_say() {
+        let (model, guess, spectra) = demo();
+        let (sampling, all) = all_prepared(&model, &spectra);
         let limits: Vec<Limits> = model.parameters.iter().map(limits).collect();
         let velocity = model.free_velocity().unwrap();
-        for (flux, ivar) in arm.flux.chunks_exact(arm.pixels).zip(arm.ivar.chunks_exact(arm.pixels)) {
-            let raw = RawArm { flux, ivar, mask: &[], resolution: None };
-            let prepared = prepare(&model, &[raw], &[&sampling]).unwrap();
+        for prepared in all {
             let signals = guess.signals(&prepared, &[&sampling]);
             let starts = guess.starts(&prepared, &[&sampling], &limits, 2);
             assert_eq!(starts.len(), 2);
@@ -241,6 +253,40 @@ mod tests {
                 let half = 0.5 * (guess.fine[1] - guess.fine[0]) + 1e-2;
                 assert!((found - guess.fine[lowest]).abs() <= half, "{found} {}", guess.fine[lowest]);
                 assert_ne!(found, guess.fine[lowest], "not between velocities");
+            }
+        }
+    }
+
+    /// Templates that were not looked at again serve when more starts are wanted than those give.
+    #[test]
+    fn many_starts_are_distinct() {
+        let (model, guess, spectra) = demo();
+        let (sampling, all) = all_prepared(&model, &spectra);
+        let limits: Vec<Limits> = model.parameters.iter().map(limits).collect();
+        let of = |count| guess.starts(&all[0], &[&sampling], &limits, count);
+        let (few, many) = (of(2), of(64));
+        assert!(many.len() == 64 && many[..2] == few);
+        let short = guess.parameters.len().div_ceil(SHORT);
+        assert!(many.len() > short);
+        let is_again = |k: &usize| many[..*k].contains(&many[*k]);
+        assert_eq!((0..64).find(is_again), None);
+    }
+
+    /// Where bounds or a start leave one velocity, templates are judged there, wherever the parabola of the first look has led.
+    #[test]
+    fn templates_are_looked_at_inside_the_bounds() {
+        let (model, guess, spectra) = demo();
+        let (sampling, all) = all_prepared(&model, &spectra);
+        let signals = guess.signals(&all[0], &[&sampling]);
+        let own = own_scores(&guess, 5, &signals);
+        let velocity = &model.parameters[model.free_velocity().unwrap()];
+        for (k, &at) in guess.fine.iter().enumerate() {
+            let only = Limits { start: Some(at), ..limits(velocity) };
+            let look = Look::new(&guess.fine, Some(&only));
+            for beyond in [-200.0, -110.0, 0.0, 110.0, 200.0] {
+                let mut candidate = Candidate { template: 5, velocity: at + beyond, score: f32::NAN };
+                look.look_again(&mut candidate, (&guess.units, &signals));
+                assert!((candidate.score - own[k]).abs() <= 1e-4 * own[k].abs(), "{at} {beyond}: {}", candidate.score);
             }
         }
     }
