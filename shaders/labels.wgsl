@@ -6,7 +6,7 @@
 
 @compute @workgroup_size(64)
 fn main(@builtin(global_invocation_id) id: vec3<u32>) {
-    if id.x >= active_count() {
+    if id.x >= member_count() {
         return;
     }
     let base = output_base(id.x, 0u);

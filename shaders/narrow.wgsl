@@ -7,7 +7,7 @@
 @compute @workgroup_size(64)
 fn main(@builtin(workgroup_id) group: vec3<u32>, @builtin(local_invocation_id) lane: vec3<u32>) {
     let pair = group.y * 64u + lane.x;
-    if pair >= PAIRS || group.x >= active_count() {
+    if pair >= PAIRS || group.x >= member_count() {
         return;
     }
     let at = input_base(group.x, 0u) + 2u * pair;

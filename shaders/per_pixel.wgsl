@@ -7,7 +7,7 @@
 @compute @workgroup_size(64)
 fn main(@builtin(workgroup_id) group: vec3<u32>, @builtin(local_invocation_id) lane: vec3<u32>) {
     let column = group.y * 64u + lane.x;
-    if column >= COLUMNS || group.x >= active_count() {
+    if column >= COLUMNS || group.x >= member_count() {
         return;
     }
     let z = input_base(group.x, 0u);

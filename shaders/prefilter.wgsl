@@ -46,7 +46,7 @@ fn inside(place: u32) -> vec4<f32> {
 @compute @workgroup_size(64)
 fn main(@builtin(workgroup_id) group: vec3<u32>, @builtin(local_invocation_id) lane: vec3<u32>) {
     let place = group.y * 64u + lane.x;
-    if place >= COLUMNS4 || group.x >= active_count() {
+    if place >= COLUMNS4 || group.x >= member_count() {
         return;
     }
     let row = input_base(group.x, 0u) + group.z * COLUMNS4;

@@ -24,7 +24,7 @@ fn store(row: u32, limit: u32, column: u32, a: vec4<f32>, b: vec4<f32>, c: vec4<
 
 @compute @workgroup_size(8, 8)
 fn main(@builtin(workgroup_id) group: vec3<u32>, @builtin(local_invocation_id) lane: vec3<u32>) {
-    let rows = active_count() * ROWS;
+    let rows = member_count() * ROWS;
     let row = (group.x * 8u + lane.y) * 4u;
     let column = (group.y * 8u + lane.x) * 4u;
     if row >= rows || column >= COLUMNS4 {

@@ -8,7 +8,7 @@
 @compute @workgroup_size(64)
 fn main(@builtin(workgroup_id) group: vec3<u32>, @builtin(local_invocation_id) lane: vec3<u32>) {
     let pixel = group.y * 64u + lane.x;
-    if pixel >= PIXELS || group.x >= active_count() {
+    if pixel >= PIXELS || group.x >= member_count() {
         return;
     }
     let band = matrix_base(group.x, spectrum_of(slot_at(group.x)));

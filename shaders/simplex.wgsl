@@ -234,7 +234,7 @@ fn choose(rounds: i32) -> i32 {
 @compute @workgroup_size(64)
 fn main(@builtin(global_invocation_id) id: vec3<u32>) {
     first_position = id.x * LANES;
-    if first_position >= active_count() {
+    if first_position >= member_count() {
         return;
     }
     simplex_index = lane_slot(0u) / LANES;

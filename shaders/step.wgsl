@@ -176,7 +176,7 @@ fn choose(slot: u32) -> i32 {
 
 @compute @workgroup_size(64)
 fn main(@builtin(global_invocation_id) id: vec3<u32>) {
-    if id.x >= active_count() {
+    if id.x >= member_count() {
         return;
     }
     let slot = slot_at(id.x);

@@ -1,18 +1,23 @@
-// The list of members: `members[0]` how many are active, then the slots of the active ones by position (CAPACITY), then the
-// spectrum of every slot (CAPACITY), then the slot of the next start of its group (CAPACITY).
+// The list of members: `members[0]` how many take part in the round, `members[1]` how many are active, then the slots of those that
+// take part and, behind them, of those that sit it out (CAPACITY), then the spectrum of every slot (CAPACITY), then the slot of the
+// next start of its group (CAPACITY), then room for `compact` (CAPACITY).
 
-fn active_count() -> u32 {
+fn member_count() -> u32 {
     return members[0];
 }
 
+fn active_count() -> u32 {
+    return members[1];
+}
+
 fn slot_at(position: u32) -> u32 {
-    return members[1u + position];
+    return members[2u + position];
 }
 
 fn spectrum_of(slot: u32) -> u32 {
-    return members[1u + CAPACITY + slot];
+    return members[2u + CAPACITY + slot];
 }
 
 fn next_of(slot: u32) -> u32 {
-    return members[1u + 2u * CAPACITY + slot];
+    return members[2u + 2u * CAPACITY + slot];
 }

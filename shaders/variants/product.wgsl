@@ -76,7 +76,7 @@ fn main(
     @builtin(local_invocation_id) lane: vec3<u32>,
     @builtin(local_invocation_index) index: u32,
 ) {
-    let rows = active_count() * ROWS;
+    let rows = member_count() * ROWS;
     let last = max(rows, 1u) - 1u;
     let first_row = group.x * TILE_USED;
     let first_column = group.y * TILE_COLUMNS4;

@@ -14,7 +14,7 @@ const LAST_COLUMN: u32 = COLUMNS - SIZE;
 @compute @workgroup_size(SUBGROUP)
 fn main(@builtin(workgroup_id) group: vec3<u32>) {
     // the first row of the last matrix that has a row of its own
-    let last_row = (max(active_count() * ROWS, 1u) - 1u) / SIZE * SIZE;
+    let last_row = (max(member_count() * ROWS, 1u) - 1u) / SIZE * SIZE;
     let row = group.x * 4u * SIZE;
     let column = group.y * 4u * SIZE;
     //@for i 0 4

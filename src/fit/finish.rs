@@ -4,7 +4,7 @@ use super::covariance::{Covariance, covariance};
 use super::row::{FitRow, flag};
 use super::run::Ready;
 use crate::model::{Limits, Prepared, SpectralModel};
-use crate::solver::basin::same_basin;
+use crate::solver::basin::{points_at, same_basin};
 use crate::solver::recording::Precision;
 use crate::solver::triangle::packed_index;
 use crate::solver::{GaveWay, Outcome, Status};
@@ -150,15 +150,18 @@ impl Finish<'_> {
     }
 }
 
-/// Starts that ended at the winner's objective; and, as far as their last points tell, those that were stopped in its basin, or in the
-/// basin of one that counts.
+/// Starts that ended at the winner's objective; and, as far as their last points tell, those that were stopped in its basin or on
+/// their way to it, or to one that counts.
 fn agreeing(outcomes: &[Outcome], objectives: &[f64], best: usize) -> u32 {
     let ended = |k: usize| outcomes[k].gave_way.is_none() && objectives[k] - objectives[best] < AGREE;
     let mut counts: Vec<bool> = (0..outcomes.len()).map(ended).collect();
     loop {
+        let is_one = |j: usize, k: usize| {
+            let (better, other) = (outcomes[j].point(), outcomes[k].point());
+            same_basin(better, other) || points_at(better, other)
+        };
         let joins = |k: usize| {
-            outcomes[k].gave_way == Some(GaveWay::SameBasin)
-                && (0..counts.len()).any(|j| counts[j] && same_basin(outcomes[j].point(), outcomes[k].point()))
+            outcomes[k].gave_way == Some(GaveWay::SameBasin) && (0..counts.len()).any(|j| counts[j] && is_one(j, k))
         };
         let Some(next) = (0..counts.len()).filter(|&k| !counts[k]).find(|&k| joins(k)) else { break };
         counts[next] = true;

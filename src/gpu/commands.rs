@@ -2,7 +2,9 @@
 
 use super::buffers::Buffers;
 use super::context::Context;
+use super::kernel::Dispatch;
 use super::pipelines::Pipeline;
+use crate::solver::member::Active;
 
 /// The pipelines of a round, in order.
 #[derive(Debug)]
@@ -24,9 +26,10 @@ impl Round {
         self.sized().chain([&self.compact])
     }
 
-    /// Arguments of all sized dispatches for `active` members.
-    pub fn arguments(&self, active: usize) -> Vec<u32> {
-        self.sized().flat_map(|p| [p.dispatch.x(active), p.dispatch.y, p.dispatch.z]).collect()
+    /// Arguments of all sized dispatches.
+    pub fn arguments(&self, active: Active) -> Vec<u32> {
+        let x = |dispatch: Dispatch| dispatch.x(if dispatch.of_all { active.all } else { active.taking_part });
+        self.sized().flat_map(|p| [x(p.dispatch), p.dispatch.y, p.dispatch.z]).collect()
     }
 
     /// Commands of `rounds` rounds.

@@ -1,6 +1,7 @@
 //! The host's copy of what the members are: written to when starts enter, read when they leave.
 
-use super::layout::{CONTROL, Field, Layout, NO_VALUE, PENDING, POISON, RUNNING, STATUS};
+use super::layout::{CONTROL, Field, HEAD, Layout, NO_VALUE, PENDING, POISON, RUNNING, STATUS};
+use crate::solver::member::Active;
 use crate::solver::simplex::Simplex;
 use crate::solver::{Batch, Method, Places};
 
@@ -34,10 +35,11 @@ impl Entry {
         }
     }
 
-    /// Puts the starts of a batch into their slots, behind the `active` members; returns how many members are active then.
-    pub fn enter(&mut self, (batch, places): (&Batch, &Places), method: Method, active: usize) -> usize {
+    /// Puts the starts of a batch into their slots, behind the members that take part in the next round; returns how many are active then.
+    pub fn enter(&mut self, (batch, places): (&Batch, &Places), method: Method, active: Active) -> Active {
         let (count, lanes, capacity) = (self.layout.parameters, method.lanes(), self.layout.capacity);
-        let mut next = active;
+        let sitting_out = self.members[HEAD + active.taking_part..HEAD + active.all].to_vec();
+        let mut next = active.taking_part;
         for (k, &start) in places.starts.iter().enumerate() {
             let spectrum = batch.group[k] as usize;
             let parameters = &batch.starts[k * count..(k + 1) * count];
@@ -54,16 +56,18 @@ impl Entry {
             for lane in 0..lanes {
                 let slot = start * lanes + lane;
                 self.put_member(slot, &trials[lane * count..(lane + 1) * count], method);
-                self.members[1 + next] = slot as u32;
-                self.members[1 + capacity + slot] = places.spectra[spectrum] as u32;
+                self.members[HEAD + next] = slot as u32;
+                self.members[HEAD + capacity + slot] = places.spectra[spectrum] as u32;
                 next += 1;
             }
         }
-        self.members[0] = next as u32;
+        let entered = Active { all: next + sitting_out.len(), taking_part: next };
+        self.members[HEAD + next..HEAD + entered.all].copy_from_slice(&sitting_out);
+        self.members[..HEAD].copy_from_slice(&[entered.taking_part, entered.all].map(|count| count as u32));
         // a population of simplices has fewer starts than slots, and does not ask
         let length = places.ring.len().min(capacity);
-        self.members[1 + 2 * capacity..][..length].copy_from_slice(&places.ring[..length]);
-        next
+        self.members[HEAD + 2 * capacity..][..length].copy_from_slice(&places.ring[..length]);
+        entered
     }
 
     fn put_member(&mut self, slot: usize, trial: &[f64], method: Method) {

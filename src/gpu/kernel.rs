@@ -26,28 +26,30 @@ pub(super) struct Binding {
     pub write: bool,
 }
 
-/// Workgroups: x = ⌈active · numerator / denominator⌉, y, z.
+/// Workgroups: x = ⌈members · numerator / denominator⌉, y, z.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(super) struct Dispatch {
     pub numerator: u32,
     pub denominator: u32,
     pub y: u32,
     pub z: u32,
+    /// Of all active members, not of those alone that take part in a round.
+    pub of_all: bool,
 }
 
 impl Dispatch {
     /// 64 members a workgroup.
-    pub const MEMBERS: Dispatch = Dispatch { numerator: 1, denominator: 64, y: 1, z: 1 };
+    pub const MEMBERS: Dispatch = Dispatch { numerator: 1, denominator: 64, y: 1, z: 1, of_all: false };
     /// A workgroup a member.
-    pub const WORKGROUPS: Dispatch = Dispatch { numerator: 1, denominator: 1, y: 1, z: 1 };
+    pub const WORKGROUPS: Dispatch = Dispatch { numerator: 1, denominator: 1, y: 1, z: 1, of_all: false };
 
     /// 64 pixels of a member a workgroup.
     pub fn pixels(pixels: usize) -> Dispatch {
         Dispatch { y: pixels.div_ceil(64) as u32, ..Dispatch::WORKGROUPS }
     }
 
-    pub fn x(self, active: usize) -> u32 {
-        let groups = (active as u64 * u64::from(self.numerator)).div_ceil(u64::from(self.denominator));
+    pub fn x(self, members: usize) -> u32 {
+        let groups = (members as u64 * u64::from(self.numerator)).div_ceil(u64::from(self.denominator));
         groups.min(super::buffers::MAX_MEMBERS as u64) as u32
     }
 }

@@ -53,10 +53,15 @@ const FIELDS: [(Field, &str); 15] = [
 ];
 
 /// Cells of the control buffer (i32), with their names in WGSL.
-pub(super) const CONTROL: [&str; 7] = ["STATUS", "ROUNDS", "REJECTIONS", "MODE", "FINISHING", "GAVE_WAY", "RESTARTS"];
+pub(super) const CONTROL: [&str; 8] =
+    ["STATUS", "ROUNDS", "REJECTIONS", "MODE", "FINISHING", "GAVE_WAY", "RESTARTS", "PAUSE"];
 pub(super) const STATUS: usize = 0;
 pub(super) const ROUNDS: usize = 1;
 pub(super) const GAVE_WAY: usize = 5;
+pub(super) const PAUSE: usize = 7;
+
+/// Numbers before the slots in the list of members.
+pub(super) const HEAD: usize = 2;
 
 /// Values of the cell GAVE_WAY, with their names in WGSL.
 const VERDICTS: [(&str, Option<GaveWay>); 3] =
@@ -128,9 +133,10 @@ impl Layout {
         self.values() + self.parameters + 1
     }
 
-    /// Elements of the list of members: the number of active ones, their slots, every slot's spectrum and the next of its group.
+    /// Elements of the list of members: the numbers of those that take part in the round and of all that are active, their slots, every
+    /// slot's spectrum and the next of its group, and room for `compact`.
     pub fn members_length(self) -> usize {
-        1 + 3 * self.capacity
+        HEAD + 4 * self.capacity
     }
 
     /// The constants of all shaders.
@@ -152,6 +158,9 @@ impl Layout {
         out.float("NO_VALUE", NO_VALUE.into());
         out.signed("FIRST_ROUND", basin::FIRST_ROUND as i32);
         out.signed("HOPELESS_ROUND", basin::HOPELESS_ROUND as i32);
+        out.signed("PAUSE_ROUNDS", basin::PAUSE as i32);
+        out.float("SETTLED", basin::SETTLED);
+        out.float("NEARER", basin::NEARER);
         out.float("SAME_BASIN", basin::SAME_BASIN);
         out.float("HOPELESS", basin::HOPELESS);
         out.float("LEAST_RISE", basin::LEAST_RISE);

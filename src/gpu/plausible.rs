@@ -2,27 +2,29 @@
 
 use super::context::Context;
 use super::entry::Entry;
-use super::layout::{Field, GAVE_WAY, Layout, ROUNDS, RUNNING, STATUS, verdict};
+use super::layout::{Field, GAVE_WAY, HEAD, Layout, PAUSE, ROUNDS, RUNNING, STATUS, verdict};
 use crate::error::Result;
-use crate::solver::{Method, Status};
+use crate::solver::member::Active;
+use crate::solver::{Method, Status, basin};
 
-/// A number of active members, of which there were `before` when the rounds began.
-pub(super) fn active(context: &Context, count: u32, before: usize) -> Result<usize> {
-    let active = count as usize;
-    if active > before {
-        return Err(context.untrusted(format!("{active} members are active, of {before}")));
+/// The list's first numbers, of members that take part and of all active ones, of which there were `before` when the rounds began.
+pub(super) fn active(context: &Context, head: [u32; HEAD], before: Active) -> Result<Active> {
+    let [taking_part, all] = head.map(|count| count as usize);
+    if all > before.all || taking_part > all {
+        let message = format!("{taking_part} of {all} members take part, {} were active before", before.all);
+        return Err(context.untrusted(message));
     }
-    Ok(active)
+    Ok(Active { all, taking_part })
 }
 
-/// State, control and list of members after some rounds, `active` of them still active, against what the host knows.
-pub(super) fn entry(context: &Context, entry: &Entry, layout: Layout, method: Method, active: usize) -> Result<()> {
-    let told = entry.members.first().copied().unwrap_or(0);
-    if told as usize != active {
-        return Err(context.untrusted(format!("{told} members are active, not {active}")));
+/// State, control and list of members after some rounds, those in `active` still active, against what the host knows.
+pub(super) fn entry(context: &Context, entry: &Entry, layout: Layout, method: Method, active: Active) -> Result<()> {
+    let told = entry.members[..HEAD].iter().map(|count| *count as usize);
+    if !told.clone().eq([active.taking_part, active.all]) {
+        return Err(context.untrusted(format!("{:?} members are active, not {active:?}", told.collect::<Vec<_>>())));
     }
     let mut runs = vec![false; layout.capacity];
-    for &slot in &entry.members[1..=active] {
+    for &slot in &entry.members[HEAD..HEAD + active.all] {
         match runs.get_mut(slot as usize) {
             Some(seen) if !*seen => *seen = true,
             _ => return Err(context.untrusted(format!("slot {slot} in the list of active members"))),
@@ -48,7 +50,8 @@ fn is_control(entry: &Entry, layout: Layout, slot: usize, runs: bool) -> bool {
     let cell = |field: usize| entry.control[field * layout.capacity + slot];
     let (status, gave_way) = (cell(STATUS), cell(GAVE_WAY));
     let ended = if gave_way == 0 { Status::from_code(status).is_some() } else { verdict(gave_way).is_some() };
-    cell(ROUNDS) >= 1 && if runs { status == RUNNING && gave_way == 0 } else { ended }
+    let pauses = 0..=basin::PAUSE as i32 + 1;
+    cell(ROUNDS) >= 1 && pauses.contains(&cell(PAUSE)) && if runs { status == RUNNING && gave_way == 0 } else { ended }
 }
 
 /// Points are numbers. A damping factor is at least 2, or, under a simplex, poison that nobody has overwritten.

@@ -13,13 +13,14 @@ use super::commands::Round;
 use super::context::Context;
 use super::entry::Entry;
 use super::fusion::Allowed;
-use super::layout::Layout;
+use super::layout::{HEAD, Layout};
 use super::pipelines::Pipeline;
 use super::product::has_halves;
 use super::timing::Timing;
 use super::{plausible, readback, stages};
 use crate::error::{Error, Result};
 use crate::solver::cost::{Cost, Work};
+use crate::solver::member::Active;
 use crate::solver::profile::{Clock, Gauge, Meter, Tally};
 use crate::solver::recording::{BufferId, Kind, Recording, Scope, Values};
 use crate::solver::{Batch, LevenbergMarquardt, Method, Outcome, Pending, Places, Population};
@@ -37,7 +38,7 @@ pub(super) struct GpuPopulation {
     round: Round,
     /// What the host knows of the members.
     entry: Entry,
-    active: usize,
+    active: Active,
     /// Bytes of its buffers.
     bytes: u64,
     gauge: Option<(Gauge, Timing)>,
@@ -91,7 +92,7 @@ impl GpuPopulation {
             buffers,
             round,
             entry,
-            active: 0,
+            active: Active::default(),
             bytes,
             gauge: None,
         })
@@ -162,22 +163,23 @@ impl GpuPopulation {
         let Some((gauge, timing)) = &self.gauge else { return Ok(()) };
         let stages = self.round.stages.len();
         let mut left = rounds as usize;
-        while left > 0 && self.active > 0 {
+        while left > 0 && self.active.all > 0 {
             let (begin, now) = (Instant::now(), left.min(timing.rounds));
             let measured = timing.run((&self.context, &self.buffers), &self.round, now).await?;
             let mut active = Vec::new();
             for one in measured {
-                if self.active == 0 {
+                if self.active.all == 0 {
                     break;
                 }
+                let members = self.active.taking_part;
                 let (own, moves) = one.seconds.split_at(stages);
                 let (compact, moves) = moves.split_last().map_or((0.0, moves), |(last, rest)| (*last, rest));
-                let (calls, members) = (vec![1; stages], vec![self.active as u64; stages]);
-                gauge.add(&Tally { seconds: own.to_vec(), calls, members });
-                gauge.step(self.active, moves.iter().sum());
-                gauge.compact(self.active, compact);
-                active.push(self.active);
-                self.active = plausible::active(&self.context, one.active as u32, self.active)?;
+                let (calls, by_stage) = (vec![1; stages], vec![members as u64; stages]);
+                gauge.add(&Tally { seconds: own.to_vec(), calls, members: by_stage });
+                gauge.step(members, moves.iter().sum());
+                gauge.compact(self.active.all, compact);
+                active.push(members);
+                self.active = plausible::active(&self.context, one.head, self.active)?;
             }
             gauge.look(begin, active);
             left -= now;
@@ -193,7 +195,7 @@ impl GpuPopulation {
                 Scope::Spectrum => {
                     buffers::upload_to(&self.context, &self.recording, *id, buffer, (values, &places.spectra));
                 }
-                _ if self.active == 0 => buffers::upload(&self.context, &self.recording, *id, buffer, values),
+                _ if self.active.all == 0 => buffers::upload(&self.context, &self.recording, *id, buffer, values),
                 _ => {}
             }
         }
@@ -254,7 +256,7 @@ impl Population for GpuPopulation {
 
     fn clear(&mut self) {
         self.entry = Entry::new(self.layout);
-        self.active = 0;
+        self.active = Active::default();
     }
 
     fn enter<'a>(&'a mut self, batch: &'a Batch, places: &'a Places) -> Pending<'a, ()> {
@@ -278,18 +280,18 @@ impl Population for GpuPopulation {
 
     fn advance(&mut self, rounds: u32) -> Pending<'_, usize> {
         Box::pin(async move {
-            if self.active == 0 || rounds == 0 {
-                return Ok(self.active);
+            if self.active.all == 0 || rounds == 0 {
+                return Ok(self.active.all);
             }
             if self.gauge.is_some() {
                 self.measured(rounds).await?;
             } else {
                 let commands = self.round.record(&self.context, &self.buffers, rounds);
-                let count: Vec<u32> = self.submit_and_read(commands, &self.buffers.members, 1).await?;
-                self.active = plausible::active(&self.context, count[0], self.active)?;
+                let head: Vec<u32> = self.submit_and_read(commands, &self.buffers.members, HEAD).await?;
+                self.active = plausible::active(&self.context, [head[0], head[1]], self.active)?;
             }
             self.entry.is_current = false;
-            Ok(self.active)
+            Ok(self.active.all)
         })
     }
 
@@ -297,8 +299,8 @@ impl Population for GpuPopulation {
         Box::pin(async move {
             self.refresh().await?;
             let lanes = self.lanes();
-            let mut starts: Vec<usize> =
-                self.entry.members[1..=self.active].iter().map(|slot| *slot as usize / lanes).collect();
+            let listed = &self.entry.members[HEAD..HEAD + self.active.all];
+            let mut starts: Vec<usize> = listed.iter().map(|slot| *slot as usize / lanes).collect();
             starts.sort_unstable();
             starts.dedup();
             Ok(starts)
@@ -330,7 +332,7 @@ impl Population for GpuPopulation {
             let (length, stride) = (self.recording.block(buffer).length, buffers::stride(&self.recording, buffer));
             let source = &self.buffers.blocks[buffer.0];
             let commands = self.round.record_stages(&self.context, &self.buffers, 1);
-            let elements = self.active * stride;
+            let elements = self.active.taking_part * stride;
             let target = self.context.guarded(|| Ok(buffers::readback(&self.context, elements.max(1))))?;
             let seen: Vec<u32> = readback::fetch(&self.context, commands, (source, &target), elements).await?;
             let blocks = seen.chunks(stride.max(1));

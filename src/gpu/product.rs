@@ -65,8 +65,12 @@ pub(super) fn kernel(
         return Err(Error::Model(format!("a product of {} x {} is not padded", stage.inner, stage.columns)));
     }
     let (rows, columns) = (stage.rows as u32, stage.columns as u32);
-    let sized =
-        |height: u32, width: u32| Dispatch { numerator: rows, denominator: height, y: columns.div_ceil(width), z: 1 };
+    let sized = |height: u32, width: u32| Dispatch {
+        numerator: rows,
+        denominator: height,
+        y: columns.div_ceil(width),
+        ..Dispatch::WORKGROUPS
+    };
     let mut kernel = match variant {
         Variant::Registers => {
             // 8 x 8 invocations of 4 rows x 16 columns

@@ -269,7 +269,7 @@ fn simplex(recording: &Recording, layout: Layout, settings: &NelderMead) -> Kern
 }
 
 fn halve(layout: Layout) -> Kernel {
-    let mut kernel = kernel!("halve", layout, Dispatch::MEMBERS);
+    let mut kernel = kernel!("halve", layout, Dispatch { of_all: true, ..Dispatch::MEMBERS });
     kernel.state(false);
     kernel.bind("control", "i32", Target::Control, true);
     kernel
@@ -277,12 +277,13 @@ fn halve(layout: Layout) -> Kernel {
 
 fn compact(layout: Layout, dispatches: &[Dispatch]) -> Kernel {
     let mut kernel = kernel!("compact", layout, Dispatch::WORKGROUPS);
-    kernel.bind("control", "i32", Target::Control, false);
+    kernel.bind("control", "i32", Target::Control, true);
     kernel.bind("arguments", "u32", Target::Arguments, true);
     kernel.constants.unsigned("STAGES", dispatches.len());
     for (i, dispatch) in dispatches.iter().enumerate() {
         kernel.constants.unsigned(&format!("NUMERATOR_{i}"), dispatch.numerator as usize);
         kernel.constants.unsigned(&format!("DENOMINATOR_{i}"), dispatch.denominator as usize);
+        kernel.constants.line(&format!("const OF_ALL_{i}: bool = {};", dispatch.of_all));
     }
     kernel
 }

@@ -3,6 +3,7 @@
 use super::buffers::{self, Buffers};
 use super::commands::Round;
 use super::context::Context;
+use super::layout::HEAD;
 use super::pipelines::Pipeline;
 use super::readback;
 use crate::error::Result;
@@ -16,7 +17,7 @@ const WORDS: usize = 4;
 #[derive(Debug)]
 pub(super) struct Timing {
     queries: Option<Queries>,
-    /// Timestamps, then a count a round.
+    /// Timestamps, then the head of the list of members a round.
     readback: wgpu::Buffer,
     kernels: usize,
     /// That a submission has room for.
@@ -35,8 +36,8 @@ struct Queries {
 pub(super) struct Measured {
     /// By kernel; zero where the device does not tell.
     pub seconds: Vec<f64>,
-    /// Members that are still active after it.
-    pub active: usize,
+    /// How many members take part in the next one, and how many are active.
+    pub head: [u32; HEAD],
 }
 
 impl Timing {
@@ -56,7 +57,7 @@ impl Timing {
                     tick: 1e-9 * f64::from(context.queue.get_timestamp_period()),
                 }
             });
-            Ok(Timing { queries, readback: buffers::readback(context, 2 * count + rounds), kernels, rounds })
+            Ok(Timing { queries, readback: buffers::readback(context, 2 * count + HEAD * rounds), kernels, rounds })
         })
     }
 
@@ -78,15 +79,15 @@ impl Timing {
             for (k, pipeline) in round.all().enumerate() {
                 self.dispatch(&mut encoder, buffers, (r * self.kernels + k, k), pipeline);
             }
-            let place = times + 4 * r as u64;
-            encoder.copy_buffer_to_buffer(&buffers.members, 0, &self.readback, place, Some(4));
+            let place = times + (4 * HEAD * r) as u64;
+            encoder.copy_buffer_to_buffer(&buffers.members, 0, &self.readback, place, Some(4 * HEAD as u64));
         }
         if let Some(Queries { set, resolved, .. }) = &self.queries {
             encoder.resolve_query_set(set, 0..(2 * self.kernels * rounds) as u32, resolved, 0);
             encoder.copy_buffer_to_buffer(resolved, 0, &self.readback, 0, Some(times));
         }
         context.submit(encoder);
-        let words = readback::read(context, &self.readback, (times / 4) as usize + rounds).await?;
+        let words = readback::read(context, &self.readback, (times / 4) as usize + HEAD * rounds).await?;
         Ok(self.measured(&words, rounds))
     }
 
@@ -115,17 +116,17 @@ impl Timing {
     }
 
     fn measured(&self, words: &[u32], rounds: usize) -> Vec<Measured> {
-        let (times, counts) = words.split_at(WORDS * self.kernels * rounds);
+        let (times, heads) = words.split_at(WORDS * self.kernels * rounds);
         let tick = self.queries.as_ref().map_or(0.0, |queries| queries.tick);
         let time = |low: u32, high: u32| u64::from(low) | u64::from(high) << 32;
         let seconds = |pair: &[u32]| {
             let (begin, end) = (time(pair[0], pair[1]), time(pair[2], pair[3]));
             if self.has_times() { end.saturating_sub(begin) as f64 * tick } else { 0.0 }
         };
-        let rounds = times.chunks_exact(WORDS * self.kernels).zip(counts);
-        let one = |(times, active): (&[u32], &u32)| Measured {
+        let rounds = times.chunks_exact(WORDS * self.kernels).zip(heads.as_chunks().0);
+        let one = |(times, head): (&[u32], &[u32; HEAD])| Measured {
             seconds: times.chunks_exact(WORDS).map(seconds).collect(),
-            active: *active as usize,
+            head: *head,
         };
         rounds.map(one).collect()
     }

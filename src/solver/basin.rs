@@ -1,6 +1,6 @@
 //! Whether two points lie in one basin of the cost.
 
-use super::triangle::packed_index;
+use super::triangle::{cholesky, packed_index, packed_length, solve_lower, solve_upper};
 
 /// Largest relative error of a point's quadratic model, at another point, that still counts as one basin.
 pub const SAME_BASIN: f64 = 0.2;
@@ -8,6 +8,12 @@ pub const SAME_BASIN: f64 = 0.2;
 pub const EQUAL: f64 = 4e-6;
 /// Rounds before a start may count as superfluous, and as hopeless: the latter needs to see where it leads.
 pub const FIRST_ROUND: u32 = 1;
+/// Rounds that a start sits out after its first one when another of its spectrum is better: mostly it need not go on then.
+pub const PAUSE: u32 = 1;
+/// A point whose next step promises less than this share of another's rise above it will not fall much further.
+pub const SETTLED: f64 = 0.1;
+/// A step that ends so near to a better point has its end there: the square of the distance, in errors, as a share of what it was.
+pub const NEARER: f64 = 0.1;
 pub const HOPELESS_ROUND: u32 = 4;
 /// What a start may still gain is less than this times the promise of its next step.
 pub const HOPELESS: f64 = 30.0;
@@ -41,6 +47,43 @@ pub fn same_basin(better: Point, other: Point) -> bool {
     cost_error.abs() <= allowed && slope_error.abs() <= allowed
 }
 
+/// Whether a step from `other` to `trial` leads to `better`: distances by the normal matrix there.
+pub fn leads_to(better: Point, other: &[f64], trial: &[f64]) -> bool {
+    squared_distance(better, trial) <= NEARER * squared_distance(better, other)
+}
+
+/// Whether the Gauss–Newton step at `other` leads to `better`.
+pub fn points_at(better: Point, other: Point) -> bool {
+    end_of_step(better, other).is_some_and(|end| leads_to(better, other.parameters, &end))
+}
+
+/// Where the Gauss–Newton step at `from` ends, of the parameters that are others at `to`: some may be held. `None` where none is told.
+fn end_of_step(to: Point, from: Point) -> Option<Vec<f64>> {
+    let moved: Vec<usize> = (0..from.parameters.len()).filter(|&p| from.parameters[p] != to.parameters[p]).collect();
+    let mut matrix = vec![0.0; packed_length(moved.len())];
+    for (i, &p) in moved.iter().enumerate() {
+        for (j, &q) in moved.iter().enumerate().take(i + 1) {
+            matrix[packed_index(i, j)] = from.normal_matrix[packed_index(p, q)];
+        }
+    }
+    let mut step: Vec<f64> = moved.iter().map(|&p| from.gradient[p]).collect();
+    if !cholesky(&mut matrix, moved.len()) {
+        return None;
+    }
+    solve_lower(&matrix, &mut step);
+    solve_upper(&matrix, &mut step);
+    let mut end = from.parameters.to_vec();
+    moved.into_iter().zip(step).for_each(|(p, step)| end[p] += step);
+    Some(end)
+}
+
+/// δᵀAδ, in units of the errors' squares.
+fn squared_distance(from: Point, to: &[f64]) -> f64 {
+    let delta = |p: usize| to[p] - from.parameters[p];
+    let row = |p: usize| (0..to.len()).map(|q| from.normal_matrix[packed_index(p, q)] * delta(q)).sum::<f64>();
+    (0..to.len()).map(|p| delta(p) * row(p)).sum()
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -64,5 +107,11 @@ mod tests {
         assert!(!same_basin(better, point(&points[1], &other, &identity)));
         let nan = (f64::NAN, vec![0.0; 2]);
         assert!(!same_basin(better, point(&points[1], &nan, &identity)));
+        // a full step ends in its own bowl's middle, wherever it began; one of a third of the way does not
+        assert!(points_at(point(&[0.1, 0.0], &near, &identity), point(&points[1], &far, &identity)));
+        assert!(!points_at(point(&[0.1, 0.0], &near, &identity), point(&points[1], &other, &identity)));
+        assert!(!points_at(better, point(&points[1], &far, &[0.0; 3])));
+        assert!(!leads_to(better, &points[1], &[4.8, 1.9]) && leads_to(better, &points[1], &[2.4, 0.7]));
+        assert!(!leads_to(better, &points[1], &[f64::NAN, 0.0]));
     }
 }

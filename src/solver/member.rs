@@ -2,7 +2,7 @@
 
 use serde::{Deserialize, Serialize};
 
-use super::basin::Point;
+use super::basin::{PAUSE, Point};
 use super::triangle::packed_length;
 use super::{Damping, Outcome, Status, exact};
 
@@ -65,6 +65,13 @@ pub enum GaveWay {
     Hopeless,
 }
 
+/// How many members of a population have not ended, and how many of them take part in the next round.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Active {
+    pub all: usize,
+    pub taking_part: usize,
+}
+
 /// One parameter vector under optimisation.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub struct Member {
@@ -75,6 +82,8 @@ pub struct Member {
     pub status: Option<Status>,
     pub gave_way: Option<GaveWay>,
     pub rounds: u32,
+    /// 0 unless it is to sit out some rounds: then 1 + those that it has sat out.
+    pub pause: u32,
     pub rejections: u32,
     pub finishing_steps: u32,
     pub mode: Mode,
@@ -101,6 +110,7 @@ impl Member {
             status: None,
             gave_way: None,
             rounds: 0,
+            pause: 0,
             rejections: 0,
             finishing_steps: 0,
             mode: Mode::Searching,
@@ -113,9 +123,19 @@ impl Member {
         }
     }
 
-    /// Takes part in the next round.
+    /// Has not ended.
     pub fn is_active(&self) -> bool {
         self.status.is_none() && self.gave_way.is_none()
+    }
+
+    /// Does not take part in the next round.
+    pub fn sits_out(&self) -> bool {
+        self.is_active() && (1..=PAUSE).contains(&self.pause)
+    }
+
+    /// Rounds since it entered, those that it sat out among them.
+    pub fn age(&self) -> u32 {
+        self.rounds + self.pause.saturating_sub(1)
     }
 
     /// The accepted point.

@@ -143,6 +143,23 @@ impl Case {
         case
     }
 
+    /// With each start of a spectrum three times, a little apart.
+    pub fn of_more_starts(mut self) -> Case {
+        let parameters = self.recording.parameters.len();
+        let (old, mut starts, mut group) = (&self.batch, Vec::new(), Vec::new());
+        for own in 0..old.spectra as u32 {
+            for shift in [0.0, 0.03, -0.05] {
+                let members = (0..old.members()).filter(|m| old.group[*m] == own);
+                for start in members.map(|m| &old.starts[m * parameters..(m + 1) * parameters]) {
+                    starts.extend(start.iter().map(|u| f64::from((u + shift) as f32)));
+                    group.push(own);
+                }
+            }
+        }
+        (self.batch.starts, self.batch.group) = (starts, group);
+        self
+    }
+
     /// Data: the model at the truth, times a continuum where there is one, with noise.
     fn observe(&mut self, ids: &Ids, model: Model, truth: &[f64], random: &mut Random) {
         self.batch.group = (0..self.batch.spectra as u32).collect();

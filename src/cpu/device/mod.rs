@@ -14,14 +14,15 @@ use std::sync::{Arc, Mutex, PoisonError};
 use rayon::prelude::*;
 use web_time::Instant;
 
+use super::compact::compact;
 use super::whole::CpuWhole;
-use super::{compact, halve, step};
+use super::{halve, step};
 use crate::error::{Error, Result};
 use crate::memory::{check, room};
 use crate::rows::Real;
 use crate::solver::cost::{Cost, Work};
 use crate::solver::device::{Batch, Device, Outcome, Pending, Population};
-use crate::solver::member::Member;
+use crate::solver::member::{Active, Member};
 use crate::solver::profile::{Clock, Gauge, Meter};
 use crate::solver::recording::{Buffer, BufferId, Precision, Recording, Scope};
 use crate::solver::simplex::{LANES, Simplex};
@@ -99,13 +100,13 @@ struct CpuPopulation<R> {
     method: Method,
     capacity: usize,
     inputs: Inputs<R>,
-    /// The active ones, then those that have ended.
+    /// Those that take part in the next round, those that sit it out, those that have ended.
     members: Vec<Member>,
     /// By slot, each of LANES members. Empty for Levenberg–Marquardt.
     simplices: BTreeMap<usize, Mutex<Simplex>>,
     /// By slot: the next start of the group.
     ring: Vec<u32>,
-    active: usize,
+    active: Active,
     tile_members: usize,
     tiles: Mutex<Vec<Tile<R>>>,
     gauge: Option<Gauge>,
@@ -130,7 +131,7 @@ impl<R: Real> CpuPopulation<R> {
             members: Vec::new(),
             simplices: BTreeMap::new(),
             ring: Vec::new(),
-            active: 0,
+            active: Active::default(),
             tile_members,
             tiles: Mutex::new(Vec::new()),
             gauge: None,
@@ -171,12 +172,12 @@ impl<R: Real> CpuPopulation<R> {
 
     fn round(&mut self) {
         let mut members = std::mem::take(&mut self.members);
-        let active = &mut members[..self.active];
+        let active = &mut members[..self.active.taking_part];
         match self.method {
             Method::LevenbergMarquardt(settings) => {
                 active.par_chunks_mut(self.tile_members).for_each(|members| self.step(members, &settings));
                 let begin = self.begin();
-                halve::halve(&mut members, self.active, &self.ring);
+                halve::halve(&mut members, self.active.all, &self.ring);
                 self.moved(0, begin);
             }
             Method::NelderMead(settings) => {
@@ -184,8 +185,8 @@ impl<R: Real> CpuPopulation<R> {
                 active.par_chunks_mut(some).for_each(|members| self.move_simplices(members, &settings));
             }
         }
-        let (begin, before) = (self.begin(), self.active);
-        self.active = compact::compact(&mut members, self.active);
+        let (begin, before) = (self.begin(), self.active.all);
+        self.active = compact(&mut members, before);
         if let (Some(gauge), Some(begin)) = (&self.gauge, begin) {
             gauge.compact(before, begin.elapsed().as_secs_f64());
         }
@@ -195,18 +196,19 @@ impl<R: Real> CpuPopulation<R> {
     /// Runs the stages once, member by member, and keeps these buffers: (buffers), each (active members, its length).
     fn look(&mut self, buffers: &[BufferId]) -> Vec<Vec<f64>> {
         let mut members = std::mem::take(&mut self.members);
-        members[..self.active].sort_by_key(|member| member.slot);
+        let mut in_order: Vec<&mut Member> = members[..self.active.all].iter_mut().collect();
+        in_order.sort_by_key(|member| member.slot);
         let inputs = &self.inputs;
-        let rows = |member: &mut [Member]| {
+        let rows = |member: &mut [&mut Member]| {
             let mut tile = Tile::apart(&inputs.recording);
-            linearise(inputs, None, &mut tile, &mut member.iter_mut().collect::<Vec<_>>());
+            linearise(inputs, None, &mut tile, member);
             let row = |id: &BufferId| {
                 let length = inputs.recording.block(*id).length;
                 tile.rows(*id)[..length].iter().map(|x| x.to_f64()).collect::<Vec<f64>>()
             };
             buffers.iter().map(row).collect::<Vec<_>>()
         };
-        let seen: Vec<Vec<Vec<f64>>> = members[..self.active].par_chunks_mut(1).map(rows).collect();
+        let seen: Vec<Vec<Vec<f64>>> = in_order.par_chunks_mut(1).map(rows).collect();
         self.members = members;
         (0..buffers.len()).map(|b| seen.iter().flat_map(|member| member[b].iter().copied()).collect()).collect()
     }
@@ -289,7 +291,7 @@ impl<R: Real> Population for CpuPopulation<R> {
         self.members.clear();
         self.simplices.clear();
         self.inputs.clear();
-        self.active = 0;
+        self.active = Active::default();
     }
 
     fn enter<'a>(&'a mut self, batch: &'a Batch, places: &'a Places) -> Pending<'a, ()> {
@@ -301,7 +303,8 @@ impl<R: Real> Population for CpuPopulation<R> {
             let mut taken = vec![false; places.ring.len()];
             places.starts.iter().for_each(|slot| taken[*slot] = true);
             // who had these places before has left
-            let mut ended = self.members.split_off(self.active);
+            let mut ended = self.members.split_off(self.active.all);
+            let sitting_out = self.members.split_off(self.active.taking_part);
             ended.retain(|member| !taken.get(member.slot / lanes).copied().unwrap_or(false));
             let count = self.inputs.recording.parameters.len();
             for (k, (slot, spectrum)) in places.starts.iter().zip(&batch.group).enumerate() {
@@ -310,7 +313,9 @@ impl<R: Real> Population for CpuPopulation<R> {
                 self.members.extend(members);
                 self.simplices.extend(simplex.map(|simplex| (*slot, Mutex::new(simplex))));
             }
-            self.active = self.members.len();
+            let taking_part = self.members.len();
+            self.members.extend(sitting_out);
+            self.active = Active { all: self.members.len(), taking_part };
             self.members.extend(ended);
             self.copied(Work::Upload, batch.bytes(), begin);
             Ok(())
@@ -321,10 +326,10 @@ impl<R: Real> Population for CpuPopulation<R> {
         Box::pin(async move {
             let (begin, mut active) = (self.begin(), Vec::new());
             for _ in 0..rounds {
-                if self.active == 0 {
+                if self.active.all == 0 {
                     break;
                 }
-                active.push(self.active);
+                active.push(self.active.taking_part);
                 self.round();
             }
             let bytes = begin.map(|_| self.bytes());
@@ -332,13 +337,13 @@ impl<R: Real> Population for CpuPopulation<R> {
                 gauge.look(begin, active);
                 gauge.hold(bytes);
             }
-            Ok(self.active)
+            Ok(self.active.all)
         })
     }
 
     fn active(&mut self) -> Pending<'_, Vec<usize>> {
         let lanes = self.lanes();
-        let mut slots: Vec<usize> = self.members[..self.active].iter().map(|member| member.slot / lanes).collect();
+        let mut slots: Vec<usize> = self.members[..self.active.all].iter().map(|member| member.slot / lanes).collect();
         slots.sort_unstable();
         slots.dedup();
         Box::pin(async move { Ok(slots) })
