@@ -1,9 +1,9 @@
 // Stops members that another start of their spectrum makes superfluous: those that sit in the basin of a better one or are on their
-// way to it, and those that are hopelessly above it. After their first round all but the best sit out one. A decision uses the numbers
+// way to it, and those that are hopelessly above it. After their first round all but the best sit out some. A decision uses the numbers
 // of a group after the same round, never another decision of this round.
 //
-// One active member an invocation. members, state, control (read-write: GAVE_WAY and PAUSE of the own slot; STATUS, ROUNDS). f32. Twin
-// of src/cpu/halve.rs.
+// One active member an invocation. members, state, control (read-write: GAVE_WAY and PAUSE of the own slot; STATUS, ROUNDS, REJECTIONS). f32.
+// Twin of src/cpu/halve.rs.
 //@use members, state, packed
 
 // PARAMETERS as the compiler cannot know it: unrolled loops take software drivers seconds.
@@ -41,6 +41,20 @@ fn still_apart(parameter: u32, slot: u32, other: u32) -> f32 {
     return state[at(TRIAL_PARAMETERS + parameter, slot)] - state[at(ACCEPTED + parameter, other)];
 }
 
+// What the next step of a running member promises; 0 where it was shortened or follows a rejection: nothing is believed of it.
+fn promise_of(slot: u32) -> f32 {
+    return select(0.0, max(state[at(PREDICTED_REDUCTION, slot)], 0.0), control_of(REJECTIONS, slot) == 0);
+}
+
+// Whether a member will not fall by more than `little`.
+fn has_settled(slot: u32, little: f32) -> bool {
+    if control_of(STATUS, slot) != RUNNING {
+        return true;
+    }
+    let promise = promise_of(slot);
+    return control_of(ROUNDS, slot) > FIRST_ROUND && promise > 0.0 && promise <= little;
+}
+
 // Whether `slot` gives way to a better one: GOES_ON, SAME_BASIN_CODE or HOPELESS_CODE.
 fn gives_way(slot: u32, other: u32) -> i32 {
     let best = cost_of(other);
@@ -63,18 +77,19 @@ fn gives_way(slot: u32, other: u32) -> i32 {
             left += ahead * normal * still_apart(q, slot, other);
         }
     }
-    let promise = abs(state[at(PREDICTED_REDUCTION, slot)]);
-    // of who has ended it may never have been written
-    let settled = control_of(STATUS, other) != RUNNING || abs(state[at(PREDICTED_REDUCTION, other)]) <= SETTLED * rise;
-    if settled && left <= NEARER * curvature {
+    let promise = promise_of(slot);
+    let leads = left <= NEARER * curvature && promise > 0.0 && promise >= LEAST_PROMISE * rise && promise <= rise;
+    if leads && has_settled(other, SETTLED * rise) {
         return SAME_BASIN_CODE;
     }
     let allowed = SAME_BASIN * curvature + noise;
-    if abs(rise - (curvature - 2.0 * slope)) <= allowed && abs(own_slope - (slope - curvature)) <= allowed {
+    // next to what has gone on while it sat out, its step tells more than its cost
+    let is_behind = control_of(ROUNDS, slot) == FIRST_ROUND && control_of(ROUNDS, other) > FIRST_ROUND;
+    if !is_behind && abs(rise - (curvature - 2.0 * slope)) <= allowed && abs(own_slope - (slope - curvature)) <= allowed {
         return SAME_BASIN_CODE;
     }
-    let hopeless = rise > max(LEAST_RISE, HOPELESS * promise) + noise;
-    return select(GOES_ON, HOPELESS_CODE, hopeless && (settled || control_of(ROUNDS, slot) >= HOPELESS_ROUND));
+    let hopeless = rise > max(LEAST_RISE, HOPELESS * abs(state[at(PREDICTED_REDUCTION, slot)])) + noise;
+    return select(GOES_ON, HOPELESS_CODE, hopeless && control_of(ROUNDS, slot) >= HOPELESS_ROUND);
 }
 
 @compute @workgroup_size(64)

@@ -1,4 +1,4 @@
-// Y[row, n] = sum_k X[row, k] W[k, n] over the rows of all active members, through tiles in workgroup memory: the product of cards.
+// Y[row, n] = sum_k X[row, k] W[k, n] over the rows of a round's members, through tiles in workgroup memory: the product of cards.
 //
 // A workgroup of TX x TY invocations makes 8 TY rows x 8 TX columns, an invocation 8 rows x 2 vec4 of them. Tiles are 8 deep, two of each
 // operand: while one is used the next one is on its way. k ascends, as in product.wgsl. members, x (vec4; ROWS x INNER a member), w (vec4;

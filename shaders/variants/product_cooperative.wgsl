@@ -1,4 +1,4 @@
-// Y[row, n] = sum_k X[row, k] W[k, n] over the rows of all active members, halves with sums in f32: the product of cards that multiply
+// Y[row, n] = sum_k X[row, k] W[k, n] over the rows of a round's members, halves with sums in f32: the product of cards that multiply
 // small matrices as one operation (tensor cores, by their name in Vulkan cooperative matrices).
 //
 // A workgroup is one subgroup of SUBGROUP invocations and makes 4 x 4 matrices of SIZE x SIZE (8 or 16, as the adapter has them); k ascends by

@@ -1,5 +1,5 @@
 //! Stops members that another start of their spectrum makes superfluous (successive halving): those that sit in the basin of a
-//! better one or are on their way to it, and those that are hopelessly above it. After their first round all but the best sit out one,
+//! better one or are on their way to it, and those that are hopelessly above it. After their first round all but the best sit out some,
 //! as the best then knows more of its basin. A decision uses a group's members after the same round, nothing else, so
 //! that it never depends on timing. f64. Twin of `shaders/halve.wgsl`.
 
@@ -13,8 +13,8 @@ enum Verdict {
     GivesWay(GaveWay),
 }
 
-/// Marks those of the first `active` members that give way, or sit out; `ring` leads from a slot to the next of its group. By one thread: it takes
-/// 0.2 ms for a thousand members, and rayon's pool may be busy with another worker's tiles for longer.
+/// Marks those of the first `active` members that give way, or sit out; `ring` leads from a slot to the next of its group. By one
+/// thread: it takes 0.2 ms for a thousand members, and rayon's pool may be busy with another worker's tiles for longer.
 pub fn halve(members: &mut [Member], active: usize, ring: &[u32]) {
     let mut place = vec![usize::MAX; ring.len()];
     members.iter().enumerate().for_each(|(at, member)| place[member.slot] = at);
@@ -25,8 +25,10 @@ pub fn halve(members: &mut [Member], active: usize, ring: &[u32]) {
             slots.filter_map(|slot| members.get(place[slot])).filter(|other| is_better(other, member))
         };
         let is_first = member.rounds == FIRST_ROUND && member.pause == 0;
+        if member.status.is_some() || member.rounds < FIRST_ROUND {
+            return Verdict::GoesOn;
+        }
         match others().find_map(|other| gives_way(member, other)) {
-            _ if member.status.is_some() || member.rounds < FIRST_ROUND => Verdict::GoesOn,
             Some(why) => Verdict::GivesWay(why),
             None if is_first && others().any(|other| other.status.is_none()) => Verdict::SitsOut,
             None => Verdict::GoesOn,
@@ -55,20 +57,33 @@ fn is_better(other: &Member, member: &Member) -> bool {
 fn gives_way(member: &Member, other: &Member) -> Option<GaveWay> {
     let best = other.sums.cost();
     let rise = member.sums.cost() - best;
-    let settled = other.status.is_some() || other.predicted_reduction.abs() <= SETTLED * rise;
-    let leads = settled && leads_to(other.point(), &member.parameters, &member.trial);
-    if leads || same_basin(other.point(), member.point()) {
+    // next to what has gone on while it sat out, its step tells more than its cost
+    let is_behind = member.rounds == FIRST_ROUND && other.rounds > FIRST_ROUND;
+    if leads(member, other) || (!is_behind && same_basin(other.point(), member.point())) {
         return Some(GaveWay::SameBasin);
     }
     let allowed = LEAST_RISE.max(HOPELESS * member.predicted_reduction.abs()) + EQUAL * best;
-    let hopeless = (settled || member.rounds >= HOPELESS_ROUND) && rise > allowed;
+    let hopeless = member.rounds >= HOPELESS_ROUND && rise > allowed;
     hopeless.then_some(GaveWay::Hopeless)
+}
+
+/// Whether the next step leads to a better member that will not fall much further. Of a step that was shortened or follows a rejection
+/// nothing is believed.
+fn leads(member: &Member, other: &Member) -> bool {
+    let rise = member.sums.cost() - other.sums.cost();
+    let promise =
+        |one: &Member| (one.predicted_reduction > 0.0 && one.rejections == 0).then_some(one.predicted_reduction);
+    let settled = other.status.is_some()
+        || (other.rounds > FIRST_ROUND && promise(other).is_some_and(|promise| promise <= SETTLED * rise));
+    let step = promise(member).filter(|_| settled);
+    step.is_some_and(|promise| leads_to(other.point(), member.point(), (&member.trial, promise)))
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
     use crate::solver::Status;
+    use crate::solver::basin::PAUSE;
 
     /// At x in a bowl around `centre`, its next step going `share` of the way there.
     fn member(slot: usize, x: f64, centre: f64, share: f64) -> Member {
@@ -91,37 +106,42 @@ mod tests {
 
     #[test]
     fn who_is_not_the_best_sits_out_and_gives_way_where_its_step_leads_to_it() {
-        let basin = (Some(GaveWay::SameBasin), 0);
         let [mut best, mut other] = [member(0, 1.0, 0.0, 1.0), member(1, 4.0, 0.0, 0.8)];
-        assert_eq!(second(&best, &other), basin);
-        // a bowl that is no parabola: the cost is not what the better one's model tells
-        other.sums.chi2 += 8.0;
-        assert_eq!(second(&best, &other), basin, "the promise of 1 is small beside a rise of 23");
-        best.predicted_reduction = 5.0;
-        assert_eq!(second(&best, &other), (None, 1), "the better one has far to go itself");
-        other.pause = 2;
-        assert_eq!(second(&best, &other), (None, 2), "it sits out once");
-        best.status = Some(Status::Ftol);
-        assert_eq!(second(&best, &other).0, basin.0);
-        // not far enough; and into another bowl
-        other.trial = vec![2.5];
-        assert_eq!(second(&best, &other), (None, 2));
-        other.trial = vec![8.0];
-        assert_eq!(second(&best, &other), (None, 2));
+        assert_eq!(second(&best, &other).0, Some(GaveWay::SameBasin), "a parabola tells at once");
+        // a bowl that is none: the cost is not what the better one's model tells
+        other.sums.chi2 += 2.0;
+        assert_eq!(second(&best, &other), (None, 1));
+        (best.rounds, other.pause) = (2, 1 + PAUSE);
+        assert_eq!(second(&best, &other), (None, other.pause), "the better one has far to go itself");
+        best.predicted_reduction = 0.3;
+        assert_eq!(second(&best, &other).0, Some(GaveWay::SameBasin));
+        let goes_on = |best: &Member, other: &Member| assert_eq!(second(best, other), (None, other.pause));
+        // neither's step is believed where it was shortened, or follows a rejection
+        for spoil in [|m: &mut Member| m.predicted_reduction *= -1.0, |m: &mut Member| m.rejections = 1] {
+            let [mut short, mut cut] = [best.clone(), other.clone()];
+            spoil(&mut short);
+            goes_on(&short, &other);
+            spoil(&mut cut);
+            goes_on(&best, &cut);
+            short.status = Some(Status::Ftol);
+            assert_eq!(second(&short, &other).0, Some(GaveWay::SameBasin), "whoever has ended has settled");
+        }
+        // not far enough; into another bowl; to an end that is lower, or higher
+        for (trial, promise) in [(2.5, 15.0), (8.0, 15.0), (0.8, 18.0), (0.8, 10.0)] {
+            (other.trial, other.predicted_reduction) = (vec![trial], promise);
+            goes_on(&best, &other);
+        }
         // no better one goes on
-        other.pause = 0;
-        assert_eq!(second(&best, &other), (None, 0));
         best.status = Some(Status::NotFinite);
-        assert_eq!(second(&best, &other), (None, 0));
+        other.pause = 0;
+        goes_on(&best, &other);
     }
 
     #[test]
     fn hopeless_is_who_promises_next_to_nothing_of_what_it_lacks() {
         let [mut best, mut other] = [member(0, 0.1, 0.0, 1.0), member(1, 5.0, 4.0, 1.0)];
         other.sums.chi2 += 40.0;
-        assert_eq!(second(&best, &other).0, Some(GaveWay::Hopeless), "a promise of 1, 40 above what has settled");
-        best.predicted_reduction = 39.0;
-        assert_eq!(second(&best, &other), (None, 1), "who knows where the better one ends");
+        assert_eq!(second(&best, &other), (None, 1), "who knows where it leads");
         (best.rounds, other.rounds) = (HOPELESS_ROUND, HOPELESS_ROUND);
         assert_eq!(second(&best, &other).0, Some(GaveWay::Hopeless));
         other.predicted_reduction = 2.0;

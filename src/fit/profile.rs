@@ -70,7 +70,7 @@ pub struct DeviceStage {
     /// hidden: labels and layers before the last; template: the last layer; observe: rotation, line spread and Doppler shift;
     /// normal matrix: priors, continuum and sums over pixels; step: with what stops superfluous starts.
     pub name: &'static str,
-    /// Of kernels: a tile of members each on the CPU, all active members on a GPU.
+    /// Of kernels: a tile of members each on the CPU, all members of a round on a GPU.
     pub calls: u64,
     /// By the device's clock.
     pub seconds: f64,

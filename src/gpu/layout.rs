@@ -161,6 +161,7 @@ impl Layout {
         out.signed("PAUSE_ROUNDS", basin::PAUSE as i32);
         out.float("SETTLED", basin::SETTLED);
         out.float("NEARER", basin::NEARER);
+        out.float("LEAST_PROMISE", basin::LEAST_PROMISE);
         out.float("SAME_BASIN", basin::SAME_BASIN);
         out.float("HOPELESS", basin::HOPELESS);
         out.float("LEAST_RISE", basin::LEAST_RISE);

@@ -1,7 +1,7 @@
-//! The GPU device: a whole round of a recording, stage by stage over all active members, through wgpu.
+//! The GPU device: a whole round of a recording, stage by stage over all its members, through wgpu.
 //!
 //! A population's stages become WGSL kernels (`shaders/`) with generated constants; several rounds are recorded in one
-//! submission, each dispatch sized by what `compact` wrote, and the host reads back only the number of active members.
+//! submission, each dispatch sized by what `compact` wrote, and the host reads back only how many are left.
 
 mod adapter;
 mod buffers;

@@ -1,4 +1,4 @@
-//! Times of kernels on the device's own clock, and the active members of every round.
+//! Times of kernels on the device's own clock, and the members of every round.
 
 use super::buffers::{self, Buffers};
 use super::commands::Round;

@@ -3,18 +3,20 @@
 use super::triangle::{cholesky, packed_index, packed_length, solve_lower, solve_upper};
 
 /// Largest relative error of a point's quadratic model, at another point, that still counts as one basin.
-pub const SAME_BASIN: f64 = 0.2;
+pub const SAME_BASIN: f64 = 0.07;
 /// Costs this close, relatively, are equal but for rounding.
 pub const EQUAL: f64 = 4e-6;
 /// Rounds before a start may count as superfluous, and as hopeless: the latter needs to see where it leads.
 pub const FIRST_ROUND: u32 = 1;
-/// Rounds that a start sits out after its first one when another of its spectrum is better: mostly it need not go on then.
-pub const PAUSE: u32 = 1;
-/// A point whose next step promises less than this share of another's rise above it will not fall much further.
-pub const SETTLED: f64 = 0.1;
-/// A step that ends so near to a better point has its end there: the square of the distance, in errors, as a share of what it was.
-pub const NEARER: f64 = 0.1;
 pub const HOPELESS_ROUND: u32 = 4;
+/// Rounds that a start sits out after its first one when another of its spectrum is better: mostly it need not go on then.
+pub const PAUSE: u32 = 2;
+/// A point whose next step promises less than this share of another's rise above it will not fall much further.
+pub const SETTLED: f64 = 0.03;
+/// A step leads to a better point that ends so near to it: the square of the distance, in errors, as a share of what it was …
+pub const NEARER: f64 = 0.1;
+/// … and that promises at least this share of the rise above that point, and no more than all of it.
+pub const LEAST_PROMISE: f64 = 0.8;
 /// What a start may still gain is less than this times the promise of its next step.
 pub const HOPELESS: f64 = 30.0;
 /// A basin this close may be told of (flag 32).
@@ -47,18 +49,23 @@ pub fn same_basin(better: Point, other: Point) -> bool {
     cost_error.abs() <= allowed && slope_error.abs() <= allowed
 }
 
-/// Whether a step from `other` to `trial` leads to `better`: distances by the normal matrix there.
-pub fn leads_to(better: Point, other: &[f64], trial: &[f64]) -> bool {
-    squared_distance(better, trial) <= NEARER * squared_distance(better, other)
+/// Whether a step from `other` to `trial` that promises so much leads to `better`: distances by the normal matrix there.
+pub fn leads_to(better: Point, other: Point, (trial, promise): (&[f64], f64)) -> bool {
+    let rise = other.cost - better.cost;
+    let is_near = squared_distance(better, trial) <= NEARER * squared_distance(better, other.parameters);
+    is_near && promise >= LEAST_PROMISE * rise && promise <= rise
 }
 
-/// Whether the Gauss–Newton step at `other` leads to `better`.
+/// Whether the Gauss–Newton step at `other` leads to `better`, which may still fall a little.
 pub fn points_at(better: Point, other: Point) -> bool {
-    end_of_step(better, other).is_some_and(|end| leads_to(better, other.parameters, &end))
+    let rise = other.cost - better.cost;
+    let step = step_to(better, other).filter(|(_, promise)| *promise <= (1.0 + SETTLED) * rise);
+    step.is_some_and(|(end, promise)| leads_to(better, other, (&end, promise.min(rise))))
 }
 
-/// Where the Gauss–Newton step at `from` ends, of the parameters that are others at `to`: some may be held. `None` where none is told.
-fn end_of_step(to: Point, from: Point) -> Option<Vec<f64>> {
+/// Where the Gauss–Newton step at `from` ends, of the parameters that are others at `to` (some may be held), and what it promises. `None`
+/// where none is told.
+fn step_to(to: Point, from: Point) -> Option<(Vec<f64>, f64)> {
     let moved: Vec<usize> = (0..from.parameters.len()).filter(|&p| from.parameters[p] != to.parameters[p]).collect();
     let mut matrix = vec![0.0; packed_length(moved.len())];
     for (i, &p) in moved.iter().enumerate() {
@@ -73,8 +80,12 @@ fn end_of_step(to: Point, from: Point) -> Option<Vec<f64>> {
     solve_lower(&matrix, &mut step);
     solve_upper(&matrix, &mut step);
     let mut end = from.parameters.to_vec();
-    moved.into_iter().zip(step).for_each(|(p, step)| end[p] += step);
-    Some(end)
+    let mut promise = 0.0;
+    for (p, step) in moved.into_iter().zip(step) {
+        end[p] += step;
+        promise += from.gradient[p] * step;
+    }
+    Some((end, promise))
 }
 
 /// δᵀAδ, in units of the errors' squares.
@@ -107,11 +118,16 @@ mod tests {
         assert!(!same_basin(better, point(&points[1], &other, &identity)));
         let nan = (f64::NAN, vec![0.0; 2]);
         assert!(!same_basin(better, point(&points[1], &nan, &identity)));
-        // a full step ends in its own bowl's middle, wherever it began; one of a third of the way does not
-        assert!(points_at(point(&[0.1, 0.0], &near, &identity), point(&points[1], &far, &identity)));
-        assert!(!points_at(point(&[0.1, 0.0], &near, &identity), point(&points[1], &other, &identity)));
-        assert!(!points_at(better, point(&points[1], &far, &[0.0; 3])));
-        assert!(!leads_to(better, &points[1], &[4.8, 1.9]) && leads_to(better, &points[1], &[2.4, 0.7]));
-        assert!(!leads_to(better, &points[1], &[f64::NAN, 0.0]));
+        // a full step ends in its own bowl's middle, wherever it began
+        let middle = at(&vec![0.1, 0.0], 0.0);
+        let settled = point(&[0.1, 0.0], &middle, &identity);
+        assert!(points_at(settled, point(&points[1], &far, &identity)));
+        assert!(!points_at(settled, point(&points[1], &other, &identity)));
+        assert!(!points_at(settled, point(&points[1], &far, &[0.0; 3])));
+        // half the way, too small a promise, one of a lower end, no number
+        let leads = |trial: [f64; 2], promise| leads_to(settled, point(&points[1], &far, &identity), (&trial, promise));
+        assert!(leads([1.0, 0.5], 57.0));
+        assert!(!leads([3.5, 1.5], 57.0) && !leads([1.0, 0.5], 40.0) && !leads([1.0, 0.5], 60.0));
+        assert!(!leads([f64::NAN, 0.0], 57.0) && !leads([1.0, 0.5], f64::NAN));
     }
 }

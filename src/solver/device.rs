@@ -91,7 +91,7 @@ pub trait Population: Send {
     }
 
     /// Runs the stages once at the trial points, without a step, and returns a [`Scope::Member`](super::recording::Scope)
-    /// buffer of the active members, in the order of the batch: for pictures and parity tests.
+    /// buffer of the active members, in the order of the batch: for pictures and parity tests, before any of them sits out a round.
     fn inspect(&mut self, buffer: BufferId) -> Pending<'_, Vec<f64>>;
 
     /// [`inspect`](Self::inspect) of several buffers; a device may run the stages once for them all.

@@ -4,6 +4,6 @@ use super::recording::Recording;
 
 /// A sum of squares (and priors) that a population minimises.
 pub trait Objective {
-    /// One linearisation of all active members, as plain data for a device.
+    /// One linearisation of a round's members, as plain data for a device.
     fn record(&self) -> Recording;
 }

@@ -21,7 +21,7 @@ pub enum Clock {
 /// What one kind of work took.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Spent {
-    /// Kernels: of a tile of members on the CPU, of all active members on a GPU.
+    /// Kernels: of a tile of members on the CPU, of all members of a round on a GPU.
     pub calls: u64,
     pub seconds: f64,
     pub operations: f64,

@@ -1,6 +1,6 @@
 //! What an objective hands to a device: plain data that names kernels and buffers.
 //!
-//! A recording describes one *linearisation* of the active members: starting from the trial parameters it fills, arm by arm,
+//! A recording describes one *linearisation* of a round's members: starting from the trial parameters it fills, arm by arm,
 //! each member's χ², penalty, ln det C, gradient and normal matrix (design §2). A device executes it together with
 //! `step` and `compact` as one round; it knows nothing of what is fitted.
 //!
@@ -176,7 +176,7 @@ pub struct Labels {
     pub derivatives: bool,
 }
 
-/// output\[row\]\[n\] = Σ_k input\[row\]\[k\] weight\[k\]\[n\], for all rows of all active members; k in ascending order.
+/// output\[row\]\[n\] = Σ_k input\[row\]\[k\] weight\[k\]\[n\], for all rows of a round's members; k in ascending order.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Product {
     pub input: BufferId,
@@ -274,7 +274,7 @@ pub struct Estimate {
     pub weight: BufferId,
 }
 
-/// One kernel over all active members.
+/// One kernel over a round's members.
 #[derive(Clone, Debug)]
 pub enum Stage {
     Prior(Prior),

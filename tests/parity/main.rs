@@ -154,7 +154,7 @@ fn winners<'a>(case: &Case, outcomes: &'a [Outcome]) -> Vec<&'a Outcome> {
     best.into_iter().flatten().collect()
 }
 
-/// `halve` and `compact`: the same members give way, after as many rounds; single ones may sit on a threshold.
+/// `halve` and `compact`: the same members give way, as many of them after their first round; single ones may sit on a threshold.
 #[test]
 fn halving_agrees() {
     let Some(gpu) = gpu() else { return };
