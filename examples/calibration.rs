@@ -5,6 +5,8 @@
 #[path = "../src/cli/nist/problems.rs"]
 #[allow(dead_code, reason = "the command and tests/nist.rs use the rest")]
 mod problems;
+#[path = "../tests/calibration/random.rs"]
+mod random;
 #[path = "../tests/calibration/refits.rs"]
 mod refits;
 #[path = "../tests/calibration/statistics.rs"]

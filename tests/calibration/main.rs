@@ -3,6 +3,7 @@
 #[path = "../../src/cli/nist/problems.rs"]
 #[allow(dead_code, reason = "the command and tests/nist.rs use the rest")]
 mod problems;
+mod random;
 mod refits;
 mod statistics;
 

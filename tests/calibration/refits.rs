@@ -6,6 +6,7 @@ use popfit::{
 };
 
 use super::problems::Problem;
+use super::random::Random;
 
 /// Starts lie as many errors at most from the truth.
 const NEIGHBOURHOOD: f64 = 2.0;
@@ -42,26 +43,9 @@ impl Refits {
     }
 }
 
-/// A fixed sequence (splitmix64): every run draws the same noise.
-struct Random(u64);
-
-impl Random {
-    /// Uniform in (0, 1).
-    fn uniform(&mut self) -> f64 {
-        self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
-        let mut z = self.0;
-        z = (z ^ (z >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
-        z = (z ^ (z >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
-        (((z ^ (z >> 31)) >> 11) as f64 + 0.5) / (1u64 << 53) as f64
-    }
-
-    fn normal(&mut self) -> f64 {
-        (-2.0 * self.uniform().ln()).sqrt() * (std::f64::consts::TAU * self.uniform()).cos()
-    }
-
-    fn near(&mut self, truth: &[f64], errors: &[f64]) -> Vec<f64> {
-        truth.iter().zip(errors).map(|(t, e)| t + NEIGHBOURHOOD * e * (2.0 * self.uniform() - 1.0)).collect()
-    }
+/// A start near the truth.
+fn near(random: &mut Random, truth: &[f64], errors: &[f64]) -> Vec<f64> {
+    truth.iter().zip(errors).map(|(t, e)| t + NEIGHBOURHOOD * e * (2.0 * random.uniform() - 1.0)).collect()
 }
 
 /// `count` refits of a NIST problem, drawn from the certified values with a tenth of its noise, which the fits know.
@@ -73,7 +57,7 @@ pub fn nist(problem: &Problem, count: usize, seed: u64) -> Refits {
     let (mut y, mut starts) = (Vec::new(), Vec::new());
     for _ in 0..count {
         y.extend(clean.iter().map(|m| m + sigma * random.normal()));
-        starts.extend(random.near(&problem.certified, &errors));
+        starts.extend(near(&mut random, &problem.certified, &errors));
     }
     let sigmas = vec![sigma; y.len()];
     let fitter = CurveFitter::new(problem.formula.clone(), Device::cpu()).unwrap().absolute_sigma(true);
@@ -112,7 +96,7 @@ pub fn synb(count: usize, seed: u64) -> Refits {
     for first in (0..count).step_by(BATCH) {
         let fits = BATCH.min(count - first);
         let spectra = redrawn(&arm, fits, &mut random);
-        let starts: Vec<f64> = (0..fits).flat_map(|_| random.near(&truth.parameters, &truth.errors)).collect();
+        let starts: Vec<f64> = (0..fits).flat_map(|_| near(&mut random, &truth.parameters, &truth.errors)).collect();
         collect(&mut refits, &truth.parameters, &fitter.fit_from(&spectra, &starts).unwrap());
     }
     refits
