@@ -1,8 +1,10 @@
-//! What an adapter's f32 multiply-adds reach at most: `cargo run --release --example gpu_ceiling [NAME]`. Kernels are measured against it,
-//! not against a datasheet. Prints GF/s of every adapter, or of those whose names contain NAME.
+//! What an adapter's f32 multiply-adds reach at most: `cargo run --release --example gpu_ceiling [NAME] [RUN.profile.json …]`. Kernels are
+//! measured against it, not against a datasheet. Prints GF/s of every adapter, or of those whose names contain NAME; below each the share of it
+//! that the output layers of profiled runs reached on it, their activation included, and the share of the time that it was busy.
 
 use std::time::{Duration, Instant};
 
+use serde_json::Value;
 use wgpu::PollType;
 
 /// Chains a thread keeps going, four numbers each: enough to hide an operation's latency.
@@ -102,13 +104,31 @@ impl Bench {
     }
 }
 
+/// What a run reached on an adapter that multiplies and adds at most at `ceiling` GF/s; empty where it was not there.
+fn share(file: &str, adapter: &str, ceiling: f64) -> Result<Option<String>, Box<dyn std::error::Error>> {
+    let profile: Value = serde_json::from_slice(&std::fs::read(file)?)?;
+    let devices = profile["devices"].as_array().map_or(&[] as &[Value], Vec::as_slice);
+    let is_it = |device: &&Value| device["name"].as_str().is_some_and(|name| name.contains(adapter));
+    let Some(device) = devices.iter().find(is_it) else { return Ok(None) };
+    let stages = device["stages"].as_array().map_or(&[] as &[Value], Vec::as_slice);
+    let template = stages.iter().find(|stage| stage["name"] == "template");
+    let reached = template.and_then(|stage| stage["gflops"].as_f64()).unwrap_or(0.0);
+    let busy = 100.0 * device["busy"].as_f64().unwrap_or(0.0);
+    let percent = 100.0 * reached / ceiling;
+    Ok(Some(format!("  {file}: output layers {reached:.1} GF/s, {percent:.1} % of that; busy {busy:.1} %")))
+}
+
 fn main() -> Result<(), Box<dyn std::error::Error>> {
-    let name = std::env::args().nth(1).unwrap_or_default().to_lowercase();
+    let (runs, names): (Vec<String>, Vec<String>) = std::env::args().skip(1).partition(|word| word.ends_with(".json"));
+    let name = names.first().map_or(String::new(), |name| name.to_lowercase());
     let instance = wgpu::Instance::new(wgpu::InstanceDescriptor::new_without_display_handle());
     let adapters = pollster::block_on(instance.enumerate_adapters(wgpu::Backends::all()));
     for adapter in adapters.iter().filter(|adapter| adapter.get_info().name.to_lowercase().contains(&name)) {
-        let info = adapter.get_info();
-        println!("{} ({}, {}): {:.0} GF/s", info.name, info.backend, info.driver_info, Bench::new(adapter)?.ceiling());
+        let (info, ceiling) = (adapter.get_info(), Bench::new(adapter)?.ceiling());
+        println!("{} ({}, {}): {ceiling:.0} GF/s", info.name, info.backend, info.driver_info);
+        for run in &runs {
+            share(run, &info.name, ceiling)?.iter().for_each(|line| println!("{line}"));
+        }
     }
     Ok(())
 }

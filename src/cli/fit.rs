@@ -116,6 +116,7 @@ pub enum Scan {
 
 /// Fits every spectrum of the files and writes the table.
 pub fn run(arguments: &Arguments) -> Result<(), Failure> {
+    let opened = Instant::now();
     let mut file = ModelFile::open(&arguments.model)?;
     if let Some(arms) = &arguments.selection.arms {
         file.keep_arms(arms)?;
@@ -186,7 +187,9 @@ pub fn run(arguments: &Arguments) -> Result<(), Failure> {
         say(summary.failures.iter().map(|failure| format!("popfit: {failure}")));
         say([closing(&summary, &counts, time)]);
     }
-    if let Some(profile) = &summary.profile {
+    if let Some(mut profile) = summary.profile {
+        profile.opening = Some((begin - opened).as_secs_f64());
+        let profile = &profile;
         profile::write(&arguments.output, profile).map_err(Failure::running)?;
         if !arguments.quiet {
             say(profile::lines(profile));
@@ -334,17 +337,18 @@ fn fitted(summary: &Summary) -> u64 {
     summary.by_device.iter().map(|(_, rows)| rows).sum()
 }
 
-/// A run in one line; the rate is that of what it has fitted itself.
+/// A run in one line; the rate is that of what it has fitted itself, to the end.
 fn closing(summary: &Summary, counts: &Counts, time: Duration) -> String {
     let (fits, fitted) = (summary.fits, fitted(summary));
-    let rate = fitted as f64 / time.as_secs_f64().max(1e-9);
+    let ended = fitted.saturating_sub(summary.interrupted);
+    let rate = ended as f64 / time.as_secs_f64().max(1e-9);
     let counts = if fits == 0 { "nothing to fit".to_string() } else { counts.to_string() };
     let kept = if fitted < fits { format!(", of which {} from the journal", fits - fitted) } else { String::new() };
     let devices = match summary.by_device.as_slice() {
         [(only, _)] => only.clone(),
         several => several.iter().map(|(name, fits)| format!("{name}: {fits}")).collect::<Vec<_>>().join(", "),
     };
-    let rate = if fitted > 0 { format!(", {rate:.1} spectra/s") } else { String::new() };
+    let rate = if ended > 0 { format!(", {rate:.1} spectra/s") } else { String::new() };
     format!("{fits} spectra{kept}: {counts}; {:.2} s{rate}, {devices}", time.as_secs_f64())
 }
 

@@ -27,10 +27,18 @@ pub fn write(output: &Path, profile: &Profile) -> Result<()> {
 pub fn lines(profile: &Profile) -> Vec<String> {
     let memory =
         profile.memory_peak.map_or(String::new(), |bytes| format!(", at most {} of memory", size(bytes as f64)));
-    let mut lines = vec![format!("profile of {:.2} s{memory}", profile.seconds)];
-    let mut host = vec![cells(["host, all threads", "calls", "time", "share"])];
+    let opening = profile.opening.map_or(String::new(), |seconds| format!(" after {} of opening", time(seconds)));
+    let mut lines = vec![format!("profile of {:.2} s{opening}{memory}", profile.seconds)];
+    let mut host = vec![cells(["host, all threads", "calls", "time", "share", "GB/s", "bytes"])];
     for stage in &profile.host {
-        host.push(vec![stage.name.into(), stage.calls.to_string(), time(stage.seconds), share(stage.share)]);
+        host.push(vec![
+            stage.name.into(),
+            stage.calls.to_string(),
+            time(stage.seconds),
+            share(stage.share),
+            known(stage.gbytes, short(stage.gbytes, DIGITS)),
+            known(stage.bytes, size(stage.bytes)),
+        ]);
     }
     lines.extend(aligned(&host));
     for device in &profile.devices {
@@ -48,12 +56,11 @@ fn heading(device: &DeviceProfile) -> String {
         "timestamps" => "time by its own clock, upload and readback with waiting for the other worker",
         _ => "it tells no times of its kernels",
     };
-    format!("{name}: busy {}, holds {}; {clock}", share(*busy), size(*bytes_held as f64))
+    format!("{name}: busy with rounds {}, holds at most {}; {clock}", share(*busy), size(*bytes_held as f64))
 }
 
 fn stages(device: &DeviceProfile) -> Vec<Vec<String>> {
     let mut table = vec![cells(["stage", "calls", "time", "share", "GF/s", "GB/s", "bytes"])];
-    let known = |x: f64, text: String| if x > 0.0 { text } else { "-".into() };
     for stage in &device.stages {
         table.push(vec![
             stage.name.into(),
@@ -78,6 +85,11 @@ fn rounds(device: &DeviceProfile) -> String {
     }
     let members: usize = active.iter().sum();
     format!("{} rounds of {members} members in all: {}", active.len(), shown.join(" "))
+}
+
+/// The text of a number that there is.
+fn known(x: f64, text: String) -> String {
+    if x > 0.0 { text } else { "-".into() }
 }
 
 fn share(x: f64) -> String {

@@ -93,13 +93,15 @@ pub struct Control {
 pub struct Summary {
     /// Rows that were made.
     pub fits: u64,
+    /// How many of them were not fitted, or not to their ends, as the run was cancelled.
+    pub interrupted: u64,
     /// How many of them each device made, the CPU in the place of one that failed among them; the others come from the journal.
     pub by_device: Vec<(String, u64)>,
     /// Which device made which rows, in their order: so many by one, then so many by the next. They change at ends of batches.
     pub by_rows: Vec<(String, u64)>,
     /// What devices failed to do: their batches were fitted again.
     pub failures: Vec<String>,
-    /// Time by stage: read, prepare, first guess, fit, finish, posterior, write; of all workers, which overlap.
+    /// Time by stage: read, prepare, first guess, fit, finish, posterior, hash, write; of all workers, which overlap.
     pub stages: Vec<(String, Duration)>,
     /// Where [`Control::profile`] asks for one.
     pub profile: Option<Profile>,

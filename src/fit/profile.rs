@@ -15,14 +15,20 @@ use crate::solver::{self};
 /// Where the time of a run went.
 #[derive(Clone, Debug, Serialize)]
 pub struct Profile {
-    /// Rows that were made.
+    /// Rows that this run has fitted to their ends.
     pub fits: u64,
+    /// Rows that the journal knew.
+    pub recalled: u64,
+    /// Rows that were not fitted, or not to their ends, as the run was cancelled.
+    pub interrupted: u64,
     /// From the first read to the last write.
     pub seconds: f64,
+    /// Before that: files are read through, networks loaded, the first guess' library made. `None` unless who runs it has measured it.
+    pub opening: Option<f64>,
     /// Most bytes that the process has had in memory, where the system tells (Linux).
     pub memory_peak: Option<u64>,
-    /// read, prepare, first guess, fit, finish, posterior, write: of all the run's threads, which overlap. `fit` contains what the
-    /// devices do, and waiting for them.
+    /// read, prepare, first guess, fit, finish, posterior, hash, write: of all the run's threads, which overlap. `fit` contains what the
+    /// devices do, and waiting for them; `hash` is of the spectra of rows that the journal keeps.
     pub host: Vec<HostStage>,
     /// One for each device.
     pub devices: Vec<DeviceProfile>,
@@ -42,6 +48,10 @@ pub struct HostStage {
     pub seconds: f64,
     /// Of the seconds of all stages.
     pub share: f64,
+    /// Of the arrays of spectra that were read or hashed, of the numbers of rows that were written; zero for other stages.
+    pub bytes: f64,
+    /// 10⁹ bytes a second.
+    pub gbytes: f64,
 }
 
 /// What a device did.
@@ -56,7 +66,7 @@ pub struct DeviceProfile {
     pub threads: usize,
     /// Seconds of rounds over those of the run, and over the threads.
     pub busy: f64,
-    /// Bytes of its populations, all together.
+    /// Most bytes that its populations have held at once.
     pub bytes_held: u64,
     /// upload, hidden, template, observe, normal matrix, step, compact, readback.
     pub stages: Vec<DeviceStage>,
@@ -97,6 +107,13 @@ pub struct Rounds {
     pub active: Vec<usize>,
 }
 
+/// Rows of a run, by what became of them.
+pub struct Counted {
+    pub fits: u64,
+    pub recalled: u64,
+    pub interrupted: u64,
+}
+
 /// A run that is measured.
 pub struct Measured {
     begin: Instant,
@@ -115,7 +132,7 @@ impl Measured {
     }
 
     /// `threads`: the reader, the writer, then `sharing` workers a device.
-    pub fn profile(self, (fits, sharing): (u64, usize), threads: &[Stages]) -> Profile {
+    pub fn profile(self, (counts, sharing): (Counted, usize), threads: &[Stages]) -> Profile {
         let seconds = self.begin.elapsed().as_secs_f64();
         let device = |(name, meter): &(String, Arc<Meter>)| device_profile(name, meter.spending(), seconds);
         let worker = |k: usize| match k {
@@ -123,9 +140,13 @@ impl Measured {
             1 => "writer".to_string(),
             _ => format!("worker {}, {}", k - 1, self.devices[(k - 2) / sharing].0),
         };
+        let Counted { fits, recalled, interrupted } = counts;
         Profile {
             fits,
+            recalled,
+            interrupted,
             seconds,
+            opening: None,
             memory_peak: memory_peak(),
             host: host_stages(threads),
             devices: self.devices.iter().map(device).collect(),
@@ -135,8 +156,8 @@ impl Measured {
 }
 
 impl Profile {
-    /// Events for Chrome's trace viewers (about:tracing, Perfetto), JSON: a row a thread with a span for every stage of a batch, a row a
-    /// device with its rounds.
+    /// Events for Chrome's trace viewers (about:tracing, Perfetto), JSON: a row a thread with a span for every stage of a batch; for each device
+    /// as many rows with its rounds as workers share it, and how many members take part, as a curve.
     pub fn trace(&self) -> String {
         let mut events = Vec::new();
         for (thread, (name, spans)) in self.threads.iter().enumerate() {
@@ -146,16 +167,41 @@ impl Profile {
                 events.push(event(thread, span.stage, (begin, time), json!({ "batch": span.batch })));
             }
         }
-        for (number, device) in self.devices.iter().enumerate() {
-            let row = self.threads.len() + number;
-            events.push(row_name(row, &device.name));
-            for rounds in &device.rounds {
-                let times = (rounds.begin, rounds.seconds);
-                events.push(event(row, "rounds", times, json!({ "active": rounds.active })));
+        let mut row = self.threads.len();
+        for device in &self.devices {
+            for (number, rounds) in lanes(&device.rounds).into_iter().enumerate() {
+                let name = format!("{}, rounds {}", device.name, number + 1);
+                events.push(row_name(row, &name));
+                for rounds in rounds {
+                    let times = (rounds.begin, rounds.seconds);
+                    events.push(event(row, "rounds", times, json!({ "active": rounds.active })));
+                    events.extend([(rounds.begin, true), (rounds.begin + rounds.seconds, false)].map(
+                        |(at, begins)| {
+                            let members = rounds.active.first().filter(|_| begins).unwrap_or(&0);
+                            json!({ "name": name, "ph": "C", "ts": 1e6 * at, "pid": 1, "args": { "members": members } })
+                        },
+                    ));
+                }
+                row += 1;
             }
         }
         Value::Array(events).to_string()
     }
+}
+
+/// Rounds in rows of such as do not overlap: those of one worker never do.
+fn lanes(rounds: &[Rounds]) -> Vec<Vec<&Rounds>> {
+    let mut sorted: Vec<&Rounds> = rounds.iter().collect();
+    sorted.sort_by(|a, b| a.begin.total_cmp(&b.begin));
+    let mut lanes: Vec<Vec<&Rounds>> = Vec::new();
+    for one in sorted {
+        let ended = |lane: &&mut Vec<&Rounds>| lane.last().is_none_or(|last| last.begin + last.seconds <= one.begin);
+        match lanes.iter_mut().find(ended) {
+            Some(lane) => lane.push(one),
+            None => lanes.push(vec![one]),
+        }
+    }
+    lanes
 }
 
 fn row_name(row: usize, name: &str) -> Value {
@@ -173,13 +219,15 @@ fn host_stages(threads: &[Stages]) -> Vec<HostStage> {
     let stage = |name: &'static str| {
         let own = || spans().filter(|span| span.stage == name);
         let seconds = own().map(|span| span.time).sum::<Duration>().as_secs_f64();
-        HostStage { name, calls: own().count() as u64, seconds, share: ratio(seconds, total.as_secs_f64()) }
+        let bytes = own().map(|span| span.bytes).sum::<u64>() as f64;
+        let (share, gbytes) = (ratio(seconds, total.as_secs_f64()), ratio(1e-9 * bytes, seconds));
+        HostStage { name, calls: own().count() as u64, seconds, share, bytes, gbytes }
     };
     NAMES.into_iter().map(stage).collect()
 }
 
 fn device_profile(name: &str, spending: Spending, seconds: f64) -> DeviceProfile {
-    let Spending { clock, works, looks, held } = spending;
+    let Spending { clock, works, looks, most_held, .. } = spending;
     let total: f64 = works.iter().map(|spent| spent.seconds).sum();
     let stage = |work: Work| {
         let spent = works[work as usize];
@@ -207,7 +255,7 @@ fn device_profile(name: &str, spending: Spending, seconds: f64) -> DeviceProfile
         clock,
         threads,
         busy: ratio(busy, seconds * threads as f64),
-        bytes_held: held,
+        bytes_held: most_held,
         stages: Work::ALL.into_iter().map(stage).collect(),
         rounds: rounds.collect(),
     }
@@ -240,6 +288,15 @@ fn memory_peak() -> Option<u64> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn rounds_of_a_row_follow_each_other() {
+        let rounds = |begin, seconds| Rounds { begin, seconds, active: Vec::new() };
+        let all = [rounds(1.0, 1.0), rounds(0.0, 1.5), rounds(1.6, 2.0), rounds(2.0, 0.1), rounds(2.05, 0.1)];
+        let begins = |lane: &Vec<&Rounds>| lane.iter().map(|one| one.begin).collect::<Vec<_>>();
+        let lanes: Vec<Vec<f64>> = lanes(&all).iter().map(begins).collect();
+        assert_eq!(lanes, [vec![0.0, 1.6], vec![1.0, 2.0], vec![2.05]]);
+    }
 
     #[test]
     fn stretches_that_overlap_count_once() {

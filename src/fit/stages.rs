@@ -13,10 +13,11 @@ pub enum Stage {
     Fit,
     Finish,
     Posterior,
+    Hash,
     Write,
 }
 
-pub const NAMES: [&str; 7] = ["read", "prepare", "first guess", "fit", "finish", "posterior", "write"];
+pub const NAMES: [&str; 8] = ["read", "prepare", "first guess", "fit", "finish", "posterior", "hash", "write"];
 
 /// One stage of one batch.
 #[derive(Clone, Debug)]
@@ -26,6 +27,8 @@ pub struct Span {
     /// Since the run began.
     pub begin: Duration,
     pub time: Duration,
+    /// Moved in it, where that is known.
+    pub bytes: u64,
 }
 
 /// Spans since a time.
@@ -64,8 +67,14 @@ impl Stages {
         self.times[stage as usize] += time;
         if let Some(trace) = &mut self.trace {
             let begin = begin.duration_since(trace.begin);
-            trace.spans.push(Span { stage: NAMES[stage as usize], batch: self.batch, begin, time });
+            trace.spans.push(Span { stage: NAMES[stage as usize], batch: self.batch, begin, time, bytes: 0 });
         }
+    }
+
+    /// The last span has moved so many bytes.
+    pub fn moved(&mut self, bytes: usize) {
+        let last = self.trace.as_mut().and_then(|trace| trace.spans.last_mut());
+        last.into_iter().for_each(|span| span.bytes += bytes as u64);
     }
 
     pub fn add(&mut self, other: &Stages) {

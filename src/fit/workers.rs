@@ -14,7 +14,7 @@ use std::thread;
 
 use web_time::Instant;
 
-use super::profile::Measured;
+use super::profile::{Counted, Measured};
 use super::rest::{KnownRows, complete};
 use super::row::FitRow;
 use super::run::Run;
@@ -98,8 +98,8 @@ pub fn stream(
     let names = devices.iter().map(|device| device.name()).chain([CpuDevice.name()]);
     let by_device = names.map(|name| (name, 0)).collect();
     let keeps = journal.is_some();
-    let (tally, pieces, fits, by_rows) = (&tally, 0, 0, Vec::new());
-    let mut ends = Ends { sink, journal, tally, stages: stages(), pieces, fits, by_device, by_rows };
+    let (tally, stages, by_rows) = (&tally, stages(), Vec::new());
+    let mut ends = Ends { sink, journal, tally, stages, pieces: 0, fits: 0, interrupted: 0, by_device, by_rows };
     thread::scope(|scope| {
         let workers: Vec<_> = runs
             .into_iter()
@@ -124,7 +124,7 @@ pub fn stream(
             let waiting = waiting.lock().unwrap_or_else(PoisonError::into_inner);
             while waiting.try_recv().is_ok() {}
         }
-        let Ends { stages, fits, mut by_device, by_rows, .. } = ends;
+        let Ends { stages, fits, interrupted, mut by_device, by_rows, .. } = ends;
         if by_device.last().is_some_and(|(_, rows)| *rows == 0) {
             by_device.pop();
         }
@@ -138,9 +138,12 @@ pub fn stream(
         threads.insert(1, stages);
         let mut stages = Stages::default();
         threads.iter().for_each(|thread| stages.add(thread));
-        let profile = measured.map(|measured| measured.profile((fits, sharing), &threads));
+        let done: u64 = by_device.iter().map(|(_, rows)| rows).sum();
+        let counts = Counted { fits: done.saturating_sub(interrupted), recalled: fits - done, interrupted };
+        let profile = measured.map(|measured| measured.profile((counts, sharing), &threads));
         let failures = std::mem::take(&mut *tally.failures.lock().unwrap_or_else(PoisonError::into_inner));
-        result.map(|()| Summary { fits, by_device, by_rows, failures, stages: stages.list(), profile })
+        let stages = stages.list();
+        result.map(|()| Summary { fits, interrupted, by_device, by_rows, failures, stages, profile })
     })
 }
 
@@ -160,7 +163,8 @@ fn work(
             let pieces = job.pieces.iter().map(|piece| &piece.spectra).zip(known).collect();
             let rows = complete(pieces, |some| run.batch(some, None))?;
             if keeps {
-                run.stages.time(Stage::Write, || job.pieces.iter_mut().for_each(Piece::hash));
+                run.stages.time(Stage::Hash, || job.pieces.iter_mut().for_each(Piece::hash));
+                run.stages.moved(job.pieces.iter().map(|piece| piece.spectra.bytes()).sum());
             }
             Ok(rows)
         };

@@ -72,12 +72,13 @@ impl Plan {
         let (state, control) = (layout.state_length() * capacity, CONTROL.len() * capacity);
         let simplices = layout.simplex_length() * layout.simplices();
         let even = |n: usize| n.next_multiple_of(ALIGNMENT).max(ALIGNMENT);
+        let members = layout.members_length();
         let table = |stage: &Stage| match stage {
             Stage::Prior(prior) => even(prior.hulls.iter().map(|hull| hull.facets.len()).sum()),
             _ => 0,
         };
         Plan {
-            members: even(layout.members_length()),
+            members: even(members),
             state: even(state),
             control: even(control),
             limits: even(4 * layout.parameters * capacity),
@@ -85,7 +86,7 @@ impl Plan {
             arguments: even(3 * dispatches),
             blocks,
             tables: recording.stages.iter().map(table).sum(),
-            readback: even(state).max(even(control)).max(even(layout.members_length())).max(even(simplices)),
+            readback: even(state + control + members + simplices),
             upload,
         }
     }

@@ -35,6 +35,18 @@ impl Entry {
         }
     }
 
+    /// Takes state, control and list of members as read from the device, and simplices if there are any.
+    pub fn take(&mut self, read: Vec<Vec<u32>>) {
+        if let Ok([state, control, members, simplices]) = <[Vec<u32>; 4]>::try_from(read) {
+            self.state = state;
+            self.control = control.into_iter().map(u32::cast_signed).collect();
+            self.members = members;
+            if !simplices.is_empty() {
+                self.simplices = simplices;
+            }
+        }
+    }
+
     /// Puts the starts of a batch into their slots, behind the members that take part in the next round; returns how many are active then.
     pub fn enter(&mut self, (batch, places): (&Batch, &Places), method: Method, active: Active) -> Active {
         let (count, lanes, capacity) = (self.layout.parameters, method.lanes(), self.layout.capacity);

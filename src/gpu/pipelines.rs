@@ -1,7 +1,7 @@
 //! From kernels to pipelines and bind groups.
 
 use std::collections::HashMap;
-use std::sync::{Mutex, PoisonError};
+use std::sync::{Arc, Mutex, PoisonError};
 
 use super::buffers::{self, Buffers};
 use super::context::Context;
@@ -42,7 +42,12 @@ impl Pipeline {
 /// Kernels that an open device has compiled, by their text and which buffers they write: a device's workers, and populations one after
 /// the other, have the same.
 #[derive(Debug, Default)]
-pub(super) struct Compiled(Mutex<HashMap<(String, Vec<bool>), Unbound>>);
+pub(super) struct Compiled(Mutex<HashMap<Key, Arc<Place>>>);
+
+type Key = (String, Vec<bool>);
+
+/// Empty until a kernel is compiled.
+type Place = Mutex<Option<Unbound>>;
 
 /// A pipeline, and the layout of what is to be bound to it.
 type Unbound = (wgpu::ComputePipeline, wgpu::BindGroupLayout);
@@ -52,19 +57,20 @@ const MOST: usize = 512;
 
 /// What [`compute_pipeline`] makes of a kernel that is not known yet.
 pub(super) fn compiled(context: &Context, stem: &str, source: &Source, writes: &[bool]) -> Result<Unbound> {
-    let known = || context.compiled.0.lock().unwrap_or_else(PoisonError::into_inner);
-    let key = (source.text.clone(), writes.to_vec());
-    if let Some(made) = known().get(&key) {
-        return Ok(made.clone());
-    }
-    let module = shader_module(context, stem, source)?;
-    let made = context.guarded(|| Ok(compute_pipeline(context, stem, &module, writes)))?;
-    let mut known = known();
+    let mut known = context.compiled.0.lock().unwrap_or_else(PoisonError::into_inner);
     if known.len() == MOST {
         known.clear();
     }
-    known.insert(key, made.clone());
-    Ok(made)
+    let own = known.entry((source.text.clone(), writes.to_vec())).or_default().clone();
+    drop(known);
+    // who wants the same kernel waits for it, others do not
+    let mut made = own.lock().unwrap_or_else(PoisonError::into_inner);
+    if let Some(made) = &*made {
+        return Ok(made.clone());
+    }
+    let module = shader_module(context, stem, source)?;
+    let new = context.guarded(|| Ok(compute_pipeline(context, stem, &module, writes)))?;
+    Ok(made.insert(new).clone())
 }
 
 fn table(context: &Context, kernel: &Kernel) -> wgpu::Buffer {

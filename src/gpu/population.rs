@@ -136,16 +136,14 @@ impl GpuPopulation {
             return Ok(());
         }
         let begin = Instant::now();
-        let encoder = || self.context.device.create_command_encoder(&wgpu::CommandEncoderDescriptor::default());
-        let Buffers { state, control, members, simplices, .. } = &self.buffers;
+        let encoder = self.context.device.create_command_encoder(&wgpu::CommandEncoderDescriptor::default());
+        let Buffers { state, control, members, simplices, readback, .. } = &self.buffers;
         let Entry { state: s, control: c, members: m, simplices: x, .. } = &self.entry;
-        let (s, c, m, x) = (s.len(), c.len(), m.len(), x.len());
-        self.entry.state = self.submit_and_read(encoder(), state, s).await?;
-        self.entry.control = self.submit_and_read(encoder(), control, c).await?;
-        self.entry.members = self.submit_and_read(encoder(), members, m).await?;
-        if let Method::NelderMead(_) = self.method {
-            self.entry.simplices = self.submit_and_read(encoder(), simplices, x).await?;
-        }
+        let x = if matches!(self.method, Method::NelderMead(_)) { x.len() } else { 0 };
+        let (s, c, m) = (s.len(), c.len(), m.len());
+        let sources = [(state, s), (control, c), (members, m), (simplices, x)];
+        let read = readback::fetch_all(&self.context, encoder, (&sources, readback)).await?;
+        self.entry.take(read);
         plausible::entry(&self.context, &self.entry, self.layout, self.method, self.active)?;
         self.entry.is_current = true;
         self.copied(Work::Readback, 4 * (s + c + m + x), begin);

@@ -73,6 +73,26 @@ pub(super) async fn fetch<T: bytemuck::Pod>(
     read(context, target, elements).await
 }
 
+/// The same of several buffers, waiting for the device once.
+pub(super) async fn fetch_all(
+    context: &Context,
+    mut commands: wgpu::CommandEncoder,
+    (sources, target): (&[(&wgpu::Buffer, usize)], &wgpu::Buffer),
+) -> Result<Vec<Vec<u32>>> {
+    let mut end = 0;
+    for (source, elements) in sources {
+        if *elements > 0 {
+            commands.copy_buffer_to_buffer(source, 0, target, 4 * end as u64, Some(4 * *elements as u64));
+        }
+        end += elements;
+    }
+    context.submit(commands);
+    let all: Vec<u32> = read(context, target, end).await?;
+    let mut rest = all.as_slice();
+    let part = |(_, elements): &(&wgpu::Buffer, usize)| rest.split_off(..*elements).unwrap_or_default().to_vec();
+    Ok(sources.iter().map(part).collect())
+}
+
 /// The first `elements` of a mappable buffer, once all submitted work is done.
 pub(super) async fn read<T: bytemuck::Pod>(
     context: &Context,

@@ -129,13 +129,6 @@ impl Batch {
     pub fn members(&self) -> usize {
         self.group.len()
     }
-
-    /// Of its arrays.
-    pub fn bytes(&self) -> usize {
-        let limits = [&self.lower, &self.upper, &self.prior_mean, &self.prior_weight, &self.starts];
-        let limits: usize = limits.into_iter().map(|all| size_of_val(all.as_slice())).sum();
-        limits + 4 * self.group.len() + self.blocks.iter().map(|(_, values)| values.bytes()).sum::<usize>()
-    }
 }
 
 /// How one member ended. Sums are those of the best point.

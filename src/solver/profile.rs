@@ -45,8 +45,9 @@ pub struct Spending {
     /// By [`Work`].
     pub works: [Spent; Work::ALL.len()],
     pub looks: Vec<Look>,
-    /// Bytes of its populations, all together.
+    /// Bytes of the populations that there are, and the most that were held at once.
     pub held: u64,
+    pub most_held: u64,
 }
 
 /// Adds up what a device's populations did.
@@ -159,10 +160,36 @@ impl Gauge {
         self.meter.lock().looks.push(Look { begin, seconds, active });
     }
 
-    /// The population has so many bytes.
+    /// The population has so many bytes, until it is dropped.
     pub fn hold(&mut self, bytes: u64) {
-        let more = bytes.saturating_sub(self.held);
-        self.held += more;
-        self.meter.lock().held += more;
+        let mut spending = self.meter.lock();
+        spending.held = (spending.held + bytes).saturating_sub(self.held);
+        spending.most_held = spending.most_held.max(spending.held);
+        self.held = bytes;
+    }
+}
+
+impl Drop for Gauge {
+    fn drop(&mut self) {
+        self.hold(0);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn populations_that_follow_each_other_are_not_held_at_once() {
+        let meter = Arc::new(Meter::new(Instant::now()));
+        let gauge = || Gauge::new(meter.clone(), (Vec::new(), 1), 4, Clock::Submissions);
+        let (mut first, mut second) = (gauge(), gauge());
+        first.hold(100);
+        second.hold(30);
+        second.hold(50);
+        drop(first);
+        assert_eq!((meter.spending().held, meter.spending().most_held), (50, 150));
+        gauge().hold(70);
+        assert_eq!((meter.spending().held, meter.spending().most_held), (50, 150));
     }
 }

@@ -58,6 +58,13 @@ pub struct Resolution {
 }
 
 impl ArmSpectra {
+    /// Of its arrays; a shared grid is not its own.
+    pub(super) fn bytes(&self) -> usize {
+        let own = if let Wavelength::Own(grids) = &self.wavelength { size_of_val(grids.as_slice()) } else { 0 };
+        let resolution = self.resolution.as_ref().map_or(0, |r| size_of_val(r.values.as_slice()));
+        own + resolution + self.mask.len() + size_of_val(self.flux.as_slice()) + size_of_val(self.ivar.as_slice())
+    }
+
     /// An arm of `flux.len() / pixels` spectra.
     ///
     /// # Errors

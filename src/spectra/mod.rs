@@ -79,6 +79,11 @@ impl Ids {
 }
 
 impl Spectra {
+    /// Of the arms' arrays.
+    pub(crate) fn bytes(&self) -> usize {
+        self.arms.iter().map(ArmSpectra::bytes).sum()
+    }
+
     /// Spectra of one arm. `wavelength` (Å, vacuum) is either `Wavelength::Shared` (pixels), also made from a `Vec<f64>`, or
     /// `Wavelength::Own` (n × pixels); `flux`, `ivar` and `mask` (true = bad) are (n × pixels), row-major. Without `ids` the
     /// row numbers are taken.

@@ -17,7 +17,8 @@ pub struct Run {
     /// Where the fits ended, in the parameters' units, from the workload's first on; empty: no answer.
     pub answers: Vec<Vec<f64>>,
     pub fits_per_s: f64,
-    /// Evaluations of the model and its derivatives, and additions and multiplications in them, a fit.
+    /// Evaluations of the model and its derivatives, and additions and multiplications in them, a fit; popfit's without those at starts that
+    /// an earlier fit has.
     pub evaluations: f64,
     pub operations: f64,
 }
@@ -51,13 +52,16 @@ pub fn popfit(
         let seconds = begin.elapsed().as_secs_f64();
         let derivatives = matches!(solver, Solver::Lm(_));
         let evaluations = answers.evaluations / count as f64;
+        // a processor makes what many starts share once
+        let shared = if derivatives && device.name().starts_with("cpu") { workload.repeats(count) } else { 0 };
+        let made = evaluations - shared as f64 / count as f64;
         Ok(Run {
             solver: name,
             device: device.name(),
             answers: answers.by_fit(count),
             fits_per_s: count as f64 * f64::from(rounds) / seconds,
             evaluations,
-            operations: evaluations * workload.problems().problem(0)?.operations(derivatives),
+            operations: made * workload.problems().problem(0)?.operations(derivatives),
         })
     })
 }

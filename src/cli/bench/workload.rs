@@ -1,5 +1,6 @@
 //! What is fitted: spectra or curves, where the fits start, and the objective in f64 that every answer is judged by.
 
+use std::collections::HashSet;
 use std::path::Path;
 
 use argmin::core::CostFunction;
@@ -101,6 +102,16 @@ impl Workload {
             Workload::Spectra(stars) => &stars.problems,
             Workload::Gauss(gauss) => &gauss.problems,
         }
+    }
+
+    /// How many of the first `count` fits start where an earlier one does.
+    pub fn repeats(&self, count: usize) -> usize {
+        let Workload::Spectra(stars) = self else { return 0 };
+        let Stars { starts, spectra, .. } = &**stars;
+        let width = starts.len() / spectra.len().max(1);
+        let bits = |start: &[f64]| start.iter().map(|x| x.to_bits()).collect::<Vec<_>>();
+        let different: HashSet<Vec<u64>> = starts.chunks_exact(width.max(1)).take(count).map(bits).collect();
+        count - different.len()
     }
 
     /// popfit's own solvers: Levenberg–Marquardt as it is by default (1e-9 of the objective, tighter than the peers), simplices with

@@ -28,23 +28,23 @@ impl<R: Real> Floats<R> {
         self.shared.as_ref().map_or(&self.own, |shared| shared)
     }
 
-    /// Puts one block of `length` elements at each place.
-    fn put(&mut self, values: &Values, length: usize, places: &[usize]) {
+    /// Puts one block of `length` elements at each place; returns the bytes that it copied.
+    fn put(&mut self, values: &Values, length: usize, places: &[usize]) -> usize {
         let shared = R::share(values);
         if let Some(shared) = &shared
             && self.all().is_empty()
             && are_first(places)
         {
             self.shared = Some(shared.clone());
-            return;
+            return 0;
         }
-        if let Some(before) = self.shared.take() {
-            self.own.extend_from_slice(&before);
-        }
+        let before = self.shared.take();
+        before.iter().for_each(|before| self.own.extend_from_slice(before));
         match &shared {
             Some(values) => scatter(&mut self.own, values, length, places, R::NAN),
             None => scatter(&mut self.own, &R::convert(values), length, places, R::NAN),
         }
+        before.map_or(0, |before| size_of_val(before.as_slice())) + size_of::<R>() * length * places.len()
     }
 }
 
@@ -69,12 +69,18 @@ impl<R: Real> Block<R> {
         }
     }
 
-    /// Puts one block of `length` elements at each place; a buffer grows as it needs to.
-    pub fn put(&mut self, (kind, values): (Kind, &Values), length: usize, places: &[usize]) {
+    /// Puts one block of `length` elements at each place; a buffer grows as it needs to. Returns the bytes that it copied.
+    pub fn put(&mut self, (kind, values): (Kind, &Values), length: usize, places: &[usize]) -> usize {
         match (self, kind, values) {
-            (Block::Index(all), Kind::Index, Values::I32(own)) => scatter(all, own, length, places, 0),
+            (Block::Index(all), Kind::Index, Values::I32(own)) => {
+                scatter(all, own, length, places, 0);
+                size_of_val(own.as_slice())
+            }
             (Block::Float(all), Kind::Float, own) => all.put(own, length, places),
-            (this, kind, own) => *this = Block::new(kind, own),
+            (this, kind, own) => {
+                *this = Block::new(kind, own);
+                this.bytes()
+            }
         }
     }
 
@@ -130,17 +136,17 @@ mod tests {
         };
         let first = values(0, 3);
         let mut block = Block::<f32>::with_room(Kind::Float, 8).unwrap();
-        block.put((Kind::Float, &first), 2, &[0, 1, 2]);
+        assert_eq!(block.put((Kind::Float, &first), 2, &[0, 1, 2]), 0);
         let (Block::Float(floats), Values::F32(own)) = (&block, &first) else { panic!() };
         assert_eq!(floats.all().as_ptr(), own.as_ptr());
-        block.put((Kind::Float, &values(10, 2)), 2, &[1, 3]);
+        assert_eq!(block.put((Kind::Float, &values(10, 2)), 2, &[1, 3]), 24 + 16);
         let Block::Float(floats) = &block else { panic!() };
         assert_eq!(floats.all(), [0.0, 1.0, 20.0, 21.0, 4.0, 5.0, 22.0, 23.0]);
         assert_eq!(floats.own.capacity(), 8);
         block.clear();
         assert_eq!(block.bytes(), 0);
         let mut double = Block::<f64>::with_room(Kind::Float, 8).unwrap();
-        double.put((Kind::Float, &first), 2, &[0, 1, 2]);
+        assert_eq!(double.put((Kind::Float, &first), 2, &[0, 1, 2]), 48);
         assert_eq!(double.bytes(), 48);
     }
 }

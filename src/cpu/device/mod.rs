@@ -297,7 +297,7 @@ impl<R: Real> Population for CpuPopulation<R> {
     fn enter<'a>(&'a mut self, batch: &'a Batch, places: &'a Places) -> Pending<'a, ()> {
         Box::pin(async move {
             let begin = self.begin();
-            self.inputs.enter(batch, &places.spectra);
+            let copied = self.inputs.enter(batch, &places.spectra);
             self.ring.clone_from(&places.ring);
             let lanes = self.lanes();
             let mut taken = vec![false; places.ring.len()];
@@ -317,7 +317,7 @@ impl<R: Real> Population for CpuPopulation<R> {
             self.members.extend(sitting_out);
             self.active = Active { all: self.members.len(), taking_part };
             self.members.extend(ended);
-            self.copied(Work::Upload, batch.bytes(), begin);
+            self.copied(Work::Upload, copied + size_of_val(batch.starts.as_slice()), begin);
             Ok(())
         })
     }

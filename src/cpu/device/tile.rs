@@ -39,13 +39,14 @@ impl<R: Real> Inputs<R> {
         self.limits.iter_mut().for_each(Vec::clear);
     }
 
-    /// Takes the spectra of a batch to their places.
-    pub fn enter(&mut self, batch: &Batch, spectra: &[usize]) {
+    /// Takes the spectra of a batch to their places; returns the bytes that it copied.
+    pub fn enter(&mut self, batch: &Batch, spectra: &[usize]) -> usize {
         let is_first = self.limits[0].is_empty();
+        let mut copied = 0;
         for (id, values) in &batch.blocks {
             let buffer = self.recording.block(*id);
             match buffer.scope {
-                Scope::Spectrum => self.blocks[id.0].put((buffer.kind, values), buffer.length, spectra),
+                Scope::Spectrum => copied += self.blocks[id.0].put((buffer.kind, values), buffer.length, spectra),
                 _ if is_first => self.blocks[id.0] = Block::new(buffer.kind, values),
                 _ => {}
             }
@@ -54,7 +55,9 @@ impl<R: Real> Inputs<R> {
         let own = [&batch.lower, &batch.upper, &batch.prior_mean, &batch.prior_weight];
         for (all, own) in self.limits.iter_mut().zip(own) {
             scatter(all, own, parameters, spectra, f64::NAN);
+            copied += size_of_val(own.as_slice());
         }
+        copied
     }
 
     pub fn bytes(&self) -> usize {

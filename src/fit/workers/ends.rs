@@ -11,6 +11,7 @@ use crate::fit::rest::KnownRows;
 use crate::fit::row::FitRow;
 use crate::fit::stages::{Stage, Stages};
 use crate::fit::{Journal, Sink};
+use crate::solver::Status;
 use crate::spectra::Spectra;
 
 /// What is fitted together: a batch, or batches of small files; the rows of each when they are fitted, and who has done so.
@@ -61,6 +62,8 @@ pub struct Ends<'a> {
     /// Batches that have come.
     pub pieces: usize,
     pub fits: u64,
+    /// Of which so many were not fitted to their ends, as the run was cancelled.
+    pub interrupted: u64,
     /// Those that the journal did not know.
     pub by_device: Vec<(String, u64)>,
     pub by_rows: Vec<(String, u64)>,
@@ -151,11 +154,13 @@ impl Ends<'_> {
         for ((piece, rows), name) in pieces.iter().zip(&rows).zip(names) {
             let count = rows.len() as u64;
             self.fits += count;
+            self.interrupted += rows.iter().filter(|row| row.status == Status::Interrupted).count() as u64;
             match self.by_rows.last_mut() {
                 Some((last, rows)) if *last == name => *rows += count,
                 _ => self.by_rows.push((name, count)),
             }
             self.stages.time(Stage::Write, || self.sink.append(&piece.spectra, rows))?;
+            self.stages.moved(rows.iter().map(FitRow::bytes).sum());
         }
         Ok(pieces.into_iter().map(|piece| piece.spectra).collect())
     }

@@ -48,6 +48,7 @@ impl Intake<'_> {
             match self.stages.time(Stage::Read, || self.source.next_batch(self.batch)) {
                 Ok(None) => return Ok((batches, false)),
                 Ok(Some(next)) => {
+                    self.stages.moved(next.bytes());
                     spectra += next.len();
                     batches.push(next);
                 }

@@ -70,8 +70,8 @@ impl FirstGuess {
             let labels: Vec<f64> = points.iter().flat_map(|u| physical_labels(model, arm, u)).collect();
             // pieces of a fixed size: the same bits with any number of threads
             let pieces = labels.par_chunks(PIECE * arm.inputs.len());
-            let flux: Vec<f32> = pieces.flat_map_iter(|labels| arm.emulator.templates(labels)).collect();
-            let flux = observed(arm, flux, &rotations);
+            let flux: Vec<Vec<f32>> = pieces.map(|labels| arm.emulator.templates(labels)).collect();
+            let flux = observed(arm, flux.concat(), &rotations);
             for segment in 0..arm.grid.segments.len() {
                 units.push(Unit::new(arm, (a, segment), &flux, templates, (low, high))?);
             }
@@ -180,10 +180,10 @@ impl FirstGuess {
     }
 }
 
-/// Bytes of an arm's templates and of the lines in one of its segments, while they are gathered.
+/// Bytes of an arm's templates, and of what a few of them have in one of its segments.
 fn bytes(arm: &ModelArm, templates: usize) -> u64 {
     let longest = arm.grid.segments.iter().map(|segment| segment.end - segment.start).max().unwrap_or(0);
-    (templates as u64).saturating_mul(4 * arm.emulator.pixels() as u64 + 10 * longest as u64)
+    (templates as u64).saturating_mul(8 * arm.emulator.pixels() as u64 + longest as u64)
 }
 
 /// Every whole shift inside the range, km/s.

@@ -51,21 +51,17 @@ impl Unit {
         range: (f64, f64),
     ) -> Result<Unit> {
         let segment = &arm.grid.segments[s];
-        let pixels = segment.start..segment.end;
-        let lines = lines(arm, flux, templates, pixels);
+        let lines = Lines::new(arm, flux, segment.start..segment.end);
         let count = segment.end - segment.start;
-        let width = |least| bin_width(&lines, (count, segment.step), range, least);
+        // a few of the templates tell the width of the lines
+        let few: Vec<Vec<f64>> = (0..templates).into_par_iter().step_by(8).map(|k| lines.of(k)).collect();
+        let width = |least| bin_width(&few, (count, segment.step), range, least);
         let bin = width(BIN_CORRELATION);
         let wide = width(COARSE_CORRELATION).min(2 * bin);
         let bins = count.div_ceil(bin);
         let more = 32 * templates as u64 * bins as u64 + 2 * Components::bytes(templates, bins);
         check(more, || format!("a first guess from {templates} templates of {bins} bins"))?;
-        let mut rows = [average(&lines, (count, bin), |l| l), average(&lines, (count, bin), |l| l * l)];
-        drop(lines);
-        let exact = rows.each_ref().map(|rows| rows.iter().map(|x| *x as f32).collect());
-        if wide > bin {
-            rows = rows.map(|rows| average(&rows, (bins, wide / bin), |x| x));
-        }
+        let (rows, exact) = lines.binned(templates, (bin, wide / bin));
         let (fine, coarse) = (Bins::new(bin, bins), Bins::new(wide, bins.div_ceil(wide / bin)));
         let [lines, squares] = &rows;
         let (lines, squares) =
@@ -163,35 +159,69 @@ fn mixed(lines: &Components, squares: &Components) -> Vec<f32> {
     rows.flat_map(|(l, s)| l.iter().chain(s).copied()).collect()
 }
 
-/// Lines of each template in a segment: flux / continuum − 1, or flux − 1 where the model has no continuum (templates, pixels).
-fn lines(arm: &ModelArm, flux: &[f32], templates: usize, pixels: Range<usize>) -> Vec<f64> {
-    let wavelength = &arm.emulator.wavelength()[pixels.clone()];
-    let (count, stride) = (wavelength.len(), arm.emulator.pixels());
-    let mut rows = basis(arm.continuum, wavelength, wavelength[0], wavelength[count - 1]);
-    let usable =
-        arm.continuum.kind != ContinuumKind::None && orthonormalise(&mut rows, count, &vec![true; count]).is_some();
-    let one = |k: usize| {
-        let flux = flux[k * stride..][pixels.clone()].iter().map(|f| f64::from(*f));
-        if !usable {
-            return flux.map(|f| f - 1.0).collect::<Vec<f64>>();
+/// Templates in a segment.
+struct Lines<'a> {
+    /// (templates, stride)
+    flux: &'a [f32],
+    stride: usize,
+    pixels: Range<usize>,
+    /// The continuum's orthonormal basis (terms, pixels); none where the model has no continuum.
+    basis: Vec<f64>,
+}
+
+impl Lines<'_> {
+    fn new<'a>(arm: &ModelArm, flux: &'a [f32], pixels: Range<usize>) -> Lines<'a> {
+        let wavelength = &arm.emulator.wavelength()[pixels.clone()];
+        let count = wavelength.len();
+        let mut rows = basis(arm.continuum, wavelength, wavelength[0], wavelength[count - 1]);
+        let usable =
+            arm.continuum.kind != ContinuumKind::None && orthonormalise(&mut rows, count, &vec![true; count]).is_some();
+        let basis = if usable { rows } else { Vec::new() };
+        Lines { flux, stride: arm.emulator.pixels(), pixels, basis }
+    }
+
+    /// Those of a template: flux / continuum − 1, or flux − 1 where the model has no continuum (pixels).
+    fn of(&self, template: usize) -> Vec<f64> {
+        let flux = self.flux[template * self.stride..][self.pixels.clone()].iter().map(|f| f64::from(*f));
+        if self.basis.is_empty() {
+            return flux.map(|f| f - 1.0).collect();
         }
         let flux: Vec<f64> = flux.collect();
-        let mut smooth = vec![0.0; count];
-        for row in rows.chunks_exact(count) {
+        let mut smooth = vec![0.0; flux.len()];
+        for row in self.basis.chunks_exact(flux.len()) {
             let a: f64 = row.iter().zip(&flux).map(|(p, f)| p * f).sum();
             smooth.iter_mut().zip(row).for_each(|(s, p)| *s += a * p);
         }
         flux.iter().zip(&smooth).map(|(f, s)| if *s > 0.0 { f / s - 1.0 } else { 0.0 }).collect()
-    };
-    (0..templates).into_par_iter().flat_map_iter(one).collect()
+    }
+
+    /// Lines and their squares of all templates, averaged in bins: (templates, coarse bins), and (templates, fine bins) in f32. A coarse
+    /// bin has `ratio` fine ones.
+    fn binned(&self, templates: usize, (bin, ratio): (usize, usize)) -> ([Vec<f64>; 2], [Vec<f32>; 2]) {
+        let fine = self.pixels.len().div_ceil(bin);
+        let coarse = fine.div_ceil(ratio);
+        let (mut rows, mut exact) =
+            ([(); 2].map(|()| vec![0.0; templates * coarse]), [(); 2].map(|()| vec![0.0; templates * fine]));
+        let ([lines, squares], [exact_lines, exact_squares]) = (&mut rows, &mut exact);
+        let places = (lines.par_chunks_mut(coarse).zip(squares.par_chunks_mut(coarse)))
+            .zip(exact_lines.par_chunks_mut(fine).zip(exact_squares.par_chunks_mut(fine)));
+        places.enumerate().for_each(|(k, (rows, exact))| {
+            let own = self.of(k);
+            let both = [average(&own, bin, |l| l), average(&own, bin, |l| l * l)];
+            for ((row, exact), values) in [(rows.0, exact.0), (rows.1, exact.1)].into_iter().zip(both) {
+                exact.iter_mut().zip(&values).for_each(|(exact, value)| *exact = *value as f32);
+                row.copy_from_slice(&if ratio > 1 { average(&values, ratio, |x| x) } else { values });
+            }
+        });
+        (rows, exact)
+    }
 }
 
 /// The widest bin, a power of two, that blurs neither the lines, so that they correlate as `least` says, nor the range of velocities.
-fn bin_width(lines: &[f64], (count, step): (usize, f64), (low, high): (f64, f64), least: f64) -> usize {
+fn bin_width(lines: &[Vec<f64>], (count, step): (usize, f64), (low, high): (f64, f64), least: f64) -> usize {
     let correlation = |lag: usize| {
         let (mut shifted, mut same) = (0.0, 0.0);
-        // a few of the templates tell the width of the lines
-        for row in lines.chunks_exact(count).step_by(8) {
+        for row in lines {
             let mean = row.iter().sum::<f64>() / count as f64;
             shifted += row[lag..].iter().zip(row).map(|(a, b)| (a - mean) * (b - mean)).sum::<f64>();
             same += row.iter().map(|a| (a - mean).powi(2)).sum::<f64>();
@@ -206,13 +236,9 @@ fn bin_width(lines: &[f64], (count, step): (usize, f64), (low, high): (f64, f64)
     bin
 }
 
-/// Means of bins of what `f` makes of the values (rows, count) → (rows, bins).
-fn average(rows: &[f64], (count, bin): (usize, usize), f: impl Fn(f64) -> f64) -> Vec<f64> {
-    let mut out = Vec::with_capacity(rows.len() / count * count.div_ceil(bin));
-    for row in rows.chunks_exact(count) {
-        out.extend(row.chunks(bin).map(|c| c.iter().map(|l| f(*l)).sum::<f64>() / c.len() as f64));
-    }
-    out
+/// Means of bins of what `f` makes of a row's values.
+fn average(row: &[f64], bin: usize, f: impl Fn(f64) -> f64) -> Vec<f64> {
+    row.chunks(bin).map(|c| c.iter().map(|l| f(*l)).sum::<f64>() / c.len() as f64).collect()
 }
 
 #[cfg(test)]
@@ -240,7 +266,10 @@ mod tests {
     fn both_looks_see_the_sums() {
         let (templates, pixels) = (5, 146);
         let values: Vec<f64> = (0..templates * pixels).map(value).collect();
-        let rows = |bin: usize| [average(&values, (pixels, bin), |l| l), average(&values, (pixels, bin), |l| l * l)];
+        let means = |bin, f: fn(f64) -> f64| -> Vec<f64> {
+            values.chunks_exact(pixels).flat_map(|row| average(row, bin, f)).collect()
+        };
+        let rows = |bin: usize| [means(bin, |l| l), means(bin, |l| l * l)];
         let (of_fine, of_coarse) = (rows(2), rows(4));
         let (mut coarse, mut fine) = (Bins::new(4, 37), Bins::new(2, 73));
         let (slow, fast) = (vec![-2.75, -1.5, 0.0, 2.75, 3.9], vec![-5.5, -3.0, 0.0, 5.5, 7.8]);
