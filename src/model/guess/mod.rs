@@ -180,10 +180,11 @@ impl FirstGuess {
     }
 }
 
-/// Bytes of an arm's templates, and of what a few of them have in one of its segments.
+/// About the bytes of an arm's templates, and of the lines in one of its segments in bins of a usual width: what is not there for these
+/// need not be begun.
 fn bytes(arm: &ModelArm, templates: usize) -> u64 {
     let longest = arm.grid.segments.iter().map(|segment| segment.end - segment.start).max().unwrap_or(0);
-    (templates as u64).saturating_mul(8 * arm.emulator.pixels() as u64 + longest as u64)
+    (templates as u64).saturating_mul(4 * arm.emulator.pixels() as u64 + 10 * longest as u64)
 }
 
 /// Every whole shift inside the range, km/s.
