@@ -175,7 +175,10 @@ impl<R: Real> CpuPopulation<R> {
         let active = &mut members[..self.active.taking_part];
         match self.method {
             Method::LevenbergMarquardt(settings) => {
-                active.par_chunks_mut(self.tile_members).for_each(|members| self.step(members, &settings));
+                // the last ones are shared out, too
+                let fair = active.len().div_ceil(rayon::current_num_threads()).max(1);
+                let tile = self.tile_members.min(fair);
+                active.par_chunks_mut(tile).for_each(|members| self.step(members, &settings));
                 let begin = self.begin();
                 halve::halve(&mut members, self.active.all, &self.ring);
                 self.moved(0, begin);
