@@ -80,7 +80,11 @@ impl NullaryFnOnce for Solve<'_> {
     }
 }
 
-/// Σ a b, in lanes.
+/// Σ a b, in lanes: the same sum of the same numbers, wherever they are.
+pub fn dot(a: &[f64], b: &[f64]) -> f64 {
+    pulp::Arch::new().dispatch(Dot(a, b))
+}
+
 struct Dot<'a>(&'a [f64], &'a [f64]);
 
 impl NullaryFnOnce for Dot<'_> {
@@ -108,7 +112,7 @@ fn gram_factor(rows: &[f64], pixels: usize, used: &[bool]) -> Option<(Vec<f64>, 
     for i in 0..terms {
         for j in 0..=i {
             let (a, b) = (&counted[i * pixels..][..pixels], &counted[j * pixels..][..pixels]);
-            gram[packed_index(i, j)] = pulp::Arch::new().dispatch(Dot(a, b));
+            gram[packed_index(i, j)] = dot(a, b);
         }
     }
     if !cholesky(&mut gram, terms) {

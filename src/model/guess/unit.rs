@@ -10,7 +10,7 @@ use super::bins::{Bins, Signals};
 use super::components::Components;
 use crate::error::Result;
 use crate::memory::check;
-use crate::model::continuum::{basis, orthonormalise};
+use crate::model::continuum::{basis, dot, orthonormalise};
 use crate::model::sampling::Sampling;
 use crate::model::{ContinuumKind, ModelArm};
 use crate::rows::scan::correlate_two;
@@ -54,7 +54,8 @@ impl Unit {
         let lines = Lines::new(arm, flux, segment.start..segment.end);
         let count = segment.end - segment.start;
         // a few of the templates tell the width of the lines
-        let few: Vec<Vec<f64>> = (0..templates).into_par_iter().step_by(8).map(|k| lines.of(k)).collect();
+        let few = (0..templates).into_par_iter().step_by(8).map(|k| centred(lines.of(k)));
+        let few: Vec<Vec<f64>> = few.collect();
         let width = |least| bin_width(&few, (count, segment.step), range, least);
         let bin = width(BIN_CORRELATION);
         let wide = width(COARSE_CORRELATION).min(2 * bin);
@@ -189,7 +190,7 @@ impl Lines<'_> {
         let flux: Vec<f64> = flux.collect();
         let mut smooth = vec![0.0; flux.len()];
         for row in self.basis.chunks_exact(flux.len()) {
-            let a: f64 = row.iter().zip(&flux).map(|(p, f)| p * f).sum();
+            let a = dot(row, &flux);
             smooth.iter_mut().zip(row).for_each(|(s, p)| *s += a * p);
         }
         flux.iter().zip(&smooth).map(|(f, s)| if *s > 0.0 { f / s - 1.0 } else { 0.0 }).collect()
@@ -217,20 +218,20 @@ impl Lines<'_> {
     }
 }
 
+fn centred(mut row: Vec<f64>) -> Vec<f64> {
+    let mean = row.iter().sum::<f64>() / row.len() as f64;
+    row.iter_mut().for_each(|x| *x -= mean);
+    row
+}
+
 /// The widest bin, a power of two, that blurs neither the lines, so that they correlate as `least` says, nor the range of velocities.
+/// `lines` have the mean 0.
 fn bin_width(lines: &[Vec<f64>], (count, step): (usize, f64), (low, high): (f64, f64), least: f64) -> usize {
-    let correlation = |lag: usize| {
-        let (mut shifted, mut same) = (0.0, 0.0);
-        for row in lines {
-            let mean = row.iter().sum::<f64>() / count as f64;
-            shifted += row[lag..].iter().zip(row).map(|(a, b)| (a - mean) * (b - mean)).sum::<f64>();
-            same += row.iter().map(|a| (a - mean).powi(2)).sum::<f64>();
-        }
-        shifted / same.max(f64::MIN_POSITIVE)
-    };
+    let at = |lag: usize| lines.iter().map(|row| dot(&row[lag..], &row[..count - lag])).sum::<f64>();
+    let same = at(0).max(f64::MIN_POSITIVE);
     let shifts = (high - low) / LIGHT / step;
     let mut bin = 1;
-    while 2 * bin < count / 64 && shifts / (2 * bin) as f64 >= 8.0 && correlation(2 * bin) >= least {
+    while 2 * bin < count / 64 && shifts / (2 * bin) as f64 >= 8.0 && at(2 * bin) >= least * same {
         bin *= 2;
     }
     bin
