@@ -108,7 +108,8 @@ impl Bench {
 fn share(file: &str, adapter: &str, ceiling: f64) -> Result<Option<String>, Box<dyn std::error::Error>> {
     let profile: Value = serde_json::from_slice(&std::fs::read(file)?)?;
     let devices = profile["devices"].as_array().map_or(&[] as &[Value], Vec::as_slice);
-    let is_it = |device: &&Value| device["name"].as_str().is_some_and(|name| name.contains(adapter));
+    let is_it =
+        |device: &&Value| device["name"].as_str().is_some_and(|name| name.strip_prefix("gpu:") == Some(adapter));
     let Some(device) = devices.iter().find(is_it) else { return Ok(None) };
     let stages = device["stages"].as_array().map_or(&[] as &[Value], Vec::as_slice);
     let template = stages.iter().find(|stage| stage["name"] == "template");

@@ -2,10 +2,13 @@
 
 mod common;
 
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+
 use common::fits::{devices, fitter, pick, same_bits};
 use common::tiny::{self, Layer, network, spectra};
 use popfit::spectra::SpectraReader;
-use popfit::{Control, Device, DeviceProfile, FitTable, Fitter, NelderMead, Profile, Solver, Spectra};
+use popfit::{Control, Device, DeviceProfile, FitTable, Fitter, Journal, NelderMead, Profile, Solver, Spectra, Status};
 use serde_json::Value;
 
 /// Yields batches of eight spectra.
@@ -89,7 +92,7 @@ fn stages_add_up() {
         let bytes = |name: &str| profile.host.iter().find(|stage| stage.name == name).unwrap().bytes;
         // flux and ivar
         assert_eq!(bytes("read"), (2 * 8 * SPECTRA * tiny::PIXELS) as f64);
-        assert!(bytes("write") > 0.0 && bytes("fit") == 0.0);
+        assert_eq!((bytes("write"), bytes("fit")), (0.0, 0.0));
 
         let own = &profile.devices[0];
         assert_eq!(own.name, device.name());
@@ -180,6 +183,34 @@ fn the_trace_has_a_row_for_every_thread() {
     let curve: Vec<&Value> = events.iter().filter(|event| event["ph"] == "C").collect();
     assert_eq!(curve.len(), 2 * spans.iter().filter(|span| span["name"] == "rounds").count());
     assert!(curve.iter().any(|point| point["args"]["members"].as_u64() > Some(0)), "{curve:?}");
+}
+
+/// A run that is cancelled, and one that goes on with it.
+#[test]
+fn rows_are_counted_by_what_became_of_them() {
+    let (fitter, spectra) = setup(&Device::cpu());
+    let folder = tempfile::tempdir().unwrap();
+    let run = |control: &Control| {
+        let mut journal = Journal::open(&folder.path().join("out.csv"), "", true).unwrap();
+        let (mut source, mut table) = (Slices(spectra.clone(), 0), fitter.table());
+        let summary = fitter.fit_journaled(&mut source, &mut table, control, &mut journal).unwrap();
+        assert_eq!(table.rows.len(), SPECTRA);
+        let interrupted = table.rows.iter().filter(|row| row.status == Status::Interrupted).count() as u64;
+        assert_eq!(summary.interrupted, interrupted);
+        let profile = summary.profile.unwrap();
+        let hash = profile.host.iter().find(|stage| stage.name == "hash").unwrap().clone();
+        ([profile.fits, profile.recalled, profile.interrupted], hash)
+    };
+    let cancel = Arc::new(AtomicBool::new(false));
+    let stop = cancel.clone();
+    let progress = Box::new(move |done, _| stop.store(done > 0, Ordering::Relaxed));
+    let ([fits, recalled, interrupted], _) = run(&Control { progress: Some(progress), cancel, profile: true });
+    assert!(recalled == 0 && fits + interrupted == SPECTRA as u64 && interrupted > 0, "{fits} {interrupted}");
+    let ([rest, recalled, interrupted], hash) = run(&Control { profile: true, ..Control::default() });
+    assert_eq!((rest, recalled, interrupted), (SPECTRA as u64 - fits, fits, 0));
+    // every batch's spectra are hashed by who keeps its rows, those that are known by who recalls them, too
+    let each = (2 * 8 * SPECTRA * tiny::PIXELS) as f64;
+    assert!(hash.bytes >= each && hash.bytes <= 2.0 * each, "{hash:?}");
 }
 
 #[cfg(feature = "cli")]

@@ -28,7 +28,7 @@ pub struct Profile {
     /// Most bytes that the process has had in memory, where the system tells (Linux).
     pub memory_peak: Option<u64>,
     /// read, prepare, first guess, fit, finish, posterior, hash, write: of all the run's threads, which overlap. `fit` contains what the
-    /// devices do, and waiting for them; `hash` is of the spectra of rows that the journal keeps.
+    /// devices do, and waiting for them; `hash` is of spectra whose rows the journal keeps, or may know; `write` keeps rows in it, too.
     pub host: Vec<HostStage>,
     /// One for each device.
     pub devices: Vec<DeviceProfile>,
@@ -48,7 +48,7 @@ pub struct HostStage {
     pub seconds: f64,
     /// Of the seconds of all stages.
     pub share: f64,
-    /// Of the arrays of spectra that were read or hashed, of the numbers of rows that were written; zero for other stages.
+    /// Of the arrays of spectra that were read or hashed; zero for other stages.
     pub bytes: f64,
     /// 10⁹ bytes a second.
     pub gbytes: f64,
@@ -157,7 +157,7 @@ impl Measured {
 
 impl Profile {
     /// Events for Chrome's trace viewers (about:tracing, Perfetto), JSON: a row a thread with a span for every stage of a batch; for each device
-    /// as many rows with its rounds as workers share it, and how many members take part, as a curve.
+    /// its rounds, in as many rows as workers' overlap, and with how many members they begin, as a curve.
     pub fn trace(&self) -> String {
         let mut events = Vec::new();
         for (thread, (name, spans)) in self.threads.iter().enumerate() {

@@ -98,12 +98,6 @@ impl FitRow {
         self.errors.fill(f64::NAN);
         self.correlations.fill(f64::NAN);
     }
-
-    /// Of its numbers.
-    pub(super) fn bytes(&self) -> usize {
-        let lists = [&self.parameters, &self.errors, &self.correlations];
-        size_of::<FitRow>() + lists.into_iter().map(|list| size_of_val(list.as_slice())).sum::<usize>()
-    }
 }
 
 /// Rows in the order of the input.

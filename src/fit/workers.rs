@@ -139,7 +139,8 @@ pub fn stream(
         let mut stages = Stages::default();
         threads.iter().for_each(|thread| stages.add(thread));
         let done: u64 = by_device.iter().map(|(_, rows)| rows).sum();
-        let counts = Counted { fits: done.saturating_sub(interrupted), recalled: fits - done, interrupted };
+        let counts =
+            Counted { fits: done.saturating_sub(interrupted), recalled: fits.saturating_sub(done), interrupted };
         let profile = measured.map(|measured| measured.profile((counts, sharing), &threads));
         let failures = std::mem::take(&mut *tally.failures.lock().unwrap_or_else(PoisonError::into_inner));
         let stages = stages.list();
@@ -163,8 +164,8 @@ fn work(
             let pieces = job.pieces.iter().map(|piece| &piece.spectra).zip(known).collect();
             let rows = complete(pieces, |some| run.batch(some, None))?;
             if keeps {
-                run.stages.time(Stage::Hash, || job.pieces.iter_mut().for_each(Piece::hash));
-                run.stages.moved(job.pieces.iter().map(|piece| piece.spectra.bytes()).sum());
+                let bytes = run.stages.time(Stage::Hash, || job.pieces.iter_mut().map(Piece::hash).sum());
+                run.stages.moved(bytes);
             }
             Ok(rows)
         };

@@ -92,16 +92,15 @@ impl Plan {
     }
 
     fn sizes(&self) -> impl Iterator<Item = usize> + '_ {
-        let fixed =
-            [self.members, self.state, self.control, self.limits, self.simplices, self.arguments, self.readback];
+        let fixed = [self.members, self.state, self.control, self.limits, self.simplices, self.arguments];
         fixed.into_iter().chain(self.blocks.iter().copied())
     }
 
     pub fn bytes(&self) -> u64 {
-        4 * (self.sizes().sum::<usize>() + self.tables + self.upload) as u64
+        4 * (self.sizes().sum::<usize>() + self.readback + self.tables + self.upload) as u64
     }
 
-    /// Bytes of the largest buffer.
+    /// Bytes of the largest buffer that is bound.
     pub fn largest(&self) -> u64 {
         4 * self.sizes().max().unwrap_or(0) as u64
     }
@@ -109,7 +108,7 @@ impl Plan {
     /// Every buffer can be bound whole, and all fit `memory`.
     pub fn fits(&self, limits: &wgpu::Limits, memory: u64) -> bool {
         self.bytes() <= memory
-            && self.largest() <= limits.max_buffer_size
+            && self.largest().max(4 * self.readback as u64) <= limits.max_buffer_size
             && self.largest() <= limits.max_storage_buffer_binding_size
     }
 }

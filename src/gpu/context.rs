@@ -134,7 +134,7 @@ impl Context {
 
     /// How this adapter computes products.
     pub fn product(&self) -> Variant {
-        let asked = || self.known("product", &TILES, || trial::fastest(self)).unwrap_or(TILES[1]);
+        let asked = || self.known("tiles", &TILES, || trial::fastest(self)).unwrap_or(TILES[1]);
         let find = || if self.software { Variant::Registers } else { asked() };
         *self.product.get_or_init(find)
     }

@@ -58,10 +58,11 @@ const MOST: usize = 512;
 /// What [`compute_pipeline`] makes of a kernel that is not known yet.
 pub(super) fn compiled(context: &Context, stem: &str, source: &Source, writes: &[bool]) -> Result<Unbound> {
     let mut known = context.compiled.0.lock().unwrap_or_else(PoisonError::into_inner);
-    if known.len() == MOST {
+    let key = (source.text.clone(), writes.to_vec());
+    if known.len() >= MOST && !known.contains_key(&key) {
         known.clear();
     }
-    let own = known.entry((source.text.clone(), writes.to_vec())).or_default().clone();
+    let own = known.entry(key).or_default().clone();
     drop(known);
     // who wants the same kernel waits for it, others do not
     let mut made = own.lock().unwrap_or_else(PoisonError::into_inner);

@@ -202,12 +202,17 @@ impl GpuPopulation {
         buffers::write(&self.context, &self.buffers.limits, &limits, (length, length), &places.spectra);
     }
 
-    /// That enter with a batch: its arrays in 32 bits, and what the host knows of the members.
+    /// That have entered with a batch: its arrays, and what the host knows of the members.
     fn bytes_of(&self, batch: &Batch) -> usize {
         let Entry { state, control, members, simplices, .. } = &self.entry;
         let own = state.len() + control.len() + members.len() + simplices.len();
-        let blocks: usize = batch.blocks.iter().map(|(_, values)| values.len()).sum();
-        4 * (own + blocks + 4 * self.layout.parameters * batch.spectra)
+        let is_alone = self.active.all == batch.members() * self.lanes();
+        let bytes = |(id, values): &(BufferId, Values)| {
+            let block = self.recording.block(*id);
+            let each = if block.kind == Kind::Half { 2 } else { 4 };
+            if block.scope == Scope::Spectrum || is_alone { each * values.len() } else { 0 }
+        };
+        4 * (own + 4 * self.layout.parameters * batch.spectra) + batch.blocks.iter().map(bytes).sum::<usize>()
     }
 
     /// Runs the stages so many times at the trial points, and returns the bits of the members' state.

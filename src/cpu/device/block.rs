@@ -79,8 +79,16 @@ impl<R: Real> Block<R> {
             (Block::Float(all), Kind::Float, own) => all.put(own, length, places),
             (this, kind, own) => {
                 *this = Block::new(kind, own);
-                this.bytes()
+                this.own_bytes()
             }
+        }
+    }
+
+    /// Of what is a copy.
+    pub fn own_bytes(&self) -> usize {
+        match self {
+            Block::Float(all) => size_of_val(all.own.as_slice()),
+            Block::Index(all) => size_of_val(all.as_slice()),
         }
     }
 

@@ -175,7 +175,7 @@ impl<R: Real> CpuPopulation<R> {
         let active = &mut members[..self.active.taking_part];
         match self.method {
             Method::LevenbergMarquardt(settings) => {
-                // the last ones are shared out, too
+                // few are shared out, too: a fit has the same bits in any tile
                 let fair = active.len().div_ceil(rayon::current_num_threads()).max(1);
                 let tile = self.tile_members.min(fair);
                 active.par_chunks_mut(tile).for_each(|members| self.step(members, &settings));

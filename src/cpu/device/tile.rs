@@ -47,7 +47,10 @@ impl<R: Real> Inputs<R> {
             let buffer = self.recording.block(*id);
             match buffer.scope {
                 Scope::Spectrum => copied += self.blocks[id.0].put((buffer.kind, values), buffer.length, spectra),
-                _ if is_first => self.blocks[id.0] = Block::new(buffer.kind, values),
+                _ if is_first => {
+                    self.blocks[id.0] = Block::new(buffer.kind, values);
+                    copied += self.blocks[id.0].own_bytes();
+                }
                 _ => {}
             }
         }

@@ -124,6 +124,11 @@ impl Journal {
         self.len() == 0
     }
 
+    /// Whether it has rows of a batch.
+    pub(super) fn knows(&self, number: usize) -> bool {
+        self.known.contains_key(&number)
+    }
+
     /// The rows of a batch that have been fitted, one place a spectrum, and the device that made them; nothing where none has been.
     /// [`Error::Journal`] when its spectra have changed since.
     pub(super) fn recall(&mut self, number: usize, spectra: &Spectra) -> Result<(Vec<Option<FitRow>>, String)> {

@@ -34,11 +34,13 @@ pub struct Piece {
 }
 
 impl Piece {
-    /// Hashes its spectra, if there are rows to be kept: that takes the worker's time, not the writer's.
-    pub fn hash(&mut self) {
-        if !self.is_known() {
-            self.hash = Some(fingerprint(&self.spectra));
+    /// Hashes its spectra, if there are rows to be kept: that takes the worker's time, not the writer's. Returns the bytes of what it hashed.
+    pub fn hash(&mut self) -> usize {
+        if self.is_known() {
+            return 0;
         }
+        self.hash = Some(fingerprint(&self.spectra));
+        self.spectra.bytes()
     }
 
     fn is_known(&self) -> bool {
@@ -114,8 +116,14 @@ impl Ends<'_> {
     fn recall(&mut self, spectra: Spectra) -> Result<Piece> {
         let number = self.pieces;
         self.pieces += 1;
-        let known = self.journal.as_mut().map(|journal| journal.recall(number, &spectra)).transpose()?;
-        let known = known.unwrap_or_default();
+        let known = match &mut self.journal {
+            Some(journal) if journal.knows(number) => {
+                let known = self.stages.time(Stage::Hash, || journal.recall(number, &spectra))?;
+                self.stages.moved(spectra.bytes());
+                known
+            }
+            _ => Default::default(),
+        };
         let recalled = known.0.iter().flatten().count() as u64;
         if recalled > 0 {
             self.tally.add(recalled);
@@ -160,7 +168,6 @@ impl Ends<'_> {
                 _ => self.by_rows.push((name, count)),
             }
             self.stages.time(Stage::Write, || self.sink.append(&piece.spectra, rows))?;
-            self.stages.moved(rows.iter().map(FitRow::bytes).sum());
         }
         Ok(pieces.into_iter().map(|piece| piece.spectra).collect())
     }
