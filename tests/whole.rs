@@ -110,6 +110,31 @@ fn images_meet_the_refined_fits() {
 
 /// Where the noise is a fifth of the amplitude or more steps shrink at a constant rate, by as little as a tenth each: a small one is not the
 /// last that matters.
+/// On a lattice that all share sums are made by columns and lines, on grids of their own point by point.
+#[test]
+fn lattices_are_fitted_like_grids_of_their_own() {
+    for (name, widths) in [("gauss2d", &[1.3][..]), ("gauss2d_elliptic", &[1.3, 0.9])] {
+        for (columns, lines, count) in [(5, 5, 1), (3, 8, 65), (9, 4, 130)] {
+            let points = columns * lines;
+            let at = |k: usize| if k < points { k % columns } else { (k - points) / columns };
+            let x = (0..2 * points).map(|k| at(k) as f64).collect();
+            let middle = |pixels: usize| 0.5 * (pixels - 1) as f64;
+            let centre = [&[20.0, middle(columns), middle(lines)][..], widths, &[10.0]].concat();
+            let Problem { formula, x, y, starts } = problem(Formula::builtin(name).unwrap(), x, &centre, 0.5, count);
+            let fitter = CurveFitter::new(formula, Device::cpu()).unwrap();
+            let own = fitter.fit_columns(&Curves::own(x.repeat(count), y.clone(), starts.clone())).unwrap();
+            let shared = fitter.fit_columns(&Curves::shared(x, y, starts)).unwrap();
+            assert!(own.status.iter().chain(&shared.status).all(|status| *status > 0), "{name}, {columns} × {lines}");
+            for (i, error) in own.errors.iter().enumerate() {
+                let apart = (own.parameters[i] - shared.parameters[i]).abs();
+                assert!(apart <= 1e-3 * error, "{name}, {columns} × {lines}: {i} is {apart} off, of {error}");
+                let share = shared.errors[i] / error;
+                assert!((0.999..1.001).contains(&share), "{name}, {columns} × {lines}: error {i} is {share} times");
+            }
+        }
+    }
+}
+
 #[test]
 fn slow_fits_go_on_to_their_ends() {
     let line: Vec<f64> = (0..21).map(|j| 0.5 * f64::from(j)).collect();

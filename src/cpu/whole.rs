@@ -5,12 +5,12 @@ use std::sync::{Mutex, PoisonError};
 
 use rayon::prelude::*;
 
-use super::lanes::{Block, Doubts, RUNNING, Seat, Source, load, units as measure, unload};
+use super::lanes::{Block, Doubts, Model, Seat, Source, load, units as measure, unload};
 use crate::error::Result;
 use crate::rows::Real;
 use crate::rows::lanes::LANES;
 use crate::solver::Estimator;
-use crate::solver::whole::{LaneModel, WAITING, Whole, WholeBatch, WholeColumns, WholeFits, WholeModel};
+use crate::solver::whole::{LaneModel, LaneSums, WAITING, Whole, WholeBatch, WholeColumns, WholeFits, WholeModel};
 
 /// Fits that one thread takes at a time.
 const TASK: usize = 2048;
@@ -41,8 +41,8 @@ impl CpuWhole {
 impl WholeFits for CpuWhole {
     fn fit(&mut self, batch: &WholeBatch<'_>, columns: &mut WholeColumns<'_>) -> Result<()> {
         match &self.whole.model {
-            WholeModel::Single(model) => all(&self.whole, (model, &self.single), batch, columns),
-            WholeModel::Double(model) => all(&self.whole, (model, &self.double), batch, columns),
+            WholeModel::Single(rows, sums) => all(&self.whole, (rows, sums, &self.single), batch, columns),
+            WholeModel::Double(rows, sums) => all(&self.whole, (rows, sums, &self.double), batch, columns),
         }
         Ok(())
     }
@@ -51,11 +51,13 @@ impl WholeFits for CpuWhole {
 /// Cuts the columns into tasks.
 fn all<R: Real>(
     whole: &Whole,
-    (model, pool): (&LaneModel<R>, &Pool<R>),
+    (rows, sums, pool): (&LaneModel<R>, &Option<LaneSums<R>>, &Pool<R>),
     batch: &WholeBatch<'_>,
     columns: &mut WholeColumns<'_>,
 ) {
     let shared_x: Vec<R> = if batch.own_grid { Vec::new() } else { batch.x.iter().map(|x| R::of(*x)).collect() };
+    let is_plain = whole.estimator == Estimator::LeastSquares && !batch.is_weighted() && !batch.own_grid;
+    let model = Model { rows, sums: sums.as_ref().filter(|_| is_plain), shared_x: &shared_x };
     let count = whole.parameters;
     let parameters =
         columns.parameters.par_chunks_mut(TASK * count).zip(columns.variances.par_chunks_mut(TASK * count));
@@ -76,7 +78,7 @@ fn all<R: Real>(
         let Scratch { block, doubts, units } = &mut scratch;
         measure(batch, first * count..last * count, units);
         let source = Source { batch: *batch, first, units, whole };
-        some((block, doubts), (model, &shared_x), &source, &mut columns);
+        some((block, doubts), &model, &source, &mut columns);
         if let Some(doubts) = doubts {
             doubts.settle(&source, &mut columns);
         }
@@ -98,56 +100,51 @@ impl<R: Real> Scratch<R> {
     }
 }
 
-/// Moves the seats of lanes that no longer run to `ended`.
-fn leave<R: Real>(seats: &mut Vec<Seat>, block: &Block<R>, ended: &mut Vec<Seat>) {
-    ended.clear();
-    // a bit a seat, and then only those that are set: which lane ends is nothing that a processor could guess
-    let mut left = 0u64;
-    for (place, (l, _)) in seats.iter().enumerate() {
-        left |= u64::from(block.status.0[l % LANES] != R::of(RUNNING)) << place;
-    }
-    while left != 0 {
-        // from the last on, so that places before it stay
-        let place = 63 - left.leading_zeros() as usize;
-        ended.push(seats.swap_remove(place));
-        left ^= 1 << place;
-    }
-}
-
 /// Fits all that wait in the columns.
 fn some<R: Real>(
     (block, doubts): (&mut Block<R>, &mut Option<Doubts>),
-    (model, shared_x): (&LaneModel<R>, &[R]),
+    model: &Model<'_, R>,
     source: &Source<'_>,
     columns: &mut WholeColumns<'_>,
 ) {
     let whole = source.whole;
-    let (mut next, mut empty) = (0, (0..LANES).collect::<Vec<usize>>());
-    let (mut seats, mut fresh, mut ended): (Vec<Seat>, Vec<Seat>, Vec<Seat>) = Default::default();
+    // a bit a lane that has a fit, and which one
+    let (mut taken, mut fits, mut next) = (0u64, [0; LANES], 0);
+    let (mut fresh, mut ended): (Vec<Seat>, Vec<Seat>) = Default::default();
     loop {
         fresh.clear();
-        while let Some(&l) = empty.last()
+        while taken != u64::MAX
             && let Some(k) = (next..columns.status.len()).find(|&k| columns.status[k] == WAITING)
         {
-            empty.pop();
+            let l = taken.trailing_ones() as usize;
+            taken |= 1 << l;
+            (fits[l % LANES], next) = (k, k + 1);
             fresh.push((l, k));
-            next = k + 1;
         }
         load(block, &fresh, source, columns);
-        seats.extend(&fresh);
-        if seats.is_empty() {
+        if taken == 0 {
             return;
         }
-        block.linearise(whole, model, shared_x);
+        block.linearise(whole, model);
         block.step(whole);
-        leave(&mut seats, block, &mut ended);
+        ended.clear();
+        let mut left = taken & !block.running();
+        taken ^= left;
+        // only the bits that are set: which lane ends is nothing that a processor could guess
+        while left != 0 {
+            let l = left.trailing_zeros() as usize;
+            ended.push((l, fits[l % LANES]));
+            left &= left - 1;
+        }
         if size_of::<R>() == 8 && !ended.is_empty() {
-            block.variances(whole, model, shared_x);
+            block.variances(whole, model);
         }
         unload(block, &ended, whole, columns);
         if let Some(doubts) = doubts {
             doubts.take(block, &ended, source, columns);
         }
-        empty.extend(ended.iter().map(|(l, _)| l));
     }
 }
+
+/// Each lane is a bit.
+const _: () = assert!(LANES == u64::BITS as usize);

@@ -232,7 +232,7 @@ impl Device for GpuDevice {
         // f64 has no functions in WGSL; what it does not take whole the CPU does
         let plain = whole.estimator == Estimator::LeastSquares && whole.priors.is_empty();
         let tiny = whole.parameters <= whole::MOST_PARAMETERS && whole.points <= whole::MOST_POINTS;
-        let known = plain && tiny && matches!(whole.model, WholeModel::Single(_));
+        let known = plain && tiny && matches!(whole.model, WholeModel::Single(..));
         Ok(known.then(|| Box::new(whole::GpuWhole::new(self.context(), whole)) as Box<dyn WholeFits>))
     }
 }

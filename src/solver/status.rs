@@ -29,6 +29,7 @@ pub enum Status {
 }
 
 impl Status {
+    #[cfg(test)]
     const ALL: [Status; 10] = [
         Status::MaxRounds,
         Status::Gtol,
@@ -60,7 +61,19 @@ impl Status {
 
     /// The status of a number; `None` for numbers that name none, such as poison.
     pub fn from_code(code: i32) -> Option<Status> {
-        Status::ALL.into_iter().find(|s| s.code() == code)
+        Some(match code {
+            0 => Status::MaxRounds,
+            1 => Status::Gtol,
+            2 => Status::Ftol,
+            3 => Status::Xtol,
+            4 => Status::FtolXtol,
+            -1 => Status::BadInput,
+            -2 => Status::Interrupted,
+            -3 => Status::Singular,
+            -4 => Status::NotFinite,
+            -5 => Status::Stalled,
+            _ => return None,
+        })
     }
 
     /// The name in the result table.

@@ -48,11 +48,27 @@ pub struct LaneBlock<'a, R> {
 /// A model over lanes.
 pub type LaneModel<R> = Arc<dyn Fn(LaneBlock<'_, R>) + Send + Sync>;
 
-/// A model and the precision in which it is fitted. GPUs know f32 alone.
+/// Fits whose sums are made in one go, without rows, a lane each.
+#[derive(Debug)]
+pub struct LaneSum<'a, R> {
+    /// (P)
+    pub parameters: &'a [Lanes<R>],
+    /// Memory to work with.
+    pub registers: &'a mut Vec<Lanes<R>>,
+    /// (points): data.
+    pub y: &'a [Lanes<R>],
+    /// ((P + 1) (P + 2) / 2): products of the rows residual, J_1 … J_P, packed, filled by the model.
+    pub sums: &'a mut [Lanes<R>],
+}
+
+/// What a model knows to make of a grid that all fits share, where it knows one: least squares without weights.
+pub type LaneSums<R> = Arc<dyn Fn(LaneSum<'_, R>) + Send + Sync>;
+
+/// A model and the precision in which it is fitted. GPUs know f32 alone, and no sums.
 #[derive(Clone)]
 pub enum WholeModel {
-    Single(LaneModel<f32>),
-    Double(LaneModel<f64>),
+    Single(LaneModel<f32>, Option<LaneSums<f32>>),
+    Double(LaneModel<f64>, Option<LaneSums<f64>>),
 }
 
 /// The most that rounding in f32 may do to a model's value, in units of 2⁻²⁴.

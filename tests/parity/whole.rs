@@ -110,9 +110,9 @@ fn whole_fits_agree() {
                 starts: &starts,
                 bounds: bounded.then_some((&bounds.0, &bounds.1)),
             };
-            let exact = fit(&CpuDevice, WholeModel::Double(decay!(f64)), &batch);
-            let cpu = fit(&CpuDevice, WholeModel::Single(decay!(f32)), &batch);
-            let found = fit(&gpu, WholeModel::Single(decay!(f32)), &batch);
+            let exact = fit(&CpuDevice, WholeModel::Double(decay!(f64), None), &batch);
+            let cpu = fit(&CpuDevice, WholeModel::Single(decay!(f32), None), &batch);
+            let found = fit(&gpu, WholeModel::Single(decay!(f32), None), &batch);
             for k in 0..count {
                 let success = |fits: &Fits| Status::from_code(fits.3[k].into()).is_some_and(Status::is_success);
                 assert!(success(&cpu) && success(&found) && success(&exact), "{k}: {} {}", cpu.3[k], found.3[k]);

@@ -9,7 +9,7 @@ use crate::rows::Real;
 use crate::rows::lanes::{LANES, Lanes};
 use crate::solver::Estimator;
 use crate::solver::triangle::{packed_index, packed_length};
-use crate::solver::whole::{LaneBlock, LaneGrid, LaneModel, Whole, WholeBatch};
+use crate::solver::whole::{LaneBlock, LaneGrid, LaneModel, LaneSum, LaneSums, Whole, WholeBatch};
 
 /// Most points whose rows are in the cache at a time.
 pub const POINTS: usize = 9;
@@ -31,6 +31,15 @@ const ROUNDING: [Rounding; 2] = [
     Rounding { cost: 1e-6, reduction: 1e-7, step: 1e-6, undamped: 0.1 },
     Rounding { cost: 1e-13, reduction: 1e-14, step: 1e-14, undamped: 1e-5 },
 ];
+
+/// What is fitted.
+pub struct Model<'a, R> {
+    pub rows: &'a LaneModel<R>,
+    /// Makes sums without rows, where it can.
+    pub sums: Option<&'a LaneSums<R>>,
+    /// (predictors, points), where fits have none of their own.
+    pub shared_x: &'a [R],
+}
 
 /// Where the gradient and the normal matrix stand among a block's sums.
 pub const fn gradient(p: usize) -> usize {
@@ -147,29 +156,42 @@ impl<R: Real> Block<R> {
         self.accepted.iter().zip(bounds).all(inside)
     }
 
+    /// A bit a lane that still runs, or of which nobody knows.
+    pub fn running(&self) -> u64 {
+        let bit = |(l, status): (usize, &R)| u64::from(*status == R::of(RUNNING)) << l;
+        self.status.0.iter().enumerate().map(bit).fold(0, |all, bit| all | bit)
+    }
+
     /// That of R.
     pub fn rounding() -> &'static Rounding {
         &ROUNDING[usize::from(size_of::<R>() == 8)]
     }
 
-    /// Rows and their products at the trial points. `shared_x`: (predictors, points), where fits have none of their own.
-    pub fn linearise(&mut self, whole: &Whole, model: &LaneModel<R>, shared_x: &[R]) {
-        self.sum(whole, (model, shared_x), false);
+    /// Sums at the trial points.
+    pub fn linearise(&mut self, whole: &Whole, model: &Model<'_, R>) {
+        match model.sums {
+            Some(add_up) => {
+                let Block { trial: parameters, registers, y, trial_sums: sums, .. } = self;
+                add_up(LaneSum { parameters, registers, y, sums });
+                self.add_priors(&whole.priors, false);
+            }
+            None => self.sum(whole, model, false),
+        }
     }
 
-    /// The sums at the trial points, or those that the covariance is made of, at the accepted ones.
-    fn sum(&mut self, whole: &Whole, (model, shared_x): (&LaneModel<R>, &[R]), expected: bool) {
+    /// The sums, from rows, at the trial points, or those that the covariance is made of, at the accepted ones.
+    fn sum(&mut self, whole: &Whole, model: &Model<'_, R>, expected: bool) {
         let mut cost = Lanes::splat(R::ZERO);
         let some = self.points.div_ceil(self.points.div_ceil(POINTS));
         for first in (0..self.points).step_by(some) {
             let points = first..self.points.min(first + some);
-            let grid = if self.x.is_empty() { LaneGrid::Shared(shared_x) } else { LaneGrid::Own(&self.x) };
+            let grid = if self.x.is_empty() { LaneGrid::Shared(model.shared_x) } else { LaneGrid::Own(&self.x) };
             let stride = 1 + self.parameters;
             let rows = &mut self.rows[..points.len() * stride];
             let parameters = if expected { &self.accepted[..] } else { &self.trial };
             let registers = &mut self.registers;
             let y = if whole.estimator == Estimator::LeastSquares { &self.y[..] } else { &[] };
-            model(LaneBlock {
+            (model.rows)(LaneBlock {
                 points: points.clone(),
                 of_points: self.points,
                 grid,
@@ -204,11 +226,11 @@ impl<R: Real> Block<R> {
     }
 
     /// Diagonal of A⁻¹ among the parameters inside their bounds, into `delta`.
-    pub fn variances(&mut self, whole: &Whole, model: &LaneModel<R>, shared_x: &[R]) {
+    pub fn variances(&mut self, whole: &Whole, model: &Model<'_, R>) {
         let expected = whole.estimator != Estimator::LeastSquares;
         if expected {
             // nobody reads a trial's sums any more
-            self.sum(whole, (model, shared_x), true);
+            self.sum(whole, model, true);
             std::mem::swap(&mut self.sums, &mut self.trial_sums);
         }
         pulp::Arch::new().dispatch(Part { block: self, action: Action::Invert });

@@ -10,6 +10,6 @@ mod share;
 mod solve;
 mod step;
 
-pub use block::{Block, RUNNING};
+pub use block::{Block, Model};
 pub use doubt::Doubts;
 pub use load::{Seat, Source, load, units, unload};

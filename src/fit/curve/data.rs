@@ -319,7 +319,7 @@ pub(super) fn rounding(weighted: impl Iterator<Item = f64>, epsilon: f64) -> f64
 
 /// Whether the squares of data whose largest is `size` have all their digits, and so those of their noise.
 pub(super) fn has_squares(size: f64) -> bool {
-    size == 0.0 || (1e-140..=1e140).contains(&size)
+    (size == 0.0) | (1e-140..=1e140).contains(&size)
 }
 
 /// The power of two nearest |start|, by its logarithm: dividing by it is exact. One that stays in f32's range.

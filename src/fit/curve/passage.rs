@@ -13,8 +13,8 @@ use super::witness::few;
 use super::{CurveColumns, CurveFitter, begin};
 use crate::cpu::CpuDevice;
 use crate::error::Result;
-use crate::formula::Formula;
-use crate::solver::whole::{WAITING, Whole, WholeBatch, WholeColumns, WholeFits, WholeModel, unit};
+use crate::formula::{Elementary, Formula};
+use crate::solver::whole::{LaneSums, WAITING, Whole, WholeBatch, WholeColumns, WholeFits, WholeModel, unit};
 use crate::solver::{Device as _, Estimator, LevenbergMarquardt, Status};
 
 /// Fits that go to another device together.
@@ -93,7 +93,7 @@ impl<'a> Passage<'a> {
             priors: priors.clone(),
             rounding: self.formula.rounding(held),
         };
-        let single = || whole(WholeModel::Single(self.formula.lanes()));
+        let single = || whole(WholeModel::Single(self.formula.lanes(), self.lane_sums()));
         Ok(Precisions {
             single: match self.exact {
                 true => None,
@@ -104,8 +104,14 @@ impl<'a> Passage<'a> {
                     .whole(single())?
                     .map_or_else(|| CpuDevice.whole(single()), |s| Ok(Some(s)))?,
             },
-            double: CpuDevice.whole(whole(WholeModel::Double(self.formula.lanes())))?,
+            double: CpuDevice.whole(whole(WholeModel::Double(self.formula.lanes(), self.lane_sums())))?,
         })
+    }
+
+    /// What makes sums without rows, where the formula knows the grid that all share.
+    fn lane_sums<R: Elementary>(&self) -> Option<LaneSums<R>> {
+        let Grid::Shared(x) = &self.curves.grid else { return None };
+        self.formula.lane_sums(&x.iter().map(|x| R::of(*x)).collect::<Vec<R>>())
     }
 
     /// Share of `ftol` that exact fits are brought to: rounds cost less here than where fits are polished, if they are few.
@@ -224,12 +230,19 @@ impl<'a> Passage<'a> {
         let alike = !own && self.fitter.estimator != Estimator::Poisson && bad_x.is_empty() && p <= points;
         columns.rounds.fill(0);
         columns.parameters.copy_from_slice(batch.starts);
+        // what was here before may be another fit's; a number would say that f32 has left it
+        columns.variances.fill(f64::NAN);
+        columns.status.fill(WAITING);
+        // without a way out of the loops, which makes them vector code: as a rule all are good
+        if alike
+            && sizes.iter().fold(true, |all, size| all & has_squares(*size))
+            && batch.starts.iter().fold(true, |all, x| all & x.is_finite())
+        {
+            return;
+        }
         let fits = columns.status.par_iter_mut().zip(columns.chi2.par_iter_mut());
-        let fits = fits.zip(columns.parameters.par_chunks_mut(p).zip(columns.variances.par_chunks_mut(p))).enumerate();
-        fits.with_min_len(TASK).for_each(|(k, ((status, chi2), (parameters, variances)))| {
-            *status = WAITING;
-            // what was here before may be another fit's; a number would say that f32 has left it
-            variances.fill(f64::NAN);
+        let fits = fits.zip(columns.parameters.par_chunks_mut(p)).enumerate();
+        fits.with_min_len(TASK).for_each(|(k, ((status, chi2), parameters))| {
             // where nothing else is a fit's own, most need no longer look
             let finite = has_squares(sizes[k]) && parameters.iter().all(|x| x.is_finite());
             let is_good = alike && finite || self.is_good(batch, (k, sizes[k].is_finite()), &bad_x);
@@ -297,6 +310,12 @@ impl<'a> Passage<'a> {
 
 /// Fits that f32 has brought to their end go on from there, unless it left their variances, too; the others from their starts again.
 fn resume(batch: &WholeBatch<'_>, p: usize, columns: &mut WholeColumns<'_>) {
+    // as a rule f32 has ended all
+    if columns.status.iter().all(|status| *status > 0)
+        && columns.variances.iter().fold(true, |all, x| all & x.is_finite())
+    {
+        return;
+    }
     let ends = columns.status.par_iter_mut().zip(columns.promises.par_iter_mut());
     let fits = ends.zip(columns.parameters.par_chunks_mut(p).zip(columns.variances.par_chunks(p))).enumerate();
     fits.with_min_len(TASK).for_each(|(k, ((status, promise), (parameters, variances)))| {

@@ -1,17 +1,20 @@
 //! Built-in models written out for lanes: what a tape passes from step to step through memory stays in registers.
 
+mod lattice;
 mod models;
 #[cfg(test)]
 mod tests;
 mod wide;
 
 use std::marker::PhantomData;
+use std::sync::Arc;
 
 use pulp::{Simd, WithSimd};
 
 use crate::rows::Real;
 use crate::rows::lanes::Lanes;
-use crate::solver::whole::{LaneBlock, LaneGrid, SumRounding};
+use crate::solver::whole::{LaneBlock, LaneGrid, LaneSums, SumRounding};
+use lattice::Lattice;
 use models::{Decay, Exponential, Gauss1d, Gauss2d, Gauss2dElliptic, Lorentz, Model};
 use wide::V;
 
@@ -47,6 +50,17 @@ impl Direct {
             Direct::Exponential => run::<Decay, R, _, _, _, _>(block),
             Direct::Lorentz => run::<Lorentz, R, _, _, _, _>(block),
         }
+    }
+
+    /// What makes the sums of fits on the grid `x` (2, points), where that takes less than rows do.
+    pub fn sums<R: Real>(self, x: &[R]) -> Option<LaneSums<R>> {
+        let is_round = match self {
+            Direct::Gauss2d => true,
+            Direct::Gauss2dElliptic => false,
+            _ => return None,
+        };
+        let lattice = Lattice::of(x, is_round)?;
+        Some(Arc::new(move |sum| lattice.add_up(sum)))
     }
 
     /// By how much the formula's own bound grows where an exponential is two and their product: 12 roundings instead of 9.
@@ -93,7 +107,7 @@ where
         // factors behind the constants, where an evaluation's first points left them, say that there is one
         let known = points.start == 0 || registers.len() > K;
         let lattice = match (&grid, M::EXPONENTIAL) {
-            (LaneGrid::Shared(x), Exponential::Below) if D == 2 && known => lattice(x, points.start > 0),
+            (LaneGrid::Shared(x), Exponential::Below) if D == 2 && known => lattice::columns(x, points.start > 0),
             _ => None,
         };
         let factors = lattice.map_or(0, |columns| columns + of_points / columns);
@@ -183,19 +197,6 @@ fn put<R: Real, S: Simd, const N: usize>(
         values[0] = values[0].below(y, v);
     }
     store(values, rows, v);
-}
-
-/// Points on a line of a grid (2, points) whose points are all pairs of some numbers, line by line: there e^q is one of as few factors
-/// as there are columns and lines. `known`: it is such a grid.
-fn lattice<R: Real>(x: &[R], known: bool) -> Option<usize> {
-    let (x, y) = x.split_at(x.len() / 2);
-    let columns = y.iter().position(|other| *other != y[0])?;
-    if known {
-        return Some(columns);
-    }
-    let whole = y.len().is_multiple_of(columns) && columns > 1;
-    let is_line = |(x_of, y_of): (&[R], &[R])| x_of == &x[..columns] && y_of.iter().all(|other| *other == y_of[0]);
-    (whole && x.chunks(columns).zip(y.chunks(columns)).all(is_line)).then_some(columns)
 }
 
 /// Puts values into part `v` of as many rows.

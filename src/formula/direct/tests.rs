@@ -2,7 +2,8 @@ use super::*;
 use crate::formula::Formula;
 use crate::formula::operation::Elementary;
 use crate::rows::lanes::LANES;
-use crate::solver::whole::LaneModel;
+use crate::solver::triangle::{packed_index, packed_length};
+use crate::solver::whole::{LaneModel, LaneSum};
 
 /// Irregular numbers between 0.5 and 1.5.
 fn some<R: Elementary>(count: usize, seed: usize) -> Vec<Lanes<R>> {
@@ -87,14 +88,14 @@ fn pixels<R: Elementary>(elsewhere: bool) -> Vec<R> {
 
 #[test]
 fn lattices_are_seen() {
-    assert_eq!(lattice(&pixels::<f64>(false), false), Some(3));
-    assert_eq!(lattice(&pixels::<f64>(true), false), None);
+    assert_eq!(lattice::columns(&pixels::<f64>(false), false), Some(3));
+    assert_eq!(lattice::columns(&pixels::<f64>(true), false), None);
     // one line, one column, a line that is not whole
     for x in [[0, 1, 2, 5, 5, 5], [5, 5, 5, 0, 1, 2], [0, 1, 0, 5, 5, 6]] {
-        assert_eq!(lattice(&x.map(f64::from), false), None, "{x:?}");
+        assert_eq!(lattice::columns(&x.map(f64::from), false), None, "{x:?}");
     }
-    assert_eq!(lattice(&[0.0, 1.0, 0.0, 2.0, 5.0, 5.0, 6.0, 6.0], false), None, "columns that move");
-    assert_eq!(lattice(&[0.0, f64::NAN, 0.0, f64::NAN, 5.0, 5.0, 6.0, 6.0], false), None);
+    assert_eq!(lattice::columns(&[0.0, 1.0, 0.0, 2.0, 5.0, 5.0, 6.0, 6.0], false), None, "columns that move");
+    assert_eq!(lattice::columns(&[0.0, f64::NAN, 0.0, f64::NAN, 5.0, 5.0, 6.0, 6.0], false), None);
 }
 
 /// Factors of columns and lines make the rows that points make.
@@ -113,4 +114,41 @@ fn factors_agree<R: Elementary>(tolerance: f64) {
 fn factors_of_lattices_make_what_points_make() {
     factors_agree::<f64>(1e-14);
     factors_agree::<f32>(2e-6);
+}
+
+/// Sums by columns and lines are those of the rows that the formula's copy makes point by point, to shares of the rows' own lengths.
+fn sums_agree<R: Elementary>(tolerance: f64) {
+    let (x, y) = (pixels::<R>(false), some::<R>(12, 2001));
+    for [written, tape] in pairs() {
+        let stride = 1 + written.parameters().len();
+        let on_lattice = written.lane_sums(&x);
+        assert_eq!(on_lattice.is_some(), written.predictors().len() == 2, "{}", written.text());
+        assert!(tape.lane_sums(&x).is_none() && written.lane_sums(&pixels::<R>(true)).is_none());
+        let Some(add_up) = on_lattice else { continue };
+        let mut parameters = some::<R>(stride - 1, 7);
+        parameters[0].0.iter_mut().step_by(2).for_each(|a| *a = -*a);
+        let mut sums = vec![Lanes::splat(R::NAN); packed_length(stride)];
+        add_up(LaneSum { parameters: &parameters, registers: &mut Vec::new(), y: &y, sums: &mut sums });
+        let rows = rows::<R>(&tape, LaneGrid::Shared(&x), &y, 12);
+        for l in 0..LANES {
+            let product = |i: usize, j: usize| {
+                rows.chunks_exact(stride).map(|row| row[i].0[l].to_f64() * row[j].0[l].to_f64()).sum::<f64>()
+            };
+            for (i, j) in (0..stride).flat_map(|i| (0..=i).map(move |j| (i, j))) {
+                let (sum, right) = (sums[packed_index(i, j)].0[l].to_f64(), product(i, j));
+                let length = (product(i, i) * product(j, j)).sqrt();
+                let text = written.text();
+                assert!(
+                    (sum - right).abs() <= tolerance * length,
+                    "{text}, {i} {j}, lane {l}: {sum} {right} of {length}"
+                );
+            }
+        }
+    }
+}
+
+#[test]
+fn sums_of_lattices_are_those_of_points() {
+    sums_agree::<f64>(1e-14);
+    sums_agree::<f32>(4e-6);
 }
