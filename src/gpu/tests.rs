@@ -190,3 +190,25 @@ fn numbers_are_rounded_to_the_nearest_half() {
         assert!(found == f32::from(bits) || x.is_nan(), "{x:e}: {found} instead of {bits}");
     }
 }
+
+#[test]
+fn threads_compile_a_kernel_once() {
+    let Some(context) = context() else { return };
+    let constants = source::Constants::default();
+    let kernel = |value: &str| {
+        let text = format!(
+            "@group(0) @binding(0) var<storage, read_write> values: array<f32>;\n\
+             @compute @workgroup_size(64)\nfn main(@builtin(global_invocation_id) id: vec3<u32>) {{ values[id.x] = {value}; }}"
+        );
+        source::Source::join(&constants, "test", &text, &[], None)
+    };
+    let [one, other] = ["1.0", "2.0"].map(kernel);
+    let made: Vec<wgpu::ComputePipeline> = std::thread::scope(|scope| {
+        let compile = || pipelines::compiled(&context, "test", &one, &[true]).expect("it compiles").0;
+        let threads: Vec<_> = (0..4).map(|_| scope.spawn(compile)).collect();
+        threads.into_iter().map(|thread| thread.join().expect("no panic")).collect()
+    });
+    assert!(made.iter().all(|pipeline| *pipeline == made[0]), "compiled more than once");
+    let (second, _) = pipelines::compiled(&context, "test", &other, &[true]).expect("it compiles");
+    assert!(second != made[0], "another kernel");
+}
