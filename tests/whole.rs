@@ -108,8 +108,6 @@ fn images_meet_the_refined_fits() {
     }
 }
 
-/// Where the noise is a fifth of the amplitude or more steps shrink at a constant rate, by as little as a tenth each: a small one is not the
-/// last that matters.
 /// On a lattice that all share sums are made by columns and lines, on grids of their own point by point.
 #[test]
 fn lattices_are_fitted_like_grids_of_their_own() {
@@ -135,6 +133,8 @@ fn lattices_are_fitted_like_grids_of_their_own() {
     }
 }
 
+/// Where the noise is a fifth of the amplitude or more steps shrink at a constant rate, by as little as a tenth each: a small one is not the
+/// last that matters.
 #[test]
 fn slow_fits_go_on_to_their_ends() {
     let line: Vec<f64> = (0..21).map(|j| 0.5 * f64::from(j)).collect();

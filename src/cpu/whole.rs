@@ -10,7 +10,7 @@ use crate::error::Result;
 use crate::rows::Real;
 use crate::rows::lanes::LANES;
 use crate::solver::Estimator;
-use crate::solver::whole::{LaneModel, LaneSums, WAITING, Whole, WholeBatch, WholeColumns, WholeFits, WholeModel};
+use crate::solver::whole::{AddUp, LaneModel, WAITING, Whole, WholeBatch, WholeColumns, WholeFits, WholeModel};
 
 /// Fits that one thread takes at a time.
 const TASK: usize = 2048;
@@ -51,7 +51,7 @@ impl WholeFits for CpuWhole {
 /// Cuts the columns into tasks.
 fn all<R: Real>(
     whole: &Whole,
-    (rows, sums, pool): (&LaneModel<R>, &Option<LaneSums<R>>, &Pool<R>),
+    (rows, sums, pool): (&LaneModel<R>, &Option<AddUp<R>>, &Pool<R>),
     batch: &WholeBatch<'_>,
     columns: &mut WholeColumns<'_>,
 ) {

@@ -28,7 +28,7 @@ mod wgsl;
 use std::sync::Arc;
 
 use crate::error::{Error, Result};
-use crate::solver::whole::{LaneModel, LaneSums, Rounding};
+use crate::solver::whole::{AddUp, LaneModel, Rounding};
 use direct::Direct;
 use lanes::LaneTape;
 pub(crate) use operation::Elementary;
@@ -163,7 +163,7 @@ impl Formula {
     }
 
     /// What makes sums on the grid `x` (predictors, points) of fits without weights, where that takes less than adding up rows.
-    pub(crate) fn lane_sums<R: Elementary>(&self, x: &[R]) -> Option<LaneSums<R>> {
+    pub(crate) fn lane_sums<R: Elementary>(&self, x: &[R]) -> Option<AddUp<R>> {
         self.direct.and_then(|direct| direct.sums(x))
     }
 

@@ -62,13 +62,13 @@ pub struct LaneSum<'a, R> {
 }
 
 /// What a model knows to make of a grid that all fits share, where it knows one: least squares without weights.
-pub type LaneSums<R> = Arc<dyn Fn(LaneSum<'_, R>) + Send + Sync>;
+pub type AddUp<R> = Arc<dyn Fn(LaneSum<'_, R>) + Send + Sync>;
 
 /// A model and the precision in which it is fitted. GPUs know f32 alone, and no sums.
 #[derive(Clone)]
 pub enum WholeModel {
-    Single(LaneModel<f32>, Option<LaneSums<f32>>),
-    Double(LaneModel<f64>, Option<LaneSums<f64>>),
+    Single(LaneModel<f32>, Option<AddUp<f32>>),
+    Double(LaneModel<f64>, Option<AddUp<f64>>),
 }
 
 /// The most that rounding in f32 may do to a model's value, in units of 2⁻²⁴.

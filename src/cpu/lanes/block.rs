@@ -9,7 +9,7 @@ use crate::rows::Real;
 use crate::rows::lanes::{LANES, Lanes};
 use crate::solver::Estimator;
 use crate::solver::triangle::{packed_index, packed_length};
-use crate::solver::whole::{LaneBlock, LaneGrid, LaneModel, LaneSum, LaneSums, Whole, WholeBatch};
+use crate::solver::whole::{AddUp, LaneBlock, LaneGrid, LaneModel, LaneSum, Whole, WholeBatch};
 
 /// Most points whose rows are in the cache at a time.
 pub const POINTS: usize = 9;
@@ -36,7 +36,7 @@ const ROUNDING: [Rounding; 2] = [
 pub struct Model<'a, R> {
     pub rows: &'a LaneModel<R>,
     /// Makes sums without rows, where it can.
-    pub sums: Option<&'a LaneSums<R>>,
+    pub sums: Option<&'a AddUp<R>>,
     /// (predictors, points), where fits have none of their own.
     pub shared_x: &'a [R],
 }
@@ -156,7 +156,7 @@ impl<R: Real> Block<R> {
         self.accepted.iter().zip(bounds).all(inside)
     }
 
-    /// A bit a lane that still runs, or of which nobody knows.
+    /// A bit a lane whose fit still runs.
     pub fn running(&self) -> u64 {
         let bit = |(l, status): (usize, &R)| u64::from(*status == R::of(RUNNING)) << l;
         self.status.0.iter().enumerate().map(bit).fold(0, |all, bit| all | bit)

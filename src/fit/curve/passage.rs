@@ -14,7 +14,7 @@ use super::{CurveColumns, CurveFitter, begin};
 use crate::cpu::CpuDevice;
 use crate::error::Result;
 use crate::formula::{Elementary, Formula};
-use crate::solver::whole::{LaneSums, WAITING, Whole, WholeBatch, WholeColumns, WholeFits, WholeModel, unit};
+use crate::solver::whole::{AddUp, WAITING, Whole, WholeBatch, WholeColumns, WholeFits, WholeModel, unit};
 use crate::solver::{Device as _, Estimator, LevenbergMarquardt, Status};
 
 /// Fits that go to another device together.
@@ -109,7 +109,7 @@ impl<'a> Passage<'a> {
     }
 
     /// What makes sums without rows, where the formula knows the grid that all share.
-    fn lane_sums<R: Elementary>(&self) -> Option<LaneSums<R>> {
+    fn lane_sums<R: Elementary>(&self) -> Option<AddUp<R>> {
         let Grid::Shared(x) = &self.curves.grid else { return None };
         self.formula.lane_sums(&x.iter().map(|x| R::of(*x)).collect::<Vec<R>>())
     }

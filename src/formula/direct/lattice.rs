@@ -3,6 +3,7 @@
 //! With u = (x − x₀) / s_x and v = (y − y₀) / s_y, a pixel's e^(−(u² + v²)/2) is a factor of its column times one of its line, and each
 //! derivative such a product times a power of u or v. So a product of two of them, added up over pixels, is a sum over columns times one
 //! over lines; what is left to do pixel by pixel is the residual. Nothing cancels that does not where points are added up one by one.
+//! Where a width's square is below what numbers reach, derivatives are the zeros that they tend to, not the 0 · ∞ of points one by one.
 
 use pulp::{Simd, WithSimd};
 
@@ -93,6 +94,7 @@ impl<R: Real, S: Simd> Axis<R, S> {
     fn new(simd: S, x: &[R], [middle, per_width]: [V<R, S>; 2], factors: &mut [Lanes<R>], v: usize) -> Axis<R, S> {
         let factors = factors.as_chunks_mut::<POWERS>().0;
         for (x, own) in x.iter().zip(&mut *factors) {
+            // u² / 2 has seven roundings: fewer than the models' bounds of them count, which must stay so
             let u = (V::splat(simd, *x) - middle) * per_width;
             let e = (u * u * u.number(-0.5)).exp_below();
             let slope = e * u;

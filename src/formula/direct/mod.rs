@@ -13,7 +13,7 @@ use pulp::{Simd, WithSimd};
 
 use crate::rows::Real;
 use crate::rows::lanes::Lanes;
-use crate::solver::whole::{LaneBlock, LaneGrid, LaneSums, SumRounding};
+use crate::solver::whole::{AddUp, LaneBlock, LaneGrid, SumRounding};
 use lattice::Lattice;
 use models::{Decay, Exponential, Gauss1d, Gauss2d, Gauss2dElliptic, Lorentz, Model};
 use wide::V;
@@ -53,7 +53,7 @@ impl Direct {
     }
 
     /// What makes the sums of fits on the grid `x` (2, points), where that takes less than rows do.
-    pub fn sums<R: Real>(self, x: &[R]) -> Option<LaneSums<R>> {
+    pub fn sums<R: Real>(self, x: &[R]) -> Option<AddUp<R>> {
         let is_round = match self {
             Direct::Gauss2d => true,
             Direct::Gauss2dElliptic => false,

@@ -11,11 +11,24 @@ fn some<R: Elementary>(count: usize, seed: usize) -> Vec<Lanes<R>> {
     (0..count).map(|i| Lanes(std::array::from_fn(|l| number(seed + i * LANES + l)))).collect()
 }
 
-/// All rows of lanes of some parameters, the first of them of either sign.
+/// Parameters of which amplitudes and widths are of either sign. A width's does not matter to values, but to derivatives.
+fn parameters<R: Elementary>(formula: &Formula) -> Vec<Lanes<R>> {
+    let mut all = some::<R>(formula.parameters().len(), 7);
+    for (name, own) in formula.parameters().iter().zip(&mut all) {
+        let every = match name.chars().next() {
+            Some('a') => 2,
+            Some('s') => 3,
+            _ => continue,
+        };
+        own.0.iter_mut().step_by(every).for_each(|p| *p = -*p);
+    }
+    all
+}
+
+/// All rows of lanes of some parameters.
 fn rows<R: Elementary>(formula: &Formula, grid: LaneGrid<'_, R>, y: &[Lanes<R>], points: usize) -> Vec<Lanes<R>> {
     let stride = 1 + formula.parameters().len();
-    let mut parameters = some::<R>(stride - 1, 7);
-    parameters[0].0.iter_mut().step_by(2).for_each(|a| *a = -*a);
+    let parameters = parameters(formula);
     let model: LaneModel<R> = formula.lanes();
     let (mut out, mut registers) = (vec![Lanes::splat(R::NAN); points * stride], Vec::new());
     // in two calls, as a block's points go by in parts
@@ -125,8 +138,7 @@ fn sums_agree<R: Elementary>(tolerance: f64) {
         assert_eq!(on_lattice.is_some(), written.predictors().len() == 2, "{}", written.text());
         assert!(tape.lane_sums(&x).is_none() && written.lane_sums(&pixels::<R>(true)).is_none());
         let Some(add_up) = on_lattice else { continue };
-        let mut parameters = some::<R>(stride - 1, 7);
-        parameters[0].0.iter_mut().step_by(2).for_each(|a| *a = -*a);
+        let parameters = parameters(&written);
         let mut sums = vec![Lanes::splat(R::NAN); packed_length(stride)];
         add_up(LaneSum { parameters: &parameters, registers: &mut Vec::new(), y: &y, sums: &mut sums });
         let rows = rows::<R>(&tape, LaneGrid::Shared(&x), &y, 12);
