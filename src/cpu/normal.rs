@@ -124,7 +124,7 @@ impl<R: Real> WithSimd for Normal<'_, R> {
             }
             if let Some(c) = self.continuum {
                 smooth.fill(R::ZERO);
-                for (k, factor) in coefficients.iter().enumerate() {
+                for (k, &factor) in coefficients.iter().enumerate() {
                     let basis = &c.basis[k * self.pixels + start..][..count];
                     for ((s, b), (row, v)) in smooth.iter_mut().zip(basis).zip(gram.row(k).iter_mut().zip(&scaled)) {
                         *s = factor.fused(*b, *s);

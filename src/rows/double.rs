@@ -39,7 +39,11 @@ impl Real for f64 {
     }
     #[inline(always)]
     fn exp_each<S: Simd, const W: usize, const BELOW: bool>(_: S, x: [S::f64s; W]) -> [S::f64s; W] {
-        x.map(vectors::exp_f64s::<S>)
+        let mut all = x;
+        for x in &mut all {
+            *x = vectors::exp_f64s::<S>(*x);
+        }
+        all
     }
     #[inline(always)]
     fn larger<S: Simd>(simd: S, a: S::f64s, b: S::f64s) -> S::f64s {

@@ -82,7 +82,10 @@ impl<R: Real> Gram<'_, R> {
                 }
             }
             for point in self.rows.as_chunks::<N>().0 {
-                let own: [_; N] = std::array::from_fn(|i| R::vectors::<S>(&point[i].0)[v]);
+                let mut own = [R::splat(simd, R::ZERO); N];
+                for i in 0..N {
+                    own[i] = R::vectors::<S>(&point[i].0)[v];
+                }
                 for i in FROM..TO {
                     for j in 0..=i {
                         totals[i][j] = match ONES && i + 1 == N {

@@ -135,9 +135,12 @@ impl<R: Real> Factors<R> {
         };
         for v in 0..LANES / lanes {
             let mut done = Eliminated::<R, S, N>::new(simd);
-            let least = std::array::from_fn(|i| R::vectors::<S>(&least[i].0)[v]);
+            let mut pivots = [R::splat(simd, R::ZERO); N];
+            for i in 0..N {
+                pivots[i] = R::vectors::<S>(&least[i].0)[v];
+            }
             let matrix = packed(lower, 0, v);
-            done.all(simd, &matrix, least);
+            done.all(simd, &matrix, pivots);
             for i in 0..N {
                 for k in 0..i {
                     R::vectors_mut::<S>(&mut lower[packed_index(i, k)].0)[v] = done.lower[i][k];

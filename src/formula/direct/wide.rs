@@ -1,4 +1,8 @@
 //! Arithmetic with some registers' worth of fits at a time.
+#![expect(
+    clippy::needless_range_loop,
+    reason = "closures over arrays are not always inlined, and each operation is a call then"
+)]
 
 use std::ops::{Add, Mul, Sub};
 
@@ -50,7 +54,11 @@ impl<R: Real, S: Simd> V<R, S> {
     }
     #[inline(always)]
     fn with(self, b: Self, each: impl Fn(R::Vector<S>, R::Vector<S>) -> R::Vector<S>) -> Self {
-        V(self.0, std::array::from_fn(|k| each(self.1[k], b.1[k])))
+        let mut all = self.1;
+        for k in 0..WIDE {
+            all[k] = each(self.1[k], b.1[k]);
+        }
+        V(self.0, all)
     }
     /// The same number, of the same kind.
     #[inline(always)]
@@ -67,7 +75,11 @@ impl<R: Real, S: Simd> V<R, S> {
     }
     #[inline(always)]
     pub fn times_plus(self, b: Self, c: Self) -> Self {
-        V(self.0, std::array::from_fn(|k| R::multiply_add(self.0, self.1[k], b.1[k], c.1[k])))
+        let mut all = self.1;
+        for k in 0..WIDE {
+            all[k] = R::multiply_add(self.0, self.1[k], b.1[k], c.1[k]);
+        }
+        V(self.0, all)
     }
     #[inline(always)]
     pub fn exp(self) -> Self {
