@@ -3,14 +3,13 @@
 //! number is beyond what so many refits scatter.
 
 #[path = "../src/cli/nist/problems.rs"]
-#[allow(dead_code, reason = "the command and tests/nist.rs use the rest")]
+#[expect(dead_code, reason = "the command and tests/nist.rs use the rest")]
 mod problems;
 #[path = "../tests/calibration/random.rs"]
 mod random;
 #[path = "../tests/calibration/refits.rs"]
 mod refits;
 #[path = "../tests/calibration/statistics.rs"]
-#[allow(dead_code, reason = "the test asks for single faults")]
 mod statistics;
 
 use std::process::ExitCode;

@@ -124,6 +124,7 @@ impl<R: Real> WithSimd for Normal<'_, R> {
             }
             if let Some(c) = self.continuum {
                 smooth.fill(R::ZERO);
+                // a copy: what is behind a reference might be one of the rows, and the loop no vector code
                 for (k, &factor) in coefficients.iter().enumerate() {
                     let basis = &c.basis[k * self.pixels + start..][..count];
                     for ((s, b), (row, v)) in smooth.iter_mut().zip(basis).zip(gram.row(k).iter_mut().zip(&scaled)) {

@@ -38,8 +38,7 @@ impl Real for f64 {
         simd.div_f64s(a, b)
     }
     #[inline(always)]
-    fn exp_each<S: Simd, const W: usize, const BELOW: bool>(_: S, x: [S::f64s; W]) -> [S::f64s; W] {
-        let mut all = x;
+    fn exp_each<S: Simd, const W: usize, const BELOW: bool>(_: S, mut all: [S::f64s; W]) -> [S::f64s; W] {
         for x in &mut all {
             *x = vectors::exp_f64s::<S>(*x);
         }

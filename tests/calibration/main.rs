@@ -1,7 +1,7 @@
 //! Errors are calibrated: 2,000 refits of nine NIST problems and a spectrum. `examples/calibration.rs` has 20,000.
 
 #[path = "../../src/cli/nist/problems.rs"]
-#[allow(dead_code, reason = "the command and tests/nist.rs use the rest")]
+#[expect(dead_code, reason = "the command and tests/nist.rs use the rest")]
 mod problems;
 mod random;
 mod refits;

@@ -1,47 +1,10 @@
 //! Whole fits of tiny problems: the columns of `fit_columns` against `fit`, which refines every fit in f64 and which `nist` validates.
 
-#[path = "../src/cli/bench/sequence.rs"]
-mod sequence;
+mod neighbours;
+mod problems;
 
-use popfit::{CurveColumns, CurveFitter, Curves, Device, Estimator, Formula, Status};
-use sequence::Sequence;
-
-/// The CPU, and an adapter where there is one; `POPFIT_REQUIRE_GPU=1` asks for one.
-fn devices() -> Vec<Device> {
-    let gpu = Device::parse("gpu");
-    assert!(gpu.is_ok() || std::env::var("POPFIT_REQUIRE_GPU").as_deref() != Ok("1"), "no adapter");
-    std::iter::once(Device::cpu()).chain(gpu).collect()
-}
-
-/// Data of many curves: truths and starts within a tenth of `centre`.
-struct Problem {
-    formula: Formula,
-    x: Vec<f64>,
-    y: Vec<f64>,
-    starts: Vec<f64>,
-}
-
-fn problem(formula: Formula, x: Vec<f64>, centre: &[f64], sigma: f64, count: usize) -> Problem {
-    let mut random = Sequence(count as u64 + 1);
-    let near = |random: &mut Sequence| -> Vec<f64> {
-        centre.iter().map(|c| c * (1.0 + 0.2 * (random.uniform() - 0.5))).collect()
-    };
-    let (mut y, mut starts) = (Vec::new(), Vec::new());
-    for _ in 0..count {
-        let truth = near(&mut random);
-        y.extend(formula.values(&x, &truth).unwrap().iter().map(|m| m + sigma * random.normal()));
-        starts.extend(near(&mut random));
-    }
-    Problem { formula, x, y, starts }
-}
-
-/// 5 × 5 images of round Gaussians.
-fn images(sigma: f64, count: usize) -> Problem {
-    let formula = Formula::builtin("gauss2d").unwrap();
-    assert_eq!(formula.parameters(), ["a", "x0", "y0", "s", "c"]);
-    let x = (0..50).map(|j| if j < 25 { j % 5 } else { (j - 25) / 5 }).map(f64::from).collect();
-    problem(formula, x, &[10.0, 2.0, 2.0, 1.0, 10.0], sigma, count)
-}
+use popfit::{CurveFitter, Curves, Device, Estimator, Formula, Status};
+use problems::{Problem, Sequence, devices, images, problem};
 
 /// Steps that stay in registers are those of fits with bounds, which take the general path: of 3, 4, 5 and 6 parameters.
 #[test]
@@ -265,81 +228,6 @@ fn weights_that_span_nine_decades() {
             }
         }
     }
-}
-
-#[test]
-fn a_fit_has_the_same_bits_in_any_order_and_batch() {
-    for device in devices() {
-        let Problem { formula, x, y, starts } = images(0.5, 3000);
-        let fitter = CurveFitter::new(formula, device).unwrap();
-        let of = |fits: &[usize]| -> CurveColumns {
-            let y = fits.iter().flat_map(|k| &y[k * 25..(k + 1) * 25]).copied().collect();
-            let starts = fits.iter().flat_map(|k| &starts[k * 5..(k + 1) * 5]).copied().collect();
-            fitter.fit_columns(&Curves::shared(x.clone(), y, starts)).unwrap()
-        };
-        let all = of(&(0..3000).collect::<Vec<_>>());
-        let backwards: Vec<usize> = (0..3000).rev().collect();
-        for some in [&backwards[..], &[7], &[2999, 0, 64]] {
-            let columns = of(some);
-            for (i, &k) in some.iter().enumerate() {
-                assert_eq!(columns.parameters[i * 5..(i + 1) * 5], all.parameters[k * 5..(k + 1) * 5]);
-                assert_eq!(columns.errors[i * 5..(i + 1) * 5], all.errors[k * 5..(k + 1) * 5]);
-                assert_eq!((columns.chi2[i], columns.rounds[i]), (all.chi2[k], all.rounds[k]));
-            }
-        }
-    }
-}
-
-/// Columns that other fits were put into before.
-#[test]
-fn used_columns_leave_no_trace() {
-    for device in devices() {
-        let Problem { formula, x, y, starts } = images(0.5, 300);
-        let counts: Vec<f64> = y.iter().map(|y| y.round().max(0.0)).collect();
-        let (y, starts) = ([y, counts].concat(), starts.repeat(2));
-        let plain = || CurveFitter::new(formula.clone(), device.clone()).unwrap();
-        let fitters = [
-            ("plain", plain()),
-            ("bounds", plain().bounds("s", 0.0, 10.0).unwrap()),
-            ("a bound", plain().bounds("s", 0.0, 1.02).unwrap()),
-            ("held", plain().hold("c").unwrap()),
-            ("a prior", plain().prior("c", 10.0, 0.1).unwrap()),
-            ("loss", plain().estimator(Estimator::SoftL1(1.0)).unwrap()),
-            ("counts", plain().estimator(Estimator::Poisson).unwrap()),
-        ];
-        for (what, fitter) in &fitters {
-            let part = |fits: std::ops::Range<usize>| {
-                let (y, starts) = (&y[25 * fits.start..25 * fits.end], &starts[5 * fits.start..5 * fits.end]);
-                Curves::shared(x.clone(), y.to_vec(), starts.to_vec())
-            };
-            let mut used = fitter.fit_columns(&part(0..300)).unwrap();
-            fitter.fit_columns_into(&part(300..600), &mut used).unwrap();
-            let fresh = fitter.fit_columns(&part(300..600)).unwrap();
-            // NaN for NaN
-            assert_eq!(format!("{used:?}"), format!("{fresh:?}"), "{what} on {}", device.name());
-        }
-    }
-}
-
-#[test]
-fn bad_fits_do_not_spoil_the_others() {
-    let Problem { formula, x, mut y, mut starts } = images(0.5, 8);
-    y[30] = f64::INFINITY;
-    starts[10] = f64::NAN;
-    // the model is not finite where s = 0
-    starts[18] = 0.0;
-    let fitter = CurveFitter::new(formula, Device::cpu()).unwrap();
-    let mut mask = vec![false; 200];
-    mask[100..121].fill(true);
-    let mut sigma = vec![1.0; 200];
-    sigma[130] = -1.0;
-    let columns = fitter.fit_columns(&Curves::shared(x, y, starts).mask(mask).sigma(sigma)).unwrap();
-    let status: Vec<Option<Status>> = columns.status.iter().map(|s| Status::from_code((*s).into())).collect();
-    for k in [1, 2, 4, 5] {
-        assert!(status[k] == Some(Status::BadInput) && columns.parameters[5 * k].is_nan(), "{k}: {columns:?}");
-    }
-    assert_eq!(status[3], Some(Status::NotFinite));
-    assert!([0, 6, 7].iter().all(|k| status[*k].is_some_and(Status::is_success)), "{columns:?}");
 }
 
 #[test]
