@@ -3,7 +3,7 @@
 //
 // One member an invocation. members, state (read-write), control (read-write), limits (spectra x 4 x PARAMETERS: lower, upper,
 // prior mean, prior weight). f32. Constants of the settings: MAX_ROUNDS, MAX_REJECTIONS, FTOL, XTOL, GTOL. Twin of src/cpu/step.rs.
-//@use math, members, state, packed, box, judge
+//@use math, members, state, packed, box, judge, secant
 
 const FINISHING_DAMPING: f32 = 1.0e-6;
 const FINISHING_STEPS: i32 = 20;
@@ -45,7 +45,9 @@ fn judge(slot: u32) -> i32 {
         return RUNNING;
     }
     if valid && trial_cost <= cost * FINISHING_RISE {
-        accept(slot);
+        if !turns_back(slot) {
+            accept(slot);
+        }
         return RUNNING;
     }
     // where data are met to their last digit, rounding makes a finite cost rise, and the cosine says nothing
@@ -128,6 +130,7 @@ fn choose(slot: u32) -> i32 {
         return STALLED;
     }
     let finishing = control[cell(MODE, slot)] == FINISHING_MODE;
+    let bent = set_secant(slot);
     var undamped = false;
     // a second and a third time when the floor is released, and when the finishing steps begin
     for (var attempt = 0u; attempt < 3u; attempt++) {
@@ -169,8 +172,8 @@ fn choose(slot: u32) -> i32 {
     if small_step {
         return XTOL_STATUS;
     }
-    // a penalty would take its unknown share of the promise
-    let plain = state[at(PENALTY, slot)] == 0.0;
+    // a penalty would take its unknown share of the promise, what bends the cost changes from step to step
+    let plain = state[at(PENALTY, slot)] == 0.0 && !bent;
     return set_trial(slot, undamped && plain && TRUSTS_STEPS && is_last(slot, FTOL * cost));
 }
 

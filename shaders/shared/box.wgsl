@@ -1,5 +1,5 @@
-// The damped step inside the box for step.wgsl: (A + mu diag A) delta = g, parameters that would leave the box are put on its
-// face and the others solved again with that step given (design §2.6).
+// The damped step inside the box for step.wgsl: (A + S + mu diag A) delta = g, S = s s^T of secant.wgsl; parameters that would leave
+// the box are put on its face and the others solved again with that step given (design §2.6). Twin of src/cpu/step/damped.rs.
 //@use math, packed, solve
 
 const SMALLEST_MAGNITUDE: f32 = 0.1; // share of a parameter's unit below which its magnitude does not bound a step
@@ -8,9 +8,10 @@ const SMALLEST_MAGNITUDE: f32 = 0.1; // share of a parameter's unit below which 
 var<private> parameter_count: u32;
 
 var<private> delta: array<f32, PARAMETERS>;
+var<private> secant: array<f32, PARAMETERS>; // s, zeros unless secant.wgsl sets it
 var<private> free: array<bool, PARAMETERS>;
 var<private> shortened: bool;
-var<private> reduction: f32; // 2 g delta - delta A delta, and
+var<private> reduction: f32; // 2 g delta - delta (A + S) delta, and
 var<private> step_length: f32; // |sqrt(diag A) delta|, both before the step was shortened
 var<private> taken_reduction: f32; // after shortening; negative where that shortened the step, which tells nothing of the next
 var<private> damping_floor: f32;
@@ -19,6 +20,11 @@ var<private> step_scale: f32; // |sqrt(diag A) theta| over the parameters that m
 
 fn normal_entry(slot: u32, p: u32, q: u32) -> f32 {
     return state[at(NORMAL + packed_symmetric(p, q), slot)];
+}
+
+// The same with what bends the cost.
+fn curvature(slot: u32, p: u32, q: u32) -> f32 {
+    return normal_entry(slot, p, q) + secant[p] * secant[q];
 }
 
 // Its bounds leave room, it is not pushed against one, and the model depends on it.
@@ -31,7 +37,7 @@ fn is_free(slot: u32, p: u32) -> bool {
     return upper > lower && !pushed && normal_entry(slot, p, p) > 0.0;
 }
 
-// Solves (A_FF + mu D) delta_F = g_F - A_FC delta_C for the free F, the others C held; D = diag A_FF, at least
+// Solves (A_FF + mu D) delta_F = g_F - A_FC delta_C, A with S, for the free F, the others C held; D = diag A_FF, at least
 // damping_floor times its largest element.
 fn solve_free(slot: u32, mu: f32) -> bool {
     var lowest = 0.0;
@@ -45,7 +51,7 @@ fn solve_free(slot: u32, mu: f32) -> bool {
             var column = 0u;
             var right = state[at(GRADIENT + p, slot)];
             for (var q = 0u; q < parameter_count; q++) {
-                let entry = normal_entry(slot, p, q);
+                let entry = curvature(slot, p, q);
                 if !free[q] {
                     right -= entry * delta[q];
                 } else if q < p {
@@ -55,7 +61,8 @@ fn solve_free(slot: u32, mu: f32) -> bool {
             }
             let diagonal = normal_entry(slot, p, p);
             step_damping = max(step_damping, mu * lowest / diagonal);
-            matrix[packed(order, order)] = select(diagonal * (1.0 + mu), diagonal + mu * lowest, diagonal < lowest);
+            let damped = select(diagonal * (1.0 + mu), diagonal + mu * lowest, diagonal < lowest);
+            matrix[packed(order, order)] = damped + secant[p] * secant[p];
             x[order] = right;
             order += 1u;
         }
@@ -96,7 +103,7 @@ fn promise(slot: u32) {
     for (var p = 0u; p < parameter_count; p++) {
         linear += state[at(GRADIENT + p, slot)] * delta[p];
         for (var q = 0u; q < parameter_count; q++) {
-            quadratic += delta[p] * normal_entry(slot, p, q) * delta[q];
+            quadratic += delta[p] * curvature(slot, p, q) * delta[q];
         }
         if delta[p] != 0.0 {
             let value = state[at(ACCEPTED + p, slot)];

@@ -7,7 +7,7 @@ use std::collections::{HashMap, HashSet};
 use std::fmt::Write as _;
 
 /// Files of `shaders/shared/`.
-const SHARED: [(&str, &str); 26] = [
+const SHARED: [(&str, &str); 27] = [
     ("activation", include_str!("../../shaders/shared/activation.wgsl")),
     ("basis", include_str!("../../shaders/shared/basis.wgsl")),
     ("box", include_str!("../../shaders/shared/box.wgsl")),
@@ -29,6 +29,7 @@ const SHARED: [(&str, &str); 26] = [
     ("projection", include_str!("../../shaders/shared/projection.wgsl")),
     ("resampled_rows", include_str!("../../shaders/shared/resampled_rows.wgsl")),
     ("rotation", include_str!("../../shaders/shared/rotation.wgsl")),
+    ("secant", include_str!("../../shaders/shared/secant.wgsl")),
     ("smooth", include_str!("../../shaders/shared/smooth.wgsl")),
     ("solve", include_str!("../../shaders/shared/solve.wgsl")),
     ("state", include_str!("../../shaders/shared/state.wgsl")),

@@ -10,7 +10,8 @@ use crate::error::{Error, Result};
 /// Most starts a spectrum can have.
 pub const MOST_STARTS: usize = 64;
 
-/// Population Levenberg–Marquardt (Marquardt 1963 scaling, damping of Nielsen 1999).
+/// Population Levenberg–Marquardt (Marquardt 1963 scaling, damping of Nielsen 1999; near the end the curvature that residuals add, a
+/// structured secant after Dennis, Gay & Welsch 1981, but for tiny fits of written-out models).
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
 pub struct LevenbergMarquardt {
     /// Linearisations a member may use.

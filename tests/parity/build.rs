@@ -191,30 +191,35 @@ impl Builder {
         output
     }
 
-    /// (1 + u0 (x − 0.25)) / (1 + (2 + u1) x) + u2 x²
+    /// (1 + u0 (x − 0.25)) / (1 + (2 + u1) x) + u2 x², or u0 cos 7x + 1.5 u0² sin 23x + u1 sin 11x + u2 x².
     fn custom(&mut self, ids: &mut Ids) -> BufferId {
         let (parameters, rows) = (self.recording.parameters.len(), 4);
         let predictor = self.recording.buffer("predictor", Scope::Batch, Kind::Float, PIXELS);
         ids.predictor = Some(predictor);
         let output = self.member("rows", rows * PIXELS);
+        let body = if self.model.bent { BENT } else { RATIONAL };
         let wgsl = format!(
             "fn fill(x: f32, u: ptr<function, array<f32, {parameters}>>, out: ptr<function, array<f32, {rows}>>) {{
-    let d = 1.0 + (2.0 + u[1]) * x;
-    let n = 1.0 + u[0] * (x - 0.25);
-    out[0] = n / d + u[2] * x * x;
-    out[1] = (x - 0.25) / d;
-    out[2] = -n * x / (d * d);
+    {body}
     out[3] = x * x;
 }}"
         );
-        let rust = |x: f64, u: &[f64], out: &mut [f64]| {
-            let (d, n) = (1.0 + (2.0 + u[1]) * x, 1.0 + u[0] * (x - 0.25));
-            out[0] = n / d + u[2] * x * x;
-            out[1] = (x - 0.25) / d;
-            out[2] = -n * x / (d * d);
+        let bent = self.model.bent;
+        let rust = move |x: f64, u: &[f64], out: &mut [f64]| {
+            if bent {
+                let (c, s) = ((7.0 * x).cos(), 1.5 * (23.0 * x).sin());
+                out[2] = (11.0 * x).sin();
+                out[0] = u[0] * c + u[0] * u[0] * s + u[1] * out[2] + u[2] * x * x;
+                out[1] = c + 2.0 * u[0] * s;
+            } else {
+                let (d, n) = (1.0 + (2.0 + u[1]) * x, 1.0 + u[0] * (x - 0.25));
+                out[0] = n / d + u[2] * x * x;
+                out[1] = (x - 0.25) / d;
+                out[2] = -n * x / (d * d);
+            }
             out[3] = x * x;
         };
-        let (name, rust, table) = ("rational".to_owned(), pointwise(rust), Arc::default());
+        let (name, rust, table) = (format!("custom {bent}"), pointwise(rust), Arc::default());
         let stage =
             Custom { name, output, rows, pixels: PIXELS, predictors: 1, predictor, scale: None, table, wgsl, rust };
         self.recording.stages.push(Stage::Custom(stage));
@@ -247,6 +252,18 @@ impl Builder {
         });
     }
 }
+
+const RATIONAL: &str = "let d = 1.0 + (2.0 + u[1]) * x;
+    let n = 1.0 + u[0] * (x - 0.25);
+    out[0] = n / d + u[2] * x * x;
+    out[1] = (x - 0.25) / d;
+    out[2] = -n * x / (d * d);";
+
+const BENT: &str = "let c = cos(7.0 * x);
+    let s = 1.5 * sin(23.0 * x);
+    out[2] = sin(11.0 * x);
+    out[0] = u[0] * c + u[0] * u[0] * s + u[1] * out[2] + u[2] * x * x;
+    out[1] = c + 2.0 * u[0] * s;";
 
 fn label_inputs(tied: bool) -> Vec<LabelInput> {
     let label = |p, transform, mean, std| LabelInput { source: Source::Parameter(p), transform, mean, std };

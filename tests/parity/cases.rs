@@ -40,6 +40,8 @@ pub struct Model {
     pub linear: bool,
     pub velocity_fixed: bool,
     pub custom: bool,
+    /// With `custom`: what it lacks of the data bends the cost.
+    pub bent: bool,
     /// With `custom`: not least squares.
     pub estimator: Option<Estimator>,
     /// vsini is free.
@@ -72,6 +74,7 @@ impl Model {
         linear: false,
         velocity_fixed: false,
         custom: false,
+        bent: false,
         estimator: None,
         rotation: false,
         spread: false,
@@ -182,7 +185,8 @@ impl Case {
         let flux = |i: usize| {
             let x = (i % PIXELS) as f64 / PIXELS as f64;
             let smooth = if model.terms > 0 { 3.0 + x } else { 1.0 };
-            f64::from(weight[i]) * rows[i / PIXELS * length + i % PIXELS] * smooth
+            let lacks = if model.bent { 0.5 * (23.0 * x).sin() } else { 0.0 };
+            f64::from(weight[i]) * (rows[i / PIXELS * length + i % PIXELS] * smooth - lacks)
         };
         let data: Vec<f32> = (0..weight.len())
             .map(|i| if weight[i] > 0.0 { (flux(i) + 2.0 * random.around(1.0)) as f32 } else { 0.0 })

@@ -1,0 +1,155 @@
+//! The curvature that the normal matrix leaves out: A = JᵀJ without Σ r ∇²r, which bends the cost where a parameter is known no better
+//! than its own size (vsini near 0). Without it steps overshoot by its share, are rejected, and crawl. f64. Twin of
+//! `shaders/shared/secant.wgsl`.
+
+use crate::solver::member::Member;
+use crate::solver::triangle::packed_index;
+
+/// Share of the cost within which two points lie so close that the residuals, and so what they add, are the same at both.
+const CLOSE: f64 = 1e-4;
+/// Least share of each other of the slopes at both points, which are those of a step that went too far, and least share of A's curvature
+/// along it that is added: less does no harm.
+const BENT: f64 = 0.25;
+
+/// s of S = s sᵀ, such that A + S foretells how the gradient changes between the accepted and the other point, which is the last trial
+/// point, or the one before when that was accepted; A their mean, or what changes in J would count. Zeros where they are too far
+/// apart, where the cost has no minimum well between them, or where A does well enough. The symmetric update of rank one (Nocedal &
+/// Wright 2006, eq. 6.24) of a structured secant equation (after Dennis, Gay & Welsch 1981).
+pub fn secant(member: &Member) -> Vec<f64> {
+    let count = member.parameters.len();
+    let (here, there) = (&member.sums, &member.trial_sums);
+    let delta = between(member);
+    let mean =
+        |p: usize, q: usize| 0.5 * (here.normal_matrix[packed_index(p, q)] + there.normal_matrix[packed_index(p, q)]);
+    let (mut missed, mut quadratic, mut down, mut up) = (vec![0.0; count], 0.0, 0.0, 0.0);
+    for p in 0..count {
+        let told: f64 = (0..count).map(|q| mean(p, q) * delta[q]).sum();
+        missed[p] = here.gradient[p] - there.gradient[p] - told;
+        quadratic += told * delta[p];
+        down += here.gradient[p] * delta[p];
+        up -= there.gradient[p] * delta[p];
+    }
+    let extra = down + up - quadratic;
+    let is_close = quadratic > 0.0 && quadratic <= CLOSE * here.cost();
+    let is_between = down.min(up) >= BENT * down.max(up);
+    // before the second round there is no other point
+    let known = member.rounds > 1 && there.is_finite() && is_close && is_between && extra >= BENT * quadratic;
+    missed.iter().map(|m| if known { m / extra.sqrt() } else { 0.0 }).collect()
+}
+
+/// Whether the gradient at the trial point leads back beyond the accepted one: the cost has its minimum on the way there, and nearer to
+/// this one.
+pub fn turns_back(member: &Member) -> bool {
+    let slopes = member.sums.gradient.iter().zip(&member.trial_sums.gradient);
+    between(member).iter().zip(slopes).map(|(d, (here, there))| d * (here + there)).sum::<f64>() < 0.0
+}
+
+/// From the accepted point to the other.
+fn between(member: &Member) -> Vec<f64> {
+    member.trial.iter().zip(&member.parameters).map(|(t, x)| t - x).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::cpu::step::damped::solve;
+    use crate::cpu::step::step;
+    use crate::solver::member::Sums;
+    use crate::solver::{LevenbergMarquardt, Status};
+
+    const NORMAL: [f64; 3] = [4.0, 1.0, 2.0];
+    const GRADIENT: [f64; 2] = [0.6, -0.3];
+    /// Of the curvature that is left out.
+    const SIDE: [f64; 2] = [1.5, -0.5];
+    const WIDE_OPEN: (&[f64], &[f64]) = (&[-100.0; 2], &[100.0; 2]);
+
+    /// (A + `share` S) δ
+    fn changed(share: f64, delta: &[f64]) -> Vec<f64> {
+        let along = share * (SIDE[0] * delta[0] + SIDE[1] * delta[1]);
+        (0..2).map(|p| (0..2).map(|q| NORMAL[packed_index(p, q)] * delta[q]).sum::<f64>() + SIDE[p] * along).collect()
+    }
+
+    /// A quadratic cost of curvature A + `share` S around 7000, and its gradient at `trial`.
+    fn member(share: f64, trial: [f64; 2]) -> Member {
+        let mut member = Member::new(0, 0, &[0.0; 2], 1e-12);
+        let there = changed(share, &trial);
+        let sums = |gradient: Vec<f64>| Sums {
+            chi2: 7000.0,
+            penalty: 0.0,
+            ln_det: 0.0,
+            gradient,
+            normal_matrix: NORMAL.to_vec(),
+        };
+        member.rounds = 2;
+        member.sums = sums(GRADIENT.to_vec());
+        member.trial_sums = sums((0..2).map(|p| GRADIENT[p] - there[p]).collect());
+        member.trial = trial.to_vec();
+        member
+    }
+
+    #[test]
+    fn another_gradient_tells_what_bends_the_cost() {
+        let mut bent = member(1.0, [0.2, -0.3]);
+        let found = secant(&bent);
+        for (p, q) in [(0, 0), (1, 0), (1, 1)] {
+            assert!((found[p] * found[q] - SIDE[p] * SIDE[q]).abs() < 1e-9, "{found:?}");
+        }
+        // so that the next step ends in the minimum
+        let step = solve(&mut bent, &found, WIDE_OPEN, &LevenbergMarquardt::default()).unwrap();
+        let left = changed(1.0, &step.delta);
+        assert!(left.iter().zip(GRADIENT).all(|(l, g)| (l - g).abs() < 1e-9), "{left:?}");
+    }
+
+    #[test]
+    fn what_is_far_or_little_or_unknown_does_not_count() {
+        let nothing = |member: &Member| secant(member) == [0.0; 2];
+        assert!(!nothing(&member(1.0, [0.2, -0.3])));
+        // little; a curvature that is too large makes steps too short, which does no harm
+        assert!(nothing(&member(0.1, [0.34, -0.51])) && nothing(&member(-0.9, [0.34, -0.51])));
+        // the minimum of this line is half the way: at the end of half of it, and in the first sixth of three times it
+        let costly = |share, trial| {
+            let mut member = member(share, trial);
+            member.sums.chi2 = 1e6;
+            member
+        };
+        assert!(!nothing(&costly(1.0, [0.4, -0.6])));
+        assert!(nothing(&costly(1.0, [0.1, -0.15])) && nothing(&costly(1.0, [0.6, -0.9])));
+        assert!(nothing(&member(1.0, [0.4, -0.6])) && nothing(&member(1.0, [0.0, 0.0])));
+        assert!(nothing(&Member { rounds: 1, ..member(1.0, [0.2, -0.3]) }));
+        let mut unknown = member(1.0, [0.2, -0.3]);
+        unknown.trial_sums.gradient[1] = f64::NAN;
+        assert!(nothing(&unknown));
+    }
+
+    #[test]
+    fn steps_beyond_twice_the_way_turn_back() {
+        let full = member(0.0, [0.2, -0.3]);
+        let step = solve(&mut full.clone(), &[0.0; 2], WIDE_OPEN, &LevenbergMarquardt::default()).unwrap();
+        let trial = [step.delta[0], step.delta[1]];
+        // along this step S adds 1.07 of what A has
+        assert!(!turns_back(&member(0.9, trial)) && turns_back(&member(1.1, trial)));
+    }
+
+    /// cost = 7000 + (4 − x)² + (−3 − x²)²: at its minimum four times as curved as JᵀJ says, so that Gauss–Newton steps lead ever
+    /// farther away.
+    #[test]
+    fn bent_costs_are_met_in_few_rounds() {
+        let minimum = 0.529_106_95;
+        let mut member = Member::new(0, 0, &[0.6], 1e-3);
+        while member.status.is_none() {
+            let x = member.trial[0];
+            let (residuals, slopes) = ([4.0 - x, -3.0 - x * x], [1.0, 2.0 * x]);
+            member.trial_sums = Sums {
+                chi2: 7000.0 + residuals.iter().map(|r| r * r).sum::<f64>(),
+                penalty: 0.0,
+                ln_det: 0.0,
+                gradient: vec![residuals[0] * slopes[0] + residuals[1] * slopes[1]],
+                normal_matrix: vec![slopes.iter().map(|s| s * s).sum()],
+            };
+            step(&mut member, (&[-10.0], &[10.0]), &LevenbergMarquardt::default(), (1e-6, true));
+        }
+        let sigmas = (member.parameters[0] - minimum).abs() * member.sums.normal_matrix[0].sqrt();
+        println!("{} rounds, {sigmas:e} errors away", member.rounds);
+        assert!(member.status == Some(Status::Ftol) && sigmas < 0.005 && member.rounds <= 6, "{member:?}");
+    }
+}
