@@ -42,8 +42,7 @@ fn set_secant(slot: u32) -> bool {
     return known;
 }
 
-// Whether the gradient at the trial point leads back beyond the accepted one: the cost has its minimum on the way there, and nearer to
-// this one.
+// Whether the cost rises more steeply at the trial point than it falls at the accepted one: the minimum between them is nearer to this.
 fn turns_back(slot: u32) -> bool {
     var slope = 0.0;
     for (var p = 0u; p < parameter_count; p++) {

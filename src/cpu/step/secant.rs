@@ -37,8 +37,7 @@ pub fn secant(member: &Member) -> Vec<f64> {
     missed.iter().map(|m| if known { m / extra.sqrt() } else { 0.0 }).collect()
 }
 
-/// Whether the gradient at the trial point leads back beyond the accepted one: the cost has its minimum on the way there, and nearer to
-/// this one.
+/// Whether the cost rises more steeply at the trial point than it falls at the accepted one: the minimum between them is nearer to this.
 pub fn turns_back(member: &Member) -> bool {
     let slopes = member.sums.gradient.iter().zip(&member.trial_sums.gradient);
     between(member).iter().zip(slopes).map(|(d, (here, there))| d * (here + there)).sum::<f64>() < 0.0
