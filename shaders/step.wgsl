@@ -45,7 +45,10 @@ fn judge(slot: u32) -> i32 {
         return RUNNING;
     }
     if valid && trial_cost <= cost * FINISHING_RISE {
-        if !turns_back(slot) {
+        if turns_back(slot) {
+            control[cell(REJECTIONS, slot)] += 1;
+        } else {
+            control[cell(REJECTIONS, slot)] = 0;
             accept(slot);
         }
         return RUNNING;
@@ -56,13 +59,20 @@ fn judge(slot: u32) -> i32 {
 }
 
 // The finishing steps: the status when their length no longer shrinks (what is left is rounding), or RUNNING. The step that was too
-// long is taken back unless it lowered the cost.
+// long is taken back if it raised the cost; if it lowered that by more than rounding, the search goes on.
 fn finish(slot: u32) -> i32 {
     let steps = control[cell(FINISHING, slot)] + 1;
     control[cell(FINISHING, slot)] = steps;
     let cost = accepted_cost(slot);
     let longer = reduction > SHRINKS * abs(state[at(PREDICTED_REDUCTION, slot)]);
-    if longer && state[at(TRIAL_CHI2, slot)] + state[at(TRIAL_PENALTY, slot)] < cost {
+    // since the last step was accepted, the trial point is the one before
+    let before = state[at(TRIAL_CHI2, slot)] + state[at(TRIAL_PENALTY, slot)];
+    let fall = select(0.0, before - cost, control[cell(REJECTIONS, slot)] == 0);
+    if longer && fall > NOISE * cost {
+        control[cell(MODE, slot)] = RELEASED;
+        return RUNNING;
+    }
+    if longer && fall < 0.0 {
         accept(slot);
     }
     let far = shortened && largest_cosine(slot, accepted_cost(slot)) > FAR_COSINE;

@@ -4,7 +4,7 @@
 //@use state, box, judge
 
 const CLOSE: f32 = 1.0e-4; // share of the cost within which two points lie so close that the residuals are the same at both
-const BENT: f32 = 0.25; // least share of each other of the slopes at both points, and of the curvature that is added
+const BENT: f32 = 0.25; // least share of the slope before a step that it has, upwards, after it, and of the curvature that is added
 
 // From the accepted point to the other: the trial point, or the one before when that was accepted.
 fn between(slot: u32, p: u32) -> f32 {
@@ -12,13 +12,17 @@ fn between(slot: u32, p: u32) -> f32 {
 }
 
 // Sets secant, such that the mean normal matrix and its square foretell how the gradient changes from here to the other point: zeros
-// where that is too far away, where the cost has no minimum well between them, or where the matrix does well enough. Whether it has an
-// effect.
+// where that is too far away, where the step between them did not lead well beyond a minimum, or where the matrix does well enough.
+// Whether it has an effect.
 fn set_secant(slot: u32) -> bool {
     var quadratic = 0.0;
     var down = 0.0;
     var up = 0.0;
     for (var p = 0u; p < parameter_count; p++) {
+        secant[p] = 0.0;
+        if !is_free(slot, p) {
+            continue;
+        }
         var told = 0.0;
         for (var q = 0u; q < parameter_count; q++) {
             let there = state[at(TRIAL_NORMAL + packed_symmetric(p, q), slot)];
@@ -33,7 +37,9 @@ fn set_secant(slot: u32) -> bool {
     }
     let extra = down + up - quadratic;
     let close = quadratic > 0.0 && quadratic <= CLOSE * accepted_cost(slot);
-    let bent = min(down, up) >= BENT * max(down, up) && extra >= BENT * quadratic;
+    let rejected = control[cell(REJECTIONS, slot)] > 0;
+    let beyond = min(down, up) > 0.0 && select(down, up, rejected) >= BENT * select(up, down, rejected);
+    let bent = beyond && extra >= BENT * quadratic;
     // before the second round there is no other point
     let known = close && bent && control[cell(ROUNDS, slot)] > 1 && trial_is_finite(slot);
     for (var p = 0u; p < parameter_count; p++) {

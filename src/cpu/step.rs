@@ -59,7 +59,10 @@ fn judge(member: &mut Member, lower: &[f64], upper: &[f64], noise: f64) -> Optio
     let (promised, is_shortened) = (member.predicted_reduction.abs(), member.predicted_reduction < 0.0);
     if member.mode == Mode::Finishing {
         if valid && trial <= cost * FINISHING_RISE {
-            if !turns_back(member) {
+            if turns_back(member) {
+                member.rejections += 1;
+            } else {
+                member.rejections = 0;
                 member.accept();
             }
             return None;
@@ -96,7 +99,7 @@ fn choose(
     if member.rejections > settings.max_rejections {
         return Some(Status::Stalled);
     }
-    let secant = secant(member);
+    let secant = secant(member, lower, upper);
     let Some(mut next) = solve(member, &secant, (lower, upper), settings) else { return Some(Status::Singular) };
     let cost = member.sums.cost();
     let held_back = member.damping.mu < UNDAMPED && next.damping >= UNDAMPED;
@@ -112,7 +115,7 @@ fn choose(
     let futile = !next.is_shortened && member.rejections > 0;
     let small = (undamped || futile) && next.predicted_reduction <= noise * cost;
     if member.mode == Mode::Finishing {
-        if let Some(status) = finish(member, &next, lower, upper) {
+        if let Some(status) = finish(member, &next, (lower, upper), noise) {
             return Some(status);
         }
     } else if small || !moves(member, &next, lower, upper) {
@@ -143,12 +146,18 @@ fn choose(
 }
 
 /// The finishing steps: the status when their length no longer shrinks. What is left is rounding, and the last step is taken back
-/// unless it lowered the cost.
-fn finish(member: &mut Member, next: &Step, lower: &[f64], upper: &[f64]) -> Option<Status> {
+/// if it raised the cost; if it lowered that by more than rounding, the search goes on.
+fn finish(member: &mut Member, next: &Step, (lower, upper): (&[f64], &[f64]), noise: f64) -> Option<Status> {
     member.finishing_steps += 1;
     let cost = member.sums.cost();
     let longer = next.predicted_reduction > SHRINKS * member.predicted_reduction.abs();
-    if longer && member.trial_sums.cost() < cost {
+    // since the last step was accepted, the trial point is the one before
+    let fall = if member.rejections == 0 { member.trial_sums.cost() - cost } else { 0.0 };
+    if longer && fall > noise * cost {
+        member.mode = Mode::Released;
+        return None;
+    }
+    if longer && fall < 0.0 {
         member.accept();
     }
     let far = next.is_shortened && largest_cosine(member, lower, upper) > FAR_COSINE;

@@ -2,27 +2,28 @@
 //! than its own size (vsini near 0). Without it steps overshoot by its share, are rejected, and crawl. f64. Twin of
 //! `shaders/shared/secant.wgsl`.
 
+use super::damped::is_free;
 use crate::solver::member::Member;
 use crate::solver::triangle::packed_index;
 
 /// Share of the cost within which two points lie so close that the residuals, and so what they add, are the same at both.
 const CLOSE: f64 = 1e-4;
-/// Least share of each other of the slopes at both points, which are those of a step that went too far, and least share of A's curvature
-/// along it that is added: less does no harm.
+/// Least share of the slope before a step that it has, upwards, after it, and least share of A's curvature along it that is added: less
+/// does no harm.
 const BENT: f64 = 0.25;
 
 /// s of S = s sᵀ, such that A + S foretells how the gradient changes between the accepted and the other point, which is the last trial
 /// point, or the one before when that was accepted; A their mean, or what changes in J would count. Zeros where they are too far
-/// apart, where the cost has no minimum well between them, or where A does well enough. The symmetric update of rank one (Nocedal &
-/// Wright 2006, eq. 6.24) of a structured secant equation (after Dennis, Gay & Welsch 1981).
-pub fn secant(member: &Member) -> Vec<f64> {
+/// apart, where the step between them did not lead well beyond a minimum, or where A does well enough. The symmetric update of rank
+/// one (Nocedal & Wright 2006, eq. 6.24) of a structured secant equation (after Dennis, Gay & Welsch 1981).
+pub fn secant(member: &Member, lower: &[f64], upper: &[f64]) -> Vec<f64> {
     let count = member.parameters.len();
     let (here, there) = (&member.sums, &member.trial_sums);
     let delta = between(member);
     let mean =
         |p: usize, q: usize| 0.5 * (here.normal_matrix[packed_index(p, q)] + there.normal_matrix[packed_index(p, q)]);
     let (mut missed, mut quadratic, mut down, mut up) = (vec![0.0; count], 0.0, 0.0, 0.0);
-    for p in 0..count {
+    for p in (0..count).filter(|&p| is_free(member, p, lower, upper)) {
         let told: f64 = (0..count).map(|q| mean(p, q) * delta[q]).sum();
         missed[p] = here.gradient[p] - there.gradient[p] - told;
         quadratic += told * delta[p];
@@ -30,8 +31,9 @@ pub fn secant(member: &Member) -> Vec<f64> {
         up -= there.gradient[p] * delta[p];
     }
     let extra = down + up - quadratic;
+    let (newer, older) = if member.rejections > 0 { (up, down) } else { (down, up) };
     let is_close = quadratic > 0.0 && quadratic <= CLOSE * here.cost();
-    let is_between = down.min(up) >= BENT * down.max(up);
+    let is_between = down.min(up) > 0.0 && newer >= BENT * older;
     // before the second round there is no other point
     let known = member.rounds > 1 && there.is_finite() && is_close && is_between && extra >= BENT * quadratic;
     missed.iter().map(|m| if known { m / extra.sqrt() } else { 0.0 }).collect()
@@ -89,7 +91,7 @@ mod tests {
     #[test]
     fn another_gradient_tells_what_bends_the_cost() {
         let mut bent = member(1.0, [0.2, -0.3]);
-        let found = secant(&bent);
+        let found = secant(&bent, WIDE_OPEN.0, WIDE_OPEN.1);
         for (p, q) in [(0, 0), (1, 0), (1, 1)] {
             assert!((found[p] * found[q] - SIDE[p] * SIDE[q]).abs() < 1e-9, "{found:?}");
         }
@@ -101,19 +103,22 @@ mod tests {
 
     #[test]
     fn what_is_far_or_little_or_unknown_does_not_count() {
-        let nothing = |member: &Member| secant(member) == [0.0; 2];
+        let nothing = |member: &Member| secant(member, WIDE_OPEN.0, WIDE_OPEN.1) == [0.0; 2];
         assert!(!nothing(&member(1.0, [0.2, -0.3])));
         // little; a curvature that is too large makes steps too short, which does no harm
         assert!(nothing(&member(0.1, [0.34, -0.51])) && nothing(&member(-0.9, [0.34, -0.51])));
         // the minimum of this line is half the way: at the end of half of it, and in the first sixth of three times it
-        let costly = |share, trial| {
-            let mut member = member(share, trial);
-            member.sums.chi2 = 1e6;
+        let costly = |rejections, trial| {
+            let mut member = member(1.0, trial);
+            (member.sums.chi2, member.rejections) = (1e6, rejections);
             member
         };
-        assert!(!nothing(&costly(1.0, [0.4, -0.6])));
-        assert!(nothing(&costly(1.0, [0.1, -0.15])) && nothing(&costly(1.0, [0.6, -0.9])));
+        assert!(!nothing(&costly(0, [0.4, -0.6])) && !nothing(&costly(1, [0.6, -0.9])));
+        assert!(nothing(&costly(1, [0.1, -0.15])) && nothing(&costly(0, [0.6, -0.9])));
         assert!(nothing(&member(1.0, [0.4, -0.6])) && nothing(&member(1.0, [0.0, 0.0])));
+        // a parameter that is held or pushed against its bound does not count
+        let other = secant(&member(1.0, [0.2, -0.3]), &[-100.0, 0.0], &[100.0; 2]);
+        assert!(other[1] == 0.0);
         assert!(nothing(&Member { rounds: 1, ..member(1.0, [0.2, -0.3]) }));
         let mut unknown = member(1.0, [0.2, -0.3]);
         unknown.trial_sums.gradient[1] = f64::NAN;
