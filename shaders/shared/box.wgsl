@@ -1,6 +1,6 @@
-// The damped step inside the box for step.wgsl: (A + S + mu diag A) delta = g, S = s s^T of secant.wgsl; parameters that would leave
-// the box are put on its face and the others solved again with that step given (design §2.6). Twin of src/cpu/step/damped.rs.
-//@use math, packed, solve
+// The damped step inside the box for step.wgsl: (A + S + mu diag A) delta = g, S = s s^T of secant.wgsl, bounds by an active set (design
+// §2.6). Twin of src/cpu/step/damped.rs and system.rs.
+//@use math, packed, solve, faces
 
 const SMALLEST_MAGNITUDE: f32 = 0.1; // share of a parameter's unit below which its magnitude does not bound a step
 
@@ -15,6 +15,7 @@ var<private> reduction: f32; // 2 g delta - delta (A + S) delta, and
 var<private> step_length: f32; // |sqrt(diag A) delta|, both before the step was shortened
 var<private> taken_reduction: f32; // after shortening; negative where that shortened the step, which tells nothing of the next
 var<private> damping_floor: f32;
+var<private> lowest: f32; // counts as a diagonal element of A in the damping, at least
 var<private> step_damping: f32; // the largest share of its own diagonal by which a free parameter is damped
 var<private> step_scale: f32; // |sqrt(diag A) theta| over the parameters that moved
 
@@ -37,13 +38,22 @@ fn is_free(slot: u32, p: u32) -> bool {
     return upper > lower && !pushed && normal_entry(slot, p, p) > 0.0;
 }
 
-// Solves (A_FF + mu D) delta_F = g_F - A_FC delta_C, A with S, for the free F, the others C held; D = diag A_FF, at least
-// damping_floor times its largest element.
-fn solve_free(slot: u32, mu: f32) -> bool {
-    var lowest = 0.0;
+// The largest diagonal element of a free parameter.
+fn largest_free(slot: u32) -> f32 {
+    var largest = 0.0;
     for (var p = 0u; p < parameter_count; p++) {
-        lowest = max(lowest, select(0.0, damping_floor * normal_entry(slot, p, p), free[p]));
+        largest = max(largest, select(0.0, normal_entry(slot, p, p), free[p]));
     }
+    return largest;
+}
+
+// mu D, D = diag A, but at least `lowest`.
+fn damping_of(slot: u32, p: u32, mu: f32) -> f32 {
+    return mu * max(normal_entry(slot, p, p), lowest);
+}
+
+// Solves (A_FF + mu D) x = g_F - A_FC delta_C, A with S, for the free F, the others C held.
+fn solve_free(slot: u32, mu: f32) -> bool {
     step_damping = mu;
     var order = 0u;
     for (var p = 0u; p < parameter_count; p++) {
@@ -59,25 +69,14 @@ fn solve_free(slot: u32, mu: f32) -> bool {
                     column += 1u;
                 }
             }
-            let diagonal = normal_entry(slot, p, p);
-            step_damping = max(step_damping, mu * lowest / diagonal);
-            let damped = select(diagonal * (1.0 + mu), diagonal + mu * lowest, diagonal < lowest);
-            matrix[packed(order, order)] = damped + secant[p] * secant[p];
+            let damping = damping_of(slot, p, mu);
+            step_damping = max(step_damping, damping / normal_entry(slot, p, p));
+            matrix[packed(order, order)] = curvature(slot, p, p) + damping;
             x[order] = right;
             order += 1u;
         }
     }
-    if !cholesky(order) || !cholesky_solve(order) {
-        return false;
-    }
-    var i = 0u;
-    for (var p = 0u; p < parameter_count; p++) {
-        if free[p] {
-            delta[p] = x[i];
-            i += 1u;
-        }
-    }
-    return true;
+    return cholesky(order) && cholesky_solve(order);
 }
 
 // Shortens a step that moves a parameter by more than LARGEST_STEP times its magnitude: to what share of it.
@@ -120,28 +119,18 @@ fn promise(slot: u32) {
     taken_reduction = select(reduction, -share * (2.0 * linear - share * quadratic), shortened);
 }
 
+// Goes towards the solution for the free parameters from face to face, until no face is met and none holds a parameter in vain.
 fn solve_in_box(slot: u32, mu: f32) -> bool {
     for (var p = 0u; p < parameter_count; p++) {
         delta[p] = 0.0;
         free[p] = is_free(slot, p);
     }
-    for (var pass_count = 0u; pass_count <= parameter_count; pass_count++) {
+    lowest = damping_floor * largest_free(slot);
+    for (var leg = 0u; leg <= LEGS * parameter_count; leg++) {
         if !solve_free(slot, mu) {
             return false;
         }
-        var inside = true;
-        for (var p = 0u; p < parameter_count; p++) {
-            let value = state[at(ACCEPTED + p, slot)];
-            let lower = lower_bound(slot, p);
-            let upper = upper_bound(slot, p);
-            let goal = value + delta[p];
-            if free[p] && !(goal >= lower && goal <= upper) {
-                delta[p] = select(upper, lower, goal < lower) - value;
-                free[p] = false;
-                inside = false;
-            }
-        }
-        if inside {
+        if !meet_faces(slot) && !release(slot, mu) {
             break;
         }
     }

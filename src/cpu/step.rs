@@ -4,7 +4,9 @@
 //! `shaders/step.wgsl`.
 
 mod damped;
+mod faces;
 mod secant;
+mod system;
 
 use crate::solver::member::{Member, Mode};
 use crate::solver::triangle::packed_index;

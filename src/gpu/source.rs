@@ -7,7 +7,7 @@ use std::collections::{HashMap, HashSet};
 use std::fmt::Write as _;
 
 /// Files of `shaders/shared/`.
-const SHARED: [(&str, &str); 27] = [
+const SHARED: [(&str, &str); 28] = [
     ("activation", include_str!("../../shaders/shared/activation.wgsl")),
     ("basis", include_str!("../../shaders/shared/basis.wgsl")),
     ("box", include_str!("../../shaders/shared/box.wgsl")),
@@ -15,6 +15,7 @@ const SHARED: [(&str, &str); 27] = [
     ("elimination", include_str!("../../shaders/shared/elimination.wgsl")),
     ("elimination_first", include_str!("../../shaders/shared/elimination_first.wgsl")),
     ("estimator", include_str!("../../shaders/shared/estimator.wgsl")),
+    ("faces", include_str!("../../shaders/shared/faces.wgsl")),
     ("functions", include_str!("../../shaders/shared/functions.wgsl")),
     ("halves", include_str!("../../shaders/shared/halves.wgsl")),
     ("hyperbolic", include_str!("../../shaders/shared/hyperbolic.wgsl")),

@@ -80,6 +80,8 @@ pub struct Block<R> {
     pub promise: Lanes<R>,
     /// Share of the largest element of the damping's diagonal that others have at least; 0 once it is released.
     pub floor: Lanes<R>,
+    /// The least that counts as a diagonal element in the damping, in the parameters' units.
+    pub lowest: Lanes<R>,
     /// 1 where no free parameter is damped by more than a negligible share of its own diagonal.
     pub settled: Lanes<R>,
     /// The share of the step that is taken.
@@ -93,7 +95,7 @@ pub struct Block<R> {
     /// (P): the step (and what [`variances`](Self::variances) leaves), and 1 where a parameter may move, else 0.
     pub delta: Vec<Lanes<R>>,
     pub free: Vec<Lanes<R>>,
-    /// (P): scratch: the steps of parameters on a face of the box, and the least pivots.
+    /// (P): scratch: how far the way to the step has come inside the box, and the least pivots or what held parameters would gain.
     pub given: Vec<Lanes<R>>,
     pub least: Vec<Lanes<R>>,
     registers: Vec<Lanes<R>>,
@@ -125,6 +127,7 @@ impl<R: Real> Block<R> {
             nu: zero,
             promise: zero,
             floor: zero,
+            lowest: zero,
             settled: zero,
             share: zero,
             slow: zero,

@@ -3,6 +3,7 @@
 use pulp::Simd;
 
 use super::block::{Block, RUNNING, gradient, normal};
+use super::faces::LEGS;
 use super::step::{absolute, pick, renew};
 use crate::rows::Real;
 use crate::rows::lanes::{LANES, Lanes};
@@ -34,7 +35,7 @@ impl<R: Real> Block<R> {
         }
     }
 
-    /// Parameters that would leave the box are put on its face, the others solved again with that step given.
+    /// Goes towards the solution for the free parameters from face to face of the box (`cpu/step/damped.rs`).
     #[inline(always)]
     fn solve_in_box<S: Simd>(&mut self, simd: S) {
         match (self.lower.is_empty(), self.parameters) {
@@ -45,49 +46,36 @@ impl<R: Real> Block<R> {
             _ => {}
         }
         if !self.lower.is_empty() {
+            // another attempt begins at the start again
+            self.set_free();
             self.given.fill(Lanes::splat(R::ZERO));
         }
+        self.set_lowest();
         self.factorise(simd);
         self.solve_free(simd);
-        for _ in 0..self.lower.len() {
-            if !self.put_on_faces() {
+        for _ in 0..LEGS * self.lower.len() {
+            if !self.turn() {
                 break;
             }
-            self.given.copy_from_slice(&self.delta);
             self.factorise(simd);
             self.solve_free(simd);
         }
     }
 
-    /// Holds free parameters that leave the box; `false` when there is none.
+    /// The least that counts as a diagonal element of A in the damping, in the parameters' units.
     #[inline(always)]
-    fn put_on_faces(&mut self) -> bool {
-        let mut outside = false;
-        for p in 0..self.parameters {
-            let (x, lower, upper) = (&self.accepted[p].0, &self.lower[p].0, &self.upper[p].0);
-            let (delta, free) = (&mut self.delta[p].0, &mut self.free[p].0);
-            for l in 0..LANES {
-                let (d, is_free, x) = (delta[l], free[l], x[l]);
-                let (below, above) = (x + d < lower[l], x + d > upper[l]);
-                let face = pick(below, lower[l], upper[l]);
-                let leaves = (is_free > R::ZERO) & (below | above);
-                delta[l] = renew(leaves, face - x, d);
-                free[l] = renew(leaves, R::ZERO, is_free);
-                outside |= leaves;
-            }
-        }
-        outside
-    }
-
-    /// Factorises A + μ max(diag A, floor × the largest of diag A) among the free parameters; sets `settled`.
-    #[inline(always)]
-    fn factorise<S: Simd>(&mut self, simd: S) {
+    fn set_lowest(&mut self) {
         let mut lowest = Lanes::splat(R::ZERO);
         for p in 0..self.parameters {
             let (a, unit, free) = (&self.sums[normal(p, p)].0, &self.unit[p].0, &self.free[p].0);
             (0..LANES).for_each(|l| lowest.0[l] = lowest.0[l].maximum(a[l] * unit[l] * unit[l] * free[l]));
         }
-        (0..LANES).for_each(|l| lowest.0[l] *= self.floor.0[l]);
+        (0..LANES).for_each(|l| self.lowest.0[l] = lowest.0[l] * self.floor.0[l]);
+    }
+
+    /// Factorises A + μ max(diag A, lowest) among the free parameters; sets `settled`.
+    #[inline(always)]
+    fn factorise<S: Simd>(&mut self, simd: S) {
         self.settled = Lanes::splat(R::ONE);
         let undamped = R::of(Self::rounding().undamped);
         for i in 0..self.parameters {
@@ -95,7 +83,7 @@ impl<R: Real> Block<R> {
             let (a, per_unit, free) = (&self.sums[normal(i, i)].0, &self.per_unit[i].0, &self.free[i].0);
             let (out, settled) = (&mut self.factors.lower[packed_index(i, i)].0, &mut self.settled.0);
             for l in 0..LANES {
-                let (a, least) = (a[l], lowest.0[l] * per_unit[l] * per_unit[l]);
+                let (a, least) = (a[l], self.lowest.0[l] * per_unit[l] * per_unit[l]);
                 let (mu, largest) = (self.mu.0[l], a.maximum(least));
                 // a parameter without influence stays where it is
                 let moves = (a > R::ZERO) & (free[l] > R::ZERO);

@@ -3,6 +3,7 @@
 mod block;
 mod descent;
 mod doubt;
+mod faces;
 mod few;
 mod gram;
 mod load;

@@ -186,7 +186,7 @@ impl<R: Real> Block<R> {
 
     /// Where bounds leave a parameter no room, or the gradient pushes it against one, it is not free.
     #[inline(always)]
-    fn set_free(&mut self) {
+    pub fn set_free(&mut self) {
         for p in 0..self.lower.len() {
             let (x, g) = (&self.accepted[p].0, &self.sums[gradient(p)].0);
             let (lower, upper, free) = (&self.lower[p].0, &self.upper[p].0, &mut self.free[p].0);

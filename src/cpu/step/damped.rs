@@ -1,9 +1,11 @@
-//! The damped step inside the box: (A + S + μ diag A) δ = g, bounds by projection with an active set (design §2.6), S = s sᵀ of
-//! `secant.rs`. f64. Twin of `shaders/shared/box.wgsl`.
+//! The damped step inside the box: (A + S + μ diag A) δ = g, bounds by an active set (design §2.6), S = s sᵀ of `secant.rs`. f64.
+//! Twin of `shaders/shared/box.wgsl`.
 
+use super::faces::{LEGS, Way};
+use super::system::System;
 use crate::solver::LevenbergMarquardt;
 use crate::solver::member::{Member, Mode};
-use crate::solver::triangle::{cholesky, packed_index, packed_length, solve_lower, solve_upper};
+use crate::solver::triangle::packed_index;
 
 /// Share of a parameter's unit below which its magnitude does not bound a step.
 const SMALLEST_MAGNITUDE: f64 = 0.1;
@@ -56,7 +58,8 @@ pub fn solve(
     None
 }
 
-/// Parameters that would leave the box are put on its face, the others solved again with that step given.
+/// Goes towards the solution for the free parameters from face to face, until no face is met and none holds a parameter in vain: every
+/// part of the way lowers the cost that is foretold.
 fn solve_in_box(
     member: &Member,
     secant: &[f64],
@@ -64,27 +67,22 @@ fn solve_in_box(
     settings: &LevenbergMarquardt,
 ) -> Option<Step> {
     let count = member.parameters.len();
-    let mut delta = vec![0.0; count];
-    let mut free: Vec<bool> = (0..count).map(|p| is_free(member, p, lower, upper)).collect();
+    let free: Vec<bool> = (0..count).map(|p| is_free(member, p, lower, upper)).collect();
     // a floor would go on damping the steps that are to have none
     let floor = if member.mode == Mode::Searching { settings.diagonal_floor } else { 0.0 };
+    let diagonal = |p: usize| member.sums.normal_matrix[packed_index(p, p)];
+    let lowest = floor * (0..count).filter(|&p| free[p]).map(diagonal).fold(0.0, f64::max);
+    let system = System { member, secant, lowest };
+    let mut way = Way { bounds: (lower, upper), delta: vec![0.0; count], free };
     let mut damping = 0.0;
-    for _ in 0..=count {
-        damping = solve_free(member, secant, (&free, floor), &mut delta)?;
-        let mut inside = true;
-        for p in 0..count {
-            let target = member.parameters[p] + delta[p];
-            if free[p] && !(target >= lower[p] && target <= upper[p]) {
-                delta[p] = if target < lower[p] { lower[p] } else { upper[p] } - member.parameters[p];
-                free[p] = false;
-                inside = false;
-            }
-        }
-        if inside {
+    for _ in 0..=LEGS * count {
+        let mut goal = way.delta.clone();
+        damping = system.solve_free(&way.free, &mut goal)?;
+        if !way.meet_faces(&member.parameters, &goal) && !way.release(&system) {
             break;
         }
     }
-    Some(promise(member, secant, delta, settings.largest_step, damping))
+    Some(promise(member, secant, way.delta, settings.largest_step, damping))
 }
 
 /// The share of a step that moves no parameter by more than `most` times its magnitude: 1 where it is all of it.
@@ -92,44 +90,6 @@ fn share(member: &Member, most: f64, delta: &[f64]) -> f64 {
     let ratio = |(d, x): (&f64, &f64)| d.abs() / x.abs().max(SMALLEST_MAGNITUDE);
     let largest = delta.iter().zip(&member.parameters).map(ratio).fold(0.0, f64::max);
     if largest > most { most / largest } else { 1.0 }
-}
-
-/// Solves (A_FF + μ D) δ_F = g_F − A_FC δ_C, A with S, for the free F, the others C held; D = diag A_FF, at least `floor` times its
-/// largest. Returns the largest μ D / diag A_FF.
-fn solve_free(member: &Member, secant: &[f64], (free, floor): (&[bool], f64), delta: &mut [f64]) -> Option<f64> {
-    let normal = &member.sums.normal_matrix;
-    let curvature = |p: usize, q: usize| normal[packed_index(p, q)] + secant[p] * secant[q];
-    let members: Vec<usize> = (0..free.len()).filter(|&p| free[p]).collect();
-    let mut matrix = vec![0.0; packed_length(members.len())];
-    let mut x = vec![0.0; members.len()];
-    let mu = member.damping.mu;
-    let mut damping = mu;
-    let lowest = floor * members.iter().map(|&p| normal[packed_index(p, p)]).fold(0.0, f64::max);
-    for (i, &p) in members.iter().enumerate() {
-        for (j, &q) in members.iter().enumerate().take(i + 1) {
-            matrix[packed_index(i, j)] = curvature(p, q);
-        }
-        let diagonal = normal[packed_index(p, p)];
-        damping = damping.max(mu * lowest / diagonal);
-        let damped = if diagonal < lowest { diagonal + mu * lowest } else { diagonal * (1.0 + mu) };
-        matrix[packed_index(i, i)] = damped + secant[p] * secant[p];
-        x[i] = member.sums.gradient[p];
-        for q in (0..free.len()).filter(|&q| !free[q]) {
-            x[i] -= curvature(p, q) * delta[q];
-        }
-    }
-    if !cholesky(&mut matrix, members.len()) {
-        return None;
-    }
-    solve_lower(&matrix, &mut x);
-    solve_upper(&matrix, &mut x);
-    if !x.iter().all(|v| v.is_finite()) {
-        return None;
-    }
-    for (&p, v) in members.iter().zip(x) {
-        delta[p] = v;
-    }
-    Some(damping)
 }
 
 fn promise(member: &Member, secant: &[f64], mut delta: Vec<f64>, most: f64, damping: f64) -> Step {

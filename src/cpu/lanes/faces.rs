@@ -1,0 +1,112 @@
+//! The ways of a block's steps through their boxes, from face to face; what `cpu/step/faces.rs` does for one member.
+#![expect(clippy::needless_range_loop, reason = "one index for many arrays")]
+
+use super::block::{Block, gradient, normal};
+use super::step::{absolute, pick, renew};
+use crate::rows::Real;
+use crate::rows::lanes::{LANES, Lanes};
+
+/// Legs of a way, a parameter: it may meet a face, be let go, and meet another.
+pub const LEGS: usize = 3;
+/// Share of a slope's terms below which its sign may be rounding.
+const SLIGHT: f64 = 1e-4;
+
+impl<R: Real> Block<R> {
+    /// Goes from `given` towards `delta` as far as the first face, which holds what meets it; where there is none, lets go a parameter
+    /// that is held in vain. `false` when no lane goes on.
+    #[inline(always)]
+    pub fn turn(&mut self) -> bool {
+        let first = self.meet_faces();
+        let most = self.find_vain(&first);
+        for p in 0..self.parameters {
+            let (gain, free) = (&self.least[p].0, &mut self.free[p].0);
+            for l in 0..LANES {
+                let (is_free, most) = (free[l], most.0[l]);
+                free[l] = renew((most > R::ZERO) & (gain[l] == most), R::ONE, is_free);
+            }
+        }
+        (0..LANES).any(|l| first.0[l] < R::ONE || most.0[l] > R::ZERO)
+    }
+
+    /// Moves `given`, and holds; the shares of the ways to `delta` that were gone.
+    #[inline(always)]
+    fn meet_faces(&mut self) -> Lanes<R> {
+        let mut first = Lanes::splat(R::ONE);
+        for p in 0..self.parameters {
+            let inside = self.share_inside(p);
+            (0..LANES).for_each(|l| first.0[l] = first.0[l].minimum(inside.0[l]));
+        }
+        for p in 0..self.parameters {
+            let inside = self.share_inside(p);
+            let (x, delta, lower, upper) = (&self.accepted[p].0, &self.delta[p].0, &self.lower[p].0, &self.upper[p].0);
+            let (given, free) = (&mut self.given[p].0, &mut self.free[p].0);
+            for l in 0..LANES {
+                let (from, to, first, is_free) = (given[l], delta[l], first.0[l], free[l]);
+                let meets = (is_free > R::ZERO) & (first < R::ONE) & (inside.0[l] == first);
+                let face = pick(to < R::ZERO, lower[l], upper[l]);
+                given[l] = renew(meets, face - x[l], from + first * (to - from));
+                free[l] = renew(meets, R::ZERO, is_free);
+            }
+        }
+        first
+    }
+
+    /// The share of the way from `given` to `delta` that lies inside the bounds of parameter p.
+    #[inline(always)]
+    fn share_inside(&self, p: usize) -> Lanes<R> {
+        let (x, lower, upper) = (&self.accepted[p].0, &self.lower[p].0, &self.upper[p].0);
+        let (given, delta, free) = (&self.given[p].0, &self.delta[p].0, &self.free[p].0);
+        let mut inside = Lanes::splat(R::ONE);
+        for l in 0..LANES {
+            let (x, from, to) = (x[l], given[l], delta[l]);
+            let (below, above) = (x + to < lower[l], x + to > upper[l]);
+            let face = pick(below, lower[l], upper[l]);
+            let share = ((face - x - from) / (to - from)).maximum(R::ZERO).minimum(R::ONE);
+            inside.0[l] = pick((free[l] > R::ZERO) & (below | above), share, R::ONE);
+        }
+        inside
+    }
+
+    /// What each parameter that is held in vain would gain alone, into `least`, where a way has met no face; the most of them.
+    #[inline(always)]
+    fn find_vain(&mut self, first: &Lanes<R>) -> Lanes<R> {
+        let mut most = Lanes::splat(R::ZERO);
+        for p in 0..self.parameters {
+            let gains = self.gains(p);
+            for l in 0..LANES {
+                let gain = pick(first.0[l] < R::ONE, R::ZERO, gains.0[l]);
+                self.least[p].0[l] = gain;
+                most.0[l] = most.0[l].maximum(gain);
+            }
+        }
+        most
+    }
+
+    /// Of parameter p, were it free alone; 0 where it is not held in vain.
+    #[inline(always)]
+    fn gains(&self, p: usize) -> Lanes<R> {
+        let mut slope = self.sums[gradient(p)];
+        let mut size = slope;
+        (0..LANES).for_each(|l| size.0[l] = absolute(slope.0[l]));
+        for (q, given) in self.given.iter().enumerate() {
+            let a = &self.sums[normal(p, q)].0;
+            for l in 0..LANES {
+                let term = a[l] * given.0[l];
+                slope.0[l] += -term;
+                size.0[l] += absolute(term);
+            }
+        }
+        let (a, per_unit, given) = (&self.sums[normal(p, p)].0, &self.per_unit[p].0, &self.given[p].0);
+        let (x, lower, upper, free) = (&self.accepted[p].0, &self.lower[p].0, &self.upper[p].0, &self.free[p].0);
+        let mut gains = Lanes::splat(R::ZERO);
+        for l in 0..LANES {
+            let (a, lower, upper, given) = (a[l], lower[l], upper[l], given[l]);
+            let damping = self.mu.0[l] * a.maximum(self.lowest.0[l] * per_unit[l] * per_unit[l]) * given;
+            let (slope, size, x) = (slope.0[l] - damping, size.0[l] + absolute(damping), x[l] + given);
+            let inwards = pick(x - lower <= upper - x, slope, -slope);
+            let vain = (free[l] == R::ZERO) & (lower < upper) & (a > R::ZERO) & (inwards > R::of(SLIGHT) * size);
+            gains.0[l] = pick(vain, inwards * inwards / a, R::ZERO);
+        }
+        gains
+    }
+}

@@ -1,0 +1,147 @@
+//! The way of a step through the box, from face to face: a primal active-set method (Nocedal & Wright 2006, algorithm 16.3). f64. Twin
+//! of `shaders/shared/faces.wgsl`.
+
+use super::system::System;
+
+/// Legs of a way, a parameter: it may meet a face, be let go, and meet another.
+pub const LEGS: usize = 3;
+/// Share of a slope's terms below which its sign may be rounding.
+const SLIGHT: f64 = 1e-4;
+
+/// How far a step has come inside the box.
+pub struct Way<'a> {
+    pub bounds: (&'a [f64], &'a [f64]),
+    pub delta: Vec<f64>,
+    pub free: Vec<bool>,
+}
+
+impl Way<'_> {
+    /// Goes on from the parameters' step towards `goal`, as far as the first face, and holds what has met it; `false` when nothing has.
+    pub fn meet_faces(&mut self, x: &[f64], goal: &[f64]) -> bool {
+        let share = |p: usize| if self.free[p] { self.share_inside(x[p], goal[p], p) } else { 1.0 };
+        let inside: Vec<f64> = (0..x.len()).map(share).collect();
+        let first = inside.iter().copied().fold(1.0, f64::min);
+        for p in 0..x.len() {
+            self.delta[p] += first * (goal[p] - self.delta[p]);
+            if first < 1.0 && inside[p] == first {
+                self.delta[p] = if goal[p] < 0.0 { self.bounds.0[p] } else { self.bounds.1[p] } - x[p];
+                self.free[p] = false;
+            }
+        }
+        first < 1.0
+    }
+
+    /// The share of the way to `goal` that lies inside the bounds of parameter p.
+    fn share_inside(&self, x: f64, goal: f64, p: usize) -> f64 {
+        let (lower, upper) = (self.bounds.0[p], self.bounds.1[p]);
+        if x + goal >= lower && x + goal <= upper {
+            return 1.0;
+        }
+        let face = if x + goal < lower { lower } else { upper };
+        let left = goal - self.delta[p];
+        if left == 0.0 { 0.0 } else { ((face - x - self.delta[p]) / left).clamp(0.0, 1.0) }
+    }
+
+    /// Frees the held parameter that promises most, if what is foretold falls on its way inside; `false` when there is none.
+    pub fn release(&mut self, system: &System) -> bool {
+        let gains: Vec<f64> =
+            (0..self.free.len()).map(|p| if self.free[p] { 0.0 } else { self.gain(system, p) }).collect();
+        let most = gains.iter().copied().fold(0.0, f64::max);
+        for (free, gain) in self.free.iter_mut().zip(&gains) {
+            *free |= most > 0.0 && *gain == most;
+        }
+        most > 0.0
+    }
+
+    /// Of parameter p, were it free alone; 0 where it is not held in vain.
+    fn gain(&self, system: &System, p: usize) -> f64 {
+        let (lower, upper) = (self.bounds.0[p], self.bounds.1[p]);
+        let (mut slope, mut size) = (system.member.sums.gradient[p], system.member.sums.gradient[p].abs());
+        for (q, delta) in self.delta.iter().enumerate() {
+            let damping = if q == p { system.damping(p) } else { 0.0 };
+            let term = (system.curvature(p, q) + damping) * delta;
+            slope -= term;
+            size += term.abs();
+        }
+        let x = system.member.parameters[p] + self.delta[p];
+        let inwards = if x - lower <= upper - x { slope } else { -slope };
+        let may_move = lower < upper && system.diagonal(p) > 0.0;
+        if may_move && inwards > SLIGHT * size { inwards * inwards / system.diagonal(p) } else { 0.0 }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use crate::cpu::step::damped::solve;
+    use crate::solver::LevenbergMarquardt;
+    use crate::solver::member::{Member, Sums};
+    use crate::solver::triangle::{packed_index, packed_length};
+
+    const COUNT: usize = 4;
+
+    /// splitmix64, from −1 to 1
+    struct Random(u64);
+
+    impl Random {
+        fn next(&mut self) -> f64 {
+            self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
+            let mut z = self.0;
+            z = (z ^ (z >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
+            z = (z ^ (z >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
+            ((z ^ (z >> 31)) >> 11) as f64 / (1u64 << 52) as f64 - 1.0
+        }
+    }
+
+    /// Columns that resemble each other, a gradient, and a place in the unit box, here and there on its faces.
+    fn member(random: &mut Random) -> Member {
+        let start: Vec<f64> = (0..COUNT).map(|_| (1.5 * random.next()).clamp(-1.0, 1.0)).collect();
+        let columns: Vec<Vec<f64>> =
+            (0..COUNT).map(|_| (0..COUNT).map(|j| if j == 0 { 1.0 } else { 0.3 * random.next() }).collect()).collect();
+        let mut normal_matrix = vec![0.0; packed_length(COUNT)];
+        for p in 0..COUNT {
+            for q in 0..=p {
+                normal_matrix[packed_index(p, q)] = columns[p].iter().zip(&columns[q]).map(|(a, b)| a * b).sum();
+            }
+        }
+        let gradient = (0..COUNT).map(|_| random.next()).collect();
+        let mut member = Member::new(0, 0, &start, 0.0);
+        member.sums = Sums { chi2: 100.0, penalty: 0.0, ln_det: 0.0, gradient, normal_matrix };
+        member
+    }
+
+    /// 2 gᵀδ − δᵀAδ
+    fn fall(member: &Member, delta: &[f64]) -> f64 {
+        let row = |p: usize| -> f64 {
+            (0..COUNT).map(|q| member.sums.normal_matrix[packed_index(p, q)] * delta[q]).sum::<f64>()
+        };
+        (0..COUNT).map(|p| delta[p] * (2.0 * member.sums.gradient[p] - row(p))).sum()
+    }
+
+    /// The same at the best point of the unit box, by going along one parameter after the other until that is it.
+    fn most(member: &Member) -> f64 {
+        let mut delta = [0.0; COUNT];
+        for p in (0..COUNT).cycle().take(COUNT * 100_000) {
+            let normal = |q: usize| member.sums.normal_matrix[packed_index(p, q)];
+            let slope = member.sums.gradient[p] - (0..COUNT).map(|q| normal(q) * delta[q]).sum::<f64>();
+            let x = member.parameters[p];
+            delta[p] = (x + delta[p] + slope / normal(p)).clamp(-1.0, 1.0) - x;
+        }
+        fall(member, &delta)
+    }
+
+    #[test]
+    fn steps_end_at_the_lowest_point_of_the_box() {
+        let mut random = Random(7);
+        let (mut on_faces, settings) = (0, LevenbergMarquardt { largest_step: f64::INFINITY, ..Default::default() });
+        for n in 0..300 {
+            let mut member = member(&mut random);
+            let step = solve(&mut member, &[0.0; COUNT], (&[-1.0; COUNT], &[1.0; COUNT]), &settings).unwrap();
+            let ends: Vec<f64> = step.delta.iter().zip(&member.parameters).map(|(d, x)| d + x).collect();
+            assert!(ends.iter().all(|x| x.abs() <= 1.0 + 1e-12), "{n}: {ends:?}");
+            on_faces += ends.iter().filter(|x| x.abs() > 1.0 - 1e-12).count();
+            let (promised, most) = (step.predicted_reduction, most(&member));
+            assert!((promised - most).abs() <= 1e-6 * most, "{n}: {promised} {most} {ends:?}");
+        }
+        assert!(on_faces > 500, "{on_faces}");
+    }
+}

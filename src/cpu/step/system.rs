@@ -1,0 +1,58 @@
+//! (A + S + μ D) δ = g, the system of a damped step, and its solution for some of the parameters. f64.
+
+use crate::solver::member::Member;
+use crate::solver::triangle::{cholesky, packed_index, packed_length, solve_lower, solve_upper};
+
+/// The system of one member's step; S = s sᵀ of the secant, D = diag A, but at least `lowest`.
+pub struct System<'a> {
+    pub member: &'a Member,
+    pub secant: &'a [f64],
+    pub lowest: f64,
+}
+
+impl System<'_> {
+    pub fn diagonal(&self, p: usize) -> f64 {
+        self.member.sums.normal_matrix[packed_index(p, p)]
+    }
+
+    /// A + S
+    pub fn curvature(&self, p: usize, q: usize) -> f64 {
+        self.member.sums.normal_matrix[packed_index(p, q)] + self.secant[p] * self.secant[q]
+    }
+
+    /// μ D
+    pub fn damping(&self, p: usize) -> f64 {
+        self.member.damping.mu * self.diagonal(p).max(self.lowest)
+    }
+
+    /// δ of the free F, that of the others C given. Returns the largest μ D / diag A_FF.
+    pub fn solve_free(&self, free: &[bool], delta: &mut [f64]) -> Option<f64> {
+        let members: Vec<usize> = (0..free.len()).filter(|&p| free[p]).collect();
+        let mut matrix = vec![0.0; packed_length(members.len())];
+        let mut x = vec![0.0; members.len()];
+        let mut damping = self.member.damping.mu;
+        for (i, &p) in members.iter().enumerate() {
+            for (j, &q) in members.iter().enumerate().take(i + 1) {
+                matrix[packed_index(i, j)] = self.curvature(p, q);
+            }
+            matrix[packed_index(i, i)] += self.damping(p);
+            damping = damping.max(self.damping(p) / self.diagonal(p));
+            x[i] = self.member.sums.gradient[p];
+            for q in (0..free.len()).filter(|&q| !free[q]) {
+                x[i] -= self.curvature(p, q) * delta[q];
+            }
+        }
+        if !cholesky(&mut matrix, members.len()) {
+            return None;
+        }
+        solve_lower(&matrix, &mut x);
+        solve_upper(&matrix, &mut x);
+        if !x.iter().all(|v| v.is_finite()) {
+            return None;
+        }
+        for (&p, v) in members.iter().zip(x) {
+            delta[p] = v;
+        }
+        Some(damping)
+    }
+}

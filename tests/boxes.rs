@@ -1,0 +1,132 @@
+//! Fits whose solution lies on faces of their box: none ends on a face that holds it in vain.
+
+mod common;
+
+use std::ops::Range;
+
+use common::fits::{devices, fitter, pick, synb_spectra};
+use common::shared;
+use popfit::{
+    Continuum, CurveFit, CurveFitter, Curves, Device, Emulator, FitRow, Fitter, Formula, LabelSettings, NelderMead,
+    SpectralModel,
+};
+
+const POINTS: usize = 20;
+const TERMS: usize = 5;
+const FITS: usize = 200;
+
+/// Numbers from 0 to 1 (splitmix64).
+struct Random(u64);
+
+impl Random {
+    fn next(&mut self) -> f64 {
+        self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
+        let mut z = self.0;
+        z = (z ^ (z >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
+        z = (z ^ (z >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
+        ((z ^ (z >> 31)) >> 11) as f64 / (1u64 << 53) as f64
+    }
+
+    fn list(&mut self, count: usize, low: f64, high: f64) -> Vec<f64> {
+        (0..count).map(|_| low + (high - low) * self.next()).collect()
+    }
+}
+
+/// Polynomials in boxes of their own, whose terms resemble each other so much that few parameters may go where they would without bounds.
+struct Polynomials {
+    x: Vec<f64>,
+    y: Vec<f64>,
+    sigma: Vec<f64>,
+    lower: Vec<f64>,
+    upper: Vec<f64>,
+    starts: Vec<f64>,
+}
+
+impl Polynomials {
+    fn new() -> Polynomials {
+        let mut random = Random(1);
+        let lower = random.list(FITS * TERMS, -1.0, 0.0);
+        let upper: Vec<f64> = lower.iter().map(|l| l + 0.1 + random.next()).collect();
+        Polynomials {
+            x: (0..POINTS).map(|j| j as f64 / POINTS as f64).collect(),
+            y: random.list(FITS * POINTS, -1.0, 1.0),
+            sigma: vec![1.0; FITS * POINTS],
+            starts: lower.iter().zip(&upper).map(|(l, u)| l + (u - l) * random.next()).collect(),
+            lower,
+            upper,
+        }
+    }
+
+    fn fit(&self, device: &Device, some: Range<usize>) -> Vec<CurveFit> {
+        let points = |all: &[f64]| all[some.start * POINTS..some.end * POINTS].to_vec();
+        let terms = |all: &[f64]| all[some.start * TERMS..some.end * TERMS].to_vec();
+        let curves = Curves::shared(self.x.clone(), points(&self.y), terms(&self.starts))
+            .bounds(terms(&self.lower), terms(&self.upper))
+            .sigma(points(&self.sigma));
+        let formula = Formula::parse("a + b*x + c*x^2 + d*x^3 + f*x^4").unwrap();
+        CurveFitter::new(formula, device.clone()).unwrap().fit(&curves).unwrap()
+    }
+}
+
+/// The answer is unique: downhill leads out of the box at most.
+#[test]
+fn polynomials_end_where_downhill_leads_out() {
+    let all = Polynomials::new();
+    let basis = |p: usize| all.x.iter().map(move |x| x.powi(p as i32));
+    for device in devices() {
+        for (n, fit) in all.fit(&device, 0..FITS).iter().enumerate() {
+            assert!(fit.status.is_success(), "{device:?} {n} {fit:?}");
+            let mut residual = all.y[n * POINTS..][..POINTS].to_vec();
+            for (p, value) in fit.parameters.iter().enumerate() {
+                residual.iter_mut().zip(basis(p)).for_each(|(r, b)| *r -= value * b);
+            }
+            let size = |a: f64, b: f64| a + b * b;
+            let cost = residual.iter().copied().fold(0.0, size);
+            for (p, &value) in fit.parameters.iter().enumerate() {
+                let downhill: f64 = residual.iter().zip(basis(p)).map(|(r, b)| r * b).sum();
+                let cosine = downhill / (cost * basis(p).fold(0.0, size)).sqrt();
+                let (low, high) = (value == all.lower[n * TERMS + p], value == all.upper[n * TERMS + p]);
+                assert!((cosine < 1e-3 || high) && (cosine > -1e-3 || low), "{device:?} {n} {p} {cosine} {fit:?}");
+            }
+        }
+    }
+}
+
+/// Of every seventh fit two points tell next to all: the matrices of its damped steps factorise late, those of its neighbours at once.
+#[test]
+fn faces_are_met_as_they_are_alone() {
+    let mut all = Polynomials::new();
+    for sigma in all.sigma.chunks_mut(7 * POINTS) {
+        sigma[2..POINTS].fill(1e8);
+    }
+    let together = all.fit(&Device::cpu(), 0..FITS);
+    for (n, fit) in together.iter().enumerate() {
+        let alone = &all.fit(&Device::cpu(), n..n + 1)[0];
+        assert_eq!((&fit.parameters, fit.nfev), (&alone.parameters, alone.nfev), "{n}");
+    }
+}
+
+/// A simplex knows nothing of slopes and faces, and finds nothing better.
+#[test]
+fn spectra_in_narrow_boxes_end_as_low_as_a_simplex() {
+    let Some(shared) = shared() else { return };
+    let bounds = |low, high| LabelSettings { bounds: Some((low, high)), ..LabelSettings::default() };
+    let model = SpectralModel::builder()
+        .arm("", Emulator::open(shared.join("data/synb/emulator.safetensors")).unwrap())
+        .velocity(-1000.0..=1000.0)
+        .continuum(Continuum::rbf(10))
+        .label("teff", bounds(4800.0, 5800.0))
+        .label("logg", bounds(3.5, 4.5))
+        .label("feh", bounds(-1.5, -0.5))
+        .build()
+        .unwrap();
+    let spectra = pick(&synb_spectra(&shared), &(0..32).collect::<Vec<usize>>());
+    let simplex = Fitter::new(model.clone(), Device::cpu(), NelderMead::default()).unwrap().fit(&spectra).unwrap();
+    for device in devices() {
+        let steps = fitter(model.clone(), &device).fit(&spectra).unwrap();
+        let above = |(a, b): (&FitRow, &FitRow)| a.objective / b.objective - 1.0;
+        let most = steps.rows.iter().zip(&simplex.rows).map(above).fold(f64::MIN, f64::max);
+        println!("{device:?}: at most {most:.1e} of the objective above the simplex");
+        assert!(most < 1e-5 && steps.rows.iter().filter(|row| row.at_bound.count_ones() > 1).count() > 10);
+    }
+}
