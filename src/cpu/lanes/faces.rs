@@ -44,7 +44,9 @@ impl<R: Real> Block<R> {
                 let (from, to, first, is_free) = (given[l], delta[l], first.0[l], free[l]);
                 let meets = (is_free > R::ZERO) & (first < R::ONE) & (inside.0[l] == first);
                 let face = pick(to < R::ZERO, lower[l], upper[l]);
-                given[l] = renew(meets, face - x[l], from + first * (to - from));
+                // a lane that has arrived waits for others without a change of its bits
+                let on = pick(first < R::ONE, from + first * (to - from), to);
+                given[l] = renew(meets, face - x[l], on);
                 free[l] = renew(meets, R::ZERO, is_free);
             }
         }
