@@ -4,20 +4,23 @@
 const LEGS: u32 = 3u; // of a way, a parameter: it may meet a face, be let go, and meet another
 const SLIGHT: f32 = 1.0e-4; // share of a slope's terms below which its sign may be rounding
 
-var<private> inside: array<f32, PARAMETERS>; // share of the way to the solution that lies inside the box, and
-var<private> gains: array<f32, PARAMETERS>; // what parameters that are held in vain would gain
+// Of each parameter the share of the way to the solution that lies inside the box; or, if it is held in vain, what it would gain.
+var<private> scores: array<f32, PARAMETERS>;
 
-// The share of the way from delta to goal that lies inside the bounds.
-fn share_inside(slot: u32, p: u32, goal: f32) -> f32 {
+// The step to the face that lies before a goal outside.
+fn face(slot: u32, p: u32, goal: f32) -> f32 {
     let value = state[at(ACCEPTED + p, slot)];
-    let lower = lower_bound(slot, p);
-    let upper = upper_bound(slot, p);
-    if value + goal >= lower && value + goal <= upper {
+    return select(upper_bound(slot, p), lower_bound(slot, p), value + goal < lower_bound(slot, p)) - value;
+}
+
+// The share of the way from delta to goal that lies inside the bounds; all of it where nothing is left to go.
+fn share_inside(slot: u32, p: u32, goal: f32) -> f32 {
+    let there = state[at(ACCEPTED + p, slot)] + goal;
+    let left = goal - delta[p];
+    if left == 0.0 || (there >= lower_bound(slot, p) && there <= upper_bound(slot, p)) {
         return 1.0;
     }
-    let face = select(upper, lower, value + goal < lower);
-    let left = goal - delta[p];
-    return select(0.0, clamp((face - value - delta[p]) / left, 0.0, 1.0), left != 0.0);
+    return clamp((face(slot, p, goal) - delta[p]) / left, 0.0, 1.0);
 }
 
 // Goes on from delta towards x as far as the first face, and holds what has met it; false when nothing has.
@@ -26,8 +29,8 @@ fn meet_faces(slot: u32) -> bool {
     var order = 0u;
     for (var p = 0u; p < parameter_count; p++) {
         if free[p] {
-            inside[p] = share_inside(slot, p, x[order]);
-            first = min(first, inside[p]);
+            scores[p] = share_inside(slot, p, x[order]);
+            first = min(first, scores[p]);
             order += 1u;
         }
     }
@@ -37,8 +40,8 @@ fn meet_faces(slot: u32) -> bool {
             let goal = x[order];
             order += 1u;
             delta[p] += first * (goal - delta[p]);
-            if first < 1.0 && inside[p] == first {
-                delta[p] = select(upper_bound(slot, p), lower_bound(slot, p), goal < 0.0) - state[at(ACCEPTED + p, slot)];
+            if first < 1.0 && scores[p] == first {
+                delta[p] = face(slot, p, goal);
                 free[p] = false;
             }
         }
@@ -50,14 +53,14 @@ fn meet_faces(slot: u32) -> bool {
 fn release(slot: u32, mu: f32) -> bool {
     var most = 0.0;
     for (var p = 0u; p < parameter_count; p++) {
-        gains[p] = 0.0;
+        scores[p] = 0.0;
         if !free[p] {
-            gains[p] = gain(slot, p, mu);
+            scores[p] = gain(slot, p, mu);
         }
-        most = max(most, gains[p]);
+        most = max(most, scores[p]);
     }
     for (var p = 0u; p < parameter_count; p++) {
-        free[p] = free[p] || (most > 0.0 && gains[p] == most);
+        free[p] = free[p] || (most > 0.0 && scores[p] == most);
     }
     return most > 0.0;
 }
@@ -78,5 +81,5 @@ fn gain(slot: u32, p: u32, mu: f32) -> f32 {
     let inwards = select(-slope, slope, value - lower <= upper - value);
     let diagonal = normal_entry(slot, p, p);
     let vain = lower < upper && diagonal > 0.0 && inwards > SLIGHT * size;
-    return select(0.0, inwards * inwards / diagonal, vain);
+    return select(0.0, inwards * (inwards / diagonal), vain);
 }

@@ -32,6 +32,8 @@ impl<R: Real> Block<R> {
             if !lost {
                 break;
             }
+            // another attempt begins at the start again
+            self.set_free();
         }
     }
 
@@ -46,8 +48,6 @@ impl<R: Real> Block<R> {
             _ => {}
         }
         if !self.lower.is_empty() {
-            // another attempt begins at the start again
-            self.set_free();
             self.given.fill(Lanes::splat(R::ZERO));
         }
         self.set_lowest();
@@ -55,10 +55,13 @@ impl<R: Real> Block<R> {
         self.solve_free(simd);
         for _ in 0..LEGS * self.lower.len() {
             if !self.turn() {
-                break;
+                return;
             }
             self.factorise(simd);
             self.solve_free(simd);
+        }
+        if !self.lower.is_empty() && self.turn() {
+            self.delta.copy_from_slice(&self.given);
         }
     }
 

@@ -1,14 +1,14 @@
 //! The ways of a block's steps through their boxes, from face to face; what `cpu/step/faces.rs` does for one member.
 #![expect(clippy::needless_range_loop, reason = "one index for many arrays")]
 
-use super::block::{Block, gradient, normal};
+use super::block::{Block, RUNNING, gradient, normal};
 use super::step::{absolute, pick, renew};
 use crate::rows::Real;
 use crate::rows::lanes::{LANES, Lanes};
 
 /// Legs of a way, a parameter: it may meet a face, be let go, and meet another.
 pub const LEGS: usize = 3;
-/// Share of a slope's terms below which its sign may be rounding.
+/// Share of a slope's terms below which its sign may be rounding, in f32.
 const SLIGHT: f64 = 1e-4;
 
 impl<R: Real> Block<R> {
@@ -16,6 +16,9 @@ impl<R: Real> Block<R> {
     /// that is held in vain. `false` when no lane goes on.
     #[inline(always)]
     pub fn turn(&mut self) -> bool {
+        if self.is_clear() {
+            return false;
+        }
         let first = self.meet_faces();
         let most = self.find_vain(&first);
         for p in 0..self.parameters {
@@ -25,7 +28,25 @@ impl<R: Real> Block<R> {
                 free[l] = renew((most > R::ZERO) & (gain[l] == most), R::ONE, is_free);
             }
         }
-        (0..LANES).any(|l| first.0[l] < R::ONE || most.0[l] > R::ZERO)
+        let running = R::of(RUNNING);
+        (0..LANES).any(|l| self.status.0[l] == running && (first.0[l] < R::ONE || most.0[l] > R::ZERO))
+    }
+
+    /// No step leads out of a box, and no face holds a parameter.
+    #[inline(always)]
+    fn is_clear(&self) -> bool {
+        let (mut clear, running) = (true, R::of(RUNNING));
+        for p in 0..self.parameters {
+            let (x, delta, free) = (&self.accepted[p].0, &self.delta[p].0, &self.free[p].0);
+            let (lower, upper, status) = (&self.lower[p].0, &self.upper[p].0, &self.status.0);
+            for l in 0..LANES {
+                let goal = x[l] + delta[l];
+                let outside = (goal < lower[l]) | (goal > upper[l]);
+                let held = (free[l] == R::ZERO) & (lower[l] < upper[l]);
+                clear &= (status[l] != running) | !(outside | held);
+            }
+        }
+        clear
     }
 
     /// Moves `given`, and holds; the shares of the ways to `delta` that were gone.
@@ -43,7 +64,7 @@ impl<R: Real> Block<R> {
             for l in 0..LANES {
                 let (from, to, first, is_free) = (given[l], delta[l], first.0[l], free[l]);
                 let meets = (is_free > R::ZERO) & (first < R::ONE) & (inside.0[l] == first);
-                let face = pick(to < R::ZERO, lower[l], upper[l]);
+                let face = pick(x[l] + to < lower[l], lower[l], upper[l]);
                 // a lane that has arrived waits for others without a change of its bits
                 let on = pick(first < R::ONE, from + first * (to - from), to);
                 given[l] = renew(meets, face - x[l], on);
@@ -53,7 +74,7 @@ impl<R: Real> Block<R> {
         first
     }
 
-    /// The share of the way from `given` to `delta` that lies inside the bounds of parameter p.
+    /// The share of the way from `given` to `delta` that lies inside the bounds of parameter p; all of it where nothing is left to go.
     #[inline(always)]
     fn share_inside(&self, p: usize) -> Lanes<R> {
         let (x, lower, upper) = (&self.accepted[p].0, &self.lower[p].0, &self.upper[p].0);
@@ -64,7 +85,7 @@ impl<R: Real> Block<R> {
             let (below, above) = (x + to < lower[l], x + to > upper[l]);
             let face = pick(below, lower[l], upper[l]);
             let share = ((face - x - from) / (to - from)).maximum(R::ZERO).minimum(R::ONE);
-            inside.0[l] = pick((free[l] > R::ZERO) & (below | above), share, R::ONE);
+            inside.0[l] = pick((free[l] > R::ZERO) & (below | above) & (to != from), share, R::ONE);
         }
         inside
     }
@@ -107,7 +128,7 @@ impl<R: Real> Block<R> {
             let (slope, size, x) = (slope.0[l] - damping, size.0[l] + absolute(damping), x[l] + given);
             let inwards = pick(x - lower <= upper - x, slope, -slope);
             let vain = (free[l] == R::ZERO) & (lower < upper) & (a > R::ZERO) & (inwards > R::of(SLIGHT) * size);
-            gains.0[l] = pick(vain, inwards * inwards / a, R::ZERO);
+            gains.0[l] = pick(vain, inwards * (inwards / a), R::ZERO);
         }
         gains
     }

@@ -59,7 +59,7 @@ pub fn solve(
 }
 
 /// Goes towards the solution for the free parameters from face to face, until no face is met and none holds a parameter in vain: every
-/// part of the way lowers the cost that is foretold.
+/// part of the way lowers the cost that is foretold, damping included.
 fn solve_in_box(
     member: &Member,
     secant: &[f64],

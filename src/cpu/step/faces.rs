@@ -5,7 +5,7 @@ use super::system::System;
 
 /// Legs of a way, a parameter: it may meet a face, be let go, and meet another.
 pub const LEGS: usize = 3;
-/// Share of a slope's terms below which its sign may be rounding.
+/// Share of a slope's terms below which its sign may be rounding, in the kernel's f32.
 const SLIGHT: f64 = 1e-4;
 
 /// How far a step has come inside the box.
@@ -24,22 +24,25 @@ impl Way<'_> {
         for p in 0..x.len() {
             self.delta[p] += first * (goal[p] - self.delta[p]);
             if first < 1.0 && inside[p] == first {
-                self.delta[p] = if goal[p] < 0.0 { self.bounds.0[p] } else { self.bounds.1[p] } - x[p];
+                self.delta[p] = self.face(x[p], goal[p], p);
                 self.free[p] = false;
             }
         }
         first < 1.0
     }
 
-    /// The share of the way to `goal` that lies inside the bounds of parameter p.
+    /// The step to the face that lies before a `goal` outside.
+    fn face(&self, x: f64, goal: f64, p: usize) -> f64 {
+        if x + goal < self.bounds.0[p] { self.bounds.0[p] - x } else { self.bounds.1[p] - x }
+    }
+
+    /// The share of the way to `goal` that lies inside the bounds of parameter p; all of it where nothing is left to go.
     fn share_inside(&self, x: f64, goal: f64, p: usize) -> f64 {
-        let (lower, upper) = (self.bounds.0[p], self.bounds.1[p]);
-        if x + goal >= lower && x + goal <= upper {
+        let left = goal - self.delta[p];
+        if left == 0.0 || (x + goal >= self.bounds.0[p] && x + goal <= self.bounds.1[p]) {
             return 1.0;
         }
-        let face = if x + goal < lower { lower } else { upper };
-        let left = goal - self.delta[p];
-        if left == 0.0 { 0.0 } else { ((face - x - self.delta[p]) / left).clamp(0.0, 1.0) }
+        ((self.face(x, goal, p) - self.delta[p]) / left).clamp(0.0, 1.0)
     }
 
     /// Frees the held parameter that promises most, if what is foretold falls on its way inside; `false` when there is none.
@@ -66,7 +69,7 @@ impl Way<'_> {
         let x = system.member.parameters[p] + self.delta[p];
         let inwards = if x - lower <= upper - x { slope } else { -slope };
         let may_move = lower < upper && system.diagonal(p) > 0.0;
-        if may_move && inwards > SLIGHT * size { inwards * inwards / system.diagonal(p) } else { 0.0 }
+        if may_move && inwards > SLIGHT * size { inwards * (inwards / system.diagonal(p)) } else { 0.0 }
     }
 }
 
