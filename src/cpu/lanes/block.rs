@@ -95,7 +95,7 @@ pub struct Block<R> {
     /// (P): the step (and what [`variances`](Self::variances) leaves), and 1 where a parameter may move, else 0.
     pub delta: Vec<Lanes<R>>,
     pub free: Vec<Lanes<R>>,
-    /// (P): scratch: how far the way to the step has come inside the box, and the least pivots or what held parameters would gain.
+    /// (P): how far the way to the step has come inside the box, and scratch: least pivots, shares of a way, what held parameters would gain.
     pub given: Vec<Lanes<R>>,
     pub least: Vec<Lanes<R>>,
     registers: Vec<Lanes<R>>,

@@ -56,14 +56,15 @@ impl<R: Real> Block<R> {
         for p in 0..self.parameters {
             let inside = self.share_inside(p);
             (0..LANES).for_each(|l| first.0[l] = first.0[l].minimum(inside.0[l]));
+            self.least[p] = inside;
         }
         for p in 0..self.parameters {
-            let inside = self.share_inside(p);
+            let inside = &self.least[p].0;
             let (x, delta, lower, upper) = (&self.accepted[p].0, &self.delta[p].0, &self.lower[p].0, &self.upper[p].0);
             let (given, free) = (&mut self.given[p].0, &mut self.free[p].0);
             for l in 0..LANES {
                 let (from, to, first, is_free) = (given[l], delta[l], first.0[l], free[l]);
-                let meets = (is_free > R::ZERO) & (first < R::ONE) & (inside.0[l] == first);
+                let meets = (is_free > R::ZERO) & (first < R::ONE) & (inside[l] == first);
                 let face = pick(x[l] + to < lower[l], lower[l], upper[l]);
                 // a lane that has arrived waits for others without a change of its bits
                 let on = pick(first < R::ONE, from + first * (to - from), to);
@@ -95,7 +96,9 @@ impl<R: Real> Block<R> {
     fn find_vain(&mut self, first: &Lanes<R>) -> Lanes<R> {
         let mut most = Lanes::splat(R::ZERO);
         for p in 0..self.parameters {
-            let gains = self.gains(p);
+            let free = &self.free[p].0;
+            let held = (0..LANES).fold(false, |held, l| held | (free[l] == R::ZERO));
+            let gains = if held { self.gains(p) } else { Lanes::splat(R::ZERO) };
             for l in 0..LANES {
                 let gain = pick(first.0[l] < R::ONE, R::ZERO, gains.0[l]);
                 self.least[p].0[l] = gain;
