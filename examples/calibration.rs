@@ -5,7 +5,7 @@
 #[path = "../src/cli/nist/problems.rs"]
 #[expect(dead_code, reason = "the command and tests/nist.rs use the rest")]
 mod problems;
-#[path = "../tests/calibration/random.rs"]
+#[path = "../tests/common/random.rs"]
 mod random;
 #[path = "../tests/calibration/refits.rs"]
 mod refits;

@@ -5,6 +5,7 @@ mod common;
 use std::ops::Range;
 
 use common::fits::{devices, fitter, pick, synb_spectra};
+use common::random::Random;
 use common::shared;
 use popfit::{
     Continuum, CurveFit, CurveFitter, Curves, Device, Emulator, FitRow, Fitter, Formula, LabelSettings,
@@ -14,23 +15,6 @@ use popfit::{
 const POINTS: usize = 20;
 const TERMS: usize = 5;
 const FITS: usize = 2000;
-
-/// Numbers from 0 to 1 (splitmix64).
-struct Random(u64);
-
-impl Random {
-    fn next(&mut self) -> f64 {
-        self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
-        let mut z = self.0;
-        z = (z ^ (z >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
-        z = (z ^ (z >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
-        ((z ^ (z >> 31)) >> 11) as f64 / (1u64 << 53) as f64
-    }
-
-    fn list(&mut self, count: usize, low: f64, high: f64) -> Vec<f64> {
-        (0..count).map(|_| low + (high - low) * self.next()).collect()
-    }
-}
 
 /// Polynomials in boxes of their own, whose terms resemble each other so much that few parameters may go where they would without bounds.
 struct Polynomials {
@@ -45,13 +29,13 @@ struct Polynomials {
 impl Polynomials {
     fn new() -> Polynomials {
         let mut random = Random(1);
-        let lower = random.list(FITS * TERMS, -1.0, 0.0);
-        let upper: Vec<f64> = lower.iter().map(|l| l + 0.1 + random.next()).collect();
+        let lower: Vec<f64> = (0..FITS * TERMS).map(|_| -random.uniform()).collect();
+        let upper: Vec<f64> = lower.iter().map(|l| l + 0.1 + random.uniform()).collect();
         Polynomials {
             x: (0..POINTS).map(|j| j as f64 / POINTS as f64).collect(),
-            y: random.list(FITS * POINTS, -1.0, 1.0),
+            y: (0..FITS * POINTS).map(|_| 2.0 * random.uniform() - 1.0).collect(),
             sigma: vec![1.0; FITS * POINTS],
-            starts: lower.iter().zip(&upper).map(|(l, u)| l + (u - l) * random.next()).collect(),
+            starts: lower.iter().zip(&upper).map(|(l, u)| l + (u - l) * random.uniform()).collect(),
             lower,
             upper,
         }

@@ -3,6 +3,7 @@
 #[path = "../../src/cli/nist/problems.rs"]
 #[expect(dead_code, reason = "the command and tests/nist.rs use the rest")]
 mod problems;
+#[path = "../common/random.rs"]
 mod random;
 mod refits;
 mod statistics;

@@ -2,6 +2,7 @@
 #![allow(dead_code, reason = "every test program takes a part")]
 
 pub mod fits;
+pub mod random;
 pub mod synb;
 pub mod tiny;
 

@@ -4,7 +4,8 @@ use std::sync::Arc;
 
 use popfit::solver::recording::*;
 
-use super::cases::{COLUMNS, DIAGONALS, HIDDEN, LABELS, Model, PIXELS, Random, SEGMENTS};
+use super::cases::{COLUMNS, DIAGONALS, HIDDEN, LABELS, Model, PIXELS, SEGMENTS};
+use super::random::Random;
 
 /// The batch's buffers.
 #[derive(Default)]

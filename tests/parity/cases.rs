@@ -3,6 +3,7 @@
 use std::sync::Arc;
 
 use super::build::{Builder, Ids};
+use super::random::Random;
 use popfit::Estimator;
 use popfit::cpu::CpuDevice;
 use popfit::solver::recording::*;
@@ -90,22 +91,10 @@ impl Model {
     };
 }
 
-/// splitmix64
-#[derive(Clone)]
-pub struct Random(pub u64);
-
 impl Random {
-    pub fn next(&mut self) -> f64 {
-        self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
-        let mut z = self.0;
-        z = (z ^ (z >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
-        z = (z ^ (z >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
-        ((z ^ (z >> 31)) >> 11) as f64 / (1u64 << 53) as f64
-    }
-
     /// −size … size, as f32 so that both devices see the same number.
     pub fn around(&mut self, size: f64) -> f64 {
-        f64::from((size * (2.0 * self.next() - 1.0)) as f32)
+        f64::from((size * (2.0 * self.uniform() - 1.0)) as f32)
     }
 
     pub fn list(&mut self, count: usize, size: f64) -> Vec<f32> {
@@ -134,7 +123,7 @@ impl Case {
             batch.lower.push(f64::from(-bound as f32));
             batch.upper.push(f64::from(bound as f32));
             batch.prior_mean.push(random.around(0.5));
-            batch.prior_weight.push(if model.priors { f64::from((3.0 * random.next()) as f32) } else { 0.0 });
+            batch.prior_weight.push(if model.priors { f64::from((3.0 * random.uniform()) as f32) } else { 0.0 });
         }
         let truth: Vec<f64> = (0..spectra * parameters).map(|_| random.around(0.5)).collect();
         let mut case = Case { recording: builder.recording, batch };
@@ -256,7 +245,7 @@ fn blocks(ids: &Ids, model: Model, spectra: usize, random: &mut Random) -> Vec<(
         // pixels of both segments, some beyond their edges when shifted; padding at the end
         let position = |j: usize| if j < 40 { (0, 1.2 * j as f64) } else { (1, 52.0 + 1.1 * (j - 40) as f64) };
         let packed = |j: usize| if j < USED { position(j).0 << 24 | position(j).1 as i32 } else { -1 };
-        let fractions = (0..PIXELS).map(|j| (position(j).1.fract() + 0.001 * random.next()).min(0.999) as f32);
+        let fractions = (0..PIXELS).map(|j| (position(j).1.fract() + 0.001 * random.uniform()).min(0.999) as f32);
         blocks.push((fraction, Values::F32(fractions.collect::<Vec<_>>().into())));
         blocks.push((index, Values::I32((0..PIXELS).map(packed).collect::<Vec<_>>().into())));
     }
@@ -283,18 +272,18 @@ fn blocks(ids: &Ids, model: Model, spectra: usize, random: &mut Random) -> Vec<(
         ));
     }
     if let Some(id) = ids.hull_weights {
-        let weights = (0..2 * spectra).map(|_| (25.0 + 5.0 * random.next()) as f32);
+        let weights = (0..2 * spectra).map(|_| (25.0 + 5.0 * random.uniform()) as f32);
         blocks.push((id, Values::F32(weights.collect::<Vec<_>>().into())));
     }
     if let Some(matrix) = ids.matrix {
-        let values = (0..spectra * DIAGONALS * PIXELS).map(|_| (random.next() / DIAGONALS as f64) as f32);
+        let values = (0..spectra * DIAGONALS * PIXELS).map(|_| (random.uniform() / DIAGONALS as f64) as f32);
         blocks.push((matrix, Values::F32(values.collect::<Vec<_>>().into())));
     }
     let mut weight = Vec::new();
     for i in 0..spectra * PIXELS {
         let (spectrum, j) = (i / PIXELS, i % PIXELS);
         let bad = j >= USED || (model.masked && spectrum == 0) || (model.marked && j % 7 == 3);
-        weight.push(if bad { 0.0 } else { 20.0 + 5.0 * random.next() } as f32);
+        weight.push(if bad { 0.0 } else { 20.0 + 5.0 * random.uniform() } as f32);
     }
     blocks.push((ids.data.expect("data"), Values::F32(vec![0.0; weight.len()].into())));
     blocks.push((ids.weight.expect("weight"), Values::F32(weight.into())));

@@ -8,6 +8,9 @@ mod build;
 mod cases;
 mod compare;
 mod orphans;
+#[path = "../common/random.rs"]
+#[expect(dead_code, reason = "other tests draw normal numbers, too")]
+mod random;
 mod refill;
 mod rows;
 mod whole;

@@ -82,31 +82,18 @@ mod tests {
 
     const COUNT: usize = 4;
 
-    /// splitmix64, from −1 to 1
-    struct Random(u64);
-
-    impl Random {
-        fn next(&mut self) -> f64 {
-            self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
-            let mut z = self.0;
-            z = (z ^ (z >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
-            z = (z ^ (z >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
-            ((z ^ (z >> 31)) >> 11) as f64 / (1u64 << 52) as f64 - 1.0
-        }
-    }
-
     /// Columns that resemble each other, a gradient, and a place in the unit box, here and there on its faces.
-    fn member(random: &mut Random) -> Member {
-        let start: Vec<f64> = (0..COUNT).map(|_| (1.5 * random.next()).clamp(-1.0, 1.0)).collect();
+    fn member(random: &mut impl FnMut() -> f64) -> Member {
+        let start: Vec<f64> = (0..COUNT).map(|_| (1.5 * random()).clamp(-1.0, 1.0)).collect();
         let columns: Vec<Vec<f64>> =
-            (0..COUNT).map(|_| (0..COUNT).map(|j| if j == 0 { 1.0 } else { 0.3 * random.next() }).collect()).collect();
+            (0..COUNT).map(|_| (0..COUNT).map(|j| if j == 0 { 1.0 } else { 0.3 * random() }).collect()).collect();
         let mut normal_matrix = vec![0.0; packed_length(COUNT)];
         for p in 0..COUNT {
             for q in 0..=p {
                 normal_matrix[packed_index(p, q)] = columns[p].iter().zip(&columns[q]).map(|(a, b)| a * b).sum();
             }
         }
-        let gradient = (0..COUNT).map(|_| random.next()).collect();
+        let gradient = (0..COUNT).map(|_| random()).collect();
         let mut member = Member::new(0, 0, &start, 0.0);
         member.sums = Sums { chi2: 100.0, penalty: 0.0, ln_det: 0.0, gradient, normal_matrix };
         member
@@ -134,7 +121,11 @@ mod tests {
 
     #[test]
     fn steps_end_at_the_lowest_point_of_the_box() {
-        let mut random = Random(7);
+        let mut state = 7_u64; // of Knuth's linear congruential sequence, here from −1 to 1
+        let mut random = || {
+            state = state.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
+            (state >> 11) as f64 / (1_u64 << 52) as f64 - 1.0
+        };
         let (mut on_faces, settings) = (0, LevenbergMarquardt { largest_step: f64::INFINITY, ..Default::default() });
         for n in 0..300 {
             let mut member = member(&mut random);

@@ -1,6 +1,7 @@
 //! Numbers that every run draws alike.
 
 /// A fixed sequence: splitmix64 (Steele, Lea and Flood 2014).
+#[derive(Clone)]
 pub struct Random(pub u64);
 
 impl Random {
