@@ -13,6 +13,7 @@ mod orphans;
 mod random;
 mod refill;
 mod rows;
+mod steps;
 mod whole;
 
 use std::sync::Arc;
