@@ -3,16 +3,16 @@
 mod common;
 
 use common::fits::{bits, devices, fitter, least_memory, pick, same_bits, sound, synb_spectra};
+use common::random::Random;
 use common::{rotating_model, shared, synb_model, tiny};
 use popfit::{Continuum, Device, FitTable, Spectra, SpectralModel};
 
 /// A permutation of 0..n with no pattern.
 fn shuffled(n: usize) -> Vec<usize> {
     let mut order: Vec<usize> = (0..n).collect();
-    let mut state = 12345u64;
+    let mut random = Random(12_345);
     for k in (1..n).rev() {
-        state = state.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
-        order.swap(k, (state >> 33) as usize % (k + 1));
+        order.swap(k, (random.uniform() * (k + 1) as f64) as usize);
     }
     order
 }
