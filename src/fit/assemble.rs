@@ -10,7 +10,7 @@ use crate::model::{
     Fault, LineSpread, ModelArm, Prepared, RawArm, Sampling, SpectralModel, SpectralObjective, hull_weights, prepare,
 };
 use crate::solver::Batch;
-use crate::solver::recording::Values;
+use crate::solver::recording::{Scope, Values};
 use crate::spectra::{ArmSpectra, Resolution, Spectra, Wavelength};
 
 /// Pixels of an arm that is not there.
@@ -88,7 +88,11 @@ pub fn raw<'s>(model: &ModelArm, arm: &'s ArmSpectra, spectrum: usize) -> RawArm
     });
     let range = spectrum * arm.pixels..(spectrum + 1) * arm.pixels;
     let mask = if arm.mask.is_empty() { &[] } else { &arm.mask[range.clone()] };
-    RawArm { flux: &arm.flux[range.clone()], ivar: &arm.ivar[range], mask, resolution }
+    let wavelength = match &arm.wavelength {
+        Wavelength::Shared(grid) => grid,
+        Wavelength::Own(grids) => &grids[range.clone()],
+    };
+    RawArm { wavelength, flux: &arm.flux[range.clone()], ivar: &arm.ivar[range], mask, resolution }
 }
 
 /// Prepares one spectrum of a batch.
@@ -119,19 +123,19 @@ pub fn prepare_all(
 pub type Starts = Vec<Vec<f64>>;
 
 /// What the device reads: the blocks of all spectra, one after another, and their starts.
-pub fn assemble(
+pub fn assemble<'r>(
     model: &SpectralModel,
     objective: &SpectralObjective,
-    grids: &[Grids],
-    (ready, starts): (&[Ready], &[Starts]),
+    grids: &'r [Grids],
+    (ready, starts): (&'r [Ready], &[Starts]),
 ) -> Batch {
     let mut batch = Batch { spectra: ready.len(), ..Batch::default() };
     for (a, (buffers, grid)) in objective.arms.iter().zip(grids).enumerate() {
         let width = objective.pixels(buffers);
         // most of a batch's bytes: all cores take part
-        let of_spectra = |rows: usize, pick: &(dyn Fn(&Ready) -> &[f32] + Sync)| {
+        let of_spectra = |rows: usize, pick: &(dyn Fn(&'r Ready) -> &'r [f32] + Sync)| {
             let mut all = vec![0.0; rows * width * ready.len()];
-            let one = |(own, r): (&mut [f32], &Ready)| spread(pick(r), own, (rows, width));
+            let one = |(own, r): (&mut [f32], &'r Ready)| spread(pick(r), own, (rows, width));
             all.par_chunks_mut((rows * width).max(1)).zip(ready).for_each(one);
             Values::F32(all.into())
         };
@@ -161,7 +165,10 @@ pub fn assemble(
         batch.blocks.push((buffers.index, Values::I32(index.into())));
         batch.blocks.push((buffers.fraction, of_grids(1, &|s| &s.fraction)));
         if let Some(basis) = buffers.basis {
-            batch.blocks.push((basis.basis, of_grids(basis.terms, &|s| &s.basis)));
+            let own = |r: &'r Ready| grid.of(r.place).map_or(&[][..], |sampling| r.prepared.arms[a].basis(sampling));
+            let is_each = objective.recording().block(basis.basis).scope == Scope::Spectrum;
+            let values = if is_each { of_spectra(basis.terms, &own) } else { of_grids(basis.terms, &|s| &s.basis) };
+            batch.blocks.push((basis.basis, values));
         }
     }
     if let Some(weights) = objective.hull_weights {

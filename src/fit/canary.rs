@@ -216,6 +216,7 @@ fn prepared(
     };
     let resolutions: Vec<Vec<f32>> = (0..samplings.len()).map(identity).collect();
     let raw = |a: usize| RawArm {
+        wavelength: &[],
         flux: &flux[a],
         ivar: &ivar[a],
         mask: &[],

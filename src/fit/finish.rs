@@ -51,7 +51,7 @@ impl Finish<'_> {
         row.chi2 = winner.chi2;
         row.objective = objective;
         let held = limits.iter().filter(|l| l.is_held()).count();
-        row.dof = prepared.unmasked as i64 - (self.model.parameters.len() - held) as i64 - prepared.terms as i64;
+        row.dof = prepared.unmasked as i64 - (self.model.parameters.len() - held) as i64 - prepared.rank as i64;
         row.n_starts_agree = agreeing(outcomes, &objectives, best);
         let free = self.set_parameters(row, winner, limits);
         let tolerance = if self.precision.of_results() == Precision::F32 { 1e-6 } else { 1e-12 };

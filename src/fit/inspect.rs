@@ -5,7 +5,7 @@ use std::sync::Arc;
 use rayon::prelude::*;
 
 use super::assemble::{assemble, matched, prepare_one};
-use super::layout::layout;
+use super::layout::{layout, layout_for};
 use super::run::{Ready, Run};
 use crate::cpu::CpuDevice;
 use crate::error::{Error, Result};
@@ -45,7 +45,8 @@ impl Run<'_> {
             Ok(Ready { place, prepared, limits, starts: vec![Start { u }] })
         };
         let ready: Vec<Ready> = points.par_iter().map(one).collect::<Result<_>>()?;
-        let objective = SpectralObjective::new(model, &layout(model, &arms, &grids), precision);
+        let shape = layout_for(layout(model, &arms, &grids), ready.iter().map(|one| &one.prepared));
+        let objective = SpectralObjective::new(model, &shape, precision);
         let starts: Vec<_> = ready.iter().map(Ready::starts).collect();
         let batch = assemble(model, &objective, &grids, (&ready, &starts));
         let method = Method::LevenbergMarquardt(LevenbergMarquardt::default());

@@ -3,7 +3,7 @@
 use std::borrow::Cow;
 
 use super::run::Grids;
-use crate::model::{ArmLayout, LineSpread, ModelArm, SpectralModel};
+use crate::model::{ArmLayout, LineSpread, ModelArm, Prepared, SpectralModel};
 use crate::solver::recording::Velocity;
 use crate::spectra::{ArmSpectra, Wavelength};
 
@@ -15,8 +15,18 @@ pub fn layout(model: &SpectralModel, arms: &[Cow<ArmSpectra>], grids: &[Grids]) 
         shared_grid: matches!(data.wavelength, Wavelength::Shared(_)),
         diagonals: diagonals(arm, data),
         is_template: at_rest && matches!(grid, Grids::Shared(sampling) if sampling.is_template),
+        own_basis: false,
     };
     model.arms.iter().zip(arms).zip(grids).map(one).collect()
+}
+
+/// The shape of each arm for some prepared spectra, of which a few may have a continuum basis of their own.
+pub fn layout_for<'p>(shape: Vec<ArmLayout>, all: impl Iterator<Item = &'p Prepared> + Clone) -> Vec<ArmLayout> {
+    let one = |(a, arm): (usize, ArmLayout)| {
+        let own_basis = all.clone().any(|prepared| !prepared.arms[a].basis.is_empty());
+        ArmLayout { own_basis, ..arm }
+    };
+    shape.into_iter().enumerate().map(one).collect()
 }
 
 /// Of the spectra's resolution matrices, where the model asks for them.

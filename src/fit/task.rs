@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use super::assemble::{assemble, matched, prepare_all};
 use super::blank::blank;
-use super::layout::layout;
+use super::layout::{layout, layout_for};
 use super::limits::Tables;
 use super::run::Ready;
 use super::{Device, Fitter};
@@ -48,9 +48,10 @@ impl Fitter {
         let grids = self.run()?.grids(&arms, spectra)?;
         let tables = Tables::new(model, spectra)?;
         let guess = self.first_guess()?;
-        let objective = SpectralObjective::new(model, &layout(model, &arms, &grids), self.precision.of_results());
-        let evaluation =
-            SpectralObjective::evaluation(model, &layout(model, &arms, &grids), self.precision.of_results());
+        let all = prepare_all(model, &arms, &grids, spectra.len());
+        let shape = layout_for(layout(model, &arms, &grids), all.iter().filter_map(|one| one.as_ref().ok()));
+        let objective = SpectralObjective::new(model, &shape, self.precision.of_results());
+        let evaluation = SpectralObjective::evaluation(model, &shape, self.precision.of_results());
         let recordings = (Arc::new(objective.record()), Arc::new(evaluation.record()));
         let one = |(place, prepared): (usize, std::result::Result<_, Fault>)| {
             let refused = |fault: Fault| Error::BadSpectrum {
@@ -77,6 +78,6 @@ impl Fitter {
                 constant,
             })
         };
-        prepare_all(model, &arms, &grids, spectra.len()).into_iter().enumerate().map(one).collect()
+        all.into_iter().enumerate().map(one).collect()
     }
 }

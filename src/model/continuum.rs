@@ -41,17 +41,42 @@ fn rbf(term: usize, terms: usize, x: f64) -> f64 {
     (-0.5 * ((x - centre) * n).powi(2)).exp()
 }
 
-/// Makes the rows (terms, pixels) orthonormal in place over the pixels where `used`, and returns ln |det| of what was divided
-/// out: det(raw) = det(orthonormal) · e^that. `None` when the rows are linearly dependent there.
-pub fn orthonormalise(rows: &mut [f64], pixels: usize, used: &[bool]) -> Option<f64> {
-    let mut total = 0.0;
+/// How rows that were made orthonormal relate to what they were.
+pub struct Orthonormal {
+    /// ln |det| of what was divided out: det(raw) = det(orthonormal) · e^that.
+    pub ln_det: f64,
+    /// Upper limit of the condition number of what was divided out, the raw rows scaled to unit length.
+    pub condition: f64,
+}
+
+impl Orthonormal {
+    /// Of rows that cannot be made orthonormal.
+    pub const NONE: Orthonormal = Orthonormal { ln_det: f64::NAN, condition: f64::INFINITY };
+}
+
+/// Makes the rows (terms, pixels) orthonormal in place over the pixels where `used`. `None` when they are linearly dependent there.
+pub fn orthonormalise(rows: &mut [f64], pixels: usize, used: &[bool]) -> Option<Orthonormal> {
+    let mut found = Orthonormal { ln_det: 0.0, condition: 1.0 };
     // a second pass removes what rounding left of an ill-conditioned first one
-    for _ in 0..2 {
+    for pass in 0..2 {
         let (factor, ln_det) = gram_factor(rows, pixels, used)?;
-        total += ln_det;
+        found.ln_det += ln_det;
+        if pass == 0 {
+            found.condition = condition(&factor, rows.len() / pixels.max(1));
+        }
         pulp::Arch::new().dispatch(Solve { factor: &factor, rows, pixels });
     }
-    Some(total)
+    Some(found)
+}
+
+/// Upper limit of the condition number of a packed lower-triangular factor whose rows are scaled to unit length: the product of its
+/// Frobenius norm, √terms, and that of its inverse.
+pub fn condition(factor: &[f64], terms: usize) -> f64 {
+    let length = |i: usize| (0..=i).map(|j| factor[packed_index(i, j)].powi(2)).sum::<f64>();
+    let inverse = inverse_lower(factor, terms);
+    // the inverse of D⁻¹ L is L⁻¹ D
+    let squares = (0..terms).map(|i| length(i) * (0..terms).map(|k| inverse[k * terms + i].powi(2)).sum::<f64>());
+    (terms as f64 * squares.sum::<f64>()).sqrt()
 }
 
 /// rows ← L⁻¹ rows, L a packed lower-triangular factor: forward substitution, a row at a time.
@@ -148,9 +173,9 @@ mod tests {
             let raw = basis(continuum, &wavelength, 4000.0, 4199.0);
             let used = vec![true; 200];
             let mut rows = raw.clone();
-            let ln_det = orthonormalise(&mut rows, 200, &used).unwrap();
+            let found = orthonormalise(&mut rows, 200, &used).unwrap();
             let (_, expected) = gram_factor(&raw, 200, &used).unwrap();
-            assert!((ln_det - expected).abs() < 1e-9);
+            assert!((found.ln_det - expected).abs() < 1e-9);
             let dot: f64 = (0..200).map(|j| rows[j] * rows[200 + j]).sum();
             let norm: f64 = (0..200).map(|j| rows[3 * 200 + j].powi(2)).sum();
             assert!(dot.abs() < 1e-12 && (norm - 1.0).abs() < 1e-12);

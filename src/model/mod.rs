@@ -2,6 +2,7 @@
 
 mod builder;
 mod continuum;
+mod determined;
 mod file;
 mod guess;
 mod keys;

@@ -19,6 +19,8 @@ pub struct ArmLayout {
     pub diagonals: usize,
     /// The pixels are the template's own, at rest: nothing is to be resampled.
     pub is_template: bool,
+    /// Each spectrum has a continuum basis of its own.
+    pub own_basis: bool,
 }
 
 /// Where an arm's arrays go.
@@ -93,7 +95,8 @@ pub fn record_spectrum(
         buffers.resolution = Some((layout.diagonals, matrix));
         buffers.model = record_matrix(recording, name("model"), template, (layout.diagonals, matrix)).buffer;
     }
-    record_sums(recording, model, arm, (pixels, grid), &mut buffers);
+    let scope = if layout.own_basis { Scope::Spectrum } else { grid };
+    record_sums(recording, model, arm, (pixels, scope), &mut buffers);
     buffers
 }
 

@@ -3,6 +3,7 @@
 use pulp::{NullaryFnOnce, Simd, WithSimd};
 
 use super::continuum::inverse_lower;
+use super::determined::{SMALLEST_SINGULAR_VALUE, determined};
 use super::sampling::{GridFault, Sampling, padded};
 use super::weights::weights;
 use super::{ModelArm, SpectralModel};
@@ -71,17 +72,26 @@ pub struct PreparedArm {
     pub data: Vec<f32>,
     /// √ivar / `scale`, about 1; 0 where masked.
     pub weight: Vec<f32>,
-    /// (terms, terms) lower triangular: to the basis that is orthonormal under `weight`.
+    /// (terms, terms) lower triangular: from `basis`, or the grid's, to one that is orthonormal under `weight`.
     pub transform: Vec<f32>,
+    /// (terms, padded) A basis of the spectrum's own, where its weights leave the grid's ill conditioned; else empty.
+    pub basis: Vec<f32>,
+    /// Number of continuum terms that the weights determine: 0 where the arm drops out.
+    pub rank: usize,
     /// (diagonals, padded) The spectrum's resolution matrix; empty where the model asks for none.
     pub resolution: Vec<f32>,
     /// Mean √ivar; 1 without a continuum, which could not take it up.
     pub scale: f64,
-    /// (terms) Of the raw basis: the continuum fitted without the model's lines.
+    /// (terms) Of the basis: the continuum fitted without the model's lines.
     pub continuum: Vec<f32>,
 }
 
 impl PreparedArm {
+    /// (terms, padded) The basis to which `transform` and `continuum` belong: its own, or the grid's.
+    pub fn basis<'a>(&'a self, sampling: &'a Sampling) -> &'a [f32] {
+        if self.basis.is_empty() { &sampling.basis } else { &self.basis }
+    }
+
     /// weight · continuum, the continuum fitted without the model's lines (padded). Made where it is asked for: kept, it would be a
     /// third of all that is prepared.
     pub fn smooth(&self, sampling: &Sampling) -> Vec<f32> {
@@ -99,11 +109,11 @@ impl PreparedArm {
     /// Block by block, so that the sums stay near.
     #[inline(always)]
     fn add_continuum(&self, sampling: &Sampling, smooth: &mut [f32]) {
-        let pixels = smooth.len();
+        let (pixels, basis) = (smooth.len(), self.basis(sampling));
         let blocks = smooth.chunks_mut(BLOCK).zip(self.weight.chunks(BLOCK)).enumerate();
         for (block, (smooth, weight)) in blocks {
             for (c, coefficient) in self.continuum.iter().enumerate() {
-                let basis = &sampling.basis[c * pixels + block * BLOCK..];
+                let basis = &basis[c * pixels + block * BLOCK..];
                 for ((s, q), w) in smooth.iter_mut().zip(basis).zip(weight) {
                     *s += coefficient * q * w;
                 }
@@ -120,8 +130,8 @@ pub struct Prepared {
     pub unmasked: usize,
     /// Pixels of the arms that are not dropped, masked ones too.
     pub pixels: usize,
-    /// Continuum terms of the arms that are not dropped.
-    pub terms: usize,
+    /// Continuum terms that the weights determine, over all arms.
+    pub rank: usize,
     /// Pixels that were masked because they are not finite.
     pub nonfinite: usize,
     /// Median of |flux| √ivar.
@@ -133,6 +143,8 @@ pub struct Prepared {
 /// Arrays of one spectrum in one arm (pixels).
 #[derive(Clone, Copy)]
 pub struct RawArm<'a> {
+    /// Å; empty where weights are known to suit the grid's basis.
+    pub wavelength: &'a [f64],
     pub flux: &'a [f64],
     pub ivar: &'a [f64],
     /// Empty: no mask.
@@ -147,7 +159,7 @@ pub fn prepare(model: &SpectralModel, raw: &[RawArm], samplings: &[&Sampling]) -
         arms: Vec::with_capacity(raw.len()),
         unmasked: 0,
         pixels: 0,
-        terms: 0,
+        rank: 0,
         nonfinite: 0,
         signal_to_noise: 0.0,
         marginal_constant: 0.0,
@@ -166,8 +178,8 @@ pub fn prepare(model: &SpectralModel, raw: &[RawArm], samplings: &[&Sampling]) -
         return Err(Fault { cause: Cause::NoData, detail: format!("no pixel counts: {why}") });
     }
     let free = model.parameters.iter().filter(|p| !p.is_held()).count();
-    if prepared.unmasked < free + prepared.terms {
-        return Err(underdetermined(prepared.unmasked, free, prepared.terms));
+    if prepared.unmasked < free + prepared.rank {
+        return Err(underdetermined(prepared.unmasked, free, prepared.rank));
     }
     // zeros, which are no data, come first
     let zeros = ratios.iter().filter(|bits| **bits == 0).count();
@@ -178,8 +190,10 @@ pub fn prepare(model: &SpectralModel, raw: &[RawArm], samplings: &[&Sampling]) -
     Ok(prepared)
 }
 
-fn underdetermined(pixels: usize, free: usize, terms: usize) -> Fault {
-    let detail = format!("{pixels} unmasked pixels, {free} free parameters, {terms} continuum terms");
+fn underdetermined(pixels: usize, free: usize, rank: usize) -> Fault {
+    let detail = format!(
+        "{pixels} unmasked pixels are fewer than {free} free parameters plus the {rank} continuum terms that they determine"
+    );
     Fault { cause: Cause::Underdetermined, detail }
 }
 
@@ -196,6 +210,8 @@ fn prepare_arm(
         data: vec![0.0; pixels],
         weight: vec![0.0; pixels],
         transform: vec![0.0; terms * terms],
+        basis: Vec::new(),
+        rank: 0,
         resolution: resolution(arm, raw, sampling, ivar)?,
         scale: 1.0,
         continuum: vec![0.0; terms],
@@ -217,19 +233,43 @@ fn prepare_arm(
     }
     prepared.unmasked += count;
     prepared.pixels += sampling.pixels;
-    prepared.terms += terms;
     prepared.marginal_constant -= ln_ivar;
     if terms == 0 {
         return Ok(out);
     }
-    let solved = pulp::Arch::new().dispatch(Orthonormal { sampling, terms, arm: &mut out });
-    let Some(ln_diagonal) = solved.filter(|_| count >= terms) else {
-        let detail = format!("{}{count} unmasked pixels do not determine {terms} continuum terms", place(arm));
-        return Err(Fault { cause: Cause::Underdetermined, detail });
+    let is_shared = pulp::Arch::new().dispatch(Orthonormal { sampling, terms, arm: &mut out }).filter(|found| {
+        let condition = (terms as f64).sqrt() * found.condition * sampling.condition;
+        found.condition <= MOST_CONDITION * terms as f64 && condition * SMALLEST_SINGULAR_VALUE < 1.0
+    });
+    // ln det C of the raw basis under ivar, from that of the device's basis under weight
+    prepared.marginal_constant += match is_shared {
+        Some(found) => {
+            out.rank = terms;
+            2.0 * (found.ln_diagonal + terms as f64 * scale.ln() + sampling.ln_det)
+        }
+        None => own_basis(arm, raw, sampling, &mut out)?,
     };
-    // det C of the raw basis under ivar, from that of the device's basis under weight
-    prepared.marginal_constant += 2.0 * (ln_diagonal + terms as f64 * scale.ln() + sampling.ln_det);
+    prepared.rank += out.rank;
     Ok(out)
+}
+
+/// Gives an arm a basis of its own; returns what takes ln det C of the device's basis to that of the raw one.
+fn own_basis(arm: &ModelArm, raw: &RawArm, sampling: &Sampling, out: &mut PreparedArm) -> Result<f64, Fault> {
+    let rows = sampling.raw_basis(arm, raw.wavelength);
+    let Some(found) = determined(&rows, sampling.pixels, &out.weight, out.weight.len()) else {
+        let detail = format!("{}no pixel has a weight that an f32 can hold", place(arm));
+        return Err(Fault { cause: Cause::BadWeight, detail });
+    };
+    let terms = arm.continuum.terms;
+    (out.basis, out.rank) = (found.basis, found.rank);
+    out.transform.fill(0.0);
+    (0..found.rank).for_each(|c| out.transform[c * terms + c] = 1.0);
+    let rows = out.basis.chunks_exact(out.weight.len());
+    for (target, row) in out.continuum.iter_mut().zip(rows) {
+        let products = row.iter().zip(&out.weight).zip(&out.data).map(|((q, w), d)| f64::from(q * w) * f64::from(*d));
+        *target = products.sum::<f64>() as f32;
+    }
+    Ok(2.0 * (found.ln_diagonal + found.reached as f64 * out.scale.ln()))
 }
 
 /// The resolution matrix, padded. What is not finite in it is 0, and a fault where a pixel that counts reads it.
@@ -253,6 +293,10 @@ fn resolution(arm: &ModelArm, raw: &RawArm, sampling: &Sampling, ivar: &[f64]) -
     }
     Ok(out)
 }
+
+/// The grid's basis serves spectra under whose weights its condition number is at most so many times that of an orthonormal one: its
+/// sums are made in f32, and their rounding grows with the square.
+const MOST_CONDITION: f64 = 10.0;
 
 /// Sums side by side.
 const LANES: usize = 8;
@@ -316,13 +360,24 @@ struct Orthonormal<'a> {
     arm: &'a mut PreparedArm,
 }
 
+/// How the grid's basis stands under a spectrum's weights.
+struct Weighted {
+    /// Σ ln diagonal of the Cholesky factor L of Σ weight² q qᵀ.
+    ln_diagonal: f64,
+    /// Upper limit of L's condition number; as many as there are terms where these are orthogonal.
+    condition: f64,
+}
+
 impl WithSimd for Orthonormal<'_> {
-    /// Σ ln diagonal of the Cholesky factor of Σ weight² q qᵀ; `None` when it is singular.
-    type Output = Option<f64>;
+    /// `None` when the Gram matrix is singular.
+    type Output = Option<Weighted>;
 
     #[inline(always)]
-    fn with_simd<S: Simd>(self, simd: S) -> Option<f64> {
+    fn with_simd<S: Simd>(self, simd: S) -> Option<Weighted> {
         let (terms, pixels) = (self.terms, self.arm.data.len());
+        if self.sampling.basis.is_empty() {
+            return None;
+        }
         let mut gram = Gram::<f32>::new(terms + 1, 0, pixels);
         for start in (0..pixels).step_by(BLOCK) {
             let count = BLOCK.min(pixels - start);
@@ -356,6 +411,8 @@ impl WithSimd for Orthonormal<'_> {
         for (target, value) in self.arm.continuum.iter_mut().zip(&a) {
             *target = *value as f32;
         }
-        Some((0..terms).map(|i| factor[packed_index(i, i)].ln()).sum())
+        let norm = |values: &[f64]| values.iter().map(|x| x * x).sum::<f64>().sqrt();
+        let ln_diagonal = (0..terms).map(|i| factor[packed_index(i, i)].ln()).sum();
+        Some(Weighted { ln_diagonal, condition: norm(&factor) * norm(&inverse) })
     }
 }

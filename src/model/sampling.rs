@@ -1,6 +1,6 @@
 //! How one wavelength grid samples an arm's template: split pixel indices and the continuum basis, f64 on the host.
 
-use super::continuum::{basis, orthonormalise};
+use super::continuum::{Orthonormal, basis, orthonormalise};
 use super::{LineSpread, ModelArm};
 use crate::error::{Error, Result, coverage};
 use crate::rows::bad_wavelength;
@@ -28,10 +28,14 @@ pub struct Sampling {
     /// (pixels) Those that count: read, inside the arm's range, outside masked intervals, and not within reach (by the spectra's
     /// resolution) of a pixel that the template does not reach.
     pub on: Vec<bool>,
-    /// (terms, padded), orthonormal over the used pixels.
+    /// (terms, padded), orthonormal over the used pixels; empty where these do not determine all terms.
     pub basis: Vec<f32>,
     /// ln |det| between the raw and this basis.
     pub ln_det: f64,
+    /// Upper limit of the condition number between this basis and the raw one, whose terms are scaled to unit length.
+    pub condition: f64,
+    /// Å: where the continuum's variable is −1 and 1.
+    ends: (f64, f64),
     pub used: usize,
     /// The pixels are the template's own.
     pub is_template: bool,
@@ -100,16 +104,24 @@ impl Sampling {
             (0..pixels).filter(|&j| !on[j]).for_each(|j| index[j] = -1);
         }
         let mut rows = basis(arm.continuum, wavelength, low, high);
-        // fewer pixels than terms: every spectrum on this grid is underdetermined, and `prepare` says so
-        let ln_det = if rows.is_empty() { 0.0 } else { orthonormalise(&mut rows, pixels, &on).unwrap_or(f64::NAN) };
-        let mut padded_basis = vec![0.0; arm.continuum.terms * padded(pixels)];
+        let found = orthonormalise(&mut rows, pixels, &on);
+        // without it, fewer pixels than terms perhaps, every spectrum has a basis of its own
+        let terms = if found.is_some() { arm.continuum.terms } else { 0 };
+        let Orthonormal { ln_det, condition } = found.unwrap_or(Orthonormal::NONE);
+        let mut padded_basis = vec![0.0; terms * padded(pixels)];
         for (source, target) in rows.chunks(pixels).zip(padded_basis.chunks_mut(padded(pixels))) {
             for (j, (s, t)) in source.iter().zip(target).enumerate() {
                 *t = if on[j] { *s as f32 } else { 0.0 };
             }
         }
         let used = on.iter().filter(|on| **on).count();
-        Ok(Sampling { pixels, index, fraction, on, basis: padded_basis, ln_det, used, is_template })
+        let ends = (low, high);
+        Ok(Sampling { pixels, index, fraction, on, basis: padded_basis, ln_det, condition, ends, used, is_template })
+    }
+
+    /// The continuum's terms as the model defines them, at the grid's wavelengths in Å: (terms, pixels).
+    pub fn raw_basis(&self, arm: &ModelArm, wavelength: &[f64]) -> Vec<f64> {
+        basis(arm.continuum, wavelength, self.ends.0, self.ends.1)
     }
 
     /// The same, where a fault is the file's.

@@ -11,7 +11,7 @@ use crate::error::Result;
 use crate::fit::Fitter;
 use crate::fit::assemble::{matched, prepare_all};
 use crate::fit::given::given;
-use crate::fit::layout::{diagonals, layout};
+use crate::fit::layout::{diagonals, layout, layout_for};
 use crate::fit::limits::Tables;
 use crate::fit::workers::Tally;
 use crate::model::{ArmLayout, Fault, FirstGuess, Limits, ModelArm, Prepared, Sampling};
@@ -31,7 +31,7 @@ pub(super) struct Piece<'s> {
 /// Spectra whose arms have one shape: they enter a population together.
 pub(super) struct Group {
     pub layout: Vec<ArmLayout>,
-    pub grids: Vec<Grids>,
+    pub grids: Arc<[Grids]>,
     pub ready: Vec<Ready>,
 }
 
@@ -194,13 +194,26 @@ pub(super) fn groups<'s>(
         counts.iter().enumerate().flat_map(|(k, count)| std::iter::repeat_n(k, *count)).collect();
     let mut waiting: Vec<Vec<Ready>> = pieces.iter().map(|_| Vec::new()).collect();
     ready.into_iter().for_each(|one| waiting[of_place[one.place]].push(one));
-    shapes.into_iter().map(move |(mut layout, members)| {
-        let grids: Vec<Grids> = (0..layout.len()).map(|a| together(&pieces, &counts, (&members, a))).collect();
-        for (arm, grid) in layout.iter_mut().zip(&grids) {
+    shapes.into_iter().flat_map(move |(mut layout, members)| {
+        let grids: Arc<[Grids]> = (0..layout.len()).map(|a| together(&pieces, &counts, (&members, a))).collect();
+        for (arm, grid) in layout.iter_mut().zip(&*grids) {
             arm.shared_grid = matches!(grid, Grids::Shared(_));
         }
-        Group { layout, grids, ready: members.iter().flat_map(|k| std::mem::take(&mut waiting[*k])).collect() }
+        by_basis((layout, grids), members.iter().flat_map(|k| std::mem::take(&mut waiting[*k])))
     })
+}
+
+/// Spectra of one shape, apart where arms of theirs have a continuum basis of their own: what one spectrum needs is no other's affair.
+fn by_basis((layout, grids): (Vec<ArmLayout>, Arc<[Grids]>), ready: impl Iterator<Item = Ready>) -> Vec<Group> {
+    let mut all: Vec<Group> = Vec::new();
+    for one in ready {
+        let own = layout_for(layout.clone(), std::iter::once(&one.prepared));
+        match all.iter_mut().find(|group| group.layout == own) {
+            Some(group) => group.ready.push(one),
+            None => all.push(Group { layout: own, grids: grids.clone(), ready: vec![one] }),
+        }
+    }
+    all
 }
 
 /// How some pieces sample an arm: one grid where all have the same, else one a spectrum of the whole batch.

@@ -228,7 +228,7 @@ mod tests {
         let Wavelength::Shared(grid) = &arm.wavelength else { panic!("one grid") };
         let sampling = Sampling::new(&model.arms[0], grid, &[], 0).unwrap();
         let both = arm.flux.chunks_exact(arm.pixels).zip(arm.ivar.chunks_exact(arm.pixels));
-        let raw = both.map(|(flux, ivar)| RawArm { flux, ivar, mask: &[], resolution: None });
+        let raw = both.map(|(flux, ivar)| RawArm { wavelength: grid, flux, ivar, mask: &[], resolution: None });
         let prepared = raw.map(|raw| prepare(model, &[raw], &[&sampling]).unwrap()).collect();
         (sampling, prepared)
     }

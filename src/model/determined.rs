@@ -1,0 +1,71 @@
+//! The continuum terms that one spectrum's weights determine, by a rank-revealing decomposition (Golub & Van Loan 2013, §5.4.2).
+
+use nalgebra::DMatrix;
+
+/// Singular values below this share of the largest are dropped.
+pub const SMALLEST_SINGULAR_VALUE: f64 = 1e-8;
+/// A column of the weighted basis shorter than this share of the longest is reached by no data.
+const SHORTEST_COLUMN: f64 = 1e-200;
+/// Values beyond a spectrum's own pixels are kept below this, so that their product with a weight of 0 is 0.
+const LARGEST_VALUE: f64 = 1e30;
+
+/// A basis of one spectrum's own.
+pub struct Determined {
+    /// (terms, pixels) The first `rank` rows are orthonormal under the weights and span what these determine; the others are 0.
+    pub basis: Vec<f32>,
+    /// Number of terms that the weights determine.
+    pub rank: usize,
+    /// Number of raw terms that any pixel reaches.
+    pub reached: usize,
+    /// ½ ln det of the raw terms' Gram matrix under the weights, on the directions that are kept.
+    pub ln_diagonal: f64,
+}
+
+/// Finds the directions of a continuum that the weights determine.
+///
+/// `raw` (terms, pixels) is the basis, `weight` (at least pixels) is √ivar up to a factor, 0 where masked. The columns √ivar·p_c are scaled
+/// to unit length, and right singular vectors whose singular value is below [`SMALLEST_SINGULAR_VALUE`] of the largest are
+/// dropped. The result depends on basis and weights only, so that all starts of a spectrum share it. `None` if no pixel has weight.
+pub fn determined(raw: &[f64], pixels: usize, weight: &[f32], stride: usize) -> Option<Determined> {
+    let terms = raw.len() / pixels.max(1);
+    let used: Vec<usize> = (0..pixels).filter(|&j| weight[j] > 0.0).collect();
+    if used.is_empty() || terms == 0 {
+        return None;
+    }
+    // 1. The weighted basis, its columns scaled to unit length.
+    let rows = raw.chunks_exact(pixels);
+    let mut design = DMatrix::from_iterator(
+        used.len(),
+        terms,
+        rows.clone().flat_map(|row| used.iter().map(|&j| row[j] * f64::from(weight[j]))),
+    );
+    let lengths: Vec<f64> = design.column_iter().map(|column| column.norm()).collect();
+    let longest = lengths.iter().copied().fold(0.0, f64::max);
+    let is_reached = |length: f64| length > longest * SHORTEST_COLUMN;
+    for (mut column, &length) in design.column_iter_mut().zip(&lengths) {
+        column.scale_mut(if is_reached(length) { length.recip() } else { 0.0 });
+    }
+    // 2. Its singular values, by way of the triangle of a QR decomposition: the square of the matrix would lose half the digits.
+    let svd = design.qr().r().svd(false, true);
+    let directions = svd.v_t?;
+    let largest = svd.singular_values.max();
+    let kept: Vec<usize> =
+        (0..svd.singular_values.len()).filter(|&k| svd.singular_values[k] > SMALLEST_SINGULAR_VALUE * largest).collect();
+    // 3. The directions that are kept, as functions of all pixels: q_k = Σ_c p_c v_ck / (|√ivar·p_c| s_k).
+    let mut basis = vec![0.0; terms * stride];
+    let mut sums = vec![0.0; pixels];
+    for (&k, target) in kept.iter().zip(basis.chunks_exact_mut(stride)) {
+        sums.fill(0.0);
+        for ((c, row), &length) in rows.clone().enumerate().zip(&lengths).filter(|(_, length)| is_reached(**length)) {
+            let factor = directions[(k, c)] / (length * svd.singular_values[k]);
+            sums.iter_mut().zip(row).for_each(|(sum, value)| *sum += factor * value);
+        }
+        for (target, sum) in target.iter_mut().zip(&sums) {
+            *target = sum.clamp(-LARGEST_VALUE, LARGEST_VALUE) as f32;
+        }
+    }
+    let reached = lengths.iter().filter(|length| is_reached(**length));
+    let ln_diagonal = kept.iter().map(|&k| svd.singular_values[k].ln()).sum::<f64>()
+        + reached.clone().map(|length| length.ln()).sum::<f64>();
+    Some(Determined { basis, rank: kept.len(), reached: reached.count(), ln_diagonal })
+}
