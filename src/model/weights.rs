@@ -25,7 +25,35 @@ pub fn weights(
     if model.spectra.error_floor > 0.0 {
         raise_errors(&mut ivar, model.spectra.error_floor);
     }
+    check_range(arm, &ivar)?;
     Ok(ivar)
+}
+
+/// An ivar above this many times the median of its arm's is no measurement: rounding of √ivar · flux would decide the fit.
+const LARGEST_IVAR: f64 = 1e12;
+/// Unless at least one pixel in so many has such an ivar: then the others are the ones whose weights were lowered.
+const RARE: usize = 100;
+
+/// Refuses the few pixels whose ivar is out of all proportion to that of the others.
+fn check_range(arm: &ModelArm, ivar: &[f64]) -> Result<(), Fault> {
+    let (mut smallest, mut largest) = (f64::INFINITY, 0f64);
+    for &w in ivar {
+        smallest = if w > 0.0 { smallest.min(w) } else { smallest };
+        largest = largest.max(w);
+    }
+    // the median is no smaller than the smallest, and most spectra need no median
+    if largest <= LARGEST_IVAR * smallest {
+        return Ok(());
+    }
+    let mut all: Vec<f64> = ivar.iter().copied().filter(|w| *w > 0.0).collect();
+    let middle = all.len() / 2;
+    let median = *all.select_nth_unstable_by(middle, f64::total_cmp).1;
+    let is_beyond = |w: &f64| *w > LARGEST_IVAR * median;
+    let beyond = all.iter().filter(|w| is_beyond(w)).count();
+    let Some(j) = ivar.iter().position(|w| is_beyond(w)).filter(|_| beyond * RARE < all.len()) else { return Ok(()) };
+    let detail =
+        format!("{}pixel {j}: ivar {:e} is more than 1e12 times the median, {median:e}", place(arm), ivar[j]);
+    Err(Fault { cause: Cause::BadWeight, detail })
 }
 
 /// Those of a spectrum without a bad pixel, as nearly all are: loops without branches.

@@ -57,6 +57,11 @@ impl<'a> Look<'a> {
         self.look(candidate, spectrum, AROUND + 1);
     }
 
+    /// The velocity nearest to a template's best, by its index.
+    pub fn nearest(&self, candidate: &Candidate) -> usize {
+        nearest(self.velocities, candidate.velocity)
+    }
+
     fn look(&self, candidate: &mut Candidate, (units, signals): (&[Unit], &[Signals]), reach: usize) {
         // a parabola may lead beyond the bounds
         let best = nearest(self.velocities, candidate.velocity).clamp(self.allowed.start, self.allowed.end - 1);

@@ -106,13 +106,16 @@ impl FirstGuess {
         let row = |template: usize| &scores[template * self.coarse.len()..][..self.coarse.len()];
         let mut best: Vec<Candidate> = (0..self.parameters.len()).map(|k| coarse.lowest(k, row(k))).collect();
         let order = |a: &Candidate, b: &Candidate| a.score.total_cmp(&b.score).then(a.template.cmp(&b.template));
-        let short = best.len().div_ceil(SHORT);
+        // where little of a grid is left, a continuum takes up what tells templates apart: all of them are judged by what it leaves
+        let absorption = self.absorption(prepared, samplings);
+        let short = if absorption.is_empty() { best.len().div_ceil(SHORT) } else { best.len() };
         best.select_nth_unstable_by(short - 1, order);
         let (near, far) = best.split_at_mut(short);
         let spectrum = (self.units.as_slice(), signals.as_slice());
         for candidate in near.iter_mut() {
             coarse.refine(candidate, row(candidate.template));
             fine.look_again(candidate, spectrum);
+            candidate.score -= self.absorbed(candidate.template, fine.nearest(candidate), &absorption);
         }
         near.sort_unstable_by(order);
         let mut chosen = Vec::new();
@@ -168,6 +171,37 @@ impl FirstGuess {
         let smooth: Vec<Vec<f32>> = prepared.arms.iter().zip(samplings).map(|(arm, s)| arm.smooth(s)).collect();
         let of = |unit: &Unit| unit.signals(&prepared.arms[unit.arm].data, &smooth[unit.arm], samplings[unit.arm]);
         self.units.iter().map(of).collect()
+    }
+
+    /// Of a spectrum whose weights leave a grid's basis ill conditioned: what the continuum's directions, two by two, take of lines in
+    /// each of their arm's units. Of others nothing.
+    fn absorption(&self, prepared: &Prepared, samplings: &[&Sampling]) -> Vec<Vec<(usize, Signals)>> {
+        let mut all = Vec::new();
+        if prepared.arms.iter().all(|arm| arm.basis.is_empty()) {
+            return all;
+        }
+        for (a, (arm, sampling)) in prepared.arms.iter().zip(samplings).enumerate() {
+            let (smooth, directions) = (arm.smooth(sampling), arm.directions(sampling));
+            let none = vec![0.0; smooth.len()];
+            for two in directions.chunks(2 * smooth.len()) {
+                let (first, second) = two.split_at(smooth.len());
+                let second = if second.is_empty() { &none } else { second };
+                let units = self.units.iter().enumerate().filter(|(_, unit)| unit.arm == a);
+                let of = |(k, unit): (usize, &Unit)| (k, unit.absorption([first, second], &smooth, sampling));
+                all.push(units.map(of).collect());
+            }
+        }
+        all
+    }
+
+    /// The part of a template's χ² that the continuum takes up at a fine velocity.
+    fn absorbed(&self, template: usize, velocity: usize, absorption: &[Vec<(usize, Signals)>]) -> f32 {
+        let of = |units: &Vec<(usize, Signals)>| {
+            let mut sums = [0.0; 2];
+            units.iter().for_each(|(k, signals)| self.units[*k].add_absorbed(template, signals, velocity, &mut sums));
+            sums[0] * sums[0] + sums[1] * sums[1]
+        };
+        absorption.iter().map(of).sum()
     }
 
     /// (templates, coarse velocities): χ² up to a constant, by the components.

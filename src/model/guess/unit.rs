@@ -90,19 +90,33 @@ impl Unit {
     pub fn signals(&self, data: &[f32], smooth: &[f32], sampling: &Sampling) -> Signals {
         let mut signals = self.fine.no_signals();
         let [cross, power] = &mut signals;
-        let length = cross.len();
-        let pixels = sampling.index.iter().zip(&sampling.fraction).zip(data.iter().zip(smooth));
-        for ((&packed, &fraction), (&d, &s)) in pixels {
-            if packed < 0 || (packed >> 24) as usize != self.segment {
-                continue;
-            }
-            let nearest = (packed & 0xff_ffff) as usize + usize::from(fraction >= 0.5);
-            if let Some(at) = self.fine.place_of(nearest - self.start).filter(|at| *at < length) {
-                cross[at] += s * (d - s);
-                power[at] += s * s;
-            }
+        for (at, j) in self.places(sampling, cross.len()) {
+            let (d, s) = (data[j], smooth[j]);
+            cross[at] += s * (d - s);
+            power[at] += s * s;
         }
         signals
+    }
+
+    /// What two of the continuum's directions (pixels) take of lines, in fine bins.
+    pub fn absorption(&self, directions: [&[f32]; 2], smooth: &[f32], sampling: &Sampling) -> Signals {
+        let mut signals = self.fine.no_signals();
+        let [first, second] = &mut signals;
+        for (at, j) in self.places(sampling, first.len()) {
+            first[at] += directions[0][j] * smooth[j];
+            second[at] += directions[1][j] * smooth[j];
+        }
+        signals
+    }
+
+    /// The bins that the segment's pixels belong to, and the pixels.
+    fn places(&self, sampling: &Sampling, length: usize) -> impl Iterator<Item = (usize, usize)> {
+        let pixels = sampling.index.iter().zip(&sampling.fraction).enumerate();
+        let is_here = |packed: i32| packed >= 0 && (packed >> 24) as usize == self.segment;
+        pixels.filter(move |(_, (packed, _))| is_here(**packed)).filter_map(move |(j, (packed, fraction))| {
+            let nearest = (packed & 0xff_ffff) as usize + usize::from(*fraction >= 0.5);
+            self.fine.place_of(nearest - self.start).filter(|at| *at < length).map(|at| (at, j))
+        })
     }
 
     /// Those of fine bins in coarse ones, which are as wide or twice as wide.
@@ -140,6 +154,18 @@ impl Unit {
         let mix = MatRef::from_row_major_slice(&self.mix, templates, rows);
         let at_velocities = MatRef::from_row_major_slice(&at_velocities, rows, width);
         matmul(target, Accum::Add, mix, at_velocities, 1.0, Par::Seq);
+    }
+
+    /// Adds what two of the continuum's directions take of a template's lines at a fine velocity to `sums`.
+    pub fn add_absorbed(&self, template: usize, signals: &Signals, velocity: usize, sums: &mut [f32; 2]) {
+        let (fine, range) = (&self.fine, velocity..velocity + 1);
+        let low = fine.whole(fine.positions[velocity]);
+        let high = (low + 1).min(fine.shifts - 1);
+        let lines = &self.exact[0][template * fine.count..][..fine.count];
+        let found = correlate_two([lines, lines], signals.each_ref().map(Vec::as_slice), low..high + 1);
+        for (sum, row) in sums.iter_mut().zip(&found) {
+            *sum += fine.between(row, low, range.clone()).sum::<f32>();
+        }
     }
 
     /// Adds this unit's share of a template's χ² at some fine velocities to `scores`, from its lines themselves.
