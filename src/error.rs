@@ -97,6 +97,14 @@ pub(crate) fn coverage(data: (f64, f64), model: (f64, f64), range: Option<(f64, 
     format!("the data cover {:.2}-{:.2} Å, the model {:.2}-{:.2} Å{range}", data.0, data.1, model.0, model.1)
 }
 
+/// What the user is told of bytes that are not those that were written.
+pub(crate) fn changed(what: &str) -> String {
+    format!(
+        "damaged: {what} do not match their checksum, so bytes of the file have changed since it was written; \
+         restore it from a copy, or fit again"
+    )
+}
+
 /// Without line breaks and tabs, so that a caret below it points where it should.
 fn one_line(formula: &str) -> String {
     formula.chars().map(|c| if c.is_whitespace() { ' ' } else { c }).collect()

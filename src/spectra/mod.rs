@@ -3,6 +3,7 @@
 //! Readers judge *files*. Faults of one spectrum's values (NaN flux, negative ivar, its own grid unsorted) are passed on; they
 //! end as that spectrum's status.
 
+mod air;
 mod arm;
 mod column;
 mod fits;
@@ -17,8 +18,8 @@ use std::sync::Arc;
 use crate::error::{Error, Result};
 pub use arm::{ArmSpectra, Resolution, Wavelength};
 pub use column::{Column, ColumnValues};
-pub(crate) use fits::FitsTables;
 pub use fits::Selection;
+pub(crate) use fits::{Checksums, FitsTables, OnesSum};
 pub use reader::{SpectraReader, open_reader, open_reader_with};
 
 /// A batch of spectra, row-major: row i of every arm is one object.
