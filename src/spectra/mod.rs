@@ -9,6 +9,7 @@ mod column;
 mod fits;
 mod npz;
 mod npz_arm;
+mod npz_choices;
 mod npz_column;
 mod reader;
 
