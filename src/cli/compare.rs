@@ -9,6 +9,7 @@ use popfit::{Error, FitRow, FitTable, Id};
 
 use super::Failure;
 use super::output::save;
+use super::report::open_table;
 use super::rows::{cells, line, print as columns};
 
 #[derive(clap::Args)]
@@ -80,7 +81,8 @@ fn joined<'t>(a: &'t FitTable, b: &'t FitTable) -> Vec<(&'t FitRow, &'t FitRow)>
 
 /// Prints the comparison; exit code 1 when the tables differ by more than is allowed.
 pub fn run(arguments: &Arguments) -> Result<(), Failure> {
-    let ((a, _), (b, _)) = (FitTable::read(&arguments.a)?, FitTable::read(&arguments.b)?);
+    let a = open_table(&arguments.a)?.read_all()?;
+    let b = open_table(&arguments.b)?.read_all()?;
     let pairs = joined(&a, &b);
     let missing = (a.len() - pairs.len(), b.len() - pairs.len());
     let both: Vec<_> = pairs.iter().filter(|(a, b)| a.status.is_success() && b.status.is_success()).collect();

@@ -313,12 +313,11 @@ fn page(folder: &Path) -> Result<ReportFile, Error> {
 }
 
 fn about(arguments: &Arguments, fitter: &Fitter, metadata: Metadata, (summary, time): (&Summary, Duration)) -> About {
-    let labels = fitter.model().arms().flat_map(|(_, emulator)| emulator.labels());
     About {
         title: report::name(&arguments.output),
         version: Some(env!("CARGO_PKG_VERSION").into()),
         metadata,
-        units: labels.map(|label| (label.name.clone(), label.unit.clone())).collect(),
+        units: fitter.units(),
         time: Some(time),
         recalled: summary.fits - fitted(summary),
     }

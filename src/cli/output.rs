@@ -33,11 +33,7 @@ impl<'a> Output<'a> {
     ) -> Result<Output<'a>> {
         Ok(match format {
             Format::Table => {
-                let schema = Schema {
-                    parameters: fitter.parameters(),
-                    text_ids: source.text_ids(),
-                    posterior: fitter.scans_velocity(),
-                };
+                let schema = Schema::of(fitter, source.text_ids());
                 Output::Table(Box::new(TableWriter::create(path, &schema, metadata)?))
             }
             Format::Rvtab => Output::RvTab(Box::new(RvTabWriter::create(path, fitter, &source.files(), metadata)?)),

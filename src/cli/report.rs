@@ -1,9 +1,10 @@
 //! `popfit report`: a result table as a page.
 
+use std::io::Write;
 use std::path::{Path, PathBuf};
 
-use popfit::TableReader;
 use popfit::report::{About, Collector, ReportFile};
+use popfit::{Error, TableReader};
 
 use super::Failure;
 use super::rows::line;
@@ -20,7 +21,7 @@ pub struct Arguments {
 
 /// Reads the table batch by batch and writes the page.
 pub fn run(arguments: &Arguments) -> Result<(), Failure> {
-    let mut table = TableReader::open(&arguments.table)?;
+    let mut table = open_table(&arguments.table)?;
     let output = arguments.output.clone().unwrap_or_else(|| beside(&arguments.table));
     let real = |path: &Path| path.canonicalize().ok();
     if real(&output).is_some() && real(&output) == real(&arguments.table) {
@@ -35,10 +36,20 @@ pub fn run(arguments: &Arguments) -> Result<(), Failure> {
         kept.add(&rows);
     }
     let title = name(&arguments.table);
-    let about = About { title, version: table.version, metadata: table.metadata, ..About::default() };
+    let (version, metadata, units) = (table.version, table.metadata, table.schema.units);
+    let about = About { title, version, metadata, units, ..About::default() };
     page.write(&about, &kept, None).map_err(Failure::running)?;
     line(format_args!("wrote {}", output.display()));
     Ok(())
+}
+
+/// Opens a result table, and prints what its reader notes on standard error.
+pub fn open_table(path: &Path) -> Result<TableReader, Error> {
+    let table = TableReader::open(path)?;
+    for note in &table.notes {
+        let _ = writeln!(std::io::stderr(), "popfit: {note}");
+    }
+    Ok(table)
 }
 
 /// A file's name without its folders.

@@ -1,7 +1,8 @@
 //! From the outcomes of a spectrum's starts to its row.
 
 use super::covariance::{Covariance, covariance};
-use super::row::{FitRow, flag};
+use super::flag;
+use super::row::FitRow;
 use super::run::Ready;
 use crate::model::{Limits, Prepared, SpectralModel};
 use crate::solver::basin::{points_at, same_basin};

@@ -8,6 +8,7 @@ mod covariance;
 mod curve;
 mod device;
 mod finish;
+pub mod flag;
 mod given;
 mod inspect;
 mod journal;
@@ -16,6 +17,7 @@ mod limits;
 mod picture;
 mod posterior;
 mod profile;
+pub(crate) mod quantity;
 mod redo;
 mod rest;
 mod rough;
@@ -49,7 +51,7 @@ use limits::Tables;
 pub use picture::ArmFit;
 pub use posterior::VelocityPosterior;
 pub use profile::{DeviceProfile, DeviceStage, HostStage, Profile, Rounds};
-pub use row::{FitRow, FitTable, Id, flag};
+pub use row::{FitRow, FitTable, Id};
 use run::Run;
 use shared::Shared;
 
@@ -326,13 +328,22 @@ impl Fitter {
 
     /// A table without rows, ready to be the sink of [`fit_with`](Fitter::fit_with).
     pub fn table(&self) -> FitTable {
-        FitTable { parameters: self.parameters(), rows: Vec::new() }
+        FitTable { parameters: self.parameters(), units: self.units(), rows: Vec::new() }
+    }
+
+    /// Returns name and unit of each of the emulators' labels.
+    pub fn units(&self) -> Vec<(String, String)> {
+        let labels = self.model.arms.iter().flat_map(|arm| arm.emulator.labels());
+        let mut units: Vec<_> = labels.map(|label| (label.name.clone(), label.unit.clone())).collect();
+        units.sort();
+        units.dedup();
+        units
     }
 
     /// Fits what is in memory. A spectrum that cannot be fitted is a row with its status.
     pub fn fit(&self, spectra: &Spectra) -> Result<FitTable> {
         let rows = self.run()?.batch(&[spectra], None)?;
-        Ok(FitTable { parameters: self.parameters(), rows })
+        Ok(FitTable { rows, ..self.table() })
     }
 
     /// Fits from the user's own starts, one a spectrum: (spectra, parameters), physical units.
@@ -350,7 +361,7 @@ impl Fitter {
             });
         }
         let rows = self.run()?.batch(&[spectra], Some(starts))?;
-        Ok(FitTable { parameters: self.parameters(), rows })
+        Ok(FitTable { rows, ..self.table() })
     }
 
     /// Streams: reads batches from `source`, appends their rows to `sink`. Batches are fitted by two threads a device, which share rayon's

@@ -25,28 +25,6 @@ impl std::fmt::Display for Id {
     }
 }
 
-/// Bits of [`FitRow::flags`].
-pub mod flag {
-    /// The start lay outside the bounds.
-    pub const START_CLIPPED: u32 = 1;
-    /// The covariance has less than full rank.
-    pub const RANK_DEFICIENT: u32 = 2;
-    /// Pixels that are not finite were masked.
-    pub const NONFINITE_MASKED: u32 = 4;
-    /// The labels lie outside the training hull.
-    pub const OUTSIDE_HULL: u32 = 8;
-    /// A parameter ended at a bound.
-    pub const AT_BOUND: u32 = 16;
-    /// Another basin lies within Δχ² < 9.
-    pub const MULTIMODAL: u32 = 32;
-    /// χ²/dof is above 2.
-    pub const POOR_CHI2: u32 = 64;
-    /// The median signal to noise is below 5.
-    pub const LOW_SN: u32 = 128;
-    /// More than half of the pixels are masked.
-    pub const MANY_MASKED: u32 = 256;
-}
-
 /// One spectrum's fit. P is the number of free parameters of the model.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct FitRow {
@@ -79,7 +57,7 @@ pub struct FitRow {
     pub errors: Vec<f64>,
     /// Bit p: parameter p ended at a bound.
     pub at_bound: u32,
-    /// Bits of [`flag`].
+    /// Bits of [`flag`](crate::flag).
     pub flags: u32,
     /// Index of the winning start; −1 without one.
     pub start: i32,
@@ -105,6 +83,8 @@ impl FitRow {
 pub struct FitTable {
     /// Names of the free parameters.
     pub parameters: Vec<String>,
+    /// Name and unit of each label whose unit is known; the usual ones (K, dex, km/s) need not be given.
+    pub units: Vec<(String, String)>,
     /// One a spectrum.
     pub rows: Vec<FitRow>,
 }

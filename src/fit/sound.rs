@@ -4,7 +4,8 @@
 
 use super::covariance::pair_index;
 use super::curve::CurveFit;
-use super::row::{FitRow, flag};
+use super::flag;
+use super::row::FitRow;
 use crate::solver::Status;
 
 const CAUSE: &str = "non_finite_result";

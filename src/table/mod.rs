@@ -1,5 +1,6 @@
 //! The result table's writers and readers: Parquet, FITS and CSV, the same columns in all (design §5); and rvspecfit's tables.
 
+mod checksum;
 mod columns;
 mod csv;
 mod fits;
@@ -22,7 +23,8 @@ use std::path::Path;
 
 use crate::error::{Error, Result};
 use crate::files::File;
-use crate::fit::{FitRow, FitTable, Id, Sink};
+use crate::fit::{FitRow, FitTable, Fitter, Id, Sink, flag};
+use crate::solver::Status;
 use crate::spectra::Spectra;
 use columns::Column;
 use csv::CsvTable;
@@ -41,10 +43,22 @@ pub struct Schema {
     pub text_ids: bool,
     /// With the columns of the velocity's posterior.
     pub posterior: bool,
+    /// Name and unit of each label whose unit is known; the usual ones (K, dex, km/s) need not be given.
+    pub units: Vec<(String, String)>,
+}
+
+impl Schema {
+    /// Returns the schema of what `fitter` fits.
+    pub fn of(fitter: &Fitter, text_ids: bool) -> Schema {
+        let (parameters, posterior, units) = (fitter.parameters(), fitter.scans_velocity(), fitter.units());
+        Schema { parameters, text_ids, posterior, units }
+    }
 }
 
 /// How the table came about: Parquet's key-value metadata, FITS' HDU `METADATA`. Keys `popfit.version`, `popfit.device`, `popfit.model`,
 /// `popfit.emulator.FILE` (the file's SHA-256) and `popfit.settings`; of a run's own table `popfit.rows`, too ([`TableWriter::made_by`]).
+/// `popfit.layout` is the version of the table's layout; `popfit.status` and `popfit.flags` say what the codes of these
+/// columns mean.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Metadata {
     /// The name of what fitted.
@@ -67,6 +81,17 @@ impl Metadata {
             add(format!("popfit.emulator.{file}"), hash);
         }
         add("popfit.settings".into(), &self.settings);
+        pairs
+    }
+
+    /// The pairs of the result table, in whose metadata its own codes are explained, too.
+    fn table_pairs(&self) -> Vec<(String, String)> {
+        let statuses = Status::ALL.iter().map(|s| format!("{} {}: {}", s.code(), s.name(), s.meaning()));
+        let flags = flag::ALL.iter().map(|f| format!("{} {}: {}", f.bit, f.name, f.meaning));
+        let mut pairs = self.pairs();
+        pairs.push(("popfit.layout".into(), columns::LAYOUT.to_string()));
+        pairs.push(("popfit.status".into(), statuses.collect::<Vec<_>>().join("\n")));
+        pairs.push(("popfit.flags".into(), flags.collect::<Vec<_>>().join("\n")));
         pairs
     }
 
@@ -182,8 +207,9 @@ impl FitTable {
     pub fn write_with(&self, path: impl AsRef<Path>, metadata: &Metadata) -> Result<()> {
         let posterior = self.rows.iter().any(|row| row.posterior.is_some());
         let text_ids = self.rows.iter().any(|row| matches!(row.id, Id::Text(_)));
-        let mut writer =
-            TableWriter::create(path, &Schema { parameters: self.parameters.clone(), text_ids, posterior }, metadata)?;
+        let (parameters, units) = (self.parameters.clone(), self.units.clone());
+        let schema = Schema { parameters, text_ids, posterior, units };
+        let mut writer = TableWriter::create(path, &schema, metadata)?;
         writer.append(&self.rows)?;
         writer.finish()
     }

@@ -13,7 +13,7 @@ use super::staged::Staged;
 use crate::error::{Error, Result};
 use crate::files::File;
 use crate::fit::{FitRow, Fitter, Sink};
-use crate::spectra::{Column, ColumnValues, Spectra};
+use crate::spectra::{Column, ColumnValues, OnesSum, Spectra};
 
 /// Tables of the input that are passed on.
 const PASSED: [&str; 2] = ["FIBERMAP", "SCORES"];
@@ -131,7 +131,7 @@ impl Sink for RvTabWriter<'_> {
 fn primary() -> Vec<u8> {
     let mut cards = Cards::primary();
     cards.text("DEPNAM00", "popfit").text("DEPVER00", env!("CARGO_PKG_VERSION"));
-    cards.finish()
+    cards.finish(OnesSum::default())
 }
 
 /// The column of the same table, name and type.

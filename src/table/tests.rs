@@ -39,7 +39,7 @@ fn row(id: Id, value: f64) -> FitRow {
 }
 
 fn schema(text_ids: bool) -> Schema {
-    Schema { parameters: vec!["velocity".into(), "teff".into()], text_ids, posterior: false }
+    Schema { parameters: vec!["velocity".into(), "teff".into()], text_ids, ..Schema::default() }
 }
 
 fn read(path: &Path) -> (Vec<RecordBatch>, ParquetMetaData) {
@@ -125,7 +125,7 @@ fn empty_table_has_every_column() {
         assert_eq!(builder.metadata().file_metadata().num_rows(), 0);
     }
     let path = folder.path().join("empty.csv");
-    FitTable { parameters: schema(false).parameters, rows: Vec::new() }.write(&path).unwrap();
+    FitTable { parameters: schema(false).parameters, ..FitTable::default() }.write(&path).unwrap();
     assert_eq!(std::fs::read_to_string(&path).unwrap(), format!("{HEADER}\n"));
 }
 
@@ -134,7 +134,7 @@ fn mixed_ids_become_text_only_when_the_schema_says_so() {
     let folder = tempfile::tempdir().unwrap();
     let rows = vec![row(Id::Integer(LARGE_ID), 1.0), row(Id::Text("star, \"two\"\n".into()), 1.0)];
     let path = folder.path().join("out.parquet");
-    FitTable { parameters: schema(true).parameters, rows: rows.clone() }.write(&path).unwrap();
+    FitTable { parameters: schema(true).parameters, rows: rows.clone(), ..FitTable::default() }.write(&path).unwrap();
     let (batches, _) = read(&path);
     let ids = batches[0].column(0).as_string::<i32>();
     assert_eq!([ids.value(0), ids.value(1)], ["39627652591523841", "star, \"two\"\n"]);
@@ -149,7 +149,7 @@ fn csv_reads_back() {
     let folder = tempfile::tempdir().unwrap();
     let path = folder.path().join("out.csv");
     let rows = vec![row(Id::Text("star, \"two\"\n".into()), f64::NEG_INFINITY), row(Id::Integer(LARGE_ID), 1e300)];
-    FitTable { parameters: schema(true).parameters, rows }.write(&path).unwrap();
+    FitTable { parameters: schema(true).parameters, rows, ..FitTable::default() }.write(&path).unwrap();
     let mut reader = ::csv::Reader::from_path(&path).unwrap();
     assert_eq!(reader.headers().unwrap().iter().collect::<Vec<_>>().join(","), HEADER);
     let records: Vec<_> = reader.records().map(|record| record.unwrap()).collect();
@@ -185,7 +185,7 @@ fn bad_paths_and_names_are_refused_before_any_fit() {
     assert!(matches!(create("missing/out.csv"), Some(Error::Io { .. })));
     std::fs::create_dir(folder.path().join("folder.csv")).unwrap();
     assert!(matches!(create("folder.csv"), Some(Error::Write { .. })));
-    let twice = Schema { parameters: vec!["chi2".into()], text_ids: false, posterior: false };
+    let twice = Schema { parameters: vec!["chi2".into()], ..Schema::default() };
     let result = TableWriter::create(folder.path().join("out.csv"), &twice, &Metadata::default());
     assert!(matches!(result, Err(Error::Model(_))));
 }
@@ -202,7 +202,10 @@ fn what_was_written_is_read_back() {
     let numbers = vec![row(Id::Integer(LARGE_ID), 0.1 + 0.2), row(Id::Integer(-1), f64::NEG_INFINITY)];
     let texts = vec![row(Id::Text("star, \"two\"\n".into()), 1e300), row(Id::Text("7".into()), 1.0)];
     for (name, rows) in [("a.parquet", &numbers), ("a.csv", &numbers), ("b.parquet", &texts), ("b.csv", &texts)] {
-        let table = FitTable { parameters: schema(false).parameters, rows: rows.clone() };
+        // CSV has no place for units
+        let units = ["velocity", "teff"].map(String::from).into_iter().zip(["km/s", "K"].map(String::from));
+        let units = if name.ends_with("csv") { Vec::new() } else { units.collect() };
+        let table = FitTable { parameters: schema(false).parameters, units, rows: rows.clone() };
         let path = folder.path().join(name);
         table.write_with(&path, &metadata).unwrap();
         let (mut found, said) = FitTable::read(&path).unwrap();

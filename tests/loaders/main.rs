@@ -1,5 +1,6 @@
 //! Files of emulators and spectra: good ones are read right, bad ones are errors, never a panic, never a shorter array.
 
+mod choices;
 #[path = "../common/mod.rs"]
 mod common;
 mod emulators;

@@ -77,5 +77,5 @@ fn failed(id: Id, k: u64) -> FitRow {
 
 /// A table of `velocity` and `mass`: no label that popfit knows.
 fn table(rows: Vec<FitRow>) -> FitTable {
-    FitTable { parameters: vec!["velocity".into(), "mass".into()], rows }
+    FitTable { parameters: vec!["velocity".into(), "mass".into()], rows, ..FitTable::default() }
 }
