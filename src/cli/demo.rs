@@ -46,7 +46,7 @@ pub fn run(arguments: &Arguments) -> Result<(), Failure> {
     let metadata =
         Metadata { device: fitter.device_name(), model: file.text, emulators, settings: fitter.settings_text() };
     // before the fits, which would be in vain
-    let schema = Schema { parameters: fitter.parameters(), text_ids: false, posterior: false };
+    let schema = Schema { parameters: fitter.parameters(), ..Schema::default() };
     let writers: Vec<_> = TABLES
         .iter()
         .map(|name| TableWriter::create(arguments.out.join(name), &schema, &metadata))

@@ -37,6 +37,7 @@ impl<'a> Output<'a> {
                     parameters: fitter.parameters(),
                     text_ids: source.text_ids(),
                     posterior: fitter.scans_velocity(),
+                    released_errors: fitter.has_released_errors(),
                 };
                 Output::Table(Box::new(TableWriter::create(path, &schema, metadata)?))
             }

@@ -5,7 +5,8 @@ use std::fmt::Write;
 use super::About;
 use super::collect::Collector;
 use super::number::{count, escape, number, percent};
-use super::words::{FLAGS, grade, meaning};
+use super::words::{grade, meaning};
+use crate::fit::flag;
 
 /// The numbers that come first.
 pub fn tiles(about: &About, kept: &Collector) -> String {
@@ -59,8 +60,8 @@ pub fn statuses(kept: &Collector) -> String {
 /// Bars of the flags that any row has, and which parameters are at bounds.
 pub fn flags(kept: &Collector) -> String {
     let mut out = String::new();
-    for ((name, meaning), n) in FLAGS.iter().zip(kept.flags).filter(|(_, n)| *n > 0) {
-        out += &bar("fair", name, meaning, n, kept.count);
+    for (flag, n) in flag::ALL.iter().zip(kept.flags).filter(|(_, n)| *n > 0) {
+        out += &bar("fair", &escape(flag.name), &escape(flag.meaning), n, kept.count);
     }
     if out.is_empty() {
         return "<p class=nothing>No spectrum is flagged.</p>".into();

@@ -9,8 +9,8 @@ use super::axis::{Axis, range, range_within};
 use super::collect::{KeptSpectrum, reduced};
 use super::number::{count, escape, number, pair};
 use super::trace::{Grid, HEIGHT};
-use super::words::{FLAGS, grade, unit};
-use crate::fit::{ArmFit, FitRow};
+use super::words::{grade, unit};
+use crate::fit::{ArmFit, FitRow, flag};
 
 /// Columns of the curves of a spectrum of one arm, and of each of several arms.
 const COLUMNS: (usize, usize) = (750, 400);
@@ -43,7 +43,8 @@ fn head(row: &FitRow, parameters: &[String], units: &[(String, String)]) -> Stri
         escape(&row.id.to_string()),
         escape(&row.status_text)
     );
-    for (k, (name, meaning)) in FLAGS.iter().enumerate().filter(|(k, _)| row.flags >> k & 1 == 1) {
+    for (k, flag) in flag::ALL.iter().enumerate().filter(|(_, flag)| row.flags & flag.bit != 0) {
+        let (name, meaning) = (escape(flag.name), escape(flag.meaning));
         let _ = write!(out, "<span class=chip title='{meaning}' data-flag={k}>{name}</span>");
     }
     let file = row.file.rsplit(['/', '\\']).next().filter(|name| !name.is_empty());

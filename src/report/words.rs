@@ -1,17 +1,4 @@
-//! What statuses and flags are called, and what they mean.
-
-/// Name and meaning of each bit of the flags, from bit 0.
-pub const FLAGS: [(&str, &str); 9] = [
-    ("start clipped", "a start was outside its bounds and moved onto them"),
-    ("rank-deficient", "the covariance is rank-deficient"),
-    ("non-finite masked", "pixels that were not finite are masked"),
-    ("outside hull", "outside the emulator’s training hull"),
-    ("at bound", "a parameter ended at a bound"),
-    ("multimodal", "another minimum within Δχ² < 9"),
-    ("poor χ²", "χ²/dof above 2"),
-    ("low S/N", "median signal-to-noise ratio below 5 a pixel"),
-    ("many masked", "more than half of the pixels masked"),
-];
+//! What statuses are called, and what they mean.
 
 /// How a fit ended, by its status code.
 pub fn meaning(code: i32) -> &'static str {

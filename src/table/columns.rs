@@ -63,6 +63,11 @@ fn text_id(row: &FitRow, _: usize) -> Value<'_> {
 pub(super) const POSTERIOR: [&str; 4] =
     ["velocity_posterior", "velocity_posterior_err", "velocity_skewness", "velocity_kurtosis"];
 
+/// The column of a parameter's standard errors with all bounds released.
+pub(super) fn released(parameter: &str) -> String {
+    format!("{parameter}_err_released")
+}
+
 /// All columns, in the order of design §5. Fails when a parameter's name is already a column's.
 pub(super) fn columns(schema: &Schema) -> Result<Vec<Column>> {
     let mut all = Vec::new();
@@ -94,6 +99,12 @@ pub(super) fn columns(schema: &Schema) -> Result<Vec<Column>> {
             |row, _| Value::Float(row.posterior.map_or(f64::NAN, |p| p.kurtosis)),
         ];
         POSTERIOR.iter().zip(get).for_each(|(name, get)| add((*name).into(), Kind::Float64, 0, get));
+    }
+    if schema.released_errors {
+        for (p, name) in schema.parameters.iter().enumerate() {
+            let get: Get = |row, p| Value::Float(row.released_errors.get(p).copied().unwrap_or(f64::NAN));
+            add(released(name), Kind::Float64, p, get);
+        }
     }
     for (k, (a, b)) in pairs(&schema.parameters).enumerate() {
         add(format!("correlation_{a}_{b}"), Kind::Float64, k, |row, k| Value::Float(row.correlations[k]));

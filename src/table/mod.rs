@@ -41,6 +41,8 @@ pub struct Schema {
     pub text_ids: bool,
     /// With the columns of the velocity's posterior.
     pub posterior: bool,
+    /// With a column `NAME_err_released` for each parameter: its standard error with all bounds released.
+    pub released_errors: bool,
 }
 
 /// How the table came about: Parquet's key-value metadata, FITS' HDU `METADATA`. Keys `popfit.version`, `popfit.device`, `popfit.model`,
@@ -182,8 +184,9 @@ impl FitTable {
     pub fn write_with(&self, path: impl AsRef<Path>, metadata: &Metadata) -> Result<()> {
         let posterior = self.rows.iter().any(|row| row.posterior.is_some());
         let text_ids = self.rows.iter().any(|row| matches!(row.id, Id::Text(_)));
-        let mut writer =
-            TableWriter::create(path, &Schema { parameters: self.parameters.clone(), text_ids, posterior }, metadata)?;
+        let released_errors = self.rows.iter().any(|row| !row.released_errors.is_empty());
+        let schema = Schema { parameters: self.parameters.clone(), text_ids, posterior, released_errors };
+        let mut writer = TableWriter::create(path, &schema, metadata)?;
         writer.append(&self.rows)?;
         writer.finish()
     }

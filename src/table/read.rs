@@ -43,6 +43,8 @@ struct Places {
     correlations: Vec<Option<usize>>,
     /// Where the table has them all.
     posterior: Option<[usize; 4]>,
+    /// (P) Where the table has them all; else empty.
+    released_errors: Vec<usize>,
 }
 
 /// Most columns of parameters and their errors: a model has at most 32 free ones.
@@ -89,8 +91,12 @@ impl TableReader {
             Extension::Fits => Box::new(FitsSource::open(path)?),
         };
         let (places, parameters) = places(source.names()).map_err(|message| Error::format(path, message))?;
-        let posterior = places.posterior.is_some();
-        let schema = Schema { parameters, text_ids: source.text_ids(places.fixed[0]), posterior };
+        let schema = Schema {
+            text_ids: source.text_ids(places.fixed[0]),
+            posterior: places.posterior.is_some(),
+            released_errors: !places.released_errors.is_empty(),
+            parameters,
+        };
         let (metadata, version) = Metadata::from_pairs(source.pairs());
         Ok(TableReader { schema, metadata, version, path: path.into(), source, places })
     }
@@ -137,7 +143,13 @@ fn places(names: &[String]) -> Result<(Places, Vec<String>), String> {
     if to > from + MOST_COLUMNS {
         return Err(format!("{} columns of parameters, more than {MOST_COLUMNS}", to - from));
     }
-    let mut all = Places { fixed, parameters: Vec::new(), correlations: Vec::new(), posterior: None };
+    let mut all = Places {
+        fixed,
+        parameters: Vec::new(),
+        correlations: Vec::new(),
+        posterior: None,
+        released_errors: Vec::new(),
+    };
     let mut parameters = Vec::new();
     for (c, pair) in (from..to.saturating_sub(1)).zip(names.get(from..).unwrap_or_default().windows(2)) {
         if let [name, error] = pair
@@ -151,6 +163,8 @@ fn places(names: &[String]) -> Result<(Places, Vec<String>), String> {
     if let [Some(a), Some(b), Some(c), Some(d)] = super::columns::POSTERIOR.map(find) {
         all.posterior = Some([a, b, c, d]);
     }
+    let released: Option<Vec<usize>> = parameters.iter().map(|name| find(&super::columns::released(name))).collect();
+    all.released_errors = released.unwrap_or_default();
     Ok((all, parameters))
 }
 
@@ -184,6 +198,7 @@ fn row(places: &Places, text_ids: bool, cells: &dyn Cells, r: usize, file: &mut 
         objective: cells.float(objective, r),
         parameters: places.parameters.iter().map(|(value, _)| cells.float(*value, r)).collect(),
         errors: places.parameters.iter().map(|(_, error)| cells.float(*error, r)).collect(),
+        released_errors: places.released_errors.iter().map(|c| cells.float(*c, r)).collect(),
         at_bound: count(bound),
         flags: count(flags),
         start: i32::try_from(integer(start)).unwrap_or(-1),

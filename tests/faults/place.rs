@@ -106,7 +106,7 @@ impl Place {
             table.finish()?;
             interrupted
         } else {
-            let schema = Schema { parameters: self.fitter.parameters(), text_ids: false, posterior: false };
+            let schema = Schema { parameters: self.fitter.parameters(), ..Schema::default() };
             let mut table = TableWriter::create(&self.outputs[0], &schema, &metadata)?;
             let interrupted = self.fit(&mut source, &mut table, &control, &mut journal)?;
             table.finish()?;

@@ -98,7 +98,7 @@ fn the_table_reads_back_while_texts_grow() {
     let mut rows: Vec<FitRow> = fitter().fit(&spectra()).unwrap().rows;
     let ids = ["a", "the second star", "Sirius B, as seen on a clear night in winter", "π'"];
     rows.iter_mut().zip(ids).for_each(|(row, id)| row.id = Id::Text(id.into()));
-    let schema = Schema { parameters: fitter().parameters(), text_ids: true, posterior: false };
+    let schema = Schema { parameters: fitter().parameters(), text_ids: true, ..Schema::default() };
     let model = format!("# {}\n[[arm]]\nname = 'b'", "x".repeat(300));
     let metadata = Metadata { device: "cpu".into(), model: model.clone(), ..Metadata::default() };
     let mut writer = TableWriter::create(&path, &schema, &metadata).unwrap();
@@ -140,7 +140,7 @@ fn the_table_reads_back_while_texts_grow() {
 fn an_empty_table_has_every_column() {
     let folder = tempfile::tempdir().unwrap();
     let path = folder.path().join("out.fits");
-    let schema = Schema { parameters: vec!["teff".into()], text_ids: false, posterior: false };
+    let schema = Schema { parameters: vec!["teff".into()], ..Schema::default() };
     TableWriter::create(&path, &schema, &Metadata::default()).unwrap().finish().unwrap();
     let table = Written::read(&path);
     assert_eq!(table.names("RESULTS").len(), 16);
@@ -235,7 +235,7 @@ fn outputs_are_checked_first_and_never_mixed() {
 
     // two runs on one output: each is whole, the last to finish stays
     let path = folder.path().join("out.fits");
-    let schema = Schema { parameters: fitter.parameters(), text_ids: false, posterior: false };
+    let schema = Schema { parameters: fitter.parameters(), ..Schema::default() };
     let rows = fitter.fit(&super::write::spectra()).unwrap().rows;
     let mut first = TableWriter::create(&path, &schema, &Metadata::default()).unwrap();
     let mut second = TableWriter::create(&path, &schema, &Metadata::default()).unwrap();
