@@ -53,7 +53,7 @@ fn start_to_table(files: &[PathBuf], table: &Path) -> popfit::Result<u64> {
         .marginalise(true)
         .build()?;
     let fitter = Fitter::new(model, Device::cpu(), LevenbergMarquardt::default())?;
-    let schema = Schema { parameters: fitter.parameters(), text_ids: false, posterior: false };
+    let schema = Schema { parameters: fitter.parameters(), ..Schema::default() };
     let mut writer = TableWriter::create(table, &schema, &Metadata::default())?;
     let mut fits = 0;
     for file in files {

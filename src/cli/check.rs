@@ -80,7 +80,7 @@ fn print_labels(model: &SpectralModel) {
 fn print_training_sets(model: &SpectralModel) {
     for (name, emulator) in model.arms() {
         let arm = if name.is_empty() { String::new() } else { format!("arm {name}: ") };
-        training_set(emulator).iter().for_each(|words| line(&format!("{arm}{words}")));
+        training_set(emulator).iter().for_each(|words| line(format!("{arm}{words}")));
     }
     line("");
 }
