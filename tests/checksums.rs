@@ -22,6 +22,7 @@ fn row(k: i64) -> FitRow {
         objective: 401.0 + x,
         parameters: vec![100.0 * x - 50.0, 5000.0 + 1000.0 * x],
         errors: vec![0.5 + x, 10.0 * x],
+        released_errors: vec![0.75 + x, 12.0 * x],
         at_bound: 0,
         flags: if k % 5 == 0 { 128 } else { 0 },
         start: 1,

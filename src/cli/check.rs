@@ -2,7 +2,7 @@
 
 use std::path::PathBuf;
 
-use popfit::{Device, Fitter, LevenbergMarquardt, ModelFile, SpectralModel};
+use popfit::{Device, Emulator, Fitter, LevenbergMarquardt, ModelFile, SpectralModel};
 
 use super::Failure;
 use super::rows::{cells, line, print, short};
@@ -24,6 +24,7 @@ pub fn run(arguments: &Arguments) -> Result<(), Failure> {
     let model = ModelFile::open(&arguments.model)?.build()?;
     print_arms(&model);
     print_labels(&model);
+    print_training_sets(&model);
     let bounds = model.bounds();
     let fitter = Fitter::new(model, Device::cpu(), LevenbergMarquardt::default())?;
     let mut rows = vec![cells(["parameter", "lower", "upper", "Jacobian off by", ""])];
@@ -73,4 +74,33 @@ fn print_labels(model: &SpectralModel) {
     }
     print(&rows);
     line("");
+}
+
+/// Says for each arm what becomes of fits that leave its training set.
+fn print_training_sets(model: &SpectralModel) {
+    for (name, emulator) in model.arms() {
+        let arm = if name.is_empty() { String::new() } else { format!("arm {name}: ") };
+        training_set(emulator).iter().for_each(|words| line(format!("{arm}{words}")));
+    }
+    line("");
+}
+
+/// Labels inside hulls, and labels without one.
+fn training_set(emulator: &Emulator) -> Vec<String> {
+    let names =
+        |axes: &[usize]| axes.iter().map(|k| emulator.labels()[*k].name.as_str()).collect::<Vec<_>>().join(", ");
+    let flagged = "flag 8 marks fits that end there";
+    let hulls: Vec<String> = emulator.hulls().iter().map(|hull| format!("({})", names(&hull.axes))).collect();
+    let uncovered: Vec<usize> = emulator.uncovered_labels().collect();
+    let mut out = Vec::new();
+    if !hulls.is_empty() {
+        out.push(format!("outside the training hull of {} a penalty is added, and {flagged}", hulls.join(" and ")));
+    }
+    if !uncovered.is_empty() {
+        let names = names(&uncovered);
+        out.push(format!(
+            "no training hull covers {names}: there is no penalty outside their training ranges, but {flagged}"
+        ));
+    }
+    out
 }

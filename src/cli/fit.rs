@@ -50,6 +50,9 @@ pub struct Arguments {
     /// Scan the velocity for its posterior [default: the model file's, else fixed for --format rvtab and off otherwise]
     #[arg(long, value_enum)]
     pub(super) velocity_scan: Option<Scan>,
+    /// Add columns NAME_err_released: errors that do not take parameters at a bound for known [default: the model file's, else false]
+    #[arg(long, value_name = "BOOL", num_args = 0..=1, require_equals = true, default_missing_value = "true")]
+    released_errors: Option<bool>,
     /// f32, or mixed: the first rounds' output layers as products of 16-bit numbers, for GPUs
     #[arg(long, value_enum, default_value_t = Precision::F32)]
     precision: Precision,
@@ -276,12 +279,18 @@ fn fitter(arguments: &Arguments, file: &ModelFile, model: SpectralModel) -> Resu
         Format::Rvtab if free_velocity => VelocityScan::Fixed,
         _ => VelocityScan::Off,
     };
+    if arguments.released_errors == Some(true) && arguments.format == Format::Rvtab {
+        return Err(Error::Usage(
+            "--released-errors adds columns to popfit's own table: --format rvtab has none".into(),
+        ));
+    }
     let mut device = Device::parse(&arguments.device)?;
     if let Some(seconds) = arguments.gpu_timeout {
         device = device.limit(Duration::from_secs(seconds.into()));
     }
     let mut fitter = Fitter::new(model, device, solver)?
         .velocity_scan(scan.or(file.velocity_scan).unwrap_or(usual))
+        .released_errors(arguments.released_errors.or(file.released_errors).unwrap_or(false))
         .memory(arguments.memory)
         .strict(arguments.strict)
         .precision(match arguments.precision {

@@ -14,8 +14,10 @@ mod inspect;
 mod journal;
 mod layout;
 mod limits;
+mod negative_flux;
 mod picture;
 mod posterior;
+mod probability;
 mod profile;
 pub(crate) mod quantity;
 mod redo;
@@ -46,6 +48,7 @@ use assemble::matched;
 pub use check::JacobianCheck;
 pub use curve::{CurveColumns, CurveFit, CurveFitter, Curves, Interval};
 pub use device::{Device, DeviceDescription};
+use finish::Finish;
 pub use journal::Journal;
 use limits::Tables;
 pub use picture::ArmFit;
@@ -176,6 +179,7 @@ pub struct Fitter {
     strict: bool,
     precision: Precision,
     velocity_scan: VelocityScan,
+    released_errors: bool,
     /// `None`: as the device wants it.
     batch: Option<usize>,
     cpu_fallback: Option<bool>,
@@ -200,6 +204,7 @@ impl Fitter {
             strict: false,
             precision: Precision::F32,
             velocity_scan: VelocityScan::Off,
+            released_errors: false,
             batch: None,
             cpu_fallback: None,
             shared: Arc::default(),
@@ -273,6 +278,19 @@ impl Fitter {
         self.velocity_scan != VelocityScan::Off
     }
 
+    /// Adds standard errors with all bounds released ([`FitRow::released_errors`]) to the rows; off unless set. They answer how well
+    /// the data determine each parameter if the bounds, and not the star, hold some of them where they ended.
+    #[must_use]
+    pub fn released_errors(mut self, released_errors: bool) -> Fitter {
+        self.released_errors = released_errors;
+        self
+    }
+
+    /// Whether rows have standard errors with all bounds released.
+    pub fn has_released_errors(&self) -> bool {
+        self.released_errors
+    }
+
     /// Precision of the rows: on the CPU f32 or f64; GPUs compute in f32. [`Precision::Mixed`] makes first rounds cheaper on GPUs.
     #[must_use]
     pub fn precision(mut self, precision: Precision) -> Fitter {
@@ -297,13 +315,14 @@ impl Fitter {
 
     /// What the rows depend on beside model and device, `key = value` line by line, as it is written into the table's metadata.
     pub fn settings_text(&self) -> String {
-        let Fitter { solver, seed, strict, precision, .. } = self;
+        let Fitter { solver, seed, strict, precision, released_errors, .. } = self;
         [
             solver.to_string(),
             format!("starts = {}", self.start_count()),
             format!("seed = {seed}"),
             format!("strict = {strict}"),
             format!("precision = {}", precision.name()),
+            format!("released_errors = {released_errors}"),
         ]
         .join("\n")
     }
@@ -388,6 +407,11 @@ impl Fitter {
 
     fn start_count(&self) -> usize {
         self.starts.unwrap_or(if self.model.free_vsini().is_some() { 4 } else { 2 })
+    }
+
+    /// Makes rows of what its solver finds.
+    fn finish(&self) -> Finish<'_> {
+        Finish { model: &self.model, precision: self.precision, released_errors: self.released_errors }
     }
 
     fn run(&self) -> Result<Run<'_>> {

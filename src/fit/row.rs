@@ -51,10 +51,14 @@ pub struct FitRow {
     pub dof: i64,
     /// What decided between the starts.
     pub objective: f64,
-    /// (P) physical values, and their standard errors (NaN where there is none).
+    /// (P) Physical values.
     pub parameters: Vec<f64>,
-    /// As `parameters`.
+    /// (P) Standard errors, NaN where there is none. Where parameters ended at a bound, the errors of the others are conditional:
+    /// they hold as if the truth of those parameters were the bound.
     pub errors: Vec<f64>,
+    /// (P) Standard errors with all bounds released, where [`Fitter::released_errors`](crate::Fitter::released_errors) asks for
+    /// them; empty otherwise. The covariance counts parameters at a bound as free.
+    pub released_errors: Vec<f64>,
     /// Bit p: parameter p ended at a bound.
     pub at_bound: u32,
     /// Bits of [`flag`](crate::flag).
@@ -73,8 +77,14 @@ impl FitRow {
     /// It ended so, and has no errors.
     pub(super) fn fail(&mut self, status: Status, text: &str) {
         (self.status, self.status_text) = (status, text.into());
-        self.errors.fill(f64::NAN);
-        self.correlations.fill(f64::NAN);
+        self.clear_errors();
+    }
+
+    /// Sets errors and correlations to NaN.
+    pub(super) fn clear_errors(&mut self) {
+        for values in [&mut self.errors, &mut self.released_errors, &mut self.correlations] {
+            values.fill(f64::NAN);
+        }
     }
 }
 

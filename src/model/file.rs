@@ -28,10 +28,12 @@ pub struct ModelFile {
     vsini: VelocityEntry,
     /// What is said of each label, and of velocity and vsini, by name.
     labels: Vec<(String, LabelSettings)>,
-    /// `solver.kind` and `solver.starts`.
+    /// `solver.kind`.
     pub solver: Option<SolverKind>,
-    /// Of `[solver]`.
+    /// `solver.starts`.
     pub starts: Option<usize>,
+    /// `solver.released_errors`.
+    pub released_errors: Option<bool>,
     /// `velocity.scan`.
     pub velocity_scan: Option<VelocityScan>,
     arms: Vec<ArmEntry>,
@@ -47,6 +49,14 @@ enum VelocityEntry {
     Absent,
     Range(f64, f64),
     Fixed(f64),
+}
+
+/// `[solver]`.
+#[derive(Default)]
+struct SolverEntry {
+    kind: Option<SolverKind>,
+    starts: Option<usize>,
+    released_errors: Option<bool>,
 }
 
 /// `[[arm]]`; paths as written.
@@ -88,15 +98,16 @@ impl ModelFile {
             None => (None, false),
         };
         let mut labels = top.section("labels")?.map_or(Ok(Vec::new()), |section| labels(&section))?;
-        let (solver, starts) = top.section("solver")?.map_or(Ok((None, None)), |section| solver(&section))?;
+        let solver = top.section("solver")?.map_or(Ok(SolverEntry::default()), |section| solver(&section))?;
         let scan = |section: Section<'_>| section.choice("scan", &VelocityScan::NAMES);
         let velocity_scan = top.section("velocity")?.map_or(Ok(None), scan)?;
         Ok(ModelFile {
             velocity: motion(&top, "velocity", &mut labels)?,
             vsini: motion(&top, "vsini", &mut labels)?,
             labels,
-            solver,
-            starts,
+            solver: solver.kind,
+            starts: solver.starts,
+            released_errors: solver.released_errors,
             velocity_scan,
             spectra: top.section("spectra")?.map_or(Ok(SpectraSettings::default()), |section| spectra(&section))?,
             arms,
@@ -361,9 +372,13 @@ fn spectra(section: &Section<'_>) -> Result<SpectraSettings> {
     Ok(SpectraSettings { mask: section.intervals("mask")?, error_floor, nonfinite: nonfinite.unwrap_or_default() })
 }
 
-fn solver(section: &Section<'_>) -> Result<(Option<SolverKind>, Option<usize>)> {
-    section.only(&["kind", "starts"])?;
-    Ok((section.choice("kind", &SolverKind::NAMES)?, section.integer("starts", 1..=MOST_STARTS)?))
+fn solver(section: &Section<'_>) -> Result<SolverEntry> {
+    section.only(&["kind", "starts", "released_errors"])?;
+    Ok(SolverEntry {
+        kind: section.choice("kind", &SolverKind::NAMES)?,
+        starts: section.integer("starts", 1..=MOST_STARTS)?,
+        released_errors: section.boolean("released_errors")?,
+    })
 }
 
 #[cfg(test)]

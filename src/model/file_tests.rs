@@ -47,6 +47,7 @@ fixed = 4.5
 [solver]
 kind = "lm"
 starts = 2
+released_errors = true
 "#,
     )
     .unwrap();
@@ -60,6 +61,7 @@ starts = 2
     assert_eq!(file.spectra.mask, [(4300.0, 4450.0), (5000.0, 5001.0)]);
     assert_eq!((file.spectra.error_floor, file.spectra.nonfinite), (0.1, Nonfinite::Mask));
     assert_eq!((file.velocity, file.starts), (VelocityEntry::Range(-1500.0, 1500.0), Some(2)));
+    assert_eq!(file.released_errors, Some(true));
     let teff = LabelSettings {
         start: Some(5500.0),
         bounds: Some((3500.0, 8000.0)),

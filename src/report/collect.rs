@@ -127,8 +127,8 @@ impl Collector {
         self.flagged += u64::from(row.flags != 0);
         let text = if row.status_text.is_empty() { row.status.name() } else { &row.status_text };
         *self.outcomes.entry((row.status.code(), text.to_string())).or_default() += 1;
-        for (k, flag) in self.flags.iter_mut().enumerate() {
-            *flag += u64::from(row.flags >> k & 1);
+        for (k, count) in self.flags.iter_mut().enumerate() {
+            *count += u64::from(row.flags >> k & 1);
         }
         for (p, bound) in self.at_bound.iter_mut().enumerate() {
             *bound += u64::from(row.at_bound >> p & 1);

@@ -62,7 +62,7 @@ pub fn statuses(kept: &Collector) -> String {
 pub fn flags(kept: &Collector) -> String {
     let mut out = String::new();
     for (flag, n) in flag::ALL.iter().zip(kept.flags).filter(|(_, n)| *n > 0) {
-        out += &bar("fair", flag.label, flag.meaning, n, kept.count);
+        out += &bar("fair", &escape(flag.label), &escape(flag.meaning), n, kept.count);
     }
     if out.is_empty() {
         return "<p class=nothing>No spectrum is flagged.</p>".into();

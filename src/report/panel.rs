@@ -45,7 +45,7 @@ fn head(row: &FitRow, parameters: &[String], units: &[(String, String)]) -> Stri
         escape(&row.status_text)
     );
     for (k, flag) in flag::ALL.iter().enumerate().filter(|(_, flag)| row.flags & flag.bit != 0) {
-        let (meaning, label) = (escape(flag.meaning), flag.label);
+        let (label, meaning) = (escape(flag.label), escape(flag.meaning));
         let _ = write!(out, "<span class=chip title='{meaning}' data-flag={k}>{label}</span>");
     }
     let file = row.file.rsplit(['/', '\\']).next().filter(|name| !name.is_empty());

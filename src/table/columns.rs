@@ -85,6 +85,10 @@ pub(super) fn columns(schema: &Schema) -> Result<Vec<Column>> {
     if schema.posterior {
         all.extend(posterior());
     }
+    if schema.released_errors {
+        let of = |(p, name): (usize, &String)| released_error(name, quantity::unit(&schema.units, name)).of(p);
+        all.extend(schema.parameters.iter().enumerate().map(of));
+    }
     all.extend(pairs(&schema.parameters).enumerate().map(|(k, (a, b))| correlation(a, b).of(k)));
     check_names(&all)?;
     Ok(all)
@@ -142,6 +146,15 @@ pub(super) fn posterior() -> [Column; 4] {
         column("velocity_skewness", "", "Its skewness", |row, _| moment(row, |p| p.skewness)),
         column("velocity_kurtosis", "", "Its kurtosis", |row, _| moment(row, |p| p.kurtosis)),
     ]
+}
+
+/// The column of a parameter's standard errors with all bounds released.
+pub(super) fn released_error(parameter: &str, unit: &str) -> Column {
+    let name = format!("{parameter}_err_released");
+    let meaning = format!("Standard error of {parameter}, bounds released");
+    Column::new(name, Kind::Float64, unit, meaning, |row, p| {
+        Value::Float(row.released_errors.get(p).copied().unwrap_or(f64::NAN))
+    })
 }
 
 /// The column of a pair of free parameters.
@@ -207,15 +220,16 @@ mod tests {
 
     const README: &str = include_str!("../../README.md");
 
-    /// The README's lines of these cells, one table after the other.
+    /// The README has a table of these lines, and of no others.
     fn assert_listed(lines: &[String]) {
         let table = lines.join("\n");
-        assert!(README.contains(&table), "the README's table is not this one:\n{table}");
+        assert!(README.contains(&format!("---|\n{table}\n\n")), "the README's table is not this one:\n{table}");
     }
 
     #[test]
     fn the_readme_lists_columns_statuses_and_flags_as_they_are() {
-        let one = Schema { parameters: vec!["NAME".into()], posterior: true, ..Schema::default() };
+        let one =
+            Schema { parameters: vec!["NAME".into()], posterior: true, released_errors: true, ..Schema::default() };
         let mut all = columns(&one).unwrap();
         all.push(correlation("A", "B"));
         let unit = |column: &Column| match column.name.starts_with("NAME") {
@@ -233,7 +247,8 @@ mod tests {
     #[test]
     fn meanings_fit_a_card_of_fits() {
         let parameters = ["velocity", "vsini", "teff", "logg", "feh", "alpha"].map(String::from).to_vec();
-        let all = columns(&Schema { parameters, posterior: true, ..Schema::default() }).unwrap();
+        let schema = Schema { parameters, posterior: true, released_errors: true, ..Schema::default() };
+        let all = columns(&schema).unwrap();
         for column in all {
             let length = column.meaning.len();
             assert!(column.meaning.is_ascii() && (1..=66).contains(&length), "{}: {length}", column.name);

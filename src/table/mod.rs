@@ -43,6 +43,8 @@ pub struct Schema {
     pub text_ids: bool,
     /// With the columns of the velocity's posterior.
     pub posterior: bool,
+    /// With a column `NAME_err_released` for each parameter: its standard error with all bounds released.
+    pub released_errors: bool,
     /// Name and unit of each label whose unit is known; the usual ones (K, dex, km/s) need not be given.
     pub units: Vec<(String, String)>,
 }
@@ -50,8 +52,13 @@ pub struct Schema {
 impl Schema {
     /// Returns the schema of what `fitter` fits.
     pub fn of(fitter: &Fitter, text_ids: bool) -> Schema {
-        let (parameters, posterior, units) = (fitter.parameters(), fitter.scans_velocity(), fitter.units());
-        Schema { parameters, text_ids, posterior, units }
+        Schema {
+            parameters: fitter.parameters(),
+            text_ids,
+            posterior: fitter.scans_velocity(),
+            released_errors: fitter.has_released_errors(),
+            units: fitter.units(),
+        }
     }
 }
 
@@ -207,8 +214,9 @@ impl FitTable {
     pub fn write_with(&self, path: impl AsRef<Path>, metadata: &Metadata) -> Result<()> {
         let posterior = self.rows.iter().any(|row| row.posterior.is_some());
         let text_ids = self.rows.iter().any(|row| matches!(row.id, Id::Text(_)));
+        let released_errors = self.rows.iter().any(|row| !row.released_errors.is_empty());
         let (parameters, units) = (self.parameters.clone(), self.units.clone());
-        let schema = Schema { parameters, text_ids, posterior, units };
+        let schema = Schema { parameters, text_ids, posterior, released_errors, units };
         let mut writer = TableWriter::create(path, &schema, metadata)?;
         writer.append(&self.rows)?;
         writer.finish()

@@ -5,7 +5,7 @@
 use std::path::Path;
 use std::sync::Arc;
 
-use super::columns::{LAYOUT, correlation, pairs, posterior};
+use super::columns::{LAYOUT, correlation, pairs, posterior, released_error};
 use super::read_csv::CsvSource;
 use super::read_fits::FitsSource;
 use super::read_parquet::ParquetSource;
@@ -61,6 +61,8 @@ struct Places {
     correlations: Vec<Option<usize>>,
     /// Where the table has them all.
     posterior: Option<[usize; 4]>,
+    /// (P) Where the table has them all; else empty.
+    released_errors: Vec<usize>,
 }
 
 /// Most columns of parameters and their errors: a model has at most 32 free ones.
@@ -103,8 +105,13 @@ impl TableReader {
         let layout = layout(&pairs).map_err(|message| Error::format(path, message))?;
         let mut units = source.units();
         units.retain(|(column, _)| parameters.contains(column));
-        let (text_ids, posterior) = (source.text_ids(places.id), places.posterior.is_some());
-        let schema = Schema { parameters, text_ids, posterior, units };
+        let schema = Schema {
+            parameters,
+            text_ids: source.text_ids(places.id),
+            posterior: places.posterior.is_some(),
+            released_errors: !places.released_errors.is_empty(),
+            units,
+        };
         let notes = source.notes().iter().map(|note| format!("{}: {note}", path.display())).collect();
         let (metadata, version) = Metadata::from_pairs(pairs);
         Ok(TableReader { schema, metadata, version, layout, notes, path: path.into(), source, places })
@@ -187,6 +194,7 @@ fn places(names: &[String]) -> Result<(Places, Vec<String>), String> {
             [Some(a), Some(b), Some(c), Some(d)] => Some([a, b, c, d]),
             _ => None,
         },
+        released_errors: Vec::new(),
     };
     let (from, to) = (all.objective + 1, all.at_bound);
     if to > from + MOST_COLUMNS {
@@ -202,6 +210,8 @@ fn places(names: &[String]) -> Result<(Places, Vec<String>), String> {
         }
     }
     all.correlations = pairs(&parameters).map(|(a, b)| find(&correlation(a, b).name)).collect();
+    let released: Option<Vec<usize>> = parameters.iter().map(|name| find(&released_error(name, "").name)).collect();
+    all.released_errors = released.unwrap_or_default();
     Ok((all, parameters))
 }
 
@@ -233,6 +243,7 @@ fn row(places: &Places, text_ids: bool, cells: &dyn Cells, r: usize, file: &mut 
         objective: cells.float(places.objective, r),
         parameters: places.parameters.iter().map(|(value, _)| cells.float(*value, r)).collect(),
         errors: places.parameters.iter().map(|(_, error)| cells.float(*error, r)).collect(),
+        released_errors: places.released_errors.iter().map(|c| cells.float(*c, r)).collect(),
         at_bound: count(places.at_bound),
         flags: count(places.flags),
         start: i32::try_from(integer(places.start)).unwrap_or(-1),

@@ -29,6 +29,7 @@ fn row(id: Id, value: f64) -> FitRow {
         objective: value,
         parameters: vec![value, 2.5],
         errors: vec![f64::NAN, 1e-30],
+        released_errors: Vec::new(),
         at_bound: 2,
         flags: 16,
         start: -1,
@@ -220,6 +221,24 @@ fn what_was_written_is_read_back() {
     }
     let reader = TableReader::open(folder.path().join("a.parquet")).unwrap();
     assert_eq!(reader.version.as_deref(), Some(env!("CARGO_PKG_VERSION")));
+}
+
+#[test]
+fn released_errors_are_columns_where_a_row_has_them() {
+    let folder = tempfile::tempdir().unwrap();
+    let with = FitRow { released_errors: vec![0.25, f64::INFINITY], ..row(Id::Integer(1), 1.0) };
+    for name in ["out.parquet", "out.fits", "out.csv"] {
+        let path = folder.path().join(name);
+        let rows = vec![with.clone(), row(Id::Integer(2), 1.0)];
+        FitTable { parameters: schema(false).parameters, rows, ..FitTable::default() }.write(&path).unwrap();
+        let mut reader = TableReader::open(&path).unwrap();
+        assert_eq!(reader.schema, Schema { released_errors: true, ..schema(false) }, "{name}");
+        let rows = reader.next_batch().unwrap().unwrap();
+        assert_eq!(rows[0].released_errors, [0.25, f64::INFINITY], "{name}");
+        assert!(rows[1].released_errors.len() == 2 && rows[1].released_errors.iter().all(|x| x.is_nan()), "{name}");
+    }
+    let header = std::fs::read_to_string(folder.path().join("out.csv")).unwrap();
+    assert!(header.contains(",n_starts_agree,velocity_err_released,teff_err_released,correlation_"), "{header}");
 }
 
 #[test]

@@ -25,7 +25,7 @@ use crate::spectra::Spectra;
 pub(super) use fingerprint::{Hash, fingerprint};
 use frame::{Frame, frame};
 
-const MAGIC: &[u8] = b"popfit journal 5\n";
+const MAGIC: &[u8] = b"popfit journal 6\n";
 
 /// One batch.
 #[derive(Serialize, Deserialize)]

@@ -23,6 +23,7 @@ fn rows(status: [Status; 2]) -> Vec<FitRow> {
         objective: -0.0,
         parameters: vec![1.0 / 3.0],
         errors: vec![f64::INFINITY],
+        released_errors: Vec::new(),
         at_bound: 0,
         flags: 2,
         start: -1,
