@@ -5,7 +5,8 @@ use std::path::PathBuf;
 use popfit::{Device, Fitter, LevenbergMarquardt, ModelFile, SpectralModel};
 
 use super::Failure;
-use super::rows::{cells, line, print, short};
+use super::rows::{cells, print, short};
+use super::stdout::line;
 
 /// Most that a column of the Jacobian may differ from central differences: root mean square, relative.
 const TOLERANCE: f64 = 1e-5;
