@@ -142,7 +142,12 @@ pub fn run(arguments: &Arguments) -> Result<(), Failure> {
         if arguments.precision == Precision::Mixed && fitter.device_name().starts_with("cpu") {
             say(["popfit: mixed precision is for GPUs: on the CPU it only takes longer".into()]);
         }
-        say(source.all_notes().cloned().chain(missing).map(|note| format!("popfit: {note}")));
+        let assumed = fitter.model().assumptions();
+        say(assumed
+            .into_iter()
+            .chain(source.all_notes().cloned())
+            .chain(missing)
+            .map(|note| format!("popfit: {note}")));
     }
     drop(files);
     let metadata =
