@@ -77,6 +77,13 @@ pub enum Error {
     /// Another run writes the same output.
     #[error("{}: OutputLocked: another run writes it", path.display())]
     OutputLocked { path: PathBuf },
+    /// A file has the name of an output that must not overwrite it.
+    #[error(
+        "{}: OutputExists: a file of this name exists. Choose another name, or allow popfit to replace it (--overwrite, \
+         or WriteOptions::overwrite in Rust)",
+        path.display()
+    )]
+    OutputExists { path: PathBuf },
     /// The journal of an output cannot be used.
     #[error("{}: {message}", path.display())]
     Journal { path: PathBuf, message: String },

@@ -99,7 +99,7 @@ fn devices_and_pipes_are_refused() {
     assert_eq!(fit(&good, &[&data("spectra.npz")], &table, &["--starts", "1", "--quiet"]).status.code(), Some(0));
     let text = |path: &Path| path.to_str().unwrap().to_string();
     let cases = [
-        (fit(&good, &[&spectra], &table, &[]), "pipe.npz"),
+        (fit(&good, &[&spectra], &table, &["--overwrite"]), "pipe.npz"),
         (fit(&good, &[&data("spectra.npz")], &out, &[]), "pipe.csv"),
         (popfit(&["report", &text(&table), "-o", &text(&page)]), "page.html"),
         (popfit(&["compare", &text(&table), &text(&out)]), "pipe.csv"),
@@ -214,16 +214,22 @@ fn import_names_what_is_missing() {
 fn import_passes_on_what_python_says() {
     let folder = tempfile::tempdir().unwrap();
     let at = |name: &str| folder.path().join(name).to_str().unwrap().to_string();
-    let run = |body: &str| {
+    let run_with = |body: &str, more: &[&str]| {
         // A child writes it: had this process the file open, another test's fork could keep it busy.
         let write = r##"printf '#!/bin/sh\n%s\n' "$1" > "$0" && chmod +x "$0""##;
         assert!(Command::new("sh").args(["-c", write, &at("python"), body]).status().unwrap().success());
-        popfit(&["import", "rvspecfit", "library", "--setup", "b", "-o", "out", "--python", &at("python")])
+        let arguments = ["import", "rvspecfit", "library", "--setup", "b", "-o", "out", "--python", &at("python")];
+        popfit(&[&arguments, more].concat())
     };
+    let run = |body: &str| run_with(body, &[]);
     // $1 is -c, $2 the script, then the script's arguments.
     let good = data("emulator.safetensors");
-    let output =
-        run(&format!("[ \"$3 $4 $5 $6 $7\" = 'library --setup b --output out' ] && echo '{}'", good.display()));
+    let given = |words: &str| {
+        format!("[ \"$3 $4 $5 $6 $7 $8\" = 'library --setup b --output out {words}' ] && echo '{}'", good.display())
+    };
+    let overwriting = run_with(&given("--overwrite"), &["--overwrite"]);
+    assert_eq!(overwriting.status.code(), Some(0), "{}", message(&overwriting));
+    let output = run(&given(""));
     assert_eq!(output.status.code(), Some(0), "{}", message(&output));
     assert!(String::from_utf8_lossy(&output.stdout).contains("3861 pixels, labels teff, logg, feh, alpha"));
     let output = run("echo 'import_rvspecfit: library/interp_b.h5: lam: missing' >&2; exit 2");
@@ -378,7 +384,7 @@ fn no_result_takes_the_place_of_an_input() {
     let text = std::fs::read_to_string(data("model.toml")).unwrap().replace("emulator.safetensors", "e.fits");
     std::fs::write(&model, text).unwrap();
     std::fs::copy(data("emulator.safetensors"), &emulator).unwrap();
-    let output = fit(&model, &[&data("spectra.npz")], &emulator, &[]);
+    let output = fit(&model, &[&data("spectra.npz")], &emulator, &["--overwrite"]);
     assert_eq!(output.status.code(), Some(2), "{}", message(&output));
     assert!(message(&output).contains("one of the inputs"), "{}", message(&output));
     assert_eq!(std::fs::read(&emulator).unwrap(), std::fs::read(data("emulator.safetensors")).unwrap());

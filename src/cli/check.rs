@@ -5,7 +5,8 @@ use std::path::PathBuf;
 use popfit::{Device, Emulator, Fitter, LevenbergMarquardt, ModelFile, SpectralModel};
 
 use super::Failure;
-use super::rows::{cells, line, print, short};
+use super::rows::{cells, print, short};
+use super::stdout::line;
 
 /// Most that a column of the Jacobian may differ from central differences: root mean square, relative.
 const TOLERANCE: f64 = 1e-5;
@@ -25,13 +26,20 @@ pub fn run(arguments: &Arguments) -> Result<(), Failure> {
     print_arms(&model);
     print_labels(&model);
     print_training_sets(&model);
+    let (warnings, idle) = (model.warnings(), model.idle_labels());
     let bounds = model.bounds();
     let fitter = Fitter::new(model, Device::cpu(), LevenbergMarquardt::default())?;
     let mut rows = vec![cells(["parameter", "lower", "upper", "Jacobian off by", ""])];
     let mut failed = Vec::new();
     for (check, (lower, upper)) in fitter.check_jacobian()?.into_iter().zip(bounds) {
         let pass = check.relative_difference < TOLERANCE;
-        let verdict = if pass { "pass" } else { "FAIL" };
+        // relative to no derivative at all, any difference is large
+        let is_idle = idle.contains(&check.parameter);
+        let verdict = match (is_idle, pass) {
+            (true, _) => "no effect",
+            (false, true) => "pass",
+            (false, false) => "FAIL",
+        };
         let difference = format!("{:.1e}", check.relative_difference);
         rows.push(vec![
             check.parameter.clone(),
@@ -40,25 +48,41 @@ pub fn run(arguments: &Arguments) -> Result<(), Failure> {
             difference,
             verdict.into(),
         ]);
-        if !pass {
+        if !pass && !is_idle {
             failed.push(check.parameter);
         }
     }
     print(&rows);
+    print_warnings(&warnings, &idle);
     if failed.is_empty() {
         return Ok(());
     }
     Err(Failure::usage(format!("the Jacobian is more than {TOLERANCE:e} off in {}", failed.join(", "))))
 }
 
+fn print_warnings(warnings: &[String], idle: &[String]) {
+    let idle = idle.iter().map(|name| {
+        format!(
+            "label {name} has no effect on the template anywhere in its training range: fits of it end as `singular`. \
+             Hold it, `[labels.{name}] fixed = …`"
+        )
+    });
+    for warning in warnings.iter().cloned().chain(idle) {
+        line(format_args!("\nwarning: {warning}"));
+    }
+}
+
 fn print_arms(model: &SpectralModel) {
-    let mut rows = vec![cells(["arm", "pixels", "from Å", "to Å", "emulator", "SHA-256"])];
+    let mut rows = vec![cells(["arm", "pixels", "from Å", "to Å", "activation", "emulator", "SHA-256"])];
     for ((name, emulator), (_, source, hash)) in model.arms().zip(model.emulators()) {
         let wavelength = emulator.wavelength();
         let end = |value: Option<&f64>| value.map_or("-".into(), |w| format!("{w:.2}"));
         let short = hash.get(..12).unwrap_or(&hash).to_string();
         let pixels = emulator.pixels().to_string();
-        rows.push(vec![name.to_string(), pixels, end(wavelength.first()), end(wavelength.last()), source, short]);
+        let assumed = if emulator.assumes_activation() { " (assumed)" } else { "" };
+        let activation = format!("{}{assumed}", emulator.activation().name());
+        let ends = [end(wavelength.first()), end(wavelength.last())];
+        rows.push([&[name.to_string(), pixels][..], &ends, &[activation, source, short]].concat());
     }
     print(&rows);
     line("");

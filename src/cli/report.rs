@@ -7,7 +7,7 @@ use popfit::report::{About, Collector, ReportFile};
 use popfit::{Error, TableReader};
 
 use super::Failure;
-use super::rows::line;
+use super::stdout::line;
 
 #[derive(clap::Args)]
 pub struct Arguments {
@@ -17,11 +17,13 @@ pub struct Arguments {
     /// The page [default: the table's name with _report.html instead of its ending]
     #[arg(short, long, value_name = "FILE")]
     output: Option<PathBuf>,
+    /// Replace the page if it exists
+    #[arg(long)]
+    overwrite: bool,
 }
 
 /// Reads the table batch by batch and writes the page.
 pub fn run(arguments: &Arguments) -> Result<(), Failure> {
-    let mut table = open_table(&arguments.table)?;
     let output = arguments.output.clone().unwrap_or_else(|| beside(&arguments.table));
     let real = |path: &Path| path.canonicalize().ok();
     if real(&output).is_some() && real(&output) == real(&arguments.table) {
@@ -30,7 +32,8 @@ pub fn run(arguments: &Arguments) -> Result<(), Failure> {
     if !output.extension().is_some_and(|extension| extension.eq_ignore_ascii_case("html")) {
         return Err(Failure::usage(format!("{}: the page is HTML, give a name that ends in .html", output.display())));
     }
-    let page = ReportFile::create(&output)?;
+    let page = ReportFile::create(&output, arguments.overwrite)?;
+    let mut table = open_table(&arguments.table)?;
     let mut kept = Collector::new(&table.schema.parameters);
     while let Some(rows) = table.next_batch()? {
         kept.add(&rows);

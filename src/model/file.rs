@@ -9,7 +9,7 @@ use super::{
     Arm, Continuum, ContinuumKind, Interpolation, LabelColumns, LabelSettings, LineSpread, Nonfinite, SpectraSettings,
     SpectralModel, SpectralModelBuilder, VelocityScan,
 };
-use crate::emulator::{self, Emulator};
+use crate::emulator::{self, Activation, Emulator};
 use crate::error::{Error, Result};
 use crate::solver::recording::LIGHT;
 use crate::solver::{MOST_STARTS, SolverKind};
@@ -66,6 +66,7 @@ struct ArmEntry {
     emulator: PathBuf,
     wavelength: Option<PathBuf>,
     labels: Option<Vec<String>>,
+    activation: Option<Activation>,
     range: Option<(f64, f64)>,
     interpolation: Interpolation,
     line_spread: LineSpread,
@@ -197,6 +198,9 @@ impl ModelFile {
         if let Some(names) = &entry.labels {
             emulator = emulator.with_label_names(names)?;
         }
+        if let Some(activation) = entry.activation {
+            emulator = emulator.with_activation(activation)?;
+        }
         let mut arm = Arm::new(&entry.name, emulator).interpolation(entry.interpolation).line_spread(entry.line_spread);
         if let Some((low, high)) = entry.range {
             arm = arm.range(low, high);
@@ -220,6 +224,7 @@ fn arm(section: &Section<'_>) -> Result<ArmEntry> {
         "emulator",
         "wavelength",
         "labels",
+        "activation",
         "range",
         "interpolation",
         "line_spread",
@@ -235,6 +240,7 @@ fn arm(section: &Section<'_>) -> Result<ArmEntry> {
         emulator: section.required("emulator", section.text("emulator")?)?.into(),
         wavelength: section.text("wavelength")?.map(PathBuf::from),
         labels: section.texts("labels")?,
+        activation: section.choice("activation", &Activation::NAMES)?,
         range,
         interpolation: section.choice("interpolation", &interpolation)?.unwrap_or(Interpolation::Cubic),
         line_spread: line_spread(section)?,

@@ -7,6 +7,7 @@ mod fits;
 mod fits_cards;
 mod fits_image;
 mod fits_unit;
+mod output_file;
 mod parquet;
 mod read;
 mod read_csv;
@@ -29,10 +30,11 @@ use crate::spectra::Spectra;
 use columns::Column;
 use csv::CsvTable;
 use fits::FitsTable;
+pub use output_file::{OutputFile, WriteOptions};
 use parquet::ParquetTable;
 pub use read::TableReader;
 pub use rvtab::RvTabWriter;
-pub(crate) use staged::Staged;
+use staged::Staged;
 
 /// What decides the columns, known before the first fit.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -148,14 +150,17 @@ pub struct TableWriter {
 }
 
 impl TableWriter {
-    /// `path` ends in `.parquet`, `.fits` or `.csv`. Another extension is [`Error::Usage`]; a folder that is missing or
-    /// cannot be written is [`Error::Io`], so that nothing is fitted in vain.
-    pub fn create(path: impl AsRef<Path>, schema: &Schema, metadata: &Metadata) -> Result<TableWriter> {
-        let path = path.as_ref();
+    /// `path` ends in `.parquet`, `.fits` or `.csv`; `options` are a [`Metadata`] or [`WriteOptions`].
+    ///
+    /// # Errors
+    /// Before anything is fitted in vain: [`Error::Usage`] for another extension; [`Error::OutputExists`] for a file that
+    /// is there, unless `options` allow to overwrite it; [`Error::Io`] for a folder that is missing or cannot be written.
+    pub fn create(path: impl AsRef<Path>, schema: &Schema, options: impl Into<WriteOptions>) -> Result<TableWriter> {
+        let (path, WriteOptions { overwrite, metadata }) = (path.as_ref(), options.into());
         let extension = extension(path)?;
         let columns = columns::columns(schema)?;
-        let (staged, file) = Staged::create(path)?;
-        let format = open(extension, path, file, &columns, metadata)?;
+        let (staged, file) = Staged::create(path, overwrite)?;
+        let format = open(extension, path, file, &columns, &metadata)?;
         Ok(TableWriter { schema: schema.clone(), columns, format, staged })
     }
 
@@ -186,7 +191,8 @@ impl TableWriter {
         }
     }
 
-    /// Completes the file, flushes it to the disk and moves it to its name in one step.
+    /// Completes the file, flushes it to the disk and moves it to its name in one step. A file that took the name
+    /// meanwhile is [`Error::OutputExists`], unless it may be overwritten.
     pub fn finish(self) -> Result<()> {
         let path = self.staged.target();
         let file = match self.format {
@@ -205,19 +211,23 @@ impl Sink for TableWriter {
 }
 
 impl FitTable {
-    /// Writes the table as Parquet, FITS or CSV, by `path`'s extension, without a description of the run.
+    /// Writes the table as Parquet, FITS or CSV, by `path`'s extension, with the default [`WriteOptions`]: without a
+    /// description of the run, and [`Error::OutputExists`] when there is a file of that name.
     pub fn write(&self, path: impl AsRef<Path>) -> Result<()> {
-        self.write_with(path, &Metadata::default())
+        self.write_with(path, WriteOptions::default())
     }
 
-    /// Writes the table and, in Parquet and FITS, how it came about.
-    pub fn write_with(&self, path: impl AsRef<Path>, metadata: &Metadata) -> Result<()> {
+    /// Writes the table with [`WriteOptions`], or a [`Metadata`]: Parquet and FITS have room for how it came about.
+    ///
+    /// # Errors
+    /// [`Error::OutputExists`], [`Error::Usage`], [`Error::Io`], [`Error::Write`], as [`TableWriter`] has them.
+    pub fn write_with(&self, path: impl AsRef<Path>, options: impl Into<WriteOptions>) -> Result<()> {
         let posterior = self.rows.iter().any(|row| row.posterior.is_some());
         let text_ids = self.rows.iter().any(|row| matches!(row.id, Id::Text(_)));
         let released_errors = self.rows.iter().any(|row| !row.released_errors.is_empty());
         let (parameters, units) = (self.parameters.clone(), self.units.clone());
         let schema = Schema { parameters, text_ids, posterior, released_errors, units };
-        let mut writer = TableWriter::create(path, &schema, metadata)?;
+        let mut writer = TableWriter::create(path, &schema, options)?;
         writer.append(&self.rows)?;
         writer.finish()
     }

@@ -167,12 +167,38 @@ fn an_unfinished_table_leaves_nothing_and_spares_the_old_one() {
     let folder = tempfile::tempdir().unwrap();
     let path = folder.path().join("out.csv");
     std::fs::write(&path, "old").unwrap();
-    let first = TableWriter::create(&path, &schema(false), &Metadata::default()).unwrap();
-    let second = TableWriter::create(&path, &schema(false), &Metadata::default()).unwrap();
+    let overwriting = || WriteOptions::default().overwrite(true);
+    let first = TableWriter::create(&path, &schema(false), overwriting()).unwrap();
+    let second = TableWriter::create(&path, &schema(false), overwriting()).unwrap();
     drop(first);
     drop(second);
     assert_eq!(std::fs::read_to_string(&path).unwrap(), "old");
     assert_eq!(std::fs::read_dir(folder.path()).unwrap().count(), 1);
+}
+
+#[test]
+fn a_file_is_replaced_only_where_that_is_allowed() {
+    let folder = tempfile::tempdir().unwrap();
+    let table =
+        FitTable { parameters: schema(false).parameters, rows: vec![row(Id::Integer(1), 1.0)], ..FitTable::default() };
+    for name in ["out.csv", "out.parquet", "out.fits"] {
+        let path = folder.path().join(name);
+        std::fs::write(&path, "old").unwrap();
+        let refused = table.write(&path).unwrap_err();
+        assert!(matches!(&refused, Error::OutputExists { path: said } if *said == path), "{refused}");
+        assert!(refused.to_string().contains("--overwrite"), "{refused}");
+        assert_eq!(std::fs::read_to_string(&path).unwrap(), "old");
+        table.write_with(&path, WriteOptions::default().overwrite(true)).unwrap();
+        assert_eq!(FitTable::read(&path).unwrap().0.len(), 1);
+        // one that takes the name while the table is made
+        let late = folder.path().join(format!("late_{name}"));
+        let mut writer = TableWriter::create(&late, &schema(false), WriteOptions::default()).unwrap();
+        writer.append(&table.rows).unwrap();
+        std::fs::write(&late, "new").unwrap();
+        assert!(matches!(writer.finish(), Err(Error::OutputExists { .. })));
+        assert_eq!(std::fs::read_to_string(&late).unwrap(), "new");
+    }
+    assert_eq!(std::fs::read_dir(folder.path()).unwrap().count(), 6, "no temporary file is left");
 }
 
 #[test]

@@ -9,6 +9,7 @@ use fitsio_pure::image::{ImageData, read_image_data};
 use popfit::spectra::{Column, ColumnValues, Ids, Wavelength};
 use popfit::{
     Device, FitRow, FitTable, Fitter, Id, LevenbergMarquardt, Metadata, RvTabWriter, Schema, Sink, TableWriter,
+    WriteOptions,
 };
 
 use super::common::tiny;
@@ -237,8 +238,9 @@ fn outputs_are_checked_first_and_never_mixed() {
     let path = folder.path().join("out.fits");
     let schema = Schema::of(&fitter, false);
     let rows = fitter.fit(&super::write::spectra()).unwrap().rows;
-    let mut first = TableWriter::create(&path, &schema, &Metadata::default()).unwrap();
-    let mut second = TableWriter::create(&path, &schema, &Metadata::default()).unwrap();
+    let options = || WriteOptions::default().overwrite(true);
+    let mut first = TableWriter::create(&path, &schema, options()).unwrap();
+    let mut second = TableWriter::create(&path, &schema, options()).unwrap();
     for row in &rows {
         first.append(std::slice::from_ref(row)).unwrap();
         second.append(&[row.clone(), row.clone()]).unwrap();

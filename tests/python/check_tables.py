@@ -215,6 +215,6 @@ def check_writing(program, folder):
         (["--objtype", "TGT", "--min-sn", "50"], [0, 2, 4, 5]),
         (["--objtype", "SKY", "--arms", "r"], [1]),
     ):
-        table = fits.getdata(fit("selected.fits", *flags), "RESULTS")
+        table = fits.getdata(fit("selected.fits", "--overwrite", *flags), "RESULTS")
         assert list(table["row"]) == expected, f"{flags}: {table['row']}"
     print("tables read by astropy as popfit wrote them")
