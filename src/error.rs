@@ -114,13 +114,14 @@ pub(crate) fn coverage(data: (f64, f64), model: (f64, f64), range: Option<(f64, 
 
 /// The unit in which a grid would cover what another one covers in Å, and how to convert it.
 fn likely_unit(grid: (f64, f64), other: (f64, f64)) -> Option<&'static str> {
-    let units: [(&str, fn(f64) -> f64); 4] = [
+    type Unit = (&'static str, fn(f64) -> f64);
+    let units: [Unit; 4] = [
         ("in nm (multiply them by 10 to have Å)", |x| 10.0 * x),
         ("in µm (multiply them by 10000 to have Å)", |x| 1e4 * x),
         ("log10 of the wavelength (raise 10 to their power to have Å)", |x| 10f64.powf(x)),
         ("ln of the wavelength (take their exponential to have Å)", f64::exp),
     ];
-    let covers = |(_, convert): &(&str, fn(f64) -> f64)| {
+    let covers = |(_, convert): &Unit| {
         let (low, high) = (convert(grid.0), convert(grid.1));
         let common = high.min(other.1) - low.max(other.0);
         // by chance a grid in another unit would hardly cover half of the shorter one

@@ -220,8 +220,7 @@ mod tests {
     #[test]
     fn fortran_order_is_undone() {
         let mut places = RowMajor::new(&[2, 3]);
-        let mut found = [0; 6];
-        [1, 4, 2, 5, 3, 6].into_iter().for_each(|value| found[places.next_place()] = value);
-        assert_eq!(found, [1, 2, 3, 4, 5, 6]);
+        let found = [1, 4, 2, 5, 3, 6].map(|value| (places.next_place(), value));
+        assert_eq!(found, [(0, 1), (3, 4), (1, 2), (4, 5), (2, 3), (5, 6)]);
     }
 }

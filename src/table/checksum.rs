@@ -16,7 +16,7 @@
 //! followed by the byte FF, and of the row group's values: integers and floats as little-endian bytes of their type,
 //! NaN with the bits that it has; texts in UTF-8, each followed by the byte FF. There are no nulls: a table that has
 //! some differs from what popfit wrote. The last line is the hash of the other keys, without `ARROW:schema`, in the
-//! order of the file: key, FF, value, FF.
+//! order of their bytes: key, FF, value, FF.
 
 use arrow_array::cast::AsArray;
 use arrow_array::types::{ArrowPrimitiveType, Float64Type, Int32Type, Int64Type};
@@ -111,7 +111,9 @@ fn hash_numbers<T: ArrowPrimitiveType, const N: usize>(
 /// The checksum of a table's other keys.
 fn of_metadata<'a>(pairs: impl Iterator<Item = (&'a str, &'a str)>) -> u128 {
     let mut hash = XxHash3_128::new();
-    for (key, value) in pairs.filter(|(key, _)| ![KEY, "ARROW:schema"].contains(key)) {
+    let mut others: Vec<_> = pairs.filter(|(key, _)| ![KEY, "ARROW:schema"].contains(key)).collect();
+    others.sort_unstable(); // not every reader keeps the order of the file
+    for (key, value) in others {
         for text in [key, value] {
             hash.write(text.as_bytes());
             hash.write(&[END]);

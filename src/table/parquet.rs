@@ -21,6 +21,8 @@ use super::columns::{Column, Kind, Value};
 use crate::files::File;
 use crate::fit::FitRow;
 
+/// Where astropy looks for units and descriptions, in the metadata of the Arrow schema.
+const ASTROPY: &str = "table_meta_yaml";
 /// Keys of a field's metadata.
 pub(super) const UNIT: &str = "unit";
 pub(super) const MEANING: &str = "description";
@@ -38,9 +40,9 @@ pub(super) struct ParquetTable {
 impl ParquetTable {
     pub fn new(file: File, columns: &[Column], metadata: &Metadata) -> io::Result<ParquetTable> {
         let fields: Vec<Field> = columns.iter().map(field).collect();
-        let schema = Arc::new(arrow_schema::Schema::new(fields));
-        let mut pairs = metadata.table_pairs();
-        pairs.push(("table_meta_yaml".into(), astropy_header(columns)));
+        let header = HashMap::from([(ASTROPY.to_string(), astropy_header(columns))]);
+        let schema = Arc::new(arrow_schema::Schema::new_with_metadata(fields, header));
+        let pairs = metadata.table_pairs();
         let properties = WriterProperties::builder()
             .set_compression(Compression::SNAPPY)
             .set_created_by(concat!("popfit ", env!("CARGO_PKG_VERSION")).into())

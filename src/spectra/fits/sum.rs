@@ -98,8 +98,9 @@ mod tests {
         whole.add(0, &bytes);
         for cut in [1, 2, 3, 4, 500, 997] {
             let mut pieces = OnesSum::default();
-            pieces.add(cut as u64, &bytes[cut..]);
-            pieces.add(0, &bytes[..cut]);
+            let (first, second) = bytes.split_at(cut);
+            pieces.add(cut as u64, second);
+            pieces.add(0, first);
             assert_eq!(pieces.value(), whole.value(), "{cut}");
         }
     }
