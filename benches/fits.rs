@@ -20,8 +20,8 @@ use criterion::{Criterion, Throughput, criterion_group, criterion_main};
 use noisy::noisy_templates;
 use popfit::spectra::open_reader;
 use popfit::{
-    Continuum, Control, Device, Emulator, Fitter, Interpolation, LevenbergMarquardt, Metadata, Schema, SpectralModel,
-    TableWriter,
+    Continuum, Control, Device, Emulator, Fitter, Interpolation, LevenbergMarquardt, Schema, SpectralModel,
+    TableWriter, WriteOptions,
 };
 
 const DATA: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/data");
@@ -53,8 +53,8 @@ fn start_to_table(files: &[PathBuf], table: &Path) -> popfit::Result<u64> {
         .marginalise(true)
         .build()?;
     let fitter = Fitter::new(model, Device::cpu(), LevenbergMarquardt::default())?;
-    let schema = Schema { parameters: fitter.parameters(), text_ids: false, posterior: false };
-    let mut writer = TableWriter::create(table, &schema, &Metadata::default())?;
+    let schema = Schema::of(&fitter, false);
+    let mut writer = TableWriter::create(table, &schema, WriteOptions::default().overwrite(true))?;
     let mut fits = 0;
     for file in files {
         fits += fitter.fit_with(open_reader(file)?.as_mut(), &mut writer, &Control::default())?.fits;

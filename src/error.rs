@@ -77,6 +77,13 @@ pub enum Error {
     /// Another run writes the same output.
     #[error("{}: OutputLocked: another run writes it", path.display())]
     OutputLocked { path: PathBuf },
+    /// A file has the name of an output that must not overwrite it.
+    #[error(
+        "{}: OutputExists: a file of this name exists. Choose another name, or allow popfit to replace it (--overwrite, \
+         or WriteOptions::overwrite in Rust)",
+        path.display()
+    )]
+    OutputExists { path: PathBuf },
     /// The journal of an output cannot be used.
     #[error("{}: {message}", path.display())]
     Journal { path: PathBuf, message: String },
@@ -94,7 +101,41 @@ pub enum Error {
 /// What two grids cover, Å.
 pub(crate) fn coverage(data: (f64, f64), model: (f64, f64), range: Option<(f64, f64)>) -> String {
     let range = range.map(|(low, high)| format!(", the arm's range is {low:.2}-{high:.2} Å")).unwrap_or_default();
-    format!("the data cover {:.2}-{:.2} Å, the model {:.2}-{:.2} Å{range}", data.0, data.1, model.0, model.1)
+    let mistake = likely_unit(data, model).map(|unit| format!("; the data's wavelengths seem to be {unit}"));
+    let mistake = mistake.or_else(|| likely_unit(model, data).map(|unit| format!("; the model's seem to be {unit}")));
+    let mistake = mistake.unwrap_or_default();
+    // a logarithm has its digits behind the point
+    let decimals = if data.1 < 100.0 { 5 } else { 2 };
+    format!(
+        "the data cover {:.decimals$}-{:.decimals$} Å, the model {:.2}-{:.2} Å{range}{mistake}",
+        data.0, data.1, model.0, model.1
+    )
+}
+
+/// The unit in which a grid would cover what another one covers in Å, and how to convert it.
+fn likely_unit(grid: (f64, f64), other: (f64, f64)) -> Option<&'static str> {
+    type Unit = (&'static str, fn(f64) -> f64);
+    let units: [Unit; 4] = [
+        ("in nm (multiply them by 10 to have Å)", |x| 10.0 * x),
+        ("in µm (multiply them by 10000 to have Å)", |x| 1e4 * x),
+        ("log10 of the wavelength (raise 10 to their power to have Å)", |x| 10f64.powf(x)),
+        ("ln of the wavelength (take their exponential to have Å)", f64::exp),
+    ];
+    let covers = |(_, convert): &Unit| {
+        let (low, high) = (convert(grid.0), convert(grid.1));
+        let common = high.min(other.1) - low.max(other.0);
+        // by chance a grid in another unit would hardly cover half of the shorter one
+        high.is_finite() && common > 0.0 && common >= 0.5 * (high - low).min(other.1 - other.0)
+    };
+    units.into_iter().find(covers).map(|(unit, _)| unit)
+}
+
+/// What the user is told of bytes that are not those that were written.
+pub(crate) fn changed(what: &str) -> String {
+    format!(
+        "damaged: {what} do not match their checksum, so bytes of the file have changed since it was written; \
+         restore it from a copy, or fit again"
+    )
 }
 
 /// Without line breaks and tabs, so that a caret below it points where it should.

@@ -95,7 +95,9 @@ pub use model::{
 pub use solver::recording::Precision;
 pub use solver::{Estimator, LevenbergMarquardt, NelderMead, SolverKind, Status};
 pub use spectra::Spectra;
-pub use table::{Metadata, RvTabWriter, Schema, TableReader, TableWriter};
+#[doc(hidden)]
+pub use table::OutputFile;
+pub use table::{Metadata, RvTabWriter, Schema, TableReader, TableWriter, WriteOptions};
 
 /// Compiles the README's example.
 #[cfg(doctest)]

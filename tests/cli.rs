@@ -1,6 +1,8 @@
 //! The command line: exit codes, what is written, and what is not.
 #![cfg(feature = "cli")]
 
+mod common;
+
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output};
 
@@ -60,7 +62,9 @@ fn bad_usage_is_two_and_writes_nothing() {
     let cut = folder.path().join("cut.fits");
     std::fs::write(&cut, format!("{:<80}{:<80}", "SIMPLE  =                    T", "BITPIX  = 8")).unwrap();
     let before = std::fs::read_dir(folder.path()).unwrap().count();
-    let cases: [(Output, &str); 11] = [
+    let rvtab = folder.path().join("out.fits");
+    let cases: [(Output, &str); 12] = [
+        (fit(&good, &[&spectra], &rvtab, &["--format", "rvtab", "--released-errors"]), "popfit's own table"),
         (fit(&good, &[&cut], &out, &[]), "HDU 0"),
         (fit(&good, &[&spectra], &out, &["--format", "rvtab"]), ".fits"),
         (fit(&good, &[&spectra], &out, &["--target-id", "1,2"]), "DESI"),
@@ -95,7 +99,7 @@ fn devices_and_pipes_are_refused() {
     assert_eq!(fit(&good, &[&data("spectra.npz")], &table, &["--starts", "1", "--quiet"]).status.code(), Some(0));
     let text = |path: &Path| path.to_str().unwrap().to_string();
     let cases = [
-        (fit(&good, &[&spectra], &table, &[]), "pipe.npz"),
+        (fit(&good, &[&spectra], &table, &["--overwrite"]), "pipe.npz"),
         (fit(&good, &[&data("spectra.npz")], &out, &[]), "pipe.csv"),
         (popfit(&["report", &text(&table), "-o", &text(&page)]), "page.html"),
         (popfit(&["compare", &text(&table), &text(&out)]), "pipe.csv"),
@@ -131,9 +135,60 @@ fn check_and_devices_answer() {
     let text = String::from_utf8_lossy(&output.stdout).into_owned();
     assert_eq!(output.status.code(), Some(0), "{text}{}", message(&output));
     assert_eq!(text.matches("pass").count(), 5, "{text}");
+    let hulls = "arm b: outside the training hull of (teff, logg) and (feh, alpha) a penalty is added, and flag 8";
+    assert!(text.contains(hulls) && !text.contains("no training hull"), "{text}");
     let output = popfit(&["devices"]);
     assert_eq!(output.status.code(), Some(0));
     assert!(String::from_utf8_lossy(&output.stdout).contains("auto takes"));
+}
+
+#[test]
+fn check_says_what_lies_outside_the_training_set() {
+    let folder = tempfile::tempdir().unwrap();
+    let layers = [common::tiny::linear_layer(2, common::tiny::wave)];
+    let network = common::tiny::network_file(&["teff", "feh"], "relu", &layers);
+    common::file(folder.path(), "tiny.safetensors", &network);
+    let text = "[[arm]]\nname = \"b\"\nemulator = \"tiny.safetensors\"\n[continuum]\nkind = \"none\"\n";
+    let model = common::file(folder.path(), "model.toml", text.as_bytes());
+    let output = popfit(&["check", model.to_str().unwrap()]);
+    let text = String::from_utf8_lossy(&output.stdout).into_owned();
+    let expected =
+        "arm b: no training hull covers teff, feh: there is no penalty outside their training ranges, but flag 8";
+    assert!(output.status.success() && text.contains(expected), "{text}{}", message(&output));
+    assert!(!text.contains("a penalty is added"), "{text}");
+}
+
+/// By option and by model file; an error that no bound holds back is what it was.
+#[test]
+fn released_errors_are_columns_on_request() {
+    let folder = tempfile::tempdir().unwrap();
+    let out = folder.path().join("out.csv");
+    let model = format!(
+        "{}released_errors = true\n",
+        std::fs::read_to_string(data("model.toml"))
+            .unwrap()
+            .replace("emulator.s", &format!("{}/emulator.s", data("").display()))
+    );
+    let by_file = common::file(folder.path(), "model.toml", model.as_bytes());
+    let cases = [
+        (data("model.toml"), vec!["--released-errors"], true),
+        (by_file.clone(), vec![], true),
+        (by_file, vec!["--released-errors=false"], false),
+        (data("model.toml"), vec![], false),
+    ];
+    for (model, more, expected) in cases {
+        let _ = std::fs::remove_file(&out);
+        let options = [vec!["--starts", "1"], more.clone()].concat();
+        let output = fit(&model, &[&data("spectra.npz")], &out, &options);
+        assert_eq!(output.status.code(), Some(0), "{}", message(&output));
+        let (table, _) = popfit::FitTable::read(&out).unwrap();
+        let free: Vec<_> = table.rows.iter().filter(|row| row.at_bound == 0).collect();
+        let same = free.iter().all(|row| row.errors == row.released_errors);
+        assert_eq!(
+            (!free.is_empty() && same, table.rows.iter().all(|row| row.released_errors.is_empty())),
+            (expected, !expected)
+        );
+    }
 }
 
 #[test]
@@ -159,16 +214,22 @@ fn import_names_what_is_missing() {
 fn import_passes_on_what_python_says() {
     let folder = tempfile::tempdir().unwrap();
     let at = |name: &str| folder.path().join(name).to_str().unwrap().to_string();
-    let run = |body: &str| {
+    let run_with = |body: &str, more: &[&str]| {
         // A child writes it: had this process the file open, another test's fork could keep it busy.
         let write = r##"printf '#!/bin/sh\n%s\n' "$1" > "$0" && chmod +x "$0""##;
         assert!(Command::new("sh").args(["-c", write, &at("python"), body]).status().unwrap().success());
-        popfit(&["import", "rvspecfit", "library", "--setup", "b", "-o", "out", "--python", &at("python")])
+        let arguments = ["import", "rvspecfit", "library", "--setup", "b", "-o", "out", "--python", &at("python")];
+        popfit(&[&arguments, more].concat())
     };
+    let run = |body: &str| run_with(body, &[]);
     // $1 is -c, $2 the script, then the script's arguments.
     let good = data("emulator.safetensors");
-    let output =
-        run(&format!("[ \"$3 $4 $5 $6 $7\" = 'library --setup b --output out' ] && echo '{}'", good.display()));
+    let given = |words: &str| {
+        format!("[ \"$3 $4 $5 $6 $7 $8\" = 'library --setup b --output out {words}' ] && echo '{}'", good.display())
+    };
+    let overwriting = run_with(&given("--overwrite"), &["--overwrite"]);
+    assert_eq!(overwriting.status.code(), Some(0), "{}", message(&overwriting));
+    let output = run(&given(""));
     assert_eq!(output.status.code(), Some(0), "{}", message(&output));
     assert!(String::from_utf8_lossy(&output.stdout).contains("3861 pixels, labels teff, logg, feh, alpha"));
     let output = run("echo 'import_rvspecfit: library/interp_b.h5: lam: missing' >&2; exit 2");
@@ -323,7 +384,7 @@ fn no_result_takes_the_place_of_an_input() {
     let text = std::fs::read_to_string(data("model.toml")).unwrap().replace("emulator.safetensors", "e.fits");
     std::fs::write(&model, text).unwrap();
     std::fs::copy(data("emulator.safetensors"), &emulator).unwrap();
-    let output = fit(&model, &[&data("spectra.npz")], &emulator, &[]);
+    let output = fit(&model, &[&data("spectra.npz")], &emulator, &["--overwrite"]);
     assert_eq!(output.status.code(), Some(2), "{}", message(&output));
     assert!(message(&output).contains("one of the inputs"), "{}", message(&output));
     assert_eq!(std::fs::read(&emulator).unwrap(), std::fs::read(data("emulator.safetensors")).unwrap());

@@ -5,7 +5,7 @@ mod common;
 use std::path::Path;
 
 use common::fits::{devices, fitter, pick, sound, synb_spectra};
-use common::{shared, synb_model};
+use common::{shared, synb_model, tiny};
 use popfit::{
     Arm, Continuum, Device, Emulator, FitTable, Interpolation, LabelSettings, SpectralModel, SpectralModelBuilder, flag,
 };
@@ -76,6 +76,32 @@ fn a_bound_pins() {
                 [1, 4, 7, 8].iter().all(|k| row.correlations[*k].is_nan()) && row.correlations[0].is_finite(),
                 "{row:?}"
             );
+        }
+    }
+}
+
+/// The model is linear: with its bound released, a fit has the errors that it has without one.
+#[test]
+fn released_errors_are_those_of_a_fit_without_bounds() {
+    let emulator = tiny::linear(&["a", "b", "c"], |l, j| tiny::wave(0, j) + tiny::wave(l, j)); // much alike
+    let spectra = tiny::spectra(&emulator, &[1.0, -2.0, 0.5, 0.8, 0.5, 0.5], 0.01);
+    let bounds =
+        |low: f64, high: f64| LabelSettings { start: Some(high), bounds: Some((low, high)), ..Default::default() };
+    let builder = || tiny::builder(emulator.clone(), 0.2);
+    for device in devices() {
+        let fit = |builder: SpectralModelBuilder| {
+            fitter(builder.build().unwrap(), &device).starts(1).released_errors(true).fit(&spectra).unwrap()
+        };
+        let (free, bounded) =
+            (fit(builder()), fit(builder().label("a", bounds(0.0, 0.3)).label("c", bounds(0.5, 0.5))));
+        let held = fit(builder().label("c", bounds(0.5, 0.5)));
+        for ((free, bounded), held) in free.rows.iter().zip(&bounded.rows).zip(&held.rows) {
+            assert_eq!((free.at_bound, bounded.at_bound, held.at_bound), (0, 1, 0), "{bounded:?}");
+            assert_eq!(free.released_errors, free.errors);
+            assert_eq!((bounded.errors[0].is_nan(), bounded.released_errors[2]), (true, 0.0), "{bounded:?}");
+            let ratio = |p: usize| bounded.released_errors[p] / held.errors[p];
+            assert!((0..2).all(|p| (ratio(p) - 1.0).abs() < 1e-3), "{}: {bounded:?}\n{held:?}", device.name());
+            assert!(bounded.errors[1] < 0.8 * bounded.released_errors[1], "{bounded:?}");
         }
     }
 }

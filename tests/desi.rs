@@ -109,6 +109,21 @@ fn pulls_against_the_truth() {
     }
 }
 
+/// Slow rotators end at vsini 0, and that alone is not flag 16. A χ² that the truth explains, and positive flux, are not improbable.
+#[test]
+fn fibres_at_rest_have_a_flag_of_their_own() {
+    let Some(shared) = shared() else { return };
+    let table = fit(&model(&shared, SpectraSettings::default()), &coadd(&shared));
+    let at_rest: Vec<&FitRow> = table.rows.iter().filter(|row| row.at_bound & 2 != 0).collect();
+    println!("{} at rest, flags {:?}", at_rest.len(), table.rows.iter().map(|row| row.flags).collect::<Vec<_>>());
+    assert!(at_rest.len() >= 3);
+    for row in &table.rows {
+        assert_eq!(row.flags & flag::NO_ROTATION != 0, row.at_bound & 2 != 0, "{row:?}");
+        assert_eq!(row.flags & flag::AT_BOUND != 0, row.at_bound & !2 != 0, "{row:?}");
+        assert_eq!(row.flags & (flag::NEGATIVE_FLUX | flag::HIGH_CHI2 | flag::LOW_CHI2), 0, "{row:?}");
+    }
+}
+
 /// With rvs_desi_fit's own preprocessing the velocities are its own.
 #[test]
 fn velocities_agree_with_rvs_desi_fit() {

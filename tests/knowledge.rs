@@ -131,6 +131,24 @@ fn bounds_and_priors_come_from_columns() {
     }
 }
 
+/// NaN is no bound; an infinite one leaves the model's.
+#[test]
+fn bounds_of_columns_that_are_no_numbers() {
+    let low = column("LOW", vec![f64::NEG_INFINITY, f64::NAN, f64::INFINITY]);
+    let (emulator, spectra) = spectra(vec![low, column("MEAN", vec![1.0, f64::NAN, 1.0])]);
+    let bounds = LabelColumns { lower: Some("LOW".into()), ..LabelColumns::default() };
+    let prior = LabelColumns { mean: Some("MEAN".into()), ..LabelColumns::default() };
+    for device in devices() {
+        let table = fit(with_columns(&emulator, bounds.clone()).build().unwrap(), &spectra, &device);
+        assert!(table.rows[0].status.is_success() && (table.rows[0].parameters[0] - 1.0).abs() < 0.1);
+        let texts: Vec<&str> = table.rows.iter().map(|row| row.status_text.as_str()).collect();
+        assert_eq!(texts[1..], ["bad_bounds", "bad_bounds"]);
+        assert!(table.rows[1].detail.contains("LOW is NaN"), "{}", table.rows[1].detail);
+        let table = fit(with_columns(&emulator, prior.clone()).build().unwrap(), &spectra, &device);
+        assert_eq!(table.rows[1].status_text, "bad_prior");
+    }
+}
+
 #[test]
 fn a_velocity_starts_where_it_is_told() {
     let Some(shared) = shared() else { return };

@@ -284,6 +284,7 @@ def main(arguments=None):
     parser.add_argument("folder", metavar="DIR", type=Path, help="rvspecfit's template_lib")
     parser.add_argument("--setup", metavar="NAME", help="which interp_NAME.h5; may be left out when there is one")
     parser.add_argument("-o", "--output", metavar="OUT", type=Path, help="default: NAME.safetensors")
+    parser.add_argument("--overwrite", action="store_true", help="replace OUT if it exists")
     options = parser.parse_args(arguments)
     if MISSING:
         print(f"import_rvspecfit: {sys.executable}: {MISSING}; torch, h5py, numpy and scipy are needed; {OTHER}", file=sys.stderr)
@@ -291,6 +292,8 @@ def main(arguments=None):
     try:
         setup = options.setup or only_setup(options.folder)
         out = options.output or Path(f"{setup}.safetensors")
+        if out.exists() and not options.overwrite:
+            raise Refused(f"{out}: OutputExists: a file of this name exists. Choose another with -o, or give --overwrite")
         tensors, description = convert(options.folder, setup)
     except Refused as error:
         print(f"import_rvspecfit: {error}", file=sys.stderr)

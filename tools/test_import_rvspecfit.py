@@ -174,7 +174,7 @@ class Import(unittest.TestCase):
         for nonlinearity, withbn in cases:
             with self.subTest(nonlinearity, withbn=withbn):
                 network, mean, std = make_library(self.folder, "b", nonlinearity, withbn)
-                self.assertEqual(run(self.folder, "-o", self.out), (0, str(self.out), ""))
+                self.assertEqual(run(self.folder, "-o", self.out, "--overwrite"), (0, str(self.out), ""))
                 tensors, description = read(self.out)
                 z = (np.column_stack([np.log10(labels[:, 0]), labels[:, 1:]]) - mean) / std
                 with torch.no_grad():
@@ -289,6 +289,14 @@ class Import(unittest.TestCase):
         with h5py.File(self.folder / "interp_b.h5", "a") as file:
             del file["lam"]
         self.assertIn("interp_b.h5: lam: missing", run(self.folder, "-o", self.out)[2])
+
+    def test_a_file_that_exists_is_replaced_on_request_only(self):
+        make_library(self.folder)
+        self.out.write_bytes(b"old")
+        code, out, message = run(self.folder, "-o", self.out)
+        self.assertEqual((code, out, "OutputExists" in message, self.out.read_bytes()), (2, "", True, b"old"), message)
+        self.assertEqual(run(self.folder, "-o", self.out, "--overwrite"), (0, str(self.out), ""))
+        self.assertNotEqual(self.out.read_bytes(), b"old")
 
     def test_a_folder_that_is_not_there_is_an_error_of_the_run(self):
         make_library(self.folder)

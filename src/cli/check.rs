@@ -2,10 +2,11 @@
 
 use std::path::PathBuf;
 
-use popfit::{Device, Fitter, LevenbergMarquardt, ModelFile, SpectralModel};
+use popfit::{Device, Emulator, Fitter, LevenbergMarquardt, ModelFile, SpectralModel};
 
 use super::Failure;
-use super::rows::{cells, line, print, short};
+use super::rows::{cells, print, short};
+use super::stdout::line;
 
 /// Most that a column of the Jacobian may differ from central differences: root mean square, relative.
 const TOLERANCE: f64 = 1e-5;
@@ -24,13 +25,21 @@ pub fn run(arguments: &Arguments) -> Result<(), Failure> {
     let model = ModelFile::open(&arguments.model)?.build()?;
     print_arms(&model);
     print_labels(&model);
+    print_training_sets(&model);
+    let (warnings, idle) = (model.warnings(), model.idle_labels());
     let bounds = model.bounds();
     let fitter = Fitter::new(model, Device::cpu(), LevenbergMarquardt::default())?;
     let mut rows = vec![cells(["parameter", "lower", "upper", "Jacobian off by", ""])];
     let mut failed = Vec::new();
     for (check, (lower, upper)) in fitter.check_jacobian()?.into_iter().zip(bounds) {
         let pass = check.relative_difference < TOLERANCE;
-        let verdict = if pass { "pass" } else { "FAIL" };
+        // relative to no derivative at all, any difference is large
+        let is_idle = idle.contains(&check.parameter);
+        let verdict = match (is_idle, pass) {
+            (true, _) => "no effect",
+            (false, true) => "pass",
+            (false, false) => "FAIL",
+        };
         let difference = format!("{:.1e}", check.relative_difference);
         rows.push(vec![
             check.parameter.clone(),
@@ -39,25 +48,41 @@ pub fn run(arguments: &Arguments) -> Result<(), Failure> {
             difference,
             verdict.into(),
         ]);
-        if !pass {
+        if !pass && !is_idle {
             failed.push(check.parameter);
         }
     }
     print(&rows);
+    print_warnings(&warnings, &idle);
     if failed.is_empty() {
         return Ok(());
     }
     Err(Failure::usage(format!("the Jacobian is more than {TOLERANCE:e} off in {}", failed.join(", "))))
 }
 
+fn print_warnings(warnings: &[String], idle: &[String]) {
+    let idle = idle.iter().map(|name| {
+        format!(
+            "label {name} has no effect on the template anywhere in its training range: fits of it end as `singular`. \
+             Hold it, `[labels.{name}] fixed = …`"
+        )
+    });
+    for warning in warnings.iter().cloned().chain(idle) {
+        line(format_args!("\nwarning: {warning}"));
+    }
+}
+
 fn print_arms(model: &SpectralModel) {
-    let mut rows = vec![cells(["arm", "pixels", "from Å", "to Å", "emulator", "SHA-256"])];
+    let mut rows = vec![cells(["arm", "pixels", "from Å", "to Å", "activation", "emulator", "SHA-256"])];
     for ((name, emulator), (_, source, hash)) in model.arms().zip(model.emulators()) {
         let wavelength = emulator.wavelength();
         let end = |value: Option<&f64>| value.map_or("-".into(), |w| format!("{w:.2}"));
         let short = hash.get(..12).unwrap_or(&hash).to_string();
         let pixels = emulator.pixels().to_string();
-        rows.push(vec![name.to_string(), pixels, end(wavelength.first()), end(wavelength.last()), source, short]);
+        let assumed = if emulator.assumes_activation() { " (assumed)" } else { "" };
+        let activation = format!("{}{assumed}", emulator.activation().name());
+        let ends = [end(wavelength.first()), end(wavelength.last())];
+        rows.push([&[name.to_string(), pixels][..], &ends, &[activation, source, short]].concat());
     }
     print(&rows);
     line("");
@@ -73,4 +98,33 @@ fn print_labels(model: &SpectralModel) {
     }
     print(&rows);
     line("");
+}
+
+/// Says for each arm what becomes of fits that leave its training set.
+fn print_training_sets(model: &SpectralModel) {
+    for (name, emulator) in model.arms() {
+        let arm = if name.is_empty() { String::new() } else { format!("arm {name}: ") };
+        training_set(emulator).iter().for_each(|words| line(format!("{arm}{words}")));
+    }
+    line("");
+}
+
+/// Labels inside hulls, and labels without one.
+fn training_set(emulator: &Emulator) -> Vec<String> {
+    let names =
+        |axes: &[usize]| axes.iter().map(|k| emulator.labels()[*k].name.as_str()).collect::<Vec<_>>().join(", ");
+    let flagged = "flag 8 marks fits that end there";
+    let hulls: Vec<String> = emulator.hulls().iter().map(|hull| format!("({})", names(&hull.axes))).collect();
+    let uncovered: Vec<usize> = emulator.uncovered_labels().collect();
+    let mut out = Vec::new();
+    if !hulls.is_empty() {
+        out.push(format!("outside the training hull of {} a penalty is added, and {flagged}", hulls.join(" and ")));
+    }
+    if !uncovered.is_empty() {
+        let names = names(&uncovered);
+        out.push(format!(
+            "no training hull covers {names}: there is no penalty outside their training ranges, but {flagged}"
+        ));
+    }
+    out
 }

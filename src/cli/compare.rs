@@ -5,11 +5,12 @@ use std::ops::RangeInclusive;
 use std::path::PathBuf;
 
 use plotters::prelude::*;
-use popfit::{Error, FitRow, FitTable, Id};
+use popfit::{Error, FitRow, FitTable, Id, OutputFile};
 
 use super::Failure;
-use super::output::save;
-use super::rows::{cells, line, print as columns};
+use super::report::open_table;
+use super::rows::{cells, print as columns};
+use super::stdout::line;
 
 #[derive(clap::Args)]
 pub struct Arguments {
@@ -28,6 +29,9 @@ pub struct Arguments {
     /// Also draw the differences' distributions: a name that ends in .svg
     #[arg(long, value_name = "FILE", value_parser = svg)]
     plot: Option<PathBuf>,
+    /// Replace the file of --plot if it exists
+    #[arg(long)]
+    overwrite: bool,
 }
 
 fn threshold(text: &str) -> Result<f64, String> {
@@ -80,7 +84,9 @@ fn joined<'t>(a: &'t FitTable, b: &'t FitTable) -> Vec<(&'t FitRow, &'t FitRow)>
 
 /// Prints the comparison; exit code 1 when the tables differ by more than is allowed.
 pub fn run(arguments: &Arguments) -> Result<(), Failure> {
-    let ((a, _), (b, _)) = (FitTable::read(&arguments.a)?, FitTable::read(&arguments.b)?);
+    let plot = arguments.plot.as_ref().map(|path| OutputFile::create(path, arguments.overwrite)).transpose()?;
+    let a = open_table(&arguments.a)?.read_all()?;
+    let b = open_table(&arguments.b)?.read_all()?;
     let pairs = joined(&a, &b);
     let missing = (a.len() - pairs.len(), b.len() - pairs.len());
     let both: Vec<_> = pairs.iter().filter(|(a, b)| a.status.is_success() && b.status.is_success()).collect();
@@ -97,11 +103,11 @@ pub fn run(arguments: &Arguments) -> Result<(), Failure> {
     }
     let all = differences((&a, &b), &both)?;
     print(&all, arguments.threshold);
-    if let Some(path) = &arguments.plot {
-        let mut svg = String::new();
+    if let Some(file) = plot {
+        let (path, mut svg) = (file.path().to_path_buf(), String::new());
         draw(&mut svg, &all)
             .map_err(|e| Error::Write { path: path.clone(), message: e.to_string() })
-            .and_then(|()| save(path, svg))
+            .and_then(|()| file.write(svg))
             .map_err(Failure::running)?;
         line(format_args!("wrote {}", path.display()));
     }

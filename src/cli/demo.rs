@@ -5,11 +5,13 @@ use std::time::Instant;
 
 use popfit::spectra::open_reader;
 use popfit::{
-    Control, Device, Error, FitTable, Fitter, LevenbergMarquardt, Metadata, ModelFile, Result, Schema, Spectra,
-    Summary, TableWriter,
+    Control, Device, Error, FitRow, FitTable, Fitter, LevenbergMarquardt, Metadata, ModelFile, OutputFile, Result,
+    Schema, Spectra, Summary, TableWriter, WriteOptions,
 };
 
-use super::rows::{Counts, cells, line, print};
+use super::own_files::OwnFiles;
+use super::rows::{Counts, cells, print};
+use super::stdout::line;
 use super::truth::Truth;
 use super::{Failure, fit, picture};
 
@@ -25,7 +27,7 @@ pub struct Arguments {
     /// auto, cpu, gpu, gpu:N or gpu:NAME
     #[arg(long, default_value = "auto", value_name = "D")]
     device: String,
-    /// The folder for results.parquet, results.csv and spectrum.svg
+    /// The folder for results.parquet, results.csv and spectrum.svg; only those that a demo wrote are replaced
     #[arg(long, default_value = "popfit-demo", value_name = "DIR")]
     out: PathBuf,
 }
@@ -46,11 +48,14 @@ pub fn run(arguments: &Arguments) -> Result<(), Failure> {
     let metadata =
         Metadata { device: fitter.device_name(), model: file.text, emulators, settings: fitter.settings_text() };
     // before the fits, which would be in vain
-    let schema = Schema { parameters: fitter.parameters(), text_ids: false, posterior: false };
-    let writers: Vec<_> = TABLES
-        .iter()
-        .map(|name| TableWriter::create(arguments.out.join(name), &schema, &metadata))
-        .collect::<Result<_>>()?;
+    let schema = Schema::of(&fitter, false);
+    let own = OwnFiles::open(&arguments.out)?;
+    let writer = |name: &&str| -> Result<TableWriter, Failure> {
+        let options = WriteOptions::default().metadata(metadata.clone()).overwrite(own.replaces(name)?);
+        Ok(TableWriter::create(arguments.out.join(name), &schema, options)?)
+    };
+    let writers: Vec<_> = TABLES.iter().map(writer).collect::<Result<_, _>>()?;
+    let drawing = OutputFile::create(arguments.out.join(PICTURE), own.replaces(PICTURE)?)?;
 
     let begin = Instant::now();
     let mut table = fitter.table();
@@ -63,7 +68,12 @@ pub fn run(arguments: &Arguments) -> Result<(), Failure> {
     for mut writer in writers {
         writer.append(&table.rows).and_then(|()| writer.finish()).map_err(Failure::running)?;
     }
-    draw(&arguments.out.join(PICTURE), &folder, &fitter, &table, &truth).map_err(Failure::running)?;
+    let Some(shown) = pictured(&table, &truth) else {
+        own.record(&TABLES).map_err(Failure::running)?;
+        return Err(Failure::nothing_fitted("no spectrum of the demo was fitted"));
+    };
+    draw(drawing, &folder, &fitter, shown).map_err(Failure::running)?;
+    own.record(&[&TABLES[..], &[PICTURE]].concat()).map_err(Failure::running)?;
     line(format_args!("wrote {}, {PICTURE} in {}", TABLES.join(", "), arguments.out.display()));
     Ok(())
 }
@@ -131,23 +141,24 @@ fn print_run(table: &FitTable, summary: &Summary, seconds: f64, device: &str) {
     line(format_args!("device: {device}"));
 }
 
-/// Draws one spectrum with its fit.
-fn draw(path: &Path, data: &Path, fitter: &Fitter, table: &FitTable, truth: &Truth) -> Result<()> {
+/// The row that the picture shows, if any spectrum was fitted.
+fn pictured<'a>(table: &'a FitTable, truth: &Truth) -> Option<&'a FitRow> {
     let distance = |k: usize| truth.sn.get(k).map_or(f64::INFINITY, |sn| (sn - PICTURED_SN).abs());
     let fitted = (0..table.len()).filter(|&k| table.rows[k].status.is_success());
-    let Some(k) = fitted.min_by(|&a, &b| distance(a).total_cmp(&distance(b))) else {
-        return Err(Error::Usage("no spectrum of the demo was fitted".into()));
-    };
-    let row = &table.rows[k];
-    let values: Vec<String> = table
-        .parameters
+    fitted.min_by(|&a, &b| distance(a).total_cmp(&distance(b))).map(|k| &table.rows[k])
+}
+
+/// Draws one spectrum with its fit.
+fn draw(file: OutputFile, data: &Path, fitter: &Fitter, row: &FitRow) -> Result<()> {
+    let values: Vec<String> = fitter
+        .parameters()
         .iter()
         .enumerate()
         .map(|(p, name)| format!("{name} {:.2} ± {:.2} {}", row.parameters[p], row.errors[p], unit(fitter, name)))
         .collect();
     let title = format!("spectrum {}: {}", row.id, values.join(", "));
     let arms = fitter.model_spectrum(&Spectra::open(data.join("spectra.npz"))?, row)?;
-    picture::draw(path, &title, &arms)
+    picture::draw(file, &title, &arms)
 }
 
 /// A parameter's unit.

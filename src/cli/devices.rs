@@ -3,7 +3,8 @@
 use popfit::Device;
 
 use super::Failure;
-use super::rows::{cells, line, print};
+use super::rows::{cells, print};
+use super::stdout::line;
 
 /// Prints the devices, and which one `auto` takes and why.
 pub fn run() -> Result<(), Failure> {

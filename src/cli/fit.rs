@@ -1,23 +1,25 @@
 //! `popfit fit`: everything is checked before the first fit.
 
-use std::io::{IsTerminal, Write};
+use std::io::Write;
 use std::path::{Path, PathBuf};
 use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
 
-use indicatif::{ProgressBar, ProgressDrawTarget, ProgressState, ProgressStyle};
 use popfit::report::{About, Collector, ReportFile};
 use popfit::spectra::SpectraReader;
 use popfit::{
-    Control, Device, Error, Fitter, Journal, LevenbergMarquardt, Metadata, ModelFile, NelderMead, RvTabWriter,
-    SolverKind, SpectralModel, Status, Summary, VelocityScan,
+    Control, Device, Error, Fitter, Journal, LevenbergMarquardt, Metadata, ModelFile, NelderMead, SolverKind,
+    SpectralModel, Status, Summary, VelocityScan, WriteOptions,
 };
 
 use super::chain::Chain;
 use super::identity::{self, Inputs};
 use super::output::{Format, Output};
-use super::rows::{Counting, Counts, short};
-use super::{Failure, profile, report, selection, signals};
+use super::profile::{self, ProfileFiles};
+use super::progress::progress_bar;
+use super::rows::{Counting, Counts};
+use super::targets::{Extras, Targets};
+use super::{Failure, report, selection, signals};
 
 #[derive(clap::Args)]
 pub struct Arguments {
@@ -50,6 +52,9 @@ pub struct Arguments {
     /// Scan the velocity for its posterior [default: the model file's, else fixed for --format rvtab and off otherwise]
     #[arg(long, value_enum)]
     pub(super) velocity_scan: Option<Scan>,
+    /// Add columns NAME_err_released: errors that do not take parameters at a bound for known [default: the model file's, else false]
+    #[arg(long, value_name = "BOOL", num_args = 0..=1, require_equals = true, default_missing_value = "true")]
+    released_errors: Option<bool>,
     /// f32, or mixed: the first rounds' output layers as products of 16-bit numbers, for GPUs
     #[arg(long, value_enum, default_value_t = Precision::F32)]
     precision: Precision,
@@ -71,6 +76,9 @@ pub struct Arguments {
     /// Go on with a run that was killed or interrupted: what it has fitted is not fitted again
     #[arg(long)]
     resume: bool,
+    /// Replace OUT, and what is written beside it, if these files exist; they stay until the new ones are whole
+    #[arg(long)]
+    overwrite: bool,
     /// Make the first bad spectrum an error
     #[arg(long)]
     strict: bool,
@@ -117,6 +125,7 @@ pub enum Scan {
 /// Fits every spectrum of the files and writes the table.
 pub fn run(arguments: &Arguments) -> Result<(), Failure> {
     let opened = Instant::now();
+    let targets = targets(arguments)?;
     let mut file = ModelFile::open(&arguments.model)?;
     if let Some(arms) = &arguments.selection.arms {
         file.keep_arms(arms)?;
@@ -125,7 +134,8 @@ pub fn run(arguments: &Arguments) -> Result<(), Failure> {
     let selection = arguments.selection.selection()?;
     let mut inputs = Inputs::new(&arguments.spectra);
     let mut source = Chain::open(&arguments.spectra, &selection)?;
-    spare_inputs(arguments, &file)?;
+    targets.spare(file.inputs())?;
+    selection::refuse_empty(&selection, source.len())?;
     let emulators = emulators(&model);
     let fitter = fitter(arguments, &file, model)?;
     let files = source.files();
@@ -135,7 +145,12 @@ pub fn run(arguments: &Arguments) -> Result<(), Failure> {
         if arguments.precision == Precision::Mixed && fitter.device_name().starts_with("cpu") {
             say(["popfit: mixed precision is for GPUs: on the CPU it only takes longer".into()]);
         }
-        say(source.all_notes().cloned().chain(missing).map(|note| format!("popfit: {note}")));
+        let assumed = fitter.model().assumptions();
+        say(assumed
+            .into_iter()
+            .chain(source.all_notes().cloned())
+            .chain(missing)
+            .map(|note| format!("popfit: {note}")));
     }
     drop(files);
     let metadata =
@@ -160,9 +175,11 @@ pub fn run(arguments: &Arguments) -> Result<(), Failure> {
     if arguments.resume && !journal.has_rows() && !arguments.quiet {
         say([format!("popfit: nothing is kept beside {}: it is made from the start", arguments.output.display())]);
     }
-    let is_new = !arguments.output.exists();
-    let mut table = Output::create(arguments.format, &arguments.output, &fitter, &source, &metadata)?;
-    let page = arguments.report.as_deref().map(page).transpose()?;
+    let (is_new, overwrite) = (!arguments.output.exists(), arguments.overwrite || journal.is_continued());
+    let options = WriteOptions::default().metadata(metadata.clone()).overwrite(overwrite);
+    let mut table = Output::create(arguments.format, &arguments.output, &fitter, &source, options)?;
+    let page = arguments.report.as_deref().map(|folder| page(folder, overwrite)).transpose()?;
+    let profiles = arguments.profile.then(|| ProfileFiles::create(&arguments.output, overwrite)).transpose()?;
 
     let begin = Instant::now();
     let collector = page.is_some().then(|| Collector::new(&fitter.parameters()));
@@ -174,7 +191,9 @@ pub fn run(arguments: &Arguments) -> Result<(), Failure> {
     inputs.check()?;
     if counts.any(Status::Interrupted) && !is_new {
         drop(table);
-        return Err(Failure::stopped(&arguments.output, journal.has_rows()));
+        let kept = journal.has_rows();
+        journal.leave();
+        return Err(Failure::stopped(&arguments.output, kept));
     }
     table.finish(&summary.by_rows).map_err(|error| failed(arguments, error, journal.has_rows()))?;
     let time = begin.elapsed();
@@ -187,43 +206,41 @@ pub fn run(arguments: &Arguments) -> Result<(), Failure> {
         say(summary.failures.iter().map(|failure| format!("popfit: {failure}")));
         say([closing(&summary, &counts, time)]);
     }
-    if let Some(mut profile) = summary.profile {
+    if let (Some(mut profile), Some(files)) = (summary.profile, profiles) {
         profile.opening = Some((begin - opened).as_secs_f64());
-        let profile = &profile;
-        profile::write(&arguments.output, profile).map_err(Failure::running)?;
+        files.write(&profile).map_err(Failure::running)?;
         if !arguments.quiet {
-            say(profile::lines(profile));
+            say(profile::lines(&profile));
         }
     }
     if counts.any(Status::Interrupted) {
-        return Err(Failure::interrupted(&arguments.output, journal.has_rows()));
+        journal.leave();
+        return Err(Failure::interrupted(&arguments.output));
     }
     journal.remove();
+    if counts.none_converged() {
+        let output = arguments.output.display();
+        let message = format!("no fit converged ({counts}): {output} has a row for every spectrum, which says why");
+        return Err(Failure::nothing_fitted(message));
+    }
     Ok(())
+}
+
+/// The files that the run will write, none of which may be an input or exist, before anything is read.
+fn targets(arguments: &Arguments) -> Result<Targets, Failure> {
+    let extras = Extras { format: arguments.format, report: arguments.report.as_deref(), profile: arguments.profile };
+    let targets = Targets::new(&arguments.output, &extras)?;
+    let named = arguments.spectra.iter().chain([&arguments.model]).cloned();
+    targets.spare(named.chain(arguments.selection.list()))?;
+    if !arguments.overwrite {
+        targets.refuse_existing(arguments.resume)?;
+    }
+    Ok(targets)
 }
 
 /// Lines beside the table.
 fn say(lines: impl IntoIterator<Item = String>) {
     lines.into_iter().for_each(|line| drop(writeln!(std::io::stderr(), "{line}")));
-}
-
-/// No result takes the place of what it is made from.
-fn spare_inputs(arguments: &Arguments, file: &ModelFile) -> Result<(), Failure> {
-    let models = (arguments.format == Format::Rvtab).then(|| RvTabWriter::models_of(&arguments.output));
-    let page = arguments.report.as_ref().map(|dir| dir.join("index.html"));
-    let [numbers, trace] = profile::files(&arguments.output).map(|file| arguments.profile.then_some(file));
-    let outputs = [Some(arguments.output.clone()), models, page, numbers, trace];
-    if arguments.report.as_ref() == Some(&arguments.output) {
-        return Err(Failure::usage(format!("{}: the table and the page's folder", arguments.output.display())));
-    }
-    let real = |path: &Path| path.canonicalize().ok();
-    for output in outputs.iter().flatten().filter(|output| output.exists()) {
-        let inputs = arguments.spectra.iter().cloned().chain(file.inputs()).chain(arguments.selection.list());
-        if let Some(input) = inputs.into_iter().find(|input| real(input) == real(output)) {
-            return Err(Failure::usage(format!("{} would be overwritten: it is one of the inputs", input.display())));
-        }
-    }
-    Ok(())
 }
 
 /// Too little memory is the user's fault when the user said how much. `kept`: something of this run is in the journal.
@@ -276,12 +293,18 @@ fn fitter(arguments: &Arguments, file: &ModelFile, model: SpectralModel) -> Resu
         Format::Rvtab if free_velocity => VelocityScan::Fixed,
         _ => VelocityScan::Off,
     };
+    if arguments.released_errors == Some(true) && arguments.format == Format::Rvtab {
+        return Err(Error::Usage(
+            "--released-errors adds columns to popfit's own table: --format rvtab has none".into(),
+        ));
+    }
     let mut device = Device::parse(&arguments.device)?;
     if let Some(seconds) = arguments.gpu_timeout {
         device = device.limit(Duration::from_secs(seconds.into()));
     }
     let mut fitter = Fitter::new(model, device, solver)?
         .velocity_scan(scan.or(file.velocity_scan).unwrap_or(usual))
+        .released_errors(arguments.released_errors.or(file.released_errors).unwrap_or(false))
         .memory(arguments.memory)
         .strict(arguments.strict)
         .precision(match arguments.precision {
@@ -304,21 +327,20 @@ fn fitter(arguments: &Arguments, file: &ModelFile, model: SpectralModel) -> Resu
 }
 
 /// The report, whose folder is made when it is missing.
-fn page(folder: &Path) -> Result<ReportFile, Error> {
+fn page(folder: &Path, overwrite: bool) -> Result<ReportFile, Error> {
     if folder.is_file() {
         return Err(Error::Usage(format!("{} is a file: --report takes a folder", folder.display())));
     }
     std::fs::create_dir_all(folder).map_err(|source| Error::Io { path: folder.to_path_buf(), source })?;
-    ReportFile::create(folder.join("index.html"))
+    ReportFile::create(folder.join("index.html"), overwrite)
 }
 
 fn about(arguments: &Arguments, fitter: &Fitter, metadata: Metadata, (summary, time): (&Summary, Duration)) -> About {
-    let labels = fitter.model().arms().flat_map(|(_, emulator)| emulator.labels());
     About {
         title: report::name(&arguments.output),
         version: Some(env!("CARGO_PKG_VERSION").into()),
         metadata,
-        units: labels.map(|label| (label.name.clone(), label.unit.clone())).collect(),
+        units: fitter.units(),
         time: Some(time),
         recalled: summary.fits - fitted(summary),
     }
@@ -350,19 +372,6 @@ fn closing(summary: &Summary, counts: &Counts, time: Duration) -> String {
     };
     let rate = if ended > 0 { format!(", {rate:.1} spectra/s") } else { String::new() };
     format!("{fits} spectra{kept}: {counts}; {:.2} s{rate}, {devices}", time.as_secs_f64())
-}
-
-/// A bar on a terminal, nothing in a pipe.
-fn progress_bar(total: u64, quiet: bool) -> ProgressBar {
-    if quiet || !std::io::stderr().is_terminal() {
-        return ProgressBar::with_draw_target(Some(total), ProgressDrawTarget::hidden());
-    }
-    let template = "{bar:40} {pos}/{len} spectra, {rate}/s, {eta} left";
-    let rate = |state: &ProgressState, out: &mut dyn std::fmt::Write| {
-        let _ = out.write_str(&short(state.per_sec(), 3));
-    };
-    let style = ProgressStyle::with_template(template).unwrap_or_else(|_| ProgressStyle::default_bar());
-    ProgressBar::new(total).with_style(style.with_key("rate", rate))
 }
 
 /// A number of bytes, with K, M or G behind it.

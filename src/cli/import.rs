@@ -7,11 +7,10 @@ use std::io::Write;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
-use popfit::Emulator;
+use popfit::{Emulator, OutputFile};
 
 use super::Failure;
-use super::output::save;
-use super::rows::line;
+use super::stdout::line;
 
 const SCRIPT: &str = include_str!("../../tools/import_rvspecfit.py");
 const PYTHON: &str = if cfg!(windows) { "python" } else { "python3" };
@@ -45,12 +44,15 @@ struct Rvspecfit {
     /// Only write the Python script to a file, to run it elsewhere
     #[arg(long, value_name = "FILE", conflicts_with_all = ["folder", "setup", "output", "python"])]
     script: Option<PathBuf>,
+    /// Replace the emulator file, or the script, if it exists
+    #[arg(long)]
+    overwrite: bool,
 }
 
 pub fn run(arguments: &Arguments) -> Result<(), Failure> {
     let Source::Rvspecfit(arguments) = &arguments.source;
     match (&arguments.script, &arguments.folder) {
-        (Some(script), _) => Ok(save(script, SCRIPT)?),
+        (Some(script), _) => Ok(OutputFile::create(script, arguments.overwrite)?.write(SCRIPT)?),
         (None, Some(folder)) => rvspecfit(arguments, folder),
         (None, None) => Err(Failure::usage("no DIR")),
     }
@@ -66,6 +68,9 @@ fn rvspecfit(arguments: &Rvspecfit, folder: &Path) -> Result<(), Failure> {
     }
     if let Some(output) = &arguments.output {
         command.arg("--output").arg(output);
+    }
+    if arguments.overwrite {
+        command.arg("--overwrite");
     }
     let output = command.output().map_err(|error| {
         let python = arguments.python.display();

@@ -12,12 +12,16 @@ mod identity;
 mod import;
 mod nist;
 mod output;
+mod own_files;
 mod picture;
 mod profile;
+mod progress;
 mod report;
 mod rows;
 mod selection;
 mod signals;
+mod stdout;
+mod targets;
 mod truth;
 
 use std::io::{ErrorKind, Write};
@@ -71,21 +75,28 @@ impl Failure {
     }
 
     /// The user stopped the run; the table is whole all the same.
-    pub fn interrupted(table: &Path, kept: bool) -> Failure {
-        let (table, more) = (table.display(), if kept { "; --resume goes on" } else { "" });
-        Failure {
-            message: format!(
-                "interrupted; {table} has a row for every spectrum, status -2 where it was not fitted{more}"
-            ),
-            code: 1,
-        }
+    pub fn interrupted(table: &Path) -> Failure {
+        let table = table.display();
+        Failure::of_the_run(format!(
+            "interrupted; {table} has a row for every spectrum, status -2 where it was not fitted; --resume goes on"
+        ))
     }
 
     /// The user stopped the run; an older table is worth more than one of what was not fitted.
     pub fn stopped(table: &Path, kept: bool) -> Failure {
         let more = if kept { "; what was fitted is kept beside it, and --resume goes on" } else { "" };
         let left = if table.exists() { "is as it was" } else { "was not written" };
-        Failure { message: format!("interrupted; {} {left}{more}", table.display()), code: 1 }
+        Failure::of_the_run(format!("interrupted; {} {left}{more}", table.display()))
+    }
+
+    /// The run came to its end and has no fit to show.
+    pub fn nothing_fitted(message: impl Into<String>) -> Failure {
+        Failure { message: message.into(), code: 3 }
+    }
+
+    /// The run failed.
+    pub fn of_the_run(message: impl Into<String>) -> Failure {
+        Failure { message: message.into(), code: 1 }
     }
 
     /// Says more.
@@ -117,9 +128,31 @@ impl From<Error> for Failure {
     }
 }
 
-/// Runs the command that the user gave. 0: every spectrum has a row; 1: the run failed; 2: bad usage, file or model.
+/// Runs the command that the user gave. Exit code 0: every spectrum has a row; 1: the run failed; 2: bad usage, file or
+/// model; 3: the run came to its end, but no fit converged.
 pub fn main() -> ExitCode {
-    let result = match Arguments::parse().command {
+    let (result, code) = match Arguments::try_parse() {
+        Ok(arguments) => (run(arguments.command), 0),
+        Err(answer) => print_answer(&answer),
+    };
+    let failures = [result.err(), stdout::failure()];
+    for Failure { message, .. } in failures.iter().flatten() {
+        let _ = writeln!(std::io::stderr(), "popfit: {message}");
+    }
+    ExitCode::from(failures.iter().flatten().next().map_or(code, |failure| failure.code))
+}
+
+/// Prints a help text, the version, or what is wrong with the arguments. Returns the exit code.
+fn print_answer(answer: &clap::Error) -> (Result<(), Failure>, u8) {
+    let printed = answer.print();
+    if !answer.use_stderr() {
+        stdout::note(printed);
+    }
+    (Ok(()), answer.exit_code().try_into().unwrap_or(2))
+}
+
+fn run(command: Command) -> Result<(), Failure> {
+    match command {
         Command::Demo(arguments) => demo::run(&arguments),
         Command::Fit(arguments) => fit::run(&arguments),
         Command::Devices => devices::run(),
@@ -130,12 +163,5 @@ pub fn main() -> ExitCode {
         Command::Bench(arguments) => bench::run(&arguments),
         Command::Nist(arguments) => nist::run(&arguments),
         Command::Report(arguments) => report::run(&arguments),
-    };
-    match result {
-        Ok(()) => ExitCode::SUCCESS,
-        Err(Failure { message, code }) => {
-            let _ = writeln!(std::io::stderr(), "popfit: {message}");
-            ExitCode::from(code)
-        }
     }
 }

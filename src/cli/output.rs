@@ -1,9 +1,8 @@
 //! Where the rows of `popfit fit` go.
 
-use std::io;
 use std::path::Path;
 
-use popfit::{Error, FitRow, Fitter, Metadata, Result, RvTabWriter, Schema, Sink, Spectra, TableWriter};
+use popfit::{FitRow, Fitter, Result, RvTabWriter, Schema, Sink, Spectra, TableWriter, WriteOptions};
 
 use super::chain::Chain;
 
@@ -29,18 +28,14 @@ impl<'a> Output<'a> {
         path: &Path,
         fitter: &'a Fitter,
         source: &Chain,
-        metadata: &Metadata,
+        options: WriteOptions,
     ) -> Result<Output<'a>> {
         Ok(match format {
             Format::Table => {
-                let schema = Schema {
-                    parameters: fitter.parameters(),
-                    text_ids: source.text_ids(),
-                    posterior: fitter.scans_velocity(),
-                };
-                Output::Table(Box::new(TableWriter::create(path, &schema, metadata)?))
+                let schema = Schema::of(fitter, source.text_ids());
+                Output::Table(Box::new(TableWriter::create(path, &schema, options)?))
             }
-            Format::Rvtab => Output::RvTab(Box::new(RvTabWriter::create(path, fitter, &source.files(), metadata)?)),
+            Format::Rvtab => Output::RvTab(Box::new(RvTabWriter::create(path, fitter, &source.files(), options)?)),
         })
     }
 
@@ -57,18 +52,6 @@ impl<'a> Output<'a> {
             }
         }
     }
-}
-
-/// Writes a text that nobody needs to go on with: a picture, a profile, a script. One that does not fit on the disk leaves no file.
-pub fn save(path: &Path, text: impl AsRef<[u8]>) -> Result<()> {
-    let is_new = !path.exists();
-    std::fs::write(path, text).map_err(|source| {
-        if is_new {
-            let _ = std::fs::remove_file(path);
-        }
-        let source = io::Error::new(source.kind(), format!("cannot be written: {source}"));
-        Error::Io { path: path.to_path_buf(), source }
-    })
 }
 
 impl Sink for Output<'_> {

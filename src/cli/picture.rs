@@ -1,12 +1,8 @@
 //! A spectrum, its fit and the residuals, as SVG.
 
-use std::path::Path;
-
 use plotters::coord::types::RangedCoordf64;
 use plotters::prelude::*;
-use popfit::{ArmFit, Error, Result};
-
-use super::output::save;
+use popfit::{ArmFit, Error, OutputFile, Result};
 
 const SIZE: (u32, u32) = (1280, 720);
 /// Fonts; the SVG has 0.8 of these sizes.
@@ -23,11 +19,11 @@ type Failed = Box<dyn std::error::Error>;
 type Panel<'a, 'b> = ChartContext<'a, SVGBackend<'b>, Cartesian2d<RangedCoordf64, RangedCoordf64>>;
 
 /// Draws data, fit and masked pixels above, (data − fit) / error below.
-pub fn draw(path: &Path, title: &str, arms: &[ArmFit]) -> Result<()> {
-    let failed = |e: Failed| Error::Write { path: path.to_path_buf(), message: e.to_string() };
+pub fn draw(file: OutputFile, title: &str, arms: &[ArmFit]) -> Result<()> {
+    let failed = |e: Failed| Error::Write { path: file.path().to_path_buf(), message: e.to_string() };
     let mut svg = String::new();
     panels(&mut svg, title, arms).map_err(failed)?;
-    save(path, svg)
+    file.write(svg)
 }
 
 fn panels(svg: &mut String, title: &str, arms: &[ArmFit]) -> std::result::Result<(), Failed> {

@@ -2,9 +2,8 @@
 
 use std::path::{Path, PathBuf};
 
-use popfit::{DeviceProfile, Error, Profile, Result};
+use popfit::{DeviceProfile, Error, OutputFile, Profile, Result};
 
-use super::output::save;
 use super::rows::{aligned, cells, short};
 
 const DIGITS: i32 = 3;
@@ -14,13 +13,23 @@ pub fn files(output: &Path) -> [PathBuf; 2] {
     ["profile.json", "trace.json"].map(|extension| output.with_extension(extension))
 }
 
-/// Writes both files.
-pub fn write(output: &Path, profile: &Profile) -> Result<()> {
-    let [numbers, trace] = files(output);
-    let text = serde_json::to_string_pretty(profile)
-        .map_err(|error| Error::Write { path: numbers.clone(), message: error.to_string() })?;
-    save(&numbers, text)?;
-    save(&trace, profile.trace())
+/// Both files, before they are written.
+pub struct ProfileFiles([OutputFile; 2]);
+
+impl ProfileFiles {
+    /// Checks their places.
+    pub fn create(output: &Path, overwrite: bool) -> Result<ProfileFiles> {
+        let [numbers, trace] = files(output).map(|file| OutputFile::create(file, overwrite));
+        Ok(ProfileFiles([numbers?, trace?]))
+    }
+
+    pub fn write(self, profile: &Profile) -> Result<()> {
+        let [numbers, trace] = self.0;
+        let text = serde_json::to_string_pretty(profile)
+            .map_err(|error| Error::Write { path: numbers.path().to_path_buf(), message: error.to_string() })?;
+        numbers.write(text)?;
+        trace.write(profile.trace())
+    }
 }
 
 /// What is printed.

@@ -6,10 +6,7 @@ use std::io::Write;
 use popfit::report::Collector;
 use popfit::{FitRow, Result, Sink, Spectra, Status};
 
-/// Prints a line. A reader that has gone away (`popfit demo | head`) does not end the run.
-pub fn line(text: impl std::fmt::Display) {
-    let _ = writeln!(std::io::stdout(), "{text}");
-}
+use super::stdout::line;
 
 /// Prints rows of cells in columns.
 pub fn print(rows: &[Vec<String>]) {
@@ -50,6 +47,12 @@ impl Counts {
     /// Whether any fit ended so.
     pub fn any(&self, status: Status) -> bool {
         self.0.keys().any(|(code, _)| *code == status.code())
+    }
+
+    /// Whether there were fits, and not one of them converged.
+    pub fn none_converged(&self) -> bool {
+        let is_success = |code: i32| Status::from_code(code).is_some_and(Status::is_success);
+        !self.0.is_empty() && !self.0.keys().any(|(code, _)| is_success(*code))
     }
 }
 

@@ -43,6 +43,18 @@ impl Arguments {
     }
 }
 
+/// Refuses a run for target ids of which none was found. It is more likely a mistake than a wish for an empty table.
+pub fn refuse_empty(selection: &Selection, selected: u64) -> Result<(), Failure> {
+    match &selection.target_ids {
+        Some(ids) if selected == 0 => Err(Failure::nothing_fitted(format!(
+            "no spectrum is selected: --target-id names {} ids, and the files have none of them that the other options \
+             select, too; nothing is written",
+            ids.len()
+        ))),
+        _ => Ok(()),
+    }
+}
+
 fn target_ids(argument: &str) -> Result<Vec<i64>, Failure> {
     let text = match argument.strip_prefix('@') {
         Some(path) => std::fs::read_to_string(path).map_err(|source| Error::Io { path: path.into(), source })?,

@@ -5,8 +5,11 @@ use faer::{Accum, MatMut, MatRef, Par, linalg::matmul::matmul};
 
 use pulp::NullaryFnOnce;
 
-use super::{Activation, Emulator, Layer, Network, Transform};
+use super::{Activation, Emulator, Label, Layer, Network, Transform};
 use crate::rows::Real;
+
+/// Share of a label's training range by which a sum of tied labels may miss its end.
+const RANGE_ROUNDING: f64 = 1e-9;
 
 impl Emulator {
     /// z = (transform(x) − mean) / std for rows of `labels`, (n, labels) in physical units; the same shape comes out.
@@ -34,6 +37,23 @@ impl Emulator {
             }
         }
         largest
+    }
+
+    /// Whether a label vector, in physical units, lies outside the training set: outside a hull, or, by a label that no hull covers,
+    /// outside that label's training range. A NaN label is outside.
+    pub fn extrapolates(&self, labels: &[f64]) -> bool {
+        let leaves_range = |(x, label): (&f64, &Label)| {
+            let rounding = RANGE_ROUNDING * (label.max - label.min);
+            !(label.min - rounding..=label.max + rounding).contains(x)
+        };
+        let mut uncovered = self.uncovered_labels().map(|k| (&labels[k], &self.labels[k]));
+        uncovered.any(leaves_range) || self.outside(&self.scaled(labels)) > 0.0
+    }
+
+    /// Indices of the labels that no hull covers: their training ranges are all that is known of the training set.
+    pub fn uncovered_labels(&self) -> impl Iterator<Item = usize> {
+        let is_covered = |k: &usize| self.hulls.iter().any(|hull| hull.axes.contains(k));
+        (0..self.labels.len()).filter(move |k| !is_covered(k))
     }
 
     /// Templates (n, pixels) for rows of `labels`, (n, labels) in physical units; one matrix product a layer.
@@ -131,5 +151,38 @@ impl NullaryFnOnce for Elementwise<'_> {
                 each!(|x: f32| x.clamp(-clip, clip).e_to());
             }
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use crate::emulator::{Emulator, Hull};
+
+    /// Labels that a hull covers are judged by it, the others by their training ranges.
+    #[test]
+    fn extrapolation_is_by_hull_or_by_range() {
+        let path = concat!(env!("CARGO_MANIFEST_DIR"), "/data/emulator.safetensors");
+        let mut whole = Emulator::open(path).unwrap();
+        // the hull of teff and logg reaches from 4000 K to 9000 K, that of feh and alpha from −2.5 to 0.5
+        (whole.labels[0].max, whole.labels[2].max) = (7000.0, 0.25);
+        let none = Emulator { hulls: Vec::new(), ..whole.clone() };
+        let some = Emulator { hulls: vec![Hull { axes: vec![0, 1], ..whole.hulls[0].clone() }], ..whole.clone() };
+        let cases = [
+            ([6000.0, 4.0, -1.0, 0.2], [false; 3]),
+            ([8000.0, 4.0, -1.0, 0.2], [false, true, false]),
+            ([6000.0, 4.0, 0.4, 0.2], [false, true, true]),
+            ([20_000.0, 4.0, -1.0, 0.2], [true; 3]),
+            ([6000.0, 4.0, -1.0, f64::NAN], [true; 3]),
+            // the end of a range, and what a sum may round beyond it
+            ([7000.0, 4.0, 0.25, 0.2], [false; 3]),
+            ([6000.0, 4.0, 0.25 + 1e-12, 0.2], [false; 3]),
+            ([6000.0, 4.0, 0.25 + 1e-6, 0.2], [false, true, true]),
+        ];
+        for (labels, expected) in cases {
+            let found = [&whole, &none, &some].map(|emulator| emulator.extrapolates(&labels));
+            assert_eq!(found, expected, "{labels:?}");
+        }
+        let uncovered = |emulator: &Emulator| emulator.uncovered_labels().collect::<Vec<_>>();
+        assert_eq!([uncovered(&whole), uncovered(&none), uncovered(&some)], [vec![], vec![0, 1, 2, 3], vec![2, 3]]);
     }
 }

@@ -80,6 +80,8 @@ pub struct Emulator {
     /// Å, vacuum; empty when the file carries none.
     pub(crate) wavelength: Vec<f64>,
     pub(crate) activation: Activation,
+    /// The file does not say it.
+    pub(crate) activation_is_assumed: bool,
     /// `Identity` or `Exp`.
     pub(crate) output: Activation,
     pub(crate) network: Network,
@@ -129,6 +131,33 @@ impl Emulator {
         }
         check::names(&self.labels).map_err(|message| Error::Model(format!("{}: {message}", self.source)))?;
         Ok(self)
+    }
+
+    /// Names the activation of a network whose file does not say it: The Payne's, where leaky ReLU is assumed otherwise.
+    ///
+    /// # Errors
+    /// `Model` when it is no activation of hidden layers, or the file says another one.
+    pub fn with_activation(mut self, activation: Activation) -> Result<Emulator> {
+        let is_known = Activation::of_name(activation.name()) == Some(activation);
+        let wrong = match is_known {
+            true if self.activation_is_assumed || self.activation == activation => {
+                (self.activation, self.activation_is_assumed) = (activation, false);
+                return Ok(self);
+            }
+            true => format!("its activation is {}, not {}", self.activation.name(), activation.name()),
+            false => format!("{} is no activation of hidden layers", activation.name()),
+        };
+        Err(Error::Model(format!("{}: {wrong}", self.source)))
+    }
+
+    /// Activation of the hidden layers.
+    pub fn activation(&self) -> Activation {
+        self.activation
+    }
+
+    /// Whether the file does not say its activation, and nobody [named](Emulator::with_activation) it.
+    pub fn assumes_activation(&self) -> bool {
+        self.activation_is_assumed
     }
 
     /// The network's inputs.

@@ -54,7 +54,8 @@ fn default_clip() -> f64 {
 pub(super) fn open(path: &Path) -> Result<Emulator> {
     let mut file = Tensors::open(path)?;
     let description = file.description()?;
-    let activation = activation(&description.activation).map_err(|m| Error::format(path, m))?;
+    let activation = Activation::of_name(&description.activation)
+        .ok_or_else(|| Error::format(path, format!("unknown activation `{}`", description.activation)))?;
     let output = output(&description).map_err(|m| Error::format(path, m))?;
     let mut layers = Vec::new();
     while file.has(&format!("layer.{}.weight", layers.len())) {
@@ -74,6 +75,7 @@ pub(super) fn open(path: &Path) -> Result<Emulator> {
         labels: description.labels.into_iter().map(label).collect(),
         wavelength,
         activation,
+        activation_is_assumed: false,
         output,
         network: Network::Dense(layers),
         hulls,
@@ -83,18 +85,6 @@ pub(super) fn open(path: &Path) -> Result<Emulator> {
 fn label(label: LabelDescription) -> Label {
     let LabelDescription { name, unit, transform, mean, std, min, max } = label;
     Label { name, unit, transform, mean, std, min, max }
-}
-
-fn activation(name: &str) -> Result<Activation, String> {
-    Ok(match name {
-        "silu" => Activation::Silu,
-        "leaky_relu" => Activation::LeakyRelu,
-        "relu" => Activation::Relu,
-        "sigmoid" => Activation::Sigmoid,
-        "tanh" => Activation::Tanh,
-        "gelu" => Activation::Gelu,
-        other => return Err(format!("unknown activation `{other}`")),
-    })
 }
 
 fn output(description: &Description) -> Result<Activation, String> {

@@ -1,8 +1,8 @@
 //! Networks in the NPZ files of The Payne (Ting et al. 2019) and binspec (El-Badry et al. 2018).
 //!
 //! Both scale labels by z = (x − x_min)/(x_max − x_min) − ½, carry neither a wavelength grid nor names, and put out flux as it
-//! is. The Payne's is dense, with leaky ReLU; binspec's, told apart by its three-dimensional `w_array_0`, a tiny sigmoid network
-//! a pixel.
+//! is. binspec's, told apart by its three-dimensional `w_array_0`, is a tiny sigmoid network a pixel. The Payne's is dense.
+//! Its file does not say the activation, which was sigmoid in the networks of 2019 and is leaky ReLU in later ones.
 
 #![deny(clippy::indexing_slicing)] // whatever a file holds is no index
 
@@ -39,6 +39,7 @@ pub(super) fn open(path: &Path) -> Result<Emulator> {
         labels: ranges.map(|(k, (&min, &max))| label(k, min, max)).collect(),
         wavelength: Vec::new(),
         activation,
+        activation_is_assumed: matches!(network, Network::Dense(_)),
         output: Activation::Identity,
         network,
         hulls: Vec::new(),

@@ -36,6 +36,7 @@ pub fn nobody(model: &SpectralModel) -> FitRow {
         objective: f64::NAN,
         parameters: vec![f64::NAN; count],
         errors: vec![f64::NAN; count],
+        released_errors: Vec::new(),
         at_bound: 0,
         flags: 0,
         start: -1,

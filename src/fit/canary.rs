@@ -8,8 +8,8 @@ use std::sync::atomic::AtomicBool;
 
 use super::Fitter;
 use super::assemble::assemble;
-use super::finish::Finish;
-use super::row::{FitRow, flag};
+use super::flag;
+use super::row::FitRow;
 use super::run::{Grids, Ready};
 use super::shared::Shared;
 use super::solve::Passes;
@@ -134,7 +134,7 @@ impl Canary {
         if (found.chi2 - answer.chi2).abs() > CHI2.0 + CHI2.1 * answer.chi2 {
             return Some(format!("has a chi2 of {}, not {}", found.chi2, answer.chi2));
         }
-        if answer.flags & (flag::RANK_DEFICIENT | flag::AT_BOUND) != 0 {
+        if answer.flags & flag::RANK_DEFICIENT != 0 || answer.at_bound != 0 {
             return None;
         }
         let allowed = if matches!(fitter.solver, Solver::Lm(_)) { ERRORS } else { ERRORS_OF_SIMPLEX };
@@ -157,8 +157,7 @@ fn untrusted(device: &str, what: &str) -> Error {
 
 /// χ² with penalties, and the objective.
 fn at_start(fitter: &Fitter, ready: &Ready, found: &Outcome) -> (f64, f64) {
-    let finish = Finish { model: &fitter.model, precision: fitter.precision };
-    (found.chi2 + found.penalty, finish.objective(found, &ready.prepared))
+    (found.chi2 + found.penalty, fitter.finish().objective(found, &ready.prepared))
 }
 
 fn shared(grid: &Grids) -> Option<Arc<Sampling>> {
@@ -171,7 +170,7 @@ fn shared(grid: &Grids) -> Option<Arc<Sampling>> {
 /// The row of a fit.
 fn row(fitter: &Fitter, ready: &Ready, outcomes: &[Outcome]) -> FitRow {
     let mut row = blank::nobody(&fitter.model);
-    Finish { model: &fitter.model, precision: fitter.precision }.fill(&mut row, outcomes, ready);
+    fitter.finish().fill(&mut row, outcomes, ready);
     row
 }
 

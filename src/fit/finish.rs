@@ -1,7 +1,9 @@
 //! From the outcomes of a spectrum's starts to its row.
 
 use super::covariance::{Covariance, covariance};
-use super::row::{FitRow, flag};
+use super::flag;
+use super::probability::{Tail, chi2_tail_is_below};
+use super::row::FitRow;
 use super::run::Ready;
 use crate::model::{Limits, Prepared, SpectralModel};
 use crate::solver::basin::{points_at, same_basin};
@@ -15,6 +17,8 @@ const AGREE: f64 = 0.1;
 const MULTIMODAL: f64 = 9.0;
 /// χ²/dof above this is poor.
 const POOR_CHI2: f64 = 2.0;
+/// A χ² whose tail probability is below this is improbable.
+const IMPROBABLE: f64 = 1e-6;
 /// Median |flux| / error below this is low.
 const LOW_SIGNAL: f64 = 5.0;
 /// More than this share of the pixels masked is many.
@@ -27,6 +31,8 @@ const BOUND_TOLERANCE: f64 = 1e-6;
 pub struct Finish<'a> {
     pub model: &'a SpectralModel,
     pub precision: Precision,
+    /// Rows have standard errors with the bounds released, too.
+    pub released_errors: bool,
 }
 
 impl Finish<'_> {
@@ -57,10 +63,13 @@ impl Finish<'_> {
         let tolerance = if self.precision.of_results() == Precision::F32 { 1e-6 } else { 1e-12 };
         let found = covariance(&winner.normal_matrix, &free, tolerance);
         self.set_errors(row, &found, &free, limits);
+        if self.released_errors {
+            row.released_errors = self.released(row, &winner.normal_matrix, limits, tolerance);
+        }
         // a start that was stopped on its way might have won
         let interrupted = outcomes.iter().any(|o| o.status == Some(Status::Interrupted));
         self.set_status(row, winner.status.filter(|_| !interrupted), &winner.normal_matrix, &free);
-        self.set_flags(row, prepared);
+        self.set_flags(row, prepared, limits);
         self.flag_other_basins(row, outcomes, &objectives, best);
     }
 
@@ -97,6 +106,20 @@ impl Finish<'_> {
         }
     }
 
+    /// Standard errors from the covariance in which parameters at a bound count as free; held ones keep the error 0. NaN where the
+    /// data do not determine a parameter.
+    fn released(&self, row: &FitRow, normal_matrix: &[f64], limits: &[Limits], tolerance: f64) -> Vec<f64> {
+        if row.at_bound == 0 {
+            return row.errors.clone();
+        }
+        // one without effect has no error, and changes none
+        let is_free = |(p, l): (usize, &Limits)| !l.is_held() && normal_matrix[packed_index(p, p)] > 0.0;
+        let free: Vec<bool> = limits.iter().enumerate().map(is_free).collect();
+        let found = covariance(normal_matrix, &free, tolerance);
+        let errors = self.model.parameters.iter().zip(&found.errors).zip(limits);
+        errors.map(|((p, error), l)| if l.is_held() { 0.0 } else { error * p.solver.scale }).collect()
+    }
+
     /// A success never carries a number that is not finite, or a parameter on which the model does not depend.
     fn set_status(&self, row: &mut FitRow, ended: Option<Status>, normal_matrix: &[f64], free: &[bool]) {
         row.status = ended.unwrap_or(Status::Interrupted);
@@ -111,24 +134,36 @@ impl Finish<'_> {
             row.status_text = "singular_covariance".into();
         }
         if !row.status.is_success() && row.status != Status::MaxRounds {
-            row.errors.fill(f64::NAN);
-            row.correlations.fill(f64::NAN);
+            row.clear_errors();
         }
     }
 
-    fn set_flags(&self, row: &mut FitRow, prepared: &Prepared) {
-        let mut set = |bit, condition| row.flags |= if condition { bit } else { 0 };
-        set(flag::AT_BOUND, row.at_bound != 0);
-        set(flag::NONFINITE_MASKED, prepared.nonfinite > 0);
-        set(flag::POOR_CHI2, row.dof > 0 && row.chi2 / row.dof as f64 > POOR_CHI2);
-        set(flag::LOW_SN, prepared.signal_to_noise < LOW_SIGNAL);
+    fn set_flags(&self, row: &mut FitRow, prepared: &Prepared, limits: &[Limits]) {
+        let is_improbable = |tail: Tail| row.dof > 0 && chi2_tail_is_below(IMPROBABLE, tail, row.chi2, row.dof as f64);
         let masked = 1.0 - prepared.unmasked as f64 / prepared.pixels.max(1) as f64;
-        set(flag::MANY_MASKED, masked > MANY_MASKED);
-        let outside = self.model.arms.iter().any(|arm| {
+        let without_rotation = self.vsini_at_lower_bound(row, limits);
+        let extrapolates = self.model.arms.iter().any(|arm| {
             let labels: Vec<f64> = arm.inputs.iter().map(|input| input.source.value(|p| row.parameters[p])).collect();
-            arm.emulator.outside(&arm.emulator.scaled(&labels)) > 0.0
+            arm.emulator.extrapolates(&labels)
         });
-        set(flag::OUTSIDE_HULL, outside);
+        let flags = [
+            (flag::AT_BOUND, row.at_bound & !without_rotation != 0),
+            (flag::NO_ROTATION, without_rotation != 0),
+            (flag::NONFINITE_MASKED, prepared.nonfinite > 0),
+            (flag::POOR_CHI2, row.dof > 0 && row.chi2 / row.dof as f64 > POOR_CHI2),
+            (flag::HIGH_CHI2, is_improbable(Tail::Upper)),
+            (flag::LOW_CHI2, is_improbable(Tail::Lower)),
+            (flag::LOW_SN, prepared.signal_to_noise < LOW_SIGNAL),
+            (flag::MANY_MASKED, masked > MANY_MASKED),
+            (flag::OUTSIDE_HULL, extrapolates),
+        ];
+        row.flags |= flags.iter().filter(|(_, is_set)| *is_set).map(|(bit, _)| bit).sum::<u32>();
+    }
+
+    /// The bit of vsini in `at_bound`, if it ended at its lower bound, which is 0 unless the model says otherwise.
+    fn vsini_at_lower_bound(&self, row: &FitRow, limits: &[Limits]) -> u32 {
+        let is_there = |p: &usize| row.parameters[*p] == limits[*p].lower;
+        row.at_bound & self.model.free_vsini().filter(is_there).map_or(0, |p| 1 << p)
     }
 
     /// Another start that ended elsewhere (by more than three errors) at nearly the same objective.

@@ -4,6 +4,9 @@ use crate::error::{Error, Result};
 use crate::model::{Cause, Fault, LabelColumns, Limits, ModelParameter, SpectralModel};
 use crate::spectra::{Column, Spectra};
 
+/// A value, or a spectrum's fault.
+type Outcome<T> = std::result::Result<T, Fault>;
+
 /// The columns of one parameter.
 #[derive(Clone, Copy, Default)]
 struct Columns<'s> {
@@ -44,23 +47,18 @@ impl<'s> Tables<'s> {
     }
 
     /// The limits of spectrum `row`, one a parameter.
-    pub fn of(&self, row: usize) -> std::result::Result<Vec<Limits>, Fault> {
+    pub fn of(&self, row: usize) -> Outcome<Vec<Limits>> {
         let pairs = self.model.parameters.iter().zip(&self.columns);
         pairs.map(|(parameter, columns)| self.parameter(parameter, columns, row)).collect()
     }
 
-    fn parameter(
-        &self,
-        parameter: &ModelParameter,
-        columns: &Columns,
-        row: usize,
-    ) -> std::result::Result<Limits, Fault> {
+    fn parameter(&self, parameter: &ModelParameter, columns: &Columns, row: usize) -> Outcome<Limits> {
         let mut limits = parameter.limits();
         let name = &parameter.solver.name;
-        if let Some(x) = value(columns.lower, row, name)? {
+        if let Some(x) = bound(columns.lower, row, name)? {
             limits.lower = limits.lower.max(x);
         }
-        if let Some(x) = value(columns.upper, row, name)? {
+        if let Some(x) = bound(columns.upper, row, name)? {
             limits.upper = limits.upper.min(x);
         }
         let Limits { lower, upper, .. } = limits;
@@ -69,14 +67,14 @@ impl<'s> Tables<'s> {
             return Err(Fault { cause: Cause::BadBounds, detail });
         }
         if let Some((mean, sigma)) = &mut limits.prior {
-            *mean = value(columns.mean, row, name)?.unwrap_or(*mean);
-            *sigma = value(columns.sigma, row, name)?.unwrap_or(*sigma);
+            *mean = finite(columns.mean, row, name, Cause::BadPrior)?.unwrap_or(*mean);
+            *sigma = finite(columns.sigma, row, name, Cause::BadPrior)?.unwrap_or(*sigma);
             if *sigma <= 0.0 {
                 let detail = format!("{name} has a prior of sigma {sigma}");
                 return Err(Fault { cause: Cause::BadPrior, detail });
             }
         }
-        if let Some(x) = value(columns.start, row, name)? {
+        if let Some(x) = finite(columns.start, row, name, Cause::BadStart)? {
             if (x < lower || x > upper) && !self.model.clip_starts {
                 let detail = format!("{name} starts at {x}, outside {lower} to {upper}");
                 return Err(Fault { cause: Cause::StartOutOfBounds, detail });
@@ -87,14 +85,23 @@ impl<'s> Tables<'s> {
     }
 }
 
-/// The column's value; not finite is a bad start.
-fn value(column: Option<&Column>, row: usize, parameter: &str) -> std::result::Result<Option<f64>, Fault> {
+/// A column's value in a row; one that is not finite is the fault `cause`.
+fn finite(column: Option<&Column>, row: usize, parameter: &str, cause: Cause) -> Outcome<Option<f64>> {
     let Some(column) = column else { return Ok(None) };
     match column.values.number(row).filter(|x| x.is_finite()) {
         Some(x) => Ok(Some(x)),
+        None => Err(Fault { cause, detail: format!("{parameter}: column {} is not finite", column.name) }),
+    }
+}
+
+/// A column's bound in a row. An infinite one leaves the model's; NaN is none.
+fn bound(column: Option<&Column>, row: usize, parameter: &str) -> Outcome<Option<f64>> {
+    let Some(column) = column else { return Ok(None) };
+    match column.values.number(row).filter(|x| !x.is_nan()) {
+        Some(x) => Ok(Some(x)),
         None => {
-            let detail = format!("{parameter}: column {} is not finite", column.name);
-            Err(Fault { cause: Cause::BadStart, detail })
+            let detail = format!("{parameter}: column {} is NaN, which is no bound", column.name);
+            Err(Fault { cause: Cause::BadBounds, detail })
         }
     }
 }

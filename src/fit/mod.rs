@@ -8,14 +8,18 @@ mod covariance;
 mod curve;
 mod device;
 mod finish;
+pub mod flag;
 mod given;
 mod inspect;
 mod journal;
 mod layout;
 mod limits;
+mod negative_flux;
 mod picture;
 mod posterior;
+mod probability;
 mod profile;
+pub(crate) mod quantity;
 mod redo;
 mod rest;
 mod rough;
@@ -44,12 +48,13 @@ use assemble::matched;
 pub use check::JacobianCheck;
 pub use curve::{CurveColumns, CurveFit, CurveFitter, Curves, Interval};
 pub use device::{Device, DeviceDescription};
+use finish::Finish;
 pub use journal::Journal;
 use limits::Tables;
 pub use picture::ArmFit;
 pub use posterior::VelocityPosterior;
 pub use profile::{DeviceProfile, DeviceStage, HostStage, Profile, Rounds};
-pub use row::{FitRow, FitTable, Id, flag};
+pub use row::{FitRow, FitTable, Id};
 use run::Run;
 use shared::Shared;
 
@@ -174,6 +179,7 @@ pub struct Fitter {
     strict: bool,
     precision: Precision,
     velocity_scan: VelocityScan,
+    released_errors: bool,
     /// `None`: as the device wants it.
     batch: Option<usize>,
     cpu_fallback: Option<bool>,
@@ -198,6 +204,7 @@ impl Fitter {
             strict: false,
             precision: Precision::F32,
             velocity_scan: VelocityScan::Off,
+            released_errors: false,
             batch: None,
             cpu_fallback: None,
             shared: Arc::default(),
@@ -271,6 +278,19 @@ impl Fitter {
         self.velocity_scan != VelocityScan::Off
     }
 
+    /// Adds standard errors with all bounds released ([`FitRow::released_errors`]) to the rows; off unless set. They answer how well
+    /// the data determine each parameter if the bounds, and not the star, hold some of them where they ended.
+    #[must_use]
+    pub fn released_errors(mut self, released_errors: bool) -> Fitter {
+        self.released_errors = released_errors;
+        self
+    }
+
+    /// Whether rows have standard errors with all bounds released.
+    pub fn has_released_errors(&self) -> bool {
+        self.released_errors
+    }
+
     /// Precision of the rows: on the CPU f32 or f64; GPUs compute in f32. [`Precision::Mixed`] makes first rounds cheaper on GPUs.
     #[must_use]
     pub fn precision(mut self, precision: Precision) -> Fitter {
@@ -295,13 +315,14 @@ impl Fitter {
 
     /// What the rows depend on beside model and device, `key = value` line by line, as it is written into the table's metadata.
     pub fn settings_text(&self) -> String {
-        let Fitter { solver, seed, strict, precision, .. } = self;
+        let Fitter { solver, seed, strict, precision, released_errors, .. } = self;
         [
             solver.to_string(),
             format!("starts = {}", self.start_count()),
             format!("seed = {seed}"),
             format!("strict = {strict}"),
             format!("precision = {}", precision.name()),
+            format!("released_errors = {released_errors}"),
         ]
         .join("\n")
     }
@@ -326,13 +347,22 @@ impl Fitter {
 
     /// A table without rows, ready to be the sink of [`fit_with`](Fitter::fit_with).
     pub fn table(&self) -> FitTable {
-        FitTable { parameters: self.parameters(), rows: Vec::new() }
+        FitTable { parameters: self.parameters(), units: self.units(), rows: Vec::new() }
+    }
+
+    /// Returns name and unit of each of the emulators' labels.
+    pub fn units(&self) -> Vec<(String, String)> {
+        let labels = self.model.arms.iter().flat_map(|arm| arm.emulator.labels());
+        let mut units: Vec<_> = labels.map(|label| (label.name.clone(), label.unit.clone())).collect();
+        units.sort();
+        units.dedup();
+        units
     }
 
     /// Fits what is in memory. A spectrum that cannot be fitted is a row with its status.
     pub fn fit(&self, spectra: &Spectra) -> Result<FitTable> {
         let rows = self.run()?.batch(&[spectra], None)?;
-        Ok(FitTable { parameters: self.parameters(), rows })
+        Ok(FitTable { rows, ..self.table() })
     }
 
     /// Fits from the user's own starts, one a spectrum: (spectra, parameters), physical units.
@@ -350,7 +380,7 @@ impl Fitter {
             });
         }
         let rows = self.run()?.batch(&[spectra], Some(starts))?;
-        Ok(FitTable { parameters: self.parameters(), rows })
+        Ok(FitTable { rows, ..self.table() })
     }
 
     /// Streams: reads batches from `source`, appends their rows to `sink`. Batches are fitted by two threads a device, which share rayon's
@@ -377,6 +407,11 @@ impl Fitter {
 
     fn start_count(&self) -> usize {
         self.starts.unwrap_or(if self.model.free_vsini().is_some() { 4 } else { 2 })
+    }
+
+    /// Makes rows of what its solver finds.
+    fn finish(&self) -> Finish<'_> {
+        Finish { model: &self.model, precision: self.precision, released_errors: self.released_errors }
     }
 
     fn run(&self) -> Result<Run<'_>> {

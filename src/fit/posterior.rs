@@ -4,7 +4,6 @@ use std::sync::atomic::Ordering;
 
 use super::Fitter;
 use super::canary::Canary;
-use super::finish::Finish;
 use super::row::FitRow;
 use super::run::{Grids, Ready};
 use super::solve::{Passes, Watched};
@@ -171,7 +170,7 @@ impl Scan<'_> {
         };
         let entering = some.iter().zip(&velocities).flat_map(enter).collect();
         let Some(outcomes) = self.outcomes(entering, refit)? else { return Ok(()) };
-        let finish = Finish { model: &self.fitter.model, precision: self.fitter.precision };
+        let finish = self.fitter.finish();
         let mut rest = outcomes.iter();
         for (grid, velocities) in some.iter_mut().zip(velocities) {
             let prepared = &ready[grid.ready].prepared;

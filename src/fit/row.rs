@@ -25,28 +25,6 @@ impl std::fmt::Display for Id {
     }
 }
 
-/// Bits of [`FitRow::flags`].
-pub mod flag {
-    /// The start lay outside the bounds.
-    pub const START_CLIPPED: u32 = 1;
-    /// The covariance has less than full rank.
-    pub const RANK_DEFICIENT: u32 = 2;
-    /// Pixels that are not finite were masked.
-    pub const NONFINITE_MASKED: u32 = 4;
-    /// The labels lie outside the training hull.
-    pub const OUTSIDE_HULL: u32 = 8;
-    /// A parameter ended at a bound.
-    pub const AT_BOUND: u32 = 16;
-    /// Another basin lies within Δχ² < 9.
-    pub const MULTIMODAL: u32 = 32;
-    /// χ²/dof is above 2.
-    pub const POOR_CHI2: u32 = 64;
-    /// The median signal to noise is below 5.
-    pub const LOW_SN: u32 = 128;
-    /// More than half of the pixels are masked.
-    pub const MANY_MASKED: u32 = 256;
-}
-
 /// One spectrum's fit. P is the number of free parameters of the model.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct FitRow {
@@ -73,13 +51,17 @@ pub struct FitRow {
     pub dof: i64,
     /// What decided between the starts.
     pub objective: f64,
-    /// (P) physical values, and their standard errors (NaN where there is none).
+    /// (P) Physical values.
     pub parameters: Vec<f64>,
-    /// As `parameters`.
+    /// (P) Standard errors, NaN where there is none. Where parameters ended at a bound, the errors of the others are conditional:
+    /// they hold as if the truth of those parameters were the bound.
     pub errors: Vec<f64>,
+    /// (P) Standard errors with all bounds released, where [`Fitter::released_errors`](crate::Fitter::released_errors) asks for
+    /// them; empty otherwise. The covariance counts parameters at a bound as free.
+    pub released_errors: Vec<f64>,
     /// Bit p: parameter p ended at a bound.
     pub at_bound: u32,
-    /// Bits of [`flag`].
+    /// Bits of [`flag`](crate::flag).
     pub flags: u32,
     /// Index of the winning start; −1 without one.
     pub start: i32,
@@ -95,8 +77,14 @@ impl FitRow {
     /// It ended so, and has no errors.
     pub(super) fn fail(&mut self, status: Status, text: &str) {
         (self.status, self.status_text) = (status, text.into());
-        self.errors.fill(f64::NAN);
-        self.correlations.fill(f64::NAN);
+        self.clear_errors();
+    }
+
+    /// Sets errors and correlations to NaN.
+    pub(super) fn clear_errors(&mut self) {
+        for values in [&mut self.errors, &mut self.released_errors, &mut self.correlations] {
+            values.fill(f64::NAN);
+        }
     }
 }
 
@@ -105,6 +93,8 @@ impl FitRow {
 pub struct FitTable {
     /// Names of the free parameters.
     pub parameters: Vec<String>,
+    /// Name and unit of each label whose unit is known; the usual ones (K, dex, km/s) need not be given.
+    pub units: Vec<(String, String)>,
     /// One a spectrum.
     pub rows: Vec<FitRow>,
 }

@@ -12,10 +12,9 @@ use web_time::Instant;
 use super::assemble::Starts;
 use super::blank::{blank, place_at_start, refuse, strict};
 use super::canary::Canary;
-use super::finish::Finish;
 use super::given::physical;
 use super::redo::{Attempts, half};
-use super::row::{FitRow, flag};
+use super::row::FitRow;
 use super::solve::Passes;
 use super::sound;
 use super::stages::{Stage, Stages};
@@ -57,8 +56,8 @@ impl Grids {
 /// A wavelength grid, the diagonals of its spectra's resolution, and how it samples its arm's template.
 type SharedGrid = (Arc<[f64]>, usize, Arc<Sampling>);
 
-/// A prepared spectrum, what is known of its parameters, its starts, and whether one was clipped.
-type Started = std::result::Result<(Prepared, Vec<Limits>, Vec<Start>, bool), Fault>;
+/// A prepared spectrum, what is known of its parameters, its starts, and the flags that it has before its fit.
+type Started = std::result::Result<(Prepared, Vec<Limits>, Vec<Start>, u32), Fault>;
 
 pub struct Run<'a> {
     pub fitter: &'a Fitter,
@@ -205,8 +204,8 @@ impl<'a> Run<'a> {
         let mut ready = Vec::new();
         for (place, one) in started.into_iter().enumerate() {
             match one {
-                Ok((prepared, limits, starts, clipped)) => {
-                    rows[place].flags |= if clipped { flag::START_CLIPPED } else { 0 };
+                Ok((prepared, limits, starts, flags)) => {
+                    rows[place].flags |= flags;
                     ready.push(Ready { place, prepared, limits, starts });
                 }
                 Err(fault) if self.fitter.strict => return Err(strict(&rows[place], &fault)),
@@ -247,7 +246,7 @@ impl<'a> Run<'a> {
         let (ready, outcomes) =
             self.time(Stage::Fit, |run| run.outcomes(grids, ready, (finished, capacity / most.max(1))))?;
         self.time(Stage::Finish, |_| {
-            let finish = Finish { model: &fitter.model, precision: fitter.precision };
+            let finish = fitter.finish();
             for (one, own) in ready.iter().zip(&outcomes) {
                 let row = &mut rows[one.place];
                 if own.is_empty() {

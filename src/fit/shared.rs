@@ -73,7 +73,8 @@ mod tests {
     use crate::solver::{Device as _, LevenbergMarquardt, Method};
     use crate::{Continuum, Emulator};
 
-    const LAYOUT: ArmLayout = ArmLayout { pixels: 100, shared_grid: true, diagonals: 0, is_template: false, own_basis: false };
+    const LAYOUT: ArmLayout =
+        ArmLayout { pixels: 100, shared_grid: true, diagonals: 0, is_template: false, own_basis: false };
 
     fn model() -> SpectralModel {
         let emulator = Emulator::open(concat!(env!("CARGO_MANIFEST_DIR"), "/data/emulator.safetensors")).unwrap();

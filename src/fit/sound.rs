@@ -4,7 +4,8 @@
 
 use super::covariance::pair_index;
 use super::curve::CurveFit;
-use super::row::{FitRow, flag};
+use super::flag;
+use super::row::FitRow;
 use crate::solver::Status;
 
 const CAUSE: &str = "non_finite_result";
@@ -41,7 +42,8 @@ fn row_is_sound(row: &FitRow) -> bool {
     let inside = |p: &usize| row.at_bound >> p & 1 == 0;
     let count = row.errors.len();
     let undetermined = (0..count).filter(inside).any(|p| row.errors[p].is_nan());
-    if undetermined != (row.flags & flag::RANK_DEFICIENT != 0) || row.errors.iter().any(|error| error.is_infinite()) {
+    let mut errors = row.errors.iter().chain(&row.released_errors);
+    if undetermined != (row.flags & flag::RANK_DEFICIENT != 0) || errors.any(|error| error.is_infinite()) {
         return false;
     }
     // held ones have the error 0, and no correlation
@@ -117,6 +119,7 @@ mod tests {
             objective: 1.0,
             parameters: vec![1.0; 3],
             errors: vec![0.1; 3],
+            released_errors: vec![0.1; 3],
             at_bound: 0,
             flags: 0,
             start: 0,
@@ -173,8 +176,9 @@ mod tests {
     /// Errors of those that the data do not determine are NaN, all others are finite, and the flag is set for no other reason.
     #[test]
     fn a_covariance_that_lacks_rank_says_whose_errors() {
-        let spoils: [fn(&mut FitRow); 5] = [
+        let spoils: [fn(&mut FitRow); 6] = [
             |row| row.errors[2] = f64::INFINITY,
+            |row| row.released_errors[2] = f64::INFINITY,
             // a pair of determined ones
             |row| row.correlations[0] = f64::NAN,
             // nobody is undetermined

@@ -49,8 +49,9 @@ pub fn determined(raw: &[f64], pixels: usize, weight: &[f32], stride: usize) -> 
     let svd = design.qr().r().svd(false, true);
     let directions = svd.v_t?;
     let largest = svd.singular_values.max();
-    let kept: Vec<usize> =
-        (0..svd.singular_values.len()).filter(|&k| svd.singular_values[k] > SMALLEST_SINGULAR_VALUE * largest).collect();
+    let kept: Vec<usize> = (0..svd.singular_values.len())
+        .filter(|&k| svd.singular_values[k] > SMALLEST_SINGULAR_VALUE * largest)
+        .collect();
     // 3. The directions that are kept, as functions of all pixels: q_k = Σ_c p_c v_ck / (|√ivar·p_c| s_k).
     let mut basis = vec![0.0; terms * stride];
     let mut sums = vec![0.0; pixels];

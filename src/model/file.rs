@@ -9,7 +9,7 @@ use super::{
     Arm, Continuum, ContinuumKind, Interpolation, LabelColumns, LabelSettings, LineSpread, Nonfinite, SpectraSettings,
     SpectralModel, SpectralModelBuilder, VelocityScan,
 };
-use crate::emulator::{self, Emulator};
+use crate::emulator::{self, Activation, Emulator};
 use crate::error::{Error, Result};
 use crate::solver::recording::LIGHT;
 use crate::solver::{MOST_STARTS, SolverKind};
@@ -28,10 +28,12 @@ pub struct ModelFile {
     vsini: VelocityEntry,
     /// What is said of each label, and of velocity and vsini, by name.
     labels: Vec<(String, LabelSettings)>,
-    /// `solver.kind` and `solver.starts`.
+    /// `solver.kind`.
     pub solver: Option<SolverKind>,
-    /// Of `[solver]`.
+    /// `solver.starts`.
     pub starts: Option<usize>,
+    /// `solver.released_errors`.
+    pub released_errors: Option<bool>,
     /// `velocity.scan`.
     pub velocity_scan: Option<VelocityScan>,
     arms: Vec<ArmEntry>,
@@ -49,6 +51,14 @@ enum VelocityEntry {
     Fixed(f64),
 }
 
+/// `[solver]`.
+#[derive(Default)]
+struct SolverEntry {
+    kind: Option<SolverKind>,
+    starts: Option<usize>,
+    released_errors: Option<bool>,
+}
+
 /// `[[arm]]`; paths as written.
 #[derive(Clone, Debug, PartialEq)]
 struct ArmEntry {
@@ -56,6 +66,7 @@ struct ArmEntry {
     emulator: PathBuf,
     wavelength: Option<PathBuf>,
     labels: Option<Vec<String>>,
+    activation: Option<Activation>,
     range: Option<(f64, f64)>,
     interpolation: Interpolation,
     line_spread: LineSpread,
@@ -88,15 +99,16 @@ impl ModelFile {
             None => (None, false),
         };
         let mut labels = top.section("labels")?.map_or(Ok(Vec::new()), |section| labels(&section))?;
-        let (solver, starts) = top.section("solver")?.map_or(Ok((None, None)), |section| solver(&section))?;
+        let solver = top.section("solver")?.map_or(Ok(SolverEntry::default()), |section| solver(&section))?;
         let scan = |section: Section<'_>| section.choice("scan", &VelocityScan::NAMES);
         let velocity_scan = top.section("velocity")?.map_or(Ok(None), scan)?;
         Ok(ModelFile {
             velocity: motion(&top, "velocity", &mut labels)?,
             vsini: motion(&top, "vsini", &mut labels)?,
             labels,
-            solver,
-            starts,
+            solver: solver.kind,
+            starts: solver.starts,
+            released_errors: solver.released_errors,
             velocity_scan,
             spectra: top.section("spectra")?.map_or(Ok(SpectraSettings::default()), |section| spectra(&section))?,
             arms,
@@ -186,6 +198,9 @@ impl ModelFile {
         if let Some(names) = &entry.labels {
             emulator = emulator.with_label_names(names)?;
         }
+        if let Some(activation) = entry.activation {
+            emulator = emulator.with_activation(activation)?;
+        }
         let mut arm = Arm::new(&entry.name, emulator).interpolation(entry.interpolation).line_spread(entry.line_spread);
         if let Some((low, high)) = entry.range {
             arm = arm.range(low, high);
@@ -209,6 +224,7 @@ fn arm(section: &Section<'_>) -> Result<ArmEntry> {
         "emulator",
         "wavelength",
         "labels",
+        "activation",
         "range",
         "interpolation",
         "line_spread",
@@ -224,6 +240,7 @@ fn arm(section: &Section<'_>) -> Result<ArmEntry> {
         emulator: section.required("emulator", section.text("emulator")?)?.into(),
         wavelength: section.text("wavelength")?.map(PathBuf::from),
         labels: section.texts("labels")?,
+        activation: section.choice("activation", &Activation::NAMES)?,
         range,
         interpolation: section.choice("interpolation", &interpolation)?.unwrap_or(Interpolation::Cubic),
         line_spread: line_spread(section)?,
@@ -361,9 +378,13 @@ fn spectra(section: &Section<'_>) -> Result<SpectraSettings> {
     Ok(SpectraSettings { mask: section.intervals("mask")?, error_floor, nonfinite: nonfinite.unwrap_or_default() })
 }
 
-fn solver(section: &Section<'_>) -> Result<(Option<SolverKind>, Option<usize>)> {
-    section.only(&["kind", "starts"])?;
-    Ok((section.choice("kind", &SolverKind::NAMES)?, section.integer("starts", 1..=MOST_STARTS)?))
+fn solver(section: &Section<'_>) -> Result<SolverEntry> {
+    section.only(&["kind", "starts", "released_errors"])?;
+    Ok(SolverEntry {
+        kind: section.choice("kind", &SolverKind::NAMES)?,
+        starts: section.integer("starts", 1..=MOST_STARTS)?,
+        released_errors: section.boolean("released_errors")?,
+    })
 }
 
 #[cfg(test)]

@@ -24,6 +24,7 @@ name = "b"
 emulator = "b.npz"
 wavelength = "grid.npz"
 labels = ["teff", "logg"]
+activation = "sigmoid"
 range = [4000, 5500.0]
 interpolation = "linear"
 line_spread = "none"
@@ -47,6 +48,7 @@ fixed = 4.5
 [solver]
 kind = "lm"
 starts = 2
+released_errors = true
 "#,
     )
     .unwrap();
@@ -54,12 +56,14 @@ starts = 2
     assert_eq!((arm.name.as_str(), arm.emulator.as_path()), ("b", Path::new("b.npz")));
     assert_eq!(arm.wavelength.as_deref(), Some(Path::new("grid.npz")));
     assert_eq!(arm.labels.as_deref(), Some(&["teff".to_string(), "logg".to_string()][..]));
+    assert_eq!(arm.activation, Some(Activation::Sigmoid));
     assert_eq!((arm.range, arm.interpolation), (Some((4000.0, 5500.0)), Interpolation::Linear));
     assert_eq!(arm.continuum, Some(Continuum::rbf(8)));
     assert_eq!((file.continuum, file.marginalise), (Some(Continuum::chebyshev(10)), true));
     assert_eq!(file.spectra.mask, [(4300.0, 4450.0), (5000.0, 5001.0)]);
     assert_eq!((file.spectra.error_floor, file.spectra.nonfinite), (0.1, Nonfinite::Mask));
     assert_eq!((file.velocity, file.starts), (VelocityEntry::Range(-1500.0, 1500.0), Some(2)));
+    assert_eq!(file.released_errors, Some(true));
     let teff = LabelSettings {
         start: Some(5500.0),
         bounds: Some((3500.0, 8000.0)),
@@ -134,6 +138,7 @@ fn wrong_values_name_the_expectation() {
         ("range = [4000]\n", "must be [low, high]"),
         ("range = [-1, 4000]\n", "positive"),
         ("interpolation = \"spline\"\n", "must be \"cubic\" or \"linear\", not \"spline\""),
+        ("activation = \"swish\"\n", "`arm[1].activation` must be \"silu\" or \"leaky_relu\" or"),
         ("[continuum]\nkind = \"rbf\"\nterms = 2\n", "`continuum.terms` must be an integer from 4 to 32, not 2"),
         ("[continuum]\nkind = \"none\"\nterms = 2\n", "has no meaning"),
         ("[velocity]\nrange = [0, nan]\n", "finite"),

@@ -14,6 +14,7 @@ mod sampling;
 mod settings;
 mod spread;
 mod tied;
+mod warnings;
 mod weights;
 
 use crate::emulator::{Emulator, TemplateGrid};

@@ -14,6 +14,7 @@ enum Kind {
     Int(usize),
     /// Bytes.
     Uint(usize),
+    F16,
     F32,
     F64,
     /// Bytes, zero padded.
@@ -67,6 +68,7 @@ impl DType {
             ('b', 1) => Kind::Bool,
             ('i', 1 | 2 | 4 | 8) => Kind::Int(size),
             ('u', 1 | 2 | 4 | 8) => Kind::Uint(size),
+            ('f', 2) => Kind::F16,
             ('f', 4) => Kind::F32,
             ('f', 8) => Kind::F64,
             ('S', 1..=MAX_STRING) => Kind::Bytes(size),
@@ -87,15 +89,16 @@ impl DType {
         match self.kind {
             Kind::Bool => 1,
             Kind::Int(n) | Kind::Uint(n) | Kind::Bytes(n) => n,
+            Kind::F16 => 2,
             Kind::F32 => 4,
             Kind::F64 => 8,
             Kind::Unicode(n) => 4 * n,
         }
     }
 
-    /// f32, f64 or an integer.
+    /// A float or an integer.
     pub(crate) fn is_number(&self) -> bool {
-        matches!(self.kind, Kind::F32 | Kind::F64 | Kind::Int(_) | Kind::Uint(_))
+        matches!(self.kind, Kind::F16 | Kind::F32 | Kind::F64 | Kind::Int(_) | Kind::Uint(_))
     }
 
     pub(crate) fn is_integer(&self) -> bool {
@@ -118,6 +121,7 @@ impl DType {
             };
         }
         match self.kind {
+            Kind::F16 => decode!(u16, self.big, bytes, out, |x| half::f16::from_bits(x).to_f64()),
             Kind::F32 => decode!(f32, self.big, bytes, out, f64::from),
             Kind::F64 => decode!(f64, self.big, bytes, out, |x| x),
             _ => decode_int!(self, bytes, out, float, return Err("not numbers".to_string())),

@@ -59,6 +59,11 @@ impl Header {
         self.shape.iter().product()
     }
 
+    /// Whether the elements' order in the file is not that of rows.
+    pub(crate) fn is_transposed(&self) -> bool {
+        self.fortran && self.shape.iter().filter(|n| **n > 1).count() > 1
+    }
+
     fn checked_bytes(&self) -> Option<u64> {
         // A zero among the dimensions hides no overflow of the others.
         let nonzero = self.shape.iter().map(|&n| n.max(1)).try_fold(self.dtype.bytes(), usize::checked_mul)?;
@@ -160,23 +165,29 @@ impl<'a> Text<'a> {
     }
 }
 
-/// Elements in Fortran order to row-major order.
-#[allow(clippy::indexing_slicing, reason = "there are as many values as the shape says, and an index for each axis")]
-pub(super) fn to_row_major<T: Copy>(values: &[T], shape: &[usize]) -> Vec<T> {
-    let mut index = vec![0; shape.len()];
-    let mut out = Vec::with_capacity(values.len());
-    for _ in 0..values.len() {
-        let position = index.iter().zip(shape).rev().fold(0, |sum, (&i, &n)| sum * n + i);
-        out.push(values[position]);
-        for axis in (0..shape.len()).rev() {
-            index[axis] += 1;
-            if index[axis] < shape[axis] {
+/// The places in row-major order of elements that come in Fortran order.
+pub(super) struct RowMajor<'a> {
+    shape: &'a [usize],
+    index: Vec<usize>,
+}
+
+impl RowMajor<'_> {
+    pub fn new(shape: &[usize]) -> RowMajor<'_> {
+        RowMajor { shape, index: vec![0; shape.len()] }
+    }
+
+    /// The next element's place.
+    pub fn next_place(&mut self) -> usize {
+        let place = self.index.iter().zip(self.shape).fold(0, |sum, (&i, &n)| sum * n + i);
+        for (i, &n) in self.index.iter_mut().zip(self.shape) {
+            *i += 1;
+            if *i < n {
                 break;
             }
-            index[axis] = 0;
+            *i = 0;
         }
+        place
     }
-    out
 }
 
 #[cfg(test)]
@@ -208,6 +219,8 @@ mod tests {
 
     #[test]
     fn fortran_order_is_undone() {
-        assert_eq!(to_row_major(&[1, 4, 2, 5, 3, 6], &[2, 3]), [1, 2, 3, 4, 5, 6]);
+        let mut places = RowMajor::new(&[2, 3]);
+        let found = [1, 4, 2, 5, 3, 6].map(|value| (places.next_place(), value));
+        assert_eq!(found, [(0, 1), (3, 4), (1, 2), (4, 5), (2, 3), (5, 6)]);
     }
 }

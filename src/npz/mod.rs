@@ -147,7 +147,7 @@ impl Archive {
         convert: impl Fn(f64) -> T,
     ) -> Result<Array<T>> {
         let header = self.required(key)?;
-        let copies = if header.fortran { 2 } else { 1 };
+        let copies = if header.is_transposed() { 2 } else { 1 };
         let bytes = header.elements() as u64 * size_of::<T>() as u64;
         *budget = bytes.checked_mul(copies).and_then(|b| budget.checked_sub(b)).ok_or_else(|| {
             too_large(
@@ -163,8 +163,16 @@ impl Archive {
             values.extend(numbers.iter().map(|&x| convert(x)));
             Ok(())
         })?;
-        if header.fortran {
-            values = header::to_row_major(&values, &header.shape);
+        if header.is_transposed() {
+            let mut places = header::RowMajor::new(&header.shape);
+            let mut rows = vec![T::default(); values.len()];
+            for value in values {
+                // the shape has as many places as elements
+                if let Some(place) = rows.get_mut(places.next_place()) {
+                    *place = value;
+                }
+            }
+            values = rows;
         }
         Ok(Array { shape: header.shape, values })
     }

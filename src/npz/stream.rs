@@ -10,7 +10,8 @@ use std::sync::mpsc::{Receiver, SyncSender, sync_channel};
 
 use zip::read::{ZipArchiveMetadata, ZipReadOptions};
 
-use super::{DType, Header, array_fault, finish};
+use super::header::RowMajor;
+use super::{DType, Header, array_fault, finish, too_large};
 use crate::error::{Error, Result};
 use crate::files::File;
 
@@ -19,12 +20,12 @@ const AHEAD: usize = 2;
 /// Bytes that all streams of a file hold: each a piece that is taken, those ahead, and one that is being made.
 const HELD: usize = 8 << 20;
 
-/// The elements of one array, in the order of the file. Before the first is taken there is neither a thread nor an open file: runs have many
-/// files.
+/// The elements of one array, row by row. An array in Fortran order is held whole, others piece by piece. Before the
+/// first element is taken there is neither a thread nor an open file: runs have many files.
 pub(crate) struct Stream {
     path: PathBuf,
     key: String,
-    dtype: DType,
+    header: Header,
     /// Elements not yet taken.
     left: usize,
     source: Source,
@@ -55,7 +56,7 @@ impl Stream {
         Stream {
             path: path.to_path_buf(),
             key: key.to_string(),
-            dtype: header.dtype,
+            header: header.clone(),
             left: header.elements(),
             source: Source { zip, index, most },
             pieces: None,
@@ -80,7 +81,7 @@ impl Stream {
         let thread = std::thread::Builder::new().name(format!("npz {}", self.key));
         thread.spawn(worker).map_err(Error::io(&self.path))?;
         match header.recv() {
-            Ok(found) if found.dtype == self.dtype && found.elements() == self.left => Ok(pieces),
+            Ok(found) if found == self.header => Ok(pieces),
             Ok(_) => Err(Error::format(&self.path, format!("`{}` has changed since the file was opened", self.key))),
             Err(_) => Err(array_fault(&self.path, &self.key)(stopped(pieces.recv()))),
         }
@@ -97,7 +98,7 @@ impl Stream {
 
     /// Bytes of an element in the file.
     pub(crate) fn item(&self) -> usize {
-        self.dtype.bytes()
+        self.header.dtype.bytes()
     }
 
     /// Takes `elements` elements, decoded by `decode` into what it appends to.
@@ -106,7 +107,7 @@ impl Stream {
         elements: usize,
         mut decode: impl FnMut(&DType, &[u8]) -> Result<(), String>,
     ) -> Result<()> {
-        let item = self.dtype.bytes();
+        let item = self.header.dtype.bytes();
         if elements > self.left {
             return Err(Error::format(&self.path, format!("{}: {} elements left", self.key, self.left)));
         }
@@ -118,7 +119,7 @@ impl Stream {
             let (piece, taken) = (&self.piece.0, self.piece.1);
             let length = wanted.min(piece.len() - taken);
             let some = piece.get(taken..taken + length).ok_or_else(|| "the array ended early".to_string());
-            some.and_then(|some| decode(&self.dtype, some))
+            some.and_then(|some| decode(&self.header.dtype, some))
                 .map_err(|m| Error::format(&self.path, format!("{}: {m}", self.key)))?;
             self.piece.1 += length;
             wanted -= length;
@@ -128,7 +129,36 @@ impl Stream {
         if ended { self.end() } else { Ok(()) }
     }
 
+    /// Bytes of elements, in the order of the rows.
     fn next_piece(&mut self) -> Result<Vec<u8>> {
+        if self.header.is_transposed() { self.all_rows() } else { self.next_of_file() }
+    }
+
+    /// The whole array, whose elements the file has in another order.
+    fn all_rows(&mut self) -> Result<Vec<u8>> {
+        let (item, length) = (self.header.dtype.bytes(), self.header.elements() * self.header.dtype.bytes());
+        let mut rows = Vec::new();
+        if rows.try_reserve_exact(length).is_err() {
+            let message = format!("`{}` is in Fortran order, and its {length} bytes do not fit memory", self.key);
+            return Err(too_large(&self.path, message));
+        }
+        rows.resize(length, 0);
+        let shape = self.header.shape.clone();
+        let (mut places, mut left) = (RowMajor::new(&shape), length);
+        while left > 0 {
+            let piece = self.next_of_file()?;
+            for element in piece.chunks_exact(item) {
+                let at = places.next_place() * item;
+                if let Some(place) = rows.get_mut(at..at + item) {
+                    place.copy_from_slice(element);
+                }
+            }
+            left = left.saturating_sub(piece.len());
+        }
+        Ok(rows)
+    }
+
+    fn next_of_file(&mut self) -> Result<Vec<u8>> {
         match self.receive()? {
             Some(Ok(piece)) if !piece.is_empty() => Ok(piece),
             other => Err(array_fault(&self.path, &self.key)(stopped(other.ok_or(())))),

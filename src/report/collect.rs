@@ -5,9 +5,8 @@ use std::collections::BTreeMap;
 use rayon::prelude::*;
 
 use super::best::Best;
-use super::words::FLAGS;
 use crate::error::Result;
-use crate::fit::{FitRow, Sink};
+use crate::fit::{FitRow, Sink, flag};
 use crate::spectra::Spectra;
 
 /// Rows in the page's table, worst first; all of them when there are no more.
@@ -47,7 +46,7 @@ pub struct Collector {
     /// By status code and text.
     pub(super) outcomes: BTreeMap<(i32, String), u64>,
     /// By bit of the flags.
-    pub(super) flags: [u64; FLAGS.len()],
+    pub(super) flags: [u64; flag::ALL.len()],
     /// By parameter: how many ended at a bound.
     pub(super) at_bound: Vec<u64>,
     /// Rows of fits with finite parameters: χ²/dof, S/N, then value and error of each parameter.
@@ -70,7 +69,7 @@ impl Collector {
             converged: 0,
             flagged: 0,
             outcomes: BTreeMap::new(),
-            flags: [0; FLAGS.len()],
+            flags: [0; flag::ALL.len()],
             at_bound: vec![0; parameters.len()],
             points: Vec::new(),
             failed_rows: Best::new(TABLE_ROWS),
@@ -128,8 +127,8 @@ impl Collector {
         self.flagged += u64::from(row.flags != 0);
         let text = if row.status_text.is_empty() { row.status.name() } else { &row.status_text };
         *self.outcomes.entry((row.status.code(), text.to_string())).or_default() += 1;
-        for (k, flag) in self.flags.iter_mut().enumerate() {
-            *flag += u64::from(row.flags >> k & 1);
+        for (k, count) in self.flags.iter_mut().enumerate() {
+            *count += u64::from(row.flags >> k & 1);
         }
         for (p, bound) in self.at_bound.iter_mut().enumerate() {
             *bound += u64::from(row.at_bound >> p & 1);

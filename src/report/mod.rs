@@ -19,14 +19,12 @@ mod table;
 mod trace;
 mod words;
 
-use std::io::Write;
 use std::path::Path;
 use std::time::Duration;
 
-use crate::error::{Error, Result};
-use crate::files::File;
+use crate::error::Result;
 use crate::fit::Fitter;
-use crate::table::{Metadata, Staged};
+use crate::table::{Metadata, OutputFile};
 pub use collect::Collector;
 
 /// What the page says about the run, beside its rows.
@@ -47,24 +45,18 @@ pub struct About {
 }
 
 /// A page that appears under its name only when it is whole.
-pub struct ReportFile {
-    staged: Staged,
-    file: File,
-}
+pub struct ReportFile(OutputFile);
 
 impl ReportFile {
-    /// Errors when the folder is missing or cannot be written: before the first fit, not after the last.
-    pub fn create(path: impl AsRef<Path>) -> Result<ReportFile> {
-        let (staged, file) = Staged::create(path.as_ref())?;
-        Ok(ReportFile { staged, file })
+    /// Errors when the folder is missing or cannot be written, or when there is a page that must not be overwritten:
+    /// before the first fit, not after the last.
+    pub fn create(path: impl AsRef<Path>, overwrite: bool) -> Result<ReportFile> {
+        OutputFile::create(path, overwrite).map(ReportFile)
     }
 
     /// Writes the page. With a `fitter` the spectra that `kept` holds are drawn, with their models.
-    pub fn write(mut self, about: &About, kept: &Collector, fitter: Option<&Fitter>) -> Result<()> {
+    pub fn write(self, about: &About, kept: &Collector, fitter: Option<&Fitter>) -> Result<()> {
         let panels = fitter.map_or_else(Vec::new, |fitter| spectra::panels(kept, fitter));
-        let html = page::page(about, kept, &panels);
-        let target = self.staged.target();
-        self.file.write_all(html.as_bytes()).map_err(Error::writing(target))?;
-        self.staged.publish(self.file)
+        self.0.write(page::page(about, kept, &panels))
     }
 }

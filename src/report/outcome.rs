@@ -5,7 +5,9 @@ use std::fmt::Write;
 use super::About;
 use super::collect::Collector;
 use super::number::{count, escape, number, percent};
-use super::words::{FLAGS, grade, meaning};
+use super::words::grade;
+use crate::fit::flag;
+use crate::solver::Status;
 
 /// The numbers that come first.
 pub fn tiles(about: &About, kept: &Collector) -> String {
@@ -50,7 +52,7 @@ fn median(mut values: Vec<f64>) -> String {
 /// Bars of the statuses, converged first.
 pub fn statuses(kept: &Collector) -> String {
     let bars = kept.outcomes.iter().rev().map(|((code, text), n)| {
-        let meaning = meaning(*code);
+        let meaning = Status::from_code(*code).map_or("", Status::meaning);
         bar(grade(*code), &escape(text), meaning, *n, kept.count)
     });
     bars.collect()
@@ -59,8 +61,8 @@ pub fn statuses(kept: &Collector) -> String {
 /// Bars of the flags that any row has, and which parameters are at bounds.
 pub fn flags(kept: &Collector) -> String {
     let mut out = String::new();
-    for ((name, meaning), n) in FLAGS.iter().zip(kept.flags).filter(|(_, n)| *n > 0) {
-        out += &bar("fair", name, meaning, n, kept.count);
+    for (flag, n) in flag::ALL.iter().zip(kept.flags).filter(|(_, n)| *n > 0) {
+        out += &bar("fair", &escape(flag.label), &escape(flag.meaning), n, kept.count);
     }
     if out.is_empty() {
         return "<p class=nothing>No spectrum is flagged.</p>".into();

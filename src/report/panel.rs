@@ -9,8 +9,9 @@ use super::axis::{Axis, range, range_within};
 use super::collect::{KeptSpectrum, reduced};
 use super::number::{count, escape, number, pair};
 use super::trace::{Grid, HEIGHT};
-use super::words::{FLAGS, grade, unit};
-use crate::fit::{ArmFit, FitRow};
+use super::words::grade;
+use crate::fit::quantity::unit;
+use crate::fit::{ArmFit, FitRow, flag};
 
 /// Columns of the curves of a spectrum of one arm, and of each of several arms.
 const COLUMNS: (usize, usize) = (750, 400);
@@ -43,8 +44,9 @@ fn head(row: &FitRow, parameters: &[String], units: &[(String, String)]) -> Stri
         escape(&row.id.to_string()),
         escape(&row.status_text)
     );
-    for (k, (name, meaning)) in FLAGS.iter().enumerate().filter(|(k, _)| row.flags >> k & 1 == 1) {
-        let _ = write!(out, "<span class=chip title='{meaning}' data-flag={k}>{name}</span>");
+    for (k, flag) in flag::ALL.iter().enumerate().filter(|(_, flag)| row.flags & flag.bit != 0) {
+        let (label, meaning) = (escape(flag.label), escape(flag.meaning));
+        let _ = write!(out, "<span class=chip title='{meaning}' data-flag={k}>{label}</span>");
     }
     let file = row.file.rsplit(['/', '\\']).next().filter(|name| !name.is_empty());
     let place = file.map_or_else(String::new, |name| format!("{}, ", escape(name)));

@@ -5,7 +5,8 @@ use serde_json::{Value, json};
 use super::About;
 use super::collect::{Collector, KeptRow, reduced};
 use super::number::{number, pair};
-use super::words::{FLAGS, grade, with_unit};
+use super::words::{grade, with_unit};
+use crate::fit::flag;
 
 /// Heads, rows (worst first) and the names of the flags, safe inside a `script` element.
 pub fn json(about: &About, kept: &Collector, anchors: &[(u64, String)]) -> String {
@@ -32,7 +33,7 @@ pub fn json(about: &About, kept: &Collector, anchors: &[(u64, String)]) -> Strin
             })
         })
         .collect();
-    let names: Vec<&str> = FLAGS.iter().map(|(name, _)| *name).collect();
+    let names: Vec<&str> = flag::ALL.iter().map(|flag| flag.label).collect();
     let all = json!({ "head": head, "rows": rows, "flags": names, "count": kept.count.to_string() });
     all.to_string().replace('<', "\\u003c").replace('\u{2028}', "\\u2028").replace('\u{2029}', "\\u2029")
 }

@@ -1,34 +1,6 @@
-//! What statuses and flags are called, and what they mean.
+//! Words and colours that several parts of the page share.
 
-/// Name and meaning of each bit of the flags, from bit 0.
-pub const FLAGS: [(&str, &str); 9] = [
-    ("start clipped", "a start was outside its bounds and moved onto them"),
-    ("rank-deficient", "the covariance is rank-deficient"),
-    ("non-finite masked", "pixels that were not finite are masked"),
-    ("outside hull", "outside the emulator’s training hull"),
-    ("at bound", "a parameter ended at a bound"),
-    ("multimodal", "another minimum within Δχ² < 9"),
-    ("poor χ²", "χ²/dof above 2"),
-    ("low S/N", "median signal-to-noise ratio below 5 a pixel"),
-    ("many masked", "more than half of the pixels masked"),
-];
-
-/// How a fit ended, by its status code.
-pub fn meaning(code: i32) -> &'static str {
-    match code {
-        1 => "converged: gradient",
-        2 => "converged: objective",
-        3 => "converged: step",
-        4 => "converged: objective and step",
-        0 => "stopped: no rounds left",
-        -1 => "the spectrum cannot be fitted",
-        -2 => "cancelled",
-        -3 => "the normal matrix could not be solved",
-        -4 => "the model is not finite at the start",
-        -5 => "no acceptable step",
-        _ => "",
-    }
-}
+use crate::fit::quantity::unit;
 
 /// The class that colours a status: good, fair, bad.
 pub fn grade(code: i32) -> &'static str {
@@ -36,19 +8,6 @@ pub fn grade(code: i32) -> &'static str {
         1.. => "good",
         0 | -2 => "fair",
         _ => "bad",
-    }
-}
-
-/// The unit of a parameter, as popfit's own emulators name them.
-pub fn unit<'a>(units: &'a [(String, String)], parameter: &str) -> &'a str {
-    if let Some((_, unit)) = units.iter().find(|(name, unit)| name == parameter && !unit.is_empty()) {
-        return unit;
-    }
-    match parameter {
-        "velocity" | "vsini" => "km/s",
-        "teff" => "K",
-        "logg" | "feh" | "alpha" => "dex",
-        _ => "",
     }
 }
 

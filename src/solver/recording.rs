@@ -143,6 +143,29 @@ pub enum Activation {
     },
 }
 
+impl Activation {
+    /// Those of hidden layers, as emulator and model files call them.
+    pub const NAMES: [(&'static str, Activation); 6] = [
+        ("silu", Activation::Silu),
+        ("leaky_relu", Activation::LeakyRelu),
+        ("relu", Activation::Relu),
+        ("sigmoid", Activation::Sigmoid),
+        ("tanh", Activation::Tanh),
+        ("gelu", Activation::Gelu),
+    ];
+
+    /// The activation of a hidden layer by its name.
+    pub fn of_name(name: &str) -> Option<Activation> {
+        Activation::NAMES.iter().find(|(known, _)| *known == name).map(|(_, activation)| *activation)
+    }
+
+    /// Its name; of functions that only output layers have, too.
+    pub fn name(self) -> &'static str {
+        let known = Activation::NAMES.iter().find(|(_, activation)| *activation == self);
+        known.map_or(if self == Activation::Identity { "identity" } else { "exp" }, |(name, _)| name)
+    }
+}
+
 /// Convex hull of a training set in scaled labels: outside where normal · z + offset > 0.
 #[derive(Clone, Debug, PartialEq)]
 pub struct HullRow {

@@ -29,13 +29,13 @@ pub enum Status {
 }
 
 impl Status {
-    #[cfg(test)]
-    const ALL: [Status; 10] = [
-        Status::MaxRounds,
+    /// Every status.
+    pub(crate) const ALL: [Status; 10] = [
         Status::Gtol,
         Status::Ftol,
         Status::Xtol,
         Status::FtolXtol,
+        Status::MaxRounds,
         Status::BadInput,
         Status::Interrupted,
         Status::Singular,
@@ -89,6 +89,22 @@ impl Status {
             Status::Singular => "singular",
             Status::NotFinite => "not_finite",
             Status::Stalled => "stalled",
+        }
+    }
+
+    /// What it means, as the README, the report and the tables' key `popfit.status` say it.
+    pub const fn meaning(self) -> &'static str {
+        match self {
+            Status::MaxRounds => "stopped: no rounds left",
+            Status::Gtol => "converged: gradient",
+            Status::Ftol => "converged: objective",
+            Status::Xtol => "converged: step",
+            Status::FtolXtol => "converged: objective and step",
+            Status::BadInput => "not fitted; `status_text` is the cause",
+            Status::Interrupted => "cancelled",
+            Status::Singular => "the normal matrix could not be solved at any damping, or has no inverse",
+            Status::NotFinite => "the model is not finite at the start",
+            Status::Stalled => "no acceptable step after the allowed rejections",
         }
     }
 

@@ -3,11 +3,13 @@
 //! Readers judge *files*. Faults of one spectrum's values (NaN flux, negative ivar, its own grid unsorted) are passed on; they
 //! end as that spectrum's status.
 
+mod air;
 mod arm;
 mod column;
 mod fits;
 mod npz;
 mod npz_arm;
+mod npz_choices;
 mod npz_column;
 mod reader;
 
@@ -17,8 +19,8 @@ use std::sync::Arc;
 use crate::error::{Error, Result};
 pub use arm::{ArmSpectra, Resolution, Wavelength};
 pub use column::{Column, ColumnValues};
-pub(crate) use fits::FitsTables;
 pub use fits::Selection;
+pub(crate) use fits::{Checksums, FitsTables, OnesSum};
 pub use reader::{SpectraReader, open_reader, open_reader_with};
 
 /// A batch of spectra, row-major: row i of every arm is one object.

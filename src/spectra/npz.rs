@@ -10,7 +10,7 @@ use std::sync::Arc;
 
 use super::npz_arm::{Arm, reserve};
 use super::npz_column::Columns;
-use super::{Ids, Spectra, SpectraReader, mismatch, most_bytes};
+use super::{Ids, Spectra, SpectraReader, air, mismatch, most_bytes};
 use crate::error::{Error, Result};
 use crate::npz::{Archive, Stream, too_large};
 
@@ -28,6 +28,7 @@ pub(super) struct NpzReader {
     arms: Vec<Arm>,
     ids: Option<(Stream, IdKind)>,
     columns: Columns,
+    notes: Vec<String>,
 }
 
 #[derive(Clone, Copy)]
@@ -56,7 +57,8 @@ impl NpzReader {
         let ids = ids(&mut archive, length)?;
         let columns = Columns::open(&mut archive, length)?;
         let file = Arc::from(path.display().to_string());
-        Ok(NpzReader { file, path: path.to_path_buf(), length, most, next: 0, arms, ids, columns })
+        let notes = if arms.iter().any(|arm| arm.in_air) { vec![air::note(path)] } else { Vec::new() };
+        Ok(NpzReader { file, path: path.to_path_buf(), length, most, next: 0, arms, ids, columns, notes })
     }
 
     fn ids(&mut self, rows: usize) -> Result<Ids> {
@@ -105,6 +107,10 @@ impl SpectraReader for NpzReader {
             0 => Ok(None),
             rows => self.batch(rows).map(Some),
         }
+    }
+
+    fn notes(&self) -> &[String] {
+        &self.notes
     }
 
     fn recycle(&mut self, used: Spectra) {

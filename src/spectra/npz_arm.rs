@@ -6,7 +6,8 @@ use std::path::Path;
 use std::sync::Arc;
 
 use super::arm::check_grid;
-use super::{ArmSpectra, Resolution, Wavelength, mismatch};
+use super::npz_choices::{self, Weight, is_in_air};
+use super::{ArmSpectra, Resolution, Wavelength, air, mismatch};
 use crate::error::{Error, Result};
 use crate::npz::{Archive, Header, Stream, too_large};
 
@@ -16,6 +17,8 @@ pub(super) struct Arm {
     pub(super) length: usize,
     pixels: usize,
     grid: Grid,
+    /// The file's wavelengths are in air; those handed out are in vacuum.
+    pub(super) in_air: bool,
     flux: Stream,
     weight: Stream,
     /// The weights are sigma, not ivar.
@@ -44,11 +47,11 @@ impl Arm {
         if pixels == 0 {
             return Err(Error::format(archive.path(), format!("`{flux}` has no pixels")));
         }
-        let is_sigma = archive.header(&key("ivar"))?.is_none();
-        let weight = key(if is_sigma { "sigma" } else { "ivar" });
-        if is_sigma && archive.header(&weight)?.is_none() {
-            return Err(Error::format(archive.path(), format!("neither `{}` nor `{weight}`", key("ivar"))));
+        for array in ["flux", "ivar", "sigma", "mask", "resolution", "wavelength"] {
+            hold_transposed(archive, &key(array), budget)?;
         }
+        let Weight { key: weight, is_sigma } = npz_choices::weight(archive, key, [length, pixels])?;
+        let in_air = is_in_air(archive, key)?;
         if archive.file_length() > LARGE {
             let mut other = Archive::open(archive.path())?;
             let of_flux = || numbers(archive, &flux, [length, pixels]);
@@ -63,10 +66,10 @@ impl Arm {
             None => None,
         };
         let resolution = resolution(archive, &key("resolution"), [length, pixels])?;
-        let grid = grid(archive, &key("wavelength"), [length, pixels], budget)?;
+        let grid = grid(archive, &key("wavelength"), [length, pixels], Wavelengths { in_air, budget })?;
         let (flux, weight) = (archive.stream(&flux)?, archive.stream(&weight)?);
         let spare = Vec::new();
-        Ok(Arm { name, length, pixels, grid, flux, weight, is_sigma, mask, resolution, spare })
+        Ok(Arm { name, length, pixels, grid, in_air, flux, weight, is_sigma, mask, resolution, spare })
     }
 
     /// Bytes that one spectrum takes.
@@ -92,7 +95,13 @@ impl Arm {
         let (flux, mut ivar) = (flux?, ivar?);
         let wavelength = match &mut self.grid {
             Grid::Shared(grid) => Wavelength::Shared(grid.clone()),
-            Grid::Own(stream) => Wavelength::Own(read(stream, Vec::new())?),
+            Grid::Own(stream) => {
+                let mut grids = read(stream, Vec::new())?;
+                if self.in_air {
+                    grids.iter_mut().for_each(|w| *w = air::to_vacuum(*w));
+                }
+                Wavelength::Own(grids)
+            }
         };
         if self.is_sigma {
             ivar.iter_mut().for_each(|x| *x = ivar_of(*x));
@@ -169,11 +178,6 @@ fn rows(archive: &mut Archive, key: &str) -> Result<[usize; 2]> {
 fn shape(archive: &Archive, key: &str, header: &Header) -> Result<[usize; 2]> {
     match header.shape[..] {
         [pixels] => Ok([1, pixels]),
-        [1, pixels] => Ok([1, pixels]),
-        [_, _] if header.fortran => {
-            let message = format!("`{key}` is in Fortran order; save it through numpy.ascontiguousarray");
-            Err(Error::format(archive.path(), message))
-        }
         [n, pixels] => Ok([n, pixels]),
         _ => Err(mismatch(
             &archive.path().display().to_string(),
@@ -182,7 +186,8 @@ fn shape(archive: &Archive, key: &str, header: &Header) -> Result<[usize; 2]> {
     }
 }
 
-fn expect(archive: &mut Archive, key: &str, expected: [usize; 2]) -> Result<()> {
+/// Fails for an array of another shape.
+pub(super) fn expect(archive: &mut Archive, key: &str, expected: [usize; 2]) -> Result<()> {
     let found = rows(archive, key)?;
     if found == expected {
         return Ok(());
@@ -218,10 +223,6 @@ fn resolution(archive: &mut Archive, key: &str, [length, pixels]: [usize; 2]) ->
         let message = format!("{key} has the shape {:?}, not ({length}, odd diagonals, {pixels})", header.shape);
         return Err(mismatch(&archive.path().display().to_string(), message));
     }
-    if header.fortran {
-        let message = format!("`{key}` is in Fortran order; save it through numpy.ascontiguousarray");
-        return Err(Error::format(archive.path(), message));
-    }
     archive.scan(key, |dtype, _| if dtype.is_number() { Ok(()) } else { Err("not numbers".to_string()) })?;
     Ok(Some((diagonals, archive.stream(key)?)))
 }
@@ -240,8 +241,29 @@ fn matrices(stream: &mut Stream, diagonals: usize, elements: usize, path: &Path)
     Ok(Resolution { diagonals, values })
 }
 
+/// Takes from `budget` the bytes of an array in Fortran order, which is held whole while it is read.
+fn hold_transposed(archive: &mut Archive, key: &str, budget: &mut u64) -> Result<()> {
+    let Some(header) = archive.header(key)?.filter(Header::is_transposed) else { return Ok(()) };
+    let bytes = (header.elements() as u64).saturating_mul(header.dtype.bytes() as u64);
+    *budget = budget.checked_sub(bytes).ok_or_else(|| {
+        let message = format!(
+            "`{key}` is in Fortran order, and holds {bytes} bytes, far more than the file has (is it a zip bomb?)"
+        );
+        too_large(archive.path(), message)
+    })?;
+    Ok(())
+}
+
+/// How wavelengths are read.
+struct Wavelengths<'a> {
+    in_air: bool,
+    /// Bytes that a shared grid may take.
+    budget: &'a mut u64,
+}
+
 /// A one-dimensional grid is shared by all spectra, and valid; a two-dimensional one is each spectrum's own.
-fn grid(archive: &mut Archive, key: &str, [length, pixels]: [usize; 2], budget: &mut u64) -> Result<Grid> {
+fn grid(archive: &mut Archive, key: &str, [length, pixels]: [usize; 2], how: Wavelengths) -> Result<Grid> {
+    let Wavelengths { in_air, budget } = how;
     let Some(header) = archive.header(key)? else {
         return Err(Error::format(archive.path(), format!("no array `{key}`")));
     };
@@ -253,7 +275,7 @@ fn grid(archive: &mut Archive, key: &str, [length, pixels]: [usize; 2], budget: 
     if header.shape != [pixels] {
         return Err(mismatch(&what, format!("{key} has the shape {:?}, flux {pixels} pixels", header.shape)));
     }
-    let array = archive.read(key, budget, |x| x)?;
+    let array = archive.read(key, budget, |x| if in_air { air::to_vacuum(x) } else { x })?;
     // it is copied once, to be shared
     let bytes = array.values.len() as u64 * size_of::<f64>() as u64;
     *budget =

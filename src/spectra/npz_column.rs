@@ -11,7 +11,7 @@ use crate::error::Result;
 use crate::npz::{Archive, DType, Stream};
 
 /// Names that mean something else, alone or after an arm's name.
-const KNOWN: [&str; 6] = ["wavelength", "flux", "ivar", "sigma", "mask", "resolution"];
+const KNOWN: [&str; 7] = ["wavelength", "flux", "ivar", "sigma", "mask", "resolution", "medium"];
 
 /// The streams of all columns.
 pub(super) struct Columns(Vec<(Arc<str>, Kind, Stream)>);

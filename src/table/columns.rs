@@ -1,11 +1,19 @@
-//! The columns of the result table: one list, from which every format is written.
+//! The columns of the result table.
+//!
+//! [`columns`] is the only place where a column's name, type, unit, meaning and cells are said. Parquet, FITS and CSV
+//! are written from it, units and meanings included, and a test holds the README's table to it. A new column is a new
+//! line there (and, where a reader needs it, one in `read.rs`).
 
 use std::borrow::Cow;
 use std::collections::HashSet;
 
 use super::Schema;
 use crate::error::{Error, Result};
-use crate::fit::{FitRow, Id};
+use crate::fit::{FitRow, Id, VelocityPosterior, quantity};
+
+/// The version of the table's layout, the key `popfit.layout`. It grows when a column goes, or changes its name, type,
+/// unit or meaning; more columns do not change it.
+pub(super) const LAYOUT: u32 = 1;
 
 /// What a column holds.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -14,6 +22,18 @@ pub(super) enum Kind {
     Int64,
     Float64,
     Text,
+}
+
+impl Kind {
+    /// The type's name, as numpy and ECSV have it.
+    pub fn name(self) -> &'static str {
+        match self {
+            Kind::Int32 => "int32",
+            Kind::Int64 => "int64",
+            Kind::Float64 => "float64",
+            Kind::Text => "string",
+        }
+    }
 }
 
 /// A cell.
@@ -26,19 +46,122 @@ pub(super) enum Value<'a> {
 
 type Get = for<'a> fn(&'a FitRow, usize) -> Value<'a>;
 
-/// A column: its name, its type and where its cells are.
+/// A column: what it is, and where its cells are.
 pub(super) struct Column {
     pub name: String,
     pub kind: Kind,
+    /// Empty without one. `km/s` is written so; FITS spells it in its own way.
+    pub unit: String,
+    /// ASCII, short enough for one card of a FITS header.
+    pub meaning: String,
     index: usize,
     get: Get,
 }
 
 impl Column {
+    fn new(name: impl Into<String>, kind: Kind, unit: &str, meaning: impl Into<String>, get: Get) -> Column {
+        Column { name: name.into(), kind, unit: unit.into(), meaning: meaning.into(), index: 0, get }
+    }
+
+    /// The same column of the parameter or pair with this index.
+    fn of(self, index: usize) -> Column {
+        Column { index, ..self }
+    }
+
     /// The cell of a row that passed [`check_row`].
     pub fn value<'a>(&self, row: &'a FitRow) -> Value<'a> {
         (self.get)(row, self.index)
     }
+}
+
+/// All columns, in the order of design §5.
+///
+/// # Errors
+/// `Model` when a parameter's name is already a column's.
+pub(super) fn columns(schema: &Schema) -> Result<Vec<Column>> {
+    let mut all = before(schema.text_ids);
+    all.extend(schema.parameters.iter().enumerate().flat_map(|(p, name)| of_parameter(schema, p, name)));
+    all.extend(after());
+    if schema.posterior {
+        all.extend(posterior());
+    }
+    if schema.released_errors {
+        let of = |(p, name): (usize, &String)| released_error(name, quantity::unit(&schema.units, name)).of(p);
+        all.extend(schema.parameters.iter().enumerate().map(of));
+    }
+    all.extend(pairs(&schema.parameters).enumerate().map(|(k, (a, b))| correlation(a, b).of(k)));
+    check_names(&all)?;
+    Ok(all)
+}
+
+/// The columns before those of the parameters; every table has them.
+fn before(text_ids: bool) -> Vec<Column> {
+    use Kind::{Float64, Int32, Int64, Text};
+    let (id_kind, id_get): (Kind, Get) = if text_ids { (Text, text_id) } else { (Int64, id) };
+    let column = Column::new;
+    vec![
+        column("id", id_kind, "", "Identifier of the spectrum, an integer or a text", id_get),
+        column("file", Text, "", "File of the spectrum", |row, _| Value::Text(Cow::Borrowed(&row.file))),
+        column("row", Int64, "", "Row in that file, from 0", |row, _| Value::Integer(row.row as i64)),
+        column("status", Int32, "", "How the fit ended: 1 to 4 converged", |row, _| integer(row.status.code())),
+        column("status_text", Text, "", "Name of the status, or the cause of a failure", |row, _| {
+            Value::Text(Cow::Borrowed(&row.status_text))
+        }),
+        column("rounds", Int64, "", "Rounds of the winning start", |row, _| integer(row.rounds)),
+        column("evaluations", Int64, "", "Linearisations of all starts", |row, _| integer(row.evaluations)),
+        column("chi2", Float64, "", "chi-square of the pixels", |row, _| Value::Float(row.chi2)),
+        column("dof", Int64, "", "Pixels - free parameters - continuum terms", |row, _| Value::Integer(row.dof)),
+        column("objective", Float64, "", "chi2, priors and marginalisation", |row, _| Value::Float(row.objective)),
+    ]
+}
+
+/// The columns of one free parameter.
+fn of_parameter(schema: &Schema, p: usize, name: &str) -> [Column; 2] {
+    let (unit, meaning) = (quantity::unit(&schema.units, name), quantity::meaning(name));
+    let error = format!("Standard error of {name}");
+    [
+        Column::new(name, Kind::Float64, unit, meaning, |row, p| Value::Float(row.parameters[p])).of(p),
+        Column::new(format!("{name}_err"), Kind::Float64, unit, error, |row, p| Value::Float(row.errors[p])).of(p),
+    ]
+}
+
+/// The columns behind those of the parameters; every table has them.
+fn after() -> Vec<Column> {
+    use Kind::{Int32, Int64};
+    let column = Column::new;
+    vec![
+        column("at_bound", Int64, "", "Bit p: free parameter p ended at a bound", |row, _| integer(row.at_bound)),
+        column("flags", Int64, "", "Bits: what to know of the fit", |row, _| integer(row.flags)),
+        column("start", Int32, "", "Index of the winning start, -1 without one", |row, _| integer(row.start)),
+        column("n_starts_agree", Int64, "", "Starts that found the minimum", |row, _| integer(row.n_starts_agree)),
+    ]
+}
+
+/// The columns of the velocity's posterior.
+pub(super) fn posterior() -> [Column; 4] {
+    let column = |name, unit, meaning, get| Column::new(name, Kind::Float64, unit, meaning, get);
+    [
+        column("velocity_posterior", "km/s", "Mean of the velocity's posterior", |row, _| moment(row, |p| p.velocity)),
+        column("velocity_posterior_err", "km/s", "Its standard deviation", |row, _| moment(row, |p| p.error)),
+        column("velocity_skewness", "", "Its skewness", |row, _| moment(row, |p| p.skewness)),
+        column("velocity_kurtosis", "", "Its kurtosis", |row, _| moment(row, |p| p.kurtosis)),
+    ]
+}
+
+/// The column of a parameter's standard errors with all bounds released.
+pub(super) fn released_error(parameter: &str, unit: &str) -> Column {
+    let name = format!("{parameter}_err_released");
+    let meaning = format!("Standard error of {parameter}, bounds released");
+    Column::new(name, Kind::Float64, unit, meaning, |row, p| {
+        Value::Float(row.released_errors.get(p).copied().unwrap_or(f64::NAN))
+    })
+}
+
+/// The column of a pair of free parameters.
+pub(super) fn correlation(a: &str, b: &str) -> Column {
+    let name = format!("correlation_{a}_{b}");
+    let meaning = format!("Correlation of {a} and {b}");
+    Column::new(name, Kind::Float64, "", meaning, |row, k| Value::Float(row.correlations[k]))
 }
 
 fn integer(value: impl Into<i64>) -> Value<'static> {
@@ -59,47 +182,8 @@ fn text_id(row: &FitRow, _: usize) -> Value<'_> {
     })
 }
 
-/// Columns of the velocity's posterior.
-pub(super) const POSTERIOR: [&str; 4] =
-    ["velocity_posterior", "velocity_posterior_err", "velocity_skewness", "velocity_kurtosis"];
-
-/// All columns, in the order of design §5. Fails when a parameter's name is already a column's.
-pub(super) fn columns(schema: &Schema) -> Result<Vec<Column>> {
-    let mut all = Vec::new();
-    let mut add = |name: String, kind, index, get: Get| all.push(Column { name, kind, index, get });
-    let (id_kind, id_get): (Kind, Get) = if schema.text_ids { (Kind::Text, text_id) } else { (Kind::Int64, id) };
-    add("id".into(), id_kind, 0, id_get);
-    add("file".into(), Kind::Text, 0, |row, _| Value::Text(Cow::Borrowed(&row.file)));
-    add("row".into(), Kind::Int64, 0, |row, _| Value::Integer(row.row as i64));
-    add("status".into(), Kind::Int32, 0, |row, _| integer(row.status.code()));
-    add("status_text".into(), Kind::Text, 0, |row, _| Value::Text(Cow::Borrowed(&row.status_text)));
-    add("rounds".into(), Kind::Int64, 0, |row, _| integer(row.rounds));
-    add("evaluations".into(), Kind::Int64, 0, |row, _| integer(row.evaluations));
-    add("chi2".into(), Kind::Float64, 0, |row, _| Value::Float(row.chi2));
-    add("dof".into(), Kind::Int64, 0, |row, _| Value::Integer(row.dof));
-    add("objective".into(), Kind::Float64, 0, |row, _| Value::Float(row.objective));
-    for (p, name) in schema.parameters.iter().enumerate() {
-        add(name.clone(), Kind::Float64, p, |row, p| Value::Float(row.parameters[p]));
-        add(format!("{name}_err"), Kind::Float64, p, |row, p| Value::Float(row.errors[p]));
-    }
-    add("at_bound".into(), Kind::Int64, 0, |row, _| integer(row.at_bound));
-    add("flags".into(), Kind::Int64, 0, |row, _| integer(row.flags));
-    add("start".into(), Kind::Int32, 0, |row, _| integer(row.start));
-    add("n_starts_agree".into(), Kind::Int64, 0, |row, _| integer(row.n_starts_agree));
-    if schema.posterior {
-        let get: [Get; 4] = [
-            |row, _| Value::Float(row.posterior.map_or(f64::NAN, |p| p.velocity)),
-            |row, _| Value::Float(row.posterior.map_or(f64::NAN, |p| p.error)),
-            |row, _| Value::Float(row.posterior.map_or(f64::NAN, |p| p.skewness)),
-            |row, _| Value::Float(row.posterior.map_or(f64::NAN, |p| p.kurtosis)),
-        ];
-        POSTERIOR.iter().zip(get).for_each(|(name, get)| add((*name).into(), Kind::Float64, 0, get));
-    }
-    for (k, (a, b)) in pairs(&schema.parameters).enumerate() {
-        add(format!("correlation_{a}_{b}"), Kind::Float64, k, |row, k| Value::Float(row.correlations[k]));
-    }
-    check_names(&all)?;
-    Ok(all)
+fn moment(row: &FitRow, get: fn(VelocityPosterior) -> f64) -> Value<'static> {
+    Value::Float(row.posterior.map_or(f64::NAN, get))
 }
 
 /// (0,1), (0,2), … (1,2), …: the order of [`FitRow::correlations`].
@@ -125,5 +209,49 @@ pub(super) fn check_row(schema: &Schema, row: &FitRow) -> Result<(), String> {
     match &row.id {
         Id::Text(text) if !schema.text_ids => Err(format!("id {text:?} is text in a table of integer ids")),
         _ => Ok(()),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::Status;
+    use crate::fit::flag;
+
+    const README: &str = include_str!("../../README.md");
+
+    /// The README has a table of these lines, and of no others.
+    fn assert_listed(lines: &[String]) {
+        let table = lines.join("\n");
+        assert!(README.contains(&format!("---|\n{table}\n\n")), "the README's table is not this one:\n{table}");
+    }
+
+    #[test]
+    fn the_readme_lists_columns_statuses_and_flags_as_they_are() {
+        let one =
+            Schema { parameters: vec!["NAME".into()], posterior: true, released_errors: true, ..Schema::default() };
+        let mut all = columns(&one).unwrap();
+        all.push(correlation("A", "B"));
+        let unit = |column: &Column| match column.name.starts_with("NAME") {
+            true => "its own".into(),
+            false => column.unit.clone(),
+        };
+        let line = |c: &Column| format!("| `{}` | {} | {} | {} |", c.name, c.kind.name(), unit(c), c.meaning);
+        assert_listed(&all.iter().map(line).collect::<Vec<_>>());
+        let line = |s: &Status| format!("| {} | `{}` | {} |", s.code(), s.name(), s.meaning());
+        assert_listed(&Status::ALL.iter().map(line).collect::<Vec<_>>());
+        let line = |f: &flag::Flag| format!("| {} | `{}` | {} |", f.bit, f.name, f.meaning);
+        assert_listed(&flag::ALL.iter().map(line).collect::<Vec<_>>());
+    }
+
+    #[test]
+    fn meanings_fit_a_card_of_fits() {
+        let parameters = ["velocity", "vsini", "teff", "logg", "feh", "alpha"].map(String::from).to_vec();
+        let schema = Schema { parameters, posterior: true, released_errors: true, ..Schema::default() };
+        let all = columns(&schema).unwrap();
+        for column in all {
+            let length = column.meaning.len();
+            assert!(column.meaning.is_ascii() && (1..=66).contains(&length), "{}: {length}", column.name);
+        }
     }
 }

@@ -10,10 +10,7 @@ use super::fits_unit::{FitsColumn, TableUnit, refused};
 use crate::error::Result;
 use crate::files::File;
 use crate::fit::FitRow;
-use crate::spectra::ColumnValues;
-
-/// km/s, as FITS writes it.
-pub(super) const KM_S: &str = "km s-1";
+use crate::spectra::{ColumnValues, OnesSum};
 
 pub(super) struct FitsTable {
     file: File,
@@ -23,9 +20,10 @@ pub(super) struct FitsTable {
 
 impl FitsTable {
     pub fn new(path: &Path, file: File, columns: &[Column], metadata: &Metadata) -> Result<FitsTable> {
-        let all = columns.iter().map(|column| FitsColumn::new(&column.name, unit(&column.name), &like(column.kind)));
+        let one = |c: &Column| FitsColumn::new(&c.name, spelled(&c.unit), &like(c.kind)).comment(&c.meaning);
+        let all = columns.iter().map(one);
         let table = TableUnit::new(path, "RESULTS", all.collect())?;
-        Ok(FitsTable { file, table, metadata: metadata.pairs() })
+        Ok(FitsTable { file, table, metadata: metadata.table_pairs() })
     }
 
     pub fn append(&mut self, columns: &[Column], rows: &[FitRow]) -> std::io::Result<()> {
@@ -42,7 +40,7 @@ impl FitsTable {
     pub fn finish(mut self, path: &Path) -> Result<File> {
         let mut out = BufWriter::new(self.file);
         let mut units = || -> std::io::Result<()> {
-            out.write_all(&Cards::primary().finish())?;
+            out.write_all(&Cards::primary().finish(OnesSum::default()))?;
             self.table.write(&mut out)
         };
         units().map_err(refused(path))?;
@@ -64,13 +62,14 @@ pub(super) fn metadata_unit(path: &Path, pairs: &[(String, String)]) -> Result<T
     Ok(table)
 }
 
-/// Units of the parameters that have one everywhere.
-fn unit(name: &str) -> &'static str {
-    match name.strip_suffix("_err").unwrap_or(name) {
-        "velocity" | "vsini" => KM_S,
-        "teff" => "K",
-        _ => "",
-    }
+/// A unit that FITS spells, as popfit does.
+pub(super) fn read_unit(unit: &str) -> &str {
+    if unit == "km s-1" { "km/s" } else { unit }
+}
+
+/// A unit as FITS spells it.
+pub(super) fn spelled(unit: &str) -> &str {
+    if unit == "km/s" { "km s-1" } else { unit }
 }
 
 fn like(kind: Kind) -> ColumnValues {

@@ -1,8 +1,12 @@
 //! FITS headers: cards of 80 bytes in blocks of 2880.
 
+use crate::spectra::OnesSum;
+
 /// FITS comes in blocks of this many bytes.
 pub(super) const BLOCK: usize = 2880;
 const CARD: usize = 80;
+/// CHECKSUM before it is known: the sum of a unit is taken with it.
+const ZEROS: &str = "0000000000000000";
 /// Characters of a string value in one card.
 const TEXT: usize = 66;
 
@@ -72,12 +76,19 @@ impl Cards {
         self
     }
 
-    /// Whole blocks, END included.
-    pub fn finish(mut self) -> Vec<u8> {
-        self.card("END");
-        let mut bytes = self.text.into_bytes();
-        bytes.resize(bytes.len().next_multiple_of(BLOCK), b' ');
-        bytes
+    /// Whole blocks, END included, with the checksums of a unit whose data have this sum.
+    pub fn finish(mut self, data: OnesSum) -> Vec<u8> {
+        self.text("DATASUM", &data.value().to_string());
+        let place = self.text.len();
+        self.text("CHECKSUM", ZEROS).card("END");
+        let blocks = self.text.len().next_multiple_of(BLOCK);
+        self.text.push_str(&" ".repeat(blocks - self.text.len()));
+        let mut header = OnesSum::default();
+        header.add(0, self.text.as_bytes());
+        let mut known = Cards::default();
+        known.text("CHECKSUM", &header.plus(data).checksum());
+        self.text.replace_range(place..place + CARD, &known.text);
+        self.text.into_bytes()
     }
 }
 
@@ -102,12 +113,12 @@ mod tests {
         let mut cards = Cards::default();
         let long = format!("{}''{}", "a".repeat(65), "b".repeat(100));
         cards.text("KEY", &long);
-        let bytes = cards.finish();
+        let bytes = cards.finish(OnesSum::default());
         assert_eq!(bytes.len(), BLOCK);
         let text = String::from_utf8(bytes).unwrap();
         let mut joined = String::new();
         for card in (0..4).map(|k| text[k * CARD..(k + 1) * CARD].trim_end()) {
-            if card == "END" {
+            if card.starts_with("DATASUM") {
                 break;
             }
             assert!(card.starts_with("KEY     = '") || card.starts_with("CONTINUE  '"), "{card}");

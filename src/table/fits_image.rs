@@ -6,6 +6,7 @@ use std::path::Path;
 use super::fits_cards::{BLOCK, Cards};
 use super::fits_unit::Spool;
 use crate::error::Result;
+use crate::spectra::OnesSum;
 
 /// An image of rows under construction, f32.
 pub(super) struct ImageUnit {
@@ -30,7 +31,7 @@ impl ImageUnit {
         let rows = self.spool.length / (4 * self.pixels as u64).max(1);
         let mut cards = Cards::extension("IMAGE", -32, &[self.pixels as u64, rows]);
         cards.text("EXTNAME", &self.name);
-        self.spool.copy(cards, out, 0)
+        self.spool.copy(cards, out)
     }
 }
 
@@ -38,8 +39,10 @@ impl ImageUnit {
 pub(super) fn write_line(name: &str, unit: &str, values: &[f64], out: &mut impl Write) -> io::Result<()> {
     let mut cards = Cards::extension("IMAGE", -64, &[values.len() as u64]);
     cards.text("EXTNAME", name).text("BUNIT", unit);
-    out.write_all(&cards.finish())?;
     let mut bytes: Vec<u8> = values.iter().flat_map(|x| x.to_be_bytes()).collect();
+    let mut sum = OnesSum::default();
+    sum.add(0, &bytes);
+    out.write_all(&cards.finish(sum))?;
     bytes.resize(bytes.len().next_multiple_of(BLOCK), 0);
     out.write_all(&bytes)
 }

@@ -7,7 +7,7 @@ use super::fits_cards::{BLOCK, Cards, ascii};
 use super::staged::Staged;
 use crate::error::{Error, Result};
 use crate::files::File;
-use crate::spectra::ColumnValues;
+use crate::spectra::{ColumnValues, OnesSum};
 
 /// Bytes of rows that are moved in one go.
 const CHUNK: usize = 1 << 20;
@@ -19,29 +19,31 @@ pub(super) struct Spool {
     file: BufWriter<File>,
     _staged: Staged,
     pub length: u64,
+    sum: OnesSum,
 }
 
 impl Spool {
     pub fn new(target: &Path) -> Result<Spool> {
         let (staged, file) = Staged::beside(target)?;
-        Ok(Spool { file: BufWriter::new(file), _staged: staged, length: 0 })
+        Ok(Spool { file: BufWriter::new(file), _staged: staged, length: 0, sum: OnesSum::default() })
     }
 
     pub fn append(&mut self, bytes: &[u8]) -> io::Result<()> {
+        self.sum.add(self.length, bytes);
         self.length += bytes.len() as u64;
         self.file.write_all(bytes)
     }
 
-    /// Writes header, data and padding.
-    pub fn copy(&mut self, header: Cards, out: &mut impl Write, fill: u8) -> io::Result<()> {
-        out.write_all(&header.finish())?;
+    /// Writes header, data and padding, which is zeros.
+    pub fn copy(&mut self, header: Cards, out: &mut impl Write) -> io::Result<()> {
+        out.write_all(&header.finish(self.sum))?;
         self.file.flush()?;
         let file = self.file.get_mut();
         file.rewind()?;
         io::copy(&mut file.take(self.length), out)?;
         file.seek(SeekFrom::Start(self.length))?;
         let padding = (BLOCK as u64 - self.length % BLOCK as u64) % BLOCK as u64;
-        out.write_all(&vec![fill; padding as usize])
+        out.write_all(&vec![0; padding as usize])
     }
 }
 
@@ -189,6 +191,7 @@ impl TableUnit {
         let file = self.spool.file.get_mut();
         let step = (CHUNK / new.max(1)).max(1) as u64;
         let mut end = self.rows;
+        let mut sum = OnesSum::default();
         while end > 0 {
             let start = end.saturating_sub(step);
             let mut narrow = vec![0; (end - start) as usize * old];
@@ -204,9 +207,10 @@ impl TableUnit {
             }
             file.seek(SeekFrom::Start(start * new as u64))?;
             file.write_all(&wide)?;
+            sum.add(start * new as u64, &wide);
             end = start;
         }
-        self.spool.length = self.rows * new as u64;
+        (self.spool.length, self.spool.sum) = (self.rows * new as u64, sum);
         file.seek(SeekFrom::Start(self.spool.length))?;
         Ok(())
     }
@@ -230,7 +234,7 @@ impl TableUnit {
                 cards.text(&format!("TCOMM{k}"), comment);
             }
         }
-        self.spool.copy(cards, out, 0)
+        self.spool.copy(cards, out)
     }
 }
 

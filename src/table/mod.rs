@@ -1,11 +1,13 @@
 //! The result table's writers and readers: Parquet, FITS and CSV, the same columns in all (design §5); and rvspecfit's tables.
 
+mod checksum;
 mod columns;
 mod csv;
 mod fits;
 mod fits_cards;
 mod fits_image;
 mod fits_unit;
+mod output_file;
 mod parquet;
 mod read;
 mod read_csv;
@@ -22,15 +24,17 @@ use std::path::Path;
 
 use crate::error::{Error, Result};
 use crate::files::File;
-use crate::fit::{FitRow, FitTable, Id, Sink};
+use crate::fit::{FitRow, FitTable, Fitter, Id, Sink, flag};
+use crate::solver::Status;
 use crate::spectra::Spectra;
 use columns::Column;
 use csv::CsvTable;
 use fits::FitsTable;
+pub use output_file::{OutputFile, WriteOptions};
 use parquet::ParquetTable;
 pub use read::TableReader;
 pub use rvtab::RvTabWriter;
-pub(crate) use staged::Staged;
+use staged::Staged;
 
 /// What decides the columns, known before the first fit.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -41,10 +45,29 @@ pub struct Schema {
     pub text_ids: bool,
     /// With the columns of the velocity's posterior.
     pub posterior: bool,
+    /// With a column `NAME_err_released` for each parameter: its standard error with all bounds released.
+    pub released_errors: bool,
+    /// Name and unit of each label whose unit is known; the usual ones (K, dex, km/s) need not be given.
+    pub units: Vec<(String, String)>,
+}
+
+impl Schema {
+    /// Returns the schema of what `fitter` fits.
+    pub fn of(fitter: &Fitter, text_ids: bool) -> Schema {
+        Schema {
+            parameters: fitter.parameters(),
+            text_ids,
+            posterior: fitter.scans_velocity(),
+            released_errors: fitter.has_released_errors(),
+            units: fitter.units(),
+        }
+    }
 }
 
 /// How the table came about: Parquet's key-value metadata, FITS' HDU `METADATA`. Keys `popfit.version`, `popfit.device`, `popfit.model`,
 /// `popfit.emulator.FILE` (the file's SHA-256) and `popfit.settings`; of a run's own table `popfit.rows`, too ([`TableWriter::made_by`]).
+/// `popfit.layout` is the version of the table's layout; `popfit.status` and `popfit.flags` say what the codes of these
+/// columns mean.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Metadata {
     /// The name of what fitted.
@@ -67,6 +90,17 @@ impl Metadata {
             add(format!("popfit.emulator.{file}"), hash);
         }
         add("popfit.settings".into(), &self.settings);
+        pairs
+    }
+
+    /// The pairs of the result table, in whose metadata its own codes are explained, too.
+    fn table_pairs(&self) -> Vec<(String, String)> {
+        let statuses = Status::ALL.iter().map(|s| format!("{} {}: {}", s.code(), s.name(), s.meaning()));
+        let flags = flag::ALL.iter().map(|f| format!("{} {}: {}", f.bit, f.name, f.meaning));
+        let mut pairs = self.pairs();
+        pairs.push(("popfit.layout".into(), columns::LAYOUT.to_string()));
+        pairs.push(("popfit.status".into(), statuses.collect::<Vec<_>>().join("\n")));
+        pairs.push(("popfit.flags".into(), flags.collect::<Vec<_>>().join("\n")));
         pairs
     }
 
@@ -116,14 +150,17 @@ pub struct TableWriter {
 }
 
 impl TableWriter {
-    /// `path` ends in `.parquet`, `.fits` or `.csv`. Another extension is [`Error::Usage`]; a folder that is missing or
-    /// cannot be written is [`Error::Io`], so that nothing is fitted in vain.
-    pub fn create(path: impl AsRef<Path>, schema: &Schema, metadata: &Metadata) -> Result<TableWriter> {
-        let path = path.as_ref();
+    /// `path` ends in `.parquet`, `.fits` or `.csv`; `options` are a [`Metadata`] or [`WriteOptions`].
+    ///
+    /// # Errors
+    /// Before anything is fitted in vain: [`Error::Usage`] for another extension; [`Error::OutputExists`] for a file that
+    /// is there, unless `options` allow to overwrite it; [`Error::Io`] for a folder that is missing or cannot be written.
+    pub fn create(path: impl AsRef<Path>, schema: &Schema, options: impl Into<WriteOptions>) -> Result<TableWriter> {
+        let (path, WriteOptions { overwrite, metadata }) = (path.as_ref(), options.into());
         let extension = extension(path)?;
         let columns = columns::columns(schema)?;
-        let (staged, file) = Staged::create(path)?;
-        let format = open(extension, path, file, &columns, metadata)?;
+        let (staged, file) = Staged::create(path, overwrite)?;
+        let format = open(extension, path, file, &columns, &metadata)?;
         Ok(TableWriter { schema: schema.clone(), columns, format, staged })
     }
 
@@ -154,7 +191,8 @@ impl TableWriter {
         }
     }
 
-    /// Completes the file, flushes it to the disk and moves it to its name in one step.
+    /// Completes the file, flushes it to the disk and moves it to its name in one step. A file that took the name
+    /// meanwhile is [`Error::OutputExists`], unless it may be overwritten.
     pub fn finish(self) -> Result<()> {
         let path = self.staged.target();
         let file = match self.format {
@@ -173,17 +211,23 @@ impl Sink for TableWriter {
 }
 
 impl FitTable {
-    /// Writes the table as Parquet, FITS or CSV, by `path`'s extension, without a description of the run.
+    /// Writes the table as Parquet, FITS or CSV, by `path`'s extension, with the default [`WriteOptions`]: without a
+    /// description of the run, and [`Error::OutputExists`] when there is a file of that name.
     pub fn write(&self, path: impl AsRef<Path>) -> Result<()> {
-        self.write_with(path, &Metadata::default())
+        self.write_with(path, WriteOptions::default())
     }
 
-    /// Writes the table and, in Parquet and FITS, how it came about.
-    pub fn write_with(&self, path: impl AsRef<Path>, metadata: &Metadata) -> Result<()> {
+    /// Writes the table with [`WriteOptions`], or a [`Metadata`]: Parquet and FITS have room for how it came about.
+    ///
+    /// # Errors
+    /// [`Error::OutputExists`], [`Error::Usage`], [`Error::Io`], [`Error::Write`], as [`TableWriter`] has them.
+    pub fn write_with(&self, path: impl AsRef<Path>, options: impl Into<WriteOptions>) -> Result<()> {
         let posterior = self.rows.iter().any(|row| row.posterior.is_some());
         let text_ids = self.rows.iter().any(|row| matches!(row.id, Id::Text(_)));
-        let mut writer =
-            TableWriter::create(path, &Schema { parameters: self.parameters.clone(), text_ids, posterior }, metadata)?;
+        let released_errors = self.rows.iter().any(|row| !row.released_errors.is_empty());
+        let (parameters, units) = (self.parameters.clone(), self.units.clone());
+        let schema = Schema { parameters, text_ids, posterior, released_errors, units };
+        let mut writer = TableWriter::create(path, &schema, options)?;
         writer.append(&self.rows)?;
         writer.finish()
     }

@@ -1,5 +1,8 @@
-//! Parquet: snappy, row groups of some thousand rows, the run's description in the key-value metadata.
+//! Parquet: snappy, row groups of some thousand rows, the run's description and checksums in the key-value metadata.
+//! Units and meanings are the fields' metadata, where pyarrow shows them, and the key `table_meta_yaml`, where astropy
+//! looks for them.
 
+use std::collections::HashMap;
 use std::io;
 use std::sync::Arc;
 
@@ -10,12 +13,19 @@ use parquet::basic::Compression;
 use parquet::errors::ParquetError;
 use parquet::file::metadata::KeyValue;
 use parquet::file::properties::WriterProperties;
+use serde_json::json;
 
 use super::Metadata;
+use super::checksum::{self, Checksums};
 use super::columns::{Column, Kind, Value};
 use crate::files::File;
 use crate::fit::FitRow;
 
+/// Where astropy looks for units and descriptions, in the metadata of the Arrow schema.
+const ASTROPY: &str = "table_meta_yaml";
+/// Keys of a field's metadata.
+pub(super) const UNIT: &str = "unit";
+pub(super) const MEANING: &str = "description";
 /// Rows of a row group: what it says of its columns waits in memory for the file's end.
 const GROUP: usize = 8192;
 
@@ -23,36 +33,44 @@ pub(super) struct ParquetTable {
     writer: ArrowWriter<File>,
     file: File,
     schema: Arc<arrow_schema::Schema>,
+    checksums: Checksums,
+    pairs: Vec<(String, String)>,
 }
 
 impl ParquetTable {
     pub fn new(file: File, columns: &[Column], metadata: &Metadata) -> io::Result<ParquetTable> {
-        let fields: Vec<Field> = columns.iter().map(|c| Field::new(&c.name, data_type(c.kind), false)).collect();
-        let schema = Arc::new(arrow_schema::Schema::new(fields));
-        let pairs = metadata.pairs().into_iter().map(|(key, value)| KeyValue::new(key, value)).collect();
+        let fields: Vec<Field> = columns.iter().map(field).collect();
+        let header = HashMap::from([(ASTROPY.to_string(), astropy_header(columns))]);
+        let schema = Arc::new(arrow_schema::Schema::new_with_metadata(fields, header));
+        let pairs = metadata.table_pairs();
         let properties = WriterProperties::builder()
             .set_compression(Compression::SNAPPY)
             .set_created_by(concat!("popfit ", env!("CARGO_PKG_VERSION")).into())
-            .set_key_value_metadata(Some(pairs))
             .set_max_row_group_row_count(Some(GROUP))
             .build();
         let writer = ArrowWriter::try_new(file.again()?, schema.clone(), Some(properties)).map_err(system)?;
-        Ok(ParquetTable { writer, file, schema })
+        Ok(ParquetTable { writer, file, schema, checksums: Checksums::new(GROUP), pairs })
     }
 
     pub fn append(&mut self, columns: &[Column], rows: &[FitRow]) -> io::Result<()> {
         let arrays = columns.iter().map(|column| array(column, rows)).collect();
         let batch = RecordBatch::try_new(self.schema.clone(), arrays).map_err(|error| system(error.into()))?;
+        self.checksums.add(&batch).map_err(io::Error::other)?;
         self.writer.write(&batch).map_err(system)
     }
 
     /// One more key and value.
-    pub fn describe(&mut self, (key, value): (String, String)) {
-        self.writer.append_key_value_metadata(KeyValue::new(key, value));
+    pub fn describe(&mut self, pair: (String, String)) {
+        self.pairs.push(pair);
     }
 
     /// Writes the footer.
     pub fn finish(mut self) -> io::Result<File> {
+        let checksums = self.checksums.finish(self.pairs.iter().map(|(key, value)| (key.as_str(), value.as_str())));
+        self.pairs.push((checksum::KEY.into(), checksums));
+        for (key, value) in self.pairs {
+            self.writer.append_key_value_metadata(KeyValue::new(key, value));
+        }
         self.writer.finish().map_err(system)?;
         Ok(self.file)
     }
@@ -64,6 +82,27 @@ fn system(error: ParquetError) -> io::Error {
         ParquetError::External(source) => source.downcast().map_or_else(io::Error::other, |source| *source),
         other => io::Error::other(other),
     }
+}
+
+/// A column's field, with its unit and meaning.
+fn field(column: &Column) -> Field {
+    let mut metadata = HashMap::from([(MEANING.to_string(), column.meaning.clone())]);
+    if !column.unit.is_empty() {
+        metadata.insert(UNIT.to_string(), column.unit.clone());
+    }
+    Field::new(&column.name, data_type(column.kind), false).with_metadata(metadata)
+}
+
+/// The columns as astropy describes them: the header of an ECSV file, in YAML, of which JSON is a part.
+fn astropy_header(columns: &[Column]) -> String {
+    let describe = |column: &Column| {
+        let mut one = json!({ "name": column.name, "datatype": column.kind.name(), "description": column.meaning });
+        if !column.unit.is_empty() {
+            one["unit"] = json!(column.unit);
+        }
+        one
+    };
+    json!({ "datatype": columns.iter().map(describe).collect::<Vec<_>>() }).to_string()
 }
 
 fn data_type(kind: Kind) -> DataType {

@@ -5,6 +5,7 @@
 use std::path::Path;
 use std::sync::Arc;
 
+use super::columns::{LAYOUT, correlation, pairs, posterior, released_error};
 use super::read_csv::CsvSource;
 use super::read_fits::FitsSource;
 use super::read_parquet::ParquetSource;
@@ -31,41 +32,47 @@ pub(super) trait Source {
     fn text_ids(&self, id: usize) -> bool;
     /// The key-value metadata, if the format has any.
     fn pairs(&self) -> Vec<(String, String)>;
+    /// Name and unit of each column that has one.
+    fn units(&self) -> Vec<(String, String)>;
+    /// What the user should know.
+    fn notes(&self) -> Vec<String>;
     fn next_batch(&mut self) -> Result<Option<Box<dyn Cells>>, String>;
 }
 
-/// Where the columns are that every table has.
+/// Where the columns are that a row is read from; every table has those that are not optional.
 struct Places {
-    fixed: [usize; FIXED.len()],
+    id: usize,
+    file: usize,
+    row: usize,
+    status: usize,
+    status_text: usize,
+    rounds: usize,
+    evaluations: usize,
+    chi2: usize,
+    dof: usize,
+    objective: usize,
+    at_bound: usize,
+    flags: usize,
+    start: usize,
+    n_starts_agree: usize,
     /// (P): value and error.
     parameters: Vec<(usize, usize)>,
     /// (P (P − 1) / 2), as in [`FitRow::correlations`]; `None` where the file has no such column.
     correlations: Vec<Option<usize>>,
     /// Where the table has them all.
     posterior: Option<[usize; 4]>,
+    /// (P) Where the table has them all; else empty.
+    released_errors: Vec<usize>,
 }
 
 /// Most columns of parameters and their errors: a model has at most 32 free ones.
 const MOST_COLUMNS: usize = 64;
 
-const FIXED: [&str; 14] = [
-    "id",
-    "file",
-    "row",
-    "status",
-    "status_text",
-    "rounds",
-    "evaluations",
-    "chi2",
-    "dof",
-    "objective",
-    "at_bound",
-    "flags",
-    "start",
-    "n_starts_agree",
-];
-
 /// A result table that is read in batches.
+///
+/// The checksums of Parquet and FITS are verified. Those of FITS are compared when the file is opened; those of Parquet
+/// with each row group's last row, so that rows which have been returned are verified once the table has been read to
+/// its end. CSV has none.
 pub struct TableReader {
     /// Its columns.
     pub schema: Schema,
@@ -73,6 +80,10 @@ pub struct TableReader {
     pub metadata: Metadata,
     /// The version of popfit that wrote the table, if it says so.
     pub version: Option<String>,
+    /// The version of the table's layout, if it says so.
+    pub layout: Option<u32>,
+    /// What the user should know, a line each: a table without checksums, say.
+    pub notes: Vec<String>,
     path: Arc<Path>,
     source: Box<dyn Source>,
     places: Places,
@@ -80,7 +91,8 @@ pub struct TableReader {
 
 impl TableReader {
     /// # Errors
-    /// `Io`; `Usage` for an extension that is not read; `Format` for a file that is no result table.
+    /// `Io`; `Usage` for an extension that is not read; `Format` for a file that is no result table, whose layout is
+    /// newer than this popfit's, or whose bytes differ from their checksums.
     pub fn open(path: impl AsRef<Path>) -> Result<TableReader> {
         let path = path.as_ref();
         let source: Box<dyn Source> = match extension(path)? {
@@ -89,16 +101,39 @@ impl TableReader {
             Extension::Fits => Box::new(FitsSource::open(path)?),
         };
         let (places, parameters) = places(source.names()).map_err(|message| Error::format(path, message))?;
-        let posterior = places.posterior.is_some();
-        let schema = Schema { parameters, text_ids: source.text_ids(places.fixed[0]), posterior };
-        let (metadata, version) = Metadata::from_pairs(source.pairs());
-        Ok(TableReader { schema, metadata, version, path: path.into(), source, places })
+        let pairs = source.pairs();
+        let layout = layout(&pairs).map_err(|message| Error::format(path, message))?;
+        let mut units = source.units();
+        units.retain(|(column, _)| parameters.contains(column));
+        let schema = Schema {
+            parameters,
+            text_ids: source.text_ids(places.id),
+            posterior: places.posterior.is_some(),
+            released_errors: !places.released_errors.is_empty(),
+            units,
+        };
+        let notes = source.notes().iter().map(|note| format!("{}: {note}", path.display())).collect();
+        let (metadata, version) = Metadata::from_pairs(pairs);
+        Ok(TableReader { schema, metadata, version, layout, notes, path: path.into(), source, places })
+    }
+
+    /// Reads the rows that are left.
+    ///
+    /// # Errors
+    /// Those of [`next_batch`](TableReader::next_batch).
+    pub fn read_all(&mut self) -> Result<FitTable> {
+        let mut rows = Vec::new();
+        while let Some(batch) = self.next_batch()? {
+            rows.extend(batch);
+        }
+        Ok(FitTable { parameters: self.schema.parameters.clone(), units: self.schema.units.clone(), rows })
     }
 
     /// The next rows; `None` at the end.
     ///
     /// # Errors
-    /// `Format` for a status that is none, and for what the format's reader refuses.
+    /// `Format` for a status that is none, rows that differ from their checksum, and for what the format's reader
+    /// refuses.
     pub fn next_batch(&mut self) -> Result<Option<Vec<FitRow>>> {
         let format = |message: String| Error::format(&self.path, message);
         let Some(cells) = self.source.next_batch().map_err(format)? else { return Ok(None) };
@@ -118,26 +153,53 @@ impl FitTable {
     /// Those of [`TableReader`].
     pub fn read(path: impl AsRef<Path>) -> Result<(FitTable, Metadata)> {
         let mut reader = TableReader::open(path)?;
-        let mut rows = Vec::new();
-        while let Some(batch) = reader.next_batch()? {
-            rows.extend(batch);
-        }
-        Ok((FitTable { parameters: reader.schema.parameters, rows }, reader.metadata))
+        Ok((reader.read_all()?, reader.metadata))
+    }
+}
+
+/// The version of the table's layout. One that this popfit does not know may mean something else by a column's name.
+fn layout(pairs: &[(String, String)]) -> Result<Option<u32>, String> {
+    let Some((_, text)) = pairs.iter().find(|(key, _)| key == "popfit.layout") else { return Ok(None) };
+    match text.parse() {
+        Ok(version) if version <= LAYOUT => Ok(Some(version)),
+        Ok(version) => Err(format!(
+            "the table's layout is version {version}, and this popfit reads up to {LAYOUT}: take a newer popfit"
+        )),
+        Err(_) => Err(format!("damaged: popfit.layout is {text:?}, which is no version")),
     }
 }
 
 /// Finds the columns. Parameters are the pairs `NAME`, `NAME_err` between `objective` and `at_bound`.
 fn places(names: &[String]) -> Result<(Places, Vec<String>), String> {
     let find = |name: &str| names.iter().position(|n| n == name);
-    let mut fixed = [0; FIXED.len()];
-    for (place, name) in fixed.iter_mut().zip(FIXED) {
-        *place = find(name).ok_or_else(|| format!("not a result table of popfit: no column `{name}`"))?;
-    }
-    let (from, to) = (fixed[9] + 1, fixed[10]);
+    let place = |name: &str| find(name).ok_or_else(|| format!("not a result table of popfit: no column `{name}`"));
+    let mut all = Places {
+        id: place("id")?,
+        file: place("file")?,
+        row: place("row")?,
+        status: place("status")?,
+        status_text: place("status_text")?,
+        rounds: place("rounds")?,
+        evaluations: place("evaluations")?,
+        chi2: place("chi2")?,
+        dof: place("dof")?,
+        objective: place("objective")?,
+        at_bound: place("at_bound")?,
+        flags: place("flags")?,
+        start: place("start")?,
+        n_starts_agree: place("n_starts_agree")?,
+        parameters: Vec::new(),
+        correlations: Vec::new(),
+        posterior: match posterior().map(|column| find(&column.name)) {
+            [Some(a), Some(b), Some(c), Some(d)] => Some([a, b, c, d]),
+            _ => None,
+        },
+        released_errors: Vec::new(),
+    };
+    let (from, to) = (all.objective + 1, all.at_bound);
     if to > from + MOST_COLUMNS {
         return Err(format!("{} columns of parameters, more than {MOST_COLUMNS}", to - from));
     }
-    let mut all = Places { fixed, parameters: Vec::new(), correlations: Vec::new(), posterior: None };
     let mut parameters = Vec::new();
     for (c, pair) in (from..to.saturating_sub(1)).zip(names.get(from..).unwrap_or_default().windows(2)) {
         if let [name, error] = pair
@@ -147,47 +209,45 @@ fn places(names: &[String]) -> Result<(Places, Vec<String>), String> {
             parameters.push(name.clone());
         }
     }
-    all.correlations = super::columns::pairs(&parameters).map(|(a, b)| find(&format!("correlation_{a}_{b}"))).collect();
-    if let [Some(a), Some(b), Some(c), Some(d)] = super::columns::POSTERIOR.map(find) {
-        all.posterior = Some([a, b, c, d]);
-    }
+    all.correlations = pairs(&parameters).map(|(a, b)| find(&correlation(a, b).name)).collect();
+    let released: Option<Vec<usize>> = parameters.iter().map(|name| find(&released_error(name, "").name)).collect();
+    all.released_errors = released.unwrap_or_default();
     Ok((all, parameters))
 }
 
 fn row(places: &Places, text_ids: bool, cells: &dyn Cells, r: usize, file: &mut Arc<str>) -> Result<FitRow, String> {
-    let [id, path, row, status, text, rounds, evaluations, chi2, dof, objective, bound, flags, start, agree] =
-        places.fixed;
     let integer = |c: usize| cells.integer(c, r).unwrap_or(0);
     let count = |c: usize| u32::try_from(integer(c)).unwrap_or(0);
-    let name = cells.text(path, r);
+    let name = cells.text(places.file, r);
     if **file != *name {
         *file = name.into(); // rows of one file share its name
     }
-    let code = cells.integer(status, r).and_then(|n| i32::try_from(n).ok());
-    let id = match cells.integer(id, r).filter(|_| !text_ids) {
+    let code = cells.integer(places.status, r).and_then(|n| i32::try_from(n).ok());
+    let id = match cells.integer(places.id, r).filter(|_| !text_ids) {
         Some(n) => Id::Integer(n),
-        None => Id::Text(cells.text(id, r)),
+        None => Id::Text(cells.text(places.id, r)),
     };
     Ok(FitRow {
         detail: String::new(),
         file: file.clone(),
-        row: u64::try_from(integer(row)).unwrap_or(0),
+        row: u64::try_from(integer(places.row)).unwrap_or(0),
         status: code.and_then(Status::from_code).ok_or_else(|| {
-            format!("id {id}: `{}` is no status", code.map_or_else(|| cells.text(status, r), |n| n.to_string()))
+            format!("id {id}: `{}` is no status", code.map_or_else(|| cells.text(places.status, r), |n| n.to_string()))
         })?,
         id,
-        status_text: cells.text(text, r),
-        rounds: count(rounds),
-        evaluations: count(evaluations),
-        chi2: cells.float(chi2, r),
-        dof: integer(dof),
-        objective: cells.float(objective, r),
+        status_text: cells.text(places.status_text, r),
+        rounds: count(places.rounds),
+        evaluations: count(places.evaluations),
+        chi2: cells.float(places.chi2, r),
+        dof: integer(places.dof),
+        objective: cells.float(places.objective, r),
         parameters: places.parameters.iter().map(|(value, _)| cells.float(*value, r)).collect(),
         errors: places.parameters.iter().map(|(_, error)| cells.float(*error, r)).collect(),
-        at_bound: count(bound),
-        flags: count(flags),
-        start: i32::try_from(integer(start)).unwrap_or(-1),
-        n_starts_agree: count(agree),
+        released_errors: places.released_errors.iter().map(|c| cells.float(*c, r)).collect(),
+        at_bound: count(places.at_bound),
+        flags: count(places.flags),
+        start: i32::try_from(integer(places.start)).unwrap_or(-1),
+        n_starts_agree: count(places.n_starts_agree),
         posterior: places.posterior.map(|[velocity, error, skewness, kurtosis]| VelocityPosterior {
             velocity: cells.float(velocity, r),
             error: cells.float(error, r),

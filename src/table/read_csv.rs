@@ -44,6 +44,15 @@ impl Source for CsvSource {
         Vec::new()
     }
 
+    fn units(&self) -> Vec<(String, String)> {
+        Vec::new()
+    }
+
+    /// That CSV has no checksums is said where the format is described.
+    fn notes(&self) -> Vec<String> {
+        Vec::new()
+    }
+
     fn next_batch(&mut self) -> Result<Option<Box<dyn Cells>>, String> {
         let mut batch = std::mem::take(&mut self.first);
         if batch.is_empty() {

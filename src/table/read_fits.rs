@@ -1,12 +1,13 @@
-//! Result tables from FITS.
+//! Result tables from FITS, whose units are compared with DATASUM and CHECKSUM before a row is read.
 
 #![deny(clippy::indexing_slicing)] // whatever a file holds is no index
 
 use std::path::Path;
 
+use super::fits::read_unit;
 use super::read::{Cells, Source};
-use crate::error::Result;
-use crate::spectra::{Column, ColumnValues, FitsTables};
+use crate::error::{Error, Result, changed};
+use crate::spectra::{Checksums, Column, ColumnValues, FitsTables};
 
 /// Rows a batch.
 const BATCH: usize = 4096;
@@ -17,6 +18,7 @@ pub(super) struct FitsSource {
     names: Vec<String>,
     columns: Vec<Column>,
     pairs: Vec<(String, String)>,
+    notes: Vec<String>,
     rows: usize,
     next: usize,
 }
@@ -31,8 +33,40 @@ impl FitsSource {
             Ok(lines) => joined(&file.columns("METADATA", 0..lines)?),
             Err(_) => Vec::new(), // another program's table
         };
-        Ok(FitsSource { file, names, columns, pairs, rows, next: 0 })
+        let has_layout = pairs.iter().any(|(key, _)| key == "popfit.layout");
+        let notes = verify(&file.checksums()?, has_layout).map_err(|message| Error::format(path, message))?;
+        Ok(FitsSource { file, names, columns, pairs, notes, rows, next: 0 })
     }
+}
+
+/// Judges the units' checksums; what the user should know.
+///
+/// popfit gives them to every unit. Other programs drop them or, as astropy does, keep old ones beside new rows: a
+/// table without popfit's metadata and primary unit is read with a note.
+fn verify(units: &[(String, Checksums)], has_layout: bool) -> Result<Vec<String>, String> {
+    let named = |wanted: Checksums| {
+        let names: Vec<&str> =
+            units.iter().filter(|(_, found)| *found == wanted).map(|(name, _)| name.as_str()).collect();
+        (!names.is_empty()).then(|| names.join(", "))
+    };
+    let is_own = has_layout || matches!(units.first(), Some((_, Checksums::Right)));
+    let mut notes = Vec::new();
+    match named(Checksums::Wrong) {
+        Some(names) if is_own => {
+            let hint = "a program that changes the file has to write new ones, astropy with checksum=True";
+            return Err(format!("{} ({hint})", changed(&format!("the bytes of {names}"))));
+        }
+        Some(names) => notes.push(format!("another program wrote it, and its checksums of {names} are not verified")),
+        None => {}
+    }
+    match named(Checksums::Missing) {
+        Some(names) if has_layout => {
+            return Err(format!("damaged: DATASUM or CHECKSUM, which popfit writes, is missing in {names}"));
+        }
+        Some(names) => notes.push(format!("no checksums in {names}: changed bytes would not be noticed there")),
+        None => {}
+    }
+    Ok(notes)
 }
 
 /// Key and value; a value's lines are rows of one key.
@@ -64,6 +98,15 @@ impl Source for FitsSource {
 
     fn pairs(&self) -> Vec<(String, String)> {
         self.pairs.clone()
+    }
+
+    fn units(&self) -> Vec<(String, String)> {
+        let with_unit = self.columns.iter().filter(|column| !column.unit.is_empty());
+        with_unit.map(|column| (column.name.to_string(), read_unit(&column.unit).to_string())).collect()
+    }
+
+    fn notes(&self) -> Vec<String> {
+        self.notes.clone()
     }
 
     fn next_batch(&mut self) -> Result<Option<Box<dyn Cells>>, String> {

@@ -1,16 +1,19 @@
-//! Result tables from Parquet.
+//! Result tables from Parquet, whose rows are compared with the checksums in the footer.
 
 #![deny(clippy::indexing_slicing)] // whatever a file holds is no index
 
+use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::path::Path;
 
 use arrow_array::cast::AsArray;
 use arrow_array::types::{Float32Type, Float64Type, Int32Type, Int64Type};
 use arrow_array::{Array, RecordBatch};
-use arrow_schema::DataType;
+use arrow_schema::{DataType, FieldRef};
 use parquet::arrow::arrow_reader::{ParquetRecordBatchReader, ParquetRecordBatchReaderBuilder};
-use parquet::file::metadata::ColumnChunkMetaData;
+use parquet::file::metadata::{ColumnChunkMetaData, FileMetaData};
 
+use super::checksum::{self, Verifier};
+use super::parquet::UNIT;
 use super::read::{Cells, Source};
 use crate::error::{Error, Result};
 use crate::files;
@@ -20,13 +23,23 @@ pub(super) struct ParquetSource {
     names: Vec<String>,
     types: Vec<DataType>,
     pairs: Vec<(String, String)>,
+    units: Vec<(String, String)>,
+    checks: Checks,
+}
+
+/// What is known of a table's checksums.
+enum Checks {
+    Verified(Box<Verifier>),
+    /// Why there is nothing to compare with.
+    Absent(String),
 }
 
 impl ParquetSource {
     pub fn open(path: &Path) -> Result<ParquetSource> {
         let file = files::open(path).map_err(Error::io(path))?;
         let format = |e: parquet::errors::ParquetError| Error::format(path, e.to_string());
-        let builder = ParquetRecordBatchReaderBuilder::try_new(file).map_err(format)?;
+        let builder = decoded(|| ParquetRecordBatchReaderBuilder::try_new(file))
+            .map_err(|message| Error::format(path, message))?;
         let mut columns = builder.metadata().row_groups().iter().flat_map(|group| group.columns());
         // the crate asserts this of what a file says
         if !columns.all(has_places) {
@@ -37,8 +50,45 @@ impl ParquetSource {
         let types = fields.iter().map(|field| field.data_type().clone()).collect();
         let known = builder.metadata().file_metadata().key_value_metadata();
         let pair = |p: &parquet::file::metadata::KeyValue| Some((p.key.clone(), p.value.clone()?));
-        let pairs = known.map_or_else(Vec::new, |all| all.iter().filter_map(pair).collect());
-        Ok(ParquetSource { reader: builder.build().map_err(format)?, names, types, pairs })
+        let pairs: Vec<_> = known.map_or_else(Vec::new, |all| all.iter().filter_map(pair).collect());
+        let unit = |field: &FieldRef| Some((field.name().clone(), field.metadata().get(UNIT)?.clone()));
+        let units = fields.iter().filter_map(unit).collect();
+        let file = builder.metadata().file_metadata();
+        let checks = checks(file, &pairs).map_err(|message| Error::format(path, message))?;
+        Ok(ParquetSource { reader: builder.build().map_err(format)?, names, types, pairs, units, checks })
+    }
+}
+
+/// Finds the checksums. A table that another program has rewritten may carry those of the table before.
+fn checks(file: &FileMetaData, pairs: &[(String, String)]) -> Result<Checks, String> {
+    let find = |key: &str| pairs.iter().find(|(other, _)| other == key).map(|(_, value)| value.as_str());
+    let writer = file.created_by().unwrap_or("an unknown program");
+    let is_own = writer.starts_with("popfit ");
+    match find(checksum::KEY) {
+        Some(text) if is_own => {
+            let rows = u64::try_from(file.num_rows()).unwrap_or(0);
+            Verifier::new(text, rows, pairs).map(|verifier| Checks::Verified(Box::new(verifier)))
+        }
+        Some(_) => Ok(Checks::Absent(format!(
+            "was rewritten by {writer}, and its checksums are those of the table before: \
+             changed bytes would not be noticed"
+        ))),
+        // popfit has always written its version, and its checksums since its tables have a layout
+        None if is_own && (find("popfit.version").is_none() || find("popfit.layout").is_some()) => {
+            Err(format!("damaged: the metadata key {} is missing, which popfit writes", checksum::KEY))
+        }
+        None => {
+            Ok(Checks::Absent(format!("written by {writer}, has no checksums: changed bytes would not be noticed")))
+        }
+    }
+}
+
+/// Decodes bytes that may be damaged: the parquet crate panics on some of them, such as a page of dictionary indices
+/// without its dictionary.
+fn decoded<T, E: std::fmt::Display>(decode: impl FnOnce() -> Result<T, E>) -> Result<T, String> {
+    match catch_unwind(AssertUnwindSafe(decode)) {
+        Ok(result) => result.map_err(|e| e.to_string()),
+        Err(_) => Err("damaged: its pages do not fit together".into()),
     }
 }
 
@@ -61,11 +111,26 @@ impl Source for ParquetSource {
         self.pairs.clone()
     }
 
-    fn next_batch(&mut self) -> Result<Option<Box<dyn Cells>>, String> {
-        match self.reader.next() {
-            Some(batch) => Ok(Some(Box::new(ParquetCells(batch.map_err(|e| e.to_string())?)))),
-            None => Ok(None),
+    fn units(&self) -> Vec<(String, String)> {
+        self.units.clone()
+    }
+
+    fn notes(&self) -> Vec<String> {
+        match &self.checks {
+            Checks::Verified(_) => Vec::new(),
+            Checks::Absent(why) => vec![why.clone()],
         }
+    }
+
+    fn next_batch(&mut self) -> Result<Option<Box<dyn Cells>>, String> {
+        let batch = decoded(|| self.reader.next().transpose())?;
+        if let Checks::Verified(verifier) = &mut self.checks {
+            match &batch {
+                Some(batch) => verifier.add(batch)?,
+                None => verifier.finish()?,
+            }
+        }
+        Ok(batch.map(|batch| Box::new(ParquetCells(batch)) as Box<dyn Cells>))
     }
 }
 

@@ -3,17 +3,17 @@
 use std::io::{BufWriter, Write};
 use std::path::Path;
 
-use super::Metadata;
 use super::fits::metadata_unit;
 use super::fits_cards::Cards;
 use super::fits_unit::{FitsColumn, TableUnit, refused};
 use super::rvmod::{RvMod, beside};
 use super::rvtab_columns::{RvBatch, columns};
 use super::staged::Staged;
+use super::{Metadata, WriteOptions};
 use crate::error::{Error, Result};
 use crate::files::File;
 use crate::fit::{FitRow, Fitter, Sink};
-use crate::spectra::{Column, ColumnValues, Spectra};
+use crate::spectra::{Column, ColumnValues, OnesSum, Spectra};
 
 /// Tables of the input that are passed on.
 const PASSED: [&str; 2] = ["FIBERMAP", "SCORES"];
@@ -44,24 +44,25 @@ impl<'a> RvTabWriter<'a> {
     }
 
     /// `path` ends in `.fits`; `files` are the inputs without their spectra
-    /// ([`SpectraReader::empty`](crate::spectra::SpectraReader::empty)).
+    /// ([`SpectraReader::empty`](crate::spectra::SpectraReader::empty)); `options` are a [`Metadata`] or [`WriteOptions`].
     ///
     /// # Errors
-    /// `Usage` for another extension, or spectra that are not on one grid in each arm; `Io` for a folder that is missing or
-    /// cannot be written: nothing is fitted in vain.
+    /// `Usage` for another extension, or spectra that are not on one grid in each arm; `OutputExists` for a table or models
+    /// that are there, unless `options` allow to overwrite them; `Io` for a folder that is missing or cannot be written:
+    /// nothing is fitted in vain.
     pub fn create(
         path: impl AsRef<Path>,
         fitter: &'a Fitter,
         files: &[Spectra],
-        metadata: &Metadata,
+        options: impl Into<WriteOptions>,
     ) -> Result<RvTabWriter<'a>> {
-        let path = path.as_ref();
+        let (path, WriteOptions { overwrite, metadata }) = (path.as_ref(), options.into());
         if path.extension().is_none_or(|extension| !extension.eq_ignore_ascii_case("fits")) {
             return Err(Error::Usage(format!("{}: --format rvtab writes a file that ends in .fits", path.display())));
         }
         let Some(first) = files.first() else { return Err(Error::Usage("no file of spectra".into())) };
-        let table = Staged::create(path)?;
-        let models = Staged::create(&beside(path))?;
+        let table = Staged::create(path, overwrite)?;
+        let models = Staged::create(&beside(path), overwrite)?;
         let fibermap = common("FIBERMAP", files);
         let structure = columns(&RvBatch { fitter, spectra: first, rows: &[], fits: &[], fibermap: &fibermap });
         let rvtab = TableUnit::new(path, "RVTAB", structure.into_iter().map(|(column, _)| column).collect())?;
@@ -131,7 +132,7 @@ impl Sink for RvTabWriter<'_> {
 fn primary() -> Vec<u8> {
     let mut cards = Cards::primary();
     cards.text("DEPNAM00", "popfit").text("DEPVER00", env!("CARGO_PKG_VERSION"));
-    cards.finish()
+    cards.finish(OnesSum::default())
 }
 
 /// The column of the same table, name and type.

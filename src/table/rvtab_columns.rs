@@ -1,8 +1,8 @@
 //! The columns of rvspecfit's table of velocities, in its order, types and units.
 
-use super::fits::KM_S;
+use super::fits::spelled;
 use super::fits_unit::FitsColumn;
-use crate::fit::{ArmFit, FitRow, Fitter, Id, flag};
+use crate::fit::{ArmFit, FitRow, Fitter, Id, flag, quantity};
 use crate::solver::Status;
 use crate::spectra::{Column, ColumnValues, Spectra};
 
@@ -60,7 +60,7 @@ pub(super) fn columns(batch: &RvBatch) -> Vec<(FitsColumn, ColumnValues)> {
         add(&format!("CHISQ_C_{name}"), "", comment, float(&|k| of_arm(k, |arm| arm.chi2_continuum)));
     }
     // popfit's first guess compares labels and velocity together: there is no velocity of its own
-    add("VRAD_CCF", KM_S, "Velocity of the cross-correlation: none", float(&|_| f64::NAN));
+    add("VRAD_CCF", velocity_unit(), "Velocity of the cross-correlation: none", float(&|_| f64::NAN));
     let warnings: Vec<i64> = (0..batch.rows.len()).map(|k| batch.warnings(k)).collect();
     let success = warnings.iter().zip(batch.rows).map(|(warn, row)| *warn == 0 && row.status.is_success()).collect();
     add("RVS_WARN", "", "Warnings", ColumnValues::I64(warnings));
@@ -87,11 +87,12 @@ pub(super) fn columns(batch: &RvBatch) -> Vec<(FitsColumn, ColumnValues)> {
 /// Values and errors of the fit.
 fn parameters(batch: &RvBatch, add: Add) {
     let float = |get: &dyn Fn(usize) -> f64| ColumnValues::F64((0..batch.rows.len()).map(get).collect());
-    add("VRAD", KM_S, "Radial velocity", float(&|k| batch.value(k, "velocity").0));
-    add("VRAD_ERR", KM_S, "Radial velocity error", float(&|k| batch.value(k, "velocity").1));
+    let unit = velocity_unit();
+    add("VRAD", unit, "Radial velocity", float(&|k| batch.value(k, "velocity").0));
+    add("VRAD_ERR", unit, "Radial velocity error", float(&|k| batch.value(k, "velocity").1));
     add("VRAD_SKEW", "", "Skewness of the velocity's posterior", float(&|k| posterior(&batch.rows[k]).0));
     add("VRAD_KURT", "", "Kurtosis of the velocity's posterior", float(&|k| posterior(&batch.rows[k]).1));
-    add("VSINI", KM_S, "Stellar rotation velocity", float(&|k| batch.value(k, "vsini").0));
+    add("VSINI", unit, "Stellar rotation velocity", float(&|k| batch.value(k, "vsini").0));
     let labels = [
         ("LOGG", "logg", "", "log of the surface gravity"),
         ("TEFF", "teff", "K", "Effective temperature"),
@@ -102,6 +103,11 @@ fn parameters(batch: &RvBatch, add: Add) {
         add(name, unit, comment, float(&|k| batch.value(k, label).0));
         add(&format!("{name}_ERR"), unit, &format!("{comment}, error"), float(&|k| batch.value(k, label).1));
     }
+}
+
+/// km/s, as FITS spells it.
+fn velocity_unit() -> &'static str {
+    spelled(quantity::unit(&[], "velocity"))
 }
 
 /// Skewness and kurtosis of the velocity's posterior, where it was scanned.

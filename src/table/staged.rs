@@ -15,22 +15,27 @@ use crate::files::{self, File, Lock};
 pub(crate) struct Staged {
     target: PathBuf,
     temporary: PathBuf,
+    /// A file that has the name already may be replaced.
+    overwrite: bool,
     is_published: bool,
 }
 
 impl Staged {
     /// Creates the temporary file, which shows that the folder exists and can be written. What killed processes left is removed; what
-    /// another process is writing is [`Error::OutputLocked`]. A link is followed: it stays, and what it points to is replaced; one
-    /// that leads to itself is [`Error::Io`].
-    pub fn create(target: &Path) -> Result<(Staged, File)> {
+    /// another process is writing is [`Error::OutputLocked`]. Without `overwrite`, a file that is there is
+    /// [`Error::OutputExists`]. A link is followed: it stays, and what it points to is replaced; one that leads to itself is
+    /// [`Error::Io`].
+    pub fn create(target: &Path, overwrite: bool) -> Result<(Staged, File)> {
         let target = &files::behind_links(target).map_err(Error::writing(target))?;
         if let Some(what) = other_than_a_file(target) {
             return Err(Error::Write { path: target.to_path_buf(), message: format!("is {what}, not a file") });
         }
-        let made = Staged::beside(target)?;
+        refuse_existing(target, overwrite)?;
+        let (mut staged, file) = Staged::beside(target)?;
+        staged.overwrite = overwrite;
         // after one's own is there: of two processes at once one sees the other's for sure
         match sweep(target) {
-            Swept::Clean => Ok(made),
+            Swept::Clean => Ok((staged, file)),
             Swept::Held => Err(Error::OutputLocked { path: target.to_path_buf() }),
         }
     }
@@ -47,7 +52,7 @@ impl Staged {
                 }
                 file => file.map_err(Error::writing(target))?,
             };
-            let staged = Staged { target: target.to_path_buf(), temporary, is_published: false };
+            let staged = Staged { target: target.to_path_buf(), temporary, overwrite: false, is_published: false };
             file.lock().map_err(Error::writing(target))?;
             // between the two lines above another process may have taken it for one that was left
             if staged.temporary.exists() || tries == 100 {
@@ -61,13 +66,15 @@ impl Staged {
         &self.target
     }
 
-    /// Flushes the file to the disk and gives it its name, replacing what was there.
+    /// Flushes the file to the disk and gives it its name; see [`publish_all`](Staged::publish_all).
     pub fn publish(self, file: File) -> Result<()> {
         Staged::publish_all(vec![(self, file)])
     }
 
     /// Publishes files that belong together, the most telling last: all of them, or none as far as the file system lets it.
+    /// A file that took one of the names meanwhile is [`Error::OutputExists`], unless it may be replaced.
     pub fn publish_all(mut all: Vec<(Staged, File)>) -> Result<()> {
+        all.iter().try_for_each(|(staged, _)| refuse_existing(&staged.target, staged.overwrite))?;
         for (staged, file) in &all {
             file.sync().map_err(Error::writing(&staged.target))?;
         }
@@ -137,6 +144,14 @@ impl Drop for Before {
             let _ = files::remove(aside);
         }
     }
+}
+
+/// [`Error::OutputExists`] for a file that must not be replaced.
+fn refuse_existing(target: &Path, overwrite: bool) -> Result<()> {
+    if overwrite || !target.exists() {
+        return Ok(());
+    }
+    Err(Error::OutputExists { path: target.to_path_buf() })
 }
 
 /// What lies under the name if a rename must not replace it: as root it would replace `/dev/null` for the whole machine.

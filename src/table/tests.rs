@@ -29,6 +29,7 @@ fn row(id: Id, value: f64) -> FitRow {
         objective: value,
         parameters: vec![value, 2.5],
         errors: vec![f64::NAN, 1e-30],
+        released_errors: Vec::new(),
         at_bound: 2,
         flags: 16,
         start: -1,
@@ -39,7 +40,7 @@ fn row(id: Id, value: f64) -> FitRow {
 }
 
 fn schema(text_ids: bool) -> Schema {
-    Schema { parameters: vec!["velocity".into(), "teff".into()], text_ids, posterior: false }
+    Schema { parameters: vec!["velocity".into(), "teff".into()], text_ids, ..Schema::default() }
 }
 
 fn read(path: &Path) -> (Vec<RecordBatch>, ParquetMetaData) {
@@ -125,7 +126,7 @@ fn empty_table_has_every_column() {
         assert_eq!(builder.metadata().file_metadata().num_rows(), 0);
     }
     let path = folder.path().join("empty.csv");
-    FitTable { parameters: schema(false).parameters, rows: Vec::new() }.write(&path).unwrap();
+    FitTable { parameters: schema(false).parameters, ..FitTable::default() }.write(&path).unwrap();
     assert_eq!(std::fs::read_to_string(&path).unwrap(), format!("{HEADER}\n"));
 }
 
@@ -134,7 +135,7 @@ fn mixed_ids_become_text_only_when_the_schema_says_so() {
     let folder = tempfile::tempdir().unwrap();
     let rows = vec![row(Id::Integer(LARGE_ID), 1.0), row(Id::Text("star, \"two\"\n".into()), 1.0)];
     let path = folder.path().join("out.parquet");
-    FitTable { parameters: schema(true).parameters, rows: rows.clone() }.write(&path).unwrap();
+    FitTable { parameters: schema(true).parameters, rows: rows.clone(), ..FitTable::default() }.write(&path).unwrap();
     let (batches, _) = read(&path);
     let ids = batches[0].column(0).as_string::<i32>();
     assert_eq!([ids.value(0), ids.value(1)], ["39627652591523841", "star, \"two\"\n"]);
@@ -149,7 +150,7 @@ fn csv_reads_back() {
     let folder = tempfile::tempdir().unwrap();
     let path = folder.path().join("out.csv");
     let rows = vec![row(Id::Text("star, \"two\"\n".into()), f64::NEG_INFINITY), row(Id::Integer(LARGE_ID), 1e300)];
-    FitTable { parameters: schema(true).parameters, rows }.write(&path).unwrap();
+    FitTable { parameters: schema(true).parameters, rows, ..FitTable::default() }.write(&path).unwrap();
     let mut reader = ::csv::Reader::from_path(&path).unwrap();
     assert_eq!(reader.headers().unwrap().iter().collect::<Vec<_>>().join(","), HEADER);
     let records: Vec<_> = reader.records().map(|record| record.unwrap()).collect();
@@ -166,12 +167,38 @@ fn an_unfinished_table_leaves_nothing_and_spares_the_old_one() {
     let folder = tempfile::tempdir().unwrap();
     let path = folder.path().join("out.csv");
     std::fs::write(&path, "old").unwrap();
-    let first = TableWriter::create(&path, &schema(false), &Metadata::default()).unwrap();
-    let second = TableWriter::create(&path, &schema(false), &Metadata::default()).unwrap();
+    let overwriting = || WriteOptions::default().overwrite(true);
+    let first = TableWriter::create(&path, &schema(false), overwriting()).unwrap();
+    let second = TableWriter::create(&path, &schema(false), overwriting()).unwrap();
     drop(first);
     drop(second);
     assert_eq!(std::fs::read_to_string(&path).unwrap(), "old");
     assert_eq!(std::fs::read_dir(folder.path()).unwrap().count(), 1);
+}
+
+#[test]
+fn a_file_is_replaced_only_where_that_is_allowed() {
+    let folder = tempfile::tempdir().unwrap();
+    let table =
+        FitTable { parameters: schema(false).parameters, rows: vec![row(Id::Integer(1), 1.0)], ..FitTable::default() };
+    for name in ["out.csv", "out.parquet", "out.fits"] {
+        let path = folder.path().join(name);
+        std::fs::write(&path, "old").unwrap();
+        let refused = table.write(&path).unwrap_err();
+        assert!(matches!(&refused, Error::OutputExists { path: said } if *said == path), "{refused}");
+        assert!(refused.to_string().contains("--overwrite"), "{refused}");
+        assert_eq!(std::fs::read_to_string(&path).unwrap(), "old");
+        table.write_with(&path, WriteOptions::default().overwrite(true)).unwrap();
+        assert_eq!(FitTable::read(&path).unwrap().0.len(), 1);
+        // one that takes the name while the table is made
+        let late = folder.path().join(format!("late_{name}"));
+        let mut writer = TableWriter::create(&late, &schema(false), WriteOptions::default()).unwrap();
+        writer.append(&table.rows).unwrap();
+        std::fs::write(&late, "new").unwrap();
+        assert!(matches!(writer.finish(), Err(Error::OutputExists { .. })));
+        assert_eq!(std::fs::read_to_string(&late).unwrap(), "new");
+    }
+    assert_eq!(std::fs::read_dir(folder.path()).unwrap().count(), 6, "no temporary file is left");
 }
 
 #[test]
@@ -185,7 +212,7 @@ fn bad_paths_and_names_are_refused_before_any_fit() {
     assert!(matches!(create("missing/out.csv"), Some(Error::Io { .. })));
     std::fs::create_dir(folder.path().join("folder.csv")).unwrap();
     assert!(matches!(create("folder.csv"), Some(Error::Write { .. })));
-    let twice = Schema { parameters: vec!["chi2".into()], text_ids: false, posterior: false };
+    let twice = Schema { parameters: vec!["chi2".into()], ..Schema::default() };
     let result = TableWriter::create(folder.path().join("out.csv"), &twice, &Metadata::default());
     assert!(matches!(result, Err(Error::Model(_))));
 }
@@ -202,7 +229,10 @@ fn what_was_written_is_read_back() {
     let numbers = vec![row(Id::Integer(LARGE_ID), 0.1 + 0.2), row(Id::Integer(-1), f64::NEG_INFINITY)];
     let texts = vec![row(Id::Text("star, \"two\"\n".into()), 1e300), row(Id::Text("7".into()), 1.0)];
     for (name, rows) in [("a.parquet", &numbers), ("a.csv", &numbers), ("b.parquet", &texts), ("b.csv", &texts)] {
-        let table = FitTable { parameters: schema(false).parameters, rows: rows.clone() };
+        // CSV has no place for units
+        let units = ["velocity", "teff"].map(String::from).into_iter().zip(["km/s", "K"].map(String::from));
+        let units = if name.ends_with("csv") { Vec::new() } else { units.collect() };
+        let table = FitTable { parameters: schema(false).parameters, units, rows: rows.clone() };
         let path = folder.path().join(name);
         table.write_with(&path, &metadata).unwrap();
         let (mut found, said) = FitTable::read(&path).unwrap();
@@ -217,6 +247,24 @@ fn what_was_written_is_read_back() {
     }
     let reader = TableReader::open(folder.path().join("a.parquet")).unwrap();
     assert_eq!(reader.version.as_deref(), Some(env!("CARGO_PKG_VERSION")));
+}
+
+#[test]
+fn released_errors_are_columns_where_a_row_has_them() {
+    let folder = tempfile::tempdir().unwrap();
+    let with = FitRow { released_errors: vec![0.25, f64::INFINITY], ..row(Id::Integer(1), 1.0) };
+    for name in ["out.parquet", "out.fits", "out.csv"] {
+        let path = folder.path().join(name);
+        let rows = vec![with.clone(), row(Id::Integer(2), 1.0)];
+        FitTable { parameters: schema(false).parameters, rows, ..FitTable::default() }.write(&path).unwrap();
+        let mut reader = TableReader::open(&path).unwrap();
+        assert_eq!(reader.schema, Schema { released_errors: true, ..schema(false) }, "{name}");
+        let rows = reader.next_batch().unwrap().unwrap();
+        assert_eq!(rows[0].released_errors, [0.25, f64::INFINITY], "{name}");
+        assert!(rows[1].released_errors.len() == 2 && rows[1].released_errors.iter().all(|x| x.is_nan()), "{name}");
+    }
+    let header = std::fs::read_to_string(folder.path().join("out.csv")).unwrap();
+    assert!(header.contains(",n_starts_agree,velocity_err_released,teff_err_released,correlation_"), "{header}");
 }
 
 #[test]

@@ -46,6 +46,18 @@ fn wavelengths_of_the_file() {
         file(place.path(), "good.npz", &Arrays::good().bytes());
         place.run(&["good.npz", "spectra.npz"], &[]).is_refused(&[&["spectra.npz"], words].concat());
     }
+    // a grid in another unit is named as what it seems to be
+    let units: [(Spoil, &str); 4] = [
+        (|w| w.iter_mut().for_each(|w| *w /= 10.0), "the data's wavelengths seem to be in nm"),
+        (|w| w.iter_mut().for_each(|w| *w /= 1e4), "the data's wavelengths seem to be in µm"),
+        (|w| w.iter_mut().for_each(|w| *w = w.log10()), "the data's wavelengths seem to be log10 of the wavelength"),
+        (|w| w.iter_mut().for_each(|w| *w = w.ln()), "the data's wavelengths seem to be ln of the wavelength"),
+    ];
+    for (spoil, words) in units {
+        let mut arrays = Arrays::good();
+        spoil(&mut arrays.wavelength);
+        place.fit(&arrays.bytes(), &[]).is_refused(&["spectra.npz", "NoOverlap", words]);
+    }
     let place = Place::new("");
     place.model("[spectra]\nmask = [[100, 200]]\n");
     let text = std::fs::read_to_string(place.path().join("model.toml")).unwrap();

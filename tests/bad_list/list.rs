@@ -130,6 +130,7 @@ pub const LIST: [(u8, &str, &[Shown]); 37] = [
         "lower above upper, NaN bound",
         &[
             fault_of(BOUNDS, with_column, |a, n| a.columns[0].1[n] = 6.0, |s| refused(s.row, "bad_bounds")),
+            fault_of(BOUNDS, with_column, |a, n| a.columns[0].1[n] = f64::NAN, |s| refused(s.row, "bad_bounds")),
             refusal("[labels.a]\nbounds = [2.0, 1.0]\n", file::sound, &["BadBounds", "2 to 1"]),
             refusal("[labels.a]\nbounds = [nan, 1.0]\n", file::sound, &["BadBounds", "NaN"]),
             refusal("[velocity]\nrange = [nan, 1.0]\n", file::sound, &["BadBounds", "velocity.range"]),

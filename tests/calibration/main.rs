@@ -1,5 +1,6 @@
 //! Errors are calibrated: 2,000 refits of nine NIST problems and a spectrum. `examples/calibration.rs` has 20,000.
 
+mod bounds;
 #[path = "../../src/cli/nist/problems.rs"]
 #[expect(dead_code, reason = "the command and tests/nist.rs use the rest")]
 mod problems;
@@ -10,6 +11,7 @@ mod statistics;
 
 use std::sync::LazyLock;
 
+use bounds::beside_bound;
 use refits::Refits;
 use statistics::{Calibration, all};
 
@@ -36,4 +38,17 @@ fn a_bias_of_a_fifth_of_an_error_is_seen() {
     let faults = Calibration::new(&REFITS, 1.0, 0.2).faults();
     let means = faults.iter().filter(|fault| fault.contains("mean pull")).count();
     assert_eq!(means, REFITS.iter().map(|refits| refits.parameters.len()).sum::<usize>());
+}
+
+/// With the bound released, errors beside it are those of the estimate's scatter; on condition of the bound they are too small by
+/// √(1 − ρ²). Of about 630 refits the root mean square scatters by 3 %.
+#[test]
+fn errors_beside_a_bound_are_calibrated_when_it_is_released() {
+    let found = beside_bound(2000, 33);
+    let (conditional, released) = (found.conditional, found.released);
+    println!("{} at the bound, ρ {:.3}: {conditional:.3}, released {released:.3}", found.refits, found.correlation);
+    assert!(found.refits > 400);
+    assert!((released - 1.0).abs() < 0.1, "{released}");
+    assert!(conditional > 1.5, "{conditional}");
+    assert!((conditional * (1.0 - found.correlation.powi(2)).sqrt() - released).abs() < 0.1, "{conditional}");
 }

@@ -1,8 +1,8 @@
 //! Refits of data that are drawn from a model whose parameters are known.
 
 use popfit::{
-    ArmFit, Continuum, CurveFitter, Curves, Device, Emulator, FitTable, Fitter, LevenbergMarquardt, Spectra,
-    SpectralModel,
+    ArmFit, Continuum, CurveFitter, Curves, Device, Emulator, FitRow, FitTable, Fitter, LevenbergMarquardt, Spectra,
+    SpectralModel, SpectralModelBuilder,
 };
 
 use super::problems::Problem;
@@ -12,6 +12,7 @@ use super::random::Random;
 const NEIGHBOURHOOD: f64 = 2.0;
 /// Noise of the NIST refits over the scatter of the problem's own residuals. At the full scatter some problems are curved within their errors.
 const NOISE: f64 = 0.1;
+const DATA: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/data");
 /// The demo spectrum whose fit is the truth, far from all bounds, and how many refits are in memory.
 const SPECTRUM: usize = 51;
 const BATCH: usize = 1000;
@@ -79,18 +80,8 @@ fn scatter(problem: &Problem, model: &[f64]) -> f64 {
 
 /// `count` refits of one of the demo's spectra with velocity and continuum: the truth is its fit, the noise that of its ivar.
 pub fn synb(count: usize, seed: u64) -> Refits {
-    let data = concat!(env!("CARGO_MANIFEST_DIR"), "/data");
-    let model = SpectralModel::builder()
-        .arm("", Emulator::open(format!("{data}/emulator.safetensors")).unwrap())
-        .velocity(-1000.0..=1000.0)
-        .continuum(Continuum::rbf(10))
-        .marginalise(true)
-        .build()
-        .unwrap();
-    let fitter = Fitter::new(model, Device::cpu(), LevenbergMarquardt::default()).unwrap();
-    let spectrum = Spectra::open(format!("{data}/spectra.npz")).unwrap().slice(SPECTRUM..SPECTRUM + 1);
-    let truth = fitter.fit(&spectrum).unwrap().rows.swap_remove(0);
-    let arm = fitter.model_spectrum(&spectrum, &truth).unwrap().swap_remove(0);
+    let fitter = Fitter::new(demo_model().build().unwrap(), Device::cpu(), LevenbergMarquardt::default()).unwrap();
+    let (truth, arm) = demo_spectrum(&fitter);
     let mut random = Random(seed);
     let mut refits = Refits::new("synb", &fitter.parameters());
     for first in (0..count).step_by(BATCH) {
@@ -102,8 +93,25 @@ pub fn synb(count: usize, seed: u64) -> Refits {
     refits
 }
 
+/// The demo's model.
+pub fn demo_model() -> SpectralModelBuilder {
+    SpectralModel::builder()
+        .arm("", Emulator::open(format!("{DATA}/emulator.safetensors")).unwrap())
+        .velocity(-1000.0..=1000.0)
+        .continuum(Continuum::rbf(10))
+        .marginalise(true)
+}
+
+/// The demo spectrum whose fit is the truth: its row, and its model.
+pub fn demo_spectrum(fitter: &Fitter) -> (FitRow, ArmFit) {
+    let spectrum = Spectra::open(format!("{DATA}/spectra.npz")).unwrap().slice(SPECTRUM..SPECTRUM + 1);
+    let truth = fitter.fit(&spectrum).unwrap().rows.swap_remove(0);
+    let arm = fitter.model_spectrum(&spectrum, &truth).unwrap().swap_remove(0);
+    (truth, arm)
+}
+
 /// Spectra with the model of `arm` and noise of its errors.
-fn redrawn(arm: &ArmFit, count: usize, random: &mut Random) -> Spectra {
+pub fn redrawn(arm: &ArmFit, count: usize, random: &mut Random) -> Spectra {
     let (mut flux, mut ivar) = (Vec::new(), Vec::new());
     for _ in 0..count {
         for ((model, error), mask) in arm.model.iter().zip(&arm.error).zip(&arm.mask) {

@@ -6,7 +6,8 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
 use popfit::spectra::{SpectraReader, open_reader};
 use popfit::{
-    Control, Device, FitRow, Fitter, Journal, Metadata, Result, RvTabWriter, Schema, Sink, Spectra, Status, TableWriter,
+    Control, Device, FitRow, Fitter, Journal, Metadata, Result, RvTabWriter, Schema, Sink, Spectra, Status,
+    TableWriter, WriteOptions,
 };
 use tempfile::TempDir;
 
@@ -100,14 +101,15 @@ impl Place {
         let control = Control { cancel: cancel.clone(), progress: Some(Box::new(progress)), ..Control::default() };
         let mut journal = Journal::open(&self.outputs[0], KEY, resume)?;
         let metadata = Metadata { model: "[[arm]]\n".into(), ..Metadata::default() };
+        let options = WriteOptions::default().metadata(metadata).overwrite(true);
         let interrupted = if self.outputs.len() == 2 {
-            let mut table = RvTabWriter::create(&self.outputs[0], &self.fitter, &heads, &metadata)?;
+            let mut table = RvTabWriter::create(&self.outputs[0], &self.fitter, &heads, options)?;
             let interrupted = self.fit(&mut source, &mut table, &control, &mut journal)?;
             table.finish()?;
             interrupted
         } else {
-            let schema = Schema { parameters: self.fitter.parameters(), text_ids: false, posterior: false };
-            let mut table = TableWriter::create(&self.outputs[0], &schema, &metadata)?;
+            let schema = Schema::of(&self.fitter, false);
+            let mut table = TableWriter::create(&self.outputs[0], &schema, options)?;
             let interrupted = self.fit(&mut source, &mut table, &control, &mut journal)?;
             table.finish()?;
             interrupted

@@ -9,6 +9,7 @@ use fitsio_pure::image::{ImageData, read_image_data};
 use popfit::spectra::{Column, ColumnValues, Ids, Wavelength};
 use popfit::{
     Device, FitRow, FitTable, Fitter, Id, LevenbergMarquardt, Metadata, RvTabWriter, Schema, Sink, TableWriter,
+    WriteOptions,
 };
 
 use super::common::tiny;
@@ -98,7 +99,7 @@ fn the_table_reads_back_while_texts_grow() {
     let mut rows: Vec<FitRow> = fitter().fit(&spectra()).unwrap().rows;
     let ids = ["a", "the second star", "Sirius B, as seen on a clear night in winter", "π'"];
     rows.iter_mut().zip(ids).for_each(|(row, id)| row.id = Id::Text(id.into()));
-    let schema = Schema { parameters: fitter().parameters(), text_ids: true, posterior: false };
+    let schema = Schema::of(&fitter(), true);
     let model = format!("# {}\n[[arm]]\nname = 'b'", "x".repeat(300));
     let metadata = Metadata { device: "cpu".into(), model: model.clone(), ..Metadata::default() };
     let mut writer = TableWriter::create(&path, &schema, &metadata).unwrap();
@@ -140,7 +141,7 @@ fn the_table_reads_back_while_texts_grow() {
 fn an_empty_table_has_every_column() {
     let folder = tempfile::tempdir().unwrap();
     let path = folder.path().join("out.fits");
-    let schema = Schema { parameters: vec!["teff".into()], text_ids: false, posterior: false };
+    let schema = Schema { parameters: vec!["teff".into()], ..Schema::default() };
     TableWriter::create(&path, &schema, &Metadata::default()).unwrap().finish().unwrap();
     let table = Written::read(&path);
     assert_eq!(table.names("RESULTS").len(), 16);
@@ -235,10 +236,11 @@ fn outputs_are_checked_first_and_never_mixed() {
 
     // two runs on one output: each is whole, the last to finish stays
     let path = folder.path().join("out.fits");
-    let schema = Schema { parameters: fitter.parameters(), text_ids: false, posterior: false };
+    let schema = Schema::of(&fitter, false);
     let rows = fitter.fit(&super::write::spectra()).unwrap().rows;
-    let mut first = TableWriter::create(&path, &schema, &Metadata::default()).unwrap();
-    let mut second = TableWriter::create(&path, &schema, &Metadata::default()).unwrap();
+    let options = || WriteOptions::default().overwrite(true);
+    let mut first = TableWriter::create(&path, &schema, options()).unwrap();
+    let mut second = TableWriter::create(&path, &schema, options()).unwrap();
     for row in &rows {
         first.append(std::slice::from_ref(row)).unwrap();
         second.append(&[row.clone(), row.clone()]).unwrap();

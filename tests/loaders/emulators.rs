@@ -104,6 +104,30 @@ fn payne_is_evaluated_as_its_authors_do() {
     }
 }
 
+/// The Payne's files name no activation; of files that do, no other one is taken.
+#[test]
+fn an_activation_is_named_where_the_file_names_none() {
+    let folder = tempfile::tempdir().unwrap();
+    let open = |name: &str, bytes: &[u8]| Emulator::open(file(folder.path(), name, bytes)).unwrap();
+    let assumed = open("payne.npz", &npz(&payne(f32s), false));
+    assert!(assumed.assumes_activation() && assumed.activation() == Activation::LeakyRelu);
+    let named = assumed.clone().with_activation(Activation::Sigmoid).unwrap();
+    assert!(!named.assumes_activation() && named.activation() == Activation::Sigmoid);
+    let sigmoid = |x: Vec<f64>| x.into_iter().map(|x| 1.0 / (1.0 + (-x).exp())).collect::<Vec<_>>();
+    let h = sigmoid(affine(&ramp(6), &ramp(3), &[0.1, -0.25]));
+    let h = sigmoid(affine(&ramp(6), &ramp(2), &h));
+    for (flux, expected) in named.templates(&[5800.0, 2.0]).iter().zip(affine(&ramp(8), &ramp(4), &h)) {
+        assert!((f64::from(*flux) - expected).abs() < 1e-6);
+    }
+    assert!(
+        assumed.with_activation(Activation::Identity).unwrap_err().to_string().contains("identity is no activation")
+    );
+    let native = open("n.safetensors", &native(&DESCRIPTION.replace("ACT", "silu"), |_| ()));
+    assert!(!native.assumes_activation() && native.clone().with_activation(Activation::Silu).is_ok());
+    let refused = native.with_activation(Activation::Tanh).unwrap_err().to_string();
+    assert!(refused.contains("its activation is silu, not tanh"), "{refused}");
+}
+
 #[test]
 fn per_pixel_in_fortran_order() {
     let folder = tempfile::tempdir().unwrap();

@@ -1,5 +1,6 @@
 //! Files of emulators and spectra: good ones are read right, bad ones are errors, never a panic, never a shorter array.
 
+mod choices;
 #[path = "../common/mod.rs"]
 mod common;
 mod emulators;
@@ -10,7 +11,7 @@ use std::collections::HashMap;
 use std::path::Path;
 
 use common::{bools, f32s, f64s, file, i64s, npy, npz, raw_npy, shared};
-use popfit::emulator::{TemplateGrid, read_wavelength};
+use popfit::emulator::{Activation, TemplateGrid, read_wavelength};
 use popfit::spectra::{ArmSpectra, Ids, SpectraReader, Wavelength, open_reader};
 use popfit::{Emulator, Error, Result, Spectra};
 use proptest::prelude::*;

@@ -1,4 +1,4 @@
-"""Compares popfit's reading and writing of FITS with astropy's.
+"""Compares popfit's reading and writing of FITS, and its Parquet tables, with astropy's and pyarrow's.
 
 check_fits.py READ_SPECTRA POPFIT: the example `read_spectra` and the program, both built.
 """

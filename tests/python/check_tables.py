@@ -4,10 +4,15 @@ import csv
 import struct
 import subprocess
 import json
+import warnings
 
 import make_fits
 import numpy as np
+import pyarrow.parquet as pq
+from astropy import units as u
 from astropy.io import fits
+from astropy.table import Table
+from xxhash import xxh3_128
 
 PIXELS = 400
 COUNT = 6
@@ -73,6 +78,48 @@ def same(column, texts, name):
         assert [str(x) for x in column] == list(texts), f"{name}: {column}, {texts}"
 
 
+def check_sums(path):
+    """DATASUM and CHECKSUM of every HDU are there, and astropy finds them right."""
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        with fits.open(path, checksum=True) as file:
+            for hdu in file:
+                assert (hdu.verify_datasum(), hdu.verify_checksum()) == (1, 1), f"{path.name}, {hdu.name}"
+
+
+def digest(field, column):
+    """As the README has it."""
+    end, known = b"\xff", field.metadata
+    head = field.name.encode() + end + known.get(b"unit", b"") + end + known[b"description"] + end
+    if field.type == "string":
+        return xxh3_128(head + b"".join(text.encode() + end for text in column.to_pylist())).digest()
+    return xxh3_128(head + column.to_numpy().tobytes()).digest()
+
+
+def check_parquet(path, expected_units):
+    """The checksums are those that the README describes; units and meanings are where pyarrow and astropy show them."""
+    file = pq.ParquetFile(path)
+    metadata = file.metadata.metadata
+    algorithm, *groups, last = metadata[b"popfit.checksum"].decode().split("\n")
+    assert algorithm == "xxh3_128" and len(groups) == file.num_row_groups
+    for group, line in enumerate(groups):
+        table = file.read_row_group(group)
+        own = xxh3_128(b"".join(map(digest, file.schema_arrow, table.columns))).hexdigest()
+        assert line == f"0-{table.num_rows - 1} {own}", line
+    others = [pair for pair in sorted(metadata.items()) if pair[0] not in (b"popfit.checksum", b"ARROW:schema")]
+    own = xxh3_128(b"".join(text + b"\xff" for pair in others for text in pair)).hexdigest()
+    assert last == f"metadata {own}", last
+    assert metadata[b"popfit.layout"] == b"1" and b"\n2 ftol: converged: objective" in metadata[b"popfit.status"]
+    assert metadata[b"popfit.flags"].startswith(b"1 START_CLIPPED: ")
+    schema, table = pq.read_schema(path), Table.read(path)
+    for field in schema:
+        assert table[field.name].description == field.metadata[b"description"].decode(), field
+        unit = field.metadata.get(b"unit", b"").decode()
+        assert unit == expected_units.get(field.name, ""), field
+        assert (table[field.name].unit or u.one) == u.Unit(unit), field
+    return {field.name: field.metadata[b"description"].decode() for field in schema}
+
+
 def check_plain(path, table):
     rows = list(csv.DictReader(table.read_text().splitlines()))
     with fits.open(path) as file:
@@ -82,7 +129,16 @@ def check_plain(path, table):
         for name in results.columns.names:
             same(results.data[name], [row[name] for row in rows], name)
         units = dict(zip(results.columns.names, results.columns.units))
-        assert units["velocity"] == units["velocity_err"] == "km s-1" and units["teff"] == "K"
+        expected = {"velocity": "km/s", "teff": "K", "feh": "dex"}
+        expected |= {f"{name}_err": unit for name, unit in expected.items()}
+        for name, unit in units.items():
+            assert u.Unit(unit or "") == u.Unit(expected.get(name, "")), f"{name}: {unit}"
+        meanings = check_parquet(path.with_suffix(".parquet"), expected)
+        for k, name in enumerate(results.columns.names, 1):
+            assert results.header[f"TCOMM{k}"] == meanings[name], name
+        assert "1" in metadata["value"][metadata["key"] == "popfit.layout"]
+        at_bound = "16 AT_BOUND: a parameter ended at a bound, other than vsini at its lower bound"
+        assert at_bound in metadata["value"][metadata["key"] == "popfit.flags"]
         assert results.data["id"].dtype == ">i8" and results.data["id"][0] == make_fits.LARGE_ID
         model = "\n".join(metadata["value"][metadata["key"] == "popfit.model"])
         assert model == (path.parent / "model.toml").read_text()
@@ -145,9 +201,12 @@ def check_writing(program, folder):
         subprocess.run(command, check=True)
         return folder / out
 
+    fit("out.parquet")
     rows = check_plain(fit("out.fits"), fit("out.csv"))
     assert [int(row["id"]) for row in rows] == [make_fits.LARGE_ID + k for k in range(COUNT)]
     rvtab = fit("rvtab_coadd.fits", "--format", "rvtab")
+    for name in ("out.fits", "rvtab_coadd.fits", "rvmod_coadd.fits"):
+        check_sums(folder / name)
     check_rvmod(folder / "rvmod_coadd.fits", *check_rvtab(rvtab, rows, source))
 
     chosen = f"{make_fits.LARGE_ID + 4},{make_fits.LARGE_ID + 1}"
@@ -156,6 +215,6 @@ def check_writing(program, folder):
         (["--objtype", "TGT", "--min-sn", "50"], [0, 2, 4, 5]),
         (["--objtype", "SKY", "--arms", "r"], [1]),
     ):
-        table = fits.getdata(fit("selected.fits", *flags), "RESULTS")
+        table = fits.getdata(fit("selected.fits", "--overwrite", *flags), "RESULTS")
         assert list(table["row"]) == expected, f"{flags}: {table['row']}"
     print("tables read by astropy as popfit wrote them")

@@ -51,6 +51,7 @@ fn row(id: Id, k: u64) -> FitRow {
         objective: 90.0,
         parameters: vec![10.0 * x, 0.1 * x],
         errors: vec![0.5, 0.01],
+        released_errors: Vec::new(),
         at_bound: 0,
         flags: 0,
         start: 0,
@@ -77,5 +78,5 @@ fn failed(id: Id, k: u64) -> FitRow {
 
 /// A table of `velocity` and `mass`: no label that popfit knows.
 fn table(rows: Vec<FitRow>) -> FitTable {
-    FitTable { parameters: vec!["velocity".into(), "mass".into()], rows }
+    FitTable { parameters: vec!["velocity".into(), "mass".into()], rows, ..FitTable::default() }
 }

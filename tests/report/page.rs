@@ -93,7 +93,7 @@ fn empty_and_failed_tables_have_a_page() {
         let (markup, _script) = html.split_once("\"use strict\"").unwrap();
         assert!(!markup.contains("NaN") && !markup.contains("inf'") && !markup.contains(">inf"), "{name}");
     }
-    let none = FitTable { parameters: Vec::new(), rows: Vec::new() };
+    let none = FitTable::default();
     assert!(table_page(folder.path(), "none.csv", &none).exists());
 }
 
@@ -101,7 +101,8 @@ fn empty_and_failed_tables_have_a_page() {
 fn many_rows_are_counted_and_the_worst_are_listed() {
     let folder = tempfile::tempdir().unwrap();
     let rows = (0..5000).map(|k| if k == 17 { failed(Id::Integer(k), 17) } else { row(Id::Integer(k), k as u64) });
-    let labels = FitTable { parameters: vec!["age".into(), "mass".into()], rows: rows.collect() };
+    let labels =
+        FitTable { parameters: vec!["age".into(), "mass".into()], rows: rows.collect(), ..FitTable::default() };
     let page = table_page(folder.path(), "many.parquet", &labels);
     let html = std::fs::read_to_string(page).unwrap();
     assert!(html.len() < 1 << 20, "{} bytes", html.len());

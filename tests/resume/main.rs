@@ -122,6 +122,7 @@ fn kill_and_resume(out: &str, others: &[&str], more: &[&str], kills: u32) {
             if is_running {
                 break;
             }
+            std::iter::once(&out).chain(others).for_each(|name| std::fs::remove_file(killed.join(name)).unwrap());
             moment = moment.mul_f64(0.7);
         }
         resumed += u32::from(journal(&killed.join(out)).1 > HEAD);
@@ -343,6 +344,10 @@ fn an_older_table_stays() {
     let [whole, out] = ["whole.csv", "out.csv"].map(|name| folder.path().join(name));
     assert!(command(inputs.path(), &whole, &[]).status().unwrap().success());
     std::fs::write(&out, "old").unwrap();
+    let refused = command(inputs.path(), &out, &[]).output().unwrap();
+    assert_eq!(refused.status.code(), Some(2), "{}", message(&refused));
+    assert!(message(&refused).contains("out.csv: OutputExists"), "{}", message(&refused));
+    assert_eq!(names(folder.path()), ["out.csv", "whole.csv"]);
     let end = |child: Child, said: &[&str]| {
         let output = child.wait_with_output().unwrap();
         assert_eq!(output.status.code(), Some(1), "{}", message(&output));
@@ -350,7 +355,7 @@ fn an_older_table_stays() {
         assert_eq!(std::fs::read(&out).unwrap(), b"old");
         assert_eq!(names(folder.path()), [".out.csv.journal", "out.csv", "whole.csv"]);
     };
-    let child = until_it_has_rows(inputs.path(), &out, &[]);
+    let child = until_it_has_rows(inputs.path(), &out, &["--overwrite"]);
     assert!(Command::new("kill").args(["-INT", &child.id().to_string()]).status().unwrap().success());
     end(child, &["interrupted", "is as it was", "--resume goes on"]);
     // a file of the same length and time, and what is done to it while it is fitted

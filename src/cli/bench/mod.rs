@@ -14,18 +14,17 @@ mod sequence;
 mod workload;
 
 use std::collections::BTreeMap;
-use std::fs::OpenOptions;
 use std::io::Write;
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 use std::time::Duration;
 
-use popfit::{Device, Error};
+use popfit::{Device, Error, OutputFile};
 use rayon::{ThreadPool, ThreadPoolBuilder};
 use serde::Serialize;
 
 use super::Failure;
-use super::output::save;
-use super::rows::{cells, line, print};
+use super::rows::{cells, print};
+use super::stdout::line;
 use peers::Peer;
 use race::Run;
 use score::{Row, best};
@@ -54,6 +53,9 @@ pub struct Arguments {
     /// Where --scaling draws its plot
     #[arg(long, value_name = "FILE.svg", requires = "scaling", default_value = "scaling.svg")]
     plot: PathBuf,
+    /// Replace the files of --json and --plot if they exist
+    #[arg(long)]
+    overwrite: bool,
 }
 
 /// What `--json` writes.
@@ -68,12 +70,14 @@ struct Report {
 
 /// Runs every solver on every workload, prints tables, the machine and the versions, writes the file.
 pub fn run(arguments: &Arguments) -> Result<(), Failure> {
-    arguments.json.as_deref().map_or(Ok(()), check_writable)?;
+    // before the run, which would be in vain
+    let create = |path: &PathBuf| OutputFile::create(path, arguments.overwrite);
+    let json = arguments.json.as_ref().map(create).transpose()?;
+    let plot = arguments.scaling.then(|| create(&arguments.plot)).transpose()?;
     let gpus = gpus(arguments.device.as_deref())?;
-    if arguments.scaling {
-        check_writable(&arguments.plot)?;
+    if let Some(plot) = plot {
         let devices = [vec![Device::cpu()], gpus].concat();
-        return scaling::run(&devices, arguments.quick, (arguments.json.as_deref(), &arguments.plot));
+        return scaling::run(&devices, arguments.quick, scaling::Outputs { plot, json });
     }
     let (one, all) = (pool(1)?, pool(0)?);
     let budget = Duration::from_secs_f64(if arguments.quick { 0.2 } else { 6.0 });
@@ -110,7 +114,7 @@ pub fn run(arguments: &Arguments) -> Result<(), Failure> {
     }
     let versions: Vec<String> = report.versions.iter().map(|(name, version)| format!("{name} {version}")).collect();
     line(format_args!("\n{}\n{}", report.machine, versions.join(", ")));
-    arguments.json.as_ref().map_or(Ok(()), |path| write(path.clone(), &report))
+    json.map_or(Ok(()), |file| write(file, &report))
 }
 
 const EXPLANATION: &str = "\nreached: share of the fits within 1e-3 of the lowest objective that any solver found, in f64; fits that \
@@ -176,15 +180,7 @@ fn print_rows(rows: &[Row], workload: &Workload) {
     print(&table);
 }
 
-/// Fails before the run where the file could not be written after it.
-fn check_writable(path: &Path) -> Result<(), Failure> {
-    let is_new = !path.exists();
-    let opened = OpenOptions::new().append(true).create(true).open(path);
-    let opened = opened.and_then(|_| if is_new { std::fs::remove_file(path) } else { Ok(()) });
-    opened.map_err(|source| Failure::from(Error::Io { path: path.into(), source }))
-}
-
-fn write(path: PathBuf, report: &impl Serialize) -> Result<(), Failure> {
+fn write(file: OutputFile, report: &impl Serialize) -> Result<(), Failure> {
     let text = serde_json::to_string_pretty(report).map_err(|error| Failure::usage(error.to_string()))?;
-    save(&path, text).map_err(Failure::running)
+    file.write(text).map_err(Failure::running)
 }

@@ -1,10 +1,9 @@
 //! `popfit bench --scaling`: what a fit costs by the number of spectra, starts, pixels and labels.
 
 use std::collections::BTreeMap;
-use std::path::Path;
 use std::time::{Duration, Instant};
 
-use popfit::{Continuum, Device, Fitter, LevenbergMarquardt, Result, Spectra, SpectralModel};
+use popfit::{Continuum, Device, Fitter, LevenbergMarquardt, OutputFile, Result, Spectra, SpectralModel};
 use serde::Serialize;
 
 use super::machine;
@@ -12,7 +11,8 @@ use super::network::network;
 use super::noisy::noisy_templates;
 use super::scaling_plot;
 use crate::cli::Failure;
-use crate::cli::rows::{cells, line, print};
+use crate::cli::rows::{cells, print};
+use crate::cli::stdout::line;
 
 /// One number is changed, the others stay here.
 const STARTS: usize = 2;
@@ -83,8 +83,14 @@ struct Report {
     points: Vec<Point>,
 }
 
+/// Where the plot and, if wanted, the numbers go.
+pub struct Outputs {
+    pub plot: OutputFile,
+    pub json: Option<OutputFile>,
+}
+
 /// Measures every axis on every device, the CPU first; a table, a plot and a file.
-pub fn run(devices: &[Device], quick: bool, (json, plot): (Option<&Path>, &Path)) -> std::result::Result<(), Failure> {
+pub fn run(devices: &[Device], quick: bool, outputs: Outputs) -> std::result::Result<(), Failure> {
     let budget = Duration::from_secs_f64(if quick { 0.05 } else { 2.0 });
     let usual = if quick { 8 } else { 512 };
     let mut points = Vec::new();
@@ -103,11 +109,12 @@ pub fn run(devices: &[Device], quick: bool, (json, plot): (Option<&Path>, &Path)
     }
     line(WORDS);
     print_points(&points);
-    scaling_plot::draw(plot, &points).map_err(Failure::running)?;
+    let plot = outputs.plot.path().display().to_string();
+    scaling_plot::draw(outputs.plot, &points).map_err(Failure::running)?;
     let report =
         Report { machine: machine::machine(&devices[1..]), versions: machine::versions(), data: WORDS, points };
-    line(format_args!("\n{}\nwrote {}", report.machine, plot.display()));
-    json.map_or(Ok(()), |path| super::write(path.into(), &report))
+    line(format_args!("\n{}\nwrote {plot}", report.machine));
+    outputs.json.map_or(Ok(()), |file| super::write(file, &report))
 }
 
 /// A model of so many labels and pixels, and so many spectra.

@@ -1,13 +1,10 @@
 //! Cost by axis: four panels, a line a device, as SVG.
 
-use std::path::Path;
-
 use plotters::coord::Shift;
 use plotters::coord::types::RangedCoordf64;
 use plotters::prelude::*;
-use popfit::{Error, Result};
+use popfit::{Error, OutputFile, Result};
 
-use super::super::output::save;
 use super::scaling::{Axis, Point};
 
 const SIZE: (u32, u32) = (1280, 800);
@@ -22,11 +19,11 @@ type Panel<'a> = DrawingArea<SVGBackend<'a>, Shift>;
 type Chart<'a, 'b> = ChartContext<'a, SVGBackend<'b>, Cartesian2d<RangedCoordf64, RangedCoordf64>>;
 
 /// Milliseconds a fit, both axes from zero, but for the number of spectra, which goes by powers of two.
-pub fn draw(path: &Path, points: &[Point]) -> Result<()> {
-    let failed = |e: Failed| Error::Write { path: path.to_path_buf(), message: e.to_string() };
+pub fn draw(file: OutputFile, points: &[Point]) -> Result<()> {
+    let failed = |e: Failed| Error::Write { path: file.path().to_path_buf(), message: e.to_string() };
     let mut svg = String::new();
     panels(&mut svg, points).map_err(failed)?;
-    save(path, svg)
+    file.write(svg)
 }
 
 fn panels(svg: &mut String, points: &[Point]) -> std::result::Result<(), Failed> {

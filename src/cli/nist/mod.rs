@@ -8,7 +8,8 @@ mod problems;
 use popfit::{CurveFit, CurveFitter, Device, Solver, Status};
 
 use super::Failure;
-use super::rows::{cells, line, print};
+use super::rows::{cells, print};
+use super::stdout::line;
 use problems::{Problem, digits, problems};
 
 /// Digits at which a run counts as solved, and those at which its standard deviations count as right.

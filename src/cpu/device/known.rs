@@ -251,7 +251,8 @@ mod tests {
         SpectralObjective::new(&model.build().unwrap(), &[layout], Precision::F32).record()
     }
 
-    const LAYOUT: ArmLayout = ArmLayout { pixels: 100, shared_grid: true, diagonals: 0, is_template: false, own_basis: false };
+    const LAYOUT: ArmLayout =
+        ArmLayout { pixels: 100, shared_grid: true, diagonals: 0, is_template: false, own_basis: false };
 
     #[test]
     fn what_is_seen_twice_is_kept_as_long_as_there_is_room() {

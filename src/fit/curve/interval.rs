@@ -2,10 +2,10 @@
 //! rise of χ² says how probable it is that the truth lies nearer.
 
 use super::data::Curves;
-use super::probability::{tail_of, threshold};
 use super::search::Search;
 use super::{CurveFit, CurveFitter};
 use crate::error::{Error, Result};
+use crate::fit::probability::{tail_of, threshold};
 
 /// Searches whose fits run together: more would only take memory.
 const TOGETHER: usize = 8192;

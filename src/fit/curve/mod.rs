@@ -10,7 +10,6 @@ mod objective;
 mod passage;
 mod passes;
 mod polish;
-mod probability;
 mod redo;
 mod report;
 mod result;

@@ -25,7 +25,7 @@ use crate::spectra::Spectra;
 pub(super) use fingerprint::{Hash, fingerprint};
 use frame::{Frame, frame};
 
-const MAGIC: &[u8] = b"popfit journal 5\n";
+const MAGIC: &[u8] = b"popfit journal 7\n";
 
 /// One batch.
 #[derive(Serialize, Deserialize)]
@@ -48,13 +48,17 @@ pub struct Journal {
     /// By number: where the batch's last record begins, and whether it has all rows.
     known: BTreeMap<usize, (u64, bool)>,
     /// It holds rows that are nowhere else.
-    is_needed: bool,
+    has_rows: bool,
+    /// It was there, and of this run.
+    is_continued: bool,
+    /// The file stays when the journal is closed.
+    stays: bool,
     damage: Option<String>,
 }
 
 impl Drop for Journal {
     fn drop(&mut self) {
-        if !self.is_needed {
+        if !self.stays {
             // an empty journal that cannot be removed harms nobody
             let _ = files::remove(&self.path);
         }
@@ -77,18 +81,20 @@ impl Journal {
             Ok(found) => found,
             Err(message) => return Err(Error::Journal { path, message: message.into() }),
         };
-        let is_needed = !found.known.is_empty();
-        if is_needed && !resume {
+        let has_rows = !found.known.is_empty();
+        if has_rows && !resume {
             let message = "it holds what an interrupted run has fitted: give --resume to go on, or remove it".into();
             return Err(Error::Journal { path, message });
         }
-        if is_needed && found.key != key {
+        if has_rows && found.key != key {
             let message = format!("it is of another run: {}", difference(&found.key, key));
             return Err(Error::Journal { path, message });
         }
         let damage = found.damage(&path);
-        let mut journal = Journal { path, file, known: found.known, is_needed, damage };
-        journal.begin(if is_needed { found.end } else { 0 }, key).map_err(io)?;
+        let is_continued = resume && found.key == key;
+        let stays = has_rows || is_continued;
+        let mut journal = Journal { path, file, known: found.known, has_rows, is_continued, stays, damage };
+        journal.begin(if has_rows { found.end } else { 0 }, key).map_err(io)?;
         Ok(journal)
     }
 
@@ -106,7 +112,18 @@ impl Journal {
 
     /// Whether a run that resumes would find something: it holds rows, and nobody has removed it meanwhile.
     pub fn has_rows(&self) -> bool {
-        self.is_needed && self.path.exists()
+        self.has_rows && self.path.exists()
+    }
+
+    /// Tells whether the journal of an earlier start of the same run was there, with or without rows. What stands under
+    /// the output's name is then that run's own, or what that run was allowed to replace.
+    pub fn is_continued(&self) -> bool {
+        self.is_continued
+    }
+
+    /// Tells whether an output has a journal beside it: the run that writes it has not come to its end.
+    pub fn is_beside(target: &Path) -> bool {
+        beside(target).exists()
     }
 
     /// In words, what was damaged when it was opened, and what that costs. What a killed run has torn is no damage.
@@ -163,7 +180,7 @@ impl Journal {
         let payload = postcard::to_stdvec(&record).map_err(|error| failed(error.to_string()))?;
         let written = self.file.seek(SeekFrom::End(0)).and_then(|_| self.file.write_all(&frame(&payload)));
         written.map_err(Error::writing(&self.path))?;
-        self.is_needed = true;
+        (self.has_rows, self.stays) = (true, true);
         Ok(())
     }
 
@@ -172,9 +189,14 @@ impl Journal {
         self.file.sync().map_err(Error::writing(&self.path))
     }
 
+    /// The run has been interrupted: the journal stays even without rows, so that the run can go on.
+    pub fn leave(mut self) {
+        self.stays = true;
+    }
+
     /// The output is whole: the journal goes.
     pub fn remove(mut self) {
-        self.is_needed = false;
+        self.stays = false;
     }
 }
 

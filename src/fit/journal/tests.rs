@@ -23,6 +23,7 @@ fn rows(status: [Status; 2]) -> Vec<FitRow> {
         objective: -0.0,
         parameters: vec![1.0 / 3.0],
         errors: vec![f64::INFINITY],
+        released_errors: Vec::new(),
         at_bound: 0,
         flags: 2,
         start: -1,
@@ -93,6 +94,27 @@ fn of_an_interrupted_batch_the_finished_rows_are_kept() {
     let mut journal = Journal::open(&target, KEY, true).unwrap();
     assert!(journal.recall(0, &spectra(1.0)).unwrap().0.iter().all(Option::is_some));
     journal.remove();
+}
+
+/// With it, an output that is there may be replaced.
+#[test]
+fn a_run_goes_on_only_with_its_own_journal() {
+    let folder = tempfile::tempdir().unwrap();
+    let target = folder.path().join("out.csv");
+    let open = |key: &str, resume: bool| Journal::open(&target, key, resume).unwrap();
+    // none there; one without rows that stays; of another run; not asked for
+    assert!(!Journal::is_beside(&target) && !open(KEY, true).is_continued());
+    open(KEY, false).leave();
+    assert!(Journal::is_beside(&target));
+    let journal = open(KEY, true);
+    assert!(journal.is_continued() && !journal.has_rows());
+    drop(journal);
+    assert!(Journal::is_beside(&target), "whatever stops the run, it can go on");
+    let other = open("version = 2", true);
+    assert!(!other.is_continued());
+    other.leave();
+    assert!(!open("version = 2", false).is_continued());
+    assert!(!Journal::is_beside(&target), "one without rows goes");
 }
 
 #[test]

@@ -8,12 +8,13 @@ use rayon::prelude::*;
 
 use super::{Grids, Ready, Run, SharedGrid, Started};
 use crate::error::Result;
-use crate::fit::Fitter;
 use crate::fit::assemble::{matched, prepare_all};
 use crate::fit::given::given;
 use crate::fit::layout::{diagonals, layout, layout_for};
 use crate::fit::limits::Tables;
+use crate::fit::negative_flux::has_negative_flux;
 use crate::fit::workers::Tally;
+use crate::fit::{Fitter, flag};
 use crate::model::{ArmLayout, Fault, FirstGuess, Limits, ModelArm, Prepared, Sampling};
 use crate::spectra::{ArmSpectra, Spectra, Wavelength};
 
@@ -124,7 +125,7 @@ fn with_samplings<'a>(
 }
 
 impl Piece<'_> {
-    /// Starts of every spectrum, in u, inside the bounds; whether one was clipped.
+    /// Starts of every spectrum, in u, inside the bounds, and its flags.
     fn starts(
         &mut self,
         fitter: &Fitter,
@@ -138,7 +139,8 @@ impl Piece<'_> {
             let one = |(k, (prepared, x))| -> Started {
                 let (prepared, limits) = (prepared?, tables.of(k)?);
                 let (start, clipped) = given(model, &limits, x)?;
-                Ok((prepared, limits, vec![start], clipped))
+                let flags = flags(&prepared, &samplings(grids, k), clipped);
+                Ok((prepared, limits, vec![start], flags))
             };
             return place.map(one).collect();
         }
@@ -146,16 +148,27 @@ impl Piece<'_> {
         let cancelled = || tally.is_some_and(|tally| tally.cancel().load(Ordering::Relaxed));
         let one = |(k, prepared): (usize, std::result::Result<Prepared, Fault>)| {
             let (prepared, limits) = (prepared?, tables.of(k)?);
-            let clipped = limits.iter().any(outside);
+            let samplings = samplings(grids, k);
+            let flags = flags(&prepared, &samplings, limits.iter().any(outside));
             if cancelled() {
-                return Ok((prepared, limits, Vec::new(), clipped)); // without a start it is not fitted
+                return Ok((prepared, limits, Vec::new(), flags)); // without a start it is not fitted
             }
-            let samplings: Vec<&Sampling> = grids.iter().filter_map(|g| g.of(k).ok()).map(|s| &**s).collect();
             let starts = guess.map(|g| g.starts(&prepared, &samplings, &limits, count)).unwrap_or_default();
-            Ok((prepared, limits, starts, clipped))
+            Ok((prepared, limits, starts, flags))
         };
         prepared.into_par_iter().enumerate().map(one).collect()
     }
+}
+
+/// How each arm samples a spectrum.
+fn samplings(grids: &[Grids], spectrum: usize) -> Vec<&Sampling> {
+    grids.iter().filter_map(|grid| grid.of(spectrum).ok()).map(|sampling| &**sampling).collect()
+}
+
+/// Flags of what is known before the fit.
+fn flags(prepared: &Prepared, samplings: &[&Sampling], clipped: bool) -> u32 {
+    let all = [(flag::START_CLIPPED, clipped), (flag::NEGATIVE_FLUX, has_negative_flux(&prepared.arms, samplings))];
+    all.iter().filter(|(_, is_set)| *is_set).map(|(bit, _)| bit).sum()
 }
 
 /// Arms that differ in pixels share a population if these, rounded up to a multiple of this, are as many.

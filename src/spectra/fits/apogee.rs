@@ -4,12 +4,12 @@
 
 use std::sync::Arc;
 
-use super::air;
 use super::hdu::{Fits, Kind};
+use super::medium::is_air;
 use super::single::{Single, stem};
 use crate::error::Result;
 use crate::spectra::arm::check_grid;
-use crate::spectra::{ArmSpectra, Ids, Spectra, SpectraReader, Wavelength};
+use crate::spectra::{ArmSpectra, Ids, Spectra, SpectraReader, Wavelength, air};
 
 const FLUX: usize = 1;
 const ERROR: usize = 2;
@@ -73,7 +73,7 @@ impl StarReader {
         let header = fits.header(FLUX)?;
         let card = |key, default| header.float(key).unwrap_or(default);
         let (start, step, reference) = (card("CRVAL1", f64::NAN), card("CDELT1", f64::NAN), card("CRPIX1", 1.0));
-        let air = air::is_air(&fits, &[0, FLUX]);
+        let air = is_air(&fits, &[0, FLUX]);
         let at = |j: usize| 10f64.powf(start + step * (j as f64 + 1.0 - reference));
         let grid: Vec<f64> = (0..pixels).map(|j| if air { air::to_vacuum(at(j)) } else { at(j) }).collect();
         check_grid(&grid, &fits.what(FLUX))?;
@@ -145,7 +145,7 @@ pub(super) fn open_visit(mut fits: Fits) -> Result<Single> {
     let (flux, ivar, mask) = arrays(&mut fits, 0, pixels)?;
     let mut wavelength = Vec::new();
     fits.numbers(WAVELENGTH, 0, pixels, &mut wavelength, |x| x)?;
-    let air = air::is_air(&fits, &[0, FLUX, WAVELENGTH]);
+    let air = is_air(&fits, &[0, FLUX, WAVELENGTH]);
     if air {
         wavelength.iter_mut().for_each(|w| *w = air::to_vacuum(*w));
     }

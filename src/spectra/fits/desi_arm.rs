@@ -2,11 +2,11 @@
 
 use std::sync::Arc;
 
-use super::air;
 use super::hdu::Fits;
+use super::medium::is_air;
 use crate::error::{Error, Result};
 use crate::spectra::arm::check_grid;
-use crate::spectra::{ArmSpectra, Resolution, Wavelength};
+use crate::spectra::{ArmSpectra, Resolution, Wavelength, air};
 
 /// Places of an arm's images, all of which fit together.
 pub(super) struct Arm {
@@ -60,7 +60,7 @@ impl Arm {
         fits.expect_shape(wavelength, &[pixels])?;
         let mut grid = Vec::new();
         fits.numbers(wavelength, 0, pixels, &mut grid, |x| x)?;
-        if air::is_air(fits, &[wavelength]) {
+        if is_air(fits, &[wavelength]) {
             grid.iter_mut().for_each(|w| *w = air::to_vacuum(*w));
             notes.push(air::note(&fits.path));
         }

@@ -1,10 +1,12 @@
 //! The file's structure: header and data units, every size checked against the file before anything is allocated.
 
+use std::ops::Range;
 use std::path::{Path, PathBuf};
 
 use super::bytes::{self, Bytes};
 use super::cards::{CARD, Header};
 use super::image::Image;
+use super::sum::OnesSum;
 use super::table::Table;
 use crate::error::{Error, Result};
 
@@ -13,6 +15,8 @@ const BLOCK: u64 = 2880;
 /// Headers beyond this are no spectra's (a survey's take 100 kB).
 const MOST_HEADER: u64 = 4 << 20;
 const MOST_AXES: i64 = 999;
+/// Bytes that are summed in one go.
+const PIECE: usize = 1 << 18;
 
 /// What a unit holds.
 #[derive(Debug)]
@@ -32,6 +36,8 @@ pub(super) struct Hdu {
     pub kind: Kind,
     /// Where the data begin.
     pub start: u64,
+    /// Where the unit begins and ends.
+    span: Range<u64>,
     index: usize,
 }
 
@@ -115,7 +121,7 @@ impl Fits {
         };
         let name = header.text("EXTNAME").unwrap_or("").trim().to_uppercase();
         let kind = kind(&header, shape, index == 0).map_err(|m| fault(format!("{name}: {m}")))?;
-        self.hdus.push(Hdu { name, header, kind, start, index });
+        self.hdus.push(Hdu { name, header, kind, start, span: at..end, index });
         Ok(end)
     }
 
@@ -194,6 +200,54 @@ impl Fits {
             std::io::ErrorKind::UnexpectedEof => self.fault(index, "the file has shrunk since it was opened"),
             _ => Error::Io { path: self.path.clone(), source: e },
         })
+    }
+}
+
+/// What a unit's checksums say.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Checksums {
+    /// It has DATASUM and CHECKSUM, and both are right.
+    Right,
+    /// One or both are missing; the one that it may have is right.
+    Missing,
+    Wrong,
+}
+
+impl Fits {
+    /// Reads a unit through and compares it with its checksums.
+    pub fn checksums(&mut self, index: usize) -> Result<Checksums> {
+        let Some(Hdu { header, start, span, .. }) = self.hdus.get(index) else {
+            return Err(self.fault(index, "there is none"));
+        };
+        let (start, span) = (*start, span.clone());
+        let expected = header.text("DATASUM").map(|text| text.trim().parse::<u32>());
+        let has_checksum = header.text("CHECKSUM").is_some_and(|text| !text.trim().is_empty());
+        if expected.is_none() && !has_checksum {
+            return Ok(Checksums::Missing);
+        }
+        let data = self.sum(start..span.end)?;
+        let whole = self.sum(span.start..start)?.plus(data);
+        // a sum of zero may be written as all ones, which are zero in this arithmetic
+        let is_same = |n: u32| n == data.value() || [n, data.value()].iter().all(|n| [0, u32::MAX].contains(n));
+        Ok(match expected {
+            Some(Ok(n)) if !is_same(n) => Checksums::Wrong,
+            Some(Err(_)) => Checksums::Wrong,
+            _ if has_checksum && !whole.is_all_ones() => Checksums::Wrong,
+            Some(_) if has_checksum => Checksums::Right,
+            _ => Checksums::Missing,
+        })
+    }
+
+    fn sum(&mut self, bytes: Range<u64>) -> Result<OnesSum> {
+        let (mut sum, mut piece) = (OnesSum::default(), vec![0; PIECE]);
+        let mut at = bytes.start;
+        while at < bytes.end {
+            piece.truncate((bytes.end - at).min(PIECE as u64) as usize);
+            self.bytes.read_at(at, &mut piece).map_err(Error::io(&self.path))?;
+            sum.add(at - bytes.start, &piece);
+            at += piece.len() as u64;
+        }
+        Ok(sum)
     }
 }
 

@@ -4,7 +4,6 @@
 
 #![deny(clippy::indexing_slicing)] // whatever a file holds is no index
 
-mod air;
 mod apogee;
 mod bytes;
 mod cards;
@@ -13,10 +12,12 @@ mod desi;
 mod desi_arm;
 mod hdu;
 mod image;
+mod medium;
 mod plain;
 mod sdss;
 mod select;
 mod single;
+mod sum;
 mod table;
 
 use std::fmt::Display;
@@ -27,9 +28,11 @@ use crate::error::{Error, Result};
 use apogee::{ApogeeKind, StarReader};
 pub(crate) use bytes::GZIP;
 use desi::DesiReader;
+pub(crate) use hdu::Checksums;
 use hdu::Fits;
 pub(crate) use plain::FitsTables;
 pub use select::Selection;
+pub(crate) use sum::OnesSum;
 
 /// What every FITS file begins with.
 pub(super) const MAGIC: &[u8] = b"SIMP";

@@ -4,7 +4,7 @@ use std::ops::Range;
 use std::path::Path;
 
 use super::columns::Passed;
-use super::hdu::Fits;
+use super::hdu::{Checksums, Fits};
 use crate::error::{Error, Result};
 use crate::spectra::Column;
 
@@ -17,6 +17,12 @@ impl FitsTables {
     /// Opens a file and checks its structure.
     pub(crate) fn open(path: &Path) -> Result<FitsTables> {
         Ok(FitsTables { fits: Fits::open(path)? })
+    }
+
+    /// Compares every unit with its checksums; the primary one first.
+    pub(crate) fn checksums(&mut self) -> Result<Vec<(String, Checksums)>> {
+        let all = 0..self.fits.hdus.len();
+        all.map(|index| Ok((self.fits.label(index), self.fits.checksums(index)?))).collect()
     }
 
     /// How many rows the table has.

@@ -2,10 +2,10 @@
 
 use super::columns::Passed;
 use super::hdu::{Fits, Kind};
-use super::single::Single;
-use super::{air, single};
+use super::medium::is_air;
+use super::single::{self, Single};
 use crate::error::{Error, Result};
-use crate::spectra::{ArmSpectra, ColumnValues, Ids, Spectra, Wavelength};
+use crate::spectra::{ArmSpectra, ColumnValues, Ids, Spectra, Wavelength, air};
 
 /// Bytes that a pixel takes beside its cells: as f64, and what is handed out.
 const PIXEL: usize = 80;
@@ -34,7 +34,7 @@ pub(super) fn open(mut fits: Fits) -> Result<Single> {
     let (flux, ivar) = (numbers(&mut fits, index, "flux", &rows)?, numbers(&mut fits, index, "ivar", &rows)?);
     let mut wavelength = numbers(&mut fits, index, "loglam", &rows)?;
     wavelength.iter_mut().for_each(|w| *w = 10f64.powf(*w));
-    if air::is_air(&fits, &[0, index]) {
+    if is_air(&fits, &[0, index]) {
         wavelength.iter_mut().for_each(|w| *w = air::to_vacuum(*w));
         notes.push(air::note(&fits.path));
     }

@@ -1,13 +1,14 @@
 //! Wavelengths in air.
 
-use super::hdu::Fits;
+use std::path::Path;
 
 /// Below this (Å) wavelengths are given in vacuum by convention.
 const VACUUM_BELOW: f64 = 2000.0;
 /// The fixed point gains four digits a step.
 const STEPS: usize = 5;
 
-/// Refractive index of standard air for a vacuum wavelength in Å: IAU 1991 (Morton 1991, ApJS 77, 119), as SDSS uses it.
+/// Refractive index of standard air for a vacuum wavelength in Å: IAU 1991 (Morton 1991, ApJS 77, 119), as SDSS uses
+/// it.
 fn index(vacuum: f64) -> f64 {
     let inverse_square = (vacuum * vacuum).recip();
     1.0 + 2.735_182e-4 + 131.4182 * inverse_square + 2.762_49e8 * inverse_square * inverse_square
@@ -21,19 +22,8 @@ pub(super) fn to_vacuum(air: f64) -> f64 {
     (0..STEPS).fold(air, |vacuum, _| air * index(vacuum))
 }
 
-/// Whether the header of one of these units says that wavelengths are in air: `AIRORVAC = 'air'`, `VACUUM = F`, or an axis of
-/// type `AWAV`.
-pub(super) fn is_air(fits: &Fits, units: &[usize]) -> bool {
-    units.iter().filter_map(|&k| fits.hdus.get(k)).any(|hdu| {
-        let header = &hdu.header;
-        let is_text =
-            |key, start: &str| header.text(key).is_some_and(|text| text.trim_start().to_uppercase().starts_with(start));
-        is_text("AIRORVAC", "AIR") || is_text("CTYPE1", "AWAV") || header.logical("VACUUM") == Some(false)
-    })
-}
-
 /// What the user is told.
-pub(super) fn note(path: &std::path::Path) -> String {
+pub(super) fn note(path: &Path) -> String {
     format!("{}: wavelengths in air, converted to vacuum (Morton 1991)", path.display())
 }
 

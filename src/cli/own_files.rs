@@ -1,0 +1,71 @@
+//! The files that a demo wrote, told from all others by their checksums.
+
+use std::collections::BTreeMap;
+use std::path::{Path, PathBuf};
+
+use popfit::{Error, OutputFile, Result};
+use sha2::{Digest, Sha256};
+
+use super::Failure;
+
+/// As `sha256sum` writes and checks it.
+const LIST: &str = "demo.sha256";
+
+/// A folder whose list of checksums tells the files that an earlier demo wrote there.
+pub struct OwnFiles {
+    folder: PathBuf,
+    /// SHA-256 by name.
+    known: BTreeMap<String, String>,
+    has_list: bool,
+}
+
+impl OwnFiles {
+    /// Reads the folder's list. Refuses a list that is none of a demo's.
+    pub fn open(folder: &Path) -> Result<OwnFiles, Failure> {
+        let path = folder.join(LIST);
+        let has_list = path.is_file();
+        let text = if has_list { std::fs::read_to_string(&path).map_err(io(&path))? } else { String::new() };
+        let entry = |line: &str| {
+            let (hash, name) = line.split_once("  ")?;
+            (hash.len() == 64).then(|| (name.to_string(), hash.to_string()))
+        };
+        match text.lines().map(entry).collect() {
+            Some(known) => Ok(OwnFiles { folder: folder.to_path_buf(), known, has_list }),
+            None => Err(not_ours(&path)),
+        }
+    }
+
+    /// Returns whether a demo's file of this name is there, to be replaced. Refuses any other file.
+    pub fn replaces(&self, name: &str) -> Result<bool, Failure> {
+        let path = self.folder.join(name);
+        if !path.is_file() {
+            return Ok(false);
+        }
+        let is_ours = self.known.get(name) == Some(&checksum(&path)?);
+        if is_ours { Ok(true) } else { Err(not_ours(&path)) }
+    }
+
+    /// Writes the list of the files that this demo has written.
+    pub fn record(&self, names: &[&str]) -> Result<()> {
+        let line = |name: &&str| Ok(format!("{}  {name}\n", checksum(&self.folder.join(name))?));
+        let text = names.iter().map(line).collect::<Result<String>>()?;
+        OutputFile::create(self.folder.join(LIST), self.has_list)?.write(text)
+    }
+}
+
+fn not_ours(path: &Path) -> Failure {
+    let path = path.display();
+    Failure::usage(format!(
+        "{path}: OutputExists: popfit demo did not write this file, or it has changed since. Choose another folder with \
+         --out, or move the file away"
+    ))
+}
+
+fn checksum(path: &Path) -> Result<String> {
+    let bytes = std::fs::read(path).map_err(io(path))?;
+    Ok(Sha256::digest(bytes).iter().map(|byte| format!("{byte:02x}")).collect())
+}
+
+fn io(path: &Path) -> impl Fn(std::io::Error) -> Error {
+    move |source| Error::Io { path: path.to_path_buf(), source }
+}

@@ -1,0 +1,20 @@
+//! How far a run has come.
+
+use std::io::IsTerminal;
+
+use indicatif::{ProgressBar, ProgressDrawTarget, ProgressState, ProgressStyle};
+
+use super::rows::short;
+
+/// A bar on a terminal, nothing in a pipe.
+pub fn progress_bar(total: u64, quiet: bool) -> ProgressBar {
+    if quiet || !std::io::stderr().is_terminal() {
+        return ProgressBar::with_draw_target(Some(total), ProgressDrawTarget::hidden());
+    }
+    let template = "{bar:40} {pos}/{len} spectra, {rate}/s, {eta} left";
+    let rate = |state: &ProgressState, out: &mut dyn std::fmt::Write| {
+        let _ = out.write_str(&short(state.per_sec(), 3));
+    };
+    let style = ProgressStyle::with_template(template).unwrap_or_else(|_| ProgressStyle::default_bar());
+    ProgressBar::new(total).with_style(style.with_key("rate", rate))
+}

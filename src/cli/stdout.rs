@@ -1,0 +1,31 @@
+//! Standard output: a reader that has gone away is no fault, a write that fails is told when the command ends.
+
+use std::io::{self, ErrorKind, Write};
+use std::sync::OnceLock;
+
+use super::Failure;
+
+/// The first write that failed.
+static FAULT: OnceLock<io::Error> = OnceLock::new();
+
+/// Prints a line. The command goes on whatever becomes of it: its files are worth more than its words.
+pub fn line(text: impl std::fmt::Display) {
+    note(writeln!(io::stdout(), "{text}"));
+}
+
+/// Keeps the error of a write to standard output for [`failure`], unless it is that nobody reads on, as with
+/// `popfit demo | head`.
+pub fn note(written: io::Result<()>) {
+    if let Err(error) = written
+        && error.kind() != ErrorKind::BrokenPipe
+    {
+        // only the first one counts
+        let _ = FAULT.set(error);
+    }
+}
+
+/// Flushes standard output. Returns what became of it if not all of it could be written.
+pub fn failure() -> Option<Failure> {
+    note(io::stdout().flush());
+    FAULT.get().map(|error| Failure::of_the_run(format!("standard output could not be written: {error}")))
+}

@@ -1,0 +1,63 @@
+//! The files that `popfit fit` writes: none takes the place of an input, nor of another file unless the user allows it.
+
+use std::path::{Path, PathBuf};
+
+use popfit::{Error, Journal, RvTabWriter};
+
+use super::output::Format;
+use super::{Failure, profile};
+
+/// The table first, then what comes with it.
+pub struct Targets(Vec<PathBuf>);
+
+/// What is written beside the table.
+pub struct Extras<'a> {
+    pub format: Format,
+    /// The folder of the report's page.
+    pub report: Option<&'a Path>,
+    pub profile: bool,
+}
+
+impl Targets {
+    pub fn new(table: &Path, extras: &Extras<'_>) -> Result<Targets, Failure> {
+        if extras.report == Some(table) {
+            return Err(Failure::usage(format!("{}: the table and the page's folder", table.display())));
+        }
+        let models = (extras.format == Format::Rvtab).then(|| RvTabWriter::models_of(table));
+        let page = extras.report.map(|folder| folder.join("index.html"));
+        let profiles = extras.profile.then(|| profile::files(table));
+        let all = [Some(table.to_path_buf()), models, page].into_iter().chain(profiles.into_iter().flatten().map(Some));
+        Ok(Targets(all.flatten().collect()))
+    }
+
+    /// Refuses to write over one of these inputs.
+    pub fn spare(&self, inputs: impl IntoIterator<Item = PathBuf>) -> Result<(), Failure> {
+        let real = |path: &Path| path.canonicalize().ok();
+        let targets: Vec<PathBuf> = self.0.iter().filter_map(|target| real(target)).collect();
+        match inputs.into_iter().find(|input| real(input).is_some_and(|input| targets.contains(&input))) {
+            Some(input) => {
+                let message = format!("{} would be overwritten: it is one of the inputs", input.display());
+                Err(Failure::usage(message))
+            }
+            None => Ok(()),
+        }
+    }
+
+    /// Refuses files that exist. A run that `resume`s may replace them if the journal beside the table says that it has
+    /// not ended.
+    pub fn refuse_existing(&self, resume: bool) -> Result<(), Failure> {
+        let Some(existing) = self.0.iter().find(|target| target.is_file()) else { return Ok(()) };
+        let Some(table) = self.0.first().filter(|_| resume) else {
+            return Err(Error::OutputExists { path: existing.clone() }.into());
+        };
+        if Journal::is_beside(table) {
+            return Ok(());
+        }
+        let existing = existing.display();
+        Err(Failure::usage(format!(
+            "{existing}: OutputExists: there is nothing to resume, because no journal is beside {}: the run that wrote it \
+             has ended. Give --overwrite to fit all spectra again, or choose another name",
+            table.display()
+        )))
+    }
+}

@@ -1,0 +1,63 @@
+//! Bits of [`FitRow::flags`](crate::FitRow::flags).
+//!
+//! The list below is the only place where a flag is said: the constants, [`ALL`], the report, the tables' key
+//! `popfit.flags` and (by a test) the README follow from it. A new flag is a new line.
+
+/// A flag: its bit, its names and its meaning.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct Flag {
+    /// The bit, a power of two.
+    pub bit: u32,
+    /// The constant's name.
+    pub name: &'static str,
+    /// The short name that the report shows.
+    pub label: &'static str,
+    /// What it means when the bit is set, in ASCII.
+    pub meaning: &'static str,
+}
+
+/// A constant for each flag, and [`ALL`], from one list.
+macro_rules! flags {
+    ($($name:ident = $bit:literal, $label:literal, $meaning:literal;)*) => {
+        $(
+            #[doc = concat!("Flag ", $bit, ", ", $label, ": ", $meaning, ".")]
+            pub const $name: u32 = $bit;
+        )*
+
+        /// All flags, from the lowest bit up, without a gap.
+        pub const ALL: &[Flag] =
+            &[$(Flag { bit: $bit, name: stringify!($name), label: $label, meaning: $meaning }),*];
+    };
+}
+
+flags! {
+    START_CLIPPED = 1, "start clipped", "a start was outside its bounds and moved onto them";
+    RANK_DEFICIENT = 2, "rank-deficient", "the covariance is rank-deficient";
+    NONFINITE_MASKED = 4, "non-finite masked", "pixels that were not finite are masked";
+    OUTSIDE_HULL = 8, "outside training set",
+        "outside the training hull of an emulator, or outside the training range of a label that no hull covers";
+    AT_BOUND = 16, "at bound", "a parameter ended at a bound, other than vsini at its lower bound";
+    MULTIMODAL = 32, "multimodal", "another minimum lies less than 9 above in chi2";
+    POOR_CHI2 = 64, "poor χ²", "poor fit: chi2/dof is above 2";
+    LOW_SN = 128, "low S/N", "low signal-to-noise ratio: the median is below 5 per pixel";
+    MANY_MASKED = 256, "many masked", "more than half of the pixels are masked";
+    NEGATIVE_FLUX = 512, "negative flux",
+        "the median of an arm's flux, or of the continuum fitted to it, is below zero";
+    HIGH_CHI2 = 1024, "high χ²", "chi2 is improbably high: the upper tail probability for its dof is below 1e-6";
+    LOW_CHI2 = 2048, "low χ²", "chi2 is improbably low: the lower tail probability for its dof is below 1e-6";
+    NO_ROTATION = 4096, "no rotation", "vsini ended at its lower bound: the spectrum does not show rotation";
+}
+
+#[cfg(test)]
+mod tests {
+    use super::ALL;
+
+    #[test]
+    fn bits_are_powers_of_two_in_order() {
+        for (k, flag) in ALL.iter().enumerate() {
+            assert_eq!(flag.bit, 1 << k, "{}", flag.name);
+            assert!(flag.meaning.is_ascii(), "FITS writes it: {}", flag.meaning);
+        }
+    }
+}

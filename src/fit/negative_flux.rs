@@ -1,0 +1,81 @@
+//! Arms whose flux is negative: inverted, or with too much sky subtracted.
+//!
+//! The test looks at the data alone, once per spectrum, so that it says the same on every device. As templates are positive, the
+//! continuum fitted to the data without the model's lines ([`PreparedArm::smooth`]) has the sign of that under the final model.
+
+use super::probability::{Tail, chi2_tail_is_below};
+use crate::model::{PreparedArm, Sampling};
+
+/// Flux whose χ² against zero has an upper tail probability below this is more than noise.
+const SIGNAL: f64 = 1e-6;
+/// The continuum is evaluated where pixels of negative flux have at least this share of the weight. With fewer, only a few extreme
+/// pixels could make it negative under half of the weight; and evaluating it costs more than all else here.
+const LEAST_SHARE: f64 = 0.25;
+/// Sums side by side.
+const LANES: usize = 8;
+
+/// Whether the median of an arm's flux, or the median of its continuum weighted by ivar, is below zero. Pixels that do not count
+/// are left out, and so are arms that hold nothing but noise, whose sign is chance.
+pub fn has_negative_flux(arms: &[PreparedArm], samplings: &[&Sampling]) -> bool {
+    arms.iter().zip(samplings).any(|(arm, sampling)| is_negative(arm, sampling))
+}
+
+fn is_negative(arm: &PreparedArm, sampling: &Sampling) -> bool {
+    let sums = pulp::Arch::new().dispatch(
+        #[inline(always)]
+        || Sums::of(&arm.data, &arm.weight),
+    );
+    let is_median_negative = 2 * sums.negative > sums.unmasked;
+    let has_negative_share = sums.negative_weight > LEAST_SHARE * sums.weight;
+    let is_signal = || chi2_tail_is_below(SIGNAL, Tail::Upper, sums.chi2, f64::from(sums.unmasked));
+    (is_median_negative || has_negative_share)
+        && is_signal()
+        && (is_median_negative || is_continuum_negative(arm, sampling))
+}
+
+/// Whether the continuum is negative under more than half of the weight.
+fn is_continuum_negative(arm: &PreparedArm, sampling: &Sampling) -> bool {
+    let smooth = arm.smooth(sampling);
+    // weight · continuum has the sign of the continuum, and is 0 where nothing counts
+    let sums = Sums::of(&smooth, &arm.weight);
+    sums.negative_weight > 0.5 * sums.weight
+}
+
+/// Sums over the pixels of an arm that count.
+struct Sums {
+    unmasked: u32,
+    /// Pixels below zero.
+    negative: u32,
+    /// Σ weight², in units of its own, and its part from the pixels below zero.
+    weight: f64,
+    negative_weight: f64,
+    /// Σ (√ivar flux)².
+    chi2: f64,
+}
+
+impl Sums {
+    /// `values` are √ivar times a flux, 0 where `weight` is 0 (pixels).
+    #[inline(always)]
+    fn of(values: &[f32], weight: &[f32]) -> Sums {
+        let (mut unmasked, mut negative) = ([0u32; LANES], [0u32; LANES]);
+        let (mut total, mut part, mut chi2) = ([0f32; LANES], [0f32; LANES], [0f32; LANES]);
+        for (values, weight) in values.chunks(LANES).zip(weight.chunks(LANES)) {
+            for (lane, (value, w)) in values.iter().zip(weight).enumerate() {
+                let below = u32::from(*value < 0.0);
+                unmasked[lane] += u32::from(*w > 0.0);
+                negative[lane] += below;
+                total[lane] += w * w;
+                part[lane] += w * w * below as f32;
+                chi2[lane] += value * value;
+            }
+        }
+        let sum = |lanes: [f32; LANES]| lanes.iter().map(|x| f64::from(*x)).sum();
+        Sums {
+            unmasked: unmasked.iter().sum(),
+            negative: negative.iter().sum(),
+            weight: sum(total),
+            negative_weight: sum(part),
+            chi2: sum(chi2),
+        }
+    }
+}

@@ -1,0 +1,365 @@
+//! Tail probabilities of χ² and of F(1, ν), and where those of one degree of freedom reach a value.
+
+use std::f64::consts::PI;
+
+/// Relative accuracy of what is found by bisection, and of the continued fraction.
+const ACCURACY: f64 = 1e-15;
+/// Smallest denominator of a continued fraction.
+const TINY: f64 = 1e-300;
+/// Most terms of a continued fraction. At 10⁷ degrees of freedom 20,000 of them count.
+const MOST_TERMS: u32 = 100_000;
+
+/// What a `sigma` of lmfit's means: its tail probability. Below 1 it is a probability itself.
+pub fn tail_of(sigma: f64) -> f64 {
+    if sigma < 1.0 { 1.0 - sigma } else { libm::erfc(sigma / std::f64::consts::SQRT_2) }
+}
+
+/// Where χ² with one degree of freedom, or with `dof` F(1, dof), has the tail probability `tail`.
+pub fn threshold(tail: f64, dof: Option<f64>) -> f64 {
+    let above = |x: f64| match dof {
+        None => libm::erfc((0.5 * x).sqrt()),
+        // the tail of F(1, ν) is I at ν / (ν + x)
+        Some(dof) => incomplete_beta(dof / (dof + x), 0.5 * dof, 0.5),
+    };
+    let (mut low, mut high) = (-700.0, 700.0_f64);
+    while high - low > ACCURACY * high.abs().max(low.abs()) {
+        let middle = 0.5 * (low + high);
+        if middle == low || middle == high {
+            break;
+        }
+        if above(middle.exp()) > tail { low = middle } else { high = middle }
+    }
+    (0.5 * (low + high)).exp()
+}
+
+/// A side of a distribution.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Tail {
+    Lower,
+    Upper,
+}
+
+/// Probability that χ² with `dof` > 0 degrees of freedom lies at or beyond `chi2`: P(a, x) or Q(a, x), the regularised incomplete
+/// gamma functions at a = dof/2 and x = χ²/2 (Numerical Recipes §6.2).
+pub fn chi2_tail(tail: Tail, chi2: f64, dof: f64) -> f64 {
+    let (a, x) = (0.5 * dof, 0.5 * chi2);
+    if x.is_nan() {
+        return f64::NAN;
+    }
+    let computed = if x < a + 1.0 { Tail::Lower } else { Tail::Upper };
+    let probability = match computed {
+        _ if x <= 0.0 => 0.0,
+        _ if x == f64::INFINITY => 0.0,
+        Tail::Lower => gamma_term(a, x) * gamma_series(a, x),
+        Tail::Upper => gamma_term(a, x) * a * gamma_fraction(a, x),
+    };
+    if tail == computed { probability } else { 1.0 - probability }
+}
+
+/// Whether a tail probability of χ² is below `limit`. Says so for most χ² from a bound, without the sums of [`chi2_tail`].
+pub fn chi2_tail_is_below(limit: f64, tail: Tail, chi2: f64, dof: f64) -> bool {
+    let (a, x) = (0.5 * dof, 0.5 * chi2);
+    // the first term of the series; Γ(a, x) ≥ xᵃ e⁻ˣ / (x + 1) for a ≥ ½
+    let at_least = match tail {
+        Tail::Lower => gamma_term(a, x),
+        Tail::Upper => gamma_term(a, x) * a / (x + 1.0),
+    };
+    let is_certainly_above = at_least >= limit;
+    !is_certainly_above && chi2_tail(tail, chi2, dof) < limit
+}
+
+/// xᵃ e⁻ˣ / Γ(a + 1), which falls from its peak at x = a. The exponent of a large a is written by what remains when the large
+/// terms have cancelled: xᵃ e⁻ˣ / Γ(a + 1) = exp(−a (μ − ln(1 + μ)) − s(a)) / √(2πa) with μ = (x − a)/a and Stirling's series s.
+fn gamma_term(a: f64, x: f64) -> f64 {
+    if a < 10.0 {
+        return (a * x.ln() - x - libm::lgamma(a + 1.0)).exp();
+    }
+    let mu = (x - a) / a;
+    let square = 1.0 / (a * a);
+    let series = (1.0 / 12.0 - square * (1.0 / 360.0 - square * (1.0 / 1260.0 - square / 1680.0))) / a;
+    (-a * (mu - mu.ln_1p()) - series).exp() / (2.0 * PI * a).sqrt()
+}
+
+/// P(a, x) over the term above: 1 + x/(a + 1) + x²/((a + 1)(a + 2)) + …, for x < a + 1. Some √a terms count.
+fn gamma_series(a: f64, x: f64) -> f64 {
+    let (mut term, mut sum, mut n) = (1.0, 1.0, a);
+    while term > ACCURACY * sum {
+        n += 1.0;
+        term *= x / n;
+        sum += term;
+    }
+    sum
+}
+
+/// Γ(a, x) / (xᵃ e⁻ˣ) by its continued fraction 1/(x + 1 − a − 1 (1 − a)/(x + 3 − a − …)) for x ≥ a + 1 (modified Lentz).
+fn gamma_fraction(a: f64, x: f64) -> f64 {
+    let mut b = x + 1.0 - a;
+    let (mut c, mut d) = (1.0 / TINY, 1.0 / b);
+    let mut result = d;
+    for k in 1..MOST_TERMS {
+        let k = f64::from(k);
+        let numerator = k * (a - k);
+        b += 2.0;
+        (d, c) = (1.0 / away(b + numerator * d), away(b + numerator / c));
+        let change = c * d;
+        result *= change;
+        if (change - 1.0).abs() < ACCURACY {
+            break;
+        }
+    }
+    result
+}
+
+/// The regularised incomplete beta function I_x(a, b), by its continued fraction (Numerical Recipes §6.4, modified Lentz).
+fn incomplete_beta(x: f64, a: f64, b: f64) -> f64 {
+    if x <= 0.0 || x >= 1.0 {
+        return if x <= 0.0 { 0.0 } else { 1.0 };
+    }
+    let front = libm::lgamma(a + b) - libm::lgamma(a) - libm::lgamma(b) + a * x.ln() + b * (-x).ln_1p();
+    if x < (a + 1.0) / (a + b + 2.0) {
+        front.exp() * fraction(x, a, b) / a
+    } else {
+        1.0 - front.exp() * fraction(1.0 - x, b, a) / b
+    }
+}
+
+/// Keeps a denominator of a continued fraction away from 0.
+fn away(value: f64) -> f64 {
+    if value.abs() < TINY { TINY } else { value }
+}
+
+fn fraction(x: f64, a: f64, b: f64) -> f64 {
+    let (mut c, mut d) = (1.0, 1.0 / away(1.0 - (a + b) * x / (a + 1.0)));
+    let mut result = d;
+    for m in 1..10_000 {
+        let m = f64::from(m);
+        let even = m * (b - m) * x / ((a + 2.0 * m - 1.0) * (a + 2.0 * m));
+        let odd = -(a + m) * (a + b + m) * x / ((a + 2.0 * m) * (a + 2.0 * m + 1.0));
+        let mut change = 1.0;
+        for term in [even, odd] {
+            (d, c) = (1.0 / away(1.0 + term * d), away(1.0 + term / c));
+            change = c * d;
+            result *= change;
+        }
+        if (change - 1.0).abs() < ACCURACY {
+            break;
+        }
+    }
+    result
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// scipy.stats.f.isf(tail, 1, dof), tail = erfc(sigma / √2); tests/python/make_estimators.py.
+    #[test]
+    fn thresholds_are_scipys() {
+        assert!((threshold(tail_of(2.0), None) / 4.0 - 1.0).abs() < 1e-13);
+        assert!((threshold(tail_of(0.5), None) / 0.454_936_423_119_572_4 - 1.0).abs() < 1e-13);
+        for (sigma, dof, exact) in THRESHOLDS {
+            let found = threshold(tail_of(sigma), Some(dof));
+            assert!((found / exact - 1.0).abs() < 1e-11, "{sigma} {dof}: {found} {exact}");
+        }
+    }
+
+    #[test]
+    fn tails_of_chi2_are_exact() {
+        for (dof, lower, upper) in TAILS {
+            for (tail, points) in [(Tail::Lower, lower), (Tail::Upper, upper)] {
+                for (chi2, exact) in points {
+                    let (found, other) = (chi2_tail(tail, chi2, dof), chi2_tail(opposite(tail), chi2, dof));
+                    assert!((found / exact - 1.0).abs() < 1e-10, "{tail:?} {chi2} {dof}: {found} {exact}");
+                    assert!((found + other - 1.0).abs() < 1e-15, "{tail:?} {chi2} {dof}");
+                }
+            }
+        }
+    }
+
+    /// The bound decides as the probability does, on either side of a limit.
+    #[test]
+    fn a_limit_is_met_where_it_is() {
+        for (dof, lower, upper) in TAILS {
+            for (tail, points, outward) in [(Tail::Lower, lower, -1.0), (Tail::Upper, upper, 1.0)] {
+                for (chi2, limit) in points {
+                    let little = outward * 1e-6 * chi2.min((2.0 * dof).sqrt());
+                    let is_below = |chi2: f64| chi2_tail_is_below(limit, tail, chi2, dof);
+                    assert!(is_below(chi2 + little) && !is_below(chi2 - little), "{tail:?} {chi2} {dof} {limit}");
+                }
+            }
+        }
+    }
+
+    #[test]
+    fn what_is_no_chi2_has_the_tails_of_an_end() {
+        for dof in [1.0, 19.0, 1e7] {
+            for (chi2, ends) in [(-1.0, [0.0, 1.0]), (0.0, [0.0, 1.0]), (f64::INFINITY, [1.0, 0.0])] {
+                assert_eq!([Tail::Lower, Tail::Upper].map(|tail| chi2_tail(tail, chi2, dof)), ends, "{chi2} {dof}");
+            }
+            assert!(![Tail::Lower, Tail::Upper].iter().any(|tail| chi2_tail_is_below(1e-6, *tail, f64::NAN, dof)));
+            assert!(chi2_tail_is_below(1e-6, Tail::Lower, 0.0, dof));
+            assert!(chi2_tail_is_below(1e-6, Tail::Upper, f64::INFINITY, dof));
+        }
+    }
+
+    fn opposite(tail: Tail) -> Tail {
+        if tail == Tail::Lower { Tail::Upper } else { Tail::Lower }
+    }
+
+    /// Degrees of freedom, then χ² and its tail probability: three of the lower tail, three of the upper.
+    type Row = (f64, [(f64, f64); 3], [(f64, f64); 3]);
+
+    /// The quantiles of scipy 1.17.1, probabilities of mpmath 1.4.1: `tests/python/make_chi2_tails.py`.
+    const TAILS: [Row; 11] = [
+        (
+            1.0,
+            [
+                (0.14847186183254538, 0.29999999999999993),
+                (1.5707963267957187e-12, 1e-06),
+                (1.570796326794893e-60, 9.999999999999989e-31),
+            ],
+            [
+                (1.0741941708575722, 0.300000000000003),
+                (23.928126976934827, 1.000000000000001e-06),
+                (132.79989270501423, 9.999999999999938e-31),
+            ],
+        ),
+        (
+            2.0,
+            [
+                (0.7133498878774648, 0.3),
+                (2.0000010000006676e-06, 1.0000000000000004e-06),
+                (1.9999999999999865e-30, 9.999999999999933e-31),
+            ],
+            [
+                (2.4079456086518713, 0.3000000000000001),
+                (27.631021115928547, 1.0000000000000004e-06),
+                (138.15510557964274, 1.0000000000000024e-30),
+            ],
+        ),
+        (
+            3.0,
+            [
+                (1.4236522430352798, 0.30000000000000004),
+                (0.00024181048720124264, 9.99999999999999e-07),
+                (2.4179879310247137e-20, 1.0000000000000057e-30),
+            ],
+            [
+                (3.6648707831703162, 0.30000000000000016),
+                (30.664849706213598, 1.0000000000000006e-06),
+                (142.67798622346095, 9.999999999999983e-31),
+            ],
+        ),
+        (
+            7.0,
+            [
+                (4.671330448981073, 0.29999999999999993),
+                (0.07852360099036994, 1.0000000000000006e-06),
+                (1.0816112885473552e-08, 9.999999999999957e-31),
+            ],
+            [
+                (8.383430828608384, 0.3),
+                (40.521831234179864, 1.0000000000000004e-06),
+                (157.65302773124347, 1.0000000000000022e-30),
+            ],
+        ),
+        (
+            19.0,
+            [
+                (15.35166026260527, 0.29999999999999977),
+                (2.25505372342003, 9.999999999999997e-07),
+                (0.0060333514099612595, 9.99999999999998e-31),
+            ],
+            [
+                (21.68912658301488, 0.30000000000000016),
+                (63.677052285677995, 1.0000000000000014e-06),
+                (192.60664249104576, 1.0000000000000048e-30),
+            ],
+        ),
+        (
+            20.0,
+            [
+                (16.26585648501278, 0.29999999999999977),
+                (2.553637575728816, 9.999999999999997e-07),
+                (0.00906118859550399, 1.0000000000000032e-30),
+            ],
+            [
+                (22.774545073646436, 0.2999999999999997),
+                (65.42068103504783, 1e-06),
+                (195.1983493607649, 1.0000000000000015e-30),
+            ],
+        ),
+        (
+            100.0,
+            [
+                (92.1289443388967, 0.30000000000000016),
+                (46.50133071589314, 9.999999999999743e-07),
+                (10.889437699733415, 9.999999999999801e-31),
+            ],
+            [
+                (106.9057606538451, 0.3),
+                (182.12677711954765, 9.999999999999817e-07),
+                (358.0294606001977, 9.99999999999961e-31),
+            ],
+        ),
+        (
+            2574.0,
+            [
+                (2535.8966436025808, 0.3000000000000007),
+                (2247.2225102136804, 9.999999999999856e-07),
+                (1836.0981523084042, 9.999999999999526e-31),
+            ],
+            [
+                (2611.136737411213, 0.300000000000001),
+                (2929.564457607861, 1.0000000000000082e-06),
+                (3485.5983133822774, 1.0000000000000612e-30),
+            ],
+        ),
+        (
+            15873.0,
+            [
+                (15779.084292667394, 0.30000000000000154),
+                (15040.412976887184, 9.999999999999953e-07),
+                (13916.45120740319, 1.0000000000000367e-30),
+            ],
+            [
+                (15965.94904381326, 0.30000000000000016),
+                (16734.37937186432, 1.0000000000000144e-06),
+                (18003.41447848453, 9.999999999999251e-31),
+            ],
+        ),
+        (
+            1000000.0,
+            [
+                (999257.9026238887, 0.30000000000001287),
+                (993292.0337421375, 1.0000000166816227e-06),
+                (983874.2577185031, 1.0000000000003292e-30),
+            ],
+            [
+                (1000741.1307041118, 0.30000000000000154),
+                (1006736.7596362906, 9.999999999998312e-07),
+                (1016299.6402435438, 1.0000000000002742e-30),
+            ],
+        ),
+        (
+            10000000.0,
+            [
+                (9997654.326363856, 0.3000000000000144),
+                (9978763.777621673, 1.0081677662217006e-06),
+                (9948818.245118367, 1.0000216143671113e-30),
+            ],
+            [
+                (10002344.706964022, 0.2999999999999984),
+                (10021272.358296907, 1.000000000000577e-06),
+                (10051355.661652686, 1.0000000000022956e-30),
+            ],
+        ),
+    ];
+
+    const THRESHOLDS: [(f64, f64, f64); 4] = [
+        (1.0, 3.0, 1.432_524_976_517_931_8),
+        (2.0, 17.0, 4.658_088_096_261_328),
+        (3.0, 50.0, 9.967_582_179_501_457),
+        (5.0, 1000.0, 25.327_913_505_078_193),
+    ];
+}

@@ -1,0 +1,126 @@
+//! Checksums of FITS units, the keywords DATASUM and CHECKSUM (FITS standard 4.0, §4.4.2.7 and appendix J).
+//!
+//! DATASUM is the ones' complement sum of the data, taken as big-endian words of 32 bits, blocks padded. CHECKSUM is
+//! text that makes the sum of the whole unit, header included, all ones.
+
+#![deny(clippy::indexing_slicing)] // whatever a file holds is no index
+
+/// Characters of CHECKSUM's value.
+const LENGTH: usize = 16;
+
+/// A ones' complement sum of bytes at known places.
+#[derive(Clone, Copy, Debug, Default)]
+pub(crate) struct OnesSum(u64);
+
+impl OnesSum {
+    /// Adds bytes that begin at `position`; the order in which pieces are added does not matter.
+    pub fn add(&mut self, position: u64, bytes: &[u8]) {
+        let lead = ((4 - position % 4) % 4) as usize;
+        let (first, rest) = bytes.split_at(lead.min(bytes.len()));
+        for (place, byte) in (position..).zip(first) {
+            self.add_byte(place, *byte);
+        }
+        let (words, last) = rest.as_chunks::<4>();
+        for piece in words.chunks(1 << 16) {
+            let sum: u64 = piece.iter().map(|word| u64::from(u32::from_be_bytes(*word))).sum();
+            self.0 = fold(self.0 + sum);
+        }
+        for (place, byte) in last.iter().enumerate() {
+            self.add_byte(place as u64, *byte);
+        }
+    }
+
+    fn add_byte(&mut self, position: u64, byte: u8) {
+        self.0 = fold(self.0 + (u64::from(byte) << (8 * (3 - position % 4))));
+    }
+
+    /// The sum of both.
+    #[must_use]
+    pub fn plus(self, other: OnesSum) -> OnesSum {
+        OnesSum(fold(self.0 + other.0))
+    }
+
+    /// The value of DATASUM.
+    pub fn value(self) -> u32 {
+        self.0 as u32
+    }
+
+    /// Whether a whole unit with CHECKSUM is as it was written.
+    pub fn is_all_ones(self) -> bool {
+        self.value() == u32::MAX
+    }
+
+    /// The value of CHECKSUM, given the sum of a unit whose CHECKSUM is sixteen zeros.
+    pub fn checksum(self) -> String {
+        let complement = !self.value();
+        let mut text = ['0'; LENGTH];
+        for (k, byte) in complement.to_be_bytes().into_iter().enumerate() {
+            for (j, character) in encode(byte).into_iter().enumerate() {
+                // the value begins at the twelfth byte of its card, one before a word's end
+                if let Some(place) = text.get_mut((4 * j + k + 1) % LENGTH) {
+                    *place = char::from(character);
+                }
+            }
+        }
+        text.into_iter().collect()
+    }
+}
+
+/// Carries go round.
+fn fold(mut sum: u64) -> u64 {
+    while sum >> 32 != 0 {
+        sum = (sum & 0xffff_ffff) + (sum >> 32);
+    }
+    sum
+}
+
+/// Four letters or digits whose sum is the byte and four times '0'.
+fn encode(byte: u8) -> [u8; 4] {
+    let quarter = byte / 4 + b'0';
+    let mut all = [quarter + byte % 4, quarter, quarter, quarter];
+    while let Some(pair) =
+        all.as_chunks_mut::<2>().0.iter_mut().find(|pair| !pair.iter().all(u8::is_ascii_alphanumeric))
+    {
+        let [first, second] = pair;
+        (*first, *second) = (*first + 1, *second - 1);
+    }
+    all
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn pieces_add_up_in_any_order() {
+        let bytes: Vec<u8> = (0..1001u32).map(|k| (k * 37 + 11) as u8).collect();
+        let mut whole = OnesSum::default();
+        whole.add(0, &bytes);
+        for cut in [1, 2, 3, 4, 500, 997] {
+            let mut pieces = OnesSum::default();
+            let (first, second) = bytes.split_at(cut);
+            pieces.add(cut as u64, second);
+            pieces.add(0, first);
+            assert_eq!(pieces.value(), whole.value(), "{cut}");
+        }
+    }
+
+    /// The value's letters make the sum of the unit all ones, wherever the sum without them stands.
+    #[test]
+    fn checksums_complete_the_sum() {
+        for value in [0, 1, 0x3a3a_3a3a, 0x6065_5f5b, 0xffff_fffe, 868_229_149, 2_503_531_142] {
+            let text = OnesSum(value).checksum();
+            assert!(text.bytes().all(|b| b.is_ascii_alphanumeric()), "{text}");
+            let (mut with, mut zeros) = (OnesSum(value), OnesSum::default());
+            with.add(11, text.as_bytes());
+            zeros.add(11, &[b'0'; LENGTH]);
+            assert_eq!(fold(with.0 + u64::from(!zeros.value())) as u32, u32::MAX, "{value}");
+        }
+    }
+
+    /// The example of the FITS standard, appendix J.
+    #[test]
+    fn the_standards_example() {
+        assert_eq!(OnesSum(868_229_149).checksum(), "hcHjjc9ghcEghc9g");
+    }
+}

@@ -1,0 +1,122 @@
+//! What an NPZ file may say in more than one way: the weights of an arm, and the medium of its wavelengths.
+
+#![deny(clippy::indexing_slicing)] // whatever a file holds is no index
+
+use super::npz_arm::expect;
+use crate::error::{Error, Result};
+use crate::npz::{Archive, Stream};
+
+/// Elements that are compared in one go.
+const STEP: usize = 1 << 15;
+/// Largest relative difference of ivar and 1/sigma² that rounding to 16-bit floats and back explains.
+const ROUNDING: f64 = 3e-3;
+
+/// The array that gives an arm's weights.
+pub(super) struct Weight {
+    pub key: String,
+    /// It is sigma, not ivar.
+    pub is_sigma: bool,
+}
+
+/// Finds an arm's weights: ivar, or else sigma. `key` gives the name of an array in this arm.
+///
+/// # Errors
+/// `Format` without either, or for two that contradict each other.
+pub(super) fn weight(archive: &mut Archive, key: impl Fn(&str) -> String, shape: [usize; 2]) -> Result<Weight> {
+    let (ivar, sigma) = (key("ivar"), key("sigma"));
+    let known = [archive.header(&ivar)?.is_some(), archive.header(&sigma)?.is_some()];
+    match known {
+        [true, false] => Ok(Weight { key: ivar, is_sigma: false }),
+        [false, true] => Ok(Weight { key: sigma, is_sigma: true }),
+        [false, false] => Err(Error::format(archive.path(), format!("neither `{ivar}` nor `{sigma}`"))),
+        [true, true] => {
+            check_agreement(archive, &ivar, &sigma, shape)?;
+            Ok(Weight { key: ivar, is_sigma: false })
+        }
+    }
+}
+
+/// Compares ivar and sigma at every pixel.
+fn check_agreement(archive: &mut Archive, ivar: &str, sigma: &str, shape: [usize; 2]) -> Result<()> {
+    let mut streams = Vec::new();
+    for key in [ivar, sigma] {
+        expect(archive, key, shape)?;
+        streams.push(archive.stream(key)?);
+    }
+    let [length, pixels] = shape;
+    let total = length.saturating_mul(pixels);
+    let read = |stream: &mut Stream, count: usize| -> Result<Vec<f64>> {
+        let mut values = Vec::with_capacity(count);
+        stream.take(count, |dtype, bytes| dtype.numbers(bytes, &mut values))?;
+        Ok(values)
+    };
+    for from in (0..total).step_by(STEP) {
+        let mut both = Vec::new();
+        for stream in &mut streams {
+            both.push(read(stream, STEP.min(total - from))?);
+        }
+        let [weights, errors] = both.as_slice() else { continue };
+        let differs = weights.iter().zip(errors).position(|(weight, error)| !agree(*weight, *error));
+        if let Some((at, (weight, error))) = differs.and_then(|at| Some((at, (weights.get(at)?, errors.get(at)?)))) {
+            let (row, pixel) = ((from + at) / pixels, (from + at) % pixels);
+            let message = format!(
+                "`{ivar}` and `{sigma}` contradict each other: in row {row} at pixel {pixel} ivar is {weight}, and \
+                 sigma {error}, of which 1/sigma² is {}; leave out the one that is not meant",
+                1.0 / (error * error)
+            );
+            return Err(Error::format(archive.path(), message));
+        }
+    }
+    Ok(())
+}
+
+/// Whether both say the same of a pixel. Where either gives it no weight (ivar 0, sigma infinite) or is no weight at
+/// all, the other one may be whatever its writer puts there for such a pixel: anything but an ordinary error.
+fn agree(ivar: f64, sigma: f64) -> bool {
+    let is_weight = ivar > 0.0 && ivar.is_finite();
+    let is_error = sigma > 0.0 && sigma.is_finite();
+    match (is_weight, is_error) {
+        (true, true) => (ivar * sigma * sigma - 1.0).abs() <= ROUNDING,
+        (false, false) => true,
+        // sigma is so large that ivar is 0 beside it
+        (false, true) => ivar == 0.0 && sigma >= 1e9,
+        (true, false) => false,
+    }
+}
+
+/// Whether an arm's wavelengths are in air: the text `medium`, the arm's own or the file's, is "air" or "vacuum".
+///
+/// # Errors
+/// `Format` for any other text, and for what is not one text.
+pub(super) fn is_in_air(archive: &mut Archive, key: impl Fn(&str) -> String) -> Result<bool> {
+    for name in [key("medium"), "medium".to_string()] {
+        let Some(header) = archive.header(&name)? else { continue };
+        let mut texts = Vec::new();
+        if header.dtype.is_text() && header.elements() == 1 {
+            archive.scan(&name, |dtype, bytes| dtype.texts(bytes, &mut texts))?;
+        }
+        return match texts.first().map(|text| text.trim().to_lowercase()).as_deref() {
+            Some("air") => Ok(true),
+            Some("vacuum") => Ok(false),
+            _ => Err(Error::format(archive.path(), format!("`{name}` is neither the text \"air\" nor \"vacuum\""))),
+        };
+    }
+    Ok(false)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::agree;
+
+    #[test]
+    fn masked_pixels_agree_with_any_placeholder() {
+        for (ivar, sigma) in
+            [(4.0, 0.5), (4.0, 0.5 + 1e-4), (0.0, f64::INFINITY), (0.0, f64::NAN), (0.0, 0.0), (0.0, 1e10)]
+        {
+            assert!(agree(ivar, sigma), "{ivar} {sigma}");
+        }
+        for (ivar, sigma) in [(0.25, 2.1), (0.5, 0.5), (0.0, 0.5), (4.0, f64::INFINITY), (4.0, 0.0), (-1.0, 1.0)] {
+            assert!(!agree(ivar, sigma), "{ivar} {sigma}");
+        }
+    }
+}

@@ -1,0 +1,239 @@
+//! Checksums of a Parquet table, by which changed bytes are noticed: the key `popfit.checksum` of the footer's
+//! metadata.
+//!
+//! All are XXH3 of 128 bits with seed 0 (Python: `xxhash.xxh3_128`). The value is text:
+//!
+//! ```text
+//! xxh3_128
+//! 0-8191 0123456789abcdef0123456789abcdef
+//! 8192-9999 …
+//! metadata …
+//! ```
+//!
+//! A line per row group gives its first and last row and its checksum: the hash of the columns' digests (16 bytes each,
+//! big-endian, as `digest()` returns them) one after the other, in the order of the file. The digest of a column is the
+//! hash of its name, unit and meaning (the field's metadata `unit` and `description`; empty without), each in UTF-8 and
+//! followed by the byte FF, and of the row group's values: integers and floats as little-endian bytes of their type,
+//! NaN with the bits that it has; texts in UTF-8, each followed by the byte FF. There are no nulls: a table that has
+//! some differs from what popfit wrote. The last line is the hash of the other keys, without `ARROW:schema`, in the
+//! order of their bytes: key, FF, value, FF.
+
+use arrow_array::cast::AsArray;
+use arrow_array::types::{ArrowPrimitiveType, Float64Type, Int32Type, Int64Type};
+use arrow_array::{Array, RecordBatch};
+use arrow_schema::DataType;
+use twox_hash::XxHash3_128;
+
+use super::parquet::{MEANING, UNIT};
+use crate::error::changed;
+
+/// The metadata's key.
+pub(super) const KEY: &str = "popfit.checksum";
+const ALGORITHM: &str = "xxh3_128";
+/// No byte of UTF-8.
+const END: u8 = 0xff;
+
+/// The hash of a run of rows, batch by batch.
+struct RowsHash {
+    /// By column; empty before the first batch.
+    columns: Vec<XxHash3_128>,
+    rows: u64,
+}
+
+impl RowsHash {
+    fn new() -> RowsHash {
+        RowsHash { columns: Vec::new(), rows: 0 }
+    }
+
+    /// Adds rows; those of the first batch decide the columns.
+    fn add(&mut self, batch: &RecordBatch) -> Result<(), String> {
+        if self.columns.is_empty() {
+            let named = |field: &arrow_schema::FieldRef| {
+                let mut hash = XxHash3_128::new();
+                let known = |key: &str| field.metadata().get(key).map_or("", |text| text.as_str());
+                for text in [field.name().as_str(), known(UNIT), known(MEANING)] {
+                    hash.write(text.as_bytes());
+                    hash.write(&[END]);
+                }
+                hash
+            };
+            self.columns = batch.schema_ref().fields().iter().map(named).collect();
+        }
+        for (hash, (field, array)) in
+            self.columns.iter_mut().zip(batch.schema_ref().fields().iter().zip(batch.columns()))
+        {
+            hash_values(hash, array).map_err(|message| format!("column {}: {message}", field.name()))?;
+        }
+        self.rows += batch.num_rows() as u64;
+        Ok(())
+    }
+
+    fn digest(&self) -> u128 {
+        let digests: Vec<u8> = self.columns.iter().flat_map(|column| column.finish_128().to_be_bytes()).collect();
+        XxHash3_128::oneshot(&digests)
+    }
+}
+
+fn hash_values(hash: &mut XxHash3_128, array: &dyn Array) -> Result<(), String> {
+    if array.null_count() > 0 {
+        return Err("it has empty cells, which popfit does not write".into());
+    }
+    match array.data_type() {
+        DataType::Int32 => hash_numbers::<Int32Type, 4>(hash, array, i32::to_le_bytes),
+        DataType::Int64 => hash_numbers::<Int64Type, 8>(hash, array, i64::to_le_bytes),
+        DataType::Float64 => hash_numbers::<Float64Type, 8>(hash, array, f64::to_le_bytes),
+        DataType::Utf8 => {
+            let mut bytes = Vec::new();
+            for text in array.as_string::<i32>().iter().flatten() {
+                bytes.extend_from_slice(text.as_bytes());
+                bytes.push(END);
+            }
+            hash.write(&bytes);
+        }
+        other => return Err(format!("its type {other} is none that popfit writes")),
+    }
+    Ok(())
+}
+
+fn hash_numbers<T: ArrowPrimitiveType, const N: usize>(
+    hash: &mut XxHash3_128,
+    array: &dyn Array,
+    to_bytes: fn(T::Native) -> [u8; N],
+) {
+    let values = array.as_primitive::<T>().values();
+    let mut bytes = Vec::with_capacity(values.len() * N);
+    for value in values {
+        bytes.extend_from_slice(&to_bytes(*value));
+    }
+    hash.write(&bytes);
+}
+
+/// The checksum of a table's other keys.
+fn of_metadata<'a>(pairs: impl Iterator<Item = (&'a str, &'a str)>) -> u128 {
+    let mut hash = XxHash3_128::new();
+    let mut others: Vec<_> = pairs.filter(|(key, _)| ![KEY, "ARROW:schema"].contains(key)).collect();
+    others.sort_unstable(); // not every reader keeps the order of the file
+    for (key, value) in others {
+        for text in [key, value] {
+            hash.write(text.as_bytes());
+            hash.write(&[END]);
+        }
+    }
+    hash.finish_128()
+}
+
+/// Makes the checksums of a table that is being written.
+pub(super) struct Checksums {
+    /// Rows of a row group.
+    group: u64,
+    /// First row and hash of the row group that is being written.
+    first: u64,
+    hash: RowsHash,
+    lines: Vec<String>,
+}
+
+impl Checksums {
+    pub fn new(group: usize) -> Checksums {
+        Checksums { group: group as u64, first: 0, hash: RowsHash::new(), lines: vec![ALGORITHM.into()] }
+    }
+
+    /// Adds rows, which may end row groups.
+    pub fn add(&mut self, batch: &RecordBatch) -> Result<(), String> {
+        let (mut from, rows) = (0, batch.num_rows());
+        while from < rows {
+            let count = (rows - from).min((self.group - self.hash.rows) as usize);
+            self.hash.add(&batch.slice(from, count))?;
+            from += count;
+            if self.hash.rows == self.group {
+                self.end_group();
+            }
+        }
+        Ok(())
+    }
+
+    fn end_group(&mut self) {
+        let next = self.first + self.hash.rows;
+        self.lines.push(format!("{}-{} {:032x}", self.first, next - 1, self.hash.digest()));
+        (self.first, self.hash) = (next, RowsHash::new());
+    }
+
+    /// The value of [`KEY`], given the other keys.
+    pub fn finish<'a>(mut self, pairs: impl Iterator<Item = (&'a str, &'a str)>) -> String {
+        if self.hash.rows > 0 {
+            self.end_group();
+        }
+        self.lines.push(format!("metadata {:032x}", of_metadata(pairs)));
+        self.lines.join("\n")
+    }
+}
+
+/// Compares the rows that are read with a table's checksums.
+pub(super) struct Verifier {
+    /// Last row and checksum of each row group that is still to be read, the next one last.
+    expected: Vec<(u64, u128)>,
+    first: u64,
+    hash: RowsHash,
+}
+
+impl Verifier {
+    /// Takes the checksums of a table of `rows` rows, and compares that of its metadata.
+    ///
+    /// # Errors
+    /// A text that is none of [`Checksums::finish`], another number of rows, other metadata.
+    pub fn new(text: &str, rows: u64, pairs: &[(String, String)]) -> Result<Verifier, String> {
+        let unreadable = || format!("damaged: its checksums, metadata key {KEY}, cannot be read");
+        let mut lines = text.lines();
+        if lines.next() != Some(ALGORITHM) {
+            return Err(unreadable());
+        }
+        let (mut expected, mut next, mut metadata) = (Vec::new(), 0, None);
+        for line in lines {
+            let (what, hex) = line.split_once(' ').ok_or_else(unreadable)?;
+            let sum = u128::from_str_radix(hex, 16).map_err(|_| unreadable())?;
+            match what.split_once('-') {
+                Some((first, last)) if first.parse() == Ok(next) && metadata.is_none() => {
+                    let last: u64 = last.parse().ok().filter(|last| *last >= next).ok_or_else(unreadable)?;
+                    expected.push((last, sum));
+                    next = last.checked_add(1).ok_or_else(unreadable)?;
+                }
+                None if what == "metadata" && metadata.is_none() => metadata = Some(sum),
+                _ => return Err(unreadable()),
+            }
+        }
+        if metadata != Some(of_metadata(pairs.iter().map(|(key, value)| (key.as_str(), value.as_str())))) {
+            return Err(changed("its metadata's texts"));
+        }
+        if next != rows {
+            return Err(format!("damaged: it has {rows} rows, its checksums are those of {next}"));
+        }
+        expected.reverse();
+        Ok(Verifier { expected, first: 0, hash: RowsHash::new() })
+    }
+
+    /// Adds rows, and compares each row group whose last row is among them.
+    pub fn add(&mut self, batch: &RecordBatch) -> Result<(), String> {
+        let (mut from, rows) = (0, batch.num_rows());
+        while from < rows {
+            let Some(&(last, expected)) = self.expected.last() else { return Err("damaged: too many rows".into()) };
+            let group = last - self.first + 1;
+            let count = (rows - from).min(usize::try_from(group - self.hash.rows).unwrap_or(usize::MAX));
+            let what = || format!("rows {} to {last}", self.first);
+            let added = self.hash.add(&batch.slice(from, count));
+            added.map_err(|message| format!("{}: {message}", changed(&what())))?;
+            from += count;
+            if self.hash.rows == group {
+                if self.hash.digest() != expected {
+                    return Err(changed(&what()));
+                }
+                self.expected.pop();
+                (self.first, self.hash) = (last + 1, RowsHash::new());
+            }
+        }
+        Ok(())
+    }
+
+    /// Whether all rows have come.
+    pub fn finish(&self) -> Result<(), String> {
+        if self.expected.is_empty() { Ok(()) } else { Err(format!("damaged: rows from {} on are missing", self.first)) }
+    }
+}

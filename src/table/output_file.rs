@@ -1,0 +1,87 @@
+//! How outputs are written: whether a file that exists is replaced, and files that appear only when they are whole.
+
+use std::io::Write;
+use std::path::Path;
+
+use super::Metadata;
+use super::staged::Staged;
+use crate::error::{Error, Result};
+use crate::files::File;
+
+/// How a table or a page is written. The default replaces no file and describes no run.
+///
+/// ```
+/// use popfit::{FitTable, WriteOptions};
+///
+/// # let folder = tempfile::tempdir().unwrap();
+/// # let path = folder.path().join("results.csv");
+/// let table = FitTable { parameters: vec!["teff".into()], ..FitTable::default() };
+/// table.write(&path)?;
+/// assert!(matches!(table.write(&path), Err(popfit::Error::OutputExists { .. })));
+/// table.write_with(&path, WriteOptions::default().overwrite(true))?;
+/// # Ok::<(), popfit::Error>(())
+/// ```
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct WriteOptions {
+    /// Replaces a file of the same name. Otherwise such a file is [`Error::OutputExists`].
+    pub overwrite: bool,
+    /// The run that made the table, for formats that have room for it.
+    pub metadata: Metadata,
+}
+
+impl WriteOptions {
+    /// Sets whether a file of the same name is replaced. The old file stays until the new one is whole.
+    #[must_use]
+    pub fn overwrite(mut self, overwrite: bool) -> WriteOptions {
+        self.overwrite = overwrite;
+        self
+    }
+
+    /// Sets the description of the run.
+    #[must_use]
+    pub fn metadata(mut self, metadata: Metadata) -> WriteOptions {
+        self.metadata = metadata;
+        self
+    }
+}
+
+impl From<&Metadata> for WriteOptions {
+    /// The default, with this description.
+    fn from(metadata: &Metadata) -> WriteOptions {
+        WriteOptions::default().metadata(metadata.clone())
+    }
+}
+
+/// A file that appears under its name only when it is whole: a page, a picture, a profile.
+#[derive(Debug)]
+pub struct OutputFile {
+    staged: Staged,
+    file: File,
+}
+
+impl OutputFile {
+    /// Checks the place before anything is computed for it.
+    ///
+    /// # Errors
+    /// [`Error::OutputExists`]; [`Error::Io`] when the folder is missing or cannot be written; [`Error::Write`] when the
+    /// name is that of a folder, a device or a pipe; [`Error::OutputLocked`] while another run writes it.
+    pub fn create(path: impl AsRef<Path>, overwrite: bool) -> Result<OutputFile> {
+        let (staged, file) = Staged::create(path.as_ref(), overwrite)?;
+        Ok(OutputFile { staged, file })
+    }
+
+    /// The file's own name, behind links.
+    pub fn path(&self) -> &Path {
+        self.staged.target()
+    }
+
+    /// Writes the contents, flushes them to the disk and gives the file its name.
+    ///
+    /// # Errors
+    /// [`Error::Io`]; the old file, if there was one, is as it was.
+    pub fn write(mut self, contents: impl AsRef<[u8]>) -> Result<()> {
+        self.file.write_all(contents.as_ref()).map_err(Error::writing(self.staged.target()))?;
+        self.staged.publish(self.file)
+    }
+}

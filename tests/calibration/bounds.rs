@@ -1,0 +1,67 @@
+//! Errors beside a parameter that its bound holds back, although the truth lies inside.
+
+use popfit::{Device, FitTable, Fitter, LabelSettings, LevenbergMarquardt};
+
+use super::random::Random;
+use super::refits::{demo_model, demo_spectrum, redrawn};
+
+/// Pulls of the parameter that is most correlated with the one at its bound, about the truth.
+pub struct BesideBound {
+    /// Refits that ended at the bound.
+    pub refits: usize,
+    /// Root mean square of (found − true) / error, with the errors that hold at the bound, and with the bound released.
+    pub conditional: f64,
+    pub released: f64,
+    /// The correlation of the two in an unbounded fit.
+    pub correlation: f64,
+}
+
+/// Refits one spectrum of the demo `2 count` times, `count` with a bound one error above the truth of a label, `count` with one
+/// below. An estimate that would go beyond by any amount stops one error from the truth, so that the other parameter is off by its
+/// correlation times its own error, with the sign of the side: its mean square is that of an unbounded fit.
+pub fn beside_bound(count: usize, seed: u64) -> BesideBound {
+    let fitter = Fitter::new(demo_model().build().unwrap(), Device::cpu(), LevenbergMarquardt::default()).unwrap();
+    let (truth, arm) = demo_spectrum(&fitter);
+    let names = fitter.parameters();
+    let (held, other, correlation) = most_correlated(&truth.correlations, names.len());
+    let mut random = Random(seed);
+    let (mut refits, mut conditional, mut released) = (0, 0.0, 0.0);
+    for side in [-1.0, 1.0] {
+        let bound = truth.parameters[held] + side * truth.errors[held];
+        let (lower, upper) = fitter.model().bounds()[held];
+        let bounds = if side < 0.0 { (bound, upper) } else { (lower, bound) };
+        let settings = LabelSettings { bounds: Some(bounds), ..LabelSettings::default() };
+        let model = demo_model().label(&names[held], settings).build().unwrap();
+        let bounded = Fitter::new(model, Device::cpu(), LevenbergMarquardt::default()).unwrap().released_errors(true);
+        let table = bounded.fit_from(&redrawn(&arm, count, &mut random), &truth.parameters.repeat(count)).unwrap();
+        check_unbounded(&table);
+        for row in table.rows.iter().filter(|row| row.at_bound == 1 << held && row.status.is_success()) {
+            let off = row.parameters[other] - truth.parameters[other];
+            refits += 1;
+            conditional += (off / row.errors[other]).powi(2);
+            released += (off / row.released_errors[other]).powi(2);
+        }
+    }
+    let root_mean = |sum: f64| (sum / f64::from(refits)).sqrt();
+    BesideBound {
+        refits: refits as usize,
+        conditional: root_mean(conditional),
+        released: root_mean(released),
+        correlation,
+    }
+}
+
+/// The pair of labels of largest correlation, which is positive or negative; the velocity is the first parameter.
+fn most_correlated(correlations: &[f64], count: usize) -> (usize, usize, f64) {
+    let pairs = (0..count).flat_map(|a| (a + 1..count).map(move |b| (a, b)));
+    let labels = pairs.zip(correlations).filter(|((a, _), _)| *a > 0);
+    let ((a, b), correlation) = labels.max_by(|x, y| x.1.abs().total_cmp(&y.1.abs())).unwrap();
+    (a, b, *correlation)
+}
+
+/// Where no bound holds a fit, there is nothing to release.
+fn check_unbounded(table: &FitTable) {
+    for row in table.rows.iter().filter(|row| row.at_bound == 0) {
+        assert_eq!(row.errors, row.released_errors);
+    }
+}

@@ -1,0 +1,236 @@
+//! Flags: each is set where the row has what it says, and nowhere else.
+
+mod common;
+
+use common::fits::{devices, fitter};
+use common::tiny;
+use fitsio_pure::bintable::{BinaryColumnData, parse_binary_table_columns, read_binary_column};
+use fitsio_pure::hdu::{HduInfo, parse_fits};
+use popfit::spectra::ArmSpectra;
+use popfit::{
+    Arm, ArmFit, Continuum, Device, Emulator, FitRow, FitTable, Fitter, LabelSettings, LevenbergMarquardt, Metadata,
+    RvTabWriter, Sink, Spectra, SpectralModel, SpectralModelBuilder, flag,
+};
+use statrs::distribution::{ChiSquared, ContinuousCDF};
+
+const DATA: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/data");
+/// Flags of what is improbable.
+const IMPROBABLE: u32 = flag::NEGATIVE_FLUX | flag::HIGH_CHI2 | flag::LOW_CHI2;
+
+fn emulator() -> Emulator {
+    Emulator::open(format!("{DATA}/emulator.safetensors")).unwrap()
+}
+
+/// Some of the demo's spectra: S/N 9 to 175.
+fn demo() -> Spectra {
+    Spectra::open(format!("{DATA}/spectra.npz")).unwrap().slice(0..12)
+}
+
+/// The demo's model with these arms.
+fn builder(arms: &[&str]) -> SpectralModelBuilder {
+    let builder = SpectralModel::builder().velocity(-1000.0..=1000.0).continuum(Continuum::rbf(10)).marginalise(true);
+    arms.iter().fold(builder, |builder, name| builder.add_arm(Arm::new(*name, emulator())))
+}
+
+fn has(row: &FitRow, bit: u32) -> bool {
+    row.flags & bit != 0
+}
+
+/// A pixel of the demo's spectra.
+#[derive(Clone, Copy)]
+struct Pixel {
+    arm: usize,
+    spectrum: usize,
+    index: usize,
+    flux: f64,
+    error: f64,
+}
+
+/// The demo's spectra with another flux; every arm is a copy of their only one.
+fn changed(arms: &[&str], flux: impl Fn(Pixel) -> f64) -> Spectra {
+    let spectra = demo();
+    let arm = |(a, name): (usize, &&str)| {
+        let mut arm = ArmSpectra { name: (*name).to_string(), ..spectra.arms[0].clone() };
+        let pixels = arm.pixels;
+        for (k, (value, ivar)) in arm.flux.iter_mut().zip(&arm.ivar).enumerate() {
+            let (spectrum, index) = (k / pixels, k % pixels);
+            *value = flux(Pixel { arm: a, spectrum, index, flux: *value, error: ivar.sqrt().recip() });
+        }
+        arm
+    };
+    Spectra::from_arms(arms.iter().enumerate().map(arm).collect(), Some(spectra.ids.clone())).unwrap()
+}
+
+#[test]
+fn extrapolation_is_flagged_without_a_hull() {
+    let emulator = tiny::linear(&["a", "b"], tiny::wave); // trained from −10 to 10
+    let wide = LabelSettings { start: Some(8.0), bounds: Some((-20.0, 20.0)), ..LabelSettings::default() };
+    let model = tiny::builder(emulator.clone(), 8.0).label("a", wide.clone()).label("b", wide).build().unwrap();
+    let spectra = tiny::spectra(&emulator, &[9.0, -9.0, 11.0, 0.0, 0.0, -12.0], 0.001);
+    for device in devices() {
+        let table = fitter(model.clone(), &device).fit(&spectra).unwrap();
+        let outside: Vec<bool> = table.rows.iter().map(|row| has(row, flag::OUTSIDE_HULL)).collect();
+        assert_eq!(outside, [false, true, true], "{}: {table:?}", device.name());
+        // the training range as bounds: a fit that ends on one is inside
+        let table = fitter(tiny::model(emulator.clone(), 8.0), &device).fit(&spectra).unwrap();
+        let flags: Vec<u32> = table.rows.iter().map(|row| row.flags & (flag::OUTSIDE_HULL | flag::AT_BOUND)).collect();
+        assert_eq!(flags, [0, flag::AT_BOUND, flag::AT_BOUND], "{}: {table:?}", device.name());
+    }
+}
+
+/// On every device, and beside spectra that are.
+#[test]
+fn ordinary_spectra_are_not_improbable() {
+    let spectra = changed(&["b"], |p| if p.spectrum < 2 { -p.flux } else { p.flux });
+    for device in devices() {
+        let table = fitter(builder(&["b"]).build().unwrap(), &device).starts(1).fit(&spectra).unwrap();
+        for (k, row) in table.rows.iter().enumerate() {
+            assert_eq!(has(row, flag::NEGATIVE_FLUX), k < 2, "{}: {row:?}", device.name());
+            assert!(k < 2 || row.flags & IMPROBABLE == 0, "{}: {row:?}", device.name());
+        }
+    }
+}
+
+/// Whole spectra and one arm of two, upside down or with too much sky subtracted, with a continuum and without.
+#[test]
+fn negative_flux_is_flagged() {
+    check_negative(builder(&["b"]), &changed(&["b"], |p| -p.flux), true);
+    let flux = &demo().arms[0].flux;
+    let medians: Vec<f64> = flux.chunks(flux.len() / 12).map(|flux| common::median(flux.to_vec())).collect();
+    check_negative(builder(&["b"]), &changed(&["b"], |p| p.flux - 2.0 * medians[p.spectrum]), true);
+    check_negative(builder(&["b"]).continuum(Continuum::none()), &changed(&["b"], |p| -p.flux), true);
+    let one_arm = changed(&["b", "r"], |p| if p.arm == 1 { -p.flux } else { p.flux });
+    check_negative(builder(&["b", "r"]), &one_arm, true);
+    // every third pixel is not the arm
+    let third = changed(&["b"], |p| if p.index % 3 == 0 { -p.flux } else { p.flux });
+    check_negative(builder(&["b"]), &third, false);
+}
+
+/// The sign of noise is chance: an arm without a star in it says nothing.
+#[test]
+fn noise_has_no_sign() {
+    let mut random = common::random::Random(7);
+    let noise: Vec<f64> = (0..demo().arms[0].flux.len()).map(|_| random.normal()).collect();
+    let pixels = demo().arms[0].pixels;
+    let is_negative = |noise: &[f64]| noise.iter().filter(|x| **x < 0.0).count() * 2 > pixels;
+    assert!(noise.chunks(pixels).any(is_negative), "the median of some noise is negative");
+    let one_dark =
+        changed(&["b", "r"], |p| if p.arm == 1 { noise[p.spectrum * pixels + p.index] * p.error } else { p.flux });
+    check_negative(builder(&["b", "r"]), &one_dark, false);
+}
+
+/// The flag does not wait for the minimum.
+fn check_negative(model: SpectralModelBuilder, spectra: &Spectra, expected: bool) {
+    let few = LevenbergMarquardt { max_rounds: 2, ..LevenbergMarquardt::default() };
+    let table = Fitter::new(model.build().unwrap(), Device::cpu(), few).unwrap().starts(1).fit(spectra).unwrap();
+    let found: Vec<bool> = table.rows.iter().map(|row| has(row, flag::NEGATIVE_FLUX)).collect();
+    assert_eq!(found, vec![expected; spectra.len()]);
+}
+
+/// The continuum that the flag looks at is negative where that of the final model is: half of an arm is upside down, from one end
+/// to beyond the middle of the weight or not as far.
+#[test]
+fn the_continuum_that_is_flagged_is_the_fits() {
+    let pixels = demo().arms[0].pixels as f64;
+    for share in [0.3, 0.42, 0.62, 0.75] {
+        let spectra = changed(&["b"], |p| if (p.index as f64) < share * pixels { -p.flux } else { p.flux });
+        let fitter = fitter(builder(&["b"]).build().unwrap(), &Device::cpu()).starts(1);
+        let table = fitter.fit(&spectra).unwrap();
+        for (row, fit) in table.rows.iter().zip(fitter.model_spectra(&spectra, &table.rows).unwrap()) {
+            let expected = is_model_negative(&fit.unwrap()[0]);
+            assert_eq!(has(row, flag::NEGATIVE_FLUX), expected, "{share}: {row:?}");
+            assert_eq!(expected, share > 0.5);
+        }
+    }
+}
+
+/// Whether the weighted median of the model is below zero; templates are positive, so that its sign is the continuum's.
+fn is_model_negative(arm: &ArmFit) -> bool {
+    let (mut weight, mut negative) = (0.0, 0.0);
+    for ((model, error), _) in arm.model.iter().zip(&arm.error).zip(&arm.mask).filter(|(_, masked)| !**masked) {
+        weight += error.powi(-2);
+        negative += if *model < 0.0 { error.powi(-2) } else { 0.0 };
+    }
+    negative > 0.5 * weight
+}
+
+/// Errors that are wrong by these factors, from right to far off: the flags are where another library has p < 1e-6.
+#[test]
+fn improbable_chi2_is_flagged() {
+    let (mut low, mut high) = (0, 0);
+    for factor in [0.7f64, 0.9, 0.94, 0.97, 1.0, 1.03, 1.06, 1.1, 1.3] {
+        let mut spectra = demo();
+        spectra.arms[0].ivar.iter_mut().for_each(|ivar| *ivar *= factor);
+        for row in &fitter(builder(&["b"]).build().unwrap(), &Device::cpu()).fit(&spectra).unwrap().rows {
+            let chi2 = ChiSquared::new(row.dof as f64).unwrap();
+            assert_eq!(has(row, flag::LOW_CHI2), chi2.cdf(row.chi2) < 1e-6, "{factor}: {row:?}");
+            assert_eq!(has(row, flag::HIGH_CHI2), chi2.sf(row.chi2) < 1e-6, "{factor}: {row:?}");
+            assert_eq!(has(row, flag::POOR_CHI2), row.chi2 > 2.0 * row.dof as f64, "{factor}: {row:?}");
+            (low, high) = (low + u32::from(has(row, flag::LOW_CHI2)), high + u32::from(has(row, flag::HIGH_CHI2)));
+        }
+    }
+    assert!(low > 12 && high > 12, "{low} {high}: the factors reach beyond both limits");
+}
+
+/// The demo's stars do not rotate: vsini ends at 0 or near it.
+#[test]
+fn no_rotation_is_not_at_a_bound() {
+    for device in devices() {
+        let model = builder(&["b"]).vsini(0.0..=300.0).build().unwrap();
+        let table = fitter(model, &device).starts(2).fit(&demo().slice(0..6)).unwrap();
+        assert_eq!(check_rotation(&table), [true, false], "{}", device.name());
+    }
+}
+
+/// A label at a bound has flag 16 beside it, and the upper bound of vsini says nothing of rest.
+#[test]
+fn other_bounds_are_bounds() {
+    let hot = LabelSettings { bounds: Some((8000.0, 9000.0)), ..LabelSettings::default() };
+    let model = builder(&["b"]).vsini(0.0..=300.0).label("teff", hot).build().unwrap();
+    assert!(check_rotation(&fitter(model, &Device::cpu()).fit(&demo()).unwrap())[1]);
+    let table = fitter(builder(&["b"]).vsini(0.0..=0.1).build().unwrap(), &Device::cpu()).fit(&demo()).unwrap();
+    assert!(table.rows.iter().any(|row| row.parameters[1] == 0.1 && has(row, flag::AT_BOUND)));
+    check_rotation(&table);
+}
+
+/// Compares flags with the bounds where parameters ended; whether any row has no rotation, and whether any is at a bound.
+fn check_rotation(table: &FitTable) -> [bool; 2] {
+    assert_eq!(table.parameters[1], "vsini");
+    for row in &table.rows {
+        let at_rest = row.at_bound & 2 != 0 && row.parameters[1] == 0.0;
+        assert_eq!(has(row, flag::NO_ROTATION), at_rest, "{row:?}");
+        let others = if at_rest { row.at_bound & !2 } else { row.at_bound };
+        assert_eq!(has(row, flag::AT_BOUND), others != 0, "{row:?}");
+        assert!(!at_rest || row.errors[1].is_nan());
+    }
+    [flag::NO_ROTATION, flag::AT_BOUND].map(|bit| table.rows.iter().any(|row| has(row, bit)))
+}
+
+#[test]
+fn no_rotation_is_no_warning_of_rvspecfits() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("rvtab_1.fits");
+    let (fitter, spectra) = (fitter(builder(&["b"]).vsini(0.0..=300.0).build().unwrap(), &Device::cpu()), demo());
+    let rows = fitter.fit(&spectra).unwrap().rows;
+    let warnings = rvs_warn(&path, &fitter, (&spectra, &rows));
+    let at_rest: Vec<usize> = (0..rows.len()).filter(|k| has(&rows[*k], flag::NO_ROTATION)).collect();
+    assert!(!at_rest.is_empty());
+    for k in at_rest.into_iter().filter(|k| rows[*k].at_bound == 2 && !has(&rows[*k], flag::OUTSIDE_HULL)) {
+        assert_eq!(warnings[k] & !1, 0, "{:?}", rows[k]); // a faint one may gain little over its continuum
+    }
+}
+
+/// The column RVS_WARN of a table of these rows.
+fn rvs_warn(path: &std::path::Path, fitter: &Fitter, (spectra, rows): (&Spectra, &[FitRow])) -> Vec<i64> {
+    let mut writer = RvTabWriter::create(path, fitter, &[spectra.slice(0..0)], &Metadata::default()).unwrap();
+    writer.append(spectra, rows).unwrap();
+    writer.finish().unwrap();
+    let bytes = std::fs::read(path).unwrap();
+    let fits = parse_fits(&bytes).unwrap();
+    let hdu = fits.find_by_name("RVTAB").unwrap();
+    let HduInfo::BinaryTable { tfields, .. } = hdu.info else { panic!("no table") };
+    let columns = parse_binary_table_columns(&hdu.cards, tfields).unwrap();
+    let place = columns.iter().position(|column| column.name.as_deref() == Some("RVS_WARN")).unwrap();
+    let BinaryColumnData::Long(warnings) = read_binary_column(&bytes, hdu, place).unwrap() else { panic!("not long") };
+    warnings
+}
