@@ -68,6 +68,7 @@ fn row_at(parameters: Vec<f64>) -> FitRow {
         correlations: vec![f64::NAN; count * (count - 1) / 2],
         parameters,
         released_errors: Vec::new(),
+        continuum_terms: Vec::new(),
         at_bound: 0,
         flags: 0,
         start: 0,

@@ -37,6 +37,7 @@ pub fn nobody(model: &SpectralModel) -> FitRow {
         parameters: vec![f64::NAN; count],
         errors: vec![f64::NAN; count],
         released_errors: Vec::new(),
+        continuum_terms: vec![0; model.arms.len()],
         at_bound: 0,
         flags: 0,
         start: -1,

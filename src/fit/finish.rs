@@ -57,6 +57,7 @@ impl Finish<'_> {
         row.chi2 = winner.chi2;
         row.objective = objective;
         let held = limits.iter().filter(|l| l.is_held()).count();
+        row.continuum_terms = prepared.arms.iter().map(|arm| arm.rank as u32).collect();
         row.dof = prepared.unmasked as i64 - (self.model.parameters.len() - held) as i64 - prepared.rank as i64;
         row.n_starts_agree = agreeing(outcomes, &objectives, best);
         let free = self.set_parameters(row, winner, limits);

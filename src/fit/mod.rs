@@ -303,6 +303,14 @@ impl Fitter {
         self.model.parameters()
     }
 
+    /// Names of the model's arms, as columns of the table call them: one that stands alone has none.
+    pub fn arms(&self) -> Vec<String> {
+        match self.model.arms.as_slice() {
+            [_] => vec![String::new()],
+            arms => arms.iter().map(|arm| arm.name.clone()).collect(),
+        }
+    }
+
     /// What is fitted.
     pub fn model(&self) -> &SpectralModel {
         &self.model
@@ -347,7 +355,7 @@ impl Fitter {
 
     /// A table without rows, ready to be the sink of [`fit_with`](Fitter::fit_with).
     pub fn table(&self) -> FitTable {
-        FitTable { parameters: self.parameters(), units: self.units(), rows: Vec::new() }
+        FitTable { parameters: self.parameters(), units: self.units(), arms: self.arms(), rows: Vec::new() }
     }
 
     /// Returns name and unit of each of the emulators' labels.

@@ -65,6 +65,8 @@ pub struct FitRow {
     pub flags: u32,
     /// Index of the winning start; −1 without one.
     pub start: i32,
+    /// (arms) Continuum terms that the arm's data determine, of those that the model has; 0 where the arm drops out.
+    pub continuum_terms: Vec<u32>,
     /// Starts that ended within 0.1 of the winner's objective, or were stopped on the way there: at least so many found it.
     pub n_starts_agree: u32,
     /// The velocity's, where a scan was asked for.
@@ -95,6 +97,8 @@ pub struct FitTable {
     pub parameters: Vec<String>,
     /// Name and unit of each label whose unit is known; the usual ones (K, dex, km/s) need not be given.
     pub units: Vec<(String, String)>,
+    /// Names of the model's arms; one that stands alone needs none.
+    pub arms: Vec<String>,
     /// One a spectrum.
     pub rows: Vec<FitRow>,
 }

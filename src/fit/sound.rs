@@ -120,6 +120,7 @@ mod tests {
             parameters: vec![1.0; 3],
             errors: vec![0.1; 3],
             released_errors: vec![0.1; 3],
+            continuum_terms: vec![10],
             at_bound: 0,
             flags: 0,
             start: 0,

@@ -82,6 +82,7 @@ pub(super) fn columns(schema: &Schema) -> Result<Vec<Column>> {
     let mut all = before(schema.text_ids);
     all.extend(schema.parameters.iter().enumerate().flat_map(|(p, name)| of_parameter(schema, p, name)));
     all.extend(after());
+    all.extend(schema.arms.iter().enumerate().map(|(a, arm)| continuum_terms(arm).of(a)));
     if schema.posterior {
         all.extend(posterior());
     }
@@ -136,6 +137,21 @@ fn after() -> Vec<Column> {
         column("n_starts_agree", Int64, "", "Starts that found the minimum", |row, _| integer(row.n_starts_agree)),
     ]
 }
+
+/// The column of an arm's continuum terms, `continuum_terms` where the arm stands alone.
+pub(super) fn continuum_terms(arm: &str) -> Column {
+    let name = if arm.is_empty() { CONTINUUM_TERMS.into() } else { format!("{CONTINUUM_TERMS}_{arm}") };
+    let meaning = "Continuum terms that the data determine";
+    Column::new(name, Kind::Int64, "", meaning, |row, a| integer(row.continuum_terms.get(a).copied().unwrap_or(0)))
+}
+
+/// The arm whose column of continuum terms has this name.
+pub(super) fn arm_of(column: &str) -> Option<&str> {
+    let rest = column.strip_prefix(CONTINUUM_TERMS)?;
+    if rest.is_empty() { Some("") } else { rest.strip_prefix('_') }
+}
+
+const CONTINUUM_TERMS: &str = "continuum_terms";
 
 /// The columns of the velocity's posterior.
 pub(super) fn posterior() -> [Column; 4] {
@@ -228,8 +244,13 @@ mod tests {
 
     #[test]
     fn the_readme_lists_columns_statuses_and_flags_as_they_are() {
-        let one =
-            Schema { parameters: vec!["NAME".into()], posterior: true, released_errors: true, ..Schema::default() };
+        let one = Schema {
+            parameters: vec!["NAME".into()],
+            posterior: true,
+            released_errors: true,
+            arms: vec!["ARM".into()],
+            ..Schema::default()
+        };
         let mut all = columns(&one).unwrap();
         all.push(correlation("A", "B"));
         let unit = |column: &Column| match column.name.starts_with("NAME") {

@@ -49,6 +49,8 @@ pub struct Schema {
     pub released_errors: bool,
     /// Name and unit of each label whose unit is known; the usual ones (K, dex, km/s) need not be given.
     pub units: Vec<(String, String)>,
+    /// Names of the model's arms, for the columns `continuum_terms_ARM`; empty for one that stands alone.
+    pub arms: Vec<String>,
 }
 
 impl Schema {
@@ -60,6 +62,7 @@ impl Schema {
             posterior: fitter.scans_velocity(),
             released_errors: fitter.has_released_errors(),
             units: fitter.units(),
+            arms: fitter.arms(),
         }
     }
 }
@@ -225,8 +228,8 @@ impl FitTable {
         let posterior = self.rows.iter().any(|row| row.posterior.is_some());
         let text_ids = self.rows.iter().any(|row| matches!(row.id, Id::Text(_)));
         let released_errors = self.rows.iter().any(|row| !row.released_errors.is_empty());
-        let (parameters, units) = (self.parameters.clone(), self.units.clone());
-        let schema = Schema { parameters, text_ids, posterior, released_errors, units };
+        let (parameters, units, arms) = (self.parameters.clone(), self.units.clone(), self.arms.clone());
+        let schema = Schema { parameters, text_ids, posterior, released_errors, units, arms };
         let mut writer = TableWriter::create(path, &schema, options)?;
         writer.append(&self.rows)?;
         writer.finish()

@@ -5,7 +5,7 @@
 use std::path::Path;
 use std::sync::Arc;
 
-use super::columns::{LAYOUT, correlation, pairs, posterior, released_error};
+use super::columns::{LAYOUT, arm_of, correlation, pairs, posterior, released_error};
 use super::read_csv::CsvSource;
 use super::read_fits::FitsSource;
 use super::read_parquet::ParquetSource;
@@ -63,6 +63,8 @@ struct Places {
     posterior: Option<[usize; 4]>,
     /// (P) Where the table has them all; else empty.
     released_errors: Vec<usize>,
+    /// (arms)
+    continuum_terms: Vec<usize>,
 }
 
 /// Most columns of parameters and their errors: a model has at most 32 free ones.
@@ -111,6 +113,12 @@ impl TableReader {
             posterior: places.posterior.is_some(),
             released_errors: !places.released_errors.is_empty(),
             units,
+            arms: places
+                .continuum_terms
+                .iter()
+                .filter_map(|c| arm_of(source.names().get(*c)?))
+                .map(Into::into)
+                .collect(),
         };
         let notes = source.notes().iter().map(|note| format!("{}: {note}", path.display())).collect();
         let (metadata, version) = Metadata::from_pairs(pairs);
@@ -126,7 +134,8 @@ impl TableReader {
         while let Some(batch) = self.next_batch()? {
             rows.extend(batch);
         }
-        Ok(FitTable { parameters: self.schema.parameters.clone(), units: self.schema.units.clone(), rows })
+        let Schema { parameters, units, arms, .. } = self.schema.clone();
+        Ok(FitTable { parameters, units, arms, rows })
     }
 
     /// The next rows; `None` at the end.
@@ -195,6 +204,7 @@ fn places(names: &[String]) -> Result<(Places, Vec<String>), String> {
             _ => None,
         },
         released_errors: Vec::new(),
+        continuum_terms: (0..names.len()).filter(|c| arm_of(&names[*c]).is_some()).collect(),
     };
     let (from, to) = (all.objective + 1, all.at_bound);
     if to > from + MOST_COLUMNS {
@@ -244,6 +254,7 @@ fn row(places: &Places, text_ids: bool, cells: &dyn Cells, r: usize, file: &mut 
         parameters: places.parameters.iter().map(|(value, _)| cells.float(*value, r)).collect(),
         errors: places.parameters.iter().map(|(_, error)| cells.float(*error, r)).collect(),
         released_errors: places.released_errors.iter().map(|c| cells.float(*c, r)).collect(),
+        continuum_terms: places.continuum_terms.iter().map(|c| count(*c)).collect(),
         at_bound: count(places.at_bound),
         flags: count(places.flags),
         start: i32::try_from(integer(places.start)).unwrap_or(-1),

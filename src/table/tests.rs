@@ -30,6 +30,7 @@ fn row(id: Id, value: f64) -> FitRow {
         parameters: vec![value, 2.5],
         errors: vec![f64::NAN, 1e-30],
         released_errors: Vec::new(),
+        continuum_terms: Vec::new(),
         at_bound: 2,
         flags: 16,
         start: -1,
@@ -232,7 +233,7 @@ fn what_was_written_is_read_back() {
         // CSV has no place for units
         let units = ["velocity", "teff"].map(String::from).into_iter().zip(["km/s", "K"].map(String::from));
         let units = if name.ends_with("csv") { Vec::new() } else { units.collect() };
-        let table = FitTable { parameters: schema(false).parameters, units, rows: rows.clone() };
+        let table = FitTable { parameters: schema(false).parameters, units, rows: rows.clone(), ..FitTable::default() };
         let path = folder.path().join(name);
         table.write_with(&path, &metadata).unwrap();
         let (mut found, said) = FitTable::read(&path).unwrap();
@@ -280,4 +281,25 @@ fn columns_of_others_do_not_disturb() {
     assert_eq!((table.rows[0].at_bound, table.rows[0].flags), (13, 15));
     assert_eq!(table.rows[0].correlations[0], 0.5);
     assert_eq!(table.rows[0].status, Status::MaxRounds);
+}
+
+#[test]
+fn continuum_terms_are_columns_by_arm() {
+    let folder = tempfile::tempdir().unwrap();
+    for arms in [vec![String::new()], vec!["b".to_string(), "r".into()]] {
+        let terms: Vec<u32> = (7..).take(arms.len()).collect();
+        let rows = vec![FitRow { continuum_terms: terms, ..row(Id::Integer(1), 1.0) }];
+        for name in ["t.parquet", "t.fits", "t.csv"] {
+            let path = folder.path().join(format!("{}_{name}", arms.len()));
+            let table = FitTable {
+                parameters: schema(false).parameters,
+                arms: arms.clone(),
+                rows: rows.clone(),
+                ..FitTable::default()
+            };
+            table.write(&path).unwrap();
+            let read = FitTable::read(&path).unwrap().0;
+            assert_eq!((read.arms, &read.rows[0].continuum_terms), (arms.clone(), &rows[0].continuum_terms), "{name}");
+        }
+    }
 }

@@ -24,7 +24,12 @@ const FAULTS: [(&str, Spoil, &str, &[&str]); 14] = [
     ("5 inf", |a| a.weight[at(7)] = f64::INFINITY, "bad_weight", &["pixel 7", "ivar is inf"]),
     ("6", |a| a.mask[at(0)..at(PIXELS)].fill(true), "no_data", &["no pixel counts"]),
     ("7", |a| keep(a, TERMS + 1), "underdetermined", &["3 unmasked pixels", "2 free parameters", "2 continuum terms"]),
-    ("7 one", |a| keep(a, 1), "underdetermined", &["arm b, 1 unmasked pixels do not determine 2 continuum terms"]),
+    (
+        "7 one",
+        |a| keep(a, 1),
+        "underdetermined",
+        &["1 unmasked pixels", "2 free parameters", "the 1 continuum terms that they determine"],
+    ),
     ("8", |a| keep(a, TERMS + 2), "", &[]),
     ("18", |a| scale(a, BAD, 1e-17), "", &[]),
     ("19", |a| scale(a, BAD, 1e30), "", &[]),

@@ -52,6 +52,7 @@ fn row(id: Id, k: u64) -> FitRow {
         parameters: vec![10.0 * x, 0.1 * x],
         errors: vec![0.5, 0.01],
         released_errors: Vec::new(),
+        continuum_terms: Vec::new(),
         at_bound: 0,
         flags: 0,
         start: 0,

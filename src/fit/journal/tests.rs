@@ -24,6 +24,7 @@ fn rows(status: [Status; 2]) -> Vec<FitRow> {
         parameters: vec![1.0 / 3.0],
         errors: vec![f64::INFINITY],
         released_errors: Vec::new(),
+        continuum_terms: Vec::new(),
         at_bound: 0,
         flags: 2,
         start: -1,

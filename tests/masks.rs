@@ -1,0 +1,133 @@
+//! Spectra of which much is masked, or hardly weighs, end at the reference's minimum: `tests/reference/make_masks.py`.
+
+mod common;
+
+use common::fits::{devices, fitter};
+use popfit::{Continuum, Emulator, FitRow, FitTable, Spectra, SpectralModel};
+use serde_json::Value;
+
+const DATA: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/data");
+const REFERENCE: &str = include_str!("reference/masks.json");
+/// How far an objective may lie above the reference's.
+const GAP: f64 = 0.05;
+/// Where objectives agree, parameters do, in errors.
+const OFFSET: f64 = 0.02;
+
+fn number(value: &Value) -> f64 {
+    value.as_f64().unwrap()
+}
+
+fn index(value: &Value) -> usize {
+    value.as_u64().unwrap() as usize
+}
+
+fn items(value: &Value) -> impl Iterator<Item = &Value> {
+    value.as_array().unwrap().iter()
+}
+
+fn model(case: &Value) -> SpectralModel {
+    let terms = index(&case["terms"]);
+    let continuum = if case["basis"] == "rbf" { Continuum::rbf(terms) } else { Continuum::chebyshev(terms) };
+    let emulator = Emulator::open(format!("{DATA}/emulator.safetensors")).unwrap();
+    let builder = SpectralModel::builder().arm("b", emulator).velocity(-1000.0..=1000.0);
+    builder.continuum(continuum).marginalise(true).build().unwrap()
+}
+
+/// The demo's spectra with the case's masks and weights.
+fn spectra(case: &Value) -> Spectra {
+    let count = items(&case["fits"]).count();
+    let mut spectra = Spectra::open(format!("{DATA}/spectra.npz")).unwrap().slice(0..count);
+    let arm = &mut spectra.arms[0];
+    for n in 0..count {
+        let at = |range: &Value, k: usize| n * arm.pixels + index(&range[k]);
+        for range in items(&case["masked"]) {
+            arm.mask[at(range, 0)..at(range, 1)].fill(true);
+        }
+        for range in items(&case["lowered"]) {
+            arm.ivar[at(range, 0)..at(range, 1)].iter_mut().for_each(|w| *w *= number(&range[2]));
+        }
+    }
+    spectra
+}
+
+fn check(case: &Value, table: &FitTable) {
+    assert_eq!(table.rows.len(), items(&case["fits"]).count());
+    let (mut gap, mut offset) = (f64::NEG_INFINITY, 0f64);
+    for (n, (row, expected)) in table.rows.iter().zip(items(&case["fits"])).enumerate() {
+        let what = format!("{}, spectrum {n}: {} {}", case["name"], row.status_text, row.detail);
+        assert!(row.status.is_success(), "{what}");
+        let rank = index(&expected["rank"]);
+        assert_eq!(row.continuum_terms, [rank as u32], "{what}");
+        assert_eq!(row.dof, (index(&expected["unmasked"]) - 5 - rank) as i64, "{what}");
+        let above = row.objective - number(&expected["objective"]);
+        assert!(above <= GAP, "{what}: {above} above the reference");
+        gap = gap.max(above);
+        if above.abs() <= GAP {
+            offset = offset.max(largest_offset(row, expected));
+            assert!(offset <= OFFSET, "{what}: {offset} errors off");
+        }
+    }
+    println!("{}: objective at most {gap:.4} above, parameters {offset:.4} errors off", case["name"]);
+}
+
+/// Of the parameters that have an error.
+fn largest_offset(row: &FitRow, expected: &Value) -> f64 {
+    let pairs = row.parameters.iter().zip(items(&expected["parameters"])).zip(items(&expected["errors"]));
+    let all = pairs.zip(&row.errors).filter(|(_, error)| error.is_finite());
+    all.map(|(((x, y), error), _)| (x - number(y)).abs() / number(error)).fold(0.0, f64::max)
+}
+
+#[test]
+fn masked_spectra_end_at_the_reference() {
+    let reference: Value = serde_json::from_str(REFERENCE).unwrap();
+    for device in devices() {
+        for case in items(&reference["cases"]) {
+            // four: what is judged here is the continuum, not how many starts it takes to find the lowest minimum
+            let table = fitter(model(case), &device).starts(4).fit(&spectra(case)).unwrap();
+            check(case, &table);
+        }
+    }
+}
+
+/// A spectrum's bits do not depend on neighbours whose continuum bases are their own.
+#[test]
+fn neighbours_of_masked_spectra_keep_their_bits() {
+    let reference: Value = serde_json::from_str(REFERENCE).unwrap();
+    let cases: Vec<&Value> = items(&reference["cases"]).collect();
+    let plain = spectra(cases[0]);
+    let mut mixed = plain.clone();
+    let pixels = mixed.arms[0].pixels;
+    for n in (1..mixed.len()).step_by(2) {
+        mixed.arms[0].mask[n * pixels..][..pixels / 2].fill(true);
+    }
+    for device in devices() {
+        let fit = |spectra: &Spectra| fitter(model(cases[0]), &device).fit(spectra).unwrap();
+        let (alone, together) = (fit(&plain), fit(&mixed));
+        for n in (0..plain.len()).step_by(2) {
+            assert_eq!(alone.rows[n], together.rows[n], "spectrum {n}");
+        }
+    }
+}
+
+/// One pixel whose weight is out of all proportion is refused, and named; a few that are merely large are not.
+#[test]
+fn weights_out_of_proportion_are_refused() {
+    let reference: Value = serde_json::from_str(REFERENCE).unwrap();
+    let case = &reference["cases"][0];
+    let mut all = spectra(case);
+    let pixels = all.arms[0].pixels;
+    let median = {
+        let mut sorted: Vec<f64> = all.arms[0].ivar[..pixels].to_vec();
+        sorted.sort_by(f64::total_cmp);
+        sorted[pixels / 2]
+    };
+    all.arms[0].ivar[1000] = 1e30 * median;
+    all.arms[0].ivar[pixels + 1000] *= 1e6;
+    for device in devices() {
+        let table = fitter(model(case), &device).fit(&all).unwrap();
+        let row = &table.rows[0];
+        assert_eq!(row.status_text, "bad_weight");
+        assert!(row.detail.contains("pixel 1000") && row.detail.contains("times the median"), "{}", row.detail);
+        assert!(table.rows[1..].iter().all(|row| row.status.is_success()));
+    }
+}
