@@ -25,6 +25,7 @@ fn row(k: i64) -> FitRow {
         released_errors: vec![0.75 + x, 12.0 * x],
         at_bound: 0,
         flags: if k % 5 == 0 { 128 } else { 0 },
+        continuum_terms: Vec::new(),
         start: 1,
         n_starts_agree: 2,
         posterior: None,

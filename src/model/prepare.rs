@@ -252,12 +252,12 @@ fn prepare_arm(
     if terms == 0 {
         return Ok(out);
     }
-    let is_shared = pulp::Arch::new().dispatch(Orthonormal { sampling, terms, arm: &mut out }).filter(|found| {
+    let shared = pulp::Arch::new().dispatch(Orthonormal { sampling, terms, arm: &mut out }).filter(|found| {
         let condition = (terms as f64).sqrt() * found.condition * sampling.condition;
         found.condition <= MOST_CONDITION * terms as f64 && condition * SMALLEST_SINGULAR_VALUE < 1.0
     });
     // ln det C of the raw basis under ivar, from that of the device's basis under weight
-    prepared.marginal_constant += match is_shared {
+    prepared.marginal_constant += match shared {
         Some(found) => {
             out.rank = terms;
             2.0 * (found.ln_diagonal + terms as f64 * scale.ln() + sampling.ln_det)

@@ -50,7 +50,7 @@ fn check_range(arm: &ModelArm, ivar: &[f64]) -> Result<(), Fault> {
     let median = *all.select_nth_unstable_by(middle, f64::total_cmp).1;
     let is_beyond = |w: &f64| *w > LARGEST_IVAR * median;
     let beyond = all.iter().filter(|w| is_beyond(w)).count();
-    let Some(j) = ivar.iter().position(|w| is_beyond(w)).filter(|_| beyond * RARE < all.len()) else { return Ok(()) };
+    let Some(j) = ivar.iter().position(is_beyond).filter(|_| beyond * RARE < all.len()) else { return Ok(()) };
     let detail = format!("{}pixel {j}: ivar {:e} is more than 1e12 times the median, {median:e}", place(arm), ivar[j]);
     Err(Fault { cause: Cause::BadWeight, detail })
 }

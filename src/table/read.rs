@@ -204,7 +204,7 @@ fn places(names: &[String]) -> Result<(Places, Vec<String>), String> {
             _ => None,
         },
         released_errors: Vec::new(),
-        continuum_terms: (0..names.len()).filter(|c| arm_of(&names[*c]).is_some()).collect(),
+        continuum_terms: (0..).zip(names).filter(|(_, name)| arm_of(name).is_some()).map(|(c, _)| c).collect(),
     };
     let (from, to) = (all.objective + 1, all.at_bound);
     if to > from + MOST_COLUMNS {
