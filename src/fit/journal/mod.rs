@@ -70,8 +70,8 @@ impl Journal {
     /// themselves, a line each. With `resume`, what it holds is taken up.
     ///
     /// # Errors
-    /// [`Error::OutputLocked`] while another run has it open; [`Error::Journal`] when it is of another run (told is the first line of
-    /// the keys that differs), or when it holds rows and `resume` is false; [`Error::Io`].
+    /// [`Error::OutputLocked`] while another run has it open; [`Error::Journal`] when `resume` meets the journal of another
+    /// run (told is the first line of the keys that differs), or when it holds rows and `resume` is false; [`Error::Io`].
     pub fn open(target: &Path, key: &str, resume: bool) -> Result<Journal> {
         let path = beside(target);
         // what is wrong with the folder is said of the output
@@ -86,7 +86,8 @@ impl Journal {
             let message = "it holds what an interrupted run has fitted: give --resume to go on, or remove it".into();
             return Err(Error::Journal { path, message });
         }
-        if has_rows && found.key != key {
+        // one without rows may be the proof of whose an output is
+        if resume && !found.key.is_empty() && found.key != key {
             let message = format!("it is of another run: {}", difference(&found.key, key));
             return Err(Error::Journal { path, message });
         }
