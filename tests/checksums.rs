@@ -182,7 +182,7 @@ fn tables_of_other_programs_are_read_with_a_note() {
         let mut reader = TableReader::open(&other).unwrap();
         assert!(reader.notes.iter().any(|note| note.contains(expected)), "{:?}", reader.notes);
         assert_eq!(reader.read_all().unwrap().len(), 3);
-        let said = popfit(&[Path::new("report"), &other]);
+        let said = popfit(&[Path::new("report"), &other, Path::new("--overwrite")]);
         assert!(said.status.success());
         assert!(String::from_utf8_lossy(&said.stderr).contains(expected), "{said:?}");
     }
