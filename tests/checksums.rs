@@ -3,7 +3,7 @@
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output};
 
-use popfit::{FitRow, FitTable, Id, Status, TableReader};
+use popfit::{FitRow, FitTable, Id, Status, TableReader, WriteOptions};
 
 /// Values that neither compress to nothing nor repeat.
 fn row(k: i64) -> FitRow {
@@ -39,7 +39,7 @@ fn table(rows: i64) -> FitTable {
 
 fn write(folder: &Path, name: &str, rows: i64) -> PathBuf {
     let path = folder.join(name);
-    table(rows).write(&path).unwrap();
+    table(rows).write_with(&path, WriteOptions::default().overwrite(true)).unwrap();
     path
 }
 
