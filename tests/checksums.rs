@@ -3,7 +3,7 @@
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output};
 
-use popfit::{FitRow, FitTable, Id, Status, TableReader};
+use popfit::{FitRow, FitTable, Id, Status, TableReader, WriteOptions};
 
 /// Values that neither compress to nothing nor repeat.
 fn row(k: i64) -> FitRow {
@@ -40,7 +40,7 @@ fn table(rows: i64) -> FitTable {
 
 fn write(folder: &Path, name: &str, rows: i64) -> PathBuf {
     let path = folder.join(name);
-    table(rows).write(&path).unwrap();
+    table(rows).write_with(&path, WriteOptions::default().overwrite(true)).unwrap();
     path
 }
 
@@ -183,7 +183,7 @@ fn tables_of_other_programs_are_read_with_a_note() {
         let mut reader = TableReader::open(&other).unwrap();
         assert!(reader.notes.iter().any(|note| note.contains(expected)), "{:?}", reader.notes);
         assert_eq!(reader.read_all().unwrap().len(), 3);
-        let said = popfit(&[Path::new("report"), &other]);
+        let said = popfit(&[Path::new("report"), &other, Path::new("--overwrite")]);
         assert!(said.status.success());
         assert!(String::from_utf8_lossy(&said.stderr).contains(expected), "{said:?}");
     }
