@@ -3,6 +3,7 @@
 mod builder;
 mod continuum;
 mod determined;
+mod fault;
 mod file;
 mod guess;
 mod keys;
@@ -20,11 +21,12 @@ mod weights;
 use crate::emulator::{Emulator, TemplateGrid};
 use crate::solver::recording::{LabelInput, Parameter, Rotation, Velocity, tangents};
 pub use builder::SpectralModelBuilder;
+pub(crate) use fault::{Cause, Fault};
 pub use file::ModelFile;
 pub(crate) use guess::{FirstGuess, Start};
 pub(crate) use objective::{SpectralObjective, hull_weights};
 pub(crate) use observe::ArmLayout;
-pub(crate) use prepare::{Cause, Fault, Prepared, PreparedArm, RawArm, prepare};
+pub(crate) use prepare::{Prepared, PreparedArm, RawArm, prepare};
 pub(crate) use sampling::Sampling;
 pub use settings::{
     Arm, Continuum, ContinuumKind, Interpolation, LabelColumns, LabelSettings, LineSpread, Nonfinite, SpectraSettings,

@@ -1,6 +1,7 @@
 //! Which pixels of a spectrum count, and for how much.
 
-use super::prepare::{RawArm, place};
+use super::fault::place;
+use super::prepare::RawArm;
 use super::sampling::Sampling;
 use super::{Cause, Fault, ModelArm, Nonfinite, SpectralModel};
 
