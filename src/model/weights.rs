@@ -32,7 +32,8 @@ pub fn weights(
 
 /// An ivar above this many times the median of its arm's is no measurement: rounding of √ivar · flux would decide the fit.
 const LARGEST_IVAR: f64 = 1e12;
-/// Unless at least one pixel in so many has such an ivar: then the others are the ones whose weights were lowered.
+/// Unless at least one pixel in so many has an ivar above the square root of that: then the others are the ones whose weights were
+/// lowered.
 const RARE: usize = 100;
 
 /// Refuses the few pixels whose ivar is out of all proportion to that of the others.
@@ -50,8 +51,8 @@ fn check_range(arm: &ModelArm, ivar: &[f64]) -> Result<(), Fault> {
     let middle = all.len() / 2;
     let median = *all.select_nth_unstable_by(middle, f64::total_cmp).1;
     let is_beyond = |w: &f64| *w > LARGEST_IVAR * median;
-    let beyond = all.iter().filter(|w| is_beyond(w)).count();
-    let Some(j) = ivar.iter().position(is_beyond).filter(|_| beyond * RARE < all.len()) else { return Ok(()) };
+    let large = all.iter().filter(|w| **w > LARGEST_IVAR.sqrt() * median).count();
+    let Some(j) = ivar.iter().position(is_beyond).filter(|_| large * RARE < all.len()) else { return Ok(()) };
     let detail = format!("{}pixel {j}: ivar {:e} is more than 1e12 times the median, {median:e}", place(arm), ivar[j]);
     Err(Fault { cause: Cause::BadWeight, detail })
 }
