@@ -81,7 +81,9 @@ fn largest_offset(row: &FitRow, expected: &Value) -> f64 {
 fn masked_spectra_end_at_the_reference() {
     let reference: Value = serde_json::from_str(REFERENCE).unwrap();
     for device in devices() {
-        for case in items(&reference["cases"]) {
+        // kernels of many terms take a software GPU's compiler minutes: `check_masks.py` has them
+        let most = if device.name().starts_with("cpu") { usize::MAX } else { 10 };
+        for case in items(&reference["cases"]).filter(|case| index(&case["terms"]) <= most) {
             // four: what is judged here is the continuum, not how many starts it takes to find the lowest minimum
             let table = fitter(model(case), &device).starts(4).fit(&spectra(case)).unwrap();
             check(case, &table);
