@@ -10,8 +10,7 @@ fn main() -> popfit::Result<()> {
     });
     let targets = Selection { objtype: Some("TGT".into()), min_signal_to_noise: Some(2.0), ..Selection::default() };
     let mut spectra = open_reader_with(coadd, &targets)?;
-    let fitter =
-        Fitter::new(ModelFile::open(model)?.build()?, Device::auto()?, LevenbergMarquardt::default())?.starts(4);
+    let fitter = Fitter::new(ModelFile::open(model)?.build()?, Device::auto()?, LevenbergMarquardt::default())?;
     let mut table = RvTabWriter::create(out, &fitter, &[spectra.empty()], &Metadata::default())?;
     let summary = fitter.fit_with(spectra.as_mut(), &mut table, &Control::default())?;
     table.finish()?;

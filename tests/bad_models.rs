@@ -159,7 +159,7 @@ fn more_members_than_a_dispatch_takes() {
         println!("{}: about {members} members", device.name());
         for n in [0, 700, 1637, 1638, 1639, 2047] {
             let row = &table.rows[n];
-            assert!(row.status.is_success() && row.n_starts_agree >= 33, "{row:?}");
+            assert!(row.status.is_success() && row.evaluations >= 33 && row.n_starts_agree >= 1, "{row:?}");
             let away =
                 row.parameters.iter().zip(&labels[4 * n..]).zip(&row.errors).map(|((a, b), e)| ((a - b) / e).abs());
             assert!(away.fold(0.0, f64::max) < 6.0, "{row:?}");

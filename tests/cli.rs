@@ -164,7 +164,7 @@ fn released_errors_are_columns_on_request() {
     let folder = tempfile::tempdir().unwrap();
     let out = folder.path().join("out.csv");
     let model = format!(
-        "{}released_errors = true\n",
+        "{}\n[solver]\nreleased_errors = true\n",
         std::fs::read_to_string(data("model.toml"))
             .unwrap()
             .replace("emulator.s", &format!("{}/emulator.s", data("").display()))

@@ -239,7 +239,7 @@ fn middle(fitter: &Fitter) -> Start {
     if let Some(p) = fitter.model.free_velocity() {
         u[p] = centre[p];
     }
-    Start { u }
+    Start { u, basin: 0 }
 }
 
 /// The model at the start of `ready`, arm by arm (pixels), computed on the CPU.

@@ -1,11 +1,13 @@
 //! From the outcomes of a spectrum's starts to its row.
 
+use std::collections::BTreeSet;
+
 use super::covariance::{Covariance, covariance};
 use super::flag;
 use super::probability::{Tail, chi2_tail_is_below};
 use super::row::FitRow;
 use super::run::Ready;
-use crate::model::{Limits, Prepared, SpectralModel};
+use crate::model::{Limits, Prepared, SpectralModel, Start};
 use crate::solver::basin::{points_at, same_basin};
 use crate::solver::recording::Precision;
 use crate::solver::triangle::packed_index;
@@ -44,7 +46,7 @@ impl Finish<'_> {
 
     /// Fills the row from its group's outcomes. `row` brings identity, flags of the input, nothing else.
     pub fn fill(&self, row: &mut FitRow, outcomes: &[Outcome], ready: &Ready) {
-        let Ready { prepared, limits, .. } = ready;
+        let Ready { prepared, limits, starts, .. } = ready;
         let objectives: Vec<f64> = outcomes.iter().map(|o| self.objective(o, prepared)).collect();
         row.evaluations = outcomes.iter().map(|o| o.evaluations).sum();
         // finite objectives first, then the lowest; ties go to the first start. Who gave way does not win
@@ -59,7 +61,7 @@ impl Finish<'_> {
         let held = limits.iter().filter(|l| l.is_held()).count();
         row.continuum_terms = prepared.arms.iter().map(|arm| arm.rank as u32).collect();
         row.dof = prepared.unmasked as i64 - (self.model.parameters.len() - held) as i64 - prepared.rank as i64;
-        row.n_starts_agree = agreeing(outcomes, &objectives, best);
+        row.n_starts_agree = agreeing(outcomes, &objectives, best, starts);
         let free = self.set_parameters(row, winner, limits);
         let tolerance = if self.precision.of_results() == Precision::F32 { 1e-6 } else { 1e-12 };
         let found = covariance(&winner.normal_matrix, &free, tolerance);
@@ -187,8 +189,8 @@ impl Finish<'_> {
 }
 
 /// Starts that ended at the winner's objective; and, as far as their last points tell, those that were stopped in its basin or on
-/// their way to it, or to one that counts.
-fn agreeing(outcomes: &[Outcome], objectives: &[f64], best: usize) -> u32 {
+/// their way to it, or to one that counts. Those that began in one basin of the first guess are one.
+fn agreeing(outcomes: &[Outcome], objectives: &[f64], best: usize, starts: &[Start]) -> u32 {
     let ended = |k: usize| outcomes[k].gave_way.is_none() && objectives[k] - objectives[best] < AGREE;
     let mut counts: Vec<bool> = (0..outcomes.len()).map(ended).collect();
     loop {
@@ -202,5 +204,6 @@ fn agreeing(outcomes: &[Outcome], objectives: &[f64], best: usize) -> u32 {
         let Some(next) = (0..counts.len()).filter(|&k| !counts[k]).find(|&k| joins(k)) else { break };
         counts[next] = true;
     }
-    counts.into_iter().filter(|c| *c).count() as u32
+    let agree = starts.iter().zip(&counts).filter(|(_, counts)| **counts);
+    agree.map(|(start, _)| start.basin).collect::<BTreeSet<usize>>().len() as u32
 }

@@ -19,7 +19,7 @@ pub fn given(model: &SpectralModel, limits: &[Limits], physical: &[f64]) -> std:
         clipped |= outside;
         u.push(parameter.to_u(x.clamp(lower, upper)));
     }
-    Ok((Start { u }, clipped))
+    Ok((Start { u, basin: 0 }, clipped))
 }
 
 /// Physical values of a start.

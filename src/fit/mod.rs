@@ -40,7 +40,7 @@ use std::sync::atomic::AtomicBool;
 use std::time::Duration;
 
 use crate::error::{Error, Result};
-use crate::model::{FirstGuess, SpectralModel, VelocityScan};
+use crate::model::{FirstGuess, MOST_COMPETING, SpectralModel, VelocityScan};
 use crate::solver::recording::Precision;
 use crate::solver::{LevenbergMarquardt, MOST_STARTS, NelderMead, SolverKind};
 use crate::spectra::{Spectra, SpectraReader};
@@ -78,6 +78,9 @@ impl Sink for FitTable {
         Ok(())
     }
 }
+
+/// Starts of a spectrum of which the number is not set, about: populations are made for so many.
+const USUAL_STARTS: usize = 2;
 
 /// Called with the number of finished spectra and the number of all.
 pub type Progress = Box<dyn Fn(u64, u64) + Send + Sync>;
@@ -211,8 +214,8 @@ impl Fitter {
         })
     }
 
-    /// Starts of each spectrum, 1 to 64 (a run with others is an error); unless set 2, or 4 where vsini is free. Fewer are used
-    /// where the first guess finds fewer distinct ones.
+    /// Starts of each spectrum, 1 to 64 (a run with others is an error), of which fewer are used where the first guess finds fewer
+    /// distinct ones. Unless set, each spectrum has as many as its first guess finds competing, 1 to 4.
     #[must_use]
     pub fn starts(mut self, starts: usize) -> Fitter {
         self.starts = Some(starts);
@@ -326,7 +329,7 @@ impl Fitter {
         let Fitter { solver, seed, strict, precision, released_errors, .. } = self;
         [
             solver.to_string(),
-            format!("starts = {}", self.start_count()),
+            format!("starts = {}", self.starts.map_or("auto".into(), |starts| starts.to_string())),
             format!("seed = {seed}"),
             format!("strict = {strict}"),
             format!("precision = {}", precision.name()),
@@ -413,8 +416,14 @@ impl Fitter {
         self.shared.first_guess(&self.model, self.seed)
     }
 
-    fn start_count(&self) -> usize {
-        self.starts.unwrap_or(if self.model.free_vsini().is_some() { 4 } else { 2 })
+    /// Starts of one spectrum, at most.
+    fn most_starts(&self) -> usize {
+        self.starts.unwrap_or(MOST_COMPETING)
+    }
+
+    /// Starts of a spectrum, on average.
+    fn usual_starts(&self) -> usize {
+        self.starts.unwrap_or(USUAL_STARTS)
     }
 
     /// Makes rows of what its solver finds.

@@ -227,7 +227,7 @@ fn entering(
     let start = |v: f64| {
         let mut u: Vec<f64> = parameters.iter().zip(&rows[one.place].parameters).map(|(q, x)| q.to_u(*x)).collect();
         u[p] = parameters[p].to_u(v);
-        Start { u }
+        Start { u, basin: 0 }
     };
     let at = |velocities: &[f64], limits: Vec<Limits>| Ready {
         place: one.place,

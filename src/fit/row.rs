@@ -67,7 +67,8 @@ pub struct FitRow {
     pub start: i32,
     /// (arms) Continuum terms that the arm's data determine, of those that the model has; 0 where the arm drops out.
     pub continuum_terms: Vec<u32>,
-    /// Starts that ended within 0.1 of the winner's objective, or were stopped on the way there: at least so many found it.
+    /// Basins of the first guess from which starts ended within 0.1 of the winner's objective, or were stopped on the way there. Starts
+    /// of one basin count once, as they would end together anyway.
     pub n_starts_agree: u32,
     /// The velocity's, where a scan was asked for.
     pub posterior: Option<VelocityPosterior>,

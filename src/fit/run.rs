@@ -91,7 +91,7 @@ impl<'a> Run<'a> {
         if fitter.scans_velocity() && matches!(fitter.model.velocity, Velocity::Fixed(_)) {
             return Err(Error::Usage("a scan of the velocity, which is fixed: give it a range".into()));
         }
-        let starts = fitter.start_count();
+        let starts = fitter.most_starts();
         if !(1..=MOST_STARTS).contains(&starts) {
             return Err(Error::Usage(format!("{starts} starts: a spectrum has 1 to {MOST_STARTS}")));
         }
@@ -164,7 +164,7 @@ impl<'a> Run<'a> {
     /// for its work.
     fn halves(&mut self, failure: &Error, spectra: usize) -> bool {
         let resident = self.resident.take_if(|_| matches!(failure, Error::OutOfMemory { .. }));
-        let half = resident.and_then(|r| half(r.capacity, spectra, self.fitter.start_count()));
+        let half = resident.and_then(|r| half(r.capacity, spectra, self.fitter.most_starts()));
         // one that has failed once fails at once
         let half = half.filter(|_| matches!(self.device.renew(failure), Ok(true)));
         if let (Some(half), Some(tally)) = (half, self.tally) {

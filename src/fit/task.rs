@@ -62,7 +62,7 @@ impl Fitter {
             };
             let (prepared, limits) = (prepared.map_err(refused)?, tables.of(place).map_err(refused)?);
             let samplings: Vec<&Sampling> = grids.iter().filter_map(|g| g.of(place).ok()).map(|s| &**s).collect();
-            let starts = guess.starts(&prepared, &samplings, &limits, 1);
+            let starts = guess.starts(&prepared, &samplings, &limits, Some(1));
             let constant = if model.marginalise { prepared.marginal_constant } else { 0.0 };
             let ready = [Ready { place, prepared, limits, starts }];
             let entering = [ready[0].starts()];

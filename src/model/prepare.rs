@@ -52,21 +52,6 @@ impl PreparedArm {
         smooth
     }
 
-    /// weight · the continuum's terms, orthonormal: (rank, padded).
-    pub fn directions(&self, sampling: &Sampling) -> Vec<f32> {
-        let (pixels, terms) = (self.weight.len(), self.continuum.len());
-        let basis = self.basis(sampling);
-        let mut rows = vec![0.0; self.rank * pixels];
-        for (c, row) in rows.chunks_exact_mut(pixels).enumerate() {
-            for (k, factor) in self.transform[c * terms..][..=c].iter().enumerate().filter(|(_, t)| **t != 0.0) {
-                let basis = &basis[k * pixels..][..pixels];
-                row.iter_mut().zip(basis).for_each(|(sum, q)| *sum += factor * q);
-            }
-            row.iter_mut().zip(&self.weight).for_each(|(sum, w)| *sum *= w);
-        }
-        rows
-    }
-
     /// Block by block, so that the sums stay near.
     #[inline(always)]
     fn add_continuum(&self, sampling: &Sampling, smooth: &mut [f32]) {

@@ -134,7 +134,13 @@ fn after() -> Vec<Column> {
         column("at_bound", Int64, "", "Bit p: free parameter p ended at a bound", |row, _| integer(row.at_bound)),
         column("flags", Int64, "", "Bits: what to know of the fit", |row, _| integer(row.flags)),
         column("start", Int32, "", "Index of the winning start, -1 without one", |row, _| integer(row.start)),
-        column("n_starts_agree", Int64, "", "Starts that found the minimum", |row, _| integer(row.n_starts_agree)),
+        column(
+            "n_starts_agree",
+            Int64,
+            "",
+            "Basins of the first guess from which starts found the minimum",
+            |row, _| integer(row.n_starts_agree),
+        ),
     ]
 }
 

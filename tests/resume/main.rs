@@ -222,7 +222,7 @@ fn what_is_not_its_own_is_refused() {
         assert!(!out.exists() && std::fs::read(&path).unwrap() == journal, "{more:?}: nothing is touched");
     };
     refused(&[], &["give --resume to go on, or remove it"], &before);
-    refused(&["--resume", "--starts", "1"], &["another run", "starts = 2", "starts = 1"], &before);
+    refused(&["--resume", "--starts", "1"], &["another run", "starts = auto", "starts = 1"], &before);
     refused(&["--resume", "--seed", "9"], &["another run", "seed = 3", "seed = 9"], &before);
     refused(
         &["--resume", "--velocity-scan", "fixed"],

@@ -9,8 +9,9 @@ use crate::solver::recording::{Broaden, BufferId, Recording, Rotation, Scope, St
 
 /// Most bytes of rows that the populations of a recording keep.
 const MOST_BYTES: usize = 128 << 20;
-/// Members of a population, besides one, for each start whose rows it may keep: a small one has no room for them.
-const STARTS: usize = 2;
+/// Members of a population beside one for each start whose rows it may keep: one of the usual size has room for those of a library, one for a
+/// spectrum alone has none.
+const ALONE: usize = 2;
 /// Points that have been seen once, remembered for each start that may be kept.
 const SEEN: usize = 16;
 
@@ -110,12 +111,10 @@ fn head_output(recording: &Recording, stage: &Stage) -> Option<BufferId> {
 
 /// How many members of so many bytes fit into `left` bytes, beside what is kept of starts of `kept` bytes.
 pub fn members(left: u64, member: u64, kept: u64) -> u64 {
-    let (starts, most) = (STARTS as u64, MOST_BYTES as u64);
-    let alone = left / member;
-    let with_kept = left / (member + kept / starts);
-    let with_all = left.saturating_sub(most) / member;
+    let with_kept = left / (member + kept);
+    let with_all = left.saturating_sub(MOST_BYTES as u64) / member;
     // too few to keep any, or so many that they keep the most
-    alone.min(starts).max(with_kept).max(with_all)
+    (left / member).min(ALONE as u64).max(with_kept).max(with_all)
 }
 
 /// What is known of the point at which a member is evaluated.
@@ -185,7 +184,7 @@ impl<R: Real> Known<R> {
     /// `None` where nothing can be kept.
     pub fn new(recording: &Recording, capacity: usize) -> Option<Known<R>> {
         let heads = Heads::new(recording)?;
-        let most = (capacity.saturating_sub(1) / STARTS).min(MOST_BYTES / heads.bytes::<R>());
+        let most = capacity.saturating_sub(ALONE).min(MOST_BYTES / heads.bytes::<R>());
         let kept = Mutex::new(Kept { starts: HashMap::new(), count: 0, refused: 0 });
         (most > 0).then_some(Known { heads, kept, most })
     }
@@ -257,7 +256,7 @@ mod tests {
     #[test]
     fn what_is_seen_twice_is_kept_as_long_as_there_is_room() {
         let recording = recording(false, LAYOUT);
-        let known = Known::<f32>::new(&recording, 2 * STARTS + 1).unwrap();
+        let known = Known::<f32>::new(&recording, 2 + ALONE).unwrap();
         // the labels; neither the velocity nor what follows it
         assert_eq!(known.heads.parameters, [1, 2, 3, 4]);
         let at = |velocity: f64, teff: f64| [velocity, teff, 0.1, 0.2, 0.3];
@@ -279,15 +278,15 @@ mod tests {
         }
         assert!(!found[0] && found.contains(&true), "{found:?}");
         assert!(!known.head(&at(0.0, 2.0)).is_known());
-        assert!(Known::<f32>::new(&recording, STARTS).is_none());
+        assert!(Known::<f32>::new(&recording, ALONE).is_none());
     }
 
     #[test]
     fn what_is_kept_has_its_room() {
-        // (left, member, kept): none for anything; two without; ten and four starts; many and the most
+        // (left, member, kept): none for anything; two without; six and as many starts; many and the most
         assert_eq!(members(99, 100, 40), 0);
         assert_eq!(members(299, 100, 400), 2);
-        assert_eq!(members(3000, 100, 400), 10);
+        assert_eq!(members(3000, 100, 400), 6);
         assert_eq!(members(3 * MOST_BYTES as u64, 1 << 10, 1 << 30), 2 * (MOST_BYTES as u64 >> 10));
     }
 

@@ -132,7 +132,7 @@ impl Piece<'_> {
         tally: Option<&Tally>,
         (guess, user): (Option<&FirstGuess>, Option<&[f64]>),
     ) -> Vec<Started> {
-        let (model, count) = (&fitter.model, fitter.start_count());
+        let model = &fitter.model;
         let (prepared, grids, tables) = (std::mem::take(&mut self.prepared), &self.grids, &self.tables);
         if let Some(user) = user {
             let place = prepared.into_iter().zip(user.chunks_exact(model.parameters.len().max(1))).enumerate();
@@ -153,7 +153,7 @@ impl Piece<'_> {
             if cancelled() {
                 return Ok((prepared, limits, Vec::new(), flags)); // without a start it is not fitted
             }
-            let starts = guess.map(|g| g.starts(&prepared, &samplings, &limits, count)).unwrap_or_default();
+            let starts = guess.map(|g| g.starts(&prepared, &samplings, &limits, fitter.starts)).unwrap_or_default();
             Ok((prepared, limits, starts, flags))
         };
         prepared.into_par_iter().enumerate().map(one).collect()

@@ -22,7 +22,8 @@ impl Run<'_> {
         // who says how much memory says how many
         let enough = if self.memory.is_some() { usize::MAX } else { self.device.enough() };
         // and the canary's
-        let most = (self.fitter.batch_on(&*self.device) * self.fitter.start_count() + 1).min(self.most).min(enough);
+        let starts = self.fitter.usual_starts() * self.fitter.batch_on(&*self.device);
+        let most = (starts.max(self.fitter.most_starts()) + 1).min(self.most).min(enough);
         let mut passes =
             Passes::new((model, shared), layout, &*self.device, (*solver, *precision, scans), (self.memory, most))?;
         if let Some(meter) = &self.meter {

@@ -4,6 +4,9 @@ use std::ops::Range;
 
 use crate::rows::scan::padded_shifts;
 
+/// Bins that are read at once: signals have so many more, of zeros.
+pub const EIGHT: usize = 8;
+
 /// A spectrum's s (D − s) and s² in bins, padded for the shifts.
 pub type Signals = [Vec<f32>; 2];
 
@@ -39,7 +42,7 @@ impl Bins {
 
     /// Zeros.
     pub fn no_signals(&self) -> Signals {
-        [(); 2].map(|()| vec![0f32; self.count + self.shifts])
+        [(); 2].map(|()| vec![0f32; self.count + self.shifts + 2 * EIGHT])
     }
 
     /// Where a pixel of the segment stands in signals: a bin b at shift s reads the template's bin b − s, so that
@@ -51,6 +54,11 @@ impl Bins {
     /// The whole shift below a position.
     pub fn whole(&self, position: f64) -> usize {
         (position as usize).min(self.shifts - 1)
+    }
+
+    /// Where a shift in bins stands among those that are placed.
+    pub fn position(&self, shift: f64) -> f64 {
+        (shift - self.first as f64).clamp(0.0, (self.wanted - 1) as f64)
     }
 
     /// A row over whole shifts from `low` on, at some velocities.

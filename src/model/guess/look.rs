@@ -35,10 +35,9 @@ impl<'a> Look<'a> {
 
     /// A template where its row of scores is lowest, at one of the velocities.
     pub fn lowest(&self, template: usize, row: &[f32]) -> Candidate {
-        let (mut at, mut score) = (self.allowed.start, f32::INFINITY);
-        for (k, &value) in row.iter().enumerate().take(self.allowed.end).skip(self.allowed.start) {
-            (at, score) = if value < score { (k, value) } else { (at, score) };
-        }
+        let row = &row[self.allowed.clone()];
+        let score = minimum(row);
+        let at = self.allowed.start + row.iter().position(|value| *value == score).unwrap_or(0);
         Candidate { template, velocity: self.velocities[at], score }
     }
 
@@ -47,25 +46,13 @@ impl<'a> Look<'a> {
         candidate.velocity = self.refined(row, 0, nearest(self.velocities, candidate.velocity));
     }
 
-    /// Scores a template with its own lines at the velocity nearest to its best and those beside it, and moves it to the lowest.
-    pub fn look_again(&self, candidate: &mut Candidate, spectrum: (&[Unit], &[Signals])) {
-        self.look(candidate, spectrum, AROUND);
-    }
-
-    /// The same with one more to either side, whose scores the parabola through the lowest may ask for.
-    pub fn look_closer(&self, candidate: &mut Candidate, spectrum: (&[Unit], &[Signals])) {
-        self.look(candidate, spectrum, AROUND + 1);
-    }
-
-    /// The velocity nearest to a template's best, by its index.
-    pub fn nearest(&self, candidate: &Candidate) -> usize {
-        nearest(self.velocities, candidate.velocity)
-    }
-
-    fn look(&self, candidate: &mut Candidate, (units, signals): (&[Unit], &[Signals]), reach: usize) {
+    /// Scores a template with its own lines at the velocity nearest to its best and those beside it, and moves it to the lowest of their
+    /// parabola.
+    pub fn look_closer(&self, candidate: &mut Candidate, (units, signals): (&[Unit], &[Signals])) {
         // a parabola may lead beyond the bounds
         let best = nearest(self.velocities, candidate.velocity).clamp(self.allowed.start, self.allowed.end - 1);
-        let near = best.saturating_sub(reach)..(best + reach + 1).min(self.velocities.len());
+        // one more to either side, whose score the parabola may ask for
+        let near = best.saturating_sub(AROUND + 1)..(best + AROUND + 2).min(self.velocities.len());
         let mut row = vec![0.0; near.len()];
         for (unit, signals) in units.iter().zip(signals) {
             unit.add_exact_scores(candidate.template, signals, near.clone(), &mut row);
@@ -88,6 +75,17 @@ impl<'a> Look<'a> {
         let offset = if curvature > 0.0 { (0.5 * (a - c) / curvature).clamp(-0.5, 0.5) } else { 0.0 };
         v + offset * 0.5 * (self.velocities[at + 1] - self.velocities[at - 1])
     }
+}
+
+/// The lowest of some values, infinity where there is no number.
+fn minimum(row: &[f32]) -> f32 {
+    let lower = |a: f32, b: f32| if b < a { b } else { a };
+    let (chunks, rest) = row.as_chunks::<8>();
+    let mut lowest = [f32::INFINITY; 8];
+    for eight in chunks {
+        lowest.iter_mut().zip(eight).for_each(|(low, value)| *low = lower(*low, *value));
+    }
+    lowest.iter().chain(rest).fold(f32::INFINITY, |low, value| lower(low, *value))
 }
 
 /// The velocities inside a spectrum's bounds, or the one nearest to its start.

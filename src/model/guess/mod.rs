@@ -2,13 +2,16 @@
 //! summed (design §2.10).
 //!
 //! A template's χ² at a shift is const + Σ s² l² − 2 Σ s (D − s) l, with s = weight · continuum and l = template / its continuum − 1:
-//! two cross-correlations. The library's l and l² are replaced by a few principal components in wide bins, which makes them cheap; the
-//! best templates are then scored with their own l and l², in finer bins, near their best velocity.
+//! two cross-correlations. The library's l and l² are replaced by a few principal components in wide bins, which makes them cheap. The
+//! best templates are then judged as a fit would judge them, with a continuum of their own, and those that compete become starts.
 
 mod bins;
+mod choose;
 mod components;
 mod library;
+mod lines;
 mod look;
+mod refit;
 mod unit;
 
 use rayon::prelude::*;
@@ -20,20 +23,21 @@ use crate::error::Result;
 use crate::memory::check;
 use crate::solver::recording::{LIGHT, Source};
 use bins::Signals;
+use choose::Distances;
+pub use choose::MOST_COMPETING;
 use library::{library, observed, physical_labels, rotated, rotations};
 use look::{Candidate, Look};
+use refit::{Arm, add_refitted};
 use unit::Unit;
 
 /// Templates that are evaluated in one product.
 const PIECE: usize = 64;
-/// Two starts are distinct when a scaled label differs by this, or the velocity.
-const DISTINCT_LABEL: f64 = 0.6;
-const DISTINCT_VELOCITY: f64 = 60.0;
-
 /// Where a fit begins, in the solver's u.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Start {
     pub u: Vec<f64>,
+    /// Starts in one basin of the first guess have the same number.
+    pub basin: usize,
 }
 
 /// The library of one model.
@@ -41,19 +45,17 @@ pub struct Start {
 pub struct FirstGuess {
     /// (templates, parameters) in u, the velocity zero.
     parameters: Vec<Vec<f64>>,
-    /// (templates) scaled labels of the first arm.
-    scaled: Vec<Vec<f64>>,
-    /// The parameter of each of them, where it is one.
-    label_parameters: Vec<Option<usize>>,
+    distances: Distances,
     units: Vec<Unit>,
     /// km/s: those of coarse bins, and those of fine ones.
     coarse: Vec<f64>,
     fine: Vec<f64>,
     free_velocity: Option<usize>,
     model: Vec<ModelParameter>,
+    marginalise: bool,
 }
 
-/// One template of so many is looked at again.
+/// One template of so many is judged with a continuum of its own.
 const SHORT: usize = 8;
 
 impl FirstGuess {
@@ -87,9 +89,10 @@ impl FirstGuess {
         let scaled = parameters.iter().map(|u| first.emulator.scaled(&physical_labels(model, first, u))).collect();
         let of = |source: &Source| if let Source::Parameter(p) = source { Some(*p) } else { None };
         let label_parameters = first.inputs.iter().map(|input| of(&input.source)).collect();
-        let free_velocity = model.free_velocity();
+        let distances = Distances::new(scaled, label_parameters);
+        let (free_velocity, marginalise) = (model.free_velocity(), model.marginalise);
         let model = model.parameters.clone();
-        Ok(FirstGuess { parameters, scaled, label_parameters, units, coarse, fine, free_velocity, model })
+        Ok(FirstGuess { parameters, distances, units, coarse, fine, free_velocity, model, marginalise })
     }
 
     /// The library's points in u, the velocity not set.
@@ -97,63 +100,57 @@ impl FirstGuess {
         &self.parameters
     }
 
-    /// The best distinct starts, at most `count`, at least one. What `limits` say of a start replaces the library's.
-    pub fn starts(&self, prepared: &Prepared, samplings: &[&Sampling], limits: &[Limits], count: usize) -> Vec<Start> {
-        let signals = self.signals(prepared, samplings);
+    /// The best distinct starts, at most `count`, at least one; unless that is said, those that compete with the best. What `limits` say
+    /// of a start replaces the library's.
+    pub fn starts(
+        &self,
+        prepared: &Prepared,
+        samplings: &[&Sampling],
+        limits: &[Limits],
+        count: Option<usize>,
+    ) -> Vec<Start> {
+        let smooth = smooths(prepared, samplings);
+        let signals = self.signals(prepared, &smooth, samplings);
         let range = self.free_velocity.map(|p| &limits[p]);
         let (coarse, fine) = (Look::new(&self.coarse, range), Look::new(&self.fine, range));
         let scores = self.scores(&signals);
         let row = |template: usize| &scores[template * self.coarse.len()..][..self.coarse.len()];
         let mut best: Vec<Candidate> = (0..self.parameters.len()).map(|k| coarse.lowest(k, row(k))).collect();
         let order = |a: &Candidate, b: &Candidate| a.score.total_cmp(&b.score).then(a.template.cmp(&b.template));
-        // where little of a grid is left, a continuum takes up what tells templates apart: all of them are judged by what it leaves
-        let absorption = self.absorption(prepared, samplings);
-        let short = if absorption.is_empty() { best.len().div_ceil(SHORT) } else { best.len() };
+        // where little of a grid is left, a continuum takes up what tells templates apart: lines do not tell which are the best
+        let is_own = prepared.arms.iter().any(|arm| !arm.basis.is_empty());
+        let short = if is_own { best.len() } else { best.len().div_ceil(SHORT) };
         best.select_nth_unstable_by(short - 1, order);
         let (near, far) = best.split_at_mut(short);
-        let spectrum = (self.units.as_slice(), signals.as_slice());
         for candidate in near.iter_mut() {
             coarse.refine(candidate, row(candidate.template));
-            fine.look_again(candidate, spectrum);
-            candidate.score -= self.absorbed(candidate.template, fine.nearest(candidate), &absorption);
+            candidate.score = 0.0;
+        }
+        for (place, (prepared, smooth)) in prepared.arms.iter().zip(&smooth).enumerate() {
+            let arm =
+                Arm { place, prepared, smooth, sampling: samplings[place], units: &self.units, signals: &signals };
+            add_refitted(near, arm, self.marginalise);
         }
         near.sort_unstable_by(order);
-        let mut chosen = Vec::new();
-        self.choose(near, (&mut chosen, count), limits);
-        if chosen.len() < count {
-            far.iter_mut().for_each(|candidate| coarse.refine(candidate, row(candidate.template)));
-            far.sort_unstable_by(order);
-            self.choose(far, (&mut chosen, count), limits);
+        let (mut chosen, mut far_too) = (Vec::new(), false);
+        if let Some(count) = count {
+            self.distances.choose(near, (&mut chosen, count), limits);
+            far_too = chosen.len() < count;
+            if far_too {
+                far.iter_mut().for_each(|candidate| coarse.refine(candidate, row(candidate.template)));
+                far.sort_unstable_by(order);
+                self.distances.choose(far, (&mut chosen, count), limits);
+            }
+        } else {
+            chosen = self.distances.competing(near, limits);
         }
+        let basins = self.distances.basins(if far_too { &best } else { &best[..short] }, &chosen, limits);
         // a bin or so further at most: neither their order nor whether they are distinct is judged anew
-        chosen.iter_mut().for_each(|candidate| fine.look_closer(candidate, spectrum));
-        chosen.iter().map(|one| self.start(one, limits)).collect()
+        chosen.iter_mut().for_each(|candidate| fine.look_closer(candidate, (&self.units, &signals)));
+        chosen.iter().zip(basins).map(|(one, basin)| self.start(one, basin, limits)).collect()
     }
 
-    /// Adds the first candidates that are distinct from all that are chosen, until there are `count`.
-    fn choose(&self, candidates: &[Candidate], (chosen, count): (&mut Vec<Candidate>, usize), limits: &[Limits]) {
-        for one in candidates {
-            let distinct = |other: &Candidate| {
-                self.label_distance(one.template, other.template, limits) > DISTINCT_LABEL
-                    || (one.velocity - other.velocity).abs() > DISTINCT_VELOCITY
-            };
-            if chosen.len() >= count {
-                return;
-            }
-            if chosen.iter().all(distinct) {
-                chosen.push(one.clone());
-            }
-        }
-    }
-
-    /// Largest difference of two templates' scaled labels, of those that the spectrum does not start elsewhere.
-    fn label_distance(&self, a: usize, b: usize, limits: &[Limits]) -> f64 {
-        let pairs = self.scaled[a].iter().zip(&self.scaled[b]).zip(&self.label_parameters);
-        let open = pairs.filter(|(_, p)| p.is_none_or(|p| limits[p].start.is_none()));
-        open.map(|((a, b), _)| (a - b).abs()).fold(0.0, f64::max)
-    }
-
-    fn start(&self, candidate: &Candidate, limits: &[Limits]) -> Start {
+    fn start(&self, candidate: &Candidate, basin: usize, limits: &[Limits]) -> Start {
         let mut u = self.parameters[candidate.template].clone();
         for (p, (limits, parameter)) in limits.iter().zip(&self.model).enumerate() {
             let guess = if self.free_velocity == Some(p) { candidate.velocity } else { parameter.to_physical(u[p]) };
@@ -163,45 +160,13 @@ impl FirstGuess {
                 u[p] = parameter.to_u(said.clamp(limits.lower, limits.upper));
             }
         }
-        Start { u }
+        Start { u, basin }
     }
 
-    /// What a spectrum says in the fine bins of each unit.
-    fn signals(&self, prepared: &Prepared, samplings: &[&Sampling]) -> Vec<Signals> {
-        let smooth: Vec<Vec<f32>> = prepared.arms.iter().zip(samplings).map(|(arm, s)| arm.smooth(s)).collect();
+    /// What a spectrum says in the fine bins of each unit; `smooth` is its arms' weight · continuum.
+    fn signals(&self, prepared: &Prepared, smooth: &[Vec<f32>], samplings: &[&Sampling]) -> Vec<Signals> {
         let of = |unit: &Unit| unit.signals(&prepared.arms[unit.arm].data, &smooth[unit.arm], samplings[unit.arm]);
         self.units.iter().map(of).collect()
-    }
-
-    /// Of a spectrum whose weights leave a grid's basis ill conditioned: what the continuum's directions, two by two, take of lines in
-    /// each of their arm's units. Of others nothing.
-    fn absorption(&self, prepared: &Prepared, samplings: &[&Sampling]) -> Vec<Vec<(usize, Signals)>> {
-        let mut all = Vec::new();
-        if prepared.arms.iter().all(|arm| arm.basis.is_empty()) {
-            return all;
-        }
-        for (a, (arm, sampling)) in prepared.arms.iter().zip(samplings).enumerate() {
-            let (smooth, directions) = (arm.smooth(sampling), arm.directions(sampling));
-            let none = vec![0.0; smooth.len()];
-            for two in directions.chunks(2 * smooth.len()) {
-                let (first, second) = two.split_at(smooth.len());
-                let second = if second.is_empty() { &none } else { second };
-                let units = self.units.iter().enumerate().filter(|(_, unit)| unit.arm == a);
-                let of = |(k, unit): (usize, &Unit)| (k, unit.absorption([first, second], &smooth, sampling));
-                all.push(units.map(of).collect());
-            }
-        }
-        all
-    }
-
-    /// The part of a template's χ² that the continuum takes up at a fine velocity.
-    fn absorbed(&self, template: usize, velocity: usize, absorption: &[Vec<(usize, Signals)>]) -> f32 {
-        let of = |units: &Vec<(usize, Signals)>| {
-            let mut sums = [0.0; 2];
-            units.iter().for_each(|(k, signals)| self.units[*k].add_absorbed(template, signals, velocity, &mut sums));
-            sums[0] * sums[0] + sums[1] * sums[1]
-        };
-        absorption.iter().map(of).sum()
     }
 
     /// (templates, coarse velocities): χ² up to a constant, by the components.
@@ -212,6 +177,11 @@ impl FirstGuess {
         }
         total
     }
+}
+
+/// Each arm's weight · continuum, fitted without lines.
+fn smooths(prepared: &Prepared, samplings: &[&Sampling]) -> Vec<Vec<f32>> {
+    prepared.arms.iter().zip(samplings).map(|(arm, sampling)| arm.smooth(sampling)).collect()
 }
 
 /// About the bytes of an arm's templates, and of the lines in one of its segments in bins of a usual width: what is not there for these
@@ -235,7 +205,9 @@ fn velocities(step: f64, low: f64, high: f64) -> Vec<f64> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::model::{RawArm, prepare};
+    use crate::model::continuum::dot;
+    use crate::model::{PreparedArm, RawArm, prepare};
+    use crate::solver::triangle::{cholesky, packed_index, solve_lower};
     use crate::spectra::Wavelength;
     use crate::{Continuum, Emulator, Spectra};
 
@@ -276,8 +248,8 @@ mod tests {
         let limits: Vec<Limits> = model.parameters.iter().map(limits).collect();
         let velocity = model.free_velocity().unwrap();
         for prepared in all {
-            let signals = guess.signals(&prepared, &[&sampling]);
-            let starts = guess.starts(&prepared, &[&sampling], &limits, 2);
+            let signals = guess.signals(&prepared, &smooths(&prepared, &[&sampling]), &[&sampling]);
+            let starts = guess.starts(&prepared, &[&sampling], &limits, Some(2));
             assert_eq!(starts.len(), 2);
             for start in &starts {
                 let is_its = |u: &Vec<f64>| (0..u.len()).all(|p| p == velocity || u[p] == start.u[p]);
@@ -292,17 +264,74 @@ mod tests {
         }
     }
 
+    /// χ² + ln det A of a template at rest, its continuum fitted to the pixels themselves.
+    fn refitted(arm: &PreparedArm, sampling: &Sampling, flux: &[f32]) -> f64 {
+        let pixels = sampling.pixels;
+        let template = |j: usize| {
+            let (at, f) = ((sampling.index[j] & 0xff_ffff) as usize, f64::from(sampling.fraction[j]));
+            f64::from(flux[at]) * (1.0 - f) + f64::from(flux[at + 1]) * f
+        };
+        let (stride, data) = (arm.weight.len(), &arm.data[..pixels]);
+        let row = |k: usize| -> Vec<f64> {
+            let basis = &arm.basis(sampling)[k * stride..][..pixels];
+            (0..pixels).map(|j| f64::from(basis[j] * arm.weight[j]) * template(j)).collect()
+        };
+        let rows: Vec<Vec<f64>> = (0..arm.rank).map(row).collect();
+        let mut normal: Vec<f64> =
+            (0..arm.rank).flat_map(|i| (0..=i).map(move |j| (i, j))).map(|(i, j)| dot(&rows[i], &rows[j])).collect();
+        let data: Vec<f64> = data.iter().map(|d| f64::from(*d)).collect();
+        let mut slopes: Vec<f64> = rows.iter().map(|row| dot(row, &data)).collect();
+        assert!(cholesky(&mut normal, arm.rank));
+        solve_lower(&normal, &mut slopes);
+        let ln_det: f64 = (0..arm.rank).map(|k| 2.0 * normal[packed_index(k, k)].ln()).sum();
+        dot(&data, &data) - dot(&slopes, &slopes) + ln_det
+    }
+
+    /// What is summed in bins ranks templates as a fit of the continuum to the pixels does.
+    #[test]
+    fn templates_are_judged_with_a_continuum_of_their_own() {
+        let (model, guess, spectra) = demo();
+        let model = SpectralModel { marginalise: true, ..model };
+        let (sampling, all) = all_prepared(&model, &spectra);
+        let arm = &model.arms[0];
+        let labels: Vec<f64> = guess.parameters[..96].iter().flat_map(|u| physical_labels(&model, arm, u)).collect();
+        let flux = arm.emulator.templates(&labels);
+        for prepared in &all {
+            let smooth = smooths(prepared, &[&sampling]);
+            let signals = guess.signals(prepared, &smooth, &[&sampling]);
+            let mut candidates: Vec<Candidate> =
+                (0..96).map(|template| Candidate { template, velocity: 0.0, score: 0.0 }).collect();
+            let (prepared, smooth) = (&prepared.arms[0], &smooth[0]);
+            let units = guess.units.as_slice();
+            let one = Arm { place: 0, prepared, smooth, sampling: &sampling, units, signals: &signals };
+            add_refitted(&mut candidates, one, true);
+            let exact: Vec<f64> =
+                flux.chunks(arm.emulator.pixels()).map(|flux| refitted(prepared, &sampling, flux)).collect();
+            let first = (0..96).min_by(|a, b| exact[*a].total_cmp(&exact[*b])).unwrap();
+            for (candidate, exact_score) in candidates.iter().zip(&exact) {
+                let found = f64::from(candidate.score - candidates[first].score);
+                let expected = exact_score - exact[first];
+                assert!(
+                    (found - expected).abs() <= 0.1 * expected + 20.0,
+                    "{}: {found} {expected}",
+                    candidate.template
+                );
+            }
+        }
+    }
+
     /// Templates that were not looked at again serve when more starts are wanted than those give.
     #[test]
     fn many_starts_are_distinct() {
         let (model, guess, spectra) = demo();
         let (sampling, all) = all_prepared(&model, &spectra);
         let limits: Vec<Limits> = model.parameters.iter().map(limits).collect();
-        let of = |count| guess.starts(&all[0], &[&sampling], &limits, count);
+        let of = |count| guess.starts(&all[0], &[&sampling], &limits, Some(count));
         let (few, many) = (of(2), of(64));
         assert!(many.len() == 64 && many[..2] == few);
         let short = guess.parameters.len().div_ceil(SHORT);
-        assert!(many.len() > short);
+        // those that are near are not all distinct
+        assert!(many.len() >= short);
         let is_again = |k: &usize| many[..*k].contains(&many[*k]);
         assert_eq!((0..64).find(is_again), None);
     }
@@ -312,7 +341,7 @@ mod tests {
     fn templates_are_looked_at_inside_the_bounds() {
         let (model, guess, spectra) = demo();
         let (sampling, all) = all_prepared(&model, &spectra);
-        let signals = guess.signals(&all[0], &[&sampling]);
+        let signals = guess.signals(&all[0], &smooths(&all[0], &[&sampling]), &[&sampling]);
         let own = own_scores(&guess, 5, &signals);
         let velocity = &model.parameters[model.free_velocity().unwrap()];
         for (k, &at) in guess.fine.iter().enumerate() {
@@ -320,7 +349,7 @@ mod tests {
             let look = Look::new(&guess.fine, Some(&only));
             for beyond in [-200.0, -110.0, 0.0, 110.0, 200.0] {
                 let mut candidate = Candidate { template: 5, velocity: at + beyond, score: f32::NAN };
-                look.look_again(&mut candidate, (&guess.units, &signals));
+                look.look_closer(&mut candidate, (&guess.units, &signals));
                 assert!((candidate.score - own[k]).abs() <= 1e-4 * own[k].abs(), "{at} {beyond}: {}", candidate.score);
             }
         }

@@ -6,13 +6,13 @@ use faer::linalg::matmul::matmul;
 use faer::{Accum, MatMut, MatRef, Par};
 use rayon::prelude::*;
 
-use super::bins::{Bins, Signals};
+use super::bins::{Bins, EIGHT, Signals};
 use super::components::Components;
+use super::lines::{Lines, bin_width, centred};
 use crate::error::Result;
 use crate::memory::check;
-use crate::model::continuum::{basis, dot, orthonormalise};
+use crate::model::ModelArm;
 use crate::model::sampling::Sampling;
-use crate::model::{ContinuumKind, ModelArm};
 use crate::rows::scan::correlate_two;
 use crate::solver::recording::LIGHT;
 
@@ -28,6 +28,8 @@ pub struct Unit {
     pub segment: usize,
     /// First pixel of the segment.
     start: usize,
+    /// ln λ of a fine bin.
+    bin_step: f64,
     /// For the choice of templates: as fine, or twice as wide.
     pub coarse: Bins,
     /// For a closer look at the best.
@@ -39,6 +41,8 @@ pub struct Unit {
     mix: Vec<f32>,
     /// (templates, fine bins) each: lines and squares themselves.
     exact: [Vec<f32>; 2],
+    /// (templates, fine bins between eight and eight more) Templates, 1 beyond them. Their mean is 1 where a continuum has its own level.
+    whole: Vec<f32>,
 }
 
 impl Unit {
@@ -63,12 +67,25 @@ impl Unit {
         let more = 32 * templates as u64 * bins as u64 + 2 * Components::bytes(templates, bins);
         check(more, || format!("a first guess from {templates} templates of {bins} bins"))?;
         let (rows, exact) = lines.binned(templates, (bin, wide / bin));
+        let whole = lines.binned_whole(templates, bin);
         let (fine, coarse) = (Bins::new(bin, bins), Bins::new(wide, bins.div_ceil(wide / bin)));
         let [lines, squares] = &rows;
         let (lines, squares) =
             rayon::join(|| Components::new(lines, templates), || Components::new(squares, templates));
         let mix = mixed(&lines, &squares);
-        Ok(Unit { arm: a, segment: s, start: segment.start, coarse, fine, lines, squares, mix, exact })
+        Ok(Unit {
+            arm: a,
+            segment: s,
+            start: segment.start,
+            bin_step: segment.step * bin as f64,
+            coarse,
+            fine,
+            lines,
+            squares,
+            mix,
+            exact,
+            whole,
+        })
     }
 
     /// Where the velocities of both looks lie among whole shifts.
@@ -98,19 +115,24 @@ impl Unit {
         signals
     }
 
-    /// What two of the continuum's directions (pixels) take of lines, in fine bins.
-    pub fn absorption(&self, directions: [&[f32]; 2], smooth: &[f32], sampling: &Sampling) -> Signals {
-        let mut signals = self.fine.no_signals();
-        let [first, second] = &mut signals;
-        for (at, j) in self.places(sampling, first.len()) {
-            first[at] += directions[0][j] * smooth[j];
-            second[at] += directions[1][j] * smooth[j];
-        }
-        signals
+    /// Where a velocity lies among the fine bins' shifts.
+    pub fn position(&self, velocity: f64) -> f64 {
+        self.fine.position((velocity / LIGHT).atanh() / self.bin_step)
+    }
+
+    /// A template in fine bins, after `lead` bins of 1, fewer than eight, and before as many as complete eight.
+    pub fn whole(&self, template: usize, lead: usize) -> &[f32] {
+        let stride = self.whole_stride();
+        let row = &self.whole[template * stride..][..stride];
+        &row[EIGHT - lead..][..(lead + self.fine.count).next_multiple_of(EIGHT)]
+    }
+
+    fn whole_stride(&self) -> usize {
+        2 * EIGHT + self.fine.count
     }
 
     /// The bins that the segment's pixels belong to, and the pixels.
-    fn places(&self, sampling: &Sampling, length: usize) -> impl Iterator<Item = (usize, usize)> {
+    pub fn places<'a>(&'a self, sampling: &'a Sampling, length: usize) -> impl Iterator<Item = (usize, usize)> + 'a {
         let pixels = sampling.index.iter().zip(&sampling.fraction).enumerate();
         let is_here = |packed: i32| packed >= 0 && (packed >> 24) as usize == self.segment;
         pixels.filter(move |(_, (packed, _))| is_here(**packed)).filter_map(move |(j, (packed, fraction))| {
@@ -156,18 +178,6 @@ impl Unit {
         matmul(target, Accum::Add, mix, at_velocities, 1.0, Par::Seq);
     }
 
-    /// Adds what two of the continuum's directions take of a template's lines at a fine velocity to `sums`.
-    pub fn add_absorbed(&self, template: usize, signals: &Signals, velocity: usize, sums: &mut [f32; 2]) {
-        let (fine, range) = (&self.fine, velocity..velocity + 1);
-        let low = fine.whole(fine.positions[velocity]);
-        let high = (low + 1).min(fine.shifts - 1);
-        let lines = &self.exact[0][template * fine.count..][..fine.count];
-        let found = correlate_two([lines, lines], signals.each_ref().map(Vec::as_slice), low..high + 1);
-        for (sum, row) in sums.iter_mut().zip(&found) {
-            *sum += fine.between(row, low, range.clone()).sum::<f32>();
-        }
-    }
-
     /// Adds this unit's share of a template's χ² at some fine velocities to `scores`, from its lines themselves.
     pub fn add_exact_scores(&self, template: usize, signals: &Signals, velocities: Range<usize>, scores: &mut [f32]) {
         let (fine, positions) = (&self.fine, &self.fine.positions[velocities.clone()]);
@@ -186,91 +196,10 @@ fn mixed(lines: &Components, squares: &Components) -> Vec<f32> {
     rows.flat_map(|(l, s)| l.iter().chain(s).copied()).collect()
 }
 
-/// Templates in a segment.
-struct Lines<'a> {
-    /// (templates, stride)
-    flux: &'a [f32],
-    stride: usize,
-    pixels: Range<usize>,
-    /// The continuum's orthonormal basis (terms, pixels); none where the model has no continuum.
-    basis: Vec<f64>,
-}
-
-impl Lines<'_> {
-    fn new<'a>(arm: &ModelArm, flux: &'a [f32], pixels: Range<usize>) -> Lines<'a> {
-        let wavelength = &arm.emulator.wavelength()[pixels.clone()];
-        let count = wavelength.len();
-        let mut rows = basis(arm.continuum, wavelength, wavelength[0], wavelength[count - 1]);
-        let usable =
-            arm.continuum.kind != ContinuumKind::None && orthonormalise(&mut rows, count, &vec![true; count]).is_some();
-        let basis = if usable { rows } else { Vec::new() };
-        Lines { flux, stride: arm.emulator.pixels(), pixels, basis }
-    }
-
-    /// Those of a template: flux / continuum − 1, or flux − 1 where the model has no continuum (pixels).
-    fn of(&self, template: usize) -> Vec<f64> {
-        let flux = self.flux[template * self.stride..][self.pixels.clone()].iter().map(|f| f64::from(*f));
-        if self.basis.is_empty() {
-            return flux.map(|f| f - 1.0).collect();
-        }
-        let flux: Vec<f64> = flux.collect();
-        let mut smooth = vec![0.0; flux.len()];
-        for row in self.basis.chunks_exact(flux.len()) {
-            let a = dot(row, &flux);
-            smooth.iter_mut().zip(row).for_each(|(s, p)| *s += a * p);
-        }
-        flux.iter().zip(&smooth).map(|(f, s)| if *s > 0.0 { f / s - 1.0 } else { 0.0 }).collect()
-    }
-
-    /// Lines and their squares of all templates, averaged in bins: (templates, coarse bins), and (templates, fine bins) in f32. A coarse
-    /// bin has `ratio` fine ones.
-    fn binned(&self, templates: usize, (bin, ratio): (usize, usize)) -> ([Vec<f64>; 2], [Vec<f32>; 2]) {
-        let fine = self.pixels.len().div_ceil(bin);
-        let coarse = fine.div_ceil(ratio);
-        let (mut rows, mut exact) =
-            ([(); 2].map(|()| vec![0.0; templates * coarse]), [(); 2].map(|()| vec![0.0; templates * fine]));
-        let ([lines, squares], [exact_lines, exact_squares]) = (&mut rows, &mut exact);
-        let places = (lines.par_chunks_mut(coarse).zip(squares.par_chunks_mut(coarse)))
-            .zip(exact_lines.par_chunks_mut(fine).zip(exact_squares.par_chunks_mut(fine)));
-        places.enumerate().for_each(|(k, (rows, exact))| {
-            let own = self.of(k);
-            let both = [average(&own, bin, |l| l), average(&own, bin, |l| l * l)];
-            for ((row, exact), values) in [(rows.0, exact.0), (rows.1, exact.1)].into_iter().zip(both) {
-                exact.iter_mut().zip(&values).for_each(|(exact, value)| *exact = *value as f32);
-                row.copy_from_slice(&if ratio > 1 { average(&values, ratio, |x| x) } else { values });
-            }
-        });
-        (rows, exact)
-    }
-}
-
-fn centred(mut row: Vec<f64>) -> Vec<f64> {
-    let mean = row.iter().sum::<f64>() / row.len() as f64;
-    row.iter_mut().for_each(|x| *x -= mean);
-    row
-}
-
-/// The widest bin, a power of two, that blurs neither the lines, so that they correlate as `least` says, nor the range of velocities.
-/// `lines` have the mean 0.
-fn bin_width(lines: &[Vec<f64>], (count, step): (usize, f64), (low, high): (f64, f64), least: f64) -> usize {
-    let at = |lag: usize| lines.iter().map(|row| dot(&row[lag..], &row[..count - lag])).sum::<f64>();
-    let same = at(0).max(f64::MIN_POSITIVE);
-    let shifts = (high - low) / LIGHT / step;
-    let mut bin = 1;
-    while 2 * bin < count / 64 && shifts / (2 * bin) as f64 >= 8.0 && at(2 * bin) >= least * same {
-        bin *= 2;
-    }
-    bin
-}
-
-/// Means of bins of what `f` makes of a row's values.
-fn average(row: &[f64], bin: usize, f: impl Fn(f64) -> f64) -> Vec<f64> {
-    row.chunks(bin).map(|c| c.iter().map(|l| f(*l)).sum::<f64>() / c.len() as f64).collect()
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::model::guess::lines::average;
 
     fn value(k: usize) -> f64 {
         ((k * 7919) % 101) as f64 / 101.0 - 0.5
@@ -305,7 +234,19 @@ mod tests {
         let (lines, squares) = (Components::new(&of_coarse[0], templates), Components::new(&of_coarse[1], templates));
         let mix = mixed(&lines, &squares);
         let exact = of_fine.each_ref().map(|rows| rows.iter().map(|x| *x as f32).collect());
-        let unit = Unit { arm: 0, segment: 0, start: 0, coarse, fine, lines, squares, mix, exact };
+        let unit = Unit {
+            arm: 0,
+            segment: 0,
+            start: 0,
+            bin_step: 1e-4,
+            coarse,
+            fine,
+            lines,
+            squares,
+            mix,
+            exact,
+            whole: Default::default(),
+        };
         let mut signals = unit.fine.no_signals();
         signals.iter_mut().flatten().enumerate().for_each(|(k, x)| *x = value(k + 11) as f32);
         let wide = unit.coarse_signals(&signals);

@@ -1,0 +1,108 @@
+//! Lines of a segment's templates, in bins that blur neither them nor a range of velocities.
+
+use std::ops::Range;
+
+use rayon::prelude::*;
+
+use super::bins::EIGHT;
+use crate::model::continuum::{basis, dot, orthonormalise};
+use crate::model::{ContinuumKind, ModelArm};
+use crate::solver::recording::LIGHT;
+
+/// Templates in a segment.
+pub struct Lines<'a> {
+    /// (templates, stride)
+    flux: &'a [f32],
+    stride: usize,
+    pixels: Range<usize>,
+    /// The continuum's orthonormal basis (terms, pixels); none where the model has no continuum.
+    basis: Vec<f64>,
+}
+
+impl Lines<'_> {
+    pub fn new<'a>(arm: &ModelArm, flux: &'a [f32], pixels: Range<usize>) -> Lines<'a> {
+        let wavelength = &arm.emulator.wavelength()[pixels.clone()];
+        let count = wavelength.len();
+        let mut rows = basis(arm.continuum, wavelength, wavelength[0], wavelength[count - 1]);
+        let usable =
+            arm.continuum.kind != ContinuumKind::None && orthonormalise(&mut rows, count, &vec![true; count]).is_some();
+        let basis = if usable { rows } else { Vec::new() };
+        Lines { flux, stride: arm.emulator.pixels(), pixels, basis }
+    }
+
+    /// Those of a template: flux / continuum − 1, or flux − 1 where the model has no continuum (pixels).
+    pub fn of(&self, template: usize) -> Vec<f64> {
+        let flux = self.flux[template * self.stride..][self.pixels.clone()].iter().map(|f| f64::from(*f));
+        if self.basis.is_empty() {
+            return flux.map(|f| f - 1.0).collect();
+        }
+        let flux: Vec<f64> = flux.collect();
+        let mut smooth = vec![0.0; flux.len()];
+        for row in self.basis.chunks_exact(flux.len()) {
+            let a = dot(row, &flux);
+            smooth.iter_mut().zip(row).for_each(|(s, p)| *s += a * p);
+        }
+        flux.iter().zip(&smooth).map(|(f, s)| if *s > 0.0 { f / s - 1.0 } else { 0.0 }).collect()
+    }
+
+    /// Lines and their squares of all templates, averaged in bins: (templates, coarse bins), and (templates, fine bins) in f32. A coarse
+    /// bin has `ratio` fine ones.
+    pub fn binned(&self, templates: usize, (bin, ratio): (usize, usize)) -> ([Vec<f64>; 2], [Vec<f32>; 2]) {
+        let fine = self.pixels.len().div_ceil(bin);
+        let coarse = fine.div_ceil(ratio);
+        let (mut rows, mut exact) =
+            ([(); 2].map(|()| vec![0.0; templates * coarse]), [(); 2].map(|()| vec![0.0; templates * fine]));
+        let ([lines, squares], [exact_lines, exact_squares]) = (&mut rows, &mut exact);
+        let places = (lines.par_chunks_mut(coarse).zip(squares.par_chunks_mut(coarse)))
+            .zip(exact_lines.par_chunks_mut(fine).zip(exact_squares.par_chunks_mut(fine)));
+        places.enumerate().for_each(|(k, (rows, exact))| {
+            let own = self.of(k);
+            let both = [average(&own, bin, |l| l), average(&own, bin, |l| l * l)];
+            for ((row, exact), values) in [(rows.0, exact.0), (rows.1, exact.1)].into_iter().zip(both) {
+                exact.iter_mut().zip(&values).for_each(|(exact, value)| *exact = *value as f32);
+                row.copy_from_slice(&if ratio > 1 { average(&values, ratio, |x| x) } else { values });
+            }
+        });
+        (rows, exact)
+    }
+
+    /// Templates averaged in bins, between eight times 1 and eight times more: (templates, padded bins). Where a continuum has its
+    /// own level, a template's mean over its arm is 1.
+    pub fn binned_whole(&self, templates: usize, bin: usize) -> Vec<f32> {
+        let stride = 2 * EIGHT + self.pixels.len().div_ceil(bin);
+        let mut whole = vec![1.0; templates * stride];
+        whole.par_chunks_mut(stride).enumerate().for_each(|(k, row)| {
+            let all = &self.flux[k * self.stride..][..self.stride];
+            let mean = all.iter().map(|f| f64::from(*f)).sum::<f64>() / all.len() as f64;
+            let level = if self.basis.is_empty() || mean == 0.0 { 1.0 } else { mean };
+            let own: Vec<f64> = all[self.pixels.clone()].iter().map(|f| f64::from(*f) / level).collect();
+            let means = average(&own, bin, |t| t);
+            row[EIGHT..].iter_mut().zip(means).for_each(|(to, value)| *to = value as f32);
+        });
+        whole
+    }
+}
+
+pub fn centred(mut row: Vec<f64>) -> Vec<f64> {
+    let mean = row.iter().sum::<f64>() / row.len() as f64;
+    row.iter_mut().for_each(|x| *x -= mean);
+    row
+}
+
+/// The widest bin, a power of two, that blurs neither the lines, so that they correlate as `least` says, nor the range of velocities.
+/// `lines` have the mean 0.
+pub fn bin_width(lines: &[Vec<f64>], (count, step): (usize, f64), (low, high): (f64, f64), least: f64) -> usize {
+    let at = |lag: usize| lines.iter().map(|row| dot(&row[lag..], &row[..count - lag])).sum::<f64>();
+    let same = at(0).max(f64::MIN_POSITIVE);
+    let shifts = (high - low) / LIGHT / step;
+    let mut bin = 1;
+    while 2 * bin < count / 64 && shifts / (2 * bin) as f64 >= 8.0 && at(2 * bin) >= least * same {
+        bin *= 2;
+    }
+    bin
+}
+
+/// Means of bins of what `f` makes of a row's values.
+pub fn average(row: &[f64], bin: usize, f: impl Fn(f64) -> f64) -> Vec<f64> {
+    row.chunks(bin).map(|c| c.iter().map(|l| f(*l)).sum::<f64>() / c.len() as f64).collect()
+}

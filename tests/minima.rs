@@ -1,0 +1,50 @@
+//! Spectra whose lines nearly tell one surface gravity as well as another end at the right one by default, on every device:
+//! `tests/reference/make_minima.py`; over 15,000 spectra and other networks `tests/reference/check_minima.py`.
+
+mod common;
+
+use common::fits::{devices, fitter};
+use popfit::{Continuum, Emulator, FitTable, Spectra, SpectralModel};
+use serde_json::Value;
+
+const DATA: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/data");
+const SPECTRA: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/reference/minima.npz");
+const REFERENCE: &str = include_str!("reference/minima.json");
+/// How far an objective may lie above the reference's.
+const GAP: f64 = 0.05;
+
+fn model() -> SpectralModel {
+    let emulator = Emulator::open(format!("{DATA}/emulator.safetensors")).unwrap();
+    let builder = SpectralModel::builder().arm("b", emulator).velocity(-1000.0..=1000.0);
+    builder.continuum(Continuum::rbf(10)).marginalise(true).build().unwrap()
+}
+
+fn check(table: &FitTable, device: &str) {
+    let expected: Vec<Value> = serde_json::from_str(REFERENCE).unwrap();
+    assert_eq!(table.rows.len(), expected.len());
+    for (row, expected) in table.rows.iter().zip(&expected) {
+        assert!(row.status.is_success(), "{device}, spectrum {}: {} {}", row.id, row.status_text, row.detail);
+        let gap = row.objective - expected["objective"].as_f64().unwrap();
+        let (found, right) = (row.parameters[2], expected["parameters"][2].as_f64().unwrap());
+        assert!(gap <= GAP, "{device}, spectrum {}: {gap:.3} above, logg {found:.2} instead of {right:.2}", row.id);
+    }
+}
+
+#[test]
+fn defaults_find_the_right_gravity() {
+    let spectra = Spectra::open(SPECTRA).unwrap();
+    for device in devices() {
+        let table = fitter(model(), &device).fit(&spectra).unwrap();
+        check(&table, &device.name());
+    }
+}
+
+/// Starts that began in one basin of the first guess are one piece of evidence, however many there are.
+#[test]
+fn starts_of_one_basin_count_once() {
+    let spectra = Spectra::open(SPECTRA).unwrap();
+    let device = popfit::Device::cpu();
+    let table = fitter(model(), &device).starts(24).fit(&spectra).unwrap();
+    let most = table.rows.iter().map(|row| row.n_starts_agree).max().unwrap();
+    assert!((1..=8).contains(&most), "{most} of 24 starts");
+}
