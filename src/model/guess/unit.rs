@@ -64,7 +64,7 @@ impl Unit {
         let bin = width(BIN_CORRELATION);
         let wide = width(COARSE_CORRELATION).min(2 * bin);
         let bins = count.div_ceil(bin);
-        let more = 32 * templates as u64 * bins as u64 + 2 * Components::bytes(templates, bins);
+        let more = 36 * templates as u64 * bins as u64 + 2 * Components::bytes(templates, bins);
         check(more, || format!("a first guess from {templates} templates of {bins} bins"))?;
         let (rows, exact) = lines.binned(templates, (bin, wide / bin));
         let whole = lines.binned_whole(templates, bin);
