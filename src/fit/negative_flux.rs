@@ -3,6 +3,8 @@
 //! The test looks at the data alone, once per spectrum, so that it says the same on every device. As templates are positive, the
 //! continuum fitted to the data without the model's lines ([`PreparedArm::smooth`]) has the sign of that under the final model.
 
+use pulp::NullaryFnOnce;
+
 use super::probability::{Tail, chi2_tail_is_below};
 use crate::model::{PreparedArm, Sampling};
 
@@ -21,10 +23,7 @@ pub fn has_negative_flux(arms: &[PreparedArm], samplings: &[&Sampling]) -> bool 
 }
 
 fn is_negative(arm: &PreparedArm, sampling: &Sampling) -> bool {
-    let sums = pulp::Arch::new().dispatch(
-        #[inline(always)]
-        || Sums::of(&arm.data, &arm.weight),
-    );
+    let sums = Sums::of(&arm.data, &arm.weight);
     let is_median_negative = 2 * sums.negative > sums.unmasked;
     let has_negative_share = sums.negative_weight > LEAST_SHARE * sums.weight;
     let is_signal = || chi2_tail_is_below(SIGNAL, Tail::Upper, sums.chi2, f64::from(sums.unmasked));
@@ -55,8 +54,22 @@ struct Sums {
 
 impl Sums {
     /// `values` are √ivar times a flux, 0 where `weight` is 0 (pixels).
-    #[inline(always)]
     fn of(values: &[f32], weight: &[f32]) -> Sums {
+        pulp::Arch::new().dispatch(AddUp { values, weight })
+    }
+}
+
+struct AddUp<'a> {
+    values: &'a [f32],
+    weight: &'a [f32],
+}
+
+impl NullaryFnOnce for AddUp<'_> {
+    type Output = Sums;
+
+    #[inline(always)]
+    fn call(self) -> Sums {
+        let AddUp { values, weight } = self;
         let (mut unmasked, mut negative) = ([0u32; LANES], [0u32; LANES]);
         let (mut total, mut part, mut chi2) = ([0f32; LANES], [0f32; LANES], [0f32; LANES]);
         for (values, weight) in values.chunks(LANES).zip(weight.chunks(LANES)) {

@@ -45,20 +45,28 @@ impl PreparedArm {
             return self.weight.clone();
         }
         let mut smooth = vec![0.0; self.weight.len()];
-        pulp::Arch::new().dispatch(
-            #[inline(always)]
-            || self.add_continuum(sampling, &mut smooth),
-        );
+        pulp::Arch::new().dispatch(AddContinuum { arm: self, sampling, smooth: &mut smooth });
         smooth
     }
+}
+
+struct AddContinuum<'a> {
+    arm: &'a PreparedArm,
+    sampling: &'a Sampling,
+    smooth: &'a mut [f32],
+}
+
+impl NullaryFnOnce for AddContinuum<'_> {
+    type Output = ();
 
     /// Block by block, so that the sums stay near.
     #[inline(always)]
-    fn add_continuum(&self, sampling: &Sampling, smooth: &mut [f32]) {
-        let (pixels, basis) = (smooth.len(), self.basis(sampling));
-        let blocks = smooth.chunks_mut(BLOCK).zip(self.weight.chunks(BLOCK)).enumerate();
+    fn call(self) {
+        let AddContinuum { arm, sampling, smooth } = self;
+        let (pixels, basis) = (smooth.len(), arm.basis(sampling));
+        let blocks = smooth.chunks_mut(BLOCK).zip(arm.weight.chunks(BLOCK)).enumerate();
         for (block, (smooth, weight)) in blocks {
-            for (c, coefficient) in self.continuum.iter().enumerate() {
+            for (c, coefficient) in arm.continuum.iter().enumerate() {
                 let basis = &basis[c * pixels + block * BLOCK..];
                 for ((s, q), w) in smooth.iter_mut().zip(basis).zip(weight) {
                     *s += coefficient * q * w;

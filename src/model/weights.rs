@@ -1,5 +1,7 @@
 //! Which pixels of a spectrum count, and for how much.
 
+use pulp::NullaryFnOnce;
+
 use super::fault::place;
 use super::prepare::RawArm;
 use super::sampling::Sampling;
@@ -13,11 +15,7 @@ pub fn weights(
     sampling: &Sampling,
     nonfinite: &mut usize,
 ) -> Result<Vec<f64>, Fault> {
-    let plain = pulp::Arch::new().dispatch(
-        #[inline(always)]
-        || plain_weights(raw, &sampling.on),
-    );
-    let mut ivar = match plain {
+    let mut ivar = match pulp::Arch::new().dispatch(Plain { raw, on: &sampling.on }) {
         Some(ivar) => ivar,
         // of several arms one that was not taken is NaN throughout: it drops out. A spectrum's only arm is bad
         None if model.arms.len() > 1 && raw.ivar.iter().all(|w| w.is_nan()) => vec![0.0; sampling.pixels],
@@ -38,11 +36,7 @@ const RARE: usize = 100;
 
 /// Refuses the few pixels whose ivar is out of all proportion to that of the others.
 fn check_range(arm: &ModelArm, ivar: &[f64]) -> Result<(), Fault> {
-    let (mut smallest, mut largest) = (f64::INFINITY, 0f64);
-    for &w in ivar {
-        smallest = if w > 0.0 { smallest.min(w) } else { smallest };
-        largest = largest.max(w);
-    }
+    let (smallest, largest) = range(ivar);
     // the median is no smaller than the smallest, and most spectra need no median
     if largest <= LARGEST_IVAR * smallest {
         return Ok(());
@@ -58,19 +52,29 @@ fn check_range(arm: &ModelArm, ivar: &[f64]) -> Result<(), Fault> {
 }
 
 /// Those of a spectrum without a bad pixel, as nearly all are: loops without branches.
-#[inline(always)]
-fn plain_weights(raw: &RawArm, on: &[bool]) -> Option<Vec<f64>> {
-    let mut ivar = raw.ivar[..on.len()].to_vec();
-    let mut bad = false;
-    for (w, masked) in ivar.iter_mut().zip(raw.mask) {
-        *w = if *masked { 0.0 } else { *w };
+struct Plain<'a> {
+    raw: &'a RawArm<'a>,
+    on: &'a [bool],
+}
+
+impl NullaryFnOnce for Plain<'_> {
+    type Output = Option<Vec<f64>>;
+
+    #[inline(always)]
+    fn call(self) -> Option<Vec<f64>> {
+        let Plain { raw, on } = self;
+        let mut ivar = raw.ivar[..on.len()].to_vec();
+        let mut bad = false;
+        for (w, masked) in ivar.iter_mut().zip(raw.mask) {
+            *w = if *masked { 0.0 } else { *w };
+        }
+        ivar.iter().for_each(|w| bad |= w.is_nan() | (*w < 0.0) | (*w == f64::INFINITY));
+        for ((w, on), y) in ivar.iter_mut().zip(on).zip(raw.flux) {
+            *w = if *on { *w } else { 0.0 };
+            bad |= (*w > 0.0) & !y.is_finite();
+        }
+        (!bad).then_some(ivar)
     }
-    ivar.iter().for_each(|w| bad |= w.is_nan() | (*w < 0.0) | (*w == f64::INFINITY));
-    for ((w, on), y) in ivar.iter_mut().zip(on).zip(raw.flux) {
-        *w = if *on { *w } else { 0.0 };
-        bad |= (*w > 0.0) & !y.is_finite();
-    }
-    (!bad).then_some(ivar)
 }
 
 /// Pixel by pixel: what is wrong is told, or masked.
@@ -107,6 +111,19 @@ fn sifted_weights(
         *target = w;
     }
     Ok(ivar)
+}
+
+/// The smallest and the largest of the positive ones; eight side by side, as one after the other each would wait for the last.
+fn range(ivar: &[f64]) -> (f64, f64) {
+    let (mut smallest, mut largest) = ([f64::INFINITY; 8], [0f64; 8]);
+    let (eights, rest) = ivar.as_chunks::<8>();
+    for eight in eights.iter().map(<[f64; 8]>::as_slice).chain([rest]) {
+        for ((w, smallest), largest) in eight.iter().zip(&mut smallest).zip(&mut largest) {
+            *smallest = if *w > 0.0 && *w < *smallest { *w } else { *smallest };
+            *largest = if *w > *largest { *w } else { *largest };
+        }
+    }
+    (smallest.into_iter().fold(f64::INFINITY, f64::min), largest.into_iter().fold(0.0, f64::max))
 }
 
 /// Errors below `floor` × their median are raised to it.

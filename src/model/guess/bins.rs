@@ -4,9 +4,6 @@ use std::ops::Range;
 
 use crate::rows::scan::padded_shifts;
 
-/// Bins that are read at once: signals have so many more, of zeros.
-pub const EIGHT: usize = 8;
-
 /// A spectrum's s (D − s) and s² in bins, padded for the shifts.
 pub type Signals = [Vec<f32>; 2];
 
@@ -42,7 +39,7 @@ impl Bins {
 
     /// Zeros.
     pub fn no_signals(&self) -> Signals {
-        [(); 2].map(|()| vec![0f32; self.count + self.shifts + 2 * EIGHT])
+        [(); 2].map(|()| vec![0f32; self.count + self.shifts])
     }
 
     /// Where a pixel of the segment stands in signals: a bin b at shift s reads the template's bin b − s, so that

@@ -4,7 +4,6 @@ use std::ops::Range;
 
 use rayon::prelude::*;
 
-use super::bins::EIGHT;
 use crate::model::continuum::{basis, dot, orthonormalise};
 use crate::model::{ContinuumKind, ModelArm};
 use crate::solver::recording::LIGHT;
@@ -66,20 +65,13 @@ impl Lines<'_> {
         (rows, exact)
     }
 
-    /// Templates averaged in bins, between eight times 1 and eight times more: (templates, padded bins). Where a continuum has its
-    /// own level, a template's mean over its arm is 1.
-    pub fn binned_whole(&self, templates: usize, bin: usize) -> Vec<f32> {
-        let stride = 2 * EIGHT + self.pixels.len().div_ceil(bin);
-        let mut whole = vec![1.0; templates * stride];
-        whole.par_chunks_mut(stride).enumerate().for_each(|(k, row)| {
-            let all = &self.flux[k * self.stride..][..self.stride];
-            let mean = all.iter().map(|f| f64::from(*f)).sum::<f64>() / all.len() as f64;
-            let level = if self.basis.is_empty() || mean == 0.0 { 1.0 } else { mean };
-            let own: Vec<f64> = all[self.pixels.clone()].iter().map(|f| f64::from(*f) / level).collect();
-            let means = average(&own, bin, |t| t);
-            row[EIGHT..].iter_mut().zip(means).for_each(|(to, value)| *to = value as f32);
-        });
-        whole
+    /// A template averaged in bins, less 1. Where a continuum has its own level, the template is divided by its mean over its arm first.
+    pub fn whole(&self, template: usize, bin: usize) -> Vec<f32> {
+        let all = &self.flux[template * self.stride..][..self.stride];
+        let mean = all.iter().map(|f| f64::from(*f)).sum::<f64>() / all.len() as f64;
+        let level = if self.basis.is_empty() || mean == 0.0 { 1.0 } else { mean };
+        let own: Vec<f64> = all[self.pixels.clone()].iter().map(|f| f64::from(*f) / level - 1.0).collect();
+        average(&own, bin, |t| t).into_iter().map(|t| t as f32).collect()
     }
 }
 

@@ -12,6 +12,7 @@ mod library;
 mod lines;
 mod look;
 mod refit;
+mod stretches;
 mod unit;
 
 use rayon::prelude::*;
@@ -82,7 +83,7 @@ impl FirstGuess {
         let [coarse, fine] =
             [&units[0].coarse, &units[0].fine].map(|bins| velocities(step * bins.bin as f64, low, high));
         for unit in &mut units {
-            unit.place(&model.arms[unit.arm], &coarse, &fine);
+            unit.place_velocities(&model.arms[unit.arm], &coarse, &fine);
         }
         let parameters = rotated(model, points, &rotations);
         let first = &model.arms[0];

@@ -8,15 +8,21 @@ use faer::linalg::matmul::matmul;
 use faer::{Accum, MatMut, MatRef, Par};
 use pulp::{Simd, WithSimd};
 
-use super::bins::{EIGHT, Signals};
+use super::bins::Signals;
 use super::look::Candidate;
+use super::stretches::Stretches;
 use super::unit::Unit;
 use crate::model::PreparedArm;
 use crate::model::sampling::Sampling;
 use crate::solver::triangle::packed_length;
 
-/// Wide bins in a segment, at least, where it has as many fine ones.
-const LEAST: usize = 64;
+/// Wide bins in a segment, about, if it has as many fine ones: this many, and more where terms are many.
+const WIDE: usize = 128;
+const WIDE_OF_TERM: usize = 12;
+/// Pixels of a wide bin, about, of which the middle one tells the terms.
+const LOOKED_AT: usize = 2;
+/// Candidates whose continua are corrected at once.
+const LANES: usize = 8;
 /// A term that the others leave less of than this share is not corrected.
 const DETERMINED: f64 = 1e-9;
 
@@ -36,14 +42,21 @@ pub struct Arm<'a> {
 /// Adds an arm's part to the candidates' scores: χ², and the part of ln det A that is not the same for all where models are marginalised.
 pub fn add_refitted(candidates: &mut [Candidate], arm: Arm, marginalise: bool) {
     let terms = arm.prepared.rank;
-    let columns = candidates.len().next_multiple_of(EIGHT);
+    let columns = candidates.len().next_multiple_of(LANES);
     let [mut slopes, mut normal] = [terms, packed_length(terms)].map(|rows| vec![0f32; rows * columns]);
     let units = arm.units.iter().zip(arm.signals);
     for (unit, signals) in units.filter(|(unit, _)| unit.arm == arm.place) {
-        let wide = Wide::new(unit, signals);
+        let wide = Wide::new(unit.stretches, terms);
+        let signals = signals.each_ref().map(|row| unit.stretches.lay_out(row, (0, 1)));
         let [mut of_slopes, mut of_squares] = [(); 2].map(|()| vec![0f32; candidates.len() * wide.bins]);
         let sums = [&mut of_slopes[..], &mut of_squares[..]];
-        pulp::Arch::new().dispatch(AddSums { unit, signals, wide, candidates: &mut *candidates, sums });
+        pulp::Arch::new().dispatch(AddSums {
+            unit,
+            signals: signals.each_ref().map(Vec::as_slice),
+            wide,
+            candidates: &mut *candidates,
+            sums,
+        });
         let [terms, products] = terms_in(unit, arm, wide);
         add_product(&mut slopes, (&terms, &of_slopes), (wide.bins, columns));
         add_product(&mut normal, (&products, &of_squares), (wide.bins, columns));
@@ -51,25 +64,35 @@ pub fn add_refitted(candidates: &mut [Candidate], arm: Arm, marginalise: bool) {
     pulp::Arch::new().dispatch(Correct { slopes: &slopes, normal: &normal, terms, columns, candidates, marginalise });
 }
 
-/// Fine bins in a wide one, a divisor of eight, and wide ones.
+/// Neighbouring fine bins of a stretch make a wide one.
 #[derive(Clone, Copy)]
 struct Wide {
+    stretches: Stretches,
+    /// Fine bins in one.
     width: usize,
+    /// Their number.
     bins: usize,
 }
 
 impl Wide {
-    fn new(unit: &Unit, [signal, _]: &Signals) -> Wide {
-        let most = (unit.fine.count / LEAST).clamp(1, EIGHT);
-        let width = 1 << most.ilog2();
-        Wide { width, bins: signal.len().div_ceil(width) }
+    fn new(stretches: Stretches, terms: usize) -> Wide {
+        let Stretches { lanes, length } = stretches;
+        let width = (length * lanes / WIDE.max(WIDE_OF_TERM * terms)).max(1);
+        Wide { stretches, width, bins: length.div_ceil(width) * lanes }
+    }
+
+    /// That of a fine bin.
+    fn of(&self, bin: usize) -> usize {
+        let (lane, place) = self.stretches.place(bin);
+        place / self.width * self.stretches.lanes + lane
     }
 }
 
 /// What A and b sum, without terms, in wide bins; and χ² with the continuum as it is, up to a constant.
 struct AddSums<'a> {
     unit: &'a Unit,
-    signals: &'a Signals,
+    /// In stretches, with one place more.
+    signals: [&'a [f32]; 2],
     wide: Wide,
     candidates: &'a mut [Candidate],
     /// (candidates, bins) Σ s T (D − s T) and Σ s² T²: the continuum stands where the weight does.
@@ -81,80 +104,57 @@ impl WithSimd for AddSums<'_> {
 
     #[inline(always)]
     fn with_simd<S: Simd>(self, simd: S) {
-        let AddSums { unit, signals: [cross, power], wide, candidates, sums: [slopes, squares] } = self;
+        let AddSums { unit, signals, wide, candidates, sums: [slopes, squares] } = self;
+        let [cross, power] = signals.map(|row| S::as_simd_f32s(row).0);
         let rows = slopes.chunks_exact_mut(wide.bins).zip(squares.chunks_exact_mut(wide.bins));
         for (candidate, (slopes, squares)) in candidates.iter_mut().zip(rows) {
             let position = unit.position(candidate.velocity);
             let shift = unit.fine.whole(position);
-            let first = shift / EIGHT * EIGHT;
-            let template = unit.whole(candidate.template, shift - first);
-            let count = template.len();
-            let row = Row {
-                template,
-                cross: [&cross[first..][..count], &cross[first + 1..][..count]],
-                power: [&power[first..][..count], &power[first + 1..][..count]],
-                part: (position - shift as f64) as f32,
-                width: wide.width,
-                slopes: &mut slopes[first / wide.width..],
-                squares: &mut squares[first / wide.width..],
-            };
-            candidate.score += row.fill(simd);
+            let lines = S::as_simd_f32s(unit.whole(candidate.template, shift)).0;
+            let part = simd.splat_f32s((position - shift as f64) as f32);
+            let to = [slopes, squares].map(|row| S::as_mut_simd_f32s(row).0);
+            candidate.score += add_row(simd, [lines, cross, power], (part, wide.width), to);
         }
     }
 }
 
-/// A template in fine bins, the spectrum's signals there and a bin further, and what they make in wide bins.
-struct Row<'a> {
-    template: &'a [f32],
-    cross: [&'a [f32]; 2],
-    power: [&'a [f32]; 2],
-    /// The share of the bin further.
-    part: f32,
-    width: usize,
-    slopes: &'a mut [f32],
-    squares: &'a mut [f32],
-}
-
-impl Row<'_> {
-    /// Fills slopes and squares. Returns χ².
-    #[inline(always)]
-    fn fill<S: Simd>(self, simd: S) -> f32 {
-        let (one, two, part) = (simd.splat_f32s(1.0), simd.splat_f32s(2.0), simd.splat_f32s(self.part));
-        let mut chi2 = simd.splat_f32s(0.0);
-        // what a vector of the machine holds, but never more than a wide bin
-        let step = self.width.min(S::F32_LANES);
-        let steps = self.width / step;
-        for (k, (slope, square)) in self.slopes.iter_mut().zip(self.squares).enumerate() {
-            let bin = k * self.width;
-            if bin >= self.template.len() {
-                break;
-            }
-            let (mut slopes, mut squares) = (simd.splat_f32s(0.0), simd.splat_f32s(0.0));
-            for part_of in 0..steps {
-                let at = bin + part_of * step;
-                let load = |row: &[f32]| match S::as_simd_f32s(&row[at..at + step]).0 {
-                    [whole] => *whole,
-                    _ => simd.partial_load_f32s(&row[at..at + step]),
-                };
-                let between = |[this, next]: [&[f32]; 2]| {
-                    let this = load(this);
-                    simd.mul_add_f32s(part, simd.sub_f32s(load(next), this), this)
-                };
-                let (t, x, p) = (load(self.template), between(self.cross), between(self.power));
-                let line = simd.sub_f32s(t, one);
-                let lines = simd.mul_f32s(p, line);
-                slopes = simd.mul_add_f32s(t, simd.sub_f32s(x, lines), slopes);
-                squares = simd.mul_add_f32s(t, simd.mul_f32s(p, t), squares);
-                chi2 = simd.mul_add_f32s(line, simd.sub_f32s(lines, simd.mul_f32s(two, x)), chi2);
-            }
-            (*slope, *square) = (simd.reduce_sum_f32s(slopes), simd.reduce_sum_f32s(squares));
+/// Fills slopes and squares, in wide bins of `width` places, from a template's lines and the signals there, read `part` of the way to the
+/// next bin. Returns χ².
+#[inline(always)]
+fn add_row<S: Simd>(
+    simd: S,
+    [lines, cross, power]: [&[S::f32s]; 3],
+    (part, width): (S::f32s, usize),
+    [slopes, squares]: [&mut [S::f32s]; 2],
+) -> f32 {
+    let (zero, two) = (simd.splat_f32s(0.0), simd.splat_f32s(2.0));
+    let between = |this, next| simd.mul_add_f32s(part, simd.sub_f32s(next, this), this);
+    let signals =
+        cross.chunks(width).zip(cross[1..].chunks(width)).zip(power.chunks(width).zip(power[1..].chunks(width)));
+    let mut chi2 = zero;
+    for ((lines, ((x, next_x), (p, next_p))), (slope, square)) in
+        lines.chunks(width).zip(signals).zip(slopes.iter_mut().zip(squares))
+    {
+        // with x = s (D − s), p = s² and l = T − 1: sums of x, p, x l, p l and p l²
+        let [mut of_x, mut of_p, mut of_x_line, mut of_p_line, mut of_square] = [zero; 5];
+        for ((line, (x, next_x)), (p, next_p)) in lines.iter().zip(x.iter().zip(next_x)).zip(p.iter().zip(next_p)) {
+            let (x, p) = (between(*x, *next_x), between(*p, *next_p));
+            let p_line = simd.mul_f32s(p, *line);
+            of_x = simd.add_f32s(of_x, x);
+            of_p = simd.add_f32s(of_p, p);
+            of_x_line = simd.mul_add_f32s(x, *line, of_x_line);
+            of_p_line = simd.add_f32s(of_p_line, p_line);
+            of_square = simd.mul_add_f32s(p_line, *line, of_square);
         }
-        simd.reduce_sum_f32s(chi2)
+        *slope = simd.sub_f32s(simd.add_f32s(of_x, of_x_line), simd.add_f32s(of_p_line, of_square));
+        *square = simd.add_f32s(of_p, simd.mul_add_f32s(two, of_p_line, of_square));
+        chi2 = simd.add_f32s(chi2, simd.sub_f32s(of_square, simd.mul_f32s(two, of_x_line)));
     }
+    simd.reduce_sum_f32s(chi2)
 }
 
 /// Adds what corrections of the continuum take, −bᵀA⁻¹b, and ln det A over the product of the first candidate's diagonal: by Cholesky
-/// factors of eight candidates at once.
+/// factors of [`LANES`] candidates at once.
 struct Correct<'a> {
     /// (terms, columns) b and (pairs, columns) A.
     slopes: &'a [f32],
@@ -165,7 +165,7 @@ struct Correct<'a> {
     marginalise: bool,
 }
 
-type Lanes = [f64; EIGHT];
+type Lanes = [f64; LANES];
 
 impl WithSimd for Correct<'_> {
     type Output = ();
@@ -173,29 +173,29 @@ impl WithSimd for Correct<'_> {
     #[inline(always)]
     fn with_simd<S: Simd>(self, _: S) {
         let Correct { slopes, normal, terms, columns, candidates, marginalise } = self;
-        let mut factor = vec![[0.0; EIGHT]; packed_length(terms)];
-        let (mut inverse, mut solved) = (vec![[0.0; EIGHT]; terms], vec![[0.0; EIGHT]; terms]);
-        for (k, eight) in candidates.chunks_mut(EIGHT).enumerate() {
-            let (mut gain, mut det) = ([0.0; EIGHT], [1.0; EIGHT]);
+        let mut factor = vec![[0.0; LANES]; packed_length(terms)];
+        let (mut inverse, mut solved) = (vec![[0.0; LANES]; terms], vec![[0.0; LANES]; terms]);
+        for (k, eight) in candidates.chunks_mut(LANES).enumerate() {
+            let (mut gain, mut det) = ([0.0; LANES], [1.0; LANES]);
             for i in 0..terms {
                 let row = packed_length(i);
                 for j in 0..i {
-                    let mut sum = lanes(normal, (row + j) * columns + k * EIGHT);
+                    let mut sum = lanes(normal, (row + j) * columns + k * LANES);
                     for m in 0..j {
                         subtract(&mut sum, &factor[row + m], &factor[packed_length(j) + m]);
                     }
-                    for lane in 0..EIGHT {
+                    for lane in 0..LANES {
                         factor[row + j][lane] = sum[lane] * inverse[j][lane];
                     }
                 }
-                let diagonal = lanes(normal, (row + i) * columns + k * EIGHT);
+                let diagonal = lanes(normal, (row + i) * columns + k * LANES);
                 let of_first = f64::from(normal[(row + i) * columns]);
-                let (mut pivot, mut right) = (diagonal, lanes(slopes, i * columns + k * EIGHT));
+                let (mut pivot, mut right) = (diagonal, lanes(slopes, i * columns + k * LANES));
                 for m in 0..i {
                     subtract(&mut pivot, &factor[row + m], &factor[row + m]);
                     subtract(&mut right, &factor[row + m], &solved[m]);
                 }
-                for lane in 0..EIGHT {
+                for lane in 0..LANES {
                     let is_determined = pivot[lane] > DETERMINED * diagonal[lane];
                     inverse[i][lane] = if is_determined { 1.0 / pivot[lane].sqrt() } else { 0.0 };
                     det[lane] *= if is_determined { pivot[lane] / of_first } else { 1.0 };
@@ -212,8 +212,8 @@ impl WithSimd for Correct<'_> {
 
 #[inline(always)]
 fn lanes(row: &[f32], at: usize) -> Lanes {
-    let mut lanes = [0.0; EIGHT];
-    for (lane, value) in lanes.iter_mut().zip(&row[at..at + EIGHT]) {
+    let mut lanes = [0.0; LANES];
+    for (lane, value) in lanes.iter_mut().zip(&row[at..at + LANES]) {
         *lane = f64::from(*value);
     }
     lanes
@@ -221,7 +221,7 @@ fn lanes(row: &[f32], at: usize) -> Lanes {
 
 #[inline(always)]
 fn subtract(from: &mut Lanes, a: &Lanes, b: &Lanes) {
-    for lane in 0..EIGHT {
+    for lane in 0..LANES {
         from[lane] -= a[lane] * b[lane];
     }
 }
@@ -231,8 +231,10 @@ fn terms_in(unit: &Unit, arm: Arm, wide: Wide) -> [Vec<f32>; 2] {
     let (pixels, count) = (arm.smooth.len(), arm.prepared.rank);
     // the pixels of each bin, of which the middle one speaks for all
     let mut runs = vec![None; wide.bins];
-    for (at, j) in unit.places(arm.sampling, wide.bins * wide.width) {
-        let (first, last) = runs[at / wide.width].get_or_insert((j, j));
+    let every = (arm.sampling.pixels / (LOOKED_AT * wide.bins)).max(1);
+    let looked_at = (0..arm.sampling.pixels).step_by(every);
+    for (at, j) in looked_at.filter_map(|j| Some((unit.place(arm.sampling, j)?, j))) {
+        let (first, last) = runs[wide.of(at)].get_or_insert((j, j));
         (*first, *last) = (j.min(*first), j.max(*last));
     }
     let basis = arm.prepared.basis(arm.sampling);

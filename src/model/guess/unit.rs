@@ -6,9 +6,10 @@ use faer::linalg::matmul::matmul;
 use faer::{Accum, MatMut, MatRef, Par};
 use rayon::prelude::*;
 
-use super::bins::{Bins, EIGHT, Signals};
+use super::bins::{Bins, Signals};
 use super::components::Components;
 use super::lines::{Lines, bin_width, centred};
+use super::stretches::Stretches;
 use crate::error::Result;
 use crate::memory::check;
 use crate::model::ModelArm;
@@ -41,8 +42,11 @@ pub struct Unit {
     mix: Vec<f32>,
     /// (templates, fine bins) each: lines and squares themselves.
     exact: [Vec<f32>; 2],
-    /// (templates, fine bins between eight and eight more) Templates, 1 beyond them. Their mean is 1 where a continuum has its own level.
-    whole: Vec<f32>,
+    /// Of the fine bins of signals.
+    pub stretches: Stretches,
+    /// (templates) Each template less 1 in fine bins; once velocities are placed, in stretches, with as many places before each as there are
+    /// shifts. Its mean is 0 where a continuum has its own level.
+    whole: Vec<Vec<f32>>,
 }
 
 impl Unit {
@@ -67,7 +71,7 @@ impl Unit {
         let more = 36 * templates as u64 * bins as u64 + 2 * Components::bytes(templates, bins);
         check(more, || format!("a first guess from {templates} templates of {bins} bins"))?;
         let (rows, exact) = lines.binned(templates, (bin, wide / bin));
-        let whole = lines.binned_whole(templates, bin);
+        let whole = (0..templates).into_par_iter().map(|k| lines.whole(k, bin)).collect();
         let (fine, coarse) = (Bins::new(bin, bins), Bins::new(wide, bins.div_ceil(wide / bin)));
         let [lines, squares] = &rows;
         let (lines, squares) =
@@ -84,12 +88,13 @@ impl Unit {
             squares,
             mix,
             exact,
+            stretches: Stretches::default(),
             whole,
         })
     }
 
     /// Where the velocities of both looks lie among whole shifts.
-    pub fn place(&mut self, arm: &ModelArm, coarse: &[f64], fine: &[f64]) {
+    pub fn place_velocities(&mut self, arm: &ModelArm, coarse: &[f64], fine: &[f64]) {
         let step = arm.grid.segments[self.segment].step;
         let shifts = |bins: &Bins, velocities: &[f64]| -> Vec<f64> {
             velocities.iter().map(|v| (v / LIGHT).atanh() / (step * bins.bin as f64)).collect()
@@ -101,14 +106,17 @@ impl Unit {
         let first = lowest(&coarse).min(lowest(&fine).div_euclid(ratio));
         self.coarse.place(coarse, first);
         self.fine.place(fine, ratio * first);
+        let shifts = self.fine.shifts;
+        self.stretches = Stretches::new(self.fine.count + shifts);
+        self.whole.par_iter_mut().for_each(|row| *row = self.stretches.lay_out(row, (shifts, 0)));
     }
 
     /// What the spectrum says in fine bins.
     pub fn signals(&self, data: &[f32], smooth: &[f32], sampling: &Sampling) -> Signals {
         let mut signals = self.fine.no_signals();
         let [cross, power] = &mut signals;
-        for (at, j) in self.places(sampling, cross.len()) {
-            let (d, s) = (data[j], smooth[j]);
+        for (j, (d, s)) in data.iter().zip(smooth).enumerate() {
+            let Some(at) = self.place(sampling, j) else { continue };
             cross[at] += s * (d - s);
             power[at] += s * s;
         }
@@ -120,25 +128,21 @@ impl Unit {
         self.fine.position((velocity / LIGHT).atanh() / self.bin_step)
     }
 
-    /// A template in fine bins, after `lead` bins of 1, fewer than eight, and before as many as complete eight.
-    pub fn whole(&self, template: usize, lead: usize) -> &[f32] {
-        let stride = self.whole_stride();
-        let row = &self.whole[template * stride..][..stride];
-        &row[EIGHT - lead..][..(lead + self.fine.count).next_multiple_of(EIGHT)]
+    /// (length, lanes) A template less 1 as signals see it at a whole shift, 0 beyond it.
+    pub fn whole(&self, template: usize, shift: usize) -> &[f32] {
+        let Stretches { lanes, length } = self.stretches;
+        &self.whole[template][(self.fine.shifts - shift) * lanes..][..length * lanes]
     }
 
-    fn whole_stride(&self) -> usize {
-        2 * EIGHT + self.fine.count
-    }
-
-    /// The bins that the segment's pixels belong to, and the pixels.
-    pub fn places<'a>(&'a self, sampling: &'a Sampling, length: usize) -> impl Iterator<Item = (usize, usize)> + 'a {
-        let pixels = sampling.index.iter().zip(&sampling.fraction).enumerate();
-        let is_here = |packed: i32| packed >= 0 && (packed >> 24) as usize == self.segment;
-        pixels.filter(move |(_, (packed, _))| is_here(**packed)).filter_map(move |(j, (packed, fraction))| {
-            let nearest = (packed & 0xff_ffff) as usize + usize::from(*fraction >= 0.5);
-            self.fine.place_of(nearest - self.start).filter(|at| *at < length).map(|at| (at, j))
-        })
+    /// The fine bin of signals that a pixel belongs to, if it is one of the segment.
+    #[inline]
+    pub fn place(&self, sampling: &Sampling, pixel: usize) -> Option<usize> {
+        let packed = sampling.index[pixel];
+        if packed < 0 || (packed >> 24) as usize != self.segment {
+            return None;
+        }
+        let nearest = (packed & 0xff_ffff) as usize + usize::from(sampling.fraction[pixel] >= 0.5);
+        self.fine.place_of(nearest - self.start).filter(|at| *at < self.fine.count + self.fine.shifts)
     }
 
     /// Those of fine bins in coarse ones, which are as wide or twice as wide.
@@ -245,6 +249,7 @@ mod tests {
             squares,
             mix,
             exact,
+            stretches: Stretches::default(),
             whole: Default::default(),
         };
         let mut signals = unit.fine.no_signals();
