@@ -111,7 +111,7 @@ fn neighbours_of_masked_spectra_keep_their_bits() {
     }
 }
 
-/// One pixel whose weight is out of all proportion is refused, and named; a few that are merely large are not.
+/// Pixels whose weight is out of all proportion are refused, and the first is named; a few that are merely large are not.
 #[test]
 fn weights_out_of_proportion_are_refused() {
     let reference: Value = serde_json::from_str(REFERENCE).unwrap();
@@ -125,11 +125,15 @@ fn weights_out_of_proportion_are_refused() {
     };
     all.arms[0].ivar[1000] = 1e30 * median;
     all.arms[0].ivar[pixels + 1000] *= 1e6;
+    // so many that the others might be the ones that were lowered, but not so far
+    all.arms[0].ivar[2 * pixels + 1000..][..60].iter_mut().for_each(|w| *w = 1e15 * median);
     for device in devices() {
         let table = fitter(model(case), &device).fit(&all).unwrap();
-        let row = &table.rows[0];
-        assert_eq!(row.status_text, "bad_weight");
-        assert!(row.detail.contains("pixel 1000") && row.detail.contains("times the median"), "{}", row.detail);
-        assert!(table.rows[1..].iter().all(|row| row.status.is_success()));
+        for row in [&table.rows[0], &table.rows[2]] {
+            assert_eq!(row.status_text, "bad_weight");
+            assert!(row.detail.contains("pixel 1000") && row.detail.contains("times the median"), "{}", row.detail);
+        }
+        let others = table.rows.iter().enumerate().filter(|(n, _)| ![0, 2].contains(n));
+        assert!(others.into_iter().all(|(_, row)| row.status.is_success()));
     }
 }

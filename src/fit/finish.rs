@@ -21,6 +21,8 @@ const MULTIMODAL: f64 = 9.0;
 const POOR_CHI2: f64 = 2.0;
 /// A χ² whose tail probability is below this is improbable.
 const IMPROBABLE: f64 = 1e-6;
+/// km/s: a lower bound of vsini that is as good as 0.
+const STILL: f64 = 1.0;
 /// Median |flux| / error below this is low.
 const LOW_SIGNAL: f64 = 5.0;
 /// More than this share of the pixels masked is many.
@@ -163,9 +165,9 @@ impl Finish<'_> {
         row.flags |= flags.iter().filter(|(_, is_set)| *is_set).map(|(bit, _)| bit).sum::<u32>();
     }
 
-    /// The bit of vsini in `at_bound`, if it ended at its lower bound, which is 0 unless the model says otherwise.
+    /// The bit of vsini in `at_bound`, if it ended at its lower bound and that is as good as 0.
     fn vsini_at_lower_bound(&self, row: &FitRow, limits: &[Limits]) -> u32 {
-        let is_there = |p: &usize| row.parameters[*p] == limits[*p].lower;
+        let is_there = |p: &usize| row.parameters[*p] == limits[*p].lower && limits[*p].lower <= STILL;
         row.at_bound & self.model.free_vsini().filter(is_there).map_or(0, |p| 1 << p)
     }
 

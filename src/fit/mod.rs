@@ -40,7 +40,7 @@ use std::sync::atomic::AtomicBool;
 use std::time::Duration;
 
 use crate::error::{Error, Result};
-use crate::model::{FirstGuess, MOST_COMPETING, SpectralModel, VelocityScan};
+use crate::model::{self, FirstGuess, SpectralModel, VelocityScan};
 use crate::solver::recording::Precision;
 use crate::solver::{LevenbergMarquardt, MOST_STARTS, NelderMead, SolverKind};
 use crate::spectra::{Spectra, SpectraReader};
@@ -418,7 +418,7 @@ impl Fitter {
 
     /// Starts of one spectrum, at most.
     fn most_starts(&self) -> usize {
-        self.starts.unwrap_or(MOST_COMPETING)
+        self.starts.unwrap_or(model::MOST_STARTS)
     }
 
     /// Starts of a spectrum, on average.

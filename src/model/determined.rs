@@ -15,18 +15,17 @@ pub struct Determined {
     pub basis: Vec<f32>,
     /// Number of terms that the weights determine.
     pub rank: usize,
-    /// Number of raw terms that any pixel reaches.
-    pub reached: usize,
-    /// ½ ln det of the raw terms' Gram matrix under the weights, on the directions that are kept.
+    /// ½ ln det of the raw terms' Gram matrix under ivar, on the directions that are kept.
     pub ln_diagonal: f64,
 }
 
 /// Finds the directions of a continuum that the weights determine.
 ///
-/// `raw` (terms, pixels) is the basis, `weight` (at least pixels) is √ivar up to a factor, 0 where masked. The columns √ivar·p_c are scaled
+/// `raw` (terms, pixels) is the basis, `weight` (at least pixels) times `scale` is √ivar, 0 where masked. The columns √ivar·p_c are scaled
 /// to unit length, and right singular vectors whose singular value is below [`SMALLEST_SINGULAR_VALUE`] of the largest are
 /// dropped. The result depends on basis and weights only, so that all starts of a spectrum share it. `None` if no pixel has weight.
-pub fn determined(raw: &[f64], pixels: usize, weight: &[f32], stride: usize) -> Option<Determined> {
+pub fn determined(raw: &[f64], pixels: usize, weight: &[f32], scale: f64) -> Option<Determined> {
+    let stride = weight.len();
     let terms = raw.len() / pixels.max(1);
     let used: Vec<usize> = (0..pixels).filter(|&j| weight[j] > 0.0).collect();
     if used.is_empty() || terms == 0 {
@@ -37,7 +36,7 @@ pub fn determined(raw: &[f64], pixels: usize, weight: &[f32], stride: usize) -> 
     let mut design = DMatrix::from_iterator(
         used.len(),
         terms,
-        rows.clone().flat_map(|row| used.iter().map(|&j| row[j] * f64::from(weight[j]))),
+        rows.clone().flat_map(|row| used.iter().map(|&j| row[j] * f64::from(weight[j]) * scale)),
     );
     let lengths: Vec<f64> = design.column_iter().map(|column| column.norm()).collect();
     let longest = lengths.iter().copied().fold(0.0, f64::max);
@@ -52,13 +51,13 @@ pub fn determined(raw: &[f64], pixels: usize, weight: &[f32], stride: usize) -> 
     let kept: Vec<usize> = (0..svd.singular_values.len())
         .filter(|&k| svd.singular_values[k] > SMALLEST_SINGULAR_VALUE * largest)
         .collect();
-    // 3. The directions that are kept, as functions of all pixels: q_k = Σ_c p_c v_ck / (|√ivar·p_c| s_k).
+    // 3. The directions that are kept, as functions of all pixels: q_k = Σ_c p_c v_ck / (|√ivar·p_c| s_k), times the scale.
     let mut basis = vec![0.0; terms * stride];
     let mut sums = vec![0.0; pixels];
     for (&k, target) in kept.iter().zip(basis.chunks_exact_mut(stride)) {
         sums.fill(0.0);
         for ((c, row), &length) in rows.clone().enumerate().zip(&lengths).filter(|(_, length)| is_reached(**length)) {
-            let factor = directions[(k, c)] / (length * svd.singular_values[k]);
+            let factor = directions[(k, c)] / (length * svd.singular_values[k]) * scale;
             sums.iter_mut().zip(row).for_each(|(sum, value)| *sum += factor * value);
         }
         for (target, sum) in target.iter_mut().zip(&sums) {
@@ -66,7 +65,7 @@ pub fn determined(raw: &[f64], pixels: usize, weight: &[f32], stride: usize) -> 
         }
     }
     let reached = lengths.iter().filter(|length| is_reached(**length));
-    let ln_diagonal = kept.iter().map(|&k| svd.singular_values[k].ln()).sum::<f64>()
-        + reached.clone().map(|length| length.ln()).sum::<f64>();
-    Some(Determined { basis, rank: kept.len(), reached: reached.count(), ln_diagonal })
+    let ln_diagonal =
+        kept.iter().map(|&k| svd.singular_values[k].ln()).sum::<f64>() + reached.map(|length| length.ln()).sum::<f64>();
+    Some(Determined { basis, rank: kept.len(), ln_diagonal })
 }

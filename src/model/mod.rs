@@ -23,7 +23,7 @@ use crate::solver::recording::{LabelInput, Parameter, Rotation, Velocity, tangen
 pub use builder::SpectralModelBuilder;
 pub(crate) use fault::{Cause, Fault};
 pub use file::ModelFile;
-pub(crate) use guess::{FirstGuess, MOST_COMPETING, Start};
+pub(crate) use guess::{FirstGuess, MOST_STARTS, Start};
 pub(crate) use objective::{SpectralObjective, hull_weights};
 pub(crate) use observe::ArmLayout;
 pub(crate) use prepare::{Prepared, PreparedArm, RawArm, prepare};

@@ -210,7 +210,7 @@ fn prepare_arm(
 /// Gives an arm a basis of its own; returns what takes ln det C of the device's basis to that of the raw one.
 fn own_basis(arm: &ModelArm, raw: &RawArm, sampling: &Sampling, out: &mut PreparedArm) -> Result<f64, Fault> {
     let rows = sampling.raw_basis(arm, raw.wavelength);
-    let Some(found) = determined(&rows, sampling.pixels, &out.weight, out.weight.len()) else {
+    let Some(found) = determined(&rows, sampling.pixels, &out.weight, out.scale) else {
         let detail = format!("{}no pixel has a weight that an f32 can hold", place(arm));
         return Err(Fault { cause: Cause::BadWeight, detail });
     };
@@ -223,7 +223,7 @@ fn own_basis(arm: &ModelArm, raw: &RawArm, sampling: &Sampling, out: &mut Prepar
         let products = row.iter().zip(&out.weight).zip(&out.data).map(|((q, w), d)| f64::from(q * w) * f64::from(*d));
         *target = products.sum::<f64>() as f32;
     }
-    Ok(2.0 * (found.ln_diagonal + found.reached as f64 * out.scale.ln()))
+    Ok(2.0 * found.ln_diagonal)
 }
 
 /// The resolution matrix, padded. What is not finite in it is 0, and a fault where a pixel that counts reads it.

@@ -31,8 +31,10 @@ pub fn weights(
 /// An ivar above this many times the median of its arm's is no measurement: rounding of √ivar · flux would decide the fit.
 const LARGEST_IVAR: f64 = 1e12;
 /// Unless at least one pixel in so many has an ivar above the square root of that: then the others are the ones whose weights were
-/// lowered.
+/// lowered …
 const RARE: usize = 100;
+/// … by twelve decades at most, so that none is above this many times the median.
+const LARGEST_OF_LOWERED: f64 = 1e13;
 
 /// Refuses the few pixels whose ivar is out of all proportion to that of the others.
 fn check_range(arm: &ModelArm, ivar: &[f64]) -> Result<(), Fault> {
@@ -44,10 +46,11 @@ fn check_range(arm: &ModelArm, ivar: &[f64]) -> Result<(), Fault> {
     let mut all: Vec<f64> = ivar.iter().copied().filter(|w| *w > 0.0).collect();
     let middle = all.len() / 2;
     let median = *all.select_nth_unstable_by(middle, f64::total_cmp).1;
-    let is_beyond = |w: &f64| *w > LARGEST_IVAR * median;
     let large = all.iter().filter(|w| **w > LARGEST_IVAR.sqrt() * median).count();
-    let Some(j) = ivar.iter().position(is_beyond).filter(|_| large * RARE < all.len()) else { return Ok(()) };
-    let detail = format!("{}pixel {j}: ivar {:e} is more than 1e12 times the median, {median:e}", place(arm), ivar[j]);
+    let most = if large * RARE < all.len() { LARGEST_IVAR } else { LARGEST_OF_LOWERED };
+    let Some(j) = ivar.iter().position(|w| *w > most * median) else { return Ok(()) };
+    let detail =
+        format!("{}pixel {j}: ivar {:e} is more than {most:e} times the median, {median:e}", place(arm), ivar[j]);
     Err(Fault { cause: Cause::BadWeight, detail })
 }
 

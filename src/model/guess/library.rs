@@ -140,13 +140,11 @@ fn unreachable(model: &SpectralModel) -> String {
     let (mut outside, mut bounds) = (Vec::new(), Vec::new());
     for arm in &model.arms {
         for (label, input) in arm.emulator.labels().iter().zip(&arm.inputs) {
-            let (low, high, is) = match &input.source {
-                Source::Fixed(x) => (*x, *x, format!("fixed at {x}")),
-                Source::Parameter(p) => {
-                    let ModelParameter { lower, upper, .. } = model.parameters[*p];
-                    (lower, upper, format!("within {lower} to {upper}"))
-                }
-                Source::Linear { .. } => continue,
+            let (low, high) = reach(model, &input.source);
+            let is = match &input.source {
+                Source::Fixed(x) => format!("fixed at {x}"),
+                Source::Parameter(_) => format!("within {low} to {high}"),
+                Source::Linear { .. } => format!("tied, within {low} to {high}"),
             };
             let text = format!("{} is {is}, its network was trained from {} to {}", label.name, label.min, label.max);
             if high < label.min || low > label.max { outside.push(text) } else { bounds.push(text) }
@@ -154,4 +152,17 @@ fn unreachable(model: &SpectralModel) -> String {
     }
     let why = if outside.is_empty() { bounds } else { outside };
     format!("no point inside the labels' bounds lies inside the training hulls: {}", why.join("; "))
+}
+
+/// The smallest and the largest value between the parameters' bounds.
+fn reach(model: &SpectralModel, source: &Source) -> (f64, f64) {
+    let slopes = source.slopes();
+    let end = |is_high: bool| {
+        source.value(|p| {
+            let rises = slopes.iter().find(|(q, _)| *q == p).is_none_or(|(_, slope)| *slope >= 0.0);
+            let ModelParameter { lower, upper, .. } = model.parameters[p];
+            if rises == is_high { upper } else { lower }
+        })
+    };
+    (end(false), end(true))
 }

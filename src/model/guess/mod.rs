@@ -24,8 +24,7 @@ use crate::error::Result;
 use crate::memory::check;
 use crate::solver::recording::{LIGHT, Source};
 use bins::Signals;
-use choose::Distances;
-pub use choose::MOST_COMPETING;
+use choose::{Distances, MOST_COMPETING};
 use library::{library, observed, physical_labels, rotated, rotations};
 use look::{Candidate, Look};
 use refit::{Arm, add_refitted};
@@ -58,6 +57,11 @@ pub struct FirstGuess {
 
 /// One template of so many is judged with a continuum of its own.
 const SHORT: usize = 8;
+/// Starts of a spectrum with a basis of its own: where so little of a grid is left, a continuum takes up much of what tells templates apart,
+/// and how well they fit says little of how well a fit from them will.
+const STARTS_OF_LITTLE: usize = 8;
+/// Starts of one spectrum, at most, where their number is not said.
+pub const MOST_STARTS: usize = if MOST_COMPETING > STARTS_OF_LITTLE { MOST_COMPETING } else { STARTS_OF_LITTLE };
 
 impl FirstGuess {
     /// Evaluates the library.
@@ -134,7 +138,7 @@ impl FirstGuess {
         }
         near.sort_unstable_by(order);
         let (mut chosen, mut far_too) = (Vec::new(), false);
-        if let Some(count) = count {
+        if let Some(count) = count.or(is_own.then_some(STARTS_OF_LITTLE)) {
             self.distances.choose(near, (&mut chosen, count), limits);
             far_too = chosen.len() < count;
             if far_too {
