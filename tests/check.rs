@@ -74,6 +74,7 @@ fn bounds_beyond_the_training_range_are_told() {
         ),
         ("[labels.b]\nbounds = [0.0, 10.5]\n", "label b: its bounds are 0 to 10.5"),
         ("[labels.b]\nfixed = 11.0\n", "label b: it is held at 11"),
+        ("[labels.b]\ntied = \"1.0 - 2.0*a\"\n", "label b: it is tied, and may reach -19 to 21"),
     ];
     for (more, said) in cases {
         let text = check(&network, more);

@@ -75,7 +75,7 @@ fn any_chunk() {
         let fitter = fitter(synb_model(&shared), &device);
         let whole = fitter.fit(&spectra).unwrap();
         let one = spectra.slice(0..1);
-        // a spectrum's starts enter together, and there are four at most
+        // a spectrum's starts enter together, and of spectra with little masked there are four at most
         let least = least_memory(&fitter.clone().starts(4), &one);
         // chunks of one spectrum, of a few, and of many
         for (bytes, count) in [(least, 16), (least + least / 3, 128), (3 * least, 128)] {

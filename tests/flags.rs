@@ -191,6 +191,10 @@ fn other_bounds_are_bounds() {
     let table = fitter(builder(&["b"]).vsini(0.0..=0.1).build().unwrap(), &Device::cpu()).fit(&demo()).unwrap();
     assert!(table.rows.iter().any(|row| row.parameters[1] == 0.1 && has(row, flag::AT_BOUND)));
     check_rotation(&table);
+    // a bound above 0 that all stars rotate slower than is a bound as others are
+    let table = fitter(builder(&["b"]).vsini(150.0..=300.0).build().unwrap(), &Device::cpu()).fit(&demo()).unwrap();
+    assert!(table.rows.iter().any(|row| row.parameters[1] == 150.0 && has(row, flag::AT_BOUND)));
+    check_rotation(&table);
 }
 
 /// Compares flags with the bounds where parameters ended; whether any row has no rotation, and whether any is at a bound.

@@ -58,7 +58,7 @@ pub struct Arguments {
     /// f32, or mixed: the first rounds' output layers as products of 16-bit numbers, for GPUs
     #[arg(long, value_enum, default_value_t = Precision::F32)]
     precision: Precision,
-    /// Starts of each spectrum, 1 to 64 [default: the model file's, else as many as compete, at most 4]
+    /// Starts of each spectrum, 1 to 64 [default: the model file's, else as many as compete, at most 4; 8 where little of a spectrum counts]
     #[arg(long, value_name = "K", value_parser = clap::value_parser!(u16).range(1..=Fitter::MOST_STARTS as i64))]
     starts: Option<u16>,
     /// Seed of the first guess

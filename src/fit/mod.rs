@@ -215,7 +215,8 @@ impl Fitter {
     }
 
     /// Starts of each spectrum, 1 to 64 (a run with others is an error), of which fewer are used where the first guess finds fewer
-    /// distinct ones. Unless set, each spectrum has as many as its first guess finds competing, 1 to 4.
+    /// distinct ones. Unless set, each spectrum has as many as its first guess finds
+    /// competing, 1 to 4, and 8 where masks or weights leave little of it.
     #[must_use]
     pub fn starts(mut self, starts: usize) -> Fitter {
         self.starts = Some(starts);

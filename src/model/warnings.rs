@@ -35,7 +35,7 @@ impl SpectralModel {
     }
 
     /// Returns the free labels on which no template depends, anywhere in their training range. Fits of them end as
-    /// `singular`.
+    /// `singular_covariance`.
     pub fn idle_labels(&self) -> Vec<String> {
         let is_idle = |p: usize| {
             let mut own = self.labels().filter(|(arm, l)| depends_on(&arm.inputs[*l].source, p)).peekable();
@@ -53,10 +53,12 @@ impl SpectralModel {
     /// A sentence about label `l` of an arm, if bounds or value are not within its training range.
     fn beyond_training(&self, arm: &ModelArm, l: usize) -> Option<String> {
         let label = &arm.emulator.labels()[l];
-        let (what, lower, upper) = match &arm.inputs[l].source {
-            Source::Parameter(p) => ("its bounds are", self.parameters[*p].lower, self.parameters[*p].upper),
-            Source::Fixed(value) => ("it is held at", *value, *value),
-            Source::Linear { .. } => return None,
+        let source = &arm.inputs[l].source;
+        let (lower, upper) = source.range(|p| (self.parameters[p].lower, self.parameters[p].upper));
+        let what = match source {
+            Source::Parameter(_) => "its bounds are",
+            Source::Fixed(_) => "it is held at",
+            Source::Linear { .. } => "it is tied, and may reach",
         };
         let Label { name, min, max, .. } = label;
         if lower >= *min && upper <= *max {

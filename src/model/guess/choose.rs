@@ -8,9 +8,9 @@ const DISTINCT: f64 = 0.17;
 /// Velocities, km/s, that differ by more are as distant as labels that differ by so much.
 const DISTINCT_VELOCITY: f64 = 60.0;
 const VELOCITY_DISTANCE: f64 = 0.5;
-/// A template competes with the best one if its χ² rises above that one's by less than its distance times the sum of this χ² and this
-/// share of what the best one's lines explain. The library is coarse: a minimum's nearest template may lie that much above it. Measured
-/// on 15,000 spectra (`tests/reference/check_minima.py`).
+/// A template competes with the best one if χ² − χ²_best ≤ d (RISE + SHARE E). d is its distance from the nearest start, and E is how far
+/// the lines of the best template lower χ². The library is coarse: the template nearest to a minimum may lie that much above it. Both
+/// numbers were chosen on 15,000 spectra (`tests/reference/check_minima.py`).
 const RISE: f64 = 60.0;
 const SHARE: f64 = 0.002;
 /// A template lies in the basin of the nearest one that is better, if that is not further away.
@@ -55,7 +55,7 @@ impl Distances {
 
     /// Adds the first candidates, which are in the order of their scores, that are distinct from all that are chosen, until there are
     /// `count`.
-    pub fn choose(&self, candidates: &[Candidate], (chosen, count): (&mut Vec<Candidate>, usize), limits: &[Limits]) {
+    pub fn choose(&self, candidates: &[Candidate], chosen: &mut Vec<Candidate>, count: usize, limits: &[Limits]) {
         for one in candidates {
             if chosen.len() >= count {
                 return;
@@ -157,11 +157,11 @@ mod tests {
         let (distances, candidates): (_, Vec<Candidate>) =
             (along(), (0..=10).map(|k| candidate(k, k as f32)).collect());
         let mut chosen = Vec::new();
-        distances.choose(&candidates, (&mut chosen, 4), &open());
+        distances.choose(&candidates, &mut chosen, 4, &open());
         assert_eq!(chosen.iter().map(|one| one.template).collect::<Vec<_>>(), [0, 2, 4, 6]);
         // another velocity is distinct
         let moved = Candidate { velocity: 61.0, ..candidate(0, 0.0) };
-        distances.choose(&[moved], (&mut chosen, 5), &open());
+        distances.choose(&[moved], &mut chosen, 5, &open());
         assert_eq!(chosen.len(), 5);
     }
 }

@@ -140,7 +140,7 @@ fn unreachable(model: &SpectralModel) -> String {
     let (mut outside, mut bounds) = (Vec::new(), Vec::new());
     for arm in &model.arms {
         for (label, input) in arm.emulator.labels().iter().zip(&arm.inputs) {
-            let (low, high) = reach(model, &input.source);
+            let (low, high) = input.source.range(|p| (model.parameters[p].lower, model.parameters[p].upper));
             let is = match &input.source {
                 Source::Fixed(x) => format!("fixed at {x}"),
                 Source::Parameter(_) => format!("within {low} to {high}"),
@@ -152,17 +152,4 @@ fn unreachable(model: &SpectralModel) -> String {
     }
     let why = if outside.is_empty() { bounds } else { outside };
     format!("no point inside the labels' bounds lies inside the training hulls: {}", why.join("; "))
-}
-
-/// The smallest and the largest value between the parameters' bounds.
-fn reach(model: &SpectralModel, source: &Source) -> (f64, f64) {
-    let slopes = source.slopes();
-    let end = |is_high: bool| {
-        source.value(|p| {
-            let rises = slopes.iter().find(|(q, _)| *q == p).is_none_or(|(_, slope)| *slope >= 0.0);
-            let ModelParameter { lower, upper, .. } = model.parameters[p];
-            if rises == is_high { upper } else { lower }
-        })
-    };
-    (end(false), end(true))
 }

@@ -139,12 +139,12 @@ impl FirstGuess {
         near.sort_unstable_by(order);
         let (mut chosen, mut far_too) = (Vec::new(), false);
         if let Some(count) = count.or(is_own.then_some(STARTS_OF_LITTLE)) {
-            self.distances.choose(near, (&mut chosen, count), limits);
+            self.distances.choose(near, &mut chosen, count, limits);
             far_too = chosen.len() < count;
             if far_too {
                 far.iter_mut().for_each(|candidate| coarse.refine(candidate, row(candidate.template)));
                 far.sort_unstable_by(order);
-                self.distances.choose(far, (&mut chosen, count), limits);
+                self.distances.choose(far, &mut chosen, count, limits);
             }
         } else {
             chosen = self.distances.competing(near, limits);
@@ -335,6 +335,22 @@ mod tests {
         assert!(many.len() >= short);
         let is_again = |k: &usize| many[..*k].contains(&many[*k]);
         assert_eq!((0..64).find(is_again), None);
+    }
+
+    /// Where little of a spectrum is left, scores tell little: it has many starts, and an explicit number still holds.
+    #[test]
+    fn little_data_has_many_starts() {
+        let (model, guess, mut spectra) = demo();
+        let limits: Vec<Limits> = model.parameters.iter().map(limits).collect();
+        let arm = &mut spectra.arms[0];
+        let pixels = arm.pixels;
+        arm.ivar.iter_mut().enumerate().filter(|(j, _)| j % pixels < pixels * 9 / 10).for_each(|(_, w)| *w = 0.0);
+        let (sampling, all) = all_prepared(&model, &spectra);
+        for prepared in &all {
+            assert!(!prepared.arms[0].basis.is_empty());
+            let of = |count| guess.starts(prepared, &[&sampling], &limits, count);
+            assert_eq!((of(None).len(), of(Some(3)).len()), (STARTS_OF_LITTLE, 3));
+        }
     }
 
     /// Where bounds or a start leave one velocity, templates are judged there, wherever the parabola of the first look has led.

@@ -47,7 +47,7 @@ pub fn add_refitted(candidates: &mut [Candidate], arm: Arm, marginalise: bool) {
     let units = arm.units.iter().zip(arm.signals);
     for (unit, signals) in units.filter(|(unit, _)| unit.arm == arm.place) {
         let wide = Wide::new(unit.stretches, terms);
-        let signals = signals.each_ref().map(|row| unit.stretches.lay_out(row, (0, 1)));
+        let signals = signals.each_ref().map(|row| unit.stretches.lay_out(row, 0, 1));
         let [mut of_slopes, mut of_squares] = [(); 2].map(|()| vec![0f32; candidates.len() * wide.bins]);
         let sums = [&mut of_slopes[..], &mut of_squares[..]];
         pulp::Arch::new().dispatch(AddSums {
@@ -113,7 +113,7 @@ impl WithSimd for AddSums<'_> {
             let lines = S::as_simd_f32s(unit.whole(candidate.template, shift)).0;
             let part = simd.splat_f32s((position - shift as f64) as f32);
             let to = [slopes, squares].map(|row| S::as_mut_simd_f32s(row).0);
-            candidate.score += add_row(simd, [lines, cross, power], (part, wide.width), to);
+            candidate.score += add_row(simd, [lines, cross, power], part, wide.width, to);
         }
     }
 }
@@ -124,7 +124,8 @@ impl WithSimd for AddSums<'_> {
 fn add_row<S: Simd>(
     simd: S,
     [lines, cross, power]: [&[S::f32s]; 3],
-    (part, width): (S::f32s, usize),
+    part: S::f32s,
+    width: usize,
     [slopes, squares]: [&mut [S::f32s]; 2],
 ) -> f32 {
     let (zero, two) = (simd.splat_f32s(0.0), simd.splat_f32s(2.0));

@@ -19,7 +19,7 @@ impl Stretches {
     }
 
     /// (`before` + length + `after`, lanes) Each stretch of a row, so many bins before it and after it; 0 beyond the row.
-    pub fn lay_out(&self, row: &[f32], (before, after): (usize, usize)) -> Vec<f32> {
+    pub fn lay_out(&self, row: &[f32], before: usize, after: usize) -> Vec<f32> {
         let places = before + self.length + after;
         let mut out = vec![0f32; places * self.lanes];
         for lane in 0..self.lanes {
@@ -59,7 +59,7 @@ mod tests {
     fn every_lane_has_its_stretch_and_what_is_around_it() {
         let row: Vec<f32> = (1..=10).map(|k| k as f32).collect();
         let stretches = Stretches { lanes: 3, length: 4 };
-        let out = stretches.lay_out(&row, (5, 1));
+        let out = stretches.lay_out(&row, 5, 1);
         let value = |bin: i64| usize::try_from(bin).ok().and_then(|bin| row.get(bin)).copied().unwrap_or(0.0);
         for (k, lanes) in out.chunks_exact(3).enumerate() {
             for (lane, found) in lanes.iter().enumerate() {

@@ -108,7 +108,7 @@ impl Unit {
         self.fine.place(fine, ratio * first);
         let shifts = self.fine.shifts;
         self.stretches = Stretches::new(self.fine.count + shifts);
-        self.whole.par_iter_mut().for_each(|row| *row = self.stretches.lay_out(row, (shifts, 0)));
+        self.whole.par_iter_mut().for_each(|row| *row = self.stretches.lay_out(row, shifts, 0));
     }
 
     /// What the spectrum says in fine bins.

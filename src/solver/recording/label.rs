@@ -34,6 +34,19 @@ impl Source {
         }
     }
 
+    /// The smallest and the largest value where parameter p is within `bounds(p)`.
+    pub fn range(&self, bounds: impl Fn(usize) -> (f64, f64)) -> (f64, f64) {
+        let slopes = self.slopes();
+        let end = |is_high: bool| {
+            self.value(|p| {
+                let rises = slopes.iter().find(|(q, _)| *q == p).is_none_or(|(_, slope)| *slope >= 0.0);
+                let (lower, upper) = bounds(p);
+                if rises == is_high { upper } else { lower }
+            })
+        };
+        (end(false), end(true))
+    }
+
     /// The parameters that it depends on, with the derivative of the value by each.
     pub fn slopes(&self) -> Vec<(usize, f64)> {
         match self {
