@@ -12,6 +12,7 @@ use popfit::{
     SpectralModel, Status, Summary, VelocityScan, WriteOptions,
 };
 
+use super::bytes::bytes;
 use super::chain::Chain;
 use super::identity::{self, Inputs};
 use super::output::{Format, Output};
@@ -175,11 +176,15 @@ pub fn run(arguments: &Arguments) -> Result<(), Failure> {
     if arguments.resume && !journal.has_rows() && !arguments.quiet {
         say([format!("popfit: nothing is kept beside {}: it is made from the start", arguments.output.display())]);
     }
-    let (is_new, overwrite) = (!arguments.output.exists(), arguments.overwrite || journal.is_continued());
+    targets.claim(&mut journal, arguments.overwrite)?;
+    let is_new = !arguments.output.exists();
+    // an output that exists now is this run's own; one that comes later is not
+    let overwrite = arguments.overwrite || !is_new;
+    let replace = arguments.overwrite || arguments.resume;
     let options = WriteOptions::default().metadata(metadata.clone()).overwrite(overwrite);
     let mut table = Output::create(arguments.format, &arguments.output, &fitter, &source, options)?;
-    let page = arguments.report.as_deref().map(|folder| page(folder, overwrite)).transpose()?;
-    let profiles = arguments.profile.then(|| ProfileFiles::create(&arguments.output, overwrite)).transpose()?;
+    let page = arguments.report.as_deref().map(|folder| page(folder, replace)).transpose()?;
+    let profiles = arguments.profile.then(|| ProfileFiles::create(&arguments.output, replace)).transpose()?;
 
     let begin = Instant::now();
     let collector = page.is_some().then(|| Collector::new(&fitter.parameters()));
@@ -195,11 +200,13 @@ pub fn run(arguments: &Arguments) -> Result<(), Failure> {
         journal.leave();
         return Err(Failure::stopped(&arguments.output, kept));
     }
-    table.finish(&summary.by_rows).map_err(|error| failed(arguments, error, journal.has_rows()))?;
+    let finished = targets.record(&mut journal, table.finish(&summary.by_rows));
+    finished.map_err(|error| failed(arguments, error, journal.has_rows()))?;
     let time = begin.elapsed();
     if let (Some(page), Some(kept)) = (page, kept) {
         let about = about(arguments, &fitter, metadata, (&summary, time));
-        page.write(&about, &kept, Some(&fitter)).map_err(|error| without_page(arguments, error))?;
+        let written = targets.record(&mut journal, page.write(&about, &kept, Some(&fitter)));
+        written.map_err(|error| without_page(arguments, error))?;
     }
     if !arguments.quiet {
         faults.print();
@@ -372,30 +379,4 @@ fn closing(summary: &Summary, counts: &Counts, time: Duration) -> String {
     };
     let rate = if ended > 0 { format!(", {rate:.1} spectra/s") } else { String::new() };
     format!("{fits} spectra{kept}: {counts}; {:.2} s{rate}, {devices}", time.as_secs_f64())
-}
-
-/// A number of bytes, with K, M or G behind it.
-fn bytes(text: &str) -> Result<u64, String> {
-    let upper = text.trim().to_uppercase();
-    let suffixes = [('K', 10), ('M', 20), ('G', 30)];
-    let split = suffixes.iter().find_map(|(suffix, shift)| Some((upper.strip_suffix(*suffix)?, *shift)));
-    let (digits, shift) = split.unwrap_or((upper.as_str(), 0));
-    let number: u64 = digits.parse().map_err(|_| "give bytes, such as 4096, 512M or 2G".to_string())?;
-    number.checked_mul(1 << shift).filter(|n| *n > 0).ok_or_else(|| "out of range".to_string())
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn bytes_take_suffixes() {
-        assert_eq!(bytes("4096"), Ok(4096));
-        assert_eq!(bytes("1k"), Ok(1024));
-        assert_eq!(bytes("512M"), Ok(512 << 20));
-        assert_eq!(bytes("2G"), Ok(2 << 30));
-        for wrong in ["", "G", "1.5G", "-1", "0", "99999999999G", "1T", "é"] {
-            assert!(bytes(wrong).is_err(), "{wrong}");
-        }
-    }
 }

@@ -2,6 +2,7 @@
 
 #[cfg(feature = "bench")]
 mod bench;
+mod bytes;
 mod chain;
 mod check;
 mod compare;

@@ -43,8 +43,7 @@ impl Targets {
         }
     }
 
-    /// Refuses files that exist. A run that `resume`s may replace them if the journal beside the table says that it has
-    /// not ended.
+    /// Refuses files that exist, unless the run goes on with a journal, which then says which of them it may replace.
     pub fn refuse_existing(&self, resume: bool) -> Result<(), Failure> {
         let Some(existing) = self.0.iter().find(|target| target.is_file()) else { return Ok(()) };
         let Some(table) = self.0.first().filter(|_| resume) else {
@@ -59,5 +58,26 @@ impl Targets {
              has ended. Give --overwrite to fit all spectra again, or choose another name",
             table.display()
         )))
+    }
+
+    /// Refuses files that somebody else has written since the interrupted run began.
+    pub fn claim(&self, journal: &mut Journal, overwrite: bool) -> Result<(), Failure> {
+        journal.claim_outputs(&self.0, overwrite).map_err(|error| match error {
+            Error::OutputExists { path } => Failure::usage(format!(
+                "{path}: OutputExists: this file is not of the interrupted run, or has changed since. Move it away, or give \
+                 --overwrite to replace it",
+                path = path.display()
+            )),
+            other => other.into(),
+        })
+    }
+
+    /// Has the journal remember the files as this run has written them. `result` is that of writing them.
+    pub fn record(&self, journal: &mut Journal, result: popfit::Result<()>) -> popfit::Result<()> {
+        // a file that may not last under its name is this run's nevertheless
+        if matches!(result, Ok(()) | Err(Error::Unsettled { .. })) {
+            journal.record_outputs(&self.0)?;
+        }
+        result
     }
 }

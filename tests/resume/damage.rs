@@ -20,16 +20,16 @@ fn a_damaged_journal_costs_what_is_damaged() {
         }
         ends.into_iter().filter(|end| *end <= bytes.len()).collect()
     };
-    while std::fs::read(&path).map_or(0, |bytes| records(&bytes).len()) < 5 {
+    while std::fs::read(&path).map_or(0, |bytes| records(&bytes).len()) < 6 {
         assert!(child.try_wait().unwrap().is_none(), "it came to its end before");
         std::thread::sleep(Duration::from_millis(1));
     }
     child.kill().unwrap();
     child.wait().unwrap();
     let kept = std::fs::read(&path).unwrap();
-    // where the file begins, the head ends, and each record
+    // where the head begins and ends, then the state of the outputs, and each batch
     let ends = records(&kept);
-    let batches = ends.len() - 2;
+    let batches = ends.len() - 3;
     let resume = |bytes: &[u8]| {
         std::fs::write(&path, bytes).unwrap();
         let mut again = Command::new(env!("CARGO_BIN_EXE_popfit"));
@@ -41,12 +41,12 @@ fn a_damaged_journal_costs_what_is_damaged() {
         message(&output)
     };
     let flipped = |at: usize| [&kept[..at], &[kept[at] ^ 1], &kept[at + 1..]].concat();
-    // in the second record, then its length; of both the first is kept, and of the second the rest, too
-    let said = resume(&flipped(ends[2] + 100));
-    let text = format!("warning: {}: {} bytes are damaged", path.display(), ends[3] - ends[2]);
+    // in the second batch, then its length; of both the first is kept, and of the second the rest, too
+    let said = resume(&flipped(ends[3] + 100));
+    let text = format!("warning: {}: {} bytes are damaged", path.display(), ends[4] - ends[3]);
     assert!(said.contains(&text) && said.contains(&format!("{} rows of", 64 * (batches - 1))), "{said}, not {text}");
-    let said = resume(&flipped(ends[2]));
-    let text = format!("{} bytes are damaged: 64 rows of 1 batch are kept", kept.len() - ends[2]);
+    let said = resume(&flipped(ends[3]));
+    let text = format!("{} bytes are damaged: 64 rows of 1 batch are kept", kept.len() - ends[3]);
     assert!(said.contains(&text) && said.contains("all other spectra are fitted again"), "{said}, not {text}");
     let said = resume(&kept[..ends[ends.len() - 1] - 10]);
     let text = format!("of which {} from the journal", 64 * (batches - 1));

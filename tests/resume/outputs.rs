@@ -196,3 +196,32 @@ fn links_are_followed_and_lost_journals_not_promised() {
     );
     assert!(!message(&output).contains("--resume"), "{}", message(&output));
 }
+
+/// A file that took an output's name after the run was killed is nobody's to replace.
+#[test]
+fn another_files_name_is_not_taken_by_a_resumed_run() {
+    let folder = tempfile::tempdir().unwrap();
+    let [whole, out] = ["whole.csv", "out.csv"].map(|name| folder.path().join(name));
+    succeed(&whole, &[]);
+    let report = folder.path().join("report");
+    let more = ["--report", report.to_str().unwrap()];
+    let mut child = until_it_has_rows(&data(""), &out, &more);
+    child.kill().unwrap();
+    child.wait().unwrap();
+    assert!(!out.exists(), "the run came to its end too soon to be killed");
+    let page = report.join("index.html");
+    for foreign in [&out, &page] {
+        std::fs::write(foreign, "foreign").unwrap();
+        let refused = run(&out, &[&more[..], &["--resume"]].concat());
+        assert_eq!(refused.status.code(), Some(2), "{}", message(&refused));
+        let said = format!("{}: OutputExists: this file is not of the interrupted run", foreign.display());
+        assert!(message(&refused).contains(&said), "{}", message(&refused));
+        assert_eq!(std::fs::read(foreign).unwrap(), b"foreign");
+        assert!(journal(&out).1 > HEAD, "what was fitted is still kept");
+        std::fs::remove_file(foreign).unwrap();
+    }
+    std::fs::write(&out, "foreign").unwrap();
+    succeed(&out, &[&more[..], &["--resume", "--overwrite"]].concat());
+    assert!(std::fs::read(&out).unwrap() == std::fs::read(&whole).unwrap(), "other bytes");
+    assert!(page.exists() && !journal(&out).0.exists());
+}

@@ -1,12 +1,13 @@
 //! A journal beside the output: what a run has fitted is kept batch by batch, so that a run that was killed goes on where it was.
 //!
-//! The file: a line that says what it is, then records (`frame.rs`). The first holds what the rows depend on, as text; the others a
-//! batch each (postcard). A torn record ends the journal; of damaged ones no more is lost than they, unless their length is damaged.
+//! The file: a line that says what it is, then records (`frame.rs`). The first holds what the rows depend on, as text; the others hold a
+//! batch each, or how the outputs stand (postcard). A torn record ends the journal; of damaged ones no more is lost than they, unless their length is damaged.
 
 #![deny(clippy::indexing_slicing)] // whatever a file holds is no index
 
 mod fingerprint;
 mod frame;
+mod outputs;
 #[cfg(test)]
 #[allow(clippy::indexing_slicing)]
 mod tests;
@@ -24,12 +25,21 @@ use crate::solver::Status;
 use crate::spectra::Spectra;
 pub(super) use fingerprint::{Hash, fingerprint};
 use frame::{Frame, frame};
+use outputs::{OutputState, first_changed, states};
 
-const MAGIC: &[u8] = b"popfit journal 7\n";
+const MAGIC: &[u8] = b"popfit journal 8\n";
+
+/// What follows the head.
+#[derive(Serialize, Deserialize)]
+enum Record {
+    Batch(Batch),
+    /// The run's outputs at its start, or after it has written them.
+    Outputs(Vec<OutputState>),
+}
 
 /// One batch.
 #[derive(Serialize, Deserialize)]
-struct Record {
+struct Batch {
     /// Its place in the input.
     number: usize,
     /// Of its spectra.
@@ -49,11 +59,11 @@ pub struct Journal {
     known: BTreeMap<usize, (u64, bool)>,
     /// It holds rows that are nowhere else.
     has_rows: bool,
-    /// It was there, and of this run.
-    is_continued: bool,
     /// The file stays when the journal is closed.
     stays: bool,
     damage: Option<String>,
+    /// The outputs as they were last recorded.
+    outputs: Vec<OutputState>,
 }
 
 impl Drop for Journal {
@@ -92,10 +102,10 @@ impl Journal {
             return Err(Error::Journal { path, message });
         }
         let damage = found.damage(&path);
-        let is_continued = resume && found.key == key;
-        let stays = has_rows || is_continued;
-        let mut journal = Journal { path, file, known: found.known, has_rows, is_continued, stays, damage };
-        journal.begin(if has_rows { found.end } else { 0 }, key).map_err(io)?;
+        let stays = has_rows || (resume && found.key == key);
+        let (known, outputs) = (found.known, found.outputs);
+        let mut journal = Journal { path, file, known, has_rows, stays, damage, outputs };
+        journal.begin(if stays { found.end } else { 0 }, key).map_err(io)?;
         Ok(journal)
     }
 
@@ -116,10 +126,26 @@ impl Journal {
         self.has_rows && self.path.exists()
     }
 
-    /// Tells whether the journal of an earlier start of the same run was there, with or without rows. What stands under
-    /// the output's name is then that run's own, or what that run was allowed to replace.
-    pub fn is_continued(&self) -> bool {
-        self.is_continued
+    /// Records how the run's outputs stand before it begins. A run that goes on may replace what its journal has recorded, that is, what it
+    /// has written itself or was allowed to replace. `overwrite` allows any file.
+    ///
+    /// # Errors
+    /// [`Error::OutputExists`] for a file that has come or changed since the journal recorded it; [`Error::Io`].
+    pub fn claim_outputs(&mut self, outputs: &[PathBuf], overwrite: bool) -> Result<()> {
+        if !overwrite && let Some(path) = first_changed(outputs, &self.outputs) {
+            return Err(Error::OutputExists { path: path.clone() });
+        }
+        self.record_outputs(outputs)
+    }
+
+    /// Records how the run's outputs stand after it has written them.
+    ///
+    /// # Errors
+    /// [`Error::Io`].
+    pub fn record_outputs(&mut self, outputs: &[PathBuf]) -> Result<()> {
+        self.outputs = states(outputs);
+        self.append(&Record::Outputs(self.outputs.clone()))?;
+        self.sync()
     }
 
     /// Tells whether an output has a journal beside it: the run that writes it has not come to its end.
@@ -160,7 +186,9 @@ impl Journal {
             Frame::Whole(payload) => postcard::from_bytes::<Record>(&payload).ok(),
             _ => None,
         };
-        let Some(mut record) = record else { return Err(failed(format!("batch {number} was damaged meanwhile"))) };
+        let Some(Record::Batch(mut record)) = record else {
+            return Err(failed(format!("batch {number} was damaged meanwhile")));
+        };
         if record.spectra != fingerprint(spectra) || record.rows.len() != spectra.len() {
             return Err(failed(format!("the spectra of {} have changed since they were fitted", spectra.file)));
         }
@@ -176,13 +204,17 @@ impl Journal {
         if rows.iter().all(Option::is_none) {
             return Ok(());
         }
-        let record = Record { number, spectra, rows, device: device.into() };
-        let failed = |message: String| Error::Journal { path: self.path.clone(), message };
-        let payload = postcard::to_stdvec(&record).map_err(|error| failed(error.to_string()))?;
-        let written = self.file.seek(SeekFrom::End(0)).and_then(|_| self.file.write_all(&frame(&payload)));
-        written.map_err(Error::writing(&self.path))?;
+        self.append(&Record::Batch(Batch { number, spectra, rows, device: device.into() }))?;
         (self.has_rows, self.stays) = (true, true);
         Ok(())
+    }
+
+    /// Writes a record at the end.
+    fn append(&mut self, record: &Record) -> Result<()> {
+        let failed = |message: String| Error::Journal { path: self.path.clone(), message };
+        let payload = postcard::to_stdvec(record).map_err(|error| failed(error.to_string()))?;
+        let written = self.file.seek(SeekFrom::End(0)).and_then(|_| self.file.write_all(&frame(&payload)));
+        written.map_err(Error::writing(&self.path))
     }
 
     /// What is kept is on the disk.
@@ -235,6 +267,7 @@ struct Found {
     key: String,
     known: BTreeMap<usize, (u64, bool)>,
     end: u64,
+    outputs: Vec<OutputState>,
     /// Bytes that are no record and should be.
     damaged: u64,
     /// That are known.
@@ -285,10 +318,15 @@ fn read(file: &mut File) -> std::io::Result<std::result::Result<Found, &'static 
                 let bytes = frame::length(&payload);
                 match postcard::from_bytes::<Record>(&payload) {
                     Ok(record) => {
-                        let finished = record.rows.iter().flatten().count();
-                        found.known.insert(record.number, (at, finished == record.rows.len()));
-                        rows.insert(record.number, finished);
                         found.end = at + bytes;
+                        match record {
+                            Record::Batch(batch) => {
+                                let finished = batch.rows.iter().flatten().count();
+                                found.known.insert(batch.number, (at, finished == batch.rows.len()));
+                                rows.insert(batch.number, finished);
+                            }
+                            Record::Outputs(outputs) => found.outputs = outputs,
+                        }
                     }
                     Err(_) => found.damaged += bytes,
                 }

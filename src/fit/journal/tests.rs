@@ -97,24 +97,55 @@ fn of_an_interrupted_batch_the_finished_rows_are_kept() {
     journal.remove();
 }
 
-/// With it, an output that is there may be replaced.
 #[test]
 fn a_run_goes_on_only_with_its_own_journal() {
     let folder = tempfile::tempdir().unwrap();
     let target = folder.path().join("out.csv");
     let open = |key: &str, resume: bool| Journal::open(&target, key, resume).unwrap();
-    // none there; one without rows that stays; of another run; not asked for
-    assert!(!Journal::is_beside(&target) && !open(KEY, true).is_continued());
+    drop(open(KEY, true));
+    assert!(!Journal::is_beside(&target), "one without rows goes");
     open(KEY, false).leave();
     assert!(Journal::is_beside(&target));
     let journal = open(KEY, true);
-    assert!(journal.is_continued() && !journal.has_rows());
+    assert!(!journal.has_rows());
     drop(journal);
     assert!(Journal::is_beside(&target), "whatever stops the run, it can go on");
     assert!(refused(Journal::open(&target, "version = 2", true)).contains("another run"));
-    assert!(open(KEY, true).is_continued(), "it was not touched");
-    assert!(!open("version = 2", false).is_continued());
+    drop(open("version = 2", false));
     assert!(!Journal::is_beside(&target), "one without rows goes");
+}
+
+/// A resumed run replaces what its journal has recorded, and nothing that has come or changed since.
+#[test]
+fn outputs_that_somebody_else_wrote_are_not_replaced() {
+    let folder = tempfile::tempdir().unwrap();
+    let outputs = ["out.csv", "page.html"].map(|name| folder.path().join(name));
+    let open = |resume: bool| Journal::open(&outputs[0], KEY, resume).unwrap();
+    let refused = |journal: Result<()>| match journal {
+        Err(Error::OutputExists { path }) => path,
+        other => panic!("{other:?}"),
+    };
+    // 1. Nothing is there when the run begins, and it is stopped before it has written anything.
+    let mut journal = open(false);
+    journal.claim_outputs(&outputs, false).unwrap();
+    journal.leave();
+    // 2. Whatever is there now is another's.
+    fs::write(&outputs[1], "foreign").unwrap();
+    assert_eq!(refused(open(true).claim_outputs(&outputs, false)), outputs[1]);
+    // 3. The run writes its table itself, and is stopped again.
+    fs::remove_file(&outputs[1]).unwrap();
+    let mut journal = open(true);
+    journal.claim_outputs(&outputs, false).unwrap();
+    fs::write(&outputs[0], "its own").unwrap();
+    journal.record_outputs(&outputs).unwrap();
+    journal.leave();
+    open(true).claim_outputs(&outputs, false).unwrap();
+    // 4. Its table is replaced by another file, which only the user can give up.
+    fs::write(&outputs[0], "foreign").unwrap();
+    fs::write(&outputs[0], "longer than its own").unwrap();
+    assert_eq!(refused(open(true).claim_outputs(&outputs, false)), outputs[0]);
+    open(true).claim_outputs(&outputs, true).unwrap();
+    open(true).claim_outputs(&outputs, false).unwrap();
 }
 
 #[test]

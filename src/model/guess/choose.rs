@@ -1,5 +1,6 @@
 //! Which templates become starts.
 
+use super::effects::effects;
 use super::look::Candidate;
 use crate::model::Limits;
 
@@ -12,39 +13,45 @@ const VELOCITY_DISTANCE: f64 = 0.5;
 /// the lines of the best template lower χ². The library is coarse: the template nearest to a minimum may lie that much above it. Both
 /// numbers were chosen on 15,000 spectra (`tests/reference/check_minima.py`).
 const RISE: f64 = 60.0;
-const SHARE: f64 = 0.002;
+const SHARE: f64 = 0.003;
+/// A label that over its range changes the lines by this share of what the most telling one does counts in full; one that changes them less
+/// counts less, in proportion. Starts that differ in little that the lines show end at one minimum.
+const TELLING: f64 = 0.2;
 /// A template lies in the basin of the nearest one that is better, if that is not further away.
 const CONNECTED: f64 = 0.25;
 /// Starts of one spectrum, at most, where those are wanted that compete.
 pub const MOST_COMPETING: usize = 4;
 
-/// How far apart templates are: the largest difference of their labels, as a share of the library's range.
+/// How far apart templates are: the largest difference of their labels, as a share of the library's range. A label that changes the lines
+/// little counts less.
 #[derive(Debug)]
 pub struct Distances {
-    /// (templates) scaled labels of the first arm.
-    scaled: Vec<Vec<f64>>,
-    /// Of each label over the library.
-    ranges: Vec<f64>,
+    /// (templates, labels) Labels of the first arm as shares of their ranges over the library; 0 where they have none.
+    labels: Vec<Vec<f64>>,
+    /// (labels) How much a difference of each counts, 0 to 1.
+    weights: Vec<f64>,
     /// The parameter of each label, where it is one.
     parameters: Vec<Option<usize>>,
 }
 
 impl Distances {
-    pub fn new(scaled: Vec<Vec<f64>>, parameters: Vec<Option<usize>>) -> Distances {
-        let range = |k: usize| {
-            let all = scaled.iter().map(|labels| labels[k]);
-            all.clone().fold(f64::NEG_INFINITY, f64::max) - all.fold(f64::INFINITY, f64::min)
-        };
-        let ranges = (0..parameters.len()).map(range).collect();
-        Distances { scaled, ranges, parameters }
+    /// `labels` (templates, labels) are those of the first arm; `lines` (templates, bins) those of each segment.
+    pub fn new(mut labels: Vec<Vec<f64>>, parameters: Vec<Option<usize>>, lines: &[&[f32]]) -> Distances {
+        for k in 0..parameters.len() {
+            let all = labels.iter().map(|labels| labels[k]);
+            let range = all.clone().fold(f64::NEG_INFINITY, f64::max) - all.fold(f64::INFINITY, f64::min);
+            labels.iter_mut().for_each(|labels| labels[k] = if range > 0.0 { labels[k] / range } else { 0.0 });
+        }
+        let weights = effects(&labels, lines).into_iter().map(|effect| (effect / TELLING).min(1.0)).collect();
+        Distances { labels, weights, parameters }
     }
 
     /// Of labels that the spectrum does not start elsewhere.
     fn between(&self, a: &Candidate, b: &Candidate, limits: &[Limits]) -> f64 {
-        let share = |k: usize| (self.scaled[a.template][k] - self.scaled[b.template][k]).abs() / self.ranges[k];
-        let is_open =
-            |k: &usize| self.ranges[*k] > 0.0 && self.parameters[*k].is_none_or(|p| limits[p].start.is_none());
-        let labels = (0..self.ranges.len()).filter(is_open).map(share).fold(0.0, f64::max);
+        let [of_a, of_b] = [a, b].map(|one| &self.labels[one.template]);
+        let share = |k: usize| self.weights[k] * (of_a[k] - of_b[k]).abs();
+        let is_open = |k: &usize| self.parameters[*k].is_none_or(|p| limits[p].start.is_none());
+        let labels = (0..self.weights.len()).filter(is_open).map(share).fold(0.0, f64::max);
         if (a.velocity - b.velocity).abs() > DISTINCT_VELOCITY { labels.max(VELOCITY_DISTANCE) } else { labels }
     }
 
@@ -67,20 +74,24 @@ impl Distances {
     }
 
     /// The best candidate and those that compete with it: the further apart, the more may χ² rise. `candidates` are in the order of
-    /// their scores.
+    /// their scores. Of several, the one that rises least for its distance comes first.
     pub fn competing(&self, candidates: &[Candidate], limits: &[Limits]) -> Vec<Candidate> {
         let Some((best, others)) = candidates.split_first() else { return Vec::new() };
         let least = f64::from(best.score);
+        let rise = |one: &Candidate| f64::from(one.score) - least;
         let allowed = RISE - SHARE * least.min(0.0);
+        let others = &others[..others.partition_point(|one| rise(one) <= allowed)];
         let mut chosen = vec![best.clone()];
-        for one in others {
-            let (rise, distance) = (f64::from(one.score) - least, self.nearest(one, &chosen, limits));
-            if chosen.len() == MOST_COMPETING || rise > allowed {
+        while chosen.len() < MOST_COMPETING {
+            let slope = |one: &Candidate| {
+                Some(self.nearest(one, &chosen, limits)).filter(|d| *d >= DISTINCT).map(|d| rise(one) / d)
+            };
+            let slopes = others.iter().filter_map(|one| Some((slope(one)?, one)));
+            let Some((slope, next)) = slopes.min_by(|a, b| a.0.total_cmp(&b.0)) else { break };
+            if slope > allowed {
                 break;
             }
-            if distance >= DISTINCT && rise <= distance * allowed {
-                chosen.push(one.clone());
-            }
+            chosen.push(next.clone());
         }
         chosen
     }
@@ -114,7 +125,21 @@ mod tests {
 
     /// Templates 0 to 10 along a label, from 0 to its range's end; the second label is theirs alike.
     fn along() -> Distances {
-        Distances::new((0..=10).map(|k| vec![f64::from(k) * 0.3, 7.0]).collect(), vec![Some(0), None])
+        let lines: Vec<f32> = (0..=10).flat_map(|k| [k as f32, 2.0 * k as f32]).collect();
+        Distances::new((0..=10).map(|k| vec![f64::from(k) * 0.3, 7.0]).collect(), vec![Some(0), None], &[&lines])
+    }
+
+    /// A label that changes the lines a twentieth as much as another counts a quarter of what it would.
+    #[test]
+    fn labels_that_change_little_make_little_distance() {
+        let labels: Vec<Vec<f64>> = (0..20).map(|k| vec![f64::from(k), f64::from(7 * k % 20)]).collect();
+        let lines: Vec<f32> = labels.iter().flat_map(|x| [x[0] as f32, (x[1] / 20.0) as f32]).collect();
+        let distances = Distances::new(labels, vec![Some(0), Some(1)], &[&lines]);
+        // templates 0 and 17 have the labels (0, 0) and (17, 19)
+        let between = |a, b, limits: &[Limits]| distances.between(&candidate(a, 0.0), &candidate(b, 0.0), limits);
+        assert!((between(0, 17, &open()) - 17.0 / 19.0).abs() < 1e-6);
+        let first_is_said = [Limits { start: Some(0.2), ..open()[0] }, open()[1]];
+        assert!((between(0, 17, &first_is_said) - 0.25).abs() < 1e-3, "{}", between(0, 17, &first_is_said));
     }
 
     #[test]
@@ -124,10 +149,10 @@ mod tests {
             let candidates: Vec<Candidate> = scores.iter().map(|(k, score)| candidate(*k, *score)).collect();
             distances.competing(&candidates, limits).iter().map(|one| one.template).collect()
         };
-        // 60 + 0.002 · 20,000 = 100 over the whole range
+        // 60 + 0.003 · 20,000 = 120 over the whole range
         let best = (0, -20_000.0);
-        assert_eq!(chosen(&[best, (1, -20_000.0), (2, -19_981.0), (9, -19_931.0)], &open()), [0, 2, 9]);
-        assert_eq!(chosen(&[best, (2, -19_979.0), (9, -19_909.0), (10, -19_899.0)], &open()), [0]);
+        assert_eq!(chosen(&[best, (1, -20_000.0), (2, -19_981.0), (9, -19_931.0)], &open()), [0, 9, 2]);
+        assert_eq!(chosen(&[best, (2, -19_975.0), (9, -19_891.0), (10, -19_879.0)], &open()), [0]);
         // where two starts are as far as the third from each other, its distance from the nearer counts
         assert_eq!(chosen(&[best, (8, -19_990.0), (10, -19_950.0)], &open()), [0, 8]);
         assert_eq!(

@@ -8,6 +8,7 @@
 mod bins;
 mod choose;
 mod components;
+mod effects;
 mod library;
 mod lines;
 mod look;
@@ -94,7 +95,8 @@ impl FirstGuess {
         let scaled = parameters.iter().map(|u| first.emulator.scaled(&physical_labels(model, first, u))).collect();
         let of = |source: &Source| if let Source::Parameter(p) = source { Some(*p) } else { None };
         let label_parameters = first.inputs.iter().map(|input| of(&input.source)).collect();
-        let distances = Distances::new(scaled, label_parameters);
+        let lines: Vec<&[f32]> = units.iter().map(Unit::own_lines).collect();
+        let distances = Distances::new(scaled, label_parameters, &lines);
         let (free_velocity, marginalise) = (model.free_velocity(), model.marginalise);
         let model = model.parameters.clone();
         Ok(FirstGuess { parameters, distances, units, coarse, fine, free_velocity, model, marginalise })
@@ -208,7 +210,7 @@ fn velocities(step: f64, low: f64, high: f64) -> Vec<f64> {
 }
 
 #[cfg(test)]
-mod tests {
+pub mod tests {
     use super::*;
     use crate::model::continuum::dot;
     use crate::model::{PreparedArm, RawArm, prepare};
@@ -225,7 +227,7 @@ mod tests {
         scores
     }
 
-    fn demo() -> (SpectralModel, FirstGuess, Spectra) {
+    pub fn demo() -> (SpectralModel, FirstGuess, Spectra) {
         let data = concat!(env!("CARGO_MANIFEST_DIR"), "/data");
         let emulator = Emulator::open(format!("{data}/emulator.safetensors")).unwrap();
         let builder = SpectralModel::builder().arm("", emulator).velocity(-1000.0..=1000.0);
@@ -234,7 +236,7 @@ mod tests {
         (model, guess, Spectra::open(format!("{data}/spectra.npz")).unwrap().slice(0..16))
     }
 
-    fn all_prepared(model: &SpectralModel, spectra: &Spectra) -> (Sampling, Vec<Prepared>) {
+    pub fn all_prepared(model: &SpectralModel, spectra: &Spectra) -> (Sampling, Vec<Prepared>) {
         let arm = &spectra.arms[0];
         let Wavelength::Shared(grid) = &arm.wavelength else { panic!("one grid") };
         let sampling = Sampling::new(&model.arms[0], grid, &[], 0).unwrap();

@@ -19,7 +19,7 @@ use crate::solver::triangle::packed_length;
 /// Wide bins in a segment, about, if it has as many fine ones: this many, and more where terms are many.
 const WIDE: usize = 128;
 const WIDE_OF_TERM: usize = 12;
-/// Pixels of a wide bin, about, of which the middle one tells the terms.
+/// Pixels of a wide bin, about, whose places are looked up.
 const LOOKED_AT: usize = 2;
 /// Candidates whose continua are corrected at once.
 const LANES: usize = 8;
@@ -81,10 +81,28 @@ impl Wide {
         Wide { stretches, width, bins: length.div_ceil(width) * lanes }
     }
 
-    /// That of a fine bin.
-    fn of(&self, bin: usize) -> usize {
-        let (lane, place) = self.stretches.place(bin);
-        place / self.width * self.stretches.lanes + lane
+    /// Pairs each wide bin with the pixel in its middle, or with the nearest one where the spectrum does not reach that. Only a few pixels
+    /// are looked up, and those between are interpolated.
+    fn middle_pixels(&self, unit: &Unit, sampling: &Sampling) -> Vec<(usize, usize)> {
+        let Stretches { lanes, length } = self.stretches;
+        let every = (sampling.pixels / (LOOKED_AT * self.bins)).max(1);
+        let looked_at = (0..sampling.pixels).step_by(every).chain(sampling.pixels.checked_sub(1));
+        let known: Vec<(usize, usize)> = looked_at.filter_map(|j| Some((unit.place(sampling, j)?, j))).collect();
+        let Some(&first) = known.first() else { return Vec::new() };
+        let mut next = 0;
+        let mut pairs = Vec::with_capacity(self.bins);
+        // in the order of fine bins, in which pixels are, too
+        for lane in 0..lanes {
+            for (place, begin) in (0..length).step_by(self.width).enumerate() {
+                let middle = lane * length + usize::midpoint(begin, (begin + self.width).min(length));
+                next += known[next..].iter().take_while(|(bin, _)| *bin < middle).count();
+                let (low, high) = (next.checked_sub(1).map_or(first, |k| known[k]), known.get(next));
+                let way =
+                    |high: &(usize, usize)| (high.1 - low.1) * middle.saturating_sub(low.0) / (high.0 - low.0).max(1);
+                pairs.push((place * lanes + lane, low.1 + high.map_or(0, way)));
+            }
+        }
+        pairs
     }
 }
 
@@ -230,18 +248,10 @@ fn subtract(from: &mut Lanes, a: &Lanes, b: &Lanes) {
 /// The continuum's terms over the continuum itself in a unit's wide bins, (terms, bins), and their products, (pairs, bins).
 fn terms_in(unit: &Unit, arm: Arm, wide: Wide) -> [Vec<f32>; 2] {
     let (pixels, count) = (arm.smooth.len(), arm.prepared.rank);
-    // the pixels of each bin, of which the middle one speaks for all
-    let mut runs = vec![None; wide.bins];
-    let every = (arm.sampling.pixels / (LOOKED_AT * wide.bins)).max(1);
-    let looked_at = (0..arm.sampling.pixels).step_by(every);
-    for (at, j) in looked_at.filter_map(|j| Some((unit.place(arm.sampling, j)?, j))) {
-        let (first, last) = runs[wide.of(at)].get_or_insert((j, j));
-        (*first, *last) = (j.min(*first), j.max(*last));
-    }
     let basis = arm.prepared.basis(arm.sampling);
     let mut terms = vec![0f32; count * wide.bins];
-    for (bin, (first, last)) in runs.into_iter().enumerate().filter_map(|(bin, run)| Some((bin, run?))) {
-        let of = |k: usize| basis[k * pixels + usize::midpoint(first, last)];
+    for (bin, pixel) in wide.middle_pixels(unit, arm.sampling) {
+        let of = |k: usize| basis[k * pixels + pixel];
         let continuum: f32 = arm.prepared.continuum.iter().take(count).enumerate().map(|(k, c)| c * of(k)).sum();
         if continuum != 0.0 {
             (0..count).for_each(|k| terms[k * wide.bins + bin] = of(k) / continuum);
@@ -265,4 +275,37 @@ fn add_product(target: &mut [f32], (rows, candidates): (&[f32], &[f32]), (bins, 
     let rows = MatRef::from_row_major_slice(rows, count, bins);
     let candidates = MatRef::from_row_major_slice(candidates, filled, bins).transpose();
     matmul(target, Accum::Add, rows, candidates, 1.0, Par::Seq);
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::tests::{all_prepared, demo};
+    use super::*;
+
+    /// However wide the machine's vectors are, and however bins are left over, each wide bin has the pixel in its middle.
+    #[test]
+    fn every_wide_bin_has_the_pixel_in_its_middle() {
+        let (model, mut guess, spectra) = demo();
+        let (sampling, _) = all_prepared(&model, &spectra);
+        let unit = &mut guess.units[0];
+        let bins = unit.fine.count + unit.fine.shifts;
+        let places: Vec<Option<usize>> = (0..sampling.pixels).map(|j| unit.place(&sampling, j)).collect();
+        let reached = places.iter().flatten();
+        let (low, high) = (*reached.clone().min().unwrap(), *reached.max().unwrap());
+        for (lanes, terms) in [1, 2, 4, 8, 16, 7].into_iter().flat_map(|lanes| [(lanes, 1), (lanes, 10), (lanes, 32)]) {
+            let stretches = Stretches { lanes, length: bins.div_ceil(lanes) };
+            let wide = Wide::new(stretches, terms);
+            let pairs = wide.middle_pixels(unit, &sampling);
+            let mut seen: Vec<usize> = pairs.iter().map(|(bin, _)| *bin).collect();
+            seen.sort_unstable();
+            assert!(seen.into_iter().eq(0..wide.bins), "{lanes} lanes");
+            for (bin, pixel) in pairs {
+                let begin = bin / lanes * wide.width;
+                let middle =
+                    bin % lanes * stretches.length + usize::midpoint(begin, (begin + wide.width).min(stretches.length));
+                let distance = places[pixel].unwrap().abs_diff(middle.clamp(low, high));
+                assert!(distance <= 1, "{lanes} lanes, {terms} terms, bin {bin}: {distance} bins away");
+            }
+        }
+    }
 }

@@ -32,11 +32,6 @@ impl Stretches {
         }
         out
     }
-
-    /// The lane of a bin, and its place in the stretch.
-    pub fn place(&self, bin: usize) -> (usize, usize) {
-        (bin / self.length, bin % self.length)
-    }
 }
 
 /// Numbers that the machine adds at once.
@@ -67,7 +62,6 @@ mod tests {
             }
         }
         assert_eq!(out.len(), 30);
-        assert_eq!(stretches.place(6), (1, 2));
         assert!(Stretches::new(10).length * Stretches::new(10).lanes >= 10);
     }
 }

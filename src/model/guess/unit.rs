@@ -111,6 +111,11 @@ impl Unit {
         self.whole.par_iter_mut().for_each(|row| *row = self.stretches.lay_out(row, shifts, 0));
     }
 
+    /// (templates, fine bins) The templates' lines themselves.
+    pub fn own_lines(&self) -> &[f32] {
+        &self.exact[0]
+    }
+
     /// What the spectrum says in fine bins.
     pub fn signals(&self, data: &[f32], smooth: &[f32], sampling: &Sampling) -> Signals {
         let mut signals = self.fine.no_signals();

@@ -1,0 +1,48 @@
+//! The files that a run writes, as its journal last saw them: a resumed run replaces them only if nobody else has written them since.
+
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::time::UNIX_EPOCH;
+
+use serde::{Deserialize, Serialize};
+
+/// Length and time of modification of a file.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Stamp {
+    bytes: u64,
+    /// ns after 1970.
+    modified: u64,
+}
+
+/// One file by its name, and its stamp if it exists.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct OutputState {
+    name: String,
+    stamp: Option<Stamp>,
+}
+
+/// Reads the state of each output.
+pub fn states(outputs: &[PathBuf]) -> Vec<OutputState> {
+    outputs.iter().map(|path| OutputState { name: name(path), stamp: stamp(path) }).collect()
+}
+
+/// Returns the first output that exists and is not in the recorded state.
+pub fn first_changed<'a>(outputs: &'a [PathBuf], recorded: &[OutputState]) -> Option<&'a PathBuf> {
+    let is_changed = |path: &&PathBuf| {
+        let name = name(path);
+        let known = recorded.iter().find(|state| state.name == name).and_then(|state| state.stamp);
+        stamp(path).is_some_and(|now| known != Some(now))
+    };
+    outputs.iter().find(is_changed)
+}
+
+/// The file's name without its folders, so that a run may be resumed after its folder was moved.
+fn name(path: &Path) -> String {
+    path.file_name().map(|name| name.to_string_lossy().into_owned()).unwrap_or_default()
+}
+
+fn stamp(path: &Path) -> Option<Stamp> {
+    let found = fs::metadata(path).ok()?;
+    let modified = found.modified().ok().and_then(|time| time.duration_since(UNIX_EPOCH).ok());
+    Some(Stamp { bytes: found.len(), modified: modified.map_or(0, |time| time.as_nanos() as u64) })
+}
