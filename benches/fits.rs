@@ -35,7 +35,7 @@ fn emulator() -> Emulator {
 
 /// Files of 128 spectra: the reference's beside the project, else the demo's 64 twice.
 fn spectra_files() -> Vec<PathBuf> {
-    let reference = Path::new(env!("CARGO_MANIFEST_DIR")).join("../shared/data/synb/fixed_vsini/spectra.npz");
+    let reference = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/data/synb/fixed_vsini/spectra.npz");
     if reference.is_file() {
         println!("synb: the 128 reference spectra");
         return vec![reference];

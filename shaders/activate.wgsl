@@ -1,4 +1,4 @@
-// In place for each column: row 0 <- affine(sigma(row 0 + bias)), tangents <- scale sigma' tangent (design §2.1, 2.2).
+// In place for each column: row 0 <- affine(sigma(row 0 + bias)), tangents <- scale sigma' tangent (see docs/src/equations.md).
 //
 // One column of a member an invocation. members, rows (read-write; ROWS x COLUMNS a member), and the arrays of layer.wgsl.
 //@use layer, members

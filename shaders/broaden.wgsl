@@ -1,4 +1,4 @@
-// Rotational broadening of template rows (design §2.3; Gray 2005, eq. 18.14): each segment convolved with the profile K of radius
+// Rotational broadening of template rows (see docs/src/equations.md; Gray 2005, eq. 18.14): each segment convolved with the profile K of radius
 // R = (vsini/c) / (d ln lambda) pixels, zero beyond its ends. The weight of pixel k is w_k = int tri(k - R x) K(x) dx, its
 // derivative dw_k/dR = -int x tri'(k - R x) K(x) dx.
 //

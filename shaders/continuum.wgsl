@@ -1,4 +1,4 @@
-// Variable projection: the continuum's coefficients and the Cholesky factor of C, see elimination.wgsl (design §2.4).
+// Variable projection: the continuum's coefficients and the Cholesky factor of C, see elimination.wgsl (see docs/src/equations.md).
 //
 // One workgroup a member. members, state (read-write: ln det C is added), model (row 0 the value, PIXELS wide), pixel_data,
 // weight (PIXELS a spectrum), basis (TERMS x PIXELS), transform (TERMS x TERMS), solution (a, then L, row-major).

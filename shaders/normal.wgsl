@@ -1,4 +1,4 @@
-// Adds an arm to the member's sums (design §2.5): r = D - weight value continuum, J = weight continuum tangents,
+// Adds an arm to the member's sums (see docs/src/equations.md): r = D - weight value continuum, J = weight continuum tangents,
 //
 //   chi2 += r^T r,  g += J^T r,  A += J^T J - B^T C^-1 B,  B = S^T J,  S_jc = weight_j value_j q_c
 //

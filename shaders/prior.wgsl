@@ -1,4 +1,4 @@
-// Resets the members' sums and adds Gaussian priors and training hulls as least-squares rows (design §2.5).
+// Resets the members' sums and adds Gaussian priors and training hulls as least-squares rows (see docs/src/equations.md).
 //
 //   prior of parameter p:  r = (mean - u) w,  J_p = w,  w = 1/tau
 //   hull:                  r = -weight d,     J_p = weight sum_a n_a dz_a/du_p,  d = max over facets of n.z + offset, if d > 0

@@ -1,4 +1,4 @@
-// Y[row, n] = sum_k X[row, k] W[k, n] over the rows of a round's members: nearly all the arithmetic (design §2.2).
+// Y[row, n] = sum_k X[row, k] W[k, n] over the rows of a round's members: nearly all the arithmetic (see docs/src/equations.md).
 //
 // One invocation computes 4 rows x 16 columns in 16 vec4 registers, k in ascending order, no barriers: the best variant on software
 // adapters (gpu_notes). members, x (vec4; ROWS x INNER a member), w (vec4; INNER x COLUMNS), y (vec4; ROWS x COLUMNS a member). Sums in f32. The host emits

@@ -1,5 +1,5 @@
 // A banded matrix applied to rows: output_j = sum_d matrix_d[j + o_d] input[j + o_d], o = DIAGONALS/2 .. -DIAGONALS/2, zero beyond the
-// ends (design §2.3): the spectra's own resolution in DESI's storage, or a line spread on the template's pixels.
+// ends (see docs/src/equations.md): the spectra's own resolution in DESI's storage, or a line spread on the template's pixels.
 //
 // One pixel of one row of a member an invocation. members, input and output (ROWS x PIXELS a member), matrix (DIAGONALS x PIXELS,
 // a spectrum or constant). f32, d in ascending order.

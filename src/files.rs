@@ -10,7 +10,8 @@ use crate::faults::{Operation, at};
 #[derive(Debug)]
 pub(crate) struct File(fs::File);
 
-/// What came of locking a file. A lock goes with the file's handle, that is with the process at the latest.
+/// What came of locking a file. A lock goes with the file's handle, that is with the process at the latest. On Windows it also keeps
+/// other handles from reading and writing the file, those of the same process included; [`File::again`] gives a handle that may.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Lock {
     Held,
@@ -69,7 +70,11 @@ impl File {
     /// Flushes it to the disk.
     pub fn sync(&self) -> io::Result<()> {
         at(Operation::Sync)?;
-        self.0.sync_all()
+        match self.0.sync_all() {
+            // macOS asks the disk itself to empty its cache, which network file systems do not support
+            Err(error) if cfg!(target_vendor = "apple") && error.kind() == ErrorKind::Unsupported => Ok(()),
+            synced => synced,
+        }
     }
 }
 
@@ -105,8 +110,14 @@ impl Seek for File {
 
 /// Opens a file to be read. A pipe would be waited for, and no format here can be read without going back in it.
 pub(crate) fn open(path: &Path) -> io::Result<fs::File> {
-    if fs::metadata(path).is_ok_and(|found| !found.is_file() && !found.is_dir()) {
-        return Err(io::Error::new(ErrorKind::InvalidInput, "is a device or a pipe, not a file"));
+    if let Ok(found) = fs::metadata(path) {
+        if !found.is_file() && !found.is_dir() {
+            return Err(io::Error::new(ErrorKind::InvalidInput, "is a device or a pipe, not a file"));
+        }
+        // other systems open a folder and say so when it is read; Windows says only "Access is denied"
+        if cfg!(windows) && found.is_dir() {
+            return Err(ErrorKind::IsADirectory.into());
+        }
     }
     fs::File::open(path)
 }
@@ -127,7 +138,8 @@ pub(crate) fn remove(path: &Path) -> io::Result<()> {
     fs::remove_file(path)
 }
 
-/// Makes durable what was made and renamed in the folder of `path`, as far as the system knows of such a thing.
+/// Makes durable what was made and renamed in the folder of `path`, as far as the system knows of such a thing. Windows does not: there a
+/// folder cannot be opened as a file, and nothing is done.
 pub(crate) fn sync_folder(path: &Path) -> io::Result<()> {
     at(Operation::SyncFolder)?;
     let Ok(folder) = fs::File::open(folder(path)) else { return Ok(()) };

@@ -2,10 +2,8 @@
 
 mod common;
 
-use std::path::Path;
-
 use common::fits::{fitter, gpu, offset, same_bits, share, sound, synb_spectra};
-use common::{array, median, shared};
+use common::{array, data_folder, median};
 use popfit::spectra::ArmSpectra;
 use popfit::{Arm, Continuum, Device, Emulator, FitTable, LineSpread, Spectra, SpectraSettings, SpectralModel};
 
@@ -27,25 +25,24 @@ fn two_arms(whole: &Spectra) -> Spectra {
     Spectra::from_arms(CUTS.iter().map(cut).collect(), Some(whole.ids.clone())).unwrap()
 }
 
-fn model(shared: &Path, arms: &[&str]) -> SpectralModel {
-    let emulator = Emulator::open(shared.join("data/synb/emulator.safetensors")).unwrap();
+fn model(arms: &[&str]) -> SpectralModel {
+    let emulator = Emulator::open(crate::common::demo_emulator()).unwrap();
     let builder = arms.iter().fold(SpectralModel::builder(), |builder, arm| builder.arm(*arm, emulator.clone()));
     // the continuum of the whole range, seen in halves
     builder.velocity(-1000.0..=1000.0).continuum(Continuum::chebyshev(14)).marginalise(true).build().unwrap()
 }
 
-fn fit(shared: &Path, device: &Device, spectra: &Spectra) -> FitTable {
-    let table = fitter(model(shared, &["b", "r"]), device).fit(spectra).unwrap();
+fn fit(device: &Device, spectra: &Spectra) -> FitTable {
+    let table = fitter(model(&["b", "r"]), device).fit(spectra).unwrap();
     sound(&table);
     table
 }
 
 #[test]
 fn two_arms_on_both_devices() {
-    let Some(shared) = shared() else { return };
-    let spectra = two_arms(&synb_spectra(&shared));
-    let cpu = fit(&shared, &Device::cpu(), &spectra);
-    let (_, truth) = array(&shared.join("data/synb/fixed_vsini/truth.npz"), "parameters");
+    let spectra = two_arms(&synb_spectra());
+    let cpu = fit(&Device::cpu(), &spectra);
+    let (_, truth) = array(&data_folder().join("synb/fixed_vsini/truth.npz"), "parameters");
     let away = |n: usize| offset(&cpu.rows[n], &truth[5 * n..5 * n + 5], &cpu.rows[n].errors);
     let inside: Vec<usize> = (0..SPECTRA).filter(|&n| cpu.rows[n].at_bound == 0).collect();
     let offsets: Vec<f64> = inside.iter().map(|&n| away(n)).collect();
@@ -59,7 +56,7 @@ fn two_arms_on_both_devices() {
     assert!((1.0..2.1).contains(&median(offsets.clone())));
     assert!(share(&offsets, |s| *s < 4.0) >= 0.97);
     let Some(device) = gpu() else { return };
-    let on_gpu = fit(&shared, &device, &spectra);
+    let on_gpu = fit(&device, &spectra);
     let apart: Vec<f64> =
         inside.iter().map(|&n| offset(&on_gpu.rows[n], &cpu.rows[n].parameters, &cpu.rows[n].errors)).collect();
     println!(
@@ -92,17 +89,16 @@ const LOSSES: [(&str, Lose); 3] = [
 
 #[test]
 fn a_lost_arm_drops_out_of_its_spectrum_alone() {
-    let Some(shared) = shared() else { return };
-    let spectra = two_arms(&synb_spectra(&shared)).slice(0..16);
+    let spectra = two_arms(&synb_spectra()).slice(0..16);
     for device in common::fits::devices() {
-        let whole = fit(&shared, &device, &spectra);
-        let blue = fitter(model(&shared, &["b"]), &device).fit(&spectra).unwrap();
+        let whole = fit(&device, &spectra);
+        let blue = fitter(model(&["b"]), &device).fit(&spectra).unwrap();
         for (loss, lose) in LOSSES {
             let mut some = spectra.clone();
             let arm = &mut some.arms[1];
             let range = 5 * arm.pixels..6 * arm.pixels;
             lose(arm, range);
-            let some = fit(&shared, &device, &some);
+            let some = fit(&device, &some);
             for (n, (a, b)) in some.rows.iter().zip(&whole.rows).enumerate().filter(|(n, _)| *n != 5) {
                 same_bits(a, b, &format!("{}, {loss}: spectrum {n}", device.name()));
             }
@@ -117,12 +113,11 @@ fn a_lost_arm_drops_out_of_its_spectrum_alone() {
 /// A file without one of the model's arms is fitted without it; one with none of them is refused.
 #[test]
 fn an_arm_that_a_file_lacks_drops_out() {
-    let Some(shared) = shared() else { return };
-    let mut spectra = two_arms(&synb_spectra(&shared)).slice(0..8);
+    let mut spectra = two_arms(&synb_spectra()).slice(0..8);
     for device in common::fits::devices() {
-        let blue = fitter(model(&shared, &["b"]), &device).fit(&spectra).unwrap();
+        let blue = fitter(model(&["b"]), &device).fit(&spectra).unwrap();
         let alone = Spectra { arms: vec![spectra.arms[0].clone()], ..spectra.clone() };
-        let both = fitter(model(&shared, &["b", "r"]), &device);
+        let both = fitter(model(&["b", "r"]), &device);
         assert!(both.notes(&alone)[0].contains("arm \"r\"") && both.notes(&spectra).is_empty());
         let fits = both.fit(&alone).unwrap();
         for (row, blue) in fits.rows.iter().zip(&blue.rows) {
@@ -132,16 +127,15 @@ fn an_arm_that_a_file_lacks_drops_out() {
         assert!(shown[0].unmasked > 0 && shown[1].model.is_empty() && shown[1].chi2.to_bits() == 0);
     }
     spectra.arms.iter_mut().for_each(|arm| arm.name.push('x'));
-    let error = fitter(model(&shared, &["b", "r"]), &popfit::Device::cpu()).fit(&spectra).unwrap_err();
+    let error = fitter(model(&["b", "r"]), &popfit::Device::cpu()).fit(&spectra).unwrap_err();
     assert!(error.to_string().contains("there are arms: bx, rx"), "{error}");
 }
 
 /// Each arm its own continuum, range, interpolation and line spread; masks and floor of the model for all.
 #[test]
 fn arms_have_settings_of_their_own() {
-    let Some(shared) = shared() else { return };
-    let spectra = two_arms(&synb_spectra(&shared)).slice(0..8);
-    let emulator = Emulator::open(shared.join("data/synb/emulator.safetensors")).unwrap();
+    let spectra = two_arms(&synb_spectra()).slice(0..8);
+    let emulator = Emulator::open(crate::common::demo_emulator()).unwrap();
     let grid = spectra.arms[0].grid(0);
     let (low, high) = (grid[200], grid[1500]);
     let blue = Arm::new("b", emulator.clone()).range(low, high).continuum(Continuum::rbf(6));

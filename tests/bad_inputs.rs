@@ -1,10 +1,10 @@
-//! Bad spectra among good ones (shared `bad_inputs.md`, rows 1–10, 18–22, 25, 26): a row or a flag of their own, and not a bit
+//! Bad spectra among good ones (`tests/data/bad_inputs.md`, rows 1–10, 18–22, 25, 26): a row or a flag of their own, and not a bit
 //! of another's changes.
 
 mod common;
 
 use common::fits::{devices, fitter, offset, pick, same_bits, sound, synb_spectra};
-use common::{shared, synb_model};
+use common::synb_model;
 use popfit::spectra::Wavelength;
 use popfit::{
     Continuum, Device, Emulator, Error, FitRow, FitTable, Nonfinite, Spectra, SpectraSettings, SpectralModel,
@@ -57,8 +57,8 @@ fn keep(ivar: &mut [f64], count: usize) {
 }
 
 /// The first spectra of synb, no pixel masked.
-fn good(shared: &std::path::Path) -> Spectra {
-    let mut spectra = synb_spectra(shared).slice(0..GOOD);
+fn good() -> Spectra {
+    let mut spectra = synb_spectra().slice(0..GOOD);
     spectra.arms[0].mask.clear();
     spectra
 }
@@ -85,10 +85,9 @@ fn others_are_unchanged(table: &FitTable, clean: &FitTable, place: usize, what: 
 
 #[test]
 fn a_bad_spectrum_is_a_row_and_the_others_do_not_change() {
-    let Some(shared) = shared() else { return };
-    let good = good(&shared);
+    let good = good();
     for device in devices() {
-        let fitter = fitter(synb_model(&shared), &device);
+        let fitter = fitter(synb_model(), &device);
         let clean = fitter.fit(&good).unwrap();
         assert!(clean.rows.iter().all(|row| row.status.is_success()));
         for (name, spoil, outcome) in FAULTS {
@@ -103,10 +102,9 @@ fn a_bad_spectrum_is_a_row_and_the_others_do_not_change() {
 
 #[test]
 fn masked_values_are_never_seen() {
-    let Some(shared) = shared() else { return };
-    let good = good(&shared);
+    let good = good();
     for device in devices() {
-        let fitter = fitter(synb_model(&shared), &device);
+        let fitter = fitter(synb_model(), &device);
         let zero = spoiled(&good, 1, |_, ivar| ivar[100..120].fill(0.0));
         let expected = fitter.fit(&zero).unwrap();
         let unmasked = fitter.fit(&good).unwrap();
@@ -125,17 +123,16 @@ fn masked_values_are_never_seen() {
     }
 }
 
-fn builder(shared: &std::path::Path) -> SpectralModelBuilder {
-    let emulator = Emulator::open(shared.join("data/synb/emulator.safetensors")).unwrap();
+fn builder() -> SpectralModelBuilder {
+    let emulator = Emulator::open(crate::common::demo_emulator()).unwrap();
     SpectralModel::builder().arm("", emulator).velocity(-1000.0..=1000.0).continuum(Continuum::rbf(10))
 }
 
 #[test]
 fn non_finite_flux_is_masked_on_request() {
-    let Some(shared) = shared() else { return };
     let settings = SpectraSettings { nonfinite: Nonfinite::Mask, ..SpectraSettings::default() };
-    let good = good(&shared);
-    let fitter = fitter(builder(&shared).spectra(settings).build().unwrap(), &Device::cpu());
+    let good = good();
+    let fitter = fitter(builder().spectra(settings).build().unwrap(), &Device::cpu());
     let bad = fitter.fit(&spoiled(&good, 1, |flux, _| flux[50..53].fill(f64::NAN))).unwrap();
     let zero = fitter.fit(&spoiled(&good, 1, |_, ivar| ivar[50..53].fill(0.0))).unwrap();
     let mut row = bad.rows[1].clone();
@@ -147,9 +144,8 @@ fn non_finite_flux_is_masked_on_request() {
 
 #[test]
 fn strict_makes_a_bad_spectrum_an_error() {
-    let Some(shared) = shared() else { return };
-    let bad = spoiled(&good(&shared), 3, |_, ivar| ivar[17] = -2.0);
-    let error = fitter(synb_model(&shared), &Device::cpu()).strict(true).fit(&bad).unwrap_err();
+    let bad = spoiled(&good(), 3, |_, ivar| ivar[17] = -2.0);
+    let error = fitter(synb_model(), &Device::cpu()).strict(true).fit(&bad).unwrap_err();
     let message = error.to_string();
     assert!(matches!(error, Error::BadSpectrum { row: 3, .. }), "{message}");
     for part in ["spectra.npz", "row 3", "id 3", "bad_weight", "pixel 17", "ivar", "-2"] {
@@ -159,12 +155,11 @@ fn strict_makes_a_bad_spectrum_an_error() {
 
 #[test]
 fn starts_are_checked_one_by_one() {
-    let Some(shared) = shared() else { return };
-    let good = good(&shared);
+    let good = good();
     let start = [0.0, 6000.0, 3.0, -1.0, 0.2];
     for device in devices() {
-        let refusing = fitter(synb_model(&shared), &device);
-        let clipping = fitter(builder(&shared).marginalise(true).clip_starts(true).build().unwrap(), &device);
+        let refusing = fitter(synb_model(), &device);
+        let clipping = fitter(builder().marginalise(true).clip_starts(true).build().unwrap(), &device);
         let clean = refusing.fit_from(&good, &start.repeat(GOOD)).unwrap();
         for place in PLACES {
             let with = |p: usize, value: f64| {
@@ -186,18 +181,17 @@ fn starts_are_checked_one_by_one() {
         }
     }
     // without data the parameters are the start
-    let table = fitter(synb_model(&shared), &Device::cpu())
+    let table = fitter(synb_model(), &Device::cpu())
         .fit_from(&spoiled(&good, 2, |_, ivar| ivar.fill(0.0)), &start.repeat(GOOD))
         .unwrap();
     assert!(refused(&table.rows[2], "no_data") && table.rows[2].parameters == start, "{:?}", table.rows[2]);
-    let few = fitter(synb_model(&shared), &Device::cpu()).fit_from(&good, &start).unwrap_err();
+    let few = fitter(synb_model(), &Device::cpu()).fit_from(&good, &start).unwrap_err();
     assert!(matches!(few, Error::ShapeMismatch { .. }), "{few}");
 }
 
 #[test]
 fn the_scale_of_the_flux_does_not_matter() {
-    let Some(shared) = shared() else { return };
-    let good = good(&shared);
+    let good = good();
     let scaled = |by: &dyn Fn(usize) -> f64| {
         (0..GOOD).fold(good.clone(), |spectra, n| {
             let by = by(n);
@@ -209,7 +203,7 @@ fn the_scale_of_the_flux_does_not_matter() {
     };
     for device in devices() {
         // without the constants of −2 ln L a row has no units
-        let fitter = fitter(builder(&shared).build().unwrap(), &device);
+        let fitter = fitter(builder().build().unwrap(), &device);
         let unit = fitter.fit(&good).unwrap();
         for exponent in [-57, 100] {
             let table = fitter.fit(&scaled(&|_| 2f64.powi(exponent))).unwrap();
@@ -228,10 +222,9 @@ fn the_scale_of_the_flux_does_not_matter() {
 
 #[test]
 fn no_spectra_no_rows() {
-    let Some(shared) = shared() else { return };
     for device in devices() {
-        let fitter = fitter(synb_model(&shared), &device);
-        let table = fitter.fit(&pick(&good(&shared), &[])).unwrap();
+        let fitter = fitter(synb_model(), &device);
+        let table = fitter.fit(&pick(&good(), &[])).unwrap();
         assert!(table.is_empty() && table.parameters == fitter.parameters());
         assert_eq!(table.column("teff"), Some(Vec::new()));
     }
@@ -251,13 +244,12 @@ const GRIDS: [(&str, SpoilGrid, &str); 5] = [
 
 #[test]
 fn bad_grids() {
-    let Some(shared) = shared() else { return };
-    let good = good(&shared);
+    let good = good();
     let arm = &good.arms[0];
     let mut own = good.clone();
     own.arms[0].wavelength = Wavelength::Own(arm.grid(0).repeat(GOOD));
     for device in devices() {
-        let fitter = fitter(synb_model(&shared), &device);
+        let fitter = fitter(synb_model(), &device);
         let clean = fitter.fit(&own).unwrap();
         for (row, on_shared) in clean.rows.iter().zip(&fitter.fit(&good).unwrap().rows) {
             same_bits(row, on_shared, "own and shared grids");
@@ -278,7 +270,7 @@ fn bad_grids() {
         let mut grid = arm.grid(0).to_vec();
         spoil(&mut grid);
         let error = match Spectra::from_arrays(grid, arm.flux.clone(), arm.ivar.clone(), None, None) {
-            Ok(spectra) => fitter(synb_model(&shared), &Device::cpu()).fit(&spectra).unwrap_err(),
+            Ok(spectra) => fitter(synb_model(), &Device::cpu()).fit(&spectra).unwrap_err(),
             Err(error) => error,
         };
         let right = if cause == "no_overlap" {

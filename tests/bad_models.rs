@@ -1,4 +1,4 @@
-//! Models and requests that cannot work, or only in part (shared `bad_inputs.md`, rows 11, 12, 14–17, 22–24, 37), on networks
+//! Models and requests that cannot work, or only in part (`tests/data/bad_inputs.md`, rows 11, 12, 14–17, 22–24, 37), on networks
 //! whose answers are known.
 
 mod common;

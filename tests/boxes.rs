@@ -6,7 +6,6 @@ use std::ops::Range;
 
 use common::fits::{devices, fitter, pick, synb_spectra};
 use common::random::Random;
-use common::shared;
 use popfit::{
     Continuum, CurveFit, CurveFitter, Curves, Device, Emulator, FitRow, Fitter, Formula, LabelSettings,
     LevenbergMarquardt, NelderMead, SpectralModel,
@@ -96,10 +95,9 @@ fn faces_are_met_as_they_are_alone() {
 /// A simplex knows nothing of slopes and faces, and finds nothing better.
 #[test]
 fn spectra_in_narrow_boxes_end_as_low_as_a_simplex() {
-    let Some(shared) = shared() else { return };
     let bounds = |low, high| LabelSettings { bounds: Some((low, high)), ..LabelSettings::default() };
     let model = SpectralModel::builder()
-        .arm("", Emulator::open(shared.join("data/synb/emulator.safetensors")).unwrap())
+        .arm("", Emulator::open(crate::common::demo_emulator()).unwrap())
         .velocity(-1000.0..=1000.0)
         .continuum(Continuum::rbf(10))
         .label("teff", bounds(4800.0, 5800.0))
@@ -107,7 +105,7 @@ fn spectra_in_narrow_boxes_end_as_low_as_a_simplex() {
         .label("feh", bounds(-1.5, -0.5))
         .build()
         .unwrap();
-    let spectra = pick(&synb_spectra(&shared), &(0..32).collect::<Vec<usize>>());
+    let spectra = pick(&synb_spectra(), &(0..32).collect::<Vec<usize>>());
     let simplex = Fitter::new(model.clone(), Device::cpu(), NelderMead::default()).unwrap().fit(&spectra).unwrap();
     for device in devices() {
         let steps = fitter(model.clone(), &device).fit(&spectra).unwrap();

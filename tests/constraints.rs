@@ -2,24 +2,22 @@
 
 mod common;
 
-use std::path::Path;
-
 use common::fits::{devices, fitter, pick, sound, synb_spectra};
-use common::{shared, synb_model, tiny};
+use common::{synb_model, tiny};
 use popfit::{
     Arm, Continuum, Device, Emulator, FitTable, Interpolation, LabelSettings, SpectralModel, SpectralModelBuilder, flag,
 };
 
-fn emulator(shared: &Path) -> Emulator {
-    Emulator::open(shared.join("data/synb/emulator.safetensors")).unwrap()
+fn emulator() -> Emulator {
+    Emulator::open(crate::common::demo_emulator()).unwrap()
 }
 
-fn builder(shared: &Path) -> SpectralModelBuilder {
-    SpectralModel::builder().arm("", emulator(shared)).velocity(-1000.0..=1000.0).continuum(Continuum::rbf(10))
+fn builder() -> SpectralModelBuilder {
+    SpectralModel::builder().arm("", emulator()).velocity(-1000.0..=1000.0).continuum(Continuum::rbf(10))
 }
 
-fn fit(shared: &Path, model: SpectralModel, device: &Device) -> FitTable {
-    let table = fitter(model, device).fit(&pick(&synb_spectra(shared), &[0, 6, 7])).unwrap();
+fn fit(model: SpectralModel, device: &Device) -> FitTable {
+    let table = fitter(model, device).fit(&pick(&synb_spectra(), &[0, 6, 7])).unwrap();
     sound(&table);
     assert!(table.rows.iter().all(|row| row.status.is_success()), "{table:?}");
     table
@@ -31,11 +29,10 @@ fn prior(mean: f64, sigma: f64) -> LabelSettings {
 
 #[test]
 fn a_tight_prior_pulls_and_a_loose_one_does_not() {
-    let Some(shared) = shared() else { return };
     for device in devices() {
-        let free = fit(&shared, builder(&shared).build().unwrap(), &device);
-        let loose = fit(&shared, builder(&shared).label("feh", prior(0.0, 1e4)).build().unwrap(), &device);
-        let tight = fit(&shared, builder(&shared).label("feh", prior(-1.0, 1e-4)).build().unwrap(), &device);
+        let free = fit(builder().build().unwrap(), &device);
+        let loose = fit(builder().label("feh", prior(0.0, 1e4)).build().unwrap(), &device);
+        let tight = fit(builder().label("feh", prior(-1.0, 1e-4)).build().unwrap(), &device);
         for ((free, loose), tight) in free.rows.iter().zip(&loose.rows).zip(&tight.rows) {
             assert!((loose.parameters[3] - free.parameters[3]).abs() < 0.02 * free.errors[3], "{loose:?}\n{free:?}");
             assert!((tight.parameters[3] + 1.0).abs() < 1e-3 && tight.errors[3] < 1.0001e-4, "{tight:?}");
@@ -46,11 +43,10 @@ fn a_tight_prior_pulls_and_a_loose_one_does_not() {
 
 #[test]
 fn a_prior_as_wide_as_the_error_halves_the_variance() {
-    let Some(shared) = shared() else { return };
-    let free = fit(&shared, builder(&shared).build().unwrap(), &Device::cpu());
+    let free = fit(builder().build().unwrap(), &Device::cpu());
     let row = &free.rows[0]; // S/N 159: as good as linear
     let (mean, sigma) = (row.parameters[1] + row.errors[1], row.errors[1]);
-    let both = fit(&shared, builder(&shared).label("teff", prior(mean, sigma)).build().unwrap(), &Device::cpu());
+    let both = fit(builder().label("teff", prior(mean, sigma)).build().unwrap(), &Device::cpu());
     let moved = (both.rows[0].parameters[1] - row.parameters[1]) / sigma;
     let narrowed = both.rows[0].errors[1] / sigma;
     println!("moved by {moved:.4} sigma, error times {narrowed:.4}");
@@ -59,14 +55,13 @@ fn a_prior_as_wide_as_the_error_halves_the_variance() {
 
 #[test]
 fn a_bound_pins() {
-    let Some(shared) = shared() else { return };
     for device in devices() {
-        let free = fit(&shared, builder(&shared).build().unwrap(), &device);
+        let free = fit(builder().build().unwrap(), &device);
         // above every solution but inside the hull's reach
         let highest = free.rows.iter().map(|row| row.parameters[2]).fold(f64::MIN, f64::max);
         let bound = highest + 0.02;
         let bounds = LabelSettings { bounds: Some((bound, 5.2)), ..LabelSettings::default() };
-        let table = fit(&shared, builder(&shared).label("logg", bounds).build().unwrap(), &device);
+        let table = fit(builder().label("logg", bounds).build().unwrap(), &device);
         for (row, free) in table.rows.iter().zip(&free.rows) {
             assert_eq!((row.at_bound & 4, row.parameters[2]), (4, bound), "{row:?}");
             assert!(row.flags & flag::AT_BOUND != 0 && row.errors[2].is_nan(), "{row:?}");
@@ -108,12 +103,11 @@ fn released_errors_are_those_of_a_fit_without_bounds() {
 
 #[test]
 fn fixed_and_held_labels() {
-    let Some(shared) = shared() else { return };
     let fixed = LabelSettings { fixed: Some(0.2), ..LabelSettings::default() };
     let held = LabelSettings { bounds: Some((0.2, 0.2)), ..LabelSettings::default() };
     for device in devices() {
-        let fixed = fit(&shared, builder(&shared).label("alpha", fixed.clone()).build().unwrap(), &device);
-        let held = fit(&shared, builder(&shared).label("alpha", held.clone()).build().unwrap(), &device);
+        let fixed = fit(builder().label("alpha", fixed.clone()).build().unwrap(), &device);
+        let held = fit(builder().label("alpha", held.clone()).build().unwrap(), &device);
         assert_eq!(fixed.parameters, ["velocity", "teff", "logg", "feh"]);
         assert_eq!(held.parameters, ["velocity", "teff", "logg", "feh", "alpha"]);
         assert!(fixed.column("alpha").is_none() && held.errors("alpha") == Some(vec![0.0; 3]));
@@ -128,10 +122,9 @@ fn fixed_and_held_labels() {
 
 #[test]
 fn a_fixed_velocity_is_that_velocity() {
-    let Some(shared) = shared() else { return };
-    let free = fit(&shared, builder(&shared).build().unwrap(), &Device::cpu());
+    let free = fit(builder().build().unwrap(), &Device::cpu());
     let velocity = free.rows[0].parameters[0];
-    let fixed = fit(&shared, builder(&shared).fixed_velocity(velocity).build().unwrap(), &Device::cpu());
+    let fixed = fit(builder().fixed_velocity(velocity).build().unwrap(), &Device::cpu());
     assert_eq!(fixed.parameters, ["teff", "logg", "feh", "alpha"]);
     assert!((fixed.rows[0].chi2 - free.rows[0].chi2).abs() < 0.01);
     assert_eq!(fixed.rows[0].dof, free.rows[0].dof + 1);
@@ -139,9 +132,8 @@ fn a_fixed_velocity_is_that_velocity() {
 
 #[test]
 fn marginalisation_changes_the_objective_alone() {
-    let Some(shared) = shared() else { return };
-    let plain = fit(&shared, builder(&shared).build().unwrap(), &Device::cpu());
-    let marginal = fit(&shared, synb_model(&shared), &Device::cpu());
+    let plain = fit(builder().build().unwrap(), &Device::cpu());
+    let marginal = fit(synb_model(), &Device::cpu());
     for (plain, marginal) in plain.rows.iter().zip(&marginal.rows) {
         assert_eq!(plain.objective, plain.chi2); // inside the hull, no prior
         assert!((marginal.objective - marginal.chi2).abs() > 1.0);
@@ -151,7 +143,6 @@ fn marginalisation_changes_the_objective_alone() {
 
 #[test]
 fn jacobians_meet_differences() {
-    let Some(shared) = shared() else { return };
     let apart = |model: SpectralModel| {
         let checks = fitter(model, &Device::cpu()).check_jacobian().unwrap();
         let names: Vec<String> = checks.iter().map(|c| c.parameter.clone()).collect();
@@ -161,8 +152,8 @@ fn jacobians_meet_differences() {
         }
         checks.iter().map(|c| c.relative_difference).fold(0.0, f64::max)
     };
-    assert!(apart(synb_model(&shared)) < 1e-6);
-    let linear = Arm::new("", emulator(&shared)).interpolation(Interpolation::Linear);
+    assert!(apart(synb_model()) < 1e-6);
+    let linear = Arm::new("", emulator()).interpolation(Interpolation::Linear);
     let linear = SpectralModel::builder().add_arm(linear).velocity(-1000.0..=1000.0).continuum(Continuum::none());
     assert!(apart(linear.build().unwrap()) < 1e-6);
 }

@@ -6,7 +6,7 @@ use std::io::Read;
 use std::path::Path;
 
 use common::fits::{offset, pick, same_bits, sound};
-use common::shared;
+use common::{data_folder, real_data};
 use fitsio_pure::bintable::{BinaryColumnData, parse_binary_table_columns, read_binary_column};
 use fitsio_pure::hdu::{HduInfo, parse_fits};
 use popfit::{
@@ -16,11 +16,11 @@ use popfit::{
 
 const PARAMETERS: [&str; 6] = ["velocity", "vsini", "teff", "logg", "feh", "alpha"];
 
-fn model(shared: &Path, settings: SpectraSettings) -> SpectralModel {
+fn model(settings: SpectraSettings) -> SpectralModel {
     let mut builder = SpectralModel::builder();
     for name in ["b", "r", "z"] {
         builder = builder
-            .add_arm(Arm::new(name, Emulator::open(shared.join(format!("data/desi/{name}.safetensors"))).unwrap()));
+            .add_arm(Arm::new(name, Emulator::open(data_folder().join(format!("desi/{name}.safetensors"))).unwrap()));
     }
     builder
         .velocity(-1000.0..=1000.0)
@@ -33,8 +33,8 @@ fn model(shared: &Path, settings: SpectraSettings) -> SpectralModel {
         .unwrap()
 }
 
-fn coadd(shared: &Path) -> Spectra {
-    Spectra::open(shared.join("data/desi/coadd-synth-505.fits.gz")).unwrap()
+fn coadd() -> Spectra {
+    Spectra::open(data_folder().join("desi/coadd-synth-505.fits.gz")).unwrap()
 }
 
 /// Columns of a binary table, (rows, 6); read by another library than popfit's.
@@ -60,8 +60,8 @@ fn columns(path: &Path, table: &str, names: [&str; 6]) -> Vec<[f64; 6]> {
     (0..all[0].len()).map(|n| std::array::from_fn(|p| all[p][n])).collect()
 }
 
-fn theirs(shared: &Path) -> Vec<[f64; 6]> {
-    let path = shared.join("data/desi/rvtab_coadd-synth-505.fits");
+fn theirs() -> Vec<[f64; 6]> {
+    let path = data_folder().join("desi/rvtab_coadd-synth-505.fits");
     columns(&path, "RVTAB", ["VRAD", "VSINI", "TEFF", "LOGG", "FEH", "ALPHAFE"])
 }
 
@@ -78,11 +78,10 @@ fn fit(model: &SpectralModel, spectra: &Spectra) -> FitTable {
 /// popfit's own objective at rvs_desi_fit's answer is never below popfit's minimum.
 #[test]
 fn every_fibre_ends_below_rvs_desi_fit() {
-    let Some(shared) = shared() else { return };
-    let (model, spectra) = (model(&shared, SpectraSettings::default()), coadd(&shared));
+    let (model, spectra) = (model(SpectraSettings::default()), coadd());
     let table = fit(&model, &spectra);
     let once = LevenbergMarquardt { max_rounds: 1, ..LevenbergMarquardt::default() };
-    let starts: Vec<f64> = theirs(&shared).into_iter().flatten().collect();
+    let starts: Vec<f64> = theirs().into_iter().flatten().collect();
     let peer = Fitter::new(model, Device::cpu(), once).unwrap().fit_from(&spectra, &starts).unwrap();
     let gains: Vec<f64> = table.rows.iter().zip(&peer.rows).map(|(own, peer)| peer.objective - own.objective).collect();
     println!("below rvs_desi_fit's by {gains:.3?}");
@@ -94,9 +93,8 @@ fn every_fibre_ends_below_rvs_desi_fit() {
 /// (found − true) / error has mean 0 and width 1.
 #[test]
 fn pulls_against_the_truth() {
-    let Some(shared) = shared() else { return };
-    let table = fit(&model(&shared, SpectraSettings::default()), &coadd(&shared));
-    let path = shared.join("data/desi/coadd-synth-505.fits.gz");
+    let table = fit(&model(SpectraSettings::default()), &coadd());
+    let path = data_folder().join("desi/coadd-synth-505.fits.gz");
     let truth = columns(&path, "TRUTH", ["vel", "vsini", "teff", "logg", "feh", "alpha"]);
     for (p, name) in PARAMETERS.iter().enumerate() {
         let rows = table.rows.iter().zip(&truth).filter(|(row, _)| row.at_bound >> p & 1 == 0);
@@ -112,8 +110,7 @@ fn pulls_against_the_truth() {
 /// Slow rotators end at vsini 0, and that alone is not flag 16. A χ² that the truth explains, and positive flux, are not improbable.
 #[test]
 fn fibres_at_rest_have_a_flag_of_their_own() {
-    let Some(shared) = shared() else { return };
-    let table = fit(&model(&shared, SpectraSettings::default()), &coadd(&shared));
+    let table = fit(&model(SpectraSettings::default()), &coadd());
     let at_rest: Vec<&FitRow> = table.rows.iter().filter(|row| row.at_bound & 2 != 0).collect();
     println!("{} at rest, flags {:?}", at_rest.len(), table.rows.iter().map(|row| row.flags).collect::<Vec<_>>());
     assert!(at_rest.len() >= 3);
@@ -127,11 +124,10 @@ fn fibres_at_rest_have_a_flag_of_their_own() {
 /// With rvs_desi_fit's own preprocessing the velocities are its own.
 #[test]
 fn velocities_agree_with_rvs_desi_fit() {
-    let Some(shared) = shared() else { return };
     let settings = SpectraSettings { mask: vec![(4300.0, 4450.0)], error_floor: 0.3, ..SpectraSettings::default() };
-    let table = fit(&model(&shared, settings), &coadd(&shared));
+    let table = fit(&model(settings), &coadd());
     let apart = |(row, peer): (&FitRow, &[f64; 6])| (row.parameters[0] - peer[0]).abs() / row.errors[0];
-    let apart: Vec<f64> = table.rows.iter().zip(&theirs(&shared)).map(apart).collect();
+    let apart: Vec<f64> = table.rows.iter().zip(&theirs()).map(apart).collect();
     println!("velocities apart, in errors: {apart:.3?}");
     assert!(apart.iter().filter(|sigma| **sigma <= 0.2).count() >= 22);
 }
@@ -139,8 +135,8 @@ fn velocities_agree_with_rvs_desi_fit() {
 /// A real DA white dwarf: at the edges of the hot grid, and flagged so.
 #[test]
 fn the_white_dwarf_of_sdss() {
-    let Some(shared) = shared() else { return };
-    let emulator = Emulator::open(shared.join("data/sdss/emulator.safetensors")).unwrap();
+    let Some(folder) = real_data().map(|folder| folder.join("sdss")) else { return };
+    let emulator = Emulator::open(folder.join("emulator.safetensors")).unwrap();
     let model = SpectralModel::builder()
         .arm("", emulator)
         .velocity(-1000.0..=1000.0)
@@ -149,7 +145,7 @@ fn the_white_dwarf_of_sdss() {
         .marginalise(true)
         .build()
         .unwrap();
-    let spectra = Spectra::open(shared.join("data/sdss/spec-0266-51602-0031.fits")).unwrap();
+    let spectra = Spectra::open(folder.join("spec-0266-51602-0031.fits")).unwrap();
     let table = Fitter::new(model, Device::cpu(), LevenbergMarquardt::default()).unwrap().fit(&spectra).unwrap();
     let row = &table.rows[0];
     println!("{row:?}");
@@ -160,8 +156,7 @@ fn the_white_dwarf_of_sdss() {
 /// Rows of starts that recur are kept, arm by arm, by the CPU; alone nothing recurs.
 #[test]
 fn a_fibre_is_the_same_among_its_copies() {
-    let Some(shared) = shared() else { return };
-    let (spectra, model) = (coadd(&shared), model(&shared, SpectraSettings::default()));
+    let (spectra, model) = (coadd(), model(SpectraSettings::default()));
     let fitter = Fitter::new(model, Device::cpu(), LevenbergMarquardt::default()).unwrap();
     let order: Vec<usize> = (0..12).flat_map(|_| [2, 9, 17]).collect();
     let together = fitter.fit(&pick(&spectra, &order)).unwrap();
@@ -174,8 +169,7 @@ fn a_fibre_is_the_same_among_its_copies() {
 /// In units of the errors. One fibre's vsini is 18 ± 30 km/s: the cost is two to three times as curved there as its normal matrix says.
 #[test]
 fn seeds_and_precisions_end_at_the_same_point() {
-    let Some(shared) = shared() else { return };
-    let (spectra, model) = (coadd(&shared), model(&shared, SpectraSettings::default()));
+    let (spectra, model) = (coadd(), model(SpectraSettings::default()));
     let rows = |seed, precision| {
         let fitter = Fitter::new(model.clone(), Device::cpu(), LevenbergMarquardt::default()).unwrap();
         fitter.seed(seed).precision(precision).fit(&spectra).unwrap().rows

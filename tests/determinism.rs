@@ -1,10 +1,10 @@
-//! A fit has the same bits alone, in any batch, order or chunk, on each device (design §2, "Order of sums").
+//! A fit has the same bits alone, in any batch, order or chunk, on each device (see `docs/src/equations.md`).
 
 mod common;
 
 use common::fits::{bits, devices, fitter, least_memory, pick, same_bits, sound, synb_spectra};
 use common::random::Random;
-use common::{rotating_model, shared, synb_model, tiny};
+use common::{rotating_model, synb_model, tiny};
 use popfit::{Continuum, Device, FitTable, Spectra, SpectralModel};
 
 /// A permutation of 0..n with no pattern.
@@ -45,18 +45,16 @@ fn check(device: &Device, model: SpectralModel, spectra: &Spectra) -> FitTable {
 
 #[test]
 fn any_batch_and_order() {
-    let Some(shared) = shared() else { return };
     for device in devices() {
-        check(&device, synb_model(&shared), &synb_spectra(&shared));
+        check(&device, synb_model(), &synb_spectra());
     }
 }
 
 /// Starts that recur have their rows kept by the CPU; alone nothing recurs.
 #[test]
 fn starts_that_many_share() {
-    let Some(shared) = shared() else { return };
-    let spectra = synb_spectra(&shared);
-    for model in [synb_model(&shared), rotating_model(&shared)] {
+    let spectra = synb_spectra();
+    for model in [synb_model(), rotating_model()] {
         let fitter = fitter(model, &Device::cpu());
         let order: Vec<usize> = (0..20).flat_map(|_| [3, 50, 77, 10, 126]).collect();
         let together = fitter.fit(&pick(&spectra, &order)).unwrap();
@@ -69,10 +67,9 @@ fn starts_that_many_share() {
 
 #[test]
 fn any_chunk() {
-    let Some(shared) = shared() else { return };
-    let spectra = synb_spectra(&shared);
+    let spectra = synb_spectra();
     for device in devices() {
-        let fitter = fitter(synb_model(&shared), &device);
+        let fitter = fitter(synb_model(), &device);
         let whole = fitter.fit(&spectra).unwrap();
         let one = spectra.slice(0..1);
         // a spectrum's starts enter together, and of spectra with little masked there are four at most
@@ -89,11 +86,10 @@ fn any_chunk() {
 
 #[test]
 fn any_number_of_threads() {
-    let Some(shared) = shared() else { return };
-    let spectra = synb_spectra(&shared).slice(0..32);
+    let spectra = synb_spectra().slice(0..32);
     let fit = |threads: usize| {
         let pool = rayon::ThreadPoolBuilder::new().num_threads(threads).build().unwrap();
-        pool.install(|| fitter(synb_model(&shared), &Device::cpu()).fit(&spectra).unwrap())
+        pool.install(|| fitter(synb_model(), &Device::cpu()).fit(&spectra).unwrap())
     };
     let (one, many) = (fit(1), fit(5));
     assert!(one.rows.iter().zip(&many.rows).all(|(a, b)| bits(a) == bits(b)));
@@ -101,9 +97,8 @@ fn any_number_of_threads() {
 
 #[test]
 fn without_a_velocity_or_a_continuum() {
-    let Some(shared) = shared() else { return };
-    let emulator = || popfit::Emulator::open(shared.join("data/synb/emulator.safetensors")).unwrap();
-    let spectra = synb_spectra(&shared).slice(0..24);
+    let emulator = || popfit::Emulator::open(crate::common::demo_emulator()).unwrap();
+    let spectra = synb_spectra().slice(0..24);
     for device in devices() {
         let at_rest = SpectralModel::builder().arm("", emulator()).continuum(Continuum::rbf(10)).build().unwrap();
         check(&device, at_rest, &spectra);

@@ -5,7 +5,7 @@ mod common;
 use std::path::Path;
 
 use common::fits::{devices, fitter, same_bits, sound};
-use common::{f64s, file, npy, npz, shared, tiny};
+use common::{f64s, file, npy, npz, tiny};
 use popfit::spectra::{Column, ColumnValues};
 use popfit::{
     Continuum, Device, Emulator, FitTable, LabelColumns, LabelSettings, Spectra, SpectralModel, SpectralModelBuilder,
@@ -151,9 +151,8 @@ fn bounds_of_columns_that_are_no_numbers() {
 
 #[test]
 fn a_velocity_starts_where_it_is_told() {
-    let Some(shared) = shared() else { return };
-    let mut spectra = common::fits::pick(&common::fits::synb_spectra(&shared), &[0, 6, 7]);
-    let emulator = Emulator::open(shared.join("data/synb/emulator.safetensors")).unwrap();
+    let mut spectra = common::fits::pick(&common::fits::synb_spectra(), &[0, 6, 7]);
+    let emulator = Emulator::open(crate::common::demo_emulator()).unwrap();
     let build = |settings: Option<LabelSettings>| {
         let builder = SpectralModel::builder().arm("", emulator.clone()).velocity(-1000.0..=1000.0);
         settings.into_iter().fold(builder, |builder, s| builder.label("velocity", s)).build().unwrap()

@@ -2,10 +2,7 @@
 
 mod common;
 
-use std::path::Path;
-
 use common::fits::{devices, evaluator, fitter, pick, same_bits, synb_spectra};
-use common::shared;
 use popfit::spectra::Resolution;
 use popfit::{
     Arm, Continuum, Device, Emulator, FitRow, LabelSettings, LineSpread, Spectra, SpectralModel, SpectralModelBuilder,
@@ -13,18 +10,18 @@ use popfit::{
 
 const FWHM: f64 = 2.3548;
 
-fn builder(shared: &Path, spread: LineSpread) -> SpectralModelBuilder {
-    let emulator = Emulator::open(shared.join("data/synb/emulator.safetensors")).unwrap();
+fn builder(spread: LineSpread) -> SpectralModelBuilder {
+    let emulator = Emulator::open(crate::common::demo_emulator()).unwrap();
     SpectralModel::builder().add_arm(Arm::new("b", emulator).line_spread(spread)).velocity(-1000.0..=1000.0)
 }
 
-fn model(shared: &Path, spread: LineSpread) -> SpectralModel {
-    builder(shared, spread).continuum(Continuum::none()).build().unwrap()
+fn model(spread: LineSpread) -> SpectralModel {
+    builder(spread).continuum(Continuum::none()).build().unwrap()
 }
 
 /// Three synb spectra whose resolution matrices are `values`, for each spectrum (diagonals, pixels).
-fn with_resolution(shared: &Path, diagonals: usize, value: impl Fn(usize, usize, usize) -> f32) -> Spectra {
-    let mut spectra = pick(&synb_spectra(shared), &[0, 6, 7]);
+fn with_resolution(diagonals: usize, value: impl Fn(usize, usize, usize) -> f32) -> Spectra {
+    let mut spectra = pick(&synb_spectra(), &[0, 6, 7]);
     let pixels = spectra.arms[0].pixels;
     let values = (0..3 * diagonals * pixels).map(|i| value(i / diagonals / pixels, i / pixels % diagonals, i % pixels));
     let resolution = Resolution { diagonals, values: values.collect() };
@@ -33,28 +30,27 @@ fn with_resolution(shared: &Path, diagonals: usize, value: impl Fn(usize, usize,
 }
 
 /// A row for each spectrum, at some point.
-fn rows(shared: &Path, spectra: &Spectra, spread: LineSpread) -> Vec<FitRow> {
+fn rows(spectra: &Spectra, spread: LineSpread) -> Vec<FitRow> {
     let point = [40.0, 5300.0, 4.2, -0.5, 0.2];
-    let fitter = evaluator(model(shared, spread), &Device::cpu());
+    let fitter = evaluator(model(spread), &Device::cpu());
     let mut rows = fitter.fit_from(spectra, &point.repeat(spectra.len())).unwrap().rows;
     rows.iter_mut().for_each(|row| row.parameters = point.to_vec());
     rows
 }
 
-fn model_flux(shared: &Path, spectra: &Spectra, spread: LineSpread, n: usize) -> Vec<f64> {
-    let row = &rows(shared, spectra, spread)[n];
-    fitter(model(shared, spread), &Device::cpu()).model_spectrum(spectra, row).unwrap().remove(0).model
+fn model_flux(spectra: &Spectra, spread: LineSpread, n: usize) -> Vec<f64> {
+    let row = &rows(spectra, spread)[n];
+    fitter(model(spread), &Device::cpu()).model_spectrum(spectra, row).unwrap().remove(0).model
 }
 
 #[test]
 fn the_model_is_the_matrix_times_the_unresolved_model() {
-    let Some(shared) = shared() else { return };
     // of no symmetry, and each spectrum its own
     let value = |n: usize, d: usize, j: usize| 0.05 + 0.02 * d as f32 + 0.01 * (j % 7) as f32 + 0.03 * n as f32;
-    let spectra = with_resolution(&shared, 5, value);
+    let spectra = with_resolution(5, value);
     for n in 0..3 {
-        let plain = model_flux(&shared, &spectra, LineSpread::None, n);
-        let resolved = model_flux(&shared, &spectra, LineSpread::File, n);
+        let plain = model_flux(&spectra, LineSpread::None, n);
+        let resolved = model_flux(&spectra, LineSpread::File, n);
         for (row, resolved) in resolved.iter().enumerate().take(plain.len() - 10).skip(10) {
             let one = |d: usize| {
                 let column = row + 2 - d;
@@ -71,11 +67,10 @@ fn the_model_is_the_matrix_times_the_unresolved_model() {
 
 #[test]
 fn a_matrix_of_ones_on_the_diagonal_changes_no_bit() {
-    let Some(shared) = shared() else { return };
-    let spectra = with_resolution(&shared, 3, |_, d, _| if d == 1 { 1.0 } else { 0.0 });
+    let spectra = with_resolution(3, |_, d, _| if d == 1 { 1.0 } else { 0.0 });
     for device in devices() {
         let fit = |spread| {
-            let model = builder(&shared, spread).continuum(Continuum::rbf(10)).build().unwrap();
+            let model = builder(spread).continuum(Continuum::rbf(10)).build().unwrap();
             fitter(model, &device).fit(&spectra).unwrap()
         };
         let (none, file) = (fit(LineSpread::None), fit(LineSpread::File));
@@ -90,15 +85,14 @@ fn a_matrix_of_ones_on_the_diagonal_changes_no_bit() {
 /// neighbours with them.
 #[test]
 fn masked_and_missing_pixels() {
-    let Some(shared) = shared() else { return };
     let width = |d: usize| (-0.5 * (d as f32 - 2.0).powi(2)).exp() / 2.5;
-    let spectra = with_resolution(&shared, 5, |_, d, _| width(d));
+    let spectra = with_resolution(5, |_, d, _| width(d));
     let wavelength = spectra.arms[0].grid(0).to_vec();
     let settings = |mask: Vec<(f64, f64)>| {
         let spectra = popfit::SpectraSettings { mask, ..Default::default() };
-        builder(&shared, LineSpread::File).continuum(Continuum::none()).spectra(spectra).build().unwrap()
+        builder(LineSpread::File).continuum(Continuum::none()).spectra(spectra).build().unwrap()
     };
-    let row = &rows(&shared, &spectra, LineSpread::File)[0];
+    let row = &rows(&spectra, LineSpread::File)[0];
     let flux = |model: SpectralModel, spectra: &Spectra| {
         fitter(model, &Device::cpu()).model_spectrum(spectra, row).unwrap().remove(0).model
     };
@@ -111,7 +105,7 @@ fn masked_and_missing_pixels() {
     assert!(whole.iter().zip(&masked).all(|(a, b)| b.is_nan() || a == b));
     // the same pixels, the first twenty of them bluewards of the template
     let mut shifted = spectra.clone();
-    let first = Emulator::open(shared.join("data/synb/emulator.safetensors")).unwrap().wavelength()[0];
+    let first = Emulator::open(crate::common::demo_emulator()).unwrap().wavelength()[0];
     let grid: Vec<f64> = (0..wavelength.len()).map(|j| first * (1e-4 * (j as f64 - 20.0)).exp()).collect();
     shifted.arms[0].wavelength = grid.into();
     let missing = gone(&flux(settings(vec![]), &shifted));
@@ -121,22 +115,20 @@ fn masked_and_missing_pixels() {
 
 #[test]
 fn spectra_without_matrices_are_an_error_that_names_file_and_arm() {
-    let Some(shared) = shared() else { return };
-    let spectra = synb_spectra(&shared);
-    let error = fitter(model(&shared, LineSpread::File), &Device::cpu()).fit(&spectra).unwrap_err().to_string();
+    let spectra = synb_spectra();
+    let error = fitter(model(LineSpread::File), &Device::cpu()).fit(&spectra).unwrap_err().to_string();
     assert!(error.contains("spectra.npz") && error.contains("arm \"b\"") && error.contains("resolution"), "{error}");
 }
 
 #[test]
 fn a_matrix_that_is_not_finite_is_that_spectrums_fault() {
-    let Some(shared) = shared() else { return };
-    let good = with_resolution(&shared, 3, |_, d, _| if d == 1 { 1.0 } else { 0.0 });
-    let bad = with_resolution(&shared, 3, |n, d, j| match (n, d, j) {
+    let good = with_resolution(3, |_, d, _| if d == 1 { 1.0 } else { 0.0 });
+    let bad = with_resolution(3, |n, d, j| match (n, d, j) {
         (1, 0, 2000) => f32::NAN,
         (_, 1, _) => 1.0,
         _ => 0.0,
     });
-    let fit = |spectra| fitter(model(&shared, LineSpread::File), &Device::cpu()).fit(spectra).unwrap();
+    let fit = |spectra| fitter(model(LineSpread::File), &Device::cpu()).fit(spectra).unwrap();
     let (good, bad) = (fit(&good), fit(&bad));
     assert_eq!(bad.rows[1].status_text, "non_finite_input");
     same_bits(&bad.rows[0], &good.rows[0], "before");
@@ -146,17 +138,16 @@ fn a_matrix_that_is_not_finite_is_that_spectrums_fault() {
 /// Gaussians on the template against sums over the finer of the two grids: the resampled unresolved model.
 #[test]
 fn gaussians_have_their_width() {
-    let Some(shared) = shared() else { return };
-    let spectra = pick(&synb_spectra(&shared), &[0]);
+    let spectra = pick(&synb_spectra(), &[0]);
     let wavelength = spectra.arms[0].grid(0).to_vec();
-    let plain = model_flux(&shared, &spectra, LineSpread::None, 0);
+    let plain = model_flux(&spectra, LineSpread::None, 0);
     let power = |_: f64| 1.0 / (FWHM * 1500.0);
     let width = |w: f64| 2.5 / (FWHM * w);
     for (spread, sigma) in [
         (LineSpread::ResolvingPower(1500.0), &power as &dyn Fn(f64) -> f64),
         (LineSpread::Fwhm(2.5), &width as &dyn Fn(f64) -> f64),
     ] {
-        let found = model_flux(&shared, &spectra, spread, 0);
+        let found = model_flux(&spectra, spread, 0);
         let (mut worst, mut changed) = (0f64, 0f64);
         for j in 200..wavelength.len() - 200 {
             let (mut sum, mut total) = (0.0, 0.0);
@@ -185,23 +176,21 @@ fn apart(model: SpectralModel, names: &[&str]) -> f64 {
 
 #[test]
 fn jacobians_meet_differences() {
-    let Some(shared) = shared() else { return };
     let tied = LabelSettings { tied: Some("0.4 - 0.1*feh + 1e-5*teff".into()), ..LabelSettings::default() };
     for spread in [LineSpread::None, LineSpread::File, LineSpread::ResolvingPower(3000.0), LineSpread::Fwhm(1.5)] {
         println!("{spread:?}");
-        let free = builder(&shared, spread).vsini(0.0..=300.0).build().unwrap();
+        let free = builder(spread).vsini(0.0..=300.0).build().unwrap();
         assert!(apart(free, &["velocity", "vsini", "teff", "logg", "feh", "alpha"]) < 1e-6);
-        let tied = builder(&shared, spread).fixed_vsini(50.0).label("alpha", tied.clone()).build().unwrap();
+        let tied = builder(spread).fixed_vsini(50.0).label("alpha", tied.clone()).build().unwrap();
         assert!(apart(tied, &["velocity", "teff", "logg", "feh"]) < 1e-6);
     }
 }
 
 #[test]
 fn senseless_widths_are_errors() {
-    let Some(shared) = shared() else { return };
     for spread in [0.0, -1.0, f64::NAN, 1e-3].map(LineSpread::ResolvingPower) {
-        let error = builder(&shared, spread).build().unwrap_err().to_string();
+        let error = builder(spread).build().unwrap_err().to_string();
         assert!(error.contains("arm \"b\"") && error.contains("resolving_power"), "{error}");
     }
-    assert!(builder(&shared, LineSpread::Fwhm(1e5)).build().unwrap_err().to_string().contains("fwhm"));
+    assert!(builder(LineSpread::Fwhm(1e5)).build().unwrap_err().to_string().contains("fwhm"));
 }

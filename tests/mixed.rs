@@ -2,10 +2,8 @@
 
 mod common;
 
-use std::path::Path;
-
 use common::fits::{fitter, gpu, offset, share, sound};
-use common::{median, rotating_model, shared, synb_model};
+use common::{data_folder, median, rotating_model, synb_model};
 use popfit::{Device, Error, FitTable, Fitter, LevenbergMarquardt, NelderMead, Precision, Spectra, SpectralModel};
 
 /// Rows of both precisions, the second mixed.
@@ -43,34 +41,32 @@ fn compare(what: &str, [full, mixed]: &[FitTable; 2]) {
     assert!(pairs().any(|(a, b)| a.evaluations != b.evaluations));
 }
 
-fn spectra(shared: &Path, folder: &str) -> Spectra {
-    Spectra::open(shared.join("data/synb").join(folder).join("spectra.npz")).unwrap()
+fn spectra(folder: &str) -> Spectra {
+    Spectra::open(data_folder().join("synb").join(folder).join("spectra.npz")).unwrap()
 }
 
 #[test]
 fn on_the_cpu() {
-    let Some(shared) = shared() else { return };
     let device = Device::cpu();
-    compare("synb, cpu", &both(&synb_model(&shared), &device, &spectra(&shared, "fixed_vsini")));
-    compare("vsini free, cpu", &both(&rotating_model(&shared), &device, &spectra(&shared, "free_vsini")));
+    compare("synb, cpu", &both(&synb_model(), &device, &spectra("fixed_vsini")));
+    compare("vsini free, cpu", &both(&rotating_model(), &device, &spectra("free_vsini")));
 }
 
 #[test]
 fn on_the_gpu() {
-    let (Some(shared), Some(device)) = (shared(), gpu()) else { return };
-    compare("synb, gpu", &both(&synb_model(&shared), &device, &spectra(&shared, "fixed_vsini")));
+    let Some(device) = gpu() else { return };
+    compare("synb, gpu", &both(&synb_model(), &device, &spectra("fixed_vsini")));
 }
 
 /// On a GPU a spectrum of known answer is among them, and judged.
 #[test]
 fn few_rounds_are_all_in_f32() {
-    let Some(shared) = shared() else { return };
-    let some = spectra(&shared, "fixed_vsini").slice(0..6);
+    let some = spectra("fixed_vsini").slice(0..6);
     for device in std::iter::once(Device::cpu()).chain(gpu()) {
         for max_rounds in [1, 3, 47] {
             let rows = |precision| {
                 let settings = LevenbergMarquardt { max_rounds, ..LevenbergMarquardt::default() };
-                let fitter = Fitter::new(synb_model(&shared), device.clone(), settings).unwrap();
+                let fitter = Fitter::new(synb_model(), device.clone(), settings).unwrap();
                 fitter.precision(precision).fit(&some).unwrap().rows
             };
             for (full, mixed) in rows(Precision::F32).iter().zip(&rows(Precision::Mixed)) {
@@ -82,8 +78,7 @@ fn few_rounds_are_all_in_f32() {
 
 #[test]
 fn simplices_are_not_mixed() {
-    let Some(shared) = shared() else { return };
-    let fitter = Fitter::new(synb_model(&shared), Device::cpu(), NelderMead::default()).unwrap();
-    let refused = fitter.precision(Precision::Mixed).fit(&spectra(&shared, "fixed_vsini"));
+    let fitter = Fitter::new(synb_model(), Device::cpu(), NelderMead::default()).unwrap();
+    let refused = fitter.precision(Precision::Mixed).fit(&spectra("fixed_vsini"));
     assert!(matches!(refused, Err(Error::Usage(message)) if message.contains("Levenberg")));
 }

@@ -138,10 +138,14 @@ fn a_demo_replaces_what_a_demo_wrote() {
     let demo = || place.run(&["demo", "--device", "cpu", "--out", "."]);
     place.succeeds(&demo());
     let first = place.files();
-    assert_eq!(first.keys().collect::<Vec<_>>(), ["demo.sha256", "results.csv", "results.parquet", "spectrum.svg"]);
+    let results = ["demo.sha256", "results.csv", "results.parquet", "spectrum.svg"];
+    let data = ["emulator.safetensors", "model.toml", "spectra.npz", "truth.npz"];
+    let mut all = [results, data].concat();
+    all.sort();
+    assert_eq!(first.keys().collect::<Vec<_>>(), all);
     place.succeeds(&demo());
     assert_eq!(place.files(), first);
-    for name in ["results.csv", "results.parquet", "spectrum.svg", "demo.sha256"] {
+    for name in all.iter().copied() {
         file(place.0.path(), name, b"mine");
         let before = place.files();
         let refused = demo();
@@ -154,9 +158,9 @@ fn a_demo_replaces_what_a_demo_wrote() {
     // without a list nobody knows whose they are
     std::fs::remove_file(place.path("demo.sha256")).unwrap();
     assert_eq!(demo().status.code(), Some(2));
-    std::fs::remove_file(place.path("results.csv")).unwrap();
-    std::fs::remove_file(place.path("results.parquet")).unwrap();
-    std::fs::remove_file(place.path("spectrum.svg")).unwrap();
+    for name in all.into_iter().filter(|name| *name != "demo.sha256") {
+        std::fs::remove_file(place.path(name)).unwrap();
+    }
     place.succeeds(&demo());
     assert_eq!(place.files(), first);
 }
@@ -184,7 +188,7 @@ fn ids_that_nobody_has_are_exit_code_three() {
         let output = fit(ids, &[more, &["--overwrite"]].concat());
         assert_eq!(output.status.code(), Some(3), "{}", message(&output));
         let said = message(&output);
-        assert!(said.contains("--target-id names 2 ids") && said.contains("nothing is written"), "{said}");
+        assert!(said.contains("none of the 2 TARGETIDs") && said.contains("nothing is written"), "{said}");
         assert_eq!(std::fs::read(place.path("out.csv")).unwrap(), b"old");
     }
     let output = fit(&ids, &["--overwrite"]);

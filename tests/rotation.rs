@@ -1,12 +1,11 @@
-//! Rotational broadening against rvspecfit (shared `data/synb/forward_ref.npz`), stage by stage on both devices: a custom stage
+//! Rotational broadening against rvspecfit (`tests/data/synb/forward_ref.npz`), stage by stage on both devices: a custom stage
 //! hands a row over to be broadened, a delta function shows the kernel.
 
 mod common;
 
-use std::path::Path;
 use std::sync::Arc;
 
-use common::{array, shared};
+use common::{array, data_folder};
 use popfit::cpu::CpuDevice;
 use popfit::solver::recording::*;
 use popfit::solver::{Batch, Device, LevenbergMarquardt, Method};
@@ -86,8 +85,8 @@ fn devices() -> Vec<(&'static str, Box<dyn Device>, Precision, f64)> {
 }
 
 /// 1 / Δlnλ of the synb templates.
-fn inverse_step(shared: &Path) -> f64 {
-    let (_, wavelength) = array(&shared.join("data/synb/forward_ref.npz"), "lam_templ");
+fn inverse_step() -> f64 {
+    let (_, wavelength) = array(&data_folder().join("synb/forward_ref.npz"), "lam_templ");
     (wavelength.len() - 1) as f64 / (wavelength[wavelength.len() - 1] / wavelength[0]).ln()
 }
 
@@ -98,11 +97,10 @@ fn delta() -> Vec<f64> {
 
 #[test]
 fn kernels_of_a_delta_function() {
-    let Some(shared) = shared() else { return };
-    let step = inverse_step(&shared);
+    let step = inverse_step();
     for (name, device, precision, tolerance) in devices() {
         for vsini in ["0.5", "1", "2", "5", "10", "30", "100", "300"] {
-            let (_, expected) = array(&shared.join("data/synb/forward_ref.npz"), &format!("kernel_vsini_{vsini}"));
+            let (_, expected) = array(&data_folder().join("synb/forward_ref.npz"), &format!("kernel_vsini_{vsini}"));
             let rows = broadened(&*device, precision, &delta(), vsini.parse().unwrap(), step);
             let first = 100 - expected.len() / 2;
             let gap = expected.iter().zip(&rows[first..]).map(|(a, b)| (a - b).abs()).fold(0.0, f64::max);
@@ -130,8 +128,7 @@ fn segments_narrower_than_the_kernel() {
 
 #[test]
 fn slopes_meet_differences_and_nothing_happens_without_rotation() {
-    let Some(shared) = shared() else { return };
-    let step = inverse_step(&shared);
+    let step = inverse_step();
     for (name, device, precision, tolerance) in devices() {
         for vsini in [0.5, 7.0, 33.0, 101.0, 299.0, 499.0] {
             let rows = broadened(&*device, precision, &delta(), vsini, step);
@@ -156,11 +153,10 @@ fn slopes_meet_differences_and_nothing_happens_without_rotation() {
 
 #[test]
 fn broadened_templates() {
-    let Some(shared) = shared() else { return };
-    let path = shared.join("data/synb/forward_ref.npz");
+    let path = data_folder().join("synb/forward_ref.npz");
     let ((shape, flux), (_, expected)) = (array(&path, "flux"), array(&path, "templ_rot"));
     let (_, vsini) = array(&path, "vsini");
-    let step = inverse_step(&shared);
+    let step = inverse_step();
     let pixels = shape[1];
     for (name, device, precision, _) in devices() {
         let mut worst = 0f64;

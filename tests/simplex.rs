@@ -5,7 +5,7 @@ mod common;
 
 use common::fits::{gpu, pick, sound};
 use common::synb::masked_constant;
-use common::{array, rotating_model, shared, synb_model, tiny};
+use common::{array, data_folder, rotating_model, synb_model, tiny};
 use popfit::spectra::{Column, ColumnValues};
 use popfit::{
     Continuum, Device, Fitter, LabelColumns, LabelSettings, LevenbergMarquardt, NelderMead, Solver, Spectra,
@@ -13,13 +13,12 @@ use popfit::{
 };
 
 /// Objectives of every `step`-th spectrum above the reference.
-fn gaps(folder: &str, solver: Solver, device: &Device, step: usize) -> Option<Vec<f64>> {
-    let shared = shared()?;
+fn gaps(folder: &str, solver: Solver, device: &Device, step: usize) -> Vec<f64> {
     let model = match folder {
-        "fixed_vsini" => synb_model(&shared),
-        _ => rotating_model(&shared),
+        "fixed_vsini" => synb_model(),
+        _ => rotating_model(),
     };
-    let folder = shared.join("data/synb").join(folder);
+    let folder = data_folder().join("synb").join(folder);
     let all = Spectra::open(folder.join("spectra.npz")).unwrap();
     let some: Vec<usize> = (0..all.len()).step_by(step).collect();
     let table = Fitter::new(model, device.clone(), solver).unwrap().fit(&pick(&all, &some)).unwrap();
@@ -30,22 +29,22 @@ fn gaps(folder: &str, solver: Solver, device: &Device, step: usize) -> Option<Ve
     let evaluations = table.rows.iter().map(|r| r.evaluations).sum::<u32>() / table.len() as u32;
     println!("{}: {evaluations} evaluations a spectrum, gaps {gaps:.4?}", device.name());
     assert!(table.rows.iter().all(|row| row.errors.iter().filter(|e| e.is_nan()).count() <= 4));
-    Some(gaps)
+    gaps
 }
 
 #[test]
 fn alone_it_reaches_the_minima() {
-    let Some(fixed) = gaps("fixed_vsini", NelderMead::default().into(), &Device::cpu(), 1) else { return };
+    let fixed = gaps("fixed_vsini", NelderMead::default().into(), &Device::cpu(), 1);
     assert!(fixed.iter().all(|gap| *gap <= 0.1));
-    let free = gaps("free_vsini", NelderMead::default().into(), &Device::cpu(), 1).unwrap();
+    let free = gaps("free_vsini", NelderMead::default().into(), &Device::cpu(), 1);
     assert!(free.iter().all(|gap| *gap <= 0.1));
 }
 
 #[test]
 fn as_a_polish_it_ends_no_higher() {
     let lm = LevenbergMarquardt::default();
-    let Some(before) = gaps("free_vsini", lm.into(), &Device::cpu(), 4) else { return };
-    let after = gaps("free_vsini", Solver::LmNelderMead(lm, NelderMead::default()), &Device::cpu(), 4).unwrap();
+    let before = gaps("free_vsini", lm.into(), &Device::cpu(), 4);
+    let after = gaps("free_vsini", Solver::LmNelderMead(lm, NelderMead::default()), &Device::cpu(), 4);
     assert!(before.iter().zip(&after).all(|(before, after)| after <= before), "{before:?} {after:?}");
     // the ln det moves the optimum: something is gained
     assert!(after.iter().sum::<f64>() < before.iter().sum::<f64>());
@@ -54,7 +53,7 @@ fn as_a_polish_it_ends_no_higher() {
 #[test]
 fn on_the_gpu_too() {
     let Some(device) = gpu() else { return };
-    let Some(gaps) = gaps("fixed_vsini", NelderMead::default().into(), &device, 43) else { return };
+    let gaps = gaps("fixed_vsini", NelderMead::default().into(), &device, 43);
     assert!(gaps.iter().all(|gap| *gap <= 0.1));
 }
 

@@ -5,7 +5,7 @@ mod common;
 use std::collections::VecDeque;
 
 use common::fits::{devices, fitter, pick, same_bits, synb_spectra};
-use common::{shared, synb_model};
+use common::synb_model;
 use popfit::spectra::{SpectraReader, Wavelength};
 use popfit::{Control, Device, Result, Spectra};
 
@@ -64,8 +64,8 @@ fn files(spectra: &Spectra) -> Vec<Spectra> {
     files
 }
 
-fn meets_its_file(device: &Device, files: &[Spectra], shared: &std::path::Path) {
-    let fitter = fitter(synb_model(shared), device);
+fn meets_its_file(device: &Device, files: &[Spectra]) {
+    let fitter = fitter(synb_model(), device);
     let mut table = fitter.table();
     let control = Control { profile: true, ..Control::default() };
     let summary = fitter.fit_with(&mut Files::new(files), &mut table, &control).unwrap();
@@ -87,8 +87,7 @@ fn meets_its_file(device: &Device, files: &[Spectra], shared: &std::path::Path) 
 /// As SDSS's are.
 #[test]
 fn files_of_other_lengths_share_a_population() {
-    let Some(shared) = shared() else { return };
-    let spectra = synb_spectra(&shared);
+    let spectra = synb_spectra();
     let shorter = |k: usize| {
         let mut file = pick(&spectra, &[k]);
         let arm = &mut file.arms[0];
@@ -101,13 +100,12 @@ fn files_of_other_lengths_share_a_population() {
         file
     };
     let files: Vec<Spectra> = (0..14).map(shorter).collect();
-    devices().iter().for_each(|device| meets_its_file(device, &files, &shared));
+    devices().iter().for_each(|device| meets_its_file(device, &files));
 }
 
 #[test]
 fn a_row_is_that_of_its_file_alone() {
-    let Some(shared) = shared() else { return };
-    let files = files(&synb_spectra(&shared));
+    let files = files(&synb_spectra());
     assert!(files.len() >= 18);
-    devices().iter().for_each(|device| meets_its_file(device, &files, &shared));
+    devices().iter().for_each(|device| meets_its_file(device, &files));
 }

@@ -1,28 +1,28 @@
-//! Stage by stage against rvspecfit (shared `data/synb/forward_ref.npz`): labels, template, resampled model, −2 ln L.
+//! Stage by stage against rvspecfit (`tests/data/synb/forward_ref.npz`): labels, template, resampled model, −2 ln L.
 
 mod common;
 
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 
 use common::fits::{evaluator, fitter, gpu, synb_spectra};
-use common::{array, shared, synb_model};
+use common::{array, data_folder, synb_model};
 use popfit::solver::recording::Precision;
 use popfit::{Continuum, Device, Emulator, FitRow, Fitter, Id, Spectra, SpectralModel, Status};
 
-fn reference(shared: &Path) -> PathBuf {
-    shared.join("data/synb/forward_ref.npz")
+fn reference() -> PathBuf {
+    data_folder().join("synb/forward_ref.npz")
 }
 
 /// Cases of the reference without rotation.
-fn unrotated(shared: &Path) -> Vec<usize> {
-    let (_, vsini) = array(&reference(shared), "vsini");
+fn unrotated() -> Vec<usize> {
+    let (_, vsini) = array(&reference(), "vsini");
     (0..vsini.len()).filter(|&n| vsini[n].is_nan()).collect()
 }
 
 /// Velocity and labels of a case.
-fn point(shared: &Path, n: usize) -> Vec<f64> {
-    let (_, labels) = array(&reference(shared), "par");
-    let (_, velocity) = array(&reference(shared), "vel");
+fn point(n: usize) -> Vec<f64> {
+    let (_, labels) = array(&reference(), "par");
+    let (_, velocity) = array(&reference(), "vel");
     std::iter::once(velocity[n]).chain(labels[4 * n..4 * n + 4].iter().copied()).collect()
 }
 
@@ -36,9 +36,8 @@ fn relative(found: impl IntoIterator<Item = f64>, expected: &[f64]) -> f64 {
 
 #[test]
 fn scaled_labels_and_templates() {
-    let Some(shared) = shared() else { return };
-    let emulator = Emulator::open(shared.join("data/synb/emulator.safetensors")).unwrap();
-    let path = reference(&shared);
+    let emulator = Emulator::open(crate::common::demo_emulator()).unwrap();
+    let path = reference();
     let ((_, labels), (_, z), (_, flux)) = (array(&path, "par"), array(&path, "z"), array(&path, "flux"));
     let gap = emulator.scaled(&labels).iter().zip(&z).map(|(a, b)| (a - b).abs()).fold(0.0, f64::max);
     assert!(gap < 1e-5, "scaled labels differ by {gap}");
@@ -79,10 +78,9 @@ fn row_at(parameters: Vec<f64>) -> FitRow {
 
 #[test]
 fn resampled_models() {
-    let Some(shared) = shared() else { return };
-    let path = reference(&shared);
+    let path = reference();
     let model = SpectralModel::builder()
-        .arm("", Emulator::open(shared.join("data/synb/emulator.safetensors")).unwrap())
+        .arm("", Emulator::open(crate::common::demo_emulator()).unwrap())
         .velocity(-1000.0..=1000.0)
         .continuum(Continuum::none())
         .build()
@@ -93,8 +91,8 @@ fn resampled_models() {
     let pixels = wavelength.len();
     let flat = Spectra::from_arrays(wavelength, vec![1.0; pixels], vec![1.0; pixels], None, None).unwrap();
     let mut cases = 0;
-    for n in unrotated(&shared).into_iter().filter(|&n| n < shape[0]) {
-        let fit = fitter.model_spectrum(&flat, &row_at(point(&shared, n))).unwrap().remove(0);
+    for n in unrotated().into_iter().filter(|&n| n < shape[0]) {
+        let fit = fitter.model_spectrum(&flat, &row_at(point(n))).unwrap().remove(0);
         let gap = relative(fit.model, &models[n * pixels..(n + 1) * pixels]);
         println!("case {n}: the resampled model differs by at most {gap:.1e}");
         assert!(gap < 5e-6, "case {n}: {gap}");
@@ -114,22 +112,21 @@ fn objective(fitter: &Fitter, spectra: &Spectra, point: &[f64]) -> f64 {
 
 #[test]
 fn objectives_of_the_forward_cases() {
-    let Some(shared) = shared() else { return };
-    let path = reference(&shared);
+    let path = reference();
     let (_, wavelength) = array(&path, "lam_obs");
     let (flux, sigma) = (array(&path, "spec").1, array(&path, "espec").1);
     let (_, f32_network) = array(&path, "m2logl");
     let (_, f64_network) = array(&path, "m2logl_f64nn");
     let pixels = wavelength.len();
-    let f32_fitter = evaluator(synb_model(&shared), &Device::cpu());
-    let f64_fitter = evaluator(synb_model(&shared), &Device::cpu()).precision(Precision::F64);
-    let gpu_fitter = gpu().map(|device| evaluator(synb_model(&shared), &device));
-    for n in unrotated(&shared) {
+    let f32_fitter = evaluator(synb_model(), &Device::cpu());
+    let f64_fitter = evaluator(synb_model(), &Device::cpu()).precision(Precision::F64);
+    let gpu_fitter = gpu().map(|device| evaluator(synb_model(), &device));
+    for n in unrotated() {
         let range = n * pixels..(n + 1) * pixels;
         // rvspecfit keeps masked pixels, with large errors
         let ivar = sigma[range.clone()].iter().map(|e| 1.0 / (e * e)).collect();
         let one = Spectra::from_arrays(wavelength.clone(), flux[range].to_vec(), ivar, None, None).unwrap();
-        let point = point(&shared, n);
+        let point = point(n);
         let gap = |fitter: &Fitter, expected: f64| (objective(fitter, &one, &point) / expected - 1.0).abs();
         let found = [gap(&f64_fitter, f64_network[n]), gap(&f32_fitter, f32_network[n])];
         let on_gpu = gpu_fitter.as_ref().map_or(0.0, |fitter| gap(fitter, f32_network[n]));
@@ -143,13 +140,12 @@ fn objectives_of_the_forward_cases() {
 
 #[test]
 fn objectives_at_the_reference_minima() {
-    let Some(shared) = shared() else { return };
-    let path = shared.join("data/synb/fixed_vsini/rvspecfit.npz");
+    let path = data_folder().join("synb/fixed_vsini/rvspecfit.npz");
     let ((_, x), (_, expected)) = (array(&path, "ref_x"), array(&path, "ref_m2logl"));
-    let spectra = synb_spectra(&shared);
+    let spectra = synb_spectra();
     let arm = &spectra.arms[0];
     for device in common::fits::devices() {
-        let fitter = evaluator(synb_model(&shared), &device);
+        let fitter = evaluator(synb_model(), &device);
         // the reference's own minimisation reached 4e-6 beyond a bound
         let bounds = fitter.model().bounds();
         let inside: Vec<f64> =

@@ -1,4 +1,4 @@
-//! The 128 synb spectra, no starts given, against the f64 reference minima and the truth (shared `data/README.md`).
+//! The 128 synb spectra, no starts given, against the f64 reference minima and the truth (`tests/data/README.md`).
 
 mod common;
 
@@ -6,18 +6,18 @@ use std::path::{Path, PathBuf};
 
 use common::fits::{fitter, gpu, offset, share, synb_spectra};
 use common::synb::Comparison;
-use common::{array, median, shared, synb_model};
+use common::{array, data_folder, median, synb_model};
 use popfit::{Device, FitRow, FitTable, Spectra};
 
 const PARAMETERS: usize = 5;
 
-fn folder(shared: &Path) -> PathBuf {
-    shared.join("data/synb/fixed_vsini")
+fn folder() -> PathBuf {
+    data_folder().join("synb/fixed_vsini")
 }
 
-fn fit(shared: &Path, device: &Device) -> (FitTable, Spectra) {
-    let spectra = synb_spectra(shared);
-    let table = fitter(synb_model(shared), device).fit(&spectra).unwrap();
+fn fit(device: &Device) -> (FitTable, Spectra) {
+    let spectra = synb_spectra();
+    let table = fitter(synb_model(), device).fit(&spectra).unwrap();
     assert_eq!(table.parameters, ["velocity", "teff", "logg", "feh", "alpha"]);
     assert_eq!(table.len(), 128);
     for (n, row) in table.rows.iter().enumerate() {
@@ -59,19 +59,18 @@ fn pulls_are_normal(table: &FitTable, folder: &Path) {
 
 #[test]
 fn the_128_spectra_on_the_cpu() {
-    let Some(shared) = shared() else { return };
-    let (table, spectra) = fit(&shared, &Device::cpu());
-    meets_the_reference(&table, &spectra, &folder(&shared));
-    pulls_are_normal(&table, &folder(&shared));
+    let (table, spectra) = fit(&Device::cpu());
+    meets_the_reference(&table, &spectra, &folder());
+    pulls_are_normal(&table, &folder());
 }
 
 #[test]
 fn the_128_spectra_on_the_gpu() {
-    let (Some(shared), Some(device)) = (shared(), gpu()) else { return };
-    let (table, spectra) = fit(&shared, &device);
-    meets_the_reference(&table, &spectra, &folder(&shared));
-    let (cpu, _) = fit(&shared, &Device::cpu());
-    let (_, errors) = array(&folder(&shared).join("rvspecfit.npz"), "ref_err");
+    let Some(device) = gpu() else { return };
+    let (table, spectra) = fit(&device);
+    meets_the_reference(&table, &spectra, &folder());
+    let (cpu, _) = fit(&Device::cpu());
+    let (_, errors) = array(&folder().join("rvspecfit.npz"), "ref_err");
     let pairs = table.rows.iter().zip(&cpu.rows).zip(errors.chunks_exact(PARAMETERS));
     let offsets: Vec<f64> = pairs.map(|((gpu, cpu), errors)| offset(gpu, &cpu.parameters, errors)).collect();
     println!(

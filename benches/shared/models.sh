@@ -1,8 +1,8 @@
 # Models that on_cpu and on_gpu share.
 
-# desi_model SHARED: three arms with the reference data's emulators, vsini free.
+# desi_model FOLDER: three arms with the emulators of the reference data in FOLDER, vsini free.
 desi_model() {
-    for arm in b r z; do printf '[[arm]]\nname = "%s"\nemulator = "%s"\n' $arm "$(realpath "$1")/data/desi/$arm.safetensors"; done
+    for arm in b r z; do printf '[[arm]]\nname = "%s"\nemulator = "%s"\n' $arm "$(realpath "$1")/desi/$arm.safetensors"; done
     cat <<'MODEL'
 [continuum]
 kind = "rbf"

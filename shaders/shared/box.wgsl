@@ -1,5 +1,5 @@
-// The damped step inside the box for step.wgsl: (A + S + mu diag A) delta = g, S = s s^T of secant.wgsl, bounds by an active set (design
-// §2.6). Twin of src/cpu/step/damped.rs and system.rs.
+// The damped step inside the box for step.wgsl: (A + S + mu diag A) delta = g, S = s s^T of secant.wgsl, bounds by an active set (see
+// docs/src/equations.md). Twin of src/cpu/step/damped.rs and system.rs.
 //@use math, packed, solve, faces
 
 const SMALLEST_MAGNITUDE: f32 = 0.1; // share of a parameter's unit below which its magnitude does not bound a step

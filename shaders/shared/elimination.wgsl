@@ -1,5 +1,5 @@
 // The continuum's coefficients by variable projection (Golub & Pereyra 1973): C = S^T S, S_jc = weight_j value_j q_c(lambda_j),
-// C a = S^T D (design §2.4), for continuum.wgsl, and for normal.wgsl where one kernel does both.
+// C a = S^T D (see docs/src/equations.md), for continuum.wgsl, and for normal.wgsl where one kernel does both.
 //
 // A workgroup a member. `eliminate` leaves L of C = L L^T (packed) and a in `totals`, and adds ln det C to the member. A matrix that is
 // not positive definite leaves NaN, and the step is rejected.

@@ -1,4 +1,4 @@
-// What follows a layer's product: (value, slope) of a column, for activate.wgsl and the product that activates (design §2.1, 2.2).
+// What follows a layer's product: (value, slope) of a column, for activate.wgsl and the product that activates (see docs/src/equations.md).
 //
 // bias, scale, offset (COLUMNS; the affine only where there is one: the host emits affine_scale and affine_offset). f32, activations to
 // 1e-7.

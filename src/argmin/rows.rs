@@ -1,6 +1,6 @@
 //! Weighted residuals, model − data, and their Jacobian as an optimiser for least squares wants them.
 //!
-//! Where there is a continuum the Jacobian is that of variable projection in Kaufman's form, J − S C⁻¹ SᵀJ (design §2.5). Priors and
+//! Where there is a continuum the Jacobian is that of variable projection in Kaufman's form, J − S C⁻¹ SᵀJ (see `docs/src/equations.md`). Priors and
 //! training hulls are rows of their own, so that the squares sum to χ² and penalty.
 
 use faer::{Accum, MatMut, MatRef, Par, linalg::matmul::matmul};

@@ -13,7 +13,7 @@ use super::own_files::OwnFiles;
 use super::rows::{Counts, cells, print};
 use super::stdout::line;
 use super::truth::Truth;
-use super::{Failure, fit, picture};
+use super::{Failure, demo_data, fit, picture};
 
 /// Spectra in the printed table.
 const SHOWN: usize = 6;
@@ -27,14 +27,16 @@ pub struct Arguments {
     /// auto, cpu, gpu, gpu:N or gpu:NAME
     #[arg(long, default_value = "auto", value_name = "D")]
     device: String,
-    /// The folder for results.parquet, results.csv and spectrum.svg; only those that a demo wrote are replaced
+    /// The folder for the demo's model, emulator and spectra, and for results.parquet, results.csv and spectrum.svg; only files that a demo
+    /// wrote are replaced
     #[arg(long, default_value = "popfit-demo", value_name = "DIR")]
     out: PathBuf,
 }
 
 /// Fits, compares, writes.
 pub fn run(arguments: &Arguments) -> Result<(), Failure> {
-    let folder = data_folder()?;
+    let folder = &arguments.out;
+    let mut own = prepare(folder)?;
     let file = ModelFile::open(folder.join("model.toml"))?;
     let model = file.build()?;
     let truth = Truth::open(&folder.join("truth.npz"))?;
@@ -44,12 +46,10 @@ pub fn run(arguments: &Arguments) -> Result<(), Failure> {
     if let Some(starts) = file.starts {
         fitter = fitter.starts(starts);
     }
-    std::fs::create_dir_all(&arguments.out).map_err(|source| Error::Io { path: arguments.out.clone(), source })?;
     let metadata =
         Metadata { device: fitter.device_name(), model: file.text, emulators, settings: fitter.settings_text() };
     // before the fits, which would be in vain
     let schema = Schema::of(&fitter, false);
-    let own = OwnFiles::open(&arguments.out)?;
     let writer = |name: &&str| -> Result<TableWriter, Failure> {
         let options = WriteOptions::default().metadata(metadata.clone()).overwrite(own.replaces(name)?);
         Ok(TableWriter::create(arguments.out.join(name), &schema, options)?)
@@ -72,18 +72,26 @@ pub fn run(arguments: &Arguments) -> Result<(), Failure> {
         own.record(&TABLES).map_err(Failure::running)?;
         return Err(Failure::nothing_fitted("no spectrum of the demo was fitted"));
     };
-    draw(drawing, &folder, &fitter, shown).map_err(Failure::running)?;
+    draw(drawing, folder, &fitter, shown).map_err(Failure::running)?;
     own.record(&[&TABLES[..], &[PICTURE]].concat()).map_err(Failure::running)?;
     line(format_args!("wrote {}, {PICTURE} in {}", TABLES.join(", "), arguments.out.display()));
     Ok(())
 }
 
-/// The project's `data/`: where it was built, here, or beside the program.
-pub fn data_folder() -> Result<PathBuf> {
-    let beside = std::env::current_exe().ok().and_then(|path| Some(path.parent()?.join("data")));
-    let places = [Some(Path::new(env!("CARGO_MANIFEST_DIR")).join("data")), Some("data".into()), beside];
-    let found = places.into_iter().flatten().find(|folder| folder.join("model.toml").is_file());
-    found.ok_or_else(|| Error::Usage("the demo's data/ folder is neither here nor beside the program".into()))
+/// Writes the demo's data into its folder, if every name is free or a demo's own.
+fn prepare(folder: &Path) -> Result<OwnFiles, Failure> {
+    std::fs::create_dir_all(folder).map_err(|source| Error::Io { path: folder.to_path_buf(), source })?;
+    let mut own = OwnFiles::open(folder)?;
+    for name in TABLES.iter().chain([&PICTURE]) {
+        drop(OutputFile::create(folder.join(name), own.replaces(name)?)?);
+    }
+    let mut replaces = [false; demo_data::FILES.len()];
+    for ((name, _), replaces) in demo_data::FILES.iter().zip(&mut replaces) {
+        *replaces = own.replaces(name)?;
+    }
+    demo_data::write(folder, replaces)?;
+    own.record(&demo_data::FILES.map(|(name, _)| name))?;
+    Ok(own)
 }
 
 /// Per parameter: the median error bar, and mean and standard deviation of (fit − truth) / error, which should be 0 and 1.

@@ -7,6 +7,7 @@ mod chain;
 mod check;
 mod compare;
 mod demo;
+mod demo_data;
 mod devices;
 mod fit;
 mod identity;

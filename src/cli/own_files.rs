@@ -45,11 +45,15 @@ impl OwnFiles {
         if is_ours { Ok(true) } else { Err(not_ours(&path)) }
     }
 
-    /// Writes the list of the files that this demo has written.
-    pub fn record(&self, names: &[&str]) -> Result<()> {
-        let line = |name: &&str| Ok(format!("{}  {name}\n", checksum(&self.folder.join(name))?));
-        let text = names.iter().map(line).collect::<Result<String>>()?;
-        OutputFile::create(self.folder.join(LIST), self.has_list)?.write(text)
+    /// Adds files that this demo has written to the list.
+    pub fn record(&mut self, names: &[&str]) -> Result<()> {
+        for name in names {
+            self.known.insert(name.to_string(), checksum(&self.folder.join(name))?);
+        }
+        let text: String = self.known.iter().map(|(name, hash)| format!("{hash}  {name}\n")).collect();
+        OutputFile::create(self.folder.join(LIST), self.has_list)?.write(text)?;
+        self.has_list = true;
+        Ok(())
     }
 }
 

@@ -46,11 +46,16 @@ impl Arguments {
 /// Refuses a run for target ids of which none was found. It is more likely a mistake than a wish for an empty table.
 pub fn refuse_empty(selection: &Selection, selected: u64) -> Result<(), Failure> {
     match &selection.target_ids {
-        Some(ids) if selected == 0 => Err(Failure::nothing_fitted(format!(
-            "no spectrum is selected: --target-id names {} ids, and the files have none of them that the other options \
-             select, too; nothing is written",
-            ids.len()
-        ))),
+        Some(ids) if selected == 0 => {
+            let missing = match ids.len() {
+                1 => "the TARGETID given with --target-id is not in the files, or does not pass the other selections"
+                    .into(),
+                count => format!(
+                    "none of the {count} TARGETIDs given with --target-id is in the files and passes the other selections"
+                ),
+            };
+            Err(Failure::nothing_fitted(format!("no spectrum is selected: {missing}; nothing is written")))
+        }
         _ => Ok(()),
     }
 }

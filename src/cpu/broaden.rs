@@ -1,4 +1,4 @@
-//! Rotational broadening of template rows (design §2.3): each segment convolved with Gray's profile of radius
+//! Rotational broadening of template rows (see `docs/src/equations.md`): each segment convolved with Gray's profile of radius
 //! R = (vsini/c)/Δlnλ pixels, zero beyond its ends. Rows out: value, ∂/∂u of vsini if it is a parameter, tangents. The kernel is
 //! computed in f64, once a member and segment, and is as wide as the member's own vsini asks. Twin of `shaders/broaden.wgsl`.
 

@@ -1,4 +1,4 @@
-//! Adds one arm to a member's sums (design §2.5): with r = D − weight · value · continuum and J = weight · continuum · tangents,
+//! Adds one arm to a member's sums (see `docs/src/equations.md`): with r = D − weight · value · continuum and J = weight · continuum · tangents,
 //! χ² += rᵀr, g += Jᵀr, A += JᵀJ − Bᵀ C⁻¹ B, B = SᵀJ, C = L Lᵀ from `continuum`. Rows f32 or f64, sums f64.
 //! Twin of `shaders/normal.wgsl`.
 

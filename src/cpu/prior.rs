@@ -1,5 +1,5 @@
 //! Resets a member's sums, then adds least-squares rows that are not pixels: Gaussian priors r = (μ − θ)/τ, and training hulls
-//! with data 0 and model √(10 n) d, d the largest facet distance, where d > 0 (design §2.5). f64. Twin of `shaders/prior.wgsl`.
+//! with data 0 and model √(10 n) d, d the largest facet distance, where d > 0 (see `docs/src/equations.md`). f64. Twin of `shaders/prior.wgsl`.
 
 use super::labels::scaled;
 use crate::solver::member::Sums;

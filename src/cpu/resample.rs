@@ -1,4 +1,4 @@
-//! Doppler shift and resampling of template rows onto a spectrum's pixels (design §2.3): pixel j reads fractional index
+//! Doppler shift and resampling of template rows onto a spectrum's pixels (see `docs/src/equations.md`): pixel j reads fractional index
 //! q_j − atanh(v/c)/Δlnλ, whole and fractional parts kept apart. Rows out: value, ∂/∂u of the velocity, tangents.
 //! Twin of `shaders/resample.wgsl`.
 

@@ -1,5 +1,5 @@
-//! A banded matrix applied to rows: output_j = Σ_d matrix\[d\]\[j + o_d\] input\[j + o_d\], o = diagonals/2, …, −diagonals/2 (design
-//! §2.3): the spectra's own resolution (Bolton & Schlegel 2010), or a line spread on the template's pixels. Twin of
+//! A banded matrix applied to rows: output_j = Σ_d matrix\[d\]\[j + o_d\] input\[j + o_d\], o = diagonals/2, …, −diagonals/2 (see
+//! `docs/src/equations.md`): the spectra's own resolution (Bolton & Schlegel 2010), or a line spread on the template's pixels. Twin of
 //! `shaders/resolve.wgsl`.
 
 use pulp::{Simd, WithSimd};

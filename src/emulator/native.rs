@@ -1,4 +1,4 @@
-//! popfit's own emulator file: safetensors with a JSON description (design §5).
+//! popfit's own emulator file: safetensors with a JSON description.
 //!
 //! The header is read alone, capped and checked against the file's size; then each tensor is read by its offsets.
 

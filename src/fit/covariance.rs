@@ -1,4 +1,4 @@
-//! Standard errors and correlations from a normal matrix: P × P, f64, on the host (design §2.9).
+//! Standard errors and correlations from a normal matrix: P × P, f64, on the host (see `docs/src/equations.md`).
 
 use nalgebra::{DMatrix, DVector, SymmetricEigen};
 

@@ -1,4 +1,4 @@
-//! What a fit returns: one typed row a spectrum (design §5, "Result table").
+//! What a fit returns: one typed row a spectrum.
 
 use std::sync::Arc;
 

@@ -29,11 +29,13 @@ pub(super) fn folder() -> Option<PathBuf> {
     dirs::cache_dir().map(|folder| folder.join("popfit"))
 }
 
-/// An adapter's files, without extension: its name, its driver and this version.
-fn stem(folder: &Path, info: &wgpu::AdapterInfo) -> PathBuf {
+/// Returns the path of an adapter's file of one kind, `what`: the adapter's name, its driver and this version are in the file's name.
+fn path_of(folder: &Path, info: &wgpu::AdapterInfo, what: &str) -> PathBuf {
     let text = format!("{:?} {:x} {:x} {} {}", info.backend, info.vendor, info.device, info.name, info.driver_info);
     let plain = |c: char| if c.is_ascii_alphanumeric() { c } else { '-' };
-    folder.join(format!("{}-{}", text.chars().map(plain).collect::<String>(), env!("CARGO_PKG_VERSION")))
+    let adapter: String = text.chars().map(plain).collect();
+    // not `with_extension`, which would take the patch version for an extension
+    folder.join(format!("{adapter}-{}.{what}", env!("CARGO_PKG_VERSION")))
 }
 
 /// Writes a file as a whole.
@@ -51,7 +53,7 @@ impl Cache {
         if !device.features().contains(wgpu::Features::PIPELINE_CACHE) {
             return None;
         }
-        let file = stem(folder, info).with_extension("pipelines");
+        let file = path_of(folder, info, "pipelines");
         let bytes = fs::read(&file).unwrap_or_default();
         let (saved, data) = bytes.split_at(CHECKSUM.min(bytes.len()));
         let known = !data.is_empty() && Sha256::digest(data)[..] == *saved;
@@ -76,13 +78,13 @@ pub(super) fn known<T: Copy + Debug>(
     info: &wgpu::AdapterInfo,
     (what, choices): (&str, &[T]),
 ) -> Option<T> {
-    let text = fs::read_to_string(stem(folder, info).with_extension(what)).ok()?;
+    let text = fs::read_to_string(path_of(folder, info, what)).ok()?;
     choices.iter().copied().find(|choice| format!("{choice:?}") == text)
 }
 
 /// Keeps it for the next run.
 pub(super) fn keep<T: Debug>(folder: &Path, info: &wgpu::AdapterInfo, (what, found): (&str, T)) {
-    let _ = replace(&stem(folder, info).with_extension(what), format!("{found:?}").as_bytes());
+    let _ = replace(&path_of(folder, info, what), format!("{found:?}").as_bytes());
 }
 
 #[cfg(test)]
@@ -102,7 +104,7 @@ mod tests {
         let open = || Cache::open(&context.device, &context.info, folder.path());
         let Some(cache) = open() else { return };
         cache.save();
-        let file = stem(folder.path(), &context.info).with_extension("pipelines");
+        let file = path_of(folder.path(), &context.info, "pipelines");
         let bytes = fs::read(&file).unwrap();
         assert_eq!(Sha256::digest(&bytes[CHECKSUM..])[..], bytes[..CHECKSUM]);
         for length in [0, 5, CHECKSUM, bytes.len() - 1] {
@@ -111,6 +113,17 @@ mod tests {
             assert_eq!(fs::read(&file).unwrap(), bytes, "{length} bytes of the file");
         }
         assert_eq!(fs::read_dir(folder.path()).unwrap().count(), 1);
+    }
+
+    #[test]
+    fn a_file_name_has_the_whole_version() {
+        let mut info = wgpu::AdapterInfo::new(wgpu::DeviceType::Other, wgpu::Backend::Vulkan);
+        (info.name, info.driver_info) = ("A card (v1.5)".into(), "24.2".into());
+        let path = path_of(Path::new("folder"), &info, "pipelines");
+        let name = path.file_name().unwrap().to_str().unwrap();
+        assert_eq!(path.parent(), Some(Path::new("folder")));
+        assert!(name.starts_with("Vulkan-0-0-A-card--v1-5--24-2-"), "{name}");
+        assert!(name.ends_with(concat!("-", env!("CARGO_PKG_VERSION"), ".pipelines")), "{name}");
     }
 
     #[test]

@@ -1,4 +1,4 @@
-//! Continuum bases, f64 on the host (design §2.4).
+//! Continuum bases, f64 on the host (see `docs/src/equations.md`).
 
 use pulp::NullaryFnOnce;
 

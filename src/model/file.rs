@@ -1,4 +1,4 @@
-//! The model file (TOML, design §5): parsed and checked as a whole, then built into a [`SpectralModel`].
+//! The model file (TOML): parsed and checked as a whole, then built into a [`SpectralModel`].
 
 #![deny(clippy::indexing_slicing)] // whatever a file holds is no index
 

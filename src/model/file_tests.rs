@@ -1,4 +1,4 @@
-//! Every key of design §5, and what is said when one is wrong.
+//! Every key of the model file, and what is said when one is wrong.
 
 use super::*;
 

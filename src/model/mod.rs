@@ -1,4 +1,4 @@
-//! The spectral model: arms, labels, velocity, continuum; what is free and what is known (design §2).
+//! The spectral model: arms, labels, velocity, continuum; what is free and what is known (see `docs/src/equations.md`).
 
 mod builder;
 mod continuum;

@@ -1,4 +1,4 @@
-//! From one spectrum's arrays to what a device reads: checked, masked, weighted, its continuum basis orthonormal (design §2.4).
+//! From one spectrum's arrays to what a device reads: checked, masked, weighted, its continuum basis orthonormal (see `docs/src/equations.md`).
 
 use pulp::{NullaryFnOnce, Simd, WithSimd};
 

@@ -124,6 +124,7 @@ pub trait Real:
 
     /// The same numbers where they are f32; nothing where they are not.
     fn single(slice: &[Self]) -> Option<&[f32]>;
+    #[cfg_attr(not(target_arch = "x86_64"), allow(dead_code, reason = "only the vector code of x86-64 calls it"))]
     fn single_mut(slice: &mut [Self]) -> Option<&mut [f32]>;
 
     #[inline(always)]

@@ -25,6 +25,7 @@ pub struct Places {
 }
 
 #[derive(Clone, Copy)]
+#[cfg_attr(not(target_arch = "x86_64"), allow(dead_code, reason = "only the vector code of x86-64 reads the places"))]
 enum Window {
     /// Pixel i reads from element `at + i` or the one after it: two loads a tap hold them all.
     Near {

@@ -22,7 +22,7 @@ pub const HOPELESS: f64 = 30.0;
 /// A basin this close may be told of (flag 32).
 pub const LEAST_RISE: f64 = 9.0;
 
-/// A point, its cost, gradient and packed normal matrix (signs of design §2).
+/// A point, its cost, gradient and packed normal matrix (signs of `docs/src/equations.md`).
 #[derive(Clone, Copy, Debug)]
 pub struct Point<'a> {
     pub parameters: &'a [f64],

@@ -1,7 +1,7 @@
 //! What an objective hands to a device: plain data that names kernels and buffers.
 //!
 //! A recording describes one *linearisation* of a round's members: starting from the trial parameters it fills, arm by arm,
-//! each member's χ², penalty, ln det C, gradient and normal matrix (design §2). A device executes it together with
+//! each member's χ², penalty, ln det C, gradient and normal matrix (see `docs/src/equations.md`). A device executes it together with
 //! `step` and `compact` as one round; it knows nothing of what is fitted.
 //!
 //! Rows: a member's block of `rows` × `stride` numbers, row 0 the value, rows 1… its tangents by the solver's parameters.

@@ -1,4 +1,4 @@
-//! How one fit ended: a value, never an exception (design §5).
+//! How one fit ended: a value, never an exception.
 
 use serde::{Deserialize, Serialize};
 

@@ -1,4 +1,4 @@
-//! Spectra in NPZ files (design §5).
+//! Spectra in NPZ files.
 //!
 //! Opening validates everything and reads every array through to its CRC, keeping none; batches then come from one stream an
 //! array, so that memory holds a batch, never the file.

@@ -74,7 +74,7 @@ impl Column {
     }
 }
 
-/// All columns, in the order of design §5.
+/// All columns, in the order of every output.
 ///
 /// # Errors
 /// `Model` when a parameter's name is already a column's.

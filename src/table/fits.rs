@@ -1,4 +1,4 @@
-//! The result table as FITS: HDU 1 `RESULTS` with the columns of design §5, HDU 2 `METADATA` with how they came about.
+//! The result table as FITS: HDU 1 `RESULTS` with the columns of `columns.rs`, HDU 2 `METADATA` with how they came about.
 
 use std::io::{BufWriter, Write};
 use std::path::Path;

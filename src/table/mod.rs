@@ -1,4 +1,4 @@
-//! The result table's writers and readers: Parquet, FITS and CSV, the same columns in all (design §5); and rvspecfit's tables.
+//! The result table's writers and readers: Parquet, FITS and CSV, the same columns in all; and rvspecfit's tables.
 
 mod checksum;
 mod columns;

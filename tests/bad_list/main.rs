@@ -1,4 +1,4 @@
-//! Shared `bad_inputs.md` as a table, row by row, through the library and the command, on every device; and what the command says of
+//! `tests/data/bad_inputs.md` as a table, row by row, through the library and the command, on every device; and what the command says of
 //! bad input: exit codes, messages, what is in the table, and that nothing is written where nothing should be.
 #![cfg(feature = "cli")]
 
@@ -47,8 +47,7 @@ fn texts(place: &str) -> Vec<String> {
 /// The list itself, where it is at hand.
 #[test]
 fn the_list_has_as_many_rows() {
-    let Some(shared) = common::shared() else { return };
-    let text = std::fs::read_to_string(shared.join("bad_inputs.md")).unwrap();
+    let text = std::fs::read_to_string(common::data_folder().join("bad_inputs.md")).unwrap();
     let number = |line: &str| line.strip_prefix("| ")?.split(' ').next()?.parse::<u8>().ok();
     let numbers: Vec<u8> = text.lines().filter_map(number).collect();
     assert_eq!(numbers, (1..=ROWS).collect::<Vec<u8>>());

@@ -1,7 +1,5 @@
 //! Devices, batches of spectra and comparisons of rows.
 
-use std::path::Path;
-
 use popfit::spectra::{ArmSpectra, Ids, Wavelength};
 use popfit::{Device, Error, FitRow, FitTable, Fitter, LevenbergMarquardt, Spectra, SpectralModel, Status};
 
@@ -47,8 +45,8 @@ pub fn evaluator(model: SpectralModel, device: &Device) -> Fitter {
 }
 
 /// The 128 spectra of `data/synb/fixed_vsini`.
-pub fn synb_spectra(shared: &Path) -> Spectra {
-    Spectra::open(shared.join("data/synb/fixed_vsini/spectra.npz")).unwrap()
+pub fn synb_spectra() -> Spectra {
+    Spectra::open(super::data_folder().join("synb/fixed_vsini/spectra.npz")).unwrap()
 }
 
 /// Some spectra, in this order; they keep their ids.

@@ -13,17 +13,25 @@ use popfit::{Continuum, Emulator, SpectralModel};
 use zip::CompressionMethod;
 use zip::write::SimpleFileOptions;
 
-/// The folder of reference data: `POPFIT_SHARED`, or `../shared`. Without it a test says so and passes, unless
-/// `POPFIT_REQUIRE_SHARED=1`.
-pub fn shared() -> Option<PathBuf> {
-    let beside = Path::new(env!("CARGO_MANIFEST_DIR")).join("../shared");
-    let folder = std::env::var_os("POPFIT_SHARED").map_or(beside, PathBuf::from);
-    if folder.join("data").is_dir() {
-        return Some(folder);
+/// The folder of reference data, `tests/data`.
+pub fn data_folder() -> PathBuf {
+    Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/data")
+}
+
+/// The demo's emulator, from which the spectra of `tests/data/synb` were drawn.
+pub fn demo_emulator() -> PathBuf {
+    Path::new(env!("CARGO_MANIFEST_DIR")).join("data/emulator.safetensors")
+}
+
+/// The folder `POPFIT_REAL_DATA`, which has real spectra that are not part of this repository. Where it is not set, a test says so and
+/// passes: substitutes of the same formats are tested anyway.
+pub fn real_data() -> Option<PathBuf> {
+    let folder = std::env::var_os("POPFIT_REAL_DATA").map(PathBuf::from);
+    match &folder {
+        Some(folder) => assert!(folder.is_dir(), "POPFIT_REAL_DATA: no folder {}", folder.display()),
+        None => println!("skipped: POPFIT_REAL_DATA is not set, so the real APOGEE and SDSS spectra are not tested"),
     }
-    assert!(std::env::var("POPFIT_REQUIRE_SHARED").as_deref() != Ok("1"), "no {}", folder.display());
-    println!("skipped: no ../shared");
-    None
+    folder
 }
 
 /// A `.npy` array of `bytes`.
@@ -110,9 +118,9 @@ pub fn array(path: &Path, key: &str) -> (Vec<usize>, Vec<f64>) {
 }
 
 /// rvspecfit's model of the synb spectra: rbf 10, marginalised, velocity ±1000.
-pub fn synb_model(shared: &Path) -> SpectralModel {
+pub fn synb_model() -> SpectralModel {
     SpectralModel::builder()
-        .arm("", Emulator::open(shared.join("data/synb/emulator.safetensors")).unwrap())
+        .arm("", Emulator::open(crate::common::demo_emulator()).unwrap())
         .velocity(-1000.0..=1000.0)
         .continuum(Continuum::rbf(10))
         .marginalise(true)
@@ -127,9 +135,9 @@ pub fn median(mut values: Vec<f64>) -> f64 {
 }
 
 /// The same with rotation, up to 500 km/s.
-pub fn rotating_model(shared: &Path) -> SpectralModel {
+pub fn rotating_model() -> SpectralModel {
     SpectralModel::builder()
-        .arm("", Emulator::open(shared.join("data/synb/emulator.safetensors")).unwrap())
+        .arm("", Emulator::open(crate::common::demo_emulator()).unwrap())
         .velocity(-1000.0..=1000.0)
         .vsini(0.0..=500.0)
         .continuum(Continuum::rbf(10))

@@ -2,7 +2,7 @@
 
 use popfit::spectra::{ColumnValues, Ids, Wavelength};
 
-use super::builder::{ARMS, COUNT, FitsBytes, LARGE_ID, desi, f32s, f64s, flux, gzip};
+use super::builder::{ARMS, COUNT, FitsBytes, LARGE_ID, desi, f32s, f64s, flux, gzip, i32s};
 use super::*;
 
 #[test]
@@ -118,9 +118,8 @@ fn ap_visit_is_put_in_order() {
 }
 
 #[test]
-fn the_real_files() {
-    let Some(shared) = common::shared() else { return };
-    let coadd = Spectra::open(shared.join("data/desi/coadd-synth-505.fits.gz")).unwrap();
+fn a_whole_desi_file() {
+    let coadd = Spectra::open(common::data_folder().join("desi/coadd-synth-505.fits.gz")).unwrap();
     assert_eq!(coadd.ids, Ids::Integer((0..24).map(|k| 39_627_000_000_505_000 + k).collect()));
     let expected = [
         ("b", 2751, 12_929_700.0, 451_417.722_616_320_5, 3_486_794.895_555_675, 638, 66_024.000_738_893_75),
@@ -140,8 +139,49 @@ fn the_real_files() {
     let snr = coadd.column("MEDIAN_COADD_SNR_B").unwrap();
     assert_eq!(&*snr.table, "SCORES");
     assert!((snr.values.number(1).unwrap() - coadd.arms[0].signal_to_noise(1)).abs() < 1e-6);
+}
 
-    let sdss = Spectra::open(shared.join("data/sdss/spec-0266-51602-0031.fits")).unwrap();
+/// A spectrum of SDSS: COADD has the pixels, of which `and_mask` masks some, and SPECOBJ the properties.
+#[test]
+fn an_sdss_spectrum() {
+    let pixels = 50;
+    let cell = |f: &dyn Fn(usize) -> Vec<u8>| (0..pixels).map(f).collect::<Vec<_>>();
+    let one = |bytes: &[u8]| vec![bytes.to_vec()];
+    let file = FitsBytes::new(&[])
+        .table(
+            "COADD",
+            &[
+                ("flux", "E", cell(&|j| f32s(&[2.0 + 0.1 * j as f32]))),
+                ("loglam", "E", cell(&|j| f32s(&[3.58 + 1e-4 * j as f32]))),
+                ("ivar", "E", cell(&|j| f32s(&[j as f32]))),
+                ("and_mask", "J", cell(&|j| i32s(&[if j % 7 == 3 { 1 << 22 } else { 0 }]))),
+                ("or_mask", "J", cell(&|_| i32s(&[1]))),
+            ],
+            &[],
+        )
+        .table(
+            "SPECOBJ",
+            &[
+                ("SPECOBJID", "22A", one(b"299497923312379904    ")),
+                ("PLATE", "J", one(&i32s(&[266]))),
+                ("Z", "E", one(&f32s(&[-3.5e-5]))),
+            ],
+            &[],
+        );
+    let sdss = open(&file.0).unwrap();
+    assert_eq!(sdss.ids, Ids::Text(vec!["299497923312379904".into()]));
+    let arm = &sdss.arms[0];
+    assert_eq!((arm.pixels, arm.flux[10], arm.ivar[49]), (pixels, 3.0, 49.0));
+    assert!((arm.grid(0)[20] / 10f64.powf(3.582) - 1.0).abs() < 1e-6);
+    assert!((0..pixels).all(|j| arm.mask[j] == (j % 7 == 3)), "or_mask does not count");
+    assert_eq!(sdss.column("PLATE").unwrap().values, ColumnValues::I32(vec![266]));
+    assert_eq!(sdss.column("Z").unwrap().values.number(0), Some(f64::from(-3.5e-5_f32)));
+}
+
+#[test]
+fn a_real_sdss_spectrum() {
+    let Some(folder) = common::real_data() else { return };
+    let sdss = Spectra::open(folder.join("sdss/spec-0266-51602-0031.fits")).unwrap();
     assert_eq!(sdss.ids, Ids::Text(vec!["299497923312379904".into()]));
     let arm = &sdss.arms[0];
     assert!((arm.grid(0)[0] - 3_800.142_571_43).abs() < 1e-7);

@@ -4,13 +4,12 @@ use super::*;
 
 #[test]
 fn native_emulator_meets_rvspecfit() {
-    let Some(shared) = shared() else { return };
-    let emulator = Emulator::open(shared.join("data/synb/emulator.safetensors")).unwrap();
+    let emulator = Emulator::open(crate::common::demo_emulator()).unwrap();
     let names: Vec<_> = emulator.labels().iter().map(|l| l.name.as_str()).collect();
     assert_eq!(names, ["teff", "logg", "feh", "alpha"]);
     assert_eq!((emulator.pixels(), emulator.wavelength().len(), emulator.hulls().len()), (3861, 3861, 2));
     assert_eq!(emulator.hash().len(), 64);
-    let path = shared.join("data/synb/forward_ref.npz");
+    let path = data_folder().join("synb/forward_ref.npz");
     let (_, labels) = reference(&path, "par");
     let (_, z) = reference(&path, "z");
     let (_, flux) = reference(&path, "flux");
@@ -32,9 +31,8 @@ fn native_emulator_meets_rvspecfit() {
 }
 
 #[test]
-fn per_pixel_emulator_of_apogee() {
-    let Some(shared) = shared() else { return };
-    let folder = shared.join("data/apogee");
+fn the_real_per_pixel_emulator_of_apogee() {
+    let Some(folder) = real_data().map(|folder| folder.join("apogee")) else { return };
     let emulator = Emulator::open(folder.join("NN_normalized_spectra.npz")).unwrap();
     let wavelength = read_wavelength(folder.join("apogee_wavelength.npz")).unwrap();
     let names = ["teff", "logg", "feh", "mgfe", "vmacro"].map(String::from);

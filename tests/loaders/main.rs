@@ -10,7 +10,7 @@ mod spectra;
 use std::collections::HashMap;
 use std::path::Path;
 
-use common::{bools, f32s, f64s, file, i64s, npy, npz, raw_npy, shared};
+use common::{bools, data_folder, f32s, f64s, file, i64s, npy, npz, raw_npy, real_data};
 use popfit::emulator::{Activation, TemplateGrid, read_wavelength};
 use popfit::spectra::{ArmSpectra, Ids, SpectraReader, Wavelength, open_reader};
 use popfit::{Emulator, Error, Result, Spectra};

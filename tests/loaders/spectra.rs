@@ -147,9 +147,8 @@ pub fn batches(mut reader: Box<dyn SpectraReader>, max: usize) -> Vec<Spectra> {
 
 #[test]
 fn batches_equal_the_whole() {
-    let Some(shared) = shared() else { return };
     for name in ["fixed_vsini", "free_vsini"] {
-        let path = shared.join("data/synb").join(name).join("spectra.npz");
+        let path = data_folder().join("synb").join(name).join("spectra.npz");
         let whole = Spectra::open(&path).unwrap();
         let (shape, flux) = reference(&path, "flux");
         assert_eq!(whole.len() as u64, shape[0]);

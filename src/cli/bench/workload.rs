@@ -1,7 +1,7 @@
 //! What is fitted: spectra or curves, where the fits start, and the objective in f64 that every answer is judged by.
 
 use std::collections::HashSet;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
 use argmin::core::CostFunction;
 use popfit::argmin::Problems;
@@ -14,10 +14,9 @@ use popfit::{
 use super::TOLERANCE;
 use super::gauss::Gauss;
 use super::noisy::noisy_templates;
-use crate::cli::demo::data_folder;
 
-/// Spectra beside the project.
-const REFERENCE: &str = "../shared/data/synb/fixed_vsini/spectra.npz";
+/// Spectra of the repository.
+const REFERENCE: &str = "tests/data/synb/fixed_vsini/spectra.npz";
 
 /// Where fits end, in the parameters' units, and what they took.
 #[derive(Default)]
@@ -195,7 +194,14 @@ impl Stars {
     }
 }
 
-/// The reference spectra beside the project, else the demo's, with velocity and continuum.
+/// The repository's `data/`: where this program was built, or here.
+fn data_folder() -> Result<PathBuf> {
+    let places = [Path::new(env!("CARGO_MANIFEST_DIR")).join("data"), "data".into()];
+    let found = places.into_iter().find(|folder| folder.join("model.toml").is_file());
+    found.ok_or_else(|| Error::Usage("run popfit bench in the repository: it needs the folder data/".into()))
+}
+
+/// The reference spectra of the repository, else the demo's, with velocity and continuum.
 fn synb(count: usize) -> Result<Stars> {
     let data = data_folder()?;
     let reference = Path::new(env!("CARGO_MANIFEST_DIR")).join(REFERENCE);

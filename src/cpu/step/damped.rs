@@ -1,4 +1,4 @@
-//! The damped step inside the box: (A + S + μ diag A) δ = g, bounds by an active set (design §2.6), S = s sᵀ of `secant.rs`. f64.
+//! The damped step inside the box: (A + S + μ diag A) δ = g, bounds by an active set (see `docs/src/equations.md`), S = s sᵀ of `secant.rs`. f64.
 //! Twin of `shaders/shared/box.wgsl`.
 
 use super::faces::{LEGS, Way};

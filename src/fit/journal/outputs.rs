@@ -42,7 +42,7 @@ fn name(path: &Path) -> String {
 }
 
 fn stamp(path: &Path) -> Option<Stamp> {
-    let found = fs::metadata(path).ok()?;
+    let found = fs::metadata(path).ok().filter(fs::Metadata::is_file)?;
     let modified = found.modified().ok().and_then(|time| time.duration_since(UNIX_EPOCH).ok());
     Some(Stamp { bytes: found.len(), modified: modified.map_or(0, |time| time.as_nanos() as u64) })
 }

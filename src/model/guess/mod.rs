@@ -1,5 +1,5 @@
 //! First guess: a library of templates, at a few vsini where that is free, against a spectrum's lines over all velocities, arms
-//! summed (design §2.10).
+//! summed (see `docs/src/equations.md`).
 //!
 //! A template's χ² at a shift is const + Σ s² l² − 2 Σ s (D − s) l, with s = weight · continuum and l = template / its continuum − 1:
 //! two cross-correlations. The library's l and l² are replaced by a few principal components in wide bins, which makes them cheap. The

@@ -1,4 +1,4 @@
-//! From template rows to rows at a spectrum's pixels: rotation, line spread, Doppler shift (design §2.3).
+//! From template rows to rows at a spectrum's pixels: rotation, line spread, Doppler shift (see `docs/src/equations.md`).
 
 use super::BufferId;
 

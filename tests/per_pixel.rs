@@ -1,0 +1,143 @@
+//! Networks per pixel (El-Badry et al. 2018) with linear interpolation, against scipy's answers: a small network and a star drawn from it,
+//! and a real star with its real network where `POPFIT_REAL_DATA` has them.
+
+mod common;
+
+use std::path::PathBuf;
+
+use common::fits::{fitter, gpu, offset};
+use common::{array, data_folder, real_data};
+use popfit::emulator::read_wavelength;
+use popfit::solver::recording::Precision;
+use popfit::{Arm, Continuum, Device, Emulator, FitRow, Fitter, Interpolation, LabelSettings, Spectra, SpectralModel};
+
+const LABELS: [&str; 5] = ["teff", "logg", "feh", "mgfe", "vmacro"];
+const STARTS: [[f64; 6]; 3] =
+    [[0.0, 5500.0, 4.5, -0.2, 0.1, 10.0], [20.0, 4500.0, 4.2, 0.2, 0.3, 30.0], [-10.0, 6000.0, 4.8, -0.6, -0.1, 3.0]];
+
+/// A network, a star, and what scipy found.
+struct Case {
+    network: PathBuf,
+    wavelength: PathBuf,
+    star: PathBuf,
+    bounds: [(f64, f64); 5],
+    /// velocity, teff, logg, feh, mgfe, vmacro
+    answer: [f64; 6],
+    errors: [f64; 6],
+    /// χ² and how near it must be.
+    chi2: [f64; 2],
+    pixels: i64,
+}
+
+/// The small network, made by `tests/data/make_per_pixel.py`.
+fn small() -> Case {
+    let folder = data_folder().join("per_pixel");
+    let answer = |key: &str| array(&folder.join("answer.npz"), key).1;
+    Case {
+        network: folder.join("network.npz"),
+        wavelength: folder.join("wavelength.npz"),
+        star: folder.join("star.npz"),
+        bounds: [(4200.0, 7000.0), (4.0, 5.0), (-0.8, 0.4), (-0.3, 0.5), (0.0, 45.0)],
+        answer: answer("parameters").try_into().unwrap(),
+        errors: answer("errors").try_into().unwrap(),
+        chi2: [answer("chi2")[0], 0.05],
+        pixels: answer("pixels")[0] as i64,
+    }
+}
+
+/// The real star 2M13012770+5754582. Cubic interpolation has another minimum than the linear one that the network was trained with.
+fn real(interpolation: Interpolation) -> Option<Case> {
+    let folder = real_data()?.join("apogee");
+    let (answer, chi2) = match interpolation {
+        Interpolation::Linear => ([0.9806, 4942.27, 4.5262, -0.1875, 0.1108, 16.108], [30652.66, 0.1]),
+        _ => ([0.9298, 4949.68, 4.5288, -0.1850, 0.1076, 16.630], [31038.0, 5.0]),
+    };
+    Some(Case {
+        network: folder.join("NN_normalized_spectra.npz"),
+        wavelength: folder.join("apogee_wavelength.npz"),
+        star: folder.join("2M13012770+5754582.npz"),
+        bounds: [(4200.0, 7000.0), (4.0, 5.0), (-1.0, 0.5), (-0.3, 0.5), (0.0, 45.0)],
+        answer,
+        errors: [0.0215, 4.02, 0.0041, 0.0017, 0.0027, 0.105],
+        chi2,
+        pixels: 6948,
+    })
+}
+
+impl Case {
+    fn model(&self, interpolation: Interpolation) -> SpectralModel {
+        let emulator = Emulator::open(&self.network).unwrap();
+        let wavelength = read_wavelength(&self.wavelength).unwrap();
+        let emulator =
+            emulator.with_wavelength(wavelength).unwrap().with_label_names(&LABELS.map(String::from)).unwrap();
+        let mut builder = SpectralModel::builder()
+            .add_arm(Arm::new("", emulator).interpolation(interpolation))
+            .velocity(-100.0..=100.0)
+            .continuum(Continuum::none());
+        for (name, bounds) in LABELS.into_iter().zip(self.bounds) {
+            builder = builder.label(name, LabelSettings { bounds: Some(bounds), ..LabelSettings::default() });
+        }
+        builder.build().unwrap()
+    }
+
+    /// Fits from the first guess and from three starts: the same answer each time, within `tolerance` σ of scipy's and half of that of each
+    /// other (with linear interpolation χ² has a kink wherever a pixel crosses a knot).
+    fn meets(&self, fitter: &Fitter, tolerance: f64, what: &str) {
+        let star = &Spectra::open(&self.star).unwrap();
+        let mut rows: Vec<FitRow> = vec![fitter.fit(star).unwrap().rows.remove(0)];
+        rows.extend(STARTS.iter().map(|start| fitter.fit_from(star, start).unwrap().rows.remove(0)));
+        for row in &rows {
+            let away = offset(row, &self.answer, &self.errors);
+            let apart = offset(row, &rows[0].parameters, &self.errors);
+            println!(
+                "{what}: {} after {} rounds, {away:.4} sigma off, {apart:.5} from the first, chi2 {:.3}",
+                row.status_text, row.rounds, row.chi2
+            );
+            assert!(row.status.is_success(), "{row:?}");
+            assert!(away < tolerance && apart < 0.5 * tolerance, "{row:?}");
+            assert!((row.chi2 - self.chi2[0]).abs() < self.chi2[1], "{row:?}");
+            assert_eq!(row.dof, self.pixels - 6);
+            assert_eq!(row.at_bound, 0);
+        }
+    }
+
+    /// In f64, whose errors must agree too, and in f32.
+    fn meets_on_the_cpu(&self) {
+        let model = self.model(Interpolation::Linear);
+        let in_f64 = fitter(model.clone(), &Device::cpu()).precision(Precision::F64);
+        self.meets(&in_f64, 0.02, "f64, linear");
+        let row = in_f64.fit(&Spectra::open(&self.star).unwrap()).unwrap().rows.remove(0);
+        for (found, expected) in row.errors.iter().zip(self.errors) {
+            assert!((found / expected - 1.0).abs() < 0.02, "{:?}", row.errors); // given to two digits
+        }
+        self.meets(&fitter(model, &Device::cpu()), 0.05, "f32, linear");
+    }
+}
+
+#[test]
+fn a_small_network_on_the_cpu_in_both_precisions() {
+    small().meets_on_the_cpu();
+}
+
+#[test]
+fn a_small_network_on_the_gpu() {
+    let Some(device) = gpu() else { return };
+    let case = small();
+    case.meets(&fitter(case.model(Interpolation::Linear), &device), 0.05, "GPU, linear");
+}
+
+#[test]
+fn the_real_star_on_the_cpu() {
+    let Some(linear) = real(Interpolation::Linear) else { return };
+    linear.meets_on_the_cpu();
+    let cubic = real(Interpolation::Cubic).unwrap();
+    cubic.meets(&fitter(cubic.model(Interpolation::Cubic), &Device::cpu()), 0.15, "f32, cubic");
+}
+
+#[test]
+fn the_real_star_on_the_gpu() {
+    let (Some(linear), Some(device)) = (real(Interpolation::Linear), gpu()) else { return };
+    linear.meets(&fitter(linear.model(Interpolation::Linear), &device), 0.05, "GPU, linear");
+    let cubic = real(Interpolation::Cubic).unwrap();
+    cubic.meets(&fitter(cubic.model(Interpolation::Cubic), &device), 0.15, "GPU, cubic");
+}
