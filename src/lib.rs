@@ -35,14 +35,14 @@
 //! # Ok::<(), popfit::Error>(())
 //! ```
 //!
-//! A model may also be a [`Closure`], [WGSL](CurveModel::wgsl) or a [table](CurveModel::spline); an [`Estimator`] takes the place of least
+//! A model may also be a [`Closure`], WGSL (`CurveModel::wgsl`) or a [table](CurveModel::spline); an [`Estimator`] takes the place of least
 //! squares; millions of tiny fits go through [`CurveFitter::fit_columns`].
 #![cfg_attr(feature = "argmin", doc = include_str!("guide/argmin.md"))]
 //!
 //! # Features
 //!
 //! - `gpu` (default): devices through wgpu. Without it there is [`Device::cpu`] alone.
-//! - `cli` (default): the command `popfit` and [HTML reports](report).
+//! - `cli` (default): the command `popfit` and HTML reports (`popfit::report`).
 //! - `bench` (default): `popfit bench`, beside argmin and levenberg-marquardt.
 //! - `argmin`, which `bench` switches on: the bridge to argmin.
 #![deny(unsafe_code)]
@@ -103,3 +103,8 @@ pub use table::{Metadata, RvTabWriter, Schema, TableReader, TableWriter, WriteOp
 #[cfg(doctest)]
 #[doc = include_str!("../README.md")]
 struct Readme;
+
+/// Compiles the book's examples.
+#[cfg(doctest)]
+#[doc = include_str!("../docs/src/rust.md")]
+struct Book;

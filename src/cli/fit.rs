@@ -378,5 +378,6 @@ fn closing(summary: &Summary, counts: &Counts, time: Duration) -> String {
         several => several.iter().map(|(name, fits)| format!("{name}: {fits}")).collect::<Vec<_>>().join(", "),
     };
     let rate = if ended > 0 { format!(", {rate:.1} spectra/s") } else { String::new() };
-    format!("{fits} spectra{kept}: {counts}; {:.2} s{rate}, {devices}", time.as_secs_f64())
+    let spectra = if fits == 1 { "spectrum" } else { "spectra" };
+    format!("{fits} {spectra}{kept}: {counts}; {:.2} s{rate}, {devices}", time.as_secs_f64())
 }

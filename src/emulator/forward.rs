@@ -61,7 +61,7 @@ impl Emulator {
         let z: Vec<f32> = self.scaled(labels).iter().map(|&z| z as f32).collect();
         let rows = labels.len() / self.labels.len();
         let mut flux = match &self.network {
-            Network::Dense(layers) => self.dense(layers, z, rows),
+            Network::Dense(layers) => return self.dense(layers, z, rows),
             Network::PerPixel { hidden, w0, b0, w1, b1 } => {
                 let mut flux = Vec::with_capacity(rows * b1.len());
                 for z in z.chunks_exact(self.labels.len()) {
@@ -82,16 +82,15 @@ impl Emulator {
         flux
     }
 
-    /// All layers but for the output function.
+    /// h ← scale · σ(W h + b) + offset for each layer, with the output function as σ of the last, as on devices.
     fn dense(&self, layers: &[Layer], z: Vec<f32>, rows: usize) -> Vec<f32> {
         let mut input = z;
         for (k, layer) in layers.iter().enumerate() {
             let mut out = product(&input, layer, rows);
             for row in out.chunks_exact_mut(layer.outputs) {
                 row.iter_mut().zip(&layer.bias).for_each(|(x, b)| *x += b);
-                if k + 1 < layers.len() {
-                    pulp::Arch::new().dispatch(Elementwise { values: row, activation: self.activation });
-                }
+                let activation = if k + 1 < layers.len() { self.activation } else { self.output };
+                pulp::Arch::new().dispatch(Elementwise { values: row, activation });
                 if let Some((scale, offset)) = &layer.affine {
                     row.iter_mut()
                         .zip(scale.iter().zip(offset))

@@ -1,7 +1,7 @@
 //! Bits of [`FitRow::flags`](crate::FitRow::flags).
 //!
 //! The list below is the only place where a flag is said: the constants, [`ALL`], the report, the tables' key
-//! `popfit.flags` and (by a test) the README follow from it. A new flag is a new line.
+//! `popfit.flags` and (by a test) `docs/src/results.md` follow from it. A new flag is a new line.
 
 /// A flag: its bit, its names and its meaning.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -32,13 +32,13 @@ macro_rules! flags {
 }
 
 flags! {
-    START_CLIPPED = 1, "start clipped", "a start was outside its bounds and moved onto them";
+    START_CLIPPED = 1, "start clipped", "a start was outside its bounds and was moved onto them";
     RANK_DEFICIENT = 2, "rank-deficient", "the covariance is rank-deficient";
     NONFINITE_MASKED = 4, "non-finite masked", "pixels that were not finite are masked";
     OUTSIDE_HULL = 8, "outside training set",
         "outside the training hull of an emulator, or outside the training range of a label that no hull covers";
-    AT_BOUND = 16, "at bound", "a parameter ended at a bound, other than vsini at its lower bound";
-    MULTIMODAL = 32, "multimodal", "another minimum lies less than 9 above in chi2";
+    AT_BOUND = 16, "at bound", "a parameter ended at a bound, other than with flag 4096";
+    MULTIMODAL = 32, "multimodal", "another start ended elsewhere, less than 9 above in the objective";
     POOR_CHI2 = 64, "poor χ²", "poor fit: chi2/dof is above 2";
     LOW_SN = 128, "low S/N", "low signal-to-noise ratio: the median is below 5 per pixel";
     MANY_MASKED = 256, "many masked", "more than half of the pixels are masked";

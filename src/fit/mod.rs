@@ -175,7 +175,7 @@ pub struct Fitter {
     pub(crate) model: SpectralModel,
     device: Device,
     solver: Solver,
-    /// `None`: 2, or 4 where vsini is free.
+    /// `None`: as many as compete with the best.
     starts: Option<usize>,
     seed: u64,
     memory: Option<u64>,

@@ -64,7 +64,9 @@ impl SpectralModel {
         if lower >= *min && upper <= *max {
             return None;
         }
-        let said = if lower == upper { lower.to_string() } else { format!("{lower} to {upper}") };
+        // sums of tied labels are not exact: 0.35000000000000003 is 0.35
+        let [low, high] = [lower, upper].map(|x| format!("{x:.6}").parse().unwrap_or(x));
+        let said = if low == high { low.to_string() } else { format!("{low} to {high}") };
         Some(format!(
             "label {name}: {what} {said}, but the emulator of arm \"{}\" was trained from {min} to {max}, and extrapolates \
              beyond",

@@ -92,7 +92,7 @@ impl Status {
         }
     }
 
-    /// What it means, as the README, the report and the tables' key `popfit.status` say it.
+    /// What it means, as `docs/src/results.md`, the report and the tables' key `popfit.status` say it.
     pub const fn meaning(self) -> &'static str {
         match self {
             Status::MaxRounds => "stopped: no rounds left",

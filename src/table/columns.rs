@@ -1,7 +1,7 @@
 //! The columns of the result table.
 //!
 //! [`columns`] is the only place where a column's name, type, unit, meaning and cells are said. Parquet, FITS and CSV
-//! are written from it, units and meanings included, and a test holds the README's table to it. A new column is a new
+//! are written from it, units and meanings included, and a test holds the table in `docs/src/results.md` to it. A new column is a new
 //! line there (and, where a reader needs it, one in `read.rs`).
 
 use std::borrow::Cow;
@@ -163,10 +163,14 @@ const CONTINUUM_TERMS: &str = "continuum_terms";
 pub(super) fn posterior() -> [Column; 4] {
     let column = |name, unit, meaning, get| Column::new(name, Kind::Float64, unit, meaning, get);
     [
-        column("velocity_posterior", "km/s", "Mean of the velocity's posterior", |row, _| moment(row, |p| p.velocity)),
-        column("velocity_posterior_err", "km/s", "Its standard deviation", |row, _| moment(row, |p| p.error)),
-        column("velocity_skewness", "", "Its skewness", |row, _| moment(row, |p| p.skewness)),
-        column("velocity_kurtosis", "", "Its kurtosis", |row, _| moment(row, |p| p.kurtosis)),
+        column("velocity_posterior", "km/s", "Minimum of the objective along the velocity", |row, _| {
+            moment(row, |p| p.velocity)
+        }),
+        column("velocity_posterior_err", "km/s", "Root mean square deviation from it in the posterior", |row, _| {
+            moment(row, |p| p.error)
+        }),
+        column("velocity_skewness", "", "Skewness of the posterior about it", |row, _| moment(row, |p| p.skewness)),
+        column("velocity_kurtosis", "", "Kurtosis of the posterior about it", |row, _| moment(row, |p| p.kurtosis)),
     ]
 }
 
@@ -240,16 +244,16 @@ mod tests {
     use crate::Status;
     use crate::fit::flag;
 
-    const README: &str = include_str!("../../README.md");
+    const RESULTS: &str = include_str!("../../docs/src/results.md");
 
-    /// The README has a table of these lines, and of no others.
+    /// The page on results has a table of these lines, and of no others.
     fn assert_listed(lines: &[String]) {
         let table = lines.join("\n");
-        assert!(README.contains(&format!("---|\n{table}\n\n")), "the README's table is not this one:\n{table}");
+        assert!(RESULTS.contains(&format!("---|\n{table}\n\n")), "the page's table is not this one:\n{table}");
     }
 
     #[test]
-    fn the_readme_lists_columns_statuses_and_flags_as_they_are() {
+    fn the_page_on_results_lists_columns_statuses_and_flags_as_they_are() {
         let one = Schema {
             parameters: vec!["NAME".into()],
             posterior: true,

@@ -252,3 +252,42 @@ fn senseless_networks_are_errors() {
     assert!(matches!(open(b""), Err(Error::Format { .. })));
     assert!(matches!(Emulator::open(folder.path().join("none")), Err(Error::Io { .. })));
 }
+
+/// A scale and an offset act behind the output function, in first guesses and on devices alike.
+#[test]
+fn the_output_layer_is_scaled_behind_its_function() {
+    let description = r#"{"version":1,"activation":"tanh","output":"exp","labels":[{"name":"a","transform":"identity","mean":0.0,
+        "std":1.0,"min":-1.0,"max":1.0}],"medium":"vacuum","grid":"log"}"#;
+    let pixels = 24_usize;
+    let wavelength: Vec<f64> = (0..pixels).map(|j| 5000.0 * (1e-4 * j as f64).exp()).collect();
+    let weight: Vec<f32> = (0..pixels).map(|j| 0.3 * (0.7 * j as f32).sin()).collect();
+    let bytes = [
+        le64(&wavelength),
+        le32(&weight),
+        le32(&vec![0.0; pixels]),
+        le32(&vec![2.0; pixels]),
+        le32(&vec![0.5; pixels]),
+    ];
+    let shapes = [vec![pixels], vec![pixels, 1], vec![pixels], vec![pixels], vec![pixels]];
+    let names = ["wavelength", "layer.0.weight", "layer.0.bias", "layer.0.scale", "layer.0.offset"];
+    let views = names.iter().zip(shapes).zip(&bytes).map(|((name, shape), bytes)| {
+        let kind = if *name == "wavelength" { Dtype::F64 } else { Dtype::F32 };
+        (*name, TensorView::new(kind, shape, bytes).unwrap())
+    });
+    let file = serialize(views, Some(HashMap::from([("popfit".to_string(), description.to_string())]))).unwrap();
+    let folder = tempfile::tempdir().unwrap();
+    let emulator = Emulator::open(common::file(folder.path(), "net.safetensors", &file)).unwrap();
+    let expected: Vec<f32> = weight.iter().map(|w| 2.0 * (0.4 * w).exp() + 0.5).collect();
+    for (flux, expected) in emulator.templates(&[0.4]).iter().zip(&expected) {
+        assert!((flux - expected).abs() < 1e-5, "{flux} {expected}");
+    }
+    let flux: Vec<f64> = expected.iter().map(|f| f64::from(*f)).collect();
+    let spectra = Spectra::from_arrays(wavelength, flux, vec![1e4; pixels], None, None).unwrap();
+    let model =
+        popfit::SpectralModel::builder().arm("", emulator).continuum(popfit::Continuum::none()).build().unwrap();
+    for device in common::fits::devices() {
+        let fitter = popfit::Fitter::new(model.clone(), device, popfit::LevenbergMarquardt::default()).unwrap();
+        let row = fitter.fit(&spectra).unwrap().rows.remove(0);
+        assert!((row.parameters[0] - 0.4).abs() < 1e-3 && row.chi2 < 1e-2, "{row:?}");
+    }
+}

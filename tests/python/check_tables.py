@@ -88,7 +88,7 @@ def check_sums(path):
 
 
 def digest(field, column):
-    """As the README has it."""
+    """As docs/src/formats.md has it."""
     end, known = b"\xff", field.metadata
     head = field.name.encode() + end + known.get(b"unit", b"") + end + known[b"description"] + end
     if field.type == "string":
@@ -97,7 +97,7 @@ def digest(field, column):
 
 
 def check_parquet(path, expected_units):
-    """The checksums are those that the README describes; units and meanings are where pyarrow and astropy show them."""
+    """The checksums are those that docs/src/formats.md describes; units and meanings are where pyarrow and astropy show them."""
     file = pq.ParquetFile(path)
     metadata = file.metadata.metadata
     algorithm, *groups, last = metadata[b"popfit.checksum"].decode().split("\n")
