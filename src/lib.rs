@@ -43,7 +43,7 @@
 //!
 //! - `gpu` (default): devices through wgpu. Without it there is [`Device::cpu`] alone.
 //! - `cli` (default): the command `popfit` and HTML reports (`popfit::report`).
-//! - `bench` (default): `popfit bench`, beside argmin and levenberg-marquardt.
+//! - `bench`: `popfit bench`, beside argmin and levenberg-marquardt.
 //! - `argmin`, which `bench` switches on: the bridge to argmin.
 #![deny(unsafe_code)]
 #![warn(missing_docs)]
