@@ -31,66 +31,66 @@ pub struct Arguments {
     #[arg(value_name = "SPECTRA", required = true)]
     pub(super) spectra: Vec<PathBuf>,
     /// The result table: a name that ends in .parquet, .fits or .csv
-    #[arg(short, long, value_name = "OUT")]
+    #[arg(short, long, value_name = "OUT", help_heading = "Input and output")]
     output: PathBuf,
     /// The result's layout
-    #[arg(long, value_enum, default_value_t = Format::Table)]
+    #[arg(long, value_enum, default_value_t = Format::Table, help_heading = "Input and output")]
     pub(super) format: Format,
     #[command(flatten)]
     selection: selection::Arguments,
     /// auto, all, cpu, gpu, gpu:N or gpu:NAME
-    #[arg(long, default_value = "auto", value_name = "D")]
+    #[arg(long, default_value = "auto", value_name = "D", help_heading = "Devices")]
     device: String,
     /// Whether the CPU takes over what a GPU fails to fit twice [default: true for auto and all, else false]
-    #[arg(long, value_name = "BOOL", num_args = 0..=1, require_equals = true, default_missing_value = "true")]
+    #[arg(long, value_name = "BOOL", num_args = 0..=1, require_equals = true, default_missing_value = "true", help_heading = "Devices")]
     cpu_fallback: Option<bool>,
     /// Seconds without an answer after which a GPU counts as lost [default: 120, or 600 on software adapters]
-    #[arg(long, value_name = "SECONDS", value_parser = clap::value_parser!(u32).range(1..))]
+    #[arg(long, value_name = "SECONDS", value_parser = clap::value_parser!(u32).range(1..), help_heading = "Devices")]
     gpu_timeout: Option<u32>,
     /// The solver [default: the model file's, else lm]
-    #[arg(long, value_enum)]
+    #[arg(long, value_enum, help_heading = "Fit")]
     solver: Option<Solver>,
     /// Scan the velocity for its posterior [default: the model file's, else fixed for --format rvtab and off otherwise]
-    #[arg(long, value_enum)]
+    #[arg(long, value_enum, help_heading = "Fit")]
     pub(super) velocity_scan: Option<Scan>,
     /// Add columns NAME_err_released: errors that do not take parameters at a bound for known [default: the model file's, else false]
-    #[arg(long, value_name = "BOOL", num_args = 0..=1, require_equals = true, default_missing_value = "true")]
+    #[arg(long, value_name = "BOOL", num_args = 0..=1, require_equals = true, default_missing_value = "true", help_heading = "Fit")]
     released_errors: Option<bool>,
     /// f32, or mixed: the first rounds' output layers as products of 16-bit numbers, for GPUs
-    #[arg(long, value_enum, default_value_t = Precision::F32)]
+    #[arg(long, value_enum, default_value_t = Precision::F32, help_heading = "Devices")]
     precision: Precision,
     /// Starts of each spectrum, 1 to 64 [default: the model file's, else as many as compete, at most 4; 8 where little of a spectrum counts]
-    #[arg(long, value_name = "K", value_parser = clap::value_parser!(u16).range(1..=Fitter::MOST_STARTS as i64))]
+    #[arg(long, value_name = "K", value_parser = clap::value_parser!(u16).range(1..=Fitter::MOST_STARTS as i64), help_heading = "Fit")]
     starts: Option<u16>,
     /// Seed of the first guess
-    #[arg(long, value_name = "S")]
+    #[arg(long, value_name = "S", help_heading = "Fit")]
     seed: Option<u64>,
     /// Rounds a fit may take
-    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..))]
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..), help_heading = "Fit")]
     max_rounds: Option<u32>,
     /// Bytes that the population on the device may take; K, M and G are 2^10, 2^20 and 2^30
-    #[arg(long, value_name = "BYTES", value_parser = bytes)]
+    #[arg(long, value_name = "BYTES", value_parser = bytes, help_heading = "Devices")]
     memory: Option<u64>,
     /// Spectra that are read, fitted and kept for --resume at once, small files together [default: 256, on GPUs 2048]
-    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u16).range(1..))]
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u16).range(1..), help_heading = "Devices")]
     pub(super) batch: Option<u16>,
     /// Go on with a run that was killed or interrupted: what it has fitted is not fitted again
-    #[arg(long)]
+    #[arg(long, help_heading = "Input and output")]
     resume: bool,
     /// Replace OUT, and what is written beside it, if these files exist; they stay until the new ones are whole
-    #[arg(long)]
+    #[arg(long, help_heading = "Input and output")]
     overwrite: bool,
     /// Make the first bad spectrum an error
-    #[arg(long)]
+    #[arg(long, help_heading = "Input and output")]
     strict: bool,
     /// Also write a page with counts, figures, some spectra and a table: DIR/index.html
-    #[arg(long, value_name = "DIR")]
+    #[arg(long, value_name = "DIR", help_heading = "Input and output")]
     report: Option<PathBuf>,
     /// Measure where the time goes: a table, and beside OUT its NAME.profile.json and NAME.trace.json (for Chrome or Perfetto)
-    #[arg(long)]
+    #[arg(long, help_heading = "Input and output")]
     profile: bool,
     /// Print nothing but errors
-    #[arg(long)]
+    #[arg(long, help_heading = "Input and output")]
     quiet: bool,
 }
 

@@ -6,12 +6,14 @@ mod bytes;
 mod chain;
 mod check;
 mod compare;
+mod completions;
 mod demo;
 mod demo_data;
 mod devices;
 mod fit;
 mod identity;
 mod import;
+mod init;
 mod nist;
 mod output;
 mod own_files;
@@ -30,7 +32,7 @@ use std::io::{ErrorKind, Write};
 use std::path::Path;
 use std::process::ExitCode;
 
-use clap::{Parser, Subcommand};
+use clap::{CommandFactory, Parser, Subcommand};
 use popfit::Error;
 
 /// Fits populations of stellar-spectrum parameters at once, on a GPU or the CPU.
@@ -45,7 +47,10 @@ struct Arguments {
 enum Command {
     /// Fit the bundled spectra, print a table, write results and a picture
     Demo(demo::Arguments),
+    /// Write a commented model file to begin with
+    Init(init::Arguments),
     /// Fit spectra with a model and write one row for each
+    #[command(after_help = FIT_EXAMPLES)]
     Fit(fit::Arguments),
     /// List adapters and their limits, and which one `auto` takes
     Devices,
@@ -62,7 +67,17 @@ enum Command {
     Nist(nist::Arguments),
     /// Make one HTML page of a result table: counts, figures, a table to sort
     Report(report::Arguments),
+    /// Print a shell's completion script
+    Completions(completions::Arguments),
+    /// Write manual pages
+    Man(completions::ManArguments),
 }
+
+/// What is shown below the options of `popfit fit`.
+const FIT_EXAMPLES: &str = "\
+Examples:
+  popfit fit model.toml spectra.npz -o results.parquet --report page
+  popfit fit desi.toml coadd-*.fits.gz -o rvtab_X.fits --format rvtab --objtype TGT --min-sn 2";
 
 /// How a command failed: the message, and the exit code.
 pub struct Failure {
@@ -156,6 +171,9 @@ fn print_answer(answer: &clap::Error) -> (Result<(), Failure>, u8) {
 fn run(command: Command) -> Result<(), Failure> {
     match command {
         Command::Demo(arguments) => demo::run(&arguments),
+        Command::Init(arguments) => init::run(&arguments),
+        Command::Completions(arguments) => completions::run(&arguments, Arguments::command()),
+        Command::Man(arguments) => completions::write_man(&arguments, Arguments::command()),
         Command::Fit(arguments) => fit::run(&arguments),
         Command::Devices => devices::run(),
         Command::Check(arguments) => check::run(&arguments),

@@ -10,16 +10,16 @@ use super::Failure;
 #[derive(clap::Args, Debug)]
 pub struct Arguments {
     /// Only these TARGETIDs (DESI): a list, or @FILE with one or more a line
-    #[arg(long, value_name = "N,N,...")]
+    #[arg(long, help_heading = "Selection", value_name = "N,N,...")]
     target_id: Option<String>,
     /// Only fibres of this OBJTYPE (DESI), such as TGT
-    #[arg(long, value_name = "TYPE")]
+    #[arg(long, help_heading = "Selection", value_name = "TYPE")]
     objtype: Option<String>,
     /// Only spectra whose best arm has at least this median signal-to-noise ratio a pixel (DESI)
-    #[arg(long, value_name = "X")]
+    #[arg(long, help_heading = "Selection", value_name = "X")]
     min_sn: Option<f64>,
     /// Only these arms, of the files and of the model
-    #[arg(long, value_name = "NAME,...", value_delimiter = ',')]
+    #[arg(long, help_heading = "Selection", value_name = "NAME,...", value_delimiter = ',')]
     pub arms: Option<Vec<String>>,
 }
 

@@ -1,0 +1,147 @@
+//! `popfit init`: a commented model file to begin with.
+
+use std::fmt::Write;
+use std::path::{Path, PathBuf};
+
+use popfit::{Emulator, OutputFile};
+
+use super::Failure;
+use super::stdout::line;
+
+/// Networks that a survey's model file names, by arm. They are placeholders until the user has them.
+const DESI: [(&str, &str); 3] = [("b", "desi_b.safetensors"), ("r", "desi_r.safetensors"), ("z", "desi_z.safetensors")];
+
+#[derive(clap::Args)]
+pub struct Arguments {
+    /// A survey (desi, sdss or apogee), or the file of an emulator
+    #[arg(value_name = "SURVEY|EMULATOR")]
+    what: String,
+    /// The model file to write
+    #[arg(short, long, default_value = "model.toml", value_name = "FILE")]
+    output: PathBuf,
+    /// Replace FILE if it exists
+    #[arg(long)]
+    overwrite: bool,
+}
+
+/// Writes the file, and says what to do next.
+pub fn run(arguments: &Arguments) -> Result<(), Failure> {
+    let file = OutputFile::create(&arguments.output, arguments.overwrite)?;
+    let text = match arguments.what.as_str() {
+        "desi" => desi(),
+        "sdss" => sdss(),
+        "apogee" => apogee(),
+        path => of_emulator(Path::new(path), &arguments.output)?,
+    };
+    file.write(text)?;
+    let output = arguments.output.display();
+    line(format_args!("wrote {output}; edit it, then try it with `popfit check {output}`"));
+    Ok(())
+}
+
+/// Velocity and rotation of most stars.
+const SPEED: &str = "\
+[velocity]
+range = [-1500.0, 1500.0]   # km/s, positive when receding; without this table the spectra are at rest
+
+[vsini]
+range = [0.0, 300.0]        # km/s; remove this table if the stars do not rotate, which is much faster
+";
+
+const CONTINUUM: &str = "\
+[continuum]
+kind = \"rbf\"                # or \"chebyshev\", or \"none\" for normalised spectra
+terms = 10                  # per arm; they are solved for at every step
+marginalise = true          # adds what the uncertain continuum costs to the objective, as rvspecfit does
+";
+
+const SETTINGS: &str = "\
+# Further settings, with examples. See the page on the model file in the book.
+#
+# [spectra]
+# mask = [[5570.0, 5590.0]]   # wavelength ranges in Å to leave out
+# error_floor = 0.1           # raises errors below this × their median
+#
+# [labels.logg]
+# bounds = [1.0, 5.0]         # narrower than the training range
+# prior = { mean = 4.4, sigma = 0.3 }
+# start = { column = \"LOGG0\" } # a column of the file of spectra
+#
+# [solver]
+# starts = 8                  # instead of as many as compete
+";
+
+fn desi() -> String {
+    let mut text = String::from("# A model of DESI coadd and spectra files: three arms, fitted together.\n");
+    for (arm, emulator) in DESI {
+        let _ =
+            write!(text, "\n[[arm]]\nname = \"{arm}\"\nemulator = \"{emulator}\"   # yours, relative to this file\n");
+    }
+    let arm = "# line_spread = \"file\"        # in an [[arm]]: use the spectra's own resolution matrices\n";
+    [&text, arm, "\n", CONTINUUM, "\n", SPEED, "\n", SETTINGS].concat()
+}
+
+fn sdss() -> String {
+    let arm = "\
+# A model of SDSS spec files. Each holds one spectrum; give many of them to one run.
+
+[[arm]]
+name = \"sdss\"
+emulator = \"sdss.safetensors\"   # yours, relative to this file
+";
+    [arm, "\n", CONTINUUM, "\n", SPEED, "\n", SETTINGS].concat()
+}
+
+fn apogee() -> String {
+    let arm = "\
+# A model of APOGEE apStar and apVisit files.
+
+[[arm]]
+name = \"apogee\"
+emulator = \"apogee.safetensors\"   # yours, relative to this file
+# Networks of The Payne and binspec are NPZ files, and need more:
+# wavelength = \"apogee_wavelength.npz\"
+# labels = [\"teff\", \"logg\", \"feh\"]
+# activation = \"sigmoid\"
+# interpolation = \"linear\"
+
+[continuum]
+kind = \"chebyshev\"          # or \"rbf\", or \"none\" for normalised spectra
+terms = 6
+marginalise = true
+";
+    let velocity = "[velocity]\nrange = [-500.0, 500.0]     # km/s, positive when receding\n";
+    [arm, "\n", velocity, "\n", SETTINGS].concat()
+}
+
+/// A model with this emulator, whose labels are listed with their training ranges.
+fn of_emulator(path: &Path, output: &Path) -> Result<String, Failure> {
+    let known = ["desi", "sdss", "apogee"].join(", ");
+    if !path.is_file() {
+        return Err(Failure::usage(format!("{}: neither a survey ({known}) nor a file", path.display())));
+    }
+    let emulator = Emulator::open(path)?;
+    // relative to the model file, as far as that can be said
+    let beside = output.parent().is_some_and(|folder| Some(folder) == path.parent());
+    let shown = match path.file_name() {
+        Some(name) if beside => PathBuf::from(name),
+        _ => std::path::absolute(path).unwrap_or_else(|_| path.to_path_buf()),
+    };
+    let shown = toml::Value::String(shown.display().to_string());
+    let mut text = format!("# A model with one emulator.\n\n[[arm]]\nname = \"b\"\nemulator = {shown}\n");
+    if let (Some(first), Some(last)) = (emulator.wavelength().first(), emulator.wavelength().last()) {
+        let _ = writeln!(text, "# range = [{first:.1}, {last:.1}]   # Å: use only a part of what the emulator covers");
+    } else {
+        text.push_str("wavelength = \"wavelength.npz\"   # this network carries none: say where its grid is\n");
+        text.push_str("# labels = [\"teff\", \"logg\", \"feh\"]   # likewise, in the order of its inputs\n");
+    }
+    let _ = write!(
+        text,
+        "\n{CONTINUUM}\n{SPEED}\n# Labels and their training ranges, which are the bounds unless you narrow them:\n"
+    );
+    for label in emulator.labels() {
+        let _ =
+            writeln!(text, "# [labels.{}]\n# bounds = [{}, {}]   # {}", label.name, label.min, label.max, label.unit);
+    }
+    Ok([&text, "\n", SETTINGS].concat())
+}
