@@ -151,3 +151,32 @@ fn the_activation_is_told_where_it_is_assumed() {
     assert_eq!(refused.status.code(), Some(2), "{text}");
     assert!(text.contains("model.toml") && text.contains("its activation is silu, not tanh"), "{text}");
 }
+
+/// With spectra, the model is tried on the first of them, and nothing is written.
+#[test]
+fn a_dry_run_tries_the_model_on_spectra() {
+    let folder = tempfile::tempdir().unwrap();
+    let data = Path::new(env!("CARGO_MANIFEST_DIR")).join("data");
+    let [model, spectra] = ["model.toml", "spectra.npz"].map(|name| data.join(name).display().to_string());
+    let output = popfit(folder.path(), &["check", &model, &spectra, "--device", "cpu"]);
+    let text = String::from_utf8_lossy(&output.stdout).into_owned();
+    assert_eq!(output.status.code(), Some(0), "{text}{}", String::from_utf8_lossy(&output.stderr));
+    for said in ["3741", "4002.00", "spectra: 64; of the first 64, 64 fits converge", "would take about", "on cpu"] {
+        assert!(text.contains(said), "no {said:?} in {text}");
+    }
+    assert_eq!(std::fs::read_dir(folder.path()).unwrap().count(), 0);
+    // what a run would refuse, it refuses as a run would: the DESI arms are not those of the model
+    let desi = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/data/desi/coadd-synth-505.fits.gz");
+    let with_three = folder.path().join("three.toml");
+    let arms = ["b", "r"].map(|arm| {
+        format!("[[arm]]\nname = \"{arm}\"\nemulator = '{}'\n", data.join("emulator.safetensors").display())
+    });
+    std::fs::write(&with_three, arms.concat()).unwrap();
+    let refused = popfit(folder.path(), &["check", "three.toml", &spectra, "--device", "cpu"]);
+    assert_eq!(refused.status.code(), Some(2));
+    assert!(String::from_utf8_lossy(&refused.stderr).contains("no arrays for arm \"b\""), "{refused:?}");
+    let kept =
+        popfit(folder.path(), &["check", "three.toml", desi.to_str().unwrap(), "--device", "cpu", "--arms", "b"]);
+    let text = String::from_utf8_lossy(&kept.stdout).into_owned();
+    assert!(text.contains("spectra: 24; of the first 24") && !text.contains("note: "), "{text}");
+}

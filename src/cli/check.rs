@@ -4,9 +4,9 @@ use std::path::PathBuf;
 
 use popfit::{Device, Emulator, Fitter, LevenbergMarquardt, ModelFile, SpectralModel};
 
-use super::Failure;
 use super::rows::{cells, print, short};
 use super::stdout::line;
+use super::{Failure, dry_run};
 
 /// Most that a column of the Jacobian may differ from central differences: root mean square, relative.
 const TOLERANCE: f64 = 1e-5;
@@ -18,11 +18,17 @@ pub struct Arguments {
     /// The model file
     #[arg(value_name = "MODEL.toml")]
     model: PathBuf,
+    #[command(flatten)]
+    dry_run: dry_run::Arguments,
 }
 
-/// Prints arms, labels and parameters, then the comparison; fails when a column is off.
+/// Prints arms, labels and parameters, then the comparison; fails when a column is off. With spectra, tries the model on them.
 pub fn run(arguments: &Arguments) -> Result<(), Failure> {
-    let model = ModelFile::open(&arguments.model)?.build()?;
+    let mut file = ModelFile::open(&arguments.model)?;
+    if let Some(arms) = arguments.dry_run.arms() {
+        file.keep_arms(arms)?;
+    }
+    let model = file.build()?;
     print_arms(&model);
     print_labels(&model);
     print_training_sets(&model);
@@ -54,10 +60,11 @@ pub fn run(arguments: &Arguments) -> Result<(), Failure> {
     }
     print(&rows);
     print_warnings(&warnings, &idle);
-    if failed.is_empty() {
-        return Ok(());
+    if !failed.is_empty() {
+        let failed = failed.join(", ");
+        return Err(Failure::usage(format!("the Jacobian is more than {TOLERANCE:e} off in {failed}")));
     }
-    Err(Failure::usage(format!("the Jacobian is more than {TOLERANCE:e} off in {}", failed.join(", "))))
+    dry_run::run(&arguments.dry_run, &file)
 }
 
 fn print_warnings(warnings: &[String], idle: &[String]) {

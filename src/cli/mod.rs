@@ -10,6 +10,7 @@ mod completions;
 mod demo;
 mod demo_data;
 mod devices;
+mod dry_run;
 mod fit;
 mod identity;
 mod import;
@@ -54,7 +55,7 @@ enum Command {
     Fit(fit::Arguments),
     /// List adapters and their limits, and which one `auto` takes
     Devices,
-    /// Validate a model file and compare its Jacobian with differences
+    /// Validate a model file, compare its Jacobian with differences, and try it on spectra
     Check(check::Arguments),
     /// Turn another program's emulator into popfit's
     Import(import::Arguments),
