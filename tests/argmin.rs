@@ -1,21 +1,13 @@
-//! popfit's problems under argmin's solvers, and popfit's solvers under argmin's executor.
+//! popfit's problems under argmin's solvers.
 #![cfg(feature = "argmin")]
 
 mod common;
 
-use std::cell::RefCell;
-use std::rc::Rc;
-
-use argmin::core::checkpointing::{Checkpoint, CheckpointingFrequency};
-use argmin::core::observers::{Observe, ObserverMode};
-use argmin::core::{CostFunction, Error, Executor, Gradient, Jacobian, KV, Operator, State};
+use argmin::core::{CostFunction, Executor, Gradient, Jacobian, Operator, State};
 use argmin::solver::particleswarm::ParticleSwarm;
 use common::fits::{devices, fitter};
-use popfit::argmin::{Lm, Nm, Problem, Problems, RunState};
-use popfit::{
-    Continuum, CurveFitter, Curves, Device, Emulator, Estimator, Fitter, Formula, LevenbergMarquardt, NelderMead,
-    Spectra, SpectralModel,
-};
+use popfit::argmin::{Problem, Problems};
+use popfit::{Continuum, CurveFitter, Curves, Device, Emulator, Estimator, Fitter, Formula, Spectra, SpectralModel};
 
 const DATA: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/data");
 const SPECTRA: usize = 3;
@@ -157,95 +149,6 @@ fn a_swarm_finds_what_a_fit_finds() {
             assert!((found - fitted).abs() < 2e-3 * fitted.abs(), "{found} {fitted}");
         }
     }
-}
-
-/// The last state of a run, and how often it was shown.
-#[derive(Clone, Default)]
-struct Seen(Rc<RefCell<Vec<f64>>>);
-
-impl Observe<RunState> for Seen {
-    fn observe_iter(&mut self, state: &RunState, _: &KV) -> Result<(), Error> {
-        self.0.borrow_mut().push(state.get_cost());
-        Ok(())
-    }
-}
-
-#[test]
-fn popfits_solvers_run_under_the_executor() {
-    let expected = stars(&Device::cpu(), true).starts(1).fit(&spectra()).unwrap();
-    for device in devices() {
-        let all = Problems::of_spectra(&stars(&device, true), &spectra()).unwrap();
-        for k in 0..SPECTRA {
-            let (row, seen) = (&expected.rows[k], Seen::default());
-            let lm = Executor::new(all.problem(k).unwrap(), Lm::new(LevenbergMarquardt::default()).unwrap());
-            let run = lm.add_observer(seen.clone(), ObserverMode::Always).run().unwrap();
-            assert!(run.solver.status().unwrap().is_success());
-            assert_eq!(seen.0.borrow().len() as u64, run.state.get_iter());
-            let found = run.problem.problem.as_ref().unwrap().physical(run.state.get_best_param().unwrap());
-            for ((x, fitted), error) in found.iter().zip(&row.parameters).zip(&row.errors) {
-                assert!((x - fitted).abs() < 0.02 * error, "{x} {fitted} ± {error}");
-            }
-            let nm = Nm::new(NelderMead::default()).unwrap();
-            let run = Executor::new(all.problem(k).unwrap(), nm).run().unwrap();
-            assert!(run.solver.status().unwrap().is_success());
-            // with ln det C and its constants: the table's objective
-            let problem = run.problem.problem.as_ref().unwrap();
-            let found = problem.cost(run.state.get_best_param().unwrap()).unwrap();
-            assert!((found - row.objective).abs() < 0.05, "{found} {}", row.objective);
-        }
-    }
-}
-
-/// Keeps solver (as text) and state; what `load` finds is the middle of a run.
-#[derive(Clone, Default)]
-struct Kept(Rc<RefCell<Vec<(String, RunState)>>>, Option<usize>);
-
-impl<S: serde::Serialize + serde::de::DeserializeOwned> Checkpoint<S, RunState> for Kept {
-    fn save(&self, solver: &S, state: &RunState) -> Result<(), Error> {
-        self.0.borrow_mut().push((serde_json::to_string(solver)?, state.clone()));
-        Ok(())
-    }
-
-    fn load(&self) -> Result<Option<(S, RunState)>, Error> {
-        let Some(place) = self.1 else { return Ok(None) };
-        let (solver, state) = self.0.borrow()[place].clone();
-        Ok(Some((serde_json::from_str(&solver)?, state)))
-    }
-
-    fn frequency(&self) -> CheckpointingFrequency {
-        CheckpointingFrequency::Always
-    }
-}
-
-#[test]
-fn a_run_taken_up_from_a_checkpoint_ends_with_the_same_bits() {
-    let all = Problems::of_spectra(&stars(&Device::cpu(), false), &spectra()).unwrap();
-    let lm = || Lm::new(LevenbergMarquardt::default()).unwrap();
-    let kept = Kept::default();
-    let whole = Executor::new(all.problem(0).unwrap(), lm()).checkpointing(kept.clone()).run().unwrap();
-    let count = kept.0.borrow().len();
-    assert!(count >= 3);
-    let again = Kept(kept.0.clone(), Some(1));
-    let second = Executor::new(all.problem(0).unwrap(), lm()).checkpointing(again).run().unwrap();
-    assert_eq!(second.state.get_best_param(), whole.state.get_best_param());
-    assert_eq!(second.state.get_iter(), whole.state.get_iter());
-    assert_eq!(second.problem.counts["linearise_count"] + 2, whole.problem.counts["linearise_count"]);
-
-    let nm = || Nm::new(NelderMead::default()).unwrap();
-    let kept = Kept::default();
-    let whole = Executor::new(all.problem(0).unwrap(), nm()).checkpointing(kept.clone()).run().unwrap();
-    let again = Kept(kept.0.clone(), Some(20));
-    let second = Executor::new(all.problem(0).unwrap(), nm()).checkpointing(again).run().unwrap();
-    assert_eq!(second.state.get_best_param(), whole.state.get_best_param());
-}
-
-#[test]
-fn a_timeout_ends_a_run() {
-    let all = Problems::of_spectra(&stars(&Device::cpu(), false), &spectra()).unwrap();
-    let nm = Nm::new(NelderMead { fatol: 0.0, ..NelderMead::default() }).unwrap();
-    let run = Executor::new(all.problem(0).unwrap(), nm).timeout(std::time::Duration::from_nanos(1)).run().unwrap();
-    assert_eq!(run.state.get_iter(), 1);
-    assert_eq!(run.state.get_termination_reason(), Some(&argmin::core::TerminationReason::Timeout));
 }
 
 #[test]

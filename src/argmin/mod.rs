@@ -1,6 +1,4 @@
-//! popfit beside [argmin](https://docs.rs/argmin) 0.11 (feature `argmin`): each can be the other's host.
-//!
-//! # argmin's solvers on popfit's devices
+//! [argmin](https://docs.rs/argmin) 0.11's solvers on popfit's devices (feature `argmin`).
 //!
 //! [`Problems`] takes the curves of a [`CurveFitter`](crate::CurveFitter) or the spectra of a [`Fitter`](crate::Fitter); each of
 //! them is a [`Problem`], which implements argmin's `CostFunction` (popfit's objective: χ², priors, hulls, ln det C), `Gradient`,
@@ -36,39 +34,13 @@
 //! - Cost and gradient, or residuals and Jacobian, at the same point share one linearisation.
 //! - Many spectra, one after another: [`Problem::turn_to`] keeps the device's buffers.
 //!
-//! # popfit's solvers under argmin's executor
-//!
-//! [`Lm`] and [`Nm`] implement argmin's `Solver`, so that observers, checkpoints and timeouts work. They are serialisable, every
-//! number by its bits, and a run that is taken up again from a checkpoint goes the same way:
-//!
-//! ```
-//! use argmin::core::{Executor, State};
-//! use popfit::argmin::{Lm, Problems};
-//! use popfit::{CurveFitter, Curves, Device, Formula};
-//!
-//! let x: Vec<f64> = (0..20).map(|j| 0.2 * f64::from(j)).collect();
-//! let y = x.iter().map(|x| 3.0 * (-0.7 * x).exp()).collect();
-//! let fitter = CurveFitter::new(Formula::parse("a*exp(-k*x)")?, Device::cpu())?;
-//! let problem = Problems::of_curves(&fitter, &Curves::shared(x, y, vec![1.0, 1.0]))?.problem(0)?;
-//!
-//! let run = Executor::new(problem, Lm::new(CurveFitter::LEVENBERG_MARQUARDT)?)
-//!     .timeout(std::time::Duration::from_secs(60))
-//!     .run()?;
-//! assert!(run.solver.status().is_some_and(|status| status.is_success()));
-//! let found = run.problem.problem.as_ref().ok_or("no problem")?.physical(run.state.get_best_param().ok_or("none")?);
-//! assert!((found[1] - 0.7).abs() < 1e-9);
-//! # Ok::<(), Box<dyn std::error::Error>>(())
-//! ```
-//!
-//! This is one problem at a time: a population is what [`Fitter::fit`](crate::Fitter::fit) and
-//! [`CurveFitter::fit`](crate::CurveFitter::fit) are for.
+//! A solver of argmin's takes one problem at a time; populations are fitted by [`Fitter::fit`](crate::Fitter::fit) and
+//! [`CurveFitter::fit`](crate::CurveFitter::fit).
 #![doc = include_str!("../guide/others.md")]
 
 mod direct;
 mod engine;
 mod problem;
 mod rows;
-mod solver;
 
 pub use problem::{Problem, Problems};
-pub use solver::{Lm, Nm, RunState};

@@ -10,8 +10,7 @@ use crate::error::{Error, Result};
 use crate::fit::task::Task;
 use crate::solver::Outcome;
 use crate::solver::cost::Cost;
-use crate::solver::member::Sums;
-use crate::solver::recording::{Precision, Recording, Stage};
+use crate::solver::recording::Stage;
 use crate::{CurveFitter, Curves, Fitter, Spectra};
 
 /// Many curves or spectra, each a [`Problem`] for the asking. What it holds of each is its data; a device's memory is taken by problems.
@@ -137,10 +136,12 @@ impl Problem {
 
     /// χ² with priors and hulls, without ln det C, and its gradient −2 Jᵀr, 0 by held parameters, of one linearisation. Anywhere, bounds or not.
     pub fn cost_and_gradient(&self, u: &[f64]) -> Result<(f64, Vec<f64>)> {
-        let sums = self.sums(&[u], true)?.swap_remove(0);
+        self.check(u)?;
         let (lower, upper) = self.bounds();
+        let mut engine = self.engine();
+        let sums = engine.linearise(&self.task, u)?;
         let slope = |p: usize| if lower[p] < upper[p] { -2.0 * sums.gradient[p] } else { 0.0 };
-        Ok((sums.cost(), (0..lower.len()).map(slope).collect()))
+        Ok((sums.chi2 + sums.penalty, (0..lower.len()).map(slope).collect()))
     }
 
     /// Points of which the value was computed, and points that were linearised, since the problem was made or turned to another.
@@ -156,7 +157,7 @@ impl Problem {
     }
 
     /// The objective at many points, in as few dispatches as the device allows; ∞ outside the bounds and where it is not finite.
-    pub(super) fn objectives(&self, points: &[&[f64]]) -> Result<Vec<f64>> {
+    fn objectives(&self, points: &[&[f64]]) -> Result<Vec<f64>> {
         points.iter().try_for_each(|u| self.check(u))?;
         let inside: Vec<&[f64]> = points.iter().copied().filter(|u| self.contains(u)).collect();
         let outcomes = self.engine().evaluate(&self.task, &inside)?;
@@ -165,29 +166,11 @@ impl Problem {
         Ok(points.iter().map(value).collect())
     }
 
-    /// χ², penalty, ln det C, and with derivatives gradient Jᵀr and normal matrix, at points in `u`.
-    pub(super) fn sums(&self, points: &[&[f64]], derivatives: bool) -> Result<Vec<Sums>> {
-        points.iter().try_for_each(|u| self.check(u))?;
-        let mut engine = self.engine();
-        if !derivatives {
-            return Ok(engine.evaluate(&self.task, points)?.iter().map(sums).collect());
-        }
-        points.iter().map(|u| engine.linearise(&self.task, u).map(sums)).collect()
-    }
-
     /// What is minimised: χ² and penalties, and what marginalisation adds.
     fn objective(&self, outcome: &Outcome) -> f64 {
-        let marginal = if self.recording().marginalise { outcome.ln_det + self.task.constant } else { 0.0 };
+        let marginal = if self.task.evaluate.recording.marginalise { outcome.ln_det + self.task.constant } else { 0.0 };
         let value = outcome.chi2 + outcome.penalty + marginal;
         if value.is_finite() { value } else { f64::INFINITY }
-    }
-
-    pub(super) fn recording(&self) -> &Recording {
-        &self.task.evaluate.recording
-    }
-
-    pub(super) fn precision(&self) -> Precision {
-        self.task.precision()
     }
 
     fn contains(&self, u: &[f64]) -> bool {
@@ -215,16 +198,6 @@ fn physical(task: &Task, u: &[f64]) -> Vec<f64> {
 
 fn scaled(task: &Task, physical: &[f64]) -> Vec<f64> {
     task.parameters.iter().zip(physical).map(|(p, x)| (x - p.origin) / p.scale).collect()
-}
-
-fn sums(outcome: &Outcome) -> Sums {
-    Sums {
-        chi2: outcome.chi2,
-        penalty: outcome.penalty,
-        ln_det: outcome.ln_det,
-        gradient: outcome.gradient.clone(),
-        normal_matrix: outcome.normal_matrix.clone(),
-    }
 }
 
 impl CostFunction for Problem {

@@ -3,7 +3,7 @@
 //! - [`spectroscopist`]: stellar parameters from spectra and a network.
 //! - [`gpufit`]: many small fits of one model, as with Gpufit.
 //! - [`scipy`]: `least_squares`, `curve_fit` and lmfit, for many curves at once.
-#![cfg_attr(feature = "argmin", doc = "- [`argmin`](crate::argmin): each other's problems and solvers.")]
+#![cfg_attr(feature = "argmin", doc = "- [`argmin`](crate::argmin): argmin's solvers on popfit's devices.")]
 
 #[doc = include_str!("spectroscopist.md")]
 #[doc = include_str!("others.md")]

@@ -1,15 +1,9 @@
 //! Nielsen's damping (Nielsen 1999, IMM-REP-1999-05, eq. 2.21; Madsen, Nielsen & Tingleff 2004, §3.2).
 
-use serde::{Deserialize, Serialize};
-
-use super::exact;
-
 /// μ multiplies the diagonal of the normal matrix (Marquardt scaling); ν is the factor of the next rejection.
-#[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
+#[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Damping {
-    #[serde(with = "exact")]
     pub mu: f64,
-    #[serde(with = "exact")]
     pub nu: f64,
 }
 

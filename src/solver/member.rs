@@ -1,24 +1,17 @@
 //! A member's state on the host.
 
-use serde::{Deserialize, Serialize};
-
 use super::basin::{PAUSE, Point};
 use super::triangle::packed_length;
-use super::{Damping, Outcome, Status, exact};
+use super::{Damping, Outcome, Status};
 
 /// Sums over a member's rows at one point.
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[derive(Clone, Debug, PartialEq)]
 pub struct Sums {
-    #[serde(with = "exact")]
     pub chi2: f64,
-    #[serde(with = "exact")]
     pub penalty: f64,
-    #[serde(with = "exact")]
     pub ln_det: f64,
-    #[serde(with = "exact::list")]
     pub gradient: Vec<f64>,
     /// Packed lower triangle.
-    #[serde(with = "exact::list")]
     pub normal_matrix: Vec<f64>,
 }
 
@@ -46,7 +39,7 @@ impl Sums {
 }
 
 /// How trial points are judged.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Mode {
     /// By their cost.
     Searching,
@@ -57,7 +50,7 @@ pub enum Mode {
 }
 
 /// Why a member left its spectrum to another start.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum GaveWay {
     /// It sits in the basin of a better member.
     SameBasin,
@@ -73,7 +66,7 @@ pub struct Active {
 }
 
 /// One parameter vector under optimisation.
-#[derive(Clone, Debug, Serialize, Deserialize)]
+#[derive(Clone, Debug)]
 pub struct Member {
     /// Place in the batch.
     pub slot: usize,
@@ -89,14 +82,11 @@ pub struct Member {
     pub mode: Mode,
     pub damping: Damping,
     /// Of the step that leads to the trial point; negative where that was shortened, and so tells nothing of the next.
-    #[serde(with = "exact")]
     pub predicted_reduction: f64,
     /// Where the next linearisation takes place, and its sums.
-    #[serde(with = "exact::list")]
     pub trial: Vec<f64>,
     pub trial_sums: Sums,
     /// The accepted point.
-    #[serde(with = "exact::list")]
     pub parameters: Vec<f64>,
     pub sums: Sums,
 }

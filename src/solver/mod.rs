@@ -5,7 +5,6 @@ pub mod cost;
 mod damping;
 pub mod device;
 mod estimator;
-mod exact;
 pub mod member;
 mod objective;
 pub mod profile;

@@ -3,9 +3,7 @@
 //! A simplex owns [`LANES`] consecutive members, which evaluate for it: reflection, expansion and both contractions at once, or as
 //! many vertices that have no value yet.
 
-use serde::{Deserialize, Serialize};
-
-use super::{Outcome, Status, exact};
+use super::{Outcome, Status};
 
 /// A simplex has edges of at least this share of its parameters, which may have come far from their starts.
 const LEAST_EDGE: f64 = 1e-3;
@@ -13,17 +11,15 @@ const LEAST_EDGE: f64 = 1e-3;
 pub const LANES: usize = 4;
 
 /// One simplex. P is the number of parameters, n that of the free ones.
-#[derive(Clone, Debug, Serialize, Deserialize)]
+#[derive(Clone, Debug)]
 pub struct Simplex {
     /// Place in the batch.
     pub slot: usize,
     /// The free parameters.
     pub free: Vec<usize>,
     /// (n + 1, P) in `u`.
-    #[serde(with = "exact::list")]
     pub vertices: Vec<f64>,
     /// (n + 1) objectives: NaN where none is known yet, infinite where the model is not finite.
-    #[serde(with = "exact::list")]
     pub values: Vec<f64>,
     pub rounds: u32,
     /// Points whose objectives were asked for.
@@ -31,9 +27,7 @@ pub struct Simplex {
     /// Times that a converged simplex was spread again around its best vertex.
     pub restarts: u32,
     /// The best objective when the simplex was last spread; the time before.
-    #[serde(with = "exact")]
     pub spread_at: f64,
-    #[serde(with = "exact")]
     pub spread_before: f64,
 }
 
