@@ -1,6 +1,6 @@
 //! Formulas fitted to many curves, with every solver on both devices.
 
-use popfit::{CurveFit, CurveFitter, Curves, Device, Formula, NelderMead, Solver, Status};
+use popfit::{CurveFit, CurveFitter, Curves, Device, Error, Formula, NelderMead, Solver, Status};
 
 /// The CPU, and an adapter where there is one; `POPFIT_REQUIRE_GPU=1` asks for one.
 fn devices() -> Vec<Device> {
@@ -45,7 +45,6 @@ fn every_solver_on_every_device() {
             (Solver::Lm(lm), true, 1e-9),
             (Solver::Lm(lm), false, if is_cpu { 1e-6 } else { 0.01 }),
             (Solver::NelderMead(SIMPLEX), false, if is_cpu { 1e-3 } else { 0.1 }),
-            (Solver::LmNelderMead(lm, SIMPLEX), true, 1e-9),
         ] {
             let (formula, curves, truths) = images(5);
             let fitter = CurveFitter::new(formula, device.clone()).unwrap().absolute_sigma(true).polish(polish);
@@ -54,6 +53,15 @@ fn every_solver_on_every_device() {
             assert!(fits.iter().all(|fit| fit.dof == 43 && fit.nfev > 3), "{fits:?}");
         }
     }
+}
+
+#[test]
+fn a_simplex_after_levenberg_marquardt_is_for_spectra() {
+    let fitter = CurveFitter::new(Formula::builtin("exponential").unwrap(), Device::cpu()).unwrap();
+    let both = Solver::LmNelderMead(CurveFitter::LEVENBERG_MARQUARDT, SIMPLEX);
+    let refused = fitter.solver(both).unwrap_err();
+    let message = refused.to_string();
+    assert!(matches!(refused, Error::Usage(_)) && message.contains("spectra only"), "{message}");
 }
 
 #[test]

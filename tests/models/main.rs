@@ -54,17 +54,12 @@ fn every_solver_meets_every_model_on_every_device() {
                 (Solver::Lm(lm), true, refined),
                 (Solver::Lm(lm), false, device_alone),
                 (Solver::NelderMead(SIMPLEX), false, simplex),
-                (Solver::LmNelderMead(lm, SIMPLEX), true, refined),
             ] {
                 for (k, fit) in fit(&problem, &device, solver, polish).iter().enumerate() {
                     let distance = distance(fit, &problem.truth);
-                    let name = ["lm", "nm", "lm+nm"][match solver {
-                        Solver::Lm(_) => 0,
-                        Solver::NelderMead(_) => 1,
-                        Solver::LmNelderMead(..) => 2,
-                    }];
+                    let name = if matches!(solver, Solver::Lm(_)) { "lm" } else { "nm" };
                     let line = format!(
-                        "{:8.8} {name:6} {polish:5} {} {k}: {distance:.1e} of {tolerance:.0e}, {} {:?}, chi2 {:.3e}",
+                        "{:8.8} {name} {polish:5} {} {k}: {distance:.1e} of {tolerance:.0e}, {} {:?}, chi2 {:.3e}",
                         device.name(),
                         problem.name,
                         fit.message,

@@ -1,10 +1,10 @@
 //! Millions of tiny fits in flat memory.
 
+use super::CurveSolver;
 use super::data::Curves;
 use super::passage::Passage;
 use super::{CurveFit, CurveFitter};
 use crate::error::Result;
-use crate::fit::Solver;
 use crate::formula::Formula;
 use crate::solver::whole::{MOST_PARAMETERS, MOST_POINTS};
 use crate::solver::{LevenbergMarquardt, Outcome, Status};
@@ -109,7 +109,7 @@ impl CurveFitter {
     fn whole_problem(&self, points: usize) -> Option<(&Formula, LevenbergMarquardt)> {
         let tiny = self.held.len() <= MOST_PARAMETERS && (1..=MOST_POINTS).contains(&points);
         match (self.model.formula(), self.solver) {
-            (Some(formula), Solver::Lm(settings)) if tiny && self.ties.is_empty() => {
+            (Some(formula), CurveSolver::Lm(settings)) if tiny && self.ties.is_empty() => {
                 // what needs many rounds is better off one by one: lanes wait for their slowest fit
                 let max_rounds = settings.max_rounds.min(MOST_ROUNDS);
                 Some((formula, LevenbergMarquardt { max_rounds, ..settings }))

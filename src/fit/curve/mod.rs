@@ -48,6 +48,13 @@ struct Prior {
     sigma: f64,
 }
 
+/// Solver of curves: [`Solver`] without the simplex after Levenberg–Marquardt, which is for spectra.
+#[derive(Clone, Copy, Debug)]
+enum CurveSolver {
+    Lm(LevenbergMarquardt),
+    NelderMead(NelderMead),
+}
+
 /// Fits a model to many curves at once, by least squares or another [`Estimator`].
 ///
 /// ```
@@ -65,7 +72,7 @@ struct Prior {
 pub struct CurveFitter {
     model: CurveModel,
     device: Device,
-    solver: Solver,
+    solver: CurveSolver,
     lower: Vec<f64>,
     upper: Vec<f64>,
     held: Vec<bool>,
@@ -109,7 +116,7 @@ impl CurveFitter {
         Ok(CurveFitter {
             model,
             device,
-            solver: Solver::Lm(Self::LEVENBERG_MARQUARDT),
+            solver: CurveSolver::Lm(Self::LEVENBERG_MARQUARDT),
             lower: vec![f64::NEG_INFINITY; count],
             upper: vec![f64::INFINITY; count],
             held: vec![false; count],
@@ -123,13 +130,22 @@ impl CurveFitter {
         })
     }
 
-    /// Another solver. A simplex starts with an edge of `size` × |start|, to a factor of √2, or `size` where the start is 0.
+    /// Replaces the solver. A simplex starts with an edge of `size` × |start|, to a factor of √2, or `size` where the start is 0.
+    ///
+    /// # Errors
+    /// [`Error::Usage`] for a setting out of its range, and for [`Solver::LmNelderMead`], which fits spectra only.
     pub fn solver(mut self, solver: impl Into<Solver>) -> Result<CurveFitter> {
-        self.solver = solver.into();
+        self.solver = match solver.into() {
+            Solver::Lm(lm) => CurveSolver::Lm(lm),
+            Solver::NelderMead(simplex) => CurveSolver::NelderMead(simplex),
+            Solver::LmNelderMead(..) => {
+                let message = "lm+nelder-mead fits spectra only; for curves choose lm or nelder-mead";
+                return Err(Error::Usage(message.into()));
+            }
+        };
         match &self.solver {
-            Solver::Lm(lm) => lm.validate()?,
-            Solver::NelderMead(simplex) => simplex.validate()?,
-            Solver::LmNelderMead(lm, simplex) => lm.validate().and_then(|()| simplex.validate())?,
+            CurveSolver::Lm(lm) => lm.validate()?,
+            CurveSolver::NelderMead(simplex) => simplex.validate()?,
         }
         Ok(self)
     }
@@ -313,7 +329,7 @@ impl CurveFitter {
 
     /// Whether rows may be multiplied by a factor: costs mean nothing by themselves, and nothing else is added to them.
     fn may_gain(&self) -> bool {
-        let relative = matches!(self.solver, Solver::Lm(_)) || self.is_scaled();
+        let relative = matches!(self.solver, CurveSolver::Lm(_)) || self.is_scaled();
         relative && self.estimator == Estimator::LeastSquares && self.priors.iter().all(Option::is_none)
     }
 

@@ -4,17 +4,14 @@ use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
 
 use super::CurveFitter;
+use super::CurveSolver;
 use super::data::{Curve, Grid};
 use super::objective::CurveObjective;
 use super::witness::few;
 use crate::error::Result;
-use crate::fit::Solver;
 use crate::fit::solve::halving;
 use crate::solver::recording::Recording;
-use crate::solver::{Batch, Method, NelderMead, Objective, Outcome, Population, Status, linearise, optimise};
-
-/// A simplex that follows Levenberg–Marquardt starts this much smaller.
-const SECOND: f64 = 0.1;
+use crate::solver::{Batch, Method, Objective, Outcome, Population, Status, linearise, optimise};
 
 pub(super) struct Passes<'a> {
     fitter: &'a CurveFitter,
@@ -30,20 +27,17 @@ pub(super) struct Passes<'a> {
 impl Passes<'_> {
     /// At most `most` curves are asked for at once.
     pub fn new<'a>(fitter: &'a CurveFitter, grid: &Grid, points: usize, most: usize) -> Result<Passes<'a>> {
-        let (first, second) = match fitter.solver {
-            Solver::Lm(lm) => (Some(lm), None),
-            Solver::NelderMead(simplex) => (None, Some(simplex)),
-            Solver::LmNelderMead(lm, simplex) => {
-                (Some(lm), Some(NelderMead { size: SECOND * simplex.size, ..simplex }))
-            }
+        let (lm, simplex) = match fitter.solver {
+            CurveSolver::Lm(lm) => (Some(lm), None),
+            CurveSolver::NelderMead(simplex) => (None, Some(simplex)),
         };
         let model = (&fitter.model, fitter.estimator, fitter.is_scaled());
         let objective = |values_only| CurveObjective::new(model, points, grid, values_only);
         let linearisation = |lm| (Arc::new(objective(false).record()), Method::LevenbergMarquardt(lm));
         let sums =
-            (fitter.model.needs_gpu() && second.is_some()).then(|| linearisation(CurveFitter::LEVENBERG_MARQUARDT));
-        let first = first.map(linearisation);
-        let evaluation = second.map(|nm| (Arc::new(objective(true).record()), Method::NelderMead(nm)));
+            (fitter.model.needs_gpu() && simplex.is_some()).then(|| linearisation(CurveFitter::LEVENBERG_MARQUARDT));
+        let first = lm.map(linearisation);
+        let evaluation = simplex.map(|nm| (Arc::new(objective(true).record()), Method::NelderMead(nm)));
         let device = &*fitter.device.inner;
         let mut capacity = most;
         let share = [&first, &evaluation, &sums].into_iter().flatten().count();
@@ -70,15 +64,13 @@ impl Passes<'_> {
         if let Some(population) = &mut self.linearise {
             outcomes = run(population.as_mut(), &batch)?;
             self.hear(curves, &outcomes)?;
-            batch.starts = outcomes.iter().flat_map(|outcome| outcome.parameters.clone()).collect();
         }
         if let Some(population) = &mut self.simplex {
-            let found = run(population.as_mut(), &batch)?;
+            outcomes = run(population.as_mut(), &batch)?;
             // what the host cannot compute the sums below tell
             if !self.fitter.model.needs_gpu() {
-                self.hear(curves, &found)?;
+                self.hear(curves, &outcomes)?;
             }
-            outcomes = if outcomes.is_empty() { found } else { better(outcomes, found) };
         }
         if let Some(population) = &mut self.sums {
             batch.starts = outcomes.iter().flat_map(|outcome| outcome.parameters.clone()).collect();
@@ -143,16 +135,4 @@ fn physical(u: &[f64], curve: &Curve) -> Vec<f64> {
 
 fn run(population: &mut dyn Population, batch: &Batch) -> Result<Vec<Outcome>> {
     pollster::block_on(optimise(population, batch, &AtomicBool::new(false), &mut |_| ()))
-}
-
-/// The simplex's outcome where it is lower.
-fn better(first: Vec<Outcome>, second: Vec<Outcome>) -> Vec<Outcome> {
-    let cost = |outcome: &Outcome| outcome.chi2 + outcome.penalty;
-    let choose = |(mut one, mut other): (Outcome, Outcome)| {
-        let evaluations = one.evaluations + other.evaluations;
-        (one.evaluations, other.evaluations) = (evaluations, evaluations);
-        // a cost that is not finite never wins
-        if cost(&other) < cost(&one) || !cost(&one).is_finite() { other } else { one }
-    };
-    first.into_iter().zip(second).map(choose).collect()
 }

@@ -2,8 +2,8 @@
 
 use std::fmt::Write;
 
+use super::CurveSolver;
 use super::{CurveFit, CurveFitter};
-use crate::fit::Solver;
 use crate::solver::Estimator;
 
 /// Correlations below this are not reported.
@@ -46,9 +46,8 @@ impl CurveFitter {
 
     fn method(&self) -> String {
         let solver = match self.solver {
-            Solver::Lm(_) => "Levenberg-Marquardt",
-            Solver::NelderMead(_) => "Nelder-Mead",
-            Solver::LmNelderMead(..) => "Levenberg-Marquardt, then Nelder-Mead",
+            CurveSolver::Lm(_) => "Levenberg-Marquardt",
+            CurveSolver::NelderMead(_) => "Nelder-Mead",
         };
         match self.estimator {
             Estimator::LeastSquares => solver.to_owned(),

@@ -1,9 +1,10 @@
 //! How one curve's fit ended, as scipy's users know it.
 
 use super::CurveFitter;
+use super::CurveSolver;
 use super::data::Curve;
 use super::polish::Problem;
-use crate::fit::{Solver, sound};
+use crate::fit::sound;
 use crate::solver::{Estimator, Outcome, Status};
 
 /// An error of so many times a parameter's size says that it may be anything.
@@ -121,7 +122,7 @@ impl CurveFitter {
         fit.status = outcome.status.unwrap_or(Status::Interrupted);
         fit.message = message(fit.status).into();
         fit.nfev = outcome.evaluations;
-        fit.njev = if matches!(self.solver, Solver::NelderMead(_)) { 0 } else { outcome.rounds };
+        fit.njev = if matches!(self.solver, CurveSolver::NelderMead(_)) { 0 } else { outcome.rounds };
         fit.parameters.clone_from(&outcome.parameters);
         fit.start.clone_from(&curve.start);
         (fit.points, fit.dof) = (curve.used, curve.used as i64 - curve.free().len() as i64);
@@ -142,7 +143,7 @@ impl CurveFitter {
             return fit;
         };
         let mut evaluations = 1;
-        if self.polish && fit.status.is_success() && !matches!(self.solver, Solver::NelderMead(_)) {
+        if self.polish && fit.status.is_success() && !matches!(self.solver, CurveSolver::NelderMead(_)) {
             let (spent, near) = problem.refine(&mut fit.parameters, &mut rows);
             evaluations += spent;
             // f32 ended elsewhere: for the host to fit again

@@ -8,9 +8,9 @@
 //! far f32 ends from a minimum goes with the square of the Jacobian's condition, which in NIST's problems exceeds what f32 holds.
 
 use super::CurveFitter;
+use super::CurveSolver;
 use super::data::Curve;
 use crate::error::{Error, Result};
-use crate::fit::Solver;
 use crate::solver::triangle::packed_index;
 use crate::solver::{Estimator, Outcome, Status};
 
@@ -94,8 +94,8 @@ impl CurveFitter {
     /// By how much a cost may differ: Σ 2 |residual| · rounding, by Cauchy and Schwarz, and Σ rounding², which is `point`.
     fn judge(&self, (told, cost): (f64, f64), point: f64) -> Result<()> {
         let trusted = match self.solver {
-            Solver::Lm(settings) | Solver::LmNelderMead(settings, _) => TRUST * settings.ftol,
-            Solver::NelderMead(_) => 0.0,
+            CurveSolver::Lm(settings) => TRUST * settings.ftol,
+            CurveSolver::NelderMead(_) => 0.0,
         };
         let allowed = (SHARE + trusted) * cost + 2.0 * (cost * point).sqrt() + point + FLOOR;
         if (told - cost).abs() <= allowed || !allowed.is_finite() {
