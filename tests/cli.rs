@@ -6,6 +6,8 @@ mod common;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output};
 
+use popfit::{FitTable, WriteOptions};
+
 fn data(name: &str) -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("data").join(name)
 }
@@ -94,15 +96,15 @@ fn devices_and_pipes_are_refused() {
         assert!(Command::new("mkfifo").arg(&path).status().unwrap().success());
         path
     };
-    let (spectra, out, page) = (pipe("pipe.npz"), pipe("pipe.csv"), pipe("page.html"));
-    let (good, table) = (data("model.toml"), folder.path().join("out.csv"));
+    let (spectra, out, page) = (pipe("pipe.npz"), pipe("pipe.fits"), pipe("page.html"));
+    let (good, table) = (data("model.toml"), folder.path().join("out.parquet"));
     assert_eq!(fit(&good, &[&data("spectra.npz")], &table, &["--starts", "1", "--quiet"]).status.code(), Some(0));
     let text = |path: &Path| path.to_str().unwrap().to_string();
     let cases = [
         (fit(&good, &[&spectra], &table, &["--overwrite"]), "pipe.npz"),
-        (fit(&good, &[&data("spectra.npz")], &out, &[]), "pipe.csv"),
+        (fit(&good, &[&data("spectra.npz")], &out, &[]), "pipe.fits"),
         (popfit(&["report", &text(&table), "-o", &text(&page)]), "page.html"),
-        (popfit(&["compare", &text(&table), &text(&out)]), "pipe.csv"),
+        (popfit(&["compare", &text(&table), &text(&out)]), "pipe.fits"),
     ];
     for (output, name) in &cases {
         assert_eq!(output.status.code(), Some(2), "{}", message(output));
@@ -162,7 +164,7 @@ fn check_says_what_lies_outside_the_training_set() {
 #[test]
 fn released_errors_are_columns_on_request() {
     let folder = tempfile::tempdir().unwrap();
-    let out = folder.path().join("out.csv");
+    let out = folder.path().join("out.parquet");
     let model = format!(
         "{}\n[solver]\nreleased_errors = true\n",
         std::fs::read_to_string(data("model.toml"))
@@ -298,7 +300,7 @@ fn a_signal_ends_a_run_with_a_row_for_every_spectrum() {
 #[test]
 fn compare_passes_equal_tables_and_fails_others() {
     let folder = tempfile::tempdir().unwrap();
-    let [a, b, plot] = ["a.parquet", "b.csv", "c.svg"].map(|name| folder.path().join(name));
+    let [a, b, plot] = ["a.parquet", "b.fits", "c.svg"].map(|name| folder.path().join(name));
     for out in [&a, &b] {
         let output = fit(&data("model.toml"), &[&data("spectra.npz")], out, &[]);
         assert!(output.status.success(), "{}", message(&output));
@@ -309,33 +311,30 @@ fn compare_passes_equal_tables_and_fails_others() {
     assert!(String::from_utf8_lossy(&same.stdout).contains("64 converged in both"));
     assert!(std::fs::read_to_string(&plot).unwrap().starts_with("<svg"));
     // one velocity moved by an error, one spectrum gone
-    let table = std::fs::read_to_string(&b).unwrap();
-    let mut lines: Vec<String> = table.lines().map(str::to_string).collect();
-    let place = lines[0].split(',').position(|name| name == "velocity").unwrap();
-    let mut cells: Vec<String> = lines[5].split(',').map(str::to_string).collect();
-    let moved = cells[place].parse::<f64>().unwrap() + cells[place + 1].parse::<f64>().unwrap();
-    cells[place] = moved.to_string();
-    lines[5] = cells.join(",");
-    std::fs::write(&b, lines.join("\n")).unwrap();
+    let (mut table, _) = FitTable::read(&b).unwrap();
+    let place = table.parameters.iter().position(|name| name == "velocity").unwrap();
+    let write = |table: &FitTable| table.write_with(&b, WriteOptions::default().overwrite(true)).unwrap();
+    table.rows[4].parameters[place] += table.rows[4].errors[place];
+    write(&table);
     let differs = popfit(&["compare", &text(&a), &text(&b), "--share", "1"]);
     assert_eq!(differs.status.code(), Some(1));
     assert!(message(&differs).contains("velocity differs"), "{}", message(&differs));
     // of most spectra B has no velocity
-    let nan = |line: &String| {
-        let cells = line.split(',').enumerate().map(|(k, cell)| if k == place { "NaN" } else { cell });
-        cells.collect::<Vec<_>>().join(",")
-    };
-    let empty = lines.iter().enumerate().map(|(k, line)| if k > 1 { nan(line) } else { line.clone() });
-    std::fs::write(&b, empty.collect::<Vec<_>>().join("\n")).unwrap();
+    let mut empty = table.clone();
+    empty.rows.iter_mut().skip(1).for_each(|row| row.parameters[place] = f64::NAN);
+    write(&empty);
     let lost = popfit(&["compare", &text(&a), &text(&b)]);
     assert_eq!(lost.status.code(), Some(1), "{}", message(&lost));
     assert!(message(&lost).contains("velocity"), "{}", message(&lost));
-    lines.pop();
-    std::fs::write(&b, lines.join("\n")).unwrap();
+    table.rows.pop();
+    write(&table);
     let short = popfit(&["compare", &text(&a), &text(&b), "--share", "0"]);
     assert_eq!(short.status.code(), Some(1));
     assert!(String::from_utf8_lossy(&short.stdout).contains("1 only in A"));
-    assert_eq!(popfit(&["compare", &text(&a), "nowhere.csv"]).status.code(), Some(2));
+    assert_eq!(popfit(&["compare", &text(&a), "nowhere.fits"]).status.code(), Some(2));
+    let unread = popfit(&["compare", &text(&a), "table.csv"]);
+    assert_eq!(unread.status.code(), Some(2));
+    assert!(message(&unread).contains("table.csv: a CSV table is written but not read back"), "{}", message(&unread));
     let png = text(&folder.path().join("c.png"));
     for (more, part) in [
         (["--plot", png.as_str()], "ends in .svg"),
@@ -389,7 +388,7 @@ fn no_result_takes_the_place_of_an_input() {
     assert!(message(&output).contains("one of the inputs"), "{}", message(&output));
     assert_eq!(std::fs::read(&emulator).unwrap(), std::fs::read(data("emulator.safetensors")).unwrap());
     // nor does a page that of a table
-    let table = folder.path().join("t.csv");
+    let table = folder.path().join("t.parquet");
     assert!(fit(&data("model.toml"), &[&data("spectra.npz")], &table, &["--starts", "1"]).status.success());
     let before = std::fs::read(&table).unwrap();
     for out in [&table, &folder.path().join("page.csv")] {

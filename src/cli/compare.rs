@@ -14,10 +14,10 @@ use super::stdout::line;
 
 #[derive(clap::Args)]
 pub struct Arguments {
-    /// The result table that gives the errors
+    /// The result table that gives the errors: .parquet or .fits
     #[arg(value_name = "A")]
     a: PathBuf,
-    /// Another table of the same spectra: .parquet, .fits or .csv
+    /// Another table of the same spectra: .parquet or .fits
     #[arg(value_name = "B")]
     b: PathBuf,
     /// Differences above this many errors of A count; not negative

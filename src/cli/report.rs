@@ -11,7 +11,7 @@ use super::stdout::line;
 
 #[derive(clap::Args)]
 pub struct Arguments {
-    /// The result table: a name that ends in .parquet, .fits or .csv
+    /// The result table: a name that ends in .parquet or .fits
     #[arg(value_name = "OUT")]
     table: PathBuf,
     /// The page [default: the table's name with _report.html instead of its ending]

@@ -32,7 +32,7 @@ pub use collect::Collector;
 pub struct About {
     /// The result table's name.
     pub title: String,
-    /// The version of popfit that made the fits; unknown for CSV.
+    /// The version of popfit that made the fits, if the table names it.
     pub version: Option<String>,
     /// Of the result table.
     pub metadata: Metadata,

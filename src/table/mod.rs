@@ -1,4 +1,4 @@
-//! The result table's writers and readers: Parquet, FITS and CSV, the same columns in all; and rvspecfit's tables.
+//! The result table's writers (Parquet, FITS and CSV, with the same columns) and readers (Parquet and FITS); and rvspecfit's tables.
 
 mod checksum;
 mod columns;
@@ -10,7 +10,6 @@ mod fits_unit;
 mod output_file;
 mod parquet;
 mod read;
-mod read_csv;
 mod read_fits;
 mod read_parquet;
 mod rvmod;

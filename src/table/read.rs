@@ -6,7 +6,6 @@ use std::path::Path;
 use std::sync::Arc;
 
 use super::columns::{LAYOUT, arm_of, correlation, pairs, posterior, released_error};
-use super::read_csv::CsvSource;
 use super::read_fits::FitsSource;
 use super::read_parquet::ParquetSource;
 use super::{Extension, Metadata, Schema, extension};
@@ -70,15 +69,15 @@ struct Places {
 /// Most columns of parameters and their errors: a model has at most 32 free ones.
 const MOST_COLUMNS: usize = 64;
 
-/// A result table that is read in batches.
+/// A result table in Parquet or FITS that is read in batches. CSV tables are written, but not read back.
 ///
 /// The checksums of Parquet and FITS are verified. Those of FITS are compared when the file is opened; those of Parquet
 /// with each row group's last row, so that rows which have been returned are verified once the table has been read to
-/// its end. CSV has none.
+/// its end.
 pub struct TableReader {
     /// Its columns.
     pub schema: Schema,
-    /// Empty where the format has none (CSV).
+    /// Empty where another program wrote the table without it.
     pub metadata: Metadata,
     /// The version of popfit that wrote the table, if it says so.
     pub version: Option<String>,
@@ -93,13 +92,16 @@ pub struct TableReader {
 
 impl TableReader {
     /// # Errors
-    /// `Io`; `Usage` for an extension that is not read; `Format` for a file that is no result table, whose layout is
+    /// `Io`; `Usage` for a CSV table or another extension; `Format` for a file that is no result table, whose layout is
     /// newer than this popfit's, or whose bytes differ from their checksums.
     pub fn open(path: impl AsRef<Path>) -> Result<TableReader> {
         let path = path.as_ref();
         let source: Box<dyn Source> = match extension(path)? {
             Extension::Parquet => Box::new(ParquetSource::open(path)?),
-            Extension::Csv => Box::new(CsvSource::open(path)?),
+            Extension::Csv => {
+                let message = "a CSV table is written but not read back; use a Parquet or FITS table instead";
+                return Err(Error::Usage(format!("{}: {message}", path.display())));
+            }
             Extension::Fits => Box::new(FitsSource::open(path)?),
         };
         let (places, parameters) = places(source.names()).map_err(|message| Error::format(path, message))?;
@@ -156,7 +158,7 @@ impl TableReader {
 }
 
 impl FitTable {
-    /// Reads a table (Parquet, FITS or CSV) and how it came about; [`TableReader`] reads batches.
+    /// Reads a table (Parquet or FITS) and how it came about; [`TableReader`] reads batches.
     ///
     /// # Errors
     /// Those of [`TableReader`].

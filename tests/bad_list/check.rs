@@ -44,8 +44,10 @@ impl Bench<'_> {
 
     /// The rows of both, which are the same.
     fn rows(&self, arrays: &Arrays, what: &str) -> Vec<FitRow> {
-        let run = self.place.fit(&arrays.bytes(), &["--device", self.name, "--quiet"]);
-        let written = FitTable::read(self.place.path().join("out.csv")).unwrap().0;
+        file(self.place.path(), "spectra.npz", &arrays.bytes());
+        let run = self.place.run_into("out.parquet", &["spectra.npz"], &["--device", self.name, "--quiet"]);
+        let written = FitTable::read(self.place.path().join("out.parquet")).unwrap().0;
+        std::fs::remove_file(self.place.path().join("out.parquet")).unwrap();
         sound(&written);
         let expected = if written.is_empty() || written.rows.iter().any(|row| row.status.is_success()) { 0 } else { 3 };
         assert_eq!(run.code, Some(expected), "{what}, {}: {}", self.name, run.message);

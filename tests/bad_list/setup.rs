@@ -118,18 +118,25 @@ impl Place {
         self.run(&["spectra.npz"], more)
     }
 
+    /// Fits into `out.csv`, of which the result has the text.
     pub fn run(&self, spectra: &[&str], more: &[&str]) -> Run {
-        let _ = std::fs::remove_file(self.path().join("out.csv"));
+        self.run_into("out.csv", spectra, more)
+    }
+
+    /// Fits into a table of any format.
+    pub fn run_into(&self, out: &str, spectra: &[&str], more: &[&str]) -> Run {
+        let table = self.path().join(out);
+        let _ = std::fs::remove_file(&table);
         let before = self.names();
         let mut command = Command::new(env!("CARGO_BIN_EXE_popfit"));
-        command.current_dir(self.path()).args(["fit", "model.toml"]).args(spectra).args(["-o", "out.csv"]);
+        command.current_dir(self.path()).args(["fit", "model.toml"]).args(spectra).args(["-o", out]);
         if !more.contains(&"--device") {
             command.args(["--device", "cpu"]);
         }
         let output = command.args(more).output().unwrap();
-        let run = Run::new(&output, std::fs::read_to_string(self.path().join("out.csv")).ok());
+        let run = Run::new(&output, std::fs::read_to_string(&table).ok());
         let mut expected = before;
-        expected.extend(run.table.is_some().then(|| "out.csv".to_string()));
+        expected.extend(table.exists().then(|| out.to_string()));
         expected.sort();
         assert_eq!(self.names(), expected, "nothing but the table is left: {}", run.message);
         run

@@ -173,9 +173,14 @@ pub fn journal(bytes: &[u8]) {
     });
 }
 
-/// Result tables in CSV.
+/// Result tables: Parquet by its first bytes, or a recipe of FITS.
 pub fn table(bytes: &[u8]) {
-    with_file("table.csv", bytes, |path| {
+    let is_parquet = bytes.starts_with(b"PAR1");
+    let (name, bytes) = match is_parquet {
+        true => ("table.parquet", bytes.to_vec()),
+        false => ("table.fits", recipes::fits(bytes)),
+    };
+    with_file(name, &bytes, |path| {
         let Ok(mut reader) = TableReader::open(path) else { return };
         while let Ok(Some(rows)) = reader.next_batch() {
             assert!(rows.iter().all(|row| row.parameters.len() == reader.schema.parameters.len()));

@@ -72,10 +72,10 @@ fn seeds_are_read_not_refused() {
     for (target, name, bytes) in seeds::all() {
         let bytes = match target {
             "emulator_npz" | "spectra_npz" => recipes::npz(&bytes),
-            "fits" => recipes::fits(&bytes),
+            "fits" | "table" => recipes::fits(&bytes),
             _ => bytes,
         };
-        let path = common::file(folder.path(), &format!("{target}.csv"), &bytes);
+        let path = common::file(folder.path(), &format!("{target}.fits"), &bytes);
         let error = match target {
             "safetensors" | "emulator_npz" => popfit::Emulator::open(&path).err(),
             "spectra_npz" | "fits" => popfit::Spectra::open(&path).err(),

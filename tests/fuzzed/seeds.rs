@@ -45,7 +45,7 @@ pub fn all() -> Vec<Seed> {
     for (k, text) in FORMULAS.iter().enumerate() {
         add("formula", &format!("{k}"), text.as_bytes().to_vec());
     }
-    add("table", "two_rows", TABLE.as_bytes().to_vec());
+    add("table", "two_rows", [&[1], result_table().as_slice()].concat());
     add("journal", "records", journal());
     seeds
 }
@@ -130,7 +130,7 @@ fn unit(cards: &str, count: u16, fill: &[u8]) -> Vec<u8> {
     unit
 }
 
-fn primary() -> Vec<u8> {
+pub fn primary() -> Vec<u8> {
     unit("SIMPLE  = T\nBITPIX  = 8\nNAXIS   = 0", 0, &[])
 }
 
@@ -142,11 +142,13 @@ fn image(name: &str, bitpix: i64, shape: &[usize], more: &str, fill: &[u8]) -> V
     unit(&format!("{axes}EXTNAME = '{name}'"), bytes as u16, fill)
 }
 
-fn table(name: &str, rows: usize, columns: &[(&str, &str, usize)], fill: &[u8]) -> Vec<u8> {
+pub fn table(name: &str, rows: usize, columns: &[(&str, &str, usize)], fill: &[u8]) -> Vec<u8> {
     let width: usize = columns.iter().map(|c| c.2).sum();
     let list: String = (1..)
         .zip(columns)
-        .map(|(k, (name, form, _))| format!("TTYPE{k}  = '{name}'\nTFORM{k}  = '{form}'\n"))
+        .map(|(k, (name, form, _))| {
+            format!("{:<8}= '{name}'\n{:<8}= '{form}'\n", format!("TTYPE{k}"), format!("TFORM{k}"))
+        })
         .collect();
     let cards = format!(
         "XTENSION= 'BINTABLE'\nBITPIX  = 8\nNAXIS   = 2\nNAXIS1  = {width}\nNAXIS2  = {rows}\nPCOUNT  = 0\nGCOUNT  = 1\nTFIELDS = {}\n{list}EXTNAME = '{name}'",
@@ -157,6 +159,29 @@ fn table(name: &str, rows: usize, columns: &[(&str, &str, usize)], fill: &[u8]) 
 
 fn big(values: &[f64]) -> Vec<u8> {
     values.iter().flat_map(|x| x.to_be_bytes()).collect()
+}
+
+/// A result table of two rows: a fit, and a spectrum that was refused.
+fn result_table() -> Vec<u8> {
+    let counts = ["rounds", "evaluations", "dof", "at_bound", "flags", "n_starts_agree"];
+    let floats = ["chi2", "objective", "teff", "teff_err", "logg", "logg_err", "correlation_teff_logg"];
+    let names = "id file row status status_text rounds evaluations chi2 dof objective teff teff_err logg logg_err at_bound flags start \
+                 n_starts_agree correlation_teff_logg";
+    let mut columns = Vec::new();
+    let mut rows = [Vec::new(), Vec::new()];
+    for name in names.split(' ') {
+        let (form, cells): ((&str, usize), [Vec<u8>; 2]) = match name {
+            "file" => (("4A", 4), [b"a.np".to_vec(), b"a.np".to_vec()]),
+            "status_text" => (("4A", 4), [b"ftol".to_vec(), b"bad ".to_vec()]),
+            "status" | "start" => (("J", 4), [2i32, -1].map(|n| n.to_be_bytes().to_vec())),
+            name if floats.contains(&name) => (("D", 8), [0.25, f64::NAN].map(|x| x.to_be_bytes().to_vec())),
+            name if counts.contains(&name) => (("J", 4), [5i32, 0].map(|n| n.to_be_bytes().to_vec())),
+            _ => (("K", 8), [7i64, 8].map(|n| n.to_be_bytes().to_vec())),
+        };
+        columns.push((name, form.0, form.1));
+        rows.iter_mut().zip(cells).for_each(|(row, cell)| row.extend(cell));
+    }
+    [primary(), table("RESULTS", 2, &columns, &rows.concat())].concat()
 }
 
 fn desi() -> Vec<u8> {
@@ -200,11 +225,6 @@ fn apogee(star: bool) -> Vec<u8> {
 }
 
 /// What popfit writes for two spectra of a model of one label.
-const TABLE: &str = "id,file,row,status,status_text,rounds,evaluations,chi2,dof,objective,teff,teff_err,logg,logg_err,at_bound,flags,start,n_starts_agree,correlation_teff_logg
-7,spectra.npz,0,2,ftol,5,12,3700.5,3726,3700.5,5500.1,3.2,4.4,0.01,0,0,1,2,0.25
-8,spectra.npz,1,-1,bad_weight,0,0,nan,0,nan,nan,nan,nan,nan,0,0,-1,0,nan
-";
-
 const MODELS: [&str; 3] = [
     "[[arm]]\nname = \"b\"\nemulator = \"net.safetensors\"\n[labels.a]\nstart = 1.0\nbounds = [-1, 1]\n",
     "[[arm]]\nname = \"\"\nemulator = \"net.safetensors\"\nlabels = [\"teff\"]\nrange = [5000.0, 5001.0]\ninterpolation = \"linear\"\nline_spread = { fwhm = 1.55 }\ncontinuum = { kind = \"rbf\", terms = 10 }\n[velocity]\nrange = [-1500.0, 1500.0]\nscan = \"off\"\n[vsini]\nfixed = 20.0\n[labels.teff]\nprior = { mean = 1.0, sigma = { column = \"S\" } }\n",

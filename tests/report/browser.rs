@@ -108,7 +108,7 @@ fn sorting_knows_large_ids_and_missing_numbers() {
 fn a_hostile_id_is_text() {
     let folder = tempfile::tempdir().unwrap();
     let id = "</script><img src=x onerror='document.documentElement.dataset.error = 1'>";
-    let page = table_page(folder.path(), "hostile.csv", &table(vec![row(Id::Text(id.into()), 0)]));
+    let page = table_page(folder.path(), "hostile.parquet", &table(vec![row(Id::Text(id.into()), 0)]));
     let Some(seen) = open(folder.path(), &page) else { return };
     check(&seen, 1);
     assert_eq!(texts(&seen[0]["ascending"]), [id]);
@@ -117,6 +117,8 @@ fn a_hostile_id_is_text() {
 #[test]
 fn an_empty_table_opens() {
     let folder = tempfile::tempdir().unwrap();
-    let Some(seen) = open(folder.path(), &table_page(folder.path(), "empty.csv", &table(Vec::new()))) else { return };
+    let Some(seen) = open(folder.path(), &table_page(folder.path(), "empty.parquet", &table(Vec::new()))) else {
+        return;
+    };
     check(&seen, 0);
 }

@@ -1,5 +1,9 @@
 //! What the page says.
 
+use std::sync::Arc;
+
+use arrow_array::{ArrayRef, Int64Array, RecordBatch, StringArray};
+use parquet::arrow::ArrowWriter;
 use popfit::{FitTable, Id};
 
 use super::{demo_page, failed, popfit, row, table, table_page};
@@ -55,7 +59,7 @@ fn ids_and_names_are_never_markup() {
     let folder = tempfile::tempdir().unwrap();
     let id = "</script><script>alert(1)</script>";
     let rows = vec![row(Id::Text(id.into()), 0), row(Id::Text("plain".into()), 1)];
-    for name in ["a<b>.csv", "a.parquet"] {
+    for name in ["a<b>.parquet", "a.fits"] {
         let page = table_page(folder.path(), name, &table(rows.clone()));
         let html = std::fs::read_to_string(page).unwrap();
         assert_self_contained(&html);
@@ -69,7 +73,7 @@ fn ids_and_names_are_never_markup() {
 fn large_ids_are_texts() {
     let folder = tempfile::tempdir().unwrap();
     let rows = vec![row(Id::Integer(39_627_652_591_523_841), 0)];
-    for name in ["a.csv", "a.parquet"] {
+    for name in ["a.fits", "a.parquet"] {
         let html = std::fs::read_to_string(table_page(folder.path(), name, &table(rows.clone()))).unwrap();
         assert!(html.contains("[\"39627652591523841\""), "{name}");
     }
@@ -83,8 +87,8 @@ fn empty_and_failed_tables_have_a_page() {
     infinite.errors = vec![f64::INFINITY, 0.0];
     let cases: [(&str, Vec<_>, &str); 4] = [
         ("empty.parquet", Vec::new(), "No values."),
-        ("empty.csv", Vec::new(), "CSV has no metadata"),
-        ("failed.csv", (0..3).map(|k| failed(Id::Integer(k), k as u64)).collect(), "no_data"),
+        ("empty.fits", Vec::new(), "No values."),
+        ("failed.fits", (0..3).map(|k| failed(Id::Integer(k), k as u64)).collect(), "no_data"),
         ("boundless.parquet", vec![infinite], "100 %"),
     ];
     for (name, rows, expected) in cases {
@@ -94,7 +98,7 @@ fn empty_and_failed_tables_have_a_page() {
         assert!(!markup.contains("NaN") && !markup.contains("inf'") && !markup.contains(">inf"), "{name}");
     }
     let none = FitTable::default();
-    assert!(table_page(folder.path(), "none.csv", &none).exists());
+    assert!(table_page(folder.path(), "none.parquet", &none).exists());
 }
 
 #[test]
@@ -116,13 +120,30 @@ fn many_rows_are_counted_and_the_worst_are_listed() {
 fn a_file_that_is_no_table_is_two_and_leaves_nothing() {
     let folder = tempfile::tempdir().unwrap();
     std::fs::write(folder.path().join("a.parquet"), "PAR1 no").unwrap();
-    std::fs::write(folder.path().join("a.csv"), "id,velocity\n1,2\n").unwrap();
-    let full = "id,file,row,status,status_text,rounds,evaluations,chi2,dof,objective,at_bound,flags,start,n_starts_agree\n\
-                1,a,0,99,odd,0,0,1,1,1,0,0,0,0\n";
-    std::fs::write(folder.path().join("b.csv"), full).unwrap();
+    let write = |name: &str, columns: Vec<(&str, ArrayRef)>| {
+        let batch = RecordBatch::try_from_iter(columns).unwrap();
+        let file = std::fs::File::create(folder.path().join(name)).unwrap();
+        let mut writer = ArrowWriter::try_new(file, batch.schema(), None).unwrap();
+        writer.write(&batch).unwrap();
+        writer.close().unwrap();
+    };
+    let number = |n: i64| Arc::new(Int64Array::from(vec![n])) as ArrayRef;
+    let text = |text: &str| Arc::new(StringArray::from(vec![text])) as ArrayRef;
+    write("b.parquet", vec![("id", number(1)), ("velocity", number(2))]);
+    let mut odd = vec![("id", number(1)), ("file", text("a")), ("row", number(0)), ("status", number(99))];
+    odd.push(("status_text", text("odd")));
+    let others = ["rounds", "evaluations", "chi2", "dof", "objective", "at_bound", "flags", "start", "n_starts_agree"];
+    odd.extend(others.map(|name| (name, number(1))));
+    write("c.parquet", odd);
+    std::fs::write(folder.path().join("e.csv"), "id\n1\n").unwrap();
     let before = std::fs::read_dir(folder.path()).unwrap().count();
-    let cases =
-        [("a.parquet", "a.parquet"), ("a.csv", "no column `file`"), ("b.csv", "`99` is no status"), ("c.csv", "c.csv")];
+    let cases = [
+        ("a.parquet", "a.parquet"),
+        ("b.parquet", "no column `file`"),
+        ("c.parquet", "`99` is no status"),
+        ("d.parquet", "d.parquet"),
+        ("e.csv", "e.csv: a CSV table is written but not read back; use a Parquet or FITS table instead"),
+    ];
     for (name, expected) in cases {
         let output = popfit(&["report", folder.path().join(name).to_str().unwrap()]);
         let message = String::from_utf8_lossy(&output.stderr).into_owned();

@@ -128,7 +128,7 @@ fn a_full_disk_costs_nothing() {
 fn pages_pictures_and_scripts_that_do_not_fit_are_told() {
     let folder = tempfile::tempdir().unwrap();
     let path = |name: &str| folder.path().join(name).display().to_string();
-    let table = path("table.csv");
+    let table = path("table.parquet");
     succeed(Path::new(&table), &["--starts", "1"]);
     let cases: [(&[&str], String); 3] = [
         (&["report", &table, "--output"], path("page.html")),
@@ -142,7 +142,7 @@ fn pages_pictures_and_scripts_that_do_not_fit_are_told() {
         assert_eq!(output.status.code(), Some(1), "{arguments:?}: {said}");
         let expected = format!("popfit: {file}: cannot be written: File too large (os error 27)");
         assert!(said.trim_end().ends_with(&expected), "{arguments:?}: {said}");
-        assert_eq!(names(folder.path()), ["table.csv"], "{arguments:?}");
+        assert_eq!(names(folder.path()), ["table.parquet"], "{arguments:?}");
     }
 }
 
