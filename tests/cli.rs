@@ -309,7 +309,11 @@ fn compare_passes_equal_tables_and_fails_others() {
     let same = popfit(&["compare", &text(&a), &text(&b), "--plot", &text(&plot)]);
     assert!(same.status.success(), "{}", message(&same));
     assert!(String::from_utf8_lossy(&same.stdout).contains("64 converged in both"));
-    assert!(std::fs::read_to_string(&plot).unwrap().starts_with("<svg"));
+    let svg = std::fs::read_to_string(&plot).unwrap();
+    assert!(svg.starts_with("<svg"));
+    for words in ["|A − B| / error of A", "share of the fits", ">velocity<", ">alpha<"] {
+        assert!(svg.contains(words), "{words}");
+    }
     // one velocity moved by an error, one spectrum gone
     let (mut table, _) = FitTable::read(&b).unwrap();
     let place = table.parameters.iter().position(|name| name == "velocity").unwrap();

@@ -4,8 +4,8 @@ use std::collections::{HashMap, VecDeque};
 use std::ops::RangeInclusive;
 use std::path::PathBuf;
 
-use plotters::prelude::*;
-use popfit::{Error, FitRow, FitTable, Id, OutputFile};
+use popfit::report::picture;
+use popfit::{FitRow, FitTable, Id, OutputFile};
 
 use super::Failure;
 use super::report::open_table;
@@ -104,11 +104,9 @@ pub fn run(arguments: &Arguments) -> Result<(), Failure> {
     let all = differences((&a, &b), &both)?;
     print(&all, arguments.threshold);
     if let Some(file) = plot {
-        let (path, mut svg) = (file.path().to_path_buf(), String::new());
-        draw(&mut svg, &all)
-            .map_err(|e| Error::Write { path: path.clone(), message: e.to_string() })
-            .and_then(|()| file.write(svg))
-            .map_err(Failure::running)?;
+        let path = file.path().to_path_buf();
+        let series: Vec<(&str, &[f64])> = all.iter().map(|one| (one.name.as_str(), one.sorted.as_slice())).collect();
+        file.write(picture::distributions("|A − B| / error of A", &series)).map_err(Failure::running)?;
         line(format_args!("wrote {}", path.display()));
     }
     let of_one = |names: &FitTable, others: &FitTable| {
@@ -175,45 +173,4 @@ fn print(all: &[Differences], threshold: f64) {
         rows.push(cells([&one.name, &one.sorted.len().to_string(), &number(0.5), &number(0.99), &number(1.0), &share]));
     }
     columns(&rows);
-}
-
-/// Cumulative distributions, the difference logarithmic.
-fn draw(svg: &mut String, all: &[Differences]) -> Result<(), Box<dyn std::error::Error>> {
-    let positive = || all.iter().flat_map(|one| one.sorted.iter().copied().filter(|x| *x > 0.0));
-    let (low, high) = (positive().fold(f64::INFINITY, f64::min), positive().fold(0.0, f64::max));
-    let (low, high) = if low < high { (low, high) } else { (1e-6, 1.0) };
-    let root = SVGBackend::with_string(svg, (900, 560)).into_drawing_area();
-    root.fill(&WHITE)?;
-    let mut chart = ChartBuilder::on(&root)
-        .margin(16)
-        .x_label_area_size(48)
-        .y_label_area_size(64)
-        .build_cartesian_2d((low..high).log_scale(), 0.0..1.0)?;
-    chart
-        .configure_mesh()
-        .light_line_style(WHITE)
-        .x_desc("|A − B| / error of A")
-        .y_desc("share of the fits")
-        .x_label_formatter(&|x| format!("{x:.0e}"))
-        .label_style(("sans-serif", 18))
-        .axis_desc_style(("sans-serif", 20))
-        .draw()?;
-    for (k, one) in all.iter().enumerate() {
-        let count = one.sorted.len().max(1) as f64;
-        let points =
-            one.sorted.iter().enumerate().filter(|(_, x)| **x > 0.0).map(|(i, x)| (*x, (i + 1) as f64 / count));
-        let colour = Palette99::pick(k).to_rgba();
-        chart
-            .draw_series(LineSeries::new(points, colour.stroke_width(2)))?
-            .label(&one.name)
-            .legend(move |(x, y)| PathElement::new([(x, y), (x + 20, y)], colour.stroke_width(2)));
-    }
-    chart
-        .configure_series_labels()
-        .position(SeriesLabelPosition::UpperLeft)
-        .background_style(WHITE.mix(0.9))
-        .label_font(("sans-serif", 18))
-        .draw()?;
-    root.present()?;
-    Ok(())
 }

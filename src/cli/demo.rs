@@ -3,6 +3,7 @@
 use std::path::{Path, PathBuf};
 use std::time::Instant;
 
+use popfit::report::picture;
 use popfit::spectra::open_reader;
 use popfit::{
     Control, Device, Error, FitRow, FitTable, Fitter, LevenbergMarquardt, Metadata, ModelFile, OutputFile, Result,
@@ -13,7 +14,7 @@ use super::own_files::OwnFiles;
 use super::rows::{Counts, cells, print};
 use super::stdout::line;
 use super::truth::Truth;
-use super::{Failure, demo_data, fit, picture};
+use super::{Failure, demo_data, fit};
 
 /// Spectra in the printed table.
 const SHOWN: usize = 6;
@@ -166,7 +167,7 @@ fn draw(file: OutputFile, data: &Path, fitter: &Fitter, row: &FitRow) -> Result<
         .collect();
     let title = format!("spectrum {}: {}", row.id, values.join(", "));
     let arms = fitter.model_spectrum(&Spectra::open(data.join("spectra.npz"))?, row)?;
-    picture::draw(file, &title, &arms)
+    file.write(picture::spectrum(&title, &arms))
 }
 
 /// A parameter's unit.

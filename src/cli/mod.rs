@@ -18,7 +18,6 @@ mod init;
 mod nist;
 mod output;
 mod own_files;
-mod picture;
 mod profile;
 mod progress;
 mod report;

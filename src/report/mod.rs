@@ -5,6 +5,7 @@
 
 mod axis;
 mod best;
+mod chart;
 mod collect;
 mod figures;
 mod histogram;
@@ -12,6 +13,8 @@ mod number;
 mod outcome;
 mod page;
 mod panel;
+#[doc(hidden)]
+pub mod picture;
 mod scatter;
 mod spectra;
 mod svg;
