@@ -46,6 +46,7 @@
 //! - `bench`: `popfit bench`, beside argmin and levenberg-marquardt.
 //! - `argmin`, which `bench` switches on: the bridge to argmin.
 #![deny(unsafe_code)]
+#![cfg_attr(docsrs, feature(doc_cfg))]
 #![warn(missing_docs)]
 // a panic is no answer to bad input
 #![cfg_attr(
