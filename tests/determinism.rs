@@ -1,4 +1,4 @@
-//! A fit has the same bits alone, in any batch, order or chunk, on each device (see `docs/src/equations.md`).
+//! A fit has the same bits alone, in any batch, order or chunk, on each device (`docs/src/devices.md`).
 
 mod common;
 

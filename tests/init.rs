@@ -18,9 +18,12 @@ fn succeed(folder: &Path, arguments: &[&str]) -> String {
 fn is_accepted(folder: &Path, file: &str) {
     succeed(folder, &["check", file]);
     let text = std::fs::read_to_string(folder.join(file)).unwrap();
-    let is_example = |line: &str| line.starts_with("# [") || line.starts_with("# bounds") || line.starts_with("# mask");
-    // the labels of an emulator come before those of the further settings
-    let text = text.split("# Further settings").next().unwrap();
+    // all but those that need what a network or a file of spectra has
+    let words = ["[", "bounds", "mask", "error_floor", "prior", "starts", "line_spread = ", "range"];
+    let is_example = |line: &str| line.strip_prefix("# ").is_some_and(|line| words.iter().any(|w| line.starts_with(w)));
+    let examples = text.lines().filter(|line| is_example(line)).count();
+    assert!(examples >= 6, "{examples} examples in {text}");
+    // `line_spread` and `range` belong to an arm, which they follow
     let lines = text.lines().map(|line| if is_example(line) { &line[2..] } else { line });
     std::fs::write(folder.join("examples.toml"), lines.collect::<Vec<_>>().join("\n")).unwrap();
     succeed(folder, &["check", "examples.toml"]);
@@ -39,7 +42,10 @@ fn model_files_are_accepted() {
         is_accepted(folder.path(), &format!("{what}.toml"));
     }
     let text = std::fs::read_to_string(folder.path().join("mine.safetensors.toml")).unwrap();
-    assert!(text.contains("# [labels.teff]\n# bounds = [4000, 9000]   # K\n"), "{text}");
+    assert!(
+        text.contains("# teff: 4000 to 9000 K\n") && text.contains("# [labels.teff]\n# bounds = [4000, 9000]\n"),
+        "{text}"
+    );
     // from another folder the emulator is found, too
     std::fs::create_dir(folder.path().join("models")).unwrap();
     succeed(folder.path(), &["init", "mine.safetensors", "-o", "models/model.toml"]);
@@ -72,5 +78,7 @@ fn completions_and_manual_pages_are_written() {
     succeed(folder.path(), &["man", "pages"]);
     let page = std::fs::read_to_string(folder.path().join("pages/popfit-fit.1")).unwrap();
     assert!(page.contains("TARGETID") && page.contains("Examples:"), "{page}");
-    assert!(folder.path().join("pages/popfit.1").is_file());
+    for page in ["popfit.1", "popfit-import-rvspecfit.1"] {
+        assert!(folder.path().join("pages").join(page).is_file(), "{page}");
+    }
 }

@@ -1,8 +1,8 @@
 """Draws the two pictures of the README: python3 tools/draw_readme.py POPFIT
 
 docs/src/images/fit.svg is the picture that `POPFIT demo` writes. docs/src/images/speed.svg is a chart of benches/measured.json, which
-holds the ratios of BENCHMARKS.md: how many times as many fits per second popfit makes as another program, each with the same kind of
-solver on the same machine in the same run.
+holds the ratios of BENCHMARKS.md: how many times as many fits per second popfit makes as another program, on the same machine in the
+same run. Each row names both solvers; LM is Levenberg–Marquardt.
 """
 import html, json, math, pathlib, shutil, subprocess, sys, tempfile
 
@@ -41,7 +41,7 @@ def chart(measured):
         out.append(f'<text x="{LEFT - 36}" y="{y + 24}" text-anchor="end" fill="#555" font-size="11">{html.escape(row["solver"] + ": " + row["job"])}</text>')
         out.append(f'<rect x="{min(x, begin):.1f}" y="{y}" width="{abs(x - begin):.1f}" height="20" fill="{colour}"/>')
         out.append(f'<text x="{max(x, begin) + 6:.1f}" y="{y + 15}">{words(row["ratio"])}</text>')
-    out.append(f'<text x="12" y="{height - 10}" fill="#555" font-size="11">Logarithmic scale. Machine: {html.escape(measured["machine"])}.</text>')
+    out.append(f'<text x="12" y="{height - 10}" fill="#555" font-size="11">Logarithmic scale. Machine: {html.escape(measured["machine"])}. LM: Levenberg–Marquardt.</text>')
     return "\n".join(out + ["</svg>"]) + "\n"
 
 

@@ -37,18 +37,24 @@ pub fn write_man(arguments: &ManArguments, mut command: clap::Command) -> Result
     let folder = &arguments.folder;
     std::fs::create_dir_all(folder).map_err(|source| Error::Io { path: folder.clone(), source })?;
     command.build();
-    let commands = command.get_subcommands().filter(|one| one.get_name() != "help");
-    let pages: Vec<clap::Command> = std::iter::once(command.clone()).chain(commands.cloned()).collect();
-    for page in pages {
-        let name = match page.get_name() {
-            "popfit" => "popfit".to_string(),
-            command => format!("popfit-{command}"),
-        };
+    let mut pages = Vec::new();
+    collect("popfit".into(), &command, &mut pages);
+    for (name, page) in &pages {
         let mut text = Vec::new();
         let path = folder.join(format!("{name}.1"));
-        let rendered = clap_mangen::Man::new(page).title(name.to_uppercase()).render(&mut text);
+        let version = concat!("popfit ", env!("CARGO_PKG_VERSION"));
+        let rendered = clap_mangen::Man::new(page.clone()).title(name.to_uppercase()).source(version).render(&mut text);
         rendered.map_err(|source| Error::Io { path: path.clone(), source })?;
         OutputFile::create(path, arguments.overwrite)?.write(text)?;
     }
+    line(format_args!("wrote {} pages in {}", pages.len(), folder.display()));
     Ok(())
+}
+
+/// Adds a command and those below it.
+fn collect(name: String, command: &clap::Command, pages: &mut Vec<(String, clap::Command)>) {
+    for below in command.get_subcommands().filter(|below| below.get_name() != "help") {
+        collect(format!("{name}-{}", below.get_name()), below, pages);
+    }
+    pages.push((name, command.clone()));
 }

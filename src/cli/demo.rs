@@ -52,11 +52,11 @@ pub fn run(arguments: &Arguments) -> Result<(), Failure> {
     // before the fits, which would be in vain
     let schema = Schema::of(&fitter, false);
     let writer = |name: &&str| -> Result<TableWriter, Failure> {
-        let options = WriteOptions::default().metadata(metadata.clone()).overwrite(own.replaces(name)?);
+        let options = WriteOptions::default().metadata(metadata.clone()).overwrite(own.replaces(name, None)?);
         Ok(TableWriter::create(arguments.out.join(name), &schema, options)?)
     };
     let writers: Vec<_> = TABLES.iter().map(writer).collect::<Result<_, _>>()?;
-    let drawing = OutputFile::create(arguments.out.join(PICTURE), own.replaces(PICTURE)?)?;
+    let drawing = OutputFile::create(arguments.out.join(PICTURE), own.replaces(PICTURE, None)?)?;
 
     let begin = Instant::now();
     let mut table = fitter.table();
@@ -84,11 +84,11 @@ fn prepare(folder: &Path) -> Result<OwnFiles, Failure> {
     std::fs::create_dir_all(folder).map_err(|source| Error::Io { path: folder.to_path_buf(), source })?;
     let mut own = OwnFiles::open(folder)?;
     for name in TABLES.iter().chain([&PICTURE]) {
-        drop(OutputFile::create(folder.join(name), own.replaces(name)?)?);
+        drop(OutputFile::create(folder.join(name), own.replaces(name, None)?)?);
     }
     let mut replaces = [false; demo_data::FILES.len()];
-    for ((name, _), replaces) in demo_data::FILES.iter().zip(&mut replaces) {
-        *replaces = own.replaces(name)?;
+    for ((name, contents), replaces) in demo_data::FILES.iter().zip(&mut replaces) {
+        *replaces = own.replaces(name, Some(contents))?;
     }
     demo_data::write(folder, replaces)?;
     own.record(&demo_data::FILES.map(|(name, _)| name))?;

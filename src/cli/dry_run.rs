@@ -1,10 +1,11 @@
 //! `popfit check MODEL SPECTRA…`: what a run would meet, tried on the first spectra.
 
+use std::collections::BTreeMap;
 use std::path::PathBuf;
 use std::time::Instant;
 
 use popfit::spectra::{SpectraReader, Wavelength};
-use popfit::{Device, Fitter, LevenbergMarquardt, ModelFile, Spectra};
+use popfit::{Device, Fitter, LevenbergMarquardt, ModelFile, NelderMead, Solver, Spectra, VelocityScan};
 
 use super::chain::Chain;
 use super::rows::{cells, print};
@@ -35,13 +36,17 @@ impl Arguments {
 
 /// Opens the files, prints what they hold for each arm, fits the first spectra, and says how long all would take.
 pub fn run(arguments: &Arguments, file: &ModelFile) -> Result<(), Failure> {
+    let device = Device::parse(&arguments.device)?;
     if arguments.spectra.is_empty() {
         return Ok(());
     }
     let selection = arguments.selection.selection()?;
     let mut source = Chain::open(&arguments.spectra, &selection)?;
     selection::refuse_empty(&selection, source.len())?;
-    let mut fitter = Fitter::new(file.build()?, Device::parse(&arguments.device)?, LevenbergMarquardt::default())?;
+    let solver = Solver::of(file.solver.unwrap_or_default(), LevenbergMarquardt::default(), NelderMead::default());
+    let mut fitter = Fitter::new(file.build()?, device, solver)?
+        .velocity_scan(file.velocity_scan.unwrap_or(VelocityScan::Off))
+        .released_errors(file.released_errors.unwrap_or(false));
     if let Some(starts) = file.starts {
         fitter = fitter.starts(starts);
     }
@@ -72,7 +77,7 @@ fn print_arms(files: &[Spectra]) {
     print(&rows);
 }
 
-/// Fits the first spectra, as a run would, and says how they end and how long all would take.
+/// Fits the first spectra as the model file says, without options of `popfit fit`, and says how they end and how long all would take.
 fn try_first(fitter: &Fitter, source: &mut Chain) -> Result<(), Failure> {
     let total = source.len();
     let Some(first) = source.next_batch(SAMPLE)? else {
@@ -89,6 +94,16 @@ fn try_first(fitter: &Fitter, source: &mut Chain) -> Result<(), Failure> {
         words(all),
         fitter.device_name()
     ));
+    let mut causes = BTreeMap::new();
+    for row in table.rows.iter().filter(|row| !row.status.is_success()) {
+        *causes.entry(row.status_text.as_str()).or_insert(0) += 1;
+    }
+    for (cause, count) in causes {
+        line(format_args!("{count} of them: {cause}"));
+    }
+    if converged == 0 {
+        return Err(Failure::nothing_fitted("no fit converged"));
+    }
     Ok(())
 }
 

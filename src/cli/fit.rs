@@ -179,12 +179,11 @@ pub fn run(arguments: &Arguments) -> Result<(), Failure> {
     targets.claim(&mut journal, arguments.overwrite)?;
     let is_new = !arguments.output.exists();
     // an output that exists now is this run's own; one that comes later is not
-    let overwrite = arguments.overwrite || !is_new;
-    let replace = arguments.overwrite || arguments.resume;
-    let options = WriteOptions::default().metadata(metadata.clone()).overwrite(overwrite);
+    let may_replace = |file: &Path| arguments.overwrite || file.exists();
+    let options = WriteOptions::default().metadata(metadata.clone()).overwrite(may_replace(&arguments.output));
     let mut table = Output::create(arguments.format, &arguments.output, &fitter, &source, options)?;
-    let page = arguments.report.as_deref().map(|folder| page(folder, replace)).transpose()?;
-    let profiles = arguments.profile.then(|| ProfileFiles::create(&arguments.output, replace)).transpose()?;
+    let page = arguments.report.as_deref().map(|folder| page(folder, may_replace)).transpose()?;
+    let profiles = arguments.profile.then(|| ProfileFiles::create(&arguments.output, may_replace)).transpose()?;
 
     let begin = Instant::now();
     let collector = page.is_some().then(|| Collector::new(&fitter.parameters()));
@@ -334,12 +333,14 @@ fn fitter(arguments: &Arguments, file: &ModelFile, model: SpectralModel) -> Resu
 }
 
 /// The report, whose folder is made when it is missing.
-fn page(folder: &Path, overwrite: bool) -> Result<ReportFile, Error> {
+fn page(folder: &Path, may_replace: impl Fn(&Path) -> bool) -> Result<ReportFile, Error> {
     if folder.is_file() {
         return Err(Error::Usage(format!("{} is a file: --report takes a folder", folder.display())));
     }
     std::fs::create_dir_all(folder).map_err(|source| Error::Io { path: folder.to_path_buf(), source })?;
-    ReportFile::create(folder.join("index.html"), overwrite)
+    let file = folder.join("index.html");
+    let overwrite = may_replace(&file);
+    ReportFile::create(file, overwrite)
 }
 
 fn about(arguments: &Arguments, fitter: &Fitter, metadata: Metadata, (summary, time): (&Summary, Duration)) -> About {

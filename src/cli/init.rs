@@ -59,13 +59,12 @@ const SETTINGS: &str = "\
 # Further settings, with examples. See the page on the model file in the book.
 #
 # [spectra]
-# mask = [[5570.0, 5590.0]]   # wavelength ranges in Å to leave out
+# mask = [[5570.0, 5590.0], [6860.0, 6890.0]] # wavelength ranges in Å to leave out
 # error_floor = 0.1           # raises errors below this × their median
 #
-# [labels.logg]
-# bounds = [1.0, 5.0]         # narrower than the training range
-# prior = { mean = 4.4, sigma = 0.3 }
-# start = { column = \"LOGG0\" } # a column of the file of spectra
+# [labels.feh]                # or another label of the emulator
+# prior = { mean = -0.5, sigma = 0.5 }
+# start = { column = \"FEH0\" } # a column of the file of spectra
 #
 # [solver]
 # starts = 8                  # instead of as many as compete
@@ -140,8 +139,10 @@ fn of_emulator(path: &Path, output: &Path) -> Result<String, Failure> {
         "\n{CONTINUUM}\n{SPEED}\n# Labels and their training ranges, which are the bounds unless you narrow them:\n"
     );
     for label in emulator.labels() {
-        let _ =
-            writeln!(text, "# [labels.{}]\n# bounds = [{}, {}]   # {}", label.name, label.min, label.max, label.unit);
+        let _ = writeln!(text, "# {}: {} to {} {}", label.name, label.min, label.max, label.unit);
+    }
+    if let Some(label) = emulator.labels().first() {
+        let _ = writeln!(text, "# [labels.{}]\n# bounds = [{}, {}]", label.name, label.min, label.max);
     }
     Ok([&text, "\n", SETTINGS].concat())
 }

@@ -35,13 +35,15 @@ impl OwnFiles {
         }
     }
 
-    /// Returns whether a demo's file of this name is there, to be replaced. Refuses any other file.
-    pub fn replaces(&self, name: &str) -> Result<bool, Failure> {
+    /// Returns whether a demo's file of this name is there, to be replaced. Refuses any other file. A demo that was killed has not written
+    /// its list, so a file with the bytes `contents` is a demo's own, too.
+    pub fn replaces(&self, name: &str, contents: Option<&[u8]>) -> Result<bool, Failure> {
         let path = self.folder.join(name);
         if !path.is_file() {
             return Ok(false);
         }
-        let is_ours = self.known.get(name) == Some(&checksum(&path)?);
+        let found = checksum(&path)?;
+        let is_ours = self.known.get(name) == Some(&found) || contents.is_some_and(|bytes| hex(bytes) == found);
         if is_ours { Ok(true) } else { Err(not_ours(&path)) }
     }
 
@@ -66,8 +68,11 @@ fn not_ours(path: &Path) -> Failure {
 }
 
 fn checksum(path: &Path) -> Result<String> {
-    let bytes = std::fs::read(path).map_err(io(path))?;
-    Ok(Sha256::digest(bytes).iter().map(|byte| format!("{byte:02x}")).collect())
+    Ok(hex(&std::fs::read(path).map_err(io(path))?))
+}
+
+fn hex(bytes: &[u8]) -> String {
+    Sha256::digest(bytes).iter().map(|byte| format!("{byte:02x}")).collect()
 }
 
 fn io(path: &Path) -> impl Fn(std::io::Error) -> Error {

@@ -18,8 +18,11 @@ pub struct ProfileFiles([OutputFile; 2]);
 
 impl ProfileFiles {
     /// Checks their places.
-    pub fn create(output: &Path, overwrite: bool) -> Result<ProfileFiles> {
-        let [numbers, trace] = files(output).map(|file| OutputFile::create(file, overwrite));
+    pub fn create(output: &Path, may_replace: impl Fn(&Path) -> bool) -> Result<ProfileFiles> {
+        let [numbers, trace] = files(output).map(|file| {
+            let overwrite = may_replace(&file);
+            OutputFile::create(file, overwrite)
+        });
         Ok(ProfileFiles([numbers?, trace?]))
     }
 

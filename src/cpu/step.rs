@@ -1,6 +1,6 @@
 //! One Levenberg–Marquardt step of one member: judge the trial point, then choose the next one.
 //!
-//! Damping of Nielsen (see `docs/src/equations.md`), the last steps Gauss–Newton steps judged by their length (see `docs/src/equations.md`). f64. Twin of
+//! Damping of Nielsen, the last steps Gauss–Newton steps judged by their length (equations in `docs/src/equations.md`). f64. Twin of
 //! `shaders/step.wgsl`.
 
 mod damped;

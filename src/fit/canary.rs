@@ -25,7 +25,7 @@ use crate::solver::{Device, LevenbergMarquardt, Method, Objective, Outcome, Stat
 const SIGNAL: f64 = 30.0;
 /// How far from the truth its fit begins, as a share of the bounds: there are rounds to go, and one minimum.
 const OFFSET: f64 = 1e-3;
-/// Allowed differences of parameters, in errors. Devices agree to 0.02 (see `docs/src/equations.md`); a simplex ends within √rounding of χ².
+/// Allowed differences of parameters, in errors. Devices agree to 0.02; a simplex ends within √rounding of χ².
 const ERRORS: f64 = 0.05;
 const ERRORS_OF_SIMPLEX: f64 = 0.5;
 /// Allowed differences of χ²: f32 sums are good to 1e-5 of it.

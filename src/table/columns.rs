@@ -163,14 +163,18 @@ const CONTINUUM_TERMS: &str = "continuum_terms";
 pub(super) fn posterior() -> [Column; 4] {
     let column = |name, unit, meaning, get| Column::new(name, Kind::Float64, unit, meaning, get);
     [
-        column("velocity_posterior", "km/s", "Minimum of the objective along the velocity", |row, _| {
+        column("velocity_posterior", "km/s", "Velocity at the minimum of the scanned objective", |row, _| {
             moment(row, |p| p.velocity)
         }),
-        column("velocity_posterior_err", "km/s", "Root mean square deviation from it in the posterior", |row, _| {
+        column("velocity_posterior_err", "km/s", "RMS deviation of the posterior from velocity_posterior", |row, _| {
             moment(row, |p| p.error)
         }),
-        column("velocity_skewness", "", "Skewness of the posterior about it", |row, _| moment(row, |p| p.skewness)),
-        column("velocity_kurtosis", "", "Kurtosis of the posterior about it", |row, _| moment(row, |p| p.kurtosis)),
+        column("velocity_skewness", "", "Skewness of the posterior about velocity_posterior", |row, _| {
+            moment(row, |p| p.skewness)
+        }),
+        column("velocity_kurtosis", "", "Kurtosis of the posterior about velocity_posterior", |row, _| {
+            moment(row, |p| p.kurtosis)
+        }),
     ]
 }
 

@@ -44,7 +44,7 @@ fn texts(place: &str) -> Vec<String> {
     files.chain([place.with_extension("rs")]).filter_map(|file| std::fs::read_to_string(file).ok()).collect()
 }
 
-/// The list itself, where it is at hand.
+/// The list itself.
 #[test]
 fn the_list_has_as_many_rows() {
     let text = std::fs::read_to_string(common::data_folder().join("bad_inputs.md")).unwrap();

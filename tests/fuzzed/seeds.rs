@@ -224,7 +224,7 @@ fn apogee(star: bool) -> Vec<u8> {
     all.concat()
 }
 
-/// What popfit writes for two spectra of a model of one label.
+/// Model files.
 const MODELS: [&str; 3] = [
     "[[arm]]\nname = \"b\"\nemulator = \"net.safetensors\"\n[labels.a]\nstart = 1.0\nbounds = [-1, 1]\n",
     "[[arm]]\nname = \"\"\nemulator = \"net.safetensors\"\nlabels = [\"teff\"]\nrange = [5000.0, 5001.0]\ninterpolation = \"linear\"\nline_spread = { fwhm = 1.55 }\ncontinuum = { kind = \"rbf\", terms = 10 }\n[velocity]\nrange = [-1500.0, 1500.0]\nscan = \"off\"\n[vsini]\nfixed = 20.0\n[labels.teff]\nprior = { mean = 1.0, sigma = { column = \"S\" } }\n",

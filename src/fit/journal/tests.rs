@@ -141,8 +141,9 @@ fn outputs_that_somebody_else_wrote_are_not_replaced() {
     journal.leave();
     open(true).claim_outputs(&outputs, false).unwrap();
     // 4. Its table is replaced by another file, which only the user can give up.
-    fs::write(&outputs[0], "foreign").unwrap();
-    fs::write(&outputs[0], "longer than its own").unwrap();
+    let other = fs::File::create(&outputs[0]).unwrap();
+    (&other).write_all(b"foreign").unwrap();
+    other.set_modified(std::time::SystemTime::now() + std::time::Duration::from_secs(5)).unwrap();
     assert_eq!(refused(open(true).claim_outputs(&outputs, false)), outputs[0]);
     open(true).claim_outputs(&outputs, true).unwrap();
     open(true).claim_outputs(&outputs, false).unwrap();
