@@ -12,7 +12,7 @@ const VELOCITY_DISTANCE: f64 = 0.5;
 /// A template competes with the best one if χ² − χ²_best ≤ d (RISE + SHARE E). d is its distance from the nearest start, and E is how far
 /// the lines of the best template lower χ². The library is coarse: the template nearest to a minimum may lie that much above it. Both
 /// numbers were chosen on 15,000 spectra (`tests/reference/check_minima.py`).
-const RISE: f64 = 60.0;
+const RISE: f64 = 50.0;
 const SHARE: f64 = 0.003;
 /// A label that over its range changes the lines by this share of what the most telling one does counts in full; one that changes them less
 /// counts less, in proportion. Starts that differ in little that the lines show end at one minimum.
@@ -149,7 +149,7 @@ mod tests {
             let candidates: Vec<Candidate> = scores.iter().map(|(k, score)| candidate(*k, *score)).collect();
             distances.competing(&candidates, limits).iter().map(|one| one.template).collect()
         };
-        // 60 + 0.003 · 20,000 = 120 over the whole range
+        // 50 + 0.003 · 20,000 = 110 over the whole range
         let best = (0, -20_000.0);
         assert_eq!(chosen(&[best, (1, -20_000.0), (2, -19_981.0), (9, -19_931.0)], &open()), [0, 9, 2]);
         assert_eq!(chosen(&[best, (2, -19_975.0), (9, -19_891.0), (10, -19_879.0)], &open()), [0]);
