@@ -137,7 +137,7 @@ def check_plain(path, table):
         for k, name in enumerate(results.columns.names, 1):
             assert results.header[f"TCOMM{k}"] == meanings[name], name
         assert "1" in metadata["value"][metadata["key"] == "popfit.layout"]
-        at_bound = "16 AT_BOUND: a parameter ended at a bound, other than vsini at its lower bound"
+        at_bound = "16 AT_BOUND: a parameter ended at a bound, other than with flag 4096"
         assert at_bound in metadata["value"][metadata["key"] == "popfit.flags"]
         assert results.data["id"].dtype == ">i8" and results.data["id"][0] == make_fits.LARGE_ID
         model = "\n".join(metadata["value"][metadata["key"] == "popfit.model"])
