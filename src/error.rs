@@ -53,9 +53,12 @@ pub enum Error {
         /// The line.
         text: String,
     },
-    /// A setting out of its range, or an argument that names nothing.
+    /// An argument that makes no sense.
     #[error("{0}")]
     Usage(String),
+    /// Settings that a fitter cannot work with: all of them, not the first one alone.
+    #[error("{}", listed(faults))]
+    InvalidSettings { faults: Vec<InvalidSetting> },
     /// `--strict`: a spectrum is unfit to be fitted.
     #[error("{file}, row {row}, id {id}: {cause}")]
     BadSpectrum { file: String, row: u64, id: String, cause: String },
@@ -96,6 +99,39 @@ pub enum Error {
     /// The table could not be made.
     #[error("{}: {message}", path.display())]
     Write { path: PathBuf, message: String },
+}
+
+/// A setting that a fitter cannot work with.
+#[derive(Clone, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct InvalidSetting {
+    /// Name of the setting, as its setter has it.
+    pub name: String,
+    /// The fault, and its remedy.
+    pub message: String,
+}
+
+impl InvalidSetting {
+    pub(crate) fn new(name: impl Into<String>, message: impl Into<String>) -> InvalidSetting {
+        InvalidSetting { name: name.into(), message: message.into() }
+    }
+
+    /// [`Error::InvalidSettings`] if there is any fault.
+    pub(crate) fn none_of(faults: Vec<InvalidSetting>) -> Result<()> {
+        if faults.is_empty() { Ok(()) } else { Err(Error::InvalidSettings { faults }) }
+    }
+}
+
+/// One fault in a line, many below a heading.
+fn listed(faults: &[InvalidSetting]) -> String {
+    let line = |fault: &InvalidSetting| format!("{}: {}", fault.name, fault.message);
+    match faults {
+        [fault] => line(fault),
+        _ => {
+            let lines: Vec<String> = faults.iter().map(|fault| format!("\n  {}", line(fault))).collect();
+            format!("{} settings are invalid:{}", faults.len(), lines.concat())
+        }
+    }
 }
 
 /// What two grids cover, Å.

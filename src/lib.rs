@@ -82,7 +82,7 @@ mod table;
 
 pub use curve_model::{Closure, CurveModel, DerivativeCheck, Model, SplineAxis, check_jacobian};
 pub use emulator::Emulator;
-pub use error::{Error, Result};
+pub use error::{Error, InvalidSetting, Result};
 pub use fit::{
     ArmFit, Control, CurveColumns, CurveFit, CurveFitter, Curves, Device, DeviceDescription, DeviceProfile,
     DeviceStage, FitRow, FitTable, Fitter, HostStage, Id, Interval, JacobianCheck, Journal, Profile, Progress, Rounds,
