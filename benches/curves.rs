@@ -6,8 +6,6 @@
 
 #[path = "shared/images.rs"]
 mod images;
-#[path = "../src/cli/bench/sequence.rs"]
-mod sequence;
 
 use criterion::{Criterion, Throughput, criterion_group, criterion_main};
 use images::{PARAMETERS, POINTS, images};

@@ -8,21 +8,17 @@
 
 #[path = "shared/ceiling.rs"]
 mod ceiling;
-#[path = "../src/cli/bench/noisy.rs"]
-mod noisy;
-#[path = "../src/cli/bench/sequence.rs"]
-mod sequence;
 
 use std::path::{Path, PathBuf};
 use std::time::Instant;
 
 use criterion::{Criterion, Throughput, criterion_group, criterion_main};
-use noisy::noisy_templates;
 use popfit::spectra::open_reader;
 use popfit::{
     Continuum, Control, Device, Emulator, Fitter, Interpolation, LevenbergMarquardt, Schema, SpectralModel,
     TableWriter, WriteOptions,
 };
+use popfit_testing::noisy::noisy_templates;
 
 const DATA: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/data");
 const SPECTRA: usize = 512;

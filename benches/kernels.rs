@@ -9,10 +9,10 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use criterion::{Criterion, Throughput, criterion_group, criterion_main};
-use popfit::cpu::CpuDevice;
-use popfit::solver::cost::Cost;
-use popfit::solver::recording::*;
-use popfit::solver::{Batch, Device, LevenbergMarquardt, Method};
+use popfit::low_level::cpu::CpuDevice;
+use popfit::low_level::solver::cost::Cost;
+use popfit::low_level::solver::recording::*;
+use popfit::low_level::solver::{Batch, Device, LevenbergMarquardt, Method};
 
 const MEMBERS: usize = 64;
 const REPEATS: usize = 32;
@@ -232,7 +232,7 @@ fn batch(recording: &Recording, arm: &Arm) -> Batch {
 fn devices() -> Vec<(&'static str, Box<dyn Device>)> {
     let mut all: Vec<(&'static str, Box<dyn Device>)> = vec![("cpu", Box::new(CpuDevice))];
     #[cfg(feature = "gpu")]
-    if let Ok(device) = popfit::gpu::GpuDevice::hardware() {
+    if let Ok(device) = popfit::low_level::gpu::GpuDevice::hardware() {
         all.push(("gpu", Box::new(device)));
     }
     all

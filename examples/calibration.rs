@@ -2,11 +2,6 @@
 //! spectrum so often, with noise that is known, and prints how (found − true) / error and χ² are distributed. Fails when a
 //! number is beyond what so many refits scatter.
 
-#[path = "../src/cli/nist/problems.rs"]
-#[expect(dead_code, reason = "the command and tests/nist.rs use the rest")]
-mod problems;
-#[path = "../tests/common/random.rs"]
-mod random;
 #[path = "../tests/calibration/refits.rs"]
 mod refits;
 #[path = "../tests/calibration/statistics.rs"]

@@ -37,7 +37,6 @@
 //!
 //! A model may also be a [`Closure`], WGSL (`CurveModel::wgsl`) or a [table](CurveModel::spline); an [`Estimator`] takes the place of least
 //! squares; millions of tiny fits go through [`CurveFitter::fit_columns`].
-#![cfg_attr(feature = "argmin", doc = include_str!("guide/argmin.md"))]
 //!
 //! # Features
 //!
@@ -54,31 +53,27 @@
     deny(clippy::unwrap_used, clippy::expect_used, clippy::panic, clippy::todo, clippy::unimplemented)
 )]
 
-#[cfg(feature = "argmin")]
-pub mod argmin;
-pub mod cpu;
 mod curve_model;
+#[doc(hidden)]
+pub mod demo_data;
 pub mod emulator;
 mod error;
-#[doc(hidden)]
-pub mod faults;
 mod files;
 mod fit;
 mod formula;
-#[cfg(feature = "gpu")]
-pub mod gpu;
 pub mod guide;
+pub mod low_level;
 mod memory;
 mod model;
-pub mod npz;
-#[cfg(feature = "cli")]
 pub mod report;
 mod rows;
-#[allow(missing_docs, reason = "the seams' structs say in one text what their fields are")]
-pub mod solver;
 pub mod spectra;
 mod suggest;
 mod table;
+
+#[cfg(feature = "gpu")]
+use low_level::gpu;
+use low_level::{cpu, faults, npz, solver};
 
 pub use curve_model::{Closure, CurveModel, DerivativeCheck, Model, SplineAxis, check_jacobian};
 pub use emulator::Emulator;

@@ -1,11 +1,9 @@
 //! Two arms through the same solver, on both devices: the synb spectra cut in two overlapping pieces.
 
-mod common;
-
-use common::fits::{fitter, gpu, offset, same_bits, share, sound, synb_spectra};
-use common::{array, data_folder, median};
 use popfit::spectra::ArmSpectra;
 use popfit::{Arm, Continuum, Device, Emulator, FitTable, LineSpread, Spectra, SpectraSettings, SpectralModel};
+use popfit_testing::fits::{fitter, gpu, offset, same_bits, share, sound, synb_spectra};
+use popfit_testing::{array, data_folder, median};
 
 const SPECTRA: usize = 128;
 
@@ -26,7 +24,7 @@ fn two_arms(whole: &Spectra) -> Spectra {
 }
 
 fn model(arms: &[&str]) -> SpectralModel {
-    let emulator = Emulator::open(crate::common::demo_emulator()).unwrap();
+    let emulator = Emulator::open(popfit_testing::demo_emulator()).unwrap();
     let builder = arms.iter().fold(SpectralModel::builder(), |builder, arm| builder.arm(*arm, emulator.clone()));
     // the continuum of the whole range, seen in halves
     builder.velocity(-1000.0..=1000.0).continuum(Continuum::chebyshev(14)).marginalise(true).build().unwrap()
@@ -90,7 +88,7 @@ const LOSSES: [(&str, Lose); 3] = [
 #[test]
 fn a_lost_arm_drops_out_of_its_spectrum_alone() {
     let spectra = two_arms(&synb_spectra()).slice(0..16);
-    for device in common::fits::devices() {
+    for device in popfit_testing::fits::devices() {
         let whole = fit(&device, &spectra);
         let blue = fitter(model(&["b"]), &device).fit(&spectra).unwrap();
         for (loss, lose) in LOSSES {
@@ -114,7 +112,7 @@ fn a_lost_arm_drops_out_of_its_spectrum_alone() {
 #[test]
 fn an_arm_that_a_file_lacks_drops_out() {
     let mut spectra = two_arms(&synb_spectra()).slice(0..8);
-    for device in common::fits::devices() {
+    for device in popfit_testing::fits::devices() {
         let blue = fitter(model(&["b"]), &device).fit(&spectra).unwrap();
         let alone = Spectra { arms: vec![spectra.arms[0].clone()], ..spectra.clone() };
         let both = fitter(model(&["b", "r"]), &device);
@@ -135,7 +133,7 @@ fn an_arm_that_a_file_lacks_drops_out() {
 #[test]
 fn arms_have_settings_of_their_own() {
     let spectra = two_arms(&synb_spectra()).slice(0..8);
-    let emulator = Emulator::open(crate::common::demo_emulator()).unwrap();
+    let emulator = Emulator::open(popfit_testing::demo_emulator()).unwrap();
     let grid = spectra.arms[0].grid(0);
     let (low, high) = (grid[200], grid[1500]);
     let blue = Arm::new("b", emulator.clone()).range(low, high).continuum(Continuum::rbf(6));
@@ -145,7 +143,7 @@ fn arms_have_settings_of_their_own() {
     let settings = SpectraSettings { mask, error_floor: 0.5, ..SpectraSettings::default() };
     let builder = SpectralModel::builder().add_arm(blue).add_arm(red).velocity(-1000.0..=1000.0).spectra(settings);
     let model = builder.build().unwrap();
-    for device in common::fits::devices() {
+    for device in popfit_testing::fits::devices() {
         let table = fitter(model.clone(), &device).fit(&spectra).unwrap();
         for (n, row) in table.rows.iter().enumerate() {
             let good = |arm: &ArmSpectra, j: usize| arm.ivar[n * arm.pixels + j] > 0.0 && !arm.mask[n * arm.pixels + j];

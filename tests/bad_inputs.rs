@@ -1,15 +1,13 @@
 //! Bad spectra among good ones (`tests/data/bad_inputs.md`, rows 1–10, 18–22, 25, 26): a row or a flag of their own, and not a bit
 //! of another's changes.
 
-mod common;
-
-use common::fits::{devices, fitter, offset, pick, same_bits, sound, synb_spectra};
-use common::synb_model;
 use popfit::spectra::Wavelength;
 use popfit::{
     Continuum, Device, Emulator, Error, FitRow, FitTable, Nonfinite, Spectra, SpectraSettings, SpectralModel,
     SpectralModelBuilder, Status, flag,
 };
+use popfit_testing::fits::{devices, fitter, offset, pick, same_bits, sound, synb_spectra};
+use popfit_testing::synb_model;
 
 const GOOD: usize = 5;
 /// Where the bad spectrum is put: first, in the middle, last.
@@ -124,7 +122,7 @@ fn masked_values_are_never_seen() {
 }
 
 fn builder() -> SpectralModelBuilder {
-    let emulator = Emulator::open(crate::common::demo_emulator()).unwrap();
+    let emulator = Emulator::open(popfit_testing::demo_emulator()).unwrap();
     SpectralModel::builder().arm("", emulator).velocity(-1000.0..=1000.0).continuum(Continuum::rbf(10))
 }
 

@@ -1,11 +1,9 @@
 //! Models and requests that cannot work, or only in part (`tests/data/bad_inputs.md`, rows 11, 12, 14–17, 22–24, 37), on networks
 //! whose answers are known.
 
-mod common;
-
-use common::fits::{devices, fitter, same_bits, sound};
-use common::tiny::{self, PIXELS, linear, network, spectra, wave, wavelength};
 use popfit::{Device, Emulator, Error, FitRow, LabelSettings, Spectra, SpectralModel, Status, flag};
+use popfit_testing::fits::{devices, fitter, same_bits, sound};
+use popfit_testing::tiny::{self, PIXELS, linear, network, spectra, wave, wavelength};
 
 fn only(table: popfit::FitTable) -> FitRow {
     sound(&table);

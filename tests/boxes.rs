@@ -1,15 +1,13 @@
 //! Fits whose solution lies on faces of their box: none ends on a face that holds it in vain.
 
-mod common;
-
 use std::ops::Range;
 
-use common::fits::{devices, fitter, pick, synb_spectra};
-use common::random::Random;
 use popfit::{
     Continuum, CurveFit, CurveFitter, Curves, Device, Emulator, FitRow, Fitter, Formula, LabelSettings,
     LevenbergMarquardt, NelderMead, SpectralModel,
 };
+use popfit_testing::fits::{devices, fitter, pick, synb_spectra};
+use popfit_testing::random::Random;
 
 const POINTS: usize = 20;
 const TERMS: usize = 5;
@@ -97,7 +95,7 @@ fn faces_are_met_as_they_are_alone() {
 fn spectra_in_narrow_boxes_end_as_low_as_a_simplex() {
     let bounds = |low, high| LabelSettings { bounds: Some((low, high)), ..LabelSettings::default() };
     let model = SpectralModel::builder()
-        .arm("", Emulator::open(crate::common::demo_emulator()).unwrap())
+        .arm("", Emulator::open(popfit_testing::demo_emulator()).unwrap())
         .velocity(-1000.0..=1000.0)
         .continuum(Continuum::rbf(10))
         .label("teff", bounds(4800.0, 5800.0))

@@ -1,15 +1,13 @@
 //! Priors, bounds, fixed labels, marginalisation, and the check of the Jacobian.
 
-mod common;
-
-use common::fits::{devices, fitter, pick, sound, synb_spectra};
-use common::{synb_model, tiny};
 use popfit::{
     Arm, Continuum, Device, Emulator, FitTable, Interpolation, LabelSettings, SpectralModel, SpectralModelBuilder, flag,
 };
+use popfit_testing::fits::{devices, fitter, pick, sound, synb_spectra};
+use popfit_testing::{synb_model, tiny};
 
 fn emulator() -> Emulator {
-    Emulator::open(crate::common::demo_emulator()).unwrap()
+    Emulator::open(popfit_testing::demo_emulator()).unwrap()
 }
 
 fn builder() -> SpectralModelBuilder {
@@ -114,7 +112,7 @@ fn fixed_and_held_labels() {
         for (fixed, held) in fixed.rows.iter().zip(&held.rows) {
             assert_eq!((held.parameters[4], held.dof), (0.2, fixed.dof));
             assert!((fixed.chi2 - held.chi2).abs() < 0.01, "{fixed:?}\n{held:?}");
-            let away = common::fits::offset(fixed, &held.parameters[..4], &fixed.errors);
+            let away = popfit_testing::fits::offset(fixed, &held.parameters[..4], &fixed.errors);
             assert!(away < 0.02, "{away}: {fixed:?}\n{held:?}");
         }
     }

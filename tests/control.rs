@@ -1,16 +1,14 @@
 //! Progress and cancelling: one row a spectrum whatever happens, and what was finished keeps its bits.
 
-mod common;
-
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex};
 
-use common::fits::{devices, fitter, least_memory, same_bits, sound};
-use common::tiny::{self, linear, spectra, wave};
 use popfit::spectra::SpectraReader;
 use popfit::{
     Control, Device, FitTable, Fitter, Journal, LevenbergMarquardt, NelderMead, Solver, Spectra, Status, VelocityScan,
 };
+use popfit_testing::fits::{devices, fitter, least_memory, same_bits, sound};
+use popfit_testing::tiny::{self, linear, spectra, wave};
 
 /// Yields batches of at most `most` spectra.
 struct Slices {

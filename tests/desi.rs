@@ -1,18 +1,16 @@
 //! The whole survey job: a DESI coadd, three arms, vsini free, no starts, against rvs_desi_fit's answers and the truth.
 
-mod common;
-
 use std::io::Read;
 use std::path::Path;
 
-use common::fits::{offset, pick, same_bits, sound};
-use common::{data_folder, real_data};
 use fitsio_pure::bintable::{BinaryColumnData, parse_binary_table_columns, read_binary_column};
 use fitsio_pure::hdu::{HduInfo, parse_fits};
 use popfit::{
     Arm, Continuum, Device, Emulator, FitRow, FitTable, Fitter, LevenbergMarquardt, Precision, Spectra,
     SpectraSettings, SpectralModel, flag,
 };
+use popfit_testing::fits::{offset, pick, same_bits, sound};
+use popfit_testing::{data_folder, real_data};
 
 const PARAMETERS: [&str; 6] = ["velocity", "vsini", "teff", "logg", "feh", "alpha"];
 

@@ -1,11 +1,9 @@
 //! A fit has the same bits alone, in any batch, order or chunk, on each device (`docs/src/devices.md`).
 
-mod common;
-
-use common::fits::{bits, devices, fitter, least_memory, pick, same_bits, sound, synb_spectra};
-use common::random::Random;
-use common::{rotating_model, synb_model, tiny};
 use popfit::{Continuum, Device, FitTable, Spectra, SpectralModel};
+use popfit_testing::fits::{bits, devices, fitter, least_memory, pick, same_bits, sound, synb_spectra};
+use popfit_testing::random::Random;
+use popfit_testing::{rotating_model, synb_model, tiny};
 
 /// A permutation of 0..n with no pattern.
 fn shuffled(n: usize) -> Vec<usize> {
@@ -97,7 +95,7 @@ fn any_number_of_threads() {
 
 #[test]
 fn without_a_velocity_or_a_continuum() {
-    let emulator = || popfit::Emulator::open(crate::common::demo_emulator()).unwrap();
+    let emulator = || popfit::Emulator::open(popfit_testing::demo_emulator()).unwrap();
     let spectra = synb_spectra().slice(0..24);
     for device in devices() {
         let at_rest = SpectralModel::builder().arm("", emulator()).continuum(Continuum::rbf(10)).build().unwrap();

@@ -1,9 +1,5 @@
 //! Flags: each is set where the row has what it says, and nowhere else.
 
-mod common;
-
-use common::fits::{devices, fitter};
-use common::tiny;
 use fitsio_pure::bintable::{BinaryColumnData, parse_binary_table_columns, read_binary_column};
 use fitsio_pure::hdu::{HduInfo, parse_fits};
 use popfit::spectra::ArmSpectra;
@@ -11,6 +7,8 @@ use popfit::{
     Arm, ArmFit, Continuum, Device, Emulator, FitRow, FitTable, Fitter, LabelSettings, LevenbergMarquardt, Metadata,
     RvTabWriter, Sink, Spectra, SpectralModel, SpectralModelBuilder, flag,
 };
+use popfit_testing::fits::{devices, fitter};
+use popfit_testing::tiny;
 use statrs::distribution::{ChiSquared, ContinuousCDF};
 
 const DATA: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/data");
@@ -96,7 +94,7 @@ fn ordinary_spectra_are_not_improbable() {
 fn negative_flux_is_flagged() {
     check_negative(builder(&["b"]), &changed(&["b"], |p| -p.flux), true);
     let flux = &demo().arms[0].flux;
-    let medians: Vec<f64> = flux.chunks(flux.len() / 12).map(|flux| common::median(flux.to_vec())).collect();
+    let medians: Vec<f64> = flux.chunks(flux.len() / 12).map(|flux| popfit_testing::median(flux.to_vec())).collect();
     check_negative(builder(&["b"]), &changed(&["b"], |p| p.flux - 2.0 * medians[p.spectrum]), true);
     check_negative(builder(&["b"]).continuum(Continuum::none()), &changed(&["b"], |p| -p.flux), true);
     let one_arm = changed(&["b", "r"], |p| if p.arm == 1 { -p.flux } else { p.flux });
@@ -109,7 +107,7 @@ fn negative_flux_is_flagged() {
 /// The sign of noise is chance: an arm without a star in it says nothing.
 #[test]
 fn noise_has_no_sign() {
-    let mut random = common::random::Random(7);
+    let mut random = popfit_testing::random::Random(7);
     let noise: Vec<f64> = (0..demo().arms[0].flux.len()).map(|_| random.normal()).collect();
     let pixels = demo().arms[0].pixels;
     let is_negative = |noise: &[f64]| noise.iter().filter(|x| **x < 0.0).count() * 2 > pixels;

@@ -1,15 +1,13 @@
 //! What is known of parameters: tied labels, and starts, bounds and priors from columns of the spectra's own table.
 
-mod common;
-
 use std::path::Path;
 
-use common::fits::{devices, fitter, same_bits, sound};
-use common::{f64s, file, npy, npz, tiny};
 use popfit::spectra::{Column, ColumnValues};
 use popfit::{
     Continuum, Device, Emulator, FitTable, LabelColumns, LabelSettings, Spectra, SpectralModel, SpectralModelBuilder,
 };
+use popfit_testing::fits::{devices, fitter, same_bits, sound};
+use popfit_testing::{f64s, file, npy, npz, tiny};
 
 fn tied(text: &str) -> LabelSettings {
     LabelSettings { tied: Some(text.into()), ..LabelSettings::default() }
@@ -38,7 +36,7 @@ fn a_tied_label_follows() {
         for (row, truth) in table.rows.iter().zip(truth.chunks(3)) {
             assert!(row.status.is_success() && row.dof == 62, "{row:?}");
             // the spline's replicated edges cost a pixel at either end some accuracy
-            let away = common::fits::offset(row, &[truth[0], truth[2]], &row.errors);
+            let away = popfit_testing::fits::offset(row, &[truth[0], truth[2]], &row.errors);
             assert!(away < 0.1, "{}: {row:?}", device.name());
         }
     }
@@ -151,8 +149,8 @@ fn bounds_of_columns_that_are_no_numbers() {
 
 #[test]
 fn a_velocity_starts_where_it_is_told() {
-    let mut spectra = common::fits::pick(&common::fits::synb_spectra(), &[0, 6, 7]);
-    let emulator = Emulator::open(crate::common::demo_emulator()).unwrap();
+    let mut spectra = popfit_testing::fits::pick(&popfit_testing::fits::synb_spectra(), &[0, 6, 7]);
+    let emulator = Emulator::open(popfit_testing::demo_emulator()).unwrap();
     let build = |settings: Option<LabelSettings>| {
         let builder = SpectralModel::builder().arm("", emulator.clone()).velocity(-1000.0..=1000.0);
         settings.into_iter().fold(builder, |builder, s| builder.label("velocity", s)).build().unwrap()

@@ -1,17 +1,15 @@
 //! Line spreads: the spectra's own resolution matrix, resolving power, width in Å; derivatives of all against f64 differences.
 
-mod common;
-
-use common::fits::{devices, evaluator, fitter, pick, same_bits, synb_spectra};
 use popfit::spectra::Resolution;
 use popfit::{
     Arm, Continuum, Device, Emulator, FitRow, LabelSettings, LineSpread, Spectra, SpectralModel, SpectralModelBuilder,
 };
+use popfit_testing::fits::{devices, evaluator, fitter, pick, same_bits, synb_spectra};
 
 const FWHM: f64 = 2.3548;
 
 fn builder(spread: LineSpread) -> SpectralModelBuilder {
-    let emulator = Emulator::open(crate::common::demo_emulator()).unwrap();
+    let emulator = Emulator::open(popfit_testing::demo_emulator()).unwrap();
     SpectralModel::builder().add_arm(Arm::new("b", emulator).line_spread(spread)).velocity(-1000.0..=1000.0)
 }
 
@@ -105,7 +103,7 @@ fn masked_and_missing_pixels() {
     assert!(whole.iter().zip(&masked).all(|(a, b)| b.is_nan() || a == b));
     // the same pixels, the first twenty of them bluewards of the template
     let mut shifted = spectra.clone();
-    let first = Emulator::open(crate::common::demo_emulator()).unwrap().wavelength()[0];
+    let first = Emulator::open(popfit_testing::demo_emulator()).unwrap().wavelength()[0];
     let grid: Vec<f64> = (0..wavelength.len()).map(|j| first * (1e-4 * (j as f64 - 20.0)).exp()).collect();
     shifted.arms[0].wavelength = grid.into();
     let missing = gone(&flux(settings(vec![]), &shifted));

@@ -1,9 +1,7 @@
 //! Spectra of which much is masked, or hardly weighs, end at the reference's minimum: `tests/reference/make_masks.py`.
 
-mod common;
-
-use common::fits::{devices, fitter};
 use popfit::{Continuum, Emulator, FitRow, FitTable, Spectra, SpectralModel};
+use popfit_testing::fits::{devices, fitter};
 use serde_json::Value;
 
 const DATA: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/data");

@@ -1,10 +1,8 @@
 //! Spectra whose lines nearly tell one surface gravity as well as another end at the right one by default, on every device:
 //! `tests/reference/make_minima.py`; over 15,000 spectra and other networks `tests/reference/check_minima.py`.
 
-mod common;
-
-use common::fits::{devices, fitter};
 use popfit::{Continuum, Emulator, FitTable, Spectra, SpectralModel};
+use popfit_testing::fits::{devices, fitter};
 use serde_json::Value;
 
 const DATA: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/data");

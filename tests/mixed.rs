@@ -1,10 +1,8 @@
 //! Mixed precision ends where f32 does: the synb spectra, with and without rotation, in units of their errors.
 
-mod common;
-
-use common::fits::{fitter, gpu, offset, share, sound};
-use common::{data_folder, median, rotating_model, synb_model};
 use popfit::{Device, Error, FitTable, Fitter, LevenbergMarquardt, NelderMead, Precision, Spectra, SpectralModel};
+use popfit_testing::fits::{fitter, gpu, offset, share, sound};
+use popfit_testing::{data_folder, median, rotating_model, synb_model};
 
 /// Rows of both precisions, the second mixed.
 fn both(model: &SpectralModel, device: &Device, spectra: &Spectra) -> [FitTable; 2] {
@@ -70,7 +68,7 @@ fn few_rounds_are_all_in_f32() {
                 fitter.precision(precision).fit(&some).unwrap().rows
             };
             for (full, mixed) in rows(Precision::F32).iter().zip(&rows(Precision::Mixed)) {
-                common::fits::same_bits(full, mixed, "few rounds");
+                popfit_testing::fits::same_bits(full, mixed, "few rounds");
             }
         }
     }

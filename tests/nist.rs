@@ -1,12 +1,8 @@
 //! The NIST StRD problems of nonlinear regression, as formulas, from both starts, with the same settings for all.
 
-mod common;
-#[path = "../src/cli/nist/problems.rs"]
-mod problems;
-
-use common::fits::gpu;
 use popfit::{CurveFit, CurveFitter, Device};
-use problems::{digits, problems};
+use popfit_testing::fits::gpu;
+use popfit_testing::nist::{digits, problems};
 
 /// One fit.
 struct Row {

@@ -1,15 +1,13 @@
 //! Networks per pixel (El-Badry et al. 2018) with linear interpolation, against scipy's answers: a small network and a star drawn from it,
 //! and a real star with its real network where `POPFIT_REAL_DATA` has them.
 
-mod common;
-
 use std::path::PathBuf;
 
-use common::fits::{fitter, gpu, offset};
-use common::{array, data_folder, real_data};
 use popfit::emulator::read_wavelength;
-use popfit::solver::recording::Precision;
+use popfit::low_level::solver::recording::Precision;
 use popfit::{Arm, Continuum, Device, Emulator, FitRow, Fitter, Interpolation, LabelSettings, Spectra, SpectralModel};
+use popfit_testing::fits::{fitter, gpu, offset};
+use popfit_testing::{array, data_folder, real_data};
 
 const LABELS: [&str; 5] = ["teff", "logg", "feh", "mgfe", "vmacro"];
 const STARTS: [[f64; 6]; 3] =

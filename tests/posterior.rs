@@ -1,10 +1,8 @@
 //! The velocity's posterior.
 
-mod common;
-
-use common::fits::{fitter, gpu, pick, synb_spectra};
-use common::{synb_model, tiny};
 use popfit::{Device, FitTable, VelocityPosterior, VelocityScan};
+use popfit_testing::fits::{fitter, gpu, pick, synb_spectra};
+use popfit_testing::{synb_model, tiny};
 
 /// Every 16th of the synb spectra.
 fn fit(scan: VelocityScan, device: &Device) -> FitTable {
@@ -57,7 +55,7 @@ fn a_small_population_scans_as_a_large_one() {
     let emulator = tiny::linear(&["a"], tiny::wave);
     let spectra = tiny::spectra(&emulator, &[1.0, -2.0], 0.01);
     let model = tiny::builder(emulator, 0.5).velocity(-20.0..=20.0).build().unwrap();
-    for device in common::fits::devices() {
+    for device in popfit_testing::fits::devices() {
         let fitter = fitter(model.clone(), &device).velocity_scan(VelocityScan::Fixed).starts(1);
         let large = fitter.fit(&spectra).unwrap();
         let mut least = 1 << 12;

@@ -1,14 +1,12 @@
 //! Rotational broadening against rvspecfit (`tests/data/synb/forward_ref.npz`), stage by stage on both devices: a custom stage
 //! hands a row over to be broadened, a delta function shows the kernel.
 
-mod common;
-
 use std::sync::Arc;
 
-use common::{array, data_folder};
-use popfit::cpu::CpuDevice;
-use popfit::solver::recording::*;
-use popfit::solver::{Batch, Device, LevenbergMarquardt, Method};
+use popfit::low_level::cpu::CpuDevice;
+use popfit::low_level::solver::recording::*;
+use popfit::low_level::solver::{Batch, Device, LevenbergMarquardt, Method};
+use popfit_testing::{array, data_folder};
 
 /// Rows of the broadened template: value, derivative by vsini / (10 km/s).
 fn broadened(device: &dyn Device, precision: Precision, row: &[f64], vsini: f64, inverse_step: f64) -> Vec<f64> {
@@ -68,9 +66,9 @@ fn broadened(device: &dyn Device, precision: Precision, row: &[f64], vsini: f64,
 }
 
 #[cfg(feature = "gpu")]
-fn gpu() -> Option<popfit::gpu::GpuDevice> {
-    common::fits::gpu()?;
-    popfit::gpu::GpuDevice::best().ok()
+fn gpu() -> Option<popfit::low_level::gpu::GpuDevice> {
+    popfit_testing::fits::gpu()?;
+    popfit::low_level::gpu::GpuDevice::best().ok()
 }
 
 /// Every device with the precision of its rows, and the tolerance of a weight.

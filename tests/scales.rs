@@ -1,11 +1,9 @@
 //! Data and parameters in any units: a fit ends at the same minimum, or says that it did not.
 
-mod common;
-
-use common::fits::devices;
 use popfit::{
     CurveColumns, CurveFit, CurveFitter, CurveModel, Curves, Device, Formula, Model, NelderMead, Solver, Status,
 };
+use popfit_testing::fits::devices;
 
 /// Where a fit ended.
 struct End {

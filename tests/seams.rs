@@ -3,11 +3,11 @@
 use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
 
-use popfit::cpu::CpuDevice;
-use popfit::solver::recording::{
+use popfit::low_level::cpu::CpuDevice;
+use popfit::low_level::solver::recording::{
     BufferId, Custom, Kind, Normal, Parameter, Precision, Prior, Recording, Scope, Stage, Values, pointwise,
 };
-use popfit::solver::{Batch, Device, LevenbergMarquardt, Method, Objective, Outcome, Status, optimise};
+use popfit::low_level::solver::{Batch, Device, LevenbergMarquardt, Method, Objective, Outcome, Status, optimise};
 
 /// y = a e^(−k x) + c
 struct Decay {
@@ -120,7 +120,7 @@ fn a_decay_on_the_cpu_in_both_precisions() {
 #[test]
 #[cfg(feature = "gpu")]
 fn a_decay_on_the_gpu() {
-    match popfit::gpu::GpuDevice::best() {
+    match popfit::low_level::gpu::GpuDevice::best() {
         Ok(gpu) => {
             let (outcomes, truths) = fit(&gpu, Precision::F32);
             check(&outcomes, &truths, 1e-3);

@@ -1,16 +1,14 @@
 //! Nelder–Mead, alone and as a polish, on the synb spectra: from the same first guess it reaches the minima of
 //! Levenberg–Marquardt, and below, as it minimises the objective with its ln det.
 
-mod common;
-
-use common::fits::{gpu, pick, sound};
-use common::synb::masked_constant;
-use common::{array, data_folder, rotating_model, synb_model, tiny};
 use popfit::spectra::{Column, ColumnValues};
 use popfit::{
     Continuum, Device, Fitter, LabelColumns, LabelSettings, LevenbergMarquardt, NelderMead, Solver, Spectra,
     SpectralModel,
 };
+use popfit_testing::fits::{gpu, pick, sound};
+use popfit_testing::synb::masked_constant;
+use popfit_testing::{array, data_folder, rotating_model, synb_model, tiny};
 
 /// Objectives of every `step`-th spectrum above the reference.
 fn gaps(folder: &str, solver: Solver, device: &Device, step: usize) -> Vec<f64> {
@@ -76,7 +74,7 @@ fn a_spectrum_with_nothing_free_is_a_row() {
         SpectralModel::builder().arm("", emulator).continuum(Continuum::none()).label("a", settings).build().unwrap();
     let simplex = NelderMead::default();
     let solvers = [simplex.into(), Solver::LmNelderMead(LevenbergMarquardt::default(), simplex)];
-    for device in common::fits::devices() {
+    for device in popfit_testing::fits::devices() {
         for solver in solvers {
             let table = Fitter::new(model.clone(), device.clone(), solver).unwrap().fit(&spectra).unwrap();
             println!("{}: {:?}", device.name(), table.rows);

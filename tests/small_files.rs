@@ -1,13 +1,11 @@
 //! Files of few spectra are fitted together, and each row is what its file alone would give.
 
-mod common;
-
 use std::collections::VecDeque;
 
-use common::fits::{devices, fitter, pick, same_bits, synb_spectra};
-use common::synb_model;
 use popfit::spectra::{SpectraReader, Wavelength};
 use popfit::{Control, Device, Result, Spectra};
+use popfit_testing::fits::{devices, fitter, pick, same_bits, synb_spectra};
+use popfit_testing::synb_model;
 
 /// Files, one after another.
 struct Files(VecDeque<Spectra>, u64);

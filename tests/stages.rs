@@ -1,13 +1,11 @@
 //! Stage by stage against rvspecfit (`tests/data/synb/forward_ref.npz`): labels, template, resampled model, −2 ln L.
 
-mod common;
-
 use std::path::PathBuf;
 
-use common::fits::{evaluator, fitter, gpu, synb_spectra};
-use common::{array, data_folder, synb_model};
-use popfit::solver::recording::Precision;
+use popfit::low_level::solver::recording::Precision;
 use popfit::{Continuum, Device, Emulator, FitRow, Fitter, Id, Spectra, SpectralModel, Status};
+use popfit_testing::fits::{evaluator, fitter, gpu, synb_spectra};
+use popfit_testing::{array, data_folder, synb_model};
 
 fn reference() -> PathBuf {
     data_folder().join("synb/forward_ref.npz")
@@ -36,7 +34,7 @@ fn relative(found: impl IntoIterator<Item = f64>, expected: &[f64]) -> f64 {
 
 #[test]
 fn scaled_labels_and_templates() {
-    let emulator = Emulator::open(crate::common::demo_emulator()).unwrap();
+    let emulator = Emulator::open(popfit_testing::demo_emulator()).unwrap();
     let path = reference();
     let ((_, labels), (_, z), (_, flux)) = (array(&path, "par"), array(&path, "z"), array(&path, "flux"));
     let gap = emulator.scaled(&labels).iter().zip(&z).map(|(a, b)| (a - b).abs()).fold(0.0, f64::max);
@@ -80,7 +78,7 @@ fn row_at(parameters: Vec<f64>) -> FitRow {
 fn resampled_models() {
     let path = reference();
     let model = SpectralModel::builder()
-        .arm("", Emulator::open(crate::common::demo_emulator()).unwrap())
+        .arm("", Emulator::open(popfit_testing::demo_emulator()).unwrap())
         .velocity(-1000.0..=1000.0)
         .continuum(Continuum::none())
         .build()
@@ -144,7 +142,7 @@ fn objectives_at_the_reference_minima() {
     let ((_, x), (_, expected)) = (array(&path, "ref_x"), array(&path, "ref_m2logl"));
     let spectra = synb_spectra();
     let arm = &spectra.arms[0];
-    for device in common::fits::devices() {
+    for device in popfit_testing::fits::devices() {
         let fitter = evaluator(synb_model(), &device);
         // the reference's own minimisation reached 4e-6 beyond a bound
         let bounds = fitter.model().bounds();

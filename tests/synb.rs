@@ -1,13 +1,11 @@
 //! The 128 synb spectra, no starts given, against the f64 reference minima and the truth (`tests/data/README.md`).
 
-mod common;
-
 use std::path::{Path, PathBuf};
 
-use common::fits::{fitter, gpu, offset, share, synb_spectra};
-use common::synb::Comparison;
-use common::{array, data_folder, median, synb_model};
 use popfit::{Device, FitRow, FitTable, Spectra};
+use popfit_testing::fits::{fitter, gpu, offset, share, synb_spectra};
+use popfit_testing::synb::Comparison;
+use popfit_testing::{array, data_folder, median, synb_model};
 
 const PARAMETERS: usize = 5;
 

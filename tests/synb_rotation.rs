@@ -1,14 +1,12 @@
 //! The 48 synb spectra with rotation, no starts given, against the f64 reference minima (`tests/data/README.md`).
 
-mod common;
-
 use std::path::PathBuf;
 use std::time::Instant;
 
-use common::fits::{fitter, gpu, share, sound};
-use common::synb::Comparison;
-use common::{array, data_folder, rotating_model};
 use popfit::{Device, FitTable, Spectra};
+use popfit_testing::fits::{fitter, gpu, share, sound};
+use popfit_testing::synb::Comparison;
+use popfit_testing::{array, data_folder, rotating_model};
 
 fn folder() -> PathBuf {
     data_folder().join("synb/free_vsini")

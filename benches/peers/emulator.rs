@@ -5,18 +5,14 @@
 
 #[path = "../shared/arrays.rs"]
 mod arrays;
-#[path = "../../src/cli/bench/noisy.rs"]
-mod noisy;
-#[path = "../../src/cli/bench/sequence.rs"]
-mod sequence;
 
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
-use noisy::noisy_templates;
 use popfit::{
     Arm, Continuum, Device, Emulator, Error, Fitter, Interpolation, LevenbergMarquardt, Result, SpectralModel,
 };
+use popfit_testing::noisy::noisy_templates;
 
 fn main() -> Result<()> {
     let arguments: Vec<String> = std::env::args().skip(1).collect();

@@ -7,8 +7,6 @@
 mod arrays;
 #[path = "../shared/images.rs"]
 mod images;
-#[path = "../../src/cli/bench/sequence.rs"]
-mod sequence;
 
 use std::path::PathBuf;
 use std::time::{Duration, Instant};

@@ -2,7 +2,7 @@
 
 use popfit::Formula;
 
-use super::sequence::Sequence;
+use popfit_testing::sequence::Sequence;
 
 pub const POINTS: usize = 25;
 pub const PARAMETERS: usize = 5;

@@ -3,7 +3,7 @@
 use popfit::Spectra;
 use popfit::spectra::ArmSpectra;
 
-use super::random::Random;
+use popfit_testing::random::Random;
 
 type Case = fn(&mut Spectra);
 

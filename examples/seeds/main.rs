@@ -5,8 +5,6 @@
 //! model file's affair (`[velocity] start`). By hand: a change of halving or first guess is to be judged by it, before and after.
 
 mod hard;
-#[path = "../../tests/common/random.rs"]
-mod random;
 
 use popfit::{Device, Fitter, LevenbergMarquardt, ModelFile, Result, Spectra};
 

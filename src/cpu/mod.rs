@@ -14,7 +14,7 @@ mod narrow;
 mod normal;
 mod per_pixel;
 mod prefilter;
-pub(crate) mod prior;
+pub mod prior;
 mod product;
 mod resample;
 mod resolve;

@@ -29,7 +29,6 @@ mod shared;
 mod solve;
 mod sound;
 mod stages;
-#[cfg(feature = "argmin")]
 pub(crate) mod task;
 mod values;
 mod waiting;

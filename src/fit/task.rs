@@ -1,4 +1,4 @@
-//! One spectrum or curve apart: what an optimiser from outside evaluates.
+//! Single spectra and curves for optimisers from outside.
 
 use std::sync::Arc;
 
@@ -7,25 +7,29 @@ use super::blank::blank;
 use super::layout::{layout, layout_for};
 use super::limits::Tables;
 use super::run::Ready;
-use super::{Device, Fitter};
+use super::{CurveFitter, Curves, Device, Fitter};
 use crate::error::{Error, Result};
 use crate::model::{Fault, Sampling, SpectralObjective};
 use crate::solver::recording::{Parameter, Precision, Recording};
-use crate::solver::{Batch, Objective};
+use crate::solver::{self, Batch, Objective};
 use crate::spectra::Spectra;
 
 /// A recording and what one spectrum brings to it; the batch's one member is its start.
-#[derive(Clone)]
-pub(crate) struct Job {
+#[derive(Clone, Debug)]
+pub struct Job {
+    /// Stages and buffers; clones share it.
     pub recording: Arc<Recording>,
+    /// Data and start.
     pub batch: Batch,
 }
 
 /// One least-squares problem on a device.
-#[derive(Clone)]
-pub(crate) struct Task {
-    pub device: Device,
+#[derive(Clone, Debug)]
+pub struct Task {
+    device: Device,
+    /// Sums with gradient and normal matrix.
     pub linearise: Job,
+    /// Sums without derivatives.
     pub evaluate: Job,
     /// Physical values are `origin` + `scale` u.
     pub parameters: Vec<Parameter>,
@@ -34,7 +38,31 @@ pub(crate) struct Task {
 }
 
 impl Task {
-    /// Of the rows.
+    /// Returns a task for every curve, at its start. [`Error::Usage`] for a curve that cannot be fitted, and for tied parameters.
+    pub fn of_curves(fitter: &CurveFitter, curves: &Curves) -> Result<Vec<Task>> {
+        fitter.tasks(curves)
+    }
+
+    /// Returns a task for every spectrum, at the best point of its first guess. [`Error::BadSpectrum`] for one that cannot be fitted.
+    pub fn of_spectra(fitter: &Fitter, spectra: &Spectra) -> Result<Vec<Task>> {
+        fitter.tasks(spectra)
+    }
+
+    pub(super) fn new(
+        device: &Device,
+        (linearise, evaluate): (Job, Job),
+        parameters: Vec<Parameter>,
+        constant: f64,
+    ) -> Task {
+        Task { device: device.clone(), linearise, evaluate, parameters, constant }
+    }
+
+    /// Returns the device that the fitter was made with.
+    pub fn device(&self) -> &dyn solver::Device {
+        &*self.device.inner
+    }
+
+    /// Returns the precision of the rows.
     pub fn precision(&self) -> Precision {
         if self.device.inner.runs_wgsl() { Precision::F32 } else { self.linearise.recording.precision }
     }
@@ -42,7 +70,7 @@ impl Task {
 
 impl Fitter {
     /// A task for every spectrum, starting where the first guess is best. A spectrum that cannot be fitted is an error.
-    pub(crate) fn tasks(&self, spectra: &Spectra) -> Result<Vec<Task>> {
+    fn tasks(&self, spectra: &Spectra) -> Result<Vec<Task>> {
         let model = &self.model;
         let arms = matched(model, spectra)?;
         let grids = self.run()?.grids(&arms, spectra)?;
@@ -70,13 +98,8 @@ impl Fitter {
                 recording: recording.clone(),
                 batch: assemble(model, objective, &grids, (&ready, &entering)),
             };
-            Ok(Task {
-                device: self.device.clone(),
-                linearise: job(&recordings.0, &objective),
-                evaluate: job(&recordings.1, &evaluation),
-                parameters: model.parameters.iter().map(|p| p.solver.clone()).collect(),
-                constant,
-            })
+            let jobs = (job(&recordings.0, &objective), job(&recordings.1, &evaluation));
+            Ok(Task::new(&self.device, jobs, model.parameters.iter().map(|p| p.solver.clone()).collect(), constant))
         };
         all.into_iter().enumerate().map(one).collect()
     }

@@ -2,8 +2,8 @@
 
 use popfit::{Device, FitTable, Fitter, LabelSettings, LevenbergMarquardt};
 
-use super::random::Random;
 use super::refits::{demo_model, demo_spectrum, redrawn};
+use popfit_testing::random::Random;
 
 /// Pulls of the parameter that is most correlated with the one at its bound, about the truth.
 pub struct BesideBound {

@@ -1,11 +1,6 @@
 //! Errors are calibrated: 2,000 refits of nine NIST problems and a spectrum. `examples/calibration.rs` has 20,000.
 
 mod bounds;
-#[path = "../../src/cli/nist/problems.rs"]
-#[expect(dead_code, reason = "the command and tests/nist.rs use the rest")]
-mod problems;
-#[path = "../common/random.rs"]
-mod random;
 mod refits;
 mod statistics;
 

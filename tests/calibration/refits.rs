@@ -5,8 +5,8 @@ use popfit::{
     SpectralModel, SpectralModelBuilder,
 };
 
-use super::problems::Problem;
-use super::random::Random;
+use popfit_testing::nist::Problem;
+use popfit_testing::random::Random;
 
 /// Starts lie as many errors at most from the truth.
 const NEIGHBOURHOOD: f64 = 2.0;

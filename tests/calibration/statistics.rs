@@ -2,8 +2,8 @@
 
 use statrs::distribution::{ChiSquared, ContinuousCDF, Normal};
 
-use super::problems::problems;
 use super::refits::{Refits, nist, synb};
+use popfit_testing::nist::problems;
 
 /// The NIST problems that are refitted.
 const PROBLEMS: [&str; 9] =

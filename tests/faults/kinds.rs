@@ -4,7 +4,7 @@ use std::io;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex};
 
-use popfit::faults::{Installed, Operation, install};
+use popfit::low_level::faults::{Installed, Operation, install};
 
 pub struct Kind {
     pub name: &'static str,

@@ -1,8 +1,6 @@
 //! SQLite's way: the k-th operation on a file, or reservation of memory, fails once, or from then on, for k = 1, 2, 3, … until a run
 //! passes untouched. After each: no panic, nothing left, the old output as it was, and `--resume` gives the reference's bytes.
 
-#[path = "../common/mod.rs"]
-mod common;
 mod kinds;
 mod place;
 
@@ -12,7 +10,7 @@ use std::time::{Duration, Instant};
 
 use kinds::{KINDS, Kind, Seen, calm};
 use place::{Ended, FORMATS, OLD, Place, held};
-use popfit::faults::{Operation, install};
+use popfit::low_level::faults::{Operation, install};
 use popfit::{Error, Result};
 
 fn run(place: &Place, resume: bool, cancel: &Arc<AtomicBool>) -> Result<Ended> {

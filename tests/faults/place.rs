@@ -11,8 +11,8 @@ use popfit::{
 };
 use tempfile::TempDir;
 
-use crate::common::tiny::{self, PIXELS, linear, wave, wavelength};
-use crate::common::{f64s, file, fits, npz};
+use popfit_testing::tiny::{self, PIXELS, linear, wave, wavelength};
+use popfit_testing::{f64s, file, fits, npz};
 
 /// Each file is a batch.
 const FILES: usize = 3;

@@ -2,8 +2,8 @@
 
 use proptest::prelude::*;
 
-use super::builder::{ARMS, BLOCK, COUNT, FitsBytes, arm, desi, f64s, fibermap, gzip};
 use super::*;
+use popfit_testing::fits_bytes::{ARMS, BLOCK, COUNT, FitsBytes, arm, desi, f64s, fibermap, gzip};
 
 #[test]
 fn truncated_files_are_errors_at_every_byte() {
@@ -11,7 +11,7 @@ fn truncated_files_are_errors_at_every_byte() {
     let expected = open(&whole).unwrap();
     let folder = tempfile::tempdir().unwrap();
     for end in (0..whole.len()).filter(|end| end % 61 == 0 || (end + 1) % BLOCK < 3) {
-        let path = common::file(folder.path(), "x.fits", &whole[..end]);
+        let path = popfit_testing::file(folder.path(), "x.fits", &whole[..end]);
         match Spectra::open(&path) {
             Err(Error::Format { message, .. }) => assert!(!message.is_empty()),
             Err(other) => panic!("cut at {end}: {other}"),

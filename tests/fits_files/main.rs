@@ -1,8 +1,5 @@
 //! FITS files of spectra and tables: good ones are read right, bad ones are errors, never a panic, never a shorter array.
 
-mod builder;
-#[path = "../common/mod.rs"]
-mod common;
 mod hostile;
 mod read;
 mod write;
@@ -19,7 +16,7 @@ fn open(bytes: &[u8]) -> Result<Spectra> {
 
 fn open_named(bytes: &[u8], name: &str) -> Result<Spectra> {
     let folder = tempfile::tempdir().unwrap();
-    let mut spectra = Spectra::open(common::file(folder.path(), name, bytes))?;
+    let mut spectra = Spectra::open(popfit_testing::file(folder.path(), name, bytes))?;
     spectra.file = "".into();
     Ok(spectra)
 }

@@ -2,8 +2,8 @@
 
 use popfit::spectra::{ColumnValues, Ids, Wavelength};
 
-use super::builder::{ARMS, COUNT, FitsBytes, LARGE_ID, desi, f32s, f64s, flux, gzip, i32s};
 use super::*;
+use popfit_testing::fits_bytes::{ARMS, COUNT, FitsBytes, LARGE_ID, desi, f32s, f64s, flux, gzip, i32s};
 
 #[test]
 fn desi_by_names() {
@@ -35,7 +35,7 @@ fn desi_by_names() {
 fn notes_name_what_is_left_out_or_converted() {
     let folder = tempfile::tempdir().unwrap();
     let notes = |file: FitsBytes| {
-        let path = common::file(folder.path(), "x.fits", &file.0);
+        let path = popfit_testing::file(folder.path(), "x.fits", &file.0);
         open_reader(&path).unwrap().notes().join("\n")
     };
     assert!(notes(desi()).contains("VECTOR"));
@@ -46,7 +46,7 @@ fn notes_name_what_is_left_out_or_converted() {
 #[test]
 fn selection_keeps_rows_of_the_file() {
     let folder = tempfile::tempdir().unwrap();
-    let path = common::file(folder.path(), "x.fits", &desi().0);
+    let path = popfit_testing::file(folder.path(), "x.fits", &desi().0);
     let all = Selection::default();
     let rows = |selection: &Selection, max| -> Vec<u64> {
         batches(&path, selection, max).unwrap().into_iter().flat_map(|batch| batch.rows).collect()
@@ -66,7 +66,7 @@ fn selection_keeps_rows_of_the_file() {
     assert_eq!(batches(&path, &one_arm, 10).unwrap()[0].arms.len(), 1);
     let none = Selection { arms: Some(vec!["x".into()]), ..all };
     assert!(batches(&path, &none, 10).is_err());
-    let other = common::file(folder.path(), "apogee.fits", &apogee(&[]).0);
+    let other = popfit_testing::file(folder.path(), "apogee.fits", &apogee(&[]).0);
     let objtype = Selection { objtype: Some("TGT".into()), ..Selection::default() };
     assert!(matches!(batches(&other, &objtype, 10), Err(Error::Usage(_))));
 }
@@ -119,7 +119,7 @@ fn ap_visit_is_put_in_order() {
 
 #[test]
 fn a_whole_desi_file() {
-    let coadd = Spectra::open(common::data_folder().join("desi/coadd-synth-505.fits.gz")).unwrap();
+    let coadd = Spectra::open(popfit_testing::data_folder().join("desi/coadd-synth-505.fits.gz")).unwrap();
     assert_eq!(coadd.ids, Ids::Integer((0..24).map(|k| 39_627_000_000_505_000 + k).collect()));
     let expected = [
         ("b", 2751, 12_929_700.0, 451_417.722_616_320_5, 3_486_794.895_555_675, 638, 66_024.000_738_893_75),
@@ -180,7 +180,7 @@ fn an_sdss_spectrum() {
 
 #[test]
 fn a_real_sdss_spectrum() {
-    let Some(folder) = common::real_data() else { return };
+    let Some(folder) = popfit_testing::real_data() else { return };
     let sdss = Spectra::open(folder.join("sdss/spec-0266-51602-0031.fits")).unwrap();
     assert_eq!(sdss.ids, Ids::Text(vec!["299497923312379904".into()]));
     let arm = &sdss.arms[0];

@@ -12,8 +12,8 @@ use popfit::{
     WriteOptions,
 };
 
-use super::common::tiny;
 use super::*;
+use popfit_testing::tiny;
 
 struct Written {
     bytes: Vec<u8>,
@@ -79,7 +79,7 @@ fn spectra() -> Spectra {
         unit: unit.into(),
         values,
     };
-    let ids: Vec<i64> = (0..4).map(|k| builder::LARGE_ID + k).collect();
+    let ids: Vec<i64> = (0..4).map(|k| popfit_testing::fits_bytes::LARGE_ID + k).collect();
     let texts = ["a", "bb", "ccc", "a word that is longer than those of the first batch"];
     spectra.columns = vec![
         column("FIBERMAP", "TARGETID", "", ColumnValues::I64(ids.clone())),
@@ -172,7 +172,7 @@ fn rvtab_has_rvspecfits_columns() {
         CHISQ_TOT CHISQ_C_TOT NPIX_TOT CHISQ_ARM CHISQ_C_ARM VRAD_CCF RVS_WARN FIBER TARGETID SN_ARM SUCCESS RR_Z \
         RR_SPECTYPE RR_SUBTYPE";
     assert_eq!(table.names("RVTAB"), expected.split_whitespace().collect::<Vec<_>>());
-    assert_eq!(table.longs("RVTAB", "TARGETID"), [0, 1, 2, 3].map(|k| builder::LARGE_ID + k));
+    assert_eq!(table.longs("RVTAB", "TARGETID"), [0, 1, 2, 3].map(|k| popfit_testing::fits_bytes::LARGE_ID + k));
     let (chi2, teff) = (table.floats("RVTAB", "CHISQ_TOT"), table.floats("RVTAB", "TEFF"));
     for (k, row) in rows[..3].iter().enumerate() {
         assert!((chi2[k] - row.chi2).abs() < 1e-3 * row.chi2, "{} {}", chi2[k], row.chi2);

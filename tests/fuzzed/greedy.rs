@@ -1,7 +1,7 @@
 //! Small files that ask for much: bombs, absurd counts, what grows faster than its length.
 
-use super::common::{f64s, npy, npz};
 use super::seeds::{Seed, primary, table};
+use popfit_testing::{f64s, npy, npz};
 
 /// All of them; none is read beyond its length and 64 MiB.
 pub fn all() -> Vec<Seed> {

@@ -93,7 +93,7 @@ pub fn emulator_npz(bytes: &[u8]) {
     with_file("net.npz", &recipes::npz(bytes), |path| {
         emulator(path);
         let _ = popfit::emulator::read_wavelength(path);
-        let _ = (popfit::npz::numbers(path, "x_min"), popfit::npz::texts(path, "id"));
+        let _ = (popfit::low_level::npz::numbers(path, "x_min"), popfit::low_level::npz::texts(path, "id"));
     });
 }
 

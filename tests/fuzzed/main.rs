@@ -1,8 +1,6 @@
 //! What `fuzz/` runs for long, shortly: every loader over its seeds, what fuzzing found, and damaged copies of both; and files that
 //! were written to take more memory than they may.
 
-#[path = "../common/mod.rs"]
-mod common;
 mod greedy;
 mod harness;
 mod recipes;
@@ -75,7 +73,7 @@ fn seeds_are_read_not_refused() {
             "fits" | "table" => recipes::fits(&bytes),
             _ => bytes,
         };
-        let path = common::file(folder.path(), &format!("{target}.fits"), &bytes);
+        let path = popfit_testing::file(folder.path(), &format!("{target}.fits"), &bytes);
         let error = match target {
             "safetensors" | "emulator_npz" => popfit::Emulator::open(&path).err(),
             "spectra_npz" | "fits" => popfit::Spectra::open(&path).err(),

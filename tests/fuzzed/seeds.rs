@@ -3,9 +3,9 @@
 use popfit::spectra::open_reader;
 use popfit::{Control, Device, Emulator, Fitter, Journal, LevenbergMarquardt};
 
-use super::common::tiny::{PIXELS, linear_layer, model, network_file, spectra, wave};
-use super::common::{self, file, npy};
 use super::recipes;
+use popfit_testing::tiny::{PIXELS, linear_layer, model, network_file, spectra, wave};
+use popfit_testing::{file, npy};
 
 /// Target, name, bytes.
 pub type Seed = (&'static str, String, Vec<u8>);
@@ -253,7 +253,7 @@ fn journal() -> Vec<u8> {
         ("flux", npy("<f8", &shape, &f64s(&arm.flux))),
         ("ivar", npy("<f8", &shape, &f64s(&arm.ivar))),
     ];
-    let spectra = file(folder.path(), "spectra.npz", &common::npz(&arrays, false));
+    let spectra = file(folder.path(), "spectra.npz", &popfit_testing::npz(&arrays, false));
     let fitter = Fitter::new(model(emulator, 0.0), Device::cpu(), LevenbergMarquardt::default()).unwrap();
     let target = folder.path().join("out.csv");
     let mut journal = Journal::open(&target, recipes::KEY, false).unwrap();

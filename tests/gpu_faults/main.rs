@@ -2,15 +2,13 @@
 //! the rows that the device makes when nothing is wrong, or a clear error; with the CPU's help, the CPU's rows.
 #![cfg(feature = "gpu")]
 
-#[path = "../common/mod.rs"]
-mod common;
 mod work;
 
-use common::fits::{fitter, same_bits};
-use common::tiny::{self, linear, spectra, wave};
-use popfit::gpu::{Fault, Faults};
+use popfit::low_level::gpu::{Fault, Faults};
 use popfit::spectra::{SpectraReader, Wavelength};
 use popfit::{Control, Device, Error, FitTable, Journal, Metadata, Result, Schema, Spectra, Summary, TableWriter};
+use popfit_testing::fits::{fitter, same_bits};
+use popfit_testing::tiny::{self, linear, spectra, wave};
 use work::{
     Fit, Work, both, columns, curves, gpu, lm, refilled, refitted_scan, same, scan, setup, simplex, simplices,
     unpolished, wgsl_curves,

@@ -1,13 +1,13 @@
 //! What is fitted while something goes wrong.
 
-use popfit::gpu::GpuDevice;
+use popfit::low_level::gpu::GpuDevice;
 use popfit::{
     CurveFit, CurveFitter, CurveModel, Curves, Device, FitRow, Fitter, Formula, LevenbergMarquardt, NelderMead, Result,
     Solver, Spectra, VelocityScan,
 };
 
-use crate::common::fits::{bits, fitter};
-use crate::common::tiny::{self, linear, spectra, wave};
+use popfit_testing::fits::{bits, fitter};
+use popfit_testing::tiny::{self, linear, spectra, wave};
 
 pub const SPECTRA: usize = 12;
 

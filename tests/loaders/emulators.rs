@@ -4,7 +4,7 @@ use super::*;
 
 #[test]
 fn native_emulator_meets_rvspecfit() {
-    let emulator = Emulator::open(crate::common::demo_emulator()).unwrap();
+    let emulator = Emulator::open(popfit_testing::demo_emulator()).unwrap();
     let names: Vec<_> = emulator.labels().iter().map(|l| l.name.as_str()).collect();
     assert_eq!(names, ["teff", "logg", "feh", "alpha"]);
     assert_eq!((emulator.pixels(), emulator.wavelength().len(), emulator.hulls().len()), (3861, 3861, 2));
@@ -276,7 +276,7 @@ fn the_output_layer_is_scaled_behind_its_function() {
     });
     let file = serialize(views, Some(HashMap::from([("popfit".to_string(), description.to_string())]))).unwrap();
     let folder = tempfile::tempdir().unwrap();
-    let emulator = Emulator::open(common::file(folder.path(), "net.safetensors", &file)).unwrap();
+    let emulator = Emulator::open(popfit_testing::file(folder.path(), "net.safetensors", &file)).unwrap();
     let expected: Vec<f32> = weight.iter().map(|w| 2.0 * (0.4 * w).exp() + 0.5).collect();
     for (flux, expected) in emulator.templates(&[0.4]).iter().zip(&expected) {
         assert!((flux - expected).abs() < 1e-5, "{flux} {expected}");
@@ -285,7 +285,7 @@ fn the_output_layer_is_scaled_behind_its_function() {
     let spectra = Spectra::from_arrays(wavelength, flux, vec![1e4; pixels], None, None).unwrap();
     let model =
         popfit::SpectralModel::builder().arm("", emulator).continuum(popfit::Continuum::none()).build().unwrap();
-    for device in common::fits::devices() {
+    for device in popfit_testing::fits::devices() {
         let fitter = popfit::Fitter::new(model.clone(), device, popfit::LevenbergMarquardt::default()).unwrap();
         let row = fitter.fit(&spectra).unwrap().rows.remove(0);
         assert!((row.parameters[0] - 0.4).abs() < 1e-3 && row.chi2 < 1e-2, "{row:?}");

@@ -1,8 +1,6 @@
 //! Files of emulators and spectra: good ones are read right, bad ones are errors, never a panic, never a shorter array.
 
 mod choices;
-#[path = "../common/mod.rs"]
-mod common;
 mod emulators;
 mod hostile;
 mod spectra;
@@ -10,10 +8,10 @@ mod spectra;
 use std::collections::HashMap;
 use std::path::Path;
 
-use common::{bools, data_folder, f32s, f64s, file, i64s, npy, npz, raw_npy, real_data};
 use popfit::emulator::{Activation, TemplateGrid, read_wavelength};
 use popfit::spectra::{ArmSpectra, Ids, SpectraReader, Wavelength, open_reader};
 use popfit::{Emulator, Error, Result, Spectra};
+use popfit_testing::{bools, data_folder, f32s, f64s, file, i64s, npy, npz, raw_npy, real_data};
 use proptest::prelude::*;
 use safetensors::tensor::{Dtype, TensorView, serialize};
 

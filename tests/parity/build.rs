@@ -2,10 +2,10 @@
 
 use std::sync::Arc;
 
-use popfit::solver::recording::*;
+use popfit::low_level::solver::recording::*;
 
 use super::cases::{COLUMNS, DIAGONALS, HIDDEN, LABELS, Model, PIXELS, SEGMENTS};
-use super::random::Random;
+use popfit_testing::random::Random;
 
 /// The batch's buffers.
 #[derive(Default)]

@@ -3,11 +3,11 @@
 use std::sync::Arc;
 
 use super::build::{Builder, Ids};
-use super::random::Random;
 use popfit::Estimator;
-use popfit::cpu::CpuDevice;
-use popfit::solver::recording::*;
-use popfit::solver::{Batch, Device, LevenbergMarquardt, Method};
+use popfit::low_level::cpu::CpuDevice;
+use popfit::low_level::solver::recording::*;
+use popfit::low_level::solver::{Batch, Device, LevenbergMarquardt, Method};
+use popfit_testing::random::Random;
 
 /// Stride of a template row: two segments and padding.
 pub const COLUMNS: usize = 96;
@@ -89,17 +89,6 @@ impl Model {
         tight: false,
         narrow: false,
     };
-}
-
-impl Random {
-    /// −size … size, as f32 so that both devices see the same number.
-    pub fn around(&mut self, size: f64) -> f64 {
-        f64::from((size * (2.0 * self.uniform() - 1.0)) as f32)
-    }
-
-    pub fn list(&mut self, count: usize, size: f64) -> Vec<f32> {
-        (0..count).map(|_| self.around(size) as f32).collect()
-    }
 }
 
 /// A recording and a batch for it.

@@ -1,6 +1,6 @@
 //! When two devices agree.
 
-use popfit::solver::Outcome;
+use popfit::low_level::solver::Outcome;
 
 /// Rows of `row` numbers agree to `tolerance` of the largest number of the row (at least `floor`), NaN with NaN.
 pub fn compare(

@@ -8,9 +8,6 @@ mod build;
 mod cases;
 mod compare;
 mod orphans;
-#[path = "../common/random.rs"]
-#[expect(dead_code, reason = "other tests draw normal numbers, too")]
-mod random;
 mod refill;
 mod rows;
 mod steps;
@@ -22,10 +19,10 @@ use std::sync::atomic::AtomicBool;
 use cases::{Case, Model};
 use compare::{compare, compare_sums};
 use popfit::Estimator;
-use popfit::cpu::CpuDevice;
-use popfit::gpu::GpuDevice;
-use popfit::solver::recording::{BufferId, Scope};
-use popfit::solver::{Device, LevenbergMarquardt, Method, NelderMead, Outcome, optimise};
+use popfit::low_level::cpu::CpuDevice;
+use popfit::low_level::gpu::GpuDevice;
+use popfit::low_level::solver::recording::{BufferId, Scope};
+use popfit::low_level::solver::{Device, LevenbergMarquardt, Method, NelderMead, Outcome, optimise};
 
 const SIZES: [usize; 6] = [0, 1, 63, 64, 65, 130];
 

@@ -3,8 +3,8 @@
 use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
 
-use popfit::cpu::CpuDevice;
-use popfit::solver::{Batch, Device, LevenbergMarquardt, Method, Outcome, Queue, stream};
+use popfit::low_level::cpu::CpuDevice;
+use popfit::low_level::solver::{Batch, Device, LevenbergMarquardt, Method, Outcome, Queue, stream};
 
 use super::cases::{Case, Model};
 use super::{bits, fit, gpu};

@@ -1,7 +1,7 @@
 //! Rows: what each kernel writes, with a kernel a stage; products and layers in every variant.
 
-use popfit::cpu::CpuDevice;
-use popfit::gpu::GpuDevice;
+use popfit::low_level::cpu::CpuDevice;
+use popfit::low_level::gpu::GpuDevice;
 
 use super::cases::{self, Case, Model};
 use super::compare::compare;

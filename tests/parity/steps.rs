@@ -3,8 +3,8 @@
 use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
 
-use popfit::cpu::CpuDevice;
-use popfit::solver::{Device, LevenbergMarquardt, Method, optimise};
+use popfit::low_level::cpu::CpuDevice;
+use popfit::low_level::solver::{Device, LevenbergMarquardt, Method, optimise};
 
 use super::cases::{Case, Model};
 use super::compare::compare;

@@ -3,11 +3,11 @@
 use std::sync::Arc;
 
 use super::{SIZES, gpu};
-use popfit::cpu::CpuDevice;
-use popfit::solver::whole::{
+use popfit::low_level::cpu::CpuDevice;
+use popfit::low_level::solver::whole::{
     LaneBlock, LaneGrid, LaneModel, Rounding, WAITING, Whole, WholeBatch, WholeColumns, WholeModel,
 };
-use popfit::solver::{Device, Estimator, LevenbergMarquardt};
+use popfit::low_level::solver::{Device, Estimator, LevenbergMarquardt};
 use popfit::{Formula, Status};
 
 const POINTS: usize = 21;

@@ -1,10 +1,7 @@
 //! Problems whose fits are compared, and the devices that fit them.
 
-#[path = "../../src/cli/bench/sequence.rs"]
-mod sequence;
-
 use popfit::{Device, Formula};
-pub use sequence::Sequence;
+pub use popfit_testing::sequence::Sequence;
 
 /// The CPU, and an adapter where there is one; `POPFIT_REQUIRE_GPU=1` asks for one.
 pub fn devices() -> Vec<Device> {

@@ -16,7 +16,6 @@ mod result;
 mod search;
 mod sizes;
 mod sums;
-#[cfg(feature = "argmin")]
 mod task;
 mod tie;
 mod twin;

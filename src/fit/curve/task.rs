@@ -1,4 +1,4 @@
-//! One curve apart: what an optimiser from outside evaluates.
+//! Single curves for optimisers from outside.
 
 use std::sync::Arc;
 
@@ -12,7 +12,7 @@ use crate::solver::recording::Parameter;
 
 impl CurveFitter {
     /// A task for every curve. A curve that cannot be fitted is an error.
-    pub(crate) fn tasks(&self, curves: &Curves) -> Result<Vec<Task>> {
+    pub(in crate::fit) fn tasks(&self, curves: &Curves) -> Result<Vec<Task>> {
         if !self.ties.is_empty() {
             return Err(Error::Usage("tied parameters: put their expressions into the formula".into()));
         }
@@ -31,13 +31,11 @@ impl CurveFitter {
                 |(name, scale): (&String, &f64)| Parameter { name: name.clone(), origin: 0.0, scale: *scale };
             let parameters = settings.names.iter().zip(&curve.scale).map(parameter).collect();
             let one = [curve];
-            Ok(Task {
-                device: self.device.clone(),
-                linearise: Job { recording: recordings.0.clone(), batch: linearise.batch(&one, &self.priors, FAR) },
-                evaluate: Job { recording: recordings.1.clone(), batch: evaluate.batch(&one, &self.priors, FAR) },
-                parameters,
-                constant: 0.0,
-            })
+            let jobs = (
+                Job { recording: recordings.0.clone(), batch: linearise.batch(&one, &self.priors, FAR) },
+                Job { recording: recordings.1.clone(), batch: evaluate.batch(&one, &self.priors, FAR) },
+            );
+            Ok(Task::new(&self.device, jobs, parameters, 0.0))
         };
         (0..total).map(one).collect()
     }

@@ -1,0 +1,134 @@
+//! A formula at one point on this thread: what a population would compute, without its bookkeeping, which takes longer than 25 points.
+
+use super::rows::values;
+use popfit::low_level::cpu::prior::prior;
+use popfit::low_level::solver::Outcome;
+use popfit::low_level::solver::member::Sums;
+use popfit::low_level::solver::recording::{Custom, CustomFunction, CustomInput, Limits, Normal, Precision, Stage};
+use popfit::low_level::solver::triangle::packed_index;
+use popfit::low_level::{Job, Task};
+
+/// A model on the host with its data.
+pub(super) struct Direct {
+    function: CustomFunction,
+    derivatives: CustomFunction,
+    predictor: Vec<f64>,
+    /// Parameters are `scale` u; then their lower and upper bounds.
+    scale: Vec<f64>,
+    data: Vec<f64>,
+    weight: Vec<f64>,
+    /// Kept for the next call.
+    rows: Vec<f64>,
+}
+
+/// The stages of a formula.
+fn stages(job: &Job) -> Option<(&Custom, &Normal)> {
+    match job.recording.stages.as_slice() {
+        [Stage::Prior(_), Stage::Custom(custom), Stage::Normal(normal)] if normal.continuum.is_none() => {
+            Some((custom, normal))
+        }
+        _ => None,
+    }
+}
+
+impl Direct {
+    /// `None` for spectra, and on other devices than the CPU.
+    pub fn new(task: &Task) -> Option<Direct> {
+        if task.precision() != Precision::F64 {
+            return None;
+        }
+        let ((custom, normal), (plain, _)) = (stages(&task.linearise)?, stages(&task.evaluate)?);
+        let values = |id| values(&task.linearise, id);
+        Some(Direct {
+            function: plain.rust.clone(),
+            derivatives: custom.rust.clone(),
+            predictor: values(custom.predictor),
+            scale: custom.scale.map(values)?,
+            data: values(normal.data),
+            weight: values(normal.weight),
+            rows: vec![0.0; custom.rows * custom.pixels],
+        })
+    }
+
+    /// Value and derivatives by `u`, (1 + P, points).
+    pub fn rows(&mut self, u: &[f64]) -> Vec<f64> {
+        self.fill(u);
+        self.rows.clone()
+    }
+
+    fn call(&self, function: &CustomFunction, u: &[f64], rows: &mut [f64]) {
+        let limits = Limits::of(&self.scale);
+        let parameters: Vec<f64> = u.iter().zip(limits.scale).map(|(u, s)| u * s).collect();
+        function(&CustomInput { x: &self.predictor, parameters: &parameters, limits: Some(limits) }, rows);
+    }
+
+    fn fill(&mut self, u: &[f64]) {
+        let function = self.derivatives.clone();
+        let mut rows = std::mem::take(&mut self.rows);
+        self.call(&function, u, &mut rows);
+        self.rows = rows;
+        let tangents = self.rows.chunks_exact_mut(self.data.len()).skip(1);
+        tangents.zip(&self.scale).for_each(|(row, scale)| row.iter_mut().for_each(|x| *x *= scale));
+    }
+
+    /// χ² and penalties.
+    pub fn evaluate(&mut self, task: &Task, u: &[f64]) -> Outcome {
+        let (points, function) = (self.data.len(), self.function.clone());
+        let mut rows = std::mem::take(&mut self.rows);
+        self.call(&function, u, &mut rows[..points]);
+        self.rows = rows;
+        let mut sums = penalty(&task.evaluate, u);
+        sums.chi2 = (0..points).map(|j| self.residual(j).powi(2)).sum();
+        outcome(u, sums)
+    }
+
+    /// With gradient and normal matrix.
+    pub fn linearise(&mut self, task: &Task, u: &[f64]) -> Outcome {
+        self.fill(u);
+        let (points, count) = (self.data.len(), u.len());
+        let mut sums = penalty(&task.linearise, u);
+        for j in (0..points).filter(|&j| self.weight[j] > 0.0) {
+            let (r, w) = (self.residual(j), self.weight[j]);
+            sums.chi2 += r * r;
+            for p in 0..count {
+                let slope = w * self.rows[(1 + p) * points + j];
+                sums.gradient[p] += slope * r;
+                for q in 0..=p {
+                    sums.normal_matrix[packed_index(p, q)] += slope * w * self.rows[(1 + q) * points + j];
+                }
+            }
+        }
+        outcome(u, sums)
+    }
+
+    /// Data − model, weighted; a masked point may have no model.
+    fn residual(&self, j: usize) -> f64 {
+        if self.weight[j] > 0.0 { self.data[j] - self.weight[j] * self.rows[j] } else { 0.0 }
+    }
+}
+
+/// Sums of priors alone.
+fn penalty(job: &Job, u: &[f64]) -> Sums {
+    let mut sums = Sums::poisoned(u.len());
+    if let Some(Stage::Prior(stage)) = job.recording.stages.first() {
+        let priors = (&job.batch.prior_mean[..], &job.batch.prior_weight[..]);
+        // formulas have no hulls
+        prior((stage, &job.recording.parameters), u, priors, |_| 0.0, &mut sums);
+    }
+    sums
+}
+
+fn outcome(u: &[f64], sums: Sums) -> Outcome {
+    Outcome {
+        status: None,
+        gave_way: None,
+        rounds: 1,
+        evaluations: 1,
+        parameters: u.to_vec(),
+        chi2: sums.chi2,
+        penalty: sums.penalty,
+        ln_det: sums.ln_det,
+        gradient: sums.gradient,
+        normal_matrix: sums.normal_matrix,
+    }
+}

@@ -1,0 +1,254 @@
+//! A curve or a spectrum as a problem of argmin's.
+
+use std::borrow::Borrow;
+use std::sync::{Mutex, MutexGuard, PoisonError};
+
+use argmin::core::{CostFunction, Error as Failure, Gradient, Jacobian, Operator, SendAlias, SyncAlias};
+
+use super::engine::Engine;
+use popfit::low_level::Task;
+use popfit::low_level::solver::Outcome;
+use popfit::low_level::solver::cost::Cost;
+use popfit::low_level::solver::recording::Stage;
+use popfit::{CurveFitter, Curves, Fitter, Spectra};
+use popfit::{Error, Result};
+
+/// Many curves or spectra, each a [`Problem`] for the asking. What it holds of each is its data; a device's memory is taken by problems.
+#[derive(Clone)]
+pub struct Problems(Vec<Task>);
+
+impl Problems {
+    /// Curves of a fitter: its model, device, bounds, held parameters, priors and estimator. A curve that cannot be fitted is an error, and
+    /// so are tied parameters: put their expressions into the formula.
+    pub fn of_curves(fitter: &CurveFitter, curves: &Curves) -> Result<Problems> {
+        Ok(Problems(Task::of_curves(fitter, curves)?))
+    }
+
+    /// Spectra of a fitter: its model, device and precision. Each starts where the first guess is best. A spectrum that cannot be
+    /// fitted is an error.
+    pub fn of_spectra(fitter: &Fitter, spectra: &Spectra) -> Result<Problems> {
+        Ok(Problems(Task::of_spectra(fitter, spectra)?))
+    }
+
+    /// How many there are.
+    pub fn len(&self) -> usize {
+        self.0.len()
+    }
+
+    /// Whether there is none.
+    pub fn is_empty(&self) -> bool {
+        self.0.is_empty()
+    }
+
+    /// Number `index` on its device, with buffers of its own there.
+    pub fn problem(&self, index: usize) -> Result<Problem> {
+        let task = self.task(index)?.clone();
+        Ok(Problem { engine: Mutex::new(Engine::new(&task)?), task })
+    }
+
+    /// Where each starts, in the parameters' units: (problems, parameters).
+    pub fn starts(&self) -> Vec<f64> {
+        self.0.iter().flat_map(|task| physical(task, &task.linearise.batch.starts)).collect()
+    }
+
+    /// The same problems from other starts, (problems, parameters) in the parameters' units.
+    pub fn with_starts(mut self, starts: &[f64]) -> Result<Problems> {
+        let expected: usize = self.0.iter().map(|task| task.parameters.len()).sum();
+        if starts.len() != expected {
+            let message =
+                format!("{} numbers, not {expected}: every parameter of {} problems", starts.len(), self.len());
+            return Err(Error::ShapeMismatch { what: "starts".into(), message });
+        }
+        let mut rest = starts;
+        for task in &mut self.0 {
+            let (own, others) = rest.split_at(task.parameters.len());
+            task.linearise.batch.starts = scaled(task, own);
+            task.evaluate.batch.starts.clone_from(&task.linearise.batch.starts);
+            rest = others;
+        }
+        Ok(self)
+    }
+
+    fn task(&self, index: usize) -> Result<&Task> {
+        let none = || Error::Usage(format!("no problem {index} among {}", self.len()));
+        self.0.get(index).ok_or_else(none)
+    }
+}
+
+/// One curve or spectrum: what argmin's solvers minimise, evaluated on popfit's device.
+///
+/// Parameters are in the solver's units `u`, in which they are of about the same size ([`physical`](Self::physical) and
+/// [`scaled`](Self::scaled) convert). Calls take turns: the device has room for one.
+pub struct Problem {
+    task: Task,
+    engine: Mutex<Engine>,
+}
+
+impl Problem {
+    /// Takes another of `problems`, on the buffers that this one has. `problems` must be those that it came from.
+    pub fn turn_to(&mut self, problems: &Problems, index: usize) -> Result<()> {
+        let task = problems.task(index)?;
+        if !std::sync::Arc::ptr_eq(&task.linearise.recording, &self.task.linearise.recording) {
+            return Err(Error::Usage("a problem of another fitter".into()));
+        }
+        self.task = task.clone();
+        self.engine().turn_to(task);
+        Ok(())
+    }
+
+    /// Names, in the order of every vector.
+    pub fn parameters(&self) -> Vec<String> {
+        self.task.parameters.iter().map(|p| p.name.clone()).collect()
+    }
+
+    /// Where popfit would start, in `u`.
+    pub fn start(&self) -> Vec<f64> {
+        self.task.linearise.batch.starts.clone()
+    }
+
+    /// Lower and upper bounds in `u`; 1e30 is none.
+    pub fn bounds(&self) -> (Vec<f64>, Vec<f64>) {
+        (self.task.linearise.batch.lower.clone(), self.task.linearise.batch.upper.clone())
+    }
+
+    /// `u` in the parameters' units.
+    pub fn physical(&self, u: &[f64]) -> Vec<f64> {
+        physical(&self.task, u)
+    }
+
+    /// The inverse of [`physical`](Self::physical).
+    pub fn scaled(&self, physical: &[f64]) -> Vec<f64> {
+        scaled(&self.task, physical)
+    }
+
+    /// Weighted residuals model − data (n). [`Error::Usage`] when the estimator is not least squares. Their squares sum to χ² and what priors and hulls add.
+    pub fn residuals(&self, u: &[f64]) -> Result<Vec<f64>> {
+        self.check(u)?;
+        Ok(self.engine().rows(&self.task, u)?.residual.clone())
+    }
+
+    /// Derivatives of the residuals by `u` (n, P), column after column. With a continuum it is variable projection's Jacobian in
+    /// Kaufman's form.
+    pub fn jacobian_columns(&self, u: &[f64]) -> Result<Vec<f64>> {
+        self.check(u)?;
+        Ok(self.engine().rows(&self.task, u)?.jacobian.clone())
+    }
+
+    /// χ² with priors and hulls, without ln det C, and its gradient −2 Jᵀr, 0 by held parameters, of one linearisation. Anywhere, bounds or not.
+    pub fn cost_and_gradient(&self, u: &[f64]) -> Result<(f64, Vec<f64>)> {
+        self.check(u)?;
+        let (lower, upper) = self.bounds();
+        let mut engine = self.engine();
+        let sums = engine.linearise(&self.task, u)?;
+        let slope = |p: usize| if lower[p] < upper[p] { -2.0 * sums.gradient[p] } else { 0.0 };
+        Ok((sums.chi2 + sums.penalty, (0..lower.len()).map(slope).collect()))
+    }
+
+    /// Points of which the value was computed, and points that were linearised, since the problem was made or turned to another.
+    pub fn evaluations(&self) -> (u64, u64) {
+        self.engine().counts
+    }
+
+    /// Additions and multiplications of one evaluation, or linearisation: those of matrix products and of sums over pixels.
+    pub fn operations(&self, derivatives: bool) -> f64 {
+        let job = if derivatives { &self.task.linearise } else { &self.task.evaluate };
+        let sums = |stage: &&Stage| matches!(stage, Stage::Product(_) | Stage::Continuum(_) | Stage::Normal(_));
+        job.recording.stages.iter().filter(sums).map(|stage| Cost::of(&job.recording, stage).operations).sum()
+    }
+
+    /// The objective at many points, in as few dispatches as the device allows; ∞ outside the bounds and where it is not finite.
+    fn objectives(&self, points: &[&[f64]]) -> Result<Vec<f64>> {
+        points.iter().try_for_each(|u| self.check(u))?;
+        let inside: Vec<&[f64]> = points.iter().copied().filter(|u| self.contains(u)).collect();
+        let outcomes = self.engine().evaluate(&self.task, &inside)?;
+        let mut found = outcomes.iter().map(|outcome| self.objective(outcome));
+        let value = |u: &&[f64]| if self.contains(u) { found.next().unwrap_or(f64::INFINITY) } else { f64::INFINITY };
+        Ok(points.iter().map(value).collect())
+    }
+
+    /// What is minimised: χ² and penalties, and what marginalisation adds.
+    fn objective(&self, outcome: &Outcome) -> f64 {
+        let marginal = if self.task.evaluate.recording.marginalise { outcome.ln_det + self.task.constant } else { 0.0 };
+        let value = outcome.chi2 + outcome.penalty + marginal;
+        if value.is_finite() { value } else { f64::INFINITY }
+    }
+
+    fn contains(&self, u: &[f64]) -> bool {
+        let batch = &self.task.linearise.batch;
+        u.iter().zip(batch.lower.iter().zip(&batch.upper)).all(|(u, (low, high))| u >= low && u <= high)
+    }
+
+    fn check(&self, u: &[f64]) -> Result<()> {
+        let count = self.task.parameters.len();
+        if u.len() == count {
+            return Ok(());
+        }
+        let message = format!("{} numbers for {}", u.len(), self.parameters().join(", "));
+        Err(Error::ShapeMismatch { what: "parameters".into(), message })
+    }
+
+    fn engine(&self) -> MutexGuard<'_, Engine> {
+        self.engine.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+fn physical(task: &Task, u: &[f64]) -> Vec<f64> {
+    task.parameters.iter().zip(u).map(|(p, u)| p.origin + p.scale * u).collect()
+}
+
+fn scaled(task: &Task, physical: &[f64]) -> Vec<f64> {
+    task.parameters.iter().zip(physical).map(|(p, x)| (x - p.origin) / p.scale).collect()
+}
+
+impl CostFunction for Problem {
+    type Param = Vec<f64>;
+    type Output = f64;
+
+    /// χ² and penalties, with ln det C where the model marginalises: popfit's objective. ∞ outside the bounds.
+    fn cost(&self, u: &Vec<f64>) -> Result<f64, Failure> {
+        Ok(self.objectives(&[u])?.swap_remove(0))
+    }
+
+    /// One dispatch for up to 256 points.
+    fn bulk_cost<P>(&self, params: &[P]) -> Result<Vec<f64>, Failure>
+    where
+        P: Borrow<Vec<f64>> + SyncAlias,
+        f64: SendAlias,
+        Self: SyncAlias,
+    {
+        let points: Vec<&[f64]> = params.iter().map(|u| u.borrow().as_slice()).collect();
+        Ok(self.objectives(&points)?)
+    }
+}
+
+impl Gradient for Problem {
+    type Param = Vec<f64>;
+    type Gradient = Vec<f64>;
+
+    /// −2 Jᵀr, of χ² and penalties: without that of ln det C, which moves the minimum by less than 0.04 σ. Anywhere, bounds or not.
+    fn gradient(&self, u: &Vec<f64>) -> Result<Vec<f64>, Failure> {
+        Ok(self.cost_and_gradient(u)?.1)
+    }
+}
+
+impl Operator for Problem {
+    type Param = Vec<f64>;
+    type Output = Vec<f64>;
+
+    /// As [`residuals`](Problem::residuals).
+    fn apply(&self, u: &Vec<f64>) -> Result<Vec<f64>, Failure> {
+        Ok(self.residuals(u)?)
+    }
+}
+
+impl Jacobian for Problem {
+    type Param = Vec<f64>;
+    type Jacobian = Vec<Vec<f64>>;
+
+    /// That of the residuals, row by row (n, P).
+    fn jacobian(&self, u: &Vec<f64>) -> Result<Vec<Vec<f64>>, Failure> {
+        let columns = self.jacobian_columns(u)?;
+        let n = columns.len() / u.len().max(1);
+        Ok((0..n).map(|i| (0..u.len()).map(|p| columns[p * n + i]).collect()).collect())
+    }
+}

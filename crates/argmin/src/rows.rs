@@ -1,0 +1,185 @@
+//! Weighted residuals, model − data, and their Jacobian as an optimiser for least squares wants them.
+//!
+//! Where there is a continuum the Jacobian is that of variable projection in Kaufman's form, J − S C⁻¹ SᵀJ (see `docs/src/equations.md`). Priors and
+//! training hulls are rows of their own, so that the squares sum to χ² and penalty.
+
+use faer::{Accum, MatMut, MatRef, Par, linalg::matmul::matmul};
+
+use popfit::low_level::Job;
+use popfit::low_level::cpu::prior::prior;
+use popfit::low_level::solver::member::Sums;
+use popfit::low_level::solver::recording::{BufferId, Prior, Stage, Values};
+use popfit::low_level::solver::triangle::{packed_index, packed_length, solve_lower, solve_upper};
+
+/// What one spectrum brings to a buffer.
+pub(super) fn values(job: &Job, id: BufferId) -> Vec<f64> {
+    let block = job.batch.blocks.iter().find(|(other, _)| *other == id);
+    block.map_or_else(Vec::new, |(_, values)| match values {
+        Values::F32(v) => v.iter().map(|x| f64::from(*x)).collect(),
+        Values::F64(v) => v.to_vec(),
+        Values::I32(_) => Vec::new(),
+    })
+}
+
+/// One arm's constants.
+pub(super) struct Arm {
+    model: BufferId,
+    solution: Option<BufferId>,
+    /// Pixels of a row of the model.
+    stride: usize,
+    /// The parameter of each tangent row.
+    columns: Vec<usize>,
+    /// Pixels that count.
+    used: Vec<usize>,
+    data: Vec<f64>,
+    weight: Vec<f64>,
+    terms: usize,
+    /// (terms, used), orthonormal.
+    basis: Vec<f64>,
+}
+
+impl Arm {
+    pub fn all(job: &Job) -> Vec<Arm> {
+        job.recording.stages.iter().filter_map(|stage| Arm::new(job, stage)).collect()
+    }
+
+    fn new(job: &Job, stage: &Stage) -> Option<Arm> {
+        let Stage::Normal(normal) = stage else { return None };
+        let values = |id| values(job, id);
+        let (data, weight) = (values(normal.data), values(normal.weight));
+        let used: Vec<usize> = (0..weight.len()).filter(|&j| weight[j] > 0.0).collect();
+        let (mut terms, mut orthonormal) = (0, Vec::new());
+        if let Some((basis, _)) = &normal.continuum {
+            let (raw, transform) = (values(basis.basis), values(basis.transform));
+            let at = |c: usize, j: usize| {
+                (0..=c).map(|k| transform[c * basis.terms + k] * raw[k * normal.pixels + j]).sum::<f64>()
+            };
+            terms = basis.terms;
+            orthonormal = (0..terms).flat_map(|c| used.iter().map(move |&j| (c, j))).map(|(c, j)| at(c, j)).collect();
+        }
+        Some(Arm {
+            model: normal.model,
+            solution: normal.continuum.as_ref().map(|(_, solution)| *solution),
+            stride: normal.pixels,
+            columns: normal.columns.clone(),
+            data: used.iter().map(|&j| data[j]).collect(),
+            weight: used.iter().map(|&j| weight[j]).collect(),
+            used,
+            terms,
+            basis: orthonormal,
+        })
+    }
+
+    /// What is read of the device.
+    pub fn buffers(&self) -> Vec<BufferId> {
+        std::iter::once(self.model).chain(self.solution).collect()
+    }
+
+    /// Appends the arm's residuals, and fills its rows of the Jacobian's columns of length `n` from there on. `solution` is what
+    /// [`Continuum`](popfit::low_level::solver::recording::Continuum) writes.
+    fn fill(&self, model: &[f64], solution: &[f64], n: usize, residual: &mut Vec<f64>, jacobian: &mut [f64]) {
+        let (first, count) = (residual.len(), self.used.len());
+        let mut continuum = vec![if self.terms == 0 { 1.0 } else { 0.0 }; count];
+        for (row, a) in self.basis.chunks_exact(count.max(1)).zip(solution) {
+            continuum.iter_mut().zip(row).for_each(|(sum, q)| *sum += a * q);
+        }
+        let scaled: Vec<f64> = continuum.iter().zip(&self.weight).map(|(c, w)| c * w).collect();
+        let row = |k: usize| &model[k * self.stride..(k + 1) * self.stride];
+        let pixels = self.used.iter().zip(&scaled).zip(&self.data);
+        residual.extend(pixels.map(|((&j, s), d)| s * row(0)[j] - d));
+        let mut columns = Vec::with_capacity(count * self.columns.len());
+        for k in 0..self.columns.len() {
+            let row = row(1 + k);
+            columns.extend(self.used.iter().zip(&scaled).map(|(&j, s)| s * row[j]));
+        }
+        if self.terms > 0 {
+            let slope: Vec<f64> = self.used.iter().zip(&self.weight).map(|(&j, w)| w * row(0)[j]).collect();
+            self.project(&slope, &solution[self.terms..], &mut columns);
+        }
+        for (column, &p) in columns.chunks_exact(count.max(1)).zip(&self.columns) {
+            let target = &mut jacobian[p * n + first..][..count];
+            target.iter_mut().zip(column).for_each(|(sum, x)| *sum += x);
+        }
+    }
+
+    /// J − S C⁻¹ SᵀJ with S = slope · basis and C = L Lᵀ.
+    fn project(&self, slope: &[f64], factor: &[f64], columns: &mut [f64]) {
+        let (n, terms, count) = (self.used.len(), self.terms, self.columns.len());
+        let by_slope = |columns: &[f64]| -> Vec<f64> {
+            columns.chunks_exact(n).flat_map(|column| column.iter().zip(slope).map(|(x, s)| x * s)).collect()
+        };
+        let weighted = by_slope(columns);
+        let basis = MatRef::from_row_major_slice(&self.basis, terms, n);
+        let mut inner = vec![0.0; terms * count];
+        let target = MatMut::from_column_major_slice_mut(&mut inner, terms, count);
+        let right = MatRef::from_column_major_slice(&weighted, n, count);
+        matmul(target, Accum::Replace, basis, right, 1.0, Par::Seq);
+        let mut packed = vec![0.0; packed_length(terms)];
+        for i in 0..terms {
+            (0..=i).for_each(|j| packed[packed_index(i, j)] = factor[i * terms + j]);
+        }
+        for column in inner.chunks_exact_mut(terms) {
+            solve_lower(&packed, column);
+            solve_upper(&packed, column);
+        }
+        let mut spanned = vec![0.0; n * count];
+        let target = MatMut::from_column_major_slice_mut(&mut spanned, n, count);
+        let right = MatRef::from_column_major_slice(&inner, terms, count);
+        matmul(target, Accum::Replace, basis.transpose(), right, 1.0, Par::Seq);
+        columns.iter_mut().zip(by_slope(&spanned)).for_each(|(x, y)| *x -= y);
+    }
+}
+
+/// Residuals (n) and Jacobian by `u`, its columns one after another (P, n).
+pub(super) struct Rows {
+    pub residual: Vec<f64>,
+    pub jacobian: Vec<f64>,
+}
+
+impl Rows {
+    /// `seen` are the arms' buffers at `point`.
+    pub fn new(job: &Job, arms: &[Arm], seen: &[Vec<f64>], point: &[f64]) -> Rows {
+        let extra = penalty_rows(job, point);
+        let n = arms.iter().map(|arm| arm.used.len()).sum::<usize>() + extra.len();
+        let (mut residual, mut jacobian) = (Vec::with_capacity(n), vec![0.0; n * point.len()]);
+        let mut seen = seen.iter();
+        for arm in arms {
+            let Some(model) = seen.next() else { break };
+            let solution = arm.solution.and_then(|_| seen.next()).map_or(&[][..], Vec::as_slice);
+            arm.fill(model, solution, n, &mut residual, &mut jacobian);
+        }
+        for (r, row) in extra {
+            row.iter().enumerate().for_each(|(p, x)| jacobian[p * n + residual.len()] = *x);
+            residual.push(r);
+        }
+        Rows { residual, jacobian }
+    }
+}
+
+/// Rows of priors, then one of each hull: zeros inside.
+fn penalty_rows(job: &Job, point: &[f64]) -> Vec<(f64, Vec<f64>)> {
+    let (mean, weight) = (&job.batch.prior_mean, &job.batch.prior_weight);
+    let count = point.len();
+    let mut rows = Vec::new();
+    for p in (0..count).filter(|&p| weight[p] > 0.0) {
+        let mut row = vec![0.0; count];
+        row[p] = weight[p];
+        rows.push(((point[p] - mean[p]) * weight[p], row));
+    }
+    let Some(Stage::Prior(stage)) = job.recording.stages.first() else { return rows };
+    let known = |id: &BufferId| job.batch.blocks.iter().find(|(other, _)| other == id);
+    let weights = stage.weights.as_ref().and_then(known).map_or(&[][..], |(_, values)| match values {
+        Values::F64(weights) => weights.as_slice(),
+        _ => &[],
+    });
+    for (hull, hull_weight) in stage.hulls.iter().zip(weights) {
+        // one row alone: its square is the penalty, and Jᵀr gives J
+        let (alone, mut sums) = (Prior { hulls: vec![hull.clone()], weights: None }, Sums::poisoned(count));
+        let none = vec![0.0; count];
+        prior((&alone, &job.recording.parameters), point, (mean, &none), |_| *hull_weight, &mut sums);
+        let r = sums.penalty.sqrt();
+        let row = sums.gradient.iter().map(|g| if r > 0.0 { -g / r } else { 0.0 }).collect();
+        rows.push((r, row));
+    }
+    rows
+}

@@ -1,0 +1,169 @@
+//! `popfit bench --scaling`: what a fit costs by the number of spectra, starts, pixels and labels.
+
+use std::collections::BTreeMap;
+use std::time::{Duration, Instant};
+
+use popfit::{Continuum, Device, Fitter, LevenbergMarquardt, OutputFile, Result, Spectra, SpectralModel};
+use serde::Serialize;
+
+use super::machine;
+use super::network::network;
+use super::scaling_plot;
+use popfit_cli::{Failure, cells, line, print};
+use popfit_testing::noisy::noisy_templates;
+
+/// One number is changed, the others stay here.
+const STARTS: usize = 2;
+const LABELS: usize = 4;
+/// The demo's network has 3861.
+const PIXELS: usize = 3840;
+const WORDS: &str = "noisy templates of random networks of the demo's shape (SiLU, 256, 256, 256 and 200 hidden, exp), \
+velocity within ±300 km/s and 10 continuum terms; preparation, first guess, fit and errors, without reading, writing and the library";
+
+/// What is changed.
+#[derive(Clone, Copy, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "lowercase")]
+pub enum Axis {
+    Spectra,
+    Starts,
+    Pixels,
+    Labels,
+}
+
+impl Axis {
+    pub const ALL: [Axis; 4] = [Axis::Spectra, Axis::Starts, Axis::Pixels, Axis::Labels];
+
+    pub const fn name(self) -> &'static str {
+        match self {
+            Axis::Spectra => "spectra",
+            Axis::Starts => "starts",
+            Axis::Pixels => "pixels",
+            Axis::Labels => "labels",
+        }
+    }
+
+    fn values(self, quick: bool) -> &'static [usize] {
+        match (self, quick) {
+            (Axis::Spectra, false) => &[64, 128, 256, 512, 1024, 2048, 4096],
+            (Axis::Spectra, true) => &[4, 16],
+            (Axis::Starts, false) => &[1, 2, 4],
+            (Axis::Starts, true) => &[1, 2],
+            (Axis::Pixels, false) => &[PIXELS / 4, PIXELS / 2, PIXELS],
+            (Axis::Pixels, true) => &[PIXELS / 8, PIXELS / 4],
+            (Axis::Labels, false) => &[2, 3, 4, 6, 8],
+            (Axis::Labels, true) => &[2, 4],
+        }
+    }
+}
+
+/// One measurement.
+#[derive(Clone, Serialize)]
+pub struct Point {
+    pub axis: Axis,
+    /// Of the axis.
+    pub value: usize,
+    pub device: String,
+    pub spectra: usize,
+    pub milliseconds_per_fit: f64,
+    pub fits_per_s: f64,
+    /// Linearisations of each spectrum's best start, on average.
+    pub linearisations: f64,
+    /// Share that ended with a success.
+    pub converged: f64,
+}
+
+/// What `--json` writes.
+#[derive(Serialize)]
+struct Report {
+    machine: String,
+    versions: BTreeMap<String, String>,
+    data: &'static str,
+    points: Vec<Point>,
+}
+
+/// Where the plot and, if wanted, the numbers go.
+pub struct Outputs {
+    pub plot: OutputFile,
+    pub json: Option<OutputFile>,
+}
+
+/// Measures every axis on every device, the CPU first; a table, a plot and a file.
+pub fn run(devices: &[Device], quick: bool, outputs: Outputs) -> std::result::Result<(), Failure> {
+    let budget = Duration::from_secs_f64(if quick { 0.05 } else { 2.0 });
+    let usual = if quick { 8 } else { 512 };
+    let mut points = Vec::new();
+    for axis in Axis::ALL {
+        for &value in axis.values(quick) {
+            let at = |own: Axis, usual: usize| if own == axis { value } else { usual };
+            let pixels = at(Axis::Pixels, if quick { PIXELS / 4 } else { PIXELS });
+            let shape = (at(Axis::Labels, LABELS), pixels, at(Axis::Spectra, usual));
+            let (model, spectra) = spectra(shape).map_err(Failure::running)?;
+            for device in devices {
+                let fitter = Fitter::new(model.clone(), device.clone(), LevenbergMarquardt::default());
+                let fitter = fitter.map_err(Failure::running)?.starts(at(Axis::Starts, STARTS));
+                points.push(measure((axis, value), &fitter, &spectra, budget).map_err(Failure::running)?);
+            }
+        }
+    }
+    line(WORDS);
+    print_points(&points);
+    let plot = outputs.plot.path().display().to_string();
+    scaling_plot::draw(outputs.plot, &points).map_err(Failure::running)?;
+    let report =
+        Report { machine: machine::machine(&devices[1..]), versions: machine::versions(), data: WORDS, points };
+    line(format_args!("\n{}\nwrote {plot}", report.machine));
+    outputs.json.map_or(Ok(()), |file| super::bench::write(file, &report))
+}
+
+/// A model of so many labels and pixels, and so many spectra.
+fn spectra((labels, pixels, count): (usize, usize, usize)) -> Result<(SpectralModel, Spectra)> {
+    let emulator = network(labels, pixels)?;
+    let (spectra, _) = noisy_templates(&emulator, count)?;
+    let model = SpectralModel::builder().arm("", emulator).velocity(-300.0..=300.0).continuum(Continuum::rbf(10));
+    Ok((model.build()?, spectra))
+}
+
+/// The best of the times that there is time for.
+fn measure((axis, value): (Axis, usize), fitter: &Fitter, spectra: &Spectra, budget: Duration) -> Result<Point> {
+    // a first time for what is made once
+    fitter.fit(&spectra.slice(0..spectra.len().min(4)))?;
+    let begin = Instant::now();
+    let mut best = f64::INFINITY;
+    let table = loop {
+        let start = Instant::now();
+        let table = fitter.fit(spectra)?;
+        best = best.min(start.elapsed().as_secs_f64());
+        if begin.elapsed() > budget {
+            break table;
+        }
+    };
+    let count = spectra.len() as f64;
+    let mean = |of: &dyn Fn(&popfit::FitRow) -> f64| table.rows.iter().map(of).sum::<f64>() / count;
+    Ok(Point {
+        axis,
+        value,
+        device: fitter.device_name(),
+        spectra: spectra.len(),
+        milliseconds_per_fit: 1e3 * best / count,
+        fits_per_s: count / best,
+        linearisations: mean(&|row| f64::from(row.evaluations)),
+        converged: mean(&|row| f64::from(u8::from(row.status.is_success()))),
+    })
+}
+
+fn print_points(points: &[Point]) {
+    let mut table = vec![cells(["", "value", "device", "spectra", "ms/fit", "fits/s", "linearisations", "converged"])];
+    for point in points {
+        table.push(vec![
+            point.axis.name().into(),
+            point.value.to_string(),
+            point.device.clone(),
+            point.spectra.to_string(),
+            format!("{:.3}", point.milliseconds_per_fit),
+            format!("{:.1}", point.fits_per_s),
+            format!("{:.1}", point.linearisations),
+            format!("{:.3}", point.converged),
+        ]);
+    }
+    print(&table);
+}

@@ -1,0 +1,216 @@
+//! What is fitted: spectra or curves, where the fits start, and the objective in f64 that every answer is judged by.
+
+use std::collections::HashSet;
+
+use argmin::core::CostFunction;
+use popfit::low_level::solver::recording::Precision;
+use popfit::{
+    Arm, Continuum, CurveFitter, Device, Emulator, Error, Fitter, Interpolation, LevenbergMarquardt, NelderMead,
+    Result, Solver, Spectra, SpectralModel,
+};
+use popfit_argmin::Problems;
+
+use super::bench::TOLERANCE;
+use super::gauss::Gauss;
+use popfit_testing::noisy::noisy_templates;
+
+/// Spectra of the repository.
+const REFERENCE: &str = "tests/data/synb/fixed_vsini/spectra.npz";
+
+/// Where fits end, in the parameters' units, and what they took.
+#[derive(Default)]
+pub struct Answers {
+    /// (fits, parameters of a fit)
+    pub parameters: Vec<f64>,
+    pub evaluations: f64,
+}
+
+impl Answers {
+    /// Where each of so many fits ends.
+    pub fn by_fit(&self, count: usize) -> Vec<Vec<f64>> {
+        let width = self.parameters.len() / count.max(1);
+        self.parameters.chunks_exact(width.max(1)).map(<[f64]>::to_vec).collect()
+    }
+}
+
+/// Many fits of one kind.
+pub enum Workload {
+    Spectra(Box<Stars>),
+    Gauss(Gauss),
+}
+
+/// Spectra, all from given starts.
+pub struct Stars {
+    name: &'static str,
+    /// Where the spectra come from.
+    data: String,
+    model: SpectralModel,
+    spectra: Spectra,
+    /// (spectra, parameters)
+    starts: Vec<f64>,
+    problems: Problems,
+    judges: Problems,
+}
+
+impl Workload {
+    /// The three of the command.
+    pub fn all(quick: bool) -> Result<Vec<Workload>> {
+        let counts = if quick { (64, 64, 2000) } else { (128, 512, 1_000_000) };
+        Ok(vec![
+            Workload::Spectra(Box::new(synb(counts.0)?)),
+            Workload::Spectra(Box::new(bare_emulator(counts.1)?)),
+            Workload::Gauss(Gauss::new(counts.2)?),
+        ])
+    }
+
+    pub fn name(&self) -> &'static str {
+        match self {
+            Workload::Spectra(stars) => stars.name,
+            Workload::Gauss(_) => "gauss2d",
+        }
+    }
+
+    pub fn fits(&self) -> usize {
+        match self {
+            Workload::Spectra(stars) => stars.spectra.len(),
+            Workload::Gauss(gauss) => gauss.len(),
+        }
+    }
+
+    /// What is fitted, in words.
+    pub fn data(&self) -> String {
+        let of = match self {
+            Workload::Spectra(stars) => stars.data.clone(),
+            Workload::Gauss(gauss) => gauss.data(),
+        };
+        format!("{} fits: {of}", self.fits())
+    }
+
+    /// Data points of a fit.
+    pub fn points(&self) -> usize {
+        match self {
+            Workload::Spectra(stars) => stars.spectra.arms.first().map_or(1, |arm| arm.pixels),
+            Workload::Gauss(_) => Gauss::POINTS,
+        }
+    }
+
+    /// Some or all of the fits as problems for peers, who evaluate on the CPU.
+    pub fn problems(&self) -> &Problems {
+        match self {
+            Workload::Spectra(stars) => &stars.problems,
+            Workload::Gauss(gauss) => &gauss.problems,
+        }
+    }
+
+    /// How many of the first `count` fits start where an earlier one does.
+    pub fn repeats(&self, count: usize) -> usize {
+        let Workload::Spectra(stars) = self else { return 0 };
+        let Stars { starts, spectra, .. } = &**stars;
+        let width = starts.len() / spectra.len().max(1);
+        let bits = |start: &[f64]| start.iter().map(|x| x.to_bits()).collect::<Vec<_>>();
+        let different: HashSet<Vec<u64>> = starts.chunks_exact(width.max(1)).take(count).map(bits).collect();
+        count - different.len()
+    }
+
+    /// popfit's own solvers: Levenberg–Marquardt as it is by default (1e-9 of the objective, tighter than the peers), simplices with
+    /// their tolerance.
+    pub fn solvers(&self) -> [(&'static str, Solver); 2] {
+        let simplex = NelderMead { fatol: TOLERANCE, ..NelderMead::default() };
+        [("popfit lm", LevenbergMarquardt::default().into()), ("popfit nelder-mead", simplex.into())]
+    }
+
+    /// The first `count` fits by popfit.
+    pub fn popfit(&self, device: &Device, solver: Solver, count: usize) -> Result<Answers> {
+        match self {
+            Workload::Spectra(stars) => stars.fit((device, solver), Precision::F32, count),
+            Workload::Gauss(gauss) => gauss.fit((device, solver), false, count),
+        }
+    }
+
+    /// The first `count` minima as well as popfit knows them: f64, and the last digit for curves.
+    pub fn reference(&self, count: usize) -> Result<Answers> {
+        let cpu = Device::cpu();
+        match self {
+            Workload::Spectra(stars) => stars.fit((&cpu, LevenbergMarquardt::default().into()), Precision::F64, count),
+            Workload::Gauss(gauss) => gauss.fit((&cpu, CurveFitter::LEVENBERG_MARQUARDT.into()), true, count),
+        }
+    }
+
+    /// The objectives of answers in f64; infinite without an answer.
+    pub fn judge(&self, answers: &[Vec<f64>]) -> Result<Vec<f64>> {
+        match self {
+            Workload::Spectra(stars) => stars.judge(answers),
+            Workload::Gauss(gauss) => Ok(gauss.judge(answers)),
+        }
+    }
+}
+
+impl Stars {
+    /// `starts` (spectra, parameters), physical; without, where the first guess is best.
+    fn new(
+        (name, data): (&'static str, String),
+        model: SpectralModel,
+        spectra: Spectra,
+        starts: Option<Vec<f64>>,
+    ) -> Result<Stars> {
+        let fitter = |precision| {
+            let fitter = Fitter::new(model.clone(), Device::cpu(), LevenbergMarquardt::default())?;
+            Ok::<_, Error>(fitter.precision(precision))
+        };
+        let problems = Problems::of_spectra(&fitter(Precision::F32)?, &spectra)?;
+        let problems = match &starts {
+            Some(starts) => problems.with_starts(starts)?,
+            None => problems,
+        };
+        let judges = Problems::of_spectra(&fitter(Precision::F64)?, &spectra)?;
+        Ok(Stars { name, data, model, spectra, starts: problems.starts(), problems, judges })
+    }
+
+    fn fit(&self, (device, solver): (&Device, Solver), precision: Precision, count: usize) -> Result<Answers> {
+        let fitter = Fitter::new(self.model.clone(), device.clone(), solver)?.precision(precision);
+        let width = fitter.parameters().len();
+        let table = fitter.fit_from(&self.spectra.slice(0..count), &self.starts[..count * width])?;
+        let evaluations = table.rows.iter().map(|row| f64::from(row.evaluations)).sum();
+        Ok(Answers { parameters: table.rows.into_iter().flat_map(|row| row.parameters).collect(), evaluations })
+    }
+
+    fn judge(&self, answers: &[Vec<f64>]) -> Result<Vec<f64>> {
+        let mut judge = self.judges.problem(0)?;
+        let (lower, upper) = judge.bounds();
+        let mut objectives = Vec::with_capacity(answers.len());
+        for (k, answer) in answers.iter().enumerate() {
+            if answer.is_empty() {
+                objectives.push(f64::INFINITY);
+                continue;
+            }
+            judge.turn_to(&self.judges, k)?;
+            // who knows no bounds is put on them
+            let u = judge.scaled(answer);
+            let inside = u.iter().zip(lower.iter().zip(&upper)).map(|(u, (low, high))| u.clamp(*low, *high)).collect();
+            objectives.push(judge.cost(&inside).unwrap_or(f64::INFINITY));
+        }
+        Ok(objectives)
+    }
+}
+
+/// The reference spectra of the repository, with velocity and continuum.
+fn synb(count: usize) -> Result<Stars> {
+    let words = format!("the reference spectra ({REFERENCE}), with velocity and continuum");
+    let spectra = popfit_testing::fits::synb_spectra();
+    let spectra = spectra.slice(0..count.min(spectra.len()));
+    let model = SpectralModel::builder()
+        .arm("", Emulator::open(popfit_testing::demo_emulator())?)
+        .velocity(-1000.0..=1000.0)
+        .continuum(Continuum::rbf(10))
+        .build()?;
+    Stars::new(("synb", words), model, spectra, None)
+}
+
+/// The network alone: no velocity, no continuum, from the centre of its labels.
+fn bare_emulator(count: usize) -> Result<Stars> {
+    let emulator = Emulator::open(popfit_testing::demo_emulator())?;
+    let (spectra, starts) = noisy_templates(&emulator, count)?;
+    let arm = Arm::new("", emulator).interpolation(Interpolation::Linear).continuum(Continuum::none());
+    let words = "noisy templates of the demo's emulator, without velocity and continuum".to_owned();
+    Stars::new(("emulator", words), SpectralModel::builder().add_arm(arm).build()?, spectra, Some(starts))
+}

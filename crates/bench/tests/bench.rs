@@ -1,0 +1,99 @@
+//! `popfit-bench`: the file that `--json` writes.
+
+use std::collections::BTreeSet;
+use std::process::Command;
+
+use serde_json::Value;
+
+#[test]
+fn a_quick_run_writes_the_schema() {
+    let folder = tempfile::tempdir().unwrap();
+    let file = folder.path().join("bench.json");
+    let output = Command::new(env!("CARGO_BIN_EXE_popfit-bench"))
+        .args(["--quick", "--device", "cpu", "--json"])
+        .arg(&file)
+        .output()
+        .unwrap();
+    assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+    let printed = String::from_utf8_lossy(&output.stdout);
+    assert!(printed.contains("to 99 %") && printed.contains("spectra.npz"), "{printed}");
+    assert!(printed.contains("--quick: "), "{printed}");
+    let last = printed.lines().last().unwrap();
+    assert!(last.contains("argmin 0.") && last.contains("popfit "), "{last}");
+    let report: Value = serde_json::from_str(&std::fs::read_to_string(file).unwrap()).unwrap();
+    assert!(report["machine"].as_str().is_some_and(|machine| !machine.is_empty()));
+    for name in ["popfit", "argmin", "levenberg-marquardt"] {
+        assert!(report["versions"][name].is_string(), "{name}");
+    }
+    let rows = report["rows"].as_array().unwrap();
+    let text = |row: &Value, key: &str| row[key].as_str().unwrap().to_owned();
+    let of = |key: &str| rows.iter().map(|row| text(row, key)).collect::<BTreeSet<String>>();
+    assert_eq!(of("workload"), ["emulator", "gauss2d", "synb"].map(String::from).into());
+    for solver in ["popfit lm", "popfit nelder-mead", "argmin nelder-mead", "levenberg-marquardt"] {
+        assert!(of("solver").contains(solver), "{solver}");
+    }
+    for row in rows {
+        let keys: BTreeSet<&str> = row.as_object().unwrap().keys().map(String::as_str).collect();
+        let numbers = ["fits", "fits_per_s", "evaluations_per_fit", "within_1e-3", "gap_median", "gflops"];
+        let others = ["workload", "solver", "device", "seconds_to_99_percent"];
+        assert_eq!(keys, numbers.into_iter().chain(others).collect());
+        for key in ["fits", "fits_per_s", "evaluations_per_fit", "gflops"] {
+            assert!(row[key].as_f64().unwrap() > 0.0, "{row}");
+        }
+        assert!((0.0..=1.0).contains(&row["within_1e-3"].as_f64().unwrap()), "{row}");
+        // nothing is better than the best
+        assert!(row["gap_median"].is_null() || row["gap_median"].as_f64().unwrap() >= 0.0, "{row}");
+        if text(row, "solver") == "popfit lm" {
+            assert!(row["within_1e-3"].as_f64().unwrap() > 0.9, "{row}");
+        }
+        let nearly_all = row["within_1e-3"].as_f64().unwrap() >= 0.99;
+        assert_eq!(row["seconds_to_99_percent"].as_f64().is_some_and(|s| s > 0.0), nearly_all, "{row}");
+        assert!(report["data"][text(row, "workload")].as_str().unwrap().contains(" fits: "), "{row}");
+    }
+}
+
+#[test]
+fn scaling_has_four_axes() {
+    let folder = tempfile::tempdir().unwrap();
+    let (file, plot) = (folder.path().join("scaling.json"), folder.path().join("scaling.svg"));
+    let mut command = Command::new(env!("CARGO_BIN_EXE_popfit-bench"));
+    command.args(["--scaling", "--quick", "--device", "cpu", "--json"]).arg(&file).arg("--plot").arg(&plot);
+    let output = command.output().unwrap();
+    assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+    let report: Value = serde_json::from_str(&std::fs::read_to_string(file).unwrap()).unwrap();
+    let points = report["points"].as_array().unwrap();
+    let svg = std::fs::read_to_string(plot).unwrap();
+    let printed = String::from_utf8_lossy(&output.stdout);
+    for axis in ["spectra", "starts", "pixels", "labels"] {
+        let own: Vec<u64> = points.iter().filter(|p| p["axis"] == axis).map(|p| p["value"].as_u64().unwrap()).collect();
+        assert!(own.len() >= 2 && own.is_sorted(), "{axis}: {own:?}");
+        assert!(svg.contains(&format!("by number of {axis}")) && printed.contains(axis), "{axis}");
+    }
+    assert_eq!(svg.matches("<circle").count(), points.len());
+    for point in points {
+        let number = |key: &str| point[key].as_f64().unwrap();
+        assert!((number("milliseconds_per_fit") * number("fits_per_s") / 1e3 - 1.0).abs() < 1e-9, "{point}");
+        assert!(number("linearisations") >= 1.0 && number("converged") > 0.7, "{point}");
+    }
+}
+
+#[test]
+fn a_file_that_cannot_be_written_is_refused_before_the_run() {
+    let folder = tempfile::tempdir().unwrap();
+    for file in [folder.path().join("none/bench.json"), folder.path().to_path_buf()] {
+        let output = Command::new(env!("CARGO_BIN_EXE_popfit-bench")).args(["--json"]).arg(&file).output().unwrap();
+        assert!(output.status.code() == Some(2) && output.stdout.is_empty(), "{output:?}");
+    }
+    assert_eq!(std::fs::read_dir(folder.path()).unwrap().count(), 0);
+}
+
+#[test]
+fn a_file_that_exists_is_refused_before_the_run() {
+    let folder = tempfile::tempdir().unwrap();
+    let file = folder.path().join("out.json");
+    std::fs::write(&file, "old").unwrap();
+    let output = Command::new(env!("CARGO_BIN_EXE_popfit-bench")).arg("--json").arg(&file).output().unwrap();
+    assert_eq!(output.status.code(), Some(2), "{}", String::from_utf8_lossy(&output.stderr));
+    assert!(String::from_utf8_lossy(&output.stderr).contains("--overwrite"));
+    assert_eq!(std::fs::read_to_string(file).unwrap(), "old");
+}

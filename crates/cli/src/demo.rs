@@ -1,0 +1,196 @@
+//! `popfit demo`: the bundled spectra against what they were drawn from.
+
+use std::path::{Path, PathBuf};
+use std::time::Instant;
+
+use popfit::demo_data;
+use popfit::report::picture;
+use popfit::spectra::open_reader;
+use popfit::{
+    Control, Device, Error, FitRow, FitTable, Fitter, LevenbergMarquardt, Metadata, ModelFile, OutputFile, Result,
+    Schema, Spectra, Summary, TableWriter, WriteOptions,
+};
+
+use super::own_files::OwnFiles;
+use super::rows::{Counts, cells, print};
+use super::stdout::line;
+use super::truth::Truth;
+use super::{Failure, fit};
+
+/// Spectra in the printed table.
+const SHOWN: usize = 6;
+const TABLES: [&str; 2] = ["results.parquet", "results.csv"];
+const PICTURE: &str = "spectrum.svg";
+/// The picture shows the spectrum whose signal-to-noise ratio is closest to this.
+const PICTURED_SN: f64 = 40.0;
+
+#[derive(clap::Args)]
+pub struct Arguments {
+    /// auto, cpu, gpu, gpu:N or gpu:NAME
+    #[arg(long, default_value = "auto", value_name = "D")]
+    device: String,
+    /// The folder for the demo's model, emulator and spectra, and for results.parquet, results.csv and spectrum.svg; only files that a demo
+    /// wrote are replaced
+    #[arg(long, default_value = "popfit-demo", value_name = "DIR")]
+    out: PathBuf,
+}
+
+/// Fits, compares, writes.
+pub fn run(arguments: &Arguments) -> Result<(), Failure> {
+    let folder = &arguments.out;
+    let mut own = prepare(folder)?;
+    let file = ModelFile::open(folder.join("model.toml"))?;
+    let model = file.build()?;
+    let truth = Truth::open(&folder.join("truth.npz"))?;
+    let mut source = open_reader(folder.join("spectra.npz"))?;
+    let emulators = fit::emulators(&model);
+    let mut fitter = Fitter::new(model, Device::parse(&arguments.device)?, LevenbergMarquardt::default())?;
+    if let Some(starts) = file.starts {
+        fitter = fitter.starts(starts);
+    }
+    let metadata =
+        Metadata { device: fitter.device_name(), model: file.text, emulators, settings: fitter.settings_text() };
+    // before the fits, which would be in vain
+    let schema = Schema::of(&fitter, false);
+    let writer = |name: &&str| -> Result<TableWriter, Failure> {
+        let options = WriteOptions::default().metadata(metadata.clone()).overwrite(own.replaces(name, None)?);
+        Ok(TableWriter::create(arguments.out.join(name), &schema, options)?)
+    };
+    let writers: Vec<_> = TABLES.iter().map(writer).collect::<Result<_, _>>()?;
+    let drawing = OutputFile::create(arguments.out.join(PICTURE), own.replaces(PICTURE, None)?)?;
+
+    let begin = Instant::now();
+    let mut table = fitter.table();
+    let summary = fitter.fit_with(source.as_mut(), &mut table, &Control::default()).map_err(Failure::running)?;
+    let seconds = begin.elapsed().as_secs_f64();
+    print_comparison(&table, &truth);
+    print_first(&table, &truth);
+    print_run(&table, &summary, seconds, &fitter.device_name());
+
+    for mut writer in writers {
+        writer.append(&table.rows).and_then(|()| writer.finish()).map_err(Failure::running)?;
+    }
+    let Some(shown) = pictured(&table, &truth) else {
+        own.record(&TABLES).map_err(Failure::running)?;
+        return Err(Failure::nothing_fitted("no spectrum of the demo was fitted"));
+    };
+    draw(drawing, folder, &fitter, shown).map_err(Failure::running)?;
+    own.record(&[&TABLES[..], &[PICTURE]].concat()).map_err(Failure::running)?;
+    line(format_args!("wrote {}, {PICTURE} in {}", TABLES.join(", "), arguments.out.display()));
+    Ok(())
+}
+
+/// Writes the demo's data into its folder, if every name is free or a demo's own.
+fn prepare(folder: &Path) -> Result<OwnFiles, Failure> {
+    std::fs::create_dir_all(folder).map_err(|source| Error::Io { path: folder.to_path_buf(), source })?;
+    let mut own = OwnFiles::open(folder)?;
+    for name in TABLES.iter().chain([&PICTURE]) {
+        drop(OutputFile::create(folder.join(name), own.replaces(name, None)?)?);
+    }
+    let mut replaces = [false; demo_data::FILES.len()];
+    for ((name, contents), replaces) in demo_data::FILES.iter().zip(&mut replaces) {
+        *replaces = own.replaces(name, Some(contents))?;
+    }
+    for ((name, contents), replaces) in demo_data::FILES.into_iter().zip(replaces) {
+        OutputFile::create(folder.join(name), replaces)?.write(contents)?;
+    }
+    own.record(&demo_data::FILES.map(|(name, _)| name))?;
+    Ok(own)
+}
+
+/// Per parameter: the median error bar, and mean and standard deviation of (fit − truth) / error, which should be 0 and 1.
+fn print_comparison(table: &FitTable, truth: &Truth) {
+    let mut rows = vec![cells(["parameter", "median error", "pull: mean", "pull: sd"])];
+    for (p, name) in table.parameters.iter().enumerate() {
+        let (mut errors, mut pulls) = (Vec::new(), Vec::new());
+        for (k, row) in table.rows.iter().enumerate() {
+            let Some(true_value) = truth.value(k, name) else { continue };
+            if row.status.is_success() && row.errors[p] > 0.0 {
+                errors.push(row.errors[p]);
+                pulls.push((row.parameters[p] - true_value) / row.errors[p]);
+            }
+        }
+        let (mean, sd) = moments(&pulls);
+        rows.push(vec![name.clone(), format!("{:.4}", median(errors)), format!("{mean:.2}"), format!("{sd:.2}")]);
+    }
+    print(&rows);
+    line("");
+}
+
+/// The first spectra: each parameter's fit ± error, and the truth below.
+fn print_first(table: &FitTable, truth: &Truth) {
+    let mut head = cells(["id", "S/N", "chi2/dof"]);
+    head.extend(table.parameters.iter().cloned());
+    head.push("status".into());
+    let mut rows = vec![head];
+    for (k, row) in table.rows.iter().take(SHOWN).enumerate() {
+        let sn = truth.sn.get(k).map_or("-".into(), |sn| format!("{sn:.0}"));
+        let mut fitted = vec![row.id.to_string(), sn, format!("{:.3}", row.chi2 / row.dof as f64)];
+        let mut true_values = cells(["  truth", "", ""]);
+        for (p, name) in table.parameters.iter().enumerate() {
+            fitted.push(format!("{:.3} ± {:.3}", row.parameters[p], row.errors[p]));
+            true_values.push(truth.value(k, name).map_or("-".into(), |value| format!("{value:.3}        ")));
+        }
+        fitted.push(row.status_text.clone());
+        rows.extend([fitted, true_values]);
+    }
+    print(&rows);
+    line("");
+}
+
+fn print_run(table: &FitTable, summary: &Summary, seconds: f64, device: &str) {
+    let mut counts = Counts::default();
+    counts.add(&table.rows);
+    let rate = summary.fits as f64 / seconds.max(1e-9);
+    line(format_args!("{} spectra: {counts}; {seconds:.2} s, {rate:.1} spectra/s", summary.fits));
+    let stages: Vec<String> = summary
+        .stages
+        .iter()
+        .filter(|(_, time)| !time.is_zero())
+        .map(|(name, time)| format!("{name} {:.3} s", time.as_secs_f64()))
+        .collect();
+    line(format_args!("{}", stages.join(", ")));
+    line(format_args!("device: {device}"));
+}
+
+/// The row that the picture shows, if any spectrum was fitted.
+fn pictured<'a>(table: &'a FitTable, truth: &Truth) -> Option<&'a FitRow> {
+    let distance = |k: usize| truth.sn.get(k).map_or(f64::INFINITY, |sn| (sn - PICTURED_SN).abs());
+    let fitted = (0..table.len()).filter(|&k| table.rows[k].status.is_success());
+    fitted.min_by(|&a, &b| distance(a).total_cmp(&distance(b))).map(|k| &table.rows[k])
+}
+
+/// Draws one spectrum with its fit.
+fn draw(file: OutputFile, data: &Path, fitter: &Fitter, row: &FitRow) -> Result<()> {
+    let values: Vec<String> = fitter
+        .parameters()
+        .iter()
+        .enumerate()
+        .map(|(p, name)| format!("{name} {:.2} ± {:.2} {}", row.parameters[p], row.errors[p], unit(fitter, name)))
+        .collect();
+    let title = format!("spectrum {}: {}", row.id, values.join(", "));
+    let arms = fitter.model_spectrum(&Spectra::open(data.join("spectra.npz"))?, row)?;
+    file.write(picture::spectrum(&title, &arms))
+}
+
+/// A parameter's unit.
+fn unit<'a>(fitter: &'a Fitter, parameter: &str) -> &'a str {
+    let mut labels = fitter.model().arms().flat_map(|(_, emulator)| emulator.labels());
+    match parameter {
+        "velocity" => "km/s",
+        _ => labels.find(|label| label.name == parameter).map_or("", |label| label.unit.as_str()),
+    }
+}
+
+fn median(mut values: Vec<f64>) -> f64 {
+    values.sort_by(f64::total_cmp);
+    values.get(values.len() / 2).copied().unwrap_or(f64::NAN)
+}
+
+/// Mean and standard deviation.
+fn moments(values: &[f64]) -> (f64, f64) {
+    let n = values.len() as f64;
+    let mean = values.iter().sum::<f64>() / n;
+    let variance = values.iter().map(|x| (x - mean).powi(2)).sum::<f64>() / (n - 1.0);
+    (mean, variance.sqrt())
+}

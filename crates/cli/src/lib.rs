@@ -1,0 +1,198 @@
+//! The command `popfit` as a library: [`run`] is all of it.
+#![deny(unsafe_code)]
+#![warn(missing_docs)]
+// a panic is no answer to bad input
+#![cfg_attr(
+    not(test),
+    deny(clippy::unwrap_used, clippy::expect_used, clippy::panic, clippy::todo, clippy::unimplemented)
+)]
+
+mod bytes;
+mod chain;
+mod check;
+mod compare;
+mod completions;
+mod demo;
+mod devices;
+mod dry_run;
+mod fit;
+mod identity;
+mod import;
+mod init;
+mod output;
+mod own_files;
+mod profile;
+mod progress;
+mod report;
+mod rows;
+mod selection;
+mod signals;
+mod stdout;
+mod targets;
+mod truth;
+
+use std::ffi::OsString;
+use std::io::{ErrorKind, Write};
+use std::path::Path;
+use std::process::ExitCode;
+
+use clap::{CommandFactory, Parser, Subcommand};
+use popfit::Error;
+
+#[doc(hidden)]
+pub use rows::{cells, print};
+#[doc(hidden)]
+pub use stdout::line;
+
+/// Fits populations of stellar-spectrum parameters at once, on a GPU or the CPU.
+#[derive(Parser)]
+#[command(version, about)]
+struct Arguments {
+    #[command(subcommand)]
+    command: Command,
+}
+
+#[derive(Subcommand)]
+enum Command {
+    /// Fit the bundled spectra, print a table, write results and a picture
+    Demo(demo::Arguments),
+    /// Write a commented model file to begin with
+    Init(init::Arguments),
+    /// Fit spectra with a model and write one row for each
+    #[command(after_help = FIT_EXAMPLES)]
+    Fit(fit::Arguments),
+    /// List adapters and their limits, and which one `auto` takes
+    Devices,
+    /// Validate a model file, compare its Jacobian with differences, and try it on spectra
+    Check(check::Arguments),
+    /// Turn another program's emulator into popfit's
+    Import(import::Arguments),
+    /// Compare two result tables of the same spectra, in units of the errors
+    Compare(compare::Arguments),
+    /// Make one HTML page of a result table: counts, figures, a table to sort
+    Report(report::Arguments),
+    /// Print a shell's completion script
+    Completions(completions::Arguments),
+    /// Write manual pages
+    Man(completions::ManArguments),
+}
+
+/// What is shown below the options of `popfit fit`.
+const FIT_EXAMPLES: &str = "\
+Examples:
+  popfit fit model.toml spectra.npz -o results.parquet --report page
+  popfit fit desi.toml coadd-*.fits.gz -o rvtab_X.fits --format rvtab --objtype TGT --min-sn 2";
+
+/// Message and exit code of a command that failed.
+pub struct Failure {
+    message: String,
+    code: u8,
+}
+
+impl Failure {
+    /// Bad usage, file or model; nothing was written.
+    pub fn usage(message: impl Into<String>) -> Failure {
+        Failure { message: message.into(), code: 2 }
+    }
+
+    /// The user stopped the run; the table is whole all the same.
+    pub fn interrupted(table: &Path) -> Failure {
+        let table = table.display();
+        Failure::of_the_run(format!(
+            "interrupted; {table} has a row for every spectrum, status -2 where it was not fitted; --resume goes on"
+        ))
+    }
+
+    /// The user stopped the run; an older table is worth more than one of what was not fitted.
+    pub fn stopped(table: &Path, kept: bool) -> Failure {
+        let more = if kept { "; what was fitted is kept beside it, and --resume goes on" } else { "" };
+        let left = if table.exists() { "is as it was" } else { "was not written" };
+        Failure::of_the_run(format!("interrupted; {} {left}{more}", table.display()))
+    }
+
+    /// The run came to its end and has no fit to show.
+    pub fn nothing_fitted(message: impl Into<String>) -> Failure {
+        Failure { message: message.into(), code: 3 }
+    }
+
+    /// The run failed.
+    pub fn of_the_run(message: impl Into<String>) -> Failure {
+        Failure { message: message.into(), code: 1 }
+    }
+
+    /// Says more.
+    pub fn add(&mut self, words: &str) {
+        self.message.push_str(words);
+    }
+
+    /// What was compared is not the same.
+    pub fn differs(message: impl Into<String>) -> Failure {
+        Failure { message: message.into(), code: 1 }
+    }
+
+    /// An error of a run that had begun: 1, unless the fault is one of the input.
+    pub fn running(error: Error) -> Failure {
+        let of_device =
+            matches!(error, Error::Device { .. } | Error::DeviceLost { .. } | Error::DeviceUntrusted { .. });
+        let of_disk = matches!(error, Error::Io { .. } | Error::Write { .. } | Error::Unsettled { .. });
+        let runtime = of_device || of_disk || matches!(error, Error::OutOfMemory { .. });
+        Failure { message: error.to_string(), code: if runtime { 1 } else { 2 } }
+    }
+}
+
+/// An error before the run: 2, unless the disk is full, which is nobody's bad usage.
+impl From<Error> for Failure {
+    fn from(error: Error) -> Failure {
+        let full = [ErrorKind::StorageFull, ErrorKind::QuotaExceeded, ErrorKind::FileTooLarge];
+        let is_full = matches!(&error, Error::Io { source, .. } if full.contains(&source.kind()));
+        Failure { message: error.to_string(), code: if is_full { 1 } else { 2 } }
+    }
+}
+
+/// Runs the command with these arguments, the program's name first. Exit code 0: every spectrum has a row; 1: the run failed; 2: bad
+/// usage, file or model; 3: the run came to its end, but no fit converged.
+pub fn run(arguments: impl IntoIterator<Item = OsString>) -> ExitCode {
+    execute("popfit", Arguments::try_parse_from(arguments), |arguments| dispatch(arguments.command))
+}
+
+/// Executes what was parsed and tells standard error what failed.
+#[doc(hidden)]
+pub fn execute<A>(
+    program: &str,
+    parsed: Result<A, clap::Error>,
+    command: impl FnOnce(A) -> Result<(), Failure>,
+) -> ExitCode {
+    let (result, code) = match parsed {
+        Ok(arguments) => (command(arguments), 0),
+        Err(answer) => print_answer(&answer),
+    };
+    let failures = [result.err(), stdout::failure()];
+    for Failure { message, .. } in failures.iter().flatten() {
+        let _ = writeln!(std::io::stderr(), "{program}: {message}");
+    }
+    ExitCode::from(failures.iter().flatten().next().map_or(code, |failure| failure.code))
+}
+
+/// Prints a help text, the version, or what is wrong with the arguments. Returns the exit code.
+fn print_answer(answer: &clap::Error) -> (Result<(), Failure>, u8) {
+    let printed = answer.print();
+    if !answer.use_stderr() {
+        stdout::note(printed);
+    }
+    (Ok(()), answer.exit_code().try_into().unwrap_or(2))
+}
+
+fn dispatch(command: Command) -> Result<(), Failure> {
+    match command {
+        Command::Demo(arguments) => demo::run(&arguments),
+        Command::Init(arguments) => init::run(&arguments),
+        Command::Completions(arguments) => completions::run(&arguments, Arguments::command()),
+        Command::Man(arguments) => completions::write_man(&arguments, Arguments::command()),
+        Command::Fit(arguments) => fit::run(&arguments),
+        Command::Devices => devices::run(),
+        Command::Check(arguments) => check::run(&arguments),
+        Command::Import(arguments) => import::run(&arguments),
+        Command::Compare(arguments) => compare::run(&arguments),
+        Command::Report(arguments) => report::run(&arguments),
+    }
+}

@@ -1,0 +1,33 @@
+//! The demo's truths: an NPZ file of `parameters` (spectra, P), `names` (P) and `sn` (spectra).
+
+use std::path::Path;
+
+use popfit::low_level::npz;
+use popfit::{Error, Result};
+
+/// What the demo's spectra were drawn from.
+pub struct Truth {
+    pub names: Vec<String>,
+    /// (spectra, P) physical units.
+    pub parameters: Vec<f64>,
+    /// Signal-to-noise ratio a pixel.
+    pub sn: Vec<f64>,
+}
+
+impl Truth {
+    pub fn open(path: &Path) -> Result<Truth> {
+        let (names, parameters) = (npz::texts(path, "names")?, npz::numbers(path, "parameters")?);
+        let sn = npz::numbers(path, "sn")?;
+        if parameters.len() != names.len() * sn.len() {
+            let message = format!("{} parameters, {} names, {} spectra", parameters.len(), names.len(), sn.len());
+            return Err(Error::Format { path: path.to_path_buf(), offset: None, message });
+        }
+        Ok(Truth { names, parameters, sn })
+    }
+
+    /// The true value of a parameter of a spectrum.
+    pub fn value(&self, spectrum: usize, parameter: &str) -> Option<f64> {
+        let p = self.names.iter().position(|name| name == parameter)?;
+        self.parameters.get(spectrum * self.names.len() + p).copied()
+    }
+}

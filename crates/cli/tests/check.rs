@@ -1,0 +1,179 @@
+//! What `popfit check` says of models that are allowed and seldom meant, and what `popfit fit` says of them.
+
+use std::path::Path;
+use std::process::{Command, Output};
+
+use popfit_testing::tiny::{PIXELS, linear_layer, network_file, wave, wavelength};
+use popfit_testing::{f32s, f64s, file, npz};
+
+fn popfit(folder: &Path, arguments: &[&str]) -> Output {
+    Command::new(env!("CARGO_BIN_EXE_popfit")).current_dir(folder).args(arguments).output().unwrap()
+}
+
+/// What `popfit check` prints of a network with the labels `a` and `b`, trained in ±10.
+#[track_caller]
+fn check(network: &[u8], more: &str) -> String {
+    let folder = tempfile::tempdir().unwrap();
+    file(folder.path(), "net.safetensors", network);
+    let model = format!("[[arm]]\nname = \"b\"\nemulator = \"net.safetensors\"\n{more}");
+    file(folder.path(), "model.toml", model.as_bytes());
+    let output = popfit(folder.path(), &["check", "model.toml"]);
+    let text = String::from_utf8_lossy(&output.stdout).into_owned();
+    assert_eq!(output.status.code(), Some(0), "{text}{}", String::from_utf8_lossy(&output.stderr));
+    text
+}
+
+fn warnings(text: &str) -> Vec<&str> {
+    text.lines().filter(|line| line.starts_with("warning: ")).collect()
+}
+
+#[test]
+fn a_sound_model_gets_no_warning() {
+    let network = network_file(&["a", "b"], "relu", &[linear_layer(2, wave)]);
+    for more in ["", "[labels.a]\nbounds = [-10.0, 10.0]\n[labels.b]\nfixed = 10.0\n"] {
+        let text = check(&network, more);
+        assert!(warnings(&text).is_empty() && text.contains("relu") && !text.contains("assumed"), "{text}");
+    }
+}
+
+#[test]
+fn a_label_without_effect_is_told() {
+    let idle = |weight: f32| linear_layer(2, move |l, j| if l == 0 { wave(0, j) } else { weight * wave(1, j) });
+    // none, and one that is lost in the rounding of the templates
+    for weight in [0.0, 1e-9] {
+        let network = network_file(&["a", "b"], "relu", &[idle(weight)]);
+        let text = check(&network, "");
+        let [warning] = warnings(&text)[..] else { panic!("{text}") };
+        assert!(warning.contains("label b has no effect on the template") && warning.contains("[labels.b] fixed"));
+        assert!(text.lines().any(|line| line.starts_with("b ") && line.ends_with("no effect")), "{text}");
+        // where it is held it harms nobody
+        assert!(warnings(&check(&network, "[labels.b]\nfixed = 0.0\n")).is_empty());
+    }
+    // a small effect is one
+    assert!(warnings(&check(&network_file(&["a", "b"], "relu", &[idle(1e-3)]), "")).is_empty());
+    // and one that another arm sees
+    let folder = tempfile::tempdir().unwrap();
+    file(folder.path(), "idle.safetensors", &network_file(&["a", "b"], "relu", &[idle(0.0)]));
+    file(folder.path(), "net.safetensors", &network_file(&["a", "b"], "relu", &[linear_layer(2, wave)]));
+    let arm = |name: &str, file: &str| format!("[[arm]]\nname = \"{name}\"\nemulator = \"{file}.safetensors\"\n");
+    file(folder.path(), "model.toml", (arm("b", "idle") + &arm("r", "net")).as_bytes());
+    let text = String::from_utf8(popfit(folder.path(), &["check", "model.toml"]).stdout).unwrap();
+    assert!(text.contains("pass") && warnings(&text).is_empty(), "{text}");
+}
+
+#[test]
+fn bounds_beyond_the_training_range_are_told() {
+    let network = network_file(&["a", "b"], "relu", &[linear_layer(2, wave)]);
+    let cases = [
+        (
+            "[labels.a]\nbounds = [-12.0, 5.0]\n",
+            "label a: its bounds are -12 to 5, but the emulator of arm \"b\" was trained from -10 to 10",
+        ),
+        ("[labels.b]\nbounds = [0.0, 10.5]\n", "label b: its bounds are 0 to 10.5"),
+        ("[labels.b]\nfixed = 11.0\n", "label b: it is held at 11"),
+        ("[labels.b]\ntied = \"1.0 - 2.0*a\"\n", "label b: it is tied, and may reach -19 to 21"),
+    ];
+    for (more, said) in cases {
+        let text = check(&network, more);
+        let [warning] = warnings(&text)[..] else { panic!("{text}") };
+        assert!(warning.contains(said) && warning.contains("extrapolates"), "{warning}");
+    }
+}
+
+/// Two hidden layers of three, as The Payne stores them.
+fn payne(folder: &Path) {
+    let ramp = |count: usize, pace: f32| (0..count).map(|k| (pace * k as f32).sin()).collect::<Vec<f32>>();
+    let arrays = [
+        ("w_array_0", f32s(&[3, 2], &ramp(6, 1.7))),
+        ("w_array_1", f32s(&[3, 3], &ramp(9, 0.9))),
+        ("w_array_2", f32s(&[PIXELS, 3], &ramp(3 * PIXELS, 2.3))),
+        ("b_array_0", f32s(&[3], &ramp(3, 1.1))),
+        ("b_array_1", f32s(&[3], &ramp(3, 0.4))),
+        ("b_array_2", f32s(&[PIXELS], &[2.0; PIXELS])),
+        ("x_min", f64s(&[2], &[4000.0, 1.0])),
+        ("x_max", f64s(&[2], &[7000.0, 5.0])),
+    ];
+    file(folder, "payne.npz", &npz(&arrays, false));
+    file(folder, "grid.npz", &npz(&[("wavelength", f64s(&[PIXELS], &wavelength()))], false));
+    let flux: Vec<f64> = (0..PIXELS).map(|j| 2.0 + 0.1 * (j as f64 * 0.3).sin()).collect();
+    let spectra = [
+        ("b_wavelength", f64s(&[PIXELS], &wavelength())),
+        ("b_flux", f64s(&[1, PIXELS], &flux)),
+        ("b_ivar", f64s(&[1, PIXELS], &[1e4; PIXELS])),
+    ];
+    file(folder, "spectra.npz", &npz(&spectra, false));
+}
+
+/// The Payne's files do not say it: what is assumed is told, what is named is taken.
+#[test]
+fn the_activation_is_told_where_it_is_assumed() {
+    let folder = tempfile::tempdir().unwrap();
+    payne(folder.path());
+    let model = |activation: &str| {
+        let arm = "[[arm]]\nname = \"b\"\nemulator = \"payne.npz\"\nwavelength = \"grid.npz\"\n";
+        let rest = "labels = [\"teff\", \"logg\"]\n[continuum]\nkind = \"none\"\n";
+        file(folder.path(), "model.toml", format!("{arm}{activation}{rest}").as_bytes());
+    };
+    let printed = |arguments: &[&str]| {
+        let output = popfit(folder.path(), arguments);
+        assert!([Some(0), Some(3)].contains(&output.status.code()), "{}", String::from_utf8_lossy(&output.stderr));
+        let both = [output.stdout, output.stderr].concat();
+        String::from_utf8(both).unwrap()
+    };
+    let fit = |out: &str| printed(&["fit", "model.toml", "spectra.npz", "-o", out, "--device", "cpu"]);
+    let said = "arm \"b\": payne.npz does not say its activation, and leaky_relu is assumed";
+    model("");
+    let text = printed(&["check", "model.toml"]);
+    assert!(text.contains("leaky_relu (assumed)") && text.contains(&format!("warning: {said}")), "{text}");
+    assert!(text.contains("activation = \"sigmoid\""), "{text}");
+    let text = fit("assumed.csv");
+    assert!(text.contains(&format!("popfit: {said}")), "{text}");
+    // named, it is another model
+    let results = |name: &str| std::fs::read_to_string(folder.path().join(name)).unwrap();
+    for (activation, same) in [("leaky_relu", true), ("sigmoid", false)] {
+        model(&format!("activation = \"{activation}\"\n"));
+        let text = printed(&["check", "model.toml"]);
+        assert!(text.contains(activation) && !text.contains("assumed") && warnings(&text).is_empty(), "{text}");
+        let out = format!("{activation}.csv");
+        assert!(!fit(&out).contains("assumed"));
+        assert_eq!(results(&out) == results("assumed.csv"), same, "{activation}");
+    }
+    // a file that says it is believed
+    let network = network_file(&["a", "b"], "silu", &[linear_layer(2, wave)]);
+    file(folder.path(), "net.safetensors", &network);
+    let arm = "[[arm]]\nname = \"b\"\nemulator = \"net.safetensors\"\nactivation = \"tanh\"\n";
+    file(folder.path(), "model.toml", arm.as_bytes());
+    let refused = popfit(folder.path(), &["check", "model.toml"]);
+    let text = String::from_utf8_lossy(&refused.stderr).into_owned();
+    assert_eq!(refused.status.code(), Some(2), "{text}");
+    assert!(text.contains("model.toml") && text.contains("its activation is silu, not tanh"), "{text}");
+}
+
+/// With spectra, the model is tried on the first of them, and nothing is written.
+#[test]
+fn a_dry_run_tries_the_model_on_spectra() {
+    let folder = tempfile::tempdir().unwrap();
+    let data = popfit_testing::root().join("data");
+    let [model, spectra] = ["model.toml", "spectra.npz"].map(|name| data.join(name).display().to_string());
+    let output = popfit(folder.path(), &["check", &model, &spectra, "--device", "cpu"]);
+    let text = String::from_utf8_lossy(&output.stdout).into_owned();
+    assert_eq!(output.status.code(), Some(0), "{text}{}", String::from_utf8_lossy(&output.stderr));
+    for said in ["3741", "4002.00", "spectra: 64; of the first 64, 64 fits converge", "would take about", "on cpu"] {
+        assert!(text.contains(said), "no {said:?} in {text}");
+    }
+    assert_eq!(std::fs::read_dir(folder.path()).unwrap().count(), 0);
+    // what a run would refuse, it refuses as a run would: the DESI arms are not those of the model
+    let desi = popfit_testing::root().join("tests/data/desi/coadd-synth-505.fits.gz");
+    let with_three = folder.path().join("three.toml");
+    let arms = ["b", "r"].map(|arm| {
+        format!("[[arm]]\nname = \"{arm}\"\nemulator = '{}'\n", data.join("emulator.safetensors").display())
+    });
+    std::fs::write(&with_three, arms.concat()).unwrap();
+    let refused = popfit(folder.path(), &["check", "three.toml", &spectra, "--device", "cpu"]);
+    assert_eq!(refused.status.code(), Some(2));
+    assert!(String::from_utf8_lossy(&refused.stderr).contains("no arrays for arm \"b\""), "{refused:?}");
+    let kept =
+        popfit(folder.path(), &["check", "three.toml", desi.to_str().unwrap(), "--device", "cpu", "--arms", "b"]);
+    let text = String::from_utf8_lossy(&kept.stdout).into_owned();
+    assert!(text.contains("spectra: 24; of the first 24") && !text.contains("note: "), "{text}");
+}

@@ -1,0 +1,83 @@
+//! `popfit init` writes model files that `popfit check` accepts; completions and manual pages are there.
+
+use std::path::Path;
+use std::process::{Command, Output};
+
+fn popfit(folder: &Path, arguments: &[&str]) -> Output {
+    Command::new(env!("CARGO_BIN_EXE_popfit")).current_dir(folder).args(arguments).output().unwrap()
+}
+
+fn succeed(folder: &Path, arguments: &[&str]) -> String {
+    let output = popfit(folder, arguments);
+    assert_eq!(output.status.code(), Some(0), "{arguments:?}: {}", String::from_utf8_lossy(&output.stderr));
+    String::from_utf8(output.stdout).unwrap()
+}
+
+/// Its examples in comments are accepted, too.
+fn is_accepted(folder: &Path, file: &str) {
+    succeed(folder, &["check", file]);
+    let text = std::fs::read_to_string(folder.join(file)).unwrap();
+    // all but those that need what a network or a file of spectra has
+    let words = ["[", "bounds", "mask", "error_floor", "prior", "starts", "line_spread = ", "range"];
+    let is_example = |line: &str| line.strip_prefix("# ").is_some_and(|line| words.iter().any(|w| line.starts_with(w)));
+    let examples = text.lines().filter(|line| is_example(line)).count();
+    assert!(examples >= 6, "{examples} examples in {text}");
+    // `line_spread` and `range` belong to an arm, which they follow
+    let lines = text.lines().map(|line| if is_example(line) { &line[2..] } else { line });
+    std::fs::write(folder.join("examples.toml"), lines.collect::<Vec<_>>().join("\n")).unwrap();
+    succeed(folder, &["check", "examples.toml"]);
+}
+
+#[test]
+fn model_files_are_accepted() {
+    let folder = tempfile::tempdir().unwrap();
+    let emulator = popfit_testing::root().join("data/emulator.safetensors");
+    for name in ["desi_b", "desi_r", "desi_z", "sdss", "apogee", "mine"] {
+        std::fs::copy(&emulator, folder.path().join(format!("{name}.safetensors"))).unwrap();
+    }
+    for what in ["desi", "sdss", "apogee", "mine.safetensors"] {
+        let said = succeed(folder.path(), &["init", what, "-o", &format!("{what}.toml")]);
+        assert!(said.contains(&format!("wrote {what}.toml")) && said.contains("popfit check"), "{said}");
+        is_accepted(folder.path(), &format!("{what}.toml"));
+    }
+    let text = std::fs::read_to_string(folder.path().join("mine.safetensors.toml")).unwrap();
+    assert!(
+        text.contains("# teff: 4000 to 9000 K\n") && text.contains("# [labels.teff]\n# bounds = [4000, 9000]\n"),
+        "{text}"
+    );
+    // from another folder the emulator is found, too
+    std::fs::create_dir(folder.path().join("models")).unwrap();
+    succeed(folder.path(), &["init", "mine.safetensors", "-o", "models/model.toml"]);
+    is_accepted(&folder.path().join("models"), "model.toml");
+}
+
+#[test]
+fn no_file_is_replaced_unasked() {
+    let folder = tempfile::tempdir().unwrap();
+    std::fs::write(folder.path().join("model.toml"), "mine").unwrap();
+    let refused = popfit(folder.path(), &["init", "desi"]);
+    assert_eq!(refused.status.code(), Some(2));
+    assert_eq!(std::fs::read(folder.path().join("model.toml")).unwrap(), b"mine");
+    succeed(folder.path(), &["init", "desi", "--overwrite"]);
+    let unknown = popfit(folder.path(), &["init", "dessi", "-o", "new.toml"]);
+    let said = String::from_utf8_lossy(&unknown.stderr);
+    assert!(
+        unknown.status.code() == Some(2) && said.contains("neither a survey (desi, sdss, apogee) nor a file"),
+        "{said}"
+    );
+    assert!(!folder.path().join("new.toml").exists());
+}
+
+#[test]
+fn completions_and_manual_pages_are_written() {
+    let folder = tempfile::tempdir().unwrap();
+    for shell in ["bash", "fish", "zsh"] {
+        assert!(succeed(folder.path(), &["completions", shell]).contains("popfit"));
+    }
+    succeed(folder.path(), &["man", "pages"]);
+    let page = std::fs::read_to_string(folder.path().join("pages/popfit-fit.1")).unwrap();
+    assert!(page.contains("TARGETID") && page.contains("Examples:"), "{page}");
+    for page in ["popfit.1", "popfit-import-rvspecfit.1"] {
+        assert!(folder.path().join("pages").join(page).is_file(), "{page}");
+    }
+}

@@ -1,0 +1,82 @@
+//! The report: what the page says, what it must not contain, and that it works in a browser.
+
+mod browser;
+mod page;
+
+use std::path::{Path, PathBuf};
+use std::process::{Command, Output};
+
+use popfit::{FitRow, FitTable, Id, Status};
+
+fn popfit(arguments: &[&str]) -> Output {
+    Command::new(env!("CARGO_BIN_EXE_popfit")).args(arguments).output().unwrap()
+}
+
+/// Fits the demo's spectra with one start; returns the page.
+fn demo_page(folder: &Path) -> PathBuf {
+    let data = |name: &str| popfit_testing::root().join("data").join(name).display().to_string();
+    let (out, report) = (folder.join("demo.parquet"), folder.join("made/report"));
+    let (model, spectra) = (data("model.toml"), data("spectra.npz"));
+    let mut arguments = vec!["fit", &model, &spectra, "--device", "cpu", "--starts", "1", "--quiet"];
+    arguments.extend(["-o", out.to_str().unwrap(), "--report", report.to_str().unwrap()]);
+    let output = popfit(&arguments);
+    assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+    report.join("index.html")
+}
+
+/// Writes a table, reports it, returns the page.
+fn table_page(folder: &Path, name: &str, table: &FitTable) -> PathBuf {
+    let (path, page) = (folder.join(name), folder.join(format!("{name}.html")));
+    table.write(&path).unwrap();
+    let output = popfit(&["report", path.to_str().unwrap(), "--output", page.to_str().unwrap()]);
+    assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+    page
+}
+
+/// A converged row with two parameters.
+fn row(id: Id, k: u64) -> FitRow {
+    let x = k as f64;
+    FitRow {
+        detail: String::new(),
+        id,
+        file: "stars & <b>more</b>.npz".into(),
+        row: k,
+        status: Status::Ftol,
+        status_text: "ftol".into(),
+        rounds: 5,
+        evaluations: 10,
+        chi2: 90.0 + 7.0 * x,
+        dof: 100,
+        objective: 90.0,
+        parameters: vec![10.0 * x, 0.1 * x],
+        errors: vec![0.5, 0.01],
+        released_errors: Vec::new(),
+        continuum_terms: Vec::new(),
+        at_bound: 0,
+        flags: 0,
+        start: 0,
+        n_starts_agree: 1,
+        posterior: None,
+        correlations: vec![0.1],
+    }
+}
+
+fn failed(id: Id, k: u64) -> FitRow {
+    let nothing = vec![f64::NAN; 2];
+    FitRow {
+        status: Status::BadInput,
+        status_text: "no_data".into(),
+        chi2: f64::NAN,
+        dof: 0,
+        objective: f64::NAN,
+        parameters: nothing.clone(),
+        errors: nothing,
+        correlations: vec![f64::NAN],
+        ..row(id, k)
+    }
+}
+
+/// A table of `velocity` and `mass`: no label that popfit knows.
+fn table(rows: Vec<FitRow>) -> FitTable {
+    FitTable { parameters: vec!["velocity".into(), "mass".into()], rows, ..FitTable::default() }
+}

@@ -1,0 +1,20 @@
+//! Building blocks below the fitters: recordings, devices, the loop of rounds, and single problems for other optimisers.
+//!
+//! These interfaces follow popfit's insides. They may change in any release, a patch release included; what the crate's root exports
+//! does not.
+
+#[path = "cpu/mod.rs"]
+pub mod cpu;
+#[doc(hidden)]
+#[path = "faults.rs"]
+pub mod faults;
+#[cfg(feature = "gpu")]
+#[path = "gpu/mod.rs"]
+pub mod gpu;
+#[path = "npz/mod.rs"]
+pub mod npz;
+#[allow(missing_docs, reason = "the seams' structs say in one text what their fields are")]
+#[path = "solver/mod.rs"]
+pub mod solver;
+
+pub use crate::fit::task::{Job, Task};
