@@ -41,6 +41,7 @@ impl File {
     }
 
     /// The same file by one more handle, with the same place in it and the same lock.
+    #[cfg(feature = "parquet")]
     pub fn again(&self) -> io::Result<File> {
         self.0.try_clone().map(File)
     }

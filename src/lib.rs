@@ -65,15 +65,19 @@ pub mod guide;
 pub mod low_level;
 mod memory;
 mod model;
+#[cfg(feature = "files")]
 pub mod report;
 mod rows;
 pub mod spectra;
 mod suggest;
+#[cfg(feature = "files")]
 mod table;
 
 #[cfg(feature = "gpu")]
 use low_level::gpu;
-use low_level::{cpu, faults, npz, solver};
+#[cfg(feature = "files")]
+use low_level::npz;
+use low_level::{cpu, faults, solver};
 
 pub use curve_model::{Closure, CurveModel, DerivativeCheck, Model, SplineAxis, check_jacobian};
 pub use emulator::Emulator;
@@ -84,15 +88,19 @@ pub use fit::{
     Sink, Solver, Summary, VelocityPosterior, flag,
 };
 pub use formula::Formula;
+#[cfg(feature = "files")]
+pub use model::ModelFile;
 pub use model::{
-    Arm, Continuum, ContinuumKind, Interpolation, LabelColumns, LabelSettings, LineSpread, ModelFile, Nonfinite,
+    Arm, Continuum, ContinuumKind, Interpolation, LabelColumns, LabelSettings, LineSpread, Nonfinite,
     SpectraSettings, SpectralModel, SpectralModelBuilder, VelocityScan,
 };
 pub use solver::recording::Precision;
 pub use solver::{Estimator, LevenbergMarquardt, NelderMead, SolverKind, Status};
 pub use spectra::Spectra;
+#[cfg(feature = "files")]
 #[doc(hidden)]
 pub use table::OutputFile;
+#[cfg(feature = "files")]
 pub use table::{Metadata, RvTabWriter, Schema, TableReader, TableWriter, WriteOptions};
 
 /// Compiles the README's example.

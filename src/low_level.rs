@@ -11,6 +11,7 @@ pub mod faults;
 #[cfg(feature = "gpu")]
 #[path = "gpu/mod.rs"]
 pub mod gpu;
+#[cfg(feature = "files")]
 #[path = "npz/mod.rs"]
 pub mod npz;
 #[allow(missing_docs, reason = "the seams' structs say in one text what their fields are")]

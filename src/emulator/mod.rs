@@ -3,7 +3,9 @@
 mod check;
 mod forward;
 mod grid;
+#[cfg(feature = "files")]
 mod native;
+#[cfg(feature = "files")]
 mod payne;
 mod unique;
 

@@ -4,8 +4,10 @@ mod builder;
 mod continuum;
 mod determined;
 mod fault;
+#[cfg(feature = "files")]
 mod file;
 mod guess;
+#[cfg(feature = "files")]
 mod keys;
 mod labels;
 mod objective;
@@ -22,6 +24,7 @@ use crate::emulator::{Emulator, TemplateGrid};
 use crate::solver::recording::{LabelInput, Parameter, Rotation, Velocity, tangents};
 pub use builder::SpectralModelBuilder;
 pub(crate) use fault::{Cause, Fault};
+#[cfg(feature = "files")]
 pub use file::ModelFile;
 pub(crate) use guess::{FirstGuess, MOST_STARTS, Start};
 pub(crate) use objective::{SpectralObjective, hull_weights};

@@ -6,10 +6,15 @@
 mod air;
 mod arm;
 mod column;
+#[cfg(feature = "files")]
 mod fits;
+#[cfg(feature = "files")]
 mod npz;
+#[cfg(feature = "files")]
 mod npz_arm;
+#[cfg(feature = "files")]
 mod npz_choices;
+#[cfg(feature = "files")]
 mod npz_column;
 mod reader;
 
@@ -19,9 +24,13 @@ use std::sync::Arc;
 use crate::error::{Error, Result};
 pub use arm::{ArmSpectra, Resolution, Wavelength};
 pub use column::{Column, ColumnValues};
+#[cfg(feature = "files")]
 pub use fits::Selection;
+#[cfg(feature = "files")]
 pub(crate) use fits::{Checksums, FitsTables, OnesSum};
-pub use reader::{SpectraReader, open_reader, open_reader_with};
+pub use reader::SpectraReader;
+#[cfg(feature = "files")]
+pub use reader::{open_reader, open_reader_with};
 
 /// A batch of spectra, row-major: row i of every arm is one object.
 #[derive(Clone, Debug, PartialEq)]
@@ -141,6 +150,7 @@ impl Spectra {
     ///
     /// # Errors
     /// Those of [`open_reader`] and of reading; `TooLarge` when it does not fit memory.
+    #[cfg(feature = "files")]
     pub fn open(path: impl AsRef<std::path::Path>) -> Result<Spectra> {
         reader::read_all(path.as_ref())
     }
@@ -179,6 +189,7 @@ impl Spectra {
     }
 }
 
+#[cfg(feature = "files")]
 /// Bytes of memory that what is compressed in a file of this length may take: 32 MiB and 32 times its length. Spectra with their masks
 /// and resolution matrices compress by 5 to 10, and f32 becomes f64; what takes more is a bomb.
 fn most_bytes(file_length: u64) -> u64 {

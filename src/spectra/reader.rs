@@ -2,13 +2,17 @@
 
 #![deny(clippy::indexing_slicing)] // whatever a file holds is no index
 
-use std::io::Read;
-use std::path::Path;
+#[cfg(feature = "files")]
+use std::{io::Read, path::Path};
 
+use super::Spectra;
+#[cfg(feature = "files")]
 use super::fits::{self, Selection};
-use super::{Spectra, npz::NpzReader};
-use crate::error::{Error, Result};
-use crate::files::File;
+#[cfg(feature = "files")]
+use super::npz::NpzReader;
+use crate::error::Result;
+#[cfg(feature = "files")]
+use crate::{error::Error, files::File};
 
 /// A validated file that yields its spectra in order.
 pub trait SpectraReader: Send {
@@ -42,6 +46,7 @@ pub trait SpectraReader: Send {
 ///
 /// # Errors
 /// `Io`, `Format`, `TooLarge`, `ShapeMismatch`, and `BadWavelength` for a shared grid.
+#[cfg(feature = "files")]
 pub fn open_reader(path: impl AsRef<Path>) -> Result<Box<dyn SpectraReader>> {
     open_reader_with(path, &Selection::default())
 }
@@ -50,6 +55,7 @@ pub fn open_reader(path: impl AsRef<Path>) -> Result<Box<dyn SpectraReader>> {
 ///
 /// # Errors
 /// Those of [`open_reader`]; `Usage` for a selection from a file that has no fibre map.
+#[cfg(feature = "files")]
 pub fn open_reader_with(path: impl AsRef<Path>, selection: &Selection) -> Result<Box<dyn SpectraReader>> {
     let path = path.as_ref();
     let mut start = Vec::new();
@@ -66,6 +72,7 @@ pub fn open_reader_with(path: impl AsRef<Path>, selection: &Selection) -> Result
 }
 
 /// Fails for a selection from a file that cannot be selected from.
+#[cfg(feature = "files")]
 pub(super) fn all_rows(path: &Path, selection: &Selection) -> Result<()> {
     match selection.selects_rows() {
         false => Ok(()),
@@ -74,6 +81,7 @@ pub(super) fn all_rows(path: &Path, selection: &Selection) -> Result<()> {
 }
 
 /// Everything at once.
+#[cfg(feature = "files")]
 pub(super) fn read_all(path: &Path) -> Result<Spectra> {
     let mut reader = open_reader(path)?;
     let all = usize::try_from(reader.len()).unwrap_or(usize::MAX);

@@ -26,6 +26,7 @@ pub(super) enum Kind {
 
 impl Kind {
     /// The type's name, as numpy and ECSV have it.
+    #[cfg(feature = "parquet")]
     pub fn name(self) -> &'static str {
         match self {
             Kind::Int32 => "int32",

@@ -1,5 +1,6 @@
 //! The result table's writers (Parquet, FITS and CSV, with the same columns) and readers (Parquet and FITS); and rvspecfit's tables.
 
+#[cfg(feature = "parquet")]
 mod checksum;
 mod columns;
 mod csv;
@@ -8,15 +9,17 @@ mod fits_cards;
 mod fits_image;
 mod fits_unit;
 mod output_file;
+#[cfg(feature = "parquet")]
 mod parquet;
 mod read;
 mod read_fits;
+#[cfg(feature = "parquet")]
 mod read_parquet;
 mod rvmod;
 mod rvtab;
 mod rvtab_columns;
 mod staged;
-#[cfg(test)]
+#[cfg(all(test, feature = "parquet"))]
 mod tests;
 
 use std::path::Path;
@@ -30,6 +33,7 @@ use columns::Column;
 use csv::CsvTable;
 use fits::FitsTable;
 pub use output_file::{OutputFile, WriteOptions};
+#[cfg(feature = "parquet")]
 use parquet::ParquetTable;
 pub use read::TableReader;
 pub use rvtab::RvTabWriter;
@@ -138,6 +142,7 @@ impl Metadata {
 }
 
 enum Format {
+    #[cfg(feature = "parquet")]
     Parquet(Box<ParquetTable>),
     Csv(Box<CsvTable>),
     Fits(Box<FitsTable>),
@@ -176,6 +181,7 @@ impl TableWriter {
             columns::check_row(&self.schema, row).map_err(refused)?;
         }
         let written = match &mut self.format {
+            #[cfg(feature = "parquet")]
             Format::Parquet(table) => table.append(&self.columns, rows),
             Format::Csv(table) => table.append(&self.columns, rows),
             Format::Fits(table) => table.append(&self.columns, rows),
@@ -187,6 +193,7 @@ impl TableWriter {
     pub fn made_by(&mut self, by_rows: &[(String, u64)]) {
         let Some(pair) = Metadata::rows(by_rows) else { return };
         match &mut self.format {
+            #[cfg(feature = "parquet")]
             Format::Parquet(table) => table.describe(pair),
             Format::Fits(table) => table.describe(pair),
             Format::Csv(_) => {}
@@ -198,6 +205,7 @@ impl TableWriter {
     pub fn finish(self) -> Result<()> {
         let path = self.staged.target();
         let file = match self.format {
+            #[cfg(feature = "parquet")]
             Format::Parquet(table) => table.finish().map_err(Error::writing(path))?,
             Format::Csv(table) => table.finish().map_err(Error::writing(path))?,
             Format::Fits(table) => table.finish(path)?,
@@ -237,6 +245,7 @@ impl FitTable {
 
 #[derive(Clone, Copy)]
 enum Extension {
+    #[cfg(feature = "parquet")]
     Parquet,
     Csv,
     Fits,
@@ -245,7 +254,13 @@ enum Extension {
 fn extension(path: &Path) -> Result<Extension> {
     let extension = path.extension().map(|e| e.to_string_lossy().to_lowercase());
     match extension.as_deref() {
+        #[cfg(feature = "parquet")]
         Some("parquet") => Ok(Extension::Parquet),
+        #[cfg(not(feature = "parquet"))]
+        Some("parquet") => {
+            let message = "this popfit was built without Parquet (feature `parquet`); choose .fits or .csv";
+            Err(Error::Usage(format!("{}: {message}", path.display())))
+        }
         Some("csv") => Ok(Extension::Csv),
         Some("fits") => Ok(Extension::Fits),
         _ => Err(Error::Usage(format!("{}: the result table must end in .parquet, .fits or .csv", path.display()))),
@@ -255,6 +270,7 @@ fn extension(path: &Path) -> Result<Extension> {
 fn open(extension: Extension, path: &Path, file: File, columns: &[Column], metadata: &Metadata) -> Result<Format> {
     let refused = Error::writing(path);
     Ok(match extension {
+        #[cfg(feature = "parquet")]
         Extension::Parquet => Format::Parquet(Box::new(ParquetTable::new(file, columns, metadata).map_err(refused)?)),
         Extension::Csv => Format::Csv(Box::new(CsvTable::new(file, columns).map_err(refused)?)),
         Extension::Fits => Format::Fits(Box::new(FitsTable::new(path, file, columns, metadata)?)),

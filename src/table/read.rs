@@ -7,6 +7,7 @@ use std::sync::Arc;
 
 use super::columns::{LAYOUT, arm_of, correlation, pairs, posterior, released_error};
 use super::read_fits::FitsSource;
+#[cfg(feature = "parquet")]
 use super::read_parquet::ParquetSource;
 use super::{Extension, Metadata, Schema, extension};
 use crate::error::{Error, Result};
@@ -97,6 +98,7 @@ impl TableReader {
     pub fn open(path: impl AsRef<Path>) -> Result<TableReader> {
         let path = path.as_ref();
         let source: Box<dyn Source> = match extension(path)? {
+            #[cfg(feature = "parquet")]
             Extension::Parquet => Box::new(ParquetSource::open(path)?),
             Extension::Csv => {
                 let message = "a CSV table is written but not read back; use a Parquet or FITS table instead";

@@ -29,7 +29,7 @@
 //! - The cost is ∞ outside the bounds, which [`Problem::bounds`] gives to solvers that know bounds. Derivatives are computed anywhere.
 //! - `Jacobian` gives rows of vectors; [`Problem::jacobian_columns`] gives what any library's matrix is made of.
 //! - Line searches begin with a whole gradient, far beyond the minimum where χ² is steep, and argmin's Moré–Thuente search gives up where the
-//!   cost is not finite there (its L-BFGS does, from most starts): minimise in units of the errors, as `popfit bench` does, or take
+//!   cost is not finite there (its L-BFGS does, from most starts): minimise in units of the errors, as `popfit-bench` does, or take
 //!   Gauss–Newton, whose steps have a length of their own.
 //! - Cost and gradient, or residuals and Jacobian, at the same point share one linearisation.
 //! - Many spectra, one after another: [`Problem::turn_to`] keeps the device's buffers.

@@ -1,4 +1,4 @@
-//! `popfit nist`: the NIST StRD problems of nonlinear regression on every solver, in digits of agreement with the certified answers.
+//! `popfit-bench nist`: the NIST StRD problems of nonlinear regression on every solver, in digits of agreement with the certified answers.
 //!
 //! Of Lanczos1 no fit in f64 has the standard deviations: its residuals are 1e-13 of its data, whose rounding to f64 is 1e-16 of
 //! them. In 60-digit arithmetic the rounded data give 3.4 digits, those that are printed 10.6 (`tests/python/check_lanczos1.py`).

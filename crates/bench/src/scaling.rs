@@ -1,4 +1,4 @@
-//! `popfit bench --scaling`: what a fit costs by the number of spectra, starts, pixels and labels.
+//! `popfit-bench --scaling`: what a fit costs by the number of spectra, starts, pixels and labels.
 
 use std::collections::BTreeMap;
 use std::time::{Duration, Instant};

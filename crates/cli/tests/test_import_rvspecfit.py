@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""Tests of import_rvspecfit.py, on checkpoints made here: python3 tools/test_import_rvspecfit.py
+"""Tests of import_rvspecfit.py, on checkpoints made here: python3 crates/cli/tests/test_import_rvspecfit.py
 
 With rvspecfit installed, its own network, checkpoint writer, serializer and interpolator make the library and the answers;
 without it, the same layout is written with torch and h5py.
