@@ -35,17 +35,17 @@ fn peak() -> Option<u64> {
 fn gauss2d(c: &mut Criterion) {
     let few = 4000;
     let (formula, x, y, starts) = images(FITS / 10);
-    let fitter = CurveFitter::new(formula, Device::cpu()).expect("a fitter");
-    let part = Curves::shared(x.clone(), y.clone(), starts.clone());
+    let fitter = CurveFitter::new(formula, Device::cpu());
+    let part = Curves::on_common_grid(x.clone(), y.clone(), starts.clone());
     let mut columns = CurveColumns::default();
     for _ in 0..100 {
         fitter.fit_columns_into(&part, &mut columns).expect("columns");
     }
     println!("gauss2d: peak memory {:?} MiB after 10^7 fits in parts of {}", peak(), FITS / 10);
-    let first = Curves::shared(x.clone(), y[..few * POINTS].to_vec(), starts[..few * PARAMETERS].to_vec());
+    let first = Curves::on_common_grid(x.clone(), y[..few * POINTS].to_vec(), starts[..few * PARAMETERS].to_vec());
     let (share, median) = quality(&fitter, &first, &columns);
     println!("gauss2d: {:.2} % within 0.001 of the errors, median {median:.1e}", 100.0 * share);
-    let curves = Curves::shared(x, y.repeat(10), starts.repeat(10));
+    let curves = Curves::on_common_grid(x, y.repeat(10), starts.repeat(10));
     let mut group = c.benchmark_group("gauss2d");
     group.sample_size(10).throughput(Throughput::Elements(FITS as u64));
     group.bench_function("10^6 fits", |b| b.iter(|| fitter.fit_columns_into(&curves, &mut columns).expect("columns")));

@@ -1,7 +1,7 @@
 //! A hundred thousand spots of light, 7 × 7 pixels each, fitted by their counts' likelihood, and one of them as lmfit would report it:
 //! `cargo run --release --example spots`
 
-use popfit::{CurveFitter, Curves, Device, Estimator, Formula, Status};
+use popfit::{CurveFitter, Curves, Device, Estimator, Formula};
 
 const SIDE: usize = 7;
 const SPOTS: usize = 100_000;
@@ -18,14 +18,14 @@ fn main() -> popfit::Result<()> {
         counts.extend(spot.values(&pixels, &truth)?.iter().map(|mean| mean.round()));
     }
     let start = [60.0, 3.0, 3.0, 1.3, 5.0];
-    let first = Curves::shared(pixels.clone(), counts[..SIDE * SIDE].to_vec(), start.to_vec());
-    let curves = Curves::shared(pixels, counts, start.repeat(SPOTS));
-    let fitter = CurveFitter::new(spot, Device::auto()?)?.estimator(Estimator::Poisson)?;
+    let first = Curves::on_common_grid(pixels.clone(), counts[..SIDE * SIDE].to_vec(), start.to_vec());
+    let curves = Curves::on_common_grid(pixels, counts, start.repeat(SPOTS));
+    let fitter = CurveFitter::new(spot, Device::auto()?).estimator(Estimator::Poisson);
 
     // columns for many fits, without memory of its own for each
     let columns = fitter.fit_columns(&curves)?;
-    let arrived = |code: &&i8| Status::from_code((**code).into()).is_some_and(Status::is_success);
-    println!("{} of {SPOTS} arrived", columns.status.iter().filter(arrived).count());
+    let arrived = columns.status.iter().filter(|status| status.is_success()).count();
+    println!("{arrived} of {SPOTS} arrived");
     println!("the first at x {:.3} ± {:.3}", columns.parameters[1], columns.errors[1]);
 
     // everything about one

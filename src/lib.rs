@@ -30,7 +30,7 @@
 //! let line = Formula::builtin("linear1d")?; // or Formula::parse("offset + slope*x")
 //! let (x, y) = (vec![0.0, 1.0, 2.0], vec![1.0, 3.0, 5.0, 4.0, 3.0, 2.0]);
 //! let starts = vec![0.0, 1.0, 0.0, 1.0]; // (curves, parameters), as y is (curves, points)
-//! let fits = CurveFitter::new(line, Device::auto()?)?.fit(&Curves::shared(x, y, starts))?;
+//! let fits = CurveFitter::new(line, Device::auto()?).fit(&Curves::on_common_grid(x, y, starts))?;
 //! assert!((fits[0].parameters[1] - 2.0).abs() < 1e-9 && (fits[1].parameters[1] + 1.0).abs() < 1e-9);
 //! # Ok::<(), popfit::Error>(())
 //! ```
@@ -91,8 +91,8 @@ pub use formula::Formula;
 #[cfg(feature = "files")]
 pub use model::ModelFile;
 pub use model::{
-    Arm, Continuum, ContinuumKind, Interpolation, LabelColumns, LabelSettings, LineSpread, Nonfinite,
-    SpectraSettings, SpectralModel, SpectralModelBuilder, VelocityScan,
+    Arm, Continuum, ContinuumKind, Interpolation, LabelColumns, LabelSettings, LineSpread, Nonfinite, SpectraSettings,
+    SpectralModel, SpectralModelBuilder, VelocityScan,
 };
 pub use solver::recording::Precision;
 pub use solver::{Estimator, LevenbergMarquardt, NelderMead, SolverKind, Status};

@@ -24,18 +24,19 @@ fn root() -> Closure {
 
 #[test]
 fn models_run_where_they_can() {
-    let message = |model: CurveModel, device: Device| CurveFitter::new(model, device).unwrap_err().to_string();
+    let message =
+        |model: CurveModel, device: Device| CurveFitter::new(model, device).validate().unwrap_err().to_string();
     let wgsl = "fn model(p: array<f32, 2>, x: f32) -> f32 { return p[0] * x + p[1]; }";
     let wgsl = CurveModel::wgsl(&["x"], &["a", "b"], wgsl).unwrap();
     if let Some(gpu) = gpu() {
         let message = message(root().into(), gpu.clone());
         assert!(message.contains("Device::cpu()") && message.contains("closure"), "{message}");
-        assert!(CurveFitter::new(wgsl.clone(), gpu).is_ok());
+        assert!(CurveFitter::new(wgsl.clone(), gpu).validate().is_ok());
     }
     let refused = message(wgsl.clone(), Device::cpu());
     assert!(refused.contains("with_rust") && refused.contains("GPU"), "{refused}");
     assert!(matches!(wgsl.values(&[1.0], &[1.0, 2.0]), Err(Error::Model(_))));
-    assert!(CurveFitter::new(wgsl.clone().with_rust(root()).unwrap(), Device::cpu()).is_ok());
+    assert!(CurveFitter::new(wgsl.clone().with_rust(root()).unwrap(), Device::cpu()).validate().is_ok());
     let other = Closure::new(&["x"], &["a", "c"], |_, _, _| ()).unwrap();
     assert!(wgsl.with_rust(other).unwrap_err().to_string().contains("\"c\""));
 }
@@ -55,7 +56,8 @@ fn names_and_lengths_are_checked() {
     let names: Vec<String> = (0..33).map(|k| format!("p{k}")).collect();
     let names: Vec<&str> = names.iter().map(String::as_str).collect();
     let many = Closure::new(&["x"], &names, |_, _, _| ()).unwrap();
-    assert!(matches!(CurveFitter::new(many, Device::cpu()), Err(Error::Model(_))));
+    let refused = CurveFitter::new(many, Device::cpu()).validate().unwrap_err();
+    assert!(matches!(refused, Error::InvalidSettings { .. }) && refused.to_string().contains("33 parameters"));
 }
 
 #[test]
@@ -134,13 +136,13 @@ fn what_is_not_defined_is_a_status_or_a_rejected_step() {
     for (model, device) in runs {
         let Some(device) = device else { continue };
         // from within: the optimum is the edge, from which every other step falls off; and from where there are no values
-        let curves = Curves::shared(x.clone(), y.repeat(2), vec![1.0, 0.0, 1.0, 3.0]);
-        let fitter = CurveFitter::new(model, device).unwrap();
+        let curves = Curves::on_common_grid(x.clone(), y.repeat(2), vec![1.0, 0.0, 1.0, 3.0]);
+        let fitter = CurveFitter::new(model, device);
         let fits = fitter.fit(&curves).unwrap();
         assert!((fits[0].parameters[1] - 1.0).abs() < 0.05 && fits[0].parameters[1] <= 1.0, "{:?}", fits[0]);
         assert!(fits[0].status != Status::NotFinite && fits[0].chi2.is_finite(), "{:?}", fits[0]);
         assert_eq!(fits[1].status, Status::NotFinite, "{:?}", fits[1]);
-        let fits = fitter.solver(NelderMead::default()).unwrap().fit(&curves).unwrap();
+        let fits = fitter.solver(NelderMead::default()).fit(&curves).unwrap();
         assert!((fits[0].parameters[1] - 1.0).abs() < 0.1, "{:?}", fits[0]);
     }
 }
@@ -167,9 +169,9 @@ fn what_is_not_finite_at_the_start_is_named() {
             ("a*x + b", [-1.0, 1.5], poisson, "the model is not positive at the start: -0.5 at point 1"),
             ("a*x + exp(b)", [1.0, 400.0], Estimator::LeastSquares, "range of f64"),
         ] {
-            let fitter = CurveFitter::new(Formula::parse(text).unwrap(), device.clone()).unwrap();
-            let fitter = fitter.estimator(estimator).unwrap();
-            let fit = &fitter.fit(&Curves::shared(x.clone(), y.clone(), start.to_vec())).unwrap()[0];
+            let fitter = CurveFitter::new(Formula::parse(text).unwrap(), device.clone());
+            let fitter = fitter.estimator(estimator);
+            let fit = &fitter.fit(&Curves::on_common_grid(x.clone(), y.clone(), start.to_vec())).unwrap()[0];
             assert_eq!(fit.status, Status::NotFinite, "{text}: {}", fit.message);
             assert!(fit.message.contains(part), "{text}: {}", fit.message);
         }
@@ -178,12 +180,12 @@ fn what_is_not_finite_at_the_start_is_named() {
 
 #[test]
 fn unknown_names_are_answered_with_what_is_like_them() {
-    let fitter = || CurveFitter::new(Formula::parse("amplitude*exp(-rate*x) + c").unwrap(), Device::cpu()).unwrap();
+    let fitter = || CurveFitter::new(Formula::parse("amplitude*exp(-rate*x) + c").unwrap(), Device::cpu());
     for (wrong, parts) in [
-        (fitter().hold("amplitud").map(|_| ()), ["did you mean `amplitude`?", "(known: amplitude, rate, c)"]),
-        (fitter().bounds("RATE", 0.0, 1.0).map(|_| ()), ["did you mean `rate`?", ""]),
-        (fitter().hold("temperature").map(|_| ()), ["no parameter `temperature`; known: amplitude", ""]),
-        (fitter().tie("c", "ampliude/6").map(|_| ()), ["did you mean `amplitude`?", "no parameter"]),
+        (fitter().fix("amplitud").validate(), ["did you mean `amplitude`?", "(known: amplitude, rate, c)"]),
+        (fitter().bounds("RATE", 0.0, 1.0).validate(), ["did you mean `rate`?", ""]),
+        (fitter().fix("temperature").validate(), ["no parameter `temperature`; known: amplitude", ""]),
+        (fitter().tie("c", "ampliude/6").validate(), ["did you mean `amplitude`?", "no parameter"]),
         (Formula::builtin("gauss").map(|_| ()), ["did you mean `gauss1d`?", ""]),
         (Formula::builtin("spline").map(|_| ()), ["no model `spline`; known: ", "polynomial(n)"]),
     ] {
@@ -207,10 +209,10 @@ fn closures_are_not_asked_outside_the_bounds() {
     let x: Vec<f64> = (0..20).map(|j| 0.2 * f64::from(j)).collect();
     // the best rate, 0.9, is out of bounds; the best height within them is at its bound, too
     let y: Vec<f64> = x.iter().map(|x| 3.0 * (-0.9 * x).exp()).collect();
-    let fitter = CurveFitter::new(model, Device::cpu()).unwrap();
-    let fitter = fitter.bounds("a", 0.0, 2.0).unwrap().bounds("k", 0.5, 0.7).unwrap();
+    let fitter = CurveFitter::new(model, Device::cpu());
+    let fitter = fitter.bounds("a", 0.0, 2.0).bounds("k", 0.5, 0.7);
     for start in [[0.0, 0.5], [1.0, 0.6], [2.0, 0.7]] {
-        let fit = &fitter.fit(&Curves::shared(x.clone(), y.clone(), start.to_vec())).unwrap()[0];
+        let fit = &fitter.fit(&Curves::on_common_grid(x.clone(), y.clone(), start.to_vec())).unwrap()[0];
         assert!(fit.status.is_success() && fit.parameters[0] == 2.0, "{fit:?}");
     }
     assert!(!strayed.load(Ordering::Relaxed));
@@ -241,7 +243,7 @@ fn wrong_derivatives_are_found_where_they_are() {
         }";
     let alone = CurveModel::wgsl(&["x"], &["a", "b"], wgsl).unwrap();
     for model in [alone.clone(), alone.with_rust(root()).unwrap()] {
-        let checks = CurveFitter::new(model, gpu.clone()).unwrap().check_jacobian(&x, &[2.0, -1.0]).unwrap();
+        let checks = CurveFitter::new(model, gpu.clone()).check_jacobian(&x, &[2.0, -1.0]).unwrap();
         assert!(checks[0].error < 1e-3 && (checks[1].error - 2.0).abs() < 1e-3, "{checks:?}");
     }
     assert!(matches!(check_jacobian(root(), &x, &[2.0]), Err(Error::ShapeMismatch { .. })));
@@ -256,10 +258,10 @@ fn wgsl_alone_has_information_criteria() {
     let both = alone.clone().with_rust(Formula::parse("a*exp(-k*x)").unwrap()).unwrap();
     let x: Vec<f64> = (0..20).map(|j| 0.2 * f64::from(j)).collect();
     let y: Vec<f64> = x.iter().map(|x| (30.0 * (-0.7 * x).exp() + 3.0 * (9.0 * x).sin()).round().max(0.0)).collect();
-    let curves = Curves::shared(x, y, vec![20.0, 1.0]);
+    let curves = Curves::on_common_grid(x, y, vec![20.0, 1.0]);
     for estimator in [Estimator::LeastSquares, Estimator::Poisson] {
         let fit = |model: &CurveModel| {
-            let fitter = CurveFitter::new(model.clone(), gpu.clone()).unwrap().estimator(estimator).unwrap();
+            let fitter = CurveFitter::new(model.clone(), gpu.clone()).estimator(estimator);
             fitter.fit(&curves).unwrap().swap_remove(0)
         };
         let (one, two) = (fit(&alone), fit(&both));
@@ -280,7 +282,7 @@ fn twins_must_be_one_model() {
     let twin = || Formula::parse("a*exp(-k*x)").unwrap();
     let x: Vec<f64> = (0..20).map(|j| 0.2 * f64::from(j)).collect();
     let y = x.iter().map(|x| 3.0 * (-0.7 * x).exp() + 0.3 * (9.0 * x).sin()).collect();
-    let curves = Curves::shared(x.clone(), y, vec![2.0, 1.0]);
+    let curves = Curves::on_common_grid(x.clone(), y, vec![2.0, 1.0]);
     let loops = "fn model(p: array<f32, 2>, x: f32) -> f32 {
         var sum = 0.0;
         for (var i = 0u; i < 100000u; i++) { sum += 1.0e-5; }
@@ -293,7 +295,7 @@ fn twins_must_be_one_model() {
     for wgsl in wrong {
         for solver in [popfit::Solver::from(CurveFitter::LEVENBERG_MARQUARDT), CurveFitter::NELDER_MEAD.into()] {
             let model = wgsl.clone().with_rust(twin()).unwrap();
-            let fitter = CurveFitter::new(model, gpu.clone()).unwrap().solver(solver).unwrap();
+            let fitter = CurveFitter::new(model, gpu.clone()).solver(solver);
             for error in [fitter.fit(&curves).unwrap_err(), fitter.fit_columns(&curves).unwrap_err()] {
                 let message = error.to_string();
                 assert!(
@@ -304,11 +306,11 @@ fn twins_must_be_one_model() {
         }
     }
     for factor in ["1.0", "1.0002"] {
-        let fitter = CurveFitter::new(decay(factor).with_rust(twin()).unwrap(), gpu.clone()).unwrap();
+        let fitter = CurveFitter::new(decay(factor).with_rust(twin()).unwrap(), gpu.clone());
         assert!(fitter.fit(&curves).unwrap()[0].status.is_success());
     }
     // on the CPU there is one alone
-    let fitter = CurveFitter::new(decay("1.02").with_rust(twin()).unwrap(), Device::cpu()).unwrap();
+    let fitter = CurveFitter::new(decay("1.02").with_rust(twin()).unwrap(), Device::cpu());
     assert!(fitter.fit(&curves).unwrap()[0].status.is_success());
 }
 
@@ -320,8 +322,8 @@ fn wgsl_alone_without_effect_is_singular() {
     let model = CurveModel::wgsl(&["x"], &["a", "k", "d"], source).unwrap();
     let x: Vec<f64> = (0..20).map(|j| 0.2 * f64::from(j)).collect();
     let y = x.iter().map(|x| 3.0 * (-0.7 * x).exp() + 0.1 * (9.0 * x).sin()).collect();
-    let fitter = CurveFitter::new(model, gpu).unwrap();
-    let fit = fitter.fit(&Curves::shared(x, y, vec![2.0, 1.0, 1.0])).unwrap().swap_remove(0);
+    let fitter = CurveFitter::new(model, gpu);
+    let fit = fitter.fit(&Curves::on_common_grid(x, y, vec![2.0, 1.0, 1.0])).unwrap().swap_remove(0);
     assert!(fit.status == Status::Singular && fit.message.ends_with(": d") && fit.chi2 < 0.2, "{fit:?}");
     assert!(fit.errors.iter().all(|error| error.is_nan()), "{fit:?}");
 }

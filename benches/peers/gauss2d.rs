@@ -23,8 +23,8 @@ fn main() -> Result<()> {
 
     let (formula, x, y, starts) = images(count);
     arrays::write(&folder.join("workload.safetensors"), &[("y", POINTS, &y), ("starts", PARAMETERS, &starts)])?;
-    let fitter = CurveFitter::new(formula, device)?;
-    let curves = Curves::shared(x, y, starts);
+    let fitter = CurveFitter::new(formula, device);
+    let curves = Curves::on_common_grid(x, y, starts);
     let mut columns = CurveColumns::default();
     fitter.fit_columns_into(&curves, &mut columns)?;
     let (begin, mut rounds) = (Instant::now(), 0);

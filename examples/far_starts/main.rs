@@ -19,7 +19,7 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
         for problems in problems(far, COUNT)? {
             let (fits, lowest) = problems.fit()?;
             let best = arrived(&fits, &lowest);
-            let evaluations: u32 = fits.iter().map(|fit| fit.nfev).sum();
+            let evaluations: u32 = fits.iter().map(|fit| fit.evaluations).sum();
             println!(
                 "{far:?}, amplitudes {:5} {best:4} of {COUNT}, {:3} evaluations each  {}",
                 problems.amplitudes,

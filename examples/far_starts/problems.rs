@@ -102,8 +102,9 @@ fn problem(
 impl Problems {
     /// The fits from the starts, and the lowest known χ² of each: that from its truth, or its own.
     pub fn fit(&self) -> Result<(Vec<CurveFit>, Vec<f64>)> {
-        let fitter = CurveFitter::new(Formula::parse(self.text)?, Device::cpu())?;
-        let from = |starts: &[f64]| fitter.fit(&Curves::shared(self.x.clone(), self.y.clone(), starts.to_vec()));
+        let fitter = CurveFitter::new(Formula::parse(self.text)?, Device::cpu());
+        let from =
+            |starts: &[f64]| fitter.fit(&Curves::on_common_grid(self.x.clone(), self.y.clone(), starts.to_vec()));
         let (fits, best) = (from(&self.starts)?, from(&self.truths)?);
         let lowest = fits.iter().zip(&best).map(|(fit, best)| fit.chi2.min(best.chi2)).collect();
         Ok((fits, lowest))

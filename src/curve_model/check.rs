@@ -5,6 +5,7 @@ use crate::error::Result;
 
 /// One parameter's derivatives, and where they are farthest from differences.
 #[derive(Clone, Debug, PartialEq)]
+#[non_exhaustive]
 pub struct DerivativeCheck {
     /// Its name.
     pub parameter: String,

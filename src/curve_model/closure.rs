@@ -21,7 +21,7 @@ type Function = Arc<dyn Fn(&[f64], &[f64], &mut [f64]) + Send + Sync>;
 /// })?;
 /// let x: Vec<f64> = (0..20).map(|j| 0.2 * f64::from(j)).collect();
 /// let y = x.iter().map(|x| 3.0 * (-0.5 * x).exp()).collect();
-/// let fits = CurveFitter::new(decay, Device::cpu())?.fit(&Curves::shared(x, y, vec![1.0, 1.0]))?;
+/// let fits = CurveFitter::new(decay, Device::cpu()).fit(&Curves::on_common_grid(x, y, vec![1.0, 1.0]))?;
 /// assert!((fits[0].parameters[1] - 0.5).abs() < 1e-9);
 /// # Ok::<(), popfit::Error>(())
 /// ```

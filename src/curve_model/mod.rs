@@ -151,7 +151,7 @@ impl CurveModel {
                 let differences = self.differences;
                 Arc::new(move |input, output| fill(&*model, differences, derivatives, input, output))
             }
-            // `check_device` has refused the CPU; were it asked, the fits would say that the model is not finite
+            // `device_fault` has refused the CPU; were it asked, the fits would say that the model is not finite
             None => Arc::new(|_, output| output.fill(f64::NAN)),
         };
         let (wgsl, table) = match self.wgsl.as_deref() {
@@ -185,15 +185,15 @@ impl CurveModel {
         Err(Error::Model(format!("the {} has no derivatives of its own to check", self.name)))
     }
 
-    /// [`Error::Model`] when the model lacks what a device runs, WGSL or Rust.
-    pub(crate) fn check_device(&self, runs_wgsl: bool) -> Result<()> {
+    /// Says what the model lacks to run on a device, WGSL or Rust.
+    pub(crate) fn device_fault(&self, runs_wgsl: bool) -> Option<String> {
         match (runs_wgsl, &self.wgsl, &self.rust) {
-            (true, None, _) => Err(Error::Model(format!(
+            (true, None, _) => Some(format!(
                 "a {} in Rust runs on the CPU alone: take Device::cpu(), or give the model as a formula or as WGSL",
                 self.name
-            ))),
-            (false, _, None) => Err(Error::Model(self.no_rust())),
-            _ => Ok(()),
+            )),
+            (false, _, None) => Some(self.no_rust()),
+            _ => None,
         }
     }
 

@@ -1,6 +1,6 @@
 //! How residuals count: least squares, Poisson's likelihood, and scipy's robust losses.
 
-use crate::error::{Error, Result};
+use crate::error::{Error, InvalidSetting, Result};
 
 /// Curvatures that a loss has lost in the covariance, as scipy's `scale_for_robust_loss_function` raises them: f64's ε.
 const LEAST_CURVATURE: f64 = f64::EPSILON;
@@ -11,6 +11,7 @@ const LEAST_COUNT: f64 = 0.1;
 /// What a fit minimises over its data, χ² = Σ cost. Robust losses are scipy `least_squares`': cost = C² ρ(z), z = ((y − m) / (σ C))²,
 /// with C scipy's `f_scale`, in units of sigma.
 #[derive(Clone, Copy, Debug, PartialEq, Default)]
+#[non_exhaustive]
 pub enum Estimator {
     /// ρ = z.
     #[default]
@@ -41,12 +42,13 @@ pub struct Share {
 impl Estimator {
     /// [`Error::Usage`] when a loss's scale is not a positive number.
     pub fn validate(self) -> Result<()> {
-        match self.scale() {
-            Some(scale) if !(scale.is_finite() && scale > 0.0) => {
-                Err(Error::Usage(format!("a loss with the scale {scale}: it must be positive")))
-            }
-            _ => Ok(()),
-        }
+        self.fault().map_or(Ok(()), |fault| Err(Error::Usage(format!("{}: {}", fault.name, fault.message))))
+    }
+
+    /// Says what is wrong with a loss's scale.
+    pub(crate) fn fault(self) -> Option<InvalidSetting> {
+        let scale = self.scale().filter(|scale| !(scale.is_finite() && *scale > 0.0))?;
+        Some(InvalidSetting::new("estimator", format!("a loss with the scale {scale}: it must be positive")))
     }
 
     /// scipy's `f_scale`.

@@ -5,7 +5,7 @@ use std::fmt;
 use serde::{Deserialize, Serialize};
 
 use super::simplex::LANES;
-use crate::error::{Error, Result};
+use crate::error::{Error, InvalidSetting, Result};
 
 /// Most starts a spectrum can have.
 pub const MOST_STARTS: usize = 64;
@@ -53,23 +53,21 @@ impl Default for LevenbergMarquardt {
 impl LevenbergMarquardt {
     /// Tolerances must be finite and not negative, the damping positive, and there must be a round.
     pub fn validate(&self) -> Result<()> {
+        first_of(self.faults())
+    }
+
+    /// Lists the settings that make no sense.
+    pub(crate) fn faults(&self) -> Vec<InvalidSetting> {
         let tolerances =
             [("ftol", self.ftol), ("xtol", self.xtol), ("gtol", self.gtol), ("diagonal_floor", self.diagonal_floor)];
-        for (name, value) in tolerances {
-            if !(value.is_finite() && value >= 0.0) {
-                return Err(Error::Usage(format!("{name} must be finite and not negative, not {value}")));
-            }
-        }
-        if !(self.initial_damping.is_finite() && self.initial_damping > 0.0) {
-            return Err(Error::Usage(format!("initial_damping must be positive, not {}", self.initial_damping)));
-        }
+        let mut faults: Vec<_> = tolerances.into_iter().filter_map(|(name, value)| not_negative(name, value)).collect();
+        faults.extend(positive("initial_damping", self.initial_damping));
         if !(self.largest_step > 0.0 && self.largest_step <= 1e30) {
-            return Err(Error::Usage(format!("largest_step must lie between 0 and 1e30, not {}", self.largest_step)));
+            let message = format!("must lie between 0 and 1e30, not {}", self.largest_step);
+            faults.push(InvalidSetting::new("largest_step", message));
         }
-        if self.max_rounds == 0 {
-            return Err(Error::Usage("max_rounds must be at least 1".into()));
-        }
-        Ok(())
+        faults.extend(some_rounds(self.max_rounds));
+        faults
     }
 }
 
@@ -107,17 +105,32 @@ impl Default for NelderMead {
 impl NelderMead {
     /// The tolerance must be finite and not negative, the size positive, and there must be a round.
     pub fn validate(&self) -> Result<()> {
-        if !(self.fatol.is_finite() && self.fatol >= 0.0) {
-            return Err(Error::Usage(format!("fatol must be finite and not negative, not {}", self.fatol)));
-        }
-        if !(self.size.is_finite() && self.size > 0.0) {
-            return Err(Error::Usage(format!("size must be positive, not {}", self.size)));
-        }
-        if self.max_rounds == 0 {
-            return Err(Error::Usage("max_rounds must be at least 1".into()));
-        }
-        Ok(())
+        first_of(self.faults())
     }
+
+    /// Lists the settings that make no sense.
+    pub(crate) fn faults(&self) -> Vec<InvalidSetting> {
+        let faults = [not_negative("fatol", self.fatol), positive("size", self.size), some_rounds(self.max_rounds)];
+        faults.into_iter().flatten().collect()
+    }
+}
+
+/// [`Error::Usage`] with the first of some faults.
+fn first_of(faults: Vec<InvalidSetting>) -> Result<()> {
+    faults.first().map_or(Ok(()), |fault| Err(Error::Usage(format!("{} {}", fault.name, fault.message))))
+}
+
+fn not_negative(name: &str, value: f64) -> Option<InvalidSetting> {
+    let message = || format!("must be finite and not negative, not {value}");
+    (!(value.is_finite() && value >= 0.0)).then(|| InvalidSetting::new(name, message()))
+}
+
+fn positive(name: &str, value: f64) -> Option<InvalidSetting> {
+    (!(value.is_finite() && value > 0.0)).then(|| InvalidSetting::new(name, format!("must be positive, not {value}")))
+}
+
+fn some_rounds(max_rounds: u32) -> Option<InvalidSetting> {
+    (max_rounds == 0).then(|| InvalidSetting::new("max_rounds", "must be at least 1"))
 }
 
 impl NelderMead {

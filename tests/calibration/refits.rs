@@ -61,9 +61,9 @@ pub fn nist(problem: &Problem, count: usize, seed: u64) -> Refits {
         starts.extend(near(&mut random, &problem.certified, &errors));
     }
     let sigmas = vec![sigma; y.len()];
-    let fitter = CurveFitter::new(problem.formula.clone(), Device::cpu()).unwrap().absolute_sigma(true);
+    let fitter = CurveFitter::new(problem.formula.clone(), Device::cpu()).absolute_sigma(true);
     let mut refits = Refits::new(&problem.name, problem.formula.parameters());
-    for fit in fitter.fit(&Curves::shared(problem.x.clone(), y, starts).sigma(sigmas)).unwrap() {
+    for fit in fitter.fit(&Curves::on_common_grid(problem.x.clone(), y, starts).sigma(sigmas)).unwrap() {
         refits.push(&problem.certified, &fit.parameters, &fit.errors);
         refits.chi2.push(fit.chi2);
         refits.dof = fit.dof;

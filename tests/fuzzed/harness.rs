@@ -155,9 +155,9 @@ pub fn formula(bytes: &[u8]) {
         let rows = formula.linearise(&[-1.0, 0.0, 2.0], &values).unwrap();
         assert_eq!(rows.len(), 3 * (1 + values.len()));
         assert!(!formula.wgsl(true).is_empty());
-        let Ok(fitter) = CurveFitter::new(formula, Device::cpu()) else { return };
-        let mut ties = lines.filter_map(|line| line.split_once('='));
-        let _ = ties.try_fold(fitter, |fitter, (name, tie)| fitter.tie(name.trim(), tie));
+        let ties = lines.filter_map(|line| line.split_once('='));
+        let fitter = CurveFitter::new(formula, Device::cpu());
+        let _ = ties.fold(fitter, |fitter, (name, tie)| fitter.tie(name.trim(), tie)).validate();
     });
     assert!(peak <= bytes.len() + MOST, "formula: {peak} bytes for a text of {}", bytes.len());
 }

@@ -102,12 +102,12 @@ fn decays() -> (Formula, Curves) {
     let curve =
         |k: usize| (0..x.len()).map(move |j| 3.0 * (-(0.5 + 0.1 * k as f64) * 0.2 * j as f64).exp() + noise(j, k));
     let y = (0..9).flat_map(curve).collect();
-    (Formula::parse("a*exp(-k*x)").unwrap(), Curves::shared(x, y, [1.0, 0.7].repeat(9)))
+    (Formula::parse("a*exp(-k*x)").unwrap(), Curves::on_common_grid(x, y, [1.0, 0.7].repeat(9)))
 }
 
 fn solved_curves(device: &Device, fallback: bool, solver: impl Into<Solver>) -> Result<Vec<Fit>> {
     let (formula, curves) = decays();
-    let fits = CurveFitter::new(formula, device.clone())?.solver(solver)?.cpu_fallback(fallback).fit(&curves)?;
+    let fits = CurveFitter::new(formula, device.clone()).solver(solver).cpu_fallback(fallback).fit(&curves)?;
     Ok(fits.iter().map(of_curve).collect())
 }
 
@@ -122,7 +122,7 @@ pub fn curves(device: &Device, fallback: bool) -> Result<Vec<Fit>> {
 /// As the device leaves them.
 pub fn unpolished(device: &Device, fallback: bool) -> Result<Vec<Fit>> {
     let (formula, curves) = decays();
-    let fitter = CurveFitter::new(formula, device.clone())?.polish(false).cpu_fallback(fallback);
+    let fitter = CurveFitter::new(formula, device.clone()).polish(false).cpu_fallback(fallback);
     Ok(fitter.fit(&curves)?.iter().map(of_curve).collect())
 }
 
@@ -132,15 +132,15 @@ pub fn simplices(device: &Device, fallback: bool) -> Result<Vec<Fit>> {
 
 pub fn columns(device: &Device, fallback: bool) -> Result<Vec<Fit>> {
     let (formula, curves) = decays();
-    let fits = CurveFitter::new(formula, device.clone())?.cpu_fallback(fallback).fit_columns(&curves)?;
+    let fits = CurveFitter::new(formula, device.clone()).cpu_fallback(fallback).fit_columns(&curves)?;
     Ok(vec![Fit(format!("{:?}", fits.status), [fits.parameters, fits.errors, fits.chi2].concat())])
 }
 
 /// Nobody but the device knows the model.
 pub fn wgsl_curves(device: &Device, simplex: bool) -> Result<Vec<Fit>> {
     let text = "fn model(p: array<f32, 2>, x: f32) -> f32 { return p[0] * expf(-p[1] * x); }";
-    let fitter = CurveFitter::new(CurveModel::wgsl(&["x"], &["a", "k"], text)?, device.clone())?;
+    let fitter = CurveFitter::new(CurveModel::wgsl(&["x"], &["a", "k"], text)?, device.clone());
     let nelder_mead = NelderMead { max_restarts: 2, ..CurveFitter::NELDER_MEAD };
-    let fitter = if simplex { fitter.solver(nelder_mead)? } else { fitter };
+    let fitter = if simplex { fitter.solver(nelder_mead) } else { fitter };
     Ok(fitter.cpu_fallback(false).fit(&decays().1)?.iter().map(of_curve).collect())
 }

@@ -12,13 +12,13 @@ const SPECTRA: usize = 3;
 fn curves() -> Curves {
     let x: Vec<f64> = (0..30).map(|j| 0.1 * f64::from(j)).collect();
     let y = x.iter().enumerate().map(|(j, x)| 3.0 * (-0.7 * x).exp() + 0.01 * (j as f64).sin()).collect();
-    Curves::shared(x, y, vec![1.0, 1.0]).sigma(vec![0.02; 30])
+    Curves::on_common_grid(x, y, vec![1.0, 1.0]).sigma(vec![0.02; 30])
 }
 
 fn decay(device: &Device) -> CurveFitter {
-    let fitter = CurveFitter::new(Formula::parse("a*exp(-k*x)").unwrap(), device.clone()).unwrap();
-    let fitter = fitter.bounds("a", 0.0, 10.0).unwrap().bounds("k", 0.0, 4.0).unwrap();
-    fitter.prior("k", 0.8, 0.5).unwrap()
+    let fitter = CurveFitter::new(Formula::parse("a*exp(-k*x)").unwrap(), device.clone());
+    let fitter = fitter.bounds("a", 0.0, 10.0).bounds("k", 0.0, 4.0);
+    fitter.prior("k", 0.8, 0.5)
 }
 
 fn spectra() -> Spectra {
@@ -151,7 +151,7 @@ fn a_swarm_finds_what_a_fit_finds() {
 #[test]
 fn what_has_no_residuals_says_so() {
     for device in devices() {
-        let robust = decay(&device).estimator(Estimator::Huber(1.0)).unwrap();
+        let robust = decay(&device).estimator(Estimator::Huber(1.0));
         let problem = Problems::of_curves(&robust, &curves()).unwrap().problem(0).unwrap();
         assert!(problem.residuals(&problem.start()).is_err());
         let plain = Problems::of_curves(&decay(&device), &curves()).unwrap().problem(0).unwrap();
@@ -160,19 +160,19 @@ fn what_has_no_residuals_says_so() {
         let costs = (problem.cost(&start).unwrap(), plain.cost(&start).unwrap());
         assert!(costs.0 > 0.0 && costs.0 < costs.1, "{costs:?}");
     }
-    let tied =
-        CurveFitter::new(Formula::parse("a*exp(-k*x)").unwrap(), Device::cpu()).unwrap().tie("a", "2*k").unwrap();
+    let tied = CurveFitter::new(Formula::parse("a*exp(-k*x)").unwrap(), Device::cpu()).tie("a", "2*k");
     assert!(Problems::of_curves(&tied, &curves()).is_err());
 }
 
 #[test]
 fn counts_with_sigma_or_below_zero_are_refused() {
     let x: Vec<f64> = (0..30).map(|j| 0.1 * f64::from(j)).collect();
-    let counts = decay(&Device::cpu()).estimator(Estimator::Poisson).unwrap();
+    let counts = decay(&Device::cpu()).estimator(Estimator::Poisson);
     let message = Problems::of_curves(&counts, &curves()).err().unwrap().to_string();
     assert!(message.starts_with("sigma: "), "{message}");
     let mut y = vec![2.0; 30];
     y[4] = -1.0;
-    let message = Problems::of_curves(&counts, &Curves::shared(x, y, vec![1.0, 1.0])).err().unwrap().to_string();
+    let message =
+        Problems::of_curves(&counts, &Curves::on_common_grid(x, y, vec![1.0, 1.0])).err().unwrap().to_string();
     assert!(message.contains("curve 0: bad_count: y is -1 at point 4"), "{message}");
 }

@@ -74,7 +74,7 @@ impl Gauss {
 
     /// The first `count`; `polish`: to the last digit.
     pub fn fit(&self, (device, solver): (&Device, Solver), polish: bool, count: usize) -> Result<Answers> {
-        let fitter = fitter(device.clone())?.solver(solver)?.polish(polish);
+        let fitter = fitter(device.clone())?.solver(solver).polish(polish);
         let mut answers = Answers::default();
         let mut columns = CurveColumns::default();
         let cut = if count == self.len() { Vec::new() } else { self.cut(count) };
@@ -86,7 +86,7 @@ impl Gauss {
                 continue;
             }
             for fit in fitter.fit(part)? {
-                answers.evaluations += f64::from(fit.nfev);
+                answers.evaluations += f64::from(fit.evaluations);
                 answers.parameters.extend(fit.parameters);
             }
         }
@@ -115,12 +115,13 @@ fn formula() -> Result<Formula> {
 
 /// With bounds, which the swarm needs.
 fn fitter(device: Device) -> Result<CurveFitter> {
-    CurveFitter::new(formula()?, device)?
-        .bounds("a", 1.0, 5000.0)?
-        .bounds("x0", -1.0, 5.0)?
-        .bounds("y0", -1.0, 5.0)?
-        .bounds("s", 0.2, 5.0)?
-        .bounds("c", -100.0, 500.0)
+    let fitter = CurveFitter::new(formula()?, device)
+        .bounds("a", 1.0, 5000.0)
+        .bounds("x0", -1.0, 5.0)
+        .bounds("y0", -1.0, 5.0)
+        .bounds("s", 0.2, 5.0)
+        .bounds("c", -100.0, 500.0);
+    Ok(fitter)
 }
 
 /// Some of the curves.
@@ -128,7 +129,7 @@ fn curves(y: &[f64], sigma: &[f64], starts: &[f64], range: std::ops::Range<usize
     let part = |values: &[f64], width: usize| values[range.start * width..range.end * width].to_vec();
     let coordinate = |pick: fn(usize) -> usize| (0..Gauss::POINTS).map(move |j| pick(j) as f64);
     let x = coordinate(|j| j % SIDE).chain(coordinate(|j| j / SIDE)).collect();
-    Curves::shared(x, part(y, Gauss::POINTS), part(starts, PARAMETERS)).sigma(part(sigma, Gauss::POINTS))
+    Curves::on_common_grid(x, part(y, Gauss::POINTS), part(starts, PARAMETERS)).sigma(part(sigma, Gauss::POINTS))
 }
 
 /// The place in [`TRUTH`] of a parameter of the formula.

@@ -88,9 +88,8 @@ fn ways(device: &Device) -> Vec<Way> {
 fn column(way: &Way, problems: &[Problem]) -> popfit::Result<Vec<End>> {
     let mut column = Vec::with_capacity(2 * problems.len());
     for problem in problems {
-        let fitter = CurveFitter::new(problem.model(way.differences), way.device.clone())?
-            .solver(way.solver)?
-            .polish(way.polish);
+        let fitter =
+            CurveFitter::new(problem.model(way.differences), way.device.clone()).solver(way.solver).polish(way.polish);
         let end = |fit: &CurveFit| End {
             parameters: digits(&fit.parameters, &problem.certified),
             errors: digits(&fit.errors, &problem.certified_errors),

@@ -70,7 +70,7 @@ impl Problem {
 
     /// Both starts as one call.
     pub fn fit(&self, fitter: &CurveFitter) -> Result<Vec<CurveFit>> {
-        fitter.fit(&Curves::shared(self.x.clone(), self.y.repeat(2), self.starts.concat()))
+        fitter.fit(&Curves::on_common_grid(self.x.clone(), self.y.repeat(2), self.starts.concat()))
     }
 }
 

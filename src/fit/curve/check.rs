@@ -2,18 +2,16 @@
 
 use std::sync::Arc;
 
-use super::CurveFitter;
 use super::data::{Curve, Grid};
 use super::objective::{CurveObjective, FAR, MODEL};
+use super::{CurveFitter, CurveRun};
 use crate::curve_model::{CurveModel, DerivativeCheck, check_jacobian, compare};
 use crate::error::Result;
 use crate::solver::{Estimator, Method, Objective};
 
-impl CurveFitter {
-    /// Compares the derivatives that the device computes with differences: in f64 by the model's Rust, so that a user's WGSL meets its
-    /// twin, too; of WGSL alone in f32 on the device, which are good to about 1e-3. `x` is (predictors, n). Errors as of
-    /// [`check_jacobian`], which needs no device.
-    pub fn check_jacobian(&self, x: &[f64], parameters: &[f64]) -> Result<Vec<DerivativeCheck>> {
+impl CurveRun {
+    /// [`CurveFitter::check_jacobian`].
+    pub(super) fn check_jacobian(&self, x: &[f64], parameters: &[f64]) -> Result<Vec<DerivativeCheck>> {
         if !self.device.inner.runs_wgsl() {
             return check_jacobian(self.model.clone(), x, parameters);
         }
@@ -36,7 +34,7 @@ impl CurveFitter {
         let points = curves.first().map_or(0, |curve| curve.y.len());
         let objective =
             CurveObjective::new((model, Estimator::LeastSquares, false), points, &Grid::Shared(Vec::new()), false);
-        let method = Method::LevenbergMarquardt(Self::LEVENBERG_MARQUARDT);
+        let method = Method::LevenbergMarquardt(CurveFitter::LEVENBERG_MARQUARDT);
         let mut population = self.device.inner.population(Arc::new(objective.record()), &method, curves.len())?;
         let batch = objective.batch(curves, &self.priors, FAR);
         let mut rows = pollster::block_on(async {

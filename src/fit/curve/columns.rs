@@ -3,7 +3,7 @@
 use super::CurveSolver;
 use super::data::Curves;
 use super::passage::Passage;
-use super::{CurveFit, CurveFitter};
+use super::{CurveFit, CurveRun};
 use crate::error::Result;
 use crate::formula::Formula;
 use crate::solver::whole::{MOST_PARAMETERS, MOST_POINTS};
@@ -16,6 +16,7 @@ const REST: usize = 4096;
 
 /// Results of many curves, row by row. P is the number of parameters.
 #[derive(Clone, Debug, Default, PartialEq)]
+#[non_exhaustive]
 pub struct CurveColumns {
     /// (curves, P); NaN where a fit could not start.
     pub parameters: Vec<f64>,
@@ -23,18 +24,36 @@ pub struct CurveColumns {
     pub errors: Vec<f64>,
     /// (curves): Σ ((y − model) / sigma)² over the points that are not masked.
     pub chi2: Vec<f64>,
-    /// (curves): codes of [`Status`], which [`Status::from_code`] reads.
-    pub status: Vec<i8>,
+    /// (curves): how each fit ended.
+    pub status: Vec<Status>,
     /// (curves): linearisations.
-    pub rounds: Vec<u16>,
+    pub rounds: Vec<u32>,
 }
 
+/// A status takes a byte per curve.
+const _: () = assert!(size_of::<Status>() == 1);
+
 impl CurveColumns {
+    /// Number of curves.
+    pub fn len(&self) -> usize {
+        self.status.len()
+    }
+
+    /// Tells whether there is no curve.
+    pub fn is_empty(&self) -> bool {
+        self.status.is_empty()
+    }
+
+    /// (curves): the codes of the statuses ([`Status::code`]).
+    pub fn status_codes(&self) -> Vec<i8> {
+        self.status.iter().map(|status| status.code() as i8).collect()
+    }
+
     /// How curve `k` ended, where it arrived: no population need take it up.
     pub(super) fn outcome(&self, k: usize) -> Option<Outcome> {
         let count = self.parameters.len() / self.status.len();
-        let status = Status::from_code(self.status[k].into()).filter(|status| status.is_success())?;
-        let rounds = self.rounds[k].into();
+        let status = Some(self.status[k]).filter(|status| status.is_success())?;
+        let rounds = self.rounds[k];
         let parameters = self.parameters[k * count..(k + 1) * count].to_vec();
         Some(Outcome { status: Some(status), rounds, evaluations: rounds, parameters, ..Outcome::default() })
     }
@@ -45,8 +64,8 @@ impl CurveColumns {
         self.parameters[row.clone()].copy_from_slice(&fit.parameters);
         self.errors[row].copy_from_slice(&fit.errors);
         self.chi2[k] = fit.chi2;
-        self.status[k] = fit.status.code() as i8;
-        self.rounds[k] = u16::try_from(fit.njev).unwrap_or(u16::MAX);
+        self.status[k] = fit.status;
+        self.rounds[k] = fit.rounds;
     }
 
     /// Sets the length; what is in the rows is nobody's until they are written.
@@ -54,30 +73,15 @@ impl CurveColumns {
         self.parameters.resize(curves * parameters, f64::NAN);
         self.errors.resize(curves * parameters, f64::NAN);
         self.chi2.resize(curves, f64::NAN);
-        self.status.resize(curves, Status::BadInput.code() as i8);
+        self.status.resize(curves, Status::BadInput);
         self.rounds.resize(curves, 0);
     }
 }
 
-impl CurveFitter {
-    /// Fits all curves into columns, without memory of its own for each fit. Parameters lie within 0.001 of their errors from the
-    /// minimum. (Where the noise is a fifth of the amplitude or more, a few of ten thousand do not, by little; with a GPU as many as
-    /// six of a thousand, by up to 0.02.) What [`polish`](Self::polish) does is not done. For more curves than memory holds call
-    /// [`fit_columns_into`](Self::fit_columns_into) with some at a time.
-    ///
-    /// Formulas of at most 16 parameters at up to 512 points, without ties, under Levenberg–Marquardt, are fitted whole: many side by
-    /// side in f32, then to their end in f64, unless a bound of what f32's rounding does to them is below 0.0005 errors. (GPUs do
-    /// so for least squares without priors, of at most 8 parameters at up to 128 points; what else there is the CPU fits.) Others
-    /// take the way of [`fit`](Self::fit).
-    pub fn fit_columns(&self, curves: &Curves) -> Result<CurveColumns> {
-        let mut columns = CurveColumns::default();
-        self.fit_columns_into(curves, &mut columns)?;
-        Ok(columns)
-    }
-
-    /// [`fit_columns`](Self::fit_columns) into columns whose memory is used again.
-    pub fn fit_columns_into(&self, curves: &Curves, columns: &mut CurveColumns) -> Result<()> {
-        self.redoing(|fitter| fitter.fit_columns_here(curves, columns))
+impl CurveRun {
+    /// [`CurveFitter::fit_columns_into`](super::CurveFitter::fit_columns_into).
+    pub(super) fn fit_columns(&self, curves: &Curves, columns: &mut CurveColumns) -> Result<()> {
+        self.redoing(|run| run.fit_columns_here(curves, columns))
     }
 
     /// On this device alone.
@@ -121,7 +125,7 @@ impl CurveFitter {
     /// What whole fits did not bring to an end goes the way of [`fit`](Self::fit), from its start.
     fn fit_rest(&self, curves: &Curves, points: usize, columns: &mut CurveColumns) -> Result<()> {
         let settings = self.settings();
-        let open = |k: &usize| columns.status[*k] <= 0 && columns.status[*k] != Status::BadInput.code() as i8;
+        let open = |k: &usize| !columns.status[*k].is_success() && columns.status[*k] != Status::BadInput;
         let rest: Vec<usize> = (0..columns.status.len()).filter(open).collect();
         for some in rest.chunks(REST) {
             let ready = some.iter().filter_map(|&k| curves.curve(k, points, &settings).ok()).collect();

@@ -29,19 +29,19 @@ pub struct Curves {
 
 impl Curves {
     /// Curves at the same points: `x` (predictors, points), `y` (curves, points), `starts` (curves, parameters), row by row.
-    pub fn shared(x: Vec<f64>, y: Vec<f64>, starts: Vec<f64>) -> Curves {
+    pub fn on_common_grid(x: Vec<f64>, y: Vec<f64>, starts: Vec<f64>) -> Curves {
         Curves { grid: Grid::Shared(x), y, starts, sigma: None, mask: None, lower: None, upper: None }
     }
 
     /// Curves with points of their own: `x` (curves, predictors, points).
-    pub fn own(x: Vec<f64>, y: Vec<f64>, starts: Vec<f64>) -> Curves {
+    pub fn on_own_grids(x: Vec<f64>, y: Vec<f64>, starts: Vec<f64>) -> Curves {
         Curves { grid: Grid::Own(x), y, starts, sigma: None, mask: None, lower: None, upper: None }
     }
 
     /// Problems of `rows` residuals r(θ), of which Σ r² is to be least: curves at x = 0, 1, … with y = 0. `starts` (problems, parameters).
     pub fn residuals(rows: usize, parameters: usize, starts: Vec<f64>) -> Curves {
         let problems = starts.len() / parameters.max(1);
-        Curves::shared((0..rows).map(|row| row as f64).collect(), vec![0.0; problems * rows], starts)
+        Curves::on_common_grid((0..rows).map(|row| row as f64).collect(), vec![0.0; problems * rows], starts)
     }
 
     /// Standard deviations (curves, points); without, all are 1.

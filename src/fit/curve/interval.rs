@@ -3,7 +3,7 @@
 
 use super::data::Curves;
 use super::search::Search;
-use super::{CurveFit, CurveFitter};
+use super::{CurveFit, CurveRun};
 use crate::error::{Error, Result};
 use crate::fit::probability::{tail_of, threshold};
 
@@ -12,6 +12,7 @@ const TOGETHER: usize = 8192;
 
 /// Where the profile of one parameter of one curve reaches a probability.
 #[derive(Clone, Debug, PartialEq)]
+#[non_exhaustive]
 pub struct Interval {
     /// Its name.
     pub parameter: String,
@@ -25,13 +26,9 @@ pub struct Interval {
     pub upper: f64,
 }
 
-impl CurveFitter {
-    /// Confidence intervals of `fits`, which [`fit`](Self::fit) made of `curves`: for each curve those of all `parameters` (none: all that
-    /// may move) at all `sigmas` (none: 1, 2, 3; below 1 they are probabilities), as lmfit's `conf_interval` defines them. The
-    /// probability of a rise is that of an F-test with χ²/dof as noise, or that of χ² itself with
-    /// [`absolute_sigma`](Self::absolute_sigma) and counts. Limits are good to 1e-6 of an error. All curves are probed at once:
-    /// each round of the searches is one population.
-    pub fn conf_interval(
+impl CurveRun {
+    /// [`CurveFitter::confidence_intervals`](super::CurveFitter::confidence_intervals).
+    pub(super) fn confidence_intervals(
         &self,
         curves: &Curves,
         fits: &[CurveFit],

@@ -10,7 +10,7 @@ use rayon::prelude::*;
 use super::data::{Curve, Curves, Grid, has_squares};
 use super::sizes::sizes;
 use super::witness::few;
-use super::{CurveColumns, CurveFitter, begin};
+use super::{CurveColumns, CurveRun, begin};
 use crate::cpu::CpuDevice;
 use crate::error::Result;
 use crate::formula::{Elementary, Formula};
@@ -30,7 +30,7 @@ const FAR: f64 = 100.0;
 
 /// Curves on their way through f32 and f64.
 pub(super) struct Passage<'a> {
-    fitter: &'a CurveFitter,
+    fitter: &'a CurveRun,
     curves: &'a Curves,
     points: usize,
     x: &'a [f64],
@@ -44,6 +44,17 @@ pub(super) struct Passage<'a> {
     exact: bool,
 }
 
+/// Some rows of the results.
+struct Rows<'a> {
+    /// (rows, P)
+    parameters: &'a mut [f64],
+    /// (rows, P): variances until the end.
+    errors: &'a mut [f64],
+    chi2: &'a mut [f64],
+    status: &'a mut [Status],
+    rounds: &'a mut [u32],
+}
+
 /// In f32, where the device does that; and in f64, on the host.
 struct Precisions {
     single: Option<Box<dyn WholeFits>>,
@@ -52,7 +63,7 @@ struct Precisions {
 
 impl<'a> Passage<'a> {
     pub fn new(
-        fitter: &'a CurveFitter,
+        fitter: &'a CurveRun,
         curves: &'a Curves,
         points: usize,
         (formula, settings): (&'a Formula, LevenbergMarquardt),
@@ -127,8 +138,8 @@ impl<'a> Passage<'a> {
         let wide = columns.parameters.chunks_mut(most * p).zip(columns.errors.chunks_mut(most * p));
         let narrow = columns.chi2.chunks_mut(most).zip(columns.status.chunks_mut(most));
         let parts = wide.zip(narrow).zip(columns.rounds.chunks_mut(most)).enumerate();
-        let parts = parts.map(|(k, (((parameters, variances), (chi2, status)), rounds))| {
-            (k * most, WholeColumns { parameters, variances, chi2, promises: &mut [], status, rounds })
+        let parts = parts.map(|(k, (((parameters, errors), (chi2, status)), rounds))| {
+            (k * most, Rows { parameters, errors, chi2, status, rounds })
         });
         let capacity = most.min(self.curves.starts.len() / p);
         if here {
@@ -147,10 +158,17 @@ impl<'a> Passage<'a> {
     }
 
     /// Some curves from their starts to their errors.
-    fn part(&self, first: usize, precisions: &mut Precisions, columns: WholeColumns<'_>) -> Result<()> {
-        let (p, points, count) = (self.parameters, self.points, columns.chi2.len());
-        let mut promises = vec![f64::NAN; count];
-        let columns = &mut WholeColumns { promises: &mut promises, ..columns };
+    fn part(&self, first: usize, precisions: &mut Precisions, rows: Rows<'_>) -> Result<()> {
+        let (p, points, count) = (self.parameters, self.points, rows.chi2.len());
+        let (mut promises, mut codes, mut rounds) = (vec![f64::NAN; count], vec![WAITING; count], vec![0; count]);
+        let columns = &mut WholeColumns {
+            parameters: rows.parameters,
+            variances: rows.errors,
+            chi2: rows.chi2,
+            promises: &mut promises,
+            status: &mut codes,
+            rounds: &mut rounds,
+        };
         let last = first + count;
         let own_grid = matches!(self.curves.grid, Grid::Own(_));
         let of_fit = self.predictors * points;
@@ -179,6 +197,11 @@ impl<'a> Passage<'a> {
             double.fit(&batch, columns)?;
         }
         self.finish(first, (&batch, &sizes), columns);
+        let ends = rows.status.iter_mut().zip(rows.rounds).zip(codes.iter().zip(&rounds));
+        for ((status, rounds), (code, round)) in ends {
+            *status = Status::from_code((*code).into()).unwrap_or(Status::MaxRounds);
+            *rounds = (*round).into();
+        }
         Ok(())
     }
 
@@ -214,7 +237,7 @@ impl<'a> Passage<'a> {
         start.iter().any(|start| begin::is_nothing(*start, 1.0)) || !alike
     }
 
-    /// Curve `index` as [`fit`](CurveFitter::fit) sees it; `None` where it cannot be fitted.
+    /// Curve `index` as [`fit`](crate::CurveFitter::fit) sees it; `None` where it cannot be fitted.
     fn curve(&self, index: usize) -> Option<Curve> {
         self.curves.curve(index, self.points, &self.fitter.settings()).ok()
     }
@@ -254,7 +277,7 @@ impl<'a> Passage<'a> {
         });
     }
 
-    /// Whether curve `k` of the batch, all of whose y are finite or not, can be fitted: what [`fit`](CurveFitter::fit) names as a bad
+    /// Whether curve `k` of the batch, all of whose y are finite or not, can be fitted: what [`fit`](crate::CurveFitter::fit) names as a bad
     /// input cannot.
     fn is_good(&self, batch: &WholeBatch<'_>, (k, all_finite): (usize, bool), bad_x: &[usize]) -> bool {
         let (p, points) = (self.parameters, self.points);
@@ -333,7 +356,7 @@ fn resume(batch: &WholeBatch<'_>, p: usize, columns: &mut WholeColumns<'_>) {
 }
 
 /// Bounds of all curves, (P), or of each, (curves, P), where they differ; held parameters have equal ones.
-fn bounds(fitter: &CurveFitter, curves: &Curves) -> Option<(Vec<f64>, Vec<f64>)> {
+fn bounds(fitter: &CurveRun, curves: &Curves) -> Option<(Vec<f64>, Vec<f64>)> {
     let held = fitter.held.iter().any(|held| *held);
     let own = curves.lower.is_some() || curves.upper.is_some();
     if !held && !own {

@@ -3,18 +3,17 @@
 use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
 
-use super::CurveFitter;
-use super::CurveSolver;
 use super::data::{Curve, Grid};
 use super::objective::CurveObjective;
 use super::witness::few;
+use super::{CurveFitter, CurveRun, CurveSolver};
 use crate::error::Result;
 use crate::fit::solve::halving;
 use crate::solver::recording::Recording;
 use crate::solver::{Batch, Method, Objective, Outcome, Population, Status, linearise, optimise};
 
 pub(super) struct Passes<'a> {
-    fitter: &'a CurveFitter,
+    fitter: &'a CurveRun,
     /// Curves that enter together.
     pub capacity: usize,
     objective: CurveObjective,
@@ -26,7 +25,7 @@ pub(super) struct Passes<'a> {
 
 impl Passes<'_> {
     /// At most `most` curves are asked for at once.
-    pub fn new<'a>(fitter: &'a CurveFitter, grid: &Grid, points: usize, most: usize) -> Result<Passes<'a>> {
+    pub fn new<'a>(fitter: &'a CurveRun, grid: &Grid, points: usize, most: usize) -> Result<Passes<'a>> {
         let (lm, simplex) = match fitter.solver {
             CurveSolver::Lm(lm) => (Some(lm), None),
             CurveSolver::NelderMead(simplex) => (None, Some(simplex)),
@@ -42,7 +41,7 @@ impl Passes<'_> {
         let mut capacity = most;
         let share = [&first, &evaluation, &sums].into_iter().flatten().count();
         for (recording, method) in [&first, &evaluation, &sums].into_iter().flatten() {
-            let members = device.capacity(recording, fitter.memory)?;
+            let members = device.capacity(recording, fitter.max_memory)?;
             capacity = capacity.min((members / method.lanes() / share).max(1));
         }
         let [linearise, simplex, sums] = halving(&mut capacity, |capacity| {

@@ -2,21 +2,21 @@
 
 use std::fmt::Write;
 
-use super::CurveSolver;
 use super::{CurveFit, CurveFitter};
+use crate::fit::Solver;
 use crate::solver::Estimator;
 
 /// Correlations below this are not reported.
 const LEAST_CORRELATION: f64 = 0.1;
 
 impl CurveFitter {
-    /// What lmfit's `fit_report` prints of a fit: statistics, parameters with errors and starts, and the correlations above 0.1.
+    /// Describes a fit as lmfit's `fit_report` does: statistics, parameters with errors and starts, and the correlations above 0.1.
     pub fn report(&self, fit: &CurveFit) -> String {
         let mut text = "[[Fit Statistics]]\n".to_owned();
         let free = fit.points as i64 - fit.dof;
         let lines = [
             ("# fitting method", self.method()),
-            ("# function evals", fit.nfev.to_string()),
+            ("# function evals", fit.evaluations.to_string()),
             ("# data points", fit.points.to_string()),
             ("# variables", free.to_string()),
             ("chi-square", fixed(fit.chi2)),
@@ -46,8 +46,8 @@ impl CurveFitter {
 
     fn method(&self) -> String {
         let solver = match self.solver {
-            CurveSolver::Lm(_) => "Levenberg-Marquardt",
-            CurveSolver::NelderMead(_) => "Nelder-Mead",
+            Solver::Lm(_) | Solver::LmNelderMead(..) => "Levenberg-Marquardt",
+            Solver::NelderMead(_) => "Nelder-Mead",
         };
         match self.estimator {
             Estimator::LeastSquares => solver.to_owned(),
@@ -58,7 +58,7 @@ impl CurveFitter {
     /// The value of parameter `p`, its error, and where it started, or why it did not.
     fn variable(&self, fit: &CurveFit, p: usize) -> String {
         let (value, error) = (fit.parameters[p], fit.errors[p]);
-        let tie = self.ties.iter().find(|tie| tie.0 == p);
+        let tie = self.ties.iter().find(|tie| tie.parameter == self.model.parameters()[p]);
         if tie.is_none() && error == 0.0 {
             let sign = if value < 0.0 { "" } else { " " };
             return format!("{sign}{} (fixed)", general(value));
@@ -73,7 +73,7 @@ impl CurveFitter {
             }
         }
         match tie {
-            Some((_, expression)) => format!("{text} == '{expression}'"),
+            Some(tie) => format!("{text} == '{}'", tie.value),
             None => format!("{text} (init = {})", general(fit.start[p])),
         }
     }
@@ -81,7 +81,7 @@ impl CurveFitter {
     fn correlations(&self, fit: &CurveFit, text: &mut String) {
         let names = self.model.parameters();
         let count = names.len();
-        let tied = |p: usize| self.ties.iter().any(|tie| tie.0 == p);
+        let tied = |p: usize| self.ties.iter().any(|tie| tie.parameter == names[p]);
         let correlation = fit.correlation();
         let pairs = (0..count).flat_map(|p| (p + 1..count).map(move |q| (p, q)));
         let mut found: Vec<(String, f64)> = pairs

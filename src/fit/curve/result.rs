@@ -1,9 +1,8 @@
 //! How one curve's fit ended, as scipy's users know it.
 
-use super::CurveFitter;
-use super::CurveSolver;
 use super::data::Curve;
 use super::polish::Problem;
+use super::{CurveRun, CurveSolver};
 use crate::fit::sound;
 use crate::solver::{Estimator, Outcome, Status};
 
@@ -12,6 +11,7 @@ const VAGUE: f64 = 1e6;
 
 /// One curve's result. P is the number of parameters.
 #[derive(Clone, Debug)]
+#[non_exhaustive]
 pub struct CurveFit {
     /// scipy `least_squares`' codes, and popfit's own below 0.
     pub status: Status,
@@ -21,9 +21,13 @@ pub struct CurveFit {
     pub parameters: Vec<f64>,
     /// (P): where the fit started.
     pub start: Vec<f64>,
-    /// (P): square roots of the covariance's diagonal; 0 for held parameters, NaN for undetermined ones and those at a bound. Where χ² is
-    /// to tell the noise, it tells no less than the rounding of the data. All are NaN where a parameter has no effect
-    /// ([`Status::Singular`]).
+    /// (P): square roots of the covariance's diagonal; 0 for fixed parameters, NaN for undetermined ones and those at a bound. All are
+    /// NaN where a parameter has no effect ([`Status::Singular`]).
+    ///
+    /// Unless [`absolute_sigma`](crate::CurveFitter::absolute_sigma) is set, sigma has relative meaning only: the covariance (JᵀJ)⁻¹ is
+    /// multiplied by χ²/dof, so that a common factor of all sigmas changes no error. So do scipy's `curve_fit`
+    /// (`absolute_sigma=False`) and lmfit (`scale_covar=True`) by default. With it the errors are those of (JᵀJ)⁻¹ alone. χ² counts as
+    /// no less than the rounding of the data leaves of it, and without degrees of freedom the errors are NaN.
     pub errors: Vec<f64>,
     /// (P, P), row by row, at the solution.
     pub covariance: Vec<f64>,
@@ -38,10 +42,10 @@ pub struct CurveFit {
     pub aic: f64,
     /// As `aic`.
     pub bic: f64,
-    /// Evaluations of the model, and how many of them had derivatives.
-    pub nfev: u32,
-    /// As `nfev`.
-    pub njev: u32,
+    /// Evaluations of the model, with or without derivatives (scipy's `nfev`).
+    pub evaluations: u32,
+    /// Those of the evaluations that were linearisations: the solver's rounds, and those of the polish (scipy's `njev`).
+    pub rounds: u32,
     /// Largest |Jᵀr| of a free parameter that is not at a bound: scipy's `optimality`.
     pub optimality: f64,
 }
@@ -61,8 +65,8 @@ impl CurveFit {
             dof: 0,
             aic: f64::NAN,
             bic: f64::NAN,
-            nfev: 0,
-            njev: 0,
+            evaluations: 0,
+            rounds: 0,
             optimality: f64::NAN,
         }
     }
@@ -110,7 +114,7 @@ fn message(status: Status) -> &'static str {
     }
 }
 
-impl CurveFitter {
+impl CurveRun {
     /// Refines an outcome and takes its errors from the rows in f64.
     pub(super) fn finish(&self, curve: &Curve, outcome: &Outcome) -> CurveFit {
         sound::curve(self.refined(curve, outcome))
@@ -121,8 +125,8 @@ impl CurveFitter {
         let mut fit = CurveFit::blank(count);
         fit.status = outcome.status.unwrap_or(Status::Interrupted);
         fit.message = message(fit.status).into();
-        fit.nfev = outcome.evaluations;
-        fit.njev = if matches!(self.solver, CurveSolver::NelderMead(_)) { 0 } else { outcome.rounds };
+        fit.evaluations = outcome.evaluations;
+        fit.rounds = if matches!(self.solver, CurveSolver::NelderMead(_)) { 0 } else { outcome.rounds };
         fit.parameters.clone_from(&outcome.parameters);
         fit.start.clone_from(&curve.start);
         (fit.points, fit.dof) = (curve.used, curve.used as i64 - curve.free().len() as i64);
@@ -153,8 +157,8 @@ impl CurveFitter {
                 fit.message = message(fit.status).into();
             }
         }
-        fit.nfev += evaluations;
-        fit.njev += evaluations;
+        fit.evaluations += evaluations;
+        fit.rounds += evaluations;
         fit.chi2 = rows.chi2;
         fit.judge(curve.free().len(), self.estimator);
         let inside = problem.inside(&fit.parameters);

@@ -1,6 +1,6 @@
 //! The end of a fit whose model is WGSL alone: χ² and errors are those of the device's sums.
 
-use super::CurveFitter;
+use super::CurveRun;
 use super::data::Curve;
 use super::polish::Problem;
 use super::result::CurveFit;
@@ -11,7 +11,7 @@ use crate::solver::triangle::packed_index;
 /// Eigenvalues below this share of the largest are rounding of f32 sums.
 const TOLERANCE: f64 = 1e-6;
 
-impl CurveFitter {
+impl CurveRun {
     /// Fills χ², the information criteria, gradient and covariance from an outcome in units of the curve's scale, its parameters physical.
     pub(super) fn finish_by_sums(&self, curve: &Curve, outcome: &Outcome, problem: &Problem, fit: &mut CurveFit) {
         let count = curve.start.len();

@@ -2,17 +2,23 @@
 
 use std::sync::Arc;
 
-use super::CurveFitter;
 use super::data::Curves;
 use super::objective::{CurveObjective, FAR};
+use super::{CurveFitter, CurveRun};
 use crate::error::{Error, Result};
 use crate::fit::task::{Job, Task};
 use crate::solver::Objective;
 use crate::solver::recording::Parameter;
 
 impl CurveFitter {
-    /// A task for every curve. A curve that cannot be fitted is an error.
+    /// Makes a task of every curve. A curve that cannot be fitted is an error.
     pub(in crate::fit) fn tasks(&self, curves: &Curves) -> Result<Vec<Task>> {
+        self.checked()?.tasks(curves)
+    }
+}
+
+impl CurveRun {
+    fn tasks(&self, curves: &Curves) -> Result<Vec<Task>> {
         if !self.ties.is_empty() {
             return Err(Error::Usage("tied parameters: put their expressions into the formula".into()));
         }

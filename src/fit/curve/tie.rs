@@ -1,36 +1,13 @@
 //! Tied parameters: the fit runs without them, its result has them again.
 
 use super::data::Curves;
-use super::{CurveFit, CurveFitter};
+use super::{CurveFit, CurveRun};
 use crate::error::{Error, Result};
 use crate::fit::sound;
-use crate::formula::{Formula, Ties};
+use crate::formula::Ties;
 use crate::solver::Status;
 
-impl CurveFitter {
-    /// Ties a parameter to an expression of other parameters, `tie("b", "2*a + 1")`: any formula without predictors. The parameter keeps
-    /// its place in starts (which are not read) and results; its error is propagated. [`Error::Formula`] when the expression cannot be
-    /// read, [`Error::Usage`] for names that are no parameters, circles, parameters that are tied already or have bounds, a prior or a
-    /// held value, and models that are no formula.
-    pub fn tie(mut self, parameter: &str, expression: &str) -> Result<CurveFitter> {
-        let p = self.index(parameter)?;
-        if let Some((_, first)) = self.ties.iter().find(|tie| tie.0 == p) {
-            return Err(Error::Usage(format!("`{parameter}` is tied twice: it is `{first}` already")));
-        }
-        let bounded = self.lower[p] > f64::NEG_INFINITY || self.upper[p] < f64::INFINITY;
-        if bounded || self.held[p] || self.priors[p].is_some() {
-            return Err(Error::Usage(format!("`{parameter}` has bounds, a prior or is held: it cannot be tied")));
-        }
-        self.ties.push((p, expression.to_owned()));
-        Ties::new(self.formula()?, &self.ties)?;
-        Ok(self)
-    }
-
-    fn formula(&self) -> Result<&Formula> {
-        let missing = || Error::Usage("a tie is put into a formula: this model is none".into());
-        self.model.formula().ok_or_else(missing)
-    }
-
+impl CurveRun {
     /// The number of a parameter that is not tied.
     pub(super) fn untied(&self, parameter: &str) -> Result<usize> {
         let p = self.index(parameter)?;
@@ -42,11 +19,11 @@ impl CurveFitter {
 
     /// [`fit`](Self::fit) of what is not tied.
     pub(super) fn fit_tied(&self, curves: &Curves) -> Result<Vec<CurveFit>> {
-        let ties = Ties::new(self.formula()?, &self.ties)?;
+        let ties = self.substitute(&self.ties)?;
         let count = self.model.parameters().len();
         let (total, _) = curves.shape(self.model.predictors(), self.model.parameters())?;
         let pick = |values: &[f64]| ties.kept.iter().map(|&p| values[p]).collect::<Vec<f64>>();
-        let fitter = CurveFitter {
+        let fitter = CurveRun {
             lower: pick(&self.lower),
             upper: pick(&self.upper),
             held: ties.kept.iter().map(|&p| self.held[p]).collect(),

@@ -2,7 +2,7 @@
 
 use std::sync::atomic::Ordering;
 
-use super::CurveFitter;
+use super::CurveRun;
 use super::data::Curve;
 use super::witness::{ROUNDING_OF_WGSL, ROUNDING_OF_X};
 use crate::error::{Error, Result};
@@ -11,7 +11,7 @@ use crate::solver::recording::CustomInput;
 /// How far a second look is from the first, in units of the parameters.
 const ASIDE: f64 = 0.125;
 
-impl CurveFitter {
+impl CurveRun {
     /// [`Error::Model`] when a GPU's values are not those of the twin in Rust where a curve begins, or a little beside that. Once a model.
     pub(super) fn check_twin(&self, curve: &Curve) -> Result<()> {
         let Some(alike) = self.model.alike().filter(|_| self.device.inner.runs_wgsl()) else { return Ok(()) };

@@ -7,9 +7,8 @@
 //! (`polish`, `resume`), which costs time and no digit. Simplices and models of WGSL alone have nobody to do so, and no sound bound: how
 //! far f32 ends from a minimum goes with the square of the Jacobian's condition, which in NIST's problems exceeds what f32 holds.
 
-use super::CurveFitter;
-use super::CurveSolver;
 use super::data::Curve;
+use super::{CurveRun, CurveSolver};
 use crate::error::{Error, Result};
 use crate::solver::triangle::packed_index;
 use crate::solver::{Estimator, Outcome, Status};
@@ -38,7 +37,7 @@ pub(super) fn few(fits: impl Iterator<Item = usize>, status: impl Fn(usize) -> O
     (0..count).map(|i| ended[i * ended.len() / count]).collect()
 }
 
-impl CurveFitter {
+impl CurveRun {
     /// [`Error::DeviceUntrusted`] when the cost that a GPU `told` of a fit is not that of its `parameters`. Whether it still falls there is
     /// no question of trust: f32 may be at its end where f64 is not.
     pub(super) fn hear(&self, curve: &Curve, parameters: &[f64], told: f64) -> Result<()> {

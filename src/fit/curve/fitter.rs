@@ -1,0 +1,235 @@
+//! The settings of fits of curves, as users make them.
+
+use super::columns::CurveColumns;
+use super::data::Curves;
+use super::{CurveFit, Interval, Prior};
+use crate::curve_model::{CurveModel, DerivativeCheck};
+use crate::error::Result;
+use crate::fit::{Device, Solver};
+use crate::solver::{Estimator, LevenbergMarquardt, NelderMead};
+
+/// A value that a user sets for one parameter.
+#[derive(Clone, Debug)]
+pub(super) struct Named<T> {
+    pub parameter: String,
+    pub value: T,
+}
+
+/// Lower and upper bound of a parameter.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Bounds {
+    pub lower: f64,
+    pub upper: f64,
+}
+
+/// Fits a model to many curves at once, by least squares or another [`Estimator`].
+///
+/// Setters do not fail. A fit begins with a check of all settings together, and
+/// [`Error::InvalidSettings`](crate::Error::InvalidSettings) lists every fault with its remedy.
+///
+/// ```
+/// use popfit::{CurveFitter, Curves, Device, Formula};
+///
+/// let x: Vec<f64> = (0..20).map(|j| 0.2 * f64::from(j)).collect();
+/// let y = [0.5, 1.0_f64].iter().flat_map(|k| x.iter().map(move |x| 3.0 * (-k * x).exp())).collect();
+/// let curves = Curves::on_common_grid(x.clone(), y, [1.0, 0.7].repeat(2));
+/// let fitter = CurveFitter::new(Formula::parse("a*exp(-k*x)")?, Device::cpu()).bounds("k", 0.0, 10.0);
+/// let fits = fitter.fit(&curves)?;
+/// assert!(fits.iter().all(|fit| fit.status.is_success()));
+/// assert!((fits[1].parameters[1] - 1.0).abs() < 1e-9);
+/// # Ok::<(), popfit::Error>(())
+/// ```
+#[derive(Clone, Debug)]
+pub struct CurveFitter {
+    pub(super) model: CurveModel,
+    pub(super) device: Device,
+    pub(super) solver: Solver,
+    pub(super) bounds: Vec<Named<Bounds>>,
+    pub(super) fixed: Vec<String>,
+    pub(super) priors: Vec<Named<Prior>>,
+    /// Expressions.
+    pub(super) ties: Vec<Named<String>>,
+    pub(super) estimator: Estimator,
+    pub(super) absolute_sigma: bool,
+    pub(super) polish: bool,
+    pub(super) max_memory: Option<u64>,
+    pub(super) cpu_fallback: Option<bool>,
+}
+
+/// Adds a value, or replaces the one that the parameter has.
+fn set<T>(values: &mut Vec<Named<T>>, parameter: &str, value: T) {
+    values.retain(|known| known.parameter != parameter);
+    values.push(Named { parameter: parameter.to_owned(), value });
+}
+
+impl CurveFitter {
+    /// Tolerances of rows in f64, at most 500 rounds, and limits on steps (all of the 54 NIST StRD fits instead of 50).
+    pub const LEVENBERG_MARQUARDT: LevenbergMarquardt = LevenbergMarquardt {
+        max_rounds: 500,
+        ftol: 1e-14,
+        xtol: 1e-12,
+        gtol: 1e-12,
+        initial_damping: 1e-3,
+        max_rejections: 30,
+        diagonal_floor: 0.3,
+        largest_step: 0.7,
+    };
+
+    /// A simplex that goes on until rounding stops it, spread again up to 20 times: 51 of the 54 NIST StRD fits (44 to 51 with other
+    /// sizes).
+    pub const NELDER_MEAD: NelderMead = NelderMead { max_rounds: 20_000, fatol: 0.0, size: 0.5, max_restarts: 20 };
+
+    /// Makes a fitter of a [`Formula`](crate::Formula) or another [`CurveModel`], with
+    /// [`LEVENBERG_MARQUARDT`](Self::LEVENBERG_MARQUARDT). The model may have up to 32 parameters, and must run on the device. A model
+    /// that runs on the CPU alone does so where [`Device::auto`] has chosen a GPU.
+    pub fn new(model: impl Into<CurveModel>, device: Device) -> CurveFitter {
+        CurveFitter {
+            model: model.into(),
+            device,
+            solver: Self::LEVENBERG_MARQUARDT.into(),
+            bounds: Vec::new(),
+            fixed: Vec::new(),
+            priors: Vec::new(),
+            ties: Vec::new(),
+            estimator: Estimator::LeastSquares,
+            absolute_sigma: false,
+            polish: true,
+            max_memory: None,
+            cpu_fallback: None,
+        }
+    }
+
+    /// Replaces the solver. A simplex starts with an edge of `size` × |start|, to a factor of √2, or `size` where the start is 0.
+    /// [`Solver::LmNelderMead`] is for spectra only.
+    #[must_use]
+    pub fn solver(self, solver: impl Into<Solver>) -> CurveFitter {
+        CurveFitter { solver: solver.into(), ..self }
+    }
+
+    /// Sets the bounds of a parameter in all curves that bring none. Infinite bounds are none.
+    #[must_use]
+    pub fn bounds(mut self, parameter: &str, lower: f64, upper: f64) -> CurveFitter {
+        set(&mut self.bounds, parameter, Bounds { lower, upper });
+        self
+    }
+
+    /// Fixes a parameter at the start of each curve.
+    #[must_use]
+    pub fn fix(mut self, parameter: &str) -> CurveFitter {
+        self.fixed.push(parameter.to_owned());
+        self
+    }
+
+    /// Sets a Gaussian prior of a parameter: the row (mean − parameter) / sigma. Without [`absolute_sigma`](Self::absolute_sigma) the
+    /// errors are multiplied by the root of χ²/dof, the prior's share in them, too.
+    #[must_use]
+    pub fn prior(mut self, parameter: &str, mean: f64, sigma: f64) -> CurveFitter {
+        set(&mut self.priors, parameter, Prior { mean, sigma });
+        self
+    }
+
+    /// Ties a parameter to an expression of other parameters, `tie("b", "2*a + 1")`: any formula without predictors. The parameter keeps
+    /// its place in starts (which are not read) and results; its error is propagated. The model must be a formula, and the parameter may
+    /// have no bounds and no prior, and may not be fixed.
+    #[must_use]
+    pub fn tie(mut self, parameter: &str, expression: &str) -> CurveFitter {
+        self.ties.push(Named { parameter: parameter.to_owned(), value: expression.to_owned() });
+        self
+    }
+
+    /// Chooses how residuals count; least squares unless set.
+    #[must_use]
+    pub fn estimator(self, estimator: Estimator) -> CurveFitter {
+        CurveFitter { estimator, ..self }
+    }
+
+    /// Says that sigma is known in absolute terms, as `absolute_sigma=True` of scipy's `curve_fit` does. If it is not (the default),
+    /// sigma has relative meaning only, and the covariance is multiplied by χ²/dof, as it is by scipy's `curve_fit` and, with
+    /// `scale_covar`, by lmfit. Counts ([`Estimator::Poisson`]) are always absolute. See [`CurveFit::errors`].
+    #[must_use]
+    pub fn absolute_sigma(self, absolute_sigma: bool) -> CurveFitter {
+        CurveFitter { absolute_sigma, ..self }
+    }
+
+    /// Refines the result of Levenberg–Marquardt by Gauss–Newton steps in f64 on the host (the default), through a QR decomposition of
+    /// the Jacobian, which keeps the digits that normal equations lose. Fits that f32 on a GPU brings to no good end are made again by
+    /// the host.
+    #[must_use]
+    pub fn polish(self, polish: bool) -> CurveFitter {
+        CurveFitter { polish, ..self }
+    }
+
+    /// Limits the memory of a population to this many bytes.
+    #[must_use]
+    pub fn max_memory(self, bytes: u64) -> CurveFitter {
+        CurveFitter { max_memory: Some(bytes), ..self }
+    }
+
+    /// Sends curves that a GPU has failed to fit twice to the CPU, if the model runs there. Unless set they go there where popfit chose
+    /// the GPU (`auto`, `all`), and the failure is an error where the user did.
+    #[must_use]
+    pub fn cpu_fallback(self, cpu_fallback: bool) -> CurveFitter {
+        CurveFitter { cpu_fallback: Some(cpu_fallback), ..self }
+    }
+
+    /// Checks the settings, as every fit does at its beginning.
+    ///
+    /// # Errors
+    /// [`Error::InvalidSettings`](crate::Error::InvalidSettings) lists every fault.
+    pub fn validate(&self) -> Result<()> {
+        self.checked().map(drop)
+    }
+
+    /// Returns one result per curve, in their order. Where the data and a formula at its start differ ten thousandfold, the parameters
+    /// in which it is linear begin at their least squares with the others at their starts.
+    ///
+    /// On the CPU the curves that [`fit_columns`](Self::fit_columns) fits whole go the same way, in f64 and to the solver's tolerances;
+    /// curves that do not arrive so are taken up from their starts by a population.
+    ///
+    /// A curve that cannot be fitted has a status; an [`Error`](crate::Error) means that the run failed.
+    pub fn fit(&self, curves: &Curves) -> Result<Vec<CurveFit>> {
+        self.checked()?.fit(curves)
+    }
+
+    /// Fits all curves into columns, without memory of its own for each fit. Parameters lie within 0.001 of their errors from the
+    /// minimum. (Where the noise is a fifth of the amplitude or more, a few of ten thousand do not, by little; with a GPU as many as
+    /// six of a thousand, by up to 0.02.) There is no [`polish`](Self::polish). For more curves than memory holds call
+    /// [`fit_columns_into`](Self::fit_columns_into) with some at a time.
+    ///
+    /// Formulas of at most 16 parameters at up to 512 points, without ties, under Levenberg–Marquardt, are fitted whole: many side by
+    /// side in f32, then to their end in f64, unless a bound of what f32's rounding does to them is below 0.0005 errors. (GPUs do
+    /// so for least squares without priors, of at most 8 parameters at up to 128 points; the CPU fits the others.) Other models take
+    /// the way of [`fit`](Self::fit).
+    pub fn fit_columns(&self, curves: &Curves) -> Result<CurveColumns> {
+        let mut columns = CurveColumns::default();
+        self.fit_columns_into(curves, &mut columns)?;
+        Ok(columns)
+    }
+
+    /// [`fit_columns`](Self::fit_columns) into columns whose memory is used again.
+    pub fn fit_columns_into(&self, curves: &Curves, columns: &mut CurveColumns) -> Result<()> {
+        self.checked()?.fit_columns(curves, columns)
+    }
+
+    /// Returns confidence intervals of `fits`, which [`fit`](Self::fit) made of `curves`: for each curve those of all `parameters` (none:
+    /// all that may move) at all `sigmas` (none: 1, 2, 3; below 1 they are probabilities), as lmfit's `conf_interval` defines them. The
+    /// probability of a rise is that of an F-test with χ²/dof as noise, or that of χ² itself with
+    /// [`absolute_sigma`](Self::absolute_sigma) and counts. Limits are good to 1e-6 of an error. All curves are probed at once:
+    /// each round of the searches is one population.
+    pub fn confidence_intervals(
+        &self,
+        curves: &Curves,
+        fits: &[CurveFit],
+        parameters: &[&str],
+        sigmas: &[f64],
+    ) -> Result<Vec<Vec<Interval>>> {
+        self.checked()?.confidence_intervals(curves, fits, parameters, sigmas)
+    }
+
+    /// Compares the derivatives that the device computes with differences: in f64 by the model's Rust, so that a user's WGSL meets its
+    /// twin, too; of WGSL alone in f32 on the device, which are good to about 1e-3. `x` is (predictors, n). Errors are those of
+    /// [`check_jacobian`](crate::check_jacobian), which needs no device.
+    pub fn check_jacobian(&self, x: &[f64], parameters: &[f64]) -> Result<Vec<DerivativeCheck>> {
+        self.checked()?.check_jacobian(x, parameters)
+    }
+}

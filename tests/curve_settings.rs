@@ -1,0 +1,121 @@
+//! Settings of `CurveFitter`: setters never fail, and the check before a fit lists every fault with its name.
+
+use popfit::{
+    Closure, CurveFitter, CurveModel, Curves, Device, Error, Estimator, Formula, LevenbergMarquardt, NelderMead,
+    Solver, Status,
+};
+
+fn decay() -> CurveFitter {
+    CurveFitter::new(Formula::parse("amplitude*exp(-rate*x)").unwrap(), Device::cpu())
+}
+
+fn curves() -> Curves {
+    let x: Vec<f64> = (0..20).map(|j| 0.2 * f64::from(j)).collect();
+    let y = x.iter().map(|x| 3.0 * (-0.7 * x).exp()).collect();
+    Curves::on_common_grid(x, y, vec![1.0, 1.0])
+}
+
+/// Names and messages of the faults.
+fn faults(error: Error) -> Vec<(String, String)> {
+    let Error::InvalidSettings { faults } = error else { panic!("{error}") };
+    faults.into_iter().map(|fault| (fault.name, fault.message)).collect()
+}
+
+#[test]
+fn every_fault_is_listed_with_its_name_and_remedy() {
+    let lm = LevenbergMarquardt { ftol: -1.0, max_rounds: 0, ..CurveFitter::LEVENBERG_MARQUARDT };
+    let fitter = decay()
+        .solver(lm)
+        .estimator(Estimator::Huber(0.0))
+        .bounds("rat", 0.0, 1.0)
+        .bounds("rate", f64::NAN, 1.0)
+        .bounds("amplitude", 2.0, 1.0)
+        .fix("Amplitude")
+        .prior("rate", 1.0, -1.0)
+        .tie("amplitude", "2*rat")
+        .tie("width", "2");
+    let expected = [
+        ("ftol", "must be finite and not negative, not -1"),
+        ("max_rounds", "must be at least 1"),
+        ("estimator", "a loss with the scale 0: it must be positive"),
+        ("bounds", "there is no parameter `rat`; did you mean `rate`? (known: amplitude, rate)"),
+        ("bounds", "`rate` from NaN to 1: a bound is a number, or infinite where there is none"),
+        ("bounds", "`amplitude` from 2 to 1: exchange them"),
+        ("fix", "there is no parameter `Amplitude`; did you mean `amplitude`? (known: amplitude, rate)"),
+        ("prior", "`rate` with mean 1 and sigma -1: both must be finite, and sigma positive"),
+        ("tie", "`amplitude` has bounds, a prior or is fixed: it cannot be tied"),
+        ("tie", "did you mean `rate`?"),
+        ("tie", "there is no parameter `width`; known: amplitude, rate"),
+    ];
+    let (curves, mut columns) = (curves(), Default::default());
+    for error in [
+        fitter.validate().unwrap_err(),
+        fitter.fit(&curves).unwrap_err(),
+        fitter.fit_columns(&curves).unwrap_err(),
+        fitter.fit_columns_into(&curves, &mut columns).unwrap_err(),
+        fitter.confidence_intervals(&curves, &[], &[], &[]).unwrap_err(),
+        fitter.check_jacobian(&[1.0], &[1.0, 1.0]).unwrap_err(),
+    ] {
+        let text = error.to_string();
+        let found = faults(error);
+        assert_eq!(found.len(), expected.len(), "{text}");
+        for ((name, message), (expected_name, part)) in found.iter().zip(expected) {
+            assert!(name == expected_name && message.contains(part), "{name}: {message}");
+        }
+        assert!(text.starts_with("11 settings are invalid:\n  ftol: must be finite"), "{text}");
+    }
+}
+
+#[test]
+fn solvers_and_models_are_checked_with_the_rest() {
+    let simplex = NelderMead { size: f64::NAN, fatol: -1.0, ..CurveFitter::NELDER_MEAD };
+    let found = faults(decay().solver(simplex).fix("k").validate().unwrap_err());
+    assert_eq!(found.iter().map(|fault| fault.0.as_str()).collect::<Vec<_>>(), ["fatol", "size", "fix"]);
+    let both = Solver::LmNelderMead(CurveFitter::LEVENBERG_MARQUARDT, CurveFitter::NELDER_MEAD);
+    let found = faults(decay().solver(both).validate().unwrap_err());
+    assert!(found.len() == 1 && found[0].0 == "solver" && found[0].1.contains("spectra only"), "{found:?}");
+    let names: Vec<String> = (0..33).map(|k| format!("p{k}")).collect();
+    let names: Vec<&str> = names.iter().map(String::as_str).collect();
+    let many: CurveModel = Closure::new(&["x"], &names, |_, _, _| ()).unwrap().into();
+    let found = faults(CurveFitter::new(many, Device::cpu()).tie("p0", "2*p1").validate().unwrap_err());
+    assert!(found[0].0 == "model" && found[0].1.contains("33 parameters, more than 32"), "{found:?}");
+    assert!(found[1].0 == "tie" && found[1].1.contains("this model is none"), "{found:?}");
+}
+
+#[test]
+fn the_last_value_of_a_setting_counts() {
+    let fitter = decay().bounds("rate", f64::NAN, 1.0).prior("rate", 0.0, -1.0).estimator(Estimator::Huber(-1.0));
+    assert_eq!(faults(fitter.validate().unwrap_err()).len(), 3);
+    let fitter = fitter.bounds("rate", 0.0, 0.5).prior("rate", 0.4, 1e9).estimator(Estimator::LeastSquares);
+    let curves = Curves::on_common_grid(vec![0.0, 1.0, 2.0], vec![3.0, 1.5, 0.7], vec![3.0, 0.4]);
+    let fits = fitter.fit(&curves).unwrap();
+    assert!(fits[0].status.is_success() && fits[0].parameters[1] == 0.5, "{:?}", fits[0]);
+    // a tie in the order in which its limits come does not matter
+    assert!(decay().tie("rate", "2").fix("rate").validate().is_err());
+    assert!(decay().fix("rate").tie("rate", "2").validate().is_err());
+}
+
+#[test]
+fn columns_have_statuses_and_a_bad_curve_has_no_numbers() {
+    let (x, good) = (vec![0.0, 1.0, 2.0], [3.0, 1.5, 0.7]);
+    let y = [good, [3.0, f64::NAN, 0.7], good].concat();
+    let starts = vec![1.0, 1.0, 1.0, 1.0, 1.0, f64::INFINITY];
+    let curves = Curves::on_common_grid(x, y, starts);
+    for fitter in [decay(), decay().solver(CurveFitter::NELDER_MEAD)] {
+        let (columns, fits) = (fitter.fit_columns(&curves).unwrap(), fitter.fit(&curves).unwrap());
+        assert!(columns.len() == 3 && !columns.is_empty());
+        assert!(columns.status[0].is_success() && fits[0].status.is_success(), "{columns:?}");
+        assert_eq!(columns.status[1..], [Status::BadInput; 2]);
+        assert_eq!(columns.status_codes()[1..], [-1, -1]);
+        let codes: Vec<i32> = columns.status_codes().into_iter().map(i32::from).collect();
+        assert!(codes.iter().zip(&columns.status).all(|(code, status)| *code == status.code()));
+        for bad in &fits[1..] {
+            assert_eq!((bad.status, bad.rounds, bad.evaluations), (Status::BadInput, 0, 0));
+            assert!(bad.parameters.iter().chain(&bad.errors).chain([&bad.chi2]).all(|x| x.is_nan()), "{bad:?}");
+        }
+        assert!(columns.parameters[2..].iter().chain(&columns.errors[2..]).all(|x| x.is_nan()), "{columns:?}");
+        assert!(fits[0].rounds > 0 && fits[0].evaluations >= fits[0].rounds, "{:?}", fits[0]);
+    }
+    assert!(size_of_val(&Status::Ftol) == 1);
+    assert!(decay().fit_columns(&Curves::on_common_grid(vec![], vec![], vec![])).unwrap().is_empty());
+}
