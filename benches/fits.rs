@@ -15,7 +15,7 @@ use std::time::Instant;
 use criterion::{Criterion, Throughput, criterion_group, criterion_main};
 use popfit::spectra::open_reader;
 use popfit::{
-    Continuum, Control, Device, Emulator, Fitter, Interpolation, LevenbergMarquardt, Schema, SpectralModel,
+    Continuum, Control, Device, Emulator, Interpolation, LevenbergMarquardt, Schema, SpectralFitter, SpectralModel,
     TableWriter, WriteOptions,
 };
 use popfit_testing::noisy::noisy_templates;
@@ -48,7 +48,7 @@ fn start_to_table(files: &[PathBuf], table: &Path) -> popfit::Result<u64> {
         .continuum(Continuum::rbf(10))
         .marginalise(true)
         .build()?;
-    let fitter = Fitter::new(model, Device::cpu(), LevenbergMarquardt::default())?;
+    let fitter = SpectralFitter::new(model, Device::cpu());
     let schema = Schema::of(&fitter, false);
     let mut writer = TableWriter::create(table, &schema, WriteOptions::default().overwrite(true))?;
     let mut fits = 0;
@@ -77,7 +77,7 @@ fn bare_emulator(c: &mut Criterion) {
     let arm = popfit::Arm::new("", emulator()).interpolation(Interpolation::Linear).continuum(Continuum::none());
     let model = SpectralModel::builder().add_arm(arm).build().expect("a model");
     let settings = LevenbergMarquardt { ftol: 1e-6, ..LevenbergMarquardt::default() };
-    let fitter = Fitter::new(model, Device::cpu(), settings).expect("settings");
+    let fitter = SpectralFitter::new(model, Device::cpu()).solver(settings);
     let table = fitter.fit_from(&spectra, &starts).expect("a table");
     let evaluations = table.rows.iter().map(|r| f64::from(r.evaluations)).sum::<f64>() / SPECTRA as f64;
     let converged = table.rows.iter().filter(|r| r.status.is_success() && r.chi2 / (r.dof as f64) < 1.15).count();

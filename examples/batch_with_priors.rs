@@ -1,6 +1,6 @@
 //! A batch with a prior, bounds and several starts: `cargo run --release --example batch_with_priors`
 
-use popfit::{Continuum, Device, Emulator, Fitter, LabelSettings, LevenbergMarquardt, Spectra, SpectralModel};
+use popfit::{Continuum, Device, Emulator, LabelSettings, Spectra, SpectralFitter, SpectralModel};
 
 fn main() -> popfit::Result<()> {
     let data = concat!(env!("CARGO_MANIFEST_DIR"), "/data");
@@ -15,7 +15,7 @@ fn main() -> popfit::Result<()> {
         .label("alpha", alpha)
         .label("teff", teff)
         .build()?;
-    let fitter = Fitter::new(model, Device::auto()?, LevenbergMarquardt::default())?.starts(8);
+    let fitter = SpectralFitter::new(model, Device::auto()?).starts(8);
     let table = fitter.fit(&Spectra::open(format!("{data}/spectra.npz"))?)?;
     println!("id   status      velocity        teff   starts that agree   flags");
     for row in &table.rows {

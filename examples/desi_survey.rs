@@ -1,7 +1,7 @@
 //! A survey's file in, a survey's table out: `cargo run --release --example desi_survey -- MODEL.toml coadd.fits.gz rvtab_X.fits`.
 
 use popfit::spectra::{Selection, open_reader_with};
-use popfit::{Control, Device, Fitter, LevenbergMarquardt, Metadata, ModelFile, RvTabWriter};
+use popfit::{Control, Device, Metadata, ModelFile, RvTabWriter, SpectralFitter};
 
 fn main() -> popfit::Result<()> {
     let [model, coadd, out] = std::env::args().skip(1).collect::<Vec<_>>().try_into().unwrap_or_else(|_| {
@@ -10,7 +10,7 @@ fn main() -> popfit::Result<()> {
     });
     let targets = Selection { objtype: Some("TGT".into()), min_signal_to_noise: Some(2.0), ..Selection::default() };
     let mut spectra = open_reader_with(coadd, &targets)?;
-    let fitter = Fitter::new(ModelFile::open(model)?.build()?, Device::auto()?, LevenbergMarquardt::default())?;
+    let fitter = SpectralFitter::new(ModelFile::open(model)?.build()?, Device::auto()?);
     let mut table = RvTabWriter::create(out, &fitter, &[spectra.empty()], &Metadata::default())?;
     let summary = fitter.fit_with(spectra.as_mut(), &mut table, &Control::default())?;
     table.finish()?;

@@ -1,13 +1,13 @@
 //! One spectrum with an emulator: `cargo run --release --example one_spectrum`
 
-use popfit::{Continuum, Device, Emulator, Fitter, LevenbergMarquardt, Spectra, SpectralModel};
+use popfit::{Continuum, Device, Emulator, Spectra, SpectralFitter, SpectralModel};
 
 fn main() -> popfit::Result<()> {
     let data = concat!(env!("CARGO_MANIFEST_DIR"), "/data");
     let emulator = Emulator::open(format!("{data}/emulator.safetensors"))?;
     let model =
         SpectralModel::builder().arm("b", emulator).velocity(-1000.0..=1000.0).continuum(Continuum::rbf(10)).build()?;
-    let fitter = Fitter::new(model, Device::auto()?, LevenbergMarquardt::default())?;
+    let fitter = SpectralFitter::new(model, Device::auto()?);
     // a spectrum of one's own comes from Spectra::from_arrays(wavelength, flux, ivar, mask, ids)
     let spectrum = Spectra::open(format!("{data}/spectra.npz"))?.slice(0..1);
     let table = fitter.fit(&spectrum)?;

@@ -16,7 +16,7 @@ fn main() -> ExitCode {
         eprintln!("usage: soak MINUTES [cpu|gpu|gpu:N|all]");
         return ExitCode::from(2);
     };
-    let device = Device::parse(&arguments.next().unwrap_or_else(|| "cpu".into()));
+    let device = arguments.next().unwrap_or_else(|| "cpu".into()).parse::<Device>();
     let ended = device.and_then(|device| stream::soak(device, Duration::from_secs_f64(60.0 * minutes)));
     match ended {
         Ok(faults) if faults.is_empty() => ExitCode::SUCCESS,

@@ -9,12 +9,12 @@
 //! Labels and velocities of many stars, from an emulator of their spectra; more in the [guide](guide::spectroscopist).
 //!
 //! ```
-//! use popfit::{Continuum, Device, Emulator, Fitter, LevenbergMarquardt, Spectra, SpectralModel};
+//! use popfit::{Continuum, Device, Emulator, SpectralFitter, LevenbergMarquardt, Spectra, SpectralModel};
 //!
 //! let emulator = Emulator::open("data/emulator.safetensors")?;
 //! let model =
 //!     SpectralModel::builder().arm("b", emulator).velocity(-500.0..=500.0).continuum(Continuum::rbf(10)).build()?;
-//! let fitter = Fitter::new(model, Device::auto()?, LevenbergMarquardt::default())?;
+//! let fitter = SpectralFitter::new(model, Device::auto()?);
 //! let table = fitter.fit(&Spectra::open("data/spectra.npz")?.slice(0..2))?;
 //! assert!(table.rows.iter().all(|row| row.status.is_success()));
 //! # Ok::<(), popfit::Error>(())
@@ -84,8 +84,8 @@ pub use emulator::Emulator;
 pub use error::{Error, InvalidSetting, Result};
 pub use fit::{
     ArmFit, Control, CurveColumns, CurveFit, CurveFitter, Curves, Device, DeviceDescription, DeviceProfile,
-    DeviceStage, FitRow, FitTable, Fitter, HostStage, Id, Interval, JacobianCheck, Journal, Profile, Progress, Rounds,
-    Sink, Solver, Summary, VelocityPosterior, flag,
+    DeviceStage, FitRow, FitTable, FlagDescription, Flags, HostStage, Id, Interval, JacobianCheck, Journal, Profile,
+    Progress, Rounds, Sink, SpectralFitter, Summary, VelocityPosterior,
 };
 pub use formula::Formula;
 #[cfg(feature = "files")]
@@ -95,7 +95,7 @@ pub use model::{
     SpectralModel, SpectralModelBuilder, VelocityScan,
 };
 pub use solver::recording::Precision;
-pub use solver::{Estimator, LevenbergMarquardt, NelderMead, SolverKind, Status};
+pub use solver::{Estimator, LevenbergMarquardt, NelderMead, Solver, Status};
 pub use spectra::Spectra;
 #[cfg(feature = "files")]
 #[doc(hidden)]

@@ -10,7 +10,7 @@ use popfit::{
 
 /// The adapter, where there is one; `POPFIT_REQUIRE_GPU=1` asks for one.
 fn gpu() -> Option<Device> {
-    let gpu = Device::parse("gpu").ok();
+    let gpu = "gpu".parse::<Device>().ok();
     assert!(gpu.is_some() || std::env::var("POPFIT_REQUIRE_GPU").as_deref() != Ok("1"), "no adapter");
     gpu
 }

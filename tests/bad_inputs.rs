@@ -3,8 +3,8 @@
 
 use popfit::spectra::Wavelength;
 use popfit::{
-    Continuum, Device, Emulator, Error, FitRow, FitTable, Nonfinite, Spectra, SpectraSettings, SpectralModel,
-    SpectralModelBuilder, Status, flag,
+    Continuum, Device, Emulator, Error, FitRow, FitTable, Flags, Nonfinite, Spectra, SpectraSettings, SpectralModel,
+    SpectralModelBuilder, Status,
 };
 use popfit_testing::fits::{devices, fitter, offset, pick, same_bits, sound, synb_spectra};
 use popfit_testing::synb_model;
@@ -22,7 +22,7 @@ fn refused(row: &FitRow, cause: &str) -> bool {
         && row.status_text == cause
         && nan(&row.errors)
         && row.chi2.is_nan()
-        && row.start == -1
+        && row.start.is_none()
 }
 
 /// Row of the list, what is done to flux and ivar, what must come out.
@@ -134,10 +134,10 @@ fn non_finite_flux_is_masked_on_request() {
     let bad = fitter.fit(&spoiled(&good, 1, |flux, _| flux[50..53].fill(f64::NAN))).unwrap();
     let zero = fitter.fit(&spoiled(&good, 1, |_, ivar| ivar[50..53].fill(0.0))).unwrap();
     let mut row = bad.rows[1].clone();
-    assert!(row.flags & flag::NONFINITE_MASKED != 0 && row.status.is_success());
-    row.flags &= !flag::NONFINITE_MASKED;
+    assert!(row.flags.contains(Flags::NONFINITE_MASKED) && row.status.is_success());
+    row.flags &= !Flags::NONFINITE_MASKED;
     same_bits(&row, &zero.rows[1], "masked by hand");
-    assert!(bad.rows.iter().enumerate().all(|(n, row)| n == 1 || row.flags & flag::NONFINITE_MASKED == 0));
+    assert!(bad.rows.iter().enumerate().all(|(n, row)| n == 1 || !row.flags.contains(Flags::NONFINITE_MASKED)));
 }
 
 #[test]
@@ -174,7 +174,7 @@ fn starts_are_checked_one_by_one() {
             }
             let clipped = clipping.fit_from(&good, &with(1, 99_000.0)).unwrap();
             others_are_unchanged(&clipped, &clean, place, "clipped start");
-            assert!(clipped.rows[place].flags & flag::START_CLIPPED != 0);
+            assert!(clipped.rows[place].flags.contains(Flags::START_CLIPPED));
             assert!(clipped.rows[place].status.code() >= 0, "{:?}", clipped.rows[place]);
         }
     }

@@ -3,8 +3,8 @@
 use std::ops::Range;
 
 use popfit::{
-    Continuum, CurveFit, CurveFitter, Curves, Device, Emulator, FitRow, Fitter, Formula, LabelSettings,
-    LevenbergMarquardt, NelderMead, SpectralModel,
+    Continuum, CurveFit, CurveFitter, Curves, Device, Emulator, FitRow, Formula, LabelSettings, LevenbergMarquardt,
+    NelderMead, SpectralFitter, SpectralModel,
 };
 use popfit_testing::fits::{devices, fitter, pick, synb_spectra};
 use popfit_testing::random::Random;
@@ -104,7 +104,8 @@ fn spectra_in_narrow_boxes_end_as_low_as_a_simplex() {
         .build()
         .unwrap();
     let spectra = pick(&synb_spectra(), &(0..32).collect::<Vec<usize>>());
-    let simplex = Fitter::new(model.clone(), Device::cpu(), NelderMead::default()).unwrap().fit(&spectra).unwrap();
+    let simplex =
+        SpectralFitter::new(model.clone(), Device::cpu()).solver(NelderMead::default()).fit(&spectra).unwrap();
     for device in devices() {
         let steps = fitter(model.clone(), &device).fit(&spectra).unwrap();
         let above = |(a, b): (&FitRow, &FitRow)| a.objective / b.objective - 1.0;

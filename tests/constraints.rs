@@ -1,7 +1,8 @@
 //! Priors, bounds, fixed labels, marginalisation, and the check of the Jacobian.
 
 use popfit::{
-    Arm, Continuum, Device, Emulator, FitTable, Interpolation, LabelSettings, SpectralModel, SpectralModelBuilder, flag,
+    Arm, Continuum, Device, Emulator, FitTable, Flags, Interpolation, LabelSettings, SpectralModel,
+    SpectralModelBuilder,
 };
 use popfit_testing::fits::{devices, fitter, pick, sound, synb_spectra};
 use popfit_testing::{synb_model, tiny};
@@ -62,7 +63,7 @@ fn a_bound_pins() {
         let table = fit(builder().label("logg", bounds).build().unwrap(), &device);
         for (row, free) in table.rows.iter().zip(&free.rows) {
             assert_eq!((row.at_bound & 4, row.parameters[2]), (4, bound), "{row:?}");
-            assert!(row.flags & flag::AT_BOUND != 0 && row.errors[2].is_nan(), "{row:?}");
+            assert!(row.flags.contains(Flags::AT_BOUND) && row.errors[2].is_nan(), "{row:?}");
             assert!(row.errors[0].is_finite() && row.chi2 > free.chi2, "{row:?}\n{free:?}");
             // correlations with it: pairs (0,2), (1,2), (2,3), (2,4)
             assert!(

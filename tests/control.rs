@@ -5,7 +5,8 @@ use std::sync::{Arc, Mutex};
 
 use popfit::spectra::SpectraReader;
 use popfit::{
-    Control, Device, FitTable, Fitter, Journal, LevenbergMarquardt, NelderMead, Solver, Spectra, Status, VelocityScan,
+    Control, Device, FitTable, Journal, LevenbergMarquardt, NelderMead, Solver, Spectra, SpectralFitter, Status,
+    VelocityScan,
 };
 use popfit_testing::fits::{devices, fitter, least_memory, same_bits, sound};
 use popfit_testing::tiny::{self, linear, spectra, wave};
@@ -37,11 +38,11 @@ impl SpectraReader for Slices {
 const SPECTRA: usize = 64;
 const BATCH: usize = 8;
 
-fn setup(device: &Device) -> (Fitter, Slices) {
+fn setup(device: &Device) -> (SpectralFitter, Slices) {
     let emulator = linear(&["a", "b"], wave);
     let labels: Vec<f64> = (0..2 * SPECTRA).map(|k| 5.0 * (k as f64 * 0.7).sin()).collect();
     let all = spectra(&emulator, &labels, 0.01);
-    (fitter(tiny::model(emulator, 0.5), device).batch(BATCH), Slices { all, most: BATCH, next: 0 })
+    (fitter(tiny::model(emulator, 0.5), device).batch_size(BATCH), Slices { all, most: BATCH, next: 0 })
 }
 
 fn interrupted(table: &FitTable) -> usize {
@@ -135,7 +136,7 @@ fn a_fit_cancelled_between_its_rounds_is_interrupted() {
         let (fitter, mut source) = setup(&device);
         // steps so short that no fit has converged after the first rounds
         let settings = LevenbergMarquardt { initial_damping: 1e6, gtol: 0.0, ..LevenbergMarquardt::default() };
-        let fitter = Fitter::new(fitter.model().clone(), device.clone(), settings).unwrap();
+        let fitter = SpectralFitter::new(fitter.model().clone(), device.clone()).solver(settings);
         source.most = SPECTRA;
         let control = Control::default();
         let cancel = control.cancel.clone();
@@ -162,17 +163,21 @@ fn a_fit_cancelled_between_its_rounds_is_interrupted() {
 fn an_interrupted_run_goes_on_in_the_middle_of_a_batch() {
     let (lm, simplex) =
         (LevenbergMarquardt { initial_damping: 1e6, ..LevenbergMarquardt::default() }, NelderMead::default());
-    let solvers = [Solver::Lm(lm), Solver::NelderMead(simplex), Solver::LmNelderMead(lm, simplex)];
+    let solvers = [
+        Solver::LevenbergMarquardt(lm),
+        Solver::NelderMead(simplex),
+        Solver::LevenbergMarquardtThenNelderMead(lm, simplex),
+    ];
     let on_cpu = solvers.map(|solver| (Device::cpu(), solver));
     let others = devices().into_iter().skip(1).map(|device| (device, solvers[0]));
     for (device, solver) in on_cpu.into_iter().chain(others) {
         let (fitter, mut source) = setup(&device);
         source.most = SPECTRA / 2;
-        let fitter = Fitter::new(fitter.model().clone(), device, solver).unwrap();
+        let fitter = SpectralFitter::new(fitter.model().clone(), device).solver(solver);
         let whole = fitter.fit(&source.all).unwrap();
         // a batch goes through the population in many parts
         let least = least_memory(&fitter, &source.all.slice(0..1));
-        let fitter = fitter.memory(Some(least + least / 4));
+        let fitter = fitter.max_memory(least + least / 4);
         let folder = tempfile::tempdir().unwrap();
         let mut partly = 0;
         for n in (0..).map(|k| 1 << k) {
@@ -206,7 +211,8 @@ fn a_scan_cancelled_on_its_way_leaves_no_half_rows() {
             let plain = fitter(model, &device).starts(1);
             // on the CPU a scan goes through the population in parts
             let memory = least_memory(&plain, &source.all.slice(0..1)) * 3 / 2;
-            let plain = plain.memory((device.name() == Device::cpu().name()).then_some(memory));
+            let is_cpu = device.name() == Device::cpu().name();
+            let plain = if is_cpu { plain.max_memory(memory) } else { plain };
             let scanning = plain.clone().velocity_scan(scan);
             let whole = scanning.fit(&source.all).unwrap();
             let (fit, all) = (tellings(&plain, &mut source), tellings(&scanning, &mut source));
@@ -221,7 +227,7 @@ fn a_scan_cancelled_on_its_way_leaves_no_half_rows() {
 }
 
 /// How often the progress function of a run is told.
-fn tellings(fitter: &Fitter, source: &mut Slices) -> u64 {
+fn tellings(fitter: &SpectralFitter, source: &mut Slices) -> u64 {
     let told = Arc::new(AtomicU64::new(0));
     let count = told.clone();
     let progress = move |_, _| {
@@ -234,7 +240,7 @@ fn tellings(fitter: &Fitter, source: &mut Slices) -> u64 {
 }
 
 /// Whether a run that is interrupted at the n-th telling had interrupted rows; another run ends it.
-fn interrupt_scan((fitter, whole): (&Fitter, &FitTable), source: &mut Slices, n: u64) -> bool {
+fn interrupt_scan((fitter, whole): (&SpectralFitter, &FitTable), source: &mut Slices, n: u64) -> bool {
     let folder = tempfile::tempdir().unwrap();
     let (control, told) = (Control::default(), AtomicU64::new(0));
     let cancel = control.cancel.clone();
@@ -264,7 +270,7 @@ fn interrupt_scan((fitter, whole): (&Fitter, &FitTable), source: &mut Slices, n:
 }
 
 /// How many rows a run has finished that is interrupted when its progress function is told for the n-th time, and whether it was.
-fn interrupt(fitter: &Fitter, source: &mut Slices, folder: &std::path::Path, n: u64) -> (usize, bool) {
+fn interrupt(fitter: &SpectralFitter, source: &mut Slices, folder: &std::path::Path, n: u64) -> (usize, bool) {
     let control = Control::default();
     let (cancel, told) = (control.cancel.clone(), AtomicU64::new(0));
     let progress = move |_, _| cancel.store(told.fetch_add(1, Ordering::Relaxed) + 1 >= n, Ordering::Relaxed);

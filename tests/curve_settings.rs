@@ -71,7 +71,7 @@ fn solvers_and_models_are_checked_with_the_rest() {
     let simplex = NelderMead { size: f64::NAN, fatol: -1.0, ..CurveFitter::NELDER_MEAD };
     let found = faults(decay().solver(simplex).fix("k").validate().unwrap_err());
     assert_eq!(found.iter().map(|fault| fault.0.as_str()).collect::<Vec<_>>(), ["fatol", "size", "fix"]);
-    let both = Solver::LmNelderMead(CurveFitter::LEVENBERG_MARQUARDT, CurveFitter::NELDER_MEAD);
+    let both = Solver::LevenbergMarquardtThenNelderMead(CurveFitter::LEVENBERG_MARQUARDT, CurveFitter::NELDER_MEAD);
     let found = faults(decay().solver(both).validate().unwrap_err());
     assert!(found.len() == 1 && found[0].0 == "solver" && found[0].1.contains("spectra only"), "{found:?}");
     let names: Vec<String> = (0..33).map(|k| format!("p{k}")).collect();

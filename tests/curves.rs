@@ -4,7 +4,7 @@ use popfit::{CurveFit, CurveFitter, Curves, Device, Error, Formula, NelderMead, 
 
 /// The CPU, and an adapter where there is one; `POPFIT_REQUIRE_GPU=1` asks for one.
 fn devices() -> Vec<Device> {
-    let gpu = Device::parse("gpu");
+    let gpu = "gpu".parse::<Device>();
     assert!(gpu.is_ok() || std::env::var("POPFIT_REQUIRE_GPU").as_deref() != Ok("1"), "no adapter");
     std::iter::once(Device::cpu()).chain(gpu).collect()
 }
@@ -42,8 +42,8 @@ fn every_solver_on_every_device() {
     for device in devices() {
         let is_cpu = device.name().starts_with("cpu");
         for (solver, polish, tolerance) in [
-            (Solver::Lm(lm), true, 1e-9),
-            (Solver::Lm(lm), false, if is_cpu { 1e-6 } else { 0.01 }),
+            (Solver::LevenbergMarquardt(lm), true, 1e-9),
+            (Solver::LevenbergMarquardt(lm), false, if is_cpu { 1e-6 } else { 0.01 }),
             (Solver::NelderMead(SIMPLEX), false, if is_cpu { 1e-3 } else { 0.1 }),
         ] {
             let (formula, curves, truths) = images(5);
@@ -58,7 +58,7 @@ fn every_solver_on_every_device() {
 #[test]
 fn a_simplex_after_levenberg_marquardt_is_for_spectra() {
     let fitter = CurveFitter::new(Formula::builtin("exponential").unwrap(), Device::cpu());
-    let both = Solver::LmNelderMead(CurveFitter::LEVENBERG_MARQUARDT, SIMPLEX);
+    let both = Solver::LevenbergMarquardtThenNelderMead(CurveFitter::LEVENBERG_MARQUARDT, SIMPLEX);
     let refused = fitter.solver(both).validate().unwrap_err();
     let message = refused.to_string();
     assert!(matches!(refused, Error::InvalidSettings { .. }) && message.contains("spectra only"), "{message}");

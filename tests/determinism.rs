@@ -74,7 +74,7 @@ fn any_chunk() {
         let least = least_memory(&fitter.clone().starts(4), &one);
         // chunks of one spectrum, of a few, and of many
         for (bytes, count) in [(least, 16), (least + least / 3, 128), (3 * least, 128)] {
-            let chunked = fitter.clone().memory(Some(bytes)).fit(&spectra.slice(0..count)).unwrap();
+            let chunked = fitter.clone().max_memory(bytes).fit(&spectra.slice(0..count)).unwrap();
             for (a, b) in chunked.rows.iter().zip(&whole.rows) {
                 same_bits(a, b, &format!("{}: in chunks of {bytes} bytes", device.name()));
             }

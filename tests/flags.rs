@@ -4,8 +4,8 @@ use fitsio_pure::bintable::{BinaryColumnData, parse_binary_table_columns, read_b
 use fitsio_pure::hdu::{HduInfo, parse_fits};
 use popfit::spectra::ArmSpectra;
 use popfit::{
-    Arm, ArmFit, Continuum, Device, Emulator, FitRow, FitTable, Fitter, LabelSettings, LevenbergMarquardt, Metadata,
-    RvTabWriter, Sink, Spectra, SpectralModel, SpectralModelBuilder, flag,
+    Arm, ArmFit, Continuum, Device, Emulator, FitRow, FitTable, Flags, LabelSettings, LevenbergMarquardt, Metadata,
+    RvTabWriter, Sink, Spectra, SpectralFitter, SpectralModel, SpectralModelBuilder,
 };
 use popfit_testing::fits::{devices, fitter};
 use popfit_testing::tiny;
@@ -13,7 +13,7 @@ use statrs::distribution::{ChiSquared, ContinuousCDF};
 
 const DATA: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/data");
 /// Flags of what is improbable.
-const IMPROBABLE: u32 = flag::NEGATIVE_FLUX | flag::HIGH_CHI2 | flag::LOW_CHI2;
+const IMPROBABLE: Flags = Flags::NEGATIVE_FLUX.union(Flags::HIGH_CHI2).union(Flags::LOW_CHI2);
 
 fn emulator() -> Emulator {
     Emulator::open(format!("{DATA}/emulator.safetensors")).unwrap()
@@ -30,8 +30,8 @@ fn builder(arms: &[&str]) -> SpectralModelBuilder {
     arms.iter().fold(builder, |builder, name| builder.add_arm(Arm::new(*name, emulator())))
 }
 
-fn has(row: &FitRow, bit: u32) -> bool {
-    row.flags & bit != 0
+fn has(row: &FitRow, flag: Flags) -> bool {
+    row.flags.contains(flag)
 }
 
 /// A pixel of the demo's spectra.
@@ -67,12 +67,13 @@ fn extrapolation_is_flagged_without_a_hull() {
     let spectra = tiny::spectra(&emulator, &[9.0, -9.0, 11.0, 0.0, 0.0, -12.0], 0.001);
     for device in devices() {
         let table = fitter(model.clone(), &device).fit(&spectra).unwrap();
-        let outside: Vec<bool> = table.rows.iter().map(|row| has(row, flag::OUTSIDE_HULL)).collect();
+        let outside: Vec<bool> = table.rows.iter().map(|row| has(row, Flags::OUTSIDE_HULL)).collect();
         assert_eq!(outside, [false, true, true], "{}: {table:?}", device.name());
         // the training range as bounds: a fit that ends on one is inside
         let table = fitter(tiny::model(emulator.clone(), 8.0), &device).fit(&spectra).unwrap();
-        let flags: Vec<u32> = table.rows.iter().map(|row| row.flags & (flag::OUTSIDE_HULL | flag::AT_BOUND)).collect();
-        assert_eq!(flags, [0, flag::AT_BOUND, flag::AT_BOUND], "{}: {table:?}", device.name());
+        let flags: Vec<Flags> =
+            table.rows.iter().map(|row| row.flags & (Flags::OUTSIDE_HULL | Flags::AT_BOUND)).collect();
+        assert_eq!(flags, [Flags::empty(), Flags::AT_BOUND, Flags::AT_BOUND], "{}: {table:?}", device.name());
     }
 }
 
@@ -83,8 +84,8 @@ fn ordinary_spectra_are_not_improbable() {
     for device in devices() {
         let table = fitter(builder(&["b"]).build().unwrap(), &device).starts(1).fit(&spectra).unwrap();
         for (k, row) in table.rows.iter().enumerate() {
-            assert_eq!(has(row, flag::NEGATIVE_FLUX), k < 2, "{}: {row:?}", device.name());
-            assert!(k < 2 || row.flags & IMPROBABLE == 0, "{}: {row:?}", device.name());
+            assert_eq!(has(row, Flags::NEGATIVE_FLUX), k < 2, "{}: {row:?}", device.name());
+            assert!(k < 2 || !row.flags.intersects(IMPROBABLE), "{}: {row:?}", device.name());
         }
     }
 }
@@ -120,8 +121,8 @@ fn noise_has_no_sign() {
 /// The flag does not wait for the minimum.
 fn check_negative(model: SpectralModelBuilder, spectra: &Spectra, expected: bool) {
     let few = LevenbergMarquardt { max_rounds: 2, ..LevenbergMarquardt::default() };
-    let table = Fitter::new(model.build().unwrap(), Device::cpu(), few).unwrap().starts(1).fit(spectra).unwrap();
-    let found: Vec<bool> = table.rows.iter().map(|row| has(row, flag::NEGATIVE_FLUX)).collect();
+    let table = SpectralFitter::new(model.build().unwrap(), Device::cpu()).solver(few).starts(1).fit(spectra).unwrap();
+    let found: Vec<bool> = table.rows.iter().map(|row| has(row, Flags::NEGATIVE_FLUX)).collect();
     assert_eq!(found, vec![expected; spectra.len()]);
 }
 
@@ -136,7 +137,7 @@ fn the_continuum_that_is_flagged_is_the_fits() {
         let table = fitter.fit(&spectra).unwrap();
         for (row, fit) in table.rows.iter().zip(fitter.model_spectra(&spectra, &table.rows).unwrap()) {
             let expected = is_model_negative(&fit.unwrap()[0]);
-            assert_eq!(has(row, flag::NEGATIVE_FLUX), expected, "{share}: {row:?}");
+            assert_eq!(has(row, Flags::NEGATIVE_FLUX), expected, "{share}: {row:?}");
             assert_eq!(expected, share > 0.5);
         }
     }
@@ -161,10 +162,10 @@ fn improbable_chi2_is_flagged() {
         spectra.arms[0].ivar.iter_mut().for_each(|ivar| *ivar *= factor);
         for row in &fitter(builder(&["b"]).build().unwrap(), &Device::cpu()).fit(&spectra).unwrap().rows {
             let chi2 = ChiSquared::new(row.dof as f64).unwrap();
-            assert_eq!(has(row, flag::LOW_CHI2), chi2.cdf(row.chi2) < 1e-6, "{factor}: {row:?}");
-            assert_eq!(has(row, flag::HIGH_CHI2), chi2.sf(row.chi2) < 1e-6, "{factor}: {row:?}");
-            assert_eq!(has(row, flag::POOR_CHI2), row.chi2 > 2.0 * row.dof as f64, "{factor}: {row:?}");
-            (low, high) = (low + u32::from(has(row, flag::LOW_CHI2)), high + u32::from(has(row, flag::HIGH_CHI2)));
+            assert_eq!(has(row, Flags::LOW_CHI2), chi2.cdf(row.chi2) < 1e-6, "{factor}: {row:?}");
+            assert_eq!(has(row, Flags::HIGH_CHI2), chi2.sf(row.chi2) < 1e-6, "{factor}: {row:?}");
+            assert_eq!(has(row, Flags::POOR_CHI2), row.chi2 > 2.0 * row.dof as f64, "{factor}: {row:?}");
+            (low, high) = (low + u32::from(has(row, Flags::LOW_CHI2)), high + u32::from(has(row, Flags::HIGH_CHI2)));
         }
     }
     assert!(low > 12 && high > 12, "{low} {high}: the factors reach beyond both limits");
@@ -187,11 +188,11 @@ fn other_bounds_are_bounds() {
     let model = builder(&["b"]).vsini(0.0..=300.0).label("teff", hot).build().unwrap();
     assert!(check_rotation(&fitter(model, &Device::cpu()).fit(&demo()).unwrap())[1]);
     let table = fitter(builder(&["b"]).vsini(0.0..=0.1).build().unwrap(), &Device::cpu()).fit(&demo()).unwrap();
-    assert!(table.rows.iter().any(|row| row.parameters[1] == 0.1 && has(row, flag::AT_BOUND)));
+    assert!(table.rows.iter().any(|row| row.parameters[1] == 0.1 && has(row, Flags::AT_BOUND)));
     check_rotation(&table);
     // a bound above 0 that all stars rotate slower than is a bound as others are
     let table = fitter(builder(&["b"]).vsini(150.0..=300.0).build().unwrap(), &Device::cpu()).fit(&demo()).unwrap();
-    assert!(table.rows.iter().any(|row| row.parameters[1] == 150.0 && has(row, flag::AT_BOUND)));
+    assert!(table.rows.iter().any(|row| row.parameters[1] == 150.0 && has(row, Flags::AT_BOUND)));
     check_rotation(&table);
 }
 
@@ -200,12 +201,12 @@ fn check_rotation(table: &FitTable) -> [bool; 2] {
     assert_eq!(table.parameters[1], "vsini");
     for row in &table.rows {
         let at_rest = row.at_bound & 2 != 0 && row.parameters[1] == 0.0;
-        assert_eq!(has(row, flag::NO_ROTATION), at_rest, "{row:?}");
+        assert_eq!(has(row, Flags::NO_ROTATION), at_rest, "{row:?}");
         let others = if at_rest { row.at_bound & !2 } else { row.at_bound };
-        assert_eq!(has(row, flag::AT_BOUND), others != 0, "{row:?}");
+        assert_eq!(has(row, Flags::AT_BOUND), others != 0, "{row:?}");
         assert!(!at_rest || row.errors[1].is_nan());
     }
-    [flag::NO_ROTATION, flag::AT_BOUND].map(|bit| table.rows.iter().any(|row| has(row, bit)))
+    [Flags::NO_ROTATION, Flags::AT_BOUND].map(|flag| table.rows.iter().any(|row| has(row, flag)))
 }
 
 #[test]
@@ -215,15 +216,15 @@ fn no_rotation_is_no_warning_of_rvspecfits() {
     let (fitter, spectra) = (fitter(builder(&["b"]).vsini(0.0..=300.0).build().unwrap(), &Device::cpu()), demo());
     let rows = fitter.fit(&spectra).unwrap().rows;
     let warnings = rvs_warn(&path, &fitter, (&spectra, &rows));
-    let at_rest: Vec<usize> = (0..rows.len()).filter(|k| has(&rows[*k], flag::NO_ROTATION)).collect();
+    let at_rest: Vec<usize> = (0..rows.len()).filter(|k| has(&rows[*k], Flags::NO_ROTATION)).collect();
     assert!(!at_rest.is_empty());
-    for k in at_rest.into_iter().filter(|k| rows[*k].at_bound == 2 && !has(&rows[*k], flag::OUTSIDE_HULL)) {
+    for k in at_rest.into_iter().filter(|k| rows[*k].at_bound == 2 && !has(&rows[*k], Flags::OUTSIDE_HULL)) {
         assert_eq!(warnings[k] & !1, 0, "{:?}", rows[k]); // a faint one may gain little over its continuum
     }
 }
 
 /// The column RVS_WARN of a table of these rows.
-fn rvs_warn(path: &std::path::Path, fitter: &Fitter, (spectra, rows): (&Spectra, &[FitRow])) -> Vec<i64> {
+fn rvs_warn(path: &std::path::Path, fitter: &SpectralFitter, (spectra, rows): (&Spectra, &[FitRow])) -> Vec<i64> {
     let mut writer = RvTabWriter::create(path, fitter, &[spectra.slice(0..0)], &Metadata::default()).unwrap();
     writer.append(spectra, rows).unwrap();
     writer.finish().unwrap();

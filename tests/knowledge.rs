@@ -94,7 +94,7 @@ fn starts_come_from_a_column() {
         assert!(table.rows[0].status.is_success() && (table.rows[0].parameters[0] - 1.0).abs() < 0.1);
         let clipped =
             fit(with_columns(&emulator, columns.clone()).clip_starts(true).build().unwrap(), &spectra, &device);
-        assert!(clipped.rows[2].status.is_success() && clipped.rows[2].flags & 1 == 1, "{:?}", clipped.rows[2]);
+        assert!(clipped.rows[2].status.is_success() && clipped.rows[2].flags.bits() & 1 == 1, "{:?}", clipped.rows[2]);
     }
 }
 
@@ -141,7 +141,7 @@ fn bounds_of_columns_that_are_no_numbers() {
         assert!(table.rows[0].status.is_success() && (table.rows[0].parameters[0] - 1.0).abs() < 0.1);
         let texts: Vec<&str> = table.rows.iter().map(|row| row.status_text.as_str()).collect();
         assert_eq!(texts[1..], ["bad_bounds", "bad_bounds"]);
-        assert!(table.rows[1].detail.contains("LOW is NaN"), "{}", table.rows[1].detail);
+        assert!(table.rows[1].message.contains("LOW is NaN"), "{}", table.rows[1].message);
         let table = fit(with_columns(&emulator, prior.clone()).build().unwrap(), &spectra, &device);
         assert_eq!(table.rows[1].status_text, "bad_prior");
     }

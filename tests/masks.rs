@@ -52,7 +52,7 @@ fn check(case: &Value, table: &FitTable) {
     assert_eq!(table.rows.len(), items(&case["fits"]).count());
     let (mut gap, mut offset) = (f64::NEG_INFINITY, 0f64);
     for (n, (row, expected)) in table.rows.iter().zip(items(&case["fits"])).enumerate() {
-        let what = format!("{}, spectrum {n}: {} {}", case["name"], row.status_text, row.detail);
+        let what = format!("{}, spectrum {n}: {} {}", case["name"], row.status_text, row.message);
         assert!(row.status.is_success(), "{what}");
         let rank = index(&expected["rank"]);
         assert_eq!(row.continuum_terms, [rank as u32], "{what}");
@@ -129,7 +129,7 @@ fn weights_out_of_proportion_are_refused() {
         let table = fitter(model(case), &device).fit(&all).unwrap();
         for row in [&table.rows[0], &table.rows[2]] {
             assert_eq!(row.status_text, "bad_weight");
-            assert!(row.detail.contains("pixel 1000") && row.detail.contains("times the median"), "{}", row.detail);
+            assert!(row.message.contains("pixel 1000") && row.message.contains("times the median"), "{}", row.message);
         }
         let others = table.rows.iter().enumerate().filter(|(n, _)| ![0, 2].contains(n));
         assert!(others.into_iter().all(|(_, row)| row.status.is_success()));

@@ -21,7 +21,7 @@ fn check(table: &FitTable, device: &str) {
     let expected: Vec<Value> = serde_json::from_str(REFERENCE).unwrap();
     assert_eq!(table.rows.len(), expected.len());
     for (row, expected) in table.rows.iter().zip(&expected) {
-        assert!(row.status.is_success(), "{device}, spectrum {}: {} {}", row.id, row.status_text, row.detail);
+        assert!(row.status.is_success(), "{device}, spectrum {}: {} {}", row.id, row.status_text, row.message);
         let gap = row.objective - expected["objective"].as_f64().unwrap();
         let (found, right) = (row.parameters[2], expected["parameters"][2].as_f64().unwrap());
         assert!(gap <= GAP, "{device}, spectrum {}: {gap:.3} above, logg {found:.2} instead of {right:.2}", row.id);

@@ -1,6 +1,8 @@
 //! Mixed precision ends where f32 does: the synb spectra, with and without rotation, in units of their errors.
 
-use popfit::{Device, Error, FitTable, Fitter, LevenbergMarquardt, NelderMead, Precision, Spectra, SpectralModel};
+use popfit::{
+    Device, Error, FitTable, LevenbergMarquardt, NelderMead, Precision, Spectra, SpectralFitter, SpectralModel,
+};
 use popfit_testing::fits::{fitter, gpu, offset, share, sound};
 use popfit_testing::{data_folder, median, rotating_model, synb_model};
 
@@ -64,7 +66,7 @@ fn few_rounds_are_all_in_f32() {
         for max_rounds in [1, 3, 47] {
             let rows = |precision| {
                 let settings = LevenbergMarquardt { max_rounds, ..LevenbergMarquardt::default() };
-                let fitter = Fitter::new(synb_model(), device.clone(), settings).unwrap();
+                let fitter = SpectralFitter::new(synb_model(), device.clone()).solver(settings);
                 fitter.precision(precision).fit(&some).unwrap().rows
             };
             for (full, mixed) in rows(Precision::F32).iter().zip(&rows(Precision::Mixed)) {
@@ -76,7 +78,7 @@ fn few_rounds_are_all_in_f32() {
 
 #[test]
 fn simplices_are_not_mixed() {
-    let fitter = Fitter::new(synb_model(), Device::cpu(), NelderMead::default()).unwrap();
+    let fitter = SpectralFitter::new(synb_model(), Device::cpu()).solver(NelderMead::default());
     let refused = fitter.precision(Precision::Mixed).fit(&spectra("fixed_vsini"));
     assert!(matches!(refused, Err(Error::Usage(message)) if message.contains("Levenberg")));
 }

@@ -5,7 +5,9 @@ use std::path::PathBuf;
 
 use popfit::emulator::read_wavelength;
 use popfit::low_level::solver::recording::Precision;
-use popfit::{Arm, Continuum, Device, Emulator, FitRow, Fitter, Interpolation, LabelSettings, Spectra, SpectralModel};
+use popfit::{
+    Arm, Continuum, Device, Emulator, FitRow, Interpolation, LabelSettings, Spectra, SpectralFitter, SpectralModel,
+};
 use popfit_testing::fits::{fitter, gpu, offset};
 use popfit_testing::{array, data_folder, real_data};
 
@@ -80,7 +82,7 @@ impl Case {
 
     /// Fits from the first guess and from three starts: the same answer each time, within `tolerance` σ of scipy's and half of that of each
     /// other (with linear interpolation χ² has a kink wherever a pixel crosses a knot).
-    fn meets(&self, fitter: &Fitter, tolerance: f64, what: &str) {
+    fn meets(&self, fitter: &SpectralFitter, tolerance: f64, what: &str) {
         let star = &Spectra::open(&self.star).unwrap();
         let mut rows: Vec<FitRow> = vec![fitter.fit(star).unwrap().rows.remove(0)];
         rows.extend(STARTS.iter().map(|start| fitter.fit_from(star, start).unwrap().rows.remove(0)));

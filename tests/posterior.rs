@@ -60,7 +60,7 @@ fn a_small_population_scans_as_a_large_one() {
         let large = fitter.fit(&spectra).unwrap();
         let mut least = 1 << 12;
         let small = loop {
-            match fitter.clone().memory(Some(least)).fit(&spectra) {
+            match fitter.clone().max_memory(least).fit(&spectra) {
                 Ok(table) => break table,
                 Err(popfit::Error::OutOfMemory { .. }) => least += least / 8,
                 Err(error) => panic!("{error}"),

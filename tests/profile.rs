@@ -4,7 +4,9 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
 use popfit::spectra::SpectraReader;
-use popfit::{Control, Device, DeviceProfile, FitTable, Fitter, Journal, NelderMead, Profile, Solver, Spectra, Status};
+use popfit::{
+    Control, Device, DeviceProfile, FitTable, Journal, NelderMead, Profile, Solver, Spectra, SpectralFitter, Status,
+};
 use popfit_testing::fits::{devices, fitter, pick, same_bits};
 use popfit_testing::tiny::{self, Layer, network, spectra};
 use serde_json::Value;
@@ -33,7 +35,7 @@ const HOST: [&str; 8] = ["read", "prepare", "first guess", "fit", "finish", "pos
 const DEVICE: [&str; 8] = ["upload", "hidden", "template", "observe", "normal matrix", "step", "compact", "readback"];
 
 /// Two labels, a hidden layer of 16, 64 pixels, and a velocity.
-fn setup(device: &Device) -> (Fitter, Spectra) {
+fn setup(device: &Device) -> (SpectralFitter, Spectra) {
     let weights = |count: usize, pace: f32| (0..count).map(|k| 0.3 * (pace * k as f32).sin()).collect::<Vec<f32>>();
     let hidden: Layer = (16, weights(32, 1.7), weights(16, 0.9));
     let output: Layer = (tiny::PIXELS, weights(16 * tiny::PIXELS, 2.3), vec![2.0; tiny::PIXELS]);
@@ -41,10 +43,10 @@ fn setup(device: &Device) -> (Fitter, Spectra) {
     let labels: Vec<f64> = (0..2 * SPECTRA).map(|k| 2.0 * (k as f64 * 0.7).sin()).collect();
     let all = spectra(&emulator, &labels, 0.01);
     let model = tiny::builder(emulator, 0.5).velocity(-50.0..=50.0).build().unwrap();
-    (fitter(model, device).batch(8), all)
+    (fitter(model, device).batch_size(8), all)
 }
 
-fn run(fitter: &Fitter, spectra: &Spectra, profile: bool) -> (FitTable, Option<Profile>) {
+fn run(fitter: &SpectralFitter, spectra: &Spectra, profile: bool) -> (FitTable, Option<Profile>) {
     let mut table = fitter.table();
     let control = Control { profile, ..Control::default() };
     let summary = fitter.fit_with(&mut Slices(spectra.clone(), 0), &mut table, &control).unwrap();
@@ -60,8 +62,8 @@ fn stage(device: &DeviceProfile, name: &str) -> (f64, f64) {
 fn looking_changes_no_bit() {
     for device in devices() {
         let (fitter, spectra) = setup(&device);
-        let polished = Solver::LmNelderMead(Default::default(), NelderMead::default());
-        let simplices = Fitter::new(fitter.model().clone(), device.clone(), polished).unwrap();
+        let polished = Solver::LevenbergMarquardtThenNelderMead(Default::default(), NelderMead::default());
+        let simplices = SpectralFitter::new(fitter.model().clone(), device.clone()).solver(polished);
         for fitter in [fitter, simplices] {
             let ((plain, none), (measured, profile)) = (run(&fitter, &spectra, false), run(&fitter, &spectra, true));
             assert!(none.is_none() && profile.is_some());
@@ -115,7 +117,7 @@ fn operations_are_those_of_the_products() {
     for device in devices() {
         let (fitter, spectra) = setup(&device);
         // with room for so few starts none is kept for others
-        let (table, profile) = run(&fitter.batch(1).starts(1), &spectra, true);
+        let (table, profile) = run(&fitter.batch_size(1).starts(1), &spectra, true);
         let own = &profile.unwrap().devices[0];
         let active: usize = own.rounds.iter().flat_map(|rounds| &rounds.active).sum();
         // the table has the rounds of each spectrum's best start

@@ -319,7 +319,7 @@ fn data_beyond_f32_are_refined_by_the_host() {
 /// What f32 does not hold is for the host, or refused: a GPU alone would call its start a success. Columns end on the host anyway.
 #[test]
 fn offsets_that_f32_does_not_hold() {
-    let Ok(gpu) = Device::parse("gpu") else {
+    let Ok(gpu) = "gpu".parse::<Device>() else {
         assert!(std::env::var("POPFIT_REQUIRE_GPU").as_deref() != Ok("1"), "no adapter");
         return;
     };

@@ -3,7 +3,7 @@
 
 use popfit::spectra::{Column, ColumnValues};
 use popfit::{
-    Continuum, Device, Fitter, LabelColumns, LabelSettings, LevenbergMarquardt, NelderMead, Solver, Spectra,
+    Continuum, Device, LabelColumns, LabelSettings, LevenbergMarquardt, NelderMead, Solver, Spectra, SpectralFitter,
     SpectralModel,
 };
 use popfit_testing::fits::{gpu, pick, sound};
@@ -19,7 +19,7 @@ fn gaps(folder: &str, solver: Solver, device: &Device, step: usize) -> Vec<f64> 
     let folder = data_folder().join("synb").join(folder);
     let all = Spectra::open(folder.join("spectra.npz")).unwrap();
     let some: Vec<usize> = (0..all.len()).step_by(step).collect();
-    let table = Fitter::new(model, device.clone(), solver).unwrap().fit(&pick(&all, &some)).unwrap();
+    let table = SpectralFitter::new(model, device.clone()).solver(solver).fit(&pick(&all, &some)).unwrap();
     sound(&table);
     let (_, reference) = array(&folder.join("rvspecfit.npz"), "ref_m2logl");
     let gap = |(row, n): (&popfit::FitRow, &usize)| row.objective + masked_constant(&all, *n) - reference[*n];
@@ -42,7 +42,8 @@ fn alone_it_reaches_the_minima() {
 fn as_a_polish_it_ends_no_higher() {
     let lm = LevenbergMarquardt::default();
     let before = gaps("free_vsini", lm.into(), &Device::cpu(), 4);
-    let after = gaps("free_vsini", Solver::LmNelderMead(lm, NelderMead::default()), &Device::cpu(), 4);
+    let after =
+        gaps("free_vsini", Solver::LevenbergMarquardtThenNelderMead(lm, NelderMead::default()), &Device::cpu(), 4);
     assert!(before.iter().zip(&after).all(|(before, after)| after <= before), "{before:?} {after:?}");
     // the ln det moves the optimum: something is gained
     assert!(after.iter().sum::<f64>() < before.iter().sum::<f64>());
@@ -73,10 +74,10 @@ fn a_spectrum_with_nothing_free_is_a_row() {
     let model =
         SpectralModel::builder().arm("", emulator).continuum(Continuum::none()).label("a", settings).build().unwrap();
     let simplex = NelderMead::default();
-    let solvers = [simplex.into(), Solver::LmNelderMead(LevenbergMarquardt::default(), simplex)];
+    let solvers = [simplex.into(), Solver::LevenbergMarquardtThenNelderMead(LevenbergMarquardt::default(), simplex)];
     for device in popfit_testing::fits::devices() {
         for solver in solvers {
-            let table = Fitter::new(model.clone(), device.clone(), solver).unwrap().fit(&spectra).unwrap();
+            let table = SpectralFitter::new(model.clone(), device.clone()).solver(solver).fit(&spectra).unwrap();
             println!("{}: {:?}", device.name(), table.rows);
             assert_eq!(table.rows[1].parameters, [1.5]);
             assert_eq!(table.rows[1].errors, [0.0]);

@@ -3,7 +3,7 @@
 use std::path::PathBuf;
 
 use popfit::low_level::solver::recording::Precision;
-use popfit::{Continuum, Device, Emulator, FitRow, Fitter, Id, Spectra, SpectralModel, Status};
+use popfit::{Continuum, Device, Emulator, FitRow, Flags, Id, Spectra, SpectralFitter, SpectralModel, Status};
 use popfit_testing::fits::{evaluator, fitter, gpu, synb_spectra};
 use popfit_testing::{array, data_folder, synb_model};
 
@@ -55,7 +55,7 @@ fn row_at(parameters: Vec<f64>) -> FitRow {
         row: 0,
         status: Status::MaxRounds,
         status_text: String::new(),
-        detail: String::new(),
+        message: String::new(),
         rounds: 0,
         evaluations: 0,
         chi2: f64::NAN,
@@ -67,8 +67,8 @@ fn row_at(parameters: Vec<f64>) -> FitRow {
         released_errors: Vec::new(),
         continuum_terms: Vec::new(),
         at_bound: 0,
-        flags: 0,
-        start: 0,
+        flags: Flags::empty(),
+        start: Some(0),
         n_starts_agree: 0,
         posterior: None,
     }
@@ -100,7 +100,7 @@ fn resampled_models() {
 }
 
 /// −2 ln L of one spectrum at one point.
-fn objective(fitter: &Fitter, spectra: &Spectra, point: &[f64]) -> f64 {
+fn objective(fitter: &SpectralFitter, spectra: &Spectra, point: &[f64]) -> f64 {
     let table = fitter.fit_from(spectra, point).unwrap();
     let row = &table.rows[0];
     assert_eq!(row.evaluations, 1, "{row:?}");
@@ -125,7 +125,7 @@ fn objectives_of_the_forward_cases() {
         let ivar = sigma[range.clone()].iter().map(|e| 1.0 / (e * e)).collect();
         let one = Spectra::from_arrays(wavelength.clone(), flux[range].to_vec(), ivar, None, None).unwrap();
         let point = point(n);
-        let gap = |fitter: &Fitter, expected: f64| (objective(fitter, &one, &point) / expected - 1.0).abs();
+        let gap = |fitter: &SpectralFitter, expected: f64| (objective(fitter, &one, &point) / expected - 1.0).abs();
         let found = [gap(&f64_fitter, f64_network[n]), gap(&f32_fitter, f32_network[n])];
         let on_gpu = gpu_fitter.as_ref().map_or(0.0, |fitter| gap(fitter, f32_network[n]));
         println!(

@@ -10,7 +10,7 @@ use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
 use popfit::{
-    Arm, Continuum, Device, Emulator, Error, Fitter, Interpolation, LevenbergMarquardt, Result, SpectralModel,
+    Arm, Continuum, Device, Emulator, Error, Interpolation, LevenbergMarquardt, Result, SpectralFitter, SpectralModel,
 };
 use popfit_testing::noisy::noisy_templates;
 
@@ -18,7 +18,7 @@ fn main() -> Result<()> {
     let arguments: Vec<String> = std::env::args().skip(1).collect();
     let text = |k: usize, usual: &str| arguments.get(k).map_or(usual, String::as_str).to_string();
     let number = |k, usual| text(k, usual).parse::<f64>().map_err(|e| Error::Usage(format!("argument {}: {e}", k + 1)));
-    let (folder, device) = (PathBuf::from(text(0, ".")), Device::parse(&text(1, "auto"))?);
+    let (folder, device) = (PathBuf::from(text(0, ".")), text(1, "auto").parse::<Device>()?);
     let (seconds, count) = (number(2, "3")?, number(3, "512")? as usize);
 
     // of the project, or, where that is not, of the current folder
@@ -29,7 +29,7 @@ fn main() -> Result<()> {
     let arm = Arm::new("", emulator).interpolation(Interpolation::Linear).continuum(Continuum::none());
     let model = SpectralModel::builder().add_arm(arm).build()?;
     let settings = LevenbergMarquardt { ftol: 1e-6, ..LevenbergMarquardt::default() };
-    let fitter = Fitter::new(model, device, settings)?;
+    let fitter = SpectralFitter::new(model, device).solver(settings);
     let table = fitter.fit_from(&spectra, &starts)?;
 
     let (begin, mut rounds) = (Instant::now(), 0);

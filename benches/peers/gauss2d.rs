@@ -18,7 +18,7 @@ fn main() -> Result<()> {
     let arguments: Vec<String> = std::env::args().skip(1).collect();
     let text = |k: usize, usual: &str| arguments.get(k).map_or(usual, String::as_str).to_string();
     let number = |k, usual| text(k, usual).parse::<f64>().map_err(|e| Error::Usage(format!("argument {}: {e}", k + 1)));
-    let (folder, device) = (PathBuf::from(text(0, ".")), Device::parse(&text(1, "cpu"))?);
+    let (folder, device) = (PathBuf::from(text(0, ".")), text(1, "cpu").parse::<Device>()?);
     let (seconds, count) = (number(2, "3")?, number(3, "100000")? as usize);
 
     let (formula, x, y, starts) = images(count);

@@ -6,7 +6,7 @@
 
 mod hard;
 
-use popfit::{Device, Fitter, LevenbergMarquardt, ModelFile, Result, Spectra};
+use popfit::{Device, ModelFile, Result, Spectra, SpectralFitter};
 
 /// Rise of the objective that counts.
 const ABOVE: f64 = 0.02;
@@ -26,7 +26,7 @@ fn main() -> Result<()> {
     for seed in 0..seeds {
         let file = ModelFile::open(model)?;
         let starts = file.starts;
-        let mut fitter = Fitter::new(file.build()?, Device::cpu(), LevenbergMarquardt::default())?.seed(seed);
+        let mut fitter = SpectralFitter::new(file.build()?, Device::cpu()).seed(seed);
         if let Some(starts) = starts {
             fitter = fitter.starts(starts);
         }

@@ -1,5 +1,6 @@
 //! Rows of spectra that have no fit, yet or ever.
 
+use super::flag::Flags;
 use super::row::{FitRow, Id};
 use crate::error::Error;
 use crate::model::{Fault, SpectralModel};
@@ -28,7 +29,7 @@ pub fn nobody(model: &SpectralModel) -> FitRow {
         row: 0,
         status: Status::Interrupted,
         status_text: Status::Interrupted.name().into(),
-        detail: String::new(),
+        message: String::new(),
         rounds: 0,
         evaluations: 0,
         chi2: f64::NAN,
@@ -39,20 +40,19 @@ pub fn nobody(model: &SpectralModel) -> FitRow {
         released_errors: Vec::new(),
         continuum_terms: vec![0; model.arms.len()],
         at_bound: 0,
-        flags: 0,
-        start: -1,
+        flags: Flags::empty(),
+        start: None,
         n_starts_agree: 0,
         posterior: None,
         correlations: vec![f64::NAN; count * count.saturating_sub(1) / 2],
     }
 }
 
-/// The row of a spectrum that cannot be fitted.
-pub fn refuse(model: &SpectralModel, row: &mut FitRow, fault: Fault, start: Option<&[f64]>) {
+/// Makes the row of a spectrum that cannot be fitted: its parameters stay NaN.
+pub fn refuse(row: &mut FitRow, fault: Fault) {
     row.status = Status::BadInput;
     row.status_text = fault.cause.name().into();
-    row.detail = fault.detail;
-    place_at_start(model, row, start);
+    row.message = fault.detail;
 }
 
 /// Parameters at their start where the user, the first guess or the model names one: a blank row then is that of a spectrum

@@ -6,9 +6,9 @@
 use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
 
-use super::Fitter;
+use super::Flags;
+use super::SpectralFitter;
 use super::assemble::assemble;
-use super::flag;
 use super::row::FitRow;
 use super::run::{Grids, Ready};
 use super::shared::Shared;
@@ -46,7 +46,7 @@ pub struct Canary {
 
 impl Canary {
     /// For spectra sampled as the one at `place` is. `None` where the model, in the middle of its labels, has no finite χ².
-    pub fn new(fitter: &Fitter, layout: &[ArmLayout], grids: &[Grids], place: usize) -> Result<Option<Canary>> {
+    pub fn new(fitter: &SpectralFitter, layout: &[ArmLayout], grids: &[Grids], place: usize) -> Result<Option<Canary>> {
         let samplings: Vec<&Sampling> = grids.iter().filter_map(|grid| grid.of(place).ok()).map(|s| &**s).collect();
         let Some(mut ready) = made_up(fitter, (layout, grids, &samplings), place)? else { return Ok(None) };
         let parameters = &fitter.model.parameters;
@@ -94,7 +94,7 @@ impl Canary {
     }
 
     /// As [`judge`](Self::judge), of what a scan found for it: where it starts, or, when all were fitted again, at its end.
-    pub fn judge_in_scan(&self, fitter: &Fitter, device: &str, (found, refit): (&Outcome, bool)) -> Result<()> {
+    pub fn judge_in_scan(&self, fitter: &SpectralFitter, device: &str, (found, refit): (&Outcome, bool)) -> Result<()> {
         if refit {
             return self.judge(fitter, device, std::slice::from_ref(found), false);
         }
@@ -107,7 +107,7 @@ impl Canary {
     }
 
     /// [`Error::DeviceUntrusted`] when a device's outcomes are not what they should be. A fit that was interrupted says nothing.
-    pub fn judge(&self, fitter: &Fitter, device: &str, outcomes: &[Outcome], cancelled: bool) -> Result<()> {
+    pub fn judge(&self, fitter: &SpectralFitter, device: &str, outcomes: &[Outcome], cancelled: bool) -> Result<()> {
         let is_interrupted = outcomes.iter().all(|outcome| outcome.status == Some(Status::Interrupted));
         if cancelled && is_interrupted {
             return Ok(());
@@ -121,7 +121,7 @@ impl Canary {
     }
 
     /// What is wrong with a row, if anything is.
-    fn difference(&self, fitter: &Fitter, found: &FitRow) -> Option<String> {
+    fn difference(&self, fitter: &SpectralFitter, found: &FitRow) -> Option<String> {
         let answer = &self.answer;
         let is_success = |row: &FitRow| row.status.is_success();
         if found.chi2.is_nan() || is_success(found) != is_success(answer) && !is_short(answer, found) {
@@ -134,10 +134,10 @@ impl Canary {
         if (found.chi2 - answer.chi2).abs() > CHI2.0 + CHI2.1 * answer.chi2 {
             return Some(format!("has a chi2 of {}, not {}", found.chi2, answer.chi2));
         }
-        if answer.flags & flag::RANK_DEFICIENT != 0 || answer.at_bound != 0 {
+        if answer.flags.contains(Flags::RANK_DEFICIENT) || answer.at_bound != 0 {
             return None;
         }
-        let allowed = if matches!(fitter.solver, Solver::Lm(_)) { ERRORS } else { ERRORS_OF_SIMPLEX };
+        let allowed = if matches!(fitter.solver, Solver::LevenbergMarquardt(_)) { ERRORS } else { ERRORS_OF_SIMPLEX };
         let names = fitter.model.parameters.iter().map(|p| &p.solver.name);
         let pairs = names.zip(&found.parameters).zip(answer.parameters.iter().zip(&answer.errors));
         let mut far = pairs.filter(|((_, x), (y, error))| error.is_finite() && (*x - *y).abs() > allowed * **error);
@@ -156,7 +156,7 @@ fn untrusted(device: &str, what: &str) -> Error {
 }
 
 /// χ² with penalties, and the objective.
-fn at_start(fitter: &Fitter, ready: &Ready, found: &Outcome) -> (f64, f64) {
+fn at_start(fitter: &SpectralFitter, ready: &Ready, found: &Outcome) -> (f64, f64) {
     (found.chi2 + found.penalty, fitter.finish().objective(found, &ready.prepared))
 }
 
@@ -168,7 +168,7 @@ fn shared(grid: &Grids) -> Option<Arc<Sampling>> {
 }
 
 /// The row of a fit.
-fn row(fitter: &Fitter, ready: &Ready, outcomes: &[Outcome]) -> FitRow {
+fn row(fitter: &SpectralFitter, ready: &Ready, outcomes: &[Outcome]) -> FitRow {
     let mut row = blank::nobody(&fitter.model);
     fitter.finish().fill(&mut row, outcomes, ready);
     row
@@ -176,7 +176,7 @@ fn row(fitter: &Fitter, ready: &Ready, outcomes: &[Outcome]) -> FitRow {
 
 /// The spectrum of the model at its middle, which is where it starts.
 fn made_up(
-    fitter: &Fitter,
+    fitter: &SpectralFitter,
     (layout, grids, samplings): (&[ArmLayout], &[Grids], &[&Sampling]),
     place: usize,
 ) -> Result<Option<Ready>> {
@@ -226,7 +226,7 @@ fn prepared(
 }
 
 /// In u: of the library's points, which lie inside the hulls, the one nearest the middle of the bounds; without a library that itself.
-fn middle(fitter: &Fitter) -> Start {
+fn middle(fitter: &SpectralFitter) -> Start {
     let parameters = &fitter.model.parameters;
     let share = |p: &ModelParameter, u: f64| (p.to_physical(u) - p.lower) / (p.upper - p.lower);
     let centre: Vec<f64> = parameters.iter().map(|p| p.to_u(p.lower + 0.5 * (p.upper - p.lower))).collect();
@@ -244,7 +244,7 @@ fn middle(fitter: &Fitter) -> Start {
 
 /// The model at the start of `ready`, arm by arm (pixels), computed on the CPU.
 fn flux(
-    fitter: &Fitter,
+    fitter: &SpectralFitter,
     (layout, grids, samplings): (&[ArmLayout], &[Grids], &[&Sampling]),
     ready: &Ready,
 ) -> Result<Vec<Vec<f64>>> {
@@ -269,17 +269,17 @@ mod tests {
     use crate::{Continuum, Emulator, NelderMead, Spectra};
 
     /// A fitter of the demo's spectra, and these.
-    fn setup(solver: impl Into<Solver>, device: Chosen) -> (Fitter, Spectra) {
+    fn setup(solver: impl Into<Solver>, device: Chosen) -> (SpectralFitter, Spectra) {
         let data = concat!(env!("CARGO_MANIFEST_DIR"), "/data");
         let emulator = Emulator::open(format!("{data}/emulator.safetensors")).unwrap();
         let builder = SpectralModel::builder().arm("", emulator).velocity(-1000.0..=1000.0);
         let model = builder.continuum(Continuum::rbf(10)).marginalise(true).build().unwrap();
         let spectra = Spectra::open(format!("{data}/spectra.npz")).unwrap().slice(0..2);
-        (Fitter::new(model, device, solver).unwrap(), spectra)
+        (SpectralFitter::new(model, device).solver(solver), spectra)
     }
 
     /// The canary of some spectra, and what a device makes of it.
-    fn sing(fitter: &Fitter, spectra: &Spectra, device: &dyn Device) -> (Canary, Vec<Outcome>) {
+    fn sing(fitter: &SpectralFitter, spectra: &Spectra, device: &dyn Device) -> (Canary, Vec<Outcome>) {
         let mut run = fitter.run().unwrap();
         let arms = crate::fit::matched(&fitter.model, spectra).unwrap();
         let grids = run.grids(&arms, spectra).unwrap();
@@ -350,7 +350,7 @@ mod tests {
     #[test]
     #[cfg(feature = "gpu")]
     fn a_canary_is_well_on_a_gpu() {
-        match Chosen::parse("gpu") {
+        match "gpu".parse::<Chosen>() {
             Ok(gpu) => {
                 check(LevenbergMarquardt::default(), gpu.clone());
                 check(NelderMead::default(), gpu);

@@ -1,6 +1,6 @@
 //! The model's own derivatives against differences of its values, in f64.
 
-use super::Fitter;
+use super::SpectralFitter;
 use crate::error::Result;
 use crate::model::{FirstGuess, LineSpread};
 use crate::solver::recording::Precision;
@@ -24,7 +24,7 @@ pub struct JacobianCheck {
     pub relative_difference: f64,
 }
 
-impl Fitter {
+impl SpectralFitter {
     /// Compares the Jacobian with central differences at points of the first-guess library, in f64 on the CPU. The spectra are the
     /// templates' own grids.
     pub fn check_jacobian(&self) -> Result<Vec<JacobianCheck>> {
@@ -76,7 +76,7 @@ impl Fitter {
 }
 
 /// A flat spectrum on every arm's own template grid.
-fn own_grids(wavelengths: &[&[f64]], fitter: &Fitter) -> Result<Spectra> {
+fn own_grids(wavelengths: &[&[f64]], fitter: &SpectralFitter) -> Result<Spectra> {
     let mut arms = Vec::new();
     for (arm, wavelength) in fitter.model.arms.iter().zip(wavelengths) {
         let ones = vec![1.0; wavelength.len()];

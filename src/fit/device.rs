@@ -1,5 +1,6 @@
 //! The device that a user names.
 
+use std::str::FromStr;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -11,7 +12,7 @@ use crate::solver;
 #[derive(Clone)]
 pub struct Device {
     pub(crate) inner: Arc<dyn solver::Device>,
-    /// They share the batches of [`Fitter::fit_with`](super::Fitter::fit_with) with the first.
+    /// They share the batches of [`SpectralFitter::fit_with`](super::SpectralFitter::fit_with) with the first.
     others: Vec<Arc<dyn solver::Device>>,
     /// popfit chose it, and may choose another.
     pub(crate) is_chosen: bool,
@@ -20,6 +21,22 @@ pub struct Device {
 impl std::fmt::Debug for Device {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         f.debug_tuple("Device").field(&self.name()).finish()
+    }
+}
+
+impl FromStr for Device {
+    type Err = Error;
+
+    /// Opens `auto`, `cpu`, `gpu` (the best adapter, software included), `gpu:N`, `gpu:NAME` (part of a name), or `all`: every discrete
+    /// and integrated GPU, or, where there is none, every software adapter.
+    fn from_str(text: &str) -> Result<Device> {
+        match text {
+            "auto" => Device::auto(),
+            "cpu" => Ok(Device::cpu()),
+            "all" => Device::every_gpu(),
+            _ if text == "gpu" || text.starts_with("gpu:") => Device::gpu(text),
+            _ => Err(Error::Usage(format!("no device \"{text}\": give auto, all, cpu, gpu, gpu:N or gpu:NAME"))),
+        }
     }
 }
 
@@ -32,6 +49,7 @@ impl From<crate::gpu::GpuDevice> for Device {
 
 /// A device of this machine.
 #[derive(Clone, Debug)]
+#[non_exhaustive]
 pub struct DeviceDescription {
     /// What `--device` takes.
     pub selector: String,
@@ -68,32 +86,20 @@ impl Device {
         Ok(Device::cpu())
     }
 
-    /// `auto`, `cpu`, `gpu` (the best adapter, software included), `gpu:N`, `gpu:NAME` (part of a name), or `all`: every discrete and
-    /// integrated GPU, or, where there is none, every software adapter.
-    pub fn parse(text: &str) -> Result<Device> {
-        match text {
-            "auto" => Device::auto(),
-            "cpu" => Ok(Device::cpu()),
-            "all" => Device::every_gpu(),
-            _ if text == "gpu" || text.starts_with("gpu:") => Device::gpu(text),
-            _ => Err(Error::Usage(format!("no device \"{text}\": give auto, all, cpu, gpu, gpu:N or gpu:NAME"))),
-        }
-    }
-
-    /// How long a submission to a GPU may take before the GPU counts as lost: unless set 120 s, and 600 s on software adapters.
+    /// Sets the time that a submission to a GPU may take before the GPU counts as lost: unless set 120 s, and 600 s on software adapters.
     #[must_use]
-    pub fn limit(self, limit: Duration) -> Device {
-        self.all().iter().for_each(|device| device.set_limit(limit));
+    pub fn timeout(self, timeout: Duration) -> Device {
+        self.all().iter().for_each(|device| device.set_limit(timeout));
         self
     }
 
-    /// As it is written into the result table.
+    /// Returns the name that is written into the result table.
     pub fn name(&self) -> String {
         self.all().iter().map(|device| device.name()).collect::<Vec<_>>().join(" + ")
     }
 
-    /// The CPU and every adapter.
-    pub fn list() -> Vec<DeviceDescription> {
+    /// Returns the CPU and every adapter.
+    pub fn available() -> Vec<DeviceDescription> {
         let cpu = DeviceDescription {
             selector: "cpu".into(),
             name: Device::cpu().name(),

@@ -2,8 +2,8 @@
 
 use std::collections::BTreeSet;
 
+use super::Flags;
 use super::covariance::{Covariance, covariance};
-use super::flag;
 use super::probability::{Tail, chi2_tail_is_below};
 use super::row::FitRow;
 use super::run::Ready;
@@ -56,7 +56,7 @@ impl Finish<'_> {
         let key = |k: &usize| if stands(*k) { objectives[*k] } else { f64::INFINITY };
         let Some(best) = (0..outcomes.len()).min_by(|a, b| key(a).total_cmp(&key(b))) else { return };
         let (winner, objective) = (&outcomes[best], objectives[best]);
-        row.start = best as i32;
+        row.start = Some(best as u32);
         row.rounds = winner.rounds;
         row.chi2 = winner.chi2;
         row.objective = objective;
@@ -107,7 +107,7 @@ impl Finish<'_> {
         }
         row.correlations.copy_from_slice(&found.correlations);
         if found.undetermined > 0 {
-            row.flags |= flag::RANK_DEFICIENT;
+            row.flags |= Flags::RANK_DEFICIENT;
         }
     }
 
@@ -152,17 +152,17 @@ impl Finish<'_> {
             arm.emulator.extrapolates(&labels)
         });
         let flags = [
-            (flag::AT_BOUND, row.at_bound & !without_rotation != 0),
-            (flag::NO_ROTATION, without_rotation != 0),
-            (flag::NONFINITE_MASKED, prepared.nonfinite > 0),
-            (flag::POOR_CHI2, row.dof > 0 && row.chi2 / row.dof as f64 > POOR_CHI2),
-            (flag::HIGH_CHI2, is_improbable(Tail::Upper)),
-            (flag::LOW_CHI2, is_improbable(Tail::Lower)),
-            (flag::LOW_SN, prepared.signal_to_noise < LOW_SIGNAL),
-            (flag::MANY_MASKED, masked > MANY_MASKED),
-            (flag::OUTSIDE_HULL, extrapolates),
+            (Flags::AT_BOUND, row.at_bound & !without_rotation != 0),
+            (Flags::NO_ROTATION, without_rotation != 0),
+            (Flags::NONFINITE_MASKED, prepared.nonfinite > 0),
+            (Flags::POOR_CHI2, row.dof > 0 && row.chi2 / row.dof as f64 > POOR_CHI2),
+            (Flags::HIGH_CHI2, is_improbable(Tail::Upper)),
+            (Flags::LOW_CHI2, is_improbable(Tail::Lower)),
+            (Flags::LOW_SN, prepared.signal_to_noise < LOW_SIGNAL),
+            (Flags::MANY_MASKED, masked > MANY_MASKED),
+            (Flags::OUTSIDE_HULL, extrapolates),
         ];
-        row.flags |= flags.iter().filter(|(_, is_set)| *is_set).map(|(bit, _)| bit).sum::<u32>();
+        row.flags |= flags.into_iter().filter(|(_, is_set)| *is_set).map(|(flag, _)| flag).collect::<Flags>();
     }
 
     /// The bit of vsini in `at_bound`, if it ended at its lower bound and that is as good as 0.
@@ -185,7 +185,7 @@ impl Finish<'_> {
             k != best && o.gave_way.is_none() && *objective - objectives[best] < MULTIMODAL && elsewhere(o)
         });
         if other {
-            row.flags |= flag::MULTIMODAL;
+            row.flags |= Flags::MULTIMODAL;
         }
     }
 }

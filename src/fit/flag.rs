@@ -1,12 +1,14 @@
-//! Bits of [`FitRow::flags`](crate::FitRow::flags).
+//! Flags of a fit, the bits of [`FitRow::flags`](crate::FitRow::flags).
 //!
-//! The list below is the only place where a flag is said: the constants, [`ALL`], the report, the tables' key
+//! The list below is the only place where a flag is said: the constants, [`Flags::DESCRIPTIONS`], the report, the tables' key
 //! `popfit.flags` and (by a test) `docs/src/results.md` follow from it. A new flag is a new line.
+
+use std::fmt;
 
 /// A flag: its bit, its names and its meaning.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
-pub struct Flag {
+pub struct FlagDescription {
     /// The bit, a power of two.
     pub bit: u32,
     /// The constant's name.
@@ -17,18 +19,33 @@ pub struct Flag {
     pub meaning: &'static str,
 }
 
-/// A constant for each flag, and [`ALL`], from one list.
+/// A constant for each flag, and the descriptions, from one list.
 macro_rules! flags {
     ($($name:ident = $bit:literal, $label:literal, $meaning:literal;)*) => {
-        $(
-            #[doc = concat!("Flag ", $bit, ", ", $label, ": ", $meaning, ".")]
-            pub const $name: u32 = $bit;
-        )*
+        bitflags::bitflags! {
+            /// Flags of a fit: facts that its user should know. [`DESCRIPTIONS`](Flags::DESCRIPTIONS) lists them.
+            #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, serde::Serialize, serde::Deserialize)]
+            pub struct Flags: u32 {
+                $(
+                    #[doc = concat!("Flag ", $bit, ", ", $label, ": ", $meaning, ".")]
+                    const $name = $bit;
+                )*
+            }
+        }
 
-        /// All flags, from the lowest bit up, without a gap.
-        pub const ALL: &[Flag] =
-            &[$(Flag { bit: $bit, name: stringify!($name), label: $label, meaning: $meaning }),*];
+        impl Flags {
+            /// All flags, from the lowest bit up, without a gap.
+            pub const DESCRIPTIONS: &[FlagDescription] =
+                &[$(FlagDescription { bit: $bit, name: stringify!($name), label: $label, meaning: $meaning }),*];
+        }
     };
+}
+
+impl fmt::Display for Flags {
+    /// Writes the names, joined by ` | `.
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        bitflags::parser::to_writer(self, f)
+    }
 }
 
 flags! {
@@ -51,11 +68,11 @@ flags! {
 
 #[cfg(test)]
 mod tests {
-    use super::ALL;
+    use super::Flags;
 
     #[test]
     fn bits_are_powers_of_two_in_order() {
-        for (k, flag) in ALL.iter().enumerate() {
+        for (k, flag) in Flags::DESCRIPTIONS.iter().enumerate() {
             assert_eq!(flag.bit, 1 << k, "{}", flag.name);
             assert!(flag.meaning.is_ascii(), "FITS writes it: {}", flag.meaning);
         }

@@ -8,7 +8,7 @@ mod covariance;
 mod curve;
 mod device;
 mod finish;
-pub mod flag;
+mod flag;
 mod given;
 mod inspect;
 mod journal;
@@ -38,16 +38,17 @@ use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
 use std::time::Duration;
 
-use crate::error::{Error, Result};
+use crate::error::{Error, InvalidSetting, Result};
 use crate::model::{self, FirstGuess, SpectralModel, VelocityScan};
 use crate::solver::recording::Precision;
-use crate::solver::{LevenbergMarquardt, MOST_STARTS, NelderMead, SolverKind};
+use crate::solver::{LevenbergMarquardt, MOST_STARTS, Solver};
 use crate::spectra::{Spectra, SpectraReader};
 use assemble::matched;
 pub use check::JacobianCheck;
 pub use curve::{CurveColumns, CurveFit, CurveFitter, Curves, Interval};
 pub use device::{Device, DeviceDescription};
 use finish::Finish;
+pub use flag::{FlagDescription, Flags};
 pub use journal::Journal;
 use limits::Tables;
 pub use picture::ArmFit;
@@ -68,7 +69,7 @@ impl Sink for FitTable {
         let count = self.parameters.len();
         if let Some(row) = rows.iter().find(|row| row.parameters.len() != count) {
             let message = format!(
-                "a row of {} parameters in a table of {count}: Fitter::table makes one that fits",
+                "a row of {} parameters in a table of {count}: SpectralFitter::table makes one that fits",
                 row.parameters.len()
             );
             return Err(Error::Usage(message));
@@ -114,145 +115,97 @@ pub struct Summary {
     pub profile: Option<Profile>,
 }
 
-/// What finds the minimum.
-#[derive(Clone, Copy, Debug, PartialEq)]
-pub enum Solver {
-    /// Levenberg–Marquardt.
-    Lm(LevenbergMarquardt),
-    /// On the objective itself, ln det included where the model marginalises.
-    NelderMead(NelderMead),
-    /// Levenberg–Marquardt, then a small simplex around each spectrum's winner.
-    LmNelderMead(LevenbergMarquardt, NelderMead),
-}
-
-impl Solver {
-    /// A solver with these settings.
-    pub fn of(kind: SolverKind, lm: LevenbergMarquardt, simplex: NelderMead) -> Solver {
-        match kind {
-            SolverKind::Lm => Solver::Lm(lm),
-            SolverKind::NelderMead => Solver::NelderMead(simplex),
-            SolverKind::LmNelderMead => Solver::LmNelderMead(lm, simplex),
-        }
-    }
-
-    /// Tolerances and counts must make sense.
-    pub fn validate(&self) -> Result<()> {
-        match self {
-            Solver::Lm(lm) => lm.validate(),
-            Solver::NelderMead(simplex) => simplex.validate(),
-            Solver::LmNelderMead(lm, simplex) => lm.validate().and_then(|()| simplex.validate()),
-        }
-    }
-}
-
-impl std::fmt::Display for Solver {
-    /// `key = value`, line by line.
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        match self {
-            Solver::Lm(lm) => write!(f, "solver = lm\n{lm}"),
-            Solver::NelderMead(simplex) => write!(f, "solver = nelder-mead\n{simplex}"),
-            Solver::LmNelderMead(lm, simplex) => write!(f, "solver = lm+nelder-mead\n{lm}\n{simplex}"),
-        }
-    }
-}
-
-impl From<LevenbergMarquardt> for Solver {
-    fn from(settings: LevenbergMarquardt) -> Solver {
-        Solver::Lm(settings)
-    }
-}
-
-impl From<NelderMead> for Solver {
-    fn from(settings: NelderMead) -> Solver {
-        Solver::NelderMead(settings)
-    }
-}
-
 /// Fits spectra with a model, on a device.
 #[derive(Clone, Debug)]
-pub struct Fitter {
+pub struct SpectralFitter {
     pub(crate) model: SpectralModel,
     device: Device,
     solver: Solver,
     /// `None`: as many as compete with the best.
     starts: Option<usize>,
     seed: u64,
-    memory: Option<u64>,
+    max_memory: Option<u64>,
     strict: bool,
     precision: Precision,
     velocity_scan: VelocityScan,
     released_errors: bool,
     /// `None`: as the device wants it.
-    batch: Option<usize>,
+    batch_size: Option<usize>,
     cpu_fallback: Option<bool>,
     shared: Arc<Shared>,
 }
 
-impl Fitter {
+impl SpectralFitter {
     /// Most starts a spectrum can have.
     pub const MOST_STARTS: usize = MOST_STARTS;
 
-    /// Errors when a setting is out of its range.
-    pub fn new(model: SpectralModel, device: Device, solver: impl Into<Solver>) -> Result<Fitter> {
-        let solver = solver.into();
-        solver.validate()?;
-        Ok(Fitter {
+    /// Returns a fitter with the default settings of [`LevenbergMarquardt`]. No setter fails: a fit begins with a check of all
+    /// settings, and [`Error::InvalidSettings`] lists each that is out of its range.
+    pub fn new(model: SpectralModel, device: Device) -> SpectralFitter {
+        SpectralFitter {
             model,
             device,
-            solver,
+            solver: LevenbergMarquardt::default().into(),
             starts: None,
             seed: 3,
-            memory: None,
+            max_memory: None,
             strict: false,
             precision: Precision::F32,
             velocity_scan: VelocityScan::Off,
             released_errors: false,
-            batch: None,
+            batch_size: None,
             cpu_fallback: None,
             shared: Arc::default(),
-        })
+        }
     }
 
-    /// Starts of each spectrum, 1 to 64 (a run with others is an error), of which fewer are used where the first guess finds fewer
+    /// Replaces the solver and its settings.
+    #[must_use]
+    pub fn solver(mut self, solver: impl Into<Solver>) -> SpectralFitter {
+        self.solver = solver.into();
+        self
+    }
+
+    /// Starts of each spectrum, 1 to 64, of which fewer are used where the first guess finds fewer
     /// distinct ones. Unless set, each spectrum has as many as its first guess finds
     /// competing, 1 to 4, and 8 where masks or weights leave little of it.
     #[must_use]
-    pub fn starts(mut self, starts: usize) -> Fitter {
+    pub fn starts(mut self, starts: usize) -> SpectralFitter {
         self.starts = Some(starts);
         self
     }
 
     /// Seed of the first guess's Sobol points.
     #[must_use]
-    pub fn seed(mut self, seed: u64) -> Fitter {
+    pub fn seed(mut self, seed: u64) -> SpectralFitter {
         self.seed = seed;
         self.shared = Arc::default();
         self
     }
 
-    /// Bytes that the population on the device may take.
+    /// Bytes that the population on the device may take; unless set, what the device has.
     #[must_use]
-    pub fn memory(mut self, bytes: Option<u64>) -> Fitter {
-        self.memory = bytes;
+    pub fn max_memory(mut self, bytes: u64) -> SpectralFitter {
+        self.max_memory = Some(bytes);
         self
     }
 
     /// Spectra, at least 1, that a stream reads, fits and keeps in its journal at once; unless set 256 on the CPU, 2048 on GPUs. Files of
     /// fewer are fitted together, half a batch or more at once. No bit of a row depends on it.
     #[must_use]
-    pub fn batch(mut self, spectra: usize) -> Fitter {
-        self.batch = Some(spectra.max(1));
+    pub fn batch_size(mut self, spectra: usize) -> SpectralFitter {
+        self.batch_size = Some(spectra);
         self
     }
 
     /// A GPU wants many spectra at once; on the CPU smaller batches overlap better with reading.
     fn batch_on(&self, device: &dyn crate::solver::Device) -> usize {
-        self.batch.unwrap_or(if device.runs_wgsl() { 2048 } else { 256 })
+        self.batch_size.unwrap_or(if device.runs_wgsl() { 2048 } else { 256 })
     }
 
     /// Makes the first bad spectrum an error instead of a row.
     #[must_use]
-    pub fn strict(mut self, strict: bool) -> Fitter {
+    pub fn strict(mut self, strict: bool) -> SpectralFitter {
         self.strict = strict;
         self
     }
@@ -260,7 +213,7 @@ impl Fitter {
     /// Whether a batch that a GPU has failed to fit twice goes to the CPU, where the run then stays ([`Summary::by_rows`] tells).
     /// Unless set it does where popfit chose the GPU (`auto`, `all`), and the failure is the run's where the user did.
     #[must_use]
-    pub fn cpu_fallback(mut self, cpu_fallback: bool) -> Fitter {
+    pub fn cpu_fallback(mut self, cpu_fallback: bool) -> SpectralFitter {
         self.cpu_fallback = Some(cpu_fallback);
         self
     }
@@ -271,7 +224,7 @@ impl Fitter {
 
     /// Scans the velocity around the best one, for its posterior's error, skewness and kurtosis; off unless set.
     #[must_use]
-    pub fn velocity_scan(mut self, scan: VelocityScan) -> Fitter {
+    pub fn velocity_scan(mut self, scan: VelocityScan) -> SpectralFitter {
         self.velocity_scan = scan;
         self
     }
@@ -284,7 +237,7 @@ impl Fitter {
     /// Adds standard errors with all bounds released ([`FitRow::released_errors`]) to the rows; off unless set. They answer how well
     /// the data determine each parameter if the bounds, and not the star, hold some of them where they ended.
     #[must_use]
-    pub fn released_errors(mut self, released_errors: bool) -> Fitter {
+    pub fn released_errors(mut self, released_errors: bool) -> SpectralFitter {
         self.released_errors = released_errors;
         self
     }
@@ -296,7 +249,7 @@ impl Fitter {
 
     /// Precision of the rows: on the CPU f32 or f64; GPUs compute in f32. [`Precision::Mixed`] makes first rounds cheaper on GPUs.
     #[must_use]
-    pub fn precision(mut self, precision: Precision) -> Fitter {
+    pub fn precision(mut self, precision: Precision) -> SpectralFitter {
         self.precision = precision;
         self
     }
@@ -326,7 +279,7 @@ impl Fitter {
 
     /// What the rows depend on beside model and device, `key = value` line by line, as it is written into the table's metadata.
     pub fn settings_text(&self) -> String {
-        let Fitter { solver, seed, strict, precision, released_errors, .. } = self;
+        let SpectralFitter { solver, seed, strict, precision, released_errors, .. } = self;
         [
             solver.to_string(),
             format!("starts = {}", self.starts.map_or("auto".into(), |starts| starts.to_string())),
@@ -356,7 +309,7 @@ impl Fitter {
         assemble::missing(&self.model, head).into_iter().map(note).collect()
     }
 
-    /// A table without rows, ready to be the sink of [`fit_with`](Fitter::fit_with).
+    /// A table without rows, ready to be the sink of [`fit_with`](SpectralFitter::fit_with).
     pub fn table(&self) -> FitTable {
         FitTable { parameters: self.parameters(), units: self.units(), arms: self.arms(), rows: Vec::new() }
     }
@@ -400,7 +353,7 @@ impl Fitter {
         workers::stream(self, (source, sink), control, None)
     }
 
-    /// [`fit_with`](Fitter::fit_with), with a journal: batches that it knows are not fitted again, others are kept in it as soon as they
+    /// [`fit_with`](SpectralFitter::fit_with), with a journal: batches that it knows are not fitted again, others are kept in it as soon as they
     /// are. The rows are those of an uninterrupted run.
     pub fn fit_journaled(
         &self,
@@ -431,7 +384,19 @@ impl Fitter {
         Finish { model: &self.model, precision: self.precision, released_errors: self.released_errors }
     }
 
+    /// [`Error::InvalidSettings`] with every setting that is out of its range.
+    fn check_settings(&self) -> Result<()> {
+        let mut faults = self.solver.faults();
+        if let Some(starts) = self.starts.filter(|starts| !(1..=MOST_STARTS).contains(starts)) {
+            faults.push(InvalidSetting::new("starts", format!("{starts}: choose 1 to {MOST_STARTS}")));
+        }
+        if self.batch_size == Some(0) {
+            faults.push(InvalidSetting::new("batch_size", "0: choose at least 1"));
+        }
+        InvalidSetting::none_of(faults)
+    }
+
     fn run(&self) -> Result<Run<'_>> {
-        Run::new(self, self.device.inner.clone(), self.memory)
+        Run::new(self, self.device.inner.clone(), self.max_memory)
     }
 }

@@ -4,7 +4,7 @@ use std::borrow::Cow;
 
 use super::assemble::{matched, raw};
 use super::inspect::InspectedArm;
-use super::{FitRow, Fitter};
+use super::{FitRow, SpectralFitter};
 use crate::error::{Error, Result};
 use crate::model::ModelArm;
 use crate::solver::Status;
@@ -39,7 +39,7 @@ pub struct ArmFit {
     pub signal_to_noise: f64,
 }
 
-impl Fitter {
+impl SpectralFitter {
     /// The model at a row's parameters; `row.row` picks the spectrum. Errors when the row has no fit.
     pub fn model_spectrum(&self, spectra: &Spectra, row: &FitRow) -> Result<Vec<ArmFit>> {
         let found = self.model_spectra(spectra, std::slice::from_ref(row))?.swap_remove(0);

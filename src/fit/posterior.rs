@@ -2,7 +2,7 @@
 
 use std::sync::atomic::Ordering;
 
-use super::Fitter;
+use super::SpectralFitter;
 use super::canary::Canary;
 use super::row::FitRow;
 use super::run::{Grids, Ready};
@@ -109,7 +109,7 @@ impl Grid {
 
 /// What scans velocities: populations that have fitted the spectra, and on GPUs a spectrum of known answer that joins them.
 pub struct Scan<'a> {
-    pub fitter: &'a Fitter,
+    pub fitter: &'a SpectralFitter,
     pub passes: &'a mut Passes,
     pub grids: &'a [Grids],
     /// And the device's name.
@@ -218,7 +218,7 @@ impl Scan<'_> {
 
 /// One spectrum at all velocities, which are parameter `p`: one group, or, to be fitted again, a spectrum a velocity, which is held there.
 fn entering(
-    fitter: &Fitter,
+    fitter: &SpectralFitter,
     (p, refit): (usize, bool),
     (one, rows): (&Ready, &[FitRow]),
     velocities: &[f64],

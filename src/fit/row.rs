@@ -4,6 +4,7 @@ use std::sync::Arc;
 
 use serde::{Deserialize, Serialize};
 
+use super::flag::Flags;
 use super::posterior::VelocityPosterior;
 use crate::solver::Status;
 
@@ -39,8 +40,8 @@ pub struct FitRow {
     pub status: Status,
     /// The status' name, or the cause of `bad_input`.
     pub status_text: String,
-    /// Of `bad_input`: arm, pixel and value. No column of the table.
-    pub detail: String,
+    /// The cause of `bad_input` in words: arm, pixel and value. No column of the table.
+    pub message: String,
     /// Rounds of the winning start.
     pub rounds: u32,
     /// Linearisations of all starts.
@@ -56,15 +57,15 @@ pub struct FitRow {
     /// (P) Standard errors, NaN where there is none. Where parameters ended at a bound, the errors of the others are conditional:
     /// they hold as if the truth of those parameters were the bound.
     pub errors: Vec<f64>,
-    /// (P) Standard errors with all bounds released, where [`Fitter::released_errors`](crate::Fitter::released_errors) asks for
+    /// (P) Standard errors with all bounds released, where [`SpectralFitter::released_errors`](crate::SpectralFitter::released_errors) asks for
     /// them; empty otherwise. The covariance counts parameters at a bound as free.
     pub released_errors: Vec<f64>,
     /// Bit p: parameter p ended at a bound.
     pub at_bound: u32,
-    /// Bits of [`flag`](crate::flag).
-    pub flags: u32,
-    /// Index of the winning start; −1 without one.
-    pub start: i32,
+    /// Facts that the user should know.
+    pub flags: Flags,
+    /// Index of the winning start, if there is one; −1 in tables without.
+    pub start: Option<u32>,
     /// (arms) Continuum terms that the arm's data determine, of those that the model has; 0 where the arm drops out.
     pub continuum_terms: Vec<u32>,
     /// Basins of the first guess from which starts ended within 0.1 of the winner's objective, or were stopped on the way there. Starts

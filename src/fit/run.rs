@@ -12,6 +12,7 @@ use web_time::Instant;
 use super::assemble::Starts;
 use super::blank::{blank, place_at_start, refuse, strict};
 use super::canary::Canary;
+use super::flag::Flags;
 use super::given::physical;
 use super::redo::{Attempts, half};
 use super::row::FitRow;
@@ -19,12 +20,12 @@ use super::solve::Passes;
 use super::sound;
 use super::stages::{Stage, Stages};
 use super::workers::Tally;
-use super::{Fitter, Solver};
+use super::{Solver, SpectralFitter};
 use crate::error::{Error, Result};
 use crate::model::{Fault, Limits, Prepared, Sampling, Start};
+use crate::solver::Device;
 use crate::solver::profile::Meter;
 use crate::solver::recording::{Precision, Velocity};
-use crate::solver::{Device, MOST_STARTS};
 use crate::spectra::{ArmSpectra, Spectra};
 use pieces::{Group, groups};
 
@@ -57,10 +58,10 @@ impl Grids {
 type SharedGrid = (Arc<[f64]>, usize, Arc<Sampling>);
 
 /// A prepared spectrum, what is known of its parameters, its starts, and the flags that it has before its fit.
-type Started = std::result::Result<(Prepared, Vec<Limits>, Vec<Start>, u32), Fault>;
+type Started = std::result::Result<(Prepared, Vec<Limits>, Vec<Start>, Flags), Fault>;
 
 pub struct Run<'a> {
-    pub fitter: &'a Fitter,
+    pub fitter: &'a SpectralFitter,
     device: Arc<dyn Device>,
     memory: Option<u64>,
     /// Members that may be in flight: fewer once a device ran out of memory.
@@ -87,14 +88,11 @@ impl Ready {
 
 impl<'a> Run<'a> {
     /// A run on a device, of whose memory its population takes so many bytes.
-    pub fn new(fitter: &'a Fitter, device: Arc<dyn Device>, memory: Option<u64>) -> Result<Run<'a>> {
+    pub fn new(fitter: &'a SpectralFitter, device: Arc<dyn Device>, memory: Option<u64>) -> Result<Run<'a>> {
         if fitter.scans_velocity() && matches!(fitter.model.velocity, Velocity::Fixed(_)) {
             return Err(Error::Usage("a scan of the velocity, which is fixed: give it a range".into()));
         }
-        let starts = fitter.most_starts();
-        if !(1..=MOST_STARTS).contains(&starts) {
-            return Err(Error::Usage(format!("{starts} starts: a spectrum has 1 to {MOST_STARTS}")));
-        }
+        fitter.check_settings()?;
         if fitter.precision == Precision::Mixed && matches!(fitter.solver, Solver::NelderMead(_)) {
             return Err(Error::Usage(
                 "mixed precision is for Levenberg–Marquardt: Nelder–Mead sees every rounding".into(),
@@ -209,7 +207,7 @@ impl<'a> Run<'a> {
                     ready.push(Ready { place, prepared, limits, starts });
                 }
                 Err(fault) if self.fitter.strict => return Err(strict(&rows[place], &fault)),
-                Err(fault) => refuse(model, &mut rows[place], fault, given(place)),
+                Err(fault) => refuse(&mut rows[place], fault),
             }
         }
         let counts = files.iter().map(|spectra| spectra.len()).collect();

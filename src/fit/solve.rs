@@ -66,13 +66,15 @@ impl Passes {
         (memory, most): (Option<u64>, usize),
     ) -> Result<Passes> {
         let first = match solver {
-            Solver::Lm(settings) | Solver::LmNelderMead(settings, _) => settings,
+            Solver::LevenbergMarquardt(settings) | Solver::LevenbergMarquardtThenNelderMead(settings, _) => settings,
             Solver::NelderMead(_) => LevenbergMarquardt::default(),
         };
         let second = match solver {
-            Solver::Lm(_) => None,
+            Solver::LevenbergMarquardt(_) => None,
             Solver::NelderMead(settings) => Some(settings),
-            Solver::LmNelderMead(_, settings) => Some(NelderMead { size: POLISH * settings.size, ..settings }),
+            Solver::LevenbergMarquardtThenNelderMead(_, settings) => {
+                Some(NelderMead { size: POLISH * settings.size, ..settings })
+            }
         };
         let is_mixed = precision == Precision::Mixed && !matches!(solver, Solver::NelderMead(_));
         let shared = if is_mixed { rough::settings(first) } else { None };
@@ -119,9 +121,9 @@ impl Passes {
         let spectra = (model, grids, ready);
         let starts: Vec<Starts> = ready.iter().map(Ready::starts).collect();
         match self.solver {
-            Solver::Lm(settings) => self.descend(spectra, starts, (cancel, watch), settings.ftol),
+            Solver::LevenbergMarquardt(settings) => self.descend(spectra, starts, (cancel, watch), settings.ftol),
             Solver::NelderMead(_) => self.simplices(spectra, starts, (cancel, watch)),
-            Solver::LmNelderMead(settings, _) => {
+            Solver::LevenbergMarquardtThenNelderMead(settings, _) => {
                 // nearly all of the time goes into the simplices
                 let mut outcomes = self.descend(spectra, starts, (cancel, &mut |_| {}), settings.ftol)?;
                 let winners: Vec<Option<usize>> =
@@ -316,9 +318,9 @@ fn take_better(outcome: &mut Outcome, polished: Outcome, marginalise: bool) {
 mod tests {
     use super::*;
     use crate::cpu::CpuDevice;
-    use crate::fit::{Device as Chosen, Fitter};
+    use crate::fit::{Device as Chosen, SpectralFitter};
     use crate::solver::recording::Recording;
-    use crate::{Continuum, Emulator, LevenbergMarquardt, Spectra};
+    use crate::{Continuum, Emulator, Spectra};
 
     /// A processor that promises more room than it has.
     struct Tight(usize);
@@ -358,7 +360,7 @@ mod tests {
         let spectra = Spectra::open(format!("{data}/spectra.npz")).unwrap().slice(0..9);
         let fit = |room: usize| {
             let device = Chosen::one(Tight(room));
-            Fitter::new(model.clone(), device, LevenbergMarquardt::default()).unwrap().fit(&spectra)
+            SpectralFitter::new(model.clone(), device).fit(&spectra)
         };
         let (whole, halved) = (fit(1 << 12).unwrap(), fit(5).unwrap());
         for (a, b) in whole.rows.iter().zip(&halved.rows) {

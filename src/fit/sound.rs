@@ -2,9 +2,9 @@
 //!
 //! Rows of spectra, curves and columns of curves each pass here once, on their way out.
 
+use super::Flags;
 use super::covariance::pair_index;
 use super::curve::CurveFit;
-use super::flag;
 use super::row::FitRow;
 use crate::solver::Status;
 
@@ -43,7 +43,7 @@ fn row_is_sound(row: &FitRow) -> bool {
     let count = row.errors.len();
     let undetermined = (0..count).filter(inside).any(|p| row.errors[p].is_nan());
     let mut errors = row.errors.iter().chain(&row.released_errors);
-    if undetermined != (row.flags & flag::RANK_DEFICIENT != 0) || errors.any(|error| error.is_infinite()) {
+    if undetermined != (row.flags.contains(Flags::RANK_DEFICIENT)) || errors.any(|error| error.is_infinite()) {
         return false;
     }
     // held ones have the error 0, and no correlation
@@ -111,7 +111,7 @@ mod tests {
             row: 0,
             status: Status::Ftol,
             status_text: "ftol".into(),
-            detail: String::new(),
+            message: String::new(),
             rounds: 1,
             evaluations: 1,
             chi2: 1.0,
@@ -122,8 +122,8 @@ mod tests {
             released_errors: vec![0.1; 3],
             continuum_terms: vec![10],
             at_bound: 0,
-            flags: 0,
-            start: 0,
+            flags: Flags::empty(),
+            start: Some(0),
             n_starts_agree: 1,
             posterior: None,
             correlations: vec![0.5; 3],
@@ -163,7 +163,7 @@ mod tests {
             |row| (row.errors[0], row.correlations[0], row.correlations[1]) = (0.0, f64::NAN, f64::NAN),
             |row| {
                 (row.flags, row.errors[2], row.correlations[1], row.correlations[2]) =
-                    (flag::RANK_DEFICIENT, f64::NAN, f64::NAN, f64::NAN)
+                    (Flags::RANK_DEFICIENT, f64::NAN, f64::NAN, f64::NAN)
             },
         ];
         for (k, spoil) in spoils.into_iter().enumerate() {
@@ -187,9 +187,9 @@ mod tests {
             // but for one at its bound
             |row| row.at_bound = 4,
             // without the flag
-            |row| row.flags = 0,
+            |row| row.flags = Flags::empty(),
         ];
-        let deficient = FitRow { flags: flag::RANK_DEFICIENT, errors: vec![0.1, 0.1, f64::NAN], ..good() };
+        let deficient = FitRow { flags: Flags::RANK_DEFICIENT, errors: vec![0.1, 0.1, f64::NAN], ..good() };
         let mut same = deficient.clone();
         row(&mut same, None);
         assert_eq!(same.status, Status::Ftol);

@@ -7,7 +7,7 @@ use super::blank::blank;
 use super::layout::{layout, layout_for};
 use super::limits::Tables;
 use super::run::Ready;
-use super::{CurveFitter, Curves, Device, Fitter};
+use super::{CurveFitter, Curves, Device, SpectralFitter};
 use crate::error::{Error, Result};
 use crate::model::{Fault, Sampling, SpectralObjective};
 use crate::solver::recording::{Parameter, Precision, Recording};
@@ -44,7 +44,7 @@ impl Task {
     }
 
     /// Returns a task for every spectrum, at the best point of its first guess. [`Error::BadSpectrum`] for one that cannot be fitted.
-    pub fn of_spectra(fitter: &Fitter, spectra: &Spectra) -> Result<Vec<Task>> {
+    pub fn of_spectra(fitter: &SpectralFitter, spectra: &Spectra) -> Result<Vec<Task>> {
         fitter.tasks(spectra)
     }
 
@@ -68,7 +68,7 @@ impl Task {
     }
 }
 
-impl Fitter {
+impl SpectralFitter {
     /// A task for every spectrum, starting where the first guess is best. A spectrum that cannot be fitted is an error.
     fn tasks(&self, spectra: &Spectra) -> Result<Vec<Task>> {
         let model = &self.model;

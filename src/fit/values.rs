@@ -1,9 +1,9 @@
 //! A fit's parameters and labels by name: free, tied or fixed.
 
-use super::{FitRow, Fitter};
+use super::{FitRow, SpectralFitter};
 use crate::solver::recording::{Rotation, Source, Velocity};
 
-impl Fitter {
+impl SpectralFitter {
     /// Value and standard error of a parameter or label at a row's fit. What is fixed has the error 0, what is tied that of the
     /// parameters which it is tied to; `None` when the model has nothing of this name.
     pub fn value(&self, row: &FitRow, name: &str) -> Option<(f64, f64)> {

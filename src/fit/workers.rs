@@ -19,7 +19,7 @@ use super::rest::{KnownRows, complete};
 use super::row::FitRow;
 use super::run::Run;
 use super::stages::{Stage, Stages};
-use super::{Control, Fitter, Journal, Sink, Summary};
+use super::{Control, Journal, Sink, SpectralFitter, Summary};
 use crate::cpu::CpuDevice;
 use crate::error::{Error, Result};
 use crate::solver::Device;
@@ -67,21 +67,21 @@ impl<'a> Tally<'a> {
 
 /// Reads batches from `source`, has them fitted unless the journal knows them, appends their rows to `sink`.
 pub fn stream(
-    fitter: &Fitter,
+    fitter: &SpectralFitter,
     (source, sink): (&mut dyn SpectraReader, &mut dyn Sink),
     control: &Control,
     journal: Option<&mut Journal>,
 ) -> Result<Summary> {
     let tally = Tally::new(control, source.len());
     let devices = fitter.device.all();
-    let shared = fitter.memory.is_none_or(|bytes| bytes >= SHARED_MEMORY);
+    let shared = fitter.max_memory.is_none_or(|bytes| bytes >= SHARED_MEMORY);
     let sharing = if shared { SHARING } else { 1 };
     let begin = Instant::now();
     let measured = control.profile.then(|| Measured::new(&devices, begin));
     let mut runs = Vec::new();
     for number in 0..devices.len() * sharing {
         let device = number / sharing;
-        let run = Run::new(fitter, devices[device].clone(), fitter.memory.map(|bytes| bytes / sharing as u64))?;
+        let run = Run::new(fitter, devices[device].clone(), fitter.max_memory.map(|bytes| bytes / sharing as u64))?;
         let meter = measured.as_ref().map(|measured| measured.meter(device));
         runs.push(run.watched_by(&tally).measured_by(meter, begin));
     }

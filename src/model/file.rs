@@ -12,7 +12,7 @@ use super::{
 use crate::emulator::{self, Activation, Emulator};
 use crate::error::{Error, Result};
 use crate::solver::recording::LIGHT;
-use crate::solver::{MOST_STARTS, SolverKind};
+use crate::solver::{MOST_STARTS, Solver};
 use crate::suggest::hint;
 
 const DEFAULT_TERMS: usize = 10;
@@ -29,7 +29,7 @@ pub struct ModelFile {
     /// What is said of each label, and of velocity and vsini, by name.
     labels: Vec<(String, LabelSettings)>,
     /// `solver.kind`.
-    pub solver: Option<SolverKind>,
+    pub solver: Option<Solver>,
     /// `solver.starts`.
     pub starts: Option<usize>,
     /// `solver.released_errors`.
@@ -54,7 +54,7 @@ enum VelocityEntry {
 /// `[solver]`.
 #[derive(Default)]
 struct SolverEntry {
-    kind: Option<SolverKind>,
+    kind: Option<Solver>,
     starts: Option<usize>,
     released_errors: Option<bool>,
 }
@@ -381,7 +381,7 @@ fn spectra(section: &Section<'_>) -> Result<SpectraSettings> {
 fn solver(section: &Section<'_>) -> Result<SolverEntry> {
     section.only(&["kind", "starts", "released_errors"])?;
     Ok(SolverEntry {
-        kind: section.choice("kind", &SolverKind::NAMES)?,
+        kind: section.parsed("kind", &Solver::NAMES)?,
         starts: section.integer("starts", 1..=MOST_STARTS)?,
         released_errors: section.boolean("released_errors")?,
     })

@@ -182,8 +182,14 @@ fn reversed_bounds_are_bad_bounds() {
 fn solvers_and_scans_by_name() {
     let with = |rest: &str| parse(&format!("[[arm]]\nname = \"b\"\nemulator = \"b.safetensors\"\n{rest}")).unwrap();
     assert_eq!(with("").solver, None);
-    assert_eq!(with("[solver]\nkind = \"nelder-mead\"\nstarts = 3\n").solver, Some(SolverKind::NelderMead));
-    assert_eq!(with("[solver]\nkind = \"lm+nelder-mead\"\n").solver, Some(SolverKind::LmNelderMead));
+    assert_eq!(
+        with("[solver]\nkind = \"nelder-mead\"\nstarts = 3\n").solver,
+        Some(crate::NelderMead::default().into())
+    );
+    assert_eq!(
+        with("[solver]\nkind = \"lm+nelder-mead\"\n").solver.map(|solver| solver.name()),
+        Some("lm+nelder-mead")
+    );
     let scan = with("[velocity]\nrange = [-1, 1]\nscan = \"refitted\"\n").velocity_scan;
     assert_eq!(scan, Some(VelocityScan::Refitted));
     assert!(message("[velocity]\nrange = [-1, 1]\nscan = \"fix\"\n").contains("velocity.scan"));

@@ -4,6 +4,7 @@
 
 use std::ops::Range;
 use std::path::Path;
+use std::str::FromStr;
 
 use toml::Spanned;
 use toml::de::{DeTable, DeValue};
@@ -201,6 +202,12 @@ impl<'a> Section<'a> {
             let text = value.as_str()?;
             choices.iter().find(|(word, _)| *word == text).map(|(_, choice)| *choice)
         })
+    }
+
+    /// Parses one of `names`.
+    pub fn parsed<T: FromStr>(&self, name: &str, names: &[&str]) -> Result<Option<T>> {
+        let words: Vec<_> = names.iter().map(|word| format!("\"{word}\"")).collect();
+        self.read(name, &words.join(" or "), |value| value.as_str()?.parse().ok())
     }
 
     /// Whether the key's value is a table.

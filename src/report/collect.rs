@@ -6,7 +6,7 @@ use rayon::prelude::*;
 
 use super::best::Best;
 use crate::error::Result;
-use crate::fit::{FitRow, Sink, flag};
+use crate::fit::{FitRow, Flags, Sink};
 use crate::spectra::Spectra;
 
 /// Rows in the page's table, worst first; all of them when there are no more.
@@ -46,7 +46,7 @@ pub struct Collector {
     /// By status code and text.
     pub(super) outcomes: BTreeMap<(i32, String), u64>,
     /// By bit of the flags.
-    pub(super) flags: [u64; flag::ALL.len()],
+    pub(super) flags: [u64; Flags::DESCRIPTIONS.len()],
     /// By parameter: how many ended at a bound.
     pub(super) at_bound: Vec<u64>,
     /// Rows of fits with finite parameters: χ²/dof, S/N, then value and error of each parameter.
@@ -69,7 +69,7 @@ impl Collector {
             converged: 0,
             flagged: 0,
             outcomes: BTreeMap::new(),
-            flags: [0; flag::ALL.len()],
+            flags: [0; Flags::DESCRIPTIONS.len()],
             at_bound: vec![0; parameters.len()],
             points: Vec::new(),
             failed_rows: Best::new(TABLE_ROWS),
@@ -124,11 +124,11 @@ impl Collector {
         let order = self.count;
         self.count += 1;
         self.converged += u64::from(row.status.is_success());
-        self.flagged += u64::from(row.flags != 0);
+        self.flagged += u64::from(!row.flags.is_empty());
         let text = if row.status_text.is_empty() { row.status.name() } else { &row.status_text };
         *self.outcomes.entry((row.status.code(), text.to_string())).or_default() += 1;
         for (k, count) in self.flags.iter_mut().enumerate() {
-            *count += u64::from(row.flags >> k & 1);
+            *count += u64::from(row.flags.bits() >> k & 1);
         }
         for (p, bound) in self.at_bound.iter_mut().enumerate() {
             *bound += u64::from(row.at_bound >> p & 1);

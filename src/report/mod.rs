@@ -26,7 +26,7 @@ use std::path::Path;
 use std::time::Duration;
 
 use crate::error::Result;
-use crate::fit::Fitter;
+use crate::fit::SpectralFitter;
 use crate::table::{Metadata, OutputFile};
 pub use collect::Collector;
 
@@ -58,7 +58,7 @@ impl ReportFile {
     }
 
     /// Writes the page. With a `fitter` the spectra that `kept` holds are drawn, with their models.
-    pub fn write(self, about: &About, kept: &Collector, fitter: Option<&Fitter>) -> Result<()> {
+    pub fn write(self, about: &About, kept: &Collector, fitter: Option<&SpectralFitter>) -> Result<()> {
         let panels = fitter.map_or_else(Vec::new, |fitter| spectra::panels(kept, fitter));
         self.0.write(page::page(about, kept, &panels))
     }

@@ -6,7 +6,7 @@ use super::About;
 use super::collect::Collector;
 use super::number::{count, escape, number, percent};
 use super::words::grade;
-use crate::fit::flag;
+use crate::fit::Flags;
 use crate::solver::Status;
 
 /// The numbers that come first.
@@ -61,7 +61,7 @@ pub fn statuses(kept: &Collector) -> String {
 /// Bars of the flags that any row has, and which parameters are at bounds.
 pub fn flags(kept: &Collector) -> String {
     let mut out = String::new();
-    for (flag, n) in flag::ALL.iter().zip(kept.flags).filter(|(_, n)| *n > 0) {
+    for (flag, n) in Flags::DESCRIPTIONS.iter().zip(kept.flags).filter(|(_, n)| *n > 0) {
         out += &bar("fair", &escape(flag.label), &escape(flag.meaning), n, kept.count);
     }
     if out.is_empty() {

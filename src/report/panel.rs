@@ -11,7 +11,7 @@ use super::number::{count, escape, number, pair};
 use super::trace::{Grid, HEIGHT};
 use super::words::grade;
 use crate::fit::quantity::unit;
-use crate::fit::{ArmFit, FitRow, flag};
+use crate::fit::{ArmFit, FitRow, Flags};
 
 /// Columns of the curves of a spectrum of one arm, and of each of several arms.
 const COLUMNS: (usize, usize) = (750, 400);
@@ -44,7 +44,7 @@ fn head(row: &FitRow, parameters: &[String], units: &[(String, String)]) -> Stri
         escape(&row.id.to_string()),
         escape(&row.status_text)
     );
-    for (k, flag) in flag::ALL.iter().enumerate().filter(|(_, flag)| row.flags & flag.bit != 0) {
+    for (k, flag) in Flags::DESCRIPTIONS.iter().enumerate().filter(|(_, flag)| row.flags.bits() & flag.bit != 0) {
         let (label, meaning) = (escape(flag.label), escape(flag.meaning));
         let _ = write!(out, "<span class=chip title='{meaning}' data-flag={k}>{label}</span>");
     }

@@ -2,7 +2,7 @@
 
 use super::collect::{Collector, KeptSpectrum, reduced};
 use super::panel::Panel;
-use crate::fit::{ArmFit, Fitter};
+use crate::fit::{ArmFit, SpectralFitter};
 use crate::spectra::{Spectra, Wavelength};
 
 /// Spectra drawn of those nearest the median.
@@ -13,7 +13,7 @@ pub const WORST: &str = "Worst fits";
 pub const MEDIAN: &str = "Typical fits";
 
 /// Those without a fit, then the worst, then those nearest the median χ²/dof; none twice.
-pub fn panels(kept: &Collector, fitter: &Fitter) -> Vec<Panel> {
+pub fn panels(kept: &Collector, fitter: &SpectralFitter) -> Vec<Panel> {
     let mut chosen: Vec<(&'static str, u64, &KeptSpectrum)> = Vec::new();
     chosen.extend(kept.failed.values().map(|(order, spectrum)| (FAILED, *order, spectrum)));
     chosen.extend(kept.worst.iter().map(|(order, spectrum)| (WORST, order, spectrum)));

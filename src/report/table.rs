@@ -6,7 +6,7 @@ use super::About;
 use super::collect::{Collector, KeptRow, reduced};
 use super::number::{number, pair};
 use super::words::{grade, with_unit};
-use crate::fit::flag;
+use crate::fit::Flags;
 
 /// Heads, rows (worst first) and the names of the flags, safe inside a `script` element.
 pub fn json(about: &About, kept: &Collector, anchors: &[(u64, String)]) -> String {
@@ -27,13 +27,13 @@ pub fn json(about: &About, kept: &Collector, anchors: &[(u64, String)]) -> Strin
             let anchor = anchors.iter().find(|(other, _)| *other == order).map_or("", |(_, anchor)| anchor);
             json!({
                 "c": cells(row, has_sn, kept.several_files),
-                "f": row.row.flags,
+                "f": row.row.flags.bits(),
                 "g": grade(row.row.status.code()),
                 "a": anchor,
             })
         })
         .collect();
-    let names: Vec<&str> = flag::ALL.iter().map(|flag| flag.label).collect();
+    let names: Vec<&str> = Flags::DESCRIPTIONS.iter().map(|flag| flag.label).collect();
     let all = json!({ "head": head, "rows": rows, "flags": names, "count": kept.count.to_string() });
     all.to_string().replace('<', "\\u003c").replace('\u{2028}', "\\u2028").replace('\u{2029}', "\\u2029")
 }

@@ -1,6 +1,7 @@
 //! The solver: settings, statuses, the two seams (recording and device) and the loop of rounds. It knows no GPU and no network.
 
 pub mod basin;
+mod choice;
 pub mod cost;
 mod damping;
 pub mod device;
@@ -17,12 +18,13 @@ mod status;
 pub mod triangle;
 pub mod whole;
 
+pub use choice::Solver;
 pub use damping::Damping;
 pub use device::{Batch, Device, Outcome, Pending, Population};
 pub use estimator::{Estimator, Share};
 pub use member::GaveWay;
 pub use objective::Objective;
 pub use rounds::{Queue, linearise, optimise, stream};
-pub use settings::{LevenbergMarquardt, MOST_STARTS, Method, NelderMead, SolverKind};
+pub use settings::{LevenbergMarquardt, MOST_STARTS, Method, NelderMead};
 pub use slots::Places;
 pub use status::Status;

@@ -149,22 +149,6 @@ impl fmt::Display for NelderMead {
     }
 }
 
-/// The solvers by name.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub enum SolverKind {
-    #[default]
-    Lm,
-    NelderMead,
-    /// Levenberg–Marquardt, polished by Nelder–Mead.
-    LmNelderMead,
-}
-
-impl SolverKind {
-    /// As in model files and on the command line.
-    pub const NAMES: [(&'static str, SolverKind); 3] =
-        [("lm", SolverKind::Lm), ("nelder-mead", SolverKind::NelderMead), ("lm+nelder-mead", SolverKind::LmNelderMead)];
-}
-
 /// What moves a population's members.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub enum Method {

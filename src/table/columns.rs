@@ -133,8 +133,10 @@ fn after() -> Vec<Column> {
     let column = Column::new;
     vec![
         column("at_bound", Int64, "", "Bit p: free parameter p ended at a bound", |row, _| integer(row.at_bound)),
-        column("flags", Int64, "", "Bits: what to know of the fit", |row, _| integer(row.flags)),
-        column("start", Int32, "", "Index of the winning start, -1 without one", |row, _| integer(row.start)),
+        column("flags", Int64, "", "Bits: what to know of the fit", |row, _| integer(row.flags.bits())),
+        column("start", Int32, "", "Index of the winning start, -1 without one", |row, _| {
+            integer(row.start.map_or(-1, i64::from))
+        }),
         column(
             "n_starts_agree",
             Int64,
@@ -247,7 +249,7 @@ pub(super) fn check_row(schema: &Schema, row: &FitRow) -> Result<(), String> {
 mod tests {
     use super::*;
     use crate::Status;
-    use crate::fit::flag;
+    use crate::fit::Flags;
 
     const RESULTS: &str = include_str!("../../docs/src/results.md");
 
@@ -276,8 +278,8 @@ mod tests {
         assert_listed(&all.iter().map(line).collect::<Vec<_>>());
         let line = |s: &Status| format!("| {} | `{}` | {} |", s.code(), s.name(), s.meaning());
         assert_listed(&Status::ALL.iter().map(line).collect::<Vec<_>>());
-        let line = |f: &flag::Flag| format!("| {} | `{}` | {} |", f.bit, f.name, f.meaning);
-        assert_listed(&flag::ALL.iter().map(line).collect::<Vec<_>>());
+        let line = |f: &crate::FlagDescription| format!("| {} | `{}` | {} |", f.bit, f.name, f.meaning);
+        assert_listed(&Flags::DESCRIPTIONS.iter().map(line).collect::<Vec<_>>());
     }
 
     #[test]

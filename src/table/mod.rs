@@ -26,7 +26,7 @@ use std::path::Path;
 
 use crate::error::{Error, Result};
 use crate::files::File;
-use crate::fit::{FitRow, FitTable, Fitter, Id, Sink, flag};
+use crate::fit::{FitRow, FitTable, Flags, Id, Sink, SpectralFitter};
 use crate::solver::Status;
 use crate::spectra::Spectra;
 use columns::Column;
@@ -58,7 +58,7 @@ pub struct Schema {
 
 impl Schema {
     /// Returns the schema of what `fitter` fits.
-    pub fn of(fitter: &Fitter, text_ids: bool) -> Schema {
+    pub fn of(fitter: &SpectralFitter, text_ids: bool) -> Schema {
         Schema {
             parameters: fitter.parameters(),
             text_ids,
@@ -102,7 +102,7 @@ impl Metadata {
     /// The pairs of the result table, in whose metadata its own codes are explained, too.
     fn table_pairs(&self) -> Vec<(String, String)> {
         let statuses = Status::ALL.iter().map(|s| format!("{} {}: {}", s.code(), s.name(), s.meaning()));
-        let flags = flag::ALL.iter().map(|f| format!("{} {}: {}", f.bit, f.name, f.meaning));
+        let flags = Flags::DESCRIPTIONS.iter().map(|f| format!("{} {}: {}", f.bit, f.name, f.meaning));
         let mut pairs = self.pairs();
         pairs.push(("popfit.layout".into(), columns::LAYOUT.to_string()));
         pairs.push(("popfit.status".into(), statuses.collect::<Vec<_>>().join("\n")));

@@ -11,7 +11,7 @@ use super::read_fits::FitsSource;
 use super::read_parquet::ParquetSource;
 use super::{Extension, Metadata, Schema, extension};
 use crate::error::{Error, Result};
-use crate::fit::{FitRow, FitTable, Id, VelocityPosterior};
+use crate::fit::{FitRow, FitTable, Flags, Id, VelocityPosterior};
 use crate::solver::Status;
 
 /// A batch of cells: column `c` as named by the file, row `r` of the batch.
@@ -242,7 +242,7 @@ fn row(places: &Places, text_ids: bool, cells: &dyn Cells, r: usize, file: &mut 
         None => Id::Text(cells.text(places.id, r)),
     };
     Ok(FitRow {
-        detail: String::new(),
+        message: String::new(),
         file: file.clone(),
         row: u64::try_from(integer(places.row)).unwrap_or(0),
         status: code.and_then(Status::from_code).ok_or_else(|| {
@@ -260,8 +260,8 @@ fn row(places: &Places, text_ids: bool, cells: &dyn Cells, r: usize, file: &mut 
         released_errors: places.released_errors.iter().map(|c| cells.float(*c, r)).collect(),
         continuum_terms: places.continuum_terms.iter().map(|c| count(*c)).collect(),
         at_bound: count(places.at_bound),
-        flags: count(places.flags),
-        start: i32::try_from(integer(places.start)).unwrap_or(-1),
+        flags: Flags::from_bits_retain(count(places.flags)),
+        start: u32::try_from(integer(places.start)).ok(),
         n_starts_agree: count(places.n_starts_agree),
         posterior: places.posterior.map(|[velocity, error, skewness, kurtosis]| VelocityPosterior {
             velocity: cells.float(velocity, r),

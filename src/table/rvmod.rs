@@ -8,7 +8,7 @@ use super::fits_image::{ImageUnit, write_line};
 use super::fits_unit::refused;
 use super::rvtab_columns::arm_name;
 use crate::error::{Error, Result};
-use crate::fit::{ArmFit, Fitter};
+use crate::fit::{ArmFit, SpectralFitter};
 use crate::spectra::{ArmSpectra, Spectra, Wavelength};
 
 struct Arm {
@@ -26,7 +26,7 @@ pub(super) struct RvMod {
 
 impl RvMod {
     /// `files`: each input without its spectra. Every arm must have one grid throughout.
-    pub fn new(path: &Path, fitter: &Fitter, files: &[Spectra]) -> Result<RvMod> {
+    pub fn new(path: &Path, fitter: &SpectralFitter, files: &[Spectra]) -> Result<RvMod> {
         let mut arms = Vec::new();
         for (index, (name, _)) in fitter.model().arms().enumerate() {
             let mut grids = Vec::new();

@@ -12,7 +12,7 @@ use super::staged::Staged;
 use super::{Metadata, WriteOptions};
 use crate::error::{Error, Result};
 use crate::files::File;
-use crate::fit::{FitRow, Fitter, Sink};
+use crate::fit::{FitRow, Sink, SpectralFitter};
 use crate::spectra::{Column, ColumnValues, OnesSum, Spectra};
 
 /// Tables of the input that are passed on.
@@ -21,7 +21,7 @@ const PASSED: [&str; 2] = ["FIBERMAP", "SCORES"];
 /// Writes rvspecfit's table and models piece by piece; both appear under their names when
 /// [`finish`](RvTabWriter::finish)ed, and not at all otherwise.
 pub struct RvTabWriter<'a> {
-    fitter: &'a Fitter,
+    fitter: &'a SpectralFitter,
     table: (Staged, File),
     models: (Staged, File),
     rvtab: TableUnit,
@@ -52,7 +52,7 @@ impl<'a> RvTabWriter<'a> {
     /// nothing is fitted in vain.
     pub fn create(
         path: impl AsRef<Path>,
-        fitter: &'a Fitter,
+        fitter: &'a SpectralFitter,
         files: &[Spectra],
         options: impl Into<WriteOptions>,
     ) -> Result<RvTabWriter<'a>> {

@@ -2,7 +2,7 @@
 
 use super::fits::spelled;
 use super::fits_unit::FitsColumn;
-use crate::fit::{ArmFit, FitRow, Fitter, Id, flag, quantity};
+use crate::fit::{ArmFit, FitRow, Flags, Id, SpectralFitter, quantity};
 use crate::solver::Status;
 use crate::spectra::{Column, ColumnValues, Spectra};
 
@@ -29,7 +29,7 @@ const REPEATED: [&str; 5] = ["FIBER", "REF_ID", "REF_CAT", "TARGET_RA", "TARGET_
 
 /// One batch: its rows, spectra and models.
 pub(super) struct RvBatch<'a> {
-    pub fitter: &'a Fitter,
+    pub fitter: &'a SpectralFitter,
     pub spectra: &'a Spectra,
     pub rows: &'a [FitRow],
     /// `None`: no fit.
@@ -159,7 +159,7 @@ impl RvBatch<'_> {
         let range = self.fitter.model().bounds().into_iter().zip(&parameters).find(|(_, p)| *p == "velocity");
         let near_edge = range.is_some_and(|((low, high), _)| velocity - low < EDGE || high - velocity < EDGE);
         let labels = parameters.iter().filter(|p| !["velocity", "vsini"].contains(&p.as_str()));
-        let held_back = row.flags & flag::OUTSIDE_HULL != 0 || labels.into_iter().any(|p| at_bound(p));
+        let held_back = row.flags.contains(Flags::OUTSIDE_HULL) || labels.into_iter().any(|p| at_bound(p));
         let no_error = row.errors.iter().zip(&parameters).any(|(e, p)| !e.is_finite() && !at_bound(p));
         [
             (warn::CHISQ, gain < LEAST_GAIN),
@@ -167,7 +167,7 @@ impl RvBatch<'_> {
             (warn::RVERR, !near_edge && (error.is_nan() || error > LARGE_ERROR)),
             (warn::PARAM, held_back),
             (warn::VSINI, self.value(k, "vsini").0 > FAST),
-            (warn::BAD_HESSIAN, row.flags & flag::RANK_DEFICIENT != 0 || no_error),
+            (warn::BAD_HESSIAN, row.flags.contains(Flags::RANK_DEFICIENT) || no_error),
         ]
         .into_iter()
         .filter(|(_, set)| *set)

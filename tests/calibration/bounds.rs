@@ -1,6 +1,6 @@
 //! Errors beside a parameter that its bound holds back, although the truth lies inside.
 
-use popfit::{Device, FitTable, Fitter, LabelSettings, LevenbergMarquardt};
+use popfit::{Device, FitTable, LabelSettings, SpectralFitter};
 
 use super::refits::{demo_model, demo_spectrum, redrawn};
 use popfit_testing::random::Random;
@@ -20,7 +20,7 @@ pub struct BesideBound {
 /// below. An estimate that would go beyond by any amount stops one error from the truth, so that the other parameter is off by its
 /// correlation times its own error, with the sign of the side: its mean square is that of an unbounded fit.
 pub fn beside_bound(count: usize, seed: u64) -> BesideBound {
-    let fitter = Fitter::new(demo_model().build().unwrap(), Device::cpu(), LevenbergMarquardt::default()).unwrap();
+    let fitter = SpectralFitter::new(demo_model().build().unwrap(), Device::cpu());
     let (truth, arm) = demo_spectrum(&fitter);
     let names = fitter.parameters();
     let (held, other, correlation) = most_correlated(&truth.correlations, names.len());
@@ -32,7 +32,7 @@ pub fn beside_bound(count: usize, seed: u64) -> BesideBound {
         let bounds = if side < 0.0 { (bound, upper) } else { (lower, bound) };
         let settings = LabelSettings { bounds: Some(bounds), ..LabelSettings::default() };
         let model = demo_model().label(&names[held], settings).build().unwrap();
-        let bounded = Fitter::new(model, Device::cpu(), LevenbergMarquardt::default()).unwrap().released_errors(true);
+        let bounded = SpectralFitter::new(model, Device::cpu()).released_errors(true);
         let table = bounded.fit_from(&redrawn(&arm, count, &mut random), &truth.parameters.repeat(count)).unwrap();
         check_unbounded(&table);
         for row in table.rows.iter().filter(|row| row.at_bound == 1 << held && row.status.is_success()) {

@@ -1,8 +1,8 @@
 //! Refits of data that are drawn from a model whose parameters are known.
 
 use popfit::{
-    ArmFit, Continuum, CurveFitter, Curves, Device, Emulator, FitRow, FitTable, Fitter, LevenbergMarquardt, Spectra,
-    SpectralModel, SpectralModelBuilder,
+    ArmFit, Continuum, CurveFitter, Curves, Device, Emulator, FitRow, FitTable, Spectra, SpectralFitter, SpectralModel,
+    SpectralModelBuilder,
 };
 
 use popfit_testing::nist::Problem;
@@ -80,7 +80,7 @@ fn scatter(problem: &Problem, model: &[f64]) -> f64 {
 
 /// `count` refits of one of the demo's spectra with velocity and continuum: the truth is its fit, the noise that of its ivar.
 pub fn synb(count: usize, seed: u64) -> Refits {
-    let fitter = Fitter::new(demo_model().build().unwrap(), Device::cpu(), LevenbergMarquardt::default()).unwrap();
+    let fitter = SpectralFitter::new(demo_model().build().unwrap(), Device::cpu());
     let (truth, arm) = demo_spectrum(&fitter);
     let mut random = Random(seed);
     let mut refits = Refits::new("synb", &fitter.parameters());
@@ -103,7 +103,7 @@ pub fn demo_model() -> SpectralModelBuilder {
 }
 
 /// The demo spectrum whose fit is the truth: its row, and its model.
-pub fn demo_spectrum(fitter: &Fitter) -> (FitRow, ArmFit) {
+pub fn demo_spectrum(fitter: &SpectralFitter) -> (FitRow, ArmFit) {
     let spectrum = Spectra::open(format!("{DATA}/spectra.npz")).unwrap().slice(SPECTRUM..SPECTRUM + 1);
     let truth = fitter.fit(&spectrum).unwrap().rows.swap_remove(0);
     let arm = fitter.model_spectrum(&spectrum, &truth).unwrap().swap_remove(0);

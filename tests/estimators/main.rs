@@ -9,7 +9,7 @@ const MODEL: &str = "a*exp(-k*x) + c";
 
 /// The CPU, and an adapter where there is one; `POPFIT_REQUIRE_GPU=1` asks for one.
 fn devices() -> Vec<Device> {
-    let gpu = Device::parse("gpu");
+    let gpu = "gpu".parse::<Device>();
     assert!(gpu.is_ok() || std::env::var("POPFIT_REQUIRE_GPU").as_deref() != Ok("1"), "no adapter");
     std::iter::once(Device::cpu()).chain(gpu).collect()
 }

@@ -6,7 +6,7 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
 use popfit::spectra::{SpectraReader, open_reader};
 use popfit::{
-    Control, Device, FitRow, Fitter, Journal, Metadata, Result, RvTabWriter, Schema, Sink, Spectra, Status,
+    Control, Device, FitRow, Journal, Metadata, Result, RvTabWriter, Schema, Sink, Spectra, SpectralFitter, Status,
     TableWriter, WriteOptions,
 };
 use tempfile::TempDir;
@@ -25,7 +25,7 @@ pub const FORMATS: [&[&str]; 4] = [&["out.parquet"], &["out.csv"], &["out.fits"]
 
 pub struct Place {
     pub folder: TempDir,
-    fitter: Fitter,
+    fitter: SpectralFitter,
     /// The spectra of each batch, and their files, where these are read.
     batches: Vec<Spectra>,
     inputs: Vec<PathBuf>,

@@ -8,8 +8,7 @@ use fitsio_pure::hdu::{FitsData, HduInfo, parse_fits};
 use fitsio_pure::image::{ImageData, read_image_data};
 use popfit::spectra::{Column, ColumnValues, Ids, Wavelength};
 use popfit::{
-    Device, FitRow, FitTable, Fitter, Id, LevenbergMarquardt, Metadata, RvTabWriter, Schema, Sink, TableWriter,
-    WriteOptions,
+    Device, FitRow, FitTable, Id, Metadata, RvTabWriter, Schema, Sink, SpectralFitter, TableWriter, WriteOptions,
 };
 
 use super::*;
@@ -63,9 +62,9 @@ impl Written {
     }
 }
 
-fn fitter() -> Fitter {
+fn fitter() -> SpectralFitter {
     let model = tiny::model(tiny::linear(&["teff", "feh"], tiny::wave), 0.1);
-    Fitter::new(model, Device::cpu(), LevenbergMarquardt::default()).unwrap().starts(1)
+    SpectralFitter::new(model, Device::cpu()).starts(1)
 }
 
 /// Three good spectra, and one without data.
@@ -132,7 +131,7 @@ fn the_table_reads_back_while_texts_grow() {
 
     let (again, known) = FitTable::read(&path).unwrap();
     rows[3].id = Id::Text(expected[3].into()); // as it was escaped
-    rows[3].detail.clear(); // no column
+    rows[3].message.clear(); // no column
     assert_eq!(format!("{:?}", again.rows), format!("{rows:?}"));
     assert_eq!((known.model, known.device), (model, "cpu".to_string()));
 }

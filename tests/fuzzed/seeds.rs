@@ -1,7 +1,7 @@
 //! Small sound files, and recipes of them: where a fuzzer begins.
 
 use popfit::spectra::open_reader;
-use popfit::{Control, Device, Emulator, Fitter, Journal, LevenbergMarquardt};
+use popfit::{Control, Device, Emulator, Journal, SpectralFitter};
 
 use super::recipes;
 use popfit_testing::tiny::{PIXELS, linear_layer, model, network_file, spectra, wave};
@@ -254,7 +254,7 @@ fn journal() -> Vec<u8> {
         ("ivar", npy("<f8", &shape, &f64s(&arm.ivar))),
     ];
     let spectra = file(folder.path(), "spectra.npz", &popfit_testing::npz(&arrays, false));
-    let fitter = Fitter::new(model(emulator, 0.0), Device::cpu(), LevenbergMarquardt::default()).unwrap();
+    let fitter = SpectralFitter::new(model(emulator, 0.0), Device::cpu());
     let target = folder.path().join("out.csv");
     let mut journal = Journal::open(&target, recipes::KEY, false).unwrap();
     let (mut source, mut table) = (open_reader(spectra).unwrap(), fitter.table());

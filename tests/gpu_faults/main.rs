@@ -261,7 +261,7 @@ impl SpectraReader for Fours {
 fn stream(device: &Device, journal: &std::path::Path) -> (FitTable, Summary) {
     let (fitter, all) = setup(device, 24);
     // two starts: half of what a batch of four needs is still enough for a spectrum
-    let fitter = fitter.cpu_fallback(true).batch(4).starts(2);
+    let fitter = fitter.cpu_fallback(true).batch_size(4).starts(2);
     let mut table = fitter.table();
     let mut journal = Journal::open(journal, "key", true).unwrap();
     let mut source = Fours { all, next: 0 };

@@ -2,8 +2,8 @@
 
 use popfit::low_level::gpu::GpuDevice;
 use popfit::{
-    CurveFit, CurveFitter, CurveModel, Curves, Device, FitRow, Fitter, Formula, LevenbergMarquardt, NelderMead, Result,
-    Solver, Spectra, VelocityScan,
+    CurveFit, CurveFitter, CurveModel, Curves, Device, FitRow, Formula, LevenbergMarquardt, NelderMead, Result, Solver,
+    Spectra, SpectralFitter, VelocityScan,
 };
 
 use popfit_testing::fits::{bits, fitter};
@@ -23,7 +23,7 @@ pub fn gpu() -> Option<GpuDevice> {
     }
 }
 
-pub fn setup(device: &Device, count: usize) -> (Fitter, Spectra) {
+pub fn setup(device: &Device, count: usize) -> (SpectralFitter, Spectra) {
     let emulator = linear(&["a", "b"], wave);
     let labels: Vec<f64> = (0..2 * count).map(|k| 5.0 * (k as f64 * 0.7).sin()).collect();
     let all = spectra(&emulator, &labels, 0.01);
@@ -53,7 +53,7 @@ fn fit_of(row: &FitRow) -> Fit {
     Fit(format!("{status:?} {text} {counts:?}"), numbers)
 }
 
-fn fits(fitter: Fitter, fallback: bool, all: &Spectra) -> Result<Vec<Fit>> {
+fn fits(fitter: SpectralFitter, fallback: bool, all: &Spectra) -> Result<Vec<Fit>> {
     Ok(fitter.cpu_fallback(fallback).fit(all)?.rows.iter().map(fit_of).collect())
 }
 
@@ -65,18 +65,18 @@ pub fn lm(device: &Device, fallback: bool) -> Result<Vec<Fit>> {
 /// In a population of few: spectra enter where others have left.
 pub fn refilled(device: &Device, fallback: bool) -> Result<Vec<Fit>> {
     let (fitter, all) = setup(device, 160);
-    fits(fitter.memory(Some(120_000)), fallback, &all)
+    fits(fitter.max_memory(120_000), fallback, &all)
 }
 
 pub fn simplex(device: &Device, fallback: bool) -> Result<Vec<Fit>> {
     let (fitter, all) = setup(device, 3);
-    fits(Fitter::new(fitter.model().clone(), device.clone(), NelderMead::default())?, fallback, &all)
+    fits(SpectralFitter::new(fitter.model().clone(), device.clone()).solver(NelderMead::default()), fallback, &all)
 }
 
 pub fn both(device: &Device, fallback: bool) -> Result<Vec<Fit>> {
     let (fitter, all) = setup(device, 3);
-    let solver = Solver::LmNelderMead(LevenbergMarquardt::default(), NelderMead::default());
-    fits(Fitter::new(fitter.model().clone(), device.clone(), solver)?, fallback, &all)
+    let solver = Solver::LevenbergMarquardtThenNelderMead(LevenbergMarquardt::default(), NelderMead::default());
+    fits(SpectralFitter::new(fitter.model().clone(), device.clone()).solver(solver), fallback, &all)
 }
 
 /// Velocities are scanned, too.

@@ -286,7 +286,7 @@ fn the_output_layer_is_scaled_behind_its_function() {
     let model =
         popfit::SpectralModel::builder().arm("", emulator).continuum(popfit::Continuum::none()).build().unwrap();
     for device in popfit_testing::fits::devices() {
-        let fitter = popfit::Fitter::new(model.clone(), device, popfit::LevenbergMarquardt::default()).unwrap();
+        let fitter = popfit::SpectralFitter::new(model.clone(), device);
         let row = fitter.fit(&spectra).unwrap().rows.remove(0);
         assert!((row.parameters[0] - 0.4).abs() < 1e-3 && row.chi2 < 1e-2, "{row:?}");
     }

@@ -10,7 +10,7 @@ const SIMPLEX: NelderMead = NelderMead { max_rounds: 6000, fatol: 1e-12, size: 0
 
 /// The CPU, and an adapter where there is one; `POPFIT_REQUIRE_GPU=1` asks for one.
 fn devices() -> Vec<Device> {
-    let gpu = Device::parse("gpu");
+    let gpu = "gpu".parse::<Device>();
     assert!(gpu.is_ok() || std::env::var("POPFIT_REQUIRE_GPU").as_deref() != Ok("1"), "no adapter");
     std::iter::once(Device::cpu()).chain(gpu).collect()
 }
@@ -55,13 +55,13 @@ fn every_solver_meets_every_model_on_every_device() {
             let device_alone = if is_cpu { 1e-9 } else { problem.f32 };
             let simplex = if is_cpu { 5e-5 } else { problem.f32_simplex };
             for (solver, polish, tolerance) in [
-                (Solver::Lm(lm), true, refined),
-                (Solver::Lm(lm), false, device_alone),
+                (Solver::LevenbergMarquardt(lm), true, refined),
+                (Solver::LevenbergMarquardt(lm), false, device_alone),
                 (Solver::NelderMead(SIMPLEX), false, simplex),
             ] {
                 for (k, fit) in fit(&problem, &device, solver, polish).iter().enumerate() {
                     let distance = distance(fit, &problem.truth);
-                    let name = if matches!(solver, Solver::Lm(_)) { "lm" } else { "nm" };
+                    let name = if matches!(solver, Solver::LevenbergMarquardt(_)) { "lm" } else { "nm" };
                     let line = format!(
                         "{:8.8} {name} {polish:5} {} {k}: {distance:.1e} of {tolerance:.0e}, {} {:?}, chi2 {:.3e}",
                         device.name(),

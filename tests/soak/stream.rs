@@ -4,7 +4,7 @@ use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
 use popfit::spectra::{SpectraReader, open_reader};
-use popfit::{Control, Device, FitRow, Fitter, LevenbergMarquardt, ModelFile, Result, Sink, Spectra, Status};
+use popfit::{Control, Device, FitRow, ModelFile, Result, Sink, Spectra, SpectralFitter, Status};
 
 /// Between two looks.
 const LOOK: Duration = Duration::from_secs(10);
@@ -166,7 +166,7 @@ impl Sink for Watch {
 
 /// Streams for `time`; what went wrong, in words.
 pub fn soak(device: Device, time: Duration) -> Result<Vec<String>> {
-    let fitter = Fitter::new(ModelFile::open(data("model.toml"))?.build()?, device, LevenbergMarquardt::default())?;
+    let fitter = SpectralFitter::new(ModelFile::open(data("model.toml"))?.build()?, device);
     let torn = std::env::temp_dir().join(format!("popfit-soak-{}.npz", std::process::id()));
     let whole = std::fs::read(data("spectra.npz")).unwrap_or_default();
     std::fs::write(&torn, &whole[..whole.len() / 2])

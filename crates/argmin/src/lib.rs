@@ -1,6 +1,6 @@
 //! [argmin](https://docs.rs/argmin) 0.11's solvers on popfit's devices.
 //!
-//! [`Problems`] takes the curves of a [`CurveFitter`](popfit::CurveFitter) or the spectra of a [`Fitter`](popfit::Fitter); each of
+//! [`Problems`] takes the curves of a [`CurveFitter`](popfit::CurveFitter) or the spectra of a [`SpectralFitter`](popfit::SpectralFitter); each of
 //! them is a [`Problem`], which implements argmin's `CostFunction` (popfit's objective: χ², priors, hulls, ln det C), `Gradient`,
 //! `Operator` (weighted residuals) and `Jacobian`. A swarm asks for its costs in bulk, which is one dispatch of the device:
 //!
@@ -34,7 +34,7 @@
 //! - Cost and gradient, or residuals and Jacobian, at the same point share one linearisation.
 //! - Many spectra, one after another: [`Problem::turn_to`] keeps the device's buffers.
 //!
-//! A solver of argmin's takes one problem at a time; populations are fitted by [`Fitter::fit`](popfit::Fitter::fit) and
+//! A solver of argmin's takes one problem at a time; populations are fitted by [`SpectralFitter::fit`](popfit::SpectralFitter::fit) and
 //! [`CurveFitter::fit`](popfit::CurveFitter::fit).
 #![deny(unsafe_code)]
 #![warn(missing_docs)]

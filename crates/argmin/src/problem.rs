@@ -10,7 +10,7 @@ use popfit::low_level::Task;
 use popfit::low_level::solver::Outcome;
 use popfit::low_level::solver::cost::Cost;
 use popfit::low_level::solver::recording::Stage;
-use popfit::{CurveFitter, Curves, Fitter, Spectra};
+use popfit::{CurveFitter, Curves, Spectra, SpectralFitter};
 use popfit::{Error, Result};
 
 /// Many curves or spectra, each a [`Problem`] for the asking. What it holds of each is its data; a device's memory is taken by problems.
@@ -26,7 +26,7 @@ impl Problems {
 
     /// Spectra of a fitter: its model, device and precision. Each starts where the first guess is best. A spectrum that cannot be
     /// fitted is an error.
-    pub fn of_spectra(fitter: &Fitter, spectra: &Spectra) -> Result<Problems> {
+    pub fn of_spectra(fitter: &SpectralFitter, spectra: &Spectra) -> Result<Problems> {
         Ok(Problems(Task::of_spectra(fitter, spectra)?))
     }
 

@@ -2,7 +2,9 @@
 
 use argmin::core::{CostFunction, Executor, Gradient, Jacobian, Operator, State};
 use argmin::solver::particleswarm::ParticleSwarm;
-use popfit::{Continuum, CurveFitter, Curves, Device, Emulator, Estimator, Fitter, Formula, Spectra, SpectralModel};
+use popfit::{
+    Continuum, CurveFitter, Curves, Device, Emulator, Estimator, Formula, Spectra, SpectralFitter, SpectralModel,
+};
 use popfit_argmin::{Problem, Problems};
 use popfit_testing::fits::{devices, fitter};
 
@@ -25,7 +27,7 @@ fn spectra() -> Spectra {
     Spectra::open(format!("{DATA}/spectra.npz")).unwrap().slice(0..SPECTRA)
 }
 
-fn stars(device: &Device, marginalise: bool) -> Fitter {
+fn stars(device: &Device, marginalise: bool) -> SpectralFitter {
     let builder = SpectralModel::builder()
         .arm("", Emulator::open(format!("{DATA}/emulator.safetensors")).unwrap())
         .velocity(-1000.0..=1000.0)

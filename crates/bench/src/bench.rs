@@ -119,14 +119,14 @@ fn tell(workload: &Workload, solver: &str, pool: &ThreadPool) {
 /// The adapters that take part.
 fn gpus(named: Option<&str>) -> Result<Vec<Device>, Failure> {
     if let Some(name) = named {
-        return Ok(if name == "cpu" { Vec::new() } else { vec![Device::parse(name)?] });
+        return Ok(if name == "cpu" { Vec::new() } else { vec![name.parse::<Device>()?] });
     }
-    let all = Device::list().into_iter().filter(|d| d.selector != "cpu");
+    let all = Device::available().into_iter().filter(|d| d.selector != "cpu");
     let (software, hardware): (Vec<_>, Vec<_>) = all.partition(|d| d.software);
     for left_out in software {
         let _ = writeln!(std::io::stderr(), "{0} is software: --device {0} has it take part", left_out.selector);
     }
-    Ok(hardware.iter().map(|d| Device::parse(&d.selector)).collect::<Result<_, _>>()?)
+    Ok(hardware.iter().map(|d| d.selector.parse::<Device>()).collect::<Result<_, _>>()?)
 }
 
 fn pool(threads: usize) -> Result<ThreadPool, Failure> {

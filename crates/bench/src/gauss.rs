@@ -79,7 +79,7 @@ impl Gauss {
         let mut columns = CurveColumns::default();
         let cut = if count == self.len() { Vec::new() } else { self.cut(count) };
         for part in if cut.is_empty() { &self.parts } else { &cut } {
-            if matches!(solver, Solver::Lm(_)) && !polish {
+            if matches!(solver, Solver::LevenbergMarquardt(_)) && !polish {
                 fitter.fit_columns_into(part, &mut columns)?;
                 answers.evaluations += columns.rounds.iter().map(|rounds| f64::from(*rounds)).sum::<f64>();
                 answers.parameters.extend_from_slice(&columns.parameters);

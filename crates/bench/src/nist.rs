@@ -39,8 +39,8 @@ struct End {
 /// Prints digits by problem and start, how many runs each solver solves, and how they ended.
 pub fn run(arguments: &Arguments) -> Result<(), Failure> {
     let devices = match &arguments.device {
-        Some(name) => vec![Device::parse(name)?],
-        None => std::iter::once(Device::cpu()).chain(Device::parse("gpu").ok()).collect(),
+        Some(name) => vec![name.parse::<Device>()?],
+        None => std::iter::once(Device::cpu()).chain("gpu".parse::<Device>().ok()).collect(),
     };
     let problems = problems()?;
     let ways: Vec<Way> = devices.iter().flat_map(ways).collect();

@@ -50,7 +50,7 @@ pub fn popfit(
             rounds += 1;
         }
         let seconds = begin.elapsed().as_secs_f64();
-        let derivatives = matches!(solver, Solver::Lm(_));
+        let derivatives = matches!(solver, Solver::LevenbergMarquardt(_));
         let evaluations = answers.evaluations / count as f64;
         // a processor makes what many starts share once
         let shared = if derivatives && device.name().starts_with("cpu") { workload.repeats(count) } else { 0 };

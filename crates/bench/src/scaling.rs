@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 use std::time::{Duration, Instant};
 
-use popfit::{Continuum, Device, Fitter, LevenbergMarquardt, OutputFile, Result, Spectra, SpectralModel};
+use popfit::{Continuum, Device, OutputFile, Result, Spectra, SpectralFitter, SpectralModel};
 use serde::Serialize;
 
 use super::machine;
@@ -99,8 +99,7 @@ pub fn run(devices: &[Device], quick: bool, outputs: Outputs) -> std::result::Re
             let shape = (at(Axis::Labels, LABELS), pixels, at(Axis::Spectra, usual));
             let (model, spectra) = spectra(shape).map_err(Failure::running)?;
             for device in devices {
-                let fitter = Fitter::new(model.clone(), device.clone(), LevenbergMarquardt::default());
-                let fitter = fitter.map_err(Failure::running)?.starts(at(Axis::Starts, STARTS));
+                let fitter = SpectralFitter::new(model.clone(), device.clone()).starts(at(Axis::Starts, STARTS));
                 points.push(measure((axis, value), &fitter, &spectra, budget).map_err(Failure::running)?);
             }
         }
@@ -124,7 +123,12 @@ fn spectra((labels, pixels, count): (usize, usize, usize)) -> Result<(SpectralMo
 }
 
 /// The best of the times that there is time for.
-fn measure((axis, value): (Axis, usize), fitter: &Fitter, spectra: &Spectra, budget: Duration) -> Result<Point> {
+fn measure(
+    (axis, value): (Axis, usize),
+    fitter: &SpectralFitter,
+    spectra: &Spectra,
+    budget: Duration,
+) -> Result<Point> {
     // a first time for what is made once
     fitter.fit(&spectra.slice(0..spectra.len().min(4)))?;
     let begin = Instant::now();

@@ -5,8 +5,8 @@ use std::collections::HashSet;
 use argmin::core::CostFunction;
 use popfit::low_level::solver::recording::Precision;
 use popfit::{
-    Arm, Continuum, CurveFitter, Device, Emulator, Error, Fitter, Interpolation, LevenbergMarquardt, NelderMead,
-    Result, Solver, Spectra, SpectralModel,
+    Arm, Continuum, CurveFitter, Device, Emulator, Error, Interpolation, LevenbergMarquardt, NelderMead, Result,
+    Solver, Spectra, SpectralFitter, SpectralModel,
 };
 use popfit_argmin::Problems;
 
@@ -154,7 +154,7 @@ impl Stars {
         starts: Option<Vec<f64>>,
     ) -> Result<Stars> {
         let fitter = |precision| {
-            let fitter = Fitter::new(model.clone(), Device::cpu(), LevenbergMarquardt::default())?;
+            let fitter = SpectralFitter::new(model.clone(), Device::cpu());
             Ok::<_, Error>(fitter.precision(precision))
         };
         let problems = Problems::of_spectra(&fitter(Precision::F32)?, &spectra)?;
@@ -167,7 +167,7 @@ impl Stars {
     }
 
     fn fit(&self, (device, solver): (&Device, Solver), precision: Precision, count: usize) -> Result<Answers> {
-        let fitter = Fitter::new(self.model.clone(), device.clone(), solver)?.precision(precision);
+        let fitter = SpectralFitter::new(self.model.clone(), device.clone()).solver(solver).precision(precision);
         let width = fitter.parameters().len();
         let table = fitter.fit_from(&self.spectra.slice(0..count), &self.starts[..count * width])?;
         let evaluations = table.rows.iter().map(|row| f64::from(row.evaluations)).sum();

@@ -2,7 +2,7 @@
 
 use std::path::PathBuf;
 
-use popfit::{Device, Emulator, Fitter, LevenbergMarquardt, ModelFile, SpectralModel};
+use popfit::{Device, Emulator, ModelFile, SpectralFitter, SpectralModel};
 
 use super::rows::{cells, print, short};
 use super::stdout::line;
@@ -34,7 +34,7 @@ pub fn run(arguments: &Arguments) -> Result<(), Failure> {
     print_training_sets(&model);
     let (warnings, idle) = (model.warnings(), model.idle_labels());
     let bounds = model.bounds();
-    let fitter = Fitter::new(model, Device::cpu(), LevenbergMarquardt::default())?;
+    let fitter = SpectralFitter::new(model, Device::cpu());
     let mut rows = vec![cells(["parameter", "lower", "upper", "Jacobian off by", ""])];
     let mut failed = Vec::new();
     for (check, (lower, upper)) in fitter.check_jacobian()?.into_iter().zip(bounds) {

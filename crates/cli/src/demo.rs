@@ -7,8 +7,8 @@ use popfit::demo_data;
 use popfit::report::picture;
 use popfit::spectra::open_reader;
 use popfit::{
-    Control, Device, Error, FitRow, FitTable, Fitter, LevenbergMarquardt, Metadata, ModelFile, OutputFile, Result,
-    Schema, Spectra, Summary, TableWriter, WriteOptions,
+    Control, Device, Error, FitRow, FitTable, Metadata, ModelFile, OutputFile, Result, Schema, Spectra, SpectralFitter,
+    Summary, TableWriter, WriteOptions,
 };
 
 use super::own_files::OwnFiles;
@@ -44,7 +44,7 @@ pub fn run(arguments: &Arguments) -> Result<(), Failure> {
     let truth = Truth::open(&folder.join("truth.npz"))?;
     let mut source = open_reader(folder.join("spectra.npz"))?;
     let emulators = fit::emulators(&model);
-    let mut fitter = Fitter::new(model, Device::parse(&arguments.device)?, LevenbergMarquardt::default())?;
+    let mut fitter = SpectralFitter::new(model, arguments.device.parse::<Device>()?);
     if let Some(starts) = file.starts {
         fitter = fitter.starts(starts);
     }
@@ -161,7 +161,7 @@ fn pictured<'a>(table: &'a FitTable, truth: &Truth) -> Option<&'a FitRow> {
 }
 
 /// Draws one spectrum with its fit.
-fn draw(file: OutputFile, data: &Path, fitter: &Fitter, row: &FitRow) -> Result<()> {
+fn draw(file: OutputFile, data: &Path, fitter: &SpectralFitter, row: &FitRow) -> Result<()> {
     let values: Vec<String> = fitter
         .parameters()
         .iter()
@@ -174,7 +174,7 @@ fn draw(file: OutputFile, data: &Path, fitter: &Fitter, row: &FitRow) -> Result<
 }
 
 /// A parameter's unit.
-fn unit<'a>(fitter: &'a Fitter, parameter: &str) -> &'a str {
+fn unit<'a>(fitter: &'a SpectralFitter, parameter: &str) -> &'a str {
     let mut labels = fitter.model().arms().flat_map(|(_, emulator)| emulator.labels());
     match parameter {
         "velocity" => "km/s",

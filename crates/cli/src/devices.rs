@@ -8,7 +8,7 @@ use super::stdout::line;
 
 /// Prints the devices, and which one `auto` takes and why.
 pub fn run() -> Result<(), Failure> {
-    let devices = Device::list();
+    let devices = Device::available();
     let mut rows = vec![cells(["--device", "name", "kind", "limits"])];
     rows.extend(devices.iter().map(|d| vec![d.selector.clone(), d.name.clone(), d.kind.clone(), d.limits.clone()]));
     print(&rows);

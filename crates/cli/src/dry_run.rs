@@ -5,7 +5,7 @@ use std::path::PathBuf;
 use std::time::Instant;
 
 use popfit::spectra::{SpectraReader, Wavelength};
-use popfit::{Device, Fitter, LevenbergMarquardt, ModelFile, NelderMead, Solver, Spectra, VelocityScan};
+use popfit::{Device, ModelFile, Spectra, SpectralFitter, VelocityScan};
 
 use super::chain::Chain;
 use super::rows::{cells, print};
@@ -36,15 +36,15 @@ impl Arguments {
 
 /// Opens the files, prints what they hold for each arm, fits the first spectra, and says how long all would take.
 pub fn run(arguments: &Arguments, file: &ModelFile) -> Result<(), Failure> {
-    let device = Device::parse(&arguments.device)?;
+    let device = arguments.device.parse::<Device>()?;
     if arguments.spectra.is_empty() {
         return Ok(());
     }
     let selection = arguments.selection.selection()?;
     let mut source = Chain::open(&arguments.spectra, &selection)?;
     selection::refuse_empty(&selection, source.len())?;
-    let solver = Solver::of(file.solver.unwrap_or_default(), LevenbergMarquardt::default(), NelderMead::default());
-    let mut fitter = Fitter::new(file.build()?, device, solver)?
+    let mut fitter = SpectralFitter::new(file.build()?, device)
+        .solver(file.solver.unwrap_or_default())
         .velocity_scan(file.velocity_scan.unwrap_or(VelocityScan::Off))
         .released_errors(file.released_errors.unwrap_or(false));
     if let Some(starts) = file.starts {
@@ -78,7 +78,7 @@ fn print_arms(files: &[Spectra]) {
 }
 
 /// Fits the first spectra as the model file says, without options of `popfit fit`, and says how they end and how long all would take.
-fn try_first(fitter: &Fitter, source: &mut Chain) -> Result<(), Failure> {
+fn try_first(fitter: &SpectralFitter, source: &mut Chain) -> Result<(), Failure> {
     let total = source.len();
     let Some(first) = source.next_batch(SAMPLE)? else {
         line("\nno spectra");

@@ -5,11 +5,12 @@ use std::path::{Path, PathBuf};
 use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
 
+use clap::builder::{PossibleValue, PossibleValuesParser, TypedValueParser};
 use popfit::report::{About, Collector, ReportFile};
 use popfit::spectra::SpectraReader;
 use popfit::{
-    Control, Device, Error, Fitter, Journal, LevenbergMarquardt, Metadata, ModelFile, NelderMead, SolverKind,
-    SpectralModel, Status, Summary, VelocityScan, WriteOptions,
+    Control, Device, Error, Journal, Metadata, ModelFile, Solver, SpectralFitter, SpectralModel, Status, Summary,
+    VelocityScan, WriteOptions,
 };
 
 use super::bytes::bytes;
@@ -48,7 +49,7 @@ pub struct Arguments {
     #[arg(long, value_name = "SECONDS", value_parser = clap::value_parser!(u32).range(1..), help_heading = "Devices")]
     gpu_timeout: Option<u32>,
     /// The solver [default: the model file's, else lm]
-    #[arg(long, value_enum, help_heading = "Fit")]
+    #[arg(long, value_parser = solver_parser(), help_heading = "Fit")]
     solver: Option<Solver>,
     /// Scan the velocity for its posterior [default: the model file's, else fixed for --format rvtab and off otherwise]
     #[arg(long, value_enum, help_heading = "Fit")]
@@ -60,7 +61,7 @@ pub struct Arguments {
     #[arg(long, value_enum, default_value_t = Precision::F32, help_heading = "Devices")]
     precision: Precision,
     /// Starts of each spectrum, 1 to 64 [default: the model file's, else as many as compete, at most 4; 8 where little of a spectrum counts]
-    #[arg(long, value_name = "K", value_parser = clap::value_parser!(u16).range(1..=Fitter::MOST_STARTS as i64), help_heading = "Fit")]
+    #[arg(long, value_name = "K", value_parser = clap::value_parser!(u16).range(1..=SpectralFitter::MOST_STARTS as i64), help_heading = "Fit")]
     starts: Option<u16>,
     /// Seed of the first guess
     #[arg(long, value_name = "S", help_heading = "Fit")]
@@ -94,15 +95,12 @@ pub struct Arguments {
     quiet: bool,
 }
 
-#[derive(Clone, Copy, Debug, PartialEq, Eq, clap::ValueEnum)]
-enum Solver {
-    /// Levenberg–Marquardt
-    Lm,
-    /// Nelder–Mead on the objective itself
-    NelderMead,
-    /// Levenberg–Marquardt, polished by Nelder–Mead
-    #[value(name = "lm+nelder-mead")]
-    LmNelderMead,
+/// Parses the name of a solver.
+fn solver_parser() -> impl TypedValueParser<Value = Solver> {
+    let meanings =
+        ["Levenberg–Marquardt", "Nelder–Mead on the objective itself", "Levenberg–Marquardt, polished by Nelder–Mead"];
+    let values = Solver::NAMES.into_iter().zip(meanings).map(|(name, meaning)| PossibleValue::new(name).help(meaning));
+    PossibleValuesParser::new(values).try_map(|name| name.parse::<Solver>())
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, clap::ValueEnum)]
@@ -279,16 +277,11 @@ fn without_page(arguments: &Arguments, error: Error) -> Failure {
     failure
 }
 
-fn fitter(arguments: &Arguments, file: &ModelFile, model: SpectralModel) -> Result<Fitter, Error> {
-    let kind = arguments.solver.map(|solver| match solver {
-        Solver::Lm => SolverKind::Lm,
-        Solver::NelderMead => SolverKind::NelderMead,
-        Solver::LmNelderMead => SolverKind::LmNelderMead,
-    });
-    let (mut lm, mut simplex) = (LevenbergMarquardt::default(), NelderMead::default());
-    lm.max_rounds = arguments.max_rounds.unwrap_or(lm.max_rounds);
-    simplex.max_rounds = arguments.max_rounds.unwrap_or(simplex.max_rounds);
-    let solver = popfit::Solver::of(kind.or(file.solver).unwrap_or_default(), lm, simplex);
+fn fitter(arguments: &Arguments, file: &ModelFile, model: SpectralModel) -> Result<SpectralFitter, Error> {
+    let mut solver = arguments.solver.or(file.solver).unwrap_or_default();
+    if let Some(rounds) = arguments.max_rounds {
+        solver = solver.with_max_rounds(rounds);
+    }
     let scan = arguments.velocity_scan.map(|scan| match scan {
         Scan::Off => VelocityScan::Off,
         Scan::Fixed => VelocityScan::Fixed,
@@ -304,19 +297,22 @@ fn fitter(arguments: &Arguments, file: &ModelFile, model: SpectralModel) -> Resu
             "--released-errors adds columns to popfit's own table: --format rvtab has none".into(),
         ));
     }
-    let mut device = Device::parse(&arguments.device)?;
+    let mut device = arguments.device.parse::<Device>()?;
     if let Some(seconds) = arguments.gpu_timeout {
-        device = device.limit(Duration::from_secs(seconds.into()));
+        device = device.timeout(Duration::from_secs(seconds.into()));
     }
-    let mut fitter = Fitter::new(model, device, solver)?
+    let mut fitter = SpectralFitter::new(model, device)
+        .solver(solver)
         .velocity_scan(scan.or(file.velocity_scan).unwrap_or(usual))
         .released_errors(arguments.released_errors.or(file.released_errors).unwrap_or(false))
-        .memory(arguments.memory)
         .strict(arguments.strict)
         .precision(match arguments.precision {
             Precision::F32 => popfit::Precision::F32,
             Precision::Mixed => popfit::Precision::Mixed,
         });
+    if let Some(bytes) = arguments.memory {
+        fitter = fitter.max_memory(bytes);
+    }
     if let Some(allowed) = arguments.cpu_fallback {
         fitter = fitter.cpu_fallback(allowed);
     }
@@ -324,7 +320,7 @@ fn fitter(arguments: &Arguments, file: &ModelFile, model: SpectralModel) -> Resu
         fitter = fitter.starts(starts);
     }
     if let Some(batch) = arguments.batch {
-        fitter = fitter.batch(batch.into());
+        fitter = fitter.batch_size(batch.into());
     }
     if let Some(seed) = arguments.seed {
         fitter = fitter.seed(seed);
@@ -343,7 +339,12 @@ fn page(folder: &Path, may_replace: impl Fn(&Path) -> bool) -> Result<ReportFile
     ReportFile::create(file, overwrite)
 }
 
-fn about(arguments: &Arguments, fitter: &Fitter, metadata: Metadata, (summary, time): (&Summary, Duration)) -> About {
+fn about(
+    arguments: &Arguments,
+    fitter: &SpectralFitter,
+    metadata: Metadata,
+    (summary, time): (&Summary, Duration),
+) -> About {
     About {
         title: report::name(&arguments.output),
         version: Some(env!("CARGO_PKG_VERSION").into()),

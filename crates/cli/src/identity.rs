@@ -7,7 +7,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 
 use clap::ValueEnum;
 use popfit::spectra::Selection;
-use popfit::{Error, Fitter, Result};
+use popfit::{Error, Result, SpectralFitter};
 use rayon::prelude::*;
 use sha2::{Digest, Sha256};
 use twox_hash::XxHash3_128;
@@ -20,7 +20,7 @@ use super::report;
 /// the run that ends the table was told, so `./s.npz`, `s.npz` and the same file in another folder are one.
 pub fn key(
     arguments: &Arguments,
-    fitter: &Fitter,
+    fitter: &SpectralFitter,
     metadata: &popfit::Metadata,
     (selection, inputs): (&Selection, &Inputs),
 ) -> String {

@@ -60,7 +60,7 @@ enum Command {
     Init(init::Arguments),
     /// Fit spectra with a model and write one row for each
     #[command(after_help = FIT_EXAMPLES)]
-    Fit(fit::Arguments),
+    Fit(Box<fit::Arguments>),
     /// List adapters and their limits, and which one `auto` takes
     Devices,
     /// Validate a model file, compare its Jacobian with differences, and try it on spectra

@@ -2,7 +2,7 @@
 
 use std::path::Path;
 
-use popfit::{FitRow, Fitter, Result, RvTabWriter, Schema, Sink, Spectra, TableWriter, WriteOptions};
+use popfit::{FitRow, Result, RvTabWriter, Schema, Sink, Spectra, SpectralFitter, TableWriter, WriteOptions};
 
 use super::chain::Chain;
 
@@ -26,7 +26,7 @@ impl<'a> Output<'a> {
     pub fn create(
         format: Format,
         path: &Path,
-        fitter: &'a Fitter,
+        fitter: &'a SpectralFitter,
         source: &Chain,
         options: WriteOptions,
     ) -> Result<Output<'a>> {

@@ -81,8 +81,8 @@ impl Faults {
                 self.more += 1;
                 continue;
             }
-            let FitRow { file, row, id, status_text, detail, .. } = row;
-            self.shown.push(format!("{file}, row {row}, id {id}: {status_text}: {detail}"));
+            let FitRow { file, row, id, status_text, message, .. } = row;
+            self.shown.push(format!("{file}, row {row}, id {id}: {status_text}: {message}"));
         }
     }
 

@@ -3,7 +3,7 @@
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output};
 
-use popfit::{FitRow, FitTable, Id, Status, TableReader, WriteOptions};
+use popfit::{FitRow, FitTable, Flags, Id, Status, TableReader, WriteOptions};
 
 /// Values that neither compress to nothing nor repeat.
 fn row(k: i64) -> FitRow {
@@ -14,7 +14,7 @@ fn row(k: i64) -> FitRow {
         row: k as u64,
         status: Status::Ftol,
         status_text: "ftol".into(),
-        detail: String::new(),
+        message: String::new(),
         rounds: 5 + (k % 7) as u32,
         evaluations: 11,
         chi2: 400.0 + x,
@@ -24,9 +24,9 @@ fn row(k: i64) -> FitRow {
         errors: vec![0.5 + x, 10.0 * x],
         released_errors: vec![0.75 + x, 12.0 * x],
         at_bound: 0,
-        flags: if k % 5 == 0 { 128 } else { 0 },
+        flags: if k % 5 == 0 { Flags::LOW_SN } else { Flags::empty() },
         continuum_terms: Vec::new(),
-        start: 1,
+        start: Some(1),
         n_starts_agree: 2,
         posterior: None,
         correlations: vec![x - 0.5],

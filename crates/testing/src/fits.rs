@@ -1,11 +1,11 @@
 //! Devices, batches of spectra and comparisons of rows.
 
 use popfit::spectra::{ArmSpectra, Ids, Wavelength};
-use popfit::{Device, Error, FitRow, FitTable, Fitter, LevenbergMarquardt, Spectra, SpectralModel, Status};
+use popfit::{Device, Error, FitRow, FitTable, LevenbergMarquardt, Spectra, SpectralFitter, SpectralModel, Status};
 
 /// The best adapter, software included. Without one a test says so and passes, unless `POPFIT_REQUIRE_GPU=1`.
 pub fn gpu() -> Option<Device> {
-    match Device::parse("gpu") {
+    match "gpu".parse::<Device>() {
         Ok(device) => Some(device),
         Err(error) if std::env::var("POPFIT_REQUIRE_GPU").as_deref() == Ok("1") => panic!("{error}"),
         Err(_) => {
@@ -20,16 +20,16 @@ pub fn devices() -> Vec<Device> {
     std::iter::once(Device::cpu()).chain(gpu()).collect()
 }
 
-pub fn fitter(model: SpectralModel, device: &Device) -> Fitter {
-    Fitter::new(model, device.clone(), LevenbergMarquardt::default()).unwrap()
+pub fn fitter(model: SpectralModel, device: &Device) -> SpectralFitter {
+    SpectralFitter::new(model, device.clone())
 }
 
 /// The smallest memory, to 1 %, with which the fitter runs.
-pub fn least_memory(fitter: &Fitter, one: &Spectra) -> u64 {
+pub fn least_memory(fitter: &SpectralFitter, one: &Spectra) -> u64 {
     let (mut low, mut high) = (1u64, 1 << 34);
     while high - low > high / 100 {
         let middle = low.midpoint(high);
-        match fitter.clone().memory(Some(middle)).fit(one) {
+        match fitter.clone().max_memory(middle).fit(one) {
             Ok(_) => high = middle,
             Err(Error::OutOfMemory { .. }) => low = middle,
             Err(error) => panic!("{error}"),
@@ -39,9 +39,9 @@ pub fn least_memory(fitter: &Fitter, one: &Spectra) -> u64 {
 }
 
 /// Linearises once at the start and goes no further.
-pub fn evaluator(model: SpectralModel, device: &Device) -> Fitter {
+pub fn evaluator(model: SpectralModel, device: &Device) -> SpectralFitter {
     let settings = LevenbergMarquardt { max_rounds: 1, ..LevenbergMarquardt::default() };
-    Fitter::new(model, device.clone(), settings).unwrap()
+    SpectralFitter::new(model, device.clone()).solver(settings)
 }
 
 /// The 128 spectra of `data/synb/fixed_vsini`.
@@ -81,8 +81,8 @@ pub fn pick(spectra: &Spectra, order: &[usize]) -> Spectra {
 pub fn bits(row: &FitRow) -> (Status, String, Vec<u64>, Vec<i64>) {
     let numbers = [row.chi2, row.objective].into_iter();
     let numbers = numbers.chain(row.parameters.iter().chain(&row.errors).chain(&row.correlations).copied());
-    let counts = [row.rounds, row.evaluations, row.at_bound, row.flags, row.n_starts_agree].map(i64::from);
-    let counts = counts.into_iter().chain([row.dof, i64::from(row.start)]).collect();
+    let counts = [row.rounds, row.evaluations, row.at_bound, row.flags.bits(), row.n_starts_agree].map(i64::from);
+    let counts = counts.into_iter().chain([row.dof, row.start.map_or(-1, i64::from)]).collect();
     (row.status, row.status_text.clone(), numbers.map(f64::to_bits).collect(), counts)
 }
 

@@ -100,7 +100,7 @@ impl CurveFitter {
     }
 
     /// Replaces the solver. A simplex starts with an edge of `size` × |start|, to a factor of √2, or `size` where the start is 0.
-    /// [`Solver::LmNelderMead`] is for spectra only.
+    /// [`Solver::LevenbergMarquardtThenNelderMead`] is for spectra only.
     #[must_use]
     pub fn solver(self, solver: impl Into<Solver>) -> CurveFitter {
         CurveFitter { solver: solver.into(), ..self }

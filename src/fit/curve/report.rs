@@ -46,7 +46,7 @@ impl CurveFitter {
 
     fn method(&self) -> String {
         let solver = match self.solver {
-            Solver::Lm(_) | Solver::LmNelderMead(..) => "Levenberg-Marquardt",
+            Solver::LevenbergMarquardt(_) | Solver::LevenbergMarquardtThenNelderMead(..) => "Levenberg-Marquardt",
             Solver::NelderMead(_) => "Nelder-Mead",
         };
         match self.estimator {

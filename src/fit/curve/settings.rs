@@ -78,7 +78,7 @@ impl CurveFitter {
 
     fn checked_solver(&self, faults: &mut Faults) -> CurveSolver {
         match self.solver {
-            Solver::Lm(lm) => {
+            Solver::LevenbergMarquardt(lm) => {
                 faults.found.extend(lm.faults());
                 CurveSolver::Lm(lm)
             }
@@ -86,7 +86,7 @@ impl CurveFitter {
                 faults.found.extend(simplex.faults());
                 CurveSolver::NelderMead(simplex)
             }
-            Solver::LmNelderMead(lm, _) => {
+            Solver::LevenbergMarquardtThenNelderMead(lm, _) => {
                 faults.add("solver", "lm+nelder-mead fits spectra only; for curves choose lm or nelder-mead");
                 CurveSolver::Lm(lm)
             }

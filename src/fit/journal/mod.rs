@@ -27,7 +27,7 @@ pub(super) use fingerprint::{Hash, fingerprint};
 use frame::{Frame, frame};
 use outputs::{OutputState, first_changed, states};
 
-const MAGIC: &[u8] = b"popfit journal 8\n";
+const MAGIC: &[u8] = b"popfit journal 9\n";
 
 /// What follows the head.
 #[derive(Serialize, Deserialize)]

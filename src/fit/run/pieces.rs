@@ -14,7 +14,7 @@ use crate::fit::layout::{diagonals, layout, layout_for};
 use crate::fit::limits::Tables;
 use crate::fit::negative_flux::has_negative_flux;
 use crate::fit::workers::Tally;
-use crate::fit::{Fitter, flag};
+use crate::fit::{Flags, SpectralFitter};
 use crate::model::{ArmLayout, Fault, FirstGuess, Limits, ModelArm, Prepared, Sampling};
 use crate::spectra::{ArmSpectra, Spectra, Wavelength};
 
@@ -128,7 +128,7 @@ impl Piece<'_> {
     /// Starts of every spectrum, in u, inside the bounds, and its flags.
     fn starts(
         &mut self,
-        fitter: &Fitter,
+        fitter: &SpectralFitter,
         tally: Option<&Tally>,
         (guess, user): (Option<&FirstGuess>, Option<&[f64]>),
     ) -> Vec<Started> {
@@ -166,9 +166,9 @@ fn samplings(grids: &[Grids], spectrum: usize) -> Vec<&Sampling> {
 }
 
 /// Flags of what is known before the fit.
-fn flags(prepared: &Prepared, samplings: &[&Sampling], clipped: bool) -> u32 {
-    let all = [(flag::START_CLIPPED, clipped), (flag::NEGATIVE_FLUX, has_negative_flux(&prepared.arms, samplings))];
-    all.iter().filter(|(_, is_set)| *is_set).map(|(bit, _)| bit).sum()
+fn flags(prepared: &Prepared, samplings: &[&Sampling], clipped: bool) -> Flags {
+    let all = [(Flags::START_CLIPPED, clipped), (Flags::NEGATIVE_FLUX, has_negative_flux(&prepared.arms, samplings))];
+    all.into_iter().filter(|(_, is_set)| *is_set).map(|(flag, _)| flag).collect()
 }
 
 /// Arms that differ in pixels share a population if these, rounded up to a multiple of this, are as many.

@@ -2,7 +2,7 @@
 
 use std::sync::atomic::AtomicBool;
 
-use super::{Fitter, Grids, Ready, Run, Tally};
+use super::{Grids, Ready, Run, SpectralFitter, Tally};
 use crate::error::Result;
 use crate::fit::canary::Canary;
 use crate::fit::posterior::Scan;
@@ -16,7 +16,7 @@ impl Run<'_> {
         if self.resident.as_ref().is_some_and(|r| r.layout == layout) {
             return Ok(());
         }
-        let Fitter { model, shared, solver, precision, velocity_scan, .. } = self.fitter;
+        let SpectralFitter { model, shared, solver, precision, velocity_scan, .. } = self.fitter;
         let scans = *velocity_scan == VelocityScan::Fixed;
         self.resident = None; // frees its memory first
         // who says how much memory says how many

@@ -1,6 +1,6 @@
 //! Goes through the list: the library and the command on every device.
 
-use popfit::{Device, FitRow, FitTable, Fitter, LevenbergMarquardt, ModelFile, NelderMead, Result, Solver, Spectra};
+use popfit::{Device, FitRow, FitTable, ModelFile, Result, Spectra, SpectralFitter};
 
 use crate::damage::{alike, network};
 use crate::kinds::{Fault, Refused, Seen, Shown, Whole};
@@ -30,8 +30,8 @@ impl Bench<'_> {
     fn library(&self) -> Result<Vec<FitRow>> {
         let model = ModelFile::open(self.place.path().join("model.toml"))?;
         let spectra = Spectra::open(self.place.path().join("spectra.npz"))?;
-        let solver = Solver::of(model.solver.unwrap_or_default(), LevenbergMarquardt::default(), NelderMead::default());
-        let table = Fitter::new(model.build()?, self.device.clone(), solver)?.fit(&spectra)?;
+        let solver = model.solver.unwrap_or_default();
+        let table = SpectralFitter::new(model.build()?, self.device.clone()).solver(solver).fit(&spectra)?;
         sound(&table);
         Ok(table.rows)
     }

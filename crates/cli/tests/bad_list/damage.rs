@@ -55,7 +55,7 @@ pub fn refused(row: &FitRow, cause: &str) -> bool {
         && nothing(&row.errors)
         && nothing(&row.correlations)
         && nothing(&[row.chi2, row.objective])
-        && row.start == -1
+        && row.start.is_none()
 }
 
 /// The same fit, to the bit; a NaN is a NaN.

@@ -1,6 +1,6 @@
 //! The list: number, case, and what shows that popfit meets it.
 
-use popfit::{FitRow, Status, flag};
+use popfit::{FitRow, Flags, Status};
 
 use crate::damage::{alike, at, file, grid, keep, network, offset, own, own_grid, refused, scale, with_column};
 use crate::kinds::{Fault, Refused, Seen, Shown, Whole};
@@ -57,7 +57,7 @@ pub const LIST: [(u8, &str, &[Shown]); 37] = [
                 MASKING,
                 Arrays::good,
                 |a, n| a.flux[at(n, 7)] = f64::NAN,
-                |s| lost_a_pixel(s) && s.row.flags & flag::NONFINITE_MASKED != 0,
+                |s| lost_a_pixel(s) && s.row.flags.contains(Flags::NONFINITE_MASKED),
             ),
         ],
     ),
@@ -155,7 +155,7 @@ pub const LIST: [(u8, &str, &[Shown]); 37] = [
                 && (row.parameters[0], row.at_bound) == (5.0, 1)
                 && row.errors[0].is_nan()
                 && row.errors[1] > 0.0
-                && row.flags & flag::AT_BOUND != 0
+                && row.flags.contains(Flags::AT_BOUND)
         })],
     ),
     (
@@ -171,7 +171,7 @@ pub const LIST: [(u8, &str, &[Shown]); 37] = [
         "a degenerate pair",
         &[
             model("", network::pair, |rows, _| {
-                let flagged = |row: &FitRow| row.flags & flag::RANK_DEFICIENT != 0 && row.chi2.is_finite();
+                let flagged = |row: &FitRow| row.flags.contains(Flags::RANK_DEFICIENT) && row.chi2.is_finite();
                 rows.iter().all(|row| flagged(row) && row.errors.iter().all(|e| e.is_nan()))
             }),
             Test("tests/bad_models", "a_degenerate_pair_is_flagged_and_the_others_have_errors"),

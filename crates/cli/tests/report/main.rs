@@ -6,7 +6,7 @@ mod page;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output};
 
-use popfit::{FitRow, FitTable, Id, Status};
+use popfit::{FitRow, FitTable, Flags, Id, Status};
 
 fn popfit(arguments: &[&str]) -> Output {
     Command::new(env!("CARGO_BIN_EXE_popfit")).args(arguments).output().unwrap()
@@ -37,7 +37,7 @@ fn table_page(folder: &Path, name: &str, table: &FitTable) -> PathBuf {
 fn row(id: Id, k: u64) -> FitRow {
     let x = k as f64;
     FitRow {
-        detail: String::new(),
+        message: String::new(),
         id,
         file: "stars & <b>more</b>.npz".into(),
         row: k,
@@ -53,8 +53,8 @@ fn row(id: Id, k: u64) -> FitRow {
         released_errors: Vec::new(),
         continuum_terms: Vec::new(),
         at_bound: 0,
-        flags: 0,
-        start: 0,
+        flags: Flags::empty(),
+        start: Some(0),
         n_starts_agree: 1,
         posterior: None,
         correlations: vec![0.1],
