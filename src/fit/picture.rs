@@ -8,7 +8,7 @@ use super::{FitRow, SpectralFitter};
 use crate::error::{Error, Result};
 use crate::model::ModelArm;
 use crate::solver::Status;
-use crate::solver::recording::Precision;
+use crate::solver::recording::{Precision, Velocity};
 use crate::spectra::{ArmSpectra, Spectra, Wavelength};
 
 /// Spectra that are evaluated in one go: their derivatives take memory too.
@@ -27,6 +27,9 @@ pub struct ArmFit {
     pub error: Vec<f64>,
     /// NaN where the model does not reach.
     pub model: Vec<f64>,
+    /// The fitted continuum, by which the template is multiplied, in the units of the input; NaN where the model does not
+    /// reach. Empty for a model without a continuum.
+    pub continuum: Vec<f64>,
     /// Pixels that do not count.
     pub mask: Vec<bool>,
     /// χ² of the unmasked pixels, whose number is `unmasked`.
@@ -40,6 +43,14 @@ pub struct ArmFit {
 }
 
 impl SpectralFitter {
+    /// Returns the velocity (km/s) at which a row's model is shifted: the fitted one, or the model's own where it is fixed.
+    pub(crate) fn velocity_of(&self, row: &FitRow) -> f64 {
+        match self.model.velocity {
+            Velocity::Parameter(p) => row.parameters[p],
+            Velocity::Fixed(velocity) => velocity,
+        }
+    }
+
     /// The model at a row's parameters; `row.row` picks the spectrum. Errors when the row has no fit.
     pub fn model_spectrum(&self, spectra: &Spectra, row: &FitRow) -> Result<Vec<ArmFit>> {
         let found = self.model_spectra(spectra, std::slice::from_ref(row))?.swap_remove(0);
@@ -90,7 +101,7 @@ impl ArmFit {
 }
 
 fn arm_fit(of: &ModelArm, data: &ArmSpectra, place: usize, arm: &InspectedArm) -> ArmFit {
-    let (raw, prepared, model) = (raw(of, data, place), &arm.prepared, model_flux(arm));
+    let (raw, prepared, Curves { model, continuum }) = (raw(of, data, place), &arm.prepared, curves(arm));
     let counts = |j: &usize| prepared.weight[*j] != 0.0;
     let smooth = prepared.smooth(&arm.sampling);
     let square = |j: usize, model: f64| (f64::from(prepared.data[j]) - model).powi(2);
@@ -106,6 +117,7 @@ fn arm_fit(of: &ModelArm, data: &ArmSpectra, place: usize, arm: &InspectedArm) -
         chi2_continuum: (0..data.pixels).filter(counts).map(|j| square(j, f64::from(smooth[j]))).sum(),
         signal_to_noise: data.signal_to_noise(place),
         model,
+        continuum,
     }
 }
 
@@ -116,21 +128,35 @@ fn wavelength(data: &ArmSpectra, place: usize) -> Vec<f64> {
     }
 }
 
-/// The model of one arm in the units of the data, NaN where it does not reach (pixels).
-fn model_flux(arm: &InspectedArm) -> Vec<f64> {
-    let (prepared, sampling, terms) = (&arm.prepared, &arm.sampling, arm.terms);
-    let padded = prepared.data.len();
-    let flux = (0..sampling.pixels).map(|j| {
-        if !sampling.on[j] {
-            return f64::NAN;
-        }
-        // continuum = Σ_c a_c Σ_k transform_ck basis_k, in units of the flux · scale
-        let mut continuum = if terms == 0 { 1.0 } else { 0.0 };
-        for (c, row) in prepared.transform.chunks_exact(terms.max(1)).enumerate() {
-            let basis = |k: usize| f64::from(sampling.basis[k * padded + j]);
-            continuum += arm.solution[c] * (0..=c).map(|k| f64::from(row[k]) * basis(k)).sum::<f64>();
-        }
-        arm.model[j] * continuum / prepared.scale
+/// Model and continuum of one arm in the units of the data, NaN where the model does not reach (pixels).
+struct Curves {
+    model: Vec<f64>,
+    /// Empty for a model without a continuum.
+    continuum: Vec<f64>,
+}
+
+/// Computes the curves of one arm: model = template · continuum.
+fn curves(arm: &InspectedArm) -> Curves {
+    let (sampling, scale) = (&arm.sampling, arm.prepared.scale);
+    let scaled: Vec<f64> =
+        (0..sampling.pixels).map(|j| if sampling.on[j] { scaled_continuum(arm, j) } else { f64::NAN }).collect();
+    let model = scaled.iter().enumerate().map(|(j, continuum)| match sampling.on[j] {
+        true => arm.model[j] * continuum / scale,
+        false => f64::NAN,
     });
-    flux.collect()
+    let model = model.collect();
+    let continuum = if arm.terms == 0 { Vec::new() } else { scaled.into_iter().map(|c| c / scale).collect() };
+    Curves { model, continuum }
+}
+
+/// Returns the continuum at pixel `j`, Σ_c a_c Σ_k transform_ck basis_k, in units of flux · scale; 1 without a continuum.
+fn scaled_continuum(arm: &InspectedArm, j: usize) -> f64 {
+    let (prepared, sampling, terms) = (&arm.prepared, &arm.sampling, arm.terms);
+    if terms == 0 {
+        return 1.0;
+    }
+    let padded = prepared.data.len();
+    let basis = |k: usize| f64::from(sampling.basis[k * padded + j]);
+    let rows = prepared.transform.chunks_exact(terms).enumerate();
+    rows.fold(0.0, |sum, (c, row)| sum + arm.solution[c] * (0..=c).map(|k| f64::from(row[k]) * basis(k)).sum::<f64>())
 }
