@@ -8,7 +8,9 @@ use super::{FitRow, SpectralFitter};
 use crate::error::{Error, Result};
 use crate::model::ModelArm;
 use crate::solver::Status;
-use crate::solver::recording::{Precision, Velocity};
+use crate::solver::recording::Precision;
+#[cfg(feature = "files")]
+use crate::solver::recording::Velocity;
 use crate::spectra::{ArmSpectra, Spectra, Wavelength};
 
 /// Spectra that are evaluated in one go: their derivatives take memory too.
@@ -44,6 +46,7 @@ pub struct ArmFit {
 
 impl SpectralFitter {
     /// Returns the velocity (km/s) at which a row's model is shifted: the fitted one, or the model's own where it is fixed.
+    #[cfg(feature = "files")]
     pub(crate) fn velocity_of(&self, row: &FitRow) -> f64 {
         match self.model.velocity {
             Velocity::Parameter(p) => row.parameters[p],

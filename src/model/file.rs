@@ -85,6 +85,16 @@ impl ModelFile {
         ModelFile::parse(path, text)
     }
 
+    /// Parses the text of a model file that lay at `path`, whether or not it still lies there. Errors as in [`open`](ModelFile::open).
+    pub fn from_text(path: impl AsRef<Path>, text: impl Into<String>) -> Result<ModelFile> {
+        ModelFile::parse(path.as_ref(), text.into())
+    }
+
+    /// Returns the name of each arm, and the path of its emulator as the file gives it.
+    pub(crate) fn arm_emulators(&self) -> impl Iterator<Item = (&str, &Path)> {
+        self.arms.iter().map(|arm| (arm.name.as_str(), arm.emulator.as_path()))
+    }
+
     fn parse(path: &Path, text: String) -> Result<ModelFile> {
         let document = Document { path, text: &text };
         let table = document.parse()?;

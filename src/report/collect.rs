@@ -1,10 +1,12 @@
-//! What the report keeps of the rows that stream by: counts, a few numbers a row, the worst rows, a few spectra.
+//! What the report keeps of the rows that stream by: counts, a few numbers per row, the worst rows, a few spectra.
 
 use std::collections::BTreeMap;
 
 use rayon::prelude::*;
 
 use super::best::Best;
+pub use super::picks::MOST_REQUESTED;
+use super::picks::Picks;
 use crate::error::Result;
 use crate::fit::{FitRow, Flags, Sink};
 use crate::spectra::Spectra;
@@ -13,12 +15,6 @@ use crate::spectra::Spectra;
 pub const TABLE_ROWS: usize = 2000;
 /// Of them failed fits, when there are more rows than that.
 const TABLE_FAILED: usize = 500;
-/// Spectra kept of those with the largest χ²/dof.
-const WORST: usize = 8;
-/// Spectra kept of those without a fit: one for each cause.
-const FAILED: usize = 4;
-/// A sample of the others, of which the ones nearest the median χ²/dof are shown.
-const SAMPLE: usize = 24;
 /// The signal-to-noise ratio's median is taken over about this many pixels: enough for a histogram, and cheaper than a fit.
 const SN_PIXELS: usize = 512;
 
@@ -29,11 +25,15 @@ pub struct KeptRow {
     pub sn: f64,
 }
 
-/// A spectrum alone, with its row.
+/// How many rows are to be drawn, and how many of them can be.
 #[derive(Clone, Debug)]
-pub struct KeptSpectrum {
-    pub spectra: Spectra,
-    pub row: FitRow,
+pub struct PickedCounts {
+    /// Rows to be drawn, or from which those to be drawn are chosen.
+    pub rows: usize,
+    /// Rows of these whose spectra have been seen.
+    pub spectra: usize,
+    /// Ids that were asked for, and whose rows are there, but not their spectra.
+    pub requested_without_spectrum: Vec<String>,
 }
 
 /// Reads along; bounded but for 2 + 2 P numbers of four bytes a row.
@@ -55,9 +55,7 @@ pub struct Collector {
     other_rows: Best<KeptRow>,
     pub(super) several_files: bool,
     first_file: Option<std::sync::Arc<str>>,
-    pub(super) worst: Best<KeptSpectrum>,
-    pub(super) failed: BTreeMap<String, (u64, KeptSpectrum)>,
-    pub(super) sample: Best<KeptSpectrum>,
+    pub(super) picks: Picks,
 }
 
 impl Collector {
@@ -76,9 +74,33 @@ impl Collector {
             other_rows: Best::new(TABLE_ROWS),
             several_files: false,
             first_file: None,
-            worst: Best::new(WORST),
-            failed: BTreeMap::new(),
-            sample: Best::new(SAMPLE),
+            picks: Picks::new(),
+        }
+    }
+
+    /// Asks for the spectra with these ids to be drawn, before any row is added. More than [`MOST_REQUESTED`] rows are not drawn.
+    pub fn request(&mut self, ids: &[String]) {
+        self.picks.request(ids);
+    }
+
+    /// Returns the requested ids that no row had.
+    pub fn missing_ids(&self) -> Vec<&str> {
+        self.picks.missing_ids()
+    }
+
+    /// Keeps the spectra of rows to be drawn among those of a file that is read after the rows.
+    pub fn attach_spectra(&mut self, spectra: &Spectra) {
+        self.picks.attach_spectra(spectra, self.several_files);
+    }
+
+    /// Returns the number of rows to be drawn, and of those whose spectra have been seen.
+    pub fn picked(&self) -> PickedCounts {
+        let (rows, spectra) = self.picks.counts();
+        let requested = self.picks.requested().filter(|pick| self.picks.spectrum(pick).is_none());
+        PickedCounts {
+            rows,
+            spectra,
+            requested_without_spectrum: requested.map(|pick| pick.row.id.to_string()).collect(),
         }
     }
 
@@ -92,10 +114,11 @@ impl Collector {
     /// Takes rows with the spectra that they belong to, one for one.
     pub fn add_with_spectra(&mut self, spectra: &Spectra, rows: &[FitRow]) {
         let ratios: Vec<f64> = (0..rows.len()).into_par_iter().map(|k| signal_to_noise(spectra, k)).collect();
-        for (k, (row, sn)) in rows.iter().zip(ratios).enumerate() {
-            self.keep_spectrum(spectra, k, row);
+        let first = self.count;
+        for (row, sn) in rows.iter().zip(ratios) {
             self.count_row(row, sn);
         }
+        self.picks.keep_spectra(first, spectra);
     }
 
     /// The table's rows with their places in the input: failed fits, then the largest χ²/dof.
@@ -122,6 +145,7 @@ impl Collector {
 
     fn count_row(&mut self, row: &FitRow, sn: f64) {
         let order = self.count;
+        self.picks.offer(order, row);
         self.count += 1;
         self.converged += u64::from(row.status.is_success());
         self.flagged += u64::from(!row.flags.is_empty());
@@ -145,17 +169,6 @@ impl Collector {
             code => self.failed_rows.offer(f64::from(-code), order, keep),
         }
     }
-
-    fn keep_spectrum(&mut self, spectra: &Spectra, k: usize, row: &FitRow) {
-        let order = self.count;
-        let keep = || KeptSpectrum { spectra: spectra.slice(k..k + 1), row: row.clone() };
-        if Collector::is_point(row) {
-            self.worst.offer(reduced(row), order, keep);
-            self.sample.offer(scrambled(order), order, keep);
-        } else if self.failed.len() < FAILED && !self.failed.contains_key(&row.status_text) {
-            self.failed.insert(row.status_text.clone(), (order, keep()));
-        }
-    }
 }
 
 impl Sink for Collector {
@@ -174,14 +187,6 @@ pub fn reduced(row: &FitRow) -> f64 {
 fn badness(row: &FitRow) -> f64 {
     let reduced = reduced(row);
     if reduced.is_finite() { reduced } else { f64::MAX }
-}
-
-/// A number from 0 to 1 that looks random: a sample that is the same in every run (the finaliser of `SplitMix64`).
-fn scrambled(order: u64) -> f64 {
-    let mut z = order.wrapping_add(1).wrapping_mul(0x9e37_79b9_7f4a_7c15);
-    z = (z ^ z >> 30).wrapping_mul(0xbf58_476d_1ce4_e5b9);
-    z = (z ^ z >> 27).wrapping_mul(0x94d0_49bb_1331_11eb);
-    (z ^ z >> 31) as f64 / u64::MAX as f64
 }
 
 /// Median |flux| / error over the pixels that count; NaN without any.

@@ -8,7 +8,7 @@ use super::scatter::scatter;
 use super::words::with_unit;
 
 /// How axes call the signal-to-noise ratio.
-const SN: &str = "median S/N a pixel";
+const SN: &str = "median S/N per pixel";
 
 /// Figures of labels beside the Kiel diagram; emulators may have dozens of labels.
 const MOST_LABEL_FIGURES: usize = 4;

@@ -3,19 +3,25 @@
 //! A [`Collector`] sees the rows (and the spectra, when there are any) as they stream by and keeps little of each; a
 //! [`ReportFile`] turns what it kept into the page.
 
+mod arm;
 mod axis;
 mod best;
 mod chart;
 mod collect;
 mod figures;
+mod gallery;
 mod histogram;
+mod lines;
+mod model;
 mod number;
 mod outcome;
 mod page;
 mod panel;
+mod picks;
 #[doc(hidden)]
 pub mod picture;
 mod scatter;
+mod smooth;
 mod spectra;
 mod svg;
 mod table;
@@ -28,7 +34,8 @@ use std::time::Duration;
 use crate::error::Result;
 use crate::fit::SpectralFitter;
 use crate::table::{Metadata, OutputFile};
-pub use collect::Collector;
+pub use collect::{Collector, MOST_REQUESTED, PickedCounts};
+pub use model::fitter_of_table;
 
 /// What the page says about the run, beside its rows.
 #[derive(Clone, Debug, Default)]
@@ -59,7 +66,7 @@ impl ReportFile {
 
     /// Writes the page. With a `fitter` the spectra that `kept` holds are drawn, with their models.
     pub fn write(self, about: &About, kept: &Collector, fitter: Option<&SpectralFitter>) -> Result<()> {
-        let panels = fitter.map_or_else(Vec::new, |fitter| spectra::panels(kept, fitter));
-        self.0.write(page::page(about, kept, &panels))
+        let galleries = fitter.map_or_else(Vec::new, |fitter| spectra::galleries(kept, fitter));
+        self.0.write(page::page(about, kept, &galleries))
     }
 }

@@ -23,14 +23,14 @@ pub fn tiles(about: &About, kept: &Collector) -> String {
     tile(&median(kept.column(0)), "median χ²/dof", "");
     let sn = median(kept.column(1));
     if sn != "–" {
-        tile(&sn, "median S/N", "a pixel");
+        tile(&sn, "median S/N", "per pixel");
     }
     if let Some(time) = about.time {
         let seconds = time.as_secs_f64();
         let fitted = kept.count.saturating_sub(about.recalled);
         let rate = fitted as f64 / seconds.max(1e-9);
         let now = if about.recalled > 0 { format!("{} fitted now, ", count(fitted)) } else { String::new() };
-        tile(&number(rate, 3), "spectra a second", &format!("{now}{} s in all", number(seconds, 3)));
+        tile(&number(rate, 3), "spectra per second", &format!("{now}{} s in all", number(seconds, 3)));
     }
     out
 }

@@ -172,8 +172,9 @@
     const [[from, to], [low, high]] = [arm.dataset.x, arm.dataset.y].map((text) => text.split(",").map(Number));
     const [upper, lower] = [find("svg.flux", arm), find("svg.residual", arm)];
     const { width, height } = upper.viewBox.baseVal;
-    const curves = [["data", find(".data", upper), low, high], ["model", find(".model", upper), low, high]];
-    if (lower) curves.push(["residual", find(".data", lower), -lower.dataset.most, +lower.dataset.most]);
+    const curves = ["data", "model", "continuum"].map((name) => [name, find(`.${name}`, upper), low, high]);
+    const most = lower ? +lower.dataset.most : 0;
+    if (lower) curves.push(["residual", find(".data", lower), -most, most], ["mean", find(".mean", lower), -most, most]);
     curves.forEach((curve) => { curve[1] = points(curve[1]); });
     const cursors = findAll("svg", arm).map((svg) => {
       const cursor = document.createElementNS(svg.namespaceURI, "path");
@@ -192,7 +193,8 @@
         const near = all.reduce((best, p) => Math.abs(p[0] - x) < Math.abs(best[0] - x) ? p : best, [1e9, 0]);
         if (Math.abs(near[0] - x) > 2) continue;
         const value = top - near[1] / height * (top - bottom);
-        texts.push(name === "residual" ? `residual ${value.toFixed(1)} σ` : `${name} ${digits(value)}`);
+        const isResidual = name === "residual" || name === "mean";
+        texts.push(isResidual ? `${name} ${value.toFixed(name === "mean" ? 2 : 1)} σ` : `${name} ${digits(value)}`);
       }
       place.textContent = texts.join(" · ").replaceAll("-", "−");
     };
@@ -205,6 +207,17 @@
       svg.addEventListener("pointerleave", () => ready?.leave());
     }
   }
+
+  // A link to a spectrum in a folded gallery unfolds it.
+  const unfold = () => {
+    const target = location.hash.length > 1 && document.getElementById(location.hash.slice(1));
+    const folded = target && target.closest("details:not([open])");
+    if (!folded) return;
+    folded.open = true;
+    target.scrollIntoView();
+  };
+  addEventListener("hashchange", unfold);
+  unfold();
 
   // What a test reads: that all this ran, that nothing is wider than the window, and what sorting does. A test holds the
   // page in frames of several widths.
@@ -220,10 +233,22 @@
       if (target) middle(target);
       return target && find(where).textContent;
     };
+    for (const gallery of findAll("details")) gallery.open = true;
     const seen = { rows: rows.length, width: innerWidth, overflow: Math.max(0, root.scrollWidth - innerWidth) };
     seen.bar = said("rect.bar", "#tip");
     seen.point = said("circle", "#tip");
     seen.readout = said(".arm svg.flux", ".read span");
+    const boxes = (arm) => findAll(".names i", arm).map((name) => name.getBoundingClientRect()).filter((box) => box.width);
+    const collide = (a, b) => a.left < b.right && b.left < a.right && a.top < b.bottom && b.top < a.bottom;
+    const collisions = (all) => all.filter((a, k) => all.slice(k + 1).some((b) => collide(a, b))).length;
+    const arms = findAll(".arm").map(boxes);
+    seen.names = arms.flat().length;
+    seen.collisions = arms.map(collisions).reduce((a, b) => a + b, 0);
+    seen.articles = findAll("article").length;
+    seen.galleries = findAll("details.folded").length;
+    const paths = findAll(".arm path:not(.cursor)");
+    seen.invisible = paths.filter((path) => path.getAttribute("d") && getComputedStyle(path).stroke === "none"
+      && getComputedStyle(path).fill === "none").length;
     seen.ascending = ids(sortBy(0));
     seen.descending = ids(sortBy(0));
     seen.numbers = sortBy(2).map((row) => row.c[2]);

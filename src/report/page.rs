@@ -1,20 +1,35 @@
 //! The page: a template whose places are filled.
 
+use std::collections::BTreeMap;
 use std::fmt::Write;
 
 use super::collect::Collector;
 use super::number::{count, escape};
-use super::panel::Panel;
-use super::{About, figures, outcome, panel, spectra, table};
+use super::spectra::Gallery;
+use super::{About, figures, gallery, outcome, table};
 
 const TEMPLATE: &str = include_str!("page.html");
 const STYLE: &str = include_str!("page.css");
 const SCRIPT: &str = include_str!("page.js");
 
-/// The whole page.
-pub fn page(about: &About, kept: &Collector, panels: &[Panel]) -> String {
-    let anchors = anchors(kept, panels);
-    let fill = |name: &str| match name {
+/// Maximum size of the page in bytes. Spectra that would need more are left out.
+const LIMIT: usize = 10_000_000;
+/// Bytes left free for the links from the table to the spectra.
+const LINKS: usize = 20_000;
+
+/// Returns the whole page.
+pub fn page(about: &About, kept: &Collector, galleries: &[Gallery]) -> String {
+    // 1. Everything but the spectra decides how much room these have.
+    let bare = fill(about, kept, "", &BTreeMap::new());
+    let room = LIMIT.saturating_sub(bare.len() + LINKS);
+    // 2. The table links to those that are drawn.
+    let drawn = gallery::draw(about, kept, galleries, room);
+    if drawn.html.is_empty() { bare } else { fill(about, kept, &drawn.html, &drawn.ids) }
+}
+
+/// Fills the template. `drawn`: spectra with pictures, by their places in the input.
+fn fill(about: &About, kept: &Collector, spectra: &str, drawn: &BTreeMap<u64, String>) -> String {
+    let text = |name: &str| match name {
         "title" => escape(&about.title),
         "style" => STYLE.to_string(),
         "script" => SCRIPT.to_string(),
@@ -23,9 +38,9 @@ pub fn page(about: &About, kept: &Collector, panels: &[Panel]) -> String {
         "statuses" => outcome::statuses(kept),
         "flags" => outcome::flags(kept),
         "figures" => figures::figures(about, kept),
-        "spectra" => sections(about, kept, panels),
+        "spectra" => spectra.to_string(),
         "table_note" => table_note(kept),
-        "rows" => table::json(about, kept, &anchors),
+        "rows" => table::json(about, kept, drawn),
         "provenance" => provenance(about),
         _ => String::new(),
     };
@@ -33,7 +48,7 @@ pub fn page(about: &About, kept: &Collector, panels: &[Panel]) -> String {
     let mut out = pieces.next().unwrap_or_default().to_string();
     for piece in pieces {
         let (name, rest) = piece.split_once("}}").unwrap_or((piece, ""));
-        out += &fill(name);
+        out += &text(name);
         out += rest;
     }
     out
@@ -46,37 +61,6 @@ fn subtitle(about: &About) -> String {
         parts.push(escape(&about.metadata.device));
     }
     parts.join(" · ")
-}
-
-/// Places in the stream of the spectra that are drawn, with their panels' anchors.
-fn anchors(kept: &Collector, panels: &[Panel]) -> Vec<(u64, String)> {
-    let same = |panel: &Panel, row: &crate::fit::FitRow| {
-        let other = &panel.kept.row;
-        other.row == row.row && other.file == row.file && other.id == row.id
-    };
-    let mut all = Vec::new();
-    for (order, kept) in kept.table() {
-        all.extend(panels.iter().position(|panel| same(panel, &kept.row)).map(|k| (order, format!("s{k}"))));
-    }
-    all
-}
-
-fn sections(about: &About, kept: &Collector, panels: &[Panel]) -> String {
-    let mut out = String::new();
-    let groups = [
-        (spectra::FAILED, "one for each cause"),
-        (spectra::WORST, "largest χ²/dof"),
-        (spectra::MEDIAN, "nearest the median χ²/dof, from a sample"),
-    ];
-    for (group, what) in groups {
-        let members = panels.iter().enumerate().filter(|(_, panel)| panel.group == group);
-        let cards: String =
-            members.map(|(k, panel)| panel::html(panel, &format!("s{k}"), &kept.parameters, &about.units)).collect();
-        if !cards.is_empty() {
-            let _ = write!(out, "<section class=spectra><h2>{group} <small>{what}</small></h2>{cards}</section>");
-        }
-    }
-    out
 }
 
 fn table_note(kept: &Collector) -> String {

@@ -1,50 +1,114 @@
-//! Which of the kept spectra are drawn, and their models.
+//! Galleries: which of the picked spectra are drawn, under which headings, with their models.
 
-use super::collect::{Collector, KeptSpectrum, reduced};
+use std::collections::BTreeMap;
+
+use super::collect::{Collector, reduced};
+use super::number::count;
 use super::panel::Panel;
-use crate::fit::{ArmFit, SpectralFitter};
-use crate::spectra::{Spectra, Wavelength};
+use super::picks::Pick;
+use crate::fit::{ArmFit, FitRow, Flags, SpectralFitter};
+use crate::spectra::{ArmSpectra, Spectra, Wavelength};
 
 /// Spectra drawn of those nearest the median.
 const TYPICAL: usize = 4;
+/// Spectra drawn for each flag, beside those that another gallery shows.
+const PER_FLAG: usize = 3;
+/// Links of a flag's gallery to spectra that another gallery shows.
+const LINKS: usize = 8;
 
-pub const FAILED: &str = "Without a fit";
-pub const WORST: &str = "Worst fits";
-pub const MEDIAN: &str = "Typical fits";
-
-/// Those without a fit, then the worst, then those nearest the median χ²/dof; none twice.
-pub fn panels(kept: &Collector, fitter: &SpectralFitter) -> Vec<Panel> {
-    let mut chosen: Vec<(&'static str, u64, &KeptSpectrum)> = Vec::new();
-    chosen.extend(kept.failed.values().map(|(order, spectrum)| (FAILED, *order, spectrum)));
-    chosen.extend(kept.worst.iter().map(|(order, spectrum)| (WORST, order, spectrum)));
-    for (order, spectrum) in nearest_median(kept) {
-        let fresh = chosen.iter().all(|(_, other, _)| *other != order);
-        if fresh && chosen.iter().filter(|(group, ..)| *group == MEDIAN).count() < TYPICAL {
-            chosen.push((MEDIAN, order, spectrum));
-        }
-    }
-    let draw = |(group, _, kept): (&'static str, u64, &KeptSpectrum)| {
-        let fitted = fitter.model_spectrum(&kept.spectra, &kept.row);
-        Panel { group, kept: kept.clone(), arms: fitted.unwrap_or_else(|_| data_alone(&kept.spectra)) }
-    };
-    chosen.into_iter().map(draw).collect()
+/// Spectra under one heading.
+pub struct Gallery {
+    pub title: String,
+    /// The heading's small print.
+    pub note: String,
+    /// Folded until the reader opens it.
+    pub folded: bool,
+    pub panels: Vec<Panel>,
+    /// Places in the input of spectra that belong here, too, and that an earlier gallery shows.
+    pub elsewhere: Vec<u64>,
 }
 
-/// The sample, the nearest to the median χ²/dof of all fits first.
-fn nearest_median(kept: &Collector) -> Vec<(u64, &KeptSpectrum)> {
+/// Returns those that were asked for, those without a fit, the worst, those nearest the median χ²/dof, and some for each flag. No
+/// spectrum is drawn twice, and none whose pixels have not been seen.
+pub fn galleries(kept: &Collector, fitter: &SpectralFitter) -> Vec<Gallery> {
+    let picks = &kept.picks;
+    let mut drawing = Drawing { kept, fitter, drawn: BTreeMap::new() };
+    let mut all = vec![
+        drawing.gallery("Requested", "by their ids", picks.requested().collect()),
+        drawing.gallery("Without a fit", "one for each cause", picks.failed().collect()),
+        drawing.gallery("Worst fits", "largest χ²/dof", picks.worst().collect()),
+        drawing.gallery("Typical fits", "nearest the median χ²/dof, from a sample", nearest_median(kept)),
+    ];
+    all.extend((0..Flags::DESCRIPTIONS.len()).map(|place| drawing.flag_gallery(place)));
+    all.retain(|gallery| !gallery.panels.is_empty() || !gallery.elsewhere.is_empty());
+    all
+}
+
+/// Draws spectra, and remembers which.
+struct Drawing<'a> {
+    kept: &'a Collector,
+    fitter: &'a SpectralFitter,
+    /// Flags of the spectra that are drawn, by their places in the input.
+    drawn: BTreeMap<u64, u32>,
+}
+
+impl Drawing<'_> {
+    fn gallery(&mut self, title: &str, note: &str, chosen: Vec<Pick>) -> Gallery {
+        let panels = chosen.iter().filter_map(|pick| self.panel(pick)).collect();
+        Gallery { title: title.into(), note: note.into(), folded: false, panels, elsewhere: Vec::new() }
+    }
+
+    fn flag_gallery(&mut self, place: usize) -> Gallery {
+        let flag = &Flags::DESCRIPTIONS[place];
+        let carriers = self.drawn.iter().filter(|(_, flags)| **flags & flag.bit != 0);
+        let elsewhere = carriers.map(|(order, _)| *order).take(LINKS).collect();
+        let mut panels = Vec::new();
+        for pick in self.kept.picks.flagged(place) {
+            if panels.len() < PER_FLAG {
+                panels.extend(self.panel(&pick));
+            }
+        }
+        let spectra = if self.kept.flags[place] == 1 { "spectrum" } else { "spectra" };
+        let note = format!("{} {spectra}: {}", count(self.kept.flags[place]), flag.meaning);
+        Gallery { title: format!("Flag: {}", flag.label), note, folded: true, panels, elsewhere }
+    }
+
+    /// Draws a spectrum, unless it is drawn already or its pixels have not been seen.
+    fn panel(&mut self, pick: &Pick) -> Option<Panel> {
+        let spectra = self.kept.picks.spectrum(pick)?;
+        if self.drawn.insert(pick.order, pick.row.flags.bits()).is_some() {
+            return None;
+        }
+        let fitted = self.fitter.model_spectrum(spectra, pick.row);
+        let velocity = if fitted.is_ok() { self.fitter.velocity_of(pick.row) } else { f64::NAN };
+        let arms = fitted.unwrap_or_else(|_| data_alone(spectra));
+        Some(Panel { order: pick.order, row: pick.row.clone(), arms, velocity })
+    }
+}
+
+/// Returns spectra of the sample, the nearest to the median χ²/dof of all fits first, without those that are among the worst.
+fn nearest_median(kept: &Collector) -> Vec<Pick<'_>> {
     let mut all = kept.column(0);
     all.retain(|x| x.is_finite());
     all.sort_by(f64::total_cmp);
     let median = all.get(all.len() / 2).copied().unwrap_or(1.0);
-    let mut sample: Vec<(u64, &KeptSpectrum)> = kept.sample.iter().collect();
-    let distance = |spectrum: &KeptSpectrum| (reduced(&spectrum.row) - median).abs();
-    sample.sort_by(|(i, a), (j, b)| distance(a).total_cmp(&distance(b)).then(i.cmp(j)));
+    let is_worst = |pick: &Pick| kept.picks.worst().any(|other| other.order == pick.order);
+    let mut sample: Vec<Pick> = kept.picks.sample().filter(|pick| !is_worst(pick)).collect();
+    let distance = |row: &FitRow| (reduced(row) - median).abs();
+    sample.sort_by(|a, b| distance(a.row).total_cmp(&distance(b.row)).then(a.order.cmp(&b.order)));
+    sample.truncate(TYPICAL);
     sample
 }
 
-/// A spectrum without a fit.
+/// Returns the arms of a spectrum without a fit.
 fn data_alone(spectra: &Spectra) -> Vec<ArmFit> {
-    let arm = |arm: &crate::spectra::ArmSpectra| ArmFit {
+    spectra.arms.iter().map(arm_alone).collect()
+}
+
+fn arm_alone(arm: &ArmSpectra) -> ArmFit {
+    let counts =
+        |j: usize| arm.ivar[j] > 0.0 && arm.flux[j].is_finite() && !arm.mask.get(j).is_some_and(|masked| *masked);
+    ArmFit {
         name: arm.name.clone(),
         wavelength: match &arm.wavelength {
             Wavelength::Shared(wavelength) => wavelength.to_vec(),
@@ -53,13 +117,10 @@ fn data_alone(spectra: &Spectra) -> Vec<ArmFit> {
         flux: arm.flux.clone(),
         error: arm.ivar.iter().map(|w| w.sqrt().recip()).collect(),
         model: vec![f64::NAN; arm.pixels],
-        mask: (0..arm.pixels)
-            .map(|j| !(arm.ivar[j] > 0.0 && arm.flux[j].is_finite()) || arm.mask.get(j).is_some_and(|masked| *masked))
-            .collect(),
+        mask: (0..arm.pixels).map(|j| !counts(j)).collect(),
         chi2: f64::NAN,
-        unmasked: 0,
         chi2_continuum: f64::NAN,
         signal_to_noise: arm.signal_to_noise(0),
-    };
-    spectra.arms.iter().map(arm).collect()
+        ..ArmFit::default()
+    }
 }

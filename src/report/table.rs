@@ -1,15 +1,19 @@
 //! The rows that the page's script sorts and filters, as JSON. All cells are texts: an id above 2^53 is no JavaScript number.
 
+use std::collections::BTreeMap;
+
 use serde_json::{Value, json};
 
 use super::About;
 use super::collect::{Collector, KeptRow, reduced};
 use super::number::{number, pair};
+use super::panel::anchor;
 use super::words::{grade, with_unit};
 use crate::fit::Flags;
 
-/// Heads, rows (worst first) and the names of the flags, safe inside a `script` element.
-pub fn json(about: &About, kept: &Collector, anchors: &[(u64, String)]) -> String {
+/// Returns heads, rows (worst first) and the names of the flags, safe inside a `script` element. Rows whose spectra are drawn have a
+/// link to them.
+pub fn json(about: &About, kept: &Collector, drawn: &BTreeMap<u64, String>) -> String {
     let has_sn = kept.column(1).iter().any(|x| x.is_finite());
     let mut head = vec![column("id", "text"), column("status", "text"), column("χ²/dof", "number")];
     if has_sn {
@@ -24,7 +28,7 @@ pub fn json(about: &About, kept: &Collector, anchors: &[(u64, String)]) -> Strin
     let rows: Vec<Value> = kept
         .table()
         .map(|(order, row)| {
-            let anchor = anchors.iter().find(|(other, _)| *other == order).map_or("", |(_, anchor)| anchor);
+            let anchor = if drawn.contains_key(&order) { anchor(order) } else { String::new() };
             json!({
                 "c": cells(row, has_sn, kept.several_files),
                 "f": row.row.flags.bits(),

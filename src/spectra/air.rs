@@ -15,7 +15,7 @@ fn index(vacuum: f64) -> f64 {
 }
 
 /// Å in vacuum from Å in air, the inverse of vacuum / index to rounding. What is not a wavelength stays as it is.
-pub(super) fn to_vacuum(air: f64) -> f64 {
+pub fn to_vacuum(air: f64) -> f64 {
     if !(air.is_finite() && air >= VACUUM_BELOW) {
         return air;
     }

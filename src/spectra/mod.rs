@@ -22,6 +22,8 @@ use std::ops::Range;
 use std::sync::Arc;
 
 use crate::error::{Error, Result};
+#[cfg(test)]
+pub(crate) use air::to_vacuum as air_to_vacuum;
 pub use arm::{ArmSpectra, Resolution, Wavelength};
 pub use column::{Column, ColumnValues};
 #[cfg(feature = "files")]

@@ -69,7 +69,7 @@ enum Command {
     Import(import::Arguments),
     /// Compare two result tables of the same spectra, in units of the errors
     Compare(compare::Arguments),
-    /// Make one HTML page of a result table: counts, figures, a table to sort
+    /// Make one HTML page of a result table: counts, figures, spectra with their fits, a table to sort
     Report(report::Arguments),
     /// Print a shell's completion script
     Completions(completions::Arguments),

@@ -3,11 +3,16 @@
 use std::io::Write;
 use std::path::{Path, PathBuf};
 
-use popfit::report::{About, Collector, ReportFile};
-use popfit::{Error, TableReader};
+use popfit::report::{About, Collector, MOST_REQUESTED, ReportFile, fitter_of_table};
+use popfit::spectra::{Selection, SpectraReader};
+use popfit::{Error, SpectralFitter, TableReader};
 
 use super::Failure;
+use super::chain::Chain;
 use super::stdout::line;
+
+/// Spectra that are read at once.
+const BATCH: usize = 256;
 
 #[derive(clap::Args)]
 pub struct Arguments {
@@ -17,13 +22,51 @@ pub struct Arguments {
     /// The page [default: the table's name with _report.html instead of its ending]
     #[arg(short, long, value_name = "FILE")]
     output: Option<PathBuf>,
+    /// Draw spectra with their fits; these are the files that the table was made from
+    #[arg(long, value_name = "FILE", num_args = 1..)]
+    spectra: Vec<PathBuf>,
+    /// Draw the spectrum with this id, at the top of the page; may be given several times
+    #[arg(long = "id", value_name = "ID", requires = "spectra", allow_negative_numbers = true)]
+    ids: Vec<String>,
+    /// The model file [default: the model in the table's metadata, whose emulators must still exist]
+    #[arg(long, value_name = "MODEL.toml", requires = "spectra")]
+    model: Option<PathBuf>,
     /// Replace the page if it exists
     #[arg(long)]
     overwrite: bool,
 }
 
-/// Reads the table batch by batch and writes the page.
+/// Reads the table batch by batch, then the spectra to be drawn, and writes the page.
 pub fn run(arguments: &Arguments) -> Result<(), Failure> {
+    let output = output(arguments)?;
+    if arguments.ids.len() > MOST_REQUESTED {
+        let count = arguments.ids.len();
+        return Err(Failure::usage(format!(
+            "--id: a page shows at most {MOST_REQUESTED} spectra by their ids, not {count}"
+        )));
+    }
+    let page = ReportFile::create(&output, arguments.overwrite)?;
+    let mut table = open_table(&arguments.table)?;
+    let mut kept = Collector::new(&table.schema.parameters);
+    kept.request(&arguments.ids);
+    while let Some(rows) = table.next_batch()? {
+        kept.add(&rows);
+    }
+    check_ids(arguments, &kept)?;
+    let fitter = if arguments.spectra.is_empty() { None } else { Some(fitter(arguments, &table)?) };
+    if let Some(fitter) = &fitter {
+        attach_spectra(arguments, &mut kept, fitter)?;
+    }
+    let title = name(&arguments.table);
+    let (version, metadata, units) = (table.version, table.metadata, table.schema.units);
+    let about = About { title, version, metadata, units, ..About::default() };
+    page.write(&about, &kept, fitter.as_ref()).map_err(Failure::running)?;
+    line(format_args!("wrote {}", output.display()));
+    Ok(())
+}
+
+/// Returns the page's path, which must not be one of the inputs.
+fn output(arguments: &Arguments) -> Result<PathBuf, Failure> {
     let output = arguments.output.clone().unwrap_or_else(|| beside(&arguments.table));
     let real = |path: &Path| path.canonicalize().ok();
     if real(&output).is_some() && real(&output) == real(&arguments.table) {
@@ -32,30 +75,73 @@ pub fn run(arguments: &Arguments) -> Result<(), Failure> {
     if !output.extension().is_some_and(|extension| extension.eq_ignore_ascii_case("html")) {
         return Err(Failure::usage(format!("{}: the page is HTML, give a name that ends in .html", output.display())));
     }
-    let page = ReportFile::create(&output, arguments.overwrite)?;
-    let mut table = open_table(&arguments.table)?;
-    let mut kept = Collector::new(&table.schema.parameters);
-    while let Some(rows) = table.next_batch()? {
-        kept.add(&rows);
+    Ok(output)
+}
+
+/// Refuses ids that no row of the table has.
+fn check_ids(arguments: &Arguments, kept: &Collector) -> Result<(), Failure> {
+    let missing = kept.missing_ids();
+    let table = arguments.table.display();
+    match missing.as_slice() {
+        [] => Ok(()),
+        [id] => Err(Failure::usage(format!("--id {id}: {table} has no row with this id"))),
+        several => Err(Failure::usage(format!("--id: {table} has no rows with the ids {}", several.join(", ")))),
     }
-    let title = name(&arguments.table);
-    let (version, metadata, units) = (table.version, table.metadata, table.schema.units);
-    let about = About { title, version, metadata, units, ..About::default() };
-    page.write(&about, &kept, None).map_err(Failure::running)?;
-    line(format_args!("wrote {}", output.display()));
+}
+
+/// Finds the model that made the table.
+fn fitter(arguments: &Arguments, table: &TableReader) -> Result<SpectralFitter, Failure> {
+    let folder = |path: &PathBuf| path.parent().unwrap_or(Path::new("")).to_path_buf();
+    let folders: Vec<PathBuf> = arguments.spectra.iter().chain([&arguments.table]).map(folder).collect();
+    let fitter = fitter_of_table(&table.schema, &table.metadata, arguments.model.as_deref(), &folders);
+    fitter.map_err(|error| match error {
+        Error::Usage(message) => Failure::usage(format!("{}: {message}", arguments.table.display())),
+        other => other.into(),
+    })
+}
+
+/// Reads the spectra and keeps those to be drawn.
+fn attach_spectra(arguments: &Arguments, kept: &mut Collector, fitter: &SpectralFitter) -> Result<(), Failure> {
+    let mut source = Chain::open(&arguments.spectra, &Selection::default())?;
+    fitter.check_spectra(&source.files())?;
+    for note in source.all_notes() {
+        warn(note);
+    }
+    while let Some(batch) = source.next_batch(BATCH)? {
+        kept.attach_spectra(&batch);
+        source.recycle(batch);
+    }
+    let picked = kept.picked();
+    let paths: Vec<String> = arguments.spectra.iter().map(|path| path.display().to_string()).collect();
+    let (files, table) = (paths.join(", "), arguments.table.display());
+    if let Some(id) = picked.requested_without_spectrum.first() {
+        let row = "which has a row in";
+        return Err(Failure::usage(format!("--id {id}: the spectrum, {row} {table}, is not in {files}")));
+    }
+    if picked.spectra == 0 && picked.rows > 0 {
+        return Err(Failure::usage(format!("{table} has no rows of the spectra in {files}: rows and ids differ")));
+    }
+    if picked.spectra < picked.rows {
+        let (drawn, rows) = (picked.spectra, picked.rows);
+        warn(format_args!("only {drawn} of the {rows} spectra to choose pictures from are in {files}"));
+    }
     Ok(())
+}
+
+fn warn(note: impl std::fmt::Display) {
+    let _ = writeln!(std::io::stderr(), "popfit: {note}");
 }
 
 /// Opens a result table, and prints what its reader notes on standard error.
 pub fn open_table(path: &Path) -> Result<TableReader, Error> {
     let table = TableReader::open(path)?;
     for note in &table.notes {
-        let _ = writeln!(std::io::stderr(), "popfit: {note}");
+        warn(note);
     }
     Ok(table)
 }
 
-/// A file's name without its folders.
+/// Returns a file's name without its folders.
 pub fn name(path: &Path) -> String {
     path.file_name().unwrap_or(path.as_os_str()).to_string_lossy().into_owned()
 }

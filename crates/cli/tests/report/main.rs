@@ -1,7 +1,9 @@
 //! The report: what the page says, what it must not contain, and that it works in a browser.
 
 mod browser;
+mod largest;
 mod page;
+mod requested;
 
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output};

@@ -32,8 +32,12 @@ fn a_fit_makes_a_page_with_everything() {
         "velocity (km/s)",
         "Worst fits",
         "Typical fits",
-        "wavelength (Å)",
-        "spectra a second",
+        "vacuum wavelength (Å)",
+        ">Hβ</i>",
+        ">Mg b</i>",
+        "</i>continuum",
+        "mean of 37 residuals",
+        "spectra per second",
         "all 64 rows",
         "# The model of the demo",
         "SHA-256",
@@ -42,7 +46,9 @@ fn a_fit_makes_a_page_with_everything() {
         assert!(html.contains(text), "{text}");
     }
     assert_eq!(html.matches("<article").count(), 12);
-    assert_eq!(html.matches("path class=model").count(), 12);
+    for curve in ["data d='M", "model d='M", "continuum d='M", "mean d='M"] {
+        assert!(html.matches(&format!("path class={curve}")).count() >= 12, "{curve}");
+    }
     assert_eq!(std::fs::read_dir(folder.path().join("made/report")).unwrap().count(), 1, "no temporary file is left");
 
     // the same table read back: all but the spectra and their S/N

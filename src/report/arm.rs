@@ -1,0 +1,228 @@
+//! The picture of one arm: flux, model and continuum above, residuals in errors below, masked pixels and well-known lines marked.
+//!
+//! The curves are stretched to whatever width there is; tick labels and line names are HTML at places in percent, so that they are
+//! as legible on a phone as on a wide screen.
+
+use std::fmt::Write;
+
+use super::axis::{Axis, range, range_within};
+use super::lines::{LEVELS, Label, labels};
+use super::number::{count, escape, number};
+use super::smooth::{Residuals, Window};
+use super::trace::{Grid, HEIGHT};
+use crate::fit::ArmFit;
+
+/// The residuals' axis reaches at least this many errors, and at most four times as many.
+const RESIDUALS: f64 = 5.0;
+/// Fluxes this far outside the bulk are spikes, and leave the picture; line cores are not.
+const SPIKE: f64 = 6.0;
+/// A continuum whose middle is this many times the model's, or its inverse, belongs to a template in other units than the
+/// continuum's.
+const FAR_CONTINUUM: f64 = 3.0;
+
+/// Room of a picture in its card.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Room {
+    /// The arm stands alone.
+    Whole,
+    /// Several arms stand side by side.
+    Shared,
+}
+
+impl Room {
+    /// Number of columns of the curves.
+    fn columns(self) -> usize {
+        match self {
+            Room::Whole => 750,
+            Room::Shared => 400,
+        }
+    }
+}
+
+/// CSS pixels of a picture at least as wide as the style sheet's container query asks for wide labels, and of the narrowest.
+const WIDE: f64 = 700.0;
+const NARROW: f64 = 270.0;
+
+/// Returns the picture's HTML. The lines are marked at the `velocity` (km/s), or not at all if it is NaN.
+pub fn html(arm: &ArmFit, velocity: f64, room: Room) -> String {
+    let (from, to) = ends(&arm.wavelength);
+    let grid = Grid { wavelength: &arm.wavelength, from, to, columns: room.columns() };
+    let continuum = Continuum::of(arm);
+    let axis = Axis::linear("", flux_range(arm, &continuum));
+    let bands = grid.bands(&arm.mask);
+    let [flux, model, smooth] =
+        [&arm.flux, &arm.model, &continuum.flux].map(|values| grid.curve(values, (axis.from, axis.to)));
+    let window = Window::of(arm.wavelength.len());
+    let (alone, below) =
+        if fitted(arm) { ("", residuals(arm, &grid, &bands, window)) } else { (" alone", String::new()) };
+    let (names, ticks) = line_names(&grid, velocity, room);
+    let columns = grid.columns;
+    format!(
+        "<div class='arm{alone}' data-x='{from:.3},{to:.3}' data-y='{:e},{:e}'>\
+         <p class=read>{}<span>{}</span></p>{names}<span class=ylabel>flux</span><div class=y>{}</div>\
+         <svg class=flux viewBox='0 0 {columns} {HEIGHT}' preserveAspectRatio=none><path class=band d='{bands}'/>{ticks}\
+         <path class=data d='{flux}'/><path class=continuum d='{smooth}'/><path class=model d='{model}'/></svg>{below}\
+         <div class=x>{}</div><p class=xlabel>vacuum wavelength (Å)</p></div>",
+        axis.from,
+        axis.to,
+        arm_name(arm),
+        legend(arm, &continuum, window),
+        vertical(&axis, 5, 0.05),
+        horizontal(&Axis::linear("", (from, to))),
+    )
+}
+
+fn arm_name(arm: &ArmFit) -> String {
+    if arm.name.is_empty() { String::new() } else { format!("<b>arm {}</b>", escape(&arm.name)) }
+}
+
+/// The lower picture.
+fn residuals(arm: &ArmFit, grid: &Grid, bands: &str, window: Window) -> String {
+    let values: Vec<f64> = (0..arm.flux.len()).map(|j| residual(arm, j)).collect();
+    let mean = arm_residuals(arm).running_mean(window);
+    let (low, high) = range(&values, 0.05);
+    let most = low.abs().max(high.abs()).clamp(RESIDUALS, 4.0 * RESIDUALS);
+    let [curve, mean] = [&values, &mean].map(|values| grid.curve(values, (-most, most)));
+    let (columns, zero) = (grid.columns, HEIGHT / 2.0);
+    format!(
+        "<span class='ylabel low'>residual / σ</span><div class='y low'>{}</div>\
+         <svg class=residual viewBox='0 0 {columns} {HEIGHT}' preserveAspectRatio=none data-most='{most:.3}'>\
+         <path class=band d='{bands}'/><path class=data d='{curve}'/><path class=zero d='M0 {zero}h{columns}'/>\
+         <path class=mean d='{mean}'/></svg>",
+        vertical(&Axis::linear("", (-most, most)), 4, -0.01),
+    )
+}
+
+fn fitted(arm: &ArmFit) -> bool {
+    arm.model.iter().any(|x| x.is_finite())
+}
+
+/// Returns the first and the last of the finite wavelengths.
+fn ends(wavelength: &[f64]) -> (f64, f64) {
+    let finite = || wavelength.iter().copied().filter(|w| w.is_finite());
+    let (from, to) = (finite().fold(f64::INFINITY, f64::min), finite().fold(f64::NEG_INFINITY, f64::max));
+    if from < to { (from, to) } else { (0.0, 1.0) }
+}
+
+/// The fitted continuum as it is drawn.
+struct Continuum {
+    /// (pixels); NaN where there is none.
+    flux: Vec<f64>,
+    /// What the fitted one is multiplied by.
+    factor: f64,
+}
+
+impl Continuum {
+    /// Returns the continuum of an arm. A network of absolute fluxes has a continuum in units of its own, which is scaled to the
+    /// middle of the model.
+    fn of(arm: &ArmFit) -> Continuum {
+        let ratio = median(&arm.model) / median(&arm.continuum);
+        let is_near = (FAR_CONTINUUM.recip()..=FAR_CONTINUUM).contains(&ratio);
+        let factor = if is_near || !ratio.is_finite() || ratio == 0.0 { 1.0 } else { ratio };
+        let flux = (0..arm.flux.len()).map(|j| arm.continuum.get(j).map_or(f64::NAN, |flux| flux * factor));
+        Continuum { flux: flux.collect(), factor }
+    }
+
+    fn is_drawn(&self) -> bool {
+        self.flux.iter().any(|flux| flux.is_finite())
+    }
+}
+
+/// Returns the median of the finite values, NaN without any.
+fn median(values: &[f64]) -> f64 {
+    let mut finite: Vec<f64> = values.iter().copied().filter(|x| x.is_finite()).collect();
+    let middle = finite.len() / 2;
+    if finite.is_empty() { f64::NAN } else { *finite.select_nth_unstable_by(middle, f64::total_cmp).1 }
+}
+
+fn legend(arm: &ArmFit, continuum: &Continuum, window: Window) -> String {
+    let mut out = String::from("<span class=key><i class=data></i>data</span>");
+    let mut entry = |class: &str, text: &str| {
+        let _ = write!(out, "<span class=key><i class={class}></i>{text}</span>");
+    };
+    if fitted(arm) {
+        entry("model", "model");
+    }
+    if continuum.is_drawn() {
+        let factor =
+            if continuum.factor == 1.0 { String::new() } else { format!(" × {}", number(continuum.factor, 2)) };
+        entry("continuum", &format!("continuum{factor}"));
+    }
+    if fitted(arm) {
+        entry("mean", &format!("mean of {} residuals", window.pixels()));
+    }
+    let masked = arm.mask.iter().filter(|masked| **masked).count();
+    if masked > 0 {
+        entry("band", &format!("{} masked", count(masked as u64)));
+    }
+    out
+}
+
+/// Returns (data − model) / error; NaN where the pixel does not count.
+fn residual(arm: &ArmFit, j: usize) -> f64 {
+    if arm.mask[j] { f64::NAN } else { (arm.flux[j] - arm.model[j]) / arm.error[j] }
+}
+
+/// Returns data − model with inverse variances, which are 0 where a pixel does not count.
+fn arm_residuals(arm: &ArmFit) -> Residuals {
+    let difference: Vec<f64> = arm.flux.iter().zip(&arm.model).map(|(flux, model)| flux - model).collect();
+    let ivar = (0..arm.flux.len()).map(|j| {
+        let ivar = arm.error[j].powi(-2);
+        if arm.mask[j] || !ivar.is_finite() || !difference[j].is_finite() { 0.0 } else { ivar }
+    });
+    Residuals { ivar: ivar.collect(), difference }
+}
+
+/// Returns a range from a little below the smallest to a little above the largest of data that count (but for a few spikes), model
+/// and continuum.
+fn flux_range(arm: &ArmFit, continuum: &Continuum) -> (f64, f64) {
+    let counted: Vec<f64> = arm.flux.iter().zip(&arm.mask).filter(|(_, masked)| !**masked).map(|(y, _)| *y).collect();
+    let mut all = range_within(if counted.is_empty() { &arm.flux } else { &counted }, 0.06, SPIKE);
+    for (is_drawn, values) in [(fitted(arm), &arm.model), (continuum.is_drawn(), &continuum.flux)] {
+        if is_drawn {
+            let (low, high) = range_within(values, 0.06, SPIKE);
+            all = (all.0.min(low), all.1.max(high));
+        }
+    }
+    all
+}
+
+/// Returns the names of the lines for wide and narrow pictures, and the marks in the picture. Arms side by side leave the same space
+/// for names, so that their axes are level.
+fn line_names(grid: &Grid, velocity: f64, room: Room) -> (String, String) {
+    let (mut names, mut ticks) = (String::new(), String::new());
+    for (class, width) in [("wide", WIDE), ("narrow", NARROW)] {
+        let all = labels(velocity, (grid.from, grid.to), width);
+        let levels = match room {
+            Room::Whole => all.iter().map(|label| label.level + 1).max().unwrap_or(0),
+            Room::Shared => LEVELS,
+        };
+        let texts: String = all.iter().map(name).collect();
+        let _ = write!(names, "<div class='names {class} l{levels}'>{texts}</div>");
+        let places = all.iter().flat_map(|label| &label.lines).map(|line| grid.place(*line));
+        let marks = places.fold(String::new(), |path, x| path + &format!("M{x:.1} 0v{HEIGHT}"));
+        let _ = write!(ticks, "<path class='line {class}' d='{marks}'/>");
+    }
+    (names, ticks)
+}
+
+fn name(label: &Label) -> String {
+    let (left, level) = (100.0 * label.middle, label.level);
+    format!("<i class=l{level} style='left:{left:.2}%'>{}</i>", label.name)
+}
+
+/// Returns ticks, of which those of the upper picture leave room at its foot for the lower picture's highest.
+fn vertical(axis: &Axis, most: usize, from: f64) -> String {
+    let ticks = axis.ticks(most).into_iter().filter(|(place, _)| *place >= from);
+    ticks.map(|(place, text)| format!("<i style='bottom:{:.1}%'>{text}</i>", 100.0 * place)).collect()
+}
+
+/// Returns ticks, of which those that are dropped where it is narrow have the class `more`.
+fn horizontal(axis: &Axis) -> String {
+    let ticks = axis.ticks(9).into_iter().enumerate();
+    let tick = |(k, (place, text)): (usize, (f64, String))| {
+        let class = if k % 2 == 1 { " class=more" } else { "" };
+        format!("<i{class} style='left:{:.2}%'>{text}</i>", 100.0 * place)
+    };
+    ticks.map(tick).collect()
+}

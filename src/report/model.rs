@@ -1,0 +1,102 @@
+//! The model that made a table, found again to draw its fits.
+
+use std::path::{Path, PathBuf};
+
+use crate::error::{Error, Result};
+use crate::fit::{Device, SpectralFitter};
+use crate::model::ModelFile;
+use crate::table::{Metadata, Schema};
+
+/// Name that errors give to the model file's text in the metadata of a table.
+const IN_TABLE: &str = "model in the table's metadata";
+
+/// Returns a fitter with the model of a result table, which evaluates it on the CPU.
+///
+/// The model file is `model`, or else the text in the table's metadata; its paths are then relative to the folder of the original
+/// model file, or to the first of `folders` that has the emulators.
+///
+/// # Errors
+/// `Usage` if the metadata have no model, if its emulators are not found, if an emulator differs from the one that made the table, or
+/// if the free parameters do; and the errors of [`ModelFile::open`] and [`ModelFile::build`].
+pub fn fitter_of_table(
+    schema: &Schema,
+    metadata: &Metadata,
+    model: Option<&Path>,
+    folders: &[PathBuf],
+) -> Result<SpectralFitter> {
+    let mut file = match model {
+        Some(path) => ModelFile::open(path)?,
+        None => model_in_table(metadata, folders)?,
+    };
+    let arms = fitted_arms(&file, schema, metadata);
+    file.keep_arms(&arms)?;
+    let model = file.build()?;
+    check_emulators(&model.emulators(), metadata)?;
+    let fitter = SpectralFitter::new(model, Device::cpu());
+    if fitter.parameters() != schema.parameters {
+        let (model, table) = (fitter.parameters().join(", "), schema.parameters.join(", "));
+        let path = file.path.display();
+        return Err(Error::Usage(format!(
+            "{path}: the model's free parameters are {model}; those of the table are {table}"
+        )));
+    }
+    Ok(fitter)
+}
+
+/// Parses the model file's text in the table's metadata, as if it lay where its emulators are found.
+fn model_in_table(metadata: &Metadata, folders: &[PathBuf]) -> Result<ModelFile> {
+    if metadata.model.is_empty() {
+        return Err(Error::Usage("the table does not name its model: give the model file with --model".into()));
+    }
+    let parse = |folder: &Path| ModelFile::from_text(folder.join(IN_TABLE), &*metadata.model);
+    let recorded = original_folders(&parse(Path::new(""))?, metadata);
+    for folder in recorded.iter().chain(folders) {
+        let file = parse(folder)?;
+        if file.inputs().iter().skip(1).all(|input| input.exists()) {
+            return Ok(file);
+        }
+    }
+    let emulators: Vec<String> = metadata.emulators.iter().map(|(path, _)| path.clone()).collect();
+    let emulators = emulators.join(", ");
+    Err(Error::Usage(format!(
+        "the emulators of the table's model are not found ({emulators}): give the model file with --model"
+    )))
+}
+
+/// Returns the folders from which the paths in the model file lead to the emulators that the metadata name.
+fn original_folders(file: &ModelFile, metadata: &Metadata) -> Vec<PathBuf> {
+    let mut folders = Vec::new();
+    for (_, emulator) in file.arm_emulators() {
+        let ends_alike = metadata.emulators.iter().filter(|(source, _)| Path::new(source).ends_with(emulator));
+        folders.extend(ends_alike.filter_map(|(source, _)| without_tail(source, emulator)));
+    }
+    folders
+}
+
+/// Removes the last components of a path, as many as `tail` has.
+fn without_tail(path: &str, tail: &Path) -> Option<PathBuf> {
+    Path::new(path).ancestors().nth(tail.components().count()).map(Path::to_path_buf)
+}
+
+/// Returns the names of the arms that were fitted: those of the table's columns, or those whose emulators it names if only one was.
+fn fitted_arms(file: &ModelFile, schema: &Schema, metadata: &Metadata) -> Vec<String> {
+    let named = |emulator: &Path| metadata.emulators.iter().any(|(source, _)| Path::new(source).ends_with(emulator));
+    let alone = schema.arms.iter().all(String::is_empty);
+    let fitted =
+        |name: &str, emulator: &Path| if alone { named(emulator) } else { schema.arms.iter().any(|arm| arm == name) };
+    let arms = file.arm_emulators();
+    let kept: Vec<String> = arms.filter(|(name, path)| fitted(name, path)).map(|(name, _)| name.to_string()).collect();
+    if kept.is_empty() { file.arm_emulators().map(|(name, _)| name.to_string()).collect() } else { kept }
+}
+
+/// Refuses emulators that are not those of the table. `emulators`: arm, source and hash.
+fn check_emulators(emulators: &[(String, String, String)], metadata: &Metadata) -> Result<()> {
+    let known =
+        |hash: &String| metadata.emulators.is_empty() || metadata.emulators.iter().any(|(_, other)| other == hash);
+    match emulators.iter().find(|(_, _, hash)| !known(hash)) {
+        None => Ok(()),
+        Some((_, source, hash)) => Err(Error::Usage(format!(
+            "{source} is not the emulator that made the table: its SHA-256 is {hash}, which the table does not name"
+        ))),
+    }
+}

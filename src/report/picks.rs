@@ -1,0 +1,180 @@
+//! Which rows of the stream have their spectra drawn, and those spectra.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use super::best::Best;
+use super::collect::{Collector, reduced};
+use crate::fit::{FitRow, Flags};
+use crate::spectra::Spectra;
+
+/// Maximum number of rows drawn because their ids were asked for.
+pub const MOST_REQUESTED: usize = 40;
+/// Spectra kept of those with the largest χ²/dof.
+const WORST: usize = 8;
+/// Spectra kept of those without a fit: one for each cause.
+const FAILED: usize = 4;
+/// A sample of the others, of which the ones nearest the median χ²/dof are shown.
+const SAMPLE: usize = 24;
+/// Candidates for the gallery of each flag; some of them are drawn under another heading.
+const PER_FLAG: usize = 6;
+
+/// A row that may be drawn, with its place in the input.
+#[derive(Clone, Copy, Debug)]
+pub struct Pick<'a> {
+    pub order: u64,
+    pub row: &'a FitRow,
+}
+
+/// Bounded lists of rows, and the spectra of those rows that have been seen.
+#[derive(Debug)]
+pub struct Picks {
+    requested_ids: BTreeSet<String>,
+    found_ids: BTreeSet<String>,
+    requested: Best<FitRow>,
+    worst: Best<FitRow>,
+    failed: BTreeMap<String, (u64, FitRow)>,
+    sample: Best<FitRow>,
+    /// One list per flag, in the order of [`Flags::DESCRIPTIONS`].
+    flagged: Vec<Best<FitRow>>,
+    /// Spectra of picked rows, each alone, by the row's place in the input.
+    spectra: BTreeMap<u64, Spectra>,
+}
+
+impl Picks {
+    pub fn new() -> Picks {
+        Picks {
+            requested_ids: BTreeSet::new(),
+            found_ids: BTreeSet::new(),
+            requested: Best::new(MOST_REQUESTED),
+            worst: Best::new(WORST),
+            failed: BTreeMap::new(),
+            sample: Best::new(SAMPLE),
+            flagged: Flags::DESCRIPTIONS.iter().map(|_| Best::new(PER_FLAG)).collect(),
+            spectra: BTreeMap::new(),
+        }
+    }
+
+    /// Asks for the rows with these ids.
+    pub fn request(&mut self, ids: &[String]) {
+        self.requested_ids.extend(ids.iter().cloned());
+    }
+
+    /// Returns the ids that were asked for and that no row had.
+    pub fn missing_ids(&self) -> Vec<&str> {
+        self.requested_ids.difference(&self.found_ids).map(String::as_str).collect()
+    }
+
+    /// Keeps the row in every list in which it belongs. `order` is its place in the input.
+    pub fn offer(&mut self, order: u64, row: &FitRow) {
+        let keep = || row.clone();
+        if !self.requested_ids.is_empty() {
+            let id = row.id.to_string();
+            if self.requested_ids.contains(&id) {
+                self.found_ids.insert(id);
+                self.requested.offer(0.0, order, keep);
+            }
+        }
+        if Collector::is_point(row) {
+            self.worst.offer(reduced(row), order, keep);
+            self.sample.offer(scrambled(order), order, keep);
+        } else if self.failed.len() < FAILED && !self.failed.contains_key(&row.status_text) {
+            self.failed.insert(row.status_text.clone(), (order, keep()));
+        }
+        // the fewer other flags, the better an example
+        let key = scrambled(order) - f64::from(row.flags.bits().count_ones());
+        for (flag, best) in Flags::DESCRIPTIONS.iter().zip(&mut self.flagged) {
+            if row.flags.bits() & flag.bit != 0 {
+                best.offer(key, order, keep);
+            }
+        }
+    }
+
+    /// Keeps the spectra of picked rows among those of a batch, whose first row has the place `first`; drops the spectra of rows
+    /// that better ones have replaced.
+    pub fn keep_spectra(&mut self, first: u64, spectra: &Spectra) {
+        let picked: BTreeSet<u64> = self.all().map(|pick| pick.order).collect();
+        self.spectra.retain(|order, _| picked.contains(order));
+        for &order in picked.range(first..first + spectra.rows.len() as u64) {
+            let k = (order - first) as usize;
+            self.spectra.insert(order, spectra.slice(k..k + 1));
+        }
+    }
+
+    /// Keeps the spectra of picked rows among those of a file that is read after the table. Spectra are recognised by row and id;
+    /// and, if the table is of several files, by the name of theirs.
+    pub fn attach_spectra(&mut self, spectra: &Spectra, several_files: bool) {
+        let same_path = self.all().any(|pick| pick.row.file == spectra.file);
+        let same_file = |pick: &Pick| match (several_files, same_path) {
+            (false, _) => true,
+            (true, true) => pick.row.file == spectra.file,
+            (true, false) => file_name(&pick.row.file) == file_name(&spectra.file),
+        };
+        let places: BTreeMap<u64, usize> = spectra.rows.iter().enumerate().map(|(k, row)| (*row, k)).collect();
+        let mut found = Vec::new();
+        for pick in self.all().filter(same_file) {
+            let place = places.get(&pick.row.row).filter(|k| spectra.ids.text(**k) == pick.row.id.to_string());
+            found.extend(place.map(|k| (pick.order, *k)));
+        }
+        for (order, k) in found {
+            self.spectra.entry(order).or_insert_with(|| spectra.slice(k..k + 1));
+        }
+    }
+
+    /// Returns the spectrum of a picked row, alone.
+    pub fn spectrum(&self, pick: &Pick) -> Option<&Spectra> {
+        self.spectra.get(&pick.order)
+    }
+
+    /// Returns the number of picked rows, and of those whose spectra are there.
+    pub fn counts(&self) -> (usize, usize) {
+        let picked: BTreeSet<u64> = self.all().map(|pick| pick.order).collect();
+        (picked.len(), picked.iter().filter(|order| self.spectra.contains_key(order)).count())
+    }
+
+    /// Returns the rows whose ids were asked for, in the order of the input.
+    pub fn requested(&self) -> impl Iterator<Item = Pick<'_>> {
+        picks(&self.requested)
+    }
+
+    /// Returns one row without a fit for each cause.
+    pub fn failed(&self) -> impl Iterator<Item = Pick<'_>> {
+        self.failed.values().map(|(order, row)| Pick { order: *order, row })
+    }
+
+    /// Returns the rows with the largest χ²/dof, the largest first.
+    pub fn worst(&self) -> impl Iterator<Item = Pick<'_>> {
+        picks(&self.worst)
+    }
+
+    /// Returns a sample of the fits that looks random and is the same in every run.
+    pub fn sample(&self) -> impl Iterator<Item = Pick<'_>> {
+        picks(&self.sample)
+    }
+
+    /// Returns examples of the flag with this place in [`Flags::DESCRIPTIONS`], those with few other flags first.
+    pub fn flagged(&self, place: usize) -> impl Iterator<Item = Pick<'_>> {
+        picks(&self.flagged[place])
+    }
+
+    fn all(&self) -> impl Iterator<Item = Pick<'_>> {
+        let flagged = self.flagged.iter().flat_map(picks);
+        self.requested().chain(self.failed()).chain(self.worst()).chain(self.sample()).chain(flagged)
+    }
+}
+
+fn picks(best: &Best<FitRow>) -> impl Iterator<Item = Pick<'_>> {
+    best.iter().map(|(order, row)| Pick { order, row })
+}
+
+/// Returns a path without its folders.
+fn file_name(path: &str) -> &str {
+    path.rsplit(['/', '\\']).next().unwrap_or(path)
+}
+
+/// A number from 0 to 1 that looks random: a sample that is the same in every run (the finaliser of `SplitMix64`).
+fn scrambled(order: u64) -> f64 {
+    let mut z = order.wrapping_add(1).wrapping_mul(0x9e37_79b9_7f4a_7c15);
+    z = (z ^ z >> 30).wrapping_mul(0xbf58_476d_1ce4_e5b9);
+    z = (z ^ z >> 27).wrapping_mul(0x94d0_49bb_1331_11eb);
+    (z ^ z >> 31) as f64 / u64::MAX as f64
+}
