@@ -4,16 +4,26 @@
 
 use std::collections::HashSet;
 
-use super::{Emulator, Hull, Label, Layer, Network, Transform};
+use super::{Activation, Emulator, Hull, Label, Layer, Network, TemplateGrid, Transform};
 use crate::error::{Error, Result};
 use crate::rows::bad_wavelength;
 
 impl Emulator {
-    /// Shapes chain, nothing is empty, weights are finite, scalings and ranges make sense.
-    pub(super) fn check(&self) -> Result<(), String> {
-        if self.labels.is_empty() || self.pixels() == 0 {
-            return Err("a network without labels or without pixels".to_string());
+    /// Checks a network, wherever it comes from; `fault` makes the error of a message.
+    pub(super) fn check(&self, fault: impl Fn(String) -> Error) -> Result<()> {
+        self.check_network().map_err(fault)?;
+        wavelength(&self.wavelength, &self.source)
+    }
+
+    /// Checks that shapes chain, nothing is empty, weights are finite, and scalings and ranges make sense.
+    fn check_network(&self) -> Result<(), String> {
+        if self.labels.is_empty() {
+            return Err("the network has no labels".to_string());
         }
+        if self.pixels() == 0 {
+            return Err("the network has no pixels".to_string());
+        }
+        functions(self.activation, self.output)?;
         names(&self.labels)?;
         self.labels.iter().try_for_each(label)?;
         match &self.network {
@@ -24,25 +34,44 @@ impl Emulator {
         }
         if !self.wavelength.is_empty() && self.wavelength.len() != self.pixels() {
             let (found, pixels) = (self.wavelength.len(), self.pixels());
-            return Err(format!("ShapeMismatch: wavelength has {found} values, the network {pixels} pixels"));
+            return Err(format!("`wavelength` has {found} values, but the network has {pixels} pixels"));
         }
         self.hulls.iter().enumerate().try_for_each(|(k, h)| hull(k, h, self.labels.len()))
     }
 }
 
-/// Å: finite, positive and strictly increasing.
+/// Checks a grid in Å: finite, positive, strictly increasing, and uniform in ln λ in pieces. An empty one is given later.
 pub(super) fn wavelength(values: &[f64], what: &str) -> Result<()> {
-    match bad_wavelength(values) {
-        Some((index, message)) => Err(Error::BadWavelength { what: what.to_string(), index, message }),
-        None => Ok(()),
+    if values.is_empty() {
+        return Ok(());
+    }
+    if let Some((index, message)) = bad_wavelength(values) {
+        return Err(Error::BadWavelength { what: what.to_string(), index, message });
+    }
+    TemplateGrid::of(values, what).map(|_| ())
+}
+
+/// Checks that hidden and output functions are such that files can name them.
+fn functions(activation: Activation, output: Activation) -> Result<(), String> {
+    if Activation::of_name(activation.name()) != Some(activation) {
+        let known = Activation::NAMES.map(|(name, _)| name).join(", ");
+        return Err(format!("{} is no activation of hidden layers (known: {known})", activation.name()));
+    }
+    match output {
+        Activation::Identity => Ok(()),
+        Activation::Exp { clip } if clip.is_finite() && clip > 0.0 => Ok(()),
+        Activation::Exp { clip } => Err(format!("the clip of the output is {clip}: expected a positive number")),
+        other => Err(format!("{} is no function of the output layer (known: identity, exp)", other.name())),
     }
 }
 
-/// Names are distinct and not empty.
+/// Checks that names are distinct and not empty.
 pub(super) fn names(labels: &[Label]) -> Result<(), String> {
     let mut seen = HashSet::new();
     match labels.iter().find(|l| l.name.is_empty() || !seen.insert(&l.name)) {
-        Some(label) => Err(format!("label name `{}` is empty or repeated", label.name)),
+        Some(label) => {
+            Err(format!("label name `{}` is empty or repeated: each label needs a name of its own", label.name))
+        }
         None => Ok(()),
     }
 }
@@ -50,13 +79,15 @@ pub(super) fn names(labels: &[Label]) -> Result<(), String> {
 fn label(label: &Label) -> Result<(), String> {
     let Label { name, transform, mean, std, min, max, .. } = label;
     if !(mean.is_finite() && std.is_finite() && *std > 0.0) {
-        return Err(format!("label {name}: mean {mean} and std {std} are no scaling"));
+        return Err(format!(
+            "label {name}: mean {mean} and std {std} are no scaling: both must be finite, and std positive"
+        ));
     }
     if !(min.is_finite() && max.is_finite() && min < max) {
-        return Err(format!("label {name}: {min} to {max} is no training range"));
+        return Err(format!("label {name}: {min} to {max} is no training range: min must be below max"));
     }
     if *transform == Transform::Log10 && *min <= 0.0 {
-        return Err(format!("label {name}: the logarithm of {min} is needed"));
+        return Err(format!("label {name}: its transform is log10, so min must be positive, not {min}"));
     }
     Ok(())
 }
@@ -67,17 +98,25 @@ fn dense(layers: &[Layer], labels: usize) -> Result<(), String> {
         let outputs = layer.outputs;
         if layer.inputs != inputs || outputs == 0 {
             let found = layer.inputs;
-            return Err(format!("ShapeMismatch: layer {k} is {found} → {outputs}, but {inputs} numbers enter it"));
+            let who = if k == 0 { "labels" } else { "outputs of the layer before" };
+            let hint = if outputs == inputs { "; is the weight transposed? It must be (outputs, inputs)" } else { "" };
+            return Err(format!("layer {k} is {found} → {outputs}, but {inputs} numbers enter it, the {who}{hint}"));
         }
         let affine = layer.affine.iter().flat_map(|(scale, offset)| [("scale", scale), ("offset", offset)]);
         for (name, vector) in affine.chain([("bias", &layer.bias)]) {
             if vector.len() != outputs {
-                return Err(format!("ShapeMismatch: layer {k} has {outputs} outputs, its {name} {}", vector.len()));
+                let found = vector.len();
+                return Err(format!(
+                    "layer {k} has {outputs} outputs, but its {name} has {found} numbers: expected {outputs}"
+                ));
             }
             finite(&format!("layer {k}: {name}"), vector)?;
         }
         if inputs.checked_mul(outputs) != Some(layer.weight.len()) {
-            return Err(format!("ShapeMismatch: layer {k} has {} weights", layer.weight.len()));
+            let (found, expected) = (layer.weight.len(), inputs.saturating_mul(outputs));
+            return Err(format!(
+                "layer {k} has {found} weights: expected {expected}, for {outputs} outputs of {inputs} inputs"
+            ));
         }
         finite(&format!("layer {k}: weight"), &layer.weight)?;
         inputs = outputs;
@@ -92,7 +131,7 @@ fn per_pixel([hidden, labels, pixels]: [usize; 3], [w0, b0, w1, b1]: [&Vec<f32>;
     for (name, array, length) in expected {
         if Some(array.len()) != length {
             let shape = format!("{pixels} pixels, {hidden} hidden units and {labels} labels");
-            return Err(format!("ShapeMismatch: {name} has {} values, for {shape}", array.len()));
+            return Err(format!("`{name}` has {} values, which do not fit {shape}", array.len()));
         }
         finite(name, array)?;
     }
@@ -110,10 +149,13 @@ fn hull(k: usize, hull: &Hull, labels: usize) -> Result<(), String> {
     let Hull { axes, facets } = hull;
     let distinct: HashSet<_> = axes.iter().collect();
     if axes.is_empty() || distinct.len() != axes.len() || axes.iter().any(|&axis| axis >= labels) {
-        return Err(format!("hull {k}: axes {axes:?} among {labels} labels"));
+        return Err(format!(
+            "hull {k} acts on the labels {axes:?}: expected different indices from 0 to {}",
+            labels - 1
+        ));
     }
     if facets.is_empty() || facets.len() % (axes.len() + 1) != 0 || facets.iter().any(|x| !x.is_finite()) {
-        return Err(format!("hull {k}: its facets are not finite rows of {}", axes.len() + 1));
+        return Err(format!("hull {k} has {} facet numbers: expected finite rows of {}", facets.len(), axes.len() + 1));
     }
     Ok(())
 }

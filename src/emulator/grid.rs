@@ -1,5 +1,7 @@
 //! Template grids as log-uniform segments.
 
+use crate::error::{Error, Result};
+
 /// Pixels that deviate by less than this part of a pixel lie on the grid.
 const TOLERANCE: f64 = 1e-3;
 /// A step that differs by this part begins another segment.
@@ -27,21 +29,32 @@ pub struct TemplateGrid {
 }
 
 impl TemplateGrid {
-    /// Splits a grid (Å, strictly increasing) where Δ ln λ jumps; `None` when a piece is not log-uniform to 1e-3 of a pixel, or
-    /// shorter than eight pixels.
-    pub fn new(wavelength: &[f64]) -> Option<TemplateGrid> {
+    /// Splits a grid (Å, strictly increasing) into pieces where Δ ln λ jumps.
+    ///
+    /// # Errors
+    /// [`Error::BadWavelength`] when a piece is not log-uniform to 1e-3 of a pixel, or shorter than eight pixels.
+    pub fn new(wavelength: &[f64]) -> Result<TemplateGrid> {
+        TemplateGrid::of(wavelength, "template grid")
+    }
+
+    /// Splits the grid of `what`, which an error names.
+    pub(crate) fn of(wavelength: &[f64], what: &str) -> Result<TemplateGrid> {
         let log: Vec<f64> = wavelength.iter().map(|x| x.ln()).collect();
+        let fault = |index, message| Error::BadWavelength { what: what.to_string(), index, message };
         let mut segments = Vec::new();
         let mut start = 0;
         while start < log.len() {
-            let step = log.get(start + 1)? - log[start];
+            let step = log.get(start + 1).map_or(f64::NAN, |next| next - log[start]);
             // A NaN is a jump.
             let goes_on = |pair: &[f64]| (pair[1] - pair[0] - step).abs() < JUMP * step;
             let end = log[start..].windows(2).position(|pair| !goes_on(pair)).map_or(log.len(), |i| start + i + 1);
-            segments.push(GridSegment::fit(&log[start..end], start)?);
+            segments.push(GridSegment::fit(&log[start..end], start).map_err(|(index, message)| fault(index, message))?);
             start = end;
         }
-        (!segments.is_empty()).then_some(TemplateGrid { segments })
+        match segments.is_empty() {
+            true => Err(fault(0, "the grid is empty".to_string())),
+            false => Ok(TemplateGrid { segments }),
+        }
     }
 
     /// The segment that holds a wavelength (Å) and the fractional pixel index, counted over all segments. Up to half a pixel
@@ -58,14 +71,30 @@ impl TemplateGrid {
 }
 
 impl GridSegment {
-    fn fit(log: &[f64], start: usize) -> Option<GridSegment> {
-        if log.len() < SHORTEST {
-            return None;
+    /// Fits a piece of the grid that begins with pixel `start`. An error has the index of the first pixel that is off the grid.
+    fn fit(log: &[f64], start: usize) -> Result<GridSegment, (usize, String)> {
+        let pixels = log.len();
+        if pixels < SHORTEST {
+            let message = format!(
+                "a piece of {pixels} pixels begins here, by its steps in ln λ; a template grid must be uniform in ln λ, in one or \
+                 several pieces of at least {SHORTEST} pixels"
+            );
+            return Err((start, message));
         }
-        let (origin, step) = (log[0], (log[log.len() - 1] - log[0]) / (log.len() - 1) as f64);
-        let on_grid = |(i, x): (usize, &f64)| ((x - origin) / step - i as f64).abs() <= TOLERANCE;
-        let uniform = step > 0.0 && step.is_finite() && log.iter().enumerate().all(on_grid);
-        uniform.then_some(GridSegment { start, end: start + log.len(), origin, step })
+        let (origin, step) = (log[0], (log[pixels - 1] - log[0]) / (pixels - 1) as f64);
+        let deviation = |i: usize| ((log[i] - origin) / step - i as f64).abs();
+        // a NaN is off the grid
+        match (0..pixels).find(|&i| !(deviation(i) <= TOLERANCE)) {
+            None => Ok(GridSegment { start, end: start + pixels, origin, step }),
+            Some(i) => {
+                let message = format!(
+                    "the pixel is {:.1e} pixels off a grid that is uniform in ln λ, at most {TOLERANCE} are allowed; store all \
+                     digits of the wavelengths in 64-bit floats, or train on a grid that is uniform in ln λ",
+                    deviation(i)
+                );
+                Err((start + i, message))
+            }
+        }
     }
 }
 
@@ -99,11 +128,19 @@ mod tests {
     }
 
     #[test]
-    fn other_grids_are_none() {
+    fn other_grids_are_errors_that_name_the_pixel() {
+        let fault = |grid: &[f64]| match TemplateGrid::new(grid).unwrap_err() {
+            Error::BadWavelength { index, message, .. } => (index, message),
+            other => panic!("{other}"),
+        };
         let linear: Vec<f64> = (0..4000).map(|i| 4000.0 + i as f64).collect();
-        assert_eq!(TemplateGrid::new(&linear), None);
-        assert_eq!(TemplateGrid::new(&log_grid(4000.0, 1e-4, 7)), None);
-        assert_eq!(TemplateGrid::new(&[]), None);
-        assert_eq!(TemplateGrid::new(&[5000.0]), None);
+        let (index, message) = fault(&linear);
+        assert!(index == 1 && message.contains("off a grid that is uniform in ln λ"), "{index} {message}");
+        let mut gap = log_grid(4000.0, 1e-4, 100);
+        gap.extend(log_grid(4100.0, 1e-4, 7));
+        let (index, message) = fault(&gap);
+        assert!(index == 100 && message.contains("a piece of 7 pixels begins here"), "{index} {message}");
+        assert_eq!((fault(&log_grid(4000.0, 1e-4, 7)).0, fault(&[5000.0]).0), (0, 0));
+        assert_eq!(fault(&[]), (0, "the grid is empty".to_string()));
     }
 }

@@ -1,13 +1,16 @@
 //! Emulators: trained networks that map labels to a rest-frame template.
 
 mod check;
+mod description;
 mod forward;
 mod grid;
+mod layers;
 #[cfg(feature = "files")]
 mod native;
 #[cfg(feature = "files")]
 mod payne;
 mod unique;
+mod write;
 
 use std::io::Read;
 use std::path::Path;
@@ -18,7 +21,9 @@ use crate::error::{Error, Result};
 use crate::files;
 use crate::npz;
 pub use crate::solver::recording::{Activation, Transform};
+use crate::table::{OutputFile, WriteOptions};
 pub use grid::{GridSegment, TemplateGrid};
+pub use layers::EmulatorLayers;
 
 /// A label of an emulator: an input, its unit, its scaling z = (transform(x) − mean) / std and its training range.
 #[derive(Clone, Debug, PartialEq)]
@@ -74,7 +79,9 @@ pub struct Hull {
 }
 
 /// A trained network.
-#[derive(Clone, Debug, PartialEq)]
+///
+/// Two of them are equal if they compute the same: their [source](Emulator::source) and their [hash](Emulator::hash) may differ.
+#[derive(Clone, Debug)]
 pub struct Emulator {
     pub(crate) source: String,
     pub(crate) hash: String,
@@ -90,6 +97,29 @@ pub struct Emulator {
     pub(crate) hulls: Vec<Hull>,
 }
 
+impl PartialEq for Emulator {
+    fn eq(&self, other: &Emulator) -> bool {
+        let Emulator {
+            source: _,
+            hash: _,
+            labels,
+            wavelength,
+            activation,
+            activation_is_assumed,
+            output,
+            network,
+            hulls,
+        } = self;
+        *labels == other.labels
+            && *wavelength == other.wavelength
+            && *activation == other.activation
+            && *activation_is_assumed == other.activation_is_assumed
+            && *output == other.output
+            && *network == other.network
+            && *hulls == other.hulls
+    }
+}
+
 impl Emulator {
     /// Reads a network: popfit's safetensors, or an NPZ of The Payne or binspec. The contents decide, not the name.
     ///
@@ -98,17 +128,67 @@ impl Emulator {
     pub fn open(path: impl AsRef<Path>) -> Result<Emulator> {
         let path = path.as_ref();
         let (start, hash) = fingerprint(path)?;
-        let mut emulator = if start == npz::MAGIC { payne::open(path)? } else { native::open(path)? };
+        let mut emulator = if start == npz::MAGIC { payne::open(path)? } else { native::open(path)?.unchecked() };
+        emulator.check(|message| Error::format(path, message))?;
         emulator.hash = hash;
-        emulator.check().map_err(|message| Error::format(path, message))?;
-        check::wavelength(&emulator.wavelength, &emulator.source)?;
         Ok(emulator)
+    }
+
+    /// Makes a network of arrays in memory, which are checked as those of a file are.
+    ///
+    /// The [hash](Emulator::hash) is that of the file that [`write`](Emulator::write) makes.
+    ///
+    /// ```
+    /// use popfit::emulator::{Activation, EmulatorLayers, Label, Layer};
+    /// use popfit::{Emulator, WriteOptions};
+    ///
+    /// let labels = vec![Label::new("teff", "K", 4000.0..=7000.0), Label::new("feh", "dex", -2.5..=0.5)];
+    /// let wavelength: Vec<f64> = (0..100).map(|i| 5000.0 * (1e-4 * f64::from(i)).exp()).collect();
+    /// let hidden = Layer::new([0.3, -0.1, 0.2, 0.5, -0.4, 0.1], [0.0, 0.1, -0.1]); // 2 labels, 3 units
+    /// let pixels = Layer::new(vec![0.02; 300], vec![1.0; 100]); // 3 units, 100 pixels
+    /// let layers = EmulatorLayers::new(labels, Activation::Silu, vec![hidden, pixels]).wavelength(wavelength);
+    /// let emulator = Emulator::from_layers(layers)?;
+    ///
+    /// # let folder = tempfile::tempdir().unwrap();
+    /// # let path = folder.path().join("net.safetensors");
+    /// emulator.write(&path, WriteOptions::default())?;
+    /// assert_eq!(Emulator::open(&path)?, emulator);
+    /// # Ok::<(), popfit::Error>(())
+    /// ```
+    ///
+    /// # Errors
+    /// `Model` when shapes or values make no sense, `BadWavelength` when the grid cannot be used.
+    pub fn from_layers(layers: EmulatorLayers) -> Result<Emulator> {
+        let mut emulator = layers.unchecked();
+        let name = emulator.source.clone();
+        let fault = |message| Error::Model(format!("{name}: {message}"));
+        emulator.check(fault)?;
+        emulator.hash = hex(&Sha256::digest(write::bytes(&emulator).map_err(fault)?));
+        Ok(emulator)
+    }
+
+    /// Writes the network in popfit's own format. [`open`](Emulator::open) reads an equal one.
+    ///
+    /// The file appears under its name only when it is whole. The format has no room for the options' metadata.
+    ///
+    /// # Errors
+    /// `OutputExists` when there is such a file and the options do not allow replacing it; `Write` for a network per pixel and for one
+    /// whose activation is [assumed](Emulator::assumes_activation); `Io`.
+    pub fn write(&self, path: impl AsRef<Path>, options: WriteOptions) -> Result<()> {
+        let path = path.as_ref();
+        let unwritable = |message| {
+            let message = format!("the network of {} cannot be written: {message}", self.source);
+            Error::Write { path: path.to_path_buf(), message }
+        };
+        let bytes = write::bytes(self).map_err(unwritable)?;
+        OutputFile::create(path, options.overwrite)?.write(bytes)
     }
 
     /// Gives a network that carries none its template grid, Å in vacuum.
     ///
     /// # Errors
-    /// `ShapeMismatch` when it has not one value a pixel, `BadWavelength` when it is not finite, positive and increasing.
+    /// `ShapeMismatch` when it has not one value per pixel, `BadWavelength` when it is not finite, positive and increasing, or not
+    /// uniform in ln λ in pieces that [`TemplateGrid`] can use.
     pub fn with_wavelength(mut self, wavelength: Vec<f64>) -> Result<Emulator> {
         if wavelength.len() != self.pixels() {
             let message = format!("wavelength has {} values, the network {} pixels", wavelength.len(), self.pixels());
@@ -196,7 +276,7 @@ impl Emulator {
     }
 }
 
-/// Reads a template grid, key `wavelength` of an NPZ file: Å, strictly increasing.
+/// Reads a template grid, key `wavelength` of an NPZ file: Å, strictly increasing and uniform in ln λ, in one or several pieces.
 ///
 /// # Errors
 /// `Io`, `Format`, `TooLarge`; `BadWavelength`.
@@ -226,6 +306,9 @@ fn fingerprint(path: &Path) -> Result<(Vec<u8>, String)> {
         start.extend(read.iter().take(4 - start.len()));
         hasher.update(read);
     }
-    let hash = hasher.finalize().iter().map(|byte| format!("{byte:02x}")).collect();
-    Ok((start, hash))
+    Ok((start, hex(&hasher.finalize())))
+}
+
+fn hex(bytes: &[u8]) -> String {
+    bytes.iter().map(|byte| format!("{byte:02x}")).collect()
 }

@@ -10,97 +10,35 @@ use std::io::{self, BufReader, Read, Seek, SeekFrom};
 use std::path::{Path, PathBuf};
 
 use safetensors::tensor::{Dtype, Metadata, TensorInfo};
-use serde::Deserialize;
 
-use super::{Activation, Emulator, Hull, Label, Layer, Network, Transform};
+use super::description::Description;
+use super::{EmulatorLayers, Hull, Layer};
 use crate::error::{Error, Result};
 use crate::files;
+use crate::suggest::{hint, nearest};
 
 /// Bytes; a network has tens of tensors.
 const MAX_HEADER: u64 = 1 << 20;
 
-/// The metadata `popfit`. Unknown keys are notes.
-#[derive(Deserialize)]
-struct Description {
-    version: u32,
-    activation: String,
-    output: String,
-    labels: Vec<LabelDescription>,
-    #[serde(default)]
-    medium: Option<String>,
-    #[serde(default = "default_clip")]
-    clip: f64,
-    #[serde(default)]
-    hull: Vec<Vec<usize>>,
-}
-
-#[derive(Deserialize)]
-struct LabelDescription {
-    name: String,
-    #[serde(default)]
-    unit: String,
-    transform: Transform,
-    mean: f64,
-    std: f64,
-    min: f64,
-    max: f64,
-}
-
-fn default_clip() -> f64 {
-    300.0
-}
+/// Tensors that a message lists.
+const MOST_LISTED: usize = 16;
 
 /// Reads a native file; the caller checks shapes and values and fills in the hash.
-pub(super) fn open(path: &Path) -> Result<Emulator> {
+pub(super) fn open(path: &Path) -> Result<EmulatorLayers> {
     let mut file = Tensors::open(path)?;
-    let description = file.description()?;
-    let activation = Activation::of_name(&description.activation)
-        .ok_or_else(|| Error::format(path, format!("unknown activation `{}`", description.activation)))?;
-    let output = output(&description).map_err(|m| Error::format(path, m))?;
-    let mut layers = Vec::new();
+    let Description { activation, output, labels, hulls: axes } = file.description()?;
+    let mut layers = vec![file.layer(0)?];
     while file.has(&format!("layer.{}.weight", layers.len())) {
         layers.push(file.layer(layers.len())?);
     }
     let mut hulls = Vec::new();
-    for (k, axes) in description.hull.into_iter().enumerate() {
+    for (k, axes) in axes.into_iter().enumerate() {
         hulls.push(file.hull(k, axes)?);
     }
     let wavelength = if file.has("wavelength") { file.vector("wavelength", |x| x)? } else { Vec::new() };
-    if let Some(name) = file.tensors.keys().min() {
-        return Err(Error::format(path, format!("tensor `{name}` belongs to no part of the network")));
-    }
-    Ok(Emulator {
-        source: path.display().to_string(),
-        hash: String::new(),
-        labels: description.labels.into_iter().map(label).collect(),
-        wavelength,
-        activation,
-        activation_is_assumed: false,
-        output,
-        network: Network::Dense(layers),
-        hulls,
-    })
-}
-
-fn label(label: LabelDescription) -> Label {
-    let LabelDescription { name, unit, transform, mean, std, min, max } = label;
-    Label { name, unit, transform, mean, std, min, max }
-}
-
-fn output(description: &Description) -> Result<Activation, String> {
-    if description.version != 1 {
-        return Err(format!("version {} of the emulator format; this popfit reads version 1", description.version));
-    }
-    if description.medium.as_deref().is_some_and(|medium| medium != "vacuum") {
-        return Err("the wavelength is not in vacuum".to_string());
-    }
-    let clip = description.clip;
-    match description.output.as_str() {
-        "identity" => Ok(Activation::Identity),
-        "exp" if clip.is_finite() && clip > 0.0 => Ok(Activation::Exp { clip }),
-        "exp" => Err(format!("clip {clip}")),
-        other => Err(format!("unknown output `{other}`")),
-    }
+    file.refuse_rest(layers.len())?;
+    let network = EmulatorLayers::new(labels, activation, layers).name(path.display().to_string());
+    Ok(network.output(output).wavelength(wavelength).hulls(hulls))
 }
 
 /// The tensors of a file that have not been read yet.
@@ -111,6 +49,31 @@ struct Tensors {
     start: u64,
     metadata: HashMap<String, String>,
     tensors: HashMap<String, TensorInfo>,
+    /// Names and shapes of all tensors, for messages.
+    found: String,
+}
+
+/// Whether the format has a tensor of this name, which then is not meant for another one.
+fn is_known(name: &str) -> bool {
+    let is_number = |text: &str| text.parse::<usize>().is_ok();
+    match name.split('.').collect::<Vec<_>>().as_slice() {
+        ["layer", k, part] => is_number(k) && ["weight", "bias", "scale", "offset"].contains(part),
+        ["hull", k] => is_number(k),
+        _ => name == "wavelength",
+    }
+}
+
+/// Names and shapes, in the order of the names.
+fn listed<'a>(tensors: impl Iterator<Item = (String, &'a TensorInfo)>) -> String {
+    let mut words: Vec<String> = tensors.map(|(name, info)| format!("{name} {:?}", info.shape)).collect();
+    words.sort();
+    if words.is_empty() {
+        return "no tensor".to_string();
+    }
+    let more = words.len().saturating_sub(MOST_LISTED);
+    words.truncate(MOST_LISTED);
+    let more = if more > 0 { format!(" and {more} more") } else { String::new() };
+    words.join(", ") + &more
 }
 
 impl Tensors {
@@ -131,8 +94,9 @@ impl Tensors {
         }
         let mut header = vec![0; length as usize];
         file.read_exact(&mut header).map_err(Error::io(path))?;
-        super::unique::check_keys(&header).map_err(|e| at(8, format!("header: {e}")))?;
-        let header: Metadata = serde_json::from_slice(&header).map_err(|e| at(8, format!("header: {e}")))?;
+        let unreadable = |e: serde_json::Error| at(8, format!("the safetensors header cannot be read: {e}"));
+        super::unique::check_keys(&header).map_err(unreadable)?;
+        let header: Metadata = serde_json::from_slice(&header).map_err(unreadable)?;
         let start = 8 + length;
         if header.data_len() as u64 != size - start {
             return Err(at(
@@ -142,7 +106,8 @@ impl Tensors {
         }
         let tensors = header.tensors().into_iter().map(|(name, info)| (name, info.clone())).collect();
         let metadata = header.metadata().clone().unwrap_or_default();
-        Ok(Tensors { path: path.to_path_buf(), file, start, metadata, tensors })
+        let found = listed(header.tensors().into_iter());
+        Ok(Tensors { path: path.to_path_buf(), file, start, metadata, tensors, found })
     }
 
     fn fault(&self, message: impl Into<String>) -> Error {
@@ -150,25 +115,41 @@ impl Tensors {
     }
 
     fn description(&self) -> Result<Description> {
-        let text = self.metadata.get("popfit").ok_or_else(|| self.fault("no metadata `popfit`"))?;
-        serde_json::from_str(text).map_err(|e| self.fault(format!("metadata `popfit`: {e}")))
+        let text = self.metadata.get("popfit").ok_or_else(|| {
+            let hint = hint("popfit", self.metadata.keys().map(String::as_str));
+            self.fault(format!("no metadata `popfit`: expected a JSON text that describes the network{hint}"))
+        })?;
+        Description::parse(text).map_err(|message| self.fault(format!("metadata `popfit`: {message}")))
     }
 
     fn has(&self, name: &str) -> bool {
         self.tensors.contains_key(name)
     }
 
-    /// Takes a tensor of N dimensions, f32 or f64.
-    fn take<const N: usize, T>(&mut self, name: &str, convert: impl Fn(f64) -> T) -> Result<([usize; N], Vec<T>)> {
-        let info = self.tensors.remove(name).ok_or_else(|| self.fault(format!("no tensor `{name}`")))?;
+    /// Takes a tensor of N dimensions, f32 or f64. `expected` describes it if it is missing.
+    fn take<const N: usize, T>(
+        &mut self,
+        name: &str,
+        expected: impl FnOnce() -> String,
+        convert: impl Fn(f64) -> T,
+    ) -> Result<([usize; N], Vec<T>)> {
+        let Some(info) = self.tensors.remove(name) else {
+            let near = nearest(name, self.tensors.keys().map(String::as_str).filter(|name| !is_known(name)));
+            let near = near.map(|near| format!("; did you mean `{near}`?")).unwrap_or_default();
+            return Err(self.fault(format!(
+                "no tensor `{name}`: expected {}{near} (found: {})",
+                expected(),
+                self.found
+            )));
+        };
         let shape: [usize; N] = info.shape.as_slice().try_into().map_err(|_| {
-            self.fault(format!("ShapeMismatch: `{name}` has the shape {:?}, not {N} dimensions", info.shape))
+            self.fault(format!("tensor `{name}` has the shape {:?}: expected {}", info.shape, expected()))
         })?;
         let (begin, end) = info.data_offsets;
         let item = match info.dtype {
             Dtype::F32 => 4,
             Dtype::F64 => 8,
-            other => return Err(self.fault(format!("`{name}` is {other}, neither F32 nor F64"))),
+            other => return Err(self.fault(format!("tensor `{name}` is {other}: convert it to F32 or F64"))),
         };
         self.file.seek(SeekFrom::Start(self.start + begin as u64)).map_err(Error::io(&self.path))?;
         let mut values = Vec::with_capacity((end - begin) / item);
@@ -188,28 +169,53 @@ impl Tensors {
     }
 
     fn vector<T>(&mut self, name: &str, convert: impl Fn(f64) -> T) -> Result<Vec<T>> {
-        let ([_], values) = self.take(name, convert)?;
+        let ([_], values) = self.take(name, || "a list of numbers".to_string(), convert)?;
         Ok(values)
     }
 
     fn layer(&mut self, k: usize) -> Result<Layer> {
         let narrow = |x| x as f32;
-        let ([outputs, inputs], weight) = self.take(&format!("layer.{k}.weight"), narrow)?;
-        let bias = self.vector(&format!("layer.{k}.bias"), narrow)?;
-        let affine = match (format!("layer.{k}.scale"), format!("layer.{k}.offset")) {
-            (scale, offset) if self.has(&scale) || self.has(&offset) => {
-                Some((self.vector(&scale, narrow)?, self.vector(&offset, narrow)?))
-            }
-            _ => None,
+        let weight_shape = || format!("float32 numbers (outputs, inputs), the weights of layer {k}");
+        let ([outputs, inputs], weight) = self.take(&format!("layer.{k}.weight"), weight_shape, narrow)?;
+        let bias = self.layer_vector(k, "bias", outputs)?;
+        let is_scaled = self.has(&format!("layer.{k}.scale")) || self.has(&format!("layer.{k}.offset"));
+        let affine = match is_scaled {
+            true => Some((self.layer_vector(k, "scale", outputs)?, self.layer_vector(k, "offset", outputs)?)),
+            false => None,
         };
         Ok(Layer { inputs, outputs, weight, bias, affine })
     }
 
+    /// Takes a vector with one number per output of layer k.
+    fn layer_vector(&mut self, k: usize, name: &str, outputs: usize) -> Result<Vec<f32>> {
+        let expected = || format!("a float32 list of {outputs} numbers, one for each output of layer {k}");
+        let ([_], values) = self.take(&format!("layer.{k}.{name}"), expected, |x| x as f32)?;
+        Ok(values)
+    }
+
     fn hull(&mut self, k: usize, axes: Vec<usize>) -> Result<Hull> {
-        let ([_, columns], facets) = self.take(&format!("hull.{k}"), |x| x)?;
-        if columns != axes.len() + 1 {
-            return Err(self.fault(format!("ShapeMismatch: hull.{k} has {columns} columns for {} axes", axes.len())));
+        let dimensions = axes.len();
+        let expected = || format!("facets of hull {k}, each with the {dimensions} numbers of its normal and an offset");
+        let ([_, columns], facets) = self.take(&format!("hull.{k}"), expected, |x| x)?;
+        if columns != dimensions + 1 {
+            let expected = dimensions + 1;
+            return Err(self.fault(format!(
+                "tensor `hull.{k}` has {columns} columns: expected {expected}, for {dimensions} labels and an offset"
+            )));
         }
         Ok(Hull { axes, facets })
+    }
+
+    /// Refuses tensors that no part of the network has taken.
+    fn refuse_rest(&self, layers: usize) -> Result<()> {
+        let Some(name) = self.tensors.keys().min() else { return Ok(()) };
+        let cause = match name.strip_prefix("layer.") {
+            Some(_) => format!(": without `layer.{layers}.weight` the network ends with layer {}", layers - 1),
+            None if name.starts_with("hull.") => {
+                ": `hull` in the metadata says which labels each hull acts on".to_string()
+            }
+            None => hint(name, ["wavelength"].into_iter()),
+        };
+        Err(self.fault(format!("tensor `{name}` belongs to no part of the network{cause}")))
     }
 }

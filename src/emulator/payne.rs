@@ -30,7 +30,7 @@ pub(super) fn open(path: &Path) -> Result<Emulator> {
     let x_max = archive.read("x_max", &mut budget, |x| x)?;
     if x_min.shape.len() != 1 || x_min.shape != x_max.shape {
         let shapes = format!("x_min {:?} and x_max {:?}", x_min.shape, x_max.shape);
-        return Err(Error::format(path, format!("ShapeMismatch: {shapes} must both be (labels,)")));
+        return Err(Error::format(path, format!("{shapes} must both be (labels,)")));
     }
     let ranges = x_min.values.iter().zip(&x_max.values).enumerate();
     Ok(Emulator {
@@ -89,7 +89,7 @@ fn per_pixel(archive: &mut Archive, w0: Array<f32>, budget: &mut u64) -> Result<
     let shapes = [expect(archive, "w_array_1", &w1)?, expect(archive, "b_array_0", &b0)?];
     if shapes != [[pixels, hidden]; 2] || expect(archive, "b_array_1", &b1)? != [pixels] {
         let shapes = format!("w_array_1 {:?}, b_array_0 {:?}, b_array_1 {:?}", w1.shape, b0.shape, b1.shape);
-        let message = format!("ShapeMismatch: {shapes} for {pixels} pixels and {hidden} hidden units");
+        let message = format!("{shapes} for {pixels} pixels and {hidden} hidden units");
         return Err(Error::format(archive.path(), message));
     }
     Ok(Network::PerPixel { hidden, w0: w0.values, b0: b0.values, w1: w1.values, b1: b1.values })
@@ -98,7 +98,7 @@ fn per_pixel(archive: &mut Archive, w0: Array<f32>, budget: &mut u64) -> Result<
 /// The shape of an array of N dimensions.
 fn expect<const N: usize>(archive: &Archive, key: &str, array: &Array<f32>) -> Result<[usize; N]> {
     array.shape.as_slice().try_into().map_err(|_| {
-        let message = format!("ShapeMismatch: `{key}` has the shape {:?}, not {N} dimensions", array.shape);
+        let message = format!("`{key}` has the shape {:?}, not {N} dimensions", array.shape);
         Error::format(archive.path(), message)
     })
 }

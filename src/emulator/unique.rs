@@ -5,47 +5,67 @@
 use std::collections::HashSet;
 use std::fmt;
 
-use serde::de::{Deserialize, Deserializer, Error as _, IgnoredAny, MapAccess, Visitor};
+use serde::de::{Deserialize, Deserializer, Error as _, MapAccess, SeqAccess, Visitor};
 
-/// Checks the keys of the outer object and of the objects in it.
+/// Checks the syntax, and the keys of all objects.
 pub(super) fn check_keys(json: &[u8]) -> Result<(), serde_json::Error> {
-    serde_json::from_slice::<Outer>(json).map(|_| ())
+    serde_json::from_slice::<Checked>(json).map(|_| ())
 }
 
-struct Outer;
-struct Inner;
+/// Any value without a key that an object has twice.
+struct Checked;
 
-impl<'de> Deserialize<'de> for Outer {
+impl<'de> Deserialize<'de> for Checked {
     fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
-        deserializer.deserialize_map(Keys::<Inner>(Default::default())).map(|()| Outer)
+        deserializer.deserialize_any(Checked)
     }
 }
 
-impl<'de> Deserialize<'de> for Inner {
-    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
-        deserializer.deserialize_map(Keys::<IgnoredAny>(Default::default())).map(|()| Inner)
-    }
-}
-
-/// Visits a map whose values are `V`.
-struct Keys<V>(std::marker::PhantomData<V>);
-
-impl<'de, V: Deserialize<'de>> Visitor<'de> for Keys<V> {
-    type Value = ();
+impl<'de> Visitor<'de> for Checked {
+    type Value = Checked;
 
     fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str("an object")
+        f.write_str("a value")
     }
 
-    fn visit_map<A: MapAccess<'de>>(self, mut map: A) -> Result<(), A::Error> {
+    fn visit_unit<E>(self) -> Result<Checked, E> {
+        Ok(Checked)
+    }
+
+    fn visit_bool<E>(self, _: bool) -> Result<Checked, E> {
+        Ok(Checked)
+    }
+
+    fn visit_i64<E>(self, _: i64) -> Result<Checked, E> {
+        Ok(Checked)
+    }
+
+    fn visit_u64<E>(self, _: u64) -> Result<Checked, E> {
+        Ok(Checked)
+    }
+
+    fn visit_f64<E>(self, _: f64) -> Result<Checked, E> {
+        Ok(Checked)
+    }
+
+    fn visit_str<E>(self, _: &str) -> Result<Checked, E> {
+        Ok(Checked)
+    }
+
+    fn visit_seq<A: SeqAccess<'de>>(self, mut items: A) -> Result<Checked, A::Error> {
+        while items.next_element::<Checked>()?.is_some() {}
+        Ok(Checked)
+    }
+
+    fn visit_map<A: MapAccess<'de>>(self, mut map: A) -> Result<Checked, A::Error> {
         let mut seen = HashSet::new();
-        while let Some((key, _)) = map.next_entry::<String, V>()? {
+        while let Some((key, Checked)) = map.next_entry::<String, Checked>()? {
             if seen.contains(&key) {
                 return Err(A::Error::custom(format!("key `{key}` twice")));
             }
             seen.insert(key);
         }
-        Ok(())
+        Ok(Checked)
     }
 }
 
@@ -55,8 +75,10 @@ mod tests {
 
     #[test]
     fn repeated_keys_are_errors() {
-        assert!(check_keys(br#"{"a": {"x": 1, "y": [1]}, "b": {}}"#).is_ok());
-        for bad in [&br#"{"a": {}, "a": {}}"#[..], br#"{"a": {"x": 1, "x": 2}}"#, b"[]", br#"{"a": 1}"#, b"{"] {
+        assert!(check_keys(br#"{"a": {"x": 1, "y": [1, -1, 0.5, null, true, "z"]}, "b": {}}"#).is_ok());
+        let bad =
+            [&br#"{"a": {}, "a": {}}"#[..], br#"{"a": {"x": 1, "x": 2}}"#, br#"[{"a": [{"x": 1, "x": 2}]}]"#, b"{"];
+        for bad in bad {
             assert!(check_keys(bad).is_err());
         }
     }

@@ -252,11 +252,7 @@ impl SpectralModelBuilder {
                 "arm \"{name}\": the emulator carries no wavelengths; give `wavelength`"
             )));
         }
-        let grid = TemplateGrid::new(wavelength).ok_or_else(|| {
-            Error::Model(format!(
-                "arm \"{name}\": the emulator's wavelengths are not uniform in ln λ, in any number of pieces"
-            ))
-        })?;
+        let grid = TemplateGrid::of(wavelength, &format!("arm \"{name}\""))?;
         if let Some((low, high)) = arm.range {
             check_bounds(&format!("arm \"{name}\": range"), low, high)?;
         }

@@ -16,6 +16,7 @@ use zip::{CompressionMethod, ZipArchive};
 
 use crate::error::{Error, Result};
 use crate::files::File;
+use crate::suggest::nearest;
 pub(crate) use element::DType;
 pub(crate) use header::Header;
 pub(crate) use stream::Stream;
@@ -111,14 +112,22 @@ impl Archive {
     fn required(&mut self, key: &str) -> Result<Header> {
         match self.header(key)? {
             Some(header) => Ok(header),
-            None => Err(Error::format(&self.path, format!("no array `{key}`"))),
+            None => Err(self.missing(key)),
         }
+    }
+
+    /// Returns the error for an array that the file does not have: it suggests a near name and lists those that are there.
+    pub(crate) fn missing(&self, key: &str) -> Error {
+        let keys = self.keys();
+        let near = nearest(key, keys.iter().map(String::as_str));
+        let near = near.map(|near| format!("; did you mean `{near}`?")).unwrap_or_default();
+        Error::format(&self.path, format!("no array `{key}`{near} (found: {})", listed(&keys)))
     }
 
     /// Reads an array to its end, CRC included, in pieces of whole elements.
     pub(crate) fn scan(&mut self, key: &str, mut piece: impl FnMut(&DType, &[u8]) -> Result<(), String>) -> Result<()> {
         let Some(index) = self.index(key) else {
-            return Err(Error::format(&self.path, format!("no array `{key}`")));
+            return Err(self.missing(key));
         };
         let mut entry = self.zip.by_index(index).map_err(fault(&self.path))?;
         let size = entry.size();
@@ -185,8 +194,19 @@ impl Archive {
                 let place = (index, self.zip.len());
                 Ok(Stream::new((&self.path, key), &header, self.zip.metadata(), place))
             }
-            None => Err(Error::format(&self.path, format!("no array `{key}`"))),
+            None => Err(self.missing(key)),
         }
+    }
+}
+
+/// Names for a message: at most sixteen of them.
+fn listed(names: &[String]) -> String {
+    const MOST: usize = 16;
+    let shown = names.get(..MOST).unwrap_or(names).join(", ");
+    match names.len() {
+        0 => "no array".to_string(),
+        n if n > MOST => format!("{shown} and {} more", n - MOST),
+        _ => shown,
     }
 }
 

@@ -135,7 +135,8 @@ fn arm_names(archive: &Archive) -> Result<Vec<String>> {
     }
     let names: Vec<String> = keys.iter().filter_map(|key| key.strip_suffix("_flux")).map(str::to_string).collect();
     match names.is_empty() {
-        true => Err(Error::format(archive.path(), "no array `flux`, nor `ARM_flux`")),
+        // a name with `_flux` would be an arm
+        true => Err(archive.missing("flux")),
         false => Ok(names),
     }
 }

@@ -171,7 +171,7 @@ fn room<T>(mut spare: Vec<T>, elements: usize, path: &Path) -> Result<Vec<T>> {
 fn rows(archive: &mut Archive, key: &str) -> Result<[usize; 2]> {
     match archive.header(key)? {
         Some(header) => shape(archive, key, &header),
-        None => Err(Error::format(archive.path(), format!("no array `{key}`"))),
+        None => Err(archive.missing(key)),
     }
 }
 
@@ -265,7 +265,7 @@ struct Wavelengths<'a> {
 fn grid(archive: &mut Archive, key: &str, [length, pixels]: [usize; 2], how: Wavelengths) -> Result<Grid> {
     let Wavelengths { in_air, budget } = how;
     let Some(header) = archive.header(key)? else {
-        return Err(Error::format(archive.path(), format!("no array `{key}`")));
+        return Err(archive.missing(key));
     };
     if header.shape.len() != 1 {
         numbers(archive, key, [length, pixels])?;

@@ -161,19 +161,24 @@ pub const DESCRIPTION: &str = r#"{"version": 1, "activation": "ACT", "output": "
     "labels": [{"name": "teff", "unit": "K", "transform": "log10", "mean": 3.7, "std": 0.1, "min": 4000, "max": 7000},
                {"name": "logg", "unit": "dex", "transform": "identity", "mean": 3, "std": 1, "min": 1, "max": 5}]}"#;
 
+/// Eight pixels, uniform in ln λ.
+pub fn log_grid() -> [f64; 8] {
+    std::array::from_fn(|j| 4000.0 * (2.5e-4 * j as f64).exp())
+}
+
 pub type Tensor = (&'static str, Dtype, Vec<usize>, Vec<u8>);
 
-/// Labels 2, hidden 3 with a batch norm, pixels 4.
+/// Labels 2, hidden 3 with a batch norm, pixels 8.
 pub fn native(description: &str, change: impl Fn(&mut Vec<Tensor>)) -> Vec<u8> {
     let mut tensors = vec![
         ("layer.0.weight", Dtype::F32, vec![3, 2], le32(&ramp(6))),
         ("layer.0.bias", Dtype::F32, vec![3], le32(&ramp(3))),
         ("layer.0.scale", Dtype::F32, vec![3], le32(&ramp(3))),
         ("layer.0.offset", Dtype::F32, vec![3], le32(&ramp(3))),
-        ("layer.1.weight", Dtype::F64, vec![4, 3], le64(&[0.5; 12])),
-        ("layer.1.bias", Dtype::F32, vec![4], le32(&ramp(4))),
+        ("layer.1.weight", Dtype::F64, vec![8, 3], le64(&[0.5; 24])),
+        ("layer.1.bias", Dtype::F32, vec![8], le32(&ramp(8))),
         ("hull.0", Dtype::F64, vec![2, 2], le64(&[1.0, -2.0, -1.0, -2.0])),
-        ("wavelength", Dtype::F64, vec![4], le64(&[4000.0, 4001.0, 4002.0, 4003.0])),
+        ("wavelength", Dtype::F64, vec![8], le64(&log_grid())),
     ];
     change(&mut tensors);
     let views = tensors.iter().map(|(n, d, s, b)| (*n, TensorView::new(*d, s.clone(), b).unwrap()));
@@ -201,7 +206,7 @@ fn native_activations_and_batch_norm() {
         assert_eq!(emulator.outside(&z), -0.5);
         let h = affine(&ramp(6), &ramp(3), &z).into_iter().map(function);
         let h: Vec<f64> = h.zip(ramp(3)).map(|(h, s)| h * f64::from(s) + f64::from(s)).collect();
-        let expected = affine(&[0.5; 12], &ramp(4), &h);
+        let expected = affine(&[0.5; 24], &ramp(8), &h);
         for (flux, x) in emulator.templates(&[5500.0, 4.5]).iter().zip(expected) {
             assert!((f64::from(*flux) / x.clamp(-2.0, 2.0).exp() - 1.0).abs() < 1e-5, "{name}");
         }
@@ -234,7 +239,7 @@ fn senseless_networks_are_errors() {
     }
     let changes: [fn(&mut Vec<Tensor>); 7] = [
         |t| t[0].3 = le32(&[f32::NAN; 6]),
-        |t| t[4].3 = le64(&[1e300; 12]),
+        |t| t[4].3 = le64(&[1e300; 24]),
         |t| t[0] = ("layer.0.weight", Dtype::F32, vec![2, 3], le32(&ramp(6))),
         |t| drop(t.remove(1)),
         |t| drop(t.remove(2)),
@@ -244,7 +249,7 @@ fn senseless_networks_are_errors() {
     for (k, change) in changes.into_iter().enumerate() {
         assert!(matches!(open(&native(&good, change)), Err(Error::Format { .. })), "change {k}");
     }
-    let unsorted = native(&good, |t| t[7].3 = le64(&[1.0, 3.0, 2.0, 4.0]));
+    let unsorted = native(&good, |t| t[7].3 = le64(&[1.0, 3.0, 2.0, 4.0, 5.0, 6.0, 7.0, 8.0]));
     assert!(matches!(open(&unsorted), Err(Error::BadWavelength { index: 2, .. })));
     let mut claim = native(&good, |_| ());
     claim[..8].copy_from_slice(&u64::MAX.to_le_bytes());

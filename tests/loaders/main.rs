@@ -3,7 +3,9 @@
 mod choices;
 mod emulators;
 mod hostile;
+mod messages;
 mod spectra;
+mod written;
 
 use std::collections::HashMap;
 use std::path::Path;

@@ -68,9 +68,22 @@ pub fn tangents(inputs: &[LabelInput]) -> Vec<usize> {
     all
 }
 
-#[derive(Clone, Copy, Debug, PartialEq, Eq, serde::Deserialize)]
-#[serde(rename_all = "lowercase")]
+/// Function of a label before its scaling.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Transform {
     Identity,
     Log10,
+}
+
+impl Transform {
+    /// All transforms, as emulator files call them.
+    pub const NAMES: [(&'static str, Transform); 2] = [("identity", Transform::Identity), ("log10", Transform::Log10)];
+
+    /// Returns the name that emulator files use.
+    pub fn name(self) -> &'static str {
+        match self {
+            Transform::Identity => "identity",
+            Transform::Log10 => "log10",
+        }
+    }
 }

@@ -1,0 +1,211 @@
+//! The metadata `popfit` of an emulator file: a JSON object that says what the tensors do not.
+
+#![deny(clippy::indexing_slicing)] // whatever a file holds is no index
+
+use serde_json::{Map, Value, json};
+
+use super::{Activation, Emulator, Label, Transform, unique};
+use crate::suggest::{hint, nearest};
+
+/// Version of the format.
+const VERSION: u64 = 1;
+const DEFAULT_CLIP: f64 = 300.0;
+
+/// The metadata, read.
+pub(super) struct Description {
+    pub activation: Activation,
+    pub output: Activation,
+    pub labels: Vec<Label>,
+    /// Labels of each hull.
+    pub hulls: Vec<Vec<usize>>,
+}
+
+impl Description {
+    /// Reads the JSON text. Unknown keys are notes.
+    pub fn parse(text: &str) -> Result<Description, String> {
+        unique::check_keys(text.as_bytes()).map_err(|e| format!("is no valid JSON: {e}"))?;
+        let value: Value = serde_json::from_str(text).map_err(|e| format!("is no valid JSON: {e}"))?;
+        let object = value.as_object().ok_or_else(|| format!("must be a JSON object, not {}", shown(&value)))?;
+        let top = Fields { path: String::new(), object };
+        let version = top.read("version", "an integer", Value::as_u64)?;
+        if version != VERSION {
+            return Err(format!(
+                "`version` is {version}, but this popfit reads version {VERSION} of the emulator format; \
+                 write the file again, or use a newer popfit"
+            ));
+        }
+        if top.get("medium").is_some_and(|medium| medium != "vacuum" && !medium.is_null()) {
+            return Err("`medium` must be \"vacuum\": convert the wavelengths of the network to vacuum".to_string());
+        }
+        Ok(Description {
+            activation: top.choice("activation", &Activation::NAMES)?,
+            output: output(&top)?,
+            labels: labels(&top)?,
+            hulls: hulls(&top)?,
+        })
+    }
+}
+
+/// Returns the JSON text for a network's file.
+pub(super) fn text(emulator: &Emulator) -> String {
+    let label = |label: &Label| {
+        let Label { name, unit, transform, mean, std, min, max } = label;
+        let transform = transform.name();
+        json!({"name": name, "unit": unit, "transform": transform, "mean": mean, "std": std, "min": min, "max": max})
+    };
+    let mut object = json!({
+        "version": VERSION,
+        "activation": emulator.activation.name(),
+        "output": emulator.output.name(),
+        "medium": "vacuum",
+        "labels": emulator.labels.iter().map(label).collect::<Vec<_>>(),
+        "hull": emulator.hulls.iter().map(|hull| &hull.axes).collect::<Vec<_>>(),
+    });
+    if let (Activation::Exp { clip }, Some(object)) = (emulator.output, object.as_object_mut()) {
+        object.insert("clip".to_string(), json!(clip));
+    }
+    object.to_string()
+}
+
+fn output(top: &Fields<'_>) -> Result<Activation, String> {
+    let clip = match top.get("clip") {
+        Some(_) => top.read("clip", "a positive number", |value| value.as_f64().filter(|clip| *clip > 0.0))?,
+        None => DEFAULT_CLIP,
+    };
+    top.choice("output", &[("identity", Activation::Identity), ("exp", Activation::Exp { clip })])
+}
+
+fn labels(top: &Fields<'_>) -> Result<Vec<Label>, String> {
+    let expected = "a list with one object per input of the network";
+    let items = top.read("labels", expected, Value::as_array)?;
+    let read = |(k, item): (usize, &Value)| {
+        let path = format!("labels[{k}]");
+        let object = item.as_object().ok_or_else(|| {
+            format!(
+                "`{path}` must be an object with the keys name, transform, mean, std, min and max, not {}",
+                shown(item)
+            )
+        })?;
+        label(&Fields { path, object })
+    };
+    items.iter().enumerate().map(read).collect()
+}
+
+fn label(fields: &Fields<'_>) -> Result<Label, String> {
+    let unit = match fields.get("unit") {
+        Some(_) => fields.read("unit", "a string", Value::as_str)?,
+        None => "",
+    };
+    Ok(Label {
+        name: fields.read("name", "a string", Value::as_str)?.to_string(),
+        unit: unit.to_string(),
+        transform: fields.choice("transform", &Transform::NAMES)?,
+        mean: fields.number("mean")?,
+        std: fields.number("std")?,
+        min: fields.number("min")?,
+        max: fields.number("max")?,
+    })
+}
+
+fn hulls(top: &Fields<'_>) -> Result<Vec<Vec<usize>>, String> {
+    let index = |value: &Value| value.as_u64().and_then(|index| usize::try_from(index).ok());
+    let axes = |value: &Value| value.as_array()?.iter().map(index).collect::<Option<Vec<usize>>>();
+    let all = |value: &Value| value.as_array()?.iter().map(axes).collect::<Option<Vec<Vec<usize>>>>();
+    match top.get("hull") {
+        Some(_) => top.read("hull", "a list of lists of label indices, from 0", all),
+        None => Ok(Vec::new()),
+    }
+}
+
+/// An object of the metadata, read key by key; every message names the key and what it must be.
+struct Fields<'a> {
+    /// Full name of the object, empty at the top.
+    path: String,
+    object: &'a Map<String, Value>,
+}
+
+impl<'a> Fields<'a> {
+    fn get(&self, key: &str) -> Option<&'a Value> {
+        self.object.get(key)
+    }
+
+    fn full(&self, key: &str) -> String {
+        if self.path.is_empty() { key.to_string() } else { format!("{}.{key}", self.path) }
+    }
+
+    /// Reads a key that must be there.
+    fn read<T>(&self, key: &str, expected: &str, convert: impl Fn(&'a Value) -> Option<T>) -> Result<T, String> {
+        let full = self.full(key);
+        let Some(value) = self.get(key) else {
+            let near = nearest(key, self.object.keys().map(String::as_str));
+            let near = near.map(|near| format!("; there is `{near}`")).unwrap_or_default();
+            return Err(format!("`{full}` is missing: expected {expected}{near}"));
+        };
+        convert(value).ok_or_else(|| format!("`{full}` must be {expected}, not {}", shown(value)))
+    }
+
+    fn number(&self, key: &str) -> Result<f64, String> {
+        self.read(key, "a number", Value::as_f64)
+    }
+
+    /// Reads one of a few words.
+    fn choice<T: Copy>(&self, key: &str, choices: &[(&'static str, T)]) -> Result<T, String> {
+        let names = choices.iter().map(|(name, _)| *name);
+        let expected = names.clone().map(|name| format!("\"{name}\"")).collect::<Vec<_>>().join(" or ");
+        let word = self.read(key, &expected, Value::as_str)?;
+        let chosen = choices.iter().find(|(name, _)| *name == word);
+        chosen.map(|(_, choice)| *choice).ok_or_else(|| {
+            let hint = hint(word, names);
+            format!("`{}` is \"{word}\", which popfit does not know{hint}", self.full(key))
+        })
+    }
+}
+
+/// A value as a message shows it: itself if it is short, else its kind.
+fn shown(value: &Value) -> String {
+    let text = value.to_string();
+    match value {
+        _ if text.chars().count() <= 40 => text,
+        Value::Array(_) => "a list".to_string(),
+        Value::Object(_) => "an object".to_string(),
+        _ => "a long text".to_string(),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::Description;
+
+    const GOOD: &str = r#"{"version": 1, "activation": "silu", "output": "exp", "labels":
+        [{"name": "teff", "transform": "log10", "mean": 3.7, "std": 0.1, "min": 4000, "max": 7000}]}"#;
+
+    /// Every message names the key and says what is expected.
+    #[test]
+    fn faults_name_the_key_and_what_it_must_be() {
+        assert!(Description::parse(GOOD).is_ok());
+        let cases = [
+            ("\"silu\"", "\"silo\"", "`activation` is \"silo\", which popfit does not know; did you mean `silu`?"),
+            ("\"silu\"", "1", "`activation` must be \"silu\" or \"leaky_relu\""),
+            ("\"activation\"", "\"activaton\"", "`activation` is missing: expected \"silu\" or"),
+            ("\"activation\"", "\"activaton\"", "; there is `activaton`"),
+            ("\"exp\"", "\"log\"", "`output` is \"log\", which popfit does not know"),
+            ("0.1", "\"0.1\"", "`labels[0].std` must be a number, not \"0.1\""),
+            ("\"mean\"", "\"average\"", "`labels[0].mean` is missing: expected a number"),
+            ("\"teff\"", "7", "`labels[0].name` must be a string, not 7"),
+            ("log10", "log", "`labels[0].transform` is \"log\", which popfit does not know; did you mean `log10`?"),
+            ("1,", "2,", "`version` is 2, but this popfit reads version 1"),
+            ("1,", "\"1\",", "`version` must be an integer, not \"1\""),
+            ("1,", "1, \"clip\": -1,", "`clip` must be a positive number, not -1"),
+            ("1,", "1, \"hull\": [0],", "`hull` must be a list of lists of label indices, from 0, not [0]"),
+            ("1,", "1, \"medium\": \"air\",", "`medium` must be \"vacuum\""),
+            ("1,", "1, \"version\": 1,", "key `version` twice"),
+            ("\"mean\"", "\"std\": 1, \"mean\"", "key `std` twice"),
+            ("[{", "{", "is no valid JSON"),
+        ];
+        for (from, to, expected) in cases {
+            let message = Description::parse(&GOOD.replacen(from, to, 1)).err().unwrap_or_default();
+            assert!(message.contains(expected), "{to}: {message}");
+        }
+        assert_eq!(Description::parse("[]").err().as_deref(), Some("must be a JSON object, not []"));
+    }
+}

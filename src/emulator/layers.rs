@@ -1,0 +1,130 @@
+//! A network in memory: what every dense network consists of, whether it comes from a file or from arrays.
+
+use std::ops::RangeInclusive;
+
+use super::{Activation, Emulator, Hull, Label, Layer, Network, Transform};
+
+/// The parts of a dense network, for [`Emulator::from_layers`].
+///
+/// [`new`](EmulatorLayers::new) takes what every network has; the setters add the rest.
+#[derive(Clone, Debug, PartialEq)]
+#[non_exhaustive]
+pub struct EmulatorLayers {
+    /// Name of the network in messages and tables, `"network in memory"` by default.
+    pub name: String,
+    /// Inputs of the network, in their order.
+    pub labels: Vec<Label>,
+    /// Layers, from the labels to the pixels.
+    pub layers: Vec<Layer>,
+    /// Activation of the hidden layers.
+    pub activation: Activation,
+    /// Function of the last layer's outputs: [`Activation::Identity`] (the default), or [`Activation::Exp`] for a network of ln flux.
+    pub output: Activation,
+    /// Wavelengths of the pixels in Å in vacuum; empty (the default) if [`Emulator::with_wavelength`] gives them later.
+    pub wavelength: Vec<f64>,
+    /// Convex hulls of the training set; none by default.
+    pub hulls: Vec<Hull>,
+}
+
+impl EmulatorLayers {
+    /// Returns a network whose outputs are the flux, without wavelengths and hulls.
+    pub fn new(labels: Vec<Label>, activation: Activation, layers: Vec<Layer>) -> EmulatorLayers {
+        EmulatorLayers {
+            name: "network in memory".to_string(),
+            labels,
+            layers,
+            activation,
+            output: Activation::Identity,
+            wavelength: Vec::new(),
+            hulls: Vec::new(),
+        }
+    }
+
+    /// Sets the name that messages and tables give the network.
+    #[must_use]
+    pub fn name(mut self, name: impl Into<String>) -> EmulatorLayers {
+        self.name = name.into();
+        self
+    }
+
+    /// Sets the function of the last layer's outputs.
+    #[must_use]
+    pub fn output(mut self, output: Activation) -> EmulatorLayers {
+        self.output = output;
+        self
+    }
+
+    /// Sets the wavelengths of the pixels, Å in vacuum. They must be uniform in ln λ, in one or several pieces.
+    #[must_use]
+    pub fn wavelength(mut self, wavelength: Vec<f64>) -> EmulatorLayers {
+        self.wavelength = wavelength;
+        self
+    }
+
+    /// Sets the convex hulls of the training set.
+    #[must_use]
+    pub fn hulls(mut self, hulls: Vec<Hull>) -> EmulatorLayers {
+        self.hulls = hulls;
+        self
+    }
+
+    /// Returns the network without having checked it or computed its hash.
+    pub(super) fn unchecked(self) -> Emulator {
+        let EmulatorLayers { name, labels, layers, activation, output, wavelength, hulls } = self;
+        Emulator {
+            source: name,
+            hash: String::new(),
+            labels,
+            wavelength,
+            activation,
+            activation_is_assumed: false,
+            output,
+            network: Network::Dense(layers),
+            hulls,
+        }
+    }
+}
+
+impl Label {
+    /// Returns a label with this training range (physical) and The Payne's scaling, z = (x − min)/(max − min) − ½.
+    pub fn new(name: impl Into<String>, unit: impl Into<String>, range: RangeInclusive<f64>) -> Label {
+        let (min, max) = range.into_inner();
+        Label {
+            name: name.into(),
+            unit: unit.into(),
+            transform: Transform::Identity,
+            mean: 0.5 * (min + max),
+            std: max - min,
+            min,
+            max,
+        }
+    }
+
+    /// Sets the scaling z = (x − mean) / std.
+    #[must_use]
+    pub fn scaled(self, mean: f64, std: f64) -> Label {
+        Label { transform: Transform::Identity, mean, std, ..self }
+    }
+
+    /// Sets the scaling z = (log₁₀ x − mean) / std. The training range stays that of x itself.
+    #[must_use]
+    pub fn scaled_log10(self, mean: f64, std: f64) -> Label {
+        Label { transform: Transform::Log10, mean, std, ..self }
+    }
+}
+
+impl Layer {
+    /// Returns the layer W x + b of a weight (outputs, inputs), row by row, and a bias (outputs).
+    pub fn new(weight: impl Into<Vec<f32>>, bias: impl Into<Vec<f32>>) -> Layer {
+        let (weight, bias) = (weight.into(), bias.into());
+        let outputs = bias.len();
+        Layer { inputs: weight.len() / outputs.max(1), outputs, weight, bias, affine: None }
+    }
+
+    /// Sets a scale and an offset (outputs) that act after the activation, as a batch norm does at inference.
+    #[must_use]
+    pub fn scale_and_offset(mut self, scale: impl Into<Vec<f32>>, offset: impl Into<Vec<f32>>) -> Layer {
+        self.affine = Some((scale.into(), offset.into()));
+        self
+    }
+}

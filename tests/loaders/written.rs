@@ -1,0 +1,137 @@
+//! Networks from memory, and networks that are written and read again.
+
+use super::emulators::{DESCRIPTION, log_grid, native, payne};
+use super::*;
+use popfit::WriteOptions;
+use popfit::emulator::{EmulatorLayers, Hull, Label, Layer};
+
+/// Labels 2, hidden 3 with a scale and an offset, pixels 8.
+fn layers() -> EmulatorLayers {
+    let labels = vec![
+        Label::new("teff", "K", 4000.0..=7000.0).scaled_log10(3.7, 0.1),
+        // a scaling that a sloppy parser of JSON would round
+        Label::new("feh", "dex", -2.5..=0.1 + 0.2).scaled(-1.1100000000000003, 0.9299999999999999),
+    ];
+    let hidden = Layer::new(ramp(6), ramp(3)).scale_and_offset(ramp(3), ramp(3));
+    let hull = Hull { axes: vec![1], facets: vec![1.0, -2.0, -1.0, -2.0] };
+    EmulatorLayers::new(labels, Activation::Gelu, vec![hidden, Layer::new(ramp(24), ramp(8))])
+        .wavelength(log_grid().to_vec())
+        .output(Activation::Exp { clip: 33.3 })
+        .hulls(vec![hull])
+}
+
+/// Writes it and reads it again.
+fn round_trip(emulator: &Emulator) -> Emulator {
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("written.safetensors");
+    emulator.write(&path, WriteOptions::default()).unwrap();
+    Emulator::open(&path).unwrap()
+}
+
+/// All numbers, bit by bit: -0.0 == 0.0 would not be noticed otherwise.
+fn bits(emulator: &Emulator) -> Vec<u64> {
+    let labels = emulator.labels().iter().flat_map(|label| [label.mean, label.std, label.min, label.max]);
+    let hulls = emulator.hulls().iter().flat_map(|hull| hull.facets.clone());
+    let flux = emulator.templates(&vec![1.3; emulator.labels().len()]).into_iter().map(f64::from);
+    labels.chain(hulls).chain(emulator.wavelength().iter().copied()).chain(flux).map(f64::to_bits).collect()
+}
+
+#[track_caller]
+fn comes_back(emulator: &Emulator) {
+    let back = round_trip(emulator);
+    assert_eq!(back, *emulator);
+    assert_eq!(bits(&back), bits(emulator));
+    // what is written again has the same bytes
+    assert_eq!(round_trip(&back).hash(), back.hash());
+}
+
+#[test]
+fn what_is_written_opens_to_the_same_network() {
+    let folder = tempfile::tempdir().unwrap();
+    let emulator = Emulator::from_layers(layers()).unwrap();
+    comes_back(&emulator);
+    assert_eq!(round_trip(&emulator).hash(), emulator.hash());
+    comes_back(&Emulator::open(common::demo_emulator()).unwrap());
+    let native = native(&DESCRIPTION.replace("ACT", "tanh"), |_| ());
+    comes_back(&Emulator::open(file(folder.path(), "n.safetensors", &native)).unwrap());
+    let payne = Emulator::open(file(folder.path(), "payne.npz", &npz(&payne(f32s), false))).unwrap();
+    let named = payne.with_activation(Activation::Sigmoid).unwrap();
+    comes_back(&named);
+    comes_back(&named.with_label_names(&["teff".into(), "feh".into()]).unwrap());
+}
+
+#[test]
+fn arrays_in_memory_make_the_network_of_the_file() {
+    let folder = tempfile::tempdir().unwrap();
+    let bytes = native(&DESCRIPTION.replace("ACT", "silu"), |_| ());
+    let opened = Emulator::open(file(folder.path(), "n.safetensors", &bytes)).unwrap();
+    let labels = vec![
+        Label::new("teff", "K", 4000.0..=7000.0).scaled_log10(3.7, 0.1),
+        Label::new("logg", "dex", 1.0..=5.0).scaled(3.0, 1.0),
+    ];
+    let hidden = Layer::new(ramp(6), ramp(3)).scale_and_offset(ramp(3), ramp(3));
+    let made = EmulatorLayers::new(labels, Activation::Silu, vec![hidden, Layer::new(vec![0.5; 24], ramp(8))])
+        .wavelength(log_grid().to_vec())
+        .output(Activation::Exp { clip: 2.0 })
+        .hulls(vec![Hull { axes: vec![1], facets: vec![1.0, -2.0, -1.0, -2.0] }]);
+    assert_eq!(Emulator::from_layers(made).unwrap(), opened);
+}
+
+#[test]
+fn senseless_arrays_are_refused_as_those_of_a_file_are() {
+    let refuse = |change: fn(&mut EmulatorLayers), expected: &str| {
+        let mut layers = layers().name("mine");
+        change(&mut layers);
+        let message = Emulator::from_layers(layers).unwrap_err().to_string();
+        assert!(message.contains("mine: ") && message.contains(expected), "{expected}: {message}");
+    };
+    refuse(|l| l.labels.clear(), "the network has no labels");
+    refuse(|l| l.layers.clear(), "the network has no pixels");
+    refuse(|l| l.labels[1].name = "teff".into(), "label name `teff` is empty or repeated");
+    refuse(|l| l.labels[0].min = 8000.0, "label teff: 8000 to 7000 is no training range");
+    refuse(|l| l.layers[0].bias[1] = f32::NAN, "layer 0: bias: value 1 is not finite");
+    refuse(|l| drop(l.layers[0].bias.pop()), "layer 0 has 3 outputs, but its bias has 2 numbers");
+    refuse(|l| drop(l.layers[1].weight.pop()), "layer 1 has 23 weights: expected 24, for 8 outputs of 3 inputs");
+    refuse(|l| drop(l.layers.pop()), "`wavelength` has 8 values, but the network has 3 pixels");
+    refuse(|l| l.activation = Activation::Identity, "identity is no activation of hidden layers");
+    refuse(|l| l.output = Activation::Relu, "relu is no function of the output layer");
+    refuse(|l| l.output = Activation::Exp { clip: 0.0 }, "the clip of the output is 0");
+    refuse(|l| l.hulls[0].axes = vec![2], "hull 0 acts on the labels [2]: expected different indices from 0 to 1");
+    refuse(|l| l.wavelength[3] = 1.0, "wavelengths must increase");
+    refuse(|l| l.wavelength[3] += 0.1, "uniform in ln λ");
+}
+
+#[test]
+fn a_file_is_replaced_only_if_that_is_allowed() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = file(folder.path(), "net.safetensors", b"mine");
+    let emulator = Emulator::from_layers(layers()).unwrap();
+    let refused = emulator.write(&path, WriteOptions::default()).unwrap_err();
+    assert!(matches!(refused, Error::OutputExists { .. }), "{refused}");
+    assert_eq!(std::fs::read(&path).unwrap(), b"mine");
+    emulator.write(&path, WriteOptions::default().overwrite(true)).unwrap();
+    assert_eq!(Emulator::open(&path).unwrap(), emulator);
+    assert_eq!(std::fs::read_dir(folder.path()).unwrap().count(), 1);
+}
+
+/// What the format cannot hold is refused, and nothing is written.
+#[test]
+fn an_assumed_activation_and_a_network_per_pixel_are_not_written() {
+    let folder = tempfile::tempdir().unwrap();
+    let out = folder.path().join("out.safetensors");
+    let assumed = Emulator::open(file(folder.path(), "payne.npz", &npz(&payne(f32s), false))).unwrap();
+    let arrays = [
+        ("w_array_0", f32s(&[2, 3, 2], &ramp(12))),
+        ("w_array_1", f32s(&[2, 3], &ramp(6))),
+        ("b_array_0", f32s(&[2, 3], &ramp(6))),
+        ("b_array_1", f32s(&[2], &ramp(2))),
+        ("x_min", f64s(&[2], &[0.0, 0.0])),
+        ("x_max", f64s(&[2], &[1.0, 1.0])),
+    ];
+    let per_pixel = Emulator::open(file(folder.path(), "pixel.npz", &npz(&arrays, false))).unwrap();
+    for (emulator, cause) in [(assumed, "name the activation"), (per_pixel, "a network per pixel")] {
+        let refused = emulator.write(&out, WriteOptions::default()).unwrap_err();
+        assert!(matches!(refused, Error::Write { .. }) && refused.to_string().contains(cause), "{refused}");
+        assert!(!out.exists());
+    }
+}
