@@ -17,16 +17,16 @@ pub enum Error {
     #[error("{}: {}{message}", path.display(), offset.map(|o| format!("at byte {o}: ")).unwrap_or_default())]
     Format { path: PathBuf, offset: Option<u64>, message: String },
     /// A header claims, or a compressed entry holds, more than the file can or popfit reads.
-    #[error("{}: TooLarge: {message}", path.display())]
+    #[error("{}: {message}", path.display())]
     TooLarge { path: PathBuf, message: String },
     /// Arrays that belong together have different lengths.
-    #[error("{what}: ShapeMismatch: {message}")]
+    #[error("{what}: {message}")]
     ShapeMismatch { what: String, message: String },
     /// A wavelength grid is unsorted, repeated or not finite.
-    #[error("{what}: BadWavelength at index {index}: {message}")]
+    #[error("{what}: wavelength {index} (counted from 0): {message}")]
     BadWavelength { what: String, index: usize, message: String },
     /// The model and the data share no wavelength.
-    #[error("{what}: NoOverlap: {}", coverage(*data, *model, *range))]
+    #[error("{what}: data and model share no wavelength: {}", coverage(*data, *model, *range))]
     NoOverlap {
         what: String,
         /// Å: first and last wavelength of the data, and of the emulator.
@@ -36,7 +36,7 @@ pub enum Error {
         range: Option<(f64, f64)>,
     },
     /// A bound is NaN, or the lower one is above the upper one.
-    #[error("BadBounds: {parameter}: {lower} to {upper} is no interval of finite numbers")]
+    #[error("{parameter}: {lower} to {upper} is no interval; give two finite numbers, the lower one first")]
     BadBounds { parameter: String, lower: f64, upper: f64 },
     /// A model (file or builder) that makes no sense.
     #[error("model: {0}")]
@@ -63,26 +63,26 @@ pub enum Error {
     #[error("{file}, row {row}, id {id}: {cause}")]
     BadSpectrum { file: String, row: u64, id: String, cause: String },
     /// No adapter matches.
-    #[error("NoAdapter: {0}")]
+    #[error("no GPU to use: {0}")]
     NoAdapter(String),
     /// The device failed.
     #[error("device {device}: {message}")]
     Device { device: String, message: String },
     /// The device was lost, or did not answer in time.
-    #[error("DeviceLost: device {device}: {message}")]
+    #[error("device {device} was lost, or did not answer in time: {message}")]
     DeviceLost { device: String, message: String },
     /// The device computes what cannot be.
-    #[error("DeviceUntrusted: device {device}: {message}")]
+    #[error("device {device} gave a result that a check contradicts, so its results are not used: {message}")]
     DeviceUntrusted { device: String, message: String },
     /// The device has too little memory for even the smallest population.
-    #[error("OutOfMemory: device {device}: {message}")]
+    #[error("device {device} has too little memory: {message}")]
     OutOfMemory { device: String, message: String },
     /// Another run writes the same output.
-    #[error("{}: OutputLocked: another run writes it", path.display())]
+    #[error("{}: another run is writing this file; wait until it has ended, or choose another name", path.display())]
     OutputLocked { path: PathBuf },
     /// A file has the name of an output that must not overwrite it.
     #[error(
-        "{}: OutputExists: a file of this name exists. Choose another name, or allow popfit to replace it (--overwrite, \
+        "{}: this file exists already. Choose another name, or allow popfit to replace it (--overwrite, \
          or WriteOptions::overwrite in Rust)",
         path.display()
     )]

@@ -124,6 +124,20 @@ fn an_arm_that_a_file_lacks_drops_out() {
         let shown = both.model_spectrum(&alone, &fits.rows[0]).unwrap();
         assert!(shown[0].unmasked > 0 && shown[1].model.is_empty() && shown[1].chi2.to_bits() == 0);
     }
+    // an arm is not dropped because of a typing error
+    let mut misspelt = spectra.clone();
+    misspelt.arms[1].name = "R".into();
+    for error in [
+        fitter(model(&["b", "r"]), &popfit::Device::cpu()).check_spectra([&misspelt]).unwrap_err(),
+        fitter(model(&["b", "r"]), &popfit::Device::cpu()).fit(&misspelt).unwrap_err(),
+    ] {
+        assert!(
+            error.to_string().contains("it has no arm \"r\", but an arm \"R\" that the model does not use"),
+            "{error}"
+        );
+    }
+    misspelt.arms[1].name = "z".into();
+    assert!(fitter(model(&["b", "r"]), &popfit::Device::cpu()).fit(&misspelt).is_ok());
     spectra.arms.iter_mut().for_each(|arm| arm.name.push('x'));
     let error = fitter(model(&["b", "r"]), &popfit::Device::cpu()).fit(&spectra).unwrap_err();
     assert!(error.to_string().contains("there are arms: bx, rx"), "{error}");

@@ -86,7 +86,7 @@ fn bounds_and_starts_of_a_model() {
         let error = build(LabelSettings { bounds: Some(bounds), ..LabelSettings::default() }).unwrap_err();
         assert!(matches!(&error, Error::BadBounds { parameter, .. } if parameter == "a"), "{error}");
     }
-    for (start, cause) in [(11.0, "StartOutOfBounds"), (f64::NAN, "BadStart")] {
+    for (start, cause) in [(11.0, "outside its bounds"), (f64::NAN, "no finite number")] {
         let error = build(LabelSettings { start: Some(start), ..LabelSettings::default() }).unwrap_err().to_string();
         assert!(error.contains(cause) && error.contains('a') && error.contains("starts at"), "{error}");
     }

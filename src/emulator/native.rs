@@ -89,7 +89,7 @@ impl Tensors {
             return Err(at(0, format!("neither NPZ nor safetensors: a header of {length} bytes in a file of {size}")));
         }
         if length > MAX_HEADER {
-            let message = format!("a header of {length} bytes, more than {MAX_HEADER}");
+            let message = format!("its header has {length} bytes, more than the {MAX_HEADER} that popfit reads");
             return Err(Error::TooLarge { path: path.to_path_buf(), message });
         }
         let mut header = vec![0; length as usize];

@@ -12,6 +12,7 @@ use crate::model::{
 use crate::solver::Batch;
 use crate::solver::recording::{Scope, Values};
 use crate::spectra::{ArmSpectra, Resolution, Spectra, Wavelength};
+use crate::suggest::nearest;
 
 /// Pixels of an arm that is not there.
 const ABSENT: usize = 32;
@@ -22,6 +23,7 @@ pub fn matched<'s>(model: &SpectralModel, spectra: &'s Spectra) -> Result<Vec<Co
     if found.iter().all(Option::is_none) {
         return Err(none_matches(model, spectra));
     }
+    refuse_misspelt(model, spectra)?;
     let pairs = model.arms.iter().zip(found);
     pairs
         .map(|(arm, data)| data.map_or_else(|| absent(arm, spectra), |data| with_resolution(arm, data, spectra)))
@@ -40,6 +42,23 @@ fn find<'s>(model: &SpectralModel, spectra: &'s Spectra, arm: &ModelArm) -> Opti
         ([_], [only]) if only.name.is_empty() || arm.name.is_empty() => Some(only),
         (_, all) => all.iter().find(|data| data.name == arm.name),
     }
+}
+
+/// Refuses an arm of the file that the model does not use if its name is like that of an arm of the model that the file lacks: the
+/// spectra would be fitted without that arm because of a typing error.
+fn refuse_misspelt(model: &SpectralModel, spectra: &Spectra) -> Result<()> {
+    let is_used = |data: &&ArmSpectra| model.arms.iter().any(|arm| arm.name == data.name);
+    let unused = spectra.arms.iter().filter(|data| !is_used(data)).map(|data| data.name.as_str());
+    for name in missing(model, spectra) {
+        if let Some(near) = nearest(name, unused.clone()) {
+            let message = format!(
+                "it has no arm \"{name}\", but an arm \"{near}\" that the model does not use; rename one of them, or leave the arm \
+                 out (--arms)"
+            );
+            return Err(Error::ShapeMismatch { what: spectra.file.to_string(), message });
+        }
+    }
+    Ok(())
 }
 
 fn none_matches(model: &SpectralModel, spectra: &Spectra) -> Error {

@@ -118,7 +118,9 @@ impl Device {
     #[cfg(feature = "gpu")]
     fn every_gpu() -> Result<Device> {
         let mut all = crate::gpu::GpuDevice::every()?.into_iter().map(|gpu| Arc::new(gpu) as Arc<dyn solver::Device>);
-        let inner = all.next().ok_or_else(|| Error::NoAdapter("no GPU at all".into()))?;
+        let inner = all.next().ok_or_else(|| {
+            Error::NoAdapter("there is no adapter at all; is a driver installed? --device cpu needs none".into())
+        })?;
         Ok(Device { inner, others: all.collect(), is_chosen: true })
     }
 

@@ -79,7 +79,7 @@ fn enumerate() -> Vec<wgpu::Adapter> {
 pub(super) fn again(info: &wgpu::AdapterInfo) -> Result<wgpu::Adapter> {
     let key = |i: &wgpu::AdapterInfo| (i.name.clone(), i.backend, i.vendor, i.device, i.device_pci_bus_id.clone());
     let found = enumerate().into_iter().find(|adapter| key(&adapter.get_info()) == key(info));
-    found.ok_or_else(|| Error::NoAdapter(format!("{} is there no more", info.name)))
+    found.ok_or_else(|| Error::NoAdapter(format!("{} is no longer there", info.name)))
 }
 
 fn describe(index: usize, adapter: &wgpu::Adapter) -> AdapterDescription {
@@ -142,14 +142,18 @@ pub(super) fn choose(choice: Choice) -> Result<wgpu::Adapter> {
         Some(i) => Ok(all.swap_remove(i)),
         None => {
             let names: Vec<String> = all.iter().map(|a| a.get_info().name).collect();
-            let there = if names.is_empty() { "no adapter at all".to_owned() } else { names.join(", ") };
+            let there = if names.is_empty() {
+                "no adapter at all; is a Vulkan, Metal or DirectX 12 driver installed?".to_owned()
+            } else {
+                names.join(", ")
+            };
             let wanted = match choice {
-                Choice::Best => "no GPU".to_owned(),
+                Choice::Best => "no adapter".to_owned(),
                 Choice::Hardware => "no discrete or integrated GPU".to_owned(),
                 Choice::Index(index) => format!("no adapter {index}"),
                 Choice::Name(part) => format!("no adapter named {part}"),
             };
-            Err(Error::NoAdapter(format!("{wanted}; there is {there}")))
+            Err(Error::NoAdapter(format!("{wanted}; there is {there}. --device cpu needs none")))
         }
     }
 }

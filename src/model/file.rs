@@ -199,11 +199,27 @@ impl ModelFile {
         [self.path.clone()].into_iter().chain(arms).collect()
     }
 
+    /// Adds to the error of a file that cannot be read which key of the model file names it.
+    fn of_arm(&self, error: Error, entry: &ArmEntry, key: &str) -> Error {
+        match error {
+            Error::Io { path, source } => {
+                let (arm, model) = (&entry.name, self.path.display());
+                let message = format!(
+                    "{source}; arm \"{arm}\" of {model} names this file as its `{key}` (a path is relative to the model file)"
+                );
+                Error::Io { path, source: std::io::Error::new(source.kind(), message) }
+            }
+            other => other,
+        }
+    }
+
     fn open_arm(&self, entry: &ArmEntry) -> Result<Arm> {
         let folder = self.path.parent().unwrap_or(Path::new(""));
-        let mut emulator = Emulator::open(folder.join(&entry.emulator))?;
+        let mut emulator =
+            Emulator::open(folder.join(&entry.emulator)).map_err(|error| self.of_arm(error, entry, "emulator"))?;
         if let Some(path) = &entry.wavelength {
-            emulator = emulator.with_wavelength(emulator::read_wavelength(folder.join(path))?)?;
+            let grid = emulator::read_wavelength(folder.join(path));
+            emulator = emulator.with_wavelength(grid.map_err(|error| self.of_arm(error, entry, "wavelength"))?)?;
         }
         if let Some(names) = &entry.labels {
             emulator = emulator.with_label_names(names)?;
@@ -353,7 +369,7 @@ fn label_settings(section: &Section<'_>) -> Result<LabelSettings> {
 fn known_of(section: &Section<'_>) -> Result<LabelSettings> {
     let mut settings = LabelSettings::default();
     let bad_start = |error| match error {
-        Error::Model(message) => Error::Model(format!("BadStart: {message}")),
+        Error::Model(message) => Error::Model(message),
         other => other,
     };
     if let Some(start) = section.setting("start").map_err(bad_start)? {

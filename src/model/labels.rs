@@ -64,9 +64,11 @@ impl Labels<'_> {
     ) -> Result<ModelParameter> {
         let name = &solver.name;
         match settings.start {
-            Some(x) if !x.is_finite() => return Err(Error::Model(format!("BadStart: {name} starts at {x}"))),
+            Some(x) if !x.is_finite() => {
+                return Err(Error::Model(format!("{name} starts at {x}, which is no finite number")));
+            }
             Some(x) if (x < lower || x > upper) && !self.clip_starts => {
-                let message = format!("StartOutOfBounds: {name} starts at {x}, its bounds are {lower} to {upper}");
+                let message = format!("{name} starts at {x}, outside its bounds {lower} to {upper}");
                 return Err(Error::Model(message));
             }
             _ => {}

@@ -50,7 +50,10 @@ impl Archive {
         let file_length = file.length().map_err(Error::io(path))?;
         let claimed = claimed_entries(&mut file, file_length).map_err(Error::io(path))?;
         if claimed > MAX_ENTRIES {
-            return Err(too_large(path, format!("{claimed} entries, more than {MAX_ENTRIES}")));
+            return Err(too_large(
+                path,
+                format!("it has {claimed} entries, more than the {MAX_ENTRIES} that popfit reads"),
+            ));
         }
         let mut zip = ZipArchive::new(BufReader::new(file)).map_err(fault(path))?;
         zip.validate_header_consistency().map_err(fault(path))?;

@@ -42,7 +42,10 @@ impl NpzReader {
         let mut archive = Archive::open(path)?;
         let count = archive.keys().len();
         if count > MOST_ARRAYS {
-            return Err(too_large(path, format!("{count} arrays, more than {MOST_ARRAYS}")));
+            return Err(too_large(
+                path,
+                format!("it has {count} arrays, more than the {MOST_ARRAYS} that popfit reads"),
+            ));
         }
         // shared grids are taken from it, what is left is each batch's
         let (mut arms, mut most) = (Vec::new(), most_bytes(archive.file_length()));

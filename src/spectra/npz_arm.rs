@@ -82,8 +82,9 @@ impl Arm {
 
     /// The next rows.
     pub(super) fn batch(&mut self, rows: usize, path: &Path) -> Result<ArmSpectra> {
-        let elements =
-            rows.checked_mul(self.pixels).ok_or_else(|| too_large(path, format!("{rows} spectra at once")))?;
+        let elements = rows.checked_mul(self.pixels).ok_or_else(|| {
+            too_large(path, format!("{rows} spectra at once do not fit memory; read smaller batches"))
+        })?;
         let read = |stream: &mut Stream, spare: Vec<f64>| -> Result<Vec<f64>> {
             let mut values = room(spare, elements, path)?;
             stream.take(elements, |dtype, bytes| dtype.numbers(bytes, &mut values))?;
@@ -229,7 +230,9 @@ fn resolution(archive: &mut Archive, key: &str, [length, pixels]: [usize; 2]) ->
 
 /// The matrices of the next spectra, whose flux has `elements` elements.
 fn matrices(stream: &mut Stream, diagonals: usize, elements: usize, path: &Path) -> Result<Resolution> {
-    let count = elements.checked_mul(diagonals).ok_or_else(|| too_large(path, format!("{elements} pixels at once")))?;
+    let count = elements
+        .checked_mul(diagonals)
+        .ok_or_else(|| too_large(path, format!("{elements} pixels at once do not fit memory; read smaller batches")))?;
     let mut values = reserve(count, path)?;
     let mut wide = Vec::new();
     stream.take(count, |dtype, bytes| {
@@ -278,8 +281,12 @@ fn grid(archive: &mut Archive, key: &str, [length, pixels]: [usize; 2], how: Wav
     let array = archive.read(key, budget, |x| if in_air { air::to_vacuum(x) } else { x })?;
     // it is copied once, to be shared
     let bytes = array.values.len() as u64 * size_of::<f64>() as u64;
-    *budget =
-        budget.checked_sub(bytes).ok_or_else(|| too_large(archive.path(), format!("`{key}` holds {bytes} bytes")))?;
+    *budget = budget.checked_sub(bytes).ok_or_else(|| {
+        too_large(
+            archive.path(),
+            format!("`{key}` holds {bytes} bytes, more than this file should (is it a zip bomb?)"),
+        )
+    })?;
     check_grid(&array.values, &format!("{what}: {key}"))?;
     Ok(Grid::Shared(array.values.into()))
 }

@@ -293,7 +293,7 @@ def main(arguments=None):
         setup = options.setup or only_setup(options.folder)
         out = options.output or Path(f"{setup}.safetensors")
         if out.exists() and not options.overwrite:
-            raise Refused(f"{out}: OutputExists: a file of this name exists. Choose another with -o, or give --overwrite")
+            raise Refused(f"{out}: this file exists already. Choose another name with -o, or give --overwrite")
         tensors, description = convert(options.folder, setup)
     except Refused as error:
         print(f"import_rvspecfit: {error}", file=sys.stderr)

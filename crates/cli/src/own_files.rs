@@ -62,7 +62,7 @@ impl OwnFiles {
 fn not_ours(path: &Path) -> Failure {
     let path = path.display();
     Failure::usage(format!(
-        "{path}: OutputExists: popfit demo did not write this file, or it has changed since. Choose another folder with \
+        "{path}: popfit demo did not write this file, or it has changed since. Choose another folder with \
          --out, or move the file away"
     ))
 }

@@ -54,7 +54,7 @@ impl Targets {
         }
         let existing = existing.display();
         Err(Failure::usage(format!(
-            "{existing}: OutputExists: there is nothing to resume, because no journal is beside {}: the run that wrote it \
+            "{existing}: there is nothing to resume, because no journal is beside {}: the run that wrote it \
              has ended. Give --overwrite to fit all spectra again, or choose another name",
             table.display()
         )))
@@ -64,7 +64,7 @@ impl Targets {
     pub fn claim(&self, journal: &mut Journal, overwrite: bool) -> Result<(), Failure> {
         journal.claim_outputs(&self.0, overwrite).map_err(|error| match error {
             Error::OutputExists { path } => Failure::usage(format!(
-                "{path}: OutputExists: this file is not of the interrupted run, or has changed since. Move it away, or give \
+                "{path}: this file is not of the interrupted run, or has changed since. Move it away, or give \
                  --overwrite to replace it",
                 path = path.display()
             )),

@@ -81,3 +81,16 @@ fn completions_and_manual_pages_are_written() {
         assert!(folder.path().join("pages").join(page).is_file(), "{page}");
     }
 }
+
+/// A network that is not there is named with its arm and the model file.
+#[test]
+fn a_missing_network_is_named_with_its_arm() {
+    let folder = tempfile::tempdir().unwrap();
+    succeed(folder.path(), &["init", "desi"]);
+    let refused = popfit(folder.path(), &["check", "model.toml"]);
+    let said = String::from_utf8_lossy(&refused.stderr);
+    assert_ne!(refused.status.code(), Some(0));
+    for words in ["desi_b.safetensors: ", "arm \"b\" of model.toml names this file as its `emulator`"] {
+        assert!(said.contains(words), "{words}: {said}");
+    }
+}

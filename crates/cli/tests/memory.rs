@@ -56,7 +56,9 @@ fn a_model_too_large_for_the_machine_is_out_of_memory() {
     let message = String::from_utf8_lossy(&output.stderr).into_owned();
     assert_eq!(output.status.code(), Some(2), "{message}");
     assert!(
-        message.contains("OutOfMemory: device cpu: a first guess from 512 templates of 2000000 pixels takes 13.4 GiB"),
+        message.contains(
+            "device cpu has too little memory: a first guess from 512 templates of 2000000 pixels takes 13.4 GiB"
+        ),
         "{message}"
     );
     // a start of one's own needs one template, and the fit has room

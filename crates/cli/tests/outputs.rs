@@ -85,7 +85,10 @@ fn a_file_that_exists_is_replaced_on_request_only() {
         let refused = place.run(&[command, more].concat());
         assert_eq!(refused.status.code(), Some(2), "{name}: {}", message(&refused));
         let said = message(&refused);
-        assert!(said.contains(&format!("{name}: OutputExists: ")) && said.contains("--overwrite"), "{name}: {said}");
+        assert!(
+            said.contains(&format!("{name}: this file exists already")) && said.contains("--overwrite"),
+            "{name}: {said}"
+        );
         assert!(refused.stdout.is_empty(), "{name}: before anything is read");
         assert_eq!(place.files(), before, "{name}");
         place.succeeds(&place.run(&[command, more, &["--overwrite"]].concat()));
@@ -100,7 +103,7 @@ fn names_are_looked_at_first() {
     file(place.0.path(), "out.csv", b"old");
     let output = place.run(&["fit", "no.toml", "no.npz", "-o", "out.csv"]);
     assert_eq!(output.status.code(), Some(2), "{}", message(&output));
-    assert!(message(&output).contains("out.csv: OutputExists"), "{}", message(&output));
+    assert!(message(&output).contains("out.csv: this file exists already"), "{}", message(&output));
     assert_eq!(place.files(), BTreeMap::from([("out.csv".to_string(), b"old".to_vec())]));
 }
 
@@ -112,7 +115,7 @@ fn a_finished_run_is_not_resumed() {
     let before = place.files();
     let again = place.fit(&["-o", "out.csv", "--resume"]);
     assert_eq!(again.status.code(), Some(2), "{}", message(&again));
-    for words in ["out.csv: OutputExists", "nothing to resume", "--overwrite"] {
+    for words in ["out.csv: there is nothing to resume", "--overwrite"] {
         assert!(message(&again).contains(words), "{words}: {}", message(&again));
     }
     assert_eq!(place.files(), before);
@@ -140,7 +143,10 @@ fn a_demo_replaces_what_a_demo_wrote() {
         let refused = demo();
         assert!(refused.status.code() == Some(2) && refused.stdout.is_empty(), "{name}: {}", message(&refused));
         let said = message(&refused);
-        assert!(said.contains(&format!("{name}: OutputExists")) && said.contains("--out"), "{name}: {said}");
+        assert!(
+            said.contains(&format!("{name}: popfit demo did not write this file")) && said.contains("--out"),
+            "{name}: {said}"
+        );
         assert_eq!(place.files(), before, "{name}");
         file(place.0.path(), name, &first[name]);
     }

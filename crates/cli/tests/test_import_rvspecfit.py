@@ -294,7 +294,7 @@ class Import(unittest.TestCase):
         make_library(self.folder)
         self.out.write_bytes(b"old")
         code, out, message = run(self.folder, "-o", self.out)
-        self.assertEqual((code, out, "OutputExists" in message, self.out.read_bytes()), (2, "", True, b"old"), message)
+        self.assertEqual((code, out, "this file exists already" in message, self.out.read_bytes()), (2, "", True, b"old"), message)
         self.assertEqual(run(self.folder, "-o", self.out, "--overwrite"), (0, str(self.out), ""))
         self.assertNotEqual(self.out.read_bytes(), b"old")
 

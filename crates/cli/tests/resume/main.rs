@@ -206,7 +206,7 @@ fn what_is_not_its_own_is_refused() {
     child.kill().unwrap();
     child.wait().unwrap();
     assert_eq!(second.status.code(), Some(2), "{}", message(&second));
-    assert!(message(&second).contains("out.csv: OutputLocked"), "{}", message(&second));
+    assert!(message(&second).contains("out.csv: another run is writing this file"), "{}", message(&second));
     let (path, _) = journal(&out);
     let before = std::fs::read(&path).unwrap();
     let refused = |more: &[&str], said: &[&str], journal: &[u8]| {
@@ -343,7 +343,7 @@ fn an_older_table_stays() {
     std::fs::write(&out, "old").unwrap();
     let refused = command(inputs.path(), &out, &[]).output().unwrap();
     assert_eq!(refused.status.code(), Some(2), "{}", message(&refused));
-    assert!(message(&refused).contains("out.csv: OutputExists"), "{}", message(&refused));
+    assert!(message(&refused).contains("out.csv: this file exists already"), "{}", message(&refused));
     assert_eq!(names(folder.path()), ["out.csv", "whole.csv"]);
     let end = |child: Child, said: &[&str]| {
         let output = child.wait_with_output().unwrap();

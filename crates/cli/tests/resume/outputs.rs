@@ -55,7 +55,11 @@ fn no_second_run_writes_what_one_is_writing() {
         first.kill().unwrap();
         first.wait().unwrap();
         assert_eq!(second.status.code(), Some(2), "{}", message(&second));
-        assert!(message(&second).contains(&format!("{locked}: OutputLocked")), "{}", message(&second));
+        assert!(
+            message(&second).contains(&format!("{locked}: another run is writing this file")),
+            "{}",
+            message(&second)
+        );
         assert_eq!(before, after, "it leaves nothing");
         // who was killed is in nobody's way
         let third = start(other, of_other).output().unwrap();
@@ -214,7 +218,7 @@ fn another_files_name_is_not_taken_by_a_resumed_run() {
         std::fs::write(foreign, "foreign").unwrap();
         let refused = run(&out, &[&more[..], &["--resume"]].concat());
         assert_eq!(refused.status.code(), Some(2), "{}", message(&refused));
-        let said = format!("{}: OutputExists: this file is not of the interrupted run", foreign.display());
+        let said = format!("{}: this file is not of the interrupted run", foreign.display());
         assert!(message(&refused).contains(&said), "{}", message(&refused));
         assert_eq!(std::fs::read(foreign).unwrap(), b"foreign");
         assert!(journal(&out).1 > HEAD, "what was fitted is still kept");
