@@ -1,7 +1,7 @@
 //! `popfit init`: a commented model file to begin with.
 
 use std::fmt::Write;
-use std::path::{Path, PathBuf};
+use std::path::{Component, Path, PathBuf};
 
 use popfit::{Emulator, OutputFile};
 
@@ -113,6 +113,47 @@ marginalise = true
     [arm, "\n", velocity, "\n", SETTINGS].concat()
 }
 
+/// Returns the path by which the model file `output` names a file: relative if `path` is relative or beside the model file.
+fn as_seen_from(output: &Path, path: &Path) -> PathBuf {
+    let folder = output.parent().unwrap_or(Path::new(""));
+    let beside = Some(folder) == path.parent();
+    match (path.file_name(), normalised(folder), normalised(path)) {
+        (Some(name), ..) if beside => PathBuf::from(name),
+        (_, Some(from), Some(to)) if path.is_relative() => {
+            let relative = relative(&from, &to);
+            // a link on the way may lead elsewhere
+            let leads_there = std::fs::canonicalize(from.join(&relative)).ok() == std::fs::canonicalize(path).ok();
+            if leads_there { relative } else { to }
+        }
+        _ => path.to_path_buf(),
+    }
+}
+
+/// Returns the absolute path without `.` and `..`.
+fn normalised(path: &Path) -> Option<PathBuf> {
+    // an empty path is the working directory
+    let absolute = std::env::current_dir().ok()?.join(path);
+    let mut parts = PathBuf::new();
+    for part in absolute.components() {
+        match part {
+            Component::CurDir => {}
+            Component::ParentDir => drop(parts.pop()),
+            other => parts.push(other),
+        }
+    }
+    Some(parts)
+}
+
+/// Returns the path from one folder to another place, both absolute; the place itself if they have no folder in common.
+fn relative(from: &Path, to: &Path) -> PathBuf {
+    let common = from.components().zip(to.components()).take_while(|(a, b)| a == b).count();
+    if common == 0 {
+        return to.to_path_buf();
+    }
+    let up = from.components().skip(common).map(|_| Component::ParentDir);
+    up.chain(to.components().skip(common)).collect()
+}
+
 /// A model with this emulator, whose labels are listed with their training ranges.
 fn of_emulator(path: &Path, output: &Path) -> Result<String, Failure> {
     let known = ["desi", "sdss", "apogee"].join(", ");
@@ -120,13 +161,7 @@ fn of_emulator(path: &Path, output: &Path) -> Result<String, Failure> {
         return Err(Failure::usage(format!("{}: neither a survey ({known}) nor a file", path.display())));
     }
     let emulator = Emulator::open(path)?;
-    // relative to the model file, as far as that can be said
-    let beside = output.parent().is_some_and(|folder| Some(folder) == path.parent());
-    let shown = match path.file_name() {
-        Some(name) if beside => PathBuf::from(name),
-        _ => std::path::absolute(path).unwrap_or_else(|_| path.to_path_buf()),
-    };
-    let shown = toml::Value::String(shown.display().to_string());
+    let shown = toml::Value::String(as_seen_from(output, path).display().to_string());
     let mut text = format!("# A model with one emulator.\n\n[[arm]]\nname = \"b\"\nemulator = {shown}\n");
     if let (Some(first), Some(last)) = (emulator.wavelength().first(), emulator.wavelength().last()) {
         let _ = writeln!(text, "# range = [{first:.1}, {last:.1}]   # Å: use only a part of what the emulator covers");

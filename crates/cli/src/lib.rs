@@ -25,6 +25,7 @@ mod profile;
 mod progress;
 mod report;
 mod rows;
+mod schema;
 mod selection;
 mod signals;
 mod stdout;
@@ -58,6 +59,8 @@ enum Command {
     Demo(demo::Arguments),
     /// Write a commented model file to begin with
     Init(init::Arguments),
+    /// Print the JSON schema of model files, with which editors check and complete them
+    Schema(schema::Arguments),
     /// Fit spectra with a model and write one row for each
     #[command(after_help = FIT_EXAMPLES)]
     Fit(Box<fit::Arguments>),
@@ -186,6 +189,7 @@ fn dispatch(command: Command) -> Result<(), Failure> {
     match command {
         Command::Demo(arguments) => demo::run(&arguments),
         Command::Init(arguments) => init::run(&arguments),
+        Command::Schema(arguments) => schema::run(&arguments),
         Command::Completions(arguments) => completions::run(&arguments, Arguments::command()),
         Command::Man(arguments) => completions::write_man(&arguments, Arguments::command()),
         Command::Fit(arguments) => fit::run(&arguments),

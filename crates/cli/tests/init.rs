@@ -51,6 +51,38 @@ fn model_files_are_accepted() {
     is_accepted(&folder.path().join("models"), "model.toml");
 }
 
+/// What is relative stays relative, to the model file's folder; what is absolute stays absolute.
+#[test]
+fn paths_of_networks_stay_relative() {
+    let folder = tempfile::tempdir().unwrap();
+    let at = |name: &str| folder.path().join(name);
+    for name in ["nets/blue", "models"] {
+        std::fs::create_dir_all(at(name)).unwrap();
+    }
+    let emulator = Path::new(env!("CARGO_MANIFEST_DIR")).join("data/emulator.safetensors");
+    for name in ["b.safetensors", "nets/b.safetensors", "nets/blue/b.safetensors"] {
+        std::fs::copy(&emulator, at(name)).unwrap();
+    }
+    let absolute = at("nets/b.safetensors").display().to_string();
+    let models = at("models/model.toml").display().to_string();
+    for (network, output, expected) in [
+        ("./b.safetensors", "model.toml", "b.safetensors"),
+        ("nets/b.safetensors", "./model.toml", "nets/b.safetensors"),
+        ("nets/b.safetensors", "nets/model.toml", "b.safetensors"),
+        ("./nets/b.safetensors", "models/model.toml", "../nets/b.safetensors"),
+        ("nets/blue/../b.safetensors", "nets/blue/model.toml", "../b.safetensors"),
+        ("b.safetensors", models.as_str(), "../b.safetensors"),
+        (absolute.as_str(), "models/model.toml", absolute.as_str()),
+    ] {
+        succeed(folder.path(), &["init", network, "-o", output, "--overwrite"]);
+        let text = std::fs::read_to_string(folder.path().join(output)).unwrap();
+        let line =
+            format!("emulator = {}\n", toml::Value::String(expected.replace('/', std::path::MAIN_SEPARATOR_STR)));
+        assert!(text.contains(&line), "{network} {output}: {text}");
+        succeed(folder.path(), &["check", output]);
+    }
+}
+
 #[test]
 fn no_file_is_replaced_unasked() {
     let folder = tempfile::tempdir().unwrap();
