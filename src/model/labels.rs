@@ -41,7 +41,10 @@ impl Labels<'_> {
         }
         check_bounds(&label.name, lower, upper)?;
         if label.transform == Transform::Log10 && lower <= 0.0 {
-            return Err(Error::BadBounds { parameter: label.name.clone(), lower, upper });
+            let name = &label.name;
+            return Err(Error::Model(format!(
+                "labels.{name}: its bounds are {lower} to {upper}, but the lower one must be positive, as the network takes its logarithm"
+            )));
         }
         let (origin, scale) = match label.transform {
             Transform::Identity => (label.mean, label.std),
