@@ -7,13 +7,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use popfit::{
     Closure, CurveFitter, CurveModel, Curves, Device, Error, Estimator, Formula, NelderMead, Status, check_jacobian,
 };
-
-/// The adapter, where there is one; `POPFIT_REQUIRE_GPU=1` asks for one.
-fn gpu() -> Option<Device> {
-    let gpu = "gpu".parse::<Device>().ok();
-    assert!(gpu.is_some() || std::env::var("POPFIT_REQUIRE_GPU").as_deref() != Ok("1"), "no adapter");
-    gpu
-}
+use popfit_testing::fits::gpu;
 
 fn root() -> Closure {
     Closure::new(&["x"], &["a", "b"], |x, p, y| {

@@ -1,13 +1,7 @@
 //! Formulas fitted to many curves, with every solver on both devices.
 
 use popfit::{CurveFit, CurveFitter, Curves, Device, Error, Formula, NelderMead, Solver, Status};
-
-/// The CPU, and an adapter where there is one; `POPFIT_REQUIRE_GPU=1` asks for one.
-fn devices() -> Vec<Device> {
-    let gpu = "gpu".parse::<Device>();
-    assert!(gpu.is_ok() || std::env::var("POPFIT_REQUIRE_GPU").as_deref() != Ok("1"), "no adapter");
-    std::iter::once(Device::cpu()).chain(gpu).collect()
-}
+use popfit_testing::fits::devices;
 
 const SIMPLEX: NelderMead = NelderMead { max_rounds: 4000, fatol: 1e-9, size: 0.5, max_restarts: 10 };
 

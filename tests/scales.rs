@@ -3,7 +3,7 @@
 use popfit::{
     CurveColumns, CurveFit, CurveFitter, CurveModel, Curves, Device, Formula, Model, NelderMead, Solver, Status,
 };
-use popfit_testing::fits::devices;
+use popfit_testing::fits::{devices, gpu};
 
 /// Where a fit ended.
 struct End {
@@ -319,10 +319,7 @@ fn data_beyond_f32_are_refined_by_the_host() {
 /// What f32 does not hold is for the host, or refused: a GPU alone would call its start a success. Columns end on the host anyway.
 #[test]
 fn offsets_that_f32_does_not_hold() {
-    let Ok(gpu) = "gpu".parse::<Device>() else {
-        assert!(std::env::var("POPFIT_REQUIRE_GPU").as_deref() != Ok("1"), "no adapter");
-        return;
-    };
+    let Some(gpu) = gpu() else { return };
     let formula = |text: &str| Formula::parse(text).unwrap();
     let points = |offset: f64| (0..40).map(|j| offset + f64::from(j) / 8.0).collect::<Vec<f64>>();
     let y = |offset: f64| {

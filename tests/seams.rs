@@ -125,9 +125,6 @@ fn a_decay_on_the_gpu() {
             let (outcomes, truths) = fit(&gpu, Precision::F32);
             check(&outcomes, &truths, 1e-3);
         }
-        Err(error) => {
-            assert!(std::env::var("POPFIT_REQUIRE_GPU").as_deref() != Ok("1"), "{error}");
-            println!("skipped: no adapter");
-        }
+        Err(error) => popfit_testing::required::skip(popfit_testing::required::Need::Gpu, error),
     }
 }

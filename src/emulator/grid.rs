@@ -84,7 +84,7 @@ impl GridSegment {
         let (origin, step) = (log[0], (log[pixels - 1] - log[0]) / (pixels - 1) as f64);
         let deviation = |i: usize| ((log[i] - origin) / step - i as f64).abs();
         // a NaN is off the grid
-        match (0..pixels).find(|&i| !(deviation(i) <= TOLERANCE)) {
+        match (0..pixels).find(|&i| deviation(i).is_nan() || deviation(i) > TOLERANCE) {
             None => Ok(GridSegment { start, end: start + pixels, origin, step }),
             Some(i) => {
                 let message = format!(

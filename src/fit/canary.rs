@@ -355,10 +355,7 @@ mod tests {
                 check(LevenbergMarquardt::default(), gpu.clone());
                 check(NelderMead::default(), gpu);
             }
-            Err(error) => {
-                assert!(std::env::var("POPFIT_REQUIRE_GPU").as_deref() != Ok("1"), "{error}");
-                println!("skipped: no adapter");
-            }
+            Err(error) => popfit_testing::required::skip(popfit_testing::required::Need::Gpu, error),
         }
     }
 }

@@ -6,17 +6,12 @@ use super::adapter::{self, Choice};
 use super::context::{Context, Options};
 use super::{buffers, pipelines, readback, source};
 use crate::Result;
+use popfit_testing::required::{Need, skip};
 
 /// The adapter; `None`, with a line, where there is none and none is required.
 fn context() -> Option<Context> {
-    match adapter::choose(Choice::Best).and_then(|adapter| Context::open(adapter, Options::default())) {
-        Ok(context) => Some(context),
-        Err(e) if std::env::var_os("POPFIT_REQUIRE_GPU").is_some_and(|v| v == "1") => panic!("{e}"),
-        Err(e) => {
-            println!("skipped: no adapter: {e}");
-            None
-        }
-    }
+    let context = adapter::choose(Choice::Best).and_then(|adapter| Context::open(adapter, Options::default()));
+    context.map_err(|error| skip(Need::Gpu, error)).ok()
 }
 
 /// `expression` of x at every point.

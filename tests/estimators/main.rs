@@ -4,15 +4,9 @@ mod golden;
 
 use golden::*;
 use popfit::{CurveFit, CurveFitter, Curves, Device, Estimator, Formula, NelderMead, Status};
+use popfit_testing::fits::devices;
 
 const MODEL: &str = "a*exp(-k*x) + c";
-
-/// The CPU, and an adapter where there is one; `POPFIT_REQUIRE_GPU=1` asks for one.
-fn devices() -> Vec<Device> {
-    let gpu = "gpu".parse::<Device>();
-    assert!(gpu.is_ok() || std::env::var("POPFIT_REQUIRE_GPU").as_deref() != Ok("1"), "no adapter");
-    std::iter::once(Device::cpu()).chain(gpu).collect()
-}
 
 fn fitter(device: Device) -> CurveFitter {
     CurveFitter::new(Formula::parse(MODEL).unwrap(), device)

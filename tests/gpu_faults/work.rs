@@ -7,20 +7,14 @@ use popfit::{
 };
 
 use popfit_testing::fits::{bits, fitter};
+use popfit_testing::required::{Need, skip};
 use popfit_testing::tiny::{self, linear, spectra, wave};
 
 pub const SPECTRA: usize = 12;
 
-/// The best adapter. Without one a test says so and passes, unless `POPFIT_REQUIRE_GPU=1`.
+/// The best adapter. Without one a test is skipped, or fails where a GPU is [required](skip).
 pub fn gpu() -> Option<GpuDevice> {
-    match GpuDevice::best() {
-        Ok(device) => Some(device),
-        Err(error) if std::env::var("POPFIT_REQUIRE_GPU").as_deref() == Ok("1") => panic!("{error}"),
-        Err(_) => {
-            println!("skipped: no adapter");
-            None
-        }
-    }
+    GpuDevice::best().map_err(|error| skip(Need::Gpu, error)).ok()
 }
 
 pub fn setup(device: &Device, count: usize) -> (SpectralFitter, Spectra) {

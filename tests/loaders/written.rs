@@ -51,7 +51,7 @@ fn what_is_written_opens_to_the_same_network() {
     let emulator = Emulator::from_layers(layers()).unwrap();
     comes_back(&emulator);
     assert_eq!(round_trip(&emulator).hash(), emulator.hash());
-    comes_back(&Emulator::open(common::demo_emulator()).unwrap());
+    comes_back(&Emulator::open(popfit_testing::demo_emulator()).unwrap());
     let native = native(&DESCRIPTION.replace("ACT", "tanh"), |_| ());
     comes_back(&Emulator::open(file(folder.path(), "n.safetensors", &native)).unwrap());
     let payne = Emulator::open(file(folder.path(), "payne.npz", &npz(&payne(f32s), false))).unwrap();
@@ -90,8 +90,8 @@ fn senseless_arrays_are_refused_as_those_of_a_file_are() {
     refuse(|l| l.labels[1].name = "teff".into(), "label name `teff` is empty or repeated");
     refuse(|l| l.labels[0].min = 8000.0, "label teff: 8000 to 7000 is no training range");
     refuse(|l| l.layers[0].bias[1] = f32::NAN, "layer 0: bias: value 1 is not finite");
-    refuse(|l| drop(l.layers[0].bias.pop()), "layer 0 has 3 outputs, but its bias has 2 numbers");
-    refuse(|l| drop(l.layers[1].weight.pop()), "layer 1 has 23 weights: expected 24, for 8 outputs of 3 inputs");
+    refuse(|l| l.layers[0].bias.truncate(2), "layer 0 has 3 outputs, but its bias has 2 numbers");
+    refuse(|l| l.layers[1].weight.truncate(23), "layer 1 has 23 weights: expected 24, for 8 outputs of 3 inputs");
     refuse(|l| drop(l.layers.pop()), "`wavelength` has 8 values, but the network has 3 pixels");
     refuse(|l| l.activation = Activation::Identity, "identity is no activation of hidden layers");
     refuse(|l| l.output = Activation::Relu, "relu is no function of the output layer");

@@ -4,16 +4,10 @@
 mod problems;
 
 use popfit::{CurveFit, CurveFitter, Curves, Device, Error, NelderMead, Solver, check_jacobian};
+use popfit_testing::fits::devices;
 use problems::{Problem, problems};
 
 const SIMPLEX: NelderMead = NelderMead { max_rounds: 6000, fatol: 1e-12, size: 0.5, max_restarts: 10 };
-
-/// The CPU, and an adapter where there is one; `POPFIT_REQUIRE_GPU=1` asks for one.
-fn devices() -> Vec<Device> {
-    let gpu = "gpu".parse::<Device>();
-    assert!(gpu.is_ok() || std::env::var("POPFIT_REQUIRE_GPU").as_deref() != Ok("1"), "no adapter");
-    std::iter::once(Device::cpu()).chain(gpu).collect()
-}
 
 /// Largest difference from the truth, relative to its size (at least 0.1).
 fn distance(fit: &CurveFit, truth: &[f64]) -> f64 {

@@ -27,14 +27,7 @@ use popfit::low_level::solver::{Device, LevenbergMarquardt, Method, NelderMead, 
 const SIZES: [usize; 6] = [0, 1, 63, 64, 65, 130];
 
 fn gpu() -> Option<GpuDevice> {
-    match GpuDevice::best() {
-        Ok(device) => Some(device),
-        Err(e) if std::env::var_os("POPFIT_REQUIRE_GPU").is_some_and(|v| v == "1") => panic!("{e}"),
-        Err(e) => {
-            println!("skipped: no adapter: {e}");
-            None
-        }
-    }
+    GpuDevice::best().map_err(|error| popfit_testing::required::skip(popfit_testing::required::Need::Gpu, error)).ok()
 }
 
 fn inspect(device: &dyn Device, case: &Case, buffer: BufferId) -> Vec<f64> {

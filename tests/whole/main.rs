@@ -4,7 +4,8 @@ mod neighbours;
 mod problems;
 
 use popfit::{CurveFitter, Curves, Device, Estimator, Formula, Status};
-use problems::{Problem, Sequence, devices, images, problem};
+use popfit_testing::fits::devices;
+use problems::{Problem, Sequence, images, problem};
 
 /// Steps that stay in registers are those of fits with bounds, which take the general path: of 3, 4, 5 and 6 parameters.
 #[test]

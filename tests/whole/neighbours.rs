@@ -2,7 +2,8 @@
 
 use popfit::{CurveColumns, CurveFitter, Curves, Device, Estimator, Status};
 
-use super::problems::{Problem, devices, images};
+use super::problems::{Problem, images};
+use popfit_testing::fits::devices;
 
 #[test]
 fn a_fit_has_the_same_bits_in_any_order_and_batch() {

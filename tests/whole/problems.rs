@@ -1,14 +1,7 @@
 //! Problems whose fits are compared, and the devices that fit them.
 
-use popfit::{Device, Formula};
+use popfit::Formula;
 pub use popfit_testing::sequence::Sequence;
-
-/// The CPU, and an adapter where there is one; `POPFIT_REQUIRE_GPU=1` asks for one.
-pub fn devices() -> Vec<Device> {
-    let gpu = "gpu".parse::<Device>();
-    assert!(gpu.is_ok() || std::env::var("POPFIT_REQUIRE_GPU").as_deref() != Ok("1"), "no adapter");
-    std::iter::once(Device::cpu()).chain(gpu).collect()
-}
 
 /// Data of many curves: truths and starts within a tenth of `centre`.
 pub struct Problem {

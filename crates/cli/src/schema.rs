@@ -7,7 +7,7 @@ use popfit::OutputFile;
 use super::Failure;
 use super::stdout::line;
 
-const SCHEMA: &str = include_str!("../../docs/src/model.schema.json");
+const SCHEMA: &str = include_str!("../../../docs/src/model.schema.json");
 
 #[derive(clap::Args)]
 pub struct Arguments {

@@ -27,9 +27,10 @@ fn fit(drivers: &str, device: &str, files: usize, out: &Path) -> Output {
 #[test]
 fn two_adapters_share_a_run() {
     let Some(drivers) = drivers() else {
-        assert!(std::env::var("POPFIT_REQUIRE_CHROMIUM").as_deref() != Ok("1"), "no two software drivers");
-        println!("skipped: no two software drivers");
-        return;
+        return popfit_testing::required::skip(
+            popfit_testing::required::Need::Chromium,
+            "no two software drivers, lavapipe and Chromium's SwiftShader",
+        );
     };
     let folder = tempfile::tempdir().unwrap();
     let (several, alone) = (folder.path().join("all.parquet"), folder.path().join("cpu.parquet"));
@@ -51,5 +52,20 @@ fn two_adapters_share_a_run() {
         for ((x, y), error) in a.parameters.iter().zip(&b.parameters).zip(&b.errors) {
             assert!((x - y).abs() <= 0.02 * error, "{:?}: {x} on a GPU, {y} on the CPU, error {error}", a.id);
         }
+    }
+}
+
+#[test]
+fn what_is_missing_fails_where_it_is_required() {
+    for (variable, ci, expected) in [
+        (None, None, false),
+        (Some("1"), None, true),
+        (Some("0"), None, false),
+        (None, Some("true"), true),
+        (None, Some("false"), false),
+        (Some("0"), Some("true"), false),
+        (Some("1"), Some("true"), true),
+    ] {
+        assert_eq!(popfit_testing::required::is_required(variable, ci), expected, "{variable:?} {ci:?}");
     }
 }

@@ -1,18 +1,12 @@
 //! Devices, batches of spectra and comparisons of rows.
 
+use super::required::{Need, skip};
 use popfit::spectra::{ArmSpectra, Ids, Wavelength};
 use popfit::{Device, Error, FitRow, FitTable, LevenbergMarquardt, Spectra, SpectralFitter, SpectralModel, Status};
 
-/// The best adapter, software included. Without one a test says so and passes, unless `POPFIT_REQUIRE_GPU=1`.
+/// The best adapter, software included. Without one a test is skipped, or fails where a GPU is [required](skip).
 pub fn gpu() -> Option<Device> {
-    match "gpu".parse::<Device>() {
-        Ok(device) => Some(device),
-        Err(error) if std::env::var("POPFIT_REQUIRE_GPU").as_deref() == Ok("1") => panic!("{error}"),
-        Err(_) => {
-            println!("skipped: no adapter");
-            None
-        }
-    }
+    "gpu".parse::<Device>().map_err(|error| skip(Need::Gpu, error)).ok()
 }
 
 /// The CPU, and a GPU if there is one.

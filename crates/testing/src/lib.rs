@@ -5,6 +5,7 @@ pub mod fits_bytes;
 pub mod nist;
 pub mod noisy;
 pub mod random;
+pub mod required;
 pub mod sequence;
 pub mod synb;
 pub mod tiny;

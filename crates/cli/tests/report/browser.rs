@@ -4,6 +4,7 @@ use std::path::Path;
 use std::process::{Command, Output};
 
 use popfit::{FitRow, Id};
+use popfit_testing::required::{Need, skip};
 use serde_json::Value;
 
 use super::{demo_page, failed, row, table, table_page};
@@ -13,13 +14,7 @@ const WIDTHS: [u64; 2] = [1280, 390];
 /// Names under which a Chromium may be installed.
 const BROWSERS: [&str; 4] = ["chromium", "chromium-browser", "google-chrome", "google-chrome-stable"];
 
-/// Whether a test without a browser fails: in continuous integration, which sets `CI`, and with `POPFIT_REQUIRE_CHROMIUM=1`.
-fn is_required() -> bool {
-    let is_ci = std::env::var("CI").is_ok_and(|value| !["", "0", "false"].contains(&value.as_str()));
-    is_ci || std::env::var("POPFIT_REQUIRE_CHROMIUM").as_deref() == Ok("1")
-}
-
-/// Runs the first browser that is installed. `None` without any, and a line that says so; a panic if one is required.
+/// Runs the first browser that is installed. `None` without any, where none is [required](skip).
 fn run_browser(arguments: &[String]) -> Option<Output> {
     for browser in BROWSERS {
         match Command::new(browser).args(arguments).output() {
@@ -27,8 +22,7 @@ fn run_browser(arguments: &[String]) -> Option<Output> {
             output => return Some(output.unwrap()),
         }
     }
-    assert!(!is_required(), "no browser to open the page: install chromium");
-    println!("skipped: no chromium");
+    skip(Need::Chromium, "no browser to open the page: install chromium");
     None
 }
 

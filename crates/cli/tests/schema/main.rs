@@ -1,6 +1,5 @@
 //! The schema of the model file (`popfit schema`) says what the parser says: the same keys, and the same verdict on model files, sound
 //! ones and damaged ones.
-#![cfg(feature = "cli")]
 
 mod validator;
 
@@ -9,6 +8,7 @@ use std::path::Path;
 use std::process::Command;
 
 use popfit::ModelFile;
+use popfit_testing::{f64s, npz, root};
 use serde_json::Value;
 use tempfile::TempDir;
 use validator::{Schema, json};
@@ -75,10 +75,6 @@ line_spread = "none"
 "#,
 ];
 
-fn root() -> &'static Path {
-    Path::new(env!("CARGO_MANIFEST_DIR"))
-}
-
 fn schema() -> Schema {
     let printed = Command::new(env!("CARGO_BIN_EXE_popfit")).arg("schema").output().unwrap();
     assert!(printed.status.success());
@@ -92,16 +88,8 @@ fn folder() -> TempDir {
     let folder = tempfile::tempdir().unwrap();
     std::fs::copy(root().join("data/emulator.safetensors"), folder.path().join("emulator.safetensors")).unwrap();
     let network = popfit::Emulator::open(root().join("data/emulator.safetensors")).unwrap();
-    let bytes: Vec<u8> = network.wavelength().iter().flat_map(|x| x.to_le_bytes()).collect();
-    let header = format!("{{'descr': '<f8', 'fortran_order': False, 'shape': ({},), }}\n", network.wavelength().len());
-    let mut npy = b"\x93NUMPY\x01\x00".to_vec();
-    npy.extend((header.len() as u16).to_le_bytes());
-    npy.extend(header.as_bytes());
-    npy.extend(bytes);
-    let mut zip = zip::ZipWriter::new(std::fs::File::create(folder.path().join("wavelength.npz")).unwrap());
-    zip.start_file("wavelength.npy", zip::write::SimpleFileOptions::default()).unwrap();
-    std::io::Write::write_all(&mut zip, &npy).unwrap();
-    zip.finish().unwrap();
+    let wavelength = f64s(&[network.wavelength().len()], network.wavelength());
+    std::fs::write(folder.path().join("wavelength.npz"), npz(&[("wavelength", wavelength)], false)).unwrap();
     folder
 }
 
