@@ -40,13 +40,17 @@
 //!
 //! # Features
 //!
-//! - `gpu` (default): devices through wgpu. Without it there is [`Device::cpu`] alone.
-//! - `cli` (default): the command `popfit` and HTML reports (`popfit::report`).
-//! - `bench`: `popfit bench`, beside argmin and levenberg-marquardt.
-//! - `argmin`, which `bench` switches on: the bridge to argmin.
+//! All three are default features; a program that fits curves alone needs neither of the last two.
+//!
+//! - `gpu`: devices through wgpu. Without it there is [`Device::cpu`] alone.
+//! - `files`: spectra, networks and model files from disk (NPZ, FITS, safetensors, TOML), result tables in FITS and CSV, the HTML report.
+//! - `parquet`: result tables in Parquet; includes `files`.
+//!
+//! The command `popfit` is the crate `popfit-cli`. argmin's solvers run on popfit's devices through `popfit-argmin`.
 #![deny(unsafe_code)]
 #![cfg_attr(docsrs, feature(doc_cfg))]
 #![warn(missing_docs)]
+#![cfg_attr(not(feature = "files"), allow(dead_code, reason = "some helpers serve the readers and writers of files alone"))]
 // a panic is no answer to bad input
 #![cfg_attr(
     not(test),

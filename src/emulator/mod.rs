@@ -2,6 +2,8 @@
 
 mod check;
 mod description;
+#[cfg(feature = "files")]
+mod file;
 mod forward;
 mod grid;
 mod layers;
@@ -12,16 +14,12 @@ mod payne;
 mod unique;
 mod write;
 
-use std::io::Read;
-use std::path::Path;
-
 use sha2::{Digest, Sha256};
 
 use crate::error::{Error, Result};
-use crate::files;
-use crate::npz;
 pub use crate::solver::recording::{Activation, Transform};
-use crate::table::{OutputFile, WriteOptions};
+#[cfg(feature = "files")]
+pub use file::read_wavelength;
 pub use grid::{GridSegment, TemplateGrid};
 pub use layers::EmulatorLayers;
 
@@ -121,19 +119,6 @@ impl PartialEq for Emulator {
 }
 
 impl Emulator {
-    /// Reads a network: popfit's safetensors, or an NPZ of The Payne or binspec. The contents decide, not the name.
-    ///
-    /// # Errors
-    /// `Io`; `Format`, `TooLarge` or `BadWavelength` when the file is not a sound network.
-    pub fn open(path: impl AsRef<Path>) -> Result<Emulator> {
-        let path = path.as_ref();
-        let (start, hash) = fingerprint(path)?;
-        let mut emulator = if start == npz::MAGIC { payne::open(path)? } else { native::open(path)?.unchecked() };
-        emulator.check(|message| Error::format(path, message))?;
-        emulator.hash = hash;
-        Ok(emulator)
-    }
-
     /// Makes a network of arrays in memory, which are checked as those of a file are.
     ///
     /// The [hash](Emulator::hash) is that of the file that [`write`](Emulator::write) makes.
@@ -165,23 +150,6 @@ impl Emulator {
         emulator.check(fault)?;
         emulator.hash = hex(&Sha256::digest(write::bytes(&emulator).map_err(fault)?));
         Ok(emulator)
-    }
-
-    /// Writes the network in popfit's own format. [`open`](Emulator::open) reads an equal one.
-    ///
-    /// The file appears under its name only when it is whole. The format has no room for the options' metadata.
-    ///
-    /// # Errors
-    /// `OutputExists` when there is such a file and the options do not allow replacing it; `Write` for a network per pixel and for one
-    /// whose activation is [assumed](Emulator::assumes_activation); `Io`.
-    pub fn write(&self, path: impl AsRef<Path>, options: WriteOptions) -> Result<()> {
-        let path = path.as_ref();
-        let unwritable = |message| {
-            let message = format!("the network of {} cannot be written: {message}", self.source);
-            Error::Write { path: path.to_path_buf(), message }
-        };
-        let bytes = write::bytes(self).map_err(unwritable)?;
-        OutputFile::create(path, options.overwrite)?.write(bytes)
     }
 
     /// Gives a network that carries none its template grid, Å in vacuum.
@@ -274,39 +242,6 @@ impl Emulator {
     pub fn source(&self) -> &str {
         &self.source
     }
-}
-
-/// Reads a template grid, key `wavelength` of an NPZ file: Å, strictly increasing and uniform in ln λ, in one or several pieces.
-///
-/// # Errors
-/// `Io`, `Format`, `TooLarge`; `BadWavelength`.
-pub fn read_wavelength(path: impl AsRef<Path>) -> Result<Vec<f64>> {
-    let path = path.as_ref();
-    let mut archive = npz::Archive::open(path)?;
-    let mut budget = payne::budget(&archive);
-    let array = archive.read("wavelength", &mut budget, |x| x)?;
-    if array.shape.len() != 1 || array.values.is_empty() {
-        return Err(Error::format(path, format!("`wavelength` has the shape {:?}, not (pixels,)", array.shape)));
-    }
-    check::wavelength(&array.values, &path.display().to_string())?;
-    Ok(array.values)
-}
-
-/// The first four bytes and the SHA-256 of a file.
-fn fingerprint(path: &Path) -> Result<(Vec<u8>, String)> {
-    let mut file = files::open(path).map_err(Error::io(path))?;
-    let mut hasher = Sha256::new();
-    let (mut start, mut buffer) = (Vec::new(), vec![0; 1 << 16]);
-    loop {
-        let length = file.read(&mut buffer).map_err(Error::io(path))?;
-        if length == 0 {
-            break;
-        }
-        let read = buffer.get(..length).unwrap_or_default();
-        start.extend(read.iter().take(4 - start.len()));
-        hasher.update(read);
-    }
-    Ok((start, hex(&hasher.finalize())))
 }
 
 fn hex(bytes: &[u8]) -> String {

@@ -1,5 +1,5 @@
 //! The other crates' solvers on one problem of popfit's, each set up as its documentation says, with the tolerances of
-//! [`TOLERANCE`](super::bench::TOLERANCE).
+//! [`TOLERANCE`].
 
 use std::cell::Cell;
 
