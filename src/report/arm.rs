@@ -226,3 +226,45 @@ fn horizontal(axis: &Axis) -> String {
     };
     ticks.map(tick).collect()
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// An arm of 40 pixels around Hα with a model of this middle, and its continuum.
+    fn arm(model: f64, continuum: Option<f64>) -> ArmFit {
+        let pixels = 40;
+        ArmFit {
+            wavelength: (0..pixels).map(|j| 6545.0 + f64::from(j)).collect(),
+            flux: vec![model; pixels as usize],
+            error: vec![0.1; pixels as usize],
+            model: vec![model; pixels as usize],
+            continuum: continuum.map_or_else(Vec::new, |flux| vec![flux; pixels as usize]),
+            mask: vec![false; pixels as usize],
+            ..ArmFit::default()
+        }
+    }
+
+    #[test]
+    fn only_a_continuum_in_other_units_is_scaled() {
+        let near = Continuum::of(&arm(2.0, Some(2.5)));
+        assert_eq!((near.factor, near.flux[0]), (1.0, 2.5));
+        let far = Continuum::of(&arm(2.0, Some(4e-6)));
+        assert_eq!((far.factor, far.flux[0]), (5e5, 2.0));
+        assert!(html(&arm(2.0, Some(4e-6)), 0.0, Room::Whole).contains("</i>continuum × 500000<"));
+    }
+
+    #[test]
+    fn what_is_missing_is_not_in_the_legend() {
+        let whole = html(&arm(1.0, Some(1.0)), 0.0, Room::Whole);
+        for text in [">Hα</i>", "</i>continuum<", "</i>mean of 5 residuals<", "</i>model<"] {
+            assert!(whole.contains(text), "{text}: {whole}");
+        }
+        let without_continuum = html(&arm(1.0, None), 0.0, Room::Whole);
+        assert!(!without_continuum.contains("</i>continuum"), "{without_continuum}");
+        let without_fit = html(&arm(f64::NAN, None), f64::NAN, Room::Whole);
+        for text in ["Hα", "</i>model", "</i>mean", "NaN"] {
+            assert!(!without_fit.contains(text), "{text}: {without_fit}");
+        }
+    }
+}
