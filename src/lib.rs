@@ -50,7 +50,10 @@
 #![deny(unsafe_code)]
 #![cfg_attr(docsrs, feature(doc_cfg))]
 #![warn(missing_docs)]
-#![cfg_attr(not(feature = "files"), allow(dead_code, reason = "some helpers serve the readers and writers of files alone"))]
+#![cfg_attr(
+    not(feature = "files"),
+    allow(dead_code, reason = "some helpers serve the readers and writers of files alone")
+)]
 // a panic is no answer to bad input
 #![cfg_attr(
     not(test),
@@ -76,6 +79,7 @@ pub mod spectra;
 mod suggest;
 #[cfg(feature = "files")]
 mod table;
+mod words;
 
 #[cfg(feature = "gpu")]
 use low_level::gpu;
@@ -95,7 +99,7 @@ pub use formula::Formula;
 #[cfg(feature = "files")]
 pub use model::ModelFile;
 pub use model::{
-    Arm, Continuum, ContinuumKind, Interpolation, LabelColumns, LabelSettings, LineSpread, Nonfinite, SpectraSettings,
+    Arm, Continuum, ContinuumKind, Interpolation, LabelColumns, LabelSettings, LineSpread, NonFinite, SpectraSettings,
     SpectralModel, SpectralModelBuilder, VelocityScan,
 };
 pub use solver::recording::Precision;

@@ -3,7 +3,7 @@
 
 use popfit::spectra::Wavelength;
 use popfit::{
-    Continuum, Device, Emulator, Error, FitRow, FitTable, Flags, Nonfinite, Spectra, SpectraSettings, SpectralModel,
+    Continuum, Device, Emulator, Error, FitRow, FitTable, Flags, NonFinite, Spectra, SpectraSettings, SpectralModel,
     SpectralModelBuilder, Status,
 };
 use popfit_testing::fits::{devices, fitter, offset, pick, same_bits, sound, synb_spectra};
@@ -128,7 +128,7 @@ fn builder() -> SpectralModelBuilder {
 
 #[test]
 fn non_finite_flux_is_masked_on_request() {
-    let settings = SpectraSettings { nonfinite: Nonfinite::Mask, ..SpectraSettings::default() };
+    let settings = SpectraSettings { nonfinite: NonFinite::Mask, ..SpectraSettings::default() };
     let good = good();
     let fitter = fitter(builder().spectra(settings).build().unwrap(), &Device::cpu());
     let bad = fitter.fit(&spoiled(&good, 1, |flux, _| flux[50..53].fill(f64::NAN))).unwrap();

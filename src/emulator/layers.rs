@@ -128,3 +128,21 @@ impl Layer {
         self
     }
 }
+
+impl std::fmt::Display for Activation {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.pad(self.name())
+    }
+}
+
+impl std::str::FromStr for Activation {
+    type Err = crate::Error;
+
+    /// Reads the name of a hidden layer's activation.
+    fn from_str(name: &str) -> crate::Result<Activation> {
+        Activation::of_name(name).ok_or_else(|| {
+            let hint = crate::suggest::hint(name, Activation::NAMES.iter().map(|(known, _)| *known));
+            crate::Error::Usage(format!("`{name}` is no activation of hidden layers{hint}"))
+        })
+    }
+}

@@ -6,7 +6,7 @@ use std::path::{Path, PathBuf};
 
 use super::keys::{Document, Section, Setting};
 use super::{
-    Arm, Continuum, ContinuumKind, Interpolation, LabelColumns, LabelSettings, LineSpread, Nonfinite, SpectraSettings,
+    Arm, Continuum, ContinuumKind, Interpolation, LabelColumns, LabelSettings, LineSpread, NonFinite, SpectraSettings,
     SpectralModel, SpectralModelBuilder, VelocityScan,
 };
 use crate::emulator::{self, Activation, Emulator};
@@ -260,7 +260,6 @@ fn arm(section: &Section<'_>) -> Result<ArmEntry> {
     if range.is_some_and(|(low, high)| low <= 0.0 || low == high) {
         return Err(section.error("range", "must be two different positive wavelengths in Å"));
     }
-    let interpolation = [("cubic", Interpolation::Cubic), ("linear", Interpolation::Linear)];
     Ok(ArmEntry {
         name: section.required("name", section.text("name")?)?.to_string(),
         emulator: section.required("emulator", section.text("emulator")?)?.into(),
@@ -268,7 +267,7 @@ fn arm(section: &Section<'_>) -> Result<ArmEntry> {
         labels: section.texts("labels")?,
         activation: section.choice("activation", &Activation::NAMES)?,
         range,
-        interpolation: section.choice("interpolation", &interpolation)?.unwrap_or(Interpolation::Cubic),
+        interpolation: section.choice("interpolation", &Interpolation::NAMES)?.unwrap_or(Interpolation::Cubic),
         line_spread: line_spread(section)?,
         continuum: section.section("continuum")?.map(|section| continuum(&section, false)).transpose()?,
     })
@@ -291,8 +290,7 @@ fn line_spread(arm: &Section<'_>) -> Result<LineSpread> {
 
 fn continuum(section: &Section<'_>, whole_model: bool) -> Result<Continuum> {
     section.only(if whole_model { &["kind", "terms", "marginalise"] } else { &["kind", "terms"] })?;
-    let kinds = [("chebyshev", ContinuumKind::Chebyshev), ("rbf", ContinuumKind::Rbf), ("none", ContinuumKind::None)];
-    let kind = section.choice("kind", &kinds)?.unwrap_or(ContinuumKind::Chebyshev);
+    let kind = section.choice("kind", &ContinuumKind::NAMES)?.unwrap_or(ContinuumKind::Chebyshev);
     if kind == ContinuumKind::None {
         return match section.has("terms") {
             true => Err(section.error("terms", "has no meaning without a continuum")),
@@ -400,7 +398,7 @@ fn spectra(section: &Section<'_>) -> Result<SpectraSettings> {
     if error_floor < 0.0 {
         return Err(section.error("error_floor", "must not be negative"));
     }
-    let nonfinite = section.choice("nonfinite", &[("error", Nonfinite::Error), ("mask", Nonfinite::Mask)])?;
+    let nonfinite = section.choice("nonfinite", &NonFinite::NAMES)?;
     Ok(SpectraSettings { mask: section.intervals("mask")?, error_floor, nonfinite: nonfinite.unwrap_or_default() })
 }
 

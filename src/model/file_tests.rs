@@ -61,7 +61,7 @@ released_errors = true
     assert_eq!(arm.continuum, Some(Continuum::rbf(8)));
     assert_eq!((file.continuum, file.marginalise), (Some(Continuum::chebyshev(10)), true));
     assert_eq!(file.spectra.mask, [(4300.0, 4450.0), (5000.0, 5001.0)]);
-    assert_eq!((file.spectra.error_floor, file.spectra.nonfinite), (0.1, Nonfinite::Mask));
+    assert_eq!((file.spectra.error_floor, file.spectra.nonfinite), (0.1, NonFinite::Mask));
     assert_eq!((file.velocity, file.starts), (VelocityEntry::Range(-1500.0, 1500.0), Some(2)));
     assert_eq!(file.released_errors, Some(true));
     let teff = LabelSettings {

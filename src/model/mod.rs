@@ -32,7 +32,7 @@ pub(crate) use observe::ArmLayout;
 pub(crate) use prepare::{Prepared, PreparedArm, RawArm, prepare};
 pub(crate) use sampling::Sampling;
 pub use settings::{
-    Arm, Continuum, ContinuumKind, Interpolation, LabelColumns, LabelSettings, LineSpread, Nonfinite, SpectraSettings,
+    Arm, Continuum, ContinuumKind, Interpolation, LabelColumns, LabelSettings, LineSpread, NonFinite, SpectraSettings,
     VelocityScan,
 };
 use std::sync::Arc;

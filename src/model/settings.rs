@@ -2,11 +2,14 @@
 
 use std::sync::Arc;
 
+use serde::{Deserialize, Serialize};
+
 use crate::emulator::Emulator;
 pub use crate::solver::recording::Interpolation;
+use crate::words::named;
 
 /// A smooth multiplicative function, linear in its coefficients; solved for, never iterated on.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Continuum {
     /// Its basis.
     pub kind: ContinuumKind,
@@ -14,9 +17,9 @@ pub struct Continuum {
     pub terms: usize,
 }
 
-/// Which functions a continuum is made of.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, serde::Deserialize)]
-#[serde(rename_all = "lowercase")]
+/// Basis of a continuum.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[non_exhaustive]
 pub enum ContinuumKind {
     /// T_0 … of x, wavelength scaled to ±1 over the arm.
     Chebyshev,
@@ -25,6 +28,8 @@ pub enum ContinuumKind {
     /// The model's flux is the data's flux.
     None,
 }
+
+named!(ContinuumKind, "kind of continuum", ["chebyshev" => Chebyshev, "rbf" => Rbf, "none" => None]);
 
 impl ContinuumKind {
     /// How many terms there may be: no sums are made for more.
@@ -55,8 +60,10 @@ impl Continuum {
     }
 }
 
-/// What the spectrograph does to a line.
-#[derive(Clone, Copy, Debug, Default, PartialEq)]
+/// Line-spread function of the spectrograph, beyond what the emulator has in it.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+#[non_exhaustive]
 pub enum LineSpread {
     /// Nothing that the emulator does not do already.
     #[default]
@@ -154,16 +161,18 @@ pub struct LabelColumns {
     pub sigma: Option<String>,
 }
 
-/// What to do with pixels of ivar > 0 whose flux is not finite.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, serde::Deserialize)]
-#[serde(rename_all = "lowercase")]
-pub enum Nonfinite {
+/// Treatment of pixels of ivar > 0 whose flux is not finite.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum NonFinite {
     /// The spectrum gets status −1.
     #[default]
     Error,
     /// The pixel is masked and the row flagged.
     Mask,
 }
+
+named!(NonFinite, "treatment of pixels that are not finite", ["error" => Error, "mask" => Mask]);
 
 /// How spectra are read: masks and floors.
 #[derive(Clone, Debug, Default, PartialEq)]
@@ -173,11 +182,12 @@ pub struct SpectraSettings {
     /// Errors below this × their median are raised to it.
     pub error_floor: f64,
     /// What becomes of pixels that are not finite.
-    pub nonfinite: Nonfinite,
+    pub nonfinite: NonFinite,
 }
 
-/// What else moves while the velocity is scanned.
+/// Treatment of the other parameters while the velocity is scanned.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[non_exhaustive]
 pub enum VelocityScan {
     /// There is no scan.
     #[default]
@@ -188,8 +198,4 @@ pub enum VelocityScan {
     Refitted,
 }
 
-impl VelocityScan {
-    /// As in model files and on the command line.
-    pub const NAMES: [(&'static str, VelocityScan); 3] =
-        [("off", VelocityScan::Off), ("fixed", VelocityScan::Fixed), ("refitted", VelocityScan::Refitted)];
-}
+named!(VelocityScan, "scan of the velocity", ["off" => Off, "fixed" => Fixed, "refitted" => Refitted]);

@@ -5,7 +5,7 @@ use pulp::NullaryFnOnce;
 use super::fault::place;
 use super::prepare::RawArm;
 use super::sampling::Sampling;
-use super::{Cause, Fault, ModelArm, Nonfinite, SpectralModel};
+use super::{Cause, Fault, ModelArm, NonFinite, SpectralModel};
 
 /// Inverse variances of the pixels that count, 0 for the others (pixels).
 pub fn weights(
@@ -106,8 +106,8 @@ fn sifted_weights(
         }
         if !y.is_finite() {
             match model.spectra.nonfinite {
-                Nonfinite::Error => return fault(Cause::NonFiniteInput, j, format!("flux is {y}")),
-                Nonfinite::Mask => *nonfinite += 1,
+                NonFinite::Error => return fault(Cause::NonFiniteInput, j, format!("flux is {y}")),
+                NonFinite::Mask => *nonfinite += 1,
             }
             continue;
         }

@@ -75,15 +75,4 @@ pub enum Transform {
     Log10,
 }
 
-impl Transform {
-    /// All transforms, as emulator files call them.
-    pub const NAMES: [(&'static str, Transform); 2] = [("identity", Transform::Identity), ("log10", Transform::Log10)];
-
-    /// Returns the name that emulator files use.
-    pub fn name(self) -> &'static str {
-        match self {
-            Transform::Identity => "identity",
-            Transform::Log10 => "log10",
-        }
-    }
-}
+crate::words::named!(Transform, "transform", ["identity" => Identity, "log10" => Log10]);

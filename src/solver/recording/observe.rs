@@ -10,13 +10,15 @@ pub struct Segment {
     pub inverse_step: f64,
 }
 
-#[derive(Clone, Copy, Debug, PartialEq, Eq, serde::Deserialize, Default)]
-#[serde(rename_all = "lowercase")]
+/// Interpolation between the pixels of a template.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Default)]
 pub enum Interpolation {
     #[default]
     Cubic,
     Linear,
 }
+
+crate::words::named!(Interpolation, "interpolation", ["cubic" => Cubic, "linear" => Linear]);
 
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub enum Rotation {
