@@ -87,7 +87,7 @@ use low_level::gpu;
 use low_level::npz;
 use low_level::{cpu, faults, solver};
 
-pub use curve_model::{Closure, CurveModel, DerivativeCheck, Model, SplineAxis, check_jacobian};
+pub use curve_model::{Closure, Context, CurveModel, DerivativeCheck, Failure, Model, SplineAxis, check_jacobian};
 pub use emulator::Emulator;
 pub use error::{Error, InvalidSetting, Result};
 pub use fit::{

@@ -204,7 +204,8 @@ fn rows_are_counted_by_what_became_of_them() {
     let cancel = Arc::new(AtomicBool::new(false));
     let stop = cancel.clone();
     let progress = Box::new(move |done, _| stop.store(done > 0, Ordering::Relaxed));
-    let ([fits, recalled, interrupted], _) = run(&Control { progress: Some(progress), cancel, profile: true });
+    let ([fits, recalled, interrupted], _) =
+        run(&Control { progress: Some(progress), cancel, profile: true, ..Control::default() });
     assert!(recalled == 0 && fits + interrupted == SPECTRA as u64 && interrupted > 0, "{fits} {interrupted}");
     let ([rest, recalled, interrupted], hash) = run(&Control { profile: true, ..Control::default() });
     assert_eq!((rest, recalled, interrupted), (SPECTRA as u64 - fits, fits, 0));

@@ -2,16 +2,18 @@
 
 use std::sync::Arc;
 
-use super::model::Model;
+use super::model::{Context, Failure, Model};
 use super::{CurveModel, check_names};
 use crate::error::Result;
 
-/// x (predictors, n), parameters (P), what to fill.
-type Function = Arc<dyn Fn(&[f64], &[f64], &mut [f64]) + Send + Sync>;
+/// Context, x (predictors, n), parameters (P), what to fill.
+type Function = Arc<dyn Fn(&Context, &[f64], &[f64], &mut [f64]) -> Result<(), Failure> + Send + Sync>;
 
-/// Closures as a model, for the CPU.
+/// A model given by closures, for the CPU.
 ///
-/// Where the model has no value it writes NaN: a panic is no status, and passes through the fit.
+/// Where the model has no value it writes NaN: a step to there is rejected. A closure may also fail ([`try_new`](Self::try_new)), and it
+/// may panic. Either ends the fit that asked, and no other one, with [`Status::NotFinite`](crate::Status::NotFinite), and the fit's
+/// message has the error's text. (Rust's panic hook still prints the panic, and a program that aborts on panics is aborted.)
 ///
 /// ```
 /// use popfit::{Closure, CurveFitter, Curves, Device};
@@ -31,24 +33,69 @@ pub struct Closure {
     parameters: Vec<String>,
     values: Function,
     derivatives: Option<Function>,
+    is_cost: bool,
 }
 
 impl Closure {
-    /// A model by its values at all n points of a curve: x (predictors, n), parameters, values (n). NaN where it is not defined.
+    /// Makes a model of its values at all n points of a curve: x (predictors, n), parameters, values (n). NaN where it is not defined.
+    ///
+    /// # Errors
     /// [`Error::Usage`](crate::Error::Usage) when there is no name or one is there twice.
     pub fn new(
         predictors: &[&str],
         parameters: &[&str],
         values: impl Fn(&[f64], &[f64], &mut [f64]) + Send + Sync + 'static,
     ) -> Result<Closure> {
-        let owned = |names: &[&str]| names.iter().map(|name| (*name).to_owned()).collect::<Vec<_>>();
-        let (predictors, parameters) = (owned(predictors), owned(parameters));
-        check_names(&predictors, &parameters)?;
-        Ok(Closure { predictors, parameters, values: Arc::new(values), derivatives: None })
+        Closure::made(predictors, parameters, infallible(move |_, x, p, y| values(x, p, y)))
     }
 
-    /// Residuals r(θ) of which Σ r² is to be least, as scipy's `least_squares` has them: parameters, residuals (m). For
-    /// [`Curves::residuals`](crate::Curves::residuals).
+    /// Makes a model that may fail. Its first error ends the fit that asked for the values. Where a model is only not defined it writes
+    /// NaN instead, and the fit goes on from where it was.
+    ///
+    /// ```
+    /// use popfit::{Closure, CurveFitter, Curves, Device, Status};
+    ///
+    /// let root = Closure::try_new(&["x"], &["a", "k"], |x, p, y| {
+    ///     if p[1] < 0.0 {
+    ///         return Err(format!("k is {}", p[1]));
+    ///     }
+    ///     y.iter_mut().zip(x).for_each(|(y, x)| *y = p[0] * (p[1] * x).sqrt());
+    ///     Ok(())
+    /// })?;
+    /// let curves = Curves::on_common_grid(vec![1.0, 2.0, 3.0], vec![1.0, 2.0, 3.0], vec![1.0, -1.0]);
+    /// let fits = CurveFitter::new(root, Device::cpu()).fit(&curves)?;
+    /// assert_eq!((fits[0].status, &*fits[0].message), (Status::NotFinite, "the model failed: k is -1"));
+    /// # Ok::<(), popfit::Error>(())
+    /// ```
+    pub fn try_new<E: Into<Failure>>(
+        predictors: &[&str],
+        parameters: &[&str],
+        values: impl Fn(&[f64], &[f64], &mut [f64]) -> Result<(), E> + Send + Sync + 'static,
+    ) -> Result<Closure> {
+        Closure::made(predictors, parameters, Arc::new(move |_, x, p, y| values(x, p, y).map_err(Into::into)))
+    }
+
+    /// Makes a model that sees which curve it is evaluated for ([`Context`]), as one with data of its own needs it.
+    pub fn indexed(
+        predictors: &[&str],
+        parameters: &[&str],
+        values: impl Fn(&Context, &[f64], &[f64], &mut [f64]) + Send + Sync + 'static,
+    ) -> Result<Closure> {
+        Closure::made(predictors, parameters, infallible(values))
+    }
+
+    /// Makes a model that sees its curve, and may fail.
+    pub fn try_indexed<E: Into<Failure>>(
+        predictors: &[&str],
+        parameters: &[&str],
+        values: impl Fn(&Context, &[f64], &[f64], &mut [f64]) -> Result<(), E> + Send + Sync + 'static,
+    ) -> Result<Closure> {
+        Closure::made(predictors, parameters, fallible(values))
+    }
+
+    /// Makes a model of residuals r(θ) of which Σ r² is to be least, as scipy's `least_squares` has them: parameters, residuals (m). For
+    /// [`Curves::residuals`](crate::Curves::residuals). Residuals with data of their own, or that may fail, are an
+    /// [`indexed`](Self::indexed) or [`try_new`](Self::try_new) model of one predictor, whose x is not needed.
     pub fn residuals(
         parameters: &[&str],
         residuals: impl Fn(&[f64], &mut [f64]) + Send + Sync + 'static,
@@ -56,12 +103,91 @@ impl Closure {
         Closure::new(&["row"], parameters, move |_, p, r| residuals(p, r))
     }
 
-    /// Derivatives by every parameter at all points: x (predictors, n), parameters, derivatives (P, n). Without, differences are
-    /// taken.
+    /// Makes a scalar cost f(θ), which is minimised as it is: it is not squared, and may be negative. It needs
+    /// [`NelderMead`](crate::NelderMead), such as [`CurveFitter::NELDER_MEAD`](crate::CurveFitter::NELDER_MEAD), or an optimiser of argmin's
+    /// (feature `argmin`); Levenberg–Marquardt has no residuals to work with. [`Curves::residuals`](crate::Curves::residuals) of one row
+    /// has the starts. [`CurveFit::chi2`](crate::CurveFit::chi2) is the lowest cost, and errors are NaN.
+    ///
+    /// ```
+    /// use popfit::{Closure, CurveFitter, Curves, Device};
+    ///
+    /// let valley = Closure::cost(&["a", "b"], |p| (p[0] - 1.0).powi(2) + (p[1] + 2.0).powi(4) - 7.0)?;
+    /// let fitter = CurveFitter::new(valley, Device::cpu()).solver(CurveFitter::NELDER_MEAD);
+    /// let fit = &fitter.fit(&Curves::residuals(1, 2, vec![5.0, 5.0]))?[0];
+    /// assert!(fit.status.is_success() && (fit.chi2 + 7.0).abs() < 1e-9 && (fit.parameters[0] - 1.0).abs() < 1e-3);
+    /// # Ok::<(), popfit::Error>(())
+    /// ```
+    pub fn cost(parameters: &[&str], cost: impl Fn(&[f64]) -> f64 + Send + Sync + 'static) -> Result<Closure> {
+        Closure::indexed_cost(parameters, move |_, p| cost(p))
+    }
+
+    /// Makes a [`cost`](Self::cost) that sees which problem it is evaluated for.
+    pub fn indexed_cost(
+        parameters: &[&str],
+        cost: impl Fn(&Context, &[f64]) -> f64 + Send + Sync + 'static,
+    ) -> Result<Closure> {
+        let values = infallible(move |context, _, p, y: &mut [f64]| {
+            y.fill(0.0);
+            if let Some(first) = y.first_mut() {
+                *first = cost(context, p);
+            }
+        });
+        Ok(Closure { is_cost: true, ..Closure::made(&["row"], parameters, values)? })
+    }
+
+    /// Gives the derivatives by every parameter at all points: x (predictors, n), parameters, derivatives (P, n). Without them differences
+    /// are taken.
     #[must_use]
     pub fn derivatives(self, derivatives: impl Fn(&[f64], &[f64], &mut [f64]) + Send + Sync + 'static) -> Closure {
-        Closure { derivatives: Some(Arc::new(derivatives)), ..self }
+        self.indexed_derivatives(move |_, x, p, rows| derivatives(x, p, rows))
     }
+
+    /// Gives derivatives that may fail, as the values of [`try_new`](Self::try_new).
+    #[must_use]
+    pub fn try_derivatives<E: Into<Failure>>(
+        self,
+        derivatives: impl Fn(&[f64], &[f64], &mut [f64]) -> Result<(), E> + Send + Sync + 'static,
+    ) -> Closure {
+        self.try_indexed_derivatives(move |_, x, p, rows| derivatives(x, p, rows))
+    }
+
+    /// Gives derivatives that see their curve, as the values of [`indexed`](Self::indexed).
+    #[must_use]
+    pub fn indexed_derivatives(
+        self,
+        derivatives: impl Fn(&Context, &[f64], &[f64], &mut [f64]) + Send + Sync + 'static,
+    ) -> Closure {
+        Closure { derivatives: Some(infallible(derivatives)), ..self }
+    }
+
+    /// Gives derivatives that see their curve, and may fail.
+    #[must_use]
+    pub fn try_indexed_derivatives<E: Into<Failure>>(
+        self,
+        derivatives: impl Fn(&Context, &[f64], &[f64], &mut [f64]) -> Result<(), E> + Send + Sync + 'static,
+    ) -> Closure {
+        Closure { derivatives: Some(fallible(derivatives)), ..self }
+    }
+
+    fn made(predictors: &[&str], parameters: &[&str], values: Function) -> Result<Closure> {
+        let owned = |names: &[&str]| names.iter().map(|name| (*name).to_owned()).collect::<Vec<_>>();
+        let (predictors, parameters) = (owned(predictors), owned(parameters));
+        check_names(&predictors, &parameters)?;
+        Ok(Closure { predictors, parameters, values, derivatives: None, is_cost: false })
+    }
+}
+
+fn infallible(function: impl Fn(&Context, &[f64], &[f64], &mut [f64]) + Send + Sync + 'static) -> Function {
+    Arc::new(move |context, x, parameters, output| {
+        function(context, x, parameters, output);
+        Ok(())
+    })
+}
+
+fn fallible<E: Into<Failure>>(
+    function: impl Fn(&Context, &[f64], &[f64], &mut [f64]) -> Result<(), E> + Send + Sync + 'static,
+) -> Function {
+    Arc::new(move |context, x, parameters, output| function(context, x, parameters, output).map_err(Into::into))
 }
 
 impl Model for Closure {
@@ -74,21 +200,41 @@ impl Model for Closure {
     }
 
     fn values(&self, x: &[f64], parameters: &[f64], values: &mut [f64]) {
-        (self.values)(x, parameters, values);
+        if (self.values)(&Context::default(), x, parameters, values).is_err() {
+            values.fill(f64::NAN);
+        }
     }
 
     fn linearise(&self, x: &[f64], parameters: &[f64], rows: &mut [f64]) -> bool {
-        let Some(derivatives) = &self.derivatives else { return false };
+        self.try_linearise(&Context::default(), x, parameters, rows).unwrap_or_else(|_| {
+            rows.fill(f64::NAN);
+            true
+        })
+    }
+
+    fn try_values(&self, context: &Context, x: &[f64], parameters: &[f64], values: &mut [f64]) -> Result<(), Failure> {
+        (self.values)(context, x, parameters, values)
+    }
+
+    fn try_linearise(
+        &self,
+        context: &Context,
+        x: &[f64],
+        parameters: &[f64],
+        rows: &mut [f64],
+    ) -> Result<bool, Failure> {
+        let Some(derivatives) = &self.derivatives else { return Ok(false) };
         let (value, slopes) = rows.split_at_mut(rows.len() / (1 + parameters.len()));
-        (self.values)(x, parameters, value);
-        derivatives(x, parameters, slopes);
-        true
+        (self.values)(context, x, parameters, value)?;
+        derivatives(context, x, parameters, slopes)?;
+        Ok(true)
     }
 }
 
 impl From<Closure> for CurveModel {
     fn from(closure: Closure) -> CurveModel {
         let (predictors, parameters) = (closure.predictors.clone(), closure.parameters.clone());
-        CurveModel::of_rust("closure", predictors, parameters, Arc::new(closure))
+        let is_cost = closure.is_cost;
+        CurveModel { is_cost, ..CurveModel::of_rust("closure", predictors, parameters, Arc::new(closure)) }
     }
 }

@@ -1,7 +1,7 @@
 //! Derivatives by differences in f64.
 
-use super::model::Model;
-use crate::solver::recording::Limits;
+use super::model::{Context, Failure, Model};
+use crate::solver::recording::CustomInput;
 
 /// ε^⅓ of f64: truncation and rounding of a central difference are both about 1e-11 of the value.
 const STEP: f64 = 6e-6;
@@ -38,10 +38,16 @@ impl Stencil {
 
 /// Values and derivatives, (1 + P, n). The model is never asked outside the limits. Where it is not finite on one side of a
 /// parameter, the other side and the parameter itself make the difference.
-pub(super) fn linearise(model: &dyn Model, x: &[f64], parameters: &[f64], limits: Option<Limits>, rows: &mut [f64]) {
+pub(super) fn linearise(
+    model: &dyn Model,
+    context: &Context,
+    input: &CustomInput,
+    rows: &mut [f64],
+) -> Result<(), Failure> {
+    let CustomInput { x, parameters, limits, .. } = *input;
     let points = rows.len() / (1 + parameters.len());
     let (value, derivatives) = rows.split_at_mut(points);
-    model.values(x, parameters, value);
+    model.try_values(context, x, parameters, value)?;
     let (mut moved, mut at) = (parameters.to_vec(), [vec![0.0; points], vec![0.0; points]]);
     for (p, row) in derivatives.chunks_exact_mut(points.max(1)).enumerate() {
         let (scale, lower, upper) = match limits {
@@ -54,7 +60,7 @@ pub(super) fn linearise(model: &dyn Model, x: &[f64], parameters: &[f64], limits
         };
         for (offset, values) in offsets.iter().zip(&mut at) {
             moved[p] = (parameters[p] + offset).clamp(lower, upper);
-            model.values(x, &moved, values);
+            model.try_values(context, x, &moved, values)?;
         }
         moved[p] = parameters[p];
         for (j, slope) in row.iter_mut().enumerate() {
@@ -66,6 +72,7 @@ pub(super) fn linearise(model: &dyn Model, x: &[f64], parameters: &[f64], limits
             };
         }
     }
+    Ok(())
 }
 
 #[cfg(test)]

@@ -3,6 +3,7 @@
 mod check;
 mod closure;
 mod differences;
+mod failures;
 mod model;
 mod spline;
 #[cfg(feature = "gpu")]
@@ -14,12 +15,14 @@ use std::sync::atomic::AtomicBool;
 
 use crate::error::{Error, Result};
 use crate::formula::Formula;
-use crate::solver::recording::{CustomFunction, CustomInput};
+use crate::solver::recording::{CustomFunction, CustomInput, Member};
 
 pub(crate) use check::compare;
 pub use check::{DerivativeCheck, check_jacobian};
 pub use closure::Closure;
-pub use model::Model;
+pub(crate) use failures::Failures;
+use failures::guarded;
+pub use model::{Context, Failure, Model};
 pub use spline::SplineAxis;
 
 /// A model of curves, y = f(x; p). Cheap to clone.
@@ -36,6 +39,8 @@ pub struct CurveModel {
     differences: bool,
     /// Where a user gave it twice, in WGSL and in Rust: whether a GPU has found both alike.
     alike: Option<Arc<AtomicBool>>,
+    /// Its one value is a cost to be minimised as it is.
+    is_cost: bool,
 }
 
 /// What a GPU makes a model's rows from.
@@ -78,6 +83,7 @@ impl CurveModel {
             formula: None,
             differences: false,
             alike: None,
+            is_cost: false,
         }
     }
 
@@ -117,7 +123,19 @@ impl CurveModel {
 
     fn evaluate(&self, derivatives: bool, x: &[f64], parameters: &[f64]) -> Result<Vec<f64>> {
         self.points(x, parameters)?;
-        self.rows(derivatives, &CustomInput { x, parameters, limits: None }).ok_or_else(|| Error::Model(self.no_rust()))
+        let failures = Failures::default();
+        let input = CustomInput { x, parameters, limits: None, member: Member::default() };
+        let rows = self.rows(derivatives, &input, &failures).ok_or_else(|| Error::Model(self.no_rust()))?;
+        failures.text(0).map_or(Ok(rows), |text| Err(Error::Model(text)))
+    }
+
+    /// Returns values and the model's own derivatives, (1 + parameters, n).
+    fn own_rows(&self, x: &[f64], parameters: &[f64]) -> Result<Vec<f64>> {
+        let points = self.points(x, parameters)?;
+        let Some(rust) = &self.rust else { return self.no_slopes() };
+        let mut own = vec![f64::NAN; (1 + parameters.len()) * points];
+        let found = guarded(|| rust.try_linearise(&Context::default(), x, parameters, &mut own));
+        if found.map_err(Error::Model)? { Ok(own) } else { self.no_slopes() }
     }
 
     /// How many points `x` has. [`Error::ShapeMismatch`] when it, or `parameters`, has another length than the model's.
@@ -136,20 +154,22 @@ impl CurveModel {
     }
 
     /// Values and, with `derivatives`, those; `None` when there is nothing for the CPU.
-    pub(crate) fn rows(&self, derivatives: bool, input: &CustomInput) -> Option<Vec<f64>> {
+    pub(crate) fn rows(&self, derivatives: bool, input: &CustomInput, failures: &Failures) -> Option<Vec<f64>> {
         let model = self.rust.as_deref()?;
         let rows = if derivatives { 1 + self.parameters.len() } else { 1 };
         let mut output = vec![f64::NAN; rows * (input.x.len() / self.predictors.len())];
-        fill(model, self.differences, derivatives, input, &mut output);
+        Evaluation { model, differences: self.differences, derivatives, failures }.fill(input, &mut output);
         Some(output)
     }
 
-    /// What a [`Custom`](crate::solver::recording::Custom) stage runs.
-    pub(crate) fn code(&self, derivatives: bool) -> Code {
+    /// What a [`Custom`](crate::solver::recording::Custom) stage runs, and where it notes the model's failures.
+    pub(crate) fn code(&self, derivatives: bool, failures: Arc<Failures>) -> Code {
         let rust: CustomFunction = match self.rust.clone() {
             Some(model) => {
                 let differences = self.differences;
-                Arc::new(move |input, output| fill(&*model, differences, derivatives, input, output))
+                Arc::new(move |input, output| {
+                    Evaluation { model: &*model, differences, derivatives, failures: &failures }.fill(input, output);
+                })
             }
             // `device_fault` has refused the CPU; were it asked, the fits would say that the model is not finite
             None => Arc::new(|_, output| output.fill(f64::NAN)),
@@ -163,6 +183,16 @@ impl CurveModel {
             None => Default::default(),
         };
         Code { name: self.name.to_string(), wgsl, table, rust }
+    }
+
+    /// Tells whether its value is a cost to be minimised as it is.
+    pub(crate) fn is_cost(&self) -> bool {
+        self.is_cost
+    }
+
+    /// Tells whether it is a user's code, which may fail and may ask for its curve.
+    pub(crate) fn is_users_rust(&self) -> bool {
+        self.rust.is_some() && self.formula.is_none()
     }
 
     /// Whether there is no Rust, so that a GPU alone can evaluate it.
@@ -202,13 +232,36 @@ impl CurveModel {
     }
 }
 
-/// One curve's rows: the value, and with `derivatives` those by every parameter.
-fn fill(model: &dyn Model, differences: bool, derivatives: bool, input: &CustomInput, output: &mut [f64]) {
-    let CustomInput { x, parameters, limits } = *input;
-    if !derivatives {
-        model.values(x, parameters, output);
-    } else if differences || !model.linearise(x, parameters, output) {
-        differences::linearise(model, x, parameters, limits, output);
+/// A model in Rust, and what is asked of it.
+struct Evaluation<'a> {
+    model: &'a dyn Model,
+    differences: bool,
+    derivatives: bool,
+    failures: &'a Failures,
+}
+
+impl Evaluation<'_> {
+    /// Fills one curve's rows: the value, and with `derivatives` those by every parameter. NaN from a fit's first failure on.
+    fn fill(&self, input: &CustomInput, output: &mut [f64]) {
+        let fit = input.member.index;
+        if self.failures.text(fit).is_some() {
+            output.fill(f64::NAN);
+        } else if let Err(text) = guarded(|| self.rows(input, output)) {
+            output.fill(f64::NAN);
+            self.failures.add(fit, text);
+        }
+    }
+
+    fn rows(&self, input: &CustomInput, output: &mut [f64]) -> Result<(), Failure> {
+        let CustomInput { x, parameters, member, .. } = *input;
+        let context = Context { index: member.number };
+        if !self.derivatives {
+            return self.model.try_values(&context, x, parameters, output);
+        }
+        if self.differences || !self.model.try_linearise(&context, x, parameters, output)? {
+            differences::linearise(self.model, &context, input, output)?;
+        }
+        Ok(())
     }
 }
 

@@ -1,11 +1,25 @@
-//! What a model in Rust can do.
+//! Models in Rust.
+
+use std::error::Error;
 
 use crate::formula::Formula;
+
+/// The error of a model that cannot be evaluated.
+pub type Failure = Box<dyn Error + Send + Sync>;
+
+/// Circumstances in which a model is evaluated.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct Context {
+    /// Number of the curve among those that are fitted, from 0; 0 where a model is evaluated by itself.
+    pub index: usize,
+}
 
 /// A model of curves in Rust, y = f(x; p), evaluated at all points of a curve at once.
 ///
 /// Where the model is not defined it gives NaN: a step to there is rejected, and a fit that starts there ends as
-/// [`Status::NotFinite`](crate::Status::NotFinite).
+/// [`Status::NotFinite`](crate::Status::NotFinite). A model that panics, or returns an error from `try_values` or `try_linearise`, ends
+/// the fit that asked, and no other one.
 pub trait Model: Send + Sync {
     /// Names of the predictors; at least one.
     fn predictors(&self) -> Vec<String>;
@@ -20,6 +34,23 @@ pub trait Model: Send + Sync {
     /// differences are taken, central ones wherever the bounds leave room for them.
     fn linearise(&self, _x: &[f64], _parameters: &[f64], _rows: &mut [f64]) -> bool {
         false
+    }
+
+    /// [`values`](Self::values) of a model that may fail, or that asks which curve it is evaluated for. Fits call this one.
+    fn try_values(&self, _context: &Context, x: &[f64], parameters: &[f64], values: &mut [f64]) -> Result<(), Failure> {
+        self.values(x, parameters, values);
+        Ok(())
+    }
+
+    /// [`linearise`](Self::linearise) of such a model.
+    fn try_linearise(
+        &self,
+        _context: &Context,
+        x: &[f64],
+        parameters: &[f64],
+        rows: &mut [f64],
+    ) -> Result<bool, Failure> {
+        Ok(self.linearise(x, parameters, rows))
     }
 }
 

@@ -68,6 +68,7 @@ impl CurveModel {
             formula: None,
             differences: false,
             alike: None,
+            is_cost: false,
         })
     }
 

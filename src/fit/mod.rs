@@ -35,7 +35,7 @@ mod waiting;
 mod workers;
 
 use std::sync::Arc;
-use std::sync::atomic::AtomicBool;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use crate::error::{Error, InvalidSetting, Result};
@@ -57,6 +57,7 @@ pub use profile::{DeviceProfile, DeviceStage, HostStage, Profile, Rounds};
 pub use row::{FitRow, FitTable, Id};
 use run::Run;
 use shared::Shared;
+use web_time::Instant;
 
 /// Takes rows, in the order of the input.
 pub trait Sink {
@@ -94,6 +95,15 @@ pub struct Control {
     pub cancel: Arc<AtomicBool>,
     /// Measures where the time goes ([`Summary::profile`]). No bit of the rows changes.
     pub profile: bool,
+    /// Longest time that the run may take. After it the run stops as if `cancel` had been set.
+    pub timeout: Option<Duration>,
+}
+
+impl Control {
+    /// Tells whether a run that began at `begin` is to stop: it is cancelled, or has taken too long.
+    pub(crate) fn is_stopped(&self, begin: Instant) -> bool {
+        self.cancel.load(Ordering::Relaxed) || self.timeout.is_some_and(|timeout| begin.elapsed() >= timeout)
+    }
 }
 
 /// What a run did.

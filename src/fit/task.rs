@@ -8,6 +8,7 @@ use super::layout::{layout, layout_for};
 use super::limits::Tables;
 use super::run::Ready;
 use super::{CurveFitter, Curves, Device, SpectralFitter};
+use crate::curve_model::Failures;
 use crate::error::{Error, Result};
 use crate::model::{Fault, Sampling, SpectralObjective};
 use crate::solver::recording::{Parameter, Precision, Recording};
@@ -35,6 +36,8 @@ pub struct Task {
     pub parameters: Vec<Parameter>,
     /// What marginalisation adds to the objective beside ln det C.
     pub constant: f64,
+    /// Failures that a user's model notes, and the number under which it does.
+    failures: Option<(Arc<Failures>, usize)>,
 }
 
 impl Task {
@@ -48,13 +51,18 @@ impl Task {
         fitter.tasks(spectra)
     }
 
-    pub(super) fn new(
-        device: &Device,
-        (linearise, evaluate): (Job, Job),
-        parameters: Vec<Parameter>,
-        constant: f64,
-    ) -> Task {
-        Task { device: device.clone(), linearise, evaluate, parameters, constant }
+    pub(super) fn new(device: &Device, (linearise, evaluate): (Job, Job), parameters: Vec<Parameter>) -> Task {
+        Task { device: device.clone(), linearise, evaluate, parameters, constant: 0.0, failures: None }
+    }
+
+    pub(super) fn with_failures(mut self, failures: Arc<Failures>, index: usize) -> Task {
+        self.failures = Some((failures, index));
+        self
+    }
+
+    /// Returns and forgets the failure that the user's model noted last, an error or a panic of a closure.
+    pub fn take_failure(&self) -> Option<String> {
+        self.failures.as_ref().and_then(|(failures, index)| failures.take(*index))
     }
 
     /// Returns the device that the fitter was made with.
@@ -99,7 +107,8 @@ impl SpectralFitter {
                 batch: assemble(model, objective, &grids, (&ready, &entering)),
             };
             let jobs = (job(&recordings.0, &objective), job(&recordings.1, &evaluation));
-            Ok(Task::new(&self.device, jobs, model.parameters.iter().map(|p| p.solver.clone()).collect(), constant))
+            let parameters = model.parameters.iter().map(|p| p.solver.clone()).collect();
+            Ok(Task { constant, ..Task::new(&self.device, jobs, parameters) })
         };
         all.into_iter().enumerate().map(one).collect()
     }

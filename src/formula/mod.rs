@@ -25,6 +25,7 @@ mod tie;
 mod token;
 mod wgsl;
 
+use std::str::FromStr;
 use std::sync::Arc;
 
 use crate::error::{Error, Result};
@@ -58,6 +59,15 @@ pub struct Formula {
     value_wgsl: String,
     linearisation_wgsl: String,
     linear: Vec<usize>,
+}
+
+impl FromStr for Formula {
+    type Err = Error;
+
+    /// [`Formula::parse`].
+    fn from_str(text: &str) -> Result<Formula> {
+        Formula::parse(text)
+    }
 }
 
 impl Formula {

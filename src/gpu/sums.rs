@@ -139,6 +139,7 @@ pub(super) fn estimate(recording: &Recording, layout: Layout, stage: &Estimate) 
         Estimator::Huber(_) => "robust(d - w * m, w, huber(loss_argument(d - w * m)))",
         Estimator::SoftL1(_) => "robust(d - w * m, w, soft_l1(loss_argument(d - w * m)))",
         Estimator::Cauchy(_) => "robust(d - w * m, w, cauchy(loss_argument(d - w * m)))",
+        Estimator::Cost => "vec3<f32>(m, -0.5, 1.0)",
         Estimator::Arctan(_) => "robust(d - w * m, w, arctan(loss_argument(d - w * m)))",
     };
     constants.line(&format!("fn share_of(d: f32, w: f32, m: f32) -> vec3<f32> {{ return {share}; }}"));

@@ -27,6 +27,9 @@ pub enum Estimator {
     Cauchy(f64),
     /// ρ = atan z.
     Arctan(f64),
+    /// A model whose value is the cost itself ([`Closure::cost`](crate::Closure::cost)), which says so by itself.
+    #[doc(hidden)]
+    Cost,
 }
 
 /// One point's share of the sums: χ² += cost, g += slope · residual · ∂m, A += slope² ∂m ∂mᵀ.
@@ -54,7 +57,7 @@ impl Estimator {
     /// scipy's `f_scale`.
     pub(crate) const fn scale(self) -> Option<f64> {
         match self {
-            Estimator::LeastSquares | Estimator::Poisson => None,
+            Estimator::LeastSquares | Estimator::Poisson | Estimator::Cost => None,
             Estimator::Huber(c) | Estimator::SoftL1(c) | Estimator::Cauchy(c) | Estimator::Arctan(c) => Some(c),
         }
     }
@@ -73,6 +76,8 @@ impl Estimator {
         match self {
             Estimator::LeastSquares => Share { cost: f * f, residual: f, slope: weight, expected_slope: weight },
             Estimator::Poisson => poisson(data, weight, weight * model),
+            // a gradient of the cost as it is: −2 Jᵀr is its derivative
+            Estimator::Cost => Share { cost: model, residual: -0.5, slope: 1.0, expected_slope: 1.0 },
             Estimator::Huber(c) => robust(c, huber),
             Estimator::SoftL1(c) => robust(c, soft_l1),
             Estimator::Cauchy(c) => robust(c, cauchy),

@@ -15,7 +15,7 @@ use std::sync::Arc;
 
 use super::Estimator;
 
-pub use custom::{Custom, CustomFunction, CustomInput, Limits, pointwise};
+pub use custom::{Custom, CustomFunction, CustomInput, Limits, Member, pointwise};
 pub use kin::Kin;
 pub use label::{LabelInput, Source, Transform, tangents};
 pub use observe::{Broaden, Interpolation, Prefilter, Resample, Resolve, Rotation, Segment, Velocity};

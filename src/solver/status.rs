@@ -18,11 +18,11 @@ pub enum Status {
     FtolXtol,
     /// The spectrum cannot be fitted; the row names the cause.
     BadInput,
-    /// The run was cancelled before this fit ended.
+    /// The run was cancelled, or its time was over, before this fit ended.
     Interrupted,
     /// The normal matrix could not be solved at any damping; or a parameter has no effect where the fit ended.
     Singular,
-    /// The model is not finite at the start.
+    /// The model is not finite at the start; or it failed or panicked, as the message of a curve's fit says.
     NotFinite,
     /// No acceptable step after the allowed rejections.
     Stalled,

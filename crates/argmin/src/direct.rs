@@ -4,7 +4,9 @@ use super::rows::values;
 use popfit::low_level::cpu::prior::prior;
 use popfit::low_level::solver::Outcome;
 use popfit::low_level::solver::member::Sums;
-use popfit::low_level::solver::recording::{Custom, CustomFunction, CustomInput, Limits, Normal, Precision, Stage};
+use popfit::low_level::solver::recording::{
+    Custom, CustomFunction, CustomInput, Limits, Member, Normal, Precision, Stage,
+};
 use popfit::low_level::solver::triangle::packed_index;
 use popfit::low_level::{Job, Task};
 
@@ -57,9 +59,10 @@ impl Direct {
     }
 
     fn call(&self, function: &CustomFunction, u: &[f64], rows: &mut [f64]) {
-        let limits = Limits::of(&self.scale);
+        let (limits, member) = (Limits::of(&self.scale, u.len()), Member::of(&self.scale, u.len()));
         let parameters: Vec<f64> = u.iter().zip(limits.scale).map(|(u, s)| u * s).collect();
-        function(&CustomInput { x: &self.predictor, parameters: &parameters, limits: Some(limits) }, rows);
+        let input = CustomInput { x: &self.predictor, parameters: &parameters, limits: Some(limits), member };
+        function(&input, rows);
     }
 
     fn fill(&mut self, u: &[f64]) {

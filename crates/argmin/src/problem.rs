@@ -124,14 +124,16 @@ impl Problem {
     /// Weighted residuals model − data (n). [`Error::Usage`] when the estimator is not least squares. Their squares sum to χ² and what priors and hulls add.
     pub fn residuals(&self, u: &[f64]) -> Result<Vec<f64>> {
         self.check(u)?;
-        Ok(self.engine().rows(&self.task, u)?.residual.clone())
+        let residual = self.engine().rows(&self.task, u)?.residual.clone();
+        self.check_model().map(|()| residual)
     }
 
     /// Derivatives of the residuals by `u` (n, P), column after column. With a continuum it is variable projection's Jacobian in
     /// Kaufman's form.
     pub fn jacobian_columns(&self, u: &[f64]) -> Result<Vec<f64>> {
         self.check(u)?;
-        Ok(self.engine().rows(&self.task, u)?.jacobian.clone())
+        let jacobian = self.engine().rows(&self.task, u)?.jacobian.clone();
+        self.check_model().map(|()| jacobian)
     }
 
     /// χ² with priors and hulls, without ln det C, and its gradient −2 Jᵀr, 0 by held parameters, of one linearisation. Anywhere, bounds or not.
@@ -140,6 +142,7 @@ impl Problem {
         let (lower, upper) = self.bounds();
         let mut engine = self.engine();
         let sums = engine.linearise(&self.task, u)?;
+        self.check_model()?;
         let slope = |p: usize| if lower[p] < upper[p] { -2.0 * sums.gradient[p] } else { 0.0 };
         Ok((sums.chi2 + sums.penalty, (0..lower.len()).map(slope).collect()))
     }
@@ -161,6 +164,7 @@ impl Problem {
         points.iter().try_for_each(|u| self.check(u))?;
         let inside: Vec<&[f64]> = points.iter().copied().filter(|u| self.contains(u)).collect();
         let outcomes = self.engine().evaluate(&self.task, &inside)?;
+        self.check_model()?;
         let mut found = outcomes.iter().map(|outcome| self.objective(outcome));
         let value = |u: &&[f64]| if self.contains(u) { found.next().unwrap_or(f64::INFINITY) } else { f64::INFINITY };
         Ok(points.iter().map(value).collect())
@@ -185,6 +189,12 @@ impl Problem {
         }
         let message = format!("{} numbers for {}", u.len(), self.parameters().join(", "));
         Err(Error::ShapeMismatch { what: "parameters".into(), message })
+    }
+
+    /// [`Error::Model`] when the user's model has failed.
+    fn check_model(&self) -> Result<()> {
+        let failure = self.task.take_failure();
+        failure.map_or(Ok(()), |text| Err(Error::Model(text)))
     }
 
     fn engine(&self) -> MutexGuard<'_, Engine> {

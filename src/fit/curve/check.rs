@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use super::data::{Curve, Grid};
-use super::objective::{CurveObjective, FAR, MODEL};
+use super::objective::{CurveObjective, Design, FAR, MODEL};
 use super::{CurveFitter, CurveRun};
 use crate::curve_model::{CurveModel, DerivativeCheck, check_jacobian, compare};
 use crate::error::Result;
@@ -32,8 +32,9 @@ impl CurveRun {
     /// begin.
     pub(super) fn device_rows(&self, model: &CurveModel, curves: &[Curve]) -> Result<Vec<f64>> {
         let points = curves.first().map_or(0, |curve| curve.y.len());
-        let objective =
-            CurveObjective::new((model, Estimator::LeastSquares, false), points, &Grid::Shared(Vec::new()), false);
+        let (model, estimator) = (model.clone(), Estimator::LeastSquares);
+        let design = Design { model, estimator, is_scaled: false, is_tagged: false, ..self.design() };
+        let objective = CurveObjective::new(design, points, &Grid::Shared(Vec::new()), false);
         let method = Method::LevenbergMarquardt(CurveFitter::LEVENBERG_MARQUARDT);
         let mut population = self.device.inner.population(Arc::new(objective.record()), &method, curves.len())?;
         let batch = objective.batch(curves, &self.priors, FAR);
@@ -41,7 +42,7 @@ impl CurveRun {
             population.load(&batch).await?;
             population.inspect(MODEL).await
         })?;
-        let of_curve = (1 + model.parameters().len()) * points;
+        let of_curve = (1 + self.held.len()) * points;
         for (rows, curve) in rows.chunks_exact_mut(of_curve.max(1)).zip(curves) {
             let slopes = rows[points..].chunks_exact_mut(points).zip(&curve.scale);
             slopes.for_each(|(row, scale)| row.iter_mut().for_each(|slope| *slope /= scale));

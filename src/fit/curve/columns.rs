@@ -3,6 +3,7 @@
 use super::CurveSolver;
 use super::data::Curves;
 use super::passage::Passage;
+use super::watch::Watch;
 use super::{CurveFit, CurveRun};
 use crate::error::Result;
 use crate::formula::Formula;
@@ -18,7 +19,7 @@ const REST: usize = 4096;
 #[derive(Clone, Debug, Default, PartialEq)]
 #[non_exhaustive]
 pub struct CurveColumns {
-    /// (curves, P); NaN where a fit could not start.
+    /// (curves, P); NaN where a curve could not be fitted. An interrupted fit has the best point that it had found, or its start.
     pub parameters: Vec<f64>,
     /// (curves, P): as [`CurveFit::errors`](super::CurveFit::errors).
     pub errors: Vec<f64>,
@@ -55,7 +56,21 @@ impl CurveColumns {
         let status = Some(self.status[k]).filter(|status| status.is_success())?;
         let rounds = self.rounds[k];
         let parameters = self.parameters[k * count..(k + 1) * count].to_vec();
-        Some(Outcome { status: Some(status), rounds, evaluations: rounds, parameters, ..Outcome::default() })
+        Some(Outcome {
+            status: Some(status),
+            rounds,
+            evaluations: rounds,
+            parameters,
+            chi2: self.chi2[k],
+            ..Outcome::default()
+        })
+    }
+
+    /// Says of one row that the run was stopped before its fit ended.
+    fn interrupt(&mut self, k: usize) {
+        let count = self.parameters.len() / self.status.len();
+        self.status[k] = Status::Interrupted;
+        self.errors[k * count..(k + 1) * count].fill(f64::NAN);
     }
 
     /// Writes one row.
@@ -80,32 +95,37 @@ impl CurveColumns {
 
 impl CurveRun {
     /// [`CurveFitter::fit_columns_into`](super::CurveFitter::fit_columns_into).
-    pub(super) fn fit_columns(&self, curves: &Curves, columns: &mut CurveColumns) -> Result<()> {
-        self.redoing(|run| run.fit_columns_here(curves, columns))
+    pub(super) fn fit_columns(&self, curves: &Curves, columns: &mut CurveColumns, watch: &Watch) -> Result<()> {
+        self.redoing(watch, |run| run.fit_columns_here(curves, columns, watch))
     }
 
     /// On this device alone.
-    fn fit_columns_here(&self, curves: &Curves, columns: &mut CurveColumns) -> Result<()> {
+    fn fit_columns_here(&self, curves: &Curves, columns: &mut CurveColumns, watch: &Watch) -> Result<()> {
         let (count, points) = curves.shape(self.model.predictors(), self.model.parameters())?;
         curves.check_estimator(self.estimator)?;
         columns.reset(count, self.model.parameters().len());
         match self.whole_problem(points) {
             Some(problem) => {
-                Passage::new(self, curves, points, problem, false).run(columns)?;
-                self.fit_rest(curves, points, columns)
+                Passage::new(self, curves, points, problem, false).run(columns, watch)?;
+                self.fit_rest((curves, points), columns, watch)
             }
-            None => self.fit_one_by_one(curves, columns),
+            None => self.fit_one_by_one(curves, columns, watch),
         }
     }
 
     /// Where [`fit`](Self::fit) would bring all curves on the CPU, in f64 and to the solver's own tolerances, if they are fitted whole.
-    pub(super) fn fit_whole(&self, curves: &Curves, (count, points): (usize, usize)) -> Result<Option<CurveColumns>> {
+    pub(super) fn fit_whole(
+        &self,
+        curves: &Curves,
+        (count, points): (usize, usize),
+        watch: &Watch,
+    ) -> Result<Option<CurveColumns>> {
         let Some(problem) = self.whole_problem(points).filter(|_| !self.device.inner.runs_wgsl()) else {
             return Ok(None);
         };
         let mut columns = CurveColumns::default();
         columns.reset(count, self.held.len());
-        Passage::new(self, curves, points, problem, true).run(&mut columns)?;
+        Passage::new(self, curves, points, problem, true).run(&mut columns, watch)?;
         Ok(Some(columns))
     }
 
@@ -123,19 +143,27 @@ impl CurveRun {
     }
 
     /// What whole fits did not bring to an end goes the way of [`fit`](Self::fit), from its start.
-    fn fit_rest(&self, curves: &Curves, points: usize, columns: &mut CurveColumns) -> Result<()> {
+    fn fit_rest(&self, (curves, points): (&Curves, usize), columns: &mut CurveColumns, watch: &Watch) -> Result<()> {
         let settings = self.settings();
         let open = |k: &usize| !columns.status[*k].is_success() && columns.status[*k] != Status::BadInput;
         let rest: Vec<usize> = (0..columns.status.len()).filter(open).collect();
         for some in rest.chunks(REST) {
+            // what is left has its start already
+            if watch.is_stopped() {
+                some.iter().for_each(|&k| columns.interrupt(k));
+                continue;
+            }
             let ready = some.iter().filter_map(|&k| curves.curve(k, points, &settings).ok()).collect();
-            self.fit_each((&curves.grid, points), ready, &mut |k, fit| columns.put(k, &fit))?;
+            self.fit_each((&curves.grid, points), ready, watch, &mut |k, fit| {
+                watch.end(&fit);
+                columns.put(k, &fit);
+            })?;
         }
         Ok(())
     }
 
-    fn fit_one_by_one(&self, curves: &Curves, columns: &mut CurveColumns) -> Result<()> {
-        self.fit_here(curves)?.iter().enumerate().for_each(|(k, fit)| columns.put(k, fit));
+    fn fit_one_by_one(&self, curves: &Curves, columns: &mut CurveColumns, watch: &Watch) -> Result<()> {
+        self.fit_here(curves, watch)?.iter().enumerate().for_each(|(k, fit)| columns.put(k, fit));
         Ok(())
     }
 }

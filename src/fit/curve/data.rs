@@ -25,17 +25,19 @@ pub struct Curves {
     pub(super) mask: Option<Vec<bool>>,
     pub(super) lower: Option<Vec<f64>>,
     pub(super) upper: Option<Vec<f64>>,
+    /// Numbers in the user's input, where they are not 0, 1, ….
+    pub(super) numbers: Option<Vec<usize>>,
 }
 
 impl Curves {
     /// Curves at the same points: `x` (predictors, points), `y` (curves, points), `starts` (curves, parameters), row by row.
     pub fn on_common_grid(x: Vec<f64>, y: Vec<f64>, starts: Vec<f64>) -> Curves {
-        Curves { grid: Grid::Shared(x), y, starts, sigma: None, mask: None, lower: None, upper: None }
+        Curves { grid: Grid::Shared(x), y, starts, sigma: None, mask: None, lower: None, upper: None, numbers: None }
     }
 
     /// Curves with points of their own: `x` (curves, predictors, points).
     pub fn on_own_grids(x: Vec<f64>, y: Vec<f64>, starts: Vec<f64>) -> Curves {
-        Curves { grid: Grid::Own(x), y, starts, sigma: None, mask: None, lower: None, upper: None }
+        Curves { grid: Grid::Own(x), y, starts, sigma: None, mask: None, lower: None, upper: None, numbers: None }
     }
 
     /// Problems of `rows` residuals r(θ), of which Σ r² is to be least: curves at x = 0, 1, … with y = 0. `starts` (problems, parameters).
@@ -83,6 +85,7 @@ impl Curves {
             mask: self.mask.as_ref().map(|mask| rows(mask, count, curves)),
             lower: of(&self.lower),
             upper: of(&self.upper),
+            numbers: Some(curves.to_vec()),
         }
     }
 
@@ -154,8 +157,10 @@ pub(super) struct Settings<'a> {
 /// One curve, ready to be fitted.
 #[derive(Clone, Debug)]
 pub(super) struct Curve {
-    /// In the order of the input.
+    /// Place among the curves of a run.
     pub index: usize,
+    /// Number in the user's input.
+    pub number: usize,
     /// (predictors, points)
     pub x: Vec<f64>,
     pub y: Vec<f64>,
@@ -188,6 +193,7 @@ impl Curves {
         };
         let mut curve = Curve {
             index,
+            number: self.numbers.as_ref().map_or(index, |numbers| numbers[index]),
             x,
             y: row(&self.y, points),
             weight: self.sigma.as_ref().map_or_else(|| vec![1.0; points], |s| row(s, points)),
@@ -206,7 +212,7 @@ impl Curves {
             (curve.lower[p], curve.upper[p]) = (curve.start[p], curve.start[p]);
         }
         let free = curve.free().len();
-        if free > curve.used {
+        if free > curve.used && settings.estimator != Estimator::Cost {
             return Err(format!("underdetermined: {} points for {free} free parameters", curve.used));
         }
         Ok(curve)
@@ -218,6 +224,7 @@ impl Curve {
     pub fn bare(x: &[f64], points: usize, start: &[f64]) -> Curve {
         Curve {
             index: 0,
+            number: 0,
             x: x.to_vec(),
             y: vec![0.0; points],
             weight: vec![1.0; points],

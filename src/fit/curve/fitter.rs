@@ -2,10 +2,11 @@
 
 use super::columns::CurveColumns;
 use super::data::Curves;
+use super::watch::Watch;
 use super::{CurveFit, Interval, Prior};
 use crate::curve_model::{CurveModel, DerivativeCheck};
 use crate::error::Result;
-use crate::fit::{Device, Solver};
+use crate::fit::{Control, Device, Solver};
 use crate::solver::{Estimator, LevenbergMarquardt, NelderMead};
 
 /// A value that a user sets for one parameter.
@@ -188,7 +189,33 @@ impl CurveFitter {
     ///
     /// A curve that cannot be fitted has a status; an [`Error`](crate::Error) means that the run failed.
     pub fn fit(&self, curves: &Curves) -> Result<Vec<CurveFit>> {
-        self.checked()?.fit(curves)
+        self.checked()?.fit(curves, &Watch::new(None, 0))
+    }
+
+    /// [`fit`](Self::fit), watched and stopped by `control`.
+    ///
+    /// Progress counts curves that have ended, by themselves or as bad inputs. A cancel or timeout is noticed between two submissions of
+    /// a population (up to four rounds of all its curves) or after some thousand whole fits. From then on progress stands still, and
+    /// fits that have not ended are [`Status::Interrupted`](crate::Status::Interrupted): at the best point that they had found, without
+    /// errors, or at their start if they had not begun. Their messages say which.
+    ///
+    /// ```
+    /// use popfit::{Control, CurveFitter, Curves, Device, Formula, Status};
+    /// use std::time::Duration;
+    ///
+    /// let fitter = CurveFitter::new(Formula::parse("a*exp(-k*x)")?, Device::cpu());
+    /// let curves = Curves::on_common_grid(vec![0.0, 1.0, 2.0], vec![3.0, 1.5, 0.7], vec![1.0, 1.0]);
+    /// let control = Control { timeout: Some(Duration::ZERO), ..Control::default() };
+    /// let fit = &fitter.fit_with(&curves, &control)?[0];
+    /// assert_eq!((fit.status, &fit.parameters[..]), (Status::Interrupted, &[1.0, 1.0][..]));
+    /// # Ok::<(), popfit::Error>(())
+    /// ```
+    pub fn fit_with(&self, curves: &Curves, control: &Control) -> Result<Vec<CurveFit>> {
+        self.checked()?.fit(curves, &self.watch(curves, control))
+    }
+
+    fn watch<'a>(&self, curves: &Curves, control: &'a Control) -> Watch<'a> {
+        Watch::new(Some(control), curves.starts.len() / self.model.parameters().len().max(1))
     }
 
     /// Fits all curves into columns, without memory of its own for each fit. Parameters lie within 0.001 of their errors from the
@@ -208,7 +235,14 @@ impl CurveFitter {
 
     /// [`fit_columns`](Self::fit_columns) into columns whose memory is used again.
     pub fn fit_columns_into(&self, curves: &Curves, columns: &mut CurveColumns) -> Result<()> {
-        self.checked()?.fit_columns(curves, columns)
+        self.checked()?.fit_columns(curves, columns, &Watch::new(None, 0))
+    }
+
+    /// [`fit_columns`](Self::fit_columns), watched and stopped by `control` as [`fit_with`](Self::fit_with) is.
+    pub fn fit_columns_with(&self, curves: &Curves, control: &Control) -> Result<CurveColumns> {
+        let mut columns = CurveColumns::default();
+        self.checked()?.fit_columns(curves, &mut columns, &self.watch(curves, control))?;
+        Ok(columns)
     }
 
     /// Returns confidence intervals of `fits`, which [`fit`](Self::fit) made of `curves`: for each curve those of all `parameters` (none:

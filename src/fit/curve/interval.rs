@@ -3,6 +3,7 @@
 
 use super::data::Curves;
 use super::search::Search;
+use super::watch::Watch;
 use super::{CurveFit, CurveRun};
 use crate::error::{Error, Result};
 use crate::fit::probability::{tail_of, threshold};
@@ -130,7 +131,8 @@ impl CurveRun {
                 highest.extend(upper);
             }
             let members: Vec<usize> = open.iter().map(|search| search.curve).collect();
-            let probed = self.fit(&curves.pick(&members, starts).bounds(lowest, highest))?;
+            let picked = curves.pick(&members, starts).bounds(lowest, highest);
+            let probed = self.fit(&picked, &Watch::new(None, members.len()))?;
             for (search, fit) in open.iter_mut().zip(probed) {
                 let rise = self.cost(&fit) - self.cost(&fits[search.curve]);
                 search.found(rise, &fit.parameters);

@@ -21,17 +21,22 @@ mod sums;
 mod task;
 mod tie;
 mod twin;
+mod watch;
 mod witness;
+
+use std::sync::Arc;
 
 use rayon::prelude::*;
 
 use self::data::{Curve, Grid, Settings};
+use self::objective::Design;
 use self::passes::Passes;
 use self::polish::Problem;
+use self::watch::Watch;
 use super::Device;
-use crate::curve_model::CurveModel;
+use crate::curve_model::{CurveModel, Failures};
 use crate::error::{Error, Result};
-use crate::solver::{Estimator, LevenbergMarquardt, NelderMead};
+use crate::solver::{Estimator, LevenbergMarquardt, NelderMead, Status};
 use crate::suggest::hint;
 
 pub use columns::CurveColumns;
@@ -71,43 +76,65 @@ struct CurveRun {
     polish: bool,
     max_memory: Option<u64>,
     cpu_fallback: Option<bool>,
+    /// Failures of the model, fit by fit.
+    failures: Arc<Failures>,
 }
 
 impl CurveRun {
     /// One result per curve, in their order.
-    fn fit(&self, curves: &Curves) -> Result<Vec<CurveFit>> {
-        self.redoing(|run| run.fit_here(curves))
+    fn fit(&self, curves: &Curves, watch: &Watch) -> Result<Vec<CurveFit>> {
+        self.redoing(watch, |run| run.fit_here(curves, watch))
     }
 
     /// On this device alone.
-    fn fit_here(&self, curves: &Curves) -> Result<Vec<CurveFit>> {
+    fn fit_here(&self, curves: &Curves, watch: &Watch) -> Result<Vec<CurveFit>> {
         if !self.ties.is_empty() {
-            return self.fit_tied(curves);
+            return self.fit_tied(curves, watch);
         }
         let settings = self.settings();
         let (total, points) = curves.shape(settings.predictors, settings.names)?;
         curves.check_estimator(self.estimator)?;
-        let whole = self.fit_whole(curves, (total, points))?;
+        let whole = self.fit_whole(curves, (total, points), watch)?;
         let blank = || CurveFit::blank(settings.names.len());
         let one = |index| match curves.curve(index, points, &settings) {
             Ok(curve) => match whole.as_ref().and_then(|columns| columns.outcome(index)) {
+                Some(outcome) if watch.is_stopped() => (self.interrupted(&curve, &outcome), None),
                 Some(outcome) => match self.finish(&curve, &outcome) {
-                    fit if fit.status.is_success() => (fit, None),
+                    fit if fit.status.is_success() => {
+                        watch.end(&fit);
+                        (fit, None)
+                    }
                     _ => (blank(), Some(curve)),
                 },
                 None => (blank(), Some(curve)),
             },
-            Err(cause) => (CurveFit { message: cause, ..blank() }, None),
+            Err(cause) => {
+                watch.add(1);
+                (CurveFit { message: cause, ..blank() }, None)
+            }
         };
         let (mut fits, left): (Vec<CurveFit>, Vec<Option<Curve>>) = (0..total).into_par_iter().map(one).unzip();
         let ready: Vec<Curve> = left.into_iter().flatten().collect();
-        self.fit_each((&curves.grid, points), ready, &mut |index, fit| fits[index] = fit)?;
+        self.fit_each((&curves.grid, points), ready, watch, &mut |index, fit| {
+            watch.end(&fit);
+            fits[index] = fit;
+        })?;
         Ok(fits)
     }
 
     /// Curves on their way through populations; `done` is told each one's number and fit.
-    fn fit_each(&self, at: (&Grid, usize), mut ready: Vec<Curve>, done: &mut dyn FnMut(usize, CurveFit)) -> Result<()> {
+    fn fit_each(
+        &self,
+        at: (&Grid, usize),
+        mut ready: Vec<Curve>,
+        watch: &Watch,
+        done: &mut dyn FnMut(usize, CurveFit),
+    ) -> Result<()> {
         if ready.is_empty() {
+            return Ok(());
+        }
+        if watch.is_stopped() {
+            ready.iter().for_each(|curve| done(curve.index, self.not_begun(curve)));
             return Ok(());
         }
         ready.par_iter_mut().for_each(|curve| self.measure(curve));
@@ -121,9 +148,9 @@ impl CurveRun {
             left.drain(..).for_each(|curve| done(curve.index, refused()));
         }
         ready.first().map_or(Ok(()), |first| self.check_twin(first))?;
-        left.extend(self.pass(at, ready, is_refined, done)?);
+        left.extend(self.pass(at, ready, is_refined, watch, done)?);
         left.iter_mut().for_each(|curve| curve.restart(data::wide_scale));
-        CurveRun { device: Device::cpu(), ..self.clone() }.fit_each(at, left, done)
+        CurveRun { device: Device::cpu(), ..self.clone() }.fit_each(at, left, watch, done)
     }
 
     /// Curves through this device's populations; those without success come back where the host `refines`.
@@ -132,6 +159,7 @@ impl CurveRun {
         (grid, points): (&Grid, usize),
         ready: Vec<Curve>,
         refines: bool,
+        watch: &Watch,
         done: &mut dyn FnMut(usize, CurveFit),
     ) -> Result<Vec<Curve>> {
         if ready.is_empty() {
@@ -140,12 +168,17 @@ impl CurveRun {
         let mut failed = vec![false; ready.len()];
         let mut passes = Passes::new(self, grid, points, ready.len())?;
         for (some, failed) in ready.chunks(passes.capacity).zip(failed.chunks_mut(passes.capacity)) {
-            let outcomes = passes.solve(some)?;
+            if watch.is_stopped() {
+                some.iter().for_each(|curve| done(curve.index, self.not_begun(curve)));
+                continue;
+            }
+            let outcomes = passes.solve(some, watch)?;
             let fits: Vec<CurveFit> =
                 some.par_iter().zip(&outcomes).map(|(curve, outcome)| self.finish(curve, outcome)).collect();
             for ((curve, fit), failed) in some.iter().zip(fits).zip(failed) {
                 // what f32 does not see may be a minimum to f64
-                *failed = refines && (!fit.status.is_success() || self.is_vague(curve, &fit));
+                let is_open = !fit.status.is_success() || self.is_vague(curve, &fit);
+                *failed = refines && is_open && fit.status != Status::Interrupted;
                 if !*failed {
                     done(curve.index, fit);
                 }
@@ -156,6 +189,10 @@ impl CurveRun {
 
     /// Sets where a curve begins, and its units.
     fn measure(&self, curve: &mut Curve) {
+        // data say nothing of the parameters of a cost
+        if self.estimator == Estimator::Cost {
+            return;
+        }
         if let Some((begin, scale)) = begin::prepare(&self.problem(curve), self.round()) {
             (curve.begin, curve.scale) = (begin, scale);
         }
@@ -176,12 +213,23 @@ impl CurveRun {
     }
 
     fn problem<'a>(&'a self, curve: &'a Curve) -> Problem<'a> {
-        Problem { model: &self.model, curve, priors: &self.priors, estimator: self.estimator }
+        Problem { model: &self.model, curve, priors: &self.priors, estimator: self.estimator, failures: &self.failures }
     }
 
-    /// Whether covariances are multiplied by χ²/dof: a count's scatter is known.
+    /// What populations minimise.
+    fn design(&self) -> Design {
+        Design {
+            model: self.model.clone(),
+            estimator: self.estimator,
+            is_scaled: self.is_scaled(),
+            is_tagged: self.model.is_users_rust() && !self.device.inner.runs_wgsl(),
+            failures: self.failures.clone(),
+        }
+    }
+
+    /// Whether covariances are multiplied by χ²/dof: a count's scatter is known, and a cost has none.
     fn is_scaled(&self) -> bool {
-        !self.absolute_sigma && self.estimator != Estimator::Poisson
+        !self.absolute_sigma && !matches!(self.estimator, Estimator::Poisson | Estimator::Cost)
     }
 
     /// What makes a parameter's unit of its start.

@@ -1,10 +1,11 @@
 //! A model as a recording, and curves as its batch.
 
 use std::borrow::Borrow;
+use std::sync::Arc;
 
 use super::Prior;
 use super::data::{Curve, Grid};
-use crate::curve_model::{Code, CurveModel};
+use crate::curve_model::{Code, CurveModel, Failures};
 use crate::solver::recording::{
     self, BufferId, Custom, Estimate, Kind, Normal, Parameter, Precision, Recording, Scope, Stage, Values,
 };
@@ -18,13 +19,25 @@ pub(super) const FARTHEST: f64 = 1e300;
 /// And without the scale.
 const UNBOUNDED: f64 = 3e38;
 
+/// What is minimised at every point.
+#[derive(Clone)]
+pub(super) struct Design {
+    pub model: CurveModel,
+    pub estimator: Estimator,
+    /// Whether the noise is to be told from χ².
+    pub is_scaled: bool,
+    /// Whether the model is told which fit asks.
+    pub is_tagged: bool,
+    /// Where the model's failures are noted.
+    pub failures: Arc<Failures>,
+}
+
 /// A model at `points` points.
 pub(super) struct CurveObjective {
-    model: CurveModel,
+    design: Design,
     points: usize,
     own_grid: bool,
     values_only: bool,
-    estimator: Estimator,
     dof: Option<f64>,
 }
 
@@ -37,15 +50,10 @@ const SCALE: BufferId = BufferId(3);
 pub(super) const MODEL: BufferId = BufferId(4);
 
 impl CurveObjective {
-    pub fn new(
-        (model, estimator, scaled): (&CurveModel, Estimator, bool),
-        points: usize,
-        grid: &Grid,
-        values_only: bool,
-    ) -> CurveObjective {
+    pub fn new(design: Design, points: usize, grid: &Grid, values_only: bool) -> CurveObjective {
         let own_grid = matches!(grid, Grid::Own(_));
-        let dof = scaled.then_some(points.saturating_sub(model.parameters().len()).max(1) as f64);
-        CurveObjective { model: model.clone(), points, own_grid, values_only, estimator, dof }
+        let dof = points.saturating_sub(design.model.parameters().len()).max(1) as f64;
+        CurveObjective { points, own_grid, values_only, dof: design.is_scaled.then_some(dof), design }
     }
 
     /// The curves' batch, one member each; where they have no bounds, they have ±`far` of their units.
@@ -62,6 +70,9 @@ impl CurveObjective {
             scales.extend(&curve.scale);
             scales.extend(curve.lower.iter().map(|bound| bound.max(-UNBOUNDED)));
             scales.extend(curve.upper.iter().map(|bound| bound.min(UNBOUNDED)));
+            if self.design.is_tagged {
+                scales.extend([curve.index as f64, curve.number as f64]);
+            }
             for (p, prior) in priors.iter().enumerate() {
                 let scale = curve.scale[p];
                 batch.starts.push(curve.begin[p] / scale);
@@ -79,7 +90,8 @@ impl CurveObjective {
 
 impl Objective for CurveObjective {
     fn record(&self) -> Recording {
-        let names = self.model.parameters();
+        let Design { model, estimator, is_tagged, failures, .. } = &self.design;
+        let names = model.parameters();
         let parameter = |name: &String| Parameter { name: name.clone(), origin: 0.0, scale: 1.0 };
         let mut record = Recording {
             parameters: names.iter().map(parameter).collect(),
@@ -88,28 +100,29 @@ impl Objective for CurveObjective {
             dof: self.dof,
             ..Recording::default()
         };
-        let (points, predictors) = (self.points, self.model.predictors().len());
+        let (points, predictors) = (self.points, model.predictors().len());
         let rows = if self.values_only { 1 } else { 1 + names.len() };
         // the order of DATA, WEIGHT, PREDICTOR, SCALE, MODEL
         let data = record.buffer("data", Scope::Spectrum, Kind::Float, points);
         let weight = record.buffer("weight", Scope::Spectrum, Kind::Float, points);
         let grid = if self.own_grid { Scope::Spectrum } else { Scope::Batch };
         let predictor = record.buffer("predictor", grid, Kind::Float, predictors * points);
-        let scale = record.buffer("scale", Scope::Spectrum, Kind::Float, 3 * names.len());
-        let model = record.buffer("model", Scope::Member, Kind::Float, rows * points);
+        let scale =
+            record.buffer("scale", Scope::Spectrum, Kind::Float, 3 * names.len() + if *is_tagged { 2 } else { 0 });
+        let values = record.buffer("model", Scope::Member, Kind::Float, rows * points);
         let columns = (0..rows - 1).collect();
-        let Code { name, wgsl, table, rust } = self.model.code(!self.values_only);
-        let sums = match self.estimator {
+        let Code { name, wgsl, table, rust } = model.code(!self.values_only, failures.clone());
+        let sums = match *estimator {
             Estimator::LeastSquares => {
-                Stage::Normal(Normal { model, pixels: points, columns, data, weight, continuum: None })
+                Stage::Normal(Normal { model: values, pixels: points, columns, data, weight, continuum: None })
             }
-            estimator => Stage::Estimate(Estimate { estimator, model, pixels: points, columns, data, weight }),
+            estimator => Stage::Estimate(Estimate { estimator, model: values, pixels: points, columns, data, weight }),
         };
         record.stages = vec![
             Stage::Prior(recording::Prior::NONE),
             Stage::Custom(Custom {
                 name,
-                output: model,
+                output: values,
                 rows,
                 pixels: points,
                 predictors,

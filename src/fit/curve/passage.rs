@@ -9,6 +9,7 @@ use rayon::prelude::*;
 
 use super::data::{Curve, Curves, Grid, has_squares};
 use super::sizes::sizes;
+use super::watch::Watch;
 use super::witness::few;
 use super::{CurveColumns, CurveRun, begin};
 use crate::cpu::CpuDevice;
@@ -132,7 +133,7 @@ impl<'a> Passage<'a> {
     }
 
     /// On the CPU a thread takes some fits from start to end; another device takes many.
-    pub fn run(&self, columns: &mut CurveColumns) -> Result<()> {
+    pub fn run(&self, columns: &mut CurveColumns, watch: &Watch) -> Result<()> {
         let here = !self.fitter.device.inner.runs_wgsl();
         let (p, most) = (self.parameters, if here { TASK } else { CHUNK });
         let wide = columns.parameters.chunks_mut(most * p).zip(columns.errors.chunks_mut(most * p));
@@ -146,19 +147,39 @@ impl<'a> Passage<'a> {
             let (parts, pool) = (parts.collect::<Vec<_>>(), Mutex::new(Vec::new()));
             let known = || pool.lock().unwrap_or_else(PoisonError::into_inner);
             return parts.into_par_iter().try_for_each(|(first, some)| {
+                if watch.is_stopped() {
+                    self.leave(first, some);
+                    return Ok(());
+                }
                 let last = known().pop();
                 let mut precisions = last.map_or_else(|| self.precisions(capacity), Ok)?;
-                self.part(first, &mut precisions, some)?;
+                self.part(first, &mut precisions, some, watch)?;
                 known().push(precisions);
                 Ok(())
             });
         }
         let mut precisions = self.precisions(capacity)?;
-        parts.into_iter().try_for_each(|(first, some)| self.part(first, &mut precisions, some))
+        for (first, some) in parts {
+            match watch.is_stopped() {
+                true => self.leave(first, some),
+                false => self.part(first, &mut precisions, some, watch)?,
+            }
+        }
+        Ok(())
+    }
+
+    /// Leaves some curves at their starts, as the run has been stopped.
+    fn leave(&self, first: usize, rows: Rows<'_>) {
+        let (p, count) = (self.parameters, rows.chi2.len());
+        rows.parameters.copy_from_slice(&self.curves.starts[first * p..(first + count) * p]);
+        rows.errors.fill(f64::NAN);
+        rows.chi2.fill(f64::NAN);
+        rows.status.fill(Status::Interrupted);
+        rows.rounds.fill(0);
     }
 
     /// Some curves from their starts to their errors.
-    fn part(&self, first: usize, precisions: &mut Precisions, rows: Rows<'_>) -> Result<()> {
+    fn part(&self, first: usize, precisions: &mut Precisions, rows: Rows<'_>, watch: &Watch) -> Result<()> {
         let (p, points, count) = (self.parameters, self.points, rows.chi2.len());
         let (mut promises, mut codes, mut rounds) = (vec![f64::NAN; count], vec![WAITING; count], vec![0; count]);
         let columns = &mut WholeColumns {
@@ -201,6 +222,10 @@ impl<'a> Passage<'a> {
         for ((status, rounds), (code, round)) in ends {
             *status = Status::from_code((*code).into()).unwrap_or(Status::MaxRounds);
             *rounds = (*round).into();
+        }
+        // the others are fitted again, one by one
+        if !self.exact {
+            watch.add(rows.status.iter().filter(|s| s.is_success() || **s == Status::BadInput).count());
         }
         Ok(())
     }

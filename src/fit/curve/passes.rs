@@ -1,15 +1,16 @@
 //! The populations of a fitter and the passes of its solver through them.
 
 use std::sync::Arc;
-use std::sync::atomic::AtomicBool;
 
 use super::data::{Curve, Grid};
 use super::objective::CurveObjective;
+use super::watch::Watch;
 use super::witness::few;
 use super::{CurveFitter, CurveRun, CurveSolver};
 use crate::error::Result;
 use crate::fit::solve::halving;
 use crate::solver::recording::Recording;
+use crate::solver::triangle::packed_length;
 use crate::solver::{Batch, Method, Objective, Outcome, Population, Status, linearise, optimise};
 
 pub(super) struct Passes<'a> {
@@ -30,8 +31,7 @@ impl Passes<'_> {
             CurveSolver::Lm(lm) => (Some(lm), None),
             CurveSolver::NelderMead(simplex) => (None, Some(simplex)),
         };
-        let model = (&fitter.model, fitter.estimator, fitter.is_scaled());
-        let objective = |values_only| CurveObjective::new(model, points, grid, values_only);
+        let objective = |values_only| CurveObjective::new(fitter.design(), points, grid, values_only);
         let linearisation = |lm| (Arc::new(objective(false).record()), Method::LevenbergMarquardt(lm));
         let sums =
             (fitter.model.needs_gpu() && simplex.is_some()).then(|| linearisation(CurveFitter::LEVENBERG_MARQUARDT));
@@ -57,15 +57,15 @@ impl Passes<'_> {
     }
 
     /// One outcome a curve; its parameters are physical.
-    pub fn solve(&mut self, curves: &[Curve]) -> Result<Vec<Outcome>> {
+    pub fn solve(&mut self, curves: &[Curve], watch: &Watch) -> Result<Vec<Outcome>> {
         let mut batch = self.objective.batch(curves, &self.fitter.priors, self.fitter.far());
         let mut outcomes = Vec::new();
         if let Some(population) = &mut self.linearise {
-            outcomes = run(population.as_mut(), &batch)?;
+            outcomes = run(population.as_mut(), &batch, watch)?;
             self.hear(curves, &outcomes)?;
         }
         if let Some(population) = &mut self.simplex {
-            outcomes = run(population.as_mut(), &batch)?;
+            outcomes = run(population.as_mut(), &batch, watch)?;
             // what the host cannot compute the sums below tell
             if !self.fitter.model.needs_gpu() {
                 self.hear(curves, &outcomes)?;
@@ -132,6 +132,25 @@ fn physical(u: &[f64], curve: &Curve) -> Vec<f64> {
     u.iter().enumerate().map(one).collect()
 }
 
-fn run(population: &mut dyn Population, batch: &Batch) -> Result<Vec<Outcome>> {
-    pollster::block_on(optimise(population, batch, &AtomicBool::new(false), &mut |_| ()))
+/// One outcome per curve, without rounds where the run was stopped before a curve entered.
+fn run(population: &mut dyn Population, batch: &Batch, watch: &Watch) -> Result<Vec<Outcome>> {
+    let lanes = population.lanes();
+    let mut look = |active: usize| {
+        if !watch.is_stopped() {
+            watch.show_in_flight(batch.spectra - active.div_ceil(lanes).min(batch.spectra));
+        }
+    };
+    let mut outcomes = pollster::block_on(optimise(population, batch, watch.flag(), &mut look))?;
+    let count = batch.starts.len() / batch.spectra.max(1);
+    while outcomes.len() < batch.spectra {
+        let own = outcomes.len() * count..(outcomes.len() + 1) * count;
+        outcomes.push(Outcome {
+            status: Some(Status::Interrupted),
+            parameters: batch.starts[own].to_vec(),
+            gradient: vec![f64::NAN; count],
+            normal_matrix: vec![f64::NAN; packed_length(count)],
+            ..Outcome::default()
+        });
+    }
+    Ok(outcomes)
 }

@@ -5,8 +5,8 @@ use nalgebra::{DMatrix, DVector};
 use super::Prior;
 use super::data::Curve;
 use super::factors::Factors;
-use crate::curve_model::CurveModel;
-use crate::solver::recording::{CustomInput, Limits};
+use crate::curve_model::{CurveModel, Failures};
+use crate::solver::recording::{CustomInput, Limits, Member};
 use crate::solver::{Estimator, Share};
 
 /// Most Gauss–Newton steps.
@@ -36,6 +36,7 @@ pub(super) struct Problem<'a> {
     pub curve: &'a Curve,
     pub priors: &'a [Option<Prior>],
     pub estimator: Estimator,
+    pub failures: &'a Failures,
 }
 
 /// Residuals and their Jacobian at one point.
@@ -76,7 +77,8 @@ impl Problem<'_> {
     /// The model's values, and with `derivatives` those, (1 + P, points); `None` when there is nothing for the CPU.
     pub fn model_rows(&self, derivatives: bool, parameters: &[f64], scale: &[f64]) -> Option<Vec<f64>> {
         let limits = Some(Limits { scale, ..self.curve.limits() });
-        self.model.rows(derivatives, &CustomInput { x: &self.curve.x, parameters, limits })
+        let member = Member { index: self.curve.index, number: self.curve.number };
+        self.model.rows(derivatives, &CustomInput { x: &self.curve.x, parameters, limits, member }, self.failures)
     }
 
     /// `None` where the model, or a derivative, is not finite at an unmasked point.

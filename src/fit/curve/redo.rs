@@ -1,16 +1,19 @@
 //! Fits that a device could not make are made again, as [`Attempts`] says.
 
 use super::CurveRun;
+use super::watch::Watch;
 use crate::error::Result;
 use crate::fit::redo::Attempts;
 
 impl CurveRun {
     /// Does some work on the device, or on one that takes its place.
-    pub(super) fn redoing<T>(&self, mut work: impl FnMut(&CurveRun) -> Result<T>) -> Result<T> {
+    pub(super) fn redoing<T>(&self, watch: &Watch, mut work: impl FnMut(&CurveRun) -> Result<T>) -> Result<T> {
         let mut attempts = Attempts::default();
         let mut other: Option<CurveRun> = None;
         loop {
             let fitter = other.as_ref().unwrap_or(self);
+            watch.restart();
+            self.failures.clear();
             let failure = match work(fitter) {
                 Ok(done) => return Ok(done),
                 Err(failure) => failure,

@@ -1,6 +1,6 @@
 //! A fit as text, in the manner of lmfit's `fit_report`.
 
-use std::fmt::Write;
+use std::fmt::{self, Write};
 
 use super::{CurveFit, CurveFitter};
 use crate::fit::Solver;
@@ -8,6 +8,21 @@ use crate::solver::Estimator;
 
 /// Correlations below this are not reported.
 const LEAST_CORRELATION: f64 = 0.1;
+
+impl fmt::Display for CurveFit {
+    /// How the fit ended, χ², and a line per parameter: value and error. [`CurveFitter::report`] knows the parameters' names.
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}: chi-square = {}", self.message, fixed(self.chi2).trim())?;
+        write!(f, " (dof = {}, {} evaluations)", self.dof, self.evaluations)?;
+        for (value, error) in self.parameters.iter().zip(&self.errors) {
+            match error.is_nan() {
+                true => write!(f, "\n    {} +/- (n/a)", fixed(*value))?,
+                false => write!(f, "\n    {} +/-{}", fixed(*value), fixed(*error))?,
+            }
+        }
+        Ok(())
+    }
+}
 
 impl CurveFitter {
     /// Describes a fit as lmfit's `fit_report` does: statistics, parameters with errors and starts, and the correlations above 0.1.

@@ -15,9 +15,9 @@ const VAGUE: f64 = 1e6;
 pub struct CurveFit {
     /// scipy `least_squares`' codes, and popfit's own below 0.
     pub status: Status,
-    /// The status in words, or the cause of a bad input.
+    /// The status in words, the cause of a bad input, the failure of a model, or where an interrupted fit stood.
     pub message: String,
-    /// (P): NaN when the fit could not start.
+    /// (P): NaN when the curve could not be fitted. An interrupted fit has the best point that it had found, or its start.
     pub parameters: Vec<f64>,
     /// (P): where the fit started.
     pub start: Vec<f64>,
@@ -117,12 +117,63 @@ fn message(status: Status) -> &'static str {
 impl CurveRun {
     /// Refines an outcome and takes its errors from the rows in f64.
     pub(super) fn finish(&self, curve: &Curve, outcome: &Outcome) -> CurveFit {
-        sound::curve(self.refined(curve, outcome))
+        let fit = match outcome.status {
+            None | Some(Status::Interrupted) => self.interrupted(curve, outcome),
+            Some(_) if self.estimator == Estimator::Cost => self.finish_cost(curve, outcome),
+            Some(_) => sound::curve(self.refined(curve, outcome)),
+        };
+        self.with_failure(curve, fit)
     }
 
-    fn refined(&self, curve: &Curve, outcome: &Outcome) -> CurveFit {
-        let count = curve.start.len();
-        let mut fit = CurveFit::blank(count);
+    /// The fit of a curve that was not begun when the run was stopped.
+    pub(super) fn not_begun(&self, curve: &Curve) -> CurveFit {
+        let mut fit = self.stand(curve, &Outcome { parameters: curve.start.clone(), ..Outcome::default() });
+        (fit.status, fit.message) = (Status::Interrupted, "interrupted before it began".into());
+        fit
+    }
+
+    /// A fit at the best point that it had found when the run was stopped. There are no errors: they would take an evaluation.
+    pub(super) fn interrupted(&self, curve: &Curve, outcome: &Outcome) -> CurveFit {
+        if outcome.rounds == 0 {
+            return self.not_begun(curve);
+        }
+        let mut fit = self.stand(curve, outcome);
+        fit.status = Status::Interrupted;
+        fit.chi2 = outcome.chi2;
+        let rounds = if outcome.rounds == 1 { "round" } else { "rounds" };
+        fit.message = format!("interrupted after {} {rounds}, at chi-square {}", outcome.rounds, outcome.chi2);
+        fit
+    }
+
+    /// A cost has no points, and its curvature is not known.
+    fn finish_cost(&self, curve: &Curve, outcome: &Outcome) -> CurveFit {
+        let mut fit = self.stand(curve, outcome);
+        (fit.points, fit.dof, fit.chi2) = (0, 0, outcome.chi2);
+        if fit.status.is_success() && !fit.chi2.is_finite() {
+            fit.status = Status::NotFinite;
+            fit.message = message(fit.status).into();
+        }
+        for (p, error) in fit.errors.iter_mut().enumerate().filter(|(p, _)| curve.lower[*p] == curve.upper[*p]) {
+            *error = 0.0;
+            let count = curve.start.len();
+            (0..count).for_each(|q| (fit.covariance[p * count + q], fit.covariance[q * count + p]) = (0.0, 0.0));
+        }
+        fit
+    }
+
+    /// A fit whose model has failed ends with the failure, where it stood.
+    fn with_failure(&self, curve: &Curve, mut fit: CurveFit) -> CurveFit {
+        if let Some(failure) = self.failures.text(curve.index) {
+            (fit.status, fit.message) = (Status::NotFinite, failure);
+            fit.errors.fill(f64::NAN);
+            fit.covariance.fill(f64::NAN);
+        }
+        fit
+    }
+
+    /// What the solver says of a fit, without χ² and errors.
+    fn stand(&self, curve: &Curve, outcome: &Outcome) -> CurveFit {
+        let mut fit = CurveFit::blank(curve.start.len());
         fit.status = outcome.status.unwrap_or(Status::Interrupted);
         fit.message = message(fit.status).into();
         fit.evaluations = outcome.evaluations;
@@ -130,6 +181,12 @@ impl CurveRun {
         fit.parameters.clone_from(&outcome.parameters);
         fit.start.clone_from(&curve.start);
         (fit.points, fit.dof) = (curve.used, curve.used as i64 - curve.free().len() as i64);
+        fit
+    }
+
+    fn refined(&self, curve: &Curve, outcome: &Outcome) -> CurveFit {
+        let count = curve.start.len();
+        let mut fit = self.stand(curve, outcome);
         let problem = self.problem(curve);
         if fit.status == Status::NotFinite {
             fit.message = self.not_finite(&problem, &fit.parameters);

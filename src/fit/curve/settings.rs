@@ -1,10 +1,13 @@
 //! The settings of a fitter, checked together when a fit begins.
 
+use std::sync::Arc;
+
 use super::fitter::{CurveFitter, Named};
 use super::{CurveRun, CurveSolver};
 use crate::error::{Error, InvalidSetting, Result};
 use crate::fit::{Device, Solver};
 use crate::formula::Ties;
+use crate::solver::Estimator;
 use crate::suggest::hint;
 
 /// Most parameters that a step solves for.
@@ -35,6 +38,15 @@ impl Faults<'_> {
 impl CurveFitter {
     /// Returns the fitter's settings with one entry per parameter, or [`Error::InvalidSettings`] with every fault.
     pub(super) fn checked(&self) -> Result<CurveRun> {
+        self.checked_for(true)
+    }
+
+    /// The same for another optimiser than popfit's.
+    pub(super) fn checked_without_solver(&self) -> Result<CurveRun> {
+        self.checked_for(false)
+    }
+
+    fn checked_for(&self, own_solver: bool) -> Result<CurveRun> {
         let count = self.model.parameters().len();
         let mut faults = Faults { names: self.model.parameters(), found: Vec::new() };
         if count > MOST_PARAMETERS {
@@ -55,8 +67,10 @@ impl CurveFitter {
             polish: self.polish,
             max_memory: self.max_memory,
             cpu_fallback: self.cpu_fallback,
+            failures: Arc::default(),
         };
         faults.found.extend(self.estimator.fault());
+        self.set_cost(&mut run, &mut faults, own_solver);
         self.set_limits(&mut run, &mut faults);
         self.set_priors(&mut run, &mut faults);
         self.set_ties(&mut run, &mut faults);
@@ -91,6 +105,24 @@ impl CurveFitter {
                 CurveSolver::Lm(lm)
             }
         }
+    }
+
+    /// Makes the estimator of a model that is a cost.
+    fn set_cost(&self, run: &mut CurveRun, faults: &mut Faults, own_solver: bool) {
+        if !self.model.is_cost() {
+            if self.estimator == Estimator::Cost {
+                faults.add("estimator", "the model is no cost: make one with Closure::cost");
+            }
+            return;
+        }
+        if self.estimator != Estimator::LeastSquares {
+            faults.add("estimator", "a cost is minimised as it is: leave the estimator out");
+        }
+        if own_solver && matches!(run.solver, CurveSolver::Lm(_)) {
+            let message = "a cost has no residuals for Levenberg-Marquardt: take NelderMead (CurveFitter::NELDER_MEAD)";
+            faults.add("solver", message);
+        }
+        run.estimator = Estimator::Cost;
     }
 
     /// Sets bounds and fixed parameters.
@@ -158,5 +190,50 @@ impl CurveRun {
     pub(super) fn substitute(&self, ties: &[(usize, String)]) -> Result<Ties> {
         let missing = || Error::Usage("a tie is put into a formula: this model is none".into());
         Ties::new(self.model.formula().ok_or_else(missing)?, ties)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::curve_model::Closure;
+    use crate::solver::recording::Recording;
+    use crate::solver::{self, Method, Population};
+
+    /// A GPU that is never asked for a fit.
+    struct Gpu;
+
+    impl solver::Device for Gpu {
+        fn name(&self) -> String {
+            "gpu".into()
+        }
+
+        fn runs_wgsl(&self) -> bool {
+            true
+        }
+
+        fn capacity(&self, _: &Recording, _: Option<u64>) -> Result<usize> {
+            Ok(1)
+        }
+
+        fn population(&self, _: Arc<Recording>, _: &Method, _: usize) -> Result<Box<dyn Population>> {
+            Err(Error::Usage("no fit is made here".into()))
+        }
+    }
+
+    /// A closure runs on the CPU where popfit chose the GPU, and is refused where the user did.
+    #[test]
+    fn a_chosen_gpu_gives_way_to_the_cpu() {
+        let closure = || Closure::new(&["x"], &["a"], |_, p, y| y.fill(p[0])).unwrap();
+        let (named, mut chosen) = (Device::one(Gpu), Device::one(Gpu));
+        chosen.is_chosen = true;
+        let Err(Error::InvalidSettings { faults }) = CurveFitter::new(closure(), named).validate() else {
+            panic!("a closure on a GPU")
+        };
+        assert!(faults[0].name == "device" && faults[0].message.contains("Device::cpu()"), "{faults:?}");
+        let run = CurveFitter::new(closure(), chosen.clone()).checked().unwrap();
+        assert_eq!(run.device.name(), Device::cpu().name());
+        let formula = crate::Formula::parse("a*x").unwrap();
+        assert_eq!(CurveFitter::new(formula, chosen).checked().unwrap().device.name(), "gpu");
     }
 }

@@ -13,7 +13,7 @@ use crate::solver::recording::Parameter;
 impl CurveFitter {
     /// Makes a task of every curve. A curve that cannot be fitted is an error.
     pub(in crate::fit) fn tasks(&self, curves: &Curves) -> Result<Vec<Task>> {
-        self.checked()?.tasks(curves)
+        self.checked_without_solver()?.tasks(curves)
     }
 }
 
@@ -25,9 +25,7 @@ impl CurveRun {
         let settings = self.settings();
         let (total, points) = curves.shape(settings.predictors, settings.names)?;
         curves.check_estimator(self.estimator)?;
-        let objective = |values_only| {
-            CurveObjective::new((&self.model, self.estimator, self.is_scaled()), points, &curves.grid, values_only)
-        };
+        let objective = |values_only| CurveObjective::new(self.design(), points, &curves.grid, values_only);
         let (linearise, evaluate) = (objective(false), objective(true));
         let recordings = (Arc::new(linearise.record()), Arc::new(evaluate.record()));
         let one = |index: usize| {
@@ -41,7 +39,7 @@ impl CurveRun {
                 Job { recording: recordings.0.clone(), batch: linearise.batch(&one, &self.priors, FAR) },
                 Job { recording: recordings.1.clone(), batch: evaluate.batch(&one, &self.priors, FAR) },
             );
-            Ok(Task::new(&self.device, jobs, parameters, 0.0))
+            Ok(Task::new(&self.device, jobs, parameters).with_failures(self.failures.clone(), index))
         };
         (0..total).map(one).collect()
     }

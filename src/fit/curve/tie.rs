@@ -1,6 +1,7 @@
 //! Tied parameters: the fit runs without them, its result has them again.
 
 use super::data::Curves;
+use super::watch::Watch;
 use super::{CurveFit, CurveRun};
 use crate::error::{Error, Result};
 use crate::fit::sound;
@@ -18,7 +19,7 @@ impl CurveRun {
     }
 
     /// [`fit`](Self::fit) of what is not tied.
-    pub(super) fn fit_tied(&self, curves: &Curves) -> Result<Vec<CurveFit>> {
+    pub(super) fn fit_tied(&self, curves: &Curves, watch: &Watch) -> Result<Vec<CurveFit>> {
         let ties = self.substitute(&self.ties)?;
         let count = self.model.parameters().len();
         let (total, _) = curves.shape(self.model.predictors(), self.model.parameters())?;
@@ -40,7 +41,7 @@ impl CurveRun {
             ..curves.clone()
         };
         let mut fits: Vec<CurveFit> =
-            fitter.fit_here(&kept)?.into_iter().map(|fit| sound::curve(expand(fit, &ties, count))).collect();
+            fitter.fit_here(&kept, watch)?.into_iter().map(|fit| sound::curve(expand(fit, &ties, count))).collect();
         for (index, fit) in fits.iter_mut().enumerate().take(total) {
             let finite = |values: &Option<Vec<f64>>, p: usize| {
                 values.as_ref().is_some_and(|values| values[index * count + p].is_finite())

@@ -5,8 +5,9 @@ use std::sync::atomic::Ordering;
 use super::CurveRun;
 use super::data::Curve;
 use super::witness::{ROUNDING_OF_WGSL, ROUNDING_OF_X};
+use crate::curve_model::Failures;
 use crate::error::{Error, Result};
-use crate::solver::recording::CustomInput;
+use crate::solver::recording::{CustomInput, Member};
 
 /// How far a second look is from the first, in units of the parameters.
 const ASIDE: f64 = 0.125;
@@ -36,7 +37,8 @@ impl CurveRun {
     fn compare_twin(&self, place: &Curve, values: &[f64]) -> Result<()> {
         let Curve { x, begin, weight, .. } = place;
         let rows = |derivatives, x: &[f64]| {
-            self.model.rows(derivatives, &CustomInput { x, parameters: begin, limits: None }).unwrap_or_default()
+            let input = CustomInput { x, parameters: begin, limits: None, member: Member::default() };
+            self.model.rows(derivatives, &input, &Failures::default()).unwrap_or_default()
         };
         let moved: Vec<f64> = x.iter().map(|x| x * (1.0 + ROUNDING_OF_X)).collect();
         let (own, moved, points) = (rows(true, x), rows(false, &moved), values.len());

@@ -17,7 +17,7 @@ pub struct Custom {
     /// (D, pixels)
     pub predictor: BufferId,
     /// (3, P): units, lower and upper bounds ([`Limits`]). The model sees unit · `u`, and row 1 + p, its derivative by that parameter p,
-    /// is brought back to `u`. Without: `u` itself.
+    /// is brought back to `u`. Without: `u` itself. On the CPU two numbers may follow, the fit's [`Member`].
     pub scale: Option<BufferId>,
     /// What the WGSL may read as `table`, if there is any: constants too many to write down.
     pub table: Arc<[f32]>,
@@ -37,6 +37,26 @@ pub struct CustomInput<'a> {
     pub parameters: &'a [f64],
     /// Where the stage has them.
     pub limits: Option<Limits<'a>>,
+    pub member: Member,
+}
+
+/// The fit for which a custom model is evaluated.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct Member {
+    /// Place among the fits of a run.
+    pub index: usize,
+    /// Number of its data in the user's input.
+    pub number: usize,
+}
+
+impl Member {
+    /// From the two numbers that may follow the limits of `count` parameters.
+    pub fn of(block: &[f64], count: usize) -> Member {
+        match block.get(3 * count..) {
+            Some(&[index, number]) => Member { index: index as usize, number: number as usize },
+            _ => Member::default(),
+        }
+    }
 }
 
 /// What parameters are in units of, and between which bounds they stay: (P) each.
@@ -48,11 +68,11 @@ pub struct Limits<'a> {
 }
 
 impl<'a> Limits<'a> {
-    /// From the three rows of a block, (3, P).
-    pub fn of(block: &'a [f64]) -> Limits<'a> {
-        let (scale, bounds) = block.split_at(block.len() / 3);
-        let (lower, upper) = bounds.split_at(scale.len());
-        Limits { scale, lower, upper }
+    /// From the first three rows of a block, (3, `count`).
+    pub fn of(block: &'a [f64], count: usize) -> Limits<'a> {
+        let (scale, bounds) = block.split_at(count);
+        let (lower, rest) = bounds.split_at(count);
+        Limits { scale, lower, upper: &rest[..count] }
     }
 }
 

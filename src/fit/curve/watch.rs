@@ -1,0 +1,93 @@
+//! Progress of a run, and its end before all is fitted.
+
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Mutex, PoisonError};
+
+use web_time::Instant;
+
+use super::CurveFit;
+use crate::fit::Control;
+use crate::solver::Status;
+
+/// Calls of the progress function, at most, but for the last.
+const MOST_CALLS: u64 = 1000;
+
+/// Numbers of fits that have ended.
+#[derive(Debug, Default)]
+struct Counts {
+    ended: u64,
+    /// What the progress function was called with last.
+    shown: u64,
+}
+
+/// Watches a run for its user.
+pub(super) struct Watch<'a> {
+    control: Option<&'a Control>,
+    begin: Instant,
+    total: u64,
+    counts: Mutex<Counts>,
+    /// Set once the user's wish to stop has been seen.
+    stopped: AtomicBool,
+}
+
+impl<'a> Watch<'a> {
+    /// Watches a run of `total` curves.
+    pub fn new(control: Option<&'a Control>, total: usize) -> Watch<'a> {
+        Watch {
+            control,
+            begin: Instant::now(),
+            total: total as u64,
+            counts: Mutex::default(),
+            stopped: AtomicBool::new(false),
+        }
+    }
+
+    /// Tells whether the run is to end.
+    pub fn is_stopped(&self) -> bool {
+        if self.control.is_some_and(|control| control.is_stopped(self.begin)) {
+            self.stopped.store(true, Ordering::Relaxed);
+        }
+        self.stopped.load(Ordering::Relaxed)
+    }
+
+    /// Returns the flag that is set once [`is_stopped`](Self::is_stopped) has been true.
+    pub fn flag(&self) -> &AtomicBool {
+        &self.stopped
+    }
+
+    /// Counts a fit that has ended by itself.
+    pub fn end(&self, fit: &CurveFit) {
+        if fit.status != Status::Interrupted {
+            self.add(1);
+        }
+    }
+
+    /// Counts `more` fits that have ended.
+    pub fn add(&self, more: usize) {
+        self.show(more as u64, 0);
+    }
+
+    /// Shows that so many fits of a population have come to their ends, which are still to be counted.
+    pub fn show_in_flight(&self, arrived: usize) {
+        self.show(0, arrived as u64);
+    }
+
+    /// Begins to count anew, for another attempt. The progress that was shown stays.
+    pub fn restart(&self) {
+        self.counts.lock().unwrap_or_else(PoisonError::into_inner).ended = 0;
+    }
+
+    /// Calls the progress function where there is enough news. After a cancel there is none.
+    fn show(&self, more: u64, arrived: u64) {
+        let Some(progress) = self.control.and_then(|control| control.progress.as_ref()) else { return };
+        let mut counts = self.counts.lock().unwrap_or_else(PoisonError::into_inner);
+        counts.ended += more;
+        let now = (counts.ended + arrived).min(self.total);
+        let is_news =
+            now >= counts.shown + (self.total / MOST_CALLS).max(1) || (now == self.total && now > counts.shown);
+        if is_news && !self.is_stopped() {
+            counts.shown = now;
+            progress(now, self.total);
+        }
+    }
+}

@@ -1,0 +1,154 @@
+//! Progress, cancels and timeouts of fits of curves.
+
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::{Arc, Mutex};
+use std::thread;
+use std::time::{Duration, Instant};
+
+use popfit::{Closure, Control, CurveFitter, Curves, Device, Formula, Status};
+
+/// Decays with a little noise.
+fn curves(count: usize) -> Curves {
+    let x: Vec<f64> = (0..20).map(|j| 0.2 * f64::from(j)).collect();
+    let rate = |k: usize| 0.4 + (k % 17) as f64 * 0.05;
+    let one = |k: usize| x.iter().map(move |x| 3.0 * (-rate(k) * x).exp() + 0.02 * (9.0 * x + k as f64).sin());
+    let y = (0..count).flat_map(one).collect();
+    Curves::on_common_grid(x.clone(), y, [2.0, 1.0].repeat(count))
+}
+
+fn formula() -> CurveFitter {
+    CurveFitter::new(Formula::parse("a*exp(-k*x)").unwrap(), Device::cpu())
+}
+
+/// Takes `pause` per evaluation.
+fn slow(pause: Duration) -> CurveFitter {
+    let model = Closure::new(&["x"], &["a", "k"], move |x, p, y| {
+        thread::sleep(pause);
+        y.iter_mut().zip(x).for_each(|(y, x)| *y = p[0] * (-p[1] * x).exp());
+    });
+    CurveFitter::new(model.unwrap(), Device::cpu())
+}
+
+/// A control that notes its calls.
+fn noting(calls: &Arc<Mutex<Vec<(u64, u64)>>>) -> Control {
+    let calls = calls.clone();
+    let progress = move |done, total| calls.lock().unwrap().push((done, total));
+    Control { progress: Some(Box::new(progress)), ..Control::default() }
+}
+
+#[test]
+fn progress_rises_to_the_end_and_changes_nothing() {
+    let curves = curves(5000);
+    for fitter in [formula(), formula().solver(CurveFitter::NELDER_MEAD), slow(Duration::ZERO)] {
+        let calls = Arc::new(Mutex::new(Vec::new()));
+        let fits = fitter.fit_with(&curves, &noting(&calls)).unwrap();
+        let plain = fitter.fit(&curves).unwrap();
+        let same =
+            |(a, b): (&popfit::CurveFit, &popfit::CurveFit)| a.parameters == b.parameters && a.errors == b.errors;
+        assert!(fits.iter().zip(&plain).all(same));
+        let columns_calls = Arc::new(Mutex::new(Vec::new()));
+        let columns = fitter.fit_columns_with(&curves, &noting(&columns_calls)).unwrap();
+        assert_eq!(columns, fitter.fit_columns(&curves).unwrap());
+        for calls in [calls, columns_calls] {
+            let calls = calls.lock().unwrap();
+            assert!(calls.len() > 1 && calls.windows(2).all(|pair| pair[0].0 < pair[1].0), "{calls:?}");
+            assert!(calls.iter().all(|call| call.1 == 5000) && calls.last().unwrap().0 == 5000, "{calls:?}");
+            assert!(calls.len() <= 1001, "{}", calls.len());
+        }
+    }
+}
+
+#[test]
+fn bad_curves_count_as_ended() {
+    let y = vec![1.0, f64::NAN, 2.0, 3.0, 2.0, 1.0];
+    let curves = Curves::on_common_grid(vec![0.0, 1.0, 2.0], y, [1.0, 1.0].repeat(2));
+    let calls = Arc::new(Mutex::new(Vec::new()));
+    formula().fit_with(&curves, &noting(&calls)).unwrap();
+    formula().fit_columns_with(&curves, &noting(&calls)).unwrap();
+    let calls = calls.lock().unwrap();
+    assert_eq!(calls.iter().filter(|call| **call == (2, 2)).count(), 2, "{calls:?}");
+}
+
+#[test]
+fn a_cancelled_fit_has_its_start_and_says_so() {
+    let curves = curves(3000);
+    for fitter in
+        [formula(), formula().solver(CurveFitter::NELDER_MEAD), slow(Duration::ZERO), formula().tie("k", "a/3")]
+    {
+        let calls = Arc::new(Mutex::new(Vec::new()));
+        let control = noting(&calls);
+        control.cancel.store(true, Ordering::Relaxed);
+        for fit in fitter.fit_with(&curves, &control).unwrap() {
+            assert_eq!((fit.status, fit.message.as_str()), (Status::Interrupted, "interrupted before it began"));
+            assert!(fit.parameters == fit.start && fit.parameters[0] == 2.0, "{fit:?}");
+            assert!(fit.errors.iter().all(|e| e.is_nan()) && fit.chi2.is_nan(), "{fit:?}");
+        }
+        let columns = fitter.fit_columns_with(&curves, &control).unwrap();
+        assert!(columns.status.iter().all(|status| *status == Status::Interrupted));
+        assert!(columns.parameters.iter().step_by(2).all(|a| *a == 2.0), "{:?}", &columns.parameters[..6]);
+        assert!(columns.errors.iter().all(|e| e.is_nan()) && calls.lock().unwrap().is_empty());
+    }
+}
+
+/// Fits that had begun are better than their starts, and say where they stood.
+#[test]
+fn a_fit_that_had_begun_has_its_best_point() {
+    for is_simplex in [false, true] {
+        let control = Control::default();
+        let (cancel, asked) = (control.cancel.clone(), AtomicU64::new(0));
+        let model = Closure::new(&["x"], &["a", "k"], move |x, p, y| {
+            // in the first round of all
+            if asked.fetch_add(1, Ordering::Relaxed) == 100 {
+                cancel.store(true, Ordering::Relaxed);
+            }
+            y.iter_mut().zip(x).for_each(|(y, x)| *y = p[0] * (-p[1] * x).exp());
+        });
+        let fitter = CurveFitter::new(model.unwrap(), Device::cpu());
+        let fitter = if is_simplex { fitter.solver(CurveFitter::NELDER_MEAD) } else { fitter };
+        let fits = fitter.fit_with(&curves(60), &control).unwrap();
+        let begun: Vec<_> = fits.iter().filter(|fit| fit.status == Status::Interrupted).collect();
+        assert!(begun.len() > 30, "{is_simplex}: {}", begun.len());
+        for fit in begun {
+            assert!(fit.message.contains(" rounds, at chi-square ") && fit.chi2.is_finite(), "{fit:?}");
+            assert!(fit.parameters != fit.start && fit.evaluations > 0 && fit.errors[0].is_nan(), "{fit:?}");
+        }
+    }
+}
+
+/// From when a cancel is set on no progress is shown, and the run ends soon.
+#[test]
+fn progress_stands_still_after_a_cancel() {
+    let fitter = formula();
+    let curves = curves(400_000);
+    for columns in [false, true] {
+        let cancel = Arc::new(AtomicBool::new(false));
+        let (shown, late) = (Arc::new(AtomicU64::new(0)), Arc::new(AtomicU64::new(0)));
+        let (flag, seen, after) = (cancel.clone(), shown.clone(), late.clone());
+        let progress = move |done, _| {
+            if flag.swap(true, Ordering::Relaxed) {
+                after.fetch_add(1, Ordering::Relaxed);
+            }
+            seen.store(done, Ordering::Relaxed);
+        };
+        let control = Control { progress: Some(Box::new(progress)), cancel, ..Control::default() };
+        let ended = match columns {
+            true => fitter.fit_columns_with(&curves, &control).unwrap().status,
+            false => fitter.fit_with(&curves, &control).unwrap().into_iter().map(|fit| fit.status).collect(),
+        };
+        let done = ended.iter().filter(|status| **status != Status::Interrupted).count() as u64;
+        let shown = shown.load(Ordering::Relaxed);
+        assert!(late.load(Ordering::Relaxed) == 0 && shown > 0 && done >= shown && done < 400_000, "{shown} {done}");
+    }
+}
+
+#[test]
+fn a_timeout_ends_a_run() {
+    let begin = Instant::now();
+    let control = Control { timeout: Some(Duration::from_millis(300)), ..Control::default() };
+    let fits = slow(Duration::from_millis(5)).fit_with(&curves(40), &control).unwrap();
+    assert!(fits.iter().any(|fit| fit.status == Status::Interrupted), "{fits:?}");
+    assert!(begin.elapsed() < Duration::from_secs(20), "{:?}", begin.elapsed());
+    // one that is long enough changes nothing
+    let long = Control { timeout: Some(Duration::from_secs(3600)), ..Control::default() };
+    assert!(formula().fit_with(&curves(100), &long).unwrap().iter().all(|fit| fit.status.is_success()));
+}
