@@ -93,7 +93,7 @@ pub use error::{Error, InvalidSetting, Result};
 pub use fit::{
     ArmFit, Control, CurveColumns, CurveFit, CurveFitter, Curves, Device, DeviceDescription, DeviceProfile,
     DeviceStage, FitRow, FitTable, FlagDescription, Flags, HostStage, Id, Interval, JacobianCheck, Journal, Profile,
-    Progress, Rounds, Sink, SpectralFitter, Summary, VelocityPosterior,
+    Progress, Rounds, Sink, SpectralFitter, Summary, Values, VelocityPosterior,
 };
 pub use formula::Formula;
 #[cfg(feature = "files")]

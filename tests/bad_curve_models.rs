@@ -275,7 +275,7 @@ fn twins_must_be_one_model() {
     };
     let twin = || Formula::parse("a*exp(-k*x)").unwrap();
     let x: Vec<f64> = (0..20).map(|j| 0.2 * f64::from(j)).collect();
-    let y = x.iter().map(|x| 3.0 * (-0.7 * x).exp() + 0.3 * (9.0 * x).sin()).collect();
+    let y: Vec<f64> = x.iter().map(|x| 3.0 * (-0.7 * x).exp() + 0.3 * (9.0 * x).sin()).collect();
     let curves = Curves::on_common_grid(x.clone(), y, vec![2.0, 1.0]);
     let loops = "fn model(p: array<f32, 2>, x: f32) -> f32 {
         var sum = 0.0;
@@ -315,7 +315,7 @@ fn wgsl_alone_without_effect_is_singular() {
     let source = "fn model(p: array<f32, 3>, x: f32) -> f32 { return p[0] * expf(-p[1] * x); }";
     let model = CurveModel::wgsl(&["x"], &["a", "k", "d"], source).unwrap();
     let x: Vec<f64> = (0..20).map(|j| 0.2 * f64::from(j)).collect();
-    let y = x.iter().map(|x| 3.0 * (-0.7 * x).exp() + 0.1 * (9.0 * x).sin()).collect();
+    let y: Vec<f64> = x.iter().map(|x| 3.0 * (-0.7 * x).exp() + 0.1 * (9.0 * x).sin()).collect();
     let fitter = CurveFitter::new(model, gpu);
     let fit = fitter.fit(&Curves::on_common_grid(x, y, vec![2.0, 1.0, 1.0])).unwrap().swap_remove(0);
     assert!(fit.status == Status::Singular && fit.message.ends_with(": d") && fit.chi2 < 0.2, "{fit:?}");

@@ -12,8 +12,8 @@ fn x() -> Vec<f64> {
 }
 
 /// Three decays.
-fn curves() -> Curves {
-    let y = RATES.iter().flat_map(|k| x().into_iter().map(move |x| 3.0 * (-k * x).exp())).collect();
+fn curves() -> Curves<'static> {
+    let y: Vec<f64> = RATES.iter().flat_map(|k| x().into_iter().map(move |x| 3.0 * (-k * x).exp())).collect();
     Curves::on_common_grid(x(), y, [2.0, 1.0].repeat(3))
 }
 
@@ -92,7 +92,7 @@ fn a_panic_is_its_fits_end_and_message() {
         }
     }
     let starts = vec![2.0, 1.0, 7.0, 1.0, 2.0, 1.0];
-    let y = RATES.iter().flat_map(|k| x().into_iter().map(move |x| 3.0 * (-k * x).exp())).collect();
+    let y: Vec<f64> = RATES.iter().flat_map(|k| x().into_iter().map(move |x| 3.0 * (-k * x).exp())).collect();
     let curves = Curves::on_common_grid(x(), y, starts);
     let closure = Closure::new(&["x"], &["a", "k"], |x, p, y| {
         if p[0] == 7.0 {
@@ -195,26 +195,6 @@ fn costs_see_their_problem_and_fail_alone() {
         "{:?}",
         fits[1]
     );
-}
-
-#[cfg(feature = "argmin")]
-#[test]
-fn argmin_minimises_costs_and_hears_of_failures() {
-    use argmin::core::{CostFunction, Gradient};
-    use popfit::argmin::Problems;
-
-    let model = Closure::cost(&["a", "b"], |p| {
-        assert!(p[0] < 50.0, "far out");
-        2.0 * p[0] * p[0] - 3.0 * p[1] - 20.0
-    });
-    let fitter = CurveFitter::new(model.unwrap(), Device::cpu());
-    let problem = Problems::of_curves(&fitter, &Curves::residuals(1, 2, vec![1.0, 1.0])).unwrap().problem(0).unwrap();
-    assert!((problem.cost(&vec![2.0, 1.0]).unwrap() + 15.0).abs() < 1e-12);
-    let gradient = problem.gradient(&vec![2.0, 1.0]).unwrap();
-    assert!((gradient[0] - 8.0).abs() < 1e-6 && (gradient[1] + 3.0).abs() < 1e-6, "{gradient:?}");
-    let error = problem.cost(&vec![60.0, 1.0]).unwrap_err().to_string();
-    assert!(error.contains("far out"), "{error}");
-    assert!(problem.cost(&vec![3.0, 1.0]).is_ok() && problem.residuals(&[1.0, 1.0]).is_err());
 }
 
 #[test]

@@ -8,11 +8,11 @@ use std::time::{Duration, Instant};
 use popfit::{Closure, Control, CurveFitter, Curves, Device, Formula, Status};
 
 /// Decays with a little noise.
-fn curves(count: usize) -> Curves {
+fn curves(count: usize) -> Curves<'static> {
     let x: Vec<f64> = (0..20).map(|j| 0.2 * f64::from(j)).collect();
     let rate = |k: usize| 0.4 + (k % 17) as f64 * 0.05;
     let one = |k: usize| x.iter().map(move |x| 3.0 * (-rate(k) * x).exp() + 0.02 * (9.0 * x + k as f64).sin());
-    let y = (0..count).flat_map(one).collect();
+    let y: Vec<f64> = (0..count).flat_map(one).collect();
     Curves::on_common_grid(x.clone(), y, [2.0, 1.0].repeat(count))
 }
 

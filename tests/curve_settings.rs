@@ -9,9 +9,9 @@ fn decay() -> CurveFitter {
     CurveFitter::new(Formula::parse("amplitude*exp(-rate*x)").unwrap(), Device::cpu())
 }
 
-fn curves() -> Curves {
+fn curves() -> Curves<'static> {
     let x: Vec<f64> = (0..20).map(|j| 0.2 * f64::from(j)).collect();
-    let y = x.iter().map(|x| 3.0 * (-0.7 * x).exp()).collect();
+    let y: Vec<f64> = x.iter().map(|x| 3.0 * (-0.7 * x).exp()).collect();
     Curves::on_common_grid(x, y, vec![1.0, 1.0])
 }
 
@@ -117,5 +117,5 @@ fn columns_have_statuses_and_a_bad_curve_has_no_numbers() {
         assert!(fits[0].rounds > 0 && fits[0].evaluations >= fits[0].rounds, "{:?}", fits[0]);
     }
     assert!(size_of_val(&Status::Ftol) == 1);
-    assert!(decay().fit_columns(&Curves::on_common_grid(vec![], vec![], vec![])).unwrap().is_empty());
+    assert!(decay().fit_columns(&Curves::on_common_grid([0.0; 0], [0.0; 0], [0.0; 0])).unwrap().is_empty());
 }

@@ -6,7 +6,7 @@ use popfit_testing::fits::devices;
 const SIMPLEX: NelderMead = NelderMead { max_rounds: 4000, fatol: 1e-9, size: 0.5, max_restarts: 10 };
 
 /// Noiseless 7 × 7 images of elliptic Gaussians with sigma 0.1, from starts that are off.
-fn images(count: usize) -> (Formula, Curves, Vec<[f64; 6]>) {
+fn images(count: usize) -> (Formula, Curves<'static>, Vec<[f64; 6]>) {
     let formula = Formula::builtin("gauss2d_elliptic").unwrap();
     let x: Vec<f64> = (0..98).map(|j| if j < 49 { (j % 7) as f64 } else { ((j - 49) / 7) as f64 }).collect();
     let truth = |k: usize| {
@@ -15,7 +15,7 @@ fn images(count: usize) -> (Formula, Curves, Vec<[f64; 6]>) {
     };
     let truths: Vec<[f64; 6]> = (0..count).map(truth).collect();
     assert_eq!(formula.parameters(), ["a", "x0", "y0", "sx", "sy", "c"]);
-    let y = truths.iter().flat_map(|t| formula.values(&x, t).unwrap()).collect();
+    let y: Vec<f64> = truths.iter().flat_map(|t| formula.values(&x, t).unwrap()).collect();
     let starts = [4.0, 2.5, 3.2, 1.0, 1.1, 999.0].repeat(count);
     (formula, Curves::on_common_grid(x, y, starts).sigma(vec![0.1; 49 * count]), truths)
 }
@@ -165,11 +165,11 @@ fn what_makes_no_sense_is_refused() {
         Curves::on_common_grid(vec![1.0; 2], vec![1.0; 3], vec![1.0]),
         Curves::on_common_grid(vec![1.0; 3], vec![1.0; 3], vec![1.0]).sigma(vec![1.0; 2]),
         Curves::on_own_grids(vec![1.0; 3], vec![1.0; 6], vec![1.0; 2]),
-        Curves::on_common_grid(vec![], vec![1.0], vec![]),
+        Curves::on_common_grid([0.0; 0], [1.0], [0.0; 0]),
     ] {
         assert!(fitter.fit(&curves).is_err(), "{curves:?}");
     }
-    assert!(fitter.fit(&Curves::on_common_grid(vec![], vec![], vec![])).unwrap().is_empty());
+    assert!(fitter.fit(&Curves::on_common_grid([0.0; 0], [0.0; 0], [0.0; 0])).unwrap().is_empty());
     let many: Vec<String> = (0..33).map(|k| format!("p{k}*x^{k}")).collect();
     assert!(CurveFitter::new(Formula::parse(&many.join("+")).unwrap(), Device::cpu()).validate().is_err());
 }
@@ -255,7 +255,7 @@ fn parameters_come_in_the_order_that_is_asked_for() {
 /// Curves at 20 points whose noise is 0.01, by their values.
 fn twenty(value: impl Fn(f64) -> f64) -> (Vec<f64>, Vec<f64>) {
     let x: Vec<f64> = (0..20).map(|j| 0.2 * f64::from(j)).collect();
-    let y = x.iter().map(|x| value(*x) + 0.01 * (9.0 * x).sin()).collect();
+    let y: Vec<f64> = x.iter().map(|x| value(*x) + 0.01 * (9.0 * x).sin()).collect();
     (x, y)
 }
 
@@ -334,7 +334,7 @@ fn a_perfect_fit_has_the_errors_of_rounding() {
     for device in devices() {
         for level in [5.0, 0.1, 12345.678] {
             let plain = Curves::on_common_grid(x.clone(), vec![level; 20], vec![1.0, 1.0, 1.0]);
-            let weighted = plain.clone().sigma(vec![0.1; 20]).mask((0..20).map(|j| j == 7).collect());
+            let weighted = plain.clone().sigma(vec![0.1; 20]).mask((0..20).map(|j| j == 7).collect::<Vec<bool>>());
             for curves in [plain, weighted] {
                 let fitter = CurveFitter::new(formula.clone(), device.clone());
                 for (status, errors, chi2) in both(&fitter, &curves) {

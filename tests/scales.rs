@@ -27,13 +27,13 @@ fn case(text: &str, truth: &[f64]) -> Case {
     };
     let x: Vec<f64> = (0..40).map(|j| 0.125 + 0.125 * f64::from(j)).collect();
     let exact = Formula::parse(text).unwrap().values(&x, truth).unwrap();
-    let y = exact.iter().enumerate().map(|(j, m)| m + 0.05 * noise(j)).collect();
+    let y: Vec<f64> = exact.iter().enumerate().map(|(j, m)| m + 0.05 * noise(j)).collect();
     Case { text: text.into(), x, y }
 }
 
 impl Case {
-    fn curves(&self, scale: f64, start: &[f64]) -> Curves {
-        Curves::on_common_grid(self.x.clone(), self.y.iter().map(|y| scale * y).collect(), start.to_vec())
+    fn curves(&self, scale: f64, start: &[f64]) -> Curves<'static> {
+        Curves::on_common_grid(self.x.clone(), self.y.iter().map(|y| scale * y).collect::<Vec<f64>>(), start.to_vec())
     }
 
     fn fit(&self, start: &[f64]) -> CurveFit {

@@ -22,7 +22,7 @@ type Function = Arc<dyn Fn(&Context, &[f64], &[f64], &mut [f64]) -> Result<(), F
 ///     y.iter_mut().zip(x).for_each(|(y, x)| *y = p[0] * (-p[1] * x).exp());
 /// })?;
 /// let x: Vec<f64> = (0..20).map(|j| 0.2 * f64::from(j)).collect();
-/// let y = x.iter().map(|x| 3.0 * (-0.5 * x).exp()).collect();
+/// let y: Vec<f64> = x.iter().map(|x| 3.0 * (-0.5 * x).exp()).collect();
 /// let fits = CurveFitter::new(decay, Device::cpu()).fit(&Curves::on_common_grid(x, y, vec![1.0, 1.0]))?;
 /// assert!((fits[0].parameters[1] - 0.5).abs() < 1e-9);
 /// # Ok::<(), popfit::Error>(())

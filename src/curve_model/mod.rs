@@ -92,6 +92,10 @@ impl CurveModel {
         &self.parameters
     }
 
+    pub(crate) fn names(&self) -> Arc<[String]> {
+        self.parameters.clone()
+    }
+
     /// Names of the predictors.
     pub fn predictors(&self) -> &[String] {
         &self.predictors

@@ -45,7 +45,7 @@ use crate::solver::{LevenbergMarquardt, MOST_STARTS, Solver};
 use crate::spectra::{Spectra, SpectraReader};
 use assemble::matched;
 pub use check::JacobianCheck;
-pub use curve::{CurveColumns, CurveFit, CurveFitter, Curves, Interval};
+pub use curve::{CurveColumns, CurveFit, CurveFitter, Curves, Interval, Values};
 pub use device::{Device, DeviceDescription};
 use finish::Finish;
 pub use flag::{FlagDescription, Flags};

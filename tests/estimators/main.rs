@@ -12,11 +12,11 @@ fn fitter(device: Device) -> CurveFitter {
     CurveFitter::new(Formula::parse(MODEL).unwrap(), device)
 }
 
-fn curves(y: &[f64]) -> Curves {
+fn curves(y: &[f64]) -> Curves<'static> {
     Curves::on_common_grid(X.to_vec(), y.to_vec(), vec![3.0, 1.0, 0.0]).sigma(SIGMA.to_vec())
 }
 
-fn counts() -> Curves {
+fn counts() -> Curves<'static> {
     Curves::on_common_grid(X.to_vec(), COUNTS.to_vec(), vec![5.0, 1.0, 0.5])
 }
 

@@ -90,12 +90,12 @@ pub fn refitted_scan(device: &Device, fallback: bool) -> Result<Vec<Fit>> {
 }
 
 /// Decays of different rates.
-fn decays() -> (Formula, Curves) {
+fn decays() -> (Formula, Curves<'static>) {
     let x: Vec<f64> = (0..20).map(|j| 0.2 * f64::from(j)).collect();
     let noise = |j: usize, k: usize| 0.01 * ((j * 7 + k) as f64 * 12.9898).sin();
     let curve =
         |k: usize| (0..x.len()).map(move |j| 3.0 * (-(0.5 + 0.1 * k as f64) * 0.2 * j as f64).exp() + noise(j, k));
-    let y = (0..9).flat_map(curve).collect();
+    let y: Vec<f64> = (0..9).flat_map(curve).collect();
     (Formula::parse("a*exp(-k*x)").unwrap(), Curves::on_common_grid(x, y, [1.0, 0.7].repeat(9)))
 }
 

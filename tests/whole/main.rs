@@ -214,7 +214,7 @@ fn weights_that_span_nine_decades() {
                 problem(Formula::parse(text).unwrap(), x, centre, 0.0, count);
             let mut random = Sequence(7);
             let sigma: Vec<f64> = exact.iter().map(|_| if random.uniform() < 0.9 { 0.05 } else { 5e-11 }).collect();
-            let y = exact.iter().zip(&sigma).map(|(y, s)| y + s * random.normal()).collect();
+            let y: Vec<f64> = exact.iter().zip(&sigma).map(|(y, s)| y + s * random.normal()).collect();
             let curves = Curves::on_common_grid(x, y, starts).sigma(sigma);
             for absolute in [false, true] {
                 let fitter = CurveFitter::new(formula.clone(), device.clone()).absolute_sigma(absolute);
@@ -255,7 +255,7 @@ fn estimators_and_priors_meet_the_refined_fits() {
         compare("priors", &device, &with_prior, &Curves::on_common_grid(x.clone(), y.clone(), starts.clone()), 1.0);
         let counts: Vec<f64> = y.iter().map(|y| (10.0 * y).round()).collect();
         let tenfold = starts.iter().enumerate().map(|(i, s)| if [0, 4].contains(&(i % 5)) { 10.0 * s } else { *s });
-        let counts = Curves::on_common_grid(x, counts, tenfold.collect());
+        let counts = Curves::on_common_grid(x, counts, tenfold.collect::<Vec<f64>>());
         let poisson = |device| plain(device).estimator(Estimator::Poisson);
         compare("counts", &device, &poisson, &counts.clone().mask(mask), 1.0);
         let both = |device| poisson(device).prior("c", 100.0, 1.0).bounds("s", 0.0, 1.05);
@@ -300,6 +300,6 @@ fn what_is_not_tiny_takes_the_other_way() {
     let tied = |device| CurveFitter::new(formula.clone(), device).tie("y0", "x0");
     compare("tie", &Device::cpu(), &tied, &Curves::on_common_grid(x, y, starts), 1.0);
     let fitter = tied(Device::cpu());
-    assert!(fitter.fit_columns(&Curves::on_common_grid(vec![], vec![], vec![])).unwrap().status.is_empty());
+    assert!(fitter.fit_columns(&Curves::on_common_grid([0.0; 0], [0.0; 0], [0.0; 0])).unwrap().status.is_empty());
     assert!(fitter.fit_columns(&Curves::on_common_grid(vec![0.0; 50], vec![0.0; 25], vec![1.0; 4])).is_err());
 }

@@ -11,8 +11,8 @@ fn a_fit_has_the_same_bits_in_any_order_and_batch() {
         let Problem { formula, x, y, starts } = images(0.5, 3000);
         let fitter = CurveFitter::new(formula, device);
         let of = |fits: &[usize]| -> CurveColumns {
-            let y = fits.iter().flat_map(|k| &y[k * 25..(k + 1) * 25]).copied().collect();
-            let starts = fits.iter().flat_map(|k| &starts[k * 5..(k + 1) * 5]).copied().collect();
+            let y: Vec<f64> = fits.iter().flat_map(|k| &y[k * 25..(k + 1) * 25]).copied().collect();
+            let starts: Vec<f64> = fits.iter().flat_map(|k| &starts[k * 5..(k + 1) * 5]).copied().collect();
             fitter.fit_columns(&Curves::on_common_grid(x.clone(), y, starts)).unwrap()
         };
         let all = of(&(0..3000).collect::<Vec<_>>());

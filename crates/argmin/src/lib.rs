@@ -11,7 +11,7 @@
 //! use popfit::{CurveFitter, Curves, Device, Formula};
 //!
 //! let x: Vec<f64> = (0..20).map(|j| 0.2 * f64::from(j)).collect();
-//! let y = x.iter().map(|x| 3.0 * (-0.7 * x).exp()).collect();
+//! let y: Vec<f64> = x.iter().map(|x| 3.0 * (-0.7 * x).exp()).collect();
 //! let fitter = CurveFitter::new(Formula::parse("a*exp(-k*x)")?, Device::cpu());
 //! let fitter = fitter.bounds("a", 0.0, 10.0).bounds("k", 0.0, 4.0);
 //! let problem = Problems::of_curves(&fitter, &Curves::on_common_grid(x, y, vec![1.0, 1.0]))?.problem(0)?;

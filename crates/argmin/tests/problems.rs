@@ -11,9 +11,9 @@ use popfit_testing::fits::{devices, fitter};
 const DATA: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/../../data");
 const SPECTRA: usize = 3;
 
-fn curves() -> Curves {
+fn curves() -> Curves<'static> {
     let x: Vec<f64> = (0..30).map(|j| 0.1 * f64::from(j)).collect();
-    let y = x.iter().enumerate().map(|(j, x)| 3.0 * (-0.7 * x).exp() + 0.01 * (j as f64).sin()).collect();
+    let y: Vec<f64> = x.iter().enumerate().map(|(j, x)| 3.0 * (-0.7 * x).exp() + 0.01 * (j as f64).sin()).collect();
     Curves::on_common_grid(x, y, vec![1.0, 1.0]).sigma(vec![0.02; 30])
 }
 
@@ -177,4 +177,20 @@ fn counts_with_sigma_or_below_zero_are_refused() {
     let message =
         Problems::of_curves(&counts, &Curves::on_common_grid(x, y, vec![1.0, 1.0])).err().unwrap().to_string();
     assert!(message.contains("curve 0: bad_count: y is -1 at point 4"), "{message}");
+}
+
+#[test]
+fn argmin_minimises_costs_and_hears_of_failures() {
+    let model = popfit::Closure::cost(&["a", "b"], |p| {
+        assert!(p[0] < 50.0, "far out");
+        2.0 * p[0] * p[0] - 3.0 * p[1] - 20.0
+    });
+    let fitter = CurveFitter::new(model.unwrap(), Device::cpu());
+    let problem = Problems::of_curves(&fitter, &Curves::residuals(1, 2, vec![1.0, 1.0])).unwrap().problem(0).unwrap();
+    assert!((problem.cost(&vec![2.0, 1.0]).unwrap() + 15.0).abs() < 1e-12);
+    let gradient = problem.gradient(&vec![2.0, 1.0]).unwrap();
+    assert!((gradient[0] - 8.0).abs() < 1e-6 && (gradient[1] + 3.0).abs() < 1e-6, "{gradient:?}");
+    let error = problem.cost(&vec![60.0, 1.0]).unwrap_err().to_string();
+    assert!(error.contains("far out"), "{error}");
+    assert!(problem.cost(&vec![3.0, 1.0]).is_ok() && problem.residuals(&[1.0, 1.0]).is_err());
 }

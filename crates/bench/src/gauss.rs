@@ -27,7 +27,7 @@ pub struct Gauss {
     /// (curves, parameters)
     starts: Vec<f64>,
     /// All of it, ready to be fitted.
-    parts: Vec<Curves>,
+    parts: Vec<Curves<'static>>,
     pub problems: Problems,
 }
 
@@ -57,7 +57,7 @@ impl Gauss {
     }
 
     /// The first `count`, in parts.
-    fn cut(&self, count: usize) -> Vec<Curves> {
+    fn cut(&self, count: usize) -> Vec<Curves<'static>> {
         let part = |start| curves(&self.y, &self.sigma, &self.starts, start..(start + CHUNK).min(count));
         (0..count).step_by(CHUNK).map(part).collect()
     }
@@ -125,10 +125,10 @@ fn fitter(device: Device) -> Result<CurveFitter> {
 }
 
 /// Some of the curves.
-fn curves(y: &[f64], sigma: &[f64], starts: &[f64], range: std::ops::Range<usize>) -> Curves {
+fn curves(y: &[f64], sigma: &[f64], starts: &[f64], range: std::ops::Range<usize>) -> Curves<'static> {
     let part = |values: &[f64], width: usize| values[range.start * width..range.end * width].to_vec();
     let coordinate = |pick: fn(usize) -> usize| (0..Gauss::POINTS).map(move |j| pick(j) as f64);
-    let x = coordinate(|j| j % SIDE).chain(coordinate(|j| j / SIDE)).collect();
+    let x: Vec<f64> = coordinate(|j| j % SIDE).chain(coordinate(|j| j / SIDE)).collect();
     Curves::on_common_grid(x, part(y, Gauss::POINTS), part(starts, PARAMETERS)).sigma(part(sigma, Gauss::POINTS))
 }
 

@@ -34,7 +34,7 @@ impl CurveRun {
         let points = curves.first().map_or(0, |curve| curve.y.len());
         let (model, estimator) = (model.clone(), Estimator::LeastSquares);
         let design = Design { model, estimator, is_scaled: false, is_tagged: false, ..self.design() };
-        let objective = CurveObjective::new(design, points, &Grid::Shared(Vec::new()), false);
+        let objective = CurveObjective::new(design, points, Grid::Shared, false);
         let method = Method::LevenbergMarquardt(CurveFitter::LEVENBERG_MARQUARDT);
         let mut population = self.device.inner.population(Arc::new(objective.record()), &method, curves.len())?;
         let batch = objective.batch(curves, &self.priors, FAR);

@@ -1,10 +1,15 @@
 //! Millions of tiny fits in flat memory.
 
+use std::sync::Arc;
+
+use rayon::prelude::*;
+
 use super::CurveSolver;
 use super::data::Curves;
 use super::passage::Passage;
 use super::watch::Watch;
 use super::{CurveFit, CurveRun};
+use crate::curve_model::CurveModel;
 use crate::error::Result;
 use crate::formula::Formula;
 use crate::solver::whole::{MOST_PARAMETERS, MOST_POINTS};
@@ -29,6 +34,10 @@ pub struct CurveColumns {
     pub status: Vec<Status>,
     /// (curves): linearisations.
     pub rounds: Vec<u32>,
+    /// (curves, P, P): as [`CurveFit::covariance`](super::CurveFit::covariance), where
+    /// [`CurveFitter::covariance`](crate::CurveFitter::covariance) asks for it; NaN of fits without errors.
+    pub covariance: Option<Vec<f64>>,
+    names: Arc<[String]>,
 }
 
 /// A status takes a byte per curve.
@@ -43,6 +52,27 @@ impl CurveColumns {
     /// Tells whether there is no curve.
     pub fn is_empty(&self) -> bool {
         self.status.is_empty()
+    }
+
+    /// Names of the parameters, in the order of each row.
+    pub fn names(&self) -> &[String] {
+        &self.names
+    }
+
+    /// Returns the values of a parameter, one per curve; `None` where there is no parameter of this name.
+    pub fn parameter(&self, name: &str) -> Option<impl ExactSizeIterator<Item = f64> + '_> {
+        self.strided(&self.parameters, name)
+    }
+
+    /// Returns the errors of a parameter, one per curve.
+    pub fn error(&self, name: &str) -> Option<impl ExactSizeIterator<Item = f64> + '_> {
+        self.strided(&self.errors, name)
+    }
+
+    /// Every P-th number from that of a parameter on.
+    fn strided<'s>(&'s self, rows: &'s [f64], name: &str) -> Option<impl ExactSizeIterator<Item = f64> + 's> {
+        let p = self.names.iter().position(|known| known == name)?;
+        Some(rows.chunks_exact(self.names.len()).map(move |row| row[p]))
     }
 
     /// (curves): the codes of the statuses ([`Status::code`]).
@@ -78,13 +108,20 @@ impl CurveColumns {
         let row = k * fit.parameters.len()..(k + 1) * fit.parameters.len();
         self.parameters[row.clone()].copy_from_slice(&fit.parameters);
         self.errors[row].copy_from_slice(&fit.errors);
+        if let Some(all) = &mut self.covariance {
+            let size = fit.covariance.len();
+            all[k * size..(k + 1) * size].copy_from_slice(&fit.covariance);
+        }
         self.chi2[k] = fit.chi2;
         self.status[k] = fit.status;
         self.rounds[k] = fit.rounds;
     }
 
     /// Sets the length; what is in the rows is nobody's until they are written.
-    fn reset(&mut self, curves: usize, parameters: usize) {
+    fn reset(&mut self, curves: usize, model: &CurveModel, covariance: bool) {
+        self.names = model.names();
+        let parameters = self.names.len();
+        self.covariance = covariance.then(|| vec![f64::NAN; curves * parameters * parameters]);
         self.parameters.resize(curves * parameters, f64::NAN);
         self.errors.resize(curves * parameters, f64::NAN);
         self.chi2.resize(curves, f64::NAN);
@@ -103,10 +140,11 @@ impl CurveRun {
     fn fit_columns_here(&self, curves: &Curves, columns: &mut CurveColumns, watch: &Watch) -> Result<()> {
         let (count, points) = curves.shape(self.model.predictors(), self.model.parameters())?;
         curves.check_estimator(self.estimator)?;
-        columns.reset(count, self.model.parameters().len());
+        columns.reset(count, &self.model, self.covariance);
         match self.whole_problem(points) {
             Some(problem) => {
                 Passage::new(self, curves, points, problem, false).run(columns, watch)?;
+                self.add_covariances((curves, points), columns, watch);
                 self.fit_rest((curves, points), columns, watch)
             }
             None => self.fit_one_by_one(curves, columns, watch),
@@ -124,7 +162,7 @@ impl CurveRun {
             return Ok(None);
         };
         let mut columns = CurveColumns::default();
-        columns.reset(count, self.held.len());
+        columns.reset(count, &self.model, false);
         Passage::new(self, curves, points, problem, true).run(&mut columns, watch)?;
         Ok(Some(columns))
     }
@@ -142,6 +180,22 @@ impl CurveRun {
         }
     }
 
+    /// Fills in the covariances of the whole fits that have ended well, from their Jacobians in f64.
+    fn add_covariances(&self, (curves, points): (&Curves, usize), columns: &mut CurveColumns, watch: &Watch) {
+        let Some(all) = &mut columns.covariance else { return };
+        let (settings, count) = (self.settings(), self.held.len());
+        let ends = columns.status.par_iter().zip(columns.parameters.par_chunks(count)).enumerate();
+        ends.zip(all.par_chunks_mut(count * count)).for_each(|((k, (status, parameters)), own)| {
+            if status.is_success()
+                && !watch.is_stopped()
+                && let Ok(curve) = curves.curve(k, points, &settings)
+                && let Some(covariance) = self.covariance_at(&curve, parameters)
+            {
+                own.copy_from_slice(&covariance);
+            }
+        });
+    }
+
     /// What whole fits did not bring to an end goes the way of [`fit`](Self::fit), from its start.
     fn fit_rest(&self, (curves, points): (&Curves, usize), columns: &mut CurveColumns, watch: &Watch) -> Result<()> {
         let settings = self.settings();
@@ -154,7 +208,7 @@ impl CurveRun {
                 continue;
             }
             let ready = some.iter().filter_map(|&k| curves.curve(k, points, &settings).ok()).collect();
-            self.fit_each((&curves.grid, points), ready, watch, &mut |k, fit| {
+            self.fit_each((curves.grid, points), ready, watch, &mut |k, fit| {
                 watch.end(&fit);
                 columns.put(k, &fit);
             })?;

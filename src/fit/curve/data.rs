@@ -1,90 +1,118 @@
 //! Data of many curves, and what is wrong with them.
 
+use std::borrow::Cow;
+
+use super::values::{Values, rows};
 use crate::error::{Error, Result};
 use crate::solver::Estimator;
 use crate::solver::recording::Limits;
 
 /// Where the points lie.
-#[derive(Clone, Debug, PartialEq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Grid {
-    /// (predictors, points), of all curves.
-    Shared(Vec<f64>),
-    /// (curves, predictors, points)
-    Own(Vec<f64>),
+    /// x is (predictors, points), of all curves.
+    Shared,
+    /// x is (curves, predictors, points).
+    Own,
 }
 
 /// Curves with the same number of points, each with its start: what a [`CurveFitter`](super::CurveFitter) takes.
 ///
-/// Curves of unequal length are padded, their padding masked.
+/// All arrays are row by row, and may be given or lent, in f64 or in f32 ([`Values`]): `vec![…]`, `&vec` and `&slice[..]` will do. An input
+/// in f32 gives the bits that the same numbers give in f64. Curves of unequal length are padded, their padding masked.
 #[derive(Clone, Debug, PartialEq)]
-pub struct Curves {
+pub struct Curves<'a> {
     pub(super) grid: Grid,
-    pub(super) y: Vec<f64>,
-    pub(super) starts: Vec<f64>,
-    pub(super) sigma: Option<Vec<f64>>,
-    pub(super) mask: Option<Vec<bool>>,
-    pub(super) lower: Option<Vec<f64>>,
-    pub(super) upper: Option<Vec<f64>>,
+    pub(super) x: Values<'a>,
+    pub(super) y: Values<'a>,
+    pub(super) starts: Values<'a>,
+    pub(super) sigma: Option<Values<'a>>,
+    pub(super) mask: Option<Cow<'a, [bool]>>,
+    pub(super) lower: Option<Values<'a>>,
+    pub(super) upper: Option<Values<'a>>,
     /// Numbers in the user's input, where they are not 0, 1, ….
     pub(super) numbers: Option<Vec<usize>>,
 }
 
-impl Curves {
-    /// Curves at the same points: `x` (predictors, points), `y` (curves, points), `starts` (curves, parameters), row by row.
-    pub fn on_common_grid(x: Vec<f64>, y: Vec<f64>, starts: Vec<f64>) -> Curves {
-        Curves { grid: Grid::Shared(x), y, starts, sigma: None, mask: None, lower: None, upper: None, numbers: None }
+impl<'a> Curves<'a> {
+    /// Makes curves at the same points: `x` (predictors, points), `y` (curves, points), `starts` (curves, parameters), row by row.
+    pub fn on_common_grid(
+        x: impl Into<Values<'a>>,
+        y: impl Into<Values<'a>>,
+        starts: impl Into<Values<'a>>,
+    ) -> Curves<'a> {
+        Curves::new(Grid::Shared, x.into(), y.into(), starts.into())
     }
 
-    /// Curves with points of their own: `x` (curves, predictors, points).
-    pub fn on_own_grids(x: Vec<f64>, y: Vec<f64>, starts: Vec<f64>) -> Curves {
-        Curves { grid: Grid::Own(x), y, starts, sigma: None, mask: None, lower: None, upper: None, numbers: None }
+    /// Makes curves with points of their own: `x` (curves, predictors, points).
+    pub fn on_own_grids(
+        x: impl Into<Values<'a>>,
+        y: impl Into<Values<'a>>,
+        starts: impl Into<Values<'a>>,
+    ) -> Curves<'a> {
+        Curves::new(Grid::Own, x.into(), y.into(), starts.into())
     }
 
-    /// Problems of `rows` residuals r(θ), of which Σ r² is to be least: curves at x = 0, 1, … with y = 0. `starts` (problems, parameters).
-    pub fn residuals(rows: usize, parameters: usize, starts: Vec<f64>) -> Curves {
+    fn new(grid: Grid, x: Values<'a>, y: Values<'a>, starts: Values<'a>) -> Curves<'a> {
+        Curves { grid, x, y, starts, sigma: None, mask: None, lower: None, upper: None, numbers: None }
+    }
+
+    /// Makes problems of `rows` residuals r(θ), of which Σ r² is to be least: curves at x = 0, 1, … with y = 0. `starts` (problems,
+    /// parameters).
+    pub fn residuals(rows: usize, parameters: usize, starts: impl Into<Values<'a>>) -> Curves<'a> {
+        let starts = starts.into();
         let problems = starts.len() / parameters.max(1);
-        Curves::on_common_grid((0..rows).map(|row| row as f64).collect(), vec![0.0; problems * rows], starts)
+        let x: Vec<f64> = (0..rows).map(|row| row as f64).collect();
+        Curves::new(Grid::Shared, x.into(), vec![0.0; problems * rows].into(), starts)
     }
 
-    /// Standard deviations (curves, points); without, all are 1.
+    /// Sets standard deviations (curves, points); without, all are 1.
     #[must_use]
-    pub fn sigma(self, sigma: Vec<f64>) -> Curves {
-        Curves { sigma: Some(sigma), ..self }
+    pub fn sigma(self, sigma: impl Into<Values<'a>>) -> Curves<'a> {
+        Curves { sigma: Some(sigma.into()), ..self }
     }
 
-    /// (curves, points): true points do not count, whatever else is said of them.
+    /// Sets a mask (curves, points): true points do not count, whatever else is said of them.
     #[must_use]
-    pub fn mask(self, mask: Vec<bool>) -> Curves {
-        Curves { mask: Some(mask), ..self }
+    pub fn mask(self, mask: impl Into<Cow<'a, [bool]>>) -> Curves<'a> {
+        Curves { mask: Some(mask.into()), ..self }
     }
 
-    /// Bounds of every curve, (curves, parameters); infinite ones are none. They replace the fitter's.
+    /// Sets bounds of every curve, (curves, parameters); infinite ones are none. They replace the fitter's.
     #[must_use]
-    pub fn bounds(self, lower: Vec<f64>, upper: Vec<f64>) -> Curves {
-        Curves { lower: Some(lower), upper: Some(upper), ..self }
+    pub fn bounds(self, lower: impl Into<Values<'a>>, upper: impl Into<Values<'a>>) -> Curves<'a> {
+        Curves { lower: Some(lower.into()), upper: Some(upper.into()), ..self }
+    }
+
+    /// Lends the curves.
+    pub(super) fn view(&self) -> Curves<'_> {
+        Curves {
+            grid: self.grid,
+            x: self.x.view(),
+            y: self.y.view(),
+            starts: self.starts.view(),
+            sigma: self.sigma.as_ref().map(Values::view),
+            mask: self.mask.as_deref().map(Cow::Borrowed),
+            lower: self.lower.as_ref().map(Values::view),
+            upper: self.upper.as_ref().map(Values::view),
+            numbers: self.numbers.clone(),
+        }
     }
 
     /// Some of the curves, in this order and as often as they are named, with other starts.
-    pub(super) fn pick(&self, curves: &[usize], starts: Vec<f64>) -> Curves {
+    pub(super) fn pick(&self, curves: &[usize], starts: Vec<f64>) -> Curves<'_> {
         let total = curves.len().max(1);
         let count = self.starts.len() / (starts.len() / total).max(1);
-        fn rows<T: Copy>(values: &[T], count: usize, picked: &[usize]) -> Vec<T> {
-            let length = values.len() / count.max(1);
-            picked.iter().flat_map(|c| values[c * length..(c + 1) * length].iter().copied()).collect()
-        }
-        let grid = match &self.grid {
-            Grid::Shared(x) => Grid::Shared(x.clone()),
-            Grid::Own(x) => Grid::Own(rows(x, count, curves)),
-        };
-        let of = |values: &Option<Vec<f64>>| values.as_ref().map(|values| rows(values, count, curves));
+        let of = |values: &Values<'a>| values.rows(count, curves);
         Curves {
-            grid,
-            y: rows(&self.y, count, curves),
-            starts,
-            sigma: of(&self.sigma),
-            mask: self.mask.as_ref().map(|mask| rows(mask, count, curves)),
-            lower: of(&self.lower),
-            upper: of(&self.upper),
+            grid: self.grid,
+            x: if self.grid == Grid::Shared { self.x.view() } else { of(&self.x) },
+            y: of(&self.y),
+            starts: starts.into(),
+            sigma: self.sigma.as_ref().map(of),
+            mask: self.mask.as_ref().map(|mask| Cow::Owned(rows(mask, count, curves))),
+            lower: self.lower.as_ref().map(of),
+            upper: self.upper.as_ref().map(of),
             numbers: Some(curves.to_vec()),
         }
     }
@@ -103,22 +131,20 @@ impl Curves {
         if curves == 0 {
             return wrong("starts", format!("none, for {} numbers of y", self.y.len()));
         }
-        let (x, each) = match &self.grid {
-            Grid::Shared(x) => (x.len(), predictors.len()),
-            Grid::Own(x) => (x.len(), curves * predictors.len()),
-        };
+        let x = self.x.len();
+        let each = if self.grid == Grid::Own { curves * predictors.len() } else { predictors.len() };
         if !x.is_multiple_of(each) {
             let times = if each == predictors.len() { String::new() } else { format!("{curves} curves × ") };
             return wrong("x", format!("{x} numbers, no multiple of {times}{}", named(predictors, "predictor")));
         }
         let points = x / each;
-        let length = |values: &Option<Vec<f64>>| values.as_ref().map(Vec::len);
+        let length = |values: &Option<Values>| values.as_ref().map(Values::len);
         let of_points = format!("curves × points = {curves} × {points}, by starts and x");
         let of_bounds = format!("curves × parameters = {curves} × {}, as starts", parameters.len());
         let all = [
             ("y", Some(self.y.len()), curves * points, &of_points),
             ("sigma", length(&self.sigma), curves * points, &of_points),
-            ("mask", self.mask.as_ref().map(Vec::len), curves * points, &of_points),
+            ("mask", self.mask.as_ref().map(|mask| mask.len()), curves * points, &of_points),
             ("lower", length(&self.lower), starts, &of_bounds),
             ("upper", length(&self.upper), starts, &of_bounds),
         ];
@@ -178,17 +204,17 @@ pub(super) struct Curve {
     pub upper: Vec<f64>,
 }
 
-impl Curves {
+impl Curves<'_> {
     /// Curve `index`, within the fitter's bounds where it has none of its own, the held parameters at their starts; or the cause why it cannot be fitted.
     pub(super) fn curve(&self, index: usize, points: usize, settings: &Settings) -> Result<Curve, String> {
         let Settings { lower, upper, held, predictors, .. } = *settings;
-        let row = |values: &[f64], length: usize| values[index * length..(index + 1) * length].to_vec();
+        let row = |values: &Values, length: usize| values.to_vec(index * length..(index + 1) * length);
         let parameters = held.len();
-        let x = match &self.grid {
-            Grid::Shared(x) => x.clone(),
-            Grid::Own(x) => row(x, predictors.len() * points),
+        let x = match self.grid {
+            Grid::Shared => self.x.to_vec(0..self.x.len()),
+            Grid::Own => row(&self.x, predictors.len() * points),
         };
-        let own = |values: &Option<Vec<f64>>, otherwise: &[f64]| {
+        let own = |values: &Option<Values>, otherwise: &[f64]| {
             values.as_ref().map_or_else(|| otherwise.to_vec(), |values| row(values, parameters))
         };
         let mut curve = Curve {

@@ -32,7 +32,7 @@ pub(super) struct Bounds {
 /// use popfit::{CurveFitter, Curves, Device, Formula};
 ///
 /// let x: Vec<f64> = (0..20).map(|j| 0.2 * f64::from(j)).collect();
-/// let y = [0.5, 1.0_f64].iter().flat_map(|k| x.iter().map(move |x| 3.0 * (-k * x).exp())).collect();
+/// let y: Vec<f64> = [0.5, 1.0_f64].iter().flat_map(|k| x.iter().map(move |x| 3.0 * (-k * x).exp())).collect();
 /// let curves = Curves::on_common_grid(x.clone(), y, [1.0, 0.7].repeat(2));
 /// let fitter = CurveFitter::new(Formula::parse("a*exp(-k*x)")?, Device::cpu()).bounds("k", 0.0, 10.0);
 /// let fits = fitter.fit(&curves)?;
@@ -53,6 +53,7 @@ pub struct CurveFitter {
     pub(super) estimator: Estimator,
     pub(super) absolute_sigma: bool,
     pub(super) polish: bool,
+    pub(super) covariance: bool,
     pub(super) max_memory: Option<u64>,
     pub(super) cpu_fallback: Option<bool>,
 }
@@ -95,6 +96,7 @@ impl CurveFitter {
             estimator: Estimator::LeastSquares,
             absolute_sigma: false,
             polish: true,
+            covariance: false,
             max_memory: None,
             cpu_fallback: None,
         }
@@ -158,6 +160,13 @@ impl CurveFitter {
     #[must_use]
     pub fn polish(self, polish: bool) -> CurveFitter {
         CurveFitter { polish, ..self }
+    }
+
+    /// Adds covariances to columns ([`CurveColumns::covariance`]): (curves, P, P) numbers, and an evaluation of each curve in f64. Off
+    /// unless set; [`fit`](Self::fit) always has them.
+    #[must_use]
+    pub fn covariance(self, covariance: bool) -> CurveFitter {
+        CurveFitter { covariance, ..self }
     }
 
     /// Limits the memory of a population to this many bytes.

@@ -3,6 +3,7 @@
 
 use super::data::Curves;
 use super::search::Search;
+use super::values::Values;
 use super::watch::Watch;
 use super::{CurveFit, CurveRun};
 use crate::error::{Error, Result};
@@ -149,9 +150,9 @@ impl CurveRun {
 
     /// Bounds of a curve's parameters.
     fn limits(&self, curves: &Curves, curve: usize) -> (Vec<f64>, Vec<f64>) {
-        let of = |own: &Option<Vec<f64>>, otherwise: &[f64]| {
+        let of = |own: &Option<Values>, otherwise: &[f64]| {
             let count = otherwise.len();
-            own.as_ref().map_or_else(|| otherwise.to_vec(), |own| own[curve * count..(curve + 1) * count].to_vec())
+            own.as_ref().map_or_else(|| otherwise.to_vec(), |own| own.to_vec(curve * count..(curve + 1) * count))
         };
         (of(&curves.lower, &self.lower), of(&curves.upper, &self.upper))
     }

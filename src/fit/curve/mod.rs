@@ -21,6 +21,7 @@ mod sums;
 mod task;
 mod tie;
 mod twin;
+mod values;
 mod watch;
 mod witness;
 
@@ -44,6 +45,7 @@ pub use data::Curves;
 pub use fitter::CurveFitter;
 pub use interval::Interval;
 pub use result::CurveFit;
+pub use values::Values;
 
 /// A Gaussian prior.
 #[derive(Clone, Copy, Debug, PartialEq)]
@@ -74,6 +76,7 @@ struct CurveRun {
     estimator: Estimator,
     absolute_sigma: bool,
     polish: bool,
+    covariance: bool,
     max_memory: Option<u64>,
     cpu_fallback: Option<bool>,
     /// Failures of the model, fit by fit.
@@ -115,7 +118,7 @@ impl CurveRun {
         };
         let (mut fits, left): (Vec<CurveFit>, Vec<Option<Curve>>) = (0..total).into_par_iter().map(one).unzip();
         let ready: Vec<Curve> = left.into_iter().flatten().collect();
-        self.fit_each((&curves.grid, points), ready, watch, &mut |index, fit| {
+        self.fit_each((curves.grid, points), ready, watch, &mut |index, fit| {
             watch.end(&fit);
             fits[index] = fit;
         })?;
@@ -125,7 +128,7 @@ impl CurveRun {
     /// Curves on their way through populations; `done` is told each one's number and fit.
     fn fit_each(
         &self,
-        at: (&Grid, usize),
+        at: (Grid, usize),
         mut ready: Vec<Curve>,
         watch: &Watch,
         done: &mut dyn FnMut(usize, CurveFit),
@@ -156,7 +159,7 @@ impl CurveRun {
     /// Curves through this device's populations; those without success come back where the host `refines`.
     fn pass(
         &self,
-        (grid, points): (&Grid, usize),
+        (grid, points): (Grid, usize),
         ready: Vec<Curve>,
         refines: bool,
         watch: &Watch,

@@ -50,8 +50,8 @@ const SCALE: BufferId = BufferId(3);
 pub(super) const MODEL: BufferId = BufferId(4);
 
 impl CurveObjective {
-    pub fn new(design: Design, points: usize, grid: &Grid, values_only: bool) -> CurveObjective {
-        let own_grid = matches!(grid, Grid::Own(_));
+    pub fn new(design: Design, points: usize, grid: Grid, values_only: bool) -> CurveObjective {
+        let own_grid = grid == Grid::Own;
         let dof = points.saturating_sub(design.model.parameters().len()).max(1) as f64;
         CurveObjective { points, own_grid, values_only, dof: design.is_scaled.then_some(dof), design }
     }

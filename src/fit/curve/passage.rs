@@ -1,12 +1,16 @@
 //! Curves on their way through whole fits in f32 and f64, in flat memory.
 
+mod bounds;
 mod ends;
 
+use std::borrow::Cow;
 use std::ops::Range;
 use std::sync::{Mutex, PoisonError};
 
 use rayon::prelude::*;
 
+use self::bounds::{bounds, bounds_of, free};
+use self::ends::put_ends;
 use super::data::{Curve, Curves, Grid, has_squares};
 use super::sizes::sizes;
 use super::watch::Watch;
@@ -32,11 +36,10 @@ const FAR: f64 = 100.0;
 /// Curves on their way through f32 and f64.
 pub(super) struct Passage<'a> {
     fitter: &'a CurveRun,
-    curves: &'a Curves,
+    curves: &'a Curves<'a>,
     points: usize,
-    x: &'a [f64],
-    /// Bounds, (P) or (curves, P), held parameters among them; none where all are infinite.
-    bounds: Option<(Vec<f64>, Vec<f64>)>,
+    /// Where all share it.
+    x: Cow<'a, [f64]>,
     parameters: usize,
     predictors: usize,
     formula: &'a Formula,
@@ -60,22 +63,29 @@ struct Rows<'a> {
 struct Precisions {
     single: Option<Box<dyn WholeFits>>,
     double: Option<Box<dyn WholeFits>>,
+    widened: Widened,
+}
+
+/// Memory for the f64 of some curves' f32.
+#[derive(Default)]
+struct Widened {
+    x: Vec<f64>,
+    y: Vec<f64>,
+    sigma: Vec<f64>,
+    starts: Vec<f64>,
 }
 
 impl<'a> Passage<'a> {
     pub fn new(
         fitter: &'a CurveRun,
-        curves: &'a Curves,
+        curves: &'a Curves<'a>,
         points: usize,
         (formula, settings): (&'a Formula, LevenbergMarquardt),
         exact: bool,
     ) -> Passage<'a> {
         let (parameters, predictors) = (formula.parameters().len(), formula.predictors().len());
-        let x = match &curves.grid {
-            Grid::Shared(x) | Grid::Own(x) => x,
-        };
-        let bounds = bounds(fitter, curves);
-        Passage { fitter, curves, points, x, bounds, parameters, predictors, formula, settings, exact }
+        let x = if curves.grid == Grid::Shared { curves.x.to_double() } else { Cow::default() };
+        Passage { fitter, curves, points, x, parameters, predictors, formula, settings, exact }
     }
 
     /// Both precisions of `capacity` fits.
@@ -89,7 +99,8 @@ impl<'a> Passage<'a> {
         let each = self.fitter.priors.iter().enumerate();
         let priors: Vec<_> =
             each.filter_map(|(p, prior)| prior.map(|prior| (p, prior.mean, 1.0 / prior.sigma))).collect();
-        let held = matches!(&self.curves.grid, Grid::Shared(x) if x.iter().all(|x| f64::from(*x as f32) == *x));
+        let is_shared = self.curves.grid == Grid::Shared;
+        let held = is_shared && self.x.iter().all(|x| f64::from(*x as f32) == *x);
         let whole = |model| Whole {
             capacity,
             parameters: self.parameters,
@@ -117,13 +128,16 @@ impl<'a> Passage<'a> {
                     .map_or_else(|| CpuDevice.whole(single()), |s| Ok(Some(s)))?,
             },
             double: CpuDevice.whole(whole(WholeModel::Double(self.formula.lanes(), self.lane_sums())))?,
+            widened: Widened::default(),
         })
     }
 
     /// What makes sums without rows, where the formula knows the grid that all share.
     fn lane_sums<R: Elementary>(&self) -> Option<AddUp<R>> {
-        let Grid::Shared(x) = &self.curves.grid else { return None };
-        self.formula.lane_sums(&x.iter().map(|x| R::of(*x)).collect::<Vec<R>>())
+        if self.curves.grid == Grid::Own {
+            return None;
+        }
+        self.formula.lane_sums(&self.x.iter().map(|x| R::of(*x)).collect::<Vec<R>>())
     }
 
     /// Share of `ftol` that exact fits are brought to: rounds cost less here than where fits are polished, if they are few.
@@ -171,7 +185,7 @@ impl<'a> Passage<'a> {
     /// Leaves some curves at their starts, as the run has been stopped.
     fn leave(&self, first: usize, rows: Rows<'_>) {
         let (p, count) = (self.parameters, rows.chi2.len());
-        rows.parameters.copy_from_slice(&self.curves.starts[first * p..(first + count) * p]);
+        rows.parameters.copy_from_slice(&self.curves.starts.to_vec(first * p..(first + count) * p));
         rows.errors.fill(f64::NAN);
         rows.chi2.fill(f64::NAN);
         rows.status.fill(Status::Interrupted);
@@ -191,38 +205,38 @@ impl<'a> Passage<'a> {
             rounds: &mut rounds,
         };
         let last = first + count;
-        let own_grid = matches!(self.curves.grid, Grid::Own(_));
         let of_fit = self.predictors * points;
-        let sizes = sizes(&self.curves.y[first * points..last * points], points);
-        let prepared = self.prepare(first..last, &sizes);
+        let Precisions { single, double, widened } = precisions;
+        let curves = self.curves;
+        let y = curves.y.part(first * points..last * points, &mut widened.y);
+        let starts = curves.starts.part(first * p..last * p, &mut widened.starts);
+        let sizes = sizes(y, points);
+        let prepared = self.prepare(first..last, &sizes, starts);
+        let bounds = bounds(self.fitter, curves, first..last, starts);
         let batch = WholeBatch {
-            x: if own_grid { &self.x[first * of_fit..last * of_fit] } else { self.x },
-            own_grid,
-            y: &self.curves.y[first * points..last * points],
-            sigma: self.curves.sigma.as_deref().map(|sigma| &sigma[first * points..last * points]),
-            mask: self.curves.mask.as_deref().map(|mask| &mask[first * points..last * points]),
-            starts: prepared.as_ref().map_or(&self.curves.starts[first * p..last * p], |(starts, _)| starts),
+            x: match curves.grid {
+                Grid::Shared => &self.x,
+                Grid::Own => curves.x.part(first * of_fit..last * of_fit, &mut widened.x),
+            },
+            own_grid: curves.grid == Grid::Own,
+            y,
+            sigma: curves.sigma.as_ref().map(|s| s.part(first * points..last * points, &mut widened.sigma)),
+            mask: curves.mask.as_deref().map(|mask| &mask[first * points..last * points]),
+            starts: prepared.as_ref().map_or(starts, |(starts, _)| starts),
             units: prepared.as_ref().map(|(_, units)| &units[..]),
-            bounds: self.bounds.as_ref().map(|(lower, upper)| {
-                let own = if lower.len() == p { 0..p } else { first * p..last * p };
-                (&lower[own.clone()], &upper[own])
-            }),
+            bounds: bounds.as_ref().map(|(lower, upper)| (&lower[..], &upper[..])),
         };
         self.begin(&batch, &sizes, columns);
-        if let Some(single) = &mut precisions.single {
+        if let Some(single) = single {
             single.fit(&batch, columns)?;
             self.hear(first, single.together(), columns)?;
             resume(&batch, p, columns);
         }
-        if let Some(double) = &mut precisions.double {
+        if let Some(double) = double {
             double.fit(&batch, columns)?;
         }
         self.finish(first, (&batch, &sizes), columns);
-        let ends = rows.status.iter_mut().zip(rows.rounds).zip(codes.iter().zip(&rounds));
-        for ((status, rounds), (code, round)) in ends {
-            *status = Status::from_code((*code).into()).unwrap_or(Status::MaxRounds);
-            *rounds = (*round).into();
-        }
+        put_ends((rows.status, rows.rounds), (&codes, &rounds));
         // the others are fitted again, one by one
         if !self.exact {
             watch.add(rows.status.iter().filter(|s| s.is_success() || **s == Status::BadInput).count());
@@ -231,14 +245,14 @@ impl<'a> Passage<'a> {
     }
 
     /// Starts and units of some curves, where one of them is to begin elsewhere, or in other units, than its start.
-    fn prepare(&self, some: Range<usize>, sizes: &[f64]) -> Option<(Vec<f64>, Vec<f64>)> {
+    fn prepare(&self, some: Range<usize>, sizes: &[f64], given: &[f64]) -> Option<(Vec<f64>, Vec<f64>)> {
         let p = self.parameters;
-        let given = &self.curves.starts[some.start * p..some.end * p];
         let prepare = |k: usize| {
             let (begin, units) = begin::prepare(&self.fitter.problem(&self.curve(k)?), unit)?;
             Some((k, begin, units))
         };
-        let unusual: Vec<usize> = some.clone().filter(|&k| self.is_unusual(k, sizes[k - some.start])).collect();
+        let own = |k: usize| &given[(k - some.start) * p..(k + 1 - some.start) * p];
+        let unusual: Vec<usize> = some.clone().filter(|&k| self.is_unusual(own(k), sizes[k - some.start])).collect();
         let prepared: Vec<_> = unusual.into_par_iter().filter_map(prepare).collect();
         if prepared.is_empty() {
             return None;
@@ -253,9 +267,8 @@ impl<'a> Passage<'a> {
     }
 
     /// A start of 0, or linear parameters whose size says nothing of the `data`'s: a quick look, as most are usual.
-    fn is_unusual(&self, k: usize, data: f64) -> bool {
-        let (p, linear) = (self.parameters, self.formula.linear());
-        let start = &self.curves.starts[k * p..(k + 1) * p];
+    fn is_unusual(&self, start: &[f64], data: f64) -> bool {
+        let linear = self.formula.linear();
         let larger = |most: f64, &q: &usize| if start[q].abs() > most { start[q].abs() } else { most };
         let size = linear.iter().fold(0.0, larger);
         let alike = linear.is_empty() || (size < FAR * data && data < FAR * size);
@@ -378,34 +391,4 @@ fn resume(batch: &WholeBatch<'_>, p: usize, columns: &mut WholeColumns<'_>) {
             }
         }
     });
-}
-
-/// Bounds of all curves, (P), or of each, (curves, P), where they differ; held parameters have equal ones.
-fn bounds(fitter: &CurveRun, curves: &Curves) -> Option<(Vec<f64>, Vec<f64>)> {
-    let held = fitter.held.iter().any(|held| *held);
-    let own = curves.lower.is_some() || curves.upper.is_some();
-    if !held && !own {
-        let infinite = fitter.lower.iter().chain(&fitter.upper).all(|x| x.is_infinite());
-        return (!infinite).then(|| (fitter.lower.clone(), fitter.upper.clone()));
-    }
-    let (p, length) = (fitter.held.len(), curves.starts.len());
-    let each = |own: &Option<Vec<f64>>, otherwise: &[f64]| -> Vec<f64> {
-        let bound = |i: usize| own.as_ref().map_or(otherwise[i % p], |own| own[i]);
-        (0..length).map(|i| if fitter.held[i % p] { curves.starts[i] } else { bound(i) }).collect()
-    };
-    Some((each(&curves.lower, &fitter.lower), each(&curves.upper, &fitter.upper)))
-}
-
-/// The bounds of fit `k` of a batch; empty where it has none.
-fn bounds_of<'a>(batch: &WholeBatch<'a>, k: usize, p: usize) -> (&'a [f64], &'a [f64]) {
-    match batch.bounds {
-        Some((lower, upper)) if lower.len() == p => (lower, upper),
-        Some((lower, upper)) => (&lower[k * p..(k + 1) * p], &upper[k * p..(k + 1) * p]),
-        None => (&[], &[]),
-    }
-}
-
-/// Parameters that may move.
-fn free(lower: &[f64], upper: &[f64], p: usize) -> usize {
-    if lower.is_empty() { p } else { (0..p).filter(|&q| lower[q] < upper[q]).count() }
 }

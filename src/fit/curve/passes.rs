@@ -26,7 +26,7 @@ pub(super) struct Passes<'a> {
 
 impl Passes<'_> {
     /// At most `most` curves are asked for at once.
-    pub fn new<'a>(fitter: &'a CurveRun, grid: &Grid, points: usize, most: usize) -> Result<Passes<'a>> {
+    pub fn new<'a>(fitter: &'a CurveRun, grid: Grid, points: usize, most: usize) -> Result<Passes<'a>> {
         let (lm, simplex) = match fitter.solver {
             CurveSolver::Lm(lm) => (Some(lm), None),
             CurveSolver::NelderMead(simplex) => (None, Some(simplex)),

@@ -229,6 +229,18 @@ impl CurveRun {
         fit
     }
 
+    /// The covariance at an end, as [`refined`](Self::refined) fits have it.
+    pub(super) fn covariance_at(&self, curve: &Curve, parameters: &[f64]) -> Option<Vec<f64>> {
+        let problem = self.problem(curve);
+        let rows = problem.rows(parameters)?;
+        let mut fit = CurveFit::blank(parameters.len());
+        (fit.chi2, fit.dof) = (rows.chi2, curve.used as i64 - curve.free().len() as i64);
+        let factor = self.variance_factor(&fit, curve.rounding(f64::EPSILON));
+        let mut covariance = problem.covariance(&rows, parameters);
+        covariance.iter_mut().filter(|c| **c != 0.0).for_each(|c| *c *= factor);
+        Some(covariance)
+    }
+
     /// Makes a fit singular in which parameters are `idle`: without effect where they are. Names others `inside` their bounds without
     /// an error.
     pub(super) fn tell_undetermined(&self, fit: &mut CurveFit, curve: &Curve, (inside, idle): (&[usize], &[usize])) {

@@ -65,6 +65,7 @@ impl CurveFitter {
             estimator: self.estimator,
             absolute_sigma: self.absolute_sigma,
             polish: self.polish,
+            covariance: self.covariance,
             max_memory: self.max_memory,
             cpu_fallback: self.cpu_fallback,
             failures: Arc::default(),

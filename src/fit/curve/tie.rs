@@ -1,6 +1,7 @@
 //! Tied parameters: the fit runs without them, its result has them again.
 
 use super::data::Curves;
+use super::values::Values;
 use super::watch::Watch;
 use super::{CurveFit, CurveRun};
 use crate::error::{Error, Result};
@@ -33,18 +34,18 @@ impl CurveRun {
             model: ties.formula.clone().into(),
             ..self.clone()
         };
-        let rows = |values: &[f64]| values.chunks_exact(count).flat_map(pick).collect::<Vec<f64>>();
+        let rows = |values: &Values| values.to_double().chunks_exact(count).flat_map(pick).collect::<Vec<f64>>();
         let kept = Curves {
-            starts: rows(&curves.starts),
-            lower: curves.lower.as_deref().map(rows),
-            upper: curves.upper.as_deref().map(rows),
-            ..curves.clone()
+            starts: rows(&curves.starts).into(),
+            lower: curves.lower.as_ref().map(|lower| rows(lower).into()),
+            upper: curves.upper.as_ref().map(|upper| rows(upper).into()),
+            ..curves.view()
         };
         let mut fits: Vec<CurveFit> =
             fitter.fit_here(&kept, watch)?.into_iter().map(|fit| sound::curve(expand(fit, &ties, count))).collect();
         for (index, fit) in fits.iter_mut().enumerate().take(total) {
-            let finite = |values: &Option<Vec<f64>>, p: usize| {
-                values.as_ref().is_some_and(|values| values[index * count + p].is_finite())
+            let finite = |values: &Option<Values>, p: usize| {
+                values.as_ref().is_some_and(|values| values.at(index * count + p).is_finite())
             };
             if let Some(&p) = ties.tied.iter().find(|&&p| finite(&curves.lower, p) || finite(&curves.upper, p)) {
                 *fit = CurveFit::blank(count);

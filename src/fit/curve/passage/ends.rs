@@ -2,7 +2,8 @@
 
 use rayon::prelude::*;
 
-use super::{Passage, TASK, bounds_of, free};
+use super::bounds::{bounds_of, free};
+use super::{Passage, TASK};
 use crate::fit::curve::data::rounding;
 use crate::fit::curve::sizes::roots;
 use crate::fit::sound;
@@ -96,6 +97,15 @@ impl Passage<'_> {
             is_singular: !self.exact && !problem.idle(&rows, &problem.inside(parameters)).is_empty(),
             is_end: self.exact || problem.promise(&rows, parameters).is_none_or(|gain| gain <= NEAR * NEAR * noise),
         })
+    }
+}
+
+/// Writes how fits have ended, from codes and rounds.
+pub(super) fn put_ends((statuses, all_rounds): (&mut [Status], &mut [u32]), (codes, rounds): (&[i8], &[u16])) {
+    let ends = statuses.iter_mut().zip(all_rounds).zip(codes.iter().zip(rounds));
+    for ((status, to), (code, from)) in ends {
+        *status = Status::from_code((*code).into()).unwrap_or(Status::MaxRounds);
+        *to = (*from).into();
     }
 }
 

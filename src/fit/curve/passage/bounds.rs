@@ -1,0 +1,44 @@
+//! Bounds of fits on their way.
+
+use std::ops::Range;
+
+use crate::fit::curve::CurveRun;
+use crate::fit::curve::data::Curves;
+use crate::fit::curve::values::Values;
+use crate::solver::whole::WholeBatch;
+
+/// Bounds of some curves, at their `starts`: (P), or (curves, P) where they differ; held parameters have equal ones. None where all are
+/// infinite.
+pub(super) fn bounds(
+    fitter: &CurveRun,
+    curves: &Curves,
+    some: Range<usize>,
+    starts: &[f64],
+) -> Option<(Vec<f64>, Vec<f64>)> {
+    let held = fitter.held.iter().any(|held| *held);
+    let own = curves.lower.is_some() || curves.upper.is_some();
+    if !held && !own {
+        let infinite = fitter.lower.iter().chain(&fitter.upper).all(|x| x.is_infinite());
+        return (!infinite).then(|| (fitter.lower.clone(), fitter.upper.clone()));
+    }
+    let p = fitter.held.len();
+    let each = |own: &Option<Values>, otherwise: &[f64]| -> Vec<f64> {
+        let bound = |i: usize| own.as_ref().map_or(otherwise[i % p], |own| own.at(some.start * p + i));
+        starts.iter().enumerate().map(|(i, start)| if fitter.held[i % p] { *start } else { bound(i) }).collect()
+    };
+    Some((each(&curves.lower, &fitter.lower), each(&curves.upper, &fitter.upper)))
+}
+
+/// The bounds of fit `k` of a batch; empty where it has none.
+pub(super) fn bounds_of<'a>(batch: &WholeBatch<'a>, k: usize, p: usize) -> (&'a [f64], &'a [f64]) {
+    match batch.bounds {
+        Some((lower, upper)) if lower.len() == p => (lower, upper),
+        Some((lower, upper)) => (&lower[k * p..(k + 1) * p], &upper[k * p..(k + 1) * p]),
+        None => (&[], &[]),
+    }
+}
+
+/// Parameters that may move.
+pub(super) fn free(lower: &[f64], upper: &[f64], p: usize) -> usize {
+    if lower.is_empty() { p } else { (0..p).filter(|&q| lower[q] < upper[q]).count() }
+}
