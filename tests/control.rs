@@ -130,6 +130,43 @@ fn a_run_cancelled_on_its_way_keeps_what_is_finished() {
     }
 }
 
+/// A source slower than the timeout: later batches are interrupted, and the progress stands still.
+#[test]
+fn a_timeout_interrupts_the_rest() {
+    struct Slow(Slices);
+    impl SpectraReader for Slow {
+        fn len(&self) -> u64 {
+            self.0.len()
+        }
+
+        fn next_batch(&mut self, max: usize) -> popfit::Result<Option<Spectra>> {
+            std::thread::sleep(std::time::Duration::from_millis(100));
+            self.0.next_batch(max)
+        }
+
+        fn empty(&self) -> Spectra {
+            self.0.empty()
+        }
+    }
+    for device in devices() {
+        let (fitter, source) = setup(&device);
+        let whole = fitter.fit(&source.all).unwrap();
+        let furthest = Arc::new(AtomicU64::new(0));
+        let seen = furthest.clone();
+        let control = Control {
+            timeout: Some(std::time::Duration::from_millis(250)),
+            progress: Some(Box::new(move |done, _| seen.store(done, Ordering::Relaxed))),
+            ..Control::default()
+        };
+        let mut table = fitter.table();
+        let summary = fitter.fit_with(&mut Slow(source), &mut table, &control).unwrap();
+        assert!(summary.interrupted as usize == interrupted(&table) && summary.interrupted >= 8, "{summary:?}");
+        assert!(furthest.load(Ordering::Relaxed) <= SPECTRA as u64 - summary.interrupted, "{summary:?}");
+        let pairs = table.rows.iter().zip(&whole.rows).filter(|(row, _)| row.status != Status::Interrupted);
+        pairs.for_each(|(row, whole)| same_bits(row, whole, "finished"));
+    }
+}
+
 #[test]
 fn a_fit_cancelled_between_its_rounds_is_interrupted() {
     for device in devices() {

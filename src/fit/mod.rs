@@ -89,7 +89,7 @@ pub type Progress = Box<dyn Fn(u64, u64) + Send + Sync>;
 /// Watches a run, and stops it.
 #[derive(Default)]
 pub struct Control {
-    /// Is told how far the run is.
+    /// Called with the number of spectra or curves that are finished and of all; no longer once the run is stopped.
     pub progress: Option<Progress>,
     /// When set, fits that are not finished end with [`Status::Interrupted`](crate::Status).
     pub cancel: Arc<AtomicBool>,

@@ -7,10 +7,11 @@ mod ends;
 mod intake;
 
 use std::panic::{self, AssertUnwindSafe};
-use std::sync::atomic::AtomicBool;
-use std::sync::mpsc::{self, Receiver, Sender};
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::mpsc::{self, Receiver, RecvTimeoutError, Sender};
 use std::sync::{Mutex, PoisonError};
 use std::thread;
+use std::time::Duration;
 
 use web_time::Instant;
 
@@ -29,12 +30,16 @@ use intake::{Event, Intake};
 
 /// Workers that share a device.
 const SHARING: usize = 2;
+/// Time between two looks at a timeout.
+const WATCH: Duration = Duration::from_millis(10);
 /// Memory that is worth sharing.
 const SHARED_MEMORY: u64 = 1 << 28;
 
 /// Counts finished spectra over all workers, and tells the progress function.
 pub struct Tally<'a> {
     control: &'a Control,
+    /// Takes the place of the control's flag where there is a timeout, too.
+    stop: Option<AtomicBool>,
     total: u64,
     finished: Mutex<u64>,
     /// What devices failed to do, in words.
@@ -43,7 +48,8 @@ pub struct Tally<'a> {
 
 impl<'a> Tally<'a> {
     fn new(control: &'a Control, total: u64) -> Tally<'a> {
-        Tally { control, total, finished: Mutex::new(0), failures: Mutex::default() }
+        let stop = control.timeout.map(|_| AtomicBool::new(false));
+        Tally { control, stop, total, finished: Mutex::new(0), failures: Mutex::default() }
     }
 
     /// A batch has failed on a device, and is fitted again.
@@ -51,17 +57,30 @@ impl<'a> Tally<'a> {
         self.failures.lock().unwrap_or_else(PoisonError::into_inner).push(message);
     }
 
-    /// `more` spectra are finished.
+    /// Counts `more` finished spectra, and tells the progress, which stands still once the run is stopped.
     pub fn add(&self, more: u64) {
         let mut finished = self.finished.lock().unwrap_or_else(PoisonError::into_inner);
         *finished += more;
-        if let Some(progress) = &self.control.progress {
+        if let Some(progress) = &self.control.progress
+            && !self.cancel().load(Ordering::Relaxed)
+        {
             progress(*finished, self.total);
         }
     }
 
+    /// Returns the flag that is set once the run is to stop.
     pub fn cancel(&self) -> &AtomicBool {
-        &self.control.cancel
+        self.stop.as_ref().unwrap_or(&self.control.cancel)
+    }
+
+    /// Sets the flag when the run that began at `begin` is cancelled or has taken too long; returns when it has ended.
+    fn watch(&self, begin: Instant, ended: &Receiver<()>) {
+        while !self.control.is_stopped(begin) {
+            if ended.recv_timeout(WATCH) != Err(RecvTimeoutError::Timeout) {
+                return;
+            }
+        }
+        self.cancel().store(true, Ordering::Relaxed);
     }
 }
 
@@ -100,7 +119,11 @@ pub fn stream(
     let keeps = journal.is_some();
     let (tally, stages, by_rows) = (&tally, stages(), Vec::new());
     let mut ends = Ends { sink, journal, tally, stages, pieces: 0, fits: 0, interrupted: 0, by_device, by_rows };
+    let (end, ended) = mpsc::channel();
     thread::scope(|scope| {
+        if control.timeout.is_some() {
+            scope.spawn(move || tally.watch(begin, &ended));
+        }
         let workers: Vec<_> = runs
             .into_iter()
             .enumerate()
@@ -135,6 +158,7 @@ pub fn stream(
                 Err(panic) => panic::resume_unwind(panic),
             }
         }
+        drop(end);
         threads.insert(1, stages);
         let mut stages = Stages::default();
         threads.iter().for_each(|thread| stages.add(thread));
