@@ -11,7 +11,7 @@ type Function = Arc<dyn Fn(&Context, &[f64], &[f64], &mut [f64]) -> Result<(), F
 
 /// A model given by closures, for the CPU.
 ///
-/// Where the model has no value it writes NaN: a step to there is rejected. A closure may also fail ([`try_new`](Self::try_new)), and it
+/// A model writes NaN at points where it has no value: a step to there is rejected. A closure may also fail ([`try_new`](Self::try_new)), and it
 /// may panic. Either ends the fit that asked, and no other one, with [`Status::NotFinite`](crate::Status::NotFinite), and the fit's
 /// message has the error's text. (Rust's panic hook still prints the panic, and a program that aborts on panics is aborted.)
 ///

@@ -166,7 +166,7 @@ impl CurveModel {
         Some(output)
     }
 
-    /// What a [`Custom`](crate::solver::recording::Custom) stage runs, and where it notes the model's failures.
+    /// Returns the code of a [`Custom`](crate::solver::recording::Custom) stage, which notes the model's failures in `failures`.
     pub(crate) fn code(&self, derivatives: bool, failures: Arc<Failures>) -> Code {
         let rust: CustomFunction = match self.rust.clone() {
             Some(model) => {

@@ -95,7 +95,7 @@ pub struct Control {
     pub cancel: Arc<AtomicBool>,
     /// Measures where the time goes ([`Summary::profile`]). No bit of the rows changes.
     pub profile: bool,
-    /// Longest time that the run may take. After it the run stops as if `cancel` had been set.
+    /// Maximum time of the run. After it the run stops as if `cancel` had been set.
     pub timeout: Option<Duration>,
 }
 

@@ -36,7 +36,7 @@ pub struct Task {
     pub parameters: Vec<Parameter>,
     /// What marginalisation adds to the objective beside ln det C.
     pub constant: f64,
-    /// Failures that a user's model notes, and the number under which it does.
+    /// Failures of a user's model, and the number of this task among them.
     failures: Option<(Arc<Failures>, usize)>,
 }
 

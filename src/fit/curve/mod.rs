@@ -219,7 +219,7 @@ impl CurveRun {
         Problem { model: &self.model, curve, priors: &self.priors, estimator: self.estimator, failures: &self.failures }
     }
 
-    /// What populations minimise.
+    /// Returns the objective of populations.
     fn design(&self) -> Design {
         Design {
             model: self.model.clone(),
@@ -230,7 +230,7 @@ impl CurveRun {
         }
     }
 
-    /// Whether covariances are multiplied by χ²/dof: a count's scatter is known, and a cost has none.
+    /// Tells whether covariances are multiplied by χ²/dof. The scatter of counts is known, and a cost has none.
     fn is_scaled(&self) -> bool {
         !self.absolute_sigma && !matches!(self.estimator, Estimator::Poisson | Estimator::Cost)
     }

@@ -19,16 +19,16 @@ pub(super) const FARTHEST: f64 = 1e300;
 /// And without the scale.
 const UNBOUNDED: f64 = 3e38;
 
-/// What is minimised at every point.
+/// The model, and how its points count.
 #[derive(Clone)]
 pub(super) struct Design {
     pub model: CurveModel,
     pub estimator: Estimator,
-    /// Whether the noise is to be told from χ².
+    /// The noise is estimated from χ².
     pub is_scaled: bool,
-    /// Whether the model is told which fit asks.
+    /// The model sees which fit asks.
     pub is_tagged: bool,
-    /// Where the model's failures are noted.
+    /// Failures of the model, by fit.
     pub failures: Arc<Failures>,
 }
 

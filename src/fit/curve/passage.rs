@@ -38,7 +38,7 @@ pub(super) struct Passage<'a> {
     fitter: &'a CurveRun,
     curves: &'a Curves<'a>,
     points: usize,
-    /// Where all share it.
+    /// (predictors, points), if all curves share them; else empty.
     x: Cow<'a, [f64]>,
     parameters: usize,
     predictors: usize,

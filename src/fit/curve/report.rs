@@ -10,7 +10,7 @@ use crate::solver::Estimator;
 const LEAST_CORRELATION: f64 = 0.1;
 
 impl fmt::Display for CurveFit {
-    /// How the fit ended, χ², and a line per parameter: value and error. [`CurveFitter::report`] knows the parameters' names.
+    /// Writes the message, χ², and a line per parameter with its value and error. [`CurveFitter::report`] knows the parameters' names.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "{}: chi-square = {}", self.message, fixed(self.chi2).trim())?;
         write!(f, " (dof = {}, {} evaluations)", self.dof, self.evaluations)?;

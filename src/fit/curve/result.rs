@@ -125,7 +125,7 @@ impl CurveRun {
         self.with_failure(curve, fit)
     }
 
-    /// The fit of a curve that was not begun when the run was stopped.
+    /// Makes the fit of a curve that had not begun when the run was stopped.
     pub(super) fn not_begun(&self, curve: &Curve) -> CurveFit {
         let mut fit = self.stand(curve, &Outcome { parameters: curve.start.clone(), ..Outcome::default() });
         (fit.status, fit.message) = (Status::Interrupted, "interrupted before it began".into());
@@ -171,7 +171,7 @@ impl CurveRun {
         fit
     }
 
-    /// What the solver says of a fit, without χ² and errors.
+    /// Makes a fit of the solver's outcome, without χ² and errors.
     fn stand(&self, curve: &Curve, outcome: &Outcome) -> CurveFit {
         let mut fit = CurveFit::blank(curve.start.len());
         fit.status = outcome.status.unwrap_or(Status::Interrupted);

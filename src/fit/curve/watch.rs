@@ -16,7 +16,7 @@ const MOST_CALLS: u64 = 1000;
 #[derive(Debug, Default)]
 struct Counts {
     ended: u64,
-    /// What the progress function was called with last.
+    /// Number with which the progress function was called last.
     shown: u64,
 }
 
