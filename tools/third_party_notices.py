@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""Writes the licences of the crates that are linked into popfit, or checks them against deny.toml.
+"""Writes the licences of the crates that are linked into the command popfit, or checks them against deny.toml.
 
     tools/third_party_notices.py            writes THIRD-PARTY.md
     tools/third_party_notices.py --check    writes nothing, and exits with 1 if a licence is not allowed
@@ -206,7 +206,7 @@ def notices(crates: list[dict], package: str, platform: str) -> str:
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.split("\n", 1)[0])
-    parser.add_argument("--package", default="popfit", help="whose dependencies are listed [popfit]")
+    parser.add_argument("--package", default="popfit-cli", help="whose dependencies are listed [popfit-cli]")
     parser.add_argument("--manifest-path", type=Path, default=ROOT / "Cargo.toml", help="its Cargo.toml")
     parser.add_argument("--platform", default=PLATFORM, help=f"the target that is built for, or all [{PLATFORM}]")
     parser.add_argument("--output", type=Path, default=ROOT / "THIRD-PARTY.md", help="the file [THIRD-PARTY.md]")

@@ -74,6 +74,9 @@ struct ArmEntry {
 }
 
 impl ModelFile {
+    /// JSON Schema of the model file, for editors.
+    pub const SCHEMA: &str = include_str!("../../docs/src/model.schema.json");
+
     /// Reads and checks a model file; opens no other file. [`Error::Model`] or [`Error::BadBounds`] names the line and the
     /// key; what popfit knows of but cannot do yet is refused likewise.
     pub fn open(path: impl AsRef<Path>) -> Result<ModelFile> {

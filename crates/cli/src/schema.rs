@@ -2,12 +2,10 @@
 
 use std::path::PathBuf;
 
-use popfit::OutputFile;
+use popfit::{ModelFile, OutputFile};
 
 use super::Failure;
 use super::stdout::line;
-
-const SCHEMA: &str = include_str!("../../../docs/src/model.schema.json");
 
 #[derive(clap::Args)]
 pub struct Arguments {
@@ -22,9 +20,9 @@ pub struct Arguments {
 /// Prints or writes the schema.
 pub fn run(arguments: &Arguments) -> Result<(), Failure> {
     match &arguments.output {
-        Some(path) => Ok(OutputFile::create(path, arguments.overwrite)?.write(SCHEMA)?),
+        Some(path) => Ok(OutputFile::create(path, arguments.overwrite)?.write(ModelFile::SCHEMA)?),
         None => {
-            line(SCHEMA.trim_end());
+            line(ModelFile::SCHEMA.trim_end());
             Ok(())
         }
     }

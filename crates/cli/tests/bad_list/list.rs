@@ -239,7 +239,7 @@ pub const LIST: [(u8, &str, &[Shown]); 37] = [
             Test("tests/determinism", "any_chunk"),
             Test("tests/bad_models", "more_members_than_a_dispatch_takes"),
             Test("tests/bad_models", "too_little_memory_is_an_error"),
-            Test("tests/bad_list", "arguments_that_cannot_work"),
+            Test("crates/cli/tests/bad_list", "arguments_that_cannot_work"),
         ],
     ),
     (
@@ -327,13 +327,13 @@ pub const LIST: [(u8, &str, &[Shown]); 37] = [
             Test("tests/gpu_faults", "results_that_are_a_little_off"),
         ],
     ),
-    (32, "kill -9, then resume", &[Test("tests/resume", "a_killed_run_ends_with_the_bytes_of_one_that_was_not")]),
+    (32, "kill -9, then resume", &[Test("crates/cli/tests/resume", "a_killed_run_ends_with_the_bytes_of_one_that_was_not")]),
     (33, "disk full", &[Test("tests/faults", "whatever_fails_nothing_is_lost")]),
     (
         34,
         "no output folder",
         &[
-            Test("tests/bad_list", "arguments_that_cannot_work"),
+            Test("crates/cli/tests/bad_list", "arguments_that_cannot_work"),
             Test("tests/faults", "a_folder_that_cannot_be_written_costs_no_fit"),
         ],
     ),
@@ -342,13 +342,13 @@ pub const LIST: [(u8, &str, &[Shown]); 37] = [
         "two runs, one output",
         &[
             Test("src/fit/journal", "a_journal_gives_back_whole_batches_and_drops_a_torn_one"),
-            Test("tests/resume", "no_second_run_writes_what_one_is_writing"),
+            Test("crates/cli/tests/resume", "no_second_run_writes_what_one_is_writing"),
         ],
     ),
-    (36, "resume with other data", &[Test("tests/resume", "what_is_not_its_own_is_refused")]),
+    (36, "resume with other data", &[Test("crates/cli/tests/resume", "what_is_not_its_own_is_refused")]),
     (
         37,
         "no such adapter",
-        &[Test("tests/bad_models", "devices_that_are_not_there"), Test("tests/bad_list", "arguments_that_cannot_work")],
+        &[Test("tests/bad_models", "devices_that_are_not_there"), Test("crates/cli/tests/bad_list", "arguments_that_cannot_work")],
     ),
 ];
