@@ -214,7 +214,8 @@ fn settings_that_exclude_each_other_or_are_out_of_range() {
     let data = spectra(&emulator, &[1.0], 0.01);
     for starts in [0, 65, 1000] {
         let error = fitter(tiny::model(emulator.clone(), 0.0), &Device::cpu()).starts(starts).fit(&data).unwrap_err();
-        assert!(matches!(&error, Error::Usage(m) if m.contains(&starts.to_string())), "{error}");
+        let Error::InvalidSettings { faults } = &error else { panic!("{error}") };
+        assert!(faults[0].name == "starts" && faults[0].message.contains(&starts.to_string()), "{error}");
     }
 }
 

@@ -327,7 +327,11 @@ pub const LIST: [(u8, &str, &[Shown]); 37] = [
             Test("tests/gpu_faults", "results_that_are_a_little_off"),
         ],
     ),
-    (32, "kill -9, then resume", &[Test("crates/cli/tests/resume", "a_killed_run_ends_with_the_bytes_of_one_that_was_not")]),
+    (
+        32,
+        "kill -9, then resume",
+        &[Test("crates/cli/tests/resume", "a_killed_run_ends_with_the_bytes_of_one_that_was_not")],
+    ),
     (33, "disk full", &[Test("tests/faults", "whatever_fails_nothing_is_lost")]),
     (
         34,
@@ -349,6 +353,9 @@ pub const LIST: [(u8, &str, &[Shown]); 37] = [
     (
         37,
         "no such adapter",
-        &[Test("tests/bad_models", "devices_that_are_not_there"), Test("crates/cli/tests/bad_list", "arguments_that_cannot_work")],
+        &[
+            Test("tests/bad_models", "devices_that_are_not_there"),
+            Test("crates/cli/tests/bad_list", "arguments_that_cannot_work"),
+        ],
     ),
 ];
