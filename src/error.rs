@@ -111,6 +111,12 @@ pub struct InvalidSetting {
     pub message: String,
 }
 
+impl std::fmt::Display for InvalidSetting {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(f, "{}: {}", self.name, self.message)
+    }
+}
+
 impl InvalidSetting {
     pub(crate) fn new(name: impl Into<String>, message: impl Into<String>) -> InvalidSetting {
         InvalidSetting { name: name.into(), message: message.into() }
@@ -124,11 +130,10 @@ impl InvalidSetting {
 
 /// One fault in a line, many below a heading.
 fn listed(faults: &[InvalidSetting]) -> String {
-    let line = |fault: &InvalidSetting| format!("{}: {}", fault.name, fault.message);
     match faults {
-        [fault] => line(fault),
+        [fault] => fault.to_string(),
         _ => {
-            let lines: Vec<String> = faults.iter().map(|fault| format!("\n  {}", line(fault))).collect();
+            let lines: Vec<String> = faults.iter().map(|fault| format!("\n  {fault}")).collect();
             format!("{} settings are invalid:{}", faults.len(), lines.concat())
         }
     }

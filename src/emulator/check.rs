@@ -54,7 +54,8 @@ pub(super) fn wavelength(values: &[f64], what: &str) -> Result<()> {
 /// Checks that hidden and output functions are such that files can name them.
 fn functions(activation: Activation, output: Activation) -> Result<(), String> {
     if Activation::of_name(activation.name()) != Some(activation) {
-        let known = Activation::NAMES.map(|(name, _)| name).join(", ");
+        let known: Vec<&str> = Activation::NAMES.iter().map(|(name, _)| *name).collect();
+        let known = known.join(", ");
         return Err(format!("{} is no activation of hidden layers (known: {known})", activation.name()));
     }
     match output {

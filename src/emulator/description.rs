@@ -38,7 +38,7 @@ impl Description {
             return Err("`medium` must be \"vacuum\": convert the wavelengths of the network to vacuum".to_string());
         }
         Ok(Description {
-            activation: top.choice("activation", &Activation::NAMES)?,
+            activation: top.choice("activation", Activation::NAMES)?,
             output: output(&top)?,
             labels: labels(&top)?,
             hulls: hulls(&top)?,
@@ -99,7 +99,7 @@ fn label(fields: &Fields<'_>) -> Result<Label, String> {
     Ok(Label {
         name: fields.read("name", "a string", Value::as_str)?.to_string(),
         unit: unit.to_string(),
-        transform: fields.choice("transform", &Transform::NAMES)?,
+        transform: fields.choice("transform", Transform::NAMES)?,
         mean: fields.number("mean")?,
         std: fields.number("std")?,
         min: fields.number("min")?,

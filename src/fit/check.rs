@@ -17,6 +17,7 @@ const VSINI: f64 = 37.0;
 
 /// One parameter's column of the Jacobian.
 #[derive(Clone, Debug, PartialEq)]
+#[non_exhaustive]
 pub struct JacobianCheck {
     /// Its name.
     pub parameter: String,

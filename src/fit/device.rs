@@ -24,6 +24,12 @@ impl std::fmt::Debug for Device {
     }
 }
 
+impl std::fmt::Display for Device {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str(&self.name())
+    }
+}
+
 impl FromStr for Device {
     type Err = Error;
 

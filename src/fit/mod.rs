@@ -108,6 +108,7 @@ impl Control {
 
 /// What a run did.
 #[derive(Clone, Debug, Default)]
+#[non_exhaustive]
 pub struct Summary {
     /// Rows that were made.
     pub fits: u64,

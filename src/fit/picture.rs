@@ -18,6 +18,7 @@ const CHUNK: usize = 64;
 
 /// One arm of one spectrum and the model at the row's parameters. Arrays are (pixels).
 #[derive(Clone, Debug, Default)]
+#[non_exhaustive]
 pub struct ArmFit {
     /// Of the model's arm.
     pub name: String,

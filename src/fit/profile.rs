@@ -39,6 +39,7 @@ pub struct Profile {
 
 /// A stage of the host.
 #[derive(Clone, Debug, Serialize)]
+#[non_exhaustive]
 pub struct HostStage {
     /// As in [`Summary::stages`](super::Summary::stages).
     pub name: &'static str,
@@ -56,6 +57,7 @@ pub struct HostStage {
 
 /// What a device did.
 #[derive(Clone, Debug, Serialize)]
+#[non_exhaustive]
 pub struct DeviceProfile {
     /// As it is written into the result table.
     pub name: String,
@@ -76,6 +78,7 @@ pub struct DeviceProfile {
 
 /// A stage of a device. `upload` and `readback` are by the wall clock, waiting for the other worker's rounds included.
 #[derive(Clone, Debug, Serialize)]
+#[non_exhaustive]
 pub struct DeviceStage {
     /// hidden: labels and layers before the last; template: the last layer; observe: rotation, line spread and Doppler shift;
     /// normal matrix: priors, continuum and sums over pixels; step: with what stops superfluous starts.
@@ -98,6 +101,7 @@ pub struct DeviceStage {
 
 /// Rounds between two looks of the host.
 #[derive(Clone, Debug, Serialize)]
+#[non_exhaustive]
 pub struct Rounds {
     /// Seconds since the run began.
     pub begin: f64,

@@ -9,12 +9,30 @@ use super::posterior::VelocityPosterior;
 use crate::solver::Status;
 
 /// A spectrum's identifier; never passes through f64.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 pub enum Id {
     /// A number, as DESI's TARGETID.
     Integer(i64),
     /// Any text.
     Text(String),
+}
+
+impl From<i64> for Id {
+    fn from(id: i64) -> Id {
+        Id::Integer(id)
+    }
+}
+
+impl From<&str> for Id {
+    fn from(id: &str) -> Id {
+        Id::Text(id.to_string())
+    }
+}
+
+impl From<String> for Id {
+    fn from(id: String) -> Id {
+        Id::Text(id)
+    }
 }
 
 impl std::fmt::Display for Id {

@@ -113,7 +113,7 @@ impl ModelFile {
         };
         let mut labels = top.section("labels")?.map_or(Ok(Vec::new()), |section| labels(&section))?;
         let solver = top.section("solver")?.map_or(Ok(SolverEntry::default()), |section| solver(&section))?;
-        let scan = |section: Section<'_>| section.choice("scan", &VelocityScan::NAMES);
+        let scan = |section: Section<'_>| section.choice("scan", VelocityScan::NAMES);
         let velocity_scan = top.section("velocity")?.map_or(Ok(None), scan)?;
         Ok(ModelFile {
             velocity: motion(&top, "velocity", &mut labels)?,
@@ -268,9 +268,9 @@ fn arm(section: &Section<'_>) -> Result<ArmEntry> {
         emulator: section.required("emulator", section.text("emulator")?)?.into(),
         wavelength: section.text("wavelength")?.map(PathBuf::from),
         labels: section.texts("labels")?,
-        activation: section.choice("activation", &Activation::NAMES)?,
+        activation: section.choice("activation", Activation::NAMES)?,
         range,
-        interpolation: section.choice("interpolation", &Interpolation::NAMES)?.unwrap_or(Interpolation::Cubic),
+        interpolation: section.choice("interpolation", Interpolation::NAMES)?.unwrap_or(Interpolation::Cubic),
         line_spread: line_spread(section)?,
         continuum: section.section("continuum")?.map(|section| continuum(&section, false)).transpose()?,
     })
@@ -293,7 +293,7 @@ fn line_spread(arm: &Section<'_>) -> Result<LineSpread> {
 
 fn continuum(section: &Section<'_>, whole_model: bool) -> Result<Continuum> {
     section.only(if whole_model { &["kind", "terms", "marginalise"] } else { &["kind", "terms"] })?;
-    let kind = section.choice("kind", &ContinuumKind::NAMES)?.unwrap_or(ContinuumKind::Chebyshev);
+    let kind = section.choice("kind", ContinuumKind::NAMES)?.unwrap_or(ContinuumKind::Chebyshev);
     if kind == ContinuumKind::None {
         return match section.has("terms") {
             true => Err(section.error("terms", "has no meaning without a continuum")),
@@ -401,14 +401,14 @@ fn spectra(section: &Section<'_>) -> Result<SpectraSettings> {
     if error_floor < 0.0 {
         return Err(section.error("error_floor", "must not be negative"));
     }
-    let nonfinite = section.choice("nonfinite", &NonFinite::NAMES)?;
+    let nonfinite = section.choice("nonfinite", NonFinite::NAMES)?;
     Ok(SpectraSettings { mask: section.intervals("mask")?, error_floor, nonfinite: nonfinite.unwrap_or_default() })
 }
 
 fn solver(section: &Section<'_>) -> Result<SolverEntry> {
     section.only(&["kind", "starts", "released_errors"])?;
     Ok(SolverEntry {
-        kind: section.parsed("kind", &Solver::NAMES)?,
+        kind: section.parsed("kind", Solver::NAMES)?,
         starts: section.integer("starts", 1..=MOST_STARTS)?,
         released_errors: section.boolean("released_errors")?,
     })

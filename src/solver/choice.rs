@@ -21,7 +21,7 @@ pub enum Solver {
 
 impl Solver {
     /// Names of the solvers, as model files and the command line have them.
-    pub const NAMES: [&'static str; 3] = ["lm", "nelder-mead", "lm+nelder-mead"];
+    pub const NAMES: &[&str] = &["lm", "nelder-mead", "lm+nelder-mead"];
 
     /// Returns the solver's name, one of [`NAMES`](Solver::NAMES).
     pub fn name(&self) -> &'static str {
@@ -72,7 +72,7 @@ impl FromStr for Solver {
             "nelder-mead" => Ok(simplex.into()),
             "lm+nelder-mead" => Ok(Solver::LevenbergMarquardtThenNelderMead(lm, simplex)),
             _ => {
-                let hint = hint(name, Solver::NAMES.into_iter());
+                let hint = hint(name, Solver::NAMES.iter().copied());
                 Err(Error::Usage(format!("no solver \"{name}\"{hint}: choose {}", Solver::NAMES.join(", "))))
             }
         }

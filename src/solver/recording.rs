@@ -90,6 +90,7 @@ pub struct Buffer {
 
 /// The scalar of rows on the CPU device: f32 for networks, f64 for formulas. The GPU computes in f32.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Default)]
+#[non_exhaustive]
 pub enum Precision {
     #[default]
     F32,
@@ -127,6 +128,7 @@ pub struct Parameter {
 
 /// Elementwise function of a layer.
 #[derive(Clone, Copy, Debug, PartialEq)]
+#[non_exhaustive]
 pub enum Activation {
     Silu,
     /// Slope 0.01 below zero.
@@ -145,7 +147,7 @@ pub enum Activation {
 
 impl Activation {
     /// Those of hidden layers, as emulator and model files call them.
-    pub const NAMES: [(&'static str, Activation); 6] = [
+    pub const NAMES: &[(&str, Activation)] = &[
         ("silu", Activation::Silu),
         ("leaky_relu", Activation::LeakyRelu),
         ("relu", Activation::Relu),

@@ -28,6 +28,13 @@ pub enum Status {
     Stalled,
 }
 
+impl std::fmt::Display for Status {
+    /// Writes the name.
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.pad(self.name())
+    }
+}
+
 impl Status {
     /// Every status.
     pub(crate) const ALL: [Status; 10] = [

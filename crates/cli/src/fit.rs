@@ -99,7 +99,8 @@ pub struct Arguments {
 fn solver_parser() -> impl TypedValueParser<Value = Solver> {
     let meanings =
         ["Levenberg–Marquardt", "Nelder–Mead on the objective itself", "Levenberg–Marquardt, polished by Nelder–Mead"];
-    let values = Solver::NAMES.into_iter().zip(meanings).map(|(name, meaning)| PossibleValue::new(name).help(meaning));
+    let values =
+        Solver::NAMES.iter().copied().zip(meanings).map(|(name, meaning)| PossibleValue::new(name).help(meaning));
     PossibleValuesParser::new(values).try_map(|name| name.parse::<Solver>())
 }
 

@@ -70,6 +70,7 @@ pub fn tangents(inputs: &[LabelInput]) -> Vec<usize> {
 
 /// Function of a label before its scaling.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[non_exhaustive]
 pub enum Transform {
     Identity,
     Log10,

@@ -12,6 +12,7 @@ pub struct Segment {
 
 /// Interpolation between the pixels of a template.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Default)]
+#[non_exhaustive]
 pub enum Interpolation {
     #[default]
     Cubic,
