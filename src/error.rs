@@ -36,7 +36,7 @@ pub enum Error {
         range: Option<(f64, f64)>,
     },
     /// A bound is NaN, or the lower one is above the upper one.
-    #[error("{parameter}: {lower} to {upper} is no interval; give two finite numbers, the lower one first")]
+    #[error("{parameter}: {lower} to {upper} is not an interval; give two finite numbers, the lower one first")]
     BadBounds { parameter: String, lower: f64, upper: f64 },
     /// A model (file or builder) that makes no sense.
     #[error("model: {0}")]

@@ -9,7 +9,7 @@
 //! Labels and velocities of many stars, from an emulator of their spectra; more in the [guide](guide::spectroscopist).
 //!
 //! ```
-//! use popfit::{Continuum, Device, Emulator, SpectralFitter, LevenbergMarquardt, Spectra, SpectralModel};
+//! use popfit::{Continuum, Device, Emulator, Spectra, SpectralFitter, SpectralModel};
 //!
 //! let emulator = Emulator::open("data/emulator.safetensors")?;
 //! let model =

@@ -1,7 +1,7 @@
 //! Building blocks below the fitters: recordings, devices, the loop of rounds, and single problems for other optimisers.
 //!
-//! These interfaces follow popfit's insides. They may change in any release, a patch release included; what the crate's root exports
-//! does not.
+//! These interfaces follow popfit's insides. They may change in any release, even a patch release. The rest of the
+//! crate follows Semantic Versioning.
 
 #[path = "cpu/mod.rs"]
 pub mod cpu;

@@ -75,7 +75,7 @@ impl Closure {
         Closure::made(predictors, parameters, Arc::new(move |_, x, p, y| values(x, p, y).map_err(Into::into)))
     }
 
-    /// Makes a model that sees which curve it is evaluated for ([`Context`]), as one with data of its own needs it.
+    /// Makes a model that sees which curve it is evaluated for ([`Context`]), for models with data per curve.
     pub fn indexed(
         predictors: &[&str],
         parameters: &[&str],

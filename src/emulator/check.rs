@@ -56,7 +56,7 @@ fn functions(activation: Activation, output: Activation) -> Result<(), String> {
     if Activation::of_name(activation.name()) != Some(activation) {
         let known: Vec<&str> = Activation::NAMES.iter().map(|(name, _)| *name).collect();
         let known = known.join(", ");
-        return Err(format!("{} is no activation of hidden layers (known: {known})", activation.name()));
+        return Err(format!("{} is not an activation for hidden layers (known: {known})", activation.name()));
     }
     match output {
         Activation::Identity => Ok(()),
@@ -81,11 +81,11 @@ fn label(label: &Label) -> Result<(), String> {
     let Label { name, transform, mean, std, min, max, .. } = label;
     if !(mean.is_finite() && std.is_finite() && *std > 0.0) {
         return Err(format!(
-            "label {name}: mean {mean} and std {std} are no scaling: both must be finite, and std positive"
+            "label {name}: mean {mean} and std {std} do not make a scaling: both must be finite, and std positive"
         ));
     }
     if !(min.is_finite() && max.is_finite() && min < max) {
-        return Err(format!("label {name}: {min} to {max} is no training range: min must be below max"));
+        return Err(format!("label {name}: {min} to {max} is not a training range: min must be below max"));
     }
     if *transform == Transform::Log10 && *min <= 0.0 {
         return Err(format!("label {name}: its transform is log10, so min must be positive, not {min}"));

@@ -186,7 +186,7 @@ impl Emulator {
     /// Names the activation of a network whose file does not say it: The Payne's, where leaky ReLU is assumed otherwise.
     ///
     /// # Errors
-    /// `Model` when it is no activation of hidden layers, or the file says another one.
+    /// `Model` when it is not an activation for hidden layers, or the file says another one.
     pub fn with_activation(mut self, activation: Activation) -> Result<Emulator> {
         let is_known = Activation::of_name(activation.name()) == Some(activation);
         let wrong = match is_known {
@@ -195,7 +195,7 @@ impl Emulator {
                 return Ok(self);
             }
             true => format!("its activation is {}, not {}", self.activation.name(), activation.name()),
-            false => format!("{} is no activation of hidden layers", activation.name()),
+            false => format!("{} is not an activation for hidden layers", activation.name()),
         };
         Err(Error::Model(format!("{}: {wrong}", self.source)))
     }

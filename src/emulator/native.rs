@@ -20,6 +20,10 @@ use crate::suggest::{hint, nearest};
 /// Bytes; a network has tens of tensors.
 const MAX_HEADER: u64 = 1 << 20;
 
+/// Names of tensors; K counts layers and hulls from 0.
+const TENSORS: [&str; 6] =
+    ["layer.K.weight", "layer.K.bias", "layer.K.scale", "layer.K.offset", "hull.K", "wavelength"];
+
 /// Tensors that a message lists.
 const MOST_LISTED: usize = 16;
 
@@ -214,7 +218,7 @@ impl Tensors {
             None if name.starts_with("hull.") => {
                 ": `hull` in the metadata says which labels each hull acts on".to_string()
             }
-            None => hint(name, ["wavelength"].into_iter()),
+            None => hint(name, TENSORS.into_iter()),
         };
         Err(self.fault(format!("tensor `{name}` belongs to no part of the network{cause}")))
     }

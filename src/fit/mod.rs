@@ -221,7 +221,7 @@ impl SpectralFitter {
         self
     }
 
-    /// Whether a batch that a GPU has failed to fit twice goes to the CPU, where the run then stays ([`Summary::by_rows`] tells).
+    /// Sends a batch that a GPU has failed to fit twice to the CPU, where the run then stays ([`Summary::by_rows`] tells).
     /// Unless set it does where popfit chose the GPU (`auto`, `all`), and the failure is the run's where the user did.
     #[must_use]
     pub fn cpu_fallback(mut self, cpu_fallback: bool) -> SpectralFitter {
@@ -278,12 +278,12 @@ impl SpectralFitter {
         }
     }
 
-    /// What is fitted.
+    /// Returns the model.
     pub fn model(&self) -> &SpectralModel {
         &self.model
     }
 
-    /// As it is written into the result table.
+    /// Returns the device's name, as the result table has it.
     pub fn device_name(&self) -> String {
         self.device.name()
     }
@@ -399,10 +399,10 @@ impl SpectralFitter {
     fn check_settings(&self) -> Result<()> {
         let mut faults = self.solver.faults();
         if let Some(starts) = self.starts.filter(|starts| !(1..=MOST_STARTS).contains(starts)) {
-            faults.push(InvalidSetting::new("starts", format!("{starts}: choose 1 to {MOST_STARTS}")));
+            faults.push(InvalidSetting::new("starts", format!("it is {starts}; choose 1 to {MOST_STARTS}")));
         }
         if self.batch_size == Some(0) {
-            faults.push(InvalidSetting::new("batch_size", "0: choose at least 1"));
+            faults.push(InvalidSetting::new("batch_size", "it is 0; choose at least 1"));
         }
         InvalidSetting::none_of(faults)
     }

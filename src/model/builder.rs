@@ -177,7 +177,7 @@ impl SpectralModelBuilder {
             if let Some(label) = arm.emulator.labels().iter().find(|l| ["velocity", "vsini"].contains(&l.name.as_str()))
             {
                 let message = format!(
-                    "arm \"{}\": the label \"{}\" has the name of a parameter that every model has; call it otherwise",
+                    "arm \"{}\": the label \"{}\" has the name of a parameter that every model has; give it another name",
                     arm.name, label.name
                 );
                 return Err(Error::Model(message));
@@ -201,7 +201,7 @@ impl SpectralModelBuilder {
     fn check_spectra(&self) -> Result<()> {
         for (low, high) in &self.spectra.mask {
             if !(low.is_finite() && high.is_finite() && low < high) {
-                return Err(Error::Model(format!("spectra.mask: {low} to {high} is no interval")));
+                return Err(Error::Model(format!("spectra.mask: {low} to {high} is not an interval")));
             }
         }
         let floor = self.spectra.error_floor;

@@ -88,12 +88,12 @@ fn senseless_arrays_are_refused_as_those_of_a_file_are() {
     refuse(|l| l.labels.clear(), "the network has no labels");
     refuse(|l| l.layers.clear(), "the network has no pixels");
     refuse(|l| l.labels[1].name = "teff".into(), "label name `teff` is empty or repeated");
-    refuse(|l| l.labels[0].min = 8000.0, "label teff: 8000 to 7000 is no training range");
+    refuse(|l| l.labels[0].min = 8000.0, "label teff: 8000 to 7000 is not a training range");
     refuse(|l| l.layers[0].bias[1] = f32::NAN, "layer 0: bias: value 1 is not finite");
     refuse(|l| l.layers[0].bias.truncate(2), "layer 0 has 3 outputs, but its bias has 2 numbers");
     refuse(|l| l.layers[1].weight.truncate(23), "layer 1 has 23 weights: expected 24, for 8 outputs of 3 inputs");
     refuse(|l| drop(l.layers.pop()), "`wavelength` has 8 values, but the network has 3 pixels");
-    refuse(|l| l.activation = Activation::Identity, "identity is no activation of hidden layers");
+    refuse(|l| l.activation = Activation::Identity, "identity is not an activation for hidden layers");
     refuse(|l| l.output = Activation::Relu, "relu is no function of the output layer");
     refuse(|l| l.output = Activation::Exp { clip: 0.0 }, "the clip of the output is 0");
     refuse(|l| l.hulls[0].axes = vec![2], "hull 0 acts on the labels [2]: expected different indices from 0 to 1");

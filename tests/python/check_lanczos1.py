@@ -11,7 +11,7 @@ from decimal import Decimal, getcontext
 from pathlib import Path
 
 getcontext().prec = 60
-DATA = Path(__file__).parents[2] / "data" / "nist.json"
+DATA = Path(__file__).parents[2] / "crates" / "testing" / "nist.json"
 
 
 def inverse(matrix):

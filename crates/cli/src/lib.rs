@@ -47,7 +47,11 @@ pub use stdout::line;
 
 /// Fits populations of stellar-spectrum parameters at once, on a GPU or the CPU.
 #[derive(Parser)]
-#[command(version, about)]
+#[command(
+    name = "popfit",
+    version,
+    about = "Fits populations of stellar-spectrum parameters at once, on a GPU or the CPU"
+)]
 struct Arguments {
     #[command(subcommand)]
     command: Command,
@@ -123,12 +127,12 @@ impl Failure {
         Failure { message: message.into(), code: 1 }
     }
 
-    /// Says more.
+    /// Appends text to the message.
     pub fn add(&mut self, words: &str) {
         self.message.push_str(words);
     }
 
-    /// What was compared is not the same.
+    /// The two tables differ.
     pub fn differs(message: impl Into<String>) -> Failure {
         Failure { message: message.into(), code: 1 }
     }

@@ -17,7 +17,7 @@ const BATCH: usize = 256;
 #[derive(clap::Args)]
 pub struct Arguments {
     /// The result table: a name that ends in .parquet or .fits
-    #[arg(value_name = "OUT")]
+    #[arg(value_name = "TABLE")]
     table: PathBuf,
     /// The page [default: the table's name with _report.html instead of its ending]
     #[arg(short, long, value_name = "FILE")]

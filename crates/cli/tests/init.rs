@@ -110,8 +110,12 @@ fn completions_and_manual_pages_are_written() {
     let page = std::fs::read_to_string(folder.path().join("pages/popfit-fit.1")).unwrap();
     assert!(page.contains("TARGETID") && page.contains("Examples:"), "{page}");
     for page in ["popfit.1", "popfit-import-rvspecfit.1"] {
-        assert!(folder.path().join("pages").join(page).is_file(), "{page}");
+        let text = std::fs::read_to_string(folder.path().join("pages").join(page)).unwrap();
+        // the package's name is not the command's
+        assert!(!text.contains("cli"), "{page}: {text}");
     }
+    let version = succeed(folder.path(), &["--version"]);
+    assert_eq!(version.trim(), format!("popfit {}", env!("CARGO_PKG_VERSION")));
 }
 
 /// A network that is not there is named with its arm and the model file.

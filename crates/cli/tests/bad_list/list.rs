@@ -131,9 +131,9 @@ pub const LIST: [(u8, &str, &[Shown]); 37] = [
         &[
             fault_of(BOUNDS, with_column, |a, n| a.columns[0].1[n] = 6.0, |s| refused(s.row, "bad_bounds")),
             fault_of(BOUNDS, with_column, |a, n| a.columns[0].1[n] = f64::NAN, |s| refused(s.row, "bad_bounds")),
-            refusal("[labels.a]\nbounds = [2.0, 1.0]\n", file::sound, &["is no interval", "2 to 1"]),
-            refusal("[labels.a]\nbounds = [nan, 1.0]\n", file::sound, &["is no interval", "NaN"]),
-            refusal("[velocity]\nrange = [nan, 1.0]\n", file::sound, &["is no interval", "velocity.range"]),
+            refusal("[labels.a]\nbounds = [2.0, 1.0]\n", file::sound, &["is not an interval", "2 to 1"]),
+            refusal("[labels.a]\nbounds = [nan, 1.0]\n", file::sound, &["is not an interval", "NaN"]),
+            refusal("[velocity]\nrange = [nan, 1.0]\n", file::sound, &["is not an interval", "velocity.range"]),
         ],
     ),
     (

@@ -234,7 +234,7 @@ fn is_of_meaning(message: Option<&str>) -> bool {
         "no emulator has a label",
         "label names for",
         "names this file as",
-        "is no interval",
+        "is not an interval",
         "outside its bounds",
         "pixels wide",
         "must be positive, as the network takes its logarithm",
