@@ -59,7 +59,7 @@ fn paths_of_networks_stay_relative() {
     for name in ["nets/blue", "models"] {
         std::fs::create_dir_all(at(name)).unwrap();
     }
-    let emulator = Path::new(env!("CARGO_MANIFEST_DIR")).join("data/emulator.safetensors");
+    let emulator = popfit_testing::root().join("data/emulator.safetensors");
     for name in ["b.safetensors", "nets/b.safetensors", "nets/blue/b.safetensors"] {
         std::fs::copy(&emulator, at(name)).unwrap();
     }
