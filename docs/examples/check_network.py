@@ -7,6 +7,7 @@ or the spectra, or when the fitted labels are not the true ones within their err
 """
 
 import csv
+import shutil
 import subprocess
 import sys
 import tempfile
@@ -109,7 +110,7 @@ def run(folder, popfit, *arguments):
 
 
 def main():
-    popfit = Path(sys.argv[1]).resolve()
+    popfit = Path(shutil.which(sys.argv[1]) or sys.argv[1]).resolve()
     random = np.random.default_rng(7)
     wavelength = np.geomspace(5000.0, 5300.0, 1500)
     layers = random_network(random, wavelength)
