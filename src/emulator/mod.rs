@@ -121,7 +121,7 @@ impl PartialEq for Emulator {
 impl Emulator {
     /// Makes a network of arrays in memory, which are checked as those of a file are.
     ///
-    /// The [hash](Emulator::hash) is that of the file that [`write`](Emulator::write) makes.
+    /// The [hash](Emulator::hash) is that of the file that `Emulator::write` makes.
     ///
     /// ```
     /// use popfit::emulator::{Activation, EmulatorLayers, Label, Layer};
