@@ -118,7 +118,11 @@ fn an_activation_is_named_where_the_file_names_none() {
         assert!((f64::from(*flux) - expected).abs() < 1e-6);
     }
     assert!(
-        assumed.with_activation(Activation::Identity).unwrap_err().to_string().contains("identity is no activation")
+        assumed
+            .with_activation(Activation::Identity)
+            .unwrap_err()
+            .to_string()
+            .contains("identity is not an activation")
     );
     let native = open("n.safetensors", &native(&DESCRIPTION.replace("ACT", "silu"), |_| ()));
     assert!(!native.assumes_activation() && native.clone().with_activation(Activation::Silu).is_ok());
