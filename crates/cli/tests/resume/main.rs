@@ -78,7 +78,7 @@ fn contents(path: &Path) -> Vec<u8> {
         return bytes;
     }
     let text = String::from_utf8(bytes).unwrap();
-    let end = text.find("spectra a second").unwrap();
+    let end = text.find("spectra per second").unwrap();
     let begin = text[..end].rfind("<div").unwrap();
     let rest = &text[end..];
     format!("{}{}", &text[..begin], &rest[rest.find(" s in all").unwrap()..]).into_bytes()
