@@ -4,6 +4,7 @@ mod assemble;
 mod blank;
 mod canary;
 mod check;
+mod control;
 mod covariance;
 mod curve;
 mod device;
@@ -35,8 +36,6 @@ mod waiting;
 mod workers;
 
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
-use std::time::Duration;
 
 use crate::error::{Error, InvalidSetting, Result};
 use crate::model::{self, FirstGuess, SpectralModel, VelocityScan};
@@ -45,6 +44,7 @@ use crate::solver::{LevenbergMarquardt, MOST_STARTS, Solver};
 use crate::spectra::{Spectra, SpectraReader};
 use assemble::matched;
 pub use check::JacobianCheck;
+pub use control::{Control, Progress, Summary};
 pub use curve::{CurveColumns, CurveFit, CurveFitter, Curves, Interval, Values};
 pub use device::{Device, DeviceDescription};
 use finish::Finish;
@@ -57,7 +57,6 @@ pub use profile::{DeviceProfile, DeviceStage, HostStage, Profile, Rounds};
 pub use row::{FitRow, FitTable, Id};
 use run::Run;
 use shared::Shared;
-use web_time::Instant;
 
 /// Takes rows, in the order of the input.
 pub trait Sink {
@@ -82,49 +81,6 @@ impl Sink for FitTable {
 
 /// Starts of a spectrum of which the number is not set, about: populations are made for so many.
 const USUAL_STARTS: usize = 2;
-
-/// Called with the number of finished spectra and the number of all.
-pub type Progress = Box<dyn Fn(u64, u64) + Send + Sync>;
-
-/// Watches a run, and stops it.
-#[derive(Default)]
-pub struct Control {
-    /// Called with the number of spectra or curves that are finished and of all; no longer once the run is stopped.
-    pub progress: Option<Progress>,
-    /// When set, fits that are not finished end with [`Status::Interrupted`](crate::Status).
-    pub cancel: Arc<AtomicBool>,
-    /// Measures where the time goes ([`Summary::profile`]). No bit of the rows changes.
-    pub profile: bool,
-    /// Maximum time of the run. After it the run stops as if `cancel` had been set.
-    pub timeout: Option<Duration>,
-}
-
-impl Control {
-    /// Tells whether a run that began at `begin` is to stop: it is cancelled, or has taken too long.
-    pub(crate) fn is_stopped(&self, begin: Instant) -> bool {
-        self.cancel.load(Ordering::Relaxed) || self.timeout.is_some_and(|timeout| begin.elapsed() >= timeout)
-    }
-}
-
-/// What a run did.
-#[derive(Clone, Debug, Default)]
-#[non_exhaustive]
-pub struct Summary {
-    /// Rows that were made.
-    pub fits: u64,
-    /// How many of them were not fitted, or not to their ends, as the run was cancelled.
-    pub interrupted: u64,
-    /// How many of them each device made, the CPU in the place of one that failed among them; the others come from the journal.
-    pub by_device: Vec<(String, u64)>,
-    /// Which device made which rows, in their order: so many by one, then so many by the next. They change at ends of batches.
-    pub by_rows: Vec<(String, u64)>,
-    /// What devices failed to do: their batches were fitted again.
-    pub failures: Vec<String>,
-    /// Time by stage: read, prepare, first guess, fit, finish, posterior, hash, write; of all workers, which overlap.
-    pub stages: Vec<(String, Duration)>,
-    /// Where [`Control::profile`] asks for one.
-    pub profile: Option<Profile>,
-}
 
 /// Fits spectra with a model, on a device.
 #[derive(Clone, Debug)]

@@ -1,0 +1,52 @@
+//! Watching and stopping a run, and its summary.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::Duration;
+
+use web_time::Instant;
+
+use super::Profile;
+
+/// Called with the number of finished spectra and the number of all.
+pub type Progress = Box<dyn Fn(u64, u64) + Send + Sync>;
+
+/// Watches a run, and stops it.
+#[derive(Default)]
+pub struct Control {
+    /// Called with the number of spectra or curves that are finished and of all; no longer once the run is stopped.
+    pub progress: Option<Progress>,
+    /// When set, fits that are not finished end with [`Status::Interrupted`](crate::Status).
+    pub cancel: Arc<AtomicBool>,
+    /// Measures where the time goes ([`Summary::profile`]). No bit of the rows changes.
+    pub profile: bool,
+    /// Maximum time of the run. After it the run stops as if `cancel` had been set.
+    pub timeout: Option<Duration>,
+}
+
+impl Control {
+    /// Tells whether a run that began at `begin` is to stop: it is cancelled, or has taken too long.
+    pub(crate) fn is_stopped(&self, begin: Instant) -> bool {
+        self.cancel.load(Ordering::Relaxed) || self.timeout.is_some_and(|timeout| begin.elapsed() >= timeout)
+    }
+}
+
+/// What a run did.
+#[derive(Clone, Debug, Default)]
+#[non_exhaustive]
+pub struct Summary {
+    /// Rows that were made.
+    pub fits: u64,
+    /// How many of them were not fitted, or not to their ends, as the run was cancelled.
+    pub interrupted: u64,
+    /// How many of them each device made, the CPU in the place of one that failed among them; the others come from the journal.
+    pub by_device: Vec<(String, u64)>,
+    /// Which device made which rows, in their order: so many by one, then so many by the next. They change at ends of batches.
+    pub by_rows: Vec<(String, u64)>,
+    /// What devices failed to do: their batches were fitted again.
+    pub failures: Vec<String>,
+    /// Time by stage: read, prepare, first guess, fit, finish, posterior, hash, write; of all workers, which overlap.
+    pub stages: Vec<(String, Duration)>,
+    /// Where [`Control::profile`] asks for one.
+    pub profile: Option<Profile>,
+}
