@@ -1,6 +1,8 @@
 //! Every key of the model file, and what is said when one is wrong.
 
 use super::*;
+use crate::emulator::Activation;
+use crate::{Interpolation, LineSpread, NonFinite};
 
 fn parse(text: &str) -> Result<ModelFile> {
     ModelFile::parse(Path::new("models/m.toml"), text.to_string())

@@ -14,6 +14,8 @@ mod objective;
 mod observe;
 mod prepare;
 mod sampling;
+#[cfg(feature = "files")]
+mod sections;
 mod settings;
 mod spread;
 mod tied;

@@ -1,0 +1,219 @@
+//! The sections of a model file, read key by key.
+
+#![deny(clippy::indexing_slicing)] // whatever a file holds is no index
+
+use std::path::PathBuf;
+
+use super::keys::{Section, Setting};
+use super::{
+    Continuum, ContinuumKind, Interpolation, LabelColumns, LabelSettings, LineSpread, NonFinite, SpectraSettings,
+};
+use crate::emulator::Activation;
+use crate::error::{Error, Result};
+use crate::solver::recording::LIGHT;
+use crate::solver::{MOST_STARTS, Solver};
+
+/// Continuum terms unless the file says how many.
+const DEFAULT_TERMS: usize = 10;
+
+/// `[velocity]` or `[vsini]`, km/s.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub(super) enum VelocityEntry {
+    /// No such table: the spectra are in the rest frame, and nothing rotates.
+    Absent,
+    Range(f64, f64),
+    Fixed(f64),
+}
+
+/// `[solver]`.
+#[derive(Default)]
+pub(super) struct SolverEntry {
+    pub kind: Option<Solver>,
+    pub starts: Option<usize>,
+    pub released_errors: Option<bool>,
+}
+
+/// `[[arm]]`; paths as written.
+#[derive(Clone, Debug, PartialEq)]
+pub(super) struct ArmEntry {
+    pub name: String,
+    pub emulator: PathBuf,
+    pub wavelength: Option<PathBuf>,
+    pub labels: Option<Vec<String>>,
+    pub activation: Option<Activation>,
+    pub range: Option<(f64, f64)>,
+    pub interpolation: Interpolation,
+    pub line_spread: LineSpread,
+    pub continuum: Option<Continuum>,
+}
+
+pub(super) fn arm(section: &Section<'_>) -> Result<ArmEntry> {
+    section.only(&[
+        "name",
+        "emulator",
+        "wavelength",
+        "labels",
+        "activation",
+        "range",
+        "interpolation",
+        "line_spread",
+        "continuum",
+    ])?;
+    let range = section.interval("range")?;
+    if range.is_some_and(|(low, high)| low <= 0.0 || low == high) {
+        return Err(section.error("range", "must be two different positive wavelengths in Å"));
+    }
+    Ok(ArmEntry {
+        name: section.required("name", section.text("name")?)?.to_string(),
+        emulator: section.required("emulator", section.text("emulator")?)?.into(),
+        wavelength: section.text("wavelength")?.map(PathBuf::from),
+        labels: section.texts("labels")?,
+        activation: section.choice("activation", Activation::NAMES)?,
+        range,
+        interpolation: section.choice("interpolation", Interpolation::NAMES)?.unwrap_or(Interpolation::Cubic),
+        line_spread: line_spread(section)?,
+        continuum: section.section("continuum")?.map(|section| continuum(&section, false)).transpose()?,
+    })
+}
+
+fn line_spread(arm: &Section<'_>) -> Result<LineSpread> {
+    if !arm.is_table("line_spread") {
+        let words = [("none", LineSpread::None), ("file", LineSpread::File)];
+        return Ok(arm.choice("line_spread", &words)?.unwrap_or_default());
+    }
+    let section = arm.required("line_spread", arm.section("line_spread")?)?;
+    section.only(&["resolving_power", "fwhm"])?;
+    match (section.number("resolving_power")?, section.number("fwhm")?) {
+        (Some(_), Some(_)) => Err(section.error("fwhm", "excludes `resolving_power`")),
+        (Some(power), None) => Ok(LineSpread::ResolvingPower(power)),
+        (None, Some(width)) => Ok(LineSpread::Fwhm(width)),
+        (None, None) => section.required("resolving_power", None),
+    }
+}
+
+pub(super) fn continuum(section: &Section<'_>, whole_model: bool) -> Result<Continuum> {
+    section.only(if whole_model { &["kind", "terms", "marginalise"] } else { &["kind", "terms"] })?;
+    let kind = section.choice("kind", ContinuumKind::NAMES)?.unwrap_or(ContinuumKind::Chebyshev);
+    if kind == ContinuumKind::None {
+        return match section.has("terms") {
+            true => Err(section.error("terms", "has no meaning without a continuum")),
+            false => Ok(Continuum::none()),
+        };
+    }
+    let terms = section.integer("terms", kind.terms())?.unwrap_or(DEFAULT_TERMS);
+    Ok(Continuum { kind, terms })
+}
+
+/// `[velocity]` or `[vsini]`; what is said of its start and prior joins that of the labels.
+pub(super) fn motion(
+    top: &Section<'_>,
+    name: &str,
+    labels: &mut Vec<(String, LabelSettings)>,
+) -> Result<VelocityEntry> {
+    let Some(section) = top.section(name)? else { return Ok(VelocityEntry::Absent) };
+    match name {
+        "velocity" => section.only(&["range", "fixed", "start", "prior", "scan"])?,
+        _ => section.only(&["range", "fixed", "start", "prior"])?,
+    }
+    let entry = match (section.interval("range")?, section.number("fixed")?) {
+        (Some(_), Some(_)) => return Err(section.error("fixed", "excludes `range`")),
+        (Some((low, high)), None) => VelocityEntry::Range(low, high),
+        (None, Some(velocity)) => VelocityEntry::Fixed(velocity),
+        (None, None) => return section.required("range", None),
+    };
+    let (key, slowest, fastest) = match entry {
+        VelocityEntry::Range(low, high) => ("range", low, low.abs().max(high.abs())),
+        VelocityEntry::Fixed(velocity) => ("fixed", velocity, velocity.abs()),
+        VelocityEntry::Absent => ("range", 0.0, 0.0),
+    };
+    if fastest >= LIGHT {
+        return Err(section.error(key, "must be below the speed of light, in km/s"));
+    }
+    if name == "vsini" && slowest < 0.0 {
+        return Err(section.error(key, "must not be negative"));
+    }
+    let said = known_of(&section)?;
+    if let (VelocityEntry::Fixed(_), Some(key)) = (entry, ["start", "prior"].into_iter().find(|key| section.has(key))) {
+        return Err(section.error("fixed", format!("excludes `{key}`")));
+    }
+    if said != LabelSettings::default() {
+        labels.push((name.to_string(), said));
+    }
+    Ok(entry)
+}
+
+pub(super) fn labels(section: &Section<'_>) -> Result<Vec<(String, LabelSettings)>> {
+    let read = |name: &str| {
+        let label = section.required(name, section.section(name)?)?;
+        Ok((name.to_string(), label_settings(&label)?))
+    };
+    section.names().map(read).collect()
+}
+
+fn label_settings(section: &Section<'_>) -> Result<LabelSettings> {
+    section.only(&["start", "bounds", "fixed", "tied", "prior"])?;
+    let mut settings = known_of(section)?;
+    settings.fixed = section.number("fixed")?;
+    settings.tied = section.text("tied")?.map(str::to_string);
+    if let Some((low, high)) = section.settings("bounds")? {
+        let ((low, lower), (high, upper)) = (low.split(), high.split());
+        settings.bounds = Some((low.unwrap_or(f64::NEG_INFINITY), high.unwrap_or(f64::INFINITY)));
+        (settings.columns.lower, settings.columns.upper) = (lower, upper);
+    }
+    for (alone, others) in
+        [("tied", &["fixed", "start", "bounds", "prior"][..]), ("fixed", &["start", "bounds", "prior"][..])]
+    {
+        if let Some(other) = others.iter().find(|other| section.has(alone) && section.has(other)) {
+            return Err(section.error(alone, format!("excludes `{other}`")));
+        }
+    }
+    Ok(settings)
+}
+
+/// Start and prior.
+fn known_of(section: &Section<'_>) -> Result<LabelSettings> {
+    let mut settings = LabelSettings::default();
+    let bad_start = |error| match error {
+        Error::Model(message) => Error::Model(message),
+        other => other,
+    };
+    if let Some(start) = section.setting("start").map_err(bad_start)? {
+        (settings.start, settings.columns.start) = start.split();
+    }
+    if let Some(section) = section.section("prior")? {
+        (settings.prior, settings.columns) = prior(&section, settings.columns)?;
+    }
+    Ok(settings)
+}
+
+fn prior(section: &Section<'_>, columns: LabelColumns) -> Result<(Option<(f64, f64)>, LabelColumns)> {
+    section.only(&["mean", "sigma"])?;
+    let mean = section.required("mean", section.setting("mean")?)?;
+    let sigma = section.required("sigma", section.setting("sigma")?)?;
+    if matches!(sigma, Setting::Number(x) if x <= 0.0) {
+        return Err(section.error("sigma", "must be positive"));
+    }
+    let ((mean, mean_column), (sigma, sigma_column)) = (mean.split(), sigma.split());
+    let columns = LabelColumns { mean: mean_column, sigma: sigma_column, ..columns };
+    // a column takes the place of these numbers
+    Ok((Some((mean.unwrap_or(0.0), sigma.unwrap_or(1.0))), columns))
+}
+
+pub(super) fn spectra(section: &Section<'_>) -> Result<SpectraSettings> {
+    section.only(&["mask", "error_floor", "nonfinite"])?;
+    let error_floor = section.number("error_floor")?.unwrap_or(0.0);
+    if error_floor < 0.0 {
+        return Err(section.error("error_floor", "must not be negative"));
+    }
+    let nonfinite = section.choice("nonfinite", NonFinite::NAMES)?;
+    Ok(SpectraSettings { mask: section.intervals("mask")?, error_floor, nonfinite: nonfinite.unwrap_or_default() })
+}
+
+pub(super) fn solver(section: &Section<'_>) -> Result<SolverEntry> {
+    section.only(&["kind", "starts", "released_errors"])?;
+    Ok(SolverEntry {
+        kind: section.parsed("kind", Solver::NAMES)?,
+        starts: section.integer("starts", 1..=MOST_STARTS)?,
+        released_errors: section.boolean("released_errors")?,
+    })
+}
