@@ -53,7 +53,7 @@ fn start_to_table(files: &[PathBuf], table: &Path) -> popfit::Result<u64> {
     let mut writer = TableWriter::create(table, &schema, WriteOptions::default().overwrite(true))?;
     let mut fits = 0;
     for file in files {
-        fits += fitter.fit_with(open_reader(file)?.as_mut(), &mut writer, &Control::default())?.fits;
+        fits += fitter.fit_stream(open_reader(file)?.as_mut(), &mut writer, &Control::default())?.fits;
     }
     writer.finish()?;
     Ok(fits)

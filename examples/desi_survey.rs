@@ -12,7 +12,7 @@ fn main() -> popfit::Result<()> {
     let mut spectra = open_reader_with(coadd, &targets)?;
     let fitter = SpectralFitter::new(ModelFile::open(model)?.build()?, Device::auto()?);
     let mut table = RvTabWriter::create(out, &fitter, &[spectra.empty()], &Metadata::default())?;
-    let summary = fitter.fit_with(spectra.as_mut(), &mut table, &Control::default())?;
+    let summary = fitter.fit_stream(spectra.as_mut(), &mut table, &Control::default())?;
     table.finish()?;
     println!("{} spectra", summary.fits);
     Ok(())

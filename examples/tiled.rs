@@ -27,10 +27,10 @@ fn write(spectra: &Spectra, copies: u64, out: &str) -> std::io::Result<()> {
         let (rows, pixels) = (spectra.len() as u64 * copies, arm.pixels as u64);
         match &arm.wavelength {
             Wavelength::Shared(grid) => array(&mut zip, &name("wavelength"), &[pixels], (grid, 1))?,
-            Wavelength::Own(grids) => array(&mut zip, &name("wavelength"), &[rows, pixels], (grids, copies))?,
+            Wavelength::Own(grids) => array(&mut zip, &name("wavelength"), &[rows, pixels], (&grids.to_double(), copies))?,
         }
         let narrow = |all: &[f64]| all.iter().map(|x| *x as f32).collect::<Vec<f32>>();
-        array(&mut zip, &name("flux"), &[rows, pixels], (&narrow(&arm.flux), copies))?;
+        array(&mut zip, &name("flux"), &[rows, pixels], (&narrow(&arm.flux.to_double()), copies))?;
         array(&mut zip, &name("ivar"), &[rows, pixels], (&narrow(&weights(arm)), copies))?;
     }
     array(&mut zip, "id", &[count], (&(0..count as i64).collect::<Vec<_>>(), 1))?;
@@ -39,7 +39,7 @@ fn write(spectra: &Spectra, copies: u64, out: &str) -> std::io::Result<()> {
 
 fn weights(arm: &ArmSpectra) -> Vec<f64> {
     let is_masked = |k: usize| arm.mask.get(k).copied().unwrap_or(false);
-    arm.ivar.iter().enumerate().map(|(k, ivar)| if is_masked(k) { 0.0 } else { *ivar }).collect()
+    arm.ivar.to_double().iter().enumerate().map(|(k, ivar)| if is_masked(k) { 0.0 } else { *ivar }).collect()
 }
 
 /// One array, its values `copies` times, not compressed.

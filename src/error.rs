@@ -22,6 +22,9 @@ pub enum Error {
     /// Arrays that belong together have different lengths.
     #[error("{what}: {message}")]
     ShapeMismatch { what: String, message: String },
+    /// A file of spectra was written to while its spectra were fitted.
+    #[error("{} was written to while it was fitted: no table is made of two versions of it", path.display())]
+    InputChanged { path: PathBuf },
     /// A wavelength grid is unsorted, repeated or not finite.
     #[error("{what}: wavelength {index} (counted from 0): {message}")]
     BadWavelength { what: String, index: usize, message: String },

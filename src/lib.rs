@@ -79,6 +79,7 @@ pub mod spectra;
 mod suggest;
 #[cfg(feature = "files")]
 mod table;
+mod values;
 mod words;
 
 #[cfg(feature = "gpu")]
@@ -93,7 +94,7 @@ pub use error::{Error, InvalidSetting, Result};
 pub use fit::{
     ArmFit, Control, CurveColumns, CurveFit, CurveFitter, Curves, Device, DeviceDescription, DeviceProfile,
     DeviceStage, FitRow, FitTable, FlagDescription, Flags, HostStage, Id, Interval, JacobianCheck, Journal, Profile,
-    Progress, Rounds, Sink, SpectralFitter, Summary, Values, VelocityPosterior,
+    Progress, Rounds, Sink, SpectralFitter, Summary, VelocityPosterior,
 };
 pub use formula::Formula;
 #[cfg(feature = "files")]
@@ -110,6 +111,7 @@ pub use spectra::Spectra;
 pub use table::OutputFile;
 #[cfg(feature = "files")]
 pub use table::{Metadata, RvTabWriter, Schema, TableReader, TableWriter, WriteOptions};
+pub use values::Values;
 
 /// Compiles the README's example.
 #[cfg(doctest)]

@@ -1,7 +1,7 @@
 //! Two arms through the same solver, on both devices: the synb spectra cut in two overlapping pieces.
 
 use popfit::spectra::ArmSpectra;
-use popfit::{Arm, Continuum, Device, Emulator, FitTable, LineSpread, Spectra, SpectraSettings, SpectralModel};
+use popfit::{Arm, Continuum, Device, Emulator, FitTable, LineSpread, Spectra, SpectraSettings, SpectralModel, Values};
 use popfit_testing::fits::{fitter, gpu, offset, same_bits, share, sound, synb_spectra};
 use popfit_testing::{array, data_folder, median};
 
@@ -10,15 +10,15 @@ const SPECTRA: usize = 128;
 /// Pixels of the arms "b" and "r".
 const CUTS: [(&str, std::ops::Range<usize>); 2] = [("b", 0..2000), ("r", 1900..3741)];
 
-fn two_arms(whole: &Spectra) -> Spectra {
+fn two_arms(whole: &Spectra) -> Spectra<'static> {
     let source = &whole.arms[0];
     let cut = |(name, range): &(&str, std::ops::Range<usize>)| {
-        let rows = |all: &[f64]| {
-            all.chunks_exact(source.pixels).flat_map(|row| row[range.clone()].to_vec()).collect::<Vec<f64>>()
+        let rows = |all: &Values| {
+            all.to_double().chunks_exact(source.pixels).flat_map(|row| row[range.clone()].to_vec()).collect::<Vec<f64>>()
         };
         let mask = source.mask.chunks_exact(source.pixels).flat_map(|row| row[range.clone()].to_vec()).collect();
         let grid = source.grid(0)[range.clone()].to_vec();
-        ArmSpectra::new(*name, range.len(), grid.into(), rows(&source.flux), rows(&source.ivar), Some(mask)).unwrap()
+        ArmSpectra::new(*name, range.len(), grid, rows(&source.flux), rows(&source.ivar), Some(mask)).unwrap()
     };
     Spectra::from_arms(CUTS.iter().map(cut).collect(), Some(whole.ids.clone())).unwrap()
 }
@@ -71,17 +71,17 @@ type Lose = fn(&mut ArmSpectra, std::ops::Range<usize>);
 /// What makes an arm of one spectrum worthless: a mask over NaN, no weight under NaN flux, NaN throughout.
 const LOSSES: [(&str, Lose); 3] = [
     ("masked", |arm, range| {
-        arm.mask[range.clone()].fill(true);
-        arm.flux[range.clone()].fill(f64::NAN);
-        arm.ivar[range].fill(f64::NAN);
+        arm.mask.to_mut()[range.clone()].fill(true);
+        arm.flux.to_mut()[range.clone()].fill(f64::NAN);
+        arm.ivar.to_mut()[range].fill(f64::NAN);
     }),
     ("without weight", |arm, range| {
-        arm.flux[range.clone()].fill(f64::NAN);
-        arm.ivar[range].fill(0.0);
+        arm.flux.to_mut()[range.clone()].fill(f64::NAN);
+        arm.ivar.to_mut()[range].fill(0.0);
     }),
     ("missing", |arm, range| {
-        arm.flux[range.clone()].fill(f64::NAN);
-        arm.ivar[range].fill(f64::NAN);
+        arm.flux.to_mut()[range.clone()].fill(f64::NAN);
+        arm.ivar.to_mut()[range].fill(f64::NAN);
     }),
 ];
 
@@ -160,7 +160,7 @@ fn arms_have_settings_of_their_own() {
     for device in popfit_testing::fits::devices() {
         let table = fitter(model.clone(), &device).fit(&spectra).unwrap();
         for (n, row) in table.rows.iter().enumerate() {
-            let good = |arm: &ArmSpectra, j: usize| arm.ivar[n * arm.pixels + j] > 0.0 && !arm.mask[n * arm.pixels + j];
+            let good = |arm: &ArmSpectra, j: usize| arm.ivar.to_double()[n * arm.pixels + j] > 0.0 && !arm.mask[n * arm.pixels + j];
             let blue = (200..=1500).filter(|&j| !(300..310).contains(&j) && good(&spectra.arms[0], j)).count();
             let red = (0..spectra.arms[1].pixels).filter(|&j| good(&spectra.arms[1], j)).count();
             assert!(row.status.is_success(), "{row:?}");

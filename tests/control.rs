@@ -13,7 +13,7 @@ use popfit_testing::tiny::{self, linear, spectra, wave};
 
 /// Yields batches of at most `most` spectra.
 struct Slices {
-    all: Spectra,
+    all: Spectra<'static>,
     most: usize,
     next: usize,
 }
@@ -23,14 +23,14 @@ impl SpectraReader for Slices {
         self.all.len() as u64
     }
 
-    fn next_batch(&mut self, max: usize) -> popfit::Result<Option<Spectra>> {
+    fn next_batch(&mut self, max: usize) -> popfit::Result<Option<Spectra<'static>>> {
         let end = (self.next + max.min(self.most)).min(self.all.len());
         let rows = self.next..end;
         self.next = end;
         Ok(Some(self.all.slice(rows)).filter(|batch| !batch.is_empty()))
     }
 
-    fn empty(&self) -> Spectra {
+    fn empty(&self) -> Spectra<'static> {
         self.all.slice(0..0)
     }
 }
@@ -62,7 +62,7 @@ fn progress_rises_to_the_end() {
         let log = seen.clone();
         let progress = move |done, total| log.lock().unwrap().push((done, total));
         let control = Control { progress: Some(Box::new(progress)), ..Control::default() };
-        fitter.fit_with(&mut source, &mut fitter.table(), &control).unwrap();
+        fitter.fit_stream(&mut source, &mut fitter.table(), &control).unwrap();
         let seen = seen.lock().unwrap();
         assert!(seen.is_sorted() && seen.iter().all(|(_, total)| *total == SPECTRA as u64), "{seen:?}");
         assert_eq!(seen.last(), Some(&(SPECTRA as u64, SPECTRA as u64)));
@@ -77,7 +77,7 @@ fn workers_change_nothing() {
         let (fitter, mut source) = setup(&device);
         let whole = fitter.fit(&source.all).unwrap();
         let mut table = fitter.table();
-        let summary = fitter.fit_with(&mut source, &mut table, &Control::default()).unwrap();
+        let summary = fitter.fit_stream(&mut source, &mut table, &Control::default()).unwrap();
         assert_eq!((summary.fits, table.len()), (SPECTRA as u64, SPECTRA));
         table.rows.iter().zip(&whole.rows).for_each(|(row, whole)| same_bits(row, whole, "in batches"));
     }
@@ -88,9 +88,9 @@ fn workers_change_nothing() {
 fn the_first_error_ends_the_run() {
     let (fitter, mut source) = setup(&Device::cpu());
     let arm = &mut source.all.arms[0];
-    arm.flux[30 * arm.pixels] = f64::NAN;
+    arm.flux.to_mut()[30 * arm.pixels] = f64::NAN;
     let mut table = fitter.table();
-    let error = fitter.strict(true).fit_with(&mut source, &mut table, &Control::default()).unwrap_err();
+    let error = fitter.strict(true).fit_stream(&mut source, &mut table, &Control::default()).unwrap_err();
     assert!(error.to_string().contains("30"), "{error}");
     assert_eq!(table.len(), 24);
 }
@@ -101,7 +101,7 @@ fn a_run_cancelled_before_it_begins_has_a_row_for_every_spectrum() {
         let (fitter, mut source) = setup(&device);
         let control = Control { cancel: Arc::new(AtomicBool::new(true)), ..Control::default() };
         let mut table = fitter.table();
-        let summary = fitter.fit_with(&mut source, &mut table, &control).unwrap();
+        let summary = fitter.fit_stream(&mut source, &mut table, &control).unwrap();
         sound(&table);
         assert_eq!((table.len(), summary.fits, interrupted(&table)), (SPECTRA, SPECTRA as u64, SPECTRA));
         for (n, row) in table.rows.iter().enumerate() {
@@ -120,7 +120,7 @@ fn a_run_cancelled_on_its_way_keeps_what_is_finished() {
         let progress = move |done, _| cancel.store(done >= 16, Ordering::Relaxed);
         let control = Control { progress: Some(Box::new(progress)), ..control };
         let mut table = fitter.table();
-        fitter.fit_with(&mut source, &mut table, &control).unwrap();
+        fitter.fit_stream(&mut source, &mut table, &control).unwrap();
         sound(&table);
         // another worker may have finished more by then
         let finished = SPECTRA - interrupted(&table);
@@ -139,12 +139,12 @@ fn a_timeout_interrupts_the_rest() {
             self.0.len()
         }
 
-        fn next_batch(&mut self, max: usize) -> popfit::Result<Option<Spectra>> {
+        fn next_batch(&mut self, max: usize) -> popfit::Result<Option<Spectra<'static>>> {
             std::thread::sleep(std::time::Duration::from_millis(100));
             self.0.next_batch(max)
         }
 
-        fn empty(&self) -> Spectra {
+        fn empty(&self) -> Spectra<'static> {
             self.0.empty()
         }
     }
@@ -159,7 +159,7 @@ fn a_timeout_interrupts_the_rest() {
             ..Control::default()
         };
         let mut table = fitter.table();
-        let summary = fitter.fit_with(&mut Slow(source), &mut table, &control).unwrap();
+        let summary = fitter.fit_stream(&mut Slow(source), &mut table, &control).unwrap();
         assert!(summary.interrupted as usize == interrupted(&table) && summary.interrupted >= 8, "{summary:?}");
         assert!(furthest.load(Ordering::Relaxed) <= SPECTRA as u64 - summary.interrupted, "{summary:?}");
         let pairs = table.rows.iter().zip(&whole.rows).filter(|(row, _)| row.status != Status::Interrupted);
@@ -182,7 +182,7 @@ fn a_fit_cancelled_between_its_rounds_is_interrupted() {
         let control = Control { progress: Some(Box::new(progress)), ..control };
         let whole = fitter.fit(&source.all).unwrap();
         let mut table = fitter.table();
-        fitter.fit_with(&mut source, &mut table, &control).unwrap();
+        fitter.fit_stream(&mut source, &mut table, &control).unwrap();
         sound(&table);
         assert!(table.len() == SPECTRA && interrupted(&table) > 0);
         for (row, whole) in table.rows.iter().zip(&whole.rows) {
@@ -272,7 +272,7 @@ fn tellings(fitter: &SpectralFitter, source: &mut Slices) -> u64 {
     };
     let control = Control { progress: Some(Box::new(progress)), ..Control::default() };
     source.next = 0;
-    fitter.fit_with(source, &mut fitter.table(), &control).unwrap();
+    fitter.fit_stream(source, &mut fitter.table(), &control).unwrap();
     told.load(Ordering::Relaxed)
 }
 

@@ -31,7 +31,7 @@ fn model(settings: SpectraSettings) -> SpectralModel {
         .unwrap()
 }
 
-fn coadd() -> Spectra {
+fn coadd() -> Spectra<'static> {
     Spectra::open(data_folder().join("desi/coadd-synth-505.fits.gz")).unwrap()
 }
 

@@ -69,7 +69,7 @@ fn senseless_ties_are_errors() {
     assert!(build(both).unwrap_err().to_string().contains("labels.alpha: a tied label has no start"));
 }
 
-fn spectra(columns: Vec<Column>) -> (Emulator, Spectra) {
+fn spectra(columns: Vec<Column>) -> (Emulator, Spectra<'static>) {
     let emulator = tiny::linear(&["a", "b"], tiny::wave);
     let mut spectra = tiny::spectra(&emulator, &[1.0, 0.5, 1.0, 0.5, 1.0, 0.5], 0.01);
     spectra.file = "stars.npz".into();
@@ -165,7 +165,7 @@ fn a_velocity_starts_where_it_is_told() {
     }
 }
 
-fn read(folder: &Path, arrays: &[(&str, Vec<u8>)]) -> popfit::Result<Spectra> {
+fn read(folder: &Path, arrays: &[(&str, Vec<u8>)]) -> popfit::Result<Spectra<'static>> {
     Spectra::open(file(folder, "s.npz", &npz(arrays, true)))
 }
 

@@ -18,7 +18,7 @@ fn model(spread: LineSpread) -> SpectralModel {
 }
 
 /// Three synb spectra whose resolution matrices are `values`, for each spectrum (diagonals, pixels).
-fn with_resolution(diagonals: usize, value: impl Fn(usize, usize, usize) -> f32) -> Spectra {
+fn with_resolution(diagonals: usize, value: impl Fn(usize, usize, usize) -> f32) -> Spectra<'static> {
     let mut spectra = pick(&synb_spectra(), &[0, 6, 7]);
     let pixels = spectra.arms[0].pixels;
     let values = (0..3 * diagonals * pixels).map(|i| value(i / diagonals / pixels, i / pixels % diagonals, i % pixels));

@@ -32,17 +32,17 @@ fn model(case: &Value) -> SpectralModel {
 }
 
 /// The demo's spectra with the case's masks and weights.
-fn spectra(case: &Value) -> Spectra {
+fn spectra(case: &Value) -> Spectra<'static> {
     let count = items(&case["fits"]).count();
     let mut spectra = Spectra::open(format!("{DATA}/spectra.npz")).unwrap().slice(0..count);
     let arm = &mut spectra.arms[0];
     for n in 0..count {
         let at = |range: &Value, k: usize| n * arm.pixels + index(&range[k]);
         for range in items(&case["masked"]) {
-            arm.mask[at(range, 0)..at(range, 1)].fill(true);
+            arm.mask.to_mut()[at(range, 0)..at(range, 1)].fill(true);
         }
         for range in items(&case["lowered"]) {
-            arm.ivar[at(range, 0)..at(range, 1)].iter_mut().for_each(|w| *w *= number(&range[2]));
+            arm.ivar.to_mut()[at(range, 0)..at(range, 1)].iter_mut().for_each(|w| *w *= number(&range[2]));
         }
     }
     spectra
@@ -98,7 +98,7 @@ fn neighbours_of_masked_spectra_keep_their_bits() {
     let mut mixed = plain.clone();
     let pixels = mixed.arms[0].pixels;
     for n in (1..mixed.len()).step_by(2) {
-        mixed.arms[0].mask[n * pixels..][..pixels / 2].fill(true);
+        mixed.arms[0].mask.to_mut()[n * pixels..][..pixels / 2].fill(true);
     }
     for device in devices() {
         let fit = |spectra: &Spectra| fitter(model(cases[0]), &device).fit(spectra).unwrap();
@@ -117,14 +117,14 @@ fn weights_out_of_proportion_are_refused() {
     let mut all = spectra(case);
     let pixels = all.arms[0].pixels;
     let median = {
-        let mut sorted: Vec<f64> = all.arms[0].ivar[..pixels].to_vec();
+        let mut sorted: Vec<f64> = all.arms[0].ivar.to_double()[..pixels].to_vec();
         sorted.sort_by(f64::total_cmp);
         sorted[pixels / 2]
     };
-    all.arms[0].ivar[1000] = 1e30 * median;
-    all.arms[0].ivar[pixels + 1000] *= 1e6;
+    all.arms[0].ivar.to_mut()[1000] = 1e30 * median;
+    all.arms[0].ivar.to_mut()[pixels + 1000] *= 1e6;
     // so many that the others might be the ones that were lowered, but not so far
-    all.arms[0].ivar[2 * pixels + 1000..][..60].iter_mut().for_each(|w| *w = 1e15 * median);
+    all.arms[0].ivar.to_mut()[2 * pixels + 1000..][..60].iter_mut().for_each(|w| *w = 1e15 * median);
     for device in devices() {
         let table = fitter(model(case), &device).fit(&all).unwrap();
         for row in [&table.rows[0], &table.rows[2]] {

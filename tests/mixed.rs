@@ -41,7 +41,7 @@ fn compare(what: &str, [full, mixed]: &[FitTable; 2]) {
     assert!(pairs().any(|(a, b)| a.evaluations != b.evaluations));
 }
 
-fn spectra(folder: &str) -> Spectra {
+fn spectra(folder: &str) -> Spectra<'static> {
     Spectra::open(data_folder().join("synb").join(folder).join("spectra.npz")).unwrap()
 }
 

@@ -12,20 +12,20 @@ use popfit_testing::tiny::{self, Layer, network, spectra};
 use serde_json::Value;
 
 /// Yields batches of eight spectra.
-struct Slices(Spectra, usize);
+struct Slices(Spectra<'static>, usize);
 
 impl SpectraReader for Slices {
     fn len(&self) -> u64 {
         self.0.len() as u64
     }
 
-    fn next_batch(&mut self, _max: usize) -> popfit::Result<Option<Spectra>> {
+    fn next_batch(&mut self, _max: usize) -> popfit::Result<Option<Spectra<'static>>> {
         let rows = self.1..(self.1 + 8).min(self.0.len());
         self.1 = rows.end;
         Ok(Some(self.0.slice(rows)).filter(|batch| !batch.is_empty()))
     }
 
-    fn empty(&self) -> Spectra {
+    fn empty(&self) -> Spectra<'static> {
         self.0.slice(0..0)
     }
 }
@@ -35,7 +35,7 @@ const HOST: [&str; 8] = ["read", "prepare", "first guess", "fit", "finish", "pos
 const DEVICE: [&str; 8] = ["upload", "hidden", "template", "observe", "normal matrix", "step", "compact", "readback"];
 
 /// Two labels, a hidden layer of 16, 64 pixels, and a velocity.
-fn setup(device: &Device) -> (SpectralFitter, Spectra) {
+fn setup(device: &Device) -> (SpectralFitter, Spectra<'static>) {
     let weights = |count: usize, pace: f32| (0..count).map(|k| 0.3 * (pace * k as f32).sin()).collect::<Vec<f32>>();
     let hidden: Layer = (16, weights(32, 1.7), weights(16, 0.9));
     let output: Layer = (tiny::PIXELS, weights(16 * tiny::PIXELS, 2.3), vec![2.0; tiny::PIXELS]);
@@ -49,7 +49,7 @@ fn setup(device: &Device) -> (SpectralFitter, Spectra) {
 fn run(fitter: &SpectralFitter, spectra: &Spectra, profile: bool) -> (FitTable, Option<Profile>) {
     let mut table = fitter.table();
     let control = Control { profile, ..Control::default() };
-    let summary = fitter.fit_with(&mut Slices(spectra.clone(), 0), &mut table, &control).unwrap();
+    let summary = fitter.fit_stream(&mut Slices(spectra.clone().into_owned(), 0), &mut table, &control).unwrap();
     (table, summary.profile)
 }
 
@@ -192,7 +192,7 @@ fn rows_are_counted_by_what_became_of_them() {
     let folder = tempfile::tempdir().unwrap();
     let run = |control: &Control| {
         let mut journal = Journal::open(&folder.path().join("out.csv"), "", true).unwrap();
-        let (mut source, mut table) = (Slices(spectra.clone(), 0), fitter.table());
+        let (mut source, mut table) = (Slices(spectra.clone().into_owned(), 0), fitter.table());
         let summary = fitter.fit_journaled(&mut source, &mut table, control, &mut journal).unwrap();
         assert_eq!(table.rows.len(), SPECTRA);
         let interrupted = table.rows.iter().filter(|row| row.status == Status::Interrupted).count() as u64;

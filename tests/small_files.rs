@@ -1,17 +1,18 @@
 //! Files of few spectra are fitted together, and each row is what its file alone would give.
 
+use std::borrow::Cow;
 use std::collections::VecDeque;
 
 use popfit::spectra::{SpectraReader, Wavelength};
-use popfit::{Control, Device, Result, Spectra};
+use popfit::{Control, Device, Result, Spectra, Values};
 use popfit_testing::fits::{devices, fitter, pick, same_bits, synb_spectra};
 use popfit_testing::synb_model;
 
 /// Files, one after another.
-struct Files(VecDeque<Spectra>, u64);
+struct Files(VecDeque<Spectra<'static>>, u64);
 
 impl Files {
-    fn new(files: &[Spectra]) -> Files {
+    fn new(files: &[Spectra<'static>]) -> Files {
         Files(files.to_vec().into(), files.iter().map(|file| file.len() as u64).sum())
     }
 }
@@ -21,17 +22,17 @@ impl SpectraReader for Files {
         self.1
     }
 
-    fn next_batch(&mut self, _: usize) -> Result<Option<Spectra>> {
+    fn next_batch(&mut self, _: usize) -> Result<Option<Spectra<'static>>> {
         Ok(self.0.pop_front())
     }
 
-    fn empty(&self) -> Spectra {
+    fn empty(&self) -> Spectra<'static> {
         self.0[0].slice(0..0)
     }
 }
 
 /// One to three spectra each: on one grid, on grids of their own, with fewer pixels, some of them bad.
-fn files(spectra: &Spectra) -> Vec<Spectra> {
+fn files(spectra: &Spectra) -> Vec<Spectra<'static>> {
     let mut files = Vec::new();
     let mut first = 0;
     while first + 3 <= 40 {
@@ -42,18 +43,20 @@ fn files(spectra: &Spectra) -> Vec<Spectra> {
         let Wavelength::Shared(grid) = &arm.wavelength else { panic!("a shared grid") };
         match k % 5 {
             1 => arm.wavelength = Wavelength::Shared(grid.iter().map(|w| w * (1.0 + 1e-7 * k as f64)).collect()),
-            2 => arm.wavelength = Wavelength::Own(grid.repeat(count)),
+            2 => arm.wavelength = Wavelength::Own(grid.repeat(count).into()),
             3 => {
                 let fewer = arm.pixels - 40 - k;
-                let rows = |all: &[f64]| all.chunks(arm.pixels).flat_map(|row| row[..fewer].to_vec()).collect();
+                let rows = |all: &Values| -> Values {
+                    all.to_double().chunks(arm.pixels).flat_map(|row| row[..fewer].to_vec()).collect()
+                };
                 (arm.flux, arm.ivar) = (rows(&arm.flux), rows(&arm.ivar));
                 arm.wavelength = Wavelength::Shared(grid[..fewer].into());
-                (arm.pixels, arm.mask) = (fewer, Vec::new());
+                (arm.pixels, arm.mask) = (fewer, Cow::default());
             }
             _ => {}
         }
         if k % 7 == 6 {
-            arm.ivar.fill(0.0);
+            arm.ivar.to_mut().fill(0.0);
         }
         file.file = format!("file {k}").into();
         files.push(file);
@@ -62,11 +65,11 @@ fn files(spectra: &Spectra) -> Vec<Spectra> {
     files
 }
 
-fn meets_its_file(device: &Device, files: &[Spectra]) {
+fn meets_its_file(device: &Device, files: &[Spectra<'static>]) {
     let fitter = fitter(synb_model(), device);
     let mut table = fitter.table();
     let control = Control { profile: true, ..Control::default() };
-    let summary = fitter.fit_with(&mut Files::new(files), &mut table, &control).unwrap();
+    let summary = fitter.fit_stream(&mut Files::new(files), &mut table, &control).unwrap();
     let mut rows = table.rows.iter();
     for file in files {
         for alone in fitter.fit(file).unwrap().rows {
@@ -92,12 +95,13 @@ fn files_of_other_lengths_share_a_population() {
         let Wavelength::Shared(grid) = &arm.wavelength else { panic!("a shared grid") };
         let fewer = arm.pixels - 3 * k;
         arm.wavelength = Wavelength::Shared(grid[..fewer].into());
-        (arm.flux, arm.ivar) = (arm.flux[..fewer].to_vec(), arm.ivar[..fewer].to_vec());
-        (arm.pixels, arm.mask) = (fewer, Vec::new());
+        arm.flux.to_mut().truncate(fewer);
+        arm.ivar.to_mut().truncate(fewer);
+        (arm.pixels, arm.mask) = (fewer, Cow::default());
         file.file = format!("file {k}").into();
         file
     };
-    let files: Vec<Spectra> = (0..14).map(shorter).collect();
+    let files: Vec<Spectra<'static>> = (0..14).map(shorter).collect();
     devices().iter().for_each(|device| meets_its_file(device, &files));
 }
 

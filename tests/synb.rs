@@ -13,7 +13,7 @@ fn folder() -> PathBuf {
     data_folder().join("synb/fixed_vsini")
 }
 
-fn fit(device: &Device) -> (FitTable, Spectra) {
+fn fit(device: &Device) -> (FitTable, Spectra<'static>) {
     let spectra = synb_spectra();
     let table = fitter(synb_model(), device).fit(&spectra).unwrap();
     assert_eq!(table.parameters, ["velocity", "teff", "logg", "feh", "alpha"]);

@@ -12,7 +12,7 @@ fn folder() -> PathBuf {
     data_folder().join("synb/free_vsini")
 }
 
-fn fit(device: &Device) -> (FitTable, Spectra) {
+fn fit(device: &Device) -> (FitTable, Spectra<'static>) {
     let spectra = Spectra::open(folder().join("spectra.npz")).unwrap();
     let begin = Instant::now();
     let table = fitter(rotating_model(), device).fit(&spectra).unwrap();

@@ -41,7 +41,8 @@ fn main() -> Result<()> {
 
     let answers: Vec<f64> = table.rows.iter().flat_map(|row| row.parameters.iter().copied()).collect();
     let arm = &spectra.arms[0];
-    arrays::write(&folder.join("workload.safetensors"), &[("flux", pixels, &arm.flux), ("ivar", pixels, &arm.ivar)])?;
+    let (flux, ivar) = (arm.flux.to_double(), arm.ivar.to_double());
+    arrays::write(&folder.join("workload.safetensors"), &[("flux", pixels, &flux), ("ivar", pixels, &ivar)])?;
     arrays::write(&folder.join("answers.safetensors"), &[("labels", fitter.parameters().len(), &answers)])?;
     let evaluations = table.rows.iter().map(|row| f64::from(row.evaluations)).sum::<f64>() / count as f64;
     let device = fitter.device_name();

@@ -17,17 +17,17 @@ pub fn case(name: &str) -> Option<Case> {
 fn sums(spectra: &mut Spectra) {
     for arm in &mut spectra.arms {
         let variance = |ivar: f64| if ivar > 0.0 { 1.0 / ivar } else { f64::INFINITY };
-        let (mut flux, mut ivar) = (arm.flux.clone(), arm.ivar.clone());
+        let (mut flux, mut ivar) = (arm.flux.to_double().into_owned(), arm.ivar.to_double().into_owned());
         flux.rotate_left(arm.pixels);
         ivar.rotate_left(arm.pixels);
         for j in 0..flux.len() {
-            arm.ivar[j] = 1.0 / (variance(arm.ivar[j]) + variance(ivar[j]));
-            arm.flux[j] += flux[j];
+            arm.ivar.to_mut()[j] = 1.0 / (variance(arm.ivar.at(j)) + variance(ivar[j]));
+            arm.flux.to_mut()[j] += flux[j];
         }
         if !arm.mask.is_empty() {
-            let mut mask = arm.mask.clone();
+            let mut mask = arm.mask.to_vec();
             mask.rotate_left(arm.pixels);
-            arm.mask.iter_mut().zip(mask).for_each(|(own, other)| *own |= other);
+            arm.mask.to_mut().iter_mut().zip(mask).for_each(|(own, other)| *own |= other);
         }
     }
 }
@@ -47,7 +47,7 @@ fn with_noise(spectra: &mut Spectra, signal: impl Fn(f64, f64) -> f64) {
     let mut random = Random(17);
     for arm in &mut spectra.arms {
         let levels = levels(arm);
-        for (k, (flux, ivar)) in arm.flux.iter_mut().zip(&mut arm.ivar).enumerate() {
+        for (k, (flux, ivar)) in arm.flux.to_mut().iter_mut().zip(arm.ivar.to_mut()).enumerate() {
             let noise = if *ivar > 0.0 { TIMES * random.normal() / ivar.sqrt() } else { 0.0 };
             *flux = signal(levels[k / arm.pixels], *flux) + noise;
             *ivar /= TIMES * TIMES;
@@ -59,7 +59,7 @@ fn with_noise(spectra: &mut Spectra, signal: impl Fn(f64, f64) -> f64) {
 fn inverted(spectra: &mut Spectra) {
     for arm in &mut spectra.arms {
         let levels = levels(arm);
-        arm.flux.iter_mut().enumerate().for_each(|(k, flux)| *flux = 2.0 * levels[k / arm.pixels] - *flux);
+        arm.flux.to_mut().iter_mut().enumerate().for_each(|(k, flux)| *flux = 2.0 * levels[k / arm.pixels] - *flux);
     }
 }
 
@@ -69,5 +69,6 @@ fn levels(arm: &ArmSpectra) -> Vec<f64> {
         let good = || flux.iter().zip(ivar).filter(|(_, ivar)| **ivar > 0.0);
         good().map(|(flux, _)| flux).sum::<f64>() / good().count().max(1) as f64
     };
-    arm.flux.chunks_exact(arm.pixels).zip(arm.ivar.chunks_exact(arm.pixels)).map(of).collect()
+    let (flux, ivar) = (arm.flux.to_double(), arm.ivar.to_double());
+    flux.chunks_exact(arm.pixels).zip(ivar.chunks_exact(arm.pixels)).map(of).collect()
 }

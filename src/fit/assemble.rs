@@ -18,7 +18,7 @@ use crate::suggest::nearest;
 const ABSENT: usize = 32;
 
 /// The spectra's arrays for each arm of the model; of an arm that the file lacks, pixels without weight.
-pub fn matched<'s>(model: &SpectralModel, spectra: &'s Spectra) -> Result<Vec<Cow<'s, ArmSpectra>>> {
+pub fn matched<'s>(model: &SpectralModel, spectra: &'s Spectra<'s>) -> Result<Vec<Cow<'s, ArmSpectra<'s>>>> {
     let found: Vec<_> = model.arms.iter().map(|arm| find(model, spectra, arm)).collect();
     if found.iter().all(Option::is_none) {
         return Err(none_matches(model, spectra));
@@ -36,7 +36,7 @@ pub fn missing<'m>(model: &'m SpectralModel, spectra: &Spectra) -> Vec<&'m str> 
     model.arms.iter().filter(lacks).map(|arm| arm.name.as_str()).collect()
 }
 
-fn find<'s>(model: &SpectralModel, spectra: &'s Spectra, arm: &ModelArm) -> Option<&'s ArmSpectra> {
+fn find<'s>(model: &SpectralModel, spectra: &'s Spectra<'s>, arm: &ModelArm) -> Option<&'s ArmSpectra<'s>> {
     match (model.arms.as_slice(), spectra.arms.as_slice()) {
         // a single arm needs no name
         ([_], [only]) if only.name.is_empty() || arm.name.is_empty() => Some(only),
@@ -72,7 +72,11 @@ fn none_matches(model: &SpectralModel, spectra: &Spectra) -> Error {
     Error::ShapeMismatch { what: spectra.file.to_string(), message }
 }
 
-fn with_resolution<'s>(arm: &ModelArm, data: &'s ArmSpectra, spectra: &Spectra) -> Result<Cow<'s, ArmSpectra>> {
+fn with_resolution<'s>(
+    arm: &ModelArm,
+    data: &'s ArmSpectra<'s>,
+    spectra: &Spectra,
+) -> Result<Cow<'s, ArmSpectra<'s>>> {
     if arm.line_spread == LineSpread::File && data.resolution.is_none() {
         let name = if data.name.is_empty() { &arm.name } else { &data.name };
         let message = format!("arm \"{name}\": line_spread = \"file\", but its spectra carry no resolution matrix");
@@ -82,7 +86,7 @@ fn with_resolution<'s>(arm: &ModelArm, data: &'s ArmSpectra, spectra: &Spectra) 
 }
 
 /// An arm without weight, in the middle of its template: it drops out of its spectra.
-fn absent<'s>(arm: &ModelArm, spectra: &Spectra) -> Result<Cow<'s, ArmSpectra>> {
+fn absent<'s>(arm: &ModelArm, spectra: &Spectra) -> Result<Cow<'s, ArmSpectra<'s>>> {
     let template = arm.emulator.wavelength();
     let (low, high) = (template[0], template[template.len() - 1]);
     let (low, high) = arm.range.map_or((low, high), |(from, to)| (low.max(from), high.min(to)));
@@ -107,11 +111,8 @@ pub fn raw<'s>(model: &ModelArm, arm: &'s ArmSpectra, spectrum: usize) -> RawArm
     });
     let range = spectrum * arm.pixels..(spectrum + 1) * arm.pixels;
     let mask = if arm.mask.is_empty() { &[] } else { &arm.mask[range.clone()] };
-    let wavelength = match &arm.wavelength {
-        Wavelength::Shared(grid) => grid,
-        Wavelength::Own(grids) => &grids[range.clone()],
-    };
-    RawArm { wavelength, flux: &arm.flux[range.clone()], ivar: &arm.ivar[range], mask, resolution }
+    let wavelength = arm.grid(spectrum);
+    RawArm { wavelength, flux: arm.flux.double(range.clone()), ivar: arm.ivar.double(range), mask, resolution }
 }
 
 /// Prepares one spectrum of a batch.

@@ -3,6 +3,7 @@
 //! It is made from the model itself, in the middle of the labels, with fixed noise at a signal-to-noise ratio of 30, sampled as the
 //! batch is. The CPU fits it once; a member of its own changes no bit of its neighbours' fits.
 
+use std::borrow::Cow;
 use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
 
@@ -215,9 +216,9 @@ fn prepared(
     };
     let resolutions: Vec<Vec<f32>> = (0..samplings.len()).map(identity).collect();
     let raw = |a: usize| RawArm {
-        wavelength: &[],
-        flux: &flux[a],
-        ivar: &ivar[a],
+        wavelength: Cow::Borrowed(&[]),
+        flux: Cow::Borrowed(&flux[a]),
+        ivar: Cow::Borrowed(&ivar[a]),
         mask: &[],
         resolution: (model.arms[a].line_spread == LineSpread::File).then_some(&resolutions[a][..]),
     };
@@ -269,7 +270,7 @@ mod tests {
     use crate::{Continuum, Emulator, NelderMead, Spectra};
 
     /// A fitter of the demo's spectra, and these.
-    fn setup(solver: impl Into<Solver>, device: Chosen) -> (SpectralFitter, Spectra) {
+    fn setup(solver: impl Into<Solver>, device: Chosen) -> (SpectralFitter, Spectra<'static>) {
         let data = concat!(env!("CARGO_MANIFEST_DIR"), "/data");
         let emulator = Emulator::open(format!("{data}/emulator.safetensors")).unwrap();
         let builder = SpectralModel::builder().arm("", emulator).velocity(-1000.0..=1000.0);

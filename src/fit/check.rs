@@ -77,7 +77,7 @@ impl SpectralFitter {
 }
 
 /// A flat spectrum on every arm's own template grid.
-fn own_grids(wavelengths: &[&[f64]], fitter: &SpectralFitter) -> Result<Spectra> {
+fn own_grids(wavelengths: &[&[f64]], fitter: &SpectralFitter) -> Result<Spectra<'static>> {
     let mut arms = Vec::new();
     for (arm, wavelength) in fitter.model.arms.iter().zip(wavelengths) {
         let ones = vec![1.0; wavelength.len()];

@@ -45,7 +45,7 @@ use crate::spectra::{Spectra, SpectraReader};
 use assemble::matched;
 pub use check::JacobianCheck;
 pub use control::{Control, Progress, Summary};
-pub use curve::{CurveColumns, CurveFit, CurveFitter, Curves, Interval, Values};
+pub use curve::{CurveColumns, CurveFit, CurveFitter, Curves, Interval};
 pub use device::{Device, DeviceDescription};
 use finish::Finish;
 pub use flag::{FlagDescription, Flags};
@@ -261,7 +261,7 @@ impl SpectralFitter {
     /// Finds before the first fit what would end the run at one of its files: an arm or a column that is missing, a shared grid
     /// that does not overlap the model, a model without a point to start from. `heads` are files without their rows
     /// ([`SpectraReader::empty`]).
-    pub fn check_spectra<'s>(&self, heads: impl IntoIterator<Item = &'s Spectra>) -> Result<()> {
+    pub fn check_spectra<'s>(&self, heads: impl IntoIterator<Item = &'s Spectra<'s>>) -> Result<()> {
         let mut run = self.run()?;
         for head in heads {
             run.grids(&matched(&self.model, head)?, head)?;
@@ -276,7 +276,7 @@ impl SpectralFitter {
         assemble::missing(&self.model, head).into_iter().map(note).collect()
     }
 
-    /// A table without rows, ready to be the sink of [`fit_with`](SpectralFitter::fit_with).
+    /// A table without rows, ready to be the sink of [`fit_stream`](SpectralFitter::fit_stream).
     pub fn table(&self) -> FitTable {
         FitTable { parameters: self.parameters(), units: self.units(), arms: self.arms(), rows: Vec::new() }
     }
@@ -314,13 +314,21 @@ impl SpectralFitter {
         Ok(FitTable { rows, ..self.table() })
     }
 
+    /// [`fit`](SpectralFitter::fit), in batches, watched and stopped by `control`. After a stop there is a row for each spectrum all the
+    /// same, and those that were not finished have [`Status::Interrupted`](crate::Status::Interrupted).
+    pub fn fit_with(&self, spectra: &Spectra, control: &Control) -> Result<FitTable> {
+        let mut table = self.table();
+        self.fit_stream(&mut spectra.reader(), &mut table, control)?;
+        Ok(table)
+    }
+
     /// Streams: reads batches from `source`, appends their rows to `sink`. Batches are fitted by two threads a device, which share rayon's
     /// global pool.
-    pub fn fit_with(&self, source: &mut dyn SpectraReader, sink: &mut dyn Sink, control: &Control) -> Result<Summary> {
+    pub fn fit_stream(&self, source: &mut dyn SpectraReader, sink: &mut dyn Sink, control: &Control) -> Result<Summary> {
         workers::stream(self, (source, sink), control, None)
     }
 
-    /// [`fit_with`](SpectralFitter::fit_with), with a journal: batches that it knows are not fitted again, others are kept in it as soon as they
+    /// [`fit_stream`](SpectralFitter::fit_stream), with a journal: batches that it knows are not fitted again, others are kept in it as soon as they
     /// are. The rows are those of an uninterrupted run.
     pub fn fit_journaled(
         &self,

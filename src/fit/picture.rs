@@ -11,7 +11,7 @@ use crate::solver::Status;
 use crate::solver::recording::Precision;
 #[cfg(feature = "files")]
 use crate::solver::recording::Velocity;
-use crate::spectra::{ArmSpectra, Spectra, Wavelength};
+use crate::spectra::{ArmSpectra, Spectra};
 
 /// Spectra that are evaluated in one go: their derivatives take memory too.
 const CHUNK: usize = 64;
@@ -112,9 +112,9 @@ fn arm_fit(of: &ModelArm, data: &ArmSpectra, place: usize, arm: &InspectedArm) -
     let weighted = |j: usize| f64::from(prepared.weight[j]) * prepared.scale * model[j];
     ArmFit {
         name: of.name.clone(),
-        wavelength: wavelength(data, place),
-        flux: raw.flux.to_vec(),
+        wavelength: data.grid(place).into_owned(),
         error: raw.ivar.iter().map(|w| w.sqrt().recip()).collect(),
+        flux: raw.flux.into_owned(),
         mask: (0..data.pixels).map(|j| !counts(&j)).collect(),
         chi2: (0..data.pixels).filter(counts).fold(0.0, |sum, j| sum + square(j, weighted(j))),
         unmasked: (0..data.pixels).filter(counts).count(),
@@ -122,13 +122,6 @@ fn arm_fit(of: &ModelArm, data: &ArmSpectra, place: usize, arm: &InspectedArm) -
         signal_to_noise: data.signal_to_noise(place),
         model,
         continuum,
-    }
-}
-
-fn wavelength(data: &ArmSpectra, place: usize) -> Vec<f64> {
-    match &data.wavelength {
-        Wavelength::Shared(wavelength) => wavelength.to_vec(),
-        Wavelength::Own(all) => all[place * data.pixels..(place + 1) * data.pixels].to_vec(),
     }
 }
 

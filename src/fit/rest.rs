@@ -25,7 +25,7 @@ pub fn complete(
 }
 
 /// The spectra whose rows are not known, neighbours together.
-fn unknown<'s>(spectra: &'s Spectra, known: &KnownRows) -> Vec<Cow<'s, Spectra>> {
+fn unknown<'s>(spectra: &'s Spectra<'s>, known: &KnownRows) -> Vec<Cow<'s, Spectra<'s>>> {
     if known.is_empty() {
         return vec![Cow::Borrowed(spectra)];
     }

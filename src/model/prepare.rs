@@ -1,5 +1,7 @@
 //! From one spectrum's arrays to what a device reads: checked, masked, weighted, its continuum basis orthonormal (see `docs/src/equations.md`).
 
+use std::borrow::Cow;
+
 use pulp::{NullaryFnOnce, Simd, WithSimd};
 
 use super::continuum::inverse_lower;
@@ -95,12 +97,11 @@ pub struct Prepared {
 }
 
 /// Arrays of one spectrum in one arm (pixels).
-#[derive(Clone, Copy)]
 pub struct RawArm<'a> {
     /// Å; empty where weights are known to suit the grid's basis.
-    pub wavelength: &'a [f64],
-    pub flux: &'a [f64],
-    pub ivar: &'a [f64],
+    pub wavelength: Cow<'a, [f64]>,
+    pub flux: Cow<'a, [f64]>,
+    pub ivar: Cow<'a, [f64]>,
     /// Empty: no mask.
     pub mask: &'a [bool],
     /// (diagonals, pixels) Resolution matrix, where the model asks for it.
@@ -173,7 +174,7 @@ fn prepare_arm(
     if count == 0 {
         return Ok(out); // the arm drops out: its sums are exactly zero
     }
-    let ln_ivar = pulp::Arch::new().dispatch(Scale { flux: raw.flux, ivar, count, arm: &mut out });
+    let ln_ivar = pulp::Arch::new().dispatch(Scale { flux: &raw.flux, ivar, count, arm: &mut out });
     let scale = out.scale;
     // all of them without a branch; where one is bad is looked for afterwards
     let any_bad = |values: &[f32]| values.iter().fold(false, |bad, x| bad | !x.is_finite());
@@ -209,7 +210,7 @@ fn prepare_arm(
 
 /// Gives an arm a basis of its own; returns what takes ln det C of the device's basis to that of the raw one.
 fn own_basis(arm: &ModelArm, raw: &RawArm, sampling: &Sampling, out: &mut PreparedArm) -> Result<f64, Fault> {
-    let rows = sampling.raw_basis(arm, raw.wavelength);
+    let rows = sampling.raw_basis(arm, &raw.wavelength);
     let Some(found) = determined(&rows, sampling.pixels, &out.weight, out.scale) else {
         let detail = format!("{}no pixel has a weight that an f32 can hold", place(arm));
         return Err(Fault { cause: Cause::BadWeight, detail });

@@ -72,7 +72,7 @@ impl NullaryFnOnce for Plain<'_> {
             *w = if *masked { 0.0 } else { *w };
         }
         ivar.iter().for_each(|w| bad |= w.is_nan() | (*w < 0.0) | (*w == f64::INFINITY));
-        for ((w, on), y) in ivar.iter_mut().zip(on).zip(raw.flux) {
+        for ((w, on), y) in ivar.iter_mut().zip(on).zip(raw.flux.iter()) {
             *w = if *on { *w } else { 0.0 };
             bad |= (*w > 0.0) & !y.is_finite();
         }

@@ -196,8 +196,8 @@ fn signal_to_noise(spectra: &Spectra, k: usize) -> f64 {
     let mut ratios: Vec<f64> = Vec::with_capacity(2 * SN_PIXELS);
     for arm in &spectra.arms {
         for j in (k * arm.pixels..(k + 1) * arm.pixels).step_by(step) {
-            let counts = arm.ivar[j] > 0.0 && !arm.mask.get(j).is_some_and(|masked| *masked);
-            let ratio = arm.flux[j].abs() * arm.ivar[j].sqrt();
+            let counts = arm.ivar.at(j) > 0.0 && !arm.mask.get(j).is_some_and(|masked| *masked);
+            let ratio = arm.flux.at(j).abs() * arm.ivar.at(j).sqrt();
             if counts && ratio.is_finite() {
                 ratios.push(ratio);
             }

@@ -37,7 +37,7 @@ pub struct Picks {
     /// One list per flag, in the order of [`Flags::DESCRIPTIONS`].
     flagged: Vec<Best<FitRow>>,
     /// Spectra of picked rows, each alone, by the row's place in the input.
-    spectra: BTreeMap<u64, Spectra>,
+    spectra: BTreeMap<u64, Spectra<'static>>,
 }
 
 impl Picks {
@@ -121,7 +121,7 @@ impl Picks {
     }
 
     /// Returns the spectrum of a picked row, alone.
-    pub fn spectrum(&self, pick: &Pick) -> Option<&Spectra> {
+    pub fn spectrum(&self, pick: &Pick) -> Option<&Spectra<'_>> {
         self.spectra.get(&pick.order)
     }
 

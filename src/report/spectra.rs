@@ -7,7 +7,7 @@ use super::number::count;
 use super::panel::Panel;
 use super::picks::Pick;
 use crate::fit::{ArmFit, FitRow, Flags, SpectralFitter};
-use crate::spectra::{ArmSpectra, Spectra, Wavelength};
+use crate::spectra::{ArmSpectra, Spectra};
 
 /// Spectra drawn of those nearest the median.
 const TYPICAL: usize = 4;
@@ -106,18 +106,15 @@ fn data_alone(spectra: &Spectra) -> Vec<ArmFit> {
 }
 
 fn arm_alone(arm: &ArmSpectra) -> ArmFit {
-    let counts =
-        |j: usize| arm.ivar[j] > 0.0 && arm.flux[j].is_finite() && !arm.mask.get(j).is_some_and(|masked| *masked);
+    let (flux, ivar) = (arm.flux.to_double(), arm.ivar.to_double());
+    let counts = |j: usize| ivar[j] > 0.0 && flux[j].is_finite() && !arm.mask.get(j).is_some_and(|masked| *masked);
     ArmFit {
         name: arm.name.clone(),
-        wavelength: match &arm.wavelength {
-            Wavelength::Shared(wavelength) => wavelength.to_vec(),
-            Wavelength::Own(wavelength) => wavelength.clone(),
-        },
-        flux: arm.flux.clone(),
-        error: arm.ivar.iter().map(|w| w.sqrt().recip()).collect(),
+        wavelength: arm.grid(0).into_owned(),
+        error: ivar.iter().map(|w| w.sqrt().recip()).collect(),
         model: vec![f64::NAN; arm.pixels],
         mask: (0..arm.pixels).map(|j| !counts(j)).collect(),
+        flux: flux.to_vec(),
         chi2: f64::NAN,
         chi2_continuum: f64::NAN,
         signal_to_noise: arm.signal_to_noise(0),

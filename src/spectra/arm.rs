@@ -1,48 +1,56 @@
 //! One arm of a batch of spectra.
 
+use std::borrow::Cow;
 use std::ops::Range;
 use std::sync::Arc;
 
 use super::mismatch;
 use crate::error::{Error, Result};
 use crate::rows::bad_wavelength;
+use crate::values::Values;
 
 /// Wavelength grids, Å, vacuum.
 #[derive(Clone, Debug, PartialEq)]
-pub enum Wavelength {
+pub enum Wavelength<'a> {
     /// (pixels): one grid for all spectra, stored once.
     Shared(Arc<[f64]>),
     /// (n × pixels): each spectrum its own.
-    Own(Vec<f64>),
+    Own(Values<'a>),
 }
 
-impl From<Vec<f64>> for Wavelength {
-    fn from(grid: Vec<f64>) -> Wavelength {
+impl From<Vec<f64>> for Wavelength<'_> {
+    fn from(grid: Vec<f64>) -> Self {
         Wavelength::Shared(grid.into())
     }
 }
 
-impl From<Arc<[f64]>> for Wavelength {
-    fn from(grid: Arc<[f64]>) -> Wavelength {
+impl From<&[f64]> for Wavelength<'_> {
+    fn from(grid: &[f64]) -> Self {
+        Wavelength::Shared(grid.into())
+    }
+}
+
+impl From<Arc<[f64]>> for Wavelength<'_> {
+    fn from(grid: Arc<[f64]>) -> Self {
         Wavelength::Shared(grid)
     }
 }
 
 /// Arrays (n × pixels), row-major.
 #[derive(Clone, Debug, PartialEq)]
-pub struct ArmSpectra {
+pub struct ArmSpectra<'a> {
     /// Empty for the only, unnamed arm.
     pub name: String,
     /// Å, vacuum.
-    pub wavelength: Wavelength,
+    pub wavelength: Wavelength<'a>,
     /// Of each spectrum.
     pub pixels: usize,
     /// In any unit.
-    pub flux: Vec<f64>,
+    pub flux: Values<'a>,
     /// Inverse variance of the flux; 0 = masked.
-    pub ivar: Vec<f64>,
+    pub ivar: Values<'a>,
     /// true = bad; empty = none is.
-    pub mask: Vec<bool>,
+    pub mask: Cow<'a, [bool]>,
     /// Each spectrum's own, where it brings one.
     pub resolution: Option<Resolution>,
 }
@@ -57,12 +65,12 @@ pub struct Resolution {
     pub values: Vec<f32>,
 }
 
-impl ArmSpectra {
+impl<'a> ArmSpectra<'a> {
     /// Of its arrays; a shared grid is not its own.
     pub(super) fn bytes(&self) -> usize {
-        let own = if let Wavelength::Own(grids) = &self.wavelength { size_of_val(grids.as_slice()) } else { 0 };
+        let own = if let Wavelength::Own(grids) = &self.wavelength { grids.bytes() } else { 0 };
         let resolution = self.resolution.as_ref().map_or(0, |r| size_of_val(r.values.as_slice()));
-        own + resolution + self.mask.len() + size_of_val(self.flux.as_slice()) + size_of_val(self.ivar.as_slice())
+        own + resolution + self.mask.len() + self.flux.bytes() + self.ivar.bytes()
     }
 
     /// An arm of `flux.len() / pixels` spectra.
@@ -72,12 +80,12 @@ impl ArmSpectra {
     pub fn new(
         name: impl Into<String>,
         pixels: usize,
-        wavelength: Wavelength,
-        flux: Vec<f64>,
-        ivar: Vec<f64>,
+        wavelength: impl Into<Wavelength<'a>>,
+        flux: impl Into<Values<'a>>,
+        ivar: impl Into<Values<'a>>,
         mask: Option<Vec<bool>>,
-    ) -> Result<ArmSpectra> {
-        let (name, mask) = (name.into(), mask.unwrap_or_default());
+    ) -> Result<ArmSpectra<'a>> {
+        let (name, wavelength, flux, ivar) = (name.into(), wavelength.into(), flux.into(), ivar.into());
         let what = if name.is_empty() { "spectra".to_string() } else { format!("arm {name}") };
         if pixels == 0 || !flux.len().is_multiple_of(pixels) {
             return Err(mismatch(&what, format!("flux has {} values for rows of {pixels} pixels", flux.len())));
@@ -86,8 +94,7 @@ impl ArmSpectra {
             Wavelength::Shared(grid) => (grid.len(), pixels),
             Wavelength::Own(grids) => (grids.len(), flux.len()),
         };
-        let masked = if mask.is_empty() { flux.len() } else { mask.len() };
-        let lengths = [("wavelength", grid), ("ivar", (ivar.len(), flux.len())), ("mask", (masked, flux.len()))];
+        let lengths = [("wavelength", grid), ("ivar", (ivar.len(), flux.len()))];
         for (array, (found, expected)) in lengths {
             if found != expected {
                 return Err(mismatch(&what, format!("{array} has {found} values, not {expected}")));
@@ -96,24 +103,53 @@ impl ArmSpectra {
         if let Wavelength::Shared(grid) = &wavelength {
             check_grid(grid, &what)?;
         }
-        Ok(ArmSpectra { name, wavelength, pixels, flux, ivar, mask, resolution: None })
+        let arm = ArmSpectra { name, wavelength, pixels, flux, ivar, mask: Cow::default(), resolution: None };
+        arm.with_mask(mask.unwrap_or_default())
+    }
+
+    /// Replaces the mask (n × pixels), true = bad, by one that may be lent.
+    ///
+    /// # Errors
+    /// `ShapeMismatch` when the mask has not as many values as the flux; an empty one masks nothing.
+    pub fn with_mask(mut self, mask: impl Into<Cow<'a, [bool]>>) -> Result<ArmSpectra<'a>> {
+        self.mask = mask.into();
+        if !self.mask.is_empty() && self.mask.len() != self.flux.len() {
+            let message = format!("mask has {} values, not {}", self.mask.len(), self.flux.len());
+            return Err(mismatch(&self.place(), message));
+        }
+        Ok(self)
+    }
+
+    /// The arm with arrays of its own.
+    pub(super) fn into_owned(self) -> ArmSpectra<'static> {
+        let ArmSpectra { name, wavelength, pixels, flux, ivar, mask, resolution } = self;
+        let wavelength = match wavelength {
+            Wavelength::Shared(grid) => Wavelength::Shared(grid),
+            Wavelength::Own(grids) => Wavelength::Own(grids.into_owned()),
+        };
+        let (flux, ivar, mask) = (flux.into_owned(), ivar.into_owned(), Cow::Owned(mask.into_owned()));
+        ArmSpectra { name, wavelength, pixels, flux, ivar, mask, resolution }
+    }
+
+    /// Names the arm in messages.
+    fn place(&self) -> String {
+        if self.name.is_empty() { "spectra".to_string() } else { format!("arm {}", self.name) }
     }
 
     /// Gives every spectrum its resolution matrix.
     ///
     /// # Errors
     /// `ShapeMismatch` when the values are not (n × diagonals × pixels), or the diagonals not odd.
-    pub fn with_resolution(mut self, resolution: Resolution) -> Result<ArmSpectra> {
+    pub fn with_resolution(mut self, resolution: Resolution) -> Result<ArmSpectra<'a>> {
         let Resolution { diagonals, values } = &resolution;
         if diagonals.is_multiple_of(2) || values.len() != diagonals * self.flux.len() {
-            let what = if self.name.is_empty() { "spectra".to_string() } else { format!("arm {}", self.name) };
             let message = format!(
                 "resolution has {} values of {diagonals} diagonals, not (spectra, odd diagonals, {}) of {} spectra",
                 values.len(),
                 self.pixels,
                 self.len()
             );
-            return Err(mismatch(&what, message));
+            return Err(mismatch(&self.place(), message));
         }
         self.resolution = Some(resolution);
         Ok(self)
@@ -125,8 +161,9 @@ impl ArmSpectra {
     /// When `row` is not below `len()`.
     pub fn signal_to_noise(&self, row: usize) -> f64 {
         let range = row * self.pixels..(row + 1) * self.pixels;
-        let pairs = self.flux[range.clone()].iter().zip(&self.ivar[range]);
-        let mut ratios: Vec<f64> = pairs.map(|(y, w)| if *w == 0.0 { 0.0 } else { y * w.sqrt() }).collect();
+        let ratio = |(y, w): (&f64, &f64)| if *w == 0.0 { 0.0 } else { y * w.sqrt() };
+        let (flux, ivar) = (self.flux.double(range.clone()), self.ivar.double(range));
+        let mut ratios: Vec<f64> = flux.iter().zip(ivar.iter()).map(ratio).collect();
         if ratios.iter().any(|x| x.is_nan()) {
             return f64::NAN;
         }
@@ -149,25 +186,25 @@ impl ArmSpectra {
     ///
     /// # Panics
     /// When `row` is not below `len()`.
-    pub fn grid(&self, row: usize) -> &[f64] {
+    pub fn grid(&self, row: usize) -> Cow<'_, [f64]> {
         match &self.wavelength {
-            Wavelength::Shared(grid) => grid,
-            Wavelength::Own(grids) => &grids[row * self.pixels..][..self.pixels],
+            Wavelength::Shared(grid) => Cow::Borrowed(grid),
+            Wavelength::Own(grids) => grids.double(row * self.pixels..(row + 1) * self.pixels),
         }
     }
 
-    pub(super) fn slice(&self, rows: Range<usize>) -> ArmSpectra {
+    pub(super) fn slice(&self, rows: Range<usize>) -> ArmSpectra<'static> {
         let range = rows.start * self.pixels..rows.end * self.pixels;
         ArmSpectra {
             name: self.name.clone(),
             wavelength: match &self.wavelength {
                 Wavelength::Shared(grid) => Wavelength::Shared(grid.clone()),
-                Wavelength::Own(grids) => Wavelength::Own(grids[range.clone()].to_vec()),
+                Wavelength::Own(grids) => Wavelength::Own(grids.copy(range.clone())),
             },
             pixels: self.pixels,
-            flux: self.flux[range.clone()].to_vec(),
-            ivar: self.ivar[range.clone()].to_vec(),
-            mask: if self.mask.is_empty() { Vec::new() } else { self.mask[range.clone()].to_vec() },
+            flux: self.flux.copy(range.clone()),
+            ivar: self.ivar.copy(range.clone()),
+            mask: if self.mask.is_empty() { Cow::default() } else { self.mask[range.clone()].to_vec().into() },
             resolution: self.resolution.as_ref().map(|r| Resolution {
                 diagonals: r.diagonals,
                 values: r.values[range.start * r.diagonals..range.end * r.diagonals].to_vec(),

@@ -7,7 +7,12 @@ mod air;
 mod arm;
 mod column;
 #[cfg(feature = "files")]
+mod files;
+#[cfg(feature = "files")]
 mod fits;
+#[cfg(feature = "files")]
+mod input_files;
+mod memory;
 #[cfg(feature = "files")]
 mod npz;
 #[cfg(feature = "files")]
@@ -22,21 +27,27 @@ use std::ops::Range;
 use std::sync::Arc;
 
 use crate::error::{Error, Result};
+use crate::values::Values;
 #[cfg(test)]
 pub(crate) use air::to_vacuum as air_to_vacuum;
 pub use arm::{ArmSpectra, Resolution, Wavelength};
 pub use column::{Column, ColumnValues};
 #[cfg(feature = "files")]
+pub use files::FilesReader;
+#[cfg(feature = "files")]
 pub use fits::Selection;
 #[cfg(feature = "files")]
 pub(crate) use fits::{Checksums, FitsTables, OnesSum};
+#[cfg(feature = "files")]
+pub use input_files::InputFiles;
+pub use memory::MemoryReader;
 pub use reader::SpectraReader;
 #[cfg(feature = "files")]
 pub use reader::{open_reader, open_reader_with};
 
 /// A batch of spectra, row-major: row i of every arm is one object.
 #[derive(Clone, Debug, PartialEq)]
-pub struct Spectra {
+pub struct Spectra<'a> {
     /// Where they came from; empty for arrays.
     pub file: Arc<str>,
     /// The row of each spectrum in that file.
@@ -44,7 +55,7 @@ pub struct Spectra {
     /// (n)
     pub ids: Ids,
     /// At least one, all with as many spectra as there are ids.
-    pub arms: Vec<ArmSpectra>,
+    pub arms: Vec<ArmSpectra<'a>>,
     /// The spectra's own table, all columns as long as there are ids.
     pub columns: Vec<Column>,
 }
@@ -91,7 +102,7 @@ impl Ids {
     }
 }
 
-impl Spectra {
+impl<'a> Spectra<'a> {
     /// Of the arms' arrays.
     pub(crate) fn bytes(&self) -> usize {
         self.arms.iter().map(ArmSpectra::bytes).sum()
@@ -106,12 +117,12 @@ impl Spectra {
     /// own grids without ids, as the number of spectra would be a guess ([`ArmSpectra::new`] and [`Spectra::from_arms`] are
     /// told the pixels).
     pub fn from_arrays(
-        wavelength: impl Into<Wavelength>,
-        flux: Vec<f64>,
-        ivar: Vec<f64>,
+        wavelength: impl Into<Wavelength<'a>>,
+        flux: impl Into<Values<'a>>,
+        ivar: impl Into<Values<'a>>,
         mask: Option<Vec<bool>>,
         ids: Option<Ids>,
-    ) -> Result<Spectra> {
+    ) -> Result<Spectra<'a>> {
         let wavelength = wavelength.into();
         let pixels = match (&wavelength, &ids) {
             (Wavelength::Shared(grid), _) => grid.len(),
@@ -127,7 +138,7 @@ impl Spectra {
     ///
     /// # Errors
     /// `ShapeMismatch` when arms or ids differ in their number of spectra; `Usage` without an arm or with two of one name.
-    pub fn from_arms(arms: Vec<ArmSpectra>, ids: Option<Ids>) -> Result<Spectra> {
+    pub fn from_arms(arms: Vec<ArmSpectra<'a>>, ids: Option<Ids>) -> Result<Spectra<'a>> {
         let Some(first) = arms.first() else {
             return Err(Error::Usage("spectra without an arm".to_string()));
         };
@@ -153,8 +164,20 @@ impl Spectra {
     /// # Errors
     /// Those of [`open_reader`] and of reading; `TooLarge` when it does not fit memory.
     #[cfg(feature = "files")]
-    pub fn open(path: impl AsRef<std::path::Path>) -> Result<Spectra> {
+    pub fn open(path: impl AsRef<std::path::Path>) -> Result<Spectra<'a>> {
         reader::read_all(path.as_ref())
+    }
+
+    /// Returns the spectra with arrays of their own, which outlive what was lent.
+    pub fn into_owned(self) -> Spectra<'static> {
+        let Spectra { file, rows, ids, arms, columns } = self;
+        Spectra { file, rows, ids, arms: arms.into_iter().map(ArmSpectra::into_owned).collect(), columns }
+    }
+
+    /// Returns a reader of these spectra, for the calls that want one, such as
+    /// [`SpectralFitter::fit_stream`](crate::SpectralFitter::fit_stream).
+    pub fn reader(&self) -> MemoryReader<'_> {
+        MemoryReader::new(self)
     }
 
     /// A column of the spectra's own table, the first of this name.
@@ -176,7 +199,7 @@ impl Spectra {
     ///
     /// # Panics
     /// When `rows` reach beyond `len()`.
-    pub fn slice(&self, rows: Range<usize>) -> Spectra {
+    pub fn slice(&self, rows: Range<usize>) -> Spectra<'static> {
         Spectra {
             file: self.file.clone(),
             rows: self.rows[rows.clone()].to_vec(),

@@ -80,7 +80,7 @@ impl NpzReader {
         }
     }
 
-    fn batch(&mut self, rows: usize) -> Result<Spectra> {
+    fn batch(&mut self, rows: usize) -> Result<Spectra<'static>> {
         let each = self.arms.iter().map(Arm::bytes).fold(self.columns.bytes(), u64::saturating_add);
         let bytes = each.saturating_mul(rows as u64);
         if bytes > self.most {
@@ -105,7 +105,7 @@ impl SpectraReader for NpzReader {
         self.length as u64
     }
 
-    fn next_batch(&mut self, max: usize) -> Result<Option<Spectra>> {
+    fn next_batch(&mut self, max: usize) -> Result<Option<Spectra<'static>>> {
         match max.max(1).min(self.length - self.next) {
             0 => Ok(None),
             rows => self.batch(rows).map(Some),
@@ -116,11 +116,11 @@ impl SpectraReader for NpzReader {
         &self.notes
     }
 
-    fn recycle(&mut self, used: Spectra) {
+    fn recycle(&mut self, used: Spectra<'static>) {
         self.arms.iter_mut().zip(used.arms).for_each(|(arm, used)| arm.recycle(used));
     }
 
-    fn empty(&self) -> Spectra {
+    fn empty(&self) -> Spectra<'static> {
         let ids = match self.ids {
             Some((_, IdKind::Text)) => Ids::Text(Vec::new()),
             _ => Ids::Integer(Vec::new()),

@@ -2,6 +2,7 @@
 
 #![deny(clippy::indexing_slicing)] // whatever a file holds is no index
 
+use std::borrow::Cow;
 use std::path::Path;
 use std::sync::Arc;
 
@@ -10,6 +11,7 @@ use super::npz_choices::{self, Weight, is_in_air};
 use super::{ArmSpectra, Resolution, Wavelength, air, mismatch};
 use crate::error::{Error, Result};
 use crate::npz::{Archive, Header, Stream, too_large};
+use crate::values::Values;
 
 /// The arrays of an arm; all have `length` rows of `pixels`.
 pub(super) struct Arm {
@@ -81,7 +83,7 @@ impl Arm {
     }
 
     /// The next rows.
-    pub(super) fn batch(&mut self, rows: usize, path: &Path) -> Result<ArmSpectra> {
+    pub(super) fn batch(&mut self, rows: usize, path: &Path) -> Result<ArmSpectra<'static>> {
         let elements = rows.checked_mul(self.pixels).ok_or_else(|| {
             too_large(path, format!("{rows} spectra at once do not fit memory; read smaller batches"))
         })?;
@@ -101,7 +103,7 @@ impl Arm {
                 if self.in_air {
                     grids.iter_mut().for_each(|w| *w = air::to_vacuum(*w));
                 }
-                Wavelength::Own(grids)
+                Wavelength::Own(grids.into())
             }
         };
         if self.is_sigma {
@@ -116,21 +118,22 @@ impl Arm {
             Some((diagonals, stream)) => Some(matrices(stream, *diagonals, elements, path)?),
             None => None,
         };
+        let (flux, ivar, mask) = (flux.into(), ivar.into(), mask.into());
         Ok(ArmSpectra { name: self.name.clone(), wavelength, pixels: self.pixels, flux, ivar, mask, resolution })
     }
 
     /// Takes back a batch.
-    pub(super) fn recycle(&mut self, used: ArmSpectra) {
-        self.spare.push([used.flux, used.ivar]);
+    pub(super) fn recycle(&mut self, used: ArmSpectra<'static>) {
+        self.spare.push([used.flux, used.ivar].map(Values::into_vec));
     }
 
     /// No rows.
-    pub(super) fn empty(&self) -> ArmSpectra {
+    pub(super) fn empty(&self) -> ArmSpectra<'static> {
         let wavelength = match &self.grid {
             Grid::Shared(grid) => Wavelength::Shared(grid.clone()),
-            Grid::Own(_) => Wavelength::Own(Vec::new()),
+            Grid::Own(_) => Wavelength::Own(Values::default()),
         };
-        let (flux, ivar, mask) = (Vec::new(), Vec::new(), Vec::new());
+        let (flux, ivar, mask) = (Values::default(), Values::default(), Cow::default());
         let none = |(diagonals, _): &(usize, Stream)| Resolution { diagonals: *diagonals, values: Vec::new() };
         let resolution = self.resolution.as_ref().map(none);
         ArmSpectra { name: self.name.clone(), wavelength, pixels: self.pixels, flux, ivar, mask, resolution }

@@ -28,13 +28,13 @@ pub trait SpectraReader: Send {
     ///
     /// # Errors
     /// `Io` or `Format` when the file changed since it was opened; `TooLarge` when `max` spectra do not fit memory.
-    fn next_batch(&mut self, max: usize) -> Result<Option<Spectra>>;
+    fn next_batch(&mut self, max: usize) -> Result<Option<Spectra<'static>>>;
 
     /// No spectra, with the file's arms and grids.
-    fn empty(&self) -> Spectra;
+    fn empty(&self) -> Spectra<'static>;
 
     /// Takes back a batch that nobody needs any more: its memory may serve for the next.
-    fn recycle(&mut self, _used: Spectra) {}
+    fn recycle(&mut self, _used: Spectra<'static>) {}
 
     /// What the user should know: wavelengths converted, columns left out.
     fn notes(&self) -> &[String] {
@@ -82,7 +82,7 @@ pub(super) fn all_rows(path: &Path, selection: &Selection) -> Result<()> {
 
 /// Everything at once.
 #[cfg(feature = "files")]
-pub(super) fn read_all(path: &Path) -> Result<Spectra> {
+pub(super) fn read_all(path: &Path) -> Result<Spectra<'static>> {
     let mut reader = open_reader(path)?;
     let all = usize::try_from(reader.len()).unwrap_or(usize::MAX);
     Ok(reader.next_batch(all)?.unwrap_or_else(|| reader.empty()))

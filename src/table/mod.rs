@@ -87,6 +87,23 @@ pub struct Metadata {
 }
 
 impl Metadata {
+    /// Returns what is known of a fitter's runs: its device, the emulators of its model and its settings.
+    pub fn of(fitter: &SpectralFitter) -> Metadata {
+        let emulators = fitter.model().emulators().into_iter();
+        let mut emulators: Vec<_> = emulators.map(|(_, source, hash)| (source, hash)).collect();
+        emulators.sort();
+        emulators.dedup();
+        let (device, settings) = (fitter.device_name(), fitter.settings_text());
+        Metadata { device, model: String::new(), emulators, settings }
+    }
+
+    /// Replaces the text of the model file.
+    #[must_use]
+    pub fn model(mut self, text: impl Into<String>) -> Metadata {
+        self.model = text.into();
+        self
+    }
+
     fn pairs(&self) -> Vec<(String, String)> {
         let mut pairs = vec![("popfit.version".to_string(), env!("CARGO_PKG_VERSION").to_string())];
         let mut add = |key: String, value: &String| pairs.push((key, value.clone()));

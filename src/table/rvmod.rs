@@ -72,7 +72,7 @@ impl RvMod {
     }
 }
 
-fn find<'a>(file: &'a Spectra, name: &str) -> Option<&'a ArmSpectra> {
+fn find<'a>(file: &'a Spectra<'a>, name: &str) -> Option<&'a ArmSpectra<'a>> {
     let named = file.arms.iter().find(|arm| arm.name == name);
     // as in the fit: a single arm needs no name
     let only = file.arms.first().filter(|arm| file.arms.len() == 1 && (name.is_empty() || arm.name.is_empty()));

@@ -30,7 +30,7 @@ const REPEATED: [&str; 5] = ["FIBER", "REF_ID", "REF_CAT", "TARGET_RA", "TARGET_
 /// One batch: its rows, spectra and models.
 pub(super) struct RvBatch<'a> {
     pub fitter: &'a SpectralFitter,
-    pub spectra: &'a Spectra,
+    pub spectra: &'a Spectra<'a>,
     pub rows: &'a [FitRow],
     /// `None`: no fit.
     pub fits: &'a [Option<Vec<ArmFit>>],

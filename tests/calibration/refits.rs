@@ -111,7 +111,7 @@ pub fn demo_spectrum(fitter: &SpectralFitter) -> (FitRow, ArmFit) {
 }
 
 /// Spectra with the model of `arm` and noise of its errors.
-pub fn redrawn(arm: &ArmFit, count: usize, random: &mut Random) -> Spectra {
+pub fn redrawn(arm: &ArmFit, count: usize, random: &mut Random) -> Spectra<'static> {
     let (mut flux, mut ivar) = (Vec::new(), Vec::new());
     for _ in 0..count {
         for ((model, error), mask) in arm.model.iter().zip(&arm.error).zip(&arm.mask) {

@@ -27,7 +27,7 @@ pub struct Place {
     pub folder: TempDir,
     fitter: SpectralFitter,
     /// The spectra of each batch, and their files, where these are read.
-    batches: Vec<Spectra>,
+    batches: Vec<Spectra<'static>>,
     inputs: Vec<PathBuf>,
     /// The table, then what belongs to it.
     pub outputs: Vec<PathBuf>,
@@ -55,8 +55,8 @@ impl Place {
         let write = |(n, spectra): (usize, &Spectra)| {
             let arrays = [
                 ("wavelength", f64s(&[PIXELS], &wavelength())),
-                ("flux", f64s(&[SPECTRA, PIXELS], &spectra.arms[0].flux)),
-                ("ivar", f64s(&[SPECTRA, PIXELS], &spectra.arms[0].ivar)),
+                ("flux", f64s(&[SPECTRA, PIXELS], &spectra.arms[0].flux.to_double())),
+                ("ivar", f64s(&[SPECTRA, PIXELS], &spectra.arms[0].ivar.to_double())),
             ];
             file(folder.path(), &format!("spectra_{n}.npz"), &npz(&arrays, false))
         };
@@ -131,18 +131,18 @@ impl Place {
 }
 
 /// Spectra in memory, as a file.
-struct Held(Option<Spectra>);
+struct Held(Option<Spectra<'static>>);
 
 impl SpectraReader for Held {
     fn len(&self) -> u64 {
         SPECTRA as u64
     }
 
-    fn next_batch(&mut self, _: usize) -> Result<Option<Spectra>> {
+    fn next_batch(&mut self, _: usize) -> Result<Option<Spectra<'static>>> {
         Ok(self.0.take())
     }
 
-    fn empty(&self) -> Spectra {
+    fn empty(&self) -> Spectra<'static> {
         self.0.as_ref().map(|spectra| spectra.slice(0..0)).unwrap()
     }
 }
@@ -158,7 +158,7 @@ impl SpectraReader for Chain {
         self.readers.iter().map(|reader| reader.len()).sum()
     }
 
-    fn next_batch(&mut self, max: usize) -> Result<Option<Spectra>> {
+    fn next_batch(&mut self, max: usize) -> Result<Option<Spectra<'static>>> {
         while let Some(reader) = self.readers.get_mut(self.current) {
             if let Some(batch) = reader.next_batch(max)? {
                 return Ok(Some(batch));
@@ -168,7 +168,7 @@ impl SpectraReader for Chain {
         Ok(None)
     }
 
-    fn empty(&self) -> Spectra {
+    fn empty(&self) -> Spectra<'static> {
         self.readers[0].empty()
     }
 }

@@ -10,11 +10,11 @@ use popfit::spectra::{Selection, open_reader, open_reader_with};
 use popfit::{Error, Result, Spectra};
 
 /// Reads bytes as a file, whole.
-fn open(bytes: &[u8]) -> Result<Spectra> {
+fn open(bytes: &[u8]) -> Result<Spectra<'static>> {
     open_named(bytes, "spectra.fits")
 }
 
-fn open_named(bytes: &[u8], name: &str) -> Result<Spectra> {
+fn open_named(bytes: &[u8], name: &str) -> Result<Spectra<'static>> {
     let folder = tempfile::tempdir().unwrap();
     let mut spectra = Spectra::open(popfit_testing::file(folder.path(), name, bytes))?;
     spectra.file = "".into();
@@ -22,7 +22,7 @@ fn open_named(bytes: &[u8], name: &str) -> Result<Spectra> {
 }
 
 /// All batches of at most `max` spectra.
-fn batches(path: &Path, selection: &Selection, max: usize) -> Result<Vec<Spectra>> {
+fn batches(path: &Path, selection: &Selection, max: usize) -> Result<Vec<Spectra<'static>>> {
     let mut reader = open_reader_with(path, selection)?;
     let mut all = Vec::new();
     while let Some(batch) = reader.next_batch(max)? {

@@ -247,11 +247,11 @@ fn journal() -> Vec<u8> {
     let emulator = Emulator::open(file(folder.path(), "net.safetensors", &network)).unwrap();
     let spectra = spectra(&emulator, &[0.5, -1.0], 0.01);
     let arm = &spectra.arms[0];
-    let (grid, shape) = (f64s(arm.grid(0)), [2, PIXELS]);
+    let (grid, shape) = (f64s(&arm.grid(0)), [2, PIXELS]);
     let arrays = [
         ("wavelength", npy("<f8", &[PIXELS], &grid)),
-        ("flux", npy("<f8", &shape, &f64s(&arm.flux))),
-        ("ivar", npy("<f8", &shape, &f64s(&arm.ivar))),
+        ("flux", npy("<f8", &shape, &f64s(&arm.flux.to_double()))),
+        ("ivar", npy("<f8", &shape, &f64s(&arm.ivar.to_double()))),
     ];
     let spectra = file(folder.path(), "spectra.npz", &popfit_testing::npz(&arrays, false));
     let fitter = SpectralFitter::new(model(emulator, 0.0), Device::cpu());

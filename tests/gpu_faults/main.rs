@@ -237,7 +237,7 @@ fn a_device_that_is_lost_while_the_host_waits() {
 
 /// Yields batches of four.
 struct Fours {
-    all: Spectra,
+    all: Spectra<'static>,
     next: usize,
 }
 
@@ -246,13 +246,13 @@ impl SpectraReader for Fours {
         self.all.len() as u64
     }
 
-    fn next_batch(&mut self, _: usize) -> Result<Option<Spectra>> {
+    fn next_batch(&mut self, _: usize) -> Result<Option<Spectra<'static>>> {
         let rows = self.next..(self.next + 4).min(self.all.len());
         self.next = rows.end;
         Ok(Some(self.all.slice(rows)).filter(|batch| !batch.is_empty()))
     }
 
-    fn empty(&self) -> Spectra {
+    fn empty(&self) -> Spectra<'static> {
         self.all.slice(0..0)
     }
 }

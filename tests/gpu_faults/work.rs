@@ -17,7 +17,7 @@ pub fn gpu() -> Option<GpuDevice> {
     GpuDevice::best().map_err(|error| skip(Need::Gpu, error)).ok()
 }
 
-pub fn setup(device: &Device, count: usize) -> (SpectralFitter, Spectra) {
+pub fn setup(device: &Device, count: usize) -> (SpectralFitter, Spectra<'static>) {
     let emulator = linear(&["a", "b"], wave);
     let labels: Vec<f64> = (0..2 * count).map(|k| 5.0 * (k as f64 * 0.7).sin()).collect();
     let all = spectra(&emulator, &labels, 0.01);

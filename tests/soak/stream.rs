@@ -65,7 +65,7 @@ impl SpectraReader for Endless {
         u64::MAX
     }
 
-    fn next_batch(&mut self, max: usize) -> Result<Option<Spectra>> {
+    fn next_batch(&mut self, max: usize) -> Result<Option<Spectra<'static>>> {
         if Instant::now() >= self.end {
             return Ok(None);
         }
@@ -82,14 +82,14 @@ impl SpectraReader for Endless {
             if let Some((spoil, _)) = fault(self.yielded) {
                 let arm = &mut batch.arms[0];
                 let range = n * arm.pixels..(n + 1) * arm.pixels;
-                spoil(&mut arm.flux[range.clone()], &mut arm.ivar[range]);
+                spoil(&mut arm.flux.to_mut()[range.clone()], &mut arm.ivar.to_mut()[range]);
             }
             self.yielded += 1;
         }
         Ok(Some(batch))
     }
 
-    fn empty(&self) -> Spectra {
+    fn empty(&self) -> Spectra<'static> {
         Spectra::open(data("spectra.npz")).map_or_else(|error| panic!("{error}"), |all| all.slice(0..0))
     }
 }
@@ -187,7 +187,7 @@ pub fn soak(device: Device, time: Duration) -> Result<Vec<String>> {
         faults: Vec::new(),
     };
     println!("{}", fitter.device_name());
-    let summary = fitter.fit_with(&mut source, &mut watch, &Control::default());
+    let summary = fitter.fit_stream(&mut source, &mut watch, &Control::default());
     // what cannot be removed harms nobody
     let _ = std::fs::remove_file(&torn);
     let summary = summary?;

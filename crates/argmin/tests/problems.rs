@@ -23,7 +23,7 @@ fn decay(device: &Device) -> CurveFitter {
     fitter.prior("k", 0.8, 0.5)
 }
 
-fn spectra() -> Spectra {
+fn spectra() -> Spectra<'static> {
     Spectra::open(format!("{DATA}/spectra.npz")).unwrap().slice(0..SPECTRA)
 }
 

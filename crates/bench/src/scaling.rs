@@ -115,7 +115,7 @@ pub fn run(devices: &[Device], quick: bool, outputs: Outputs) -> std::result::Re
 }
 
 /// A model of so many labels and pixels, and so many spectra.
-fn spectra((labels, pixels, count): (usize, usize, usize)) -> Result<(SpectralModel, Spectra)> {
+fn spectra((labels, pixels, count): (usize, usize, usize)) -> Result<(SpectralModel, Spectra<'static>)> {
     let emulator = network(labels, pixels)?;
     let (spectra, _) = noisy_templates(&emulator, count)?;
     let model = SpectralModel::builder().arm("", emulator).velocity(-300.0..=300.0).continuum(Continuum::rbf(10));

@@ -45,7 +45,7 @@ pub struct Stars {
     /// Where the spectra come from.
     data: String,
     model: SpectralModel,
-    spectra: Spectra,
+    spectra: Spectra<'static>,
     /// (spectra, parameters)
     starts: Vec<f64>,
     problems: Problems,
@@ -163,7 +163,7 @@ impl Stars {
             None => problems,
         };
         let judges = Problems::of_spectra(&fitter(Precision::F64)?, &spectra)?;
-        Ok(Stars { name, data, model, spectra, starts: problems.starts(), problems, judges })
+        Ok(Stars { name, data, model, spectra: spectra.into_owned(), starts: problems.starts(), problems, judges })
     }
 
     fn fit(&self, (device, solver): (&Device, Solver), precision: Precision, count: usize) -> Result<Answers> {

@@ -15,7 +15,7 @@ use super::own_files::OwnFiles;
 use super::rows::{Counts, cells, print};
 use super::stdout::line;
 use super::truth::Truth;
-use super::{Failure, fit};
+use super::Failure;
 
 /// Spectra in the printed table.
 const SHOWN: usize = 6;
@@ -43,13 +43,11 @@ pub fn run(arguments: &Arguments) -> Result<(), Failure> {
     let model = file.build()?;
     let truth = Truth::open(&folder.join("truth.npz"))?;
     let mut source = open_reader(folder.join("spectra.npz"))?;
-    let emulators = fit::emulators(&model);
     let mut fitter = SpectralFitter::new(model, arguments.device.parse::<Device>()?);
     if let Some(starts) = file.starts {
         fitter = fitter.starts(starts);
     }
-    let metadata =
-        Metadata { device: fitter.device_name(), model: file.text, emulators, settings: fitter.settings_text() };
+    let metadata = Metadata::of(&fitter).model(file.text);
     // before the fits, which would be in vain
     let schema = Schema::of(&fitter, false);
     let writer = |name: &&str| -> Result<TableWriter, Failure> {
@@ -61,7 +59,7 @@ pub fn run(arguments: &Arguments) -> Result<(), Failure> {
 
     let begin = Instant::now();
     let mut table = fitter.table();
-    let summary = fitter.fit_with(source.as_mut(), &mut table, &Control::default()).map_err(Failure::running)?;
+    let summary = fitter.fit_stream(source.as_mut(), &mut table, &Control::default()).map_err(Failure::running)?;
     let seconds = begin.elapsed().as_secs_f64();
     print_comparison(&table, &truth);
     print_first(&table, &truth);

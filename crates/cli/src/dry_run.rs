@@ -4,10 +4,9 @@ use std::collections::BTreeMap;
 use std::path::PathBuf;
 use std::time::Instant;
 
-use popfit::spectra::{SpectraReader, Wavelength};
+use popfit::spectra::{FilesReader, SpectraReader, Wavelength};
 use popfit::{Device, ModelFile, Spectra, SpectralFitter, VelocityScan};
 
-use super::chain::Chain;
 use super::rows::{cells, print};
 use super::stdout::line;
 use super::{Failure, selection};
@@ -41,7 +40,7 @@ pub fn run(arguments: &Arguments, file: &ModelFile) -> Result<(), Failure> {
         return Ok(());
     }
     let selection = arguments.selection.selection()?;
-    let mut source = Chain::open(&arguments.spectra, &selection)?;
+    let mut source = FilesReader::open(&arguments.spectra, &selection)?;
     selection::refuse_empty(&selection, source.len())?;
     let mut fitter = SpectralFitter::new(file.build()?, device)
         .solver(file.solver.unwrap_or_default())
@@ -55,7 +54,7 @@ pub fn run(arguments: &Arguments, file: &ModelFile) -> Result<(), Failure> {
     line("");
     print_arms(&files);
     let missing = files.iter().flat_map(|file| fitter.notes(file));
-    source.all_notes().cloned().chain(missing).for_each(|note| line(format_args!("\nnote: {note}")));
+    source.notes().iter().cloned().chain(missing).for_each(|note| line(format_args!("\nnote: {note}")));
     try_first(&fitter, &mut source)
 }
 
@@ -78,7 +77,7 @@ fn print_arms(files: &[Spectra]) {
 }
 
 /// Fits the first spectra as the model file says, without options of `popfit fit`, and says how they end and how long all would take.
-fn try_first(fitter: &SpectralFitter, source: &mut Chain) -> Result<(), Failure> {
+fn try_first(fitter: &SpectralFitter, source: &mut FilesReader) -> Result<(), Failure> {
     let total = source.len();
     let Some(first) = source.next_batch(SAMPLE)? else {
         line("\nno spectra");

@@ -7,15 +7,13 @@ use std::time::{Duration, Instant};
 
 use clap::builder::{PossibleValue, PossibleValuesParser, TypedValueParser};
 use popfit::report::{About, Collector, ReportFile};
-use popfit::spectra::SpectraReader;
+use popfit::spectra::{FilesReader, InputFiles, SpectraReader};
 use popfit::{
     Control, Device, Error, Journal, Metadata, ModelFile, Solver, SpectralFitter, SpectralModel, Status, Summary,
     VelocityScan, WriteOptions,
 };
 
 use super::bytes::bytes;
-use super::chain::Chain;
-use super::identity::{self, Inputs};
 use super::output::{Format, Output};
 use super::profile::{self, ProfileFiles};
 use super::progress::progress_bar;
@@ -132,11 +130,10 @@ pub fn run(arguments: &Arguments) -> Result<(), Failure> {
     }
     let model = file.build()?;
     let selection = arguments.selection.selection()?;
-    let mut inputs = Inputs::new(&arguments.spectra);
-    let mut source = Chain::open(&arguments.spectra, &selection)?;
+    let mut inputs = InputFiles::new(&arguments.spectra);
+    let mut source = FilesReader::open(&arguments.spectra, &selection)?;
     targets.spare(file.inputs())?;
     selection::refuse_empty(&selection, source.len())?;
-    let emulators = emulators(&model);
     let fitter = fitter(arguments, &file, model)?;
     let files = source.files();
     fitter.check_spectra(&files).map_err(|error| file.blame(error))?;
@@ -148,13 +145,12 @@ pub fn run(arguments: &Arguments) -> Result<(), Failure> {
         let assumed = fitter.model().assumptions();
         say(assumed
             .into_iter()
-            .chain(source.all_notes().cloned())
+            .chain(source.notes().iter().cloned())
             .chain(missing)
             .map(|note| format!("popfit: {note}")));
     }
     drop(files);
-    let metadata =
-        Metadata { device: fitter.device_name(), model: file.text, emulators, settings: fitter.settings_text() };
+    let metadata = Metadata::of(&fitter).model(file.text);
     let bar = progress_bar(source.len(), arguments.quiet);
     let shown = bar.clone();
     let control = Control {
@@ -167,7 +163,7 @@ pub fn run(arguments: &Arguments) -> Result<(), Failure> {
     if control.cancel.load(Ordering::Relaxed) {
         return Err(Failure::stopped(&arguments.output, false));
     }
-    let key = identity::key(arguments, &fitter, &metadata, (&selection, &inputs));
+    let key = format!("{}\nformat = {}", fitter.resume_key(&metadata, &selection, &inputs), arguments.format);
     let mut journal = Journal::open(&arguments.output, &key, arguments.resume)?;
     if !arguments.quiet {
         say(journal.damage().map(|damage| format!("popfit: warning: {damage}")));
@@ -354,14 +350,6 @@ fn about(
         time: Some(time),
         recalled: summary.fits - fitted(summary),
     }
-}
-
-/// Source and hash of each emulator file, once.
-pub fn emulators(model: &SpectralModel) -> Vec<(String, String)> {
-    let mut all: Vec<_> = model.emulators().into_iter().map(|(_, source, hash)| (source, hash)).collect();
-    all.sort();
-    all.dedup();
-    all
 }
 
 /// Fits that this run has made, and not an earlier one.

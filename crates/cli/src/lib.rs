@@ -8,7 +8,6 @@
 )]
 
 mod bytes;
-mod chain;
 mod check;
 mod compare;
 mod completions;
@@ -16,7 +15,6 @@ mod demo;
 mod devices;
 mod dry_run;
 mod fit;
-mod identity;
 mod import;
 mod init;
 mod output;
@@ -147,12 +145,13 @@ impl Failure {
     }
 }
 
-/// An error before the run: 2, unless the disk is full, which is nobody's bad usage.
+/// An error before the run: 2, unless the disk is full or a file was written to meanwhile, which is nobody's bad usage.
 impl From<Error> for Failure {
     fn from(error: Error) -> Failure {
         let full = [ErrorKind::StorageFull, ErrorKind::QuotaExceeded, ErrorKind::FileTooLarge];
         let is_full = matches!(&error, Error::Io { source, .. } if full.contains(&source.kind()));
-        Failure { message: error.to_string(), code: if is_full { 1 } else { 2 } }
+        let changed = matches!(&error, Error::InputChanged { .. });
+        Failure { message: error.to_string(), code: if is_full || changed { 1 } else { 2 } }
     }
 }
 

@@ -2,9 +2,9 @@
 
 use std::path::Path;
 
+use popfit::spectra::FilesReader;
 use popfit::{FitRow, Result, RvTabWriter, Schema, Sink, Spectra, SpectralFitter, TableWriter, WriteOptions};
 
-use super::chain::Chain;
 
 /// Layouts of the result.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, clap::ValueEnum)]
@@ -13,6 +13,15 @@ pub enum Format {
     Table,
     /// rvspecfit's RVTAB, FIBERMAP and SCORES in FITS, and its models in a second file (rvtab_X.fits: rvmod_X.fits)
     Rvtab,
+}
+
+impl std::fmt::Display for Format {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str(match self {
+            Format::Table => "table",
+            Format::Rvtab => "rvtab",
+        })
+    }
 }
 
 /// A result under construction.
@@ -27,7 +36,7 @@ impl<'a> Output<'a> {
         format: Format,
         path: &Path,
         fitter: &'a SpectralFitter,
-        source: &Chain,
+        source: &FilesReader,
         options: WriteOptions,
     ) -> Result<Output<'a>> {
         Ok(match format {

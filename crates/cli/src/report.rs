@@ -4,11 +4,10 @@ use std::io::Write;
 use std::path::{Path, PathBuf};
 
 use popfit::report::{About, Collector, MOST_REQUESTED, ReportFile, fitter_of_table};
-use popfit::spectra::{Selection, SpectraReader};
+use popfit::spectra::{FilesReader, Selection, SpectraReader};
 use popfit::{Error, SpectralFitter, TableReader};
 
 use super::Failure;
-use super::chain::Chain;
 use super::stdout::line;
 
 /// Spectra that are read at once.
@@ -102,9 +101,9 @@ fn fitter(arguments: &Arguments, table: &TableReader) -> Result<SpectralFitter, 
 
 /// Reads the spectra and keeps those to be drawn.
 fn attach_spectra(arguments: &Arguments, kept: &mut Collector, fitter: &SpectralFitter) -> Result<(), Failure> {
-    let mut source = Chain::open(&arguments.spectra, &Selection::default())?;
+    let mut source = FilesReader::open(&arguments.spectra, &Selection::default())?;
     fitter.check_spectra(&source.files())?;
-    for note in source.all_notes() {
+    for note in source.notes() {
         warn(note);
     }
     while let Some(batch) = source.next_batch(BATCH)? {

@@ -1,8 +1,10 @@
 //! Devices, batches of spectra and comparisons of rows.
 
+use std::borrow::Cow;
+
 use super::required::{Need, skip};
 use popfit::spectra::{ArmSpectra, Ids, Wavelength};
-use popfit::{Device, Error, FitRow, FitTable, LevenbergMarquardt, Spectra, SpectralFitter, SpectralModel, Status};
+use popfit::{Device, Error, FitRow, FitTable, LevenbergMarquardt, Spectra, SpectralFitter, SpectralModel, Status, Values};
 
 /// The best adapter, software included. Without one a test is skipped, or fails where a GPU is [required](skip).
 pub fn gpu() -> Option<Device> {
@@ -39,15 +41,16 @@ pub fn evaluator(model: SpectralModel, device: &Device) -> SpectralFitter {
 }
 
 /// The 128 spectra of `data/synb/fixed_vsini`.
-pub fn synb_spectra() -> Spectra {
+pub fn synb_spectra() -> Spectra<'static> {
     Spectra::open(super::data_folder().join("synb/fixed_vsini/spectra.npz")).unwrap()
 }
 
 /// Some spectra, in this order; they keep their ids.
-pub fn pick(spectra: &Spectra, order: &[usize]) -> Spectra {
+pub fn pick(spectra: &Spectra, order: &[usize]) -> Spectra<'static> {
     let arm = |arm: &ArmSpectra| {
-        let rows = |all: &[f64]| {
-            order.iter().flat_map(|&n| &all[n * arm.pixels..][..arm.pixels]).copied().collect::<Vec<f64>>()
+        let rows = |all: &Values| {
+            let all = all.to_double();
+            Values::from(order.iter().flat_map(|&n| &all[n * arm.pixels..][..arm.pixels]).copied().collect::<Vec<_>>())
         };
         ArmSpectra {
             name: arm.name.clone(),
@@ -59,7 +62,7 @@ pub fn pick(spectra: &Spectra, order: &[usize]) -> Spectra {
             flux: rows(&arm.flux),
             ivar: rows(&arm.ivar),
             mask: if arm.mask.is_empty() {
-                Vec::new()
+                Cow::default()
             } else {
                 order.iter().flat_map(|&n| &arm.mask[n * arm.pixels..][..arm.pixels]).copied().collect()
             },

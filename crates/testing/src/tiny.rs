@@ -78,7 +78,7 @@ pub fn builder(emulator: Emulator, start: f64) -> SpectralModelBuilder {
 }
 
 /// `count` spectra with the emulator's templates at `labels`, S/N 100, and noise that is a pure function of pixel and row.
-pub fn spectra(emulator: &Emulator, labels: &[f64], noise: f64) -> Spectra {
+pub fn spectra(emulator: &Emulator, labels: &[f64], noise: f64) -> Spectra<'static> {
     let flux: Vec<f64> = emulator.templates(labels).iter().map(|f| f64::from(*f)).collect();
     let noisy = |(k, f): (usize, f64)| f + noise * (k as f64 * 12.9898).sin() * (k as f64 * 78.233).cos();
     let flux: Vec<f64> = flux.into_iter().enumerate().map(noisy).collect();

@@ -2,7 +2,7 @@
 
 use std::borrow::Cow;
 
-use super::values::{Values, rows};
+use crate::values::{Values, rows};
 use crate::error::{Error, Result};
 use crate::solver::Estimator;
 use crate::solver::recording::Limits;

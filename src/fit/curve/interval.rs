@@ -3,7 +3,7 @@
 
 use super::data::Curves;
 use super::search::Search;
-use super::values::Values;
+use crate::values::Values;
 use super::watch::Watch;
 use super::{CurveFit, CurveRun};
 use crate::error::{Error, Result};

@@ -21,7 +21,6 @@ mod sums;
 mod task;
 mod tie;
 mod twin;
-mod values;
 mod watch;
 mod witness;
 
@@ -45,7 +44,6 @@ pub use data::Curves;
 pub use fitter::CurveFitter;
 pub use interval::Interval;
 pub use result::CurveFit;
-pub use values::Values;
 
 /// A Gaussian prior.
 #[derive(Clone, Copy, Debug, PartialEq)]

@@ -1,7 +1,7 @@
 //! Tied parameters: the fit runs without them, its result has them again.
 
 use super::data::Curves;
-use super::values::Values;
+use crate::values::Values;
 use super::watch::Watch;
 use super::{CurveFit, CurveRun};
 use crate::error::{Error, Result};

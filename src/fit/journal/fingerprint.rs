@@ -1,5 +1,7 @@
 //! What tells a batch of spectra from another one.
 
+use std::borrow::Cow;
+
 use pulp::bytemuck::{NoUninit, cast_slice};
 use twox_hash::XxHash3_128;
 
@@ -19,11 +21,11 @@ pub fn fingerprint(spectra: &Spectra) -> Hash {
     for arm in &spectra.arms {
         texts(&mut hash, std::slice::from_ref(&arm.name));
         let grid = match &arm.wavelength {
-            Wavelength::Shared(grid) => &grid[..],
-            Wavelength::Own(grids) => grids,
+            Wavelength::Shared(grid) => Cow::Borrowed(&grid[..]),
+            Wavelength::Own(grids) => grids.to_double(),
         };
-        for values in [grid, &arm.flux, &arm.ivar] {
-            numbers(&mut hash, values);
+        for values in [grid, arm.flux.to_double(), arm.ivar.to_double()] {
+            numbers(&mut hash, &values);
         }
         numbers(&mut hash, &arm.mask);
         let resolution = arm.resolution.as_ref().map_or(&[][..], |r| &r.values);

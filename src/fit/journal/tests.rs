@@ -3,7 +3,7 @@ use std::fs;
 use super::*;
 use crate::fit::Id;
 
-fn spectra(flux: f64) -> Spectra {
+fn spectra(flux: f64) -> Spectra<'static> {
     let grid: Vec<f64> = (0..4).map(|j| 4000.0 + f64::from(j)).collect();
     Spectra::from_arrays(grid, vec![flux; 8], vec![1.0; 8], None, None).unwrap()
 }

@@ -73,7 +73,7 @@ impl Run<'_> {
                             Ok(sampling) => Ok(Arc::new(sampling)),
                             Err(fault) => Err(Fault::of_grid(arm, &fault)),
                         };
-                        Grids::Own(grids.par_chunks_exact(data.pixels.max(1)).map(make).collect())
+                        Grids::Own(grids.to_double().par_chunks_exact(data.pixels.max(1)).map(make).collect())
                     }
                 });
             }
@@ -104,7 +104,7 @@ fn with_samplings<'a>(
     mut known: Vec<SharedGrid>,
     arm: &ModelArm,
     masks: &[(f64, f64)],
-    files: impl Iterator<Item = (&'a ArmSpectra, &'a Spectra)>,
+    files: impl Iterator<Item = (&'a ArmSpectra<'a>, &'a Spectra<'a>)>,
 ) -> Result<Vec<SharedGrid>> {
     let mut new: Vec<(Arc<[f64]>, usize, &Spectra)> = Vec::new();
     for (data, spectra) in files {

@@ -25,7 +25,7 @@ pub struct Job {
 /// A batch, its place in the input, those of its rows that the journal knows and who made them.
 pub struct Piece {
     number: usize,
-    pub spectra: Spectra,
+    pub spectra: Spectra<'static>,
     pub known: (KnownRows, String),
     /// How many it knows.
     recalled: u64,
@@ -77,7 +77,7 @@ impl Ends<'_> {
         &mut self,
         jobs: Sender<Job>,
         events: &Receiver<Event>,
-        (permits, most): (Sender<Vec<Spectra>>, usize),
+        (permits, most): (Sender<Vec<Spectra<'static>>>, usize),
     ) -> Result<()> {
         // a reader that has come to its end takes no more
         let permit = |used| {
@@ -113,7 +113,7 @@ impl Ends<'_> {
     }
 
     /// The next batch, with what the journal knows of it.
-    fn recall(&mut self, spectra: Spectra) -> Result<Piece> {
+    fn recall(&mut self, spectra: Spectra<'static>) -> Result<Piece> {
         let number = self.pieces;
         self.pieces += 1;
         let known = match &mut self.journal {
@@ -143,7 +143,7 @@ impl Ends<'_> {
     }
 
     /// Writes its rows, and leaves its spectra.
-    fn write(&mut self, job: Job) -> Result<Vec<Spectra>> {
+    fn write(&mut self, job: Job) -> Result<Vec<Spectra<'static>>> {
         let Job { number, pieces, rows, maker } = job;
         self.stages.batch = number;
         let rows = rows?;

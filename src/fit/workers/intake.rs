@@ -10,7 +10,7 @@ use crate::spectra::{Spectra, SpectraReader};
 /// What the end that writes is told.
 pub enum Event {
     /// Batches that are fitted together, and whether more may come.
-    Read(Result<(Vec<Spectra>, bool)>),
+    Read(Result<(Vec<Spectra<'static>>, bool)>),
     Fitted(Job),
 }
 
@@ -28,7 +28,7 @@ pub struct Intake<'a> {
 
 impl Intake<'_> {
     /// Reads what is fitted together, once for every permit, which comes with what has been written.
-    pub fn run(&mut self, permits: &Receiver<Vec<Spectra>>, events: &Sender<Event>) {
+    pub fn run(&mut self, permits: &Receiver<Vec<Spectra<'static>>>, events: &Sender<Event>) {
         for number in 0.. {
             let Ok(used) = permits.recv() else { return };
             used.into_iter().for_each(|spectra| self.source.recycle(spectra));
@@ -42,7 +42,7 @@ impl Intake<'_> {
     }
 
     /// The next batch; where files are small some of them.
-    fn read(&mut self) -> Result<(Vec<Spectra>, bool)> {
+    fn read(&mut self) -> Result<(Vec<Spectra<'static>>, bool)> {
         let (mut batches, mut spectra) = (Vec::new(), 0);
         while spectra < self.enough && self.failure.is_none() {
             match self.stages.time(Stage::Read, || self.source.next_batch(self.batch)) {

@@ -2,6 +2,7 @@
 //!
 //! Both hold flux, error and mask in HDUs 1 to 3; apVisit has wavelengths in HDU 4.
 
+use std::borrow::Cow;
 use std::sync::Arc;
 
 use super::hdu::{Fits, Kind};
@@ -10,6 +11,7 @@ use super::single::{Single, stem};
 use crate::error::Result;
 use crate::spectra::arm::check_grid;
 use crate::spectra::{ArmSpectra, Ids, Spectra, SpectraReader, Wavelength, air};
+use crate::values::Values;
 
 const FLUX: usize = 1;
 const ERROR: usize = 2;
@@ -97,7 +99,7 @@ impl SpectraReader for StarReader {
         self.length as u64
     }
 
-    fn next_batch(&mut self, max: usize) -> Result<Option<Spectra>> {
+    fn next_batch(&mut self, max: usize) -> Result<Option<Spectra<'static>>> {
         let rows = self.next..self.next.saturating_add(max.max(1)).min(self.length);
         if rows.is_empty() {
             return Ok(None);
@@ -114,14 +116,14 @@ impl SpectraReader for StarReader {
         Ok(Some(spectra))
     }
 
-    fn empty(&self) -> Spectra {
+    fn empty(&self) -> Spectra<'static> {
         let arm = ArmSpectra {
             name: String::new(),
             wavelength: Wavelength::Shared(self.grid.clone()),
             pixels: self.grid.len(),
-            flux: Vec::new(),
-            ivar: Vec::new(),
-            mask: Vec::new(),
+            flux: Values::default(),
+            ivar: Values::default(),
+            mask: Cow::default(),
             resolution: None,
         };
         let (rows, ids) = (Vec::new(), Ids::Text(Vec::new()));
@@ -152,7 +154,7 @@ pub(super) fn open_visit(mut fits: Fits) -> Result<Single> {
     let order = ascending(&wavelength, chip);
     let sorted = |values: &[f64]| order.iter().filter_map(|&j| values.get(j).copied()).collect::<Vec<f64>>();
     let mask = order.iter().filter_map(|&j| mask.get(j).copied()).collect();
-    let grid = Wavelength::Own(sorted(&wavelength));
+    let grid = Wavelength::Own(sorted(&wavelength).into());
     let arm = ArmSpectra::new("", pixels, grid, sorted(&flux), sorted(&ivar), Some(mask))?;
     let spectra = Spectra::from_arms(vec![arm], Some(Ids::Text(vec![name(&fits)])))?;
     let notes = if air { vec![air::note(&fits.path)] } else { Vec::new() };

@@ -131,7 +131,7 @@ impl SpectraReader for DesiReader {
         self.rows.len() as u64
     }
 
-    fn next_batch(&mut self, max: usize) -> Result<Option<Spectra>> {
+    fn next_batch(&mut self, max: usize) -> Result<Option<Spectra<'static>>> {
         let end = self.next.saturating_add(max.max(1)).min(self.rows.len());
         if end == self.next {
             return Ok(None);
@@ -152,7 +152,7 @@ impl SpectraReader for DesiReader {
         Ok(Some(Spectra { file: self.file.clone(), rows, ids, arms, columns }))
     }
 
-    fn empty(&self) -> Spectra {
+    fn empty(&self) -> Spectra<'static> {
         let arms = self.arms.iter().map(Arm::empty).collect();
         let columns = self.tables.iter().flat_map(Passed::empty).collect();
         Spectra { file: self.file.clone(), rows: Vec::new(), ids: Ids::Integer(Vec::new()), arms, columns }

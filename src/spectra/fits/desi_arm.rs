@@ -1,5 +1,6 @@
 //! One arm of a DESI file.
 
+use std::borrow::Cow;
 use std::sync::Arc;
 
 use super::hdu::Fits;
@@ -7,6 +8,7 @@ use super::medium::is_air;
 use crate::error::{Error, Result};
 use crate::spectra::arm::check_grid;
 use crate::spectra::{ArmSpectra, Resolution, Wavelength, air};
+use crate::values::Values;
 
 /// Places of an arm's images, all of which fit together.
 pub(super) struct Arm {
@@ -74,7 +76,7 @@ impl Arm {
     }
 
     /// These rows of the file.
-    pub fn read(&self, fits: &mut Fits, rows: &[usize]) -> Result<ArmSpectra> {
+    pub fn read(&self, fits: &mut Fits, rows: &[usize]) -> Result<ArmSpectra<'static>> {
         let (flux, ivar) = (self.image(fits, self.flux, rows, |x| x)?, self.image(fits, self.ivar, rows, |x| x)?);
         let mask = match self.mask {
             Some(index) => Some(self.image(fits, index, rows, |x| x != 0.0)?),
@@ -110,14 +112,14 @@ impl Arm {
     }
 
     /// No spectra, with the arm's grid.
-    pub fn empty(&self) -> ArmSpectra {
+    pub fn empty(&self) -> ArmSpectra<'static> {
         ArmSpectra {
             name: self.name.clone(),
             wavelength: Wavelength::Shared(self.grid.clone()),
             pixels: self.pixels,
-            flux: Vec::new(),
-            ivar: Vec::new(),
-            mask: Vec::new(),
+            flux: Values::default(),
+            ivar: Values::default(),
+            mask: Cow::default(),
             resolution: self.resolution.map(|(_, diagonals)| Resolution { diagonals, values: Vec::new() }),
         }
     }

@@ -42,7 +42,7 @@ pub(super) fn open(mut fits: Fits) -> Result<Single> {
         Some(_) => Some(numbers(&mut fits, index, "and_mask", &rows)?.iter().map(|bits| *bits != 0.0).collect()),
         None => None,
     };
-    let arm = ArmSpectra::new("", rows.len(), Wavelength::Own(wavelength), flux, ivar, mask)?;
+    let arm = ArmSpectra::new("", rows.len(), Wavelength::Own(wavelength.into()), flux, ivar, mask)?;
     let mut columns = Vec::new();
     for name in ["SPECOBJ", "SPALL"] {
         if let Some(k) = fits.find(name)?.filter(|&k| fits.table(k).is_ok_and(|table| table.rows == 1)) {

@@ -7,13 +7,13 @@ use crate::spectra::{Spectra, SpectraReader};
 
 /// Yields the spectrum once.
 pub(super) struct Single {
-    spectra: Spectra,
+    spectra: Spectra<'static>,
     yielded: bool,
     notes: Vec<String>,
 }
 
 impl Single {
-    pub fn new(mut spectra: Spectra, path: &Path, notes: Vec<String>) -> Single {
+    pub fn new(mut spectra: Spectra<'static>, path: &Path, notes: Vec<String>) -> Single {
         spectra.file = path.display().to_string().into();
         Single { spectra, yielded: false, notes }
     }
@@ -24,12 +24,12 @@ impl SpectraReader for Single {
         1
     }
 
-    fn next_batch(&mut self, _: usize) -> Result<Option<Spectra>> {
+    fn next_batch(&mut self, _: usize) -> Result<Option<Spectra<'static>>> {
         let first = !std::mem::replace(&mut self.yielded, true);
         Ok(first.then(|| self.spectra.clone()))
     }
 
-    fn empty(&self) -> Spectra {
+    fn empty(&self) -> Spectra<'static> {
         self.spectra.slice(0..0)
     }
 

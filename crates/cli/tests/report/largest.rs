@@ -24,9 +24,9 @@ fn fitter() -> SpectralFitter {
 }
 
 /// The same spectra again, as the `copy`-th of many, with flags that differ from row to row.
-fn copied(spectra: &Spectra, rows: &[FitRow], copy: u64) -> (Spectra, Vec<FitRow>) {
+fn copied(spectra: &Spectra, rows: &[FitRow], copy: u64) -> (Spectra<'static>, Vec<FitRow>) {
     let first = copy * rows.len() as u64;
-    let mut spectra = spectra.clone();
+    let mut spectra = spectra.clone().into_owned();
     spectra.rows = (first..first + rows.len() as u64).collect();
     spectra.ids = Ids::Integer(spectra.rows.iter().map(|row| *row as i64).collect());
     let all = (1 << Flags::DESCRIPTIONS.len()) - 1;

@@ -4,7 +4,7 @@ use std::ops::Range;
 
 use crate::fit::curve::CurveRun;
 use crate::fit::curve::data::Curves;
-use crate::fit::curve::values::Values;
+use crate::values::Values;
 use crate::solver::whole::WholeBatch;
 
 /// Bounds of some curves, at their `starts`: (P), or (curves, P) where they differ; held parameters have equal ones. None where all are

@@ -3,8 +3,8 @@
 use std::borrow::Cow;
 use std::ops::Range;
 
-/// Numbers of [`Curves`](super::Curves): borrowed or owned, f64 or f32. Fits read f32 as it is, widened where it is needed, and never as
-/// a whole.
+/// Numbers of [`Curves`](crate::Curves) and [`Spectra`](crate::Spectra): borrowed or owned, f64 or f32. Fits read f32 as it is, widened
+/// where it is needed, and never as a whole.
 ///
 /// ```
 /// use popfit::Values;
@@ -22,6 +22,18 @@ enum Kind<'a> {
     Single(Cow<'a, [f32]>),
 }
 
+impl Default for Values<'_> {
+    fn default() -> Self {
+        Values(Kind::Double(Cow::default()))
+    }
+}
+
+impl FromIterator<f64> for Values<'_> {
+    fn from_iter<I: IntoIterator<Item = f64>>(values: I) -> Self {
+        Vec::from_iter(values).into()
+    }
+}
+
 impl<'a> Values<'a> {
     /// Returns how many there are.
     pub fn len(&self) -> usize {
@@ -37,7 +49,10 @@ impl<'a> Values<'a> {
     }
 
     /// Returns number `index`.
-    pub(super) fn at(&self, index: usize) -> f64 {
+    ///
+    /// # Panics
+    /// When `index` is not below `len()`.
+    pub fn at(&self, index: usize) -> f64 {
         match &self.0 {
             Kind::Double(values) => values[index],
             Kind::Single(values) => values[index].into(),
@@ -45,7 +60,7 @@ impl<'a> Values<'a> {
     }
 
     /// Returns some of the numbers: those themselves, or their f64 in `scratch`.
-    pub(super) fn part<'s>(&'s self, some: Range<usize>, scratch: &'s mut Vec<f64>) -> &'s [f64] {
+    pub(crate) fn part<'s>(&'s self, some: Range<usize>, scratch: &'s mut Vec<f64>) -> &'s [f64] {
         match &self.0 {
             Kind::Double(values) => &values[some],
             Kind::Single(values) => {
@@ -57,7 +72,7 @@ impl<'a> Values<'a> {
     }
 
     /// Returns some of the numbers in memory of their own.
-    pub(super) fn to_vec(&self, some: Range<usize>) -> Vec<f64> {
+    pub(crate) fn to_vec(&self, some: Range<usize>) -> Vec<f64> {
         match &self.0 {
             Kind::Double(values) => values[some].to_vec(),
             Kind::Single(values) => values[some].iter().map(|x| f64::from(*x)).collect(),
@@ -65,15 +80,63 @@ impl<'a> Values<'a> {
     }
 
     /// Returns all numbers as f64, without a copy where they are.
-    pub(super) fn to_double(&self) -> Cow<'_, [f64]> {
+    pub fn to_double(&self) -> Cow<'_, [f64]> {
+        self.double(0..self.len())
+    }
+
+    /// Returns some of the numbers as f64, without a copy where they are.
+    ///
+    /// # Panics
+    /// When `some` reaches beyond `len()`.
+    pub(crate) fn double(&self, some: Range<usize>) -> Cow<'_, [f64]> {
         match &self.0 {
-            Kind::Double(values) => Cow::Borrowed(values),
-            Kind::Single(_) => Cow::Owned(self.to_vec(0..self.len())),
+            Kind::Double(values) => Cow::Borrowed(&values[some]),
+            Kind::Single(_) => Cow::Owned(self.to_vec(some)),
+        }
+    }
+
+    /// Returns the numbers as f64 in memory of their own, to be changed; borrowed ones and f32 are copied first.
+    pub fn to_mut(&mut self) -> &mut Vec<f64> {
+        if let Kind::Single(_) = &self.0 {
+            self.0 = Kind::Double(Cow::Owned(self.to_vec(0..self.len())));
+        }
+        match &mut self.0 {
+            Kind::Double(values) => values.to_mut(),
+            Kind::Single(_) => unreachable!("widened above"),
+        }
+    }
+
+    /// Returns the numbers as f64 in memory of their own.
+    pub(crate) fn into_vec(mut self) -> Vec<f64> {
+        std::mem::take(self.to_mut())
+    }
+
+    /// Returns the numbers in memory of their own, as precise as they are.
+    pub(crate) fn into_owned(self) -> Values<'static> {
+        Values(match self.0 {
+            Kind::Double(values) => Kind::Double(Cow::Owned(values.into_owned())),
+            Kind::Single(values) => Kind::Single(Cow::Owned(values.into_owned())),
+        })
+    }
+
+    /// Returns a copy of some of the numbers, as precise as they are.
+    pub(crate) fn copy(&self, some: Range<usize>) -> Values<'static> {
+        Values(match &self.0 {
+            Kind::Double(values) => Kind::Double(Cow::Owned(values[some].to_vec())),
+            Kind::Single(values) => Kind::Single(Cow::Owned(values[some].to_vec())),
+        })
+    }
+
+    /// Returns the size of the numbers in bytes.
+    pub(crate) fn bytes(&self) -> usize {
+        match &self.0 {
+            Kind::Double(values) => size_of_val(&values[..]),
+            Kind::Single(values) => size_of_val(&values[..]),
         }
     }
 
     /// Lends the numbers.
-    pub(super) fn view(&self) -> Values<'_> {
+    pub(crate) fn view(&self) -> Values<'_> {
         Values(match &self.0 {
             Kind::Double(values) => Kind::Double(Cow::Borrowed(values)),
             Kind::Single(values) => Kind::Single(Cow::Borrowed(values)),
@@ -81,7 +144,7 @@ impl<'a> Values<'a> {
     }
 
     /// Returns some of `count` rows of equal length, in this order.
-    pub(super) fn rows(&self, count: usize, picked: &[usize]) -> Values<'static> {
+    pub(crate) fn rows(&self, count: usize, picked: &[usize]) -> Values<'static> {
         Values(match &self.0 {
             Kind::Double(values) => Kind::Double(Cow::Owned(rows(values, count, picked))),
             Kind::Single(values) => Kind::Single(Cow::Owned(rows(values, count, picked))),
@@ -90,7 +153,7 @@ impl<'a> Values<'a> {
 }
 
 /// Returns some of `count` rows of equal length, in this order.
-pub(super) fn rows<T: Copy>(values: &[T], count: usize, picked: &[usize]) -> Vec<T> {
+pub(crate) fn rows<T: Copy>(values: &[T], count: usize, picked: &[usize]) -> Vec<T> {
     let length = values.len() / count.max(1);
     picked.iter().flat_map(|c| values[c * length..(c + 1) * length].iter().copied()).collect()
 }

@@ -1,0 +1,49 @@
+//! What makes a run the same run: one that is resumed goes on with no other.
+
+use sha2::{Digest, Sha256};
+
+use crate::fit::SpectralFitter;
+use crate::spectra::{InputFiles, Selection};
+use crate::table::Metadata;
+
+impl SpectralFitter {
+    /// Returns all that the rows of a run depend on, `name = value` line by line, as the key of its [`Journal`](crate::Journal). `inputs`
+    /// have been [read](InputFiles::read), and go by name and contents, not by folder, so that the same files in another folder are the
+    /// same run; the model is the text in `metadata`.
+    pub fn resume_key(&self, metadata: &Metadata, selection: &Selection, inputs: &InputFiles) -> String {
+        // no bit depends on the number of threads
+        let device = if metadata.device.starts_with("cpu") { "cpu" } else { &metadata.device };
+        let mut lines = vec![format!("version = {}", env!("CARGO_PKG_VERSION")), format!("device = {device}")];
+        lines.extend(metadata.emulators.iter().map(|(file, hash)| format!("emulator {file} = {hash}")));
+        for (arm, emulator) in self.model.arms() {
+            // a grid may come from a file of its own
+            let hash = hash(emulator.wavelength());
+            lines.push(format!("wavelength of arm {arm:?} = {hash}"));
+        }
+        lines.extend(inputs.lines());
+        lines.extend(selected(selection));
+        lines.push(format!("batch = {}", self.batch_size.map_or("not given".into(), |batch| batch.to_string())));
+        lines.push(format!("velocity scan = {}", self.velocity_scan));
+        lines.push(metadata.settings.clone());
+        lines.push(metadata.model.clone());
+        lines.join("\n")
+    }
+}
+
+fn hash(wavelength: &[f64]) -> String {
+    let bytes: Vec<u8> = wavelength.iter().flat_map(|x| x.to_le_bytes()).collect();
+    Sha256::digest(bytes).iter().map(|byte| format!("{byte:02x}")).collect()
+}
+
+/// A selection, a line each.
+fn selected(selection: &Selection) -> [String; 4] {
+    let Selection { target_ids, objtype, min_signal_to_noise, arms } = selection;
+    let all = |list: Option<String>| list.unwrap_or_else(|| "all".into());
+    let ids = target_ids.as_ref().map(|ids| ids.iter().map(ToString::to_string).collect::<Vec<_>>().join(","));
+    [
+        format!("target ids = {}", all(ids)),
+        format!("objtype = {}", all(objtype.clone())),
+        format!("least signal-to-noise = {}", min_signal_to_noise.map_or("none".into(), |least| least.to_string())),
+        format!("arms = {}", all(arms.as_ref().map(|arms| arms.join(",")))),
+    ]
+}

@@ -1,0 +1,88 @@
+//! Several files of spectra, one after another.
+
+use std::path::Path;
+
+use super::{Ids, Selection, Spectra, SpectraReader, open_reader_with};
+use crate::error::{Error, Result};
+
+/// Reads several files in turn, as if they were one.
+pub struct FilesReader {
+    /// None of those that have ended.
+    readers: Vec<Option<Box<dyn SpectraReader>>>,
+    current: usize,
+    spectra: u64,
+    text_ids: bool,
+    /// The first file without its spectra.
+    first: Spectra<'static>,
+    notes: Vec<String>,
+}
+
+impl FilesReader {
+    /// Opens and validates every file, of which only the selected spectra are read.
+    ///
+    /// # Errors
+    /// Those of [`open_reader_with`]; [`Error::Usage`] without any file.
+    pub fn open(paths: &[impl AsRef<Path>], selection: &Selection) -> Result<FilesReader> {
+        let readers = paths.iter().map(|path| open_reader_with(path, selection)).collect::<Result<Vec<_>>>()?;
+        let Some(first) = readers.first().map(|reader| reader.empty()) else {
+            return Err(Error::Usage("no file of spectra is given".into()));
+        };
+        let spectra = readers.iter().map(|reader| reader.len()).sum();
+        let text_ids = readers.iter().any(|reader| matches!(reader.empty().ids, Ids::Text(_)));
+        let notes = readers.iter().flat_map(|reader| reader.notes()).cloned().collect();
+        Ok(FilesReader { readers: readers.into_iter().map(Some).collect(), current: 0, spectra, text_ids, first, notes })
+    }
+
+    /// Returns each file without its spectra, as [`SpectralFitter::check_spectra`](crate::SpectralFitter::check_spectra) wants them; only
+    /// those that have not been read to their ends.
+    pub fn files(&self) -> Vec<Spectra<'static>> {
+        self.readers.iter().flatten().map(|reader| reader.empty()).collect()
+    }
+
+    /// Tells whether any file names its spectra by text, so that the table's ids are text.
+    pub fn text_ids(&self) -> bool {
+        self.text_ids
+    }
+}
+
+impl std::fmt::Debug for FilesReader {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        let FilesReader { readers, current, spectra, .. } = self;
+        let debug = &mut f.debug_struct("FilesReader");
+        debug.field("files", &readers.len()).field("current", current).field("spectra", spectra).finish()
+    }
+}
+
+impl SpectraReader for FilesReader {
+    fn len(&self) -> u64 {
+        self.spectra
+    }
+
+    fn next_batch(&mut self, max: usize) -> Result<Option<Spectra<'static>>> {
+        while let Some(reader) = self.readers.get_mut(self.current) {
+            if let Some(open) = reader
+                && let Some(batch) = open.next_batch(max)?
+            {
+                return Ok(Some(batch));
+            }
+            // with its grids
+            *reader = None;
+            self.current += 1;
+        }
+        Ok(None)
+    }
+
+    fn recycle(&mut self, used: Spectra<'static>) {
+        if let Some(Some(reader)) = self.readers.get_mut(self.current) {
+            reader.recycle(used);
+        }
+    }
+
+    fn empty(&self) -> Spectra<'static> {
+        self.first.clone()
+    }
+
+    fn notes(&self) -> &[String] {
+        &self.notes
+    }
+}

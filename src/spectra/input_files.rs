@@ -1,0 +1,104 @@
+//! What tells whether files are still what they were when a run began.
+
+use std::fs::{File, Metadata};
+use std::io::{BufRead, BufReader};
+use std::path::{Path, PathBuf};
+use std::sync::atomic::{AtomicBool, Ordering};
+
+use rayon::prelude::*;
+use twox_hash::XxHash3_128;
+
+use crate::error::{Error, Result};
+
+/// Files of spectra as they were at the start of a run: their contents are part of what makes a run the same run
+/// ([`SpectralFitter::resume_key`](crate::SpectralFitter::resume_key)), and must not change while it lasts.
+#[derive(Debug)]
+pub struct InputFiles(Vec<Input>);
+
+#[derive(Debug)]
+struct Input {
+    path: PathBuf,
+    /// Nothing of a file that is not there, which who opens it tells.
+    before: Option<Metadata>,
+    contents: u128,
+}
+
+impl InputFiles {
+    /// Notes lengths and times, which is to be done before the files are opened.
+    pub fn new(files: &[impl AsRef<Path>]) -> InputFiles {
+        let input = |path: &Path| Input { path: path.into(), before: std::fs::metadata(path).ok(), contents: 0 };
+        InputFiles(files.iter().map(|path| input(path.as_ref())).collect())
+    }
+
+    /// Hashes the contents of all files, unless `cancel` is set.
+    ///
+    /// # Errors
+    /// [`Error::Io`]; [`Error::InputChanged`] when a file was written to since [`new`](InputFiles::new).
+    pub fn read(&mut self, cancel: &AtomicBool) -> Result<()> {
+        self.0.par_iter_mut().try_for_each(|input| {
+            input.contents = contents(&input.path, cancel)?;
+            if input.has_other_times() { Err(input.written_to()) } else { Ok(()) }
+        })
+    }
+
+    /// Checks at the end of a run that no file has been written to: what was read of it might be of two versions. One that was removed
+    /// or replaced was open, and read as it was; one that has another time and the same contents was touched.
+    ///
+    /// # Errors
+    /// [`Error::InputChanged`].
+    pub fn check(&self) -> Result<()> {
+        let is_other =
+            |input: &Input| contents(&input.path, &AtomicBool::new(false)).map_or(true, |now| now != input.contents);
+        match self.0.iter().find(|input| input.has_other_times() && is_other(input)) {
+            None => Ok(()),
+            Some(input) => Err(input.written_to()),
+        }
+    }
+
+    /// Returns a line for each file: its name without its folder, and the hash of its contents.
+    pub(crate) fn lines(&self) -> impl Iterator<Item = String> {
+        let line = |Input { path, contents, .. }: &Input| {
+            let name = path.file_name().unwrap_or_default().to_string_lossy();
+            format!("spectra {name} = {contents:032x}")
+        };
+        self.0.iter().map(line)
+    }
+}
+
+impl Input {
+    fn has_other_times(&self) -> bool {
+        let (Some(before), Ok(now)) = (&self.before, std::fs::metadata(&self.path)) else { return false };
+        let stamp = |of: &Metadata| (of.len(), of.modified().ok());
+        is_same_file(before, &now) && stamp(before) != stamp(&now)
+    }
+
+    fn written_to(&self) -> Error {
+        Error::InputChanged { path: self.path.clone() }
+    }
+}
+
+#[cfg(unix)]
+fn is_same_file(a: &Metadata, b: &Metadata) -> bool {
+    use std::os::unix::fs::MetadataExt;
+    (a.dev(), a.ino()) == (b.dev(), b.ino())
+}
+
+#[cfg(not(unix))]
+fn is_same_file(a: &Metadata, b: &Metadata) -> bool {
+    a.created().ok() == b.created().ok()
+}
+
+/// A hash of a file's bytes, which finds changes, not forgery: at the speed of memory, as spectra are many.
+fn contents(path: &Path, cancel: &AtomicBool) -> Result<u128> {
+    let mut file = BufReader::with_capacity(1 << 20, File::open(path).map_err(Error::io(path))?);
+    let mut hash = XxHash3_128::new();
+    loop {
+        let some = file.fill_buf().map_err(Error::io(path))?;
+        if some.is_empty() || cancel.load(Ordering::Relaxed) {
+            return Ok(hash.finish_128());
+        }
+        hash.write(some);
+        let length = some.len();
+        file.consume(length);
+    }
+}

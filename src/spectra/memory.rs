@@ -1,0 +1,33 @@
+//! Spectra in memory, read in batches as if they were a file.
+
+use super::{Spectra, SpectraReader};
+use crate::error::Result;
+
+/// Yields copies of the batches of spectra that are in memory; made by [`Spectra::reader`].
+#[derive(Clone, Debug)]
+pub struct MemoryReader<'a> {
+    spectra: &'a Spectra<'a>,
+    next: usize,
+}
+
+impl<'a> MemoryReader<'a> {
+    pub(super) fn new(spectra: &'a Spectra<'a>) -> MemoryReader<'a> {
+        MemoryReader { spectra, next: 0 }
+    }
+}
+
+impl SpectraReader for MemoryReader<'_> {
+    fn len(&self) -> u64 {
+        self.spectra.len() as u64
+    }
+
+    fn next_batch(&mut self, max: usize) -> Result<Option<Spectra<'static>>> {
+        let end = self.next.saturating_add(max.max(1)).min(self.spectra.len());
+        let rows = std::mem::replace(&mut self.next, end)..end;
+        Ok((!rows.is_empty()).then(|| self.spectra.slice(rows)))
+    }
+
+    fn empty(&self) -> Spectra<'static> {
+        self.spectra.slice(0..0)
+    }
+}
