@@ -76,11 +76,11 @@ fn bare_emulator(c: &mut Criterion) {
     let (spectra, starts) = noisy_templates(&emulator(), SPECTRA).expect("spectra");
     let arm = popfit::Arm::new("", emulator()).interpolation(Interpolation::Linear).continuum(Continuum::none());
     let model = SpectralModel::builder().add_arm(arm).build().expect("a model");
-    let settings = LevenbergMarquardt { ftol: 1e-6, ..LevenbergMarquardt::default() };
+    let settings = LevenbergMarquardt::default().ftol(1e-6);
     let fitter = SpectralFitter::new(model, Device::cpu()).solver(settings);
     let table = fitter.fit_from(&spectra, &starts).expect("a table");
-    let evaluations = table.rows.iter().map(|r| f64::from(r.evaluations)).sum::<f64>() / SPECTRA as f64;
-    let converged = table.rows.iter().filter(|r| r.status.is_success() && r.chi2 / (r.dof as f64) < 1.15).count();
+    let evaluations = table.rows().map(|r| f64::from(r.evaluations)).sum::<f64>() / SPECTRA as f64;
+    let converged = table.rows().filter(|r| r.status.is_success() && r.chi2 / (r.dof as f64) < 1.15).count();
     println!("emulator: {evaluations:.2} linearisations a fit, {converged} of {SPECTRA} at the minimum");
     let seconds = |_| {
         let begin = Instant::now();

@@ -5,8 +5,8 @@ use popfit::{Continuum, Device, Emulator, LabelSettings, Spectra, SpectralFitter
 fn main() -> popfit::Result<()> {
     let data = concat!(env!("CARGO_MANIFEST_DIR"), "/data");
     // alpha is poorly known from these spectra: say what is known of it
-    let alpha = LabelSettings { prior: Some((0.2, 0.15)), ..LabelSettings::default() };
-    let teff = LabelSettings { bounds: Some((4200.0, 8800.0)), ..LabelSettings::default() };
+    let alpha = LabelSettings::default().prior(0.2, 0.15);
+    let teff = LabelSettings::default().bounds(4200.0..=8800.0);
     let model = SpectralModel::builder()
         .arm("b", Emulator::open(format!("{data}/emulator.safetensors"))?)
         .velocity(-500.0..=500.0)
@@ -18,7 +18,7 @@ fn main() -> popfit::Result<()> {
     let fitter = SpectralFitter::new(model, Device::auto()?).starts(8);
     let table = fitter.fit(&Spectra::open(format!("{data}/spectra.npz"))?)?;
     println!("id   status      velocity        teff   starts that agree   flags");
-    for row in &table.rows {
+    for row in table.rows() {
         let [velocity, teff] = [row.parameters[0], row.parameters[1]];
         println!(
             "{:<4} {:<8} {velocity:9.2} {teff:11.1} {:>12} of 8 {:>12}",

@@ -1,7 +1,7 @@
 //! What popfit reads from a file of spectra, as JSON: `cargo run --release --example read_spectra -- coadd.fits.gz`.
 
-use popfit::spectra::{ArmSpectra, Column, ColumnValues, Ids, open_reader};
 use popfit::Values;
+use popfit::spectra::{ArmSpectra, Column, ColumnValues, Ids, open_reader};
 use serde_json::{Value, json};
 
 fn main() -> popfit::Result<()> {
@@ -27,7 +27,8 @@ fn main() -> popfit::Result<()> {
 /// Sums and ends, one a spectrum.
 fn arm(arm: &ArmSpectra) -> Value {
     let rows = || 0..arm.len();
-    let sums = |values: &Values| values.to_double().chunks(arm.pixels).map(|row| row.iter().sum()).collect::<Vec<f64>>();
+    let sums =
+        |values: &Values| values.to_double().chunks(arm.pixels).map(|row| row.iter().sum()).collect::<Vec<f64>>();
     let masked = |row: usize| arm.mask.iter().skip(row * arm.pixels).take(arm.pixels).filter(|bad| **bad).count();
     json!({
         "name": arm.name,

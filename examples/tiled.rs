@@ -27,7 +27,9 @@ fn write(spectra: &Spectra, copies: u64, out: &str) -> std::io::Result<()> {
         let (rows, pixels) = (spectra.len() as u64 * copies, arm.pixels as u64);
         match &arm.wavelength {
             Wavelength::Shared(grid) => array(&mut zip, &name("wavelength"), &[pixels], (grid, 1))?,
-            Wavelength::Own(grids) => array(&mut zip, &name("wavelength"), &[rows, pixels], (&grids.to_double(), copies))?,
+            Wavelength::Own(grids) => {
+                array(&mut zip, &name("wavelength"), &[rows, pixels], (&grids.to_double(), copies))?
+            }
         }
         let narrow = |all: &[f64]| all.iter().map(|x| *x as f32).collect::<Vec<f32>>();
         array(&mut zip, &name("flux"), &[rows, pixels], (&narrow(&arm.flux.to_double()), copies))?;

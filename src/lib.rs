@@ -16,7 +16,7 @@
 //!     SpectralModel::builder().arm("b", emulator).velocity(-500.0..=500.0).continuum(Continuum::rbf(10)).build()?;
 //! let fitter = SpectralFitter::new(model, Device::auto()?);
 //! let table = fitter.fit(&Spectra::open("data/spectra.npz")?.slice(0..2))?;
-//! assert!(table.rows.iter().all(|row| row.status.is_success()));
+//! assert!(table.status().iter().all(|status| status.is_success()));
 //! # Ok::<(), popfit::Error>(())
 //! ```
 //!
@@ -75,6 +75,7 @@ mod model;
 #[cfg(feature = "files")]
 pub mod report;
 mod rows;
+mod setters;
 pub mod spectra;
 mod suggest;
 #[cfg(feature = "files")]

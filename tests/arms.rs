@@ -14,7 +14,10 @@ fn two_arms(whole: &Spectra) -> Spectra<'static> {
     let source = &whole.arms[0];
     let cut = |(name, range): &(&str, std::ops::Range<usize>)| {
         let rows = |all: &Values| {
-            all.to_double().chunks_exact(source.pixels).flat_map(|row| row[range.clone()].to_vec()).collect::<Vec<f64>>()
+            all.to_double()
+                .chunks_exact(source.pixels)
+                .flat_map(|row| row[range.clone()].to_vec())
+                .collect::<Vec<f64>>()
         };
         let mask = source.mask.chunks_exact(source.pixels).flat_map(|row| row[range.clone()].to_vec()).collect();
         let grid = source.grid(0)[range.clone()].to_vec();
@@ -41,22 +44,22 @@ fn two_arms_on_both_devices() {
     let spectra = two_arms(&synb_spectra());
     let cpu = fit(&Device::cpu(), &spectra);
     let (_, truth) = array(&data_folder().join("synb/fixed_vsini/truth.npz"), "parameters");
-    let away = |n: usize| offset(&cpu.rows[n], &truth[5 * n..5 * n + 5], &cpu.rows[n].errors);
-    let inside: Vec<usize> = (0..SPECTRA).filter(|&n| cpu.rows[n].at_bound == 0).collect();
+    let away = |n: usize| offset(&cpu.row(n), &truth[5 * n..5 * n + 5], &cpu.row(n).errors);
+    let inside: Vec<usize> = (0..SPECTRA).filter(|&n| cpu.row(n).at_bound == 0).collect();
     let offsets: Vec<f64> = inside.iter().map(|&n| away(n)).collect();
     println!(
         "two arms against the truth, largest of five in sigma: median {:.3}, within 4: {:.3}",
         median(offsets.clone()),
         share(&offsets, |s| *s < 4.0)
     );
-    assert!(cpu.rows.iter().all(|row| row.status.is_success()));
+    assert!(cpu.rows().all(|row| row.status.is_success()));
     // the largest of five normal numbers has median 1.5; the 100 pixels of both arms count twice
     assert!((1.0..2.1).contains(&median(offsets.clone())));
     assert!(share(&offsets, |s| *s < 4.0) >= 0.97);
     let Some(device) = gpu() else { return };
     let on_gpu = fit(&device, &spectra);
     let apart: Vec<f64> =
-        inside.iter().map(|&n| offset(&on_gpu.rows[n], &cpu.rows[n].parameters, &cpu.rows[n].errors)).collect();
+        inside.iter().map(|&n| offset(&on_gpu.row(n), &cpu.row(n).parameters, &cpu.row(n).errors)).collect();
     println!(
         "between devices, in sigma: median {:.5}, within 0.05: {:.3}",
         median(apart.clone()),
@@ -97,10 +100,10 @@ fn a_lost_arm_drops_out_of_its_spectrum_alone() {
             let range = 5 * arm.pixels..6 * arm.pixels;
             lose(arm, range);
             let some = fit(&device, &some);
-            for (n, (a, b)) in some.rows.iter().zip(&whole.rows).enumerate().filter(|(n, _)| *n != 5) {
+            for (n, (a, b)) in some.rows().zip(whole.rows()).enumerate().filter(|(n, _)| *n != 5) {
                 same_bits(a, b, &format!("{}, {loss}: spectrum {n}", device.name()));
             }
-            let (row, blue) = (&some.rows[5], &blue.rows[5]);
+            let (row, blue) = (&some.row(5), &blue.row(5));
             assert!(row.status.is_success() && row.dof == blue.dof, "{loss}: {row:?}\n{blue:?}");
             // a dropped arm adds exact zeros: to chi2, ln det C, dof and terms
             same_bits(row, blue, &format!("{}, {loss}: the other arm alone", device.name()));
@@ -118,10 +121,10 @@ fn an_arm_that_a_file_lacks_drops_out() {
         let both = fitter(model(&["b", "r"]), &device);
         assert!(both.notes(&alone)[0].contains("arm \"r\"") && both.notes(&spectra).is_empty());
         let fits = both.fit(&alone).unwrap();
-        for (row, blue) in fits.rows.iter().zip(&blue.rows) {
+        for (row, blue) in fits.rows().zip(blue.rows()) {
             same_bits(row, blue, &format!("{}: a file of one arm", device.name()));
         }
-        let shown = both.model_spectrum(&alone, &fits.rows[0]).unwrap();
+        let shown = both.model_spectrum(&alone, &fits.row(0)).unwrap();
         assert!(shown[0].unmasked > 0 && shown[1].model.is_empty() && shown[1].chi2.to_bits() == 0);
     }
     // an arm is not dropped because of a typing error
@@ -150,23 +153,25 @@ fn arms_have_settings_of_their_own() {
     let emulator = Emulator::open(popfit_testing::demo_emulator()).unwrap();
     let grid = spectra.arms[0].grid(0);
     let (low, high) = (grid[200], grid[1500]);
-    let blue = Arm::new("b", emulator.clone()).range(low, high).continuum(Continuum::rbf(6));
+    let blue = Arm::new("b", emulator.clone()).range(low..=high).continuum(Continuum::rbf(6));
     let red =
         Arm::new("r", emulator).continuum(Continuum::chebyshev(9)).line_spread(LineSpread::ResolvingPower(9000.0));
     let mask = vec![(grid[300] - 0.01, grid[309] + 0.01)];
-    let settings = SpectraSettings { mask, error_floor: 0.5, ..SpectraSettings::default() };
+    let settings = SpectraSettings::default().mask(mask).error_floor(0.5);
     let builder = SpectralModel::builder().add_arm(blue).add_arm(red).velocity(-1000.0..=1000.0).spectra(settings);
     let model = builder.build().unwrap();
     for device in popfit_testing::fits::devices() {
         let table = fitter(model.clone(), &device).fit(&spectra).unwrap();
-        for (n, row) in table.rows.iter().enumerate() {
-            let good = |arm: &ArmSpectra, j: usize| arm.ivar.to_double()[n * arm.pixels + j] > 0.0 && !arm.mask[n * arm.pixels + j];
+        for (n, row) in table.rows().enumerate() {
+            let good = |arm: &ArmSpectra, j: usize| {
+                arm.ivar.to_double()[n * arm.pixels + j] > 0.0 && !arm.mask[n * arm.pixels + j]
+            };
             let blue = (200..=1500).filter(|&j| !(300..310).contains(&j) && good(&spectra.arms[0], j)).count();
             let red = (0..spectra.arms[1].pixels).filter(|&j| good(&spectra.arms[1], j)).count();
             assert!(row.status.is_success(), "{row:?}");
             assert_eq!(row.dof, (blue + red) as i64 - 5 - 6 - 9, "{}: spectrum {n}", device.name());
         }
-        let shown = fitter(model.clone(), &device).model_spectrum(&spectra, &table.rows[0]).unwrap();
+        let shown = fitter(model.clone(), &device).model_spectrum(&spectra, &table.row(0)).unwrap();
         assert!(shown[0].mask[199] && shown[0].mask[305] && shown[0].mask[1501] && !shown[0].mask[250]);
     }
 }

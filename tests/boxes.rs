@@ -81,7 +81,7 @@ fn faces_are_met_as_they_are_alone() {
         (0..POINTS).filter(|j| ![7, 11, 16].contains(j)).for_each(|j| sigma[j] = 1e13);
     }
     let fit = |some| {
-        let settings = LevenbergMarquardt { initial_damping: 1e-20, diagonal_floor: 0.0, ..Default::default() };
+        let settings = LevenbergMarquardt::default().initial_damping(1e-20).diagonal_floor(0.0);
         all.fit(&Device::cpu(), settings, some)
     };
     for (n, fit_of_all) in fit(0..FITS).iter().enumerate() {
@@ -93,7 +93,7 @@ fn faces_are_met_as_they_are_alone() {
 /// A simplex knows nothing of slopes and faces, and finds nothing better.
 #[test]
 fn spectra_in_narrow_boxes_end_as_low_as_a_simplex() {
-    let bounds = |low, high| LabelSettings { bounds: Some((low, high)), ..LabelSettings::default() };
+    let bounds = |low, high| LabelSettings::default().bounds(low..=high);
     let model = SpectralModel::builder()
         .arm("", Emulator::open(popfit_testing::demo_emulator()).unwrap())
         .velocity(-1000.0..=1000.0)
@@ -108,9 +108,9 @@ fn spectra_in_narrow_boxes_end_as_low_as_a_simplex() {
         SpectralFitter::new(model.clone(), Device::cpu()).solver(NelderMead::default()).fit(&spectra).unwrap();
     for device in devices() {
         let steps = fitter(model.clone(), &device).fit(&spectra).unwrap();
-        let above = |(a, b): (&FitRow, &FitRow)| a.objective / b.objective - 1.0;
-        let most = steps.rows.iter().zip(&simplex.rows).map(above).fold(f64::MIN, f64::max);
+        let above = |(a, b): (FitRow, FitRow)| a.objective / b.objective - 1.0;
+        let most = steps.rows().zip(simplex.rows()).map(above).fold(f64::MIN, f64::max);
         println!("{device:?}: at most {most:.1e} of the objective above the simplex");
-        assert!(most < 1e-5 && steps.rows.iter().filter(|row| row.at_bound.count_ones() > 1).count() > 10);
+        assert!(most < 1e-5 && steps.rows().filter(|row| row.at_bound.count_ones() > 1).count() > 10);
     }
 }

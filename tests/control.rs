@@ -46,12 +46,12 @@ fn setup(device: &Device) -> (SpectralFitter, Slices) {
 }
 
 fn interrupted(table: &FitTable) -> usize {
-    let is = |row: &&popfit::FitRow| row.status == Status::Interrupted;
-    for row in table.rows.iter().filter(is) {
+    let is = |row: &popfit::FitRow| row.status == Status::Interrupted;
+    for row in table.rows().filter(is) {
         assert_eq!((row.status.code(), row.status_text.as_str()), (-2, "interrupted"));
         assert!(row.parameters.iter().all(|x| x.is_finite()), "{row:?}");
     }
-    table.rows.iter().filter(is).count()
+    table.rows().filter(is).count()
 }
 
 #[test]
@@ -61,7 +61,7 @@ fn progress_rises_to_the_end() {
         let seen = Arc::new(Mutex::new(Vec::new()));
         let log = seen.clone();
         let progress = move |done, total| log.lock().unwrap().push((done, total));
-        let control = Control { progress: Some(Box::new(progress)), ..Control::default() };
+        let control = Control::default().progress(progress);
         fitter.fit_stream(&mut source, &mut fitter.table(), &control).unwrap();
         let seen = seen.lock().unwrap();
         assert!(seen.is_sorted() && seen.iter().all(|(_, total)| *total == SPECTRA as u64), "{seen:?}");
@@ -79,7 +79,7 @@ fn workers_change_nothing() {
         let mut table = fitter.table();
         let summary = fitter.fit_stream(&mut source, &mut table, &Control::default()).unwrap();
         assert_eq!((summary.fits, table.len()), (SPECTRA as u64, SPECTRA));
-        table.rows.iter().zip(&whole.rows).for_each(|(row, whole)| same_bits(row, whole, "in batches"));
+        table.rows().zip(whole.rows()).for_each(|(row, whole)| same_bits(row, whole, "in batches"));
     }
 }
 
@@ -99,12 +99,12 @@ fn the_first_error_ends_the_run() {
 fn a_run_cancelled_before_it_begins_has_a_row_for_every_spectrum() {
     for device in devices() {
         let (fitter, mut source) = setup(&device);
-        let control = Control { cancel: Arc::new(AtomicBool::new(true)), ..Control::default() };
+        let control = Control::default().cancel(Arc::new(AtomicBool::new(true)));
         let mut table = fitter.table();
         let summary = fitter.fit_stream(&mut source, &mut table, &control).unwrap();
         sound(&table);
         assert_eq!((table.len(), summary.fits, interrupted(&table)), (SPECTRA, SPECTRA as u64, SPECTRA));
-        for (n, row) in table.rows.iter().enumerate() {
+        for (n, row) in table.rows().enumerate() {
             assert!(row.row == n as u64 && row.parameters == [0.5, 0.5] && row.chi2.is_nan(), "{row:?}");
         }
     }
@@ -118,14 +118,14 @@ fn a_run_cancelled_on_its_way_keeps_what_is_finished() {
         let control = Control::default();
         let cancel = control.cancel.clone();
         let progress = move |done, _| cancel.store(done >= 16, Ordering::Relaxed);
-        let control = Control { progress: Some(Box::new(progress)), ..control };
+        let control = control.progress(progress);
         let mut table = fitter.table();
         fitter.fit_stream(&mut source, &mut table, &control).unwrap();
         sound(&table);
         // another worker may have finished more by then
         let finished = SPECTRA - interrupted(&table);
         assert!(table.len() == SPECTRA && (16..SPECTRA).contains(&finished), "{finished} finished");
-        let pairs = table.rows.iter().zip(&whole.rows).filter(|(row, _)| row.status != Status::Interrupted);
+        let pairs = table.rows().zip(whole.rows()).filter(|(row, _)| row.status != Status::Interrupted);
         pairs.for_each(|(row, whole)| same_bits(row, whole, "finished"));
     }
 }
@@ -153,16 +153,14 @@ fn a_timeout_interrupts_the_rest() {
         let whole = fitter.fit(&source.all).unwrap();
         let furthest = Arc::new(AtomicU64::new(0));
         let seen = furthest.clone();
-        let control = Control {
-            timeout: Some(std::time::Duration::from_millis(250)),
-            progress: Some(Box::new(move |done, _| seen.store(done, Ordering::Relaxed))),
-            ..Control::default()
-        };
+        let control = Control::default()
+            .timeout(std::time::Duration::from_millis(250))
+            .progress(move |done, _| seen.store(done, Ordering::Relaxed));
         let mut table = fitter.table();
         let summary = fitter.fit_stream(&mut Slow(source), &mut table, &control).unwrap();
         assert!(summary.interrupted as usize == interrupted(&table) && summary.interrupted >= 8, "{summary:?}");
         assert!(furthest.load(Ordering::Relaxed) <= SPECTRA as u64 - summary.interrupted, "{summary:?}");
-        let pairs = table.rows.iter().zip(&whole.rows).filter(|(row, _)| row.status != Status::Interrupted);
+        let pairs = table.rows().zip(whole.rows()).filter(|(row, _)| row.status != Status::Interrupted);
         pairs.for_each(|(row, whole)| same_bits(row, whole, "finished"));
     }
 }
@@ -172,20 +170,20 @@ fn a_fit_cancelled_between_its_rounds_is_interrupted() {
     for device in devices() {
         let (fitter, mut source) = setup(&device);
         // steps so short that no fit has converged after the first rounds
-        let settings = LevenbergMarquardt { initial_damping: 1e6, gtol: 0.0, ..LevenbergMarquardt::default() };
+        let settings = LevenbergMarquardt::default().initial_damping(1e6).gtol(0.0);
         let fitter = SpectralFitter::new(fitter.model().clone(), device.clone()).solver(settings);
         source.most = SPECTRA;
         let control = Control::default();
         let cancel = control.cancel.clone();
         // the first call comes after the first rounds
         let progress = move |_, _| cancel.store(true, Ordering::Relaxed);
-        let control = Control { progress: Some(Box::new(progress)), ..control };
+        let control = control.progress(progress);
         let whole = fitter.fit(&source.all).unwrap();
         let mut table = fitter.table();
         fitter.fit_stream(&mut source, &mut table, &control).unwrap();
         sound(&table);
         assert!(table.len() == SPECTRA && interrupted(&table) > 0);
-        for (row, whole) in table.rows.iter().zip(&whole.rows) {
+        for (row, whole) in table.rows().zip(whole.rows()) {
             match row.status {
                 Status::Interrupted => assert!(row.errors.iter().all(|e| e.is_nan()), "{row:?}"),
                 _ => same_bits(row, whole, "finished in the first rounds"),
@@ -198,8 +196,7 @@ fn a_fit_cancelled_between_its_rounds_is_interrupted() {
 /// again, and the rows are those of a run that was not interrupted.
 #[test]
 fn an_interrupted_run_goes_on_in_the_middle_of_a_batch() {
-    let (lm, simplex) =
-        (LevenbergMarquardt { initial_damping: 1e6, ..LevenbergMarquardt::default() }, NelderMead::default());
+    let (lm, simplex) = (LevenbergMarquardt::default().initial_damping(1e6), NelderMead::default());
     let solvers = [
         Solver::LevenbergMarquardt(lm),
         Solver::NelderMead(simplex),
@@ -224,7 +221,7 @@ fn an_interrupted_run_goes_on_in_the_middle_of_a_batch() {
             let mut journal = Journal::open(&folder.path().join("out.csv"), "", true).unwrap();
             let mut table = fitter.table();
             fitter.fit_journaled(&mut source, &mut table, &Control::default(), &mut journal).unwrap();
-            table.rows.iter().zip(&whole.rows).for_each(|(row, whole)| same_bits(row, whole, &format!("{n}")));
+            table.rows().zip(whole.rows()).for_each(|(row, whole)| same_bits(row, whole, &format!("{n}")));
             assert_eq!(table.len(), SPECTRA);
             journal.remove();
             partly += usize::from(kept % source.most != 0);
@@ -270,7 +267,7 @@ fn tellings(fitter: &SpectralFitter, source: &mut Slices) -> u64 {
     let progress = move |_, _| {
         count.fetch_add(1, Ordering::Relaxed);
     };
-    let control = Control { progress: Some(Box::new(progress)), ..Control::default() };
+    let control = Control::default().progress(progress);
     source.next = 0;
     fitter.fit_stream(source, &mut fitter.table(), &control).unwrap();
     told.load(Ordering::Relaxed)
@@ -282,7 +279,7 @@ fn interrupt_scan((fitter, whole): (&SpectralFitter, &FitTable), source: &mut Sl
     let (control, told) = (Control::default(), AtomicU64::new(0));
     let cancel = control.cancel.clone();
     let progress = move |_, _| cancel.store(told.fetch_add(1, Ordering::Relaxed) + 1 >= n, Ordering::Relaxed);
-    let stopped = Control { progress: Some(Box::new(progress)), ..control };
+    let stopped = control.progress(progress);
     let mut cut = false;
     for control in [stopped, Control::default()] {
         let mut journal = Journal::open(&folder.path().join("out.csv"), "", true).unwrap();
@@ -294,11 +291,11 @@ fn interrupt_scan((fitter, whole): (&SpectralFitter, &FitTable), source: &mut Sl
         let was_stopped = control.cancel.load(Ordering::Relaxed);
         assert!(was_stopped || interrupted(&table) == 0);
         cut |= interrupted(&table) > 0;
-        for (row, whole) in table.rows.iter().zip(&whole.rows) {
+        for (row, whole) in table.rows().zip(whole.rows()) {
             if row.status == Status::Interrupted {
                 assert!(row.posterior.is_none(), "{row:?}");
             } else {
-                same_bits(row, whole, &format!("telling {n}"));
+                same_bits(&row, &whole, &format!("telling {n}"));
                 assert_eq!(row.posterior, whole.posterior);
             }
         }
@@ -311,7 +308,7 @@ fn interrupt(fitter: &SpectralFitter, source: &mut Slices, folder: &std::path::P
     let control = Control::default();
     let (cancel, told) = (control.cancel.clone(), AtomicU64::new(0));
     let progress = move |_, _| cancel.store(told.fetch_add(1, Ordering::Relaxed) + 1 >= n, Ordering::Relaxed);
-    let control = Control { progress: Some(Box::new(progress)), ..control };
+    let control = control.progress(progress);
     let mut journal = Journal::open(&folder.join("out.csv"), "", false).unwrap();
     let mut table = fitter.table();
     fitter.fit_journaled(source, &mut table, &control, &mut journal).unwrap();

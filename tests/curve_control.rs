@@ -33,7 +33,7 @@ fn slow(pause: Duration) -> CurveFitter {
 fn noting(calls: &Arc<Mutex<Vec<(u64, u64)>>>) -> Control {
     let calls = calls.clone();
     let progress = move |done, total| calls.lock().unwrap().push((done, total));
-    Control { progress: Some(Box::new(progress)), ..Control::default() }
+    Control::default().progress(progress)
 }
 
 #[test]
@@ -130,7 +130,7 @@ fn progress_stands_still_after_a_cancel() {
             }
             seen.store(done, Ordering::Relaxed);
         };
-        let control = Control { progress: Some(Box::new(progress)), cancel, ..Control::default() };
+        let control = Control::default().progress(progress).cancel(cancel);
         let ended = match columns {
             true => fitter.fit_columns_with(&curves, &control).unwrap().status,
             false => fitter.fit_with(&curves, &control).unwrap().into_iter().map(|fit| fit.status).collect(),
@@ -144,11 +144,11 @@ fn progress_stands_still_after_a_cancel() {
 #[test]
 fn a_timeout_ends_a_run() {
     let begin = Instant::now();
-    let control = Control { timeout: Some(Duration::from_millis(300)), ..Control::default() };
+    let control = Control::default().timeout(Duration::from_millis(300));
     let fits = slow(Duration::from_millis(5)).fit_with(&curves(40), &control).unwrap();
     assert!(fits.iter().any(|fit| fit.status == Status::Interrupted), "{fits:?}");
     assert!(begin.elapsed() < Duration::from_secs(20), "{:?}", begin.elapsed());
     // one that is long enough changes nothing
-    let long = Control { timeout: Some(Duration::from_secs(3600)), ..Control::default() };
+    let long = Control::default().timeout(Duration::from_secs(3600));
     assert!(formula().fit_with(&curves(100), &long).unwrap().iter().all(|fit| fit.status.is_success()));
 }

@@ -1,9 +1,6 @@
 //! Settings of `CurveFitter`: setters never fail, and the check before a fit lists every fault with its name.
 
-use popfit::{
-    Closure, CurveFitter, CurveModel, Curves, Device, Error, Estimator, Formula, LevenbergMarquardt, NelderMead,
-    Solver, Status,
-};
+use popfit::{Closure, CurveFitter, CurveModel, Curves, Device, Error, Estimator, Formula, Solver, Status};
 
 fn decay() -> CurveFitter {
     CurveFitter::new(Formula::parse("amplitude*exp(-rate*x)").unwrap(), Device::cpu())
@@ -23,7 +20,7 @@ fn faults(error: Error) -> Vec<(String, String)> {
 
 #[test]
 fn every_fault_is_listed_with_its_name_and_remedy() {
-    let lm = LevenbergMarquardt { ftol: -1.0, max_rounds: 0, ..CurveFitter::LEVENBERG_MARQUARDT };
+    let lm = CurveFitter::LEVENBERG_MARQUARDT.ftol(-1.0).max_rounds(0);
     let fitter = decay()
         .solver(lm)
         .estimator(Estimator::Huber(0.0))
@@ -68,7 +65,7 @@ fn every_fault_is_listed_with_its_name_and_remedy() {
 
 #[test]
 fn solvers_and_models_are_checked_with_the_rest() {
-    let simplex = NelderMead { size: f64::NAN, fatol: -1.0, ..CurveFitter::NELDER_MEAD };
+    let simplex = CurveFitter::NELDER_MEAD.size(f64::NAN).fatol(-1.0);
     let found = faults(decay().solver(simplex).fix("k").validate().unwrap_err());
     assert_eq!(found.iter().map(|fault| fault.0.as_str()).collect::<Vec<_>>(), ["fatol", "size", "fix"]);
     let both = Solver::LevenbergMarquardtThenNelderMead(CurveFitter::LEVENBERG_MARQUARDT, CurveFitter::NELDER_MEAD);

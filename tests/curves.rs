@@ -3,7 +3,9 @@
 use popfit::{CurveFit, CurveFitter, Curves, Device, Error, Formula, NelderMead, Solver, Status};
 use popfit_testing::fits::devices;
 
-const SIMPLEX: NelderMead = NelderMead { max_rounds: 4000, fatol: 1e-9, size: 0.5, max_restarts: 10 };
+fn simplex() -> NelderMead {
+    NelderMead::default().max_rounds(4000).fatol(1e-9).max_restarts(10)
+}
 
 /// Noiseless 7 × 7 images of elliptic Gaussians with sigma 0.1, from starts that are off.
 fn images(count: usize) -> (Formula, Curves<'static>, Vec<[f64; 6]>) {
@@ -38,7 +40,7 @@ fn every_solver_on_every_device() {
         for (solver, polish, tolerance) in [
             (Solver::LevenbergMarquardt(lm), true, 1e-9),
             (Solver::LevenbergMarquardt(lm), false, if is_cpu { 1e-6 } else { 0.01 }),
-            (Solver::NelderMead(SIMPLEX), false, if is_cpu { 1e-3 } else { 0.1 }),
+            (Solver::NelderMead(simplex()), false, if is_cpu { 1e-3 } else { 0.1 }),
         ] {
             let (formula, curves, truths) = images(5);
             let fitter = CurveFitter::new(formula, device.clone()).absolute_sigma(true).polish(polish);
@@ -52,7 +54,7 @@ fn every_solver_on_every_device() {
 #[test]
 fn a_simplex_after_levenberg_marquardt_is_for_spectra() {
     let fitter = CurveFitter::new(Formula::builtin("exponential").unwrap(), Device::cpu());
-    let both = Solver::LevenbergMarquardtThenNelderMead(CurveFitter::LEVENBERG_MARQUARDT, SIMPLEX);
+    let both = Solver::LevenbergMarquardtThenNelderMead(CurveFitter::LEVENBERG_MARQUARDT, simplex());
     let refused = fitter.solver(both).validate().unwrap_err();
     let message = refused.to_string();
     assert!(matches!(refused, Error::InvalidSettings { .. }) && message.contains("spectra only"), "{message}");
@@ -280,7 +282,7 @@ fn a_parameter_without_effect_is_singular() {
             for (solver, polish) in [
                 (CurveFitter::LEVENBERG_MARQUARDT.into(), true),
                 (CurveFitter::LEVENBERG_MARQUARDT.into(), false),
-                (Solver::from(SIMPLEX), true),
+                (Solver::from(simplex()), true),
             ] {
                 let fitter = CurveFitter::new(formula.clone(), device.clone()).polish(polish);
                 let fitter = fitter.solver(solver);

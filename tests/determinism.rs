@@ -20,23 +20,23 @@ fn check(device: &Device, model: SpectralModel, spectra: &Spectra) -> FitTable {
     let together = fitter.fit(spectra).unwrap();
     sound(&together);
     let again = fitter.fit(spectra).unwrap();
-    for (a, b) in together.rows.iter().zip(&again.rows) {
+    for (a, b) in together.rows().zip(again.rows()) {
         same_bits(a, b, "again");
     }
     let order = shuffled(spectra.len());
     let other = fitter.fit(&pick(spectra, &order)).unwrap();
-    for (row, &n) in other.rows.iter().zip(&order) {
-        assert_eq!(row.id, together.rows[n].id);
-        same_bits(row, &together.rows[n], "in another order");
+    for (row, &n) in other.rows().zip(&order) {
+        assert_eq!(row.id, together.row(n).id);
+        same_bits(&row, together.row(n), "in another order");
     }
     for n in [0, spectra.len() / 2, spectra.len() - 1] {
         let alone = fitter.fit(&spectra.slice(n..n + 1)).unwrap();
-        assert_eq!(alone.rows[0].row, n as u64);
-        same_bits(&alone.rows[0], &together.rows[n], "alone");
+        assert_eq!(alone.row(0).row, n as u64);
+        same_bits(alone.row(0), together.row(n), "alone");
     }
     let copies = fitter.fit(&pick(spectra, &[3, 0, 3, 1, 2, 3, 3])).unwrap();
     for k in [0, 2, 5, 6] {
-        same_bits(&copies.rows[k], &together.rows[3], "a copy");
+        same_bits(copies.row(k), together.row(3), "a copy");
     }
     together
 }
@@ -56,9 +56,9 @@ fn starts_that_many_share() {
         let fitter = fitter(model, &Device::cpu());
         let order: Vec<usize> = (0..20).flat_map(|_| [3, 50, 77, 10, 126]).collect();
         let together = fitter.fit(&pick(&spectra, &order)).unwrap();
-        for (row, &n) in together.rows.iter().zip(&order) {
+        for (row, &n) in together.rows().zip(&order) {
             let alone = fitter.fit(&spectra.slice(n..n + 1)).unwrap();
-            same_bits(row, &alone.rows[0], "among its copies");
+            same_bits(&row, alone.row(0), "among its copies");
         }
     }
 }
@@ -75,7 +75,7 @@ fn any_chunk() {
         // chunks of one spectrum, of a few, and of many
         for (bytes, count) in [(least, 16), (least + least / 3, 128), (3 * least, 128)] {
             let chunked = fitter.clone().max_memory(bytes).fit(&spectra.slice(0..count)).unwrap();
-            for (a, b) in chunked.rows.iter().zip(&whole.rows) {
+            for (a, b) in chunked.rows().zip(whole.rows()) {
                 same_bits(a, b, &format!("{}: in chunks of {bytes} bytes", device.name()));
             }
         }
@@ -90,7 +90,7 @@ fn any_number_of_threads() {
         pool.install(|| fitter(synb_model(), &Device::cpu()).fit(&spectra).unwrap())
     };
     let (one, many) = (fit(1), fit(5));
-    assert!(one.rows.iter().zip(&many.rows).all(|(a, b)| bits(a) == bits(b)));
+    assert!(one.rows().zip(many.rows()).all(|(a, b)| bits(&a) == bits(&b)));
 }
 
 #[test]
@@ -116,6 +116,6 @@ fn one_spectrum_in_a_hundred_thousand() {
     assert_eq!(all.len(), count);
     for n in [0, 2047, 2048, 65_536, count - 1] {
         let alone = fitter.fit(&spectra.slice(n..n + 1)).unwrap();
-        same_bits(&alone.rows[0], &all.rows[n], "alone");
+        same_bits(alone.row(0), all.row(n), "alone");
     }
 }

@@ -49,9 +49,9 @@ fn spectra(case: &Value) -> Spectra<'static> {
 }
 
 fn check(case: &Value, table: &FitTable) {
-    assert_eq!(table.rows.len(), items(&case["fits"]).count());
+    assert_eq!(table.len(), items(&case["fits"]).count());
     let (mut gap, mut offset) = (f64::NEG_INFINITY, 0f64);
-    for (n, (row, expected)) in table.rows.iter().zip(items(&case["fits"])).enumerate() {
+    for (n, (row, expected)) in table.rows().zip(items(&case["fits"])).enumerate() {
         let what = format!("{}, spectrum {n}: {} {}", case["name"], row.status_text, row.message);
         assert!(row.status.is_success(), "{what}");
         let rank = index(&expected["rank"]);
@@ -61,7 +61,7 @@ fn check(case: &Value, table: &FitTable) {
         assert!(above <= GAP, "{what}: {above} above the reference");
         gap = gap.max(above);
         if above.abs() <= GAP {
-            offset = offset.max(largest_offset(row, expected));
+            offset = offset.max(largest_offset(&row, expected));
             assert!(offset <= OFFSET, "{what}: {offset} errors off");
         }
     }
@@ -104,7 +104,7 @@ fn neighbours_of_masked_spectra_keep_their_bits() {
         let fit = |spectra: &Spectra| fitter(model(cases[0]), &device).fit(spectra).unwrap();
         let (alone, together) = (fit(&plain), fit(&mixed));
         for n in (0..plain.len()).step_by(2) {
-            assert_eq!(alone.rows[n], together.rows[n], "spectrum {n}");
+            assert_eq!(alone.row(n), together.row(n), "spectrum {n}");
         }
     }
 }
@@ -127,11 +127,11 @@ fn weights_out_of_proportion_are_refused() {
     all.arms[0].ivar.to_mut()[2 * pixels + 1000..][..60].iter_mut().for_each(|w| *w = 1e15 * median);
     for device in devices() {
         let table = fitter(model(case), &device).fit(&all).unwrap();
-        for row in [&table.rows[0], &table.rows[2]] {
+        for row in [&table.row(0), &table.row(2)] {
             assert_eq!(row.status_text, "bad_weight");
             assert!(row.message.contains("pixel 1000") && row.message.contains("times the median"), "{}", row.message);
         }
-        let others = table.rows.iter().enumerate().filter(|(n, _)| ![0, 2].contains(n));
+        let others = table.rows().enumerate().filter(|(n, _)| ![0, 2].contains(n));
         assert!(others.into_iter().all(|(_, row)| row.status.is_success()));
     }
 }

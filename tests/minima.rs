@@ -19,8 +19,8 @@ fn model() -> SpectralModel {
 
 fn check(table: &FitTable, device: &str) {
     let expected: Vec<Value> = serde_json::from_str(REFERENCE).unwrap();
-    assert_eq!(table.rows.len(), expected.len());
-    for (row, expected) in table.rows.iter().zip(&expected) {
+    assert_eq!(table.len(), expected.len());
+    for (row, expected) in table.rows().zip(&expected) {
         assert!(row.status.is_success(), "{device}, spectrum {}: {} {}", row.id, row.status_text, row.message);
         let gap = row.objective - expected["objective"].as_f64().unwrap();
         let (found, right) = (row.parameters[2], expected["parameters"][2].as_f64().unwrap());
@@ -44,6 +44,6 @@ fn starts_of_one_basin_count_once() {
     let spectra = Spectra::open(SPECTRA).unwrap();
     let device = popfit::Device::cpu();
     let table = fitter(model(), &device).starts(24).fit(&spectra).unwrap();
-    let most = table.rows.iter().map(|row| row.n_starts_agree).max().unwrap();
+    let most = table.rows().map(|row| row.n_starts_agree).max().unwrap();
     assert!((1..=8).contains(&most), "{most} of 24 starts");
 }

@@ -75,7 +75,7 @@ impl Case {
             .velocity(-100.0..=100.0)
             .continuum(Continuum::none());
         for (name, bounds) in LABELS.into_iter().zip(self.bounds) {
-            builder = builder.label(name, LabelSettings { bounds: Some(bounds), ..LabelSettings::default() });
+            builder = builder.label(name, LabelSettings::default().bounds(bounds.0..=bounds.1));
         }
         builder.build().unwrap()
     }
@@ -84,8 +84,8 @@ impl Case {
     /// other (with linear interpolation χ² has a kink wherever a pixel crosses a knot).
     fn meets(&self, fitter: &SpectralFitter, tolerance: f64, what: &str) {
         let star = &Spectra::open(&self.star).unwrap();
-        let mut rows: Vec<FitRow> = vec![fitter.fit(star).unwrap().rows.remove(0)];
-        rows.extend(STARTS.iter().map(|start| fitter.fit_from(star, start).unwrap().rows.remove(0)));
+        let mut rows: Vec<FitRow> = vec![fitter.fit(star).unwrap().row(0)];
+        rows.extend(STARTS.iter().map(|start| fitter.fit_from(star, start).unwrap().row(0)));
         for row in &rows {
             let away = offset(row, &self.answer, &self.errors);
             let apart = offset(row, &rows[0].parameters, &self.errors);
@@ -106,7 +106,7 @@ impl Case {
         let model = self.model(Interpolation::Linear);
         let in_f64 = fitter(model.clone(), &Device::cpu()).precision(Precision::F64);
         self.meets(&in_f64, 0.02, "f64, linear");
-        let row = in_f64.fit(&Spectra::open(&self.star).unwrap()).unwrap().rows.remove(0);
+        let row = in_f64.fit(&Spectra::open(&self.star).unwrap()).unwrap().row(0);
         for (found, expected) in row.errors.iter().zip(self.errors) {
             assert!((found / expected - 1.0).abs() < 0.02, "{:?}", row.errors); // given to two digits
         }

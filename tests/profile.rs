@@ -48,7 +48,7 @@ fn setup(device: &Device) -> (SpectralFitter, Spectra<'static>) {
 
 fn run(fitter: &SpectralFitter, spectra: &Spectra, profile: bool) -> (FitTable, Option<Profile>) {
     let mut table = fitter.table();
-    let control = Control { profile, ..Control::default() };
+    let control = Control::default().profile(profile);
     let summary = fitter.fit_stream(&mut Slices(spectra.clone().into_owned(), 0), &mut table, &control).unwrap();
     (table, summary.profile)
 }
@@ -67,8 +67,8 @@ fn looking_changes_no_bit() {
         for fitter in [fitter, simplices] {
             let ((plain, none), (measured, profile)) = (run(&fitter, &spectra, false), run(&fitter, &spectra, true));
             assert!(none.is_none() && profile.is_some());
-            assert_eq!((plain.rows.len(), measured.rows.len()), (SPECTRA, SPECTRA));
-            for (a, b) in plain.rows.iter().zip(&measured.rows) {
+            assert_eq!((plain.len(), measured.len()), (SPECTRA, SPECTRA));
+            for (a, b) in plain.rows().zip(measured.rows()) {
                 same_bits(a, b, &device.name());
             }
         }
@@ -121,7 +121,7 @@ fn operations_are_those_of_the_products() {
         let own = &profile.unwrap().devices[0];
         let active: usize = own.rounds.iter().flat_map(|rounds| &rounds.active).sum();
         // the table has the rounds of each spectrum's best start
-        let best: u32 = table.rows.iter().map(|row| row.rounds).sum();
+        let best: u32 = table.rows().map(|row| row.rounds).sum();
         assert!(active >= best as usize, "{active}, {best}");
         let members = active as f64;
         let (rows, hidden, pixels) = (3.0, 16.0, 64.0);
@@ -194,8 +194,8 @@ fn rows_are_counted_by_what_became_of_them() {
         let mut journal = Journal::open(&folder.path().join("out.csv"), "", true).unwrap();
         let (mut source, mut table) = (Slices(spectra.clone().into_owned(), 0), fitter.table());
         let summary = fitter.fit_journaled(&mut source, &mut table, control, &mut journal).unwrap();
-        assert_eq!(table.rows.len(), SPECTRA);
-        let interrupted = table.rows.iter().filter(|row| row.status == Status::Interrupted).count() as u64;
+        assert_eq!(table.len(), SPECTRA);
+        let interrupted = table.rows().filter(|row| row.status == Status::Interrupted).count() as u64;
         assert_eq!(summary.interrupted, interrupted);
         let profile = summary.profile.unwrap();
         let hash = profile.host.iter().find(|stage| stage.name == "hash").unwrap().clone();
@@ -203,11 +203,10 @@ fn rows_are_counted_by_what_became_of_them() {
     };
     let cancel = Arc::new(AtomicBool::new(false));
     let stop = cancel.clone();
-    let progress = Box::new(move |done, _| stop.store(done > 0, Ordering::Relaxed));
-    let ([fits, recalled, interrupted], _) =
-        run(&Control { progress: Some(progress), cancel, profile: true, ..Control::default() });
+    let progress = move |done, _| stop.store(done > 0, Ordering::Relaxed);
+    let ([fits, recalled, interrupted], _) = run(&Control::default().progress(progress).cancel(cancel).profile(true));
     assert!(recalled == 0 && fits + interrupted == SPECTRA as u64 && interrupted > 0, "{fits} {interrupted}");
-    let ([rest, recalled, interrupted], hash) = run(&Control { profile: true, ..Control::default() });
+    let ([rest, recalled, interrupted], hash) = run(&Control::default().profile(true));
     assert_eq!((rest, recalled, interrupted), (SPECTRA as u64 - fits, fits, 0));
     // every batch's spectra are hashed by who keeps its rows, those that are known by who recalls them, too
     let each = (2 * 8 * SPECTRA * tiny::PIXELS) as f64;

@@ -22,11 +22,11 @@ fn gaps(folder: &str, solver: Solver, device: &Device, step: usize) -> Vec<f64> 
     let table = SpectralFitter::new(model, device.clone()).solver(solver).fit(&pick(&all, &some)).unwrap();
     sound(&table);
     let (_, reference) = array(&folder.join("rvspecfit.npz"), "ref_m2logl");
-    let gap = |(row, n): (&popfit::FitRow, &usize)| row.objective + masked_constant(&all, *n) - reference[*n];
-    let gaps: Vec<f64> = table.rows.iter().zip(&some).map(gap).collect();
-    let evaluations = table.rows.iter().map(|r| r.evaluations).sum::<u32>() / table.len() as u32;
+    let gap = |(row, n): (popfit::FitRow, &usize)| row.objective + masked_constant(&all, *n) - reference[*n];
+    let gaps: Vec<f64> = table.rows().zip(&some).map(gap).collect();
+    let evaluations = table.rows().map(|r| r.evaluations).sum::<u32>() / table.len() as u32;
     println!("{}: {evaluations} evaluations a spectrum, gaps {gaps:.4?}", device.name());
-    assert!(table.rows.iter().all(|row| row.errors.iter().filter(|e| e.is_nan()).count() <= 4));
+    assert!(table.rows().all(|row| row.errors.iter().filter(|e| e.is_nan()).count() <= 4));
     gaps
 }
 
@@ -69,8 +69,8 @@ fn a_spectrum_with_nothing_free_is_a_row() {
         values: ColumnValues::F64(values.to_vec()),
     };
     spectra.columns = vec![column("LOW", [-9.0, 1.5, -9.0]), column("HIGH", [9.0, 1.5, 9.0])];
-    let columns = LabelColumns { lower: Some("LOW".into()), upper: Some("HIGH".into()), ..LabelColumns::default() };
-    let settings = LabelSettings { bounds: Some((-9.0, 9.0)), columns, ..LabelSettings::default() };
+    let columns = LabelColumns::default().lower("LOW").upper("HIGH");
+    let settings = LabelSettings::default().bounds(-9.0..=9.0).columns(columns);
     let model =
         SpectralModel::builder().arm("", emulator).continuum(Continuum::none()).label("a", settings).build().unwrap();
     let simplex = NelderMead::default();
@@ -78,12 +78,12 @@ fn a_spectrum_with_nothing_free_is_a_row() {
     for device in popfit_testing::fits::devices() {
         for solver in solvers {
             let table = SpectralFitter::new(model.clone(), device.clone()).solver(solver).fit(&spectra).unwrap();
-            println!("{}: {:?}", device.name(), table.rows);
-            assert_eq!(table.rows[1].parameters, [1.5]);
-            assert_eq!(table.rows[1].errors, [0.0]);
+            println!("{}: {:?}", device.name(), table);
+            assert_eq!(table.row(1).parameters, [1.5]);
+            assert_eq!(table.row(1).errors, [0.0]);
             for n in [0, 2] {
-                assert!(table.rows[n].status.is_success());
-                assert!((table.rows[n].parameters[0] - labels[n]).abs() < 5.0 * table.rows[n].errors[0]);
+                assert!(table.row(n).status.is_success());
+                assert!((table.row(n).parameters[0] - labels[n]).abs() < 5.0 * table.row(n).errors[0]);
             }
         }
     }

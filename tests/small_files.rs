@@ -68,13 +68,13 @@ fn files(spectra: &Spectra) -> Vec<Spectra<'static>> {
 fn meets_its_file(device: &Device, files: &[Spectra<'static>]) {
     let fitter = fitter(synb_model(), device);
     let mut table = fitter.table();
-    let control = Control { profile: true, ..Control::default() };
+    let control = Control::default().profile(true);
     let summary = fitter.fit_stream(&mut Files::new(files), &mut table, &control).unwrap();
-    let mut rows = table.rows.iter();
+    let mut rows = table.rows();
     for file in files {
-        for alone in fitter.fit(file).unwrap().rows {
+        for alone in fitter.fit(file).unwrap().rows() {
             let row = rows.next().unwrap();
-            same_bits(row, &alone, &format!("{}, {}", device.name(), file.file));
+            same_bits(&row, &alone, &format!("{}, {}", device.name(), file.file));
             assert_eq!((&row.file, row.row, &row.id), (&file.file, alone.row, &alone.id));
         }
     }

@@ -17,9 +17,9 @@ fn fit(device: &Device) -> (FitTable, Spectra<'static>) {
     let begin = Instant::now();
     let table = fitter(rotating_model(), device).fit(&spectra).unwrap();
     println!("{}: {:.2} s with its first guess", device.name(), begin.elapsed().as_secs_f64());
-    assert_eq!(table.parameters, ["velocity", "vsini", "teff", "logg", "feh", "alpha"]);
+    assert_eq!(table.parameters(), ["velocity", "vsini", "teff", "logg", "feh", "alpha"]);
     sound(&table);
-    assert!(table.rows.iter().all(|row| row.status.is_success()), "{:?}", table.rows);
+    assert!(table.rows().all(|row| row.status.is_success()), "{:?}", table);
     (table, spectra)
 }
 
@@ -29,7 +29,7 @@ fn meets_the_reference(device: &Device) {
     let found = Comparison::new(&table, &spectra, &folder());
     found.print(&device.name(), &table);
     for (n, gap) in found.gaps.iter().enumerate().filter(|(_, gap)| **gap > 0.02) {
-        println!("spectrum {n}: {gap:.4} above, {:?}", table.rows[n]);
+        println!("spectrum {n}: {gap:.4} above, {:?}", table.row(n));
     }
     assert!(found.gaps.iter().all(|gap| *gap <= 0.1));
     assert!(found.errors_within(0.05) >= 0.9, "{}", found.errors_within(0.05));

@@ -28,7 +28,7 @@ fn main() -> Result<()> {
     let (spectra, starts) = noisy_templates(&emulator, count)?;
     let arm = Arm::new("", emulator).interpolation(Interpolation::Linear).continuum(Continuum::none());
     let model = SpectralModel::builder().add_arm(arm).build()?;
-    let settings = LevenbergMarquardt { ftol: 1e-6, ..LevenbergMarquardt::default() };
+    let settings = LevenbergMarquardt::default().ftol(1e-6);
     let fitter = SpectralFitter::new(model, device).solver(settings);
     let table = fitter.fit_from(&spectra, &starts)?;
 
@@ -39,12 +39,12 @@ fn main() -> Result<()> {
     }
     let rate = (rounds * count) as f64 / begin.elapsed().as_secs_f64();
 
-    let answers: Vec<f64> = table.rows.iter().flat_map(|row| row.parameters.iter().copied()).collect();
+    let answers: Vec<f64> = table.rows().flat_map(|row| row.parameters).collect();
     let arm = &spectra.arms[0];
     let (flux, ivar) = (arm.flux.to_double(), arm.ivar.to_double());
     arrays::write(&folder.join("workload.safetensors"), &[("flux", pixels, &flux), ("ivar", pixels, &ivar)])?;
     arrays::write(&folder.join("answers.safetensors"), &[("labels", fitter.parameters().len(), &answers)])?;
-    let evaluations = table.rows.iter().map(|row| f64::from(row.evaluations)).sum::<f64>() / count as f64;
+    let evaluations = table.rows().map(|row| f64::from(row.evaluations)).sum::<f64>() / count as f64;
     let device = fitter.device_name();
     println!(
         r#"{{"device": "{device}", "fits": {count}, "fits_per_s": {rate:.1}, "linearisations": {evaluations:.2}}}"#

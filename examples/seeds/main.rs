@@ -30,7 +30,7 @@ fn main() -> Result<()> {
         if let Some(starts) = starts {
             fitter = fitter.starts(starts);
         }
-        let rows = fitter.fit(&spectra)?.rows;
+        let rows = fitter.fit(&spectra)?.rows().collect::<Vec<_>>();
         linearisations += rows.iter().map(|row| u64::from(row.evaluations)).sum::<u64>();
         objectives.push(rows.iter().map(|row| row.objective).collect::<Vec<_>>());
     }

@@ -72,11 +72,7 @@ fn none_matches(model: &SpectralModel, spectra: &Spectra) -> Error {
     Error::ShapeMismatch { what: spectra.file.to_string(), message }
 }
 
-fn with_resolution<'s>(
-    arm: &ModelArm,
-    data: &'s ArmSpectra<'s>,
-    spectra: &Spectra,
-) -> Result<Cow<'s, ArmSpectra<'s>>> {
+fn with_resolution<'s>(arm: &ModelArm, data: &'s ArmSpectra<'s>, spectra: &Spectra) -> Result<Cow<'s, ArmSpectra<'s>>> {
     if arm.line_spread == LineSpread::File && data.resolution.is_none() {
         let name = if data.name.is_empty() { &arm.name } else { &data.name };
         let message = format!("arm \"{name}\": line_spread = \"file\", but its spectra carry no resolution matrix");

@@ -1,6 +1,5 @@
 //! Rows of spectra that have no fit, yet or ever.
 
-use super::flag::Flags;
 use super::row::{FitRow, Id};
 use crate::error::Error;
 use crate::model::{Fault, SpectralModel};
@@ -22,30 +21,7 @@ pub fn blank(model: &SpectralModel, spectra: &Spectra, place: usize) -> FitRow {
 
 /// The same, of no spectrum.
 pub fn nobody(model: &SpectralModel) -> FitRow {
-    let count = model.parameters.len();
-    FitRow {
-        id: Id::Integer(0),
-        file: "".into(),
-        row: 0,
-        status: Status::Interrupted,
-        status_text: Status::Interrupted.name().into(),
-        message: String::new(),
-        rounds: 0,
-        evaluations: 0,
-        chi2: f64::NAN,
-        dof: 0,
-        objective: f64::NAN,
-        parameters: vec![f64::NAN; count],
-        errors: vec![f64::NAN; count],
-        released_errors: Vec::new(),
-        continuum_terms: vec![0; model.arms.len()],
-        at_bound: 0,
-        flags: Flags::empty(),
-        start: None,
-        n_starts_agree: 0,
-        posterior: None,
-        correlations: vec![f64::NAN; count * count.saturating_sub(1) / 2],
-    }
+    FitRow { continuum_terms: vec![0; model.arms.len()], ..FitRow::new(0, model.parameters.len()) }
 }
 
 /// Makes the row of a spectrum that cannot be fitted: its parameters stay NaN.

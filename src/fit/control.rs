@@ -7,12 +7,14 @@ use std::time::Duration;
 use web_time::Instant;
 
 use super::Profile;
+use crate::setters::setters;
 
 /// Called with the number of finished spectra and the number of all.
-pub type Progress = Box<dyn Fn(u64, u64) + Send + Sync>;
+pub type Progress = Arc<dyn Fn(u64, u64) + Send + Sync>;
 
-/// Watches a run, and stops it.
-#[derive(Default)]
+/// Watches a run, and stops it. Clones watch and stop the same runs.
+#[derive(Clone, Default)]
+#[non_exhaustive]
 pub struct Control {
     /// Called with the number of spectra or curves that are finished and of all; no longer once the run is stopped.
     pub progress: Option<Progress>,
@@ -24,10 +26,32 @@ pub struct Control {
     pub timeout: Option<Duration>,
 }
 
+setters!(Control {
+    cancel: Arc<AtomicBool>;
+    profile: bool;
+    timeout: Duration, Some;
+});
+
 impl Control {
+    /// Replaces [`progress`](#structfield.progress).
+    #[must_use]
+    pub fn progress(mut self, progress: impl Fn(u64, u64) + Send + Sync + 'static) -> Control {
+        self.progress = Some(Arc::new(progress));
+        self
+    }
+
     /// Tells whether a run that began at `begin` is to stop: it is cancelled, or has taken too long.
     pub(crate) fn is_stopped(&self, begin: Instant) -> bool {
         self.cancel.load(Ordering::Relaxed) || self.timeout.is_some_and(|timeout| begin.elapsed() >= timeout)
+    }
+}
+
+impl std::fmt::Debug for Control {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        let Control { progress, cancel, profile, timeout } = self;
+        let debug = &mut f.debug_struct("Control");
+        debug.field("progress", &progress.is_some()).field("cancel", cancel);
+        debug.field("profile", profile).field("timeout", timeout).finish()
     }
 }
 

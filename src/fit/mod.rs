@@ -30,6 +30,7 @@ mod shared;
 mod solve;
 mod sound;
 mod stages;
+mod table;
 pub(crate) mod task;
 mod values;
 mod waiting;
@@ -54,9 +55,10 @@ use limits::Tables;
 pub use picture::ArmFit;
 pub use posterior::VelocityPosterior;
 pub use profile::{DeviceProfile, DeviceStage, HostStage, Profile, Rounds};
-pub use row::{FitRow, FitTable, Id};
+pub use row::{FitRow, Id};
 use run::Run;
 use shared::Shared;
+pub use table::FitTable;
 
 /// Takes rows, in the order of the input.
 pub trait Sink {
@@ -66,16 +68,7 @@ pub trait Sink {
 
 impl Sink for FitTable {
     fn append(&mut self, _: &Spectra, rows: &[FitRow]) -> Result<()> {
-        let count = self.parameters.len();
-        if let Some(row) = rows.iter().find(|row| row.parameters.len() != count) {
-            let message = format!(
-                "a row of {} parameters in a table of {count}: SpectralFitter::table makes one that fits",
-                row.parameters.len()
-            );
-            return Err(Error::Usage(message));
-        }
-        self.rows.extend_from_slice(rows);
-        Ok(())
+        FitTable::append(self, rows)
     }
 }
 
@@ -278,7 +271,7 @@ impl SpectralFitter {
 
     /// A table without rows, ready to be the sink of [`fit_stream`](SpectralFitter::fit_stream).
     pub fn table(&self) -> FitTable {
-        FitTable { parameters: self.parameters(), units: self.units(), arms: self.arms(), rows: Vec::new() }
+        FitTable::new(self.parameters()).with_units(self.units()).with_arms(self.arms())
     }
 
     /// Returns name and unit of each of the emulators' labels.
@@ -292,8 +285,7 @@ impl SpectralFitter {
 
     /// Fits what is in memory. A spectrum that cannot be fitted is a row with its status.
     pub fn fit(&self, spectra: &Spectra) -> Result<FitTable> {
-        let rows = self.run()?.batch(&[spectra], None)?;
-        Ok(FitTable { rows, ..self.table() })
+        self.tabulate(&self.run()?.batch(&[spectra], None)?)
     }
 
     /// Fits from the user's own starts, one a spectrum: (spectra, parameters), physical units.
@@ -310,8 +302,13 @@ impl SpectralFitter {
                 ),
             });
         }
-        let rows = self.run()?.batch(&[spectra], Some(starts))?;
-        Ok(FitTable { rows, ..self.table() })
+        self.tabulate(&self.run()?.batch(&[spectra], Some(starts))?)
+    }
+
+    fn tabulate(&self, rows: &[FitRow]) -> Result<FitTable> {
+        let mut table = self.table();
+        table.append(rows)?;
+        Ok(table)
     }
 
     /// [`fit`](SpectralFitter::fit), in batches, watched and stopped by `control`. After a stop there is a row for each spectrum all the
@@ -324,7 +321,12 @@ impl SpectralFitter {
 
     /// Streams: reads batches from `source`, appends their rows to `sink`. Batches are fitted by two threads a device, which share rayon's
     /// global pool.
-    pub fn fit_stream(&self, source: &mut dyn SpectraReader, sink: &mut dyn Sink, control: &Control) -> Result<Summary> {
+    pub fn fit_stream(
+        &self,
+        source: &mut dyn SpectraReader,
+        sink: &mut dyn Sink,
+        control: &Control,
+    ) -> Result<Summary> {
         workers::stream(self, (source, sink), control, None)
     }
 

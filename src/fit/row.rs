@@ -46,6 +46,7 @@ impl std::fmt::Display for Id {
 
 /// One spectrum's fit. P is the number of free parameters of the model.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[non_exhaustive]
 pub struct FitRow {
     /// The spectrum's.
     pub id: Id,
@@ -96,6 +97,35 @@ pub struct FitRow {
 }
 
 impl FitRow {
+    /// Returns the row of a spectrum without a fit, of so many free parameters: all its numbers are NaN, its status is
+    /// [`Status::Interrupted`].
+    pub fn new(id: impl Into<Id>, parameters: usize) -> FitRow {
+        let nothing = vec![f64::NAN; parameters];
+        FitRow {
+            id: id.into(),
+            file: "".into(),
+            row: 0,
+            status: Status::Interrupted,
+            status_text: Status::Interrupted.name().into(),
+            message: String::new(),
+            rounds: 0,
+            evaluations: 0,
+            chi2: f64::NAN,
+            dof: 0,
+            objective: f64::NAN,
+            parameters: nothing.clone(),
+            errors: nothing,
+            released_errors: Vec::new(),
+            at_bound: 0,
+            flags: Flags::empty(),
+            start: None,
+            continuum_terms: Vec::new(),
+            n_starts_agree: 0,
+            posterior: None,
+            correlations: vec![f64::NAN; parameters * parameters.saturating_sub(1) / 2],
+        }
+    }
+
     /// It ended so, and has no errors.
     pub(super) fn fail(&mut self, status: Status, text: &str) {
         (self.status, self.status_text) = (status, text.into());
@@ -107,42 +137,5 @@ impl FitRow {
         for values in [&mut self.errors, &mut self.released_errors, &mut self.correlations] {
             values.fill(f64::NAN);
         }
-    }
-}
-
-/// Rows in the order of the input.
-#[derive(Clone, Debug, Default, PartialEq)]
-pub struct FitTable {
-    /// Names of the free parameters.
-    pub parameters: Vec<String>,
-    /// Name and unit of each label whose unit is known; the usual ones (K, dex, km/s) need not be given.
-    pub units: Vec<(String, String)>,
-    /// Names of the model's arms; one that stands alone needs none.
-    pub arms: Vec<String>,
-    /// One a spectrum.
-    pub rows: Vec<FitRow>,
-}
-
-impl FitTable {
-    /// How many rows there are.
-    pub fn len(&self) -> usize {
-        self.rows.len()
-    }
-
-    /// Whether there is none.
-    pub fn is_empty(&self) -> bool {
-        self.rows.is_empty()
-    }
-
-    /// A free parameter's values, one a row.
-    pub fn column(&self, parameter: &str) -> Option<Vec<f64>> {
-        let p = self.parameters.iter().position(|name| name == parameter)?;
-        Some(self.rows.iter().map(|row| row.parameters[p]).collect())
-    }
-
-    /// A free parameter's standard errors, one a row.
-    pub fn errors(&self, parameter: &str) -> Option<Vec<f64>> {
-        let p = self.parameters.iter().position(|name| name == parameter)?;
-        Some(self.rows.iter().map(|row| row.errors[p]).collect())
     }
 }

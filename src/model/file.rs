@@ -196,7 +196,7 @@ impl ModelFile {
         }
         let mut arm = Arm::new(&entry.name, emulator).interpolation(entry.interpolation).line_spread(entry.line_spread);
         if let Some((low, high)) = entry.range {
-            arm = arm.range(low, high);
+            arm = arm.range(low..=high);
         }
         if let Some(continuum) = entry.continuum {
             arm = arm.continuum(continuum);

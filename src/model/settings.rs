@@ -1,10 +1,12 @@
 //! What a user says about a model: arms, continuum, parameters.
 
+use std::ops::RangeInclusive;
 use std::sync::Arc;
 
 use serde::{Deserialize, Serialize};
 
 use crate::emulator::Emulator;
+use crate::setters::setters;
 pub use crate::solver::recording::Interpolation;
 use crate::words::named;
 
@@ -102,8 +104,8 @@ impl Arm {
 
     /// Å: only pixels between these are used.
     #[must_use]
-    pub fn range(mut self, low: f64, high: f64) -> Arm {
-        self.range = Some((low, high));
+    pub fn range(mut self, range: RangeInclusive<f64>) -> Arm {
+        self.range = Some(range.into_inner());
         self
     }
 
@@ -131,6 +133,7 @@ impl Arm {
 
 /// What is known of a label. Physical units.
 #[derive(Clone, Debug, Default, PartialEq)]
+#[non_exhaustive]
 pub struct LabelSettings {
     /// Where every start begins; chosen by the first guess when absent.
     pub start: Option<f64>,
@@ -146,8 +149,32 @@ pub struct LabelSettings {
     pub columns: LabelColumns,
 }
 
+setters!(LabelSettings {
+    start: f64, Some;
+    fixed: f64, Some;
+    tied: impl Into<String>, into;
+    columns: LabelColumns;
+});
+
+impl LabelSettings {
+    /// Replaces [`bounds`](#structfield.bounds).
+    #[must_use]
+    pub fn bounds(mut self, bounds: RangeInclusive<f64>) -> LabelSettings {
+        self.bounds = Some(bounds.into_inner());
+        self
+    }
+
+    /// Replaces [`prior`](#structfield.prior).
+    #[must_use]
+    pub fn prior(mut self, mean: f64, sigma: f64) -> LabelSettings {
+        self.prior = Some((mean, sigma));
+        self
+    }
+}
+
 /// Columns of the spectra's own table that take the place of numbers, spectrum by spectrum.
 #[derive(Clone, Debug, Default, PartialEq)]
+#[non_exhaustive]
 pub struct LabelColumns {
     /// Where the fit begins.
     pub start: Option<String>,
@@ -160,6 +187,14 @@ pub struct LabelColumns {
     /// Of the prior.
     pub sigma: Option<String>,
 }
+
+setters!(LabelColumns {
+    start: impl Into<String>, into;
+    lower: impl Into<String>, into;
+    upper: impl Into<String>, into;
+    mean: impl Into<String>, into;
+    sigma: impl Into<String>, into;
+});
 
 /// Treatment of pixels of ivar > 0 whose flux is not finite.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -176,6 +211,7 @@ named!(NonFinite, "treatment of pixels that are not finite", ["error" => Error, 
 
 /// How spectra are read: masks and floors.
 #[derive(Clone, Debug, Default, PartialEq)]
+#[non_exhaustive]
 pub struct SpectraSettings {
     /// Å: masked intervals.
     pub mask: Vec<(f64, f64)>,
@@ -184,6 +220,12 @@ pub struct SpectraSettings {
     /// What becomes of pixels that are not finite.
     pub nonfinite: NonFinite,
 }
+
+setters!(SpectraSettings {
+    mask: Vec<(f64, f64)>;
+    error_floor: f64;
+    nonfinite: NonFinite;
+});
 
 /// Treatment of the other parameters while the velocity is scanned.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]

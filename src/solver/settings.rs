@@ -6,6 +6,7 @@ use serde::{Deserialize, Serialize};
 
 use super::simplex::LANES;
 use crate::error::{Error, InvalidSetting, Result};
+use crate::setters::setters;
 
 /// Most starts a spectrum can have.
 pub const MOST_STARTS: usize = 64;
@@ -13,6 +14,7 @@ pub const MOST_STARTS: usize = 64;
 /// Population Levenberg–Marquardt (Marquardt 1963 scaling, damping of Nielsen 1999; near the end the curvature that residuals add, a
 /// structured secant after Dennis, Gay & Welsch 1981, but for tiny fits of written-out models).
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
+#[non_exhaustive]
 pub struct LevenbergMarquardt {
     /// Linearisations a member may use.
     pub max_rounds: u32,
@@ -50,6 +52,17 @@ impl Default for LevenbergMarquardt {
     }
 }
 
+setters!(LevenbergMarquardt {
+    max_rounds: u32;
+    ftol: f64;
+    xtol: f64;
+    gtol: f64;
+    initial_damping: f64;
+    max_rejections: u32;
+    diagonal_floor: f64;
+    largest_step: f64;
+});
+
 impl LevenbergMarquardt {
     /// Tolerances must be finite and not negative, the damping positive, and there must be a round.
     pub fn validate(&self) -> Result<()> {
@@ -83,6 +96,7 @@ impl fmt::Display for LevenbergMarquardt {
 
 /// Population Nelder–Mead (Nelder & Mead 1965; adaptive coefficients, Gao & Han 2012) on the objective itself.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
+#[non_exhaustive]
 pub struct NelderMead {
     /// Iterations a simplex may use, each of which evaluates four points.
     pub max_rounds: u32,
@@ -101,6 +115,13 @@ impl Default for NelderMead {
         NelderMead { max_rounds: 1500, fatol: 1e-3, size: 0.5, max_restarts: 6 }
     }
 }
+
+setters!(NelderMead {
+    max_rounds: u32;
+    fatol: f64;
+    size: f64;
+    max_restarts: u32;
+});
 
 impl NelderMead {
     /// The tolerance must be finite and not negative, the size positive, and there must be a round.

@@ -30,7 +30,14 @@ impl FilesReader {
         let spectra = readers.iter().map(|reader| reader.len()).sum();
         let text_ids = readers.iter().any(|reader| matches!(reader.empty().ids, Ids::Text(_)));
         let notes = readers.iter().flat_map(|reader| reader.notes()).cloned().collect();
-        Ok(FilesReader { readers: readers.into_iter().map(Some).collect(), current: 0, spectra, text_ids, first, notes })
+        Ok(FilesReader {
+            readers: readers.into_iter().map(Some).collect(),
+            current: 0,
+            spectra,
+            text_ids,
+            first,
+            notes,
+        })
     }
 
     /// Returns each file without its spectra, as [`SpectralFitter::check_spectra`](crate::SpectralFitter::check_spectra) wants them; only

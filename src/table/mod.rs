@@ -27,6 +27,7 @@ use std::path::Path;
 use crate::error::{Error, Result};
 use crate::files::File;
 use crate::fit::{FitRow, FitTable, Flags, Id, Sink, SpectralFitter};
+use crate::setters::setters;
 use crate::solver::Status;
 use crate::spectra::Spectra;
 use columns::Column;
@@ -41,6 +42,7 @@ use staged::Staged;
 
 /// What decides the columns, known before the first fit.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
+#[non_exhaustive]
 pub struct Schema {
     /// Names of the free parameters.
     pub parameters: Vec<String>,
@@ -55,6 +57,15 @@ pub struct Schema {
     /// Names of the model's arms, for the columns `continuum_terms_ARM`; empty for one that stands alone.
     pub arms: Vec<String>,
 }
+
+setters!(Schema {
+    parameters: Vec<String>;
+    text_ids: bool;
+    posterior: bool;
+    released_errors: bool;
+    units: Vec<(String, String)>;
+    arms: Vec<String>;
+});
 
 impl Schema {
     /// Returns the schema of what `fitter` fits.
@@ -75,6 +86,7 @@ impl Schema {
 /// `popfit.layout` is the version of the table's layout; `popfit.status` and `popfit.flags` say what the codes of these
 /// columns mean.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
+#[non_exhaustive]
 pub struct Metadata {
     /// The name of what fitted.
     pub device: String,
@@ -101,6 +113,13 @@ impl Metadata {
     #[must_use]
     pub fn model(mut self, text: impl Into<String>) -> Metadata {
         self.model = text.into();
+        self
+    }
+
+    /// Replaces the name of what fitted.
+    #[must_use]
+    pub fn device(mut self, name: impl Into<String>) -> Metadata {
+        self.device = name.into();
         self
     }
 
@@ -237,6 +256,9 @@ impl Sink for TableWriter {
     }
 }
 
+/// Rows that are gathered from the columns at once.
+const ROWS_AT_ONCE: usize = 4096;
+
 impl FitTable {
     /// Writes the table as Parquet, FITS or CSV, by `path`'s extension, with the default [`WriteOptions`]: without a
     /// description of the run, and [`Error::OutputExists`] when there is a file of that name.
@@ -249,13 +271,20 @@ impl FitTable {
     /// # Errors
     /// [`Error::OutputExists`], [`Error::Usage`], [`Error::Io`], [`Error::Write`], as [`TableWriter`] has them.
     pub fn write_with(&self, path: impl AsRef<Path>, options: impl Into<WriteOptions>) -> Result<()> {
-        let posterior = self.rows.iter().any(|row| row.posterior.is_some());
-        let text_ids = self.rows.iter().any(|row| matches!(row.id, Id::Text(_)));
-        let released_errors = self.rows.iter().any(|row| !row.released_errors.is_empty());
-        let (parameters, units, arms) = (self.parameters.clone(), self.units.clone(), self.arms.clone());
-        let schema = Schema { parameters, text_ids, posterior, released_errors, units, arms };
+        let text_ids = self.ids().iter().any(|id| matches!(id, Id::Text(_)));
+        let schema = Schema {
+            parameters: self.parameters().to_vec(),
+            text_ids,
+            posterior: self.has_posteriors(),
+            released_errors: self.has_released_errors(),
+            units: self.units().to_vec(),
+            arms: self.arms().to_vec(),
+        };
         let mut writer = TableWriter::create(path, &schema, options)?;
-        writer.append(&self.rows)?;
+        let mut rows = self.rows();
+        while rows.len() > 0 {
+            writer.append(&rows.by_ref().take(ROWS_AT_ONCE).collect::<Vec<_>>())?;
+        }
         writer.finish()
     }
 }

@@ -15,7 +15,7 @@ use crate::files::File;
 ///
 /// # let folder = tempfile::tempdir().unwrap();
 /// # let path = folder.path().join("results.csv");
-/// let table = FitTable { parameters: vec!["teff".into()], ..FitTable::default() };
+/// let table = FitTable::new(vec!["teff".into()]);
 /// table.write(&path)?;
 /// assert!(matches!(table.write(&path), Err(popfit::Error::OutputExists { .. })));
 /// table.write_with(&path, WriteOptions::default().overwrite(true))?;

@@ -134,12 +134,12 @@ impl TableReader {
     /// # Errors
     /// Those of [`next_batch`](TableReader::next_batch).
     pub fn read_all(&mut self) -> Result<FitTable> {
-        let mut rows = Vec::new();
-        while let Some(batch) = self.next_batch()? {
-            rows.extend(batch);
-        }
         let Schema { parameters, units, arms, .. } = self.schema.clone();
-        Ok(FitTable { parameters, units, arms, rows })
+        let mut table = FitTable::new(parameters).with_units(units).with_arms(arms);
+        while let Some(batch) = self.next_batch()? {
+            table.append(&batch)?;
+        }
+        Ok(table)
     }
 
     /// The next rows; `None` at the end.

@@ -30,12 +30,12 @@ pub fn beside_bound(count: usize, seed: u64) -> BesideBound {
         let bound = truth.parameters[held] + side * truth.errors[held];
         let (lower, upper) = fitter.model().bounds()[held];
         let bounds = if side < 0.0 { (bound, upper) } else { (lower, bound) };
-        let settings = LabelSettings { bounds: Some(bounds), ..LabelSettings::default() };
+        let settings = LabelSettings::default().bounds(bounds.0..=bounds.1);
         let model = demo_model().label(&names[held], settings).build().unwrap();
         let bounded = SpectralFitter::new(model, Device::cpu()).released_errors(true);
         let table = bounded.fit_from(&redrawn(&arm, count, &mut random), &truth.parameters.repeat(count)).unwrap();
         check_unbounded(&table);
-        for row in table.rows.iter().filter(|row| row.at_bound == 1 << held && row.status.is_success()) {
+        for row in table.rows().filter(|row| row.at_bound == 1 << held && row.status.is_success()) {
             let off = row.parameters[other] - truth.parameters[other];
             refits += 1;
             conditional += (off / row.errors[other]).powi(2);
@@ -61,7 +61,7 @@ fn most_correlated(correlations: &[f64], count: usize) -> (usize, usize, f64) {
 
 /// Where no bound holds a fit, there is nothing to release.
 fn check_unbounded(table: &FitTable) {
-    for row in table.rows.iter().filter(|row| row.at_bound == 0) {
+    for row in table.rows().filter(|row| row.at_bound == 0) {
         assert_eq!(row.errors, row.released_errors);
     }
 }

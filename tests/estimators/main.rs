@@ -53,7 +53,7 @@ fn counts_are_fitted_by_their_likelihood() {
         meets(fit, &POISSON, &POISSON_ERRORS, (1e-8, 1e-8));
         assert!((fit.chi2 / POISSON_CHI2[0] - 1.0).abs() < 1e-12 && fit.optimality < 1e-8, "{fit:?}");
         assert!((fit.aic - fit.chi2 - 6.0).abs() < 1e-12);
-        let simplex = NelderMead { max_rounds: 4000, fatol: 1e-9, size: 0.5, max_restarts: 10 };
+        let simplex = NelderMead::default().max_rounds(4000).fatol(1e-9).max_restarts(10);
         let found = &fitter.clone().solver(simplex).fit(&counts()).unwrap()[0];
         meets(found, &POISSON, &POISSON_ERRORS, (0.01, 0.01));
     }

@@ -98,9 +98,9 @@ impl Place {
         let mut source = Chain { readers, current: 0 };
         let told = told.clone();
         let progress = move |done, _| told.store(done, Ordering::Relaxed);
-        let control = Control { cancel: cancel.clone(), progress: Some(Box::new(progress)), ..Control::default() };
+        let control = Control::default().cancel(cancel.clone()).progress(progress);
         let mut journal = Journal::open(&self.outputs[0], KEY, resume)?;
-        let metadata = Metadata { model: "[[arm]]\n".into(), ..Metadata::default() };
+        let metadata = Metadata::default().model("[[arm]]\n");
         let options = WriteOptions::default().metadata(metadata).overwrite(true);
         let interrupted = if self.outputs.len() == 2 {
             let mut table = RvTabWriter::create(&self.outputs[0], &self.fitter, &heads, options)?;

@@ -90,7 +90,10 @@ fn ap_star_rows_are_spectra() {
     assert_eq!(spectra.ids, Ids::Text(ids.map(String::from).to_vec()));
     let arm = &spectra.arms[0];
     assert_eq!(arm.grid(2)[3], 10f64.powf(4.179 + 3.0 * 6e-6));
-    assert_eq!((&arm.ivar.to_double()[4..8], &arm.mask[8..]), (&[4.0, 0.0, 0.0, 0.0][..], &[false, true, false, true][..]));
+    assert_eq!(
+        (&arm.ivar.to_double()[4..8], &arm.mask[8..]),
+        (&[4.0, 0.0, 0.0, 0.0][..], &[false, true, false, true][..])
+    );
     let air = open(&apogee(&["CTYPE1  = 'AWAV-LOG'"]).0).unwrap();
     let ratio = air.arms[0].grid(0)[0] / arm.grid(0)[0];
     assert!((ratio - 1.000_274_1).abs() < 1e-7, "{ratio}");
@@ -110,7 +113,7 @@ fn visit(chips: [[f64; 2]; 3]) -> FitsBytes {
 fn ap_visit_is_put_in_order() {
     let spectra = open(&visit([[16900.0, 16800.0], [16400.0, 16300.0], [15800.0, 15700.0]]).0).unwrap();
     let arm = &spectra.arms[0];
-    assert_eq!(arm.grid(0), [15700.0, 15800.0, 16300.0, 16400.0, 16800.0, 16900.0]);
+    assert_eq!(*arm.grid(0), [15700.0, 15800.0, 16300.0, 16400.0, 16800.0, 16900.0]);
     assert_eq!(*arm.flux.to_double(), [5.0, 4.0, 3.0, 2.0, 1.0, 0.0]);
     // chips that overlap are the spectrum's fault, not the file's
     let overlap = open(&visit([[16900.0, 16300.0], [16400.0, 16200.0], [15800.0, 15700.0]]).0).unwrap();

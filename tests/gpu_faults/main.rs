@@ -97,7 +97,7 @@ fn work_without_memory_is_done_with_half_as_many_at_once() {
     for k in (40..120).step_by(9) {
         let device = gpu.clone().with_faults(Faults::new(Fault::OutOfMemory, k, false)).unwrap().into();
         let (table, summary) = stream(&device, &folder.path().join(k.to_string()));
-        for (row, expected) in table.rows.iter().zip(&reference.rows) {
+        for (row, expected) in table.rows().zip(reference.rows()) {
             same_bits(row, expected, &format!("call {k}"));
         }
         halved += usize::from(summary.failures.iter().any(|failure| failure.contains("starts at once")));
@@ -219,7 +219,7 @@ fn spectra_with_grids_of_their_own_are_trusted() {
     let fit =
         |device: &Device| fitter(tiny::model(emulator.clone(), 0.5), device).cpu_fallback(false).fit(&all).unwrap();
     let (found, cpu) = (fit(&gpu.into()), fit(&Device::cpu()));
-    for (row, cpu) in found.rows.iter().zip(&cpu.rows) {
+    for (row, cpu) in found.rows().zip(cpu.rows()) {
         assert!(row.status.is_success() && (row.chi2 / cpu.chi2 - 1.0).abs() < 1e-3, "{row:?}\n{cpu:?}");
     }
 }
@@ -288,9 +288,9 @@ fn a_run_says_which_rows_the_cpu_has_made_and_a_resumed_one_knows() {
         let (table, summary) = stream(&device, &target);
         let makers = makers(&summary);
         assert_eq!((table.len(), makers.len(), summary.fits), (24, 24, 24));
-        for (k, (row, maker)) in table.rows.iter().zip(&makers).enumerate() {
+        for (k, (row, maker)) in table.rows().zip(&makers).enumerate() {
             let reference = if *maker == device.name() { &on_gpu } else { &on_cpu };
-            same_bits(row, &reference.rows[k], &format!("row {k}, by {maker}, lost at call {n}"));
+            same_bits(&row, reference.row(k), &format!("row {k}, by {maker}, lost at call {n}"));
         }
         let by_cpu = makers.iter().filter(|name| **name == Device::cpu().name()).count();
         assert!(lasting || by_cpu == 0, "made anew: {:?}", summary.by_rows);
@@ -300,7 +300,7 @@ fn a_run_says_which_rows_the_cpu_has_made_and_a_resumed_one_knows() {
         // another run finds everything in the journal, on a device that works
         let (again, resumed) = stream(&Device::from(gpu.clone()), &target);
         assert_eq!(resumed.by_rows, summary.by_rows);
-        again.rows.iter().zip(&table.rows).for_each(|(a, b)| same_bits(a, b, "resumed"));
+        again.rows().zip(table.rows()).for_each(|(a, b)| same_bits(a, b, "resumed"));
     }
     assert!(mixed > 0, "no run was lost between two batches");
 }
@@ -312,9 +312,9 @@ fn tables_tell_who_made_their_rows() {
     let table = fitter.fit(&all).unwrap();
     for extension in ["parquet", "fits"] {
         let path = folder.path().join(format!("out.{extension}"));
-        let schema = Schema { parameters: table.parameters.clone(), ..Schema::default() };
+        let schema = Schema::default().parameters(table.parameters().to_vec());
         let mut writer = TableWriter::create(&path, &schema, &Metadata::default()).unwrap();
-        writer.append(&table.rows).unwrap();
+        writer.append(&table.rows().collect::<Vec<_>>()).unwrap();
         writer.made_by(&[("gpu:X".into(), 2), ("cpu".into(), 1)]);
         writer.finish().unwrap();
         let bytes = std::fs::read(&path).unwrap();

@@ -48,7 +48,7 @@ fn fit_of(row: &FitRow) -> Fit {
 }
 
 fn fits(fitter: SpectralFitter, fallback: bool, all: &Spectra) -> Result<Vec<Fit>> {
-    Ok(fitter.cpu_fallback(fallback).fit(all)?.rows.iter().map(fit_of).collect())
+    Ok(fitter.cpu_fallback(fallback).fit(all)?.rows().map(|row| fit_of(&row)).collect())
 }
 
 pub fn lm(device: &Device, fallback: bool) -> Result<Vec<Fit>> {
@@ -134,7 +134,7 @@ pub fn columns(device: &Device, fallback: bool) -> Result<Vec<Fit>> {
 pub fn wgsl_curves(device: &Device, simplex: bool) -> Result<Vec<Fit>> {
     let text = "fn model(p: array<f32, 2>, x: f32) -> f32 { return p[0] * expf(-p[1] * x); }";
     let fitter = CurveFitter::new(CurveModel::wgsl(&["x"], &["a", "k"], text)?, device.clone());
-    let nelder_mead = NelderMead { max_restarts: 2, ..CurveFitter::NELDER_MEAD };
+    let nelder_mead = CurveFitter::NELDER_MEAD.max_restarts(2);
     let fitter = if simplex { fitter.solver(nelder_mead) } else { fitter };
     Ok(fitter.cpu_fallback(false).fit(&decays().1)?.iter().map(of_curve).collect())
 }

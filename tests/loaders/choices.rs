@@ -172,5 +172,5 @@ fn wavelengths_in_air_become_those_in_vacuum() {
         ("b_medium", text("vacuum")),
         ("medium", text("air")),
     ];
-    assert_eq!(read(&arms).unwrap().0.arms[0].grid(0), GRID);
+    assert_eq!(*read(&arms).unwrap().0.arms[0].grid(0), GRID);
 }

@@ -67,7 +67,11 @@ fn sigma_own_grids_text_ids_and_rows() {
     let arm = &spectra.arms[0];
     assert_eq!(arm.ivar.to_double()[..2], [0.25, 0.0]);
     // no weights, but what the sigmas were can still be told
-    assert!(arm.ivar.to_double()[2..4] == [f64::INFINITY, -1.0] && arm.ivar.to_double()[4].is_nan() && arm.ivar.to_double()[5] == 4.0);
+    assert!(
+        arm.ivar.to_double()[2..4] == [f64::INFINITY, -1.0]
+            && arm.ivar.to_double()[4].is_nan()
+            && arm.ivar.to_double()[5] == 4.0
+    );
     assert_eq!((&*arm.grid(0), arm.grid(1)[0]), (&own[..3], 9.0));
     assert_eq!(spectra.ids, Ids::Text(vec!["M31".into(), "αβ".into()]));
     let bytes = open(&npz(&with(&arrays, "id", npy("|S4", &[2], b"ab\0\0cdef")), true)).unwrap();
@@ -202,7 +206,9 @@ fn large_arrays_stream() {
     for batch in batches(open_reader(&path).unwrap(), 777) {
         assert_eq!(batch.rows[0], expected as u64);
         assert_eq!(batch.ids.text(0), ((1i64 << 60) + expected as i64).to_string());
-        assert!(batch.arms[0].flux.to_double().iter().zip(&flux[expected * pixels..]).all(|(a, b)| *a == f64::from(*b)));
+        assert!(
+            batch.arms[0].flux.to_double().iter().zip(&flux[expected * pixels..]).all(|(a, b)| *a == f64::from(*b))
+        );
         expected += batch.len();
     }
     assert_eq!(expected, n);

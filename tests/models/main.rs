@@ -7,7 +7,9 @@ use popfit::{CurveFit, CurveFitter, Curves, Device, Error, NelderMead, Solver, c
 use popfit_testing::fits::devices;
 use problems::{Problem, problems};
 
-const SIMPLEX: NelderMead = NelderMead { max_rounds: 6000, fatol: 1e-12, size: 0.5, max_restarts: 10 };
+fn simplex_settings() -> NelderMead {
+    NelderMead::default().max_rounds(6000).fatol(1e-12).max_restarts(10)
+}
 
 /// Largest difference from the truth, relative to its size (at least 0.1).
 fn distance(fit: &CurveFit, truth: &[f64]) -> f64 {
@@ -51,7 +53,7 @@ fn every_solver_meets_every_model_on_every_device() {
             for (solver, polish, tolerance) in [
                 (Solver::LevenbergMarquardt(lm), true, refined),
                 (Solver::LevenbergMarquardt(lm), false, device_alone),
-                (Solver::NelderMead(SIMPLEX), false, simplex),
+                (Solver::NelderMead(simplex_settings()), false, simplex),
             ] {
                 for (k, fit) in fit(&problem, &device, solver, polish).iter().enumerate() {
                     let distance = distance(fit, &problem.truth);

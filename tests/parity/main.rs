@@ -102,7 +102,7 @@ fn fused_sums_agree() {
     // values alone
     let mut case = Case::new(Model { narrow: true, terms: 4, ..Model::PLAIN }, 9, 41);
     case.recording.marginalise = true;
-    let few = NelderMead { max_rounds: 3, ..NelderMead::default() };
+    let few = NelderMead::default().max_rounds(3);
     for (c, g) in search(&CpuDevice, &case, few).iter().zip(search(&gpu, &case, few)) {
         assert!((c.chi2 - g.chi2).abs() <= 1e-3 + 1e-5 * c.chi2.abs(), "{} {}", c.chi2, g.chi2);
     }
@@ -205,7 +205,7 @@ fn simplices_agree() {
         for p in (0..case.batch.lower.len()).step_by(case.recording.parameters.len().max(1) * 3) {
             case.batch.upper[p] = case.batch.lower[p];
         }
-        let few = NelderMead { max_rounds: 3, ..NelderMead::default() };
+        let few = NelderMead::default().max_rounds(3);
         // where several parameters end at bounds a simplex may stop short, on either device
         let whole = (!model.tight).then_some((NelderMead::default(), 0.02));
         for (settings, tolerance) in [Some((few, 1e-3)), whole].into_iter().flatten() {

@@ -12,7 +12,7 @@ use super::{SIZES, gpu};
 
 /// How far each member has come when the population stops after some rounds, shape (members, parameters).
 fn ways(device: &dyn Device, case: &Case, max_rounds: u32) -> Vec<f64> {
-    let method = Method::LevenbergMarquardt(LevenbergMarquardt { max_rounds, ..LevenbergMarquardt::default() });
+    let method = Method::LevenbergMarquardt(LevenbergMarquardt::default().max_rounds(max_rounds));
     let recording = Arc::new(case.recording.clone());
     let mut population = device.population(recording, &method, case.batch.members().max(1)).unwrap();
     let outcomes = pollster::block_on(optimise(&mut *population, &case.batch, &AtomicBool::new(false), &mut |_| ()));

@@ -58,7 +58,7 @@ fn fit(device: &dyn Device, model: WholeModel, batch: &WholeBatch<'_>) -> Fits {
         model,
         wgsl: Formula::parse("a*exp(-k*x) + c").unwrap().wgsl(true).to_owned(),
         ends_in_ones: false,
-        settings: LevenbergMarquardt { diagonal_floor: 0.3, largest_step: 10.0, ..LevenbergMarquardt::default() },
+        settings: LevenbergMarquardt::default().diagonal_floor(0.3).largest_step(10.0),
         tolerance: 1e-9,
         most: f64::INFINITY,
         estimator: Estimator::LeastSquares,

@@ -41,7 +41,7 @@ impl Engine {
             capacity = capacity.min(device.capacity(&job.recording, None)? / 2).max(1);
         }
         // members end with the round that evaluates them
-        let method = Method::LevenbergMarquardt(LevenbergMarquardt { max_rounds: 1, ..LevenbergMarquardt::default() });
+        let method = Method::LevenbergMarquardt(LevenbergMarquardt::default().max_rounds(1));
         let side = |job: &Job| {
             let population = device.population(job.recording.clone(), &method, capacity)?;
             Ok(Side { population, loaded: false })

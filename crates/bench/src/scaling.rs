@@ -142,7 +142,7 @@ fn measure(
         }
     };
     let count = spectra.len() as f64;
-    let mean = |of: &dyn Fn(&popfit::FitRow) -> f64| table.rows.iter().map(of).sum::<f64>() / count;
+    let mean = |of: &dyn Fn(&popfit::FitRow) -> f64| table.rows().map(|row| of(&row)).sum::<f64>() / count;
     Ok(Point {
         axis,
         value,

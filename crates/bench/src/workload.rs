@@ -115,7 +115,7 @@ impl Workload {
     /// popfit's own solvers: Levenberg–Marquardt as it is by default (1e-9 of the objective, tighter than the peers), simplices with
     /// their tolerance.
     pub fn solvers(&self) -> [(&'static str, Solver); 2] {
-        let simplex = NelderMead { fatol: TOLERANCE, ..NelderMead::default() };
+        let simplex = NelderMead::default().fatol(TOLERANCE);
         [("popfit lm", LevenbergMarquardt::default().into()), ("popfit nelder-mead", simplex.into())]
     }
 
@@ -170,8 +170,8 @@ impl Stars {
         let fitter = SpectralFitter::new(self.model.clone(), device.clone()).solver(solver).precision(precision);
         let width = fitter.parameters().len();
         let table = fitter.fit_from(&self.spectra.slice(0..count), &self.starts[..count * width])?;
-        let evaluations = table.rows.iter().map(|row| f64::from(row.evaluations)).sum();
-        Ok(Answers { parameters: table.rows.into_iter().flat_map(|row| row.parameters).collect(), evaluations })
+        let evaluations = table.rows().map(|row| f64::from(row.evaluations)).sum();
+        Ok(Answers { parameters: table.rows().flat_map(|row| row.parameters).collect(), evaluations })
     }
 
     fn judge(&self, answers: &[Vec<f64>]) -> Result<Vec<f64>> {

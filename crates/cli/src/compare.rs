@@ -72,14 +72,15 @@ impl Differences {
 }
 
 /// Rows of both tables, joined by id, and by the order of equal ids.
-fn joined<'t>(a: &'t FitTable, b: &'t FitTable) -> Vec<(&'t FitRow, &'t FitRow)> {
+fn joined(a: &FitTable, b: &FitTable) -> Vec<(FitRow, FitRow)> {
     let key = |row: &FitRow| match &row.id {
         Id::Integer(n) => n.to_string(),
         Id::Text(text) => text.clone(),
     };
-    let mut places: HashMap<String, VecDeque<&FitRow>> = HashMap::new();
-    b.rows.iter().for_each(|row| places.entry(key(row)).or_default().push_back(row));
-    a.rows.iter().filter_map(|row| Some((row, places.get_mut(&key(row))?.pop_front()?))).collect()
+    let mut places: HashMap<String, VecDeque<FitRow>> = HashMap::new();
+    b.rows().for_each(|row| places.entry(key(&row)).or_default().push_back(row));
+    let pair = |row: FitRow| places.get_mut(&key(&row))?.pop_front().map(|other| (row, other));
+    a.rows().filter_map(pair).collect()
 }
 
 /// Prints the comparison; exit code 1 when the tables differ by more than is allowed.
@@ -110,7 +111,7 @@ pub fn run(arguments: &Arguments) -> Result<(), Failure> {
         line(format_args!("wrote {}", path.display()));
     }
     let of_one = |names: &FitTable, others: &FitTable| {
-        names.parameters.iter().find(|name| !others.parameters.contains(name)).cloned()
+        names.parameters().iter().find(|name| !others.parameters().contains(name)).cloned()
     };
     if let Some(name) = of_one(&a, &b).or_else(|| of_one(&b, &a)) {
         return Err(Failure::differs(format!("fail: {name} is in one of the tables only")));
@@ -122,15 +123,15 @@ pub fn run(arguments: &Arguments) -> Result<(), Failure> {
 }
 
 /// Of the parameters that both tables have, over the spectra that converged in both.
-fn differences((a, b): (&FitTable, &FitTable), both: &[&(&FitRow, &FitRow)]) -> Result<Vec<Differences>, Failure> {
-    let common: Vec<(usize, usize)> = (0..a.parameters.len())
-        .filter_map(|p| Some((p, b.parameters.iter().position(|name| *name == a.parameters[p])?)))
+fn differences((a, b): (&FitTable, &FitTable), both: &[&(FitRow, FitRow)]) -> Result<Vec<Differences>, Failure> {
+    let common: Vec<(usize, usize)> = (0..a.parameters().len())
+        .filter_map(|p| Some((p, b.parameters().iter().position(|name| *name == a.parameters()[p])?)))
         .collect();
     if common.is_empty() {
         return Err(Failure::usage("the tables have no parameter in common"));
     }
     let difference = |&(p, q): &(usize, usize)| {
-        let one = |(a, b): &&(&FitRow, &FitRow)| {
+        let one = |(a, b): &&(FitRow, FitRow)| {
             let apart = (a.parameters[p] - b.parameters[q]).abs();
             let error = if a.errors[p].is_nan() { b.errors[q] } else { a.errors[p] };
             match () {
@@ -142,7 +143,7 @@ fn differences((a, b): (&FitTable, &FitTable), both: &[&(&FitRow, &FitRow)]) -> 
         };
         let mut sorted: Vec<f64> = both.iter().map(one).filter(|x| !x.is_nan()).collect();
         sorted.sort_by(f64::total_cmp);
-        Differences { name: a.parameters[p].clone(), sorted }
+        Differences { name: a.parameters()[p].clone(), sorted }
     };
     Ok(common.iter().map(difference).collect())
 }

@@ -11,11 +11,11 @@ use popfit::{
     Summary, TableWriter, WriteOptions,
 };
 
+use super::Failure;
 use super::own_files::OwnFiles;
 use super::rows::{Counts, cells, print};
 use super::stdout::line;
 use super::truth::Truth;
-use super::Failure;
 
 /// Spectra in the printed table.
 const SHOWN: usize = 6;
@@ -65,14 +65,15 @@ pub fn run(arguments: &Arguments) -> Result<(), Failure> {
     print_first(&table, &truth);
     print_run(&table, &summary, seconds, &fitter.device_name());
 
+    let rows: Vec<FitRow> = table.rows().collect();
     for mut writer in writers {
-        writer.append(&table.rows).and_then(|()| writer.finish()).map_err(Failure::running)?;
+        writer.append(&rows).and_then(|()| writer.finish()).map_err(Failure::running)?;
     }
     let Some(shown) = pictured(&table, &truth) else {
         own.record(&TABLES).map_err(Failure::running)?;
         return Err(Failure::nothing_fitted("no spectrum of the demo was fitted"));
     };
-    draw(drawing, folder, &fitter, shown).map_err(Failure::running)?;
+    draw(drawing, folder, &fitter, &shown).map_err(Failure::running)?;
     own.record(&[&TABLES[..], &[PICTURE]].concat()).map_err(Failure::running)?;
     line(format_args!("wrote {}, {PICTURE} in {}", TABLES.join(", "), arguments.out.display()));
     Ok(())
@@ -99,9 +100,9 @@ fn prepare(folder: &Path) -> Result<OwnFiles, Failure> {
 /// Per parameter: the median error bar, and mean and standard deviation of (fit − truth) / error, which should be 0 and 1.
 fn print_comparison(table: &FitTable, truth: &Truth) {
     let mut rows = vec![cells(["parameter", "median error", "pull: mean", "pull: sd"])];
-    for (p, name) in table.parameters.iter().enumerate() {
+    for (p, name) in table.parameters().iter().enumerate() {
         let (mut errors, mut pulls) = (Vec::new(), Vec::new());
-        for (k, row) in table.rows.iter().enumerate() {
+        for (k, row) in table.rows().enumerate() {
             let Some(true_value) = truth.value(k, name) else { continue };
             if row.status.is_success() && row.errors[p] > 0.0 {
                 errors.push(row.errors[p]);
@@ -118,14 +119,14 @@ fn print_comparison(table: &FitTable, truth: &Truth) {
 /// The first spectra: each parameter's fit ± error, and the truth below.
 fn print_first(table: &FitTable, truth: &Truth) {
     let mut head = cells(["id", "S/N", "chi2/dof"]);
-    head.extend(table.parameters.iter().cloned());
+    head.extend(table.parameters().iter().cloned());
     head.push("status".into());
     let mut rows = vec![head];
-    for (k, row) in table.rows.iter().take(SHOWN).enumerate() {
+    for (k, row) in table.rows().take(SHOWN).enumerate() {
         let sn = truth.sn.get(k).map_or("-".into(), |sn| format!("{sn:.0}"));
         let mut fitted = vec![row.id.to_string(), sn, format!("{:.3}", row.chi2 / row.dof as f64)];
         let mut true_values = cells(["  truth", "", ""]);
-        for (p, name) in table.parameters.iter().enumerate() {
+        for (p, name) in table.parameters().iter().enumerate() {
             fitted.push(format!("{:.3} ± {:.3}", row.parameters[p], row.errors[p]));
             true_values.push(truth.value(k, name).map_or("-".into(), |value| format!("{value:.3}        ")));
         }
@@ -138,7 +139,7 @@ fn print_first(table: &FitTable, truth: &Truth) {
 
 fn print_run(table: &FitTable, summary: &Summary, seconds: f64, device: &str) {
     let mut counts = Counts::default();
-    counts.add(&table.rows);
+    counts.add(&table.rows().collect::<Vec<_>>());
     let rate = summary.fits as f64 / seconds.max(1e-9);
     line(format_args!("{} spectra: {counts}; {seconds:.2} s, {rate:.1} spectra/s", summary.fits));
     let stages: Vec<String> = summary
@@ -152,10 +153,10 @@ fn print_run(table: &FitTable, summary: &Summary, seconds: f64, device: &str) {
 }
 
 /// The row that the picture shows, if any spectrum was fitted.
-fn pictured<'a>(table: &'a FitTable, truth: &Truth) -> Option<&'a FitRow> {
+fn pictured(table: &FitTable, truth: &Truth) -> Option<FitRow> {
     let distance = |k: usize| truth.sn.get(k).map_or(f64::INFINITY, |sn| (sn - PICTURED_SN).abs());
-    let fitted = (0..table.len()).filter(|&k| table.rows[k].status.is_success());
-    fitted.min_by(|&a, &b| distance(a).total_cmp(&distance(b))).map(|k| &table.rows[k])
+    let fitted = (0..table.len()).filter(|&k| table.status()[k].is_success());
+    fitted.min_by(|&a, &b| distance(a).total_cmp(&distance(b))).map(|k| table.row(k))
 }
 
 /// Draws one spectrum with its fit.

@@ -86,7 +86,7 @@ fn try_first(fitter: &SpectralFitter, source: &mut FilesReader) -> Result<(), Fa
     let begin = Instant::now();
     let table = fitter.fit(&first).map_err(Failure::running)?;
     let seconds = begin.elapsed().as_secs_f64();
-    let (count, converged) = (table.len(), table.rows.iter().filter(|row| row.status.is_success()).count());
+    let (count, converged) = (table.len(), table.status().iter().filter(|status| status.is_success()).count());
     let all = seconds * total as f64 / count.max(1) as f64;
     line(format_args!(
         "\nspectra: {total}; of the first {count}, {converged} fits converge. All would take about {} on {}",
@@ -94,8 +94,8 @@ fn try_first(fitter: &SpectralFitter, source: &mut FilesReader) -> Result<(), Fa
         fitter.device_name()
     ));
     let mut causes = BTreeMap::new();
-    for row in table.rows.iter().filter(|row| !row.status.is_success()) {
-        *causes.entry(row.status_text.as_str()).or_insert(0) += 1;
+    for row in table.rows().filter(|row| !row.status.is_success()) {
+        *causes.entry(row.status_text).or_insert(0) += 1;
     }
     for (cause, count) in causes {
         line(format_args!("{count} of them: {cause}"));

@@ -153,11 +153,7 @@ pub fn run(arguments: &Arguments) -> Result<(), Failure> {
     let metadata = Metadata::of(&fitter).model(file.text);
     let bar = progress_bar(source.len(), arguments.quiet);
     let shown = bar.clone();
-    let control = Control {
-        progress: Some(Box::new(move |done, _| shown.set_position(done))),
-        profile: arguments.profile,
-        ..Control::default()
-    };
+    let control = Control::default().progress(move |done, _| shown.set_position(done)).profile(arguments.profile);
     signals::cancel(&control)?;
     inputs.read(&control.cancel)?;
     if control.cancel.load(Ordering::Relaxed) {

@@ -5,7 +5,6 @@ use std::path::Path;
 use popfit::spectra::FilesReader;
 use popfit::{FitRow, Result, RvTabWriter, Schema, Sink, Spectra, SpectralFitter, TableWriter, WriteOptions};
 
-
 /// Layouts of the result.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, clap::ValueEnum)]
 pub enum Format {

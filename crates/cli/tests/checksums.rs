@@ -8,34 +8,29 @@ use popfit::{FitRow, FitTable, Flags, Id, Status, TableReader, WriteOptions};
 /// Values that neither compress to nothing nor repeat.
 fn row(k: i64) -> FitRow {
     let x = (k as f64 * 0.618_033_988_749_895).fract();
-    FitRow {
-        id: Id::Integer(39_627_652_591_523_841 + 7 * k),
-        file: "night.fits".into(),
-        row: k as u64,
-        status: Status::Ftol,
-        status_text: "ftol".into(),
-        message: String::new(),
-        rounds: 5 + (k % 7) as u32,
-        evaluations: 11,
-        chi2: 400.0 + x,
-        dof: 397,
-        objective: 401.0 + x,
-        parameters: vec![100.0 * x - 50.0, 5000.0 + 1000.0 * x],
-        errors: vec![0.5 + x, 10.0 * x],
-        released_errors: vec![0.75 + x, 12.0 * x],
-        at_bound: 0,
-        flags: if k % 5 == 0 { Flags::LOW_SN } else { Flags::empty() },
-        continuum_terms: Vec::new(),
-        start: Some(1),
-        n_starts_agree: 2,
-        posterior: None,
-        correlations: vec![x - 0.5],
-    }
+    let mut row = FitRow::new(Id::Integer(39_627_652_591_523_841 + 7 * k), 2);
+    row.file = "night.fits".into();
+    row.row = k as u64;
+    row.status = Status::Ftol;
+    row.status_text = "ftol".into();
+    row.rounds = 5 + (k % 7) as u32;
+    row.evaluations = 11;
+    row.chi2 = 400.0 + x;
+    row.dof = 397;
+    row.objective = 401.0 + x;
+    row.parameters = vec![100.0 * x - 50.0, 5000.0 + 1000.0 * x];
+    row.errors = vec![0.5 + x, 10.0 * x];
+    row.released_errors = vec![0.75 + x, 12.0 * x];
+    row.flags = if k % 5 == 0 { Flags::LOW_SN } else { Flags::empty() };
+    row.start = Some(1);
+    row.n_starts_agree = 2;
+    row.correlations = vec![x - 0.5];
+    row
 }
 
 fn table(rows: i64) -> FitTable {
     let parameters = ["velocity", "teff"].map(String::from).to_vec();
-    FitTable { parameters, rows: (0..rows).map(row).collect(), ..FitTable::default() }
+    FitTable::from_rows(parameters, &(0..rows).map(row).collect::<Vec<_>>()).unwrap()
 }
 
 fn write(folder: &Path, name: &str, rows: i64) -> PathBuf {
@@ -63,7 +58,7 @@ fn flip(path: &Path, range: std::ops::Range<usize>, step: usize) -> Flips {
         Ok::<_, popfit::Error>((reader.read_all()?, reader.metadata, reader.notes))
     };
     let (table, metadata, _) = read().unwrap();
-    let (rows, whole_table) = (format!("{:?}", table.rows), format!("{table:?} {metadata:?}"));
+    let (rows, whole_table) = (format!("{:?}", table), format!("{table:?} {metadata:?}"));
     let mut flips = Flips::default();
     for (count, place) in range.step_by(step).enumerate() {
         let mut bytes = whole.clone();
@@ -73,7 +68,7 @@ fn flip(path: &Path, range: std::ops::Range<usize>, step: usize) -> Flips {
         match read() {
             Err(_) => flips.noticed += 1,
             Ok((table, _, notes)) if !notes.is_empty() => {
-                assert!(format!("{:?}", table.rows) == rows, "byte {place} is other, and so are the values: {notes:?}");
+                assert!(format!("{:?}", table) == rows, "byte {place} is other, and so are the values: {notes:?}");
                 flips.noted += 1;
             }
             Ok((table, metadata, _)) => {
@@ -216,9 +211,9 @@ fn tables_of_other_programs_are_read_with_a_note() {
 fn units_and_the_layout_travel_with_the_table() {
     let folder = tempfile::tempdir().unwrap();
     for name in ["table.parquet", "table.fits"] {
-        let mut labelled = table(3);
-        labelled.parameters[1] = "vmic".into();
-        labelled.units = vec![("vmic".into(), "km/s".into())];
+        let rows: Vec<FitRow> = table(3).rows().collect();
+        let labelled = FitTable::from_rows(["velocity", "vmic"].map(String::from).to_vec(), &rows).unwrap();
+        let labelled = labelled.with_units(vec![("vmic".into(), "km/s".into())]);
         let path = folder.path().join(name);
         labelled.write(&path).unwrap();
         let reader = TableReader::open(&path).unwrap();

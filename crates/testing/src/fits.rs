@@ -1,10 +1,12 @@
 //! Devices, batches of spectra and comparisons of rows.
 
-use std::borrow::Cow;
+use std::borrow::{Borrow, Cow};
 
 use super::required::{Need, skip};
 use popfit::spectra::{ArmSpectra, Ids, Wavelength};
-use popfit::{Device, Error, FitRow, FitTable, LevenbergMarquardt, Spectra, SpectralFitter, SpectralModel, Status, Values};
+use popfit::{
+    Device, Error, FitRow, FitTable, LevenbergMarquardt, Spectra, SpectralFitter, SpectralModel, Status, Values,
+};
 
 /// The best adapter, software included. Without one a test is skipped, or fails where a GPU is [required](skip).
 pub fn gpu() -> Option<Device> {
@@ -36,7 +38,7 @@ pub fn least_memory(fitter: &SpectralFitter, one: &Spectra) -> u64 {
 
 /// Linearises once at the start and goes no further.
 pub fn evaluator(model: SpectralModel, device: &Device) -> SpectralFitter {
-    let settings = LevenbergMarquardt { max_rounds: 1, ..LevenbergMarquardt::default() };
+    let settings = LevenbergMarquardt::default().max_rounds(1);
     SpectralFitter::new(model, device.clone()).solver(settings)
 }
 
@@ -84,7 +86,8 @@ pub fn bits(row: &FitRow) -> (Status, String, Vec<u64>, Vec<i64>) {
 }
 
 #[track_caller]
-pub fn same_bits(a: &FitRow, b: &FitRow, what: &str) {
+pub fn same_bits(a: impl Borrow<FitRow>, b: impl Borrow<FitRow>, what: &str) {
+    let (a, b) = (a.borrow(), b.borrow());
     assert_eq!(bits(a), bits(b), "{what}:\n{a:?}\n{b:?}");
 }
 
@@ -101,7 +104,7 @@ pub fn share<T>(values: &[T], test: impl Fn(&T) -> bool) -> f64 {
 
 /// No success carries a number that is not finite, and no failure an error.
 pub fn sound(table: &FitTable) {
-    for row in &table.rows {
+    for row in table.rows() {
         if row.status.is_success() {
             assert!(row.chi2.is_finite() && row.parameters.iter().all(|x| x.is_finite()), "{row:?}");
         } else if row.status.code() < 0 {

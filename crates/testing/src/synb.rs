@@ -27,18 +27,18 @@ pub struct Comparison {
 impl Comparison {
     /// `folder` holds `rvspecfit.npz`.
     pub fn new(table: &FitTable, spectra: &Spectra, folder: &Path) -> Comparison {
-        let count = table.parameters.len();
+        let count = table.parameters().len();
         let reference = folder.join("rvspecfit.npz");
         let (_, objectives) = array(&reference, "ref_m2logl");
         let (_, x) = array(&reference, "ref_x");
         let (_, errors) = array(&reference, "ref_err");
-        let gap = |(n, row): (usize, &FitRow)| row.objective + masked_constant(spectra, n) - objectives[n];
+        let gap = |(n, row): (usize, FitRow)| row.objective + masked_constant(spectra, n) - objectives[n];
         let row_of = |values: &[f64], n: usize| values[n * count..][..count].to_vec();
-        let away = |(n, row): (usize, &FitRow)| offset(row, &row_of(&x, n), &row_of(&errors, n));
-        let pairs = table.rows.iter().flat_map(|row| &row.errors).zip(&errors);
+        let away = |(n, row): (usize, FitRow)| offset(&row, &row_of(&x, n), &row_of(&errors, n));
+        let pairs = table.rows().flat_map(|row| row.errors).zip(&errors);
         Comparison {
-            gaps: table.rows.iter().enumerate().map(gap).collect(),
-            offsets: table.rows.iter().enumerate().map(away).collect(),
+            gaps: table.rows().enumerate().map(gap).collect(),
+            offsets: table.rows().enumerate().map(away).collect(),
             ratios: pairs.map(|(a, b)| a / b).collect(),
         }
     }
@@ -56,7 +56,7 @@ impl Comparison {
             share(offsets, |s| *s <= 0.1),
             median(ratios.clone()),
             self.errors_within(0.05),
-            median(table.rows.iter().map(|r| f64::from(r.evaluations)).collect()),
+            median(table.rows().map(|r| f64::from(r.evaluations)).collect()),
         );
     }
 

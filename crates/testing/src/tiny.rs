@@ -72,7 +72,7 @@ pub fn model(emulator: Emulator, start: f64) -> SpectralModel {
 
 pub fn builder(emulator: Emulator, start: f64) -> SpectralModelBuilder {
     let names: Vec<String> = emulator.labels().iter().map(|l| l.name.clone()).collect();
-    let settings = LabelSettings { start: Some(start), ..LabelSettings::default() };
+    let settings = LabelSettings::default().start(start);
     let builder = SpectralModel::builder().arm("", emulator).continuum(Continuum::none());
     names.into_iter().fold(builder, |builder, name| builder.label(name, settings.clone()))
 }

@@ -2,10 +2,10 @@
 
 use std::borrow::Cow;
 
-use crate::values::{Values, rows};
 use crate::error::{Error, Result};
 use crate::solver::Estimator;
 use crate::solver::recording::Limits;
+use crate::values::{Values, rows};
 
 /// Where the points lie.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -3,11 +3,11 @@
 
 use super::data::Curves;
 use super::search::Search;
-use crate::values::Values;
 use super::watch::Watch;
 use super::{CurveFit, CurveRun};
 use crate::error::{Error, Result};
 use crate::fit::probability::{tail_of, threshold};
+use crate::values::Values;
 
 /// Searches whose fits run together: more would only take memory.
 const TOGETHER: usize = 8192;

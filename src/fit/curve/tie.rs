@@ -1,13 +1,13 @@
 //! Tied parameters: the fit runs without them, its result has them again.
 
 use super::data::Curves;
-use crate::values::Values;
 use super::watch::Watch;
 use super::{CurveFit, CurveRun};
 use crate::error::{Error, Result};
 use crate::fit::sound;
 use crate::formula::Ties;
 use crate::solver::Status;
+use crate::values::Values;
 
 impl CurveRun {
     /// The number of a parameter that is not tied.

@@ -349,7 +349,12 @@ pub mod tests {
         let limits: Vec<Limits> = model.parameters.iter().map(limits).collect();
         let arm = &mut spectra.arms[0];
         let pixels = arm.pixels;
-        arm.ivar.to_mut().iter_mut().enumerate().filter(|(j, _)| j % pixels < pixels * 9 / 10).for_each(|(_, w)| *w = 0.0);
+        arm.ivar
+            .to_mut()
+            .iter_mut()
+            .enumerate()
+            .filter(|(j, _)| j % pixels < pixels * 9 / 10)
+            .for_each(|(_, w)| *w = 0.0);
         let (sampling, all) = all_prepared(&model, &spectra);
         for prepared in &all {
             assert!(!prepared.arms[0].basis.is_empty());

@@ -8,7 +8,7 @@ mod requested;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output};
 
-use popfit::{FitRow, FitTable, Flags, Id, Status};
+use popfit::{FitRow, FitTable, Id, Status};
 
 fn popfit(arguments: &[&str]) -> Output {
     Command::new(env!("CARGO_BIN_EXE_popfit")).args(arguments).output().unwrap()
@@ -38,47 +38,39 @@ fn table_page(folder: &Path, name: &str, table: &FitTable) -> PathBuf {
 /// A converged row with two parameters.
 fn row(id: Id, k: u64) -> FitRow {
     let x = k as f64;
-    FitRow {
-        message: String::new(),
-        id,
-        file: "stars & <b>more</b>.npz".into(),
-        row: k,
-        status: Status::Ftol,
-        status_text: "ftol".into(),
-        rounds: 5,
-        evaluations: 10,
-        chi2: 90.0 + 7.0 * x,
-        dof: 100,
-        objective: 90.0,
-        parameters: vec![10.0 * x, 0.1 * x],
-        errors: vec![0.5, 0.01],
-        released_errors: Vec::new(),
-        continuum_terms: Vec::new(),
-        at_bound: 0,
-        flags: Flags::empty(),
-        start: Some(0),
-        n_starts_agree: 1,
-        posterior: None,
-        correlations: vec![0.1],
-    }
+    let mut row = FitRow::new(id, 2);
+    row.file = "stars & <b>more</b>.npz".into();
+    row.row = k;
+    row.status = Status::Ftol;
+    row.status_text = "ftol".into();
+    row.rounds = 5;
+    row.evaluations = 10;
+    row.chi2 = 90.0 + 7.0 * x;
+    row.dof = 100;
+    row.objective = 90.0;
+    row.parameters = vec![10.0 * x, 0.1 * x];
+    row.errors = vec![0.5, 0.01];
+    row.start = Some(0);
+    row.n_starts_agree = 1;
+    row.correlations = vec![0.1];
+    row
 }
 
 fn failed(id: Id, k: u64) -> FitRow {
     let nothing = vec![f64::NAN; 2];
-    FitRow {
-        status: Status::BadInput,
-        status_text: "no_data".into(),
-        chi2: f64::NAN,
-        dof: 0,
-        objective: f64::NAN,
-        parameters: nothing.clone(),
-        errors: nothing,
-        correlations: vec![f64::NAN],
-        ..row(id, k)
-    }
+    let mut row = row(id, k);
+    row.status = Status::BadInput;
+    row.status_text = "no_data".into();
+    row.chi2 = f64::NAN;
+    row.dof = 0;
+    row.objective = f64::NAN;
+    row.parameters = nothing.clone();
+    row.errors = nothing;
+    row.correlations = vec![f64::NAN];
+    row
 }
 
 /// A table of `velocity` and `mass`: no label that popfit knows.
 fn table(rows: Vec<FitRow>) -> FitTable {
-    FitTable { parameters: vec!["velocity".into(), "mass".into()], rows, ..FitTable::default() }
+    FitTable::from_rows(vec!["velocity".into(), "mass".into()], &rows).unwrap()
 }

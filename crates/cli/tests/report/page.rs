@@ -111,8 +111,7 @@ fn empty_and_failed_tables_have_a_page() {
 fn many_rows_are_counted_and_the_worst_are_listed() {
     let folder = tempfile::tempdir().unwrap();
     let rows = (0..5000).map(|k| if k == 17 { failed(Id::Integer(k), 17) } else { row(Id::Integer(k), k as u64) });
-    let labels =
-        FitTable { parameters: vec!["age".into(), "mass".into()], rows: rows.collect(), ..FitTable::default() };
+    let labels = FitTable::from_rows(vec!["age".into(), "mass".into()], &rows.collect::<Vec<_>>()).unwrap();
     let page = table_page(folder.path(), "many.parquet", &labels);
     let html = std::fs::read_to_string(page).unwrap();
     assert!(html.len() < 1 << 20, "{} bytes", html.len());

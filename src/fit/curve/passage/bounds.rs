@@ -4,8 +4,8 @@ use std::ops::Range;
 
 use crate::fit::curve::CurveRun;
 use crate::fit::curve::data::Curves;
-use crate::values::Values;
 use crate::solver::whole::WholeBatch;
+use crate::values::Values;
 
 /// Bounds of some curves, at their `starts`: (P), or (curves, P) where they differ; held parameters have equal ones. None where all are
 /// infinite.

@@ -1,0 +1,267 @@
+//! The results of a run in columns.
+
+use std::sync::Arc;
+
+use super::flag::Flags;
+use super::posterior::VelocityPosterior;
+use super::row::{FitRow, Id};
+use crate::error::{Error, Result};
+use crate::solver::Status;
+
+/// The results of a run, in columns of one value a spectrum, in the order of the input.
+///
+/// ```no_run
+/// # let table = popfit::FitTable::default();
+/// if let (Some(teff), Some(errors)) = (table.column("teff"), table.errors("teff")) {
+///     for ((status, teff), error) in table.status().iter().zip(teff).zip(errors) {
+///         println!("{status}: {teff:.0} ± {error:.0} K");
+///     }
+/// }
+/// ```
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct FitTable {
+    parameters: Vec<String>,
+    units: Vec<(String, String)>,
+    arms: Vec<String>,
+    ids: Vec<Id>,
+    files: Vec<Arc<str>>,
+    file_rows: Vec<u64>,
+    status: Vec<Status>,
+    status_texts: Vec<String>,
+    messages: Vec<String>,
+    rounds: Vec<u32>,
+    evaluations: Vec<u32>,
+    chi2: Vec<f64>,
+    dof: Vec<i64>,
+    objective: Vec<f64>,
+    /// A column for each parameter, in its values, and in its errors; released ones where any row has them.
+    values: Vec<Vec<f64>>,
+    errors: Vec<Vec<f64>>,
+    released_errors: Vec<Vec<f64>>,
+    at_bound: Vec<u32>,
+    flags: Vec<Flags>,
+    starts: Vec<Option<u32>>,
+    continuum_terms: Vec<Vec<u32>>,
+    n_starts_agree: Vec<u32>,
+    posteriors: Vec<Option<VelocityPosterior>>,
+    /// A column for each pair of parameters.
+    correlations: Vec<Vec<f64>>,
+}
+
+impl FitTable {
+    /// Returns a table without rows for these free parameters.
+    pub fn new(parameters: Vec<String>) -> FitTable {
+        let count = parameters.len();
+        FitTable {
+            values: vec![Vec::new(); count],
+            errors: vec![Vec::new(); count],
+            correlations: vec![Vec::new(); count * count.saturating_sub(1) / 2],
+            parameters,
+            ..FitTable::default()
+        }
+    }
+
+    /// Returns a table of these rows.
+    ///
+    /// # Errors
+    /// Those of [`append`](FitTable::append).
+    pub fn from_rows(parameters: Vec<String>, rows: &[FitRow]) -> Result<FitTable> {
+        let mut table = FitTable::new(parameters);
+        table.append(rows)?;
+        Ok(table)
+    }
+
+    /// Replaces name and unit of the labels whose unit is known; the usual ones (K, dex, km/s) need not be given.
+    #[must_use]
+    pub fn with_units(mut self, units: Vec<(String, String)>) -> FitTable {
+        self.units = units;
+        self
+    }
+
+    /// Replaces the names of the model's arms; one that stands alone needs none.
+    #[must_use]
+    pub fn with_arms(mut self, arms: Vec<String>) -> FitTable {
+        self.arms = arms;
+        self
+    }
+
+    /// Appends rows.
+    ///
+    /// # Errors
+    /// [`Error::Usage`] for a row with another number of parameters, after those before it have been appended.
+    pub fn append(&mut self, rows: &[FitRow]) -> Result<()> {
+        rows.iter().try_for_each(|row| self.push(row))
+    }
+
+    fn push(&mut self, row: &FitRow) -> Result<()> {
+        let (count, found) = (self.parameters.len(), row.parameters.len());
+        if [found, row.errors.len(), row.correlations.len()] != [count, count, self.correlations.len()] {
+            let message =
+                format!("a row of {found} parameters in a table of {count}: SpectralFitter::table makes one that fits");
+            return Err(Error::Usage(message));
+        }
+        if !row.released_errors.is_empty() && self.released_errors.is_empty() {
+            self.released_errors = vec![vec![f64::NAN; self.len()]; count];
+        }
+        extend(&mut self.values, &row.parameters);
+        extend(&mut self.errors, &row.errors);
+        extend(&mut self.released_errors, &row.released_errors);
+        extend(&mut self.correlations, &row.correlations);
+        self.ids.push(row.id.clone());
+        self.files.push(row.file.clone());
+        self.file_rows.push(row.row);
+        self.status.push(row.status);
+        self.status_texts.push(row.status_text.clone());
+        self.messages.push(row.message.clone());
+        self.rounds.push(row.rounds);
+        self.evaluations.push(row.evaluations);
+        self.chi2.push(row.chi2);
+        self.dof.push(row.dof);
+        self.objective.push(row.objective);
+        self.at_bound.push(row.at_bound);
+        self.flags.push(row.flags);
+        self.starts.push(row.start);
+        self.continuum_terms.push(row.continuum_terms.clone());
+        self.n_starts_agree.push(row.n_starts_agree);
+        self.posteriors.push(row.posterior);
+        Ok(())
+    }
+
+    /// Returns how many rows there are.
+    pub fn len(&self) -> usize {
+        self.status.len()
+    }
+
+    /// Tells whether there is none.
+    pub fn is_empty(&self) -> bool {
+        self.status.is_empty()
+    }
+
+    /// Returns the names of the free parameters.
+    pub fn parameters(&self) -> &[String] {
+        &self.parameters
+    }
+
+    /// Returns name and unit of each label whose unit is known; the usual ones (K, dex, km/s) need not be there.
+    pub fn units(&self) -> &[(String, String)] {
+        &self.units
+    }
+
+    /// Returns the names of the model's arms; one that stands alone has none.
+    pub fn arms(&self) -> &[String] {
+        &self.arms
+    }
+
+    /// Returns the values of a free parameter in its physical unit, or the column `chi2` or `objective`.
+    pub fn column(&self, name: &str) -> Option<&[f64]> {
+        match name {
+            "chi2" => Some(&self.chi2),
+            "objective" => Some(&self.objective),
+            _ => self.values.get(self.place(name)?).map(Vec::as_slice),
+        }
+    }
+
+    /// Returns the standard errors of a free parameter, as [`FitRow::errors`] has them.
+    pub fn errors(&self, parameter: &str) -> Option<&[f64]> {
+        self.errors.get(self.place(parameter)?).map(Vec::as_slice)
+    }
+
+    /// Returns the standard errors of a free parameter with all bounds released, where the run was asked for them.
+    pub fn released_errors(&self, parameter: &str) -> Option<&[f64]> {
+        self.released_errors.get(self.place(parameter)?).map(Vec::as_slice)
+    }
+
+    /// Returns the correlations of two free parameters.
+    pub fn correlations(&self, first: &str, second: &str) -> Option<&[f64]> {
+        let (a, b) = (self.place(first)?, self.place(second)?);
+        let (a, b, count) = (a.min(b), a.max(b), self.parameters.len());
+        let pair = (a < b).then(|| a * count - a * (a + 1) / 2 + b - a - 1)?;
+        self.correlations.get(pair).map(Vec::as_slice)
+    }
+
+    #[cfg(feature = "files")]
+    pub(crate) fn has_posteriors(&self) -> bool {
+        self.posteriors.iter().any(Option::is_some)
+    }
+
+    #[cfg(feature = "files")]
+    pub(crate) fn has_released_errors(&self) -> bool {
+        !self.released_errors.is_empty()
+    }
+
+    fn place(&self, parameter: &str) -> Option<usize> {
+        self.parameters.iter().position(|name| name == parameter)
+    }
+
+    /// Returns the spectra's identifiers.
+    pub fn ids(&self) -> &[Id] {
+        &self.ids
+    }
+
+    /// Returns how each fit ended.
+    pub fn status(&self) -> &[Status] {
+        &self.status
+    }
+
+    /// Returns what the user should know of each fit.
+    pub fn flags(&self) -> &[Flags] {
+        &self.flags
+    }
+
+    /// Returns the degrees of freedom, as [`FitRow::dof`] has them.
+    pub fn dof(&self) -> &[i64] {
+        &self.dof
+    }
+
+    /// Returns the rounds of each winning start.
+    pub fn rounds(&self) -> &[u32] {
+        &self.rounds
+    }
+
+    /// Returns the linearisations of all starts of each fit.
+    pub fn evaluations(&self) -> &[u32] {
+        &self.evaluations
+    }
+
+    /// Gathers all that is known of one spectrum.
+    ///
+    /// # Panics
+    /// When `index` is not below `len()`.
+    pub fn row(&self, index: usize) -> FitRow {
+        let across = |columns: &[Vec<f64>]| columns.iter().map(|column| column[index]).collect();
+        FitRow {
+            id: self.ids[index].clone(),
+            file: self.files[index].clone(),
+            row: self.file_rows[index],
+            status: self.status[index],
+            status_text: self.status_texts[index].clone(),
+            message: self.messages[index].clone(),
+            rounds: self.rounds[index],
+            evaluations: self.evaluations[index],
+            chi2: self.chi2[index],
+            dof: self.dof[index],
+            objective: self.objective[index],
+            parameters: across(&self.values),
+            errors: across(&self.errors),
+            released_errors: across(&self.released_errors),
+            at_bound: self.at_bound[index],
+            flags: self.flags[index],
+            start: self.starts[index],
+            continuum_terms: self.continuum_terms[index].clone(),
+            n_starts_agree: self.n_starts_agree[index],
+            posterior: self.posteriors[index],
+            correlations: across(&self.correlations),
+        }
+    }
+
+    /// Gathers the rows one after another, as [`row`](FitTable::row) does.
+    pub fn rows(&self) -> impl ExactSizeIterator<Item = FitRow> + '_ {
+        (0..self.len()).map(|index| self.row(index))
+    }
+}
+
+/// Appends a value to each column, NaN where there is none.
+fn extend(columns: &mut [Vec<f64>], values: &[f64]) {
+    let values = values.iter().copied().chain(std::iter::repeat(f64::NAN));
+    columns.iter_mut().zip(values).for_each(|(column, value)| column.push(value));
+}
