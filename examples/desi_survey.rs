@@ -8,7 +8,7 @@ fn main() -> popfit::Result<()> {
         eprintln!("usage: desi_survey MODEL.toml COADD OUT.fits");
         std::process::exit(2);
     });
-    let targets = Selection { objtype: Some("TGT".into()), min_signal_to_noise: Some(2.0), ..Selection::default() };
+    let targets = Selection::default().objtype("TGT").min_signal_to_noise(2.0);
     let mut spectra = open_reader_with(coadd, &targets)?;
     let fitter = SpectralFitter::new(ModelFile::open(model)?.build()?, Device::auto()?);
     let mut table = RvTabWriter::create(out, &fitter, &[spectra.empty()], &Metadata::default())?;

@@ -41,6 +41,7 @@ static HOOK: Mutex<Option<Hook>> = Mutex::new(None);
 static ONE_AT_A_TIME: Mutex<()> = Mutex::new(());
 
 /// A hook in place, until it is dropped.
+#[derive(Debug)]
 pub struct Installed {
     _turn: MutexGuard<'static, ()>,
 }

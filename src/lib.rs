@@ -49,7 +49,7 @@
 //! The command `popfit` is the crate `popfit-cli`. argmin's solvers run on popfit's devices through `popfit-argmin`.
 #![deny(unsafe_code)]
 #![cfg_attr(docsrs, feature(doc_cfg))]
-#![warn(missing_docs)]
+#![warn(missing_docs, missing_debug_implementations)]
 #![cfg_attr(
     not(feature = "files"),
     allow(dead_code, reason = "some helpers serve the readers and writers of files alone")

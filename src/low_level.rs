@@ -15,6 +15,7 @@ pub mod gpu;
 #[path = "npz/mod.rs"]
 pub mod npz;
 #[allow(missing_docs, reason = "the seams' structs say in one text what their fields are")]
+#[allow(missing_debug_implementations, reason = "written-out models are functions")]
 #[path = "solver/mod.rs"]
 pub mod solver;
 

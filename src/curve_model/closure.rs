@@ -36,6 +36,15 @@ pub struct Closure {
     is_cost: bool,
 }
 
+impl std::fmt::Debug for Closure {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        let Closure { predictors, parameters, derivatives, is_cost, .. } = self;
+        let debug = &mut f.debug_struct("Closure");
+        debug.field("predictors", predictors).field("parameters", parameters);
+        debug.field("has_derivatives", &derivatives.is_some()).field("is_cost", is_cost).finish_non_exhaustive()
+    }
+}
+
 impl Closure {
     /// Makes a model of its values at all n points of a curve: x (predictors, n), parameters, values (n). NaN where it is not defined.
     ///

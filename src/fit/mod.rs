@@ -245,7 +245,7 @@ impl SpectralFitter {
             format!("starts = {}", self.starts.map_or("auto".into(), |starts| starts.to_string())),
             format!("seed = {seed}"),
             format!("strict = {strict}"),
-            format!("precision = {}", precision.name()),
+            format!("precision = {precision}"),
             format!("released_errors = {released_errors}"),
         ]
         .join("\n")

@@ -33,12 +33,14 @@ use std::time::Duration;
 
 use crate::error::Result;
 use crate::fit::SpectralFitter;
-use crate::table::{Metadata, OutputFile};
+use crate::setters::setters;
+use crate::table::{Metadata, OutputFile, WriteOptions};
 pub use collect::{Collector, MOST_REQUESTED, PickedCounts};
 pub use model::fitter_of_table;
 
 /// What the page says about the run, beside its rows.
 #[derive(Clone, Debug, Default)]
+#[non_exhaustive]
 pub struct About {
     /// The result table's name.
     pub title: String,
@@ -54,14 +56,24 @@ pub struct About {
     pub recalled: u64,
 }
 
+setters!(About {
+    title: String;
+    version: String, Some;
+    metadata: Metadata;
+    units: Vec<(String, String)>;
+    time: Duration, Some;
+    recalled: u64;
+});
+
 /// A page that appears under its name only when it is whole.
+#[derive(Debug)]
 pub struct ReportFile(OutputFile);
 
 impl ReportFile {
     /// Errors when the folder is missing or cannot be written, or when there is a page that must not be overwritten:
     /// before the first fit, not after the last.
-    pub fn create(path: impl AsRef<Path>, overwrite: bool) -> Result<ReportFile> {
-        OutputFile::create(path, overwrite).map(ReportFile)
+    pub fn create(path: impl AsRef<Path>, options: &WriteOptions) -> Result<ReportFile> {
+        OutputFile::create(path, options.overwrite).map(ReportFile)
     }
 
     /// Writes the page. With a `fitter` the spectra that `kept` holds are drawn, with their models.

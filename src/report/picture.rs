@@ -86,6 +86,7 @@ pub fn distributions(label: &str, series: &[(&str, &[f64])]) -> String {
 }
 
 /// One panel of [`costs`].
+#[derive(Clone, Debug)]
 pub struct Costs {
     /// Name of what is changed.
     pub axis: &'static str,

@@ -100,20 +100,12 @@ pub enum Precision {
     Mixed,
 }
 
-impl Precision {
-    /// As it is written into the result table.
-    #[must_use]
-    pub const fn name(self) -> &'static str {
-        match self {
-            Precision::F32 => "f32",
-            Precision::F64 => "f64",
-            Precision::Mixed => "mixed",
-        }
-    }
+crate::words::named!(Precision, "precision", ["f32" => F32, "f64" => F64, "mixed" => Mixed]);
 
+impl Precision {
     /// That of the last rounds.
     #[must_use]
-    pub fn of_results(self) -> Precision {
+    pub(crate) fn of_results(self) -> Precision {
         if self == Precision::Mixed { Precision::F32 } else { self }
     }
 }

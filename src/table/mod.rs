@@ -192,6 +192,12 @@ pub struct TableWriter {
     staged: Staged,
 }
 
+impl std::fmt::Debug for TableWriter {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("TableWriter").field("path", &self.staged.target()).field("schema", &self.schema).finish()
+    }
+}
+
 impl TableWriter {
     /// `path` ends in `.parquet`, `.fits` or `.csv`; `options` are a [`Metadata`] or [`WriteOptions`].
     ///

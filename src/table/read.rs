@@ -91,6 +91,15 @@ pub struct TableReader {
     places: Places,
 }
 
+impl std::fmt::Debug for TableReader {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("TableReader")
+            .field("schema", &self.schema)
+            .field("version", &self.version)
+            .finish_non_exhaustive()
+    }
+}
+
 impl TableReader {
     /// # Errors
     /// `Io`; `Usage` for a CSV table or another extension; `Format` for a file that is no result table, whose layout is

@@ -37,6 +37,13 @@ struct Passed {
     unit: TableUnit,
 }
 
+impl std::fmt::Debug for RvTabWriter<'_> {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        let paths = [&self.table, &self.models].map(|(staged, _)| staged.target());
+        f.debug_struct("RvTabWriter").field("paths", &paths).finish_non_exhaustive()
+    }
+}
+
 impl<'a> RvTabWriter<'a> {
     /// Where the models go that belong to a table: `rvmod_X.fits` beside `rvtab_X.fits`, `X_rvmod.fits` beside any other `X.fits`.
     pub fn models_of(table: &Path) -> std::path::PathBuf {

@@ -52,22 +52,22 @@ fn selection_keeps_rows_of_the_file() {
         batches(&path, selection, max).unwrap().into_iter().flat_map(|batch| batch.rows).collect()
     };
     assert_eq!(rows(&all, 3), [0, 1, 2, 3]);
-    let targets = Selection { target_ids: Some(vec![LARGE_ID + 3, LARGE_ID, 5]), ..all.clone() };
+    let targets = all.clone().target_ids(vec![LARGE_ID + 3, LARGE_ID, 5]);
     assert_eq!(rows(&targets, 1), [0, 3]);
     let targets = &batches(&path, &targets, 10).unwrap()[0];
     assert_eq!(targets.ids, Ids::Integer(vec![LARGE_ID, LARGE_ID + 3]));
     assert_eq!(targets.arms[0].flux.to_double()[5..], [30.5, 31.5, 32.5, 33.5, 34.5]);
     assert_eq!(targets.arms[1].resolution.as_ref().unwrap().values[9..12], [27.0, 28.0, 29.0]);
     assert_eq!(targets.slice(1..2).rows, [3]);
-    assert_eq!(rows(&Selection { objtype: Some("TGT".into()), ..all.clone() }, 10), [0, 2, 3]);
+    assert_eq!(rows(&all.clone().objtype("TGT"), 10), [0, 2, 3]);
     // medians of arm B: 2.5 · 10, 12.5 · √50, 22.5 · √33.3, 32.5 · 5
-    assert_eq!(rows(&Selection { min_signal_to_noise: Some(120.0), ..all.clone() }, 10), [2, 3]);
-    let one_arm = Selection { arms: Some(vec!["r".into()]), ..all.clone() };
+    assert_eq!(rows(&all.clone().min_signal_to_noise(120.0), 10), [2, 3]);
+    let one_arm = all.clone().arms(vec!["r".into()]);
     assert_eq!(batches(&path, &one_arm, 10).unwrap()[0].arms.len(), 1);
-    let none = Selection { arms: Some(vec!["x".into()]), ..all };
+    let none = all.arms(vec!["x".into()]);
     assert!(batches(&path, &none, 10).is_err());
     let other = popfit_testing::file(folder.path(), "apogee.fits", &apogee(&[]).0);
-    let objtype = Selection { objtype: Some("TGT".into()), ..Selection::default() };
+    let objtype = Selection::default().objtype("TGT");
     assert!(matches!(batches(&other, &objtype, 10), Err(Error::Usage(_))));
 }
 

@@ -124,12 +124,7 @@ pub fn spectra_npz(bytes: &[u8]) {
 pub fn fits(bytes: &[u8]) {
     with_file("spectra.fits", &recipes::fits(bytes), |path| {
         spectra(path, &Selection::default());
-        let some = Selection {
-            target_ids: None,
-            objtype: Some("TGT".into()),
-            min_signal_to_noise: Some(0.0),
-            arms: Some(vec!["b".into()]),
-        };
+        let some = Selection::default().objtype("TGT").min_signal_to_noise(0.0).arms(vec!["b".into()]);
         spectra(path, &some);
     });
 }

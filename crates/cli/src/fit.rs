@@ -329,7 +329,7 @@ fn page(folder: &Path, may_replace: impl Fn(&Path) -> bool) -> Result<ReportFile
     std::fs::create_dir_all(folder).map_err(|source| Error::Io { path: folder.to_path_buf(), source })?;
     let file = folder.join("index.html");
     let overwrite = may_replace(&file);
-    ReportFile::create(file, overwrite)
+    ReportFile::create(file, &WriteOptions::default().overwrite(overwrite))
 }
 
 fn about(
@@ -338,14 +338,13 @@ fn about(
     metadata: Metadata,
     (summary, time): (&Summary, Duration),
 ) -> About {
-    About {
-        title: report::name(&arguments.output),
-        version: Some(env!("CARGO_PKG_VERSION").into()),
-        metadata,
-        units: fitter.units(),
-        time: Some(time),
-        recalled: summary.fits - fitted(summary),
-    }
+    About::default()
+        .title(report::name(&arguments.output))
+        .version(env!("CARGO_PKG_VERSION").into())
+        .metadata(metadata)
+        .units(fitter.units())
+        .time(time)
+        .recalled(summary.fits - fitted(summary))
 }
 
 /// Fits that this run has made, and not an earlier one.

@@ -5,7 +5,7 @@ use std::path::{Path, PathBuf};
 
 use popfit::report::{About, Collector, MOST_REQUESTED, ReportFile, fitter_of_table};
 use popfit::spectra::{FilesReader, Selection, SpectraReader};
-use popfit::{Error, SpectralFitter, TableReader};
+use popfit::{Error, SpectralFitter, TableReader, WriteOptions};
 
 use super::Failure;
 use super::stdout::line;
@@ -44,7 +44,7 @@ pub fn run(arguments: &Arguments) -> Result<(), Failure> {
             "--id: a page shows at most {MOST_REQUESTED} spectra by their ids, not {count}"
         )));
     }
-    let page = ReportFile::create(&output, arguments.overwrite)?;
+    let page = ReportFile::create(&output, &WriteOptions::default().overwrite(arguments.overwrite))?;
     let mut table = open_table(&arguments.table)?;
     let mut kept = Collector::new(&table.schema.parameters);
     kept.request(&arguments.ids);
@@ -57,8 +57,8 @@ pub fn run(arguments: &Arguments) -> Result<(), Failure> {
         attach_spectra(arguments, &mut kept, fitter)?;
     }
     let title = name(&arguments.table);
-    let (version, metadata, units) = (table.version, table.metadata, table.schema.units);
-    let about = About { title, version, metadata, units, ..About::default() };
+    let mut about = About::default().title(title).metadata(table.metadata).units(table.schema.units);
+    about.version = table.version;
     page.write(&about, &kept, fitter.as_ref()).map_err(Failure::running)?;
     line(format_args!("wrote {}", output.display()));
     Ok(())

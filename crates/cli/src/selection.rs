@@ -34,12 +34,12 @@ impl Arguments {
         if self.min_sn.is_some_and(|x| !x.is_finite()) {
             return Err(Failure::usage("--min-sn must be finite"));
         }
-        Ok(Selection {
-            target_ids: self.target_id.as_deref().map(target_ids).transpose()?,
-            objtype: self.objtype.clone(),
-            min_signal_to_noise: self.min_sn,
-            arms: self.arms.clone(),
-        })
+        let mut selection = Selection::default();
+        selection.target_ids = self.target_id.as_deref().map(target_ids).transpose()?;
+        selection.objtype.clone_from(&self.objtype);
+        selection.min_signal_to_noise = self.min_sn;
+        selection.arms.clone_from(&self.arms);
+        Ok(selection)
     }
 }
 

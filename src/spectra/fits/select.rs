@@ -1,7 +1,10 @@
 //! Which spectra of a file are read.
 
+use crate::setters::setters;
+
 /// Which rows and arms of a survey's file are read; empty fields select everything.
 #[derive(Clone, Debug, Default, PartialEq)]
+#[non_exhaustive]
 pub struct Selection {
     /// TARGETIDs.
     pub target_ids: Option<Vec<i64>>,
@@ -12,6 +15,13 @@ pub struct Selection {
     /// Names of arms.
     pub arms: Option<Vec<String>>,
 }
+
+setters!(Selection {
+    target_ids: Vec<i64>, Some;
+    objtype: impl Into<String>, into;
+    min_signal_to_noise: f64, Some;
+    arms: Vec<String>, Some;
+});
 
 impl Selection {
     /// Whether some rows may be left out. Arms that no model asks for are no selection.

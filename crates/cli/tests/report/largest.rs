@@ -2,7 +2,9 @@
 
 use popfit::report::{About, Collector, MOST_REQUESTED, ReportFile};
 use popfit::spectra::Ids;
-use popfit::{Arm, Continuum, Device, Emulator, FitRow, Flags, Spectra, SpectralFitter, SpectralModel, Status};
+use popfit::{
+    Arm, Continuum, Device, Emulator, FitRow, Flags, Spectra, SpectralFitter, SpectralModel, Status, WriteOptions,
+};
 
 use super::browser;
 
@@ -64,8 +66,8 @@ fn the_largest_page_stays_below_ten_megabytes() {
     }
     let folder = tempfile::tempdir().unwrap();
     let page = folder.path().join("largest.html");
-    let about = About { title: "largest.parquet".into(), units: fitter.units(), ..About::default() };
-    ReportFile::create(&page, false).unwrap().write(&about, &kept, Some(&fitter)).unwrap();
+    let about = About::default().title("largest.parquet".into()).units(fitter.units());
+    ReportFile::create(&page, &WriteOptions::default()).unwrap().write(&about, &kept, Some(&fitter)).unwrap();
     let html = std::fs::read_to_string(&page).unwrap();
     let articles = html.matches("<article").count();
     println!("{} bytes, {articles} spectra", html.len());
