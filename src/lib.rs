@@ -93,9 +93,9 @@ pub use curve_model::{Closure, Context, CurveModel, DerivativeCheck, Failure, Mo
 pub use emulator::Emulator;
 pub use error::{Error, InvalidSetting, Result};
 pub use fit::{
-    ArmFit, Control, CurveColumns, CurveFit, CurveFitter, Curves, Device, DeviceDescription, DeviceProfile,
-    DeviceStage, FitRow, FitTable, FlagDescription, Flags, HostStage, Id, Interval, JacobianCheck, Journal, Profile,
-    Progress, Rounds, Sink, SpectralFitter, Summary, VelocityPosterior,
+    ArmCoverage, ArmFit, Control, CurveColumns, CurveFit, CurveFitter, Curves, Device, DeviceDescription,
+    DeviceProfile, DeviceStage, FitRow, FitTable, FlagDescription, Flags, HostStage, Id, Interval, JacobianCheck,
+    Journal, Profile, Progress, Rounds, Sink, SpectralFitter, Summary, VelocityPosterior,
 };
 pub use formula::Formula;
 #[cfg(feature = "files")]

@@ -79,6 +79,14 @@ impl Schema {
             arms: fitter.arms(),
         }
     }
+
+    /// Returns the names of the table's columns, in the order in which they are written.
+    ///
+    /// # Errors
+    /// [`Error::Model`] when two columns would have the same name.
+    pub fn column_names(&self) -> Result<Vec<String>> {
+        Ok(columns::columns(self)?.into_iter().map(|column| column.name).collect())
+    }
 }
 
 /// How the table came about: Parquet's key-value metadata, FITS' HDU `METADATA`. Keys `popfit.version`, `popfit.device`, `popfit.model`,

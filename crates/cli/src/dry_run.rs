@@ -1,18 +1,23 @@
 //! `popfit check MODEL SPECTRA…`: what a run would meet, tried on the first spectra.
 
+mod arms;
+mod choice;
+mod memory;
+
 use std::collections::BTreeMap;
 use std::path::PathBuf;
 use std::time::Instant;
 
-use popfit::spectra::{FilesReader, SpectraReader, Wavelength};
-use popfit::{Device, ModelFile, Spectra, SpectralFitter, VelocityScan};
+use popfit::spectra::{FilesReader, SpectraReader};
+use popfit::{Device, ModelFile, Schema, Spectra, SpectralFitter, VelocityScan};
 
-use super::rows::{cells, print};
 use super::stdout::line;
 use super::{Failure, selection};
 
 /// Spectra that are fitted to see how long all would take.
 const SAMPLE: usize = 256;
+/// Characters of a line of column names.
+const WIDTH: usize = 100;
 
 #[derive(clap::Args)]
 pub struct Arguments {
@@ -33,7 +38,7 @@ impl Arguments {
     }
 }
 
-/// Opens the files, prints what they hold for each arm, fits the first spectra, and says how long all would take.
+/// Opens the files, prints what a run would read, use and write, fits the first spectra, and estimates how long all would take.
 pub fn run(arguments: &Arguments, file: &ModelFile) -> Result<(), Failure> {
     let device = arguments.device.parse::<Device>()?;
     if arguments.spectra.is_empty() {
@@ -51,45 +56,57 @@ pub fn run(arguments: &Arguments, file: &ModelFile) -> Result<(), Failure> {
     }
     let files = source.files();
     fitter.check_spectra(&files).map_err(|error| file.blame(error))?;
+    // 1. What is read, and which wavelengths of it are used.
     line("");
-    print_arms(&files);
+    arms::print(&fitter, &files, &arguments.spectra)?;
     let missing = files.iter().flat_map(|file| fitter.notes(file));
     source.notes().iter().cloned().chain(missing).for_each(|note| line(format_args!("\nnote: {note}")));
-    try_first(&fitter, &mut source)
+    // 2. What is written.
+    let columns = Schema::of(&fitter, source.text_ids()).column_names()?;
+    line(format_args!("\nthe table would have {} columns:", columns.len()));
+    wrapped(&columns).iter().for_each(|names| line(format_args!("  {names}")));
+    // 3. Which spectra are fitted.
+    let total = source.len();
+    line(format_args!("\n{}", choice::describe(&arguments.spectra, &selection, total)?));
+    // 4. How much memory and time that takes.
+    let Some(first) = source.next_batch(SAMPLE)? else { return Ok(()) };
+    line(memory::describe(&memory::Run {
+        fitter: &fitter,
+        model: file,
+        paths: &arguments.spectra,
+        first: &first,
+        total,
+    }));
+    try_first(&fitter, &first, total)
 }
 
-/// Prints the files' arms: a row per file and arm.
-fn print_arms(files: &[Spectra]) {
-    let mut rows = vec![cells(["file", "arm", "pixels", "from Å", "to Å"])];
-    for file in files {
-        for arm in &file.arms {
-            let ends = match &arm.wavelength {
-                Wavelength::Shared(grid) => {
-                    [grid.first(), grid.last()].map(|w| w.map_or("-".into(), |w| format!("{w:.2}")))
-                }
-                _ => ["each its own".to_string(), String::new()],
-            };
-            let head = [file.file.to_string(), arm.name.clone(), arm.pixels.to_string()];
-            rows.push([&head[..], &ends].concat());
+/// Joins names to lines of at most [`WIDTH`] characters.
+fn wrapped(names: &[String]) -> Vec<String> {
+    let mut lines: Vec<String> = Vec::new();
+    for name in names {
+        match lines.last_mut() {
+            Some(last) if last.chars().count() + 2 + name.chars().count() <= WIDTH => {
+                last.push_str(", ");
+                last.push_str(name);
+            }
+            _ => {
+                lines.iter_mut().last().into_iter().for_each(|last| last.push(','));
+                lines.push(name.clone());
+            }
         }
     }
-    print(&rows);
+    lines
 }
 
 /// Fits the first spectra as the model file says, without options of `popfit fit`, and says how they end and how long all would take.
-fn try_first(fitter: &SpectralFitter, source: &mut FilesReader) -> Result<(), Failure> {
-    let total = source.len();
-    let Some(first) = source.next_batch(SAMPLE)? else {
-        line("\nno spectra");
-        return Ok(());
-    };
+fn try_first(fitter: &SpectralFitter, first: &Spectra, total: u64) -> Result<(), Failure> {
     let begin = Instant::now();
-    let table = fitter.fit(&first).map_err(Failure::running)?;
+    let table = fitter.fit(first).map_err(Failure::running)?;
     let seconds = begin.elapsed().as_secs_f64();
     let (count, converged) = (table.len(), table.status().iter().filter(|status| status.is_success()).count());
     let all = seconds * total as f64 / count.max(1) as f64;
     line(format_args!(
-        "\nspectra: {total}; of the first {count}, {converged} fits converge. All would take about {} on {}",
+        "\nfits: {converged} of the first {count} converge; all {total} would take about {} on {}",
         words(all),
         fitter.device_name()
     ));
@@ -114,5 +131,19 @@ fn words(seconds: f64) -> String {
         s if s < 7200.0 => format!("{:.0} minutes", s / 60.0),
         s if s < 172_800.0 => format!("{:.0} hours", s / 3600.0),
         s => format!("{:.0} days", s / 86_400.0),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn names_of_columns_fill_lines() {
+        let names: Vec<String> = (0..30).map(|k| format!("column_{k}")).collect();
+        let lines = wrapped(&names);
+        assert_eq!(lines.join(" "), names.join(", "));
+        assert!(lines.len() == 4 && lines.iter().all(|line| line.len() <= WIDTH + 1), "{lines:?}");
+        assert!(wrapped(&[]).is_empty());
     }
 }

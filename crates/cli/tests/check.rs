@@ -158,9 +158,23 @@ fn a_dry_run_tries_the_model_on_spectra() {
     let output = popfit(folder.path(), &["check", &model, &spectra, "--device", "cpu"]);
     let text = String::from_utf8_lossy(&output.stdout).into_owned();
     assert_eq!(output.status.code(), Some(0), "{text}{}", String::from_utf8_lossy(&output.stderr));
-    for said in ["3741", "4002.00", "spectra: 64; of the first 64, 64 fits converge", "would take about", "on cpu"] {
+    for said in [
+        "4002.00–5498.00  3986.70–5517.93  4002.00–5498.00  3741 of 3741",
+        "the table would have 35 columns:\n  id, file, row, status,",
+        "correlation_feh_alpha\n",
+        "spectra: 64, and all of them would be fitted",
+        "memory: about ",
+        "MiB for the program and the model\n",
+        "fits: 64 of the first 64 converge; all 64 would take about",
+        "on cpu",
+    ] {
         assert!(text.contains(said), "no {said:?} in {text}");
     }
+    let columns = text.lines().skip_while(|line| !line.starts_with("the table would have")).skip(1);
+    let columns: Vec<&str> = columns.take_while(|line| line.starts_with("  ")).collect();
+    assert!(columns.len() > 3 && columns.iter().all(|line| line.chars().count() <= 103), "{columns:?}");
+    let names = columns.iter().flat_map(|line| line.split(',')).filter(|name| !name.trim().is_empty());
+    assert_eq!(names.count(), 35, "{columns:?}");
     assert_eq!(std::fs::read_dir(folder.path()).unwrap().count(), 0);
     // what a run would refuse, it refuses as a run would: the DESI arms are not those of the model
     let desi = popfit_testing::root().join("tests/data/desi/coadd-synth-505.fits.gz");
@@ -175,5 +189,89 @@ fn a_dry_run_tries_the_model_on_spectra() {
     let kept =
         popfit(folder.path(), &["check", "three.toml", desi.to_str().unwrap(), "--device", "cpu", "--arms", "b"]);
     let text = String::from_utf8_lossy(&kept.stdout).into_owned();
-    assert!(text.contains("spectra: 24; of the first 24") && !text.contains("note: "), "{text}");
+    assert!(text.contains("of the first 24 converge") && !text.contains("note: "), "{text}");
+}
+
+/// Prints what `popfit check` says of the DESI spectra, with more options.
+fn check_desi(folder: &Path, model: &str, files: usize, options: &[&str]) -> Output {
+    let desi = popfit_testing::root().join("tests/data/desi");
+    let arm = |name: &str| {
+        format!("[[arm]]\nname = \"{name}\"\nemulator = '{}'\n", desi.join(format!("{name}.safetensors")).display())
+    };
+    file(folder, "desi.toml", format!("{}{model}", ["b", "r", "z"].map(arm).concat()).as_bytes());
+    let coadd = desi.join("coadd-synth-505.fits.gz").display().to_string();
+    let spectra = vec![coadd.as_str(); files];
+    popfit(folder, &[&["check", "desi.toml"], &spectra[..], &["--device", "cpu"], options].concat())
+}
+
+/// The options that select spectra are blamed in their order, and an arm's range and masks narrow what is used.
+#[test]
+fn a_dry_run_says_what_is_selected_and_used() {
+    let folder = tempfile::tempdir().unwrap();
+    let coadd = popfit::Spectra::open(popfit_testing::root().join("tests/data/desi/coadd-synth-505.fits.gz")).unwrap();
+    let ids: Vec<String> = (0..10).map(|k| coadd.ids.text(k)).collect();
+    let best = |k: &usize| coadd.arms.iter().map(|arm| arm.signal_to_noise(*k)).fold(0.0, f64::max);
+    let mut ratios: Vec<f64> = (0..10).map(|k| best(&k)).collect();
+    ratios.sort_by(f64::total_cmp);
+    let least = format!("--min-sn={}", (ratios[3] + ratios[4]) / 2.0);
+    let mask = "[spectra]\nmask = [[3000.0, 4000.0], [7000.0, 9900.0]]\n[velocity]\nrange = [-500.0, 500.0]\n";
+    let list = format!("--target-id={}", ids.join(","));
+    let output = check_desi(folder.path(), mask, 1, &[&list, &least, "--arms", "b,r"]);
+    let text = String::from_utf8_lossy(&output.stdout).into_owned();
+    let said = "spectra: 6 of 24 would be fitted; --target-id leaves out 14, --min-sn leaves out 4\n";
+    assert!(text.contains(said), "no {said:?} in {text}{}", String::from_utf8_lossy(&output.stderr));
+    // the grid has steps of 0.8 Å
+    for used in ["4000.80–5800.00  2250 of 2751", "5760.00–6999.20  1550 of 2326"] {
+        assert!(text.contains(used), "no {used:?} in {text}");
+    }
+}
+
+/// The files that look alike share a row.
+#[test]
+fn a_dry_run_of_many_files_has_few_rows() {
+    let folder = tempfile::tempdir().unwrap();
+    let output = check_desi(folder.path(), "[velocity]\nrange = [-500.0, 500.0]\n", 3, &[]);
+    let text = String::from_utf8_lossy(&output.stdout).into_owned();
+    assert_eq!(text.matches("coadd-synth-505.fits.gz and 2 more").count(), 3, "{text}");
+    assert!(text.contains("spectra: 72, and all of them would be fitted"), "{text}");
+}
+
+/// The estimate is that of a true run, within a factor of 1.5.
+#[cfg(target_os = "linux")]
+#[test]
+fn the_memory_of_a_run_is_estimated() {
+    let folder = tempfile::tempdir().unwrap();
+    let data = popfit_testing::root().join("data");
+    let [model, spectra] = ["model.toml", "spectra.npz"].map(|name| data.join(name).display().to_string());
+    let velocity = "[velocity]\nrange = [-500.0, 500.0]\n";
+    let desi = check_desi(folder.path(), velocity, 8, &[]);
+    let coadd = popfit_testing::root().join("tests/data/desi/coadd-synth-505.fits.gz").display().to_string();
+    let demo = popfit(folder.path(), &[&["check", &model][..], &[spectra.as_str(); 8], &["--device", "cpu"]].concat());
+    for (checked, model, spectra) in [(demo, model.as_str(), spectra), (desi, "desi.toml", coadd)] {
+        let text = String::from_utf8_lossy(&checked.stdout).into_owned();
+        let about = text.lines().find_map(|line| line.strip_prefix("memory: about ")).expect("an estimate");
+        let estimate: f64 = about.split(' ').next().unwrap().parse().unwrap();
+        let peak = peak_of_a_fit(folder.path(), model, &spectra);
+        assert!((peak / 1.5..peak * 1.5).contains(&estimate), "{about}, but a run has taken {peak} MiB");
+    }
+}
+
+/// MiB that a run of eight times a file has had resident at once.
+#[cfg(target_os = "linux")]
+fn peak_of_a_fit(folder: &Path, model: &str, spectra: &str) -> f64 {
+    let mut command = Command::new(env!("CARGO_BIN_EXE_popfit"));
+    command.current_dir(folder).args(["fit", model]).args([spectra; 8]);
+    command.args(["--device", "cpu", "--quiet", "--overwrite", "-o", "out.csv"]);
+    let mut child = command.spawn().unwrap();
+    let status = format!("/proc/{}/status", child.id());
+    let mut peak = 0.0f64;
+    while child.try_wait().unwrap().is_none() {
+        // the system keeps the peak
+        let text = std::fs::read_to_string(&status).unwrap_or_default();
+        let line = text.lines().find_map(|line| line.strip_prefix("VmHWM:"));
+        let kib = line.and_then(|line| line.split_whitespace().next()?.parse::<f64>().ok());
+        peak = peak.max(kib.unwrap_or(0.0) / 1024.0);
+        std::thread::sleep(std::time::Duration::from_millis(1));
+    }
+    peak
 }

@@ -1,0 +1,71 @@
+//! The wavelengths that a model's arms share with spectra.
+
+use std::borrow::Cow;
+
+use super::SpectralFitter;
+use super::assemble::matched;
+use crate::error::Result;
+use crate::model::{ModelArm, Sampling};
+use crate::spectra::{ArmSpectra, Spectra, Wavelength};
+
+/// Wavelengths of one arm: those of the spectra, those of the model, and those that a fit uses. Ranges are in Å.
+#[derive(Clone, Debug, PartialEq)]
+#[non_exhaustive]
+pub struct ArmCoverage {
+    /// Name of the model's arm.
+    pub name: String,
+    /// First and last wavelength of the spectra.
+    pub data: (f64, f64),
+    /// First and last wavelength of the emulator.
+    pub model: (f64, f64),
+    /// First and last wavelength that a fit uses; `None` if the masked intervals cover all of them.
+    pub used: Option<(f64, f64)>,
+    /// Pixels of each spectrum.
+    pub pixels: usize,
+    /// Pixels that a fit uses: those inside the model's wavelengths and the arm's `range`, and outside the masked intervals. The masks
+    /// and weights of a spectrum may leave out more of them.
+    pub used_pixels: usize,
+}
+
+impl SpectralFitter {
+    /// Returns the coverage of each arm of the model that the spectra have. If each spectrum has a wavelength grid of its own, it is
+    /// that of the first one; an arm without any grid, as in a file's [`empty`](crate::spectra::SpectraReader::empty), is left out.
+    ///
+    /// # Errors
+    /// [`Error::NoOverlap`](crate::Error::NoOverlap), [`Error::ShapeMismatch`](crate::Error::ShapeMismatch) and
+    /// [`Error::BadWavelength`](crate::Error::BadWavelength), as a fit would have them.
+    pub fn coverage(&self, spectra: &Spectra) -> Result<Vec<ArmCoverage>> {
+        let first = spectra.slice(0..spectra.len().min(1));
+        let arms = matched(&self.model, &first)?;
+        let grids = self.run()?.grids(&arms, &first)?;
+        let mut all = Vec::new();
+        for ((arm, data), grid) in self.model.arms.iter().zip(&arms).zip(&grids) {
+            // an arm that the spectra lack has a grid that stands for it
+            let Cow::Borrowed(data) = data else { continue };
+            let has_grid = matches!(data.wavelength, Wavelength::Shared(_)) || !first.is_empty();
+            if has_grid && let Ok(sampling) = grid.of(0) {
+                all.extend(arm_coverage(arm, data, sampling));
+            }
+        }
+        Ok(all)
+    }
+}
+
+/// Returns `None` for a grid without pixels.
+fn arm_coverage(arm: &ModelArm, data: &ArmSpectra, sampling: &Sampling) -> Option<ArmCoverage> {
+    let wavelength = data.grid(0);
+    let is_used = |j: &usize| sampling.on[*j];
+    let used = (0..wavelength.len()).find(is_used).zip((0..wavelength.len()).rfind(is_used));
+    Some(ArmCoverage {
+        name: arm.name.clone(),
+        data: ends(wavelength)?,
+        model: ends(arm.emulator.wavelength())?,
+        used: used.map(|(first, last)| (wavelength[first], wavelength[last])),
+        pixels: data.pixels,
+        used_pixels: sampling.used,
+    })
+}
+
+fn ends(wavelength: &[f64]) -> Option<(f64, f64)> {
+    wavelength.first().copied().zip(wavelength.last().copied())
+}
