@@ -1,5 +1,6 @@
 //! The one error type: a run that failed. A *fit* that failed is a row with a [`Status`](crate::Status), never an `Error`.
 
+use std::io::ErrorKind;
 use std::path::{Path, PathBuf};
 
 /// `Result` with popfit's [`Error`].
@@ -10,8 +11,8 @@ pub type Result<T, E = Error> = std::result::Result<T, E>;
 #[non_exhaustive]
 #[allow(missing_docs, reason = "a variant's text speaks of its fields")]
 pub enum Error {
-    /// The operating system refused.
-    #[error("{}: {source}", path.display())]
+    /// The operating system refused. The message says in plain words what is missing, or is a file or a folder and should not be.
+    #[error("{}: {}", path.display(), in_plain_words(path, source))]
     Io { path: PathBuf, source: std::io::Error },
     /// A file is not what it claims to be: truncated, corrupt, of another kind, or with contradictory contents.
     #[error("{}: {}{message}", path.display(), offset.map(|o| format!("at byte {o}: ")).unwrap_or_default())]
@@ -83,12 +84,8 @@ pub enum Error {
     /// Another run writes the same output.
     #[error("{}: another run is writing this file; wait until it has ended, or choose another name", path.display())]
     OutputLocked { path: PathBuf },
-    /// A file has the name of an output that must not overwrite it.
-    #[error(
-        "{}: this file exists already. Choose another name, or allow popfit to replace it (--overwrite, \
-         or WriteOptions::overwrite in Rust)",
-        path.display()
-    )]
+    /// A file has the name of an output that must not overwrite it. [`WriteOptions::overwrite`](crate::WriteOptions::overwrite) allows it.
+    #[error("{}: this file exists already, and popfit replaces it only if it is told to", path.display())]
     OutputExists { path: PathBuf },
     /// The journal of an output cannot be used.
     #[error("{}: {message}", path.display())]
@@ -182,6 +179,33 @@ pub(crate) fn changed(what: &str) -> String {
     )
 }
 
+/// The system's words for a failure at a path, or plainer ones where the path explains it.
+pub(crate) fn in_plain_words(path: &Path, source: &std::io::Error) -> String {
+    // an error with words of its own has been explained already
+    let is_of_the_system = source.get_ref().is_none();
+    plain_words(path, source.kind()).filter(|_| is_of_the_system).unwrap_or_else(|| source.to_string())
+}
+
+/// What is wrong with a path, if this is a folder or a file that is missing or is of the other kind.
+fn plain_words(path: &Path, kind: ErrorKind) -> Option<String> {
+    let above = || path.ancestors().skip(1).filter(|folder| !folder.as_os_str().is_empty());
+    match kind {
+        ErrorKind::IsADirectory => return Some("this is a folder, not a file".into()),
+        ErrorKind::NotADirectory | ErrorKind::AlreadyExists | ErrorKind::NotFound => {}
+        _ => return None,
+    }
+    if let Some(file) = above().find(|place| place.is_file()) {
+        return Some(format!("{} is a file, not a folder", file.display()));
+    }
+    match above().take_while(|folder| !folder.exists()).last() {
+        Some(folder) => Some(format!("the folder {} does not exist", folder.display())),
+        None if kind != ErrorKind::NotFound => path.is_file().then(|| "this is a file, not a folder".into()),
+        None if path.is_symlink() => Some("this link leads to a file that does not exist".into()),
+        None if path.exists() => None,
+        None => Some("this file does not exist".into()),
+    }
+}
+
 /// Without line breaks and tabs, so that a caret below it points where it should.
 fn one_line(formula: &str) -> String {
     formula.chars().map(|c| if c.is_whitespace() { ' ' } else { c }).collect()
@@ -195,7 +219,8 @@ impl Error {
     /// The system refused to write.
     pub(crate) fn writing(path: &Path) -> impl Fn(std::io::Error) -> Error + '_ {
         |source| {
-            let said = std::io::Error::new(source.kind(), format!("cannot be written: {source}"));
+            let said = format!("cannot be written: {}", in_plain_words(path, &source));
+            let said = std::io::Error::new(source.kind(), said);
             Error::Io { path: path.to_path_buf(), source: said }
         }
     }
@@ -210,5 +235,34 @@ impl Error {
 
     pub(crate) fn format(path: &Path, message: impl Into<String>) -> Error {
         Error::Format { path: path.to_path_buf(), offset: None, message: message.into() }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// What is wrong with a path is said, and what the path does not explain is left to the system.
+    #[test]
+    fn missing_files_and_folders_are_told_in_plain_words() {
+        let folder = tempfile::tempdir().unwrap();
+        let at = |name: &str| folder.path().join(name);
+        std::fs::write(at("file"), "").unwrap();
+        let [gone, file] = ["gone", "file"].map(|name| at(name).display().to_string());
+        let reading = |name: &str| std::fs::read(at(name)).map_err(Error::io(&at(name))).unwrap_err().to_string();
+        let said = |name: &str, words: &str| format!("{}: {words}", at(name).display());
+        assert_eq!(reading("none"), said("none", "this file does not exist"));
+        assert_eq!(reading("gone/a/b"), said("gone/a/b", &format!("the folder {gone} does not exist")));
+        assert_eq!(reading("file/b"), said("file/b", &format!("{file} is a file, not a folder")));
+        let writing = |name: &str| std::fs::write(at(name), "").map_err(Error::writing(&at(name))).unwrap_err();
+        let words = format!("cannot be written: the folder {gone} does not exist");
+        assert_eq!(writing("gone/b").to_string(), said("gone/b", &words));
+        let made = std::fs::create_dir_all(at("file")).map_err(Error::io(&at("file"))).unwrap_err();
+        assert_eq!(made.to_string(), said("file", "this is a file, not a folder"));
+        let full = || std::io::Error::from(ErrorKind::StorageFull);
+        assert_eq!(Error::io(&at("none"))(full()).to_string(), said("none", &full().to_string()));
+        if cfg!(unix) {
+            assert_eq!(writing("").to_string(), said("", "cannot be written: this is a folder, not a file"));
+        }
     }
 }

@@ -8,7 +8,7 @@ use super::keys::{Document, Section};
 use super::sections::{ArmEntry, SolverEntry, VelocityEntry, arm, continuum, labels, motion, solver, spectra};
 use super::{Arm, Continuum, LabelSettings, SpectraSettings, SpectralModel, SpectralModelBuilder, VelocityScan};
 use crate::emulator::{self, Emulator};
-use crate::error::{Error, Result};
+use crate::error::{Error, Result, in_plain_words};
 use crate::solver::Solver;
 use crate::suggest::hint;
 
@@ -172,7 +172,8 @@ impl ModelFile {
             Error::Io { path, source } => {
                 let (arm, model) = (&entry.name, self.path.display());
                 let message = format!(
-                    "{source}; arm \"{arm}\" of {model} names this file as its `{key}` (a path is relative to the model file)"
+                    "{}; arm \"{arm}\" of {model} names this file as its `{key}` (a path is relative to the model file)",
+                    in_plain_words(&path, &source)
                 );
                 Error::Io { path, source: std::io::Error::new(source.kind(), message) }
             }

@@ -127,6 +127,11 @@ impl Archive {
         Error::format(&self.path, format!("no array `{key}`{near} (found: {})", listed(&keys)))
     }
 
+    /// Returns the error for two arrays of which the file should have one: it lists those that are there.
+    pub(crate) fn missing_both(&self, one: &str, other: &str) -> Error {
+        Error::format(&self.path, format!("neither `{one}` nor `{other}` is in it (found: {})", listed(&self.keys())))
+    }
+
     /// Reads an array to its end, CRC included, in pieces of whole elements.
     pub(crate) fn scan(&mut self, key: &str, mut piece: impl FnMut(&DType, &[u8]) -> Result<(), String>) -> Result<()> {
         let Some(index) = self.index(key) else {

@@ -28,7 +28,7 @@ pub(super) fn weight(archive: &mut Archive, key: impl Fn(&str) -> String, shape:
     match known {
         [true, false] => Ok(Weight { key: ivar, is_sigma: false }),
         [false, true] => Ok(Weight { key: sigma, is_sigma: true }),
-        [false, false] => Err(Error::format(archive.path(), format!("neither `{ivar}` nor `{sigma}`"))),
+        [false, false] => Err(archive.missing_both(&ivar, &sigma)),
         [true, true] => {
             check_agreement(archive, &ivar, &sigma, shape)?;
             Ok(Weight { key: ivar, is_sigma: false })

@@ -192,7 +192,10 @@ fn a_file_is_replaced_only_where_that_is_allowed() {
         std::fs::write(&path, "old").unwrap();
         let refused = table.write(&path).unwrap_err();
         assert!(matches!(&refused, Error::OutputExists { path: said } if *said == path), "{refused}");
-        assert!(refused.to_string().contains("--overwrite"), "{refused}");
+        assert!(
+            refused.to_string().contains("out.") && refused.to_string().contains("this file exists already"),
+            "{refused}"
+        );
         assert_eq!(std::fs::read_to_string(&path).unwrap(), "old");
         table.write_with(&path, WriteOptions::default().overwrite(true)).unwrap();
         match FitTable::read(&path) {

@@ -52,7 +52,11 @@ struct Rvspecfit {
 pub fn run(arguments: &Arguments) -> Result<(), Failure> {
     let Source::Rvspecfit(arguments) = &arguments.source;
     match (&arguments.script, &arguments.folder) {
-        (Some(script), _) => Ok(OutputFile::create(script, arguments.overwrite)?.write(SCRIPT)?),
+        (Some(script), _) => {
+            OutputFile::create(script, arguments.overwrite)?.write(SCRIPT)?;
+            line(format_args!("wrote {}", script.display()));
+            Ok(())
+        }
         (None, Some(folder)) => rvspecfit(arguments, folder),
         (None, None) => Err(Failure::usage("no DIR")),
     }

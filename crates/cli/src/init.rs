@@ -3,7 +3,8 @@
 use std::fmt::Write;
 use std::path::{Component, Path, PathBuf};
 
-use popfit::{Emulator, OutputFile};
+use popfit::spectra::open_reader;
+use popfit::{Emulator, Error, ModelFile, OutputFile};
 
 use super::Failure;
 use super::stdout::line;
@@ -154,13 +155,32 @@ fn relative(from: &Path, to: &Path) -> PathBuf {
     up.chain(to.components().skip(common)).collect()
 }
 
+/// Says what `popfit init` wants, and what it has been given instead.
+fn not_an_emulator(path: &Path, error: Error) -> Failure {
+    let wanted = "popfit init wants desi, sdss or apogee, or the file of an emulator";
+    match open_reader(path) {
+        Ok(spectra) => {
+            let count = if spectra.len() == 1 { "1 spectrum".into() } else { format!("{} spectra", spectra.len()) };
+            Failure::usage(format!("{}: this is a file of {count}; {wanted}", path.display()))
+        }
+        Err(_) if ModelFile::open(path).is_ok() => {
+            Failure::usage(format!("{}: this is a model file already; {wanted}", path.display()))
+        }
+        Err(_) => {
+            let mut failure = Failure::from(error);
+            failure.add(&format!("; {wanted}"));
+            failure
+        }
+    }
+}
+
 /// A model with this emulator, whose labels are listed with their training ranges.
 fn of_emulator(path: &Path, output: &Path) -> Result<String, Failure> {
-    let known = ["desi", "sdss", "apogee"].join(", ");
-    if !path.is_file() {
-        return Err(Failure::usage(format!("{}: neither a survey ({known}) nor a file", path.display())));
+    if !path.exists() {
+        let message = "this is neither a survey (desi, sdss, apogee) nor a file";
+        return Err(Failure::usage(format!("{}: {message}", path.display())));
     }
-    let emulator = Emulator::open(path)?;
+    let emulator = Emulator::open(path).map_err(|error| not_an_emulator(path, error))?;
     let shown = toml::Value::String(as_seen_from(output, path).display().to_string());
     let mut text = format!("# A model with one emulator.\n\n[[arm]]\nname = \"b\"\nemulator = {shown}\n");
     if let (Some(first), Some(last)) = (emulator.wavelength().first(), emulator.wavelength().last()) {

@@ -141,7 +141,7 @@ impl Failure {
             matches!(error, Error::Device { .. } | Error::DeviceLost { .. } | Error::DeviceUntrusted { .. });
         let of_disk = matches!(error, Error::Io { .. } | Error::Write { .. } | Error::Unsettled { .. });
         let runtime = of_device || of_disk || matches!(error, Error::OutOfMemory { .. });
-        Failure { message: error.to_string(), code: if runtime { 1 } else { 2 } }
+        Failure { message: in_words(&error), code: if runtime { 1 } else { 2 } }
     }
 }
 
@@ -151,7 +151,21 @@ impl From<Error> for Failure {
         let full = [ErrorKind::StorageFull, ErrorKind::QuotaExceeded, ErrorKind::FileTooLarge];
         let is_full = matches!(&error, Error::Io { source, .. } if full.contains(&source.kind()));
         let changed = matches!(&error, Error::InputChanged { .. });
-        Failure { message: error.to_string(), code: if is_full || changed { 1 } else { 2 } }
+        Failure { message: in_words(&error), code: if is_full || changed { 1 } else { 2 } }
+    }
+}
+
+/// The error as the command's users are told it: with the option that allows to replace a file, and without the word `model` before the
+/// model file's name.
+fn in_words(error: &Error) -> String {
+    match error {
+        Error::OutputExists { path } => {
+            let path = path.display();
+            format!("{path}: this file exists already; use --overwrite to replace it, or choose another name")
+        }
+        // it begins with the model file's name
+        Error::Model(message) => message.clone(),
+        other => other.to_string(),
     }
 }
 

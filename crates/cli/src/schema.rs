@@ -20,10 +20,11 @@ pub struct Arguments {
 /// Prints or writes the schema.
 pub fn run(arguments: &Arguments) -> Result<(), Failure> {
     match &arguments.output {
-        Some(path) => Ok(OutputFile::create(path, arguments.overwrite)?.write(ModelFile::SCHEMA)?),
-        None => {
-            line(ModelFile::SCHEMA.trim_end());
-            Ok(())
+        Some(path) => {
+            OutputFile::create(path, arguments.overwrite)?.write(ModelFile::SCHEMA)?;
+            line(format_args!("wrote {}", path.display()));
         }
+        None => line(ModelFile::SCHEMA.trim_end()),
     }
+    Ok(())
 }

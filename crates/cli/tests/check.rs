@@ -275,3 +275,20 @@ fn peak_of_a_fit(folder: &Path, model: &str, spectra: &str) -> f64 {
     }
     peak
 }
+
+/// A file without weights is told which arrays it has.
+#[test]
+fn a_file_without_weights_is_told_what_it_has() {
+    let folder = tempfile::tempdir().unwrap();
+    let arrays = [
+        ("wavelength", f64s(&[PIXELS], &wavelength())),
+        ("flux", f64s(&[1, PIXELS], &[1.0; PIXELS])),
+        ("error", f64s(&[1], &[1.0])),
+    ];
+    file(folder.path(), "spectra.npz", &npz(&arrays, false));
+    let model = popfit_testing::root().join("data/model.toml").display().to_string();
+    let refused = popfit(folder.path(), &["check", &model, "spectra.npz"]);
+    let said = String::from_utf8_lossy(&refused.stderr);
+    let words = "spectra.npz: neither `ivar` nor `sigma` is in it (found: wavelength, flux, error)";
+    assert!(refused.status.code() == Some(2) && said.contains(words), "{said}");
+}

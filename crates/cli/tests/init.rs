@@ -89,6 +89,8 @@ fn no_file_is_replaced_unasked() {
     std::fs::write(folder.path().join("model.toml"), "mine").unwrap();
     let refused = popfit(folder.path(), &["init", "desi"]);
     assert_eq!(refused.status.code(), Some(2));
+    let said = "popfit: model.toml: this file exists already; use --overwrite to replace it, or choose another name\n";
+    assert_eq!(String::from_utf8_lossy(&refused.stderr), said);
     assert_eq!(std::fs::read(folder.path().join("model.toml")).unwrap(), b"mine");
     succeed(folder.path(), &["init", "desi", "--overwrite"]);
     let unknown = popfit(folder.path(), &["init", "dessi", "-o", "new.toml"]);
@@ -116,6 +118,29 @@ fn completions_and_manual_pages_are_written() {
     }
     let version = succeed(folder.path(), &["--version"]);
     assert_eq!(version.trim(), format!("popfit {}", env!("CARGO_PKG_VERSION")));
+}
+
+/// What it is given instead of an emulator is named.
+#[test]
+fn a_file_of_another_kind_is_named() {
+    let folder = tempfile::tempdir().unwrap();
+    let spectra = popfit_testing::root().join("data/spectra.npz").display().to_string();
+    std::fs::write(folder.path().join("notes.txt"), "notes").unwrap();
+    std::fs::create_dir(folder.path().join("networks")).unwrap();
+    succeed(folder.path(), &["init", "desi", "-o", "desi.toml"]);
+    let wanted = "; popfit init wants desi, sdss or apogee, or the file of an emulator\n";
+    for (given, words) in [
+        (spectra.as_str(), "spectra.npz: this is a file of 64 spectra"),
+        ("desi.toml", "desi.toml: this is a model file already"),
+        ("networks", "networks: this is a folder, not a file"),
+        ("notes.txt", "notes.txt: "),
+    ] {
+        let refused = popfit(folder.path(), &["init", given, "-o", "new.toml"]);
+        let said = String::from_utf8_lossy(&refused.stderr);
+        assert_eq!(refused.status.code(), Some(2), "{said}");
+        assert!(said.contains(words) && said.ends_with(wanted), "{given}: {said}");
+        assert!(!folder.path().join("new.toml").exists(), "{given}");
+    }
 }
 
 /// A network that is not there is named with its arm and the model file.

@@ -96,6 +96,39 @@ fn a_file_that_exists_is_replaced_on_request_only() {
     }
 }
 
+/// Every command says in plain words which folder is missing, and what is a file or a folder and should not be.
+#[test]
+fn places_that_cannot_be_written_or_read_are_told_in_plain_words() {
+    let place = Place::new();
+    file(place.0.path(), "file", b"no folder");
+    std::fs::create_dir(place.0.path().join("folder")).unwrap();
+    let (model, spectra) = (data("model.toml"), data("spectra.npz"));
+    let fit = ["fit", &model, &spectra, "--device", "cpu", "-o"];
+    let at = |more: &[&str]| Path::new(more[0]).join(more[1]).display().to_string();
+    let (below, page) = (at(&["file", "x.csv"]), at(&["file", "page"]));
+    let missing = at(&["gone", "x.csv"]);
+    let cases: [(&[&str], &str); 10] = [
+        (&[&fit[..], &[&missing]].concat(), "x.csv: cannot be written: the folder gone does not exist"),
+        (&[&fit[..], &[&below]].concat(), "x.csv: cannot be written: file is a file, not a folder"),
+        (&[&fit[..], &["x.csv", "--report", &page]].concat(), "page: file is a file, not a folder"),
+        (&["fit", &model, "folder", "-o", "x.csv"], "folder: this is a folder, not a file"),
+        (&["fit", "gone.toml", "folder", "-o", "x.csv"], "gone.toml: this file does not exist"),
+        (&["check", &model, "gone.npz"], "gone.npz: this file does not exist"),
+        (&["man", "file"], "file: this is a file, not a folder"),
+        (&["demo", "--out", "file"], "file: this is a file, not a folder"),
+        (&["schema", "-o", "folder"], "folder: is a folder, not a file"),
+        (&["report", "gone.parquet"], "gone.parquet: this file does not exist"),
+    ];
+    for (arguments, words) in cases {
+        let refused = place.run(arguments);
+        let said = message(&refused);
+        assert!(refused.status.code() == Some(2) && said.contains(words), "{arguments:?}: {said}");
+        assert!(!said.contains("os error"), "{arguments:?}: {said}");
+    }
+    let written = place.run(&["schema", "-o", "schema.json"]);
+    assert_eq!(String::from_utf8_lossy(&written.stdout), "wrote schema.json\n");
+}
+
 /// A name that is taken is told before the model, which is not there, is looked for.
 #[test]
 fn names_are_looked_at_first() {

@@ -161,7 +161,7 @@ fn a_folder_that_cannot_be_written_is_told() {
     std::fs::write(folder.path().join("page"), "no folder").unwrap();
     let page = folder.path().join("page").display().to_string();
     let cases: [(&str, &[&str], &str); 2] = [
-        ("out.csv", &[], ".out.csv.journal: cannot be written: Is a directory"),
+        ("out.csv", &[], ".out.csv.journal: cannot be written: this is a folder, not a file"),
         ("a.csv", &["--report", &page], "page is a file"),
     ];
     for (out, more, said) in cases {
@@ -194,7 +194,7 @@ fn links_are_followed_and_lost_journals_not_promised() {
     std::fs::remove_dir_all(&gone).unwrap();
     let output = child.wait_with_output().unwrap();
     assert!(
-        !output.status.success() && message(&output).contains("out.csv: cannot be written: No such"),
+        !output.status.success() && message(&output).contains("out.csv: cannot be written: the folder "),
         "{}",
         message(&output)
     );
