@@ -123,7 +123,7 @@ fn a_run_over_several_files_is_resumed() {
         let mut sink = Failing(&mut writer, most);
         let summary = fitter.fit_journaled(&mut reader, &mut sink, &Control::default(), &mut journal)?;
         inputs.check()?;
-        writer.finish()?;
+        writer.finish_journaled(&mut journal)?;
         journal.remove();
         Ok::<_, Error>(summary)
     };

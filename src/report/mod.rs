@@ -32,7 +32,7 @@ use std::path::Path;
 use std::time::Duration;
 
 use crate::error::Result;
-use crate::fit::SpectralFitter;
+use crate::fit::{Journal, SpectralFitter};
 use crate::setters::setters;
 use crate::table::{Metadata, OutputFile, WriteOptions};
 pub use collect::{Collector, MOST_REQUESTED, PickedCounts};
@@ -78,7 +78,23 @@ impl ReportFile {
 
     /// Writes the page. With a `fitter` the spectra that `kept` holds are drawn, with their models.
     pub fn write(self, about: &About, kept: &Collector, fitter: Option<&SpectralFitter>) -> Result<()> {
-        let galleries = fitter.map_or_else(Vec::new, |fitter| spectra::galleries(kept, fitter));
-        self.0.write(page::page(about, kept, &galleries))
+        self.0.write(text(about, kept, fitter))
     }
+
+    /// [`write`](ReportFile::write) for a run with a journal, which learns of the page before it has its name.
+    pub fn write_journaled(
+        self,
+        about: &About,
+        kept: &Collector,
+        fitter: Option<&SpectralFitter>,
+        journal: &mut Journal,
+    ) -> Result<()> {
+        self.0.write_journaled(text(about, kept, fitter), journal)
+    }
+}
+
+/// Returns the page.
+fn text(about: &About, kept: &Collector, fitter: Option<&SpectralFitter>) -> String {
+    let galleries = fitter.map_or_else(Vec::new, |fitter| spectra::galleries(kept, fitter));
+    page::page(about, kept, &galleries)
 }

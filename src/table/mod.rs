@@ -26,7 +26,7 @@ use std::path::Path;
 
 use crate::error::{Error, Result};
 use crate::files::File;
-use crate::fit::{FitRow, FitTable, Flags, Id, Sink, SpectralFitter};
+use crate::fit::{FitRow, FitTable, Flags, Id, Journal, Sink, SpectralFitter};
 use crate::setters::setters;
 use crate::solver::Status;
 use crate::spectra::Spectra;
@@ -253,6 +253,19 @@ impl TableWriter {
     /// Completes the file, flushes it to the disk and moves it to its name in one step. A file that took the name
     /// meanwhile is [`Error::OutputExists`], unless it may be overwritten.
     pub fn finish(self) -> Result<()> {
+        self.end(None)
+    }
+
+    /// [`finish`](TableWriter::finish), and the journal of the run learns of the file before it has its name: a run that is killed in
+    /// between can be resumed, because it finds its own table again.
+    ///
+    /// # Errors
+    /// Those of [`finish`](TableWriter::finish).
+    pub fn finish_journaled(self, journal: &mut Journal) -> Result<()> {
+        self.end(Some(journal))
+    }
+
+    fn end(self, journal: Option<&mut Journal>) -> Result<()> {
         let path = self.staged.target();
         let file = match self.format {
             #[cfg(feature = "parquet")]
@@ -260,7 +273,7 @@ impl TableWriter {
             Format::Csv(table) => table.finish().map_err(Error::writing(path))?,
             Format::Fits(table) => table.finish(path)?,
         };
-        self.staged.publish(file)
+        self.staged.publish(file, journal)
     }
 }
 

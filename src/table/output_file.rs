@@ -7,6 +7,7 @@ use super::Metadata;
 use super::staged::Staged;
 use crate::error::{Error, Result};
 use crate::files::File;
+use crate::fit::Journal;
 
 /// How a table or a page is written. The default replaces no file and describes no run.
 ///
@@ -80,8 +81,20 @@ impl OutputFile {
     ///
     /// # Errors
     /// [`Error::Io`]; the old file, if there was one, is as it was.
-    pub fn write(mut self, contents: impl AsRef<[u8]>) -> Result<()> {
-        self.file.write_all(contents.as_ref()).map_err(Error::writing(self.staged.target()))?;
-        self.staged.publish(self.file)
+    pub fn write(self, contents: impl AsRef<[u8]>) -> Result<()> {
+        self.end(contents.as_ref(), None)
+    }
+
+    /// [`write`](OutputFile::write), and the journal learns of the file before it has its name.
+    ///
+    /// # Errors
+    /// [`Error::Io`].
+    pub fn write_journaled(self, contents: impl AsRef<[u8]>, journal: &mut Journal) -> Result<()> {
+        self.end(contents.as_ref(), Some(journal))
+    }
+
+    fn end(mut self, contents: &[u8], journal: Option<&mut Journal>) -> Result<()> {
+        self.file.write_all(contents).map_err(Error::writing(self.staged.target()))?;
+        self.staged.publish(self.file, journal)
     }
 }

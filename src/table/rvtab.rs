@@ -12,7 +12,7 @@ use super::staged::Staged;
 use super::{Metadata, WriteOptions};
 use crate::error::{Error, Result};
 use crate::files::File;
-use crate::fit::{FitRow, Sink, SpectralFitter};
+use crate::fit::{FitRow, Journal, Sink, SpectralFitter};
 use crate::spectra::{Column, ColumnValues, OnesSum, Spectra};
 
 /// Tables of the input that are passed on.
@@ -89,7 +89,20 @@ impl<'a> RvTabWriter<'a> {
     }
 
     /// Completes both files, flushes them to the disk and moves them to their names, the table last.
-    pub fn finish(mut self) -> Result<()> {
+    pub fn finish(self) -> Result<()> {
+        self.end(None)
+    }
+
+    /// [`finish`](RvTabWriter::finish), and the journal of the run learns of both files before they have their names: a run that is
+    /// killed in between can be resumed, because it finds its own files again.
+    ///
+    /// # Errors
+    /// Those of [`finish`](RvTabWriter::finish).
+    pub fn finish_journaled(self, journal: &mut Journal) -> Result<()> {
+        self.end(Some(journal))
+    }
+
+    fn end(mut self, journal: Option<&mut Journal>) -> Result<()> {
         let (staged, file) = self.models;
         let path = staged.target().to_path_buf();
         let mut out = BufWriter::new(file);
@@ -114,7 +127,7 @@ impl<'a> RvTabWriter<'a> {
         };
         units().map_err(refused(&path))?;
         let file = out.into_inner().map_err(|e| refused(&path)(e.into_error()))?;
-        Staged::publish_all(vec![(staged, models), (table, file)])
+        Staged::publish_all(vec![(staged, models), (table, file)], journal)
     }
 }
 

@@ -8,11 +8,14 @@ use std::time::{SystemTime, UNIX_EPOCH};
 
 use crate::error::{Error, Result};
 use crate::files::{self, File, Lock};
+use crate::fit::Journal;
 
 /// A temporary file `.NAME.tmp-PROCESS-N` beside its target; removed on drop unless published. Its file is locked, so that what a
 /// process left that was killed is known from what another one is writing.
 #[derive(Debug)]
 pub(crate) struct Staged {
+    /// The path as it was given: a link, perhaps, to the target.
+    given: PathBuf,
     target: PathBuf,
     temporary: PathBuf,
     /// A file that has the name already may be replaced.
@@ -26,13 +29,14 @@ impl Staged {
     /// [`Error::OutputExists`]. A link is followed: it stays, and what it points to is replaced; one that leads to itself is
     /// [`Error::Io`].
     pub fn create(target: &Path, overwrite: bool) -> Result<(Staged, File)> {
-        let target = &files::behind_links(target).map_err(Error::writing(target))?;
+        let given = target;
+        let target = &files::behind_links(given).map_err(Error::writing(given))?;
         if let Some(what) = other_than_a_file(target) {
             return Err(Error::Write { path: target.to_path_buf(), message: format!("is {what}, not a file") });
         }
         refuse_existing(target, overwrite)?;
         let (mut staged, file) = Staged::beside(target)?;
-        staged.overwrite = overwrite;
+        (staged.overwrite, staged.given) = (overwrite, given.to_path_buf());
         // after one's own is there: of two processes at once one sees the other's for sure
         match sweep(target) {
             Swept::Clean => Ok((staged, file)),
@@ -52,7 +56,8 @@ impl Staged {
                 }
                 file => file.map_err(Error::writing(target))?,
             };
-            let staged = Staged { target: target.to_path_buf(), temporary, overwrite: false, is_published: false };
+            let (given, target_path) = (target.to_path_buf(), target.to_path_buf());
+            let staged = Staged { given, target: target_path, temporary, overwrite: false, is_published: false };
             file.lock().map_err(Error::writing(target))?;
             // between the two lines above another process may have taken it for one that was left
             if staged.temporary.exists() || tries == 100 {
@@ -67,16 +72,20 @@ impl Staged {
     }
 
     /// Flushes the file to the disk and gives it its name; see [`publish_all`](Staged::publish_all).
-    pub fn publish(self, file: File) -> Result<()> {
-        Staged::publish_all(vec![(self, file)])
+    pub fn publish(self, file: File, journal: Option<&mut Journal>) -> Result<()> {
+        Staged::publish_all(vec![(self, file)], journal)
     }
 
     /// Publishes files that belong together, the most telling last: all of them, or none as far as the file system lets it.
-    /// A file that took one of the names meanwhile is [`Error::OutputExists`], unless it may be replaced.
-    pub fn publish_all(mut all: Vec<(Staged, File)>) -> Result<()> {
+    /// A file that took one of the names meanwhile is [`Error::OutputExists`], unless it may be replaced. A journal learns of the files
+    /// before they have their names, so that a run that is killed in between finds its own files again.
+    pub fn publish_all(mut all: Vec<(Staged, File)>, journal: Option<&mut Journal>) -> Result<()> {
         all.iter().try_for_each(|(staged, _)| refuse_existing(&staged.target, staged.overwrite))?;
         for (staged, file) in &all {
             file.sync().map_err(Error::writing(&staged.target))?;
+        }
+        if let Some(journal) = journal {
+            journal.record_staged(all.iter().map(|(staged, _)| (&*staged.given, &*staged.temporary)))?;
         }
         let mut before = Vec::new();
         for k in 0..all.len() {

@@ -190,12 +190,14 @@ pub fn run(arguments: &Arguments) -> Result<(), Failure> {
         journal.leave();
         return Err(Failure::stopped(&arguments.output, kept));
     }
-    let finished = targets.record(&mut journal, table.finish(&summary.by_rows));
+    let finished = table.finish(&summary.by_rows, &mut journal);
+    let finished = targets.record(&mut journal, finished);
     finished.map_err(|error| failed(arguments, error, journal.has_rows()))?;
     let time = begin.elapsed();
     if let (Some(page), Some(kept)) = (page, kept) {
         let about = about(arguments, &fitter, metadata, (&summary, time));
-        let written = targets.record(&mut journal, page.write(&about, &kept, Some(&fitter)));
+        let written = page.write_journaled(&about, &kept, Some(&fitter), &mut journal);
+        let written = targets.record(&mut journal, written);
         written.map_err(|error| without_page(arguments, error))?;
     }
     if !arguments.quiet {

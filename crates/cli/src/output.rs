@@ -3,7 +3,7 @@
 use std::path::Path;
 
 use popfit::spectra::FilesReader;
-use popfit::{FitRow, Result, RvTabWriter, Schema, Sink, Spectra, SpectralFitter, TableWriter, WriteOptions};
+use popfit::{FitRow, Journal, Result, RvTabWriter, Schema, Sink, Spectra, SpectralFitter, TableWriter, WriteOptions};
 
 /// Layouts of the result.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, clap::ValueEnum)]
@@ -47,16 +47,16 @@ impl<'a> Output<'a> {
         })
     }
 
-    /// Completes the result, of whose rows each device made some.
-    pub fn finish(self, by_rows: &[(String, u64)]) -> Result<()> {
+    /// Completes the result, of whose rows each device made some. The journal learns of the files before they have their names.
+    pub fn finish(self, by_rows: &[(String, u64)], journal: &mut Journal) -> Result<()> {
         match self {
             Output::Table(mut table) => {
                 table.made_by(by_rows);
-                table.finish()
+                table.finish_journaled(journal)
             }
             Output::RvTab(mut table) => {
                 table.made_by(by_rows);
-                table.finish()
+                table.finish_journaled(journal)
             }
         }
     }

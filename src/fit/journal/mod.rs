@@ -29,13 +29,13 @@ pub(super) use fingerprint::{Hash, fingerprint};
 use frame::{Frame, frame};
 use outputs::{OutputState, first_changed, states};
 
-const MAGIC: &[u8] = b"popfit journal 9\n";
+const MAGIC: &[u8] = b"popfit journal 10\n";
 
 /// What follows the head.
 #[derive(Serialize, Deserialize)]
 enum Record {
     Batch(Batch),
-    /// The run's outputs at its start, or after it has written them.
+    /// The run's outputs at its start, before they are renamed, or after it has written them.
     Outputs(Vec<OutputState>),
 }
 
@@ -146,6 +146,18 @@ impl Journal {
     /// [`Error::Io`].
     pub fn record_outputs(&mut self, outputs: &[PathBuf]) -> Result<()> {
         self.outputs = states(outputs);
+        self.append(&Record::Outputs(self.outputs.clone()))?;
+        self.sync()
+    }
+
+    /// Records files that are whole and are about to take the names of outputs. Each pair is the output and the temporary file. From now
+    /// on an output is the run's own if it is as it was recorded before, or is this file: a rename keeps length and time.
+    ///
+    /// # Errors
+    /// [`Error::Io`].
+    #[cfg(feature = "files")]
+    pub(crate) fn record_staged<'p>(&mut self, staged: impl Iterator<Item = (&'p Path, &'p Path)>) -> Result<()> {
+        staged.for_each(|(output, temporary)| outputs::expect(&mut self.outputs, output, temporary));
         self.append(&Record::Outputs(self.outputs.clone()))?;
         self.sync()
     }

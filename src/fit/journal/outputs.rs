@@ -14,24 +14,38 @@ pub struct Stamp {
     modified: u64,
 }
 
-/// One file by its name, and its stamp if it exists.
+/// One file by its name.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct OutputState {
     name: String,
+    /// Its stamp if it exists.
     stamp: Option<Stamp>,
+    /// The stamp of a file that was about to take its name.
+    next: Option<Stamp>,
 }
 
 /// Reads the state of each output.
 pub fn states(outputs: &[PathBuf]) -> Vec<OutputState> {
-    outputs.iter().map(|path| OutputState { name: name(path), stamp: stamp(path) }).collect()
+    outputs.iter().map(|path| OutputState { name: name(path), stamp: stamp(path), next: None }).collect()
+}
+
+/// Notes that the file `temporary` is about to take the name of an output.
+#[cfg(feature = "files")]
+pub fn expect(states: &mut Vec<OutputState>, output: &Path, temporary: &Path) {
+    let (name, next) = (name(output), stamp(temporary));
+    match states.iter_mut().find(|state| state.name == name) {
+        Some(state) => state.next = next,
+        None => states.push(OutputState { name, stamp: None, next }),
+    }
 }
 
 /// Returns the first output that exists and is not in the recorded state.
 pub fn first_changed<'a>(outputs: &'a [PathBuf], recorded: &[OutputState]) -> Option<&'a PathBuf> {
     let is_changed = |path: &&PathBuf| {
         let name = name(path);
-        let known = recorded.iter().find(|state| state.name == name).and_then(|state| state.stamp);
-        stamp(path).is_some_and(|now| known != Some(now))
+        let known = recorded.iter().find(|state| state.name == name);
+        let is_known = |now| known.is_some_and(|state| [state.stamp, state.next].contains(&Some(now)));
+        stamp(path).is_some_and(|now| !is_known(now))
     };
     outputs.iter().find(is_changed)
 }

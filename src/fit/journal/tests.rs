@@ -149,6 +149,64 @@ fn outputs_that_somebody_else_wrote_are_not_replaced() {
     open(true).claim_outputs(&outputs, false).unwrap();
 }
 
+/// A run that is killed while its table takes its name resumes: on either side of the rename it knows the table for its own.
+#[cfg(feature = "files")]
+#[test]
+fn a_table_is_known_before_it_has_its_name() {
+    use crate::{Schema, TableWriter, WriteOptions};
+    let folder = tempfile::tempdir().unwrap();
+    let outputs = [folder.path().join("out.csv")];
+    let schema = Schema { parameters: vec!["teff".into()], ..Schema::default() };
+    let create = |overwrite: bool| {
+        TableWriter::create(&outputs[0], &schema, WriteOptions::default().overwrite(overwrite)).unwrap()
+    };
+    let open = |resume: bool| Journal::open(&outputs[0], KEY, resume).unwrap();
+    let is_own = || match open(true).claim_outputs(&outputs, false) {
+        Err(Error::OutputExists { .. }) => false,
+        claimed => claimed.map(|()| true).unwrap(),
+    };
+    // 1. A rename of which the journal knows nothing: the table counts as another's.
+    let mut journal = open(false);
+    journal.claim_outputs(&outputs, false).unwrap();
+    create(false).finish().unwrap();
+    journal.leave();
+    assert!(!is_own());
+    // 2. The journal knows the file before the rename, and the run is killed behind it.
+    fs::remove_file(&outputs[0]).unwrap();
+    let mut journal = open(true);
+    journal.claim_outputs(&outputs, false).unwrap();
+    create(false).finish_journaled(&mut journal).unwrap();
+    journal.leave();
+    assert!(is_own());
+    // 3. The run is killed before the rename: the table that it was allowed to replace is still there.
+    let mut journal = open(true);
+    fs::write(&outputs[0], "an older table").unwrap();
+    journal.claim_outputs(&outputs, true).unwrap();
+    let next = folder.path().join("next");
+    fs::write(&next, "a newer table").unwrap();
+    journal.record_staged([(&*outputs[0], &*next)].into_iter()).unwrap();
+    journal.leave();
+    assert!(is_own());
+    // 4. A file that is neither of them is another's.
+    let mut journal = open(true);
+    journal.claim_outputs(&outputs, false).unwrap();
+    journal.record_staged([(&*outputs[0], &*next)].into_iter()).unwrap();
+    journal.leave();
+    fs::write(&outputs[0], "somebody's notes").unwrap();
+    assert!(!is_own());
+    // 5. A link is known by its own name, not by that of the file to which it leads.
+    #[cfg(unix)]
+    {
+        fs::remove_file(&outputs[0]).unwrap();
+        std::os::unix::fs::symlink("real.csv", &outputs[0]).unwrap();
+        let mut journal = open(true);
+        journal.claim_outputs(&outputs, false).unwrap();
+        create(false).finish_journaled(&mut journal).unwrap();
+        journal.leave();
+        assert!(is_own());
+    }
+}
+
 #[test]
 fn what_is_of_another_run_is_told_and_not_touched() {
     let folder = tempfile::tempdir().unwrap();
