@@ -88,7 +88,7 @@ impl GridSegment {
             None => Ok(GridSegment { start, end: start + pixels, origin, step }),
             Some(i) => {
                 let message = format!(
-                    "the pixel is {:.1e} pixels off a grid that is uniform in ln λ, at most {TOLERANCE} are allowed; store all \
+                    "the pixel is {:.1e} pixels off a grid that is uniform in ln λ, and at most {TOLERANCE} are allowed; store all \
                      digits of the wavelengths in 64-bit floats, or train on a grid that is uniform in ln λ",
                     deviation(i)
                 );

@@ -153,7 +153,8 @@ fn legend(arm: &ArmFit, continuum: &Continuum, window: Window) -> String {
     }
     let masked = arm.mask.iter().filter(|masked| **masked).count();
     if masked > 0 {
-        entry("band", &format!("{} masked", count(masked as u64)));
+        let pixels = if masked == 1 { "pixel" } else { "pixels" };
+        entry("band", &format!("{} masked {pixels}", count(masked as u64)));
     }
     out
 }

@@ -34,7 +34,7 @@ pub fn galleries(kept: &Collector, fitter: &SpectralFitter) -> Vec<Gallery> {
     let picks = &kept.picks;
     let mut drawing = Drawing { kept, fitter, drawn: BTreeMap::new() };
     let mut all = vec![
-        drawing.gallery("Requested", "by their ids", picks.requested().collect()),
+        drawing.gallery("Requested", "the spectra whose ids were asked for", picks.requested().collect()),
         drawing.gallery("Without a fit", "one for each cause", picks.failed().collect()),
         drawing.gallery("Worst fits", "largest χ²/dof", picks.worst().collect()),
         drawing.gallery("Typical fits", "nearest the median χ²/dof, from a sample", nearest_median(kept)),

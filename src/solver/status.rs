@@ -102,11 +102,11 @@ impl Status {
     /// What it means, as `docs/src/results.md`, the report and the tables' key `popfit.status` say it.
     pub const fn meaning(self) -> &'static str {
         match self {
-            Status::MaxRounds => "stopped: no rounds left",
-            Status::Gtol => "converged: gradient",
-            Status::Ftol => "converged: objective",
-            Status::Xtol => "converged: step",
-            Status::FtolXtol => "converged: objective and step",
+            Status::MaxRounds => "not converged within the allowed rounds",
+            Status::Gtol => "converged: the gradient is close to zero",
+            Status::Ftol => "converged: the objective no longer falls",
+            Status::Xtol => "converged: the parameters no longer change",
+            Status::FtolXtol => "converged: neither the objective nor the parameters change",
             Status::BadInput => "not fitted; `status_text` is the cause",
             Status::Interrupted => "cancelled",
             Status::Singular => "the normal matrix could not be solved at any damping, or has no inverse",

@@ -109,7 +109,7 @@ def check_parquet(path, expected_units):
     others = [pair for pair in sorted(metadata.items()) if pair[0] not in (b"popfit.checksum", b"ARROW:schema")]
     own = xxh3_128(b"".join(text + b"\xff" for pair in others for text in pair)).hexdigest()
     assert last == f"metadata {own}", last
-    assert metadata[b"popfit.layout"] == b"1" and b"\n2 ftol: converged: objective" in metadata[b"popfit.status"]
+    assert metadata[b"popfit.layout"] == b"1" and b"\n2 ftol: converged: the objective no longer falls" in metadata[b"popfit.status"]
     assert metadata[b"popfit.flags"].startswith(b"1 START_CLIPPED: ")
     schema, table = pq.read_schema(path), Table.read(path)
     for field in schema:

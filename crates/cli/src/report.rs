@@ -41,7 +41,7 @@ pub fn run(arguments: &Arguments) -> Result<(), Failure> {
     if arguments.ids.len() > MOST_REQUESTED {
         let count = arguments.ids.len();
         return Err(Failure::usage(format!(
-            "--id: a page shows at most {MOST_REQUESTED} spectra by their ids, not {count}"
+            "--id: {count} ids are given, and a page draws at most {MOST_REQUESTED} requested spectra"
         )));
     }
     let page = ReportFile::create(&output, &WriteOptions::default().overwrite(arguments.overwrite))?;

@@ -24,7 +24,7 @@ fn a_fit_makes_a_page_with_everything() {
     let expected = [
         "demo.parquet",
         "How the fits ended",
-        "converged: objective",
+        "converged: the objective no longer falls",
         "Goodness of fit",
         "Signal-to-noise ratio",
         "Kiel diagram",
