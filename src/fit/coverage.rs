@@ -58,7 +58,7 @@ fn arm_coverage(arm: &ModelArm, data: &ArmSpectra, sampling: &Sampling) -> Optio
     let used = (0..wavelength.len()).find(is_used).zip((0..wavelength.len()).rfind(is_used));
     Some(ArmCoverage {
         name: arm.name.clone(),
-        data: ends(wavelength)?,
+        data: ends(&wavelength)?,
         model: ends(arm.emulator.wavelength())?,
         used: used.map(|(first, last)| (wavelength[first], wavelength[last])),
         pixels: data.pixels,

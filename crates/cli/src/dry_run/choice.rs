@@ -2,10 +2,9 @@
 
 use std::path::PathBuf;
 
-use popfit::spectra::{Selection, SpectraReader};
+use popfit::spectra::{FilesReader, Selection, SpectraReader};
 
 use crate::Failure;
-use crate::chain::Chain;
 
 /// Returns a sentence on the selected spectra: how many, and which option leaves out how many of the others. A spectrum that several
 /// options leave out counts for the first of them.
@@ -14,10 +13,13 @@ pub fn describe(paths: &[PathBuf], selection: &Selection, selected: u64) -> Resu
         return Ok(format!("spectra: {selected}, and all of them would be fitted"));
     }
     // options are applied one after another, in the reader's order
-    let none = Selection { arms: selection.arms.clone(), ..Selection::default() };
-    let with_ids = Selection { target_ids: selection.target_ids.clone(), ..none.clone() };
-    let with_type = Selection { objtype: selection.objtype.clone(), ..with_ids.clone() };
-    let all = Chain::open(paths, &none)?.len();
+    let mut none = Selection::default();
+    none.arms.clone_from(&selection.arms);
+    let mut with_ids = none.clone();
+    with_ids.target_ids.clone_from(&selection.target_ids);
+    let mut with_type = with_ids.clone();
+    with_type.objtype.clone_from(&selection.objtype);
+    let all = FilesReader::open(paths, &none)?.len();
     let mut left = all;
     let mut causes = Vec::new();
     let steps = [
@@ -26,7 +28,7 @@ pub fn describe(paths: &[PathBuf], selection: &Selection, selected: u64) -> Resu
         ("--min-sn", selection.min_signal_to_noise.is_some(), selection.clone()),
     ];
     for (option, _, so_far) in steps.iter().filter(|(_, is_given, _)| *is_given) {
-        let now = if so_far == selection { selected } else { Chain::open(paths, so_far)?.len() };
+        let now = if so_far == selection { selected } else { FilesReader::open(paths, so_far)?.len() };
         if now < left {
             causes.push(format!("{option} leaves out {}", left - now));
         }

@@ -34,7 +34,7 @@ pub struct Run<'a> {
     pub model: &'a ModelFile,
     pub paths: &'a [PathBuf],
     /// Some of the spectra.
-    pub first: &'a Spectra,
+    pub first: &'a Spectra<'a>,
     pub total: u64,
 }
 
@@ -125,9 +125,9 @@ fn arms_with_resolution(model: &ModelFile) -> Vec<String> {
 
 /// Bytes of the spectra as they are read.
 fn bytes_read(arm: &ArmSpectra) -> u64 {
-    let own = if let Wavelength::Own(grids) = &arm.wavelength { size_of_val(grids.as_slice()) } else { 0 };
+    let own = if let Wavelength::Own(grids) = &arm.wavelength { grids.len() * size_of::<f64>() } else { 0 };
     let resolution = arm.resolution.as_ref().map_or(0, |r| size_of_val(r.values.as_slice()));
-    (own + resolution + arm.mask.len() + size_of_val(arm.flux.as_slice()) + size_of_val(arm.ivar.as_slice())) as u64
+    (own + resolution + arm.mask.len() + (arm.flux.len() + arm.ivar.len()) * size_of::<f64>()) as u64
 }
 
 /// Bytes of the spectra as they are fitted.
