@@ -1,0 +1,129 @@
+//! The order of the house: which room imports which, how many files need one another, and how long a file may be.
+//!
+//! A room is a top folder of `src`, or a file beside them. The test reads the sources without tests and follows every
+//! path to the file that defines what it names. What breaks a rule today is listed below with its size. The lists only
+//! shrink: the test fails on what is new or has grown, and also on an exception that is larger than what it excuses.
+
+mod graph;
+mod made_up;
+mod modules;
+mod resolve;
+mod tokens;
+
+use std::collections::BTreeSet;
+use std::fs;
+use std::path::{Path, PathBuf};
+
+use graph::{Breach, climbs, complaints, knots, room};
+use modules::{Crate, Sources};
+
+/// Rooms from the ground floor up. A room imports only rooms on lower floors, so rooms on one floor do not know each
+/// other.
+const FLOORS: [&[&str]; 14] = [
+    &["error", "faults", "setters", "suggest", "values"],
+    &["files", "memory", "words"],
+    &["npz", "rows"],
+    &["solver"],
+    &["cpu", "gpu"],
+    &["formula"],
+    &["emulator", "spectra"],
+    &["model"],
+    &["curve_model"],
+    &["fit"],
+    &["table"],
+    &["report"],
+    &["demo_data", "guide", "low_level"],
+    &["lib"],
+];
+
+/// Rooms that import a room that is not below them, with the number of pairs of files. Where two rooms import each
+/// other, one of the two directions stands here.
+const CLIMBS: [(&str, usize); 3] = [
+    ("emulator -> table", 1), // the file that is replaced at once
+    ("fit -> table", 1),      // table -> fit is the order of the house
+    ("rows -> solver", 4),    // solver -> rows is the order of the house
+];
+
+/// The largest number of files that may need one another.
+const MAX_KNOT: usize = 10;
+
+/// Rooms with a larger knot, and the number of its files.
+const KNOTS: [(&str, usize); 3] = [("fit", 34), ("gpu", 17), ("spectra", 20)];
+
+/// The largest number of lines in a file.
+const MAX_LINES: usize = 400;
+
+/// Longer files, and the number of their lines.
+const LONG_FILES: [(&str, usize); 0] = [];
+
+/// Returns all Rust files below a folder. Links are not followed.
+fn rust_files(folder: &Path) -> Vec<PathBuf> {
+    let mut found = Vec::new();
+    for entry in fs::read_dir(folder).unwrap() {
+        let entry = entry.unwrap();
+        let (kind, path) = (entry.file_type().unwrap(), entry.path());
+        if kind.is_dir() {
+            found.extend(rust_files(&path));
+        } else if kind.is_file() && path.extension().is_some_and(|extension| extension == "rs") {
+            found.push(path);
+        }
+    }
+    found
+}
+
+/// Returns the Rust sources in a folder of the repository, by their paths below `base`.
+fn sources(folder: &str, base: &str) -> Sources {
+    let root = Path::new(env!("CARGO_MANIFEST_DIR"));
+    let base = root.join(base);
+    let named = rust_files(&root.join(folder)).into_iter().map(|path| {
+        let parts: Vec<_> = path.strip_prefix(&base).unwrap().iter().map(|part| part.to_str().unwrap()).collect();
+        (parts.join("/"), fs::read_to_string(&path).unwrap())
+    });
+    named.collect()
+}
+
+fn assert_kept(rule: &str, found: &[Breach], exceptions: &[(&str, usize)]) {
+    let complaints = complaints(rule, found, exceptions);
+    assert!(complaints.is_empty(), "\n{}\n", complaints.join("\n"));
+}
+
+#[test]
+fn a_room_imports_only_rooms_below_it() {
+    let arrows = Crate::read(&sources("src", "src"), false).arrows();
+    assert_kept("floors", &climbs(&arrows, &FLOORS), &CLIMBS);
+}
+
+#[test]
+fn every_room_has_its_floor() {
+    let sources = sources("src", "src");
+    let rooms: BTreeSet<_> = sources.keys().map(|file| room(file)).collect();
+    let listed: Vec<_> = FLOORS.concat();
+    assert_eq!(rooms, listed.iter().copied().collect());
+    assert_eq!(rooms.len(), listed.len(), "a room stands on two floors");
+}
+
+#[test]
+fn few_files_need_one_another() {
+    let arrows = Crate::read(&sources("src", "src"), false).arrows();
+    assert_kept("knots", &knots(&arrows, MAX_KNOT), &KNOTS);
+}
+
+/// A file that the reader misses, or an import that it cannot follow, would break no rule.
+#[test]
+fn no_source_is_overlooked() {
+    let sources = sources("src", "src");
+    let read = Crate::read(&sources, true);
+    let files: BTreeSet<_> = read.modules.iter().map(|module| &module.file).collect();
+    assert_eq!(files, sources.keys().collect());
+    assert_eq!(read.lost_imports(), [""; 0]);
+    assert_eq!(Crate::read(&sources, false).lost_imports(), [""; 0]);
+}
+
+#[test]
+fn files_are_short() {
+    let folders = ["src", "crates", "tests", "benches", "examples"];
+    let files = folders.into_iter().flat_map(|folder| sources(folder, ""));
+    let sizes = files.map(|(name, text)| Breach { name, size: text.lines().count(), places: Vec::new() });
+    let long: Vec<_> = sizes.filter(|file| file.size > MAX_LINES).collect();
+    assert_kept("lines", &long, &LONG_FILES);
+}
