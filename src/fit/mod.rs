@@ -89,10 +89,10 @@ pub struct SpectralFitter {
     max_memory: Option<u64>,
     strict: bool,
     precision: Precision,
-    velocity_scan: VelocityScan,
+    pub(crate) velocity_scan: VelocityScan,
     released_errors: bool,
     /// `None`: as the device wants it.
-    batch_size: Option<usize>,
+    pub(crate) batch_size: Option<usize>,
     cpu_fallback: Option<bool>,
     shared: Arc<Shared>,
 }

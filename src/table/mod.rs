@@ -15,6 +15,7 @@ mod read;
 mod read_fits;
 #[cfg(feature = "parquet")]
 mod read_parquet;
+mod resume_key;
 mod rvmod;
 mod rvtab;
 mod rvtab_columns;

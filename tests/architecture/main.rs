@@ -40,7 +40,6 @@ const FLOORS: [&[&str]; 14] = [
 /// other, one of the two directions stands here.
 const CLIMBS: [(&str, usize); 3] = [
     ("emulator -> table", 1), // the file that is replaced at once
-    ("fit -> table", 1),      // table -> fit is the order of the house
     ("rows -> solver", 4),    // solver -> rows is the order of the house
 ];
 

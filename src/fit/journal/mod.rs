@@ -7,8 +7,6 @@
 
 mod fingerprint;
 mod frame;
-#[cfg(feature = "files")]
-mod key;
 mod outputs;
 #[cfg(test)]
 #[allow(clippy::indexing_slicing)]

@@ -2,9 +2,9 @@
 
 use sha2::{Digest, Sha256};
 
+use super::Metadata;
 use crate::fit::SpectralFitter;
 use crate::spectra::{InputFiles, Selection};
-use crate::table::Metadata;
 
 impl SpectralFitter {
     /// Returns all that the rows of a run depend on, `name = value` line by line, as the key of its [`Journal`](crate::Journal). `inputs`
