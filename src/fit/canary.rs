@@ -185,7 +185,7 @@ fn made_up(
     let (starts, limits) = (vec![middle(fitter)], model.parameters.iter().map(ModelParameter::limits).collect());
     let ones: Vec<Vec<f64>> = samplings.iter().map(|s| vec![1.0; s.pixels]).collect();
     let Some(prepared) = prepared(model, layout, samplings, (&ones, &ones)) else { return Ok(None) };
-    let mut ready = Ready { place, prepared, limits, starts };
+    let mut ready = Ready { place, prepared, limits, starts, may_look: false };
     let flux = flux(fitter, (layout, grids, samplings), &ready)?;
     let noise = |a: usize, j: usize| (j as f64 * 12.9898 + a as f64).sin() + (j as f64 * 78.233 - a as f64).cos();
     let (mut noisy, mut ivar) = (flux.clone(), ones);

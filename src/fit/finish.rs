@@ -206,6 +206,8 @@ fn agreeing(outcomes: &[Outcome], objectives: &[f64], best: usize, starts: &[Sta
         let Some(next) = (0..counts.len()).filter(|&k| !counts[k]).find(|&k| joins(k)) else { break };
         counts[next] = true;
     }
-    let agree = starts.iter().zip(&counts).filter(|(_, counts)| **counts);
-    agree.map(|(start, _)| start.basin).collect::<BTreeSet<usize>>().len() as u32
+    // a start that set out beyond a fold comes behind those of the first guess, from a place of its own
+    let basins = starts.iter().map(|start| Some(start.basin)).chain([None]);
+    let agree = basins.zip(&counts).filter(|(_, counts)| **counts);
+    agree.map(|(basin, _)| basin).collect::<BTreeSet<Option<usize>>>().len() as u32
 }

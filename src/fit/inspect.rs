@@ -42,7 +42,7 @@ impl Run<'_> {
             let u = model.parameters.iter().zip(physical).map(|(p, x)| p.to_u(*x)).collect();
             // anywhere, bounds or not
             let limits = model.parameters.iter().map(|p| Limits { lower: -1e30, upper: 1e30, ..p.limits() }).collect();
-            Ok(Ready { place, prepared, limits, starts: vec![Start { u, basin: 0 }] })
+            Ok(Ready { place, prepared, limits, starts: vec![Start { u, basin: 0 }], may_look: false })
         };
         let ready: Vec<Ready> = points.par_iter().map(one).collect::<Result<_>>()?;
         let shape = layout_for(layout(model, &arms, &grids), ready.iter().map(|one| &one.prepared));

@@ -11,6 +11,7 @@ mod curve;
 mod device;
 mod finish;
 mod flag;
+mod fold;
 mod given;
 mod inspect;
 mod journal;
@@ -356,6 +357,11 @@ impl SpectralFitter {
     /// Starts of a spectrum, on average.
     fn usual_starts(&self) -> usize {
         self.starts.unwrap_or(USUAL_STARTS)
+    }
+
+    /// Looks at minima again, unless the number of starts is said.
+    fn looks_past_folds(&self) -> bool {
+        self.starts.is_none() && !matches!(self.solver, Solver::NelderMead(_))
     }
 
     /// Makes rows of what its solver finds.

@@ -234,6 +234,7 @@ fn entering(
         prepared: one.prepared.clone(),
         limits,
         starts: velocities.iter().map(|v| start(*v)).collect(),
+        may_look: false,
     };
     if !refit {
         return vec![at(velocities, one.limits.clone())];
@@ -257,7 +258,7 @@ fn loads(entering: Vec<Ready>, capacity: usize) -> Vec<Vec<Ready>> {
         for starts in one.starts.chunks(capacity) {
             let Ready { place, prepared, limits, .. } = &one;
             let (prepared, limits) = (prepared.clone(), limits.clone());
-            all.push(vec![Ready { place: *place, prepared, limits, starts: starts.to_vec() }]);
+            all.push(vec![Ready { place: *place, prepared, limits, starts: starts.to_vec(), may_look: false }]);
         }
     }
     all

@@ -83,7 +83,7 @@ pub struct FitRow {
     pub at_bound: u32,
     /// Facts that the user should know.
     pub flags: Flags,
-    /// Index of the winning start, if there is one; −1 in tables without.
+    /// Index of the winning start, if there is one (that of one past a fold follows those of the first guess); −1 in tables without.
     pub start: Option<u32>,
     /// (arms) Continuum terms that the arm's data determine, of those that the model has; 0 where the arm drops out.
     pub continuum_terms: Vec<u32>,

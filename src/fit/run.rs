@@ -37,6 +37,8 @@ pub struct Ready {
     /// One a parameter.
     pub limits: Vec<Limits>,
     pub starts: Vec<Start>,
+    /// Its minimum may be looked at again, and one more start be added.
+    pub may_look: bool,
 }
 
 /// How an arm samples the spectra of a batch: one grid for all, or one each.
@@ -199,12 +201,13 @@ impl<'a> Run<'a> {
         }
         let mut pieces = self.time(Stage::Prepare, |run| run.pieces(files))?;
         let started = self.time(Stage::FirstGuess, |run| run.all_starts(&mut pieces, user_starts))?;
+        let may_look = user_starts.is_none() && self.fitter.looks_past_folds();
         let mut ready = Vec::new();
         for (place, one) in started.into_iter().enumerate() {
             match one {
                 Ok((prepared, limits, starts, flags)) => {
                     rows[place].flags |= flags;
-                    ready.push(Ready { place, prepared, limits, starts });
+                    ready.push(Ready { place, prepared, limits, starts, may_look });
                 }
                 Err(fault) if self.fitter.strict => return Err(strict(&rows[place], &fault)),
                 Err(fault) => refuse(&mut rows[place], fault),

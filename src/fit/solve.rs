@@ -24,6 +24,8 @@ const AGREE: (f64, f64) = (0.01, 1e-3);
 const ROUNDING: f64 = 1e-5;
 /// The share of the time that the first rounds of a fit in mixed precision take.
 const FIRST: f64 = 0.7;
+/// The share of the time before minima are looked at again.
+const BEFORE_LOOKS: f64 = 0.95;
 /// What a last step that is taken on trust may fail to hold, in units of `ftol`.
 const TRUST: f64 = 100.0;
 
@@ -31,7 +33,7 @@ const TRUST: f64 = 100.0;
 pub type Watched<'a> = (&'a AtomicBool, &'a mut dyn FnMut(f64));
 
 /// The outcomes of each spectrum's starts, and the submission after which they left.
-type Left = (Vec<Vec<Outcome>>, Vec<u32>);
+pub type Left = (Vec<Vec<Outcome>>, Vec<u32>);
 
 /// A population and the objective that it was made for.
 struct Pass {
@@ -52,7 +54,7 @@ pub struct Passes {
     /// Its first rounds, in mixed precision.
     rough: Option<Pass>,
     simplex: Option<Pass>,
-    /// Objectives without derivatives, for scans.
+    /// Objectives without derivatives, for scans and looks past folds.
     evaluate: Option<Pass>,
 }
 
@@ -62,7 +64,7 @@ impl Passes {
         (model, workers): (&SpectralModel, &Shared),
         layout: &[ArmLayout],
         device: &dyn Device,
-        (solver, precision, scans): (Solver, Precision, bool),
+        (solver, precision, evaluates): (Solver, Precision, bool),
         (memory, most): (Option<u64>, usize),
     ) -> Result<Passes> {
         let first = match solver {
@@ -83,7 +85,7 @@ impl Passes {
         let last = shared.map_or(first, |[_, last]| last);
         let mut wanted = vec![(linearisation(precision.of_results()), Method::LevenbergMarquardt(last))];
         wanted.extend(second.map(|settings| (evaluation(), Method::NelderMead(settings))));
-        wanted.extend(scans.then(|| (evaluation(), Method::LevenbergMarquardt(first))));
+        wanted.extend(evaluates.then(|| (evaluation(), Method::LevenbergMarquardt(first))));
         wanted.extend(shared.map(|[rough, _]| (linearisation(precision), Method::LevenbergMarquardt(rough))));
         let share = wanted.len();
         let mut capacity = most;
@@ -96,7 +98,7 @@ impl Passes {
         let pass = |(objective, population)| Pass { objective, population };
         let mut passes: Vec<Pass> = objectives.zip(populations).map(pass).collect();
         let rough = if shared.is_some() { passes.pop() } else { None };
-        let evaluate = if scans { passes.pop() } else { None };
+        let evaluate = if evaluates { passes.pop() } else { None };
         let simplex = if second.is_some() { passes.pop() } else { None };
         let linearise = passes.remove(0);
         let gpu = device.runs_wgsl().then(|| device.name());
@@ -175,7 +177,11 @@ impl Passes {
         watched: Watched,
         ftol: f64,
     ) -> Result<Vec<Vec<Outcome>>> {
-        let (outcomes, left) = self.rounds(spectra, starts, watched)?;
+        let (cancel, watch) = watched;
+        let mut found = self.rounds(spectra, starts, (cancel, &mut |share| watch(BEFORE_LOOKS * share)))?;
+        let mut last = |share| watch(BEFORE_LOOKS + (1.0 - BEFORE_LOOKS) * share);
+        self.look_past_folds(spectra, &mut found, (cancel, &mut last))?;
+        let (outcomes, left) = found;
         let Some(gpu) = &self.gpu else { return Ok(outcomes) };
         let (model, grids, ready) = spectra;
         let mut asked = BTreeMap::new();
@@ -197,7 +203,7 @@ impl Passes {
     }
 
     /// The rounds of Levenberg–Marquardt, in mixed precision the first ones apart.
-    fn rounds(&mut self, spectra: Entering, starts: Vec<Starts>, (cancel, watch): Watched) -> Result<Left> {
+    pub fn rounds(&mut self, spectra: Entering, starts: Vec<Starts>, (cancel, watch): Watched) -> Result<Left> {
         let Some(rough) = &mut self.rough else { return self.linearise.run(spectra, starts, (cancel, watch)) };
         let first = rough.run(spectra, starts.clone(), (cancel, &mut |share| watch(FIRST * share)))?.0;
         let ends = rough::ends(&first, &starts);
@@ -294,7 +300,7 @@ fn objective(outcome: &Outcome, marginalise: bool) -> f64 {
 }
 
 /// The lowest start of a spectrum, among those that neither failed nor gave way.
-fn winner(group: &[Outcome], marginalise: bool) -> Option<usize> {
+pub fn winner(group: &[Outcome], marginalise: bool) -> Option<usize> {
     let value = |k: &usize| objective(&group[*k], marginalise);
     let stands = (0..group.len()).filter(|k| group[*k].gave_way.is_none() && value(k) < f64::INFINITY);
     stands.min_by(|a, b| value(a).total_cmp(&value(b)))

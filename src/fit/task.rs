@@ -100,7 +100,7 @@ impl SpectralFitter {
             let samplings: Vec<&Sampling> = grids.iter().filter_map(|g| g.of(place).ok()).map(|s| &**s).collect();
             let starts = guess.starts(&prepared, &samplings, &limits, Some(1));
             let constant = if model.marginalise { prepared.marginal_constant } else { 0.0 };
-            let ready = [Ready { place, prepared, limits, starts }];
+            let ready = [Ready { place, prepared, limits, starts, may_look: false }];
             let entering = [ready[0].starts()];
             let job = |recording: &Arc<Recording>, objective| Job {
                 recording: recording.clone(),

@@ -17,7 +17,9 @@ impl Run<'_> {
             return Ok(());
         }
         let SpectralFitter { model, shared, solver, precision, velocity_scan, .. } = self.fitter;
-        let scans = *velocity_scan == VelocityScan::Fixed;
+        // a GPU's memory is not shared for the few points that are looked at again
+        let looks = self.fitter.looks_past_folds() && !self.device.runs_wgsl();
+        let evaluates = *velocity_scan == VelocityScan::Fixed || looks;
         self.resident = None; // frees its memory first
         // who says how much memory says how many
         let enough = if self.memory.is_some() { usize::MAX } else { self.device.enough() };
@@ -25,7 +27,7 @@ impl Run<'_> {
         let starts = self.fitter.usual_starts() * self.fitter.batch_on(&*self.device);
         let most = (starts.max(self.fitter.most_starts()) + 1).min(self.most).min(enough);
         let mut passes =
-            Passes::new((model, shared), layout, &*self.device, (*solver, *precision, scans), (self.memory, most))?;
+            Passes::new((model, shared), layout, &*self.device, (*solver, *precision, evaluates), (self.memory, most))?;
         if let Some(meter) = &self.meter {
             passes.measure(meter);
         }
