@@ -236,7 +236,7 @@ mod tests {
         let sides = [36.0, 36.0, 100.0].map(|rise| Side { u: vec![rise], rise });
         let look = Look { spectrum: 0, cost: 7.0, sides: sides.to_vec() };
         let start = |chi2: [f64; 3]| look.start(&chi2.map(|chi2| outcome(chi2, None)));
-        assert_eq!(start([43.0, 15.0, 57.0]), None);
+        assert_eq!(start([43.0, 19.0, 57.0]), None);
         assert_eq!(start([f64::NAN, 10.0, 9.0]), Some(vec![100.0]));
         // lower than the minimum
         assert_eq!(start([6.0, 10.0, 9.0]), Some(vec![36.0]));
