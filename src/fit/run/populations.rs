@@ -17,8 +17,9 @@ impl Run<'_> {
             return Ok(());
         }
         let SpectralFitter { model, shared, solver, precision, velocity_scan, .. } = self.fitter;
-        // a GPU's memory is not shared for the few points that are looked at again
-        let looks = self.fitter.looks_past_folds() && !self.device.runs_wgsl();
+        // a GPU's memory, or what is left of it by a limit, is not shared for the few points that are looked at again
+        let is_scarce = self.device.runs_wgsl() || self.memory.is_some();
+        let looks = self.fitter.looks_past_folds() && !is_scarce;
         let evaluates = *velocity_scan == VelocityScan::Fixed || looks;
         self.resident = None; // frees its memory first
         // who says how much memory says how many
