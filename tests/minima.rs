@@ -52,7 +52,7 @@ fn minima_past_a_fold_are_found() {
         assert_eq!(agree, [1; 5], "{}", device.name());
     }
     let two = fitter(model(), &popfit::Device::cpu()).starts(2).fit(&spectra).unwrap();
-    assert!(two.rows.iter().all(|row| row.start < Some(2)));
+    assert!(two.rows().all(|row| row.start < Some(2)));
 }
 
 /// Starts that began in one basin of the first guess are one piece of evidence, however many there are. Counted one by one, up to 21 of

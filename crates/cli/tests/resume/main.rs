@@ -221,11 +221,7 @@ fn what_is_not_its_own_is_refused() {
     refused(&[], &["give --resume to go on, or remove it"], &before);
     refused(&["--resume", "--starts", "1"], &["another run", "starts = auto", "starts = 1"], &before);
     refused(&["--resume", "--seed", "9"], &["another run", "seed = 3", "seed = 9"], &before);
-    refused(
-        &["--resume", "--velocity-scan", "fixed"],
-        &["`velocity scan = not given`", "`velocity scan = fixed`"],
-        &before,
-    );
+    refused(&["--resume", "--velocity-scan", "fixed"], &["`velocity scan = off`", "`velocity scan = fixed`"], &before);
     // an input changes, and is put back
     let change = |name: &str, change: &dyn Fn(&mut Vec<u8>), said: &[&str]| {
         let file = inputs.path().join(name);
