@@ -112,7 +112,7 @@ impl<'a> Values<'a> {
     }
 
     /// Returns the numbers in memory of their own, as precise as they are.
-    pub(crate) fn into_owned(self) -> Values<'static> {
+    pub fn into_owned(self) -> Values<'static> {
         Values(match self.0 {
             Kind::Double(values) => Kind::Double(Cow::Owned(values.into_owned())),
             Kind::Single(values) => Kind::Single(Cow::Owned(values.into_owned())),

@@ -1,15 +1,16 @@
 //! Spectra that are lent, read from memory or from several files: the rows are those of arrays that the spectra own.
 
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
 
 use popfit::spectra::{ArmSpectra, FilesReader, InputFiles, Selection, SpectraReader, Wavelength};
 use popfit::{
-    Control, Device, Error, FitRow, Journal, Metadata, Result, Sink, Spectra, SpectralFitter, Status, TableReader,
-    TableWriter,
+    Control, Device, Emulator, Error, FitRow, Journal, LabelSettings, Metadata, Result, Sink, Spectra, SpectralFitter,
+    SpectralModel, Status, Summary, TableReader, TableWriter, WriteOptions,
 };
 use popfit_testing::fits::{devices, fitter, same_bits, synb_spectra};
-use popfit_testing::{data_folder, synb_model};
+use popfit_testing::{data_folder, demo_emulator, synb_model};
 
 const SPECTRA: usize = 12;
 
@@ -112,41 +113,54 @@ fn a_run_over_several_files_is_resumed() {
     let fitter = SpectralFitter::new(synb_model(), Device::cpu()).batch_size(64);
     let metadata = Metadata::of(&fitter).model("of the test");
     let selection = Selection::default();
-    let run = |target: &std::path::Path, resume: bool, most: usize| {
+    let run = |target: &Path, resume: bool, most: usize, end: fn(Journal)| {
         let mut inputs = InputFiles::new(&files);
         let mut reader = FilesReader::open(&files, &selection)?;
-        inputs.read(&AtomicBool::new(false))?;
-        let key = fitter.resume_key(&metadata, &selection, &inputs);
+        assert!(inputs.read(&AtomicBool::new(false))?);
+        let key = fitter.resume_key(&metadata.model, &selection, &inputs);
         let mut journal = Journal::open(target, &key, resume)?;
+        journal.claim_outputs(&[target.to_path_buf()], false)?;
         let schema = popfit::Schema::of(&fitter, reader.text_ids());
-        let mut writer = TableWriter::create(target, &schema, &metadata)?;
+        let options = WriteOptions::from(&metadata).overwrite(target.exists());
+        let mut writer = TableWriter::create(target, &schema, options)?;
         let mut sink = Failing(&mut writer, most);
         let summary = fitter.fit_journaled(&mut reader, &mut sink, &Control::default(), &mut journal)?;
         inputs.check()?;
         writer.finish_journaled(&mut journal)?;
-        journal.remove();
+        end(journal);
         Ok::<_, Error>(summary)
     };
     let (whole, resumed) = (name("whole.fits"), name("resumed.fits"));
-    run(&whole, false, usize::MAX).unwrap();
-    assert_eq!(run(&resumed, false, 100).unwrap_err().to_string(), "the sink is full");
-    let summary = run(&resumed, true, usize::MAX).unwrap();
-    let fitted: u64 = summary.by_device.iter().map(|(_, rows)| rows).sum();
-    assert!(summary.fits == 256 && fitted < 256, "{summary:?}");
+    run(&whole, false, usize::MAX, Journal::remove).unwrap();
+    assert_eq!(run(&resumed, false, 100, Journal::remove).unwrap_err().to_string(), "the sink is full");
+    // the second run is killed after the table has its name: the third one finds its own table
+    let summary = run(&resumed, true, usize::MAX, Journal::leave).unwrap();
+    let fitted = |summary: &Summary| summary.by_device.iter().map(|(_, rows)| rows).sum::<u64>();
+    assert!(summary.fits == 256 && fitted(&summary) < 256, "{summary:?}");
+    let summary = run(&resumed, true, usize::MAX, Journal::remove).unwrap();
+    assert!(summary.fits == 256 && fitted(&summary) == 0, "{summary:?}");
     let tables = [whole, resumed].map(|path| TableReader::open(path).unwrap().read_all().unwrap());
     for (row, expected) in tables[1].rows().zip(tables[0].rows()) {
         same_bits(row, expected, "resumed");
     }
     assert_eq!(tables[0].len(), 256);
 
-    // another file is another run
-    let key = |files: &[std::path::PathBuf]| {
+    // other files are another run, and so is another prior of a model that was built without a file
+    let key = |fitter: &SpectralFitter, files: &[PathBuf]| {
         let mut inputs = InputFiles::new(files);
-        inputs.read(&AtomicBool::new(false)).unwrap();
-        fitter.resume_key(&metadata, &selection, &inputs)
+        assert!(inputs.read(&AtomicBool::new(false)).unwrap());
+        fitter.resume_key("", &selection, &inputs)
     };
-    assert_ne!(key(&files), key(&files[..1]));
-    assert_eq!(key(&files), key(&files));
+    let with_prior = |mean: f64| {
+        let model = SpectralModel::builder().arm("", Emulator::open(demo_emulator()).unwrap());
+        let model = model.label("alpha", LabelSettings::default().prior(mean, 0.1)).build().unwrap();
+        SpectralFitter::new(model, Device::cpu())
+    };
+    assert_ne!(key(&fitter, &files), key(&fitter, &files[..1]));
+    assert_eq!(key(&with_prior(0.2), &files), key(&with_prior(0.2), &files));
+    assert_ne!(key(&with_prior(0.2), &files), key(&with_prior(0.3), &files));
+    let stopped = AtomicBool::new(true);
+    assert!(!InputFiles::new(&files).read(&stopped).unwrap(), "what was not read is no key");
 }
 
 #[test]
@@ -155,11 +169,15 @@ fn a_file_that_is_written_to_is_noticed() {
     let file = folder.path().join("s.npz");
     std::fs::write(&file, b"before").unwrap();
     let mut inputs = InputFiles::new(&[&file]);
-    inputs.read(&AtomicBool::new(false)).unwrap();
+    assert!(inputs.read(&AtomicBool::new(false)).unwrap());
     inputs.check().unwrap();
     std::fs::write(&file, b"afterwards").unwrap();
     let error = inputs.check().unwrap_err();
     assert!(matches!(&error, Error::InputChanged { path } if *path == file), "{error}");
+}
+
+#[test]
+fn a_reader_wants_a_file() {
     let error = FilesReader::open(&[] as &[&str], &Selection::default()).unwrap_err();
     assert_eq!(error.to_string(), "no file of spectra is given");
 }

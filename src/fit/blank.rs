@@ -34,6 +34,7 @@ pub fn refuse(row: &mut FitRow, fault: Fault) {
 /// Parameters at their start where the user, the first guess or the model names one: a blank row then is that of a spectrum
 /// whose run was cancelled before its fit began.
 pub fn place_at_start(model: &SpectralModel, row: &mut FitRow, start: Option<&[f64]>) {
+    row.message = "interrupted before its fit began; the parameters are its start".into();
     for (p, parameter) in model.parameters.iter().enumerate() {
         row.parameters[p] = start.map_or(parameter.start.unwrap_or(f64::NAN), |x| x[p]);
     }

@@ -9,7 +9,8 @@ use web_time::Instant;
 use super::Profile;
 use crate::setters::setters;
 
-/// Called with the number of finished spectra and the number of all.
+/// Called with the number of finished spectra or curves and their total, from any thread, one call at a time. A slow function delays the
+/// fits.
 pub type Progress = Arc<dyn Fn(u64, u64) + Send + Sync>;
 
 /// Watches a run, and stops it. Clones watch and stop the same runs.
@@ -20,7 +21,7 @@ pub struct Control {
     pub progress: Option<Progress>,
     /// When set, fits that are not finished end with [`Status::Interrupted`](crate::Status).
     pub cancel: Arc<AtomicBool>,
-    /// Measures where the time goes ([`Summary::profile`]). No bit of the rows changes.
+    /// Measures where the time goes ([`Summary::profile`]), for the calls that return a [`Summary`]. No bit of the rows changes.
     pub profile: bool,
     /// Maximum time of the run. After it the run stops as if `cancel` had been set.
     pub timeout: Option<Duration>,
@@ -61,7 +62,7 @@ impl std::fmt::Debug for Control {
 pub struct Summary {
     /// Rows that were made.
     pub fits: u64,
-    /// How many of them were not fitted, or not to their ends, as the run was cancelled.
+    /// How many of them were not fitted to their ends, because the run was cancelled or its time was up.
     pub interrupted: u64,
     /// How many of them each device made, the CPU in the place of one that failed among them; the others come from the journal.
     pub by_device: Vec<(String, u64)>,

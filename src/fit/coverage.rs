@@ -18,7 +18,8 @@ pub struct ArmCoverage {
     pub data: (f64, f64),
     /// First and last wavelength of the emulator.
     pub model: (f64, f64),
-    /// First and last wavelength that a fit uses; `None` if the masked intervals cover all of them.
+    /// First and last wavelength that a fit uses; `None` if the masked intervals cover all of them, or if the first spectrum's own grid
+    /// cannot be used or does not overlap the model.
     pub used: Option<(f64, f64)>,
     /// Pixels of each spectrum.
     pub pixels: usize,
@@ -43,8 +44,8 @@ impl SpectralFitter {
             // an arm that the spectra lack has a grid that stands for it
             let Cow::Borrowed(data) = data else { continue };
             let has_grid = matches!(data.wavelength, Wavelength::Shared(_)) || !first.is_empty();
-            if has_grid && let Ok(sampling) = grid.of(0) {
-                all.extend(arm_coverage(arm, data, sampling));
+            if has_grid {
+                all.extend(arm_coverage(arm, data, grid.of(0).ok().map(|sampling| &**sampling)));
             }
         }
         Ok(all)
@@ -52,9 +53,9 @@ impl SpectralFitter {
 }
 
 /// Returns `None` for a grid without pixels.
-fn arm_coverage(arm: &ModelArm, data: &ArmSpectra, sampling: &Sampling) -> Option<ArmCoverage> {
+fn arm_coverage(arm: &ModelArm, data: &ArmSpectra, sampling: Option<&Sampling>) -> Option<ArmCoverage> {
     let wavelength = data.grid(0);
-    let is_used = |j: &usize| sampling.on[*j];
+    let is_used = |j: &usize| sampling.is_some_and(|sampling| sampling.on[*j]);
     let used = (0..wavelength.len()).find(is_used).zip((0..wavelength.len()).rfind(is_used));
     Some(ArmCoverage {
         name: arm.name.clone(),
@@ -62,7 +63,7 @@ fn arm_coverage(arm: &ModelArm, data: &ArmSpectra, sampling: &Sampling) -> Optio
         model: ends(arm.emulator.wavelength())?,
         used: used.map(|(first, last)| (wavelength[first], wavelength[last])),
         pixels: data.pixels,
-        used_pixels: sampling.used,
+        used_pixels: sampling.map_or(0, |sampling| sampling.used),
     })
 }
 

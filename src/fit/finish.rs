@@ -129,6 +129,10 @@ impl Finish<'_> {
     fn set_status(&self, row: &mut FitRow, ended: Option<Status>, normal_matrix: &[f64], free: &[bool]) {
         row.status = ended.unwrap_or(Status::Interrupted);
         row.status_text = row.status.name().to_string();
+        if ended.is_none() {
+            row.message =
+                format!("interrupted after {} rounds; the parameters are the best that were found", row.rounds);
+        }
         let diagonal = |p: usize| normal_matrix[packed_index(p, p)];
         let finite = row.chi2.is_finite() && row.objective.is_finite() && row.parameters.iter().all(|x| x.is_finite());
         if ended.is_some() && !finite {

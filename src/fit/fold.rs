@@ -1,15 +1,14 @@
 //! A look past the fold of a minimum.
 //!
-//! Where a label hardly tells on the lines, the template turns: along the label it goes out and comes back, and a spectrum has a minimum on
-//! either side of the fold. The normal matrix A of one minimum knows nothing of the other. So a fit whose way was long, as ways through a
-//! valley that bends are, is looked at again: each label p is moved alone, by a large δ, and the rise of the cost F is compared with that
-//! of the quadratic model,
+//! Some templates depend on a label so weakly that the spectrum, followed along that label, turns back: it has a minimum on either side of
+//! this *fold*. The normal matrix A at one minimum does not show the other. Fits that took many rounds, as ways through a bent valley do,
+//! are therefore checked: each label p is moved alone by δ, and the rise of the cost F is compared with that of the quadratic model,
 //!
 //! ```text
 //! ρ = (F(u + δ e_p) − F(u)) / (δ² A_pp − 2 δ g_p).
 //! ```
 //!
-//! ρ is about 1 where nothing folds, and near 0 where the template has come back. From there one more start sets out.
+//! ρ is about 1 where nothing folds, and near 0 where the template has turned back. One more start then begins there.
 
 use std::collections::BTreeSet;
 use std::sync::atomic::AtomicBool;

@@ -129,9 +129,9 @@ impl SpectralFitter {
         self
     }
 
-    /// Starts of each spectrum, 1 to 64, of which fewer are used where the first guess finds fewer
-    /// distinct ones. Unless set, each spectrum has as many as its first guess finds
-    /// competing, 1 to 4, and 8 where masks or weights leave little of it.
+    /// Sets the number of starts per spectrum, 1 to 64. The first guess may find fewer distinct ones. Unless set, a spectrum has as
+    /// many starts as its first guess finds competing: 1 to 4, or 8 where masks or weights leave little of it. One more start may then
+    /// follow past a fold of the minimum (not with Nelder–Mead alone).
     #[must_use]
     pub fn starts(mut self, starts: usize) -> SpectralFitter {
         self.starts = Some(starts);
@@ -286,12 +286,21 @@ impl SpectralFitter {
         units
     }
 
-    /// Fits what is in memory. A spectrum that cannot be fitted is a row with its status.
+    /// Fits what is in memory, in one batch, on the first device alone; [`fit_with`](SpectralFitter::fit_with) shares the spectra among
+    /// all devices. A spectrum that cannot be fitted is a row with its status.
+    ///
+    /// # Errors
+    /// [`Error::InvalidSettings`]; [`Error::ShapeMismatch`], [`Error::BadWavelength`] and [`Error::NoOverlap`] when the spectra do not
+    /// suit the model; [`Error::BadSpectrum`] where the fitter is [strict](SpectralFitter::strict); the device's errors.
     pub fn fit(&self, spectra: &Spectra) -> Result<FitTable> {
         self.tabulate(&self.run()?.batch(&[spectra], None)?)
     }
 
-    /// Fits from the user's own starts, one a spectrum: (spectra, parameters), physical units.
+    /// Fits from the user's own starts, one per spectrum: (spectra, parameters), in physical units and in the order of
+    /// [`parameters`](SpectralFitter::parameters).
+    ///
+    /// # Errors
+    /// Those of [`fit`](SpectralFitter::fit); [`Error::ShapeMismatch`] for another number of starts.
     pub fn fit_from(&self, spectra: &Spectra, starts: &[f64]) -> Result<FitTable> {
         let expected = spectra.len() * self.model.parameters.len();
         if starts.len() != expected {
@@ -316,6 +325,9 @@ impl SpectralFitter {
 
     /// [`fit`](SpectralFitter::fit), in batches, watched and stopped by `control`. After a stop there is a row for each spectrum all the
     /// same, and those that were not finished have [`Status::Interrupted`](crate::Status::Interrupted).
+    ///
+    /// # Errors
+    /// Those of [`fit`](SpectralFitter::fit).
     pub fn fit_with(&self, spectra: &Spectra, control: &Control) -> Result<FitTable> {
         let mut table = self.table();
         self.fit_stream(&mut spectra.reader(), &mut table, control)?;

@@ -48,28 +48,29 @@ impl std::fmt::Display for Id {
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[non_exhaustive]
 pub struct FitRow {
-    /// The spectrum's.
+    /// Identifier of the spectrum.
     pub id: Id,
     /// The file that it comes from.
     #[serde(skip)]
     pub file: Arc<str>,
-    /// Row in the file.
+    /// Row in the file, from 0.
     pub row: u64,
     /// How the fit ended.
     pub status: Status,
     /// The status' name, or the cause of `bad_input`.
     pub status_text: String,
-    /// The cause of `bad_input` in words: arm, pixel and value. No column of the table.
+    /// The cause of `bad_input` in words: arm, pixel and value; or where an interrupted fit stood. Not a column of the table.
     pub message: String,
     /// Rounds of the winning start.
     pub rounds: u32,
     /// Linearisations of all starts.
     pub evaluations: u32,
-    /// Data rows only.
+    /// χ² = Σ ivar (flux − model)² over the pixels that count; priors and penalties are not in it.
     pub chi2: f64,
     /// Unmasked pixels − free parameters − continuum terms.
     pub dof: i64,
-    /// What decided between the starts.
+    /// χ², priors and penalties, and ln det of the continuum's normal matrix where the model marginalises over the continuum. The start
+    /// with the lowest one wins.
     pub objective: f64,
     /// (P) Physical values.
     pub parameters: Vec<f64>,
@@ -83,7 +84,8 @@ pub struct FitRow {
     pub at_bound: u32,
     /// Facts that the user should know.
     pub flags: Flags,
-    /// Index of the winning start, if there is one (that of one past a fold follows those of the first guess); −1 in tables without.
+    /// Index of the winning start, from 0; a start past a fold comes after those of the first guess. `None` without a winner, which
+    /// tables write as −1.
     pub start: Option<u32>,
     /// (arms) Continuum terms that the arm's data determine, of those that the model has; 0 where the arm drops out.
     pub continuum_terms: Vec<u32>,
@@ -92,7 +94,7 @@ pub struct FitRow {
     pub n_starts_agree: u32,
     /// The velocity's, where a scan was asked for.
     pub posterior: Option<VelocityPosterior>,
-    /// (P (P − 1) / 2): pairs (0,1), (0,2), … (1,2), ….
+    /// (P (P − 1) / 2) Correlation coefficients of the pairs (0,1), (0,2), … (1,2), …; NaN where an error is.
     pub correlations: Vec<f64>,
 }
 

@@ -8,7 +8,7 @@ use super::row::{FitRow, Id};
 use crate::error::{Error, Result};
 use crate::solver::Status;
 
-/// The results of a run, in columns of one value a spectrum, in the order of the input.
+/// The results of a run, in columns of one value per spectrum, in the order of the input.
 ///
 /// ```no_run
 /// # let table = popfit::FitTable::default();
@@ -152,7 +152,8 @@ impl FitTable {
         &self.arms
     }
 
-    /// Returns the values of a free parameter in its physical unit, or the column `chi2` or `objective`.
+    /// Returns the values of a free parameter in its physical unit, or the column `chi2` or `objective`; `None` if there is none of this
+    /// name. Errors have [`errors`](FitTable::errors).
     pub fn column(&self, name: &str) -> Option<&[f64]> {
         match name {
             "chi2" => Some(&self.chi2),
@@ -161,7 +162,7 @@ impl FitTable {
         }
     }
 
-    /// Returns the standard errors of a free parameter, as [`FitRow::errors`] has them.
+    /// Returns the standard errors of a free parameter, as [`FitRow::errors`] has them; `None` if there is none of this name.
     pub fn errors(&self, parameter: &str) -> Option<&[f64]> {
         self.errors.get(self.place(parameter)?).map(Vec::as_slice)
     }
@@ -171,7 +172,7 @@ impl FitTable {
         self.released_errors.get(self.place(parameter)?).map(Vec::as_slice)
     }
 
-    /// Returns the correlations of two free parameters.
+    /// Returns the correlations of two free parameters; `None` if there is none of one of the names, or both are the same.
     pub fn correlations(&self, first: &str, second: &str) -> Option<&[f64]> {
         let (a, b) = (self.place(first)?, self.place(second)?);
         let (a, b, count) = (a.min(b), a.max(b), self.parameters.len());

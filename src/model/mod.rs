@@ -152,6 +152,17 @@ impl SpectralModel {
         arms.map(|a| (a.name.clone(), a.emulator.source().to_string(), a.emulator.hash().to_string())).collect()
     }
 
+    /// Returns all that the model says beside its emulators, as text that tells it from other models.
+    #[cfg(feature = "files")]
+    pub(crate) fn settings(&self) -> String {
+        let SpectralModel { arms, parameters, velocity, vsini, marginalise, clip_starts, spectra } = self;
+        let mut text = format!("{parameters:?} {velocity:?} {vsini:?} {marginalise} {clip_starts} {spectra:?}");
+        for ModelArm { name, range, interpolation, continuum, line_spread, inputs, .. } in arms {
+            text += &format!("\n{name:?} {range:?} {interpolation:?} {continuum:?} {line_spread:?} {inputs:?}");
+        }
+        text
+    }
+
     /// The parameter of the velocity, where it is free.
     pub(crate) fn free_velocity(&self) -> Option<usize> {
         if let Velocity::Parameter(p) = self.velocity { Some(p) } else { None }

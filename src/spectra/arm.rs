@@ -24,6 +24,12 @@ impl From<Vec<f64>> for Wavelength<'_> {
     }
 }
 
+impl From<&Vec<f64>> for Wavelength<'_> {
+    fn from(grid: &Vec<f64>) -> Self {
+        Wavelength::Shared(grid.as_slice().into())
+    }
+}
+
 impl From<&[f64]> for Wavelength<'_> {
     fn from(grid: &[f64]) -> Self {
         Wavelength::Shared(grid.into())

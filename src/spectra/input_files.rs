@@ -30,15 +30,16 @@ impl InputFiles {
         InputFiles(files.iter().map(|path| input(path.as_ref())).collect())
     }
 
-    /// Hashes the contents of all files, unless `cancel` is set.
+    /// Hashes the contents of all files. Returns false if `cancel` was set meanwhile: the hashes then are incomplete, and no key of a run.
     ///
     /// # Errors
     /// [`Error::Io`]; [`Error::InputChanged`] when a file was written to since [`new`](InputFiles::new).
-    pub fn read(&mut self, cancel: &AtomicBool) -> Result<()> {
+    pub fn read(&mut self, cancel: &AtomicBool) -> Result<bool> {
         self.0.par_iter_mut().try_for_each(|input| {
             input.contents = contents(&input.path, cancel)?;
             if input.has_other_times() { Err(input.written_to()) } else { Ok(()) }
-        })
+        })?;
+        Ok(!cancel.load(Ordering::Relaxed))
     }
 
     /// Checks at the end of a run that no file has been written to: what was read of it might be of two versions. One that was removed

@@ -69,6 +69,18 @@ pub enum Ids {
     Text(Vec<String>),
 }
 
+impl From<Vec<i64>> for Ids {
+    fn from(ids: Vec<i64>) -> Ids {
+        Ids::Integer(ids)
+    }
+}
+
+impl From<Vec<String>> for Ids {
+    fn from(ids: Vec<String>) -> Ids {
+        Ids::Text(ids)
+    }
+}
+
 impl Ids {
     /// How many there are.
     pub fn len(&self) -> usize {

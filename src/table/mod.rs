@@ -259,6 +259,7 @@ impl TableWriter {
 
     /// [`finish`](TableWriter::finish), and the journal of the run learns of the file before it has its name: a run that is killed in
     /// between can be resumed, because it finds its own table again.
+    /// The outputs have been claimed ([`Journal::claim_outputs`]) before [`create`](TableWriter::create), which may overwrite what exists then.
     ///
     /// # Errors
     /// Those of [`finish`](TableWriter::finish).

@@ -7,31 +7,32 @@ use crate::fit::SpectralFitter;
 use crate::spectra::{InputFiles, Selection};
 
 impl SpectralFitter {
-    /// Returns all that the rows of a run depend on, `name = value` line by line, as the key of its [`Journal`](crate::Journal). `inputs`
-    /// have been [read](InputFiles::read), and go by name and contents, not by folder, so that the same files in another folder are the
-    /// same run; the model is the text in `metadata`.
-    pub fn resume_key(&self, metadata: &Metadata, selection: &Selection, inputs: &InputFiles) -> String {
+    /// Returns all that the rows of a run depend on, `name = value` line by line, as the key of its [`Journal`](crate::Journal): fitter,
+    /// model, inputs and selection. `model` is the model file's text, if there is one; it makes the key easier to read. `inputs` have been
+    /// [read](InputFiles::read), and go by name and contents, not by folder, so that the same files in another folder are the same run.
+    pub fn resume_key(&self, model: &str, selection: &Selection, inputs: &InputFiles) -> String {
+        let Metadata { device, emulators, settings, .. } = Metadata::of(self);
         // no bit depends on the number of threads
-        let device = if metadata.device.starts_with("cpu") { "cpu" } else { &metadata.device };
+        let device = if device.starts_with("cpu") { "cpu" } else { &device };
         let mut lines = vec![format!("version = {}", env!("CARGO_PKG_VERSION")), format!("device = {device}")];
-        lines.extend(metadata.emulators.iter().map(|(file, hash)| format!("emulator {file} = {hash}")));
+        lines.extend(emulators.iter().map(|(file, hash)| format!("emulator {file} = {hash}")));
         for (arm, emulator) in self.model.arms() {
             // a grid may come from a file of its own
-            let hash = hash(emulator.wavelength());
-            lines.push(format!("wavelength of arm {arm:?} = {hash}"));
+            let bytes: Vec<u8> = emulator.wavelength().iter().flat_map(|x| x.to_le_bytes()).collect();
+            lines.push(format!("wavelength of arm {arm:?} = {}", hash(&bytes)));
         }
         lines.extend(inputs.lines());
         lines.extend(selected(selection));
         lines.push(format!("batch = {}", self.batch_size.map_or("not given".into(), |batch| batch.to_string())));
         lines.push(format!("velocity scan = {}", self.velocity_scan));
-        lines.push(metadata.settings.clone());
-        lines.push(metadata.model.clone());
+        lines.push(settings);
+        lines.push(model.into());
+        lines.push(format!("resolved model = {}", hash(self.model.settings().as_bytes())));
         lines.join("\n")
     }
 }
 
-fn hash(wavelength: &[f64]) -> String {
-    let bytes: Vec<u8> = wavelength.iter().flat_map(|x| x.to_le_bytes()).collect();
+fn hash(bytes: &[u8]) -> String {
     Sha256::digest(bytes).iter().map(|byte| format!("{byte:02x}")).collect()
 }
 

@@ -95,6 +95,7 @@ impl<'a> RvTabWriter<'a> {
 
     /// [`finish`](RvTabWriter::finish), and the journal of the run learns of both files before they have their names: a run that is
     /// killed in between can be resumed, because it finds its own files again.
+    /// The outputs have been claimed ([`Journal::claim_outputs`]) before [`create`](RvTabWriter::create), which may overwrite what exists then.
     ///
     /// # Errors
     /// Those of [`finish`](RvTabWriter::finish).

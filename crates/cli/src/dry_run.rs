@@ -4,12 +4,12 @@ mod arms;
 mod choice;
 mod memory;
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, VecDeque};
 use std::path::PathBuf;
 use std::time::Instant;
 
 use popfit::spectra::{FilesReader, SpectraReader};
-use popfit::{Device, ModelFile, Schema, Spectra, SpectralFitter, VelocityScan};
+use popfit::{Control, Device, ModelFile, Schema, Spectra, SpectralFitter, VelocityScan};
 
 use super::stdout::line;
 use super::{Failure, selection};
@@ -69,18 +69,47 @@ pub fn run(arguments: &Arguments, file: &ModelFile) -> Result<(), Failure> {
     let total = source.len();
     line(format_args!("\n{}", choice::describe(&arguments.spectra, &selection, total)?));
     // 4. How much memory and time that takes.
-    let Some(first) = source.next_batch(SAMPLE)? else { return Ok(()) };
-    line(memory::describe(&memory::Run {
-        fitter: &fitter,
-        model: file,
-        paths: &arguments.spectra,
-        first: &first,
-        total,
-    }));
-    try_first(&fitter, &first, total)
+    let mut sample = Sample::read(&mut source)?;
+    let Some(first) = sample.batches.front() else { return Ok(()) };
+    line(memory::describe(&memory::Run { fitter: &fitter, model: file, paths: &arguments.spectra, first, total }));
+    try_first(&fitter, &mut sample, total)
 }
 
-/// Joins names to lines of at most [`WIDTH`] characters.
+/// The first spectra of a run, of as many files as it takes.
+struct Sample {
+    batches: VecDeque<Spectra<'static>>,
+    count: usize,
+    empty: Spectra<'static>,
+}
+
+impl Sample {
+    fn read(source: &mut FilesReader) -> Result<Sample, Failure> {
+        let mut sample = Sample { batches: VecDeque::new(), count: 0, empty: source.empty() };
+        while sample.count < SAMPLE
+            && let Some(batch) = source.next_batch(SAMPLE - sample.count)?
+        {
+            sample.count += batch.len();
+            sample.batches.push_back(batch);
+        }
+        Ok(sample)
+    }
+}
+
+impl SpectraReader for Sample {
+    fn len(&self) -> u64 {
+        self.count as u64
+    }
+
+    fn next_batch(&mut self, _: usize) -> popfit::Result<Option<Spectra<'static>>> {
+        Ok(self.batches.pop_front())
+    }
+
+    fn empty(&self) -> Spectra<'static> {
+        self.empty.clone()
+    }
+}
+
+/// Joins names to lines of about [`WIDTH`] characters.
 fn wrapped(names: &[String]) -> Vec<String> {
     let mut lines: Vec<String> = Vec::new();
     for name in names {
@@ -99,9 +128,10 @@ fn wrapped(names: &[String]) -> Vec<String> {
 }
 
 /// Fits the first spectra as the model file says, without options of `popfit fit`, and says how they end and how long all would take.
-fn try_first(fitter: &SpectralFitter, first: &Spectra, total: u64) -> Result<(), Failure> {
+fn try_first(fitter: &SpectralFitter, sample: &mut Sample, total: u64) -> Result<(), Failure> {
     let begin = Instant::now();
-    let table = fitter.fit(first).map_err(Failure::running)?;
+    let mut table = fitter.table();
+    fitter.fit_stream(sample, &mut table, &Control::default()).map_err(Failure::running)?;
     let seconds = begin.elapsed().as_secs_f64();
     let (count, converged) = (table.len(), table.status().iter().filter(|status| status.is_success()).count());
     let all = seconds * total as f64 / count.max(1) as f64;
@@ -110,12 +140,13 @@ fn try_first(fitter: &SpectralFitter, first: &Spectra, total: u64) -> Result<(),
         words(all),
         fitter.device_name()
     ));
-    let mut causes = BTreeMap::new();
+    let mut causes: BTreeMap<String, (usize, String)> = BTreeMap::new();
     for row in table.rows().filter(|row| !row.status.is_success()) {
-        *causes.entry(row.status_text).or_insert(0) += 1;
+        causes.entry(row.status_text).or_insert_with(|| (0, row.message)).0 += 1;
     }
-    for (cause, count) in causes {
-        line(format_args!("{count} of them: {cause}"));
+    for (cause, (count, example)) in causes {
+        let example = if example.is_empty() { example } else { format!(" ({example})") };
+        line(format_args!("{count} of them: {cause}{example}"));
     }
     if converged == 0 {
         return Err(Failure::nothing_fitted("no fit converged"));
@@ -123,7 +154,7 @@ fn try_first(fitter: &SpectralFitter, first: &Spectra, total: u64) -> Result<(),
     Ok(())
 }
 
-/// A time to one digit or two.
+/// Rounds a time to seconds, minutes, hours or days.
 fn words(seconds: f64) -> String {
     match seconds {
         s if s < 1.0 => "a second".into(),

@@ -2,7 +2,6 @@
 
 use std::io::Write;
 use std::path::{Path, PathBuf};
-use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
 
 use clap::builder::{PossibleValue, PossibleValuesParser, TypedValueParser};
@@ -155,11 +154,10 @@ pub fn run(arguments: &Arguments) -> Result<(), Failure> {
     let shown = bar.clone();
     let control = Control::default().progress(move |done, _| shown.set_position(done)).profile(arguments.profile);
     signals::cancel(&control)?;
-    inputs.read(&control.cancel)?;
-    if control.cancel.load(Ordering::Relaxed) {
+    if !inputs.read(&control.cancel)? {
         return Err(Failure::stopped(&arguments.output, false));
     }
-    let key = format!("{}\nformat = {}", fitter.resume_key(&metadata, &selection, &inputs), arguments.format);
+    let key = format!("{}\nformat = {}", fitter.resume_key(&metadata.model, &selection, &inputs), arguments.format);
     let mut journal = Journal::open(&arguments.output, &key, arguments.resume)?;
     if !arguments.quiet {
         say(journal.damage().map(|damage| format!("popfit: warning: {damage}")));

@@ -10,13 +10,13 @@ use super::Failure;
 #[derive(clap::Args, Debug)]
 pub struct Arguments {
     /// Only these TARGETIDs (DESI): a list, or @FILE with one or more a line
-    #[arg(long, help_heading = "Selection", value_name = "N,N,...")]
+    #[arg(long, help_heading = "Selection", value_name = "N,N,...", requires = "spectra")]
     target_id: Option<String>,
     /// Only fibres of this OBJTYPE (DESI), such as TGT
-    #[arg(long, help_heading = "Selection", value_name = "TYPE")]
+    #[arg(long, help_heading = "Selection", value_name = "TYPE", requires = "spectra")]
     objtype: Option<String>,
     /// Only spectra whose best arm has at least this median signal-to-noise ratio a pixel (DESI)
-    #[arg(long, help_heading = "Selection", value_name = "X")]
+    #[arg(long, help_heading = "Selection", value_name = "X", requires = "spectra")]
     min_sn: Option<f64>,
     /// Only these arms, of the files and of the model
     #[arg(long, help_heading = "Selection", value_name = "NAME,...", value_delimiter = ',')]
