@@ -84,7 +84,7 @@ pub enum Error {
     /// Another run writes the same output.
     #[error("{}: another run is writing this file; wait until it has ended, or choose another name", path.display())]
     OutputLocked { path: PathBuf },
-    /// A file has the name of an output that must not overwrite it. [`WriteOptions::overwrite`](crate::WriteOptions::overwrite) allows it.
+    /// A file has the name of an output that must not overwrite it. `WriteOptions::overwrite` allows it.
     #[error("{}: this file exists already, and popfit replaces it only if it is told to", path.display())]
     OutputExists { path: PathBuf },
     /// The journal of an output cannot be used.

@@ -61,19 +61,7 @@ pub use profile::{DeviceProfile, DeviceStage, HostStage, Profile, Rounds};
 pub use row::{FitRow, Id};
 use run::Run;
 use shared::Shared;
-pub use table::FitTable;
-
-/// Takes rows, in the order of the input.
-pub trait Sink {
-    /// Appends the rows of one batch, and is shown the spectra that they belong to.
-    fn append(&mut self, spectra: &Spectra, rows: &[FitRow]) -> Result<()>;
-}
-
-impl Sink for FitTable {
-    fn append(&mut self, _: &Spectra, rows: &[FitRow]) -> Result<()> {
-        FitTable::append(self, rows)
-    }
-}
+pub use table::{FitTable, Sink};
 
 /// Starts of a spectrum of which the number is not set, about: populations are made for so many.
 const USUAL_STARTS: usize = 2;
@@ -381,8 +369,11 @@ impl SpectralFitter {
         Finish { model: &self.model, precision: self.precision, released_errors: self.released_errors }
     }
 
-    /// [`Error::InvalidSettings`] with every setting that is out of its range.
-    fn check_settings(&self) -> Result<()> {
+    /// Checks the settings, as every fit does at its beginning.
+    ///
+    /// # Errors
+    /// [`Error::InvalidSettings`] lists every fault.
+    pub fn validate(&self) -> Result<()> {
         let mut faults = self.solver.faults();
         if let Some(starts) = self.starts.filter(|starts| !(1..=MOST_STARTS).contains(starts)) {
             faults.push(InvalidSetting::new("starts", format!("it is {starts}; choose 1 to {MOST_STARTS}")));

@@ -94,7 +94,7 @@ impl<'a> Run<'a> {
         if fitter.scans_velocity() && matches!(fitter.model.velocity, Velocity::Fixed(_)) {
             return Err(Error::Usage("a scan of the velocity, which is fixed: give it a range".into()));
         }
-        fitter.check_settings()?;
+        fitter.validate()?;
         if fitter.precision == Precision::Mixed && matches!(fitter.solver, Solver::NelderMead(_)) {
             return Err(Error::Usage(
                 "mixed precision is for Levenberg–Marquardt: Nelder–Mead sees every rounding".into(),

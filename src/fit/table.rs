@@ -7,6 +7,13 @@ use super::posterior::VelocityPosterior;
 use super::row::{FitRow, Id};
 use crate::error::{Error, Result};
 use crate::solver::Status;
+use crate::spectra::Spectra;
+
+/// Takes rows, in the order of the input.
+pub trait Sink {
+    /// Appends the rows of one batch, and is shown the spectra that they belong to.
+    fn append(&mut self, spectra: &Spectra, rows: &[FitRow]) -> Result<()>;
+}
 
 /// The results of a run, in columns of one value per spectrum, in the order of the input.
 ///
@@ -204,6 +211,36 @@ impl FitTable {
         &self.status
     }
 
+    /// Returns the codes of [`status`](FitTable::status), as tables write them.
+    pub fn status_codes(&self) -> Vec<i32> {
+        self.status.iter().map(|status| status.code()).collect()
+    }
+
+    /// Returns the name of each status, or the cause of a bad input.
+    pub fn status_texts(&self) -> &[String] {
+        &self.status_texts
+    }
+
+    /// Returns what is said of bad inputs and interrupted fits, as [`FitRow::message`] has it.
+    pub fn messages(&self) -> &[String] {
+        &self.messages
+    }
+
+    /// Returns the bits of the parameters that ended at a bound, as [`FitRow::at_bound`] has them.
+    pub fn at_bound(&self) -> &[u32] {
+        &self.at_bound
+    }
+
+    /// Returns the number of basins from which each minimum was found, as [`FitRow::n_starts_agree`] has it.
+    pub fn n_starts_agree(&self) -> &[u32] {
+        &self.n_starts_agree
+    }
+
+    /// Returns the posteriors of the velocity; `None` where no scan was asked for.
+    pub fn posteriors(&self) -> &[Option<VelocityPosterior>] {
+        &self.posteriors
+    }
+
     /// Returns what the user should know of each fit.
     pub fn flags(&self) -> &[Flags] {
         &self.flags
@@ -224,7 +261,7 @@ impl FitTable {
         &self.evaluations
     }
 
-    /// Gathers all that is known of one spectrum.
+    /// Gathers all that is known of one spectrum. Where other rows have released errors and this one has none, they are NaN.
     ///
     /// # Panics
     /// When `index` is not below `len()`.
@@ -258,6 +295,12 @@ impl FitTable {
     /// Gathers the rows one after another, as [`row`](FitTable::row) does.
     pub fn rows(&self) -> impl ExactSizeIterator<Item = FitRow> + '_ {
         (0..self.len()).map(|index| self.row(index))
+    }
+}
+
+impl Sink for FitTable {
+    fn append(&mut self, _: &Spectra, rows: &[FitRow]) -> Result<()> {
+        FitTable::append(self, rows)
     }
 }
 
