@@ -23,6 +23,13 @@ def lowest(emulator, spectra, n):
     return {"objective": objective, "parameters": np.delete(parameters, 1).tolist()}
 
 
+def write_minima(emulator, spectra, name):
+    """writes the lowest objective of each spectrum, and its parameters"""
+    fits = [lowest(emulator, spectra, n) for n in range(len(spectra["flux"]))]
+    with open(os.path.join(HERE, name), "w") as file:
+        json.dump(fits, file, indent=0)
+
+
 def main():
     emulator = Emulator(os.path.join(DATA, "emulator.safetensors"))
     parts = []
@@ -32,10 +39,8 @@ def main():
     join = lambda key: parts[0][key] if key == "wavelength" else np.concatenate([part[key] for part in parts])
     spectra = {key: join(key) for key in parts[0]}
     spectra["id"] = np.arange(len(spectra["flux"]))
-    fits = [lowest(emulator, spectra, n) for n in range(len(spectra["flux"]))]
     np.savez_compressed(os.path.join(HERE, "minima.npz"), **{key: spectra[key] for key in ("wavelength", "flux", "ivar", "mask", "id")})
-    with open(os.path.join(HERE, "minima.json"), "w") as file:
-        json.dump(fits, file, indent=0)
+    write_minima(emulator, spectra, "minima.json")
 
 
 if __name__ == "__main__":
