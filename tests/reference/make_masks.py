@@ -11,6 +11,7 @@ from fit_reference import DATA, Emulator, Library, Problem, chebyshev_basis, lev
 SPECTRA = 12
 PIXELS = 3741
 # name, basis, terms, masked ranges of pixels, [from, to, factor] of ivar
+SCARCE = "all but 5 %, by default starts"
 CASES = [
     ("nothing", "rbf", 10, [], []),
     ("left 25 %", "rbf", 10, [[0, 935]], []),
@@ -24,6 +25,7 @@ CASES = [
     ("right 70 %", "chebyshev", 32, [[1122, 3741]], []),
     ("weights of 1e-8", "rbf", 10, [], [[0, 1496, 1e-8]]),
     ("weights of 1e-12", "chebyshev", 10, [], [[1870, 3741, 1e-12]]),
+    (SCARCE, "rbf", 10, [[0, 1496], [1683, 3740]], []),
 ]
 
 
@@ -49,7 +51,8 @@ def main():
             free = [0, 2, 3, 4, 5]
             fits.append({"objective": objective, "rank": problem.rank, "unmasked": int(problem.good.sum()),
                          "parameters": p[free].tolist(), "errors": errors[free].tolist()})
-        cases.append({"name": name, "basis": basis, "terms": terms, "masked": masked, "lowered": lowered, "fits": fits})
+        cases.append({"name": name, "basis": basis, "terms": terms, "starts": None if name == SCARCE else 4,
+                      "masked": masked, "lowered": lowered, "fits": fits})
     made = {"versions": f"numpy {np.__version__}, scipy {scipy.__version__}", "cases": cases}
     with open(os.path.join(os.path.dirname(os.path.abspath(__file__)), "masks.json"), "w") as file:
         json.dump(made, file, indent=0)

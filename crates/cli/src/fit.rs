@@ -57,7 +57,7 @@ pub struct Arguments {
     /// f32, or mixed: the first rounds' output layers as products of 16-bit numbers, for GPUs
     #[arg(long, value_enum, default_value_t = Precision::F32, help_heading = "Devices")]
     precision: Precision,
-    /// Starts of each spectrum, 1 to 64 [default: the model file's, else as many as compete, at most 4; 8 where little of a spectrum counts]
+    /// Starts of each spectrum, 1 to 64 [default: the model file's, else as many as compete, at most 4; 8 or 32 where little of a spectrum counts]
     #[arg(long, value_name = "K", value_parser = clap::value_parser!(u16).range(1..=SpectralFitter::MOST_STARTS as i64), help_heading = "Fit")]
     starts: Option<u16>,
     /// Seed of the first guess

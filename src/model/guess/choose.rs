@@ -96,16 +96,17 @@ impl Distances {
         chosen
     }
 
-    /// The basins of the first guess in which those that are chosen lie, by the template at the lowest point of each. `candidates` are in
-    /// the order of their scores.
+    /// The basins of the first guess in which those that are chosen lie, by the place of the candidate at the lowest point of each. `candidates`
+    /// are in the order of their scores.
     pub fn basins(&self, candidates: &[Candidate], chosen: &[Candidate], limits: &[Limits]) -> Vec<usize> {
-        let place = |one: &Candidate| candidates.iter().position(|other| other.template == one.template);
+        let is_same = |a: &Candidate, b: &Candidate| a.template == b.template && a.velocity == b.velocity;
+        let place = |one: &Candidate| candidates.iter().position(|other| is_same(one, other));
         let places: Vec<usize> = chosen.iter().filter_map(place).collect();
         let mut lowest: Vec<usize> = Vec::new();
         for (k, one) in candidates.iter().enumerate().take(places.iter().max().map_or(0, |last| last + 1)) {
             let better = candidates[..k].iter().map(|other| self.between(one, other, limits)).enumerate();
             let nearest = better.min_by(|a, b| a.1.total_cmp(&b.1)).filter(|(_, distance)| *distance <= CONNECTED);
-            lowest.push(nearest.map_or(one.template, |(other, _)| lowest[other]));
+            lowest.push(nearest.map_or(k, |(other, _)| lowest[other]));
         }
         places.into_iter().map(|k| lowest[k]).collect()
     }
@@ -173,8 +174,8 @@ mod tests {
             distances.basins(&candidates, &[candidate(0, 0.0), candidate(6, 0.0)], &limits)
         };
         assert_eq!(basins(&[0, 2, 4, 6]), [0, 0]);
-        assert_eq!(basins(&[0, 1, 6, 4, 3]), [0, 6]);
-        assert_eq!(basins(&[6, 5, 0, 3]), [0, 6]);
+        assert_eq!(basins(&[0, 1, 6, 4, 3]), [0, 2]);
+        assert_eq!(basins(&[6, 5, 0, 3]), [2, 0]);
     }
 
     #[test]

@@ -33,12 +33,21 @@ impl<'a> Look<'a> {
         Look { velocities, allowed: allowed(velocities, limits) }
     }
 
-    /// A template where its row of scores is lowest, at one of the velocities.
-    pub fn lowest(&self, template: usize, row: &[f32]) -> Candidate {
+    /// Returns a template at the velocities of the lowest minima of its row of scores, at most `count` and at least one.
+    pub fn lowest(&self, template: usize, row: &[f32], count: usize) -> Vec<Candidate> {
         let row = &row[self.allowed.clone()];
-        let score = minimum(row);
-        let at = self.allowed.start + row.iter().position(|value| *value == score).unwrap_or(0);
-        Candidate { template, velocity: self.velocities[at], score }
+        let candidate =
+            |at: usize| Candidate { template, velocity: self.velocities[self.allowed.start + at], score: row[at] };
+        let lowest = minimum(row);
+        let global = row.iter().position(|value| *value == lowest).unwrap_or(0);
+        let mut minima = vec![candidate(global)];
+        if count > 1 {
+            let is_minimum = |at: &usize| *at != global && is_minimum(row, *at);
+            let mut others: Vec<Candidate> = (0..row.len()).filter(is_minimum).map(candidate).collect();
+            others.sort_by(|a, b| a.score.total_cmp(&b.score));
+            minima.extend(others.into_iter().take(count - 1));
+        }
+        minima
     }
 
     /// Moves a template from where its row of scores is lowest to the minimum between velocities.
@@ -75,6 +84,11 @@ impl<'a> Look<'a> {
         let offset = if curvature > 0.0 { (0.5 * (a - c) / curvature).clamp(-0.5, 0.5) } else { 0.0 };
         v + offset * 0.5 * (self.velocities[at + 1] - self.velocities[at - 1])
     }
+}
+
+/// Returns whether no neighbour of a value is lower, and the one before it is higher.
+fn is_minimum(row: &[f32], at: usize) -> bool {
+    (at == 0 || row[at] < row[at - 1]) && (at + 1 == row.len() || row[at] <= row[at + 1])
 }
 
 /// The lowest of some values, infinity where there is no number.
@@ -137,7 +151,7 @@ mod tests {
         let parabola = |least: f64| VELOCITIES.map(|v| ((v - least) / 50.0).powi(2) as f32);
         let all = Look::new(&VELOCITIES, Some(&within(-1000.0, 1000.0, None)));
         let at = |look: &Look, row: &[f32]| {
-            let mut found = look.lowest(7, row);
+            let mut found = look.lowest(7, row, 1).remove(0);
             assert!(found.template == 7 && VELOCITIES.contains(&found.velocity));
             look.refine(&mut found, row);
             (found.velocity, found.score)
@@ -148,6 +162,6 @@ mod tests {
         let few = Look::new(&VELOCITIES, Some(&within(40.0, 1000.0, None)));
         assert!((at(&few, &parabola(12.0)).0 - 50.0).abs() <= 25.0);
         let one = Look::new(&VELOCITIES[..1], None);
-        assert_eq!(one.lowest(0, &[3.0]).velocity, -100.0);
+        assert_eq!(one.lowest(0, &[3.0], 2)[0].velocity, -100.0);
     }
 }

@@ -9,6 +9,7 @@ mod bins;
 mod choose;
 mod components;
 mod effects;
+mod effort;
 mod library;
 mod lines;
 mod look;
@@ -25,7 +26,9 @@ use crate::error::Result;
 use crate::memory::check;
 use crate::solver::recording::{LIGHT, Source};
 use bins::Signals;
-use choose::{Distances, MOST_COMPETING};
+use choose::Distances;
+use effort::Effort;
+pub use effort::MOST_STARTS;
 use library::{library, observed, physical_labels, rotated, rotations};
 use look::{Candidate, Look};
 use refit::{Arm, add_refitted};
@@ -58,11 +61,6 @@ pub struct FirstGuess {
 
 /// One template of so many is judged with a continuum of its own.
 const SHORT: usize = 8;
-/// Starts of a spectrum with a basis of its own: where so little of a grid is left, a continuum takes up much of what tells templates apart,
-/// and how well they fit says little of how well a fit from them will.
-const STARTS_OF_LITTLE: usize = 8;
-/// Starts of one spectrum, at most, where their number is not said.
-pub const MOST_STARTS: usize = if MOST_COMPETING > STARTS_OF_LITTLE { MOST_COMPETING } else { STARTS_OF_LITTLE };
 
 impl FirstGuess {
     /// Evaluates the library.
@@ -122,11 +120,11 @@ impl FirstGuess {
         let (coarse, fine) = (Look::new(&self.coarse, range), Look::new(&self.fine, range));
         let scores = self.scores(&signals);
         let row = |template: usize| &scores[template * self.coarse.len()..][..self.coarse.len()];
-        let mut best: Vec<Candidate> = (0..self.parameters.len()).map(|k| coarse.lowest(k, row(k))).collect();
+        let effort = Effort::new(prepared);
+        let templates = 0..self.parameters.len();
+        let mut best: Vec<Candidate> = templates.flat_map(|k| coarse.lowest(k, row(k), effort.velocities)).collect();
         let order = |a: &Candidate, b: &Candidate| a.score.total_cmp(&b.score).then(a.template.cmp(&b.template));
-        // where little of a grid is left, a continuum takes up what tells templates apart: lines do not tell which are the best
-        let is_own = prepared.arms.iter().any(|arm| !arm.basis.is_empty());
-        let short = if is_own { best.len() } else { best.len().div_ceil(SHORT) };
+        let short = if effort.refits_all { best.len() } else { best.len().div_ceil(SHORT) };
         best.select_nth_unstable_by(short - 1, order);
         let (near, far) = best.split_at_mut(short);
         for candidate in near.iter_mut() {
@@ -140,7 +138,7 @@ impl FirstGuess {
         }
         near.sort_unstable_by(order);
         let (mut chosen, mut far_too) = (Vec::new(), false);
-        if let Some(count) = count.or(is_own.then_some(STARTS_OF_LITTLE)) {
+        if let Some(count) = count.or(effort.starts) {
             self.distances.choose(near, &mut chosen, count, limits);
             far_too = chosen.len() < count;
             if far_too {
@@ -342,24 +340,21 @@ pub mod tests {
         assert_eq!((0..64).find(is_again), None);
     }
 
-    /// Where little of a spectrum is left, scores tell little: it has many starts, and an explicit number still holds.
+    /// The less of a spectrum counts, the more starts it has; an explicit number still holds.
     #[test]
-    fn little_data_has_many_starts() {
-        let (model, guess, mut spectra) = demo();
-        let limits: Vec<Limits> = model.parameters.iter().map(limits).collect();
-        let arm = &mut spectra.arms[0];
-        let pixels = arm.pixels;
-        arm.ivar
-            .to_mut()
-            .iter_mut()
-            .enumerate()
-            .filter(|(j, _)| j % pixels < pixels * 9 / 10)
-            .for_each(|(_, w)| *w = 0.0);
-        let (sampling, all) = all_prepared(&model, &spectra);
-        for prepared in &all {
-            assert!(!prepared.arms[0].basis.is_empty());
-            let of = |count| guess.starts(prepared, &[&sampling], &limits, count);
-            assert_eq!((of(None).len(), of(Some(3)).len()), (STARTS_OF_LITTLE, 3));
+    fn scarce_data_have_many_starts() {
+        for (share, starts) in [(0.5, 8), (0.1, MOST_STARTS)] {
+            let (model, guess, mut spectra) = demo();
+            let limits: Vec<Limits> = model.parameters.iter().map(limits).collect();
+            let arm = &mut spectra.arms[0];
+            let masked = (arm.pixels as f64 * (1.0 - share)) as usize;
+            arm.ivar.to_mut().chunks_mut(arm.pixels).for_each(|ivar| ivar[..masked].fill(0.0));
+            let (sampling, all) = all_prepared(&model, &spectra);
+            for prepared in &all {
+                assert!(!prepared.arms[0].basis.is_empty());
+                let of = |count| guess.starts(prepared, &[&sampling], &limits, count).len();
+                assert_eq!((of(None), of(Some(3))), (starts, 3));
+            }
         }
     }
 
