@@ -67,6 +67,8 @@ pub struct DeviceDescription {
     pub software: bool,
     /// Largest buffers and bindings.
     pub limits: String,
+    /// The kernels of a GPU: how it multiplies matrices, and which stages share a kernel.
+    pub kernels: String,
 }
 
 impl Device {
@@ -112,6 +114,7 @@ impl Device {
             kind: "cpu".into(),
             software: false,
             limits: String::new(),
+            kernels: String::new(),
         };
         std::iter::once(cpu).chain(Device::adapters()).collect()
     }
@@ -138,6 +141,7 @@ impl Device {
             kind: format!("{} ({}; {})", a.device_type, a.backend, a.driver),
             software: a.software,
             limits: format!("buffers {} MiB, bindings {} MiB", mib(a.max_buffer_size), mib(a.max_binding_size)),
+            kernels: a.kernels,
             name: a.name,
         };
         crate::gpu::adapters().into_iter().map(describe).collect()

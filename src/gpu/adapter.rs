@@ -1,5 +1,6 @@
 //! Adapters: what there is, and which one to take.
 
+use super::choice::Kernels;
 use super::product::Variant;
 use crate::error::{Error, Result};
 
@@ -23,6 +24,8 @@ pub struct AdapterDescription {
     pub max_buffer_size: u64,
     /// Bytes that a shader sees of one buffer.
     pub max_binding_size: u64,
+    /// The kernel of its matrix products, and the stages that share a kernel; why there are none where the environment names no kernel.
+    pub kernels: String,
 }
 
 /// Default bytes for a population: wgpu does not tell how much memory an adapter has.
@@ -90,6 +93,7 @@ fn describe(index: usize, adapter: &wgpu::Adapter) -> AdapterDescription {
         device_type: format!("{:?}", info.device_type),
         driver: format!("{} {}", info.driver, info.driver_info).trim().to_owned(),
         software: info.device_type == wgpu::DeviceType::Cpu,
+        kernels: Kernels::of(&info).map_or_else(|error| error.to_string(), |kernels| kernels.to_string()),
         name: info.name,
         max_buffer_size: limits.max_buffer_size,
         max_binding_size: limits.max_storage_buffer_binding_size,

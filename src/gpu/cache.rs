@@ -1,9 +1,8 @@
-//! What an adapter has compiled and measured, kept between runs in the user's cache folder.
+//! The pipelines that an adapter has compiled, kept between runs in the user's cache folder.
 //!
-//! A file an adapter and driver: its pipelines as the driver wrote them, behind a checksum, and the kernels that are fastest on it. Whatever
-//! cannot be read or written is done without.
+//! One file per adapter and driver: the pipelines as the driver wrote them, behind a checksum. Whatever cannot be read or written is done
+//! without.
 
-use std::fmt::Debug;
 use std::fs;
 use std::path::{Path, PathBuf};
 use std::sync::{Mutex, PoisonError};
@@ -72,27 +71,10 @@ impl Cache {
     }
 }
 
-/// What an earlier run has found, `what` and the choices that it had.
-pub(super) fn known<T: Copy + Debug>(
-    folder: &Path,
-    info: &wgpu::AdapterInfo,
-    (what, choices): (&str, &[T]),
-) -> Option<T> {
-    let text = fs::read_to_string(path_of(folder, info, what)).ok()?;
-    choices.iter().copied().find(|choice| format!("{choice:?}") == text)
-}
-
-/// Keeps it for the next run.
-pub(super) fn keep<T: Debug>(folder: &Path, info: &wgpu::AdapterInfo, (what, found): (&str, T)) {
-    let _ = replace(&path_of(folder, info, what), format!("{found:?}").as_bytes());
-}
-
 #[cfg(test)]
 mod tests {
     use super::super::adapter::{self, Choice};
     use super::super::context::{Context, Options};
-    use super::super::fusion::Fused;
-    use super::super::product::TILES;
     use super::*;
 
     #[test]
@@ -124,20 +106,5 @@ mod tests {
         assert_eq!(path.parent(), Some(Path::new("folder")));
         assert!(name.starts_with("Vulkan-0-0-A-card--v1-5--24-2-"), "{name}");
         assert!(name.ends_with(concat!("-", env!("CARGO_PKG_VERSION"), ".pipelines")), "{name}");
-    }
-
-    #[test]
-    fn a_choice_is_found_again() {
-        let (folder, info) =
-            (tempfile::tempdir().unwrap(), wgpu::AdapterInfo::new(wgpu::DeviceType::Other, wgpu::Backend::Vulkan));
-        let choices = ("product", &TILES[..]);
-        assert_eq!(known(folder.path(), &info, choices), None);
-        keep(folder.path(), &info, ("product", TILES[2]));
-        assert_eq!(known(folder.path(), &info, choices), Some(TILES[2]));
-        keep(folder.path(), &info, ("fusion", Fused::all()[1]));
-        assert_eq!(known(folder.path(), &info, ("fusion", &Fused::all())), Some(Fused::all()[1]));
-        assert_eq!(known(folder.path(), &info, choices), Some(TILES[2]));
-        let other = wgpu::AdapterInfo { driver_info: "2".into(), ..info };
-        assert_eq!(known(folder.path(), &other, choices), None);
     }
 }

@@ -46,11 +46,11 @@ impl Round {
         encoder
     }
 
-    /// Commands of the stages alone, so many times.
-    pub fn record_stages(&self, context: &Context, buffers: &Buffers, times: u32) -> wgpu::CommandEncoder {
+    /// Returns the commands of the stages alone, once.
+    pub fn record_stages(&self, context: &Context, buffers: &Buffers) -> wgpu::CommandEncoder {
         let mut encoder = context.device.create_command_encoder(&wgpu::CommandEncoderDescriptor::default());
         let mut pass = encoder.begin_compute_pass(&wgpu::ComputePassDescriptor::default());
-        (0..times).for_each(|_| dispatch_sized(&mut pass, self.stages.iter(), buffers));
+        dispatch_sized(&mut pass, self.stages.iter(), buffers);
         drop(pass);
         encoder
     }

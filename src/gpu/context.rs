@@ -1,6 +1,5 @@
 //! An open device, and what went wrong on it: every buffer, submission and wait goes through here.
 
-use std::fmt::Debug;
 use std::panic::{self, AssertUnwindSafe};
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, OnceLock, PoisonError};
@@ -8,12 +7,14 @@ use std::time::Duration;
 
 use super::adapter;
 use super::cache::{self, Cache};
+use super::choice::Kernels;
 use super::faults::{Call, Fault, Faults};
 use super::fusion::{Allowed, Fused, MOST_BUFFERS, PROMISED_BUFFERS};
 use super::pipelines::Compiled;
-use super::product::{Products, TILES, Variant};
-use super::{trial, trusted};
+use super::product::{Products, Variant};
+use super::{known_answer, trusted};
 use crate::error::{Error, Result};
+use crate::solver::recording::Kind;
 
 /// How long a device that failed may take to say that it was lost.
 const MOMENT: Duration = Duration::from_millis(2);
@@ -35,7 +36,9 @@ pub(super) struct Context {
     pub cache: Option<Cache>,
     pub adapter: wgpu::Adapter,
     pub info: wgpu::AdapterInfo,
-    /// How it computes products, once that is known, and those of halves.
+    /// The kernels of its class, or those that the environment names.
+    pub kernels: Kernels,
+    /// The kernels of products of numbers and of halves, once they have been tested.
     pub product: OnceLock<Variant>,
     pub halves: OnceLock<Variant>,
     /// Which stages share a kernel.
@@ -69,6 +72,7 @@ enum Broken {
 impl Context {
     pub fn open(adapter: wgpu::Adapter, options: Options) -> Result<Context> {
         let info = adapter.get_info();
+        let kernels = Kernels::of(&info)?;
         let name = format!("gpu:{}", info.name);
         let has = adapter.limits();
         let limits = wgpu::Limits {
@@ -107,6 +111,7 @@ impl Context {
             cache,
             adapter,
             info,
+            kernels,
             product,
             halves,
             fused,
@@ -132,34 +137,27 @@ impl Context {
         Ok(Context { product: self.product.clone(), fused: self.fused.clone(), ..fresh })
     }
 
-    /// How this adapter computes products.
+    /// Returns the kernel of this adapter's products of numbers: the plain one where a driver computes the one of its class wrongly.
     pub fn product(&self) -> Variant {
-        let asked = || self.known("tiles", &TILES, || trial::fastest(self)).unwrap_or(TILES[1]);
-        let find = || if self.software { Variant::Registers } else { asked() };
-        *self.product.get_or_init(find)
+        let is_right = || known_answer::is_right(self, self.kernels.product, Kind::Float);
+        *self.product.get_or_init(|| if is_right() { self.kernels.product } else { Variant::Registers })
     }
 
-    /// What an earlier run has found, or is found now and kept for the next. `None` where nothing could be found out.
-    fn known<T: Copy + Debug>(&self, what: &str, choices: &[T], find: impl Fn() -> Option<T>) -> Option<T> {
-        let folder = cache::folder();
-        folder.as_ref().and_then(|folder| cache::known(folder, &self.info, (what, choices))).or_else(|| {
-            let found = find()?;
-            folder.iter().for_each(|folder| cache::keep(folder, &self.info, (what, found)));
-            Some(found)
-        })
+    /// Returns the kernel of its products of halves: whole small matrices at once where it has them, is no software, and gets them right.
+    fn product_of_halves(&self) -> Variant {
+        let is_fit = |variant: &Variant| !self.software && known_answer::is_right(self, *variant, Kind::Half);
+        *self.halves.get_or_init(|| self.matrices().filter(is_fit).unwrap_or_else(|| self.product()))
     }
 
-    /// How it computes the products of a recording, `of_halves` if there are any.
+    /// Returns the kernels of a recording's products, `of_halves` if there are any.
     pub fn products(&self, of_halves: bool) -> Products {
         let full = self.product();
-        Products { full, halves: if of_halves { *self.halves.get_or_init(|| trial::of_halves(self)) } else { full } }
+        Products { full, halves: if of_halves { self.product_of_halves() } else { full } }
     }
 
-    /// Which stages share a kernel: what an earlier run has found, or is found now. Software is not asked.
-    pub fn allowed(self: &Arc<Self>) -> Allowed {
-        let asked = || self.known("fusion", &Fused::all(), || trial::fused(self)).unwrap_or(Fused::NONE);
-        let find = || if self.software { Fused::NONE } else { asked() };
-        self.allowed_with(*self.fused.get_or_init(find))
+    /// Returns which stages share a kernel.
+    pub fn allowed(&self) -> Allowed {
+        self.allowed_with(*self.fused.get_or_init(|| self.kernels.fused))
     }
 
     /// These, where the limits allow it.

@@ -11,7 +11,7 @@ pub(super) const PROMISED_BUFFERS: u32 = 8;
 /// Those of the kernel that resamples, solves for the continuum and sums.
 pub(super) const MOST_BUFFERS: u32 = PROMISED_BUFFERS + 1;
 
-/// What is worth it on an adapter.
+/// Stages that share a kernel on an adapter.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Fused {
     /// A product activates what it makes.
@@ -26,7 +26,8 @@ impl Fused {
     /// A kernel a stage.
     pub const NONE: Fused = Fused { layers: false, sums: false, rows: false };
 
-    /// Every choice.
+    /// Every choice, for tests.
+    #[cfg(test)]
     pub fn all() -> [Fused; 8] {
         std::array::from_fn(|k| Fused { layers: k & 1 > 0, sums: k & 2 > 0, rows: k & 4 > 0 })
     }

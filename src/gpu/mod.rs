@@ -6,12 +6,16 @@
 mod adapter;
 mod buffers;
 mod cache;
+mod choice;
 mod commands;
 mod context;
 mod entry;
 mod faults;
 mod fusion;
+#[cfg(test)]
+mod fusion_tests;
 mod kernel;
+mod known_answer;
 mod labels;
 mod layout;
 mod observe;
@@ -27,7 +31,6 @@ mod sums;
 #[cfg(test)]
 mod tests;
 mod timing;
-mod trial;
 mod trusted;
 pub(crate) mod user;
 mod whole;

@@ -215,9 +215,10 @@ impl GpuPopulation {
         4 * (own + 4 * self.layout.parameters * batch.spectra) + batch.blocks.iter().map(bytes).sum::<usize>()
     }
 
-    /// Runs the stages so many times at the trial points, and returns the bits of the members' state.
-    pub async fn run_stages(&mut self, times: u32) -> Result<Vec<u32>> {
-        let commands = self.round.record_stages(&self.context, &self.buffers, times);
+    /// Runs the stages once at the trial points, and returns the bits of the members' state.
+    #[cfg(test)]
+    pub async fn run_stages(&mut self) -> Result<Vec<u32>> {
+        let commands = self.round.record_stages(&self.context, &self.buffers);
         self.submit_and_read(commands, &self.buffers.state, self.entry.state.len()).await
     }
 
@@ -334,7 +335,7 @@ impl Population for GpuPopulation {
             }
             let (length, stride) = (self.recording.block(buffer).length, buffers::stride(&self.recording, buffer));
             let source = &self.buffers.blocks[buffer.0];
-            let commands = self.round.record_stages(&self.context, &self.buffers, 1);
+            let commands = self.round.record_stages(&self.context, &self.buffers);
             let elements = self.active.taking_part * stride;
             let target = self.context.guarded(|| Ok(buffers::readback(&self.context, elements.max(1))))?;
             let seen: Vec<u32> = readback::fetch(&self.context, commands, (source, &target), elements).await?;

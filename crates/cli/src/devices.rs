@@ -9,8 +9,12 @@ use super::stdout::line;
 /// Prints the devices, and which one `auto` takes and why.
 pub fn run() -> Result<(), Failure> {
     let devices = Device::available();
-    let mut rows = vec![cells(["--device", "name", "kind", "limits"])];
-    rows.extend(devices.iter().map(|d| vec![d.selector.clone(), d.name.clone(), d.kind.clone(), d.limits.clone()]));
+    let mut rows = vec![cells(["--device", "name", "kind", "limits", "kernels"])];
+    rows.extend(
+        devices
+            .iter()
+            .map(|d| vec![d.selector.clone(), d.name.clone(), d.kind.clone(), d.limits.clone(), d.kernels.clone()]),
+    );
     print(&rows);
     let taken = Device::auto()?.name();
     let why = if devices.iter().all(|d| d.selector == "cpu") {

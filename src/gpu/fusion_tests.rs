@@ -1,12 +1,12 @@
-//! Which stages an adapter computes faster in one kernel: asked with a spectrum's stages.
+//! Stages that share a kernel leave the bits of a kernel per stage, seen with a spectrum's stages.
 
 use std::sync::Arc;
-use std::time::Instant;
 
-use super::super::context::Context;
-use super::super::fusion::Fused;
-use super::super::population::GpuPopulation;
-use super::{DISPATCHES, ROWS, TIMINGS};
+use super::adapter::{self, Choice};
+use super::context::{Context, Options};
+use super::fusion::Fused;
+use super::population::GpuPopulation;
+use super::product::TILES;
 use crate::error::Result;
 use crate::solver::recording::{
     Activate, Activation, Basis, BufferId, Continuum, Interpolation, Kind, LabelInput, Labels, Normal, Parameter,
@@ -14,11 +14,8 @@ use crate::solver::recording::{
 };
 use crate::solver::{Batch, LevenbergMarquardt, Method, Population};
 
-/// What is timed: as many members as a card is busy with, in 60 MB. Other adapters are asked with a few.
-const TIMED: Size = Size { members: 256, hidden: 208, columns: 4096, pixels: 4000 };
-const FEW: usize = 32;
-/// One kernel must take at most this of the time that several take.
-const BETTER: f64 = 0.97;
+/// Rows of a member: a template and its derivatives.
+const ROWS: usize = 5;
 const TERMS: usize = 10;
 const LABELS: usize = ROWS - 1;
 /// Of a row of labels.
@@ -32,42 +29,14 @@ struct Size {
     pixels: usize,
 }
 
-/// What is faster in one kernel, and leaves the bits of this example: the choice may differ from run to run. `None` where it
-/// could not be asked.
-pub fn fused(context: &Arc<Context>) -> Option<Fused> {
-    let is_card = context.info.device_type == wgpu::DeviceType::DiscreteGpu;
-    let size = if is_card { TIMED } else { Size { members: FEW, ..TIMED } };
-    let time = |fused| time(context, fused, size).ok();
-    let one = |k: usize| Fused { layers: k == 0, sums: k == 1, rows: k == 2 };
-    // its clock may still rise during the first
-    time(Fused::NONE)?;
-    let (before, _) = time(Fused::NONE)?;
-    let [layers, sums, rows] = [0, 1, 2].map(|k| time(one(k)));
-    let (after, expected) = time(Fused::NONE)?;
-    let apart = before.min(after);
-    let is_better = |timed: &Option<(f64, Vec<u32>)>, others: f64| {
-        timed.as_ref().is_some_and(|(seconds, found)| *seconds < BETTER * others && *found == expected)
-    };
-    let pair = sums.as_ref().filter(|_| is_better(&sums, apart)).map_or(apart, |(seconds, _)| *seconds);
-    Some(Fused { layers: is_better(&layers, apart), sums: is_better(&sums, apart), rows: is_better(&rows, pair) })
-}
-
-/// Seconds of the stages, and the bits that they leave.
-fn time(context: &Arc<Context>, fused: Fused, size: Size) -> Result<(f64, Vec<u32>)> {
+/// Returns the bits that the example's stages leave.
+fn bits(context: &Arc<Context>, fused: Fused, size: Size) -> Result<Vec<u32>> {
     let (recording, batch) = example(size);
     let allowed = context.allowed_with(fused);
     let method = Method::LevenbergMarquardt(LevenbergMarquardt::default());
     let mut population = GpuPopulation::with(context.clone(), allowed, Arc::new(recording), (&method, size.members))?;
     pollster::block_on(population.load(&batch))?;
-    // the first pays for what is made on first use
-    let state = pollster::block_on(population.run_stages(1))?;
-    let mut best = f64::INFINITY;
-    for _ in 0..TIMINGS {
-        let begin = Instant::now();
-        pollster::block_on(population.run_stages(DISPATCHES as u32))?;
-        best = best.min(begin.elapsed().as_secs_f64() / DISPATCHES as f64);
-    }
-    Ok((best, state))
+    pollster::block_on(population.run_stages())
 }
 
 /// −1 … 1, for no reason.
@@ -159,28 +128,19 @@ fn sums(recording: &mut Recording, batch: &mut Batch, (input, size): (BufferId, 
     recording.stages.push(Stage::Normal(Normal { model, pixels, columns, data, weight, continuum }));
 }
 
-#[cfg(test)]
-mod tests {
-    use super::super::super::adapter::{self, Choice};
-    use super::super::super::context::Options;
-    use super::super::super::product::TILES;
-    use super::*;
-
-    #[test]
-    fn fusion_changes_no_bit() {
-        let Ok(adapter) = adapter::choose(Choice::Best) else { return };
-        let context = Arc::new(Context::open(adapter, Options::default()).unwrap());
-        // five rows a member leave rows of a tile empty, the members tiles
-        let size = Size { members: 30, hidden: 16, columns: 80, pixels: 80 };
-        for tiles in TILES {
-            let context = Arc::new(context.again().unwrap());
-            let _ = context.product.set(tiles);
-            let (_, expected) = time(&context, Fused::NONE, size).unwrap();
-            assert!(expected.iter().filter(|x| f32::from_bits(**x).is_finite()).count() > 30 * 20);
-            for fused in Fused::all() {
-                let (seconds, found) = time(&context, fused, size).unwrap();
-                assert!(seconds > 0.0 && found == expected, "{tiles:?}, {fused:?}");
-            }
+#[test]
+fn fusion_changes_no_bit() {
+    let Ok(adapter) = adapter::choose(Choice::Best) else { return };
+    let context = Arc::new(Context::open(adapter, Options::default()).unwrap());
+    // five rows a member leave rows of a tile empty, the members tiles
+    let size = Size { members: 30, hidden: 16, columns: 80, pixels: 80 };
+    for tiles in TILES {
+        let context = Arc::new(context.again().unwrap());
+        let _ = context.product.set(tiles);
+        let expected = bits(&context, Fused::NONE, size).unwrap();
+        assert!(expected.iter().filter(|x| f32::from_bits(**x).is_finite()).count() > 30 * 20);
+        for fused in Fused::all() {
+            assert_eq!(bits(&context, fused, size).unwrap(), expected, "{tiles:?}, {fused:?}");
         }
     }
 }

@@ -1,0 +1,131 @@
+//! The kernels that an adapter is given: a table by its class, with an override from the environment.
+//!
+//! The choice depends on the adapter alone, never on a clock: two runs on one machine have the same bits. `POPFIT_GPU_TILES` and
+//! `POPFIT_GPU_FUSION` replace the table's entries, to compare them on a card or to avoid a kernel that a driver miscompiles.
+
+use std::fmt;
+
+use super::fusion::Fused;
+use super::product::{TILES, Variant};
+use crate::error::{Error, Result};
+
+/// Environment variable with the product's kernel: `registers`, or tiles of `8x8`, `16x8` or `16x16` invocations.
+const TILES_VARIABLE: &str = "POPFIT_GPU_TILES";
+/// Environment variable with the stages that share a kernel: `none`, or a list of `layers`, `sums` and `rows`.
+const FUSION_VARIABLE: &str = "POPFIT_GPU_FUSION";
+
+/// PCI vendor numbers.
+const NVIDIA: u32 = 0x10de;
+const AMD: u32 = 0x1002;
+
+/// The kernels of one adapter.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Kernels {
+    /// The product of numbers.
+    pub product: Variant,
+    /// Stages that share a kernel.
+    pub fused: Fused,
+}
+
+impl Kernels {
+    /// Returns an adapter's kernels. [`Error::Usage`] where a variable of the environment names none.
+    pub fn of(info: &wgpu::AdapterInfo) -> Result<Kernels> {
+        let table = Kernels::of_class(info.device_type, info.vendor);
+        let value = |variable: &str| std::env::var(variable).ok().filter(|value| !value.is_empty());
+        table.with_overrides(value(TILES_VARIABLE).as_deref(), value(FUSION_VARIABLE).as_deref())
+    }
+
+    /// Returns the table's entry.
+    ///
+    /// Software adapters have no workgroup memory worth the name, and sweep twice at the cost of a third. Large tiles need the registers
+    /// and the memory of a discrete card, whose kernels wait for memory: there fusion halves the bytes. The kernel that resamples, too,
+    /// spills registers on AMD cards. Other GPUs share the bandwidth and the caches of their processor.
+    const fn of_class(kind: wgpu::DeviceType, vendor: u32) -> Kernels {
+        let [small, _, large] = TILES;
+        match (kind, vendor) {
+            (wgpu::DeviceType::Cpu, _) => Kernels { product: Variant::Registers, fused: Fused::NONE },
+            (wgpu::DeviceType::DiscreteGpu, NVIDIA) => {
+                Kernels { product: large, fused: Fused { layers: true, sums: true, rows: true } }
+            }
+            (wgpu::DeviceType::DiscreteGpu, AMD) => {
+                Kernels { product: large, fused: Fused { layers: true, sums: true, rows: false } }
+            }
+            _ => Kernels { product: small, fused: Fused { layers: true, sums: false, rows: false } },
+        }
+    }
+
+    /// Replaces what the user names.
+    fn with_overrides(mut self, tiles: Option<&str>, fusion: Option<&str>) -> Result<Kernels> {
+        if let Some(text) = tiles {
+            self.product = parse_tiles(text)?;
+        }
+        if let Some(text) = fusion {
+            self.fused = parse_fusion(text)?;
+        }
+        Ok(self)
+    }
+}
+
+impl fmt::Display for Kernels {
+    /// Writes the values of the two variables, as in `16x16 tiles; fused: layers, sums`.
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self.product {
+            Variant::Tiles { x, y } => write!(f, "{x}x{y} tiles")?,
+            _ => write!(f, "registers")?,
+        }
+        let Fused { layers, sums, rows } = self.fused;
+        let names = [(layers, "layers"), (sums, "sums"), (rows, "rows")];
+        let fused: Vec<&str> = names.iter().filter(|(is_fused, _)| *is_fused).map(|(_, name)| *name).collect();
+        write!(f, "; fused: {}", if fused.is_empty() { "none".to_owned() } else { fused.join(", ") })
+    }
+}
+
+fn parse_tiles(text: &str) -> Result<Variant> {
+    let named = |variant: &Variant| matches!(variant, Variant::Tiles { x, y } if text == format!("{x}x{y}"));
+    match TILES.into_iter().find(named) {
+        Some(variant) => Ok(variant),
+        None if text == "registers" => Ok(Variant::Registers),
+        None => Err(Error::Usage(format!("{TILES_VARIABLE} is registers, 8x8, 16x8 or 16x16, not \"{text}\""))),
+    }
+}
+
+fn parse_fusion(text: &str) -> Result<Fused> {
+    let mut fused = Fused::NONE;
+    for name in text.split(',').map(str::trim).filter(|name| *name != "none") {
+        match name {
+            "layers" => fused.layers = true,
+            "sums" => fused.sums = true,
+            "rows" => fused.rows = true,
+            _ => {
+                let known = "none, or some of layers, sums and rows, separated by commas";
+                return Err(Error::Usage(format!("{FUSION_VARIABLE} is {known}, not \"{text}\"")));
+            }
+        }
+    }
+    Ok(fused)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn each_class_has_its_kernels() {
+        let of = |kind, vendor| Kernels::of_class(kind, vendor).to_string();
+        assert_eq!(of(wgpu::DeviceType::Cpu, 0x10005), "registers; fused: none");
+        assert_eq!(of(wgpu::DeviceType::DiscreteGpu, NVIDIA), "16x16 tiles; fused: layers, sums, rows");
+        assert_eq!(of(wgpu::DeviceType::DiscreteGpu, AMD), "16x16 tiles; fused: layers, sums");
+        assert_eq!(of(wgpu::DeviceType::IntegratedGpu, AMD), "8x8 tiles; fused: layers");
+    }
+
+    #[test]
+    fn the_environment_replaces_either() {
+        let table = Kernels::of_class(wgpu::DeviceType::Cpu, 0);
+        let with = |tiles, fusion| table.with_overrides(tiles, fusion).map(|kernels| kernels.to_string());
+        assert_eq!(with(Some("16x8"), None).unwrap(), "16x8 tiles; fused: none");
+        assert_eq!(with(None, Some("rows, layers")).unwrap(), "registers; fused: layers, rows");
+        assert_eq!(with(Some("registers"), Some("none")).unwrap(), "registers; fused: none");
+        assert!(with(Some("4x4"), None).unwrap_err().to_string().contains("not \"4x4\""));
+        assert!(with(None, Some("all")).unwrap_err().to_string().contains("not \"all\""));
+    }
+}
