@@ -1,6 +1,6 @@
 //! The CPU device, and one file a kernel: the twins of `shaders/`.
 
-mod activate;
+pub(crate) mod activate;
 mod broaden;
 mod compact;
 mod continuum;
@@ -12,10 +12,10 @@ mod labels;
 mod lanes;
 mod narrow;
 mod normal;
-mod per_pixel;
+pub(crate) mod per_pixel;
 mod prefilter;
 pub mod prior;
-mod product;
+pub mod product;
 mod resample;
 mod resolve;
 pub(crate) mod simplex;

@@ -5,19 +5,29 @@ use pulp::NullaryFnOnce;
 
 use super::activate::Activate;
 use crate::rows::Real;
-use crate::solver::recording::PerPixel as Stage;
+use crate::solver::recording::Activation;
 
 /// Pixels that are worked on together.
 const CHUNK: usize = 64;
 
 /// One member's rows.
 pub struct PerPixel<'a, R> {
-    pub stage: &'a Stage,
+    /// Values, and the tangents that are wanted.
+    pub rows: usize,
+    pub columns: usize,
+    pub hidden: usize,
+    pub labels: usize,
+    pub input_stride: usize,
+    pub activation: Activation,
     /// (rows, input_stride)
     pub input: &'a [R],
+    /// (hidden, labels, columns)
     pub w0: &'a [R],
+    /// (hidden, columns)
     pub b0: &'a [R],
+    /// (hidden, columns)
     pub w1: &'a [R],
+    /// (columns)
     pub b1: &'a [R],
     /// (rows, columns)
     pub output: &'a mut [R],
@@ -34,7 +44,7 @@ impl<R: Real> NullaryFnOnce for PerPixel<'_, R> {
 
     #[inline(always)]
     fn call(self) {
-        let Stage { input_stride, labels, hidden, rows, columns, activation, .. } = *self.stage;
+        let PerPixel { input_stride, labels, hidden, rows, columns, activation, .. } = self;
         let mut block = vec![R::ZERO; rows * CHUNK];
         let zero = [R::ZERO; CHUNK];
         for start in (0..columns).step_by(CHUNK) {

@@ -1,4 +1,5 @@
-//! Matrix product of a tile: output\[row\]\[n\] = Σ_k input\[row\]\[k\] weight\[k\]\[n\]. Twin of `shaders/product.wgsl`.
+//! Matrix product of row-major matrices: output\[row\]\[n\] = Σ_k input\[row\]\[k\] weight\[k\]\[n\]. Twin of
+//! `shaders/product.wgsl`.
 //!
 //! Weights are packed once, in panels of 64 columns, so that a tile of a few dozen rows pays no packing (a general product
 //! packs the 3 MB of a DESI output layer again in every call). While rows go by a panel, the next one is brought near. Every
@@ -11,44 +12,96 @@ use pulp::{Simd, WithSimd};
 use crate::rows::Real;
 
 /// Columns of a panel.
-pub const PANEL: usize = 64;
+const PANEL: usize = 64;
 const LINES: usize = 4;
+/// Columns of a line.
+const LINE: usize = PANEL / LINES;
 
 /// Weights side by side: in f32 a line of the cache, which no vector straddles.
-#[derive(Clone, Copy)]
+#[derive(Clone, Copy, Debug)]
 #[repr(C, align(64))]
-pub struct Line<R>([R; PANEL / LINES]);
+struct Line<R>([R; LINE]);
 
 /// A panel's row.
-pub type Row<R> = [Line<R>; LINES];
+type Row<R> = [Line<R>; LINES];
 
-/// (inner, columns) row-major to panels (panel, inner, 64), the last one zero padded.
-pub fn pack<R: Real>(weight: &[R], inner: usize, columns: usize) -> Vec<Row<R>> {
-    let mut packed = vec![[Line([R::ZERO; PANEL / LINES]); LINES]; columns.div_ceil(PANEL) * inner];
-    for (p, panel) in packed.chunks_exact_mut(inner).enumerate() {
-        let start = p * PANEL;
-        let count = PANEL.min(columns - start);
-        for (k, row) in panel.iter_mut().enumerate() {
-            let own = weight[k * columns + start..][..count].chunks(PANEL / LINES);
-            row.iter_mut().zip(own).for_each(|(line, own)| line.0[..own.len()].copy_from_slice(own));
+/// A matrix (inner, columns) in panels (panel, inner, 64), the last one padded with zeros: the right factor of products.
+#[derive(Clone, Debug)]
+pub struct Packed<R> {
+    rows: Vec<Row<R>>,
+    inner: usize,
+    columns: usize,
+}
+
+impl<R: Real> Packed<R> {
+    /// Packs a row-major matrix (inner, columns).
+    pub fn new(matrix: &[R], inner: usize, columns: usize) -> Packed<R> {
+        let mut packed = Packed::zeros(inner, columns);
+        for (p, panel) in packed.rows.chunks_exact_mut(inner.max(1)).enumerate() {
+            let start = p * PANEL;
+            let count = PANEL.min(columns - start);
+            for (k, row) in panel.iter_mut().enumerate() {
+                let own = matrix[k * columns + start..][..count].chunks(LINE);
+                row.iter_mut().zip(own).for_each(|(line, own)| line.0[..own.len()].copy_from_slice(own));
+            }
         }
+        packed
     }
-    packed
+
+    /// Packs the transpose of a row-major matrix (columns, inner).
+    pub fn transposed(matrix: &[R], columns: usize, inner: usize) -> Packed<R> {
+        let mut packed = Packed::zeros(inner, columns);
+        let lines = matrix[..columns * inner].chunks(LINE * inner.max(1));
+        for (n, sources) in lines.enumerate() {
+            let panel = &mut packed.rows[n / LINES * inner..][..inner];
+            let columns = sources.chunks_exact(inner);
+            // a whole line at a time: each of its columns is read in order, and the line is written once
+            for (k, row) in panel.iter_mut().enumerate() {
+                let line = &mut row[n % LINES].0;
+                line.iter_mut().zip(columns.clone()).for_each(|(x, column)| *x = column[k]);
+            }
+        }
+        packed
+    }
+
+    fn zeros(inner: usize, columns: usize) -> Packed<R> {
+        let rows = vec![[Line([R::ZERO; LINE]); LINES]; columns.div_ceil(PANEL) * inner];
+        Packed { rows, inner, columns }
+    }
+
+    /// Returns `input` (rows, inner) times this matrix: (rows, columns).
+    pub fn product(&self, input: &[R]) -> Vec<R> {
+        let mut output = vec![R::ZERO; input.len() / self.inner.max(1) * self.columns];
+        Product { input, packed: self, output: &mut output, accumulate: false }.run();
+        output
+    }
+
+    /// Returns the size of the packed weights in bytes.
+    pub fn bytes(&self) -> usize {
+        size_of_val(&self.rows[..])
+    }
+
+    /// Returns the size that [`new`](Packed::new) and [`transposed`](Packed::transposed) would have, in bytes.
+    pub fn bytes_of(inner: u64, columns: u64) -> u64 {
+        columns.next_multiple_of(PANEL as u64).saturating_mul(inner).saturating_mul(size_of::<R>() as u64)
+    }
 }
 
 /// The product of a tile's rows.
+#[derive(Debug)]
 pub struct Product<'a, R> {
     /// (rows, inner)
     pub input: &'a [R],
-    /// From [`pack`].
-    pub packed: &'a [Row<R>],
+    /// (inner, columns)
+    pub packed: &'a Packed<R>,
     /// (rows, columns)
     pub output: &'a mut [R],
-    pub inner: usize,
-    pub columns: usize,
+    /// Adds the product to the output instead of replacing it.
+    pub accumulate: bool,
 }
 
 impl<R: Real> Product<'_, R> {
+    /// Computes the product.
     pub fn run(self) {
         pulp::Arch::new().dispatch(self);
     }
@@ -69,6 +122,7 @@ struct Panel<'a, R> {
     rows: &'a [Row<R>],
     first: usize,
     columns: usize,
+    accumulate: bool,
     /// One a row.
     next: &'a [Line<R>],
 }
@@ -77,13 +131,16 @@ impl<R: Real> Product<'_, R> {
     /// `N` rows against `V` vectors of columns at a time.
     #[inline(always)]
     fn panels<S: Simd, const N: usize, const V: usize>(self, simd: S) {
-        let Product { input, packed, output, inner, columns } = self;
-        for (p, rows) in packed.chunks_exact(inner).enumerate() {
+        let Product { input, packed: &Packed { rows: ref packed, inner, columns }, output, accumulate } = self;
+        if inner == 0 && !accumulate {
+            output.fill(R::ZERO);
+        }
+        for (p, rows) in packed.chunks_exact(inner.max(1)).enumerate() {
             let next = packed.get((p + 1) * inner..).and_then(|rest| rest.get(..inner)).unwrap_or(rows).as_flattened();
             let groups = input.chunks(N * inner).zip(output.chunks_mut(N * columns));
             for ((input, output), part) in groups.zip((0..LINES).cycle()) {
                 let next = &next[part * inner..][..inner];
-                let panel = Panel { rows, first: p * PANEL, columns, next };
+                let panel = Panel { rows, first: p * PANEL, columns, accumulate, next };
                 match input.len() / inner {
                     6 => tile::<R, S, 6, V>(simd, input, &panel, output),
                     5 => tile::<R, S, 5, V>(simd, input, &panel, output),
@@ -97,7 +154,7 @@ impl<R: Real> Product<'_, R> {
     }
 }
 
-/// `N` rows against one panel.
+/// `N` rows against one panel: `V` vectors of columns at a time, and two or one where fewer are left.
 #[inline(always)]
 fn tile<R: Real, S: Simd, const N: usize, const V: usize>(
     simd: S,
@@ -105,38 +162,69 @@ fn tile<R: Real, S: Simd, const N: usize, const V: usize>(
     panel: &Panel<'_, R>,
     output: &mut [R],
 ) {
-    let Panel { rows: weights, first, columns, next } = *panel;
-    let (lanes, inner) = (R::lanes::<S>(), weights.len());
-    let count = PANEL.min(columns - first);
+    let (lanes, inner) = (R::lanes::<S>(), panel.rows.len());
+    let count = PANEL.min(panel.columns - panel.first);
     let rows: [&[R]; N] = std::array::from_fn(|r| &input[r * inner..][..inner]);
-    for start in (0..PANEL).step_by(V * lanes) {
-        let mut sums = [[R::splat(simd, R::ZERO); V]; N];
-        let mut touched = 0;
-        for (k, (weights, next)) in weights.iter().zip(next).enumerate() {
-            // read, so that it is in the cache when its turn comes
-            touched |= next.0[0].bits();
-            let weights: [R::Vector<S>; V] = std::array::from_fn(|v| {
-                let place = start + v * lanes;
-                R::vectors::<S>(&weights[place * LINES / PANEL].0)[place % (PANEL / LINES) / lanes]
-            });
-            for (sums, row) in sums.iter_mut().zip(&rows) {
-                let x = R::splat(simd, row[k]);
-                for (sum, weight) in sums.iter_mut().zip(&weights) {
-                    *sum = R::multiply_add(simd, *weight, x, *sum);
-                }
+    let mut start = 0;
+    while start < count {
+        if count - start > (V - 1) * lanes {
+            strip::<R, S, N, V>(simd, &rows, panel, start, output);
+            start += V * lanes;
+        } else if V > 2 && count - start > lanes {
+            strip::<R, S, N, 2>(simd, &rows, panel, start, output);
+            start += 2 * lanes;
+        } else {
+            strip::<R, S, N, 1>(simd, &rows, panel, start, output);
+            start += lanes;
+        }
+    }
+}
+
+/// `N` rows against `V` vectors of a panel's columns, from the column `start`.
+#[inline(always)]
+fn strip<R: Real, S: Simd, const N: usize, const V: usize>(
+    simd: S,
+    rows: &[&[R]; N],
+    panel: &Panel<'_, R>,
+    start: usize,
+    output: &mut [R],
+) {
+    let Panel { rows: weights, first, columns, accumulate, next } = *panel;
+    let lanes = R::lanes::<S>();
+    let mut sums = [[R::splat(simd, R::ZERO); V]; N];
+    let mut touched = 0;
+    for (k, (weights, next)) in weights.iter().zip(next).enumerate() {
+        // read, so that it is in the cache when its turn comes
+        touched |= next.0[0].bits();
+        let weights: [R::Vector<S>; V] = std::array::from_fn(|v| {
+            let place = start + v * lanes;
+            R::vectors::<S>(&weights[place / LINE].0)[place % LINE / lanes]
+        });
+        for (sums, row) in sums.iter_mut().zip(rows) {
+            let x = R::splat(simd, row[k]);
+            for (sum, weight) in sums.iter_mut().zip(&weights) {
+                *sum = R::multiply_add(simd, *weight, x, *sum);
             }
         }
-        black_box(touched);
-        // a copy to be read in a loop: the sums themselves stay in registers only where each is read by its own name
-        let sums: [[R::Vector<S>; V]; N] = std::array::from_fn(|r| std::array::from_fn(|v| sums[r][v]));
-        let width = (V * lanes).min(count.saturating_sub(start));
-        for (r, sum) in sums.iter().enumerate() {
-            let out = &mut output[r * columns + first + start.min(count)..][..width];
-            match R::vectors_mut::<S>(out) {
-                // a copy of unknown length would be a call
-                whole if whole.len() == V => whole.copy_from_slice(sum),
-                _ => out.copy_from_slice(&R::elements::<S>(sum)[..width]),
+    }
+    black_box(touched);
+    // a copy to be read in a loop: the sums themselves stay in registers only where each is read by its own name
+    let mut sums: [[R::Vector<S>; V]; N] = std::array::from_fn(|r| std::array::from_fn(|v| sums[r][v]));
+    let width = (V * lanes).min(columns - first - start);
+    for (r, sums) in sums.iter_mut().enumerate() {
+        let out = &mut output[r * columns + first + start..][..width];
+        match R::vectors_mut::<S>(out) {
+            // a copy of unknown length would be a call
+            whole if whole.len() == V => {
+                if accumulate {
+                    for (sum, out) in sums.iter_mut().zip(&*whole) {
+                        *sum = R::plus(simd, *out, *sum);
+                    }
+                }
+                whole.copy_from_slice(sums);
             }
+            _ if accumulate => out.iter_mut().zip(R::elements::<S>(sums)).for_each(|(out, sum)| *out += *sum),
+            _ => out.copy_from_slice(&R::elements::<S>(sums)[..width]),
         }
     }
 }
@@ -152,19 +240,52 @@ mod tests {
             let input: Vec<f32> = (0..70 * inner).map(value).collect();
             let weight: Vec<f32> = (0..inner * columns).map(|k| value(k + 5)).collect();
             let mut all = vec![f32::NAN; 70 * columns];
-            let packed = pack(&weight, inner, columns);
-            Product { input: &input, packed: &packed, output: &mut all, inner, columns }.run();
+            let packed = &Packed::new(&weight, inner, columns);
+            Product { input: &input, packed, output: &mut all, accumulate: false }.run();
             for (start, rows) in [(0, 1), (3, 2), (5, 5), (65, 5), (10, 15), (1, 32)] {
                 let mut some = vec![f32::NAN; rows * columns];
                 let input = &input[start * inner..][..rows * inner];
-                Product { input, packed: &packed, output: &mut some, inner, columns }.run();
+                Product { input, packed, output: &mut some, accumulate: false }.run();
                 let expected = &all[start * columns..][..rows * columns];
                 assert!(some.iter().zip(expected).all(|(a, b)| a.to_bits() == b.to_bits()), "{inner} {columns} {rows}");
                 // number by number, as a machine without vectors does
-                let plain = Product { input, packed: &packed, output: &mut some, inner, columns };
+                let plain = Product { input, packed, output: &mut some, accumulate: false };
                 plain.with_simd(pulp::Scalar::new());
                 assert!(some.iter().zip(expected).all(|(a, b)| a.to_bits() == b.to_bits()), "{inner} {columns} {rows}");
             }
         }
+    }
+
+    fn meets_plain_sums<R: Real>(rows: usize, inner: usize, columns: usize) {
+        let value = |k: usize| R::of(((k * 7919 + 13) % 1009) as f64 / 1009.0 - 0.5);
+        let input: Vec<R> = (0..rows * inner).map(value).collect();
+        let weight: Vec<R> = (0..inner * columns).map(|k| value(k + 5)).collect();
+        let flipped: Vec<R> =
+            (0..columns).flat_map(|n| (0..inner).map(move |k| k * columns + n)).map(|at| weight[at]).collect();
+        let packed = [Packed::new(&weight, inner, columns), Packed::transposed(&flipped, columns, inner)];
+        let products = packed.each_ref().map(|packed| packed.product(&input));
+        let mut twice = products[0].clone();
+        Product { input: &input, packed: &packed[0], output: &mut twice, accumulate: true }.run();
+        for (row, n) in (0..rows).flat_map(|row| (0..columns).map(move |n| (row, n))) {
+            let exact: f64 =
+                (0..inner).map(|k| input[row * inner + k].to_f64() * weight[k * columns + n].to_f64()).sum();
+            let found = [products[0][row * columns + n], products[1][row * columns + n]].map(Real::to_f64);
+            assert!((found[0] - exact).abs() < 1e-4, "{rows} {inner} {columns}: {} {exact}", found[0]);
+            assert_eq!(found[0].to_bits(), found[1].to_bits(), "{rows} {inner} {columns}");
+            assert_eq!(twice[row * columns + n].to_f64().to_bits(), (2.0 * found[0]).to_bits());
+        }
+    }
+
+    #[test]
+    fn products_of_awkward_sizes_meet_plain_sums() {
+        for (rows, inner) in [(0, 3), (1, 1), (7, 17), (13, 65)] {
+            for columns in [0, 1, 7, 8, 16, 17, 31, 33, 63, 64, 65, 100, 130] {
+                meets_plain_sums::<f32>(rows, inner, columns);
+                meets_plain_sums::<f64>(rows, inner, columns);
+            }
+        }
+        let mut output = [f32::NAN; 6];
+        Product { input: &[], packed: &Packed::new(&[], 0, 3), output: &mut output, accumulate: false }.run();
+        assert_eq!(output, [0.0; 6], "an empty sum");
     }
 }

@@ -1,12 +1,10 @@
-//! The network's forward pass on the host: scaled labels, hull distances, templates. For first guesses, plots and checks; the
-//! fit's own passes run on a device.
+//! The network on the host: scaled labels, hull distances, and templates, which the CPU device's kernels compute. For first
+//! guesses, plots and checks; the fit's own passes run on a device.
 
-use faer::{Accum, MatMut, MatRef, Par, linalg::matmul::matmul};
-
-use pulp::NullaryFnOnce;
-
-use super::{Activation, Emulator, Label, Layer, Network, Transform};
-use crate::rows::Real;
+use super::{Emulator, Label, Layer, Network, Transform};
+use crate::cpu::activate::Activate;
+use crate::cpu::per_pixel::PerPixel;
+use crate::cpu::product::Packed;
 
 /// Share of a label's training range by which a sum of tied labels may miss its end.
 const RANGE_ROUNDING: f64 = 1e-9;
@@ -58,99 +56,87 @@ impl Emulator {
 
     /// Templates (n, pixels) for rows of `labels`, (n, labels) in physical units; one matrix product a layer.
     pub fn templates(&self, labels: &[f64]) -> Vec<f32> {
-        let z: Vec<f32> = self.scaled(labels).iter().map(|&z| z as f32).collect();
-        let rows = labels.len() / self.labels.len();
-        let mut flux = match &self.network {
-            Network::Dense(layers) => return self.dense(layers, z, rows),
+        self.evaluator().templates(labels)
+    }
+
+    /// Prepares the network for several calls of [`Evaluator::templates`].
+    pub(crate) fn evaluator(&self) -> Evaluator<'_> {
+        let weights = match &self.network {
+            Network::Dense(layers) => {
+                let packed = |layer: &Layer| Packed::transposed(&layer.weight, layer.outputs, layer.inputs);
+                Weights::Dense(layers.iter().map(packed).collect())
+            }
             Network::PerPixel { hidden, w0, b0, w1, b1 } => {
-                let mut flux = Vec::with_capacity(rows * b1.len());
-                for z in z.chunks_exact(self.labels.len()) {
-                    let hidden_rows = w0.chunks_exact(hidden * z.len()).zip(b0.chunks_exact(*hidden));
-                    for ((w0, b0), (w1, b1)) in hidden_rows.zip(w1.chunks_exact(*hidden).zip(b1)) {
-                        let units = w0.chunks_exact(z.len()).zip(b0).zip(w1);
-                        let unit = |((w0, b0), w1): ((&[f32], &f32), &f32)| {
-                            let input = w0.iter().zip(z).map(|(w, z)| w * z).sum::<f32>() + b0;
-                            w1 * activated(self.activation, input)
-                        };
-                        flux.push(units.map(unit).sum::<f32>() + b1);
-                    }
+                let columns = b1.len();
+                Weights::PerPixel {
+                    w0: transpose_padded(w0, hidden * self.labels.len(), columns),
+                    b0: transpose_padded(b0, *hidden, columns),
+                    w1: transpose_padded(w1, *hidden, columns),
+                }
+            }
+        };
+        Evaluator { emulator: self, weights }
+    }
+}
+
+/// A network with its weights in the layouts of the CPU device's kernels.
+pub(crate) struct Evaluator<'a> {
+    emulator: &'a Emulator,
+    weights: Weights,
+}
+
+enum Weights {
+    /// By layer.
+    Dense(Vec<Packed<f32>>),
+    /// (hidden, labels, pixels), (hidden, pixels), (hidden, pixels)
+    PerPixel { w0: Vec<f32>, b0: Vec<f32>, w1: Vec<f32> },
+}
+
+impl Evaluator<'_> {
+    /// Templates (n, pixels) for rows of `labels`, (n, labels) in physical units. A row has the same bits in any call.
+    pub fn templates(&self, labels: &[f64]) -> Vec<f32> {
+        let z: Vec<f32> = self.emulator.scaled(labels).iter().map(|&z| z as f32).collect();
+        match (&self.emulator.network, &self.weights) {
+            (Network::Dense(layers), Weights::Dense(packed)) => self.dense(layers, packed, z),
+            (Network::PerPixel { hidden, b1, .. }, Weights::PerPixel { w0, b0, w1 }) => {
+                let (columns, labels) = (b1.len(), self.emulator.labels.len());
+                let mut flux = vec![0.0; z.len() / labels * columns];
+                for (input, output) in z.chunks_exact(labels).zip(flux.chunks_exact_mut(columns)) {
+                    let activation = self.emulator.activation;
+                    let (rows, input_stride, hidden) = (1, labels, *hidden);
+                    PerPixel { rows, columns, hidden, labels, input_stride, activation, input, w0, b0, w1, b1, output }
+                        .run();
                 }
                 flux
             }
-        };
-        pulp::Arch::new().dispatch(Elementwise { values: &mut flux, activation: self.output });
-        flux
+            _ => Vec::new(),
+        }
     }
 
     /// h ← scale · σ(W h + b) + offset for each layer, with the output function as σ of the last, as on devices.
-    fn dense(&self, layers: &[Layer], z: Vec<f32>, rows: usize) -> Vec<f32> {
-        let mut input = z;
-        for (k, layer) in layers.iter().enumerate() {
-            let mut out = product(&input, layer, rows);
-            for row in out.chunks_exact_mut(layer.outputs) {
-                row.iter_mut().zip(&layer.bias).for_each(|(x, b)| *x += b);
-                let activation = if k + 1 < layers.len() { self.activation } else { self.output };
-                pulp::Arch::new().dispatch(Elementwise { values: row, activation });
-                if let Some((scale, offset)) = &layer.affine {
-                    row.iter_mut()
-                        .zip(scale.iter().zip(offset))
-                        .for_each(|(x, (scale, offset))| *x = *x * scale + offset);
-                }
+    fn dense(&self, layers: &[Layer], packed: &[Packed<f32>], z: Vec<f32>) -> Vec<f32> {
+        let mut values = z;
+        for (k, (layer, packed)) in layers.iter().zip(packed).enumerate() {
+            values = packed.product(&values);
+            let activation = if k + 1 < layers.len() { self.emulator.activation } else { self.emulator.output };
+            let affine = layer.affine.as_ref().map(|(scale, offset)| (&scale[..], &offset[..]));
+            for block in values.chunks_exact_mut(layer.outputs) {
+                Activate { block, columns: layer.outputs, bias: &layer.bias, affine, activation }.run();
             }
-            input = out;
         }
-        input
+        values
     }
 }
 
-/// input (rows, inputs) · weightᵀ: (rows, outputs).
-fn product(input: &[f32], layer: &Layer, rows: usize) -> Vec<f32> {
-    let mut out = vec![0.0; rows * layer.outputs];
-    let target = MatMut::from_row_major_slice_mut(&mut out, rows, layer.outputs);
-    let left = MatRef::from_row_major_slice(&input[..rows * layer.inputs], rows, layer.inputs);
-    let weight = MatRef::from_row_major_slice(&layer.weight, layer.outputs, layer.inputs);
-    matmul(target, Accum::Replace, left, weight.transpose(), 1.0, Par::Seq);
+/// Transposes `values` (n, width) to (width, columns), with zeros in the columns beyond n.
+pub(crate) fn transpose_padded(values: &[f32], width: usize, columns: usize) -> Vec<f32> {
+    let mut out = vec![0.0; width * columns];
+    for (j, row) in values.chunks_exact(width).enumerate() {
+        for (k, value) in row.iter().enumerate() {
+            out[k * columns + j] = *value;
+        }
+    }
     out
-}
-
-fn activated(activation: Activation, x: f32) -> f32 {
-    let mut values = [x];
-    Elementwise { values: &mut values, activation }.call();
-    values[0]
-}
-
-/// An activation over a slice, compiled to vector code.
-struct Elementwise<'a> {
-    values: &'a mut [f32],
-    activation: Activation,
-}
-
-impl NullaryFnOnce for Elementwise<'_> {
-    type Output = ();
-
-    #[inline(always)]
-    fn call(self) {
-        let Elementwise { values, activation } = self;
-        // the match is outside the loop, so that each loop vectorises
-        macro_rules! each {
-            ($function:expr) => {
-                values.iter_mut().for_each(|x| *x = $function(*x))
-            };
-        }
-        match activation {
-            Activation::Silu => each!(|x: f32| x * x.sigmoid()),
-            Activation::LeakyRelu => each!(|x: f32| if x > 0.0 { x } else { 0.01 * x }),
-            Activation::Relu => each!(|x: f32| x.max(0.0)),
-            Activation::Sigmoid => each!(|x: f32| x.sigmoid()),
-            Activation::Tanh => each!(|x: f32| Real::tanh(x)),
-            Activation::Gelu => each!(|x: f32| 0.5 * x * (1.0 + Real::erf(x * std::f32::consts::FRAC_1_SQRT_2))),
-            Activation::Identity => {}
-            Activation::Exp { clip } => {
-                let clip = clip.min(f32::LARGEST_CLIP) as f32;
-                each!(|x: f32| x.clamp(-clip, clip).e_to());
-            }
-        }
-    }
 }
 
 #[cfg(test)]

@@ -20,6 +20,7 @@ use crate::error::{Error, Result};
 pub use crate::solver::recording::{Activation, Transform};
 #[cfg(feature = "files")]
 pub use file::read_wavelength;
+pub(crate) use forward::transpose_padded;
 pub use grid::{GridSegment, TemplateGrid};
 pub use layers::EmulatorLayers;
 

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use super::observe::{ArmBuffers, ArmLayout, record_spectrum};
 use super::sampling::padded;
 use super::{ModelArm, SpectralModel};
-use crate::emulator::{Layer, Network};
+use crate::emulator::{Layer, Network, transpose_padded};
 use crate::solver::Objective;
 use crate::solver::recording::{
     Activate, BufferId, HullRow, Kind, Labels, Narrow, PerPixel, Precision, Prior, Product, Recording, Scope, Stage,
@@ -112,7 +112,8 @@ fn record_dense(
         let last = k + 1 == layers.len();
         let name = |what: &str| format!("{}.layer.{k}.{what}", arm.name);
         let columns = padded(layer.outputs);
-        let weights = transposed(layer, inner, columns);
+        let mut weights = transpose_padded(&layer.weight, layer.inputs, columns);
+        weights.resize(inner * columns, 0.0);
         let in_halves = recording.precision == Precision::Mixed && last && k > 0 && fit_halves(&weights);
         let weight = if in_halves {
             let narrow = recording.buffer(name("halves"), Scope::Member, Kind::Half, rows * inner);
@@ -141,17 +142,6 @@ fn fit_halves(values: &[f32]) -> bool {
     values.iter().all(|x| half::f16::from_f32(*x).is_finite())
 }
 
-/// (out, in) to (inner, columns), zero padded.
-fn transposed(layer: &Layer, inner: usize, columns: usize) -> Vec<f32> {
-    let mut weight = vec![0.0; inner * columns];
-    for (n, row) in layer.weight.chunks_exact(layer.inputs).enumerate() {
-        for (k, w) in row.iter().enumerate() {
-            weight[k * columns + n] = *w;
-        }
-    }
-    weight
-}
-
 fn extended(values: &[f32], columns: usize) -> Vec<f32> {
     let mut out = values.to_vec();
     out.resize(columns, 0.0);
@@ -168,15 +158,7 @@ fn record_per_pixel(
     let (pixels, labels) = (arm.emulator.pixels(), arm.inputs.len());
     let columns = padded(pixels);
     // pixel-major in the file, pixel fastest on the device
-    let flip = |values: &[f32], width: usize| {
-        let mut out = vec![0.0; width * columns];
-        for (j, row) in values.chunks_exact(width).enumerate() {
-            for (k, v) in row.iter().enumerate() {
-                out[k * columns + j] = *v;
-            }
-        }
-        floats(out)
-    };
+    let flip = |values: &[f32], width: usize| floats(transpose_padded(values, width, columns));
     let name = |what: &str| format!("{}.{what}", arm.name);
     let stage = PerPixel {
         input,

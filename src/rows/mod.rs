@@ -41,8 +41,7 @@ pub fn bad_wavelength(grid: &[f64]) -> Option<(usize, String)> {
 
 /// f32 or f64.
 pub trait Real:
-    faer::traits::ComplexField
-    + Copy
+    Copy
     + Default
     + Debug
     + PartialOrd

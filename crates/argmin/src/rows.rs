@@ -3,10 +3,9 @@
 //! Where there is a continuum the Jacobian is that of variable projection in Kaufman's form, J − S C⁻¹ SᵀJ (see `docs/src/equations.md`). Priors and
 //! training hulls are rows of their own, so that the squares sum to χ² and penalty.
 
-use faer::{Accum, MatMut, MatRef, Par, linalg::matmul::matmul};
-
 use popfit::low_level::Job;
 use popfit::low_level::cpu::prior::prior;
+use popfit::low_level::cpu::product::Packed;
 use popfit::low_level::solver::member::Sums;
 use popfit::low_level::solver::recording::{BufferId, Prior, Stage, Values};
 use popfit::low_level::solver::triangle::{packed_index, packed_length, solve_lower, solve_upper};
@@ -36,6 +35,9 @@ pub(super) struct Arm {
     terms: usize,
     /// (terms, used), orthonormal.
     basis: Vec<f64>,
+    /// The basis and its transpose, as right factors.
+    packed: Packed<f64>,
+    packed_transpose: Packed<f64>,
 }
 
 impl Arm {
@@ -64,6 +66,8 @@ impl Arm {
             columns: normal.columns.clone(),
             data: used.iter().map(|&j| data[j]).collect(),
             weight: used.iter().map(|&j| weight[j]).collect(),
+            packed: Packed::new(&orthonormal, terms, used.len()),
+            packed_transpose: Packed::transposed(&orthonormal, terms, used.len()),
             used,
             terms,
             basis: orthonormal,
@@ -104,16 +108,11 @@ impl Arm {
 
     /// J − S C⁻¹ SᵀJ with S = slope · basis and C = L Lᵀ.
     fn project(&self, slope: &[f64], factor: &[f64], columns: &mut [f64]) {
-        let (n, terms, count) = (self.used.len(), self.terms, self.columns.len());
+        let (n, terms) = (self.used.len(), self.terms);
         let by_slope = |columns: &[f64]| -> Vec<f64> {
             columns.chunks_exact(n).flat_map(|column| column.iter().zip(slope).map(|(x, s)| x * s)).collect()
         };
-        let weighted = by_slope(columns);
-        let basis = MatRef::from_row_major_slice(&self.basis, terms, n);
-        let mut inner = vec![0.0; terms * count];
-        let target = MatMut::from_column_major_slice_mut(&mut inner, terms, count);
-        let right = MatRef::from_column_major_slice(&weighted, n, count);
-        matmul(target, Accum::Replace, basis, right, 1.0, Par::Seq);
+        let mut inner = self.packed_transpose.product(&by_slope(columns));
         let mut packed = vec![0.0; packed_length(terms)];
         for i in 0..terms {
             (0..=i).for_each(|j| packed[packed_index(i, j)] = factor[i * terms + j]);
@@ -122,10 +121,7 @@ impl Arm {
             solve_lower(&packed, column);
             solve_upper(&packed, column);
         }
-        let mut spanned = vec![0.0; n * count];
-        let target = MatMut::from_column_major_slice_mut(&mut spanned, n, count);
-        let right = MatRef::from_column_major_slice(&inner, terms, count);
-        matmul(target, Accum::Replace, basis.transpose(), right, 1.0, Par::Seq);
+        let spanned = self.packed.product(&inner);
         columns.iter_mut().zip(by_slope(&spanned)).for_each(|(x, y)| *x -= y);
     }
 }

@@ -71,9 +71,10 @@ pub fn linearise<R: Real>(
 fn run_product<R: Real>(inputs: &Inputs<R>, tile: &mut Tile<R>, stage: &Product, count: usize) {
     let mut output = tile.take(stage.output);
     let input = &tile.rows(stage.input)[..count * stage.rows * stage.inner];
-    let weight = inputs.packed(stage.weight);
     let used = &mut output[..count * stage.rows * stage.columns];
-    product::Product { input, packed: weight, output: used, inner: stage.inner, columns: stage.columns }.run();
+    if let Some(packed) = inputs.packed(stage.weight) {
+        product::Product { input, packed, output: used, accumulate: false }.run();
+    }
     tile.give_back(stage.output, output);
 }
 
@@ -131,7 +132,12 @@ fn run_stage<R: Real>(rows: &Rows<'_, R>, tile: &mut Tile<R>, stage: &Stage, mem
         Stage::PerPixel(stage) => {
             let mut output = tile.take(stage.output);
             per_pixel::PerPixel {
-                stage,
+                rows: stage.rows,
+                columns: stage.columns,
+                hidden: stage.hidden,
+                labels: stage.labels,
+                input_stride: stage.input_stride,
+                activation: stage.activation,
                 input: rows.read(tile, stage.input),
                 w0: inputs.float(stage.w0, 0),
                 b0: inputs.float(stage.b0, 0),

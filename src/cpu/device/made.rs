@@ -4,13 +4,13 @@ use std::sync::Arc;
 
 use super::block::Block;
 use super::known::Known;
-use crate::cpu::product::{Row, pack};
+use crate::cpu::product::Packed;
 use crate::rows::Real;
 use crate::solver::recording::{Recording, Stage};
 
 pub struct Made<R> {
     /// By buffer: a product's weights.
-    packed: Vec<Option<Vec<Row<R>>>>,
+    packed: Vec<Option<Packed<R>>>,
     /// `None` where nothing can be kept.
     pub known: Option<Known<R>>,
 }
@@ -26,7 +26,7 @@ impl<R: Real> Made<R> {
                     && let Some(values) = &buffer.values
                     && let Block::Float(weight) = Block::new(buffer.kind, values)
                 {
-                    packed[stage.weight.0] = Some(pack(weight.all(), stage.inner, stage.columns));
+                    packed[stage.weight.0] = Some(Packed::new(weight.all(), stage.inner, stage.columns));
                 }
             }
             Made { packed, known: Known::new(recording, capacity) }
@@ -34,12 +34,12 @@ impl<R: Real> Made<R> {
     }
 
     /// The packed weights of a buffer.
-    pub fn packed(&self, buffer: usize) -> Option<&[Row<R>]> {
-        self.packed[buffer].as_deref()
+    pub fn packed(&self, buffer: usize) -> Option<&Packed<R>> {
+        self.packed[buffer].as_ref()
     }
 
     pub fn bytes(&self) -> usize {
-        let packed = self.packed.iter().flatten().map(|rows| size_of_val(&rows[..]));
+        let packed = self.packed.iter().flatten().map(Packed::bytes);
         packed.sum::<usize>() + self.known.as_ref().map_or(0, Known::bytes)
     }
 }

@@ -9,7 +9,7 @@ use super::block::{Block, scatter};
 use super::made::Made;
 use super::shelves::Shelves;
 use crate::cpu::custom::Scratch;
-use crate::cpu::product::Row;
+use crate::cpu::product::Packed;
 use crate::rows::Real;
 use crate::solver::Batch;
 use crate::solver::profile::Tally;
@@ -84,8 +84,8 @@ impl<R: Real> Inputs<R> {
     }
 
     /// A product's weights, packed.
-    pub fn packed(&self, id: BufferId) -> &[Row<R>] {
-        self.made.packed(id.0).unwrap_or(&[])
+    pub fn packed(&self, id: BufferId) -> Option<&Packed<R>> {
+        self.made.packed(id.0)
     }
 
     pub fn index(&self, id: BufferId, spectrum: usize) -> &[i32] {

@@ -1,10 +1,9 @@
 //! Principal components of a library's rows, which make correlating all of them cheap.
 
-use faer::linalg::matmul::matmul;
-use faer::{Accum, MatMut, MatRef, Par};
 use nalgebra::{DMatrix, SymmetricEigen};
 
 use super::bins::Bins;
+use crate::cpu::product::Packed;
 use crate::rows::scan::{Correlate, interleaved};
 
 /// Templates that the principal components are made from.
@@ -33,31 +32,19 @@ impl Components {
             let length = row.iter().map(|x| x * x).sum::<f64>().sqrt().max(f64::MIN_POSITIVE);
             row.iter_mut().for_each(|x| *x /= length);
         }
-        let unit = MatRef::from_row_major_slice(&unit, some, bins);
-        let mut products = vec![0.0; some * some];
-        let target = MatMut::from_column_major_slice_mut(&mut products, some, some);
-        matmul(target, Accum::Replace, unit, unit.transpose(), 1.0, Par::Seq);
+        let products = Packed::transposed(&unit, some, bins).product(&unit);
         let eigen = SymmetricEigen::new(DMatrix::from_vec(some, some, products));
         let mut order: Vec<usize> = (0..some).collect();
         order.sort_by(|&a, &b| eigen.eigenvalues[b].total_cmp(&eigen.eigenvalues[a]));
         // orthonormal components = (eigenvectors / √eigenvalue)ᵀ · unit rows
-        let mut vectors = vec![0.0; some * count];
+        let mut vectors = vec![0.0; count * some];
         for (c, &at) in order.iter().take(count).enumerate().filter(|(_, at)| eigen.eigenvalues[**at] > 1e-12) {
             for k in 0..some {
-                vectors[k * count + c] = eigen.eigenvectors[(k, at)] / eigen.eigenvalues[at].sqrt();
+                vectors[c * some + k] = eigen.eigenvectors[(k, at)] / eigen.eigenvalues[at].sqrt();
             }
         }
-        let vectors = MatRef::from_row_major_slice(&vectors, some, count);
-        let mut components = vec![0.0; count * bins];
-        let target = MatMut::from_row_major_slice_mut(&mut components, count, bins);
-        matmul(target, Accum::Replace, vectors.transpose(), unit, 1.0, Par::Seq);
-        let mut mix = vec![0.0; templates * count];
-        let target = MatMut::from_row_major_slice_mut(&mut mix, templates, count);
-        let (all, axes) = (
-            MatRef::from_row_major_slice(rows, templates, bins),
-            MatRef::from_row_major_slice(&components, count, bins),
-        );
-        matmul(target, Accum::Replace, all, axes.transpose(), 1.0, Par::Seq);
+        let components = Packed::new(&unit, some, bins).product(&vectors);
+        let mix = Packed::transposed(&components, count, bins).product(rows);
         let single = |values: Vec<f64>| values.into_iter().map(|x| x as f32).collect::<Vec<f32>>();
         Components { count, rows: interleaved(&single(components), bins), mix: single(mix) }
     }
@@ -65,7 +52,9 @@ impl Components {
     /// Bytes that making them takes.
     pub fn bytes(templates: usize, bins: usize) -> u64 {
         let (some, count) = (PRINCIPAL.min(templates), COMPONENTS.min(templates).next_multiple_of(8));
-        (bins as u64).saturating_mul(8 * some as u64 + 12 * count as u64)
+        let packed =
+            Packed::<f64>::bytes_of(bins as u64, some as u64).max(Packed::<f64>::bytes_of(bins as u64, count as u64));
+        (bins as u64).saturating_mul(8 * some as u64 + 12 * count as u64).saturating_add(packed)
     }
 
     /// (count, shifts) of the bins.

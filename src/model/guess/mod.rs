@@ -74,9 +74,9 @@ impl FirstGuess {
             let pixels = arm.emulator.pixels();
             check(bytes(arm, templates), || format!("a first guess from {templates} templates of {pixels} pixels"))?;
             let labels: Vec<f64> = points.iter().flat_map(|u| physical_labels(model, arm, u)).collect();
-            // pieces of a fixed size: the same bits with any number of threads
             let pieces = labels.par_chunks(PIECE * arm.inputs.len());
-            let flux = pieces.map(|labels| arm.emulator.templates(labels)).collect::<Vec<Vec<f32>>>().concat();
+            let evaluator = arm.emulator.evaluator();
+            let flux = pieces.map(|labels| evaluator.templates(labels)).collect::<Vec<Vec<f32>>>().concat();
             let flux = observed(arm, flux, &rotations);
             for segment in 0..arm.grid.segments.len() {
                 units.push(Unit::new(arm, (a, segment), &flux, templates, (low, high))?);

@@ -4,14 +4,13 @@
 //! take bᵀA⁻¹b from its χ², with b = Σ weight · p T (D − s T) and A = Σ weight² · p pᵀ T². Terms are smooth: each counts as constant in
 //! wide bins, in which all else is summed first.
 
-use faer::linalg::matmul::matmul;
-use faer::{Accum, MatMut, MatRef, Par};
 use pulp::{Simd, WithSimd};
 
 use super::bins::Signals;
 use super::look::Candidate;
 use super::stretches::Stretches;
 use super::unit::Unit;
+use crate::cpu::product::{Packed, Product};
 use crate::model::PreparedArm;
 use crate::model::sampling::Sampling;
 use crate::solver::triangle::packed_length;
@@ -48,7 +47,7 @@ pub fn add_refitted(candidates: &mut [Candidate], arm: Arm, marginalise: bool) {
     for (unit, signals) in units.filter(|(unit, _)| unit.arm == arm.place) {
         let wide = Wide::new(unit.stretches, terms);
         let signals = signals.each_ref().map(|row| unit.stretches.lay_out(row, 0, 1));
-        let [mut of_slopes, mut of_squares] = [(); 2].map(|()| vec![0f32; candidates.len() * wide.bins]);
+        let [mut of_slopes, mut of_squares] = [(); 2].map(|()| vec![0f32; columns * wide.bins]);
         let sums = [&mut of_slopes[..], &mut of_squares[..]];
         pulp::Arch::new().dispatch(AddSums {
             unit,
@@ -58,8 +57,10 @@ pub fn add_refitted(candidates: &mut [Candidate], arm: Arm, marginalise: bool) {
             sums,
         });
         let [terms, products] = terms_in(unit, arm, wide);
-        add_product(&mut slopes, (&terms, &of_slopes), (wide.bins, columns));
-        add_product(&mut normal, (&products, &of_squares), (wide.bins, columns));
+        let packed = &Packed::transposed(&of_slopes, columns, wide.bins);
+        Product { input: &terms, packed, output: &mut slopes, accumulate: true }.run();
+        let packed = &Packed::transposed(&of_squares, columns, wide.bins);
+        Product { input: &products, packed, output: &mut normal, accumulate: true }.run();
     }
     pulp::Arch::new().dispatch(Correct { slopes: &slopes, normal: &normal, terms, columns, candidates, marginalise });
 }
@@ -266,15 +267,6 @@ fn terms_in(unit: &Unit, arm: Arm, wide: Wide) -> [Vec<f32>; 2] {
         }
     }
     [terms, products]
-}
-
-/// Adds (rows, bins) × (candidates, bins)ᵀ to (rows, columns), of which candidates fill the first.
-fn add_product(target: &mut [f32], (rows, candidates): (&[f32], &[f32]), (bins, columns): (usize, usize)) {
-    let (count, filled) = (rows.len() / bins, candidates.len() / bins);
-    let target = MatMut::from_row_major_slice_mut(target, count, columns).subcols_mut(0, filled);
-    let rows = MatRef::from_row_major_slice(rows, count, bins);
-    let candidates = MatRef::from_row_major_slice(candidates, filled, bins).transpose();
-    matmul(target, Accum::Add, rows, candidates, 1.0, Par::Seq);
 }
 
 #[cfg(test)]

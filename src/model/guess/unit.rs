@@ -2,14 +2,13 @@
 
 use std::ops::Range;
 
-use faer::linalg::matmul::matmul;
-use faer::{Accum, MatMut, MatRef, Par};
 use rayon::prelude::*;
 
 use super::bins::{Bins, Signals};
 use super::components::Components;
 use super::lines::{Lines, bin_width, centred};
 use super::stretches::Stretches;
+use crate::cpu::product::{Packed, Product};
 use crate::error::Result;
 use crate::memory::check;
 use crate::model::ModelArm;
@@ -180,11 +179,8 @@ impl Unit {
         for (row, factor) in both.chain(power.chunks_exact(*shifts).map(|row| (row, 1.0))) {
             at_velocities.extend(self.coarse.between(row, 0, 0..width).map(|x| factor * x));
         }
-        let templates = total.len() / width;
-        let target = MatMut::from_row_major_slice_mut(total, templates, width);
-        let mix = MatRef::from_row_major_slice(&self.mix, templates, rows);
-        let at_velocities = MatRef::from_row_major_slice(&at_velocities, rows, width);
-        matmul(target, Accum::Add, mix, at_velocities, 1.0, Par::Seq);
+        let packed = &Packed::new(&at_velocities, rows, width);
+        Product { input: &self.mix, packed, output: total, accumulate: true }.run();
     }
 
     /// Adds this unit's share of a template's χ² at some fine velocities to `scores`, from its lines themselves.
