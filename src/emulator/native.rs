@@ -109,7 +109,8 @@ impl Tensors {
             ));
         }
         let tensors = header.tensors().into_iter().map(|(name, info)| (name, info.clone())).collect();
-        let metadata = header.metadata().clone().unwrap_or_default();
+        // copied, because the crate's map is another type with its feature `std` than without
+        let metadata = header.metadata().iter().flatten().map(|(key, text)| (key.clone(), text.clone())).collect();
         let found = listed(header.tensors().into_iter());
         Ok(Tensors { path: path.to_path_buf(), file, start, metadata, tensors, found })
     }

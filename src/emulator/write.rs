@@ -1,7 +1,5 @@
 //! Writes popfit's own emulator file.
 
-use std::collections::HashMap;
-
 use safetensors::tensor::{Dtype, TensorView, serialize};
 
 use super::{Emulator, Layer, Network, description};
@@ -47,8 +45,8 @@ pub(super) fn bytes(emulator: &Emulator) -> Result<Vec<u8>, String> {
         let view = TensorView::new(*dtype, shape.clone(), bytes).map_err(|e| format!("{name}: {e}"))?;
         views.push((name.as_str(), view));
     }
-    let metadata = HashMap::from([("popfit".to_string(), description::text(emulator))]);
-    serialize(views, Some(metadata)).map_err(|e| e.to_string())
+    let metadata = [("popfit".to_string(), description::text(emulator))];
+    serialize(views, Some(metadata.into_iter().collect())).map_err(|e| e.to_string())
 }
 
 fn of_layer(k: usize, layer: &Layer) -> Vec<Tensor> {
