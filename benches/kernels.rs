@@ -9,9 +9,9 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use criterion::{Criterion, Throughput, criterion_group, criterion_main};
+use popfit::low_level::buffers::Cost;
 use popfit::low_level::cpu::CpuDevice;
-use popfit::low_level::solver::cost::Cost;
-use popfit::low_level::solver::recording::*;
+use popfit::low_level::recording::*;
 use popfit::low_level::solver::{Batch, Device, LevenbergMarquardt, Method};
 
 const MEMBERS: usize = 64;
@@ -194,7 +194,7 @@ fn recording(kernel: &str) -> (Recording, Arm, f64) {
         _ => Some(sums(&arm, kernel)),
     };
     let cost = match &stage {
-        Some(stage) => REPEATS as f64 * Cost::of(&recording, stage).operations,
+        Some(stage) => REPEATS as f64 * stage.cost(recording.declared()).operations,
         None => Cost::of_step(recording.parameters.len()).operations,
     };
     recording.stages = std::iter::once(Stage::Prior(Prior::NONE)).chain(before).collect();

@@ -87,8 +87,9 @@ mod words;
 use low_level::gpu;
 #[cfg(feature = "files")]
 use low_level::npz;
-use low_level::{cpu, faults, solver};
+use low_level::{buffers, cpu, faults, kernels, recording, solver};
 
+pub use buffers::Estimator;
 pub use curve_model::{Closure, Context, CurveModel, DerivativeCheck, Failure, Model, SplineAxis, check_jacobian};
 pub use emulator::Emulator;
 pub use error::{Error, InvalidSetting, Result};
@@ -104,8 +105,8 @@ pub use model::{
     Arm, Continuum, ContinuumKind, Interpolation, LabelColumns, LabelSettings, LineSpread, NonFinite, SpectraSettings,
     SpectralModel, SpectralModelBuilder, VelocityScan,
 };
-pub use solver::recording::Precision;
-pub use solver::{Estimator, LevenbergMarquardt, NelderMead, Solver, Status};
+pub use recording::Precision;
+pub use solver::{LevenbergMarquardt, NelderMead, Solver, Status};
 pub use spectra::Spectra;
 #[cfg(feature = "files")]
 #[doc(hidden)]

@@ -3,6 +3,9 @@
 //! These interfaces follow popfit's insides. They may change in any release, even a patch release. The rest of the
 //! crate follows Semantic Versioning.
 
+#[allow(missing_docs, reason = "the fields of plain data are said in one text")]
+#[path = "buffers/mod.rs"]
+pub mod buffers;
 #[path = "cpu/mod.rs"]
 pub mod cpu;
 #[doc(hidden)]
@@ -11,9 +14,15 @@ pub mod faults;
 #[cfg(feature = "gpu")]
 #[path = "gpu/mod.rs"]
 pub mod gpu;
+#[allow(missing_docs, reason = "the fields of plain data are said in one text")]
+#[path = "kernels/mod.rs"]
+pub mod kernels;
 #[cfg(feature = "files")]
 #[path = "npz/mod.rs"]
 pub mod npz;
+#[allow(missing_docs, reason = "the fields of plain data are said in one text")]
+#[path = "recording/mod.rs"]
+pub mod recording;
 #[allow(missing_docs, reason = "the seams' structs say in one text what their fields are")]
 #[allow(missing_debug_implementations, reason = "written-out models are functions")]
 #[path = "solver/mod.rs"]

@@ -4,7 +4,7 @@
 use std::path::PathBuf;
 
 use popfit::emulator::read_wavelength;
-use popfit::low_level::solver::recording::Precision;
+use popfit::low_level::recording::Precision;
 use popfit::{
     Arm, Continuum, Device, Emulator, FitRow, Interpolation, LabelSettings, Spectra, SpectralFitter, SpectralModel,
 };

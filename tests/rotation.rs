@@ -4,7 +4,7 @@
 use std::sync::Arc;
 
 use popfit::low_level::cpu::CpuDevice;
-use popfit::low_level::solver::recording::*;
+use popfit::low_level::recording::*;
 use popfit::low_level::solver::{Batch, Device, LevenbergMarquardt, Method};
 use popfit_testing::{array, data_folder};
 

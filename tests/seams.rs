@@ -4,7 +4,7 @@ use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
 
 use popfit::low_level::cpu::CpuDevice;
-use popfit::low_level::solver::recording::{
+use popfit::low_level::recording::{
     BufferId, Custom, Kind, Normal, Parameter, Precision, Prior, Recording, Scope, Stage, Values, pointwise,
 };
 use popfit::low_level::solver::{Batch, Device, LevenbergMarquardt, Method, Objective, Outcome, Status, optimise};

@@ -2,7 +2,7 @@
 
 use std::path::PathBuf;
 
-use popfit::low_level::solver::recording::Precision;
+use popfit::low_level::recording::Precision;
 use popfit::{Continuum, Device, Emulator, FitRow, Id, Spectra, SpectralFitter, SpectralModel, Status};
 use popfit_testing::fits::{evaluator, fitter, gpu, synb_spectra};
 use popfit_testing::{array, data_folder, synb_model};

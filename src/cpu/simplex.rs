@@ -5,8 +5,8 @@
 //! Coefficients of Gao & Han (2012, Comput. Optim. Appl. 51, 259): ρ = 1, χ = 1 + 2/n, γ = 3/4 − 1/2n, σ = 1 − 1/n. f64. Twin of
 //! `shaders/simplex.wgsl`.
 
+use crate::recording::Recording;
 use crate::solver::member::Member;
-use crate::solver::recording::Recording;
 use crate::solver::simplex::{LANES, Simplex};
 use crate::solver::{NelderMead, Status};
 

@@ -8,8 +8,8 @@ mod faces;
 mod secant;
 mod system;
 
+use crate::rows::triangle::packed_index;
 use crate::solver::member::{Member, Mode};
-use crate::solver::triangle::packed_index;
 use crate::solver::{LevenbergMarquardt, Status};
 use damped::{Step, is_free, solve};
 use secant::{secant, turns_back};

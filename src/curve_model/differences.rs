@@ -1,7 +1,7 @@
 //! Derivatives by differences in f64.
 
 use super::model::{Context, Failure, Model};
-use crate::solver::recording::CustomInput;
+use crate::recording::CustomInput;
 
 /// ε^⅓ of f64: truncation and rounding of a central difference are both about 1e-11 of the value.
 const STEP: f64 = 6e-6;

@@ -15,7 +15,7 @@ use std::sync::atomic::AtomicBool;
 
 use crate::error::{Error, Result};
 use crate::formula::Formula;
-use crate::solver::recording::{CustomFunction, CustomInput, Member};
+use crate::recording::{CustomFunction, CustomInput, Member};
 
 pub(crate) use check::compare;
 pub use check::{DerivativeCheck, check_jacobian};
@@ -46,7 +46,7 @@ pub struct CurveModel {
 /// What a GPU makes a model's rows from.
 #[derive(Clone, Debug, Default)]
 struct Wgsl {
-    /// `fn fill` of a [`Custom`](crate::solver::recording::Custom) stage, for the value alone.
+    /// `fn fill` of a [`Custom`](crate::recording::Custom) stage, for the value alone.
     value: String,
     /// The same with derivatives.
     linearisation: String,
@@ -56,7 +56,7 @@ struct Wgsl {
     table: Arc<[f32]>,
 }
 
-/// The code of a [`Custom`](crate::solver::recording::Custom) stage.
+/// The code of a [`Custom`](crate::recording::Custom) stage.
 pub(crate) struct Code {
     pub name: String,
     pub wgsl: String,
@@ -166,7 +166,7 @@ impl CurveModel {
         Some(output)
     }
 
-    /// Returns the code of a [`Custom`](crate::solver::recording::Custom) stage, which notes the model's failures in `failures`.
+    /// Returns the code of a [`Custom`](crate::recording::Custom) stage, which notes the model's failures in `failures`.
     pub(crate) fn code(&self, derivatives: bool, failures: Arc<Failures>) -> Code {
         let rust: CustomFunction = match self.rust.clone() {
             Some(model) => {

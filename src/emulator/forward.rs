@@ -2,9 +2,8 @@
 //! guesses, plots and checks; the fit's own passes run on a device.
 
 use super::{Emulator, Label, Layer, Network, Transform};
-use crate::cpu::activate::Activate;
-use crate::cpu::per_pixel::PerPixel;
-use crate::cpu::product::Packed;
+use crate::kernels::{activate, per_pixel};
+use crate::rows::product::Packed;
 
 /// Share of a label's training range by which a sum of tied labels may miss its end.
 const RANGE_ROUNDING: f64 = 1e-9;
@@ -104,8 +103,21 @@ impl Evaluator<'_> {
                 for (input, output) in z.chunks_exact(labels).zip(flux.chunks_exact_mut(columns)) {
                     let activation = self.emulator.activation;
                     let (rows, input_stride, hidden) = (1, labels, *hidden);
-                    PerPixel { rows, columns, hidden, labels, input_stride, activation, input, w0, b0, w1, b1, output }
-                        .run();
+                    per_pixel::MemberRows {
+                        rows,
+                        columns,
+                        hidden,
+                        labels,
+                        input_stride,
+                        activation,
+                        input,
+                        w0,
+                        b0,
+                        w1,
+                        b1,
+                        output,
+                    }
+                    .run();
                 }
                 flux
             }
@@ -121,7 +133,7 @@ impl Evaluator<'_> {
             let activation = if k + 1 < layers.len() { self.emulator.activation } else { self.emulator.output };
             let affine = layer.affine.as_ref().map(|(scale, offset)| (&scale[..], &offset[..]));
             for block in values.chunks_exact_mut(layer.outputs) {
-                Activate { block, columns: layer.outputs, bias: &layer.bias, affine, activation }.run();
+                activate::MemberRows { block, columns: layer.outputs, bias: &layer.bias, affine, activation }.run();
             }
         }
         values

@@ -17,7 +17,7 @@ mod write;
 use sha2::{Digest, Sha256};
 
 use crate::error::{Error, Result};
-pub use crate::solver::recording::{Activation, Transform};
+pub use crate::recording::{Activation, Transform};
 #[cfg(feature = "files")]
 pub use file::read_wavelength;
 pub(crate) use forward::transpose_padded;

@@ -9,8 +9,8 @@ use crate::error::{Error, Result};
 use crate::model::{
     Fault, LineSpread, ModelArm, Prepared, RawArm, Sampling, SpectralModel, SpectralObjective, hull_weights, prepare,
 };
+use crate::recording::{Scope, Values};
 use crate::solver::Batch;
-use crate::solver::recording::{Scope, Values};
 use crate::spectra::{ArmSpectra, Resolution, Spectra, Wavelength};
 use crate::suggest::nearest;
 

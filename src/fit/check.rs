@@ -3,7 +3,7 @@
 use super::SpectralFitter;
 use crate::error::Result;
 use crate::model::{FirstGuess, LineSpread};
-use crate::solver::recording::Precision;
+use crate::recording::Precision;
 use crate::spectra::{Resolution, Spectra};
 
 /// Points of the library that are looked at.

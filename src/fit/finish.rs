@@ -8,9 +8,9 @@ use super::probability::{Tail, chi2_tail_is_below};
 use super::row::FitRow;
 use super::run::Ready;
 use crate::model::{Limits, Prepared, SpectralModel, Start};
+use crate::recording::Precision;
+use crate::rows::triangle::packed_index;
 use crate::solver::basin::{points_at, same_basin};
-use crate::solver::recording::Precision;
-use crate::solver::triangle::packed_index;
 use crate::solver::{GaveWay, Outcome, Status};
 
 /// Objectives closer than this agree.

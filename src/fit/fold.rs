@@ -18,8 +18,8 @@ use super::solve::{Left, Passes, Watched, winner};
 use super::waiting::Entering;
 use crate::error::Result;
 use crate::model::{Limits, ModelArm, SpectralModel, Start};
+use crate::rows::triangle::packed_index;
 use crate::solver::basin::LEAST_RISE;
-use crate::solver::triangle::packed_index;
 use crate::solver::{GaveWay, Outcome, Status};
 
 /// How far labels are moved, as a share of their bounds' distance, and the rounds of a fit for which they are: of `synb` fits one in seven takes

@@ -10,7 +10,7 @@ use super::run::{Ready, Run};
 use crate::cpu::CpuDevice;
 use crate::error::{Error, Result};
 use crate::model::{Fault, Limits, PreparedArm, Sampling, SpectralObjective, Start};
-use crate::solver::recording::Precision;
+use crate::recording::Precision;
 use crate::solver::{Device, LevenbergMarquardt, Method, Objective};
 use crate::spectra::Spectra;
 

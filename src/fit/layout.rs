@@ -4,7 +4,7 @@ use std::borrow::Cow;
 
 use super::run::Grids;
 use crate::model::{ArmLayout, LineSpread, ModelArm, Prepared, SpectralModel};
-use crate::solver::recording::Velocity;
+use crate::recording::Velocity;
 use crate::spectra::{ArmSpectra, Wavelength};
 
 /// The shape of each arm.

@@ -42,7 +42,7 @@ use std::sync::Arc;
 
 use crate::error::{Error, InvalidSetting, Result};
 use crate::model::{self, FirstGuess, SpectralModel, VelocityScan};
-use crate::solver::recording::Precision;
+use crate::recording::Precision;
 use crate::solver::{LevenbergMarquardt, MOST_STARTS, Solver};
 use crate::spectra::{Spectra, SpectraReader};
 use assemble::matched;

@@ -7,10 +7,10 @@ use super::inspect::InspectedArm;
 use super::{FitRow, SpectralFitter};
 use crate::error::{Error, Result};
 use crate::model::ModelArm;
-use crate::solver::Status;
-use crate::solver::recording::Precision;
+use crate::recording::Precision;
 #[cfg(feature = "files")]
-use crate::solver::recording::Velocity;
+use crate::recording::Velocity;
+use crate::solver::Status;
 use crate::spectra::{ArmSpectra, Spectra};
 
 /// Spectra that are evaluated in one go: their derivatives take memory too.

@@ -8,7 +8,7 @@ use serde_json::{Value, json};
 use web_time::Instant;
 
 use super::stages::{NAMES, Span, Stages};
-use crate::solver::cost::Work;
+use crate::buffers::Work;
 use crate::solver::profile::{Clock, Look, Meter, Spending};
 use crate::solver::{self};
 

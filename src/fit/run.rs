@@ -23,9 +23,9 @@ use super::workers::Tally;
 use super::{Solver, SpectralFitter};
 use crate::error::{Error, Result};
 use crate::model::{Fault, Limits, Prepared, Sampling, Start};
+use crate::recording::{Precision, Velocity};
 use crate::solver::Device;
 use crate::solver::profile::Meter;
-use crate::solver::recording::{Precision, Velocity};
 use crate::spectra::{ArmSpectra, Spectra};
 use pieces::{Group, groups};
 

@@ -5,7 +5,7 @@ use std::sync::{Arc, Mutex, OnceLock, PoisonError, Weak};
 
 use crate::error::Result;
 use crate::model::{ArmLayout, FirstGuess, SpectralModel, SpectralObjective};
-use crate::solver::recording::Precision;
+use crate::recording::Precision;
 
 /// Of one model.
 #[derive(Default)]

@@ -11,8 +11,8 @@ use super::waiting::{Entering, Waiting};
 use super::{Solver, rough};
 use crate::error::{Error, Result};
 use crate::model::{ArmLayout, Prepared, SpectralModel, SpectralObjective};
+use crate::recording::Precision;
 use crate::solver::profile::Meter;
-use crate::solver::recording::Precision;
 use crate::solver::{
     Device, LevenbergMarquardt, Method, NelderMead, Outcome, Population, Queue, Status, linearise, stream,
 };
@@ -325,7 +325,7 @@ mod tests {
     use super::*;
     use crate::cpu::CpuDevice;
     use crate::fit::{Device as Chosen, SpectralFitter};
-    use crate::solver::recording::Recording;
+    use crate::recording::Recording;
     use crate::{Continuum, Emulator, Spectra};
 
     /// A processor that promises more room than it has.

@@ -11,7 +11,7 @@ use super::{CurveFitter, Curves, Device, SpectralFitter};
 use crate::curve_model::Failures;
 use crate::error::{Error, Result};
 use crate::model::{Fault, Sampling, SpectralObjective};
-use crate::solver::recording::{Parameter, Precision, Recording};
+use crate::recording::{Parameter, Precision, Recording};
 use crate::solver::{self, Batch, Objective};
 use crate::spectra::Spectra;
 

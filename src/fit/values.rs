@@ -1,7 +1,7 @@
 //! A fit's parameters and labels by name: free, tied or fixed.
 
 use super::{FitRow, SpectralFitter};
-use crate::solver::recording::{Rotation, Source, Velocity};
+use crate::recording::{Rotation, Source, Velocity};
 
 impl SpectralFitter {
     /// Value and standard error of a parameter or label at a row's fit. What is fixed has the error 0, what is tied that of the

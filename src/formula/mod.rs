@@ -147,7 +147,7 @@ impl Formula {
         self.evaluate(true, x, parameters)
     }
 
-    /// `fn fill` for a [`Custom`](crate::solver::recording::Custom) stage: the value, and with `derivatives` those by all parameters.
+    /// `fn fill` for a [`Custom`](crate::recording::Custom) stage: the value, and with `derivatives` those by all parameters.
     pub fn wgsl(&self, derivatives: bool) -> &str {
         if derivatives { &self.linearisation_wgsl } else { &self.value_wgsl }
     }

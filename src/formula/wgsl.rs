@@ -4,7 +4,7 @@ use std::fmt::Write;
 
 use super::graph::{Graph, Node, NodeId};
 
-/// The function `fill` of a [`Custom`](crate::solver::recording::Custom) stage: `outputs` by row.
+/// The function `fill` of a [`Custom`](crate::recording::Custom) stage: `outputs` by row.
 pub fn fill(graph: &Graph, outputs: &[NodeId], predictors: usize, parameters: usize) -> String {
     let rows = outputs.len();
     let kind = if predictors == 1 { "f32".to_owned() } else { format!("array<f32, {predictors}>") };

@@ -1,8 +1,8 @@
 //! Adapters: what there is, and which one to take.
 
 use super::choice::Kernels;
-use super::product::Variant;
 use crate::error::{Error, Result};
+use crate::kernels::product::Variant;
 
 /// A GPU adapter, as `popfit devices` lists it.
 #[derive(Clone, Debug, PartialEq)]

@@ -5,10 +5,9 @@ use half::f16;
 use super::context::Context;
 use super::layout::{CONTROL, Layout, POISON};
 use crate::error::Result;
-use crate::solver::recording::{BufferId, Kind, Recording, Scope, Stage, Values};
+use crate::kernels::shader::stride;
+use crate::recording::{BufferId, Kind, Recording, Scope, Stage, Values};
 
-/// Most members: the first dimension of a dispatch.
-pub(super) const MAX_MEMBERS: usize = 65_535;
 /// Buffers are bound as vec4.
 const ALIGNMENT: usize = 4;
 /// Elements that poison a buffer in one copy.
@@ -16,13 +15,6 @@ const POISON_CHUNK: usize = 1 << 16;
 
 /// Rows beyond the last that a cooperative product may write.
 const SPARE_ROWS: usize = 16;
-
-/// 32-bit elements between two blocks of a buffer.
-pub(super) fn stride(recording: &Recording, id: BufferId) -> usize {
-    let block = recording.block(id);
-    let length = if block.kind == Kind::Half { block.length.div_ceil(2) } else { block.length };
-    length.next_multiple_of(ALIGNMENT)
-}
 
 /// 32-bit elements behind the last block of a buffer: a product of halves reads and writes whole matrices.
 fn spare(recording: &Recording, id: BufferId) -> usize {
@@ -64,7 +56,7 @@ impl Plan {
                 Scope::Constant | Scope::Batch => 1,
                 Scope::Spectrum | Scope::Member => capacity,
             };
-            (blocks * stride(recording, BufferId(i)) + spare(recording, BufferId(i))).max(ALIGNMENT)
+            (blocks * stride(recording.block(BufferId(i))) + spare(recording, BufferId(i))).max(ALIGNMENT)
         };
         let blocks: Vec<usize> = (0..recording.buffers.len()).map(block).collect();
         let loaded = |i: &usize| matches!(recording.buffers[*i].scope, Scope::Batch | Scope::Spectrum);
@@ -201,7 +193,7 @@ pub(super) fn upload_to(
     buffer: &wgpu::Buffer,
     (values, places): (&Values, &[usize]),
 ) {
-    let shape = (recording.block(id).length, stride(recording, id));
+    let shape = (recording.block(id).length, stride(recording.block(id)));
     if recording.block(id).kind == Kind::Half {
         return write(context, buffer, &halves(values), shape, places);
     }

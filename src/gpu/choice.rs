@@ -6,8 +6,8 @@
 use std::fmt;
 
 use super::fusion::Fused;
-use super::product::{TILES, Variant};
 use crate::error::{Error, Result};
+use crate::kernels::product::{TILES, Variant};
 
 /// Environment variable with the product's kernel: `registers`, or tiles of `8x8`, `16x8` or `16x16` invocations.
 const TILES_VARIABLE: &str = "POPFIT_GPU_TILES";

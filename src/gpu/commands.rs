@@ -2,8 +2,8 @@
 
 use super::buffers::Buffers;
 use super::context::Context;
-use super::kernel::Dispatch;
 use super::pipelines::Pipeline;
+use crate::kernels::shader::Dispatch;
 use crate::solver::member::Active;
 
 /// The pipelines of a round, in order.

@@ -11,10 +11,10 @@ use super::choice::Kernels;
 use super::faults::{Call, Fault, Faults};
 use super::fusion::{Allowed, Fused, MOST_BUFFERS, PROMISED_BUFFERS};
 use super::pipelines::Compiled;
-use super::product::{Products, Variant};
 use super::{known_answer, trusted};
 use crate::error::{Error, Result};
-use crate::solver::recording::Kind;
+use crate::kernels::product::{Products, Variant};
+use crate::recording::Kind;
 
 /// How long a device that failed may take to say that it was lost.
 const MOMENT: Duration = Duration::from_millis(2);

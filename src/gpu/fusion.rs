@@ -2,9 +2,8 @@
 
 use std::ops::Range;
 
-use super::product::Products;
-use super::sums;
-use crate::solver::recording::{Activate, BufferId, Continuum, Normal, Product, Recording, Resample, Stage};
+use crate::kernels::product::Products;
+use crate::recording::{Activate, BufferId, Continuum, Normal, Product, Recording, Resample, Stage};
 
 /// Storage buffers of a kernel that WebGPU promises.
 pub(super) const PROMISED_BUFFERS: u32 = 8;
@@ -110,14 +109,14 @@ impl Allowed {
     fn are_one(self, recording: &Recording, stages: Range<usize>, products: Option<Products>) -> bool {
         let Some(task) = recording.stages.get(stages.clone()).and_then(Task::of) else { return false };
         let (before, after) = (&recording.stages[..stages.start], &recording.stages[stages.end..]);
-        let is_wanted = |id: BufferId| before.iter().chain(after).any(|stage| stage.buffers().contains(&id));
+        let is_wanted = |id: BufferId| before.iter().chain(after).any(|stage| stage.member_buffers().contains(&id));
         let fits = match task {
             Task::One(_) => true,
             Task::Layer(product, _) => {
-                self.fused.layers && products.is_some_and(|products| products.activate(recording, product))
+                self.fused.layers && products.is_some_and(|products| products.activate(recording.declared(), product))
             }
             Task::Sums(resample, continuum, normal) => {
-                let has_room = sums::workgroup_bytes(continuum, normal) <= self.workgroup_bytes;
+                let has_room = normal.workgroup_bytes(continuum) <= self.workgroup_bytes;
                 let has_buffers = resample.is_none() || self.storage_buffers >= MOST_BUFFERS;
                 let is_better = if resample.is_some() { self.fused.rows } else { self.fused.sums };
                 is_better && has_room && has_buffers

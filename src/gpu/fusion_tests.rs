@@ -6,9 +6,9 @@ use super::adapter::{self, Choice};
 use super::context::{Context, Options};
 use super::fusion::Fused;
 use super::population::GpuPopulation;
-use super::product::TILES;
 use crate::error::Result;
-use crate::solver::recording::{
+use crate::kernels::product::TILES;
+use crate::recording::{
     Activate, Activation, Basis, BufferId, Continuum, Interpolation, Kind, LabelInput, Labels, Normal, Parameter,
     Prior, Product, Recording, Resample, Scope, Segment, Source, Stage, Transform, Values, Velocity,
 };

@@ -8,10 +8,11 @@ use super::buffers::{self, Buffers, Plan};
 use super::context::Context;
 use super::layout::Layout;
 use super::pipelines::Pipeline;
-use super::product::{Variant, kernel};
 use super::readback;
 use crate::error::Result;
-use crate::solver::recording::{self as rec, BufferId, Kind, Recording, Scope, Values};
+use crate::kernels::product::{Products, Variant};
+use crate::kernels::shader::ShaderContext;
+use crate::recording::{self as rec, BufferId, Kind, Recording, Scope, Values};
 
 /// Members, inner and outer columns of the product: neither rows nor columns fill the groups of any kernel.
 const SHAPE: Shape = Shape { members: 7, inner: 48, columns: 208 };
@@ -80,7 +81,9 @@ impl Trial {
         recording.stages.push(rec::Stage::Product(stage.clone()));
         let layout = Layout { parameters: 1, capacity: members };
         let buffers = Buffers::new(context, &recording, &Plan::new(&recording, layout, 1, &[]))?;
-        let pipeline = Pipeline::new(context, &kernel(&recording, layout, &stage, (variant, false))?, &buffers)?;
+        let products = Products { full: variant, halves: variant };
+        let shaders = ShaderContext { declared: recording.declared(), layout: layout.constants(), products };
+        let pipeline = Pipeline::new(context, &stage.product_shader(&shaders, false)?, &buffers)?;
         let places: Vec<usize> = (0..members).collect();
         let x = Values::F32(Arc::new(x));
         buffers::upload_to(context, &recording, input, &buffers.blocks[input.0], (&x, &places));
@@ -107,8 +110,8 @@ impl Trial {
 mod tests {
     use super::super::adapter::{self, Choice};
     use super::super::context::{Context, Options};
-    use super::super::product::TILES;
     use super::*;
+    use crate::kernels::product::TILES;
 
     fn context(cooperative: bool) -> Option<Context> {
         let adapter = adapter::choose(Choice::Best).ok()?;

@@ -1,7 +1,8 @@
 //! Where a member's numbers lie in the state and control buffers. The one source of offsets: shaders get them as generated constants.
 
+use crate::kernels::source::Constants;
+use crate::rows::triangle::packed_length;
 use crate::solver::simplex::LANES;
-use crate::solver::triangle::packed_length;
 use crate::solver::{GaveWay, Status, basin};
 
 /// Status of a member that is still active: no status of the result table.
@@ -139,8 +140,9 @@ impl Layout {
         HEAD + 4 * self.capacity
     }
 
-    /// The constants of all shaders.
-    pub fn constants(self, out: &mut super::source::Constants) {
+    /// Returns the constants of all shaders.
+    pub fn constants(self) -> Constants {
+        let mut out = Constants::default();
         out.unsigned("PARAMETERS", self.parameters);
         out.unsigned("CAPACITY", self.capacity);
         out.unsigned("TRIAL_SUMS", 3 + self.parameters + packed_length(self.parameters));
@@ -176,6 +178,7 @@ impl Layout {
         for (code, (name, _)) in (0..).zip(VERDICTS) {
             out.signed(name, code);
         }
+        out
     }
 }
 

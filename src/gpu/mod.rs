@@ -14,20 +14,14 @@ mod faults;
 mod fusion;
 #[cfg(test)]
 mod fusion_tests;
-mod kernel;
 mod known_answer;
-mod labels;
 mod layout;
-mod observe;
 mod pipelines;
 mod plausible;
 mod population;
 mod probe;
-mod product;
 mod readback;
-mod source;
 mod stages;
-mod sums;
 #[cfg(test)]
 mod tests;
 mod timing;
@@ -40,7 +34,9 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
 use crate::error::{Error, Result};
-use crate::solver::recording::Recording;
+use crate::kernels::product::TILES;
+use crate::kernels::shader::MAX_MEMBERS;
+use crate::recording::Recording;
 use crate::solver::whole::{Whole, WholeFits, WholeModel};
 use crate::solver::{Device, Estimator, Method, Population};
 use adapter::Choice;
@@ -104,7 +100,7 @@ impl GpuDevice {
     #[doc(hidden)]
     #[must_use]
     pub fn with_tiles(self, which: usize) -> GpuDevice {
-        let _ = self.context().product.set(product::TILES[which % product::TILES.len()]);
+        let _ = self.context().product.set(TILES[which % TILES.len()]);
         self
     }
 
@@ -214,7 +210,7 @@ impl Device for GpuDevice {
             let bytes = self.plan(recording, 1).bytes();
             return Err(context.too_large(format!("one spectrum needs {bytes} bytes, there are {memory}")));
         }
-        let (mut least, mut most) = (1, buffers::MAX_MEMBERS + 1);
+        let (mut least, mut most) = (1, MAX_MEMBERS + 1);
         while most - least > 1 {
             let middle = least.midpoint(most);
             if fits(middle) {
@@ -227,7 +223,7 @@ impl Device for GpuDevice {
     }
 
     fn population(&self, recording: Arc<Recording>, method: &Method, capacity: usize) -> Result<Box<dyn Population>> {
-        let context = if product::has_halves(&recording) { self.with_matrices() } else { self.context() };
+        let context = if recording.has_halves() { self.with_matrices() } else { self.context() };
         Ok(Box::new(population::GpuPopulation::new(context, recording, method, capacity)?))
     }
 

@@ -5,9 +5,9 @@ use std::sync::{Arc, Mutex, PoisonError};
 
 use super::buffers::{self, Buffers};
 use super::context::Context;
-use super::kernel::{Dispatch, Kernel, Target};
-use super::source::Source;
 use crate::error::Result;
+use crate::kernels::shader::{Dispatch, Shader, Target};
+use crate::kernels::source::Source;
 
 /// A kernel that is ready to run.
 #[derive(Debug)]
@@ -18,12 +18,12 @@ pub(super) struct Pipeline {
 }
 
 impl Pipeline {
-    pub fn new(context: &Context, kernel: &Kernel, buffers: &Buffers) -> Result<Pipeline> {
-        let writes: Vec<bool> = kernel.bindings.iter().map(|b| b.write).collect();
-        let (pipeline, layout) = compiled(context, kernel.stem, &kernel.source(), &writes)?;
+    pub fn new(context: &Context, shader: &Shader, buffers: &Buffers) -> Result<Pipeline> {
+        let writes: Vec<bool> = shader.bindings.iter().map(|b| b.write).collect();
+        let (pipeline, layout) = compiled(context, shader.stem, &shader.source(), &writes)?;
         context.guarded(|| {
-            let table = table(context, kernel);
-            let bound = kernel.bindings.iter().map(|binding| match binding.target {
+            let table = table(context, shader);
+            let bound = shader.bindings.iter().map(|binding| match binding.target {
                 Target::Members => &buffers.members,
                 Target::State => &buffers.state,
                 Target::Control => &buffers.control,
@@ -34,7 +34,7 @@ impl Pipeline {
                 Target::Block(id) => &buffers.blocks[id.0],
             });
             let bind_group = bind(context, &layout, bound);
-            Ok(Pipeline { pipeline, bind_group, dispatch: kernel.dispatch })
+            Ok(Pipeline { pipeline, bind_group, dispatch: shader.dispatch })
         })
     }
 }
@@ -74,11 +74,11 @@ pub(super) fn compiled(context: &Context, stem: &str, source: &Source, writes: &
     Ok(made.insert(new).clone())
 }
 
-fn table(context: &Context, kernel: &Kernel) -> wgpu::Buffer {
-    let elements = kernel.table.len().next_multiple_of(4).max(4);
+fn table(context: &Context, shader: &Shader) -> wgpu::Buffer {
+    let elements = shader.table.len().next_multiple_of(4).max(4);
     let usage = wgpu::BufferUsages::STORAGE | wgpu::BufferUsages::COPY_DST;
     let buffer = buffers::create(context, "table", elements, usage);
-    context.queue.write_buffer(&buffer, 0, bytemuck::cast_slice(&kernel.table));
+    context.queue.write_buffer(&buffer, 0, bytemuck::cast_slice(&shader.table));
     buffer
 }
 

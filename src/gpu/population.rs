@@ -7,7 +7,7 @@ use half::f16;
 use rayon::prelude::*;
 use web_time::Instant;
 
-use super::buffers::{self, Buffers, MAX_MEMBERS, Plan};
+use super::buffers::{self, Buffers, Plan};
 use super::cache::Cache;
 use super::commands::Round;
 use super::context::Context;
@@ -15,14 +15,14 @@ use super::entry::Entry;
 use super::fusion::Allowed;
 use super::layout::{HEAD, Layout};
 use super::pipelines::Pipeline;
-use super::product::has_halves;
 use super::timing::Timing;
 use super::{plausible, readback, stages};
+use crate::buffers::Work;
 use crate::error::{Error, Result};
-use crate::solver::cost::{Cost, Work};
+use crate::kernels::shader::{MAX_MEMBERS, stride};
+use crate::recording::{BufferId, Kind, Recording, Scope, Values};
 use crate::solver::member::Active;
 use crate::solver::profile::{Clock, Gauge, Meter, Tally};
-use crate::solver::recording::{BufferId, Kind, Recording, Scope, Values};
 use crate::solver::{Batch, LevenbergMarquardt, Method, Outcome, Pending, Places, Population};
 
 /// Buffers, pipelines and the number of members of a population.
@@ -70,12 +70,12 @@ impl GpuPopulation {
             }
             simplex => simplex,
         };
-        let products = context.products(has_halves(&recording));
+        let products = context.products(recording.has_halves());
         let groups = allowed.kernels(&recording, Some(products));
-        let kernels = stages::kernels((&recording, &groups), layout, method, products)?;
-        let plan = Plan::new(&recording, layout, kernels.len() - 1, &allowed.unwritten(&recording));
+        let shaders = stages::shaders((&recording, &groups), layout, method, products)?;
+        let plan = Plan::new(&recording, layout, shaders.len() - 1, &allowed.unwritten(&recording));
         let buffers = Buffers::new(&context, &recording, &plan)?;
-        let pipelines = kernels.par_iter().map(|kernel| Pipeline::new(&context, kernel, &buffers));
+        let pipelines = shaders.par_iter().map(|shader| Pipeline::new(&context, shader, &buffers));
         let mut pipelines = pipelines.collect::<Result<Vec<_>>>()?;
         context.cache.iter().for_each(Cache::save);
         let Some(compact) = pipelines.pop() else { return Err(context.failure("a round has no kernels")) };
@@ -252,7 +252,7 @@ impl Population for GpuPopulation {
         // without buffers for it nothing is measured, and nothing else is lost
         let Ok(timing) = Timing::new(&self.context, &self.round) else { return };
         let clock = if timing.has_times() { Clock::Timestamps } else { Clock::Submissions };
-        let works = self.groups.iter().map(|stages| Cost::of_kernel(&self.recording, stages.clone())).collect();
+        let works = self.groups.iter().map(|stages| self.recording.cost_of_kernel(stages.clone())).collect();
         let mut gauge = Gauge::new(meter, (works, self.layout.parameters), size_of::<f32>(), clock);
         gauge.hold(self.bytes);
         self.gauge = Some((gauge, timing));
@@ -333,7 +333,8 @@ impl Population for GpuPopulation {
                     .context
                     .failure(format!("{name} is never written: its kernel also does what reads it")));
             }
-            let (length, stride) = (self.recording.block(buffer).length, buffers::stride(&self.recording, buffer));
+            let block = self.recording.block(buffer);
+            let (length, stride) = (block.length, stride(block));
             let source = &self.buffers.blocks[buffer.0];
             let commands = self.round.record_stages(&self.context, &self.buffers);
             let elements = self.active.taking_part * stride;

@@ -5,9 +5,9 @@ use std::sync::{Mutex, PoisonError};
 
 use super::context::Context;
 use super::readback;
-use super::source::{Constants, Source};
 use super::{buffers, pipelines};
 use crate::error::Result;
+use crate::kernels::source::{Constants, Source};
 
 /// Points of each of the four questions.
 const EACH: usize = 64;

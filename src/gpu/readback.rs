@@ -12,8 +12,8 @@ use super::context::Context;
 use super::faults::{Call, Fault};
 use super::layout::{Field, GAVE_WAY, Layout, NO_VALUE, ROUNDS, STATUS, verdict};
 use crate::error::Result;
+use crate::rows::triangle::packed_length;
 use crate::solver::simplex::LANES;
-use crate::solver::triangle::packed_length;
 use crate::solver::{Outcome, Status};
 
 /// A buffer that is being mapped: ready when the device says so, whoever polls it.

@@ -4,7 +4,7 @@ use half::f16;
 
 use super::adapter::{self, Choice};
 use super::context::{Context, Options};
-use super::{buffers, pipelines, readback, source};
+use super::{buffers, pipelines, readback};
 use crate::Result;
 use popfit_testing::required::{Need, skip};
 
@@ -16,14 +16,15 @@ fn context() -> Option<Context> {
 
 /// `expression` of x at every point.
 fn evaluate(context: &Context, expression: &str, points: &[f32]) -> Result<Vec<f32>> {
-    let mut constants = source::Constants::default();
+    let mut constants = crate::kernels::source::Constants::default();
     constants.line("@group(0) @binding(0) var<storage, read> points: array<f32>;");
     constants.line("@group(0) @binding(1) var<storage, read_write> values: array<f32>;");
     let text = format!(
         "@compute @workgroup_size(64)\nfn main(@builtin(global_invocation_id) id: vec3<u32>) {{\n\
          if id.x < arrayLength(&points) {{ let x = points[id.x]; values[id.x] = {expression}; }}\n}}"
     );
-    let source = source::Source::join(&constants, "test", &text, &["functions", "activation", "halves"], None);
+    let source =
+        crate::kernels::source::Source::join(&constants, "test", &text, &["functions", "activation", "halves"], None);
     let module = pipelines::shader_module(context, "test", &source)?;
     let (pipeline, layout) = pipelines::compute_pipeline(context, "test", &module, &[false, true]);
     let usage = wgpu::BufferUsages::STORAGE | wgpu::BufferUsages::COPY_DST | wgpu::BufferUsages::COPY_SRC;
@@ -189,13 +190,13 @@ fn numbers_are_rounded_to_the_nearest_half() {
 #[test]
 fn threads_compile_a_kernel_once() {
     let Some(context) = context() else { return };
-    let constants = source::Constants::default();
+    let constants = crate::kernels::source::Constants::default();
     let kernel = |value: &str| {
         let text = format!(
             "@group(0) @binding(0) var<storage, read_write> values: array<f32>;\n\
              @compute @workgroup_size(64)\nfn main(@builtin(global_invocation_id) id: vec3<u32>) {{ values[id.x] = {value}; }}"
         );
-        source::Source::join(&constants, "test", &text, &[], None)
+        crate::kernels::source::Source::join(&constants, "test", &text, &[], None)
     };
     let [one, other] = ["1.0", "2.0"].map(kernel);
     let made: Vec<wgpu::ComputePipeline> = std::thread::scope(|scope| {

@@ -8,9 +8,10 @@ use wgpu::naga::valid::{Capabilities, ModuleInfo, ShaderStages, UniformityRequir
 use wgpu::naga::{AddressSpace, ArraySize, Function, Handle, Module, ScalarKind, Span, Type, TypeInner};
 
 use super::layout::Layout;
-use super::stages;
 use crate::error::{Error, Result};
-use crate::solver::recording::{Custom, Kind, Parameter, Recording, Scope};
+use crate::kernels::product::{Products, Variant};
+use crate::kernels::shader::ShaderContext;
+use crate::recording::{Custom, Kind, Parameter, Recording, Scope};
 
 /// Most bytes of a source.
 const LONGEST: usize = 100_000;
@@ -107,7 +108,10 @@ impl Placed {
             wgsl: format!("{user}\n{rest}"),
             rust: Arc::new(|_, _| {}),
         };
-        let source = stages::custom(&recording, Layout { parameters, capacity: 1 }, &stage).source();
+        let layout = Layout { parameters, capacity: 1 }.constants();
+        let products = Products { full: Variant::Registers, halves: Variant::Registers };
+        let context = ShaderContext { declared: recording.declared(), layout, products };
+        let source = stage.custom_shader(&context).source();
         let first = source.first_line("model of the user");
         let bytes = |lines: &mut dyn Iterator<Item = &str>| lines.map(|line| line.len() + 1).sum::<usize>();
         let start = bytes(&mut source.text.lines().take(first));

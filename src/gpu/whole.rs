@@ -5,11 +5,11 @@ use std::sync::Arc;
 use super::buffers;
 use super::context::Context;
 use super::layout::{CONTROL, Field, Layout, ROUNDS, RUNNING, STATUS};
-use super::source::{Constants, Source};
 use super::{pipelines, readback};
 use crate::error::{Error, Result};
+use crate::kernels::source::Source;
+use crate::rows::triangle::packed_length;
 use crate::solver::Status;
-use crate::solver::triangle::packed_length;
 use crate::solver::whole::{WAITING, Whole, WholeBatch, WholeColumns, WholeFits};
 
 /// The largest fits: their sums are variables of an invocation, and drivers count their loops.
@@ -48,8 +48,7 @@ impl GpuWhole {
 
     fn source(&self, own_grid: bool) -> Source {
         let Whole { points, predictors, settings, .. } = &self.whole;
-        let mut constants = Constants::default();
-        self.layout.constants(&mut constants);
+        let mut constants = self.layout.constants();
         for (k, (name, element, access)) in [
             ("state", "f32", "read_write"),
             ("control", "i32", "read_write"),

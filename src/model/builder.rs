@@ -8,7 +8,7 @@ use super::settings::{Arm, Continuum, LabelSettings, LineSpread, SpectraSettings
 use super::{ModelArm, ModelParameter, SpectralModel};
 use crate::emulator::{Emulator, TemplateGrid};
 use crate::error::{Error, Result};
-use crate::solver::recording::{LabelInput, Parameter, Rotation, Velocity};
+use crate::recording::{LabelInput, Parameter, Rotation, Velocity};
 
 /// Most free parameters.
 const MOST_PARAMETERS: usize = 32;

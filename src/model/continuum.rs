@@ -3,7 +3,7 @@
 use pulp::NullaryFnOnce;
 
 use super::settings::{Continuum, ContinuumKind};
-use crate::solver::triangle::{cholesky, packed_index, packed_length, solve_lower};
+use crate::rows::triangle::{cholesky, packed_index, packed_length, solve_lower};
 
 /// Basis functions (terms, pixels) at `wavelength` (Å), x ∈ \[−1, 1\] linear in wavelength from `low` to `high`.
 pub fn basis(continuum: Continuum, wavelength: &[f64], low: f64, high: f64) -> Vec<f64> {

@@ -7,7 +7,7 @@ use super::settings::{LabelColumns, LabelSettings};
 use super::{ModelParameter, tied};
 use crate::emulator::Label;
 use crate::error::{Error, Result};
-use crate::solver::recording::{Parameter, Source, Transform};
+use crate::recording::{Parameter, Source, Transform};
 use crate::suggest::hint;
 
 /// What the user said, by name.

@@ -23,7 +23,7 @@ mod warnings;
 mod weights;
 
 use crate::emulator::{Emulator, TemplateGrid};
-use crate::solver::recording::{LabelInput, Parameter, Rotation, Velocity, tangents};
+use crate::recording::{LabelInput, Parameter, Rotation, Velocity, tangents};
 pub use builder::SpectralModelBuilder;
 pub(crate) use fault::{Cause, Fault};
 #[cfg(feature = "files")]

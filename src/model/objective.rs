@@ -6,11 +6,11 @@ use super::observe::{ArmBuffers, ArmLayout, record_spectrum};
 use super::sampling::padded;
 use super::{ModelArm, SpectralModel};
 use crate::emulator::{Layer, Network, transpose_padded};
-use crate::solver::Objective;
-use crate::solver::recording::{
+use crate::recording::{
     Activate, BufferId, HullRow, Kind, Labels, Narrow, PerPixel, Precision, Prior, Product, Recording, Scope, Stage,
     Values,
 };
+use crate::solver::Objective;
 
 /// A spectral model for spectra of one shape.
 pub struct SpectralObjective {

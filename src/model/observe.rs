@@ -3,7 +3,7 @@
 use super::sampling::padded;
 use super::spread::Spread;
 use super::{Interpolation, ModelArm, SpectralModel};
-use crate::solver::recording::{
+use crate::recording::{
     Basis, Broaden, BufferId, Continuum, Kind, Normal, Prefilter, Recording, Resample, Resolve, Scope, Segment, Stage,
     Values,
 };

@@ -11,7 +11,7 @@ use super::sampling::{Sampling, padded};
 use super::weights::weights;
 use super::{ModelArm, SpectralModel};
 use crate::rows::gram::{BLOCK, Gram};
-use crate::solver::triangle::{cholesky, packed_index, packed_length, solve_lower, solve_upper};
+use crate::rows::triangle::{cholesky, packed_index, packed_length, solve_lower, solve_upper};
 
 /// One arm of one spectrum, ready for the device. All (padded) unless said otherwise.
 #[derive(Clone, Debug, Default)]

@@ -10,7 +10,7 @@ use super::{
 };
 use crate::emulator::Activation;
 use crate::error::{Error, Result};
-use crate::solver::recording::LIGHT;
+use crate::recording::LIGHT;
 use crate::solver::{MOST_STARTS, Solver};
 
 /// Continuum terms unless the file says how many.

@@ -6,8 +6,8 @@ use std::sync::Arc;
 use serde::{Deserialize, Serialize};
 
 use crate::emulator::Emulator;
+pub use crate::recording::Interpolation;
 use crate::setters::setters;
-pub use crate::solver::recording::Interpolation;
 use crate::words::named;
 
 /// A smooth multiplicative function, linear in its coefficients; solved for, never iterated on.

@@ -15,7 +15,7 @@ const REACH: f64 = 5.0;
 pub struct Spread {
     /// Odd.
     pub diagonals: usize,
-    /// (diagonals, columns), stored as [`Resolve`](crate::solver::recording::Resolve) reads it.
+    /// (diagonals, columns), stored as [`Resolve`](crate::recording::Resolve) reads it.
     pub values: Vec<f64>,
     pub columns: usize,
 }

@@ -2,7 +2,7 @@
 
 use super::{ModelArm, SpectralModel};
 use crate::emulator::{Emulator, Label};
-use crate::solver::recording::Source;
+use crate::recording::Source;
 
 /// Relative to a template's largest value. A change that is smaller over the whole training range is lost in the rounding
 /// of f32, and no data tell it.

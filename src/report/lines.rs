@@ -1,6 +1,6 @@
 //! Names of well-known stellar lines, and where their labels find room above a picture.
 
-use crate::solver::recording::LIGHT;
+use crate::recording::LIGHT;
 
 /// A line, or several of one name.
 struct Feature {

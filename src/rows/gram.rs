@@ -4,7 +4,7 @@
 use pulp::Simd;
 
 use super::Real;
-use crate::solver::triangle::{packed_index, packed_length};
+use crate::rows::triangle::{packed_index, packed_length};
 
 /// Most pixels in a block.
 pub const BLOCK: usize = 512;

@@ -9,10 +9,13 @@ pub mod functions;
 pub mod gram;
 pub mod hyperbolic;
 pub mod lanes;
+pub mod product;
 pub mod rotation;
 pub mod scan;
 mod single;
 pub mod taps;
+pub mod triangle;
+pub mod values;
 pub mod vectors;
 
 use std::fmt::Debug;
@@ -22,7 +25,7 @@ use std::sync::Arc;
 
 use pulp::Simd;
 
-use crate::solver::recording::Values;
+use values::Values;
 
 /// Where a grid is not finite, positive and strictly increasing, and why.
 pub fn bad_wavelength(grid: &[f64]) -> Option<(usize, String)> {

@@ -4,8 +4,8 @@ use std::sync::Arc;
 
 use pulp::{Simd, bytemuck};
 
+use super::values::Values;
 use super::{Real, converted, vectors};
-use crate::solver::recording::Values;
 
 impl Real for f32 {
     type Vector<S: Simd> = S::f32s;

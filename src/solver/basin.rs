@@ -1,6 +1,6 @@
 //! Whether two points lie in one basin of the cost.
 
-use super::triangle::{cholesky, packed_index, packed_length, solve_lower, solve_upper};
+use crate::rows::triangle::{cholesky, packed_index, packed_length, solve_lower, solve_upper};
 
 /// Largest relative error of a point's quadratic model, at another point, that still counts as one basin.
 pub const SAME_BASIN: f64 = 0.07;

@@ -8,12 +8,12 @@ use std::time::Duration;
 use super::basin::Point;
 use super::member::GaveWay;
 use super::profile::Meter;
-use super::recording::{BufferId, Recording, Values};
 use super::settings::Method;
 use super::slots::Places;
 use super::status::Status;
 use super::whole::{Whole, WholeFits};
 use crate::error::{Error, Result};
+use crate::recording::{BufferId, Recording, Values};
 
 /// What a device's slow calls return: a browser cannot block.
 pub type Pending<'a, T> = Pin<Box<dyn Future<Output = Result<T>> + 'a>>;
@@ -23,7 +23,7 @@ pub trait Device: Send + Sync {
     /// As it is written into the result table.
     fn name(&self) -> String;
 
-    /// Whether it runs a [`Custom`](super::recording::Custom) stage's WGSL, not its Rust.
+    /// Whether it runs a [`Custom`](crate::recording::Custom) stage's WGSL, not its Rust.
     fn runs_wgsl(&self) -> bool {
         false
     }
@@ -66,7 +66,7 @@ pub trait Population: Send {
     /// Forgets all members.
     fn clear(&mut self);
 
-    /// Adds spectra at free places; their members become active, at their starts. What is of [`Scope::Batch`](super::recording::Scope)
+    /// Adds spectra at free places; their members become active, at their starts. What is of [`Scope::Batch`](crate::recording::Scope)
     /// is the same for all that enter until the population is cleared: it is taken from the first batch.
     fn enter<'a>(&'a mut self, batch: &'a Batch, places: &'a Places) -> Pending<'a, ()>;
 
@@ -90,7 +90,7 @@ pub trait Population: Send {
         })
     }
 
-    /// Runs the stages once at the trial points, without a step, and returns a [`Scope::Member`](super::recording::Scope)
+    /// Runs the stages once at the trial points, without a step, and returns a [`Scope::Member`](crate::recording::Scope)
     /// buffer of the active members, in the order of the batch: for pictures and parity tests, before any of them sits out a round.
     fn inspect(&mut self, buffer: BufferId) -> Pending<'_, Vec<f64>>;
 
@@ -111,7 +111,7 @@ pub trait Population: Send {
 pub struct Batch {
     /// Number of spectra.
     pub spectra: usize,
-    /// Contents of each [`Scope::Batch`](super::recording::Scope) (one block) and `Scope::Spectrum` (`spectra` blocks) buffer.
+    /// Contents of each [`Scope::Batch`](crate::recording::Scope) (one block) and `Scope::Spectrum` (`spectra` blocks) buffer.
     pub blocks: Vec<(BufferId, Values)>,
     /// (spectra, P): box bounds in `u`; equal ones hold the parameter.
     pub lower: Vec<f64>,

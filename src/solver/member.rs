@@ -1,42 +1,8 @@
 //! A member's state on the host.
 
 use super::basin::{PAUSE, Point};
-use super::triangle::packed_length;
 use super::{Damping, Outcome, Status};
-
-/// Sums over a member's rows at one point.
-#[derive(Clone, Debug, PartialEq)]
-pub struct Sums {
-    pub chi2: f64,
-    pub penalty: f64,
-    pub ln_det: f64,
-    pub gradient: Vec<f64>,
-    /// Packed lower triangle.
-    pub normal_matrix: Vec<f64>,
-}
-
-impl Sums {
-    /// Poisoned: what is not written is seen.
-    pub fn poisoned(parameters: usize) -> Sums {
-        Sums {
-            chi2: f64::NAN,
-            penalty: f64::NAN,
-            ln_det: f64::NAN,
-            gradient: vec![f64::NAN; parameters],
-            normal_matrix: vec![f64::NAN; packed_length(parameters)],
-        }
-    }
-
-    /// What the steps reduce: data and penalty rows.
-    pub fn cost(&self) -> f64 {
-        self.chi2 + self.penalty
-    }
-
-    pub fn is_finite(&self) -> bool {
-        let arrays = self.gradient.iter().chain(&self.normal_matrix);
-        self.cost().is_finite() && self.ln_det.is_finite() && arrays.copied().all(f64::is_finite)
-    }
-}
+use crate::buffers::Sums;
 
 /// How trial points are judged.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -1,6 +1,6 @@
 //! *What* is fitted: the seam between the solver and a model.
 
-use super::recording::Recording;
+use crate::recording::Recording;
 
 /// A sum of squares (and priors) that a population minimises.
 pub trait Objective {

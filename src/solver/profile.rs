@@ -4,7 +4,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use web_time::Instant;
 
-use super::cost::{Cost, Work};
+use crate::buffers::{Cost, Work};
 
 /// How a device's seconds are taken.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Default)]

@@ -1,5 +1,5 @@
 //! Whole fits of tiny problems (a few dozen points, a few parameters), from start to end in one call, side by side: what a
-//! device may offer besides rounds of a [`Recording`](super::recording::Recording).
+//! device may offer besides rounds of a [`Recording`](crate::recording::Recording).
 //!
 //! Levenberg–Marquardt as in `step`: Marquardt scaling, Nielsen's damping, box bounds by an active set. A fit ends when what its next
 //! step would gain is at most `tolerance` × its cost; the step before is taken on trust.
@@ -7,7 +7,7 @@
 use std::ops::Range;
 use std::sync::Arc;
 
-use super::estimator::Estimator;
+use super::Estimator;
 use super::settings::LevenbergMarquardt;
 use crate::error::Result;
 use crate::rows::lanes::Lanes;
@@ -101,7 +101,7 @@ pub struct Whole {
     pub predictors: usize,
     pub points: usize,
     pub model: WholeModel,
-    /// The twin of `model`, as in a [`Custom`](super::recording::Custom) stage.
+    /// The twin of `model`, as in a [`Custom`](crate::recording::Custom) stage.
     pub wgsl: String,
     /// Whether the derivative by the last parameter is 1 everywhere.
     pub ends_in_ones: bool,

@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use popfit::low_level::solver::recording::*;
+use popfit::low_level::recording::*;
 
 use super::cases::{COLUMNS, DIAGONALS, HIDDEN, LABELS, Model, PIXELS, SEGMENTS};
 use popfit_testing::random::Random;

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use super::build::{Builder, Ids};
 use popfit::Estimator;
 use popfit::low_level::cpu::CpuDevice;
-use popfit::low_level::solver::recording::*;
+use popfit::low_level::recording::*;
 use popfit::low_level::solver::{Batch, Device, LevenbergMarquardt, Method};
 use popfit_testing::random::Random;
 

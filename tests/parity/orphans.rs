@@ -3,6 +3,8 @@
 use std::collections::BTreeSet;
 use std::path::Path;
 
+use popfit::low_level::kernels::Stage;
+
 use super::SUMS;
 use super::rows::{ROWS, VARIANTS};
 
@@ -17,8 +19,11 @@ fn stems(folder: &str, extension: &str) -> BTreeSet<String> {
 #[test]
 fn no_kernel_is_an_orphan() {
     let shaders = stems("shaders", "wgsl");
-    let mut twins = stems("src/cpu", "rs");
-    twins.remove("mod"); // the device
+    let mut twins: BTreeSet<String> = Stage::NAMES.iter().map(|name| (*name).to_owned()).collect();
+    let files = stems("src/kernels", "rs");
+    assert!(twins.is_subset(&files), "a kernel is a file: {twins:?}");
+    // the kernels that move a population are no stages of a recording
+    twins.extend(stems("src/cpu", "rs").into_iter().filter(|stem| stem != "mod"));
     assert_eq!(shaders, twins);
     let compared = ROWS
         .iter()

@@ -1,13 +1,11 @@
 //! A formula at one point on this thread: what a population would compute, without its bookkeeping, which takes longer than 25 points.
 
 use super::rows::values;
-use popfit::low_level::cpu::prior::prior;
+use popfit::low_level::buffers::Sums;
+use popfit::low_level::buffers::packed_index;
+use popfit::low_level::kernels::prior::prior;
+use popfit::low_level::recording::{Custom, CustomFunction, CustomInput, Limits, Member, Normal, Precision, Stage};
 use popfit::low_level::solver::Outcome;
-use popfit::low_level::solver::member::Sums;
-use popfit::low_level::solver::recording::{
-    Custom, CustomFunction, CustomInput, Limits, Member, Normal, Precision, Stage,
-};
-use popfit::low_level::solver::triangle::packed_index;
 use popfit::low_level::{Job, Task};
 
 /// A model on the host with its data.

@@ -2,7 +2,7 @@
 
 use super::direct::Direct;
 use super::rows::{Arm, Rows};
-use popfit::low_level::solver::recording::BufferId;
+use popfit::low_level::recording::BufferId;
 use popfit::low_level::solver::{Batch, LevenbergMarquardt, Method, Outcome, Places, Population};
 use popfit::low_level::{Job, Task};
 use popfit::{Error, Result};

@@ -7,9 +7,8 @@ use argmin::core::{CostFunction, Error as Failure, Gradient, Jacobian, Operator,
 
 use super::engine::Engine;
 use popfit::low_level::Task;
+use popfit::low_level::recording::Stage;
 use popfit::low_level::solver::Outcome;
-use popfit::low_level::solver::cost::Cost;
-use popfit::low_level::solver::recording::Stage;
 use popfit::{CurveFitter, Curves, Spectra, SpectralFitter};
 use popfit::{Error, Result};
 
@@ -156,7 +155,7 @@ impl Problem {
     pub fn operations(&self, derivatives: bool) -> f64 {
         let job = if derivatives { &self.task.linearise } else { &self.task.evaluate };
         let sums = |stage: &&Stage| matches!(stage, Stage::Product(_) | Stage::Continuum(_) | Stage::Normal(_));
-        job.recording.stages.iter().filter(sums).map(|stage| Cost::of(&job.recording, stage).operations).sum()
+        job.recording.stages.iter().filter(sums).map(|stage| stage.cost(job.recording.declared()).operations).sum()
     }
 
     /// The objective at many points, in as few dispatches as the device allows; ∞ outside the bounds and where it is not finite.

@@ -4,11 +4,11 @@
 //! training hulls are rows of their own, so that the squares sum to χ² and penalty.
 
 use popfit::low_level::Job;
-use popfit::low_level::cpu::prior::prior;
-use popfit::low_level::cpu::product::Packed;
-use popfit::low_level::solver::member::Sums;
-use popfit::low_level::solver::recording::{BufferId, Prior, Stage, Values};
-use popfit::low_level::solver::triangle::{packed_index, packed_length, solve_lower, solve_upper};
+use popfit::low_level::buffers::Sums;
+use popfit::low_level::buffers::{packed_index, packed_length, solve_lower, solve_upper};
+use popfit::low_level::kernels::prior::prior;
+use popfit::low_level::kernels::product::Packed;
+use popfit::low_level::recording::{BufferId, Prior, Stage, Values};
 
 /// What one spectrum brings to a buffer.
 pub(super) fn values(job: &Job, id: BufferId) -> Vec<f64> {
@@ -80,7 +80,7 @@ impl Arm {
     }
 
     /// Appends the arm's residuals, and fills its rows of the Jacobian's columns of length `n` from there on. `solution` is what
-    /// [`Continuum`](popfit::low_level::solver::recording::Continuum) writes.
+    /// [`Continuum`](popfit::low_level::recording::Continuum) writes.
     fn fill(&self, model: &[f64], solution: &[f64], n: usize, residual: &mut Vec<f64>, jacobian: &mut [f64]) {
         let (first, count) = (residual.len(), self.used.len());
         let mut continuum = vec![if self.terms == 0 { 1.0 } else { 0.0 }; count];

@@ -3,7 +3,7 @@
 use std::collections::HashSet;
 
 use argmin::core::CostFunction;
-use popfit::low_level::solver::recording::Precision;
+use popfit::low_level::recording::Precision;
 use popfit::{
     Arm, Continuum, CurveFitter, Device, Emulator, Error, Interpolation, LevenbergMarquardt, NelderMead, Result,
     Solver, Spectra, SpectralFitter, SpectralModel,

@@ -2,10 +2,10 @@
 
 use std::sync::Arc;
 
-use crate::cpu::narrow::rounded;
+use crate::kernels::narrow::rounded;
 use crate::memory::room;
+use crate::recording::{Kind, Values};
 use crate::rows::Real;
-use crate::solver::recording::{Kind, Values};
 
 /// A buffer's elements.
 pub enum Block<R> {

@@ -4,8 +4,8 @@
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
+use crate::recording::{Broaden, BufferId, Recording, Rotation, Scope, Stage};
 use crate::rows::Real;
-use crate::solver::recording::{Broaden, BufferId, Recording, Rotation, Scope, Stage};
 
 /// Most bytes of rows that the populations of a recording keep.
 const MOST_BYTES: usize = 128 << 20;
@@ -240,8 +240,8 @@ mod tests {
     use super::*;
     use crate::emulator::Emulator;
     use crate::model::{ArmLayout, Continuum, SpectralModel, SpectralObjective};
+    use crate::recording::Precision;
     use crate::solver::Objective;
-    use crate::solver::recording::Precision;
 
     fn recording(vsini: bool, layout: ArmLayout) -> Recording {
         let emulator = Emulator::open(concat!(env!("CARGO_MANIFEST_DIR"), "/data/emulator.safetensors")).unwrap();

@@ -4,13 +4,12 @@ use std::ops::Range;
 
 use super::known::{Head, Heads, Known};
 use super::tile::{Inputs, Tile, together};
-use crate::cpu::{
-    activate, broaden, continuum, custom, estimate, labels, narrow, normal, per_pixel, prefilter, prior, product,
-    resample, resolve,
-};
+use crate::buffers::{BufferId, Parameter, Scope, Sums};
+use crate::kernels::custom::Scratch;
+use crate::kernels::{Memory, Priors, Stage};
 use crate::rows::Real;
+use crate::rows::product::Packed;
 use crate::solver::member::Member;
-use crate::solver::recording::{Basis, BufferId, Product, Stage};
 
 /// Runs the stages for a tile of members. Products take the whole tile; the stages between two products run member by member,
 /// so that a member's rows are still in the cache when the next stage reads them. Members whose rows are known at their starts
@@ -30,9 +29,9 @@ pub fn linearise<R: Real>(
     let is_head = |stage: usize| known.is_some_and(|known| known.heads.is_head(stage));
     let mut first = 0;
     for run in inputs.recording.stages.chunk_by(together) {
-        if let [Stage::Product(stage)] = run {
-            let count = if is_head(first) { unknown } else { members.len() };
-            tile.timed(first, |tile| run_product(inputs, tile, stage, count));
+        if let [stage @ Stage::Product(_)] = run {
+            let rows = Rows::Tile { members: if is_head(first) { unknown } else { members.len() } };
+            tile.timed(first, |tile| stage.run(&mut TileMemory { inputs, tile, rows, member: None }));
         } else {
             let mut blocks: Vec<Range<usize>> = Vec::with_capacity(inputs.recording.buffers.len());
             // those that are known have no rows in the tile
@@ -45,8 +44,9 @@ pub fn linearise<R: Real>(
                     if head.is_known() && is_head(k) {
                         continue;
                     }
-                    let rows = Rows { inputs, blocks: &blocks, known: known.map(|known| (&known.heads, &*head)) };
-                    tile.timed(k, |tile| run_stage(&rows, tile, stage, member));
+                    let rows = Rows::Member { blocks: &blocks, known: known.map(|known| (&known.heads, &*head)) };
+                    let member = Some(&mut **member);
+                    tile.timed(k, |tile| stage.run(&mut TileMemory { inputs, tile, rows, member }));
                     if let (Some(id), Head::Again(made)) = (known.and_then(|known| known.heads.end_of(k)), &mut *head) {
                         made.extend_from_slice(&tile.rows(id)[blocks[id.0].clone()]);
                     }
@@ -67,184 +67,91 @@ pub fn linearise<R: Real>(
     }
 }
 
-/// A product for the first `count` members of the tile.
-fn run_product<R: Real>(inputs: &Inputs<R>, tile: &mut Tile<R>, stage: &Product, count: usize) {
-    let mut output = tile.take(stage.output);
-    let input = &tile.rows(stage.input)[..count * stage.rows * stage.inner];
-    let used = &mut output[..count * stage.rows * stage.columns];
-    if let Some(packed) = inputs.packed(stage.weight) {
-        product::Product { input, packed, output: used, accumulate: false }.run();
-    }
-    tile.give_back(stage.output, output);
-}
-
-/// Where a member's rows are.
-struct Rows<'a, R> {
+/// The memory that stages see: of one member, or of the first members of a tile.
+struct TileMemory<'a, R> {
     inputs: &'a Inputs<R>,
-    /// By buffer, of the tile's.
-    blocks: &'a [Range<usize>],
-    /// What is known of the member instead.
-    known: Option<(&'a Heads, &'a Head<R>)>,
+    tile: &'a mut Tile<R>,
+    rows: Rows<'a, R>,
+    /// Absent where rows of several members are shown.
+    member: Option<&'a mut Member>,
 }
 
-impl<'a, R: Real> Rows<'a, R> {
-    fn read(&self, tile: &'a Tile<R>, id: BufferId) -> &'a [R] {
-        let block = self.blocks[id.0].clone();
-        let known = self.known.and_then(|(heads, head)| head.rows(heads, id, block.len()));
-        known.unwrap_or_else(|| &tile.rows(id)[block])
+/// Where rows of members lie in a tile.
+enum Rows<'a, R> {
+    /// One member's: by buffer, and what is known of it instead.
+    Member { blocks: &'a [Range<usize>], known: Option<(&'a Heads, &'a Head<R>)> },
+    /// Those of the first members, one after another.
+    Tile { members: usize },
+}
+
+impl<R: Real> TileMemory<'_, R> {
+    /// Returns where a buffer's rows lie.
+    fn range(&self, id: BufferId) -> Range<usize> {
+        match &self.rows {
+            Rows::Member { blocks, .. } => blocks[id.0].clone(),
+            Rows::Tile { members } => 0..members * self.inputs.recording.block(id).length,
+        }
+    }
+
+    fn spectrum(&self) -> usize {
+        self.member.as_ref().map_or(0, |member| member.spectrum)
     }
 }
 
-/// One stage for the member whose rows these are.
-fn run_stage<R: Real>(rows: &Rows<'_, R>, tile: &mut Tile<R>, stage: &Stage, member: &mut Member) {
-    let inputs = rows.inputs;
-    let recording = &*inputs.recording;
-    let spectrum = member.spectrum;
-    let at = |id: BufferId| rows.blocks[id.0].clone();
-    match stage {
-        Stage::Prior(stage) => {
-            let weights = stage.weights.map_or(&[][..], |id| inputs.float(id, spectrum));
-            let (priors, hull_weight) = (inputs.priors(spectrum), |h: usize| weights[h].to_f64());
-            prior::prior((stage, &recording.parameters), &member.trial, priors, hull_weight, &mut member.trial_sums);
+impl<R: Real> Memory<R> for TileMemory<'_, R> {
+    fn parameters(&self) -> &[Parameter] {
+        &self.inputs.recording.parameters
+    }
+
+    fn trial(&self) -> &[f64] {
+        self.member.as_ref().map_or(&[], |member| &member.trial)
+    }
+
+    fn priors(&self) -> Priors<'_> {
+        let (mean, weight) = self.inputs.priors(self.spectrum());
+        Priors { mean, weight }
+    }
+
+    fn floats(&self, id: BufferId) -> &[R] {
+        if self.inputs.recording.block(id).scope != Scope::Member {
+            return self.inputs.float(id, self.spectrum());
         }
-        Stage::Labels(stage) => {
-            labels::labels(
-                stage,
-                &recording.parameters,
-                &member.trial,
-                &mut tile.rows_mut(stage.output)[at(stage.output)],
-            );
+        let range = self.range(id);
+        let known = match &self.rows {
+            Rows::Member { known: Some((heads, head)), .. } => head.rows(heads, id, range.len()),
+            _ => None,
+        };
+        known.unwrap_or_else(|| &self.tile.rows(id)[range])
+    }
+
+    fn indices(&self, id: BufferId) -> &[i32] {
+        self.inputs.index(id, self.spectrum())
+    }
+
+    fn packed(&self, id: BufferId) -> Option<&Packed<R>> {
+        self.inputs.packed(id)
+    }
+
+    fn write(&mut self, id: BufferId, fill: impl FnOnce(&Self, &mut [R])) {
+        let mut rows = self.tile.take(id);
+        fill(self, &mut rows[self.range(id)]);
+        self.tile.give_back(id, rows);
+    }
+
+    fn add(&mut self, add: impl FnOnce(&Self, &mut Sums)) {
+        let Some(member) = &mut self.member else { return };
+        let mut sums = std::mem::replace(&mut member.trial_sums, Sums::poisoned(0));
+        add(self, &mut sums);
+        if let Some(member) = &mut self.member {
+            member.trial_sums = sums;
         }
-        Stage::Product(_) => {}
-        Stage::Narrow(stage) => {
-            let mut output = tile.take(stage.output);
-            narrow::narrow(rows.read(tile, stage.input), &mut output[at(stage.output)]);
-            tile.give_back(stage.output, output);
-        }
-        Stage::Activate(stage) => activate::Activate {
-            block: &mut tile.rows_mut(stage.buffer)[at(stage.buffer)],
-            columns: stage.columns,
-            bias: inputs.float(stage.bias, 0),
-            affine: stage.affine.map(|(scale, offset)| (inputs.float(scale, 0), inputs.float(offset, 0))),
-            activation: stage.activation,
-        }
-        .run(),
-        Stage::PerPixel(stage) => {
-            let mut output = tile.take(stage.output);
-            per_pixel::PerPixel {
-                rows: stage.rows,
-                columns: stage.columns,
-                hidden: stage.hidden,
-                labels: stage.labels,
-                input_stride: stage.input_stride,
-                activation: stage.activation,
-                input: rows.read(tile, stage.input),
-                w0: inputs.float(stage.w0, 0),
-                b0: inputs.float(stage.b0, 0),
-                w1: inputs.float(stage.w1, 0),
-                b1: inputs.float(stage.b1, 0),
-                output: &mut output[at(stage.output)],
-            }
-            .run();
-            tile.give_back(stage.output, output);
-        }
-        Stage::Broaden(stage) => {
-            let mut output = tile.take(stage.output);
-            broaden::Broaden {
-                stage,
-                parameters: &recording.parameters,
-                u: &member.trial,
-                input: rows.read(tile, stage.input),
-                output: &mut output[at(stage.output)],
-            }
-            .run();
-            tile.give_back(stage.output, output);
-        }
-        Stage::Prefilter(stage) => {
-            let mut output = tile.take(stage.output);
-            let input = rows.read(tile, stage.input);
-            let rows = input.chunks_exact(stage.columns).zip(output[at(stage.output)].chunks_exact_mut(stage.columns));
-            for (input, output) in rows {
-                prefilter::Prefilter { input, output, segments: &stage.segments }.run();
-            }
-            tile.give_back(stage.output, output);
-        }
-        Stage::Resample(stage) => {
-            let mut output = tile.take(stage.output);
-            resample::Resample {
-                stage,
-                parameters: &recording.parameters,
-                u: &member.trial,
-                input: rows.read(tile, stage.input),
-                index: inputs.index(stage.index, spectrum),
-                fraction: inputs.float(stage.fraction, spectrum),
-                output: &mut output[at(stage.output)],
-            }
-            .run();
-            tile.give_back(stage.output, output);
-        }
-        Stage::Resolve(stage) => {
-            let mut output = tile.take(stage.output);
-            resolve::Resolve {
-                pixels: stage.pixels,
-                diagonals: stage.diagonals,
-                matrix: inputs.float(stage.matrix, spectrum),
-                input: rows.read(tile, stage.input),
-                output: &mut output[at(stage.output)],
-            }
-            .run();
-            tile.give_back(stage.output, output);
-        }
-        Stage::Continuum(stage) => {
-            let mut solution = tile.take(stage.solution);
-            let Basis { terms, basis, transform } = stage.basis;
-            member.trial_sums.ln_det += continuum::Continuum {
-                terms,
-                pixels: stage.pixels,
-                value: &rows.read(tile, stage.model)[..stage.pixels],
-                data: inputs.float(stage.data, spectrum),
-                weight: inputs.float(stage.weight, spectrum),
-                basis: inputs.float(basis, spectrum),
-                transform: inputs.float(transform, spectrum),
-                solution: &mut solution[at(stage.solution)],
-            }
-            .run();
-            tile.give_back(stage.solution, solution);
-        }
-        Stage::Normal(stage) => {
-            let continuum = stage.continuum.map(|(basis, solution)| normal::Projection {
-                terms: basis.terms,
-                basis: inputs.float(basis.basis, spectrum),
-                transform: inputs.float(basis.transform, spectrum),
-                solution: &tile.rows(solution)[at(solution)],
-            });
-            normal::Normal {
-                pixels: stage.pixels,
-                columns: &stage.columns,
-                model: rows.read(tile, stage.model),
-                data: inputs.float(stage.data, spectrum),
-                weight: inputs.float(stage.weight, spectrum),
-                continuum,
-                sums: &mut member.trial_sums,
-            }
-            .run();
-        }
-        Stage::Estimate(stage) => estimate::Estimate {
-            estimator: stage.estimator,
-            pixels: stage.pixels,
-            columns: &stage.columns,
-            model: rows.read(tile, stage.model),
-            data: inputs.float(stage.data, spectrum),
-            weight: inputs.float(stage.weight, spectrum),
-            sums: &mut member.trial_sums,
-        }
-        .run(),
-        Stage::Custom(stage) => {
-            let mut output = tile.take(stage.output);
-            let scale = stage.scale.map(|id| inputs.float(id, spectrum));
-            let own = (inputs.float(stage.predictor, spectrum), scale);
-            custom::custom(stage, &member.trial, own, &mut output[at(stage.output)], &mut tile.scratch);
-            tile.give_back(stage.output, output);
-        }
+    }
+
+    fn take_scratch(&mut self) -> Scratch {
+        std::mem::take(&mut self.tile.scratch)
+    }
+
+    fn give_scratch_back(&mut self, scratch: Scratch) {
+        self.tile.scratch = scratch;
     }
 }

@@ -4,9 +4,9 @@ use std::sync::Arc;
 
 use super::block::Block;
 use super::known::Known;
-use crate::cpu::product::Packed;
+use crate::recording::{Recording, Stage};
 use crate::rows::Real;
-use crate::solver::recording::{Recording, Stage};
+use crate::rows::product::Packed;
 
 pub struct Made<R> {
     /// By buffer: a product's weights.

@@ -17,14 +17,14 @@ use web_time::Instant;
 use super::compact::compact;
 use super::whole::CpuWhole;
 use super::{halve, step};
+use crate::buffers::Work;
 use crate::error::{Error, Result};
 use crate::memory::{check, room};
+use crate::recording::{Buffer, BufferId, Precision, Recording, Scope};
 use crate::rows::Real;
-use crate::solver::cost::{Cost, Work};
 use crate::solver::device::{Batch, Device, Outcome, Pending, Population};
 use crate::solver::member::{Active, Member};
 use crate::solver::profile::{Clock, Gauge, Meter};
-use crate::solver::recording::{Buffer, BufferId, Precision, Recording, Scope};
 use crate::solver::simplex::{LANES, Simplex};
 use crate::solver::whole::{Whole, WholeFits};
 use crate::solver::{LevenbergMarquardt, Method, Places};
@@ -286,7 +286,7 @@ impl<R: Real> Population for CpuPopulation<R> {
     fn measure(&mut self, meter: Arc<Meter>) {
         let clock = Clock::Threads(rayon::current_num_threads());
         let recording = &self.inputs.recording;
-        let kernels = (0..recording.stages.len()).map(|k| Cost::of_kernel(recording, k..k + 1)).collect();
+        let kernels = (0..recording.stages.len()).map(|k| recording.cost_of_kernel(k..k + 1)).collect();
         self.gauge = Some(Gauge::new(meter, (kernels, recording.parameters.len()), size_of::<R>(), clock));
     }
 

@@ -2,7 +2,7 @@
 //! fit into the cache (the arms of a spectrum come one after another).
 
 use super::tile::together;
-use crate::solver::recording::{BufferId, Recording, Scope, Stage};
+use crate::recording::{BufferId, Recording, Scope, Stage};
 
 /// Room for one buffer at a time.
 #[derive(Clone, Copy, Debug, PartialEq)]
@@ -78,7 +78,7 @@ impl Shelves {
 fn lives(recording: &Recording) -> Vec<Option<(usize, usize)>> {
     let mut lives: Vec<Option<(usize, usize)>> = vec![None; recording.buffers.len()];
     for (run, stages) in recording.stages.chunk_by(together).enumerate() {
-        for id in stages.iter().flat_map(Stage::buffers) {
+        for id in stages.iter().flat_map(Stage::member_buffers) {
             lives[id.0] = Some((lives[id.0].map_or(run, |(first, _)| first), run));
         }
     }
@@ -90,7 +90,7 @@ mod tests {
     use std::sync::Arc;
 
     use super::*;
-    use crate::solver::recording::{Activate, Activation, Kind, Product, Values};
+    use crate::recording::{Activate, Activation, Kind, Product, Values};
 
     /// Two arms, each x → hidden → template.
     #[test]

@@ -8,12 +8,12 @@ use web_time::Instant;
 use super::block::{Block, scatter};
 use super::made::Made;
 use super::shelves::Shelves;
-use crate::cpu::custom::Scratch;
-use crate::cpu::product::Packed;
+use crate::kernels::custom::Scratch;
+use crate::recording::{BufferId, Recording, Scope, Stage};
 use crate::rows::Real;
+use crate::rows::product::Packed;
 use crate::solver::Batch;
 use crate::solver::profile::Tally;
-use crate::solver::recording::{BufferId, Recording, Scope, Stage};
 
 /// Everything that the kernels read.
 pub struct Inputs<R> {
@@ -162,10 +162,6 @@ impl<R: Real> Tile<R> {
     /// The rows of all members in a buffer; none in those of other scopes.
     pub fn rows(&self, id: BufferId) -> &[R] {
         self.shelves.of(id).map_or(&[], |shelf| &self.rows[shelf])
-    }
-
-    pub fn rows_mut(&mut self, id: BufferId) -> &mut [R] {
-        self.shelves.of(id).map_or(&mut [], |shelf| &mut self.rows[shelf])
     }
 
     /// Runs a stage, with a look at the clock where the tile keeps a tally.

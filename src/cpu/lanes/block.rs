@@ -7,8 +7,8 @@ use super::share::Shares;
 use super::solve::Factors;
 use crate::rows::Real;
 use crate::rows::lanes::{LANES, Lanes};
+use crate::rows::triangle::{packed_index, packed_length};
 use crate::solver::Estimator;
-use crate::solver::triangle::{packed_index, packed_length};
 use crate::solver::whole::{AddUp, LaneBlock, LaneGrid, LaneModel, LaneSum, Whole, WholeBatch};
 
 /// Most points whose rows are in the cache at a time.

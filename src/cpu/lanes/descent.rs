@@ -7,7 +7,7 @@ use super::faces::LEGS;
 use super::step::{absolute, pick, renew};
 use crate::rows::Real;
 use crate::rows::lanes::{LANES, Lanes};
-use crate::solver::triangle::packed_index;
+use crate::rows::triangle::packed_index;
 
 /// Share of a parameter's unit below which its magnitude does not bound a step.
 const SMALLEST_MAGNITUDE: f64 = 0.1;

@@ -13,8 +13,8 @@ use super::solve::Factors;
 use super::step::pick;
 use crate::rows::Real;
 use crate::rows::lanes::{LANES, Lanes};
+use crate::rows::triangle::{packed_index, packed_length};
 use crate::solver::Status;
-use crate::solver::triangle::{packed_index, packed_length};
 use crate::solver::whole::{LaneBlock, LaneGrid, Rounding, SumRounding, Whole, WholeBatch, WholeColumns};
 
 /// Half the distance of two numbers in f32, at 1.

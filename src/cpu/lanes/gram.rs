@@ -4,7 +4,7 @@ use pulp::{Simd, WithSimd};
 
 use crate::rows::Real;
 use crate::rows::lanes::{LANES, Lanes};
-use crate::solver::triangle::{packed_index, packed_length};
+use crate::rows::triangle::{packed_index, packed_length};
 
 /// Sums that stay in registers while the points go by.
 const SIDE: usize = 8;

@@ -5,7 +5,7 @@ use pulp::Simd;
 use super::step::pick;
 use crate::rows::Real;
 use crate::rows::lanes::{LANES, Lanes};
-use crate::solver::triangle::{packed_index, packed_length};
+use crate::rows::triangle::{packed_index, packed_length};
 
 /// a ← a − b c.
 #[inline(always)]

@@ -3,9 +3,9 @@
 
 use super::faces::{LEGS, Way};
 use super::system::System;
+use crate::rows::triangle::packed_index;
 use crate::solver::LevenbergMarquardt;
 use crate::solver::member::{Member, Mode};
-use crate::solver::triangle::packed_index;
 
 /// Share of a parameter's unit below which its magnitude does not bound a step.
 const SMALLEST_MAGNITUDE: f64 = 0.1;

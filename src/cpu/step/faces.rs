@@ -75,10 +75,11 @@ impl Way<'_> {
 
 #[cfg(test)]
 mod tests {
+    use crate::buffers::Sums;
     use crate::cpu::step::damped::solve;
+    use crate::rows::triangle::{packed_index, packed_length};
     use crate::solver::LevenbergMarquardt;
-    use crate::solver::member::{Member, Sums};
-    use crate::solver::triangle::{packed_index, packed_length};
+    use crate::solver::member::Member;
 
     const COUNT: usize = 4;
 

@@ -3,8 +3,8 @@
 //! `shaders/shared/secant.wgsl`.
 
 use super::damped::is_free;
+use crate::rows::triangle::packed_index;
 use crate::solver::member::Member;
-use crate::solver::triangle::packed_index;
 
 /// Share of the cost within which two points lie so close that the residuals, and so what they add, are the same at both.
 const CLOSE: f64 = 1e-4;
@@ -53,9 +53,9 @@ fn between(member: &Member) -> Vec<f64> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::buffers::Sums;
     use crate::cpu::step::damped::solve;
     use crate::cpu::step::step;
-    use crate::solver::member::Sums;
     use crate::solver::{LevenbergMarquardt, Status};
 
     const NORMAL: [f64; 3] = [4.0, 1.0, 2.0];

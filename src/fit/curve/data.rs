@@ -3,8 +3,8 @@
 use std::borrow::Cow;
 
 use crate::error::{Error, Result};
+use crate::recording::Limits;
 use crate::solver::Estimator;
-use crate::solver::recording::Limits;
 use crate::values::{Values, rows};
 
 /// Where the points lie.

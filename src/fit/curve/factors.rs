@@ -3,7 +3,7 @@
 
 use nalgebra::{DMatrix, DVector};
 
-use crate::solver::triangle::{cholesky, packed_index, packed_length, solve_lower, solve_upper};
+use crate::rows::triangle::{cholesky, packed_index, packed_length, solve_lower, solve_upper};
 
 /// Least square of the sine between a column and those before it with which JᵀJ will do: its rounding is then below 1e-12.
 const INDEPENDENT: f64 = 1e-3;

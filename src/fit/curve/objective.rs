@@ -6,7 +6,7 @@ use std::sync::Arc;
 use super::Prior;
 use super::data::{Curve, Grid};
 use crate::curve_model::{Code, CurveModel, Failures};
-use crate::solver::recording::{
+use crate::recording::{
     self, BufferId, Custom, Estimate, Kind, Normal, Parameter, Precision, Recording, Scope, Stage, Values,
 };
 

@@ -9,8 +9,8 @@ use super::witness::few;
 use super::{CurveFitter, CurveRun, CurveSolver};
 use crate::error::Result;
 use crate::fit::solve::halving;
-use crate::solver::recording::Recording;
-use crate::solver::triangle::packed_length;
+use crate::recording::Recording;
+use crate::rows::triangle::packed_length;
 use crate::solver::{Batch, Method, Objective, Outcome, Population, Status, linearise, optimise};
 
 pub(super) struct Passes<'a> {

@@ -6,7 +6,7 @@ use super::Prior;
 use super::data::Curve;
 use super::factors::Factors;
 use crate::curve_model::{CurveModel, Failures};
-use crate::solver::recording::{CustomInput, Limits, Member};
+use crate::recording::{CustomInput, Limits, Member};
 use crate::solver::{Estimator, Share};
 
 /// Most Gauss–Newton steps.

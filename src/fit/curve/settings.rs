@@ -198,7 +198,7 @@ impl CurveRun {
 mod tests {
     use super::*;
     use crate::curve_model::Closure;
-    use crate::solver::recording::Recording;
+    use crate::recording::Recording;
     use crate::solver::{self, Method, Population};
 
     /// A GPU that is never asked for a fit.

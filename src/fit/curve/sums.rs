@@ -5,8 +5,8 @@ use super::data::Curve;
 use super::polish::Problem;
 use super::result::CurveFit;
 use crate::fit::covariance::{covariance, pair_index};
+use crate::rows::triangle::packed_index;
 use crate::solver::Outcome;
-use crate::solver::triangle::packed_index;
 
 /// Eigenvalues below this share of the largest are rounding of f32 sums.
 const TOLERANCE: f64 = 1e-6;

@@ -7,8 +7,8 @@ use super::objective::{CurveObjective, FAR};
 use super::{CurveFitter, CurveRun};
 use crate::error::{Error, Result};
 use crate::fit::task::{Job, Task};
+use crate::recording::Parameter;
 use crate::solver::Objective;
-use crate::solver::recording::Parameter;
 
 impl CurveFitter {
     /// Makes a task of every curve. A curve that cannot be fitted is an error.

@@ -7,7 +7,7 @@ use super::data::Curve;
 use super::witness::{ROUNDING_OF_WGSL, ROUNDING_OF_X};
 use crate::curve_model::Failures;
 use crate::error::{Error, Result};
-use crate::solver::recording::{CustomInput, Member};
+use crate::recording::{CustomInput, Member};
 
 /// How far a second look is from the first, in units of the parameters.
 const ASIDE: f64 = 0.125;

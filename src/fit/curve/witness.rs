@@ -10,7 +10,7 @@
 use super::data::Curve;
 use super::{CurveRun, CurveSolver};
 use crate::error::{Error, Result};
-use crate::solver::triangle::packed_index;
+use crate::rows::triangle::packed_index;
 use crate::solver::{Estimator, Outcome, Status};
 
 /// Fits that are looked at, of those that come home together.

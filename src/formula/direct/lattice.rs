@@ -11,7 +11,7 @@ use super::store;
 use super::wide::V;
 use crate::rows::Real;
 use crate::rows::lanes::Lanes;
-use crate::solver::triangle::packed_index;
+use crate::rows::triangle::packed_index;
 use crate::solver::whole::LaneSum;
 
 /// Columns and lines of pixels.

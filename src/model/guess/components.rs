@@ -3,7 +3,7 @@
 use nalgebra::{DMatrix, SymmetricEigen};
 
 use super::bins::Bins;
-use crate::cpu::product::Packed;
+use crate::rows::product::Packed;
 use crate::rows::scan::{Correlate, interleaved};
 
 /// Templates that the principal components are made from.

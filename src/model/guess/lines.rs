@@ -6,7 +6,7 @@ use rayon::prelude::*;
 
 use crate::model::continuum::{basis, dot, orthonormalise};
 use crate::model::{ContinuumKind, ModelArm};
-use crate::solver::recording::LIGHT;
+use crate::recording::LIGHT;
 
 /// Templates in a segment.
 pub struct Lines<'a> {

@@ -24,7 +24,7 @@ use super::sampling::Sampling;
 use super::{Limits, ModelArm, ModelParameter, SpectralModel};
 use crate::error::Result;
 use crate::memory::check;
-use crate::solver::recording::{LIGHT, Source};
+use crate::recording::{LIGHT, Source};
 use bins::Signals;
 use choose::Distances;
 use effort::Effort;
@@ -212,7 +212,7 @@ pub mod tests {
     use super::*;
     use crate::model::continuum::dot;
     use crate::model::{PreparedArm, RawArm, prepare};
-    use crate::solver::triangle::{cholesky, packed_index, solve_lower};
+    use crate::rows::triangle::{cholesky, packed_index, solve_lower};
     use crate::spectra::Wavelength;
     use crate::{Continuum, Emulator, Spectra};
 

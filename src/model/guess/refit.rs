@@ -10,10 +10,10 @@ use super::bins::Signals;
 use super::look::Candidate;
 use super::stretches::Stretches;
 use super::unit::Unit;
-use crate::cpu::product::{Packed, Product};
 use crate::model::PreparedArm;
 use crate::model::sampling::Sampling;
-use crate::solver::triangle::packed_length;
+use crate::rows::product::{MatrixProduct, Packed};
+use crate::rows::triangle::packed_length;
 
 /// Wide bins in a segment, about, if it has as many fine ones: this many, and more where terms are many.
 const WIDE: usize = 128;
@@ -58,9 +58,9 @@ pub fn add_refitted(candidates: &mut [Candidate], arm: Arm, marginalise: bool) {
         });
         let [terms, products] = terms_in(unit, arm, wide);
         let packed = &Packed::transposed(&of_slopes, columns, wide.bins);
-        Product { input: &terms, packed, output: &mut slopes, accumulate: true }.run();
+        MatrixProduct { input: &terms, packed, output: &mut slopes, accumulate: true }.run();
         let packed = &Packed::transposed(&of_squares, columns, wide.bins);
-        Product { input: &products, packed, output: &mut normal, accumulate: true }.run();
+        MatrixProduct { input: &products, packed, output: &mut normal, accumulate: true }.run();
     }
     pulp::Arch::new().dispatch(Correct { slopes: &slopes, normal: &normal, terms, columns, candidates, marginalise });
 }

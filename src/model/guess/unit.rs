@@ -8,13 +8,13 @@ use super::bins::{Bins, Signals};
 use super::components::Components;
 use super::lines::{Lines, bin_width, centred};
 use super::stretches::Stretches;
-use crate::cpu::product::{Packed, Product};
 use crate::error::Result;
 use crate::memory::check;
 use crate::model::ModelArm;
 use crate::model::sampling::Sampling;
+use crate::recording::LIGHT;
+use crate::rows::product::{MatrixProduct, Packed};
 use crate::rows::scan::correlate_two;
-use crate::solver::recording::LIGHT;
 
 /// A bin of template pixels may be so wide that the lines shifted by it still correlate this well.
 const BIN_CORRELATION: f64 = 0.85;
@@ -180,7 +180,7 @@ impl Unit {
             at_velocities.extend(self.coarse.between(row, 0, 0..width).map(|x| factor * x));
         }
         let packed = &Packed::new(&at_velocities, rows, width);
-        Product { input: &self.mix, packed, output: total, accumulate: true }.run();
+        MatrixProduct { input: &self.mix, packed, output: total, accumulate: true }.run();
     }
 
     /// Adds this unit's share of a template's χ² at some fine velocities to `scores`, from its lines themselves.

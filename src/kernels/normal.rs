@@ -4,13 +4,135 @@
 
 use pulp::{Simd, WithSimd};
 
+#[cfg(feature = "gpu")]
+use super::pixel_sums;
+#[cfg(feature = "gpu")]
+use super::shader::{Dispatch, Shader, ShaderContext};
+#[cfg(feature = "gpu")]
+use super::shader_rows::{self, StoredRows};
+use super::{Basis, Kernel, Memory};
+#[cfg(feature = "gpu")]
+use super::{Continuum, Resample};
+use crate::buffers::{BufferId, Cost, Declared, Sums, Work};
+#[cfg(feature = "gpu")]
+use crate::error::Result;
 use crate::rows::Real;
 use crate::rows::gram::{BLOCK, Gram};
-use crate::solver::member::Sums;
-use crate::solver::triangle::packed_index;
+use crate::rows::triangle::packed_index;
+#[cfg(feature = "gpu")]
+use crate::rows::triangle::packed_length;
+
+/// Adds an arm to the member's sums: r = D − weight · value · continuum, J = weight · continuum · tangents,
+/// χ² += rᵀr, g += Jᵀr, A += JᵀJ − Bᵀ C⁻¹ B with B = SᵀJ. Without a continuum it is 1 and B empty.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Normal {
+    pub model: BufferId,
+    pub pixels: usize,
+    /// The parameter of each tangent row.
+    pub columns: Vec<usize>,
+    pub data: BufferId,
+    pub weight: BufferId,
+    pub continuum: Option<(Basis, BufferId)>,
+}
+
+impl Kernel for Normal {
+    const WORK: Work = Work::NormalMatrix;
+
+    fn member_buffers(&self) -> Vec<BufferId> {
+        std::iter::once(self.model).chain(self.continuum.map(|(_, solution)| solution)).collect()
+    }
+
+    /// Returns ((P + 1) (P + 2) + 2 P T) N operations for P tangents, T terms and N pixels.
+    fn cost(&self, _: Declared<'_>) -> Cost {
+        let terms = self.continuum.map_or(0, |(basis, _)| basis.terms);
+        let columns = self.columns.len();
+        let products = (columns + 1) * (columns + 2) + 2 * columns * terms;
+        Cost::new(products * self.pixels, (3 + columns + terms) * self.pixels)
+    }
+
+    fn run<R: Real>(&self, memory: &mut impl Memory<R>) {
+        memory.add(|memory, sums| {
+            let continuum = self.continuum.map(|(basis, solution)| Projection {
+                terms: basis.terms,
+                basis: memory.floats(basis.basis),
+                transform: memory.floats(basis.transform),
+                solution: memory.floats(solution),
+            });
+            let rows = MemberRows {
+                pixels: self.pixels,
+                columns: &self.columns,
+                model: memory.floats(self.model),
+                data: memory.floats(self.data),
+                weight: memory.floats(self.weight),
+                continuum,
+                sums,
+            };
+            rows.run();
+        });
+    }
+
+    #[cfg(feature = "gpu")]
+    fn shader(&self, context: &ShaderContext<'_>) -> Result<Shader> {
+        self.fused_shader(context, None, None)
+    }
+}
+
+#[cfg(feature = "gpu")]
+impl Normal {
+    /// Returns the shader, alone or with the stages before it in the same kernel.
+    pub(crate) fn fused_shader(
+        &self,
+        context: &ShaderContext<'_>,
+        resample: Option<&Resample>,
+        continuum: Option<&Continuum>,
+    ) -> Result<Shader> {
+        let text = include_str!("../../shaders/normal.wgsl");
+        let terms = self.continuum.map_or(0, |(basis, _)| basis.terms);
+        pixel_sums::check_size("continuum terms", terms)?;
+        let mut shader = context.start("normal", text, Dispatch::WORKGROUPS);
+        shader.state(true);
+        let rows = 1 + self.columns.len();
+        match resample {
+            Some(resample) => shader_rows::declare_resampled_rows(&mut shader, context, resample),
+            None => {
+                let stored = StoredRows { buffer: self.model, rows, pixels: self.pixels };
+                shader_rows::declare_stored_rows(&mut shader, context, stored);
+            }
+        }
+        shader.block(context, "pixel_data", "f32", self.data, false);
+        shader.block(context, "weight", "f32", self.weight, false);
+        shader.uses.extend(["members", "state", "math"]);
+        if let Some((basis, solution)) = self.continuum {
+            basis.bind(&mut shader, context);
+            if continuum.is_none() {
+                shader.block(context, "solution", "f32", solution, false);
+            }
+        }
+        shader.uses.push(match (self.continuum, continuum) {
+            (None, _) => "no_continuum",
+            (_, None) => "projection",
+            (_, Some(_)) => "elimination_first",
+        });
+        let constants = &mut shader.constants;
+        constants.unsigned("PIXELS", self.pixels);
+        constants.unsigned("TERMS", terms);
+        constants.unsigned("TRIANGLE", packed_length(terms));
+        let count = pixel_sums::declare_tangents(constants, &self.columns)?;
+        let first = if continuum.is_some() { pixel_sums::of_continuum(terms) } else { 0 };
+        constants.unsigned("FIRST", first);
+        let sweeps = [("reduce_continuum_sums", first), ("reduce_sums", pixel_sums::of_normal(count, terms))];
+        pixel_sums::declare_sums(constants, &sweeps[usize::from(continuum.is_none())..]);
+        Ok(shader)
+    }
+
+    /// Returns the bytes of workgroup memory that the sweeps of a kernel with a continuum need.
+    pub(crate) fn workgroup_bytes(&self, continuum: Option<&Continuum>) -> u32 {
+        pixel_sums::workgroup_bytes(&self.columns, continuum.map_or(0, |continuum| continuum.basis.terms))
+    }
+}
 
 /// One member's rows and its spectrum's arrays.
-pub struct Normal<'a, R> {
+struct MemberRows<'a, R> {
     pub pixels: usize,
     /// The parameter of each tangent row.
     pub columns: &'a [usize],
@@ -24,7 +146,7 @@ pub struct Normal<'a, R> {
 
 /// What `continuum` found.
 #[derive(Clone, Copy)]
-pub struct Projection<'a, R> {
+struct Projection<'a, R> {
     pub terms: usize,
     /// (terms, pixels)
     pub basis: &'a [R],
@@ -45,7 +167,7 @@ impl<R: Real> Projection<'_, R> {
     }
 }
 
-impl<R: Real> Normal<'_, R> {
+impl<R: Real> MemberRows<'_, R> {
     pub fn run(self) {
         pulp::Arch::new().dispatch(self);
     }
@@ -103,7 +225,7 @@ pub(super) fn gather<R: Real>(gram: &Gram<R>, terms: usize, columns: &[usize], p
     }
 }
 
-impl<R: Real> WithSimd for Normal<'_, R> {
+impl<R: Real> WithSimd for MemberRows<'_, R> {
     type Output = ();
 
     #[inline(always)]

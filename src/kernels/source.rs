@@ -43,7 +43,7 @@ const ENABLE: &str = "enable ";
 
 /// Generated declarations of a kernel.
 #[derive(Clone, Debug, Default)]
-pub(super) struct Constants {
+pub struct Constants {
     text: String,
     unsigned: HashMap<String, usize>,
     /// A number that f32 cannot hold.
@@ -83,7 +83,7 @@ impl Constants {
 
 /// A complete shader and where its lines come from.
 #[derive(Clone, Debug, Default)]
-pub(super) struct Source {
+pub struct Source {
     pub text: String,
     lines: Vec<(String, usize)>,
 }

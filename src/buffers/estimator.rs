@@ -62,6 +62,30 @@ impl Estimator {
         }
     }
 
+    /// Returns whether a last step may be taken without a look at where it ends: not where Poisson's likelihood may have no value there.
+    pub(crate) const fn trusts_last_step(self) -> bool {
+        !self.takes_counts()
+    }
+
+    /// Returns whether data are counts.
+    pub(crate) const fn takes_counts(self) -> bool {
+        matches!(self, Estimator::Poisson)
+    }
+
+    /// Returns the WGSL of cost, residual and slope, of data `d`, weight `w` and model `m`.
+    #[cfg(feature = "gpu")]
+    pub(crate) const fn wgsl(self) -> &'static str {
+        match self {
+            Estimator::LeastSquares => "vec3<f32>((d - w * m) * (d - w * m), d - w * m, w)",
+            Estimator::Poisson => "poisson(d, w, m)",
+            Estimator::Huber(_) => "robust(d - w * m, w, huber(loss_argument(d - w * m)))",
+            Estimator::SoftL1(_) => "robust(d - w * m, w, soft_l1(loss_argument(d - w * m)))",
+            Estimator::Cauchy(_) => "robust(d - w * m, w, cauchy(loss_argument(d - w * m)))",
+            Estimator::Cost => "vec3<f32>(m, -0.5, 1.0)",
+            Estimator::Arctan(_) => "robust(d - w * m, w, arctan(loss_argument(d - w * m)))",
+        }
+    }
+
     /// The share of a point with data y/σ, weight 1/σ and model m. With Poisson the data are counts of the mean weight · m.
     pub fn share(self, data: f64, weight: f64, model: f64) -> Share {
         let f = data - weight * model;

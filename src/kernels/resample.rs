@@ -4,9 +4,86 @@
 
 use pulp::NullaryFnOnce;
 
+#[cfg(feature = "gpu")]
+use super::shader::{Dispatch, Shader, ShaderContext};
+#[cfg(feature = "gpu")]
+use super::shader_rows;
+use super::{Interpolation, Kernel, LIGHT, Memory, Segment, Velocity};
+use crate::buffers::{BufferId, Cost, Declared, Parameter, Work};
+#[cfg(feature = "gpu")]
+use crate::error::Result;
 use crate::rows::Real;
 use crate::rows::taps::{CHUNK, Places, TAPS, Weights, apply};
-use crate::solver::recording::{Interpolation, LIGHT, Parameter, Resample as Stage, Segment, Velocity};
+
+/// Doppler shift and resampling. Output rows: the value, ∂/∂v if the velocity is a parameter, then the input's tangents,
+/// derivatives by the solver's `u`. Pixel j reads the template at fractional index `index[j] + fraction[j] − atanh(v/c)/Δlnλ`,
+/// clamped to its segment. `index` packs `segment << 24 | whole index`.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Resample {
+    pub input: BufferId,
+    pub input_columns: usize,
+    pub output: BufferId,
+    /// Rows of the input: 1 + tangents.
+    pub rows: usize,
+    /// Stride of the output, a multiple of 16; the last ones may be padding of weight 0.
+    pub pixels: usize,
+    pub index: BufferId,
+    pub fraction: BufferId,
+    pub segments: Vec<Segment>,
+    pub interpolation: Interpolation,
+    pub velocity: Velocity,
+    /// With a row for the velocity, if it is a parameter.
+    pub derivatives: bool,
+}
+
+impl Resample {
+    /// Rows of the output.
+    pub fn output_rows(&self) -> usize {
+        self.rows + usize::from(self.derivatives && matches!(self.velocity, Velocity::Parameter(_)))
+    }
+}
+
+impl Kernel for Resample {
+    const WORK: Work = Work::Observe;
+
+    fn member_buffers(&self) -> Vec<BufferId> {
+        vec![self.input, self.output]
+    }
+
+    /// Returns 2 · taps R N operations for R rows, with that of the velocity, of N pixels.
+    fn cost(&self, _: Declared<'_>) -> Cost {
+        let taps = if self.interpolation == Interpolation::Cubic { 4 } else { 2 };
+        let output = self.output_rows() * self.pixels;
+        Cost::new(2 * taps * output, self.rows * self.input_columns + output + 2 * self.pixels)
+    }
+
+    fn run<R: Real>(&self, memory: &mut impl Memory<R>) {
+        memory.write(self.output, |memory, output| {
+            let rows = MemberRows {
+                stage: self,
+                parameters: memory.parameters(),
+                u: memory.trial(),
+                input: memory.floats(self.input),
+                index: memory.indices(self.index),
+                fraction: memory.floats(self.fraction),
+                output,
+            };
+            rows.run();
+        });
+    }
+
+    #[cfg(feature = "gpu")]
+    fn shader(&self, context: &ShaderContext<'_>) -> Result<Shader> {
+        let text = include_str!("../../shaders/resample.wgsl");
+        let mut shader = context.start("resample", text, Dispatch::pixels(self.pixels));
+        shader.state(false);
+        shader_rows::declare_resampled_rows(&mut shader, context, self);
+        shader.block(context, "output", "f32", self.output, true);
+        shader.constants.unsigned("OUTPUT_ROWS", self.output_rows());
+        shader.constants.unsigned("PIXELS", self.pixels);
+        Ok(shader)
+    }
+}
 
 /// Of an index as the model packs it: the pixel, without its segment.
 const PIXEL: i32 = 0xff_ffff;
@@ -14,8 +91,8 @@ const PIXEL: i32 = 0xff_ffff;
 const FARTHEST: f64 = (1 << 25) as f64;
 
 /// One member's rows.
-pub struct Resample<'a, R> {
-    pub stage: &'a Stage,
+struct MemberRows<'a, R> {
+    pub stage: &'a Resample,
     pub parameters: &'a [Parameter],
     pub u: &'a [f64],
     /// (rows, input_columns)
@@ -52,7 +129,7 @@ fn doppler(v: f64) -> (f64, f64) {
     (beta * (1.0 + square * (1.0 / 3.0 + square / 5.0)), 1.0 / LIGHT / (1.0 - square))
 }
 
-impl<R: Real> Resample<'_, R> {
+impl<R: Real> MemberRows<'_, R> {
     pub fn run(self) {
         pulp::Arch::new().dispatch(self);
     }
@@ -69,7 +146,7 @@ impl<R: Real> Resample<'_, R> {
     }
 }
 
-impl<R: Real> NullaryFnOnce for Resample<'_, R> {
+impl<R: Real> NullaryFnOnce for MemberRows<'_, R> {
     type Output = ();
 
     #[inline(always)]

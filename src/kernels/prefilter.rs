@@ -3,8 +3,68 @@
 
 use pulp::NullaryFnOnce;
 
+#[cfg(feature = "gpu")]
+use super::shader::{Dispatch, Shader, ShaderContext};
+use super::{Kernel, Memory, Segment};
+use crate::buffers::{BufferId, Cost, Declared, Work};
+#[cfg(feature = "gpu")]
+use crate::error::{Error, Result};
 use crate::rows::Real;
-use crate::solver::recording::Segment;
+
+/// Pixels to B-spline coefficients inside each segment: 25 taps √3 (√3−2)^|k|, edges replicated.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Prefilter {
+    pub input: BufferId,
+    pub output: BufferId,
+    pub rows: usize,
+    pub columns: usize,
+    pub segments: Vec<Segment>,
+}
+
+impl Kernel for Prefilter {
+    const WORK: Work = Work::Observe;
+
+    fn member_buffers(&self) -> Vec<BufferId> {
+        vec![self.input, self.output]
+    }
+
+    /// Returns 2 · 25 R C operations for R rows of C columns.
+    fn cost(&self, _: Declared<'_>) -> Cost {
+        Cost::new(50 * self.rows * self.columns, 2 * self.rows * self.columns)
+    }
+
+    fn run<R: Real>(&self, memory: &mut impl Memory<R>) {
+        memory.write(self.output, |memory, output| {
+            let input = memory.floats(self.input).chunks_exact(self.columns);
+            for (input, output) in input.zip(output.chunks_exact_mut(self.columns)) {
+                MemberRows { input, output, segments: &self.segments }.run();
+            }
+        });
+    }
+
+    #[cfg(feature = "gpu")]
+    fn shader(&self, context: &ShaderContext<'_>) -> Result<Shader> {
+        if !self.columns.is_multiple_of(4) {
+            return Err(Error::Model(format!("rows of {} pixels are not padded", self.columns)));
+        }
+        let dispatch = Dispatch { z: self.rows as u32, ..Dispatch::pixels(self.columns / 4) };
+        let mut shader = context.start("prefilter", include_str!("../../shaders/prefilter.wgsl"), dispatch);
+        shader.block(context, "input", "vec4<f32>", self.input, false);
+        shader.block(context, "output", "vec4<f32>", self.output, true);
+        shader.constants.unsigned("COLUMNS", self.columns);
+        for i in 0..=12 {
+            let root = 3f64.sqrt();
+            shader.constants.float(&format!("TAP_{i}"), root * (root - 2.0).powi(12 - i));
+        }
+        let mut body = String::new();
+        for segment in &self.segments {
+            let (start, end) = (segment.start, segment.end);
+            body += &format!("if pixel >= {start}u && pixel < {end}u {{ return vec2<u32>({start}u, {end}u); }}\n");
+        }
+        shader.constants.line(&format!("fn segment_of(pixel: u32) -> vec2<u32> {{\n{body}return vec2<u32>();\n}}"));
+        Ok(shader)
+    }
+}
 
 /// Taps on either side.
 pub const REACH: usize = 12;
@@ -16,20 +76,20 @@ pub fn taps() -> [f64; REACH + 1] {
 }
 
 /// One row of one member.
-pub struct Prefilter<'a, R> {
+struct MemberRows<'a, R> {
     pub input: &'a [R],
     pub output: &'a mut [R],
     /// Ascending.
     pub segments: &'a [Segment],
 }
 
-impl<R: Real> Prefilter<'_, R> {
+impl<R: Real> MemberRows<'_, R> {
     pub fn run(self) {
         pulp::Arch::new().dispatch(self);
     }
 }
 
-impl<R: Real> NullaryFnOnce for Prefilter<'_, R> {
+impl<R: Real> NullaryFnOnce for MemberRows<'_, R> {
     type Output = ();
 
     #[inline(always)]
@@ -111,7 +171,7 @@ mod tests {
             let input: Vec<f64> = (0..count).map(|k| ((k * 7919) % 101) as f64 / 101.0).collect();
             let mut output = vec![f64::NAN; count];
             let segments = [Segment { start: 0, end: count, inverse_step: 1.0 }];
-            Prefilter { input: &input, output: &mut output, segments: &segments }.run();
+            MemberRows { input: &input, output: &mut output, segments: &segments }.run();
             let taps = taps();
             for (j, out) in output.iter().enumerate() {
                 assert!((out - edge(&input, j, &taps)).abs() < 1e-13, "{count}: {j}");

@@ -4,13 +4,71 @@
 
 use pulp::{Simd, WithSimd};
 
+#[cfg(feature = "gpu")]
+use super::shader::{Dispatch, Shader, ShaderContext};
+use super::{Kernel, Memory};
+use crate::buffers::{BufferId, Cost, Declared, Scope, Work};
+#[cfg(feature = "gpu")]
+use crate::error::Result;
 use crate::rows::Real;
+
+/// A banded matrix applied to every row: output\[j\] = Σ_d matrix\[d\]\[j + o_d\] input\[j + o_d\], offsets o = diagonals / 2, …,
+/// −diagonals / 2, zero beyond the ends. That is DESI's storage: R\[row\]\[column\] = matrix\[d\]\[column\], row = column − o_d.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Resolve {
+    pub input: BufferId,
+    pub output: BufferId,
+    pub rows: usize,
+    /// Stride of both, and of `matrix`.
+    pub pixels: usize,
+    /// Odd.
+    pub diagonals: usize,
+    /// (diagonals, pixels)
+    pub matrix: BufferId,
+}
+
+impl Kernel for Resolve {
+    const WORK: Work = Work::Observe;
+
+    fn member_buffers(&self) -> Vec<BufferId> {
+        vec![self.input, self.output]
+    }
+
+    /// Returns 2 D R N operations for D diagonals and R rows of N pixels.
+    fn cost(&self, declared: Declared<'_>) -> Cost {
+        let (rows, matrix) = (2 * self.rows * self.pixels, self.diagonals * self.pixels);
+        let is_shared = declared.block(self.matrix).scope == Scope::Constant;
+        let own = if is_shared { rows } else { rows + matrix };
+        Cost::new(self.diagonals * rows, own).with_shared(if is_shared { matrix } else { 0 })
+    }
+
+    fn run<R: Real>(&self, memory: &mut impl Memory<R>) {
+        memory.write(self.output, |memory, output| {
+            let (matrix, input) = (memory.floats(self.matrix), memory.floats(self.input));
+            MemberRows { pixels: self.pixels, diagonals: self.diagonals, matrix, input, output }.run();
+        });
+    }
+
+    #[cfg(feature = "gpu")]
+    fn shader(&self, context: &ShaderContext<'_>) -> Result<Shader> {
+        let text = include_str!("../../shaders/resolve.wgsl");
+        let dispatch = Dispatch { z: self.rows as u32, ..Dispatch::pixels(self.pixels) };
+        let mut shader = context.start("resolve", text, dispatch);
+        shader.block(context, "input", "f32", self.input, false);
+        shader.block(context, "output", "f32", self.output, true);
+        shader.block(context, "matrix", "f32", self.matrix, false);
+        shader.constants.unsigned("ROWS", self.rows);
+        shader.constants.unsigned("PIXELS", self.pixels);
+        shader.constants.unsigned("DIAGONALS", self.diagonals);
+        Ok(shader)
+    }
+}
 
 /// Registers that are worked on together: enough to hide the latency of a chain of multiply-adds.
 const VECTORS: usize = 4;
 
 /// One member's rows.
-pub struct Resolve<'a, R> {
+struct MemberRows<'a, R> {
     pub pixels: usize,
     pub diagonals: usize,
     /// (diagonals, pixels)
@@ -20,7 +78,7 @@ pub struct Resolve<'a, R> {
     pub output: &'a mut [R],
 }
 
-impl<R: Real> Resolve<'_, R> {
+impl<R: Real> MemberRows<'_, R> {
     pub fn run(self) {
         pulp::Arch::new().dispatch(self);
     }
@@ -39,7 +97,7 @@ impl<R: Real> Resolve<'_, R> {
     }
 }
 
-impl<R: Real> WithSimd for Resolve<'_, R> {
+impl<R: Real> WithSimd for MemberRows<'_, R> {
     type Output = ();
 
     #[inline(always)]
@@ -81,7 +139,7 @@ mod tests {
                 let matrix: Vec<f64> = (0..diagonals * pixels).map(wave).collect();
                 let input: Vec<f64> = (0..2 * pixels).map(|i| wave(3 * i)).collect();
                 let mut output = vec![f64::NAN; 2 * pixels];
-                Resolve { pixels, diagonals, matrix: &matrix, input: &input, output: &mut output }.run();
+                MemberRows { pixels, diagonals, matrix: &matrix, input: &input, output: &mut output }.run();
                 let mut expected = vec![0.0; 2 * pixels];
                 for (i, x) in input.iter().enumerate() {
                     let (row, column) = (i / pixels, i % pixels);

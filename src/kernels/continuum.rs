@@ -4,12 +4,105 @@
 
 use pulp::{Simd, WithSimd};
 
+#[cfg(feature = "gpu")]
+use super::pixel_sums;
+#[cfg(feature = "gpu")]
+use super::shader::{Dispatch, Shader, ShaderContext};
+#[cfg(feature = "gpu")]
+use super::shader_rows::{self, StoredRows};
+use super::{Kernel, Memory};
+use crate::buffers::{BufferId, Cost, Declared, Work};
+#[cfg(feature = "gpu")]
+use crate::error::Result;
 use crate::rows::Real;
 use crate::rows::gram::{BLOCK, Gram};
-use crate::solver::triangle::{cholesky, packed_index, packed_length, solve_lower, solve_upper};
+use crate::rows::triangle::{cholesky, packed_index, packed_length, solve_lower, solve_upper};
+
+/// The continuum's arrays. The orthonormal basis at pixel j is `transform` (lower triangular, terms × terms) times `basis`
+/// (terms × pixels).
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Basis {
+    pub terms: usize,
+    pub basis: BufferId,
+    pub transform: BufferId,
+}
+
+impl Basis {
+    /// Binds both arrays.
+    #[cfg(feature = "gpu")]
+    pub(super) fn bind(&self, shader: &mut Shader, context: &ShaderContext<'_>) {
+        shader.block(context, "basis", "f32", self.basis, false);
+        shader.block(context, "transform", "f32", self.transform, false);
+    }
+}
+
+/// Variable projection: C = SᵀS, S_jc = weight_j value_j p_c(λ_j); solves C a = SᵀD. Writes to `solution` the `terms`
+/// coefficients a, then C's Cholesky factor L (terms × terms, row-major, lower), and adds ln det C to the member.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Continuum {
+    pub model: BufferId,
+    pub pixels: usize,
+    pub data: BufferId,
+    pub weight: BufferId,
+    pub basis: Basis,
+    pub solution: BufferId,
+}
+
+impl Kernel for Continuum {
+    const WORK: Work = Work::NormalMatrix;
+
+    fn member_buffers(&self) -> Vec<BufferId> {
+        vec![self.model, self.solution]
+    }
+
+    /// Returns (T (T + 1) + 2 T) N operations for T terms and N pixels.
+    fn cost(&self, _: Declared<'_>) -> Cost {
+        let terms = self.basis.terms;
+        Cost::new(terms * (terms + 3) * self.pixels, (3 + terms) * self.pixels)
+    }
+
+    fn run<R: Real>(&self, memory: &mut impl Memory<R>) {
+        let Basis { terms, basis, transform } = self.basis;
+        let mut ln_det = f64::NAN;
+        memory.write(self.solution, |memory, solution| {
+            let rows = MemberRows {
+                terms,
+                pixels: self.pixels,
+                value: &memory.floats(self.model)[..self.pixels],
+                data: memory.floats(self.data),
+                weight: memory.floats(self.weight),
+                basis: memory.floats(basis),
+                transform: memory.floats(transform),
+                solution,
+            };
+            ln_det = rows.run();
+        });
+        memory.add(|_, sums| sums.ln_det += ln_det);
+    }
+
+    #[cfg(feature = "gpu")]
+    fn shader(&self, context: &ShaderContext<'_>) -> Result<Shader> {
+        let text = include_str!("../../shaders/continuum.wgsl");
+        let terms = self.basis.terms;
+        pixel_sums::check_size("continuum terms", terms)?;
+        let mut shader = context.start("continuum", text, Dispatch::WORKGROUPS);
+        shader.state(true);
+        let rows = StoredRows { buffer: self.model, rows: 1, pixels: self.pixels };
+        shader_rows::declare_stored_rows(&mut shader, context, rows);
+        shader.block(context, "pixel_data", "f32", self.data, false);
+        shader.block(context, "weight", "f32", self.weight, false);
+        self.basis.bind(&mut shader, context);
+        shader.block(context, "solution", "f32", self.solution, true);
+        shader.constants.unsigned("PIXELS", self.pixels);
+        shader.constants.unsigned("TERMS", terms);
+        shader.constants.unsigned("TRIANGLE", packed_length(terms));
+        pixel_sums::declare_sums(&mut shader.constants, &[("reduce_continuum_sums", pixel_sums::of_continuum(terms))]);
+        Ok(shader)
+    }
+}
 
 /// One member's rows and its spectrum's arrays.
-pub struct Continuum<'a, R> {
+struct MemberRows<'a, R> {
     pub terms: usize,
     pub pixels: usize,
     /// (pixels) the model's value.
@@ -24,7 +117,7 @@ pub struct Continuum<'a, R> {
     pub solution: &'a mut [R],
 }
 
-impl<R: Real> Continuum<'_, R> {
+impl<R: Real> MemberRows<'_, R> {
     /// Returns ln det C; NaN when C is not positive definite.
     pub fn run(self) -> f64 {
         pulp::Arch::new().dispatch(self)
@@ -74,7 +167,7 @@ impl<R: Real> Continuum<'_, R> {
     }
 }
 
-impl<R: Real> WithSimd for Continuum<'_, R> {
+impl<R: Real> WithSimd for MemberRows<'_, R> {
     type Output = f64;
 
     #[inline(always)]

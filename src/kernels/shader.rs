@@ -1,13 +1,50 @@
-//! A kernel before it meets a device: its text, generated declarations, bindings and dispatch, as plain data.
+//! A shader before it meets a device: its text, generated declarations, bindings and dispatch, as plain data.
 
-use super::buffers::stride;
-use super::layout::Layout;
+use super::product::Products;
 use super::source::{Constants, Source};
-use crate::solver::recording::{BufferId, Recording, Scope};
+use crate::buffers::{Buffer, BufferId, Declared, Kind, Parameter, Scope};
+
+/// Members of a population, at most: the workgroups of a dispatch along x.
+pub const MAX_MEMBERS: usize = 65_535;
+/// Blocks begin at multiples of so many 32-bit elements, as buffers are bound as vec4.
+const ALIGNMENT: usize = 4;
+
+/// What a kernel needs to know to describe its shader.
+#[derive(Clone, Debug)]
+pub struct ShaderContext<'a> {
+    pub declared: Declared<'a>,
+    /// The constants that all shaders of a population share.
+    pub layout: Constants,
+    /// The kernels of the device's products.
+    pub products: Products,
+}
+
+impl<'a> ShaderContext<'a> {
+    /// Returns the parameters of the recording.
+    pub fn parameters(&self) -> &'a [Parameter] {
+        self.declared.parameters
+    }
+
+    /// Returns the buffer of an id.
+    pub fn block(&self, id: BufferId) -> &'a Buffer {
+        self.declared.block(id)
+    }
+
+    /// Starts a shader of this population.
+    pub fn start(&self, stem: &'static str, text: &'static str, dispatch: Dispatch) -> Shader {
+        Shader::new(stem, text, self.layout.clone(), dispatch)
+    }
+}
+
+/// Returns the number of 32-bit elements between two blocks of a buffer.
+pub fn stride(block: &Buffer) -> usize {
+    let length = if block.kind == Kind::Half { block.length.div_ceil(2) } else { block.length };
+    length.next_multiple_of(ALIGNMENT)
+}
 
 /// A buffer of a population.
 #[derive(Clone, Copy, Debug, PartialEq)]
-pub(super) enum Target {
+pub enum Target {
     Members,
     State,
     Control,
@@ -21,14 +58,14 @@ pub(super) enum Target {
 
 /// A storage buffer of a kernel; its number is its place in the list.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct Binding {
+pub struct Binding {
     pub target: Target,
     pub write: bool,
 }
 
 /// Workgroups: x = ⌈members · numerator / denominator⌉, y, z.
 #[derive(Clone, Copy, Debug, PartialEq)]
-pub(super) struct Dispatch {
+pub struct Dispatch {
     pub numerator: u32,
     pub denominator: u32,
     pub y: u32,
@@ -50,13 +87,13 @@ impl Dispatch {
 
     pub fn x(self, members: usize) -> u32 {
         let groups = (members as u64 * u64::from(self.numerator)).div_ceil(u64::from(self.denominator));
-        groups.min(super::buffers::MAX_MEMBERS as u64) as u32
+        groups.min(MAX_MEMBERS as u64) as u32
     }
 }
 
-/// One kernel of a round.
+/// One shader of a round.
 #[derive(Clone, Debug)]
-pub(super) struct Kernel {
+pub struct Shader {
     pub stem: &'static str,
     text: &'static str,
     pub uses: Vec<&'static str>,
@@ -68,12 +105,10 @@ pub(super) struct Kernel {
     pub table: Vec<f32>,
 }
 
-impl Kernel {
-    /// The kernel `stem`, bound to the list of members.
-    pub fn new(stem: &'static str, text: &'static str, layout: Layout, dispatch: Dispatch) -> Kernel {
-        let mut constants = Constants::default();
-        layout.constants(&mut constants);
-        let mut kernel = Kernel {
+impl Shader {
+    /// Starts the shader `stem`, bound to the list of members, after the constants of its population.
+    pub fn new(stem: &'static str, text: &'static str, constants: Constants, dispatch: Dispatch) -> Shader {
+        let mut shader = Shader {
             stem,
             text,
             uses: Vec::new(),
@@ -83,8 +118,8 @@ impl Kernel {
             user: None,
             table: Vec::new(),
         };
-        kernel.bind("members", "u32", Target::Members, stem == "compact");
-        kernel
+        shader.bind("members", "u32", Target::Members, stem == "compact");
+        shader
     }
 
     /// Declares the next binding.
@@ -100,15 +135,16 @@ impl Kernel {
     }
 
     /// Declares a buffer of the recording and NAME_base(position, spectrum), where the member's block starts.
-    pub fn block(&mut self, recording: &Recording, name: &str, element: &str, id: BufferId, write: bool) {
+    pub fn block(&mut self, context: &ShaderContext<'_>, name: &str, element: &str, id: BufferId, write: bool) {
         self.bind(name, element, Target::Block(id), write);
+        let block = context.block(id);
         let stride = match element {
-            "f16" => 2 * stride(recording, id),
-            "vec2<u32>" => stride(recording, id) / 2,
-            "vec4<f32>" => stride(recording, id) / 4,
-            _ => stride(recording, id),
+            "f16" => 2 * stride(block),
+            "vec2<u32>" => stride(block) / 2,
+            "vec4<f32>" => stride(block) / 4,
+            _ => stride(block),
         };
-        let start = match recording.block(id).scope {
+        let start = match block.scope {
             Scope::Constant | Scope::Batch => "0u".to_owned(),
             Scope::Spectrum => format!("spectrum * {stride}u"),
             Scope::Member => format!("position * {stride}u"),

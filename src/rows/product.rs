@@ -72,7 +72,7 @@ impl<R: Real> Packed<R> {
     /// Returns `input` (rows, inner) times this matrix: (rows, columns).
     pub fn product(&self, input: &[R]) -> Vec<R> {
         let mut output = vec![R::ZERO; input.len() / self.inner.max(1) * self.columns];
-        Product { input, packed: self, output: &mut output, accumulate: false }.run();
+        MatrixProduct { input, packed: self, output: &mut output, accumulate: false }.run();
         output
     }
 
@@ -89,7 +89,7 @@ impl<R: Real> Packed<R> {
 
 /// The product of a tile's rows.
 #[derive(Debug)]
-pub struct Product<'a, R> {
+pub struct MatrixProduct<'a, R> {
     /// (rows, inner)
     pub input: &'a [R],
     /// (inner, columns)
@@ -100,14 +100,14 @@ pub struct Product<'a, R> {
     pub accumulate: bool,
 }
 
-impl<R: Real> Product<'_, R> {
+impl<R: Real> MatrixProduct<'_, R> {
     /// Computes the product.
     pub fn run(self) {
         pulp::Arch::new().dispatch(self);
     }
 }
 
-impl<R: Real> WithSimd for Product<'_, R> {
+impl<R: Real> WithSimd for MatrixProduct<'_, R> {
     type Output = ();
 
     #[inline(always)]
@@ -127,11 +127,11 @@ struct Panel<'a, R> {
     next: &'a [Line<R>],
 }
 
-impl<R: Real> Product<'_, R> {
+impl<R: Real> MatrixProduct<'_, R> {
     /// `N` rows against `V` vectors of columns at a time.
     #[inline(always)]
     fn panels<S: Simd, const N: usize, const V: usize>(self, simd: S) {
-        let Product { input, packed: &Packed { rows: ref packed, inner, columns }, output, accumulate } = self;
+        let MatrixProduct { input, packed: &Packed { rows: ref packed, inner, columns }, output, accumulate } = self;
         if inner == 0 && !accumulate {
             output.fill(R::ZERO);
         }
@@ -241,15 +241,15 @@ mod tests {
             let weight: Vec<f32> = (0..inner * columns).map(|k| value(k + 5)).collect();
             let mut all = vec![f32::NAN; 70 * columns];
             let packed = &Packed::new(&weight, inner, columns);
-            Product { input: &input, packed, output: &mut all, accumulate: false }.run();
+            MatrixProduct { input: &input, packed, output: &mut all, accumulate: false }.run();
             for (start, rows) in [(0, 1), (3, 2), (5, 5), (65, 5), (10, 15), (1, 32)] {
                 let mut some = vec![f32::NAN; rows * columns];
                 let input = &input[start * inner..][..rows * inner];
-                Product { input, packed, output: &mut some, accumulate: false }.run();
+                MatrixProduct { input, packed, output: &mut some, accumulate: false }.run();
                 let expected = &all[start * columns..][..rows * columns];
                 assert!(some.iter().zip(expected).all(|(a, b)| a.to_bits() == b.to_bits()), "{inner} {columns} {rows}");
                 // number by number, as a machine without vectors does
-                let plain = Product { input, packed, output: &mut some, accumulate: false };
+                let plain = MatrixProduct { input, packed, output: &mut some, accumulate: false };
                 plain.with_simd(pulp::Scalar::new());
                 assert!(some.iter().zip(expected).all(|(a, b)| a.to_bits() == b.to_bits()), "{inner} {columns} {rows}");
             }
@@ -265,7 +265,7 @@ mod tests {
         let packed = [Packed::new(&weight, inner, columns), Packed::transposed(&flipped, columns, inner)];
         let products = packed.each_ref().map(|packed| packed.product(&input));
         let mut twice = products[0].clone();
-        Product { input: &input, packed: &packed[0], output: &mut twice, accumulate: true }.run();
+        MatrixProduct { input: &input, packed: &packed[0], output: &mut twice, accumulate: true }.run();
         for (row, n) in (0..rows).flat_map(|row| (0..columns).map(move |n| (row, n))) {
             let exact: f64 =
                 (0..inner).map(|k| input[row * inner + k].to_f64() * weight[k * columns + n].to_f64()).sum();
@@ -285,7 +285,7 @@ mod tests {
             }
         }
         let mut output = [f32::NAN; 6];
-        Product { input: &[], packed: &Packed::new(&[], 0, 3), output: &mut output, accumulate: false }.run();
+        MatrixProduct { input: &[], packed: &Packed::new(&[], 0, 3), output: &mut output, accumulate: false }.run();
         assert_eq!(output, [0.0; 6], "an empty sum");
     }
 }

@@ -1,0 +1,88 @@
+//! The cost of a kernel on paper: additions and multiplications, numbers read and written.
+//!
+//! A kernel counts the sums that its definition asks for, an addition and a multiplication apart. Functions, indices and what a device does
+//! besides (padding, both sides of a symmetric matrix) are not counted.
+
+use crate::rows::triangle::packed_length;
+
+/// The kinds of work that a device's time goes into, in the order of a round.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Work {
+    /// Spectra and members, to the device.
+    Upload,
+    /// Labels, and layers before the last.
+    Hidden,
+    /// The last layer, or what takes a network's place.
+    Template,
+    /// Rotation, line spread, Doppler shift.
+    Observe,
+    /// Priors, continuum, sums over pixels.
+    NormalMatrix,
+    /// `step` and `halve`, or `simplex`.
+    Step,
+    Compact,
+    /// Outcomes, to the host.
+    Readback,
+}
+
+impl Work {
+    /// All kinds, in their order.
+    pub const ALL: [Work; 8] = [
+        Work::Upload,
+        Work::Hidden,
+        Work::Template,
+        Work::Observe,
+        Work::NormalMatrix,
+        Work::Step,
+        Work::Compact,
+        Work::Readback,
+    ];
+
+    /// Returns the name that profiles print.
+    pub const fn name(self) -> &'static str {
+        match self {
+            Work::Upload => "upload",
+            Work::Hidden => "hidden",
+            Work::Template => "template",
+            Work::Observe => "observe",
+            Work::NormalMatrix => "normal matrix",
+            Work::Step => "step",
+            Work::Compact => "compact",
+            Work::Readback => "readback",
+        }
+    }
+}
+
+/// Operations and numbers of one stage.
+#[derive(Clone, Copy, Debug, Default, PartialEq)]
+pub struct Cost {
+    /// Additions and multiplications, a member.
+    pub operations: f64,
+    /// Numbers read and written, a member.
+    pub numbers: f64,
+    /// Numbers that all members of a call share: weights.
+    pub shared: f64,
+}
+
+impl Cost {
+    /// Returns a cost from whole numbers, without shared ones.
+    pub const fn new(operations: usize, numbers: usize) -> Cost {
+        Cost { operations: operations as f64, numbers: numbers as f64, shared: 0.0 }
+    }
+
+    /// Adds numbers that all members of a call share.
+    #[must_use]
+    pub const fn with_shared(self, shared: usize) -> Cost {
+        Cost { shared: shared as f64, ..self }
+    }
+
+    /// Of a step in P parameters: the Cholesky factor and two triangular solves, P³/3 + 2 P², and the member's state, read and written.
+    pub fn of_step(parameters: usize) -> Cost {
+        let p = parameters as f64;
+        let state = packed_length(parameters) as f64 + 4.0 * p;
+        Cost { operations: p * p * p / 3.0 + 2.0 * p * p, numbers: 2.0 * state, shared: 0.0 }
+    }
+
+    /// A status and a place.
+    pub const COMPACT: Cost = Cost { operations: 0.0, numbers: 2.0, shared: 0.0 };
+}

@@ -1,0 +1,177 @@
+//! Rotational broadening of template rows (see `docs/src/equations.md`): each segment convolved with Gray's profile of radius
+//! R = (vsini/c)/Δlnλ pixels, zero beyond its ends. Rows out: value, ∂/∂u of vsini if it is a parameter, tangents. The kernel is
+//! computed in f64, once a member and segment, and is as wide as the member's own vsini asks. Twin of `shaders/broaden.wgsl`.
+
+use pulp::{Simd, WithSimd};
+
+#[cfg(feature = "gpu")]
+use super::shader::{Dispatch, Shader, ShaderContext};
+use super::{Kernel, LIGHT, Memory, Segment};
+use crate::buffers::{BufferId, Cost, Declared, Parameter, Work};
+#[cfg(feature = "gpu")]
+use crate::error::{Error, Result};
+use crate::rows::Real;
+use crate::rows::convolve::Padded;
+#[cfg(feature = "gpu")]
+use crate::rows::rotation;
+use crate::rows::rotation::RotationKernel;
+
+#[cfg(feature = "gpu")]
+/// Weights and slopes of all segments that fit a workgroup's 16 KiB.
+const MAX_WEIGHTS: usize = 1536;
+
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub enum Rotation {
+    /// Index into [`Recording::parameters`](super::Recording::parameters), and the largest vsini that it may take; km/s.
+    Parameter { parameter: usize, most: f64 },
+    /// km/s.
+    Fixed(f64),
+}
+
+/// Rotational broadening (Gray 2005, limb darkening 0.6) inside each segment, zero beyond its edges. Output rows: the value,
+/// ∂/∂vsini if it is a parameter, then the input's tangents, derivatives by the solver's `u`. Nothing happens at vsini ≤ 0.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Broaden {
+    pub input: BufferId,
+    pub output: BufferId,
+    /// Rows of the input: 1 + tangents.
+    pub rows: usize,
+    pub columns: usize,
+    pub segments: Vec<Segment>,
+    pub rotation: Rotation,
+    /// With a row for vsini, if it is a parameter.
+    pub derivatives: bool,
+}
+
+impl Broaden {
+    /// Rows of the output.
+    pub fn output_rows(&self) -> usize {
+        self.rows + usize::from(self.derivatives && matches!(self.rotation, Rotation::Parameter { .. }))
+    }
+
+    /// vsini in km/s at `u`, and its derivative by u.
+    pub fn vsini(&self, parameters: &[Parameter], u: &[f64]) -> (f64, f64) {
+        match self.rotation {
+            Rotation::Fixed(v) => (v, 0.0),
+            Rotation::Parameter { parameter, .. } => {
+                let Parameter { origin, scale, .. } = &parameters[parameter];
+                (origin + scale * u[parameter], *scale)
+            }
+        }
+    }
+}
+
+impl Kernel for Broaden {
+    const WORK: Work = Work::Observe;
+
+    fn member_buffers(&self) -> Vec<BufferId> {
+        vec![self.input, self.output]
+    }
+
+    /// Returns no operations: the sums depend on the member's vsini.
+    fn cost(&self, _: Declared<'_>) -> Cost {
+        Cost::new(0, (self.rows + self.output_rows()) * self.columns)
+    }
+
+    fn run<R: Real>(&self, memory: &mut impl Memory<R>) {
+        memory.write(self.output, |memory, output| {
+            let (parameters, u) = (memory.parameters(), memory.trial());
+            MemberRows { stage: self, parameters, u, input: memory.floats(self.input), output }.run();
+        });
+    }
+
+    #[cfg(feature = "gpu")]
+    fn shader(&self, context: &ShaderContext<'_>) -> Result<Shader> {
+        let text = include_str!("../../shaders/broaden.wgsl");
+        let mut shader = context.start("broaden", text, Dispatch::pixels(self.columns));
+        shader.state(false);
+        shader.block(context, "input", "f32", self.input, false);
+        shader.block(context, "output", "f32", self.output, true);
+        let constants = &mut shader.constants;
+        let (most, vsini, scale) = match self.rotation {
+            Rotation::Fixed(v) => (v, constants.literal(v), 0.0),
+            Rotation::Parameter { parameter: p, most } => {
+                let Parameter { origin, scale, .. } = &context.parameters()[p];
+                let (first, slope) = (constants.literal(*origin), constants.literal(*scale));
+                (most, format!("{first} + {slope} * trial({p}u, slot)"), *scale)
+            }
+        };
+        constants.line(&format!("fn vsini(slot: u32) -> f32 {{ return {vsini}; }}"));
+        // f32 may round a bound up, and with it the radius beyond a whole number
+        let radius = |segment: &Segment| most * segment.inverse_step / LIGHT * (1.0 + 1e-6);
+        let half = self.segments.iter().map(|s| rotation::reach(radius(s))).max().unwrap_or(1);
+        if self.segments.len() * (half + 1) > MAX_WEIGHTS {
+            let message =
+                format!("vsini of {most} km/s reaches {half} pixels, more than a GPU's workgroup has room for");
+            return Err(Error::Model(message));
+        }
+        constants.unsigned("HALF", half);
+        constants.unsigned("SEGMENTS", self.segments.len());
+        constants.unsigned("ROWS", self.rows);
+        constants.unsigned("OUTPUT_ROWS", self.output_rows());
+        constants.unsigned("COLUMNS", self.columns);
+        constants.float("VSINI_SCALE", scale);
+        let (c1, c2) = rotation::profile();
+        constants.float("ROTATION_1", c1);
+        constants.float("ROTATION_2", c2);
+        let (mut places, mut steps) = (String::new(), String::new());
+        for (i, Segment { start, end, inverse_step }) in self.segments.iter().enumerate() {
+            places +=
+                &format!("if pixel >= {start}u && pixel < {end}u {{ return vec3<u32>({start}u, {end}u, {i}u); }}\n");
+            steps += &format!("if segment == {i}u {{ return {}; }}\n", constants.literal(inverse_step / LIGHT));
+        }
+        constants.line(&format!("fn segment_of(pixel: u32) -> vec3<u32> {{\n{places}return vec3<u32>();\n}}"));
+        constants.line(&format!("fn by_vsini(segment: u32) -> f32 {{\n{steps}return 0.0;\n}}"));
+        Ok(shader)
+    }
+}
+
+/// One member's rows.
+struct MemberRows<'a, R> {
+    pub stage: &'a Broaden,
+    pub parameters: &'a [Parameter],
+    pub u: &'a [f64],
+    /// (rows, columns)
+    pub input: &'a [R],
+    /// (output_rows, columns)
+    pub output: &'a mut [R],
+}
+
+impl<R: Real> MemberRows<'_, R> {
+    pub fn run(self) {
+        pulp::Arch::new().dispatch(self);
+    }
+
+    /// Weights of a segment and their derivatives by u.
+    fn kernel(&self, segment: &Segment) -> (Vec<R>, Vec<R>) {
+        let (vsini, by_u) = self.stage.vsini(self.parameters, self.u);
+        let by_vsini = segment.inverse_step / LIGHT;
+        let kernel = RotationKernel::new(vsini * by_vsini);
+        let slopes = kernel.slopes.iter().map(|s| R::of(s * by_vsini * by_u));
+        (kernel.weights.iter().map(|w| R::of(*w)).collect(), slopes.collect())
+    }
+}
+
+impl<R: Real> WithSimd for MemberRows<'_, R> {
+    type Output = ();
+
+    #[inline(always)]
+    fn with_simd<S: Simd>(self, simd: S) {
+        let columns = self.stage.columns;
+        let is_free = self.stage.output_rows() > self.stage.rows;
+        let kernels: Vec<(Vec<R>, Vec<R>)> = self.stage.segments.iter().map(|s| self.kernel(s)).collect();
+        self.output.fill(R::ZERO);
+        for (segment, (weights, slopes)) in self.stage.segments.iter().zip(&kernels) {
+            let range = segment.start..segment.end;
+            let mut padded = Padded::new(range.len(), weights.len() - 1);
+            for (row, input) in self.input.chunks_exact(columns).enumerate() {
+                padded.set(&input[range.clone()]);
+                let target = if row == 0 || !is_free { row } else { row + 1 };
+                padded.convolve(simd, weights, &mut self.output[target * columns..][range.clone()]);
+                if row == 0 && is_free {
+                    padded.convolve(simd, slopes, &mut self.output[columns..][range.clone()]);
+                }
+            }
+        }
+    }
+}

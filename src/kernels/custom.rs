@@ -1,0 +1,204 @@
+//! A user's own model: value and derivatives by `u` into rows. Twin of `shaders/custom.wgsl`.
+
+use std::fmt;
+use std::sync::Arc;
+
+#[cfg(feature = "gpu")]
+use super::shader::{Dispatch, Shader, ShaderContext, Target};
+use super::{Kernel, Memory};
+use crate::buffers::{BufferId, Cost, Declared, Work};
+#[cfg(feature = "gpu")]
+use crate::error::Result;
+use crate::rows::Real;
+
+/// A model of the user's own: fills rows 0 (value) and 1… (derivatives by its parameters) of `output`, `pixels` wide.
+#[derive(Clone)]
+pub struct Custom {
+    pub name: String,
+    pub output: BufferId,
+    pub rows: usize,
+    pub pixels: usize,
+    /// D.
+    pub predictors: usize,
+    /// (D, pixels)
+    pub predictor: BufferId,
+    /// (3, P): units, lower and upper bounds ([`Limits`]). The model sees unit · `u`, and row 1 + p, its derivative by that parameter p,
+    /// is brought back to `u`. Without: `u` itself. On the CPU two numbers may follow, the fit's [`Member`].
+    pub scale: Option<BufferId>,
+    /// What the WGSL may read as `table`, if there is any: constants too many to write down.
+    pub table: Arc<[f32]>,
+    /// `fn fill(x: f32, u: ptr<function, array<f32, P>>, out: ptr<function, array<f32, ROWS>>)`, for one pixel; `x: array<f32, D>`
+    /// for several predictors. It may call the functions of `shaders/shared/math.wgsl` and `functions.wgsl`.
+    pub wgsl: String,
+    /// The same in Rust, for all pixels.
+    pub rust: CustomFunction,
+}
+
+/// Where a custom model is evaluated.
+#[derive(Clone, Copy, Debug)]
+pub struct CustomInput<'a> {
+    /// (D, pixels)
+    pub x: &'a [f64],
+    /// (P)
+    pub parameters: &'a [f64],
+    /// Where the stage has them.
+    pub limits: Option<Limits<'a>>,
+    pub member: Member,
+}
+
+/// The fit for which a custom model is evaluated.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct Member {
+    /// Place among the fits of a run.
+    pub index: usize,
+    /// Number of its data in the user's input.
+    pub number: usize,
+}
+
+impl Member {
+    /// From the two numbers that may follow the limits of `count` parameters.
+    pub fn of(block: &[f64], count: usize) -> Member {
+        match block.get(3 * count..) {
+            Some(&[index, number]) => Member { index: index as usize, number: number as usize },
+            _ => Member::default(),
+        }
+    }
+}
+
+/// What parameters are in units of, and between which bounds they stay: (P) each.
+#[derive(Clone, Copy, Debug)]
+pub struct Limits<'a> {
+    pub scale: &'a [f64],
+    pub lower: &'a [f64],
+    pub upper: &'a [f64],
+}
+
+impl<'a> Limits<'a> {
+    /// From the first three rows of a block, (3, `count`).
+    pub fn of(block: &'a [f64], count: usize) -> Limits<'a> {
+        let (scale, bounds) = block.split_at(count);
+        let (lower, rest) = bounds.split_at(count);
+        Limits { scale, lower, upper: &rest[..count] }
+    }
+}
+
+/// A custom model's Rust twin: fills (rows, pixels).
+pub type CustomFunction = Arc<dyn Fn(&CustomInput, &mut [f64]) + Send + Sync>;
+
+/// The twin of a model of one predictor that is given for one pixel: predictor, parameters, rows.
+pub fn pointwise(model: impl Fn(f64, &[f64], &mut [f64]) + Send + Sync + 'static) -> CustomFunction {
+    Arc::new(move |&CustomInput { x, parameters, .. }, output| {
+        let pixels = x.len();
+        let mut column = vec![0.0; output.len() / pixels.max(1)];
+        for (j, x) in x.iter().enumerate() {
+            model(*x, parameters, &mut column);
+            for (r, value) in column.iter().enumerate() {
+                output[r * pixels + j] = *value;
+            }
+        }
+    })
+}
+
+impl fmt::Debug for Custom {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Custom").field("name", &self.name).finish_non_exhaustive()
+    }
+}
+
+impl Kernel for Custom {
+    const WORK: Work = Work::Template;
+
+    fn member_buffers(&self) -> Vec<BufferId> {
+        vec![self.output]
+    }
+
+    /// Returns no operations: a user's model is its own.
+    fn cost(&self, _: Declared<'_>) -> Cost {
+        Cost::new(0, (self.rows + self.predictors) * self.pixels)
+    }
+
+    fn run<R: Real>(&self, memory: &mut impl Memory<R>) {
+        let mut scratch = memory.take_scratch();
+        memory.write(self.output, |memory, output| {
+            let scale = self.scale.map(|id| memory.floats(id));
+            fill(self, memory.trial(), (memory.floats(self.predictor), scale), output, &mut scratch);
+        });
+        memory.give_scratch_back(scratch);
+    }
+
+    #[cfg(feature = "gpu")]
+    fn shader(&self, context: &ShaderContext<'_>) -> Result<Shader> {
+        Ok(self.custom_shader(context))
+    }
+}
+
+#[cfg(feature = "gpu")]
+impl Custom {
+    /// Returns the shader with the user's code.
+    pub(crate) fn custom_shader(&self, context: &ShaderContext<'_>) -> Shader {
+        let mut shader =
+            context.start("custom", include_str!("../../shaders/custom.wgsl"), Dispatch::pixels(self.pixels));
+        shader.state(false);
+        shader.block(context, "predictor", "f32", self.predictor, false);
+        shader.block(context, "output", "f32", self.output, true);
+        let mut scale = "1.0";
+        if let Some(id) = self.scale {
+            shader.block(context, "scale", "f32", id, false);
+            scale = "scale[scale_base(position, spectrum) + p]";
+        }
+        if !self.table.is_empty() {
+            shader.bind("table", "f32", Target::Table, false);
+            shader.table.extend_from_slice(&self.table);
+        }
+        let constants = &mut shader.constants;
+        constants.unsigned("ROWS", self.rows);
+        constants.unsigned("PIXELS", self.pixels);
+        constants.line(&format!("fn scale_of(p: u32, position: u32, spectrum: u32) -> f32 {{ return {scale}; }}"));
+        let each: Vec<String> = (0..self.predictors).map(|d| format!("predictor[at + {d}u * PIXELS]")).collect();
+        let (kind, value) = match self.predictors {
+            1 => ("f32".to_owned(), each.concat()),
+            count => (format!("array<f32, {count}>"), format!("array<f32, {count}>({})", each.join(", "))),
+        };
+        constants.line(&format!("fn predictors_at(at: u32) -> {kind} {{ return {value}; }}"));
+        shader.user = Some((format!("model {}", self.name), self.wgsl.clone()));
+        shader
+    }
+}
+
+/// What a call works with: taking its memory would cost as much as a small model.
+#[derive(Debug, Default)]
+pub struct Scratch {
+    x: Vec<f64>,
+    limits: Vec<f64>,
+    parameters: Vec<f64>,
+    rows: Vec<f64>,
+}
+
+/// Fills one member's block (rows, pixels). `scale` is what `u` is in units of, with its bounds.
+fn fill<R: Real>(
+    stage: &Custom,
+    u: &[f64],
+    (predictor, scale): (&[R], Option<&[R]>),
+    output: &mut [R],
+    Scratch { x, limits, parameters, rows }: &mut Scratch,
+) {
+    widen(x, predictor);
+    widen(limits, scale.unwrap_or(&[]));
+    let member = Member::of(limits, u.len());
+    let limits = scale.map(|_| Limits::of(limits, u.len()));
+    let unit = |p: usize| limits.map_or(1.0, |limits| limits.scale[p]);
+    parameters.clear();
+    parameters.extend(u.iter().enumerate().map(|(p, u)| u * unit(p)));
+    rows.clear();
+    rows.resize(stage.rows * stage.pixels, f64::NAN);
+    (stage.rust)(&CustomInput { x, parameters, limits, member }, rows);
+    for (r, (out, row)) in output.chunks_exact_mut(stage.pixels).zip(rows.chunks_exact(stage.pixels)).enumerate() {
+        let factor = if r > 0 { unit(r - 1) } else { 1.0 };
+        out.iter_mut().zip(row).for_each(|(o, v)| *o = R::of(factor * *v));
+    }
+}
+
+fn widen<R: Real>(to: &mut Vec<f64>, from: &[R]) {
+    to.clear();
+    to.extend(from.iter().map(|x| x.to_f64()));
+}

@@ -1,0 +1,137 @@
+//! Labels: where a value comes from, how it is scaled, and the same as generated WGSL.
+//!
+//! In WGSL the constants of z are folded in f64, so that f32 sees numbers of order one.
+
+#[cfg(feature = "gpu")]
+use std::f64::consts::LN_10;
+
+#[cfg(feature = "gpu")]
+use super::source::Constants;
+use crate::buffers::Parameter;
+
+/// An emulator's label: where its value comes from and how it is scaled, z = (transform(x) − mean) / std.
+#[derive(Clone, Debug, PartialEq)]
+pub struct LabelInput {
+    pub source: Source,
+    pub transform: Transform,
+    pub mean: f64,
+    pub std: f64,
+}
+
+/// A label's physical value.
+#[derive(Clone, Debug, PartialEq)]
+pub enum Source {
+    /// Index into [`Recording::parameters`](crate::recording::Recording::parameters).
+    Parameter(usize),
+    Fixed(f64),
+    /// Tied: constant + Σ factor · parameter, both physical.
+    Linear {
+        constant: f64,
+        terms: Vec<(usize, f64)>,
+    },
+}
+
+impl Source {
+    /// The value where parameter p has the physical value `at(p)`.
+    pub fn value(&self, at: impl Fn(usize) -> f64) -> f64 {
+        match self {
+            Source::Parameter(p) => at(*p),
+            Source::Fixed(x) => *x,
+            Source::Linear { constant, terms } => {
+                terms.iter().fold(*constant, |sum, (p, factor)| sum + factor * at(*p))
+            }
+        }
+    }
+
+    /// The smallest and the largest value where parameter p is within `bounds(p)`.
+    pub fn range(&self, bounds: impl Fn(usize) -> (f64, f64)) -> (f64, f64) {
+        let slopes = self.slopes();
+        let end = |is_high: bool| {
+            self.value(|p| {
+                let rises = slopes.iter().find(|(q, _)| *q == p).is_none_or(|(_, slope)| *slope >= 0.0);
+                let (lower, upper) = bounds(p);
+                if rises == is_high { upper } else { lower }
+            })
+        };
+        (end(false), end(true))
+    }
+
+    /// The parameters that it depends on, with the derivative of the value by each.
+    pub fn slopes(&self) -> Vec<(usize, f64)> {
+        match self {
+            Source::Parameter(p) => vec![(*p, 1.0)],
+            Source::Fixed(_) => Vec::new(),
+            Source::Linear { terms, .. } => terms.clone(),
+        }
+    }
+}
+
+/// The parameter of each tangent row of some labels: those that they depend on, in the order in which they appear.
+pub fn tangents(inputs: &[LabelInput]) -> Vec<usize> {
+    let mut all = Vec::new();
+    for (p, _) in inputs.iter().flat_map(|input| input.source.slopes()) {
+        if !all.contains(&p) {
+            all.push(p);
+        }
+    }
+    all
+}
+
+/// Function of a label before its scaling.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum Transform {
+    Identity,
+    Log10,
+}
+
+crate::words::named!(Transform, "transform", ["identity" => Identity, "log10" => Log10]);
+
+/// z of one label at `u`, and its derivative by the label's physical value.
+pub fn scaled(input: &LabelInput, parameters: &[Parameter], u: &[f64]) -> (f64, f64) {
+    let x = input.source.value(|p| parameters[p].origin + parameters[p].scale * u[p]);
+    match input.transform {
+        Transform::Identity => ((x - input.mean) / input.std, 1.0 / input.std),
+        Transform::Log10 => ((x.log10() - input.mean) / input.std, 1.0 / (x * std::f64::consts::LN_10 * input.std)),
+    }
+}
+
+/// Declares `fn NAME(slot: u32) -> vec2<f32>`: z of a label, and dz by the label in units of its `std` (identity) or of 10^mean.
+#[cfg(feature = "gpu")]
+pub(super) fn declare_label(constants: &mut Constants, parameters: &[Parameter], label: &LabelInput, name: &str) {
+    let body = match (&label.source, label.transform) {
+        (Source::Fixed(x), transform) => {
+            let value = if transform == Transform::Log10 { x.log10() } else { *x };
+            format!("vec2<f32>({}, 0.0)", constants.literal((value - label.mean) / label.std))
+        }
+        (_, transform) => {
+            // x / unit − offset = first + Σ ratio u
+            let offset = if transform == Transform::Log10 { 0.0 } else { label.mean };
+            let first = label.source.value(|p| parameters[p].origin) - offset;
+            let mut sum = constants.literal(first / unit(label));
+            for (p, ratio) in slope_ratios(parameters, label) {
+                sum += &format!(" + {} * trial({p}u, slot)", constants.literal(ratio));
+            }
+            match transform {
+                Transform::Identity => format!("vec2<f32>({sum}, 1.0)"),
+                Transform::Log10 => {
+                    format!("label_log10({sum}, {})", constants.literal(1.0 / (label.std * LN_10)))
+                }
+            }
+        }
+    };
+    constants.line(&format!("fn {name}(slot: u32) -> vec2<f32> {{ return {body}; }}"));
+}
+
+/// What the label is measured in.
+#[cfg(feature = "gpu")]
+fn unit(label: &LabelInput) -> f64 {
+    if label.transform == Transform::Log10 { 10f64.powf(label.mean) } else { label.std }
+}
+
+/// The label's derivative by the u of each parameter that it depends on, in the unit of [`declare_label`]'s derivative.
+#[cfg(feature = "gpu")]
+pub(super) fn slope_ratios(parameters: &[Parameter], label: &LabelInput) -> Vec<(usize, f64)> {
+    let slopes = label.source.slopes().into_iter();
+    slopes.map(|(p, factor)| (p, factor * parameters[p].scale / unit(label))).collect()
+}

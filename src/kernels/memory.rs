@@ -1,0 +1,48 @@
+//! The view of memory that a kernel's Rust twin has.
+
+use super::custom::Scratch;
+use crate::buffers::{BufferId, Parameter, Sums};
+use crate::rows::Real;
+use crate::rows::product::Packed;
+
+/// Gaussian priors of one spectrum, by parameter.
+#[derive(Clone, Copy, Debug)]
+pub struct Priors<'a> {
+    /// In the solver's u.
+    pub mean: &'a [f64],
+    /// 1 / standard deviation; 0 without a prior.
+    pub weight: &'a [f64],
+}
+
+/// The memory of one member and its spectrum, or, for products, the rows of many members one after another.
+pub trait Memory<R: Real> {
+    /// Returns the parameters of the recording.
+    fn parameters(&self) -> &[Parameter];
+
+    /// Returns the trial point in the solver's u.
+    fn trial(&self) -> &[f64];
+
+    /// Returns the priors of the member's spectrum.
+    fn priors(&self) -> Priors<'_>;
+
+    /// Returns a buffer of numbers: a constant, the batch's, the spectrum's, or rows of the members.
+    fn floats(&self, id: BufferId) -> &[R];
+
+    /// Returns a buffer of whole numbers: a constant, the batch's, or the spectrum's.
+    fn indices(&self, id: BufferId) -> &[i32];
+
+    /// Returns a product's weights, packed.
+    fn packed(&self, id: BufferId) -> Option<&Packed<R>>;
+
+    /// Lets `fill` write the members' rows in a buffer, while it reads others.
+    fn write(&mut self, id: BufferId, fill: impl FnOnce(&Self, &mut [R]));
+
+    /// Lets `add` change the member's sums, while it reads rows.
+    fn add(&mut self, add: impl FnOnce(&Self, &mut Sums));
+
+    /// Returns the working space of custom models, which stays between calls, without leaving it here.
+    fn take_scratch(&mut self) -> Scratch;
+
+    /// Gives the working space back.
+    fn give_scratch_back(&mut self, scratch: Scratch);
+}

@@ -1,0 +1,142 @@
+//! The kernels of a recording, one file each: its data, its Rust twin, what it reads and writes, what it costs, and its shader.
+//!
+//! A new kernel is a file here that implements [`Kernel`], a shader of the same name in `shaders/`, its module and its line in the list below,
+//! and a case in `tests/parity`.
+//!
+//! Rows: a member's block of `rows` × `stride` numbers, row 0 the value, rows 1… its tangents by the solver's parameters.
+
+pub mod activate;
+pub mod broaden;
+pub mod continuum;
+pub mod custom;
+pub mod estimate;
+mod label;
+pub mod labels;
+mod memory;
+pub mod narrow;
+pub mod normal;
+pub mod per_pixel;
+#[cfg(feature = "gpu")]
+mod pixel_sums;
+pub mod prefilter;
+pub mod prior;
+pub mod product;
+pub mod resample;
+pub mod resolve;
+mod segment;
+#[cfg(feature = "gpu")]
+pub(crate) mod shader;
+#[cfg(feature = "gpu")]
+mod shader_rows;
+#[cfg(feature = "gpu")]
+pub(crate) mod source;
+
+use crate::buffers::{BufferId, Cost, Declared, Work};
+#[cfg(feature = "gpu")]
+use crate::error::Result;
+use crate::rows::Real;
+
+pub use label::{LabelInput, Source, Transform, tangents};
+pub use memory::{Memory, Priors};
+pub use segment::{Interpolation, Segment, Velocity};
+#[cfg(feature = "gpu")]
+use shader::{Shader, ShaderContext};
+
+/// Speed of light, km/s.
+pub const LIGHT: f64 = 299_792.458;
+
+/// A kernel over a round's members.
+pub trait Kernel {
+    /// The kind of work that profiles count its time as.
+    const WORK: Work;
+
+    /// Returns the [`Scope::Member`](crate::buffers::Scope::Member) buffers that it reads or writes.
+    fn member_buffers(&self) -> Vec<BufferId>;
+
+    /// Returns the cost of one member.
+    fn cost(&self, declared: Declared<'_>) -> Cost;
+
+    /// Runs the Rust twin for the members whose rows `memory` shows.
+    fn run<R: Real>(&self, memory: &mut impl Memory<R>);
+
+    /// Returns the shader with its constants, bindings and dispatch.
+    #[cfg(feature = "gpu")]
+    fn shader(&self, context: &ShaderContext<'_>) -> Result<Shader>;
+}
+
+/// Declares [`Stage`], with one variant for each kernel. The modules stand above, where rustfmt finds them.
+macro_rules! kernels {
+    ($($module:ident: $name:ident,)*) => {
+        $(pub use $module::$name;)*
+
+        /// One kernel of a recording, with its data.
+        #[derive(Clone, Debug)]
+        pub enum Stage {
+            $($name($name),)*
+        }
+
+        impl Stage {
+            /// The kernels' names: the stems of `src/kernels/*.rs` and `shaders/*.wgsl`.
+            pub const NAMES: &[&str] = &[$(stringify!($module),)*];
+
+            /// Returns the kind of work that profiles count its time as.
+            pub const fn work(&self) -> Work {
+                match self {
+                    $(Stage::$name(_) => $name::WORK,)*
+                }
+            }
+
+            /// Returns the member buffers that the stage reads or writes.
+            pub fn member_buffers(&self) -> Vec<BufferId> {
+                match self {
+                    $(Stage::$name(stage) => stage.member_buffers(),)*
+                }
+            }
+
+            /// Returns the cost of one member.
+            pub fn cost(&self, declared: Declared<'_>) -> Cost {
+                match self {
+                    $(Stage::$name(stage) => stage.cost(declared),)*
+                }
+            }
+
+            /// Runs the Rust twin for the members whose rows `memory` shows.
+            pub fn run<R: Real>(&self, memory: &mut impl Memory<R>) {
+                match self {
+                    $(Stage::$name(stage) => stage.run(memory),)*
+                }
+            }
+
+            /// Returns the shader with its constants, bindings and dispatch.
+            #[cfg(feature = "gpu")]
+            pub(crate) fn shader(&self, context: &ShaderContext<'_>) -> Result<Shader> {
+                match self {
+                    $(Stage::$name(stage) => stage.shader(context),)*
+                }
+            }
+        }
+    };
+}
+
+kernels! {
+    prior: Prior,
+    labels: Labels,
+    product: Product,
+    narrow: Narrow,
+    activate: Activate,
+    per_pixel: PerPixel,
+    broaden: Broaden,
+    prefilter: Prefilter,
+    resample: Resample,
+    resolve: Resolve,
+    continuum: Continuum,
+    normal: Normal,
+    estimate: Estimate,
+    custom: Custom,
+}
+
+pub use activate::Activation;
+pub use broaden::Rotation;
+pub use continuum::Basis;
+pub use custom::{CustomFunction, CustomInput, Limits, Member, pointwise};
+pub use prior::HullRow;

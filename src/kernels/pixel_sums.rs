@@ -1,0 +1,81 @@
+//! What the shaders share that sum over pixels, a workgroup per member: `continuum`, `normal` and `estimate`.
+
+use super::source::Constants;
+use crate::error::{Error, Result};
+use crate::rows::triangle::packed_length;
+
+/// Lanes of a workgroup; also in `shaders/shared/tree.wgsl`.
+const LANES: usize = 64;
+/// Sums that are brought together at a time.
+const CHUNK: usize = 32;
+/// Most continuum terms and parameters of an arm: what 16 KiB of workgroup memory hold.
+const MAX_SIZE: usize = 32;
+
+/// Declares SUMS and TOTALS for sweeps over the pixels, and for each its function: 32 sums at a time through workgroup memory.
+pub(super) fn declare_sums(constants: &mut Constants, sweeps: &[(&str, usize)]) {
+    constants.unsigned("SUMS", sweeps.iter().map(|(_, sums)| *sums).max().unwrap_or(0));
+    let mut total = 0;
+    for (name, sums) in sweeps {
+        let mut body = String::new();
+        for first in (0..*sums).step_by(CHUNK) {
+            let count = CHUNK.min(sums - first);
+            for i in 0..count {
+                body += &format!("scratch[{}u + lane] = sums[{}];\n", i * (LANES + 1), first + i);
+            }
+            body += &format!("workgroupBarrier();\nfold(lane, {}u, {count}u);\nworkgroupBarrier();\n", total + first);
+        }
+        constants.line(&format!("fn {name}(lane: u32) {{\n{body}}}"));
+        total += sums;
+    }
+    constants.unsigned("TOTALS", total);
+}
+
+/// The sums of `continuum`.
+pub(super) const fn of_continuum(terms: usize) -> usize {
+    packed_length(terms) + terms
+}
+
+/// Those of `normal`, for so many parameters.
+pub(super) const fn of_normal(parameters: usize, terms: usize) -> usize {
+    1 + parameters + packed_length(parameters) + terms * parameters
+}
+
+/// Returns the bytes of workgroup memory that the sweeps of one kernel need, that of the continuum before that of the sums.
+pub(super) fn workgroup_bytes(columns: &[usize], terms: usize) -> u32 {
+    let totals = of_continuum(terms) + of_normal(unique(columns).len(), terms);
+    4 * (CHUNK * (LANES + 1) + totals) as u32
+}
+
+/// Fails where a workgroup has no room for so many.
+pub(super) fn check_size(what: &str, size: usize) -> Result<()> {
+    if size > MAX_SIZE {
+        return Err(Error::Model(format!("{size} {what}: a GPU takes at most {MAX_SIZE}")));
+    }
+    Ok(())
+}
+
+/// The parameters of the tangent rows, each once.
+fn unique(columns: &[usize]) -> Vec<usize> {
+    let mut unique = columns.to_vec();
+    unique.sort_unstable();
+    unique.dedup();
+    unique
+}
+
+/// Declares UNIQUE, PARAMETER_OF and, for each parameter, the sum of its tangent rows at a pixel. Returns UNIQUE.
+pub(super) fn declare_tangents(constants: &mut Constants, columns: &[usize]) -> Result<usize> {
+    let unique = unique(columns);
+    check_size("parameters of an arm", unique.len())?;
+    constants.unsigned("UNIQUE", unique.len());
+    let mut list: Vec<String> = unique.iter().map(|p| format!("{p}u")).collect();
+    for (i, parameter) in unique.iter().enumerate() {
+        let rows = columns.iter().enumerate().filter(|(_, p)| *p == parameter);
+        let terms: Vec<String> = rows.map(|(row, _)| format!("row_{}(place)", row + 1)).collect();
+        constants.line(&format!("fn tangent_{i}(place: Place) -> f32 {{ return {}; }}", terms.join(" + ")));
+    }
+    if list.is_empty() {
+        list.push("0u".to_owned());
+    }
+    constants.line(&format!("const PARAMETER_OF = array<u32, {}>({});", list.len(), list.join(", ")));
+    Ok(unique.len())
+}

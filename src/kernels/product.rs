@@ -1,0 +1,195 @@
+//! A layer's matrix product: output\[row\]\[n\] = Σ_k input\[row\]\[k\] weight\[k\]\[n\], for all rows of a round's members, k in ascending
+//! order. The Rust twin is `rows/product.rs`. Shaders: registers alone for software adapters (`shaders/product.wgsl`), tiles in workgroup
+//! memory for cards, and for halves whole small matrices at once where a card multiplies these (`shaders/variants/`).
+
+#[cfg(feature = "gpu")]
+use super::shader::{Dispatch, Shader, ShaderContext};
+use super::{Kernel, Memory};
+use crate::buffers::{BufferId, Cost, Declared, Kind, Work};
+#[cfg(feature = "gpu")]
+use crate::error::{Error, Result};
+use crate::rows::Real;
+pub use crate::rows::product::{MatrixProduct, Packed};
+
+/// output\[row\]\[n\] = Σ_k input\[row\]\[k\] weight\[k\]\[n\], for all rows of a round's members; k in ascending order.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Product {
+    pub input: BufferId,
+    pub weight: BufferId,
+    pub output: BufferId,
+    pub rows: usize,
+    /// Multiple of 4; of 16 where input and weight are [`Kind::Half`].
+    pub inner: usize,
+    /// Multiple of 16: the stride of `output` and `weight`.
+    pub columns: usize,
+}
+
+impl Kernel for Product {
+    const WORK: Work = Work::Template;
+
+    fn member_buffers(&self) -> Vec<BufferId> {
+        vec![self.input, self.output]
+    }
+
+    /// Returns 2 R I C operations for R rows, I inner numbers and C columns.
+    fn cost(&self, declared: Declared<'_>) -> Cost {
+        // two halves are a number
+        let own = if self.is_of_halves(declared) { 2 } else { 1 };
+        let numbers = self.rows * (self.inner / own + self.columns);
+        Cost::new(2 * self.rows * self.inner * self.columns, numbers).with_shared(self.inner * self.columns / own)
+    }
+
+    fn run<R: Real>(&self, memory: &mut impl Memory<R>) {
+        memory.write(self.output, |memory, output| {
+            if let Some(packed) = memory.packed(self.weight) {
+                MatrixProduct { input: memory.floats(self.input), packed, output, accumulate: false }.run();
+            }
+        });
+    }
+
+    #[cfg(feature = "gpu")]
+    fn shader(&self, context: &ShaderContext<'_>) -> Result<Shader> {
+        self.product_shader(context, false)
+    }
+}
+
+impl Product {
+    /// Returns whether input and weight are f16.
+    pub(crate) fn is_of_halves(&self, declared: Declared<'_>) -> bool {
+        declared.block(self.weight).kind == Kind::Half
+    }
+}
+
+/// How a product is computed. All but the last sum in ascending k.
+#[cfg(feature = "gpu")]
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Variant {
+    /// An invocation makes 4 × 16 elements in registers.
+    Registers,
+    /// A workgroup of `x` × `y` invocations makes 8 `y` rows × 8 `x` columns.
+    Tiles { x: u32, y: u32 },
+    /// Of halves: a subgroup of so many lanes makes 4 × 4 matrices of `size` × `size`.
+    Cooperative { size: u32, lanes: u32 },
+}
+
+/// The tiles of cards.
+#[cfg(feature = "gpu")]
+pub(crate) const TILES: [Variant; 3] =
+    [Variant::Tiles { x: 8, y: 8 }, Variant::Tiles { x: 16, y: 8 }, Variant::Tiles { x: 16, y: 16 }];
+
+/// How a device computes products of numbers, and of halves.
+#[cfg(feature = "gpu")]
+#[derive(Clone, Copy, Debug)]
+pub struct Products {
+    pub full: Variant,
+    pub halves: Variant,
+}
+
+#[cfg(feature = "gpu")]
+impl Products {
+    /// Returns how a product is computed.
+    pub(crate) fn of(self, declared: Declared<'_>, product: &Product) -> Variant {
+        if product.is_of_halves(declared) { self.halves } else { self.full }
+    }
+
+    /// Returns whether the kernel of a product can activate what it makes: it sees all rows of whole members, which nearly fill its tile.
+    pub(crate) fn activate(self, declared: Declared<'_>, product: &Product) -> bool {
+        let Variant::Tiles { y, .. } = self.of(declared, product) else { return false };
+        let tile = 8 * y as usize;
+        10 * (tile / product.rows * product.rows) >= 9 * tile
+    }
+}
+
+#[cfg(feature = "gpu")]
+impl Product {
+    /// Returns the shader of the product, or of one that leaves room for its layer's activation.
+    pub(crate) fn product_shader(&self, context: &ShaderContext<'_>, activates: bool) -> Result<Shader> {
+        let halves = self.is_of_halves(context.declared);
+        let step = if halves { 16 } else { 4 };
+        if !self.inner.is_multiple_of(step) || !self.columns.is_multiple_of(16) {
+            return Err(Error::Model(format!("a product of {} x {} is not padded", self.inner, self.columns)));
+        }
+        let variant = context.products.of(context.declared, self);
+        let mut shader = self.start_variant(context, variant, activates);
+        let (four, sum) = match (variant, halves) {
+            (Variant::Cooperative { .. }, _) => ("f16", "f32"),
+            (_, true) => ("vec2<u32>", "vec4<f32>"),
+            (_, false) => ("vec4<f32>", "vec4<f32>"),
+        };
+        shader.block(context, "x", four, self.input, false);
+        shader.block(context, "w", four, self.weight, false);
+        shader.block(context, "y", sum, self.output, true);
+        for name in ["x", "w"].into_iter().filter(|_| sum != "f32") {
+            let value = if halves {
+                format!("vec4<f32>(unpack2x16float({name}[at].x), unpack2x16float({name}[at].y))")
+            } else {
+                format!("{name}[at]")
+            };
+            shader.constants.line(&format!("fn {name}_at(at: u32) -> vec4<f32> {{ return {value}; }}"));
+        }
+        shader.constants.unsigned("ROWS", self.rows);
+        shader.constants.unsigned("INNER", self.inner);
+        shader.constants.unsigned("COLUMNS", self.columns);
+        Ok(shader)
+    }
+
+    /// Starts the shader of a variant, with the constants and the dispatch that it alone has.
+    fn start_variant(&self, context: &ShaderContext<'_>, variant: Variant, activates: bool) -> Shader {
+        let (rows, columns) = (self.rows as u32, self.columns as u32);
+        let sized = |height: u32, width: u32| Dispatch {
+            numerator: rows,
+            denominator: height,
+            y: columns.div_ceil(width),
+            ..Dispatch::WORKGROUPS
+        };
+        match variant {
+            Variant::Registers => {
+                // 8 x 8 invocations of 4 rows x 16 columns
+                context.start("product", include_str!("../../shaders/product.wgsl"), sized(32, 128))
+            }
+            Variant::Tiles { x, y } => {
+                let text = include_str!("../../shaders/variants/product.wgsl");
+                // whole members where their rows must meet
+                let members = if activates { 8 * y / rows } else { 0 };
+                let whole = Dispatch { numerator: 1, denominator: members, ..sized(8 * y, 8 * x) };
+                let dispatch = if activates { whole } else { sized(8 * y, 8 * x) };
+                let mut shader = context.start("product_tiled", text, dispatch);
+                shader.constants.unsigned("TX", x as usize);
+                shader.constants.unsigned("TY", y as usize);
+                shader.constants.unsigned("ACTIVATED", usize::from(activates));
+                shader.constants.unsigned("TILE_MEMBERS", members as usize);
+                shader.constants.unsigned("TILE_USED", (if activates { members * rows } else { 8 * y }) as usize);
+                shader
+            }
+            Variant::Cooperative { size, lanes } => {
+                let text = include_str!("../../shaders/variants/product_cooperative.wgsl");
+                let mut shader = context.start("product_cooperative", text, sized(4 * size, 4 * size));
+                shader.constants.unsigned("SIZE", size as usize);
+                shader.constants.unsigned("SUBGROUP", lanes as usize);
+                for (name, element) in [("A", "f16"), ("B", "f16"), ("C", "f32")] {
+                    shader.constants.line(&format!("alias Matrix{name} = coop_mat{size}x{size}<{element}, {name}>;"));
+                }
+                shader
+            }
+        }
+    }
+}
+
+#[cfg(all(test, feature = "gpu"))]
+mod tests {
+    use super::*;
+    use crate::buffers::Scope;
+    use crate::recording::Recording;
+
+    #[test]
+    fn tiles_that_members_do_not_fill_do_not_activate() {
+        let products = Products { full: Variant::Tiles { x: 8, y: 8 }, halves: Variant::Registers };
+        let mut recording = Recording::default();
+        let [x, w, y] = ["x", "w", "y"].map(|name| recording.buffer(name, Scope::Member, Kind::Float, 1));
+        let filled = [(1, true), (5, true), (22, false), (26, false), (31, true), (33, false), (64, true), (65, false)];
+        for (rows, expected) in filled {
+            let product = Product { input: x, weight: w, output: y, rows, inner: 4, columns: 16 };
+            assert_eq!(products.activate(recording.declared(), &product), expected, "{rows}");
+        }
+    }
+}

@@ -1,0 +1,28 @@
+//! Runs of template pixels, interpolation between them, and the velocity at which they are seen.
+
+/// A log-uniform run of template pixels `start..end`, `inverse_step` = 1/Δlnλ.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Segment {
+    pub start: usize,
+    pub end: usize,
+    pub inverse_step: f64,
+}
+
+/// Interpolation between the pixels of a template.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Default)]
+#[non_exhaustive]
+pub enum Interpolation {
+    #[default]
+    Cubic,
+    Linear,
+}
+
+crate::words::named!(Interpolation, "interpolation", ["cubic" => Cubic, "linear" => Linear]);
+
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub enum Velocity {
+    /// Index into [`Recording::parameters`](super::Recording::parameters), km/s.
+    Parameter(usize),
+    /// km/s.
+    Fixed(f64),
+}

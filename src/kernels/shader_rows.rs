@@ -1,0 +1,68 @@
+//! The two ways in which a shader reads a member's rows: from a buffer, or resampled where they are needed.
+
+use super::shader::{Shader, ShaderContext};
+use super::source::Constants;
+use super::{Interpolation, LIGHT, Resample, Segment, Velocity};
+use crate::buffers::{BufferId, Parameter};
+
+/// Rows of a member that a buffer holds.
+#[derive(Clone, Copy)]
+pub(super) struct StoredRows {
+    pub buffer: BufferId,
+    pub rows: usize,
+    pub pixels: usize,
+}
+
+/// Binds the buffer, and declares `row_R(place)` of each row, after a `look_at`.
+pub(super) fn declare_stored_rows(shader: &mut Shader, context: &ShaderContext<'_>, stored: StoredRows) {
+    shader.uses.push("stored_rows");
+    shader.block(context, "model", "f32", stored.buffer, false);
+    for row in 0..stored.rows {
+        let value = format!("model[place + {}u]", row * stored.pixels);
+        shader.constants.line(&format!("fn row_{row}(place: Place) -> f32 {{ return {value}; }}"));
+    }
+}
+
+/// Binds the buffers of a resampling, and declares `row_R(place)` of each row, after a `look_at`.
+pub(super) fn declare_resampled_rows(shader: &mut Shader, context: &ShaderContext<'_>, resample: &Resample) {
+    let (interpolation, taps) = match resample.interpolation {
+        Interpolation::Cubic => ("cubic", 4),
+        Interpolation::Linear => ("linear", 2),
+    };
+    shader.uses.extend([interpolation, "resampled_rows"]);
+    shader.block(context, "source", "f32", resample.input, false);
+    shader.block(context, "index", "i32", resample.index, false);
+    shader.block(context, "fraction", "f32", resample.fraction, false);
+    let constants = &mut shader.constants;
+    constants.unsigned("TAPS", taps);
+    constants.unsigned("INPUT_COLUMNS", resample.input_columns);
+    let of_velocity = resample.output_rows() - resample.rows;
+    for row in 0..resample.output_rows() {
+        let value = match row {
+            0 => "value_of(place, 0u)".to_owned(),
+            _ if row <= of_velocity => "slope_of_value(place)".to_owned(),
+            _ => format!("value_of(place, {}u)", row - of_velocity),
+        };
+        constants.line(&format!("fn row_{row}(place: Place) -> f32 {{ return {value}; }}"));
+    }
+    let (beta, scale) = match resample.velocity {
+        Velocity::Fixed(v) => (constants.literal(v / LIGHT), 0.0),
+        Velocity::Parameter(p) => {
+            let Parameter { origin, scale, .. } = &context.parameters()[p];
+            let (first, slope) = (constants.literal(origin / LIGHT), constants.literal(scale / LIGHT));
+            (format!("{first} + {slope} * trial({p}u, slot)"), scale / LIGHT)
+        }
+    };
+    constants.float("BETA_SCALE", scale);
+    constants.line(&format!("fn beta_of(slot: u32) -> f32 {{ return {beta}; }}"));
+    let mut choose = |name: &str, kind: &str, value: &dyn Fn(&mut Constants, &Segment) -> String| {
+        let mut body = String::new();
+        for (i, segment) in resample.segments.iter().enumerate() {
+            body += &format!("if segment == {i}u {{ return {}; }}\n", value(constants, segment));
+        }
+        constants.line(&format!("fn {name}(segment: u32) -> {kind} {{\n{body}return {kind}(0);\n}}"));
+    };
+    choose("segment_start", "i32", &|_, s| s.start.to_string());
+    choose("segment_end", "i32", &|_, s| s.end.to_string());
+    choose("inverse_step", "f32", &|constants, s| constants.literal(s.inverse_step));
+}

@@ -1,0 +1,105 @@
+//! What an objective hands to a device: plain data that names kernels and buffers.
+//!
+//! A recording describes one *linearisation* of a round's members: starting from the trial parameters it fills, arm by arm,
+//! each member's χ², penalty, ln det C, gradient and normal matrix (see `docs/src/equations.md`). A device executes it together with
+//! `step` and `compact` as one round; it knows nothing of what is fitted.
+
+mod cost;
+mod kin;
+
+pub use crate::buffers::{Buffer, BufferId, Declared, Kind, Parameter, Scope, Values};
+pub use crate::kernels::*;
+pub use kin::Kin;
+
+/// The scalar of rows on the CPU device: f32 for networks, f64 for formulas. The GPU computes in f32.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Default)]
+#[non_exhaustive]
+pub enum Precision {
+    #[default]
+    F32,
+    F64,
+    /// First rounds whose output layers are products of f16 numbers, summed in f32; the last rounds, and all results, are those of
+    /// `F32`.
+    Mixed,
+}
+
+crate::words::named!(Precision, "precision", ["f32" => F32, "f64" => F64, "mixed" => Mixed]);
+
+impl Precision {
+    /// That of the last rounds.
+    #[must_use]
+    pub(crate) fn of_results(self) -> Precision {
+        if self == Precision::Mixed { Precision::F32 } else { self }
+    }
+}
+
+/// One linearisation of a population.
+#[derive(Clone, Debug, Default)]
+pub struct Recording {
+    pub parameters: Vec<Parameter>,
+    pub precision: Precision,
+    /// Rows have no tangents: χ², penalty and ln det C are all that comes of it (`evaluate`).
+    pub values_only: bool,
+    /// The objective has ln det C in it, besides χ² and penalty.
+    pub marginalise: bool,
+    /// Where the rows' noise is not known: points − parameters. A simplex's `fatol` is then in units of χ² over this.
+    pub dof: Option<f64>,
+    pub buffers: Vec<Buffer>,
+    pub stages: Vec<Stage>,
+    /// What its populations share.
+    pub kin: Kin,
+}
+
+impl Recording {
+    /// Whether a last step may be taken without a look at where it ends: not where Poisson's likelihood may have no value there.
+    pub fn trusts_steps(&self) -> bool {
+        let trusts = |stage: &Stage| !matches!(stage, Stage::Estimate(stage) if !stage.estimator.trusts_last_step());
+        self.stages.iter().all(trusts)
+    }
+
+    /// Returns whether it has products of f16 numbers.
+    #[cfg(feature = "gpu")]
+    pub(crate) fn has_halves(&self) -> bool {
+        let is_of_halves =
+            |stage: &Stage| matches!(stage, Stage::Product(product) if product.is_of_halves(self.declared()));
+        self.stages.iter().any(is_of_halves)
+    }
+
+    /// Adds a buffer.
+    pub fn buffer(&mut self, name: impl Into<String>, scope: Scope, kind: Kind, length: usize) -> BufferId {
+        self.buffers.push(Buffer { name: name.into(), scope, kind, length, values: None });
+        BufferId(self.buffers.len() - 1)
+    }
+
+    /// Adds a constant.
+    pub fn constant(&mut self, name: impl Into<String>, values: Values) -> BufferId {
+        let kind = if matches!(values, Values::I32(_)) { Kind::Index } else { Kind::Float };
+        self.constant_of(kind, name, values)
+    }
+
+    /// Adds a constant of floating-point numbers, of 16 bits.
+    pub fn half_constant(&mut self, name: impl Into<String>, values: Values) -> BufferId {
+        self.constant_of(Kind::Half, name, values)
+    }
+
+    fn constant_of(&mut self, kind: Kind, name: impl Into<String>, values: Values) -> BufferId {
+        self.buffers.push(Buffer {
+            name: name.into(),
+            scope: Scope::Constant,
+            kind,
+            length: values.len(),
+            values: Some(values),
+        });
+        BufferId(self.buffers.len() - 1)
+    }
+
+    /// Returns the buffer of an id.
+    pub fn block(&self, id: BufferId) -> &Buffer {
+        &self.buffers[id.0]
+    }
+
+    /// Returns the parameters and buffers.
+    pub fn declared(&self) -> Declared<'_> {
+        Declared { parameters: &self.parameters, buffers: &self.buffers }
+    }
+}
