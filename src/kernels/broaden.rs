@@ -22,7 +22,7 @@ const MAX_WEIGHTS: usize = 1536;
 
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub enum Rotation {
-    /// Index into [`Recording::parameters`](super::Recording::parameters), and the largest vsini that it may take; km/s.
+    /// Index into [`Recording::parameters`](crate::recording::Recording::parameters), and the largest vsini that it may take; km/s.
     Parameter { parameter: usize, most: f64 },
     /// km/s.
     Fixed(f64),

@@ -19,9 +19,10 @@ pub enum Interpolation {
 
 crate::words::named!(Interpolation, "interpolation", ["cubic" => Cubic, "linear" => Linear]);
 
+/// The radial velocity: free or fixed.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub enum Velocity {
-    /// Index into [`Recording::parameters`](super::Recording::parameters), km/s.
+    /// Index into [`Recording::parameters`](crate::recording::Recording::parameters), km/s.
     Parameter(usize),
     /// km/s.
     Fixed(f64),
