@@ -80,6 +80,10 @@ impl Kernel for Activate {
         Cost::new((self.rows + 1) * self.columns, 2 * self.rows * self.columns).with_shared(constants * self.columns)
     }
 
+    fn cacheable_output(&self, _: Declared<'_>) -> Option<BufferId> {
+        Some(self.buffer)
+    }
+
     fn run<R: Real>(&self, memory: &mut impl Memory<R>) {
         memory.write(self.buffer, |memory, block| {
             let affine = self.affine.map(|(scale, offset)| (memory.floats(scale), memory.floats(offset)));

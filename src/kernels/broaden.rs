@@ -73,6 +73,17 @@ impl Kernel for Broaden {
         Cost::new(0, (self.rows + self.output_rows()) * self.columns)
     }
 
+    fn cacheable_output(&self, _: Declared<'_>) -> Option<BufferId> {
+        Some(self.output)
+    }
+
+    fn cacheable_parameters(&self) -> Vec<usize> {
+        match self.rotation {
+            Rotation::Parameter { parameter, .. } => vec![parameter],
+            Rotation::Fixed(_) => Vec::new(),
+        }
+    }
+
     fn run<R: Real>(&self, memory: &mut impl Memory<R>) {
         memory.write(self.output, |memory, output| {
             let (parameters, u) = (memory.parameters(), memory.trial());

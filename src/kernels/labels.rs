@@ -36,6 +36,14 @@ impl Kernel for Labels {
         Cost::new(rows * self.inputs.len(), rows * self.stride)
     }
 
+    fn cacheable_output(&self, _: Declared<'_>) -> Option<BufferId> {
+        Some(self.output)
+    }
+
+    fn cacheable_parameters(&self) -> Vec<usize> {
+        tangents(&self.inputs)
+    }
+
     fn run<R: Real>(&self, memory: &mut impl Memory<R>) {
         memory.write(self.output, |memory, output| fill(self, memory.parameters(), memory.trial(), output));
     }

@@ -56,6 +56,17 @@ pub trait Kernel {
     /// Returns the cost of one member.
     fn cost(&self, declared: Declared<'_>) -> Cost;
 
+    /// Returns the buffer that it writes if that depends on the labels and on vsini alone, not on the spectrum: the CPU keeps such rows for
+    /// starts that recur.
+    fn cacheable_output(&self, _: Declared<'_>) -> Option<BufferId> {
+        None
+    }
+
+    /// Returns the parameters on which a cacheable output depends, those of other buffers apart.
+    fn cacheable_parameters(&self) -> Vec<usize> {
+        Vec::new()
+    }
+
     /// Runs the Rust twin for the members whose rows `memory` shows.
     fn run<R: Real>(&self, memory: &mut impl Memory<R>);
 
@@ -97,6 +108,20 @@ macro_rules! kernels {
             pub fn cost(&self, declared: Declared<'_>) -> Cost {
                 match self {
                     $(Stage::$name(stage) => stage.cost(declared),)*
+                }
+            }
+
+            /// Returns the buffer that it writes if that does not depend on the spectrum.
+            pub fn cacheable_output(&self, declared: Declared<'_>) -> Option<BufferId> {
+                match self {
+                    $(Stage::$name(stage) => stage.cacheable_output(declared),)*
+                }
+            }
+
+            /// Returns the parameters on which a cacheable output depends.
+            pub fn cacheable_parameters(&self) -> Vec<usize> {
+                match self {
+                    $(Stage::$name(stage) => stage.cacheable_parameters(),)*
                 }
             }
 

@@ -31,6 +31,10 @@ impl Kernel for Narrow {
         Cost::new(0, self.length + self.length / 2)
     }
 
+    fn cacheable_output(&self, _: Declared<'_>) -> Option<BufferId> {
+        Some(self.output)
+    }
+
     fn run<R: Real>(&self, memory: &mut impl Memory<R>) {
         memory.write(self.output, |memory, output| narrow(memory.floats(self.input), output));
     }

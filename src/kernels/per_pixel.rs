@@ -44,6 +44,10 @@ impl Kernel for PerPixel {
         Cost::new(operations, self.rows * (self.input_stride + self.columns)).with_shared(weights)
     }
 
+    fn cacheable_output(&self, _: Declared<'_>) -> Option<BufferId> {
+        Some(self.output)
+    }
+
     fn run<R: Real>(&self, memory: &mut impl Memory<R>) {
         memory.write(self.output, |memory, output| {
             let [w0, b0, w1, b1] = [self.w0, self.b0, self.w1, self.b1].map(|id| memory.floats(id));

@@ -33,6 +33,10 @@ impl Kernel for Prefilter {
         Cost::new(50 * self.rows * self.columns, 2 * self.rows * self.columns)
     }
 
+    fn cacheable_output(&self, _: Declared<'_>) -> Option<BufferId> {
+        Some(self.output)
+    }
+
     fn run<R: Real>(&self, memory: &mut impl Memory<R>) {
         memory.write(self.output, |memory, output| {
             let input = memory.floats(self.input).chunks_exact(self.columns);

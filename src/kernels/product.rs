@@ -39,6 +39,10 @@ impl Kernel for Product {
         Cost::new(2 * self.rows * self.inner * self.columns, numbers).with_shared(self.inner * self.columns / own)
     }
 
+    fn cacheable_output(&self, _: Declared<'_>) -> Option<BufferId> {
+        Some(self.output)
+    }
+
     fn run<R: Real>(&self, memory: &mut impl Memory<R>) {
         memory.write(self.output, |memory, output| {
             if let Some(packed) = memory.packed(self.weight) {

@@ -42,6 +42,10 @@ impl Kernel for Resolve {
         Cost::new(self.diagonals * rows, own).with_shared(if is_shared { matrix } else { 0 })
     }
 
+    fn cacheable_output(&self, declared: Declared<'_>) -> Option<BufferId> {
+        (declared.block(self.matrix).scope == Scope::Constant).then_some(self.output)
+    }
+
     fn run<R: Real>(&self, memory: &mut impl Memory<R>) {
         memory.write(self.output, |memory, output| {
             let (matrix, input) = (memory.floats(self.matrix), memory.floats(self.input));

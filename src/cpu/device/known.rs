@@ -4,7 +4,7 @@
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-use crate::recording::{Broaden, BufferId, Recording, Rotation, Scope, Stage};
+use crate::recording::{BufferId, Recording, Stage};
 use crate::rows::Real;
 
 /// Most bytes of rows that the populations of a recording keep.
@@ -43,14 +43,14 @@ impl Heads {
         // what an arm's last stage left, if it was one of its head
         let mut left: Option<(usize, BufferId)> = None;
         for (k, stage) in recording.stages.iter().enumerate() {
-            let output = head_output(recording, stage);
+            let output = stage.cacheable_output(recording.declared());
             // labels begin an arm, and what else is of a head follows another of it
             heads.is_head[k] = output.is_some() && (left.is_some() || matches!(stage, Stage::Labels(_)));
             if let (false, Some((last, rows))) = (heads.is_head[k], left) {
                 heads.end(recording, last, rows);
             }
             left = output.filter(|_| heads.is_head[k]).map(|output| (k, output));
-            heads.depend(stage);
+            heads.parameters.extend(stage.cacheable_parameters());
         }
         heads.parameters.sort_unstable();
         heads.parameters.dedup();
@@ -67,18 +67,6 @@ impl Heads {
         self.length += recording.block(rows).length;
     }
 
-    fn depend(&mut self, stage: &Stage) {
-        match stage {
-            Stage::Labels(s) => {
-                self.parameters.extend(s.inputs.iter().flat_map(|input| input.source.slopes()).map(|(p, _)| p));
-            }
-            Stage::Broaden(Broaden { rotation: Rotation::Parameter { parameter, .. }, .. }) => {
-                self.parameters.push(*parameter);
-            }
-            _ => {}
-        }
-    }
-
     pub fn is_head(&self, stage: usize) -> bool {
         self.is_head[stage]
     }
@@ -91,21 +79,6 @@ impl Heads {
     /// Bytes of what is kept of a start.
     pub fn bytes<R>(&self) -> usize {
         self.length * size_of::<R>()
-    }
-}
-
-/// What a stage writes that may be one of a head.
-fn head_output(recording: &Recording, stage: &Stage) -> Option<BufferId> {
-    match stage {
-        Stage::Labels(s) => Some(s.output),
-        Stage::Product(s) => Some(s.output),
-        Stage::Narrow(s) => Some(s.output),
-        Stage::Activate(s) => Some(s.buffer),
-        Stage::PerPixel(s) => Some(s.output),
-        Stage::Broaden(s) => Some(s.output),
-        Stage::Resolve(s) if recording.block(s.matrix).scope == Scope::Constant => Some(s.output),
-        Stage::Prefilter(s) => Some(s.output),
-        _ => None,
     }
 }
 
