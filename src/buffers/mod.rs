@@ -14,7 +14,7 @@ pub use sums::Sums;
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct BufferId(pub usize);
 
-/// How many blocks of `length` elements a buffer holds, and who fills it.
+/// Number of blocks of `length` elements in a buffer, and who fills it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Scope {
     /// One block, filled when the population is made (network weights).

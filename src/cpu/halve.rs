@@ -44,7 +44,7 @@ pub fn halve(members: &mut [Member], active: usize, ring: &[u32]) {
     }
 }
 
-/// Whether `other` is one that `member` may give way to: its cost, then its slot, is lower.
+/// Returns whether `other` is one that `member` may give way to: its cost, then its slot, is lower.
 fn is_better(other: &Member, member: &Member) -> bool {
     let (cost, best) = (member.sums.cost(), other.sums.cost());
     let failed = other.status.is_some_and(|status| status.code() < 0);
@@ -53,7 +53,7 @@ fn is_better(other: &Member, member: &Member) -> bool {
     !failed && !gone && (best < cost || (best == cost && other.slot < member.slot))
 }
 
-/// Whether `member` gives way to a better one.
+/// Returns whether `member` gives way to a better one.
 fn gives_way(member: &Member, other: &Member) -> Option<GaveWay> {
     let best = other.sums.cost();
     let rise = member.sums.cost() - best;
@@ -67,7 +67,7 @@ fn gives_way(member: &Member, other: &Member) -> Option<GaveWay> {
     hopeless.then_some(GaveWay::Hopeless)
 }
 
-/// Whether the next step leads to a better member that will not fall much further. Of a step that was shortened or follows a rejection
+/// Returns whether the next step leads to a better member that will not fall much further. Of a step that was shortened or follows a rejection
 /// nothing is believed.
 fn leads(member: &Member, other: &Member) -> bool {
     let rise = member.sums.cost() - other.sums.cost();

@@ -45,7 +45,7 @@ pub fn simplex(
     }
 }
 
-/// How many of the trial points this round needs whatever they are: vertices without a value, or the reflection.
+/// Returns how many of the trial points this round needs whatever they are: vertices without a value, or the reflection.
 pub fn first_lanes(simplex: &Simplex) -> usize {
     pending(simplex).len().max(1)
 }

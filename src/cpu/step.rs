@@ -175,7 +175,7 @@ fn moves(member: &mut Member, step: &Step, lower: &[f64], upper: &[f64]) -> bool
     member.trial != member.parameters
 }
 
-/// Whether the step after `next` would be small enough to stop: predicted reductions shrink by about the same ratio from step to
+/// Returns whether the step after `next` would be small enough to stop: predicted reductions shrink by about the same ratio from step to
 /// step. NaN before the second step, negative after a shortened one: no.
 fn is_last(member: &Member, next: &Step, small: f64) -> bool {
     let contraction = (next.predicted_reduction / member.predicted_reduction).max(BEST_CONTRACTION);

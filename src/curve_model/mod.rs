@@ -106,7 +106,7 @@ impl CurveModel {
         self.formula.as_deref()
     }
 
-    /// Whether derivatives are differences even though the model has its own (not the default): in Rust, and of a user's WGSL. A
+    /// Returns whether derivatives are differences even though the model has its own (not the default): in Rust, and of a user's WGSL. A
     /// formula or a spline keeps its own on a GPU, whose f32 leaves three digits of a difference.
     #[must_use]
     pub fn differences(self, differences: bool) -> CurveModel {
@@ -142,7 +142,7 @@ impl CurveModel {
         if found.map_err(Error::Model)? { Ok(own) } else { self.no_slopes() }
     }
 
-    /// How many points `x` has. [`Error::ShapeMismatch`] when it, or `parameters`, has another length than the model's.
+    /// Returns how many points `x` has. [`Error::ShapeMismatch`] when it, or `parameters`, has another length than the model's.
     pub(crate) fn points(&self, x: &[f64], parameters: &[f64]) -> Result<usize> {
         let wrong = |what: &str, found: usize, names: &[String]| {
             let message = format!("{found} numbers for {}", names.join(", "));
@@ -199,7 +199,7 @@ impl CurveModel {
         self.rust.is_some() && self.formula.is_none()
     }
 
-    /// Whether there is no Rust, so that a GPU alone can evaluate it.
+    /// Returns whether there is no Rust, so that a GPU alone can evaluate it.
     pub(crate) fn needs_gpu(&self) -> bool {
         self.rust.is_none()
     }
@@ -209,7 +209,7 @@ impl CurveModel {
         self.alike.as_deref()
     }
 
-    /// Whether derivatives in WGSL are the model's own.
+    /// Returns whether derivatives in WGSL are the model's own.
     pub(crate) fn has_wgsl_slopes(&self) -> bool {
         self.wgsl.as_ref().is_some_and(|wgsl| wgsl.linearisation != wgsl.differences)
     }

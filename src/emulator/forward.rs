@@ -36,7 +36,7 @@ impl Emulator {
         largest
     }
 
-    /// Whether a label vector, in physical units, lies outside the training set: outside a hull, or, by a label that no hull covers,
+    /// Returns whether a label vector, in physical units, lies outside the training set: outside a hull, or, by a label that no hull covers,
     /// outside that label's training range. A NaN label is outside.
     pub fn extrapolates(&self, labels: &[f64]) -> bool {
         let leaves_range = |(x, label): (&f64, &Label)| {

@@ -206,7 +206,7 @@ impl Emulator {
         self.activation
     }
 
-    /// Whether the file does not say its activation, and nobody [named](Emulator::with_activation) it.
+    /// Returns whether the file does not say its activation, and nobody [named](Emulator::with_activation) it.
     pub fn assumes_activation(&self) -> bool {
         self.activation_is_assumed
     }

@@ -57,7 +57,7 @@ struct Tensors {
     found: String,
 }
 
-/// Whether the format has a tensor of this name, which then is not meant for another one.
+/// Returns whether the format has a tensor of this name, which then is not meant for another one.
 fn is_known(name: &str) -> bool {
     let is_number = |text: &str| text.parse::<usize>().is_ok();
     match name.split('.').collect::<Vec<_>>().as_slice() {

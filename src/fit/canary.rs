@@ -65,7 +65,7 @@ impl Canary {
         Ok(is_known.then(|| Canary { layout: layout.to_vec(), shared, ready, answer, at_start }))
     }
 
-    /// Whether it is one for these spectra, too.
+    /// Returns whether it is one for these spectra, too.
     pub fn suits(&self, layout: &[ArmLayout], grids: &[Grids]) -> bool {
         let same = |(own, grid): (&Option<Arc<Sampling>>, &Grids)| match (own, grid) {
             (Some(own), Grids::Shared(other)) => Arc::ptr_eq(own, other),
@@ -146,7 +146,7 @@ impl Canary {
     }
 }
 
-/// Whether there were about as many rounds as the fit takes: then one of two devices may end it, and the other not.
+/// Returns whether there were about as many rounds as the fit takes: then one of two devices may end it, and the other not.
 fn is_short(answer: &FitRow, found: &FitRow) -> bool {
     let [ends, stops] = if answer.status == Status::MaxRounds { [found, answer] } else { [answer, found] };
     stops.status == Status::MaxRounds && 2 * ends.rounds >= stops.rounds

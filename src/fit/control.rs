@@ -62,9 +62,9 @@ impl std::fmt::Debug for Control {
 pub struct Summary {
     /// Rows that were made.
     pub fits: u64,
-    /// How many of them were not fitted to their ends, because the run was cancelled or its time was up.
+    /// Number of those that were not fitted to their ends, because the run was cancelled or its time was up.
     pub interrupted: u64,
-    /// How many of them each device made, the CPU in the place of one that failed among them; the others come from the journal.
+    /// Number of those that each device made, the CPU in the place of one that failed among them; the others come from the journal.
     pub by_device: Vec<(String, u64)>,
     /// Which device made which rows, in their order: so many by one, then so many by the next. They change at ends of batches.
     pub by_rows: Vec<(String, u64)>,

@@ -180,7 +180,7 @@ impl SpectralFitter {
         self
     }
 
-    /// Whether rows have a velocity posterior.
+    /// Returns whether rows have a velocity posterior.
     pub fn scans_velocity(&self) -> bool {
         self.velocity_scan != VelocityScan::Off
     }
@@ -193,7 +193,7 @@ impl SpectralFitter {
         self
     }
 
-    /// Whether rows have standard errors with all bounds released.
+    /// Returns whether rows have standard errors with all bounds released.
     pub fn has_released_errors(&self) -> bool {
         self.released_errors
     }

@@ -16,7 +16,7 @@ const LEAST_SHARE: f64 = 0.25;
 /// Sums side by side.
 const LANES: usize = 8;
 
-/// Whether the median of an arm's flux, or the median of its continuum weighted by ivar, is below zero. Pixels that do not count
+/// Returns whether the median of an arm's flux, or the median of its continuum weighted by ivar, is below zero. Pixels that do not count
 /// are left out, and so are arms that hold nothing but noise, whose sign is chance.
 pub fn has_negative_flux(arms: &[PreparedArm], samplings: &[&Sampling]) -> bool {
     arms.iter().zip(samplings).any(|(arm, sampling)| is_negative(arm, sampling))
@@ -32,7 +32,7 @@ fn is_negative(arm: &PreparedArm, sampling: &Sampling) -> bool {
         && (is_median_negative || is_continuum_negative(arm, sampling))
 }
 
-/// Whether the continuum is negative under more than half of the weight.
+/// Returns whether the continuum is negative under more than half of the weight.
 fn is_continuum_negative(arm: &PreparedArm, sampling: &Sampling) -> bool {
     let smooth = arm.smooth(sampling);
     // weight · continuum has the sign of the continuum, and is 0 where nothing counts

@@ -56,7 +56,7 @@ pub fn chi2_tail(tail: Tail, chi2: f64, dof: f64) -> f64 {
     if tail == computed { probability } else { 1.0 - probability }
 }
 
-/// Whether a tail probability of χ² is below `limit`. Says so for most χ² from a bound, without the sums of [`chi2_tail`].
+/// Returns whether a tail probability of χ² is below `limit`. Says so for most χ² from a bound, without the sums of [`chi2_tail`].
 pub fn chi2_tail_is_below(limit: f64, tail: Tail, chi2: f64, dof: f64) -> bool {
     let (a, x) = (0.5 * dof, 0.5 * chi2);
     // the first term of the series; Γ(a, x) ≥ xᵃ e⁻ˣ / (x + 1) for a ≥ ½

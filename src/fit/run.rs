@@ -160,7 +160,7 @@ impl<'a> Run<'a> {
         Ok(rows)
     }
 
-    /// Whether a batch of so many spectra can be done again with fewer members, where a device had memory for its buffers and none
+    /// Returns whether a batch of so many spectra can be done again with fewer members, where a device had memory for its buffers and none
     /// for its work.
     fn halves(&mut self, failure: &Error, spectra: usize) -> bool {
         let resident = self.resident.take_if(|_| matches!(failure, Error::OutOfMemory { .. }));

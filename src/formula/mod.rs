@@ -177,7 +177,7 @@ impl Formula {
         self.direct.and_then(|direct| direct.sums(x))
     }
 
-    /// Whether the last parameter is known to be an offset.
+    /// Returns whether the last parameter is known to be an offset.
     pub(crate) fn ends_in_ones(&self) -> bool {
         self.direct.is_some()
     }

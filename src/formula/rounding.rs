@@ -117,7 +117,7 @@ impl Errors<'_> {
         }
     }
 
-    /// Whether a node is seen to be no less than 0.
+    /// Returns whether a node is seen to be no less than 0.
     fn is_positive(&mut self, a: NodeId) -> bool {
         for k in self.positive.len()..=a.0 {
             let of = |id: NodeId| self.positive[id.0];

@@ -53,7 +53,7 @@ impl Tape {
         Tape { steps, once, outputs: outputs.iter().map(|id| register[id.0]).collect() }
     }
 
-    /// How many operations there are.
+    /// Returns how many operations there are.
     #[cfg(test)]
     pub fn steps(&self) -> usize {
         self.steps.len()

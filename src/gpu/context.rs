@@ -171,7 +171,7 @@ impl Context {
         adapter::matrices(&self.adapter).filter(|_| self.device.features().contains(adapter::OF_MATRICES))
     }
 
-    /// Whether it tells when a kernel began and ended.
+    /// Returns whether it tells when a kernel began and ended.
     pub fn has_timestamps(&self) -> bool {
         self.device.features().contains(wgpu::Features::TIMESTAMP_QUERY)
     }

@@ -66,7 +66,7 @@ impl<'a> Task<'a> {
         task.hands_on().then_some(task)
     }
 
-    /// Whether each stage works on what the one before it has made.
+    /// Returns whether each stage works on what the one before it has made.
     fn hands_on(&self) -> bool {
         match self {
             Task::One(_) => true,

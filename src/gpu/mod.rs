@@ -90,7 +90,7 @@ impl GpuDevice {
         }
     }
 
-    /// Whether it computes on the processor.
+    /// Returns whether it computes on the processor.
     #[must_use]
     pub fn is_software(&self) -> bool {
         self.context().software

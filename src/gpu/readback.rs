@@ -48,7 +48,7 @@ impl Future for Mapping {
 }
 
 impl Mapping {
-    /// Whether it has an answer, which another thread's wait may bring a moment after one's own.
+    /// Returns whether it has an answer, which another thread's wait may bring a moment after one's own.
     fn is_ready(&self, limit: Duration) -> bool {
         let begin = Instant::now();
         loop {

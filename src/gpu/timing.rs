@@ -36,7 +36,7 @@ struct Queries {
 pub(super) struct Measured {
     /// By kernel; zero where the device does not tell.
     pub seconds: Vec<f64>,
-    /// How many members take part in the next one, and how many are active.
+    /// Number of members that take part in the next one, and of those that are active.
     pub head: [u32; HEAD],
 }
 
@@ -61,7 +61,7 @@ impl Timing {
         })
     }
 
-    /// Whether the device tells times.
+    /// Returns whether the device tells times.
     pub fn has_times(&self) -> bool {
         self.queries.is_some()
     }

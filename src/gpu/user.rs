@@ -19,7 +19,7 @@ const LONGEST: usize = 100_000;
 /// What WGSL has for the fragments of a picture alone.
 const OF_FRAGMENTS: [&str; 4] = ["discard", "dpdx", "dpdy", "fwidth"];
 
-/// How many predictors and parameters a model has.
+/// Numbers of predictors and parameters of a model.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Shape {
     pub predictors: usize,
@@ -123,7 +123,7 @@ impl Placed {
         span.to_range().is_some_and(|range| self.user.contains(&range.start))
     }
 
-    /// Whether popfit's own source calls a function of this name: a user's would take its place.
+    /// Returns whether popfit's own source calls a function of this name: a user's would take its place.
     fn is_called_outside(&self, name: &str) -> bool {
         let call = format!("{name}(");
         let is_letter = |c: char| c.is_alphanumeric() || c == '_';

@@ -210,7 +210,7 @@ impl<'a> Section<'a> {
         self.read(name, &words.join(" or "), |value| value.as_str()?.parse().ok())
     }
 
-    /// Whether the key's value is a table.
+    /// Returns whether the key's value is a table.
     pub fn is_table(&self, name: &str) -> bool {
         self.table.get(name).is_some_and(|value| value.get_ref().is_table())
     }

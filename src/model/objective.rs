@@ -137,7 +137,7 @@ fn record_dense(
     (input, inner)
 }
 
-/// Whether f16 has such numbers.
+/// Returns whether f16 has such numbers.
 fn fit_halves(values: &[f32]) -> bool {
     values.iter().all(|x| half::f16::from_f32(*x).is_finite())
 }

@@ -34,7 +34,7 @@ pub enum ContinuumKind {
 named!(ContinuumKind, "kind of continuum", ["chebyshev" => Chebyshev, "rbf" => Rbf, "none" => None]);
 
 impl ContinuumKind {
-    /// How many terms there may be: no sums are made for more.
+    /// Returns how many terms there may be: no sums are made for more.
     pub(crate) const fn terms(self) -> std::ops::RangeInclusive<usize> {
         const MOST: usize = 32;
         match self {

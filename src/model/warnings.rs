@@ -83,7 +83,7 @@ fn depends_on(source: &Source, parameter: usize) -> bool {
     }
 }
 
-/// Whether a template changes with label `l`, at a few points spread over the training range.
+/// Returns whether a template changes with label `l`, at a few points spread over the training range.
 fn has_effect(emulator: &Emulator, l: usize) -> bool {
     /// Multiples of it fill an interval evenly.
     const GOLDEN: f64 = 0.618_033_988_749_895;

@@ -59,7 +59,7 @@ impl Header {
         self.shape.iter().product()
     }
 
-    /// Whether the elements' order in the file is not that of rows.
+    /// Returns whether the elements' order in the file is not that of rows.
     pub(crate) fn is_transposed(&self) -> bool {
         self.fortran && self.shape.iter().filter(|n| **n > 1).count() > 1
     }

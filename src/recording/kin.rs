@@ -22,7 +22,7 @@ impl Kin {
         })
     }
 
-    /// How many have it.
+    /// Returns how many have it.
     #[cfg(test)]
     pub fn sharers(&self) -> usize {
         self.0.lock().unwrap_or_else(PoisonError::into_inner).as_ref().map_or(0, Weak::strong_count)

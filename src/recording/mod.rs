@@ -51,7 +51,7 @@ pub struct Recording {
 }
 
 impl Recording {
-    /// Whether a last step may be taken without a look at where it ends: not where Poisson's likelihood may have no value there.
+    /// Returns whether a last step may be taken without a look at where it ends: not where Poisson's likelihood may have no value there.
     pub fn trusts_steps(&self) -> bool {
         let trusts = |stage: &Stage| !matches!(stage, Stage::Estimate(stage) if !stage.estimator.trusts_last_step());
         self.stages.iter().all(trusts)

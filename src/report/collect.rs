@@ -25,7 +25,7 @@ pub struct KeptRow {
     pub sn: f64,
 }
 
-/// How many rows are to be drawn, and how many of them can be.
+/// Numbers of rows that are to be drawn, and that can be.
 #[derive(Clone, Debug)]
 pub struct PickedCounts {
     /// Rows to be drawn, or from which those to be drawn are chosen.
@@ -128,7 +128,7 @@ impl Collector {
         self.failed_rows.iter().take(failed).chain(self.other_rows.iter()).take(TABLE_ROWS)
     }
 
-    /// Whether figures show the row: fits that converged or ran out of rounds, with finite parameters.
+    /// Returns whether figures show the row: fits that converged or ran out of rounds, with finite parameters.
     pub(super) fn is_point(row: &FitRow) -> bool {
         row.status.code() >= 0 && row.parameters.iter().all(|x| x.is_finite())
     }

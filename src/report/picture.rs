@@ -90,7 +90,7 @@ pub fn distributions(label: &str, series: &[(&str, &[f64])]) -> String {
 pub struct Costs {
     /// Name of what is changed.
     pub axis: &'static str,
-    /// Whether the x axis goes by powers of two, else from zero.
+    /// True if the x axis goes by powers of two, else from zero.
     pub by_powers: bool,
     /// Devices, each with its points: what is changed, and milliseconds per fit.
     pub lines: Vec<(String, Vec<(f64, f64)>)>,

@@ -31,7 +31,7 @@ pub struct Point<'a> {
     pub normal_matrix: &'a [f64],
 }
 
-/// Whether the quadratic model at `better` tells the cost at `other` and its slope along the line between them.
+/// Returns whether the quadratic model at `better` tells the cost at `other` and its slope along the line between them.
 pub fn same_basin(better: Point, other: Point) -> bool {
     let count = better.parameters.len();
     let delta = |p: usize| other.parameters[p] - better.parameters[p];
@@ -49,14 +49,14 @@ pub fn same_basin(better: Point, other: Point) -> bool {
     cost_error.abs() <= allowed && slope_error.abs() <= allowed
 }
 
-/// Whether a step from `other` to `trial` that promises so much leads to `better`: distances by the normal matrix there.
+/// Returns whether a step from `other` to `trial` that promises so much leads to `better`: distances by the normal matrix there.
 pub fn leads_to(better: Point, other: Point, (trial, promise): (&[f64], f64)) -> bool {
     let rise = other.cost - better.cost;
     let is_near = squared_distance(better, trial) <= NEARER * squared_distance(better, other.parameters);
     is_near && promise >= LEAST_PROMISE * rise && promise <= rise
 }
 
-/// Whether the Gauss–Newton step at `other` leads to `better`, which may still fall a little.
+/// Returns whether the Gauss–Newton step at `other` leads to `better`, which may still fall a little.
 pub fn points_at(better: Point, other: Point) -> bool {
     let rise = other.cost - better.cost;
     let step = step_to(better, other).filter(|(_, promise)| *promise <= (1.0 + SETTLED) * rise);

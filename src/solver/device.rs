@@ -23,7 +23,7 @@ pub trait Device: Send + Sync {
     /// As it is written into the result table.
     fn name(&self) -> String;
 
-    /// Whether it runs a [`Custom`](crate::recording::Custom) stage's WGSL, not its Rust.
+    /// Returns whether it runs a [`Custom`](crate::recording::Custom) stage's WGSL, not its Rust.
     fn runs_wgsl(&self) -> bool {
         false
     }
@@ -33,7 +33,7 @@ pub trait Device: Send + Sync {
         usize::MAX
     }
 
-    /// How many members and spectra of this recording fit `memory` bytes (default: what the device has), at least 1.
+    /// Returns how many members and spectra of this recording fit `memory` bytes (default: what the device has), at least 1.
     fn capacity(&self, recording: &Recording, memory: Option<u64>) -> Result<usize>;
 
     /// Makes room for `capacity` starts and at most as many spectra, and everything else that the rounds need. A simplex takes the

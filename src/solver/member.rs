@@ -24,7 +24,7 @@ pub enum GaveWay {
     Hopeless,
 }
 
-/// How many members of a population have not ended, and how many of them take part in the next round.
+/// Numbers of members of a population that have not ended, and that take part in the next round.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Active {
     pub all: usize,

@@ -103,7 +103,7 @@ pub struct Whole {
     pub model: WholeModel,
     /// The twin of `model`, as in a [`Custom`](crate::recording::Custom) stage.
     pub wgsl: String,
-    /// Whether the derivative by the last parameter is 1 everywhere.
+    /// True if the derivative by the last parameter is 1 everywhere.
     pub ends_in_ones: bool,
     pub settings: LevenbergMarquardt,
     /// Of the cost: see above.
@@ -162,14 +162,14 @@ pub trait WholeFits: Send + Sync {
     /// Makes all waiting fits. A fit's bits do not depend on the others.
     fn fit(&mut self, batch: &WholeBatch<'_>, columns: &mut WholeColumns<'_>) -> Result<()>;
 
-    /// How many of the waiting fits, in their order, come home together, where they come from another device than the host.
+    /// Returns how many of the waiting fits, in their order, come home together, where they come from another device than the host.
     fn together(&self) -> Option<usize> {
         None
     }
 }
 
 impl WholeBatch<'_> {
-    /// Whether points count differently.
+    /// Returns whether points count differently.
     pub fn is_weighted(&self) -> bool {
         self.sigma.is_some() || self.mask.is_some()
     }

@@ -178,12 +178,12 @@ impl<'a> ArmSpectra<'a> {
         if ratios.len().is_multiple_of(2) { (ratios[middle - 1] + ratios[middle]) / 2.0 } else { ratios[middle] }
     }
 
-    /// How many spectra.
+    /// Returns how many spectra.
     pub fn len(&self) -> usize {
         self.flux.len() / self.pixels
     }
 
-    /// Whether there is none.
+    /// Returns whether there is none.
     pub fn is_empty(&self) -> bool {
         self.flux.is_empty()
     }

@@ -82,7 +82,7 @@ impl From<Vec<String>> for Ids {
 }
 
 impl Ids {
-    /// How many there are.
+    /// Returns how many there are.
     pub fn len(&self) -> usize {
         match self {
             Ids::Integer(ids) => ids.len(),
@@ -90,7 +90,7 @@ impl Ids {
         }
     }
 
-    /// Whether there is none.
+    /// Returns whether there is none.
     pub fn is_empty(&self) -> bool {
         self.len() == 0
     }
@@ -197,12 +197,12 @@ impl<'a> Spectra<'a> {
         self.columns.iter().find(|column| &*column.name == name)
     }
 
-    /// How many spectra.
+    /// Returns how many spectra.
     pub fn len(&self) -> usize {
         self.ids.len()
     }
 
-    /// Whether there is none.
+    /// Returns whether there is none.
     pub fn is_empty(&self) -> bool {
         self.len() == 0
     }

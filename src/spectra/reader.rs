@@ -19,7 +19,7 @@ pub trait SpectraReader: Send {
     /// Spectra in the file, those already yielded included.
     fn len(&self) -> u64;
 
-    /// Whether there is none.
+    /// Returns whether there is none.
     fn is_empty(&self) -> bool {
         self.len() == 0
     }

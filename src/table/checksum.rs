@@ -232,7 +232,7 @@ impl Verifier {
         Ok(())
     }
 
-    /// Whether all rows have come.
+    /// Returns whether all rows have come.
     pub fn finish(&self) -> Result<(), String> {
         if self.expected.is_empty() { Ok(()) } else { Err(format!("damaged: rows from {} on are missing", self.first)) }
     }

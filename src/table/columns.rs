@@ -232,7 +232,7 @@ fn check_names(columns: &[Column]) -> Result<()> {
     }
 }
 
-/// Whether a row fits the schema; the message names what does not.
+/// Returns whether a row fits the schema; the message names what does not.
 pub(super) fn check_row(schema: &Schema, row: &FitRow) -> Result<(), String> {
     let n = schema.parameters.len();
     let lengths = [row.parameters.len(), row.errors.len(), row.correlations.len()];

@@ -28,7 +28,7 @@ pub(super) trait Cells {
 pub(super) trait Source {
     /// Names of the columns.
     fn names(&self) -> &[String];
-    /// Whether the ids are text.
+    /// Returns whether the ids are text.
     fn text_ids(&self, id: usize) -> bool;
     /// The key-value metadata, if the format has any.
     fn pairs(&self) -> Vec<(String, String)>;

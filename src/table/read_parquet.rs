@@ -92,7 +92,7 @@ fn decoded<T, E: std::fmt::Display>(decode: impl FnOnce() -> Result<T, E>) -> Re
     }
 }
 
-/// Whether a column's bytes can be somewhere.
+/// Returns whether a column's bytes can be somewhere.
 fn has_places(column: &ColumnChunkMetaData) -> bool {
     let offsets = [Some(column.data_page_offset()), column.dictionary_page_offset(), Some(column.compressed_size())];
     offsets.into_iter().flatten().all(|place| place >= 0)

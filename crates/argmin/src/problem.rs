@@ -29,12 +29,12 @@ impl Problems {
         Ok(Problems(Task::of_spectra(fitter, spectra)?))
     }
 
-    /// How many there are.
+    /// Returns how many there are.
     pub fn len(&self) -> usize {
         self.0.len()
     }
 
-    /// Whether there is none.
+    /// Returns whether there is none.
     pub fn is_empty(&self) -> bool {
         self.0.is_empty()
     }

@@ -102,7 +102,7 @@ impl Workload {
         }
     }
 
-    /// How many of the first `count` fits start where an earlier one does.
+    /// Returns how many of the first `count` fits start where an earlier one does.
     pub fn repeats(&self, count: usize) -> usize {
         let Workload::Spectra(stars) = self else { return 0 };
         let Stars { starts, spectra, .. } = &**stars;

@@ -148,7 +148,7 @@ fn differences((a, b): (&FitTable, &FitTable), both: &[&(FitRow, FitRow)]) -> Re
     Ok(common.iter().map(difference).collect())
 }
 
-/// Whether the tables differ by more than is allowed; `same`: they have the same converged spectra.
+/// Returns whether the tables differ by more than is allowed; `same`: they have the same converged spectra.
 fn verdict(arguments: &Arguments, all: &[Differences], same: bool) -> Result<(), Failure> {
     match all.iter().find(|one| one.within(arguments.threshold) < arguments.share) {
         None if same => {

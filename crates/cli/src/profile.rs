@@ -87,7 +87,7 @@ fn stages(device: &DeviceProfile) -> Vec<Vec<String>> {
     table
 }
 
-/// How many rounds, and how many members took part in the first ones.
+/// Returns how many rounds, and how many members took part in the first ones.
 fn rounds(device: &DeviceProfile) -> String {
     const SHOWN: usize = 16;
     let active: Vec<usize> = device.rounds.iter().flat_map(|look| look.active.iter().copied()).collect();

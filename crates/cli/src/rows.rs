@@ -33,7 +33,7 @@ pub fn cells<const N: usize>(texts: [&str; N]) -> Vec<String> {
     texts.map(str::to_string).to_vec()
 }
 
-/// How many fits ended with each status (and cause, for `bad_input`).
+/// Number of fits that ended with each status (and cause, for `bad_input`).
 #[derive(Default)]
 pub struct Counts(BTreeMap<(i32, String), u64>);
 
@@ -44,12 +44,12 @@ impl Counts {
         }
     }
 
-    /// Whether any fit ended so.
+    /// Returns whether any fit ended so.
     pub fn any(&self, status: Status) -> bool {
         self.0.keys().any(|(code, _)| *code == status.code())
     }
 
-    /// Whether there were fits, and not one of them converged.
+    /// Returns whether there were fits, and not one of them converged.
     pub fn none_converged(&self) -> bool {
         let is_success = |code: i32| Status::from_code(code).is_some_and(Status::is_success);
         !self.0.is_empty() && !self.0.keys().any(|(code, _)| is_success(*code))

@@ -115,7 +115,7 @@ fn shared<R: Real>(values: &Values) -> Arc<Vec<R>> {
     R::share(values).unwrap_or_else(|| Arc::new(R::convert(values)))
 }
 
-/// Whether places are 0, 1, 2, …
+/// Returns whether places are 0, 1, 2, …
 fn are_first(places: &[usize]) -> bool {
     places.iter().copied().eq(0..places.len())
 }

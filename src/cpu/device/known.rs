@@ -82,7 +82,7 @@ impl Heads {
     }
 }
 
-/// How many members of so many bytes fit into `left` bytes, beside what is kept of starts of `kept` bytes.
+/// Returns how many members of so many bytes fit into `left` bytes, beside what is kept of starts of `kept` bytes.
 pub fn members(left: u64, member: u64, kept: u64) -> u64 {
     let with_kept = left / (member + kept);
     let with_all = left.saturating_sub(MOST_BYTES as u64) / member;

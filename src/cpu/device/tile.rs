@@ -146,7 +146,7 @@ impl<R: Real> Tile<R> {
         Tile { rows, shelves, scratch: Scratch::default(), tally: None }
     }
 
-    /// How many members a tile has: what they fill stays in the cache.
+    /// Returns how many members a tile has: what they fill stays in the cache.
     pub fn members(recording: &Recording) -> usize {
         let bytes = elements(recording, 1) - elements(recording, 0);
         (TILE_BYTES / (bytes * size_of::<R>()).max(1)).clamp(1, TILE_MEMBERS)

@@ -54,7 +54,7 @@ pub const fn normal(p: usize, q: usize) -> usize {
 pub struct Block<R> {
     pub parameters: usize,
     pub points: usize,
-    /// Whether fits may end here, or are continued in f64.
+    /// True if fits may end here, or are continued in f64.
     pub ends: bool,
     /// (points)
     pub y: Vec<Lanes<R>>,
@@ -144,13 +144,13 @@ impl<R: Real> Block<R> {
         }
     }
 
-    /// Whether it has room for what the fits of a batch have, and no more.
+    /// Returns whether it has room for what the fits of a batch have, and no more.
     pub fn has_shape_of(&self, batch: &WholeBatch<'_>) -> bool {
         let own = [!self.weight.is_empty(), !self.x.is_empty(), !self.lower.is_empty()];
         own == [batch.is_weighted(), batch.own_grid, batch.bounds.is_some()]
     }
 
-    /// Whether a lane's accepted point is at none of its bounds.
+    /// Returns whether a lane's accepted point is at none of its bounds.
     pub fn is_inside(&self, lane: usize) -> bool {
         let bounds = self.lower.iter().zip(&self.upper);
         let inside = |(x, (lower, upper)): (&Lanes<R>, (&Lanes<R>, &Lanes<R>))| {

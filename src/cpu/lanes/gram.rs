@@ -14,9 +14,9 @@ pub struct Gram<'a, R> {
     pub rows: &'a [Lanes<R>],
     pub stride: usize,
     pub sums: &'a mut [Lanes<R>],
-    /// Whether nothing is there yet.
+    /// True if nothing is there yet.
     pub fresh: bool,
-    /// Whether the last row is 1 at every point: its products are sums.
+    /// True if the last row is 1 at every point: its products are sums.
     pub ones: bool,
 }
 

@@ -11,7 +11,7 @@ use crate::solver::Estimator;
 /// Some points of a block.
 pub struct Shares<'a, R> {
     pub estimator: Estimator,
-    /// Whether derivatives are those of the covariance.
+    /// True if derivatives are those of the covariance.
     pub expected: bool,
     /// (points)
     pub y: &'a [Lanes<R>],

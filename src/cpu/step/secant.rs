@@ -39,7 +39,7 @@ pub fn secant(member: &Member, lower: &[f64], upper: &[f64]) -> Vec<f64> {
     missed.iter().map(|m| if known { m / extra.sqrt() } else { 0.0 }).collect()
 }
 
-/// Whether the cost rises more steeply at the trial point than it falls at the accepted one: the minimum between them is nearer to this.
+/// Returns whether the cost rises more steeply at the trial point than it falls at the accepted one: the minimum between them is nearer to this.
 pub fn turns_back(member: &Member) -> bool {
     let slopes = member.sums.gradient.iter().zip(&member.trial_sums.gradient);
     between(member).iter().zip(slopes).map(|(d, (here, there))| d * (here + there)).sum::<f64>() < 0.0

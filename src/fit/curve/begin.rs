@@ -81,7 +81,7 @@ fn units(problem: &Problem, begin: &[f64], mut scale: Vec<f64>, round: fn(f64) -
     scale
 }
 
-/// Whether a start is 0 for what is to be measured in `shift`s.
+/// Returns whether a start is 0 for what is to be measured in `shift`s.
 pub(super) fn is_nothing(start: f64, shift: f64) -> bool {
     start == 0.0 || start.abs() < NOTHING * shift
 }
@@ -107,7 +107,7 @@ pub(super) fn gain(problem: &Problem, in_f32: bool) -> f64 {
 /// Share of a column's range that f32 may round its numbers by.
 const COARSEST: f64 = 1e-3;
 
-/// Whether f32 holds the data and what the model must be, with the digits that a fit needs, and the squares of its rows.
+/// Returns whether f32 holds the data and what the model must be, with the digits that a fit needs, and the squares of its rows.
 pub(super) fn suits_f32(curve: &Curve) -> bool {
     let largest = |of: &dyn Fn(f64, f64) -> f64| {
         let used = curve.y.iter().zip(&curve.weight).filter(|(_, weight)| **weight > 0.0);
@@ -120,7 +120,7 @@ pub(super) fn suits_f32(curve: &Curve) -> bool {
         && columns.into_iter().all(|column| resolves(column, &curve.weight))
 }
 
-/// Whether f32 tells a column's numbers apart: an offset may leave nothing of what varies.
+/// Returns whether f32 tells a column's numbers apart: an offset may leave nothing of what varies.
 fn resolves(column: &[f64], weight: &[f64]) -> bool {
     let used = || column.iter().zip(weight).filter(|(_, weight)| **weight > 0.0).map(|(x, _)| *x);
     let (low, high) = used().fold((f64::INFINITY, f64::NEG_INFINITY), |(low, high), x| (low.min(x), high.max(x)));

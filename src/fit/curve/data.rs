@@ -350,7 +350,7 @@ pub(super) fn rounding(weighted: impl Iterator<Item = f64>, epsilon: f64) -> f64
     weighted.map(|y| (0.5 * epsilon * y).powi(2)).sum()
 }
 
-/// Whether the squares of data whose largest is `size` have all their digits, and so those of their noise.
+/// Returns whether the squares of data whose largest is `size` have all their digits, and so those of their noise.
 pub(super) fn has_squares(size: f64) -> bool {
     (size == 0.0) | (1e-140..=1e140).contains(&size)
 }

@@ -202,7 +202,7 @@ impl CurveRun {
         }
     }
 
-    /// Whether the data leave a parameter open: f32 may have lost what f64 sees.
+    /// Returns whether the data leave a parameter open: f32 may have lost what f64 sees.
     fn is_vague(&self, curve: &Curve, fit: &CurveFit) -> bool {
         let tells = !self.is_scaled() || fit.dof > 0;
         tells && !result::vague(fit, curve, &self.problem(curve).inside(&fit.parameters)).is_empty()
@@ -238,7 +238,7 @@ impl CurveRun {
         if self.device.inner.runs_wgsl() { data::scale } else { data::wide_scale }
     }
 
-    /// Whether rows may be multiplied by a factor: costs mean nothing by themselves, and nothing else is added to them.
+    /// Returns whether rows may be multiplied by a factor: costs mean nothing by themselves, and nothing else is added to them.
     fn may_gain(&self) -> bool {
         let relative = matches!(self.solver, CurveSolver::Lm(_)) || self.is_scaled();
         relative && self.estimator == Estimator::LeastSquares && self.priors.iter().all(Option::is_none)

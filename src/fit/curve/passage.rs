@@ -315,7 +315,7 @@ impl<'a> Passage<'a> {
         });
     }
 
-    /// Whether curve `k` of the batch, all of whose y are finite or not, can be fitted: what [`fit`](crate::CurveFitter::fit) names as a bad
+    /// Returns whether curve `k` of the batch, all of whose y are finite or not, can be fitted: what [`fit`](crate::CurveFitter::fit) names as a bad
     /// input cannot.
     fn is_good(&self, batch: &WholeBatch<'_>, (k, all_finite): (usize, bool), bad_x: &[usize]) -> bool {
         let (p, points) = (self.parameters, self.points);

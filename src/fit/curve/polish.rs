@@ -146,7 +146,7 @@ impl Problem<'_> {
         Some(inside.iter().zip(&delta).map(|(&p, d)| rows.gradient[p] * d).sum())
     }
 
-    /// Whether the residual is orthogonal to the derivatives, as it is at a minimum; of residuals that are rounding nothing is known.
+    /// Returns whether the residual is orthogonal to the derivatives, as it is at a minimum; of residuals that are rounding nothing is known.
     pub fn is_stationary(&self, rows: &Rows, parameters: &[f64]) -> bool {
         let cost = rows.cost();
         if self.promise(rows, parameters).is_none_or(|gain| gain <= COSINE * COSINE * cost) {

@@ -34,7 +34,7 @@ pub(super) struct Search {
     error: f64,
     inside: Probe,
     outside: Option<Probe>,
-    /// Whether the last probe was inside.
+    /// True if the last probe was inside.
     last: Option<bool>,
     probes: u32,
 }

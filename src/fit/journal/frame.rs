@@ -28,7 +28,7 @@ pub fn frame(payload: &[u8]) -> Vec<u8> {
     [&length.to_le_bytes()[..], &(!length).to_le_bytes(), &Sha256::digest(payload), payload].concat()
 }
 
-/// How many they are.
+/// Returns how many they are.
 pub fn length(payload: &[u8]) -> u64 {
     (HEAD + payload.len()) as u64
 }

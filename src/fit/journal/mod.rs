@@ -121,7 +121,7 @@ impl Journal {
         files::sync_folder(&self.path)
     }
 
-    /// Whether a run that resumes would find something: it holds rows, and nobody has removed it meanwhile.
+    /// Returns whether a run that resumes would find something: it holds rows, and nobody has removed it meanwhile.
     pub fn has_rows(&self) -> bool {
         self.has_rows && self.path.exists()
     }
@@ -175,12 +175,12 @@ impl Journal {
         self.known.values().filter(|(_, is_whole)| *is_whole).count()
     }
 
-    /// Whether it knows no such batch.
+    /// Returns whether it knows no such batch.
     pub fn is_empty(&self) -> bool {
         self.len() == 0
     }
 
-    /// Whether it has rows of a batch.
+    /// Returns whether it has rows of a batch.
     pub(super) fn knows(&self, number: usize) -> bool {
         self.known.contains_key(&number)
     }

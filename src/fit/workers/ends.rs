@@ -27,7 +27,7 @@ pub struct Piece {
     number: usize,
     pub spectra: Spectra<'static>,
     pub known: (KnownRows, String),
-    /// How many it knows.
+    /// Number of those that it knows.
     recalled: u64,
     /// Of its spectra, once there are rows for the journal.
     hash: Option<Hash>,

@@ -18,7 +18,7 @@ use crate::solver::whole::LaneSum;
 pub struct Lattice<R> {
     columns: Vec<R>,
     lines: Vec<R>,
-    /// Whether widths along both axes are one parameter: a, x₀, y₀, s, c instead of a, x₀, y₀, s_x, s_y, c.
+    /// True if widths along both axes are one parameter: a, x₀, y₀, s, c instead of a, x₀, y₀, s_x, s_y, c.
     is_round: bool,
 }
 

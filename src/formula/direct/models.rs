@@ -25,7 +25,7 @@ pub trait Model<const P: usize, const D: usize, const K: usize, const N: usize> 
     const ROUNDING: SumRounding;
 }
 
-/// Whether there is an e^q.
+/// True if there is an e^q.
 #[derive(Clone, Copy, PartialEq)]
 pub enum Exponential {
     None,

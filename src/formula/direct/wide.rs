@@ -27,7 +27,7 @@ impl<R: Real, S: Simd> Clone for V<R, S> {
 impl<R: Real, S: Simd> Copy for V<R, S> {}
 
 impl<R: Real, S: Simd> V<R, S> {
-    /// How many of these a row of lanes is.
+    /// Number of these in a row of lanes.
     pub const COUNT: usize = LANES / (size_of::<R::Vector<S>>() / size_of::<R>() * WIDE);
 
     /// The same number of every fit.

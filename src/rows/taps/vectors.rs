@@ -9,7 +9,7 @@ use pulp::x86::{V3, V4};
 use super::{CHUNK, Places, TAPS, Weights, Window, apply_plainly};
 use crate::rows::Real;
 
-/// Whether it could.
+/// Returns whether it could.
 #[inline(always)]
 pub fn apply<R: Real>(places: &Places, weight: &Weights<R>, row: &[R], output: &mut [R]) -> bool {
     let (Some(weight), Some(row), Some(output)) =

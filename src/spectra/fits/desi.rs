@@ -27,7 +27,7 @@ pub(super) struct DesiReader {
 }
 
 impl DesiReader {
-    /// Whether a file is one of DESI's.
+    /// Returns whether a file is one of DESI's.
     pub fn matches(fits: &Fits) -> bool {
         let has = |name: &str| fits.hdus.iter().any(|hdu| hdu.name == name);
         has("FIBERMAP") && fits.hdus.iter().any(|hdu| hdu.name.ends_with("_FLUX"))

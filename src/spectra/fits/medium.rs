@@ -2,7 +2,7 @@
 
 use super::hdu::Fits;
 
-/// Whether the header of one of these units says that wavelengths are in air: `AIRORVAC = 'air'`, `VACUUM = F`, or an
+/// Returns whether the header of one of these units says that wavelengths are in air: `AIRORVAC = 'air'`, `VACUUM = F`, or an
 /// axis of type `AWAV`.
 pub(super) fn is_air(fits: &Fits, units: &[usize]) -> bool {
     units.iter().filter_map(|&k| fits.hdus.get(k)).any(|hdu| {

@@ -25,7 +25,7 @@ impl FitsTables {
         all.map(|index| Ok((self.fits.label(index), self.fits.checksums(index)?))).collect()
     }
 
-    /// How many rows the table has.
+    /// Returns how many rows the table has.
     pub(crate) fn len(&self, name: &str) -> Result<usize> {
         Ok(self.fits.table(self.index(name)?)?.rows)
     }

@@ -10,7 +10,7 @@ use crate::spectra::{ArmSpectra, ColumnValues, Ids, Spectra, Wavelength, air};
 /// Bytes that a pixel takes beside its cells: as f64, and what is handed out.
 const PIXEL: usize = 80;
 
-/// Whether a file is one of these.
+/// Returns whether a file is one of these.
 pub(super) fn matches(fits: &Fits) -> bool {
     coadd(fits).is_some()
 }

@@ -45,7 +45,7 @@ impl OnesSum {
         self.0 as u32
     }
 
-    /// Whether a whole unit with CHECKSUM is as it was written.
+    /// Returns whether a whole unit with CHECKSUM is as it was written.
     pub fn is_all_ones(self) -> bool {
         self.value() == u32::MAX
     }

@@ -90,7 +90,7 @@ impl TableColumn {
         if self.code == b'A' { self.width.saturating_add(size_of::<String>()) } else { size_of::<f64>() }
     }
 
-    /// Whether a cell is one value that popfit reads.
+    /// Returns whether a cell is one value that popfit reads.
     pub fn is_single(&self) -> bool {
         match self.code {
             b'A' => self.repeat > 0,

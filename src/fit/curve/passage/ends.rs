@@ -19,9 +19,9 @@ const LITTLE: f64 = 1e-3;
 struct Look {
     /// (P): NaN of those that the data do not determine.
     variances: Vec<f64>,
-    /// Whether a parameter has no effect there.
+    /// True if a parameter has no effect there.
     is_singular: bool,
-    /// Whether it is one by the Jacobian.
+    /// True if it is one by the Jacobian.
     is_end: bool,
 }
 
