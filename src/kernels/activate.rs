@@ -33,7 +33,7 @@ pub enum Activation {
 }
 
 impl Activation {
-    /// Those of hidden layers, as emulator and model files call them.
+    /// Names of the activations of hidden layers, as emulator and model files spell them.
     pub const NAMES: &[(&str, Activation)] = &[
         ("silu", Activation::Silu),
         ("leaky_relu", Activation::LeakyRelu),

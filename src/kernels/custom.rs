@@ -25,7 +25,8 @@ pub struct Custom {
     /// (3, P): units, lower and upper bounds ([`Limits`]). The model sees unit · `u`, and row 1 + p, its derivative by that parameter p,
     /// is brought back to `u`. Without: `u` itself. On the CPU two numbers may follow, the fit's [`Member`].
     pub scale: Option<BufferId>,
-    /// What the WGSL may read as `table`, if there is any: constants too many to write down.
+    /// Constants that the WGSL may read as `table`, because they are too many to write into the source; empty if there
+    /// are none.
     pub table: Arc<[f32]>,
     /// `fn fill(x: f32, u: ptr<function, array<f32, P>>, out: ptr<function, array<f32, ROWS>>)`, for one pixel; `x: array<f32, D>`
     /// for several predictors. It may call the functions of `shaders/shared/math.wgsl` and `functions.wgsl`.
@@ -34,14 +35,14 @@ pub struct Custom {
     pub rust: CustomFunction,
 }
 
-/// Where a custom model is evaluated.
+/// Input of a custom model's evaluation: one member's parameters and predictors.
 #[derive(Clone, Copy, Debug)]
 pub struct CustomInput<'a> {
     /// (D, pixels)
     pub x: &'a [f64],
     /// (P)
     pub parameters: &'a [f64],
-    /// Where the stage has them.
+    /// Units and bounds of the parameters, if the stage has them.
     pub limits: Option<Limits<'a>>,
     pub member: Member,
 }
@@ -65,7 +66,7 @@ impl Member {
     }
 }
 
-/// What parameters are in units of, and between which bounds they stay: (P) each.
+/// Units of the parameters and the bounds between which they stay: (P) each.
 #[derive(Clone, Copy, Debug)]
 pub struct Limits<'a> {
     pub scale: &'a [f64],
@@ -165,7 +166,7 @@ impl Custom {
     }
 }
 
-/// What a call works with: taking its memory would cost as much as a small model.
+/// Scratch memory of a call. It is kept, because allocating it would cost as much as evaluating a small model.
 #[derive(Debug, Default)]
 pub struct Scratch {
     x: Vec<f64>,

@@ -123,7 +123,7 @@ pub(super) fn declare_label(constants: &mut Constants, parameters: &[Parameter],
     constants.line(&format!("fn {name}(slot: u32) -> vec2<f32> {{ return {body}; }}"));
 }
 
-/// What the label is measured in.
+/// Returns the unit of the label: 10^mean if it is transformed by log10, else its standard deviation.
 #[cfg(feature = "gpu")]
 fn unit(label: &LabelInput) -> f64 {
     if label.transform == Transform::Log10 { 10f64.powf(label.mean) } else { label.std }

@@ -144,7 +144,7 @@ struct MemberRows<'a, R> {
     pub sums: &'a mut Sums,
 }
 
-/// What `continuum` found.
+/// Result of `continuum`.
 #[derive(Clone, Copy)]
 struct Projection<'a, R> {
     pub terms: usize,

@@ -1,4 +1,4 @@
-//! What the shaders share that sum over pixels, a workgroup per member: `continuum`, `normal` and `estimate`.
+//! Sums over pixels, as shared by the shaders that run one workgroup per member: `continuum`, `normal` and `estimate`.
 
 use super::source::Constants;
 use crate::error::{Error, Result};
@@ -35,7 +35,7 @@ pub(super) const fn of_continuum(terms: usize) -> usize {
     packed_length(terms) + terms
 }
 
-/// Those of `normal`, for so many parameters.
+/// Returns the number of sums of `normal` for this many parameters.
 pub(super) const fn of_normal(parameters: usize, terms: usize) -> usize {
     1 + parameters + packed_length(parameters) + terms * parameters
 }

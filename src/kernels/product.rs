@@ -64,7 +64,7 @@ impl Product {
     }
 }
 
-/// How a product is computed. All but the last sum in ascending k.
+/// Algorithm of a matrix product. All but the last sum in ascending k.
 #[cfg(feature = "gpu")]
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Variant {
@@ -72,7 +72,7 @@ pub enum Variant {
     Registers,
     /// A workgroup of `x` × `y` invocations makes 8 `y` rows × 8 `x` columns.
     Tiles { x: u32, y: u32 },
-    /// Of halves: a subgroup of so many lanes makes 4 × 4 matrices of `size` × `size`.
+    /// Product of halves: a subgroup of `lanes` lanes makes 4 × 4 matrices of `size` × `size`.
     Cooperative { size: u32, lanes: u32 },
 }
 
@@ -81,7 +81,7 @@ pub enum Variant {
 pub(crate) const TILES: [Variant; 3] =
     [Variant::Tiles { x: 8, y: 8 }, Variant::Tiles { x: 16, y: 8 }, Variant::Tiles { x: 16, y: 16 }];
 
-/// How a device computes products of numbers, and of halves.
+/// Algorithms of a device for products of numbers and of halves.
 #[cfg(feature = "gpu")]
 #[derive(Clone, Copy, Debug)]
 pub struct Products {

@@ -85,7 +85,7 @@ impl Kernel for Resample {
     }
 }
 
-/// Of an index as the model packs it: the pixel, without its segment.
+/// Mask that extracts the pixel from an index as the model packs it, without its segment.
 const PIXEL: i32 = 0xff_ffff;
 /// Template pixels that no shift exceeds.
 const FARTHEST: f64 = (1 << 25) as f64;

@@ -9,7 +9,7 @@ pub const MAX_MEMBERS: usize = 65_535;
 /// Blocks begin at multiples of so many 32-bit elements, as buffers are bound as vec4.
 const ALIGNMENT: usize = 4;
 
-/// What a kernel needs to know to describe its shader.
+/// Information that a kernel needs to describe its shader.
 #[derive(Clone, Debug)]
 pub struct ShaderContext<'a> {
     pub declared: Declared<'a>,
@@ -70,7 +70,7 @@ pub struct Dispatch {
     pub denominator: u32,
     pub y: u32,
     pub z: u32,
-    /// Of all active members, not of those alone that take part in a round.
+    /// True if the members are all active ones, false if only those that take part in a round.
     pub of_all: bool,
 }
 

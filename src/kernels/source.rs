@@ -38,7 +38,7 @@ const SHARED: [(&str, &str); 28] = [
     ("tree", include_str!("../../shaders/shared/tree.wgsl")),
 ];
 
-/// How a line begins that asks for a feature of the language.
+/// Beginning of a line that asks for a feature of the language.
 const ENABLE: &str = "enable ";
 
 /// Generated declarations of a kernel.

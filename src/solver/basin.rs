@@ -1,4 +1,4 @@
-//! Whether two points lie in one basin of the cost.
+//! Test of whether two points lie in one basin of the cost.
 
 use crate::rows::triangle::{cholesky, packed_index, packed_length, solve_lower, solve_upper};
 
@@ -17,7 +17,7 @@ pub const SETTLED: f64 = 0.03;
 pub const NEARER: f64 = 0.1;
 /// … and that promises at least this share of the rise above that point, and no more than all of it.
 pub const LEAST_PROMISE: f64 = 0.8;
-/// What a start may still gain is less than this times the promise of its next step.
+/// Upper limit of what a start may still gain, as a multiple of the reduction that its next step predicts.
 pub const HOPELESS: f64 = 30.0;
 /// A basin this close may be told of (flag 32).
 pub const LEAST_RISE: f64 = 9.0;
@@ -63,8 +63,8 @@ pub fn points_at(better: Point, other: Point) -> bool {
     step.is_some_and(|(end, promise)| leads_to(better, other, (&end, promise.min(rise))))
 }
 
-/// Where the Gauss–Newton step at `from` ends, of the parameters that are others at `to` (some may be held), and what it promises. `None`
-/// where none is told.
+/// Returns the end of the Gauss–Newton step at `from` and the reduction that it predicts. Only the parameters that
+/// differ at `to` move (some may be held). `None` where the step is undetermined.
 fn step_to(to: Point, from: Point) -> Option<(Vec<f64>, f64)> {
     let moved: Vec<usize> = (0..from.parameters.len()).filter(|&p| from.parameters[p] != to.parameters[p]).collect();
     let mut matrix = vec![0.0; packed_length(moved.len())];

@@ -15,7 +15,7 @@ use super::whole::{Whole, WholeFits};
 use crate::error::{Error, Result};
 use crate::recording::{BufferId, Recording, Values};
 
-/// What a device's slow calls return: a browser cannot block.
+/// Future that a device's slow calls return, because a browser cannot block.
 pub type Pending<'a, T> = Pin<Box<dyn Future<Output = Result<T>> + 'a>>;
 
 /// A machine that executes whole rounds of a [`Recording`].
@@ -46,7 +46,7 @@ pub trait Device: Send + Sync {
         Ok(false)
     }
 
-    /// How long it may take to answer before it counts as lost.
+    /// Sets how long the device may take to answer before it counts as lost.
     fn set_limit(&self, _limit: Duration) {}
 
     /// Gets ready for whole fits of a tiny problem; `None` where the device makes none in this precision.
@@ -131,7 +131,7 @@ impl Batch {
     }
 }
 
-/// How one member ended. Sums are those of the best point.
+/// Result of one member. Sums are those of the best point.
 #[derive(Clone, Debug, Default)]
 pub struct Outcome {
     /// `None` while active, and when it gave way.
@@ -157,7 +157,7 @@ pub struct Outcome {
 }
 
 impl Outcome {
-    /// Of its numbers.
+    /// Returns the number of bytes that its numbers take.
     pub fn bytes(&self) -> usize {
         8 * (5 + self.parameters.len() + self.gradient.len() + self.normal_matrix.len())
     }

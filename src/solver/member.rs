@@ -4,7 +4,7 @@ use super::basin::{PAUSE, Point};
 use super::{Damping, Outcome, Status};
 use crate::buffers::Sums;
 
-/// How trial points are judged.
+/// Criterion by which trial points are judged.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Mode {
     /// By their cost.
@@ -15,12 +15,12 @@ pub enum Mode {
     Finishing,
 }
 
-/// Why a member left its spectrum to another start.
+/// Reason for which a member left its spectrum to another start.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum GaveWay {
     /// It sits in the basin of a better member.
     SameBasin,
-    /// What it can still gain does not reach a better member.
+    /// Its possible further gain does not reach a better member.
     Hopeless,
 }
 
@@ -47,9 +47,10 @@ pub struct Member {
     pub finishing_steps: u32,
     pub mode: Mode,
     pub damping: Damping,
-    /// Of the step that leads to the trial point; negative where that was shortened, and so tells nothing of the next.
+    /// Reduction of the cost that the step to the trial point predicts. Negative if that step was shortened, and
+    /// therefore tells nothing about the next.
     pub predicted_reduction: f64,
-    /// Where the next linearisation takes place, and its sums.
+    /// Trial point, at which the next linearisation takes place, and its sums.
     pub trial: Vec<f64>,
     pub trial_sums: Sums,
     /// The accepted point.

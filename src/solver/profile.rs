@@ -1,4 +1,4 @@
-//! Where a device's time goes: a population that is measured adds to its device's [`Meter`].
+//! Profile of a device's time: a population that is measured adds to its device's [`Meter`].
 
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
@@ -6,7 +6,7 @@ use web_time::Instant;
 
 use crate::buffers::{Cost, Work};
 
-/// How a device's seconds are taken.
+/// Clock by which a device's seconds are measured.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Default)]
 pub enum Clock {
     /// The wall clock around submissions: the device tells no times of its kernels.
@@ -18,7 +18,7 @@ pub enum Clock {
     Threads(usize),
 }
 
-/// What one kind of work took.
+/// Calls, time and work of one kind of work.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Spent {
     /// Kernels: of a tile of members on the CPU, of all members of a round on a GPU.
@@ -38,7 +38,7 @@ pub struct Look {
     pub active: Vec<usize>,
 }
 
-/// What a device did.
+/// Time, work and memory of a device.
 #[derive(Clone, Debug, Default)]
 pub struct Spending {
     pub clock: Clock,
@@ -94,13 +94,14 @@ pub struct Gauge {
     meter: Arc<Meter>,
     kernels: Vec<(Work, Cost)>,
     step: Cost,
-    /// Of a number in rows.
+    /// Bytes per number in rows.
     bytes: f64,
     held: u64,
 }
 
 impl Gauge {
-    /// Of a round's kernels, and a step in so many parameters; `bytes` of a number in rows.
+    /// Makes a gauge from the kernels of a round and the number of parameters of a step; `bytes` is the size of a
+    /// number in rows.
     pub fn new(
         meter: Arc<Meter>,
         (kernels, parameters): (Vec<(Work, Cost)>, usize),

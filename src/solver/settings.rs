@@ -170,7 +170,7 @@ impl fmt::Display for NelderMead {
     }
 }
 
-/// What moves a population's members.
+/// Method that moves a population's members.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub enum Method {
     /// Needs a recording of linearisations.

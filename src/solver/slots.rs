@@ -1,10 +1,10 @@
-//! Which places of a population are taken, and by whom: what leaves makes room for what waits.
+//! Allocation of a population's places: those that leave make room for those that wait.
 
 use std::collections::{BTreeMap, BTreeSet};
 
 use super::device::{Batch, Outcome};
 
-/// Where the spectra and the starts of a batch go.
+/// Places of the spectra and the starts of a batch.
 #[derive(Clone, Debug, Default)]
 pub struct Places {
     /// The place of each spectrum.

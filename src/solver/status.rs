@@ -1,8 +1,8 @@
-//! How one fit ended: a value, never an exception.
+//! Status of one fit: the way in which it ended, as a value, never an exception.
 
 use serde::{Deserialize, Serialize};
 
-/// How one fit ended. 0–4 are scipy `least_squares`' own codes.
+/// Status with which one fit ended. 0–4 are scipy `least_squares`' own codes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[non_exhaustive]
 pub enum Status {
@@ -99,7 +99,8 @@ impl Status {
         }
     }
 
-    /// What it means, as `docs/src/results.md`, the report and the tables' key `popfit.status` say it.
+    /// Returns the meaning of the status, in the words of `docs/src/results.md`, the report and the tables' key
+    /// `popfit.status`.
     pub const fn meaning(self) -> &'static str {
         match self {
             Status::MaxRounds => "not converged within the allowed rounds",

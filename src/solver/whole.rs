@@ -17,7 +17,7 @@ pub const MOST_PARAMETERS: usize = 16;
 /// Most points of a whole fit.
 pub const MOST_POINTS: usize = 512;
 
-/// Where the points of a block lie.
+/// Grid of the points of a block.
 #[derive(Clone, Copy, Debug)]
 pub enum LaneGrid<'a, R> {
     /// (predictors, points), of all fits.
@@ -35,7 +35,7 @@ pub struct LaneBlock<'a, R> {
     pub grid: LaneGrid<'a, R>,
     /// (P)
     pub parameters: &'a [Lanes<R>],
-    /// What the model keeps from point to point.
+    /// Values that the model keeps from point to point.
     pub registers: &'a mut Vec<Lanes<R>>,
     /// (all points): data, or empty.
     pub y: &'a [Lanes<R>],
@@ -61,7 +61,7 @@ pub struct LaneSum<'a, R> {
     pub sums: &'a mut [Lanes<R>],
 }
 
-/// What a model knows to make of a grid that all fits share, where it knows one: least squares without weights.
+/// Function that makes the sums of fits that share a grid, for models that know how: least squares without weights.
 pub type AddUp<R> = Arc<dyn Fn(LaneSum<'_, R>) + Send + Sync>;
 
 /// A model and the precision in which it is fitted. GPUs know f32 alone, and no sums.
@@ -81,18 +81,18 @@ pub struct Rounding {
     pub sums: Option<SumRounding>,
 }
 
-/// That of u + c, where u = a b e^q, a is the first parameter and c the last: as ‖u‖ = |a| ‖∂u/∂a‖ and ‖q u‖ ≤ Σ_p f_p |p ∂u/∂p|, the
-/// diagonal of the normal matrix has both.
+/// Rounding bound of u + c, where u = a b e^q, a is the first parameter and c the last. As ‖u‖ = |a| ‖∂u/∂a‖ and ‖q u‖
+/// ≤ Σ_p f_p |p ∂u/∂p|, both norms follow from the diagonal of the normal matrix.
 #[derive(Clone, Copy, Debug)]
 pub struct SumRounding {
-    /// How often q is rounded, each time by a share of itself; and all else in u.
+    /// Number of roundings of q, each by a share of itself; `others` is the number of all other roundings in u.
     pub of_exponent: f32,
     pub others: f32,
     /// Places of the parameters of which q is made, and f_p.
     pub exponents: &'static [(usize, f32)],
 }
 
-/// What is fitted, and how.
+/// Model of whole fits, and the settings with which it is fitted.
 #[derive(Clone)]
 pub struct Whole {
     /// Most fits at a time.
@@ -106,7 +106,7 @@ pub struct Whole {
     /// True if the derivative by the last parameter is 1 everywhere.
     pub ends_in_ones: bool,
     pub settings: LevenbergMarquardt,
-    /// Of the cost: see above.
+    /// Tolerance relative to the cost: a fit ends when its next step would gain at most `tolerance` × its cost.
     pub tolerance: f64,
     /// And a limit to that product, for errors that are absolute; infinite without.
     pub most: f64,
@@ -136,7 +136,7 @@ pub struct WholeBatch<'a> {
     pub bounds: Option<(&'a [f64], &'a [f64])>,
 }
 
-/// Where the fits go, and what comes of them.
+/// Starts and results of the fits.
 #[derive(Debug)]
 pub struct WholeColumns<'a> {
     /// (fits, P): where each fit begins, inside its bounds; then its solution.
@@ -174,7 +174,7 @@ impl WholeBatch<'_> {
         self.sigma.is_some() || self.mask.is_some()
     }
 
-    /// What parameter `index` of all fits is measured in.
+    /// Returns the unit of number `index` among the parameters of all fits.
     pub fn unit(&self, index: usize) -> f64 {
         self.units.map_or_else(|| unit(self.starts[index]), |units| units[index])
     }
