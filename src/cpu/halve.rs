@@ -6,7 +6,7 @@
 use crate::solver::basin::{EQUAL, FIRST_ROUND, HOPELESS, HOPELESS_ROUND, LEAST_RISE, SETTLED, leads_to, same_basin};
 use crate::solver::member::{GaveWay, Member};
 
-/// What becomes of a member.
+/// Decision about a member.
 enum Verdict {
     GoesOn,
     SitsOut,
@@ -96,7 +96,7 @@ mod tests {
         member
     }
 
-    /// What becomes of the second, which is always the higher.
+    /// Returns the decision about the second member, which is always the higher one.
     fn second(first: &Member, second: &Member) -> (Option<GaveWay>, u32) {
         let mut members = [first.clone(), second.clone()];
         halve(&mut members, 2, &[1, 0]);

@@ -65,7 +65,7 @@ pub fn second_lane(simplex: &Simplex, reflection: &Member, recording: &Recording
     }
 }
 
-/// Of a member's trial point; infinite where it is not finite.
+/// Returns the objective at a member's trial point; infinite where it is not finite.
 fn objective(member: &Member, recording: &Recording) -> f64 {
     let sums = &member.trial_sums;
     let value = sums.cost() + if recording.marginalise { sums.ln_det } else { 0.0 };

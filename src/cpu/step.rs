@@ -22,7 +22,7 @@ const FINISHING_DAMPING: f64 = 1e-6;
 const FINISHING_STEPS: u32 = 20;
 /// Rise of the cost that a finishing step may end with: guards against nonsense, not against rounding.
 const FINISHING_RISE: f64 = 1.1;
-/// Where a finishing step led nowhere or was too long, a gradient above this cosine says that it had far to go.
+/// Cosine of the gradient above which a finishing step that led nowhere or was too long counts as far from the minimum.
 const FAR_COSINE: f64 = 0.01;
 /// A finishing step must promise less than this share of the one before it.
 const SHRINKS: f64 = 0.8;

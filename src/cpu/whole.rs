@@ -22,10 +22,11 @@ pub struct CpuWhole {
     double: Pool<f64>,
 }
 
-/// What threads have worked with, for the next task: taking and giving back its memory would cost as much as a round.
+/// Memory of threads that have finished a task, kept for the next: to allocate and free it would cost as much as a
+/// round.
 type Pool<R> = Mutex<Vec<Scratch<R>>>;
 
-/// What one thread works with.
+/// Memory that one thread works with.
 struct Scratch<R> {
     block: Block<R>,
     doubts: Option<Doubts>,

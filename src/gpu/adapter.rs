@@ -37,7 +37,7 @@ pub(super) const fn default_memory(kind: wgpu::DeviceType) -> u64 {
     }
 }
 
-/// What a product of cooperative matrices needs.
+/// Features that a product of cooperative matrices needs.
 pub(super) const OF_MATRICES: wgpu::Features =
     wgpu::Features::SHADER_F16.union(wgpu::Features::EXPERIMENTAL_COOPERATIVE_MATRIX);
 
@@ -117,7 +117,7 @@ pub(super) fn every() -> Vec<usize> {
     if hardware.is_empty() { first } else { hardware }
 }
 
-/// Which adapter to open.
+/// Choice of the adapter to open.
 #[derive(Clone, Copy, Debug)]
 pub(super) enum Choice<'a> {
     /// The best one, software included.

@@ -42,7 +42,7 @@ pub(super) struct Plan {
     /// The hulls' facets, one buffer a `prior`.
     pub tables: usize,
     pub readback: usize,
-    /// What a load passes through: the spectra's blocks once more, in wgpu's own staging buffers.
+    /// Bytes of a load on its way: the spectra's blocks once more, in wgpu's own staging buffers.
     pub upload: usize,
 }
 

@@ -23,7 +23,7 @@ pub(super) struct Cache {
     saved: Mutex<Vec<u8>>,
 }
 
-/// Where files go; nowhere on systems without such a folder.
+/// Returns the folder of the cached files; `None` on systems without such a folder.
 pub(super) fn folder() -> Option<PathBuf> {
     dirs::cache_dir().map(|folder| folder.join("popfit"))
 }

@@ -16,10 +16,10 @@ use crate::error::{Error, Result};
 use crate::kernels::product::{Products, Variant};
 use crate::recording::Kind;
 
-/// How long a device that failed may take to say that it was lost.
+/// Interval at which a device that failed is asked whether it was lost, and the number of times.
 const MOMENT: Duration = Duration::from_millis(2);
 const MOMENTS: u32 = 20;
-/// What a submission may take, unless told otherwise. Software adapters may share their processor with everything else.
+/// Time limit of a submission, unless told otherwise. Software adapters may share their processor with everything else.
 const LIMIT: Duration = Duration::from_secs(120);
 const LIMIT_OF_SOFTWARE: Duration = Duration::from_secs(600);
 
@@ -41,7 +41,7 @@ pub(super) struct Context {
     /// The kernels of products of numbers and of halves, once they have been tested.
     pub product: OnceLock<Variant>,
     pub halves: OnceLock<Variant>,
-    /// Which stages share a kernel.
+    /// Stages that share a kernel.
     pub fused: OnceLock<Fused>,
     pub options: Options,
     pub compiled: Compiled,
@@ -51,7 +51,7 @@ pub(super) struct Context {
     is_short: AtomicBool,
 }
 
-/// What a device keeps when it is made anew.
+/// Options that a device keeps when it is made anew.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Options {
     /// Milliseconds that a submission may take, in place of the usual; 0 for these.
@@ -61,7 +61,7 @@ pub(super) struct Options {
     pub cooperative: bool,
 }
 
-/// Why a device is of no use any more.
+/// Reason for which a device is of no use any more.
 #[derive(Clone, Debug)]
 enum Broken {
     Lost(String),
@@ -222,7 +222,7 @@ impl Context {
         self.options.faults.as_ref().map_or(honest, |faults| faults.tolerance(honest))
     }
 
-    /// What a test lets a call meet.
+    /// Returns the fault that a test lets a call meet, if any.
     pub fn meet(&self, call: Call) -> Option<Fault> {
         let met = self.options.faults.as_ref()?.meet(call)?;
         if met == Fault::Lost && call != Call::Submission {
@@ -248,7 +248,7 @@ impl Context {
         }
     }
 
-    /// What a submission may take.
+    /// Returns the time limit of a submission.
     pub fn limit(&self) -> Duration {
         match self.options.limit.load(Ordering::Relaxed) {
             0 if self.software => LIMIT_OF_SOFTWARE,
@@ -322,7 +322,7 @@ fn write_down(broken: &Mutex<Option<Broken>>, what: Broken) {
     }
 }
 
-/// Where what goes wrong on a device, unasked, is written down.
+/// Registers callbacks for the loss of a device and its uncaught errors. Returns the place where these are recorded.
 fn watch(device: &wgpu::Device) -> Arc<Mutex<Option<Broken>>> {
     let broken = Arc::new(Mutex::new(None));
     let record = || {

@@ -4,7 +4,7 @@
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
-/// How a call goes wrong.
+/// Kind of a call's failure.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Fault {
     /// The device is destroyed: at a buffer's creation, after a submission, before a readback.
@@ -42,7 +42,7 @@ impl Fault {
     ];
 }
 
-/// What can go wrong.
+/// Call that can fail.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Call {
     Buffer,
@@ -50,7 +50,7 @@ pub(super) enum Call {
     Readback,
 }
 
-/// Which calls go wrong; shared by a device and those that are made anew in its place.
+/// Calls that fail; shared by a device and those that are made anew in its place.
 #[derive(Debug)]
 pub struct Faults {
     fault: Fault,

@@ -1,4 +1,4 @@
-//! Which neighbouring stages one kernel does, so that what passes between them is never written.
+//! Fusion of neighbouring stages into one kernel, so that intermediate results are never written.
 
 use std::ops::Range;
 
@@ -7,7 +7,7 @@ use crate::recording::{Activate, BufferId, Continuum, Normal, Product, Recording
 
 /// Storage buffers of a kernel that WebGPU promises.
 pub(super) const PROMISED_BUFFERS: u32 = 8;
-/// Those of the kernel that resamples, solves for the continuum and sums.
+/// Storage buffers of the kernel that resamples, solves for the continuum and sums.
 pub(super) const MOST_BUFFERS: u32 = PROMISED_BUFFERS + 1;
 
 /// Stages that share a kernel on an adapter.
@@ -32,7 +32,7 @@ impl Fused {
     }
 }
 
-/// What a device allows of it.
+/// Fusion that a device allows.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Allowed {
     pub fused: Fused,
@@ -40,7 +40,7 @@ pub(super) struct Allowed {
     pub workgroup_bytes: u32,
 }
 
-/// What a kernel does, stages in their order.
+/// Task of a kernel: stages in their order.
 #[derive(Clone, Copy, Debug)]
 pub(super) enum Task<'a> {
     One(&'a Stage),
@@ -51,7 +51,7 @@ pub(super) enum Task<'a> {
 }
 
 impl<'a> Task<'a> {
-    /// What the kernel of these stages does; `None` if there is no such kernel.
+    /// Returns the task of the kernel of these stages; `None` if there is no such kernel.
     pub fn of(stages: &'a [Stage]) -> Option<Task<'a>> {
         let task = match stages {
             [one] => Task::One(one),

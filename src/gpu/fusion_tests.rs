@@ -18,7 +18,7 @@ use crate::solver::{Batch, LevenbergMarquardt, Method, Population};
 const ROWS: usize = 5;
 const TERMS: usize = 10;
 const LABELS: usize = ROWS - 1;
-/// Of a row of labels.
+/// Stride of a row of labels.
 const STRIDE: usize = 4;
 
 #[derive(Clone, Copy)]

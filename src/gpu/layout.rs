@@ -1,4 +1,5 @@
-//! Where a member's numbers lie in the state and control buffers. The one source of offsets: shaders get them as generated constants.
+//! Layout of a member's numbers in the state and control buffers. The one source of offsets: shaders get them as
+//! generated constants.
 
 use crate::kernels::source::Constants;
 use crate::rows::triangle::packed_length;

@@ -55,7 +55,7 @@ type Unbound = (wgpu::ComputePipeline, wgpu::BindGroupLayout);
 /// More are forgotten, all of them.
 const MOST: usize = 512;
 
-/// What [`compute_pipeline`] makes of a kernel that is not known yet.
+/// Returns a compiled kernel, which [`compute_pipeline`] makes if it is not known yet.
 pub(super) fn compiled(context: &Context, stem: &str, source: &Source, writes: &[bool]) -> Result<Unbound> {
     let mut known = context.compiled.0.lock().unwrap_or_else(PoisonError::into_inner);
     let key = (source.text.clone(), writes.to_vec());

@@ -1,4 +1,4 @@
-//! What every readback must look like, whatever was fitted: rows of zeros or noise from a broken driver do not.
+//! Plausibility of a readback, whatever was fitted: a broken driver's rows of zeros or noise fail.
 
 use super::context::Context;
 use super::entry::Entry;

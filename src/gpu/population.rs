@@ -36,7 +36,7 @@ pub(super) struct GpuPopulation {
     layout: Layout,
     buffers: Buffers,
     round: Round,
-    /// What the host knows of the members.
+    /// Members as the host knows them.
     entry: Entry,
     active: Active,
     /// Bytes of its buffers.
@@ -202,7 +202,7 @@ impl GpuPopulation {
         buffers::write(&self.context, &self.buffers.limits, &limits, (length, length), &places.spectra);
     }
 
-    /// That have entered with a batch: its arrays, and what the host knows of the members.
+    /// Returns the number of bytes that have entered with a batch: its arrays, and the host's data of its members.
     fn bytes_of(&self, batch: &Batch) -> usize {
         let Entry { state, control, members, simplices, .. } = &self.entry;
         let own = state.len() + control.len() + members.len() + simplices.len();

@@ -1,4 +1,5 @@
-//! Whether an adapter computes: a tiny kernel (`probe.wgsl`) against the host, before a device is used. A few milliseconds.
+//! Test of whether an adapter computes: a tiny kernel (`probe.wgsl`) against the host, before a device is used. It
+//! takes a few milliseconds.
 
 use std::collections::BTreeSet;
 use std::sync::{Mutex, PoisonError};
@@ -78,7 +79,7 @@ fn evaluate(context: &Context, points: &[f32]) -> Result<Vec<f32>> {
     pollster::block_on(readback::fetch(context, encoder, (&buffers[1], &target), points.len()))
 }
 
-/// What is wrong with the values, if anything is.
+/// Returns the first value that is wrong, in words, if there is one.
 fn judge(points: &[f32], values: &[f32]) -> Option<String> {
     for (k, name) in ["exp", "log"].into_iter().enumerate() {
         for i in k * EACH..(k + 1) * EACH {

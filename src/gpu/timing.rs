@@ -13,14 +13,14 @@ const ROUNDS: usize = 16;
 /// 32-bit words of a kernel's two timestamps.
 const WORDS: usize = 4;
 
-/// What a submission of rounds is measured with: a pass a kernel, timestamps around it where the device has them.
+/// Measurement of a submission of rounds: one pass per kernel, with timestamps around it where the device has them.
 #[derive(Debug)]
 pub(super) struct Timing {
     queries: Option<Queries>,
     /// Timestamps, then the head of the list of members a round.
     readback: wgpu::Buffer,
     kernels: usize,
-    /// That a submission has room for.
+    /// Maximum number of rounds of a submission.
     pub rounds: usize,
 }
 
@@ -32,7 +32,7 @@ struct Queries {
     tick: f64,
 }
 
-/// What one round took.
+/// Measured times of one round.
 pub(super) struct Measured {
     /// By kernel; zero where the device does not tell.
     pub seconds: Vec<f64>,

@@ -1,4 +1,4 @@
-//! What wgpu marks unsafe, and why it is not here.
+//! Calls that wgpu marks unsafe, each with the reason why it is safe here.
 
 /// Pipelines that an earlier run's driver has written, or none.
 #[expect(unsafe_code, reason = "wgpu asks that the data be its own: they carry the checksum that `Cache::save` wrote")]

@@ -16,7 +16,7 @@ use crate::recording::{Custom, Kind, Parameter, Recording, Scope};
 /// Most bytes of a source.
 const LONGEST: usize = 100_000;
 
-/// What WGSL has for the fragments of a picture alone.
+/// Names that WGSL has only for the fragments of a picture.
 const OF_FRAGMENTS: [&str; 4] = ["discard", "dpdx", "dpdy", "fwidth"];
 
 /// Numbers of predictors and parameters of a model.
@@ -26,7 +26,7 @@ pub(crate) struct Shape {
     pub parameters: usize,
 }
 
-/// What a user's source offers.
+/// Functions and types that a user's source offers.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Offer {
     /// `x` is an `f32`, not an array of one.

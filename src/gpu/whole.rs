@@ -115,7 +115,7 @@ impl GpuWhole {
         ready
     }
 
-    /// What the buffers hold at the start of `fits`, in their order.
+    /// Returns the contents of the buffers at the start of `fits`, in the buffers' order.
     fn contents(&self, fits: &[usize], batch: &WholeBatch<'_>, columns: &WholeColumns<'_>) -> Contents {
         let Whole { points, predictors, parameters, settings, .. } = &self.whole;
         let (capacity, p) = (self.layout.capacity, *parameters);
@@ -186,7 +186,7 @@ impl GpuWhole {
         Ok(())
     }
 
-    /// What every fit must look like: it has a status and rounds, and a damping factor.
+    /// Fails unless every fit has a status, at least one round, and a damping factor.
     fn check(&self, fits: usize, state: &[f32], control: &[i32]) -> Result<()> {
         let cell = |field: usize, slot| control[field * self.layout.capacity + slot];
         let told = |slot: &usize| {

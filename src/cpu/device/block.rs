@@ -84,7 +84,7 @@ impl<R: Real> Block<R> {
         }
     }
 
-    /// Of what is a copy.
+    /// Returns the number of bytes of the block's own copy, without shared values.
     pub fn own_bytes(&self) -> usize {
         match self {
             Block::Float(all) => size_of_val(all.own.as_slice()),

@@ -90,7 +90,7 @@ pub fn members(left: u64, member: u64, kept: u64) -> u64 {
     (left / member).min(ALONE as u64).max(with_kept).max(with_all)
 }
 
-/// What is known of the point at which a member is evaluated.
+/// Knowledge about the point at which a member is evaluated.
 pub enum Head<R> {
     /// Nothing.
     Unknown,
@@ -122,7 +122,7 @@ pub struct Known<R> {
 struct Kept<R> {
     /// By the bits of the parameters.
     starts: HashMap<Vec<u64>, Entry<R>>,
-    /// Those that are or will be kept.
+    /// Number of starts that are or will be kept.
     count: usize,
     /// Starts that found no room since others were last forgotten.
     refused: usize,
@@ -133,7 +133,7 @@ enum Entry<R> {
     Seen,
     /// Somebody makes its rows.
     Begun,
-    /// How often they were asked for, less as time goes by.
+    /// Rows, and the number of requests for them, which is halved as time goes by.
     Kept(Arc<Vec<R>>, usize),
 }
 
@@ -162,7 +162,7 @@ impl<R: Real> Known<R> {
         (most > 0).then_some(Known { heads, kept, most })
     }
 
-    /// What is known of a start.
+    /// Returns what is known about a start, and counts the request.
     pub fn head(&self, u: &[f64]) -> Head<R> {
         let (key, mut kept) = (self.key(u), self.lock());
         if kept.refused >= self.most {

@@ -76,11 +76,11 @@ struct TileMemory<'a, R> {
     member: Option<&'a mut Member>,
 }
 
-/// Where rows of members lie in a tile.
+/// Positions of members' rows in a tile.
 enum Rows<'a, R> {
     /// One member's: by buffer, and what is known of it instead.
     Member { blocks: &'a [Range<usize>], known: Option<(&'a Heads, &'a Head<R>)> },
-    /// Those of the first members, one after another.
+    /// Rows of the first members, one after another.
     Tile { members: usize },
 }
 

@@ -1,4 +1,4 @@
-//! What all populations of a recording share: packed weights, and rows of starts that recur.
+//! Data that all populations of a recording share: packed weights, and rows of starts that recur.
 
 use std::sync::Arc;
 
@@ -16,7 +16,7 @@ pub struct Made<R> {
 }
 
 impl<R: Real> Made<R> {
-    /// Of a population that has it, or anew for one of `capacity` members.
+    /// Returns the data of another population of the recording, or makes them anew for one of `capacity` members.
     pub fn of(recording: &Recording, capacity: usize) -> Arc<Made<R>> {
         recording.kin.share(|| {
             let mut packed: Vec<_> = recording.buffers.iter().map(|_| None).collect();

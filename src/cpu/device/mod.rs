@@ -100,7 +100,7 @@ struct CpuPopulation<R> {
     method: Method,
     capacity: usize,
     inputs: Inputs<R>,
-    /// Those that take part in the next round, those that sit it out, those that have ended.
+    /// Members that take part in the next round, then those that sit it out, then those that have ended.
     members: Vec<Member>,
     /// By slot, each of LANES members. Empty for Levenberg–Marquardt.
     simplices: BTreeMap<usize, Mutex<Simplex>>,
@@ -157,7 +157,7 @@ impl<R: Real> CpuPopulation<R> {
         self.gauge.as_ref().map(|_| Instant::now())
     }
 
-    /// What has moved some members since `begin`.
+    /// Adds the time since `begin` to the gauge, as that of a step of so many members.
     fn moved(&self, members: usize, begin: Option<Instant>) {
         if let (Some(gauge), Some(begin)) = (&self.gauge, begin) {
             gauge.step(members, begin.elapsed().as_secs_f64());

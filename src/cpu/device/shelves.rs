@@ -1,4 +1,4 @@
-//! Where a tile keeps the rows of its buffers: those that are not needed at the same time lie in the same place, so that more members
+//! Layout of a tile's rows: those that are not needed at the same time share one place in memory, so that more members
 //! fit into the cache (the arms of a spectrum come one after another).
 
 use super::tile::together;

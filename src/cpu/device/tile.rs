@@ -1,4 +1,4 @@
-//! What kernels read and write: the population's inputs, and the rows of a tile of members.
+//! Data that kernels read and write: the population's inputs, and the rows of a tile of members.
 
 use std::ops::Range;
 use std::sync::Arc;
@@ -127,7 +127,7 @@ pub struct Tile<R> {
     rows: Vec<Vec<R>>,
     shelves: Shelves,
     pub scratch: Scratch,
-    /// Where the time goes, while somebody asks.
+    /// Record of the time spent, if it is measured.
     pub tally: Option<Tally>,
 }
 

@@ -17,7 +17,7 @@ pub const POINTS: usize = 9;
 /// The status of a lane that is being fitted; what stands there otherwise is a status' code.
 pub const RUNNING: f64 = 99.0;
 
-/// How far rounding may raise a cost, and the smallest tolerances that make sense.
+/// Share by which rounding may raise a cost, and the smallest tolerances that make sense.
 pub struct Rounding {
     pub cost: f64,
     pub reduction: f64,
@@ -26,13 +26,13 @@ pub struct Rounding {
     pub undamped: f64,
 }
 
-/// Of f32, then of f64. What f32 leaves is for f64 to finish, which must not stop while damping still holds it back.
+/// Rounding of f32, then of f64. f64 finishes what f32 leaves, and must not stop while damping still holds it back.
 const ROUNDING: [Rounding; 2] = [
     Rounding { cost: 1e-6, reduction: 1e-7, step: 1e-6, undamped: 0.1 },
     Rounding { cost: 1e-13, reduction: 1e-14, step: 1e-14, undamped: 1e-5 },
 ];
 
-/// What is fitted.
+/// Model that is fitted.
 pub struct Model<'a, R> {
     pub rows: &'a LaneModel<R>,
     /// Makes sums without rows, where it can.
@@ -41,7 +41,8 @@ pub struct Model<'a, R> {
     pub shared_x: &'a [R],
 }
 
-/// Where the gradient and the normal matrix stand among a block's sums.
+/// Returns the position of an element of the gradient among a block's sums; [`normal`] returns that of the normal
+/// matrix.
 pub const fn gradient(p: usize) -> usize {
     packed_index(p + 1, 0)
 }
@@ -76,7 +77,8 @@ pub struct Block<R> {
     pub sums: Vec<Lanes<R>>,
     pub mu: Lanes<R>,
     pub nu: Lanes<R>,
-    /// Of the step to the trial point; negative where that was shortened, and so tells nothing of the next.
+    /// Reduction that the step to the trial point predicts. Negative if that step was shortened, and therefore tells
+    /// nothing about the next.
     pub promise: Lanes<R>,
     /// Share of the largest element of the damping's diagonal that others have at least; 0 once it is released.
     pub floor: Lanes<R>,
@@ -165,7 +167,7 @@ impl<R: Real> Block<R> {
         self.status.0.iter().enumerate().map(bit).fold(0, |all, bit| all | bit)
     }
 
-    /// That of R.
+    /// Returns the rounding of the precision R.
     pub fn rounding() -> &'static Rounding {
         &ROUNDING[usize::from(size_of::<R>() == 8)]
     }
@@ -248,7 +250,7 @@ impl<R: Real> Block<R> {
     }
 }
 
-/// What is done to a block in a `pulp` dispatch.
+/// Operation on a block in a `pulp` dispatch.
 enum Action<'a> {
     Step(&'a Whole),
     Invert,

@@ -1,7 +1,8 @@
-//! Whether what f32 has fitted can stand: a bound of what its rounding does to the solution, in units of the errors.
+//! Test of whether an f32 fit can stand: a bound on the shift of the solution by rounding, in units of the errors.
 //!
-//! Residuals that are wrong by e move the solution by at most ‖e‖ / σ errors. A Jacobian and sums that are wrong by a share ε of each
-//! column move it by ε ‖r‖ / σ √(P Σ_p A_pp (A⁻¹)_pp); sums over N points are by √N roundings (Higham & Mary 2019).
+//! Residuals that are wrong by e move the solution by at most ‖e‖ / σ errors. A Jacobian and sums that are wrong by a
+//! share ε of each column move it by ε ‖r‖ / σ √(P Σ_p A_pp (A⁻¹)_pp); sums over N points are by √N roundings (Higham &
+//! Mary 2019).
 
 use std::ops::Range;
 
@@ -218,7 +219,7 @@ impl Doubts {
     }
 }
 
-/// What is done in a `pulp` dispatch.
+/// Operation in a `pulp` dispatch.
 enum Action<'a> {
     Points(Range<usize>),
     Sums(&'a SumRounding),
@@ -274,7 +275,8 @@ mod tests {
     use crate::formula::Formula;
     use crate::solver::whole::LaneModel;
 
-    /// What a model leaves at some points of lanes of parameters between 0.5 and 1.5, the first of them of either sign.
+    /// Returns the rows that a model writes at some points, for lanes of parameters between 0.5 and 1.5. The first
+    /// parameter has either sign.
     fn rows(
         model: &LaneModel<f32>,
         parameters: &[Lanes<f32>],

@@ -91,7 +91,8 @@ impl<R: Real> Block<R> {
         inside
     }
 
-    /// What each parameter that is held in vain would gain alone, into `least`, where a way has met no face; the most of them.
+    /// Writes into `least` the gain of freeing each parameter alone that is held in vain, where a way has met no face.
+    /// Returns the largest of them.
     #[inline(always)]
     fn find_vain(&mut self, first: &Lanes<R>) -> Lanes<R> {
         let mut most = Lanes::splat(R::ZERO);
@@ -108,7 +109,7 @@ impl<R: Real> Block<R> {
         most
     }
 
-    /// Of parameter p, were it free alone; 0 where it is not held in vain.
+    /// Returns the gain of freeing parameter p alone; 0 where it is not held in vain.
     #[inline(always)]
     fn gains(&self, p: usize) -> Lanes<R> {
         let mut slope = self.sums[gradient(p)];

@@ -43,7 +43,7 @@ impl<R: Real> Promises<R> {
 }
 
 impl<R: Real> Block<R> {
-    /// What `factorise` and `solve_free` do, for N parameters.
+    /// Solves the systems of N parameters, as `factorise` and `solve_free` do.
     #[inline(always)]
     pub fn solve_few<S: Simd, const N: usize>(&mut self, simd: S) {
         let (zero, one) = (R::splat(simd, R::ZERO), R::splat(simd, R::ONE));
@@ -88,7 +88,7 @@ impl<R: Real> Block<R> {
         }
     }
 
-    /// What the steps promise.
+    /// Returns the reductions that the steps predict.
     #[inline(always)]
     pub fn promises_few<S: Simd, const N: usize>(&self, simd: S) -> Promises<R> {
         let (zero, two) = (R::splat(simd, R::ZERO), R::splat(simd, R::of(2.0)));

@@ -57,7 +57,7 @@ pub fn fill_weights<R: Real>(rows: &mut [Lanes<R>], seats: &[Seat], source: &Sou
     }
 }
 
-/// What the parameters of some fits of a batch are measured in, (fits, P).
+/// Writes the units of the parameters of some fits of a batch into `out`, (fits, P).
 pub fn units(batch: &WholeBatch<'_>, parameters: Range<usize>, out: &mut Vec<f64>) {
     out.clear();
     match batch.units {
@@ -95,7 +95,7 @@ pub fn load<R: Real>(block: &mut Block<R>, seats: &[Seat], source: &Source<'_>, 
 }
 
 impl<R: Real> Block<R> {
-    /// What the solver knows of fits that begin, or go on from another precision.
+    /// Sets the solver's state of fits that begin, or go on from another precision.
     fn start(&mut self, seats: &[Seat], source: &Source<'_>, columns: &WholeColumns<'_>) {
         let settings = &source.whole.settings;
         for &(l, k) in seats {

@@ -1,4 +1,4 @@
-//! What `whole` is made of: the state of a block of fits, a lane each, and the parts of a round.
+//! Parts of `whole`: the state of a block of fits, one lane per fit, and the parts of a round.
 
 mod block;
 mod descent;

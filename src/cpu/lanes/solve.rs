@@ -40,8 +40,8 @@ impl<R: Real, S: Simd, const N: usize> Eliminated<R, S, N> {
         Eliminated { lower: [[zero; N]; N], inverse: [zero; N] }
     }
 
-    /// Of a matrix of at most 6 rows, where pivots count as positive above `least`. One row after the other, so that compilers unroll what is
-    /// in them.
+    /// Eliminates a matrix of at most 6 rows, where pivots count as positive above `least`. The calls stand one after
+    /// another, so that compilers unroll the loops inside them.
     #[inline(always)]
     pub fn all(&mut self, simd: S, matrix: &[[R::Vector<S>; N]; N], least: [R::Vector<S>; N]) {
         self.row::<0>(simd, matrix, least);

@@ -184,7 +184,8 @@ impl<R: Real> Block<R> {
         }
     }
 
-    /// Where bounds leave a parameter no room, or the gradient pushes it against one, it is not free.
+    /// Determines the free parameters. A parameter is not free if its bounds leave it no room, or if the gradient
+    /// pushes it against one.
     #[inline(always)]
     pub fn set_free(&mut self) {
         for p in 0..self.lower.len() {

@@ -8,7 +8,7 @@ pub const LEGS: usize = 3;
 /// Share of a slope's terms below which its sign may be rounding, in the kernel's f32.
 const SLIGHT: f64 = 1e-4;
 
-/// How far a step has come inside the box.
+/// Part of a step that lies inside the box so far.
 pub struct Way<'a> {
     pub bounds: (&'a [f64], &'a [f64]),
     pub delta: Vec<f64>,
@@ -56,7 +56,7 @@ impl Way<'_> {
         most > 0.0
     }
 
-    /// Of parameter p, were it free alone; 0 where it is not held in vain.
+    /// Returns the gain of freeing parameter p alone; 0 where it is not held in vain.
     fn gain(&self, system: &System, p: usize) -> f64 {
         let (lower, upper) = (self.bounds.0[p], self.bounds.1[p]);
         let (mut slope, mut size) = (system.member.sums.gradient[p], system.member.sums.gradient[p].abs());

@@ -60,7 +60,7 @@ mod tests {
 
     const NORMAL: [f64; 3] = [4.0, 1.0, 2.0];
     const GRADIENT: [f64; 2] = [0.6, -0.3];
-    /// Of the curvature that is left out.
+    /// Vector s of the curvature that is left out, S = s sᵀ.
     const SIDE: [f64; 2] = [1.5, -0.5];
     const WIDE_OPEN: (&[f64], &[f64]) = (&[-100.0; 2], &[100.0; 2]);
 
