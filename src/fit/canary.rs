@@ -24,7 +24,8 @@ use crate::solver::{Device, LevenbergMarquardt, Method, Objective, Outcome, Stat
 
 /// Signal-to-noise ratio of a pixel.
 const SIGNAL: f64 = 30.0;
-/// How far from the truth its fit begins, as a share of the bounds: there are rounds to go, and one minimum.
+/// Distance of its fit's start from the truth, as a share of the bounds: large enough that the fit takes some rounds,
+/// and small enough that there is one minimum.
 const OFFSET: f64 = 1e-3;
 /// Allowed differences of parameters, in errors. Devices agree to 0.02; a simplex ends within √rounding of χ².
 const ERRORS: f64 = 0.05;
@@ -37,7 +38,7 @@ const LEAST: usize = 8;
 /// The spectrum, and the row that the CPU makes of it.
 pub struct Canary {
     layout: Vec<ArmLayout>,
-    /// That it was made for; only those that all spectra share come again.
+    /// Samplings for which it was made; only those that all spectra share come again.
     shared: Vec<Option<Arc<Sampling>>>,
     ready: Ready,
     answer: FitRow,
@@ -89,7 +90,7 @@ impl Canary {
         places
     }
 
-    /// What joins the spectra of a scan.
+    /// Returns the spectrum that joins those of a scan.
     pub fn in_scan(&self) -> Ready {
         self.ready.clone()
     }
@@ -121,7 +122,7 @@ impl Canary {
         }
     }
 
-    /// What is wrong with a row, if anything is.
+    /// Returns the difference between a row and the known answer in words, if there is one.
     fn difference(&self, fitter: &SpectralFitter, found: &FitRow) -> Option<String> {
         let answer = &self.answer;
         let is_success = |row: &FitRow| row.status.is_success();

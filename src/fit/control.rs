@@ -19,7 +19,7 @@ pub type Progress = Arc<dyn Fn(u64, u64) + Send + Sync>;
 pub struct Control {
     /// Called with the number of spectra or curves that are finished and of all; no longer once the run is stopped.
     pub progress: Option<Progress>,
-    /// When set, fits that are not finished end with [`Status::Interrupted`](crate::Status).
+    /// Cancels the run when set: fits that are not finished end with [`Status::Interrupted`](crate::Status).
     pub cancel: Arc<AtomicBool>,
     /// Measures where the time goes ([`Summary::profile`]), for the calls that return a [`Summary`]. No bit of the rows changes.
     pub profile: bool,
@@ -56,7 +56,7 @@ impl std::fmt::Debug for Control {
     }
 }
 
-/// What a run did.
+/// Summary of a run: rows, devices and times.
 #[derive(Clone, Debug, Default)]
 #[non_exhaustive]
 pub struct Summary {
@@ -66,12 +66,13 @@ pub struct Summary {
     pub interrupted: u64,
     /// Number of those that each device made, the CPU in the place of one that failed among them; the others come from the journal.
     pub by_device: Vec<(String, u64)>,
-    /// Which device made which rows, in their order: so many by one, then so many by the next. They change at ends of batches.
+    /// Devices that made the rows, in the rows' order: so many by one, then so many by the next. They change at ends of
+    /// batches.
     pub by_rows: Vec<(String, u64)>,
-    /// What devices failed to do: their batches were fitted again.
+    /// Failures of devices, in words. Their batches were fitted again.
     pub failures: Vec<String>,
     /// Time by stage: read, prepare, first guess, fit, finish, posterior, hash, write; of all workers, which overlap.
     pub stages: Vec<(String, Duration)>,
-    /// Where [`Control::profile`] asks for one.
+    /// Profile of the run, if [`Control::profile`] asks for one.
     pub profile: Option<Profile>,
 }

@@ -57,7 +57,7 @@ pub fn covariance(normal_matrix: &[f64], free: &[bool], tolerance: f64) -> Covar
     out
 }
 
-/// Where the pair (a < b) of `count` parameters lies.
+/// Returns the place of the pair (a < b) of `count` parameters.
 pub fn pair_index(a: usize, b: usize, count: usize) -> usize {
     a * (2 * count - a - 1) / 2 + b - a - 1
 }

@@ -8,7 +8,7 @@ use crate::cpu::CpuDevice;
 use crate::error::{Error, Result};
 use crate::solver;
 
-/// Where fits run: the CPU, one GPU adapter, or several.
+/// Device on which fits run: the CPU, one GPU adapter, or several.
 #[derive(Clone)]
 pub struct Device {
     pub(crate) inner: Arc<dyn solver::Device>,
@@ -57,7 +57,7 @@ impl From<crate::gpu::GpuDevice> for Device {
 #[derive(Clone, Debug)]
 #[non_exhaustive]
 pub struct DeviceDescription {
-    /// What `--device` takes.
+    /// Value of `--device` that selects it.
     pub selector: String,
     /// As the driver calls it.
     pub name: String,

@@ -30,7 +30,7 @@ const MANY_MASKED: f64 = 0.5;
 /// A solution this close to a bound, in the solver's units, is at it (f32 devices round).
 const BOUND_TOLERANCE: f64 = 1e-6;
 
-/// What does not depend on the spectrum.
+/// Inputs that do not depend on the spectrum.
 #[derive(Clone, Copy)]
 pub struct Finish<'a> {
     pub model: &'a SpectralModel,

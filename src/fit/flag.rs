@@ -15,7 +15,7 @@ pub struct FlagDescription {
     pub name: &'static str,
     /// The short name that the report shows.
     pub label: &'static str,
-    /// What it means when the bit is set, in ASCII.
+    /// Meaning of the bit when it is set, in ASCII.
     pub meaning: &'static str,
 }
 

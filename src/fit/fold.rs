@@ -22,11 +22,12 @@ use crate::rows::triangle::packed_index;
 use crate::solver::basin::LEAST_RISE;
 use crate::solver::{GaveWay, Outcome, Status};
 
-/// How far labels are moved, as a share of their bounds' distance, and the rounds of a fit for which they are: of `synb` fits one in seven takes
-/// five rounds, one in twenty six. A fold in the middle between two minima Δ apart makes ρ = (1 − δ / Δ)², so that both together see those
-/// that are 0.065 to 0.66 of the range apart.
+/// Distances by which labels are moved, as shares of the distance between their bounds, and the rounds from which on a
+/// fit is looked at so. Of `synb` fits one in seven takes five rounds, one in twenty six. A fold in the middle between
+/// two minima Δ apart makes ρ = (1 − δ / Δ)². Therefore both distances together see minima that are 0.065 to 0.66 of
+/// the range apart.
 const LOOKS: [(f64, u32); 2] = [(0.1, 6), (0.3, 5)];
-/// What bounds leave of a move must not be less than this share of their distance.
+/// Smallest part of a move that bounds may leave, as a share of the distance between them.
 const LEAST: f64 = 0.05;
 /// Labels that are moved, by what they change the lines, δ² A_pp over the whole range, as a share of the most that a label changes: one that tells
 /// less does not make two minima, and one that tells most does not fold there.
@@ -39,7 +40,7 @@ const RETURNED: f64 = 0.3;
 #[derive(Clone, Debug, PartialEq)]
 struct Side {
     u: Vec<f64>,
-    /// How far the quadratic model lets the cost rise.
+    /// Rise of the cost that the quadratic model allows.
     rise: f64,
 }
 
@@ -70,7 +71,8 @@ impl Look {
         (!sides.is_empty()).then(|| Look { spectrum, cost: cost(lowest), sides })
     }
 
-    /// Where one more start sets out, if anywhere: where the cost has come back furthest. `seen` are the outcomes at the sides.
+    /// Returns the point from which one more start sets out, if any: the side where the cost has come back furthest.
+    /// `seen` are the outcomes at the sides.
     fn start(&self, seen: &[Outcome]) -> Option<Vec<f64>> {
         let share = |(side, seen): (&Side, &Outcome)| (cost(seen) - self.cost) / side.rise;
         let shares = self.sides.iter().zip(seen).map(|pair| (share(pair), pair.0));
@@ -119,7 +121,7 @@ impl Label {
     }
 }
 
-/// Where no template was trained there is nothing to be found.
+/// Returns whether a point is outside the training hulls: where no template was trained there is nothing to be found.
 fn is_outside_hulls(model: &SpectralModel, u: &[f64]) -> bool {
     model.arms.iter().any(|arm| {
         let value = |p: usize| model.parameters[p].to_physical(u[p]);

@@ -29,7 +29,7 @@ pub fn layout_for<'p>(shape: Vec<ArmLayout>, all: impl Iterator<Item = &'p Prepa
     shape.into_iter().enumerate().map(one).collect()
 }
 
-/// Of the spectra's resolution matrices, where the model asks for them.
+/// Returns the number of diagonals of the spectra's resolution matrices, if the model asks for them; else 0.
 pub fn diagonals(arm: &ModelArm, data: &ArmSpectra) -> usize {
     let wanted = data.resolution.as_ref().filter(|_| arm.line_spread == LineSpread::File);
     wanted.map_or(0, |resolution| resolution.diagonals)

@@ -17,7 +17,7 @@ struct Columns<'s> {
     sigma: Option<&'s Column>,
 }
 
-/// What a batch of spectra says of the parameters.
+/// Columns in which a batch of spectra gives starts, bounds and priors of the parameters.
 pub struct Tables<'s> {
     model: &'s SpectralModel,
     columns: Vec<Columns<'s>>,

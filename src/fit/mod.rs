@@ -228,7 +228,8 @@ impl SpectralFitter {
         self.device.name()
     }
 
-    /// What the rows depend on beside model and device, `key = value` line by line, as it is written into the table's metadata.
+    /// Returns the settings on which the rows depend beside model and device, `key = value` line by line, as they are
+    /// written into the table's metadata.
     pub fn settings_text(&self) -> String {
         let SpectralFitter { solver, seed, strict, precision, released_errors, .. } = self;
         [
@@ -254,7 +255,7 @@ impl SpectralFitter {
         self.first_guess().map(drop)
     }
 
-    /// What a file lacks and is fitted without, a line each.
+    /// Returns notes on arms that a file lacks and is fitted without, one line per arm.
     pub fn notes(&self, head: &Spectra) -> Vec<String> {
         let note = |arm: &str| format!("{}: no arrays for arm \"{arm}\", fitted without it", head.file);
         assemble::missing(&self.model, head).into_iter().map(note).collect()

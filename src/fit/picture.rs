@@ -20,7 +20,7 @@ const CHUNK: usize = 64;
 #[derive(Clone, Debug, Default)]
 #[non_exhaustive]
 pub struct ArmFit {
-    /// Of the model's arm.
+    /// Name of the model's arm.
     pub name: String,
     /// Å
     pub wavelength: Vec<f64>,
@@ -98,7 +98,7 @@ impl SpectralFitter {
 }
 
 impl ArmFit {
-    /// Of an arm that the file lacks: no pixels.
+    /// Makes the fit of an arm that the file lacks: no pixels.
     fn absent(name: &str) -> ArmFit {
         ArmFit { name: name.into(), ..ArmFit::default() }
     }

@@ -107,7 +107,8 @@ impl Grid {
     }
 }
 
-/// What scans velocities: populations that have fitted the spectra, and on GPUs a spectrum of known answer that joins them.
+/// Inputs and populations of a velocity scan: the populations that have fitted the spectra, and on GPUs a spectrum of
+/// known answer that joins them.
 pub struct Scan<'a> {
     pub fitter: &'a SpectralFitter,
     pub passes: &'a mut Passes,
@@ -247,7 +248,7 @@ fn entering(
     velocities.iter().map(held).collect()
 }
 
-/// What enters together: a grid that has more points than the population has room is split.
+/// Groups the spectra that enter together. A grid that has more points than the population has room is split.
 fn loads(entering: Vec<Ready>, capacity: usize) -> Vec<Vec<Ready>> {
     let total: usize = entering.iter().map(|one| one.starts.len()).sum();
     if total <= capacity {

@@ -9,12 +9,12 @@ const TINY: f64 = 1e-300;
 /// Most terms of a continued fraction. At 10⁷ degrees of freedom 20,000 of them count.
 const MOST_TERMS: u32 = 100_000;
 
-/// What a `sigma` of lmfit's means: its tail probability. Below 1 it is a probability itself.
+/// Returns the tail probability of a `sigma` as lmfit means it. A `sigma` below 1 is itself the probability inside.
 pub fn tail_of(sigma: f64) -> f64 {
     if sigma < 1.0 { 1.0 - sigma } else { libm::erfc(sigma / std::f64::consts::SQRT_2) }
 }
 
-/// Where χ² with one degree of freedom, or with `dof` F(1, dof), has the tail probability `tail`.
+/// Returns the value at which χ² with one degree of freedom, or with `dof` F(1, dof), has the tail probability `tail`.
 pub fn threshold(tail: f64, dof: Option<f64>) -> f64 {
     let above = |x: f64| match dof {
         None => libm::erfc((0.5 * x).sqrt()),

@@ -1,4 +1,4 @@
-//! Where a run's time went: a table's worth of numbers, and a trace.
+//! Profile of a run's time: a table's worth of numbers, and a trace.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -12,7 +12,7 @@ use crate::buffers::Work;
 use crate::solver::profile::{Clock, Look, Meter, Spending};
 use crate::solver::{self};
 
-/// Where the time of a run went.
+/// Profile of the time of a run.
 #[derive(Clone, Debug, Serialize)]
 pub struct Profile {
     /// Rows that this run has fitted to their ends.
@@ -45,24 +45,25 @@ pub struct HostStage {
     pub name: &'static str,
     /// Batches.
     pub calls: u64,
-    /// Of all threads.
+    /// Seconds of all threads.
     pub seconds: f64,
-    /// Of the seconds of all stages.
+    /// Share of the seconds of all stages.
     pub share: f64,
-    /// Of the arrays of spectra that were read or hashed; zero for other stages.
+    /// Bytes of the arrays of spectra that were read or hashed; zero for other stages.
     pub bytes: f64,
     /// 10⁹ bytes a second.
     pub gbytes: f64,
 }
 
-/// What a device did.
+/// Profile of a device.
 #[derive(Clone, Debug, Serialize)]
 #[non_exhaustive]
 pub struct DeviceProfile {
     /// As it is written into the result table.
     pub name: String,
-    /// How seconds are taken. `timestamps`: the device's own, around every kernel. `threads`: their sum over the processor's threads.
-    /// `submissions`: the wall clock around several rounds, as the device tells no times; the stages' seconds are then zero.
+    /// Clock by which seconds are measured. `timestamps`: the device's own, around every kernel. `threads`: their sum
+    /// over the processor's threads. `submissions`: the wall clock around several rounds, as the device tells no times;
+    /// the stages' seconds are then zero.
     pub clock: &'static str,
     /// Over which `threads` sums; 1 for the others.
     pub threads: usize,
@@ -83,11 +84,11 @@ pub struct DeviceStage {
     /// hidden: labels and layers before the last; template: the last layer; observe: rotation, line spread and Doppler shift;
     /// normal matrix: priors, continuum and sums over pixels; step: with what stops superfluous starts.
     pub name: &'static str,
-    /// Of kernels: a tile of members each on the CPU, all members of a round on a GPU.
+    /// Number of kernels: one per tile of members on the CPU, one per round for all members on a GPU.
     pub calls: u64,
     /// By the device's clock.
     pub seconds: f64,
-    /// Of the seconds of all stages.
+    /// Share of the seconds of all stages.
     pub share: f64,
     /// Additions and multiplications of the sums that the stage is defined by; functions are not counted.
     pub operations: f64,

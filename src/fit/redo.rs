@@ -13,7 +13,7 @@ pub fn half(capacity: usize, spectra: usize, starts: usize) -> Option<usize> {
     (half >= starts).then_some(half)
 }
 
-/// What has been tried for one piece of work.
+/// Attempts that have been made for one piece of work.
 #[derive(Debug, Default)]
 pub struct Attempts {
     renewed: bool,

@@ -21,7 +21,8 @@ pub fn settings(all: LevenbergMarquardt) -> Option<[LevenbergMarquardt; 2]> {
     })
 }
 
-/// Where the last rounds start: where those starts of each spectrum ended that did not give way; where one ended nowhere, at itself.
+/// Returns the starts of the last rounds: the ends of those starts of each spectrum that did not give way. A start that
+/// ended nowhere is taken again as it was.
 pub fn ends(outcomes: &[Vec<Outcome>], starts: &[Starts]) -> Vec<Starts> {
     let is_somewhere = |o: &Outcome| (o.chi2 + o.penalty).is_finite() && o.parameters.iter().all(|x| x.is_finite());
     let end = |(outcome, start): (&Outcome, &Vec<f64>)| {

@@ -1,4 +1,4 @@
-//! What a fit returns: one typed row a spectrum.
+//! Result of a fit: one typed row per spectrum.
 
 use std::sync::Arc;
 
@@ -55,7 +55,7 @@ pub struct FitRow {
     pub file: Arc<str>,
     /// Row in the file, from 0.
     pub row: u64,
-    /// How the fit ended.
+    /// Status with which the fit ended.
     pub status: Status,
     /// The status' name, or the cause of `bad_input`.
     pub status_text: String,

@@ -69,7 +69,7 @@ pub struct Run<'a> {
     /// Members that may be in flight: fewer once a device ran out of memory.
     most: usize,
     resident: Option<Passes>,
-    /// That of the last batch, on GPUs.
+    /// Canary of the last batch, on GPUs.
     canary: Option<Canary>,
     /// The device has failed, and the CPU has taken its place.
     pub is_replaced: bool,

@@ -1,4 +1,5 @@
-//! What the workers of a fitter share: the first guess's library, and objectives, with which goes what devices make of them.
+//! Data that the workers of a fitter share: the first guess's library, and the objectives, to which belongs what
+//! devices make of them.
 
 use std::fmt;
 use std::sync::{Arc, Mutex, OnceLock, PoisonError, Weak};
@@ -7,17 +8,17 @@ use crate::error::Result;
 use crate::model::{ArmLayout, FirstGuess, SpectralModel, SpectralObjective};
 use crate::recording::Precision;
 
-/// Of one model.
+/// Shared data of one model.
 #[derive(Default)]
 pub struct Shared {
     /// Made by the first run that needs it.
     guess: OnceLock<FirstGuess>,
     making: Mutex<()>,
-    /// Those that somebody has.
+    /// Objectives that are in use.
     objectives: Mutex<Vec<(Key, Weak<SpectralObjective>)>>,
 }
 
-/// What an objective is made of, besides the model: the spectra's shape, the precision, and whether it has no derivatives.
+/// Key of an objective of the model: the spectra's shape, the precision, and whether it has no derivatives.
 type Key = (Vec<ArmLayout>, Precision, bool);
 
 impl Shared {

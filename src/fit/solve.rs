@@ -26,7 +26,7 @@ const ROUNDING: f64 = 1e-5;
 const FIRST: f64 = 0.7;
 /// The share of the time before minima are looked at again.
 const BEFORE_LOOKS: f64 = 0.95;
-/// What a last step that is taken on trust may fail to hold, in units of `ftol`.
+/// Reduction that a last step, taken on trust, may fail to bring, in units of `ftol`.
 const TRUST: f64 = 100.0;
 
 /// What stops a pass, and what is told the share that is done.

@@ -1,10 +1,10 @@
-//! Where a run's time goes.
+//! Stages of a run, and the time that each takes.
 
 use std::time::Duration;
 
 use web_time::Instant;
 
-/// What a run does with a batch, in order.
+/// Stages in which a run works on a batch, in order.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Stage {
     Read,

@@ -34,7 +34,7 @@ pub struct Task {
     pub evaluate: Job,
     /// Physical values are `origin` + `scale` u.
     pub parameters: Vec<Parameter>,
-    /// What marginalisation adds to the objective beside ln det C.
+    /// Term that marginalisation adds to the objective beside ln det C.
     pub constant: f64,
     /// Failures of a user's model, and the number of this task among them.
     failures: Option<(Arc<Failures>, usize)>,

@@ -14,12 +14,12 @@ type Watch<'a> = (usize, &'a mut dyn FnMut(usize));
 pub struct Waiting<'a> {
     objective: &'a SpectralObjective,
     spectra: Entering<'a>,
-    /// Of each spectrum; one without starts does not enter.
+    /// Starts of each spectrum. A spectrum without starts does not enter.
     pub starts: Vec<Starts>,
-    /// Of each spectrum, one a start; none of those that have not entered.
+    /// Outcomes of each spectrum, one per start; none of those spectra that have not entered.
     pub outcomes: Vec<Vec<Outcome>>,
     pub watch: Option<Watch<'a>>,
-    /// Of each spectrum: the submission after which it left, with all that leave then.
+    /// Submission after which each spectrum left, together with all that left then.
     pub left: Vec<u32>,
     submissions: u32,
     /// The first that waits, and the places of those that have entered.

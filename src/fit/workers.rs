@@ -42,7 +42,7 @@ pub struct Tally<'a> {
     stop: Option<AtomicBool>,
     total: u64,
     finished: Mutex<u64>,
-    /// What devices failed to do, in words.
+    /// Failures of devices, in words.
     failures: Mutex<Vec<String>>,
 }
 

@@ -1,4 +1,4 @@
-//! Where a curve's fit begins, and in what units: what a start that lacks the data's scale leaves open.
+//! First point and units of a curve's fit, where a start that lacks the data's scale leaves them open.
 
 use super::data::Curve;
 use super::polish::Problem;

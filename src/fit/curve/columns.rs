@@ -80,7 +80,7 @@ impl CurveColumns {
         self.status.iter().map(|status| status.code() as i8).collect()
     }
 
-    /// How curve `k` ended, where it arrived: no population need take it up.
+    /// Returns the outcome of curve `k` if it ended well, so that no population needs to take it up.
     pub(super) fn outcome(&self, k: usize) -> Option<Outcome> {
         let count = self.parameters.len() / self.status.len();
         let status = Some(self.status[k]).filter(|status| status.is_success())?;
@@ -151,7 +151,8 @@ impl CurveRun {
         }
     }
 
-    /// Where [`fit`](Self::fit) would bring all curves on the CPU, in f64 and to the solver's own tolerances, if they are fitted whole.
+    /// Fits all curves on the CPU in f64, to the solver's own tolerances, and returns where [`fit`](Self::fit) would
+    /// bring them; `None` unless they are fitted whole.
     pub(super) fn fit_whole(
         &self,
         curves: &Curves,
@@ -196,7 +197,7 @@ impl CurveRun {
         });
     }
 
-    /// What whole fits did not bring to an end goes the way of [`fit`](Self::fit), from its start.
+    /// Fits the curves that whole fits did not bring to an end as [`fit`](Self::fit) does, from their starts.
     fn fit_rest(&self, (curves, points): (&Curves, usize), columns: &mut CurveColumns, watch: &Watch) -> Result<()> {
         let settings = self.settings();
         let open = |k: &usize| !columns.status[*k].is_success() && columns.status[*k] != Status::BadInput;

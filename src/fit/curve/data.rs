@@ -7,7 +7,7 @@ use crate::recording::Limits;
 use crate::solver::Estimator;
 use crate::values::{Values, rows};
 
-/// Where the points lie.
+/// Grid on which the points lie.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Grid {
     /// x is (predictors, points), of all curves.
@@ -176,7 +176,7 @@ pub(super) struct Settings<'a> {
     pub held: &'a [bool],
     pub predictors: &'a [String],
     pub estimator: Estimator,
-    /// What makes a parameter's unit of its start.
+    /// Function that makes a parameter's unit from its start.
     pub round: fn(f64) -> f64,
 }
 
@@ -194,11 +194,11 @@ pub(super) struct Curve {
     pub weight: Vec<f64>,
     pub used: usize,
     pub start: Vec<f64>,
-    /// Where the solver begins: at the start, or where that lacks the data's scale nearer to them.
+    /// First point of the solver: the start, or a point nearer to the data where the start lacks their scale.
     pub begin: Vec<f64>,
-    /// What the solver's parameters are in units of.
+    /// Units of the solver's parameters.
     pub scale: Vec<f64>,
-    /// What the solver's rows are multiplied by, where their squares would else leave its range: a power of two.
+    /// Factor of the solver's rows, a power of two, where their squares would otherwise leave its range.
     pub gain: f64,
     pub lower: Vec<f64>,
     pub upper: Vec<f64>,

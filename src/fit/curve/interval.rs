@@ -12,7 +12,7 @@ use crate::values::Values;
 /// Searches whose fits run together: more would only take memory.
 const TOGETHER: usize = 8192;
 
-/// Where the profile of one parameter of one curve reaches a probability.
+/// Confidence interval of one parameter of one curve: its ends are where the parameter's profile reaches a probability.
 #[derive(Clone, Debug, PartialEq)]
 #[non_exhaustive]
 pub struct Interval {
@@ -20,7 +20,7 @@ pub struct Interval {
     pub parameter: String,
     /// As it was asked for.
     pub sigma: f64,
-    /// That the truth lies inside.
+    /// Probability that the truth lies inside.
     pub probability: f64,
     /// The value itself where the parameter is held; −∞ and ∞ where a bound comes first, or χ² does not rise so far within 200 errors; NaN for a curve or parameter without fit.
     pub lower: f64,
@@ -158,7 +158,7 @@ impl CurveRun {
     }
 }
 
-/// How the other parameters follow parameter `p`, by the covariance.
+/// Returns the slopes with which the other parameters follow parameter `p`, by the covariance.
 fn slope(fit: &CurveFit, p: usize) -> Vec<f64> {
     let count = fit.parameters.len();
     (0..count).map(|q| fit.covariance[q * count + p] / fit.covariance[p * count + p]).collect()

@@ -208,7 +208,7 @@ impl CurveRun {
         tells && !result::vague(fit, curve, &self.problem(curve).inside(&fit.parameters)).is_empty()
     }
 
-    /// What stands for no bounds, in units of the parameters.
+    /// Returns the bound that stands for no bound, in units of the parameters.
     fn far(&self) -> f64 {
         if self.device.inner.runs_wgsl() { objective::FAR } else { objective::FARTHEST }
     }
@@ -233,7 +233,7 @@ impl CurveRun {
         !self.absolute_sigma && !matches!(self.estimator, Estimator::Poisson | Estimator::Cost)
     }
 
-    /// What makes a parameter's unit of its start.
+    /// Returns the function that makes a parameter's unit from its start.
     fn round(&self) -> fn(f64) -> f64 {
         if self.device.inner.runs_wgsl() { data::scale } else { data::wide_scale }
     }

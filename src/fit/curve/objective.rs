@@ -46,7 +46,7 @@ const DATA: BufferId = BufferId(0);
 const WEIGHT: BufferId = BufferId(1);
 const PREDICTOR: BufferId = BufferId(2);
 const SCALE: BufferId = BufferId(3);
-/// Where the rows are.
+/// Buffer of the rows.
 pub(super) const MODEL: BufferId = BufferId(4);
 
 impl CurveObjective {

@@ -132,7 +132,7 @@ impl<'a> Passage<'a> {
         })
     }
 
-    /// What makes sums without rows, where the formula knows the grid that all share.
+    /// Returns the function that makes sums without rows, if the formula knows one for the grid that all curves share.
     fn lane_sums<R: Elementary>(&self) -> Option<AddUp<R>> {
         if self.curves.grid == Grid::Own {
             return None;

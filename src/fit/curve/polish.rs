@@ -67,7 +67,7 @@ impl Rows {
         Some(delta.as_slice().to_vec())
     }
 
-    /// What the covariance is made of; `None` as for [`Factors::new`].
+    /// Returns the factors from which the covariance is made; `None` as for [`Factors::new`].
     fn information(&self, free: &[usize]) -> Option<Factors> {
         Factors::new(self.expected.as_ref().unwrap_or(&self.jacobian), free)
     }
@@ -132,14 +132,14 @@ impl Problem<'_> {
         covariance
     }
 
-    /// Those of `inside` that change no row where they are, so that the normal matrix has no inverse.
+    /// Returns those of `inside` that change no row where they are, so that the normal matrix has no inverse.
     pub fn idle(&self, rows: &Rows, inside: &[usize]) -> Vec<usize> {
         let jacobian = rows.expected.as_ref().unwrap_or(&rows.jacobian);
         inside.iter().copied().filter(|&p| jacobian.column(p).norm() == 0.0).collect()
     }
 
-    /// What the Gauss–Newton step would gain: the square of its length in errors, where these are absolute. `None` when a direction is
-    /// undetermined.
+    /// Returns the predicted gain of the Gauss–Newton step: the square of its length in errors, where these are
+    /// absolute. `None` when a direction is undetermined.
     pub fn promise(&self, rows: &Rows, parameters: &[f64]) -> Option<f64> {
         let inside = self.inside(parameters);
         let delta = rows.step(&inside, parameters)?;

@@ -154,7 +154,7 @@ fn scientific(text: &str) -> String {
 mod tests {
     use super::*;
 
-    /// Of lmfit 1.3.4's `gformat` and Python's `.7g`: tests/python/make_estimators.py.
+    /// Expected values are those of lmfit 1.3.4's `gformat` and Python's `.7g`: tests/python/make_estimators.py.
     #[test]
     fn numbers_are_lmfits() {
         for (value, gformat, g) in NUMBERS {

@@ -1,4 +1,4 @@
-//! How one curve's fit ended, as scipy's users know it.
+//! Result of one curve's fit, in the terms of scipy's users.
 
 use super::data::Curve;
 use super::polish::Problem;
@@ -44,7 +44,7 @@ pub struct CurveFit {
     pub bic: f64,
     /// Evaluations of the model, with or without derivatives (scipy's `nfev`).
     pub evaluations: u32,
-    /// Those of the evaluations that were linearisations: the solver's rounds, and those of the polish (scipy's `njev`).
+    /// Number of evaluations that were linearisations: the solver's rounds, and those of the polish (scipy's `njev`).
     pub rounds: u32,
     /// Largest |Jᵀr| of a free parameter that is not at a bound: scipy's `optimality`.
     pub optimality: f64,
@@ -93,7 +93,8 @@ impl CurveFit {
     }
 }
 
-/// Those of `inside` that the data do not determine: without an error, or with one beyond all that they are measured in.
+/// Returns those of `inside` that the data do not determine: without an error, or with one beyond all that they are
+/// measured in.
 pub(super) fn vague(fit: &CurveFit, curve: &Curve, inside: &[usize]) -> Vec<usize> {
     let size = |p: usize| fit.parameters[p].abs().max(fit.start[p].abs()).max(curve.scale[p]);
     inside.iter().copied().filter(|&p| fit.errors[p].is_nan() || fit.errors[p] > VAGUE * size(p)).collect()
@@ -268,7 +269,7 @@ impl CurveRun {
         }
     }
 
-    /// What is not finite where a fit started.
+    /// Says what is not finite where a fit started.
     fn not_finite(&self, problem: &Problem, parameters: &[f64]) -> String {
         let Curve { y, weight, scale, .. } = problem.curve;
         let Some(rows) = problem.model_rows(true, parameters, scale) else {

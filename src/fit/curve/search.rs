@@ -1,5 +1,5 @@
-//! Where a profile reaches a level on one side of the best value: a bracket that closes by the false position (Illinois), on
-//! √Δ, which is a straight line for a quadratic profile.
+//! Search for the point where a profile reaches a level on one side of the best value: a bracket that closes by the
+//! false position (Illinois), on √Δ, which is a straight line for a quadratic profile.
 
 /// Relative accuracy of √Δ at the limit, and of the distance from the best value.
 const ACCURACY: f64 = 1e-7;
@@ -23,14 +23,14 @@ struct Probe {
 pub(super) struct Search {
     pub curve: usize,
     pub parameter: usize,
-    /// Where to fit next; once `limit` is known, no more.
+    /// Value at which to fit next, as long as `limit` is not known.
     pub next: f64,
     pub limit: Option<f64>,
     best: f64,
     bounds: (f64, f64),
     /// √ of the rise that is looked for.
     level: f64,
-    /// How far from `best` one error is, with the sign of the side.
+    /// Distance from `best` of one error, with the sign of the side.
     error: f64,
     inside: Probe,
     outside: Option<Probe>,

@@ -9,7 +9,7 @@ use crate::curve_model::Failures;
 use crate::error::{Error, Result};
 use crate::recording::{CustomInput, Member};
 
-/// How far a second look is from the first, in units of the parameters.
+/// Distance of the second comparison from the first, in units of the parameters.
 const ASIDE: f64 = 0.125;
 
 impl CurveRun {

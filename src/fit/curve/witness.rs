@@ -19,10 +19,10 @@ const FEW: usize = 8;
 /// units of `ftol` (`BEST_CONTRACTION` of the step).
 const SHARE: f64 = 1e-3;
 const TRUST: f64 = 1e3;
-/// Where f32's least number ends what costs can tell.
+/// Cost below which differences cannot be told, because f32 has a least number.
 const FLOOR: f64 = 1e-30;
-/// What rounding may do to a point, as a share of all that it is made of: 1700 units of f32's last place where the functions are popfit's;
-/// those of WGSL itself are as good as a driver makes them.
+/// Share of the terms of which a point is made that rounding may change: 1700 units of f32's last place where the
+/// functions are popfit's; those of WGSL itself are as good as a driver makes them.
 const ROUNDING: f64 = 1e-4;
 pub(super) const ROUNDING_OF_WGSL: f64 = 2e-3;
 /// And between two kernels of one device.

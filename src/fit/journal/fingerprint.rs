@@ -1,4 +1,4 @@
-//! What tells a batch of spectra from another one.
+//! Fingerprint that tells a batch of spectra from another one.
 
 use std::borrow::Cow;
 

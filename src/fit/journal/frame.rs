@@ -12,7 +12,7 @@ use sha2::{Digest, Sha256};
 /// Bytes in front of the payload.
 const HEAD: usize = 8 + 8 + 32;
 
-/// What stands at a place of the journal.
+/// Content of one place of the journal.
 #[derive(Debug, PartialEq, Eq)]
 pub enum Frame {
     Whole(Vec<u8>),

@@ -29,7 +29,7 @@ use outputs::{OutputState, first_changed, states};
 
 const MAGIC: &[u8] = b"popfit journal 10\n";
 
-/// What follows the head.
+/// Record that follows the head.
 #[derive(Serialize, Deserialize)]
 enum Record {
     Batch(Batch),
@@ -42,15 +42,15 @@ enum Record {
 struct Batch {
     /// Its place in the input.
     number: usize,
-    /// Of its spectra.
+    /// Hash of its spectra.
     spectra: Hash,
     /// One a spectrum; none of those whose fits were interrupted.
     rows: Vec<Option<FitRow>>,
-    /// That made them.
+    /// Name of the device that made the rows.
     device: String,
 }
 
-/// What a run has fitted so far. While it is open, no other run can write the same output.
+/// Rows that a run has fitted so far. While the journal is open, no other run can write the same output.
 #[derive(Debug)]
 pub struct Journal {
     path: PathBuf,
@@ -229,7 +229,7 @@ impl Journal {
         written.map_err(Error::writing(&self.path))
     }
 
-    /// What is kept is on the disk.
+    /// Waits until all that is kept is on the disk.
     pub(super) fn sync(&mut self) -> Result<()> {
         self.file.sync().map_err(Error::writing(&self.path))
     }
@@ -282,7 +282,7 @@ struct Found {
     outputs: Vec<OutputState>,
     /// Bytes that are no record and should be.
     damaged: u64,
-    /// That are known.
+    /// Number of rows that are known.
     rows: usize,
 }
 
@@ -353,7 +353,7 @@ fn read(file: &mut File) -> std::io::Result<std::result::Result<Found, &'static 
 
 /// The first line in which two keys differ.
 fn difference(before: &str, now: &str) -> String {
-    /// What is shown of a line.
+    /// Most characters of a line that are shown.
     const MOST: usize = 120;
     let line = |line: Option<&str>| match line {
         Some(line) if line.chars().count() > MOST => format!("`{}…`", line.chars().take(MOST).collect::<String>()),

@@ -21,7 +21,7 @@ use crate::spectra::{ArmSpectra, Spectra, Wavelength};
 /// Samplings that the next batch may find again.
 const KEPT: usize = 4;
 
-/// What one file brings to a batch.
+/// Part of a batch that comes from one file.
 pub(super) struct Piece<'s> {
     tables: Tables<'s>,
     pub grids: Vec<Grids>,
@@ -94,7 +94,7 @@ impl Run<'_> {
     }
 }
 
-/// Where a grid is among those that are sampled.
+/// Returns the place of a grid among those that are sampled, if it is there.
 fn place_of<S>(all: &[(Arc<[f64]>, usize, S)], grid: &Arc<[f64]>, diagonals: usize) -> Option<usize> {
     all.iter().position(|(w, d, _)| *d == diagonals && (Arc::ptr_eq(w, grid) || w == grid))
 }
@@ -160,7 +160,7 @@ impl Piece<'_> {
     }
 }
 
-/// How each arm samples a spectrum.
+/// Returns the sampling of a spectrum in each arm.
 fn samplings(grids: &[Grids], spectrum: usize) -> Vec<&Sampling> {
     grids.iter().filter_map(|grid| grid.of(spectrum).ok()).map(|sampling| &**sampling).collect()
 }
@@ -229,7 +229,8 @@ fn by_basis((layout, grids): (Vec<ArmLayout>, Arc<[Grids]>), ready: impl Iterato
     all
 }
 
-/// How some pieces sample an arm: one grid where all have the same, else one a spectrum of the whole batch.
+/// Returns the samplings of several pieces in an arm: one grid where all have the same, else one per spectrum of the
+/// whole batch.
 fn together(pieces: &[Piece], counts: &[usize], (members, arm): (&[usize], usize)) -> Grids {
     let grid = |k: &usize| match &pieces[*k].grids[arm] {
         Grids::Shared(sampling) => Some(sampling),

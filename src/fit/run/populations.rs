@@ -1,4 +1,4 @@
-//! What a run has on its device: populations, and on GPUs a spectrum of known answer among those that enter.
+//! State of a run on its device: populations, and on GPUs a spectrum of known answer among those that enter.
 
 use std::sync::atomic::AtomicBool;
 
@@ -36,7 +36,8 @@ impl Run<'_> {
         Ok(())
     }
 
-    /// What runs WGSL has drivers between it and its arithmetic.
+    /// Makes the canary of a device that runs WGSL, because drivers stand between such a device and its arithmetic. The
+    /// one of the last batch is kept if it suits these spectra.
     pub(super) fn make_canary(&mut self, layout: &[ArmLayout], grids: &[Grids], place: usize) -> Result<()> {
         let known = self.canary.take().filter(|canary| canary.suits(layout, grids));
         self.canary = match known {

@@ -14,7 +14,8 @@ use crate::fit::{Journal, Sink};
 use crate::solver::Status;
 use crate::spectra::Spectra;
 
-/// What is fitted together: a batch, or batches of small files; the rows of each when they are fitted, and who has done so.
+/// Batches that are fitted together: one, or several of small files; the rows of each when they are fitted, and who has
+/// fitted them.
 pub struct Job {
     pub number: usize,
     pub pieces: Vec<Piece>,
@@ -29,7 +30,7 @@ pub struct Piece {
     pub known: (KnownRows, String),
     /// Number of those that it knows.
     recalled: u64,
-    /// Of its spectra, once there are rows for the journal.
+    /// Hash of its spectra, once there are rows for the journal.
     hash: Option<Hash>,
 }
 
@@ -64,9 +65,9 @@ pub struct Ends<'a> {
     /// Batches that have come.
     pub pieces: usize,
     pub fits: u64,
-    /// Of which so many were not fitted to their ends, as the run was cancelled.
+    /// Number of `fits` that were not fitted to their ends, as the run was cancelled.
     pub interrupted: u64,
-    /// Those that the journal did not know.
+    /// Number of rows that each device made, without those that the journal knew.
     pub by_device: Vec<(String, u64)>,
     pub by_rows: Vec<(String, u64)>,
 }

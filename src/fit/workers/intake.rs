@@ -7,7 +7,7 @@ use crate::error::{Error, Result};
 use crate::fit::stages::{Stage, Stages};
 use crate::spectra::{Spectra, SpectraReader};
 
-/// What the end that writes is told.
+/// Event of which the end that writes is told.
 pub enum Event {
     /// Batches that are fitted together, and whether more may come.
     Read(Result<(Vec<Spectra<'static>>, bool)>),
@@ -22,7 +22,7 @@ pub struct Intake<'a> {
     /// Spectra of small files that are fitted together: half a batch, unless some worker had none then.
     pub enough: usize,
     pub stages: Stages,
-    /// Why reading has ended: told after what was read before.
+    /// Error that ended the reading. It is reported after what was read before.
     pub failure: Option<Error>,
 }
 

@@ -1,4 +1,4 @@
-//! What comes of whole fits: errors of their variances, and statuses that hold.
+//! Ends of whole fits: errors from their variances, and statuses that hold.
 
 use rayon::prelude::*;
 
@@ -69,7 +69,8 @@ impl Passage<'_> {
         });
     }
 
-    /// What the rounding of the data leaves of any χ², where `chi2` may be less.
+    /// Returns the part of χ² that the rounding of the data leaves in any case, where `chi2` may be less; 0 where it
+    /// cannot.
     fn least(&self, batch: &WholeBatch<'_>, (k, size): (usize, f64), chi2: f64) -> f64 {
         let points = self.points;
         let plain = batch.sigma.is_none() && batch.mask.is_none();
