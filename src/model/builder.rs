@@ -114,7 +114,8 @@ impl SpectralModelBuilder {
         self
     }
 
-    /// What is known of a label; start and prior of "velocity" and "vsini", too, where they are free.
+    /// Sets what is known of a label: its start, bounds, prior, fixed value or tie. Also sets start and prior of
+    /// "velocity" and "vsini", where they are free.
     #[must_use]
     pub fn label(mut self, name: impl Into<String>, settings: LabelSettings) -> Self {
         self.labels.insert(name.into(), settings);

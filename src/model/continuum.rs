@@ -41,7 +41,7 @@ fn rbf(term: usize, terms: usize, x: f64) -> f64 {
     (-0.5 * ((x - centre) * n).powi(2)).exp()
 }
 
-/// How rows that were made orthonormal relate to what they were.
+/// Relation of rows that were made orthonormal to the original rows.
 pub struct Orthonormal {
     /// ln |det| of what was divided out: det(raw) = det(orthonormal) · e^that.
     pub ln_det: f64,
@@ -50,7 +50,7 @@ pub struct Orthonormal {
 }
 
 impl Orthonormal {
-    /// Of rows that cannot be made orthonormal.
+    /// Value for rows that cannot be made orthonormal.
     pub const NONE: Orthonormal = Orthonormal { ln_det: f64::NAN, condition: f64::INFINITY };
 }
 

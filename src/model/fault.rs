@@ -1,9 +1,9 @@
-//! Why a spectrum cannot be fitted.
+//! Causes for which a spectrum cannot be fitted.
 
 use super::ModelArm;
 use super::sampling::GridFault;
 
-/// Why a spectrum cannot be fitted; `status_text` of a `bad_input` row.
+/// Cause for which a spectrum cannot be fitted; `status_text` of a `bad_input` row.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Cause {
     NonFiniteInput,

@@ -15,13 +15,13 @@ use crate::suggest::hint;
 /// A model file, parsed.
 #[derive(Clone, Debug, PartialEq)]
 pub struct ModelFile {
-    /// Where it was read.
+    /// Path from which it was read.
     pub path: PathBuf,
     /// The file's text, for the result table's metadata.
     pub text: String,
     velocity: VelocityEntry,
     vsini: VelocityEntry,
-    /// What is said of each label, and of velocity and vsini, by name.
+    /// Settings of each label, and of velocity and vsini, by name.
     labels: Vec<(String, LabelSettings)>,
     /// `solver.kind`.
     pub solver: Option<Solver>,

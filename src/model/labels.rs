@@ -10,7 +10,7 @@ use crate::error::{Error, Result};
 use crate::recording::{Parameter, Source, Transform};
 use crate::suggest::hint;
 
-/// What the user said, by name.
+/// Settings of the labels as the user gave them, by name.
 pub struct Labels<'a> {
     pub settings: &'a BTreeMap<String, LabelSettings>,
     pub clip_starts: bool,
@@ -96,7 +96,7 @@ impl Labels<'_> {
         Ok(settings)
     }
 
-    /// Where the label's value comes from; every parameter has been declared.
+    /// Returns the source of the label's value; every parameter has been declared.
     pub fn source(&self, label: &Label, parameters: &[ModelParameter]) -> Result<Source> {
         let settings = self.of(&label.name);
         if let Some(value) = settings.fixed {

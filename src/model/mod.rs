@@ -39,11 +39,11 @@ pub use settings::{
 };
 use std::sync::Arc;
 
-/// What a spectrum is compared with: per arm an emulator and a continuum, shared labels and velocity.
+/// Model with which a spectrum is compared: one emulator and one continuum per arm, shared labels and velocity.
 #[derive(Clone, Debug)]
 pub struct SpectralModel {
     pub(crate) arms: Vec<ModelArm>,
-    /// What the fit varies: the velocity, if it is free, vsini likewise, then the free labels.
+    /// Parameters that the fit varies: the velocity, if it is free, vsini likewise, then the free labels.
     pub(crate) parameters: Vec<ModelParameter>,
     pub(crate) velocity: Velocity,
     /// `None`: nothing rotates.
@@ -86,11 +86,11 @@ pub(crate) struct ModelParameter {
     pub start: Option<f64>,
     /// Physical mean and standard deviation.
     pub prior: Option<(f64, f64)>,
-    /// What takes the place of these, spectrum by spectrum.
+    /// Columns that replace these numbers, spectrum by spectrum.
     pub columns: LabelColumns,
 }
 
-/// What is known of a parameter for one spectrum; physical units.
+/// Bounds, start and prior of a parameter for one spectrum; physical units.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(crate) struct Limits {
     pub lower: f64,
@@ -118,7 +118,7 @@ impl ModelParameter {
         self.lower == self.upper
     }
 
-    /// What is known where no column says otherwise.
+    /// Returns the limits that hold where no column gives others.
     pub fn limits(&self) -> Limits {
         let ModelParameter { lower, upper, start, prior, .. } = *self;
         Limits { lower, upper, start, prior }

@@ -15,7 +15,7 @@ pub struct ArmLayout {
     pub pixels: usize,
     /// All spectra of a batch have one wavelength grid.
     pub shared_grid: bool,
-    /// Of the spectra's resolution matrices; 0 where the model asks for none.
+    /// Number of diagonals of the spectra's resolution matrices; 0 where the model asks for none.
     pub diagonals: usize,
     /// The pixels are the template's own, at rest: nothing is to be resampled.
     pub is_template: bool,
@@ -23,7 +23,7 @@ pub struct ArmLayout {
     pub own_basis: bool,
 }
 
-/// Where an arm's arrays go.
+/// Buffers of an arm's arrays.
 #[derive(Clone, Copy, Debug)]
 pub struct ArmBuffers {
     pub data: BufferId,
@@ -39,7 +39,7 @@ pub struct ArmBuffers {
 }
 
 impl ArmBuffers {
-    /// Those of the data.
+    /// Records the buffers of the data.
     fn record(
         recording: &mut Recording,
         name: &dyn Fn(&str) -> String,

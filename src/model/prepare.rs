@@ -92,7 +92,7 @@ pub struct Prepared {
     pub nonfinite: usize,
     /// Median of |flux| √ivar.
     pub signal_to_noise: f64,
-    /// What marginalisation adds to the device's ln det C: constants of the bases, − Σ ln ivar.
+    /// Term that marginalisation adds to the device's ln det C: constants of the bases, − Σ ln ivar.
     pub marginal_constant: f64,
 }
 
@@ -315,7 +315,7 @@ struct Orthonormal<'a> {
     arm: &'a mut PreparedArm,
 }
 
-/// How the grid's basis stands under a spectrum's weights.
+/// Conditioning of the grid's basis under a spectrum's weights.
 struct Weighted {
     /// Σ ln diagonal of the Cholesky factor L of Σ weight² q qᵀ.
     ln_diagonal: f64,

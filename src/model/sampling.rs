@@ -1,4 +1,4 @@
-//! How one wavelength grid samples an arm's template: split pixel indices and the continuum basis, f64 on the host.
+//! Sampling of an arm's template by one wavelength grid: split pixel indices and the continuum basis, f64 on the host.
 
 use super::continuum::{Orthonormal, basis, orthonormalise};
 use super::{LineSpread, ModelArm};
@@ -41,7 +41,7 @@ pub struct Sampling {
     pub is_template: bool,
 }
 
-/// Why a grid is of no use.
+/// Reason for which a grid is of no use.
 #[derive(Debug)]
 pub enum GridFault {
     Wavelength {

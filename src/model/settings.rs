@@ -1,4 +1,4 @@
-//! What a user says about a model: arms, continuum, parameters.
+//! Settings of a model, as a user gives them: arms, continuum, parameters.
 
 use std::ops::RangeInclusive;
 use std::sync::Arc;
@@ -131,11 +131,11 @@ impl Arm {
     }
 }
 
-/// What is known of a label. Physical units.
+/// Settings of a label: start, bounds, fixed value or tie, prior and columns. Physical units.
 #[derive(Clone, Debug, Default, PartialEq)]
 #[non_exhaustive]
 pub struct LabelSettings {
-    /// Where every start begins; chosen by the first guess when absent.
+    /// Value at which every start begins; chosen by the first guess when absent.
     pub start: Option<f64>,
     /// The emulator's training range when absent.
     pub bounds: Option<(f64, f64)>,
@@ -145,7 +145,7 @@ pub struct LabelSettings {
     pub tied: Option<String>,
     /// Mean and standard deviation of a Gaussian prior.
     pub prior: Option<(f64, f64)>,
-    /// What each spectrum says itself.
+    /// Columns in which each spectrum gives its own values.
     pub columns: LabelColumns,
 }
 
@@ -176,15 +176,15 @@ impl LabelSettings {
 #[derive(Clone, Debug, Default, PartialEq)]
 #[non_exhaustive]
 pub struct LabelColumns {
-    /// Where the fit begins.
+    /// Column of the value at which the fit begins.
     pub start: Option<String>,
     /// Bounds from columns are cut to those of the model.
     pub lower: Option<String>,
     /// As `lower`.
     pub upper: Option<String>,
-    /// Of the prior.
+    /// Column of the prior's mean.
     pub mean: Option<String>,
-    /// Of the prior.
+    /// Column of the prior's standard deviation.
     pub sigma: Option<String>,
 }
 
@@ -209,7 +209,7 @@ pub enum NonFinite {
 
 named!(NonFinite, "treatment of pixels that are not finite", ["error" => Error, "mask" => Mask]);
 
-/// How spectra are read: masks and floors.
+/// Treatment of the spectra when they are read: masks and floors.
 #[derive(Clone, Debug, Default, PartialEq)]
 #[non_exhaustive]
 pub struct SpectraSettings {
@@ -217,7 +217,7 @@ pub struct SpectraSettings {
     pub mask: Vec<(f64, f64)>,
     /// Errors below this × their median are raised to it.
     pub error_floor: f64,
-    /// What becomes of pixels that are not finite.
+    /// Treatment of pixels that are not finite.
     pub nonfinite: NonFinite,
 }
 

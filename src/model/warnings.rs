@@ -1,4 +1,5 @@
-//! What is allowed in a model, but seldom meant: assumptions, bounds beyond the training range, labels without effect.
+//! Warnings about what is allowed in a model, but seldom meant: assumptions, bounds beyond the training range, labels
+//! without effect.
 
 use super::{ModelArm, SpectralModel};
 use crate::emulator::{Emulator, Label};

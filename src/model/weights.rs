@@ -1,4 +1,4 @@
-//! Which pixels of a spectrum count, and for how much.
+//! Weights of a spectrum's pixels: which of them count, and for how much.
 
 use pulp::NullaryFnOnce;
 
@@ -54,7 +54,7 @@ fn check_range(arm: &ModelArm, ivar: &[f64]) -> Result<(), Fault> {
     Err(Fault { cause: Cause::BadWeight, detail })
 }
 
-/// Those of a spectrum without a bad pixel, as nearly all are: loops without branches.
+/// Computes the weights of a spectrum by loops without branches; `None` if a pixel is bad, as in few spectra.
 struct Plain<'a> {
     raw: &'a RawArm<'a>,
     on: &'a [bool],

@@ -42,8 +42,8 @@ impl Bins {
         [(); 2].map(|()| vec![0f32; self.count + self.shifts])
     }
 
-    /// Where a pixel of the segment stands in signals: a bin b at shift s reads the template's bin b − s, so that
-    /// [`Correlate`](crate::rows::scan::Correlate) reads signal[b' + s'] with s' = s − first.
+    /// Returns the place of a pixel of the segment in signals: a bin b at shift s reads the template's bin b − s, so
+    /// that [`Correlate`](crate::rows::scan::Correlate) reads signal[b' + s'] with s' = s − first.
     pub fn place_of(&self, pixel: usize) -> Option<usize> {
         usize::try_from((pixel >> self.bin.trailing_zeros()) as i64 - self.first).ok()
     }
@@ -53,7 +53,7 @@ impl Bins {
         (position as usize).min(self.shifts - 1)
     }
 
-    /// Where a shift in bins stands among those that are placed.
+    /// Returns the position of a shift in bins among the shifts that are placed.
     pub fn position(&self, shift: f64) -> f64 {
         (shift - self.first as f64).clamp(0.0, (self.wanted - 1) as f64)
     }

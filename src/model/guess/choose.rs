@@ -1,4 +1,4 @@
-//! Which templates become starts.
+//! Choice of the templates that become starts.
 
 use super::effects::effects;
 use super::look::Candidate;
@@ -22,8 +22,8 @@ const CONNECTED: f64 = 0.25;
 /// Starts of one spectrum, at most, where those are wanted that compete.
 pub const MOST_COMPETING: usize = 4;
 
-/// How far apart templates are: the largest difference of their labels, as a share of the library's range. A label that changes the lines
-/// little counts less.
+/// Distances between templates: the largest difference of their labels, as a share of the library's range. A label that
+/// changes the lines little counts less.
 #[derive(Debug)]
 pub struct Distances {
     /// (templates, labels) Labels of the first arm as shares of their ranges over the library; 0 where they have none.
@@ -46,7 +46,7 @@ impl Distances {
         Distances { labels, weights, parameters }
     }
 
-    /// Of labels that the spectrum does not start elsewhere.
+    /// Returns the distance between two candidates by the labels for which the spectrum gives no start of its own.
     fn between(&self, a: &Candidate, b: &Candidate, limits: &[Limits]) -> f64 {
         let [of_a, of_b] = [a, b].map(|one| &self.labels[one.template]);
         let share = |k: usize| self.weights[k] * (of_a[k] - of_b[k]).abs();

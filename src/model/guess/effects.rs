@@ -1,4 +1,4 @@
-//! How much each label changes a library's lines.
+//! Effect of each label on a library's lines.
 
 use nalgebra::DMatrix;
 

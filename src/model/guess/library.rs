@@ -1,4 +1,4 @@
-//! Where the library's templates lie: Sobol points inside the bounds and the training hulls.
+//! Points of the library's templates: Sobol points inside the bounds and the training hulls.
 
 use rayon::prelude::*;
 
@@ -135,7 +135,7 @@ fn along(parameter: &ModelParameter, transform: Transform, at: f64) -> f64 {
     parameter.to_u(physical)
 }
 
-/// Why no point was found: the labels that cannot come into their training range, else all bounds.
+/// Explains why no point was found: names the labels that cannot come into their training range, else all bounds.
 fn unreachable(model: &SpectralModel) -> String {
     let (mut outside, mut bounds) = (Vec::new(), Vec::new());
     for arm in &model.arms {

@@ -29,7 +29,7 @@ impl Lines<'_> {
         Lines { flux, stride: arm.emulator.pixels(), pixels, basis }
     }
 
-    /// Those of a template: flux / continuum − 1, or flux − 1 where the model has no continuum (pixels).
+    /// Returns the lines of a template: flux / continuum − 1, or flux − 1 where the model has no continuum (pixels).
     pub fn of(&self, template: usize) -> Vec<f64> {
         let flux = self.flux[template * self.stride..][self.pixels.clone()].iter().map(|f| f64::from(*f));
         if self.basis.is_empty() {

@@ -23,7 +23,7 @@ pub struct Candidate {
 pub struct Look<'a> {
     /// km/s
     velocities: &'a [f64],
-    /// Those inside the spectrum's bounds.
+    /// Range of the velocities inside the spectrum's bounds.
     allowed: Range<usize>,
 }
 

@@ -36,7 +36,7 @@ use unit::Unit;
 
 /// Templates that are evaluated in one product.
 const PIECE: usize = 64;
-/// Where a fit begins, in the solver's u.
+/// Start of a fit, in the solver's u.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Start {
     pub u: Vec<f64>,
@@ -168,7 +168,7 @@ impl FirstGuess {
         Start { u, basin }
     }
 
-    /// What a spectrum says in the fine bins of each unit; `smooth` is its arms' weight · continuum.
+    /// Returns the signals of a spectrum in the fine bins of each unit; `smooth` is its arms' weight · continuum.
     fn signals(&self, prepared: &Prepared, smooth: &[Vec<f32>], samplings: &[&Sampling]) -> Vec<Signals> {
         let of = |unit: &Unit| unit.signals(&prepared.arms[unit.arm].data, &smooth[unit.arm], samplings[unit.arm]);
         self.units.iter().map(of).collect()
@@ -297,7 +297,7 @@ pub mod tests {
         dot(&data, &data) - dot(&slopes, &slopes) + ln_det
     }
 
-    /// What is summed in bins ranks templates as a fit of the continuum to the pixels does.
+    /// Sums in bins rank templates as a fit of the continuum to the pixels does.
     #[test]
     fn templates_are_judged_with_a_continuum_of_their_own() {
         let (model, guess, spectra) = demo();
@@ -358,7 +358,8 @@ pub mod tests {
         }
     }
 
-    /// Where bounds or a start leave one velocity, templates are judged there, wherever the parabola of the first look has led.
+    /// Templates are judged at the one velocity that bounds or a start leave, wherever the parabola of the first look
+    /// has led.
     #[test]
     fn templates_are_looked_at_inside_the_bounds() {
         let (model, guess, spectra) = demo();

@@ -107,7 +107,7 @@ impl Wide {
     }
 }
 
-/// What A and b sum, without terms, in wide bins; and χ² with the continuum as it is, up to a constant.
+/// Sums of A and b in wide bins, without continuum terms; and χ² with the continuum as it is, up to a constant.
 struct AddSums<'a> {
     unit: &'a Unit,
     /// In stretches, with one place more.

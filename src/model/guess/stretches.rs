@@ -3,7 +3,7 @@
 
 use pulp::{Simd, WithSimd};
 
-/// How rows of so many bins are laid out.
+/// Layout of rows of this many bins.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Stretches {
     /// Their number.

@@ -41,7 +41,7 @@ pub struct Unit {
     mix: Vec<f32>,
     /// (templates, fine bins) each: lines and squares themselves.
     exact: [Vec<f32>; 2],
-    /// Of the fine bins of signals.
+    /// Layout of the fine bins of signals.
     pub stretches: Stretches,
     /// (templates) Each template less 1 in fine bins; once velocities are placed, in stretches, with as many places before each as there are
     /// shifts. Its mean is 0 where a continuum has its own level.
@@ -92,7 +92,7 @@ impl Unit {
         })
     }
 
-    /// Where the velocities of both looks lie among whole shifts.
+    /// Places the velocities of both looks among whole shifts.
     pub fn place_velocities(&mut self, arm: &ModelArm, coarse: &[f64], fine: &[f64]) {
         let step = arm.grid.segments[self.segment].step;
         let shifts = |bins: &Bins, velocities: &[f64]| -> Vec<f64> {
@@ -115,7 +115,7 @@ impl Unit {
         &self.exact[0]
     }
 
-    /// What the spectrum says in fine bins.
+    /// Returns the signals of the spectrum in fine bins.
     pub fn signals(&self, data: &[f32], smooth: &[f32], sampling: &Sampling) -> Signals {
         let mut signals = self.fine.no_signals();
         let [cross, power] = &mut signals;
@@ -127,7 +127,7 @@ impl Unit {
         signals
     }
 
-    /// Where a velocity lies among the fine bins' shifts.
+    /// Returns the position of a velocity among the fine bins' shifts.
     pub fn position(&self, velocity: f64) -> f64 {
         self.fine.position((velocity / LIGHT).atanh() / self.bin_step)
     }
@@ -149,7 +149,7 @@ impl Unit {
         self.fine.place_of(nearest - self.start).filter(|at| *at < self.fine.count + self.fine.shifts)
     }
 
-    /// Those of fine bins in coarse ones, which are as wide or twice as wide.
+    /// Returns the signals of coarse bins, which are as wide as the fine ones or twice as wide, from those of the fine.
     pub fn coarse_signals(&self, fine: &Signals) -> Signals {
         debug_assert!(self.coarse.bin == self.fine.bin || self.coarse.bin == 2 * self.fine.bin);
         let mut signals = self.coarse.no_signals();
@@ -221,8 +221,8 @@ mod tests {
         at(whole) * (1.0 - f) + at(whole + 1) * f
     }
 
-    /// Where as many components as templates say all of them, both looks see the sums themselves, each in its own bins, of which the
-    /// finer are odd.
+    /// Both looks see the sums themselves, each in its own bins, if there are as many components as templates, so that
+    /// the components hold them completely. The number of fine bins is odd.
     #[test]
     fn both_looks_see_the_sums() {
         let (templates, pixels) = (5, 146);
