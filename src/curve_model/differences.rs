@@ -8,7 +8,8 @@ const STEP: f64 = 6e-6;
 /// A parameter moves by at least this share of what it is in units of: near zero its own size says nothing.
 const SMALLEST: f64 = 0.01;
 
-/// Where a parameter is moved to: three points of the parabola whose slope at the parameter itself is the derivative.
+/// Finite-difference stencil of one parameter: three points of the parabola whose slope at the parameter itself is the
+/// derivative.
 struct Stencil {
     /// Offsets of the two points beside the parameter's own.
     offsets: [f64; 2],

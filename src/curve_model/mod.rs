@@ -1,4 +1,5 @@
-//! What a [`CurveFitter`](crate::CurveFitter) fits: a formula, a function in Rust, or WGSL; for the CPU, the GPU or both.
+//! Models that a [`CurveFitter`](crate::CurveFitter) fits: a formula, a function in Rust, or WGSL; for the CPU, the GPU
+//! or both.
 
 mod check;
 mod closure;
@@ -33,17 +34,18 @@ pub struct CurveModel {
     parameters: Arc<[String]>,
     rust: Option<Arc<dyn Model>>,
     wgsl: Option<Arc<Wgsl>>,
-    /// What it was made from, where it was.
+    /// Formula from which it was made, if any.
     formula: Option<Arc<Formula>>,
     /// Derivatives are differences, whether the model has its own or not; those of formulas and splines in WGSL stay.
     differences: bool,
-    /// Where a user gave it twice, in WGSL and in Rust: whether a GPU has found both alike.
+    /// Result of comparing a user's two versions of the model, in WGSL and in Rust: true once a GPU has found both
+    /// alike. `None` unless both were given.
     alike: Option<Arc<AtomicBool>>,
     /// Its one value is a cost to be minimised as it is.
     is_cost: bool,
 }
 
-/// What a GPU makes a model's rows from.
+/// Source from which a GPU makes a model's rows.
 #[derive(Clone, Debug, Default)]
 struct Wgsl {
     /// `fn fill` of a [`Custom`](crate::recording::Custom) stage, for the value alone.
@@ -52,7 +54,7 @@ struct Wgsl {
     linearisation: String,
     /// And with differences for derivatives; empty where there is no need of any.
     differences: String,
-    /// What they may read as `table`.
+    /// Numbers that these sources may read as `table`.
     table: Arc<[f32]>,
 }
 
@@ -204,7 +206,8 @@ impl CurveModel {
         self.rust.is_none()
     }
 
-    /// Where a user gave it twice, in WGSL and in Rust: whether a GPU has found both alike. Clones have it in common.
+    /// Returns whether a GPU has found a user's two versions alike, in WGSL and in Rust; `None` unless both were given.
+    /// Clones share the flag.
     pub(crate) fn alike(&self) -> Option<&AtomicBool> {
         self.alike.as_deref()
     }

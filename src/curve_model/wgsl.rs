@@ -86,7 +86,7 @@ impl CurveModel {
     }
 }
 
-/// Where derivatives come from.
+/// Source of the derivatives.
 #[derive(Clone, Copy, PartialEq)]
 enum Slopes {
     /// The user's `derivative`.

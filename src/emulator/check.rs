@@ -1,4 +1,4 @@
-//! What every network must satisfy, wherever it came from.
+//! Requirements that every network must satisfy, wherever it came from.
 
 #![deny(clippy::indexing_slicing)] // whatever a file holds is no index
 

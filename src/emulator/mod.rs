@@ -33,9 +33,9 @@ pub struct Label {
     pub unit: String,
     /// Before the scaling.
     pub transform: Transform,
-    /// Of the transformed label.
+    /// Mean of the transformed label.
     pub mean: f64,
-    /// Of the transformed label; positive.
+    /// Standard deviation of the transformed label; positive.
     pub std: f64,
     /// Lower end of the training range, physical.
     pub min: f64,

@@ -49,7 +49,7 @@ pub(super) fn open(path: &Path) -> Result<EmulatorLayers> {
 struct Tensors {
     path: PathBuf,
     file: BufReader<File>,
-    /// Where the tensors' bytes begin.
+    /// Offset at which the tensors' bytes begin.
     start: u64,
     metadata: HashMap<String, String>,
     tensors: HashMap<String, TensorInfo>,

@@ -48,7 +48,7 @@ pub enum Pair {
     Less,
 }
 
-/// What a name in front of a parenthesis stands for.
+/// Function that a name in front of a parenthesis stands for.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub enum Callable {
     One(Function),
@@ -98,7 +98,7 @@ pub const FUNCTIONS: [(&str, Callable); 36] = [
 /// The constants that a formula may name.
 pub const CONSTANTS: [(&str, f64); 3] = [("pi", PI), ("π", PI), ("e", E)];
 
-/// What the name of a function stands for.
+/// Returns the function that a name stands for.
 pub fn callable(name: &str) -> Option<Callable> {
     FUNCTIONS.iter().find(|(known, _)| *known == name).map(|(_, callable)| *callable)
 }

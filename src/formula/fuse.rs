@@ -2,7 +2,7 @@
 
 use super::graph::{Graph, Node, NodeId};
 
-/// What a step does.
+/// Operation of a step.
 #[derive(Clone, Copy, Debug)]
 pub enum Action {
     Node(Node),
@@ -26,7 +26,8 @@ impl Action {
     }
 }
 
-/// What makes each node, and which nodes are then needed. Nodes that depend on no predictor stay as they are.
+/// Returns the operation that makes each node, and whether each node is then needed. Nodes that depend on no predictor
+/// stay as they are.
 pub fn fused(graph: &Graph, outputs: &[NodeId], varies: &[bool]) -> (Vec<Action>, Vec<bool>) {
     let mut readers = vec![0; graph.nodes.len()];
     let needed = graph.needed(outputs);

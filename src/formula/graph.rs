@@ -86,7 +86,7 @@ impl Graph {
         }
     }
 
-    /// Which nodes `outputs` are made of.
+    /// Returns whether each node is needed for `outputs`.
     pub fn needed(&self, outputs: &[NodeId]) -> Vec<bool> {
         let mut needed = vec![false; self.nodes.len()];
         outputs.iter().for_each(|id| needed[id.0] = true);
@@ -98,7 +98,7 @@ impl Graph {
         needed
     }
 
-    /// Which nodes depend on a predictor.
+    /// Returns whether each node depends on a predictor.
     pub fn varying(&self) -> Vec<bool> {
         let mut varies = vec![false; self.nodes.len()];
         for (k, node) in self.nodes.iter().enumerate() {

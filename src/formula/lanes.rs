@@ -10,7 +10,7 @@ use super::operation::{Elementary, run};
 use crate::rows::lanes::Lanes;
 use crate::solver::whole::{LaneBlock, LaneGrid};
 
-/// Where a step writes.
+/// Place to which a step writes.
 #[derive(Clone, Copy, Debug)]
 enum Place {
     /// The next register.

@@ -54,7 +54,7 @@ pub struct Formula {
     lanes: Arc<LaneTape>,
     /// Takes the place of `lanes`.
     direct: Option<Direct>,
-    /// Of predictors that f32 rounds, and of others.
+    /// Rounding bounds for predictors that f32 rounds, then for predictors that it holds.
     rounding: [Arc<LaneTape>; 2],
     value_wgsl: String,
     linearisation_wgsl: String,
@@ -172,7 +172,8 @@ impl Formula {
         Arc::new(move |block| tape.evaluate(block))
     }
 
-    /// What makes sums on the grid `x` (predictors, points) of fits without weights, where that takes less than adding up rows.
+    /// Returns the function that makes the sums of fits without weights on the grid `x` (predictors, points), if that
+    /// takes less than adding up rows.
     pub(crate) fn lane_sums<R: Elementary>(&self, x: &[R]) -> Option<AddUp<R>> {
         self.direct.and_then(|direct| direct.sums(x))
     }
@@ -182,7 +183,7 @@ impl Formula {
         self.direct.is_some()
     }
 
-    /// What rounding in f32 may do to the value, where f32 holds the predictors, or not.
+    /// Returns the bound on the effect of rounding in f32 on the value; `held` says whether f32 holds the predictors.
     pub(crate) fn rounding(&self, held: bool) -> Rounding {
         let tape = Arc::clone(&self.rounding[usize::from(held)]);
         let times = self.direct.map_or(1.0, Direct::roundings_of_factors);

@@ -13,14 +13,14 @@ const DEEPEST: usize = 100;
 const LONGEST: usize = 10_000;
 /// Most parameters: twice as many as a step solves for, as ties take some away.
 const MOST_PARAMETERS: usize = 64;
-/// How tightly a sign binds: −x^2 is −(x^2), −x*y is (−x)*y.
+/// Binding power of a sign: −x^2 is −(x^2), −x*y is (−x)*y.
 const SIGN: u8 = 5;
 
 /// A parsed formula.
 pub struct Parsed {
     pub graph: Graph,
     pub value: NodeId,
-    /// Those that the parser was given, then the others in the order in which they appear.
+    /// Parameters that the parser was given, then the others in the order in which they appear.
     pub parameters: Vec<String>,
 }
 
@@ -56,7 +56,7 @@ struct Parser<'a> {
     parameters: Vec<String>,
 }
 
-/// How tightly an operator binds to its left and to its right.
+/// Returns the binding powers of an operator to its left and to its right.
 fn binding(symbol: char) -> Option<(u8, u8)> {
     match symbol {
         '+' | '-' => Some((1, 2)),
@@ -207,7 +207,7 @@ impl Parser<'_> {
         }
     }
 
-    /// Why a name in front of a parenthesis is no function.
+    /// Explains why a name in front of a parenthesis is no function.
     fn no_function(&self, name: &str) -> String {
         let known = self.parameters.iter().chain(self.predictors).any(|other| other == name);
         if known || CONSTANTS.iter().any(|(constant, _)| *constant == name) {

@@ -1,4 +1,5 @@
-//! What rounding to f32 may do to a graph's value: a running error analysis (Higham 2002, §3.3) as nodes of the graph itself.
+//! Bound on the rounding error of a graph's value in f32: a running error analysis (Higham 2002, §3.3) as nodes of the
+//! graph itself.
 
 use std::collections::HashMap;
 
@@ -13,7 +14,7 @@ const FUNCTION: f64 = 8.0;
 #[derive(Clone, Copy)]
 enum Bound {
     Absolute(NodeId),
-    /// Of the node's size. What products pass on are numbers, mostly.
+    /// Bound as a share of the node's size. The shares that products pass on are mostly numbers.
     Relative(NodeId),
 }
 
@@ -34,7 +35,8 @@ struct Errors<'a> {
     graph: &'a mut Graph,
     found: Vec<Bound>,
     held: bool,
-    /// Which nodes are seen to be no less than 0, as far as it was asked: a node that many read is looked at once.
+    /// Result, node by node, of whether the node is seen to be no less than 0, as far as it was asked: a node that many
+    /// read is looked at once.
     positive: Vec<bool>,
     /// Sizes that were asked for.
     sizes: HashMap<NodeId, NodeId>,
@@ -109,7 +111,7 @@ impl Errors<'_> {
         Bound::Relative(self.graph.add(sum, own))
     }
 
-    /// Those of two nodes, where they are numbers.
+    /// Returns the relative bounds of two nodes, if they are numbers.
     fn shares(&self, a: NodeId, b: NodeId) -> Option<(f64, f64)> {
         match (self.found[a.0], self.found[b.0]) {
             (Bound::Relative(a), Bound::Relative(b)) => self.graph.constant(a).zip(self.graph.constant(b)),
@@ -176,7 +178,7 @@ impl Errors<'_> {
         Bound::Absolute(self.graph.add(carried, rounded))
     }
 
-    /// That of `a` times the size of a slope; nothing where a is exact, whatever the slope.
+    /// Returns the bound of `a` times the size of a slope; nothing where a is exact, whatever the slope.
     fn times(&mut self, a: NodeId, slope: NodeId) -> NodeId {
         let (bound, size) = (self.absolute(a), self.size(slope));
         self.graph.multiply(size, bound)
@@ -187,7 +189,7 @@ impl Errors<'_> {
         self.rounded(carried, own, n)
     }
 
-    /// Those of two nodes, each with the slope by it.
+    /// Returns the bound that is carried from two nodes, each with the slope by it.
     fn carried(&mut self, (a, by_a): (NodeId, NodeId), (b, by_b): (NodeId, NodeId), own: NodeId, n: f64) -> Bound {
         let (left, right) = (self.times(a, by_a), self.times(b, by_b));
         let sum = self.graph.add(left, right);

@@ -24,7 +24,7 @@ impl Token {
     }
 }
 
-/// What is wrong, and at which character (from 0).
+/// Error of the text, and the character at which it is (from 0).
 #[derive(Clone, Debug, PartialEq)]
 pub struct Complaint {
     pub at: usize,
@@ -75,7 +75,7 @@ pub fn is_of_name(letter: char) -> bool {
 const SUPERSCRIPTS: &str = "⁰¹²³⁴⁵⁶⁷⁸⁹⁺⁻ⁿ";
 const PLAIN: &str = "0123456789+-n";
 
-/// Why the first of `letters` begins nothing, and what to write instead of it.
+/// Explains why the first of `letters` begins nothing, and says what to write instead.
 fn meaningless(letters: &[char]) -> String {
     let plain = |letter: &char| SUPERSCRIPTS.chars().zip(PLAIN.chars()).find(|(raised, _)| raised == letter);
     let power: String = letters.iter().map_while(plain).map(|(_, plain)| plain).collect();

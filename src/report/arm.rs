@@ -108,7 +108,7 @@ fn ends(wavelength: &[f64]) -> (f64, f64) {
 struct Continuum {
     /// (pixels); NaN where there is none.
     flux: Vec<f64>,
-    /// What the fitted one is multiplied by.
+    /// Factor by which the fitted continuum is multiplied.
     factor: f64,
 }
 

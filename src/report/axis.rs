@@ -11,7 +11,7 @@ pub struct Axis {
     pub log: bool,
 }
 
-/// How an axis runs.
+/// Direction and scale of an axis.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Kind {
     Linear,
@@ -29,7 +29,7 @@ pub struct Column<'a> {
     pub kind: Kind,
 }
 
-/// How far from the central 90 % of the values an axis reaches, in widths of those.
+/// Largest distance to which an axis reaches beyond the central 90 % of the values, in widths of those.
 const FAR: f64 = 2.0;
 /// Positive values whose largest is more than this many times the smallest get a logarithmic axis.
 const LOG_FROM: f64 = 12.0;

@@ -1,4 +1,4 @@
-//! What the report keeps of the rows that stream by: counts, a few numbers per row, the worst rows, a few spectra.
+//! Data that the report keeps of the rows that stream by: counts, a few numbers per row, the worst rows, a few spectra.
 
 use std::collections::BTreeMap;
 
@@ -13,7 +13,7 @@ use crate::spectra::Spectra;
 
 /// Rows in the page's table, worst first; all of them when there are no more.
 pub const TABLE_ROWS: usize = 2000;
-/// Of them failed fits, when there are more rows than that.
+/// Number of them that are failed fits, when there are more rows than that.
 const TABLE_FAILED: usize = 500;
 /// The signal-to-noise ratio's median is taken over about this many pixels: enough for a histogram, and cheaper than a fit.
 const SN_PIXELS: usize = 512;

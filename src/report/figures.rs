@@ -1,4 +1,4 @@
-//! Which figures the page has.
+//! Choice of the figures that the page has.
 
 use super::About;
 use super::axis::{Column, Kind};
@@ -7,7 +7,7 @@ use super::histogram::histogram;
 use super::scatter::scatter;
 use super::words::with_unit;
 
-/// How axes call the signal-to-noise ratio.
+/// Name of the signal-to-noise ratio on axes.
 const SN: &str = "median S/N per pixel";
 
 /// Figures of labels beside the Kiel diagram; emulators may have dozens of labels.

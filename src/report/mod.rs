@@ -38,7 +38,7 @@ use crate::table::{Metadata, OutputFile, WriteOptions};
 pub use collect::{Collector, MOST_REQUESTED, PickedCounts};
 pub use model::fitter_of_table;
 
-/// What the page says about the run, beside its rows.
+/// Facts about the run that the page gives beside its rows.
 #[derive(Clone, Debug, Default)]
 #[non_exhaustive]
 pub struct About {
@@ -46,11 +46,11 @@ pub struct About {
     pub title: String,
     /// The version of popfit that made the fits, if the table names it.
     pub version: Option<String>,
-    /// Of the result table.
+    /// Metadata of the result table.
     pub metadata: Metadata,
     /// Units of parameters, by name; those popfit knows need not be given.
     pub units: Vec<(String, String)>,
-    /// How long the run took.
+    /// Duration of the run.
     pub time: Option<Duration>,
     /// Fits that an earlier run had made, of which it took none of that time.
     pub recalled: u64,

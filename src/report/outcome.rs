@@ -1,4 +1,4 @@
-//! How the fits ended: tiles, statuses, flags.
+//! Summary of how the fits ended: tiles, statuses, flags.
 
 use std::fmt::Write;
 

@@ -1,4 +1,4 @@
-//! Which rows of the stream have their spectra drawn, and those spectra.
+//! Choice of the rows of the stream whose spectra are drawn, and those spectra.
 
 use std::collections::{BTreeMap, BTreeSet};
 

@@ -5,7 +5,7 @@ use std::fmt::Write;
 /// Height of a path's own units; its width is the number of columns.
 pub const HEIGHT: f64 = 400.0;
 
-/// Where pixels lie in the picture.
+/// Grid of the picture: wavelengths of the pixels, and the range and number of the columns.
 pub struct Grid<'a> {
     pub wavelength: &'a [f64],
     pub from: f64,

@@ -20,7 +20,7 @@ const SHIFTS: [&str; MOST_AXES] = ["x0", "y0", "z0"];
 /// A template's grid along one predictor: `first`, `first + step`, …
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct SplineAxis {
-    /// Where the grid begins.
+    /// First point of the grid.
     pub first: f64,
     /// Between neighbours; positive.
     pub step: f64,

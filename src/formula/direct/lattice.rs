@@ -26,7 +26,7 @@ pub struct Lattice<R> {
 const SHAPES: usize = 6;
 
 impl<R: Real> Lattice<R> {
-    /// Of a grid (2, points), if it is one.
+    /// Makes the lattice of a grid (2, points); `None` if the grid is no lattice.
     pub fn of(x: &[R], is_round: bool) -> Option<Lattice<R>> {
         let columns = columns(x, false)?;
         let (x, y) = x.split_at(x.len() / 2);
@@ -123,7 +123,7 @@ struct Residuals<R: Real, S: Simd> {
 }
 
 impl<R: Real, S: Simd> Residuals<R, S> {
-    /// Of pixels `y` line by line, from what [`Axis::new`] left of columns and lines.
+    /// Sums over the pixels `y` line by line, from the values that [`Axis::new`] made of columns and lines.
     #[inline(always)]
     fn new(
         simd: S,

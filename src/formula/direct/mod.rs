@@ -18,7 +18,7 @@ use lattice::Lattice;
 use models::{Decay, Exponential, Gauss1d, Gauss2d, Gauss2dElliptic, Lorentz, Model};
 use wide::V;
 
-/// Which of them.
+/// Built-in model that is written out.
 #[derive(Clone, Copy, Debug)]
 pub enum Direct {
     Gauss1d,
@@ -52,7 +52,7 @@ impl Direct {
         }
     }
 
-    /// What makes the sums of fits on the grid `x` (2, points), where that takes less than rows do.
+    /// Returns the function that makes the sums of fits on the grid `x` (2, points), if that takes less than rows do.
     pub fn sums<R: Real>(self, x: &[R]) -> Option<AddUp<R>> {
         let is_round = match self {
             Direct::Gauss2d => true,
@@ -68,7 +68,7 @@ impl Direct {
         if matches!(self, Direct::Gauss2d | Direct::Gauss2dElliptic) { 4.0 / 3.0 } else { 1.0 }
     }
 
-    /// What rounding may do to the values where f32 holds the predictors.
+    /// Returns the bound on the rounding of the values where f32 holds the predictors.
     pub fn rounding(self) -> SumRounding {
         match self {
             Direct::Gauss1d => Gauss1d::ROUNDING,

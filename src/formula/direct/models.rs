@@ -11,7 +11,7 @@ use crate::solver::whole::SumRounding;
 /// It rounds no more often than its formula, whose bound of rounding is taken for it.
 pub trait Model<const P: usize, const D: usize, const K: usize, const N: usize> {
     fn constants<R: Real, S: Simd>(parameters: [V<R, S>; P]) -> [V<R, S>; K];
-    /// What of a model's rows is an exponential.
+    /// Part of a model's rows that is an exponential.
     const EXPONENTIAL: Exponential;
     /// Numbers whose sum is q, each of one predictor; none is above 0, or one is NaN, where they are `Below`.
     #[inline(always)]
@@ -20,8 +20,8 @@ pub trait Model<const P: usize, const D: usize, const K: usize, const N: usize> 
     }
     /// The value and its derivatives by the parameters, given e^q.
     fn rows<R: Real, S: Simd>(constants: [V<R, S>; K], x: [V<R, S>; D], e: V<R, S>) -> [V<R, S>; N];
-    /// What [`rounding`](crate::formula::rounding) finds where predictors are exact; with two exponentials and their product, if it may be
-    /// made of them.
+    /// Bound that [`rounding`](crate::formula::rounding) finds where predictors are exact; with two exponentials and
+    /// their product, if it may be made of them.
     const ROUNDING: SumRounding;
 }
 
