@@ -6,7 +6,7 @@ use std::path::{Path, PathBuf};
 /// `Result` with popfit's [`Error`].
 pub type Result<T, E = Error> = std::result::Result<T, E>;
 
-/// Why a run failed. Messages name the file, the spectrum and the field.
+/// Error that ended a run. Messages name the file, the spectrum and the field.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 #[allow(missing_docs, reason = "a variant's text speaks of its fields")]
@@ -139,7 +139,7 @@ fn listed(faults: &[InvalidSetting]) -> String {
     }
 }
 
-/// What two grids cover, Å.
+/// Describes the ranges that two grids cover, Å.
 pub(crate) fn coverage(data: (f64, f64), model: (f64, f64), range: Option<(f64, f64)>) -> String {
     let range = range.map(|(low, high)| format!(", the arm's range is {low:.2}-{high:.2} Å")).unwrap_or_default();
     let mistake = likely_unit(data, model).map(|unit| format!("; the data's wavelengths seem to be {unit}"));
@@ -171,7 +171,7 @@ fn likely_unit(grid: (f64, f64), other: (f64, f64)) -> Option<&'static str> {
     units.into_iter().find(covers).map(|(unit, _)| unit)
 }
 
-/// What the user is told of bytes that are not those that were written.
+/// Returns the message for bytes that are not those that were written.
 pub(crate) fn changed(what: &str) -> String {
     format!(
         "damaged: {what} do not match their checksum, so bytes of the file have changed since it was written; \
@@ -186,7 +186,7 @@ pub(crate) fn in_plain_words(path: &Path, source: &std::io::Error) -> String {
     plain_words(path, source.kind()).filter(|_| is_of_the_system).unwrap_or_else(|| source.to_string())
 }
 
-/// What is wrong with a path, if this is a folder or a file that is missing or is of the other kind.
+/// Says what is wrong with a path, if it is a folder, or a file that is missing or is of the other kind.
 fn plain_words(path: &Path, kind: ErrorKind) -> Option<String> {
     let above = || path.ancestors().skip(1).filter(|folder| !folder.as_os_str().is_empty());
     match kind {
@@ -242,7 +242,7 @@ impl Error {
 mod tests {
     use super::*;
 
-    /// What is wrong with a path is said, and what the path does not explain is left to the system.
+    /// A message says what is wrong with a path; what the path does not explain is left to the system.
     #[test]
     fn missing_files_and_folders_are_told_in_plain_words() {
         let folder = tempfile::tempdir().unwrap();

@@ -10,8 +10,9 @@ use crate::faults::{Operation, at};
 #[derive(Debug)]
 pub(crate) struct File(fs::File);
 
-/// What came of locking a file. A lock goes with the file's handle, that is with the process at the latest. On Windows it also keeps
-/// other handles from reading and writing the file, those of the same process included; [`File::again`] gives a handle that may.
+/// Result of locking a file. A lock goes with the file's handle, and therefore at the latest with the process. On
+/// Windows it also keeps other handles from reading and writing the file, those of the same process included;
+/// [`File::again`] gives a handle that may.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Lock {
     Held,
@@ -150,7 +151,7 @@ pub(crate) fn sync_folder(path: &Path) -> io::Result<()> {
     }
 }
 
-/// What a path means once links are followed; they need not point to anything yet. The system's error for links without end.
+/// Returns the path behind all links; it need not exist yet. Links without end give the system's error.
 pub(crate) fn behind_links(path: &Path) -> io::Result<PathBuf> {
     let mut behind = path.to_path_buf();
     // as many in a row as Linux follows

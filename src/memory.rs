@@ -1,4 +1,4 @@
-//! How much memory there is, and taking it without ending the process when there is none.
+//! Amount of memory that there is, and reservations that do not end the process when there is none.
 
 use std::fs::read_to_string;
 

@@ -1,4 +1,4 @@
-//! What a name that nobody knows may have been meant for.
+//! Suggestions for a name that nobody knows: names that may have been meant.
 
 /// Least similarity, 1 − edits / letters, at which a known name is likely to be what was meant.
 const LIKELY: f64 = 0.6;
@@ -18,7 +18,7 @@ pub(crate) fn nearest<'a>(word: &str, known: impl Iterator<Item = &'a str>) -> O
     likely.min_by(|a, b| b.0.total_cmp(&a.0)).map(|(_, name)| name)
 }
 
-/// What an error says after such a name: `; did you mean …?`, if one is like it, and all of them.
+/// Returns the part of an error that follows such a name: `; did you mean …?`, if one is like it, and all of them.
 pub(crate) fn hint<'a>(word: &str, known: impl Iterator<Item = &'a str> + Clone) -> String {
     let all = known.clone().collect::<Vec<_>>().join(", ");
     match nearest(word, known) {

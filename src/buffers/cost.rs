@@ -76,7 +76,8 @@ impl Cost {
         Cost { shared: shared as f64, ..self }
     }
 
-    /// Of a step in P parameters: the Cholesky factor and two triangular solves, P³/3 + 2 P², and the member's state, read and written.
+    /// Returns the cost of a step in P parameters: the Cholesky factor and two triangular solves, P³/3 + 2 P², and the
+    /// member's state, read and written.
     pub fn of_step(parameters: usize) -> Cost {
         let p = parameters as f64;
         let state = packed_length(parameters) as f64 + 4.0 * p;

@@ -1,4 +1,4 @@
-//! How residuals count: least squares, Poisson's likelihood, and scipy's robust losses.
+//! Cost of residuals: least squares, Poisson's likelihood, and scipy's robust losses.
 
 use crate::error::{Error, InvalidSetting, Result};
 
@@ -8,8 +8,8 @@ const LEAST_CURVATURE: f64 = f64::EPSILON;
 /// a step far beyond m = 0.
 const LEAST_COUNT: f64 = 0.1;
 
-/// What a fit minimises over its data, χ² = Σ cost. Robust losses are scipy `least_squares`': cost = C² ρ(z), z = ((y − m) / (σ C))²,
-/// with C scipy's `f_scale`, in units of sigma.
+/// Estimator: the cost that a fit minimises over its data, χ² = Σ cost. Robust losses are scipy `least_squares`': cost
+/// = C² ρ(z), z = ((y − m) / (σ C))², with C scipy's `f_scale`, in units of sigma.
 #[derive(Clone, Copy, Debug, PartialEq, Default)]
 #[non_exhaustive]
 pub enum Estimator {
@@ -38,7 +38,8 @@ pub struct Share {
     pub cost: f64,
     pub residual: f64,
     pub slope: f64,
-    /// What stands for the slope in the covariance: with Poisson the expected curvature, Σ ∂m ∂mᵀ / m, with robust losses their own.
+    /// Factor that takes the place of the slope in the covariance: with Poisson the expected curvature, Σ ∂m ∂mᵀ / m,
+    /// with robust losses their own.
     pub expected_slope: f64,
 }
 

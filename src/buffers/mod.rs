@@ -1,4 +1,5 @@
-//! What kernels are told of memory: the parameters and buffers that a recording declares, the sums that it fills, costs, and the loss.
+//! Data and costs that kernels are told of: the parameters and buffers that a recording declares, the sums that it
+//! fills, costs, and the loss.
 
 mod cost;
 mod estimator;

@@ -10,7 +10,7 @@ use super::element::DType;
 const MAX_TEXT: usize = 10_000;
 const MAX_DIMENSIONS: usize = 32;
 
-/// What a `.npy` array holds.
+/// Type and shape of a `.npy` array.
 #[derive(Clone, Debug, PartialEq)]
 pub(crate) struct Header {
     pub(crate) dtype: DType,
@@ -107,7 +107,7 @@ fn parse(text: &str) -> Result<Header, String> {
     }
 }
 
-/// What is left of a header.
+/// Remaining text of a header.
 struct Text<'a>(&'a str);
 
 impl<'a> Text<'a> {

@@ -21,7 +21,7 @@ pub(crate) use element::DType;
 pub(crate) use header::Header;
 pub(crate) use stream::Stream;
 
-/// What every non-empty zip archive begins with.
+/// First bytes of every non-empty zip archive.
 pub(crate) const MAGIC: &[u8] = b"PK\x03\x04";
 /// Deflate cannot expand by more than this.
 const MAX_RATIO: u64 = 1032;

@@ -36,7 +36,7 @@ pub(crate) struct Stream {
 
 type Pieces = Receiver<io::Result<Vec<u8>>>;
 
-/// Where the array stands.
+/// Place of the array in its file, and the size of the pieces that are read.
 struct Source {
     zip: Arc<ZipArchiveMetadata>,
     index: usize,
@@ -45,7 +45,7 @@ struct Source {
 }
 
 impl Stream {
-    /// Of the array of a header, one of `streams` on the same file.
+    /// Makes the stream of the array that a header describes, one of `streams` on the same file.
     pub(super) fn new(
         (path, key): (&Path, &str),
         header: &Header,
@@ -87,7 +87,7 @@ impl Stream {
         }
     }
 
-    /// What the thread sends next.
+    /// Receives the next piece from the thread; `None` at its end.
     fn receive(&mut self) -> Result<Option<io::Result<Vec<u8>>>> {
         let pieces = match self.pieces.take() {
             Some(pieces) => pieces,

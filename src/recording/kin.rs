@@ -1,16 +1,16 @@
-//! What populations of one recording share.
+//! Data that the populations of one recording share.
 
 use std::any::Any;
 use std::fmt;
 use std::sync::{Arc, Mutex, PoisonError, Weak};
 
-/// What a device makes of a recording once for all its populations of it, as long as one of them has it. A copy of the recording, which may
-/// be changed, begins anew.
+/// Data that a device makes of a recording once for all its populations of it, as long as one of them has it. A copy of
+/// the recording, which may be changed, begins anew.
 #[derive(Default)]
 pub struct Kin(Mutex<Option<Weak<dyn Any + Send + Sync>>>);
 
 impl Kin {
-    /// What another population has, or what `make` makes.
+    /// Returns the data of another population, or else those that `make` makes.
     pub fn share<T: Any + Send + Sync>(&self, make: impl FnOnce() -> T) -> Arc<T> {
         let mut known = self.0.lock().unwrap_or_else(PoisonError::into_inner);
         let other = known.as_ref().and_then(Weak::upgrade).and_then(|other| other.downcast().ok());

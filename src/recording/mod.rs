@@ -1,8 +1,8 @@
-//! What an objective hands to a device: plain data that names kernels and buffers.
+//! Recordings, which an objective hands to a device: plain data that names kernels and buffers.
 //!
-//! A recording describes one *linearisation* of a round's members: starting from the trial parameters it fills, arm by arm,
-//! each member's χ², penalty, ln det C, gradient and normal matrix (see `docs/src/equations.md`). A device executes it together with
-//! `step` and `compact` as one round; it knows nothing of what is fitted.
+//! A recording describes one *linearisation* of a round's members: starting from the trial parameters it fills, arm by
+//! arm, each member's χ², penalty, ln det C, gradient and normal matrix (see `docs/src/equations.md`). A device
+//! executes it together with `step` and `compact` as one round; it knows nothing of what is fitted.
 
 mod cost;
 mod kin;
@@ -26,7 +26,7 @@ pub enum Precision {
 crate::words::named!(Precision, "precision", ["f32" => F32, "f64" => F64, "mixed" => Mixed]);
 
 impl Precision {
-    /// That of the last rounds.
+    /// Returns the precision of the last rounds.
     #[must_use]
     pub(crate) fn of_results(self) -> Precision {
         if self == Precision::Mixed { Precision::F32 } else { self }
@@ -42,11 +42,12 @@ pub struct Recording {
     pub values_only: bool,
     /// The objective has ln det C in it, besides χ² and penalty.
     pub marginalise: bool,
-    /// Where the rows' noise is not known: points − parameters. A simplex's `fatol` is then in units of χ² over this.
+    /// Degrees of freedom, points − parameters, if the rows' noise is not known. A simplex's `fatol` is then in units
+    /// of χ² over this.
     pub dof: Option<f64>,
     pub buffers: Vec<Buffer>,
     pub stages: Vec<Stage>,
-    /// What its populations share.
+    /// Data that its populations share.
     pub kin: Kin,
 }
 

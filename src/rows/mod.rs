@@ -27,7 +27,7 @@ use pulp::Simd;
 
 use values::Values;
 
-/// Where a grid is not finite, positive and strictly increasing, and why.
+/// Returns the index at which a grid is not finite, positive and strictly increasing, and the reason; `None` if it is.
 pub fn bad_wavelength(grid: &[f64]) -> Option<(usize, String)> {
     let mut previous = 0.0;
     for (index, &value) in grid.iter().enumerate() {

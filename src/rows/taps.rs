@@ -12,15 +12,15 @@ pub const TAPS: usize = 4;
 /// Fewest pixels that are worked on together.
 const FEWEST: usize = 8;
 
-/// Of each tap, of each pixel.
+/// Weights of each tap at each pixel.
 pub type Weights<R> = [[R; CHUNK]; TAPS];
 
-/// Where the pixels of a chunk read a row: pixel i reads row\[`base[i]`\] and the three elements after it.
+/// Places from which the pixels of a chunk read a row: pixel i reads row\[`base[i]`\] and the three elements after it.
 pub struct Places {
     pub base: [i32; CHUNK],
     /// Pixels that this machine works on together.
     lanes: usize,
-    /// Where each `lanes` pixels read.
+    /// Window from which each group of `lanes` pixels reads.
     window: [Window; CHUNK / FEWEST],
 }
 

@@ -5,7 +5,7 @@ pub const fn packed_length(n: usize) -> usize {
     n * (n + 1) / 2
 }
 
-/// Where element (i, j) or (j, i) lies.
+/// Returns the place of element (i, j), which is also that of (j, i).
 pub const fn packed_index(i: usize, j: usize) -> usize {
     if i >= j { i * (i + 1) / 2 + j } else { j * (j + 1) / 2 + i }
 }

@@ -22,7 +22,7 @@ pub fn to_vacuum(air: f64) -> f64 {
     (0..STEPS).fold(air, |vacuum, _| air * index(vacuum))
 }
 
-/// What the user is told.
+/// Returns the note for the user.
 pub(super) fn note(path: &Path) -> String {
     format!("{}: wavelengths in air, converted to vacuum (Morton 1991)", path.display())
 }

@@ -49,7 +49,7 @@ pub struct ArmSpectra<'a> {
     pub name: String,
     /// Å, vacuum.
     pub wavelength: Wavelength<'a>,
-    /// Of each spectrum.
+    /// Number of pixels of each spectrum.
     pub pixels: usize,
     /// In any unit.
     pub flux: Values<'a>,
@@ -72,7 +72,7 @@ pub struct Resolution {
 }
 
 impl<'a> ArmSpectra<'a> {
-    /// Of its arrays; a shared grid is not its own.
+    /// Returns the number of bytes of its arrays, without a shared grid, which belongs to more than one.
     pub(super) fn bytes(&self) -> usize {
         let own = if let Wavelength::Own(grids) = &self.wavelength { grids.bytes() } else { 0 };
         let resolution = self.resolution.as_ref().map_or(0, |r| size_of_val(r.values.as_slice()));

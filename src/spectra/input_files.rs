@@ -1,4 +1,4 @@
-//! What tells whether files are still what they were when a run began.
+//! Identity of input files: tells whether they are still what they were when a run began.
 
 use std::fs::{File, Metadata};
 use std::io::{BufRead, BufReader};

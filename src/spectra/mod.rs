@@ -48,7 +48,7 @@ pub use reader::{open_reader, open_reader_with};
 /// A batch of spectra, row-major: row i of every arm is one object.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Spectra<'a> {
-    /// Where they came from; empty for arrays.
+    /// File from which the spectra came; empty for arrays.
     pub file: Arc<str>,
     /// The row of each spectrum in that file.
     pub rows: Vec<u64>,
@@ -115,7 +115,7 @@ impl Ids {
 }
 
 impl<'a> Spectra<'a> {
-    /// Of the arms' arrays.
+    /// Returns the number of bytes of the arms' arrays.
     pub(crate) fn bytes(&self) -> usize {
         self.arms.iter().map(ArmSpectra::bytes).sum()
     }

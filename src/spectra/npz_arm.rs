@@ -260,7 +260,7 @@ fn hold_transposed(archive: &mut Archive, key: &str, budget: &mut u64) -> Result
     Ok(())
 }
 
-/// How wavelengths are read.
+/// Settings with which wavelengths are read.
 struct Wavelengths<'a> {
     in_air: bool,
     /// Bytes that a shared grid may take.

@@ -1,4 +1,5 @@
-//! What an NPZ file may say in more than one way: the weights of an arm, and the medium of its wavelengths.
+//! Choices of an NPZ file, which may give some facts in more than one way: the weights of an arm, and the medium of its
+//! wavelengths.
 
 #![deny(clippy::indexing_slicing)] // whatever a file holds is no index
 

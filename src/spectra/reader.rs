@@ -36,7 +36,7 @@ pub trait SpectraReader: Send {
     /// Takes back a batch that nobody needs any more: its memory may serve for the next.
     fn recycle(&mut self, _used: Spectra<'static>) {}
 
-    /// What the user should know: wavelengths converted, columns left out.
+    /// Returns notes for the user: wavelengths converted, columns left out.
     fn notes(&self) -> &[String] {
         &[]
     }

@@ -15,7 +15,7 @@ use crate::fit::{FitRow, Id, VelocityPosterior, quantity};
 /// unit or meaning; more columns do not change it.
 pub(super) const LAYOUT: u32 = 1;
 
-/// What a column holds.
+/// Type of a column's values.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Kind {
     Int32,

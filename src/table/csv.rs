@@ -39,7 +39,7 @@ impl CsvTable {
     }
 }
 
-/// What the system said.
+/// Returns the error of the operating system, if that is the cause.
 fn system(error: Error) -> io::Error {
     let text = error.to_string();
     match error.into_kind() {

@@ -41,7 +41,7 @@ pub use read::TableReader;
 pub use rvtab::RvTabWriter;
 use staged::Staged;
 
-/// What decides the columns, known before the first fit.
+/// Facts that decide the columns, known before the first fit.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct Schema {
@@ -90,10 +90,10 @@ impl Schema {
     }
 }
 
-/// How the table came about: Parquet's key-value metadata, FITS' HDU `METADATA`. Keys `popfit.version`, `popfit.device`, `popfit.model`,
-/// `popfit.emulator.FILE` (the file's SHA-256) and `popfit.settings`; of a run's own table `popfit.rows`, too ([`TableWriter::made_by`]).
-/// `popfit.layout` is the version of the table's layout; `popfit.status` and `popfit.flags` say what the codes of these
-/// columns mean.
+/// Metadata of how the table was made: Parquet's key-value metadata, FITS' HDU `METADATA`. The keys are
+/// `popfit.version`, `popfit.device`, `popfit.model`, `popfit.emulator.FILE` (the file's SHA-256) and
+/// `popfit.settings`; a run's own table has `popfit.rows`, too ([`TableWriter::made_by`]). `popfit.layout` is the
+/// version of the table's layout; `popfit.status` and `popfit.flags` say what the codes of these columns mean.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct Metadata {
@@ -155,7 +155,8 @@ impl Metadata {
         pairs
     }
 
-    /// Which device made which rows, a line for those that follow each other: `0-2047 gpu:NAME`. `None` of no rows.
+    /// Returns the devices that made the rows, one line for those that follow each other: `0-2047 gpu:NAME`. `None` if
+    /// there are no rows.
     fn rows(by_rows: &[(String, u64)]) -> Option<(String, String)> {
         let mut next = 0;
         let line = |(device, count): &(String, u64)| {
@@ -166,7 +167,7 @@ impl Metadata {
         (!lines.is_empty()).then(|| ("popfit.rows".into(), lines.join("\n")))
     }
 
-    /// What [`pairs`](Metadata::pairs) wrote, and the version.
+    /// Reads the metadata that [`pairs`](Metadata::pairs) wrote, and the version.
     fn from_pairs(pairs: Vec<(String, String)>) -> (Metadata, Option<String>) {
         let (mut metadata, mut version) = (Metadata::default(), None);
         for (key, value) in pairs {

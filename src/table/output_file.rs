@@ -1,4 +1,5 @@
-//! How outputs are written: whether a file that exists is replaced, and files that appear only when they are whole.
+//! Writing of outputs: a choice of whether a file that exists is replaced, and files that appear only when they are
+//! whole.
 
 use std::io::Write;
 use std::path::Path;
@@ -9,7 +10,7 @@ use crate::error::{Error, Result};
 use crate::files::File;
 use crate::fit::Journal;
 
-/// How a table or a page is written. The default replaces no file and describes no run.
+/// Options with which a table or a page is written. The default replaces no file and describes no run.
 ///
 /// ```
 /// use popfit::{FitTable, WriteOptions};

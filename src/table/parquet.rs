@@ -21,7 +21,7 @@ use super::columns::{Column, Kind, Value};
 use crate::files::File;
 use crate::fit::FitRow;
 
-/// Where astropy looks for units and descriptions, in the metadata of the Arrow schema.
+/// Key in the metadata of the Arrow schema under which astropy looks for units and descriptions.
 const ASTROPY: &str = "table_meta_yaml";
 /// Keys of a field's metadata.
 pub(super) const UNIT: &str = "unit";
@@ -76,7 +76,7 @@ impl ParquetTable {
     }
 }
 
-/// What the system said.
+/// Returns the error of the operating system, if that is the cause.
 fn system(error: ParquetError) -> io::Error {
     match error {
         ParquetError::External(source) => source.downcast().map_or_else(io::Error::other, |source| *source),

@@ -34,12 +34,12 @@ pub(super) trait Source {
     fn pairs(&self) -> Vec<(String, String)>;
     /// Name and unit of each column that has one.
     fn units(&self) -> Vec<(String, String)>;
-    /// What the user should know.
+    /// Returns notes for the user.
     fn notes(&self) -> Vec<String>;
     fn next_batch(&mut self) -> Result<Option<Box<dyn Cells>>, String>;
 }
 
-/// Where the columns are that a row is read from; every table has those that are not optional.
+/// Places of the columns from which a row is read. Every table has those that are not optional.
 struct Places {
     id: usize,
     file: usize,
@@ -59,7 +59,7 @@ struct Places {
     parameters: Vec<(usize, usize)>,
     /// (P (P − 1) / 2), as in [`FitRow::correlations`]; `None` where the file has no such column.
     correlations: Vec<Option<usize>>,
-    /// Where the table has them all.
+    /// Places of the posterior's columns, if the table has them all.
     posterior: Option<[usize; 4]>,
     /// (P) Where the table has them all; else empty.
     released_errors: Vec<usize>,
@@ -84,7 +84,7 @@ pub struct TableReader {
     pub version: Option<String>,
     /// The version of the table's layout, if it says so.
     pub layout: Option<u32>,
-    /// What the user should know, a line each: a table without checksums, say.
+    /// Notes for the user, one line each: a table without checksums, say.
     pub notes: Vec<String>,
     path: Arc<Path>,
     source: Box<dyn Source>,

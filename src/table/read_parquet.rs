@@ -27,10 +27,10 @@ pub(super) struct ParquetSource {
     checks: Checks,
 }
 
-/// What is known of a table's checksums.
+/// Checksums of a table, if it has any.
 enum Checks {
     Verified(Box<Verifier>),
-    /// Why there is nothing to compare with.
+    /// Reason for which there is nothing to compare with.
     Absent(String),
 }
 

@@ -1,4 +1,4 @@
-//! What makes a run the same run: one that is resumed goes on with no other.
+//! Identity of a run, as one key: a run is only resumed as the same run.
 
 use sha2::{Digest, Sha256};
 

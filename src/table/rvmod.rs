@@ -88,7 +88,8 @@ fn shared_grid(arm: &ArmSpectra, file: &str) -> Result<Arc<[f64]>> {
     }
 }
 
-/// Where the models of a table go: `rvtab_X.fits` has them in `rvmod_X.fits`, any other `X.fits` in `X_rvmod.fits`.
+/// Returns the path of a table's models: `rvtab_X.fits` has them in `rvmod_X.fits`, any other `X.fits` in
+/// `X_rvmod.fits`.
 pub(super) fn beside(table: &Path) -> PathBuf {
     let name = table.file_name().map_or_else(String::new, |name| name.to_string_lossy().into_owned());
     match name.strip_prefix("rvtab") {

@@ -45,7 +45,8 @@ impl std::fmt::Debug for RvTabWriter<'_> {
 }
 
 impl<'a> RvTabWriter<'a> {
-    /// Where the models go that belong to a table: `rvmod_X.fits` beside `rvtab_X.fits`, `X_rvmod.fits` beside any other `X.fits`.
+    /// Returns the path of the models that belong to a table: `rvmod_X.fits` beside `rvtab_X.fits`, `X_rvmod.fits`
+    /// beside any other `X.fits`.
     pub fn models_of(table: &Path) -> std::path::PathBuf {
         beside(table)
     }

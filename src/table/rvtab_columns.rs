@@ -38,7 +38,7 @@ pub(super) struct RvBatch<'a> {
     pub fibermap: &'a [Column],
 }
 
-/// What [`columns`] adds a column by: name, unit, comment and values.
+/// Function with which [`columns`] adds a column: name, unit, comment and values.
 type Add<'a> = &'a mut dyn FnMut(&str, &str, &str, ColumnValues);
 
 /// Name and values of each column. Without rows they are the table's structure.

@@ -117,7 +117,7 @@ impl Drop for Staged {
     }
 }
 
-/// What lay under a name before a new file took it.
+/// State of a name before a new file took it.
 enum Before {
     Nothing,
     /// Its second name.
@@ -163,7 +163,8 @@ fn refuse_existing(target: &Path, overwrite: bool) -> Result<()> {
     Err(Error::OutputExists { path: target.to_path_buf() })
 }
 
-/// What lies under the name if a rename must not replace it: as root it would replace `/dev/null` for the whole machine.
+/// Names the kind of what lies under the name, if a rename must not replace it: as root it would replace `/dev/null`
+/// for the whole machine.
 fn other_than_a_file(target: &Path) -> Option<&'static str> {
     match std::fs::metadata(target) {
         Ok(found) if found.is_dir() => Some("a folder"),
@@ -188,7 +189,7 @@ fn process() -> &'static str {
     })
 }
 
-/// What other processes have beside a target.
+/// State of other processes' files beside a target.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Swept {
     Clean,

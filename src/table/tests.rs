@@ -1,4 +1,4 @@
-//! What was written is read back.
+//! Tests that tables are read back as they were written.
 
 use std::path::Path;
 use std::sync::Arc;

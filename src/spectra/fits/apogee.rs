@@ -24,7 +24,7 @@ const SORTED: usize = 80;
 /// SIG_SKYLINE (12), NOT_ENOUGH_PSF (14).
 const BAD: i64 = 0xff | 1 << 12 | 1 << 14;
 
-/// Which of the two a file is.
+/// Kind of APOGEE file.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum ApogeeKind {
     Star,

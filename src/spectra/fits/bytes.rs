@@ -1,4 +1,4 @@
-//! Where a FITS file's bytes come from: the disk, or memory when they had to be inflated.
+//! Bytes of a FITS file: from the disk, or from memory when they had to be inflated.
 
 use std::io::{self, ErrorKind, Read, Seek, SeekFrom};
 use std::path::Path;
@@ -9,7 +9,7 @@ use crate::error::{Error, Result};
 use crate::files::File;
 use crate::spectra::most_bytes;
 
-/// What a gzip file begins with.
+/// First bytes of a gzip file.
 pub(crate) const GZIP: &[u8] = &[0x1f, 0x8b];
 /// Inflated bytes are kept in pieces of this size, so that nothing is copied while they grow.
 const PIECE: usize = 1 << 20;
@@ -63,7 +63,7 @@ struct InMemory {
     /// All but the last are full.
     pieces: Vec<Vec<u8>>,
     length: u64,
-    /// Of what the whole file may take.
+    /// Bytes that are left of those that the whole file may take.
     spare: u64,
 }
 

@@ -10,7 +10,7 @@ use crate::spectra::{Column, ColumnValues};
 /// A table of the file, one row a spectrum.
 pub(super) struct Passed {
     index: usize,
-    /// What the columns look like: no rows.
+    /// Columns without rows, for their structure.
     columns: Vec<Column>,
 }
 

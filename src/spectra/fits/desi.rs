@@ -115,7 +115,7 @@ impl DesiReader {
         Ok(selected)
     }
 
-    /// Of the best arm.
+    /// Returns the signal-to-noise ratio of the best arm.
     fn signal_to_noise(&mut self, row: usize) -> Result<f64> {
         let mut best = f64::NEG_INFINITY;
         for arm in &self.arms {

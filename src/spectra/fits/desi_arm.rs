@@ -70,7 +70,7 @@ impl Arm {
         Ok(Arm { name: name.to_string(), length, flux, pixels, grid: grid.into(), ivar, mask, resolution })
     }
 
-    /// Which of the optional units there are.
+    /// Returns the names of the optional units, and whether each is there.
     pub fn optional(&self) -> [(&'static str, bool); 2] {
         [("MASK", self.mask.is_some()), ("RESOLUTION", self.resolution.is_some())]
     }
@@ -95,7 +95,7 @@ impl Arm {
         arm.with_resolution(Resolution { diagonals, values })
     }
 
-    /// Of one row, without reading its mask and resolution.
+    /// Returns the signal-to-noise ratio of one row, without reading its mask and resolution.
     pub fn signal_to_noise(&self, fits: &mut Fits, row: usize) -> Result<f64> {
         let (flux, ivar) = (self.image(fits, self.flux, &[row], |x| x)?, self.image(fits, self.ivar, &[row], |x| x)?);
         let grid = Wavelength::Shared(self.grid.clone());

@@ -18,7 +18,7 @@ const MOST_AXES: i64 = 999;
 /// Bytes that are summed in one go.
 const PIECE: usize = 1 << 18;
 
-/// What a unit holds.
+/// Content of a unit.
 #[derive(Debug)]
 pub(super) enum Kind {
     Image(Image),
@@ -34,9 +34,9 @@ pub(super) struct Hdu {
     pub name: String,
     pub header: Header,
     pub kind: Kind,
-    /// Where the data begin.
+    /// Offset at which the data begin.
     pub start: u64,
-    /// Where the unit begins and ends.
+    /// Offsets at which the unit begins and ends.
     span: Range<u64>,
     index: usize,
 }
@@ -74,12 +74,12 @@ impl Fits {
         Ok(fits)
     }
 
-    /// What has been taken is given back, unless it was kept.
+    /// Gives back the memory that has been taken, unless it was kept.
     pub fn begin_batch(&mut self) {
         self.left = self.spare;
     }
 
-    /// What has been taken stays.
+    /// Keeps the memory that has been taken.
     pub fn keep(&mut self) {
         self.spare = self.left;
     }
@@ -203,7 +203,7 @@ impl Fits {
     }
 }
 
-/// What a unit's checksums say.
+/// Verdict of a unit's checksums.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Checksums {
     /// It has DATASUM and CHECKSUM, and both are right.

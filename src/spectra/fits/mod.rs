@@ -34,7 +34,7 @@ pub(crate) use plain::FitsTables;
 pub use select::Selection;
 pub(crate) use sum::OnesSum;
 
-/// What every FITS file begins with.
+/// First bytes of every FITS file.
 pub(super) const MAGIC: &[u8] = b"SIMP";
 
 /// Opens a FITS file, gzipped or not, of one of the layouts that popfit knows.

@@ -1,8 +1,8 @@
-//! Which spectra of a file are read.
+//! Selection of the spectra of a file that are read.
 
 use crate::setters::setters;
 
-/// Which rows and arms of a survey's file are read; empty fields select everything.
+/// Selection of the rows and arms that are read from a survey's file; empty fields select everything.
 #[derive(Clone, Debug, Default, PartialEq)]
 #[non_exhaustive]
 pub struct Selection {
