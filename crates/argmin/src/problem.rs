@@ -45,7 +45,7 @@ impl Problems {
         Ok(Problem { engine: Mutex::new(Engine::new(&task)?), task })
     }
 
-    /// Where each starts, in the parameters' units: (problems, parameters).
+    /// Returns the start of each problem, in the parameters' units: (problems, parameters).
     pub fn starts(&self) -> Vec<f64> {
         self.0.iter().flat_map(|task| physical(task, &task.linearise.batch.starts)).collect()
     }
@@ -100,7 +100,7 @@ impl Problem {
         self.task.parameters.iter().map(|p| p.name.clone()).collect()
     }
 
-    /// Where popfit would start, in `u`.
+    /// Returns the point at which popfit would start, in `u`.
     pub fn start(&self) -> Vec<f64> {
         self.task.linearise.batch.starts.clone()
     }
@@ -169,7 +169,7 @@ impl Problem {
         Ok(points.iter().map(value).collect())
     }
 
-    /// What is minimised: χ² and penalties, and what marginalisation adds.
+    /// Returns the objective: χ² and penalties, and what marginalisation adds; infinite where it is not finite.
     fn objective(&self, outcome: &Outcome) -> f64 {
         let marginal = if self.task.evaluate.recording.marginalise { outcome.ln_det + self.task.constant } else { 0.0 };
         let value = outcome.chi2 + outcome.penalty + marginal;
@@ -254,7 +254,7 @@ impl Jacobian for Problem {
     type Param = Vec<f64>;
     type Jacobian = Vec<Vec<f64>>;
 
-    /// That of the residuals, row by row (n, P).
+    /// Returns the Jacobian of the residuals, row by row (n, P).
     fn jacobian(&self, u: &Vec<f64>) -> Result<Vec<Vec<f64>>, Failure> {
         let columns = self.jacobian_columns(u)?;
         let n = columns.len() / u.len().max(1);

@@ -10,7 +10,7 @@ use popfit::low_level::kernels::prior::prior;
 use popfit::low_level::kernels::product::Packed;
 use popfit::low_level::recording::{BufferId, Prior, Stage, Values};
 
-/// What one spectrum brings to a buffer.
+/// Returns the numbers that one spectrum brings to a buffer; none for a buffer of indices.
 pub(super) fn values(job: &Job, id: BufferId) -> Vec<f64> {
     let block = job.batch.blocks.iter().find(|(other, _)| *other == id);
     block.map_or_else(Vec::new, |(_, values)| match values {
@@ -74,7 +74,7 @@ impl Arm {
         })
     }
 
-    /// What is read of the device.
+    /// Returns the buffers that are read from the device.
     pub fn buffers(&self) -> Vec<BufferId> {
         std::iter::once(self.model).chain(self.solution).collect()
     }

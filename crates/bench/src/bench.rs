@@ -45,12 +45,12 @@ pub struct Arguments {
     overwrite: bool,
 }
 
-/// What `--json` writes.
+/// Content of the file that `--json` writes.
 #[derive(Serialize)]
 struct Report {
     machine: String,
     versions: BTreeMap<String, String>,
-    /// What each workload is.
+    /// Description of each workload.
     data: BTreeMap<&'static str, String>,
     rows: Vec<Row>,
 }
@@ -111,7 +111,7 @@ alike; GF/s are those of matrix products and sums over pixels that are made.";
 
 const QUICK: &str = "--quick: that all of it runs. Its fits are too few, and its times too short, for ratios: these are those of the full run.";
 
-/// What is timed now, for those who wait: all of it takes a quarter of an hour.
+/// Tells those who wait what is timed now: all of it takes a quarter of an hour.
 fn tell(workload: &Workload, solver: &str, pool: &ThreadPool) {
     let _ = writeln!(std::io::stderr(), "{}: {solver}, {} threads", workload.name(), pool.current_num_threads());
 }

@@ -11,7 +11,8 @@ const SIDE: usize = 5;
 const PARAMETERS: usize = 5;
 /// Amplitude, centre, width and offset.
 const TRUTH: [f64; PARAMETERS] = [500.0, 2.0, 2.0, 1.0, 10.0];
-/// How far truths lie from these, and starts from truths: relative, but for the centre, which moves by this many pixels.
+/// Scatter of truths around these, and of starts around truths: relative, but for the centre, which moves by this many
+/// pixels.
 const SCATTER: f64 = 0.2;
 /// Curves that are fitted by one call.
 const CHUNK: usize = 100_000;

@@ -51,7 +51,7 @@ impl Peer {
         }
     }
 
-    /// Where it ends, in `u`. `None`: it gave up without an answer.
+    /// Returns the point at which the solver ends, in `u`. `None`: it gave up without an answer.
     pub fn solve(self, problem: &Problem, points: usize) -> Option<Vec<f64>> {
         match self {
             Peer::NelderMead => nelder_mead(problem).ok(),

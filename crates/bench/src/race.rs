@@ -10,11 +10,11 @@ use rayon::ThreadPool;
 use super::peers::Peer;
 use super::workload::{Answers, Workload};
 
-/// What a solver did.
+/// Answers and speed of a solver.
 pub struct Run {
     pub solver: &'static str,
     pub device: String,
-    /// Where the fits ended, in the parameters' units, from the workload's first on; empty: no answer.
+    /// Points at which the fits ended, in the parameters' units, from the workload's first on; empty: no answer.
     pub answers: Vec<Vec<f64>>,
     pub fits_per_s: f64,
     /// Evaluations of the model and its derivatives, and additions and multiplications in them, a fit; popfit's without those at starts that
@@ -66,7 +66,7 @@ pub fn popfit(
     })
 }
 
-/// What one fit of a peer took.
+/// Answer and cost of one fit of a peer.
 struct Fit {
     index: usize,
     answer: Vec<f64>,

@@ -20,7 +20,7 @@ const PIXELS: usize = 3840;
 const WORDS: &str = "noisy templates of random networks of the demo's shape (SiLU, 256, 256, 256 and 200 hidden, exp), \
 velocity within ±300 km/s and 10 continuum terms; preparation, first guess, fit and errors, without reading, writing and the library";
 
-/// What is changed.
+/// Number that is changed.
 #[derive(Clone, Copy, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Axis {
@@ -60,7 +60,7 @@ impl Axis {
 #[derive(Clone, Serialize)]
 pub struct Point {
     pub axis: Axis,
-    /// Of the axis.
+    /// Value of the number that the axis changes.
     pub value: usize,
     pub device: String,
     pub spectra: usize,
@@ -72,7 +72,7 @@ pub struct Point {
     pub converged: f64,
 }
 
-/// What `--json` writes.
+/// Content of the file that `--json` writes.
 #[derive(Serialize)]
 struct Report {
     machine: String,
@@ -81,7 +81,7 @@ struct Report {
     points: Vec<Point>,
 }
 
-/// Where the plot and, if wanted, the numbers go.
+/// Files for the plot and, if wanted, for the numbers.
 pub struct Outputs {
     pub plot: OutputFile,
     pub json: Option<OutputFile>,

@@ -1,4 +1,4 @@
-//! How near a solver came to the best that any of them found.
+//! Score of a solver: its distance from the best that any of them found.
 
 use serde::Serialize;
 

@@ -1,4 +1,5 @@
-//! What is fitted: spectra or curves, where the fits start, and the objective in f64 that every answer is judged by.
+//! Workloads of the benchmark: spectra or curves, where the fits start, and the objective in f64 that every answer is
+//! judged by.
 
 use std::collections::HashSet;
 
@@ -17,7 +18,7 @@ use popfit_testing::noisy::noisy_templates;
 /// Spectra of the repository.
 const REFERENCE: &str = "tests/data/synb/fixed_vsini/spectra.npz";
 
-/// Where fits end, in the parameters' units, and what they took.
+/// Points at which fits end, in the parameters' units, and their cost.
 #[derive(Default)]
 pub struct Answers {
     /// (fits, parameters of a fit)
@@ -26,7 +27,7 @@ pub struct Answers {
 }
 
 impl Answers {
-    /// Where each of so many fits ends.
+    /// Returns the point at which each of `count` fits ends.
     pub fn by_fit(&self, count: usize) -> Vec<Vec<f64>> {
         let width = self.parameters.len() / count.max(1);
         self.parameters.chunks_exact(width.max(1)).map(<[f64]>::to_vec).collect()
@@ -42,7 +43,7 @@ pub enum Workload {
 /// Spectra, all from given starts.
 pub struct Stars {
     name: &'static str,
-    /// Where the spectra come from.
+    /// Origin of the spectra.
     data: String,
     model: SpectralModel,
     spectra: Spectra<'static>,
@@ -77,7 +78,7 @@ impl Workload {
         }
     }
 
-    /// What is fitted, in words.
+    /// Describes in words what is fitted.
     pub fn data(&self) -> String {
         let of = match self {
             Workload::Spectra(stars) => stars.data.clone(),
