@@ -51,7 +51,7 @@ impl<'a> Values<'a> {
     /// Returns number `index`.
     ///
     /// # Panics
-    /// When `index` is not below `len()`.
+    /// If `index` is not below `len()`.
     pub fn at(&self, index: usize) -> f64 {
         match &self.0 {
             Kind::Double(values) => values[index],
@@ -87,7 +87,7 @@ impl<'a> Values<'a> {
     /// Returns some of the numbers as f64, without a copy where they are.
     ///
     /// # Panics
-    /// When `some` reaches beyond `len()`.
+    /// If `some` reaches beyond `len()`.
     pub(crate) fn double(&self, some: Range<usize>) -> Cow<'_, [f64]> {
         match &self.0 {
             Kind::Double(values) => Cow::Borrowed(&values[some]),

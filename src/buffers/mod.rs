@@ -1,4 +1,4 @@
-//! Data and costs that kernels are told of: the parameters and buffers that a recording declares, the sums that it
+//! Descriptions of memory and cost for kernels: the parameters and buffers that a recording declares, the sums that it
 //! fills, costs, and the loss.
 
 mod cost;

@@ -14,7 +14,7 @@ pub struct DerivativeCheck {
     pub error: f64,
     /// The point where it is, from 0.
     pub point: usize,
-    /// Value of the model's own derivative at that point.
+    /// Value of the derivative at that point.
     pub derivative: f64,
     /// The difference that takes its place.
     pub difference: f64,

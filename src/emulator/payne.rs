@@ -12,8 +12,8 @@ use super::{Activation, Emulator, Label, Layer, Network, Transform};
 use crate::error::{Error, Result};
 use crate::npz::{Archive, Array};
 
-/// Returns the maximum number of bytes that the arrays of a network may hold: the file's length and 32 MiB, because weights
-/// hardly compress.
+/// Returns the maximum number of bytes that the arrays of a network may hold: the file's length and 32 MiB, because
+/// weights hardly compress.
 pub(super) fn budget(archive: &Archive) -> u64 {
     archive.file_length().saturating_add(32 << 20)
 }

@@ -289,7 +289,7 @@ impl SpectralFitter {
     /// [`parameters`](SpectralFitter::parameters).
     ///
     /// # Errors
-    /// Those of [`fit`](SpectralFitter::fit); [`Error::ShapeMismatch`] for another number of starts.
+    /// The errors of [`fit`](SpectralFitter::fit); [`Error::ShapeMismatch`] for another number of starts.
     pub fn fit_from(&self, spectra: &Spectra, starts: &[f64]) -> Result<FitTable> {
         let expected = spectra.len() * self.model.parameters.len();
         if starts.len() != expected {
@@ -316,7 +316,7 @@ impl SpectralFitter {
     /// same, and those that were not finished have [`Status::Interrupted`](crate::Status::Interrupted).
     ///
     /// # Errors
-    /// Those of [`fit`](SpectralFitter::fit).
+    /// The errors of [`fit`](SpectralFitter::fit).
     pub fn fit_with(&self, spectra: &Spectra, control: &Control) -> Result<FitTable> {
         let mut table = self.table();
         self.fit_stream(&mut spectra.reader(), &mut table, control)?;

@@ -71,7 +71,7 @@ impl FitTable {
     /// Returns a table of these rows.
     ///
     /// # Errors
-    /// Those of [`append`](FitTable::append).
+    /// The errors of [`append`](FitTable::append).
     pub fn from_rows(parameters: Vec<String>, rows: &[FitRow]) -> Result<FitTable> {
         let mut table = FitTable::new(parameters);
         table.append(rows)?;
@@ -264,7 +264,7 @@ impl FitTable {
     /// Gathers all that is known of one spectrum. Where other rows have released errors and this one has none, they are NaN.
     ///
     /// # Panics
-    /// When `index` is not below `len()`.
+    /// If `index` is not below `len()`.
     pub fn row(&self, index: usize) -> FitRow {
         let across = |columns: &[Vec<f64>]| columns.iter().map(|column| column[index]).collect();
         FitRow {

@@ -61,7 +61,7 @@ pub(super) struct Options {
     pub cooperative: bool,
 }
 
-/// Reason for which a device is of no use any more.
+/// Reason why a device cannot be used any more.
 #[derive(Clone, Debug)]
 enum Broken {
     Lost(String),

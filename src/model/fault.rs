@@ -1,9 +1,9 @@
-//! Causes for which a spectrum cannot be fitted.
+//! Reasons why a spectrum cannot be fitted.
 
 use super::ModelArm;
 use super::sampling::GridFault;
 
-/// Cause for which a spectrum cannot be fitted; `status_text` of a `bad_input` row.
+/// Reason why a spectrum cannot be fitted; `status_text` of a `bad_input` row.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Cause {
     NonFiniteInput,

@@ -315,7 +315,7 @@ struct Orthonormal<'a> {
     arm: &'a mut PreparedArm,
 }
 
-/// Conditioning of the grid's basis under a spectrum's weights.
+/// Determinant and condition of the grid's basis under a spectrum's weights.
 struct Weighted {
     /// Σ ln diagonal of the Cholesky factor L of Σ weight² q qᵀ.
     ln_diagonal: f64,

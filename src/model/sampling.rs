@@ -41,7 +41,7 @@ pub struct Sampling {
     pub is_template: bool,
 }
 
-/// Reason for which a grid is of no use.
+/// Reason why a grid cannot be used.
 #[derive(Debug)]
 pub enum GridFault {
     Wavelength {

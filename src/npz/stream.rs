@@ -45,7 +45,7 @@ struct Source {
 }
 
 impl Stream {
-    /// Makes the stream of the array that a header describes, one of `streams` on the same file.
+    /// Makes the stream of the array that a header describes. It is one of `streams` streams on the same file.
     pub(super) fn new(
         (path, key): (&Path, &str),
         header: &Header,

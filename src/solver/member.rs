@@ -15,7 +15,7 @@ pub enum Mode {
     Finishing,
 }
 
-/// Reason for which a member left its spectrum to another start.
+/// Reason why a member left its spectrum to another start.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum GaveWay {
     /// It sits in the basin of a better member.

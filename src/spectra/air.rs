@@ -22,7 +22,7 @@ pub fn to_vacuum(air: f64) -> f64 {
     (0..STEPS).fold(air, |vacuum, _| air * index(vacuum))
 }
 
-/// Returns the note for the user.
+/// Returns the note that tells the user of the conversion.
 pub(super) fn note(path: &Path) -> String {
     format!("{}: wavelengths in air, converted to vacuum (Morton 1991)", path.display())
 }

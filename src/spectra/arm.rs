@@ -164,7 +164,7 @@ impl<'a> ArmSpectra<'a> {
     /// Median of flux √ivar over all pixels of spectrum `row`, 0 where ivar is; NaN when one is not a number.
     ///
     /// # Panics
-    /// When `row` is not below `len()`.
+    /// If `row` is not below `len()`.
     pub fn signal_to_noise(&self, row: usize) -> f64 {
         let range = row * self.pixels..(row + 1) * self.pixels;
         let ratio = |(y, w): (&f64, &f64)| if *w == 0.0 { 0.0 } else { y * w.sqrt() };
@@ -191,7 +191,7 @@ impl<'a> ArmSpectra<'a> {
     /// The wavelength grid (pixels) of spectrum `row`.
     ///
     /// # Panics
-    /// When `row` is not below `len()`.
+    /// If `row` is not below `len()`.
     pub fn grid(&self, row: usize) -> Cow<'_, [f64]> {
         match &self.wavelength {
             Wavelength::Shared(grid) => Cow::Borrowed(grid),

@@ -56,7 +56,7 @@ impl ColumnValues {
     /// The value of spectrum `row` as a number; `None` for text.
     ///
     /// # Panics
-    /// When `row` is not below the number of spectra.
+    /// If `row` is not below the number of spectra.
     pub fn number(&self, row: usize) -> Option<f64> {
         Some(match self {
             ColumnValues::Bool(v) => f64::from(u8::from(v[row])),

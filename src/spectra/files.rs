@@ -21,7 +21,7 @@ impl FilesReader {
     /// Opens and validates every file, of which only the selected spectra are read.
     ///
     /// # Errors
-    /// Those of [`open_reader_with`]; [`Error::Usage`] without any file.
+    /// The errors of [`open_reader_with`]; [`Error::Usage`] without any file.
     pub fn open(paths: &[impl AsRef<Path>], selection: &Selection) -> Result<FilesReader> {
         let readers = paths.iter().map(|path| open_reader_with(path, selection)).collect::<Result<Vec<_>>>()?;
         let Some(first) = readers.first().map(|reader| reader.empty()) else {

@@ -1,4 +1,4 @@
-//! Identity of input files: tells whether they are still what they were when a run began.
+//! Check of whether input files are still what they were when a run began.
 
 use std::fs::{File, Metadata};
 use std::io::{BufRead, BufReader};

@@ -98,7 +98,7 @@ impl Ids {
     /// The id of spectrum `row`, as text.
     ///
     /// # Panics
-    /// When `row` is not below `len()`.
+    /// If `row` is not below `len()`.
     pub fn text(&self, row: usize) -> String {
         match self {
             Ids::Integer(ids) => ids[row].to_string(),
@@ -174,7 +174,7 @@ impl<'a> Spectra<'a> {
     /// Reads a whole file into memory; [`open_reader`] reads batches.
     ///
     /// # Errors
-    /// Those of [`open_reader`] and of reading; `TooLarge` when it does not fit memory.
+    /// The errors of [`open_reader`] and of reading; `TooLarge` when it does not fit memory.
     #[cfg(feature = "files")]
     pub fn open(path: impl AsRef<std::path::Path>) -> Result<Spectra<'a>> {
         reader::read_all(path.as_ref())
@@ -210,7 +210,7 @@ impl<'a> Spectra<'a> {
     /// A copy of some rows; a shared grid stays shared.
     ///
     /// # Panics
-    /// When `rows` reach beyond `len()`.
+    /// If `rows` reach beyond `len()`.
     pub fn slice(&self, rows: Range<usize>) -> Spectra<'static> {
         Spectra {
             file: self.file.clone(),

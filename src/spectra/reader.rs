@@ -54,7 +54,7 @@ pub fn open_reader(path: impl AsRef<Path>) -> Result<Box<dyn SpectraReader>> {
 /// Opens a file of spectra, of which only the selected ones are read.
 ///
 /// # Errors
-/// Those of [`open_reader`]; `Usage` for a selection from a file that has no fibre map.
+/// The errors of [`open_reader`]; `Usage` for a selection from a file that has no fibre map.
 #[cfg(feature = "files")]
 pub fn open_reader_with(path: impl AsRef<Path>, selection: &Selection) -> Result<Box<dyn SpectraReader>> {
     let path = path.as_ref();

@@ -263,7 +263,7 @@ impl TableWriter {
     /// The outputs have been claimed ([`Journal::claim_outputs`]) before [`create`](TableWriter::create), which may overwrite what exists then.
     ///
     /// # Errors
-    /// Those of [`finish`](TableWriter::finish).
+    /// The errors of [`finish`](TableWriter::finish).
     pub fn finish_journaled(self, journal: &mut Journal) -> Result<()> {
         self.end(Some(journal))
     }

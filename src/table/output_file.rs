@@ -1,5 +1,4 @@
-//! Writing of outputs: a choice of whether a file that exists is replaced, and files that appear only when they are
-//! whole.
+//! Output files: they replace a file that exists only if asked to, and appear only when they are whole.
 
 use std::io::Write;
 use std::path::Path;

@@ -141,7 +141,7 @@ impl TableReader {
     /// Reads the rows that are left.
     ///
     /// # Errors
-    /// Those of [`next_batch`](TableReader::next_batch).
+    /// The errors of [`next_batch`](TableReader::next_batch).
     pub fn read_all(&mut self) -> Result<FitTable> {
         let Schema { parameters, units, arms, .. } = self.schema.clone();
         let mut table = FitTable::new(parameters).with_units(units).with_arms(arms);
@@ -172,7 +172,7 @@ impl FitTable {
     /// Reads a table (Parquet or FITS) and how it came about; [`TableReader`] reads batches.
     ///
     /// # Errors
-    /// Those of [`TableReader`].
+    /// The errors of [`TableReader`].
     pub fn read(path: impl AsRef<Path>) -> Result<(FitTable, Metadata)> {
         let mut reader = TableReader::open(path)?;
         Ok((reader.read_all()?, reader.metadata))

@@ -30,7 +30,7 @@ pub(super) struct ParquetSource {
 /// Checksums of a table, if it has any.
 enum Checks {
     Verified(Box<Verifier>),
-    /// Reason for which there is nothing to compare with.
+    /// Reason why there is nothing to compare with.
     Absent(String),
 }
 

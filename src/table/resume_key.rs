@@ -1,4 +1,4 @@
-//! Identity of a run, as one key: a run is only resumed as the same run.
+//! Key that makes a run the same run: a run is resumed only by one with the same key.
 
 use sha2::{Digest, Sha256};
 

@@ -99,7 +99,7 @@ impl<'a> RvTabWriter<'a> {
     /// The outputs have been claimed ([`Journal::claim_outputs`]) before [`create`](RvTabWriter::create), which may overwrite what exists then.
     ///
     /// # Errors
-    /// Those of [`finish`](RvTabWriter::finish).
+    /// The errors of [`finish`](RvTabWriter::finish).
     pub fn finish_journaled(self, journal: &mut Journal) -> Result<()> {
         self.end(Some(journal))
     }

@@ -117,7 +117,7 @@ impl Drop for Staged {
     }
 }
 
-/// State of a name before a new file took it.
+/// Former content of a name, before a new file took it.
 enum Before {
     Nothing,
     /// Its second name.

@@ -20,7 +20,7 @@ const PIXELS: usize = 3840;
 const WORDS: &str = "noisy templates of random networks of the demo's shape (SiLU, 256, 256, 256 and 200 hidden, exp), \
 velocity within ±300 km/s and 10 continuum terms; preparation, first guess, fit and errors, without reading, writing and the library";
 
-/// Number that is changed.
+/// Quantity that is changed from measurement to measurement.
 #[derive(Clone, Copy, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Axis {

@@ -10,7 +10,7 @@ use super::{Failure, dry_run};
 
 /// Most that a column of the Jacobian may differ from central differences: root mean square, relative.
 const TOLERANCE: f64 = 1e-5;
-/// Of bounds and training ranges.
+/// Digits of bounds and training ranges.
 const DIGITS: i32 = 6;
 
 #[derive(clap::Args)]

@@ -122,7 +122,7 @@ pub fn run(arguments: &Arguments) -> Result<(), Failure> {
     verdict(arguments, &all, missing == (0, 0) && turned == 0)
 }
 
-/// Of the parameters that both tables have, over the spectra that converged in both.
+/// Returns the differences of the parameters that both tables have, over the spectra that converged in both.
 fn differences((a, b): (&FitTable, &FitTable), both: &[&(FitRow, FitRow)]) -> Result<Vec<Differences>, Failure> {
     let common: Vec<(usize, usize)> = (0..a.parameters().len())
         .filter_map(|p| Some((p, b.parameters().iter().position(|name| *name == a.parameters()[p])?)))

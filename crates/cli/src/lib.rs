@@ -82,7 +82,7 @@ enum Command {
     Man(completions::ManArguments),
 }
 
-/// What is shown below the options of `popfit fit`.
+/// Text that is shown below the options of `popfit fit`.
 const FIT_EXAMPLES: &str = "\
 Examples:
   popfit fit model.toml spectra.npz -o results.parquet --report page

@@ -1,4 +1,4 @@
-//! Where the rows of `popfit fit` go.
+//! Output of the rows of `popfit fit`.
 
 use std::path::Path;
 

@@ -35,7 +35,7 @@ impl ProfileFiles {
     }
 }
 
-/// What is printed.
+/// Returns the lines that are printed.
 pub fn lines(profile: &Profile) -> Vec<String> {
     let memory =
         profile.memory_peak.map_or(String::new(), |bytes| format!(", at most {} of memory", size(bytes as f64)));

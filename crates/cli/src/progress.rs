@@ -1,4 +1,4 @@
-//! How far a run has come.
+//! Progress of a run.
 
 use std::io::IsTerminal;
 

@@ -1,4 +1,4 @@
-//! Which spectra of a survey's files are fitted.
+//! Selection of the spectra of a survey's files that are fitted.
 
 use std::path::PathBuf;
 

@@ -8,7 +8,7 @@ use signal_hook::consts::SIGHUP;
 use signal_hook::consts::{SIGINT, SIGTERM};
 use signal_hook::flag::{register, register_conditional_shutdown};
 
-/// What a shell expects of a program that Ctrl-C ended.
+/// Exit code that a shell expects of a program that Ctrl-C ended.
 const KILLED: i32 = 130;
 
 /// The signals that end a run. Windows raises SIGBREAK for Ctrl-Break and when the console window is closed; in the latter case it ends

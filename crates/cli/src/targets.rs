@@ -10,7 +10,7 @@ use super::{Failure, profile};
 /// The table first, then what comes with it.
 pub struct Targets(Vec<PathBuf>);
 
-/// What is written beside the table.
+/// Outputs that are written beside the table.
 pub struct Extras<'a> {
     pub format: Format,
     /// The folder of the report's page.

@@ -5,7 +5,7 @@ use std::path::Path;
 use popfit::low_level::npz;
 use popfit::{Error, Result};
 
-/// What the demo's spectra were drawn from.
+/// Parameters from which the demo's spectra were made, and the spectra's signal-to-noise ratios.
 pub struct Truth {
     pub names: Vec<String>,
     /// (spectra, P) physical units.

@@ -90,7 +90,7 @@ pub fn members(left: u64, member: u64, kept: u64) -> u64 {
     (left / member).min(ALONE as u64).max(with_kept).max(with_all)
 }
 
-/// Knowledge about the point at which a member is evaluated.
+/// Result of looking up the rows of the point at which a member is evaluated.
 pub enum Head<R> {
     /// Nothing.
     Unknown,
@@ -162,7 +162,7 @@ impl<R: Real> Known<R> {
         (most > 0).then_some(Known { heads, kept, most })
     }
 
-    /// Returns what is known about a start, and counts the request.
+    /// Looks up the rows of a start, and counts the request.
     pub fn head(&self, u: &[f64]) -> Head<R> {
         let (key, mut kept) = (self.key(u), self.lock());
         if kept.refused >= self.most {

@@ -109,7 +109,8 @@ impl<R: Real> Block<R> {
         most
     }
 
-    /// Returns the gain of freeing parameter p alone; 0 where it is not held in vain.
+    /// Returns the reduction of the cost that is predicted if parameter p alone is freed; 0 unless it is held in vain,
+    /// that is, unless the cost falls into the box.
     #[inline(always)]
     fn gains(&self, p: usize) -> Lanes<R> {
         let mut slope = self.sums[gradient(p)];

@@ -56,7 +56,8 @@ impl Way<'_> {
         most > 0.0
     }
 
-    /// Returns the gain of freeing parameter p alone; 0 where it is not held in vain.
+    /// Returns the reduction of the cost that is predicted if parameter p alone is freed; 0 unless it is held in vain,
+    /// that is, unless the cost falls into the box.
     fn gain(&self, system: &System, p: usize) -> f64 {
         let (lower, upper) = (self.bounds.0[p], self.bounds.1[p]);
         let (mut slope, mut size) = (system.member.sums.gradient[p], system.member.sums.gradient[p].abs());

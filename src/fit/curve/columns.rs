@@ -152,7 +152,7 @@ impl CurveRun {
     }
 
     /// Fits all curves on the CPU in f64, to the solver's own tolerances, and returns where [`fit`](Self::fit) would
-    /// bring them; `None` unless they are fitted whole.
+    /// bring them. `None` on a GPU, and where curves are not fitted whole.
     pub(super) fn fit_whole(
         &self,
         curves: &Curves,

@@ -123,7 +123,7 @@ struct Residuals<R: Real, S: Simd> {
 }
 
 impl<R: Real, S: Simd> Residuals<R, S> {
-    /// Sums over the pixels `y` line by line, from the values that [`Axis::new`] made of columns and lines.
+    /// Adds up the pixels `y` line by line, with the values that [`Axis::new`] made of columns and lines.
     #[inline(always)]
     fn new(
         simd: S,

@@ -11,7 +11,7 @@ use crate::solver::whole::SumRounding;
 /// It rounds no more often than its formula, whose bound of rounding is taken for it.
 pub trait Model<const P: usize, const D: usize, const K: usize, const N: usize> {
     fn constants<R: Real, S: Simd>(parameters: [V<R, S>; P]) -> [V<R, S>; K];
-    /// Part of a model's rows that is an exponential.
+    /// Kind of the exponential e^q in a model's rows, if there is one.
     const EXPONENTIAL: Exponential;
     /// Numbers whose sum is q, each of one predictor; none is above 0, or one is NaN, where they are `Below`.
     #[inline(always)]

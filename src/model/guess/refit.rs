@@ -107,7 +107,8 @@ impl Wide {
     }
 }
 
-/// Sums of A and b in wide bins, without continuum terms; and χ² with the continuum as it is, up to a constant.
+/// Sums that make up A and b in wide bins, before the continuum terms multiply them; and χ² with the continuum as it
+/// is, up to a constant.
 struct AddSums<'a> {
     unit: &'a Unit,
     /// In stretches, with one place more.

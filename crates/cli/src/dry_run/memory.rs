@@ -25,7 +25,7 @@ const THREAD: u64 = 900;
 const FITTED: u64 = 28;
 /// Bytes of an element of a resolution matrix that is being fitted.
 const RESOLUTION: u64 = 8;
-/// What a file of gzip begins with.
+/// First bytes of a gzip file.
 const GZIP: [u8; 2] = [0x1f, 0x8b];
 
 /// A run whose memory is estimated.
@@ -68,7 +68,7 @@ struct Estimate {
     fits: u64,
     /// Inflated files, all of which are opened at once.
     all_files: u64,
-    /// Those that are still open once the batches above have been read.
+    /// Inflated files that are still open once the batches above have been read.
     open_files: u64,
 }
 
