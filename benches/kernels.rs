@@ -225,6 +225,7 @@ fn batch(recording: &Recording, arm: &Arm) -> Batch {
         prior_weight: vec![1.0; all],
         group: (0..MEMBERS as u32).collect(),
         starts: (0..all).map(|k| 0.3 * f64::from(noise(k % count + k))).collect(),
+        ..Batch::default()
     }
 }
 

@@ -1,18 +1,19 @@
 // One Nelder-Mead iteration of every active simplex: takes the values of the points that its four members evaluated, then sets the next
-// ones. Reflection, expansion and both contractions are evaluated at once; a shrink evaluates the vertices that moved. Adaptive
-// coefficients of Gao & Han 2012.
+// ones. Reflection, expansion and both contractions are evaluated at once; a shrink evaluates the vertices that moved. Coefficients of
+// Gao & Han 2012; in coarse searches of up to CLASSICAL free parameters those of Nelder & Mead 1965.
 //
 // One simplex an invocation. members, state (read-write: trial points and sums of its members), control (read-write), limits (spectra x 4 x
 // PARAMETERS: lower, upper, ...), simplices (read-write, SIMPLICES numbers a field: vertices, values, SPREAD_AT and
 // the time before). f32. Constants of
 // the settings: MAX_ROUNDS, FATOL, RELATIVE (by how much of the lowest objective the
-// vertices' may differ), SIZE, MAX_RESTARTS; MARGINALISE 1 or 0; PENDING, the value of a vertex that is not known yet, and NO_VALUE,
+// vertices' may differ), UNIT and RELATIVE_UNIT (of COARSE_FATOL), SIZE, MAX_RESTARTS; MARGINALISE 1 or 0; PENDING, the value of a vertex that is not known yet, and NO_VALUE,
 // where the model is not finite. Twin of src/cpu/simplex.rs.
 //@use math, members, state
 
 const COLLAPSED: f32 = 1.0e-6; // vertices this close, relatively, are one point
 const NOISE: f32 = 1.0e-6; // relative error of an objective from f32 rows
 const LEAST_EDGE: f32 = 1.0e-3; // of a parameter, which may have come far from its start
+const CLASSICAL: u32 = 6u; // most free parameters of a coarse search with the coefficients of Nelder & Mead
 const RESPREAD: f32 = 0.25; // a simplex is spread again with its size shrunk by this
 
 // PARAMETERS as the compiler cannot know it: unrolled loops take software drivers seconds.
@@ -43,6 +44,14 @@ fn value_place(v: u32) -> u32 {
 
 fn value(v: u32) -> f32 {
     return simplices[value_place(v)];
+}
+
+fn coarse_fatol() -> f32 {
+    return simplices[COARSE_FATOL * SIMPLICES + simplex_index];
+}
+
+fn is_classical() -> bool {
+    return coarse_fatol() > 0.0 && vertex_count <= CLASSICAL + 1u;
 }
 
 fn lane_slot(lane: u32) -> u32 {
@@ -103,7 +112,7 @@ fn replace_worst() {
         simplices[value_place(worst)] = found(lane);
         return;
     }
-    let shrink = 1.0 - 1.0 / f32(max(vertex_count - 1u, 2u));
+    let shrink = select(1.0 - 1.0 / f32(max(vertex_count - 1u, 2u)), 0.5, is_classical());
     for (var v = 0u; v < vertex_count; v++) {
         if v != best {
             for (var p = 0u; p < parameter_count; p++) {
@@ -144,7 +153,8 @@ fn spread(size: f32) {
 // Reflection, expansion, outside and inside contraction of the worst vertex, inside the box.
 fn set_search() {
     let n = f32(vertex_count - 1u);
-    let contraction = 0.75 - 0.5 / n;
+    let expansion = select(1.0 + 2.0 / n, 2.0, is_classical());
+    let contraction = select(0.75 - 0.5 / n, 0.5, is_classical());
     for (var p = 0u; p < parameter_count; p++) {
         var sum = 0.0;
         for (var v = 0u; v < vertex_count; v++) {
@@ -155,7 +165,7 @@ fn set_search() {
         let low = lower_bound(p);
         let high = upper_bound(p);
         state[at(TRIAL_PARAMETERS + p, lane_slot(0u))] = clamp(centroid + away, low, high);
-        state[at(TRIAL_PARAMETERS + p, lane_slot(1u))] = clamp(centroid + (1.0 + 2.0 / n) * away, low, high);
+        state[at(TRIAL_PARAMETERS + p, lane_slot(1u))] = clamp(centroid + expansion * away, low, high);
         state[at(TRIAL_PARAMETERS + p, lane_slot(2u))] = clamp(centroid + contraction * away, low, high);
         state[at(TRIAL_PARAMETERS + p, lane_slot(3u))] = clamp(centroid - contraction * away, low, high);
     }
@@ -206,7 +216,8 @@ fn choose(rounds: i32) -> i32 {
         if untouched && range <= NOISE * abs(lowest) && lowest != 0.0 {
             return STALLED;
         }
-        let fatol = max(FATOL, RELATIVE * abs(lowest));
+        let coarse = coarse_fatol();
+        let fatol = max(max(FATOL, RELATIVE * abs(lowest)), coarse * max(UNIT, RELATIVE_UNIT * abs(lowest)));
         if range > fatol && !is_collapsed() {
             set_search();
             return RUNNING;
@@ -215,7 +226,7 @@ fn choose(rounds: i32) -> i32 {
         let spread_place = SPREAD_AT * SIMPLICES + simplex_index;
         let before = spread_place + SIMPLICES;
         // once from either side without gain
-        if restarts >= MAX_RESTARTS || simplices[before] - lowest <= fatol {
+        if coarse > 0.0 || restarts >= MAX_RESTARTS || simplices[before] - lowest <= fatol {
             return FTOL_STATUS;
         }
         control[cell(RESTARTS, lane_slot(0u))] = restarts + 1;

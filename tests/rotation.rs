@@ -57,6 +57,7 @@ fn broadened(device: &dyn Device, precision: Precision, row: &[f64], vsini: f64,
         prior_weight: vec![0.0],
         group: vec![0],
         starts: vec![vsini / 10.0],
+        ..Batch::default()
     };
     let mut population =
         device.population(Arc::new(recording), &Method::LevenbergMarquardt(LevenbergMarquardt::default()), 1).unwrap();

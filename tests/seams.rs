@@ -85,6 +85,7 @@ fn batch(pixels: usize, spectra: usize) -> (Batch, Vec<[f64; 3]>) {
         prior_weight: vec![0.0; 3 * spectra],
         group: (0..spectra as u32).collect(),
         starts: [1.0, 1.0, 0.0].repeat(spectra),
+        ..Batch::default()
     };
     (batch, truths)
 }

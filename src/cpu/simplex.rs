@@ -2,8 +2,9 @@
 //!
 //! Reflection, expansion and both contractions are trial points of one round, of which this device evaluates the one or two that matter
 //! (others evaluate all at once, speculatively); a shrink evaluates the vertices that moved.
-//! Coefficients of Gao & Han (2012, Comput. Optim. Appl. 51, 259): ρ = 1, χ = 1 + 2/n, γ = 3/4 − 1/2n, σ = 1 − 1/n. f64. Twin of
-//! `shaders/simplex.wgsl`.
+//! With n free parameters, the coefficients of Gao & Han (2012, Comput. Optim. Appl. 51, 259): ρ = 1, χ = 1 + 2/n, γ = 3/4 − 1/2n,
+//! σ = 1 − 1/n. A coarse search up to n = 6 has those of Nelder & Mead, ρ = 1, χ = 2, γ = σ = 1/2, which take fewer evaluations there: its
+//! first simplex has the problem's shape. f64. Twin of `shaders/simplex.wgsl`.
 
 use crate::recording::Recording;
 use crate::solver::member::Member;
@@ -17,6 +18,27 @@ const RESPREAD: f64 = 0.25;
 const COLLAPSED: f64 = 1e-6;
 /// Relative errors of objectives above this are f32's, whose parameters are of order 1.
 const SINGLE: f64 = 1e-9;
+
+/// Most free parameters for which the coefficients of a coarse search are those of Nelder & Mead.
+const CLASSICAL: usize = 6;
+
+/// Multiples of the way from the worst vertex through the centroid of the others, and of the edges in a shrink.
+struct Coefficients {
+    expansion: f64,
+    contraction: f64,
+    shrink: f64,
+}
+
+impl Coefficients {
+    fn of(simplex: &Simplex) -> Coefficients {
+        let free = simplex.free.len();
+        if simplex.coarse_fatol > 0.0 && free <= CLASSICAL {
+            return Coefficients { expansion: 2.0, contraction: 0.5, shrink: 0.5 };
+        }
+        let n = free as f64;
+        Coefficients { expansion: 1.0 + 2.0 / n, contraction: 0.75 - 0.5 / n, shrink: 1.0 - 1.0 / n.max(2.0) }
+    }
+}
 
 /// `trials` are the simplex's members, whose trial points have been evaluated; `noise` is the relative error of an objective.
 pub fn simplex(
@@ -94,7 +116,7 @@ fn replace_worst(simplex: &mut Simplex, trials: &[Member], found: &[f64]) {
         simplex.set_vertex(worst, &trials[lane].trial, found[lane]);
         return;
     }
-    let shrink = 1.0 - 1.0 / simplex.free.len().max(2) as f64;
+    let Coefficients { shrink, .. } = Coefficients::of(simplex);
     let centre = simplex.vertex(best).to_vec();
     for v in (0..simplex.values.len()).filter(|&v| v != best) {
         let point: Vec<f64> = simplex.vertex(v).iter().zip(&centre).map(|(x, c)| c + shrink * (x - c)).collect();
@@ -150,11 +172,15 @@ fn choose(
             return Some(Status::Stalled);
         }
         let (fatol, relative) = settings.tolerances(dof, noise);
-        let fatol = fatol.max(relative * lowest.abs());
+        let (unit, relative_unit) = NelderMead::unit(dof);
+        let coarse = simplex.coarse_fatol * unit.max(relative_unit * lowest.abs());
+        let fatol = fatol.max(relative * lowest.abs()).max(coarse);
         // infinite vertices are not converged
         let ended = range <= fatol || is_collapsed(simplex, best, if noise > SINGLE { 1.0 } else { 0.0 });
         // once from either side without gain
-        let spreads = simplex.restarts < settings.max_restarts && simplex.spread_before - lowest > fatol;
+        let spreads = simplex.coarse_fatol == 0.0
+            && simplex.restarts < settings.max_restarts
+            && simplex.spread_before - lowest > fatol;
         if ended && !spreads {
             return Some(Status::Ftol);
         }
@@ -180,8 +206,8 @@ fn choose(
 fn set_search(simplex: &Simplex, trials: &mut [Member], (lower, upper): (&[f64], &[f64])) {
     let (_, _, worst) = order(simplex);
     let n = simplex.free.len() as f64;
-    let contraction = 0.75 - 0.5 / n;
-    let factors = [1.0, 1.0 + 2.0 / n, contraction, -contraction];
+    let Coefficients { expansion, contraction, .. } = Coefficients::of(simplex);
+    let factors = [1.0, expansion, contraction, -contraction];
     for p in 0..lower.len() {
         let others = (0..simplex.values.len()).filter(|&v| v != worst);
         let centroid = others.map(|v| simplex.vertex(v)[p]).sum::<f64>() / n;

@@ -4,7 +4,7 @@ use std::borrow::Cow;
 
 use rayon::prelude::*;
 
-use super::run::{Grids, Ready};
+use super::ready::{Grids, Ready, Starts};
 use crate::error::{Error, Result};
 use crate::model::{
     Fault, LineSpread, ModelArm, Prepared, RawArm, Sampling, SpectralModel, SpectralObjective, hull_weights, prepare,
@@ -134,9 +134,6 @@ pub fn prepare_all(
 ) -> Vec<std::result::Result<Prepared, Fault>> {
     (0..count).into_par_iter().map(|place| prepare_one(model, arms, grids, place)).collect()
 }
-
-/// Where a spectrum's members start, each in `u`.
-pub type Starts = Vec<Vec<f64>>;
 
 /// What the device reads: the blocks of all spectra, one after another, and their starts.
 pub fn assemble<'r>(

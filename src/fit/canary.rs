@@ -10,8 +10,8 @@ use std::sync::atomic::AtomicBool;
 use super::Flags;
 use super::SpectralFitter;
 use super::assemble::assemble;
+use super::ready::{Grids, Ready};
 use super::row::FitRow;
-use super::run::{Grids, Ready};
 use super::shared::Shared;
 use super::solve::Passes;
 use super::{Solver, blank};
@@ -267,7 +267,7 @@ mod tests {
 
     use super::*;
     use crate::fit::Device as Chosen;
-    use crate::fit::solve::Watched;
+    use crate::fit::pass::Watched;
     use crate::{Continuum, Emulator, NelderMead, Spectra};
 
     /// A fitter of the demo's spectra, and these.

@@ -13,8 +13,9 @@
 use std::collections::BTreeSet;
 use std::sync::atomic::AtomicBool;
 
-use super::run::Ready;
-use super::solve::{Left, Passes, Watched, winner};
+use super::pass::{Left, Watched};
+use super::ready::Ready;
+use super::solve::{Passes, winner};
 use super::waiting::Entering;
 use crate::error::Result;
 use crate::model::{Limits, ModelArm, SpectralModel, Start};

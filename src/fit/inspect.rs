@@ -6,7 +6,8 @@ use rayon::prelude::*;
 
 use super::assemble::{assemble, matched, prepare_one};
 use super::layout::{layout, layout_for};
-use super::run::{Ready, Run};
+use super::ready::Ready;
+use super::run::Run;
 use crate::cpu::CpuDevice;
 use crate::error::{Error, Result};
 use crate::model::{Fault, Limits, PreparedArm, Sampling, SpectralObjective, Start};

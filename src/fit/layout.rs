@@ -2,7 +2,7 @@
 
 use std::borrow::Cow;
 
-use super::run::Grids;
+use super::ready::Grids;
 use crate::model::{ArmLayout, LineSpread, ModelArm, Prepared, SpectralModel};
 use crate::recording::Velocity;
 use crate::spectra::{ArmSpectra, Wavelength};

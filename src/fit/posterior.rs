@@ -4,9 +4,10 @@ use std::sync::atomic::Ordering;
 
 use super::SpectralFitter;
 use super::canary::Canary;
+use super::pass::Watched;
+use super::ready::{Grids, Ready};
 use super::row::FitRow;
-use super::run::{Grids, Ready};
-use super::solve::{Passes, Watched};
+use super::solve::Passes;
 use crate::error::Result;
 use crate::model::{Limits, Start, VelocityScan};
 use crate::solver::{Outcome, Status};

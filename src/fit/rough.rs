@@ -1,6 +1,6 @@
 //! Mixed precision: first rounds whose output layers are products of f16 numbers, last rounds in f32 from where they end.
 
-use super::assemble::Starts;
+use super::ready::Starts;
 use crate::solver::{LevenbergMarquardt, Outcome, Status};
 
 /// Tolerance of the first rounds: f16 rows know a cost hardly better, and a looser one leaves more to the last rounds.

@@ -9,11 +9,11 @@ use std::sync::atomic::Ordering;
 
 use web_time::Instant;
 
-use super::assemble::Starts;
 use super::blank::{blank, place_at_start, refuse, strict};
 use super::canary::Canary;
 use super::flag::Flags;
 use super::given::physical;
+use super::ready::{Grids, Ready};
 use super::redo::{Attempts, half};
 use super::row::FitRow;
 use super::solve::Passes;
@@ -28,33 +28,6 @@ use crate::solver::Device;
 use crate::solver::profile::Meter;
 use crate::spectra::{ArmSpectra, Spectra};
 use pieces::{Group, groups};
-
-/// A spectrum that can be fitted: its place in the batch of spectra and where it starts.
-#[derive(Clone)]
-pub struct Ready {
-    pub place: usize,
-    pub prepared: Prepared,
-    /// One a parameter.
-    pub limits: Vec<Limits>,
-    pub starts: Vec<Start>,
-    /// Its minimum may be looked at again, and one more start be added.
-    pub may_look: bool,
-}
-
-/// How an arm samples the spectra of a batch: one grid for all, or one each.
-pub enum Grids {
-    Shared(Arc<Sampling>),
-    Own(Vec<std::result::Result<Arc<Sampling>, Fault>>),
-}
-
-impl Grids {
-    pub fn of(&self, spectrum: usize) -> std::result::Result<&Arc<Sampling>, &Fault> {
-        match self {
-            Grids::Shared(sampling) => Ok(sampling),
-            Grids::Own(all) => all[spectrum].as_ref(),
-        }
-    }
-}
 
 /// A wavelength grid, the diagonals of its spectra's resolution, and how it samples its arm's template.
 type SharedGrid = (Arc<[f64]>, usize, Arc<Sampling>);
@@ -80,12 +53,6 @@ pub struct Run<'a> {
     tally: Option<&'a Tally<'a>>,
     /// Spectra of this batch that the tally knows of.
     told: usize,
-}
-
-impl Ready {
-    pub fn starts(&self) -> Starts {
-        self.starts.iter().map(|start| start.u.clone()).collect()
-    }
 }
 
 impl<'a> Run<'a> {

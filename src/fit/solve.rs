@@ -2,20 +2,22 @@
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
-use std::sync::atomic::AtomicBool;
+use std::sync::atomic::Ordering;
 
-use super::assemble::{Starts, assemble};
-use super::run::{Grids, Ready};
+use super::assemble::assemble;
+use super::pass::{Left, Pass, Watched, objective, objective_noise};
+use super::ready::{Grids, Ready, Starts};
 use super::shared::Shared;
-use super::waiting::{Entering, Waiting};
+use super::simplices::SpectralSearch;
+use super::waiting::Entering;
 use super::{Solver, rough};
 use crate::error::{Error, Result};
 use crate::model::{ArmLayout, Prepared, SpectralModel, SpectralObjective};
 use crate::recording::Precision;
 use crate::solver::profile::Meter;
-use crate::solver::{
-    Device, LevenbergMarquardt, Method, NelderMead, Outcome, Population, Queue, Status, linearise, stream,
-};
+use crate::solver::recording::Precision;
+use crate::solver::search::{SearchSettings, search};
+use crate::solver::{Device, LevenbergMarquardt, Method, NelderMead, Outcome, Population, Status, linearise};
 
 /// A simplex that polishes starts this much smaller.
 const POLISH: f64 = 0.1;
@@ -28,18 +30,6 @@ const FIRST: f64 = 0.7;
 const BEFORE_LOOKS: f64 = 0.95;
 /// Reduction that a last step, taken on trust, may fail to bring, in units of `ftol`.
 const TRUST: f64 = 100.0;
-
-/// What stops a pass, and what is told the share that is done.
-pub type Watched<'a> = (&'a AtomicBool, &'a mut dyn FnMut(f64));
-
-/// The outcomes of each spectrum's starts, and the submission after which they left.
-pub type Left = (Vec<Vec<Outcome>>, Vec<u32>);
-
-/// A population and the objective that it was made for.
-struct Pass {
-    objective: Arc<SpectralObjective>,
-    population: Box<dyn Population>,
-}
 
 /// What a solver needs for spectra of one shape.
 pub struct Passes {
@@ -54,8 +44,10 @@ pub struct Passes {
     /// Its first rounds, in mixed precision.
     rough: Option<Pass>,
     simplex: Option<Pass>,
-    /// Objectives without derivatives, for scans and looks past folds.
+    /// Objectives without derivatives, for scans, looks past folds and the surfaces at the ends of simplices.
     evaluate: Option<Pass>,
+    /// Of simplices: degrees of freedom that scale their tolerance, and the relative error of an objective.
+    search: SearchSettings,
 }
 
 impl Passes {
@@ -85,6 +77,7 @@ impl Passes {
         let last = shared.map_or(first, |[_, last]| last);
         let mut wanted = vec![(linearisation(precision.of_results()), Method::LevenbergMarquardt(last))];
         wanted.extend(second.map(|settings| (evaluation(), Method::NelderMead(settings))));
+        let evaluates = evaluates || second.is_some();
         wanted.extend(evaluates.then(|| (evaluation(), Method::LevenbergMarquardt(first))));
         wanted.extend(shared.map(|[rough, _]| (linearisation(precision), Method::LevenbergMarquardt(rough))));
         let share = wanted.len();
@@ -102,7 +95,12 @@ impl Passes {
         let simplex = if second.is_some() { passes.pop() } else { None };
         let linearise = passes.remove(0);
         let gpu = device.runs_wgsl().then(|| device.name());
-        Ok(Passes { layout: layout.to_vec(), gpu, capacity, solver, linearise, rough, simplex, evaluate })
+        let search = SearchSettings {
+            settings: second.unwrap_or_default(),
+            dof: linearise.objective.recording().dof,
+            noise: objective_noise(gpu.is_some(), precision),
+        };
+        Ok(Passes { layout: layout.to_vec(), gpu, capacity, solver, linearise, rough, simplex, evaluate, search })
     }
 
     /// Has all populations measured.
@@ -214,8 +212,19 @@ impl Passes {
 
     /// Nelder–Mead from some starts, then one linearisation of each best vertex.
     fn simplices(&mut self, spectra: Entering, starts: Vec<Starts>, watched: Watched) -> Result<Vec<Vec<Outcome>>> {
-        let Some(simplex) = &mut self.simplex else { return Ok(Vec::new()) };
-        let mut outcomes = simplex.run(spectra, starts, watched)?.0;
+        let Passes { linearise, simplex: Some(simplex), evaluate: Some(evaluate), .. } = self else {
+            return Ok(Vec::new());
+        };
+        let (cancel, watch) = watched;
+        let counts: Vec<usize> = starts.iter().map(Vec::len).collect();
+        let mut machine = SpectralSearch::new([linearise, simplex, evaluate], spectra, starts, (cancel, &mut *watch));
+        let fits = machine.fits();
+        let mut found = search(&mut machine, &fits, &self.search, cancel)?.into_iter();
+        if !cancel.load(Ordering::Relaxed) {
+            watch(1.0);
+        }
+        let mut outcomes: Vec<Vec<Outcome>> =
+            counts.into_iter().map(|count| found.by_ref().take(count).flatten().collect()).collect();
         // what has been found is kept, cancelled or not
         let best = |group: &Vec<Outcome>| group.iter().map(|outcome| outcome.parameters.clone()).collect();
         let ends = outcomes.iter().map(best).collect();
@@ -231,30 +240,6 @@ impl Passes {
             }
         }
         Ok(outcomes)
-    }
-}
-
-impl Pass {
-    /// Fits each spectrum from its starts; with the outcomes comes when they left ([`Waiting::left`]).
-    fn run(&mut self, spectra: Entering, starts: Vec<Starts>, (cancel, watch): Watched) -> Result<Left> {
-        let members = starts.iter().map(Vec::len).sum::<usize>() * self.population.lanes();
-        let mut queue = Waiting::new(&self.objective, spectra, starts);
-        let mut progress = |left: usize| watch(1.0 - left as f64 / members.max(1) as f64);
-        queue.watch = Some((self.population.lanes(), &mut progress));
-        pollster::block_on(stream(self.population.as_mut(), &mut queue, cancel))?;
-        Ok((queue.outcomes, queue.left))
-    }
-
-    /// The sums at each spectrum's starts.
-    fn sums(&mut self, spectra: Entering, starts: Vec<Starts>) -> Result<Vec<Vec<Outcome>>> {
-        let capacity = self.population.capacity();
-        let mut queue = Waiting::new(&self.objective, spectra, starts);
-        let mut all = Vec::new();
-        while let Some(batch) = queue.next(capacity, capacity) {
-            all.extend(pollster::block_on(linearise(self.population.as_mut(), &batch))?);
-        }
-        let mut rest = all.into_iter();
-        Ok(queue.starts.iter().map(|own| rest.by_ref().take(own.len()).collect()).collect())
     }
 }
 
@@ -292,11 +277,6 @@ fn populations(
         device.population(objective.recording().clone(), method, capacity)
     };
     wanted.iter().map(one).collect()
-}
-
-fn objective(outcome: &Outcome, marginalise: bool) -> f64 {
-    let value = outcome.chi2 + outcome.penalty + if marginalise { outcome.ln_det } else { 0.0 };
-    if value.is_finite() { value } else { f64::INFINITY }
 }
 
 /// The lowest start of a spectrum, among those that neither failed nor gave way.

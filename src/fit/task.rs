@@ -6,7 +6,7 @@ use super::assemble::{assemble, matched, prepare_all};
 use super::blank::blank;
 use super::layout::{layout, layout_for};
 use super::limits::Tables;
-use super::run::Ready;
+use super::ready::Ready;
 use super::{CurveFitter, Curves, Device, SpectralFitter};
 use crate::curve_model::Failures;
 use crate::error::{Error, Result};

@@ -1,8 +1,10 @@
 //! Spectra that wait for places in a population.
 
-use super::assemble::{Starts, assemble};
-use super::run::{Grids, Ready};
+use super::assemble::assemble;
+use super::ready::Starts;
+use super::ready::{Grids, Ready};
 use crate::model::{SpectralModel, SpectralObjective};
+use crate::solver::simplex::FirstSimplex;
 use crate::solver::{Batch, Outcome, Queue};
 
 /// The model, how its arms sample the spectra, and the spectra.
@@ -18,6 +20,8 @@ pub struct Waiting<'a> {
     pub starts: Vec<Starts>,
     /// Outcomes of each spectrum, one per start; none of those spectra that have not entered.
     pub outcomes: Vec<Vec<Outcome>>,
+    /// First simplices of each spectrum's starts; empty where all are made of their size.
+    pub simplices: Vec<Vec<Option<FirstSimplex>>>,
     pub watch: Option<Watch<'a>>,
     /// Submission after which each spectrum left, together with all that left then.
     pub left: Vec<u32>,
@@ -32,7 +36,8 @@ impl<'a> Waiting<'a> {
         let outcomes = vec![Vec::new(); starts.len()];
         let left = vec![0; starts.len()];
         let (next, entered) = (0, Vec::new());
-        Waiting { objective, spectra, starts, outcomes, watch: None, left, submissions: 0, next, entered }
+        let simplices = Vec::new();
+        Waiting { objective, spectra, starts, outcomes, simplices, watch: None, left, submissions: 0, next, entered }
     }
 
     /// The first of those from `k` on that has a start.
@@ -56,8 +61,12 @@ impl Queue for Waiting<'_> {
         }
         self.next = end;
         let (model, grids, ready) = self.spectra;
-        let enters = self.entered.len() > before;
-        enters.then(|| assemble(model, self.objective, grids, (&ready[first..end], &self.starts[first..end])))
+        if self.entered.len() == before {
+            return None;
+        }
+        let mut batch = assemble(model, self.objective, grids, (&ready[first..end], &self.starts[first..end]));
+        batch.simplices = self.simplices.get(first..end).map_or_else(Vec::new, <[_]>::concat);
+        Some(batch)
     }
 
     fn is_empty(&self) -> bool {

@@ -61,6 +61,7 @@ impl Entry {
                     let of = |values: &[f64]| values[spectrum * count..(spectrum + 1) * count].to_vec();
                     let (lower, upper) = (of(&batch.lower), of(&batch.upper));
                     let simplex = Simplex::new(start, parameters, (&lower, &upper), settings.size);
+                    let simplex = simplex.shaped(batch.simplex(k));
                     self.put_simplex(&simplex);
                     simplex.first_trials()
                 }
@@ -105,8 +106,11 @@ impl Entry {
         let mut put = |field: usize, x: f32| self.simplices[field * count + simplex.slot] = x.to_bits();
         (0..layout.simplex_length()).for_each(|field| put(field, f32::from_bits(POISON)));
         simplex.vertices.iter().enumerate().for_each(|(k, x)| put(k, *x as f32));
-        (0..simplex.values.len()).for_each(|v| put(layout.values() + v, PENDING));
+        for (v, value) in simplex.values.iter().enumerate() {
+            put(layout.values() + v, if value.is_nan() { PENDING } else { *value as f32 });
+        }
         put(layout.spread_at(), NO_VALUE);
         put(layout.spread_at() + 1, NO_VALUE);
+        put(layout.coarse_fatol(), simplex.coarse_fatol as f32);
     }
 }

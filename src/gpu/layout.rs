@@ -122,9 +122,10 @@ impl Layout {
         self.capacity / LANES
     }
 
-    /// Numbers of one simplex: vertices, their values, and the objective when it was last spread. The last two begin at…
+    /// Numbers of one simplex: vertices, their values, the objective when it was last spread and the time before, and the tolerance of
+    /// a coarse search. The last three begin at…
     pub fn simplex_length(self) -> usize {
-        self.spread_at() + 2
+        self.coarse_fatol() + 1
     }
 
     pub fn values(self) -> usize {
@@ -133,6 +134,10 @@ impl Layout {
 
     pub fn spread_at(self) -> usize {
         self.values() + self.parameters + 1
+    }
+
+    pub fn coarse_fatol(self) -> usize {
+        self.spread_at() + 2
     }
 
     /// Elements of the list of members: the numbers of those that take part in the round and of all that are active, their slots, every
@@ -157,6 +162,7 @@ impl Layout {
         out.unsigned("SIMPLICES", self.simplices());
         out.unsigned("VALUES", self.values());
         out.unsigned("SPREAD_AT", self.spread_at());
+        out.unsigned("COARSE_FATOL", self.coarse_fatol());
         out.float("PENDING", PENDING.into());
         out.float("NO_VALUE", NO_VALUE.into());
         out.signed("FIRST_ROUND", basin::FIRST_ROUND as i32);

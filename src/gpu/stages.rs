@@ -90,6 +90,9 @@ fn simplex(context: &ShaderContext<'_>, recording: &Recording, settings: &Nelder
     let (fatol, relative) = settings.tolerances(recording.dof, f32::SIMPLEX_NOISE);
     constants.float("FATOL", fatol);
     constants.float("RELATIVE", relative);
+    let (unit, relative_unit) = NelderMead::unit(recording.dof);
+    constants.float("UNIT", unit);
+    constants.float("RELATIVE_UNIT", relative_unit);
     constants.float("SIZE", settings.size);
     constants.float("MARGINALISE", f64::from(u8::from(recording.marginalise)));
     constants.signed("MAX_ROUNDS", i32::try_from(settings.max_rounds).unwrap_or(i32::MAX));

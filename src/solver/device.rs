@@ -9,6 +9,7 @@ use super::basin::Point;
 use super::member::GaveWay;
 use super::profile::Meter;
 use super::settings::Method;
+use super::simplex::FirstSimplex;
 use super::slots::Places;
 use super::status::Status;
 use super::whole::{Whole, WholeFits};
@@ -123,11 +124,18 @@ pub struct Batch {
     pub group: Vec<u32>,
     /// (members, P): where each member starts, in `u`, inside the bounds.
     pub starts: Vec<f64>,
+    /// (members): first simplices of Nelder–Mead; empty where all are made of its size.
+    pub simplices: Vec<Option<FirstSimplex>>,
 }
 
 impl Batch {
     pub fn members(&self) -> usize {
         self.group.len()
+    }
+
+    /// Returns the first simplex of a member, if it has one of its own.
+    pub fn simplex(&self, member: usize) -> Option<&FirstSimplex> {
+        self.simplices.get(member)?.as_ref()
     }
 }
 

@@ -94,18 +94,20 @@ impl fmt::Display for LevenbergMarquardt {
     }
 }
 
-/// Population Nelder–Mead (Nelder & Mead 1965; adaptive coefficients, Gao & Han 2012) on the objective itself.
+/// Population Nelder–Mead (Nelder & Mead 1965; adaptive coefficients, Gao & Han 2012) on the objective itself. One linearisation at the start
+/// shapes the first simplex, and a quadratic surface refines its end; it counts as one evaluation and one per free parameter.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
 #[non_exhaustive]
 pub struct NelderMead {
-    /// Iterations a simplex may use, each of which evaluates four points.
+    /// Iterations that each search of a simplex may use.
     pub max_rounds: u32,
-    /// Converged when the vertices' objectives differ by at most this, or by what rounding leaves of them (1e-6 of f32 rows'). In units of
+    /// Converged when the surface around the best vertex has its minimum at most this lower, or by what rounding hides. In units of
     /// the lowest χ²/dof where a [`CurveFitter`](crate::CurveFitter) does not know the noise.
     pub fatol: f64,
-    /// Edge of the first simplex in the solver's units: standard deviations of a label in the training set, 10 km/s.
+    /// Edge of a simplex that no linearisation shapes, and half of the longest that one may have, in the solver's units: standard
+    /// deviations of a label in the training set, 10 km/s.
     pub size: f64,
-    /// A converged simplex is spread again around its best vertex, ever smaller, until two in a row gain no more than `fatol`; at most
+    /// A simplex that no linearisation shaped is spread again around its best vertex, ever smaller, until two in a row gain no more than `fatol`; at most
     /// so often.
     pub max_restarts: u32,
 }
@@ -158,6 +160,13 @@ impl NelderMead {
     /// By how much objectives may differ, absolutely and relative to the lowest, where the rows' `noise` is not known on `dof` points.
     pub(crate) fn tolerances(&self, dof: Option<f64>, noise: f64) -> (f64, f64) {
         dof.map_or((self.fatol, noise), |dof| (0.0, noise.max(self.fatol / dof)))
+    }
+}
+
+impl NelderMead {
+    /// Returns the unit of `fatol` as an absolute number and as a share of the lowest objective, one of which is 0.
+    pub(crate) fn unit(dof: Option<f64>) -> (f64, f64) {
+        dof.map_or((1.0, 0.0), |dof| (0.0, 1.0 / dof))
     }
 }
 

@@ -6,9 +6,21 @@
 use super::{Outcome, Status};
 
 /// A simplex has edges of at least this share of its parameters, which may have come far from their starts.
-const LEAST_EDGE: f64 = 1e-3;
+pub const LEAST_EDGE: f64 = 1e-3;
 /// Points that a simplex evaluates in one round.
 pub const LANES: usize = 4;
+
+/// A first simplex that its search does not make of a size alone.
+#[derive(Clone, Debug)]
+pub struct FirstSimplex {
+    /// (n + 1, P) in `u`.
+    pub vertices: Vec<f64>,
+    /// Objective of the first vertex.
+    pub value: f64,
+    /// The search ends, without restarts, where the objectives differ by this, in the units of
+    /// [`NelderMead::fatol`](crate::NelderMead::fatol).
+    pub coarse_fatol: f64,
+}
 
 /// One simplex. P is the number of parameters, n that of the free ones.
 #[derive(Clone, Debug)]
@@ -29,6 +41,8 @@ pub struct Simplex {
     /// The best objective when the simplex was last spread; the time before.
     pub spread_at: f64,
     pub spread_before: f64,
+    /// [`FirstSimplex::coarse_fatol`]; 0 where the settings say when to end.
+    pub coarse_fatol: f64,
 }
 
 impl Simplex {
@@ -46,14 +60,26 @@ impl Simplex {
             restarts: 0,
             spread_at: f64::INFINITY,
             spread_before: f64::INFINITY,
+            coarse_fatol: 0.0,
         };
         simplex.spread(0, (lower, upper), size);
         simplex
     }
 
+    /// Takes the vertices of a first simplex, if there is one, in place of those that the size made.
+    pub fn shaped(mut self, first: Option<&FirstSimplex>) -> Simplex {
+        if let Some(first) = first.filter(|first| first.vertices.len() == self.vertices.len()) {
+            self.vertices.clone_from(&first.vertices);
+            self.values[0] = first.value;
+            self.coarse_fatol = first.coarse_fatol;
+        }
+        self
+    }
+
     /// What its members evaluate first, one after another: (LANES, P).
     pub fn first_trials(&self) -> Vec<f64> {
-        (0..LANES).flat_map(|lane| self.vertex(if lane < self.values.len() { lane } else { 0 }).to_vec()).collect()
+        let pending: Vec<usize> = (0..self.values.len()).filter(|&v| self.values[v].is_nan()).collect();
+        (0..LANES).flat_map(|lane| self.vertex(pending.get(lane).copied().unwrap_or(0)).to_vec()).collect()
     }
 
     /// The best vertex, its objective in place of χ²; the sums are left to a linearisation.

@@ -21,7 +21,8 @@ use compare::{compare, compare_sums};
 use popfit::Estimator;
 use popfit::low_level::cpu::CpuDevice;
 use popfit::low_level::gpu::GpuDevice;
-use popfit::low_level::recording::{BufferId, Scope};
+use popfit::low_level::solver::recording::{BufferId, Scope};
+use popfit::low_level::solver::simplex::FirstSimplex;
 use popfit::low_level::solver::{Device, LevenbergMarquardt, Method, NelderMead, Outcome, optimise};
 
 const SIZES: [usize; 6] = [0, 1, 63, 64, 65, 130];
@@ -218,6 +219,34 @@ fn simplices_agree() {
             }
         }
     }
+}
+
+/// `simplex`, from first simplices of any shape, whose search is coarse.
+#[test]
+fn shaped_simplices_agree() {
+    let Some(gpu) = gpu() else { return };
+    let mut case = Case::new(Model { narrow: true, ..Model::PLAIN }, 65, 43);
+    let count = case.recording.parameters.len();
+    let first = |start: &[f64]| {
+        let mut vertices = start.repeat(count + 1);
+        for (k, vertex) in vertices.chunks_exact_mut(count).skip(1).enumerate() {
+            vertex.iter_mut().enumerate().for_each(|(p, x)| *x += if p <= k { 0.2 } else { -0.1 });
+        }
+        FirstSimplex { vertices, value: f64::NAN, coarse_fatol: 1.0 }
+    };
+    case.batch.simplices = case.batch.starts.chunks_exact(count).map(|start| Some(first(start))).collect();
+    for (settings, tolerance) in [(NelderMead::default().max_rounds(3), 1e-3), (NelderMead::default(), 1.0)] {
+        let (cpu, gpu) = (search(&CpuDevice, &case, settings), search(&gpu, &case, settings));
+        for (c, g) in cpu.iter().zip(&gpu) {
+            assert_eq!(c.status, g.status, "{c:?} {g:?}");
+            assert!((c.chi2 - g.chi2).abs() <= tolerance + 1e-5 * c.chi2.abs(), "{} {}", c.chi2, g.chi2);
+        }
+    }
+    // it ends long before one that is not coarse
+    let rounds = |case: &Case| search(&CpuDevice, case, NelderMead::default()).iter().map(|o| o.rounds).sum::<u32>();
+    let coarse = rounds(&case);
+    case.batch.simplices.iter_mut().flatten().for_each(|first| first.coarse_fatol = 0.0);
+    assert!(2 * coarse < rounds(&case));
 }
 
 /// `step` and `compact`: whole fits end at the same optimum, within 0.02 σ; where the cost is bent, after

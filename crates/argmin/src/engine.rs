@@ -159,5 +159,6 @@ fn members(job: &Job, points: &[&[f64]], data: bool) -> Batch {
         prior_weight: job.batch.prior_weight.clone(),
         group: vec![0; points.len()],
         starts: points.concat(),
+        ..Batch::default()
     }
 }

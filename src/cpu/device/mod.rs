@@ -25,7 +25,8 @@ use crate::rows::Real;
 use crate::solver::device::{Batch, Device, Outcome, Pending, Population};
 use crate::solver::member::{Active, Member};
 use crate::solver::profile::{Clock, Gauge, Meter};
-use crate::solver::simplex::{LANES, Simplex};
+use crate::solver::recording::{Buffer, BufferId, Precision, Recording, Scope};
+use crate::solver::simplex::{FirstSimplex, LANES, Simplex};
 use crate::solver::whole::{Whole, WholeFits};
 use crate::solver::{LevenbergMarquardt, Method, Places};
 use block::{Block, Floats};
@@ -89,6 +90,13 @@ impl Device for CpuDevice {
     fn whole(&self, whole: Whole) -> Result<Option<Box<dyn WholeFits>>> {
         Ok(Some(Box::new(CpuWhole::new(whole))))
     }
+}
+
+/// The slot of a start, and the place of its spectrum.
+#[derive(Clone, Copy)]
+struct Place {
+    slot: usize,
+    spectrum: usize,
 }
 
 /// Elements of all buffers of a scope.
@@ -184,7 +192,9 @@ impl<R: Real> CpuPopulation<R> {
                 self.moved(0, begin);
             }
             Method::NelderMead(settings) => {
-                let some = LANES * (self.tile_members / LANES).max(1);
+                // of each simplex one member is evaluated at a time
+                let fair = (active.len() / LANES).div_ceil(rayon::current_num_threads()).max(1);
+                let some = LANES * self.tile_members.min(fair);
                 active.par_chunks_mut(some).for_each(|members| self.move_simplices(members, &settings));
             }
         }
@@ -251,13 +261,19 @@ impl<R: Real> CpuPopulation<R> {
     }
 
     /// One member for the start in a slot, or a simplex with its members.
-    fn make_members(&self, slot: usize, spectrum: usize, start: &[f64]) -> (Option<Simplex>, Vec<Member>) {
+    fn make_members(
+        &self,
+        place: Place,
+        start: &[f64],
+        first: Option<&FirstSimplex>,
+    ) -> (Option<Simplex>, Vec<Member>) {
+        let Place { slot, spectrum } = place;
         match self.method {
             Method::LevenbergMarquardt(settings) => {
                 (None, vec![Member::new(slot, spectrum, start, settings.initial_damping)])
             }
             Method::NelderMead(settings) => {
-                let made = Simplex::new(slot, start, self.inputs.bounds(spectrum), settings.size);
+                let made = Simplex::new(slot, start, self.inputs.bounds(spectrum), settings.size).shaped(first);
                 let trials = made.first_trials();
                 let trial = |lane: usize| &trials[lane * start.len()..(lane + 1) * start.len()];
                 let member = |lane| Member::new(slot * LANES + lane, spectrum, trial(lane), 0.0);
@@ -312,7 +328,8 @@ impl<R: Real> Population for CpuPopulation<R> {
             let count = self.inputs.recording.parameters.len();
             for (k, (slot, spectrum)) in places.starts.iter().zip(&batch.group).enumerate() {
                 let start = &batch.starts[k * count..(k + 1) * count];
-                let (simplex, members) = self.make_members(*slot, places.spectra[*spectrum as usize], start);
+                let place = Place { slot: *slot, spectrum: places.spectra[*spectrum as usize] };
+                let (simplex, members) = self.make_members(place, start, batch.simplex(k));
                 self.members.extend(members);
                 self.simplices.extend(simplex.map(|simplex| (*slot, Mutex::new(simplex))));
             }

@@ -1,7 +1,10 @@
 //! The populations of a fitter and the passes of its solver through them.
 
+mod simplices;
+
 use std::sync::Arc;
 
+use self::simplices::{CurveSearch, SimplexPasses, not_begun};
 use super::data::{Curve, Grid};
 use super::objective::CurveObjective;
 use super::watch::Watch;
@@ -9,8 +12,8 @@ use super::witness::few;
 use super::{CurveFitter, CurveRun, CurveSolver};
 use crate::error::Result;
 use crate::fit::solve::halving;
-use crate::recording::Recording;
-use crate::rows::triangle::packed_length;
+use crate::solver::recording::Recording;
+use crate::solver::search::SearchSettings;
 use crate::solver::{Batch, Method, Objective, Outcome, Population, Status, linearise, optimise};
 
 pub(super) struct Passes<'a> {
@@ -19,9 +22,7 @@ pub(super) struct Passes<'a> {
     pub capacity: usize,
     objective: CurveObjective,
     linearise: Option<Box<dyn Population>>,
-    simplex: Option<Box<dyn Population>>,
-    /// Sums at the ends of simplices are asked of the device, as the host has no model.
-    sums: Option<Box<dyn Population>>,
+    simplex: Option<SimplexPasses>,
 }
 
 impl Passes<'_> {
@@ -33,27 +34,32 @@ impl Passes<'_> {
         };
         let objective = |values_only| CurveObjective::new(fitter.design(), points, grid, values_only);
         let linearisation = |lm| (Arc::new(objective(false).record()), Method::LevenbergMarquardt(lm));
-        let sums =
-            (fitter.model.needs_gpu() && simplex.is_some()).then(|| linearisation(CurveFitter::LEVENBERG_MARQUARDT));
-        let first = lm.map(linearisation);
-        let evaluation = simplex.map(|nm| (Arc::new(objective(true).record()), Method::NelderMead(nm)));
+        let evaluation = |method| (Arc::new(objective(true).record()), method);
+        let once = CurveFitter::LEVENBERG_MARQUARDT;
+        let mut wanted = vec![linearisation(lm.unwrap_or(once))];
+        wanted.extend(simplex.map(|nm| evaluation(Method::NelderMead(nm))));
+        wanted.extend(simplex.map(|_| evaluation(Method::LevenbergMarquardt(once))));
         let device = &*fitter.device.inner;
         let mut capacity = most;
-        let share = [&first, &evaluation, &sums].into_iter().flatten().count();
-        for (recording, method) in [&first, &evaluation, &sums].into_iter().flatten() {
+        let share = wanted.len();
+        for (recording, method) in &wanted {
             let members = device.capacity(recording, fitter.max_memory)?;
             capacity = capacity.min((members / method.lanes() / share).max(1));
         }
-        let [linearise, simplex, sums] = halving(&mut capacity, |capacity| {
-            let population = |wanted: &Option<(Arc<Recording>, Method)>| {
-                let made = |(recording, method): &(Arc<Recording>, Method)| {
-                    device.population(recording.clone(), method, capacity)
-                };
-                wanted.as_ref().map(made).transpose()
-            };
-            Ok([population(&first)?, population(&evaluation)?, population(&sums)?])
+        let mut made = halving(&mut capacity, |capacity| {
+            let population =
+                |(recording, method): &(Arc<Recording>, Method)| device.population(recording.clone(), method, capacity);
+            wanted.iter().map(population).collect::<Result<Vec<_>>>()
         })?;
-        Ok(Passes { fitter, capacity, objective: objective(false), linearise, simplex, sums })
+        let first = made.remove(0);
+        let settings = |settings| SearchSettings { settings, dof: wanted[0].0.dof, noise: fitter.objective_noise() };
+        let (linearise, simplex) = match (simplex.map(settings), made.pop(), made.pop()) {
+            (Some(settings), Some(evaluate), Some(simplex)) => {
+                (None, Some(SimplexPasses { linearise: first, simplex, evaluate, settings }))
+            }
+            _ => (Some(first), None),
+        };
+        Ok(Passes { fitter, capacity, objective: objective(false), linearise, simplex })
     }
 
     /// One outcome a curve; its parameters are physical.
@@ -64,14 +70,15 @@ impl Passes<'_> {
             outcomes = run(population.as_mut(), &batch, watch)?;
             self.hear(curves, &outcomes)?;
         }
-        if let Some(population) = &mut self.simplex {
-            outcomes = run(population.as_mut(), &batch, watch)?;
+        if let Some(passes) = &mut self.simplex {
+            outcomes = CurveSearch::new(passes, (self.fitter, &self.objective), (curves, &batch), watch).run()?;
             // what the host cannot compute the sums below tell
             if !self.fitter.model.needs_gpu() {
                 self.hear(curves, &outcomes)?;
             }
         }
-        if let Some(population) = &mut self.sums {
+        let sums = self.simplex.as_mut().filter(|_| self.fitter.model.needs_gpu());
+        if let Some(SimplexPasses { linearise: population, .. }) = sums {
             batch.starts = outcomes.iter().flat_map(|outcome| outcome.parameters.clone()).collect();
             let sums = pollster::block_on(linearise(population.as_mut(), &batch))?;
             for ((outcome, sums), curve) in outcomes.iter_mut().zip(sums).zip(curves) {
@@ -141,16 +148,6 @@ fn run(population: &mut dyn Population, batch: &Batch, watch: &Watch) -> Result<
         }
     };
     let mut outcomes = pollster::block_on(optimise(population, batch, watch.flag(), &mut look))?;
-    let count = batch.starts.len() / batch.spectra.max(1);
-    while outcomes.len() < batch.spectra {
-        let own = outcomes.len() * count..(outcomes.len() + 1) * count;
-        outcomes.push(Outcome {
-            status: Some(Status::Interrupted),
-            parameters: batch.starts[own].to_vec(),
-            gradient: vec![f64::NAN; count],
-            normal_matrix: vec![f64::NAN; packed_length(count)],
-            ..Outcome::default()
-        });
-    }
+    (outcomes.len()..batch.spectra).for_each(|fit| outcomes.push(not_begun(batch, fit)));
     Ok(outcomes)
 }

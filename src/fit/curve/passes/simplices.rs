@@ -1,0 +1,151 @@
+//! What a device does for searches by simplices over curves.
+
+use super::super::CurveRun;
+use super::super::data::Curve;
+use super::super::objective::CurveObjective;
+use super::super::watch::Watch;
+use crate::error::Result;
+use crate::fit::pass::objective;
+use crate::rows::Real;
+use crate::solver::search::{Begin, Machine, Points, SearchFit, SearchSettings, search};
+use crate::solver::triangle::packed_length;
+use crate::solver::{Batch, Estimator, Outcome, Population, Status, linearise, optimise};
+
+/// The populations of searches by simplices.
+pub(super) struct SimplexPasses {
+    /// Sums at starts, and at ends where the host has no model.
+    pub linearise: Box<dyn Population>,
+    pub simplex: Box<dyn Population>,
+    /// Objectives without derivatives.
+    pub evaluate: Box<dyn Population>,
+    pub settings: SearchSettings,
+}
+
+/// The populations of a search, and its curves.
+pub(super) struct CurveSearch<'a> {
+    passes: &'a mut SimplexPasses,
+    fitter: &'a CurveRun,
+    objective: &'a CurveObjective,
+    curves: &'a [Curve],
+    /// All curves, at their starts.
+    batch: &'a Batch,
+    watch: &'a Watch<'a>,
+}
+
+impl<'a> CurveSearch<'a> {
+    pub fn new(
+        passes: &'a mut SimplexPasses,
+        (fitter, objective): (&'a CurveRun, &'a CurveObjective),
+        (curves, batch): (&'a [Curve], &'a Batch),
+        watch: &'a Watch<'a>,
+    ) -> CurveSearch<'a> {
+        CurveSearch { passes, fitter, objective, curves, batch, watch }
+    }
+
+    /// Returns one outcome per curve.
+    pub fn run(mut self) -> Result<Vec<Outcome>> {
+        let (batch, flag, settings) = (self.batch, self.watch.flag(), self.passes.settings);
+        let fits = self.fits();
+        let found = search(&mut self, &fits, &settings, flag)?.into_iter().enumerate();
+        Ok(found.map(|(fit, outcome)| outcome.unwrap_or_else(|| not_begun(batch, fit))).collect())
+    }
+
+    fn width(&self) -> usize {
+        self.fitter.priors.len()
+    }
+
+    fn fits(&self) -> Vec<SearchFit> {
+        let (count, epsilon) = (self.width(), self.fitter.epsilon());
+        let fit = |(k, curve): (usize, &Curve)| {
+            let own = |values: &[f64]| values[k * count..(k + 1) * count].to_vec();
+            SearchFit {
+                start: own(&self.batch.starts),
+                lower: own(&self.batch.lower),
+                upper: own(&self.batch.upper),
+                rounding: curve.gain * curve.gain * curve.rounding(epsilon) / curve.used.max(1) as f64,
+            }
+        };
+        self.curves.iter().enumerate().map(fit).collect()
+    }
+
+    /// Returns a batch of some of the curves.
+    fn some(&self, fits: impl Iterator<Item = usize>) -> Batch {
+        let curves: Vec<&Curve> = fits.map(|fit| &self.curves[fit]).collect();
+        self.objective.batch(&curves, &self.fitter.priors, self.fitter.far())
+    }
+}
+
+impl Machine for CurveSearch<'_> {
+    fn linearise(&mut self) -> Result<Vec<Outcome>> {
+        // a cost has no normal matrix
+        if self.fitter.estimator == Estimator::Cost {
+            return Ok(vec![Outcome::default(); self.curves.len()]);
+        }
+        let mut all = pollster::block_on(linearise(self.passes.linearise.as_mut(), self.batch))?;
+        all.iter_mut().for_each(|outcome| outcome.ln_det = 0.0);
+        Ok(all)
+    }
+
+    fn search(&mut self, begins: Vec<Begin>) -> Result<Vec<Option<Outcome>>> {
+        let mut batch = self.some(begins.iter().map(|begin| begin.fit));
+        batch.starts = begins.iter().flat_map(|begin| begin.start.iter().copied()).collect();
+        batch.simplices = begins.into_iter().map(|begin| begin.simplex).collect();
+        let population = self.passes.simplex.as_mut();
+        let lanes = population.lanes();
+        let (watch, total) = (self.watch, self.curves.len());
+        let mut look = |active: usize| {
+            if !watch.is_stopped() {
+                watch.show_in_flight(total - active.div_ceil(lanes).min(total));
+            }
+        };
+        let outcomes = pollster::block_on(optimise(population, &batch, watch.flag(), &mut look))?;
+        let mut outcomes: Vec<_> = outcomes.into_iter().map(Some).collect();
+        outcomes.resize(batch.spectra, None);
+        Ok(outcomes)
+    }
+
+    fn evaluate(&mut self, points: Vec<Points>) -> Result<Vec<Vec<f64>>> {
+        let width = self.width().max(1);
+        let mut values: Vec<Vec<f64>> = vec![Vec::new(); points.len()];
+        // (place among `points`, point), as many at a time as there is room for
+        let each = points.iter().enumerate();
+        let all: Vec<(usize, &[f64])> =
+            each.flat_map(|(k, asked)| asked.points.chunks_exact(width).map(move |point| (k, point))).collect();
+        for some in all.chunks(self.passes.evaluate.capacity()) {
+            let groups: Vec<usize> = some.chunk_by(|a, b| a.0 == b.0).map(|group| group[0].0).collect();
+            let mut batch = self.some(groups.iter().map(|&k| points[k].fit));
+            let group = some.chunk_by(|a, b| a.0 == b.0).zip(0u32..);
+            batch.group = group.flat_map(|(group, number)| vec![number; group.len()]).collect();
+            batch.starts = some.iter().flat_map(|(_, point)| point.iter().copied()).collect();
+            let outcomes = pollster::block_on(linearise(self.passes.evaluate.as_mut(), &batch))?;
+            for ((k, _), outcome) in some.iter().zip(outcomes) {
+                values[*k].push(objective(&outcome, false));
+            }
+        }
+        Ok(values)
+    }
+}
+
+impl CurveRun {
+    /// Relative error of an objective: GPUs add in f32.
+    pub(super) fn objective_noise(&self) -> f64 {
+        if self.device.inner.runs_wgsl() { f32::COST_NOISE } else { f64::SIMPLEX_NOISE }
+    }
+
+    /// Spacing of the numbers that rows are made of.
+    fn epsilon(&self) -> f64 {
+        if self.device.inner.runs_wgsl() { f32::EPSILON.into() } else { f64::EPSILON }
+    }
+}
+
+/// The outcome of a fit that was stopped before it entered.
+pub(super) fn not_begun(batch: &Batch, fit: usize) -> Outcome {
+    let count = batch.starts.len() / batch.spectra.max(1);
+    Outcome {
+        status: Some(Status::Interrupted),
+        parameters: batch.starts[fit * count..(fit + 1) * count].to_vec(),
+        gradient: vec![f64::NAN; count],
+        normal_matrix: vec![f64::NAN; packed_length(count)],
+        ..Outcome::default()
+    }
+}

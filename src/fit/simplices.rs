@@ -1,0 +1,116 @@
+//! What a device does for searches by simplices over spectra.
+
+use super::pass::{Pass, Watched, objective};
+use super::ready::Starts;
+use super::waiting::{Entering, Waiting};
+use crate::error::Result;
+use crate::solver::search::{Begin, Machine, Points, SearchFit};
+use crate::solver::simplex::FirstSimplex;
+use crate::solver::{Outcome, stream};
+
+/// Most points of a spectrum that are evaluated together.
+const TOGETHER: usize = 64;
+/// The share of the time that the first searches take.
+const FIRST: f64 = 0.8;
+
+/// The passes of a search, and its spectra.
+pub struct SpectralSearch<'a, 'w> {
+    pub linearise: &'a mut Pass,
+    pub simplex: &'a mut Pass,
+    pub evaluate: &'a mut Pass,
+    pub spectra: Entering<'a>,
+    pub starts: Vec<Starts>,
+    pub watched: Watched<'w>,
+    /// The spectrum of each fit.
+    of_fit: Vec<usize>,
+    searches: u32,
+}
+
+impl<'a, 'w> SpectralSearch<'a, 'w> {
+    /// Prepares the passes for some starts of each spectrum.
+    pub fn new(
+        passes: [&'a mut Pass; 3],
+        spectra: Entering<'a>,
+        starts: Vec<Starts>,
+        watched: Watched<'w>,
+    ) -> SpectralSearch<'a, 'w> {
+        let [linearise, simplex, evaluate] = passes;
+        let of_fit = starts.iter().enumerate().flat_map(|(s, own)| vec![s; own.len()]).collect();
+        SpectralSearch { linearise, simplex, evaluate, spectra, starts, watched, of_fit, searches: 0 }
+    }
+
+    /// Returns the fits, one per start, with the bounds of their spectra.
+    pub fn fits(&self) -> Vec<SearchFit> {
+        let (model, _, ready) = self.spectra;
+        let mut fits = Vec::with_capacity(self.of_fit.len());
+        for (one, starts) in ready.iter().zip(&self.starts) {
+            let bounds = model.parameters.iter().zip(&one.limits);
+            let (lower, upper): (Vec<f64>, Vec<f64>) =
+                bounds.map(|(p, limits)| (p.to_u(limits.lower), p.to_u(limits.upper))).unzip();
+            for start in starts {
+                let limited = start.iter().zip(lower.iter().zip(&upper));
+                let start = limited.map(|(u, (lower, upper))| u.clamp(*lower, *upper)).collect();
+                fits.push(SearchFit { start, lower: lower.clone(), upper: upper.clone(), rounding: 0.0 });
+            }
+        }
+        fits
+    }
+
+    /// Evaluates at most so many points per spectrum: the outcomes by spectrum.
+    fn outcomes(&mut self, points: Vec<Starts>) -> Result<Vec<Vec<Outcome>>> {
+        self.evaluate.sums(self.spectra, points)
+    }
+}
+
+impl Machine for SpectralSearch<'_, '_> {
+    fn linearise(&mut self) -> Result<Vec<Outcome>> {
+        let mut all = self.linearise.sums(self.spectra, self.starts.clone())?.concat();
+        if !self.spectra.0.marginalise {
+            all.iter_mut().for_each(|outcome| outcome.ln_det = 0.0);
+        }
+        Ok(all)
+    }
+
+    fn search(&mut self, begins: Vec<Begin>) -> Result<Vec<Option<Outcome>>> {
+        let mut starts: Vec<Starts> = vec![Vec::new(); self.starts.len()];
+        let mut simplices: Vec<Vec<Option<FirstSimplex>>> = vec![Vec::new(); self.starts.len()];
+        let counts: Vec<usize> = begins.iter().map(|begin| self.of_fit[begin.fit]).collect();
+        for begin in begins {
+            let spectrum = self.of_fit[begin.fit];
+            starts[spectrum].push(begin.start);
+            simplices[spectrum].push(begin.simplex);
+        }
+        let (done, share) = if self.searches == 0 { (0.0, FIRST) } else { (FIRST, 0.0) };
+        self.searches += 1;
+        let lanes = self.simplex.population.lanes();
+        let members = starts.iter().map(Vec::len).sum::<usize>() * lanes;
+        let (cancel, watch) = (self.watched.0, &mut *self.watched.1);
+        let mut progress = |left: usize| watch(done + share * (1.0 - left as f64 / members.max(1) as f64));
+        let mut queue = Waiting::new(&self.simplex.objective, self.spectra, starts);
+        queue.simplices = simplices;
+        queue.watch = Some((lanes, &mut progress));
+        pollster::block_on(stream(self.simplex.population.as_mut(), &mut queue, cancel))?;
+        let mut outcomes: Vec<_> = queue.outcomes.into_iter().map(Vec::into_iter).collect();
+        Ok(counts.into_iter().map(|spectrum| outcomes[spectrum].next()).collect())
+    }
+
+    fn evaluate(&mut self, points: Vec<Points>) -> Result<Vec<Vec<f64>>> {
+        let width = self.spectra.0.parameters.len().max(1);
+        let most = self.evaluate.population.capacity().min(TOGETHER);
+        let mut waiting: Vec<Starts> = vec![Vec::new(); self.starts.len()];
+        for asked in &points {
+            waiting[self.of_fit[asked.fit]].extend(asked.points.chunks_exact(width).map(<[f64]>::to_vec));
+        }
+        let mut values: Vec<Vec<f64>> = vec![Vec::new(); waiting.len()];
+        let marginalise = self.spectra.0.marginalise;
+        while waiting.iter().any(|own| !own.is_empty()) {
+            let some = waiting.iter_mut().map(|own| own.drain(..own.len().min(most)).collect()).collect();
+            for (values, outcomes) in values.iter_mut().zip(self.outcomes(some)?) {
+                values.extend(outcomes.iter().map(|outcome| objective(outcome, marginalise)));
+            }
+        }
+        let mut values: Vec<_> = values.into_iter().map(Vec::into_iter).collect();
+        let own = |asked: &Points| values[self.of_fit[asked.fit]].by_ref().take(asked.points.len() / width).collect();
+        Ok(points.iter().map(own).collect())
+    }
+}

@@ -1,0 +1,103 @@
+//! Directions in which a cost rises alike, from a normal matrix.
+//!
+//! With A the normal matrix at a point and A = L Lᵀ, the columns e_k of L⁻ᵀ satisfy e_iᵀ A e_k = δ_ik: a unit step along any of them raises
+//! the quadratic model of the cost by one. A simplex with these edges needs no time to adapt to the problem.
+
+use super::triangle::{packed_index, packed_length, solve_lower, solve_upper};
+
+/// Smallest pivot of the normal matrix scaled to a unit diagonal: directions that hardly matter are limited to this.
+const LEAST_PIVOT: f64 = 1e-6;
+
+/// A point and its linearisation, in `u`. P is the number of parameters.
+#[derive(Clone, Copy, Debug)]
+pub struct Linearisation<'a> {
+    /// (P)
+    pub point: &'a [f64],
+    pub cost: f64,
+    /// (P) Jᵀr, the direction of descent.
+    pub gradient: &'a [f64],
+    /// (P (P + 1) / 2)
+    pub normal_matrix: &'a [f64],
+}
+
+/// A metric on some of the parameters.
+#[derive(Clone, Debug)]
+pub struct Metric {
+    /// Parameters that move.
+    pub moving: Vec<usize>,
+    /// Packed Cholesky factor of the scaled normal matrix of those.
+    factor: Vec<f64>,
+    /// √A_pp of those.
+    scale: Vec<f64>,
+}
+
+impl Metric {
+    /// Returns the metric of the parameters that move; `None` where the matrix has a diagonal element that is not positive.
+    pub fn new(normal_matrix: &[f64], moving: Vec<usize>) -> Option<Metric> {
+        let scale: Vec<f64> = moving.iter().map(|&p| normal_matrix[packed_index(p, p)].sqrt()).collect();
+        if !scale.iter().all(|scale| *scale > 0.0 && scale.is_finite()) {
+            return None;
+        }
+        let mut factor = vec![0.0; packed_length(moving.len())];
+        for (i, &p) in moving.iter().enumerate() {
+            for (j, &q) in moving.iter().enumerate().take(i + 1) {
+                let mut sum = normal_matrix[packed_index(p, q)] / (scale[i] * scale[j]);
+                sum -= (0..j).map(|k| factor[packed_index(i, k)] * factor[packed_index(j, k)]).sum::<f64>();
+                let pivot = sum.max(LEAST_PIVOT).sqrt();
+                factor[packed_index(i, j)] = if i == j { pivot } else { sum / factor[packed_index(j, j)] };
+            }
+        }
+        factor.iter().all(|x| x.is_finite()).then_some(Metric { moving, factor, scale })
+    }
+
+    /// Returns coordinates of the gradient along the directions, L⁻¹ g: the Gauss–Newton step has them, too.
+    pub fn whitened(&self, gradient: &[f64]) -> Vec<f64> {
+        let mut y: Vec<f64> = self.moving.iter().zip(&self.scale).map(|(&p, scale)| gradient[p] / scale).collect();
+        solve_lower(&self.factor, &mut y);
+        y
+    }
+
+    /// Returns the vector in `u` (P) of these coordinates, L⁻ᵀ y.
+    pub fn vector(&self, coordinates: &[f64], parameters: usize) -> Vec<f64> {
+        let mut x = coordinates.to_vec();
+        solve_upper(&self.factor, &mut x);
+        let mut vector = vec![0.0; parameters];
+        for ((&p, x), scale) in self.moving.iter().zip(&x).zip(&self.scale) {
+            vector[p] = x / scale;
+        }
+        vector
+    }
+
+    /// Returns the directions, (moving, P).
+    pub fn directions(&self, parameters: usize) -> Vec<f64> {
+        let one = |k: usize| {
+            let mut coordinates = vec![0.0; self.moving.len()];
+            coordinates[k] = 1.0;
+            self.vector(&coordinates, parameters)
+        };
+        (0..self.moving.len()).flat_map(one).collect()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn directions_are_conjugate_and_steps_reach_the_minimum() {
+        // parameter 1 is held
+        let a = [4.0, 0.0, 7.0, 2.0, 0.0, 3.0];
+        let metric = Metric::new(&a, vec![0, 2]).unwrap();
+        let directions = metric.directions(3);
+        let product = |i: usize, j: usize| {
+            let (x, y) = (&directions[3 * i..3 * i + 3], &directions[3 * j..3 * j + 3]);
+            (0..3).flat_map(|p| (0..3).map(move |q| x[p] * a[packed_index(p, q)] * y[q])).sum::<f64>()
+        };
+        assert!((product(0, 0) - 1.0).abs() < 1e-14 && (product(1, 1) - 1.0).abs() < 1e-14);
+        assert!(product(0, 1).abs() < 1e-14);
+        // A x = g on the others: x = [-0.5, 2]
+        let step = metric.vector(&metric.whitened(&[2.0, 9.0, 5.0]), 3);
+        assert!((step[0] + 0.5).abs() < 1e-14 && step[1] == 0.0 && (step[2] - 2.0).abs() < 1e-14);
+        assert!(Metric::new(&[0.0], vec![0]).is_none());
+    }
+}

@@ -1,0 +1,304 @@
+//! Nelder–Mead from start to end, on any device: a linearisation shapes the first simplex, the simplex comes near the minimum, and a
+//! quadratic surface judges and refines its end.
+//!
+//! 1. The first simplex lies around the Gauss–Newton point of the linearisation at the start ([`first_vertices`]).
+//! 2. Simplices search until their objectives differ by about what the noise of the data changes a minimum by ([`COARSE`]).
+//! 3. A [`Surface`] around each best vertex refines it. Where it sees a minimum the fit has ended.
+//! 4. Others are spread again along the surface's directions, and search closer.
+//! 5. What is then left, or has no linearisation, is searched from its start again, by a simplex of the settings' size, with restarts: the
+//!    lower end counts.
+
+use std::sync::atomic::{AtomicBool, Ordering};
+
+use super::device::Outcome;
+use super::first_simplex::{FirstVertices, Room, first_vertices};
+use super::metric::{Linearisation, Metric};
+use super::settings::NelderMead;
+use super::simplex::FirstSimplex;
+use super::status::Status;
+use super::surface::{Surface, Tolerance, Verdict};
+use crate::error::Result;
+
+/// Differences of the objectives at which a search hands over to a surface, in units of [`NelderMead::fatol`]'s, one per search.
+const COARSE: [f64; 2] = [1.0, 0.1];
+/// The same in units of `fatol` itself, at least.
+const LEAST_COARSE: f64 = 10.0;
+/// Objectives of one minimum may differ by this many times their noise.
+const UNSURE: f64 = 10.0;
+
+/// One fit. P is the number of parameters.
+#[derive(Clone, Debug)]
+pub struct SearchFit {
+    /// (P) in `u`: where it starts, and its bounds.
+    pub start: Vec<f64>,
+    pub lower: Vec<f64>,
+    pub upper: Vec<f64>,
+    /// Σ (w y ε/2)² over the number of points: what rounding leaves of a residual, squared. 0 where the settings' noise says all.
+    pub rounding: f64,
+}
+
+/// A point at which a fit's simplex is to begin.
+#[derive(Clone, Debug)]
+pub struct Begin {
+    pub fit: usize,
+    pub start: Vec<f64>,
+    /// Without, it is made of the settings' size.
+    pub simplex: Option<FirstSimplex>,
+}
+
+/// Points of a fit.
+#[derive(Clone, Debug)]
+pub struct Points {
+    pub fit: usize,
+    /// (k, P) in `u`.
+    pub points: Vec<f64>,
+}
+
+/// What a device does for searches. Fits are asked for in ascending order, each once.
+pub trait Machine {
+    /// Linearises each fit at its start; ln det C is 0 where the objective has none.
+    fn linearise(&mut self) -> Result<Vec<Outcome>>;
+
+    /// Moves simplices until they end; none where the run was cancelled before a fit entered.
+    fn search(&mut self, begins: Vec<Begin>) -> Result<Vec<Option<Outcome>>>;
+
+    /// Evaluates points: their objectives, fit by fit, infinite where they are not finite.
+    fn evaluate(&mut self, points: Vec<Points>) -> Result<Vec<Vec<f64>>>;
+}
+
+/// The settings, and what the device's rows are worth.
+#[derive(Clone, Copy, Debug)]
+pub struct SearchSettings {
+    pub settings: NelderMead,
+    /// See [`Recording::dof`](super::recording::Recording::dof).
+    pub dof: Option<f64>,
+    /// Relative error of an objective.
+    pub noise: f64,
+}
+
+/// A fit on its way.
+struct Search<'a> {
+    fit: &'a SearchFit,
+    linearised: Outcome,
+    first: Option<FirstVertices>,
+    /// Objective at the first of those.
+    centre_value: f64,
+    /// Of the linearisation and the first vertex.
+    evaluations: u32,
+    outcome: Option<Outcome>,
+    surface: Option<Surface>,
+    is_done: bool,
+}
+
+/// Searches for all fits; `None` where the run was cancelled before a fit entered.
+pub fn search(
+    machine: &mut dyn Machine,
+    fits: &[SearchFit],
+    settings: &SearchSettings,
+    cancel: &AtomicBool,
+) -> Result<Vec<Option<Outcome>>> {
+    if cancel.load(Ordering::Relaxed) {
+        return Ok(vec![None; fits.len()]);
+    }
+    let linearised = machine.linearise()?;
+    let mut searches: Vec<Search> = fits.iter().zip(linearised).map(|(fit, l)| Search::new(fit, l, settings)).collect();
+    trust_first_vertices(machine, &mut searches)?;
+    for turn in 0..=COARSE.len() {
+        let coarse = COARSE.get(turn).map(|coarse| coarse.max(LEAST_COARSE * settings.settings.fatol));
+        let begin = |(k, search): (usize, &Search)| search.begin(k, settings, coarse);
+        let begins: Vec<Begin> = searches.iter().enumerate().filter_map(begin).collect();
+        if begins.is_empty() {
+            continue;
+        }
+        let shaped: Vec<(usize, bool)> = begins.iter().map(|begin| (begin.fit, begin.simplex.is_some())).collect();
+        for ((k, is_shaped), outcome) in shaped.into_iter().zip(machine.search(begins)?) {
+            searches[k].take(outcome, is_shaped, settings);
+        }
+        follow_surfaces(machine, &mut searches, cancel)?;
+    }
+    Ok(searches.into_iter().map(|search| search.outcome).collect())
+}
+
+/// Evaluates the centres of first simplices, and forgets those whose linearisation is no guide.
+fn trust_first_vertices(machine: &mut dyn Machine, searches: &mut [Search]) -> Result<()> {
+    let centre = |(fit, search): (usize, &Search)| {
+        let first = search.first.as_ref()?;
+        Some(Points { fit, points: first.vertices[..search.fit.start.len()].to_vec() })
+    };
+    let points: Vec<Points> = searches.iter().enumerate().filter_map(centre).collect();
+    if points.is_empty() {
+        return Ok(());
+    }
+    let fits: Vec<usize> = points.iter().map(|points| points.fit).collect();
+    for (fit, values) in fits.into_iter().zip(machine.evaluate(points)?) {
+        let search = &mut searches[fit];
+        search.evaluations += 1;
+        let reduction = search.start_value() - values[0];
+        search.first = search.first.take().filter(|first| first.is_trusted(reduction));
+        search.centre_value = values[0];
+    }
+    Ok(())
+}
+
+/// Evaluates what surfaces ask for until all have ended.
+fn follow_surfaces(machine: &mut dyn Machine, searches: &mut [Search], cancel: &AtomicBool) -> Result<()> {
+    loop {
+        let asked = |(fit, search): (usize, &Search)| {
+            search.surface.as_ref().map(|surface| Points { fit, points: surface.points().to_vec() })
+        };
+        let points: Vec<Points> = searches.iter().enumerate().filter_map(asked).collect();
+        if points.is_empty() {
+            return Ok(());
+        }
+        if cancel.load(Ordering::Relaxed) {
+            searches.iter_mut().filter(|search| search.surface.is_some()).for_each(Search::interrupt);
+            return Ok(());
+        }
+        let fits: Vec<usize> = points.iter().map(|points| points.fit).collect();
+        for (fit, values) in fits.into_iter().zip(machine.evaluate(points)?) {
+            searches[fit].hear(&values);
+        }
+    }
+}
+
+impl Search<'_> {
+    fn new<'a>(fit: &'a SearchFit, linearised: Outcome, settings: &SearchSettings) -> Search<'a> {
+        let mut search = Search {
+            fit,
+            linearised,
+            first: None,
+            centre_value: f64::NAN,
+            evaluations: 0,
+            outcome: None,
+            surface: None,
+            is_done: false,
+        };
+        search.first = search.first_vertices(settings);
+        if !search.linearised.gradient.is_empty() {
+            search.evaluations = 1 + search.room(settings).free().len() as u32;
+        }
+        search
+    }
+
+    /// Returns the objective at the start.
+    fn start_value(&self) -> f64 {
+        self.linearised.chi2 + self.linearised.penalty + self.linearised.ln_det
+    }
+
+    fn room(&self, settings: &SearchSettings) -> Room<'_> {
+        Room { lower: &self.fit.lower, upper: &self.fit.upper, size: settings.settings.size }
+    }
+
+    /// Chooses where the next simplex begins; `None` where there is no next one. `coarse`: unless it is the last.
+    fn begin(&self, fit: usize, settings: &SearchSettings, coarse: Option<f64>) -> Option<Begin> {
+        if self.is_done {
+            return None;
+        }
+        let Some(outcome) = &self.outcome else {
+            let simplex = self.first.as_ref().zip(coarse).map(|(first, coarse_fatol)| FirstSimplex {
+                vertices: first.vertices.clone(),
+                value: self.centre_value,
+                coarse_fatol,
+            });
+            // a start that has no shape waits for its only search
+            let waits = coarse.is_some() && simplex.is_none();
+            return (!waits).then(|| Begin { fit, start: self.fit.start.clone(), simplex });
+        };
+        let simplex = match coarse {
+            None => None,
+            Some(coarse_fatol) => {
+                let vertices = self.spread_again(outcome, settings)?;
+                Some(FirstSimplex { vertices, value: outcome.chi2, coarse_fatol })
+            }
+        };
+        // where the linearisation was no guide, its end may be none, too
+        let start = if coarse.is_some() { &outcome.parameters } else { &self.fit.start };
+        Some(Begin { fit, start: start.clone(), simplex })
+    }
+
+    fn first_vertices(&self, settings: &SearchSettings) -> Option<FirstVertices> {
+        let Outcome { chi2, penalty, gradient, normal_matrix, .. } = &self.linearised;
+        let at = Linearisation { point: &self.fit.start, cost: chi2 + penalty, gradient, normal_matrix };
+        let has_sums = !gradient.is_empty() && at.cost.is_finite();
+        if has_sums { first_vertices(&at, &self.room(settings), settings.dof) } else { None }
+    }
+
+    /// Returns vertices around the best point along the directions of the linearisation.
+    fn spread_again(&self, outcome: &Outcome, settings: &SearchSettings) -> Option<Vec<f64>> {
+        let (room, count) = (self.room(settings), outcome.parameters.len());
+        let metric = Metric::new(&self.linearised.normal_matrix, room.free())?;
+        let radius = settings.unit(outcome.chi2).sqrt();
+        let directions = metric.directions(count);
+        let edges = directions.chunks_exact(count.max(1)).map(|e| e.iter().map(|e| radius * e).collect());
+        Some(room.vertices(&outcome.parameters, edges))
+    }
+
+    /// Takes the end of a simplex.
+    fn take(&mut self, outcome: Option<Outcome>, is_shaped: bool, settings: &SearchSettings) {
+        let Some(mut outcome) = outcome else {
+            self.is_done = true;
+            if let Some(before) = &mut self.outcome {
+                before.status = Some(Status::Interrupted);
+            }
+            return;
+        };
+        let before = self.outcome.take();
+        outcome.evaluations += before.as_ref().map_or(self.evaluations, |before| before.evaluations);
+        outcome.rounds += before.as_ref().map_or(0, |before| before.rounds);
+        let arrived = outcome.status.is_some_and(Status::is_success);
+        self.is_done = !is_shaped || outcome.status == Some(Status::Interrupted);
+        let Outcome { parameters, chi2, .. } = &outcome;
+        let tolerance = settings.tolerance(*chi2, self.fit.rounding);
+        let room = self.room(settings);
+        let normal_matrix = &self.linearised.normal_matrix;
+        if arrived && chi2.is_finite() && !normal_matrix.is_empty() {
+            self.surface = Surface::new(parameters, *chi2, normal_matrix, &room, tolerance);
+        }
+        let start = self.start_value();
+        if let Some(before) = before.filter(|before| before.chi2 < outcome.chi2) {
+            // what no search has confirmed is no success
+            if before.chi2 < outcome.chi2 - tolerance.fatol - UNSURE * tolerance.noise {
+                outcome.status = Some(Status::Stalled);
+            }
+            (outcome.parameters, outcome.chi2, self.surface) = (before.parameters, before.chi2, None);
+        } else if is_shaped && (outcome.chi2 > start || !outcome.chi2.is_finite()) {
+            // the Gauss–Newton point was none
+            (outcome.parameters, outcome.chi2, self.surface) = (self.fit.start.clone(), start, None);
+        }
+        self.outcome = Some(outcome);
+    }
+
+    /// Takes the objectives that the surface asked for.
+    fn hear(&mut self, values: &[f64]) {
+        let Some(surface) = &mut self.surface else { return };
+        let Some(verdict) = surface.take(values) else { return };
+        if let Some(outcome) = &mut self.outcome {
+            outcome.parameters = surface.lowest().to_vec();
+            outcome.chi2 = surface.lowest_value();
+            outcome.evaluations += surface.evaluations;
+        }
+        self.is_done |= verdict == Verdict::Minimum;
+        self.surface = None;
+    }
+
+    fn interrupt(&mut self) {
+        self.surface = None;
+        self.is_done = true;
+        if let Some(outcome) = &mut self.outcome {
+            outcome.status = Some(Status::Interrupted);
+        }
+    }
+}
+
+impl SearchSettings {
+    /// Returns how much the noise of the data changes a minimum of this objective by.
+    fn unit(&self, value: f64) -> f64 {
+        let (unit, relative) = NelderMead::unit(self.dof);
+        unit.max(relative * value.abs())
+    }
+
+    fn tolerance(&self, value: f64, rounding: f64) -> Tolerance {
+        let noise = (self.noise * value.abs()).max(2.0 * (rounding * value.abs()).sqrt());
+        Tolerance { fatol: self.settings.fatol * self.unit(value), noise }
+    }
+}
