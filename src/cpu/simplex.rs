@@ -40,45 +40,78 @@ impl Coefficients {
     }
 }
 
-/// `trials` are the simplex's members, whose trial points have been evaluated; `noise` is the relative error of an objective.
-pub fn simplex(
+/// A trial point of a simplex.
+pub trait TrialPoint {
+    fn point(&self) -> &[f64];
+
+    fn point_mut(&mut self) -> &mut [f64];
+
+    /// Returns what was found there, with ln det C if that counts; infinite where it is not finite.
+    fn objective(&self, marginalise: bool) -> f64;
+}
+
+impl TrialPoint for Member {
+    fn point(&self) -> &[f64] {
+        &self.trial
+    }
+
+    fn point_mut(&mut self) -> &mut [f64] {
+        &mut self.trial
+    }
+
+    fn objective(&self, marginalise: bool) -> f64 {
+        let sums = &self.trial_sums;
+        let value = sums.cost() + if marginalise { sums.ln_det } else { 0.0 };
+        if value.is_finite() { value } else { f64::INFINITY }
+    }
+}
+
+/// What objectives are worth.
+#[derive(Clone, Copy, Debug)]
+pub struct Worth {
+    /// ln det C counts.
+    pub marginalise: bool,
+    /// See [`Recording::dof`](crate::solver::recording::Recording::dof).
+    pub dof: Option<f64>,
+    /// Relative error of an objective.
+    pub noise: f64,
+}
+
+/// Moves a simplex whose trial points have been evaluated, and sets the next ones, or tells why there are none.
+pub fn simplex<T: TrialPoint>(
     simplex: &mut Simplex,
-    trials: &mut [Member],
+    trials: &mut [T],
     (lower, upper): (&[f64], &[f64]),
     settings: &NelderMead,
-    (recording, noise): (&Recording, f64),
-) {
+    worth: Worth,
+) -> Option<Status> {
     simplex.rounds += 1;
-    let found: Vec<f64> = trials.iter().map(|member| objective(member, recording)).collect();
-    let pending = pending(simplex);
-    if pending.is_empty() {
-        simplex.evaluations += 1 + u32::from(second_lane(simplex, &trials[0], recording).is_some());
-        replace_worst(simplex, trials, &found);
-    } else {
-        for (v, value) in pending.into_iter().zip(found) {
+    let mut found = [f64::INFINITY; LANES];
+    found.iter_mut().zip(&*trials).for_each(|(value, trial)| *value = trial.objective(worth.marginalise));
+    if has_pending(simplex) {
+        let unknown = simplex.values.iter_mut().filter(|value| value.is_nan());
+        for (value, found) in unknown.zip(found) {
             simplex.evaluations += 1;
-            simplex.values[v] = value;
+            *value = found;
         }
+    } else {
+        simplex.evaluations += 1 + u32::from(second_lane(simplex, found[0]).is_some());
+        replace_worst(simplex, trials, &found);
     }
-    let status = choose(simplex, trials, (lower, upper), settings, (noise, recording.dof));
-    for member in trials {
-        member.rounds = simplex.rounds;
-        member.status = status;
-    }
+    choose(simplex, trials, (lower, upper), settings, worth)
 }
 
 /// Returns how many of the trial points this round needs whatever they are: vertices without a value, or the reflection.
 pub fn first_lanes(simplex: &Simplex) -> usize {
-    pending(simplex).len().max(1)
+    pending(simplex).count().max(1)
 }
 
 /// The trial point that the reflection's objective asks for.
-pub fn second_lane(simplex: &Simplex, reflection: &Member, recording: &Recording) -> Option<usize> {
-    if !pending(simplex).is_empty() {
+pub fn second_lane(simplex: &Simplex, reflected: f64) -> Option<usize> {
+    if has_pending(simplex) {
         return None;
     }
     let (best, second, worst) = order(simplex);
-    let reflected = objective(reflection, recording);
     match () {
         () if reflected < simplex.values[best] => Some(1),
         () if reflected < simplex.values[second] => None,
@@ -87,22 +120,19 @@ pub fn second_lane(simplex: &Simplex, reflection: &Member, recording: &Recording
     }
 }
 
-/// Returns the objective at a member's trial point; infinite where it is not finite.
-fn objective(member: &Member, recording: &Recording) -> f64 {
-    let sums = &member.trial_sums;
-    let value = sums.cost() + if recording.marginalise { sums.ln_det } else { 0.0 };
-    if value.is_finite() { value } else { f64::INFINITY }
+/// The vertices that are evaluated in this round.
+fn pending(simplex: &Simplex) -> impl Iterator<Item = usize> + '_ {
+    (0..simplex.values.len()).filter(|&v| simplex.values[v].is_nan()).take(LANES)
 }
 
-/// The vertices that are evaluated in this round.
-fn pending(simplex: &Simplex) -> Vec<usize> {
-    (0..simplex.values.len()).filter(|&v| simplex.values[v].is_nan()).take(LANES).collect()
+fn has_pending(simplex: &Simplex) -> bool {
+    simplex.values.iter().any(|value| value.is_nan())
 }
 
 /// Accepts one of the four trial points, or shrinks towards the best vertex.
-fn replace_worst(simplex: &mut Simplex, trials: &[Member], found: &[f64]) {
+fn replace_worst<T: TrialPoint>(simplex: &mut Simplex, trials: &[T], found: &[f64; LANES]) {
     let (best, second, worst) = order(simplex);
-    let [reflected, expanded, outside, inside] = [found[0], found[1], found[2], found[3]];
+    let [reflected, expanded, outside, inside] = *found;
     let taken = if reflected < simplex.values[best] {
         Some(if expanded < reflected { 1 } else { 0 })
     } else if reflected < simplex.values[second] {
@@ -113,7 +143,7 @@ fn replace_worst(simplex: &mut Simplex, trials: &[Member], found: &[f64]) {
         (inside < simplex.values[worst]).then_some(3)
     };
     if let Some(lane) = taken {
-        simplex.set_vertex(worst, &trials[lane].trial, found[lane]);
+        simplex.set_vertex(worst, trials[lane].point(), found[lane]);
         return;
     }
     let Coefficients { shrink, .. } = Coefficients::of(simplex);
@@ -146,12 +176,12 @@ fn is_collapsed(simplex: &Simplex, best: usize, least: f64) -> bool {
 }
 
 /// Sets the next trial points, or tells why there are none.
-fn choose(
+fn choose<T: TrialPoint>(
     simplex: &mut Simplex,
-    trials: &mut [Member],
+    trials: &mut [T],
     (lower, upper): (&[f64], &[f64]),
     settings: &NelderMead,
-    (noise, dof): (f64, Option<f64>),
+    Worth { dof, noise, .. }: Worth,
 ) -> Option<Status> {
     if simplex.free.is_empty() && simplex.values[0].is_finite() {
         return Some(Status::Gtol); // nothing can move, and its objective is known
@@ -159,7 +189,7 @@ fn choose(
     if simplex.rounds >= settings.max_rounds {
         return Some(Status::MaxRounds);
     }
-    if pending(simplex).is_empty() {
+    if !has_pending(simplex) {
         let (best, _, worst) = order(simplex);
         let lowest = simplex.values[best];
         if !lowest.is_finite() {
@@ -194,16 +224,16 @@ fn choose(
             return None;
         }
     }
-    let pending = pending(simplex);
-    for (lane, member) in trials.iter_mut().enumerate() {
-        let v = pending.get(lane).or(pending.first()).copied().unwrap_or(0);
-        member.trial.copy_from_slice(simplex.vertex(v));
+    let first = pending(simplex).next().unwrap_or(0);
+    let asked = pending(simplex).chain(std::iter::repeat(first));
+    for (trial, v) in trials.iter_mut().zip(asked) {
+        trial.point_mut().copy_from_slice(simplex.vertex(v));
     }
     None
 }
 
 /// Reflection, expansion, outside and inside contraction of the worst vertex, inside the box.
-fn set_search(simplex: &Simplex, trials: &mut [Member], (lower, upper): (&[f64], &[f64])) {
+fn set_search<T: TrialPoint>(simplex: &Simplex, trials: &mut [T], (lower, upper): (&[f64], &[f64])) {
     let (_, _, worst) = order(simplex);
     let n = simplex.free.len() as f64;
     let Coefficients { expansion, contraction, .. } = Coefficients::of(simplex);
@@ -212,8 +242,8 @@ fn set_search(simplex: &Simplex, trials: &mut [Member], (lower, upper): (&[f64],
         let others = (0..simplex.values.len()).filter(|&v| v != worst);
         let centroid = others.map(|v| simplex.vertex(v)[p]).sum::<f64>() / n;
         let away = centroid - simplex.vertex(worst)[p];
-        for (member, factor) in trials.iter_mut().zip(factors) {
-            member.trial[p] = (centroid + factor * away).clamp(lower[p], upper[p]);
+        for (trial, factor) in trials.iter_mut().zip(factors) {
+            trial.point_mut()[p] = (centroid + factor * away).clamp(lower[p], upper[p]);
         }
     }
 }

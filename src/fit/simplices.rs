@@ -50,7 +50,7 @@ impl<'a, 'w> SpectralSearch<'a, 'w> {
             for start in starts {
                 let limited = start.iter().zip(lower.iter().zip(&upper));
                 let start = limited.map(|(u, (lower, upper))| u.clamp(*lower, *upper)).collect();
-                fits.push(SearchFit { start, lower: lower.clone(), upper: upper.clone(), rounding: 0.0 });
+                fits.push(SearchFit { start, lower: lower.clone(), upper: upper.clone(), rounding: 0.0, points: 0 });
             }
         }
         fits

@@ -216,15 +216,23 @@ impl Passes {
             return Ok(Vec::new());
         };
         let (cancel, watch) = watched;
-        let counts: Vec<usize> = starts.iter().map(Vec::len).collect();
-        let mut machine = SpectralSearch::new([linearise, simplex, evaluate], spectra, starts, (cancel, &mut *watch));
-        let fits = machine.fits();
-        let mut found = search(&mut machine, &fits, &self.search, cancel)?.into_iter();
-        if !cancel.load(Ordering::Relaxed) {
-            watch(1.0);
+        // as many as there is room for, so that those before have ended where a run is cancelled
+        let each = starts.iter().map(Vec::len).max().unwrap_or(0).max(1);
+        let (together, total) = ((simplex.population.capacity() / each).max(1), starts.len().max(1));
+        let mut outcomes: Vec<Vec<Outcome>> = Vec::with_capacity(starts.len());
+        for (ready, starts) in spectra.2.chunks(together).zip(starts.chunks(together)) {
+            let (before, part) = (outcomes.len() as f64 / total as f64, ready.len() as f64 / total as f64);
+            let mut progress = |share: f64| watch(before + share * part);
+            let passes = [&mut *linearise, &mut *simplex, &mut *evaluate];
+            let some = (spectra.0, spectra.1, ready);
+            let mut machine = SpectralSearch::new(passes, some, starts.to_vec(), (cancel, &mut progress));
+            let fits = machine.fits();
+            let mut found = search(&mut machine, &fits, &self.search, cancel)?.into_iter();
+            outcomes.extend(starts.iter().map(|own| found.by_ref().take(own.len()).flatten().collect()));
+            if !cancel.load(Ordering::Relaxed) {
+                progress(1.0);
+            }
         }
-        let mut outcomes: Vec<Vec<Outcome>> =
-            counts.into_iter().map(|count| found.by_ref().take(count).flatten().collect()).collect();
         // what has been found is kept, cancelled or not
         let best = |group: &Vec<Outcome>| group.iter().map(|outcome| outcome.parameters.clone()).collect();
         let ends = outcomes.iter().map(best).collect();

@@ -25,6 +25,8 @@ const COARSE: [f64; 2] = [1.0, 0.1];
 const LEAST_COARSE: f64 = 10.0;
 /// Objectives of one minimum may differ by this many times their noise.
 const UNSURE: f64 = 10.0;
+/// And its points by this, relatively.
+const ONE_POINT: f64 = 1e-5;
 
 /// One fit. P is the number of parameters.
 #[derive(Clone, Debug)]
@@ -33,8 +35,9 @@ pub struct SearchFit {
     pub start: Vec<f64>,
     pub lower: Vec<f64>,
     pub upper: Vec<f64>,
-    /// Σ (w y ε/2)² over the number of points: what rounding leaves of a residual, squared. 0 where the settings' noise says all.
+    /// Σ (w y ε/2)², what rounding may leave of χ², and the number of points. 0 where the settings' noise says all.
     pub rounding: f64,
+    pub points: usize,
 }
 
 /// A point at which a fit's simplex is to begin.
@@ -185,6 +188,20 @@ impl Search<'_> {
         self.linearised.chi2 + self.linearised.penalty + self.linearised.ln_det
     }
 
+    /// Returns the best point of a fit that no simplex has moved yet.
+    fn known(&self) -> Outcome {
+        let (start, centre) = (self.start_value(), self.centre_value);
+        let is_lower = centre < start;
+        let first = self.first.as_ref().filter(|_| is_lower);
+        Outcome {
+            rounds: 1,
+            evaluations: self.evaluations,
+            parameters: first.map_or(&self.fit.start[..], |first| &first.vertices[..self.fit.start.len()]).to_vec(),
+            chi2: if first.is_some() { centre } else { start },
+            ..Outcome::default()
+        }
+    }
+
     fn room(&self, settings: &SearchSettings) -> Room<'_> {
         Room { lower: &self.fit.lower, upper: &self.fit.upper, size: settings.settings.size }
     }
@@ -200,9 +217,7 @@ impl Search<'_> {
                 value: self.centre_value,
                 coarse_fatol,
             });
-            // a start that has no shape waits for its only search
-            let waits = coarse.is_some() && simplex.is_none();
-            return (!waits).then(|| Begin { fit, start: self.fit.start.clone(), simplex });
+            return Some(Begin { fit, start: self.fit.start.clone(), simplex });
         };
         let simplex = match coarse {
             None => None,
@@ -236,10 +251,10 @@ impl Search<'_> {
     /// Takes the end of a simplex.
     fn take(&mut self, outcome: Option<Outcome>, is_shaped: bool, settings: &SearchSettings) {
         let Some(mut outcome) = outcome else {
-            self.is_done = true;
-            if let Some(before) = &mut self.outcome {
-                before.status = Some(Status::Interrupted);
+            if self.outcome.is_none() {
+                self.outcome = Some(self.known());
             }
+            self.interrupt();
             return;
         };
         let before = self.outcome.take();
@@ -248,7 +263,7 @@ impl Search<'_> {
         let arrived = outcome.status.is_some_and(Status::is_success);
         self.is_done = !is_shaped || outcome.status == Some(Status::Interrupted);
         let Outcome { parameters, chi2, .. } = &outcome;
-        let tolerance = settings.tolerance(*chi2, self.fit.rounding);
+        let tolerance = settings.tolerance(*chi2, self.fit);
         let room = self.room(settings);
         let normal_matrix = &self.linearised.normal_matrix;
         if arrived && chi2.is_finite() && !normal_matrix.is_empty() {
@@ -257,7 +272,8 @@ impl Search<'_> {
         let start = self.start_value();
         if let Some(before) = before.filter(|before| before.chi2 < outcome.chi2) {
             // what no search has confirmed is no success
-            if before.chi2 < outcome.chi2 - tolerance.fatol - UNSURE * tolerance.noise {
+            let is_lower = before.chi2 < outcome.chi2 - tolerance.fatol - UNSURE * tolerance.noise;
+            if is_lower && !is_one_point(&before.parameters, &outcome.parameters) {
                 outcome.status = Some(Status::Stalled);
             }
             (outcome.parameters, outcome.chi2, self.surface) = (before.parameters, before.chi2, None);
@@ -290,6 +306,11 @@ impl Search<'_> {
     }
 }
 
+/// Tells whether two ends are one but for how far a simplex can shrink: without noise in the data their objectives differ by any factor.
+fn is_one_point(a: &[f64], b: &[f64]) -> bool {
+    a.iter().zip(b).all(|(a, b)| (a - b).abs() <= ONE_POINT * b.abs().max(1.0))
+}
+
 impl SearchSettings {
     /// Returns how much the noise of the data changes a minimum of this objective by.
     fn unit(&self, value: f64) -> f64 {
@@ -297,8 +318,11 @@ impl SearchSettings {
         unit.max(relative * value.abs())
     }
 
-    fn tolerance(&self, value: f64, rounding: f64) -> Tolerance {
-        let noise = (self.noise * value.abs()).max(2.0 * (rounding * value.abs()).sqrt());
+    /// Residuals r with errors δ change χ² by 2 Σ r δ, about 2 √(χ² Σ δ² / points), and by Σ δ².
+    fn tolerance(&self, value: f64, fit: &SearchFit) -> Tolerance {
+        let (rounding, points) = (fit.rounding, fit.points.max(1) as f64);
+        let of_residuals = 2.0 * (rounding * value.abs() / points).sqrt();
+        let noise = (self.noise * value.abs()).max(of_residuals).max(rounding);
         Tolerance { fatol: self.settings.fatol * self.unit(value), noise }
     }
 }

@@ -3,7 +3,7 @@
 use std::sync::{MutexGuard, PoisonError};
 
 use super::CpuPopulation;
-use crate::cpu::simplex;
+use crate::cpu::simplex::{self, TrialPoint, Worth};
 use crate::rows::Real;
 use crate::solver::NelderMead;
 use crate::solver::member::Member;
@@ -13,6 +13,7 @@ impl<R: Real> CpuPopulation<R> {
     /// One iteration of whole simplices, which evaluate no point that could not be taken.
     pub(super) fn move_simplices(&self, members: &mut [Member], settings: &NelderMead) {
         let recording = &*self.inputs.recording;
+        let worth = Worth { marginalise: recording.marginalise, dof: recording.dof, noise: R::SIMPLEX_NOISE };
         let mut simplices: Vec<_> =
             members.chunks_exact(LANES).map(|trials| self.simplex(trials[0].slot / LANES)).collect();
         let mut some = Vec::with_capacity(members.len());
@@ -23,7 +24,8 @@ impl<R: Real> CpuPopulation<R> {
         self.evaluate(some);
         let mut some = Vec::with_capacity(simplices.len());
         for (trials, simplex) in members.chunks_exact_mut(LANES).zip(&simplices) {
-            let lane = simplex.as_ref().and_then(|simplex| simplex::second_lane(simplex, &trials[0], recording));
+            let reflected = trials[0].objective(recording.marginalise);
+            let lane = simplex.as_ref().and_then(|simplex| simplex::second_lane(simplex, reflected));
             some.extend(lane.map(|lane| &mut trials[lane]));
         }
         self.evaluate(some);
@@ -31,7 +33,10 @@ impl<R: Real> CpuPopulation<R> {
         for (trials, simplex) in members.chunks_exact_mut(LANES).zip(&mut simplices) {
             let bounds = self.inputs.bounds(trials[0].spectrum);
             if let Some(simplex) = simplex {
-                simplex::simplex(simplex, trials, bounds, settings, (recording, R::SIMPLEX_NOISE));
+                let status = simplex::simplex(simplex, trials, bounds, settings, worth);
+                for member in trials {
+                    (member.rounds, member.status) = (simplex.rounds, status);
+                }
             }
         }
         self.moved(count, begin);

@@ -1,9 +1,11 @@
 //! The populations of a fitter and the passes of its solver through them.
 
+mod lanes;
 mod simplices;
 
 use std::sync::Arc;
 
+use self::lanes::LaneSearches;
 use self::simplices::{CurveSearch, SimplexPasses, not_begun};
 use super::data::{Curve, Grid};
 use super::objective::CurveObjective;
@@ -23,6 +25,8 @@ pub(super) struct Passes<'a> {
     objective: CurveObjective,
     linearise: Option<Box<dyn Population>>,
     simplex: Option<SimplexPasses>,
+    /// Instead of populations, where a formula's lanes do.
+    lanes: Option<LaneSearches>,
 }
 
 impl Passes<'_> {
@@ -35,6 +39,13 @@ impl Passes<'_> {
         let objective = |values_only| CurveObjective::new(fitter.design(), points, grid, values_only);
         let linearisation = |lm| (Arc::new(objective(false).record()), Method::LevenbergMarquardt(lm));
         let evaluation = |method| (Arc::new(objective(true).record()), method);
+        let settings =
+            |settings| SearchSettings { settings, dof: objective(true).record().dof, noise: fitter.objective_noise() };
+        if let Some(lanes) = simplex.and_then(|nm| LaneSearches::new(fitter, (grid, points), settings(nm))) {
+            let capacity = most.min(LaneSearches::CAPACITY);
+            let (objective, lanes) = (objective(false), Some(lanes));
+            return Ok(Passes { fitter, capacity, objective, linearise: None, simplex: None, lanes });
+        }
         let once = CurveFitter::LEVENBERG_MARQUARDT;
         let mut wanted = vec![linearisation(lm.unwrap_or(once))];
         wanted.extend(simplex.map(|nm| evaluation(Method::NelderMead(nm))));
@@ -52,18 +63,32 @@ impl Passes<'_> {
             wanted.iter().map(population).collect::<Result<Vec<_>>>()
         })?;
         let first = made.remove(0);
-        let settings = |settings| SearchSettings { settings, dof: wanted[0].0.dof, noise: fitter.objective_noise() };
         let (linearise, simplex) = match (simplex.map(settings), made.pop(), made.pop()) {
             (Some(settings), Some(evaluate), Some(simplex)) => {
                 (None, Some(SimplexPasses { linearise: first, simplex, evaluate, settings }))
             }
             _ => (Some(first), None),
         };
-        Ok(Passes { fitter, capacity, objective: objective(false), linearise, simplex })
+        Ok(Passes { fitter, capacity, objective: objective(false), linearise, simplex, lanes: None })
     }
 
     /// One outcome a curve; its parameters are physical.
     pub fn solve(&mut self, curves: &[Curve], watch: &Watch) -> Result<Vec<Outcome>> {
+        let mut outcomes = match &self.lanes {
+            Some(lanes) => lanes.run((self.fitter, &self.objective), curves, watch)?,
+            None => self.solve_by_populations(curves, watch)?,
+        };
+        for (outcome, curve) in outcomes.iter_mut().zip(curves) {
+            outcome.parameters = physical(&outcome.parameters, curve);
+            let sums = [&mut outcome.chi2, &mut outcome.penalty].into_iter();
+            let sums = sums.chain(&mut outcome.gradient).chain(&mut outcome.normal_matrix);
+            sums.for_each(|sum| *sum /= curve.gain * curve.gain);
+        }
+        Ok(outcomes)
+    }
+
+    /// One outcome a curve, in `u`.
+    fn solve_by_populations(&mut self, curves: &[Curve], watch: &Watch) -> Result<Vec<Outcome>> {
         let mut batch = self.objective.batch(curves, &self.fitter.priors, self.fitter.far());
         let mut outcomes = Vec::new();
         if let Some(population) = &mut self.linearise {
@@ -87,12 +112,6 @@ impl Passes<'_> {
                 }
                 (outcome.gradient, outcome.normal_matrix) = (sums.gradient, sums.normal_matrix);
             }
-        }
-        for (outcome, curve) in outcomes.iter_mut().zip(curves) {
-            outcome.parameters = physical(&outcome.parameters, curve);
-            let sums = [&mut outcome.chi2, &mut outcome.penalty].into_iter();
-            let sums = sums.chain(&mut outcome.gradient).chain(&mut outcome.normal_matrix);
-            sums.for_each(|sum| *sum /= curve.gain * curve.gain);
         }
         Ok(outcomes)
     }

@@ -45,27 +45,13 @@ impl<'a> CurveSearch<'a> {
     /// Returns one outcome per curve.
     pub fn run(mut self) -> Result<Vec<Outcome>> {
         let (batch, flag, settings) = (self.batch, self.watch.flag(), self.passes.settings);
-        let fits = self.fits();
+        let fits = fits(self.fitter, self.curves, batch);
         let found = search(&mut self, &fits, &settings, flag)?.into_iter().enumerate();
         Ok(found.map(|(fit, outcome)| outcome.unwrap_or_else(|| not_begun(batch, fit))).collect())
     }
 
     fn width(&self) -> usize {
         self.fitter.priors.len()
-    }
-
-    fn fits(&self) -> Vec<SearchFit> {
-        let (count, epsilon) = (self.width(), self.fitter.epsilon());
-        let fit = |(k, curve): (usize, &Curve)| {
-            let own = |values: &[f64]| values[k * count..(k + 1) * count].to_vec();
-            SearchFit {
-                start: own(&self.batch.starts),
-                lower: own(&self.batch.lower),
-                upper: own(&self.batch.upper),
-                rounding: curve.gain * curve.gain * curve.rounding(epsilon) / curve.used.max(1) as f64,
-            }
-        };
-        self.curves.iter().enumerate().map(fit).collect()
     }
 
     /// Returns a batch of some of the curves.
@@ -124,6 +110,22 @@ impl Machine for CurveSearch<'_> {
         }
         Ok(values)
     }
+}
+
+/// Returns the fits of some curves, of which `batch` is made.
+pub(super) fn fits(fitter: &CurveRun, curves: &[Curve], batch: &Batch) -> Vec<SearchFit> {
+    let (count, epsilon) = (fitter.priors.len(), fitter.epsilon());
+    let fit = |(k, curve): (usize, &Curve)| {
+        let own = |values: &[f64]| values[k * count..(k + 1) * count].to_vec();
+        SearchFit {
+            start: own(&batch.starts),
+            lower: own(&batch.lower),
+            upper: own(&batch.upper),
+            rounding: curve.gain * curve.gain * curve.rounding(epsilon),
+            points: curve.used,
+        }
+    };
+    curves.iter().enumerate().map(fit).collect()
 }
 
 impl CurveRun {
