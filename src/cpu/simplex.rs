@@ -6,7 +6,6 @@
 //! σ = 1 − 1/n. A coarse search up to n = 6 has those of Nelder & Mead, ρ = 1, χ = 2, γ = σ = 1/2, which take fewer evaluations there: its
 //! first simplex has the problem's shape. f64. Twin of `shaders/simplex.wgsl`.
 
-use crate::recording::Recording;
 use crate::solver::member::Member;
 use crate::solver::simplex::{LANES, Simplex};
 use crate::solver::{NelderMead, Status};
@@ -71,7 +70,7 @@ impl TrialPoint for Member {
 pub struct Worth {
     /// ln det C counts.
     pub marginalise: bool,
-    /// See [`Recording::dof`](crate::solver::recording::Recording::dof).
+    /// See [`Recording::dof`](crate::recording::Recording::dof).
     pub dof: Option<f64>,
     /// Relative error of an objective.
     pub noise: f64,

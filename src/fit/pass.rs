@@ -5,11 +5,15 @@ use std::sync::atomic::AtomicBool;
 
 use super::ready::Starts;
 use super::waiting::{Entering, Waiting};
-use crate::error::Result;
-use crate::model::SpectralObjective;
+use crate::error::{Error, Result};
+use crate::model::{Prepared, SpectralObjective};
+use crate::recording::Precision;
 use crate::rows::Real;
-use crate::solver::recording::Precision;
 use crate::solver::{Outcome, Population, Queue, linearise, stream};
+
+/// Differences of an objective that is computed twice in f32: its own, in units of χ², and what a pixel's model may be off.
+const AGREE: (f64, f64) = (0.01, 1e-3);
+const ROUNDING: f64 = 1e-5;
 
 /// What stops a pass, and what is told the share that is done.
 pub type Watched<'a> = (&'a AtomicBool, &'a mut dyn FnMut(f64));
@@ -59,4 +63,22 @@ pub fn objective_noise(on_gpu: bool, precision: Precision) -> f64 {
 pub fn objective(outcome: &Outcome, marginalise: bool) -> f64 {
     let value = outcome.chi2 + outcome.penalty + if marginalise { outcome.ln_det } else { 0.0 };
     if value.is_finite() { value } else { f64::INFINITY }
+}
+
+/// [`Error::DeviceUntrusted`] when the objective that a device told `before` of a point is not what it tells of it `now`, in another
+/// readback, with `sums`: one of them is wrong. `share` of χ² is allowed beside rounding.
+pub fn agree(
+    device: &str,
+    (before, now): (f64, f64),
+    (sums, prepared): (&Outcome, &Prepared),
+    share: f64,
+) -> Result<()> {
+    // spectra without noise leave nothing but the rounding of their pixels
+    let rounding = prepared.unmasked as f64 * (ROUNDING * prepared.signal_to_noise).powi(2);
+    let allowed = AGREE.0 + (AGREE.1 + share) * (sums.chi2 + sums.penalty) + rounding;
+    if before.is_finite() && now.is_finite() && (before - now).abs() > allowed {
+        let message = format!("a fit ends at an objective of {before}, which is {now} when asked again");
+        return Err(Error::DeviceUntrusted { device: device.into(), message });
+    }
+    Ok(())
 }

@@ -1,10 +1,10 @@
 //! What a device does for searches by simplices over spectra.
 
-use super::pass::{Pass, Watched, objective};
+use super::pass::{Pass, Watched, agree, objective};
 use super::ready::Starts;
 use super::waiting::{Entering, Waiting};
 use crate::error::Result;
-use crate::solver::search::{Begin, Machine, Points, SearchFit};
+use crate::solver::search::{Begin, Machine, Points, SearchFit, Told};
 use crate::solver::simplex::FirstSimplex;
 use crate::solver::{Outcome, stream};
 
@@ -21,6 +21,8 @@ pub struct SpectralSearch<'a, 'w> {
     pub spectra: Entering<'a>,
     pub starts: Vec<Starts>,
     pub watched: Watched<'w>,
+    /// The name of a GPU, whose answers are checked.
+    gpu: Option<&'a str>,
     /// The spectrum of each fit.
     of_fit: Vec<usize>,
     searches: u32,
@@ -30,13 +32,14 @@ impl<'a, 'w> SpectralSearch<'a, 'w> {
     /// Prepares the passes for some starts of each spectrum.
     pub fn new(
         passes: [&'a mut Pass; 3],
+        gpu: Option<&'a str>,
         spectra: Entering<'a>,
         starts: Vec<Starts>,
         watched: Watched<'w>,
     ) -> SpectralSearch<'a, 'w> {
         let [linearise, simplex, evaluate] = passes;
         let of_fit = starts.iter().enumerate().flat_map(|(s, own)| vec![s; own.len()]).collect();
-        SpectralSearch { linearise, simplex, evaluate, spectra, starts, watched, of_fit, searches: 0 }
+        SpectralSearch { linearise, simplex, evaluate, gpu, spectra, starts, watched, of_fit, searches: 0 }
     }
 
     /// Returns the fits, one per start, with the bounds of their spectra.
@@ -92,6 +95,17 @@ impl Machine for SpectralSearch<'_, '_> {
         pollster::block_on(stream(self.simplex.population.as_mut(), &mut queue, cancel))?;
         let mut outcomes: Vec<_> = queue.outcomes.into_iter().map(Vec::into_iter).collect();
         Ok(counts.into_iter().map(|spectrum| outcomes[spectrum].next()).collect())
+    }
+
+    fn is_checked(&self) -> bool {
+        self.gpu.is_some()
+    }
+
+    fn agree(&self, fit: usize, told: Told, scale: &Outcome) -> Result<()> {
+        let prepared = &self.spectra.2[self.of_fit[fit]].prepared;
+        // χ² where the fit is by now, as a rule: marginalisation adds little to it
+        let sums = Outcome { chi2: told.now.abs().min(scale.chi2 + scale.penalty), ..Outcome::default() };
+        self.gpu.map_or(Ok(()), |gpu| agree(gpu, (told.before, told.now), (&sums, prepared), 0.0))
     }
 
     fn evaluate(&mut self, points: Vec<Points>) -> Result<Vec<Vec<f64>>> {

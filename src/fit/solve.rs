@@ -5,25 +5,21 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
 use super::assemble::assemble;
-use super::pass::{Left, Pass, Watched, objective, objective_noise};
+use super::pass::{Left, Pass, Watched, agree, objective, objective_noise};
 use super::ready::{Grids, Ready, Starts};
 use super::shared::Shared;
 use super::simplices::SpectralSearch;
 use super::waiting::Entering;
 use super::{Solver, rough};
 use crate::error::{Error, Result};
-use crate::model::{ArmLayout, Prepared, SpectralModel, SpectralObjective};
+use crate::model::{ArmLayout, SpectralModel, SpectralObjective};
 use crate::recording::Precision;
 use crate::solver::profile::Meter;
-use crate::solver::recording::Precision;
 use crate::solver::search::{SearchSettings, search};
 use crate::solver::{Device, LevenbergMarquardt, Method, NelderMead, Outcome, Population, Status, linearise};
 
 /// A simplex that polishes starts this much smaller.
 const POLISH: f64 = 0.1;
-/// Differences of an objective that is computed twice in f32: its own, in units of χ², and what a pixel's model may be off.
-const AGREE: (f64, f64) = (0.01, 1e-3);
-const ROUNDING: f64 = 1e-5;
 /// The share of the time that the first rounds of a fit in mixed precision take.
 const FIRST: f64 = 0.7;
 /// The share of the time before minima are looked at again.
@@ -212,7 +208,7 @@ impl Passes {
 
     /// Nelder–Mead from some starts, then one linearisation of each best vertex.
     fn simplices(&mut self, spectra: Entering, starts: Vec<Starts>, watched: Watched) -> Result<Vec<Vec<Outcome>>> {
-        let Passes { linearise, simplex: Some(simplex), evaluate: Some(evaluate), .. } = self else {
+        let Passes { linearise, simplex: Some(simplex), evaluate: Some(evaluate), gpu, .. } = self else {
             return Ok(Vec::new());
         };
         let (cancel, watch) = watched;
@@ -225,7 +221,8 @@ impl Passes {
             let mut progress = |share: f64| watch(before + share * part);
             let passes = [&mut *linearise, &mut *simplex, &mut *evaluate];
             let some = (spectra.0, spectra.1, ready);
-            let mut machine = SpectralSearch::new(passes, some, starts.to_vec(), (cancel, &mut progress));
+            let mut machine =
+                SpectralSearch::new(passes, gpu.as_deref(), some, starts.to_vec(), (cancel, &mut progress));
             let fits = machine.fits();
             let mut found = search(&mut machine, &fits, &self.search, cancel)?.into_iter();
             outcomes.extend(starts.iter().map(|own| found.by_ref().take(own.len()).flatten().collect()));
@@ -260,19 +257,6 @@ pub fn halving<T>(capacity: &mut usize, mut make: impl FnMut(usize) -> Result<T>
             made => return made,
         }
     }
-}
-
-/// [`Error::DeviceUntrusted`] when the objective that a device told `before` of a point is not what it tells of it `now`, in another
-/// readback, with `sums`: one of them is wrong. `share` of χ² is allowed beside rounding.
-fn agree(device: &str, (before, now): (f64, f64), (sums, prepared): (&Outcome, &Prepared), share: f64) -> Result<()> {
-    // spectra without noise leave nothing but the rounding of their pixels
-    let rounding = prepared.unmasked as f64 * (ROUNDING * prepared.signal_to_noise).powi(2);
-    let allowed = AGREE.0 + (AGREE.1 + share) * (sums.chi2 + sums.penalty) + rounding;
-    if before.is_finite() && now.is_finite() && (before - now).abs() > allowed {
-        let message = format!("a fit ends at an objective of {before}, which is {now} when asked again");
-        return Err(Error::DeviceUntrusted { device: device.into(), message });
-    }
-    Ok(())
 }
 
 /// A population for each of the objectives.

@@ -4,7 +4,6 @@ pub mod basin;
 mod choice;
 mod damping;
 pub mod device;
-mod estimator;
 pub mod first_simplex;
 pub mod member;
 pub mod metric;
@@ -17,7 +16,6 @@ pub mod simplex;
 mod slots;
 mod status;
 pub mod surface;
-pub mod triangle;
 pub mod whole;
 
 pub use crate::buffers::{Estimator, Share};

@@ -67,13 +67,60 @@ pub trait Machine {
 
     /// Evaluates points: their objectives, fit by fit, infinite where they are not finite.
     fn evaluate(&mut self, points: Vec<Points>) -> Result<Vec<Vec<f64>>>;
+
+    /// Tells whether what the device says is checked: each fit's best known point is then evaluated again with every question.
+    fn is_checked(&self) -> bool {
+        false
+    }
+
+    /// Fails with [`Error::DeviceUntrusted`](crate::Error::DeviceUntrusted) where two readbacks contradict each other about one point.
+    /// `scale` is the fit's linearisation at its start.
+    fn agree(&self, _fit: usize, _told: Told, _scale: &Outcome) -> Result<()> {
+        Ok(())
+    }
+}
+
+/// Objectives of one point in two readbacks.
+#[derive(Clone, Copy, Debug)]
+pub struct Told {
+    pub before: f64,
+    pub now: f64,
+}
+
+/// A question of one fit, and the point whose objective is known.
+struct Question {
+    points: Points,
+    known: Vec<f64>,
+    value: f64,
+}
+
+/// Evaluates the points of some fits, and checks what the device says of the known ones.
+fn ask(machine: &mut dyn Machine, searches: &[Search], questions: Vec<Question>) -> Result<Vec<Vec<f64>>> {
+    let is_checked = machine.is_checked();
+    let (mut points, mut known) = (Vec::with_capacity(questions.len()), Vec::with_capacity(questions.len()));
+    for Question { points: mut own, known: point, value } in questions {
+        if is_checked {
+            own.points.extend(point);
+        }
+        known.push((own.fit, value));
+        points.push(own);
+    }
+    let mut values = machine.evaluate(points)?;
+    if is_checked {
+        for (values, (fit, before)) in values.iter_mut().zip(known) {
+            if let Some(now) = values.pop() {
+                machine.agree(fit, Told { before, now }, &searches[fit].linearised)?;
+            }
+        }
+    }
+    Ok(values)
 }
 
 /// The settings, and what the device's rows are worth.
 #[derive(Clone, Copy, Debug)]
 pub struct SearchSettings {
     pub settings: NelderMead,
-    /// See [`Recording::dof`](super::recording::Recording::dof).
+    /// See [`Recording::dof`](crate::recording::Recording::dof).
     pub dof: Option<f64>,
     /// Relative error of an objective.
     pub noise: f64,
@@ -126,14 +173,15 @@ pub fn search(
 fn trust_first_vertices(machine: &mut dyn Machine, searches: &mut [Search]) -> Result<()> {
     let centre = |(fit, search): (usize, &Search)| {
         let first = search.first.as_ref()?;
-        Some(Points { fit, points: first.vertices[..search.fit.start.len()].to_vec() })
+        let points = Points { fit, points: first.vertices[..search.fit.start.len()].to_vec() };
+        Some(Question { points, known: search.fit.start.clone(), value: search.start_value() })
     };
-    let points: Vec<Points> = searches.iter().enumerate().filter_map(centre).collect();
-    if points.is_empty() {
+    let questions: Vec<Question> = searches.iter().enumerate().filter_map(centre).collect();
+    if questions.is_empty() {
         return Ok(());
     }
-    let fits: Vec<usize> = points.iter().map(|points| points.fit).collect();
-    for (fit, values) in fits.into_iter().zip(machine.evaluate(points)?) {
+    let fits: Vec<usize> = questions.iter().map(|question| question.points.fit).collect();
+    for (fit, values) in fits.into_iter().zip(ask(machine, searches, questions)?) {
         let search = &mut searches[fit];
         search.evaluations += 1;
         let reduction = search.start_value() - values[0];
@@ -147,18 +195,22 @@ fn trust_first_vertices(machine: &mut dyn Machine, searches: &mut [Search]) -> R
 fn follow_surfaces(machine: &mut dyn Machine, searches: &mut [Search], cancel: &AtomicBool) -> Result<()> {
     loop {
         let asked = |(fit, search): (usize, &Search)| {
-            search.surface.as_ref().map(|surface| Points { fit, points: surface.points().to_vec() })
+            search.surface.as_ref().map(|surface| Question {
+                points: Points { fit, points: surface.points().to_vec() },
+                known: surface.lowest().to_vec(),
+                value: surface.lowest_value(),
+            })
         };
-        let points: Vec<Points> = searches.iter().enumerate().filter_map(asked).collect();
-        if points.is_empty() {
+        let questions: Vec<Question> = searches.iter().enumerate().filter_map(asked).collect();
+        if questions.is_empty() {
             return Ok(());
         }
         if cancel.load(Ordering::Relaxed) {
             searches.iter_mut().filter(|search| search.surface.is_some()).for_each(Search::interrupt);
             return Ok(());
         }
-        let fits: Vec<usize> = points.iter().map(|points| points.fit).collect();
-        for (fit, values) in fits.into_iter().zip(machine.evaluate(points)?) {
+        let fits: Vec<usize> = questions.iter().map(|question| question.points.fit).collect();
+        for (fit, values) in fits.into_iter().zip(ask(machine, searches, questions)?) {
             searches[fit].hear(&values);
         }
     }

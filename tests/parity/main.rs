@@ -21,7 +21,7 @@ use compare::{compare, compare_sums};
 use popfit::Estimator;
 use popfit::low_level::cpu::CpuDevice;
 use popfit::low_level::gpu::GpuDevice;
-use popfit::low_level::solver::recording::{BufferId, Scope};
+use popfit::low_level::recording::{BufferId, Scope};
 use popfit::low_level::solver::simplex::FirstSimplex;
 use popfit::low_level::solver::{Device, LevenbergMarquardt, Method, NelderMead, Outcome, optimise};
 

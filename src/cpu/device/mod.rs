@@ -25,7 +25,6 @@ use crate::rows::Real;
 use crate::solver::device::{Batch, Device, Outcome, Pending, Population};
 use crate::solver::member::{Active, Member};
 use crate::solver::profile::{Clock, Gauge, Meter};
-use crate::solver::recording::{Buffer, BufferId, Precision, Recording, Scope};
 use crate::solver::simplex::{FirstSimplex, LANES, Simplex};
 use crate::solver::whole::{Whole, WholeFits};
 use crate::solver::{LevenbergMarquardt, Method, Places};

@@ -14,7 +14,7 @@ use super::witness::few;
 use super::{CurveFitter, CurveRun, CurveSolver};
 use crate::error::Result;
 use crate::fit::solve::halving;
-use crate::solver::recording::Recording;
+use crate::recording::Recording;
 use crate::solver::search::SearchSettings;
 use crate::solver::{Batch, Method, Objective, Outcome, Population, Status, linearise, optimise};
 

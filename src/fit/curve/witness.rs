@@ -11,6 +11,7 @@ use super::data::Curve;
 use super::{CurveRun, CurveSolver};
 use crate::error::{Error, Result};
 use crate::rows::triangle::packed_index;
+use crate::solver::search::Told;
 use crate::solver::{Estimator, Outcome, Status};
 
 /// Fits that are looked at, of those that come home together.
@@ -58,11 +59,24 @@ impl CurveRun {
 
     /// The same where the host has no model: what the device has `told` against what it says there `now`.
     pub(super) fn hear_again(&self, curve: &Curve, told: &Outcome, now: &Outcome) -> Result<()> {
-        let square = |(p, u): (usize, &f64)| u * u * now.normal_matrix[packed_index(p, p)];
+        self.judge((told.chi2 + told.penalty, now.chi2 + now.penalty), self.point_again(curve, now))
+    }
+
+    /// The same of objectives at one point in two readbacks, for a fit with these sums at its start.
+    pub(super) fn hear_objective(&self, curve: &Curve, told: Told, start: &Outcome) -> Result<()> {
+        let point = self.point_again(curve, start);
+        if told.before.is_finite() && told.now.is_finite() {
+            self.judge((told.before, told.now), point)?;
+        }
+        Ok(())
+    }
+
+    /// Returns the square of what rounding does to the points between two kernels of one device.
+    fn point_again(&self, curve: &Curve, sums: &Outcome) -> f64 {
+        let square = |(p, u): (usize, &f64)| u * u * sums.normal_matrix[packed_index(p, p)];
         let unit = curve.gain * curve.gain;
-        let conditioned = now.parameters.iter().enumerate().map(square).sum::<f64>() / unit;
-        let point = unit * ROUNDING_AGAIN.powi(2) * self.squares(curve, conditioned);
-        self.judge((told.chi2 + told.penalty, now.chi2 + now.penalty), point)
+        let conditioned = sums.parameters.iter().enumerate().map(square).sum::<f64>() / unit;
+        unit * ROUNDING_AGAIN.powi(2) * self.squares(curve, conditioned)
     }
 
     /// Squares of what the points' rounding is a share of: the data, and the parameters by their derivatives, whose squares are

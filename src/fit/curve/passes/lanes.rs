@@ -10,9 +10,9 @@ use super::simplices::{fits, not_begun};
 use crate::cpu::simplex::{TrialPoint, Worth, first_lanes, second_lane, simplex};
 use crate::error::Result;
 use crate::rows::lanes::{LANES, Lanes};
+use crate::rows::triangle::{packed_index, packed_length};
 use crate::solver::search::{Begin, Machine, Points, SearchFit, SearchSettings, search};
 use crate::solver::simplex::{LANES as TRIALS, Simplex};
-use crate::solver::triangle::{packed_index, packed_length};
 use crate::solver::whole::{LaneBlock, LaneGrid, LaneModel, MOST_PARAMETERS, MOST_POINTS};
 use crate::solver::{Estimator, Outcome, Status};
 

@@ -7,8 +7,8 @@ use super::super::watch::Watch;
 use crate::error::Result;
 use crate::fit::pass::objective;
 use crate::rows::Real;
-use crate::solver::search::{Begin, Machine, Points, SearchFit, SearchSettings, search};
-use crate::solver::triangle::packed_length;
+use crate::rows::triangle::packed_length;
+use crate::solver::search::{Begin, Machine, Points, SearchFit, SearchSettings, Told, search};
 use crate::solver::{Batch, Estimator, Outcome, Population, Status, linearise, optimise};
 
 /// The populations of searches by simplices.
@@ -88,6 +88,14 @@ impl Machine for CurveSearch<'_> {
         let mut outcomes: Vec<_> = outcomes.into_iter().map(Some).collect();
         outcomes.resize(batch.spectra, None);
         Ok(outcomes)
+    }
+
+    fn is_checked(&self) -> bool {
+        self.fitter.device.inner.runs_wgsl()
+    }
+
+    fn agree(&self, fit: usize, told: Told, scale: &Outcome) -> Result<()> {
+        self.fitter.hear_objective(&self.curves[fit], told, scale)
     }
 
     fn evaluate(&mut self, points: Vec<Points>) -> Result<Vec<Vec<f64>>> {
