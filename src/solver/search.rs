@@ -2,7 +2,7 @@
 //! quadratic surface judges and refines its end.
 //!
 //! 1. The first simplex lies around the Gauss–Newton point of the linearisation at the start ([`first_vertices`]).
-//! 2. Simplices search until their objectives differ by about what the noise of the data changes a minimum by ([`COARSE`]).
+//! 2. Simplices search until their objectives differ by about what the noise of the data changes a minimum by (`COARSE`).
 //! 3. A [`Surface`] around each best vertex refines it. Where it sees a minimum the fit has ended.
 //! 4. Others are spread again along the surface's directions, and search closer.
 //! 5. What is then left, or has no linearisation, is searched from its start again, by a simplex of the settings' size, with restarts: the
