@@ -88,8 +88,11 @@ impl Device {
     /// A discrete, then an integrated GPU, else the CPU; never a software adapter.
     pub fn auto() -> Result<Device> {
         #[cfg(feature = "gpu")]
-        if let Ok(device) = crate::gpu::GpuDevice::hardware() {
-            return Ok(Device { is_chosen: true, ..Device::one(device) });
+        match crate::gpu::GpuDevice::hardware() {
+            Ok(device) => return Ok(Device { is_chosen: true, ..Device::one(device) }),
+            // a variable of the environment names no kernel: the CPU would hide that
+            Err(error @ Error::Usage(_)) => return Err(error),
+            Err(_) => {}
         }
         Ok(Device::cpu())
     }

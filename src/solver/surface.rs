@@ -136,11 +136,6 @@ impl Surface {
         self.lowest_value
     }
 
-    /// Returns the directions of the surface, (n, P), and the radius within which it was looked at.
-    pub fn directions(&self) -> &[f64] {
-        &self.directions
-    }
-
     /// Takes the objectives of [`points`](Self::points); `None` where it asks for more.
     pub fn take(&mut self, values: &[f64]) -> Option<Verdict> {
         self.evaluations += values.len() as u32;

@@ -49,3 +49,28 @@ fn pixels_in_effect(prepared: &Prepared) -> f64 {
     };
     prepared.arms.iter().map(|arm| of_arm(&arm.weight)).sum()
 }
+
+#[cfg(test)]
+mod tests {
+    use super::super::tests::{all_prepared, demo};
+    use super::*;
+
+    /// Pixels whose weight is lowered by many orders count as little as masked ones.
+    #[test]
+    fn lowered_weights_count_as_masked_pixels() {
+        for factor in [0.0, 1e-8] {
+            let (model, _, mut spectra) = demo();
+            let arm = &mut spectra.arms[0];
+            let lowered = arm.pixels * 9 / 10;
+            arm.ivar
+                .to_mut()
+                .chunks_mut(arm.pixels)
+                .for_each(|ivar| ivar[..lowered].iter_mut().for_each(|w| *w *= factor));
+            for prepared in all_prepared(&model, &spectra).1 {
+                let share = pixels_in_effect(&prepared) / prepared.pixels as f64;
+                assert!((0.05..0.1).contains(&share), "{factor}: {share}");
+                assert_eq!(Effort::new(&prepared).starts, Some(MOST_STARTS), "{factor}");
+            }
+        }
+    }
+}
