@@ -44,7 +44,10 @@ pub struct Share {
 }
 
 impl Estimator {
-    /// [`Error::Usage`] when a loss's scale is not a positive number.
+    /// Checks the scale of a robust loss.
+    ///
+    /// # Errors
+    /// Returns [`Error::Usage`] if the scale is not a positive, finite number.
     pub fn validate(self) -> Result<()> {
         self.fault().map_or(Ok(()), |fault| Err(Error::Usage(format!("{}: {}", fault.name, fault.message))))
     }

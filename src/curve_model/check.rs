@@ -38,7 +38,9 @@ pub struct DerivativeCheck {
 /// # Ok::<(), popfit::Error>(())
 /// ```
 ///
-/// [`Error::ShapeMismatch`](crate::Error::ShapeMismatch) when a length is wrong, [`Error::Model`](crate::Error::Model) when the model has no derivatives of its own in Rust.
+/// # Errors
+/// Returns [`Error::ShapeMismatch`](crate::Error::ShapeMismatch) if `x` or `parameters` has the wrong length, and
+/// [`Error::Model`](crate::Error::Model) if the model has no derivatives of its own in Rust or fails at these points.
 pub fn check_jacobian(model: impl Into<CurveModel>, x: &[f64], parameters: &[f64]) -> Result<Vec<DerivativeCheck>> {
     let model = model.into();
     let own = model.own_rows(x, parameters)?;

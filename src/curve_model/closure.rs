@@ -49,7 +49,7 @@ impl Closure {
     /// Makes a model of its values at all n points of a curve: x (predictors, n), parameters, values (n). NaN where it is not defined.
     ///
     /// # Errors
-    /// [`Error::Usage`](crate::Error::Usage) when there is no name or one is there twice.
+    /// Returns [`Error::Usage`](crate::Error::Usage) if there is no predictor or no parameter, or if a name is empty or given twice.
     pub fn new(
         predictors: &[&str],
         parameters: &[&str],
@@ -76,6 +76,9 @@ impl Closure {
     /// assert_eq!((fits[0].status, &*fits[0].message), (Status::NotFinite, "the model failed: k is -1"));
     /// # Ok::<(), popfit::Error>(())
     /// ```
+    ///
+    /// # Errors
+    /// The errors of [`new`](Self::new).
     pub fn try_new<E: Into<Failure>>(
         predictors: &[&str],
         parameters: &[&str],
@@ -85,6 +88,9 @@ impl Closure {
     }
 
     /// Makes a model that sees which curve it is evaluated for ([`Context`]), for models with data per curve.
+    ///
+    /// # Errors
+    /// The errors of [`new`](Self::new).
     pub fn indexed(
         predictors: &[&str],
         parameters: &[&str],
@@ -94,6 +100,9 @@ impl Closure {
     }
 
     /// Makes a model that sees its curve, and may fail.
+    ///
+    /// # Errors
+    /// The errors of [`new`](Self::new).
     pub fn try_indexed<E: Into<Failure>>(
         predictors: &[&str],
         parameters: &[&str],
@@ -105,6 +114,10 @@ impl Closure {
     /// Makes a model of residuals r(θ) of which Σ r² is to be least, as scipy's `least_squares` has them: parameters, residuals (m). For
     /// [`Curves::residuals`](crate::Curves::residuals). Residuals with data of their own, or that may fail, are an
     /// [`indexed`](Self::indexed) or [`try_new`](Self::try_new) model of one predictor, whose x is not needed.
+    ///
+    /// # Errors
+    /// Returns [`Error::Usage`](crate::Error::Usage) if there is no parameter, or if a name is empty, given twice, or `row`, which is the
+    /// name of the predictor.
     pub fn residuals(
         parameters: &[&str],
         residuals: impl Fn(&[f64], &mut [f64]) + Send + Sync + 'static,
@@ -126,11 +139,17 @@ impl Closure {
     /// assert!(fit.status.is_success() && (fit.chi2 + 7.0).abs() < 1e-9 && (fit.parameters[0] - 1.0).abs() < 1e-3);
     /// # Ok::<(), popfit::Error>(())
     /// ```
+    ///
+    /// # Errors
+    /// The errors of [`residuals`](Self::residuals).
     pub fn cost(parameters: &[&str], cost: impl Fn(&[f64]) -> f64 + Send + Sync + 'static) -> Result<Closure> {
         Closure::indexed_cost(parameters, move |_, p| cost(p))
     }
 
     /// Makes a [`cost`](Self::cost) that sees which problem it is evaluated for.
+    ///
+    /// # Errors
+    /// The errors of [`residuals`](Self::residuals).
     pub fn indexed_cost(
         parameters: &[&str],
         cost: impl Fn(&Context, &[f64]) -> f64 + Send + Sync + 'static,

@@ -67,7 +67,10 @@ pub(crate) struct Code {
 }
 
 impl CurveModel {
-    /// A model in Rust, for the CPU. [`Error::Usage`] when its names make no sense.
+    /// Wraps a model in Rust, for the CPU.
+    ///
+    /// # Errors
+    /// Returns [`Error::Usage`] if it has no predictor or no parameter, or if a name is empty or given twice.
     pub fn new(model: impl Model + 'static) -> Result<CurveModel> {
         let (predictors, parameters) = (model.predictors(), model.parameters());
         check_names(&predictors, &parameters)?;
@@ -115,14 +118,19 @@ impl CurveModel {
         CurveModel { differences, ..self }
     }
 
-    /// Values at n points, in f64; `x` is (predictors, n). [`Error::ShapeMismatch`] when a length is wrong, [`Error::Model`] when the
-    /// model has nothing for the CPU.
+    /// Computes the values at n points, in f64; `x` is (predictors, n).
+    ///
+    /// # Errors
+    /// Returns [`Error::ShapeMismatch`] if `x` or `parameters` has the wrong length, and [`Error::Model`] if the model runs on GPUs alone,
+    /// returns an error or panics.
     pub fn values(&self, x: &[f64], parameters: &[f64]) -> Result<Vec<f64>> {
         self.evaluate(false, x, parameters)
     }
 
-    /// Values and derivatives by every parameter at n points, (1 + parameters, n); `x` is (predictors, n). Errors as of
-    /// [`values`](Self::values).
+    /// Computes values and derivatives by every parameter at n points, (1 + parameters, n); `x` is (predictors, n).
+    ///
+    /// # Errors
+    /// The errors of [`values`](Self::values).
     pub fn linearise(&self, x: &[f64], parameters: &[f64]) -> Result<Vec<f64>> {
         self.evaluate(true, x, parameters)
     }

@@ -37,12 +37,18 @@ pub trait Model: Send + Sync {
     }
 
     /// [`values`](Self::values) of a model that may fail, or that asks which curve it is evaluated for. Fits call this one.
+    ///
+    /// # Errors
+    /// The model's own error, if it cannot be evaluated. By default there is none.
     fn try_values(&self, _context: &Context, x: &[f64], parameters: &[f64], values: &mut [f64]) -> Result<(), Failure> {
         self.values(x, parameters, values);
         Ok(())
     }
 
     /// [`linearise`](Self::linearise) of such a model.
+    ///
+    /// # Errors
+    /// The model's own error, if it cannot be evaluated. By default there is none.
     fn try_linearise(
         &self,
         _context: &Context,

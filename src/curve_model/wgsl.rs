@@ -27,9 +27,6 @@ impl CurveModel {
     /// end all loops of a point after 65,535 turns, without a word: what they return then is wrong, which a twin in Rust
     /// ([`with_rust`](Self::with_rust)) brings to light.
     ///
-    /// [`Error::Wgsl`] shows the place of a mistake in `source`: what naga does not accept, another signature, a name of popfit's,
-    /// a buffer, an entry point.
-    ///
     /// ```
     /// use popfit::{Closure, CurveModel};
     ///
@@ -44,6 +41,11 @@ impl CurveModel {
     /// # assert!(matches!(wrong, Err(popfit::Error::Wgsl { line: 1, column: 52, .. })), "{wrong:?}");
     /// # Ok::<(), popfit::Error>(())
     /// ```
+    ///
+    /// # Errors
+    /// Returns [`Error::Wgsl`] with the place of a mistake in `source`: code that naga does not accept, another signature, one of popfit's
+    /// names, a buffer, or an entry point. Returns [`Error::Model`] if the source is too long, and [`Error::Usage`] if there is no
+    /// predictor or no parameter, or if a name is empty or given twice.
     pub fn wgsl(predictors: &[&str], parameters: &[&str], source: &str) -> Result<CurveModel> {
         let owned = |names: &[&str]| names.iter().map(|name| (*name).to_owned()).collect::<Vec<_>>();
         let (predictors, parameters) = (owned(predictors), owned(parameters));
@@ -72,10 +74,12 @@ impl CurveModel {
         })
     }
 
-    /// A twin in Rust, with which a model in WGSL runs on the CPU, too, and its fits are refined in f64. [`Error::Model`] when its names
-    /// are others. The first fit on a GPU compares both where it begins, and there is an [`Error::Model`] where they differ by more than
-    /// f32 may; elsewhere, and in their derivatives, that they agree is for the user to see
-    /// ([`check_jacobian`](crate::CurveFitter::check_jacobian)).
+    /// Adds a twin in Rust, with which a model in WGSL also runs on the CPU, and its fits are refined in f64. The first fit on a GPU
+    /// compares both where it begins, and returns [`Error::Model`] if they differ by more than f32 may. It does not compare them
+    /// elsewhere, nor their derivatives; [`check_jacobian`](crate::CurveFitter::check_jacobian) does.
+    ///
+    /// # Errors
+    /// Returns [`Error::Model`] if the names of the twin's predictors or parameters differ.
     pub fn with_rust(self, twin: impl Into<CurveModel>) -> Result<CurveModel> {
         let twin = twin.into();
         if twin.parameters != self.parameters || twin.predictors != self.predictors {

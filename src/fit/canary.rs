@@ -283,7 +283,7 @@ mod tests {
     /// The canary of some spectra, and what a device makes of it.
     fn sing(fitter: &SpectralFitter, spectra: &Spectra, device: &dyn Device) -> (Canary, Vec<Outcome>) {
         let mut run = fitter.run().unwrap();
-        let arms = crate::fit::matched(&fitter.model, spectra).unwrap();
+        let arms = crate::fit::assemble::matched(&fitter.model, spectra).unwrap();
         let grids = run.grids(&arms, spectra).unwrap();
         let layout = crate::fit::layout::layout(&fitter.model, &arms, &grids);
         let begin = Instant::now();

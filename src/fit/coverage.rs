@@ -1,9 +1,10 @@
-//! The wavelengths that a model's arms share with spectra.
+//! Checks of a model against files of spectra before a fit: their arms, their columns, and the wavelengths that both share.
 
 use std::borrow::Cow;
 
 use super::SpectralFitter;
-use super::assemble::matched;
+use super::assemble::{matched, missing};
+use super::limits::Tables;
 use crate::error::Result;
 use crate::model::{ModelArm, Sampling};
 use crate::spectra::{ArmSpectra, Spectra, Wavelength};
@@ -29,6 +30,27 @@ pub struct ArmCoverage {
 }
 
 impl SpectralFitter {
+    /// Finds before the first fit what would end the run at one of its files: an arm or a column that is missing, a shared grid
+    /// that does not overlap the model, a model without a point to start from. `heads` are files without their rows
+    /// ([`SpectraReader::empty`](crate::spectra::SpectraReader::empty)).
+    ///
+    /// # Errors
+    /// The errors that [`fit`](SpectralFitter::fit) would return for its settings or for one of the files.
+    pub fn check_spectra<'s>(&self, heads: impl IntoIterator<Item = &'s Spectra<'s>>) -> Result<()> {
+        let mut run = self.run()?;
+        for head in heads {
+            run.grids(&matched(&self.model, head)?, head)?;
+            Tables::new(&self.model, head)?;
+        }
+        self.first_guess().map(drop)
+    }
+
+    /// Returns notes on arms that a file lacks and is fitted without, one line per arm.
+    pub fn notes(&self, head: &Spectra) -> Vec<String> {
+        let note = |arm: &str| format!("{}: no arrays for arm \"{arm}\", fitted without it", head.file);
+        missing(&self.model, head).into_iter().map(note).collect()
+    }
+
     /// Returns the coverage of each arm of the model that the spectra have. If each spectrum has a wavelength grid of its own, it is
     /// that of the first one; an arm without any grid, as in a file's [`empty`](crate::spectra::SpectraReader::empty), is left out.
     ///

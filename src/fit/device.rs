@@ -85,7 +85,10 @@ impl Device {
         std::iter::once(&self.inner).chain(&self.others).cloned().collect()
     }
 
-    /// A discrete, then an integrated GPU, else the CPU; never a software adapter.
+    /// Opens a discrete GPU, else an integrated one, else the CPU; never a software adapter. A GPU that cannot be opened is passed over.
+    ///
+    /// # Errors
+    /// Returns [`Error::Usage`] if the environment variable `POPFIT_GPU_TILES` or `POPFIT_GPU_FUSION` names no kernel.
     pub fn auto() -> Result<Device> {
         #[cfg(feature = "gpu")]
         match crate::gpu::GpuDevice::hardware() {

@@ -48,7 +48,6 @@ use crate::model::{self, FirstGuess, SpectralModel, VelocityScan};
 use crate::recording::Precision;
 use crate::solver::{LevenbergMarquardt, MOST_STARTS, Solver};
 use crate::spectra::{Spectra, SpectraReader};
-use assemble::matched;
 pub use check::JacobianCheck;
 pub use control::{Control, Progress, Summary};
 pub use coverage::ArmCoverage;
@@ -57,7 +56,6 @@ pub use device::{Device, DeviceDescription};
 use finish::Finish;
 pub use flag::{FlagDescription, Flags};
 pub use journal::Journal;
-use limits::Tables;
 pub use picture::ArmFit;
 pub use posterior::VelocityPosterior;
 pub use profile::{DeviceProfile, DeviceStage, HostStage, Profile, Rounds};
@@ -246,24 +244,6 @@ impl SpectralFitter {
         .join("\n")
     }
 
-    /// Finds before the first fit what would end the run at one of its files: an arm or a column that is missing, a shared grid
-    /// that does not overlap the model, a model without a point to start from. `heads` are files without their rows
-    /// ([`SpectraReader::empty`]).
-    pub fn check_spectra<'s>(&self, heads: impl IntoIterator<Item = &'s Spectra<'s>>) -> Result<()> {
-        let mut run = self.run()?;
-        for head in heads {
-            run.grids(&matched(&self.model, head)?, head)?;
-            Tables::new(&self.model, head)?;
-        }
-        self.first_guess().map(drop)
-    }
-
-    /// Returns notes on arms that a file lacks and is fitted without, one line per arm.
-    pub fn notes(&self, head: &Spectra) -> Vec<String> {
-        let note = |arm: &str| format!("{}: no arrays for arm \"{arm}\", fitted without it", head.file);
-        assemble::missing(&self.model, head).into_iter().map(note).collect()
-    }
-
     /// A table without rows, ready to be the sink of [`fit_stream`](SpectralFitter::fit_stream).
     pub fn table(&self) -> FitTable {
         FitTable::new(self.parameters()).with_units(self.units()).with_arms(self.arms())
@@ -282,8 +262,9 @@ impl SpectralFitter {
     /// all devices. A spectrum that cannot be fitted is a row with its status.
     ///
     /// # Errors
-    /// [`Error::InvalidSettings`]; [`Error::ShapeMismatch`], [`Error::BadWavelength`] and [`Error::NoOverlap`] when the spectra do not
-    /// suit the model; [`Error::BadSpectrum`] where the fitter is [strict](SpectralFitter::strict); the device's errors.
+    /// Returns [`Error::InvalidSettings`] and, for settings that exclude each other, [`Error::Usage`]; [`Error::ShapeMismatch`],
+    /// [`Error::BadWavelength`] and [`Error::NoOverlap`] if the spectra do not suit the model; [`Error::Model`] if the model has no point
+    /// to start from; [`Error::BadSpectrum`] if the fitter is [strict](SpectralFitter::strict); [`Error::OutOfMemory`]; the device's errors.
     pub fn fit(&self, spectra: &Spectra) -> Result<FitTable> {
         self.tabulate(&self.run()?.batch(&[spectra], None)?)
     }
@@ -326,8 +307,11 @@ impl SpectralFitter {
         Ok(table)
     }
 
-    /// Streams: reads batches from `source`, appends their rows to `sink`. Batches are fitted by two threads a device, which share rayon's
+    /// Reads batches from `source`, fits them and appends their rows to `sink`. Two threads per device fit batches; they share rayon's
     /// global pool.
+    ///
+    /// # Errors
+    /// The errors of [`fit`](SpectralFitter::fit), of `source` and of `sink`.
     pub fn fit_stream(
         &self,
         source: &mut dyn SpectraReader,
@@ -337,8 +321,12 @@ impl SpectralFitter {
         workers::stream(self, (source, sink), control, None)
     }
 
-    /// [`fit_stream`](SpectralFitter::fit_stream), with a journal: batches that it knows are not fitted again, others are kept in it as soon as they
-    /// are. The rows are those of an uninterrupted run.
+    /// [`fit_stream`](SpectralFitter::fit_stream) with a journal: batches that it knows are not fitted again, others are kept in it as
+    /// soon as they are fitted. The rows are those of an uninterrupted run.
+    ///
+    /// # Errors
+    /// The errors of [`fit_stream`](SpectralFitter::fit_stream); [`Error::Journal`] if spectra have changed since the journal recorded
+    /// their rows; [`Error::Io`] if the journal cannot be read or written.
     pub fn fit_journaled(
         &self,
         source: &mut dyn SpectraReader,

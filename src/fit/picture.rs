@@ -55,13 +55,20 @@ impl SpectralFitter {
         }
     }
 
-    /// The model at a row's parameters; `row.row` picks the spectrum. Errors when the row has no fit.
+    /// Evaluates the model at a row's parameters; `row.row` picks the spectrum.
+    ///
+    /// # Errors
+    /// The errors of [`model_spectra`](SpectralFitter::model_spectra); [`Error::Usage`] if the row has no fit.
     pub fn model_spectrum(&self, spectra: &Spectra, row: &FitRow) -> Result<Vec<ArmFit>> {
         let found = self.model_spectra(spectra, std::slice::from_ref(row))?.swap_remove(0);
         found.ok_or_else(|| Error::Usage(format!("row {} has no fit to show", row.row)))
     }
 
-    /// The models at the rows' parameters, arm by arm; `None` where a row has no fit. Evaluated on the CPU, all in one go.
+    /// Evaluates the models at the rows' parameters on the CPU, arm by arm; `None` where a row has no fit.
+    ///
+    /// # Errors
+    /// Returns the errors that a [`fit`](SpectralFitter::fit) of these spectra would have for its settings, the arms and their
+    /// wavelengths, [`Error::Usage`] if a spectrum with a fit cannot be prepared, and [`Error::OutOfMemory`].
     pub fn model_spectra(&self, spectra: &Spectra, rows: &[FitRow]) -> Result<Vec<Option<Vec<ArmFit>>>> {
         let arms = matched(&self.model, spectra)?;
         let mut run = self.run()?;

@@ -12,6 +12,9 @@ use crate::spectra::Spectra;
 /// Takes rows, in the order of the input.
 pub trait Sink {
     /// Appends the rows of one batch, and is shown the spectra that they belong to.
+    ///
+    /// # Errors
+    /// Any error of the sink, such as that of a full disk. It ends the run.
     fn append(&mut self, spectra: &Spectra, rows: &[FitRow]) -> Result<()>;
 }
 

@@ -82,9 +82,13 @@ const BUILTINS: [Builtin; 13] = [
 const HIGHEST_DEGREE: usize = 30;
 
 impl Formula {
-    /// A model by name; [`Error::Usage`] names those there are.
+    /// Returns a built-in model by its name.
     ///
     #[doc = include_str!("builtin.md")]
+    ///
+    /// # Errors
+    /// Returns [`Error::Usage`] for an unknown name, with the names that it may have been meant for, and for a polynomial of a degree
+    /// above 30.
     pub fn builtin(name: &str) -> Result<Formula> {
         if let Some(known) = BUILTINS.iter().find(|known| known.name == name) {
             let formula = Formula::parse_with(known.text, known.predictors)?.with_parameters(known.parameters)?;

@@ -71,12 +71,18 @@ impl FromStr for Formula {
 }
 
 impl Formula {
-    /// A formula of the predictor `x`. [`Error::Formula`] shows the place of a mistake.
+    /// Parses a formula of the predictor `x`.
+    ///
+    /// # Errors
+    /// Returns [`Error::Formula`] with the place of a mistake, and for a formula without a parameter.
     pub fn parse(text: &str) -> Result<Formula> {
         Formula::parse_with(text, &["x"])
     }
 
-    /// A formula of several predictors. Their names must be distinct and no function's or constant's.
+    /// Parses a formula of several predictors. Their names must be distinct and no function's or constant's.
+    ///
+    /// # Errors
+    /// The errors of [`parse`](Self::parse); [`Error::Usage`] if there is no predictor, or if a name cannot be a predictor's.
     pub fn parse_with(text: &str, predictors: &[&str]) -> Result<Formula> {
         let predictors = check_predictors(predictors)?;
         let parsed = parsed(text, &predictors, Vec::new())?;
@@ -86,7 +92,7 @@ impl Formula {
         compile(text, predictors, parsed)
     }
 
-    /// The same formula with its parameters in another order, that of `names`, which must name each of them once.
+    /// Returns the same formula with its parameters in another order, that of `names`, which must name each of them once.
     ///
     /// ```
     /// # use popfit::Formula;
@@ -95,6 +101,9 @@ impl Formula {
     /// assert!(line.with_parameters(&["offset"]).is_err());
     /// # Ok::<(), popfit::Error>(())
     /// ```
+    ///
+    /// # Errors
+    /// Returns [`Error::Usage`] if a parameter is missing or named twice, or if a name is not one of the formula's.
     pub fn with_parameters(self, names: &[&str]) -> Result<Formula> {
         let wrong = |name: &str, why: &str| {
             let message = format!("parameter `{name}` {why}; the formula has {}", self.parameters.join(", "));
@@ -132,17 +141,27 @@ impl Formula {
         &self.predictors
     }
 
-    /// The value at one point. [`Error::ShapeMismatch`] when `x` or `parameters` have another length than the formula's.
+    /// Computes the value at one point.
+    ///
+    /// # Errors
+    /// The errors of [`values`](Self::values).
     pub fn value(&self, x: &[f64], parameters: &[f64]) -> Result<f64> {
         Ok(self.values(x, parameters)?[0])
     }
 
-    /// Values at n points; `x` is (predictors, n).
+    /// Computes the values at n points; `x` is (predictors, n).
+    ///
+    /// # Errors
+    /// Returns [`Error::ShapeMismatch`] if the length of `x` is no multiple of the number of predictors, or that of `parameters` is not
+    /// the number of parameters.
     pub fn values(&self, x: &[f64], parameters: &[f64]) -> Result<Vec<f64>> {
         self.evaluate(false, x, parameters)
     }
 
-    /// Values and derivatives by every parameter at n points, (1 + parameters, n); `x` is (predictors, n).
+    /// Computes values and derivatives by every parameter at n points, (1 + parameters, n); `x` is (predictors, n).
+    ///
+    /// # Errors
+    /// The errors of [`values`](Self::values).
     pub fn linearise(&self, x: &[f64], parameters: &[f64]) -> Result<Vec<f64>> {
         self.evaluate(true, x, parameters)
     }

@@ -53,32 +53,53 @@ pub struct GpuDevice {
 }
 
 impl GpuDevice {
-    /// The adapter of [`AdapterDescription::index`].
+    /// Opens the adapter of [`AdapterDescription::index`].
+    ///
+    /// # Errors
+    /// Returns [`Error::NoAdapter`] if there is no such adapter, [`Error::Usage`] if the environment variable `POPFIT_GPU_TILES` or
+    /// `POPFIT_GPU_FUSION` names no kernel, [`Error::DeviceUntrusted`] if the adapter's arithmetic fails the probe, and otherwise the
+    /// error with which the adapter refuses to work: [`Error::Device`], [`Error::DeviceLost`] or [`Error::OutOfMemory`].
     pub fn open(index: usize) -> Result<GpuDevice> {
         GpuDevice::choose(Choice::Index(index))
     }
 
-    /// The best adapter: discrete, integrated, others, software last.
+    /// Opens the best adapter: discrete, integrated, others, software last.
+    ///
+    /// # Errors
+    /// The errors of [`open`](Self::open).
     pub fn best() -> Result<GpuDevice> {
         GpuDevice::choose(Choice::Best)
     }
 
-    /// The best adapter that is not software: what `auto` takes. [`Error::NoAdapter`] when there is none.
+    /// Opens the best adapter that is not software: what `auto` takes.
+    ///
+    /// # Errors
+    /// The errors of [`open`](Self::open).
     pub fn hardware() -> Result<GpuDevice> {
         GpuDevice::choose(Choice::Hardware)
     }
 
-    /// Every discrete and integrated GPU; without one, every other adapter. An adapter that several backends show is taken once.
+    /// Opens every discrete and integrated GPU; without one, every other adapter. An adapter that several backends show is taken once.
+    /// The list is empty if there is no adapter.
+    ///
+    /// # Errors
+    /// The errors of [`open`](Self::open).
     pub fn every() -> Result<Vec<GpuDevice>> {
         adapter::every().into_iter().map(GpuDevice::open).collect()
     }
 
-    /// The first adapter whose name contains `part`, in any case.
+    /// Opens the first adapter whose name contains `part`, in any case.
+    ///
+    /// # Errors
+    /// The errors of [`open`](Self::open).
     pub fn by_name(part: &str) -> Result<GpuDevice> {
         GpuDevice::choose(Choice::Name(part))
     }
 
-    /// `gpu`, `gpu:N` or `gpu:NAME`.
+    /// Opens the adapter that `gpu`, `gpu:N` or `gpu:NAME` names.
+    ///
+    /// # Errors
+    /// The errors of [`open`](Self::open); [`Error::Usage`] for any other text.
     pub fn parse(text: &str) -> Result<GpuDevice> {
         match text.strip_prefix("gpu") {
             Some("") => GpuDevice::best(),

@@ -71,6 +71,9 @@ pub trait Kernel {
     fn run<R: Real>(&self, memory: &mut impl Memory<R>);
 
     /// Returns the shader with its constants, bindings and dispatch.
+    ///
+    /// # Errors
+    /// Returns [`Error::Model`](crate::Error::Model) if the kernel is too large for a GPU, or its rows are not padded.
     #[cfg(feature = "gpu")]
     fn shader(&self, context: &ShaderContext<'_>) -> Result<Shader>;
 }

@@ -129,7 +129,11 @@ impl SpectralModelBuilder {
         self
     }
 
-    /// Checks everything and resolves it. Errors name the arm, label or key.
+    /// Checks all settings and builds the model.
+    ///
+    /// # Errors
+    /// Returns [`Error::Model`], [`Error::BadBounds`] or [`Error::BadWavelength`] for settings that make no sense. They name the arm,
+    /// label or key.
     pub fn build(self) -> Result<SpectralModel> {
         self.check_names()?;
         self.check_spectra()?;

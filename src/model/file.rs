@@ -41,8 +41,11 @@ impl ModelFile {
     /// JSON Schema of the model file, for editors.
     pub const SCHEMA: &str = include_str!("../../docs/src/model.schema.json");
 
-    /// Reads and checks a model file; opens no other file. [`Error::Model`] or [`Error::BadBounds`] names the line and the
-    /// key; what popfit knows of but cannot do yet is refused likewise.
+    /// Reads and checks a model file; opens no other file.
+    ///
+    /// # Errors
+    /// Returns [`Error::Io`], [`Error::Format`] if the file is not text, and [`Error::Model`] or [`Error::BadBounds`] with the line and
+    /// the key of a mistake.
     pub fn open(path: impl AsRef<Path>) -> Result<ModelFile> {
         let path = path.as_ref();
         let bytes = std::fs::read(path).map_err(Error::io(path))?;
@@ -52,7 +55,10 @@ impl ModelFile {
         ModelFile::parse(path, text)
     }
 
-    /// Parses the text of a model file that lay at `path`, whether or not it still lies there. Errors as in [`open`](ModelFile::open).
+    /// Parses the text of a model file that lay at `path`, whether or not it still lies there.
+    ///
+    /// # Errors
+    /// Returns [`Error::Model`] or [`Error::BadBounds`] with the line and the key of a mistake.
     pub fn from_text(path: impl AsRef<Path>, text: impl Into<String>) -> Result<ModelFile> {
         ModelFile::parse(path.as_ref(), text.into())
     }
@@ -96,7 +102,10 @@ impl ModelFile {
         })
     }
 
-    /// Leaves out all other arms. [`Error::Model`] for an arm that the file does not have.
+    /// Leaves out all other arms.
+    ///
+    /// # Errors
+    /// Returns [`Error::Model`] for an arm that the file does not have.
     pub fn keep_arms(&mut self, names: &[String]) -> Result<()> {
         let known: Vec<&str> = self.arms.iter().map(|arm| arm.name.as_str()).collect();
         if let Some(name) = names.iter().find(|name| !known.contains(&name.as_str())) {
@@ -108,6 +117,10 @@ impl ModelFile {
     }
 
     /// Opens the emulators, by paths relative to the model file's folder, and builds the model.
+    ///
+    /// # Errors
+    /// The errors of [`Emulator::open`], [`emulator::read_wavelength`], the emulator's `with_` methods and
+    /// [`SpectralModelBuilder::build`].
     pub fn build(&self) -> Result<SpectralModel> {
         self.builder().and_then(SpectralModelBuilder::build).map_err(|error| self.blame(error))
     }

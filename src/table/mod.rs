@@ -212,8 +212,10 @@ impl TableWriter {
     /// `path` ends in `.parquet`, `.fits` or `.csv`; `options` are a [`Metadata`] or [`WriteOptions`].
     ///
     /// # Errors
-    /// Before anything is fitted in vain: [`Error::Usage`] for another extension; [`Error::OutputExists`] for a file that
-    /// is there, unless `options` allow to overwrite it; [`Error::Io`] for a folder that is missing or cannot be written.
+    /// Before anything is fitted in vain, returns [`Error::Usage`] for another extension, [`Error::Model`] if two columns have the same
+    /// name, [`Error::OutputExists`] for a file that is there, unless `options` allow to overwrite it, [`Error::OutputLocked`] while
+    /// another run writes it, [`Error::Write`] if the name is that of a folder, a device or a pipe, and [`Error::Io`] for a folder that
+    /// is missing or cannot be written.
     pub fn create(path: impl AsRef<Path>, schema: &Schema, options: impl Into<WriteOptions>) -> Result<TableWriter> {
         let (path, WriteOptions { overwrite, metadata }) = (path.as_ref(), options.into());
         let extension = extension(path)?;
@@ -223,7 +225,10 @@ impl TableWriter {
         Ok(TableWriter { schema: schema.clone(), columns, format, staged })
     }
 
-    /// Appends rows. [`Error::Io`] when the disk refuses, [`Error::Write`] when a row does not fit the schema.
+    /// Appends rows.
+    ///
+    /// # Errors
+    /// Returns [`Error::Io`] if the file cannot be written, and [`Error::Write`] if a row does not fit the schema.
     pub fn append(&mut self, rows: &[FitRow]) -> Result<()> {
         if rows.is_empty() {
             return Ok(());
@@ -252,8 +257,11 @@ impl TableWriter {
         }
     }
 
-    /// Completes the file, flushes it to the disk and moves it to its name in one step. A file that took the name
-    /// meanwhile is [`Error::OutputExists`], unless it may be overwritten.
+    /// Completes the file, flushes it to the disk and moves it to its name in one step.
+    ///
+    /// # Errors
+    /// Returns [`Error::Io`] if the file cannot be written, [`Error::OutputExists`] if a file that must not be overwritten took the name
+    /// meanwhile, and [`Error::Unsettled`] if the file is whole but its folder could not be flushed.
     pub fn finish(self) -> Result<()> {
         self.end(None)
     }
@@ -263,7 +271,7 @@ impl TableWriter {
     /// The outputs have been claimed ([`Journal::claim_outputs`]) before [`create`](TableWriter::create), which may overwrite what exists then.
     ///
     /// # Errors
-    /// The errors of [`finish`](TableWriter::finish).
+    /// The errors of [`finish`](TableWriter::finish); [`Error::Io`] if the journal cannot be written.
     pub fn finish_journaled(self, journal: &mut Journal) -> Result<()> {
         self.end(Some(journal))
     }
@@ -290,8 +298,11 @@ impl Sink for TableWriter {
 const ROWS_AT_ONCE: usize = 4096;
 
 impl FitTable {
-    /// Writes the table as Parquet, FITS or CSV, by `path`'s extension, with the default [`WriteOptions`]: without a
-    /// description of the run, and [`Error::OutputExists`] when there is a file of that name.
+    /// Writes the table as Parquet, FITS or CSV, by `path`'s extension, with the default [`WriteOptions`]: they replace no file and
+    /// describe no run.
+    ///
+    /// # Errors
+    /// The errors of [`write_with`](FitTable::write_with).
     pub fn write(&self, path: impl AsRef<Path>) -> Result<()> {
         self.write_with(path, WriteOptions::default())
     }
@@ -299,7 +310,7 @@ impl FitTable {
     /// Writes the table with [`WriteOptions`], or a [`Metadata`]: Parquet and FITS have room for how it came about.
     ///
     /// # Errors
-    /// [`Error::OutputExists`], [`Error::Usage`], [`Error::Io`], [`Error::Write`], as [`TableWriter`] has them.
+    /// The errors of [`TableWriter::create`], [`TableWriter::append`] and [`TableWriter::finish`].
     pub fn write_with(&self, path: impl AsRef<Path>, options: impl Into<WriteOptions>) -> Result<()> {
         let text_ids = self.ids().iter().any(|id| matches!(id, Id::Text(_)));
         let schema = Schema {

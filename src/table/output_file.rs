@@ -80,7 +80,8 @@ impl OutputFile {
     /// Writes the contents, flushes them to the disk and gives the file its name.
     ///
     /// # Errors
-    /// [`Error::Io`]; the old file, if there was one, is as it was.
+    /// Returns [`Error::Io`], and [`Error::OutputExists`] if a file that must not be replaced took the name meanwhile: the old file, if
+    /// there was one, is as it was. Returns [`Error::Unsettled`] if the file is whole but its folder could not be flushed.
     pub fn write(self, contents: impl AsRef<[u8]>) -> Result<()> {
         self.end(contents.as_ref(), None)
     }
@@ -88,7 +89,7 @@ impl OutputFile {
     /// [`write`](OutputFile::write), and the journal learns of the file before it has its name.
     ///
     /// # Errors
-    /// [`Error::Io`].
+    /// The errors of [`write`](OutputFile::write); [`Error::Io`] if the journal cannot be written.
     pub fn write_journaled(self, contents: impl AsRef<[u8]>, journal: &mut Journal) -> Result<()> {
         self.end(contents.as_ref(), Some(journal))
     }

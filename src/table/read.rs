@@ -101,6 +101,8 @@ impl std::fmt::Debug for TableReader {
 }
 
 impl TableReader {
+    /// Opens a result table, Parquet or FITS, and checks that it is one.
+    ///
     /// # Errors
     /// `Io`; `Usage` for a CSV table or another extension; `Format` for a file that is no result table, whose layout is
     /// newer than this popfit's, or whose bytes differ from their checksums.

@@ -55,9 +55,10 @@ impl<'a> RvTabWriter<'a> {
     /// ([`SpectraReader::empty`](crate::spectra::SpectraReader::empty)); `options` are a [`Metadata`] or [`WriteOptions`].
     ///
     /// # Errors
-    /// `Usage` for another extension, or spectra that are not on one grid in each arm; `OutputExists` for a table or models
-    /// that are there, unless `options` allow to overwrite them; `Io` for a folder that is missing or cannot be written:
-    /// nothing is fitted in vain.
+    /// Before anything is fitted in vain, returns [`Error::Usage`] for another extension, without a file, and for spectra that are not on
+    /// one grid in each arm, [`Error::OutputExists`] for a table or models that are there, unless `options` allow to overwrite them,
+    /// [`Error::OutputLocked`] while another run writes one of them, [`Error::Write`] if a name is that of a folder, a device or a pipe,
+    /// and [`Error::Io`] for a folder that is missing or cannot be written.
     pub fn create(
         path: impl AsRef<Path>,
         fitter: &'a SpectralFitter,
@@ -90,6 +91,9 @@ impl<'a> RvTabWriter<'a> {
     }
 
     /// Completes both files, flushes them to the disk and moves them to their names, the table last.
+    ///
+    /// # Errors
+    /// The errors of [`TableWriter::finish`](super::TableWriter::finish), for either file.
     pub fn finish(self) -> Result<()> {
         self.end(None)
     }
@@ -99,7 +103,7 @@ impl<'a> RvTabWriter<'a> {
     /// The outputs have been claimed ([`Journal::claim_outputs`]) before [`create`](RvTabWriter::create), which may overwrite what exists then.
     ///
     /// # Errors
-    /// The errors of [`finish`](RvTabWriter::finish).
+    /// The errors of [`finish`](RvTabWriter::finish); [`Error::Io`] if the journal cannot be written.
     pub fn finish_journaled(self, journal: &mut Journal) -> Result<()> {
         self.end(Some(journal))
     }

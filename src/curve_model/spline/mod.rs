@@ -48,8 +48,12 @@ impl CurveModel {
     /// predictors x, y, z, as many as there are `axes` (1 to 3). `values` has a number for every point of the grid, row by row, the last
     /// axis the fastest. S is the natural cubic spline through them, beyond the grid's edge the straight line that it ends with.
     ///
-    /// On both devices. [`Error::ShapeMismatch`] when there is another number of values, [`Error::Model`] when an axis or a value
-    /// makes no sense.
+    /// The model runs on both devices.
+    ///
+    /// # Errors
+    /// Returns [`Error::ShapeMismatch`] if the number of values is not that of the grid's points. Returns [`Error::Model`] if there are
+    /// not 1 to 3 axes, if an axis has fewer than two points or a step that is not positive, if the grid has too many points, or if a
+    /// value is not finite.
     pub fn spline(axes: &[SplineAxis], values: &[f64]) -> Result<CurveModel> {
         check(axes, values)?;
         let spline = Spline { axes: axes.to_vec(), coefficients: coefficients(axes, values) };

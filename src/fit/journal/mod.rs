@@ -80,8 +80,9 @@ impl Journal {
     /// themselves, a line each. With `resume`, what it holds is taken up.
     ///
     /// # Errors
-    /// [`Error::OutputLocked`] while another run has it open; [`Error::Journal`] when `resume` meets the journal of another
-    /// run (told is the first line of the keys that differs), or when it holds rows and `resume` is false; [`Error::Io`].
+    /// Returns [`Error::OutputLocked`] while another run has it open, and [`Error::Io`]. Returns [`Error::Journal`] if the file is no
+    /// journal of this version or its head is damaged, if it holds rows and `resume` is false, or if `resume` meets the journal of
+    /// another run; the message then has the first line in which the keys differ.
     pub fn open(target: &Path, key: &str, resume: bool) -> Result<Journal> {
         let path = beside(target);
         // what is wrong with the folder is said of the output
