@@ -63,7 +63,7 @@ pub enum Error {
     /// Settings that a fitter cannot work with: all of them, not the first one alone.
     #[error("{}", listed(faults))]
     InvalidSettings { faults: Vec<InvalidSetting> },
-    /// `--strict`: a spectrum is unfit to be fitted.
+    /// A spectrum cannot be fitted, and the fitter is [strict](crate::SpectralFitter::strict).
     #[error("{file}, row {row}, id {id}: {cause}")]
     BadSpectrum { file: String, row: u64, id: String, cause: String },
     /// No adapter matches.
@@ -85,7 +85,7 @@ pub enum Error {
     #[error("{}: another run is writing this file; wait until it has ended, or choose another name", path.display())]
     OutputLocked { path: PathBuf },
     /// A file has the name of an output that must not overwrite it. `WriteOptions::overwrite` allows it.
-    #[error("{}: this file exists already, and popfit replaces it only if it is told to", path.display())]
+    #[error("{}: this file exists already; choose another name, or allow it to be overwritten", path.display())]
     OutputExists { path: PathBuf },
     /// The journal of an output cannot be used.
     #[error("{}: {message}", path.display())]

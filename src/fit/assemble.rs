@@ -52,8 +52,8 @@ fn refuse_misspelt(model: &SpectralModel, spectra: &Spectra) -> Result<()> {
     for name in missing(model, spectra) {
         if let Some(near) = nearest(name, unused.clone()) {
             let message = format!(
-                "it has no arm \"{name}\", but an arm \"{near}\" that the model does not use; rename one of them, or leave the arm \
-                 out (--arms)"
+                "it has no arm \"{name}\", but an arm \"{near}\" that the model does not use; rename one of them, or leave arm \
+                 \"{name}\" out of the model"
             );
             return Err(Error::ShapeMismatch { what: spectra.file.to_string(), message });
         }

@@ -40,7 +40,7 @@ pub fn place_at_start(model: &SpectralModel, row: &mut FitRow, start: Option<&[f
     }
 }
 
-/// Returns the error that `--strict` makes of a spectrum that cannot be fitted.
+/// Returns the error that a strict run makes of a spectrum that cannot be fitted.
 pub fn strict(row: &FitRow, fault: &Fault) -> Error {
     Error::BadSpectrum {
         file: row.file.to_string(),

@@ -57,7 +57,7 @@ impl From<crate::gpu::GpuDevice> for Device {
 #[derive(Clone, Debug)]
 #[non_exhaustive]
 pub struct DeviceDescription {
-    /// Value of `--device` that selects it.
+    /// Text that selects it where a [`Device`] is parsed, such as `gpu:0`.
     pub selector: String,
     /// As the driver calls it.
     pub name: String,
@@ -134,7 +134,7 @@ impl Device {
     fn every_gpu() -> Result<Device> {
         let mut all = crate::gpu::GpuDevice::every()?.into_iter().map(|gpu| Arc::new(gpu) as Arc<dyn solver::Device>);
         let inner = all.next().ok_or_else(|| {
-            Error::NoAdapter("there is no adapter at all; is a driver installed? --device cpu needs none".into())
+            Error::NoAdapter("there is no adapter at all; is a driver installed? The device `cpu` needs none".into())
         })?;
         Ok(Device { inner, others: all.collect(), is_chosen: true })
     }

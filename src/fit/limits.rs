@@ -29,7 +29,7 @@ impl<'s> Tables<'s> {
         let find = |name: &Option<String>| {
             let Some(name) = name else { return Ok(None) };
             let found = spectra.column(name).filter(|c| spectra.is_empty() || c.values.number(0).is_some());
-            let message = || format!("no column `{name}` of numbers, which the model file asks for");
+            let message = || format!("no column `{name}` of numbers, which the model asks for");
             found.map(Some).ok_or_else(|| Error::ShapeMismatch { what: spectra.file.to_string(), message: message() })
         };
         let one = |parameter: &ModelParameter| {

@@ -157,7 +157,7 @@ pub(super) fn choose(choice: Choice) -> Result<wgpu::Adapter> {
                 Choice::Index(index) => format!("no adapter {index}"),
                 Choice::Name(part) => format!("no adapter named {part}"),
             };
-            Err(Error::NoAdapter(format!("{wanted}; there is {there}. --device cpu needs none")))
+            Err(Error::NoAdapter(format!("{wanted}; there is {there}. The device `cpu` needs none")))
         }
     }
 }

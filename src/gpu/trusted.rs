@@ -11,7 +11,7 @@ pub(super) fn pipeline_cache(device: &wgpu::Device, data: Option<&[u8]>) -> wgpu
 /// Leave to ask for features that wgpu may still change: cooperative matrices.
 #[expect(
     unsafe_code,
-    reason = "asked for `--precision mixed` alone, and no product is left to them that the host has not compared"
+    reason = "asked for mixed precision alone, and no product is left to them that the host has not compared"
 )]
 pub(super) fn experimental_features() -> wgpu::ExperimentalFeatures {
     unsafe { wgpu::ExperimentalFeatures::enabled() }

@@ -49,9 +49,7 @@ impl ModelFile {
     pub fn open(path: impl AsRef<Path>) -> Result<ModelFile> {
         let path = path.as_ref();
         let bytes = std::fs::read(path).map_err(Error::io(path))?;
-        let text = String::from_utf8(bytes).map_err(|_| {
-            Error::format(path, "not a model file (TOML text); the model file comes first, files of spectra follow")
-        })?;
+        let text = String::from_utf8(bytes).map_err(|_| Error::format(path, "not a model file (TOML text)"))?;
         ModelFile::parse(path, text)
     }
 

@@ -46,7 +46,7 @@ pub fn fitter_of_table(
 /// Parses the model file's text in the table's metadata, as if it lay where its emulators are found.
 fn model_in_table(metadata: &Metadata, folders: &[PathBuf]) -> Result<ModelFile> {
     if metadata.model.is_empty() {
-        return Err(Error::Usage("the table does not name its model: give the model file with --model".into()));
+        return Err(Error::Usage("the table does not name its model, and no model file is given".into()));
     }
     let parse = |folder: &Path| ModelFile::from_text(folder.join(IN_TABLE), &*metadata.model);
     let recorded = original_folders(&parse(Path::new(""))?, metadata);
@@ -59,7 +59,7 @@ fn model_in_table(metadata: &Metadata, folders: &[PathBuf]) -> Result<ModelFile>
     let emulators: Vec<String> = metadata.emulators.iter().map(|(path, _)| path.clone()).collect();
     let emulators = emulators.join(", ");
     Err(Error::Usage(format!(
-        "the emulators of the table's model are not found ({emulators}): give the model file with --model"
+        "the emulators of the table's model are not found ({emulators}), and no model file is given"
     )))
 }
 

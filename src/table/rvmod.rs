@@ -37,7 +37,7 @@ impl RvMod {
             if let Some((_, other)) = grids.iter().find(|(other, _)| other != grid) {
                 let message = format!("{first} and {other} differ in the wavelengths of arm {name:?}");
                 return Err(Error::Usage(format!(
-                    "{message}: fit them into tables of their own, or with --format table"
+                    "{message}: write one of rvspecfit's tables for each, or popfit's own table for both"
                 )));
             }
             let name = arm_name(name);
@@ -83,7 +83,7 @@ fn shared_grid(arm: &ArmSpectra, file: &str) -> Result<Arc<[f64]>> {
     match &arm.wavelength {
         Wavelength::Shared(grid) => Ok(grid.clone()),
         Wavelength::Own(_) => Err(Error::Usage(format!(
-            "{file}: --format rvtab needs spectra on one wavelength grid; use --format table"
+            "{file}: rvspecfit's table needs spectra on one wavelength grid; write popfit's own table instead"
         ))),
     }
 }

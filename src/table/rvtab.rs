@@ -67,7 +67,7 @@ impl<'a> RvTabWriter<'a> {
     ) -> Result<RvTabWriter<'a>> {
         let (path, WriteOptions { overwrite, metadata }) = (path.as_ref(), options.into());
         if path.extension().is_none_or(|extension| !extension.eq_ignore_ascii_case("fits")) {
-            return Err(Error::Usage(format!("{}: --format rvtab writes a file that ends in .fits", path.display())));
+            return Err(Error::Usage(format!("{}: a table as rvspecfit writes it must end in .fits", path.display())));
         }
         let Some(first) = files.first() else { return Err(Error::Usage("no file of spectra".into())) };
         let table = Staged::create(path, overwrite)?;

@@ -2,11 +2,11 @@
 
 use std::path::PathBuf;
 
-use popfit::{Device, Emulator, ModelFile, SpectralFitter, SpectralModel};
+use popfit::{Device, Emulator, SpectralFitter, SpectralModel};
 
 use super::rows::{cells, print, short};
 use super::stdout::line;
-use super::{Failure, dry_run};
+use super::{Failure, dry_run, open_model};
 
 /// Most that a column of the Jacobian may differ from central differences: root mean square, relative.
 const TOLERANCE: f64 = 1e-5;
@@ -24,7 +24,7 @@ pub struct Arguments {
 
 /// Prints arms, labels and parameters, then the comparison; fails when a column is off. With spectra, tries the model on them.
 pub fn run(arguments: &Arguments) -> Result<(), Failure> {
-    let mut file = ModelFile::open(&arguments.model)?;
+    let mut file = open_model(&arguments.model)?;
     if let Some(arms) = arguments.dry_run.arms() {
         file.keep_arms(arms)?;
     }

@@ -18,7 +18,7 @@ use super::profile::{self, ProfileFiles};
 use super::progress::progress_bar;
 use super::rows::{Counting, Counts};
 use super::targets::{Extras, Targets};
-use super::{Failure, report, selection, signals};
+use super::{Failure, open_model, report, selection, signals};
 
 #[derive(clap::Args)]
 pub struct Arguments {
@@ -123,7 +123,7 @@ pub enum Scan {
 pub fn run(arguments: &Arguments) -> Result<(), Failure> {
     let opened = Instant::now();
     let targets = targets(arguments)?;
-    let mut file = ModelFile::open(&arguments.model)?;
+    let mut file = open_model(&arguments.model)?;
     if let Some(arms) = &arguments.selection.arms {
         file.keep_arms(arms)?;
     }

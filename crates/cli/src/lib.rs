@@ -36,7 +36,7 @@ use std::path::Path;
 use std::process::ExitCode;
 
 use clap::{CommandFactory, Parser, Subcommand};
-use popfit::Error;
+use popfit::{Error, ModelFile};
 
 #[doc(hidden)]
 pub use rows::{cells, print};
@@ -167,6 +167,17 @@ fn in_words(error: &Error) -> String {
         Error::Model(message) => message.clone(),
         other => other.to_string(),
     }
+}
+
+/// Opens the model file, which is the first of a command's files.
+fn open_model(path: &Path) -> Result<ModelFile, Error> {
+    ModelFile::open(path).map_err(|error| match error {
+        Error::Format { path, offset, message } => {
+            let message = format!("{message}; the model file comes first, files of spectra follow");
+            Error::Format { path, offset, message }
+        }
+        other => other,
+    })
 }
 
 /// Runs the command with these arguments, the program's name first. Exit code 0: every spectrum has a row; 1: the run failed; 2: bad

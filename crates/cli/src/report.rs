@@ -93,8 +93,9 @@ fn fitter(arguments: &Arguments, table: &TableReader) -> Result<SpectralFitter, 
     let folder = |path: &PathBuf| path.parent().unwrap_or(Path::new("")).to_path_buf();
     let folders: Vec<PathBuf> = arguments.spectra.iter().chain([&arguments.table]).map(folder).collect();
     let fitter = fitter_of_table(&table.schema, &table.metadata, arguments.model.as_deref(), &folders);
+    let remedy = if arguments.model.is_none() { "; give the model file with --model" } else { "" };
     fitter.map_err(|error| match error {
-        Error::Usage(message) => Failure::usage(format!("{}: {message}", arguments.table.display())),
+        Error::Usage(message) => Failure::usage(format!("{}: {message}{remedy}", arguments.table.display())),
         other => other.into(),
     })
 }

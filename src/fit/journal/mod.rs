@@ -94,8 +94,9 @@ impl Journal {
         };
         let has_rows = !found.known.is_empty();
         if has_rows && !resume {
-            let message = "it holds what an interrupted run has fitted: give --resume to go on, or remove it".into();
-            return Err(Error::Journal { path, message });
+            let message =
+                "it holds what an interrupted run has fitted: resume that run, or remove this file to begin anew";
+            return Err(Error::Journal { path, message: message.into() });
         }
         // one without rows may be the proof of whose an output is
         if resume && !found.key.is_empty() && found.key != key {

@@ -219,7 +219,7 @@ fn what_is_of_another_run_is_told_and_not_touched() {
     let said = refused(Journal::open(&target, "version = 1\nstarts = 3", true));
     assert!(said.contains("`starts = 2`") && said.contains("`starts = 3`"), "{said}");
     assert!(refused(Journal::open(&target, "version = 1", true)).contains("nothing"));
-    assert!(refused(Journal::open(&target, KEY, false)).contains("--resume"));
+    assert!(refused(Journal::open(&target, KEY, false)).contains("resume that run, or remove this file"));
     assert_eq!(fs::read(&path).unwrap(), whole);
     let mut damaged = whole.clone();
     damaged[MAGIC.len() + 53] ^= 1;

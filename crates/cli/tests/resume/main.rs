@@ -218,7 +218,7 @@ fn what_is_not_its_own_is_refused() {
         said.iter().for_each(|word| assert!(text.contains(word), "{more:?}: no {word:?} in {text}"));
         assert!(!out.exists() && std::fs::read(&path).unwrap() == journal, "{more:?}: nothing is touched");
     };
-    refused(&[], &["give --resume to go on, or remove it"], &before);
+    refused(&[], &["resume that run, or remove this file"], &before);
     refused(&["--resume", "--starts", "1"], &["another run", "starts = auto", "starts = 1"], &before);
     refused(&["--resume", "--seed", "9"], &["another run", "seed = 3", "seed = 9"], &before);
     refused(&["--resume", "--velocity-scan", "fixed"], &["`velocity scan = off`", "`velocity scan = fixed`"], &before);
