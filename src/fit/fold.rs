@@ -1,16 +1,18 @@
-//! A look past the fold of a minimum.
+//! Search for a second minimum beyond a fold of the cost.
 //!
-//! Some templates depend on a label so weakly that the spectrum, followed along that label, turns back: it has a minimum on either side of
-//! this *fold*. The normal matrix A at one minimum does not show the other. Fits that took many rounds, as ways through a bent valley do,
-//! are therefore checked: each label p is moved alone by δ, and the rise of the cost F is compared with that of the quadratic model,
+//! Some templates depend on a label so weakly that the spectrum turns back on itself when that label grows. The cost then has a minimum
+//! on either side of this *fold*, and the normal matrix A at one minimum does not show the other one. A fit that ended in the wrong
+//! minimum mostly took many rounds, because its way led through a bent valley. We therefore check such fits: we move each label p alone
+//! by δ, and compare the rise of the cost F with that of the quadratic model,
 //!
 //! ```text
 //! ρ = (F(u + δ e_p) − F(u)) / (δ² A_pp − 2 δ g_p).
 //! ```
 //!
-//! ρ is about 1 where nothing folds, and near 0 where the template has turned back. One more start then begins there.
+//! ρ is about 1 where there is no fold, and near 0 where the template has turned back. One more start then begins there.
 
 use std::collections::BTreeSet;
+use std::ops::Range;
 use std::sync::atomic::AtomicBool;
 
 use super::pass::{Left, Watched};
@@ -23,106 +25,126 @@ use crate::rows::triangle::packed_index;
 use crate::solver::basin::LEAST_RISE;
 use crate::solver::{GaveWay, Outcome, Status};
 
-/// Distances by which labels are moved, as shares of the distance between their bounds, and the rounds from which on a
-/// fit is looked at so. Of `synb` fits one in seven takes five rounds, one in twenty six. A fold in the middle between
-/// two minima Δ apart makes ρ = (1 − δ / Δ)². Therefore both distances together see minima that are 0.065 to 0.66 of
-/// the range apart.
-const LOOKS: [(f64, u32); 2] = [(0.1, 6), (0.3, 5)];
-/// Smallest part of a move that bounds may leave, as a share of the distance between them.
-const LEAST: f64 = 0.05;
-/// Labels that are moved, by what they change the lines, δ² A_pp over the whole range, as a share of the most that a label changes: one that tells
-/// less does not make two minima, and one that tells most does not fold there.
-const TELLING: std::ops::Range<f64> = 0.04..0.5;
-/// ρ of a side from which a start sets out, at most. All of nine wrong minima of 75,000 spectra had a side with less; of fits of six or
-/// more rounds one in eight has one.
-const RETURNED: f64 = 0.3;
+/// A distance at which fits of many rounds are probed, to either side of the minimum.
+struct Probe {
+    /// Distance by which a label is moved, as a share of the distance between its bounds.
+    distance: f64,
+    /// Smallest number of rounds of a fit that is probed at this distance.
+    min_rounds: u32,
+}
 
-/// A point far from a minimum: one label is another there.
+/// Distances at which fits are probed.
+///
+/// Of `synb` fits one in seven takes at least five rounds, and one in twenty at least six. If the fold lies in the middle between two
+/// minima at a distance Δ, then ρ = (1 − δ / Δ)². With ρ below [`MAX_RHO`], the two distances together detect minima that are 0.065 to
+/// 0.66 of the range apart.
+const PROBES: [Probe; 2] = [Probe { distance: 0.1, min_rounds: 6 }, Probe { distance: 0.3, min_rounds: 5 }];
+/// Smallest distance at which a label is probed, as a share of the distance between its bounds. Bounds may cut a probe shorter.
+const MIN_DISTANCE: f64 = 0.05;
+/// Relative effects of the labels that are probed. The effect of a label is δ² A_pp for a move δ over its whole range, and its relative
+/// effect is the ratio to the largest effect of all labels. A label with a smaller effect makes no second minimum, and the label with
+/// the largest effect has no fold.
+const RELEVANT_EFFECT: Range<f64> = 0.04..0.5;
+/// Upper limit of ρ for a probe point that becomes a start. Each of nine wrong minima of 75,000 spectra had a probe point below it; so
+/// has one in eight of the fits of six or more rounds.
+const MAX_RHO: f64 = 0.3;
+
+/// A point at which the cost is evaluated, far from a minimum. One label differs from that of the minimum.
 #[derive(Clone, Debug, PartialEq)]
-struct Side {
+struct ProbePoint {
     u: Vec<f64>,
-    /// Rise of the cost that the quadratic model allows.
-    rise: f64,
+    /// Rise of the cost from the minimum to this point, according to the quadratic model: the denominator of ρ.
+    predicted_rise: f64,
 }
 
-/// A minimum that is looked at again.
-struct Look {
-    /// Its spectrum's place among those that were fitted together.
+/// The check of one minimum for folds.
+struct FoldCheck {
+    /// Index of the spectrum among those that were fitted together.
     spectrum: usize,
+    /// Cost at the minimum.
     cost: f64,
-    sides: Vec<Side>,
+    points: Vec<ProbePoint>,
 }
 
-impl Look {
-    /// `None` where nothing asks for a look at the lowest outcome of a spectrum, or nothing is to be seen.
-    fn new(model: &SpectralModel, (spectrum, ready): (usize, &Ready), lowest: &Outcome) -> Option<Look> {
+impl FoldCheck {
+    /// Returns the check of the lowest outcome of a spectrum. `None` if the fit failed or took few rounds, if the spectrum must not be
+    /// checked, or if no label can be probed.
+    fn new(model: &SpectralModel, (spectrum, ready): (usize, &Ready), lowest: &Outcome) -> Option<FoldCheck> {
         let is_success = lowest.status.is_some_and(Status::is_success);
-        let moves: Vec<f64> =
-            LOOKS.iter().filter(|(_, rounds)| lowest.rounds >= *rounds).map(|(share, _)| *share).collect();
-        if !ready.may_look || !is_success || moves.is_empty() {
+        let distances: Vec<f64> =
+            PROBES.iter().filter(|probe| lowest.rounds >= probe.min_rounds).map(|probe| probe.distance).collect();
+        if !ready.may_look || !is_success || distances.is_empty() {
             return None;
         }
         let labels: BTreeSet<usize> = model.arms.iter().flat_map(ModelArm::tangents).collect();
-        let labels: Vec<Label> =
-            labels.into_iter().filter_map(|p| Label::new(model, (p, ready.limits[p]), lowest)).collect();
-        let most = labels.iter().map(|label| label.effect).fold(0.0, f64::max);
-        let tell = labels.iter().filter(|label| most > 0.0 && TELLING.contains(&(label.effect / most)));
-        let sides = tell.flat_map(|label| label.sides(lowest, &moves)).filter(|side| !is_outside_hulls(model, &side.u));
-        let sides: Vec<Side> = sides.collect();
-        (!sides.is_empty()).then(|| Look { spectrum, cost: cost(lowest), sides })
+        let labels: Vec<MovableLabel> =
+            labels.into_iter().filter_map(|p| MovableLabel::new(model, (p, ready.limits[p]), lowest)).collect();
+        let largest = labels.iter().map(|label| label.effect).fold(0.0, f64::max);
+        let relevant =
+            labels.iter().filter(|label| largest > 0.0 && RELEVANT_EFFECT.contains(&(label.effect / largest)));
+        let points = relevant.flat_map(|label| label.probe_points(lowest, &distances));
+        let points: Vec<ProbePoint> = points.filter(|point| !is_outside_hulls(model, &point.u)).collect();
+        (!points.is_empty()).then(|| FoldCheck { spectrum, cost: cost(lowest), points })
     }
 
-    /// Returns the point from which one more start sets out, if any: the side where the cost has come back furthest.
-    /// `seen` are the outcomes at the sides.
-    fn start(&self, seen: &[Outcome]) -> Option<Vec<f64>> {
-        let share = |(side, seen): (&Side, &Outcome)| (cost(seen) - self.cost) / side.rise;
-        let shares = self.sides.iter().zip(seen).map(|pair| (share(pair), pair.0));
-        let returned = shares.filter(|(share, _)| *share < RETURNED);
-        returned.min_by(|a, b| a.0.total_cmp(&b.0)).map(|(_, side)| side.u.clone())
+    /// Returns the point from which one more start sets out: the probe point with the smallest ρ, if that is below [`MAX_RHO`].
+    /// `outcomes` are those at the probe points.
+    fn next_start(&self, outcomes: &[Outcome]) -> Option<Vec<f64>> {
+        let rho = |(point, outcome): (&ProbePoint, &Outcome)| (cost(outcome) - self.cost) / point.predicted_rise;
+        let ratios = self.points.iter().zip(outcomes).map(|pair| (rho(pair), pair.0));
+        let beyond_fold = ratios.filter(|(rho, _)| *rho < MAX_RHO);
+        beyond_fold.min_by(|a, b| a.0.total_cmp(&b.0)).map(|(_, point)| point.u.clone())
     }
 }
 
-/// χ² and penalties, what the steps reduce.
+/// Returns χ² plus the penalties, which is what the solver's steps reduce.
 fn cost(outcome: &Outcome) -> f64 {
     outcome.chi2 + outcome.penalty
 }
 
-/// A label that may be moved, at a minimum.
-struct Label {
+/// A label that may be moved away from a minimum.
+struct MovableLabel {
+    /// Index of the parameter.
     parameter: usize,
-    /// Bounds in u, and their distance.
+    /// Lower bound in u.
     lower: f64,
+    /// Upper bound in u.
     upper: f64,
+    /// Distance between the bounds in u.
     range: f64,
-    /// δ² A_pp of a move over the whole range.
+    /// δ² A_pp of a move δ over the whole range.
     effect: f64,
 }
 
-impl Label {
-    /// `None` of one that is held or has no bounds, and where it is said where it starts: then nobody wants it elsewhere.
-    fn new(model: &SpectralModel, (parameter, limits): (usize, Limits), at: &Outcome) -> Option<Label> {
+impl MovableLabel {
+    /// Returns the label at a minimum. `None` if it is held or has no finite bounds, or if its start is given: then nobody wants it
+    /// elsewhere.
+    fn new(model: &SpectralModel, (parameter, limits): (usize, Limits), minimum: &Outcome) -> Option<MovableLabel> {
         let [lower, upper] = [limits.lower, limits.upper].map(|bound| model.parameters[parameter].to_u(bound));
         let range = upper - lower;
-        let effect = range * range * at.normal_matrix[packed_index(parameter, parameter)];
-        let is_open = range > 0.0 && range.is_finite() && limits.start.is_none();
-        is_open.then_some(Label { parameter, lower, upper, range, effect })
+        let effect = range * range * minimum.normal_matrix[packed_index(parameter, parameter)];
+        let is_movable = range > 0.0 && range.is_finite() && limits.start.is_none();
+        is_movable.then_some(MovableLabel { parameter, lower, upper, range, effect })
     }
 
-    /// Either side of a minimum, as far away as `moves` say. Where the quadratic model hardly rises, all is one valley.
-    fn sides<'a>(&'a self, at: &'a Outcome, moves: &'a [f64]) -> impl Iterator<Item = Side> + 'a {
+    /// Returns the probe points on either side of a minimum, at these distances as far as the bounds allow. Points at which the
+    /// quadratic model hardly rises are left out, because they lie in the same valley.
+    fn probe_points<'a>(&'a self, minimum: &'a Outcome, distances: &'a [f64]) -> impl Iterator<Item = ProbePoint> + 'a {
         let p = self.parameter;
-        let side = move |share: f64| {
-            let mut u = at.parameters.clone();
+        let point = move |share: f64| {
+            let mut u = minimum.parameters.clone();
             u[p] = (u[p] + share * self.range).clamp(self.lower, self.upper);
-            let delta = u[p] - at.parameters[p];
-            let rise = delta * (delta * at.normal_matrix[packed_index(p, p)] - 2.0 * at.gradient[p]);
-            (delta.abs() >= LEAST * self.range && rise >= LEAST_RISE).then_some(Side { u, rise })
+            let delta = u[p] - minimum.parameters[p];
+            let predicted_rise =
+                delta * (delta * minimum.normal_matrix[packed_index(p, p)] - 2.0 * minimum.gradient[p]);
+            let is_far = delta.abs() >= MIN_DISTANCE * self.range && predicted_rise >= LEAST_RISE;
+            is_far.then_some(ProbePoint { u, predicted_rise })
         };
-        moves.iter().flat_map(|share| [-share, *share]).filter_map(side)
+        distances.iter().flat_map(|distance| [-distance, *distance]).filter_map(point)
     }
 }
 
-/// Returns whether a point is outside the training hulls: where no template was trained there is nothing to be found.
+/// Returns whether a point lies outside the training hull of any arm, where the templates mean nothing.
 fn is_outside_hulls(model: &SpectralModel, u: &[f64]) -> bool {
     model.arms.iter().any(|arm| {
         let value = |p: usize| model.parameters[p].to_physical(u[p]);
@@ -132,68 +154,76 @@ fn is_outside_hulls(model: &SpectralModel, u: &[f64]) -> bool {
 }
 
 impl Passes {
-    /// Looks at the lowest outcomes again, lets one more start set out where they seem to have a fold, and adds what becomes of it.
-    pub fn look_past_folds(&mut self, spectra: Entering, found: &mut Left, watched: Watched) -> Result<()> {
+    /// Checks the lowest outcome of each spectrum for folds, fits one more start beyond each fold, and adds its outcome to `found`.
+    pub fn search_beyond_folds(&mut self, spectra: Entering, found: &mut Left, watched: Watched) -> Result<()> {
         let ((model, grids, ready), (outcomes, left)) = (spectra, found);
-        let look = |(k, group): (usize, &Vec<Outcome>)| {
+        // 1. Evaluate the probe points of all checks.
+        let check = |(k, group): (usize, &Vec<Outcome>)| {
             let lowest = winner(group, model.marginalise)?;
-            Look::new(model, (k, &ready[k]), &group[lowest])
+            FoldCheck::new(model, (k, &ready[k]), &group[lowest])
         };
-        let looks: Vec<Look> = outcomes.iter().enumerate().filter_map(look).collect();
-        let mut seen = self.outcomes_at_sides(spectra, &looks)?.into_iter();
-        let begin = |look: Look| {
-            let seen: Vec<Outcome> = seen.by_ref().take(look.sides.len()).collect();
-            Some((look.spectrum, look.start(&seen)?))
+        let checks: Vec<FoldCheck> = outcomes.iter().enumerate().filter_map(check).collect();
+        let mut probed = self.outcomes_at_probe_points(spectra, &checks)?.into_iter();
+        // 2. Choose the starts.
+        let choose = |check: FoldCheck| {
+            let own: Vec<Outcome> = probed.by_ref().take(check.points.len()).collect();
+            Some((check.spectrum, check.next_start(&own)?))
         };
-        let begins: Vec<(usize, Vec<f64>)> = looks.into_iter().filter_map(begin).collect();
-        if begins.is_empty() {
+        let chosen: Vec<(usize, Vec<f64>)> = checks.into_iter().filter_map(choose).collect();
+        if chosen.is_empty() {
             return Ok(());
         }
-        let some: Vec<Ready> = begins.iter().map(|(k, _)| ready[*k].clone()).collect();
-        let starts = begins.iter().map(|(_, u)| vec![u.clone()]).collect();
-        let (ends, left_later) = self.rounds((model, grids, &some), starts, watched)?;
-        let before = left.iter().max().map_or(0, |last| last + 1);
-        for (((k, _), end), later) in begins.into_iter().zip(ends).zip(left_later) {
-            add_end(&mut outcomes[k], end.into_iter().next(), model.marginalise);
-            left[k] = before + later;
+        // 3. Fit from them, and add the outcomes.
+        let fitted_again: Vec<Ready> = chosen.iter().map(|(k, _)| ready[*k].clone()).collect();
+        let starts = chosen.iter().map(|(_, u)| vec![u.clone()]).collect();
+        let (ends, left_later) = self.rounds((model, grids, &fitted_again), starts, watched)?;
+        let submissions = left.iter().max().map_or(0, |last| last + 1);
+        for (((k, _), end), later) in chosen.into_iter().zip(ends).zip(left_later) {
+            add_outcome(&mut outcomes[k], end.into_iter().next(), model.marginalise);
+            left[k] = submissions + later;
         }
         Ok(())
     }
 
-    /// The outcomes at the sides of all looks, one after the other.
-    fn outcomes_at_sides(&mut self, (model, grids, ready): Entering, looks: &[Look]) -> Result<Vec<Outcome>> {
+    /// Returns the outcomes at the probe points of all checks, one after another.
+    fn outcomes_at_probe_points(
+        &mut self,
+        (model, grids, ready): Entering,
+        checks: &[FoldCheck],
+    ) -> Result<Vec<Outcome>> {
         let mut all = Vec::new();
-        for load in loads(ready, looks, self.capacity) {
+        for batch in probe_batches(ready, checks, self.capacity) {
             let never = AtomicBool::new(false);
-            all.extend(self.evaluate(model, grids, &load, (false, (&never, &mut |_| {})))?);
+            all.extend(self.evaluate(model, grids, &batch, (false, (&never, &mut |_| {})))?);
         }
         Ok(all)
     }
 }
 
-/// The spectra of looks, with their sides as starts, in loads that have room; one that alone has none is split.
-fn loads(ready: &[Ready], looks: &[Look], capacity: usize) -> Vec<Vec<Ready>> {
+/// Returns the spectra of the checks, with their probe points as starts, in batches of at most `capacity` starts. A spectrum with more
+/// probe points than that is split.
+fn probe_batches(ready: &[Ready], checks: &[FoldCheck], capacity: usize) -> Vec<Vec<Ready>> {
     let (mut all, mut room): (Vec<Vec<Ready>>, usize) = (Vec::new(), 0);
-    for look in looks {
-        for sides in look.sides.chunks(capacity.max(1)) {
-            let starts = sides.iter().map(|side| Start { u: side.u.clone(), basin: 0 }).collect();
-            let one = Ready { starts, ..ready[look.spectrum].clone() };
-            match all.last_mut().filter(|_| sides.len() <= room) {
-                Some(load) => load.push(one),
+    for check in checks {
+        for points in check.points.chunks(capacity.max(1)) {
+            let starts = points.iter().map(|point| Start { u: point.u.clone(), basin: 0 }).collect();
+            let one = Ready { starts, ..ready[check.spectrum].clone() };
+            match all.last_mut().filter(|_| points.len() <= room) {
+                Some(batch) => batch.push(one),
                 None => {
                     all.push(vec![one]);
                     room = capacity.max(1);
                 }
             }
-            room -= sides.len();
+            room -= points.len();
         }
     }
     all
 }
 
-/// Adds the end of the start that set out beyond a fold. One that failed does not win, and without one, as the run was cancelled, the
-/// spectrum's fit has not ended.
-fn add_end(group: &mut Vec<Outcome>, end: Option<Outcome>, marginalise: bool) {
+/// Adds the outcome of the start that began beyond a fold to those of its spectrum. A failed one is marked so that it cannot win.
+/// Without an outcome the run was cancelled, and the spectrum's fit counts as interrupted.
+fn add_outcome(group: &mut Vec<Outcome>, end: Option<Outcome>, marginalise: bool) {
     match end {
         Some(mut end) => {
             let stands = end.status.is_some_and(|status| status.is_success() || status == Status::Interrupted);
@@ -216,9 +246,10 @@ mod tests {
         Outcome { chi2, penalty: 0.0, ln_det: 0.0, status, ..Outcome::default() }
     }
 
-    /// Label 1 between 0 and 10, at 9: there is less room above than below, and far less promised.
-    fn label() -> (Label, Outcome) {
-        let label = Label { parameter: 1, lower: 0.0, upper: 10.0, range: 10.0, effect: 400.0 };
+    /// Returns label 1 with the bounds 0 and 10, and a minimum at 9. There is less room above than below, so that a probe above is cut
+    /// short.
+    fn label() -> (MovableLabel, Outcome) {
+        let label = MovableLabel { parameter: 1, lower: 0.0, upper: 10.0, range: 10.0, effect: 400.0 };
         let normal_matrix = vec![1.0, 0.0, 4.0];
         (label, Outcome { parameters: vec![5.0, 9.0], gradient: vec![0.0, 0.0], normal_matrix, ..outcome(7.0, None) })
     }
@@ -226,21 +257,27 @@ mod tests {
     #[test]
     fn labels_move_inside_their_bounds() {
         let (label, mut at) = label();
-        // δ² A = 9 · 4 below; above 1 · 4 is no fold
-        assert_eq!(label.sides(&at, &[0.3]).collect::<Vec<_>>(), [Side { u: vec![5.0, 6.0], rise: 36.0 }]);
-        // held by its bound the cost falls towards it, and rises the more on the way back
+        // The predicted rise is δ² A = 9 · 4 below; 1 · 4 above is too little.
+        assert_eq!(
+            label.probe_points(&at, &[0.3]).collect::<Vec<_>>(),
+            [ProbePoint { u: vec![5.0, 6.0], predicted_rise: 36.0 }]
+        );
+        // The label is held by its bound: the cost falls towards the bound, and rises the more on the way back.
         (at.parameters[1], at.gradient[1]) = (10.0, 2.0);
-        assert_eq!(label.sides(&at, &[0.3]).collect::<Vec<_>>(), [Side { u: vec![5.0, 7.0], rise: 36.0 + 12.0 }]);
+        assert_eq!(
+            label.probe_points(&at, &[0.3]).collect::<Vec<_>>(),
+            [ProbePoint { u: vec![5.0, 7.0], predicted_rise: 36.0 + 12.0 }]
+        );
     }
 
     #[test]
     fn a_start_sets_out_where_the_cost_comes_back_furthest() {
-        let sides = [36.0, 36.0, 100.0].map(|rise| Side { u: vec![rise], rise });
-        let look = Look { spectrum: 0, cost: 7.0, sides: sides.to_vec() };
-        let start = |chi2: [f64; 3]| look.start(&chi2.map(|chi2| outcome(chi2, None)));
+        let points = [36.0, 36.0, 100.0].map(|rise| ProbePoint { u: vec![rise], predicted_rise: rise });
+        let check = FoldCheck { spectrum: 0, cost: 7.0, points: points.to_vec() };
+        let start = |chi2: [f64; 3]| check.next_start(&chi2.map(|chi2| outcome(chi2, None)));
         assert_eq!(start([43.0, 19.0, 57.0]), None);
         assert_eq!(start([f64::NAN, 10.0, 9.0]), Some(vec![100.0]));
-        // lower than the minimum
+        // The first cost is below that of the minimum.
         assert_eq!(start([6.0, 10.0, 9.0]), Some(vec![36.0]));
     }
 
@@ -249,7 +286,7 @@ mod tests {
         let found = || vec![outcome(7.0, Some(Status::Ftol))];
         let with = |end: Option<Outcome>| {
             let mut group = found();
-            add_end(&mut group, end, false);
+            add_outcome(&mut group, end, false);
             (winner(&group, false), group[0].status, group.len())
         };
         assert_eq!(with(Some(outcome(6.0, Some(Status::Ftol)))), (Some(1), Some(Status::Ftol), 2));

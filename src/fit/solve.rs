@@ -174,7 +174,7 @@ impl Passes {
         let (cancel, watch) = watched;
         let mut found = self.rounds(spectra, starts, (cancel, &mut |share| watch(BEFORE_LOOKS * share)))?;
         let mut last = |share| watch(BEFORE_LOOKS + (1.0 - BEFORE_LOOKS) * share);
-        self.look_past_folds(spectra, &mut found, (cancel, &mut last))?;
+        self.search_beyond_folds(spectra, &mut found, (cancel, &mut last))?;
         let (outcomes, left) = found;
         let Some(gpu) = &self.gpu else { return Ok(outcomes) };
         let (model, grids, ready) = spectra;
