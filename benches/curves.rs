@@ -13,7 +13,8 @@ use popfit::{CurveColumns, CurveFitter, Curves, Device};
 
 const FITS: usize = 1_000_000;
 
-/// Of the first few thousand fits: the share within 0.001 of the errors of the refined fit, and the median distance.
+/// Returns the quality of the first few thousand fits: the share within 0.001 of the errors of the refined fit, and the
+/// median distance.
 fn quality(fitter: &CurveFitter, curves: &Curves, columns: &CurveColumns) -> (f64, f64) {
     let fits = fitter.fit(curves).expect("fits");
     let distance = |(k, fit): (usize, &popfit::CurveFit)| {

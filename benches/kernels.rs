@@ -165,7 +165,8 @@ fn sums(arm: &Arm, kernel: &str) -> Stage {
     }
 }
 
-/// What leads to a kernel, and the kernel many times; its cost on paper, all times together.
+/// Returns a recording of the stages that lead to a kernel and of the kernel many times, and the cost on paper of all
+/// these times together.
 fn recording(kernel: &str) -> (Recording, Arm, f64) {
     let mut recording = Recording { parameters: parameters(), ..Recording::default() };
     let arm = arm(&mut recording);

@@ -1,6 +1,6 @@
-//! Whether fitted errors are calibrated: `cargo run --release --example calibration -- 20000` refits nine NIST problems and a
-//! spectrum so often, with noise that is known, and prints how (found − true) / error and χ² are distributed. Fails when a
-//! number is beyond what so many refits scatter.
+//! A check that fitted errors are calibrated: `cargo run --release --example calibration -- 20000` refits nine NIST
+//! problems and a spectrum so often, with noise that is known, and prints how (found − true) / error and χ² are
+//! distributed. Fails when a number is beyond what so many refits scatter.
 
 #[path = "../tests/calibration/refits.rs"]
 mod refits;

@@ -1,6 +1,7 @@
-//! What an adapter's f32 multiply-adds reach at most: `cargo run --release --example gpu_ceiling [NAME] [RUN.profile.json …]`. Kernels are
-//! measured against it, not against a datasheet. Prints GF/s of every adapter, or of those whose names contain NAME; below each the share of it
-//! that the output layers of profiled runs reached on it, their activation included, and the share of the time that it was busy.
+//! The largest rate of an adapter's f32 multiply-adds: `cargo run --release --example gpu_ceiling [NAME]
+//! [RUN.profile.json …]`. Kernels are measured against it, not against a datasheet. Prints GF/s of every adapter, or of
+//! those whose names contain NAME; below each the share of it that the output layers of profiled runs reached on it,
+//! their activation included, and the share of the time that it was busy.
 
 use std::time::{Duration, Instant};
 
@@ -104,7 +105,8 @@ impl Bench {
     }
 }
 
-/// What a run reached on an adapter that multiplies and adds at most at `ceiling` GF/s; empty where it was not there.
+/// Returns the rate that a run reached on an adapter that multiplies and adds at most at `ceiling` GF/s; `None` if the
+/// run did not use the adapter.
 fn share(file: &str, adapter: &str, ceiling: f64) -> Result<Option<String>, Box<dyn std::error::Error>> {
     let profile: Value = serde_json::from_slice(&std::fs::read(file)?)?;
     let devices = profile["devices"].as_array().map_or(&[] as &[Value], Vec::as_slice);

@@ -1,4 +1,4 @@
-//! What popfit reads from a file of spectra, as JSON: `cargo run --release --example read_spectra -- coadd.fits.gz`.
+//! The spectra that popfit reads from a file, as JSON: `cargo run --release --example read_spectra -- coadd.fits.gz`.
 
 use popfit::Values;
 use popfit::spectra::{ArmSpectra, Column, ColumnValues, Ids, open_reader};

@@ -71,7 +71,7 @@ fn two_arms_on_both_devices() {
 /// Spoils the pixels of one spectrum in an arm.
 type Lose = fn(&mut ArmSpectra, std::ops::Range<usize>);
 
-/// What makes an arm of one spectrum worthless: a mask over NaN, no weight under NaN flux, NaN throughout.
+/// Faults that make an arm of one spectrum worthless: a mask over NaN, no weight under NaN flux, NaN throughout.
 const LOSSES: [(&str, Lose); 3] = [
     ("masked", |arm, range| {
         arm.mask.to_mut()[range.clone()].fill(true);

@@ -308,7 +308,7 @@ fn twins_must_be_one_model() {
     assert!(fitter.fit(&curves).unwrap()[0].status.is_success());
 }
 
-/// What WGSL alone says has no effect is singular, as it is elsewhere.
+/// A parameter that has no effect in WGSL alone is singular, as it is elsewhere.
 #[test]
 fn wgsl_alone_without_effect_is_singular() {
     let Some(gpu) = gpu() else { return };

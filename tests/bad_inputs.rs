@@ -12,7 +12,7 @@ use popfit_testing::fits::{devices, fitter, offset, pick, same_bits, sound, synb
 use popfit_testing::synb_model;
 
 const GOOD: usize = 5;
-/// Where the bad spectrum is put: first, in the middle, last.
+/// Places of the bad spectrum: first, in the middle, last.
 const PLACES: [usize; 3] = [0, 2, GOOD - 1];
 
 type Spoil = fn(&mut [f64], &mut [f64]);

@@ -73,7 +73,8 @@ fn polynomials_end_where_downhill_leads_out() {
     }
 }
 
-/// Of every seventh fit three points tell next to all: the matrices of its damped steps factorise late, those of its neighbours at once.
+/// Every seventh fit rests on three points with next to all the weight: the matrices of its damped steps factorise
+/// late, those of its neighbours at once.
 #[test]
 fn faces_are_met_as_they_are_alone() {
     let mut all = Polynomials::new();

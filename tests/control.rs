@@ -260,7 +260,7 @@ fn a_scan_cancelled_on_its_way_leaves_no_half_rows() {
     }
 }
 
-/// How often the progress function of a run is told.
+/// Returns how often a run calls its progress function.
 fn tellings(fitter: &SpectralFitter, source: &mut Slices) -> u64 {
     let told = Arc::new(AtomicU64::new(0));
     let count = told.clone();
@@ -273,7 +273,8 @@ fn tellings(fitter: &SpectralFitter, source: &mut Slices) -> u64 {
     told.load(Ordering::Relaxed)
 }
 
-/// Whether a run that is interrupted at the n-th telling had interrupted rows; another run ends it.
+/// Returns whether a run that is interrupted at the n-th call of its progress function had interrupted rows; another
+/// run ends it.
 fn interrupt_scan((fitter, whole): (&SpectralFitter, &FitTable), source: &mut Slices, n: u64) -> bool {
     let folder = tempfile::tempdir().unwrap();
     let (control, told) = (Control::default(), AtomicU64::new(0));
@@ -303,7 +304,8 @@ fn interrupt_scan((fitter, whole): (&SpectralFitter, &FitTable), source: &mut Sl
     cut
 }
 
-/// How many rows a run has finished that is interrupted when its progress function is told for the n-th time, and whether it was.
+/// Interrupts a run at the n-th call of its progress function. Returns the number of finished rows, and whether some
+/// were not finished.
 fn interrupt(fitter: &SpectralFitter, source: &mut Slices, folder: &std::path::Path, n: u64) -> (usize, bool) {
     let control = Control::default();
     let (cancel, told) = (control.cancel.clone(), AtomicU64::new(0));

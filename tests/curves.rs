@@ -328,8 +328,8 @@ fn parameters_that_act_alike_are_named() {
     }
 }
 
-/// Where a model meets all data χ² is 0, but the noise is what rounding leaves: nobody is known better than that, and a rate that
-/// nothing decays with is not known at all.
+/// A model that meets all data has a χ² of 0, but its noise is that of rounding: no parameter is known better than
+/// that, and a rate with which nothing decays is not known at all.
 #[test]
 fn a_perfect_fit_has_the_errors_of_rounding() {
     let (x, formula) = (twenty(|_| 0.0).0, Formula::parse("a*exp(-k*x) + c").unwrap());

@@ -164,7 +164,8 @@ fn a_fibre_is_the_same_among_its_copies() {
     }
 }
 
-/// In units of the errors. One fibre's vsini is 18 ± 30 km/s: the cost is two to three times as curved there as its normal matrix says.
+/// Fits agree in units of their errors. One fibre's vsini is 18 ± 30 km/s: the cost is two to three times as curved
+/// there as its normal matrix says.
 #[test]
 fn seeds_and_precisions_end_at_the_same_point() {
     let (spectra, model) = (coadd(), model(SpectraSettings::default()));

@@ -142,7 +142,8 @@ fn the_continuum_that_is_flagged_is_the_fits() {
     }
 }
 
-/// Whether the weighted median of the model is below zero; templates are positive, so that its sign is the continuum's.
+/// Returns whether the weighted median of the model is below zero; templates are positive, so that its sign is the
+/// continuum's.
 fn is_model_negative(arm: &ArmFit) -> bool {
     let (mut weight, mut negative) = (0.0, 0.0);
     for ((model, error), _) in arm.model.iter().zip(&arm.error).zip(&arm.mask).filter(|(_, masked)| !**masked) {

@@ -1,4 +1,4 @@
-//! What is known of parameters: tied labels, and starts, bounds and priors from columns of the spectra's own table.
+//! Prior knowledge of parameters: tied labels, and starts, bounds and priors from columns of the spectra's own table.
 
 use std::path::Path;
 

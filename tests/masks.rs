@@ -6,9 +6,9 @@ use serde_json::Value;
 
 const DATA: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/data");
 const REFERENCE: &str = include_str!("reference/masks.json");
-/// How far an objective may lie above the reference's.
+/// Largest height of an objective above the reference's.
 const GAP: f64 = 0.05;
-/// Where objectives agree, parameters do, in errors.
+/// Largest offset of parameters, in errors, if the objectives agree.
 const OFFSET: f64 = 0.02;
 
 fn number(value: &Value) -> f64 {
@@ -70,7 +70,7 @@ fn check(case: &Value, table: &FitTable, judges_parameters: bool) {
     println!("{}: objective at most {gap:.4} above, parameters {offset:.4} errors off", case["name"]);
 }
 
-/// Of the parameters that have an error.
+/// Returns the largest offset, in errors, of the parameters that have an error.
 fn largest_offset(row: &FitRow, expected: &Value) -> f64 {
     let pairs = row.parameters.iter().zip(items(&expected["parameters"])).zip(items(&expected["errors"]));
     let all = pairs.zip(&row.errors).filter(|(_, error)| error.is_finite());

@@ -10,7 +10,7 @@ const SPECTRA: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/reference/mini
 const REFERENCE: &str = include_str!("reference/minima.json");
 const FOLDS: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/reference/folds.npz");
 const REFERENCE_OF_FOLDS: &str = include_str!("reference/folds.json");
-/// How far an objective may lie above the reference's.
+/// Largest height of an objective above the reference's.
 const GAP: f64 = 0.05;
 
 fn model() -> SpectralModel {

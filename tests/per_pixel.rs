@@ -101,7 +101,7 @@ impl Case {
         }
     }
 
-    /// In f64, whose errors must agree too, and in f32.
+    /// Checks fits on the CPU in f64, whose errors must agree too, and in f32.
     fn meets_on_the_cpu(&self) {
         let model = self.model(Interpolation::Linear);
         let in_f64 = fitter(model.clone(), &Device::cpu()).precision(Precision::F64);

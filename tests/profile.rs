@@ -1,4 +1,4 @@
-//! Where a run's time goes: what is counted is right, and looking changes nothing.
+//! Profiles of runs: their counts are right, and profiling changes nothing.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -135,7 +135,7 @@ fn operations_are_those_of_the_products() {
     }
 }
 
-/// What starts share is made once on the CPU, and counted so; sums are every member's own.
+/// Rows that starts share are made once on the CPU, and counted so; sums are every member's own.
 #[test]
 fn what_is_not_made_is_not_counted() {
     let (fitter, spectra) = setup(&Device::cpu());

@@ -5,7 +5,7 @@ use popfit::{
 };
 use popfit_testing::fits::{devices, gpu};
 
-/// Where a fit ended.
+/// End of a fit.
 struct End {
     status: Status,
     parameters: Vec<f64>,
@@ -179,7 +179,7 @@ fn simplices_at_any_scale_end_at_the_minimum_or_without_success() {
     assert_eq!(successes, total);
 }
 
-/// What is no formula has no parameters known to be linear: its steps must find their way.
+/// A model that is no formula, and therefore has no parameters known to be linear: its steps must find their way.
 struct Line;
 
 impl Model for Line {
@@ -316,7 +316,8 @@ fn data_beyond_f32_are_refined_by_the_host() {
     }
 }
 
-/// What f32 does not hold is for the host, or refused: a GPU alone would call its start a success. Columns end on the host anyway.
+/// Offsets that f32 does not hold are left to the host, or refused: a GPU alone would call its start a success. Columns
+/// end on the host anyway.
 #[test]
 fn offsets_that_f32_does_not_hold() {
     let Some(gpu) = gpu() else { return };

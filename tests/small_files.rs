@@ -85,7 +85,7 @@ fn meets_its_file(device: &Device, files: &[Spectra<'static>]) {
     assert!(together.is_some_and(|most| *most >= 12), "{together:?}");
 }
 
-/// As SDSS's are.
+/// Files have different numbers of pixels, as SDSS's do.
 #[test]
 fn files_of_other_lengths_share_a_population() {
     let spectra = synb_spectra();

@@ -24,7 +24,7 @@ fn fit(device: &Device) -> (FitTable, Spectra<'static>) {
     (table, spectra)
 }
 
-/// What the issue asks of a device's table.
+/// Checks a device's table against the reference.
 fn meets_the_reference(table: &FitTable, spectra: &Spectra, folder: &Path) {
     let found = Comparison::new(table, spectra, folder);
     found.print("fixed vsini", table);

@@ -23,7 +23,7 @@ fn fit(device: &Device) -> (FitTable, Spectra<'static>) {
     (table, spectra)
 }
 
-/// What the issue asks: no objective more than 0.1 above the reference, nine errors of ten within 5 %.
+/// Checks a device against the reference: no objective more than 0.1 above it, nine errors of ten within 5 %.
 fn meets_the_reference(device: &Device) {
     let (table, spectra) = fit(device);
     let found = Comparison::new(&table, &spectra, &folder());

@@ -1,4 +1,4 @@
-//! What a peer's script reads: arrays of rows in a safetensors file.
+//! Arrays of rows in a safetensors file, for a peer's script to read.
 
 use std::path::Path;
 

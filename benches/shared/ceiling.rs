@@ -1,4 +1,4 @@
-//! What a well-kept library's large product reaches on all cores: the practical limit of the network's products.
+//! The rate of a well-kept library's large product on all cores: the practical limit of the network's products.
 
 use std::sync::Barrier;
 use std::time::Instant;

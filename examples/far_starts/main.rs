@@ -1,5 +1,5 @@
-//! How many fits find the best minimum from starts far away: `cargo run --release --example far_starts [FILE]`. The problems go to FILE,
-//! where given, for `benches/peers/far_starts.py`, which counts scipy's.
+//! The number of fits that find the best minimum from starts far away: `cargo run --release --example far_starts
+//! [FILE]`. If FILE is given, the problems go there, for `benches/peers/far_starts.py`, which counts scipy's.
 
 mod problems;
 

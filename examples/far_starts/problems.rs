@@ -2,7 +2,7 @@
 
 use popfit::{CurveFit, CurveFitter, Curves, Device, Formula, Result};
 
-/// What is wrong with starts.
+/// Kinds of bad starts.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub enum Far {
     /// Amplitudes by a factor of 10³ to 10⁸, upwards or downwards; the others by up to a quarter.
@@ -11,7 +11,7 @@ pub enum Far {
     Amplitudes,
     /// Everything by a factor of up to √10, upwards or downwards; amplitudes as before.
     Factors,
-    /// As before, and half of all parameters but amplitudes have the wrong sign.
+    /// Factors as before, and half of all parameters but amplitudes have the wrong sign.
     Signs,
 }
 
@@ -111,7 +111,7 @@ impl Problems {
     }
 }
 
-/// How many of the fits are the best known.
+/// Returns the number of fits that are the best known.
 pub fn arrived(fits: &[CurveFit], lowest: &[f64]) -> usize {
     fits.iter().zip(lowest).filter(|(fit, lowest)| fit.chi2 <= **lowest * (1.0 + ALIKE)).count()
 }

@@ -1,4 +1,4 @@
-//! What the targets run is what `cargo test` runs over the corpus: `tests/fuzzed`.
+//! The code that the targets run; `cargo test` runs the same code over the corpus: `tests/fuzzed`.
 
 #[path = "../../tests/fuzzed/harness.rs"]
 pub mod harness;

@@ -24,7 +24,7 @@ pub struct GridSegment {
 /// A template grid made of log-uniform segments; APOGEE's has three, one a chip.
 #[derive(Clone, Debug, PartialEq)]
 pub struct TemplateGrid {
-    /// In ascending order.
+    /// The segments in ascending order.
     pub segments: Vec<GridSegment>,
 }
 

@@ -27,7 +27,7 @@ pub use layers::EmulatorLayers;
 /// A label of an emulator: an input, its unit, its scaling z = (transform(x) − mean) / std and its training range.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Label {
-    /// As models and tables call it.
+    /// The name that models and tables use.
     pub name: String,
     /// Empty without one.
     pub unit: String,

@@ -135,7 +135,7 @@ pub fn prepare_all(
     (0..count).into_par_iter().map(|place| prepare_one(model, arms, grids, place)).collect()
 }
 
-/// What the device reads: the blocks of all spectra, one after another, and their starts.
+/// Returns the batch that the device reads: the blocks of all spectra, one after another, and their starts.
 pub fn assemble<'r>(
     model: &SpectralModel,
     objective: &SpectralObjective,

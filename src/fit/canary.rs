@@ -95,7 +95,8 @@ impl Canary {
         self.ready.clone()
     }
 
-    /// As [`judge`](Self::judge), of what a scan found for it: where it starts, or, when all were fitted again, at its end.
+    /// Judges what a scan found for it, as [`judge`](Self::judge) does: at its start, or, when all were fitted again,
+    /// at its end.
     pub fn judge_in_scan(&self, fitter: &SpectralFitter, device: &str, (found, refit): (&Outcome, bool)) -> Result<()> {
         if refit {
             return self.judge(fitter, device, std::slice::from_ref(found), false);
@@ -204,7 +205,7 @@ fn made_up(
     Ok(Some(ready))
 }
 
-/// As any other spectrum is; its own resolution, where the model asks for one, does nothing.
+/// Prepares it as any other spectrum; its own resolution, where the model asks for one, is the identity.
 fn prepared(
     model: &SpectralModel,
     layout: &[ArmLayout],
@@ -227,7 +228,8 @@ fn prepared(
     prepare(model, &raw, samplings).ok()
 }
 
-/// In u: of the library's points, which lie inside the hulls, the one nearest the middle of the bounds; without a library that itself.
+/// Returns a start near the middle of the bounds, in u: the nearest of the library's points, which lie inside the
+/// hulls; without a library the middle itself.
 fn middle(fitter: &SpectralFitter) -> Start {
     let parameters = &fitter.model.parameters;
     let share = |p: &ModelParameter, u: f64| (p.to_physical(u) - p.lower) / (p.upper - p.lower);

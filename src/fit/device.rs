@@ -59,7 +59,7 @@ impl From<crate::gpu::GpuDevice> for Device {
 pub struct DeviceDescription {
     /// Text that selects it where a [`Device`] is parsed, such as `gpu:0`.
     pub selector: String,
-    /// As the driver calls it.
+    /// The name that the driver reports.
     pub name: String,
     /// Discrete, integrated, …, backend and driver.
     pub kind: String,

@@ -15,7 +15,7 @@ use crate::solver::{Outcome, Population, Queue, linearise, stream};
 const AGREE: (f64, f64) = (0.01, 1e-3);
 const ROUNDING: f64 = 1e-5;
 
-/// What stops a pass, and what is told the share that is done.
+/// The flag that stops a pass, and the function that is told the share of it that is done.
 pub type Watched<'a> = (&'a AtomicBool, &'a mut dyn FnMut(f64));
 
 /// The outcomes of each spectrum's starts, and the submission after which they left.

@@ -24,7 +24,7 @@ pub struct ArmFit {
     pub name: String,
     /// Å
     pub wavelength: Vec<f64>,
-    /// In the units of the input.
+    /// Flux in the units of the input.
     pub flux: Vec<f64>,
     /// 1/√ivar; infinite where ivar is 0.
     pub error: Vec<f64>,

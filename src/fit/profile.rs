@@ -41,7 +41,7 @@ pub struct Profile {
 #[derive(Clone, Debug, Serialize)]
 #[non_exhaustive]
 pub struct HostStage {
-    /// As in [`Summary::stages`](super::Summary::stages).
+    /// Name of the stage, as in [`Summary::stages`](super::Summary::stages).
     pub name: &'static str,
     /// Batches.
     pub calls: u64,
@@ -59,7 +59,7 @@ pub struct HostStage {
 #[derive(Clone, Debug, Serialize)]
 #[non_exhaustive]
 pub struct DeviceProfile {
-    /// As it is written into the result table.
+    /// Name of the device, as the result table has it.
     pub name: String,
     /// Clock by which seconds are measured. `timestamps`: the device's own, around every kernel. `threads`: their sum
     /// over the processor's threads. `submissions`: the wall clock around several rounds, as the device tells no times;
@@ -73,7 +73,7 @@ pub struct DeviceProfile {
     pub bytes_held: u64,
     /// upload, hidden, template, observe, normal matrix, step, compact, readback.
     pub stages: Vec<DeviceStage>,
-    /// In the order in which they ended.
+    /// The submissions of rounds, in the order in which they ended.
     pub rounds: Vec<Rounds>,
 }
 

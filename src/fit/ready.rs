@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use crate::model::{Fault, Limits, Prepared, Sampling, Start};
 
-/// Where the starts of a spectrum are, in `u`.
+/// The starts of a spectrum, in `u`.
 pub type Starts = Vec<Vec<f64>>;
 
 /// A spectrum that can be fitted: its place in the batch of spectra and where it starts.
@@ -19,7 +19,7 @@ pub struct Ready {
     pub may_look: bool,
 }
 
-/// How an arm samples the spectra of a batch: one grid for all, or one each.
+/// The samplings of an arm for the spectra of a batch: one grid for all, or one each.
 pub enum Grids {
     Shared(Arc<Sampling>),
     Own(Vec<std::result::Result<Arc<Sampling>, Fault>>),

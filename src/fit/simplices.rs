@@ -1,4 +1,4 @@
-//! What a device does for searches by simplices over spectra.
+//! The part of a device in searches by simplices over spectra.
 
 use super::pass::{Pass, Watched, agree, objective};
 use super::ready::Starts;

@@ -27,7 +27,7 @@ const BEFORE_LOOKS: f64 = 0.95;
 /// Reduction that a last step, taken on trust, may fail to bring, in units of `ftol`.
 const TRUST: f64 = 100.0;
 
-/// What a solver needs for spectra of one shape.
+/// The passes of a solver for spectra of one shape.
 pub struct Passes {
     pub layout: Vec<ArmLayout>,
     /// The device's name, where it is a GPU.
@@ -42,7 +42,8 @@ pub struct Passes {
     simplex: Option<Pass>,
     /// Objectives without derivatives, for scans, looks past folds and the surfaces at the ends of simplices.
     evaluate: Option<Pass>,
-    /// Of simplices: degrees of freedom that scale their tolerance, and the relative error of an objective.
+    /// Settings of searches by simplices: degrees of freedom that scale their tolerance, and the relative error of an
+    /// objective.
     search: SearchSettings,
 }
 

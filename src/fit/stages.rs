@@ -85,7 +85,7 @@ impl Stages {
         NAMES.iter().zip(self.times).map(|(name, time)| (name.to_string(), time)).collect()
     }
 
-    /// In the order in which they ended.
+    /// Returns the spans in the order in which they ended.
     pub fn spans(&self) -> &[Span] {
         self.trace.as_ref().map_or(&[], |trace| &trace.spans)
     }

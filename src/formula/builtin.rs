@@ -9,7 +9,7 @@ use crate::suggest::hint;
 struct Builtin {
     name: &'static str,
     predictors: &'static [&'static str],
-    /// In Gpufit's order where Gpufit has the model (Przybylski et al. 2017).
+    /// Parameters, in Gpufit's order where Gpufit has the model (Przybylski et al. 2017).
     parameters: &'static [&'static str],
     text: &'static str,
 }

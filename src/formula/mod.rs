@@ -125,7 +125,7 @@ impl Formula {
         compile(&self.text, self.predictors, parsed)
     }
 
-    /// As it was given.
+    /// Returns the text from which it was parsed.
     pub fn text(&self) -> &str {
         &self.text
     }

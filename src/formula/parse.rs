@@ -24,7 +24,7 @@ pub struct Parsed {
     pub parameters: Vec<String>,
 }
 
-/// Who writes these means no parameter.
+/// Names that are refused as parameters, because nobody means a parameter by them.
 const NO_PARAMETERS: [&str; 5] = ["nan", "inf", "infinity", "true", "false"];
 
 /// Parses `text`, in which every name is a function, a constant, one of `predictors` or else a parameter, of which `parameters` come first.

@@ -180,7 +180,7 @@ fn mistakes_are_shown_where_they_are() {
     }
 }
 
-/// In f32, values lie within their bounds of those in f64, and the bounds are not idle.
+/// Values in f32 lie within their bounds of those in f64, and the bounds are not idle.
 #[test]
 fn rounding_stays_within_its_bounds() {
     let cases: [(&str, &[f32]); 6] = [

@@ -13,7 +13,7 @@ pub enum Token {
 }
 
 impl Token {
-    /// As an error message names it.
+    /// Names the token in an error message.
     pub fn describe(&self) -> String {
         match self {
             Token::Number(x) => format!("the number {x}"),

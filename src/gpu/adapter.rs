@@ -10,7 +10,7 @@ use crate::kernels::product::Variant;
 pub struct AdapterDescription {
     /// The N of `gpu:N`.
     pub index: usize,
-    /// As the driver calls it.
+    /// The name that the driver reports.
     pub name: String,
     /// Vulkan, Metal, Dx12, …
     pub backend: String,

@@ -218,7 +218,8 @@ impl Device for GpuDevice {
         true
     }
 
-    /// Who cancels a run waits for what has been submitted; a processor's few cores are busy with few.
+    /// Returns the number of starts in flight that keep the adapter busy. A processor's few cores need few, and whoever
+    /// cancels a run waits for all that has been submitted.
     fn enough(&self) -> usize {
         if self.is_software() { 512 } else { usize::MAX }
     }

@@ -105,7 +105,7 @@ impl GpuWhole {
         })
     }
 
-    /// As many fits side by side as there is memory for.
+    /// Makes buffers for as many fits side by side as there is memory for.
     fn make_any_ready(&mut self, own_grid: bool) -> Result<Ready> {
         let mut ready = self.make_ready(own_grid);
         while self.layout.capacity > LEAST && matches!(ready, Err(Error::OutOfMemory { .. })) {

@@ -55,7 +55,8 @@ impl Activation {
     }
 }
 
-/// In place, for each column: row 0 ← affine(σ(row 0 + bias)), tangents ← scale · σ′ · tangent.
+/// Activation of hidden rows in place. For each column: row 0 ← affine(σ(row 0 + bias)), tangents ← scale · σ′ ·
+/// tangent.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Activate {
     pub buffer: BufferId,

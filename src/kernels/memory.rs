@@ -8,7 +8,7 @@ use crate::rows::product::Packed;
 /// Gaussian priors of one spectrum, by parameter.
 #[derive(Clone, Copy, Debug)]
 pub struct Priors<'a> {
-    /// In the solver's u.
+    /// Means in the solver's u.
     pub mean: &'a [f64],
     /// 1 / standard deviation; 0 without a prior.
     pub weight: &'a [f64],

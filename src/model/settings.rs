@@ -180,7 +180,7 @@ pub struct LabelColumns {
     pub start: Option<String>,
     /// Bounds from columns are cut to those of the model.
     pub lower: Option<String>,
-    /// As `lower`.
+    /// Column of the upper bound, cut likewise.
     pub upper: Option<String>,
     /// Column of the prior's mean.
     pub mean: Option<String>,

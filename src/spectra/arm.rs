@@ -51,7 +51,7 @@ pub struct ArmSpectra<'a> {
     pub wavelength: Wavelength<'a>,
     /// Number of pixels of each spectrum.
     pub pixels: usize,
-    /// In any unit.
+    /// Flux in any unit.
     pub flux: Values<'a>,
     /// Inverse variance of the flux; 0 = masked.
     pub ivar: Values<'a>,

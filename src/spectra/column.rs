@@ -8,7 +8,7 @@ use std::sync::Arc;
 pub struct Column {
     /// The table it comes from (`FIBERMAP`, `SCORES`); empty when there is only one.
     pub table: Arc<str>,
-    /// As in the file.
+    /// Name as in the file.
     pub name: Arc<str>,
     /// Empty: none is said.
     pub unit: Arc<str>,

@@ -130,7 +130,7 @@ impl RvBatch<'_> {
         self.fits[k].as_deref().unwrap_or(&[])
     }
 
-    /// In upper case.
+    /// Returns the names of the arms in upper case.
     fn arm_names(&self) -> Vec<String> {
         self.fitter.model().arms().map(|(name, _)| arm_name(name)).collect()
     }

@@ -135,7 +135,8 @@ impl Before {
         }
     }
 
-    /// As far as it goes: there is an error already.
+    /// Restores the former content as far as possible. Failures are ignored, because an error is being returned
+    /// already.
     fn restore(&self, target: &Path) {
         let _ = match self {
             Before::Nothing => files::remove(target),

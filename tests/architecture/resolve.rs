@@ -1,4 +1,4 @@
-//! Which file defines what a file names.
+//! Resolution of names: the file that defines what another file names.
 //!
 //! An arrow goes from a file to the file that defines an item which it names: in an import, in a path within code or
 //! types, or as a bare name that a re-export or a glob brings in. Paths are followed through `use`, `pub use`, `as` and

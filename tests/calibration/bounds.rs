@@ -59,7 +59,7 @@ fn most_correlated(correlations: &[f64], count: usize) -> (usize, usize, f64) {
     (a, b, *correlation)
 }
 
-/// Where no bound holds a fit, there is nothing to release.
+/// Checks that nothing is released in a fit that no bound holds.
 fn check_unbounded(table: &FitTable) {
     for row in table.rows().filter(|row| row.at_bound == 0) {
         assert_eq!(row.errors, row.released_errors);

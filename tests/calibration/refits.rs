@@ -17,7 +17,7 @@ const DATA: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/data");
 const SPECTRUM: usize = 51;
 const BATCH: usize = 1000;
 
-/// What the refits of one problem found. P is the number of parameters.
+/// Results of the refits of one problem. P is the number of parameters.
 pub struct Refits {
     pub problem: String,
     pub parameters: Vec<String>,
@@ -25,7 +25,7 @@ pub struct Refits {
     pub pulls: Vec<Vec<f64>>,
     /// (refits)
     pub chi2: Vec<f64>,
-    /// Of every refit.
+    /// Degrees of freedom of every refit.
     pub dof: i64,
     /// Refits whose status is no success.
     pub failed: usize,

@@ -1,4 +1,4 @@
-//! Whether errors are what they say: pulls against the standard normal distribution, χ² against its own.
+//! Tests that errors are calibrated: pulls against the standard normal distribution, χ² against its own.
 
 use statrs::distribution::{ChiSquared, ContinuousCDF, Normal};
 
@@ -51,7 +51,7 @@ impl Pulls {
         println!("{name:<16} {mean:8.4} {deviation:8.4} {:8.2} {:8.2} {p:9.4}", 100.0 * one, 100.0 * two);
     }
 
-    /// What is not as it should be. A NaN never is.
+    /// Returns the statistics that are beyond their limits, as NaN always is.
     fn faults(&self) -> Vec<String> {
         let wider = (REFITS / self.refits as f64).sqrt();
         let shares = [0, 1].map(|k| (self.within[k] - WITHIN[k]).abs() < SHARES[k] * wider);
@@ -66,7 +66,7 @@ impl Pulls {
     }
 }
 
-/// What all refits say.
+/// Statistics of all refits.
 pub struct Calibration {
     pub pulls: Vec<Pulls>,
     /// Problem, mean χ²/dof, Kolmogorov–Smirnov p of χ², failed fits.
@@ -107,7 +107,7 @@ impl Calibration {
         println!("all pulls: sd {:.4} from {} fits", self.pooled.0, self.pooled.1);
     }
 
-    /// What is beyond the limits, in words.
+    /// Describes what is beyond the limits.
     pub fn faults(&self) -> Vec<String> {
         let mut faults: Vec<String> = self.pulls.iter().flat_map(Pulls::faults).collect();
         for (name, _, p, failed) in &self.problems {

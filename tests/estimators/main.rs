@@ -304,7 +304,7 @@ fn counts_of_nothing_do_not_stop_a_fit() {
     }
 }
 
-/// Where every count is 0 the likelihood has no optimum.
+/// The likelihood has no optimum if every count is 0.
 #[test]
 fn counts_of_nothing_at_all_are_refused() {
     let x: Vec<f64> = (0..20).map(|k| 0.2 * f64::from(k)).collect();

@@ -8,11 +8,11 @@ use popfit::low_level::faults::{Installed, Operation, install};
 
 pub struct Kind {
     pub name: &'static str,
-    /// What it meets.
+    /// Selects the operations that may fail.
     meets: fn(Operation) -> bool,
     /// From the k-th operation on, not only the k-th.
     pub lasts: bool,
-    /// What the system says; nothing: the run is interrupted.
+    /// Error code of the system; `None`: the run is interrupted instead.
     pub code: Option<i32>,
 }
 
@@ -53,7 +53,7 @@ pub const KINDS: [Kind; 9] = [
     Kind { name: "no memory from then on", meets: allocates, lasts: true, code: Some(IO) },
 ];
 
-/// What the hook has seen.
+/// Record of a hook.
 #[derive(Default)]
 pub struct Seen {
     calls: u64,

@@ -17,7 +17,7 @@ fn run(place: &Place, resume: bool, cancel: &Arc<AtomicBool>) -> Result<Ended> {
     place.run(resume, cancel, &Arc::default())
 }
 
-/// Of a run without faults.
+/// Returns the outputs of a run without faults.
 fn reference(place: &Place) -> Vec<Vec<u8>> {
     place.reset();
     let _calm = calm();
@@ -26,7 +26,7 @@ fn reference(place: &Place) -> Vec<Vec<u8>> {
     place.read()
 }
 
-/// What a run may leave that met a fault.
+/// Checks what a run that met a fault has left.
 fn check(place: &Place, kind: &Kind, result: &Result<Ended>, seen: &Seen, expected: &[Vec<u8>], what: &str) {
     let found = place.read();
     let hit = seen.hit.unwrap();
@@ -79,7 +79,7 @@ fn no_leak(before: (usize, usize), what: &str) {
     }
 }
 
-/// How many faults were met.
+/// Lets each operation fail in turn. Returns the number of faults that were met.
 fn survive(outputs: &[&str], kind: &Kind) -> u64 {
     let place = Place::new(outputs, outputs == FORMATS[0]);
     let expected = reference(&place);

@@ -33,7 +33,7 @@ pub struct Place {
     pub outputs: Vec<PathBuf>,
 }
 
-/// How a run ended that did not fail.
+/// End of a run that did not fail.
 #[derive(Debug, PartialEq, Eq)]
 pub enum Ended {
     Whole,
@@ -81,7 +81,7 @@ impl Place {
         self.outputs.iter().map(|output| std::fs::read(output).unwrap_or_default()).collect()
     }
 
-    /// What is there beside inputs and outputs.
+    /// Returns the names of files other than inputs and outputs.
     pub fn others(&self) -> Vec<String> {
         let entries = std::fs::read_dir(self.folder.path()).unwrap().map(|entry| entry.unwrap().path());
         let others = entries.filter(|path| !self.inputs.contains(path) && !self.outputs.contains(path));
@@ -121,7 +121,7 @@ impl Place {
         Ok(Ended::Whole)
     }
 
-    /// Whether a row says that it was interrupted.
+    /// Fits all spectra. Returns whether a row says that it was interrupted.
     fn fit(&self, source: &mut Chain, table: &mut dyn Sink, control: &Control, journal: &mut Journal) -> Result<bool> {
         let mut sink = Watching { table, interrupted: false, rows: 0 };
         self.fitter.fit_journaled(source, &mut sink, control, journal)?;

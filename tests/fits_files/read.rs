@@ -1,4 +1,4 @@
-//! What is in good files. Numbers of the real files were taken with astropy.
+//! Contents of good files. Numbers of the real files were taken with astropy.
 
 use popfit::spectra::{ColumnValues, Ids, Wavelength};
 

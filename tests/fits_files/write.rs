@@ -1,4 +1,4 @@
-//! What popfit writes, read back by another library.
+//! Files that popfit writes, read back by another library.
 
 use std::path::Path;
 use std::sync::Arc;

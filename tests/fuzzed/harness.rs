@@ -36,7 +36,7 @@ pub struct Counting;
 
 static HELD: AtomicUsize = AtomicUsize::new(0);
 static PEAK: AtomicUsize = AtomicUsize::new(0);
-/// What the last load took at its peak.
+/// Memory that the last load took at its peak, in bytes.
 pub static LAST: AtomicUsize = AtomicUsize::new(0);
 
 #[global_allocator]

@@ -1,5 +1,5 @@
-//! What `fuzz/` runs for long, shortly: every loader over its seeds, what fuzzing found, and damaged copies of both; and files that
-//! were written to take more memory than they may.
+//! A short run of what `fuzz/` runs for long: every loader over its seeds, what fuzzing found, and damaged copies of
+//! both; and files that were written to take more memory than they may.
 
 mod greedy;
 mod harness;
@@ -32,7 +32,7 @@ fn folder(of: &str) -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join(of)
 }
 
-/// What libFuzzer found: `findings/TARGET/NAME`.
+/// Returns the findings of libFuzzer: `findings/TARGET/NAME`.
 fn findings() -> Vec<Seed> {
     let mut found = Vec::new();
     for (target, _) in LOADERS {
@@ -45,7 +45,7 @@ fn findings() -> Vec<Seed> {
     found
 }
 
-/// Whether a loader ended as it should.
+/// Returns whether a loader ended without a panic.
 fn is_loaded((target, name, bytes): &Seed, what: &str) -> bool {
     let load = loader(target);
     let ended = catch_unwind(AssertUnwindSafe(|| load(bytes)));

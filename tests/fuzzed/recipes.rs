@@ -8,7 +8,7 @@ use sha2::{Digest, Sha256};
 use zip::CompressionMethod;
 use zip::write::SimpleFileOptions;
 
-/// What the journals' rows depend on.
+/// Key of the journals: the settings on which their rows depend.
 pub const KEY: &str = "key";
 /// Most bytes of an array or a unit that a recipe makes.
 const MOST: usize = 1 << 16;
@@ -42,7 +42,7 @@ const NAMES: [&str; 23] = [
 const TYPES: [&str; 14] =
     ["<f8", "<f4", "<i8", "<i4", "|b1", "|u1", ">f8", ">i2", "<u8", "<U3", "|S4", "|O", "<c8", "<i2"];
 
-/// What is left of a recipe; beyond its end are zeros.
+/// Rest of a recipe; beyond its end are zeros.
 struct Recipe<'a>(&'a [u8]);
 
 impl<'a> Recipe<'a> {
@@ -167,7 +167,7 @@ pub fn journal(bytes: &[u8]) -> Vec<u8> {
     file
 }
 
-/// What the library writes before there is a record.
+/// Returns the bytes that the library writes to a journal before there is a record.
 fn journal_head() -> Vec<u8> {
     let folder = tempfile::tempdir().unwrap();
     let target = folder.path().join("out.csv");

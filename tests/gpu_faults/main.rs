@@ -171,7 +171,7 @@ fn fits_that_end_early_are_ended_by_the_host() {
     assert!(matches!(&spectra, Err(Error::DeviceUntrusted { .. })), "{spectra:?}");
 }
 
-/// What no host can compute the device is asked again.
+/// Results that no host can compute are checked by asking the device again.
 #[test]
 fn curves_of_wgsl_alone_that_are_a_little_off() {
     let Some(gpu) = gpu() else { return };

@@ -1,4 +1,4 @@
-//! What is fitted while something goes wrong.
+//! Fits during which something goes wrong.
 
 use popfit::low_level::gpu::GpuDevice;
 use popfit::{
@@ -24,7 +24,7 @@ pub fn setup(device: &Device, count: usize) -> (SpectralFitter, Spectra<'static>
     (fitter(tiny::model(emulator, 0.5), device), all)
 }
 
-/// What is told of a fit, and its numbers.
+/// Status and texts of a fit, and its numbers.
 #[derive(Debug)]
 pub struct Fit(pub String, pub Vec<f64>);
 
@@ -56,7 +56,7 @@ pub fn lm(device: &Device, fallback: bool) -> Result<Vec<Fit>> {
     fits(fitter, fallback, &all)
 }
 
-/// In a population of few: spectra enter where others have left.
+/// Fits in a small population: spectra enter where others have left.
 pub fn refilled(device: &Device, fallback: bool) -> Result<Vec<Fit>> {
     let (fitter, all) = setup(device, 160);
     fits(fitter.max_memory(120_000), fallback, &all)
@@ -113,7 +113,7 @@ pub fn curves(device: &Device, fallback: bool) -> Result<Vec<Fit>> {
     solved_curves(device, fallback, CurveFitter::LEVENBERG_MARQUARDT)
 }
 
-/// As the device leaves them.
+/// Fits curves and leaves them as the device ends them.
 pub fn unpolished(device: &Device, fallback: bool) -> Result<Vec<Fit>> {
     let (formula, curves) = decays();
     let fitter = CurveFitter::new(formula, device.clone()).polish(false).cpu_fallback(fallback);

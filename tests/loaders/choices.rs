@@ -1,4 +1,4 @@
-//! What an NPZ file may say in more than one way: types and orders of arrays, ivar and sigma, air and vacuum.
+//! Choices that an NPZ file has: types and orders of arrays, ivar and sigma, air and vacuum.
 
 use super::spectra::{GRID, batches, open, spectra_arrays, with};
 use super::*;

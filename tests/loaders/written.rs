@@ -114,7 +114,7 @@ fn a_file_is_replaced_only_if_that_is_allowed() {
     assert_eq!(std::fs::read_dir(folder.path()).unwrap().count(), 1);
 }
 
-/// What the format cannot hold is refused, and nothing is written.
+/// Networks that the format cannot hold are refused, and nothing is written.
 #[test]
 fn an_assumed_activation_and_a_network_per_pixel_are_not_written() {
     let folder = tempfile::tempdir().unwrap();

@@ -14,7 +14,7 @@ pub struct Problem {
     pub on_cpu: bool,
     pub on_gpu: bool,
     pub has_derivatives: bool,
-    /// What f32 leaves of the parameters, relatively: with derivatives, and by values alone.
+    /// Relative errors of the parameters in f32: with derivatives, and by values alone.
     pub f32: f64,
     pub f32_simplex: f64,
 }

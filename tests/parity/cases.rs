@@ -17,7 +17,7 @@ pub const PIXELS: usize = 80;
 const USED: usize = 77;
 pub const HIDDEN: usize = 16;
 pub const LABELS: usize = 3;
-/// Of a spectrum's resolution matrix.
+/// Diagonals of a spectrum's resolution matrix.
 pub const DIAGONALS: usize = 5;
 
 pub const ACTIVATIONS: [Activation; 8] = [
@@ -31,7 +31,7 @@ pub const ACTIVATIONS: [Activation; 8] = [
     Activation::Exp { clip: 2.0 },
 ];
 
-/// What a recording contains.
+/// Contents of a recording.
 #[derive(Clone, Copy, Debug)]
 pub struct Model {
     pub activation: Option<Activation>,

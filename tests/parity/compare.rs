@@ -1,4 +1,4 @@
-//! When two devices agree.
+//! Comparisons of two devices.
 
 use popfit::low_level::solver::Outcome;
 

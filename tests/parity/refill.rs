@@ -1,4 +1,4 @@
-//! What waits takes the places of what has ended or given way, and no bit depends on it.
+//! Spectra that wait take the places of those that have ended or given way, and no bit depends on it.
 
 use std::sync::Arc;
 use std::sync::atomic::AtomicBool;

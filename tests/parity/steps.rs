@@ -10,7 +10,7 @@ use super::cases::{Case, Model};
 use super::compare::compare;
 use super::{SIZES, gpu};
 
-/// How far each member has come when the population stops after some rounds, shape (members, parameters).
+/// Returns the way of each member when the population stops after some rounds, shape (members, parameters).
 fn ways(device: &dyn Device, case: &Case, max_rounds: u32) -> Vec<f64> {
     let method = Method::LevenbergMarquardt(LevenbergMarquardt::default().max_rounds(max_rounds));
     let recording = Arc::new(case.recording.clone());

@@ -13,7 +13,7 @@ const MOST_GROWTH: u64 = 48 << 20;
 /// A stream of a file has threads that close theirs a little later.
 const MOST_HANDLES: usize = 16;
 
-/// What is done to flux and ivar, and the cause that the row must name; most are left as they are.
+/// Damage to flux and ivar, and the cause that the row must name. Most spectra are left as they are.
 type Fault = (fn(&mut [f64], &mut [f64]), &'static str);
 
 const FAULTS: [Fault; 4] = [
@@ -55,7 +55,7 @@ fn data(name: &str) -> PathBuf {
 struct Endless {
     end: Instant,
     file: Option<Box<dyn SpectraReader>>,
-    /// What is left of it is no file of spectra: opening it is an error each time.
+    /// A torn copy of the file, which is no file of spectra: opening it is an error each time.
     torn: PathBuf,
     yielded: u64,
 }
@@ -97,12 +97,12 @@ impl SpectraReader for Endless {
 /// Takes the rows, and what the process holds from time to time.
 struct Watch {
     begin: Instant,
-    /// When growth begins to count.
+    /// Time at which growth begins to count.
     warm: Instant,
     looked: Instant,
     rows: u64,
     refused: u64,
-    /// Of each spectrum of the file, when it was first fitted.
+    /// The row of each spectrum of the file when it was first fitted.
     first: Vec<Option<FitRow>>,
     base: Option<Held>,
     most: Held,

@@ -100,8 +100,8 @@ fn lattices_are_fitted_like_grids_of_their_own() {
     }
 }
 
-/// Where the noise is a fifth of the amplitude or more steps shrink at a constant rate, by as little as a tenth each: a small one is not the
-/// last that matters.
+/// Steps shrink at a constant rate, by as little as a tenth each, if the noise is a fifth of the amplitude or more: a
+/// small step is then not the last that matters.
 #[test]
 fn slow_fits_go_on_to_their_ends() {
     let line: Vec<f64> = (0..21).map(|j| 0.5 * f64::from(j)).collect();

@@ -244,7 +244,7 @@ impl Operator for Problem {
     type Param = Vec<f64>;
     type Output = Vec<f64>;
 
-    /// As [`residuals`](Problem::residuals).
+    /// Returns the [`residuals`](Problem::residuals).
     fn apply(&self, u: &Vec<f64>) -> Result<Vec<f64>, Failure> {
         Ok(self.residuals(u)?)
     }

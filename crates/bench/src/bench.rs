@@ -37,7 +37,7 @@ pub struct Arguments {
     /// popfit alone, instead: what a fit costs by the number of spectra, starts, pixels and labels
     #[arg(long)]
     scaling: bool,
-    /// Where --scaling draws its plot
+    /// File in which --scaling draws its plot
     #[arg(long, value_name = "FILE.svg", requires = "scaling", default_value = "scaling.svg")]
     plot: PathBuf,
     /// Replace the files of --json and --plot if they exist

@@ -67,7 +67,7 @@ impl Gauss {
         self.starts.len() / PARAMETERS
     }
 
-    /// In words.
+    /// Describes the data in words.
     pub fn data(&self) -> String {
         let peers = self.problems.len();
         format!("Gauss functions of 5 parameters on 5 × 5 pixels; peers take part in the first {peers}")

@@ -16,7 +16,7 @@ pub fn machine(devices: &[Device]) -> String {
     format!("{processor}, {} threads{gpus}", rayon::current_num_threads())
 }
 
-/// As in the lock file that the program was built beside.
+/// Returns the versions of the crates that are compared, from the lock file that the program was built beside.
 pub fn versions() -> BTreeMap<String, String> {
     let lock: toml::Table = include_str!("../../../Cargo.lock").parse().unwrap_or_default();
     let packages = lock.get("package").and_then(|p| p.as_array()).into_iter().flatten();

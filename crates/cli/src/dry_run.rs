@@ -26,7 +26,7 @@ pub struct Arguments {
     spectra: Vec<PathBuf>,
     #[command(flatten)]
     selection: selection::Arguments,
-    /// Where to try it: auto, all, cpu, gpu, gpu:N or gpu:NAME
+    /// Device to try it on: auto, all, cpu, gpu, gpu:N or gpu:NAME
     #[arg(long, default_value = "auto", value_name = "D")]
     device: String,
 }

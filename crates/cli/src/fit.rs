@@ -39,7 +39,7 @@ pub struct Arguments {
     /// auto, all, cpu, gpu, gpu:N or gpu:NAME
     #[arg(long, default_value = "auto", value_name = "D", help_heading = "Devices")]
     device: String,
-    /// Whether the CPU takes over what a GPU fails to fit twice [default: true for auto and all, else false]
+    /// Let the CPU take over what a GPU fails to fit twice [default: true for auto and all, else false]
     #[arg(long, value_name = "BOOL", num_args = 0..=1, require_equals = true, default_missing_value = "true", help_heading = "Devices")]
     cpu_fallback: Option<bool>,
     /// Seconds without an answer after which a GPU counts as lost [default: 120, or 600 on software adapters]

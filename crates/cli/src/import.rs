@@ -32,7 +32,7 @@ struct Rvspecfit {
     /// The library: rvspecfit's template_lib, with interp_NAME.h5 and the checkpoint it names
     #[arg(value_name = "DIR", required_unless_present = "script")]
     folder: Option<PathBuf>,
-    /// Which interp_NAME.h5; may be left out when there is one
+    /// The NAME of interp_NAME.h5; may be left out when there is one
     #[arg(long, value_name = "NAME")]
     setup: Option<String>,
     /// The emulator file [default: NAME.safetensors]

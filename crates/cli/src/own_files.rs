@@ -8,7 +8,7 @@ use sha2::{Digest, Sha256};
 
 use super::Failure;
 
-/// As `sha256sum` writes and checks it.
+/// Name of the list of checksums, in the format that `sha256sum` writes and checks.
 const LIST: &str = "demo.sha256";
 
 /// A folder whose list of checksums tells the files that an earlier demo wrote there.

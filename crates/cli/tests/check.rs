@@ -1,4 +1,5 @@
-//! What `popfit check` says of models that are allowed and seldom meant, and what `popfit fit` says of them.
+//! Messages of `popfit check` about models that are allowed but seldom meant, and those of `popfit fit` about the same
+//! models.
 
 use std::path::Path;
 use std::process::{Command, Output};
@@ -10,7 +11,7 @@ fn popfit(folder: &Path, arguments: &[&str]) -> Output {
     Command::new(env!("CARGO_BIN_EXE_popfit")).current_dir(folder).args(arguments).output().unwrap()
 }
 
-/// What `popfit check` prints of a network with the labels `a` and `b`, trained in ±10.
+/// Returns the text that `popfit check` prints about a network with the labels `a` and `b`, trained in ±10.
 #[track_caller]
 fn check(network: &[u8], more: &str) -> String {
     let folder = tempfile::tempdir().unwrap();

@@ -43,7 +43,7 @@ fn write(folder: &Path, name: &str, rows: i64) -> PathBuf {
     path
 }
 
-/// What became of flipped bytes.
+/// Counts of flipped bytes by their effect.
 #[derive(Debug, Default)]
 struct Flips {
     noticed: usize,
@@ -86,7 +86,7 @@ fn flip(path: &Path, range: std::ops::Range<usize>, step: usize) -> Flips {
     flips
 }
 
-/// Where the row groups end and the footer begins.
+/// Returns the offset at which the row groups end and the footer begins.
 fn footer(path: &Path) -> usize {
     let bytes = std::fs::read(path).unwrap();
     let length = bytes.len();
@@ -210,7 +210,7 @@ fn tables_of_other_programs_are_read_with_a_note() {
     }
 }
 
-/// What a reader finds beside the values.
+/// A reader finds units and layout beside the values.
 #[test]
 fn units_and_the_layout_travel_with_the_table() {
     let folder = tempfile::tempdir().unwrap();

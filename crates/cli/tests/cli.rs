@@ -83,7 +83,8 @@ fn bad_usage_is_two_and_writes_nothing() {
     assert_eq!(std::fs::read_dir(folder.path()).unwrap().count(), before);
 }
 
-/// As root, a rename would replace `/dev/null` itself; and a pipe that nobody writes to would be waited for.
+/// Devices and pipes are no outputs: as root, a rename would replace `/dev/null` itself, and a run would wait for a
+/// pipe that nobody writes to.
 #[test]
 #[cfg(unix)]
 fn devices_and_pipes_are_refused() {
@@ -207,7 +208,8 @@ fn import_names_what_is_missing() {
     assert_eq!(std::fs::read(script).unwrap(), std::fs::read(bundled).unwrap());
 }
 
-/// What the command makes of a Python that answers, refuses, or writes no emulator. (The script itself has tests in Python.)
+/// The command passes on the words of a Python that answers, refuses, or writes no emulator. (The script itself has
+/// tests in Python.)
 #[test]
 #[cfg(unix)]
 fn import_passes_on_what_python_says() {

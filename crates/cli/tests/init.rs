@@ -51,7 +51,7 @@ fn model_files_are_accepted() {
     is_accepted(&folder.path().join("models"), "model.toml");
 }
 
-/// What is relative stays relative, to the model file's folder; what is absolute stays absolute.
+/// Relative paths stay relative, to the model file's folder, and absolute ones stay absolute.
 #[test]
 fn paths_of_networks_stay_relative() {
     let folder = tempfile::tempdir().unwrap();
@@ -120,7 +120,7 @@ fn completions_and_manual_pages_are_written() {
     assert_eq!(version.trim(), format!("popfit {}", env!("CARGO_PKG_VERSION")));
 }
 
-/// What it is given instead of an emulator is named.
+/// The message names the kind of a file that is given instead of an emulator.
 #[test]
 fn a_file_of_another_kind_is_named() {
     let folder = tempfile::tempdir().unwrap();

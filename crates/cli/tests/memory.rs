@@ -8,11 +8,11 @@ use std::process::{Command, Output};
 use popfit_testing::{f64s, file, npz};
 use safetensors::tensor::{Dtype, TensorView, serialize};
 
-/// Of the template: a sound emulator of 32 MB.
+/// Pixels of the template: a sound emulator of 32 MB.
 const PIXELS: usize = 2_000_000;
 /// KiB of addresses that the program may have.
 const LIMIT: usize = 6 << 20;
-/// Of the spectrum.
+/// Pixels of the spectrum.
 const SEEN: usize = 200;
 
 /// One label, whose coefficient is a wave; uniform in ln λ.

@@ -60,7 +60,7 @@ impl Place {
     }
 }
 
-/// Of every command and every kind of output: the old file stays and is named, unless `--overwrite` is given.
+/// Every command keeps and names an output that exists, of every kind, unless `--overwrite` is given.
 #[test]
 fn a_file_that_exists_is_replaced_on_request_only() {
     const OLD: &[u8] = b"an afternoon's work";
@@ -251,7 +251,7 @@ fn a_run_without_a_fit_is_exit_code_three() {
     assert!(place.files().keys().all(|name| !name.contains("journal")), "it has come to its end");
 }
 
-/// What prints, to a full disk: the command's files are written, and it does not end with success.
+/// Commands that print to a full disk write their files, and do not end with success.
 #[cfg(target_os = "linux")]
 #[test]
 fn a_full_standard_output_is_told() {
@@ -294,7 +294,7 @@ fn a_full_standard_output_is_told() {
     }
 }
 
-/// What a second run needs.
+/// Returns the arguments that a second run needs to replace its outputs.
 #[cfg(target_os = "linux")]
 fn overwriting(arguments: &[&str]) -> &'static [&'static str] {
     if arguments[0] == "report" || arguments.contains(&"--plot") { &["--overwrite"] } else { &[] }

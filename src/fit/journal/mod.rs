@@ -167,7 +167,8 @@ impl Journal {
         beside(target).exists()
     }
 
-    /// In words, what was damaged when it was opened, and what that costs. What a killed run has torn is no damage.
+    /// Describes the damage that was found when the journal was opened, and its cost. Records that a killed run has
+    /// torn are no damage.
     pub fn damage(&self) -> Option<&str> {
         self.damage.as_deref()
     }

@@ -49,7 +49,7 @@ impl Piece {
     }
 }
 
-/// Who has made the rows of a batch that the journal does not know.
+/// The maker of the rows of a batch that the journal does not know.
 pub enum Maker {
     Nobody,
     /// A device of this run, by number; the CPU in the place of one that failed comes last.
@@ -187,7 +187,7 @@ impl Ends<'_> {
     }
 }
 
-/// Who has made a batch that an earlier run began.
+/// Returns the names of the makers of a batch that an earlier run began.
 fn joined(earlier: String, now: &str) -> String {
     if earlier.is_empty() || earlier == now { now.into() } else { format!("{earlier} + {now}") }
 }

@@ -111,7 +111,7 @@ impl Wide {
 /// is, up to a constant.
 struct AddSums<'a> {
     unit: &'a Unit,
-    /// In stretches, with one place more.
+    /// Signals in stretches, with one place more.
     signals: [&'a [f32]; 2],
     wide: Wide,
     candidates: &'a mut [Candidate],

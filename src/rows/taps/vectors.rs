@@ -1,5 +1,5 @@
-//! As many neighbouring pixels as a vector has elements at once: a quarter of the time of single loads and horizontal sums. The same
-//! products in the same order as number by number: the same bits.
+//! Interpolation of as many neighbouring pixels at once as a vector has elements: a quarter of the time of single loads
+//! and horizontal sums. The products and their order are those of the scalar code, and so are the bits.
 
 use std::arch::x86_64::{__m256, __m256i, __m512, __m512i};
 

@@ -9,14 +9,14 @@ use crate::setup::{Arrays, Place, SPECTRA};
 use popfit_testing::file;
 use popfit_testing::fits::{devices, sound};
 
-/// Where the bad spectrum is put: first, in the middle, last.
+/// Places of the bad spectrum: first, in the middle, last.
 const PLACES: [usize; 3] = [0, 2, SPECTRA - 1];
 
 /// A folder, and the device that fits what is in it.
 struct Bench<'a> {
     place: &'a Place,
     device: &'a Device,
-    /// As `--device` has it.
+    /// Value of `--device`.
     name: &'static str,
 }
 

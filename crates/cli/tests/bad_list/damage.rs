@@ -1,4 +1,4 @@
-//! What the list does to spectra, files and models, and how it looks at rows.
+//! Damage that the cases of the list do to spectra, files and models, and their looks at rows.
 
 use std::ops::Range;
 

@@ -1,4 +1,4 @@
-//! How it is shown that popfit meets a case of the list.
+//! Kinds of evidence that popfit meets a case of the list.
 
 use popfit::FitRow;
 
@@ -25,7 +25,7 @@ pub struct Fault {
     pub expect: fn(&Seen) -> bool,
 }
 
-/// What became of a spoiled spectrum.
+/// Result of fitting a spoiled spectrum.
 pub struct Seen<'a> {
     pub row: &'a FitRow,
     /// The rows of all before it was spoiled.

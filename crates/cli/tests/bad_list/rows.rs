@@ -11,8 +11,8 @@ const BAD: usize = 3;
 type Row = HashMap<String, String>;
 type Spoil = fn(&mut Arrays);
 
-/// Of the spoiled spectrum: its row of the list, what is done to it, `status_text` (empty: it is fitted), what standard error
-/// says.
+/// Faults of the spoiled spectrum: row of the list, damage, expected `status_text` (empty: it is fitted), expected
+/// words on standard error.
 const FAULTS: [(&str, Spoil, &str, &[&str]); 14] = [
     ("1 NaN", |a| a.flux[at(7)] = f64::NAN, "non_finite_input", &["arm b", "pixel 7", "flux is NaN"]),
     ("1 inf", |a| a.flux[at(0)] = f64::INFINITY, "non_finite_input", &["pixel 0", "flux is inf"]),

@@ -20,7 +20,7 @@ pub struct Arrays {
     pub wavelength: Vec<f64>,
     pub flux: Vec<f64>,
     pub weight: Vec<f64>,
-    /// What the weights are: ivar or sigma.
+    /// Kind of the weights: ivar or sigma.
     pub weights: &'static str,
     pub mask: Vec<bool>,
     /// A value for each spectrum.
@@ -150,7 +150,7 @@ impl Place {
     }
 }
 
-/// How a run of the program ended.
+/// End of a run of the program.
 pub struct Run {
     pub code: Option<i32>,
     pub message: String,

@@ -65,7 +65,7 @@ pub fn open(folder: &Path, page: &Path) -> Option<Vec<Value>> {
     Some(seen)
 }
 
-/// What must hold at every width.
+/// Checks the conditions that hold at every width.
 pub fn check(seen: &[Value], rows: u64) {
     assert_eq!(seen.len(), WIDTHS.len());
     for (one, width) in seen.iter().zip(WIDTHS) {

@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use super::{command, data, journal, message, succeed};
 
-/// What a disk has spoilt is told and fitted again; what a kill has torn is fitted again.
+/// Batches that a disk has damaged are reported and fitted again; those that a kill has torn are fitted again.
 #[test]
 fn a_damaged_journal_costs_what_is_damaged() {
     let folder = tempfile::tempdir().unwrap();

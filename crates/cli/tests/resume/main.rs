@@ -302,7 +302,8 @@ fn brighter(path: &Path, spectrum: usize) -> Vec<u8> {
     )
 }
 
-/// What an interrupted run has finished is not fitted again, and the table ends with the bytes of a run that was not interrupted.
+/// Rows that an interrupted run has finished are not fitted again, and the table ends with the bytes of a run that was
+/// not interrupted.
 #[cfg(unix)]
 #[test]
 fn an_interrupted_run_goes_on() {

@@ -1,4 +1,4 @@
-//! What happens to a run's outputs: other runs, full disks, links, folders that go or cannot be written.
+//! A run's outputs in adversity: other runs, full disks, links, folders that go or cannot be written.
 
 use std::path::Path;
 use std::process::Command;

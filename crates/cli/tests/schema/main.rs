@@ -228,7 +228,7 @@ fn schema_and_parser_agree_on_damaged_files() {
     assert!(count > 500);
 }
 
-/// Whether a message is about what no schema can know: the network, other values, files.
+/// Returns whether a message is about something that no schema can know: the network, other values, files.
 fn is_of_meaning(message: Option<&str>) -> bool {
     let words = [
         "no emulator has a label",
