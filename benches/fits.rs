@@ -1,10 +1,9 @@
 //! Whole fits on the CPU device, start to table: `cargo bench --bench fits`.
 //!
-//! `synb`: 128 spectra with velocity and continuum; opening the network, reading the file, library, first guess and writing a
-//! Parquet table are included.
-//! Beside the GF/s of the network's products stand those of faer's large product on all cores.
-//! `emulator`: the bare network (4 labels, no velocity, no continuum), every fit from the centre of the labels, truths uniform
-//! within ±0.8 scaled labels, signal to noise 20 to 100, stopping at Δχ² below 1e-6 χ².
+//! `synb`: 128 spectra with velocity and continuum; opening the network, reading the file, library, first guess and
+//! writing a Parquet table are included. Beside the GF/s of the network's products stand those of faer's large product
+//! on all cores. `emulator`: the bare network (4 labels, no velocity, no continuum), every fit from the centre of the
+//! labels, truths uniform within ±0.8 scaled labels, signal to noise 20 to 100, stopping at Δχ² below 1e-6 χ².
 
 #[path = "shared/ceiling.rs"]
 mod ceiling;

@@ -1,9 +1,9 @@
 //! Kernels one by one, through the public seams: `cargo bench --bench kernels`, `… -- product` for one of them.
 //!
-//! A recording holds what leads to a kernel once, then the kernel 32 times, for 64 members with the rows of a DESI-like arm (4
-//! labels, velocity; 4000 pixels, 200 hidden). A time is one round's, loading not included; the throughput is what the kernel's sums
-//! are on paper ([`Cost`]), so that Gelem/s are GF/s. What leads there is in the time, and not in the operations: a few per cent.
-//! `step` is a round of nothing but priors: step, halve and compact.
+//! A recording holds what leads to a kernel once, then the kernel 32 times, for 64 members with the rows of a DESI-like
+//! arm (4 labels, velocity; 4000 pixels, 200 hidden). A time is one round's, loading not included; the throughput is
+//! what the kernel's sums are on paper ([`Cost`]), so that Gelem/s are GF/s. What leads there is in the time, and not
+//! in the operations: a few per cent. `step` is a round of nothing but priors: step, halve and compact.
 
 use std::sync::Arc;
 use std::time::{Duration, Instant};

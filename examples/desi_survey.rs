@@ -1,4 +1,5 @@
-//! A survey's file in, a survey's table out: `cargo run --release --example desi_survey -- MODEL.toml coadd.fits.gz rvtab_X.fits`.
+//! A survey's file in, a survey's table out:
+//! `cargo run --release --example desi_survey -- MODEL.toml coadd.fits.gz rvtab_X.fits`.
 
 use popfit::spectra::{Selection, open_reader_with};
 use popfit::{Control, Device, Metadata, ModelFile, RvTabWriter, SpectralFitter};

@@ -1,5 +1,6 @@
-//! `cargo run --release --example soak -- MINUTES [DEVICE]`: good and bad spectra stream through a fitter without end. Every ten seconds it
-//! prints rows, resident memory and open handles; it fails when these grow, a spectrum has no row, or a row differs from its first.
+//! `cargo run --release --example soak -- MINUTES [DEVICE]`: good and bad spectra stream through a fitter without end.
+//! Every ten seconds it prints rows, resident memory and open handles; it fails when these grow, a spectrum has no row,
+//! or a row differs from its first.
 
 #[path = "../tests/soak/stream.rs"]
 mod stream;

@@ -1,5 +1,5 @@
-//! A hundred thousand spots of light, 7 × 7 pixels each, fitted by their counts' likelihood, and one of them as lmfit would report it:
-//! `cargo run --release --example spots`
+//! A hundred thousand spots of light, 7 × 7 pixels each, fitted by their counts' likelihood, and one of them as lmfit
+//! would report it: `cargo run --release --example spots`
 
 use popfit::{CurveFitter, Curves, Device, Estimator, Formula};
 

@@ -1,5 +1,6 @@
-//! Many spectra out of few, for timings: `cargo run --release --example tiled -- FILE COPIES OUT.npz` writes the spectra of a file over and
-//! over. Masked pixels get no weight; resolution matrices and the file's own columns are left out.
+//! Many spectra out of few, for timings: `cargo run --release --example tiled -- FILE COPIES OUT.npz` writes the
+//! spectra of a file over and over. Masked pixels get no weight; resolution matrices and the file's own columns are
+//! left out.
 
 use std::fs::File;
 use std::io::{BufWriter, Write};

@@ -1,4 +1,5 @@
-//! The one error type: a run that failed. A *fit* that failed is a row with a [`Status`](crate::Status), never an `Error`.
+//! The one error type: a run that failed. A *fit* that failed is a row with a [`Status`](crate::Status), never an
+//! `Error`.
 
 use std::io::ErrorKind;
 use std::path::{Path, PathBuf};
@@ -11,7 +12,8 @@ pub type Result<T, E = Error> = std::result::Result<T, E>;
 #[non_exhaustive]
 #[allow(missing_docs, reason = "a variant's text speaks of its fields")]
 pub enum Error {
-    /// The operating system refused. The message says in plain words what is missing, or is a file or a folder and should not be.
+    /// The operating system refused. The message says in plain words what is missing, or is a file or a folder and
+    /// should not be.
     #[error("{}: {}", path.display(), in_plain_words(path, source))]
     Io { path: PathBuf, source: std::io::Error },
     /// A file is not what it claims to be: truncated, corrupt, of another kind, or with contradictory contents.
@@ -92,7 +94,8 @@ pub enum Error {
     Journal { path: PathBuf, message: String },
     /// A result is whole and has its name, but the system could not promise that this outlives a power cut.
     #[error(
-        "{}: it is whole and in its place, but its folder could not be flushed to the disk, and a power cut may take it back: {source}",
+        "{}: it is whole and in its place, but its folder could not be flushed to the disk, and a power cut may take \
+         it back: {source}",
         path.display()
     )]
     Unsettled { path: PathBuf, source: std::io::Error },

@@ -1,4 +1,5 @@
-//! The one seam to the file system: spectra are read and results written through it, so that tests can have any operation fail.
+//! The one seam to the file system: spectra are read and results written through it, so that tests can have any
+//! operation fail.
 
 use std::fs::{self, TryLockError};
 use std::io::{self, ErrorKind, Read, Seek, SeekFrom, Write};
@@ -140,8 +141,8 @@ pub(crate) fn remove(path: &Path) -> io::Result<()> {
     fs::remove_file(path)
 }
 
-/// Makes durable what was made and renamed in the folder of `path`, as far as the system knows of such a thing. Windows does not: there a
-/// folder cannot be opened as a file, and nothing is done.
+/// Makes durable what was made and renamed in the folder of `path`, as far as the system knows of such a thing. Windows
+/// does not: there a folder cannot be opened as a file, and nothing is done.
 pub(crate) fn sync_folder(path: &Path) -> io::Result<()> {
     at(Operation::SyncFolder)?;
     let Ok(folder) = fs::File::open(folder(path)) else { return Ok(()) };

@@ -1,8 +1,8 @@
 //! popfit fits populations of parameter sets at once: many spectra or many curves, each from its own starts, take their
 //! Levenberg–Marquardt or Nelder–Mead steps in lockstep, on the CPU or, through wgpu, on a GPU.
 //!
-//! [`Error`] means that a run failed. A fit that failed is a row, or a result, with its [`Status`]: it changes no other one. On one device a
-//! fit has the same bits alone, in any batch and in any order.
+//! [`Error`] means that a run failed. A fit that failed is a row, or a result, with its [`Status`]: it changes no other
+//! one. On one device a fit has the same bits alone, in any batch and in any order.
 //!
 //! # Stellar spectra and a network
 //!
@@ -35,15 +35,16 @@
 //! # Ok::<(), popfit::Error>(())
 //! ```
 //!
-//! A model may also be a [`Closure`], WGSL (`CurveModel::wgsl`) or a [table](CurveModel::spline); an [`Estimator`] takes the place of least
-//! squares; millions of tiny fits go through [`CurveFitter::fit_columns`].
+//! A model may also be a [`Closure`], WGSL (`CurveModel::wgsl`) or a [table](CurveModel::spline); an [`Estimator`]
+//! takes the place of least squares; millions of tiny fits go through [`CurveFitter::fit_columns`].
 //!
 //! # Features
 //!
 //! All three are default features; a program that fits curves alone needs neither of the last two.
 //!
 //! - `gpu`: devices through wgpu. Without it there is [`Device::cpu`] alone.
-//! - `files`: spectra, networks and model files from disk (NPZ, FITS, safetensors, TOML), result tables in FITS and CSV, the HTML report.
+//! - `files`: spectra, networks and model files from disk (NPZ, FITS, safetensors, TOML), result tables in FITS and
+//!   CSV, the HTML report.
 //! - `parquet`: result tables in Parquet; includes `files`.
 //!
 //! The command `popfit` is the crate `popfit-cli`. argmin's solvers run on popfit's devices through `popfit-argmin`.

@@ -1,4 +1,5 @@
-//! Building blocks below the fitters: recordings, devices, the loop of rounds, and single problems for other optimisers.
+//! Building blocks below the fitters: recordings, devices, the loop of rounds, and single problems for other
+//! optimisers.
 //!
 //! These interfaces follow popfit's insides. They may change in any release, even a patch release. The rest of the
 //! crate follows Semantic Versioning.

@@ -5,8 +5,8 @@ use std::fs::read_to_string;
 use crate::error::{Error, Result};
 use crate::faults::{Operation, at};
 
-/// Bytes that this process can still take: the machine's free memory and swap, or less where its control group or an address limit
-/// (`ulimit -v`) says so. `None` where the system does not tell (only Linux does).
+/// Bytes that this process can still take: the machine's free memory and swap, or less where its control group or an
+/// address limit (`ulimit -v`) says so. `None` where the system does not tell (only Linux does).
 fn available() -> Option<u64> {
     [free(), control_group(), address_space()].into_iter().flatten().min()
 }

@@ -3,8 +3,8 @@
 use std::borrow::Cow;
 use std::ops::Range;
 
-/// Numbers of [`Curves`](crate::Curves) and [`Spectra`](crate::Spectra): borrowed or owned, f64 or f32. Fits read f32 as it is, widened
-/// where it is needed, and never as a whole.
+/// Numbers of [`Curves`](crate::Curves) and [`Spectra`](crate::Spectra): borrowed or owned, f64 or f32. Fits read f32
+/// as it is, widened where it is needed, and never as a whole.
 ///
 /// ```
 /// use popfit::Values;

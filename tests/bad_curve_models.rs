@@ -1,4 +1,5 @@
-//! Models of curves that make no sense, and models that are not defined everywhere: clear errors and statuses, never a panic.
+//! Models of curves that make no sense, and models that are not defined everywhere: clear errors and statuses, never a
+//! panic.
 #![cfg(feature = "gpu")]
 
 use std::sync::Arc;
@@ -129,7 +130,8 @@ fn what_is_not_defined_is_a_status_or_a_rejected_step() {
     let runs = [(CurveModel::from(root()), Some(Device::cpu())), (formula.into(), Some(Device::cpu())), (wgsl, gpu())];
     for (model, device) in runs {
         let Some(device) = device else { continue };
-        // from within: the optimum is the edge, from which every other step falls off; and from where there are no values
+        // from within: the optimum is the edge, from which every other step falls off; and from where there are no
+        // values
         let curves = Curves::on_common_grid(x.clone(), y.repeat(2), vec![1.0, 0.0, 1.0, 3.0]);
         let fitter = CurveFitter::new(model, device);
         let fits = fitter.fit(&curves).unwrap();
@@ -264,7 +266,8 @@ fn wgsl_alone_has_information_criteria() {
     }
 }
 
-/// Fits that begin with one model and end with another are nobody's. A loop that a software adapter ends early is another model, too.
+/// Fits that begin with one model and end with another are nobody's. A loop that a software adapter ends early is
+/// another model, too.
 #[test]
 fn twins_must_be_one_model() {
     let Some(gpu) = gpu() else { return };

@@ -1,5 +1,5 @@
-//! Bad spectra among good ones (`tests/data/bad_inputs.md`, rows 1–10, 18–22, 25, 26): a row or a flag of their own, and not a bit
-//! of another's changes.
+//! Bad spectra among good ones (`tests/data/bad_inputs.md`, rows 1–10, 18–22, 25, 26): a row or a flag of their own,
+//! and not a bit of another's changes.
 
 use std::borrow::Cow;
 

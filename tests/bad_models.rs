@@ -1,5 +1,5 @@
-//! Models and requests that cannot work, or only in part (`tests/data/bad_inputs.md`, rows 11, 12, 14–17, 22–24, 37), on networks
-//! whose answers are known.
+//! Models and requests that cannot work, or only in part (`tests/data/bad_inputs.md`, rows 11, 12, 14–17, 22–24, 37),
+//! on networks whose answers are known.
 
 use popfit::{Device, Emulator, Error, FitRow, Flags, LabelSettings, Spectra, SpectralModel, Status};
 use popfit_testing::fits::{devices, fitter, same_bits, sound};

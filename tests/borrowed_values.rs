@@ -1,4 +1,5 @@
-//! Curves that lend their arrays, in f64 or f32: the bits of the same numbers given as f64, and no copy of the whole input.
+//! Curves that lend their arrays, in f64 or f32: the bits of the same numbers given as f64, and no copy of the whole
+//! input.
 
 use popfit::{CurveFit, CurveFitter, Curves, Device, Estimator, Formula, NelderMead, Values};
 

@@ -13,7 +13,8 @@ const POINTS: usize = 20;
 const TERMS: usize = 5;
 const FITS: usize = 2000;
 
-/// Polynomials in boxes of their own, whose terms resemble each other so much that few parameters may go where they would without bounds.
+/// Polynomials in boxes of their own, whose terms resemble each other so much that few parameters may go where they
+/// would without bounds.
 struct Polynomials {
     x: Vec<f64>,
     y: Vec<f64>,

@@ -192,8 +192,8 @@ fn a_fit_cancelled_between_its_rounds_is_interrupted() {
     }
 }
 
-/// A run is interrupted at the n-th thing that its progress function is told, for n = 1, 2, 4, …; what it had finished is not fitted
-/// again, and the rows are those of a run that was not interrupted.
+/// A run is interrupted at the n-th thing that its progress function is told, for n = 1, 2, 4, …; what it had finished
+/// is not fitted again, and the rows are those of a run that was not interrupted.
 #[test]
 fn an_interrupted_run_goes_on_in_the_middle_of_a_batch() {
     let (lm, simplex) = (LevenbergMarquardt::default().initial_damping(1e6), NelderMead::default());
@@ -233,7 +233,8 @@ fn an_interrupted_run_goes_on_in_the_middle_of_a_batch() {
     }
 }
 
-/// A run is interrupted while velocities are scanned: rows whose scan has not ended are no successes, and the next run makes them.
+/// A run is interrupted while velocities are scanned: rows whose scan has not ended are no successes, and the next run
+/// makes them.
 #[test]
 fn a_scan_cancelled_on_its_way_leaves_no_half_rows() {
     for device in devices() {

@@ -355,8 +355,8 @@ fn a_perfect_fit_has_the_errors_of_rounding() {
     }
 }
 
-/// From starts so far off that a parameter's unit comes to nothing, or a column to less than f32 holds: what is called a success is a
-/// place where no step promises anything.
+/// From starts so far off that a parameter's unit comes to nothing, or a column to less than f32 holds: what is called
+/// a success is a place where no step promises anything.
 #[test]
 fn a_success_is_a_minimum_from_wild_starts() {
     let x: Vec<f64> = (0..40).map(|j| 0.1 + 4.9 / 39.0 * f64::from(j)).collect();

@@ -105,7 +105,8 @@ fn pulls_against_the_truth() {
     }
 }
 
-/// Slow rotators end at vsini 0, and that alone is not flag 16. A χ² that the truth explains, and positive flux, are not improbable.
+/// Slow rotators end at vsini 0, and that alone is not flag 16. A χ² that the truth explains, and positive flux, are
+/// not improbable.
 #[test]
 fn fibres_at_rest_have_a_flag_of_their_own() {
     let table = fit(&model(SpectraSettings::default()), &coadd());

@@ -125,8 +125,8 @@ fn check_negative(model: SpectralModelBuilder, spectra: &Spectra, expected: bool
     assert_eq!(found, vec![expected; spectra.len()]);
 }
 
-/// The continuum that the flag looks at is negative where that of the final model is: half of an arm is upside down, from one end
-/// to beyond the middle of the weight or not as far.
+/// The continuum that the flag looks at is negative where that of the final model is: half of an arm is upside down,
+/// from one end to beyond the middle of the weight or not as far.
 #[test]
 fn the_continuum_that_is_flagged_is_the_fits() {
     let pixels = demo().arms[0].pixels as f64;
@@ -196,7 +196,8 @@ fn other_bounds_are_bounds() {
     check_rotation(&table);
 }
 
-/// Compares flags with the bounds where parameters ended; whether any row has no rotation, and whether any is at a bound.
+/// Compares flags with the bounds where parameters ended; whether any row has no rotation, and whether any is at a
+/// bound.
 fn check_rotation(table: &FitTable) -> [bool; 2] {
     assert_eq!(table.parameters()[1], "vsini");
     for row in table.rows() {

@@ -1,4 +1,5 @@
-//! Line spreads: the spectra's own resolution matrix, resolving power, width in Å; derivatives of all against f64 differences.
+//! Line spreads: the spectra's own resolution matrix, resolving power, width in Å; derivatives of all against f64
+//! differences.
 
 use popfit::spectra::Resolution;
 use popfit::{

@@ -48,8 +48,8 @@ fn spectra(case: &Value) -> Spectra<'static> {
     spectra
 }
 
-/// Holds a table to the reference. Of the case that judges the starts, llvmpipe ends a fit 0.0008 dex from a bound, 0.0005 above and 0.1
-/// errors off.
+/// Holds a table to the reference. Of the case that judges the starts, llvmpipe ends a fit 0.0008 dex from a bound,
+/// 0.0005 above and 0.1 errors off.
 fn check(case: &Value, table: &FitTable, judges_parameters: bool) {
     assert_eq!(table.len(), items(&case["fits"]).count());
     let (mut gap, mut offset) = (f64::NEG_INFINITY, 0f64);
@@ -114,7 +114,8 @@ fn neighbours_of_masked_spectra_keep_their_bits() {
     }
 }
 
-/// Pixels whose weight is out of all proportion are refused, and the first is named; a few that are merely large are not.
+/// Pixels whose weight is out of all proportion are refused, and the first is named; a few that are merely large are
+/// not.
 #[test]
 fn weights_out_of_proportion_are_refused() {
     let reference: Value = serde_json::from_str(REFERENCE).unwrap();

@@ -1,5 +1,6 @@
-//! Spectra whose lines nearly tell one surface gravity as well as another end at the right one by default, on every device:
-//! `tests/reference/make_minima.py` and `make_folds.py`; over 15,000 spectra and other networks `tests/reference/check_minima.py`.
+//! Spectra whose lines nearly tell one surface gravity as well as another end at the right one by default, on every
+//! device: `tests/reference/make_minima.py` and `make_folds.py`; over 15,000 spectra and other networks
+//! `tests/reference/check_minima.py`.
 
 use popfit::{Continuum, Emulator, FitTable, Spectra, SpectralModel};
 use popfit_testing::fits::{devices, fitter};
@@ -39,8 +40,8 @@ fn defaults_find_the_right_gravity() {
     }
 }
 
-/// Whatever templates compete, all starts of these end at one side of a fold, 4 to 130 above the minimum at the other side. A number of
-/// starts that is said is all that there is.
+/// Whatever templates compete, all starts of these end at one side of a fold, 4 to 130 above the minimum at the other
+/// side. A number of starts that is said is all that there is.
 #[test]
 fn minima_past_a_fold_are_found() {
     let spectra = Spectra::open(FOLDS).unwrap();
@@ -55,8 +56,8 @@ fn minima_past_a_fold_are_found() {
     assert!(two.rows().all(|row| row.start < Some(2)));
 }
 
-/// Starts that began in one basin of the first guess are one piece of evidence, however many there are. Counted one by one, up to 21 of
-/// these 24 agree.
+/// Starts that began in one basin of the first guess are one piece of evidence, however many there are. Counted one by
+/// one, up to 21 of these 24 agree.
 #[test]
 fn starts_of_one_basin_count_once() {
     let spectra = Spectra::open(SPECTRA).unwrap();

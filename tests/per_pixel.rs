@@ -1,5 +1,5 @@
-//! Networks per pixel (El-Badry et al. 2018) with linear interpolation, against scipy's answers: a small network and a star drawn from it,
-//! and a real star with its real network where `POPFIT_REAL_DATA` has them.
+//! Networks per pixel (El-Badry et al. 2018) with linear interpolation, against scipy's answers: a small network and a
+//! star drawn from it, and a real star with its real network where `POPFIT_REAL_DATA` has them.
 
 use std::path::PathBuf;
 
@@ -45,7 +45,8 @@ fn small() -> Case {
     }
 }
 
-/// The real star 2M13012770+5754582. Cubic interpolation has another minimum than the linear one that the network was trained with.
+/// The real star 2M13012770+5754582. Cubic interpolation has another minimum than the linear one that the network was
+/// trained with.
 fn real(interpolation: Interpolation) -> Option<Case> {
     let folder = real_data()?.join("apogee");
     let (answer, chi2) = match interpolation {
@@ -80,8 +81,8 @@ impl Case {
         builder.build().unwrap()
     }
 
-    /// Fits from the first guess and from three starts: the same answer each time, within `tolerance` σ of scipy's and half of that of each
-    /// other (with linear interpolation χ² has a kink wherever a pixel crosses a knot).
+    /// Fits from the first guess and from three starts: the same answer each time, within `tolerance` σ of scipy's and
+    /// half of that of each other (with linear interpolation χ² has a kink wherever a pixel crosses a knot).
     fn meets(&self, fitter: &SpectralFitter, tolerance: f64, what: &str) {
         let star = &Spectra::open(&self.star).unwrap();
         let mut rows: Vec<FitRow> = vec![fitter.fit(star).unwrap().row(0)];

@@ -15,8 +15,8 @@ fn posteriors(table: &FitTable) -> Vec<VelocityPosterior> {
     table.rows().map(|row| row.posterior.unwrap()).collect()
 }
 
-/// A scan with everything else refitted profiles the joint likelihood: its error is that of the covariance. With the labels fixed it is
-/// smaller. Both are nearly Gaussian here, and centred on the fit.
+/// A scan with everything else refitted profiles the joint likelihood: its error is that of the covariance. With the
+/// labels fixed it is smaller. Both are nearly Gaussian here, and centred on the fit.
 #[test]
 fn refitted_scans_have_the_joint_error_and_fixed_ones_less() {
     let refitted = fit(VelocityScan::Refitted, &Device::cpu());

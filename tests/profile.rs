@@ -111,7 +111,8 @@ fn stages_add_up() {
     }
 }
 
-/// By hand: a member has a row of values and two of tangents, to which the velocity adds one; two labels are padded to four.
+/// By hand: a member has a row of values and two of tangents, to which the velocity adds one; two labels are padded to
+/// four.
 #[test]
 fn operations_are_those_of_the_products() {
     for device in devices() {

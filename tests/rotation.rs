@@ -1,5 +1,5 @@
-//! Rotational broadening against rvspecfit (`tests/data/synb/forward_ref.npz`), stage by stage on both devices: a custom stage
-//! hands a row over to be broadened, a delta function shows the kernel.
+//! Rotational broadening against rvspecfit (`tests/data/synb/forward_ref.npz`), stage by stage on both devices: a
+//! custom stage hands a row over to be broadened, a delta function shows the kernel.
 
 use std::sync::Arc;
 

@@ -1,4 +1,5 @@
-//! The seams carry more than spectra: an exponential decay, a model of three lines, through the same solver and devices.
+//! The seams carry more than spectra: an exponential decay, a model of three lines, through the same solver and
+//! devices.
 
 use std::sync::Arc;
 use std::sync::atomic::AtomicBool;

@@ -1,7 +1,7 @@
 //! popfit's side of `gauss2d_cpufit.py`: the workload of `cargo bench --bench curves`, written to a file, and timed.
 //!
-//! `cargo run --release --example gauss2d_peer -- FOLDER [DEVICE] [SECONDS] [FITS]` writes FOLDER/workload.safetensors (y, starts) and
-//! FOLDER/answers.safetensors (parameters), and prints one line of JSON.
+//! `cargo run --release --example gauss2d_peer -- FOLDER [DEVICE] [SECONDS] [FITS]` writes FOLDER/workload.safetensors
+//! (y, starts) and FOLDER/answers.safetensors (parameters), and prints one line of JSON.
 
 #[path = "../shared/arrays.rs"]
 mod arrays;

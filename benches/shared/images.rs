@@ -1,4 +1,5 @@
-//! Gpufit's GAUSS_2D: images of 5 × 5 pixels with noise, amplitude over noise 20, starts and truths within a tenth of each other's middle.
+//! Gpufit's GAUSS_2D: images of 5 × 5 pixels with noise, amplitude over noise 20, starts and truths within a tenth of
+//! each other's middle.
 
 use popfit::Formula;
 

@@ -1,9 +1,10 @@
 //! The share of fits that end above the best that any seed of the first guess reaches: the cost of halving and of few
 //! starts.
 //!
-//! `cargo run --release --example seeds -- MODEL.toml SPECTRA [SEEDS] [CASE]`; a CASE makes the spectra hard to fit: `sums` adds to each the
-//! next one, `faint` noise of thirty times the errors, `noise` is nothing else, `inverted` has lines that go up. Starts that are far off are the
-//! model file's affair (`[velocity] start`). By hand: a change of halving or first guess is to be judged by it, before and after.
+//! `cargo run --release --example seeds -- MODEL.toml SPECTRA [SEEDS] [CASE]`; a CASE makes the spectra hard to fit:
+//! `sums` adds to each the next one, `faint` noise of thirty times the errors, `noise` is nothing else, `inverted` has
+//! lines that go up. Starts that are far off are the model file's affair (`[velocity] start`). By hand: a change of
+//! halving or first guess is to be judged by it, before and after.
 
 mod hard;
 

@@ -1,7 +1,7 @@
 //! The cost of a kernel on paper: additions and multiplications, numbers read and written.
 //!
-//! A kernel counts the sums that its definition asks for, an addition and a multiplication apart. Functions, indices and what a device does
-//! besides (padding, both sides of a symmetric matrix) are not counted.
+//! A kernel counts the sums that its definition asks for, an addition and a multiplication apart. Functions, indices
+//! and what a device does besides (padding, both sides of a symmetric matrix) are not counted.
 
 use crate::rows::triangle::packed_length;
 

@@ -4,8 +4,8 @@ use crate::error::{Error, InvalidSetting, Result};
 
 /// Curvatures that a loss has lost in the covariance, as scipy's `scale_for_robust_loss_function` raises them: f64's ε.
 const LEAST_CURVATURE: f64 = f64::EPSILON;
-/// A count below this share of its mean weighs in the normal matrix as if it were so large: 0 would leave its gradient alone, and ask for
-/// a step far beyond m = 0.
+/// A count below this share of its mean weighs in the normal matrix as if it were so large: 0 would leave its gradient
+/// alone, and ask for a step far beyond m = 0.
 const LEAST_COUNT: f64 = 0.1;
 
 /// Estimator: the cost that a fit minimises over its data, χ² = Σ cost. Robust losses are scipy `least_squares`': cost
@@ -16,8 +16,8 @@ pub enum Estimator {
     /// ρ = z.
     #[default]
     LeastSquares,
-    /// Maximum likelihood of counts (Laurence & Chromy 2010, doi:10.1038/nmeth0510-338): cost = 2 (m − y + y ln(y/m)), 2 m at y = 0,
-    /// infinite where m ≤ 0. Data are counts, not rates, and sigma has no say; covariances are absolute.
+    /// Maximum likelihood of counts (Laurence & Chromy 2010, doi:10.1038/nmeth0510-338): cost = 2 (m − y + y ln(y/m)),
+    /// 2 m at y = 0, infinite where m ≤ 0. Data are counts, not rates, and sigma has no say; covariances are absolute.
     Poisson,
     /// ρ = z, beyond z = 1 2√z − 1.
     Huber(f64),
@@ -66,7 +66,8 @@ impl Estimator {
         }
     }
 
-    /// Returns whether a last step may be taken without a look at where it ends: not where Poisson's likelihood may have no value there.
+    /// Returns whether a last step may be taken without a look at where it ends: not where Poisson's likelihood may
+    /// have no value there.
     pub(crate) const fn trusts_last_step(self) -> bool {
         !self.takes_counts()
     }
@@ -90,13 +91,14 @@ impl Estimator {
         }
     }
 
-    /// The share of a point with data y/σ, weight 1/σ and model m. With Poisson the data are counts of the mean weight · m.
+    /// The share of a point with data y/σ, weight 1/σ and model m. With Poisson the data are counts of the mean weight
+    /// · m.
     pub fn share(self, data: f64, weight: f64, model: f64) -> Share {
         let f = data - weight * model;
         let robust = |c: f64, loss: fn(f64) -> [f64; 3]| {
             let [rho, first, curvature] = loss((f / c).powi(2));
-            // steps of iteratively reweighted least squares fall from anywhere: the loss's own curvature, which may be negative, would
-            // leave outliers their gradient and take their weight
+            // steps of iteratively reweighted least squares fall from anywhere: the loss's own curvature, which may be
+            // negative, would leave outliers their gradient and take their weight
             let root = first.sqrt();
             let expected_slope = curvature.max(LEAST_CURVATURE).sqrt() * weight;
             Share { cost: c * c * rho, residual: root * f, slope: root * weight, expected_slope }

@@ -9,8 +9,9 @@ use crate::error::Result;
 pub struct DerivativeCheck {
     /// Its name.
     pub parameter: String,
-    /// Largest |derivative − difference| over all points, in units of the largest |difference|; NaN when either is not finite.
-    /// Differences are good to about 1e-9; their own error is larger where values are much larger than what a parameter changes.
+    /// Largest |derivative − difference| over all points, in units of the largest |difference|; NaN when either is not
+    /// finite. Differences are good to about 1e-9; their own error is larger where values are much larger than what a
+    /// parameter changes.
     pub error: f64,
     /// The point where it is, from 0.
     pub point: usize,
@@ -20,8 +21,9 @@ pub struct DerivativeCheck {
     pub difference: f64,
 }
 
-/// Compares a model's own derivatives with central differences in f64: of a formula, a spline, or a model in Rust. `x` is (predictors, n).
-/// [`CurveFitter::check_jacobian`](crate::CurveFitter::check_jacobian) checks what a device computes.
+/// Compares a model's own derivatives with central differences in f64: of a formula, a spline, or a model in Rust. `x`
+/// is (predictors, n). [`CurveFitter::check_jacobian`](crate::CurveFitter::check_jacobian) checks what a device
+/// computes.
 ///
 /// ```
 /// let model = popfit::Closure::new(&["x"], &["a", "k"], |x, p, y| {

@@ -11,9 +11,10 @@ type Function = Arc<dyn Fn(&Context, &[f64], &[f64], &mut [f64]) -> Result<(), F
 
 /// A model given by closures, for the CPU.
 ///
-/// A model writes NaN at points where it has no value: a step to there is rejected. A closure may also fail ([`try_new`](Self::try_new)), and it
-/// may panic. Either ends the fit that asked, and no other one, with [`Status::NotFinite`](crate::Status::NotFinite), and the fit's
-/// message has the error's text. (Rust's panic hook still prints the panic, and a program that aborts on panics is aborted.)
+/// A model writes NaN at points where it has no value: a step to there is rejected. A closure may also fail
+/// ([`try_new`](Self::try_new)), and it may panic. Either ends the fit that asked, and no other one, with
+/// [`Status::NotFinite`](crate::Status::NotFinite), and the fit's message has the error's text. (Rust's panic hook
+/// still prints the panic, and a program that aborts on panics is aborted.)
 ///
 /// ```
 /// use popfit::{Closure, CurveFitter, Curves, Device};
@@ -46,10 +47,12 @@ impl std::fmt::Debug for Closure {
 }
 
 impl Closure {
-    /// Makes a model of its values at all n points of a curve: x (predictors, n), parameters, values (n). NaN where it is not defined.
+    /// Makes a model of its values at all n points of a curve: x (predictors, n), parameters, values (n). NaN where it
+    /// is not defined.
     ///
     /// # Errors
-    /// Returns [`Error::Usage`](crate::Error::Usage) if there is no predictor or no parameter, or if a name is empty or given twice.
+    /// Returns [`Error::Usage`](crate::Error::Usage) if there is no predictor or no parameter, or if a name is empty or
+    /// given twice.
     pub fn new(
         predictors: &[&str],
         parameters: &[&str],
@@ -58,8 +61,8 @@ impl Closure {
         Closure::made(predictors, parameters, infallible(move |_, x, p, y| values(x, p, y)))
     }
 
-    /// Makes a model that may fail. Its first error ends the fit that asked for the values. Where a model is only not defined it writes
-    /// NaN instead, and the fit goes on from where it was.
+    /// Makes a model that may fail. Its first error ends the fit that asked for the values. Where a model is only not
+    /// defined it writes NaN instead, and the fit goes on from where it was.
     ///
     /// ```
     /// use popfit::{Closure, CurveFitter, Curves, Device, Status};
@@ -111,13 +114,14 @@ impl Closure {
         Closure::made(predictors, parameters, fallible(values))
     }
 
-    /// Makes a model of residuals r(θ) of which Σ r² is to be least, as scipy's `least_squares` has them: parameters, residuals (m). For
-    /// [`Curves::residuals`](crate::Curves::residuals). Residuals with data of their own, or that may fail, are an
-    /// [`indexed`](Self::indexed) or [`try_new`](Self::try_new) model of one predictor, whose x is not needed.
+    /// Makes a model of residuals r(θ) of which Σ r² is to be least, as scipy's `least_squares` has them: parameters,
+    /// residuals (m). For [`Curves::residuals`](crate::Curves::residuals). Residuals with data of their own, or that
+    /// may fail, are an [`indexed`](Self::indexed) or [`try_new`](Self::try_new) model of one predictor, whose x is not
+    /// needed.
     ///
     /// # Errors
-    /// Returns [`Error::Usage`](crate::Error::Usage) if there is no parameter, or if a name is empty, given twice, or `row`, which is the
-    /// name of the predictor.
+    /// Returns [`Error::Usage`](crate::Error::Usage) if there is no parameter, or if a name is empty, given twice, or
+    /// `row`, which is the name of the predictor.
     pub fn residuals(
         parameters: &[&str],
         residuals: impl Fn(&[f64], &mut [f64]) + Send + Sync + 'static,
@@ -126,9 +130,10 @@ impl Closure {
     }
 
     /// Makes a scalar cost f(θ), which is minimised as it is: it is not squared, and may be negative. It needs
-    /// [`NelderMead`](crate::NelderMead), such as [`CurveFitter::NELDER_MEAD`](crate::CurveFitter::NELDER_MEAD), or an optimiser of argmin's
-    /// (feature `argmin`); Levenberg–Marquardt has no residuals to work with. [`Curves::residuals`](crate::Curves::residuals) of one row
-    /// has the starts. [`CurveFit::chi2`](crate::CurveFit::chi2) is the lowest cost, and errors are NaN.
+    /// [`NelderMead`](crate::NelderMead), such as [`CurveFitter::NELDER_MEAD`](crate::CurveFitter::NELDER_MEAD), or an
+    /// optimiser of argmin's (feature `argmin`); Levenberg–Marquardt has no residuals to work with.
+    /// [`Curves::residuals`](crate::Curves::residuals) of one row has the starts.
+    /// [`CurveFit::chi2`](crate::CurveFit::chi2) is the lowest cost, and errors are NaN.
     ///
     /// ```
     /// use popfit::{Closure, CurveFitter, Curves, Device};
@@ -163,8 +168,8 @@ impl Closure {
         Ok(Closure { is_cost: true, ..Closure::made(&["row"], parameters, values)? })
     }
 
-    /// Gives the derivatives by every parameter at all points: x (predictors, n), parameters, derivatives (P, n). Without them differences
-    /// are taken.
+    /// Gives the derivatives by every parameter at all points: x (predictors, n), parameters, derivatives (P, n).
+    /// Without them differences are taken.
     #[must_use]
     pub fn derivatives(self, derivatives: impl Fn(&[f64], &[f64], &mut [f64]) + Send + Sync + 'static) -> Closure {
         self.indexed_derivatives(move |_, x, p, rows| derivatives(x, p, rows))

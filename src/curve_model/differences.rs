@@ -37,8 +37,8 @@ impl Stencil {
     }
 }
 
-/// Values and derivatives, (1 + P, n). The model is never asked outside the limits. Where it is not finite on one side of a
-/// parameter, the other side and the parameter itself make the difference.
+/// Values and derivatives, (1 + P, n). The model is never asked outside the limits. Where it is not finite on one side
+/// of a parameter, the other side and the parameter itself make the difference.
 pub(super) fn linearise(
     model: &dyn Model,
     context: &Context,

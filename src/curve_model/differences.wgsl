@@ -1,7 +1,8 @@
 // Derivatives of a user's `model` by differences in f32, for models without `derivative`. Twin of differences.rs.
 //
-// No single step is right in f32: a wide one keeps the digits of an amplitude, but not the place of a narrow line far from zero. So
-// there are two, powers of two of what the parameter is, which add without rounding, and the wide one counts where they agree.
+// No single step is right in f32: a wide one keeps the digits of an amplitude, but not the place of a narrow line far
+// from zero. So there are two, powers of two of what the parameter is, which add without rounding, and the wide one
+// counts where they agree.
 
 const POPFIT_WIDE: f32 = 0.00390625;
 const POPFIT_NARROW: f32 = 0.00012207031;

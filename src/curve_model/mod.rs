@@ -111,8 +111,8 @@ impl CurveModel {
         self.formula.as_deref()
     }
 
-    /// Returns whether derivatives are differences even though the model has its own (not the default): in Rust, and of a user's WGSL. A
-    /// formula or a spline keeps its own on a GPU, whose f32 leaves three digits of a difference.
+    /// Returns whether derivatives are differences even though the model has its own (not the default): in Rust, and of
+    /// a user's WGSL. A formula or a spline keeps its own on a GPU, whose f32 leaves three digits of a difference.
     #[must_use]
     pub fn differences(self, differences: bool) -> CurveModel {
         CurveModel { differences, ..self }
@@ -121,8 +121,8 @@ impl CurveModel {
     /// Computes the values at n points, in f64; `x` is (predictors, n).
     ///
     /// # Errors
-    /// Returns [`Error::ShapeMismatch`] if `x` or `parameters` has the wrong length, and [`Error::Model`] if the model runs on GPUs alone,
-    /// returns an error or panics.
+    /// Returns [`Error::ShapeMismatch`] if `x` or `parameters` has the wrong length, and [`Error::Model`] if the model
+    /// runs on GPUs alone, returns an error or panics.
     pub fn values(&self, x: &[f64], parameters: &[f64]) -> Result<Vec<f64>> {
         self.evaluate(false, x, parameters)
     }
@@ -152,7 +152,8 @@ impl CurveModel {
         if found.map_err(Error::Model)? { Ok(own) } else { self.no_slopes() }
     }
 
-    /// Returns how many points `x` has. [`Error::ShapeMismatch`] when it, or `parameters`, has another length than the model's.
+    /// Returns how many points `x` has. [`Error::ShapeMismatch`] when it, or `parameters`, has another length than the
+    /// model's.
     pub(crate) fn points(&self, x: &[f64], parameters: &[f64]) -> Result<usize> {
         let wrong = |what: &str, found: usize, names: &[String]| {
             let message = format!("{found} numbers for {}", names.join(", "));
@@ -176,7 +177,8 @@ impl CurveModel {
         Some(output)
     }
 
-    /// Returns the code of a [`Custom`](crate::recording::Custom) stage, which notes the model's failures in `failures`.
+    /// Returns the code of a [`Custom`](crate::recording::Custom) stage, which notes the model's failures in
+    /// `failures`.
     pub(crate) fn code(&self, derivatives: bool, failures: Arc<Failures>) -> Code {
         let rust: CustomFunction = match self.rust.clone() {
             Some(model) => {
@@ -256,7 +258,8 @@ struct Evaluation<'a> {
 }
 
 impl Evaluation<'_> {
-    /// Fills one curve's rows: the value, and with `derivatives` those by every parameter. NaN from a fit's first failure on.
+    /// Fills one curve's rows: the value, and with `derivatives` those by every parameter. NaN from a fit's first
+    /// failure on.
     fn fill(&self, input: &CustomInput, output: &mut [f64]) {
         let fit = input.member.index;
         if self.failures.text(fit).is_some() {

@@ -18,8 +18,8 @@ pub struct Context {
 /// A model of curves in Rust, y = f(x; p), evaluated at all points of a curve at once.
 ///
 /// Where the model is not defined it gives NaN: a step to there is rejected, and a fit that starts there ends as
-/// [`Status::NotFinite`](crate::Status::NotFinite). A model that panics, or returns an error from `try_values` or `try_linearise`, ends
-/// the fit that asked, and no other one.
+/// [`Status::NotFinite`](crate::Status::NotFinite). A model that panics, or returns an error from `try_values` or
+/// `try_linearise`, ends the fit that asked, and no other one.
 pub trait Model: Send + Sync {
     /// Names of the predictors; at least one.
     fn predictors(&self) -> Vec<String>;
@@ -30,13 +30,14 @@ pub trait Model: Send + Sync {
     /// Values at n points: `x` (predictors, n), `parameters` (P), `values` (n).
     fn values(&self, x: &[f64], parameters: &[f64], values: &mut [f64]);
 
-    /// Values and derivatives by every parameter, `rows` (1 + P, n), if the model has derivatives. Else `false`, as it is by default:
-    /// differences are taken, central ones wherever the bounds leave room for them.
+    /// Values and derivatives by every parameter, `rows` (1 + P, n), if the model has derivatives. Else `false`, as it
+    /// is by default: differences are taken, central ones wherever the bounds leave room for them.
     fn linearise(&self, _x: &[f64], _parameters: &[f64], _rows: &mut [f64]) -> bool {
         false
     }
 
-    /// [`values`](Self::values) of a model that may fail, or that asks which curve it is evaluated for. Fits call this one.
+    /// [`values`](Self::values) of a model that may fail, or that asks which curve it is evaluated for. Fits call this
+    /// one.
     ///
     /// # Errors
     /// The model's own error, if it cannot be evaluated. By default there is none.

@@ -17,15 +17,16 @@ impl CurveModel {
     /// fn derivative(p: array<f32, P>, x: array<f32, D>) -> array<f32, P>
     /// ```
     ///
-    /// the value at one point and, if it likes, its derivatives by the parameters (P and D as numbers; one predictor may be `x: f32`).
-    /// Without `derivative` differences are taken, which in f32 leaves about three digits of one. It may have other functions,
-    /// constants and `var<private>`, and call popfit's functions where WGSL's own are inaccurate (`log` is wrong by 1e-4 near 1 on some
-    /// drivers): `expf logf powf sinf cosf tanf asinf acosf atanf atan2f sinhf coshf tanhf asinhf acoshf atanhf expm1f log1pf log10f
-    /// log2f cbrtf erff erfcf minf maxf is_finite nan_like`. Where it is not defined it returns `nan_like(0.0)`.
+    /// the value at one point and, if it likes, its derivatives by the parameters (P and D as numbers; one predictor
+    /// may be `x: f32`). Without `derivative` differences are taken, which in f32 leaves about three digits of one. It
+    /// may have other functions, constants and `var<private>`, and call popfit's functions where WGSL's own are
+    /// inaccurate (`log` is wrong by 1e-4 near 1 on some drivers): `expf logf powf sinf cosf tanf asinf acosf atanf
+    /// atan2f sinhf coshf tanhf asinhf acoshf atanhf expm1f log1pf log10f log2f cbrtf erff erfcf minf maxf is_finite
+    /// nan_like`. Where it is not defined it returns `nan_like(0.0)`.
     ///
-    /// Loops without a bound are allowed, and run as long as they do: a GPU that takes seconds over them is lost, and software adapters
-    /// end all loops of a point after 65,535 turns, without a word: what they return then is wrong, which a twin in Rust
-    /// ([`with_rust`](Self::with_rust)) brings to light.
+    /// Loops without a bound are allowed, and run as long as they do: a GPU that takes seconds over them is lost, and
+    /// software adapters end all loops of a point after 65,535 turns, without a word: what they return then is wrong,
+    /// which a twin in Rust ([`with_rust`](Self::with_rust)) brings to light.
     ///
     /// ```
     /// use popfit::{Closure, CurveModel};
@@ -43,9 +44,9 @@ impl CurveModel {
     /// ```
     ///
     /// # Errors
-    /// Returns [`Error::Wgsl`] with the place of a mistake in `source`: code that naga does not accept, another signature, one of popfit's
-    /// names, a buffer, or an entry point. Returns [`Error::Model`] if the source is too long, and [`Error::Usage`] if there is no
-    /// predictor or no parameter, or if a name is empty or given twice.
+    /// Returns [`Error::Wgsl`] with the place of a mistake in `source`: code that naga does not accept, another
+    /// signature, one of popfit's names, a buffer, or an entry point. Returns [`Error::Model`] if the source is too
+    /// long, and [`Error::Usage`] if there is no predictor or no parameter, or if a name is empty or given twice.
     pub fn wgsl(predictors: &[&str], parameters: &[&str], source: &str) -> Result<CurveModel> {
         let owned = |names: &[&str]| names.iter().map(|name| (*name).to_owned()).collect::<Vec<_>>();
         let (predictors, parameters) = (owned(predictors), owned(parameters));
@@ -74,9 +75,10 @@ impl CurveModel {
         })
     }
 
-    /// Adds a twin in Rust, with which a model in WGSL also runs on the CPU, and its fits are refined in f64. The first fit on a GPU
-    /// compares both where it begins, and returns [`Error::Model`] if they differ by more than f32 may. It does not compare them
-    /// elsewhere, nor their derivatives; [`check_jacobian`](crate::CurveFitter::check_jacobian) does.
+    /// Adds a twin in Rust, with which a model in WGSL also runs on the CPU, and its fits are refined in f64. The first
+    /// fit on a GPU compares both where it begins, and returns [`Error::Model`] if they differ by more than f32 may. It
+    /// does not compare them elsewhere, nor their derivatives; [`check_jacobian`](crate::CurveFitter::check_jacobian)
+    /// does.
     ///
     /// # Errors
     /// Returns [`Error::Model`] if the names of the twin's predictors or parameters differ.

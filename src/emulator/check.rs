@@ -40,7 +40,8 @@ impl Emulator {
     }
 }
 
-/// Checks a grid in Å: finite, positive, strictly increasing, and uniform in ln λ in pieces. An empty one is given later.
+/// Checks a grid in Å: finite, positive, strictly increasing, and uniform in ln λ in pieces. An empty one is given
+/// later.
 pub(super) fn wavelength(values: &[f64], what: &str) -> Result<()> {
     if values.is_empty() {
         return Ok(());

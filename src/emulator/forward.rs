@@ -1,5 +1,5 @@
-//! The network on the host: scaled labels, hull distances, and templates, which the CPU device's kernels compute. For first
-//! guesses, plots and checks; the fit's own passes run on a device.
+//! The network on the host: scaled labels, hull distances, and templates, which the CPU device's kernels compute. For
+//! first guesses, plots and checks; the fit's own passes run on a device.
 
 use super::{Emulator, Label, Layer, Network, Transform};
 use crate::kernels::{activate, per_pixel};
@@ -36,8 +36,8 @@ impl Emulator {
         largest
     }
 
-    /// Returns whether a label vector, in physical units, lies outside the training set: outside a hull, or, by a label that no hull covers,
-    /// outside that label's training range. A NaN label is outside.
+    /// Returns whether a label vector, in physical units, lies outside the training set: outside a hull, or, by a label
+    /// that no hull covers, outside that label's training range. A NaN label is outside.
     pub fn extrapolates(&self, labels: &[f64]) -> bool {
         let leaves_range = |(x, label): (&f64, &Label)| {
             let rounding = RANGE_ROUNDING * (label.max - label.min);

@@ -57,8 +57,8 @@ impl TemplateGrid {
         }
     }
 
-    /// The segment that holds a wavelength (Å) and the fractional pixel index, counted over all segments. Up to half a pixel
-    /// beyond a segment's ends it is clamped to the end pixel; farther out is `None`.
+    /// The segment that holds a wavelength (Å) and the fractional pixel index, counted over all segments. Up to half a
+    /// pixel beyond a segment's ends it is clamped to the end pixel; farther out is `None`.
     pub fn locate(&self, wavelength: f64) -> Option<(usize, f64)> {
         let log = wavelength.ln();
         self.segments.iter().enumerate().find_map(|(k, segment)| {
@@ -71,13 +71,14 @@ impl TemplateGrid {
 }
 
 impl GridSegment {
-    /// Fits a piece of the grid that begins with pixel `start`. An error has the index of the first pixel that is off the grid.
+    /// Fits a piece of the grid that begins with pixel `start`. An error has the index of the first pixel that is off
+    /// the grid.
     fn fit(log: &[f64], start: usize) -> Result<GridSegment, (usize, String)> {
         let pixels = log.len();
         if pixels < SHORTEST {
             let message = format!(
-                "a piece of {pixels} pixels begins here, by its steps in ln λ; a template grid must be uniform in ln λ, in one or \
-                 several pieces of at least {SHORTEST} pixels"
+                "a piece of {pixels} pixels begins here, by its steps in ln λ; a template grid must be uniform in ln \
+                 λ, in one or several pieces of at least {SHORTEST} pixels"
             );
             return Err((start, message));
         }
@@ -88,8 +89,9 @@ impl GridSegment {
             None => Ok(GridSegment { start, end: start + pixels, origin, step }),
             Some(i) => {
                 let message = format!(
-                    "the pixel is {:.1e} pixels off a grid that is uniform in ln λ, and at most {TOLERANCE} are allowed; store all \
-                     digits of the wavelengths in 64-bit floats, or train on a grid that is uniform in ln λ",
+                    "the pixel is {:.1e} pixels off a grid that is uniform in ln λ, and at most {TOLERANCE} are \
+                     allowed; store all digits of the wavelengths in 64-bit floats, or train on a grid that is uniform \
+                     in ln λ",
                     deviation(i)
                 );
                 Err((start + i, message))

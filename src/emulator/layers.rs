@@ -18,7 +18,8 @@ pub struct EmulatorLayers {
     pub layers: Vec<Layer>,
     /// Activation of the hidden layers.
     pub activation: Activation,
-    /// Function of the last layer's outputs: [`Activation::Identity`] (the default), or [`Activation::Exp`] for a network of ln flux.
+    /// Function of the last layer's outputs: [`Activation::Identity`] (the default), or [`Activation::Exp`] for a
+    /// network of ln flux.
     pub output: Activation,
     /// Wavelengths of the pixels in Å in vacuum; empty (the default) if [`Emulator::with_wavelength`] gives them later.
     pub wavelength: Vec<f64>,

@@ -79,7 +79,8 @@ pub struct Hull {
 
 /// A trained network.
 ///
-/// Two of them are equal if they compute the same: their [source](Emulator::source) and their [hash](Emulator::hash) may differ.
+/// Two of them are equal if they compute the same: their [source](Emulator::source) and their [hash](Emulator::hash)
+/// may differ.
 #[derive(Clone, Debug)]
 pub struct Emulator {
     pub(crate) source: String,
@@ -156,8 +157,8 @@ impl Emulator {
     /// Gives a network that carries none its template grid, Å in vacuum.
     ///
     /// # Errors
-    /// `ShapeMismatch` when it has not one value per pixel, `BadWavelength` when it is not finite, positive and increasing, or not
-    /// uniform in ln λ in pieces that [`TemplateGrid`] can use.
+    /// `ShapeMismatch` when it has not one value per pixel, `BadWavelength` when it is not finite, positive and
+    /// increasing, or not uniform in ln λ in pieces that [`TemplateGrid`] can use.
     pub fn with_wavelength(mut self, wavelength: Vec<f64>) -> Result<Emulator> {
         if wavelength.len() != self.pixels() {
             let message = format!("wavelength has {} values, the network {} pixels", wavelength.len(), self.pixels());
@@ -184,7 +185,8 @@ impl Emulator {
         Ok(self)
     }
 
-    /// Names the activation of a network whose file does not say it: The Payne's, where leaky ReLU is assumed otherwise.
+    /// Names the activation of a network whose file does not say it: The Payne's, where leaky ReLU is assumed
+    /// otherwise.
     ///
     /// # Errors
     /// `Model` when it is not an activation for hidden layers, or the file says another one.

@@ -1,8 +1,9 @@
 //! Networks in the NPZ files of The Payne (Ting et al. 2019) and binspec (El-Badry et al. 2018).
 //!
-//! Both scale labels by z = (x − x_min)/(x_max − x_min) − ½, carry neither a wavelength grid nor names, and put out flux as it
-//! is. binspec's, told apart by its three-dimensional `w_array_0`, is a tiny sigmoid network a pixel. The Payne's is dense.
-//! Its file does not say the activation, which was sigmoid in the networks of 2019 and is leaky ReLU in later ones.
+//! Both scale labels by z = (x − x_min)/(x_max − x_min) − ½, carry neither a wavelength grid nor names, and put out
+//! flux as it is. binspec's, told apart by its three-dimensional `w_array_0`, is a tiny sigmoid network a pixel. The
+//! Payne's is dense. Its file does not say the activation, which was sigmoid in the networks of 2019 and is leaky ReLU
+//! in later ones.
 
 #![deny(clippy::indexing_slicing)] // whatever a file holds is no index
 

@@ -22,7 +22,8 @@ impl Tensor {
     }
 }
 
-/// Returns the bytes of a network's file, which are the same for the same network. Fails for what the format cannot hold.
+/// Returns the bytes of a network's file, which are the same for the same network. Fails for what the format cannot
+/// hold.
 pub(super) fn bytes(emulator: &Emulator) -> Result<Vec<u8>, String> {
     if emulator.activation_is_assumed {
         return Err("the file it comes from does not say its activation, and an assumption must not become a fact: \

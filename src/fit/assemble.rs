@@ -44,16 +44,16 @@ fn find<'s>(model: &SpectralModel, spectra: &'s Spectra<'s>, arm: &ModelArm) -> 
     }
 }
 
-/// Refuses an arm of the file that the model does not use if its name is like that of an arm of the model that the file lacks: the
-/// spectra would be fitted without that arm because of a typing error.
+/// Refuses an arm of the file that the model does not use if its name is like that of an arm of the model that the file
+/// lacks: the spectra would be fitted without that arm because of a typing error.
 fn refuse_misspelt(model: &SpectralModel, spectra: &Spectra) -> Result<()> {
     let is_used = |data: &&ArmSpectra| model.arms.iter().any(|arm| arm.name == data.name);
     let unused = spectra.arms.iter().filter(|data| !is_used(data)).map(|data| data.name.as_str());
     for name in missing(model, spectra) {
         if let Some(near) = nearest(name, unused.clone()) {
             let message = format!(
-                "it has no arm \"{name}\", but an arm \"{near}\" that the model does not use; rename one of them, or leave arm \
-                 \"{name}\" out of the model"
+                "it has no arm \"{name}\", but an arm \"{near}\" that the model does not use; rename one of them, or \
+                 leave arm \"{name}\" out of the model"
             );
             return Err(Error::ShapeMismatch { what: spectra.file.to_string(), message });
         }

@@ -31,8 +31,8 @@ pub fn refuse(row: &mut FitRow, fault: Fault) {
     row.message = fault.detail;
 }
 
-/// Parameters at their start where the user, the first guess or the model names one: a blank row then is that of a spectrum
-/// whose run was cancelled before its fit began.
+/// Parameters at their start where the user, the first guess or the model names one: a blank row then is that of a
+/// spectrum whose run was cancelled before its fit began.
 pub fn place_at_start(model: &SpectralModel, row: &mut FitRow, start: Option<&[f64]>) {
     row.message = "interrupted before its fit began; the parameters are its start".into();
     for (p, parameter) in model.parameters.iter().enumerate() {

@@ -1,7 +1,7 @@
 //! A spectrum whose answer is known sits among those that go to a GPU: when it comes back wrong, so may they.
 //!
-//! It is made from the model itself, in the middle of the labels, with fixed noise at a signal-to-noise ratio of 30, sampled as the
-//! batch is. The CPU fits it once; a member of its own changes no bit of its neighbours' fits.
+//! It is made from the model itself, in the middle of the labels, with fixed noise at a signal-to-noise ratio of 30,
+//! sampled as the batch is. The CPU fits it once; a member of its own changes no bit of its neighbours' fits.
 
 use std::borrow::Cow;
 use std::sync::Arc;
@@ -47,7 +47,8 @@ pub struct Canary {
 }
 
 impl Canary {
-    /// For spectra sampled as the one at `place` is. `None` where the model, in the middle of its labels, has no finite χ².
+    /// For spectra sampled as the one at `place` is. `None` where the model, in the middle of its labels, has no finite
+    /// χ².
     pub fn new(fitter: &SpectralFitter, layout: &[ArmLayout], grids: &[Grids], place: usize) -> Result<Option<Canary>> {
         let samplings: Vec<&Sampling> = grids.iter().filter_map(|grid| grid.of(place).ok()).map(|s| &**s).collect();
         let Some(mut ready) = made_up(fitter, (layout, grids, &samplings), place)? else { return Ok(None) };
@@ -109,7 +110,8 @@ impl Canary {
         Err(untrusted(device, &format!("has an objective of {now}, not {objective}")))
     }
 
-    /// [`Error::DeviceUntrusted`] when a device's outcomes are not what they should be. A fit that was interrupted says nothing.
+    /// [`Error::DeviceUntrusted`] when a device's outcomes are not what they should be. A fit that was interrupted says
+    /// nothing.
     pub fn judge(&self, fitter: &SpectralFitter, device: &str, outcomes: &[Outcome], cancelled: bool) -> Result<()> {
         let is_interrupted = outcomes.iter().all(|outcome| outcome.status == Some(Status::Interrupted));
         if cancelled && is_interrupted {
@@ -148,7 +150,8 @@ impl Canary {
     }
 }
 
-/// Returns whether there were about as many rounds as the fit takes: then one of two devices may end it, and the other not.
+/// Returns whether there were about as many rounds as the fit takes: then one of two devices may end it, and the other
+/// not.
 fn is_short(answer: &FitRow, found: &FitRow) -> bool {
     let [ends, stops] = if answer.status == Status::MaxRounds { [found, answer] } else { [answer, found] };
     stops.status == Status::MaxRounds && 2 * ends.rounds >= stops.rounds

@@ -26,13 +26,13 @@ pub struct JacobianCheck {
 }
 
 impl SpectralFitter {
-    /// Compares the Jacobian with central differences at points of the first-guess library, in f64 on the CPU. The spectra are the
-    /// templates' own grids.
+    /// Compares the Jacobian with central differences at points of the first-guess library, in f64 on the CPU. The
+    /// spectra are the templates' own grids.
     ///
     /// # Errors
-    /// Returns [`Error::InvalidSettings`](crate::Error::InvalidSettings) and [`Error::Usage`](crate::Error::Usage) for settings that a
-    /// fit would refuse, [`Error::Model`](crate::Error::Model) if no point lies inside both the bounds and the training hulls, and
-    /// [`Error::OutOfMemory`](crate::Error::OutOfMemory).
+    /// Returns [`Error::InvalidSettings`](crate::Error::InvalidSettings) and [`Error::Usage`](crate::Error::Usage) for
+    /// settings that a fit would refuse, [`Error::Model`](crate::Error::Model) if no point lies inside both the bounds
+    /// and the training hulls, and [`Error::OutOfMemory`](crate::Error::OutOfMemory).
     pub fn check_jacobian(&self) -> Result<Vec<JacobianCheck>> {
         let spectra = own_grids(&self.model.arms.iter().map(|a| a.emulator.wavelength()).collect::<Vec<_>>(), self)?;
         let library = FirstGuess::new(&self.model, self.seed)?;

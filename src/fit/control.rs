@@ -9,8 +9,8 @@ use web_time::Instant;
 use super::Profile;
 use crate::setters::setters;
 
-/// Called with the number of finished spectra or curves and their total, from any thread, one call at a time. A slow function delays the
-/// fits.
+/// Called with the number of finished spectra or curves and their total, from any thread, one call at a time. A slow
+/// function delays the fits.
 pub type Progress = Arc<dyn Fn(u64, u64) + Send + Sync>;
 
 /// Watches a run, and stops it. Clones watch and stop the same runs.
@@ -21,7 +21,8 @@ pub struct Control {
     pub progress: Option<Progress>,
     /// Cancels the run when set: fits that are not finished end with [`Status::Interrupted`](crate::Status).
     pub cancel: Arc<AtomicBool>,
-    /// Measures where the time goes ([`Summary::profile`]), for the calls that return a [`Summary`]. No bit of the rows changes.
+    /// Measures where the time goes ([`Summary::profile`]), for the calls that return a [`Summary`]. No bit of the rows
+    /// changes.
     pub profile: bool,
     /// Maximum time of the run. After it the run stops as if `cancel` had been set.
     pub timeout: Option<Duration>,
@@ -64,7 +65,8 @@ pub struct Summary {
     pub fits: u64,
     /// Number of those that were not fitted to their ends, because the run was cancelled or its time was up.
     pub interrupted: u64,
-    /// Number of those that each device made, the CPU in the place of one that failed among them; the others come from the journal.
+    /// Number of those that each device made, the CPU in the place of one that failed among them; the others come from
+    /// the journal.
     pub by_device: Vec<(String, u64)>,
     /// Devices that made the rows, in the rows' order: so many by one, then so many by the next. They change at ends of
     /// batches.

@@ -15,8 +15,9 @@ pub struct Covariance {
     pub undetermined: usize,
 }
 
-/// The inverse of the packed normal matrix over the parameters where `free`. Directions whose eigenvalue, relative to the
-/// diagonal, is below `tolerance` are undetermined: the parameters that take part in them get NaN, the others the pseudo-inverse.
+/// The inverse of the packed normal matrix over the parameters where `free`. Directions whose eigenvalue, relative to
+/// the diagonal, is below `tolerance` are undetermined: the parameters that take part in them get NaN, the others the
+/// pseudo-inverse.
 pub fn covariance(normal_matrix: &[f64], free: &[bool], tolerance: f64) -> Covariance {
     let count = free.len();
     let index: Vec<usize> = (0..count).filter(|&p| free[p]).collect();

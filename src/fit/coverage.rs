@@ -1,4 +1,5 @@
-//! Checks of a model against files of spectra before a fit: their arms, their columns, and the wavelengths that both share.
+//! Checks of a model against files of spectra before a fit: their arms, their columns, and the wavelengths that both
+//! share.
 
 use std::borrow::Cow;
 
@@ -19,20 +20,20 @@ pub struct ArmCoverage {
     pub data: (f64, f64),
     /// First and last wavelength of the emulator.
     pub model: (f64, f64),
-    /// First and last wavelength that a fit uses; `None` if the masked intervals cover all of them, or if the first spectrum's own grid
-    /// cannot be used or does not overlap the model.
+    /// First and last wavelength that a fit uses; `None` if the masked intervals cover all of them, or if the first
+    /// spectrum's own grid cannot be used or does not overlap the model.
     pub used: Option<(f64, f64)>,
     /// Pixels of each spectrum.
     pub pixels: usize,
-    /// Pixels that a fit uses: those inside the model's wavelengths and the arm's `range`, and outside the masked intervals. The masks
-    /// and weights of a spectrum may leave out more of them.
+    /// Pixels that a fit uses: those inside the model's wavelengths and the arm's `range`, and outside the masked
+    /// intervals. The masks and weights of a spectrum may leave out more of them.
     pub used_pixels: usize,
 }
 
 impl SpectralFitter {
-    /// Finds before the first fit what would end the run at one of its files: an arm or a column that is missing, a shared grid
-    /// that does not overlap the model, a model without a point to start from. `heads` are files without their rows
-    /// ([`SpectraReader::empty`](crate::spectra::SpectraReader::empty)).
+    /// Finds before the first fit what would end the run at one of its files: an arm or a column that is missing, a
+    /// shared grid that does not overlap the model, a model without a point to start from. `heads` are files without
+    /// their rows ([`SpectraReader::empty`](crate::spectra::SpectraReader::empty)).
     ///
     /// # Errors
     /// The errors that [`fit`](SpectralFitter::fit) would return for its settings or for one of the files.
@@ -51,8 +52,9 @@ impl SpectralFitter {
         missing(&self.model, head).into_iter().map(note).collect()
     }
 
-    /// Returns the coverage of each arm of the model that the spectra have. If each spectrum has a wavelength grid of its own, it is
-    /// that of the first one; an arm without any grid, as in a file's [`empty`](crate::spectra::SpectraReader::empty), is left out.
+    /// Returns the coverage of each arm of the model that the spectra have. If each spectrum has a wavelength grid of
+    /// its own, it is that of the first one; an arm without any grid, as in a file's
+    /// [`empty`](crate::spectra::SpectraReader::empty), is left out.
     ///
     /// # Errors
     /// [`Error::NoOverlap`](crate::Error::NoOverlap), [`Error::ShapeMismatch`](crate::Error::ShapeMismatch) and

@@ -33,8 +33,8 @@ impl std::fmt::Display for Device {
 impl FromStr for Device {
     type Err = Error;
 
-    /// Opens `auto`, `cpu`, `gpu` (the best adapter, software included), `gpu:N`, `gpu:NAME` (part of a name), or `all`: every discrete
-    /// and integrated GPU, or, where there is none, every software adapter.
+    /// Opens `auto`, `cpu`, `gpu` (the best adapter, software included), `gpu:N`, `gpu:NAME` (part of a name), or
+    /// `all`: every discrete and integrated GPU, or, where there is none, every software adapter.
     fn from_str(text: &str) -> Result<Device> {
         match text {
             "auto" => Device::auto(),
@@ -85,7 +85,8 @@ impl Device {
         std::iter::once(&self.inner).chain(&self.others).cloned().collect()
     }
 
-    /// Opens a discrete GPU, else an integrated one, else the CPU; never a software adapter. A GPU that cannot be opened is passed over.
+    /// Opens a discrete GPU, else an integrated one, else the CPU; never a software adapter. A GPU that cannot be
+    /// opened is passed over.
     ///
     /// # Errors
     /// Returns [`Error::Usage`] if the environment variable `POPFIT_GPU_TILES` or `POPFIT_GPU_FUSION` names no kernel.
@@ -100,7 +101,8 @@ impl Device {
         Ok(Device::cpu())
     }
 
-    /// Sets the time that a submission to a GPU may take before the GPU counts as lost: unless set 120 s, and 600 s on software adapters.
+    /// Sets the time that a submission to a GPU may take before the GPU counts as lost: unless set 120 s, and 600 s on
+    /// software adapters.
     #[must_use]
     pub fn timeout(self, timeout: Duration) -> Device {
         self.all().iter().for_each(|device| device.set_limit(timeout));

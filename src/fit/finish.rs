@@ -111,8 +111,8 @@ impl Finish<'_> {
         }
     }
 
-    /// Standard errors from the covariance in which parameters at a bound count as free; held ones keep the error 0. NaN where the
-    /// data do not determine a parameter.
+    /// Standard errors from the covariance in which parameters at a bound count as free; held ones keep the error 0.
+    /// NaN where the data do not determine a parameter.
     fn released(&self, row: &FitRow, normal_matrix: &[f64], limits: &[Limits], tolerance: f64) -> Vec<f64> {
         if row.at_bound == 0 {
             return row.errors.clone();
@@ -194,8 +194,8 @@ impl Finish<'_> {
     }
 }
 
-/// Starts that ended at the winner's objective; and, as far as their last points tell, those that were stopped in its basin or on
-/// their way to it, or to one that counts. Those that began in one basin of the first guess are one.
+/// Starts that ended at the winner's objective; and, as far as their last points tell, those that were stopped in its
+/// basin or on their way to it, or to one that counts. Those that began in one basin of the first guess are one.
 fn agreeing(outcomes: &[Outcome], objectives: &[f64], best: usize, starts: &[Start]) -> u32 {
     let ended = |k: usize| outcomes[k].gave_way.is_none() && objectives[k] - objectives[best] < AGREE;
     let mut counts: Vec<bool> = (0..outcomes.len()).map(ended).collect();

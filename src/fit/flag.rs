@@ -1,7 +1,7 @@
 //! Flags of a fit, the bits of [`FitRow::flags`](crate::FitRow::flags).
 //!
-//! The list below is the only place where a flag is said: the constants, [`Flags::DESCRIPTIONS`], the report, the tables' key
-//! `popfit.flags` and (by a test) `docs/src/results.md` follow from it. A new flag is a new line.
+//! The list below is the only place where a flag is said: the constants, [`Flags::DESCRIPTIONS`], the report, the
+//! tables' key `popfit.flags` and (by a test) `docs/src/results.md` follow from it. A new flag is a new line.
 
 use std::fmt;
 
@@ -63,7 +63,8 @@ flags! {
         "the median of an arm's flux, or of the continuum fitted to it, is below zero";
     HIGH_CHI2 = 1024, "high χ²", "chi2 is improbably high: the upper tail probability for its dof is below 1e-6";
     LOW_CHI2 = 2048, "low χ²", "chi2 is improbably low: the lower tail probability for its dof is below 1e-6";
-    NO_ROTATION = 4096, "no rotation", "vsini ended at its lower bound, which is at most 1 km/s: the spectrum does not show rotation";
+    NO_ROTATION = 4096, "no rotation",
+        "vsini ended at its lower bound, which is at most 1 km/s: the spectrum does not show rotation";
 }
 
 #[cfg(test)]

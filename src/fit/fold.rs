@@ -1,15 +1,17 @@
 //! Search for a second minimum beyond a fold of the cost.
 //!
-//! Some templates depend on a label so weakly that the spectrum turns back on itself when that label grows. The cost then has a minimum
-//! on either side of this *fold*, and the normal matrix A at one minimum does not show the other one. A fit that ended in the wrong
-//! minimum mostly took many rounds, because its way led through a bent valley. We therefore check such fits: we move each label p alone
-//! by δ, and compare the rise of the cost F with that of the quadratic model,
+//! Some templates depend on a label so weakly that the spectrum turns back on itself when that label grows. The cost
+//! then has a minimum on either side of this *fold*, and the normal matrix A at one minimum does not show the other
+//! one. A fit that ended in the wrong minimum mostly took many rounds, because its way led through a bent valley. We
+//! therefore check such fits: we move each label p alone by δ, and compare the rise of the cost F with that of the
+//! quadratic model,
 //!
 //! ```text
 //! ρ = (F(u + δ e_p) − F(u)) / (δ² A_pp − 2 δ g_p).
 //! ```
 //!
-//! ρ is about 1 where there is no fold, and near 0 where the template has turned back. One more start then begins there.
+//! ρ is about 1 where there is no fold, and near 0 where the template has turned back. One more start then begins
+//! there.
 
 use std::collections::BTreeSet;
 use std::ops::Range;
@@ -35,18 +37,19 @@ struct Probe {
 
 /// Distances at which fits are probed.
 ///
-/// Of `synb` fits one in seven takes at least five rounds, and one in twenty at least six. If the fold lies in the middle between two
-/// minima at a distance Δ, then ρ = (1 − δ / Δ)². With ρ below [`MAX_RHO`], the two distances together detect minima that are 0.065 to
-/// 0.66 of the range apart.
+/// Of `synb` fits one in seven takes at least five rounds, and one in twenty at least six. If the fold lies in the
+/// middle between two minima at a distance Δ, then ρ = (1 − δ / Δ)². With ρ below [`MAX_RHO`], the two distances
+/// together detect minima that are 0.065 to 0.66 of the range apart.
 const PROBES: [Probe; 2] = [Probe { distance: 0.1, min_rounds: 6 }, Probe { distance: 0.3, min_rounds: 5 }];
-/// Smallest distance at which a label is probed, as a share of the distance between its bounds. Bounds may cut a probe shorter.
+/// Smallest distance at which a label is probed, as a share of the distance between its bounds. Bounds may cut a probe
+/// shorter.
 const MIN_DISTANCE: f64 = 0.05;
-/// Relative effects of the labels that are probed. The effect of a label is δ² A_pp for a move δ over its whole range, and its relative
-/// effect is the ratio to the largest effect of all labels. A label with a smaller effect makes no second minimum, and the label with
-/// the largest effect has no fold.
+/// Relative effects of the labels that are probed. The effect of a label is δ² A_pp for a move δ over its whole range,
+/// and its relative effect is the ratio to the largest effect of all labels. A label with a smaller effect makes no
+/// second minimum, and the label with the largest effect has no fold.
 const RELEVANT_EFFECT: Range<f64> = 0.04..0.5;
-/// Upper limit of ρ for a probe point that becomes a start. Each of nine wrong minima of 75,000 spectra had a probe point below it; so
-/// has one in eight of the fits of six or more rounds.
+/// Upper limit of ρ for a probe point that becomes a start. Each of nine wrong minima of 75,000 spectra had a probe
+/// point below it; so has one in eight of the fits of six or more rounds.
 const MAX_RHO: f64 = 0.3;
 
 /// A point at which the cost is evaluated, far from a minimum. One label differs from that of the minimum.
@@ -67,8 +70,8 @@ struct FoldCheck {
 }
 
 impl FoldCheck {
-    /// Returns the check of the lowest outcome of a spectrum. `None` if the fit failed or took few rounds, if the spectrum must not be
-    /// checked, or if no label can be probed.
+    /// Returns the check of the lowest outcome of a spectrum. `None` if the fit failed or took few rounds, if the
+    /// spectrum must not be checked, or if no label can be probed.
     fn new(model: &SpectralModel, (spectrum, ready): (usize, &Ready), lowest: &Outcome) -> Option<FoldCheck> {
         let is_success = lowest.status.is_some_and(Status::is_success);
         let distances: Vec<f64> =
@@ -87,8 +90,8 @@ impl FoldCheck {
         (!points.is_empty()).then(|| FoldCheck { spectrum, cost: cost(lowest), points })
     }
 
-    /// Returns the point from which one more start sets out: the probe point with the smallest ρ, if that is below [`MAX_RHO`].
-    /// `outcomes` are those at the probe points.
+    /// Returns the point from which one more start sets out: the probe point with the smallest ρ, if that is below
+    /// [`MAX_RHO`]. `outcomes` are those at the probe points.
     fn next_start(&self, outcomes: &[Outcome]) -> Option<Vec<f64>> {
         let rho = |(point, outcome): (&ProbePoint, &Outcome)| (cost(outcome) - self.cost) / point.predicted_rise;
         let ratios = self.points.iter().zip(outcomes).map(|pair| (rho(pair), pair.0));
@@ -117,8 +120,8 @@ struct MovableLabel {
 }
 
 impl MovableLabel {
-    /// Returns the label at a minimum. `None` if it is held or has no finite bounds, or if its start is given: then nobody wants it
-    /// elsewhere.
+    /// Returns the label at a minimum. `None` if it is held or has no finite bounds, or if its start is given: then
+    /// nobody wants it elsewhere.
     fn new(model: &SpectralModel, (parameter, limits): (usize, Limits), minimum: &Outcome) -> Option<MovableLabel> {
         let [lower, upper] = [limits.lower, limits.upper].map(|bound| model.parameters[parameter].to_u(bound));
         let range = upper - lower;
@@ -127,8 +130,8 @@ impl MovableLabel {
         is_movable.then_some(MovableLabel { parameter, lower, upper, range, effect })
     }
 
-    /// Returns the probe points on either side of a minimum, at these distances as far as the bounds allow. Points at which the
-    /// quadratic model hardly rises are left out, because they lie in the same valley.
+    /// Returns the probe points on either side of a minimum, at these distances as far as the bounds allow. Points at
+    /// which the quadratic model hardly rises are left out, because they lie in the same valley.
     fn probe_points<'a>(&'a self, minimum: &'a Outcome, distances: &'a [f64]) -> impl Iterator<Item = ProbePoint> + 'a {
         let p = self.parameter;
         let point = move |share: f64| {
@@ -154,7 +157,8 @@ fn is_outside_hulls(model: &SpectralModel, u: &[f64]) -> bool {
 }
 
 impl Passes {
-    /// Checks the lowest outcome of each spectrum for folds, fits one more start beyond each fold, and adds its outcome to `found`.
+    /// Checks the lowest outcome of each spectrum for folds, fits one more start beyond each fold, and adds its outcome
+    /// to `found`.
     pub fn search_beyond_folds(&mut self, spectra: Entering, found: &mut Left, watched: Watched) -> Result<()> {
         let ((model, grids, ready), (outcomes, left)) = (spectra, found);
         // 1. Evaluate the probe points of all checks.
@@ -200,8 +204,8 @@ impl Passes {
     }
 }
 
-/// Returns the spectra of the checks, with their probe points as starts, in batches of at most `capacity` starts. A spectrum with more
-/// probe points than that is split.
+/// Returns the spectra of the checks, with their probe points as starts, in batches of at most `capacity` starts. A
+/// spectrum with more probe points than that is split.
 fn probe_batches(ready: &[Ready], checks: &[FoldCheck], capacity: usize) -> Vec<Vec<Ready>> {
     let (mut all, mut room): (Vec<Vec<Ready>>, usize) = (Vec::new(), 0);
     for check in checks {
@@ -221,8 +225,8 @@ fn probe_batches(ready: &[Ready], checks: &[FoldCheck], capacity: usize) -> Vec<
     all
 }
 
-/// Adds the outcome of the start that began beyond a fold to those of its spectrum. A failed one is marked so that it cannot win.
-/// Without an outcome the run was cancelled, and the spectrum's fit counts as interrupted.
+/// Adds the outcome of the start that began beyond a fold to those of its spectrum. A failed one is marked so that it
+/// cannot win. Without an outcome the run was cancelled, and the spectrum's fit counts as interrupted.
 fn add_outcome(group: &mut Vec<Outcome>, end: Option<Outcome>, marginalise: bool) {
     match end {
         Some(mut end) => {
@@ -246,8 +250,8 @@ mod tests {
         Outcome { chi2, penalty: 0.0, ln_det: 0.0, status, ..Outcome::default() }
     }
 
-    /// Returns label 1 with the bounds 0 and 10, and a minimum at 9. There is less room above than below, so that a probe above is cut
-    /// short.
+    /// Returns label 1 with the bounds 0 and 10, and a minimum at 9. There is less room above than below, so that a
+    /// probe above is cut short.
     fn label() -> (MovableLabel, Outcome) {
         let label = MovableLabel { parameter: 1, lower: 0.0, upper: 10.0, range: 10.0, effect: 400.0 };
         let normal_matrix = vec![1.0, 0.0, 4.0];

@@ -27,8 +27,8 @@ pub struct InspectedArm {
 }
 
 impl Run<'_> {
-    /// Rows of every arm of the spectra at some places, each at its physical parameters. Only these are prepared, and all are
-    /// evaluated in one go.
+    /// Rows of every arm of the spectra at some places, each at its physical parameters. Only these are prepared, and
+    /// all are evaluated in one go.
     pub fn inspect(
         &mut self,
         spectra: &Spectra,

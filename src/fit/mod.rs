@@ -91,8 +91,8 @@ impl SpectralFitter {
     /// Most starts a spectrum can have.
     pub const MOST_STARTS: usize = MOST_STARTS;
 
-    /// Returns a fitter with the default settings of [`LevenbergMarquardt`]. No setter fails: a fit begins with a check of all
-    /// settings, and [`Error::InvalidSettings`] lists each that is out of its range.
+    /// Returns a fitter with the default settings of [`LevenbergMarquardt`]. No setter fails: a fit begins with a check
+    /// of all settings, and [`Error::InvalidSettings`] lists each that is out of its range.
     pub fn new(model: SpectralModel, device: Device) -> SpectralFitter {
         SpectralFitter {
             model,
@@ -118,9 +118,9 @@ impl SpectralFitter {
         self
     }
 
-    /// Sets the number of starts per spectrum, 1 to 64. The first guess may find fewer distinct ones. Unless set, a spectrum has as
-    /// many starts as its first guess finds competing: 1 to 4, or 8 where masks or weights leave little of it. One more start may then
-    /// follow past a fold of the minimum (not with Nelder–Mead alone).
+    /// Sets the number of starts per spectrum, 1 to 64. The first guess may find fewer distinct ones. Unless set, a
+    /// spectrum has as many starts as its first guess finds competing: 1 to 4, or 8 where masks or weights leave little
+    /// of it. One more start may then follow past a fold of the minimum (not with Nelder–Mead alone).
     #[must_use]
     pub fn starts(mut self, starts: usize) -> SpectralFitter {
         self.starts = Some(starts);
@@ -142,8 +142,8 @@ impl SpectralFitter {
         self
     }
 
-    /// Spectra, at least 1, that a stream reads, fits and keeps in its journal at once; unless set 256 on the CPU, 2048 on GPUs. Files of
-    /// fewer are fitted together, half a batch or more at once. No bit of a row depends on it.
+    /// Spectra, at least 1, that a stream reads, fits and keeps in its journal at once; unless set 256 on the CPU, 2048
+    /// on GPUs. Files of fewer are fitted together, half a batch or more at once. No bit of a row depends on it.
     #[must_use]
     pub fn batch_size(mut self, spectra: usize) -> SpectralFitter {
         self.batch_size = Some(spectra);
@@ -162,8 +162,9 @@ impl SpectralFitter {
         self
     }
 
-    /// Sends a batch that a GPU has failed to fit twice to the CPU, where the run then stays ([`Summary::by_rows`] tells).
-    /// Unless set it does where popfit chose the GPU (`auto`, `all`), and the failure is the run's where the user did.
+    /// Sends a batch that a GPU has failed to fit twice to the CPU, where the run then stays ([`Summary::by_rows`]
+    /// tells). Unless set it does where popfit chose the GPU (`auto`, `all`), and the failure is the run's where the
+    /// user did.
     #[must_use]
     pub fn cpu_fallback(mut self, cpu_fallback: bool) -> SpectralFitter {
         self.cpu_fallback = Some(cpu_fallback);
@@ -186,8 +187,9 @@ impl SpectralFitter {
         self.velocity_scan != VelocityScan::Off
     }
 
-    /// Adds standard errors with all bounds released ([`FitRow::released_errors`]) to the rows; off unless set. They answer how well
-    /// the data determine each parameter if the bounds, and not the star, hold some of them where they ended.
+    /// Adds standard errors with all bounds released ([`FitRow::released_errors`]) to the rows; off unless set. They
+    /// answer how well the data determine each parameter if the bounds, and not the star, hold some of them where they
+    /// ended.
     #[must_use]
     pub fn released_errors(mut self, released_errors: bool) -> SpectralFitter {
         self.released_errors = released_errors;
@@ -199,7 +201,8 @@ impl SpectralFitter {
         self.released_errors
     }
 
-    /// Precision of the rows: on the CPU f32 or f64; GPUs compute in f32. [`Precision::Mixed`] makes first rounds cheaper on GPUs.
+    /// Precision of the rows: on the CPU f32 or f64; GPUs compute in f32. [`Precision::Mixed`] makes first rounds
+    /// cheaper on GPUs.
     #[must_use]
     pub fn precision(mut self, precision: Precision) -> SpectralFitter {
         self.precision = precision;
@@ -258,13 +261,14 @@ impl SpectralFitter {
         units
     }
 
-    /// Fits what is in memory, in one batch, on the first device alone; [`fit_with`](SpectralFitter::fit_with) shares the spectra among
-    /// all devices. A spectrum that cannot be fitted is a row with its status.
+    /// Fits what is in memory, in one batch, on the first device alone; [`fit_with`](SpectralFitter::fit_with) shares
+    /// the spectra among all devices. A spectrum that cannot be fitted is a row with its status.
     ///
     /// # Errors
-    /// Returns [`Error::InvalidSettings`] and, for settings that exclude each other, [`Error::Usage`]; [`Error::ShapeMismatch`],
-    /// [`Error::BadWavelength`] and [`Error::NoOverlap`] if the spectra do not suit the model; [`Error::Model`] if the model has no point
-    /// to start from; [`Error::BadSpectrum`] if the fitter is [strict](SpectralFitter::strict); [`Error::OutOfMemory`]; the device's errors.
+    /// Returns [`Error::InvalidSettings`] and, for settings that exclude each other, [`Error::Usage`];
+    /// [`Error::ShapeMismatch`], [`Error::BadWavelength`] and [`Error::NoOverlap`] if the spectra do not suit the
+    /// model; [`Error::Model`] if the model has no point to start from; [`Error::BadSpectrum`] if the fitter is
+    /// [strict](SpectralFitter::strict); [`Error::OutOfMemory`]; the device's errors.
     pub fn fit(&self, spectra: &Spectra) -> Result<FitTable> {
         self.tabulate(&self.run()?.batch(&[spectra], None)?)
     }
@@ -296,8 +300,9 @@ impl SpectralFitter {
         Ok(table)
     }
 
-    /// [`fit`](SpectralFitter::fit), in batches, watched and stopped by `control`. After a stop there is a row for each spectrum all the
-    /// same, and those that were not finished have [`Status::Interrupted`](crate::Status::Interrupted).
+    /// [`fit`](SpectralFitter::fit), in batches, watched and stopped by `control`. After a stop there is a row for each
+    /// spectrum all the same, and those that were not finished have
+    /// [`Status::Interrupted`](crate::Status::Interrupted).
     ///
     /// # Errors
     /// The errors of [`fit`](SpectralFitter::fit).
@@ -307,8 +312,8 @@ impl SpectralFitter {
         Ok(table)
     }
 
-    /// Reads batches from `source`, fits them and appends their rows to `sink`. Two threads per device fit batches; they share rayon's
-    /// global pool.
+    /// Reads batches from `source`, fits them and appends their rows to `sink`. Two threads per device fit batches;
+    /// they share rayon's global pool.
     ///
     /// # Errors
     /// The errors of [`fit`](SpectralFitter::fit), of `source` and of `sink`.
@@ -321,12 +326,12 @@ impl SpectralFitter {
         workers::stream(self, (source, sink), control, None)
     }
 
-    /// [`fit_stream`](SpectralFitter::fit_stream) with a journal: batches that it knows are not fitted again, others are kept in it as
-    /// soon as they are fitted. The rows are those of an uninterrupted run.
+    /// [`fit_stream`](SpectralFitter::fit_stream) with a journal: batches that it knows are not fitted again, others
+    /// are kept in it as soon as they are fitted. The rows are those of an uninterrupted run.
     ///
     /// # Errors
-    /// The errors of [`fit_stream`](SpectralFitter::fit_stream); [`Error::Journal`] if spectra have changed since the journal recorded
-    /// their rows; [`Error::Io`] if the journal cannot be read or written.
+    /// The errors of [`fit_stream`](SpectralFitter::fit_stream); [`Error::Journal`] if spectra have changed since the
+    /// journal recorded their rows; [`Error::Io`] if the journal cannot be read or written.
     pub fn fit_journaled(
         &self,
         source: &mut dyn SpectraReader,

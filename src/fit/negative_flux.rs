@@ -1,7 +1,8 @@
 //! Arms whose flux is negative: inverted, or with too much sky subtracted.
 //!
-//! The test looks at the data alone, once per spectrum, so that it says the same on every device. As templates are positive, the
-//! continuum fitted to the data without the model's lines ([`PreparedArm::smooth`]) has the sign of that under the final model.
+//! The test looks at the data alone, once per spectrum, so that it says the same on every device. As templates are
+//! positive, the continuum fitted to the data without the model's lines ([`PreparedArm::smooth`]) has the sign of that
+//! under the final model.
 
 use pulp::NullaryFnOnce;
 
@@ -10,14 +11,14 @@ use crate::model::{PreparedArm, Sampling};
 
 /// Flux whose χ² against zero has an upper tail probability below this is more than noise.
 const SIGNAL: f64 = 1e-6;
-/// The continuum is evaluated where pixels of negative flux have at least this share of the weight. With fewer, only a few extreme
-/// pixels could make it negative under half of the weight; and evaluating it costs more than all else here.
+/// The continuum is evaluated where pixels of negative flux have at least this share of the weight. With fewer, only a
+/// few extreme pixels could make it negative under half of the weight; and evaluating it costs more than all else here.
 const LEAST_SHARE: f64 = 0.25;
 /// Sums side by side.
 const LANES: usize = 8;
 
-/// Returns whether the median of an arm's flux, or the median of its continuum weighted by ivar, is below zero. Pixels that do not count
-/// are left out, and so are arms that hold nothing but noise, whose sign is chance.
+/// Returns whether the median of an arm's flux, or the median of its continuum weighted by ivar, is below zero. Pixels
+/// that do not count are left out, and so are arms that hold nothing but noise, whose sign is chance.
 pub fn has_negative_flux(arms: &[PreparedArm], samplings: &[&Sampling]) -> bool {
     arms.iter().zip(samplings).any(|(arm, sampling)| is_negative(arm, sampling))
 }

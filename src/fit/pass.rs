@@ -11,7 +11,8 @@ use crate::recording::Precision;
 use crate::rows::Real;
 use crate::solver::{Outcome, Population, Queue, linearise, stream};
 
-/// Differences of an objective that is computed twice in f32: its own, in units of χ², and what a pixel's model may be off.
+/// Differences of an objective that is computed twice in f32: its own, in units of χ², and what a pixel's model may be
+/// off.
 const AGREE: (f64, f64) = (0.01, 1e-3);
 const ROUNDING: f64 = 1e-5;
 
@@ -65,8 +66,8 @@ pub fn objective(outcome: &Outcome, marginalise: bool) -> f64 {
     if value.is_finite() { value } else { f64::INFINITY }
 }
 
-/// [`Error::DeviceUntrusted`] when the objective that a device told `before` of a point is not what it tells of it `now`, in another
-/// readback, with `sums`: one of them is wrong. `share` of χ² is allowed beside rounding.
+/// [`Error::DeviceUntrusted`] when the objective that a device told `before` of a point is not what it tells of it
+/// `now`, in another readback, with `sums`: one of them is wrong. `share` of χ² is allowed beside rounding.
 pub fn agree(
     device: &str,
     (before, now): (f64, f64),

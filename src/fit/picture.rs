@@ -30,8 +30,8 @@ pub struct ArmFit {
     pub error: Vec<f64>,
     /// NaN where the model does not reach.
     pub model: Vec<f64>,
-    /// The fitted continuum, by which the template is multiplied, in the units of the input; NaN where the model does not
-    /// reach. Empty for a model without a continuum.
+    /// The fitted continuum, by which the template is multiplied, in the units of the input; NaN where the model does
+    /// not reach. Empty for a model without a continuum.
     pub continuum: Vec<f64>,
     /// Pixels that do not count.
     pub mask: Vec<bool>,
@@ -46,7 +46,8 @@ pub struct ArmFit {
 }
 
 impl SpectralFitter {
-    /// Returns the velocity (km/s) at which a row's model is shifted: the fitted one, or the model's own where it is fixed.
+    /// Returns the velocity (km/s) at which a row's model is shifted: the fitted one, or the model's own where it is
+    /// fixed.
     #[cfg(feature = "files")]
     pub(crate) fn velocity_of(&self, row: &FitRow) -> f64 {
         match self.model.velocity {
@@ -67,8 +68,8 @@ impl SpectralFitter {
     /// Evaluates the models at the rows' parameters on the CPU, arm by arm; `None` where a row has no fit.
     ///
     /// # Errors
-    /// Returns the errors that a [`fit`](SpectralFitter::fit) of these spectra would have for its settings, the arms and their
-    /// wavelengths, [`Error::Usage`] if a spectrum with a fit cannot be prepared, and [`Error::OutOfMemory`].
+    /// Returns the errors that a [`fit`](SpectralFitter::fit) of these spectra would have for its settings, the arms
+    /// and their wavelengths, [`Error::Usage`] if a spectrum with a fit cannot be prepared, and [`Error::OutOfMemory`].
     pub fn model_spectra(&self, spectra: &Spectra, rows: &[FitRow]) -> Result<Vec<Option<Vec<ArmFit>>>> {
         let arms = matched(&self.model, spectra)?;
         let mut run = self.run()?;
@@ -153,7 +154,8 @@ fn curves(arm: &InspectedArm) -> Curves {
     Curves { model, continuum }
 }
 
-/// Returns the continuum at pixel `j`, Σ_c a_c Σ_k transform_ck basis_k, in units of flux · scale; 1 without a continuum.
+/// Returns the continuum at pixel `j`, Σ_c a_c Σ_k transform_ck basis_k, in units of flux · scale; 1 without a
+/// continuum.
 fn scaled_continuum(arm: &InspectedArm, j: usize) -> f64 {
     let (prepared, sampling, terms) = (&arm.prepared, &arm.sampling, arm.terms);
     if terms == 0 {

@@ -1,4 +1,5 @@
-//! The velocity's posterior: the objective along a grid of velocities around the best one, and the moments of exp(−objective / 2).
+//! The velocity's posterior: the objective along a grid of velocities around the best one, and the moments of
+//! exp(−objective / 2).
 
 use std::sync::atomic::Ordering;
 
@@ -35,8 +36,8 @@ const EDGE: f64 = 1e-4;
 /// Grids that are tried.
 const ATTEMPTS: usize = 12;
 
-/// Moments of exp(−objective / 2) on an ascending grid of equal steps, as rvspecfit's `find_best` takes them. `None` when no
-/// objective is finite.
+/// Moments of exp(−objective / 2) on an ascending grid of equal steps, as rvspecfit's `find_best` takes them. `None`
+/// when no objective is finite.
 pub fn moments(velocities: &[f64], objectives: &[f64]) -> Option<VelocityPosterior> {
     let finite = (0..velocities.len()).filter(|&i| objectives[i].is_finite());
     let lowest = finite.min_by(|&a, &b| objectives[a].total_cmp(&objectives[b]))?;
@@ -121,8 +122,8 @@ pub struct Scan<'a> {
 }
 
 impl Scan<'_> {
-    /// Scans the velocity of each spectrum of `ready` whose row has a fit; `rows` are those of the batch. When the run is cancelled, rows
-    /// whose scan has not ended become interrupted ones.
+    /// Scans the velocity of each spectrum of `ready` whose row has a fit; `rows` are those of the batch. When the run
+    /// is cancelled, rows whose scan has not ended become interrupted ones.
     pub fn run(mut self, (ready, rows): (&[Ready], &mut [FitRow])) -> Result<()> {
         let Some(p) = self.fitter.model.free_velocity() else { return Ok(()) };
         let begin = |(k, one): (usize, &Ready)| {
@@ -187,7 +188,8 @@ impl Scan<'_> {
         Ok(())
     }
 
-    /// One outcome a start; `None` when the run was cancelled on the way, and an error where the canary among them is not well.
+    /// One outcome a start; `None` when the run was cancelled on the way, and an error where the canary among them is
+    /// not well.
     fn outcomes(&mut self, entering: Vec<Ready>, refit: bool) -> Result<Option<Vec<Outcome>>> {
         let mut all = Vec::new();
         for mut some in loads(entering, self.room()) {
@@ -218,7 +220,8 @@ impl Scan<'_> {
     }
 }
 
-/// One spectrum at all velocities, which are parameter `p`: one group, or, to be fitted again, a spectrum a velocity, which is held there.
+/// One spectrum at all velocities, which are parameter `p`: one group, or, to be fitted again, a spectrum a velocity,
+/// which is held there.
 fn entering(
     fitter: &SpectralFitter,
     (p, refit): (usize, bool),

@@ -39,8 +39,8 @@ pub enum Tail {
     Upper,
 }
 
-/// Probability that χ² with `dof` > 0 degrees of freedom lies at or beyond `chi2`: P(a, x) or Q(a, x), the regularised incomplete
-/// gamma functions at a = dof/2 and x = χ²/2 (Numerical Recipes §6.2).
+/// Probability that χ² with `dof` > 0 degrees of freedom lies at or beyond `chi2`: P(a, x) or Q(a, x), the regularised
+/// incomplete gamma functions at a = dof/2 and x = χ²/2 (Numerical Recipes §6.2).
 pub fn chi2_tail(tail: Tail, chi2: f64, dof: f64) -> f64 {
     let (a, x) = (0.5 * dof, 0.5 * chi2);
     if x.is_nan() {
@@ -56,7 +56,8 @@ pub fn chi2_tail(tail: Tail, chi2: f64, dof: f64) -> f64 {
     if tail == computed { probability } else { 1.0 - probability }
 }
 
-/// Returns whether a tail probability of χ² is below `limit`. Says so for most χ² from a bound, without the sums of [`chi2_tail`].
+/// Returns whether a tail probability of χ² is below `limit`. Says so for most χ² from a bound, without the sums of
+/// [`chi2_tail`].
 pub fn chi2_tail_is_below(limit: f64, tail: Tail, chi2: f64, dof: f64) -> bool {
     let (a, x) = (0.5 * dof, 0.5 * chi2);
     // the first term of the series; Γ(a, x) ≥ xᵃ e⁻ˣ / (x + 1) for a ≥ ½
@@ -68,8 +69,9 @@ pub fn chi2_tail_is_below(limit: f64, tail: Tail, chi2: f64, dof: f64) -> bool {
     !is_certainly_above && chi2_tail(tail, chi2, dof) < limit
 }
 
-/// xᵃ e⁻ˣ / Γ(a + 1), which falls from its peak at x = a. The exponent of a large a is written by what remains when the large
-/// terms have cancelled: xᵃ e⁻ˣ / Γ(a + 1) = exp(−a (μ − ln(1 + μ)) − s(a)) / √(2πa) with μ = (x − a)/a and Stirling's series s.
+/// xᵃ e⁻ˣ / Γ(a + 1), which falls from its peak at x = a. The exponent of a large a is written by what remains when the
+/// large terms have cancelled: xᵃ e⁻ˣ / Γ(a + 1) = exp(−a (μ − ln(1 + μ)) − s(a)) / √(2πa) with μ = (x − a)/a and
+/// Stirling's series s.
 fn gamma_term(a: f64, x: f64) -> f64 {
     if a < 10.0 {
         return (a * x.ln() - x - libm::lgamma(a + 1.0)).exp();
@@ -91,7 +93,8 @@ fn gamma_series(a: f64, x: f64) -> f64 {
     sum
 }
 
-/// Γ(a, x) / (xᵃ e⁻ˣ) by its continued fraction 1/(x + 1 − a − 1 (1 − a)/(x + 3 − a − …)) for x ≥ a + 1 (modified Lentz).
+/// Γ(a, x) / (xᵃ e⁻ˣ) by its continued fraction 1/(x + 1 − a − 1 (1 − a)/(x + 3 − a − …)) for x ≥ a + 1 (modified
+/// Lentz).
 fn gamma_fraction(a: f64, x: f64) -> f64 {
     let mut b = x + 1.0 - a;
     let (mut c, mut d) = (1.0 / TINY, 1.0 / b);
@@ -110,7 +113,8 @@ fn gamma_fraction(a: f64, x: f64) -> f64 {
     result
 }
 
-/// The regularised incomplete beta function I_x(a, b), by its continued fraction (Numerical Recipes §6.4, modified Lentz).
+/// The regularised incomplete beta function I_x(a, b), by its continued fraction (Numerical Recipes §6.4, modified
+/// Lentz).
 fn incomplete_beta(x: f64, a: f64, b: f64) -> f64 {
     if x <= 0.0 || x >= 1.0 {
         return if x <= 0.0 { 0.0 } else { 1.0 };

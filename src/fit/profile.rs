@@ -23,12 +23,14 @@ pub struct Profile {
     pub interrupted: u64,
     /// From the first read to the last write.
     pub seconds: f64,
-    /// Before that: files are read through, networks loaded, the first guess' library made. `None` unless who runs it has measured it.
+    /// Before that: files are read through, networks loaded, the first guess' library made. `None` unless who runs it
+    /// has measured it.
     pub opening: Option<f64>,
     /// Most bytes that the process has had in memory, where the system tells (Linux).
     pub memory_peak: Option<u64>,
-    /// read, prepare, first guess, fit, finish, posterior, hash, write: of all the run's threads, which overlap. `fit` contains what the
-    /// devices do, and waiting for them; `hash` is of spectra whose rows the journal keeps, or may know; `write` keeps rows in it, too.
+    /// read, prepare, first guess, fit, finish, posterior, hash, write: of all the run's threads, which overlap. `fit`
+    /// contains what the devices do, and waiting for them; `hash` is of spectra whose rows the journal keeps, or may
+    /// know; `write` keeps rows in it, too.
     pub host: Vec<HostStage>,
     /// One for each device.
     pub devices: Vec<DeviceProfile>,
@@ -81,8 +83,8 @@ pub struct DeviceProfile {
 #[derive(Clone, Debug, Serialize)]
 #[non_exhaustive]
 pub struct DeviceStage {
-    /// hidden: labels and layers before the last; template: the last layer; observe: rotation, line spread and Doppler shift;
-    /// normal matrix: priors, continuum and sums over pixels; step: with what stops superfluous starts.
+    /// hidden: labels and layers before the last; template: the last layer; observe: rotation, line spread and Doppler
+    /// shift; normal matrix: priors, continuum and sums over pixels; step: with what stops superfluous starts.
     pub name: &'static str,
     /// Number of kernels: one per tile of members on the CPU, one per round for all members on a GPU.
     pub calls: u64,
@@ -161,8 +163,9 @@ impl Measured {
 }
 
 impl Profile {
-    /// Events for Chrome's trace viewers (about:tracing, Perfetto), JSON: a row a thread with a span for every stage of a batch; for each device
-    /// its rounds, in as many rows as workers' overlap, and with how many members they begin, as a curve.
+    /// Events for Chrome's trace viewers (about:tracing, Perfetto), JSON: a row a thread with a span for every stage of
+    /// a batch; for each device its rounds, in as many rows as workers' overlap, and with how many members they begin,
+    /// as a curve.
     pub fn trace(&self) -> String {
         let mut events = Vec::new();
         for (thread, (name, spans)) in self.threads.iter().enumerate() {

@@ -1,4 +1,5 @@
-//! Work that a device could not do is done again: once on the same device made anew, then, where that is allowed, on the CPU.
+//! Work that a device could not do is done again: once on the same device made anew, then, where that is allowed, on
+//! the CPU.
 
 use std::sync::Arc;
 
@@ -20,7 +21,8 @@ pub struct Attempts {
 }
 
 impl Attempts {
-    /// The device to try after `failure` on `device`; the failure itself where it was not the device's, or no other is left.
+    /// The device to try after `failure` on `device`; the failure itself where it was not the device's, or no other is
+    /// left.
     pub fn next(&mut self, device: &Arc<dyn Device>, failure: Error, cpu: bool) -> Result<Arc<dyn Device>> {
         if !failure.is_of_device() {
             return Err(failure);

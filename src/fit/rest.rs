@@ -9,7 +9,8 @@ use crate::spectra::Spectra;
 /// Rows of a piece that are known: one place a spectrum, or none at all.
 pub type KnownRows = Vec<Option<FitRow>>;
 
-/// The rows of each piece: those that are known, and what `fit` makes of all others in one go, which changes no bit of theirs.
+/// The rows of each piece: those that are known, and what `fit` makes of all others in one go, which changes no bit of
+/// theirs.
 pub fn complete(
     pieces: Vec<(&Spectra, KnownRows)>,
     fit: impl FnOnce(&[&Spectra]) -> Result<Vec<FitRow>>,

@@ -1,4 +1,5 @@
-//! Mixed precision: first rounds whose output layers are products of f16 numbers, last rounds in f32 from where they end.
+//! Mixed precision: first rounds whose output layers are products of f16 numbers, last rounds in f32 from where they
+//! end.
 
 use super::ready::Starts;
 use crate::solver::{LevenbergMarquardt, Outcome, Status};

@@ -59,7 +59,8 @@ pub struct FitRow {
     pub status: Status,
     /// The status' name, or the cause of `bad_input`.
     pub status_text: String,
-    /// The cause of `bad_input` in words: arm, pixel and value; or where an interrupted fit stood. Not a column of the table.
+    /// The cause of `bad_input` in words: arm, pixel and value; or where an interrupted fit stood. Not a column of the
+    /// table.
     pub message: String,
     /// Rounds of the winning start.
     pub rounds: u32,
@@ -69,28 +70,29 @@ pub struct FitRow {
     pub chi2: f64,
     /// Unmasked pixels − free parameters − continuum terms.
     pub dof: i64,
-    /// χ², priors and penalties, and ln det of the continuum's normal matrix where the model marginalises over the continuum. The start
-    /// with the lowest one wins.
+    /// χ², priors and penalties, and ln det of the continuum's normal matrix where the model marginalises over the
+    /// continuum. The start with the lowest one wins.
     pub objective: f64,
     /// (P) Physical values.
     pub parameters: Vec<f64>,
-    /// (P) Standard errors, NaN where there is none. Where parameters ended at a bound, the errors of the others are conditional:
-    /// they hold as if the truth of those parameters were the bound.
+    /// (P) Standard errors, NaN where there is none. Where parameters ended at a bound, the errors of the others are
+    /// conditional: they hold as if the truth of those parameters were the bound.
     pub errors: Vec<f64>,
-    /// (P) Standard errors with all bounds released, where [`SpectralFitter::released_errors`](crate::SpectralFitter::released_errors) asks for
-    /// them; empty otherwise. The covariance counts parameters at a bound as free.
+    /// (P) Standard errors with all bounds released, where
+    /// [`SpectralFitter::released_errors`](crate::SpectralFitter::released_errors) asks for them; empty otherwise. The
+    /// covariance counts parameters at a bound as free.
     pub released_errors: Vec<f64>,
     /// Bit p: parameter p ended at a bound.
     pub at_bound: u32,
     /// Facts that the user should know.
     pub flags: Flags,
-    /// Index of the winning start, from 0; a start past a fold comes after those of the first guess. `None` without a winner, which
-    /// tables write as −1.
+    /// Index of the winning start, from 0; a start past a fold comes after those of the first guess. `None` without a
+    /// winner, which tables write as −1.
     pub start: Option<u32>,
     /// (arms) Continuum terms that the arm's data determine, of those that the model has; 0 where the arm drops out.
     pub continuum_terms: Vec<u32>,
-    /// Basins of the first guess from which starts ended within 0.1 of the winner's objective, or were stopped on the way there. Starts
-    /// of one basin count once, as they would end together anyway.
+    /// Basins of the first guess from which starts ended within 0.1 of the winner's objective, or were stopped on the
+    /// way there. Starts of one basin count once, as they would end together anyway.
     pub n_starts_agree: u32,
     /// The velocity's, where a scan was asked for.
     pub posterior: Option<VelocityPosterior>,

@@ -108,8 +108,8 @@ impl<'a> Run<'a> {
         out
     }
 
-    /// Rows of all spectra, in their order. `user_starts` (spectra, parameters), physical, replace the first guess; then there is one
-    /// piece. What a device could not fit is fitted again.
+    /// Rows of all spectra, in their order. `user_starts` (spectra, parameters), physical, replace the first guess;
+    /// then there is one piece. What a device could not fit is fitted again.
     pub fn batch(&mut self, files: &[&Spectra], user_starts: Option<&[f64]>) -> Result<Vec<FitRow>> {
         self.told = 0;
         let count = files.iter().map(|spectra| spectra.len()).sum();
@@ -127,8 +127,8 @@ impl<'a> Run<'a> {
         Ok(rows)
     }
 
-    /// Returns whether a batch of so many spectra can be done again with fewer members, where a device had memory for its buffers and none
-    /// for its work.
+    /// Returns whether a batch of so many spectra can be done again with fewer members, where a device had memory for
+    /// its buffers and none for its work.
     fn halves(&mut self, failure: &Error, spectra: usize) -> bool {
         let resident = self.resident.take_if(|_| matches!(failure, Error::OutOfMemory { .. }));
         let half = resident.and_then(|r| half(r.capacity, spectra, self.fitter.most_starts()));
@@ -197,7 +197,8 @@ impl<'a> Run<'a> {
         Ok(self.all_grids(&[arms.to_vec()], &[spectra])?.swap_remove(0))
     }
 
-    /// Fits what is ready, in populations of at most the device's capacity. So many spectra of the batch have a row already.
+    /// Fits what is ready, in populations of at most the device's capacity. So many spectra of the batch have a row
+    /// already.
     fn fit(&mut self, Group { layout, grids, ready }: Group, (rows, finished): (&mut [FitRow], usize)) -> Result<()> {
         if ready.is_empty() {
             return Ok(());

@@ -145,8 +145,8 @@ impl Passes {
         }
     }
 
-    /// The outcomes at the starts of `ready`, which do not move; or, to `refit`, those of Levenberg–Marquardt from there, unless the run
-    /// is cancelled.
+    /// The outcomes at the starts of `ready`, which do not move; or, to `refit`, those of Levenberg–Marquardt from
+    /// there, unless the run is cancelled.
     pub fn evaluate(
         &mut self,
         model: &SpectralModel,
@@ -163,8 +163,8 @@ impl Passes {
         pollster::block_on(linearise(pass.population.as_mut(), &batch))
     }
 
-    /// Levenberg–Marquardt from some starts. Of those spectra that a GPU brings home together one is linearised again at its end, as a
-    /// canary need not be among them.
+    /// Levenberg–Marquardt from some starts. Of those spectra that a GPU brings home together one is linearised again
+    /// at its end, as a canary need not be among them.
     fn descend(
         &mut self,
         spectra: Entering,
@@ -249,8 +249,8 @@ impl Passes {
     }
 }
 
-/// Makes something of a capacity, of half of it when there is too little memory, and so on: what a device says that it has need not be
-/// there.
+/// Makes something of a capacity, of half of it when there is too little memory, and so on: what a device says that it
+/// has need not be there.
 pub fn halving<T>(capacity: &mut usize, mut make: impl FnMut(usize) -> Result<T>) -> Result<T> {
     loop {
         match make(*capacity) {
@@ -279,7 +279,8 @@ pub fn winner(group: &[Outcome], marginalise: bool) -> Option<usize> {
     stands.min_by(|a, b| value(a).total_cmp(&value(b)))
 }
 
-/// A polished fit replaces the one that it began from, unless it is no better. One that was stopped on its way might have become so.
+/// A polished fit replaces the one that it began from, unless it is no better. One that was stopped on its way might
+/// have become so.
 fn take_better(outcome: &mut Outcome, polished: Outcome, marginalise: bool) {
     let evaluations = outcome.evaluations + polished.evaluations;
     let rounds = outcome.rounds + polished.rounds;

@@ -15,9 +15,9 @@ fn finite(values: &[f64]) -> bool {
     values.iter().all(|x| x.is_finite())
 }
 
-/// Makes a success with a number that is not finite one of [`Status::NotFinite`]. Parameters at a bound have no error, and neither do those
-/// that the data do not determine, of which there is one at least where the covariance lacks rank. `scanned` is the velocity's parameter,
-/// where its posterior was asked for.
+/// Makes a success with a number that is not finite one of [`Status::NotFinite`]. Parameters at a bound have no error,
+/// and neither do those that the data do not determine, of which there is one at least where the covariance lacks rank.
+/// `scanned` is the velocity's parameter, where its posterior was asked for.
 pub fn row(row: &mut FitRow, scanned: Option<usize>) {
     if !row.status.is_success() {
         return;
@@ -52,8 +52,8 @@ fn row_is_sound(row: &FitRow) -> bool {
     pairs.all(|(p, q)| row.correlations.get(pair_index(p, q, count)).is_some_and(|c| c.is_finite()))
 }
 
-/// The same for a curve. Its covariance is NaN where a parameter is undetermined, at a bound, or where nothing tells the noise; of a
-/// singular fit there is none.
+/// The same for a curve. Its covariance is NaN where a parameter is undetermined, at a bound, or where nothing tells
+/// the noise; of a singular fit there is none.
 pub fn curve(mut fit: CurveFit) -> CurveFit {
     if fit.status.is_success() && !curve_is_sound(&fit) {
         fit.status = Status::NotFinite;
@@ -174,7 +174,8 @@ mod tests {
         }
     }
 
-    /// Errors of those that the data do not determine are NaN, all others are finite, and the flag is set for no other reason.
+    /// Errors of those that the data do not determine are NaN, all others are finite, and the flag is set for no other
+    /// reason.
     #[test]
     fn a_covariance_that_lacks_rank_says_whose_errors() {
         let spoils: [fn(&mut FitRow); 6] = [

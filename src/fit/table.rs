@@ -162,8 +162,8 @@ impl FitTable {
         &self.arms
     }
 
-    /// Returns the values of a free parameter in its physical unit, or the column `chi2` or `objective`; `None` if there is none of this
-    /// name. Errors have [`errors`](FitTable::errors).
+    /// Returns the values of a free parameter in its physical unit, or the column `chi2` or `objective`; `None` if
+    /// there is none of this name. Errors have [`errors`](FitTable::errors).
     pub fn column(&self, name: &str) -> Option<&[f64]> {
         match name {
             "chi2" => Some(&self.chi2),
@@ -172,7 +172,8 @@ impl FitTable {
         }
     }
 
-    /// Returns the standard errors of a free parameter, as [`FitRow::errors`] has them; `None` if there is none of this name.
+    /// Returns the standard errors of a free parameter, as [`FitRow::errors`] has them; `None` if there is none of this
+    /// name.
     pub fn errors(&self, parameter: &str) -> Option<&[f64]> {
         self.errors.get(self.place(parameter)?).map(Vec::as_slice)
     }
@@ -182,7 +183,8 @@ impl FitTable {
         self.released_errors.get(self.place(parameter)?).map(Vec::as_slice)
     }
 
-    /// Returns the correlations of two free parameters; `None` if there is none of one of the names, or both are the same.
+    /// Returns the correlations of two free parameters; `None` if there is none of one of the names, or both are the
+    /// same.
     pub fn correlations(&self, first: &str, second: &str) -> Option<&[f64]> {
         let (a, b) = (self.place(first)?, self.place(second)?);
         let (a, b, count) = (a.min(b), a.max(b), self.parameters.len());
@@ -264,7 +266,8 @@ impl FitTable {
         &self.evaluations
     }
 
-    /// Gathers all that is known of one spectrum. Where other rows have released errors and this one has none, they are NaN.
+    /// Gathers all that is known of one spectrum. Where other rows have released errors and this one has none, they are
+    /// NaN.
     ///
     /// # Panics
     /// If `index` is not below `len()`.

@@ -44,8 +44,8 @@ impl Task {
     /// Returns a task for every curve, at its start.
     ///
     /// # Errors
-    /// Returns [`Error::InvalidSettings`] for settings that cannot work, [`Error::ShapeMismatch`] if an array has the wrong length, and
-    /// [`Error::Usage`] for a curve that cannot be fitted and for tied parameters.
+    /// Returns [`Error::InvalidSettings`] for settings that cannot work, [`Error::ShapeMismatch`] if an array has the
+    /// wrong length, and [`Error::Usage`] for a curve that cannot be fitted and for tied parameters.
     pub fn of_curves(fitter: &CurveFitter, curves: &Curves) -> Result<Vec<Task>> {
         fitter.tasks(curves)
     }
@@ -53,8 +53,8 @@ impl Task {
     /// Returns a task for every spectrum, at the best point of its first guess.
     ///
     /// # Errors
-    /// Returns [`Error::BadSpectrum`] for a spectrum that cannot be fitted, and otherwise the errors of [`SpectralFitter::fit`] for its
-    /// settings, the arms and their wavelengths.
+    /// Returns [`Error::BadSpectrum`] for a spectrum that cannot be fitted, and otherwise the errors of
+    /// [`SpectralFitter::fit`] for its settings, the arms and their wavelengths.
     pub fn of_spectra(fitter: &SpectralFitter, spectra: &Spectra) -> Result<Vec<Task>> {
         fitter.tasks(spectra)
     }

@@ -4,8 +4,8 @@ use super::{FitRow, SpectralFitter};
 use crate::recording::{Rotation, Source, Velocity};
 
 impl SpectralFitter {
-    /// Value and standard error of a parameter or label at a row's fit. What is fixed has the error 0, what is tied that of the
-    /// parameters which it is tied to; `None` when the model has nothing of this name.
+    /// Value and standard error of a parameter or label at a row's fit. What is fixed has the error 0, what is tied
+    /// that of the parameters which it is tied to; `None` when the model has nothing of this name.
     pub fn value(&self, row: &FitRow, name: &str) -> Option<(f64, f64)> {
         let model = &self.model;
         let source = match (name, &model.velocity, &model.vsini) {

@@ -1,7 +1,7 @@
 //! A run as a stream: a thread reads, workers fit the batches, each on its device, and the calling thread writes.
 //!
-//! Two workers share a device, so that one prepares spectra while the other's are on it, and the stragglers of a batch leave
-//! nothing idle. Rows do not depend on who fits them, and are written in the order of the input.
+//! Two workers share a device, so that one prepares spectra while the other's are on it, and the stragglers of a batch
+//! leave nothing idle. Rows do not depend on who fits them, and are written in the order of the input.
 
 mod ends;
 mod intake;
@@ -172,8 +172,8 @@ pub fn stream(
     })
 }
 
-/// Fits batches until none waits, as the first of the makers, or as the second when the run's device has been replaced. Hashes their
-/// spectra if there is a journal that keeps the rows.
+/// Fits batches until none waits, as the first of the makers, or as the second when the run's device has been replaced.
+/// Hashes their spectra if there is a journal that keeps the rows.
 fn work(
     (makers, mut run): ([usize; 2], Run),
     waiting: &Mutex<Receiver<Job>>,

@@ -87,8 +87,8 @@ impl Formula {
     #[doc = include_str!("builtin.md")]
     ///
     /// # Errors
-    /// Returns [`Error::Usage`] for an unknown name, with the names that it may have been meant for, and for a polynomial of a degree
-    /// above 30.
+    /// Returns [`Error::Usage`] for an unknown name, with the names that it may have been meant for, and for a
+    /// polynomial of a degree above 30.
     pub fn builtin(name: &str) -> Result<Formula> {
         if let Some(known) = BUILTINS.iter().find(|known| known.name == name) {
             let formula = Formula::parse_with(known.text, known.predictors)?.with_parameters(known.parameters)?;
@@ -125,7 +125,8 @@ fn polynomial(degree: usize) -> String {
 mod tests {
     use super::*;
 
-    /// Gpufit's models: its name, ours, and the places of its parameters in its documentation (Gpufit 1.2, "Fit model functions").
+    /// Gpufit's models: its name, ours, and the places of its parameters in its documentation (Gpufit 1.2, "Fit model
+    /// functions").
     const GPUFIT: [(&str, &str, &[&str]); 8] = [
         ("GAUSS_1D", "gauss1d", &["amplitude", "center", "width", "offset"]),
         ("GAUSS_2D", "gauss2d", &["amplitude", "center x", "center y", "width", "offset"]),

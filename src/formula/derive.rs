@@ -1,11 +1,13 @@
-//! Symbolic derivatives of a graph's nodes, added to the graph itself, so that they share what they have in common with the value.
+//! Symbolic derivatives of a graph's nodes, added to the graph itself, so that they share what they have in common with
+//! the value.
 
 use std::f64::consts::{LN_2, LN_10, PI};
 
 use super::function::{Function, Pair};
 use super::graph::{Graph, Node, NodeId};
 
-/// Most nodes of a graph with its derivatives, which may grow far beyond their formula: a product of n factors has n² nodes.
+/// Most nodes of a graph with its derivatives, which may grow far beyond their formula: a product of n factors has n²
+/// nodes.
 const MOST_NODES: usize = 50_000;
 
 /// The derivatives of `value` by the first `count` parameters, unless the graph gets too large: then how large.

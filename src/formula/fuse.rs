@@ -1,4 +1,5 @@
-//! Operations that lanes do in one go: a product with the sum or the product that it goes into, a predictor with what is taken from it.
+//! Operations that lanes do in one go: a product with the sum or the product that it goes into, a predictor with what
+//! is taken from it.
 
 use super::graph::{Graph, Node, NodeId};
 

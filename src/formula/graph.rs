@@ -1,7 +1,7 @@
 //! Expressions as a graph in which equal ones are one node; its constructors simplify.
 //!
-//! Nodes refer to earlier ones only, so that one pass in their order evaluates, differentiates or prints them all, however
-//! deep a formula is.
+//! Nodes refer to earlier ones only, so that one pass in their order evaluates, differentiates or prints them all,
+//! however deep a formula is.
 
 use std::collections::HashMap;
 
@@ -107,7 +107,8 @@ impl Graph {
         varies
     }
 
-    /// Parameters in which the value is linear together, the first ones that are: no slope by one of them, of `slopes`, reads another. At most 64.
+    /// Parameters in which the value is linear together, the first ones that are: no slope by one of them, of `slopes`,
+    /// reads another. At most 64.
     pub fn linear(&self, slopes: &[NodeId]) -> Vec<usize> {
         // a bit a parameter
         let mut reads: Vec<u64> = Vec::with_capacity(self.nodes.len());
@@ -232,7 +233,8 @@ impl Graph {
         if pair == Pair::Pow { self.power(a, b) } else { self.fold(Node::CallPair(pair, a, b)) }
     }
 
-    /// The node, or its value when its operands are numbers and the value is finite: infinities are left to the evaluation.
+    /// The node, or its value when its operands are numbers and the value is finite: infinities are left to the
+    /// evaluation.
     fn fold(&mut self, node: Node) -> NodeId {
         let values: Option<Vec<f64>> = node.operands().map(|id| self.constant(id)).collect();
         if let Some(values) = values {

@@ -12,8 +12,8 @@ struct Hoist {
     varies: Vec<bool>,
 }
 
-/// The same expressions, with products by reciprocals where a divisor is the same at all points, and products in which the factors
-/// that are the same at all points come first.
+/// The same expressions, with products by reciprocals where a divisor is the same at all points, and products in which
+/// the factors that are the same at all points come first.
 pub fn hoisted(graph: &Graph, outputs: &[NodeId]) -> (Graph, Vec<NodeId>) {
     let mut new = Hoist::default();
     let mut known: Vec<NodeId> = Vec::with_capacity(graph.nodes.len());

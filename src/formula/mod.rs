@@ -40,10 +40,11 @@ use token::Complaint;
 
 /// A model y = f(x; p), its parameters named by its text.
 ///
-/// A formula has numbers, names, `+ - * /`, powers (`^` or `**`, from the right; −x² is −(x²)) and parentheses, and the functions
-/// `sin cos tan asin acos atan atan2 sinh cosh tanh asinh acosh atanh exp expm1 ln log log1p log10 log2 sqrt cbrt abs sign erf erfc pow
-/// min max`; `log` is the natural one, and `arcsin …` are known, too. `pi` (or π) and `e` are constants. Every other name that is no predictor is a parameter.
-/// Derivatives of `abs`, `min`, `max` are those of one side where there are two; that of `sign` is zero.
+/// A formula has numbers, names, `+ - * /`, powers (`^` or `**`, from the right; −x² is −(x²)) and parentheses, and the
+/// functions `sin cos tan asin acos atan atan2 sinh cosh tanh asinh acosh atanh exp expm1 ln log log1p log10 log2 sqrt
+/// cbrt abs sign erf erfc pow min max`; `log` is the natural one, and `arcsin …` are known, too. `pi` (or π) and `e`
+/// are constants. Every other name that is no predictor is a parameter. Derivatives of `abs`, `min`, `max` are those of
+/// one side where there are two; that of `sign` is zero.
 #[derive(Clone, Debug)]
 pub struct Formula {
     text: String,
@@ -82,7 +83,8 @@ impl Formula {
     /// Parses a formula of several predictors. Their names must be distinct and no function's or constant's.
     ///
     /// # Errors
-    /// The errors of [`parse`](Self::parse); [`Error::Usage`] if there is no predictor, or if a name cannot be a predictor's.
+    /// The errors of [`parse`](Self::parse); [`Error::Usage`] if there is no predictor, or if a name cannot be a
+    /// predictor's.
     pub fn parse_with(text: &str, predictors: &[&str]) -> Result<Formula> {
         let predictors = check_predictors(predictors)?;
         let parsed = parsed(text, &predictors, Vec::new())?;
@@ -92,7 +94,8 @@ impl Formula {
         compile(text, predictors, parsed)
     }
 
-    /// Returns the same formula with its parameters in another order, that of `names`, which must name each of them once.
+    /// Returns the same formula with its parameters in another order, that of `names`, which must name each of them
+    /// once.
     ///
     /// ```
     /// # use popfit::Formula;
@@ -130,8 +133,8 @@ impl Formula {
         &self.text
     }
 
-    /// Names of the parameters, in the order of every vector of parameters: that in which they appear in the text, or that of
-    /// [`with_parameters`](Self::with_parameters).
+    /// Names of the parameters, in the order of every vector of parameters: that in which they appear in the text, or
+    /// that of [`with_parameters`](Self::with_parameters).
     pub fn parameters(&self) -> &[String] {
         &self.parameters
     }
@@ -152,8 +155,8 @@ impl Formula {
     /// Computes the values at n points; `x` is (predictors, n).
     ///
     /// # Errors
-    /// Returns [`Error::ShapeMismatch`] if the length of `x` is no multiple of the number of predictors, or that of `parameters` is not
-    /// the number of parameters.
+    /// Returns [`Error::ShapeMismatch`] if the length of `x` is no multiple of the number of predictors, or that of
+    /// `parameters` is not the number of parameters.
     pub fn values(&self, x: &[f64], parameters: &[f64]) -> Result<Vec<f64>> {
         self.evaluate(false, x, parameters)
     }
@@ -166,7 +169,8 @@ impl Formula {
         self.evaluate(true, x, parameters)
     }
 
-    /// `fn fill` for a [`Custom`](crate::recording::Custom) stage: the value, and with `derivatives` those by all parameters.
+    /// `fn fill` for a [`Custom`](crate::recording::Custom) stage: the value, and with `derivatives` those by all
+    /// parameters.
     pub fn wgsl(&self, derivatives: bool) -> &str {
         if derivatives { &self.linearisation_wgsl } else { &self.value_wgsl }
     }

@@ -1,4 +1,5 @@
-//! One operation over a row of numbers, f32 or f64. The match stands outside the loops, so that each loop has one operation.
+//! One operation over a row of numbers, f32 or f64. The match stands outside the loops, so that each loop has one
+//! operation.
 
 use super::function::{Function, Pair, integer_power};
 use super::graph::Node;

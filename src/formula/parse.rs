@@ -27,7 +27,8 @@ pub struct Parsed {
 /// Names that are refused as parameters, because nobody means a parameter by them.
 const NO_PARAMETERS: [&str; 5] = ["nan", "inf", "infinity", "true", "false"];
 
-/// Parses `text`, in which every name is a function, a constant, one of `predictors` or else a parameter, of which `parameters` come first.
+/// Parses `text`, in which every name is a function, a constant, one of `predictors` or else a parameter, of which
+/// `parameters` come first.
 pub fn parse(text: &str, predictors: &[String], parameters: Vec<String>) -> Result<Parsed, Complaint> {
     let length = text.chars().count();
     if length > LONGEST {
@@ -107,7 +108,8 @@ impl Parser<'_> {
         Ok(left)
     }
 
-    /// The node, unless it is a constant that is not finite (other constants have become numbers), or something over zero.
+    /// The node, unless it is a constant that is not finite (other constants have become numbers), or something over
+    /// zero.
     fn finite(&self, id: NodeId, at: usize) -> Result<NodeId, Complaint> {
         let node = self.graph.node(id);
         let is_number = |id: NodeId| self.graph.constant(id).is_some();

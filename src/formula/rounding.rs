@@ -18,8 +18,8 @@ enum Bound {
     Relative(NodeId),
 }
 
-/// The most that `value` may be wrong, in units of 2⁻²⁴, to first order: parameters are exact, predictors are where they are
-/// `held` by f32, else rounded.
+/// The most that `value` may be wrong, in units of 2⁻²⁴, to first order: parameters are exact, predictors are where
+/// they are `held` by f32, else rounded.
 pub fn rounding(graph: &mut Graph, value: NodeId, held: bool) -> NodeId {
     let mut errors = Errors { graph, found: Vec::new(), held, positive: Vec::new(), sizes: HashMap::new() };
     // in the order of the nodes: what a node reads has its bound before it

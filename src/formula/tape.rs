@@ -1,8 +1,8 @@
 //! A graph as a list of operations over blocks of points, in f64.
 //!
-//! What depends on parameters alone is computed once a call; the rest runs over blocks of [`BLOCK`] points, one register of
-//! a block a node, inside a `pulp` dispatch so that the loops become vector code. No product is fused with a sum: the bits are
-//! the same on every processor whose library functions agree.
+//! What depends on parameters alone is computed once a call; the rest runs over blocks of [`BLOCK`] points, one
+//! register of a block a node, inside a `pulp` dispatch so that the loops become vector code. No product is fused with
+//! a sum: the bits are the same on every processor whose library functions agree.
 
 use pulp::{Simd, WithSimd};
 

@@ -21,8 +21,8 @@ pub(crate) struct Ties {
 struct Cycle(usize);
 
 impl Ties {
-    /// Ties parameters (by number) to expressions of the others. [`Error::Formula`] for one that cannot be read, [`Error::Usage`] for
-    /// unknown names and circles.
+    /// Ties parameters (by number) to expressions of the others. [`Error::Formula`] for one that cannot be read,
+    /// [`Error::Usage`] for unknown names and circles.
     pub fn new(whole: &Formula, ties: &[(usize, String)]) -> Result<Ties> {
         let names = whole.parameters();
         let expressions: Vec<Option<Parsed>> = (0..names.len())

@@ -24,7 +24,8 @@ pub struct AdapterDescription {
     pub max_buffer_size: u64,
     /// Bytes that a shader sees of one buffer.
     pub max_binding_size: u64,
-    /// The kernel of its matrix products, and the stages that share a kernel; why there are none where the environment names no kernel.
+    /// The kernel of its matrix products, and the stages that share a kernel; why there are none where the environment
+    /// names no kernel.
     pub kernels: String,
 }
 
@@ -41,7 +42,8 @@ pub(super) const fn default_memory(kind: wgpu::DeviceType) -> u64 {
 pub(super) const OF_MATRICES: wgpu::Features =
     wgpu::Features::SHADER_F16.union(wgpu::Features::EXPERIMENTAL_COOPERATIVE_MATRIX);
 
-/// The largest square matrices of halves that an adapter multiplies and sums in f32, and the lanes of a subgroup that does so.
+/// The largest square matrices of halves that an adapter multiplies and sums in f32, and the lanes of a subgroup that
+/// does so.
 pub(super) fn matrices(adapter: &wgpu::Adapter) -> Option<Variant> {
     let info = adapter.get_info();
     if !adapter.features().contains(OF_MATRICES) || info.subgroup_min_size != info.subgroup_max_size {

@@ -1,7 +1,7 @@
 //! The pipelines that an adapter has compiled, kept between runs in the user's cache folder.
 //!
-//! One file per adapter and driver: the pipelines as the driver wrote them, behind a checksum. Whatever cannot be read or written is done
-//! without.
+//! One file per adapter and driver: the pipelines as the driver wrote them, behind a checksum. Whatever cannot be read
+//! or written is done without.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -28,7 +28,8 @@ pub(super) fn folder() -> Option<PathBuf> {
     dirs::cache_dir().map(|folder| folder.join("popfit"))
 }
 
-/// Returns the path of an adapter's file of one kind, `what`: the adapter's name, its driver and this version are in the file's name.
+/// Returns the path of an adapter's file of one kind, `what`: the adapter's name, its driver and this version are in
+/// the file's name.
 fn path_of(folder: &Path, info: &wgpu::AdapterInfo, what: &str) -> PathBuf {
     let text = format!("{:?} {:x} {:x} {} {}", info.backend, info.vendor, info.device, info.name, info.driver_info);
     let plain = |c: char| if c.is_ascii_alphanumeric() { c } else { '-' };

@@ -1,7 +1,8 @@
 //! The kernels that an adapter is given: a table by its class, with an override from the environment.
 //!
-//! The choice depends on the adapter alone, never on a clock: two runs on one machine have the same bits. `POPFIT_GPU_TILES` and
-//! `POPFIT_GPU_FUSION` replace the table's entries, to compare them on a card or to avoid a kernel that a driver miscompiles.
+//! The choice depends on the adapter alone, never on a clock: two runs on one machine have the same bits.
+//! `POPFIT_GPU_TILES` and `POPFIT_GPU_FUSION` replace the table's entries, to compare them on a card or to avoid a
+//! kernel that a driver miscompiles.
 
 use std::fmt;
 
@@ -37,9 +38,10 @@ impl Kernels {
 
     /// Returns the table's entry.
     ///
-    /// Software adapters have no workgroup memory worth the name, and sweep twice at the cost of a third. Large tiles need the registers
-    /// and the memory of a discrete card, whose kernels wait for memory: there fusion halves the bytes. The kernel that resamples, too,
-    /// spills registers on AMD cards. Other GPUs share the bandwidth and the caches of their processor.
+    /// Software adapters have no workgroup memory worth the name, and sweep twice at the cost of a third. Large tiles
+    /// need the registers and the memory of a discrete card, whose kernels wait for memory: there fusion halves the
+    /// bytes. The kernel that resamples, too, spills registers on AMD cards. Other GPUs share the bandwidth and the
+    /// caches of their processor.
     const fn of_class(kind: wgpu::DeviceType, vendor: u32) -> Kernels {
         let [small, _, large] = TILES;
         match (kind, vendor) {

@@ -137,13 +137,15 @@ impl Context {
         Ok(Context { product: self.product.clone(), fused: self.fused.clone(), ..fresh })
     }
 
-    /// Returns the kernel of this adapter's products of numbers: the plain one where a driver computes the one of its class wrongly.
+    /// Returns the kernel of this adapter's products of numbers: the plain one where a driver computes the one of its
+    /// class wrongly.
     pub fn product(&self) -> Variant {
         let is_right = || known_answer::is_right(self, self.kernels.product, Kind::Float);
         *self.product.get_or_init(|| if is_right() { self.kernels.product } else { Variant::Registers })
     }
 
-    /// Returns the kernel of its products of halves: whole small matrices at once where it has them, is no software, and gets them right.
+    /// Returns the kernel of its products of halves: whole small matrices at once where it has them, is no software,
+    /// and gets them right.
     fn product_of_halves(&self) -> Variant {
         let is_fit = |variant: &Variant| !self.software && known_answer::is_right(self, *variant, Kind::Half);
         *self.halves.get_or_init(|| self.matrices().filter(is_fit).unwrap_or_else(|| self.product()))
@@ -202,7 +204,8 @@ impl Context {
         }
     }
 
-    /// On a lost device everything is invalid, and it says that it is lost when nothing is left to do, or a moment later.
+    /// On a lost device everything is invalid, and it says that it is lost when nothing is left to do, or a moment
+    /// later.
     fn hear(&self) {
         for _ in 0..MOMENTS {
             self.poll(None);
@@ -257,8 +260,8 @@ impl Context {
         }
     }
 
-    /// Waits until all submitted work is done; in a browser, where that comes by itself, not at all. [`Error::DeviceLost`] when it
-    /// takes longer than the limit.
+    /// Waits until all submitted work is done; in a browser, where that comes by itself, not at all.
+    /// [`Error::DeviceLost`] when it takes longer than the limit.
     pub fn wait(&self, met: Option<Fault>) -> Result<()> {
         self.poll(met);
         self.check()

@@ -47,7 +47,8 @@ impl Entry {
         }
     }
 
-    /// Puts the starts of a batch into their slots, behind the members that take part in the next round; returns how many are active then.
+    /// Puts the starts of a batch into their slots, behind the members that take part in the next round; returns how
+    /// many are active then.
     pub fn enter(&mut self, (batch, places): (&Batch, &Places), method: Method, active: Active) -> Active {
         let (count, lanes, capacity) = (self.layout.parameters, method.lanes(), self.layout.capacity);
         let sitting_out = self.members[HEAD + active.taking_part..HEAD + active.all].to_vec();

@@ -1,5 +1,5 @@
-//! Faults on purpose: the calls by which memory, work and results pass between host and device count themselves here, and one of them,
-//! or all from one on, go wrong as a test asks. Without a test it costs a look at an empty `Option`.
+//! Faults on purpose: the calls by which memory, work and results pass between host and device count themselves here,
+//! and one of them, or all from one on, go wrong as a test asks. Without a test it costs a look at an empty `Option`.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
@@ -23,7 +23,8 @@ pub enum Fault {
     Stall,
     /// `wgpu` panics while it waits, as it does when the driver loses the device then.
     Crash,
-    /// Levenberg–Marquardt's fits end with success where a step could still halve their cost: no call's fault, but the device's.
+    /// Levenberg–Marquardt's fits end with success where a step could still halve their cost: no call's fault, but the
+    /// device's.
     Early,
 }
 

@@ -27,7 +27,8 @@ struct Shape {
     columns: usize,
 }
 
-/// Returns whether an adapter computes a product of this kind as the host does. A kernel that it cannot compile does not count as right.
+/// Returns whether an adapter computes a product of this kind as the host does. A kernel that it cannot compile does
+/// not count as right.
 pub(super) fn is_right(context: &Context, variant: Variant, kind: Kind) -> bool {
     let Shape { inner, columns, .. } = SHAPE;
     let Ok(Answer { sums, x, w }) = Answer::compute(context, variant, kind) else { return false };

@@ -11,7 +11,8 @@ pub(super) const RUNNING: i32 = i32::MIN;
 /// Bit pattern that fills what nobody has written: a NaN as f32, no status as i32.
 pub(super) const POISON: u32 = 0x7fc0_0000;
 
-/// Values of a simplex's vertices that are none: comparisons do not see NaN. Not known yet; the model is not finite there.
+/// Values of a simplex's vertices that are none: comparisons do not see NaN. Not known yet; the model is not finite
+/// there.
 pub(super) const PENDING: f32 = 3e38;
 pub(super) const NO_VALUE: f32 = 2e38;
 
@@ -35,7 +36,8 @@ pub(super) enum Field {
     PredictedReduction,
 }
 
-/// Fields in their order, with their names in WGSL. The sums of the trial and of the accepted point have the same order.
+/// Fields in their order, with their names in WGSL. The sums of the trial and of the accepted point have the same
+/// order.
 const FIELDS: [(Field, &str); 15] = [
     (Field::TrialParameters, "TRIAL_PARAMETERS"),
     (Field::TrialChi2, "TRIAL_CHI2"),
@@ -122,8 +124,8 @@ impl Layout {
         self.capacity / LANES
     }
 
-    /// Numbers of one simplex: vertices, their values, the objective when it was last spread and the time before, and the tolerance of
-    /// a coarse search. The last three begin at…
+    /// Numbers of one simplex: vertices, their values, the objective when it was last spread and the time before, and
+    /// the tolerance of a coarse search. The last three begin at…
     pub fn simplex_length(self) -> usize {
         self.coarse_fatol() + 1
     }
@@ -140,8 +142,8 @@ impl Layout {
         self.spread_at() + 2
     }
 
-    /// Elements of the list of members: the numbers of those that take part in the round and of all that are active, their slots, every
-    /// slot's spectrum and the next of its group, and room for `compact`.
+    /// Elements of the list of members: the numbers of those that take part in the round and of all that are active,
+    /// their slots, every slot's spectrum and the next of its group, and room for `compact`.
     pub fn members_length(self) -> usize {
         HEAD + 4 * self.capacity
     }

@@ -56,9 +56,10 @@ impl GpuDevice {
     /// Opens the adapter of [`AdapterDescription::index`].
     ///
     /// # Errors
-    /// Returns [`Error::NoAdapter`] if there is no such adapter, [`Error::Usage`] if the environment variable `POPFIT_GPU_TILES` or
-    /// `POPFIT_GPU_FUSION` names no kernel, [`Error::DeviceUntrusted`] if the adapter's arithmetic fails the probe, and otherwise the
-    /// error with which the adapter refuses to work: [`Error::Device`], [`Error::DeviceLost`] or [`Error::OutOfMemory`].
+    /// Returns [`Error::NoAdapter`] if there is no such adapter, [`Error::Usage`] if the environment variable
+    /// `POPFIT_GPU_TILES` or `POPFIT_GPU_FUSION` names no kernel, [`Error::DeviceUntrusted`] if the adapter's
+    /// arithmetic fails the probe, and otherwise the error with which the adapter refuses to work: [`Error::Device`],
+    /// [`Error::DeviceLost`] or [`Error::OutOfMemory`].
     pub fn open(index: usize) -> Result<GpuDevice> {
         GpuDevice::choose(Choice::Index(index))
     }
@@ -79,8 +80,8 @@ impl GpuDevice {
         GpuDevice::choose(Choice::Hardware)
     }
 
-    /// Opens every discrete and integrated GPU; without one, every other adapter. An adapter that several backends show is taken once.
-    /// The list is empty if there is no adapter.
+    /// Opens every discrete and integrated GPU; without one, every other adapter. An adapter that several backends show
+    /// is taken once. The list is empty if there is no adapter.
     ///
     /// # Errors
     /// The errors of [`open`](Self::open).
@@ -117,7 +118,8 @@ impl GpuDevice {
         self.context().software
     }
 
-    /// The same, its products computed by the `which`-th of the tiled kernels: for tests. What has made a product keeps its kernel.
+    /// The same, its products computed by the `which`-th of the tiled kernels: for tests. What has made a product keeps
+    /// its kernel.
     #[doc(hidden)]
     #[must_use]
     pub fn with_tiles(self, which: usize) -> GpuDevice {
@@ -125,8 +127,8 @@ impl GpuDevice {
         self
     }
 
-    /// The same, its products of halves computed by cooperative matrices, which a software adapter would not take by itself: for tests.
-    /// `None` where there are none.
+    /// The same, its products of halves computed by cooperative matrices, which a software adapter would not take by
+    /// itself: for tests. `None` where there are none.
     #[doc(hidden)]
     #[must_use]
     pub fn with_cooperative_products(self) -> Option<GpuDevice> {
@@ -135,8 +137,8 @@ impl GpuDevice {
         Some(self)
     }
 
-    /// The same, with the activation in its product's kernel (tiles alone have it), and what comes before the sums over pixels in theirs,
-    /// or each with its own: for tests. What has made a population keeps its kernels.
+    /// The same, with the activation in its product's kernel (tiles alone have it), and what comes before the sums over
+    /// pixels in theirs, or each with its own: for tests. What has made a population keeps its kernels.
     #[doc(hidden)]
     #[must_use]
     pub fn with_fusion(self, layers: bool, sums: bool) -> GpuDevice {

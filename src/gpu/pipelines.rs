@@ -39,8 +39,8 @@ impl Pipeline {
     }
 }
 
-/// Kernels that an open device has compiled, by their text and which buffers they write: a device's workers, and populations one after
-/// the other, have the same.
+/// Kernels that an open device has compiled, by their text and which buffers they write: a device's workers, and
+/// populations one after the other, have the same.
 #[derive(Debug, Default)]
 pub(super) struct Compiled(Mutex<HashMap<Key, Arc<Place>>>);
 

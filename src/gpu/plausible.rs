@@ -7,7 +7,8 @@ use crate::error::Result;
 use crate::solver::member::Active;
 use crate::solver::{Method, Status, basin};
 
-/// The list's first numbers, of members that take part and of all active ones, of which there were `before` when the rounds began.
+/// The list's first numbers, of members that take part and of all active ones, of which there were `before` when the
+/// rounds began.
 pub(super) fn active(context: &Context, head: [u32; HEAD], before: Active) -> Result<Active> {
     let [taking_part, all] = head.map(|count| count as usize);
     if all > before.all || taking_part > all {

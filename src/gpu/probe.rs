@@ -12,14 +12,15 @@ use crate::kernels::source::{Constants, Source};
 
 /// Points of each of the four questions.
 const EACH: usize = 64;
-/// Largest relative error of functions, twice what `gpu/tests.rs` allows; and of the sum, relative to that of the absolute terms.
+/// Largest relative error of functions, twice what `gpu/tests.rs` allows; and of the sum, relative to that of the
+/// absolute terms.
 const TOLERANCE: f64 = 5e-7;
 
 /// Adapters of this process that have passed.
 static PASSED: Mutex<BTreeSet<String>> = Mutex::new(BTreeSet::new());
 
-/// Asks an adapter once in a process; `again` asks it once more. [`Error::DeviceUntrusted`](crate::Error::DeviceUntrusted) names what
-/// it got wrong.
+/// Asks an adapter once in a process; `again` asks it once more.
+/// [`Error::DeviceUntrusted`](crate::Error::DeviceUntrusted) names what it got wrong.
 pub(super) fn probe(context: &Context, again: bool) -> Result<()> {
     let adapter = format!("{:?}", context.info);
     let passed = || PASSED.lock().unwrap_or_else(PoisonError::into_inner);

@@ -1,5 +1,5 @@
-// What an adapter's arithmetic is asked before it is trusted: e^x, ln x, NaN by its bits, and a sum as a tree in a fixed order.
-// `points` and `values` hold 64 numbers for each of the four; the sum is the first of its own.
+// What an adapter's arithmetic is asked before it is trusted: e^x, ln x, NaN by its bits, and a sum as a tree in a
+// fixed order. `points` and `values` hold 64 numbers for each of the four; the sum is the first of its own.
 
 var<workgroup> terms: array<f32, 64>;
 

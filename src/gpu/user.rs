@@ -1,4 +1,5 @@
-//! Users' WGSL, checked by naga where it will stand: in the source of the `custom` kernel, between popfit's functions and `fill`.
+//! Users' WGSL, checked by naga where it will stand: in the source of the `custom` kernel, between popfit's functions
+//! and `fill`.
 
 use std::ops::Range;
 use std::sync::Arc;

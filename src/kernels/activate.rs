@@ -1,5 +1,5 @@
-//! Elementwise part of a layer, in place, with its tangents: h = scale · σ(z + bias) + offset, ∂h = scale · σ′(z + bias) ∂z
-//! (rows, columns). Twin of `shaders/activate.wgsl`.
+//! Elementwise part of a layer, in place, with its tangents: h = scale · σ(z + bias) + offset, ∂h = scale · σ′(z +
+//! bias) ∂z (rows, columns). Twin of `shaders/activate.wgsl`.
 
 #[cfg(feature = "gpu")]
 use super::shader::{Dispatch, Shader, ShaderContext};

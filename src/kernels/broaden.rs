@@ -1,6 +1,7 @@
-//! Rotational broadening of template rows (see `docs/src/equations.md`): each segment convolved with Gray's profile of radius
-//! R = (vsini/c)/Δlnλ pixels, zero beyond its ends. Rows out: value, ∂/∂u of vsini if it is a parameter, tangents. The kernel is
-//! computed in f64, once a member and segment, and is as wide as the member's own vsini asks. Twin of `shaders/broaden.wgsl`.
+//! Rotational broadening of template rows (see `docs/src/equations.md`): each segment convolved with Gray's profile of
+//! radius R = (vsini/c)/Δlnλ pixels, zero beyond its ends. Rows out: value, ∂/∂u of vsini if it is a parameter,
+//! tangents. The kernel is computed in f64, once a member and segment, and is as wide as the member's own vsini asks.
+//! Twin of `shaders/broaden.wgsl`.
 
 use pulp::{Simd, WithSimd};
 
@@ -22,14 +23,16 @@ const MAX_WEIGHTS: usize = 1536;
 
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub enum Rotation {
-    /// Index into [`Recording::parameters`](crate::recording::Recording::parameters), and the largest vsini that it may take; km/s.
+    /// Index into [`Recording::parameters`](crate::recording::Recording::parameters), and the largest vsini that it may
+    /// take; km/s.
     Parameter { parameter: usize, most: f64 },
     /// km/s.
     Fixed(f64),
 }
 
-/// Rotational broadening (Gray 2005, limb darkening 0.6) inside each segment, zero beyond its edges. Output rows: the value,
-/// ∂/∂vsini if it is a parameter, then the input's tangents, derivatives by the solver's `u`. Nothing happens at vsini ≤ 0.
+/// Rotational broadening (Gray 2005, limb darkening 0.6) inside each segment, zero beyond its edges. Output rows: the
+/// value, ∂/∂vsini if it is a parameter, then the input's tangents, derivatives by the solver's `u`. Nothing happens at
+/// vsini ≤ 0.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Broaden {
     pub input: BufferId,

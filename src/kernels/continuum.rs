@@ -1,6 +1,7 @@
 //! The continuum by variable projection (Golub & Pereyra 1973): S_jc = weight_j value_j p_c(λ_j), C = SᵀS, C a = SᵀD.
 //! The sums are made in the stored basis and transformed to the orthonormal p = transform · basis afterwards, in f64.
-//! Writes a and C's Cholesky factor, adds ln det C. Rows f32 or f64, sums and the solve f64. Twin of `shaders/continuum.wgsl`.
+//! Writes a and C's Cholesky factor, adds ln det C. Rows f32 or f64, sums and the solve f64. Twin of
+//! `shaders/continuum.wgsl`.
 
 use pulp::{Simd, WithSimd};
 
@@ -18,8 +19,8 @@ use crate::rows::Real;
 use crate::rows::gram::{BLOCK, Gram};
 use crate::rows::triangle::{cholesky, packed_index, packed_length, solve_lower, solve_upper};
 
-/// The continuum's arrays. The orthonormal basis at pixel j is `transform` (lower triangular, terms × terms) times `basis`
-/// (terms × pixels).
+/// The continuum's arrays. The orthonormal basis at pixel j is `transform` (lower triangular, terms × terms) times
+/// `basis` (terms × pixels).
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Basis {
     pub terms: usize,

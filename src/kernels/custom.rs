@@ -22,14 +22,16 @@ pub struct Custom {
     pub predictors: usize,
     /// (D, pixels)
     pub predictor: BufferId,
-    /// (3, P): units, lower and upper bounds ([`Limits`]). The model sees unit · `u`, and row 1 + p, its derivative by that parameter p,
-    /// is brought back to `u`. Without: `u` itself. On the CPU two numbers may follow, the fit's [`Member`].
+    /// (3, P): units, lower and upper bounds ([`Limits`]). The model sees unit · `u`, and row 1 + p, its derivative by
+    /// that parameter p, is brought back to `u`. Without: `u` itself. On the CPU two numbers may follow, the fit's
+    /// [`Member`].
     pub scale: Option<BufferId>,
     /// Constants that the WGSL may read as `table`, because they are too many to write into the source; empty if there
     /// are none.
     pub table: Arc<[f32]>,
-    /// `fn fill(x: f32, u: ptr<function, array<f32, P>>, out: ptr<function, array<f32, ROWS>>)`, for one pixel; `x: array<f32, D>`
-    /// for several predictors. It may call the functions of `shaders/shared/math.wgsl` and `functions.wgsl`.
+    /// `fn fill(x: f32, u: ptr<function, array<f32, P>>, out: ptr<function, array<f32, ROWS>>)`, for one pixel;
+    /// `x: array<f32, D>` for several predictors. It may call the functions of `shaders/shared/math.wgsl` and
+    /// `functions.wgsl`.
     pub wgsl: String,
     /// The same in Rust, for all pixels.
     pub rust: CustomFunction,

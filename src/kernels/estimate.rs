@@ -1,6 +1,6 @@
-//! Adds a curve's points to a member's sums under an estimator other than least squares, with no continuum: each point counts with
-//! the cost, residual r and slope s of `buffers/estimator.rs`, χ² += cost, g += Jᵀr, A += JᵀJ, J = s · tangents.
-//! Rows f32 or f64, shares and sums f64. Twin of `shaders/estimate.wgsl`.
+//! Adds a curve's points to a member's sums under an estimator other than least squares, with no continuum: each point
+//! counts with the cost, residual r and slope s of `buffers/estimator.rs`, χ² += cost, g += Jᵀr, A += JᵀJ, J = s ·
+//! tangents. Rows f32 or f64, shares and sums f64. Twin of `shaders/estimate.wgsl`.
 
 use pulp::{Simd, WithSimd};
 
@@ -18,7 +18,8 @@ use crate::error::Result;
 use crate::rows::Real;
 use crate::rows::gram::{BLOCK, Gram};
 
-/// Adds a curve's points to the member's sums as an estimator has it, with the fields of [`Normal`](super::Normal) and no continuum.
+/// Adds a curve's points to the member's sums as an estimator has it, with the fields of [`Normal`](super::Normal) and
+/// no continuum.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Estimate {
     pub estimator: Estimator,

@@ -96,7 +96,8 @@ pub fn scaled(input: &LabelInput, parameters: &[Parameter], u: &[f64]) -> (f64, 
     }
 }
 
-/// Declares `fn NAME(slot: u32) -> vec2<f32>`: z of a label, and dz by the label in units of its `std` (identity) or of 10^mean.
+/// Declares `fn NAME(slot: u32) -> vec2<f32>`: z of a label, and dz by the label in units of its `std` (identity) or of
+/// 10^mean.
 #[cfg(feature = "gpu")]
 pub(super) fn declare_label(constants: &mut Constants, parameters: &[Parameter], label: &LabelInput, name: &str) {
     let body = match (&label.source, label.transform) {

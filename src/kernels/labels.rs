@@ -1,5 +1,5 @@
-//! Scaled labels z = (transform(x) − mean) / std, x = origin + scale u, and their derivatives by u: a row of z, then a row for
-//! each parameter that a label depends on. f64 inside. Twin of `shaders/labels.wgsl`.
+//! Scaled labels z = (transform(x) − mean) / std, x = origin + scale u, and their derivatives by u: a row of z, then a
+//! row for each parameter that a label depends on. f64 inside. Twin of `shaders/labels.wgsl`.
 
 use super::label::{LabelInput, scaled, tangents};
 #[cfg(feature = "gpu")]
@@ -12,8 +12,9 @@ use crate::buffers::{BufferId, Cost, Declared, Parameter, Work};
 use crate::error::Result;
 use crate::rows::Real;
 
-/// Scaled labels and their derivatives by the parameters: output `1 + tangents` rows of `stride` ≥ `inputs.len()`, zero padded.
-/// A tangent row belongs to a parameter ([`tangents`] of the inputs), so that a tied label costs no row of its own.
+/// Scaled labels and their derivatives by the parameters: output `1 + tangents` rows of `stride` ≥ `inputs.len()`, zero
+/// padded. A tangent row belongs to a parameter ([`tangents`] of the inputs), so that a tied label costs no row of its
+/// own.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Labels {
     pub inputs: Vec<LabelInput>,

@@ -1,9 +1,11 @@
-//! The kernels of a recording, one file each: its data, its Rust twin, what it reads and writes, what it costs, and its shader.
+//! The kernels of a recording, one file each: its data, its Rust twin, what it reads and writes, what it costs, and its
+//! shader.
 //!
-//! A new kernel is a file here that implements [`Kernel`], a shader of the same name in `shaders/`, its module and its line in the list below,
-//! and a case in `tests/parity`.
+//! A new kernel is a file here that implements [`Kernel`], a shader of the same name in `shaders/`, its module and its
+//! line in the list below, and a case in `tests/parity`.
 //!
-//! Rows: a member's block of `rows` × `stride` numbers, row 0 the value, rows 1… its tangents by the solver's parameters.
+//! Rows: a member's block of `rows` × `stride` numbers, row 0 the value, rows 1… its tangents by the solver's
+//! parameters.
 
 pub mod activate;
 pub mod broaden;
@@ -56,8 +58,8 @@ pub trait Kernel {
     /// Returns the cost of one member.
     fn cost(&self, declared: Declared<'_>) -> Cost;
 
-    /// Returns the buffer that it writes if that depends on the labels and on vsini alone, not on the spectrum: the CPU keeps such rows for
-    /// starts that recur.
+    /// Returns the buffer that it writes if that depends on the labels and on vsini alone, not on the spectrum: the CPU
+    /// keeps such rows for starts that recur.
     fn cacheable_output(&self, _: Declared<'_>) -> Option<BufferId> {
         None
     }

@@ -10,7 +10,8 @@ use crate::buffers::{BufferId, Cost, Declared, Work};
 use crate::error::Result;
 use crate::rows::Real;
 
-/// output ← input, rounded to the nearest f16, ties to even: what a product of [`Kind::Half`](crate::buffers::Kind::Half) reads.
+/// output ← input, rounded to the nearest f16, ties to even: what a product of
+/// [`Kind::Half`](crate::buffers::Kind::Half) reads.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Narrow {
     pub input: BufferId,

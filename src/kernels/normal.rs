@@ -1,6 +1,6 @@
-//! Adds one arm to a member's sums (see `docs/src/equations.md`): with r = D − weight · value · continuum and J = weight · continuum · tangents,
-//! χ² += rᵀr, g += Jᵀr, A += JᵀJ − Bᵀ C⁻¹ B, B = SᵀJ, C = L Lᵀ from `continuum`. Rows f32 or f64, sums f64.
-//! Twin of `shaders/normal.wgsl`.
+//! Adds one arm to a member's sums (see `docs/src/equations.md`): with r = D − weight · value · continuum and J =
+//! weight · continuum · tangents, χ² += rᵀr, g += Jᵀr, A += JᵀJ − Bᵀ C⁻¹ B, B = SᵀJ, C = L Lᵀ from `continuum`. Rows
+//! f32 or f64, sums f64. Twin of `shaders/normal.wgsl`.
 
 use pulp::{Simd, WithSimd};
 
@@ -175,8 +175,8 @@ impl<R: Real> MemberRows<'_, R> {
         pulp::Arch::new().dispatch(self);
     }
 
-    /// Adds χ² alone, where no tangents are asked for. Residuals are made in f64: rounded to f32, those of a spectrum of S/N 100
-    /// leave an error of some 1e-3 in χ², more than a simplex may end with.
+    /// Adds χ² alone, where no tangents are asked for. Residuals are made in f64: rounded to f32, those of a spectrum
+    /// of S/N 100 leave an error of some 1e-3 in χ², more than a simplex may end with.
     #[inline(always)]
     fn add_cost(self) {
         let coefficients = self.continuum.map(|c| c.coefficients::<f64>()).unwrap_or_default();

@@ -1,5 +1,5 @@
-//! A tiny network for every pixel (El-Badry et al. 2018): value b1 + Σ_h w1 σ(b0 + Σ_l w0 z_l), tangents Σ_h w1 σ′ Σ_l w0 ∂z_l.
-//! Weights have the pixel as their fastest axis. Twin of `shaders/per_pixel.wgsl`.
+//! A tiny network for every pixel (El-Badry et al. 2018): value b1 + Σ_h w1 σ(b0 + Σ_l w0 z_l), tangents Σ_h w1 σ′ Σ_l
+//! w0 ∂z_l. Weights have the pixel as their fastest axis. Twin of `shaders/per_pixel.wgsl`.
 
 use pulp::NullaryFnOnce;
 
@@ -12,8 +12,9 @@ use crate::buffers::{BufferId, Cost, Declared, Work};
 use crate::error::Result;
 use crate::rows::Real;
 
-/// One tiny network a pixel (El-Badry et al. 2018): value b1 + Σ_h w1 σ(b0 + Σ_l w0 z_l), and its tangents.
-/// Weights are stored with the pixel as the fastest axis: `w0` (hidden, labels, columns), `b0`, `w1` (hidden, columns), `b1` (columns).
+/// One tiny network a pixel (El-Badry et al. 2018): value b1 + Σ_h w1 σ(b0 + Σ_l w0 z_l), and its tangents. Weights are
+/// stored with the pixel as the fastest axis: `w0` (hidden, labels, columns), `b0`, `w1` (hidden, columns), `b1`
+/// (columns).
 #[derive(Clone, Debug, PartialEq)]
 pub struct PerPixel {
     pub input: BufferId,

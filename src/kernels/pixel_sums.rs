@@ -11,7 +11,8 @@ const CHUNK: usize = 32;
 /// Most continuum terms and parameters of an arm: what 16 KiB of workgroup memory hold.
 const MAX_SIZE: usize = 32;
 
-/// Declares SUMS and TOTALS for sweeps over the pixels, and for each its function: 32 sums at a time through workgroup memory.
+/// Declares SUMS and TOTALS for sweeps over the pixels, and for each its function: 32 sums at a time through workgroup
+/// memory.
 pub(super) fn declare_sums(constants: &mut Constants, sweeps: &[(&str, usize)]) {
     constants.unsigned("SUMS", sweeps.iter().map(|(_, sums)| *sums).max().unwrap_or(0));
     let mut total = 0;
@@ -40,7 +41,8 @@ pub(super) const fn of_normal(parameters: usize, terms: usize) -> usize {
     1 + parameters + packed_length(parameters) + terms * parameters
 }
 
-/// Returns the bytes of workgroup memory that the sweeps of one kernel need, that of the continuum before that of the sums.
+/// Returns the bytes of workgroup memory that the sweeps of one kernel need, that of the continuum before that of the
+/// sums.
 pub(super) fn workgroup_bytes(columns: &[usize], terms: usize) -> u32 {
     let totals = of_continuum(terms) + of_normal(unique(columns).len(), terms);
     4 * (CHUNK * (LANES + 1) + totals) as u32

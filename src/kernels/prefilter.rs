@@ -1,5 +1,5 @@
-//! B-spline coefficients of template rows: c_j = Σ_k √3 (√3−2)^|k| t_(j+k), k = −12…12, the inverse of (1, 4, 1)/6, inside each
-//! segment with its edges replicated. (rows, columns), flux units. Twin of `shaders/prefilter.wgsl`.
+//! B-spline coefficients of template rows: c_j = Σ_k √3 (√3−2)^|k| t_(j+k), k = −12…12, the inverse of (1, 4, 1)/6,
+//! inside each segment with its edges replicated. (rows, columns), flux units. Twin of `shaders/prefilter.wgsl`.
 
 use pulp::NullaryFnOnce;
 
@@ -130,8 +130,9 @@ fn edge<R: Real>(input: &[R], j: usize, taps: &[R; REACH + 1]) -> R {
 /// Pixels that are worked on together, so that what is between stays in the cache.
 const BLOCK: usize = 1024;
 
-/// `output[0]` is pixel `REACH` of `input`, whose last `REACH` pixels have none. With z = √3 − 2 and S a shift by one pixel,
-/// Σ z^k S^k over k = 0…11 is (1 + z S) (1 + z² S²) (1 + z⁴ S⁴ + z⁸ S⁸): a few sums to each side instead of twelve.
+/// `output[0]` is pixel `REACH` of `input`, whose last `REACH` pixels have none. With z = √3 − 2 and S a shift by one
+/// pixel, Σ z^k S^k over k = 0…11 is (1 + z S) (1 + z² S²) (1 + z⁴ S⁴ + z⁸ S⁸): a few sums to each side instead of
+/// twelve.
 #[inline(always)]
 fn interior<R: Real>(input: &[R], output: &mut [R]) {
     const MOST: usize = BLOCK + 2 * REACH;

@@ -1,5 +1,6 @@
-//! Resets a member's sums, then adds least-squares rows that are not pixels: Gaussian priors r = (μ − θ)/τ, and training hulls
-//! with data 0 and model √(10 n) d, d the largest facet distance, where d > 0 (see `docs/src/equations.md`). f64. Twin of `shaders/prior.wgsl`.
+//! Resets a member's sums, then adds least-squares rows that are not pixels: Gaussian priors r = (μ − θ)/τ, and
+//! training hulls with data 0 and model √(10 n) d, d the largest facet distance, where d > 0 (see
+//! `docs/src/equations.md`). f64. Twin of `shaders/prior.wgsl`.
 
 use super::label::scaled;
 #[cfg(feature = "gpu")]
@@ -22,7 +23,8 @@ pub struct HullRow {
     pub facets: Vec<f64>,
 }
 
-/// Resets the members' sums, then adds Gaussian priors (of the batch) and training hulls as least-squares rows. Always first.
+/// Resets the members' sums, then adds Gaussian priors (of the batch) and training hulls as least-squares rows. Always
+/// first.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Prior {
     pub hulls: Vec<HullRow>,
@@ -74,7 +76,8 @@ impl Kernel for Prior {
             constants.unsigned(&format!("HULL_FACETS_{h}"), hull.facets.len() / (axes + 1));
             constants.unsigned(&format!("HULL_FIRST_{h}"), shader.table.len());
             constants.line(&format!(
-                "fn hull_weight_{h}(slot: u32) -> f32 {{ return hull_weights[hull_weights_base(0u, spectrum_of(slot)) + {h}u]; }}"
+                "fn hull_weight_{h}(slot: u32) -> f32 {{ \
+                 return hull_weights[hull_weights_base(0u, spectrum_of(slot)) + {h}u]; }}"
             ));
             shader.table.extend(hull.facets.iter().map(|x| *x as f32));
             let (mut values, mut slopes) = (String::new(), String::new());
@@ -99,7 +102,8 @@ impl Kernel for Prior {
     }
 }
 
-/// Resets `sums` and adds the rows. `mean` and `weight` are this spectrum's priors, `hull_weight` that of each of its hulls.
+/// Resets `sums` and adds the rows. `mean` and `weight` are this spectrum's priors, `hull_weight` that of each of its
+/// hulls.
 pub fn prior(
     (stage, parameters): (&Prior, &[Parameter]),
     u: &[f64],

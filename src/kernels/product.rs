@@ -1,6 +1,7 @@
-//! A layer's matrix product: output\[row\]\[n\] = Σ_k input\[row\]\[k\] weight\[k\]\[n\], for all rows of a round's members, k in ascending
-//! order. The Rust twin is `rows/product.rs`. Shaders: registers alone for software adapters (`shaders/product.wgsl`), tiles in workgroup
-//! memory for cards, and for halves whole small matrices at once where a card multiplies these (`shaders/variants/`).
+//! A layer's matrix product: output\[row\]\[n\] = Σ_k input\[row\]\[k\] weight\[k\]\[n\], for all rows of a round's
+//! members, k in ascending order. The Rust twin is `rows/product.rs`. Shaders: registers alone for software adapters
+//! (`shaders/product.wgsl`), tiles in workgroup memory for cards, and for halves whole small matrices at once where a
+//! card multiplies these (`shaders/variants/`).
 
 #[cfg(feature = "gpu")]
 use super::shader::{Dispatch, Shader, ShaderContext};
@@ -11,7 +12,8 @@ use crate::error::{Error, Result};
 use crate::rows::Real;
 pub use crate::rows::product::{MatrixProduct, Packed};
 
-/// output\[row\]\[n\] = Σ_k input\[row\]\[k\] weight\[k\]\[n\], for all rows of a round's members; k in ascending order.
+/// output\[row\]\[n\] = Σ_k input\[row\]\[k\] weight\[k\]\[n\], for all rows of a round's members; k in ascending
+/// order.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Product {
     pub input: BufferId,
@@ -96,7 +98,8 @@ impl Products {
         if product.is_of_halves(declared) { self.halves } else { self.full }
     }
 
-    /// Returns whether the kernel of a product can activate what it makes: it sees all rows of whole members, which nearly fill its tile.
+    /// Returns whether the kernel of a product can activate what it makes: it sees all rows of whole members, which
+    /// nearly fill its tile.
     pub(crate) fn activate(self, declared: Declared<'_>, product: &Product) -> bool {
         let Variant::Tiles { y, .. } = self.of(declared, product) else { return false };
         let tile = 8 * y as usize;

@@ -1,6 +1,6 @@
-//! Doppler shift and resampling of template rows onto a spectrum's pixels (see `docs/src/equations.md`): pixel j reads fractional index
-//! q_j − atanh(v/c)/Δlnλ, whole and fractional parts kept apart. Rows out: value, ∂/∂u of the velocity, tangents.
-//! Twin of `shaders/resample.wgsl`.
+//! Doppler shift and resampling of template rows onto a spectrum's pixels (see `docs/src/equations.md`): pixel j reads
+//! fractional index q_j − atanh(v/c)/Δlnλ, whole and fractional parts kept apart. Rows out: value, ∂/∂u of the
+//! velocity, tangents. Twin of `shaders/resample.wgsl`.
 
 use pulp::NullaryFnOnce;
 
@@ -15,9 +15,9 @@ use crate::error::Result;
 use crate::rows::Real;
 use crate::rows::taps::{CHUNK, Places, TAPS, Weights, apply};
 
-/// Doppler shift and resampling. Output rows: the value, ∂/∂v if the velocity is a parameter, then the input's tangents,
-/// derivatives by the solver's `u`. Pixel j reads the template at fractional index `index[j] + fraction[j] − atanh(v/c)/Δlnλ`,
-/// clamped to its segment. `index` packs `segment << 24 | whole index`.
+/// Doppler shift and resampling. Output rows: the value, ∂/∂v if the velocity is a parameter, then the input's
+/// tangents, derivatives by the solver's `u`. Pixel j reads the template at fractional index
+/// `index[j] + fraction[j] − atanh(v/c)/Δlnλ`, clamped to its segment. `index` packs `segment << 24 | whole index`.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Resample {
     pub input: BufferId,
@@ -200,8 +200,8 @@ fn pick<T>(condition: bool, yes: T, no: T) -> T {
 }
 
 impl<R: Real> Chunk<R> {
-    /// Fills the taps of a whole chunk inside one segment, with cubic splines: none masked, none at an edge. `false` where it is not so.
-    /// The same bits as [`fill`](Self::fill).
+    /// Fills the taps of a whole chunk inside one segment, with cubic splines: none masked, none at an edge. `false`
+    /// where it is not so. The same bits as [`fill`](Self::fill).
     #[inline(always)]
     fn fill_inside(&mut self, index: &[i32], fraction: &[R], shifts: &[Shift<R>]) -> bool {
         let (Ok(index), Ok(position)) = (<&[i32; CHUNK]>::try_from(index), <&[R; CHUNK]>::try_from(fraction)) else {
@@ -272,7 +272,8 @@ impl<R: Real> Chunk<R> {
         self.mend(&packed, &before, shifts);
     }
 
-    /// Folds taps beyond a segment's edges onto the edge; puts masked pixels beside their neighbours, so that they share a window.
+    /// Folds taps beyond a segment's edges onto the edge; puts masked pixels beside their neighbours, so that they
+    /// share a window.
     #[inline(always)]
     fn mend(&mut self, packed: &[i32; CHUNK], before: &[i32; CHUNK], shifts: &[Shift<R>]) {
         let base = &mut self.places.base;

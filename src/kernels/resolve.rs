@@ -1,6 +1,6 @@
-//! A banded matrix applied to rows: output_j = Σ_d matrix\[d\]\[j + o_d\] input\[j + o_d\], o = diagonals/2, …, −diagonals/2 (see
-//! `docs/src/equations.md`): the spectra's own resolution (Bolton & Schlegel 2010), or a line spread on the template's pixels. Twin of
-//! `shaders/resolve.wgsl`.
+//! A banded matrix applied to rows: output_j = Σ_d matrix\[d\]\[j + o_d\] input\[j + o_d\], o = diagonals/2, …,
+//! −diagonals/2 (see `docs/src/equations.md`): the spectra's own resolution (Bolton & Schlegel 2010), or a line spread
+//! on the template's pixels. Twin of `shaders/resolve.wgsl`.
 
 use pulp::{Simd, WithSimd};
 
@@ -12,8 +12,9 @@ use crate::buffers::{BufferId, Cost, Declared, Scope, Work};
 use crate::error::Result;
 use crate::rows::Real;
 
-/// A banded matrix applied to every row: output\[j\] = Σ_d matrix\[d\]\[j + o_d\] input\[j + o_d\], offsets o = diagonals / 2, …,
-/// −diagonals / 2, zero beyond the ends. That is DESI's storage: R\[row\]\[column\] = matrix\[d\]\[column\], row = column − o_d.
+/// A banded matrix applied to every row: output\[j\] = Σ_d matrix\[d\]\[j + o_d\] input\[j + o_d\], offsets o =
+/// diagonals / 2, …, −diagonals / 2, zero beyond the ends. That is DESI's storage: R\[row\]\[column\] =
+/// matrix\[d\]\[column\], row = column − o_d.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Resolve {
     pub input: BufferId,

@@ -1,7 +1,8 @@
 //! Shader sources: generated constants, shared files (each once) and one kernel, joined with a map from lines to files.
 //!
-//! Two directives, both comments: `//@use a, b` names files of `shaders/shared/`; `//@for i 0 COUNT … //@end` repeats its lines with
-//! `$i` replaced, so that private arrays are indexed by constants and no loop counts against a driver's limit.
+//! Two directives, both comments: `//@use a, b` names files of `shaders/shared/`; `//@for i 0 COUNT … //@end` repeats
+//! its lines with `$i` replaced, so that private arrays are indexed by constants and no loop counts against a driver's
+//! limit.
 
 use std::collections::{HashMap, HashSet};
 use std::fmt::Write as _;

@@ -132,8 +132,8 @@ impl SpectralModelBuilder {
     /// Checks all settings and builds the model.
     ///
     /// # Errors
-    /// Returns [`Error::Model`], [`Error::BadBounds`] or [`Error::BadWavelength`] for settings that make no sense. They name the arm,
-    /// label or key.
+    /// Returns [`Error::Model`], [`Error::BadBounds`] or [`Error::BadWavelength`] for settings that make no sense. They
+    /// name the arm, label or key.
     pub fn build(self) -> Result<SpectralModel> {
         self.check_names()?;
         self.check_spectra()?;
@@ -182,7 +182,8 @@ impl SpectralModelBuilder {
             if let Some(label) = arm.emulator.labels().iter().find(|l| ["velocity", "vsini"].contains(&l.name.as_str()))
             {
                 let message = format!(
-                    "arm \"{}\": the label \"{}\" has the name of a parameter that every model has; give it another name",
+                    "arm \"{}\": the label \"{}\" has the name of a parameter that every model has; give it another \
+                     name",
                     arm.name, label.name
                 );
                 return Err(Error::Model(message));

@@ -54,7 +54,8 @@ impl Orthonormal {
     pub const NONE: Orthonormal = Orthonormal { ln_det: f64::NAN, condition: f64::INFINITY };
 }
 
-/// Makes the rows (terms, pixels) orthonormal in place over the pixels where `used`. `None` when they are linearly dependent there.
+/// Makes the rows (terms, pixels) orthonormal in place over the pixels where `used`. `None` when they are linearly
+/// dependent there.
 pub fn orthonormalise(rows: &mut [f64], pixels: usize, used: &[bool]) -> Option<Orthonormal> {
     let mut found = Orthonormal { ln_det: 0.0, condition: 1.0 };
     // a second pass removes what rounding left of an ill-conditioned first one
@@ -69,8 +70,8 @@ pub fn orthonormalise(rows: &mut [f64], pixels: usize, used: &[bool]) -> Option<
     Some(found)
 }
 
-/// Upper limit of the condition number of a packed lower-triangular factor whose rows are scaled to unit length: the product of its
-/// Frobenius norm, √terms, and that of its inverse.
+/// Upper limit of the condition number of a packed lower-triangular factor whose rows are scaled to unit length: the
+/// product of its Frobenius norm, √terms, and that of its inverse.
 pub fn condition(factor: &[f64], terms: usize) -> f64 {
     let length = |i: usize| (0..=i).map(|j| factor[packed_index(i, j)].powi(2)).sum::<f64>();
     let inverse = inverse_lower(factor, terms);

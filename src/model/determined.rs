@@ -1,4 +1,5 @@
-//! The continuum terms that one spectrum's weights determine, by a rank-revealing decomposition (Golub & Van Loan 2013, §5.4.2).
+//! The continuum terms that one spectrum's weights determine, by a rank-revealing decomposition (Golub & Van Loan 2013,
+//! §5.4.2).
 
 use nalgebra::DMatrix;
 
@@ -11,7 +12,8 @@ const LARGEST_VALUE: f64 = 1e30;
 
 /// A basis of one spectrum's own.
 pub struct Determined {
-    /// (terms, pixels) The first `rank` rows are orthonormal under the weights and span what these determine; the others are 0.
+    /// (terms, pixels) The first `rank` rows are orthonormal under the weights and span what these determine; the
+    /// others are 0.
     pub basis: Vec<f32>,
     /// Number of terms that the weights determine.
     pub rank: usize,
@@ -21,9 +23,10 @@ pub struct Determined {
 
 /// Finds the directions of a continuum that the weights determine.
 ///
-/// `raw` (terms, pixels) is the basis, `weight` (at least pixels) times `scale` is √ivar, 0 where masked. The columns √ivar·p_c are scaled
-/// to unit length, and right singular vectors whose singular value is below [`SMALLEST_SINGULAR_VALUE`] of the largest are
-/// dropped. The result depends on basis and weights only, so that all starts of a spectrum share it. `None` if no pixel has weight.
+/// `raw` (terms, pixels) is the basis, `weight` (at least pixels) times `scale` is √ivar, 0 where masked. The columns
+/// √ivar·p_c are scaled to unit length, and right singular vectors whose singular value is below
+/// [`SMALLEST_SINGULAR_VALUE`] of the largest are dropped. The result depends on basis and weights only, so that all
+/// starts of a spectrum share it. `None` if no pixel has weight.
 pub fn determined(raw: &[f64], pixels: usize, weight: &[f32], scale: f64) -> Option<Determined> {
     let stride = weight.len();
     let terms = raw.len() / pixels.max(1);
@@ -44,14 +47,16 @@ pub fn determined(raw: &[f64], pixels: usize, weight: &[f32], scale: f64) -> Opt
     for (mut column, &length) in design.column_iter_mut().zip(&lengths) {
         column.scale_mut(if is_reached(length) { length.recip() } else { 0.0 });
     }
-    // 2. Its singular values, by way of the triangle of a QR decomposition: the square of the matrix would lose half the digits.
+    // 2. Its singular values, by way of the triangle of a QR decomposition: the square of the matrix would lose half
+    //    the digits.
     let svd = design.qr().r().svd(false, true);
     let directions = svd.v_t?;
     let largest = svd.singular_values.max();
     let kept: Vec<usize> = (0..svd.singular_values.len())
         .filter(|&k| svd.singular_values[k] > SMALLEST_SINGULAR_VALUE * largest)
         .collect();
-    // 3. The directions that are kept, as functions of all pixels: q_k = Σ_c p_c v_ck / (|√ivar·p_c| s_k), times the scale.
+    // 3. The directions that are kept, as functions of all pixels: q_k = Σ_c p_c v_ck / (|√ivar·p_c| s_k), times the
+    //    scale.
     let mut basis = vec![0.0; terms * stride];
     let mut sums = vec![0.0; pixels];
     for (&k, target) in kept.iter().zip(basis.chunks_exact_mut(stride)) {

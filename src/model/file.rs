@@ -44,8 +44,8 @@ impl ModelFile {
     /// Reads and checks a model file; opens no other file.
     ///
     /// # Errors
-    /// Returns [`Error::Io`], [`Error::Format`] if the file is not text, and [`Error::Model`] or [`Error::BadBounds`] with the line and
-    /// the key of a mistake.
+    /// Returns [`Error::Io`], [`Error::Format`] if the file is not text, and [`Error::Model`] or [`Error::BadBounds`]
+    /// with the line and the key of a mistake.
     pub fn open(path: impl AsRef<Path>) -> Result<ModelFile> {
         let path = path.as_ref();
         let bytes = std::fs::read(path).map_err(Error::io(path))?;
@@ -183,7 +183,8 @@ impl ModelFile {
             Error::Io { path, source } => {
                 let (arm, model) = (&entry.name, self.path.display());
                 let message = format!(
-                    "{}; arm \"{arm}\" of {model} names this file as its `{key}` (a path is relative to the model file)",
+                    "{}; arm \"{arm}\" of {model} names this file as its `{key}` (a path is relative to the model \
+                     file)",
                     in_plain_words(&path, &source)
                 );
                 Error::Io { path, source: std::io::Error::new(source.kind(), message) }

@@ -43,7 +43,8 @@ impl Labels<'_> {
         if label.transform == Transform::Log10 && lower <= 0.0 {
             let name = &label.name;
             return Err(Error::Model(format!(
-                "labels.{name}: its bounds are {lower} to {upper}, but the lower one must be positive, as the network takes its logarithm"
+                "labels.{name}: its bounds are {lower} to {upper}, but the lower one must be positive, as the network \
+                 takes its logarithm"
             )));
         }
         let (origin, scale) = match label.transform {

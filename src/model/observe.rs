@@ -1,4 +1,5 @@
-//! From an arm's template rows to the member's sums: rotation, line spread, Doppler shift, resolution, continuum, normal equations.
+//! From an arm's template rows to the member's sums: rotation, line spread, Doppler shift, resolution, continuum,
+//! normal equations.
 
 use super::sampling::padded;
 use super::spread::Spread;

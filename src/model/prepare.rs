@@ -1,4 +1,5 @@
-//! From one spectrum's arrays to what a device reads: checked, masked, weighted, its continuum basis orthonormal (see `docs/src/equations.md`).
+//! From one spectrum's arrays to what a device reads: checked, masked, weighted, its continuum basis orthonormal (see
+//! `docs/src/equations.md`).
 
 use std::borrow::Cow;
 
@@ -40,8 +41,8 @@ impl PreparedArm {
         if self.basis.is_empty() { &sampling.basis } else { &self.basis }
     }
 
-    /// weight · continuum, the continuum fitted without the model's lines (padded). Made where it is asked for: kept, it would be a
-    /// third of all that is prepared.
+    /// weight · continuum, the continuum fitted without the model's lines (padded). Made where it is asked for: kept,
+    /// it would be a third of all that is prepared.
     pub fn smooth(&self, sampling: &Sampling) -> Vec<f32> {
         if self.continuum.is_empty() {
             return self.weight.clone();
@@ -147,7 +148,8 @@ pub fn prepare(model: &SpectralModel, raw: &[RawArm], samplings: &[&Sampling]) -
 
 fn underdetermined(pixels: usize, free: usize, rank: usize) -> Fault {
     let detail = format!(
-        "{pixels} unmasked pixels are fewer than {free} free parameters plus the {rank} continuum terms that they determine"
+        "{pixels} unmasked pixels are fewer than {free} free parameters plus the {rank} continuum terms that they \
+         determine"
     );
     Fault { cause: Cause::Underdetermined, detail }
 }
@@ -249,8 +251,8 @@ fn resolution(arm: &ModelArm, raw: &RawArm, sampling: &Sampling, ivar: &[f64]) -
     Ok(out)
 }
 
-/// The grid's basis serves spectra under whose weights its condition number is at most so many times that of an orthonormal one: its
-/// sums are made in f32, and their rounding grows with the square.
+/// The grid's basis serves spectra under whose weights its condition number is at most so many times that of an
+/// orthonormal one: its sums are made in f32, and their rounding grows with the square.
 const MOST_CONDITION: f64 = 10.0;
 
 /// Sums side by side.
@@ -272,8 +274,8 @@ impl NullaryFnOnce for Scale<'_> {
     fn call(self) -> f64 {
         let Scale { flux, ivar, count, arm } = self;
         let root: Vec<f64> = ivar.iter().map(|w| w.sqrt()).collect();
-        // it scales as the data do, so that the device sees the same numbers whatever their unit, to the last bit when two units
-        // differ by a power of two
+        // it scales as the data do, so that the device sees the same numbers whatever their unit, to the last bit when
+        // two units differ by a power of two
         if !arm.transform.is_empty() {
             let mut sums = [0.0; LANES];
             for part in root.chunks(LANES) {

@@ -20,13 +20,14 @@ pub fn padded(pixels: usize) -> usize {
 #[derive(Clone, Debug)]
 pub struct Sampling {
     pub pixels: usize,
-    /// (padded) `segment << 24 | whole index`, −1 where the template is not read: padding, outside the template at rest. Pixels that
-    /// do not count are not read either, unless the spectra's resolution carries them to their neighbours.
+    /// (padded) `segment << 24 | whole index`, −1 where the template is not read: padding, outside the template at
+    /// rest. Pixels that do not count are not read either, unless the spectra's resolution carries them to their
+    /// neighbours.
     pub index: Vec<i32>,
     /// (padded)
     pub fraction: Vec<f32>,
-    /// (pixels) Those that count: read, inside the arm's range, outside masked intervals, and not within reach (by the spectra's
-    /// resolution) of a pixel that the template does not reach.
+    /// (pixels) Those that count: read, inside the arm's range, outside masked intervals, and not within reach (by the
+    /// spectra's resolution) of a pixel that the template does not reach.
     pub on: Vec<bool>,
     /// (terms, padded), orthonormal over the used pixels; empty where these do not determine all terms.
     pub basis: Vec<f32>,

@@ -1,7 +1,8 @@
 //! A Gaussian line spread as a banded matrix on the template's pixels, f64 on the host (`line_spread`).
 //!
-//! Row j is the Gaussian of its own width, sampled at the pixels' centres out to five σ and renormalised inside the segment:
-//! nothing leaks from beyond its ends. A line spread narrower than half a template pixel is not resolved by it, and does nothing.
+//! Row j is the Gaussian of its own width, sampled at the pixels' centres out to five σ and renormalised inside the
+//! segment: nothing leaks from beyond its ends. A line spread narrower than half a template pixel is not resolved by
+//! it, and does nothing.
 
 use super::{LineSpread, ModelArm};
 use crate::rows::Real;

@@ -5,8 +5,8 @@ use super::{ModelArm, SpectralModel};
 use crate::emulator::{Emulator, Label};
 use crate::recording::Source;
 
-/// Relative to a template's largest value. A change that is smaller over the whole training range is lost in the rounding
-/// of f32, and no data tell it.
+/// Relative to a template's largest value. A change that is smaller over the whole training range is lost in the
+/// rounding of f32, and no data tell it.
 const EFFECT: f64 = 1e-5;
 /// Points of the other labels, and values of the label at each, at which its effect is looked for.
 const POINTS: usize = 8;
@@ -18,8 +18,8 @@ impl SpectralModel {
         let assumed = self.arms.iter().filter(|arm| arm.emulator.assumes_activation());
         let sentence = |arm: &ModelArm| {
             format!(
-                "arm \"{}\": {} does not say its activation, and {} is assumed. The Payne's networks of 2019 have sigmoid: \
-                 name it in the model file, `activation = \"sigmoid\"`",
+                "arm \"{}\": {} does not say its activation, and {} is assumed. The Payne's networks of 2019 have \
+                 sigmoid: name it in the model file, `activation = \"sigmoid\"`",
                 arm.name,
                 arm.emulator.source(),
                 arm.emulator.activation().name()
@@ -28,8 +28,8 @@ impl SpectralModel {
         assumed.map(sentence).collect()
     }
 
-    /// Returns what is allowed and seldom meant, a sentence each: [`assumptions`](SpectralModel::assumptions), and labels
-    /// that reach beyond an emulator's training range.
+    /// Returns what is allowed and seldom meant, a sentence each: [`assumptions`](SpectralModel::assumptions), and
+    /// labels that reach beyond an emulator's training range.
     pub fn warnings(&self) -> Vec<String> {
         let beyond = self.labels().filter_map(|(arm, l)| self.beyond_training(arm, l));
         self.assumptions().into_iter().chain(beyond).collect()
@@ -69,8 +69,8 @@ impl SpectralModel {
         let [low, high] = [lower, upper].map(|x| format!("{x:.6}").parse().unwrap_or(x));
         let said = if low == high { low.to_string() } else { format!("{low} to {high}") };
         Some(format!(
-            "label {name}: {what} {said}, but the emulator of arm \"{}\" was trained from {min} to {max}, and extrapolates \
-             beyond",
+            "label {name}: {what} {said}, but the emulator of arm \"{}\" was trained from {min} to {max}, and \
+             extrapolates beyond",
             arm.name
         ))
     }

@@ -28,10 +28,11 @@ pub fn weights(
     Ok(ivar)
 }
 
-/// An ivar above this many times the median of its arm's is no measurement: rounding of √ivar · flux would decide the fit.
+/// An ivar above this many times the median of its arm's is no measurement: rounding of √ivar · flux would decide the
+/// fit.
 const LARGEST_IVAR: f64 = 1e12;
-/// Unless at least one pixel in so many has an ivar above the square root of that: then the others are the ones whose weights were
-/// lowered …
+/// Unless at least one pixel in so many has an ivar above the square root of that: then the others are the ones whose
+/// weights were lowered …
 const RARE: usize = 100;
 /// … by twelve decades at most, so that none is above this many times the median.
 const LARGEST_OF_LOWERED: f64 = 1e13;
@@ -116,7 +117,8 @@ fn sifted_weights(
     Ok(ivar)
 }
 
-/// The smallest and the largest of the positive ones; eight side by side, as one after the other each would wait for the last.
+/// The smallest and the largest of the positive ones; eight side by side, as one after the other each would wait for
+/// the last.
 fn range(ivar: &[f64]) -> (f64, f64) {
     let (mut smallest, mut largest) = ([f64::INFINITY; 8], [0f64; 8]);
     let (eights, rest) = ivar.as_chunks::<8>();

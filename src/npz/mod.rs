@@ -1,7 +1,8 @@
 //! NPZ files: a zip archive of `.npy` arrays, read with distrust.
 //!
-//! Every claim of a header is checked against the file's real size before anything is allocated; entries are read through to
-//! their CRC; an array is whole or an error. `Archive` reads small arrays at once, `Stream` large ones progressively.
+//! Every claim of a header is checked against the file's real size before anything is allocated; entries are read
+//! through to their CRC; an array is whole or an error. `Archive` reads small arrays at once, `Stream` large ones
+//! progressively.
 
 #![deny(clippy::indexing_slicing)] // whatever a file holds is no index
 
@@ -43,8 +44,8 @@ pub(crate) struct Array<T> {
 }
 
 impl Archive {
-    /// Opens a file and checks its structure: no duplicate or overlapping entries, local headers equal to the directory's,
-    /// no impossible compression.
+    /// Opens a file and checks its structure: no duplicate or overlapping entries, local headers equal to the
+    /// directory's, no impossible compression.
     pub(crate) fn open(path: &Path) -> Result<Archive> {
         let mut file = File::open(path).map_err(Error::io(path))?;
         let file_length = file.length().map_err(Error::io(path))?;
@@ -104,7 +105,8 @@ impl Archive {
         self.zip.index_for_name(&format!("{key}.npy"))
     }
 
-    /// Type and shape of an array, `None` when the file has no such key. The shape agrees with the entry's declared size.
+    /// Type and shape of an array, `None` when the file has no such key. The shape agrees with the entry's declared
+    /// size.
     pub(crate) fn header(&mut self, key: &str) -> Result<Option<Header>> {
         let Some(index) = self.index(key) else { return Ok(None) };
         let mut entry = self.zip.by_index(index).map_err(fault(&self.path))?;
@@ -119,7 +121,8 @@ impl Archive {
         }
     }
 
-    /// Returns the error for an array that the file does not have: it suggests a near name and lists those that are there.
+    /// Returns the error for an array that the file does not have: it suggests a near name and lists those that are
+    /// there.
     pub(crate) fn missing(&self, key: &str) -> Error {
         let keys = self.keys();
         let near = nearest(key, keys.iter().map(String::as_str));
@@ -247,8 +250,8 @@ pub fn texts(path: impl AsRef<Path>, key: &str) -> Result<Vec<String>> {
     Ok(texts)
 }
 
-/// The largest number of entries that any end record (zip or zip64) near the end of the file claims: the zip library would
-/// allocate for them all.
+/// The largest number of entries that any end record (zip or zip64) near the end of the file claims: the zip library
+/// would allocate for them all.
 fn claimed_entries(file: &mut File, length: u64) -> io::Result<u64> {
     let mut tail = Vec::new();
     file.seek(SeekFrom::Start(length.saturating_sub(0x1_0000 + 256)))?;

@@ -1,7 +1,7 @@
 //! An array read progressively.
 //!
-//! zip's decompressing reader borrows the file it reads from, so each stream's thread owns both and hands pieces over a short
-//! channel; dropping the stream ends the thread. Arrays of one file inflate in parallel this way.
+//! zip's decompressing reader borrows the file it reads from, so each stream's thread owns both and hands pieces over a
+//! short channel; dropping the stream ends the thread. Arrays of one file inflate in parallel this way.
 
 use std::io::{self, BufReader, Read};
 use std::path::{Path, PathBuf};
@@ -181,7 +181,8 @@ fn stopped<E>(received: Result<io::Result<Vec<u8>>, E>) -> io::Error {
     }
 }
 
-/// Sends the header, then pieces of whole elements, `most` bytes or one element, then, the CRC being right, an empty piece.
+/// Sends the header, then pieces of whole elements, `most` bytes or one element, then, the CRC being right, an empty
+/// piece.
 fn inflate(
     file: File,
     zip: &ZipArchiveMetadata,

@@ -18,8 +18,8 @@ pub enum Precision {
     #[default]
     F32,
     F64,
-    /// First rounds whose output layers are products of f16 numbers, summed in f32; the last rounds, and all results, are those of
-    /// `F32`.
+    /// First rounds whose output layers are products of f16 numbers, summed in f32; the last rounds, and all results,
+    /// are those of `F32`.
     Mixed,
 }
 
@@ -52,7 +52,8 @@ pub struct Recording {
 }
 
 impl Recording {
-    /// Returns whether a last step may be taken without a look at where it ends: not where Poisson's likelihood may have no value there.
+    /// Returns whether a last step may be taken without a look at where it ends: not where Poisson's likelihood may
+    /// have no value there.
     pub fn trusts_steps(&self) -> bool {
         let trusts = |stage: &Stage| !matches!(stage, Stage::Estimate(stage) if !stage.estimator.trusts_last_step());
         self.stages.iter().all(trusts)

@@ -1,7 +1,8 @@
-//! The picture of one arm: flux, model and continuum above, residuals in errors below, masked pixels and well-known lines marked.
+//! The picture of one arm: flux, model and continuum above, residuals in errors below, masked pixels and well-known
+//! lines marked.
 //!
-//! The curves are stretched to whatever width there is; tick labels and line names are HTML at places in percent, so that they are
-//! as legible on a phone as on a wide screen.
+//! The curves are stretched to whatever width there is; tick labels and line names are HTML at places in percent, so
+//! that they are as legible on a phone as on a wide screen.
 
 use std::fmt::Write;
 
@@ -16,8 +17,8 @@ use crate::fit::ArmFit;
 const RESIDUALS: f64 = 5.0;
 /// Fluxes this far outside the bulk are spikes, and leave the picture; line cores are not.
 const SPIKE: f64 = 6.0;
-/// A continuum whose middle is this many times the model's, or its inverse, belongs to a template in other units than the
-/// continuum's.
+/// A continuum whose middle is this many times the model's, or its inverse, belongs to a template in other units than
+/// the continuum's.
 const FAR_CONTINUUM: f64 = 3.0;
 
 /// Room of a picture in its card.
@@ -39,7 +40,8 @@ impl Room {
     }
 }
 
-/// CSS pixels of a picture at least as wide as the style sheet's container query asks for wide labels, and of the narrowest.
+/// CSS pixels of a picture at least as wide as the style sheet's container query asks for wide labels, and of the
+/// narrowest.
 const WIDE: f64 = 700.0;
 const NARROW: f64 = 270.0;
 
@@ -113,8 +115,8 @@ struct Continuum {
 }
 
 impl Continuum {
-    /// Returns the continuum of an arm. A network of absolute fluxes has a continuum in units of its own, which is scaled to the
-    /// middle of the model.
+    /// Returns the continuum of an arm. A network of absolute fluxes has a continuum in units of its own, which is
+    /// scaled to the middle of the model.
     fn of(arm: &ArmFit) -> Continuum {
         let ratio = median(&arm.model) / median(&arm.continuum);
         let is_near = (FAR_CONTINUUM.recip()..=FAR_CONTINUUM).contains(&ratio);
@@ -174,8 +176,8 @@ fn arm_residuals(arm: &ArmFit) -> Residuals {
     Residuals { ivar: ivar.collect(), difference }
 }
 
-/// Returns a range from a little below the smallest to a little above the largest of data that count (but for a few spikes), model
-/// and continuum.
+/// Returns a range from a little below the smallest to a little above the largest of data that count (but for a few
+/// spikes), model and continuum.
 fn flux_range(arm: &ArmFit, continuum: &Continuum) -> (f64, f64) {
     let counted: Vec<f64> = arm.flux.iter().zip(&arm.mask).filter(|(_, masked)| !**masked).map(|(y, _)| *y).collect();
     let mut all = range_within(if counted.is_empty() { &arm.flux } else { &counted }, 0.06, SPIKE);
@@ -188,8 +190,8 @@ fn flux_range(arm: &ArmFit, continuum: &Continuum) -> (f64, f64) {
     all
 }
 
-/// Returns the names of the lines for wide and narrow pictures, and the marks in the picture. Arms side by side leave the same space
-/// for names, so that their axes are level.
+/// Returns the names of the lines for wide and narrow pictures, and the marks in the picture. Arms side by side leave
+/// the same space for names, so that their axes are level.
 fn line_names(grid: &Grid, velocity: f64, room: Room) -> (String, String) {
     let (mut names, mut ticks) = (String::new(), String::new());
     for (class, width) in [("wide", WIDE), ("narrow", NARROW)] {

@@ -15,7 +15,8 @@ use crate::spectra::Spectra;
 pub const TABLE_ROWS: usize = 2000;
 /// Number of them that are failed fits, when there are more rows than that.
 const TABLE_FAILED: usize = 500;
-/// The signal-to-noise ratio's median is taken over about this many pixels: enough for a histogram, and cheaper than a fit.
+/// The signal-to-noise ratio's median is taken over about this many pixels: enough for a histogram, and cheaper than a
+/// fit.
 const SN_PIXELS: usize = 512;
 
 /// A row, with the signal-to-noise ratio of its spectrum (NaN when unknown).
@@ -78,7 +79,8 @@ impl Collector {
         }
     }
 
-    /// Asks for the spectra with these ids to be drawn, before any row is added. More than [`MOST_REQUESTED`] rows are not drawn.
+    /// Asks for the spectra with these ids to be drawn, before any row is added. More than [`MOST_REQUESTED`] rows are
+    /// not drawn.
     pub fn request(&mut self, ids: &[String]) {
         self.picks.request(ids);
     }

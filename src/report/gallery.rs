@@ -16,7 +16,8 @@ pub struct Drawn {
     pub ids: BTreeMap<u64, String>,
 }
 
-/// Draws galleries in their order until the next spectrum would need more than `room` bytes; says how many are left out.
+/// Draws galleries in their order until the next spectrum would need more than `room` bytes; says how many are left
+/// out.
 pub fn draw(about: &About, kept: &Collector, galleries: &[Gallery], room: usize) -> Drawn {
     let mut drawn = Drawn { html: String::new(), ids: BTreeMap::new() };
     for gallery in galleries {

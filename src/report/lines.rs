@@ -54,8 +54,8 @@ pub struct Label {
     pub lines: Vec<f64>,
 }
 
-/// Returns the labels that find room above a picture from `from` to `to` (Å) that is `width` CSS pixels wide, of a star with this
-/// velocity (km/s; a positive one recedes). No two of them overlap. None without a finite velocity.
+/// Returns the labels that find room above a picture from `from` to `to` (Å) that is `width` CSS pixels wide, of a star
+/// with this velocity (km/s; a positive one recedes). No two of them overlap. None without a finite velocity.
 pub fn labels(velocity: f64, (from, to): (f64, f64), width: f64) -> Vec<Label> {
     // relativistic, as the model's own shift: ln(1 + z) = artanh(v / c)
     let shift = (velocity / LIGHT).atanh().exp();

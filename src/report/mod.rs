@@ -74,8 +74,9 @@ impl ReportFile {
     ///
     /// # Errors
     /// Returns [`Error::OutputExists`](crate::Error::OutputExists) if there is a page that must not be replaced,
-    /// [`Error::OutputLocked`](crate::Error::OutputLocked) while another run writes it, [`Error::Io`](crate::Error::Io) if the folder is
-    /// missing or cannot be written, and [`Error::Write`](crate::Error::Write) if the name is that of a folder, a device or a pipe.
+    /// [`Error::OutputLocked`](crate::Error::OutputLocked) while another run writes it, [`Error::Io`](crate::Error::Io)
+    /// if the folder is missing or cannot be written, and [`Error::Write`](crate::Error::Write) if the name is that of
+    /// a folder, a device or a pipe.
     pub fn create(path: impl AsRef<Path>, options: &WriteOptions) -> Result<ReportFile> {
         OutputFile::create(path, options.overwrite).map(ReportFile)
     }
@@ -83,8 +84,9 @@ impl ReportFile {
     /// Writes the page. With a `fitter` the spectra that `kept` holds are drawn, with their models.
     ///
     /// # Errors
-    /// Returns [`Error::Io`](crate::Error::Io), [`Error::OutputExists`](crate::Error::OutputExists) if a file took the name meanwhile,
-    /// and [`Error::Unsettled`](crate::Error::Unsettled) if the page is whole but its folder could not be flushed.
+    /// Returns [`Error::Io`](crate::Error::Io), [`Error::OutputExists`](crate::Error::OutputExists) if a file took the
+    /// name meanwhile, and [`Error::Unsettled`](crate::Error::Unsettled) if the page is whole but its folder could not
+    /// be flushed.
     pub fn write(self, about: &About, kept: &Collector, fitter: Option<&SpectralFitter>) -> Result<()> {
         self.0.write(text(about, kept, fitter))
     }

@@ -12,12 +12,12 @@ const IN_TABLE: &str = "model in the table's metadata";
 
 /// Returns a fitter with the model of a result table, which evaluates it on the CPU.
 ///
-/// The model file is `model`, or else the text in the table's metadata; its paths are then relative to the folder of the original
-/// model file, or to the first of `folders` that has the emulators.
+/// The model file is `model`, or else the text in the table's metadata; its paths are then relative to the folder of
+/// the original model file, or to the first of `folders` that has the emulators.
 ///
 /// # Errors
-/// `Usage` if the metadata have no model, if its emulators are not found, if an emulator differs from the one that made the table, or
-/// if the free parameters do; and the errors of [`ModelFile::open`] and [`ModelFile::build`].
+/// `Usage` if the metadata have no model, if its emulators are not found, if an emulator differs from the one that made
+/// the table, or if the free parameters do; and the errors of [`ModelFile::open`] and [`ModelFile::build`].
 pub fn fitter_of_table(
     schema: &Schema,
     metadata: &Metadata,
@@ -78,7 +78,8 @@ fn without_tail(path: &str, tail: &Path) -> Option<PathBuf> {
     Path::new(path).ancestors().nth(tail.components().count()).map(Path::to_path_buf)
 }
 
-/// Returns the names of the arms that were fitted: those of the table's columns, or those whose emulators it names if only one was.
+/// Returns the names of the arms that were fitted: those of the table's columns, or those whose emulators it names if
+/// only one was.
 fn fitted_arms(file: &ModelFile, schema: &Schema, metadata: &Metadata) -> Vec<String> {
     let named = |emulator: &Path| metadata.emulators.iter().any(|(source, _)| Path::new(source).ends_with(emulator));
     let alone = schema.arms.iter().all(String::is_empty);

@@ -90,7 +90,8 @@ fn provenance(about: &About) -> String {
         item("emulator", &format!("{file}, SHA-256 {hash}"));
     }
     if out == "<dl>" {
-        return "<p class=nothing>The table does not say how it was made: another program wrote it without popfit's metadata.</p>"
+        return "<p class=nothing>The table does not say how it was made: another program wrote it without popfit's \
+            metadata.</p>"
             .into();
     }
     out += "</dl>";

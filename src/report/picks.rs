@@ -89,8 +89,8 @@ impl Picks {
         }
     }
 
-    /// Keeps the spectra of picked rows among those of a batch, whose first row has the place `first`; drops the spectra of rows
-    /// that better ones have replaced.
+    /// Keeps the spectra of picked rows among those of a batch, whose first row has the place `first`; drops the
+    /// spectra of rows that better ones have replaced.
     pub fn keep_spectra(&mut self, first: u64, spectra: &Spectra) {
         let picked: BTreeSet<u64> = self.all().map(|pick| pick.order).collect();
         self.spectra.retain(|order, _| picked.contains(order));
@@ -100,8 +100,8 @@ impl Picks {
         }
     }
 
-    /// Keeps the spectra of picked rows among those of a file that is read after the table. Spectra are recognised by row and id;
-    /// and, if the table is of several files, by the name of theirs.
+    /// Keeps the spectra of picked rows among those of a file that is read after the table. Spectra are recognised by
+    /// row and id; and, if the table is of several files, by the name of theirs.
     pub fn attach_spectra(&mut self, spectra: &Spectra, several_files: bool) {
         let same_path = self.all().any(|pick| pick.row.file == spectra.file);
         let same_file = |pick: &Pick| match (several_files, same_path) {

@@ -66,7 +66,8 @@ fn flux_range(arms: &[ArmFit]) -> (f64, f64) {
     if margin > 0.0 { (range.0 - margin, range.1 + margin) } else { (-1.0, 1.0) }
 }
 
-/// Draws the cumulative distribution of each series of sorted values, on a logarithmic axis; zeros count, and lie to the left of it.
+/// Draws the cumulative distribution of each series of sorted values, on a logarithmic axis; zeros count, and lie to
+/// the left of it.
 pub fn distributions(label: &str, series: &[(&str, &[f64])]) -> String {
     let positive = || series.iter().flat_map(|one| one.1.iter().copied()).filter(|x| *x > 0.0 && x.is_finite());
     let (low, high) = (positive().fold(f64::INFINITY, f64::min), positive().fold(0.0, f64::max));

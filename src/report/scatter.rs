@@ -13,7 +13,8 @@ const CELLS: (usize, usize) = (68, 54);
 /// Shades of the density.
 const DENSITIES: usize = 6;
 
-/// Points of `x` against `y`. `rows` holds each point's place in the page's table; without it the points' density is drawn.
+/// Points of `x` against `y`. `rows` holds each point's place in the page's table; without it the points' density is
+/// drawn.
 pub fn scatter(title: &str, x: &Column, y: &Column, colour: Option<&Column>, rows: Option<&[usize]>) -> String {
     let finite: Vec<usize> =
         (0..x.values.len()).filter(|&k| x.values[k].is_finite() && y.values[k].is_finite()).collect();

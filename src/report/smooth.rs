@@ -4,7 +4,8 @@
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Window(usize);
 
-/// Windows per picture: a mean over more pixels would hide features, one over fewer would hardly be smoother than the data.
+/// Windows per picture: a mean over more pixels would hide features, one over fewer would hardly be smoother than the
+/// data.
 const PER_PICTURE: usize = 100;
 const LEAST: usize = 5;
 const MOST: usize = 101;
@@ -29,9 +30,9 @@ pub struct Residuals {
 impl Residuals {
     /// Returns the running mean of the residuals, in units of the typical error σ̄ of a pixel in the window (pixels).
     ///
-    /// With δ = data − model and w = ivar, summed over the n pixels of the window that count, the weighted mean is Σwδ / Σw and
-    /// 1/σ̄² = Σw / n, so that the quotient is Σwδ / √(n Σw). Where fewer than half of the window's pixels count, or the middle one
-    /// does not, it is NaN.
+    /// With δ = data − model and w = ivar, summed over the n pixels of the window that count, the weighted mean is Σwδ
+    /// / Σw and 1/σ̄² = Σw / n, so that the quotient is Σwδ / √(n Σw). Where fewer than half of the window's pixels
+    /// count, or the middle one does not, it is NaN.
     pub fn running_mean(&self, window: Window) -> Vec<f64> {
         let half = window.0 / 2;
         let last = self.ivar.len().saturating_sub(1);

@@ -28,8 +28,8 @@ pub struct Gallery {
     pub elsewhere: Vec<u64>,
 }
 
-/// Returns those that were asked for, those without a fit, the worst, those nearest the median χ²/dof, and some for each flag. No
-/// spectrum is drawn twice, and none whose pixels have not been seen.
+/// Returns those that were asked for, those without a fit, the worst, those nearest the median χ²/dof, and some for
+/// each flag. No spectrum is drawn twice, and none whose pixels have not been seen.
 pub fn galleries(kept: &Collector, fitter: &SpectralFitter) -> Vec<Gallery> {
     let picks = &kept.picks;
     let mut drawing = Drawing { kept, fitter, drawn: BTreeMap::new() };
@@ -86,7 +86,8 @@ impl Drawing<'_> {
     }
 }
 
-/// Returns spectra of the sample, the nearest to the median χ²/dof of all fits first, without those that are among the worst.
+/// Returns spectra of the sample, the nearest to the median χ²/dof of all fits first, without those that are among the
+/// worst.
 fn nearest_median(kept: &Collector) -> Vec<Pick<'_>> {
     let mut all = kept.column(0);
     all.retain(|x| x.is_finite());

@@ -1,4 +1,5 @@
-//! The rows that the page's script sorts and filters, as JSON. All cells are texts: an id above 2^53 is no JavaScript number.
+//! The rows that the page's script sorts and filters, as JSON. All cells are texts: an id above 2^53 is no JavaScript
+//! number.
 
 use std::collections::BTreeMap;
 
@@ -11,8 +12,8 @@ use super::panel::anchor;
 use super::words::{grade, with_unit};
 use crate::fit::Flags;
 
-/// Returns heads, rows (worst first) and the names of the flags, safe inside a `script` element. Rows whose spectra are drawn have a
-/// link to them.
+/// Returns heads, rows (worst first) and the names of the flags, safe inside a `script` element. Rows whose spectra are
+/// drawn have a link to them.
 pub fn json(about: &About, kept: &Collector, drawn: &BTreeMap<u64, String>) -> String {
     let has_sn = kept.column(1).iter().any(|x| x.is_finite());
     let mut head = vec![column("id", "text"), column("status", "text"), column("χ²/dof", "number")];

@@ -60,8 +60,8 @@ impl Grid<'_> {
         text
     }
 
-    /// Ranges of pixels that share a column. Grids that are not sorted, or not finite, are the fit's failure; their pixels are
-    /// skipped.
+    /// Ranges of pixels that share a column. Grids that are not sorted, or not finite, are the fit's failure; their
+    /// pixels are skipped.
     fn cells(&self) -> Vec<(usize, usize)> {
         let column = |j: usize| self.place(self.wavelength[j]).floor() as i64;
         let mut cells = Vec::new();

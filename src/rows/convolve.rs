@@ -1,4 +1,5 @@
-//! Symmetric convolution of a row: out_j = w_0 t_j + Σ_k w_k (t_(j−k) + t_(j+k)), t zero beyond its ends ("same" length).
+//! Symmetric convolution of a row: out_j = w_0 t_j + Σ_k w_k (t_(j−k) + t_(j+k)), t zero beyond its ends ("same"
+//! length).
 
 use pulp::{Simd, WithSimd};
 

@@ -1,5 +1,6 @@
-//! Elementary functions of formulas in f32, without branches or library calls: twins of `shaders/shared/functions.wgsl` and `math.wgsl`
-//! (polynomials after Cephes, Moshier 1989). And e^x in f64. Each has a relative error of a few units in the last place.
+//! Elementary functions of formulas in f32, without branches or library calls: twins of `shaders/shared/functions.wgsl`
+//! and `math.wgsl` (polynomials after Cephes, Moshier 1989). And e^x in f64. Each has a relative error of a few units
+//! in the last place.
 
 use std::f32::consts::{FRAC_PI_2, FRAC_PI_4, LOG2_E, LOG10_E, PI};
 
@@ -313,7 +314,8 @@ mod tests {
 
     #[test]
     fn f32_functions_of_formulas_meet_f64() {
-        // half a unit in the last place is 6e-8; sine and cosine: absolute near their zeros, where the argument's own rounding counts
+        // half a unit in the last place is 6e-8; sine and cosine: absolute near their zeros, where the argument's own
+        // rounding counts
         let cases: [Case; 26] = [
             ("exp", exp, f64::exp, (-86.9, 87.9), 0.0, 2e-7),
             ("sin", sin, f64::sin, (-1.6, 1.6), 1e-9, 2.5e-7),

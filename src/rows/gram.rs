@@ -1,5 +1,5 @@
-//! Products of rows with each other, X Xᵀ, block of pixels by block: lanes of the rows' precision inside a block, f64 between
-//! blocks. The order of the sums depends on nothing but the number of pixels.
+//! Products of rows with each other, X Xᵀ, block of pixels by block: lanes of the rows' precision inside a block, f64
+//! between blocks. The order of the sums depends on nothing but the number of pixels.
 
 use pulp::Simd;
 

@@ -1,5 +1,5 @@
-//! e^x − 1, ln(1 + x) and the inverse hyperbolic functions in f32, accurate near their zeros: twins of `shaders/shared/hyperbolic.wgsl`,
-//! without branches or library calls.
+//! e^x − 1, ln(1 + x) and the inverse hyperbolic functions in f32, accurate near their zeros: twins of
+//! `shaders/shared/hyperbolic.wgsl`, without branches or library calls.
 
 use std::f32::consts::LN_2;
 

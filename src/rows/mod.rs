@@ -1,7 +1,7 @@
 //! The scalar of rows (f32 for networks, f64 for formulas) and elementary functions that vectorise.
 //!
-//! The f32 functions are polynomials without branches or library calls, so that a loop over them compiles to vector code
-//! inside a `pulp` dispatch.
+//! The f32 functions are polynomials without branches or library calls, so that a loop over them compiles to vector
+//! code inside a `pulp` dispatch.
 
 pub mod convolve;
 mod double;
@@ -65,7 +65,8 @@ pub trait Real:
     const NAN: Self;
     /// Relative error of a cost computed from rows of this precision, its sums being f64.
     const COST_NOISE: f64;
-    /// The same, between points so near each other that most of it is the same for all: where a simplex has shrunk to what is known.
+    /// The same, between points so near each other that most of it is the same for all: where a simplex has shrunk to
+    /// what is known.
     const SIMPLEX_NOISE: f64;
     /// Largest argument of an exponential output.
     const LARGEST_CLIP: f64;

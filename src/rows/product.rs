@@ -1,9 +1,9 @@
 //! Matrix product of row-major matrices: output\[row\]\[n\] = Σ_k input\[row\]\[k\] weight\[k\]\[n\]. Twin of
 //! `shaders/product.wgsl`.
 //!
-//! Weights are packed once, in panels of 64 columns, so that a tile of a few dozen rows pays no packing (a general product
-//! packs the 3 MB of a DESI output layer again in every call). While rows go by a panel, the next one is brought near. Every
-//! element is one chain of fused multiply-adds in ascending k: a row has the same bits in any tile.
+//! Weights are packed once, in panels of 64 columns, so that a tile of a few dozen rows pays no packing (a general
+//! product packs the 3 MB of a DESI output layer again in every call). While rows go by a panel, the next one is
+//! brought near. Every element is one chain of fused multiply-adds in ascending k: a row has the same bits in any tile.
 
 use std::hint::black_box;
 
@@ -25,7 +25,8 @@ struct Line<R>([R; LINE]);
 /// A panel's row.
 type Row<R> = [Line<R>; LINES];
 
-/// A matrix (inner, columns) in panels (panel, inner, 64), the last one padded with zeros: the right factor of products.
+/// A matrix (inner, columns) in panels (panel, inner, 64), the last one padded with zeros: the right factor of
+/// products.
 #[derive(Clone, Debug)]
 pub struct Packed<R> {
     rows: Vec<Row<R>>,

@@ -1,8 +1,9 @@
-//! The rotational profile of a rigid sphere with linear limb darkening (Carroll 1933; Gray 2005, eq. 18.14), seen through linear
-//! interpolation: rvspecfit's kernel in closed form. f64.
+//! The rotational profile of a rigid sphere with linear limb darkening (Carroll 1933; Gray 2005, eq. 18.14), seen
+//! through linear interpolation: rvspecfit's kernel in closed form. f64.
 //!
-//! K(x) = \[2(1−ε)√(1−x²) + (π/2) ε (1−x²)\] / \[π(1−ε/3)\] on |x| < 1, ε = 0.6; the weight of pixel k is ∫ Λ(k − R x) K(x) dx with
-//! Λ the triangle function and R = (vsini/c)/Δlnλ. With h″ = K that is the second difference of R h(k/R), whose sum is exactly 1.
+//! K(x) = \[2(1−ε)√(1−x²) + (π/2) ε (1−x²)\] / \[π(1−ε/3)\] on |x| < 1, ε = 0.6; the weight of pixel k is ∫ Λ(k − R x)
+//! K(x) dx with Λ the triangle function and R = (vsini/c)/Δlnλ. With h″ = K that is the second difference of R h(k/R),
+//! whose sum is exactly 1.
 
 use std::f64::consts::{FRAC_PI_2, FRAC_PI_4, PI};
 

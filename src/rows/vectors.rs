@@ -4,8 +4,8 @@ use pulp::{Simd, bytemuck};
 
 use super::functions;
 
-/// e^x as [`functions::exp`] computes it, bit by bit; W registers at a time, which do not wait for each other. `BELOW`: x is at most 0,
-/// or NaN.
+/// e^x as [`functions::exp`] computes it, bit by bit; W registers at a time, which do not wait for each other. `BELOW`:
+/// x is at most 0, or NaN.
 #[inline(always)]
 pub fn exp_f32s<S: Simd, const W: usize, const BELOW: bool>(simd: S, x: [S::f32s; W]) -> [S::f32s; W] {
     const ROUND: f32 = 12_582_912.0;

@@ -66,8 +66,8 @@ pub struct ArmSpectra<'a> {
 pub struct Resolution {
     /// Odd.
     pub diagonals: usize,
-    /// (n × diagonals × pixels), as DESI stores it: R\[row\]\[column\] = values\[d\]\[column\] with row = column − offset, the offsets
-    /// diagonals / 2, …, 0, …, −diagonals / 2.
+    /// (n × diagonals × pixels), as DESI stores it: R\[row\]\[column\] = values\[d\]\[column\] with row = column −
+    /// offset, the offsets diagonals / 2, …, 0, …, −diagonals / 2.
     pub values: Vec<f32>,
 }
 

@@ -104,4 +104,5 @@ macro_rules! from_values {
     };
 }
 
-from_values!(Bool: bool, U8: u8, I16: i16, U16: u16, I32: i32, U32: u32, I64: i64, U64: u64, F32: f32, F64: f64, Text: String);
+from_values!(Bool: bool, U8: u8, I16: i16, U16: u16, I32: i32, U32: u32, I64: i64, U64: u64);
+from_values!(F32: f32, F64: f64, Text: String);

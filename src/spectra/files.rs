@@ -40,8 +40,9 @@ impl FilesReader {
         })
     }
 
-    /// Returns each file without its spectra, as [`SpectralFitter::check_spectra`](crate::SpectralFitter::check_spectra) wants them; only
-    /// those that have not been read to their ends.
+    /// Returns each file without its spectra, as
+    /// [`SpectralFitter::check_spectra`](crate::SpectralFitter::check_spectra) wants them; only those that have not
+    /// been read to their ends.
     pub fn files(&self) -> Vec<Spectra<'static>> {
         self.readers.iter().flatten().map(|reader| reader.empty()).collect()
     }

@@ -30,7 +30,8 @@ impl InputFiles {
         InputFiles(files.iter().map(|path| input(path.as_ref())).collect())
     }
 
-    /// Hashes the contents of all files. Returns false if `cancel` was set meanwhile: the hashes then are incomplete, and no key of a run.
+    /// Hashes the contents of all files. Returns false if `cancel` was set meanwhile: the hashes then are incomplete,
+    /// and no key of a run.
     ///
     /// # Errors
     /// [`Error::Io`]; [`Error::InputChanged`] when a file was written to since [`new`](InputFiles::new).
@@ -42,8 +43,9 @@ impl InputFiles {
         Ok(!cancel.load(Ordering::Relaxed))
     }
 
-    /// Checks at the end of a run that no file has been written to: what was read of it might be of two versions. One that was removed
-    /// or replaced was open, and read as it was; one that has another time and the same contents was touched.
+    /// Checks at the end of a run that no file has been written to: what was read of it might be of two versions. One
+    /// that was removed or replaced was open, and read as it was; one that has another time and the same contents was
+    /// touched.
     ///
     /// # Errors
     /// [`Error::InputChanged`].

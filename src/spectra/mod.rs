@@ -1,7 +1,7 @@
 //! Observed spectra: types, and readers that yield them in batches.
 //!
-//! Readers judge *files*. Faults of one spectrum's values (NaN flux, negative ivar, its own grid unsorted) are passed on; they
-//! end as that spectrum's status.
+//! Readers judge *files*. Faults of one spectrum's values (NaN flux, negative ivar, its own grid unsorted) are passed
+//! on; they end as that spectrum's status.
 
 mod air;
 mod arm;
@@ -120,14 +120,14 @@ impl<'a> Spectra<'a> {
         self.arms.iter().map(ArmSpectra::bytes).sum()
     }
 
-    /// Spectra of one arm. `wavelength` (Å, vacuum) is either `Wavelength::Shared` (pixels), also made from a `Vec<f64>`, or
-    /// `Wavelength::Own` (n × pixels); `flux`, `ivar` and `mask` (true = bad) are (n × pixels), row-major. Without `ids` the
-    /// row numbers are taken.
+    /// Spectra of one arm. `wavelength` (Å, vacuum) is either `Wavelength::Shared` (pixels), also made from a
+    /// `Vec<f64>`, or `Wavelength::Own` (n × pixels); `flux`, `ivar` and `mask` (true = bad) are (n × pixels),
+    /// row-major. Without `ids` the row numbers are taken.
     ///
     /// # Errors
-    /// `ShapeMismatch`; `BadWavelength` for a shared grid that is not finite, positive and strictly increasing; `Usage` for
-    /// own grids without ids, as the number of spectra would be a guess ([`ArmSpectra::new`] and [`Spectra::from_arms`] are
-    /// told the pixels).
+    /// `ShapeMismatch`; `BadWavelength` for a shared grid that is not finite, positive and strictly increasing; `Usage`
+    /// for own grids without ids, as the number of spectra would be a guess ([`ArmSpectra::new`] and
+    /// [`Spectra::from_arms`] are told the pixels).
     pub fn from_arrays(
         wavelength: impl Into<Wavelength<'a>>,
         flux: impl Into<Values<'a>>,
@@ -149,7 +149,8 @@ impl<'a> Spectra<'a> {
     /// Spectra of several arms. Without `ids` the row numbers are taken.
     ///
     /// # Errors
-    /// `ShapeMismatch` when arms or ids differ in their number of spectra; `Usage` without an arm or with two of one name.
+    /// `ShapeMismatch` when arms or ids differ in their number of spectra; `Usage` without an arm or with two of one
+    /// name.
     pub fn from_arms(arms: Vec<ArmSpectra<'a>>, ids: Option<Ids>) -> Result<Spectra<'a>> {
         let Some(first) = arms.first() else {
             return Err(Error::Usage("spectra without an arm".to_string()));
@@ -227,8 +228,8 @@ impl<'a> Spectra<'a> {
 }
 
 #[cfg(feature = "files")]
-/// Bytes of memory that what is compressed in a file of this length may take: 32 MiB and 32 times its length. Spectra with their masks
-/// and resolution matrices compress by 5 to 10, and f32 becomes f64; what takes more is a bomb.
+/// Bytes of memory that what is compressed in a file of this length may take: 32 MiB and 32 times its length. Spectra
+/// with their masks and resolution matrices compress by 5 to 10, and f32 becomes f64; what takes more is a bomb.
 fn most_bytes(file_length: u64) -> u64 {
     file_length.saturating_mul(32).saturating_add(32 << 20)
 }

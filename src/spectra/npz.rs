@@ -1,7 +1,7 @@
 //! Spectra in NPZ files.
 //!
-//! Opening validates everything and reads every array through to its CRC, keeping none; batches then come from one stream an
-//! array, so that memory holds a batch, never the file.
+//! Opening validates everything and reads every array through to its CRC, keeping none; batches then come from one
+//! stream an array, so that memory holds a batch, never the file.
 
 #![deny(clippy::indexing_slicing)] // whatever a file holds is no index
 

@@ -41,7 +41,8 @@ enum Grid {
 }
 
 impl Arm {
-    /// Validates the arrays of arm `name` (empty: no prefix) and reads each through. A shared grid is taken from `budget`, in bytes.
+    /// Validates the arrays of arm `name` (empty: no prefix) and reads each through. A shared grid is taken from
+    /// `budget`, in bytes.
     pub(super) fn open(archive: &mut Archive, name: String, budget: &mut u64) -> Result<Arm> {
         let key = |array: &str| if name.is_empty() { array.to_string() } else { format!("{name}_{array}") };
         let flux = key("flux");

@@ -1,8 +1,8 @@
 //! The columns of the result table.
 //!
 //! [`columns`] is the only place where a column's name, type, unit, meaning and cells are said. Parquet, FITS and CSV
-//! are written from it, units and meanings included, and a test holds the table in `docs/src/results.md` to it. A new column is a new
-//! line there (and, where a reader needs it, one in `read.rs`).
+//! are written from it, units and meanings included, and a test holds the table in `docs/src/results.md` to it. A new
+//! column is a new line there (and, where a reader needs it, one in `read.rs`).
 
 use std::borrow::Cow;
 use std::collections::HashSet;

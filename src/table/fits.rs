@@ -1,4 +1,5 @@
-//! The result table as FITS: HDU 1 `RESULTS` with the columns of `columns.rs`, HDU 2 `METADATA` with how they came about.
+//! The result table as FITS: HDU 1 `RESULTS` with the columns of `columns.rs`, HDU 2 `METADATA` with how they came
+//! about.
 
 use std::io::{BufWriter, Write};
 use std::path::Path;
@@ -49,8 +50,8 @@ impl FitsTable {
     }
 }
 
-/// A table of two text columns: `key` and `value`, one row a line of the value (the model file has many), which therefore
-/// reads back as it was: a key's lines, joined by line feeds.
+/// A table of two text columns: `key` and `value`, one row a line of the value (the model file has many), which
+/// therefore reads back as it was: a key's lines, joined by line feeds.
 pub(super) fn metadata_unit(path: &Path, pairs: &[(String, String)]) -> Result<TableUnit> {
     let text = ColumnValues::Text(Vec::new());
     let columns = ["key", "value"].map(|name| FitsColumn::new(name, "", &text));

@@ -1,4 +1,5 @@
-//! The result table's writers (Parquet, FITS and CSV, with the same columns) and readers (Parquet and FITS); and rvspecfit's tables.
+//! The result table's writers (Parquet, FITS and CSV, with the same columns) and readers (Parquet and FITS); and
+//! rvspecfit's tables.
 
 #[cfg(feature = "parquet")]
 mod checksum;
@@ -194,7 +195,8 @@ enum Format {
     Fits(Box<FitsTable>),
 }
 
-/// Writes a table piece by piece; it appears under its name when [`finish`](TableWriter::finish)ed, and not at all otherwise.
+/// Writes a table piece by piece; it appears under its name when [`finish`](TableWriter::finish)ed, and not at all
+/// otherwise.
 pub struct TableWriter {
     schema: Schema,
     columns: Vec<Column>,
@@ -212,10 +214,10 @@ impl TableWriter {
     /// `path` ends in `.parquet`, `.fits` or `.csv`; `options` are a [`Metadata`] or [`WriteOptions`].
     ///
     /// # Errors
-    /// Before anything is fitted in vain, returns [`Error::Usage`] for another extension, [`Error::Model`] if two columns have the same
-    /// name, [`Error::OutputExists`] for a file that is there, unless `options` allow to overwrite it, [`Error::OutputLocked`] while
-    /// another run writes it, [`Error::Write`] if the name is that of a folder, a device or a pipe, and [`Error::Io`] for a folder that
-    /// is missing or cannot be written.
+    /// Before anything is fitted in vain, returns [`Error::Usage`] for another extension, [`Error::Model`] if two
+    /// columns have the same name, [`Error::OutputExists`] for a file that is there, unless `options` allow to
+    /// overwrite it, [`Error::OutputLocked`] while another run writes it, [`Error::Write`] if the name is that of a
+    /// folder, a device or a pipe, and [`Error::Io`] for a folder that is missing or cannot be written.
     pub fn create(path: impl AsRef<Path>, schema: &Schema, options: impl Into<WriteOptions>) -> Result<TableWriter> {
         let (path, WriteOptions { overwrite, metadata }) = (path.as_ref(), options.into());
         let extension = extension(path)?;
@@ -246,7 +248,8 @@ impl TableWriter {
         written.map_err(Error::writing(self.staged.target()))
     }
 
-    /// Tells which device made which rows ([`Summary::by_rows`](crate::Summary::by_rows)), for the metadata's key `popfit.rows`.
+    /// Tells which device made which rows ([`Summary::by_rows`](crate::Summary::by_rows)), for the metadata's key
+    /// `popfit.rows`.
     pub fn made_by(&mut self, by_rows: &[(String, u64)]) {
         let Some(pair) = Metadata::rows(by_rows) else { return };
         match &mut self.format {
@@ -260,15 +263,16 @@ impl TableWriter {
     /// Completes the file, flushes it to the disk and moves it to its name in one step.
     ///
     /// # Errors
-    /// Returns [`Error::Io`] if the file cannot be written, [`Error::OutputExists`] if a file that must not be overwritten took the name
-    /// meanwhile, and [`Error::Unsettled`] if the file is whole but its folder could not be flushed.
+    /// Returns [`Error::Io`] if the file cannot be written, [`Error::OutputExists`] if a file that must not be
+    /// overwritten took the name meanwhile, and [`Error::Unsettled`] if the file is whole but its folder could not be
+    /// flushed.
     pub fn finish(self) -> Result<()> {
         self.end(None)
     }
 
-    /// [`finish`](TableWriter::finish), and the journal of the run learns of the file before it has its name: a run that is killed in
-    /// between can be resumed, because it finds its own table again.
-    /// The outputs have been claimed ([`Journal::claim_outputs`]) before [`create`](TableWriter::create), which may overwrite what exists then.
+    /// [`finish`](TableWriter::finish), and the journal of the run learns of the file before it has its name: a run
+    /// that is killed in between can be resumed, because it finds its own table again. The outputs have been claimed
+    /// ([`Journal::claim_outputs`]) before [`create`](TableWriter::create), which may overwrite what exists then.
     ///
     /// # Errors
     /// The errors of [`finish`](TableWriter::finish); [`Error::Io`] if the journal cannot be written.
@@ -298,8 +302,8 @@ impl Sink for TableWriter {
 const ROWS_AT_ONCE: usize = 4096;
 
 impl FitTable {
-    /// Writes the table as Parquet, FITS or CSV, by `path`'s extension, with the default [`WriteOptions`]: they replace no file and
-    /// describe no run.
+    /// Writes the table as Parquet, FITS or CSV, by `path`'s extension, with the default [`WriteOptions`]: they replace
+    /// no file and describe no run.
     ///
     /// # Errors
     /// The errors of [`write_with`](FitTable::write_with).

@@ -65,8 +65,8 @@ impl OutputFile {
     /// Checks the place before anything is computed for it.
     ///
     /// # Errors
-    /// [`Error::OutputExists`]; [`Error::Io`] when the folder is missing or cannot be written; [`Error::Write`] when the
-    /// name is that of a folder, a device or a pipe; [`Error::OutputLocked`] while another run writes it.
+    /// [`Error::OutputExists`]; [`Error::Io`] when the folder is missing or cannot be written; [`Error::Write`] when
+    /// the name is that of a folder, a device or a pipe; [`Error::OutputLocked`] while another run writes it.
     pub fn create(path: impl AsRef<Path>, overwrite: bool) -> Result<OutputFile> {
         let (staged, file) = Staged::create(path.as_ref(), overwrite)?;
         Ok(OutputFile { staged, file })
@@ -80,8 +80,9 @@ impl OutputFile {
     /// Writes the contents, flushes them to the disk and gives the file its name.
     ///
     /// # Errors
-    /// Returns [`Error::Io`], and [`Error::OutputExists`] if a file that must not be replaced took the name meanwhile: the old file, if
-    /// there was one, is as it was. Returns [`Error::Unsettled`] if the file is whole but its folder could not be flushed.
+    /// Returns [`Error::Io`], and [`Error::OutputExists`] if a file that must not be replaced took the name meanwhile:
+    /// the old file, if there was one, is as it was. Returns [`Error::Unsettled`] if the file is whole but its folder
+    /// could not be flushed.
     pub fn write(self, contents: impl AsRef<[u8]>) -> Result<()> {
         self.end(contents.as_ref(), None)
     }

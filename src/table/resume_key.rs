@@ -7,9 +7,10 @@ use crate::fit::SpectralFitter;
 use crate::spectra::{InputFiles, Selection};
 
 impl SpectralFitter {
-    /// Returns all that the rows of a run depend on, `name = value` line by line, as the key of its [`Journal`](crate::Journal): fitter,
-    /// model, inputs and selection. `model` is the model file's text, if there is one; it makes the key easier to read. `inputs` have been
-    /// [read](InputFiles::read), and go by name and contents, not by folder, so that the same files in another folder are the same run.
+    /// Returns all that the rows of a run depend on, `name = value` line by line, as the key of its
+    /// [`Journal`](crate::Journal): fitter, model, inputs and selection. `model` is the model file's text, if there is
+    /// one; it makes the key easier to read. `inputs` have been [read](InputFiles::read), and go by name and contents,
+    /// not by folder, so that the same files in another folder are the same run.
     pub fn resume_key(&self, model: &str, selection: &Selection, inputs: &InputFiles) -> String {
         let Metadata { device, emulators, settings, .. } = Metadata::of(self);
         // no bit depends on the number of threads

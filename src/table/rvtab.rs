@@ -1,4 +1,5 @@
-//! rvspecfit's tables, so that what reads its output reads popfit's: RVTAB, FIBERMAP, SCORES; the models in a second file.
+//! rvspecfit's tables, so that what reads its output reads popfit's: RVTAB, FIBERMAP, SCORES; the models in a second
+//! file.
 
 use std::io::{BufWriter, Write};
 use std::path::Path;
@@ -52,13 +53,15 @@ impl<'a> RvTabWriter<'a> {
     }
 
     /// `path` ends in `.fits`; `files` are the inputs without their spectra
-    /// ([`SpectraReader::empty`](crate::spectra::SpectraReader::empty)); `options` are a [`Metadata`] or [`WriteOptions`].
+    /// ([`SpectraReader::empty`](crate::spectra::SpectraReader::empty)); `options` are a [`Metadata`] or
+    /// [`WriteOptions`].
     ///
     /// # Errors
-    /// Before anything is fitted in vain, returns [`Error::Usage`] for another extension, without a file, and for spectra that are not on
-    /// one grid in each arm, [`Error::OutputExists`] for a table or models that are there, unless `options` allow to overwrite them,
-    /// [`Error::OutputLocked`] while another run writes one of them, [`Error::Write`] if a name is that of a folder, a device or a pipe,
-    /// and [`Error::Io`] for a folder that is missing or cannot be written.
+    /// Before anything is fitted in vain, returns [`Error::Usage`] for another extension, without a file, and for
+    /// spectra that are not on one grid in each arm, [`Error::OutputExists`] for a table or models that are there,
+    /// unless `options` allow to overwrite them, [`Error::OutputLocked`] while another run writes one of them,
+    /// [`Error::Write`] if a name is that of a folder, a device or a pipe, and [`Error::Io`] for a folder that is
+    /// missing or cannot be written.
     pub fn create(
         path: impl AsRef<Path>,
         fitter: &'a SpectralFitter,
@@ -98,9 +101,10 @@ impl<'a> RvTabWriter<'a> {
         self.end(None)
     }
 
-    /// [`finish`](RvTabWriter::finish), and the journal of the run learns of both files before they have their names: a run that is
-    /// killed in between can be resumed, because it finds its own files again.
-    /// The outputs have been claimed ([`Journal::claim_outputs`]) before [`create`](RvTabWriter::create), which may overwrite what exists then.
+    /// [`finish`](RvTabWriter::finish), and the journal of the run learns of both files before they have their names: a
+    /// run that is killed in between can be resumed, because it finds its own files again. The outputs have been
+    /// claimed ([`Journal::claim_outputs`]) before [`create`](RvTabWriter::create), which may overwrite what exists
+    /// then.
     ///
     /// # Errors
     /// The errors of [`finish`](RvTabWriter::finish); [`Error::Io`] if the journal cannot be written.

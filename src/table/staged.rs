@@ -10,8 +10,8 @@ use crate::error::{Error, Result};
 use crate::files::{self, File, Lock};
 use crate::fit::Journal;
 
-/// A temporary file `.NAME.tmp-PROCESS-N` beside its target; removed on drop unless published. Its file is locked, so that what a
-/// process left that was killed is known from what another one is writing.
+/// A temporary file `.NAME.tmp-PROCESS-N` beside its target; removed on drop unless published. Its file is locked, so
+/// that what a process left that was killed is known from what another one is writing.
 #[derive(Debug)]
 pub(crate) struct Staged {
     /// The path as it was given: a link, perhaps, to the target.
@@ -24,10 +24,10 @@ pub(crate) struct Staged {
 }
 
 impl Staged {
-    /// Creates the temporary file, which shows that the folder exists and can be written. What killed processes left is removed; what
-    /// another process is writing is [`Error::OutputLocked`]. Without `overwrite`, a file that is there is
-    /// [`Error::OutputExists`]. A link is followed: it stays, and what it points to is replaced; one that leads to itself is
-    /// [`Error::Io`].
+    /// Creates the temporary file, which shows that the folder exists and can be written. What killed processes left is
+    /// removed; what another process is writing is [`Error::OutputLocked`]. Without `overwrite`, a file that is there
+    /// is [`Error::OutputExists`]. A link is followed: it stays, and what it points to is replaced; one that leads to
+    /// itself is [`Error::Io`].
     pub fn create(target: &Path, overwrite: bool) -> Result<(Staged, File)> {
         let given = target;
         let target = &files::behind_links(given).map_err(Error::writing(given))?;
@@ -76,9 +76,10 @@ impl Staged {
         Staged::publish_all(vec![(self, file)], journal)
     }
 
-    /// Publishes files that belong together, the most telling last: all of them, or none as far as the file system lets it.
-    /// A file that took one of the names meanwhile is [`Error::OutputExists`], unless it may be replaced. A journal learns of the files
-    /// before they have their names, so that a run that is killed in between finds its own files again.
+    /// Publishes files that belong together, the most telling last: all of them, or none as far as the file system lets
+    /// it. A file that took one of the names meanwhile is [`Error::OutputExists`], unless it may be replaced. A journal
+    /// learns of the files before they have their names, so that a run that is killed in between finds its own files
+    /// again.
     pub fn publish_all(mut all: Vec<(Staged, File)>, journal: Option<&mut Journal>) -> Result<()> {
         all.iter().try_for_each(|(staged, _)| refuse_existing(&staged.target, staged.overwrite))?;
         for (staged, file) in &all {

@@ -16,9 +16,10 @@ pub struct BesideBound {
     pub correlation: f64,
 }
 
-/// Refits one spectrum of the demo `2 count` times, `count` with a bound one error above the truth of a label, `count` with one
-/// below. An estimate that would go beyond by any amount stops one error from the truth, so that the other parameter is off by its
-/// correlation times its own error, with the sign of the side: its mean square is that of an unbounded fit.
+/// Refits one spectrum of the demo `2 count` times, `count` with a bound one error above the truth of a label, `count`
+/// with one below. An estimate that would go beyond by any amount stops one error from the truth, so that the other
+/// parameter is off by its correlation times its own error, with the sign of the side: its mean square is that of an
+/// unbounded fit.
 pub fn beside_bound(count: usize, seed: u64) -> BesideBound {
     let fitter = SpectralFitter::new(demo_model().build().unwrap(), Device::cpu());
     let (truth, arm) = demo_spectrum(&fitter);

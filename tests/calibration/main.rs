@@ -35,8 +35,8 @@ fn a_bias_of_a_fifth_of_an_error_is_seen() {
     assert_eq!(means, REFITS.iter().map(|refits| refits.parameters.len()).sum::<usize>());
 }
 
-/// With the bound released, errors beside it are those of the estimate's scatter; on condition of the bound they are too small by
-/// √(1 − ρ²). Of about 630 refits the root mean square scatters by 3 %.
+/// With the bound released, errors beside it are those of the estimate's scatter; on condition of the bound they are
+/// too small by √(1 − ρ²). Of about 630 refits the root mean square scatters by 3 %.
 #[test]
 fn errors_beside_a_bound_are_calibrated_when_it_is_released() {
     let found = beside_bound(2000, 33);

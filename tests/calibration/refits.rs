@@ -10,7 +10,8 @@ use popfit_testing::random::Random;
 
 /// Starts lie as many errors at most from the truth.
 const NEIGHBOURHOOD: f64 = 2.0;
-/// Noise of the NIST refits over the scatter of the problem's own residuals. At the full scatter some problems are curved within their errors.
+/// Noise of the NIST refits over the scatter of the problem's own residuals. At the full scatter some problems are
+/// curved within their errors.
 const NOISE: f64 = 0.1;
 const DATA: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/data");
 /// The demo spectrum whose fit is the truth, far from all bounds, and how many refits are in memory.
@@ -78,7 +79,8 @@ fn scatter(problem: &Problem, model: &[f64]) -> f64 {
     (chi2 / (model.len() - problem.certified.len()) as f64).sqrt()
 }
 
-/// `count` refits of one of the demo's spectra with velocity and continuum: the truth is its fit, the noise that of its ivar.
+/// `count` refits of one of the demo's spectra with velocity and continuum: the truth is its fit, the noise that of its
+/// ivar.
 pub fn synb(count: usize, seed: u64) -> Refits {
     let fitter = SpectralFitter::new(demo_model().build().unwrap(), Device::cpu());
     let (truth, arm) = demo_spectrum(&fitter);

@@ -71,7 +71,8 @@ pub struct Calibration {
     pub pulls: Vec<Pulls>,
     /// Problem, mean χ²/dof, Kolmogorov–Smirnov p of χ², failed fits.
     pub problems: Vec<(String, f64, f64, usize)>,
-    /// Standard deviation of all pulls about 0, and the fits that they are of: finds errors that are a little wrong everywhere.
+    /// Standard deviation of all pulls about 0, and the fits that they are of: finds errors that are a little wrong
+    /// everywhere.
     pub pooled: (f64, usize),
 }
 

@@ -1,4 +1,5 @@
-//! Estimators, ties, confidence intervals and reports against scipy and lmfit (`golden.rs`, written by tests/python/make_estimators.py).
+//! Estimators, ties, confidence intervals and reports against scipy and lmfit (`golden.rs`, written by
+//! tests/python/make_estimators.py).
 
 mod golden;
 
@@ -243,7 +244,8 @@ fn reports_are_lmfits() {
     assert!(plain.report(bad).contains("Warning: non_finite_input"), "{}", plain.report(bad));
 }
 
-/// From starts far away, where most points are outliers of the loss, fits reach the best minimum that any of them finds.
+/// From starts far away, where most points are outliers of the loss, fits reach the best minimum that any of them
+/// finds.
 #[test]
 fn robust_losses_reach_their_minimum_from_far_starts() {
     let x: Vec<f64> = (0..20).map(|j| 0.2 * f64::from(j)).collect();
@@ -269,7 +271,8 @@ fn robust_losses_reach_their_minimum_from_far_starts() {
     }
 }
 
-/// Counts around a narrow star over next to no background: many optima lie where the model comes to 0 under a count of 0.
+/// Counts around a narrow star over next to no background: many optima lie where the model comes to 0 under a count
+/// of 0.
 #[test]
 fn counts_of_nothing_do_not_stop_a_fit() {
     const TRUTH: [f64; 5] = [100.0, 3.0, 3.0, 1.0, 0.05];

@@ -1,5 +1,6 @@
-//! SQLite's way: the k-th operation on a file, or reservation of memory, fails once, or from then on, for k = 1, 2, 3, … until a run
-//! passes untouched. After each: no panic, nothing left, the old output as it was, and `--resume` gives the reference's bytes.
+//! SQLite's way: the k-th operation on a file, or reservation of memory, fails once, or from then on, for k = 1, 2, 3,
+//! … until a run passes untouched. After each: no panic, nothing left, the old output as it was, and `--resume` gives
+//! the reference's bytes.
 
 mod kinds;
 mod place;
@@ -138,7 +139,8 @@ fn a_folder_that_cannot_be_written_costs_no_fit() {
     }
 }
 
-/// A temporary file that nobody holds is removed by the next run; one that is held, beside any of the outputs, is another run's.
+/// A temporary file that nobody holds is removed by the next run; one that is held, beside any of the outputs, is
+/// another run's.
 #[test]
 fn a_killed_process_is_swept_behind() {
     let _calm = calm();

@@ -1,4 +1,5 @@
-//! FITS files of spectra and tables: good ones are read right, bad ones are errors, never a panic, never a shorter array.
+//! FITS files of spectra and tables: good ones are read right, bad ones are errors, never a panic, never a shorter
+//! array.
 
 mod hostile;
 mod read;

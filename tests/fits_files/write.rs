@@ -167,9 +167,9 @@ fn rvtab_has_rvspecfits_columns() {
     let path = folder.path().join("rvtab_1.fits");
     let rows = rvtab(&path, 2);
     let table = Written::read(&path);
-    let expected = "VRAD VRAD_ERR VRAD_SKEW VRAD_KURT VSINI LOGG LOGG_ERR TEFF TEFF_ERR FEH FEH_ERR ALPHAFE ALPHAFE_ERR \
-        CHISQ_TOT CHISQ_C_TOT NPIX_TOT CHISQ_ARM CHISQ_C_ARM VRAD_CCF RVS_WARN FIBER TARGETID SN_ARM SUCCESS RR_Z \
-        RR_SPECTYPE RR_SUBTYPE";
+    let expected = "VRAD VRAD_ERR VRAD_SKEW VRAD_KURT VSINI LOGG LOGG_ERR TEFF TEFF_ERR FEH FEH_ERR ALPHAFE \
+        ALPHAFE_ERR CHISQ_TOT CHISQ_C_TOT NPIX_TOT CHISQ_ARM CHISQ_C_ARM VRAD_CCF RVS_WARN FIBER TARGETID SN_ARM \
+        SUCCESS RR_Z RR_SPECTYPE RR_SUBTYPE";
     assert_eq!(table.names("RVTAB"), expected.split_whitespace().collect::<Vec<_>>());
     assert_eq!(table.longs("RVTAB", "TARGETID"), [0, 1, 2, 3].map(|k| popfit_testing::fits_bytes::LARGE_ID + k));
     let (chi2, teff) = (table.floats("RVTAB", "CHISQ_TOT"), table.floats("RVTAB", "TEFF"));

@@ -1,6 +1,8 @@
-//! Each loader fed with bytes that mean no good: shared by `fuzz/` (libFuzzer) and `tests/fuzzed` (corpus and findings).
+//! Each loader fed with bytes that mean no good: shared by `fuzz/` (libFuzzer) and `tests/fuzzed` (corpus and
+//! findings).
 //!
-//! A loader may take or refuse what it is given. It may not panic, and what it takes at its peak stays below the file's length and 64 MiB.
+//! A loader may take or refuse what it is given. It may not panic, and what it takes at its peak stays below the file's
+//! length and 64 MiB.
 
 use std::alloc::{GlobalAlloc, Layout, System};
 use std::path::Path;

@@ -1,5 +1,5 @@
-//! Files made from a fuzzer's bytes: its first byte says whether they are the file itself, or a recipe of one whose checksums and
-//! paddings are right, so that what lies behind these is reached.
+//! Files made from a fuzzer's bytes: its first byte says whether they are the file itself, or a recipe of one whose
+//! checksums and paddings are right, so that what lies behind these is reached.
 
 use std::io::{Cursor, Write};
 use std::sync::LazyLock;

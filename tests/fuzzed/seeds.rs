@@ -165,8 +165,8 @@ fn big(values: &[f64]) -> Vec<u8> {
 fn result_table() -> Vec<u8> {
     let counts = ["rounds", "evaluations", "dof", "at_bound", "flags", "n_starts_agree"];
     let floats = ["chi2", "objective", "teff", "teff_err", "logg", "logg_err", "correlation_teff_logg"];
-    let names = "id file row status status_text rounds evaluations chi2 dof objective teff teff_err logg logg_err at_bound flags start \
-                 n_starts_agree correlation_teff_logg";
+    let names = "id file row status status_text rounds evaluations chi2 dof objective teff teff_err logg logg_err \
+        at_bound flags start n_starts_agree correlation_teff_logg";
     let mut columns = Vec::new();
     let mut rows = [Vec::new(), Vec::new()];
     for name in names.split(' ') {

@@ -1,5 +1,6 @@
-//! A GPU that is lost, short of memory, slow or wrong at the k-th call, for every k until a run passes untouched: no panic, no hang, and
-//! the rows that the device makes when nothing is wrong, or a clear error; with the CPU's help, the CPU's rows.
+//! A GPU that is lost, short of memory, slow or wrong at the k-th call, for every k until a run passes untouched: no
+//! panic, no hang, and the rows that the device makes when nothing is wrong, or a clear error; with the CPU's help, the
+//! CPU's rows.
 #![cfg(feature = "gpu")]
 
 mod work;
@@ -32,8 +33,8 @@ fn is_clear(fault: Fault, error: &Error) -> bool {
 /// Kinds of runs: whether a fault lasts, and whether the CPU helps.
 const KINDS: [(bool, bool); 3] = [(false, false), (true, true), (true, false)];
 
-/// The k-th call goes wrong, or all from the k-th on, for every k, or for every `step`-th and the last; the rows are the device's, or
-/// the CPU's where that helps, bit by bit.
+/// The k-th call goes wrong, or all from the k-th on, for every k, or for every `step`-th and the last; the rows are
+/// the device's, or the CPU's where that helps, bit by bit.
 fn sweep(fault: Fault, what: (&str, Work), step: usize) {
     sweep_with(fault, what, step, same);
 }
@@ -142,8 +143,8 @@ fn curves_that_are_a_little_off() {
     sweep(Fault::Wrong, ("columns", columns), 1);
 }
 
-/// Nobody notices, and nothing is lost: what Levenberg–Marquardt has found of curves the host carries on, in f64, from where the device
-/// has left it; spectra have their canary.
+/// Nobody notices, and nothing is lost: what Levenberg–Marquardt has found of curves the host carries on, in f64, from
+/// where the device has left it; spectra have their canary.
 #[test]
 fn fits_that_end_early_are_ended_by_the_host() {
     let Some(gpu) = gpu() else { return };

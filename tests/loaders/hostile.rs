@@ -112,7 +112,11 @@ proptest! {
     #![proptest_config(ProptestConfig { cases: 400, failure_persistence: None, ..Default::default() })]
 
     #[test]
-    fn damaged_emulators_never_panic(at in prop::collection::vec((0usize..4000, any::<u8>()), 1..4), cut in 0usize..4000, kind in 0..2) {
+    fn damaged_emulators_never_panic(
+        at in prop::collection::vec((0usize..4000, any::<u8>()), 1..4),
+        cut in 0usize..4000,
+        kind in 0..2,
+    ) {
         let folder = tempfile::tempdir().unwrap();
         let good = match kind {
             0 => npz(&payne(f32s), true),

@@ -41,7 +41,8 @@ fn a_tensor_that_is_missing_or_has_another_shape_is_described() {
         ),
         (
             |t| t.push(("layer.3.weight", Dtype::F32, vec![1, 1], le32(&[1.0]))),
-            "tensor `layer.3.weight` belongs to no part of the network: without `layer.2.weight` the network ends with layer 1",
+            "tensor `layer.3.weight` belongs to no part of the network: without `layer.2.weight` the network ends with \
+             layer 1",
         ),
         (
             |t| t[6] = ("hull.0", Dtype::F64, vec![1, 3], le64(&[1.0; 3])),

@@ -1,7 +1,8 @@
 //! Every kernel on the GPU against its twin on the CPU, on random recordings of awkward sizes.
 //!
-//! The CPU computes rows and sums in f64 here, the GPU in f32: what is compared is f32 rounding alone, and the tolerances are a few
-//! units of it (6e-8), relative to the largest value of a row, times the length of the chain that leads to it.
+//! The CPU computes rows and sums in f64 here, the GPU in f32: what is compared is f32 rounding alone, and the
+//! tolerances are a few units of it (6e-8), relative to the largest value of a row, times the length of the chain that
+//! leads to it.
 #![cfg(feature = "gpu")]
 
 mod build;
@@ -63,8 +64,8 @@ fn apart() -> Option<GpuDevice> {
     gpu().map(|gpu| gpu.with_fusion(false, false))
 }
 
-/// Models whose sums are compared: `prior`, `continuum` and `normal`. A sum over pixels carries the rows' errors (2e-5 of a row) and
-/// those of the continuum's solve, whose condition is below 100.
+/// Models whose sums are compared: `prior`, `continuum` and `normal`. A sum over pixels carries the rows' errors (2e-5
+/// of a row) and those of the continuum's solve, whose condition is below 100.
 const SUMS: [(&str, Model, f64); 15] = [
     ("prior", Model { hulls: true, priors: true, ..Model::PLAIN }, 5e-5),
     ("normal", Model::PLAIN, 5e-5),
@@ -149,7 +150,8 @@ fn winners<'a>(case: &Case, outcomes: &'a [Outcome]) -> Vec<&'a Outcome> {
     best.into_iter().flatten().collect()
 }
 
-/// `halve` and `compact`: the same members give way, as many of them after their first round; single ones may sit on a threshold.
+/// `halve` and `compact`: the same members give way, as many of them after their first round; single ones may sit on a
+/// threshold.
 #[test]
 fn halving_agrees() {
     let Some(gpu) = gpu() else { return };
@@ -168,7 +170,8 @@ fn halving_agrees() {
         let gave_way = cpu.iter().filter(|o| o.gave_way.is_some()).count();
         let differ = cpu.iter().zip(&gpu).filter(|(c, g)| c.gave_way != g.gave_way).count();
         assert!(differ <= members / 40, "{differ} of {members} verdicts differ");
-        // starts that gave way are counted where they stood: after the first round, or after those that follow the pause
+        // starts that gave way are counted where they stood: after the first round, or after those that follow the
+        // pause
         let early = |all: &[Outcome]| all.iter().filter(|o| o.gave_way.is_some() && o.rounds == 1).count();
         let (c, g) = (early(&cpu), early(&gpu));
         assert!(c.abs_diff(g) <= members / 40 && (members < 2 || model.masked || c > 0), "{c} and {g} of {members}");

@@ -7,11 +7,11 @@ use super::cases::{self, Case, Model};
 use super::compare::compare;
 use super::{SIZES, apart, gpu, inspect};
 
-/// Kernels whose output a buffer shows, with the buffer's name and the tolerance.
-/// A label carries two roundings; a product of 16 terms and an activation about ten more; a spline is a sum of 25 + 4 terms, its
-/// argument a difference of pixel positions of order 100 (6e-6 pixels: 100 x 6e-8); a network behind another adds its own;
-/// the custom model has a quotient, for which WGSL allows 2.5 units.
-/// Two numbers that differ by rounding may have neighbours among the f16 numbers, 1e-3 apart.
+/// Kernels whose output a buffer shows, with the buffer's name and the tolerance. A label carries two roundings; a
+/// product of 16 terms and an activation about ten more; a spline is a sum of 25 + 4 terms, its argument a difference
+/// of pixel positions of order 100 (6e-6 pixels: 100 x 6e-8); a network behind another adds its own; the custom model
+/// has a quotient, for which WGSL allows 2.5 units. Two numbers that differ by rounding may have neighbours among the
+/// f16 numbers, 1e-3 apart.
 pub const ROWS: [(&str, &str, Model, f64); 15] = [
     ("labels", "labels", Model::PLAIN, 5e-7),
     ("product", "layer 0", Model { activation: None, ..Model::PLAIN }, 1e-6),

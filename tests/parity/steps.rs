@@ -50,7 +50,8 @@ fn first_steps_agree() {
     let Some(gpu) = gpu() else { return };
     let narrow = Model { narrow: true, ..Model::PLAIN };
     for model in [Model { custom: true, ..narrow }, Model { terms: 4, ..narrow }] {
-        // of the way's longest part; measured: 7e-5 and 6e-4, as the second step starts from where the first one's rounding leads
+        // of the way's longest part; measured: 7e-5 and 6e-4, as the second step starts from where the first one's
+        // rounding leads
         for (rounds, tolerance) in [(2, 5e-4), (3, 5e-3)] {
             let (mut faces, mut numbers) = (0, 0);
             for members in SIZES {

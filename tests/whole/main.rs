@@ -1,4 +1,5 @@
-//! Whole fits of tiny problems: the columns of `fit_columns` against `fit`, which refines every fit in f64 and which `nist` validates.
+//! Whole fits of tiny problems: the columns of `fit_columns` against `fit`, which refines every fit in f64 and which
+//! `nist` validates.
 
 mod neighbours;
 mod problems;
@@ -7,7 +8,8 @@ use popfit::{CurveFitter, Curves, Device, Estimator, Formula, Status};
 use popfit_testing::fits::devices;
 use problems::{Problem, Sequence, images, problem};
 
-/// Steps that stay in registers are those of fits with bounds, which take the general path: of 3, 4, 5 and 6 parameters.
+/// Steps that stay in registers are those of fits with bounds, which take the general path: of 3, 4, 5 and 6
+/// parameters.
 #[test]
 fn bounds_far_away_change_nothing() {
     let line: Vec<f64> = (0..21).map(|j| 0.5 * f64::from(j)).collect();
@@ -283,7 +285,8 @@ fn bad_fits_with_absolute_errors_end_as_near() {
 #[test]
 fn many_parameters_and_points() {
     let x: Vec<f64> = (0..300).map(|j| f64::from(j) * 0.1).collect();
-    let text = "a*exp(-(x-5)^2/(2*s^2)) + b*exp(-(x-12)^2/(2*t^2)) + c*exp(-(x-20)^2/(2*u^2)) + d*exp(-(x-25)^2/(2*v^2)) + h + f*x + g*x^2";
+    let text = "a*exp(-(x-5)^2/(2*s^2)) + b*exp(-(x-12)^2/(2*t^2)) + c*exp(-(x-20)^2/(2*u^2)) + \
+        d*exp(-(x-25)^2/(2*v^2)) + h + f*x + g*x^2";
     let centre = [5.0, 1.0, 4.0, 1.5, 3.0, 1.0, 6.0, 0.8, 2.0, 0.1, 0.01];
     for device in devices() {
         let formula = Formula::parse(text).unwrap();

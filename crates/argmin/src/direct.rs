@@ -1,4 +1,5 @@
-//! A formula at one point on this thread: what a population would compute, without its bookkeeping, which takes longer than 25 points.
+//! A formula at one point on this thread: what a population would compute, without its bookkeeping, which takes longer
+//! than 25 points.
 
 use super::rows::values;
 use popfit::low_level::buffers::Sums;

@@ -18,8 +18,8 @@ struct Side {
     loaded: bool,
 }
 
-/// A population for each kind of evaluation, and the last point with derivatives: a solver asks for cost and gradient, or for
-/// residual and Jacobian, one after the other.
+/// A population for each kind of evaluation, and the last point with derivatives: a solver asks for cost and gradient,
+/// or for residual and Jacobian, one after the other.
 pub(super) struct Engine {
     linearise: Side,
     evaluate: Side,

@@ -1,8 +1,9 @@
 //! [argmin](https://docs.rs/argmin) 0.11's solvers on popfit's devices.
 //!
-//! [`Problems`] takes the curves of a [`CurveFitter`](popfit::CurveFitter) or the spectra of a [`SpectralFitter`](popfit::SpectralFitter); each of
-//! them is a [`Problem`], which implements argmin's `CostFunction` (popfit's objective: χ², priors, hulls, ln det C), `Gradient`,
-//! `Operator` (weighted residuals) and `Jacobian`. A swarm asks for its costs in bulk, which is one dispatch of the device:
+//! [`Problems`] takes the curves of a [`CurveFitter`](popfit::CurveFitter) or the spectra of a
+//! [`SpectralFitter`](popfit::SpectralFitter); each of them is a [`Problem`], which implements argmin's `CostFunction`
+//! (popfit's objective: χ², priors, hulls, ln det C), `Gradient`, `Operator` (weighted residuals) and `Jacobian`. A
+//! swarm asks for its costs in bulk, which is one dispatch of the device:
 //!
 //! ```
 //! use argmin::core::{CostFunction, Executor, State};
@@ -25,17 +26,19 @@
 //! # Ok::<(), Box<dyn std::error::Error>>(())
 //! ```
 //!
-//! - Parameters are in popfit's own units, in which they are of about the same size: [`Problem::physical`] and [`Problem::scaled`].
-//! - The cost is ∞ outside the bounds, which [`Problem::bounds`] gives to solvers that know bounds. Derivatives are computed anywhere.
+//! - Parameters are in popfit's own units, in which they are of about the same size: [`Problem::physical`] and
+//!   [`Problem::scaled`].
+//! - The cost is ∞ outside the bounds, which [`Problem::bounds`] gives to solvers that know bounds. Derivatives are
+//!   computed anywhere.
 //! - `Jacobian` gives rows of vectors; [`Problem::jacobian_columns`] gives what any library's matrix is made of.
-//! - Line searches begin with a whole gradient, far beyond the minimum where χ² is steep, and argmin's Moré–Thuente search gives up where the
-//!   cost is not finite there (its L-BFGS does, from most starts): minimise in units of the errors, as `popfit-bench` does, or take
-//!   Gauss–Newton, whose steps have a length of their own.
+//! - Line searches begin with a whole gradient, far beyond the minimum where χ² is steep, and argmin's Moré–Thuente
+//!   search gives up where the cost is not finite there (its L-BFGS does, from most starts): minimise in units of the
+//!   errors, as `popfit-bench` does, or take Gauss–Newton, whose steps have a length of their own.
 //! - Cost and gradient, or residuals and Jacobian, at the same point share one linearisation.
 //! - Many spectra, one after another: [`Problem::turn_to`] keeps the device's buffers.
 //!
-//! A solver of argmin's takes one problem at a time; populations are fitted by [`SpectralFitter::fit`](popfit::SpectralFitter::fit) and
-//! [`CurveFitter::fit`](popfit::CurveFitter::fit).
+//! A solver of argmin's takes one problem at a time; populations are fitted by
+//! [`SpectralFitter::fit`](popfit::SpectralFitter::fit) and [`CurveFitter::fit`](popfit::CurveFitter::fit).
 #![deny(unsafe_code)]
 #![warn(missing_docs)]
 // a panic is no answer to bad input

@@ -12,19 +12,20 @@ use popfit::low_level::solver::Outcome;
 use popfit::{CurveFitter, Curves, Spectra, SpectralFitter};
 use popfit::{Error, Result};
 
-/// Many curves or spectra, each a [`Problem`] for the asking. What it holds of each is its data; a device's memory is taken by problems.
+/// Many curves or spectra, each a [`Problem`] for the asking. What it holds of each is its data; a device's memory is
+/// taken by problems.
 #[derive(Clone)]
 pub struct Problems(Vec<Task>);
 
 impl Problems {
-    /// Curves of a fitter: its model, device, bounds, held parameters, priors and estimator. A curve that cannot be fitted is an error, and
-    /// so are tied parameters: put their expressions into the formula.
+    /// Curves of a fitter: its model, device, bounds, held parameters, priors and estimator. A curve that cannot be
+    /// fitted is an error, and so are tied parameters: put their expressions into the formula.
     pub fn of_curves(fitter: &CurveFitter, curves: &Curves) -> Result<Problems> {
         Ok(Problems(Task::of_curves(fitter, curves)?))
     }
 
-    /// Spectra of a fitter: its model, device and precision. Each starts where the first guess is best. A spectrum that cannot be
-    /// fitted is an error.
+    /// Spectra of a fitter: its model, device and precision. Each starts where the first guess is best. A spectrum that
+    /// cannot be fitted is an error.
     pub fn of_spectra(fitter: &SpectralFitter, spectra: &Spectra) -> Result<Problems> {
         Ok(Problems(Task::of_spectra(fitter, spectra)?))
     }
@@ -120,22 +121,24 @@ impl Problem {
         scaled(&self.task, physical)
     }
 
-    /// Weighted residuals model − data (n). [`Error::Usage`] when the estimator is not least squares. Their squares sum to χ² and what priors and hulls add.
+    /// Weighted residuals model − data (n). [`Error::Usage`] when the estimator is not least squares. Their squares sum
+    /// to χ² and what priors and hulls add.
     pub fn residuals(&self, u: &[f64]) -> Result<Vec<f64>> {
         self.check(u)?;
         let residual = self.engine().rows(&self.task, u)?.residual.clone();
         self.check_model().map(|()| residual)
     }
 
-    /// Derivatives of the residuals by `u` (n, P), column after column. With a continuum it is variable projection's Jacobian in
-    /// Kaufman's form.
+    /// Derivatives of the residuals by `u` (n, P), column after column. With a continuum it is variable projection's
+    /// Jacobian in Kaufman's form.
     pub fn jacobian_columns(&self, u: &[f64]) -> Result<Vec<f64>> {
         self.check(u)?;
         let jacobian = self.engine().rows(&self.task, u)?.jacobian.clone();
         self.check_model().map(|()| jacobian)
     }
 
-    /// χ² with priors and hulls, without ln det C, and its gradient −2 Jᵀr, 0 by held parameters, of one linearisation. Anywhere, bounds or not.
+    /// χ² with priors and hulls, without ln det C, and its gradient −2 Jᵀr, 0 by held parameters, of one linearisation.
+    /// Anywhere, bounds or not.
     pub fn cost_and_gradient(&self, u: &[f64]) -> Result<(f64, Vec<f64>)> {
         self.check(u)?;
         let (lower, upper) = self.bounds();
@@ -146,19 +149,22 @@ impl Problem {
         Ok((sums.chi2 + sums.penalty, (0..lower.len()).map(slope).collect()))
     }
 
-    /// Points of which the value was computed, and points that were linearised, since the problem was made or turned to another.
+    /// Points of which the value was computed, and points that were linearised, since the problem was made or turned to
+    /// another.
     pub fn evaluations(&self) -> (u64, u64) {
         self.engine().counts
     }
 
-    /// Additions and multiplications of one evaluation, or linearisation: those of matrix products and of sums over pixels.
+    /// Additions and multiplications of one evaluation, or linearisation: those of matrix products and of sums over
+    /// pixels.
     pub fn operations(&self, derivatives: bool) -> f64 {
         let job = if derivatives { &self.task.linearise } else { &self.task.evaluate };
         let sums = |stage: &&Stage| matches!(stage, Stage::Product(_) | Stage::Continuum(_) | Stage::Normal(_));
         job.recording.stages.iter().filter(sums).map(|stage| stage.cost(job.recording.declared()).operations).sum()
     }
 
-    /// The objective at many points, in as few dispatches as the device allows; ∞ outside the bounds and where it is not finite.
+    /// The objective at many points, in as few dispatches as the device allows; ∞ outside the bounds and where it is
+    /// not finite.
     fn objectives(&self, points: &[&[f64]]) -> Result<Vec<f64>> {
         points.iter().try_for_each(|u| self.check(u))?;
         let inside: Vec<&[f64]> = points.iter().copied().filter(|u| self.contains(u)).collect();
@@ -234,7 +240,8 @@ impl Gradient for Problem {
     type Param = Vec<f64>;
     type Gradient = Vec<f64>;
 
-    /// −2 Jᵀr, of χ² and penalties: without that of ln det C, which moves the minimum by less than 0.04 σ. Anywhere, bounds or not.
+    /// −2 Jᵀr, of χ² and penalties: without that of ln det C, which moves the minimum by less than 0.04 σ. Anywhere,
+    /// bounds or not.
     fn gradient(&self, u: &Vec<f64>) -> Result<Vec<f64>, Failure> {
         Ok(self.cost_and_gradient(u)?.1)
     }

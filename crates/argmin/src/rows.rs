@@ -1,7 +1,8 @@
 //! Weighted residuals, model − data, and their Jacobian as an optimiser for least squares wants them.
 //!
-//! Where there is a continuum the Jacobian is that of variable projection in Kaufman's form, J − S C⁻¹ SᵀJ (see `docs/src/equations.md`). Priors and
-//! training hulls are rows of their own, so that the squares sum to χ² and penalty.
+//! Where there is a continuum the Jacobian is that of variable projection in Kaufman's form, J − S C⁻¹ SᵀJ (see
+//! `docs/src/equations.md`). Priors and training hulls are rows of their own, so that the squares sum to χ² and
+//! penalty.
 
 use popfit::low_level::Job;
 use popfit::low_level::buffers::Sums;
@@ -79,8 +80,8 @@ impl Arm {
         std::iter::once(self.model).chain(self.solution).collect()
     }
 
-    /// Appends the arm's residuals, and fills its rows of the Jacobian's columns of length `n` from there on. `solution` is what
-    /// [`Continuum`](popfit::low_level::recording::Continuum) writes.
+    /// Appends the arm's residuals, and fills its rows of the Jacobian's columns of length `n` from there on.
+    /// `solution` is what [`Continuum`](popfit::low_level::recording::Continuum) writes.
     fn fill(&self, model: &[f64], solution: &[f64], n: usize, residual: &mut Vec<f64>, jacobian: &mut [f64]) {
         let (first, count) = (residual.len(), self.used.len());
         let mut continuum = vec![if self.terms == 0 { 1.0 } else { 0.0 }; count];

@@ -104,12 +104,14 @@ pub fn run(arguments: &Arguments) -> Result<(), Failure> {
     json.map_or(Ok(()), |file| write(file, &report))
 }
 
-const EXPLANATION: &str = "\nreached: share of the fits within 1e-3 of the lowest objective that any solver found, in f64; fits that \
-stop short or fail count as not reached. to 99 %: seconds for all fits of the workload at this rate, where at least 99 % reach it. \
-fits: how many were done; a solver does as many as it has time for, from the first on. Evaluations with derivatives and without count \
-alike; GF/s are those of matrix products and sums over pixels that are made.";
+const EXPLANATION: &str = "\nreached: share of the fits within 1e-3 of the lowest objective that any solver found, in \
+    f64; fits that stop short or fail count as not reached. to 99 %: seconds for all fits of the workload at this \
+    rate, where at least 99 % reach it. fits: how many were done; a solver does as many as it has time for, from the \
+    first on. Evaluations with derivatives and without count alike; GF/s are those of matrix products and sums over \
+    pixels that are made.";
 
-const QUICK: &str = "--quick: that all of it runs. Its fits are too few, and its times too short, for ratios: these are those of the full run.";
+const QUICK: &str = "--quick: that all of it runs. Its fits are too few, and its times too short, for ratios: these \
+    are those of the full run.";
 
 /// Tells those who wait what is timed now: all of it takes a quarter of an hour.
 fn tell(workload: &Workload, solver: &str, pool: &ThreadPool) {

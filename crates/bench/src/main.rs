@@ -1,4 +1,5 @@
-//! `popfit-bench`: popfit beside argmin and levenberg-marquardt; `popfit-bench nist`: the digits of the NIST StRD problems.
+//! `popfit-bench`: popfit beside argmin and levenberg-marquardt; `popfit-bench nist`: the digits of the NIST StRD
+//! problems.
 
 mod bench;
 mod gauss;

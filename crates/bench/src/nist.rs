@@ -1,7 +1,9 @@
-//! `popfit-bench nist`: the NIST StRD problems of nonlinear regression on every solver, in digits of agreement with the certified answers.
+//! `popfit-bench nist`: the NIST StRD problems of nonlinear regression on every solver, in digits of agreement with the
+//! certified answers.
 //!
-//! Of Lanczos1 no fit in f64 has the standard deviations: its residuals are 1e-13 of its data, whose rounding to f64 is 1e-16 of
-//! them. In 60-digit arithmetic the rounded data give 3.4 digits, those that are printed 10.6 (`tests/python/check_lanczos1.py`).
+//! Of Lanczos1 no fit in f64 has the standard deviations: its residuals are 1e-13 of its data, whose rounding to f64 is
+//! 1e-16 of them. In 60-digit arithmetic the rounded data give 3.4 digits, those that are printed 10.6
+//! (`tests/python/check_lanczos1.py`).
 
 use popfit::{CurveFit, CurveFitter, Device, Solver, Status};
 
@@ -61,8 +63,8 @@ pub fn run(arguments: &Arguments) -> Result<(), Failure> {
     print(&rows);
     line(format_args!("\ndigits of the worst parameter (log relative error, at most 11); solved: at least {SOLVED}"));
     line(format_args!(
-        "errors: standard deviations of which the worst has at least {RIGHT} digits (Lanczos1's data, once they are f64, leave 3.4 of \
-         them); below, how the runs ended"
+        "errors: standard deviations of which the worst has at least {RIGHT} digits (Lanczos1's data, once they are \
+         f64, leave 3.4 of them); below, how the runs ended"
     ));
     for device in &devices {
         line(device.name());

@@ -23,7 +23,8 @@ const PARTICLES: usize = 40;
 const SWARM_ITERATIONS: u64 = 100;
 /// Steps that L-BFGS remembers.
 const MEMORY: usize = 7;
-/// Evaluations that L-BFGS may use for one fit: argmin's line search has no limit, and may never end where rounding hides the slope.
+/// Evaluations that L-BFGS may use for one fit: argmin's line search has no limit, and may never end where rounding
+/// hides the slope.
 const EVALUATIONS: u32 = 5000;
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -17,8 +17,8 @@ pub struct Run {
     /// Points at which the fits ended, in the parameters' units, from the workload's first on; empty: no answer.
     pub answers: Vec<Vec<f64>>,
     pub fits_per_s: f64,
-    /// Evaluations of the model and its derivatives, and additions and multiplications in them, a fit; popfit's without those at starts that
-    /// an earlier fit has.
+    /// Evaluations of the model and its derivatives, and additions and multiplications in them, a fit; popfit's without
+    /// those at starts that an earlier fit has.
     pub evaluations: f64,
     pub operations: f64,
 }
@@ -75,7 +75,8 @@ struct Fit {
     counts: (u64, u64),
 }
 
-/// A peer over as many fits as `budget` allows, one fit a thread at a time. Making buffers and loading a fit's data are not timed.
+/// A peer over as many fits as `budget` allows, one fit a thread at a time. Making buffers and loading a fit's data are
+/// not timed.
 pub fn peer(workload: &Workload, peer: Peer, pool: &ThreadPool, budget: Duration) -> Result<Run> {
     let problems = workload.problems();
     let (next, begin) = (AtomicUsize::new(0), Instant::now());

@@ -18,7 +18,8 @@ const LABELS: usize = 4;
 /// The demo's network has 3861.
 const PIXELS: usize = 3840;
 const WORDS: &str = "noisy templates of random networks of the demo's shape (SiLU, 256, 256, 256 and 200 hidden, exp), \
-velocity within ±300 km/s and 10 continuum terms; preparation, first guess, fit and errors, without reading, writing and the library";
+    velocity within ±300 km/s and 10 continuum terms; preparation, first guess, fit and errors, without reading, \
+    writing and the library";
 
 /// Quantity that is changed from measurement to measurement.
 #[derive(Clone, Copy, PartialEq, Eq, Serialize)]

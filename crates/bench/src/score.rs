@@ -29,7 +29,8 @@ pub struct Row {
 }
 
 impl Row {
-    /// `objectives` of the run's answers and of the best known, both in f64; the workload by its name and number of fits.
+    /// `objectives` of the run's answers and of the best known, both in f64; the workload by its name and number of
+    /// fits.
     pub fn new((workload, fits): (&'static str, usize), run: Run, objectives: &[f64], best: &[f64]) -> Row {
         let mut gaps: Vec<f64> = objectives.iter().zip(best).map(|(found, best)| found - best).collect();
         // no answer is a gap without end

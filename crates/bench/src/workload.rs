@@ -113,8 +113,8 @@ impl Workload {
         count - different.len()
     }
 
-    /// popfit's own solvers: Levenberg–Marquardt as it is by default (1e-9 of the objective, tighter than the peers), simplices with
-    /// their tolerance.
+    /// popfit's own solvers: Levenberg–Marquardt as it is by default (1e-9 of the objective, tighter than the peers),
+    /// simplices with their tolerance.
     pub fn solvers(&self) -> [(&'static str, Solver); 2] {
         let simplex = NelderMead::default().fatol(TOLERANCE);
         [("popfit lm", LevenbergMarquardt::default().into()), ("popfit nelder-mead", simplex.into())]

@@ -22,7 +22,8 @@ pub struct Arguments {
     dry_run: dry_run::Arguments,
 }
 
-/// Prints arms, labels and parameters, then the comparison; fails when a column is off. With spectra, tries the model on them.
+/// Prints arms, labels and parameters, then the comparison; fails when a column is off. With spectra, tries the model
+/// on them.
 pub fn run(arguments: &Arguments) -> Result<(), Failure> {
     let mut file = open_model(&arguments.model)?;
     if let Some(arms) = arguments.dry_run.arms() {

@@ -52,8 +52,8 @@ fn svg(text: &str) -> Result<PathBuf, String> {
     if is_svg { Ok(path) } else { Err("the picture is an SVG: give a name that ends in .svg".into()) }
 }
 
-/// Differences of one parameter, in errors of A, or of B where A has none; infinite where the error is 0 or one of them has no number, left
-/// out where neither has an error (at a bound).
+/// Differences of one parameter, in errors of A, or of B where A has none; infinite where the error is 0 or one of them
+/// has no number, left out where neither has an error (at a bound).
 struct Differences {
     name: String,
     sorted: Vec<f64>,

@@ -29,8 +29,8 @@ pub struct Arguments {
     /// auto, cpu, gpu, gpu:N or gpu:NAME
     #[arg(long, default_value = "auto", value_name = "D")]
     device: String,
-    /// The folder for the demo's model, emulator and spectra, and for results.parquet, results.csv and spectrum.svg; only files that a demo
-    /// wrote are replaced
+    /// The folder for the demo's model, emulator and spectra, and for results.parquet, results.csv and spectrum.svg;
+    /// only files that a demo wrote are replaced
     #[arg(long, default_value = "popfit-demo", value_name = "DIR")]
     out: PathBuf,
 }
@@ -97,7 +97,8 @@ fn prepare(folder: &Path) -> Result<OwnFiles, Failure> {
     Ok(own)
 }
 
-/// Per parameter: the median error bar, and mean and standard deviation of (fit − truth) / error, which should be 0 and 1.
+/// Per parameter: the median error bar, and mean and standard deviation of (fit − truth) / error, which should be 0
+/// and 1.
 fn print_comparison(table: &FitTable, truth: &Truth) {
     let mut rows = vec![cells(["parameter", "median error", "pull: mean", "pull: sd"])];
     for (p, name) in table.parameters().iter().enumerate() {

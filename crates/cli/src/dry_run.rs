@@ -38,7 +38,8 @@ impl Arguments {
     }
 }
 
-/// Opens the files, prints what a run would read, use and write, fits the first spectra, and estimates how long all would take.
+/// Opens the files, prints what a run would read, use and write, fits the first spectra, and estimates how long all
+/// would take.
 pub fn run(arguments: &Arguments, file: &ModelFile) -> Result<(), Failure> {
     let device = arguments.device.parse::<Device>()?;
     if arguments.spectra.is_empty() {
@@ -127,7 +128,8 @@ fn wrapped(names: &[String]) -> Vec<String> {
     lines
 }
 
-/// Fits the first spectra as the model file says, without options of `popfit fit`, and says how they end and how long all would take.
+/// Fits the first spectra as the model file says, without options of `popfit fit`, and says how they end and how long
+/// all would take.
 fn try_first(fitter: &SpectralFitter, sample: &mut Sample, total: u64) -> Result<(), Failure> {
     let begin = Instant::now();
     let mut table = fitter.table();

@@ -40,7 +40,14 @@ pub struct Arguments {
     #[arg(long, default_value = "auto", value_name = "D", help_heading = "Devices")]
     device: String,
     /// Let the CPU take over what a GPU fails to fit twice [default: true for auto and all, else false]
-    #[arg(long, value_name = "BOOL", num_args = 0..=1, require_equals = true, default_missing_value = "true", help_heading = "Devices")]
+    #[arg(
+        long,
+        value_name = "BOOL",
+        num_args = 0..=1,
+        require_equals = true,
+        default_missing_value = "true",
+        help_heading = "Devices"
+    )]
     cpu_fallback: Option<bool>,
     /// Seconds without an answer after which a GPU counts as lost [default: 120, or 600 on software adapters]
     #[arg(long, value_name = "SECONDS", value_parser = clap::value_parser!(u32).range(1..), help_heading = "Devices")]
@@ -51,14 +58,28 @@ pub struct Arguments {
     /// Scan the velocity for its posterior [default: the model file's, else fixed for --format rvtab and off otherwise]
     #[arg(long, value_enum, help_heading = "Fit")]
     pub(super) velocity_scan: Option<Scan>,
-    /// Add columns NAME_err_released: errors that do not take parameters at a bound for known [default: the model file's, else false]
-    #[arg(long, value_name = "BOOL", num_args = 0..=1, require_equals = true, default_missing_value = "true", help_heading = "Fit")]
+    /// Add columns NAME_err_released: errors that do not take parameters at a bound for known
+    /// [default: the model file's, else false]
+    #[arg(
+        long,
+        value_name = "BOOL",
+        num_args = 0..=1,
+        require_equals = true,
+        default_missing_value = "true",
+        help_heading = "Fit"
+    )]
     released_errors: Option<bool>,
     /// f32, or mixed: the first rounds' output layers as products of 16-bit numbers, for GPUs
     #[arg(long, value_enum, default_value_t = Precision::F32, help_heading = "Devices")]
     precision: Precision,
-    /// Starts of each spectrum, 1 to 64 [default: the model file's, else as many as compete, at most 4; 8 or 32 where little of a spectrum counts]
-    #[arg(long, value_name = "K", value_parser = clap::value_parser!(u16).range(1..=SpectralFitter::MOST_STARTS as i64), help_heading = "Fit")]
+    /// Starts of each spectrum, 1 to 64 [default: the model file's, else as many as compete, at most 4; 8 or 32 where
+    /// little of a spectrum counts]
+    #[arg(
+        long,
+        value_name = "K",
+        value_parser = clap::value_parser!(u16).range(1..=SpectralFitter::MOST_STARTS as i64),
+        help_heading = "Fit"
+    )]
     starts: Option<u16>,
     /// Seed of the first guess
     #[arg(long, value_name = "S", help_heading = "Fit")]
@@ -84,7 +105,8 @@ pub struct Arguments {
     /// Also write a page with counts, figures, some spectra and a table: DIR/index.html
     #[arg(long, value_name = "DIR", help_heading = "Input and output")]
     report: Option<PathBuf>,
-    /// Measure where the time goes: a table, and beside OUT its NAME.profile.json and NAME.trace.json (for Chrome or Perfetto)
+    /// Measure where the time goes: a table, and beside OUT its NAME.profile.json and NAME.trace.json (for Chrome or
+    /// Perfetto)
     #[arg(long, help_heading = "Input and output")]
     profile: bool,
     /// Print nothing but errors

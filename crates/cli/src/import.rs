@@ -1,7 +1,7 @@
 //! `popfit import`: emulators of other programs.
 //!
-//! rvspecfit keeps its networks as torch checkpoints beside HDF5 files. Readers of both would weigh more than the import is
-//! worth, so that a Python script does it; who has such a library has the Python packages too.
+//! rvspecfit keeps its networks as torch checkpoints beside HDF5 files. Readers of both would weigh more than the
+//! import is worth, so that a Python script does it; who has such a library has the Python packages too.
 
 use std::io::Write;
 use std::path::{Path, PathBuf};
@@ -23,7 +23,8 @@ pub struct Arguments {
 
 #[derive(clap::Subcommand)]
 enum Source {
-    /// A neural-network template library of rvspecfit becomes one safetensors file; runs Python with torch, h5py and scipy
+    /// A neural-network template library of rvspecfit becomes one safetensors file; runs Python with torch, h5py and
+    /// scipy
     Rvspecfit(Rvspecfit),
 }
 

@@ -114,7 +114,8 @@ marginalise = true
     [arm, "\n", velocity, "\n", SETTINGS].concat()
 }
 
-/// Returns the path by which the model file `output` names a file: relative if `path` is relative or beside the model file.
+/// Returns the path by which the model file `output` names a file: relative if `path` is relative or beside the model
+/// file.
 fn as_seen_from(output: &Path, path: &Path) -> PathBuf {
     let folder = output.parent().unwrap_or(Path::new(""));
     let beside = Some(folder) == path.parent();

@@ -155,8 +155,8 @@ impl From<Error> for Failure {
     }
 }
 
-/// The error as the command's users are told it: with the option that allows to replace a file, and without the word `model` before the
-/// model file's name.
+/// The error as the command's users are told it: with the option that allows to replace a file, and without the word
+/// `model` before the model file's name.
 fn in_words(error: &Error) -> String {
     match error {
         Error::OutputExists { path } => {
@@ -180,8 +180,8 @@ fn open_model(path: &Path) -> Result<ModelFile, Error> {
     })
 }
 
-/// Runs the command with these arguments, the program's name first. Exit code 0: every spectrum has a row; 1: the run failed; 2: bad
-/// usage, file or model; 3: the run came to its end, but no fit converged.
+/// Runs the command with these arguments, the program's name first. Exit code 0: every spectrum has a row; 1: the run
+/// failed; 2: bad usage, file or model; 3: the run came to its end, but no fit converged.
 pub fn run(arguments: impl IntoIterator<Item = OsString>) -> ExitCode {
     execute("popfit", Arguments::try_parse_from(arguments), |arguments| dispatch(arguments.command))
 }

@@ -47,7 +47,8 @@ impl<'a> Output<'a> {
         })
     }
 
-    /// Completes the result, of whose rows each device made some. The journal learns of the files before they have their names.
+    /// Completes the result, of whose rows each device made some. The journal learns of the files before they have
+    /// their names.
     pub fn finish(self, by_rows: &[(String, u64)], journal: &mut Journal) -> Result<()> {
         match self {
             Output::Table(mut table) => {

@@ -35,8 +35,8 @@ impl OwnFiles {
         }
     }
 
-    /// Returns whether a demo's file of this name is there, to be replaced. Refuses any other file. A demo that was killed has not written
-    /// its list, so a file with the bytes `contents` is a demo's own, too.
+    /// Returns whether a demo's file of this name is there, to be replaced. Refuses any other file. A demo that was
+    /// killed has not written its list, so a file with the bytes `contents` is a demo's own, too.
     pub fn replaces(&self, name: &str, contents: Option<&[u8]>) -> Result<bool, Failure> {
         let path = self.folder.join(name);
         if !path.is_file() {

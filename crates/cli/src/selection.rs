@@ -51,7 +51,8 @@ pub fn refuse_empty(selection: &Selection, selected: u64) -> Result<(), Failure>
                 1 => "the TARGETID given with --target-id is not in the files, or does not pass the other selections"
                     .into(),
                 count => format!(
-                    "none of the {count} TARGETIDs given with --target-id is in the files and passes the other selections"
+                    "none of the {count} TARGETIDs given with --target-id is in the files and passes the other \
+                     selections"
                 ),
             };
             Err(Failure::nothing_fitted(format!("no spectrum is selected: {missing}; nothing is written")))

@@ -11,8 +11,8 @@ use signal_hook::flag::{register, register_conditional_shutdown};
 /// Exit code that a shell expects of a program that Ctrl-C ended.
 const KILLED: i32 = 130;
 
-/// The signals that end a run. Windows raises SIGBREAK for Ctrl-Break and when the console window is closed; in the latter case it ends
-/// the process soon after, and `--resume` goes on from the journal.
+/// The signals that end a run. Windows raises SIGBREAK for Ctrl-Break and when the console window is closed; in the
+/// latter case it ends the process soon after, and `--resume` goes on from the journal.
 #[cfg(windows)]
 const ENDING: [i32; 3] = [SIGINT, SIGTERM, SIGBREAK];
 /// The signals that end a run.

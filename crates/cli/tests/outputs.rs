@@ -1,5 +1,5 @@
-//! The command's outputs: which files it replaces, which exit code a run without a fit has, and what becomes of a standard
-//! output that cannot be written.
+//! The command's outputs: which files it replaces, which exit code a run without a fit has, and what becomes of a
+//! standard output that cannot be written.
 
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};

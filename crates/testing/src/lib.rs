@@ -1,4 +1,5 @@
-//! Helpers that tests, benchmarks and examples share: devices, small networks and spectra, random numbers, the NIST problems.
+//! Helpers that tests, benchmarks and examples share: devices, small networks and spectra, random numbers, the NIST
+//! problems.
 
 pub mod fits;
 pub mod fits_bytes;
@@ -32,8 +33,8 @@ pub fn demo_emulator() -> PathBuf {
     root().join("data/emulator.safetensors")
 }
 
-/// The folder `POPFIT_REAL_DATA`, which has real spectra that are not part of this repository. Where it is not set, a test says so and
-/// passes: substitutes of the same formats are tested anyway.
+/// The folder `POPFIT_REAL_DATA`, which has real spectra that are not part of this repository. Where it is not set, a
+/// test says so and passes: substitutes of the same formats are tested anyway.
 pub fn real_data() -> Option<PathBuf> {
     let folder = std::env::var_os("POPFIT_REAL_DATA").map(PathBuf::from);
     match &folder {

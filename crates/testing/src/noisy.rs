@@ -6,8 +6,8 @@ use popfit::{Emulator, Result, Spectra};
 
 use crate::sequence::Sequence;
 
-/// Spectra of labels uniform within ±0.8 scaled ones, signal to noise 20 to 100, and where their fits start (spectra, labels): the
-/// centre of the labels.
+/// Spectra of labels uniform within ±0.8 scaled ones, signal to noise 20 to 100, and where their fits start (spectra,
+/// labels): the centre of the labels.
 pub fn noisy_templates(emulator: &Emulator, count: usize) -> Result<(Spectra<'static>, Vec<f64>)> {
     let mut random = Sequence(7);
     let physical = |label: &Label, z: f64| {

@@ -21,8 +21,8 @@ impl Need {
     }
 }
 
-/// Reports that a test is skipped because something is missing. Fails instead where it is required: by its variable, or, if that is not
-/// set, because `CI` is set.
+/// Reports that a test is skipped because something is missing. Fails instead where it is required: by its variable,
+/// or, if that is not set, because `CI` is set.
 #[track_caller]
 pub fn skip(need: Need, cause: impl Display) {
     let value = |variable: &str| std::env::var(variable).ok().filter(|value| !value.is_empty());

@@ -47,8 +47,8 @@ impl Comparison {
         let Comparison { gaps, offsets, ratios } = self;
         let largest = |values: &[f64]| values.iter().copied().fold(f64::MIN, f64::max);
         println!(
-            "{what}: objective above the reference: at most {:.4}, {:.4} within 0.02; offsets in sigma: median {:.5}, at most {:.4}, \
-             {:.4} within 0.1; error ratios: median {:.4}, {:.4} within 5 %; evaluations: median {}",
+            "{what}: objective above the reference: at most {:.4}, {:.4} within 0.02; offsets in sigma: median {:.5}, \
+             at most {:.4}, {:.4} within 0.1; error ratios: median {:.4}, {:.4} within 5 %; evaluations: median {}",
             largest(gaps),
             share(gaps, |g| *g <= 0.02),
             median(offsets.clone()),

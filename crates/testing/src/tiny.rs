@@ -77,7 +77,8 @@ pub fn builder(emulator: Emulator, start: f64) -> SpectralModelBuilder {
     names.into_iter().fold(builder, |builder, name| builder.label(name, settings.clone()))
 }
 
-/// `count` spectra with the emulator's templates at `labels`, S/N 100, and noise that is a pure function of pixel and row.
+/// `count` spectra with the emulator's templates at `labels`, S/N 100, and noise that is a pure function of pixel and
+/// row.
 pub fn spectra(emulator: &Emulator, labels: &[f64], noise: f64) -> Spectra<'static> {
     let flux: Vec<f64> = emulator.templates(labels).iter().map(|f| f64::from(*f)).collect();
     let noisy = |(k, f): (usize, f64)| f + noise * (k as f64 * 12.9898).sin() * (k as f64 * 78.233).cos();

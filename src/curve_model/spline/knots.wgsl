@@ -1,4 +1,5 @@
-// Tabulated templates as cubic splines: amplitude S(x - shift) + offset. `fill` is generated for the axes; `table` has S's coefficients.
+// Tabulated templates as cubic splines: amplitude S(x - shift) + offset. `fill` is generated for the axes; `table` has
+// S's coefficients.
 
 struct SplineKnots {
     cell: u32,

@@ -44,16 +44,17 @@ struct Spline {
 }
 
 impl CurveModel {
-    /// A tabulated template with Gpufit's parameters: a · S(x − x0, y − y0, z − z0) + c, in the order a, x0, y0, z0, c, of the
-    /// predictors x, y, z, as many as there are `axes` (1 to 3). `values` has a number for every point of the grid, row by row, the last
-    /// axis the fastest. S is the natural cubic spline through them, beyond the grid's edge the straight line that it ends with.
+    /// A tabulated template with Gpufit's parameters: a · S(x − x0, y − y0, z − z0) + c, in the order a, x0, y0, z0, c,
+    /// of the predictors x, y, z, as many as there are `axes` (1 to 3). `values` has a number for every point of the
+    /// grid, row by row, the last axis the fastest. S is the natural cubic spline through them, beyond the grid's edge
+    /// the straight line that it ends with.
     ///
     /// The model runs on both devices.
     ///
     /// # Errors
-    /// Returns [`Error::ShapeMismatch`] if the number of values is not that of the grid's points. Returns [`Error::Model`] if there are
-    /// not 1 to 3 axes, if an axis has fewer than two points or a step that is not positive, if the grid has too many points, or if a
-    /// value is not finite.
+    /// Returns [`Error::ShapeMismatch`] if the number of values is not that of the grid's points. Returns
+    /// [`Error::Model`] if there are not 1 to 3 axes, if an axis has fewer than two points or a step that is not
+    /// positive, if the grid has too many points, or if a value is not finite.
     pub fn spline(axes: &[SplineAxis], values: &[f64]) -> Result<CurveModel> {
         check(axes, values)?;
         let spline = Spline { axes: axes.to_vec(), coefficients: coefficients(axes, values) };

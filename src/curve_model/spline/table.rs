@@ -48,7 +48,8 @@ pub fn coefficients(axes: &[SplineAxis], values: &[f64]) -> Vec<f64> {
     table
 }
 
-/// Solves (c_{k−1} + 4 c_k + c_{k+1}) / 6 = y_k, with no curvature at the ends: there c_k = y_k, and the outermost coefficients follow.
+/// Solves (c_{k−1} + 4 c_k + c_{k+1}) / 6 = y_k, with no curvature at the ends: there c_k = y_k, and the outermost
+/// coefficients follow.
 fn natural(y: &[f64]) -> Vec<f64> {
     let n = y.len();
     let mut c = vec![0.0; n + 2];

@@ -1,7 +1,7 @@
 //! Records in a file: the payload's length (u64, little-endian) and its complement, the payload's SHA-256, the payload.
 //!
-//! A killed run leaves a beginning of what it wrote, so that a record whose two lengths agree and which is too short is torn. Any other
-//! fault is damage.
+//! A killed run leaves a beginning of what it wrote, so that a record whose two lengths agree and which is too short is
+//! torn. Any other fault is damage.
 
 #![deny(clippy::indexing_slicing)] // whatever a file holds is no index
 

@@ -1,7 +1,9 @@
-//! A journal beside the output: what a run has fitted is kept batch by batch, so that a run that was killed goes on where it was.
+//! A journal beside the output: what a run has fitted is kept batch by batch, so that a run that was killed goes on
+//! where it was.
 //!
-//! The file: a line that says what it is, then records (`frame.rs`). The first holds what the rows depend on, as text; the others hold a
-//! batch each, or how the outputs stand (postcard). A torn record ends the journal; of damaged ones no more is lost than they, unless their length is damaged.
+//! The file: a line that says what it is, then records (`frame.rs`). The first holds what the rows depend on, as text;
+//! the others hold a batch each, or how the outputs stand (postcard). A torn record ends the journal; of damaged ones
+//! no more is lost than they, unless their length is damaged.
 
 #![deny(clippy::indexing_slicing)] // whatever a file holds is no index
 
@@ -76,13 +78,13 @@ impl Drop for Journal {
 }
 
 impl Journal {
-    /// Opens the journal of the output `target`, `.NAME.journal` beside it. `key` is all that the rows depend on but the spectra
-    /// themselves, a line each. With `resume`, what it holds is taken up.
+    /// Opens the journal of the output `target`, `.NAME.journal` beside it. `key` is all that the rows depend on but
+    /// the spectra themselves, a line each. With `resume`, what it holds is taken up.
     ///
     /// # Errors
-    /// Returns [`Error::OutputLocked`] while another run has it open, and [`Error::Io`]. Returns [`Error::Journal`] if the file is no
-    /// journal of this version or its head is damaged, if it holds rows and `resume` is false, or if `resume` meets the journal of
-    /// another run; the message then has the first line in which the keys differ.
+    /// Returns [`Error::OutputLocked`] while another run has it open, and [`Error::Io`]. Returns [`Error::Journal`] if
+    /// the file is no journal of this version or its head is damaged, if it holds rows and `resume` is false, or if
+    /// `resume` meets the journal of another run; the message then has the first line in which the keys differ.
     pub fn open(target: &Path, key: &str, resume: bool) -> Result<Journal> {
         let path = beside(target);
         // what is wrong with the folder is said of the output
@@ -128,8 +130,8 @@ impl Journal {
         self.has_rows && self.path.exists()
     }
 
-    /// Records how the run's outputs stand before it begins. A run that goes on may replace what its journal has recorded, that is, what it
-    /// has written itself or was allowed to replace. `overwrite` allows any file.
+    /// Records how the run's outputs stand before it begins. A run that goes on may replace what its journal has
+    /// recorded, that is, what it has written itself or was allowed to replace. `overwrite` allows any file.
     ///
     /// # Errors
     /// [`Error::OutputExists`] for a file that has come or changed since the journal recorded it; [`Error::Io`].
@@ -150,8 +152,9 @@ impl Journal {
         self.sync()
     }
 
-    /// Records files that are whole and are about to take the names of outputs. Each pair is the output and the temporary file. From now
-    /// on an output is the run's own if it is as it was recorded before, or is this file: a rename keeps length and time.
+    /// Records files that are whole and are about to take the names of outputs. Each pair is the output and the
+    /// temporary file. From now on an output is the run's own if it is as it was recorded before, or is this file: a
+    /// rename keeps length and time.
     ///
     /// # Errors
     /// [`Error::Io`].
@@ -188,8 +191,8 @@ impl Journal {
         self.known.contains_key(&number)
     }
 
-    /// The rows of a batch that have been fitted, one place a spectrum, and the device that made them; nothing where none has been.
-    /// [`Error::Journal`] when its spectra have changed since.
+    /// The rows of a batch that have been fitted, one place a spectrum, and the device that made them; nothing where
+    /// none has been. [`Error::Journal`] when its spectra have changed since.
     pub(super) fn recall(&mut self, number: usize, spectra: &Spectra) -> Result<(Vec<Option<FitRow>>, String)> {
         let Some((at, _)) = self.known.remove(&number) else { return Ok(Default::default()) };
         let failed = |message: String| Error::Journal { path: self.path.clone(), message };
@@ -211,8 +214,8 @@ impl Journal {
         Ok((record.rows, record.device))
     }
 
-    /// Keeps the rows of a batch, but for those of interrupted fits; for good once [`sync`](Journal::sync) has returned. The hash is that
-    /// of its spectra.
+    /// Keeps the rows of a batch, but for those of interrupted fits; for good once [`sync`](Journal::sync) has
+    /// returned. The hash is that of its spectra.
     pub(super) fn keep(&mut self, (number, spectra): (usize, Hash), (rows, device): (&[FitRow], &str)) -> Result<()> {
         let finished = |row: &FitRow| (row.status != Status::Interrupted).then(|| row.clone());
         let rows: Vec<Option<FitRow>> = rows.iter().map(finished).collect();
@@ -302,7 +305,8 @@ impl Found {
     }
 }
 
-/// Reads what a journal holds, a record at a time. A file that is none, or whose head is damaged, is not touched: the message says so.
+/// Reads what a journal holds, a record at a time. A file that is none, or whose head is damaged, is not touched: the
+/// message says so.
 fn read(file: &mut File) -> std::io::Result<std::result::Result<Found, &'static str>> {
     let length = file.length()?;
     let mut file = BufReader::new(file);

@@ -1,4 +1,5 @@
-//! The files that a run writes, as its journal last saw them: a resumed run replaces them only if nobody else has written them since.
+//! The files that a run writes, as its journal last saw them: a resumed run replaces them only if nobody else has
+//! written them since.
 
 use std::fs;
 use std::path::{Path, PathBuf};

@@ -149,7 +149,8 @@ fn outputs_that_somebody_else_wrote_are_not_replaced() {
     open(true).claim_outputs(&outputs, false).unwrap();
 }
 
-/// A run that is killed while its table takes its name resumes: on either side of the rename it knows the table for its own.
+/// A run that is killed while its table takes its name resumes: on either side of the rename it knows the table for its
+/// own.
 #[cfg(feature = "files")]
 #[test]
 fn a_table_is_known_before_it_has_its_name() {

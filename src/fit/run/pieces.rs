@@ -174,8 +174,8 @@ fn flags(prepared: &Prepared, samplings: &[&Sampling], clipped: bool) -> Flags {
 /// Arms that differ in pixels share a population if these, rounded up to a multiple of this, are as many.
 const PIXELS: usize = 512;
 
-/// The shape that pieces must share to be fitted together: on what grid an arm is sampled is each spectrum's own affair, unless it is
-/// the template's, and so are its pixels, if those of some pieces differ.
+/// The shape that pieces must share to be fitted together: on what grid an arm is sampled is each spectrum's own
+/// affair, unless it is the template's, and so are its pixels, if those of some pieces differ.
 fn shape(piece: &Piece, differ: &[bool]) -> Vec<ArmLayout> {
     let one = |(arm, differs): (&ArmLayout, &bool)| {
         let wide = *differs && !arm.is_template;
@@ -216,7 +216,8 @@ pub(super) fn groups<'s>(
     })
 }
 
-/// Spectra of one shape, apart where arms of theirs have a continuum basis of their own: what one spectrum needs is no other's affair.
+/// Spectra of one shape, apart where arms of theirs have a continuum basis of their own: what one spectrum needs is no
+/// other's affair.
 fn by_basis((layout, grids): (Vec<ArmLayout>, Arc<[Grids]>), ready: impl Iterator<Item = Ready>) -> Vec<Group> {
     let mut all: Vec<Group> = Vec::new();
     for one in ready {

@@ -48,8 +48,8 @@ impl Run<'_> {
         Ok(())
     }
 
-    /// The outcomes of each spectrum's starts, of which `chunk` spectra enter together, and the spectra; an error where a canary
-    /// among them is not well. `finished` spectra of the batch are done.
+    /// The outcomes of each spectrum's starts, of which `chunk` spectra enter together, and the spectra; an error where
+    /// a canary among them is not well. `finished` spectra of the batch are done.
     pub(super) fn outcomes(
         &mut self,
         grids: &[Grids],
@@ -71,8 +71,8 @@ impl Run<'_> {
         Ok((ready, outcomes))
     }
 
-    /// The outcomes of each spectrum's starts; none where the run was cancelled before it entered. `finished` spectra of the batch
-    /// are done, and `count` are among those that enter.
+    /// The outcomes of each spectrum's starts; none where the run was cancelled before it entered. `finished` spectra
+    /// of the batch are done, and `count` are among those that enter.
     fn population(
         &mut self,
         grids: &[Grids],
@@ -93,7 +93,8 @@ impl Run<'_> {
         resident.solve(&self.fitter.model, grids, ready, (cancel, &mut report))
     }
 
-    /// Scans the velocities of spectra that have been fitted; those that are not done when the run is cancelled count as interrupted.
+    /// Scans the velocities of spectra that have been fitted; those that are not done when the run is cancelled count
+    /// as interrupted.
     pub(super) fn scan(&mut self, grids: &[Grids], fitted: (&[Ready], &mut [FitRow])) -> Result<()> {
         let (never, tally, name) = (AtomicBool::new(false), self.tally, self.device.name());
         let canary = self.canary.as_ref().filter(|_| self.device.runs_wgsl()).map(|canary| (canary, &*name));

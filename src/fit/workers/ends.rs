@@ -1,4 +1,5 @@
-//! The end of a run that writes: hands batches to the workers as they are read, and writes their rows in the order of the input.
+//! The end of a run that writes: hands batches to the workers as they are read, and writes their rows in the order of
+//! the input.
 
 use std::collections::BTreeMap;
 use std::sync::mpsc::{Receiver, Sender};
@@ -35,7 +36,8 @@ pub struct Piece {
 }
 
 impl Piece {
-    /// Hashes its spectra, if there are rows to be kept: that takes the worker's time, not the writer's. Returns the bytes of what it hashed.
+    /// Hashes its spectra, if there are rows to be kept: that takes the worker's time, not the writer's. Returns the
+    /// bytes of what it hashed.
     pub fn hash(&mut self) -> usize {
         if self.is_known() {
             return 0;

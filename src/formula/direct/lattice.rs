@@ -1,9 +1,10 @@
 //! Gauss functions on lattices of pixels: their sums by those along either axis.
 //!
-//! With u = (x − x₀) / s_x and v = (y − y₀) / s_y, a pixel's e^(−(u² + v²)/2) is a factor of its column times one of its line, and each
-//! derivative such a product times a power of u or v. So a product of two of them, added up over pixels, is a sum over columns times one
-//! over lines; what is left to do pixel by pixel is the residual. Nothing cancels that does not where points are added up one by one.
-//! Where a width's square is below what numbers reach, derivatives are the zeros that they tend to, not the 0 · ∞ of points one by one.
+//! With u = (x − x₀) / s_x and v = (y − y₀) / s_y, a pixel's e^(−(u² + v²)/2) is a factor of its column times one of
+//! its line, and each derivative such a product times a power of u or v. So a product of two of them, added up over
+//! pixels, is a sum over columns times one over lines; what is left to do pixel by pixel is the residual. Nothing
+//! cancels that does not where points are added up one by one. Where a width's square is below what numbers reach,
+//! derivatives are the zeros that they tend to, not the 0 · ∞ of points one by one.
 
 use pulp::{Simd, WithSimd};
 
@@ -194,7 +195,8 @@ impl<R: Real, S: Simd> Residuals<R, S> {
     }
 }
 
-/// Puts the products of derivatives, which are the shapes times `scales`, with the residuals and with each other into part `v` of their sums.
+/// Puts the products of derivatives, which are the shapes times `scales`, with the residuals and with each other into
+/// part `v` of their sums.
 #[inline(always)]
 fn put<R: Real, S: Simd, const P: usize>(
     residuals: [V<R, S>; P],
@@ -222,8 +224,8 @@ fn load<R: Real, S: Simd, const C: usize>(simd: S, rows: &[Lanes<R>; C], v: usiz
     all
 }
 
-/// Points on a line of a grid (2, points) whose points are all pairs of some numbers, line by line: there e^q is one of as few factors
-/// as there are columns and lines. `known`: it is such a grid.
+/// Points on a line of a grid (2, points) whose points are all pairs of some numbers, line by line: there e^q is one of
+/// as few factors as there are columns and lines. `known`: it is such a grid.
 pub fn columns<R: Real>(x: &[R], known: bool) -> Option<usize> {
     let (x, y) = x.split_at(x.len() / 2);
     let columns = y.iter().position(|other| *other != y[0])?;

@@ -63,7 +63,8 @@ impl Direct {
         Some(Arc::new(move |sum| lattice.add_up(sum)))
     }
 
-    /// By how much the formula's own bound grows where an exponential is two and their product: 12 roundings instead of 9.
+    /// By how much the formula's own bound grows where an exponential is two and their product: 12 roundings instead
+    /// of 9.
     pub fn roundings_of_factors(self) -> f32 {
         if matches!(self, Direct::Gauss2d | Direct::Gauss2dElliptic) { 4.0 / 3.0 } else { 1.0 }
     }

@@ -11,7 +11,8 @@ fn some<R: Elementary>(count: usize, seed: usize) -> Vec<Lanes<R>> {
     (0..count).map(|i| Lanes(std::array::from_fn(|l| number(seed + i * LANES + l)))).collect()
 }
 
-/// Parameters of which amplitudes and widths are of either sign. A width's does not matter to values, but to derivatives.
+/// Parameters of which amplitudes and widths are of either sign. A width's does not matter to values, but to
+/// derivatives.
 fn parameters<R: Elementary>(formula: &Formula) -> Vec<Lanes<R>> {
     let mut all = some::<R>(formula.parameters().len(), 7);
     for (name, own) in formula.parameters().iter().zip(&mut all) {
@@ -129,7 +130,8 @@ fn factors_of_lattices_make_what_points_make() {
     factors_agree::<f32>(2e-6);
 }
 
-/// Sums by columns and lines are those of the rows that the formula's copy makes point by point, to shares of the rows' own lengths.
+/// Sums by columns and lines are those of the rows that the formula's copy makes point by point, to shares of the rows'
+/// own lengths.
 fn sums_agree<R: Elementary>(tolerance: f64) {
     let (x, y) = (pixels::<R>(false), some::<R>(12, 2001));
     for [written, tape] in pairs() {

@@ -9,13 +9,14 @@ const DISTINCT: f64 = 0.17;
 /// Velocities, km/s, that differ by more are as distant as labels that differ by so much.
 const DISTINCT_VELOCITY: f64 = 60.0;
 const VELOCITY_DISTANCE: f64 = 0.5;
-/// A template competes with the best one if χ² − χ²_best ≤ d (RISE + SHARE E). d is its distance from the nearest start, and E is how far
-/// the lines of the best template lower χ². The library is coarse: the template nearest to a minimum may lie that much above it. Both
-/// numbers were chosen on 15,000 spectra (`tests/reference/check_minima.py`).
+/// A template competes with the best one if χ² − χ²_best ≤ d (RISE + SHARE E). d is its distance from the nearest
+/// start, and E is how far the lines of the best template lower χ². The library is coarse: the template nearest to a
+/// minimum may lie that much above it. Both numbers were chosen on 15,000 spectra (`tests/reference/check_minima.py`).
 const RISE: f64 = 50.0;
 const SHARE: f64 = 0.003;
-/// A label that over its range changes the lines by this share of what the most telling one does counts in full; one that changes them less
-/// counts less, in proportion. Starts that differ in little that the lines show end at one minimum.
+/// A label that over its range changes the lines by this share of what the most telling one does counts in full; one
+/// that changes them less counts less, in proportion. Starts that differ in little that the lines show end at one
+/// minimum.
 const TELLING: f64 = 0.2;
 /// A template lies in the basin of the nearest one that is better, if that is not further away.
 const CONNECTED: f64 = 0.25;
@@ -60,8 +61,8 @@ impl Distances {
         chosen.iter().map(|other| self.between(one, other, limits)).fold(f64::INFINITY, f64::min)
     }
 
-    /// Adds the first candidates, which are in the order of their scores, that are distinct from all that are chosen, until there are
-    /// `count`.
+    /// Adds the first candidates, which are in the order of their scores, that are distinct from all that are chosen,
+    /// until there are `count`.
     pub fn choose(&self, candidates: &[Candidate], chosen: &mut Vec<Candidate>, count: usize, limits: &[Limits]) {
         for one in candidates {
             if chosen.len() >= count {
@@ -73,8 +74,8 @@ impl Distances {
         }
     }
 
-    /// The best candidate and those that compete with it: the further apart, the more may χ² rise. `candidates` are in the order of
-    /// their scores. Of several, the one that rises least for its distance comes first.
+    /// The best candidate and those that compete with it: the further apart, the more may χ² rise. `candidates` are in
+    /// the order of their scores. Of several, the one that rises least for its distance comes first.
     pub fn competing(&self, candidates: &[Candidate], limits: &[Limits]) -> Vec<Candidate> {
         let Some((best, others)) = candidates.split_first() else { return Vec::new() };
         let least = f64::from(best.score);
@@ -96,8 +97,8 @@ impl Distances {
         chosen
     }
 
-    /// The basins of the first guess in which those that are chosen lie, by the place of the candidate at the lowest point of each. `candidates`
-    /// are in the order of their scores.
+    /// The basins of the first guess in which those that are chosen lie, by the place of the candidate at the lowest
+    /// point of each. `candidates` are in the order of their scores.
     pub fn basins(&self, candidates: &[Candidate], chosen: &[Candidate], limits: &[Limits]) -> Vec<usize> {
         let is_same = |a: &Candidate, b: &Candidate| a.template == b.template && a.velocity == b.velocity;
         let place = |one: &Candidate| candidates.iter().position(|other| is_same(one, other));

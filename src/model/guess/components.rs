@@ -21,8 +21,8 @@ pub struct Components {
 }
 
 impl Components {
-    /// Principal components of the first [`PRINCIPAL`] of `rows` (templates, bins), each scaled to unit length so that weak lines
-    /// count as much as strong ones, no mean subtracted; then every row's projection on them.
+    /// Principal components of the first [`PRINCIPAL`] of `rows` (templates, bins), each scaled to unit length so that
+    /// weak lines count as much as strong ones, no mean subtracted; then every row's projection on them.
     pub fn new(rows: &[f64], templates: usize) -> Components {
         let bins = rows.len() / templates;
         let some = PRINCIPAL.min(templates);

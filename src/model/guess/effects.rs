@@ -2,11 +2,12 @@
 
 use nalgebra::DMatrix;
 
-/// Returns the root of the summed squares by which lines change over the whole range of each label, as shares of the largest (labels).
+/// Returns the root of the summed squares by which lines change over the whole range of each label, as shares of the
+/// largest (labels).
 ///
-/// `labels` (templates, labels) have the range 1, or 0 where they are fixed. Each of `lines` is (templates, bins), one per segment. The
-/// changes are the coefficients c of a linear fit, l ≈ c₀ + Σ c_k x_k in every bin, so that labels which are correlated in the library
-/// do not count for each other.
+/// `labels` (templates, labels) have the range 1, or 0 where they are fixed. Each of `lines` is (templates, bins), one
+/// per segment. The changes are the coefficients c of a linear fit, l ≈ c₀ + Σ c_k x_k in every bin, so that labels
+/// which are correlated in the library do not count for each other.
 pub fn effects(labels: &[Vec<f64>], lines: &[&[f32]]) -> Vec<f64> {
     let (templates, count) = (labels.len(), labels.first().map_or(0, Vec::len));
     let design = DMatrix::from_fn(templates, count + 1, |row, k| if k < count { labels[row][k] } else { 1.0 });

@@ -5,11 +5,11 @@ use super::choose::MOST_COMPETING;
 
 /// The share of its pixels in effect below which a spectrum is scarce.
 const SCARCE: f64 = 0.125;
-/// Starts of a spectrum with a basis of its own: where so little of a grid is left, a continuum takes up much of what distinguishes
-/// templates, and how well they fit says little of how well a fit from them will.
+/// Starts of a spectrum with a basis of its own: where so little of a grid is left, a continuum takes up much of what
+/// distinguishes templates, and how well they fit says little of how well a fit from them will.
 const STARTS_OF_OWN_BASIS: usize = 8;
-/// Starts of a scarce spectrum. Of 600 spectra with 5 or 10 % of their pixels, at 10 to 32 terms, 25 missed the minimum with 8 starts at
-/// one velocity per template, 44 with 8 at four velocities, 14 with 16 and 8 with 32.
+/// Starts of a scarce spectrum. Of 600 spectra with 5 or 10 % of their pixels, at 10 to 32 terms, 25 missed the minimum
+/// with 8 starts at one velocity per template, 44 with 8 at four velocities, 14 with 16 and 8 with 32.
 const STARTS_OF_SCARCE: usize = 32;
 /// Velocities at which each template of a scarce spectrum is judged.
 const VELOCITIES_OF_SCARCE: usize = 4;
@@ -40,7 +40,8 @@ impl Effort {
     }
 }
 
-/// Effective number of pixels, (Σ w)² / Σ w² of the inverse variances w (Kish 1965, Survey Sampling, §11.7), summed over arms.
+/// Effective number of pixels, (Σ w)² / Σ w² of the inverse variances w (Kish 1965, Survey Sampling, §11.7), summed
+/// over arms.
 fn pixels_in_effect(prepared: &Prepared) -> f64 {
     let of_arm = |weight: &[f32]| {
         let ivar = weight.iter().map(|w| f64::from(*w).powi(2));

@@ -44,8 +44,8 @@ impl Lines<'_> {
         flux.iter().zip(&smooth).map(|(f, s)| if *s > 0.0 { f / s - 1.0 } else { 0.0 }).collect()
     }
 
-    /// Lines and their squares of all templates, averaged in bins: (templates, coarse bins), and (templates, fine bins) in f32. A coarse
-    /// bin has `ratio` fine ones.
+    /// Lines and their squares of all templates, averaged in bins: (templates, coarse bins), and (templates, fine bins)
+    /// in f32. A coarse bin has `ratio` fine ones.
     pub fn binned(&self, templates: usize, (bin, ratio): (usize, usize)) -> ([Vec<f64>; 2], [Vec<f32>; 2]) {
         let fine = self.pixels.len().div_ceil(bin);
         let coarse = fine.div_ceil(ratio);
@@ -65,7 +65,8 @@ impl Lines<'_> {
         (rows, exact)
     }
 
-    /// A template averaged in bins, less 1. Where a continuum has its own level, the template is divided by its mean over its arm first.
+    /// A template averaged in bins, less 1. Where a continuum has its own level, the template is divided by its mean
+    /// over its arm first.
     pub fn whole(&self, template: usize, bin: usize) -> Vec<f32> {
         let all = &self.flux[template * self.stride..][..self.stride];
         let mean = all.iter().map(|f| f64::from(*f)).sum::<f64>() / all.len() as f64;
@@ -81,8 +82,8 @@ pub fn centred(mut row: Vec<f64>) -> Vec<f64> {
     row
 }
 
-/// The widest bin, a power of two, that blurs neither the lines, so that they correlate as `least` says, nor the range of velocities.
-/// `lines` have the mean 0.
+/// The widest bin, a power of two, that blurs neither the lines, so that they correlate as `least` says, nor the range
+/// of velocities. `lines` have the mean 0.
 pub fn bin_width(lines: &[Vec<f64>], (count, step): (usize, f64), (low, high): (f64, f64), least: f64) -> usize {
     let at = |lag: usize| lines.iter().map(|row| dot(&row[lag..], &row[..count - lag])).sum::<f64>();
     let same = at(0).max(f64::MIN_POSITIVE);

@@ -33,7 +33,8 @@ impl<'a> Look<'a> {
         Look { velocities, allowed: allowed(velocities, limits) }
     }
 
-    /// Returns a template at the velocities of the lowest minima of its row of scores, at most `count` and at least one.
+    /// Returns a template at the velocities of the lowest minima of its row of scores, at most `count` and at least
+    /// one.
     pub fn lowest(&self, template: usize, row: &[f32], count: usize) -> Vec<Candidate> {
         let row = &row[self.allowed.clone()];
         let candidate =
@@ -55,8 +56,8 @@ impl<'a> Look<'a> {
         candidate.velocity = self.refined(row, 0, nearest(self.velocities, candidate.velocity));
     }
 
-    /// Scores a template with its own lines at the velocity nearest to its best and those beside it, and moves it to the lowest of their
-    /// parabola.
+    /// Scores a template with its own lines at the velocity nearest to its best and those beside it, and moves it to
+    /// the lowest of their parabola.
     pub fn look_closer(&self, candidate: &mut Candidate, (units, signals): (&[Unit], &[Signals])) {
         // a parabola may lead beyond the bounds
         let best = nearest(self.velocities, candidate.velocity).clamp(self.allowed.start, self.allowed.end - 1);
@@ -73,7 +74,8 @@ impl<'a> Look<'a> {
         }
     }
 
-    /// The minimum of the parabola through the velocity `at` and its neighbours, km/s, from scores from the velocity `first` on.
+    /// The minimum of the parabola through the velocity `at` and its neighbours, km/s, from scores from the velocity
+    /// `first` on.
     fn refined(&self, row: &[f32], first: usize, at: usize) -> f64 {
         let v = self.velocities[at];
         if at == first || at + 1 >= first + row.len() {

@@ -1,9 +1,10 @@
-//! First guess: a library of templates, at a few vsini where that is free, against a spectrum's lines over all velocities, arms
-//! summed (see `docs/src/equations.md`).
+//! First guess: a library of templates, at a few vsini where that is free, against a spectrum's lines over all
+//! velocities, arms summed (see `docs/src/equations.md`).
 //!
-//! A template's χ² at a shift is const + Σ s² l² − 2 Σ s (D − s) l, with s = weight · continuum and l = template / its continuum − 1:
-//! two cross-correlations. The library's l and l² are replaced by a few principal components in wide bins, which makes them cheap. The
-//! best templates are then judged as a fit would judge them, with a continuum of their own, and those that compete become starts.
+//! A template's χ² at a shift is const + Σ s² l² − 2 Σ s (D − s) l, with s = weight · continuum and l = template / its
+//! continuum − 1: two cross-correlations. The library's l and l² are replaced by a few principal components in wide
+//! bins, which makes them cheap. The best templates are then judged as a fit would judge them, with a continuum of
+//! their own, and those that compete become starts.
 
 mod bins;
 mod choose;
@@ -105,8 +106,8 @@ impl FirstGuess {
         &self.parameters
     }
 
-    /// The best distinct starts, at most `count`, at least one; unless that is said, those that compete with the best. What `limits` say
-    /// of a start replaces the library's.
+    /// The best distinct starts, at most `count`, at least one; unless that is said, those that compete with the best.
+    /// What `limits` say of a start replaces the library's.
     pub fn starts(
         &self,
         prepared: &Prepared,
@@ -189,8 +190,8 @@ fn smooths(prepared: &Prepared, samplings: &[&Sampling]) -> Vec<Vec<f32>> {
     prepared.arms.iter().zip(samplings).map(|(arm, sampling)| arm.smooth(sampling)).collect()
 }
 
-/// About the bytes of an arm's templates, and of the lines in one of its segments in bins of a usual width: what is not there for these
-/// need not be begun.
+/// About the bytes of an arm's templates, and of the lines in one of its segments in bins of a usual width: what is not
+/// there for these need not be begun.
 fn bytes(arm: &ModelArm, templates: usize) -> u64 {
     let longest = arm.grid.segments.iter().map(|segment| segment.end - segment.start).max().unwrap_or(0);
     (templates as u64).saturating_mul(4 * arm.emulator.pixels() as u64 + 10 * longest as u64)
@@ -247,8 +248,8 @@ pub mod tests {
         (sampling, prepared)
     }
 
-    /// However few the velocities at which a template is looked at: a start lies where its own lines fit best of all velocities, and
-    /// between these.
+    /// However few the velocities at which a template is looked at: a start lies where its own lines fit best of all
+    /// velocities, and between these.
     #[test]
     fn starts_lie_where_their_own_lines_say() {
         let (model, guess, spectra) = demo();
@@ -272,7 +273,8 @@ pub mod tests {
         }
     }
 
-    /// χ² + ln det A of a template shifted by so many of its pixels, its continuum fitted to the spectrum's pixels themselves.
+    /// χ² + ln det A of a template shifted by so many of its pixels, its continuum fitted to the spectrum's pixels
+    /// themselves.
     fn refitted(arm: &PreparedArm, sampling: &Sampling, flux: &[f32], shift: f64) -> f64 {
         let pixels = sampling.pixels;
         let template = |j: usize| {

@@ -1,8 +1,9 @@
-//! The continuum fitted anew with a template: its χ² as a fit sees it, not with the continuum that was fitted without lines.
+//! The continuum fitted anew with a template: its χ² as a fit sees it, not with the continuum that was fitted without
+//! lines.
 //!
-//! With that continuum, s = weight · Σ c p, a template T leaves the residual D − s T. Corrections of the coefficients c of the terms p
-//! take bᵀA⁻¹b from its χ², with b = Σ weight · p T (D − s T) and A = Σ weight² · p pᵀ T². Terms are smooth: each counts as constant in
-//! wide bins, in which all else is summed first.
+//! With that continuum, s = weight · Σ c p, a template T leaves the residual D − s T. Corrections of the coefficients c
+//! of the terms p take bᵀA⁻¹b from its χ², with b = Σ weight · p T (D − s T) and A = Σ weight² · p pᵀ T². Terms are
+//! smooth: each counts as constant in wide bins, in which all else is summed first.
 
 use pulp::{Simd, WithSimd};
 
@@ -38,7 +39,8 @@ pub struct Arm<'a> {
     pub signals: &'a [Signals],
 }
 
-/// Adds an arm's part to the candidates' scores: χ², and the part of ln det A that is not the same for all where models are marginalised.
+/// Adds an arm's part to the candidates' scores: χ², and the part of ln det A that is not the same for all where models
+/// are marginalised.
 pub fn add_refitted(candidates: &mut [Candidate], arm: Arm, marginalise: bool) {
     let terms = arm.prepared.rank;
     let columns = candidates.len().next_multiple_of(LANES);
@@ -82,8 +84,8 @@ impl Wide {
         Wide { stretches, width, bins: length.div_ceil(width) * lanes }
     }
 
-    /// Pairs each wide bin with the pixel in its middle, or with the nearest one where the spectrum does not reach that. Only a few pixels
-    /// are looked up, and those between are interpolated.
+    /// Pairs each wide bin with the pixel in its middle, or with the nearest one where the spectrum does not reach
+    /// that. Only a few pixels are looked up, and those between are interpolated.
     fn middle_pixels(&self, unit: &Unit, sampling: &Sampling) -> Vec<(usize, usize)> {
         let Stretches { lanes, length } = self.stretches;
         let every = (sampling.pixels / (LOOKED_AT * self.bins)).max(1);
@@ -138,8 +140,8 @@ impl WithSimd for AddSums<'_> {
     }
 }
 
-/// Fills slopes and squares, in wide bins of `width` places, from a template's lines and the signals there, read `part` of the way to the
-/// next bin. Returns χ².
+/// Fills slopes and squares, in wide bins of `width` places, from a template's lines and the signals there, read `part`
+/// of the way to the next bin. Returns χ².
 #[inline(always)]
 fn add_row<S: Simd>(
     simd: S,
@@ -174,8 +176,8 @@ fn add_row<S: Simd>(
     simd.reduce_sum_f32s(chi2)
 }
 
-/// Adds what corrections of the continuum take, −bᵀA⁻¹b, and ln det A over the product of the first candidate's diagonal: by Cholesky
-/// factors of [`LANES`] candidates at once.
+/// Adds what corrections of the continuum take, −bᵀA⁻¹b, and ln det A over the product of the first candidate's
+/// diagonal: by Cholesky factors of [`LANES`] candidates at once.
 struct Correct<'a> {
     /// (terms, columns) b and (pairs, columns) A.
     slopes: &'a [f32],
@@ -247,7 +249,8 @@ fn subtract(from: &mut Lanes, a: &Lanes, b: &Lanes) {
     }
 }
 
-/// The continuum's terms over the continuum itself in a unit's wide bins, (terms, bins), and their products, (pairs, bins).
+/// The continuum's terms over the continuum itself in a unit's wide bins, (terms, bins), and their products, (pairs,
+/// bins).
 fn terms_in(unit: &Unit, arm: Arm, wide: Wide) -> [Vec<f32>; 2] {
     let (pixels, count) = (arm.smooth.len(), arm.prepared.rank);
     let basis = arm.prepared.basis(arm.sampling);
@@ -275,7 +278,8 @@ mod tests {
     use super::super::tests::{all_prepared, demo};
     use super::*;
 
-    /// However wide the machine's vectors are, and however bins are left over, each wide bin has the pixel in its middle.
+    /// However wide the machine's vectors are, and however bins are left over, each wide bin has the pixel in its
+    /// middle.
     #[test]
     fn every_wide_bin_has_the_pixel_in_its_middle() {
         let (model, mut guess, spectra) = demo();

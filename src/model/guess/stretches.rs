@@ -1,5 +1,5 @@
-//! Rows of bins in as many stretches as the machine adds numbers at once, side by side: each lane walks along a stretch of its own. Sums
-//! over neighbouring bins then need none across lanes, and shifts move all stretches alike.
+//! Rows of bins in as many stretches as the machine adds numbers at once, side by side: each lane walks along a stretch
+//! of its own. Sums over neighbouring bins then need none across lanes, and shifts move all stretches alike.
 
 use pulp::{Simd, WithSimd};
 
@@ -18,7 +18,8 @@ impl Stretches {
         Stretches { lanes, length: bins.div_ceil(lanes) }
     }
 
-    /// (`before` + length + `after`, lanes) Each stretch of a row, so many bins before it and after it; 0 beyond the row.
+    /// (`before` + length + `after`, lanes) Each stretch of a row, so many bins before it and after it; 0 beyond the
+    /// row.
     pub fn lay_out(&self, row: &[f32], before: usize, after: usize) -> Vec<f32> {
         let places = before + self.length + after;
         let mut out = vec![0f32; places * self.lanes];

@@ -43,8 +43,8 @@ pub struct Unit {
     exact: [Vec<f32>; 2],
     /// Layout of the fine bins of signals.
     pub stretches: Stretches,
-    /// (templates) Each template less 1 in fine bins; once velocities are placed, in stretches, with as many places before each as there are
-    /// shifts. Its mean is 0 where a continuum has its own level.
+    /// (templates) Each template less 1 in fine bins; once velocities are placed, in stretches, with as many places
+    /// before each as there are shifts. Its mean is 0 where a continuum has its own level.
     whole: Vec<Vec<f32>>,
 }
 
@@ -167,8 +167,8 @@ impl Unit {
         signals
     }
 
-    /// Adds this unit's share, power − 2 cross of every template, to `total` (templates, coarse velocities). The components'
-    /// correlations are brought to the velocities first: there are fewer of them than templates.
+    /// Adds this unit's share, power − 2 cross of every template, to `total` (templates, coarse velocities). The
+    /// components' correlations are brought to the velocities first: there are fewer of them than templates.
     pub fn add_scores(&self, [cross, power]: &Signals, total: &mut [f32]) {
         let Bins { shifts, positions, .. } = &self.coarse;
         let cross = self.lines.correlate(cross, &self.coarse);

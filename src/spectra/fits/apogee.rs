@@ -20,8 +20,8 @@ const WAVELENGTH: usize = 4;
 const CHIPS: usize = 3;
 /// Bytes a pixel that an apVisit takes beside its arrays: their order, sorted, and what is handed out.
 const SORTED: usize = 80;
-/// Bits of APOGEE_PIXMASK that make a pixel useless: BADPIX, CRPIX, SATPIX, UNFIXABLE, BADDARK, BADFLAT, BADERR, NOSKY (0 to 7),
-/// SIG_SKYLINE (12), NOT_ENOUGH_PSF (14).
+/// Bits of APOGEE_PIXMASK that make a pixel useless: BADPIX, CRPIX, SATPIX, UNFIXABLE, BADDARK, BADFLAT, BADERR, NOSKY
+/// (0 to 7), SIG_SKYLINE (12), NOT_ENOUGH_PSF (14).
 const BAD: i64 = 0xff | 1 << 12 | 1 << 14;
 
 /// Kind of APOGEE file.
@@ -135,8 +135,8 @@ impl SpectraReader for StarReader {
     }
 }
 
-/// Reads an apVisit. Its chips are stored from red to blue, each descending in wavelength: here they are put in ascending order
-/// and make one arm with gaps.
+/// Reads an apVisit. Its chips are stored from red to blue, each descending in wavelength: here they are put in
+/// ascending order and make one arm with gaps.
 pub(super) fn open_visit(mut fits: Fits) -> Result<Single> {
     let chip = fits.image(FLUX)?.shape.get(1).copied().unwrap_or(0);
     if chip == 0 {
@@ -161,8 +161,8 @@ pub(super) fn open_visit(mut fits: Fits) -> Result<Single> {
     Ok(Single::new(spectra, &fits.path, notes))
 }
 
-/// Pixels in the order of wavelength: whole chips, each turned round where it descends. Chips that overlap, or that are not in
-/// order within, stay a fault of the spectrum's grid.
+/// Pixels in the order of wavelength: whole chips, each turned round where it descends. Chips that overlap, or that are
+/// not in order within, stay a fault of the spectrum's grid.
 #[allow(clippy::indexing_slicing, reason = "the pixels are whole chips, and a chip has a pixel")]
 fn ascending(wavelength: &[f64], chip: usize) -> Vec<usize> {
     let mut chips: Vec<Vec<usize>> = Vec::new();

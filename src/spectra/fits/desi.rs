@@ -1,4 +1,5 @@
-//! DESI's coadd and spectra files, by the names of their HDUs: FIBERMAP, SCORES, {B,R,Z}_{WAVELENGTH,FLUX,IVAR,MASK,RESOLUTION}.
+//! DESI's coadd and spectra files, by the names of their HDUs: FIBERMAP, SCORES,
+//! {B,R,Z}_{WAVELENGTH,FLUX,IVAR,MASK,RESOLUTION}.
 
 use std::collections::HashSet;
 use std::sync::Arc;

@@ -2,8 +2,8 @@
 
 use super::hdu::Fits;
 
-/// Returns whether the header of one of these units says that wavelengths are in air: `AIRORVAC = 'air'`, `VACUUM = F`, or an
-/// axis of type `AWAV`.
+/// Returns whether the header of one of these units says that wavelengths are in air: `AIRORVAC = 'air'`, `VACUUM = F`,
+/// or an axis of type `AWAV`.
 pub(super) fn is_air(fits: &Fits, units: &[usize]) -> bool {
     units.iter().filter_map(|&k| fits.hdus.get(k)).any(|hdu| {
         let header = &hdu.header;

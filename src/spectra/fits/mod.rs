@@ -1,6 +1,7 @@
 //! Spectra in FITS files: DESI coadds, SDSS spec files, APOGEE's apStar and apVisit.
 //!
-//! The reader of FITS itself (`bytes`, `cards`, `hdu`, `image`, `table`) trusts no header. The rest knows the surveys' layouts.
+//! The reader of FITS itself (`bytes`, `cards`, `hdu`, `image`, `table`) trusts no header. The rest knows the surveys'
+//! layouts.
 
 #![deny(clippy::indexing_slicing)] // whatever a file holds is no index
 

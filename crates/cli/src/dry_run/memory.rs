@@ -1,7 +1,7 @@
 //! An estimate of the memory that a run takes at its peak.
 //!
-//! The constants were fitted to the peak resident memory of runs on the spectra of `data` and `tests/data`, 24 to 3,840 at once and on
-//! 1 to 16 threads. The estimate was within 15 % of all of them.
+//! The constants were fitted to the peak resident memory of runs on the spectra of `data` and `tests/data`, 24 to 3,840
+//! at once and on 1 to 16 threads. The estimate was within 15 % of all of them.
 
 use std::fs::File;
 use std::io::{Read, Seek, SeekFrom};
@@ -17,7 +17,8 @@ const BATCH_OF_GPU: u64 = 2048;
 const WORKERS: u64 = 2;
 /// The program itself.
 const PROGRAM: u64 = 16 << 20;
-/// Memory of a network and of what is computed from it, in units of its file: weights in two layouts, and the library of first guesses.
+/// Memory of a network and of what is computed from it, in units of its file: weights in two layouts, and the library
+/// of first guesses.
 const NETWORK: u64 = 6;
 /// Bytes per pixel that each thread computes with.
 const THREAD: u64 = 900;
@@ -136,7 +137,8 @@ fn bytes_fitted(arm: &ArmSpectra, has_resolution: bool) -> u64 {
     FITTED * arm.flux.len() as u64 + RESOLUTION * resolution as u64
 }
 
-/// Returns the length that a file of gzip notes in its last bytes, little-endian; `None` for other files, which are read piece by piece.
+/// Returns the length that a file of gzip notes in its last bytes, little-endian; `None` for other files, which are
+/// read piece by piece.
 fn inflated_length(path: &Path) -> Option<u64> {
     let mut file = File::open(path).ok()?;
     let (mut start, mut end) = ([0; 2], [0; 4]);

@@ -6,7 +6,8 @@ use crate::setup::Arrays;
 
 /// One thing that shows it.
 pub enum Shown {
-    /// A spectrum is spoiled, the first, the middle and the last of five: its row is as it should be, and no bit of another changes.
+    /// A spectrum is spoiled, the first, the middle and the last of five: its row is as it should be, and no bit of
+    /// another changes.
     Fault(Fault),
     /// All rows are as they should be, with a model or arrays of their own.
     Whole(Whole),

@@ -1,5 +1,6 @@
-//! `tests/data/bad_inputs.md` as a table, row by row, through the library and the command, on every device; and what the command says of
-//! bad input: exit codes, messages, what is in the table, and that nothing is written where nothing should be.
+//! `tests/data/bad_inputs.md` as a table, row by row, through the library and the command, on every device; and what
+//! the command says of bad input: exit codes, messages, what is in the table, and that nothing is written where nothing
+//! should be.
 
 mod check;
 mod damage;

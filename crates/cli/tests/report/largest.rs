@@ -1,4 +1,5 @@
-//! The largest page that a run can be expected to make: thousands of rows, every flag, three arms, as many requested spectra as may be.
+//! The largest page that a run can be expected to make: thousands of rows, every flag, three arms, as many requested
+//! spectra as may be.
 
 use popfit::report::{About, Collector, MOST_REQUESTED, ReportFile};
 use popfit::spectra::Ids;

@@ -1,4 +1,5 @@
-//! A run that is killed goes on where it was, and ends with the bytes of one that was not; a run that is not its own is refused.
+//! A run that is killed goes on where it was, and ends with the bytes of one that was not; a run that is not its own is
+//! refused.
 
 mod damage;
 mod outputs;

@@ -77,7 +77,8 @@ fn limited(blocks: u32) -> Command {
     shell
 }
 
-/// A disk with little room, as a limit on the size of files makes one: an old table stays, and with more room the run goes on.
+/// A disk with little room, as a limit on the size of files makes one: an old table stays, and with more room the run
+/// goes on.
 #[cfg(unix)]
 fn little_room(name: &str, old: Option<&[u8]>, step: u32) {
     let folder = tempfile::tempdir().unwrap();
@@ -171,7 +172,8 @@ fn a_folder_that_cannot_be_written_is_told() {
     assert_eq!(names(folder.path()), [".out.csv.journal", "page"]);
 }
 
-/// A link stays; the table goes where it points to, whether there is one or not. A folder that goes takes the journal along.
+/// A link stays; the table goes where it points to, whether there is one or not. A folder that goes takes the journal
+/// along.
 #[cfg(unix)]
 #[test]
 fn links_are_followed_and_lost_journals_not_promised() {

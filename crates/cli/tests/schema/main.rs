@@ -1,5 +1,5 @@
-//! The schema of the model file (`popfit schema`) says what the parser says: the same keys, and the same verdict on model files, sound
-//! ones and damaged ones.
+//! The schema of the model file (`popfit schema`) says what the parser says: the same keys, and the same verdict on
+//! model files, sound ones and damaged ones.
 
 mod validator;
 
