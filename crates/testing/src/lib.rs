@@ -6,6 +6,7 @@ pub mod fits_bytes;
 pub mod nist;
 pub mod noisy;
 pub mod random;
+pub mod regressions;
 pub mod required;
 pub mod sequence;
 pub mod synb;

@@ -88,6 +88,8 @@ pub struct Block<R> {
     pub settled: Lanes<R>,
     /// The share of the step that is taken.
     pub share: Lanes<R>,
+    /// 1 where the step is so short that it may be taken without an evaluation.
+    pub trusted: Lanes<R>,
     /// 0 where what steps to come promise is as small as asked.
     pub slow: Lanes<R>,
     pub rounds: Lanes<R>,
@@ -132,6 +134,7 @@ impl<R: Real> Block<R> {
             lowest: zero,
             settled: zero,
             share: zero,
+            trusted: zero,
             slow: zero,
             rounds: zero,
             rejections: zero,

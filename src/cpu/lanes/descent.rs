@@ -11,6 +11,10 @@ use crate::rows::triangle::packed_index;
 
 /// Share of a parameter's unit below which its magnitude does not bound a step.
 const SMALLEST_MAGNITUDE: f64 = 0.1;
+/// Longest step, as a share of its parameter's magnitude, that may be taken without an evaluation. Where a column of the Jacobian is
+/// nearly 0, a step that promises next to nothing may have any length, and the model at its end any value: a location moves by many of
+/// the widths of a step function that falls between two points.
+const TRUSTED_STEP: f64 = 1e-4;
 /// Factors of ten by which the damping may rise until a matrix factorises.
 const SOLVE_ATTEMPTS: usize = 10;
 /// A pivot below this share of its diagonal may be wrong by a thousandth of itself, and so may all that is solved with it.
@@ -134,17 +138,22 @@ impl<R: Real> Block<R> {
         self.factors.solve(simd, &mut self.delta);
     }
 
-    /// Shortens steps that move a parameter by more than `most` times its magnitude, to their `share`.
+    /// Shortens steps that move a parameter by more than `most` times its magnitude, to their `share`. Finds those that are
+    /// `trusted`: they move none by more than [`TRUSTED_STEP`] and leave all their signs.
     #[inline(always)]
     pub fn shorten(&mut self, most: f64) {
         let (most, smallest) = (R::of(most.min(1e30)), R::of(SMALLEST_MAGNITUDE));
-        self.share = Lanes::splat(R::ONE);
+        let short = R::of(TRUSTED_STEP);
+        (self.share, self.trusted) = (Lanes::splat(R::ONE), Lanes::splat(R::ONE));
         let mut longer = false;
         for p in 0..self.parameters {
             let (x, unit, delta) = (&self.accepted[p].0, &self.unit[p].0, &self.delta[p].0);
             for l in 0..LANES {
-                let longest = most * absolute(x[l]).maximum(smallest * unit[l]);
-                longer |= absolute(delta[l]) > longest;
+                let (x, d) = (x[l], delta[l]);
+                let (magnitude, length) = (absolute(x).maximum(smallest * unit[l]), absolute(d));
+                longer |= length > most * magnitude;
+                let is_trusted = (length <= short * magnitude) & (x * (x + d) >= R::ZERO);
+                self.trusted.0[l] = pick(is_trusted, self.trusted.0[l], R::ZERO);
             }
         }
         if !longer {

@@ -136,6 +136,9 @@ impl<R: Real> Block<R> {
             let limit = (tolerance * cost[l]).minimum(most_reduction);
             let near = remaining <= pick(known, limit * R::ONE.minimum(together * beyond), limit);
             self.slow.0[l] = pick(near, R::ZERO, R::ONE);
+            // a step that is not to be trusted is evaluated, unless what it promises is too little to take it at all
+            let trusted = self.trusted.0[l] > R::ZERO;
+            let near = near & (trusted | (new <= limit));
             // what no longer shrinks is rounding
             let still = continued | !known | (new > R::of(SHRINKS) * previous);
             let small_reduction = near | (still & (remaining <= least * cost[l]));
@@ -155,7 +158,7 @@ impl<R: Real> Block<R> {
             let flat = flat.0[l] > R::ZERO;
             status = pick(flat, code(Status::Gtol), status);
             let old = self.status.0[l];
-            let arrives = trusts & (old == running) & (small_reduction | small_step) & !singular & !flat;
+            let arrives = trusts & trusted & (old == running) & (small_reduction | small_step) & !singular & !flat;
             arrived.0[l] = pick(arrives, R::ONE, R::ZERO);
             self.status.0[l] = renew(old == running, status, old);
             self.promise.0[l] = pick(full, new, -(share * (gain - share * loss)));

@@ -1,0 +1,307 @@
+//! Twenty models of everyday regressions: their formulas, the same in plain Rust, and noisy curves with starts that are far off.
+
+use crate::random::Random;
+
+/// Points per curve.
+pub const POINTS: usize = 50;
+
+/// Values of a parameter vector at one x.
+type Values = fn(&[f64], f64) -> f64;
+
+/// A model and the truths that its curves are drawn from.
+pub struct Regression {
+    pub name: &'static str,
+    /// The model as popfit reads it.
+    pub formula: &'static str,
+    /// Ranges of the true parameters, in the order of `value`'s argument.
+    pub truths: &'static [Truth],
+    /// The model at one x.
+    pub value: Values,
+    /// First and last x of the grid.
+    pub x: [f64; 2],
+}
+
+/// Name and range of a true parameter.
+pub struct Truth {
+    pub parameter: &'static str,
+    pub range: [f64; 2],
+}
+
+/// Noisy curves of one regression on a common grid.
+pub struct Noisy {
+    /// (POINTS)
+    pub x: Vec<f64>,
+    /// (curves, POINTS)
+    pub y: Vec<f64>,
+    /// (curves, P), in the order of the formula's own parameters.
+    pub starts: Vec<f64>,
+}
+
+/// How some fits have ended.
+pub struct Ends {
+    /// (curves)
+    pub success: Vec<bool>,
+    /// (curves): as reported.
+    pub chi2: Vec<f64>,
+    /// (curves, P)
+    pub parameters: Vec<f64>,
+}
+
+/// Successes, and those whose χ² is not that of their parameters.
+#[derive(Debug, Default)]
+pub struct Comparison {
+    pub successes: usize,
+    /// A line each.
+    pub wrong: Vec<String>,
+    /// Largest relative difference of χ².
+    pub worst: f64,
+}
+
+/// Noise of the curves, in root mean squares of the true curve about its mean.
+pub const NOISES: [f64; 3] = [0.01, 0.1, 0.3];
+
+const fn truth(parameter: &'static str, low: f64, high: f64) -> Truth {
+    Truth { parameter, range: [low, high] }
+}
+
+fn erf(x: f64) -> f64 {
+    statrs::function::erf::erf(x)
+}
+
+fn gauss(x: f64, m: f64, s: f64) -> f64 {
+    (-(x - m) * (x - m) / (2.0 * s * s)).exp()
+}
+
+/// Decays, rises, steps, peaks, waves, powers and ratios.
+pub const REGRESSIONS: [Regression; 20] = [
+    Regression {
+        name: "exponential decay",
+        formula: "a*exp(-k*x) + c",
+        truths: &[truth("a", 1.0, 5.0), truth("k", 0.2, 1.5), truth("c", -1.0, 1.0)],
+        value: |p, x| p[0] * (-p[1] * x).exp() + p[2],
+        x: [0.0, 10.0],
+    },
+    Regression {
+        name: "exponential rise",
+        formula: "a*(1 - exp(-k*x)) + c",
+        truths: &[truth("a", 1.0, 5.0), truth("k", 0.2, 1.5), truth("c", -1.0, 1.0)],
+        value: |p, x| p[0] * (1.0 - (-p[1] * x).exp()) + p[2],
+        x: [0.0, 10.0],
+    },
+    Regression {
+        name: "bi-exponential",
+        formula: "a*exp(-k*x) + b*exp(-q*x)",
+        truths: &[truth("a", 1.0, 5.0), truth("k", 0.1, 0.5), truth("b", 1.0, 5.0), truth("q", 1.0, 4.0)],
+        value: |p, x| p[0] * (-p[1] * x).exp() + p[2] * (-p[3] * x).exp(),
+        x: [0.0, 10.0],
+    },
+    Regression {
+        name: "stretched exponential",
+        formula: "a*exp(-(x/t)^b)",
+        truths: &[truth("a", 1.0, 5.0), truth("t", 1.0, 6.0), truth("b", 0.5, 1.5)],
+        value: |p, x| p[0] * (-(x / p[1]).powf(p[2])).exp(),
+        x: [0.1, 10.0],
+    },
+    Regression {
+        name: "logistic of 4 parameters",
+        formula: "a/(1 + exp(-(x - m)/w)) + c",
+        truths: &[truth("a", 1.0, 5.0), truth("m", 3.0, 7.0), truth("w", 0.1, 1.5), truth("c", -1.0, 1.0)],
+        value: |p, x| p[0] / (1.0 + (-(x - p[1]) / p[2]).exp()) + p[3],
+        x: [0.0, 10.0],
+    },
+    Regression {
+        name: "logistic of 5 parameters",
+        formula: "a/(1 + exp(-(x - m)/w))^g + c",
+        truths: &[
+            truth("a", 1.0, 5.0),
+            truth("m", 3.0, 7.0),
+            truth("w", 0.3, 1.5),
+            truth("g", 0.5, 2.0),
+            truth("c", -1.0, 1.0),
+        ],
+        value: |p, x| p[0] / (1.0 + (-(x - p[1]) / p[2]).exp()).powf(p[3]) + p[4],
+        x: [0.0, 10.0],
+    },
+    Regression {
+        name: "Hill",
+        formula: "a*x^n/(h^n + x^n)",
+        truths: &[truth("a", 1.0, 5.0), truth("n", 1.0, 4.0), truth("h", 1.0, 6.0)],
+        value: |p, x| p[0] * x.powf(p[1]) / (p[2].powf(p[1]) + x.powf(p[1])),
+        x: [0.1, 10.0],
+    },
+    Regression {
+        name: "Michaelis-Menten",
+        formula: "v*x/(k + x)",
+        truths: &[truth("v", 1.0, 5.0), truth("k", 0.5, 5.0)],
+        value: |p, x| p[0] * x / (p[1] + x),
+        x: [0.0, 10.0],
+    },
+    Regression {
+        name: "Gompertz",
+        formula: "a*exp(-b*exp(-k*x))",
+        truths: &[truth("a", 1.0, 5.0), truth("b", 1.0, 8.0), truth("k", 0.3, 1.5)],
+        value: |p, x| p[0] * (-p[1] * (-p[2] * x).exp()).exp(),
+        x: [0.0, 10.0],
+    },
+    Regression {
+        name: "tanh step",
+        formula: "a*tanh((x - m)/w) + c",
+        truths: &[truth("a", 1.0, 5.0), truth("m", 3.0, 7.0), truth("w", 0.1, 2.0), truth("c", -1.0, 1.0)],
+        value: |p, x| p[0] * ((x - p[1]) / p[2]).tanh() + p[3],
+        x: [0.0, 10.0],
+    },
+    Regression {
+        name: "erf step",
+        formula: "a*erf((x - m)/w) + c",
+        truths: &[truth("a", 1.0, 5.0), truth("m", 3.0, 7.0), truth("w", 0.1, 2.0), truth("c", -1.0, 1.0)],
+        value: |p, x| p[0] * erf((x - p[1]) / p[2]) + p[3],
+        x: [0.0, 10.0],
+    },
+    Regression {
+        name: "Gaussian",
+        formula: "a*exp(-(x - m)^2/(2*s^2)) + c",
+        truths: &[truth("a", 1.0, 5.0), truth("m", 3.0, 7.0), truth("s", 0.2, 1.5), truth("c", -1.0, 1.0)],
+        value: |p, x| p[0] * gauss(x, p[1], p[2]) + p[3],
+        x: [0.0, 10.0],
+    },
+    Regression {
+        name: "Lorentzian",
+        formula: "a*g^2/((x - m)^2 + g^2) + c",
+        truths: &[truth("a", 1.0, 5.0), truth("g", 0.2, 1.5), truth("m", 3.0, 7.0), truth("c", -1.0, 1.0)],
+        value: |p, x| p[0] * p[1] * p[1] / ((x - p[2]) * (x - p[2]) + p[1] * p[1]) + p[3],
+        x: [0.0, 10.0],
+    },
+    Regression {
+        name: "two Gaussians on a line",
+        formula: "a*exp(-(x - m)^2/(2*s^2)) + b*exp(-(x - n)^2/(2*t^2)) + c + d*x",
+        truths: &[
+            truth("a", 1.0, 5.0),
+            truth("m", 2.0, 4.0),
+            truth("s", 0.3, 1.0),
+            truth("b", 1.0, 5.0),
+            truth("n", 6.0, 8.0),
+            truth("t", 0.3, 1.0),
+            truth("c", -1.0, 1.0),
+            truth("d", -0.3, 0.3),
+        ],
+        value: |p, x| p[0] * gauss(x, p[1], p[2]) + p[3] * gauss(x, p[4], p[5]) + p[6] + p[7] * x,
+        x: [0.0, 10.0],
+    },
+    Regression {
+        name: "Gaussian and Lorentzian",
+        formula: "a*(f/(1 + ((x - m)/w)^2) + (1 - f)*exp(-((x - m)/w)^2)) + c",
+        truths: &[
+            truth("a", 1.0, 5.0),
+            truth("f", 0.1, 0.9),
+            truth("m", 3.0, 7.0),
+            truth("w", 0.3, 1.5),
+            truth("c", -1.0, 1.0),
+        ],
+        value: |p, x| {
+            let u = ((x - p[2]) / p[3]) * ((x - p[2]) / p[3]);
+            p[0] * (p[1] / (1.0 + u) + (1.0 - p[1]) * (-u).exp()) + p[4]
+        },
+        x: [0.0, 10.0],
+    },
+    Regression {
+        name: "sine",
+        formula: "a*sin(w*x + p) + c",
+        truths: &[truth("a", 1.0, 5.0), truth("w", 0.5, 2.0), truth("p", 0.5, 2.5), truth("c", -1.0, 1.0)],
+        value: |p, x| p[0] * (p[1] * x + p[2]).sin() + p[3],
+        x: [0.0, 10.0],
+    },
+    Regression {
+        name: "damped sine",
+        formula: "a*exp(-k*x)*sin(w*x + p)",
+        truths: &[truth("a", 1.0, 5.0), truth("k", 0.05, 0.5), truth("w", 0.5, 2.0), truth("p", 0.5, 2.5)],
+        value: |p, x| p[0] * (-p[1] * x).exp() * (p[2] * x + p[3]).sin(),
+        x: [0.0, 10.0],
+    },
+    Regression {
+        name: "power law",
+        formula: "a*x^k",
+        truths: &[truth("a", 1.0, 5.0), truth("k", -1.5, 1.5)],
+        value: |p, x| p[0] * x.powf(p[1]),
+        x: [0.1, 10.0],
+    },
+    Regression {
+        name: "ratio of two polynomials",
+        formula: "(a + b*x + c*x^2)/(1 + d*x + f*x^2)",
+        truths: &[
+            truth("a", 1.0, 5.0),
+            truth("b", -1.0, 1.0),
+            truth("c", 0.1, 1.0),
+            truth("d", 0.1, 1.0),
+            truth("f", 0.05, 0.5),
+        ],
+        value: |p, x| (p[0] + p[1] * x + p[2] * x * x) / (1.0 + p[3] * x + p[4] * x * x),
+        x: [0.0, 10.0],
+    },
+    Regression {
+        name: "Arrhenius",
+        formula: "a*exp(-h/x)",
+        truths: &[truth("a", 1.0, 5.0), truth("h", 1.0, 8.0)],
+        value: |p, x| p[0] * (-p[1] / x).exp(),
+        x: [1.0, 10.0],
+    },
+];
+
+impl Regression {
+    /// The grid that all curves share.
+    pub fn grid(&self) -> Vec<f64> {
+        let [first, last] = self.x;
+        (0..POINTS).map(|j| first + (last - first) * j as f64 / (POINTS - 1) as f64).collect()
+    }
+
+    /// Draws `curves` curves of which the noise is `noise` times the root mean square of the true values about their mean, and starts that
+    /// are 20 to 50 % off in each parameter. `names`: the formula's parameters in its own order.
+    pub fn draw(&self, names: &[String], curves: usize, noise: f64, seed: u64) -> Noisy {
+        let mut random = Random(seed);
+        let (x, places) = (self.grid(), self.places(names));
+        let (mut y, mut starts) = (Vec::with_capacity(curves * POINTS), Vec::with_capacity(curves * names.len()));
+        for _ in 0..curves {
+            let truth: Vec<f64> =
+                self.truths.iter().map(|t| t.range[0] + (t.range[1] - t.range[0]) * random.uniform()).collect();
+            let values: Vec<f64> = x.iter().map(|&x| (self.value)(&truth, x)).collect();
+            let mean = values.iter().sum::<f64>() / POINTS as f64;
+            let spread = (values.iter().map(|v| (v - mean).powi(2)).sum::<f64>() / POINTS as f64).sqrt();
+            y.extend(values.iter().map(|v| v + noise * spread * random.normal()));
+            let off: Vec<f64> = truth
+                .iter()
+                .map(|t| t * (1.0 + (0.2 + 0.3 * random.uniform()) * if random.uniform() < 0.5 { -1.0 } else { 1.0 }))
+                .collect();
+            let first = starts.len();
+            starts.resize(first + names.len(), f64::NAN);
+            places.iter().zip(off).for_each(|(&place, off)| starts[first + place] = off);
+        }
+        Noisy { x, y, starts }
+    }
+
+    /// Compares the χ² of every success with that of its parameters.
+    ///
+    /// `names` are the formula's parameters in its own order; a success is wrong where the two differ by more than `tolerance`,
+    /// relatively, or by what rounding leaves of the data.
+    pub fn compare(&self, names: &[String], noisy: &Noisy, ends: &Ends, tolerance: f64) -> Comparison {
+        let mut found = Comparison::default();
+        let places = self.places(names);
+        let rows = ends.parameters.chunks(names.len()).zip(noisy.y.chunks(POINTS));
+        for (k, (parameters, y)) in rows.enumerate().filter(|(k, _)| ends.success[*k]) {
+            found.successes += 1;
+            let own: Vec<f64> = places.iter().map(|&place| parameters[place]).collect();
+            let chi2: f64 = noisy.x.iter().zip(y).map(|(&x, y)| (y - (self.value)(&own, x)).powi(2)).sum();
+            let off = (chi2 - ends.chi2[k]).abs() / chi2;
+            found.worst = found.worst.max(off);
+            // a NaN is wrong, too
+            if off.is_nan() || off > tolerance {
+                found.wrong.push(format!("curve {k}: {own:?} reports {}, has {chi2}", ends.chi2[k]));
+            }
+        }
+        found
+    }
+
+    /// Places of the model's parameters among `names`.
+    pub fn places(&self, names: &[impl AsRef<str>]) -> Vec<usize> {
+        let place = |t: &Truth| names.iter().position(|name| name.as_ref() == t.parameter);
+        self.truths.iter().map(|t| place(t).expect("a parameter of the formula")).collect()
+    }
+}
