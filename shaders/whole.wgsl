@@ -5,6 +5,9 @@
 // limits (PARAMETERS x 3 x CAPACITY: lower, upper, unit). f32. fill() and predictors_at() are generated. Twin of src/cpu/whole.rs.
 //@use functions, state, packed, box, judge
 
+// Longest step, as a share of its parameter's magnitude, that may be taken without an evaluation (src/cpu/lanes/descent.rs).
+const TRUSTED_STEP: f32 = 1.0e-4;
+
 fn limit(kind: u32, parameter: u32, slot: u32) -> f32 {
     return limits[(3u * parameter + kind) * CAPACITY + slot];
 }
@@ -77,7 +80,19 @@ fn judge(slot: u32, first: bool) -> i32 {
     return RUNNING;
 }
 
-// Chooses the next trial point (RUNNING), or tells why there is none; the last one is taken on trust.
+// Whether the step moves no parameter by more than TRUSTED_STEP of its magnitude, and leaves all their signs.
+fn is_trusted(slot: u32) -> bool {
+    var trusted = !shortened;
+    for (var p = 0u; p < parameter_count; p++) {
+        let value = state[at(ACCEPTED + p, slot)];
+        let is_short = abs(delta[p]) <= TRUSTED_STEP * max(abs(value), SMALLEST_MAGNITUDE);
+        trusted = trusted && is_short && value * (value + delta[p]) >= 0.0;
+    }
+    return trusted;
+}
+
+// Chooses the next trial point (RUNNING), or tells why there is none. The last one is taken without an evaluation where it is to be
+// trusted, and not at all where it promises too little for one.
 fn choose(slot: u32) -> i32 {
     let cost = accepted_cost(slot);
     if largest_cosine(slot, cost) <= GTOL {
@@ -100,18 +115,21 @@ fn choose(slot: u32) -> i32 {
     if !settled && state[at(DAMPING, slot)] < UNDAMPED && (small_reduction || small_step || creeps) {
         control[cell(MODE, slot)] = RELEASED; // what the floor held back is to move, too
     }
-    small_reduction = small_reduction && settled;
+    let trusted = is_trusted(slot);
+    small_reduction = small_reduction && settled && (trusted || reduction <= TOLERANCE * cost);
     small_step = small_step && settled;
     state[at(PREDICTED_REDUCTION, slot)] = taken_reduction;
     for (var p = 0u; p < parameter_count; p++) {
         let next = clamp(state[at(ACCEPTED + p, slot)] + delta[p], lower_bound(slot, p), upper_bound(slot, p));
         state[at(TRIAL_PARAMETERS + p, slot)] = next;
-        if small_reduction || small_step {
+        if trusted && (small_reduction || small_step) {
             state[at(ACCEPTED + p, slot)] = next;
         }
     }
     if small_reduction || small_step {
-        state[at(CHI2, slot)] = max(cost - abs(taken_reduction), 0.0);
+        if trusted {
+            state[at(CHI2, slot)] = max(cost - abs(taken_reduction), 0.0);
+        }
         return select(select(XTOL_STATUS, FTOL_STATUS, small_reduction), FTOL_XTOL_STATUS, small_reduction && small_step);
     }
     if rejections > MAX_REJECTIONS {

@@ -1,9 +1,11 @@
 //! Twenty models of everyday regressions: their formulas, the same in plain Rust, and noisy curves with starts that are far off.
 
+use popfit::{Closure, CurveFitter, CurveModel, Curves, Device, Formula, Result};
+
 use crate::random::Random;
 
 /// Points per curve.
-pub const POINTS: usize = 50;
+const POINTS: usize = 50;
 
 /// Values of a parameter vector at one x.
 type Values = fn(&[f64], f64) -> f64;
@@ -28,23 +30,42 @@ pub struct Truth {
 }
 
 /// Noisy curves of one regression on a common grid.
-pub struct Noisy {
+struct Noisy {
     /// (POINTS)
-    pub x: Vec<f64>,
+    x: Vec<f64>,
     /// (curves, POINTS)
-    pub y: Vec<f64>,
+    y: Vec<f64>,
     /// (curves, P), in the order of the formula's own parameters.
-    pub starts: Vec<f64>,
+    starts: Vec<f64>,
 }
 
-/// How some fits have ended.
-pub struct Ends {
+/// Number of curves, their noise (as in [`NOISES`]) and the seed of the random numbers.
+#[derive(Clone, Copy, Debug)]
+pub struct Sample {
+    pub curves: usize,
+    pub noise: f64,
+    pub seed: u64,
+}
+
+/// Call of a fitter, and the model that it is given.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub enum Route {
+    /// `fit_columns` of a formula, which may end in f32.
+    Columns,
+    /// `fit` of a formula.
+    Fits,
+    /// `fit` of a closure with numerical derivatives, on the CPU.
+    Closures,
+}
+
+/// Ends of some fits.
+struct Ends {
     /// (curves)
-    pub success: Vec<bool>,
+    success: Vec<bool>,
     /// (curves): as reported.
-    pub chi2: Vec<f64>,
+    chi2: Vec<f64>,
     /// (curves, P)
-    pub parameters: Vec<f64>,
+    parameters: Vec<f64>,
 }
 
 /// Successes, and those whose χ² is not that of their parameters.
@@ -248,14 +269,14 @@ pub const REGRESSIONS: [Regression; 20] = [
 
 impl Regression {
     /// The grid that all curves share.
-    pub fn grid(&self) -> Vec<f64> {
+    fn grid(&self) -> Vec<f64> {
         let [first, last] = self.x;
         (0..POINTS).map(|j| first + (last - first) * j as f64 / (POINTS - 1) as f64).collect()
     }
 
-    /// Draws `curves` curves of which the noise is `noise` times the root mean square of the true values about their mean, and starts that
-    /// are 20 to 50 % off in each parameter. `names`: the formula's parameters in its own order.
-    pub fn draw(&self, names: &[String], curves: usize, noise: f64, seed: u64) -> Noisy {
+    /// Draws curves whose noise is `noise` times the root mean square of the true values about their mean, and starts that are
+    /// 20 to 50 % off in each parameter. `names`: the formula's parameters in its own order.
+    fn draw(&self, names: &[String], Sample { curves, noise, seed }: Sample) -> Noisy {
         let mut random = Random(seed);
         let (x, places) = (self.grid(), self.places(names));
         let (mut y, mut starts) = (Vec::with_capacity(curves * POINTS), Vec::with_capacity(curves * names.len()));
@@ -277,11 +298,49 @@ impl Regression {
         Noisy { x, y, starts }
     }
 
-    /// Compares the χ² of every success with that of its parameters.
+    /// Fits a sample of curves and compares the χ² of every success with that of its parameters.
     ///
-    /// `names` are the formula's parameters in its own order; a success is wrong where the two differ by more than `tolerance`,
-    /// relatively, or by what rounding leaves of the data.
-    pub fn compare(&self, names: &[String], noisy: &Noisy, ends: &Ends, tolerance: f64) -> Comparison {
+    /// A success is wrong where the two differ by more than 1e-4 (columns, which may be f32) or 1e-6 of χ².
+    ///
+    /// # Errors
+    ///
+    /// Those of the fitter.
+    pub fn compare(&'static self, route: Route, device: &Device, sample: Sample) -> Result<Comparison> {
+        let formula = Formula::parse(self.formula)?;
+        let names = formula.parameters().to_vec();
+        let noisy = self.draw(&names, sample);
+        let fitter = match route {
+            Route::Closures => CurveFitter::new(self.closure(&names)?, Device::cpu()),
+            Route::Columns | Route::Fits => CurveFitter::new(formula, device.clone()),
+        };
+        let curves = Curves::on_common_grid(noisy.x.clone(), &noisy.y[..], &noisy.starts[..]);
+        if route == Route::Columns {
+            let columns = fitter.fit_columns(&curves)?;
+            let success = columns.status.iter().map(|status| status.is_success()).collect();
+            let ends = Ends { success, chi2: columns.chi2, parameters: columns.parameters };
+            return Ok(self.judge(&names, &noisy, &ends, 1e-4));
+        }
+        let fits = fitter.fit(&curves)?;
+        let ends = Ends {
+            success: fits.iter().map(|fit| fit.status.is_success()).collect(),
+            chi2: fits.iter().map(|fit| fit.chi2).collect(),
+            parameters: fits.into_iter().flat_map(|fit| fit.parameters).collect(),
+        };
+        Ok(self.judge(&names, &noisy, &ends, 1e-6))
+    }
+
+    /// The model as a closure, its parameters in the order of `names`.
+    fn closure(&'static self, names: &[String]) -> Result<CurveModel> {
+        let places = self.places(names);
+        let names: Vec<&str> = names.iter().map(String::as_str).collect();
+        let values = move |x: &[f64], p: &[f64], y: &mut [f64]| {
+            let own: Vec<f64> = places.iter().map(|&place| p[place]).collect();
+            y.iter_mut().zip(x).for_each(|(y, &x)| *y = (self.value)(&own, x));
+        };
+        Ok(Closure::new(&["x"], &names, values)?.into())
+    }
+
+    fn judge(&self, names: &[String], noisy: &Noisy, ends: &Ends, tolerance: f64) -> Comparison {
         let mut found = Comparison::default();
         let places = self.places(names);
         let rows = ends.parameters.chunks(names.len()).zip(noisy.y.chunks(POINTS));
@@ -300,8 +359,8 @@ impl Regression {
     }
 
     /// Places of the model's parameters among `names`.
-    pub fn places(&self, names: &[impl AsRef<str>]) -> Vec<usize> {
-        let place = |t: &Truth| names.iter().position(|name| name.as_ref() == t.parameter);
+    fn places(&self, names: &[String]) -> Vec<usize> {
+        let place = |t: &Truth| names.iter().position(|name| *name == t.parameter);
         self.truths.iter().map(|t| place(t).expect("a parameter of the formula")).collect()
     }
 }

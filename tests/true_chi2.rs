@@ -1,0 +1,38 @@
+//! No success whose χ² is not that of its parameters: noisy curves of twenty models from starts that are far off.
+
+use popfit::Device;
+use popfit_testing::fits::gpu;
+use popfit_testing::regressions::{NOISES, REGRESSIONS, Regression, Route, Sample};
+
+/// Fits `curves` curves of every model and noise; every success has its own χ².
+fn check(regressions: impl IntoIterator<Item = &'static Regression>, route: Route, device: &Device, curves: usize) {
+    let (mut successes, mut all) = (0, 0);
+    for regression in regressions {
+        for noise in NOISES {
+            let found = regression.compare(route, device, Sample { curves, noise, seed: 2 }).unwrap();
+            assert!(found.wrong.is_empty(), "{}, noise {noise}: {:#?}", regression.name, found.wrong);
+            (successes, all) = (successes + found.successes, all + curves);
+        }
+    }
+    // most succeed, so that something was compared
+    assert!(10 * successes > 8 * all, "{successes} of {all} succeed");
+}
+
+#[test]
+fn columns_have_their_own_chi_square() {
+    check(&REGRESSIONS, Route::Columns, &Device::cpu(), 1000);
+}
+
+/// Models whose columns of the Jacobian may vanish: steps and peaks between two points. Others cost their compilation alone.
+#[test]
+fn columns_of_gpus_have_their_own_chi_square() {
+    let Some(gpu) = gpu() else { return };
+    let narrow = ["logistic of 5 parameters", "tanh step", "Gaussian"];
+    check(REGRESSIONS.iter().filter(|r| narrow.contains(&r.name)), Route::Columns, &gpu, 1000);
+}
+
+#[test]
+fn fits_have_their_own_chi_square() {
+    check(&REGRESSIONS, Route::Fits, &Device::cpu(), 200);
+    check(&REGRESSIONS, Route::Closures, &Device::cpu(), 100);
+}
