@@ -139,7 +139,7 @@ impl Canary {
         if (found.chi2 - answer.chi2).abs() > CHI2.0 + CHI2.1 * answer.chi2 {
             return Some(format!("has a chi2 of {}, not {}", found.chi2, answer.chi2));
         }
-        if answer.flags.contains(Flags::RANK_DEFICIENT) || answer.at_bound != 0 {
+        if answer.flags.contains(Flags::UNDETERMINED) || answer.at_bound != 0 {
             return None;
         }
         let allowed = if matches!(fitter.solver, Solver::LevenbergMarquardt(_)) { ERRORS } else { ERRORS_OF_SIMPLEX };

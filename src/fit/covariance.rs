@@ -7,31 +7,34 @@ use crate::rows::triangle::packed_index;
 /// Errors and correlations of the parameters that are free at the solution.
 #[derive(Clone, Debug)]
 pub struct Covariance {
-    /// (P): NaN where there is none.
+    /// (P): NaN of those that are not free, infinite of those that the data do not determine.
     pub errors: Vec<f64>,
-    /// (P (P − 1) / 2): pairs (0,1), (0,2), …; NaN where there is none.
+    /// (P (P − 1) / 2): pairs (0,1), (0,2), …; NaN where one of the pair has no finite error.
     pub correlations: Vec<f64>,
-    /// Parameters that the data do not determine.
+    /// Directions that the data do not determine; a parameter without effect is one.
     pub undetermined: usize,
 }
 
-/// The inverse of the packed normal matrix over the parameters where `free`. Directions whose eigenvalue, relative to
-/// the diagonal, is below `tolerance` are undetermined: the parameters that take part in them get NaN, the others the
-/// pseudo-inverse.
+/// Inverts the packed normal matrix over the parameters where `free`.
+///
+/// Directions whose eigenvalue, relative to the diagonal, is below `tolerance` are undetermined: the parameters that take part in
+/// them, and those without effect, have infinite errors, the others those of the pseudo-inverse.
 pub fn covariance(normal_matrix: &[f64], free: &[bool], tolerance: f64) -> Covariance {
     let count = free.len();
-    let index: Vec<usize> = (0..count).filter(|&p| free[p]).collect();
+    let diagonal_of = |p: usize| normal_matrix[packed_index(p, p)];
+    let acts = |p: &usize| diagonal_of(*p) > 0.0 && diagonal_of(*p).is_finite();
+    let (index, idle): (Vec<usize>, Vec<usize>) = (0..count).filter(|&p| free[p]).partition(acts);
     let n = index.len();
     let mut out = Covariance {
         errors: vec![f64::NAN; count],
         correlations: vec![f64::NAN; count * count.saturating_sub(1) / 2],
-        undetermined: 0,
+        undetermined: idle.len(),
     };
-    let diagonal: Vec<f64> = index.iter().map(|&p| normal_matrix[packed_index(p, p)]).collect();
-    if n == 0 || !diagonal.iter().all(|d| *d > 0.0 && d.is_finite()) {
-        out.undetermined = diagonal.iter().filter(|d| !(**d > 0.0 && d.is_finite())).count();
+    idle.iter().for_each(|&p| out.errors[p] = f64::INFINITY);
+    if n == 0 {
         return out;
     }
+    let diagonal: Vec<f64> = index.iter().map(|&p| diagonal_of(p)).collect();
     let scaled = DMatrix::from_fn(n, n, |i, j| {
         normal_matrix[packed_index(index[i], index[j])] / (diagonal[i] * diagonal[j]).sqrt()
     });
@@ -48,7 +51,11 @@ pub fn covariance(normal_matrix: &[f64], free: &[bool], tolerance: f64) -> Covar
             determined.iter_mut().zip(vector.iter()).for_each(|(d, v)| *d &= v.abs() < 1e-3);
         }
     }
-    for i in (0..n).filter(|&i| determined[i]) {
+    for i in 0..n {
+        if !determined[i] {
+            out.errors[index[i]] = f64::INFINITY;
+            continue;
+        }
         out.errors[index[i]] = (inverse[(i, i)] / diagonal[i]).sqrt();
         for j in (0..i).filter(|&j| determined[j]) {
             let pair = pair_index(index[j], index[i], count);
@@ -77,8 +84,13 @@ mod tests {
         // the first two parameters only occur as a product
         let packed = [1.0, 1.0, 1.0, 0.0, 0.0, 4.0];
         let c = covariance(&packed, &[true; 3], 1e-10);
-        assert!(c.undetermined == 1 && c.errors[0].is_nan() && c.errors[1].is_nan());
+        assert!(c.undetermined == 1 && c.errors[..2] == [f64::INFINITY; 2] && c.correlations[0].is_nan());
         assert!((c.errors[2] - 0.5).abs() < 1e-12);
+        // the first has no effect, which changes nothing for the others
+        let packed = [0.0, 0.0, 4.0, 0.0, 2.0, 3.0];
+        let c = covariance(&packed, &[true; 3], 1e-10);
+        assert!(c.undetermined == 1 && c.errors[0] == f64::INFINITY && c.correlations[0].is_nan());
+        assert!((c.errors[1] - (3f64 / 8.0).sqrt()).abs() < 1e-12 && c.correlations[2].is_finite());
     }
 
     #[test]

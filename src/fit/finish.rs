@@ -73,7 +73,7 @@ impl Finish<'_> {
         }
         // a start that was stopped on its way might have won
         let interrupted = outcomes.iter().any(|o| o.status == Some(Status::Interrupted));
-        self.set_status(row, winner.status.filter(|_| !interrupted), &winner.normal_matrix, &free);
+        self.set_status(row, winner.status.filter(|_| !interrupted));
         self.set_flags(row, prepared, limits);
         self.flag_other_basins(row, outcomes, &objectives, best);
     }
@@ -107,40 +107,34 @@ impl Finish<'_> {
         }
         row.correlations.copy_from_slice(&found.correlations);
         if found.undetermined > 0 {
-            row.flags |= Flags::RANK_DEFICIENT;
+            row.flags |= Flags::UNDETERMINED;
         }
     }
 
     /// Standard errors from the covariance in which parameters at a bound count as free; held ones keep the error 0.
-    /// NaN where the data do not determine a parameter.
+    /// Infinite where the data do not determine a parameter.
     fn released(&self, row: &FitRow, normal_matrix: &[f64], limits: &[Limits], tolerance: f64) -> Vec<f64> {
         if row.at_bound == 0 {
             return row.errors.clone();
         }
-        // one without effect has no error, and changes none
-        let is_free = |(p, l): (usize, &Limits)| !l.is_held() && normal_matrix[packed_index(p, p)] > 0.0;
-        let free: Vec<bool> = limits.iter().enumerate().map(is_free).collect();
+        let free: Vec<bool> = limits.iter().map(|l| !l.is_held()).collect();
         let found = covariance(normal_matrix, &free, tolerance);
         let errors = self.model.parameters.iter().zip(&found.errors).zip(limits);
         errors.map(|((p, error), l)| if l.is_held() { 0.0 } else { error * p.solver.scale }).collect()
     }
 
-    /// A success never carries a number that is not finite, or a parameter on which the model does not depend.
-    fn set_status(&self, row: &mut FitRow, ended: Option<Status>, normal_matrix: &[f64], free: &[bool]) {
+    /// Sets status and message. A success carries no parameter, χ² or objective that is not finite.
+    fn set_status(&self, row: &mut FitRow, ended: Option<Status>) {
         row.status = ended.unwrap_or(Status::Interrupted);
         row.status_text = row.status.name().to_string();
         if ended.is_none() {
             row.message =
                 format!("interrupted after {} rounds; the parameters are the best that were found", row.rounds);
         }
-        let diagonal = |p: usize| normal_matrix[packed_index(p, p)];
         let finite = row.chi2.is_finite() && row.objective.is_finite() && row.parameters.iter().all(|x| x.is_finite());
         if ended.is_some() && !finite {
             row.status = Status::NotFinite;
             row.status_text = "non_finite_model_at_start".into();
-        } else if row.status.code() >= 0 && !(0..free.len()).all(|p| !free[p] || diagonal(p) > 0.0) {
-            row.status = Status::Singular;
-            row.status_text = "singular_covariance".into();
         }
         if !row.status.is_success() && row.status != Status::MaxRounds {
             row.clear_errors();
@@ -179,9 +173,9 @@ impl Finish<'_> {
     fn flag_other_basins(&self, row: &mut FitRow, outcomes: &[Outcome], objectives: &[f64], best: usize) {
         let elsewhere = |o: &Outcome| {
             self.model.parameters.iter().enumerate().any(|(p, parameter)| {
-                // at a bound the winner has no error: the other's curvature tells the scale
+                // without a finite error of the winner's the other's curvature sets the scale
                 let curvature = parameter.solver.scale / o.normal_matrix[packed_index(p, p)].sqrt();
-                let error = if row.errors[p].is_nan() { curvature } else { row.errors[p] };
+                let error = if row.errors[p].is_finite() { row.errors[p] } else { curvature };
                 (parameter.to_physical(o.parameters[p]) - row.parameters[p]).abs() > 3.0 * error
             })
         };

@@ -50,7 +50,7 @@ impl fmt::Display for Flags {
 
 flags! {
     START_CLIPPED = 1, "start clipped", "a start was outside its bounds and was moved onto them";
-    RANK_DEFICIENT = 2, "rank-deficient", "the covariance is rank-deficient";
+    UNDETERMINED = 2, "undetermined", "the data do not determine some of the parameters: their errors are infinite";
     NONFINITE_MASKED = 4, "non-finite masked", "pixels that were not finite are masked";
     OUTSIDE_HULL = 8, "outside training set",
         "outside the training hull of an emulator, or outside the training range of a label that no hull covers";

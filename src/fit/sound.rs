@@ -15,8 +15,8 @@ fn finite(values: &[f64]) -> bool {
     values.iter().all(|x| x.is_finite())
 }
 
-/// Makes a success with a number that is not finite one of [`Status::NotFinite`]. Parameters at a bound have no error,
-/// and neither do those that the data do not determine, of which there is one at least where the covariance lacks rank.
+/// Makes a success with a number that is not finite one of [`Status::NotFinite`]. Parameters at a bound have no error, and those
+/// that the data do not determine an infinite one; there is one at least where the flag says so.
 /// `scanned` is the velocity's parameter, where its posterior was asked for.
 pub fn row(row: &mut FitRow, scanned: Option<usize>) {
     if !row.status.is_success() {
@@ -41,9 +41,9 @@ fn row_is_sound(row: &FitRow) -> bool {
     }
     let inside = |p: &usize| row.at_bound >> p & 1 == 0;
     let count = row.errors.len();
-    let undetermined = (0..count).filter(inside).any(|p| row.errors[p].is_nan());
-    let mut errors = row.errors.iter().chain(&row.released_errors);
-    if undetermined != (row.flags.contains(Flags::RANK_DEFICIENT)) || errors.any(|error| error.is_infinite()) {
+    let undetermined = (0..count).filter(inside).any(|p| row.errors[p] == f64::INFINITY);
+    let unknown = (0..count).filter(inside).any(|p| row.errors[p].is_nan());
+    if unknown || undetermined != row.flags.contains(Flags::UNDETERMINED) {
         return false;
     }
     // held ones have the error 0, and no correlation
@@ -53,15 +53,11 @@ fn row_is_sound(row: &FitRow) -> bool {
 }
 
 /// The same for a curve. Its covariance is NaN where a parameter is undetermined, at a bound, or where nothing tells
-/// the noise; of a singular fit there is none.
+/// the noise.
 pub fn curve(mut fit: CurveFit) -> CurveFit {
     if fit.status.is_success() && !curve_is_sound(&fit) {
         fit.status = Status::NotFinite;
         fit.message = "the result is not finite".into();
-        fit.errors.fill(f64::NAN);
-        fit.covariance.fill(f64::NAN);
-    }
-    if fit.status == Status::Singular {
         fit.errors.fill(f64::NAN);
         fit.covariance.fill(f64::NAN);
     }
@@ -70,11 +66,11 @@ pub fn curve(mut fit: CurveFit) -> CurveFit {
 
 fn curve_is_sound(fit: &CurveFit) -> bool {
     let count = fit.errors.len();
-    let known = |p: &usize| !fit.errors[*p].is_nan();
+    let known = |p: &usize| fit.errors[*p].is_finite();
     let mut pairs = (0..count).filter(known).flat_map(|q| (0..count).filter(known).map(move |p| (p, q)));
     finite(&fit.parameters)
         && finite(&[fit.chi2, fit.aic, fit.bic, fit.optimality])
-        && !fit.errors.iter().any(|error| error.is_infinite())
+        && fit.errors.iter().any(|error| error.is_infinite()) == fit.flags.contains(Flags::UNDETERMINED)
         && pairs.all(|(p, q)| fit.covariance[p * count + q].is_finite())
 }
 
@@ -88,12 +84,8 @@ pub fn columns(status: &mut [i8], (parameters, errors): (&[f64], &mut [f64]), ch
     }
     let fits = parameters.chunks(count).zip(errors.chunks_mut(count)).zip(chi2);
     for (status, ((parameters, errors), chi2)) in status.iter_mut().zip(fits) {
-        // an error beyond f64's range is none
-        errors.iter_mut().filter(|error| error.is_infinite()).for_each(|error| *error = f64::NAN);
         if *status > 0 && !(chi2.is_finite() && finite(parameters)) {
             *status = Status::NotFinite.code() as i8;
-            errors.fill(f64::NAN);
-        } else if *status == Status::Singular.code() as i8 {
             errors.fill(f64::NAN);
         }
     }
@@ -163,7 +155,7 @@ mod tests {
             |row| (row.errors[0], row.correlations[0], row.correlations[1]) = (0.0, f64::NAN, f64::NAN),
             |row| {
                 (row.flags, row.errors[2], row.correlations[1], row.correlations[2]) =
-                    (Flags::RANK_DEFICIENT, f64::NAN, f64::NAN, f64::NAN)
+                    (Flags::UNDETERMINED, f64::INFINITY, f64::NAN, f64::NAN)
             },
         ];
         for (k, spoil) in spoils.into_iter().enumerate() {
@@ -174,13 +166,12 @@ mod tests {
         }
     }
 
-    /// Errors of those that the data do not determine are NaN, all others are finite, and the flag is set for no other
+    /// Errors of parameters that the data do not determine are infinite, all others are finite, and the flag is set for no other
     /// reason.
     #[test]
     fn a_covariance_that_lacks_rank_says_whose_errors() {
-        let spoils: [fn(&mut FitRow); 6] = [
-            |row| row.errors[2] = f64::INFINITY,
-            |row| row.released_errors[2] = f64::INFINITY,
+        let spoils: [fn(&mut FitRow); 5] = [
+            |row| row.errors[2] = f64::NAN,
             // a pair of determined ones
             |row| row.correlations[0] = f64::NAN,
             // nobody is undetermined
@@ -190,7 +181,7 @@ mod tests {
             // without the flag
             |row| row.flags = Flags::empty(),
         ];
-        let deficient = FitRow { flags: Flags::RANK_DEFICIENT, errors: vec![0.1, 0.1, f64::NAN], ..good() };
+        let deficient = FitRow { flags: Flags::UNDETERMINED, errors: vec![0.1, 0.1, f64::INFINITY], ..good() };
         let mut same = deficient.clone();
         row(&mut same, None);
         assert_eq!(same.status, Status::Ftol);
@@ -246,8 +237,12 @@ mod tests {
             optimality: 0.0,
             ..CurveFit::blank(2)
         };
-        let undetermined =
-            || CurveFit { errors: vec![0.1, f64::NAN], covariance: vec![0.01, f64::NAN, f64::NAN, f64::NAN], ..good() };
+        let undetermined = || CurveFit {
+            errors: vec![0.1, f64::INFINITY],
+            covariance: vec![0.01, f64::NAN, f64::NAN, f64::INFINITY],
+            flags: Flags::UNDETERMINED,
+            ..good()
+        };
         for fit in [good(), undetermined()] {
             assert_eq!(curve(fit).status, Status::Ftol);
         }

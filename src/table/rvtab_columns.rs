@@ -167,7 +167,7 @@ impl RvBatch<'_> {
             (warn::RVERR, !near_edge && (error.is_nan() || error > LARGE_ERROR)),
             (warn::PARAM, held_back),
             (warn::VSINI, self.value(k, "vsini").0 > FAST),
-            (warn::BAD_HESSIAN, row.flags.contains(Flags::RANK_DEFICIENT) || no_error),
+            (warn::BAD_HESSIAN, row.flags.contains(Flags::UNDETERMINED) || no_error),
         ]
         .into_iter()
         .filter(|(_, set)| *set)

@@ -52,7 +52,8 @@ fn compare(what: &str, device: &Device, fitter: &dyn Fn(Device) -> CurveFitter, 
         let (p, e) = (&columns.parameters[k * count..][..count], &columns.errors[k * count..][..count]);
         let same = |i: usize| {
             let error = fit.errors[i];
-            let held = error.is_nan() && e[i].is_nan() || error == 0.0 && e[i] == 0.0;
+            // at a bound, held or undetermined
+            let held = error.is_nan() && e[i].is_nan() || error == e[i] && !(error > 0.0 && error.is_finite());
             let apart = (p[i] - fit.parameters[i]).abs();
             apart <= 1e-3 * error && (e[i] / error - 1.0).abs() < 3e-3 || held && apart <= 1e-9 * p[i].abs()
         };

@@ -52,8 +52,8 @@ fn svg(text: &str) -> Result<PathBuf, String> {
     if is_svg { Ok(path) } else { Err("the picture is an SVG: give a name that ends in .svg".into()) }
 }
 
-/// Differences of one parameter, in errors of A, or of B where A has none; infinite where the error is 0 or one of them
-/// has no number, left out where neither has an error (at a bound).
+/// Differences of one parameter, in errors of A, or of B where A has none that is finite; infinite where the error is 0 or one of them
+/// has no number, left out where neither has one (at a bound, or undetermined).
 struct Differences {
     name: String,
     sorted: Vec<f64>,
@@ -133,7 +133,7 @@ fn differences((a, b): (&FitTable, &FitTable), both: &[&(FitRow, FitRow)]) -> Re
     let difference = |&(p, q): &(usize, usize)| {
         let one = |(a, b): &&(FitRow, FitRow)| {
             let apart = (a.parameters[p] - b.parameters[q]).abs();
-            let error = if a.errors[p].is_nan() { b.errors[q] } else { a.errors[p] };
+            let error = [a.errors[p], b.errors[q]].into_iter().find(|error| error.is_finite()).unwrap_or(f64::NAN);
             match () {
                 () if apart == 0.0 => 0.0,
                 // a number is in one of them

@@ -11,6 +11,7 @@ use super::watch::Watch;
 use super::{CurveFit, CurveRun};
 use crate::curve_model::CurveModel;
 use crate::error::Result;
+use crate::fit::Flags;
 use crate::formula::Formula;
 use crate::solver::whole::{MOST_PARAMETERS, MOST_POINTS};
 use crate::solver::{LevenbergMarquardt, Outcome, Status};
@@ -34,6 +35,8 @@ pub struct CurveColumns {
     pub status: Vec<Status>,
     /// (curves): linearisations.
     pub rounds: Vec<u32>,
+    /// (curves): [`Flags::UNDETERMINED`] and [`Flags::AT_BOUND`].
+    pub flags: Vec<Flags>,
     /// (curves, P, P): as [`CurveFit::covariance`](super::CurveFit::covariance), where
     /// [`CurveFitter::covariance`](crate::CurveFitter::covariance) asks for it; NaN of fits without errors.
     pub covariance: Option<Vec<f64>>,
@@ -100,6 +103,7 @@ impl CurveColumns {
     fn interrupt(&mut self, k: usize) {
         let count = self.parameters.len() / self.status.len();
         self.status[k] = Status::Interrupted;
+        self.flags[k] = Flags::empty();
         self.errors[k * count..(k + 1) * count].fill(f64::NAN);
     }
 
@@ -115,6 +119,7 @@ impl CurveColumns {
         self.chi2[k] = fit.chi2;
         self.status[k] = fit.status;
         self.rounds[k] = fit.rounds;
+        self.flags[k] = fit.flags;
     }
 
     /// Sets the length; what is in the rows is nobody's until they are written.
@@ -127,6 +132,7 @@ impl CurveColumns {
         self.chi2.resize(curves, f64::NAN);
         self.status.resize(curves, Status::BadInput);
         self.rounds.resize(curves, 0);
+        self.flags.resize(curves, Flags::empty());
     }
 }
 

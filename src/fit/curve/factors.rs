@@ -54,9 +54,23 @@ impl Factors {
         Some(Factors { free: free.to_vec(), scale, kind })
     }
 
-    /// The Gauss–Newton step, its scaled length and that of the parameters; `None` when a direction is undetermined. `gradient`: Jᵀr by
-    /// every parameter.
+    /// Returns the Gauss–Newton step, its scaled length and that of the parameters; `None` when a direction is undetermined.
+    /// `gradient`: Jᵀr by every parameter.
     pub fn step(
+        &self,
+        residual: &DVector<f64>,
+        gradient: &[f64],
+        parameters: &[f64],
+    ) -> Option<(DVector<f64>, f64, f64)> {
+        let is_whole = match &self.kind {
+            Kind::Normal(_) => true,
+            Kind::Orthogonal(o) => (0..self.free.len()).all(|k| o.is_kept(k)),
+        };
+        if is_whole { self.least_step(residual, gradient, parameters) } else { None }
+    }
+
+    /// Returns the same along the directions that are determined: the shortest Gauss-Newton step.
+    pub fn least_step(
         &self,
         residual: &DVector<f64>,
         gradient: &[f64],
@@ -70,12 +84,13 @@ impl Factors {
                 solve_upper(lower, &mut x);
                 DVector::from_vec(x)
             }
-            Kind::Orthogonal(o) if (0..self.free.len()).all(|k| o.is_kept(k)) => {
+            Kind::Orthogonal(o) => {
                 let mut along = o.u.tr_mul(&o.q.tr_mul(residual));
-                along.component_div_assign(&o.singular);
+                for (k, part) in along.iter_mut().enumerate() {
+                    *part = if o.is_kept(k) { *part / o.singular[k] } else { 0.0 };
+                }
                 o.v_t.tr_mul(&along)
             }
-            Kind::Orthogonal(_) => return None,
         };
         let length = delta.norm();
         let size = pairs.map(|(&p, s)| (s * parameters[p]).powi(2)).sum::<f64>().sqrt();

@@ -10,6 +10,7 @@ mod interval;
 mod objective;
 mod passage;
 mod passes;
+mod plateau;
 mod polish;
 mod redo;
 mod report;

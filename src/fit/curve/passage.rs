@@ -18,6 +18,7 @@ use super::witness::few;
 use super::{CurveColumns, CurveRun, begin};
 use crate::cpu::CpuDevice;
 use crate::error::Result;
+use crate::fit::Flags;
 use crate::formula::{Elementary, Formula};
 use crate::solver::whole::{AddUp, WAITING, Whole, WholeBatch, WholeColumns, WholeFits, WholeModel, unit};
 use crate::solver::{Device as _, Estimator, LevenbergMarquardt, Status};
@@ -57,6 +58,7 @@ struct Rows<'a> {
     chi2: &'a mut [f64],
     status: &'a mut [Status],
     rounds: &'a mut [u32],
+    flags: &'a mut [Flags],
 }
 
 /// In f32, where the device does that; and in f64, on the host.
@@ -152,9 +154,10 @@ impl<'a> Passage<'a> {
         let (p, most) = (self.parameters, if here { TASK } else { CHUNK });
         let wide = columns.parameters.chunks_mut(most * p).zip(columns.errors.chunks_mut(most * p));
         let narrow = columns.chi2.chunks_mut(most).zip(columns.status.chunks_mut(most));
-        let parts = wide.zip(narrow).zip(columns.rounds.chunks_mut(most)).enumerate();
-        let parts = parts.map(|(k, (((parameters, errors), (chi2, status)), rounds))| {
-            (k * most, Rows { parameters, errors, chi2, status, rounds })
+        let ends = columns.rounds.chunks_mut(most).zip(columns.flags.chunks_mut(most));
+        let parts = wide.zip(narrow).zip(ends).enumerate();
+        let parts = parts.map(|(k, (((parameters, errors), (chi2, status)), (rounds, flags)))| {
+            (k * most, Rows { parameters, errors, chi2, status, rounds, flags })
         });
         let capacity = most.min(self.curves.starts.len() / p);
         if here {
@@ -190,10 +193,11 @@ impl<'a> Passage<'a> {
         rows.chi2.fill(f64::NAN);
         rows.status.fill(Status::Interrupted);
         rows.rounds.fill(0);
+        rows.flags.fill(Flags::empty());
     }
 
     /// Some curves from their starts to their errors.
-    fn part(&self, first: usize, precisions: &mut Precisions, rows: Rows<'_>, watch: &Watch) -> Result<()> {
+    fn part(&self, first: usize, precisions: &mut Precisions, mut rows: Rows<'_>, watch: &Watch) -> Result<()> {
         let (p, points, count) = (self.parameters, self.points, rows.chi2.len());
         let (mut promises, mut codes, mut rounds) = (vec![f64::NAN; count], vec![WAITING; count], vec![0; count]);
         let columns = &mut WholeColumns {
@@ -237,6 +241,7 @@ impl<'a> Passage<'a> {
         }
         self.finish(first, (&batch, &sizes), columns);
         put_ends((rows.status, rows.rounds), (&codes, &rounds));
+        self.flag(&batch, &mut rows);
         // the others are fitted again, one by one
         if !self.exact {
             watch.add(rows.status.iter().filter(|s| s.is_success() || **s == Status::BadInput).count());

@@ -67,6 +67,12 @@ impl Rows {
         Some(delta.as_slice().to_vec())
     }
 
+    /// Returns the same along the directions that the rows determine.
+    pub fn least_step(&self, some: &[usize], parameters: &[f64]) -> Option<Vec<f64>> {
+        let (delta, ..) = Factors::new(&self.jacobian, some)?.least_step(&self.residual, &self.gradient, parameters)?;
+        Some(delta.as_slice().to_vec())
+    }
+
     /// Returns the factors from which the covariance is made; `None` as for [`Factors::new`].
     fn information(&self, free: &[usize]) -> Option<Factors> {
         Factors::new(self.expected.as_ref().unwrap_or(&self.jacobian), free)
@@ -156,7 +162,7 @@ impl Problem<'_> {
         cost <= f64::max(RESOLVED * self.curve.rounding(f64::EPSILON), GONE * at_start)
     }
 
-    /// Gauss–Newton steps from `parameters`, shortened until the cost does not rise; they end when it no longer falls and their length
+    /// Takes Gauss–Newton steps from `parameters`, shortened until the cost does not rise, until it no longer falls and their length
     /// no longer shrinks. Returns how many times the rows were evaluated, and whether the last step was no longer far.
     pub fn refine(&self, parameters: &mut Vec<f64>, rows: &mut Rows) -> (u32, bool) {
         let (mut last, mut falls, mut evaluations) = (f64::INFINITY, false, 0);

@@ -15,7 +15,7 @@ impl fmt::Display for CurveFit {
         write!(f, "{}: chi-square = {}", self.message, fixed(self.chi2).trim())?;
         write!(f, " (dof = {}, {} evaluations)", self.dof, self.evaluations)?;
         for (value, error) in self.parameters.iter().zip(&self.errors) {
-            match error.is_nan() {
+            match !error.is_finite() {
                 true => write!(f, "\n    {} +/- (n/a)", fixed(*value))?,
                 false => write!(f, "\n    {} +/-{}", fixed(*value), fixed(*error))?,
             }
@@ -46,7 +46,7 @@ impl CurveFitter {
         if !fit.status.is_success() {
             let _ = writeln!(text, "##  Warning: {}", fit.message);
         }
-        if fit.errors.iter().any(|error| error.is_nan()) {
+        if fit.errors.iter().any(|error| !error.is_finite()) {
             text += "##  Warning: uncertainties could not be estimated:\n";
         }
         text += "[[Variables]]\n";
@@ -79,7 +79,7 @@ impl CurveFitter {
             return format!("{sign}{} (fixed)", general(value));
         }
         let mut text = fixed(value);
-        if error.is_nan() {
+        if !error.is_finite() {
             text += " +/- (n/a)";
         } else {
             let _ = write!(text, " +/-{}", fixed(error));

@@ -3,11 +3,11 @@
 use super::data::Curve;
 use super::polish::Problem;
 use super::{CurveRun, CurveSolver};
-use crate::fit::sound;
+use crate::fit::{Flags, sound};
 use crate::solver::{Estimator, Outcome, Status};
 
 /// An error of so many times a parameter's size says that it may be anything.
-const VAGUE: f64 = 1e6;
+pub(super) const VAGUE: f64 = 1e6;
 
 /// One curve's result. P is the number of parameters.
 #[derive(Clone, Debug)]
@@ -21,16 +21,18 @@ pub struct CurveFit {
     pub parameters: Vec<f64>,
     /// (P): where the fit started.
     pub start: Vec<f64>,
-    /// (P): square roots of the covariance's diagonal; 0 for fixed parameters, NaN for undetermined ones and those at a bound. All are
-    /// NaN where a parameter has no effect ([`Status::Singular`]).
+    /// (P): square roots of the covariance's diagonal; 0 for fixed parameters, infinite for those that the data do not determine
+    /// ([`Flags::UNDETERMINED`]), NaN for those at a bound.
     ///
     /// Unless [`absolute_sigma`](crate::CurveFitter::absolute_sigma) is set, sigma has relative meaning only: the covariance (JᵀJ)⁻¹ is
     /// multiplied by χ²/dof, so that a common factor of all sigmas changes no error. So do scipy's `curve_fit`
     /// (`absolute_sigma=False`) and lmfit (`scale_covar=True`) by default. With it the errors are those of (JᵀJ)⁻¹ alone. χ² counts as
     /// no less than the rounding of the data leaves of it, and without degrees of freedom the errors are NaN.
     pub errors: Vec<f64>,
-    /// (P, P), row by row, at the solution.
+    /// (P, P), row by row, at the solution. NaN beside parameters whose errors are not finite.
     pub covariance: Vec<f64>,
+    /// [`Flags::UNDETERMINED`] and [`Flags::AT_BOUND`].
+    pub flags: Flags,
     /// Σ ((y − model) / sigma)², or the estimator's cost, over the points that are not masked, without priors.
     pub chi2: f64,
     /// Points that are not masked.
@@ -60,6 +62,7 @@ impl CurveFit {
             start: vec![f64::NAN; parameters],
             errors: vec![f64::NAN; parameters],
             covariance: vec![f64::NAN; parameters * parameters],
+            flags: Flags::empty(),
             chi2: f64::NAN,
             points: 0,
             dof: 0,
@@ -98,6 +101,20 @@ impl CurveFit {
 pub(super) fn vague(fit: &CurveFit, curve: &Curve, inside: &[usize]) -> Vec<usize> {
     let size = |p: usize| fit.parameters[p].abs().max(fit.start[p].abs()).max(curve.scale[p]);
     inside.iter().copied().filter(|&p| fit.errors[p].is_nan() || fit.errors[p] > VAGUE * size(p)).collect()
+}
+
+/// Makes the errors of `undetermined` parameters infinite and sets the flag.
+fn flag_undetermined(fit: &mut CurveFit, undetermined: &[usize]) {
+    let count = fit.errors.len();
+    for &p in undetermined {
+        for q in 0..count {
+            (fit.covariance[p * count + q], fit.covariance[q * count + p]) = (f64::NAN, f64::NAN);
+        }
+    }
+    for &p in undetermined {
+        (fit.errors[p], fit.covariance[p * count + p]) = (f64::INFINITY, f64::INFINITY);
+        fit.flags |= Flags::UNDETERMINED;
+    }
 }
 
 fn message(status: Status) -> &'static str {
@@ -215,6 +232,14 @@ impl CurveRun {
                 fit.message = message(fit.status).into();
             }
         }
+        let mut undetermined = Vec::new();
+        if matches!(fit.status, Status::Stalled | Status::MaxRounds | Status::Singular)
+            && let Some(runaways) = problem.runaways(&rows, &fit.parameters)
+        {
+            undetermined = runaways;
+            fit.status = Status::Ftol;
+            fit.message = message(fit.status).into();
+        }
         fit.evaluations += evaluations;
         fit.rounds += evaluations;
         fit.chi2 = rows.chi2;
@@ -226,7 +251,8 @@ impl CurveRun {
         // held parameters have none, whatever the factor
         fit.covariance.iter_mut().filter(|c| **c != 0.0).for_each(|c| *c *= factor);
         fit.errors = (0..count).map(|p| fit.covariance[p * count + p].sqrt()).collect();
-        self.tell_undetermined(&mut fit, curve, (&inside, &problem.idle(&rows, &inside)));
+        undetermined.extend(problem.idle(&rows, &inside));
+        self.flag(&mut fit, curve, (&inside, undetermined));
         fit
     }
 
@@ -242,30 +268,22 @@ impl CurveRun {
         Some(covariance)
     }
 
-    /// Makes a fit singular in which parameters are `idle`: without effect where they are. Names others `inside` their bounds without
-    /// an error.
-    pub(super) fn tell_undetermined(&self, fit: &mut CurveFit, curve: &Curve, (inside, idle): (&[usize], &[usize])) {
-        let named = |some: &mut dyn Iterator<Item = &usize>| -> String {
-            some.map(|p| self.model.parameters()[*p].as_str()).collect::<Vec<_>>().join(", ")
-        };
-        if fit.status.code() >= 0 && !idle.is_empty() {
-            fit.status = Status::Singular;
-            fit.message = format!("singular_covariance: without effect at the minimum: {}", named(&mut idle.iter()));
+    /// Sets the flags of a fit. Of the parameters `inside` their bounds those are undetermined that are `known` to be, that have no
+    /// error, or one that is beyond all that they are measured in.
+    pub(super) fn flag(&self, fit: &mut CurveFit, curve: &Curve, (inside, known): (&[usize], Vec<usize>)) {
+        if inside.len() < curve.free().len() {
+            fit.flags |= Flags::AT_BOUND;
         }
-        // an error beyond f64's range is none
-        let count = fit.errors.len();
-        for p in (0..count).filter(|&p| fit.errors[p].is_infinite()).collect::<Vec<_>>() {
-            fit.errors[p] = f64::NAN;
-            (0..count).for_each(|q| {
-                (fit.covariance[p * count + q], fit.covariance[q * count + p]) = (f64::NAN, f64::NAN);
-            });
-        }
-        // χ²/dof may be what is missing, of all alike
-        let tells = !self.is_scaled() || fit.dof > 0;
-        let vague = vague(fit, curve, inside);
-        let without = named(&mut vague.iter());
-        if fit.status.is_success() && tells && !without.is_empty() {
-            fit.message += &format!("; the data do not determine {without}");
+        // without degrees of freedom χ²/dof is missing, of all alike
+        let has_errors = !self.is_scaled() || fit.dof > 0;
+        let mut undetermined = if has_errors { vague(fit, curve, inside) } else { Vec::new() };
+        undetermined.extend(known);
+        undetermined.sort_unstable();
+        undetermined.dedup();
+        flag_undetermined(fit, &undetermined);
+        if fit.status.is_success() && !undetermined.is_empty() {
+            let names: Vec<&str> = undetermined.iter().map(|&p| self.model.parameters()[p].as_str()).collect();
+            fit.message += &format!("; the data do not determine {}", names.join(", "));
         }
     }
 

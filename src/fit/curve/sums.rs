@@ -35,6 +35,6 @@ impl CurveRun {
         }
         let acts = |p: &usize| outcome.normal_matrix[packed_index(*p, *p)] > 0.0;
         let idle: Vec<usize> = inside.iter().copied().filter(|p| !acts(p)).collect();
-        self.tell_undetermined(fit, curve, (&inside, &idle));
+        self.flag(fit, curve, (&inside, idle));
     }
 }

@@ -26,7 +26,7 @@ fn rows(status: [Status; 2]) -> Vec<FitRow> {
         released_errors: Vec::new(),
         continuum_terms: Vec::new(),
         at_bound: 0,
-        flags: crate::Flags::RANK_DEFICIENT,
+        flags: crate::Flags::UNDETERMINED,
         start: None,
         n_starts_agree: 1,
         posterior: None,

@@ -3,8 +3,10 @@
 use rayon::prelude::*;
 
 use super::bounds::{bounds_of, free};
-use super::{Passage, TASK};
+use super::{Passage, Rows, TASK};
+use crate::fit::Flags;
 use crate::fit::curve::data::rounding;
+use crate::fit::curve::result::VAGUE;
 use crate::fit::curve::sizes::roots;
 use crate::fit::sound;
 use crate::solver::Status;
@@ -17,10 +19,8 @@ const LITTLE: f64 = 1e-3;
 
 /// An end as [`fit`](crate::CurveFitter::fit) sees it.
 struct Look {
-    /// (P): NaN of those that the data do not determine.
+    /// (P): infinite of those that the data do not determine.
     variances: Vec<f64>,
-    /// True if a parameter has no effect there.
-    is_singular: bool,
     /// True if it is one by the Jacobian.
     is_end: bool,
 }
@@ -65,8 +65,38 @@ impl Passage<'_> {
                 });
             }
             roots(variances, &factors);
+            self.open_vague(batch, part * TASK * p, (variances, parameters));
             sound::columns(status, (parameters, variances), chi2);
         });
+    }
+
+    /// Makes errors infinite that are beyond all that their parameters are measured in. `first`: the place of the first parameter.
+    fn open_vague(&self, batch: &WholeBatch<'_>, first: usize, (errors, parameters): (&mut [f64], &[f64])) {
+        // without a way out of the loop, which makes it vector code: as a rule there are none
+        if errors.iter().zip(parameters).fold(true, |all, (error, x)| all & !(*error > VAGUE * x.abs())) {
+            return;
+        }
+        for (i, (error, x)) in errors.iter_mut().zip(parameters).enumerate() {
+            if *error > VAGUE * x.abs().max(batch.unit(first + i)) {
+                *error = f64::INFINITY;
+            }
+        }
+    }
+
+    /// Sets the flags of fits at their ends.
+    pub(super) fn flag(&self, batch: &WholeBatch<'_>, rows: &mut Rows<'_>) {
+        let p = self.parameters;
+        rows.flags.fill(Flags::empty());
+        if batch.bounds.is_none() && rows.errors.iter().fold(true, |all, error| all & error.is_finite()) {
+            return;
+        }
+        for (k, flags) in rows.flags.iter_mut().enumerate() {
+            let own = k * p..(k + 1) * p;
+            let (parameters, (lower, upper)) = (&rows.parameters[own.clone()], bounds_of(batch, k, p));
+            let is_at_bound = |q: usize| lower[q] < upper[q] && !(lower[q] < parameters[q] && parameters[q] < upper[q]);
+            flags.set(Flags::UNDETERMINED, rows.errors[own].iter().any(|error| error.is_infinite()));
+            flags.set(Flags::AT_BOUND, (0..lower.len()).any(is_at_bound) && parameters.iter().all(|x| x.is_finite()));
+        }
     }
 
     /// Returns the part of χ² that the rounding of the data leaves in any case, where `chi2` may be less; 0 where it
@@ -92,10 +122,12 @@ impl Passage<'_> {
         let covariance = problem.covariance(&rows, parameters);
         let dof = curve.used.saturating_sub(curve.free().len()).max(1) as f64;
         let noise = if self.fitter.is_scaled() { rows.cost() / dof } else { 1.0 };
+        let mut variances: Vec<f64> = covariance.into_iter().step_by(self.parameters + 1).collect();
+        let undetermined = problem.inside(parameters).into_iter().filter(|&p| variances[p].is_nan());
+        undetermined.collect::<Vec<_>>().into_iter().for_each(|p| variances[p] = f64::INFINITY);
         Some(Look {
-            variances: covariance.into_iter().step_by(self.parameters + 1).collect(),
+            variances,
             // what `fit` finishes it judges itself
-            is_singular: !self.exact && !problem.idle(&rows, &problem.inside(parameters)).is_empty(),
             is_end: self.exact || problem.promise(&rows, parameters).is_none_or(|gain| gain <= NEAR * NEAR * noise),
         })
     }
@@ -115,8 +147,6 @@ impl Look {
     fn judge(&self, status: &mut i8) {
         if *status > 0 && !self.is_end {
             *status = Status::Stalled.code() as i8;
-        } else if *status >= 0 && self.is_singular {
-            *status = Status::Singular.code() as i8;
         }
     }
 }
