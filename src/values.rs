@@ -71,6 +71,15 @@ impl<'a> Values<'a> {
         }
     }
 
+    /// Returns whether some of the numbers have an infinity among them.
+    pub(crate) fn has_infinite(&self, some: Range<usize>) -> bool {
+        // without a way out of the loops, which makes them vector code
+        match &self.0 {
+            Kind::Double(values) => values[some].iter().fold(false, |any, x| any | (*x == f64::INFINITY)),
+            Kind::Single(values) => values[some].iter().fold(false, |any, x| any | (*x == f32::INFINITY)),
+        }
+    }
+
     /// Returns some of the numbers in memory of their own.
     pub(crate) fn to_vec(&self, some: Range<usize>) -> Vec<f64> {
         match &self.0 {

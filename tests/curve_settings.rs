@@ -116,3 +116,56 @@ fn columns_have_statuses_and_a_bad_curve_has_no_numbers() {
     assert!(size_of_val(&Status::Ftol) == 1);
     assert!(decay().fit_columns(&Curves::on_common_grid([0.0; 0], [0.0; 0], [0.0; 0])).unwrap().is_empty());
 }
+
+/// σ = ∞ is a weight of 0: the point counts no more than a masked one, whatever it is.
+#[test]
+fn an_infinite_sigma_masks_its_point() {
+    let x: Vec<f64> = (0..9).map(|j| 0.5 * f64::from(j)).collect();
+    let mut y: Vec<f64> = x.iter().map(|x| 3.0 * (-x).exp() + 0.1 * (7.0 * x).sin()).collect();
+    let (mut sigma, mut mask) = (vec![0.1; 9], vec![false; 9]);
+    (y[2], sigma[2], mask[2]) = (f64::NAN, f64::INFINITY, true);
+    let curves = || Curves::on_common_grid(x.clone(), y.clone(), vec![2.0, 1.5]);
+    let (open, masked) = (curves().sigma(sigma), curves().sigma(vec![0.1; 9]).mask(mask));
+    for fitter in [decay(), decay().solver(CurveFitter::NELDER_MEAD)] {
+        let [a, b] = [&open, &masked].map(|curves| fitter.fit(curves).unwrap().swap_remove(0));
+        assert!(a.status.is_success() && (a.points, a.dof) == (8, 6), "{a:?}");
+        assert_eq!((&a.parameters, &a.errors, a.chi2), (&b.parameters, &b.errors, b.chi2));
+        let [a, b] = [&open, &masked].map(|curves| fitter.fit_columns(curves).unwrap());
+        assert_eq!((&a.parameters, &a.errors, &a.chi2, &a.status), (&b.parameters, &b.errors, &b.chi2, &b.status));
+    }
+}
+
+/// A prior is a row of the fit: with two of them two points determine three parameters.
+#[test]
+fn priors_count_as_points() {
+    let model = || CurveFitter::new(Formula::parse("a + b*x + c*x^2").unwrap(), Device::cpu());
+    let curves = Curves::on_common_grid(vec![0.0, 1.0], vec![1.0, 3.0], vec![0.5; 3]);
+    let cause = model().prior("c", 0.5, 0.1).fix("c").fit(&curves).unwrap().swap_remove(0);
+    assert!(cause.status.is_success() && cause.dof == 1, "{cause:?}");
+    let open = &model().fit(&curves).unwrap()[0];
+    assert!(open.status == Status::BadInput && open.message.contains("2 points for 3"), "{open:?}");
+    let fitter = model().prior("b", 1.0, 0.1).prior("c", 0.0, 0.2);
+    let columns = fitter.fit_columns(&curves).unwrap();
+    for fitter in [fitter.clone(), fitter.clone().absolute_sigma(true)] {
+        let fit = &fitter.fit(&curves).unwrap()[0];
+        assert!(fit.status.is_success() && fit.dof == 1 && fit.errors.iter().all(|error| *error > 0.0), "{fit:?}");
+    }
+    // the rows, each weighed by 1/σ: a − 1, b + c − 2 + (a − 1), 10 (b − 1), 5 c
+    let fit = &fitter.fit(&curves).unwrap()[0];
+    let cost = |p: &[f64]| {
+        let rows = [p[0] - 1.0, p[0] + p[1] + p[2] - 3.0, 10.0 * (p[1] - 1.0), 5.0 * p[2]];
+        rows.iter().map(|row| row * row).sum::<f64>()
+    };
+    for p in 0..3 {
+        for step in [-1e-3, 1e-3] {
+            let mut other = fit.parameters.clone();
+            other[p] += step;
+            assert!(cost(&other) > cost(&fit.parameters), "{fit:?}");
+        }
+    }
+    assert!(columns.status[0].is_success(), "{columns:?}");
+    for p in 0..3 {
+        assert!((columns.parameters[p] - fit.parameters[p]).abs() < 1e-3 * fit.errors[p], "{columns:?} {fit:?}");
+        assert!((columns.errors[p] / fit.errors[p] - 1.0).abs() < 1e-3, "{columns:?} {fit:?}");
+    }
+}

@@ -31,6 +31,7 @@ use std::sync::Arc;
 use crate::error::{Error, Result};
 use crate::solver::whole::{AddUp, LaneModel, Rounding};
 use direct::Direct;
+use function::{CONSTANTS, FUNCTIONS};
 use lanes::LaneTape;
 pub(crate) use operation::Elementary;
 use parse::Parsed;
@@ -42,8 +43,9 @@ use token::Complaint;
 ///
 /// A formula has numbers, names, `+ - * /`, powers (`^` or `**`, from the right; −x² is −(x²)) and parentheses, and the
 /// functions `sin cos tan asin acos atan atan2 sinh cosh tanh asinh acosh atanh exp expm1 ln log log1p log10 log2 sqrt
-/// cbrt abs sign erf erfc pow min max`; `log` is the natural one, and `arcsin …` are known, too. `pi` (or π) and `e`
-/// are constants. Every other name that is no predictor is a parameter. Derivatives of `abs`, `min`, `max` are those of
+/// cbrt abs sign erf erfc pow min max`; `log` is the natural one, `min` and `max` take two or more arguments, and
+/// `arcsin …` are known, too. `pi` (or π) and `e` are constants. Every other name that is no predictor is a parameter
+/// ([`warnings`](Self::warnings) lists those that are likely mistakes). Derivatives of `abs`, `min`, `max` are those of
 /// one side where there are two; that of `sign` is zero.
 #[derive(Clone, Debug)]
 pub struct Formula {
@@ -139,16 +141,41 @@ impl Formula {
         &self.parameters
     }
 
+    /// Returns a sentence for each parameter whose name differs from that of a predictor, a constant or a function by its case alone.
+    ///
+    /// ```
+    /// let formula = popfit::Formula::parse("a*X + b")?;
+    /// assert_eq!(formula.warnings(), ["`X` is a parameter: it differs from the predictor `x` by its case"]);
+    /// # Ok::<(), popfit::Error>(())
+    /// ```
+    pub fn warnings(&self) -> Vec<String> {
+        let predictors = self.predictors.iter().map(|name| ("predictor", name.as_str()));
+        let constants = CONSTANTS.iter().map(|(name, _)| ("constant", *name));
+        let functions = FUNCTIONS.iter().map(|(name, _)| ("function", *name));
+        let known: Vec<(&str, &str)> = predictors.chain(constants).chain(functions).collect();
+        let alike = |parameter: &String| {
+            let found = known.iter().find(|(_, name)| name.to_lowercase() == parameter.to_lowercase());
+            found.map(|(kind, name)| {
+                format!("`{parameter}` is a parameter: it differs from the {kind} `{name}` by its case")
+            })
+        };
+        self.parameters.iter().filter_map(alike).collect()
+    }
+
     /// Names of the predictors.
     pub fn predictors(&self) -> &[String] {
         &self.predictors
     }
 
-    /// Computes the value at one point.
+    /// Computes the value at one point; `x` is (predictors).
     ///
     /// # Errors
-    /// The errors of [`values`](Self::values).
+    /// Returns [`Error::ShapeMismatch`] if `x` has another length, or if that of `parameters` is not the number of parameters.
     pub fn value(&self, x: &[f64], parameters: &[f64]) -> Result<f64> {
+        if x.len() != self.predictors.len() {
+            let message = format!("{} numbers for the predictors {}", x.len(), self.predictors.join(", "));
+            return Err(Error::ShapeMismatch { what: "x".into(), message });
+        }
         Ok(self.values(x, parameters)?[0])
     }
 

@@ -2,7 +2,7 @@
 
 #![deny(clippy::indexing_slicing)] // whatever a text holds is no index
 
-use super::function::{CONSTANTS, Callable, FUNCTIONS, callable};
+use super::function::{CONSTANTS, Callable, FUNCTIONS, Pair, callable};
 use super::graph::{Graph, Node, NodeId};
 use super::token::{Complaint, Token, complain, tokens};
 use crate::suggest::nearest;
@@ -202,8 +202,14 @@ impl Parser<'_> {
                 }
                 self.take();
                 let second = self.expression(0)?;
+                let mut node = self.graph.pair(pair, first, second);
+                // the least or the largest of several, two by two
+                while matches!(pair, Pair::Min | Pair::Max) && *self.peek() == Token::Symbol(',') {
+                    self.take();
+                    let next = self.expression(0)?;
+                    node = self.graph.pair(pair, node, next);
+                }
                 self.close(open)?;
-                let node = self.graph.pair(pair, first, second);
                 self.finite(node, at)
             }
         }

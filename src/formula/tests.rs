@@ -94,6 +94,7 @@ fn values_are_those_of_the_same_expression_in_rust() {
     assert_eq!(value("a + 0*x^2", &[2.0]), 2.0);
     assert_eq!(value("a*ln(e) + cos(pi)", &[2.0]), 1.0);
     assert_eq!(value("a*sin(π/2) + x₀*0", &[2.0, 1.0]), 2.0);
+    assert_eq!(value("max(a, x, b, 1) - 10*min(b, a, x)", &[3.0, -2.0]), 23.0);
     for (text, exact) in [
         ("a*expm1(1e-10)", 1.000_000_000_05e-10),
         ("a*log1p(1e-10)", 0.999_999_999_95e-10),
@@ -109,7 +110,7 @@ fn values_are_those_of_the_same_expression_in_rust() {
     let plane = Formula::parse_with("a*x + b*y", &["x", "y"]).unwrap();
     assert_eq!(plane.values(&[1.0, 2.0, 10.0, 20.0], &[1.0, 3.0]).unwrap(), [31.0, 62.0]);
     assert!(plane.values(&[1.0], &[1.0, 3.0]).is_err() && plane.values(&[1.0, 2.0], &[1.0]).is_err());
-    assert!(plane.values(&[], &[1.0, 3.0]).unwrap().is_empty());
+    assert!(plane.values(&[], &[1.0, 3.0]).unwrap().is_empty() && plane.value(&[], &[1.0, 3.0]).is_err());
 }
 
 #[test]
@@ -142,6 +143,7 @@ fn mistakes_are_shown_where_they_are() {
         ("a*x*inf", 5, "rename the parameter"),
         ("a*sin(x, 2)", 8, "takes one argument"),
         ("a*atan2(x)", 10, "takes two arguments"),
+        ("a*atan2(x, a, 1)", 13, "comma"),
         ("a*(x, 2)", 5, "comma"),
         ("a* /x", 4, "is missing before `/`"),
         ("a*x +", 6, "before the end"),
@@ -224,4 +226,13 @@ fn rounding_stays_within_its_bounds() {
             assert!(most > 0.01 && most <= 1.0, "{text}: {most} of the bound");
         }
     }
+}
+
+#[test]
+fn names_that_differ_by_case_are_likely_mistakes() {
+    let warnings = |text: &str| Formula::parse(text).unwrap().warnings();
+    assert!(warnings("a*exp(-k*x) + y*pi").is_empty());
+    let [x, pi, exp] = [("X", "predictor `x`"), ("PI", "constant `pi`"), ("Exp", "function `exp`")]
+        .map(|(name, known)| format!("`{name}` is a parameter: it differs from the {known} by its case"));
+    assert_eq!(warnings("a*X*PI + Exp*x"), [x, pi, exp]);
 }

@@ -1,7 +1,9 @@
 //! Data of many curves, and what is wrong with them.
 
 use std::borrow::Cow;
+use std::ops::Range;
 
+use super::Prior;
 use crate::error::{Error, Result};
 use crate::recording::Limits;
 use crate::solver::Estimator;
@@ -66,7 +68,7 @@ impl<'a> Curves<'a> {
         Curves::new(Grid::Shared, x.into(), vec![0.0; problems * rows].into(), starts)
     }
 
-    /// Sets standard deviations (curves, points); without, all are 1.
+    /// Sets standard deviations (curves, points); without, all are 1. An infinite one masks its point, as in scipy and lmfit.
     #[must_use]
     pub fn sigma(self, sigma: impl Into<Values<'a>>) -> Curves<'a> {
         Curves { sigma: Some(sigma.into()), ..self }
@@ -174,6 +176,7 @@ pub(super) struct Settings<'a> {
     pub lower: &'a [f64],
     pub upper: &'a [f64],
     pub held: &'a [bool],
+    pub priors: &'a [Option<Prior>],
     pub predictors: &'a [String],
     pub estimator: Estimator,
     /// Function that makes a parameter's unit from its start.
@@ -205,6 +208,16 @@ pub(super) struct Curve {
 }
 
 impl Curves<'_> {
+    /// Returns which of some points are masked, or infinitely uncertain; `None` where none is.
+    pub(super) fn masked(&self, some: Range<usize>) -> Option<Cow<'_, [bool]>> {
+        let mask = self.mask.as_deref().map(|mask| &mask[some.clone()]);
+        let Some(sigma) = self.sigma.as_ref().filter(|sigma| sigma.has_infinite(some.clone())) else {
+            return mask.map(Cow::Borrowed);
+        };
+        let is_masked = |(k, j): (usize, usize)| mask.is_some_and(|mask| mask[k]) || sigma.at(j) == f64::INFINITY;
+        Some(some.enumerate().map(is_masked).collect())
+    }
+
     /// Curve `index`, within the fitter's bounds where it has none of its own, the held parameters at their starts; or the cause why it cannot be fitted.
     pub(super) fn curve(&self, index: usize, points: usize, settings: &Settings) -> Result<Curve, String> {
         let Settings { lower, upper, held, predictors, .. } = *settings;
@@ -231,15 +244,17 @@ impl Curves<'_> {
             lower: own(&self.lower, lower),
             upper: own(&self.upper, upper),
         };
-        let mask = self.mask.as_ref().map(|mask| &mask[index * points..(index + 1) * points]);
-        curve.weigh(mask, settings)?;
+        curve.weigh(self.masked(index * points..(index + 1) * points).as_deref(), settings)?;
         curve.check_start(settings.names)?;
         for p in (0..parameters).filter(|&p| held[p]) {
             (curve.lower[p], curve.upper[p]) = (curve.start[p], curve.start[p]);
         }
-        let free = curve.free().len();
-        if free > curve.used && settings.estimator != Estimator::Cost {
-            return Err(format!("underdetermined: {} points for {free} free parameters", curve.used));
+        let free = curve.free();
+        let priors = free.iter().filter(|&&p| settings.priors[p].is_some()).count();
+        if free.len() > curve.used + priors && settings.estimator != Estimator::Cost {
+            let (used, free) = (curve.used, free.len());
+            let priors = if priors > 0 { format!(" and {priors} priors") } else { String::new() };
+            return Err(format!("underdetermined: {used} points{priors} for {free} free parameters"));
         }
         Ok(curve)
     }

@@ -123,8 +123,9 @@ impl CurveFitter {
         self
     }
 
-    /// Sets a Gaussian prior of a parameter: the row (mean − parameter) / sigma. Without [`absolute_sigma`](Self::absolute_sigma) the
-    /// errors are multiplied by the root of χ²/dof, the prior's share in them, too.
+    /// Sets a Gaussian prior of a parameter: the row (mean − parameter) / sigma, which counts as a point more, so that two points and
+    /// two priors determine three parameters. Without [`absolute_sigma`](Self::absolute_sigma) the errors are multiplied by the root
+    /// of (χ² + Σ rows²)/dof.
     #[must_use]
     pub fn prior(mut self, parameter: &str, mean: f64, sigma: f64) -> CurveFitter {
         set(&mut self.priors, parameter, Prior { mean, sigma });

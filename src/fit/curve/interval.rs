@@ -143,9 +143,7 @@ impl CurveRun {
 
     /// χ² with the priors.
     fn cost(&self, fit: &CurveFit) -> f64 {
-        let pairs = self.priors.iter().zip(&fit.parameters);
-        let rows = pairs.filter_map(|(prior, value)| prior.map(|prior| (prior.mean - value) / prior.sigma));
-        fit.chi2 + rows.map(|row| row * row).sum::<f64>()
+        fit.chi2 + self.penalty(&fit.parameters)
     }
 
     /// Bounds of a curve's parameters.

@@ -234,6 +234,18 @@ impl CurveRun {
         !self.absolute_sigma && !matches!(self.estimator, Estimator::Poisson | Estimator::Cost)
     }
 
+    /// Returns the squares of the priors' rows.
+    fn penalty(&self, parameters: &[f64]) -> f64 {
+        let pairs = self.priors.iter().zip(parameters);
+        let rows = pairs.filter_map(|(prior, value)| prior.map(|prior| (prior.mean - value) / prior.sigma));
+        rows.map(|row| row * row).sum()
+    }
+
+    /// Returns the degrees of freedom of `points` and all priors, each of which is a row, less `free` parameters.
+    fn dof(&self, points: usize, free: usize) -> i64 {
+        (points + self.priors.iter().flatten().count()) as i64 - free as i64
+    }
+
     /// Returns the function that makes a parameter's unit from its start.
     fn round(&self) -> fn(f64) -> f64 {
         if self.device.inner.runs_wgsl() { data::scale } else { data::wide_scale }
@@ -251,6 +263,7 @@ impl CurveRun {
             lower: &self.lower,
             upper: &self.upper,
             held: &self.held,
+            priors: &self.priors,
             predictors: self.model.predictors(),
             estimator: self.estimator,
             round: self.round(),

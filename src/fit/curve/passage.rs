@@ -212,6 +212,7 @@ impl<'a> Passage<'a> {
         let of_fit = self.predictors * points;
         let Precisions { single, double, widened } = precisions;
         let curves = self.curves;
+        let masked = curves.masked(first * points..last * points);
         let y = curves.y.part(first * points..last * points, &mut widened.y);
         let starts = curves.starts.part(first * p..last * p, &mut widened.starts);
         let sizes = sizes(y, points);
@@ -225,7 +226,7 @@ impl<'a> Passage<'a> {
             own_grid: curves.grid == Grid::Own,
             y,
             sigma: curves.sigma.as_ref().map(|s| s.part(first * points..last * points, &mut widened.sigma)),
-            mask: curves.mask.as_deref().map(|mask| &mask[first * points..last * points]),
+            mask: masked.as_deref(),
             starts: prepared.as_ref().map_or(starts, |(starts, _)| starts),
             units: prepared.as_ref().map(|(_, units)| &units[..]),
             bounds: bounds.as_ref().map(|(lower, upper)| (&lower[..], &upper[..])),
@@ -349,7 +350,9 @@ impl<'a> Passage<'a> {
         let sizes = y.iter().enumerate().filter(|(j, _)| counts(*j)).map(|(j, y)| (y / sigma(j)).abs());
         good &= has_squares(sizes.fold(0.0, f64::max));
         let used = self.used(batch, k);
-        good && used > 0 && free(lower, upper, p) <= used
+        let is_free = |q: &usize| lower.is_empty() || lower[*q] < upper[*q];
+        let priors = (0..p).filter(is_free).filter(|q| self.fitter.priors[*q].is_some()).count();
+        good && used > 0 && free(lower, upper, p) <= used + priors
     }
 
     /// Points that are not masked.

@@ -28,7 +28,7 @@ impl CurveFitter {
     /// Describes a fit as lmfit's `fit_report` does: statistics, parameters with errors and starts, and the correlations above 0.1.
     pub fn report(&self, fit: &CurveFit) -> String {
         let mut text = "[[Fit Statistics]]\n".to_owned();
-        let free = fit.points as i64 - fit.dof;
+        let free = (fit.points + self.priors.len()) as i64 - fit.dof;
         let lines = [
             ("# fitting method", self.method()),
             ("# function evals", fit.evaluations.to_string()),
@@ -45,6 +45,9 @@ impl CurveFitter {
         }
         if !fit.status.is_success() {
             let _ = writeln!(text, "##  Warning: {}", fit.message);
+        }
+        for warning in self.model.formula().iter().flat_map(|formula| formula.warnings()) {
+            let _ = writeln!(text, "##  Warning: {warning}");
         }
         if fit.errors.iter().any(|error| !error.is_finite()) {
             text += "##  Warning: uncertainties could not be estimated:\n";

@@ -37,7 +37,7 @@ pub struct CurveFit {
     pub chi2: f64,
     /// Points that are not masked.
     pub points: usize,
-    /// Points that are not masked − free parameters.
+    /// Points that are not masked + priors − free parameters.
     pub dof: i64,
     /// Akaike's and the Bayesian information criterion, n ln(χ²/n) + 2k and + k ln n for n points and k free parameters, as lmfit has
     /// them; for counts χ² + 2k and + k ln n.
@@ -198,7 +198,7 @@ impl CurveRun {
         fit.rounds = if matches!(self.solver, CurveSolver::NelderMead(_)) { 0 } else { outcome.rounds };
         fit.parameters.clone_from(&outcome.parameters);
         fit.start.clone_from(&curve.start);
-        (fit.points, fit.dof) = (curve.used, curve.used as i64 - curve.free().len() as i64);
+        (fit.points, fit.dof) = (curve.used, self.dof(curve.used, curve.free().len()));
         fit
     }
 
@@ -261,7 +261,8 @@ impl CurveRun {
         let problem = self.problem(curve);
         let rows = problem.rows(parameters)?;
         let mut fit = CurveFit::blank(parameters.len());
-        (fit.chi2, fit.dof) = (rows.chi2, curve.used as i64 - curve.free().len() as i64);
+        fit.parameters.copy_from_slice(parameters);
+        (fit.chi2, fit.dof) = (rows.chi2, self.dof(curve.used, curve.free().len()));
         let factor = self.variance_factor(&fit, curve.rounding(f64::EPSILON));
         let mut covariance = problem.covariance(&rows, parameters);
         covariance.iter_mut().filter(|c| **c != 0.0).for_each(|c| *c *= factor);
@@ -310,13 +311,14 @@ impl CurveRun {
         format!("at the start the model, a derivative or a square of theirs leaves the range of {range}")
     }
 
-    /// By what covariances are multiplied: 1, or χ²/dof where sigma is not known, of a χ² that is at least the data's `rounding`.
+    /// Returns the factor of covariances: 1, or (χ² + priors)/dof where sigma is not known, of a sum that is at least the data's
+    /// `rounding`.
     pub(super) fn variance_factor(&self, fit: &CurveFit, rounding: f64) -> f64 {
         match (self.is_scaled(), fit.dof) {
             (false, _) => 1.0,
             // nothing is left to tell the noise from
             (true, ..=0) => f64::NAN,
-            (true, dof) => f64::max(fit.chi2, rounding) / dof as f64,
+            (true, dof) => f64::max(fit.chi2 + self.penalty(&fit.parameters), rounding) / dof as f64,
         }
     }
 }

@@ -38,7 +38,7 @@ impl Passage<'_> {
         let alike = batch.mask.is_none() && batch.bounds.is_none_or(|(lower, _)| lower.len() == p);
         let freedom = |k: usize| {
             let (lower, upper) = bounds_of(batch, k, p);
-            self.used(batch, k).saturating_sub(free(lower, upper, p))
+            self.fitter.dof(self.used(batch, k), free(lower, upper, p)).max(0)
         };
         let common = alike.then(|| freedom(0));
         let parts = columns.variances.par_chunks_mut(TASK * p).zip(columns.parameters.par_chunks(TASK * p));
@@ -61,7 +61,10 @@ impl Passage<'_> {
                     (true, _) => 1.0,
                     // nothing is left to tell the noise from
                     (false, 0) => f64::NAN,
-                    (false, dof) => f64::max(chi2, self.least(batch, (k, sizes[k]), chi2)) / dof as f64,
+                    (false, dof) => {
+                        let rounding = self.least(batch, (k, sizes[k]), chi2);
+                        f64::max(chi2 + self.fitter.penalty(parameters), rounding) / dof as f64
+                    }
                 });
             }
             roots(variances, &factors);
@@ -120,7 +123,7 @@ impl Passage<'_> {
         let problem = self.fitter.problem(&curve);
         let rows = problem.rows(parameters)?;
         let covariance = problem.covariance(&rows, parameters);
-        let dof = curve.used.saturating_sub(curve.free().len()).max(1) as f64;
+        let dof = self.fitter.dof(curve.used, curve.free().len()).max(1) as f64;
         let noise = if self.fitter.is_scaled() { rows.cost() / dof } else { 1.0 };
         let mut variances: Vec<f64> = covariance.into_iter().step_by(self.parameters + 1).collect();
         let undetermined = problem.inside(parameters).into_iter().filter(|&p| variances[p].is_nan());
