@@ -62,7 +62,7 @@ fn gives_way(member: &Member, other: &Member) -> Option<GaveWay> {
     if leads(member, other) || (!is_behind && same_basin(other.point(), member.point())) {
         return Some(GaveWay::SameBasin);
     }
-    let allowed = LEAST_RISE.max(HOPELESS * member.predicted_reduction.abs()) + EQUAL * best;
+    let allowed = LEAST_RISE.max(HOPELESS * member.promise.reduction()) + EQUAL * best;
     let hopeless = member.rounds >= HOPELESS_ROUND && rise > allowed;
     hopeless.then_some(GaveWay::Hopeless)
 }
@@ -71,8 +71,7 @@ fn gives_way(member: &Member, other: &Member) -> Option<GaveWay> {
 /// nothing is believed.
 fn leads(member: &Member, other: &Member) -> bool {
     let rise = member.sums.cost() - other.sums.cost();
-    let promise =
-        |one: &Member| (one.predicted_reduction > 0.0 && one.rejections == 0).then_some(one.predicted_reduction);
+    let promise = |one: &Member| one.promise.of_whole_step().filter(|_| one.rejections == 0);
     let settled = other.status.is_some()
         || (other.rounds > FIRST_ROUND && promise(other).is_some_and(|promise| promise <= SETTLED * rise));
     let step = promise(member).filter(|_| settled);
@@ -84,6 +83,7 @@ mod tests {
     use super::*;
     use crate::solver::Status;
     use crate::solver::basin::PAUSE;
+    use crate::solver::member::Promise;
 
     /// At x in a bowl around `centre`, its next step going `share` of the way there.
     fn member(slot: usize, x: f64, centre: f64, share: f64) -> Member {
@@ -92,7 +92,7 @@ mod tests {
         let (sums, trial) = (&mut member.sums, x + share * left);
         (sums.chi2, sums.penalty, sums.gradient[0], sums.normal_matrix[0]) = (100.0 + left * left, 0.0, left, 1.0);
         (member.trial[0], member.rounds) = (trial, 1);
-        member.predicted_reduction = left * left - (centre - trial).powi(2);
+        member.promise = Promise::Whole(left * left - (centre - trial).powi(2));
         member
     }
 
@@ -113,11 +113,13 @@ mod tests {
         assert_eq!(second(&best, &other), (None, 1));
         (best.rounds, other.pause) = (2, 1 + PAUSE);
         assert_eq!(second(&best, &other), (None, other.pause), "the better one has far to go itself");
-        best.predicted_reduction = 0.3;
+        best.promise = Promise::Whole(0.3);
         assert_eq!(second(&best, &other).0, Some(GaveWay::SameBasin));
         let goes_on = |best: &Member, other: &Member| assert_eq!(second(best, other), (None, other.pause));
         // neither's step is believed where it was shortened, or follows a rejection
-        for spoil in [|m: &mut Member| m.predicted_reduction *= -1.0, |m: &mut Member| m.rejections = 1] {
+        for spoil in
+            [|m: &mut Member| m.promise = Promise::Shortened(m.promise.reduction()), |m: &mut Member| m.rejections = 1]
+        {
             let [mut short, mut cut] = [best.clone(), other.clone()];
             spoil(&mut short);
             goes_on(&short, &other);
@@ -128,7 +130,7 @@ mod tests {
         }
         // not far enough; into another bowl; to an end that is lower, or higher
         for (trial, promise) in [(2.5, 15.0), (8.0, 15.0), (0.8, 18.0), (0.8, 10.0)] {
-            (other.trial, other.predicted_reduction) = (vec![trial], promise);
+            (other.trial, other.promise) = (vec![trial], Promise::Whole(promise));
             goes_on(&best, &other);
         }
         // no better one goes on
@@ -144,7 +146,7 @@ mod tests {
         assert_eq!(second(&best, &other), (None, 1), "who knows where it leads");
         (best.rounds, other.rounds) = (HOPELESS_ROUND, HOPELESS_ROUND);
         assert_eq!(second(&best, &other).0, Some(GaveWay::Hopeless));
-        other.predicted_reduction = 2.0;
+        other.promise = Promise::Whole(2.0);
         assert_eq!(second(&best, &other), (None, 0));
     }
 }

@@ -9,7 +9,7 @@ mod secant;
 mod system;
 
 use crate::rows::triangle::packed_index;
-use crate::solver::member::{Member, Mode};
+use crate::solver::member::{Member, Phase, Promise};
 use crate::solver::{LevenbergMarquardt, Status};
 use damped::{Step, is_free, solve};
 use secant::{secant, turns_back};
@@ -31,54 +31,66 @@ const BEST_CONTRACTION: f64 = 1e-3;
 /// Rounds after which the floor of the damping's diagonal is let go in any case: where parameters creep it is in the way.
 pub const PATIENCE: u32 = 200;
 
+/// Box of a member's parameters, (P) each.
+#[derive(Clone, Copy)]
+pub struct Bounds<'a> {
+    pub lower: &'a [f64],
+    pub upper: &'a [f64],
+}
+
+/// Rules by which a member's trial points are judged and chosen.
+#[derive(Clone, Copy)]
+pub struct Rules<'a> {
+    pub bounds: Bounds<'a>,
+    pub settings: &'a LevenbergMarquardt,
+    /// Relative error of a cost in the precision of the rows.
+    pub cost_error: f64,
+    /// True if a last step may be taken without an evaluation.
+    pub trusts_last_step: bool,
+}
+
 /// Judges the member's trial sums and sets its next trial, or its status.
-/// `noise` is the relative error of a cost in the precision of the rows.
-pub fn step(
-    member: &mut Member,
-    (lower, upper): (&[f64], &[f64]),
-    settings: &LevenbergMarquardt,
-    (noise, trusts): (f64, bool),
-) {
+pub fn step(member: &mut Member, rules: &Rules<'_>) {
     member.rounds += 1;
-    if let Some(status) = judge(member, lower, upper, noise) {
+    if let Some(status) = judge_trial_point(member, rules) {
         member.status = Some(status);
         return;
     }
-    member.status = choose(member, (lower, upper), settings, (noise, trusts));
-    if member.status.is_none() && member.rounds >= settings.max_rounds {
+    member.status = choose_trial_point(member, rules);
+    if member.status.is_none() && member.rounds >= rules.settings.max_rounds {
         member.status = Some(Status::MaxRounds);
     }
 }
 
-/// Accepts or rejects the trial point.
-fn judge(member: &mut Member, lower: &[f64], upper: &[f64], noise: f64) -> Option<Status> {
+/// Accepts or rejects the trial point, and updates the damping (Nielsen 1999, eqs. 2.20–2.21).
+///
+/// With F and F₊ the costs at the accepted and the trial point and ΔF̂ the reduction that the step promised, the gain ratio is
+/// ρ = (F − F₊) / ΔF̂. A trial point with F₊ ≥ F, or whose sums are not finite, is rejected. Returns the final status if the member
+/// is finished.
+fn judge_trial_point(member: &mut Member, rules: &Rules<'_>) -> Option<Status> {
     let valid = member.trial_sums.is_finite();
+    // 1. The first point has no predecessor to be compared with.
     if member.rounds == 1 {
         member.accept();
         return (!valid).then_some(Status::NotFinite);
     }
-    let (cost, trial) = (member.sums.cost(), member.trial_sums.cost());
-    let (promised, is_shortened) = (member.predicted_reduction.abs(), member.predicted_reduction < 0.0);
-    if member.mode == Mode::Finishing {
-        if valid && trial <= cost * FINISHING_RISE {
-            if turns_back(member) {
-                member.rejections += 1;
-            } else {
-                member.rejections = 0;
-                member.accept();
-            }
-            return None;
-        }
-        // where data are met to their last digit, rounding makes a finite cost rise, and the cosine says nothing
-        let far = (is_shortened || !valid) && largest_cosine(member, lower, upper) > FAR_COSINE;
-        return Some(if far { Status::Stalled } else { Status::Ftol });
+    // 2. Near the minimum rounding hides the gain, so that finishing steps follow a rule of their own.
+    if member.phase == Phase::Finishing {
+        return judge_finishing_step(member, rules.bounds);
     }
-    // a start so far off that the cost does not tell its first steps
-    let unseen = is_shortened && promised <= noise * cost && trial <= cost * (1.0 + noise);
-    if valid && (trial < cost || unseen) {
-        if !unseen {
-            member.damping.accept((cost - trial) / promised);
-        }
+    // 3. Far from the minimum a shortened step may gain less than the rounding error of the cost. It is accepted, and the damping
+    //    stays, because its gain ratio is meaningless.
+    let (cost, trial) = (member.sums.cost(), member.trial_sums.cost());
+    let rounding = rules.cost_error * cost;
+    let gain_is_hidden = matches!(member.promise, Promise::Shortened(reduction) if reduction <= rounding);
+    if valid && gain_is_hidden && trial <= cost * (1.0 + rules.cost_error) {
+        member.rejections = 0;
+        member.accept();
+        return None;
+    }
+    // 4. The usual rule.
+    if valid && trial < cost {
+        member.damping.accept((cost - trial) / member.promise.reduction());
         member.rejections = 0;
         member.accept();
     } else {
@@ -88,58 +100,75 @@ fn judge(member: &mut Member, lower: &[f64], upper: &[f64], noise: f64) -> Optio
     None
 }
 
-/// Chooses the next trial point, or tells why there is none.
-fn choose(
-    member: &mut Member,
-    (lower, upper): (&[f64], &[f64]),
-    settings: &LevenbergMarquardt,
-    (noise, trusts): (f64, bool),
-) -> Option<Status> {
-    if largest_cosine(member, lower, upper) <= settings.gtol {
+/// Accepts a finishing step unless it went beyond the minimum; the final status where it led nowhere.
+fn judge_finishing_step(member: &mut Member, bounds: Bounds<'_>) -> Option<Status> {
+    let valid = member.trial_sums.is_finite();
+    if valid && member.trial_sums.cost() <= member.sums.cost() * FINISHING_RISE {
+        if turns_back(member) {
+            member.rejections += 1;
+        } else {
+            member.rejections = 0;
+            member.accept();
+        }
+        return None;
+    }
+    // where data are met to their last digit, rounding makes a finite cost rise, and the cosine says nothing
+    let was_shortened = matches!(member.promise, Promise::Shortened(_));
+    Some(finished(member, bounds, was_shortened || !valid))
+}
+
+/// Returns the status at the end of the finishing steps: stalled where the last step `may_be_far` from the minimum and the gradient
+/// says that it is.
+fn finished(member: &Member, bounds: Bounds<'_>, may_be_far: bool) -> Status {
+    if may_be_far && largest_cosine(member, bounds) > FAR_COSINE { Status::Stalled } else { Status::Ftol }
+}
+
+/// Chooses the next trial point; the final status where there is none.
+fn choose_trial_point(member: &mut Member, rules: &Rules<'_>) -> Option<Status> {
+    let Rules { bounds, settings, cost_error, trusts_last_step } = *rules;
+    if largest_cosine(member, bounds) <= settings.gtol {
         return Some(Status::Gtol);
     }
     if member.rejections > settings.max_rejections {
         return Some(Status::Stalled);
     }
-    let secant = secant(member, lower, upper);
-    let Some(mut next) = solve(member, &secant, (lower, upper), settings) else { return Some(Status::Singular) };
+    // 1. The damped step.
+    let secant = secant(member, bounds);
+    let Some(mut next) = solve(member, &secant, rules) else { return Some(Status::Singular) };
     let cost = member.sums.cost();
+    // 2. Where little is left to gain, parameters that the damping's floor has held back are to move, too.
     let held_back = member.damping.mu < UNDAMPED && next.damping >= UNDAMPED;
     let creeps = member.rounds >= PATIENCE;
-    let gains_little = next.is_small(settings, settings.ftol.max(noise), cost);
-    if member.mode == Mode::Searching && held_back && (gains_little || creeps) {
-        member.mode = Mode::Released;
-        let Some(step) = solve(member, &secant, (lower, upper), settings) else { return Some(Status::Singular) };
+    let gains_little = next.is_small(settings, settings.ftol.max(cost_error), cost);
+    if member.phase == Phase::Searching && held_back && (gains_little || creeps) {
+        member.phase = Phase::Released;
+        let Some(step) = solve(member, &secant, rules) else { return Some(Status::Singular) };
         next = step;
     }
+    // 3. The cost no longer says anything: too small a reduction, or rejected until next to none or no step is left.
     let undamped = next.damping < UNDAMPED;
-    // the cost no longer tells: too small a reduction, or rejected until next to none or no step is left
     let futile = !next.is_shortened && member.rejections > 0;
-    let small = (undamped || futile) && next.predicted_reduction <= noise * cost;
-    if member.mode == Mode::Finishing {
-        if let Some(status) = finish(member, &next, (lower, upper), noise) {
+    let small = (undamped || futile) && next.predicted_reduction <= cost_error * cost;
+    if member.phase == Phase::Finishing {
+        if let Some(status) = end_finishing(member, &next, rules) {
             return Some(status);
         }
-    } else if small || !moves(member, &next, lower, upper) {
-        member.mode = Mode::Finishing;
+    } else if small || !set_trial(member, &next, bounds) {
+        member.phase = Phase::Finishing;
         member.damping.mu = FINISHING_DAMPING;
-        let Some(step) = solve(member, &secant, (lower, upper), settings) else { return Some(Status::Singular) };
+        let Some(step) = solve(member, &secant, rules) else { return Some(Status::Singular) };
         next = step;
     }
-    let small_reduction = undamped && next.predicted_reduction <= settings.ftol * cost;
-    let small_step = undamped && next.length <= settings.xtol * (next.scale + settings.xtol);
-    match (small_reduction, small_step) {
-        (true, true) => return Some(Status::FtolXtol),
-        (true, false) => return Some(Status::Ftol),
-        (false, true) => return Some(Status::Xtol),
-        (false, false) => {}
+    // 4. Convergence, judged by the whole step.
+    if let Some(status) = converged(&next, settings, (undamped, cost)) {
+        return Some(status);
     }
-    // a penalty would take its unknown share of the promise, what bends the cost changes from step to step
+    // 5. The trial point. A penalty would take its unknown share of the promise, and what bends the cost changes from step to step.
     let bent = secant.iter().any(|s| *s != 0.0);
-    let plain = trusts && member.sums.penalty == 0.0 && member.rejections == 0 && !next.is_shortened && !bent;
+    let plain = trusts_last_step && member.sums.penalty == 0.0 && member.rejections == 0 && !next.is_shortened && !bent;
     let last = undamped && plain && is_last(member, &next, settings.ftol * cost);
-    member.predicted_reduction = if next.is_shortened { -next.taken_reduction } else { next.predicted_reduction };
-    match (moves(member, &next, lower, upper), last) {
+    member.promise = next.promise();
+    match (set_trial(member, &next, bounds), last) {
         (false, _) if next.is_shortened => Some(Status::Stalled),
         (false, _) => Some(Status::Xtol),
         (true, true) => Some(take_last(member)),
@@ -147,46 +176,59 @@ fn choose(
     }
 }
 
-/// The finishing steps: the status when their length no longer shrinks. What is left is rounding, and the last step is taken back
-/// if it raised the cost; if it lowered that by more than rounding, the search goes on.
-fn finish(member: &mut Member, next: &Step, (lower, upper): (&[f64], &[f64]), noise: f64) -> Option<Status> {
+/// Returns the status of an undamped step that gains little (`ftol` of the cost), or is short (`xtol` of the parameters).
+fn converged(next: &Step, settings: &LevenbergMarquardt, (undamped, cost): (bool, f64)) -> Option<Status> {
+    let small_reduction = undamped && next.predicted_reduction <= settings.ftol * cost;
+    let small_step = undamped && next.length <= settings.xtol * (next.scale + settings.xtol);
+    match (small_reduction, small_step) {
+        (true, true) => Some(Status::FtolXtol),
+        (true, false) => Some(Status::Ftol),
+        (false, true) => Some(Status::Xtol),
+        (false, false) => None,
+    }
+}
+
+/// Ends the finishing steps when their length no longer shrinks: what is left is rounding. The last step is taken back if it raised
+/// the cost; if it lowered that by more than rounding, the search goes on.
+fn end_finishing(member: &mut Member, next: &Step, rules: &Rules<'_>) -> Option<Status> {
     member.finishing_steps += 1;
     let cost = member.sums.cost();
-    let longer = next.predicted_reduction > SHRINKS * member.predicted_reduction.abs();
+    let longer = next.predicted_reduction > SHRINKS * member.promise.reduction();
     // since the last step was accepted, the trial point is the one before
     let fall = if member.rejections == 0 { member.trial_sums.cost() - cost } else { 0.0 };
-    if longer && fall > noise * cost {
-        member.mode = Mode::Released;
+    if longer && fall > rules.cost_error * cost {
+        member.phase = Phase::Released;
         return None;
     }
     if longer && fall < 0.0 {
         member.accept();
     }
-    let far = next.is_shortened && largest_cosine(member, lower, upper) > FAR_COSINE;
     let ended = longer || member.finishing_steps >= FINISHING_STEPS;
-    ended.then_some(if far { Status::Stalled } else { Status::Ftol })
+    ended.then(|| finished(member, rules.bounds, next.is_shortened))
 }
 
-/// Puts the trial point at the step's end: whether it is another than the accepted one.
-fn moves(member: &mut Member, step: &Step, lower: &[f64], upper: &[f64]) -> bool {
+/// Puts the trial point at the step's end, inside the box. Returns whether it is another than the accepted one.
+fn set_trial(member: &mut Member, step: &Step, bounds: Bounds<'_>) -> bool {
     for (p, delta) in step.delta.iter().enumerate() {
-        member.trial[p] = (member.parameters[p] + delta).clamp(lower[p], upper[p]);
+        member.trial[p] = (member.parameters[p] + delta).clamp(bounds.lower[p], bounds.upper[p]);
     }
     member.trial != member.parameters
 }
 
 /// Returns whether the step after `next` would be small enough to stop: predicted reductions shrink by about the same ratio from step to
-/// step. NaN before the second step, negative after a shortened one: no.
+/// step. Of the first step, and after a shortened one, nothing is known.
 fn is_last(member: &Member, next: &Step, small: f64) -> bool {
-    let contraction = (next.predicted_reduction / member.predicted_reduction).max(BEST_CONTRACTION);
-    member.predicted_reduction > 0.0 && next.predicted_reduction * contraction <= small
+    member.promise.of_whole_step().is_some_and(|previous| {
+        let contraction = (next.predicted_reduction / previous).max(BEST_CONTRACTION);
+        next.predicted_reduction * contraction <= small
+    })
 }
 
 /// Takes the last step without another linearisation, which could only confirm it: its promise is kept to second order.
 fn take_last(member: &mut Member) -> Status {
     let count = member.parameters.len();
     let delta: Vec<f64> = member.trial.iter().zip(&member.parameters).map(|(t, x)| t - x).collect();
-    member.sums.chi2 -= member.predicted_reduction;
+    member.sums.chi2 -= member.promise.reduction();
     for p in 0..count {
         let change: f64 = (0..count).map(|q| member.sums.normal_matrix[packed_index(p, q)] * delta[q]).sum();
         member.sums.gradient[p] -= change;
@@ -195,11 +237,11 @@ fn take_last(member: &mut Member) -> Status {
     Status::Ftol
 }
 
-/// MINPACK's gtol: the largest cosine between the residual and a free column of the Jacobian; 0 when nothing is free.
-fn largest_cosine(member: &Member, lower: &[f64], upper: &[f64]) -> f64 {
+/// Returns MINPACK's gtol: the largest cosine between the residual and a free column of the Jacobian; 0 when nothing is free.
+fn largest_cosine(member: &Member, bounds: Bounds<'_>) -> f64 {
     let cost = member.sums.cost();
     (0..member.parameters.len())
-        .filter(|&p| is_free(member, p, lower, upper) && cost > 0.0)
+        .filter(|&p| is_free(member, p, bounds) && cost > 0.0)
         .map(|p| member.sums.gradient[p].abs() / (member.sums.normal_matrix[packed_index(p, p)] * cost).sqrt())
         .fold(0.0, f64::max)
 }

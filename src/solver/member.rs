@@ -4,15 +4,44 @@ use super::basin::{PAUSE, Point};
 use super::{Damping, Outcome, Status};
 use crate::buffers::Sums;
 
-/// Criterion by which trial points are judged.
+/// Phase of a fit: the criterion by which its trial points are judged.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Mode {
+pub enum Phase {
     /// By their cost.
     Searching,
-    /// By their cost, without a floor of the damping's diagonal: what the floor held back is to move, too.
+    /// By their cost, without a floor of the damping's diagonal: parameters that the floor held back are to move, too.
     Released,
     /// By the length of the Gauss–Newton step that follows: the cost is down to rounding.
     Finishing,
+}
+
+/// Reduction of the cost that the step to the trial point promises: 2 gᵀδ − δᵀAδ.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub enum Promise {
+    /// There has been no step.
+    None,
+    /// That of a whole step.
+    Whole(f64),
+    /// That of a step that was shortened, which says nothing about the next one.
+    Shortened(f64),
+}
+
+impl Promise {
+    /// Returns the reduction of any step; NaN where there has been none.
+    pub fn reduction(self) -> f64 {
+        match self {
+            Promise::None => f64::NAN,
+            Promise::Whole(reduction) | Promise::Shortened(reduction) => reduction,
+        }
+    }
+
+    /// Returns the reduction of a whole step.
+    pub fn of_whole_step(self) -> Option<f64> {
+        match self {
+            Promise::Whole(reduction) if reduction > 0.0 => Some(reduction),
+            _ => None,
+        }
+    }
 }
 
 /// Reason why a member left its spectrum to another start.
@@ -45,11 +74,9 @@ pub struct Member {
     pub pause: u32,
     pub rejections: u32,
     pub finishing_steps: u32,
-    pub mode: Mode,
+    pub phase: Phase,
     pub damping: Damping,
-    /// Reduction of the cost that the step to the trial point predicts. Negative if that step was shortened, and
-    /// therefore tells nothing about the next.
-    pub predicted_reduction: f64,
+    pub promise: Promise,
     /// Trial point, at which the next linearisation takes place, and its sums.
     pub trial: Vec<f64>,
     pub trial_sums: Sums,
@@ -70,9 +97,9 @@ impl Member {
             pause: 0,
             rejections: 0,
             finishing_steps: 0,
-            mode: Mode::Searching,
+            phase: Phase::Searching,
             damping: Damping::new(damping),
-            predicted_reduction: f64::NAN,
+            promise: Promise::None,
             trial: start.to_vec(),
             trial_sums: sums.clone(),
             parameters: start.to_vec(),

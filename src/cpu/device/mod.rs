@@ -15,6 +15,7 @@ use rayon::prelude::*;
 use web_time::Instant;
 
 use super::compact::compact;
+use super::step::{Bounds, Rules};
 use super::whole::CpuWhole;
 use super::{halve, step};
 use crate::buffers::Work;
@@ -228,13 +229,11 @@ impl<R: Real> CpuPopulation<R> {
     fn step(&self, members: &mut [Member], settings: &LevenbergMarquardt) {
         self.evaluate(members.iter_mut().collect());
         let (begin, count) = (self.begin(), members.len());
+        let (cost_error, trusts_last_step) = (R::COST_NOISE, self.inputs.recording.trusts_steps());
         for member in members {
-            step::step(
-                member,
-                self.inputs.bounds(member.spectrum),
-                settings,
-                (R::COST_NOISE, self.inputs.recording.trusts_steps()),
-            );
+            let (lower, upper) = self.inputs.bounds(member.spectrum);
+            let bounds = Bounds { lower, upper };
+            step::step(member, &Rules { bounds, settings, cost_error, trusts_last_step });
         }
         self.moved(count, begin);
     }

@@ -3,9 +3,10 @@
 
 use super::faces::{LEGS, Way};
 use super::system::System;
+use super::{Bounds, Rules};
 use crate::rows::triangle::packed_index;
 use crate::solver::LevenbergMarquardt;
-use crate::solver::member::{Member, Mode};
+use crate::solver::member::{Member, Phase, Promise};
 
 /// Share of a parameter's unit below which its magnitude does not bound a step.
 const SMALLEST_MAGNITUDE: f64 = 0.1;
@@ -33,24 +34,30 @@ impl Step {
     pub fn is_small(&self, settings: &LevenbergMarquardt, share: f64, cost: f64) -> bool {
         self.predicted_reduction <= share * cost || self.length <= settings.xtol * (self.scale + settings.xtol)
     }
+
+    /// Returns what the step promises as it is taken. A reduction below 0 is rounding, and says as little about the next step as that
+    /// of a shortened one.
+    pub fn promise(&self) -> Promise {
+        match self.is_shortened {
+            true => Promise::Shortened(self.taken_reduction),
+            false if self.predicted_reduction < 0.0 => Promise::Shortened(-self.predicted_reduction),
+            false => Promise::Whole(self.predicted_reduction),
+        }
+    }
 }
 
-/// A parameter that may move: its bounds leave room, it is not pushed against one, and the model depends on it.
-pub fn is_free(member: &Member, p: usize, lower: &[f64], upper: &[f64]) -> bool {
+/// Returns whether a parameter may move: its bounds leave room, it is not pushed against one, and the model depends on it.
+pub fn is_free(member: &Member, p: usize, bounds: Bounds<'_>) -> bool {
     let (x, g) = (member.parameters[p], member.sums.gradient[p]);
-    let pushed = (x <= lower[p] && g <= 0.0) || (x >= upper[p] && g >= 0.0);
-    upper[p] > lower[p] && !pushed && member.sums.normal_matrix[packed_index(p, p)] > 0.0
+    let (lower, upper) = (bounds.lower[p], bounds.upper[p]);
+    let pushed = (x <= lower && g <= 0.0) || (x >= upper && g >= 0.0);
+    upper > lower && !pushed && member.sums.normal_matrix[packed_index(p, p)] > 0.0
 }
 
-/// The damped step inside the box; raises the damping until the matrix factorises. `None`: it never does.
-pub fn solve(
-    member: &mut Member,
-    secant: &[f64],
-    bounds: (&[f64], &[f64]),
-    settings: &LevenbergMarquardt,
-) -> Option<Step> {
+/// Returns the damped step inside the box; raises the damping until the matrix factorises, and is `None` if it never does.
+pub fn solve(member: &mut Member, secant: &[f64], rules: &Rules<'_>) -> Option<Step> {
     for _ in 0..SOLVE_ATTEMPTS {
-        if let Some(step) = solve_in_box(member, secant, bounds, settings) {
+        if let Some(step) = solve_in_box(member, secant, rules) {
             return Some(step);
         }
         member.damping.mu = f64::max(10.0 * member.damping.mu, 1e-6);
@@ -60,20 +67,16 @@ pub fn solve(
 
 /// Goes towards the solution for the free parameters from face to face, until no face is met and none holds a parameter in vain: every
 /// part of the way lowers the cost that is foretold, damping included.
-fn solve_in_box(
-    member: &Member,
-    secant: &[f64],
-    (lower, upper): (&[f64], &[f64]),
-    settings: &LevenbergMarquardt,
-) -> Option<Step> {
+fn solve_in_box(member: &Member, secant: &[f64], rules: &Rules<'_>) -> Option<Step> {
+    let Rules { bounds, settings, .. } = *rules;
     let count = member.parameters.len();
-    let free: Vec<bool> = (0..count).map(|p| is_free(member, p, lower, upper)).collect();
+    let free: Vec<bool> = (0..count).map(|p| is_free(member, p, bounds)).collect();
     // a floor would go on damping the steps that are to have none
-    let floor = if member.mode == Mode::Searching { settings.diagonal_floor } else { 0.0 };
+    let floor = if member.phase == Phase::Searching { settings.diagonal_floor } else { 0.0 };
     let diagonal = |p: usize| member.sums.normal_matrix[packed_index(p, p)];
     let lowest = floor * (0..count).filter(|&p| free[p]).map(diagonal).fold(0.0, f64::max);
     let system = System { member, secant, lowest };
-    let mut way = Way { bounds: (lower, upper), delta: vec![0.0; count], free };
+    let mut way = Way { bounds, delta: vec![0.0; count], free };
     let mut damping = 0.0;
     for _ in 0..=LEGS * count {
         let mut goal = way.delta.clone();
@@ -82,7 +85,7 @@ fn solve_in_box(
             break;
         }
     }
-    Some(promise(member, secant, way.delta, settings.largest_step, damping))
+    Some(take(member, secant, way.delta, settings.largest_step, damping))
 }
 
 /// The share of a step that moves no parameter by more than `most` times its magnitude: 1 where it is all of it.
@@ -92,7 +95,8 @@ fn share(member: &Member, most: f64, delta: &[f64]) -> f64 {
     if largest > most { most / largest } else { 1.0 }
 }
 
-fn promise(member: &Member, secant: &[f64], mut delta: Vec<f64>, most: f64, damping: f64) -> Step {
+/// Returns the step of `delta`, shortened where it moves a parameter by more than `most` times its magnitude.
+fn take(member: &Member, secant: &[f64], mut delta: Vec<f64>, most: f64, damping: f64) -> Step {
     let normal = &member.sums.normal_matrix;
     let (mut linear, mut quadratic, mut length, mut scale) = (0.0, 0.0, 0.0, 0.0);
     for p in 0..delta.len() {

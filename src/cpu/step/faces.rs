@@ -1,6 +1,7 @@
 //! The way of a step through the box, from face to face: a primal active-set method (Nocedal & Wright 2006, algorithm 16.3). f64. Twin
 //! of `shaders/shared/faces.wgsl`.
 
+use super::Bounds;
 use super::system::System;
 
 /// Legs of a way, a parameter: it may meet a face, be let go, and meet another.
@@ -10,7 +11,7 @@ const SLIGHT: f64 = 1e-4;
 
 /// Part of a step that lies inside the box so far.
 pub struct Way<'a> {
-    pub bounds: (&'a [f64], &'a [f64]),
+    pub bounds: Bounds<'a>,
     pub delta: Vec<f64>,
     pub free: Vec<bool>,
 }
@@ -33,13 +34,13 @@ impl Way<'_> {
 
     /// The step to the face that lies before a `goal` outside.
     fn face(&self, x: f64, goal: f64, p: usize) -> f64 {
-        if x + goal < self.bounds.0[p] { self.bounds.0[p] - x } else { self.bounds.1[p] - x }
+        if x + goal < self.bounds.lower[p] { self.bounds.lower[p] - x } else { self.bounds.upper[p] - x }
     }
 
     /// The share of the way to `goal` that lies inside the bounds of parameter p; all of it where nothing is left to go.
     fn share_inside(&self, x: f64, goal: f64, p: usize) -> f64 {
         let left = goal - self.delta[p];
-        if left == 0.0 || (x + goal >= self.bounds.0[p] && x + goal <= self.bounds.1[p]) {
+        if left == 0.0 || (x + goal >= self.bounds.lower[p] && x + goal <= self.bounds.upper[p]) {
             return 1.0;
         }
         ((self.face(x, goal, p) - self.delta[p]) / left).clamp(0.0, 1.0)
@@ -59,7 +60,7 @@ impl Way<'_> {
     /// Returns the reduction of the cost that is predicted if parameter p alone is freed; 0 unless it is held in vain,
     /// that is, unless the cost falls into the box.
     fn gain(&self, system: &System, p: usize) -> f64 {
-        let (lower, upper) = (self.bounds.0[p], self.bounds.1[p]);
+        let (lower, upper) = (self.bounds.lower[p], self.bounds.upper[p]);
         let (mut slope, mut size) = (system.member.sums.gradient[p], system.member.sums.gradient[p].abs());
         for (q, delta) in self.delta.iter().enumerate() {
             let damping = if q == p { system.damping(p) } else { 0.0 };
@@ -78,6 +79,7 @@ impl Way<'_> {
 mod tests {
     use crate::buffers::Sums;
     use crate::cpu::step::damped::solve;
+    use crate::cpu::step::{Bounds, Rules};
     use crate::rows::triangle::{packed_index, packed_length};
     use crate::solver::LevenbergMarquardt;
     use crate::solver::member::Member;
@@ -129,9 +131,11 @@ mod tests {
             (state >> 11) as f64 / (1_u64 << 52) as f64 - 1.0
         };
         let (mut on_faces, settings) = (0, LevenbergMarquardt { largest_step: f64::INFINITY, ..Default::default() });
+        let bounds = Bounds { lower: &[-1.0; COUNT], upper: &[1.0; COUNT] };
+        let rules = Rules { bounds, settings: &settings, cost_error: 0.0, trusts_last_step: true };
         for n in 0..300 {
             let mut member = member(&mut random);
-            let step = solve(&mut member, &[0.0; COUNT], (&[-1.0; COUNT], &[1.0; COUNT]), &settings).unwrap();
+            let step = solve(&mut member, &[0.0; COUNT], &rules).unwrap();
             let ends: Vec<f64> = step.delta.iter().zip(&member.parameters).map(|(d, x)| d + x).collect();
             assert!(ends.iter().all(|x| x.abs() <= 1.0 + 1e-12), "{n}: {ends:?}");
             on_faces += ends.iter().filter(|x| x.abs() > 1.0 - 1e-12).count();

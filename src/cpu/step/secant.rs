@@ -2,6 +2,7 @@
 //! than its own size (vsini near 0). Without it steps overshoot by its share, are rejected, and crawl. f64. Twin of
 //! `shaders/shared/secant.wgsl`.
 
+use super::Bounds;
 use super::damped::is_free;
 use crate::rows::triangle::packed_index;
 use crate::solver::member::Member;
@@ -16,14 +17,14 @@ const BENT: f64 = 0.25;
 /// point, or the one before when that was accepted; A their mean, or what changes in J would count. Zeros where they are too far
 /// apart, where the step between them did not lead well beyond a minimum, or where A does well enough. The symmetric update of rank
 /// one (Nocedal & Wright 2006, eq. 6.24) of a structured secant equation (after Dennis, Gay & Welsch 1981).
-pub fn secant(member: &Member, lower: &[f64], upper: &[f64]) -> Vec<f64> {
+pub fn secant(member: &Member, bounds: Bounds<'_>) -> Vec<f64> {
     let count = member.parameters.len();
     let (here, there) = (&member.sums, &member.trial_sums);
     let delta = between(member);
     let mean =
         |p: usize, q: usize| 0.5 * (here.normal_matrix[packed_index(p, q)] + there.normal_matrix[packed_index(p, q)]);
     let (mut missed, mut quadratic, mut down, mut up) = (vec![0.0; count], 0.0, 0.0, 0.0);
-    for p in (0..count).filter(|&p| is_free(member, p, lower, upper)) {
+    for p in (0..count).filter(|&p| is_free(member, p, bounds)) {
         let told: f64 = (0..count).map(|q| mean(p, q) * delta[q]).sum();
         missed[p] = here.gradient[p] - there.gradient[p] - told;
         quadratic += told * delta[p];
@@ -55,14 +56,19 @@ mod tests {
     use super::*;
     use crate::buffers::Sums;
     use crate::cpu::step::damped::solve;
-    use crate::cpu::step::step;
+    use crate::cpu::step::{Rules, step};
     use crate::solver::{LevenbergMarquardt, Status};
 
     const NORMAL: [f64; 3] = [4.0, 1.0, 2.0];
     const GRADIENT: [f64; 2] = [0.6, -0.3];
     /// Vector s of the curvature that is left out, S = s sᵀ.
     const SIDE: [f64; 2] = [1.5, -0.5];
-    const WIDE_OPEN: (&[f64], &[f64]) = (&[-100.0; 2], &[100.0; 2]);
+    const WIDE_OPEN: Bounds<'static> = Bounds { lower: &[-100.0; 2], upper: &[100.0; 2] };
+
+    /// Rules without bounds that matter.
+    fn rules(settings: &LevenbergMarquardt) -> Rules<'_> {
+        Rules { bounds: WIDE_OPEN, settings, cost_error: 1e-6, trusts_last_step: true }
+    }
 
     /// (A + `share` S) δ
     fn changed(share: f64, delta: &[f64]) -> Vec<f64> {
@@ -91,19 +97,19 @@ mod tests {
     #[test]
     fn another_gradient_tells_what_bends_the_cost() {
         let mut bent = member(1.0, [0.2, -0.3]);
-        let found = secant(&bent, WIDE_OPEN.0, WIDE_OPEN.1);
+        let found = secant(&bent, WIDE_OPEN);
         for (p, q) in [(0, 0), (1, 0), (1, 1)] {
             assert!((found[p] * found[q] - SIDE[p] * SIDE[q]).abs() < 1e-9, "{found:?}");
         }
         // so that the next step ends in the minimum
-        let step = solve(&mut bent, &found, WIDE_OPEN, &LevenbergMarquardt::default()).unwrap();
+        let step = solve(&mut bent, &found, &rules(&LevenbergMarquardt::default())).unwrap();
         let left = changed(1.0, &step.delta);
         assert!(left.iter().zip(GRADIENT).all(|(l, g)| (l - g).abs() < 1e-9), "{left:?}");
     }
 
     #[test]
     fn what_is_far_or_little_or_unknown_does_not_count() {
-        let nothing = |member: &Member| secant(member, WIDE_OPEN.0, WIDE_OPEN.1) == [0.0; 2];
+        let nothing = |member: &Member| secant(member, WIDE_OPEN) == [0.0; 2];
         assert!(!nothing(&member(1.0, [0.2, -0.3])));
         // little; a curvature that is too large makes steps too short, which does no harm
         assert!(nothing(&member(0.1, [0.34, -0.51])) && nothing(&member(-0.9, [0.34, -0.51])));
@@ -117,7 +123,7 @@ mod tests {
         assert!(nothing(&costly(1, [0.1, -0.15])) && nothing(&costly(0, [0.6, -0.9])));
         assert!(nothing(&member(1.0, [0.4, -0.6])) && nothing(&member(1.0, [0.0, 0.0])));
         // a parameter that is held or pushed against its bound does not count
-        let other = secant(&member(1.0, [0.2, -0.3]), &[-100.0, 0.0], &[100.0; 2]);
+        let other = secant(&member(1.0, [0.2, -0.3]), Bounds { lower: &[-100.0, 0.0], upper: &[100.0; 2] });
         assert!(other[1] == 0.0);
         assert!(nothing(&Member { rounds: 1, ..member(1.0, [0.2, -0.3]) }));
         let mut unknown = member(1.0, [0.2, -0.3]);
@@ -128,7 +134,7 @@ mod tests {
     #[test]
     fn steps_beyond_twice_the_way_turn_back() {
         let full = member(0.0, [0.2, -0.3]);
-        let step = solve(&mut full.clone(), &[0.0; 2], WIDE_OPEN, &LevenbergMarquardt::default()).unwrap();
+        let step = solve(&mut full.clone(), &[0.0; 2], &rules(&LevenbergMarquardt::default())).unwrap();
         let trial = [step.delta[0], step.delta[1]];
         // along this step S adds 1.07 of what A has
         assert!(!turns_back(&member(0.9, trial)) && turns_back(&member(1.1, trial)));
@@ -150,7 +156,8 @@ mod tests {
                 gradient: vec![residuals[0] * slopes[0] + residuals[1] * slopes[1]],
                 normal_matrix: vec![slopes.iter().map(|s| s * s).sum()],
             };
-            step(&mut member, (&[-10.0], &[10.0]), &LevenbergMarquardt::default(), (1e-6, true));
+            let bounds = Bounds { lower: &[-10.0], upper: &[10.0] };
+            step(&mut member, &Rules { bounds, ..rules(&LevenbergMarquardt::default()) });
         }
         let sigmas = (member.parameters[0] - minimum).abs() * member.sums.normal_matrix[0].sqrt();
         println!("{} rounds, {sigmas:e} errors away", member.rounds);
