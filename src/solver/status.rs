@@ -110,7 +110,7 @@ impl Status {
             Status::FtolXtol => "converged: neither the objective nor the parameters change",
             Status::BadInput => "not fitted; `status_text` is the cause",
             Status::Interrupted => "cancelled",
-            Status::Singular => "the normal matrix could not be solved at any damping, or has no inverse",
+            Status::Singular => "the normal matrix could not be solved at any damping",
             Status::NotFinite => "the model is not finite at the start",
             Status::Stalled => "no acceptable step after the allowed rejections",
         }

@@ -3,7 +3,7 @@
 use std::borrow::Cow;
 use std::ops::Range;
 
-use super::Prior;
+use super::units;
 use crate::error::{Error, Result};
 use crate::recording::Limits;
 use crate::solver::Estimator;
@@ -169,6 +169,13 @@ fn named(names: &[String], what: &str) -> String {
     format!("{} {what}{} ({})", names.len(), if names.len() == 1 { "" } else { "s" }, names.join(", "))
 }
 
+/// A Gaussian prior.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub(super) struct Prior {
+    pub mean: f64,
+    pub sigma: f64,
+}
+
 /// A fitter's parameters, one entry each.
 #[derive(Clone, Copy)]
 pub(super) struct Settings<'a> {
@@ -272,7 +279,7 @@ impl Curve {
             used: points,
             start: start.to_vec(),
             begin: start.to_vec(),
-            scale: start.iter().copied().map(scale).collect(),
+            scale: start.iter().copied().map(units::scale).collect(),
             gain: 1.0,
             lower: vec![f64::NEG_INFINITY; start.len()],
             upper: vec![f64::INFINITY; start.len()],
@@ -368,30 +375,4 @@ pub(super) fn rounding(weighted: impl Iterator<Item = f64>, epsilon: f64) -> f64
 /// Returns whether the squares of data whose largest is `size` have all their digits, and so those of their noise.
 pub(super) fn has_squares(size: f64) -> bool {
     (size == 0.0) | (1e-140..=1e140).contains(&size)
-}
-
-/// The power of two nearest |start|, by its logarithm: dividing by it is exact. One that stays in f32's range.
-pub(super) fn scale(start: f64) -> f64 {
-    power(start, 100.0)
-}
-
-/// One that stays in f64's.
-pub(super) fn wide_scale(start: f64) -> f64 {
-    power(start, 480.0)
-}
-
-fn power(x: f64, most: f64) -> f64 {
-    let exponent = x.abs().log2().round();
-    if exponent.is_finite() { exponent.clamp(-most, most).exp2() } else { 1.0 }
-}
-
-#[cfg(test)]
-mod tests {
-    #[test]
-    fn scales_are_powers_of_two() {
-        for (start, scale) in [(1.0, 1.0), (-3.0, 4.0), (0.1, 0.125), (0.0, 1.0), (1e300, 100f64.exp2())] {
-            assert_eq!(super::scale(start), scale);
-        }
-        assert_eq!(super::wide_scale(1e-100), (-332f64).exp2());
-    }
 }

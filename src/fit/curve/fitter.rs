@@ -1,9 +1,9 @@
 //! The settings of fits of curves, as users make them.
 
 use super::columns::CurveColumns;
-use super::data::Curves;
+use super::data::{Curves, Prior};
 use super::watch::Watch;
-use super::{CurveFit, Interval, Prior};
+use super::{CurveFit, Interval};
 use crate::curve_model::{CurveModel, DerivativeCheck};
 use crate::error::Result;
 use crate::fit::{Control, Device, Solver};

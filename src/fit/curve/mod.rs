@@ -22,6 +22,7 @@ mod sums;
 mod task;
 mod tie;
 mod twin;
+mod units;
 mod watch;
 mod witness;
 
@@ -29,7 +30,7 @@ use std::sync::Arc;
 
 use rayon::prelude::*;
 
-use self::data::{Curve, Grid, Settings};
+use self::data::{Curve, Grid, Prior, Settings};
 use self::objective::Design;
 use self::passes::Passes;
 use self::polish::Problem;
@@ -45,13 +46,6 @@ pub use data::Curves;
 pub use fitter::CurveFitter;
 pub use interval::Interval;
 pub use result::CurveFit;
-
-/// A Gaussian prior.
-#[derive(Clone, Copy, Debug, PartialEq)]
-struct Prior {
-    mean: f64,
-    sigma: f64,
-}
 
 /// Solver of curves: [`Solver`] without the simplex after Levenberg–Marquardt, which is for spectra.
 #[derive(Clone, Copy, Debug)]
@@ -151,7 +145,7 @@ impl CurveRun {
         }
         ready.first().map_or(Ok(()), |first| self.check_twin(first))?;
         left.extend(self.pass(at, ready, is_refined, watch, done)?);
-        left.iter_mut().for_each(|curve| curve.restart(data::wide_scale));
+        left.iter_mut().for_each(|curve| curve.restart(units::wide_scale));
         CurveRun { device: Device::cpu(), ..self.clone() }.fit_each(at, left, watch, done)
     }
 
@@ -248,7 +242,7 @@ impl CurveRun {
 
     /// Returns the function that makes a parameter's unit from its start.
     fn round(&self) -> fn(f64) -> f64 {
-        if self.device.inner.runs_wgsl() { data::scale } else { data::wide_scale }
+        if self.device.inner.runs_wgsl() { units::scale } else { units::wide_scale }
     }
 
     /// Returns whether rows may be multiplied by a factor: costs mean nothing by themselves, and nothing else is added to them.

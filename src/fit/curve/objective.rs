@@ -3,7 +3,7 @@
 use std::borrow::Borrow;
 use std::sync::Arc;
 
-use super::Prior;
+use super::data::Prior;
 use super::data::{Curve, Grid};
 use crate::curve_model::{Code, CurveModel, Failures};
 use crate::recording::{

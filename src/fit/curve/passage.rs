@@ -10,7 +10,7 @@ use std::sync::{Mutex, PoisonError};
 use rayon::prelude::*;
 
 use self::bounds::{bounds, bounds_of, free};
-use self::ends::put_ends;
+use self::ends::{put_ends, resume};
 use super::data::{Curve, Curves, Grid, has_squares};
 use super::sizes::sizes;
 use super::watch::Watch;
@@ -375,28 +375,4 @@ impl<'a> Passage<'a> {
         }
         Ok(())
     }
-}
-
-/// Fits that f32 has brought to their end go on from there, unless it left their variances, too; the others from their starts again.
-fn resume(batch: &WholeBatch<'_>, p: usize, columns: &mut WholeColumns<'_>) {
-    // as a rule f32 has ended all
-    if columns.status.iter().all(|status| *status > 0)
-        && columns.variances.iter().fold(true, |all, x| all & x.is_finite())
-    {
-        return;
-    }
-    let ends = columns.status.par_iter_mut().zip(columns.promises.par_iter_mut());
-    let fits = ends.zip(columns.parameters.par_chunks_mut(p).zip(columns.variances.par_chunks(p))).enumerate();
-    fits.with_min_len(TASK).for_each(|(k, ((status, promise), (parameters, variances)))| {
-        let arrived = Status::from_code((*status).into()).is_some_and(Status::is_success);
-        let finite = parameters.iter().all(|x| x.is_finite());
-        let ended = arrived && variances.iter().all(|x| x.is_finite());
-        if *status != Status::BadInput.code() as i8 && !ended {
-            *status = WAITING;
-            if !(arrived && finite) {
-                *promise = f64::NAN;
-                parameters.copy_from_slice(&batch.starts[k * p..(k + 1) * p]);
-            }
-        }
-    });
 }

@@ -17,9 +17,9 @@ impl Problem<'_> {
     /// the cost by more than 1e-8 of it. Where parameters run to infinity the step stays as long as they are, and gains nothing:
     /// with residuals r₀ + a e^(−θ) both Jᵀr and JᵀJ vanish, their ratio grows, and (Jᵀr)²/JᵀJ, the gain that it promises, does not.
     pub fn runaways(&self, rows: &Rows, parameters: &[f64]) -> Option<Vec<usize>> {
-        let inside = self.inside(parameters);
-        let idle = self.idle(rows, &inside);
-        let acting: Vec<usize> = inside.into_iter().filter(|p| !idle.contains(p)).collect();
+        let movable = self.movable(rows, parameters);
+        let idle = self.idle(rows, &movable);
+        let acting: Vec<usize> = movable.into_iter().filter(|p| !idle.contains(p)).collect();
         if acting.is_empty() {
             return Some(idle);
         }
@@ -34,6 +34,16 @@ impl Problem<'_> {
         let size = |p: usize| parameters[p].abs().max(self.curve.scale[p]);
         let runs = |(&p, d): (&usize, &f64)| (d.abs() > RUNAWAY * size(p)).then_some(p);
         Some(acting.iter().zip(&step).filter_map(runs).chain(idle).collect())
+    }
+
+    /// Returns the free parameters that are inside their bounds, or at one that they would leave downhill.
+    fn movable(&self, rows: &Rows, parameters: &[f64]) -> Vec<usize> {
+        let (lower, upper) = (&self.curve.lower, &self.curve.upper);
+        let is_pushed = |p: usize| {
+            let slope = rows.gradient[p];
+            (parameters[p] <= lower[p] && slope <= 0.0) || (parameters[p] >= upper[p] && slope >= 0.0)
+        };
+        self.curve.free().into_iter().filter(|&p| !is_pushed(p)).collect()
     }
 
     /// Returns whether a multiple of a step of `some` parameters lowers the cost.

@@ -2,8 +2,7 @@
 
 use nalgebra::{DMatrix, DVector};
 
-use super::Prior;
-use super::data::Curve;
+use super::data::{Curve, Prior};
 use super::factors::Factors;
 use crate::curve_model::{CurveModel, Failures};
 use crate::recording::{CustomInput, Limits, Member};
@@ -23,8 +22,9 @@ const SHRINKS: f64 = 0.9;
 const COST_NOISE: f64 = 1e-9;
 /// A larger cosine of the residual with what the derivatives span is no minimum's.
 const COSINE: f64 = 0.01;
-/// Times what the rounding of the data leaves of a cost: less may be the rounding of the model.
+/// Times what the rounding of the data leaves of a cost, in f64 and in f32: less may be the rounding of the model.
 const RESOLVED: f64 = 1e6;
+const RESOLVED_IN_F32: f64 = 100.0;
 /// Share of the cost at the start that may be rounding, where data tell nothing (residuals of 0).
 const GONE: f64 = 1e-12;
 /// Times that a step which raises the cost is halved.
@@ -152,14 +152,19 @@ impl Problem<'_> {
         Some(inside.iter().zip(&delta).map(|(&p, d)| rows.gradient[p] * d).sum())
     }
 
-    /// Returns whether the residual is orthogonal to the derivatives, as it is at a minimum; of residuals that are rounding nothing is known.
-    pub fn is_stationary(&self, rows: &Rows, parameters: &[f64]) -> bool {
+    /// Returns whether the residual is orthogonal to the derivatives, as it is at a minimum; of residuals that are rounding, of f32 where
+    /// the fit ended `in_f32`, nothing is known.
+    pub fn is_stationary(&self, rows: &Rows, parameters: &[f64], in_f32: bool) -> bool {
         let cost = rows.cost();
         if self.promise(rows, parameters).is_none_or(|gain| gain <= COSINE * COSINE * cost) {
             return true;
         }
         let at_start = self.rows(&self.curve.start).map_or(0.0, |rows| rows.cost());
-        cost <= f64::max(RESOLVED * self.curve.rounding(f64::EPSILON), GONE * at_start)
+        let rounding = match in_f32 {
+            true => RESOLVED_IN_F32 * self.curve.rounding(f32::EPSILON.into()),
+            false => RESOLVED * self.curve.rounding(f64::EPSILON),
+        };
+        cost <= f64::max(rounding, GONE * at_start)
     }
 
     /// Takes Gauss–Newton steps from `parameters`, shortened until the cost does not rise, until it no longer falls and their length

@@ -1,7 +1,7 @@
 //! Result of one curve's fit, in the terms of scipy's users.
 
 use super::data::Curve;
-use super::polish::Problem;
+use super::polish::{Problem, Rows};
 use super::{CurveRun, CurveSolver};
 use crate::fit::{Flags, sound};
 use crate::solver::{Estimator, Outcome, Status};
@@ -221,25 +221,8 @@ impl CurveRun {
             }
             return fit;
         };
-        let mut evaluations = 1;
-        if self.polish && fit.status.is_success() && !matches!(self.solver, CurveSolver::NelderMead(_)) {
-            let (spent, near) = problem.refine(&mut fit.parameters, &mut rows);
-            evaluations += spent;
-            // f32 ended elsewhere: for the host to fit again
-            let elsewhere = !near && self.device.inner.runs_wgsl() && self.estimator == Estimator::LeastSquares;
-            if elsewhere || !problem.is_stationary(&rows, &fit.parameters) {
-                fit.status = Status::Stalled;
-                fit.message = message(fit.status).into();
-            }
-        }
-        let mut undetermined = Vec::new();
-        if matches!(fit.status, Status::Stalled | Status::MaxRounds | Status::Singular)
-            && let Some(runaways) = problem.runaways(&rows, &fit.parameters)
-        {
-            undetermined = runaways;
-            fit.status = Status::Ftol;
-            fit.message = message(fit.status).into();
-        }
+        let evaluations = 1 + self.refine_end(&problem, &mut fit, &mut rows);
+        let mut undetermined = self.accept_minimum(&problem, &mut fit, &rows);
         fit.evaluations += evaluations;
         fit.rounds += evaluations;
         fit.chi2 = rows.chi2;
@@ -254,6 +237,37 @@ impl CurveRun {
         undetermined.extend(problem.idle(&rows, &inside));
         self.flag(&mut fit, curve, (&inside, undetermined));
         fit
+    }
+
+    /// Refines a success of Levenberg–Marquardt, and makes it stalled where it is no stationary point. Returns the evaluations.
+    fn refine_end(&self, problem: &Problem, fit: &mut CurveFit, rows: &mut Rows) -> u32 {
+        let in_f32 = self.device.inner.runs_wgsl();
+        let is_simplex = matches!(self.solver, CurveSolver::NelderMead(_));
+        if is_simplex || !fit.status.is_success() || !(self.polish || in_f32) {
+            return 0;
+        }
+        let (evaluations, near) = if self.polish { problem.refine(&mut fit.parameters, rows) } else { (0, true) };
+        // f32 ended elsewhere: for the host to fit again
+        let elsewhere = !near && in_f32 && self.estimator == Estimator::LeastSquares;
+        if elsewhere || !problem.is_stationary(rows, &fit.parameters, !self.polish) {
+            fit.status = Status::Stalled;
+            fit.message = message(fit.status).into();
+        }
+        evaluations
+    }
+
+    /// Makes a fit that did not converge a success where it is at a minimum all the same. Returns the parameters that the data do not
+    /// determine there.
+    fn accept_minimum(&self, problem: &Problem, fit: &mut CurveFit, rows: &Rows) -> Vec<usize> {
+        // what a GPU has not brought to an end the host fits again, if it may
+        let is_last = !(self.polish && self.device.inner.runs_wgsl());
+        if !is_last || !matches!(fit.status, Status::Stalled | Status::MaxRounds | Status::Singular) {
+            return Vec::new();
+        }
+        let Some(runaways) = problem.runaways(rows, &fit.parameters) else { return Vec::new() };
+        fit.status = Status::Ftol;
+        fit.message = message(fit.status).into();
+        runaways
     }
 
     /// The covariance at an end, as [`refined`](Self::refined) fits have it.
