@@ -76,7 +76,8 @@ impl Passage<'_> {
     /// Makes errors infinite that are beyond all that their parameters are measured in. `first`: the place of the first parameter.
     fn open_vague(&self, batch: &WholeBatch<'_>, first: usize, (errors, parameters): (&mut [f64], &[f64])) {
         // without a way out of the loop, which makes it vector code: as a rule there are none
-        if errors.iter().zip(parameters).fold(true, |all, (error, x)| all & !(*error > VAGUE * x.abs())) {
+        let is_vague = |any, (error, x): (&f64, &f64)| any | (*error > VAGUE * x.abs());
+        if !errors.iter().zip(parameters).fold(false, is_vague) {
             return;
         }
         for (i, (error, x)) in errors.iter_mut().zip(parameters).enumerate() {
