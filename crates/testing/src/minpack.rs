@@ -181,11 +181,11 @@ fn meyer(x: &[f64], r: &mut [f64]) {
 }
 
 fn watson(x: &[f64], r: &mut [f64]) {
-    for i in 0..29 {
+    for (i, r) in r.iter_mut().enumerate().take(29) {
         let t = (i + 1) as f64 / 29.0;
         let slope: f64 = x.iter().enumerate().skip(1).map(|(j, x)| j as f64 * x * t.powi(j as i32 - 1)).sum();
         let value: f64 = x.iter().enumerate().map(|(j, x)| x * t.powi(j as i32)).sum();
-        r[i] = slope - value * value - 1.0;
+        *r = slope - value * value - 1.0;
     }
     (r[29], r[30]) = (x[0], x[1] - x[0] * x[0] - 1.0);
 }
