@@ -301,6 +301,8 @@ fn a_parameter_without_effect_is_undetermined() {
                 }
                 let message = fitter.fit(&curves).unwrap().swap_remove(0).message;
                 assert!(message.ends_with("; the data do not determine d"), "{message}");
+                let columns = fitter.fit_columns(&curves).unwrap();
+                assert!(columns.message(0).is_some_and(|text| text.ends_with("; the data do not determine d")));
                 // held it is known
                 let held = both(&fitter.clone().fix("d"), &curves);
                 assert!(held.iter().all(|(status, errors, _)| status.is_success() && errors[2] == 0.0), "{held:?}");

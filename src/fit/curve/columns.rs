@@ -1,5 +1,6 @@
 //! Millions of tiny fits in flat memory.
 
+use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use rayon::prelude::*;
@@ -35,12 +36,16 @@ pub struct CurveColumns {
     pub status: Vec<Status>,
     /// (curves): linearisations.
     pub rounds: Vec<u32>,
+    /// (curves): evaluations of the model, with or without derivatives, as [`CurveFit::evaluations`](super::CurveFit::evaluations).
+    pub evaluations: Vec<u32>,
     /// (curves): [`Flags::UNDETERMINED`] and [`Flags::AT_BOUND`].
     pub flags: Vec<Flags>,
     /// (curves, P, P): as [`CurveFit::covariance`](super::CurveFit::covariance), where
     /// [`CurveFitter::covariance`](crate::CurveFitter::covariance) asks for it; NaN of fits without errors.
     pub covariance: Option<Vec<f64>>,
     names: Arc<[String]>,
+    /// By the numbers of curves that are no plain success.
+    messages: BTreeMap<usize, String>,
 }
 
 /// A status takes a byte per curve.
@@ -70,6 +75,12 @@ impl CurveColumns {
     /// Returns the errors of a parameter, one per curve.
     pub fn error(&self, name: &str) -> Option<impl ExactSizeIterator<Item = f64> + '_> {
         self.strided(&self.errors, name)
+    }
+
+    /// Returns what there is to say about a curve's fit: the cause of a bad input, how a fit failed, or which parameters the data do not
+    /// determine. `None` of a plain success, and of many fits that a run had no time for.
+    pub fn message(&self, k: usize) -> Option<&str> {
+        self.messages.get(&k).map(String::as_str)
     }
 
     /// Every P-th number from that of a parameter on.
@@ -119,7 +130,11 @@ impl CurveColumns {
         self.chi2[k] = fit.chi2;
         self.status[k] = fit.status;
         self.rounds[k] = fit.rounds;
+        self.evaluations[k] = fit.evaluations;
         self.flags[k] = fit.flags;
+        if !fit.status.is_success() || !fit.flags.is_empty() {
+            self.messages.insert(k, fit.message.clone());
+        }
     }
 
     /// Sets the length; what is in the rows is nobody's until they are written.
@@ -132,6 +147,8 @@ impl CurveColumns {
         self.chi2.resize(curves, f64::NAN);
         self.status.resize(curves, Status::BadInput);
         self.rounds.resize(curves, 0);
+        self.evaluations.resize(curves, 0);
+        self.messages.clear();
         self.flags.resize(curves, Flags::empty());
     }
 }
@@ -150,7 +167,10 @@ impl CurveRun {
         match self.whole_problem(points) {
             Some(problem) => {
                 Passage::new(self, curves, points, problem, false).run(columns, watch)?;
+                // a whole fit evaluates its model with derivatives only
+                columns.evaluations.copy_from_slice(&columns.rounds);
                 self.add_covariances((curves, points), columns, watch);
+                self.add_messages((curves, points), columns);
                 self.fit_rest((curves, points), columns, watch)
             }
             None => self.fit_one_by_one(curves, columns, watch),
@@ -201,6 +221,23 @@ impl CurveRun {
                 own.copy_from_slice(&covariance);
             }
         });
+    }
+
+    /// Fills in why curves could not be fitted, and which parameters the data do not determine.
+    fn add_messages(&self, (curves, points): (&Curves, usize), columns: &mut CurveColumns) {
+        let (settings, count) = (self.settings(), self.held.len());
+        for (k, status) in columns.status.iter().enumerate() {
+            let message = match status {
+                Status::BadInput => curves.curve(k, points, &settings).err(),
+                _ if columns.flags[k].contains(Flags::UNDETERMINED) => {
+                    let errors = &columns.errors[k * count..(k + 1) * count];
+                    let open: Vec<usize> = (0..count).filter(|&p| errors[p].is_infinite()).collect();
+                    Some(self.undetermined_message(*status, &open))
+                }
+                _ => None,
+            };
+            columns.messages.extend(message.map(|message| (k, message)));
+        }
     }
 
     /// Fits the curves that whole fits did not bring to an end as [`fit`](Self::fit) does, from their starts.

@@ -297,9 +297,14 @@ impl CurveRun {
         undetermined.dedup();
         flag_undetermined(fit, &undetermined);
         if fit.status.is_success() && !undetermined.is_empty() {
-            let names: Vec<&str> = undetermined.iter().map(|&p| self.model.parameters()[p].as_str()).collect();
-            fit.message += &format!("; the data do not determine {}", names.join(", "));
+            fit.message = self.undetermined_message(fit.status, &undetermined);
         }
+    }
+
+    /// Returns the message of a success whose data do not determine some parameters.
+    pub(super) fn undetermined_message(&self, status: Status, parameters: &[usize]) -> String {
+        let names: Vec<&str> = parameters.iter().map(|&p| self.model.parameters()[p].as_str()).collect();
+        format!("{}; the data do not determine {}", message(status), names.join(", "))
     }
 
     /// Says what is not finite where a fit started.
