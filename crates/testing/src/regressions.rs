@@ -1,5 +1,7 @@
 //! Twenty models of everyday regressions: their formulas, the same in plain Rust, and noisy curves with starts that are far off.
 
+use std::io::Write;
+
 use popfit::{Closure, CurveFitter, CurveModel, Curves, Device, Formula, Result};
 
 use crate::random::Random;
@@ -327,6 +329,27 @@ impl Regression {
             parameters: fits.into_iter().flat_map(|fit| fit.parameters).collect(),
         };
         Ok(self.judge(&names, &noisy, &ends, 1e-6))
+    }
+
+    /// Fits a sample of curves one by one and writes a line of JSON for each, for `benches/peers/regressions.py`.
+    ///
+    /// # Errors
+    ///
+    /// Those of the fitter and of the file.
+    pub fn write(&self, device: &Device, sample: Sample, to: &mut impl Write) -> std::io::Result<()> {
+        let formula = Formula::parse(self.formula).map_err(std::io::Error::other)?;
+        let names = formula.parameters().to_vec();
+        let noisy = self.draw(&names, sample);
+        let curves = Curves::on_common_grid(noisy.x.clone(), &noisy.y[..], &noisy.starts[..]);
+        let fits = CurveFitter::new(formula, device.clone()).fit(&curves).map_err(std::io::Error::other)?;
+        let rows = noisy.y.chunks(POINTS).zip(noisy.starts.chunks(names.len()));
+        for (fit, (y, start)) in fits.iter().zip(rows) {
+            let head = format!(r#""model": "{}", "text": "{}", "names": {names:?}"#, self.name, self.formula);
+            let data = format!(r#""x": {:?}, "y": {y:?}, "start": {start:?}"#, noisy.x);
+            let (success, chi2) = (fit.status.is_success(), fit.chi2);
+            writeln!(to, r#"{{{head}, {data}, "noise": {}, "success": {success}, "chi2": {chi2:e}}}"#, sample.noise)?;
+        }
+        Ok(())
     }
 
     /// The model as a closure, its parameters in the order of `names`.
