@@ -65,7 +65,7 @@ impl TrialPoint for Member {
     }
 }
 
-/// What objectives are worth.
+/// Differences of objectives that count.
 #[derive(Clone, Copy, Debug)]
 pub struct Worth {
     /// ln det C counts.

@@ -21,7 +21,7 @@ pub type Pending<'a, T> = Pin<Box<dyn Future<Output = Result<T>> + 'a>>;
 
 /// A machine that executes whole rounds of a [`Recording`].
 pub trait Device: Send + Sync {
-    /// As it is written into the result table.
+    /// Returns the name that is written into the result table.
     fn name(&self) -> String;
 
     /// Returns whether it runs a [`Custom`](crate::recording::Custom) stage's WGSL, not its Rust.

@@ -72,7 +72,7 @@ pub struct FirstVertices {
     pub vertices: Vec<f64>,
     /// Reduction of the cost that the linearisation predicts there.
     pub promise: f64,
-    /// What the noise of the data changes the cost of a minimum by.
+    /// Change of a minimum's cost by the noise of the data.
     pub unit: f64,
 }
 

@@ -20,9 +20,9 @@ pub enum Phase {
 pub enum Promise {
     /// There has been no step.
     None,
-    /// That of a whole step.
+    /// Reduction of a whole step.
     Whole(f64),
-    /// That of a step that was shortened, which says nothing about the next one.
+    /// Reduction of a step that was shortened, which says nothing about the next one.
     Shortened(f64),
 }
 

@@ -57,7 +57,7 @@ pub struct Points {
     pub points: Vec<f64>,
 }
 
-/// What a device does for searches. Fits are asked for in ascending order, each once.
+/// Evaluations by a device for searches. Fits are asked for in ascending order, each once.
 pub trait Machine {
     /// Linearises each fit at its start; ln det C is 0 where the objective has none.
     fn linearise(&mut self) -> Result<Vec<Outcome>>;
@@ -133,7 +133,7 @@ struct Search<'a> {
     first: Option<FirstVertices>,
     /// Objective at the first of those.
     centre_value: f64,
-    /// Of the linearisation and the first vertex.
+    /// Evaluations of the linearisation and the first vertex.
     evaluations: u32,
     outcome: Option<Outcome>,
     surface: Option<Surface>,

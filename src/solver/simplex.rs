@@ -76,7 +76,7 @@ impl Simplex {
         self
     }
 
-    /// What its members evaluate first, one after another: (LANES, P).
+    /// Returns the points that its members evaluate first, one after another: (LANES, P).
     pub fn first_trials(&self) -> Vec<f64> {
         let pending: Vec<usize> = (0..self.values.len()).filter(|&v| self.values[v].is_nan()).collect();
         (0..LANES).flat_map(|lane| self.vertex(pending.get(lane).copied().unwrap_or(0)).to_vec()).collect()

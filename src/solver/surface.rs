@@ -21,22 +21,22 @@ const LEAST_ROOM: f64 = 0.1;
 const LEAST_CURVATURE: f64 = 0.1;
 /// Share of the predicted reduction that a step must bring.
 const SUFFICIENT: f64 = 0.5;
-/// How often the noise may hide what a step brought; a step that promises less than a share of it is the last.
+/// Times that the noise may hide what a step brought; a step that promises less than a share of it is the last.
 const SLACK: f64 = 10.0;
 const LAST: f64 = 0.3;
 /// Most steps.
 const STEPS: u32 = 6;
 
-/// How a search may end.
+/// Tolerances at which a search ends.
 #[derive(Clone, Copy, Debug)]
 pub struct Tolerance {
     /// Objectives that differ by this are equal.
     pub fatol: f64,
-    /// What rounding may do to an objective.
+    /// Error of an objective by rounding.
     pub noise: f64,
 }
 
-/// What the surface says of its centre.
+/// Judgement of the surface's centre.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Verdict {
     /// No point of the surface is lower by more than the tolerance.

@@ -197,7 +197,13 @@ impl CurveFitter {
     /// On the CPU the curves that [`fit_columns`](Self::fit_columns) fits whole go the same way, in f64 and to the solver's tolerances;
     /// curves that do not arrive so are taken up from their starts by a population.
     ///
-    /// A curve that cannot be fitted has a status; an [`Error`](crate::Error) means that the run failed.
+    /// A curve that cannot be fitted has a status, and no error: that means that the run failed.
+    ///
+    /// # Errors
+    /// Returns [`Error::InvalidSettings`](crate::Error::InvalidSettings) with every fault of the settings;
+    /// [`Error::ShapeMismatch`](crate::Error::ShapeMismatch) if the lengths of the arrays do not fit together;
+    /// [`Error::Usage`](crate::Error::Usage) if the estimator cannot use the data's sigma; the errors of the device, such as
+    /// [`Error::DeviceLost`](crate::Error::DeviceLost).
     pub fn fit(&self, curves: &Curves) -> Result<Vec<CurveFit>> {
         self.checked()?.fit(curves, &Watch::new(None, 0))
     }
@@ -220,6 +226,9 @@ impl CurveFitter {
     /// assert_eq!((fit.status, &fit.parameters[..]), (Status::Interrupted, &[1.0, 1.0][..]));
     /// # Ok::<(), popfit::Error>(())
     /// ```
+    ///
+    /// # Errors
+    /// The errors of [`fit`](Self::fit).
     pub fn fit_with(&self, curves: &Curves, control: &Control) -> Result<Vec<CurveFit>> {
         self.checked()?.fit(curves, &self.watch(curves, control))
     }
@@ -237,6 +246,9 @@ impl CurveFitter {
     /// side in f32, then to their end in f64, unless a bound of what f32's rounding does to them is below 0.0005 errors. (GPUs do
     /// so for least squares without priors, of at most 8 parameters at up to 128 points; the CPU fits the others.) Other models take
     /// the way of [`fit`](Self::fit).
+    ///
+    /// # Errors
+    /// The errors of [`fit`](Self::fit).
     pub fn fit_columns(&self, curves: &Curves) -> Result<CurveColumns> {
         let mut columns = CurveColumns::default();
         self.fit_columns_into(curves, &mut columns)?;
@@ -244,11 +256,17 @@ impl CurveFitter {
     }
 
     /// [`fit_columns`](Self::fit_columns) into columns whose memory is used again.
+    ///
+    /// # Errors
+    /// The errors of [`fit`](Self::fit).
     pub fn fit_columns_into(&self, curves: &Curves, columns: &mut CurveColumns) -> Result<()> {
         self.checked()?.fit_columns(curves, columns, &Watch::new(None, 0))
     }
 
     /// [`fit_columns`](Self::fit_columns), watched and stopped by `control` as [`fit_with`](Self::fit_with) is.
+    ///
+    /// # Errors
+    /// The errors of [`fit`](Self::fit).
     pub fn fit_columns_with(&self, curves: &Curves, control: &Control) -> Result<CurveColumns> {
         let mut columns = CurveColumns::default();
         self.checked()?.fit_columns(curves, &mut columns, &self.watch(curves, control))?;
@@ -260,6 +278,10 @@ impl CurveFitter {
     /// probability of a rise is that of an F-test with χ²/dof as noise, or that of χ² itself with
     /// [`absolute_sigma`](Self::absolute_sigma) and counts. Limits are good to 1e-6 of an error. All curves are probed at once:
     /// each round of the searches is one population.
+    ///
+    /// # Errors
+    /// The errors of [`fit`](Self::fit); [`Error::ShapeMismatch`](crate::Error::ShapeMismatch) if there are not as many `fits` as
+    /// `curves`; [`Error::Usage`](crate::Error::Usage) if there is no such parameter, or if a sigma is not between 0 and 30.
     pub fn confidence_intervals(
         &self,
         curves: &Curves,
@@ -271,8 +293,10 @@ impl CurveFitter {
     }
 
     /// Compares the derivatives that the device computes with differences: in f64 by the model's Rust, so that a user's WGSL meets its
-    /// twin, too; of WGSL alone in f32 on the device, which are good to about 1e-3. `x` is (predictors, n). Errors are those of
-    /// [`check_jacobian`](crate::check_jacobian), which needs no device.
+    /// twin, too; of WGSL alone in f32 on the device, which are good to about 1e-3. `x` is (predictors, n).
+    ///
+    /// # Errors
+    /// The errors of [`check_jacobian`](crate::check_jacobian), which needs no device, and those of the device.
     pub fn check_jacobian(&self, x: &[f64], parameters: &[f64]) -> Result<Vec<DerivativeCheck>> {
         self.checked()?.check_jacobian(x, parameters)
     }

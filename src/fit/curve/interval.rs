@@ -18,13 +18,14 @@ const TOGETHER: usize = 8192;
 pub struct Interval {
     /// Its name.
     pub parameter: String,
-    /// As it was asked for.
+    /// The value that was asked for.
     pub sigma: f64,
     /// Probability that the truth lies inside.
     pub probability: f64,
-    /// The value itself where the parameter is held; −∞ and ∞ where a bound comes first, or χ² does not rise so far within 200 errors; NaN for a curve or parameter without fit.
+    /// Lower end: the value itself where the parameter is held, −∞ (above: ∞) where a bound comes first or χ² does not rise so far
+    /// within 200 errors, NaN for a curve or parameter without fit.
     pub lower: f64,
-    /// As `lower`.
+    /// Upper end, as `lower` is the lower one.
     pub upper: f64,
 }
 

@@ -12,7 +12,7 @@ use crate::solver::{Estimator, Share};
 const STEPS: usize = 30;
 /// A step this much shorter than the parameters, under the Jacobian's scaling, changes nothing.
 const SHORTEST: f64 = 1e-15;
-/// As does one this much shorter than the residual, and so than the errors.
+/// A step this much shorter than the residual, and so than the errors, changes nothing either.
 const NEGLIGIBLE: f64 = 1e-12;
 /// One this much shorter is near the optimum.
 const FAR: f64 = 1e-3;

@@ -42,7 +42,7 @@ pub struct CurveFit {
     /// Akaike's and the Bayesian information criterion, n ln(χ²/n) + 2k and + k ln n for n points and k free parameters, as lmfit has
     /// them; for counts χ² + 2k and + k ln n.
     pub aic: f64,
-    /// As `aic`.
+    /// The Bayesian criterion, as described for `aic`.
     pub bic: f64,
     /// Evaluations of the model, with or without derivatives (scipy's `nfev`).
     pub evaluations: u32,

@@ -21,7 +21,7 @@ const TASK: usize = 256;
 /// Most points whose rows are in the cache at a time.
 const POINTS: usize = 9;
 
-/// What all threads share.
+/// Settings and model that all threads share.
 pub(super) struct LaneSearches {
     model: LaneModel<f64>,
     grid: Grid,

@@ -1,4 +1,4 @@
-//! What a device does for searches by simplices over curves.
+//! Evaluations by a device for searches by simplices over curves.
 
 use super::super::CurveRun;
 use super::super::data::Curve;
