@@ -145,8 +145,9 @@ fn an_infinite_sigma_masks_its_point() {
 fn priors_count_as_points() {
     let model = || CurveFitter::new(Formula::parse("a + b*x + c*x^2").unwrap(), Device::cpu());
     let curves = Curves::on_common_grid(vec![0.0, 1.0], vec![1.0, 3.0], vec![0.5; 3]);
-    let cause = model().prior("c", 0.5, 0.1).fix("c").fit(&curves).unwrap().swap_remove(0);
-    assert!(cause.status.is_success() && cause.dof == 1, "{cause:?}");
+    // that of a fixed parameter is none
+    let fixed = model().prior("c", 7.0, 0.1).fix("c").fit(&curves).unwrap().swap_remove(0);
+    assert!(fixed.status.is_success() && fixed.dof == 0, "{fixed:?}");
     let open = &model().fit(&curves).unwrap()[0];
     assert!(open.status == Status::BadInput && open.message.contains("2 points for 3"), "{open:?}");
     let fitter = model().prior("b", 1.0, 0.1).prior("c", 0.0, 0.2);

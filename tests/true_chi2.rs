@@ -4,18 +4,20 @@ use popfit::Device;
 use popfit_testing::fits::gpu;
 use popfit_testing::regressions::{NOISES, REGRESSIONS, Regression, Route, Sample};
 
+/// Least share of successes of any model.
+const LEAST: f64 = 0.85;
+
 /// Fits `curves` curves of every model and noise; every success has its own χ².
 fn check(regressions: impl IntoIterator<Item = &'static Regression>, route: Route, device: &Device, curves: usize) {
-    let (mut successes, mut all) = (0, 0);
     for regression in regressions {
         for noise in NOISES {
             let found = regression.compare(route, device, Sample { curves, noise, seed: 2 }).unwrap();
             assert!(found.wrong.is_empty(), "{}, noise {noise}: {:#?}", regression.name, found.wrong);
-            (successes, all) = (successes + found.successes, all + curves);
+            // not fewer than scipy's
+            let share = found.successes as f64 / curves as f64;
+            assert!(share >= LEAST, "{}, noise {noise}: {share} succeed", regression.name);
         }
     }
-    // most succeed, so that something was compared
-    assert!(10 * successes > 8 * all, "{successes} of {all} succeed");
 }
 
 #[test]
@@ -33,6 +35,6 @@ fn columns_of_gpus_have_their_own_chi_square() {
 
 #[test]
 fn fits_have_their_own_chi_square() {
-    check(&REGRESSIONS, Route::Fits, &Device::cpu(), 200);
+    check(&REGRESSIONS, Route::Fits, &Device::cpu(), 500);
     check(&REGRESSIONS, Route::Closures, &Device::cpu(), 100);
 }

@@ -141,11 +141,11 @@ impl Formula {
         &self.parameters
     }
 
-    /// Returns a sentence for each parameter whose name differs from that of a predictor, a constant or a function by its case alone.
+    /// Returns a sentence for each parameter whose name differs from that of a predictor, a constant or a function only in upper or lower case.
     ///
     /// ```
     /// let formula = popfit::Formula::parse("a*X + b")?;
-    /// assert_eq!(formula.warnings(), ["`X` is a parameter: it differs from the predictor `x` by its case"]);
+    /// assert_eq!(formula.warnings(), ["`X` is taken as a parameter; did you mean the predictor `x`?"]);
     /// # Ok::<(), popfit::Error>(())
     /// ```
     pub fn warnings(&self) -> Vec<String> {
@@ -155,9 +155,8 @@ impl Formula {
         let known: Vec<(&str, &str)> = predictors.chain(constants).chain(functions).collect();
         let alike = |parameter: &String| {
             let found = known.iter().find(|(_, name)| name.to_lowercase() == parameter.to_lowercase());
-            found.map(|(kind, name)| {
-                format!("`{parameter}` is a parameter: it differs from the {kind} `{name}` by its case")
-            })
+            found
+                .map(|(kind, name)| format!("`{parameter}` is taken as a parameter; did you mean the {kind} `{name}`?"))
         };
         self.parameters.iter().filter_map(alike).collect()
     }

@@ -195,7 +195,8 @@ impl Parser<'_> {
             }
             Callable::Two(pair) => {
                 if *self.peek() == Token::Symbol(')') {
-                    return complain(self.here().0, format!("`{name}` takes two arguments"));
+                    let number = if matches!(pair, Pair::Min | Pair::Max) { "at least two" } else { "two" };
+                    return complain(self.here().0, format!("`{name}` takes {number} arguments"));
                 }
                 if *self.peek() != Token::Symbol(',') {
                     return self.close(open).map(|()| first);

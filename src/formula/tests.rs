@@ -233,6 +233,6 @@ fn names_that_differ_by_case_are_likely_mistakes() {
     let warnings = |text: &str| Formula::parse(text).unwrap().warnings();
     assert!(warnings("a*exp(-k*x) + y*pi").is_empty());
     let [x, pi, exp] = [("X", "predictor `x`"), ("PI", "constant `pi`"), ("Exp", "function `exp`")]
-        .map(|(name, known)| format!("`{name}` is a parameter: it differs from the {known} by its case"));
+        .map(|(name, known)| format!("`{name}` is taken as a parameter; did you mean the {known}?"));
     assert_eq!(warnings("a*X*PI + Exp*x"), [x, pi, exp]);
 }

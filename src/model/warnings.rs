@@ -35,8 +35,8 @@ impl SpectralModel {
         self.assumptions().into_iter().chain(beyond).collect()
     }
 
-    /// Returns the free labels on which no template depends, anywhere in their training range. Fits of them end as
-    /// `singular_covariance`.
+    /// Returns the free labels on which no template depends, anywhere in their training range. Their errors
+    /// are infinite.
     pub fn idle_labels(&self) -> Vec<String> {
         let is_idle = |p: usize| {
             let mut own = self.labels().filter(|(arm, l)| depends_on(&arm.inputs[*l].source, p)).peekable();

@@ -33,6 +33,9 @@ pub fn number(x: f64, digits: usize) -> String {
 
 /// A value and its error: the error to two digits, the value to match.
 pub fn pair(value: f64, error: f64) -> String {
+    if value.is_finite() && error == f64::INFINITY {
+        return format!("{} ± ∞", number(value, 5));
+    }
     if !(value.is_finite() && error.is_finite() && error > 0.0) {
         return number(value, 5);
     }

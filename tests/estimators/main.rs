@@ -239,7 +239,7 @@ fn reports_are_lmfits() {
     let starts = Curves::on_common_grid(X.to_vec(), CLEAN.to_vec(), vec![2.0, 1.5, 0.5, 0.2]);
     let report = degenerate.report(&degenerate.fit(&starts).unwrap()[0]);
     assert!(report.contains("uncertainties could not be estimated"), "{report}");
-    assert_eq!(report.matches("+/- (n/a) (init").count(), 2, "{report}");
+    assert_eq!(report.matches("+/- (undetermined) (init").count(), 2, "{report}");
     let bad = &plain.fit(&curves(&[f64::NAN; 25])).unwrap()[0];
     assert!(plain.report(bad).contains("Warning: non_finite_input"), "{}", plain.report(bad));
 }

@@ -71,8 +71,7 @@ pub fn run(arguments: &Arguments) -> Result<(), Failure> {
 fn print_warnings(warnings: &[String], idle: &[String]) {
     let idle = idle.iter().map(|name| {
         format!(
-            "label {name} has no effect on the template anywhere in its training range: fits of it end as \
-             `singular_covariance`. \
+            "label {name} has no effect on the template anywhere in its training range: its errors will be infinite. \
              Hold it, `[labels.{name}] fixed = …`"
         )
     });

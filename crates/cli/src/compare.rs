@@ -52,11 +52,13 @@ fn svg(text: &str) -> Result<PathBuf, String> {
     if is_svg { Ok(path) } else { Err("the picture is an SVG: give a name that ends in .svg".into()) }
 }
 
-/// Differences of one parameter, in errors of A, or of B where A has none that is finite; infinite where the error is 0 or one of them
+/// Differences of one parameter, in errors of A, or of B where A has none; infinite where the error is 0 or one of them
 /// has no number, left out where neither has one (at a bound, or undetermined).
 struct Differences {
     name: String,
     sorted: Vec<f64>,
+    /// True if the data determine it in no pair of fits.
+    all_undetermined: bool,
 }
 
 impl Differences {
@@ -116,7 +118,7 @@ pub fn run(arguments: &Arguments) -> Result<(), Failure> {
     if let Some(name) = of_one(&a, &b).or_else(|| of_one(&b, &a)) {
         return Err(Failure::differs(format!("fail: {name} is in one of the tables only")));
     }
-    if let Some(none) = all.iter().find(|one| one.sorted.is_empty() && !pairs.is_empty()) {
+    if let Some(none) = all.iter().find(|one| one.sorted.is_empty() && !one.all_undetermined && !pairs.is_empty()) {
         return Err(Failure::differs(format!("fail: no two fits of {} can be compared", none.name)));
     }
     verdict(arguments, &all, missing == (0, 0) && turned == 0)
@@ -133,8 +135,10 @@ fn differences((a, b): (&FitTable, &FitTable), both: &[&(FitRow, FitRow)]) -> Re
     let difference = |&(p, q): &(usize, usize)| {
         let one = |(a, b): &&(FitRow, FitRow)| {
             let apart = (a.parameters[p] - b.parameters[q]).abs();
-            let error = [a.errors[p], b.errors[q]].into_iter().find(|error| error.is_finite()).unwrap_or(f64::NAN);
+            let error = if a.errors[p].is_nan() { b.errors[q] } else { a.errors[p] };
             match () {
+                // one value of many that fit equally well
+                () if a.errors[p].is_infinite() || b.errors[q].is_infinite() => f64::NAN,
                 () if apart == 0.0 => 0.0,
                 // a number is in one of them
                 () if apart.is_nan() && (a.parameters[p].is_finite() || b.parameters[q].is_finite()) => f64::INFINITY,
@@ -143,14 +147,16 @@ fn differences((a, b): (&FitTable, &FitTable), both: &[&(FitRow, FitRow)]) -> Re
         };
         let mut sorted: Vec<f64> = both.iter().map(one).filter(|x| !x.is_nan()).collect();
         sorted.sort_by(f64::total_cmp);
-        Differences { name: a.parameters()[p].clone(), sorted }
+        let is_open = |(a, b): &&(FitRow, FitRow)| a.errors[p].is_infinite() || b.errors[q].is_infinite();
+        let all_undetermined = !both.is_empty() && both.iter().all(|pair| is_open(pair));
+        Differences { name: a.parameters()[p].clone(), sorted, all_undetermined }
     };
     Ok(common.iter().map(difference).collect())
 }
 
 /// Returns whether the tables differ by more than is allowed; `same`: they have the same converged spectra.
 fn verdict(arguments: &Arguments, all: &[Differences], same: bool) -> Result<(), Failure> {
-    match all.iter().find(|one| one.within(arguments.threshold) < arguments.share) {
+    match all.iter().find(|one| !one.all_undetermined && one.within(arguments.threshold) < arguments.share) {
         None if same => {
             line("pass");
             Ok(())

@@ -8,6 +8,7 @@ use rayon::prelude::*;
 use super::CurveSolver;
 use super::data::Curves;
 use super::passage::Passage;
+use super::result::open_undetermined;
 use super::watch::Watch;
 use super::{CurveFit, CurveRun};
 use crate::curve_model::CurveModel;
@@ -209,7 +210,7 @@ impl CurveRun {
 
     /// Fills in the covariances of the whole fits that have ended well, from their Jacobians in f64.
     fn add_covariances(&self, (curves, points): (&Curves, usize), columns: &mut CurveColumns, watch: &Watch) {
-        let Some(all) = &mut columns.covariance else { return };
+        let (Some(all), errors) = (&mut columns.covariance, &columns.errors) else { return };
         let (settings, count) = (self.settings(), self.held.len());
         let ends = columns.status.par_iter().zip(columns.parameters.par_chunks(count)).enumerate();
         ends.zip(all.par_chunks_mut(count * count)).for_each(|((k, (status, parameters)), own)| {
@@ -219,6 +220,8 @@ impl CurveRun {
                 && let Some(covariance) = self.covariance_at(&curve, parameters)
             {
                 own.copy_from_slice(&covariance);
+                let errors = &errors[k * count..(k + 1) * count];
+                open_undetermined(own, (0..count).filter(|&p| errors[p].is_infinite()));
             }
         });
     }

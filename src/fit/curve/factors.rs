@@ -69,7 +69,7 @@ impl Factors {
         if is_whole { self.least_step(residual, gradient, parameters) } else { None }
     }
 
-    /// Returns the same along the directions that are determined: the shortest Gauss-Newton step.
+    /// Returns the shortest Gauss–Newton step, along the directions that are determined, and the two lengths.
     pub fn least_step(
         &self,
         residual: &DVector<f64>,

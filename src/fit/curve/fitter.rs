@@ -123,7 +123,7 @@ impl CurveFitter {
         self
     }
 
-    /// Sets a Gaussian prior of a parameter: the row (mean − parameter) / sigma, which counts as a point more, so that two points and
+    /// Sets a Gaussian prior of a parameter: the row (mean − parameter) / sigma, which counts as one additional data point, so that two points and
     /// two priors determine three parameters. Without [`absolute_sigma`](Self::absolute_sigma) the errors are multiplied by the root
     /// of (χ² + Σ rows²)/dof.
     #[must_use]

@@ -228,16 +228,20 @@ impl CurveRun {
         !self.absolute_sigma && !matches!(self.estimator, Estimator::Poisson | Estimator::Cost)
     }
 
-    /// Returns the squares of the priors' rows.
-    fn penalty(&self, parameters: &[f64]) -> f64 {
-        let pairs = self.priors.iter().zip(parameters);
-        let rows = pairs.filter_map(|(prior, value)| prior.map(|prior| (prior.mean - value) / prior.sigma));
-        rows.map(|row| row * row).sum()
+    /// Returns the priors of parameters that are not fixed.
+    fn free_priors(&self) -> impl Iterator<Item = (usize, Prior)> + '_ {
+        let all = self.priors.iter().enumerate().filter(|(p, _)| !self.held[*p]);
+        all.filter_map(|(p, prior)| prior.map(|prior| (p, prior)))
     }
 
-    /// Returns the degrees of freedom of `points` and all priors, each of which is a row, less `free` parameters.
+    /// Returns the sum of the squares of these priors' rows.
+    fn penalty(&self, parameters: &[f64]) -> f64 {
+        self.free_priors().map(|(p, prior)| ((prior.mean - parameters[p]) / prior.sigma).powi(2)).sum()
+    }
+
+    /// Returns the degrees of freedom of `points` and these priors, each of which is a row, less `free` parameters.
     fn dof(&self, points: usize, free: usize) -> i64 {
-        (points + self.priors.iter().flatten().count()) as i64 - free as i64
+        (points + self.free_priors().count()) as i64 - free as i64
     }
 
     /// Returns the function that makes a parameter's unit from its start.

@@ -1,39 +1,101 @@
-//! Minima that parameters run away from: the cost no longer falls, whatever the solver says, and the data do not determine them.
+//! Minima at infinity, and minima where parameters have no effect: the cost has stopped falling although the solver did not converge.
 
 use super::polish::{Problem, Rows};
 
-/// A direction that lowers the cost by less than this share of it is none: scipy's default `ftol`.
+/// Smallest relative reduction of the cost that counts as a descent: scipy's default `ftol`.
 const LEAST_GAIN: f64 = 1e-8;
-/// Multiples of a step that are tried, from the longest to the shortest, each a quarter of the one before it.
-const LONGEST: f64 = 64.0;
-const TRIALS: i32 = 18;
-/// A Gauss-Newton step of more than this share of a parameter's size that leads nowhere says that the data do not determine it.
-const RUNAWAY: f64 = 0.5;
+/// Number of fractions of a step that are tried: 1, 1/4, 1/16, …
+const TRIALS: i32 = 15;
+/// Steps along each axis, as shares of the parameter's size: they need no derivatives, which may be wrong.
+const AXIS_STEPS: [f64; 5] = [0.3, 0.03, 1e-3, 1e-5, 1e-7];
+/// Relative length of an unproductive Gauss–Newton step above which its parameter may be undetermined, and the error, in sizes of the
+/// parameter, above which it is.
+const RUNAWAY_STEP: f64 = 0.5;
+const RUNAWAY_ERROR: f64 = 10.0;
+
+/// Neighbourhood of a point where a solver did not converge.
+pub(super) enum Neighbourhood {
+    /// Nothing near is lower: the parameters that the data do not determine.
+    Minimum(Vec<usize>),
+    /// A lower point.
+    Lower(Vec<f64>),
+    /// There is no step to try.
+    Unknown,
+}
 
 impl Problem<'_> {
-    /// Returns the parameters that the data do not determine at a minimum, or `None` where the cost still falls.
+    /// Looks for a lower point around one where a solver did not converge.
     ///
-    /// At a minimum neither the Gauss-Newton step nor the gradient over the squared columns of the Jacobian, each at 18 lengths, lowers
-    /// the cost by more than 1e-8 of it. Where parameters run to infinity the step stays as long as they are, and gains nothing:
-    /// with residuals r₀ + a e^(−θ) both Jᵀr and JᵀJ vanish, their ratio grows, and (Jᵀr)²/JᵀJ, the gain that it promises, does not.
-    pub fn runaways(&self, rows: &Rows, parameters: &[f64]) -> Option<Vec<usize>> {
+    /// At a minimum nothing lowers the cost by more than 1e-8 of it: neither the Gauss–Newton step, of all parameters or without those
+    /// that run away, nor the gradient over the squared columns of the Jacobian, each at 15 lengths, nor a step along an axis. Where
+    /// parameters run to infinity the Gauss–Newton step stays as long as they are, and gains nothing: with residuals r₀ + a e^(−θ)
+    /// both Jᵀr and JᵀJ vanish, and the reduction that it promises, (Jᵀr)²/JᵀJ, does not.
+    pub fn look_around(&self, rows: &Rows, parameters: &[f64]) -> Neighbourhood {
         let movable = self.movable(rows, parameters);
         let idle = self.idle(rows, &movable);
-        let acting: Vec<usize> = movable.into_iter().filter(|p| !idle.contains(p)).collect();
-        if acting.is_empty() {
-            return Some(idle);
+        if let Some(lower) = self.lower_along_axes(rows.cost(), parameters, &movable) {
+            return Neighbourhood::Lower(lower);
         }
+        let mut acting: Vec<usize> = movable.into_iter().filter(|p| !idle.contains(p)).collect();
+        if acting.is_empty() {
+            return self.lower_beside(rows, parameters).map_or(Neighbourhood::Minimum(idle), Neighbourhood::Lower);
+        }
+        // 1. All parameters that act, by the Gauss–Newton step and by the gradient.
+        let Some(step) = rows.least_step(&acting, parameters) else { return Neighbourhood::Unknown };
         let squares: Vec<f64> = rows.squares().collect();
         let descent: Vec<f64> = acting.iter().map(|&p| rows.gradient[p] / squares[p]).collect();
-        let step = rows.least_step(&acting, parameters)?;
-        if self.falls_along(rows, parameters, (&acting, &step))
-            || self.falls_along(rows, parameters, (&acting, &descent))
-        {
-            return None;
+        for direction in [&step, &descent] {
+            if let Some(lower) = self.lower_along(rows, parameters, (&acting, direction)) {
+                return Neighbourhood::Lower(lower);
+            }
         }
-        let size = |p: usize| parameters[p].abs().max(self.curve.scale[p]);
-        let runs = |(&p, d): (&usize, &f64)| (d.abs() > RUNAWAY * size(p)).then_some(p);
-        Some(acting.iter().zip(&step).filter_map(runs).chain(idle).collect())
+        // 2. The parameters that stay where they are, by themselves.
+        let runaways = self.runaways(rows, parameters, (&acting, &step));
+        acting.retain(|p| !runaways.contains(p));
+        if let Some(step) = rows.least_step(&acting, parameters)
+            && let Some(lower) = self.lower_along(rows, parameters, (&acting, &step))
+        {
+            return Neighbourhood::Lower(lower);
+        }
+        Neighbourhood::Minimum(runaways.into_iter().chain(idle).collect())
+    }
+
+    /// Returns the parameters that a step which gains nothing would move far: those whose columns are too short to say where to, or, where
+    /// there are none, a group whose columns are alike.
+    fn runaways(&self, rows: &Rows, parameters: &[f64], (some, step): (&[usize], &[f64])) -> Vec<usize> {
+        let noise = (rows.cost() / self.curve.used as f64).sqrt();
+        let squares: Vec<f64> = rows.squares().collect();
+        let moved = some.iter().zip(step).filter(|(p, d)| d.abs() > RUNAWAY_STEP * self.size(parameters, **p));
+        let far: Vec<usize> = moved.map(|(&p, _)| p).collect();
+        let is_short = |p: &usize| noise / squares[*p].sqrt() > RUNAWAY_ERROR * self.size(parameters, *p);
+        let short: Vec<usize> = far.iter().copied().filter(is_short).collect();
+        if short.is_empty() { far } else { short }
+    }
+
+    /// Returns a lower point beside one where some parameters have no effect: along their axes, and along the diagonals of two axes.
+    pub fn lower_beside(&self, rows: &Rows, parameters: &[f64]) -> Option<Vec<f64>> {
+        let idle = self.idle(rows, &self.inside(parameters));
+        let pairs = idle.iter().enumerate().flat_map(|(i, &p)| idle[..i].iter().map(move |&q| [p, q]));
+        let along_diagonals = || {
+            pairs.flat_map(|pair| AXIS_STEPS.map(|share| (pair, share))).find_map(|([p, q], share)| {
+                let (d, e) = (share * self.size(parameters, p), share * self.size(parameters, q));
+                let signs = [[d, e], [d, -e]];
+                signs.iter().find_map(|step| self.lower_by(rows.cost(), parameters, (&[p, q], step), 1.0))
+            })
+        };
+        self.lower_along_axes(rows.cost(), parameters, &idle).or_else(along_diagonals)
+    }
+
+    /// Returns a lower point along the axis of one of some parameters.
+    fn lower_along_axes(&self, cost: f64, parameters: &[f64], some: &[usize]) -> Option<Vec<f64>> {
+        let steps = some.iter().flat_map(|&p| AXIS_STEPS.into_iter().flat_map(move |share| [(p, share), (p, -share)]));
+        let mut trials = steps.map(|(p, share)| (p, share * self.size(parameters, p)));
+        trials.find_map(|(p, d)| self.lower_by(cost, parameters, (&[p], &[d]), 1.0))
+    }
+
+    /// Returns the size of a parameter: its magnitude, or its unit where that is larger.
+    fn size(&self, parameters: &[f64], p: usize) -> f64 {
+        parameters[p].abs().max(self.curve.scale[p])
     }
 
     /// Returns the free parameters that are inside their bounds, or at one that they would leave downhill.
@@ -46,15 +108,23 @@ impl Problem<'_> {
         self.curve.free().into_iter().filter(|&p| !is_pushed(p)).collect()
     }
 
-    /// Returns whether a multiple of a step of `some` parameters lowers the cost.
-    fn falls_along(&self, rows: &Rows, parameters: &[f64], (some, step): (&[usize], &[f64])) -> bool {
-        (0..TRIALS).any(|k| {
-            let length = LONGEST * 0.25_f64.powi(k);
-            let mut trial = parameters.to_vec();
-            some.iter().zip(step).for_each(|(&p, d)| {
-                trial[p] = (trial[p] + length * d).clamp(self.curve.lower[p], self.curve.upper[p]);
-            });
-            self.rows(&trial).is_some_and(|found| found.cost() < rows.cost() * (1.0 - LEAST_GAIN))
-        })
+    /// Returns a lower point at a fraction of a step of `some` parameters.
+    fn lower_along(&self, rows: &Rows, parameters: &[f64], step: (&[usize], &[f64])) -> Option<Vec<f64>> {
+        (0..TRIALS).find_map(|k| self.lower_by(rows.cost(), parameters, step, 0.25_f64.powi(k)))
+    }
+
+    /// Returns the point at `share` of a step of `some` parameters, inside their bounds, if its cost is lower.
+    fn lower_by(
+        &self,
+        cost: f64,
+        parameters: &[f64],
+        (some, step): (&[usize], &[f64]),
+        share: f64,
+    ) -> Option<Vec<f64>> {
+        let mut trial = parameters.to_vec();
+        for (&p, d) in some.iter().zip(step) {
+            trial[p] = (trial[p] + share * d).clamp(self.curve.lower[p], self.curve.upper[p]);
+        }
+        self.cost(&trial).is_some_and(|found| found < cost * (1.0 - LEAST_GAIN)).then_some(trial)
     }
 }

@@ -67,7 +67,7 @@ impl Rows {
         Some(delta.as_slice().to_vec())
     }
 
-    /// Returns the same along the directions that the rows determine.
+    /// Returns the shortest Gauss–Newton step of some parameters, along the directions that the rows determine.
     pub fn least_step(&self, some: &[usize], parameters: &[f64]) -> Option<Vec<f64>> {
         let (delta, ..) = Factors::new(&self.jacobian, some)?.least_step(&self.residual, &self.gradient, parameters)?;
         Some(delta.as_slice().to_vec())
@@ -85,6 +85,18 @@ impl Problem<'_> {
         let limits = Some(Limits { scale, ..self.curve.limits() });
         let member = Member { index: self.curve.index, number: self.curve.number };
         self.model.rows(derivatives, &CustomInput { x: &self.curve.x, parameters, limits, member }, self.failures)
+    }
+
+    /// Returns the cost alone, priors included; `None` where the model is not finite at an unmasked point.
+    pub fn cost(&self, parameters: &[f64]) -> Option<f64> {
+        let Curve { y, weight, scale, .. } = self.curve;
+        let model = self.model_rows(false, parameters, scale)?;
+        let used = (0..y.len()).filter(|&j| weight[j] > 0.0);
+        let chi2: f64 = used.map(|j| self.estimator.share(weight[j] * y[j], weight[j], model[j]).cost).sum();
+        let priors = self.priors.iter().zip(parameters);
+        let penalty: f64 =
+            priors.filter_map(|(prior, x)| prior.map(|prior| ((prior.mean - x) / prior.sigma).powi(2))).sum();
+        Some(chi2 + penalty).filter(|cost| cost.is_finite())
     }
 
     /// `None` where the model, or a derivative, is not finite at an unmasked point.
@@ -152,8 +164,8 @@ impl Problem<'_> {
         Some(inside.iter().zip(&delta).map(|(&p, d)| rows.gradient[p] * d).sum())
     }
 
-    /// Returns whether the residual is orthogonal to the derivatives, as it is at a minimum; of residuals that are rounding, of f32 where
-    /// the fit ended `in_f32`, nothing is known.
+    /// Returns whether the residual is orthogonal to the derivatives, as it is at a minimum. Also true where the residuals are at
+    /// rounding level, of f32 where the fit ended `in_f32`: there the test means nothing.
     pub fn is_stationary(&self, rows: &Rows, parameters: &[f64], in_f32: bool) -> bool {
         let cost = rows.cost();
         if self.promise(rows, parameters).is_none_or(|gain| gain <= COSINE * COSINE * cost) {

@@ -2,6 +2,8 @@
 
 use std::fmt::{self, Write};
 
+use super::data::Prior;
+use super::fitter::Named;
 use super::{CurveFit, CurveFitter};
 use crate::fit::Solver;
 use crate::solver::Estimator;
@@ -16,6 +18,7 @@ impl fmt::Display for CurveFit {
         write!(f, " (dof = {}, {} evaluations)", self.dof, self.evaluations)?;
         for (value, error) in self.parameters.iter().zip(&self.errors) {
             match !error.is_finite() {
+                true if error.is_infinite() => write!(f, "\n    {} +/- (undetermined)", fixed(*value))?,
                 true => write!(f, "\n    {} +/- (n/a)", fixed(*value))?,
                 false => write!(f, "\n    {} +/-{}", fixed(*value), fixed(*error))?,
             }
@@ -28,7 +31,8 @@ impl CurveFitter {
     /// Describes a fit as lmfit's `fit_report` does: statistics, parameters with errors and starts, and the correlations above 0.1.
     pub fn report(&self, fit: &CurveFit) -> String {
         let mut text = "[[Fit Statistics]]\n".to_owned();
-        let free = (fit.points + self.priors.len()) as i64 - fit.dof;
+        let is_free = |prior: &&Named<Prior>| !self.fixed.contains(&prior.parameter);
+        let free = (fit.points + self.priors.iter().filter(is_free).count()) as i64 - fit.dof;
         let lines = [
             ("# fitting method", self.method()),
             ("# function evals", fit.evaluations.to_string()),
@@ -83,7 +87,7 @@ impl CurveFitter {
         }
         let mut text = fixed(value);
         if !error.is_finite() {
-            text += " +/- (n/a)";
+            text += if error.is_infinite() { " +/- (undetermined)" } else { " +/- (n/a)" };
         } else {
             let _ = write!(text, " +/-{}", fixed(error));
             if value != 0.0 {

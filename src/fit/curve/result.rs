@@ -1,13 +1,21 @@
 //! Result of one curve's fit, in the terms of scipy's users.
 
 use super::data::Curve;
+use super::plateau::Neighbourhood;
 use super::polish::{Problem, Rows};
 use super::{CurveRun, CurveSolver};
 use crate::fit::{Flags, sound};
 use crate::solver::{Estimator, Outcome, Status};
 
 /// An error of so many times a parameter's size says that it may be anything.
-pub(super) const VAGUE: f64 = 1e6;
+const VAGUE: f64 = 1e6;
+
+/// Most descents from a point where a fit did not converge.
+const DESCENTS: usize = 20;
+/// Message of a fit whose model is stationary and yet not at a minimum.
+const SADDLE: &str = "a parameter has no effect where the fit ended, and lowers the cost beside it: start elsewhere";
+/// Message of a fit none of whose steps was accepted.
+const NOT_MOVED: &str = "no step from the start lowered the cost: do the derivatives fit the model (check_jacobian)?";
 
 /// One curve's result. P is the number of parameters.
 #[derive(Clone, Debug)]
@@ -105,16 +113,22 @@ pub(super) fn vague(fit: &CurveFit, curve: &Curve, inside: &[usize]) -> Vec<usiz
 
 /// Makes the errors of `undetermined` parameters infinite and sets the flag.
 fn flag_undetermined(fit: &mut CurveFit, undetermined: &[usize]) {
-    let count = fit.errors.len();
+    open_undetermined(&mut fit.covariance, undetermined.iter().copied());
     for &p in undetermined {
-        for q in 0..count {
-            (fit.covariance[p * count + q], fit.covariance[q * count + p]) = (f64::NAN, f64::NAN);
-        }
-    }
-    for &p in undetermined {
-        (fit.errors[p], fit.covariance[p * count + p]) = (f64::INFINITY, f64::INFINITY);
+        fit.errors[p] = f64::INFINITY;
         fit.flags |= Flags::UNDETERMINED;
     }
+}
+
+/// Makes the variances of undetermined parameters infinite and their covariances NaN in a matrix (P, P).
+pub(super) fn open_undetermined(covariance: &mut [f64], undetermined: impl Iterator<Item = usize> + Clone) {
+    let count = covariance.len().isqrt();
+    for p in undetermined.clone() {
+        for q in 0..count {
+            (covariance[p * count + q], covariance[q * count + p]) = (f64::NAN, f64::NAN);
+        }
+    }
+    undetermined.for_each(|p| covariance[p * count + p] = f64::INFINITY);
 }
 
 fn message(status: Status) -> &'static str {
@@ -171,6 +185,9 @@ impl CurveRun {
             fit.status = Status::NotFinite;
             fit.message = message(fit.status).into();
         }
+        if self.problem(curve).inside(&fit.parameters).len() < curve.free().len() {
+            fit.flags |= Flags::AT_BOUND;
+        }
         for (p, error) in fit.errors.iter_mut().enumerate().filter(|(p, _)| curve.lower[*p] == curve.upper[*p]) {
             *error = 0.0;
             let count = curve.start.len();
@@ -222,7 +239,7 @@ impl CurveRun {
             return fit;
         };
         let evaluations = 1 + self.refine_end(&problem, &mut fit, &mut rows);
-        let mut undetermined = self.accept_minimum(&problem, &mut fit, &rows);
+        let mut undetermined = self.accept_minimum(&problem, &mut fit, &mut rows);
         fit.evaluations += evaluations;
         fit.rounds += evaluations;
         fit.chi2 = rows.chi2;
@@ -230,6 +247,8 @@ impl CurveRun {
         let inside = problem.inside(&fit.parameters);
         fit.optimality = inside.iter().map(|&p| rows.gradient[p].abs()).fold(0.0, f64::max);
         fit.covariance = problem.covariance(&rows, &fit.parameters);
+        // directions that are lost to rounding, whatever the noise
+        undetermined.extend(inside.iter().copied().filter(|&p| fit.covariance[p * count + p].is_nan()));
         let factor = self.variance_factor(&fit, curve.rounding(f64::EPSILON));
         // held parameters have none, whatever the factor
         fit.covariance.iter_mut().filter(|c| **c != 0.0).for_each(|c| *c *= factor);
@@ -256,18 +275,43 @@ impl CurveRun {
         evaluations
     }
 
-    /// Makes a fit that did not converge a success where it is at a minimum all the same. Returns the parameters that the data do not
-    /// determine there.
-    fn accept_minimum(&self, problem: &Problem, fit: &mut CurveFit, rows: &Rows) -> Vec<usize> {
+    /// Goes on from where a fit did not converge, or from a saddle, to lower points near it, and makes it a success at a minimum.
+    /// Returns the parameters that the data do not determine there.
+    fn accept_minimum(&self, problem: &Problem, fit: &mut CurveFit, rows: &mut Rows) -> Vec<usize> {
         // what a GPU has not brought to an end the host fits again, if it may
-        let is_last = !(self.polish && self.device.inner.runs_wgsl());
-        if !is_last || !matches!(fit.status, Status::Stalled | Status::MaxRounds | Status::Singular) {
+        if self.polish && self.device.inner.runs_wgsl() {
             return Vec::new();
         }
-        let Some(runaways) = problem.runaways(rows, &fit.parameters) else { return Vec::new() };
-        fit.status = Status::Ftol;
-        fit.message = message(fit.status).into();
-        runaways
+        if fit.status.is_success() {
+            if problem.lower_beside(rows, &fit.parameters).is_none() {
+                return Vec::new();
+            }
+            fit.status = Status::Stalled;
+            fit.message = SADDLE.into();
+        }
+        if !matches!(fit.status, Status::Stalled | Status::MaxRounds | Status::Singular) {
+            return Vec::new();
+        }
+        let is_start = fit.status == Status::Stalled && fit.parameters == problem.curve.begin;
+        if is_start && self.model.formula().is_none() {
+            fit.message = NOT_MOVED.into();
+        }
+        for _ in 0..DESCENTS {
+            match problem.look_around(rows, &fit.parameters) {
+                Neighbourhood::Minimum(undetermined) => {
+                    fit.status = Status::Ftol;
+                    fit.message = message(fit.status).into();
+                    return undetermined;
+                }
+                Neighbourhood::Lower(point) => {
+                    let Some(lower) = problem.rows(&point) else { break };
+                    (fit.parameters, *rows) = (point, lower);
+                    problem.refine(&mut fit.parameters, rows);
+                }
+                Neighbourhood::Unknown => break,
+            }
+        }
+        Vec::new()
     }
 
     /// The covariance at an end, as [`refined`](Self::refined) fits have it.
@@ -283,15 +327,13 @@ impl CurveRun {
         Some(covariance)
     }
 
-    /// Sets the flags of a fit. Of the parameters `inside` their bounds those are undetermined that are `known` to be, that have no
-    /// error, or one that is beyond all that they are measured in.
+    /// Sets the flags of a fit. Of the parameters `inside` their bounds those are undetermined that are `known` to be, or have an
+    /// error beyond f64's range.
     pub(super) fn flag(&self, fit: &mut CurveFit, curve: &Curve, (inside, known): (&[usize], Vec<usize>)) {
         if inside.len() < curve.free().len() {
             fit.flags |= Flags::AT_BOUND;
         }
-        // without degrees of freedom χ²/dof is missing, of all alike
-        let has_errors = !self.is_scaled() || fit.dof > 0;
-        let mut undetermined = if has_errors { vague(fit, curve, inside) } else { Vec::new() };
+        let mut undetermined: Vec<usize> = inside.iter().copied().filter(|&p| fit.errors[p].is_infinite()).collect();
         undetermined.extend(known);
         undetermined.sort_unstable();
         undetermined.dedup();

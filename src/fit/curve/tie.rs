@@ -1,6 +1,7 @@
 //! Tied parameters: the fit runs without them, its result has them again.
 
 use super::data::Curves;
+use super::result::open_undetermined;
 use super::watch::Watch;
 use super::{CurveFit, CurveRun};
 use crate::error::{Error, Result};
@@ -82,7 +83,10 @@ fn expand(fit: CurveFit, ties: &Ties, count: usize) -> CurveFit {
         // a sum of nothing is -0
         0.0 + (0..kept).filter(|&k| left[k] != 0.0).map(|k| times(left[k], row(k))).sum::<f64>()
     };
-    let covariance: Vec<f64> = (0..count * count).map(|i| entry(i / count, i % count)).collect();
+    let mut covariance: Vec<f64> = (0..count * count).map(|i| entry(i / count, i % count)).collect();
+    // what depends on an undetermined parameter is taken for undetermined
+    let is_open = |p: usize| (0..kept).any(|k| jacobian[p * kept + k] != 0.0 && fit.errors[k].is_infinite());
+    open_undetermined(&mut covariance, (0..count).filter(|&p| is_open(p)));
     CurveFit {
         parameters: spread(&fit.parameters),
         start: spread(&fit.start),

@@ -5,7 +5,7 @@ pub(super) fn scale(start: f64) -> f64 {
     power(start, 100.0)
 }
 
-/// Returns the same that stays in f64's range.
+/// Returns the power of two nearest |start| that stays in f64's range; 1 of 0.
 pub(super) fn wide_scale(start: f64) -> f64 {
     power(start, 480.0)
 }

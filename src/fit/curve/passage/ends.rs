@@ -6,7 +6,6 @@ use super::bounds::{bounds_of, free};
 use super::{Passage, Rows, TASK};
 use crate::fit::Flags;
 use crate::fit::curve::data::rounding;
-use crate::fit::curve::result::VAGUE;
 use crate::fit::curve::sizes::roots;
 use crate::fit::sound;
 use crate::solver::Status;
@@ -50,14 +49,18 @@ impl Passage<'_> {
                 let (lower, upper) = bounds_of(batch, k, p);
                 let inside = |q: usize| lower.is_empty() || lower[q] < parameters[q] && parameters[q] < upper[q];
                 // a lost pivot takes along what was eliminated after it
-                if chi2.is_finite()
-                    && (0..p).any(|q| own[q].is_nan() && inside(q))
-                    && let Some(look) = self.look(first + k, parameters)
-                {
-                    own.copy_from_slice(&look.variances);
-                    look.judge(&mut status[i]);
+                if chi2.is_finite() && (0..p).any(|q| own[q].is_nan() && inside(q)) {
+                    match self.look(first + k, parameters) {
+                        Some(look) => {
+                            own.copy_from_slice(&look.variances);
+                            look.judge(&mut status[i]);
+                        }
+                        // no success without derivatives
+                        None if status[i] > 0 => status[i] = Status::Stalled.code() as i8,
+                        None => {}
+                    }
                 }
-                factors.push(match (!self.fitter.is_scaled(), common.unwrap_or_else(|| freedom(k))) {
+                let factor = match (!self.fitter.is_scaled(), common.unwrap_or_else(|| freedom(k))) {
                     (true, _) => 1.0,
                     // nothing is left to tell the noise from
                     (false, 0) => f64::NAN,
@@ -65,26 +68,14 @@ impl Passage<'_> {
                         let rounding = self.least(batch, (k, sizes[k]), chi2);
                         f64::max(chi2 + self.fitter.penalty(parameters), rounding) / dof as f64
                     }
-                });
+                };
+                // an infinite variance stays one without any noise
+                let is_open = own.iter().any(|variance| variance.is_infinite());
+                factors.push(if is_open { factor.max(f64::MIN_POSITIVE) } else { factor });
             }
             roots(variances, &factors);
-            self.open_vague(batch, part * TASK * p, (variances, parameters));
             sound::columns(status, (parameters, variances), chi2);
         });
-    }
-
-    /// Makes errors infinite that are beyond all that their parameters are measured in. `first`: the place of the first parameter.
-    fn open_vague(&self, batch: &WholeBatch<'_>, first: usize, (errors, parameters): (&mut [f64], &[f64])) {
-        // without a way out of the loop, which makes it vector code: as a rule there are none
-        let is_vague = |any, (error, x): (&f64, &f64)| any | (*error > VAGUE * x.abs());
-        if !errors.iter().zip(parameters).fold(false, is_vague) {
-            return;
-        }
-        for (i, (error, x)) in errors.iter_mut().zip(parameters).enumerate() {
-            if *error > VAGUE * x.abs().max(batch.unit(first + i)) {
-                *error = f64::INFINITY;
-            }
-        }
     }
 
     /// Sets the flags of fits at their ends.
@@ -127,18 +118,26 @@ impl Passage<'_> {
         let dof = self.fitter.dof(curve.used, curve.free().len()).max(1) as f64;
         let noise = if self.fitter.is_scaled() { rows.cost() / dof } else { 1.0 };
         let mut variances: Vec<f64> = covariance.into_iter().step_by(self.parameters + 1).collect();
-        let undetermined = problem.inside(parameters).into_iter().filter(|&p| variances[p].is_nan());
-        undetermined.collect::<Vec<_>>().into_iter().for_each(|p| variances[p] = f64::INFINITY);
+        let inside = problem.inside(parameters);
+        for &p in &inside {
+            if variances[p].is_nan() {
+                variances[p] = f64::INFINITY;
+            }
+        }
+        // a parameter that has no effect here may have one beside it
+        let is_saddle = problem.lower_beside(&rows, parameters).is_some();
         Some(Look {
             variances,
             // what `fit` finishes it judges itself
-            is_end: self.exact || problem.promise(&rows, parameters).is_none_or(|gain| gain <= NEAR * NEAR * noise),
+            is_end: !is_saddle
+                && (self.exact || problem.promise(&rows, parameters).is_none_or(|gain| gain <= NEAR * NEAR * noise)),
         })
     }
 }
 
 /// Fits that f32 has brought to their end go on from there, unless it left their variances, too; the others from their starts again.
 pub(super) fn resume(batch: &WholeBatch<'_>, p: usize, columns: &mut WholeColumns<'_>) {
+    snap_to_bounds(batch, p, columns);
     // as a rule f32 has ended all
     if columns.status.iter().all(|status| *status > 0)
         && columns.variances.iter().fold(true, |all, x| all & x.is_finite())
@@ -159,6 +158,23 @@ pub(super) fn resume(batch: &WholeBatch<'_>, p: usize, columns: &mut WholeColumn
             }
         }
     });
+}
+
+/// Puts parameters that f32 has brought to a bound, as it knows it, onto the bound itself.
+fn snap_to_bounds(batch: &WholeBatch<'_>, p: usize, columns: &mut WholeColumns<'_>) {
+    if batch.bounds.is_none() {
+        return;
+    }
+    for (k, parameters) in columns.parameters.chunks_mut(p).enumerate() {
+        let (lower, upper) = bounds_of(batch, k, p);
+        for (x, (lower, upper)) in parameters.iter_mut().zip(lower.iter().zip(upper)) {
+            for bound in [*lower, *upper] {
+                if *x as f32 == bound as f32 && bound.is_finite() {
+                    *x = bound;
+                }
+            }
+        }
+    }
 }
 
 /// Writes how fits have ended, from codes and rounds.
