@@ -3,8 +3,8 @@
 use std::ops::Range;
 
 use popfit::{
-    Continuum, CurveFit, CurveFitter, Curves, Device, Emulator, FitRow, Formula, LabelSettings, LevenbergMarquardt,
-    NelderMead, SpectralFitter, SpectralModel,
+    Continuum, CurveFit, CurveFitter, Curves, Device, Emulator, FitRow, Flags, Formula, LabelSettings,
+    LevenbergMarquardt, NelderMead, SpectralFitter, SpectralModel,
 };
 use popfit_testing::fits::{devices, fitter, pick, synb_spectra};
 use popfit_testing::random::Random;
@@ -114,5 +114,25 @@ fn spectra_in_narrow_boxes_end_as_low_as_a_simplex() {
         let most = steps.rows().zip(simplex.rows()).map(above).fold(f64::MIN, f64::max);
         println!("{device:?}: at most {most:.1e} of the objective above the simplex");
         assert!(most < 1e-5 && steps.rows().filter(|row| row.at_bound.count_ones() > 1).count() > 10);
+    }
+}
+
+/// Bounds that f32 does not hold are met in f64, by `fit` and by columns.
+#[test]
+fn bounds_that_f32_does_not_hold_are_met() {
+    let x: Vec<f64> = (0..20).map(|j| 0.2 * f64::from(j)).collect();
+    let scatter = |x: f64| 0.01 * (9.0 * x).sin();
+    let y: Vec<f64> = x.iter().map(|x| 2.0 * (-0.3 * x).exp() + 0.5 * (-2.0 * x).exp() + scatter(*x)).collect();
+    let formula = Formula::parse("a*exp(-k*x) + b*exp(-q*x)").unwrap();
+    let fitter = CurveFitter::new(formula, Device::cpu()).bounds("b", 0.8, 4.0);
+    for start in [[1.5, 0.4, 1.0, 1.5], [2.5, 0.2, 2.0, 3.0], [1.0, 0.5, 3.0, 2.0], [3.0, 0.1, 0.9, 5.0]] {
+        let curves = Curves::on_common_grid(x.clone(), y.clone(), start.to_vec());
+        let fit = fitter.fit(&curves).unwrap().swap_remove(0);
+        let columns = fitter.fit_columns(&curves).unwrap();
+        assert!(fit.parameters[2] == 0.8 && columns.parameters[2] == 0.8, "{fit:?} {columns:?}");
+        assert!(fit.flags == Flags::AT_BOUND && columns.flags[0] == Flags::AT_BOUND, "{fit:?} {columns:?}");
+        for (a, b) in fit.errors.iter().zip(&columns.errors) {
+            assert!(a.is_nan() && b.is_nan() || (a / b - 1.0).abs() < 1e-3, "{fit:?} {columns:?}");
+        }
     }
 }

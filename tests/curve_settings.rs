@@ -114,8 +114,8 @@ fn columns_have_statuses_and_a_bad_curve_has_no_numbers() {
         assert!(fits[0].rounds > 0 && fits[0].evaluations >= fits[0].rounds, "{:?}", fits[0]);
         assert!(columns.evaluations[0] > 0 && columns.evaluations[1..] == [0, 0], "{columns:?}");
         assert!(columns.message(0).is_none() && columns.message(3).is_none());
-        for k in 1..3 {
-            assert_eq!(columns.message(k), Some(&fits[k].message[..]));
+        for (k, fit) in fits.iter().enumerate().skip(1) {
+            assert_eq!(columns.message(k), Some(&fit.message[..]));
         }
     }
     assert!(size_of_val(&Status::Ftol) == 1);

@@ -148,7 +148,7 @@ fn differences((a, b): (&FitTable, &FitTable), both: &[&(FitRow, FitRow)]) -> Re
         let mut sorted: Vec<f64> = both.iter().map(one).filter(|x| !x.is_nan()).collect();
         sorted.sort_by(f64::total_cmp);
         let is_open = |(a, b): &&(FitRow, FitRow)| a.errors[p].is_infinite() || b.errors[q].is_infinite();
-        let all_undetermined = !both.is_empty() && both.iter().all(|pair| is_open(pair));
+        let all_undetermined = !both.is_empty() && both.iter().all(is_open);
         Differences { name: a.parameters()[p].clone(), sorted, all_undetermined }
     };
     Ok(common.iter().map(difference).collect())
