@@ -303,6 +303,8 @@ impl CurveRun {
                     fit.message = message(fit.status).into();
                     return undetermined;
                 }
+                // without polish a fit stays where the device has left it
+                Neighbourhood::Lower(_) if !self.polish => break,
                 Neighbourhood::Lower(point) => {
                     let Some(lower) = problem.rows(&point) else { break };
                     (fit.parameters, *rows) = (point, lower);
