@@ -80,7 +80,7 @@ fn judge(slot: u32, first: bool) -> i32 {
     return RUNNING;
 }
 
-// Whether the step moves no parameter by more than TRUSTED_STEP of its magnitude, and leaves all their signs.
+// Returns true if the step moves no parameter by more than TRUSTED_STEP of its magnitude, and leaves all their signs.
 fn is_trusted(slot: u32) -> bool {
     var trusted = !shortened;
     for (var p = 0u; p < parameter_count; p++) {

@@ -4,7 +4,7 @@ use popfit::Device;
 use popfit_testing::fits::gpu;
 use popfit_testing::regressions::{NOISES, REGRESSIONS, Regression, Route, Sample};
 
-/// Least share of successes of any model.
+/// Least share of successes of any model. Of the five-parameter logistic at the largest noise 0.87 succeed, where scipy reports all.
 const LEAST: f64 = 0.85;
 
 /// Fits `curves` curves of every model and noise; every success has its own χ².
@@ -13,7 +13,6 @@ fn check(regressions: impl IntoIterator<Item = &'static Regression>, route: Rout
         for noise in NOISES {
             let found = regression.compare(route, device, Sample { curves, noise, seed: 2 }).unwrap();
             assert!(found.wrong.is_empty(), "{}, noise {noise}: {:#?}", regression.name, found.wrong);
-            // not fewer than scipy's
             let share = found.successes as f64 / curves as f64;
             assert!(share >= LEAST, "{}, noise {noise}: {share} succeed", regression.name);
         }

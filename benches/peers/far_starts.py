@@ -11,9 +11,10 @@ from collections import Counter
 
 import numpy as np
 from scipy.optimize import least_squares
+from scipy.special import erf
 
 METHODS = {"lm": dict(method="lm"), "trf": dict(method="trf", x_scale="jac")}
-FUNCTIONS = dict(exp=np.exp, sin=np.sin, tanh=np.tanh)
+FUNCTIONS = dict(exp=np.exp, sin=np.sin, tanh=np.tanh, erf=erf)
 ALIKE, MOST_EVALUATIONS = 1e-3, 2000
 
 

@@ -13,23 +13,10 @@ from collections import Counter
 
 import numpy as np
 from scipy.optimize import least_squares
-from scipy.special import erf
 
-METHODS = {"lm": dict(method="lm"), "trf": dict(method="trf", x_scale="jac")}
-FUNCTIONS = dict(exp=np.exp, sin=np.sin, tanh=np.tanh, erf=erf)
+from far_starts import METHODS, residuals
+
 ALIKE = 1e-6
-
-
-def residuals(problem):
-    model = compile(problem["text"].replace("^", "**"), problem["text"], "eval")
-    x, y = np.array(problem["x"]), np.array(problem["y"])
-
-    def at(parameters):
-        values = eval(model, {}, dict(zip(problem["names"], parameters), x=x, **FUNCTIONS))
-        # least_squares takes no infinities
-        return np.nan_to_num(values - y, nan=1e10, posinf=1e10, neginf=-1e10)
-
-    return at
 
 
 def main():

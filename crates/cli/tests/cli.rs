@@ -3,7 +3,7 @@
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output};
 
-use popfit::{FitRow, FitTable, WriteOptions};
+use popfit::{FitRow, FitTable, Flags, WriteOptions};
 
 fn data(name: &str) -> PathBuf {
     popfit_testing::root().join("data").join(name)
@@ -326,6 +326,18 @@ fn compare_passes_equal_tables_and_fails_others() {
     let differs = popfit(&["compare", &text(&a), &text(&b), "--share", "1"]);
     assert_eq!(differs.status.code(), Some(1));
     assert!(message(&differs).contains("velocity differs"), "{}", message(&differs));
+    // in A or B the data do not determine it, in some fits or in all
+    for undetermined in [1..rows.len(), 0..rows.len()] {
+        let mut open = rows.clone();
+        for row in &mut open[undetermined] {
+            (row.parameters[place], row.errors[place], row.flags) = (1e3, f64::INFINITY, Flags::UNDETERMINED);
+        }
+        write(&open);
+        for [one, other] in [[&a, &b], [&b, &a]] {
+            let passes = popfit(&["compare", &text(one), &text(other)]);
+            assert!(passes.status.success(), "{}", message(&passes));
+        }
+    }
     // of most spectra B has no velocity
     let mut empty = rows.clone();
     empty.iter_mut().skip(1).for_each(|row| row.parameters[place] = f64::NAN);

@@ -308,6 +308,30 @@ impl Regression {
     ///
     /// Those of the fitter.
     pub fn compare(&'static self, route: Route, device: &Device, sample: Sample) -> Result<Comparison> {
+        let tolerance = if route == Route::Columns { 1e-4 } else { 1e-6 };
+        let (names, noisy, ends) = self.fit(route, device, sample)?;
+        Ok(self.judge(&names, &noisy, &ends, tolerance))
+    }
+
+    /// Fits a sample of curves one by one and writes a line of JSON for each, for `benches/peers/regressions.py`.
+    ///
+    /// # Errors
+    ///
+    /// Those of the fitter and of the file.
+    pub fn write(&'static self, device: &Device, sample: Sample, to: &mut impl Write) -> std::io::Result<()> {
+        let (names, noisy, ends) = self.fit(Route::Fits, device, sample).map_err(std::io::Error::other)?;
+        let rows = noisy.y.chunks(POINTS).zip(noisy.starts.chunks(names.len()));
+        for (k, (y, start)) in rows.enumerate() {
+            let head = format!(r#""model": "{}", "text": "{}", "names": {names:?}"#, self.name, self.formula);
+            let data = format!(r#""x": {:?}, "y": {y:?}, "start": {start:?}"#, noisy.x);
+            let (success, chi2) = (ends.success[k], ends.chi2[k]);
+            writeln!(to, r#"{{{head}, {data}, "noise": {}, "success": {success}, "chi2": {chi2:e}}}"#, sample.noise)?;
+        }
+        Ok(())
+    }
+
+    /// Draws a sample of curves and fits it. Returns the formula's parameters in its own order, the curves, and the ends of their fits.
+    fn fit(&'static self, route: Route, device: &Device, sample: Sample) -> Result<(Vec<String>, Noisy, Ends)> {
         let formula = Formula::parse(self.formula)?;
         let names = formula.parameters().to_vec();
         let noisy = self.draw(&names, sample);
@@ -316,40 +340,19 @@ impl Regression {
             Route::Columns | Route::Fits => CurveFitter::new(formula, device.clone()),
         };
         let curves = Curves::on_common_grid(noisy.x.clone(), &noisy.y[..], &noisy.starts[..]);
-        if route == Route::Columns {
+        let ends = if route == Route::Columns {
             let columns = fitter.fit_columns(&curves)?;
             let success = columns.status.iter().map(|status| status.is_success()).collect();
-            let ends = Ends { success, chi2: columns.chi2, parameters: columns.parameters };
-            return Ok(self.judge(&names, &noisy, &ends, 1e-4));
-        }
-        let fits = fitter.fit(&curves)?;
-        let ends = Ends {
-            success: fits.iter().map(|fit| fit.status.is_success()).collect(),
-            chi2: fits.iter().map(|fit| fit.chi2).collect(),
-            parameters: fits.into_iter().flat_map(|fit| fit.parameters).collect(),
+            Ends { success, chi2: columns.chi2, parameters: columns.parameters }
+        } else {
+            let fits = fitter.fit(&curves)?;
+            Ends {
+                success: fits.iter().map(|fit| fit.status.is_success()).collect(),
+                chi2: fits.iter().map(|fit| fit.chi2).collect(),
+                parameters: fits.into_iter().flat_map(|fit| fit.parameters).collect(),
+            }
         };
-        Ok(self.judge(&names, &noisy, &ends, 1e-6))
-    }
-
-    /// Fits a sample of curves one by one and writes a line of JSON for each, for `benches/peers/regressions.py`.
-    ///
-    /// # Errors
-    ///
-    /// Those of the fitter and of the file.
-    pub fn write(&self, device: &Device, sample: Sample, to: &mut impl Write) -> std::io::Result<()> {
-        let formula = Formula::parse(self.formula).map_err(std::io::Error::other)?;
-        let names = formula.parameters().to_vec();
-        let noisy = self.draw(&names, sample);
-        let curves = Curves::on_common_grid(noisy.x.clone(), &noisy.y[..], &noisy.starts[..]);
-        let fits = CurveFitter::new(formula, device.clone()).fit(&curves).map_err(std::io::Error::other)?;
-        let rows = noisy.y.chunks(POINTS).zip(noisy.starts.chunks(names.len()));
-        for (fit, (y, start)) in fits.iter().zip(rows) {
-            let head = format!(r#""model": "{}", "text": "{}", "names": {names:?}"#, self.name, self.formula);
-            let data = format!(r#""x": {:?}, "y": {y:?}, "start": {start:?}"#, noisy.x);
-            let (success, chi2) = (fit.status.is_success(), fit.chi2);
-            writeln!(to, r#"{{{head}, {data}, "noise": {}, "success": {success}, "chi2": {chi2:e}}}"#, sample.noise)?;
-        }
-        Ok(())
+        Ok((names, noisy, ends))
     }
 
     /// The model as a closure, its parameters in the order of `names`.

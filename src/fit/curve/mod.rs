@@ -26,6 +26,7 @@ mod units;
 mod watch;
 mod witness;
 
+use std::cell::Cell;
 use std::sync::Arc;
 
 use rayon::prelude::*;
@@ -209,7 +210,14 @@ impl CurveRun {
     }
 
     fn problem<'a>(&'a self, curve: &'a Curve) -> Problem<'a> {
-        Problem { model: &self.model, curve, priors: &self.priors, estimator: self.estimator, failures: &self.failures }
+        Problem {
+            model: &self.model,
+            curve,
+            priors: &self.priors,
+            estimator: self.estimator,
+            failures: &self.failures,
+            costs: Cell::new(0),
+        }
     }
 
     /// Returns the objective of populations.

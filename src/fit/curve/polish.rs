@@ -1,5 +1,7 @@
 //! A curve's rows in f64 on the host, Gauss–Newton steps and covariance.
 
+use std::cell::Cell;
+
 use nalgebra::{DMatrix, DVector};
 
 use super::data::{Curve, Prior};
@@ -37,6 +39,8 @@ pub(super) struct Problem<'a> {
     pub priors: &'a [Option<Prior>],
     pub estimator: Estimator,
     pub failures: &'a Failures,
+    /// Evaluations of the cost alone.
+    pub costs: Cell<u32>,
 }
 
 /// Residuals and their Jacobian at one point.
@@ -90,6 +94,7 @@ impl Problem<'_> {
     /// Returns the cost alone, priors included; `None` where the model is not finite at an unmasked point.
     pub fn cost(&self, parameters: &[f64]) -> Option<f64> {
         let Curve { y, weight, scale, .. } = self.curve;
+        self.costs.set(self.costs.get() + 1);
         let model = self.model_rows(false, parameters, scale)?;
         let used = (0..y.len()).filter(|&j| weight[j] > 0.0);
         let chi2: f64 = used.map(|j| self.estimator.share(weight[j] * y[j], weight[j], model[j]).cost).sum();

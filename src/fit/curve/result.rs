@@ -240,7 +240,7 @@ impl CurveRun {
         };
         let evaluations = 1 + self.refine_end(&problem, &mut fit, &mut rows);
         let mut undetermined = self.accept_minimum(&problem, &mut fit, &mut rows);
-        fit.evaluations += evaluations;
+        fit.evaluations += evaluations + problem.costs.get();
         fit.rounds += evaluations;
         fit.chi2 = rows.chi2;
         fit.judge(curve.free().len(), self.estimator);
@@ -308,7 +308,8 @@ impl CurveRun {
                 Neighbourhood::Lower(point) => {
                     let Some(lower) = problem.rows(&point) else { break };
                     (fit.parameters, *rows) = (point, lower);
-                    problem.refine(&mut fit.parameters, rows);
+                    let (evaluations, _) = problem.refine(&mut fit.parameters, rows);
+                    (fit.evaluations, fit.rounds) = (fit.evaluations + 1 + evaluations, fit.rounds + 1 + evaluations);
                 }
                 Neighbourhood::Unknown => break,
             }
