@@ -4,8 +4,8 @@
 use popfit::{Closure, CurveFitter, Curves, Device, Formula};
 use popfit_testing::minpack::problems;
 
-/// No success is anything but a minimum, with and without polish, and polish turns no success into a failure. Two fits spend their
-/// rounds in a curved valley: the helical valley from 100 times its start, and Meyer's problem from 10 times its.
+/// No success is anything but a minimum, with and without polish, and polish turns no success into a failure. Meyer's problem from 10 times
+/// its start spends its rounds in a curved valley.
 #[test]
 fn successes_are_minima() {
     let (mut successes, mut all) = (0, 0);
@@ -22,7 +22,7 @@ fn successes_are_minima() {
             (all, successes) = (all + 1, successes + usize::from(polished.status.is_success()));
         }
     }
-    assert!(all == 52 && successes >= 50, "{successes} of {all}");
+    assert!(all == 52 && successes >= 51, "{successes} of {all}");
 }
 
 /// Values of a function at 20 points, with a little scatter.

@@ -168,8 +168,6 @@ impl CurveRun {
         match self.whole_problem(points) {
             Some(problem) => {
                 Passage::new(self, curves, points, problem, false).run(columns, watch)?;
-                // a whole fit evaluates its model with derivatives only
-                columns.evaluations.copy_from_slice(&columns.rounds);
                 self.add_covariances((curves, points), columns, watch);
                 self.add_messages((curves, points), columns);
                 self.fit_rest((curves, points), columns, watch)
@@ -229,18 +227,17 @@ impl CurveRun {
     /// Fills in why curves could not be fitted, and which parameters the data do not determine.
     fn add_messages(&self, (curves, points): (&Curves, usize), columns: &mut CurveColumns) {
         let (settings, count) = (self.settings(), self.held.len());
-        for (k, status) in columns.status.iter().enumerate() {
-            let message = match status {
-                Status::BadInput => curves.curve(k, points, &settings).err(),
-                _ if columns.flags[k].contains(Flags::UNDETERMINED) => {
-                    let errors = &columns.errors[k * count..(k + 1) * count];
-                    let open: Vec<usize> = (0..count).filter(|&p| errors[p].is_infinite()).collect();
-                    Some(self.undetermined_message(*status, &open))
-                }
-                _ => None,
-            };
-            columns.messages.extend(message.map(|message| (k, message)));
-        }
+        let (statuses, flags, errors) = (&columns.status, &columns.flags, &columns.errors);
+        let message = |k: usize| match statuses[k] {
+            Status::BadInput => Some((k, curves.curve(k, points, &settings).err()?)),
+            status if flags[k].contains(Flags::UNDETERMINED) => {
+                let open: Vec<usize> = (0..count).filter(|p| errors[k * count + p].is_infinite()).collect();
+                Some((k, self.undetermined_message(status, &open)))
+            }
+            _ => None,
+        };
+        let found: Vec<(usize, String)> = (0..statuses.len()).into_par_iter().filter_map(message).collect();
+        columns.messages.extend(found);
     }
 
     /// Fits the curves that whole fits did not bring to an end as [`fit`](Self::fit) does, from their starts.

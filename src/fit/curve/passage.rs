@@ -58,6 +58,7 @@ struct Rows<'a> {
     chi2: &'a mut [f64],
     status: &'a mut [Status],
     rounds: &'a mut [u32],
+    evaluations: &'a mut [u32],
     flags: &'a mut [Flags],
 }
 
@@ -154,10 +155,11 @@ impl<'a> Passage<'a> {
         let (p, most) = (self.parameters, if here { TASK } else { CHUNK });
         let wide = columns.parameters.chunks_mut(most * p).zip(columns.errors.chunks_mut(most * p));
         let narrow = columns.chi2.chunks_mut(most).zip(columns.status.chunks_mut(most));
-        let ends = columns.rounds.chunks_mut(most).zip(columns.flags.chunks_mut(most));
+        let ends = columns.rounds.chunks_mut(most).zip(columns.evaluations.chunks_mut(most));
+        let ends = ends.zip(columns.flags.chunks_mut(most));
         let parts = wide.zip(narrow).zip(ends).enumerate();
-        let parts = parts.map(|(k, (((parameters, errors), (chi2, status)), (rounds, flags)))| {
-            (k * most, Rows { parameters, errors, chi2, status, rounds, flags })
+        let parts = parts.map(|(k, (((parameters, errors), (chi2, status)), ((rounds, evaluations), flags)))| {
+            (k * most, Rows { parameters, errors, chi2, status, rounds, evaluations, flags })
         });
         let capacity = most.min(self.curves.starts.len() / p);
         if here {
@@ -193,6 +195,7 @@ impl<'a> Passage<'a> {
         rows.chi2.fill(f64::NAN);
         rows.status.fill(Status::Interrupted);
         rows.rounds.fill(0);
+        rows.evaluations.fill(0);
         rows.flags.fill(Flags::empty());
     }
 
@@ -241,7 +244,7 @@ impl<'a> Passage<'a> {
             double.fit(&batch, columns)?;
         }
         self.finish(first, (&batch, &sizes), columns);
-        put_ends((rows.status, rows.rounds), (&codes, &rounds));
+        put_ends(&mut rows, &codes, &rounds);
         self.flag(&batch, &mut rows);
         // the others are fitted again, one by one
         if !self.exact {

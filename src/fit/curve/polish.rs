@@ -172,16 +172,19 @@ impl Problem<'_> {
     /// Returns whether the residual is orthogonal to the derivatives, as it is at a minimum. Also true where the residuals are at
     /// rounding level, of f32 where the fit ended `in_f32`: there the test means nothing.
     pub fn is_stationary(&self, rows: &Rows, parameters: &[f64], in_f32: bool) -> bool {
-        let cost = rows.cost();
-        if self.promise(rows, parameters).is_none_or(|gain| gain <= COSINE * COSINE * cost) {
-            return true;
-        }
-        let at_start = self.rows(&self.curve.start).map_or(0.0, |rows| rows.cost());
+        let is_orthogonal = |gain| gain <= COSINE * COSINE * rows.cost();
+        self.promise(rows, parameters).is_none_or(is_orthogonal) || self.is_rounding(rows, in_f32)
+    }
+
+    /// Returns whether the residuals are at rounding level.
+    pub fn is_rounding(&self, rows: &Rows, in_f32: bool) -> bool {
         let rounding = match in_f32 {
             true => RESOLVED_IN_F32 * self.curve.rounding(f32::EPSILON.into()),
             false => RESOLVED * self.curve.rounding(f64::EPSILON),
         };
-        cost <= f64::max(rounding, GONE * at_start)
+        // residuals have no data: the cost at the start says how small 0 is
+        let at_start = || self.rows(&self.curve.start).map_or(0.0, |rows| rows.cost());
+        rows.cost() <= if rounding > 0.0 { rounding } else { GONE * at_start() }
     }
 
     /// Takes Gauss–Newton steps from `parameters`, shortened until the cost does not rise, until it no longer falls and their length

@@ -297,7 +297,12 @@ impl CurveRun {
             fit.message = NOT_MOVED.into();
         }
         for _ in 0..DESCENTS {
-            match problem.look_around(rows, &fit.parameters) {
+            // what is lower than rounding is no lower
+            let around = match problem.is_rounding(rows, !self.polish) {
+                true => Neighbourhood::Minimum(Vec::new()),
+                false => problem.look_around(rows, &fit.parameters),
+            };
+            match around {
                 Neighbourhood::Minimum(undetermined) => {
                     fit.status = Status::Ftol;
                     fit.message = message(fit.status).into();

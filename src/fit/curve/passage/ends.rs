@@ -48,11 +48,13 @@ impl Passage<'_> {
                 let (k, chi2) = (part * TASK + i, chi2[i]);
                 let (lower, upper) = bounds_of(batch, k, p);
                 let inside = |q: usize| lower.is_empty() || lower[q] < parameters[q] && parameters[q] < upper[q];
+                let mut is_open = false;
                 // a lost pivot takes along what was eliminated after it
                 if chi2.is_finite() && (0..p).any(|q| own[q].is_nan() && inside(q)) {
                     match self.look(first + k, parameters) {
                         Some(look) => {
                             own.copy_from_slice(&look.variances);
+                            is_open = look.variances.contains(&f64::INFINITY);
                             look.judge(&mut status[i]);
                         }
                         // no success without derivatives
@@ -70,7 +72,6 @@ impl Passage<'_> {
                     }
                 };
                 // an infinite variance stays one without any noise
-                let is_open = own.iter().any(|variance| variance.is_infinite());
                 factors.push(if is_open { factor.max(f64::MIN_POSITIVE) } else { factor });
             }
             roots(variances, &factors);
@@ -178,11 +179,12 @@ fn snap_to_bounds(batch: &WholeBatch<'_>, p: usize, columns: &mut WholeColumns<'
 }
 
 /// Writes how fits have ended, from codes and rounds.
-pub(super) fn put_ends((statuses, all_rounds): (&mut [Status], &mut [u32]), (codes, rounds): (&[i8], &[u16])) {
-    let ends = statuses.iter_mut().zip(all_rounds).zip(codes.iter().zip(rounds));
-    for ((status, to), (code, from)) in ends {
+pub(super) fn put_ends(rows: &mut Rows<'_>, codes: &[i8], rounds: &[u16]) {
+    let ends = rows.status.iter_mut().zip(rows.rounds.iter_mut().zip(rows.evaluations.iter_mut()));
+    for ((status, (to, evaluations)), (code, from)) in ends.zip(codes.iter().zip(rounds)) {
         *status = Status::from_code((*code).into()).unwrap_or(Status::MaxRounds);
-        *to = (*from).into();
+        // a whole fit evaluates its model with derivatives only
+        (*to, *evaluations) = ((*from).into(), (*from).into());
     }
 }
 
