@@ -4,7 +4,7 @@
 //
 // A workgroup takes 64 pixels of a member, all rows. members, state, input (ROWS x COLUMNS a member), output (OUTPUT_ROWS x COLUMNS:
 // value, d/du of vsini if it is a parameter, then the tangents); pixels outside every segment become 0. f32, weights to 5e-7: the
-// second differences that src/cpu/broaden.rs takes would cancel here, sums of positive terms do not. The host emits
+// second differences that src/kernels/broaden.rs takes would cancel here, sums of positive terms do not. The host emits
 // vsini(slot) in km/s, segment_of(pixel) -> (start, end, number), by_vsini(segment) = 1/(c d ln lambda), VSINI_SCALE = d(vsini)/du, HALF.
 //@use members, state, rotation
 

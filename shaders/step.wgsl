@@ -1,5 +1,5 @@
-// One Levenberg-Marquardt step of every active member: judge the trial point, then choose the next one. Box bounds by projection
-// with an active set, damping of Nielsen 1999, the last steps Gauss-Newton steps judged by their length (see docs/src/equations.md).
+// One Levenberg-Marquardt step of every active member: judge the trial point, then choose the next one. Bounds by an active set that goes
+// from face to face of the box, damping of Nielsen 1999, the last steps Gauss-Newton steps judged by their length (see docs/src/equations.md).
 //
 // One member an invocation. members, state (read-write), control (read-write), limits (spectra x 4 x PARAMETERS: lower, upper,
 // prior mean, prior weight). f32. Constants of the settings: MAX_ROUNDS, MAX_REJECTIONS, FTOL, XTOL, GTOL. Twin of src/cpu/step.rs.

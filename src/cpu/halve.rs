@@ -1,7 +1,23 @@
-//! Stops members that another start of their spectrum makes superfluous (successive halving): those that sit in the basin of a
-//! better one or are on their way to it, and those that are hopelessly above it. After their first round all but the best sit out some,
-//! as the best then knows more of its basin. A decision uses a group's members after the same round, nothing else, so
-//! that it never depends on timing. f64. Twin of `shaders/halve.wgsl`.
+//! Stops starts that another start of their spectrum makes superfluous (successive halving). f64. Twin of
+//! `shaders/halve.wgsl`; the limits are the constants of `solver/basin.rs`.
+//!
+//! A start gives way, from the first round on, in three cases:
+//!
+//! 1. The quadratic model of a better start predicts its cost and its slope along the line between them: both are in
+//!    one basin.
+//! 2. Its own step leads to a better start that has settled: the step ends within a tenth of the squared distance in
+//!    errors, and promises 0.8 to 1 of the difference in cost, of which the next step of the better one promises at
+//!    most 0.03.
+//! 3. From the fourth round on, it lies more than 9 above the better one, and its next step promises less than a
+//!    thirtieth of that.
+//!
+//! Most second starts would lead to the same minimum. So all but the best start of a spectrum sit out two rounds after
+//! their first one: by then the best has mostly settled, and a step that was computed long ago tells where it leads.
+//! While they are behind, they are judged by that step alone. Comparing a cost far from the minimum with a model near
+//! it stopped starts that would have won. A step that was shortened or follows a rejection is not believed.
+//!
+//! The starts of a spectrum are loaded together and step in lockstep, and a decision uses the members of one group
+//! after the same round and nothing else. So it does not depend on what else is in flight, nor on timing.
 
 use crate::solver::basin::{EQUAL, FIRST_ROUND, HOPELESS, HOPELESS_ROUND, LEAST_RISE, SETTLED, leads_to, same_basin};
 use crate::solver::member::{GaveWay, Member};

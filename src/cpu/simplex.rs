@@ -1,10 +1,15 @@
-//! One Nelder–Mead iteration of one simplex: takes the values of the points that its members evaluated, then sets the next ones.
+//! One Nelder–Mead iteration of one simplex: takes the values of the points that its members evaluated, then sets the
+//! next ones. f64. Twin of `shaders/simplex.wgsl`.
 //!
-//! Reflection, expansion and both contractions are trial points of one round, of which this device evaluates the one or two that matter
-//! (others evaluate all at once, speculatively); a shrink evaluates the vertices that moved.
-//! With n free parameters, the coefficients of Gao & Han (2012, Comput. Optim. Appl. 51, 259): ρ = 1, χ = 1 + 2/n, γ = 3/4 − 1/2n,
-//! σ = 1 − 1/n. A coarse search up to n = 6 has those of Nelder & Mead, ρ = 1, χ = 2, γ = σ = 1/2, which take fewer evaluations there: its
-//! first simplex has the problem's shape. f64. Twin of `shaders/simplex.wgsl`.
+//! A simplex owns four consecutive members. They evaluate its reflection, expansion and both contractions in one round,
+//! or four vertices that have no value yet (at the start, after a shrink, after a restart). A device thus runs
+//! simplices as it runs everything else: the stages, then what moves the members, then `compact`. The recording has
+//! `values_only`: the same stages without rows of derivatives. GPUs evaluate all four points speculatively, the CPU
+//! only the one or two that matter.
+//!
+//! With n free parameters, the coefficients are those of Gao & Han (2012, Comput. Optim. Appl. 51, 259): ρ = 1, χ = 1 +
+//! 2/n, γ = 3/4 − 1/2n, σ = 1 − 1/n. A coarse search up to n = 6 has those of Nelder & Mead, ρ = 1, χ = 2, γ = σ = 1/2.
+//! These take fewer evaluations there, because the first simplex has the shape of the problem.
 
 use crate::solver::member::Member;
 use crate::solver::simplex::{LANES, Simplex};

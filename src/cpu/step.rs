@@ -1,7 +1,22 @@
-//! One Levenberg–Marquardt step of one member: judge the trial point, then choose the next one.
+//! One Levenberg–Marquardt step of one member: judges the trial point, then chooses the next one. f64. Twin of
+//! `shaders/step.wgsl`; the equations are in sections 7 and 8 of `docs/src/equations.md`.
 //!
-//! Damping of Nielsen, the last steps Gauss–Newton steps judged by their length (equations in `docs/src/equations.md`). f64. Twin of
-//! `shaders/step.wgsl`.
+//! - Scaling is Marquardt's, damping is Nielsen's (`solver/damping.rs`), and bounds are an active set
+//!   (`step/faces.rs`).
+//! - *Finishing steps.* When the predicted reduction falls below what rounding leaves of a cost (1e-6 of it for f32
+//!   rows), or when rejections leave no step, the remaining steps are Gauss–Newton steps, damped only enough for the
+//!   factorisation and without a floor of the diagonal. A finishing step may raise the cost by a tenth. The steps end
+//!   when their predicted reduction no longer shrinks; a last step that raised the cost is then taken back, and after
+//!   one that lowered it by more than its rounding the search goes on instead. Gradients point to the minimum long
+//!   after costs have drowned in rounding, so a finishing step that leads beyond twice the way to it counts as
+//!   rejected.
+//! - *Last step on trust.* If the ratio of the last two predicted reductions says that the step after the next would be
+//!   below `ftol`, the next step is taken without an evaluation, and its predicted reduction is subtracted from χ².
+//!   This saves a linearisation that could only confirm it. It is not done under penalties, after a rejection or a
+//!   shortened step, where the secant term acts, or where Poisson's likelihood may have no value
+//!   ([`Recording::trusts_steps`](crate::recording::Recording::trusts_steps)).
+//! - *Convergence* is that of the whole step, before `largest_step` shortens it. What the floor of the diagonal held
+//!   back is released before a fit may end.
 
 mod damped;
 mod faces;

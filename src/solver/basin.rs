@@ -1,4 +1,5 @@
-//! Test of whether two points lie in one basin of the cost.
+//! Tests of whether two points lie in one basin of the cost, and their limits. `cpu/halve.rs` has the rules that use
+//! them.
 
 use crate::rows::triangle::{cholesky, packed_index, packed_length, solve_lower, solve_upper};
 

@@ -1,4 +1,8 @@
-//! The loop of rounds, on any device: what waits enters, rounds run, what has ended leaves.
+//! The loop of rounds, on any device: waiting spectra enter, rounds run, and what has ended leaves.
+//!
+//! A population has as many members as the device's memory (or `--memory`) allows, and no more than a batch has starts.
+//! Where it has fewer, waiting spectra of the batch take the places that become free, after every submission in which
+//! an eighth of the members ended. Batches do not share a population.
 
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;

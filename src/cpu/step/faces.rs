@@ -1,5 +1,11 @@
-//! The way of a step through the box, from face to face: a primal active-set method (Nocedal & Wright 2006, algorithm 16.3). f64. Twin
-//! of `shaders/shared/faces.wgsl`.
+//! The way of a step through the box: a primal active-set method (Nocedal & Wright 2006, algorithm 16.3). f64. Twin of
+//! `shaders/shared/faces.wgsl`; `cpu/lanes/faces.rs` does the same for whole fits.
+//!
+//! The step goes towards the solution for the free parameters as far as the first face of the box. That face holds the
+//! parameter that meets it, and the step goes on to the solution for the others. Where a held parameter could gain
+//! something, the one that would gain most is let go. The step thus ends where the damped model is lowest in the box. A
+//! simpler rule, which holds all parameters that would leave the box, may predict no gain where much is left, and pass
+//! for convergence.
 
 use super::Bounds;
 use super::system::System;
