@@ -1,4 +1,5 @@
-//! Spectra with their fitted models.
+//! Spectra with their fitted models, evaluated on the CPU: for figures, and for `--format rvtab`, which also has χ² by
+//! arm.
 
 use std::borrow::Cow;
 

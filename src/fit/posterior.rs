@@ -1,5 +1,8 @@
 //! The velocity's posterior: the objective along a grid of velocities around the best one, and the moments of
 //! exp(−objective / 2).
+//!
+//! The scan is one more pass through a population. The group of a spectrum is then a grid of velocities, evaluated
+//! once, and the grid is widened or refined until it resolves the posterior.
 
 use std::sync::atomic::Ordering;
 

@@ -1,4 +1,5 @@
-//! Pieces of a batch, of which some rows are known.
+//! Pieces of a batch, of which some rows are known: an interrupted run keeps the rows that were finished, and only the
+//! others are fitted again.
 
 use std::borrow::Cow;
 

@@ -1,5 +1,11 @@
-//! Mixed precision: first rounds whose output layers are products of f16 numbers, last rounds in f32 from where they
-//! end.
+//! Mixed precision: first rounds whose output layers are products of f16 numbers, and last rounds in f32 from where
+//! they end.
+//!
+//! These are two passes of Levenberg–Marquardt. The first one goes to an `ftol` of 1e-4, with a recording whose output
+//! layers are `narrow` and then a product of `Kind::Half` buffers. No decision depends on which members are in a round
+//! together, and all results are those of f32. A card that has matrices of f16 with sums in f32 multiplies them as such
+//! (`shaders/variants/product_cooperative.wgsl`), after `gpu/known_answer.rs` has compared a product with the host's.
+//! Other adapters unpack halves in the usual kernels. The CPU rounds as they do, and gains nothing.
 
 use super::ready::Starts;
 use crate::solver::{LevenbergMarquardt, Outcome, Status};

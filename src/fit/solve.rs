@@ -1,4 +1,9 @@
 //! Populations of one shape of spectra, and the passes of a solver through them.
+//!
+//! Levenberg–Marquardt is one pass, or two in mixed precision (`fit/rough.rs`). Nelder–Mead is a search by simplices,
+//! then one linearisation at each best vertex, which gives the fit its errors. `lm+nelder-mead` does both. The scan of
+//! the velocity's posterior and the check past folds are passes without derivatives. For the check alone, a GPU, and a
+//! run whose memory is limited, use the pass with derivatives, because their memory is not shared for so few points.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;

@@ -1,7 +1,12 @@
-//! A run as a stream: a thread reads, workers fit the batches, each on its device, and the calling thread writes.
+//! A run as a stream: one thread reads, workers fit the batches, each on its device, and the calling thread writes.
 //!
-//! Two workers share a device, so that one prepares spectra while the other's are on it, and the stragglers of a batch
-//! leave nothing idle. Rows do not depend on who fits them, and are written in the order of the input.
+//! Two workers share a device. While one worker's spectra are on it, the other prepares its own, and the stragglers of
+//! one batch run beside the bulk of another. With `--device all` each GPU has two workers, and all workers pull from
+//! one queue. The reader waits for a permit for each batch; it and the workers report to the writer through one
+//! channel. At most one batch more than there are workers is in memory, so memory does not grow with the length of the
+//! input. If there is a journal, the workers compute the hash of their spectra, to save the writer's time.
+//!
+//! Rows are written in the order of the input, and no bit of them depends on who fitted them.
 
 mod ends;
 mod intake;

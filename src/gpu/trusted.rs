@@ -1,4 +1,5 @@
-//! Calls that wgpu marks unsafe, each with the reason why it is safe here.
+//! All calls that wgpu marks unsafe, each with the reason why it is safe here. Only runs in mixed precision open a
+//! device with wgpu's experimental features.
 
 /// Pipelines that an earlier run's driver has written, or none.
 #[expect(unsafe_code, reason = "wgpu asks that the data be its own: they carry the checksum that `Cache::save` wrote")]

@@ -1,4 +1,8 @@
 //! Files that appear under their own names only when they are whole.
+//!
+//! An existing file is [`Error::OutputExists`], when the output is created and once more when it gets its name, unless
+//! it may be replaced. Models and pages have no journal, so the lock on their temporary files keeps a second run from
+//! them.
 
 use std::io::ErrorKind;
 use std::path::{Path, PathBuf};

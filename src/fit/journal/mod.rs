@@ -1,9 +1,15 @@
-//! A journal beside the output: what a run has fitted is kept batch by batch, so that a run that was killed goes on
-//! where it was.
+//! The journal of a run, beside its output: each batch that is fitted is kept there before its rows are written, so
+//! that a run that was killed can go on.
 //!
-//! The file: a line that says what it is, then records (`frame.rs`). The first holds what the rows depend on, as text;
-//! the others hold a batch each, or how the outputs stand (postcard). A torn record ends the journal; of damaged ones
-//! no more is lost than they, unless their length is damaged.
+//! The file begins with a line that says what it is. Records follow (`frame.rs`). The first holds all that the rows
+//! depend on, as text, so that a refusal can quote the first difference. The others hold one batch each, or how the
+//! outputs stand (`outputs.rs`), in the format of the crate postcard. A torn record ends the journal. A damaged one is
+//! reported and costs its own rows, and no more unless its length is damaged, too.
+//!
+//! `--resume` runs the same stream again. Batches that the journal knows, and whose spectra have the same hash, take
+//! their rows from it, so that the output has the bytes of an uninterrupted run. A kill thus costs the batches in
+//! flight. The lock on the journal's file keeps a second run away from the output, and ends with the process. An
+//! interrupted run leaves a journal even without rows, because it says in which state the outputs were.
 
 #![deny(clippy::indexing_slicing)] // whatever a file holds is no index
 

@@ -1,5 +1,5 @@
-//! The files that a run writes, as its journal last saw them: a resumed run replaces them only if nobody else has
-//! written them since.
+//! The files that a run writes, as its journal last saw them: their lengths and times when the run began and after it
+//! wrote them. A resumed run replaces an output only if it is still in the recorded state.
 
 use std::fs;
 use std::path::{Path, PathBuf};

@@ -1,4 +1,9 @@
 //! Spectra of several files: prepared file by file, fitted together where their arms have the same shape.
+//!
+//! Where arms differ in their number of pixels, rows are as long as the next multiple of 512, and pixels beyond a
+//! spectrum's end have no weight. So forty files of one spectrum make one population instead of forty. Journal and
+//! table have the rows file by file. Spectra that need a continuum basis of their own (`model/prepare.rs`) form a
+//! population of their own, whose recording has one basis per spectrum; the kernels are the same.
 
 use std::borrow::Cow;
 use std::sync::Arc;

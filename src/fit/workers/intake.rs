@@ -1,4 +1,9 @@
 //! The end of a run that reads, in a thread of its own.
+//!
+//! Files of few spectra (SDSS, APOGEE: one) are read until half a batch is together, or the share of every worker, and
+//! are fitted together (`fit/run/pieces.rs`). Batches that are written go back to the reader, which fills their memory
+//! again: memory that one thread allocates and another frees would leave holes, and new pages cost the reader as much
+//! time as their numbers.
 
 use std::sync::mpsc::{Receiver, Sender};
 
