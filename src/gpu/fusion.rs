@@ -1,4 +1,12 @@
 //! Fusion of neighbouring stages into one kernel, so that intermediate results are never written.
+//!
+//! - A product in tiles activates the rows of whole members before it writes them, if they nearly fill its tile.
+//! - `normal` solves for the continuum in a first sweep over the pixels.
+//! - `normal` may also resample each pixel where it needs it.
+//!
+//! Which of the three an adapter uses is in the table of `choice.rs` and is never measured, so that two runs make the
+//! same kernels. A test checks that none changes a bit on llvmpipe. Software adapters have one kernel per stage: there
+//! a sweep in two halves is a third slower. `inspect` refuses a buffer that is not written.
 
 use std::ops::Range;
 

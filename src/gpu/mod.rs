@@ -1,7 +1,12 @@
 //! The GPU device: a whole round of a recording, stage by stage over all its members, through wgpu.
 //!
-//! A population's stages become WGSL kernels (`shaders/`) with generated constants; several rounds are recorded in one
-//! submission, each dispatch sized by what `compact` wrote, and the host reads back only how many are left.
+//! The stages of a population become WGSL kernels (`shaders/`), into which constants, sizes and the layout of buffers
+//! are generated. Several rounds are recorded in one submission and one pass. Each dispatch has the size that `compact`
+//! wrote, and at the end the host reads back eight bytes: how many members are left. Where members leave or enter,
+//! their state, their control and the list of members are read in one copy.
+//!
+//! Software adapters have at most 512 starts in flight. Where a submission takes over half a second, the host looks
+//! after every round (`solver/rounds.rs`), so that a cancelled run need not wait.
 
 mod adapter;
 mod buffers;

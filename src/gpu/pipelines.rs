@@ -1,4 +1,5 @@
-//! From kernels to pipelines and bind groups.
+//! From kernels to pipelines and bind groups. A device keeps its compiled kernels for its workers and its next
+//! populations.
 
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex, PoisonError};

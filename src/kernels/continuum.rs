@@ -1,7 +1,9 @@
 //! The continuum by variable projection (Golub & Pereyra 1973): S_jc = weight_j value_j p_c(λ_j), C = SᵀS, C a = SᵀD.
-//! The sums are made in the stored basis and transformed to the orthonormal p = transform · basis afterwards, in f64.
 //! Writes a and C's Cholesky factor, adds ln det C. Rows f32 or f64, sums and the solve f64. Twin of
 //! `shaders/continuum.wgsl`.
+//!
+//! Here the sums are made in the stored basis and transformed to the orthonormal p = transform · basis afterwards, in
+//! f64. The shader forms the orthonormal basis pixel by pixel, which its sums in f32 (a tree in a fixed order) need.
 
 use pulp::{Simd, WithSimd};
 

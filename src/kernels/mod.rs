@@ -2,10 +2,11 @@
 //! shader.
 //!
 //! A new kernel is a file here that implements [`Kernel`], a shader of the same name in `shaders/`, its module and its
-//! line in the list below, and a case in `tests/parity`.
+//! line in the list below, and a case in `tests/parity`. `CONTRIBUTING.md` has the steps.
 //!
 //! Rows: a member's block of `rows` × `stride` numbers, row 0 the value, rows 1… its tangents by the solver's
-//! parameters.
+//! parameters. Velocity and vsini come before the labels. A tangent belongs to a parameter, not to a label, so a tied
+//! label costs nothing: `Labels` applies the chain rule.
 
 pub mod activate;
 pub mod broaden;

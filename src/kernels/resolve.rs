@@ -1,6 +1,8 @@
 //! A banded matrix applied to rows: output_j = Σ_d matrix\[d\]\[j + o_d\] input\[j + o_d\], o = diagonals/2, …,
-//! −diagonals/2 (see `docs/src/equations.md`): the spectra's own resolution (Bolton & Schlegel 2010), or a line spread
-//! on the template's pixels. Twin of `shaders/resolve.wgsl`.
+//! −diagonals/2 (see `docs/src/equations.md`). Twin of `shaders/resolve.wgsl`.
+//!
+//! It serves twice: for the spectra's own resolution after resampling, one matrix per spectrum (Bolton & Schlegel
+//! 2010), and for a Gaussian line spread on the template's pixels, one constant matrix (`model/spread.rs`).
 
 use pulp::{Simd, WithSimd};
 

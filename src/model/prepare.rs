@@ -1,5 +1,11 @@
 //! From one spectrum's arrays to what a device reads: checked, masked, weighted, its continuum basis orthonormal (see
 //! `docs/src/equations.md`).
+//!
+//! Each wavelength grid has one continuum basis, orthonormal over its pixels, which its spectra share. Under a mask at
+//! one end, or under weights that differ by decades, the shared basis is nearly dependent and its sums cancel. This is
+//! seen by the condition number of the Gram matrix's factor, which may be at most 10 times that of an orthonormal
+//! basis. Otherwise the spectrum gets a basis of its own (`determined.rs`), and the first guess judges every template
+//! by what the continuum leaves of its lines. An arm without unmasked pixels contributes exactly zero.
 
 use std::borrow::Cow;
 

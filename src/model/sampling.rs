@@ -1,4 +1,7 @@
 //! Sampling of an arm's template by one wavelength grid: split pixel indices and the continuum basis, f64 on the host.
+//!
+//! With the spectra's own resolution matrices, pixels under the model file's masks are still computed, because their
+//! light reaches their neighbours. A pixel within reach of one that the template lacks does not count.
 
 use super::continuum::{Orthonormal, basis, orthonormalise};
 use super::{LineSpread, ModelArm};

@@ -1,4 +1,7 @@
 //! Executes a recording's stages for a tile of members.
+//!
+//! Products take the whole tile. The stages between products run member by member, so that a member's rows are still in
+//! the cache, and buffers that only one such run of stages touches have room for a single member.
 
 use std::ops::Range;
 

@@ -1,4 +1,5 @@
-//! Data that all populations of a recording share: packed weights, and rows of starts that recur.
+//! Data that all populations of a recording share, among them those of the workers of a run: packed weights, and rows
+//! of starts that recur ([`Recording::kin`](crate::recording::Recording)).
 
 use std::sync::Arc;
 

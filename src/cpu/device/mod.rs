@@ -1,4 +1,5 @@
-//! The CPU device: whole rounds, tile by tile, rayon over tiles. A tile's rows stay in the cache from the first stage to the step.
+//! The CPU device: whole rounds, tile by tile, rayon over tiles. A tile's rows stay in the cache from the first stage
+//! to the step (`linearise.rs`). All populations of a recording share packed weights and kept rows (`made.rs`).
 
 mod block;
 mod known;
