@@ -1,5 +1,9 @@
 //! A graph as a list of operations over the lanes of many fits: every operation takes one number of each of
 //! [`LANES`](crate::rows::lanes::LANES) fits, point after point. f32 or f64.
+//!
+//! This is the third form of the graph, beside the tape in f64 and WGSL. Invariant factors come first (`hoist.rs`), and
+//! products are fused with what they go into (`fuse.rs`). Five built-in models are written out instead (`direct/`).
+//! Tests compare both with the tape.
 
 use pulp::{Simd, WithSimd};
 

@@ -1,5 +1,10 @@
 //! Models as formulas: parsed, differentiated symbolically, evaluated in f64 and printed as WGSL, all from one graph.
 //!
+//! Equal expressions are one node of the graph, derivatives included. The tape (f64) and the WGSL (f32) are two prints
+//! of it. Another order of the parameters ([`Formula::with_parameters`]) is given to the parser, so that the nodes, and
+//! with them all sums, do not depend on it. The crate `exmex` parses and differentiates, too, but it has no public tree
+//! from which WGSL could be printed, and it differentiates by each parameter apart.
+//!
 //! ```
 //! use popfit::Formula;
 //!

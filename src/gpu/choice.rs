@@ -1,4 +1,5 @@
-//! The kernels that an adapter is given: a table by its class, with an override from the environment.
+//! The kernels that an adapter is given: a table by its class, with an override from the environment. Products use
+//! registers alone on software adapters, and tiles in workgroup memory on cards (`shaders/variants/`).
 //!
 //! The choice depends on the adapter alone, never on a clock: two runs on one machine have the same bits.
 //! `POPFIT_GPU_TILES` and `POPFIT_GPU_FUSION` replace the table's entries, to compare them on a card or to avoid a

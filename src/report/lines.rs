@@ -1,4 +1,7 @@
 //! Names of well-known stellar lines, and where their labels find room above a picture.
+//!
+//! The curves of a spectrum stretch to any width. Tick labels and line names are HTML above them, and a container query
+//! chooses between names placed for wide and for narrow pictures.
 
 use crate::recording::LIGHT;
 

@@ -1,7 +1,14 @@
 //! A run as one HTML page: counts, figures, some spectra with their fits, a table. It loads nothing from anywhere.
 //!
 //! A [`Collector`] sees the rows (and the spectra, when there are any) as they stream by and keeps little of each; a
-//! [`ReportFile`] turns what it kept into the page.
+//! [`ReportFile`] turns what it kept into the page. `fit --report` shows it spectra with their rows; `popfit report
+//! --spectra` reads the table first, then the files. The page therefore does not depend on batches, and its size hardly
+//! on the number of spectra.
+//!
+//! The collector keeps counts, 2 + 2 P four-byte numbers per row for the figures (48 MB for 10⁶ rows with five
+//! parameters), at most 4000 rows for the table, and at most 154 rows whose spectra may be drawn (`picks.rs`).
+//! `page.rs` gives the pictures what the rest leaves of 10 MB. `crates/cli/tests/report` opens pages in headless
+//! Chromium, in frames as wide as a screen and as a phone.
 
 mod arm;
 mod axis;

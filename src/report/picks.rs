@@ -1,4 +1,8 @@
 //! Choice of the rows of the stream whose spectra are drawn, and those spectra.
+//!
+//! There are up to 40 that were asked for by their ids, one for each of four causes of a missing fit, the eight with
+//! the largest χ²/dof, a fixed pseudo-random sample, of which the four nearest the median are drawn, and six candidates
+//! for each flag.
 
 use std::collections::{BTreeMap, BTreeSet};
 

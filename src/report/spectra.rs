@@ -1,4 +1,5 @@
-//! Galleries: which of the picked spectra are drawn, under which headings, with their models.
+//! Galleries: which of the picked spectra are drawn, under which headings, with their models. A spectrum is drawn in
+//! the first gallery that has it, and flags link to spectra that are drawn before.
 
 use std::collections::BTreeMap;
 

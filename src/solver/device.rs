@@ -1,4 +1,5 @@
-//! *Where* the rounds run: the seam between the solver and a machine.
+//! *Where* the rounds run: the seam between the solver and a machine. Slow calls and readbacks are futures; `pollster`
+//! blocks on them in `fit`.
 
 use std::future::Future;
 use std::pin::Pin;

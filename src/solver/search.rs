@@ -1,12 +1,15 @@
-//! Nelder–Mead from start to end, on any device: a linearisation shapes the first simplex, the simplex comes near the minimum, and a
-//! quadratic surface judges and refines its end.
+//! Nelder–Mead from start to end, on any device: a linearisation shapes the first simplex, the simplex comes near the
+//! minimum, and a quadratic surface judges and refines its end. All of this is on the host in f64; the points of all
+//! fits are evaluated in one dispatch.
 //!
 //! 1. The first simplex lies around the Gauss–Newton point of the linearisation at the start ([`first_vertices`]).
-//! 2. Simplices search until their objectives differ by about what the noise of the data changes a minimum by (`COARSE`).
+//! 2. Simplices search until their objectives differ by about what the noise of the data changes a minimum by
+//!    (`COARSE`).
 //! 3. A [`Surface`] around each best vertex refines it. Where it sees a minimum the fit has ended.
 //! 4. Others are spread again along the surface's directions, and search closer.
-//! 5. What is then left, or has no linearisation, is searched from its start again, by a simplex of the settings' size, with restarts: the
-//!    lower end counts.
+//! 5. What is then left, has no linearisation, or falls short of what its Gauss–Newton point promised, is searched from
+//!    its start again, by a simplex of the settings' size. Restarts are ever smaller, from either side in turn, until
+//!    two in a row gain nothing. The lower end counts.
 
 use std::sync::atomic::{AtomicBool, Ordering};
 

@@ -1,8 +1,9 @@
-//! Whole fits of tiny problems (a few dozen points, a few parameters), from start to end in one call, side by side: what a
-//! device may offer besides rounds of a [`Recording`](crate::recording::Recording).
+//! Whole fits of tiny problems (a few dozen points, a few parameters), from start to end in one call, side by side:
+//! what a device may offer besides rounds of a [`Recording`](crate::recording::Recording). They are no stage of a
+//! recording. The CPU gives each fit a lane, f32 or f64 (`cpu/whole.rs`), a GPU an invocation, f32 (`gpu/whole.rs`).
 //!
-//! Levenberg–Marquardt as in `step`: Marquardt scaling, Nielsen's damping, box bounds by an active set. A fit ends when what its next
-//! step would gain is at most `tolerance` × its cost; the step before is taken on trust.
+//! Levenberg–Marquardt as in `step`: Marquardt scaling, Nielsen's damping, box bounds by an active set. A fit ends when
+//! what its next step would gain is at most `tolerance` × its cost; the step before is taken on trust.
 
 use std::ops::Range;
 use std::sync::Arc;

@@ -1,5 +1,6 @@
 //! Checksums of a Parquet table, by which changed bytes are noticed: the key `popfit.checksum` of the footer's
-//! metadata.
+//! metadata. The parquet crate writes no page checksums, so a row group has one over the values of its columns, and the
+//! reader compares it when the group's last row has come.
 //!
 //! All are XXH3 of 128 bits with seed 0 (Python: `xxhash.xxh3_128`). The value is text:
 //!

@@ -1,4 +1,8 @@
-//! FITS extensions whose length and widths are known only at the end: their data wait in a file of their own.
+//! FITS extensions whose length and widths are known only at the end.
+//!
+//! The number of rows of a table and the widths of its texts come last, so the data of each extension wait in a
+//! temporary file beside the output. Rows move when a text outgrows its column. The whole file is put together when all
+//! is known, and a unit's DATASUM is added up while its rows are spooled.
 
 use std::io::{self, BufWriter, Read, Seek, SeekFrom, Write};
 use std::path::Path;

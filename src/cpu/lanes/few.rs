@@ -1,4 +1,5 @@
-//! Steps of fits of few parameters without bounds: all of one for a register's lanes, so that its numbers need not pass through memory.
+//! Steps of three to six parameters without bounds: all of one for a register's lanes, so that its numbers need not
+//! pass through memory.
 
 use pulp::Simd;
 

@@ -1,4 +1,7 @@
 //! First point and units of a curve's fit, where a start that lacks the data's scale leaves them open.
+//!
+//! A start of zero is measured by the data and the column of the Jacobian. Where model and data differ by a factor of
+//! 10⁴, the parameters in which the model is linear begin at their least squares.
 
 use super::data::Curve;
 use super::polish::Problem;

@@ -1,4 +1,11 @@
-//! Many similar small problems of one model: the general optimiser.
+//! Many similar small problems of one model: the general optimiser. `passage.rs` is the way of whole fits, `passes.rs`
+//! that of populations.
+//!
+//! Fits step in parameters divided by the power of two nearest their starts, so that scaling rounds nothing
+//! (`units.rs`). The damping has a floor relative to the largest diagonal element, and steps have a largest length: a
+//! parameter on which the model hardly depends at the start would otherwise be thrown far away. Results of
+//! Levenberg–Marquardt are refined on the host in f64 (`polish.rs`, `factors.rs`), and covariances come from there.
+//! What GPUs do not take whole the CPU does.
 
 mod begin;
 mod check;

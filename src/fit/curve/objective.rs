@@ -1,4 +1,5 @@
-//! A model as a recording, and curves as its batch.
+//! A model as a recording, and curves as its batch. For estimators other than least squares the stage `estimate` takes
+//! the place of `normal`: each point becomes a cost, a residual and a slope (`buffers/estimator.rs`).
 
 use std::borrow::Borrow;
 use std::sync::Arc;

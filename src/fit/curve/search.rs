@@ -1,5 +1,6 @@
 //! Search for the point where a profile reaches a level on one side of the best value: a bracket that closes by the
-//! false position (Illinois), on √Δ, which is a straight line for a quadratic profile.
+//! false position (Illinois), on √Δ, which is a straight line for a quadratic profile. Each round of all searches is
+//! one population.
 
 /// Relative accuracy of √Δ at the limit, and of the distance from the best value.
 const ACCURACY: f64 = 1e-7;

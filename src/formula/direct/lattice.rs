@@ -1,4 +1,5 @@
-//! Gauss functions on lattices of pixels: their sums by those along either axis.
+//! Gauss functions on lattices of pixels: their sums by those along either axis, an exponential per column and one per
+//! line.
 //!
 //! With u = (x − x₀) / s_x and v = (y − y₀) / s_y, a pixel's e^(−(u² + v²)/2) is a factor of its column times one of
 //! its line, and each derivative such a product times a power of u or v. So a product of two of them, added up over

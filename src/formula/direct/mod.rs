@@ -1,4 +1,6 @@
-//! Built-in models written out for lanes: what a tape passes from step to step through memory stays in registers.
+//! Five built-in models written out for lanes, so that numbers that a tape passes from step to step through memory stay
+//! in registers. Bounds of their rounding come from a fit's own sums. `lattice.rs` is for Gauss functions on a shared
+//! lattice.
 
 mod lattice;
 mod models;

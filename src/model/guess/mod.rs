@@ -2,9 +2,10 @@
 //! velocities, arms summed (see `docs/src/equations.md`).
 //!
 //! A template's χ² at a shift is const + Σ s² l² − 2 Σ s (D − s) l, with s = weight · continuum and l = template / its
-//! continuum − 1: two cross-correlations. The library's l and l² are replaced by a few principal components in wide
-//! bins, which makes them cheap. The best templates are then judged as a fit would judge them, with a continuum of
-//! their own, and those that compete become starts.
+//! continuum − 1: two cross-correlations. The library's l and l² are replaced by sixteen principal components in bins
+//! twice as wide as the lines allow, which makes them cheap. The best eighth is then judged as a fit would judge it, in
+//! bins that suit the lines and with a continuum of its own (`refit.rs`). Those that compete become starts
+//! (`choose.rs`), after a closer look at five velocities and the parabola between them.
 
 mod bins;
 mod choose;

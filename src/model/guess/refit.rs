@@ -4,6 +4,9 @@
 //! With that continuum, s = weight · Σ c p, a template T leaves the residual D − s T. Corrections of the coefficients c
 //! of the terms p take bᵀA⁻¹b from its χ², with b = Σ weight · p T (D − s T) and A = Σ weight² · p pᵀ T². Terms are
 //! smooth: each counts as constant in wide bins, in which all else is summed first.
+//!
+//! The continuum that fits the spectrum without lines takes up part of a hot star's wide lines, and hides which gravity
+//! it has. A CPU whose vectors have another number of lanes may round these scores otherwise (`stretches.rs`).
 
 use pulp::{Simd, WithSimd};
 

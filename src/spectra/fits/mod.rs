@@ -1,7 +1,13 @@
 //! Spectra in FITS files: DESI coadds, SDSS spec files, APOGEE's apStar and apVisit.
 //!
 //! The reader of FITS itself (`bytes`, `cards`, `hdu`, `image`, `table`) trusts no header. The rest knows the surveys'
-//! layouts.
+//! layouts. `Bytes` is a trait of two methods, length and bytes at an offset, which the disk and inflated gzip
+//! implement.
+//!
+//! The reader was written for popfit. Of the maintained crates, `fitsio-pure` 0.25 allocates by NAXIS and TFIELDS
+//! before it looks at the length of the file, takes a damaged HDU after the first for the end of the file, and inflates
+//! gzip without a limit. `tests/fits_files` reads back what popfit writes, and `tests/python` does both directions with
+//! astropy.
 
 #![deny(clippy::indexing_slicing)] // whatever a file holds is no index
 

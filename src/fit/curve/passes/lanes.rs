@@ -1,4 +1,6 @@
-//! Searches by simplices over curves of a formula on the CPU: the points of 64 simplices are evaluated side by side, a lane each, in f64.
+//! Searches by simplices over curves of a formula on the CPU: the points of 64 simplices are evaluated side by side, a
+//! lane each, in f64, and `cpu/simplex.rs` moves each of them. Plain least squares without priors; others take the
+//! populations.
 
 use rayon::prelude::*;
 
