@@ -1,4 +1,5 @@
-//! A spectrum whose answer is known sits among those that go to a GPU: when it comes back wrong, so may they.
+//! A spectrum whose answer is known sits among those that go to a GPU, in each batch and in every load of a scan: when
+//! it comes back wrong, so may they.
 //!
 //! It is made from the model itself, in the middle of the labels, with fixed noise at a signal-to-noise ratio of 30,
 //! sampled as the batch is. The CPU fits it once; a member of its own changes no bit of its neighbours' fits.

@@ -1,5 +1,5 @@
 //! Users' WGSL, checked by naga where it will stand: in the source of the `custom` kernel, between popfit's functions
-//! and `fill`.
+//! and `fill`. This is all that `curve_model` imports of `gpu`.
 
 use std::ops::Range;
 use std::sync::Arc;

@@ -7,6 +7,8 @@
 //! Rows: a member's block of `rows` × `stride` numbers, row 0 the value, rows 1… its tangents by the solver's
 //! parameters. Velocity and vsini come before the labels. A tangent belongs to a parameter, not to a label, so a tied
 //! label costs nothing: `Labels` applies the chain rule.
+//!
+//! `emulator` and `model` use some of the definitions here: activation, transform, interpolation, the speed of light.
 
 pub mod activate;
 pub mod broaden;

@@ -7,8 +7,8 @@
 //!
 //! The collector keeps counts, 2 + 2 P four-byte numbers per row for the figures (48 MB for 10⁶ rows with five
 //! parameters), at most 4000 rows for the table, and at most 154 rows whose spectra may be drawn (`picks.rs`).
-//! `page.rs` gives the pictures what the rest leaves of 10 MB. `crates/cli/tests/report` opens pages in headless
-//! Chromium, in frames as wide as a screen and as a phone.
+//! `page.rs` gives the pictures what the rest leaves of 10 MB. Small figures are SVGs about as wide as a phone.
+//! `crates/cli/tests/report` opens pages in headless Chromium, in frames as wide as a screen and as a phone.
 
 mod arm;
 mod axis;

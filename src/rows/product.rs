@@ -1,9 +1,11 @@
 //! Matrix product of row-major matrices: output\[row\]\[n\] = Σ_k input\[row\]\[k\] weight\[k\]\[n\]. Twin of
 //! `shaders/product.wgsl`.
 //!
-//! Weights are packed once, in panels of 64 columns, so that a tile of a few dozen rows pays no packing (a general
-//! product packs the 3 MB of a DESI output layer again in every call). While rows go by a panel, the next one is
-//! brought near. Every element is one chain of fused multiply-adds in ascending k: a row has the same bits in any tile.
+//! Weights are packed once, in panels of 64 columns, so that a tile of a few dozen rows pays no packing. While rows go
+//! by a panel, the next one is brought near. Every element is one chain of fused multiply-adds in ascending k: a row
+//! has the same bits in any tile. A general library's product packs the 3 MB of a DESI output layer again in every
+//! call, and its sums depend on the number of rows. The first guess, `Emulator::templates` and `popfit-argmin` use this
+//! product, too.
 
 use std::hint::black_box;
 

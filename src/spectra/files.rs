@@ -1,4 +1,4 @@
-//! Several files of spectra, one after another.
+//! Several files of spectra, one after another. An NPZ file that waits for its turn holds no thread and no handle.
 
 use std::path::Path;
 
