@@ -60,6 +60,13 @@ impl Sums {
     }
 }
 
+/// Returns fewer than [`LANES`] numbers with zeros behind them.
+fn padded(numbers: &[f32]) -> [f32; LANES] {
+    let mut padded = [0.0; LANES];
+    padded[..numbers.len()].copy_from_slice(numbers);
+    padded
+}
+
 struct AddUp<'a> {
     values: &'a [f32],
     weight: &'a [f32],
@@ -73,7 +80,12 @@ impl NullaryFnOnce for AddUp<'_> {
         let AddUp { values, weight } = self;
         let (mut unmasked, mut negative) = ([0u32; LANES], [0u32; LANES]);
         let (mut total, mut part, mut chi2) = ([0f32; LANES], [0f32; LANES], [0f32; LANES]);
-        for (values, weight) in values.chunks(LANES).zip(weight.chunks(LANES)) {
+        // lengths that the compiler knows
+        let (values, last_values) = values.as_chunks::<LANES>();
+        let (weight, last_weight) = weight.as_chunks::<LANES>();
+        let last: [[f32; LANES]; 2] = [last_values, last_weight].map(padded);
+        let whole = values.iter().zip(weight);
+        for (values, weight) in whole.chain([(&last[0], &last[1])]) {
             for (lane, (value, w)) in values.iter().zip(weight).enumerate() {
                 let below = u32::from(*value < 0.0);
                 unmasked[lane] += u32::from(*w > 0.0);

@@ -67,6 +67,7 @@ impl Kernel for Continuum {
     fn run<R: Real>(&self, memory: &mut impl Memory<R>) {
         let Basis { terms, basis, transform } = self.basis;
         let mut ln_det = f64::NAN;
+        let mut scratch = memory.take_scratch();
         memory.write(self.solution, |memory, solution| {
             let rows = MemberRows {
                 terms,
@@ -77,9 +78,11 @@ impl Kernel for Continuum {
                 basis: memory.floats(basis),
                 transform: memory.floats(transform),
                 solution,
+                block: &mut scratch.products,
             };
             ln_det = rows.run();
         });
+        memory.give_scratch_back(scratch);
         memory.add(|_, sums| sums.ln_det += ln_det);
     }
 
@@ -118,6 +121,8 @@ struct MemberRows<'a, R> {
     pub transform: &'a [R],
     /// (terms + terms²): coefficients, then the factor.
     pub solution: &'a mut [R],
+    /// Memory for a block of rows.
+    pub block: &'a mut Vec<R>,
 }
 
 impl<R: Real> MemberRows<'_, R> {
@@ -131,19 +136,27 @@ impl<R: Real> MemberRows<'_, R> {
         self.transform[i * self.terms..][..=i].iter().map(|t| t.to_f64()).enumerate()
     }
 
-    /// Element (i, j) of transform · products · transformᵀ.
-    fn orthonormal(&self, i: usize, j: usize, products: impl Fn(usize, usize) -> f64) -> f64 {
-        self.row(i).map(|(k, t)| t * self.row(j).map(|(l, u)| u * products(k, l)).sum::<f64>()).sum()
+    /// Returns transform · products · transformᵀ, packed, for the products of the stored basis.
+    fn orthonormal(&self, gram: &Gram<R>) -> Vec<f64> {
+        let terms = self.terms;
+        let mut all = vec![0.0; packed_length(terms)];
+        let mut half = vec![0.0; terms];
+        for j in 0..terms {
+            for (k, half) in half.iter_mut().enumerate() {
+                *half = self.row(j).map(|(l, u)| u * gram.sum(k, l)).sum();
+            }
+            for i in j..terms {
+                all[packed_index(i, j)] = self.row(i).map(|(k, t)| t * half[k]).sum();
+            }
+        }
+        all
     }
 
-    fn solve(self, gram: &Gram<R>) -> f64 {
+    fn solve(&mut self, gram: &Gram<R>) -> f64 {
         let terms = self.terms;
-        let mut factor = vec![0.0; packed_length(terms)];
+        let mut factor = self.orthonormal(gram);
         let mut a = vec![0.0; terms];
         for i in 0..terms {
-            for j in 0..=i {
-                factor[packed_index(i, j)] = self.orthonormal(i, j, |k, l| gram.sum(k, l));
-            }
             a[i] = self.row(i).map(|(k, t)| t * gram.sum(terms, k)).sum();
             // a term that no pixel sees (an arm that drops out) leaves the solve: its row is zero, its coefficient too
             if factor[packed_index(i, i)] == 0.0 {
@@ -174,9 +187,9 @@ impl<R: Real> WithSimd for MemberRows<'_, R> {
     type Output = f64;
 
     #[inline(always)]
-    fn with_simd<S: Simd>(self, simd: S) -> f64 {
+    fn with_simd<S: Simd>(mut self, simd: S) -> f64 {
         let terms = self.terms;
-        let mut gram = Gram::<R>::new(terms + 1, 0, self.pixels);
+        let mut gram = Gram::in_memory(std::mem::take(self.block), terms + 1, 0);
         let mut scaled = [R::ZERO; BLOCK];
         for start in (0..self.pixels).step_by(BLOCK) {
             let count = BLOCK.min(self.pixels - start);
@@ -195,6 +208,8 @@ impl<R: Real> WithSimd for MemberRows<'_, R> {
             gram.row(terms)[..count].copy_from_slice(&self.data[start..start + count]);
             gram.add(simd, count);
         }
-        self.solve(&gram)
+        let ln_det = self.solve(&gram);
+        *self.block = gram.into_memory();
+        ln_det
     }
 }

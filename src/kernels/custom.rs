@@ -124,7 +124,7 @@ impl Kernel for Custom {
         let mut scratch = memory.take_scratch();
         memory.write(self.output, |memory, output| {
             let scale = self.scale.map(|id| memory.floats(id));
-            fill(self, memory.trial(), (memory.floats(self.predictor), scale), output, &mut scratch);
+            fill(self, memory.trial(), (memory.floats(self.predictor), scale), output, &mut scratch.model);
         });
         memory.give_scratch_back(scratch);
     }
@@ -168,9 +168,9 @@ impl Custom {
     }
 }
 
-/// Scratch memory of a call. It is kept, because allocating it would cost as much as evaluating a small model.
+/// Working space of one evaluation of a user's model.
 #[derive(Debug, Default)]
-pub struct Scratch {
+pub struct ModelScratch {
     x: Vec<f64>,
     limits: Vec<f64>,
     parameters: Vec<f64>,
@@ -183,7 +183,7 @@ fn fill<R: Real>(
     u: &[f64],
     (predictor, scale): (&[R], Option<&[R]>),
     output: &mut [R],
-    Scratch { x, limits, parameters, rows }: &mut Scratch,
+    ModelScratch { x, limits, parameters, rows }: &mut ModelScratch,
 ) {
     widen(x, predictor);
     widen(limits, scale.unwrap_or(&[]));

@@ -45,6 +45,7 @@ impl Kernel for Estimate {
     }
 
     fn run<R: Real>(&self, memory: &mut impl Memory<R>) {
+        let mut scratch = memory.take_scratch();
         memory.add(|memory, sums| {
             let rows = MemberRows {
                 estimator: self.estimator,
@@ -54,9 +55,11 @@ impl Kernel for Estimate {
                 data: memory.floats(self.data),
                 weight: memory.floats(self.weight),
                 sums,
+                block: &mut scratch.products,
             };
             rows.run();
         });
+        memory.give_scratch_back(scratch);
     }
 
     #[cfg(feature = "gpu")]
@@ -91,6 +94,8 @@ struct MemberRows<'a, R> {
     pub data: &'a [R],
     pub weight: &'a [R],
     pub sums: &'a mut Sums,
+    /// Memory for a block of rows.
+    pub block: &'a mut Vec<R>,
 }
 
 impl<R: Real> MemberRows<'_, R> {
@@ -105,8 +110,8 @@ impl<R: Real> WithSimd for MemberRows<'_, R> {
     #[inline(always)]
     fn with_simd<S: Simd>(self, simd: S) {
         let rows = self.columns.len();
-        let mut gram = Gram::<R>::new(rows + 1, 0, self.pixels);
-        let mut slopes = vec![R::ZERO; gram.width()];
+        let mut gram = Gram::in_memory(std::mem::take(self.block), rows + 1, 0);
+        let mut slopes = [R::ZERO; BLOCK];
         for start in (0..self.pixels).step_by(BLOCK) {
             let count = BLOCK.min(self.pixels - start);
             let residuals = gram.row(rows);
@@ -130,5 +135,6 @@ impl<R: Real> WithSimd for MemberRows<'_, R> {
             gram.add(simd, count);
         }
         normal::gather(&gram, 0, self.columns, &[], self.sums);
+        *self.block = gram.into_memory();
     }
 }

@@ -1,6 +1,6 @@
 //! The view of memory that a kernel's Rust twin has.
 
-use super::custom::Scratch;
+use super::custom::ModelScratch;
 use crate::buffers::{BufferId, Parameter, Sums};
 use crate::rows::Real;
 use crate::rows::product::Packed;
@@ -12,6 +12,15 @@ pub struct Priors<'a> {
     pub mean: &'a [f64],
     /// 1 / standard deviation; 0 without a prior.
     pub weight: &'a [f64],
+}
+
+/// Working space that stays between calls, because allocating it would cost as much as some kernels.
+#[derive(Debug, Default)]
+pub struct Scratch<R> {
+    /// Of a user's own model.
+    pub(super) model: ModelScratch,
+    /// Block of rows whose products are summed.
+    pub(super) products: Vec<R>,
 }
 
 /// The memory of one member and its spectrum, or, for products, the rows of many members one after another.
@@ -40,9 +49,9 @@ pub trait Memory<R: Real> {
     /// Lets `add` change the member's sums, while it reads rows.
     fn add(&mut self, add: impl FnOnce(&Self, &mut Sums));
 
-    /// Returns the working space of custom models, which stays between calls, without leaving it here.
-    fn take_scratch(&mut self) -> Scratch;
+    /// Returns the working space, without leaving it here.
+    fn take_scratch(&mut self) -> Scratch<R>;
 
     /// Gives the working space back.
-    fn give_scratch_back(&mut self, scratch: Scratch);
+    fn give_scratch_back(&mut self, scratch: Scratch<R>);
 }

@@ -42,7 +42,7 @@ use crate::error::Result;
 use crate::rows::Real;
 
 pub use label::{LabelInput, Source, Transform, tangents};
-pub use memory::{Memory, Priors};
+pub use memory::{Memory, Priors, Scratch};
 pub use segment::{Interpolation, Segment, Velocity};
 #[cfg(feature = "gpu")]
 use shader::{Shader, ShaderContext};

@@ -51,6 +51,7 @@ impl Kernel for Normal {
     }
 
     fn run<R: Real>(&self, memory: &mut impl Memory<R>) {
+        let mut scratch = memory.take_scratch();
         memory.add(|memory, sums| {
             let continuum = self.continuum.map(|(basis, solution)| Projection {
                 terms: basis.terms,
@@ -66,9 +67,11 @@ impl Kernel for Normal {
                 weight: memory.floats(self.weight),
                 continuum,
                 sums,
+                block: &mut scratch.products,
             };
             rows.run();
         });
+        memory.give_scratch_back(scratch);
     }
 
     #[cfg(feature = "gpu")]
@@ -145,6 +148,8 @@ struct MemberRows<'a, R> {
     pub weight: &'a [R],
     pub continuum: Option<Projection<'a, R>>,
     pub sums: &'a mut Sums,
+    /// Memory for a block of rows.
+    pub block: &'a mut Vec<R>,
 }
 
 /// Result of `continuum`.
@@ -205,7 +210,7 @@ impl<R: Real> MemberRows<'_, R> {
     }
 
     /// Rows of the Gram matrix: S (terms), J (columns), r.
-    fn accumulate(self, gram: &Gram<R>) {
+    fn accumulate(&mut self, gram: &Gram<R>) {
         let terms = self.continuum.map_or(0, |c| c.terms);
         let count = self.columns.len();
         let residual = terms + count;
@@ -249,15 +254,15 @@ impl<R: Real> WithSimd for MemberRows<'_, R> {
     type Output = ();
 
     #[inline(always)]
-    fn with_simd<S: Simd>(self, simd: S) {
+    fn with_simd<S: Simd>(mut self, simd: S) {
         let terms = self.continuum.map_or(0, |c| c.terms);
         let rows = self.columns.len();
         if rows == 0 {
             return self.add_cost();
         }
-        let mut gram = Gram::<R>::new(terms + rows + 1, terms, self.pixels);
+        let mut gram = Gram::in_memory(std::mem::take(self.block), terms + rows + 1, terms);
         let coefficients = self.continuum.map(|c| c.coefficients::<R>()).unwrap_or_default();
-        let (mut smooth, mut scaled) = (vec![R::ONE; gram.width()], vec![R::ZERO; gram.width()]);
+        let (mut smooth, mut scaled) = ([R::ONE; BLOCK], [R::ZERO; BLOCK]);
         for start in (0..self.pixels).step_by(BLOCK) {
             let count = BLOCK.min(self.pixels - start);
             let (weight, value) = (&self.weight[start..start + count], &self.model[start..start + count]);
@@ -288,5 +293,6 @@ impl<R: Real> WithSimd for MemberRows<'_, R> {
             gram.add(simd, count);
         }
         self.accumulate(&gram);
+        *self.block = gram.into_memory();
     }
 }

@@ -341,7 +341,7 @@ impl WithSimd for Orthonormal<'_> {
         if self.sampling.basis.is_empty() {
             return None;
         }
-        let mut gram = Gram::<f32>::new(terms + 1, 0, pixels);
+        let mut gram = Gram::<f32>::new(terms + 1, 0);
         for start in (0..pixels).step_by(BLOCK) {
             let count = BLOCK.min(pixels - start);
             let weight = &self.arm.weight[start..start + count];

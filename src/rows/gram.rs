@@ -10,6 +10,8 @@ use crate::rows::triangle::{packed_index, packed_length};
 pub const BLOCK: usize = 512;
 /// Rows in a register tile.
 const SIDE: usize = 4;
+/// Bytes of a cache line. A vector that straddles two of them takes twice as long to load.
+const LINE: usize = 64;
 
 /// Sums over pixels of row_i row_j, i ≥ j.
 pub struct Gram<R> {
@@ -18,28 +20,38 @@ pub struct Gram<R> {
     skip: usize,
     /// Packed lower triangle of the padded rows.
     sums: Vec<f64>,
-    /// Pixels in a block: few where there are no more.
-    width: usize,
-    block: Vec<R>,
+    /// Memory in which the rows of a block lie, [`BLOCK`] elements each.
+    memory: Vec<R>,
+    /// Place of the first row, where a cache line begins.
+    first: usize,
 }
 
 impl<R: Real> Gram<R> {
-    /// Over `pixels` in all.
-    pub fn new(rows: usize, skip: usize, pixels: usize) -> Gram<R> {
-        let padded = rows.next_multiple_of(SIDE);
-        let width = if pixels <= BLOCK / 8 { BLOCK / 8 } else { BLOCK };
-        Gram { rows, skip, sums: vec![0.0; packed_length(padded)], width, block: vec![R::ZERO; padded * width] }
+    /// Sums of so many rows. They begin at zero.
+    pub fn new(rows: usize, skip: usize) -> Gram<R> {
+        Gram::in_memory(Vec::new(), rows, skip)
     }
 
-    /// Elements of a row.
-    pub fn width(&self) -> usize {
-        self.width
+    /// The same in the memory of an earlier one: allocating and clearing it costs as much as a tenth of the products.
+    pub fn in_memory(mut memory: Vec<R>, rows: usize, skip: usize) -> Gram<R> {
+        let padded = rows.next_multiple_of(SIDE);
+        let room = LINE / size_of::<R>();
+        memory.resize(padded * BLOCK + room, R::ZERO);
+        // any other place gives the same sums
+        let first = memory.as_ptr().align_offset(LINE).min(room);
+        memory[first + rows * BLOCK..].fill(R::ZERO);
+        Gram { rows, skip, sums: vec![0.0; packed_length(padded)], memory, first }
+    }
+
+    /// Returns the memory of the block.
+    pub fn into_memory(self) -> Vec<R> {
+        self.memory
     }
 
     /// Row `i` of the block to be added next.
     #[inline(always)]
     pub fn row(&mut self, i: usize) -> &mut [R] {
-        &mut self.block[i * self.width..(i + 1) * self.width]
+        &mut self.memory[self.first + i * BLOCK..][..BLOCK]
     }
 
     /// Σ row_i row_j.
@@ -47,28 +59,21 @@ impl<R: Real> Gram<R> {
         self.sums[packed_index(i, j)]
     }
 
-    /// Adds the first `count` pixels of the block; the others are set to zero.
+    /// Adds the first `count` pixels of the block; some after them are set to zero.
     #[inline(always)]
     pub fn add<S: Simd>(&mut self, simd: S, count: usize) {
-        let width = self.width;
-        if count < width {
-            for row in self.block.chunks_exact_mut(width) {
-                row[count..].fill(R::ZERO);
-            }
+        let vectors = count.div_ceil(R::lanes::<S>());
+        let block = &mut self.memory[self.first..];
+        for row in block.chunks_exact_mut(BLOCK).take(self.rows) {
+            row[count..vectors * R::lanes::<S>()].fill(R::ZERO);
         }
         for i in (0..self.rows).step_by(SIDE) {
             for j in (0..=i).step_by(SIDE) {
                 if i + SIDE <= self.skip {
                     continue;
                 }
-                let a = &self.block[i * width..(i + SIDE) * width];
-                let b = &self.block[j * width..(j + SIDE) * width];
-                // lengths that the compiler knows
-                let sums = if width == BLOCK {
-                    tile::<R, S, BLOCK>(simd, a, b)
-                } else {
-                    tile::<R, S, { BLOCK / 8 }>(simd, a, b)
-                };
+                let [a, b] = [i, j].map(|first| &block[first * BLOCK..][..SIDE * BLOCK]);
+                let sums = tile::<R, S>(simd, a, b, vectors);
                 for (p, row) in sums.iter().enumerate() {
                     for (q, sum) in row.iter().enumerate() {
                         if i + p >= j + q {
@@ -81,16 +86,16 @@ impl<R: Real> Gram<R> {
     }
 }
 
-/// Products of four rows with four rows over a block.
+/// Products of four rows with four rows over so many vectors of a block.
 #[inline(always)]
-fn tile<R: Real, S: Simd, const WIDTH: usize>(simd: S, a: &[R], b: &[R]) -> [[f64; SIDE]; SIDE] {
+fn tile<R: Real, S: Simd>(simd: S, a: &[R], b: &[R], vectors: usize) -> [[f64; SIDE]; SIDE] {
     let mut sums = [[0.0; SIDE]; SIDE];
     // as many accumulators as the registers hold, besides what they multiply: the same sums either way
     if S::REGISTER_COUNT >= 32 {
-        strip::<R, S, WIDTH, SIDE>(simd, a, (b, 0), &mut sums);
+        strip::<R, S, SIDE>(simd, a, (b, 0), vectors, &mut sums);
     } else {
         for first in (0..SIDE).step_by(2) {
-            strip::<R, S, WIDTH, 2>(simd, a, (b, first), &mut sums);
+            strip::<R, S, 2>(simd, a, (b, first), vectors, &mut sums);
         }
     }
     sums
@@ -98,22 +103,24 @@ fn tile<R: Real, S: Simd, const WIDTH: usize>(simd: S, a: &[R], b: &[R]) -> [[f6
 
 /// Products of four rows with `N` of the other four, from the `first` one.
 #[inline(always)]
-fn strip<R: Real, S: Simd, const WIDTH: usize, const N: usize>(
+fn strip<R: Real, S: Simd, const N: usize>(
     simd: S,
     a: &[R],
     (b, first): (&[R], usize),
+    vectors: usize,
     sums: &mut [[f64; SIDE]; SIDE],
 ) {
-    let count = WIDTH / R::lanes::<S>();
+    let stride = BLOCK / R::lanes::<S>();
     let (left, right) = (R::vectors::<S>(a), R::vectors::<S>(b));
-    let (left, right) = (&left[..SIDE * count], &right[first * count..][..N * count]);
+    let left: [_; SIDE] = std::array::from_fn(|p| &left[p * stride..][..vectors]);
+    let right: [_; N] = std::array::from_fn(|q| &right[(first + q) * stride..][..vectors]);
     let mut lanes = [[R::splat(simd, R::ZERO); N]; SIDE];
     // plain loops: a closure would leave the vector instructions' scope, and every one of them would become a call
-    for k in 0..count {
+    for k in 0..vectors {
         for p in 0..SIDE {
-            let x = left[p * count + k];
+            let x = left[p][k];
             for q in 0..N {
-                lanes[p][q] = R::multiply_add(simd, x, right[q * count + k], lanes[p][q]);
+                lanes[p][q] = R::multiply_add(simd, x, right[q][k], lanes[p][q]);
             }
         }
     }
@@ -132,7 +139,7 @@ mod tests {
     fn meets_plain_sums_on_awkward_sizes() {
         for pixels in [0usize, 1, 63, 64, 65, 511, 512, 513, 1200] {
             let value = |i: usize, j: usize| ((i * 7919 + j * 104_729) % 1000) as f32 / 1000.0 - 0.5;
-            let mut gram = Gram::<f32>::new(6, 4, pixels);
+            let mut gram = Gram::<f32>::new(6, 4);
             for start in (0..pixels).step_by(BLOCK) {
                 let count = BLOCK.min(pixels - start);
                 for i in 0..6 {

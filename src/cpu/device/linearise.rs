@@ -8,8 +8,7 @@ use std::ops::Range;
 use super::known::{Head, Heads, Known};
 use super::tile::{Inputs, Tile, together};
 use crate::buffers::{BufferId, Parameter, Scope, Sums};
-use crate::kernels::custom::Scratch;
-use crate::kernels::{Memory, Priors, Stage};
+use crate::kernels::{Memory, Priors, Scratch, Stage};
 use crate::rows::Real;
 use crate::rows::product::Packed;
 use crate::solver::member::Member;
@@ -150,11 +149,11 @@ impl<R: Real> Memory<R> for TileMemory<'_, R> {
         }
     }
 
-    fn take_scratch(&mut self) -> Scratch {
+    fn take_scratch(&mut self) -> Scratch<R> {
         std::mem::take(&mut self.tile.scratch)
     }
 
-    fn give_scratch_back(&mut self, scratch: Scratch) {
+    fn give_scratch_back(&mut self, scratch: Scratch<R>) {
         self.tile.scratch = scratch;
     }
 }

@@ -8,7 +8,7 @@ use web_time::Instant;
 use super::block::{Block, scatter};
 use super::made::Made;
 use super::shelves::Shelves;
-use crate::kernels::custom::Scratch;
+use crate::kernels::Scratch;
 use crate::recording::{BufferId, Recording, Scope, Stage};
 use crate::rows::Real;
 use crate::rows::product::Packed;
@@ -126,7 +126,7 @@ pub struct Tile<R> {
     /// By shelf.
     rows: Vec<Vec<R>>,
     shelves: Shelves,
-    pub scratch: Scratch,
+    pub scratch: Scratch<R>,
     /// Record of the time spent, if it is measured.
     pub tally: Option<Tally>,
 }
