@@ -18,6 +18,7 @@ use crate::buffers::{BufferId, Cost, Declared, Work};
 #[cfg(feature = "gpu")]
 use crate::error::Result;
 use crate::rows::Real;
+use crate::rows::aligned::Aligned;
 use crate::rows::gram::{BLOCK, Gram};
 use crate::rows::triangle::{cholesky, packed_index, packed_length, solve_lower, solve_upper};
 
@@ -122,7 +123,7 @@ struct MemberRows<'a, R> {
     /// (terms + terms²): coefficients, then the factor.
     pub solution: &'a mut [R],
     /// Memory for a block of rows.
-    pub block: &'a mut Vec<R>,
+    pub block: &'a mut Aligned<R>,
 }
 
 impl<R: Real> MemberRows<'_, R> {

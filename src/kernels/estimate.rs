@@ -16,6 +16,7 @@ use crate::buffers::{BufferId, Cost, Declared, Estimator, Sums, Work};
 #[cfg(feature = "gpu")]
 use crate::error::Result;
 use crate::rows::Real;
+use crate::rows::aligned::Aligned;
 use crate::rows::gram::{BLOCK, Gram};
 
 /// Adds a curve's points to the member's sums as an estimator has it, with the fields of [`Normal`](super::Normal) and
@@ -95,7 +96,7 @@ struct MemberRows<'a, R> {
     pub weight: &'a [R],
     pub sums: &'a mut Sums,
     /// Memory for a block of rows.
-    pub block: &'a mut Vec<R>,
+    pub block: &'a mut Aligned<R>,
 }
 
 impl<R: Real> MemberRows<'_, R> {

@@ -3,6 +3,7 @@
 use super::custom::ModelScratch;
 use crate::buffers::{BufferId, Parameter, Sums};
 use crate::rows::Real;
+use crate::rows::aligned::Aligned;
 use crate::rows::product::Packed;
 
 /// Gaussian priors of one spectrum, by parameter.
@@ -20,7 +21,7 @@ pub struct Scratch<R> {
     /// Of a user's own model.
     pub(super) model: ModelScratch,
     /// Block of rows whose products are summed.
-    pub(super) products: Vec<R>,
+    pub(super) products: Aligned<R>,
 }
 
 /// The memory of one member and its spectrum, or, for products, the rows of many members one after another.

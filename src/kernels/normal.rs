@@ -17,6 +17,7 @@ use crate::buffers::{BufferId, Cost, Declared, Sums, Work};
 #[cfg(feature = "gpu")]
 use crate::error::Result;
 use crate::rows::Real;
+use crate::rows::aligned::Aligned;
 use crate::rows::gram::{BLOCK, Gram};
 use crate::rows::triangle::packed_index;
 #[cfg(feature = "gpu")]
@@ -149,7 +150,7 @@ struct MemberRows<'a, R> {
     pub continuum: Option<Projection<'a, R>>,
     pub sums: &'a mut Sums,
     /// Memory for a block of rows.
-    pub block: &'a mut Vec<R>,
+    pub block: &'a mut Aligned<R>,
 }
 
 /// Result of `continuum`.

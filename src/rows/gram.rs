@@ -4,14 +4,13 @@
 use pulp::Simd;
 
 use super::Real;
+use super::aligned::Aligned;
 use crate::rows::triangle::{packed_index, packed_length};
 
 /// Most pixels in a block.
 pub const BLOCK: usize = 512;
 /// Rows in a register tile.
 const SIDE: usize = 4;
-/// Bytes of a cache line. A vector that straddles two of them takes twice as long to load.
-const LINE: usize = 64;
 
 /// Sums over pixels of row_i row_j, i ≥ j.
 pub struct Gram<R> {
@@ -20,38 +19,33 @@ pub struct Gram<R> {
     skip: usize,
     /// Packed lower triangle of the padded rows.
     sums: Vec<f64>,
-    /// Memory in which the rows of a block lie, [`BLOCK`] elements each.
-    memory: Vec<R>,
-    /// Place of the first row, where a cache line begins.
-    first: usize,
+    /// Rows of a block, [`BLOCK`] elements each.
+    block: Aligned<R>,
 }
 
 impl<R: Real> Gram<R> {
     /// Sums of so many rows. They begin at zero.
     pub fn new(rows: usize, skip: usize) -> Gram<R> {
-        Gram::in_memory(Vec::new(), rows, skip)
+        Gram::in_memory(Aligned::default(), rows, skip)
     }
 
     /// The same in the memory of an earlier one: allocating and clearing it costs as much as a tenth of the products.
-    pub fn in_memory(mut memory: Vec<R>, rows: usize, skip: usize) -> Gram<R> {
+    pub fn in_memory(mut block: Aligned<R>, rows: usize, skip: usize) -> Gram<R> {
         let padded = rows.next_multiple_of(SIDE);
-        let room = LINE / size_of::<R>();
-        memory.resize(padded * BLOCK + room, R::ZERO);
-        // any other place gives the same sums
-        let first = memory.as_ptr().align_offset(LINE).min(room);
-        memory[first + rows * BLOCK..].fill(R::ZERO);
-        Gram { rows, skip, sums: vec![0.0; packed_length(padded)], memory, first }
+        block.resize(padded * BLOCK, R::ZERO);
+        block[rows * BLOCK..].fill(R::ZERO);
+        Gram { rows, skip, sums: vec![0.0; packed_length(padded)], block }
     }
 
     /// Returns the memory of the block.
-    pub fn into_memory(self) -> Vec<R> {
-        self.memory
+    pub fn into_memory(self) -> Aligned<R> {
+        self.block
     }
 
     /// Row `i` of the block to be added next.
     #[inline(always)]
     pub fn row(&mut self, i: usize) -> &mut [R] {
-        &mut self.memory[self.first + i * BLOCK..][..BLOCK]
+        &mut self.block[i * BLOCK..][..BLOCK]
     }
 
     /// Σ row_i row_j.
@@ -63,8 +57,7 @@ impl<R: Real> Gram<R> {
     #[inline(always)]
     pub fn add<S: Simd>(&mut self, simd: S, count: usize) {
         let vectors = count.div_ceil(R::lanes::<S>());
-        let block = &mut self.memory[self.first..];
-        for row in block.chunks_exact_mut(BLOCK).take(self.rows) {
+        for row in self.block.chunks_exact_mut(BLOCK).take(self.rows) {
             row[count..vectors * R::lanes::<S>()].fill(R::ZERO);
         }
         for i in (0..self.rows).step_by(SIDE) {
@@ -72,7 +65,7 @@ impl<R: Real> Gram<R> {
                 if i + SIDE <= self.skip {
                     continue;
                 }
-                let [a, b] = [i, j].map(|first| &block[first * BLOCK..][..SIDE * BLOCK]);
+                let [a, b] = [i, j].map(|first| &self.block[first * BLOCK..][..SIDE * BLOCK]);
                 let sums = tile::<R, S>(simd, a, b, vectors);
                 for (p, row) in sums.iter().enumerate() {
                     for (q, sum) in row.iter().enumerate() {

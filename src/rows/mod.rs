@@ -3,6 +3,7 @@
 //! The f32 functions are polynomials without branches or library calls, so that a loop over them compiles to vector
 //! code inside a `pulp` dispatch.
 
+pub mod aligned;
 pub mod convolve;
 mod double;
 pub mod functions;

@@ -11,6 +11,7 @@ use super::shelves::Shelves;
 use crate::kernels::Scratch;
 use crate::recording::{BufferId, Recording, Scope, Stage};
 use crate::rows::Real;
+use crate::rows::aligned::Aligned;
 use crate::rows::product::Packed;
 use crate::solver::Batch;
 use crate::solver::profile::Tally;
@@ -124,7 +125,7 @@ pub fn elements(recording: &Recording, members: usize) -> usize {
 /// Rows of a tile's members.
 pub struct Tile<R> {
     /// By shelf.
-    rows: Vec<Vec<R>>,
+    rows: Vec<Aligned<R>>,
     shelves: Shelves,
     pub scratch: Scratch<R>,
     /// Record of the time spent, if it is measured.
@@ -142,7 +143,7 @@ impl<R: Real> Tile<R> {
     }
 
     fn with(shelves: Shelves, members: usize) -> Tile<R> {
-        let rows = shelves.all.iter().map(|shelf| vec![R::NAN; shelf.elements(members)]).collect();
+        let rows = shelves.all.iter().map(|shelf| Aligned::new(shelf.elements(members), R::NAN)).collect();
         Tile { rows, shelves, scratch: Scratch::default(), tally: None }
     }
 
@@ -182,11 +183,11 @@ impl<R: Real> Tile<R> {
     }
 
     /// The rows of a buffer, for as long as others are read; then they are given back.
-    pub fn take(&mut self, id: BufferId) -> Vec<R> {
-        self.shelves.of(id).map_or(Vec::new(), |shelf| std::mem::take(&mut self.rows[shelf]))
+    pub fn take(&mut self, id: BufferId) -> Aligned<R> {
+        self.shelves.of(id).map_or(Aligned::default(), |shelf| std::mem::take(&mut self.rows[shelf]))
     }
 
-    pub fn give_back(&mut self, id: BufferId, rows: Vec<R>) {
+    pub fn give_back(&mut self, id: BufferId, rows: Aligned<R>) {
         if let Some(shelf) = self.shelves.of(id) {
             self.rows[shelf] = rows;
         }
