@@ -10,12 +10,6 @@
 // where the model is not finite. Twin of src/cpu/simplex.rs.
 //@use math, members, state
 
-const COLLAPSED: f32 = 1.0e-6; // vertices this close, relatively, are one point
-const NOISE: f32 = 1.0e-6; // relative error of an objective from f32 rows
-const LEAST_EDGE: f32 = 1.0e-3; // of a parameter, which may have come far from its start
-const CLASSICAL: u32 = 6u; // most free parameters of a coarse search with the coefficients of Nelder & Mead
-const RESPREAD: f32 = 0.25; // a simplex is spread again with its size shrunk by this
-
 // PARAMETERS as the compiler cannot know it: unrolled loops take software drivers seconds.
 var<private> parameter_count: u32;
 var<private> simplex_index: u32;

@@ -5,12 +5,6 @@
 // prior mean, prior weight). f32. Constants of the settings: MAX_ROUNDS, MAX_REJECTIONS, FTOL, XTOL, GTOL. Twin of src/cpu/step.rs.
 //@use math, members, state, packed, box, judge, secant
 
-const FINISHING_DAMPING: f32 = 1.0e-6;
-const FINISHING_STEPS: i32 = 20;
-const FINISHING_RISE: f32 = 1.1; // of a cost that a finishing step may end at: guards against nonsense, not against rounding
-const FAR_COSINE: f32 = 0.01; // of a gradient that says that a finishing step, that led nowhere or was too long had far to go
-const SHRINKS: f32 = 0.8; // a finishing step must promise less than this share of the one before it
-
 fn lower_bound(slot: u32, parameter: u32) -> f32 {
     return limits[spectrum_of(slot) * 4u * PARAMETERS + parameter];
 }

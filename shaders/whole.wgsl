@@ -6,7 +6,6 @@
 //@use functions, state, packed, box, judge
 
 // Longest step, as a share of its parameter's magnitude, that may be taken without an evaluation (src/cpu/lanes/descent.rs).
-const TRUSTED_STEP: f32 = 1.0e-4;
 
 fn limit(kind: u32, parameter: u32, slot: u32) -> f32 {
     return limits[(3u * parameter + kind) * CAPACITY + slot];

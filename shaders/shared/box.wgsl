@@ -2,8 +2,6 @@
 // docs/src/equations.md). Twin of src/cpu/step/damped.rs and system.rs.
 //@use math, packed, solve, faces
 
-const SMALLEST_MAGNITUDE: f32 = 0.1; // share of a parameter's unit below which its magnitude does not bound a step
-
 // PARAMETERS as the compiler cannot know it: unrolling every loop below takes software drivers seconds.
 var<private> parameter_count: u32;
 
@@ -140,7 +138,7 @@ fn solve_in_box(slot: u32, mu: f32) -> bool {
 
 // Raises the damping until the matrix factorises; false if it never does.
 fn solve_damped(slot: u32) -> bool {
-    for (var attempt = 0u; attempt < 10u; attempt++) {
+    for (var attempt = 0u; attempt < SOLVE_ATTEMPTS; attempt++) {
         let mu = state[at(DAMPING, slot)];
         if solve_in_box(slot, mu) {
             return true;

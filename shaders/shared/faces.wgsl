@@ -1,9 +1,6 @@
 // The way of a step through the box, from face to face: a primal active-set method (Nocedal & Wright 2006, algorithm 16.3). For kernels
 // that have box.wgsl's bindings. Twin of src/cpu/step/faces.rs.
 
-const LEGS: u32 = 3u; // of a way, a parameter: it may meet a face, be let go, and meet another
-const SLIGHT: f32 = 1.0e-4; // share of a slope's terms below which its sign may be rounding
-
 // Of each parameter the share of the way to the solution that lies inside the box; or, if it is held in vain, what it would gain.
 var<private> scores: array<f32, PARAMETERS>;
 

@@ -1,11 +1,6 @@
 // What becomes of a trial point: acceptance, Nielsen's damping (1999), MINPACK's gtol. For kernels that have box.wgsl's bindings.
 //@use math, state, box
 
-const UNDAMPED: f32 = 0.1; // below this a step is as good as undamped, and its prediction says how far the optimum is
-const BEST_CONTRACTION: f32 = 1.0e-3; // smallest ratio of two predicted reductions that is believed of the step to come
-const PATIENCE: i32 = 200; // rounds after which the damping's floor is let go in any case: where parameters creep it is in the way
-const NOISE: f32 = 1.0e-6; // relative error of a cost from f32 rows
-
 fn cell(field: u32, slot: u32) -> u32 {
     return field * CAPACITY + slot;
 }

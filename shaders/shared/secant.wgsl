@@ -3,9 +3,6 @@
 // For kernels that have box.wgsl's bindings. Twin of src/cpu/step/secant.rs.
 //@use state, box, judge
 
-const CLOSE: f32 = 1.0e-4; // share of the cost within which two points lie so close that the residuals are the same at both
-const BENT: f32 = 0.25; // least share of the slope before a step that it has, upwards, after it, and of the curvature that is added
-
 // From the accepted point to the other: the trial point, or the one before when that was accepted.
 fn between(slot: u32, p: u32) -> f32 {
     return trial(p, slot) - state[at(ACCEPTED + p, slot)];

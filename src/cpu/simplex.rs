@@ -13,18 +13,11 @@
 
 use crate::solver::member::Member;
 use crate::solver::simplex::{LANES, Simplex};
+use crate::solver::thresholds::{CLASSICAL, COLLAPSED, RESPREAD};
 use crate::solver::{NelderMead, Status};
 
-/// A simplex is spread again with its size shrunk by this. 0.1 or 0.05 save 15 or 25 % of the evaluations, and lose a NIST problem and some
-/// of the spectra, as do the coefficients of Nelder & Mead.
-const RESPREAD: f64 = 0.25;
-/// Vertices this close, relatively, are one point in f32.
-const COLLAPSED: f64 = 1e-6;
 /// Relative errors of objectives above this are f32's, whose parameters are of order 1.
 const SINGLE: f64 = 1e-9;
-
-/// Most free parameters for which the coefficients of a coarse search are those of Nelder & Mead.
-const CLASSICAL: usize = 6;
 
 /// Multiples of the way from the worst vertex through the centroid of the others, and of the edges in a shrink.
 struct Coefficients {

@@ -25,26 +25,12 @@ mod system;
 
 use crate::rows::triangle::packed_index;
 use crate::solver::member::{Member, Phase, Promise};
+use crate::solver::thresholds::{
+    BEST_CONTRACTION, FAR_COSINE, FINISHING_DAMPING, FINISHING_RISE, FINISHING_STEPS, PATIENCE, SHRINKS, UNDAMPED,
+};
 use crate::solver::{LevenbergMarquardt, Status};
 use damped::{Step, is_free, solve};
 use secant::{secant, turns_back};
-
-/// Below this damping a step is as good as undamped, and its prediction says how far the optimum is.
-const UNDAMPED: f64 = 0.1;
-/// Damping of the finishing steps: nothing but a guard of the Cholesky factorisation.
-const FINISHING_DAMPING: f64 = 1e-6;
-/// Most finishing steps.
-const FINISHING_STEPS: u32 = 20;
-/// Rise of the cost that a finishing step may end with: guards against nonsense, not against rounding.
-const FINISHING_RISE: f64 = 1.1;
-/// Cosine of the gradient above which a finishing step that led nowhere or was too long counts as far from the minimum.
-const FAR_COSINE: f64 = 0.01;
-/// A finishing step must promise less than this share of the one before it.
-const SHRINKS: f64 = 0.8;
-/// Smallest ratio of two predicted reductions that is believed of the step to come.
-const BEST_CONTRACTION: f64 = 1e-3;
-/// Rounds after which the floor of the damping's diagonal is let go in any case: where parameters creep it is in the way.
-pub const PATIENCE: u32 = 200;
 
 /// Box of a member's parameters, (P) each.
 #[derive(Clone, Copy)]

@@ -27,6 +27,7 @@ mod population;
 mod probe;
 mod readback;
 mod stages;
+mod step_constants;
 #[cfg(test)]
 mod tests;
 mod timing;

@@ -4,6 +4,7 @@ use std::ops::Range;
 
 use super::fusion::Task;
 use super::layout::Layout;
+use super::step_constants::{declare_finishing, declare_simplex, declare_step};
 use crate::error::{Error, Result};
 use crate::kernels::product::Products;
 use crate::kernels::shader::{Dispatch, Shader, ShaderContext, Target};
@@ -68,11 +69,8 @@ fn step(context: &ShaderContext<'_>, recording: &Recording, settings: &Levenberg
     constants.line(&format!("const TRUSTS_STEPS: bool = {};", recording.trusts_steps()));
     constants.float("FTOL", settings.ftol);
     constants.float("XTOL", settings.xtol);
-    constants.float("GTOL", settings.gtol);
-    constants.float("DIAGONAL_FLOOR", settings.diagonal_floor);
-    constants.float("LARGEST_STEP", settings.largest_step);
-    constants.signed("MAX_ROUNDS", i32::try_from(settings.max_rounds).unwrap_or(i32::MAX));
-    constants.signed("MAX_REJECTIONS", i32::try_from(settings.max_rejections).unwrap_or(i32::MAX));
+    declare_step(constants, settings);
+    declare_finishing(constants);
     shader
 }
 
@@ -93,10 +91,8 @@ fn simplex(context: &ShaderContext<'_>, recording: &Recording, settings: &Nelder
     let (unit, relative_unit) = NelderMead::unit(recording.dof);
     constants.float("UNIT", unit);
     constants.float("RELATIVE_UNIT", relative_unit);
-    constants.float("SIZE", settings.size);
     constants.float("MARGINALISE", f64::from(u8::from(recording.marginalise)));
-    constants.signed("MAX_ROUNDS", i32::try_from(settings.max_rounds).unwrap_or(i32::MAX));
-    constants.signed("MAX_RESTARTS", i32::try_from(settings.max_restarts).unwrap_or(i32::MAX));
+    declare_simplex(constants, settings);
     shader
 }
 

@@ -5,6 +5,7 @@ use std::sync::Arc;
 use super::buffers;
 use super::context::Context;
 use super::layout::{CONTROL, Field, Layout, ROUNDS, RUNNING, STATUS};
+use super::step_constants::{declare_step, declare_trust};
 use super::{pipelines, readback};
 use crate::error::{Error, Result};
 use crate::kernels::source::Source;
@@ -67,11 +68,8 @@ impl GpuWhole {
         constants.unsigned("SOME_ROUNDS", SOME_ROUNDS);
         constants.float("TOLERANCE", self.context.tolerance(self.whole.tolerance.max(SMALLEST.0)));
         constants.float("XTOL", settings.xtol.max(SMALLEST.1));
-        constants.float("GTOL", settings.gtol);
-        constants.float("DIAGONAL_FLOOR", settings.diagonal_floor);
-        constants.float("LARGEST_STEP", settings.largest_step);
-        constants.signed("MAX_ROUNDS", i32::try_from(settings.max_rounds).unwrap_or(i32::MAX));
-        constants.signed("MAX_REJECTIONS", i32::try_from(settings.max_rejections).unwrap_or(i32::MAX));
+        declare_step(&mut constants, settings);
+        declare_trust(&mut constants);
         let place = if own_grid { " * CAPACITY + slot" } else { "" };
         let each: Vec<String> = (0..*predictors).map(|d| format!("grid[({d}u * POINTS + point){place}]")).collect();
         let (kind, value) = match predictors {

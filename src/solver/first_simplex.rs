@@ -1,7 +1,7 @@
 //! A first simplex from the linearisation at a start: around the Gauss–Newton point, with edges along which the cost rises alike.
 
 use super::metric::{Linearisation, Metric};
-use super::simplex::LEAST_EDGE;
+use super::thresholds::LEAST_EDGE;
 use crate::rows::triangle::packed_index;
 
 /// Edges as a share of the distance to the Gauss–Newton point, which is about how far off that point is.

@@ -16,6 +16,7 @@ pub mod simplex;
 mod slots;
 mod status;
 pub mod surface;
+pub mod thresholds;
 pub mod whole;
 
 pub use crate::buffers::{Estimator, Share};

@@ -3,10 +3,9 @@
 //! A simplex owns [`LANES`] consecutive members, which evaluate for it: reflection, expansion and both contractions at once, or as
 //! many vertices that have no value yet.
 
+use super::thresholds::LEAST_EDGE;
 use super::{Outcome, Status};
 
-/// A simplex has edges of at least this share of its parameters, which may have come far from their starts.
-pub const LEAST_EDGE: f64 = 1e-3;
 /// Points that a simplex evaluates in one round.
 pub const LANES: usize = 4;
 

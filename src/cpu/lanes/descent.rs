@@ -3,20 +3,12 @@
 use pulp::Simd;
 
 use super::block::{Block, RUNNING, gradient, normal};
-use super::faces::LEGS;
 use super::step::{absolute, pick, renew};
 use crate::rows::Real;
 use crate::rows::lanes::{LANES, Lanes};
 use crate::rows::triangle::packed_index;
+use crate::solver::thresholds::{LEGS, SMALLEST_MAGNITUDE, SOLVE_ATTEMPTS, TRUSTED_STEP};
 
-/// Share of a parameter's unit below which its magnitude does not bound a step.
-const SMALLEST_MAGNITUDE: f64 = 0.1;
-/// Longest step, as a share of its parameter's magnitude, that may be taken without an evaluation. Where a column of the Jacobian is
-/// nearly 0, a step that promises next to nothing may have any length, and the model at its end any value: a location moves by many of
-/// the widths of a step function that falls between two points.
-const TRUSTED_STEP: f64 = 1e-4;
-/// Factors of ten by which the damping may rise until a matrix factorises.
-const SOLVE_ATTEMPTS: usize = 10;
 /// A pivot below this share of its diagonal may be wrong by a thousandth of itself, and so may all that is solved with it.
 const RANK: f64 = 1e-12;
 

@@ -5,11 +5,7 @@ use super::block::{Block, RUNNING, gradient, normal};
 use super::step::{absolute, pick, renew};
 use crate::rows::Real;
 use crate::rows::lanes::{LANES, Lanes};
-
-/// Legs of a way, a parameter: it may meet a face, be let go, and meet another.
-pub const LEGS: usize = 3;
-/// Share of a slope's terms below which its sign may be rounding, in f32.
-const SLIGHT: f64 = 1e-4;
+use crate::solver::thresholds::SLIGHT;
 
 impl<R: Real> Block<R> {
     /// Goes from `given` towards `delta` as far as the first face, which holds what meets it; where there is none, lets go a parameter

@@ -7,16 +7,13 @@ use pulp::Simd;
 
 use super::block::{Block, RUNNING, gradient, normal};
 use super::few::Promises;
-use crate::cpu::step::PATIENCE;
 use crate::rows::Real;
 use crate::rows::lanes::{LANES, Lanes};
+use crate::solver::thresholds::{BEST_CONTRACTION, PATIENCE};
 use crate::solver::whole::Whole;
 use crate::solver::{Estimator, Status};
 
-/// Smallest ratio of two promises that is believed of the step to come.
-const BEST_CONTRACTION: f64 = 1e-3;
-
-/// The same where nothing is to follow that would make good what luck promised: fits that end in f32.
+/// [`BEST_CONTRACTION`] where nothing is to follow that would make good what luck promised: fits that end in f32.
 const LAST_CONTRACTION: f64 = 0.02;
 
 /// By how many times what all steps to come promise together may exceed what the next one may.

@@ -1,17 +1,13 @@
 //! The damped step inside the box: (A + S + μ diag A) δ = g, bounds by an active set (see `docs/src/equations.md`), S = s sᵀ of `secant.rs`. f64.
 //! Twin of `shaders/shared/box.wgsl`.
 
-use super::faces::{LEGS, Way};
+use super::faces::Way;
 use super::system::System;
 use super::{Bounds, Rules};
 use crate::rows::triangle::packed_index;
 use crate::solver::LevenbergMarquardt;
 use crate::solver::member::{Member, Phase, Promise};
-
-/// Share of a parameter's unit below which its magnitude does not bound a step.
-const SMALLEST_MAGNITUDE: f64 = 0.1;
-/// Factors of ten by which the damping may rise until the matrix factorises.
-const SOLVE_ATTEMPTS: usize = 10;
+use crate::solver::thresholds::{LEGS, SMALLEST_MAGNITUDE, SOLVE_ATTEMPTS};
 
 /// A step from the accepted point and what it promises. Convergence is judged by the step as it was solved for, its trial by what it
 /// promises after it was shortened.

@@ -9,11 +9,7 @@
 
 use super::Bounds;
 use super::system::System;
-
-/// Legs of a way, a parameter: it may meet a face, be let go, and meet another.
-pub const LEGS: usize = 3;
-/// Share of a slope's terms below which its sign may be rounding, in the kernel's f32.
-const SLIGHT: f64 = 1e-4;
+use crate::solver::thresholds::SLIGHT;
 
 /// Part of a step that lies inside the box so far.
 pub struct Way<'a> {

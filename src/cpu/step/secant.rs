@@ -16,12 +16,7 @@ use super::Bounds;
 use super::damped::is_free;
 use crate::rows::triangle::packed_index;
 use crate::solver::member::Member;
-
-/// Share of the cost within which two points lie so close that the residuals, and so what they add, are the same at both.
-const CLOSE: f64 = 1e-4;
-/// Least share of the slope before a step that it has, upwards, after it, and least share of A's curvature along it that is added: less
-/// does no harm.
-const BENT: f64 = 0.25;
+use crate::solver::thresholds::{BENT, CLOSE};
 
 /// s of S = s sᵀ, such that A + S foretells how the gradient changes between the accepted and the other point, which is the last trial
 /// point, or the one before when that was accepted; A their mean, or what changes in J would count. Zeros where they are too far

@@ -1,0 +1,59 @@
+//! Constants of the damped step and of the simplex in shaders: settings, and the thresholds that Rust has, too.
+
+use crate::kernels::source::Constants;
+use crate::rows::Real;
+use crate::solver::thresholds::{
+    BENT, BEST_CONTRACTION, CLASSICAL, CLOSE, COLLAPSED, FAR_COSINE, FINISHING_DAMPING, FINISHING_RISE,
+    FINISHING_STEPS, LEAST_EDGE, LEGS, PATIENCE, RESPREAD, SHRINKS, SLIGHT, SMALLEST_MAGNITUDE, SOLVE_ATTEMPTS,
+    TRUSTED_STEP, UNDAMPED,
+};
+use crate::solver::{LevenbergMarquardt, NelderMead};
+
+/// Declares what `step.wgsl` and `whole.wgsl` have in common: limits of a run, and thresholds of a step in its box.
+pub(super) fn declare_step(constants: &mut Constants, settings: &LevenbergMarquardt) {
+    constants.float("GTOL", settings.gtol);
+    constants.float("DIAGONAL_FLOOR", settings.diagonal_floor);
+    constants.float("LARGEST_STEP", settings.largest_step);
+    constants.signed("MAX_ROUNDS", signed(settings.max_rounds));
+    constants.signed("MAX_REJECTIONS", signed(settings.max_rejections));
+    constants.float("NOISE", f32::COST_NOISE);
+    constants.float("UNDAMPED", UNDAMPED);
+    constants.float("BEST_CONTRACTION", BEST_CONTRACTION);
+    constants.signed("PATIENCE", signed(PATIENCE));
+    constants.float("SMALLEST_MAGNITUDE", SMALLEST_MAGNITUDE);
+    constants.unsigned("SOLVE_ATTEMPTS", SOLVE_ATTEMPTS);
+    constants.unsigned("LEGS", LEGS);
+    constants.float("SLIGHT", SLIGHT);
+}
+
+/// Declares the thresholds of finishing steps and of the secant term, which `step.wgsl` alone has.
+pub(super) fn declare_finishing(constants: &mut Constants) {
+    constants.float("FINISHING_DAMPING", FINISHING_DAMPING);
+    constants.signed("FINISHING_STEPS", signed(FINISHING_STEPS));
+    constants.float("FINISHING_RISE", FINISHING_RISE);
+    constants.float("FAR_COSINE", FAR_COSINE);
+    constants.float("SHRINKS", SHRINKS);
+    constants.float("CLOSE", CLOSE);
+    constants.float("BENT", BENT);
+}
+
+/// Declares the threshold of a last step on trust, which `whole.wgsl` alone has.
+pub(super) fn declare_trust(constants: &mut Constants) {
+    constants.float("TRUSTED_STEP", TRUSTED_STEP);
+}
+
+/// Declares the limits of a run by simplices, and their thresholds.
+pub(super) fn declare_simplex(constants: &mut Constants, settings: &NelderMead) {
+    constants.float("SIZE", settings.size);
+    constants.signed("MAX_ROUNDS", signed(settings.max_rounds));
+    constants.signed("MAX_RESTARTS", signed(settings.max_restarts));
+    constants.float("NOISE", f32::COST_NOISE);
+    constants.float("COLLAPSED", COLLAPSED);
+    constants.float("LEAST_EDGE", LEAST_EDGE);
+    constants.unsigned("CLASSICAL", CLASSICAL);
+    constants.float("RESPREAD", RESPREAD);
+}
+
+fn signed(count: u32) -> i32 {
+    i32::try_from(count).unwrap_or(i32::MAX)
+}

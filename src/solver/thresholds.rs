@@ -1,0 +1,49 @@
+//! Constants of the damped step and of the simplex. The CPU's step, its lanes and the shaders all have them from here.
+
+/// Below this damping a step is as good as undamped, and its prediction says how far the optimum is.
+pub const UNDAMPED: f64 = 0.1;
+/// Damping of the finishing steps: nothing but a guard of the Cholesky factorisation.
+pub const FINISHING_DAMPING: f64 = 1e-6;
+/// Most finishing steps.
+pub const FINISHING_STEPS: u32 = 20;
+/// Rise of the cost that a finishing step may end with: guards against nonsense, not against rounding.
+pub const FINISHING_RISE: f64 = 1.1;
+/// Cosine of the gradient above which a finishing step that led nowhere or was too long counts as far from the minimum.
+pub const FAR_COSINE: f64 = 0.01;
+/// A finishing step must promise less than this share of the one before it.
+pub const SHRINKS: f64 = 0.8;
+/// Smallest ratio of two predicted reductions that is believed of the step to come.
+pub const BEST_CONTRACTION: f64 = 1e-3;
+/// Rounds after which the floor of the damping's diagonal is let go in any case: where parameters creep it is in the
+/// way.
+pub const PATIENCE: u32 = 200;
+/// Longest last step of a whole fit, as a share of its parameter's magnitude, that may be taken without an evaluation.
+/// Where a column of the Jacobian is nearly 0, a step that promises next to nothing may have any length, and the model
+/// at its end any value: a location moves by many of the widths of a step function that falls between two points.
+pub const TRUSTED_STEP: f64 = 1e-4;
+
+/// Share of a parameter's unit below which its magnitude does not bound a step.
+pub const SMALLEST_MAGNITUDE: f64 = 0.1;
+/// Factors of ten by which the damping may rise until a matrix factorises.
+pub const SOLVE_ATTEMPTS: usize = 10;
+/// Legs of a way through the box, per parameter: it may meet a face, be let go, and meet another.
+pub const LEGS: usize = 3;
+/// Share of a slope's terms below which its sign may be rounding in f32.
+pub const SLIGHT: f64 = 1e-4;
+
+/// Share of the cost within which two points lie so close that the residuals, and so what they add, are the same at
+/// both.
+pub const CLOSE: f64 = 1e-4;
+/// Least share of the slope before a step that it has, upwards, after it, and least share of A's curvature along it that
+/// is added: less does no harm.
+pub const BENT: f64 = 0.25;
+
+/// A simplex is spread again with its size shrunk by this. 0.1 or 0.05 save 15 or 25 % of the evaluations, and lose a
+/// NIST problem and some of the spectra, as do the coefficients of Nelder & Mead.
+pub const RESPREAD: f64 = 0.25;
+/// Vertices this close, relatively, are one point in f32.
+pub const COLLAPSED: f64 = 1e-6;
+/// Smallest edge of a simplex, as a share of a parameter, which may have come far from its start.
+pub const LEAST_EDGE: f64 = 1e-3;
+/// Most free parameters for which the coefficients of a coarse search are those of Nelder & Mead.
+pub const CLASSICAL: usize = 6;
