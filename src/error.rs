@@ -236,6 +236,10 @@ impl Error {
         )
     }
 
+    pub(crate) fn mismatch(what: impl Into<String>, message: impl Into<String>) -> Error {
+        Error::ShapeMismatch { what: what.into(), message: message.into() }
+    }
+
     pub(crate) fn format(path: &Path, message: impl Into<String>) -> Error {
         Error::Format { path: path.to_path_buf(), offset: None, message: message.into() }
     }

@@ -72,6 +72,14 @@ fn kibibytes(text: &str, name: &str) -> Option<u64> {
     rest.split_whitespace().next()?.parse::<u64>().ok()?.checked_mul(1024)
 }
 
+/// Returns the bytes of memory that the compressed contents of a file of this length may take: 32 MiB and 32 times its
+/// length. Spectra with their masks and resolution matrices compress by 5 to 10, and f32 becomes f64; what takes more
+/// is a bomb.
+#[cfg(feature = "files")]
+pub fn most_inflated_bytes(file_length: u64) -> u64 {
+    file_length.saturating_mul(32).saturating_add(32 << 20)
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;

@@ -4,7 +4,6 @@ use std::borrow::Cow;
 use std::ops::Range;
 use std::sync::Arc;
 
-use super::mismatch;
 use crate::error::{Error, Result};
 use crate::rows::bad_wavelength;
 use crate::values::Values;
@@ -94,7 +93,7 @@ impl<'a> ArmSpectra<'a> {
         let (name, wavelength, flux, ivar) = (name.into(), wavelength.into(), flux.into(), ivar.into());
         let what = if name.is_empty() { "spectra".to_string() } else { format!("arm {name}") };
         if pixels == 0 || !flux.len().is_multiple_of(pixels) {
-            return Err(mismatch(&what, format!("flux has {} values for rows of {pixels} pixels", flux.len())));
+            return Err(Error::mismatch(&what, format!("flux has {} values for rows of {pixels} pixels", flux.len())));
         }
         let grid = match &wavelength {
             Wavelength::Shared(grid) => (grid.len(), pixels),
@@ -103,7 +102,7 @@ impl<'a> ArmSpectra<'a> {
         let lengths = [("wavelength", grid), ("ivar", (ivar.len(), flux.len()))];
         for (array, (found, expected)) in lengths {
             if found != expected {
-                return Err(mismatch(&what, format!("{array} has {found} values, not {expected}")));
+                return Err(Error::mismatch(&what, format!("{array} has {found} values, not {expected}")));
             }
         }
         if let Wavelength::Shared(grid) = &wavelength {
@@ -121,7 +120,7 @@ impl<'a> ArmSpectra<'a> {
         self.mask = mask.into();
         if !self.mask.is_empty() && self.mask.len() != self.flux.len() {
             let message = format!("mask has {} values, not {}", self.mask.len(), self.flux.len());
-            return Err(mismatch(&self.place(), message));
+            return Err(Error::mismatch(&self.place(), message));
         }
         Ok(self)
     }
@@ -155,7 +154,7 @@ impl<'a> ArmSpectra<'a> {
                 self.pixels,
                 self.len()
             );
-            return Err(mismatch(&self.place(), message));
+            return Err(Error::mismatch(&self.place(), message));
         }
         self.resolution = Some(resolution);
         Ok(self)

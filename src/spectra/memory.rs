@@ -1,6 +1,7 @@
 //! Spectra in memory, read in batches as if they were a file.
 
-use super::{Spectra, SpectraReader};
+use super::batch::Spectra;
+use super::reader::SpectraReader;
 use crate::error::Result;
 
 /// Yields copies of the batches of spectra that are in memory; made by [`Spectra::reader`].
@@ -10,9 +11,11 @@ pub struct MemoryReader<'a> {
     next: usize,
 }
 
-impl<'a> MemoryReader<'a> {
-    pub(super) fn new(spectra: &'a Spectra<'a>) -> MemoryReader<'a> {
-        MemoryReader { spectra, next: 0 }
+impl Spectra<'_> {
+    /// Returns a reader of these spectra, for the calls that want one, such as
+    /// [`SpectralFitter::fit_stream`](crate::SpectralFitter::fit_stream).
+    pub fn reader(&self) -> MemoryReader<'_> {
+        MemoryReader { spectra: self, next: 0 }
     }
 }
 

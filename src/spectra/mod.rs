@@ -5,6 +5,7 @@
 
 mod air;
 mod arm;
+mod batch;
 mod column;
 #[cfg(feature = "files")]
 mod files;
@@ -21,16 +22,14 @@ mod npz_arm;
 mod npz_choices;
 #[cfg(feature = "files")]
 mod npz_column;
+#[cfg(feature = "files")]
+mod open;
 mod reader;
 
-use std::ops::Range;
-use std::sync::Arc;
-
-use crate::error::{Error, Result};
-use crate::values::Values;
 #[cfg(test)]
 pub(crate) use air::to_vacuum as air_to_vacuum;
 pub use arm::{ArmSpectra, Resolution, Wavelength};
+pub use batch::{Ids, Spectra};
 pub use column::{Column, ColumnValues};
 #[cfg(feature = "files")]
 pub use files::FilesReader;
@@ -41,199 +40,6 @@ pub(crate) use fits::{Checksums, FitsTables, OnesSum};
 #[cfg(feature = "files")]
 pub use input_files::InputFiles;
 pub use memory::MemoryReader;
+#[cfg(feature = "files")]
+pub use open::{open_reader, open_reader_with};
 pub use reader::SpectraReader;
-#[cfg(feature = "files")]
-pub use reader::{open_reader, open_reader_with};
-
-/// A batch of spectra, row-major: row i of every arm is one object.
-#[derive(Clone, Debug, PartialEq)]
-pub struct Spectra<'a> {
-    /// File from which the spectra came; empty for arrays.
-    pub file: Arc<str>,
-    /// The row of each spectrum in that file.
-    pub rows: Vec<u64>,
-    /// (n)
-    pub ids: Ids,
-    /// At least one, all with as many spectra as there are ids.
-    pub arms: Vec<ArmSpectra<'a>>,
-    /// The spectra's own table, all columns as long as there are ids.
-    pub columns: Vec<Column>,
-}
-
-/// Names of spectra. Integers never pass through a float.
-#[derive(Clone, Debug, PartialEq)]
-pub enum Ids {
-    /// Numbers, as DESI's TARGETIDs.
-    Integer(Vec<i64>),
-    /// Any texts.
-    Text(Vec<String>),
-}
-
-impl From<Vec<i64>> for Ids {
-    fn from(ids: Vec<i64>) -> Ids {
-        Ids::Integer(ids)
-    }
-}
-
-impl From<Vec<String>> for Ids {
-    fn from(ids: Vec<String>) -> Ids {
-        Ids::Text(ids)
-    }
-}
-
-impl Ids {
-    /// Returns how many there are.
-    pub fn len(&self) -> usize {
-        match self {
-            Ids::Integer(ids) => ids.len(),
-            Ids::Text(ids) => ids.len(),
-        }
-    }
-
-    /// Returns whether there is none.
-    pub fn is_empty(&self) -> bool {
-        self.len() == 0
-    }
-
-    /// The id of spectrum `row`, as text.
-    ///
-    /// # Panics
-    /// If `row` is not below `len()`.
-    pub fn text(&self, row: usize) -> String {
-        match self {
-            Ids::Integer(ids) => ids[row].to_string(),
-            Ids::Text(ids) => ids[row].clone(),
-        }
-    }
-
-    fn slice(&self, rows: Range<usize>) -> Ids {
-        match self {
-            Ids::Integer(ids) => Ids::Integer(ids[rows].to_vec()),
-            Ids::Text(ids) => Ids::Text(ids[rows].to_vec()),
-        }
-    }
-}
-
-impl<'a> Spectra<'a> {
-    /// Returns the number of bytes of the arms' arrays.
-    pub(crate) fn bytes(&self) -> usize {
-        self.arms.iter().map(ArmSpectra::bytes).sum()
-    }
-
-    /// Spectra of one arm. `wavelength` (Å, vacuum) is either `Wavelength::Shared` (pixels), also made from a
-    /// `Vec<f64>`, or `Wavelength::Own` (n × pixels); `flux`, `ivar` and `mask` (true = bad) are (n × pixels),
-    /// row-major. Without `ids` the row numbers are taken.
-    ///
-    /// # Errors
-    /// `ShapeMismatch`; `BadWavelength` for a shared grid that is not finite, positive and strictly increasing; `Usage`
-    /// for own grids without ids, as the number of spectra would be a guess ([`ArmSpectra::new`] and
-    /// [`Spectra::from_arms`] are told the pixels).
-    pub fn from_arrays(
-        wavelength: impl Into<Wavelength<'a>>,
-        flux: impl Into<Values<'a>>,
-        ivar: impl Into<Values<'a>>,
-        mask: Option<Vec<bool>>,
-        ids: Option<Ids>,
-    ) -> Result<Spectra<'a>> {
-        let wavelength = wavelength.into();
-        let pixels = match (&wavelength, &ids) {
-            (Wavelength::Shared(grid), _) => grid.len(),
-            (Wavelength::Own(grids), Some(ids)) if !ids.is_empty() => grids.len() / ids.len(),
-            (Wavelength::Own(_), _) => {
-                return Err(Error::Usage("spectra with their own wavelength grids need ids".to_string()));
-            }
-        };
-        Spectra::from_arms(vec![ArmSpectra::new("", pixels, wavelength, flux, ivar, mask)?], ids)
-    }
-
-    /// Spectra of several arms. Without `ids` the row numbers are taken.
-    ///
-    /// # Errors
-    /// `ShapeMismatch` when arms or ids differ in their number of spectra; `Usage` without an arm or with two of one
-    /// name.
-    pub fn from_arms(arms: Vec<ArmSpectra<'a>>, ids: Option<Ids>) -> Result<Spectra<'a>> {
-        let Some(first) = arms.first() else {
-            return Err(Error::Usage("spectra without an arm".to_string()));
-        };
-        let n = first.len();
-        for (k, arm) in arms.iter().enumerate() {
-            if arms[..k].iter().any(|other| other.name == arm.name) {
-                return Err(Error::Usage(format!("two arms named `{}`", arm.name)));
-            }
-            if arm.len() != n {
-                return Err(mismatch("spectra", format!("{n} spectra in one arm, {} in `{}`", arm.len(), arm.name)));
-            }
-        }
-        let ids = ids.unwrap_or_else(|| Ids::Integer((0..n as i64).collect()));
-        if ids.len() != n {
-            return Err(mismatch("spectra", format!("{} ids for {n} spectra", ids.len())));
-        }
-        let rows = (0..n as u64).collect();
-        Ok(Spectra { file: Arc::from(""), rows, ids, arms, columns: Vec::new() })
-    }
-
-    /// Reads a whole file into memory; [`open_reader`] reads batches.
-    ///
-    /// # Errors
-    /// The errors of [`open_reader`] and of reading; `TooLarge` when it does not fit memory.
-    #[cfg(feature = "files")]
-    pub fn open(path: impl AsRef<std::path::Path>) -> Result<Spectra<'a>> {
-        reader::read_all(path.as_ref())
-    }
-
-    /// Returns the spectra with arrays of their own, which outlive what was lent.
-    pub fn into_owned(self) -> Spectra<'static> {
-        let Spectra { file, rows, ids, arms, columns } = self;
-        Spectra { file, rows, ids, arms: arms.into_iter().map(ArmSpectra::into_owned).collect(), columns }
-    }
-
-    /// Returns a reader of these spectra, for the calls that want one, such as
-    /// [`SpectralFitter::fit_stream`](crate::SpectralFitter::fit_stream).
-    pub fn reader(&self) -> MemoryReader<'_> {
-        MemoryReader::new(self)
-    }
-
-    /// A column of the spectra's own table, the first of this name.
-    pub fn column(&self, name: &str) -> Option<&Column> {
-        self.columns.iter().find(|column| &*column.name == name)
-    }
-
-    /// Returns how many spectra.
-    pub fn len(&self) -> usize {
-        self.ids.len()
-    }
-
-    /// Returns whether there is none.
-    pub fn is_empty(&self) -> bool {
-        self.len() == 0
-    }
-
-    /// A copy of some rows; a shared grid stays shared.
-    ///
-    /// # Panics
-    /// If `rows` reach beyond `len()`.
-    pub fn slice(&self, rows: Range<usize>) -> Spectra<'static> {
-        Spectra {
-            file: self.file.clone(),
-            rows: self.rows[rows.clone()].to_vec(),
-            ids: self.ids.slice(rows.clone()),
-            arms: self.arms.iter().map(|arm| arm.slice(rows.clone())).collect(),
-            columns: self
-                .columns
-                .iter()
-                .map(|column| Column { values: column.values.slice(rows.clone()), ..column.clone() })
-                .collect(),
-        }
-    }
-}
-
-#[cfg(feature = "files")]
-/// Bytes of memory that what is compressed in a file of this length may take: 32 MiB and 32 times its length. Spectra
-/// with their masks and resolution matrices compress by 5 to 10, and f32 becomes f64; what takes more is a bomb.
-fn most_bytes(file_length: u64) -> u64 {
-    file_length.saturating_mul(32).saturating_add(32 << 20)
-}
-
-fn mismatch(what: &str, message: String) -> Error {
-    Error::ShapeMismatch { what: what.to_string(), message }
-}

@@ -10,8 +10,9 @@ use std::sync::Arc;
 
 use super::npz_arm::{Arm, reserve};
 use super::npz_column::Columns;
-use super::{Ids, Spectra, SpectraReader, air, mismatch, most_bytes};
+use super::{Ids, Spectra, SpectraReader, air};
 use crate::error::{Error, Result};
+use crate::memory::most_inflated_bytes;
 use crate::npz::{Archive, Stream, too_large};
 
 /// Most arrays: each that is used has a thread, and what that needs to inflate.
@@ -48,14 +49,14 @@ impl NpzReader {
             ));
         }
         // shared grids are taken from it, what is left is each batch's
-        let (mut arms, mut most) = (Vec::new(), most_bytes(archive.file_length()));
+        let (mut arms, mut most) = (Vec::new(), most_inflated_bytes(archive.file_length()));
         for name in arm_names(&archive)? {
             arms.push(Arm::open(&mut archive, name, &mut most)?);
         }
         let (length, name) = arms.first().map(|arm| (arm.length, arm.name.clone())).unwrap_or_default();
         if let Some(arm) = arms.iter().find(|arm| arm.length != length) {
             let message = format!("{} spectra in arm `{}`, {length} in `{name}`", arm.length, arm.name);
-            return Err(mismatch(&path.display().to_string(), message));
+            return Err(Error::mismatch(&path.display().to_string(), message));
         }
         let ids = ids(&mut archive, length)?;
         let columns = Columns::open(&mut archive, length)?;
@@ -149,7 +150,7 @@ fn ids(archive: &mut Archive, length: usize) -> Result<Option<(Stream, IdKind)>>
     let Some(header) = archive.header("id")? else { return Ok(None) };
     if header.shape.len() > 1 || header.elements() != length {
         let message = format!("id has the shape {:?}, not ({length},)", header.shape);
-        return Err(mismatch(&archive.path().display().to_string(), message));
+        return Err(Error::mismatch(&archive.path().display().to_string(), message));
     }
     let kind = match &header.dtype {
         dtype if dtype.is_integer() => IdKind::Integer,

@@ -7,7 +7,7 @@ use flate2::read::MultiGzDecoder;
 
 use crate::error::{Error, Result};
 use crate::files::File;
-use crate::spectra::most_bytes;
+use crate::memory::most_inflated_bytes;
 
 /// First bytes of a gzip file.
 pub(crate) const GZIP: &[u8] = &[0x1f, 0x8b];
@@ -40,7 +40,7 @@ pub(super) fn open(path: &Path) -> Result<Box<dyn Bytes>> {
     if start != GZIP {
         return Ok(Box::new(OnDisk { file, length }));
     }
-    Ok(Box::new(inflate(path, file, most_bytes(length))?))
+    Ok(Box::new(inflate(path, file, most_inflated_bytes(length))?))
 }
 
 struct OnDisk {

@@ -30,7 +30,7 @@ mod table;
 use std::fmt::Display;
 use std::path::Path;
 
-use super::SpectraReader;
+use super::reader::SpectraReader;
 use crate::error::{Error, Result};
 use apogee::{ApogeeKind, StarReader};
 pub(crate) use bytes::GZIP;
@@ -50,7 +50,7 @@ pub(super) fn open(path: &Path, selection: &Selection) -> Result<Box<dyn Spectra
     if DesiReader::matches(&fits) {
         return Ok(Box::new(DesiReader::open(fits, selection)?));
     }
-    super::reader::all_rows(path, selection)?;
+    selection.refuse_rows(path)?;
     if sdss::matches(&fits) {
         return Ok(Box::new(sdss::open(fits)?));
     }

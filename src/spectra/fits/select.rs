@@ -1,5 +1,8 @@
 //! Selection of the spectra of a file that are read.
 
+use std::path::Path;
+
+use crate::error::{Error, Result};
 use crate::setters::setters;
 
 /// Selection of the rows and arms that are read from a survey's file; empty fields select everything.
@@ -27,5 +30,13 @@ impl Selection {
     /// Returns whether some rows may be left out. Arms that no model asks for are no selection.
     pub fn selects_rows(&self) -> bool {
         self.target_ids.is_some() || self.objtype.is_some() || self.min_signal_to_noise.is_some()
+    }
+
+    /// Returns an error if rows are selected: the file has no fibre map to select by.
+    pub(in crate::spectra) fn refuse_rows(&self, path: &Path) -> Result<()> {
+        match self.selects_rows() {
+            false => Ok(()),
+            true => Err(Error::Usage(format!("{}: spectra can be selected from DESI files only", path.display()))),
+        }
     }
 }

@@ -1,0 +1,52 @@
+//! Files of spectra, opened by what they contain.
+
+#![deny(clippy::indexing_slicing)] // whatever a file holds is no index
+
+use std::io::Read;
+use std::path::Path;
+
+use super::batch::Spectra;
+use super::fits::{self, Selection};
+use super::npz::NpzReader;
+use super::reader::SpectraReader;
+use crate::error::{Error, Result};
+use crate::files::File;
+
+/// Opens a file of spectra and validates it; the contents decide about the format, not the name.
+///
+/// # Errors
+/// `Io`, `Format`, `TooLarge`, `ShapeMismatch`, and `BadWavelength` for a shared grid.
+pub fn open_reader(path: impl AsRef<Path>) -> Result<Box<dyn SpectraReader>> {
+    open_reader_with(path, &Selection::default())
+}
+
+/// Opens a file of spectra, of which only the selected ones are read.
+///
+/// # Errors
+/// The errors of [`open_reader`]; `Usage` for a selection from a file that has no fibre map.
+pub fn open_reader_with(path: impl AsRef<Path>, selection: &Selection) -> Result<Box<dyn SpectraReader>> {
+    let path = path.as_ref();
+    let mut start = Vec::new();
+    let file = File::open(path).map_err(Error::io(path))?;
+    file.take(4).read_to_end(&mut start).map_err(Error::io(path))?;
+    match start.as_slice() {
+        crate::npz::MAGIC => {
+            selection.refuse_rows(path)?;
+            Ok(Box::new(NpzReader::open(path)?))
+        }
+        start if start == fits::MAGIC || start.starts_with(fits::GZIP) => fits::open(path, selection),
+        _ => Err(Error::format(path, "not a file of spectra that popfit reads (NPZ, FITS, FITS in gzip)")),
+    }
+}
+
+impl Spectra<'_> {
+    /// Reads a whole file into memory; [`open_reader`] reads batches.
+    ///
+    /// # Errors
+    /// The errors of [`open_reader`] and of reading; `TooLarge` when it does not fit memory.
+    pub fn open(path: impl AsRef<Path>) -> Result<Spectra<'static>> {
+        let mut reader = open_reader(path)?;
+        let all = usize::try_from(reader.len()).unwrap_or(usize::MAX);
+        Ok(reader.next_batch(all)?.unwrap_or_else(|| reader.empty()))
+    }
+}
