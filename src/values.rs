@@ -115,9 +115,22 @@ impl<'a> Values<'a> {
         }
     }
 
-    /// Returns the numbers as f64 in memory of their own.
-    pub(crate) fn into_vec(mut self) -> Vec<f64> {
-        std::mem::take(self.to_mut())
+    /// Returns the memory of owned f64, to be used again; else none.
+    #[cfg(feature = "files")]
+    pub(crate) fn into_double_memory(self) -> Vec<f64> {
+        match self.0 {
+            Kind::Double(Cow::Owned(values)) => values,
+            _ => Vec::new(),
+        }
+    }
+
+    /// Returns the memory of owned f32, to be used again; else none.
+    #[cfg(feature = "files")]
+    pub(crate) fn into_single_memory(self) -> Vec<f32> {
+        match self.0 {
+            Kind::Single(Cow::Owned(values)) => values,
+            _ => Vec::new(),
+        }
     }
 
     /// Returns the numbers in memory of their own, as precise as they are.

@@ -129,6 +129,21 @@ impl DType {
         Ok(())
     }
 
+    /// A float that f32 holds.
+    pub(crate) fn is_single(&self) -> bool {
+        matches!(self.kind, Kind::F16 | Kind::F32)
+    }
+
+    /// Appends numbers for which [`is_single`](DType::is_single) as f32.
+    pub(crate) fn singles(&self, bytes: &[u8], out: &mut Vec<f32>) -> Result<(), String> {
+        match self.kind {
+            Kind::F16 => decode!(u16, self.big, bytes, out, |x| half::f16::from_bits(x).to_f32()),
+            Kind::F32 => decode!(f32, self.big, bytes, out, |x| x),
+            _ => return Err("not f32".to_string()),
+        }
+        Ok(())
+    }
+
     /// Appends integers, never through a float.
     pub(crate) fn integers(&self, bytes: &[u8], out: &mut Vec<i64>) -> Result<(), String> {
         if self.kind == Kind::Uint(8) {

@@ -96,6 +96,11 @@ impl Stream {
         Ok(self.pieces.insert(pieces).recv().ok())
     }
 
+    /// Type of the elements in the file.
+    pub(crate) fn dtype(&self) -> DType {
+        self.header.dtype
+    }
+
     /// Bytes of an element in the file.
     pub(crate) fn item(&self) -> usize {
         self.header.dtype.bytes()

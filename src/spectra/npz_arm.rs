@@ -29,7 +29,7 @@ pub(super) struct Arm {
     /// Its diagonals.
     resolution: Option<(usize, Stream)>,
     /// Memory of earlier batches' flux and weights: the system would have to fill new pages with zeros.
-    spare: Vec<[Vec<f64>; 2]>,
+    spare: Vec<[Values<'static>; 2]>,
 }
 
 /// Bytes that are worth a second thread.
@@ -77,9 +77,11 @@ impl Arm {
 
     /// Bytes that one spectrum takes.
     pub(super) fn bytes(&self) -> u64 {
-        let doubles = if matches!(self.grid, Grid::Own(_)) { 3 } else { 2 };
+        let flux = element_bytes(&self.flux);
+        let weight = if self.is_sigma { size_of::<f64>() } else { element_bytes(&self.weight) };
+        let wavelength = if matches!(self.grid, Grid::Own(_)) { size_of::<f64>() } else { 0 };
         let diagonals = self.resolution.as_ref().map_or(0, |(diagonals, _)| *diagonals);
-        let pixel = doubles * size_of::<f64>() + usize::from(self.mask.is_some()) + diagonals * size_of::<f32>();
+        let pixel = flux + weight + wavelength + usize::from(self.mask.is_some()) + diagonals * size_of::<f32>();
         (self.pixels as u64).saturating_mul(pixel as u64)
     }
 
@@ -88,28 +90,25 @@ impl Arm {
         let elements = rows.checked_mul(self.pixels).ok_or_else(|| {
             too_large(path, format!("{rows} spectra at once do not fit memory; read smaller batches"))
         })?;
-        let read = |stream: &mut Stream, spare: Vec<f64>| -> Result<Vec<f64>> {
-            let mut values = room(spare, elements, path)?;
-            stream.take(elements, |dtype, bytes| dtype.numbers(bytes, &mut values))?;
-            Ok(values)
-        };
         let is_large = elements.saturating_mul(size_of::<f64>()) as u64 > LARGE;
         let [first, second] = self.spare.pop().unwrap_or_default();
-        let (flux, ivar) = join(is_large, || read(&mut self.flux, first), || read(&mut self.weight, second));
-        let (flux, mut ivar) = (flux?, ivar?);
+        let (flux, weight) = (&mut self.flux, &mut self.weight);
+        let read_weight = || match self.is_sigma {
+            true => doubles(weight, second, elements, path).map(ivar_of_all),
+            false => values(weight, second, elements, path),
+        };
+        let (flux, ivar) = join(is_large, || values(flux, first, elements, path), read_weight);
+        let (flux, ivar) = (flux?, ivar?);
         let wavelength = match &mut self.grid {
             Grid::Shared(grid) => Wavelength::Shared(grid.clone()),
             Grid::Own(stream) => {
-                let mut grids = read(stream, Vec::new())?;
+                let mut grids = doubles(stream, Values::default(), elements, path)?;
                 if self.in_air {
                     grids.iter_mut().for_each(|w| *w = air::to_vacuum(*w));
                 }
                 Wavelength::Own(grids.into())
             }
         };
-        if self.is_sigma {
-            ivar.iter_mut().for_each(|x| *x = ivar_of(*x));
-        }
         let mut mask = Vec::new();
         if let Some(stream) = &mut self.mask {
             mask = reserve(elements, path)?;
@@ -119,13 +118,13 @@ impl Arm {
             Some((diagonals, stream)) => Some(matrices(stream, *diagonals, elements, path)?),
             None => None,
         };
-        let (flux, ivar, mask) = (flux.into(), ivar.into(), mask.into());
+        let mask = mask.into();
         Ok(ArmSpectra { name: self.name.clone(), wavelength, pixels: self.pixels, flux, ivar, mask, resolution })
     }
 
     /// Takes back a batch.
     pub(super) fn recycle(&mut self, used: ArmSpectra<'static>) {
-        self.spare.push([used.flux, used.ivar].map(Values::into_vec));
+        self.spare.push([used.flux, used.ivar]);
     }
 
     /// No rows.
@@ -151,6 +150,34 @@ fn join<A: Send, B>(is_large: bool, first: impl FnOnce() -> A + Send, second: im
         let second = second();
         (first.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic)), second)
     })
+}
+
+/// Bytes of an element of [`values`].
+fn element_bytes(stream: &Stream) -> usize {
+    if stream.dtype().is_single() { size_of::<f32>() } else { size_of::<f64>() }
+}
+
+/// The next `elements` numbers of an array: f32 if it holds no more, else f64, in the memory of `spare` if there is
+/// enough.
+fn values(stream: &mut Stream, spare: Values<'static>, elements: usize, path: &Path) -> Result<Values<'static>> {
+    if !stream.dtype().is_single() {
+        return doubles(stream, spare, elements, path).map(Values::from);
+    }
+    let mut values = room(spare.into_single_memory(), elements, path)?;
+    stream.take(elements, |dtype, bytes| dtype.singles(bytes, &mut values))?;
+    Ok(values.into())
+}
+
+/// The same as f64, whatever the array holds.
+fn doubles(stream: &mut Stream, spare: Values<'static>, elements: usize, path: &Path) -> Result<Vec<f64>> {
+    let mut values = room(spare.into_double_memory(), elements, path)?;
+    stream.take(elements, |dtype, bytes| dtype.numbers(bytes, &mut values))?;
+    Ok(values)
+}
+
+fn ivar_of_all(mut sigma: Vec<f64>) -> Values<'static> {
+    sigma.iter_mut().for_each(|x| *x = ivar_of(*x));
+    sigma.into()
 }
 
 /// 1/sigma²: an infinite sigma masks the pixel; what is no sigma becomes NaN or negative, a bad weight.

@@ -1,11 +1,13 @@
 //! Fingerprint that tells a batch of spectra from another one.
 
-use std::borrow::Cow;
-
 use pulp::bytemuck::{NoUninit, cast_slice};
 use twox_hash::XxHash3_128;
 
 use crate::spectra::{ColumnValues, Ids, Spectra, Wavelength};
+use crate::values::Values;
+
+/// Numbers that are widened to f64 at a time.
+const PART: usize = 4096;
 
 /// XXH3, 128 bits: it finds changes, not forgery, at the speed of memory.
 pub type Hash = u128;
@@ -20,13 +22,12 @@ pub fn fingerprint(spectra: &Spectra) -> Hash {
     }
     for arm in &spectra.arms {
         texts(&mut hash, std::slice::from_ref(&arm.name));
-        let grid = match &arm.wavelength {
-            Wavelength::Shared(grid) => Cow::Borrowed(&grid[..]),
-            Wavelength::Own(grids) => grids.to_double(),
-        };
-        for values in [grid, arm.flux.to_double(), arm.ivar.to_double()] {
-            numbers(&mut hash, &values);
+        match &arm.wavelength {
+            Wavelength::Shared(grid) => numbers(&mut hash, grid),
+            Wavelength::Own(grids) => doubles(&mut hash, grids),
         }
+        doubles(&mut hash, &arm.flux);
+        doubles(&mut hash, &arm.ivar);
         numbers(&mut hash, &arm.mask);
         let resolution = arm.resolution.as_ref().map_or(&[][..], |r| &r.values);
         numbers(&mut hash, resolution);
@@ -44,6 +45,16 @@ pub fn fingerprint(spectra: &Spectra) -> Hash {
 fn numbers<T: NoUninit>(hash: &mut XxHash3_128, values: &[T]) {
     hash.write(&(values.len() as u64).to_le_bytes());
     hash.write(cast_slice(values));
+}
+
+/// Adds numbers as f64, whatever their precision, a part at a time.
+fn doubles(hash: &mut XxHash3_128, values: &Values) {
+    hash.write(&(values.len() as u64).to_le_bytes());
+    let mut scratch = Vec::new();
+    for start in (0..values.len()).step_by(PART) {
+        let end = values.len().min(start + PART);
+        hash.write(cast_slice(values.part(start..end, &mut scratch)));
+    }
 }
 
 fn texts(hash: &mut XxHash3_128, all: &[String]) {

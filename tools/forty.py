@@ -1,0 +1,67 @@
+"""Draws forty functions of the source, to see whether a stranger understands them.
+
+usage: forty.py [SEED [COUNT]]     (default: the hash of the commit, 40)
+
+Prints each function's signature and the first sentence of its documentation, and nothing else. A reader who has never seen
+the source says what each does; with --answers the bodies follow, by which the reader's words are judged.
+"""
+import pathlib
+import random
+import re
+import subprocess
+import sys
+
+ROOT = pathlib.Path(__file__).resolve().parent.parent
+FUNCTION = re.compile(r"((?:^[ \t]*///[^\n]*\n)*)((?:^[ \t]*#\[[^\n]*\n)*)^[ \t]*((?:pub(?:\([\w ]+\))? )?(?:const |async )*fn (?:[^{};]|\{[^{}]*\}(?=:))*)[{;]", re.M)
+TESTS = re.compile(r"^#\[cfg\([^\n]*\btest\b[^\n]*\n(?:#\[[^\n]*\n)*mod \w+ \{", re.M)
+OWNER = re.compile(r"^(?:impl|trait|pub trait|pub\(crate\) trait)\b[^{]*", re.M)
+
+
+def end_of_block(text, start):
+    """The place after the brace that closes the first one from `start` on."""
+    depth = 0
+    for place in range(text.index("{", start), len(text)):
+        depth += {"{": 1, "}": -1}.get(text[place], 0)
+        if depth == 0:
+            return place + 1
+    return len(text)
+
+
+def without_tests(text):
+    """The source without its modules of tests."""
+    while found := TESTS.search(text):
+        text = text[: found.start()] + text[end_of_block(text, found.start()) :]
+    return text
+
+
+def functions(path):
+    """The owner, the documentation's first sentence, the signature and the body of each function of a file."""
+    text = without_tests(path.read_text())
+    owners = [(found.start(), end_of_block(text, found.start()), found[0].strip()) for found in OWNER.finditer(text)]
+    for found in FUNCTION.finditer(text):
+        doc = " ".join(line.strip().removeprefix("///").strip() for line in found[1].strip().split("\n"))
+        doc = re.split(r"(?<=\.)\s", doc)[0]
+        owner = next((name for start, end, name in owners if start < found.start() < end), "")
+        if " for " in owner or found[0].endswith(";"):
+            continue  # the trait has the words
+        body = text[found.start(3) : end_of_block(text, found.end() - 1)]
+        yield owner, doc, re.sub(r"\s+", " ", found[3]).strip(), body
+
+
+def main():
+    answers = "--answers" in sys.argv
+    given = [word for word in sys.argv[1:] if word != "--answers"]
+    commit = subprocess.run(["git", "rev-parse", "HEAD"], cwd=ROOT, capture_output=True, text=True).stdout.strip()
+    files = [path for folder in ("src", "crates/cli/src") for path in sorted((ROOT / folder).rglob("*.rs"))]
+    files = [path for path in files if "tests" not in path.stem]
+    every = [one for path in files for one in functions(path)]
+    drawn = random.Random(given[0] if given else commit).sample(every, int(given[1]) if len(given) > 1 else 40)
+    print(f"seed {given[0] if given else commit}, {len(every)} functions\n")
+    for number, (owner, doc, signature, body) in enumerate(drawn, 1):
+        print(f"{number}. {owner + ': ' if owner else ''}{signature}\n   {doc or '(no documentation)'}")
+        if answers:
+            print(body + "\n")
+
+
+if __name__ == "__main__":
+    main()
