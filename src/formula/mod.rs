@@ -41,7 +41,7 @@ use lanes::LaneTape;
 pub(crate) use operation::Elementary;
 use parse::Parsed;
 use tape::Tape;
-pub(crate) use tie::Ties;
+pub(crate) use tie::{Tie, Ties};
 use token::Complaint;
 
 /// A model y = f(x; p), its parameters named by its text.
@@ -146,7 +146,8 @@ impl Formula {
         &self.parameters
     }
 
-    /// Returns a sentence for each parameter whose name differs from that of a predictor, a constant or a function only in upper or lower case.
+    /// Returns a sentence for each parameter whose name differs from that of a predictor, a constant or a function only
+    /// in upper or lower case.
     ///
     /// ```
     /// let formula = popfit::Formula::parse("a*X + b")?;
@@ -174,7 +175,8 @@ impl Formula {
     /// Computes the value at one point; `x` is (predictors).
     ///
     /// # Errors
-    /// Returns [`Error::ShapeMismatch`] if `x` has another length, or if that of `parameters` is not the number of parameters.
+    /// Returns [`Error::ShapeMismatch`] if `x` has another length, or if that of `parameters` is not the number of
+    /// parameters.
     pub fn value(&self, x: &[f64], parameters: &[f64]) -> Result<f64> {
         if x.len() != self.predictors.len() {
             let message = format!("{} numbers for the predictors {}", x.len(), self.predictors.join(", "));
