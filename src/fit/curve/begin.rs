@@ -93,8 +93,8 @@ pub(super) fn is_nothing(start: f64, shift: f64) -> bool {
     start == 0.0 || start.abs() < NOTHING * shift
 }
 
-/// Returns the factor of rows, a power of two, with which their squares stay in the solver's range. Where the data are far
-/// from 1 their size becomes about 1, or less where the model at the first point would otherwise be too large.
+/// Returns the factor of rows, a power of two, with which their squares stay in the solver's range. Where the data are
+/// far from 1 their size becomes about 1, or less where the model at the first point would otherwise be too large.
 pub(super) fn gain(problem: &Problem, in_f32: bool) -> f64 {
     let curve = problem.curve;
     let model = || problem.model_rows(false, &curve.begin, &curve.scale);
