@@ -11,8 +11,8 @@ use super::Schema;
 use crate::error::{Error, Result};
 use crate::fit::{FitRow, Id, VelocityPosterior, quantity};
 
-/// Version of the table's layout, the key `popfit.layout`. It grows when a column is removed, or changes its name, type,
-/// unit or meaning. New columns do not change it.
+/// Version of the table's layout, the key `popfit.layout`. It grows when a column is removed, or changes its name,
+/// type, unit or meaning. New columns do not change it.
 pub(super) const LAYOUT: u32 = 1;
 
 /// Type of a column's values.

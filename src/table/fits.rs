@@ -49,8 +49,8 @@ impl FitsTable {
     }
 }
 
-/// Returns the table of metadata: two text columns `key` and `value`, with one row per line of the value (the model file
-/// has many). The value is read back as the lines of a key, joined by line feeds.
+/// Returns the table of metadata: two text columns `key` and `value`, with one row per line of the value (the model
+/// file has many). The value is read back as the lines of a key, joined by line feeds.
 pub(super) fn metadata_unit(path: &Path, entries: &[Entry]) -> Result<TableUnit> {
     let text = ColumnValues::Text(Vec::new());
     let columns = ["key", "value"].map(|name| FitsColumn::new(name, "", &text));

@@ -174,8 +174,8 @@ fn refuse_existing(target: &Path, overwrite: bool) -> Result<()> {
     Err(Error::OutputExists { path: target.to_path_buf() })
 }
 
-/// Returns the kind of a folder or device that has the name and that a rename must not replace: as root it would replace
-/// `/dev/null` for the whole machine.
+/// Returns the kind of a folder or device that has the name and that a rename must not replace: as root it would
+/// replace `/dev/null` for the whole machine.
 fn other_than_a_file(target: &Path) -> Option<&'static str> {
     match std::fs::metadata(target) {
         Ok(found) if found.is_dir() => Some("a folder"),
