@@ -32,11 +32,13 @@ pub fn run<R: Elementary>(node: Node, a: &[R], b: &[R], out: &mut [R]) {
     }
 }
 
+/// Fills `out` with f of each number.
 #[inline(always)]
 fn map<R: Copy>(a: &[R], out: &mut [R], f: impl Fn(R) -> R) {
     out.iter_mut().zip(a).for_each(|(o, x)| *o = f(*x));
 }
 
+/// Fills `out` with f of each pair of numbers.
 #[inline(always)]
 fn zip<R: Copy>(a: &[R], b: &[R], out: &mut [R], f: impl Fn(R, R) -> R) {
     out.iter_mut().zip(a.iter().zip(b)).for_each(|(o, (x, y))| *o = f(*x, *y));

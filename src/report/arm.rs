@@ -62,7 +62,8 @@ pub fn html(arm: &ArmFit, velocity: f64, room: Room) -> String {
     format!(
         "<div class='arm{alone}' data-x='{from:.3},{to:.3}' data-y='{:e},{:e}'>\
          <p class=read>{}<span>{}</span></p>{names}<span class=ylabel>flux</span><div class=y>{}</div>\
-         <svg class=flux viewBox='0 0 {columns} {HEIGHT}' preserveAspectRatio=none><path class=band d='{bands}'/>{ticks}\
+         <svg class=flux viewBox='0 0 {columns} {HEIGHT}' preserveAspectRatio=none>\
+         <path class=band d='{bands}'/>{ticks}\
          <path class=data d='{flux}'/><path class=continuum d='{smooth}'/><path class=model d='{model}'/></svg>{below}\
          <div class=x>{}</div><p class=xlabel>vacuum wavelength (Å)</p></div>",
         axis.from,

@@ -43,6 +43,7 @@ struct RowsHash {
 }
 
 impl RowsHash {
+    /// Returns the hash of no rows.
     fn new() -> RowsHash {
         RowsHash { columns: Vec::new(), rows: 0 }
     }

@@ -195,6 +195,7 @@ struct Entry {
 }
 
 impl Entry {
+    /// Returns an entry.
     fn new(key: impl Into<String>, value: impl Into<String>) -> Entry {
         Entry { key: key.into(), value: value.into() }
     }

@@ -166,7 +166,7 @@ impl CurveColumns {
 impl CurveRun {
     /// Fits curves into columns, as [`CurveFitter::fit_columns_into`](super::CurveFitter::fit_columns_into) says.
     pub(super) fn fit_columns(&self, curves: &Curves, columns: &mut CurveColumns, watch: &Watch) -> Result<()> {
-        self.redoing(watch, |run| run.fit_columns_here(curves, columns, watch))
+        self.with_attempts(watch, |run| run.fit_columns_here(curves, columns, watch))
     }
 
     /// Fits curves into columns on this device, in a single attempt.

@@ -202,7 +202,7 @@ impl CurveFitter {
         self.checked()?.fit(curves, &Watch::new(None, 0))
     }
 
-    /// [`fit`](Self::fit), watched and stopped by `control`.
+    /// Fits curves as [`fit`](Self::fit) does, with progress, cancel and timeout by `control`.
     ///
     /// Progress counts curves that have ended, by themselves or as bad inputs. A cancel or timeout is noticed between
     /// two submissions of a population (up to four rounds of all its curves) or after some thousand whole fits. From
@@ -251,7 +251,7 @@ impl CurveFitter {
         Ok(columns)
     }
 
-    /// [`fit_columns`](Self::fit_columns) into columns whose memory is used again.
+    /// Fits curves as [`fit_columns`](Self::fit_columns) does, into columns whose memory is reused.
     ///
     /// # Errors
     /// The errors of [`fit`](Self::fit).
@@ -259,7 +259,8 @@ impl CurveFitter {
         self.checked()?.fit_columns(curves, columns, &Watch::new(None, 0))
     }
 
-    /// [`fit_columns`](Self::fit_columns), watched and stopped by `control` as [`fit_with`](Self::fit_with) is.
+    /// Fits curves as [`fit_columns`](Self::fit_columns) does, with progress, cancel and timeout by `control` as in
+    /// [`fit_with`](Self::fit_with).
     ///
     /// # Errors
     /// The errors of [`fit`](Self::fit).

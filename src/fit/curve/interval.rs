@@ -65,7 +65,7 @@ impl CurveRun {
         let blank = |request: &Request| self.blank_interval(request);
         let mut intervals = vec![requests.iter().map(blank).collect::<Vec<_>>(); total];
         for (curve, (fit, intervals)) in fits.iter().zip(&mut intervals).enumerate() {
-            let (lower, upper) = self.limits(curves, curve);
+            let (lower, upper) = self.bounds_of(curves, curve);
             for (interval, request) in intervals.iter_mut().zip(&requests).filter(|_| fit.status.is_success()) {
                 let p = request.parameter;
                 if self.held[p] || lower[p] == upper[p] {
@@ -77,7 +77,7 @@ impl CurveRun {
         let mut searches = self.searches(curves, fits, &requests);
         for some in searches.chunks_mut(TOGETHER) {
             let mut some: Vec<&mut Search> = some.iter_mut().map(|end| &mut end.search).collect();
-            self.run(curves, fits, &mut some)?;
+            self.close_brackets(curves, fits, &mut some)?;
         }
         for EndSearch { request, is_upper, search } in searches {
             let interval = &mut intervals[search.curve][request];
@@ -119,7 +119,7 @@ impl CurveRun {
         for (curve, fit) in fits.iter().enumerate().filter(|(_, fit)| fit.status.is_success()) {
             // root of the rise of χ² that is one error
             let unit = if known { 1.0 } else { (self.cost(fit) / fit.dof as f64).sqrt() };
-            let (lower, upper) = self.limits(curves, curve);
+            let (lower, upper) = self.bounds_of(curves, curve);
             for (request, &Request { parameter: p, sigma }) in requests.iter().enumerate() {
                 if self.held[p] || lower[p] == upper[p] || (!known && fit.dof <= 0) {
                     continue;
@@ -141,7 +141,7 @@ impl CurveRun {
     }
 
     /// Fits at the searches' next values until all searches have their limits.
-    fn run(&self, curves: &Curves, fits: &[CurveFit], searches: &mut [&mut Search]) -> Result<()> {
+    fn close_brackets(&self, curves: &Curves, fits: &[CurveFit], searches: &mut [&mut Search]) -> Result<()> {
         loop {
             let mut open: Vec<&mut &mut Search> = searches.iter_mut().filter(|s| s.limit.is_none()).collect();
             if open.is_empty() {
@@ -149,7 +149,7 @@ impl CurveRun {
             }
             let (mut starts, mut lowest, mut highest) = (Vec::new(), Vec::new(), Vec::new());
             for search in &open {
-                let (mut lower, mut upper) = self.limits(curves, search.curve);
+                let (mut lower, mut upper) = self.bounds_of(curves, search.curve);
                 let (p, fit) = (search.parameter, &fits[search.curve]);
                 let mut start = search.start(&slope(fit, p));
                 for q in 0..start.len() {
@@ -169,7 +169,7 @@ impl CurveRun {
             let probed = self.fit(&picked, &Watch::new(None, members.len()))?;
             for (search, fit) in open.iter_mut().zip(probed) {
                 let rise = self.cost(&fit) - self.cost(&fits[search.curve]);
-                search.found(rise, &fit.parameters);
+                search.take_probe(rise, &fit.parameters);
             }
         }
     }
@@ -180,7 +180,7 @@ impl CurveRun {
     }
 
     /// Returns the lower and upper bounds of a curve's parameters.
-    fn limits(&self, curves: &Curves, curve: usize) -> (Vec<f64>, Vec<f64>) {
+    fn bounds_of(&self, curves: &Curves, curve: usize) -> (Vec<f64>, Vec<f64>) {
         let of = |own: &Option<Values>, otherwise: &[f64]| {
             let count = otherwise.len();
             own.as_ref().map_or_else(|| otherwise.to_vec(), |own| own.to_vec(curve * count..(curve + 1) * count))

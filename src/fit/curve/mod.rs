@@ -87,7 +87,7 @@ struct CurveRun {
 impl CurveRun {
     /// Fits all curves, with another attempt if the device fails. Returns one result per curve, in their order.
     fn fit(&self, curves: &Curves, watch: &Watch) -> Result<Vec<CurveFit>> {
-        self.redoing(watch, |run| run.fit_here(curves, watch))
+        self.with_attempts(watch, |run| run.fit_here(curves, watch))
     }
 
     /// Fits all curves on this device, in a single attempt.
@@ -195,7 +195,7 @@ impl CurveRun {
                 some.par_iter().zip(&outcomes).map(|(curve, outcome)| self.finish(curve, outcome)).collect();
             for ((curve, fit), failed) in some.iter().zip(fits).zip(failed) {
                 // f64 may find a minimum where f32 does not
-                let is_open = !fit.status.is_success() || self.is_vague(curve, &fit);
+                let is_open = !fit.status.is_success() || self.has_poorly_determined(curve, &fit);
                 *failed = refines && is_open && fit.status != Status::Interrupted;
                 if !*failed {
                     done(curve.index, fit);
@@ -220,9 +220,9 @@ impl CurveRun {
     }
 
     /// Returns whether the data seem not to determine a parameter: f32 may have lost what f64 sees.
-    fn is_vague(&self, curve: &Curve, fit: &CurveFit) -> bool {
+    fn has_poorly_determined(&self, curve: &Curve, fit: &CurveFit) -> bool {
         let tells = !self.is_scaled() || fit.dof > 0;
-        tells && !result::vague(fit, curve, &self.problem(curve).inside(&fit.parameters)).is_empty()
+        tells && !result::poorly_determined(fit, curve, &self.problem(curve).inside(&fit.parameters)).is_empty()
     }
 
     /// Returns the bound that stands for no bound, in units of the parameters.

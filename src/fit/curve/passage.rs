@@ -82,6 +82,7 @@ struct Widened {
 }
 
 impl<'a> Passage<'a> {
+    /// Returns the passage of curves of so many points.
     pub fn new(
         fitter: &'a CurveRun,
         curves: &'a Curves<'a>,
@@ -170,12 +171,12 @@ impl<'a> Passage<'a> {
             let known = || pool.lock().unwrap_or_else(PoisonError::into_inner);
             return parts.into_par_iter().try_for_each(|(first, some)| {
                 if watch.is_stopped() {
-                    self.leave(first, some);
+                    self.leave_at_starts(first, some);
                     return Ok(());
                 }
                 let last = known().pop();
                 let mut precisions = last.map_or_else(|| self.precisions(capacity), Ok)?;
-                self.part(first, &mut precisions, some, watch)?;
+                self.fit_part(first, &mut precisions, some, watch)?;
                 known().push(precisions);
                 Ok(())
             });
@@ -183,15 +184,15 @@ impl<'a> Passage<'a> {
         let mut precisions = self.precisions(capacity)?;
         for (first, some) in parts {
             match watch.is_stopped() {
-                true => self.leave(first, some),
-                false => self.part(first, &mut precisions, some, watch)?,
+                true => self.leave_at_starts(first, some),
+                false => self.fit_part(first, &mut precisions, some, watch)?,
             }
         }
         Ok(())
     }
 
     /// Writes the rows of curves that stay at their starts because the run has been stopped.
-    fn leave(&self, first: usize, rows: Rows<'_>) {
+    fn leave_at_starts(&self, first: usize, rows: Rows<'_>) {
         let (p, count) = (self.parameters, rows.chi2.len());
         rows.parameters.copy_from_slice(&self.curves.starts.to_vec(first * p..(first + count) * p));
         rows.errors.fill(f64::NAN);
@@ -203,7 +204,8 @@ impl<'a> Passage<'a> {
     }
 
     /// Fits some curves, from their starts to their errors.
-    fn part(&self, first: usize, precisions: &mut Precisions, mut rows: Rows<'_>, watch: &Watch) -> Result<()> {
+    fn fit_part(&self, first: usize, precisions: &mut Precisions, mut rows: Rows<'_>, watch: &Watch) -> Result<()> {
+        // 1. Gather the data of these curves, and the memory of their results.
         let (p, points, count) = (self.parameters, self.points, rows.chi2.len());
         let (mut promises, mut codes, mut rounds) = (vec![f64::NAN; count], vec![WAITING; count], vec![0; count]);
         let columns = &mut WholeColumns {
@@ -237,6 +239,7 @@ impl<'a> Passage<'a> {
             units: prepared.as_ref().map(|(_, units)| &units[..]),
             bounds: bounds.as_ref().map(|(lower, upper)| (&lower[..], &upper[..])),
         };
+        // 2. Fit in f32, if there is such a precision, and then in f64.
         self.begin(&batch, &sizes, columns);
         if let Some(single) = single {
             single.fit(&batch, columns)?;
@@ -246,9 +249,10 @@ impl<'a> Passage<'a> {
         if let Some(double) = double {
             double.fit(&batch, columns)?;
         }
+        // 3. Compute errors, statuses and flags.
         self.finish(first, &batch, &sizes, columns);
         put_ends(&mut rows, &codes, &rounds);
-        self.flag(&batch, &mut rows);
+        self.set_flags(&batch, &mut rows);
         // the others are fitted again, one by one
         if !self.exact {
             watch.add(rows.status.iter().filter(|s| s.is_success() || **s == Status::BadInput).count());

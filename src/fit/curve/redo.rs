@@ -7,7 +7,7 @@ use crate::fit::redo::Attempts;
 
 impl CurveRun {
     /// Does some work on this device and, while that fails, on the devices that take its place.
-    pub(super) fn redoing<T>(&self, watch: &Watch, mut work: impl FnMut(&CurveRun) -> Result<T>) -> Result<T> {
+    pub(super) fn with_attempts<T>(&self, watch: &Watch, mut work: impl FnMut(&CurveRun) -> Result<T>) -> Result<T> {
         let mut attempts = Attempts::default();
         let mut other: Option<CurveRun> = None;
         loop {

@@ -84,12 +84,13 @@ impl CurveFit {
         }
     }
 
-    /// χ²/dof, with a dof of at least 1, as lmfit's `redchi`.
+    /// Returns χ²/dof with a dof of at least 1, as lmfit's `redchi`.
     pub fn reduced_chi2(&self) -> f64 {
         self.chi2 / self.dof.max(1) as f64
     }
 
-    /// (P, P), row by row: covariance over the product of the errors. NaN where one of these is 0 or unknown.
+    /// Returns the correlations, (P, P) row by row: covariance over the product of the errors. NaN where one of these
+    /// is 0 or unknown.
     pub fn correlation(&self) -> Vec<f64> {
         let count = self.errors.len();
         let one = |i: usize| self.covariance[i] / (self.errors[i / count] * self.errors[i % count]);
@@ -97,7 +98,7 @@ impl CurveFit {
     }
 
     /// Sets the information criteria.
-    pub(super) fn judge(&mut self, free: usize, estimator: Estimator) {
+    pub(super) fn set_criteria(&mut self, free: usize, estimator: Estimator) {
         let (n, k) = (self.points as f64, free as f64);
         // of 0 as lmfit has it
         let each = f64::max(self.chi2 / n, 1e-250);
@@ -108,7 +109,7 @@ impl CurveFit {
 
 /// Returns those of `inside` that the data do not determine: without an error, or with one beyond all that they are
 /// measured in.
-pub(super) fn vague(fit: &CurveFit, curve: &Curve, inside: &[usize]) -> Vec<usize> {
+pub(super) fn poorly_determined(fit: &CurveFit, curve: &Curve, inside: &[usize]) -> Vec<usize> {
     let size = |p: usize| fit.parameters[p].abs().max(fit.start[p].abs()).max(curve.scale[p]);
     inside.iter().copied().filter(|&p| fit.errors[p].is_nan() || fit.errors[p] > VAGUE * size(p)).collect()
 }
@@ -162,7 +163,7 @@ impl CurveRun {
 
     /// Makes the fit of a curve that had not begun when the run was stopped.
     pub(super) fn not_begun(&self, curve: &Curve) -> CurveFit {
-        let mut fit = self.stand(curve, &Outcome { parameters: curve.start.clone(), ..Outcome::default() });
+        let mut fit = self.fit_of(curve, &Outcome { parameters: curve.start.clone(), ..Outcome::default() });
         (fit.status, fit.message) = (Status::Interrupted, "interrupted before it began".into());
         fit
     }
@@ -173,7 +174,7 @@ impl CurveRun {
         if outcome.rounds == 0 {
             return self.not_begun(curve);
         }
-        let mut fit = self.stand(curve, outcome);
+        let mut fit = self.fit_of(curve, outcome);
         fit.status = Status::Interrupted;
         fit.chi2 = outcome.chi2;
         let rounds = if outcome.rounds == 1 { "round" } else { "rounds" };
@@ -183,7 +184,7 @@ impl CurveRun {
 
     /// Makes the fit of a cost, which has no points and no known curvature.
     fn finish_cost(&self, curve: &Curve, outcome: &Outcome) -> CurveFit {
-        let mut fit = self.stand(curve, outcome);
+        let mut fit = self.fit_of(curve, outcome);
         (fit.points, fit.dof, fit.chi2) = (0, 0, outcome.chi2);
         if fit.status.is_success() && !fit.chi2.is_finite() {
             fit.status = Status::NotFinite;
@@ -211,7 +212,7 @@ impl CurveRun {
     }
 
     /// Makes a fit of the solver's outcome, without χ² and errors.
-    fn stand(&self, curve: &Curve, outcome: &Outcome) -> CurveFit {
+    fn fit_of(&self, curve: &Curve, outcome: &Outcome) -> CurveFit {
         let mut fit = CurveFit::blank(curve.start.len());
         fit.status = outcome.status.unwrap_or(Status::Interrupted);
         fit.message = message(fit.status).into();
@@ -226,7 +227,7 @@ impl CurveRun {
     /// Refines an outcome in f64, and computes χ², covariance, errors and flags.
     fn refined(&self, curve: &Curve, outcome: &Outcome) -> CurveFit {
         let count = curve.start.len();
-        let mut fit = self.stand(curve, outcome);
+        let mut fit = self.fit_of(curve, outcome);
         let problem = self.problem(curve);
         if fit.status == Status::NotFinite {
             fit.message = self.not_finite(&problem, &fit.parameters);
@@ -248,7 +249,7 @@ impl CurveRun {
         fit.evaluations += evaluations + problem.costs.get();
         fit.rounds += evaluations;
         fit.chi2 = rows.chi2;
-        fit.judge(curve.free().len(), self.estimator);
+        fit.set_criteria(curve.free().len(), self.estimator);
         let inside = problem.inside(&fit.parameters);
         fit.optimality = inside.iter().map(|&p| rows.gradient[p].abs()).fold(0.0, f64::max);
         fit.covariance = problem.covariance(&rows, &fit.parameters);
@@ -259,7 +260,7 @@ impl CurveRun {
         fit.covariance.iter_mut().filter(|c| **c != 0.0).for_each(|c| *c *= factor);
         fit.errors = (0..count).map(|p| fit.covariance[p * count + p].sqrt()).collect();
         undetermined.extend(problem.idle(&rows, &inside));
-        self.flag(&mut fit, curve, &inside, undetermined);
+        self.set_flags(&mut fit, curve, &inside, undetermined);
         fit
     }
 
@@ -343,7 +344,7 @@ impl CurveRun {
 
     /// Sets the flags of a fit. Undetermined parameters are those that are `known` to be, and those `inside` their
     /// bounds whose error is beyond f64's range.
-    pub(super) fn flag(&self, fit: &mut CurveFit, curve: &Curve, inside: &[usize], known: Vec<usize>) {
+    pub(super) fn set_flags(&self, fit: &mut CurveFit, curve: &Curve, inside: &[usize], known: Vec<usize>) {
         if inside.len() < curve.free().len() {
             fit.flags |= Flags::AT_BOUND;
         }

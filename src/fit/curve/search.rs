@@ -62,7 +62,7 @@ impl Search {
             last: None,
             probes: 0,
         };
-        search.go(best + error * level);
+        search.move_to(best + error * level);
         search
     }
 
@@ -87,7 +87,7 @@ impl Search {
     }
 
     /// Takes the rise Δ of a fit at `next` (NaN: no fit) and the parameters there, and chooses the next value.
-    pub fn found(&mut self, rise: f64, parameters: &[f64]) {
+    pub fn take_probe(&mut self, rise: f64, parameters: &[f64]) {
         self.probes += 1;
         let height = if rise.is_finite() { rise.max(0.0).sqrt() - self.level } else { f64::INFINITY };
         let known = if rise.is_finite() { parameters.to_vec() } else { Vec::new() };
@@ -111,11 +111,11 @@ impl Search {
             }
             self.outside = Some(probe);
         }
-        self.choose();
+        self.choose_next();
     }
 
     /// Chooses the next value, or ends the search.
-    fn choose(&mut self) {
+    fn choose_next(&mut self) {
         let inside = &self.inside;
         let Some(outside) = &self.outside else {
             let distance = inside.value - self.best;
@@ -126,7 +126,7 @@ impl Search {
             }
             // √Δ / distance goes on as it did, and a little farther
             let risen = (inside.height + self.level).max(1e-3 * self.level);
-            self.go(self.best + distance * (1.1 * self.level / risen).clamp(1.5, 4.0));
+            self.move_to(self.best + distance * (1.1 * self.level / risen).clamp(1.5, 4.0));
             return;
         };
         let gap = outside.value - inside.value;
@@ -139,7 +139,7 @@ impl Search {
     }
 
     /// Sets the next value, inside the bounds. A parameter that cannot move has an infinite limit.
-    fn go(&mut self, value: f64) {
+    fn move_to(&mut self, value: f64) {
         self.next = value.clamp(self.bounds.lower, self.bounds.upper);
         if self.next == self.inside.value {
             self.limit = Some(f64::INFINITY.copysign(self.error));
@@ -156,7 +156,7 @@ mod tests {
         let mut search = Search::new(0, 0, &[1.0], error, 4.0, bounds);
         while search.limit.is_none() {
             let next = search.next;
-            search.found(rise(next), &[next]);
+            search.take_probe(rise(next), &[next]);
         }
         (search.limit.unwrap(), search.probes)
     }

@@ -59,20 +59,20 @@ impl CurveRun {
         }
         let conditioned: f64 = parameters.iter().zip(&squares).map(|(x, a)| x * x * a).sum();
         let rounding = if self.model.formula().is_some() { ROUNDING } else { ROUNDING_OF_WGSL };
-        let point = rounding.powi(2) * self.squares(curve, conditioned) + self.squares_by_x(curve, parameters);
-        self.judge(told, unit * cost, unit * point)
+        let point = rounding.powi(2) * self.squared_terms(curve, conditioned) + self.squares_by_x(curve, parameters);
+        self.check_difference(told, unit * cost, unit * point)
     }
 
     /// Checks the same where the host has no model: compares what the device has `told` with what it says `now`.
     pub(super) fn compare_readbacks(&self, curve: &Curve, told: &Outcome, now: &Outcome) -> Result<()> {
-        self.judge(told.chi2 + told.penalty, now.chi2 + now.penalty, self.point_again(curve, now))
+        self.check_difference(told.chi2 + told.penalty, now.chi2 + now.penalty, self.point_again(curve, now))
     }
 
     /// Checks the same for the objectives at one point in two readbacks, of a fit with these sums at its start.
     pub(super) fn compare_objectives(&self, curve: &Curve, told: Told, start: &Outcome) -> Result<()> {
         let point = self.point_again(curve, start);
         if told.before.is_finite() && told.now.is_finite() {
-            self.judge(told.before, told.now, point)?;
+            self.check_difference(told.before, told.now, point)?;
         }
         Ok(())
     }
@@ -82,12 +82,12 @@ impl CurveRun {
         let square = |(p, u): (usize, &f64)| u * u * sums.normal_matrix[packed_index(p, p)];
         let unit = curve.gain * curve.gain;
         let conditioned = sums.parameters.iter().enumerate().map(square).sum::<f64>() / unit;
-        unit * ROUNDING_AGAIN.powi(2) * self.squares(curve, conditioned)
+        unit * ROUNDING_AGAIN.powi(2) * self.squared_terms(curve, conditioned)
     }
 
     /// Returns the sum of the squares of which the rounding of points is a share: of the data, and of the parameters
     /// times their derivatives, which is `conditioned`.
-    fn squares(&self, curve: &Curve, conditioned: f64) -> f64 {
+    fn squared_terms(&self, curve: &Curve, conditioned: f64) -> f64 {
         // the error of a count is its root
         let is_counted = self.estimator == Estimator::Poisson;
         let square = |weighted: f64| if is_counted { weighted } else { weighted.powi(2) };
@@ -110,7 +110,7 @@ impl CurveRun {
 
     /// Returns [`Error::DeviceUntrusted`] if the cost that a device `told` differs from `cost` by more than rounding
     /// may: Σ 2 |residual| · rounding, by Cauchy and Schwarz, and Σ rounding², which is `point`.
-    fn judge(&self, told: f64, cost: f64, point: f64) -> Result<()> {
+    fn check_difference(&self, told: f64, cost: f64, point: f64) -> Result<()> {
         let trusted = match self.solver {
             CurveSolver::Lm(settings) => TRUST * settings.ftol,
             CurveSolver::NelderMead(_) => 0.0,

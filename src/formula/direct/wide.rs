@@ -67,10 +67,12 @@ impl<R: Real, S: Simd> V<R, S> {
     pub fn number(self, x: f64) -> Self {
         V::splat(self.0, R::of(x))
     }
+    /// Returns 1 for every fit.
     #[inline(always)]
     pub fn one(self) -> Self {
         self.number(1.0)
     }
+    /// Returns 1 / this.
     #[inline(always)]
     pub fn inverse(self) -> Self {
         self.one().with(self, |a, b| R::divide(self.0, a, b))
@@ -84,6 +86,7 @@ impl<R: Real, S: Simd> V<R, S> {
         }
         V(self.0, all)
     }
+    /// Returns e^x.
     #[inline(always)]
     pub fn exp(self) -> Self {
         V(self.0, R::exp_each::<S, WIDE, false>(self.0, self.1))
@@ -93,10 +96,12 @@ impl<R: Real, S: Simd> V<R, S> {
     pub fn exp_below(self) -> Self {
         V(self.0, R::exp_each::<S, WIDE, true>(self.0, self.1))
     }
+    /// Returns this / 2.
     #[inline(always)]
     pub fn half(self) -> Self {
         self * self.number(0.5)
     }
+    /// Returns −this.
     #[inline(always)]
     pub fn negative(self) -> Self {
         self * self.number(-1.0)

@@ -80,7 +80,7 @@ impl Passage<'_> {
     }
 
     /// Sets the flags of fits at their ends.
-    pub(super) fn flag(&self, batch: &WholeBatch<'_>, rows: &mut Rows<'_>) {
+    pub(super) fn set_flags(&self, batch: &WholeBatch<'_>, rows: &mut Rows<'_>) {
         let p = self.parameters;
         rows.flags.fill(Flags::empty());
         if batch.bounds.is_none() && rows.errors.iter().fold(true, |all, error| all & error.is_finite()) {
