@@ -1,23 +1,23 @@
-//! A model's own derivatives against differences of its values.
+//! Comparison of a model's own derivatives with differences of its values.
 
 use super::CurveModel;
 use crate::error::Result;
 
-/// One parameter's derivatives, and where they are farthest from differences.
+/// Largest deviation of the derivatives by one parameter from differences.
 #[derive(Clone, Debug, PartialEq)]
 #[non_exhaustive]
 pub struct DerivativeCheck {
-    /// Its name.
+    /// Name of the parameter.
     pub parameter: String,
     /// Largest |derivative − difference| over all points, in units of the largest |difference|; NaN when either is not
     /// finite. Differences are good to about 1e-9; their own error is larger where values are much larger than what a
     /// parameter changes.
     pub error: f64,
-    /// The point where it is, from 0.
+    /// Index of the point with this error, from 0.
     pub point: usize,
     /// Value of the derivative at that point.
     pub derivative: f64,
-    /// The difference that takes its place.
+    /// Difference at that point.
     pub difference: f64,
 }
 
@@ -50,13 +50,14 @@ pub fn check_jacobian(model: impl Into<CurveModel>, x: &[f64], parameters: &[f64
     Ok(compare(model.parameters(), &own, &differences))
 }
 
-/// Derivatives against differences, each in rows (1 + P, n).
+/// Compares derivatives with differences, each in rows (1 + P, n).
 pub(crate) fn compare(names: &[String], own: &[f64], differences: &[f64]) -> Vec<DerivativeCheck> {
     let points = own.len() / (1 + names.len());
     let row = |p: usize| (1 + p) * points..(2 + p) * points;
     names.iter().enumerate().map(|(p, name)| compare_row(name, &own[row(p)], &differences[row(p)])).collect()
 }
 
+/// Compares the derivatives by one parameter with differences.
 fn compare_row(name: &str, derivatives: &[f64], differences: &[f64]) -> DerivativeCheck {
     let scale = differences.iter().fold(0.0, |m: f64, d| m.max(d.abs()));
     let mut check =

@@ -6,13 +6,13 @@ use super::model::{Context, Failure, Model};
 use super::{CurveModel, check_names};
 use crate::error::Result;
 
-/// Context, x (predictors, n), parameters (P), what to fill.
+/// Function of context, x (predictors, n), parameters (P), and the output, which it fills.
 type Function = Arc<dyn Fn(&Context, &[f64], &[f64], &mut [f64]) -> Result<(), Failure> + Send + Sync>;
 
 /// A model given by closures, for the CPU.
 ///
 /// A model writes NaN at points where it has no value: a step to there is rejected. A closure may also fail
-/// ([`try_new`](Self::try_new)), and it may panic. Either ends the fit that asked, and no other one, with
+/// ([`try_new`](Self::try_new)), and it may panic. Either ends only the fit that it was evaluated for, with
 /// [`Status::NotFinite`](crate::Status::NotFinite), and the fit's message has the error's text. (Rust's panic hook
 /// still prints the panic, and a program that aborts on panics is aborted.)
 ///
@@ -202,6 +202,7 @@ impl Closure {
         Closure { derivatives: Some(fallible(derivatives)), ..self }
     }
 
+    /// Makes a model of a function, with its names checked.
     fn made(predictors: &[&str], parameters: &[&str], values: Function) -> Result<Closure> {
         let owned = |names: &[&str]| names.iter().map(|name| (*name).to_owned()).collect::<Vec<_>>();
         let (predictors, parameters) = (owned(predictors), owned(parameters));
@@ -210,6 +211,7 @@ impl Closure {
     }
 }
 
+/// Wraps a closure that cannot fail.
 fn infallible(function: impl Fn(&Context, &[f64], &[f64], &mut [f64]) + Send + Sync + 'static) -> Function {
     Arc::new(move |context, x, parameters, output| {
         function(context, x, parameters, output);
@@ -217,6 +219,7 @@ fn infallible(function: impl Fn(&Context, &[f64], &[f64], &mut [f64]) + Send + S
     })
 }
 
+/// Wraps a closure with an error of its own type.
 fn fallible<E: Into<Failure>>(
     function: impl Fn(&Context, &[f64], &[f64], &mut [f64]) -> Result<(), E> + Send + Sync + 'static,
 ) -> Function {

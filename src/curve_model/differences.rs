@@ -5,21 +5,22 @@ use crate::recording::CustomInput;
 
 /// ε^⅓ of f64: truncation and rounding of a central difference are both about 1e-11 of the value.
 const STEP: f64 = 6e-6;
-/// A parameter moves by at least this share of what it is in units of: near zero its own size says nothing.
+/// Smallest size of a parameter for a step, in its units: near zero its own size says nothing.
 const SMALLEST: f64 = 0.01;
 
 /// Finite-difference stencil of one parameter: three points of the parabola whose slope at the parameter itself is the
 /// derivative.
 struct Stencil {
-    /// Offsets of the two points beside the parameter's own.
+    /// Offsets of the two other points from the parameter.
     offsets: [f64; 2],
-    /// Weights of the values there, and of the one at the parameter itself.
+    /// Weights of the values at these points.
     weights: [f64; 2],
+    /// Weight of the value at the parameter itself.
     own: f64,
 }
 
 impl Stencil {
-    /// Central, or towards the side where there is room; `None` between equal bounds.
+    /// Returns a central stencil, or one towards the side where there is room; `None` between equal bounds.
     fn new(parameter: f64, scale: f64, lower: f64, upper: f64) -> Option<Stencil> {
         let wanted = STEP * parameter.abs().max(SMALLEST * scale);
         let (below, above) = (parameter - lower, upper - parameter);
@@ -27,7 +28,7 @@ impl Stencil {
         if room.is_nan() || room <= 0.0 {
             return None;
         }
-        // what the sum really moves by
+        // the actual step after rounding
         let step = (parameter + wanted) - parameter;
         if step <= below && step <= above {
             return Some(Stencil { offsets: [-step, step], weights: [-0.5 / step, 0.5 / step], own: 0.0 });
@@ -37,8 +38,8 @@ impl Stencil {
     }
 }
 
-/// Values and derivatives, (1 + P, n). The model is never asked outside the limits. Where it is not finite on one side
-/// of a parameter, the other side and the parameter itself make the difference.
+/// Computes values and derivatives, (1 + P, n). The model is never evaluated outside the limits. Where it is not finite
+/// on one side of a parameter, the difference is taken between the other side and the parameter itself.
 pub(super) fn linearise(
     model: &dyn Model,
     context: &Context,

@@ -1,4 +1,4 @@
-//! Failures of users' models: errors and panics, each of which ends one fit and no other.
+//! Failures of users' models: errors and panics, each of which ends only the fit that it happens in.
 
 use std::any::Any;
 use std::collections::HashMap;
@@ -16,6 +16,7 @@ pub(crate) struct Failures {
 }
 
 impl Failures {
+    /// Locks the texts.
     fn texts(&self) -> MutexGuard<'_, HashMap<usize, String>> {
         self.texts.lock().unwrap_or_else(PoisonError::into_inner)
     }
@@ -33,18 +34,20 @@ impl Failures {
         self.texts().remove(&index)
     }
 
+    /// Adds the failure of fit `index`, unless it has one.
     pub fn add(&self, index: usize, text: String) {
         self.texts().entry(index).or_insert(text);
         self.any.store(true, Ordering::Relaxed);
     }
 
+    /// Removes all failures.
     pub fn clear(&self) {
         self.texts().clear();
         self.any.store(false, Ordering::Relaxed);
     }
 }
 
-/// Calls a user's code. An error or a panic is returned in words.
+/// Calls a user's code. Returns an error or a panic as text.
 pub(super) fn guarded<T>(call: impl FnOnce() -> Result<T, Failure>) -> Result<T, String> {
     match panic::catch_unwind(AssertUnwindSafe(call)) {
         Ok(Ok(value)) => Ok(value),
@@ -53,6 +56,7 @@ pub(super) fn guarded<T>(call: impl FnOnce() -> Result<T, Failure>) -> Result<T,
     }
 }
 
+/// Returns the message of a panic.
 fn words(payload: &(dyn Any + Send)) -> &str {
     let text = payload.downcast_ref::<&str>().copied();
     text.or_else(|| payload.downcast_ref::<String>().map(String::as_str)).unwrap_or("without a message")

@@ -36,25 +36,26 @@ pub struct CurveModel {
     wgsl: Option<Arc<Wgsl>>,
     /// Formula from which it was made, if any.
     formula: Option<Arc<Formula>>,
-    /// Derivatives are differences, whether the model has its own or not; those of formulas and splines in WGSL stay.
+    /// True if derivatives are differences, whether the model has its own or not. Formulas and splines in WGSL keep
+    /// theirs.
     differences: bool,
     /// Result of comparing a user's two versions of the model, in WGSL and in Rust: true once a GPU has found both
     /// alike. `None` unless both were given.
     alike: Option<Arc<AtomicBool>>,
-    /// Its one value is a cost to be minimised as it is.
+    /// True if the model's one value is a cost, which is minimised as it is.
     is_cost: bool,
 }
 
 /// Source from which a GPU makes a model's rows.
 #[derive(Clone, Debug, Default)]
 struct Wgsl {
-    /// `fn fill` of a [`Custom`](crate::recording::Custom) stage, for the value alone.
+    /// Function `fill` of a [`Custom`](crate::recording::Custom) stage, for the value alone.
     value: String,
-    /// The same with derivatives.
+    /// The same function with derivatives.
     linearisation: String,
-    /// And with differences for derivatives; empty where there is no need of any.
+    /// The same function with differences for derivatives; empty if they are never needed.
     differences: String,
-    /// Numbers that these sources may read as `table`.
+    /// Numbers that the sources may read as `table`.
     table: Arc<[f32]>,
 }
 
@@ -77,7 +78,7 @@ impl CurveModel {
         Ok(CurveModel::of_rust("function", predictors, parameters, Arc::new(model)))
     }
 
-    /// A model in Rust whose names are good.
+    /// Makes a model in Rust whose names have been checked.
     fn of_rust(name: &str, predictors: Vec<String>, parameters: Vec<String>, model: Arc<dyn Model>) -> CurveModel {
         CurveModel {
             name: name.into(),
@@ -92,27 +93,29 @@ impl CurveModel {
         }
     }
 
-    /// Names of the parameters, in the order of every vector of parameters.
+    /// Returns the names of the parameters, in the order of every vector of parameters.
     pub fn parameters(&self) -> &[String] {
         &self.parameters
     }
 
+    /// Returns the names of the parameters without a copy.
     pub(crate) fn names(&self) -> Arc<[String]> {
         self.parameters.clone()
     }
 
-    /// Names of the predictors.
+    /// Returns the names of the predictors.
     pub fn predictors(&self) -> &[String] {
         &self.predictors
     }
 
-    /// The formula that it was made from.
+    /// Returns the formula from which the model was made, if any.
     pub(crate) fn formula(&self) -> Option<&Formula> {
         self.formula.as_deref()
     }
 
-    /// Returns whether derivatives are differences even though the model has its own (not the default): in Rust, and of
-    /// a user's WGSL. A formula or a spline keeps its own on a GPU, whose f32 leaves three digits of a difference.
+    /// Sets whether derivatives are differences even if the model has its own (not the default): those in Rust, and
+    /// those of a user's WGSL. A formula or a spline keeps its own on a GPU, whose f32 leaves three digits of a
+    /// difference.
     #[must_use]
     pub fn differences(self, differences: bool) -> CurveModel {
         CurveModel { differences, ..self }
@@ -135,6 +138,7 @@ impl CurveModel {
         self.evaluate(true, x, parameters)
     }
 
+    /// Checks the lengths and computes values, with `derivatives` also these.
     fn evaluate(&self, derivatives: bool, x: &[f64], parameters: &[f64]) -> Result<Vec<f64>> {
         self.points(x, parameters)?;
         let failures = Failures::default();
@@ -152,8 +156,7 @@ impl CurveModel {
         if found.map_err(Error::Model)? { Ok(own) } else { self.no_slopes() }
     }
 
-    /// Returns how many points `x` has. [`Error::ShapeMismatch`] when it, or `parameters`, has another length than the
-    /// model's.
+    /// Returns the number of points of `x`, or [`Error::ShapeMismatch`] if `x` or `parameters` has the wrong length.
     pub(crate) fn points(&self, x: &[f64], parameters: &[f64]) -> Result<usize> {
         let wrong = |what: &str, found: usize, names: &[String]| {
             let message = format!("{found} numbers for {}", names.join(", "));
@@ -168,7 +171,7 @@ impl CurveModel {
         Ok(x.len() / self.predictors.len())
     }
 
-    /// Values and, with `derivatives`, those; `None` when there is nothing for the CPU.
+    /// Computes values, with `derivatives` also these; `None` if the model does not run on the CPU.
     pub(crate) fn rows(&self, derivatives: bool, input: &CustomInput, failures: &Failures) -> Option<Vec<f64>> {
         let model = self.rust.as_deref()?;
         let rows = if derivatives { 1 + self.parameters.len() } else { 1 };
@@ -177,8 +180,7 @@ impl CurveModel {
         Some(output)
     }
 
-    /// Returns the code of a [`Custom`](crate::recording::Custom) stage, which notes the model's failures in
-    /// `failures`.
+    /// Returns the code of a [`Custom`](crate::recording::Custom) stage, which adds the model's failures to `failures`.
     pub(crate) fn code(&self, derivatives: bool, failures: Arc<Failures>) -> Code {
         let rust: CustomFunction = match self.rust.clone() {
             Some(model) => {
@@ -187,7 +189,7 @@ impl CurveModel {
                     Evaluation { model: &*model, differences, derivatives, failures: &failures }.fill(input, output);
                 })
             }
-            // `device_fault` has refused the CPU; were it asked, the fits would say that the model is not finite
+            // never called, because `device_fault` has refused the CPU
             None => Arc::new(|_, output| output.fill(f64::NAN)),
         };
         let (wgsl, table) = match self.wgsl.as_deref() {
@@ -201,17 +203,17 @@ impl CurveModel {
         Code { name: self.name.to_string(), wgsl, table, rust }
     }
 
-    /// Tells whether its value is a cost to be minimised as it is.
+    /// Returns whether the value is a cost, which is minimised as it is.
     pub(crate) fn is_cost(&self) -> bool {
         self.is_cost
     }
 
-    /// Tells whether it is a user's code, which may fail and may ask for its curve.
+    /// Returns whether the model is a user's code, which may fail and may ask for its curve.
     pub(crate) fn is_users_rust(&self) -> bool {
         self.rust.is_some() && self.formula.is_none()
     }
 
-    /// Returns whether there is no Rust, so that a GPU alone can evaluate it.
+    /// Returns whether there is no Rust, so that only a GPU can evaluate the model.
     pub(crate) fn needs_gpu(&self) -> bool {
         self.rust.is_none()
     }
@@ -227,12 +229,12 @@ impl CurveModel {
         self.wgsl.as_ref().is_some_and(|wgsl| wgsl.linearisation != wgsl.differences)
     }
 
-    /// [`Error::Model`] when there is nothing to compare with differences.
+    /// Returns [`Error::Model`]: there are no derivatives to compare with differences.
     pub(crate) fn no_slopes<T>(&self) -> Result<T> {
         Err(Error::Model(format!("the {} has no derivatives of its own to check", self.name)))
     }
 
-    /// Says what the model lacks to run on a device, WGSL or Rust.
+    /// Returns a message if the model lacks WGSL or Rust to run on a device.
     pub(crate) fn device_fault(&self, runs_wgsl: bool) -> Option<String> {
         match (runs_wgsl, &self.wgsl, &self.rust) {
             (true, None, _) => Some(format!(
@@ -244,12 +246,13 @@ impl CurveModel {
         }
     }
 
+    /// Returns the message that the model has no Rust.
     fn no_rust(&self) -> String {
         format!("a {} runs on a GPU alone: take one, or give its twin in Rust (with_rust)", self.name)
     }
 }
 
-/// A model in Rust, and what is asked of it.
+/// An evaluation of a model in Rust.
 struct Evaluation<'a> {
     model: &'a dyn Model,
     differences: bool,
@@ -258,8 +261,8 @@ struct Evaluation<'a> {
 }
 
 impl Evaluation<'_> {
-    /// Fills one curve's rows: the value, and with `derivatives` those by every parameter. NaN from a fit's first
-    /// failure on.
+    /// Fills the rows of one curve: the value, with `derivatives` also those by every parameter. They are NaN from the
+    /// first failure of a fit on.
     fn fill(&self, input: &CustomInput, output: &mut [f64]) {
         let fit = input.member.index;
         if self.failures.text(fit).is_some() {
@@ -270,6 +273,7 @@ impl Evaluation<'_> {
         }
     }
 
+    /// Fills the rows of one curve, or returns the model's error.
     fn rows(&self, input: &CustomInput, output: &mut [f64]) -> Result<(), Failure> {
         let CustomInput { x, parameters, member, .. } = *input;
         let context = Context { index: member.number };
@@ -304,7 +308,7 @@ impl fmt::Debug for CurveModel {
     }
 }
 
-/// There must be predictors and parameters, with distinct names.
+/// Checks that there are predictors and parameters, with distinct names.
 fn check_names(predictors: &[String], parameters: &[String]) -> Result<()> {
     let all: Vec<&String> = predictors.iter().chain(parameters).collect();
     let bad = (0..all.len()).find(|&k| all[k].trim().is_empty() || all[..k].contains(&all[k]));

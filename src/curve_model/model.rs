@@ -11,45 +11,46 @@ pub type Failure = Box<dyn Error + Send + Sync>;
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct Context {
-    /// Number of the curve among those that are fitted, from 0; 0 where a model is evaluated by itself.
+    /// Index of the curve among those that are fitted, from 0. It is 0 if a model is evaluated outside a fit.
     pub index: usize,
 }
 
 /// A model of curves in Rust, y = f(x; p), evaluated at all points of a curve at once.
 ///
-/// Where the model is not defined it gives NaN: a step to there is rejected, and a fit that starts there ends as
+/// Where the model is not defined it returns NaN: a step to there is rejected, and a fit that starts there ends as
 /// [`Status::NotFinite`](crate::Status::NotFinite). A model that panics, or returns an error from `try_values` or
-/// `try_linearise`, ends the fit that asked, and no other one.
+/// `try_linearise`, ends only the fit that it was evaluated for.
 pub trait Model: Send + Sync {
-    /// Names of the predictors; at least one.
+    /// Returns the names of the predictors, at least one.
     fn predictors(&self) -> Vec<String>;
 
-    /// Names of the parameters; at least one.
+    /// Returns the names of the parameters, at least one.
     fn parameters(&self) -> Vec<String>;
 
-    /// Values at n points: `x` (predictors, n), `parameters` (P), `values` (n).
+    /// Computes the values at n points: `x` (predictors, n), `parameters` (P), `values` (n).
     fn values(&self, x: &[f64], parameters: &[f64], values: &mut [f64]);
 
-    /// Values and derivatives by every parameter, `rows` (1 + P, n), if the model has derivatives. Else `false`, as it
-    /// is by default: differences are taken, central ones wherever the bounds leave room for them.
+    /// Computes values and derivatives by every parameter, `rows` (1 + P, n), and returns `true`. Returns `false`, as
+    /// by default, if the model has no derivatives: then differences are taken, central ones if the bounds leave room.
     fn linearise(&self, _x: &[f64], _parameters: &[f64], _rows: &mut [f64]) -> bool {
         false
     }
 
-    /// [`values`](Self::values) of a model that may fail, or that asks which curve it is evaluated for. Fits call this
-    /// one.
+    /// Computes [`values`](Self::values) of a model that may fail, or that asks for which curve it is evaluated. Fits
+    /// call this function.
     ///
     /// # Errors
-    /// The model's own error, if it cannot be evaluated. By default there is none.
+    /// Returns the model's own error if it cannot be evaluated. By default there is none.
     fn try_values(&self, _context: &Context, x: &[f64], parameters: &[f64], values: &mut [f64]) -> Result<(), Failure> {
         self.values(x, parameters, values);
         Ok(())
     }
 
-    /// [`linearise`](Self::linearise) of such a model.
+    /// Computes values and derivatives as [`linearise`](Self::linearise) does, of a model that may fail or asks for its
+    /// curve.
     ///
     /// # Errors
-    /// The model's own error, if it cannot be evaluated. By default there is none.
+    /// Returns the model's own error if it cannot be evaluated. By default there is none.
     fn try_linearise(
         &self,
         _context: &Context,

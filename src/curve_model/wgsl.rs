@@ -1,4 +1,4 @@
-//! Users' WGSL as models.
+//! Models in users' WGSL.
 
 use std::sync::Arc;
 
@@ -6,27 +6,27 @@ use super::{CurveModel, Wgsl, check_names};
 use crate::error::{Error, Result};
 use crate::gpu::user::{Shape, inspect, validate};
 
-/// Derivatives of models that have none.
+/// Source of differences, for models without derivatives.
 const DIFFERENCES: &str = include_str!("differences.wgsl");
 
 impl CurveModel {
-    /// A model in WGSL, for GPUs. `source` defines, for D predictors and P parameters,
+    /// Makes a model in WGSL, for GPUs. `source` defines, for D predictors and P parameters,
     ///
     /// ```wgsl
     /// fn model(p: array<f32, P>, x: array<f32, D>) -> f32
     /// fn derivative(p: array<f32, P>, x: array<f32, D>) -> array<f32, P>
     /// ```
     ///
-    /// the value at one point and, if it likes, its derivatives by the parameters (P and D as numbers; one predictor
-    /// may be `x: f32`). Without `derivative` differences are taken, which in f32 leaves about three digits of one. It
-    /// may have other functions, constants and `var<private>`, and call popfit's functions where WGSL's own are
-    /// inaccurate (`log` is wrong by 1e-4 near 1 on some drivers): `expf logf powf sinf cosf tanf asinf acosf atanf
-    /// atan2f sinhf coshf tanhf asinhf acoshf atanhf expm1f log1pf log10f log2f cbrtf erff erfcf minf maxf is_finite
-    /// nan_like`. Where it is not defined it returns `nan_like(0.0)`.
+    /// the value at one point and, optionally, its derivatives by the parameters (P and D as numbers; one predictor may
+    /// be `x: f32`). Without `derivative` differences are taken, which in f32 leaves about three digits of a
+    /// derivative. The source may have other functions, constants and `var<private>`, and call popfit's functions where
+    /// WGSL's own are inaccurate (`log` is wrong by 1e-4 near 1 on some drivers): `expf logf powf sinf cosf tanf asinf
+    /// acosf atanf atan2f sinhf coshf tanhf asinhf acoshf atanhf expm1f log1pf log10f log2f cbrtf erff erfcf minf maxf
+    /// is_finite nan_like`. Where the model is not defined it returns `nan_like(0.0)`.
     ///
-    /// Loops without a bound are allowed, and run as long as they do: a GPU that takes seconds over them is lost, and
-    /// software adapters end all loops of a point after 65,535 turns, without a word: what they return then is wrong,
-    /// which a twin in Rust ([`with_rust`](Self::with_rust)) brings to light.
+    /// Loops without a bound are allowed. A GPU that takes seconds for them is lost. Software adapters end all loops of
+    /// a point after 65,535 turns and report no error, so that their results are wrong. A twin in Rust
+    /// ([`with_rust`](Self::with_rust)) reveals this.
     ///
     /// ```
     /// use popfit::{Closure, CurveModel};
@@ -53,12 +53,7 @@ impl CurveModel {
         check_names(&predictors, &parameters)?;
         let shape = Shape { predictors: predictors.len(), parameters: parameters.len() };
         let offer = inspect(source, shape)?;
-        let whole = |slopes: Option<Slopes>| {
-            let rest = fill(shape, offer.scalar, slopes);
-            let rows = if slopes.is_some() { 1 + shape.parameters } else { 1 };
-            validate(source, &rest, rows, shape)?;
-            Ok(format!("{source}\n{rest}"))
-        };
+        let whole = |slopes| complete(source, shape, offer.scalar, slopes);
         let differences = whole(Some(Slopes::Differences))?;
         let linearisation = if offer.derivative { whole(Some(Slopes::Own))? } else { differences.clone() };
         let wgsl = Wgsl { value: whole(None)?, linearisation, differences, table: Arc::default() };
@@ -75,10 +70,10 @@ impl CurveModel {
         })
     }
 
-    /// Adds a twin in Rust, with which a model in WGSL also runs on the CPU, and its fits are refined in f64. The first
-    /// fit on a GPU compares both where it begins, and returns [`Error::Model`] if they differ by more than f32 may. It
-    /// does not compare them elsewhere, nor their derivatives; [`check_jacobian`](crate::CurveFitter::check_jacobian)
-    /// does.
+    /// Adds a twin in Rust, so that a model in WGSL also runs on the CPU, and its fits are refined in f64. The first
+    /// fit on a GPU compares both at its first point, and returns [`Error::Model`] if they differ by more than the
+    /// precision of f32. It compares neither other points nor derivatives;
+    /// [`check_jacobian`](crate::CurveFitter::check_jacobian) does.
     ///
     /// # Errors
     /// Returns [`Error::Model`] if the names of the twin's predictors or parameters differ.
@@ -100,7 +95,16 @@ enum Slopes {
     Differences,
 }
 
-/// `fn fill` of the custom kernel by the user's functions; without `slopes` the value alone.
+/// Returns the user's source with the function `fill` of the custom kernel, if it is valid.
+fn complete(source: &str, shape: Shape, scalar: bool, slopes: Option<Slopes>) -> Result<String> {
+    let rest = fill(shape, scalar, slopes);
+    let rows = if slopes.is_some() { 1 + shape.parameters } else { 1 };
+    validate(source, &rest, rows, shape)?;
+    Ok(format!("{source}\n{rest}"))
+}
+
+/// Returns the function `fill` of the custom kernel, which calls the user's functions; without `slopes` for the value
+/// alone.
 fn fill(shape: Shape, scalar: bool, slopes: Option<Slopes>) -> String {
     let Shape { predictors, parameters } = shape;
     let given = if predictors == 1 { "f32".to_owned() } else { format!("array<f32, {predictors}>") };

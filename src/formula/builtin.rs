@@ -1,11 +1,11 @@
-//! Models by name.
+//! Built-in models by name.
 
 use super::Formula;
 use super::direct::Direct;
 use crate::error::{Error, Result};
 use crate::suggest::hint;
 
-/// A model by name; `builtin.md` has the same table for users.
+/// A built-in model. `builtin.md` has the same table for users.
 struct Builtin {
     name: &'static str,
     predictors: &'static [&'static str],
@@ -38,7 +38,8 @@ const BUILTINS: [Builtin; 13] = [
         name: "gauss2d_rotated",
         predictors: &["x", "y"],
         parameters: &["a", "x0", "y0", "sx", "sy", "c", "r"],
-        text: "a*exp(-(((x - x0)*cos(r) - (y - y0)*sin(r))^2/(2*sx^2) + ((x - x0)*sin(r) + (y - y0)*cos(r))^2/(2*sy^2))) + c",
+        text: "a*exp(-(((x - x0)*cos(r) - (y - y0)*sin(r))^2/(2*sx^2) \
+               + ((x - x0)*sin(r) + (y - y0)*cos(r))^2/(2*sy^2))) + c",
     },
     Builtin {
         name: "cauchy2d_elliptic",
@@ -106,13 +107,13 @@ impl Formula {
         )))
     }
 
-    /// The names of the models, `polynomial(n)` with n = 2.
+    /// Returns the names of the models, with `polynomial(2)` for `polynomial(n)`.
     pub fn builtins() -> impl Iterator<Item = &'static str> {
         BUILTINS.iter().map(|known| known.name).chain(["polynomial(2)"])
     }
 }
 
-/// By Horner's scheme, written from the inside, its parameters in ascending order.
+/// Returns the formula of a polynomial by Horner's scheme, with its parameters in ascending order.
 fn polynomial(degree: usize) -> String {
     let mut text = String::new();
     for k in 0..degree {

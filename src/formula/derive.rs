@@ -6,11 +6,12 @@ use std::f64::consts::{LN_2, LN_10, PI};
 use super::function::{Function, Pair};
 use super::graph::{Graph, Node, NodeId};
 
-/// Most nodes of a graph with its derivatives, which may grow far beyond their formula: a product of n factors has n²
-/// nodes.
+/// Maximum number of nodes of a graph with its derivatives, which may be far more than those of the formula: a product
+/// of n factors has n² nodes.
 const MOST_NODES: usize = 50_000;
 
-/// The derivatives of `value` by the first `count` parameters, unless the graph gets too large: then how large.
+/// Adds the derivatives of `value` by the first `count` parameters to the graph and returns their nodes. Returns a
+/// message if the graph becomes too large.
 pub fn derivatives(graph: &mut Graph, value: NodeId, count: usize) -> Result<Vec<NodeId>, String> {
     let mut found = Vec::with_capacity(count);
     for p in 0..count {
@@ -24,11 +25,11 @@ pub fn derivatives(graph: &mut Graph, value: NodeId, count: usize) -> Result<Vec
     }
 }
 
-/// The derivative of `value` by parameter `p`.
+/// Returns the derivative of `value` by parameter `p`.
 fn derivative(graph: &mut Graph, value: NodeId, p: usize) -> NodeId {
     let zero = graph.number(0.0);
     let one = graph.number(1.0);
-    // in the order of the nodes: what a node reads has been differentiated before it
+    // in the order of the nodes, so that the operands of a node are differentiated before it
     let mut found: Vec<NodeId> = Vec::with_capacity(value.0 + 1);
     for k in 0..=value.0 {
         let node = graph.node(NodeId(k));
@@ -46,7 +47,7 @@ fn derivative(graph: &mut Graph, value: NodeId, p: usize) -> NodeId {
                 graph.add(left, right)
             }
             Node::Divide(a, b) => {
-                // (a/b)′ = (a′ − (a/b) b′) / b: the quotient is at hand
+                // (a/b)′ = (a′ − (a/b) b′) / b, in which the quotient is this node
                 let change = graph.multiply(NodeId(k), of(b));
                 let numerator = graph.subtract(of(a), change);
                 graph.divide(numerator, b)
@@ -61,14 +62,14 @@ fn derivative(graph: &mut Graph, value: NodeId, p: usize) -> NodeId {
                 let slope = function_slope(graph, function, a, NodeId(k));
                 graph.multiply(slope, of(a))
             }
-            Node::CallPair(pair, a, b) => pair_slope(graph, pair, (a, b), (of(a), of(b))),
+            Node::CallPair(pair, a, b) => pair_slope(graph, pair, [a, b], [of(a), of(b)]),
         };
         found.push(slope);
     }
     found[value.0]
 }
 
-/// f′(a), `value` being the node of f(a).
+/// Returns f′(a), where `value` is the node of f(a).
 pub fn function_slope(graph: &mut Graph, function: Function, a: NodeId, value: NodeId) -> NodeId {
     let one = graph.number(1.0);
     match function {
@@ -109,7 +110,7 @@ pub fn function_slope(graph: &mut Graph, function: Function, a: NodeId, value: N
     }
 }
 
-/// 1 / √(1 − a²), or 1 / √(a² − 1) of `beyond`, by (1 − a)(1 + a), which keeps its digits near ±1.
+/// Returns 1 / √(1 − a²), or 1 / √(a² − 1) if |a| lies `beyond` 1, by (1 − a)(1 + a), which keeps its digits near ±1.
 fn reciprocal_root(graph: &mut Graph, a: NodeId, beyond: bool) -> NodeId {
     let one = graph.number(1.0);
     let (below, above) = (if beyond { graph.subtract(a, one) } else { graph.subtract(one, a) }, graph.add(one, a));
@@ -118,7 +119,7 @@ fn reciprocal_root(graph: &mut Graph, a: NodeId, beyond: bool) -> NodeId {
     graph.divide(one, root)
 }
 
-/// 1 / f′(a) of the functions for which it is the shorter expression.
+/// Returns 1 / f′(a) of the functions for which it is the shorter expression.
 fn reciprocal_slope(graph: &mut Graph, function: Function, a: NodeId, value: NodeId) -> NodeId {
     let scaled = |graph: &mut Graph, factor: f64, node: NodeId| {
         let factor = graph.number(factor);
@@ -155,8 +156,8 @@ fn reciprocal_slope(graph: &mut Graph, function: Function, a: NodeId, value: Nod
     }
 }
 
-/// The derivative of a function of two arguments, given those of its arguments.
-pub fn pair_slope(graph: &mut Graph, pair: Pair, (a, b): (NodeId, NodeId), (da, db): (NodeId, NodeId)) -> NodeId {
+/// Returns the derivative of a function of two arguments a and b, given their derivatives.
+pub fn pair_slope(graph: &mut Graph, pair: Pair, [a, b]: [NodeId; 2], [da, db]: [NodeId; 2]) -> NodeId {
     match pair {
         Pair::Pow => {
             let one = graph.number(1.0);
@@ -183,7 +184,7 @@ pub fn pair_slope(graph: &mut Graph, pair: Pair, (a, b): (NodeId, NodeId), (da, 
             let change = graph.multiply(other, change);
             graph.add(da, change)
         }
-        // flat between its steps; of a slope nobody asks for another one
+        // `Less` is flat between its steps, and second derivatives of powers are not needed
         Pair::Less | Pair::PowLog => graph.number(0.0),
     }
 }

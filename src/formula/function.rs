@@ -1,4 +1,4 @@
-//! The functions that a formula may call: names, values, and what they are called in WGSL.
+//! The functions that a formula may call: their names, values, and names in WGSL.
 
 use std::f64::consts::{E, PI};
 
@@ -55,7 +55,7 @@ pub enum Callable {
     Two(Pair),
 }
 
-/// The names of functions; the first of a function is the one that WGSL's are made of.
+/// Names of functions. The name in WGSL follows the first name of a function.
 pub const FUNCTIONS: [(&str, Callable); 36] = [
     ("sin", Callable::One(Function::Sin)),
     ("cos", Callable::One(Function::Cos)),
@@ -95,7 +95,7 @@ pub const FUNCTIONS: [(&str, Callable); 36] = [
     ("max", Callable::Two(Pair::Max)),
 ];
 
-/// The constants that a formula may name.
+/// Constants that a formula may name.
 pub const CONSTANTS: [(&str, f64); 3] = [("pi", PI), ("π", PI), ("e", E)];
 
 /// Returns the function that a name stands for.
@@ -104,7 +104,7 @@ pub fn callable(name: &str) -> Option<Callable> {
 }
 
 impl Function {
-    /// The function's value.
+    /// Returns the value of the function.
     #[inline(always)]
     pub fn value(self, x: f64) -> f64 {
         match self {
@@ -130,13 +130,13 @@ impl Function {
             Function::Expm1 => x.exp_m1(),
             Function::Log1p => x.ln_1p(),
             Function::Asinh => x.asinh(),
-            // the standard library's loses digits near 1
+            // the function of the standard library loses digits near 1
             Function::Acosh => libm::acosh(x),
             Function::Atanh => x.atanh(),
         }
     }
 
-    /// Its name in WGSL: the accurate ones of `shaders/shared`, where the builtins are not.
+    /// Returns the name in WGSL: that of an accurate function in `shaders/shared` where the built-in one is not.
     pub const fn wgsl(self) -> &'static str {
         match self {
             Function::Sin => "sinf",
@@ -168,7 +168,7 @@ impl Function {
 }
 
 impl Pair {
-    /// The function's value.
+    /// Returns the value of the function.
     #[inline(always)]
     pub fn value(self, a: f64, b: f64) -> f64 {
         match self {
@@ -176,7 +176,7 @@ impl Pair {
             Pair::PowLog if a == 0.0 && b > 0.0 => 0.0,
             Pair::PowLog => a.powf(b) * a.ln(),
             Pair::Atan2 => a.atan2(b),
-            // as comparisons, so that NaN in either argument shows, which `min` would drop
+            // `min` would drop a NaN
             Pair::Min if a.is_nan() || b.is_nan() => f64::NAN,
             Pair::Max if a.is_nan() || b.is_nan() => f64::NAN,
             Pair::Min => a.min(b),
@@ -185,7 +185,7 @@ impl Pair {
         }
     }
 
-    /// Its name in WGSL.
+    /// Returns the name in WGSL.
     pub const fn wgsl(self) -> &'static str {
         match self {
             Pair::Pow => "powf",
@@ -198,12 +198,12 @@ impl Pair {
     }
 }
 
-/// −1, 0 or 1; NaN of NaN.
+/// Returns −1, 0 or 1; NaN of NaN.
 fn sign(x: f64) -> f64 {
     if x == 0.0 || x.is_nan() { x } else { x.signum() }
 }
 
-/// xⁿ by squaring: as WGSL computes it, and without a library call. x⁰ = 1.
+/// Returns xⁿ by squaring, as WGSL computes it and without a library call. x⁰ = 1.
 #[inline(always)]
 pub fn integer_power<R: Real>(x: R, n: i32) -> R {
     let (mut result, mut square, mut left) = (R::ONE, x, n.unsigned_abs());

@@ -1,5 +1,5 @@
-//! Operations that lanes do in one go: a product with the sum or the product that it goes into, a predictor with what
-//! is taken from it.
+//! Fused operations for lanes: a product with the sum or the product that reads it, a predictor with the number that is
+//! subtracted from it.
 
 use super::graph::{Graph, Node, NodeId};
 
@@ -11,12 +11,12 @@ pub enum Action {
     MultiplyAdd(NodeId, NodeId, NodeId),
     /// a b c
     MultiplyMultiply(NodeId, NodeId, NodeId),
-    /// A predictor less a.
+    /// A predictor − a.
     Beyond(usize, NodeId),
 }
 
 impl Action {
-    /// The nodes that it reads.
+    /// Returns the nodes that the operation reads.
     pub fn operands(self) -> impl Iterator<Item = NodeId> {
         let (node, fused) = match self {
             Action::Node(node) => (Some(node), [None; 3]),
@@ -34,32 +34,8 @@ pub fn fused(graph: &Graph, outputs: &[NodeId], varies: &[bool]) -> (Vec<Action>
     let needed = graph.needed(outputs);
     let nodes = graph.nodes.iter().zip(&needed).filter(|(_, needed)| **needed);
     nodes.flat_map(|(node, _)| node.operands()).chain(outputs.iter().copied()).for_each(|id| readers[id.0] += 1);
-    // a product that others read, too, is at hand
-    let product = |id: NodeId| match graph.node(id) {
-        _ if readers[id.0] > 1 || !varies[id.0] => None,
-        Node::Multiply(a, b) => Some((a, b)),
-        Node::Power(a, 2) => Some((a, a)),
-        _ => None,
-    };
-    let action = |(node, varies): (&Node, &bool)| match *node {
-        _ if !varies => Action::Node(*node),
-        Node::Add(a, b) => match (product(a), product(b)) {
-            (_, Some((x, y))) => Action::MultiplyAdd(x, y, a),
-            (Some((x, y)), None) => Action::MultiplyAdd(x, y, b),
-            (None, None) => Action::Node(*node),
-        },
-        Node::Multiply(a, b) => match (product(a), product(b)) {
-            (_, Some((x, y))) => Action::MultiplyMultiply(x, y, a),
-            (Some((x, y)), None) => Action::MultiplyMultiply(x, y, b),
-            (None, None) => Action::Node(*node),
-        },
-        Node::Subtract(a, b) => match graph.node(a) {
-            Node::Predictor(d) => Action::Beyond(d, b),
-            _ => Action::Node(*node),
-        },
-        node => Action::Node(node),
-    };
-    let actions: Vec<Action> = graph.nodes.iter().zip(varies).map(action).collect();
+    let fusion = Fusion { graph, varies, readers };
+    let actions: Vec<Action> = (0..graph.nodes.len()).map(|k| fusion.action(k)).collect();
     let mut needed = vec![false; actions.len()];
     outputs.iter().for_each(|id| needed[id.0] = true);
     for k in (0..actions.len()).rev() {
@@ -68,6 +44,49 @@ pub fn fused(graph: &Graph, outputs: &[NodeId], varies: &[bool]) -> (Vec<Action>
         }
     }
     (actions, needed)
+}
+
+/// A graph whose operations are being fused.
+struct Fusion<'a> {
+    graph: &'a Graph,
+    varies: &'a [bool],
+    /// Number of nodes and outputs that read each node.
+    readers: Vec<usize>,
+}
+
+impl Fusion<'_> {
+    /// Returns the operation that makes node `k`.
+    fn action(&self, k: usize) -> Action {
+        let node = self.graph.nodes[k];
+        match node {
+            _ if !self.varies[k] => Action::Node(node),
+            Node::Add(a, b) => match (self.factors(a), self.factors(b)) {
+                (_, Some((x, y))) => Action::MultiplyAdd(x, y, a),
+                (Some((x, y)), None) => Action::MultiplyAdd(x, y, b),
+                (None, None) => Action::Node(node),
+            },
+            Node::Multiply(a, b) => match (self.factors(a), self.factors(b)) {
+                (_, Some((x, y))) => Action::MultiplyMultiply(x, y, a),
+                (Some((x, y)), None) => Action::MultiplyMultiply(x, y, b),
+                (None, None) => Action::Node(node),
+            },
+            Node::Subtract(a, b) => match self.graph.node(a) {
+                Node::Predictor(d) => Action::Beyond(d, b),
+                _ => Action::Node(node),
+            },
+            node => Action::Node(node),
+        }
+    }
+
+    /// Returns the factors of a product that is read once. One that others read, too, is computed anyway.
+    fn factors(&self, id: NodeId) -> Option<(NodeId, NodeId)> {
+        match self.graph.node(id) {
+            _ if self.readers[id.0] > 1 || !self.varies[id.0] => None,
+            Node::Multiply(a, b) => Some((a, b)),
+            Node::Power(a, 2) => Some((a, a)),
+            _ => None,
+        }
+    }
 }
 
 #[cfg(test)]

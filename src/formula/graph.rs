@@ -1,4 +1,4 @@
-//! Expressions as a graph in which equal ones are one node; its constructors simplify.
+//! Expressions as a graph in which equal ones are one node. Its constructors simplify.
 //!
 //! Nodes refer to earlier ones only, so that one pass in their order evaluates, differentiates or prints them all,
 //! however deep a formula is.
@@ -7,7 +7,7 @@ use std::collections::HashMap;
 
 use super::function::{Function, Pair, integer_power};
 
-/// Names a node.
+/// Index of a node.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct NodeId(pub usize);
 
@@ -30,7 +30,7 @@ pub enum Node {
 }
 
 impl Node {
-    /// The nodes that it reads.
+    /// Returns the nodes that the operation reads.
     pub fn operands(self) -> impl Iterator<Item = NodeId> {
         let (a, b) = match self {
             Node::Number(_) | Node::Predictor(_) | Node::Parameter(_) => (None, None),
@@ -44,12 +44,12 @@ impl Node {
         a.into_iter().chain(b)
     }
 
-    /// Its value, given those of its operands.
+    /// Returns the value of the operation, given those of its operands.
     #[inline(always)]
     pub fn apply(self, a: f64, b: f64) -> f64 {
         match self {
             Node::Number(bits) => f64::from_bits(bits),
-            // leaves are filled in by who evaluates
+            // the caller fills in leaves
             Node::Predictor(_) | Node::Parameter(_) => a,
             Node::Negate(_) => -a,
             Node::Add(..) => a + b,
@@ -63,7 +63,7 @@ impl Node {
     }
 }
 
-/// Largest exponent that becomes products.
+/// Largest exponent of a power that is computed by products.
 const LARGEST_PRODUCT: f64 = 64.0;
 
 /// All nodes, in the order in which they can be evaluated.
@@ -74,11 +74,12 @@ pub struct Graph {
 }
 
 impl Graph {
+    /// Returns the operation of a node.
     pub fn node(&self, id: NodeId) -> Node {
         self.nodes[id.0]
     }
 
-    /// The value of a node that is a number.
+    /// Returns the value of a node, if it is a number.
     pub fn constant(&self, id: NodeId) -> Option<f64> {
         match self.node(id) {
             Node::Number(bits) => Some(f64::from_bits(bits)),
@@ -107,10 +108,10 @@ impl Graph {
         varies
     }
 
-    /// Parameters in which the value is linear together, the first ones that are: no slope by one of them, of `slopes`,
-    /// reads another. At most 64.
+    /// Returns parameters in which the value is linear together: none of their `slopes` reads one of them. Parameters
+    /// that come first are preferred. There may be at most 64 parameters.
     pub fn linear(&self, slopes: &[NodeId]) -> Vec<usize> {
-        // a bit a parameter
+        // one bit per parameter
         let mut reads: Vec<u64> = Vec::with_capacity(self.nodes.len());
         for node in &self.nodes {
             let own = if let Node::Parameter(p) = node { 1 << p } else { 0 };
@@ -120,7 +121,7 @@ impl Graph {
         let mut found: Vec<usize> = Vec::new();
         for (p, &slope) in slopes.iter().enumerate() {
             let apart = |q: &usize| !has(slope, *q) && !has(slopes[*q], p);
-            // a slope of 0 tells nothing
+            // a slope of 0 says nothing
             if self.constant(slope) != Some(0.0) && !has(slope, p) && found.iter().all(apart) {
                 found.push(p);
             }
@@ -128,19 +129,23 @@ impl Graph {
         found
     }
 
+    /// Returns the node of a number.
     pub fn number(&mut self, value: f64) -> NodeId {
         // −0 and 0 are one number here
         self.intern(Node::Number(if value == 0.0 { 0 } else { value.to_bits() }))
     }
 
+    /// Returns the node of a predictor.
     pub fn predictor(&mut self, index: usize) -> NodeId {
         self.intern(Node::Predictor(index))
     }
 
+    /// Returns the node of a parameter.
     pub fn parameter(&mut self, index: usize) -> NodeId {
         self.intern(Node::Parameter(index))
     }
 
+    /// Returns the node of −a.
     pub fn negate(&mut self, a: NodeId) -> NodeId {
         match self.node(a) {
             Node::Negate(inner) => inner,
@@ -149,6 +154,7 @@ impl Graph {
         }
     }
 
+    /// Returns the node of a + b.
     pub fn add(&mut self, a: NodeId, b: NodeId) -> NodeId {
         match (self.constant(a), self.constant(b), self.node(a), self.node(b)) {
             (Some(0.0), ..) => b,
@@ -159,6 +165,7 @@ impl Graph {
         }
     }
 
+    /// Returns the node of a − b.
     pub fn subtract(&mut self, a: NodeId, b: NodeId) -> NodeId {
         match (self.constant(a), self.constant(b), self.node(b)) {
             (_, Some(0.0), _) => a,
@@ -168,6 +175,7 @@ impl Graph {
         }
     }
 
+    /// Returns the node of a b.
     pub fn multiply(&mut self, a: NodeId, b: NodeId) -> NodeId {
         match (self.constant(a), self.constant(b), self.node(a), self.node(b)) {
             (Some(0.0), ..) | (_, Some(1.0), ..) => a,
@@ -187,6 +195,7 @@ impl Graph {
         }
     }
 
+    /// Returns the node of a / b.
     pub fn divide(&mut self, a: NodeId, b: NodeId) -> NodeId {
         match (self.constant(a), self.constant(b), self.node(a), self.node(b)) {
             (_, Some(1.0), ..) => a,
@@ -203,7 +212,7 @@ impl Graph {
         }
     }
 
-    /// aⁿ as products.
+    /// Returns the node of aⁿ, computed by products.
     pub fn integer_power(&mut self, a: NodeId, n: i32) -> NodeId {
         match n {
             0 => self.number(1.0),
@@ -212,7 +221,7 @@ impl Graph {
         }
     }
 
-    /// a^b: products for small whole numbers, square roots for halves.
+    /// Returns the node of a^b, computed by products for small whole b and by square roots for halves.
     pub fn power(&mut self, a: NodeId, b: NodeId) -> NodeId {
         match self.constant(b) {
             Some(n) if n.fract() == 0.0 && n.abs() <= LARGEST_PRODUCT => self.integer_power(a, n as i32),
@@ -225,16 +234,18 @@ impl Graph {
         }
     }
 
+    /// Returns the node of a function of a.
     pub fn call(&mut self, function: Function, a: NodeId) -> NodeId {
         self.fold(Node::Call(function, a))
     }
 
+    /// Returns the node of a function of a and b.
     pub fn pair(&mut self, pair: Pair, a: NodeId, b: NodeId) -> NodeId {
         if pair == Pair::Pow { self.power(a, b) } else { self.fold(Node::CallPair(pair, a, b)) }
     }
 
-    /// The node, or its value when its operands are numbers and the value is finite: infinities are left to the
-    /// evaluation.
+    /// Returns the node of an operation, or of its value if the operands are numbers and the value is finite.
+    /// Infinities are left to the evaluation.
     fn fold(&mut self, node: Node) -> NodeId {
         let values: Option<Vec<f64>> = node.operands().map(|id| self.constant(id)).collect();
         if let Some(values) = values {
@@ -246,6 +257,7 @@ impl Graph {
         self.intern(node)
     }
 
+    /// Returns the node of an operation, which is added if there is none yet.
     fn intern(&mut self, node: Node) -> NodeId {
         let next = NodeId(self.nodes.len());
         let id = *self.known.entry(node).or_insert(next);

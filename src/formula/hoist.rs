@@ -1,19 +1,20 @@
-//! A graph for many points at once: what is the same at all points is gathered, so that it is computed once.
+//! A graph for many points at once: factors that are the same at all points are gathered and computed once.
 
 use super::graph::{Graph, Node, NodeId};
 
-/// A product of more factors is left as it is: those that share factors would grow without end.
+/// Maximum number of factors of a product that is rearranged: products that share factors would grow without end.
 const MOST_FACTORS: usize = 12;
 
-/// A graph in the making, and which of its nodes depend on a predictor.
+/// A graph under construction.
 #[derive(Default)]
 struct Hoist {
     graph: Graph,
+    /// True for nodes that depend on a predictor, as far as this is known.
     varies: Vec<bool>,
 }
 
-/// The same expressions, with products by reciprocals where a divisor is the same at all points, and products in which
-/// the factors that are the same at all points come first.
+/// Returns a graph of the same expressions, and its outputs. Divisors that are the same at all points become factors by
+/// their reciprocals, and in products the factors that are the same at all points come first.
 pub fn hoisted(graph: &Graph, outputs: &[NodeId]) -> (Graph, Vec<NodeId>) {
     let mut new = Hoist::default();
     let mut known: Vec<NodeId> = Vec::with_capacity(graph.nodes.len());
@@ -45,15 +46,16 @@ pub fn hoisted(graph: &Graph, outputs: &[NodeId]) -> (Graph, Vec<NodeId>) {
 }
 
 impl Hoist {
+    /// Returns whether a node depends on a predictor.
     fn is_varying(&mut self, id: NodeId) -> bool {
-        // those that are new since it was last asked
+        // nodes that are new since the last call
         for node in &self.graph.nodes[self.varies.len()..] {
             self.varies.push(matches!(node, Node::Predictor(_)) || node.operands().any(|id| self.varies[id.0]));
         }
         self.varies[id.0]
     }
 
-    /// (the factors that are the same at all points) × (the others).
+    /// Returns the product of (the factors that are the same at all points) and (the others).
     fn product(&mut self, factors: &[NodeId]) -> NodeId {
         let mut all = Vec::new();
         factors.iter().for_each(|id| self.split(*id, &mut all));
@@ -66,7 +68,7 @@ impl Hoist {
         self.graph.multiply(same, others)
     }
 
-    /// The factors of a product that varies.
+    /// Adds the factors of a node: of a product that varies, those of its operands; else the node itself.
     fn split(&mut self, id: NodeId, factors: &mut Vec<NodeId>) {
         match self.graph.node(id) {
             Node::Multiply(a, b) if factors.len() < MOST_FACTORS && self.is_varying(id) => {

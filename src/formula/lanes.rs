@@ -1,9 +1,9 @@
 //! A graph as a list of operations over the lanes of many fits: every operation takes one number of each of
-//! [`LANES`](crate::rows::lanes::LANES) fits, point after point. f32 or f64.
+//! [`LANES`](crate::rows::lanes::LANES) fits, point after point, in f32 or f64.
 //!
-//! This is the third form of the graph, beside the tape in f64 and WGSL. Invariant factors come first (`hoist.rs`), and
-//! products are fused with what they go into (`fuse.rs`). Five built-in models are written out instead (`direct/`).
-//! Tests compare both with the tape.
+//! This is the third form of the graph, beside the tape in f64 and WGSL. Factors that are the same at all points come
+//! first (`hoist.rs`), and products are fused with the operations that read them (`fuse.rs`). Five built-in models are
+//! written out instead (`direct/`). Tests compare both with the tape.
 
 use pulp::{Simd, WithSimd};
 
@@ -23,7 +23,7 @@ enum Place {
     Row(usize),
 }
 
-/// One operation; leaves read nothing.
+/// One operation, the registers of its operands, and the place of its result. Leaves read no register.
 #[derive(Clone, Copy, Debug)]
 struct Step {
     action: Action,
@@ -38,15 +38,16 @@ struct Step {
 #[derive(Clone, Debug)]
 pub struct LaneTape {
     steps: Vec<Step>,
-    /// The first steps depend on no predictor: computed with the first point.
+    /// Number of the first steps, which depend on no predictor and are computed with the first point.
     once: usize,
+    /// Number of registers.
     registers: usize,
-    /// Outputs that are registers: (register, row).
+    /// Outputs that are copied from a register: (register, row).
     copies: Vec<(usize, usize)>,
 }
 
 impl LaneTape {
-    /// Only what `outputs` need becomes steps.
+    /// Compiles the nodes that `outputs` need.
     pub fn new(graph: &Graph, outputs: &[NodeId]) -> LaneTape {
         let (graph, outputs) = hoisted(graph, outputs);
         let count = graph.nodes.len();
@@ -77,19 +78,20 @@ impl LaneTape {
         LaneTape { copies: copies.collect(), steps, once, registers }
     }
 
-    /// Fills the rows.
+    /// Fills the rows of a block with the outputs.
     pub fn evaluate<R: Elementary>(&self, block: LaneBlock<'_, R>) {
         pulp::Arch::new().dispatch(Evaluation { tape: self, block });
     }
 }
 
+/// An evaluation of a tape for a block.
 struct Evaluation<'a, R> {
     tape: &'a LaneTape,
     block: LaneBlock<'a, R>,
 }
 
 impl<R: Elementary> Evaluation<'_, R> {
-    /// The steps without predictors.
+    /// Runs the steps without predictors.
     #[inline(always)]
     fn prepare(&mut self) {
         let LaneBlock { parameters, registers, .. } = &mut self.block;
@@ -101,13 +103,13 @@ impl<R: Elementary> Evaluation<'_, R> {
                 Action::Node(Node::Parameter(p)) => *out = parameters[p].0,
                 Action::Node(Node::Number(bits)) => *out = [R::of(f64::from_bits(bits)); _],
                 Action::Node(node) => run(node, &before[step.a].0, &before[step.b].0, out),
-                // of steps with predictors
+                // fused steps have predictors
                 Action::MultiplyAdd(..) | Action::MultiplyMultiply(..) | Action::Beyond(..) => {}
             }
         }
     }
 
-    /// The other steps, at one point.
+    /// Runs the other steps at one point, whose rows are at `place` in the block.
     #[inline(always)]
     fn point<S: Simd>(&mut self, simd: S, place: usize, point: usize) {
         let LaneBlock { of_points, grid, registers, y, rows, stride, .. } = &mut self.block;

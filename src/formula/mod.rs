@@ -41,7 +41,7 @@ use lanes::LaneTape;
 pub(crate) use operation::Elementary;
 use parse::Parsed;
 use tape::Tape;
-pub(crate) use tie::Ties;
+pub(crate) use tie::{Tie, Ties};
 use token::Complaint;
 
 /// A model y = f(x; p), its parameters named by its text.
@@ -60,9 +60,9 @@ pub struct Formula {
     value: Arc<Tape>,
     linearisation: Arc<Tape>,
     lanes: Arc<LaneTape>,
-    /// Takes the place of `lanes`.
+    /// Model that is written out and takes the place of `lanes`.
     direct: Option<Direct>,
-    /// Rounding bounds for predictors that f32 rounds, then for predictors that it holds.
+    /// Rounding bounds, first for predictors that f32 rounds, then for predictors that it holds.
     rounding: [Arc<LaneTape>; 2],
     value_wgsl: String,
     linearisation_wgsl: String,
@@ -72,7 +72,7 @@ pub struct Formula {
 impl FromStr for Formula {
     type Err = Error;
 
-    /// [`Formula::parse`].
+    /// Parses a formula of the predictor `x`, as [`Formula::parse`] does.
     fn from_str(text: &str) -> Result<Formula> {
         Formula::parse(text)
     }
@@ -135,18 +135,19 @@ impl Formula {
         compile(&self.text, self.predictors, parsed)
     }
 
-    /// Returns the text from which it was parsed.
+    /// Returns the text of the formula.
     pub fn text(&self) -> &str {
         &self.text
     }
 
-    /// Names of the parameters, in the order of every vector of parameters: that in which they appear in the text, or
-    /// that of [`with_parameters`](Self::with_parameters).
+    /// Returns the names of the parameters, in the order of every vector of parameters: that in which they appear in
+    /// the text, or that of [`with_parameters`](Self::with_parameters).
     pub fn parameters(&self) -> &[String] {
         &self.parameters
     }
 
-    /// Returns a sentence for each parameter whose name differs from that of a predictor, a constant or a function only in upper or lower case.
+    /// Returns a sentence for each parameter whose name differs from that of a predictor, a constant or a function only
+    /// in upper or lower case.
     ///
     /// ```
     /// let formula = popfit::Formula::parse("a*X + b")?;
@@ -166,7 +167,7 @@ impl Formula {
         self.parameters.iter().filter_map(alike).collect()
     }
 
-    /// Names of the predictors.
+    /// Returns the names of the predictors.
     pub fn predictors(&self) -> &[String] {
         &self.predictors
     }
@@ -174,7 +175,8 @@ impl Formula {
     /// Computes the value at one point; `x` is (predictors).
     ///
     /// # Errors
-    /// Returns [`Error::ShapeMismatch`] if `x` has another length, or if that of `parameters` is not the number of parameters.
+    /// Returns [`Error::ShapeMismatch`] if `x` has another length, or if that of `parameters` is not the number of
+    /// parameters.
     pub fn value(&self, x: &[f64], parameters: &[f64]) -> Result<f64> {
         if x.len() != self.predictors.len() {
             let message = format!("{} numbers for the predictors {}", x.len(), self.predictors.join(", "));
@@ -200,24 +202,24 @@ impl Formula {
         self.evaluate(true, x, parameters)
     }
 
-    /// `fn fill` for a [`Custom`](crate::recording::Custom) stage: the value, and with `derivatives` those by all
-    /// parameters.
+    /// Returns the WGSL function `fill` for a [`Custom`](crate::recording::Custom) stage: the value, and with
+    /// `derivatives` also the derivatives by all parameters.
     pub fn wgsl(&self, derivatives: bool) -> &str {
         if derivatives { &self.linearisation_wgsl } else { &self.value_wgsl }
     }
 
-    /// Parameters in which the value is linear together.
+    /// Returns the parameters in which the value is linear together.
     pub(crate) fn linear(&self) -> &[usize] {
         &self.linear
     }
 
-    /// The twin of [`wgsl`](Self::wgsl).
+    /// Computes what the function of [`wgsl`](Self::wgsl) does, in f64.
     pub(crate) fn fill(&self, derivatives: bool, x: &[f64], parameters: &[f64], output: &mut [f64]) {
         let tape = if derivatives { &self.linearisation } else { &self.value };
         tape.evaluate(x.len() / self.predictors.len(), x, parameters, output);
     }
 
-    /// The same for many parameter vectors at once.
+    /// Returns the function that computes values and derivatives for many parameter vectors at once.
     pub(crate) fn lanes<R: Elementary>(&self) -> LaneModel<R> {
         if let Some(direct) = self.direct {
             return Arc::new(move |block| direct.evaluate(block));
@@ -226,18 +228,18 @@ impl Formula {
         Arc::new(move |block| tape.evaluate(block))
     }
 
-    /// Returns the function that makes the sums of fits without weights on the grid `x` (predictors, points), if that
-    /// takes less than adding up rows.
+    /// Returns the function that computes the sums of fits without weights on the grid `x` (predictors, points), if
+    /// that is faster than adding up rows.
     pub(crate) fn lane_sums<R: Elementary>(&self, x: &[R]) -> Option<AddUp<R>> {
         self.direct.and_then(|direct| direct.sums(x))
     }
 
-    /// Returns whether the last parameter is known to be an offset.
+    /// Returns whether the last row of derivatives is known to be 1: that of an offset.
     pub(crate) fn ends_in_ones(&self) -> bool {
         self.direct.is_some()
     }
 
-    /// Returns the bound on the effect of rounding in f32 on the value; `held` says whether f32 holds the predictors.
+    /// Returns the bound on the rounding of the value in f32. `held`: f32 holds the predictors exactly.
     pub(crate) fn rounding(&self, held: bool) -> Rounding {
         let tape = Arc::clone(&self.rounding[usize::from(held)]);
         let times = self.direct.map_or(1.0, Direct::roundings_of_factors);
@@ -245,6 +247,7 @@ impl Formula {
         Rounding { points: Arc::new(move |block| tape.evaluate(block)), times, sums }
     }
 
+    /// Checks the lengths and computes values, with `derivatives` also these.
     fn evaluate(&self, derivatives: bool, x: &[f64], parameters: &[f64]) -> Result<Vec<f64>> {
         let wrong = |what: &str, message: String| Err(Error::ShapeMismatch { what: what.into(), message });
         if !x.len().is_multiple_of(self.predictors.len()) {
@@ -261,13 +264,13 @@ impl Formula {
     }
 }
 
-/// Parses, the parameters of `order` first.
+/// Parses a formula whose parameters begin with those of `order`.
 fn parsed(text: &str, predictors: &[String], order: Vec<String>) -> Result<Parsed> {
     let at = |Complaint { at, message }| Error::Formula { formula: text.into(), column: at + 1, message };
     parse::parse(text, predictors, order).map_err(at)
 }
 
-/// Differentiates a graph by its parameters and prints it.
+/// Differentiates a parsed formula by its parameters and compiles it into all forms.
 fn compile(text: &str, predictors: Vec<String>, parsed: Parsed) -> Result<Formula> {
     let Parsed { mut graph, value, parameters } = parsed;
     let mut rows = vec![value];
@@ -296,7 +299,7 @@ fn compile(text: &str, predictors: Vec<String>, parsed: Parsed) -> Result<Formul
     })
 }
 
-/// Predictors as owned names.
+/// Checks the names of predictors and returns them.
 fn check_predictors(predictors: &[&str]) -> Result<Vec<String>> {
     if predictors.is_empty() {
         return Err(Error::Usage("a formula needs a predictor".into()));

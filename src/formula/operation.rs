@@ -7,11 +7,13 @@ use crate::rows::{Real, functions, hyperbolic};
 
 /// Numbers for which formulas have functions.
 pub trait Elementary: Real {
+    /// Fills `out` with a function of each number of `a`.
     fn call(function: Function, a: &[Self], out: &mut [Self]);
+    /// Fills `out` with a function of each pair of numbers of `a` and `b`.
     fn call_pair(pair: Pair, a: &[Self], b: &[Self], out: &mut [Self]);
 }
 
-/// `out` ← node(a, b); leaves are filled in by who evaluates.
+/// Fills `out` with node(a, b). The caller fills in predictors and parameters.
 #[inline(always)]
 pub fn run<R: Elementary>(node: Node, a: &[R], b: &[R], out: &mut [R]) {
     match node {
@@ -30,11 +32,13 @@ pub fn run<R: Elementary>(node: Node, a: &[R], b: &[R], out: &mut [R]) {
     }
 }
 
+/// Fills `out` with f of each number.
 #[inline(always)]
 fn map<R: Copy>(a: &[R], out: &mut [R], f: impl Fn(R) -> R) {
     out.iter_mut().zip(a).for_each(|(o, x)| *o = f(*x));
 }
 
+/// Fills `out` with f of each pair of numbers.
 #[inline(always)]
 fn zip<R: Copy>(a: &[R], b: &[R], out: &mut [R], f: impl Fn(R, R) -> R) {
     out.iter_mut().zip(a.iter().zip(b)).for_each(|(o, (x, y))| *o = f(*x, *y));

@@ -1,17 +1,18 @@
-//! From tokens to a graph, by precedence (Pratt 1973): + −, then * /, then a sign, then ^ from the right.
+//! Parser that turns tokens into a graph, by precedence (Pratt 1973): + −, then * /, then a sign, then ^ from the
+//! right.
 
-#![deny(clippy::indexing_slicing)] // whatever a text holds is no index
+#![deny(clippy::indexing_slicing)] // a text must not cause a panic
 
 use super::function::{CONSTANTS, Callable, FUNCTIONS, Pair, callable};
 use super::graph::{Graph, Node, NodeId};
 use super::token::{Complaint, Token, complain, tokens};
 use crate::suggest::nearest;
 
-/// Most parentheses, signs and powers inside each other.
+/// Maximum depth of nested parentheses, signs and powers.
 const DEEPEST: usize = 100;
-/// Most characters of a formula.
+/// Maximum number of characters of a formula.
 const LONGEST: usize = 10_000;
-/// Most parameters: twice as many as a step solves for, as ties take some away.
+/// Maximum number of parameters: twice as many as a step solves for, as ties take some away.
 const MOST_PARAMETERS: usize = 64;
 /// Binding power of a sign: −x^2 is −(x^2), −x*y is (−x)*y.
 const SIGN: u8 = 5;
@@ -20,7 +21,7 @@ const SIGN: u8 = 5;
 pub struct Parsed {
     pub graph: Graph,
     pub value: NodeId,
-    /// Parameters that the parser was given, then the others in the order in which they appear.
+    /// The parameters that the parser was given, then the others in the order in which they appear.
     pub parameters: Vec<String>,
 }
 
@@ -48,6 +49,7 @@ pub fn parse(text: &str, predictors: &[String], parameters: Vec<String>) -> Resu
     }
 }
 
+/// State of the parser.
 struct Parser<'a> {
     tokens: Vec<(usize, Token)>,
     next: usize,
@@ -68,23 +70,24 @@ fn binding(symbol: char) -> Option<(u8, u8)> {
 }
 
 impl Parser<'_> {
-    /// The next token and its place.
+    /// Returns the next token and its place.
     fn here(&self) -> &(usize, Token) {
         self.tokens.get(self.next).unwrap_or(&(0, Token::End))
     }
 
+    /// Returns the next token.
     fn peek(&self) -> &Token {
         &self.here().1
     }
 
-    /// The next token; the end stays.
+    /// Takes the next token. The end is never taken away.
     fn take(&mut self) -> (usize, Token) {
         let token = self.here().clone();
         self.next = (self.next + 1).min(self.tokens.len() - 1);
         token
     }
 
-    /// An expression of operators that bind at least as tightly as `least`.
+    /// Parses an expression of operators that bind at least as tightly as `least`.
     fn expression(&mut self, least: u8) -> Result<NodeId, Complaint> {
         if self.depth == DEEPEST {
             return complain(self.here().0, format!("more than {DEEPEST} levels of nesting"));
@@ -108,8 +111,8 @@ impl Parser<'_> {
         Ok(left)
     }
 
-    /// The node, unless it is a constant that is not finite (other constants have become numbers), or something over
-    /// zero.
+    /// Returns the node, or a complaint if it is a constant that is not finite (other constants have become numbers) or
+    /// a division by zero.
     fn finite(&self, id: NodeId, at: usize) -> Result<NodeId, Complaint> {
         let node = self.graph.node(id);
         let is_number = |id: NodeId| self.graph.constant(id).is_some();
@@ -122,6 +125,7 @@ impl Parser<'_> {
         }
     }
 
+    /// Parses an operand: a number, a name, a call, a sign or a parenthesis.
     fn operand(&mut self) -> Result<NodeId, Complaint> {
         let (at, token) = self.take();
         match token {
@@ -142,7 +146,7 @@ impl Parser<'_> {
         }
     }
 
-    /// The parenthesis that closes the one at `open`.
+    /// Takes the parenthesis that closes the one at `open`.
     fn close(&mut self, open: usize) -> Result<(), Complaint> {
         match self.take() {
             (_, Token::Symbol(')')) => Ok(()),
@@ -152,7 +156,7 @@ impl Parser<'_> {
         }
     }
 
-    /// A predictor, a constant or a parameter.
+    /// Returns the node of a predictor, a constant or a parameter.
     fn name(&mut self, at: usize, name: &str) -> Result<NodeId, Complaint> {
         if let Some(k) = self.predictors.iter().position(|known| known == name) {
             return Ok(self.graph.predictor(k));
@@ -180,6 +184,7 @@ impl Parser<'_> {
         Ok(self.graph.parameter(p))
     }
 
+    /// Parses the arguments of a function and returns the node of its call.
     fn call(&mut self, at: usize, name: &str) -> Result<NodeId, Complaint> {
         let Some(callable) = callable(name) else { return complain(at, self.no_function(name)) };
         let (open, _) = self.take();
@@ -204,7 +209,7 @@ impl Parser<'_> {
                 self.take();
                 let second = self.expression(0)?;
                 let mut node = self.graph.pair(pair, first, second);
-                // the least or the largest of several, two by two
+                // the minimum or maximum of several, two by two
                 while matches!(pair, Pair::Min | Pair::Max) && *self.peek() == Token::Symbol(',') {
                     self.take();
                     let next = self.expression(0)?;
@@ -216,7 +221,7 @@ impl Parser<'_> {
         }
     }
 
-    /// Explains why a name in front of a parenthesis is no function.
+    /// Returns the message that a name in front of a parenthesis is no function.
     fn no_function(&self, name: &str) -> String {
         let known = self.parameters.iter().chain(self.predictors).any(|other| other == name);
         if known || CONSTANTS.iter().any(|(constant, _)| *constant == name) {

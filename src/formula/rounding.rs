@@ -10,19 +10,19 @@ use super::graph::{Graph, Node, NodeId};
 /// Roundings of a function's value: a few units in the last place.
 const FUNCTION: f64 = 8.0;
 
-/// The most that a node may be wrong, in units of 2⁻²⁴, to first order.
+/// Bound on the error of a node, in units of 2⁻²⁴, to first order.
 #[derive(Clone, Copy)]
 enum Bound {
     Absolute(NodeId),
-    /// Bound as a share of the node's size. The shares that products pass on are mostly numbers.
+    /// Bound as a share of the node's size. The shares of products are mostly numbers.
     Relative(NodeId),
 }
 
-/// The most that `value` may be wrong, in units of 2⁻²⁴, to first order: parameters are exact, predictors are where
-/// they are `held` by f32, else rounded.
+/// Returns the bound on the error of `value`, in units of 2⁻²⁴, to first order. Parameters are exact; predictors are
+/// exact if f32 has `held` them, else rounded.
 pub fn rounding(graph: &mut Graph, value: NodeId, held: bool) -> NodeId {
     let mut errors = Errors { graph, found: Vec::new(), held, positive: Vec::new(), sizes: HashMap::new() };
-    // in the order of the nodes: what a node reads has its bound before it
+    // in the order of the nodes, so that the operands of a node have their bounds before it
     for k in 0..=value.0 {
         let bound = errors.of_node(NodeId(k));
         errors.found.push(bound);
@@ -35,14 +35,14 @@ struct Errors<'a> {
     graph: &'a mut Graph,
     found: Vec<Bound>,
     held: bool,
-    /// Result, node by node, of whether the node is seen to be no less than 0, as far as it was asked: a node that many
-    /// read is looked at once.
+    /// Cached results of [`is_positive`](Self::is_positive) for the first nodes.
     positive: Vec<bool>,
-    /// Sizes that were asked for.
+    /// Cached results of [`size`](Self::size).
     sizes: HashMap<NodeId, NodeId>,
 }
 
 impl Errors<'_> {
+    /// Returns the bound of a node from those of its operands.
     fn of_node(&mut self, own: NodeId) -> Bound {
         match self.graph.node(own) {
             Node::Parameter(_) => self.share(0.0),
@@ -64,15 +64,15 @@ impl Errors<'_> {
             }
             Node::Multiply(a, b) => match (self.found[a.0], self.found[b.0]) {
                 (Bound::Relative(left), Bound::Relative(right)) => self.sum_of_shares(left, right, 1.0),
-                _ => self.carried((a, b), (b, a), own, 1.0),
+                _ => self.carried([a, b], [b, a], own, 1.0),
             },
-            // lanes multiply by a reciprocal, a rounding more
+            // lanes multiply by a reciprocal, which rounds once more
             Node::Divide(a, b) => match (self.found[a.0], self.found[b.0]) {
                 (Bound::Relative(left), Bound::Relative(right)) => self.sum_of_shares(left, right, 2.0),
                 _ => {
                     let one = self.graph.number(1.0);
                     let (by_a, by_b) = (self.graph.divide(one, b), self.graph.divide(own, b));
-                    self.carried((a, by_a), (b, by_b), own, 2.0)
+                    self.carried([a, b], [by_a, by_b], own, 2.0)
                 }
             },
             Node::Power(a, n) => {
@@ -95,17 +95,19 @@ impl Errors<'_> {
             }
             Node::CallPair(pair, a, b) => {
                 let (zero, one) = (self.graph.number(0.0), self.graph.number(1.0));
-                let by_a = pair_slope(self.graph, pair, (a, b), (one, zero));
-                let by_b = pair_slope(self.graph, pair, (a, b), (zero, one));
-                self.carried((a, by_a), (b, by_b), own, FUNCTION)
+                let by_a = pair_slope(self.graph, pair, [a, b], [one, zero]);
+                let by_b = pair_slope(self.graph, pair, [a, b], [zero, one]);
+                self.carried([a, b], [by_a, by_b], own, FUNCTION)
             }
         }
     }
 
+    /// Returns a relative bound that is a number.
     fn share(&mut self, x: f64) -> Bound {
         Bound::Relative(self.graph.number(x))
     }
 
+    /// Returns the relative bound that is the sum of two shares and `own` roundings.
     fn sum_of_shares(&mut self, left: NodeId, right: NodeId, own: f64) -> Bound {
         let (sum, own) = (self.graph.add(left, right), self.graph.number(own));
         Bound::Relative(self.graph.add(sum, own))
@@ -119,7 +121,7 @@ impl Errors<'_> {
         }
     }
 
-    /// Returns whether a node is seen to be no less than 0.
+    /// Returns whether a node is certainly not negative.
     fn is_positive(&mut self, a: NodeId) -> bool {
         for k in self.positive.len()..=a.0 {
             let of = |id: NodeId| self.positive[id.0];
@@ -135,7 +137,7 @@ impl Errors<'_> {
         self.positive[a.0]
     }
 
-    /// |a|
+    /// Returns the node of |a|.
     fn size(&mut self, a: NodeId) -> NodeId {
         if let Some(size) = self.sizes.get(&a) {
             return *size;
@@ -145,6 +147,7 @@ impl Errors<'_> {
         size
     }
 
+    /// Makes the node of |a|.
     fn new_size(&mut self, a: NodeId) -> NodeId {
         match self.graph.node(a) {
             _ if self.is_positive(a) => a,
@@ -161,6 +164,7 @@ impl Errors<'_> {
         }
     }
 
+    /// Returns the absolute bound of a node.
     fn absolute(&mut self, a: NodeId) -> NodeId {
         match self.found[a.0] {
             Bound::Absolute(bound) => bound,
@@ -171,26 +175,27 @@ impl Errors<'_> {
         }
     }
 
-    /// `carried` and n roundings of the node itself.
+    /// Returns the bound that is the sum of `carried` and n roundings of the node itself.
     fn rounded(&mut self, carried: NodeId, own: NodeId, n: f64) -> Bound {
         let (size, n) = (self.size(own), self.graph.number(n));
         let rounded = self.graph.multiply(n, size);
         Bound::Absolute(self.graph.add(carried, rounded))
     }
 
-    /// Returns the bound of `a` times the size of a slope; nothing where a is exact, whatever the slope.
+    /// Returns the bound of `a` times the size of a slope; 0 where a is exact, whatever the slope.
     fn times(&mut self, a: NodeId, slope: NodeId) -> NodeId {
         let (bound, size) = (self.absolute(a), self.size(slope));
         self.graph.multiply(size, bound)
     }
 
+    /// Returns the bound of a function of `a` with this slope and n roundings of its own.
     fn through(&mut self, a: NodeId, slope: NodeId, own: NodeId, n: f64) -> Bound {
         let carried = self.times(a, slope);
         self.rounded(carried, own, n)
     }
 
-    /// Returns the bound that is carried from two nodes, each with the slope by it.
-    fn carried(&mut self, (a, by_a): (NodeId, NodeId), (b, by_b): (NodeId, NodeId), own: NodeId, n: f64) -> Bound {
+    /// Returns the bound of a function of two operands with these slopes and n roundings of its own.
+    fn carried(&mut self, [a, b]: [NodeId; 2], [by_a, by_b]: [NodeId; 2], own: NodeId, n: f64) -> Bound {
         let (left, right) = (self.times(a, by_a), self.times(b, by_b));
         let sum = self.graph.add(left, right);
         self.rounded(sum, own, n)

@@ -1,7 +1,7 @@
 //! A graph as a list of operations over blocks of points, in f64.
 //!
-//! What depends on parameters alone is computed once a call; the rest runs over blocks of [`BLOCK`] points, one
-//! register of a block a node, inside a `pulp` dispatch so that the loops become vector code. No product is fused with
+//! Nodes that depend on parameters alone are computed once per call. The others run over blocks of [`BLOCK`] points,
+//! with one register per node, inside a `pulp` dispatch so that the loops become vector code. No product is fused with
 //! a sum: the bits are the same on every processor whose library functions agree.
 
 use pulp::{Simd, WithSimd};
@@ -9,10 +9,10 @@ use pulp::{Simd, WithSimd};
 use super::graph::{Graph, Node, NodeId};
 use super::operation::run;
 
-/// Points that one operation takes at a time.
+/// Number of points that one operation takes at a time.
 const BLOCK: usize = 64;
 
-/// One operation on registers; leaves read nothing.
+/// One operation and the registers of its operands. Leaves read none.
 #[derive(Clone, Copy, Debug)]
 struct Step {
     node: Node,
@@ -23,16 +23,16 @@ struct Step {
 /// Compiled expressions.
 #[derive(Clone, Debug)]
 pub struct Tape {
-    /// Steps in their order; step k writes register k.
+    /// Steps in their order. Step k writes register k.
     steps: Vec<Step>,
-    /// The first steps depend on no predictor: computed once a call.
+    /// Number of the first steps, which depend on no predictor and are computed once per call.
     once: usize,
-    /// The register of each output.
+    /// Register of each output.
     outputs: Vec<usize>,
 }
 
 impl Tape {
-    /// Only what `outputs` need becomes steps.
+    /// Compiles the nodes that `outputs` need.
     pub fn new(graph: &Graph, outputs: &[NodeId]) -> Tape {
         let count = graph.nodes.len();
         let needed = graph.needed(outputs);
@@ -43,17 +43,15 @@ impl Tape {
         order.extend(each);
         let mut register = vec![0; count];
         order.iter().enumerate().for_each(|(place, &k)| register[k] = place);
-        let step = |&k: &usize| {
-            let node = graph.nodes[k];
-            let mut operands = node.operands().map(|id| register[id.0]);
+        let steps = order.iter().map(|&k| {
+            let mut operands = graph.nodes[k].operands().map(|id| register[id.0]);
             let a = operands.next().unwrap_or(0);
-            Step { node, a, b: operands.next().unwrap_or(a) }
-        };
-        let steps = order.iter().map(step).collect();
-        Tape { steps, once, outputs: outputs.iter().map(|id| register[id.0]).collect() }
+            Step { node: graph.nodes[k], a, b: operands.next().unwrap_or(a) }
+        });
+        Tape { steps: steps.collect(), once, outputs: outputs.iter().map(|id| register[id.0]).collect() }
     }
 
-    /// Returns how many operations there are.
+    /// Returns the number of operations.
     #[cfg(test)]
     pub fn steps(&self) -> usize {
         self.steps.len()
@@ -65,6 +63,7 @@ impl Tape {
     }
 }
 
+/// An evaluation of a tape at some points.
 struct Evaluation<'a> {
     tape: &'a Tape,
     points: usize,
@@ -74,7 +73,7 @@ struct Evaluation<'a> {
 }
 
 impl Evaluation<'_> {
-    /// The steps without predictors, each over its whole register.
+    /// Runs the steps without predictors, each over its whole register.
     #[inline(always)]
     fn prepare(&self, registers: &mut [f64], width: usize) {
         for (k, step) in self.tape.steps[..self.tape.once].iter().enumerate() {
@@ -86,9 +85,9 @@ impl Evaluation<'_> {
         }
     }
 
-    /// The other steps for `count` points from `start`.
+    /// Runs the other steps for `count` points from `start`.
     #[inline(always)]
-    fn block(&self, registers: &mut [f64], width: usize, (start, count): (usize, usize)) {
+    fn block(&self, registers: &mut [f64], width: usize, start: usize, count: usize) {
         for (k, step) in self.tape.steps.iter().enumerate().skip(self.tape.once) {
             let (before, rest) = registers.split_at_mut(k * width);
             let out = &mut rest[..count];
@@ -113,7 +112,7 @@ impl WithSimd for Evaluation<'_> {
         self.prepare(&mut registers, width);
         for start in (0..self.points).step_by(BLOCK) {
             let count = BLOCK.min(self.points - start);
-            self.block(&mut registers, width, (start, count));
+            self.block(&mut registers, width, start, count);
             for (row, register) in self.output.chunks_exact_mut(self.points).zip(&self.tape.outputs) {
                 row[start..start + count].copy_from_slice(&registers[*register * width..][..count]);
             }

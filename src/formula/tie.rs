@@ -8,25 +8,35 @@ use super::{Formula, compile, parsed};
 use crate::error::{Error, Result};
 use crate::suggest::hint;
 
-/// A formula without its tied parameters, and what these are.
+/// A parameter that is an expression of others.
+#[derive(Clone, Debug)]
+pub(crate) struct Tie {
+    /// Index of the parameter.
+    pub parameter: usize,
+    pub expression: String,
+}
+
+/// A formula without its tied parameters, and the expressions of these.
 pub(crate) struct Ties {
     pub formula: Formula,
-    /// The parameters that are left and those that are tied, by their number in the whole formula.
+    /// Indices, in the whole formula, of the parameters that are not tied.
     pub kept: Vec<usize>,
+    /// Indices, in the whole formula, of the tied parameters.
     pub tied: Vec<usize>,
+    /// The tied parameters and their derivatives.
     tape: Tape,
 }
 
-/// A tie that is being resolved is met again.
+/// The parameter at which an expression leads back to itself.
 struct Cycle(usize);
 
 impl Ties {
-    /// Ties parameters (by number) to expressions of the others. [`Error::Formula`] for one that cannot be read,
+    /// Substitutes ties into a formula. Returns [`Error::Formula`] for an expression that cannot be read, and
     /// [`Error::Usage`] for unknown names and circles.
-    pub fn new(whole: &Formula, ties: &[(usize, String)]) -> Result<Ties> {
+    pub fn new(whole: &Formula, ties: &[Tie]) -> Result<Ties> {
         let names = whole.parameters();
         let expressions: Vec<Option<Parsed>> = (0..names.len())
-            .map(|p| ties.iter().find(|tie| tie.0 == p).map(|tie| expression(whole, p, &tie.1)).transpose())
+            .map(|p| ties.iter().find(|tie| tie.parameter == p).map(|tie| expression(whole, tie)).transpose())
             .collect::<Result<_>>()?;
         let (tied, kept): (Vec<usize>, Vec<usize>) = (0..names.len()).partition(|&p| expressions[p].is_some());
         if kept.is_empty() {
@@ -63,7 +73,7 @@ impl Ties {
         Ok(Ties { formula, kept, tied, tape })
     }
 
-    /// The tied parameters and their derivatives by those that are left, (tied, 1 + kept).
+    /// Returns the tied parameters and their derivatives by the others, (tied, 1 + kept).
     pub fn evaluate(&self, kept: &[f64]) -> Vec<f64> {
         let mut output = vec![0.0; self.tied.len() * (1 + self.kept.len())];
         self.tape.evaluate(1, &[], kept, &mut output);
@@ -71,25 +81,30 @@ impl Ties {
     }
 }
 
-/// The expression of parameter `p`; the formula's parameters are its predictors, so that any other name is left over.
-fn expression(whole: &Formula, p: usize, text: &str) -> Result<Parsed> {
+/// Parses the expression of a tie. The formula's parameters are its predictors, so that any other name is a parameter.
+fn expression(whole: &Formula, tie: &Tie) -> Result<Parsed> {
     let names = whole.parameters();
-    let of_tie = |error| match error {
-        Error::Formula { formula, column, message } => {
-            Error::Formula { formula, column, message: format!("in the tie of `{}`: {message}", names[p]) }
-        }
-        other => other,
-    };
-    let found = parsed(text, names, Vec::new()).map_err(of_tie)?;
+    let tied = &names[tie.parameter];
+    let found = parsed(&tie.expression, names, Vec::new()).map_err(|error| in_tie(error, tied))?;
     match found.parameters.first() {
         None => Ok(found),
         Some(name) if whole.predictors().contains(name) => {
-            Err(Error::Usage(format!("the tie of `{}` must not depend on the predictor `{name}`", names[p])))
+            Err(Error::Usage(format!("the tie of `{tied}` must not depend on the predictor `{name}`")))
         }
         Some(name) => {
             let hint = hint(name, names.iter().map(String::as_str));
-            Err(Error::Usage(format!("the tie of `{}` names `{name}`, which is no parameter{hint}", names[p])))
+            Err(Error::Usage(format!("the tie of `{tied}` names `{name}`, which is no parameter{hint}")))
         }
+    }
+}
+
+/// Adds the name of a tied parameter to the error of its expression.
+fn in_tie(error: Error, tied: &str) -> Error {
+    match error {
+        Error::Formula { formula, column, message } => {
+            Error::Formula { formula, column, message: format!("in the tie of `{tied}`: {message}") }
+        }
+        other => other,
     }
 }
 
@@ -103,6 +118,7 @@ struct Resolver<'a> {
 }
 
 impl Resolver<'_> {
+    /// Returns the node of a parameter, after those on which its expression depends.
     fn node(&mut self, p: usize) -> Result<NodeId, Cycle> {
         if let Some(node) = self.nodes[p] {
             return Ok(node);
@@ -134,11 +150,12 @@ impl Resolver<'_> {
     }
 }
 
+/// Returns the node of a number, or of 0 for another leaf.
 fn leaf_number(graph: &mut Graph, leaf: Node) -> NodeId {
     graph.number(if let Node::Number(bits) = leaf { f64::from_bits(bits) } else { 0.0 })
 }
 
-/// Copies a node and what it is made of into another graph, its leaves replaced.
+/// Copies a node and its operands into another graph, with other leaves.
 fn import(graph: &mut Graph, source: &Graph, root: NodeId, leaf: &mut dyn FnMut(&mut Graph, Node) -> NodeId) -> NodeId {
     let mut found: Vec<NodeId> = Vec::with_capacity(root.0 + 1);
     for k in 0..=root.0 {

@@ -1,6 +1,6 @@
-//! From text to tokens, each with the place where it begins.
+//! Tokens of a formula's text, each with the place where it begins.
 
-#![deny(clippy::indexing_slicing)] // whatever a text holds is no index
+#![deny(clippy::indexing_slicing)] // a text must not cause a panic
 
 /// A piece of a formula.
 #[derive(Clone, Debug, PartialEq)]
@@ -31,12 +31,12 @@ pub struct Complaint {
     pub message: String,
 }
 
-/// A complaint about the character `at`.
+/// Returns a complaint about the character `at`.
 pub fn complain<T>(at: usize, message: impl Into<String>) -> Result<T, Complaint> {
     Err(Complaint { at, message: message.into() })
 }
 
-/// The tokens of `text` with their places, in characters; the last is [`Token::End`].
+/// Returns the tokens of `text` with their places, in characters. The last is [`Token::End`].
 pub fn tokens(text: &str) -> Result<Vec<(usize, Token)>, Complaint> {
     let letters: Vec<char> = text.chars().collect();
     let mut found = Vec::new();
@@ -66,16 +66,17 @@ pub fn tokens(text: &str) -> Result<Vec<(usize, Token)>, Complaint> {
     Ok(found)
 }
 
-/// Letters, digits (subscripts, too) and underscores.
+/// Returns whether a character may be in a name: letters, digits (subscripts, too) and underscores.
 pub fn is_of_name(letter: char) -> bool {
     (letter.is_alphanumeric() && !SUPERSCRIPTS.contains(letter)) || letter == '_'
 }
 
-/// The signs of powers, each in the place of its plain one.
+/// Superscript characters.
 const SUPERSCRIPTS: &str = "⁰¹²³⁴⁵⁶⁷⁸⁹⁺⁻ⁿ";
+/// The plain character of each superscript.
 const PLAIN: &str = "0123456789+-n";
 
-/// Explains why the first of `letters` begins nothing, and says what to write instead.
+/// Returns the message that the first of `letters` has no meaning, and what to write instead.
 fn meaningless(letters: &[char]) -> String {
     let plain = |letter: &char| SUPERSCRIPTS.chars().zip(PLAIN.chars()).find(|(raised, _)| raised == letter);
     let power: String = letters.iter().map_while(plain).map(|(_, plain)| plain).collect();
@@ -91,7 +92,8 @@ fn meaningless(letters: &[char]) -> String {
     format!("write {instead} instead of `{}`", letters.iter().take(power.len().max(1)).collect::<String>())
 }
 
-/// Digits, a point, an exponent. A letter that follows at once is an error: `2x` is not a product.
+/// Returns the number at a place and its length: digits, a point, an exponent. A letter directly after it is an error:
+/// `2x` is not a product.
 fn number(letters: &[char], at: usize) -> Result<(Token, usize), Complaint> {
     let is_digit = |k: usize| letters.get(k).is_some_and(char::is_ascii_digit);
     let mut end = at;

@@ -1,10 +1,10 @@
-//! A graph as WGSL: one `let` a node.
+//! A graph as WGSL, with one `let` per node.
 
 use std::fmt::Write;
 
 use super::graph::{Graph, Node, NodeId};
 
-/// The function `fill` of a [`Custom`](crate::recording::Custom) stage: `outputs` by row.
+/// Returns the function `fill` of a [`Custom`](crate::recording::Custom) stage, which writes each output to its row.
 pub fn fill(graph: &Graph, outputs: &[NodeId], predictors: usize, parameters: usize) -> String {
     let rows = outputs.len();
     let kind = if predictors == 1 { "f32".to_owned() } else { format!("array<f32, {predictors}>") };
@@ -22,6 +22,7 @@ pub fn fill(graph: &Graph, outputs: &[NodeId], predictors: usize, parameters: us
     text + "}\n"
 }
 
+/// Returns the expression of a node.
 fn expression(node: Node, predictors: usize) -> String {
     match node {
         Node::Number(bits) => literal(f64::from_bits(bits)),
@@ -39,7 +40,7 @@ fn expression(node: Node, predictors: usize) -> String {
     }
 }
 
-/// A product of squares. Large powers repeat factors in the text; compilers share them.
+/// Returns a power as a product of squares. Large powers repeat factors in the text; compilers share them.
 fn power(a: NodeId, n: i32) -> String {
     let mut factors = Vec::new();
     let (mut square, mut left) = (format!("n{}", a.0), n.unsigned_abs());
@@ -54,7 +55,8 @@ fn power(a: NodeId, n: i32) -> String {
     if n < 0 { format!("1.0 / ({product})") } else { product }
 }
 
-/// The nearest number of f32; what is beyond its range becomes its largest, because WGSL has no infinite literals.
+/// Returns the nearest number of f32. Numbers beyond its range become its largest, because WGSL has no infinite
+/// literals.
 fn literal(value: f64) -> String {
     let limit = f64::from(f32::MAX);
     format!("{:?}f", value.clamp(-limit, limit) as f32)

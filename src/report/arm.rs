@@ -6,19 +6,19 @@
 
 use std::fmt::Write;
 
-use super::axis::{Axis, range, range_within};
+use super::axis::{Axis, Tick, range, range_within};
 use super::lines::{LEVELS, Label, labels};
 use super::number::{count, escape, number};
 use super::smooth::{Residuals, Window};
 use super::trace::{Grid, HEIGHT};
 use crate::fit::ArmFit;
 
-/// The residuals' axis reaches at least this many errors, and at most four times as many.
+/// Smallest range of the axis of the residuals, in errors. The largest is four times as much.
 const RESIDUALS: f64 = 5.0;
-/// Fluxes this far outside the bulk are spikes, and leave the picture; line cores are not.
+/// Distance from the bulk beyond which fluxes are spikes, and not drawn. It leaves line cores in the picture.
 const SPIKE: f64 = 6.0;
-/// A continuum whose middle is this many times the model's, or its inverse, belongs to a template in other units than
-/// the continuum's.
+/// Ratio of the medians of continuum and model, or its inverse, above which the template is in other units than the
+/// continuum.
 const FAR_CONTINUUM: f64 = 3.0;
 
 /// Room of a picture in its card.
@@ -31,7 +31,7 @@ pub enum Room {
 }
 
 impl Room {
-    /// Number of columns of the curves.
+    /// Returns the number of columns of the curves.
     fn columns(self) -> usize {
         match self {
             Room::Whole => 750,
@@ -40,9 +40,9 @@ impl Room {
     }
 }
 
-/// CSS pixels of a picture at least as wide as the style sheet's container query asks for wide labels, and of the
-/// narrowest.
+/// Smallest width of a picture with wide labels, in CSS pixels, as in the style sheet's container query.
 const WIDE: f64 = 700.0;
+/// Width of the narrowest picture, in CSS pixels.
 const NARROW: f64 = 270.0;
 
 /// Returns the picture's HTML. The lines are marked at the `velocity` (km/s), or not at all if it is NaN.
@@ -50,10 +50,10 @@ pub fn html(arm: &ArmFit, velocity: f64, room: Room) -> String {
     let (from, to) = ends(&arm.wavelength);
     let grid = Grid { wavelength: &arm.wavelength, from, to, columns: room.columns() };
     let continuum = Continuum::of(arm);
-    let axis = Axis::linear("", flux_range(arm, &continuum));
+    let (low, high) = flux_range(arm, &continuum);
+    let axis = Axis::linear("", low, high);
     let bands = grid.bands(&arm.mask);
-    let [flux, model, smooth] =
-        [&arm.flux, &arm.model, &continuum.flux].map(|values| grid.curve(values, (axis.from, axis.to)));
+    let [flux, model, smooth] = [&arm.flux, &arm.model, &continuum.flux].map(|values| grid.curve(values, low, high));
     let window = Window::of(arm.wavelength.len());
     let (alone, below) =
         if fitted(arm) { ("", residuals(arm, &grid, &bands, window)) } else { (" alone", String::new()) };
@@ -62,7 +62,8 @@ pub fn html(arm: &ArmFit, velocity: f64, room: Room) -> String {
     format!(
         "<div class='arm{alone}' data-x='{from:.3},{to:.3}' data-y='{:e},{:e}'>\
          <p class=read>{}<span>{}</span></p>{names}<span class=ylabel>flux</span><div class=y>{}</div>\
-         <svg class=flux viewBox='0 0 {columns} {HEIGHT}' preserveAspectRatio=none><path class=band d='{bands}'/>{ticks}\
+         <svg class=flux viewBox='0 0 {columns} {HEIGHT}' preserveAspectRatio=none>\
+         <path class=band d='{bands}'/>{ticks}\
          <path class=data d='{flux}'/><path class=continuum d='{smooth}'/><path class=model d='{model}'/></svg>{below}\
          <div class=x>{}</div><p class=xlabel>vacuum wavelength (Å)</p></div>",
         axis.from,
@@ -70,31 +71,33 @@ pub fn html(arm: &ArmFit, velocity: f64, room: Room) -> String {
         arm_name(arm),
         legend(arm, &continuum, window),
         vertical(&axis, 5, 0.05),
-        horizontal(&Axis::linear("", (from, to))),
+        horizontal(&Axis::linear("", from, to)),
     )
 }
 
+/// Returns the HTML of the arm's name.
 fn arm_name(arm: &ArmFit) -> String {
     if arm.name.is_empty() { String::new() } else { format!("<b>arm {}</b>", escape(&arm.name)) }
 }
 
-/// The lower picture.
+/// Returns the HTML of the lower picture.
 fn residuals(arm: &ArmFit, grid: &Grid, bands: &str, window: Window) -> String {
     let values: Vec<f64> = (0..arm.flux.len()).map(|j| residual(arm, j)).collect();
     let mean = arm_residuals(arm).running_mean(window);
     let (low, high) = range(&values, 0.05);
     let most = low.abs().max(high.abs()).clamp(RESIDUALS, 4.0 * RESIDUALS);
-    let [curve, mean] = [&values, &mean].map(|values| grid.curve(values, (-most, most)));
+    let [curve, mean] = [&values, &mean].map(|values| grid.curve(values, -most, most));
     let (columns, zero) = (grid.columns, HEIGHT / 2.0);
     format!(
         "<span class='ylabel low'>residual / σ</span><div class='y low'>{}</div>\
          <svg class=residual viewBox='0 0 {columns} {HEIGHT}' preserveAspectRatio=none data-most='{most:.3}'>\
          <path class=band d='{bands}'/><path class=data d='{curve}'/><path class=zero d='M0 {zero}h{columns}'/>\
          <path class=mean d='{mean}'/></svg>",
-        vertical(&Axis::linear("", (-most, most)), 4, -0.01),
+        vertical(&Axis::linear("", -most, most), 4, -0.01),
     )
 }
 
+/// Returns whether the arm has a fit.
 fn fitted(arm: &ArmFit) -> bool {
     arm.model.iter().any(|x| x.is_finite())
 }
@@ -125,6 +128,7 @@ impl Continuum {
         Continuum { flux: flux.collect(), factor }
     }
 
+    /// Returns whether there is a continuum to draw.
     fn is_drawn(&self) -> bool {
         self.flux.iter().any(|flux| flux.is_finite())
     }
@@ -137,6 +141,7 @@ fn median(values: &[f64]) -> f64 {
     if finite.is_empty() { f64::NAN } else { *finite.select_nth_unstable_by(middle, f64::total_cmp).1 }
 }
 
+/// Returns the HTML of the legend.
 fn legend(arm: &ArmFit, continuum: &Continuum, window: Window) -> String {
     let mut out = String::from("<span class=key><i class=data></i>data</span>");
     let mut entry = |class: &str, text: &str| {
@@ -195,7 +200,7 @@ fn flux_range(arm: &ArmFit, continuum: &Continuum) -> (f64, f64) {
 fn line_names(grid: &Grid, velocity: f64, room: Room) -> (String, String) {
     let (mut names, mut ticks) = (String::new(), String::new());
     for (class, width) in [("wide", WIDE), ("narrow", NARROW)] {
-        let all = labels(velocity, (grid.from, grid.to), width);
+        let all = labels(velocity, grid.from, grid.to, width);
         let levels = match room {
             Room::Whole => all.iter().map(|label| label.level + 1).max().unwrap_or(0),
             Room::Shared => LEVELS,
@@ -209,25 +214,27 @@ fn line_names(grid: &Grid, velocity: f64, room: Room) -> (String, String) {
     (names, ticks)
 }
 
+/// Returns the HTML of a line's name.
 fn name(label: &Label) -> String {
     let (left, level) = (100.0 * label.middle, label.level);
     format!("<i class=l{level} style='left:{left:.2}%'>{}</i>", label.name)
 }
 
-/// Returns ticks, of which those of the upper picture leave room at its foot for the lower picture's highest.
+/// Returns the HTML of the ticks at places above `from`. The upper picture leaves room at its foot for the highest tick
+/// of the lower one.
 fn vertical(axis: &Axis, most: usize, from: f64) -> String {
-    let ticks = axis.ticks(most).into_iter().filter(|(place, _)| *place >= from);
-    ticks.map(|(place, text)| format!("<i style='bottom:{:.1}%'>{text}</i>", 100.0 * place)).collect()
+    let ticks = axis.ticks(most).into_iter().filter(|tick| tick.place >= from);
+    ticks.map(|Tick { place, text }| format!("<i style='bottom:{:.1}%'>{text}</i>", 100.0 * place)).collect()
 }
 
-/// Returns ticks, of which those that are dropped where it is narrow have the class `more`.
+/// Returns the HTML of the ticks. Those that are left out in narrow pictures have the class `more`.
 fn horizontal(axis: &Axis) -> String {
     let ticks = axis.ticks(9).into_iter().enumerate();
-    let tick = |(k, (place, text)): (usize, (f64, String))| {
+    let texts = ticks.map(|(k, Tick { place, text })| {
         let class = if k % 2 == 1 { " class=more" } else { "" };
         format!("<i{class} style='left:{:.2}%'>{text}</i>", 100.0 * place)
-    };
-    ticks.map(tick).collect()
+    });
+    texts.collect()
 }
 
 #[cfg(test)]

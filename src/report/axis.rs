@@ -1,8 +1,8 @@
-//! Axes: where a value lies, and which ticks say so.
+//! Axes: places of values, and ticks.
 
 use super::number::{fixed, number};
 
-/// From the left or lower end to the right or upper one; `from` above `to` runs backwards.
+/// An axis from its left or lower end to its right or upper one. With `from` above `to` it runs backwards.
 #[derive(Clone, Debug)]
 pub struct Axis {
     pub label: String,
@@ -11,17 +11,25 @@ pub struct Axis {
     pub log: bool,
 }
 
+/// A tick of an axis.
+#[derive(Clone, Debug)]
+pub struct Tick {
+    /// Place on the axis, 0 at its beginning and 1 at its end.
+    pub place: f64,
+    pub text: String,
+}
+
 /// Direction and scale of an axis.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Kind {
     Linear,
-    /// The larger to the left or below, as in a Kiel diagram.
+    /// Larger values to the left or below, as in a Kiel diagram.
     Reversed,
-    /// Logarithmic when the values span much.
+    /// Logarithmic if the values span a large ratio.
     Ratio,
 }
 
-/// A number of every fit.
+/// One number per fit, with its label.
 #[derive(Clone, Copy)]
 pub struct Column<'a> {
     pub label: &'a str,
@@ -31,15 +39,16 @@ pub struct Column<'a> {
 
 /// Largest distance to which an axis reaches beyond the central 90 % of the values, in widths of those.
 const FAR: f64 = 2.0;
-/// Positive values whose largest is more than this many times the smallest get a logarithmic axis.
+/// Ratio of the largest to the smallest of positive values above which the axis is logarithmic.
 const LOG_FROM: f64 = 12.0;
 
 impl Axis {
-    pub fn linear(label: &str, (from, to): (f64, f64)) -> Axis {
+    /// Returns a linear axis.
+    pub fn linear(label: &str, from: f64, to: f64) -> Axis {
         Axis { label: label.to_string(), from, to, log: false }
     }
 
-    /// An axis for these values, with this share of it free at either end.
+    /// Returns an axis for the values of a column, with a `margin` at either end, as a share of their range.
     pub fn of(column: &Column, margin: f64) -> Axis {
         let (label, (low, high)) = (column.label, range(column.values, 0.0));
         let factor = if low > 0.0 { (high / low).powf(margin) } else { 1.0 };
@@ -48,18 +57,18 @@ impl Axis {
             Kind::Ratio if low > 0.0 && high / low > LOG_FROM => {
                 Axis { label: label.to_string(), from: low / factor, to: high * factor, log: true }
             }
-            Kind::Reversed => Axis::linear(label, (wide_high, wide_low)),
-            _ => Axis::linear(label, (wide_low, wide_high)),
+            Kind::Reversed => Axis::linear(label, wide_high, wide_low),
+            _ => Axis::linear(label, wide_low, wide_high),
         }
     }
 
-    /// 0 at the beginning, 1 at the end.
+    /// Returns the place of a value: 0 at the beginning, 1 at the end.
     pub fn place(&self, x: f64) -> f64 {
         let (from, to, x) = if self.log { (self.from.ln(), self.to.ln(), x.ln()) } else { (self.from, self.to, x) };
         (x - from) / (to - from)
     }
 
-    /// The value at a place.
+    /// Returns the value at a place.
     pub fn value(&self, place: f64) -> f64 {
         if self.log {
             return (self.from.ln() + place * (self.to.ln() - self.from.ln())).exp();
@@ -67,12 +76,12 @@ impl Axis {
         self.from + place * (self.to - self.from)
     }
 
-    /// About `most` places and texts.
-    pub fn ticks(&self, most: usize) -> Vec<(f64, String)> {
+    /// Returns about `most` ticks.
+    pub fn ticks(&self, most: usize) -> Vec<Tick> {
         let (low, high) = (self.from.min(self.to), self.from.max(self.to));
         let values = if self.log { log_ticks(low, high, most) } else { Vec::new() };
         if values.len() > 1 {
-            return values.into_iter().map(|x| (self.place(x), power(x))).collect();
+            return values.into_iter().map(|x| Tick { place: self.place(x), text: power(x) }).collect();
         }
         let step = step((high - low) / most.max(1) as f64);
         if !(step > 0.0 && step.is_finite()) {
@@ -80,26 +89,30 @@ impl Axis {
         }
         let decimals = (-step.log10().floor()).max(0.0) as usize;
         let first = (low / step - 1e-9).ceil();
-        let thousands = step >= 1e3 && (2e4..1e7).contains(&high);
-        let text = |x: f64| match x {
-            0.0 => fixed(x, decimals),
-            x if thousands => format!("{}k", fixed(x / 1e3, 0)),
-            x if decimals > 6 || x.abs() >= 1e7 => number(x, 3),
-            x => fixed(x, decimals),
-        };
+        let in_thousands = step >= 1e3 && (2e4..1e7).contains(&high);
         let all = (0..=2 * most).map(|k| (first + k as f64) * step).take_while(|x| *x <= high + 1e-9 * step);
-        all.map(|x| (self.place(x), text(x))).collect()
+        all.map(|x| Tick { place: self.place(x), text: tick_text(x, decimals, in_thousands) }).collect()
     }
 }
 
-/// 1, 2 or 5 times a power of ten, at least `least`.
+/// Returns the text of a tick of a linear axis.
+fn tick_text(x: f64, decimals: usize, in_thousands: bool) -> String {
+    match x {
+        0.0 => fixed(x, decimals),
+        x if in_thousands => format!("{}k", fixed(x / 1e3, 0)),
+        x if decimals > 6 || x.abs() >= 1e7 => number(x, 3),
+        x => fixed(x, decimals),
+    }
+}
+
+/// Returns 1, 2 or 5 times a power of ten, at least `least`.
 fn step(least: f64) -> f64 {
     let power = 10f64.powf(least.log10().floor());
     let multiple = [1.0, 2.0, 5.0].into_iter().find(|m| m * power >= least * (1.0 - 1e-9));
     multiple.unwrap_or(10.0) * power
 }
 
-/// The densest of 1-2-5, 1-3 and powers of ten that is not too dense.
+/// Returns the densest of 1-2-5, 1-3 and powers of ten that is not too dense.
 fn log_ticks(low: f64, high: f64, most: usize) -> Vec<f64> {
     let decades = (low.log10().floor() as i32)..=(high.log10().ceil() as i32);
     let inside = |multiples: &[f64], every: i32| -> Vec<f64> {
@@ -113,27 +126,31 @@ fn log_ticks(low: f64, high: f64, most: usize) -> Vec<f64> {
     all.find(|ticks| ticks.len() <= most + 1).unwrap_or_default()
 }
 
-/// A tick of a logarithmic axis: 0.3, 20, 3·10⁷.
+/// Returns the text of a tick of a logarithmic axis: 0.3, 20, 3·10⁷.
 fn power(x: f64) -> String {
     let text = format!("{x:.0e}");
     let (multiple, exponent) = text.split_once('e').unwrap_or((&text, "0"));
     if (-3..=5).contains(&exponent.parse().unwrap_or(0)) {
         return number(x, 1);
     }
-    let raised = |c: char| match c {
-        '-' => '⁻',
-        c => ['⁰', '¹', '²', '³', '⁴', '⁵', '⁶', '⁷', '⁸', '⁹'][c.to_digit(10).unwrap_or(0) as usize],
-    };
-    let exponent: String = exponent.chars().map(raised).collect();
+    let exponent: String = exponent.chars().map(superscript).collect();
     if multiple == "1" { format!("10{exponent}") } else { format!("{multiple}·10{exponent}") }
 }
 
-/// The range of the values without what lies far outside the bulk of them, and a margin; 0 to 1 for none.
+/// Returns the superscript of a digit or a minus.
+fn superscript(c: char) -> char {
+    match c {
+        '-' => '⁻',
+        c => ['⁰', '¹', '²', '³', '⁴', '⁵', '⁶', '⁷', '⁸', '⁹'][c.to_digit(10).unwrap_or(0) as usize],
+    }
+}
+
+/// Returns the range of the values without those far outside the bulk, with a margin; 0 to 1 without any value.
 pub fn range(values: &[f64], margin: f64) -> (f64, f64) {
     range_within(values, margin, FAR)
 }
 
-/// The range without values that are farther than `far` times the central 90 % from those.
+/// Returns the range without values that are farther from the central 90 % than `far` times their width.
 pub fn range_within(values: &[f64], margin: f64, far: f64) -> (f64, f64) {
     let mut sorted: Vec<f64> = values.iter().copied().filter(|x| x.is_finite()).collect();
     if sorted.is_empty() {
@@ -149,7 +166,7 @@ pub fn range_within(values: &[f64], margin: f64, far: f64) -> (f64, f64) {
     (low - margin * width, high + margin * width)
 }
 
-/// The outermost of the sorted values within that distance.
+/// Returns the outermost of the sorted values within that distance.
 fn bulk(sorted: &[f64], far: f64) -> (f64, f64) {
     let last = sorted.len() - 1;
     let (left, right) = (sorted[last / 20], sorted[last - last / 20]);
@@ -165,16 +182,16 @@ mod tests {
 
     #[test]
     fn ticks_are_round_and_inside() {
-        let texts = |axis: Axis| axis.ticks(5).into_iter().map(|(_, text)| text).collect::<Vec<_>>().join(" ");
+        let texts = |axis: Axis| axis.ticks(5).into_iter().map(|tick| tick.text).collect::<Vec<_>>().join(" ");
         let ratio = |a, b| Axis::of(&Column { label: "", values: &[a, b], kind: Kind::Ratio }, 0.0);
-        assert_eq!(texts(Axis::linear("", (3987.0, 5518.0))), "4000 4500 5000 5500");
-        assert_eq!(texts(Axis::linear("", (-0.21, 0.32))), "−0.2 0.0 0.2");
+        assert_eq!(texts(Axis::linear("", 3987.0, 5518.0)), "4000 4500 5000 5500");
+        assert_eq!(texts(Axis::linear("", -0.21, 0.32)), "−0.2 0.0 0.2");
         assert_eq!(texts(ratio(9.0, 220.0)), "10 20 50 100 200");
         assert_eq!(texts(ratio(1.0, 1e12)), "1 100000 10¹⁰");
-        assert_eq!(texts(Axis::linear("", (0.0, 120_000.0))), "0 50k 100k");
-        assert_eq!(texts(Axis::linear("", (5.0, 5.0))), "");
-        for (place, _) in Axis::linear("", (7000.0, 3500.0)).ticks(5) {
-            assert!((-1e-9..=1.0 + 1e-9).contains(&place));
+        assert_eq!(texts(Axis::linear("", 0.0, 120_000.0)), "0 50k 100k");
+        assert_eq!(texts(Axis::linear("", 5.0, 5.0)), "");
+        for tick in Axis::linear("", 7000.0, 3500.0).ticks(5) {
+            assert!((-1e-9..=1.0 + 1e-9).contains(&tick.place));
         }
     }
 

@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-/// Keeps at most `limit` entries. Of equal keys the earliest stays, so that what is kept does not depend on batches.
+/// At most `limit` entries. Of equal keys the earliest stays, so that the entries do not depend on batches.
 #[derive(Debug)]
 pub struct Best<T> {
     limit: usize,
@@ -10,11 +10,12 @@ pub struct Best<T> {
 }
 
 impl<T> Best<T> {
+    /// Returns an empty list.
     pub fn new(limit: usize) -> Best<T> {
         Best { limit, entries: BTreeMap::new() }
     }
 
-    /// Keeps what `make` gives when `key` is among the largest. `order` is the entry's place in the stream.
+    /// Adds the entry that `make` returns, if `key` is among the largest. `order` is its place in the stream.
     pub fn offer(&mut self, key: f64, order: u64, make: impl FnOnce() -> T) {
         let key = (ascending(key), u64::MAX - order);
         let smallest = self.entries.first_key_value().map(|(key, _)| *key);
@@ -27,13 +28,13 @@ impl<T> Best<T> {
         }
     }
 
-    /// The largest key first, with the places in the stream.
+    /// Returns the entries, the largest key first, with their places in the stream.
     pub fn iter(&self) -> impl Iterator<Item = (u64, &T)> {
         self.entries.iter().rev().map(|((_, order), entry)| (u64::MAX - order, entry))
     }
 }
 
-/// Bits that sort as the numbers do; NaN below all.
+/// Returns bits that sort as the numbers do, with NaN below all.
 fn ascending(x: f64) -> u64 {
     if x.is_nan() {
         return 0;

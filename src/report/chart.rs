@@ -1,19 +1,32 @@
-//! Charts that stand alone: an SVG file with its colours and fonts, on white.
+//! Charts as SVG files, with their own colours and fonts, on white.
 
 use std::fmt::Write;
 
-use super::axis::Axis;
+use super::axis::{Axis, Tick};
 use super::number::escape;
 
-/// Colours of lines that tell one series from another (Okabe & Ito), then again from the first.
+/// Colours of series (Okabe & Ito). With more series they repeat.
 pub const COLOURS: [&str; 7] = ["#0072b2", "#d55e00", "#009e73", "#cc79a7", "#e69f00", "#56b4e9", "#57606c"];
 
-/// Height of a legend's line.
+/// Height of a line of a legend.
 const LINE: f64 = 24.0;
-/// Width of a character of 16 user units, about.
+/// Approximate width of a character of 16 user units.
 const CHARACTER: f64 = 9.0;
 
-/// Corner and size between a chart's axes, in user units.
+/// A point of a chart, in the units of its axes.
+#[derive(Clone, Copy)]
+pub struct Point {
+    pub x: f64,
+    pub y: f64,
+}
+
+/// A line of a legend.
+pub struct LegendEntry<'a> {
+    pub colour: &'a str,
+    pub text: &'a str,
+}
+
+/// Corner and size of the area between a chart's axes, in user units.
 #[derive(Clone, Copy)]
 pub struct Area {
     pub left: f64,
@@ -29,35 +42,35 @@ pub enum Corner {
     BottomRight,
 }
 
-/// Two axes and what is drawn between them.
+/// Two axes and the SVG elements between them.
 pub struct Chart {
     area: Area,
     x: Axis,
     y: Axis,
     body: String,
-    /// Places between 0 and 1, and their texts.
-    x_ticks: Vec<(f64, String)>,
-    y_ticks: Vec<(f64, String)>,
+    x_ticks: Vec<Tick>,
+    y_ticks: Vec<Tick>,
 }
 
 impl Chart {
+    /// Returns an empty chart.
     pub fn new(area: Area, x: Axis, y: Axis) -> Chart {
         let (x_ticks, y_ticks) = (x.ticks(9), y.ticks(if area.height > 250.0 { 9 } else { 5 }));
         Chart { area, x, y, body: String::new(), x_ticks, y_ticks }
     }
 
     /// Replaces the ticks of the x axis.
-    pub fn x_ticks(self, x_ticks: Vec<(f64, String)>) -> Chart {
+    pub fn x_ticks(self, x_ticks: Vec<Tick>) -> Chart {
         Chart { x_ticks, ..self }
     }
 
-    /// User units of a point, from the area's corner.
-    fn at(&self, (x, y): (f64, f64)) -> (f64, f64) {
-        (self.area.width * self.x.place(x), self.area.height * (1.0 - self.y.place(y)))
+    /// Returns a point in user units, from the area's corner.
+    fn at(&self, point: Point) -> (f64, f64) {
+        (self.area.width * self.x.place(point.x), self.area.height * (1.0 - self.y.place(point.y)))
     }
 
     /// Adds a line through points.
-    pub fn line(&mut self, points: impl Iterator<Item = (f64, f64)>, colour: &str) {
+    pub fn line(&mut self, points: impl Iterator<Item = Point>, colour: &str) {
         let mut path = String::new();
         for point in points {
             let (x, y) = self.at(point);
@@ -68,15 +81,15 @@ impl Chart {
     }
 
     /// Adds a disc at every point.
-    pub fn discs(&mut self, points: impl Iterator<Item = (f64, f64)>, colour: &str) {
+    pub fn discs(&mut self, points: impl Iterator<Item = Point>, colour: &str) {
         for point in points {
             let (x, y) = self.at(point);
             let _ = write!(self.body, "<circle cx='{x:.1}' cy='{y:.1}' r='4' fill='{colour}'/>");
         }
     }
 
-    /// Adds a dot at every point; thousands of them are one path.
-    pub fn dots(&mut self, points: impl Iterator<Item = (f64, f64)>, colour: &str) {
+    /// Adds a dot at every point. All dots are one path, as there may be thousands.
+    pub fn dots(&mut self, points: impl Iterator<Item = Point>, colour: &str) {
         let mut path = String::new();
         for point in points {
             let (x, y) = self.at(point);
@@ -86,20 +99,19 @@ impl Chart {
         let _ = write!(self.body, "<path d='{path}' fill='none' stroke='{colour}' {style}/>");
     }
 
-    /// Adds a path in units of its own, `units` wide and high, stretched over the area; `style` holds its attributes.
-    pub fn stretched(&mut self, path: &str, units: (f64, f64), style: &str) {
-        let Area { width, height, .. } = self.area;
+    /// Adds a path of this width and height in units of its own, stretched over the area. `style` has its attributes.
+    pub fn stretched(&mut self, path: &str, width: f64, height: f64, style: &str) {
         let _ = write!(
             self.body,
             "<path transform='scale({:.6} {:.6})' vector-effect='non-scaling-stroke' d='{path}' {style}/>",
-            width / units.0,
-            height / units.1
+            self.area.width / width,
+            self.area.height / height
         );
     }
 
-    /// Adds a legend: each entry's colour, and its text.
-    pub fn legend(&mut self, corner: Corner, entries: &[(&str, &str)]) {
-        let longest = entries.iter().map(|(_, text)| text.chars().count()).max().unwrap_or(0);
+    /// Adds a legend.
+    pub fn legend(&mut self, corner: Corner, entries: &[LegendEntry]) {
+        let longest = entries.iter().map(|entry| entry.text.chars().count()).max().unwrap_or(0);
         let (width, height) = (54.0 + CHARACTER * longest as f64, 12.0 + LINE * entries.len() as f64);
         let (x, y) = match corner {
             Corner::TopLeft => (12.0, 12.0),
@@ -107,13 +119,15 @@ impl Chart {
         };
         let _ = write!(
             self.body,
-            "<rect x='{x:.1}' y='{y:.1}' width='{width:.1}' height='{height:.1}' rx='4' fill='#fff' fill-opacity='.9' stroke='#dde1e7'/>"
+            "<rect x='{x:.1}' y='{y:.1}' width='{width:.1}' height='{height:.1}' rx='4' fill='#fff' fill-opacity='.9' \
+             stroke='#dde1e7'/>"
         );
-        for (k, (colour, text)) in entries.iter().enumerate() {
+        for (k, LegendEntry { colour, text }) in entries.iter().enumerate() {
             let middle = y + 6.0 + LINE * (k as f64 + 0.5);
             let _ = write!(
                 self.body,
-                "<rect x='{:.1}' y='{:.1}' width='20' height='4' fill='{colour}'/><text x='{:.1}' y='{:.1}' font-size='16'>{}</text>",
+                "<rect x='{:.1}' y='{:.1}' width='20' height='4' fill='{colour}'/>\
+                 <text x='{:.1}' y='{:.1}' font-size='16'>{}</text>",
                 x + 10.0,
                 middle - 2.0,
                 x + 38.0,
@@ -123,11 +137,11 @@ impl Chart {
         }
     }
 
-    /// SVG elements of the whole chart.
+    /// Returns the SVG elements of the whole chart.
     pub fn finish(self, title: &str) -> String {
         let Area { left, top, width, height } = self.area;
         let mut out = String::new();
-        for (place, text) in &self.y_ticks {
+        for Tick { place, text } in &self.y_ticks {
             let y = top + height * (1.0 - place);
             let _ = write!(out, "<path d='M{left} {y:.1}h{width}' stroke='#dde1e7'/>");
             let _ = write!(
@@ -137,7 +151,7 @@ impl Chart {
                 y + 5.5
             );
         }
-        for (place, text) in &self.x_ticks {
+        for Tick { place, text } in &self.x_ticks {
             let x = left + width * place;
             let _ = write!(out, "<path d='M{x:.1} {top}v{height}' stroke='#dde1e7'/>");
             let _ = write!(out, "<path d='M{x:.1} {:.1}v5' stroke='#57606c'/>", top + height);
@@ -165,8 +179,8 @@ impl Chart {
     }
 }
 
-/// Text of an SVG file, `width` × `height` user units.
-pub fn file((width, height): (f64, f64), charts: &str) -> String {
+/// Returns the text of an SVG file of `width` × `height` user units.
+pub fn file(width: f64, height: f64, charts: &str) -> String {
     format!(
         "<svg xmlns='http://www.w3.org/2000/svg' width='{width}' height='{height}' viewBox='0 0 {width} {height}' \
          font-family='system-ui, \"Segoe UI\", Roboto, \"Liberation Sans\", sans-serif' font-size='15' fill='#1a1e24'>\

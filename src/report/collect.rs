@@ -11,12 +11,11 @@ use crate::error::Result;
 use crate::fit::{FitRow, Flags, Sink};
 use crate::spectra::Spectra;
 
-/// Rows in the page's table, worst first; all of them when there are no more.
+/// Maximum number of rows in the page's table, worst first.
 pub const TABLE_ROWS: usize = 2000;
-/// Number of them that are failed fits, when there are more rows than that.
+/// Number of failed fits among them, if there are more rows than that.
 const TABLE_FAILED: usize = 500;
-/// The signal-to-noise ratio's median is taken over about this many pixels: enough for a histogram, and cheaper than a
-/// fit.
+/// Approximate number of pixels for the median signal-to-noise ratio: enough for a histogram, and cheaper than a fit.
 const SN_PIXELS: usize = 512;
 
 /// A row, with the signal-to-noise ratio of its spectrum (NaN when unknown).
@@ -37,18 +36,18 @@ pub struct PickedCounts {
     pub requested_without_spectrum: Vec<String>,
 }
 
-/// Reads along; bounded but for 2 + 2 P numbers of four bytes a row.
+/// Collector of the rows of a run. Its memory is bounded, except for 2 + 2 P four-byte numbers per row.
 #[derive(Debug)]
 pub struct Collector {
     pub(super) parameters: Vec<String>,
     pub(super) count: u64,
     pub(super) converged: u64,
     pub(super) flagged: u64,
-    /// By status code and text.
+    /// Numbers of rows by status code and text.
     pub(super) outcomes: BTreeMap<(i32, String), u64>,
-    /// By bit of the flags.
+    /// Numbers of rows by bit of the flags.
     pub(super) flags: [u64; Flags::DESCRIPTIONS.len()],
-    /// By parameter: how many ended at a bound.
+    /// Numbers of rows at a bound, by parameter.
     pub(super) at_bound: Vec<u64>,
     /// Rows of fits with finite parameters: χ²/dof, S/N, then value and error of each parameter.
     pub(super) points: Vec<f32>,
@@ -60,7 +59,7 @@ pub struct Collector {
 }
 
 impl Collector {
-    /// `parameters`: names of the table's free parameters.
+    /// Returns a collector without rows. `parameters`: names of the table's free parameters.
     pub fn new(parameters: &[String]) -> Collector {
         Collector {
             parameters: parameters.to_vec(),
@@ -123,7 +122,7 @@ impl Collector {
         self.picks.keep_spectra(first, spectra);
     }
 
-    /// The table's rows with their places in the input: failed fits, then the largest χ²/dof.
+    /// Returns the rows of the page's table with their places in the input: failed fits, then the largest χ²/dof.
     pub(super) fn table(&self) -> impl Iterator<Item = (u64, &KeptRow)> {
         let others = self.other_rows.iter().count();
         let failed = TABLE_FAILED.max(TABLE_ROWS - others);
@@ -135,16 +134,17 @@ impl Collector {
         row.status.code() >= 0 && row.parameters.iter().all(|x| x.is_finite())
     }
 
-    /// Numbers of a point: χ²/dof, S/N, then value and error of each parameter.
+    /// Returns how many numbers a point has: χ²/dof, S/N, then value and error of each parameter.
     pub(super) fn stride(&self) -> usize {
         2 + 2 * self.parameters.len()
     }
 
-    /// One number of every point, as [`stride`](Collector::stride) orders them.
+    /// Returns one number per point, that at a place in the order of [`stride`](Collector::stride).
     pub(super) fn column(&self, place: usize) -> Vec<f64> {
         self.points.chunks_exact(self.stride()).map(|point| f64::from(point[place])).collect()
     }
 
+    /// Adds a row to all counts and lists.
     fn count_row(&mut self, row: &FitRow, sn: f64) {
         let order = self.count;
         self.picks.offer(order, row);
@@ -180,18 +180,18 @@ impl Sink for Collector {
     }
 }
 
-/// χ²/dof; NaN without degrees of freedom.
+/// Returns χ²/dof; NaN without degrees of freedom.
 pub fn reduced(row: &FitRow) -> f64 {
     if row.dof > 0 { row.chi2 / row.dof as f64 } else { f64::NAN }
 }
 
-/// χ²/dof; above all others where it is no number.
+/// Returns χ²/dof, or the largest number where it is not finite.
 fn badness(row: &FitRow) -> f64 {
     let reduced = reduced(row);
     if reduced.is_finite() { reduced } else { f64::MAX }
 }
 
-/// Median |flux| / error over the pixels that count; NaN without any.
+/// Returns the median |flux| / error of the pixels that count; NaN without any.
 fn signal_to_noise(spectra: &Spectra, k: usize) -> f64 {
     let pixels: usize = spectra.arms.iter().map(|arm| arm.pixels).sum();
     let step = (pixels / SN_PIXELS).max(1);

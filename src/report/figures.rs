@@ -10,10 +10,10 @@ use super::words::with_unit;
 /// Name of the signal-to-noise ratio on axes.
 const SN: &str = "median S/N per pixel";
 
-/// Figures of labels beside the Kiel diagram; emulators may have dozens of labels.
+/// Maximum number of figures of labels beside the Kiel diagram; emulators may have dozens of labels.
 const MOST_LABEL_FIGURES: usize = 4;
 
-/// All figures, for the grid.
+/// Returns the HTML of all figures.
 pub fn figures(about: &About, kept: &Collector) -> String {
     let columns = Columns { about, kept };
     let mut all = vec![histogram("Goodness of fit", &column("χ²/dof", &kept.column(0), Kind::Ratio))];
@@ -35,29 +35,34 @@ pub fn figures(about: &About, kept: &Collector) -> String {
     all.concat()
 }
 
+/// Columns of numbers of the points that figures show.
 struct Columns<'a> {
     about: &'a About,
     kept: &'a Collector,
 }
 
 impl Columns<'_> {
+    /// Returns the index of a parameter.
     fn place(&self, parameter: &str) -> Option<usize> {
         self.kept.parameters.iter().position(|name| name == parameter)
     }
 
+    /// Returns the name of a parameter with its unit.
     fn label(&self, p: usize) -> String {
-        with_unit(&self.about.units, &self.kept.parameters[p])
+        with_unit(self.about, &self.kept.parameters[p])
     }
 
+    /// Returns the values of a parameter.
     fn values(&self, p: usize) -> Vec<f64> {
         self.kept.column(2 + 2 * p)
     }
 
+    /// Returns the errors of a parameter.
     fn errors(&self, p: usize) -> Vec<f64> {
         self.kept.column(3 + 2 * p)
     }
 
-    /// The place of each point in the table, when the table has all.
+    /// Returns the place of each point in the page's table, if the table has all rows.
     fn rows(&self) -> Option<Vec<usize>> {
         let all = self.kept.count <= TABLE_ROWS as u64;
         all.then(|| {
@@ -72,12 +77,14 @@ impl Columns<'_> {
         })
     }
 
+    /// Returns the histogram of a parameter, or nothing if there is no such parameter.
     fn histogram(&self, parameter: &str, title: &str) -> String {
         let Some(p) = self.place(parameter) else { return String::new() };
         histogram(title, &column(&self.label(p), &self.values(p), Kind::Linear))
     }
 
-    /// Label against label: the Kiel diagram first where there is one, then pairs of the others, and the last alone.
+    /// Returns the figures of labels: the Kiel diagram first if there is one, then pairs of the others, and the last by
+    /// itself.
     fn labels_figures(&self) -> Vec<String> {
         let mut rest: Vec<usize> = (0..self.kept.parameters.len())
             .filter(|p| !["velocity", "vsini"].contains(&self.kept.parameters[*p].as_str()))
@@ -86,29 +93,30 @@ impl Columns<'_> {
         if let (Some(teff), Some(logg)) = (self.place("teff"), self.place("logg")) {
             rest.retain(|p| ![teff, logg].contains(p));
             let colour = self.place("feh").or(rest.first().copied());
-            all.push(self.scatter("Kiel diagram", (teff, logg), colour, Kind::Reversed));
+            all.push(self.scatter("Kiel diagram", teff, logg, colour, Kind::Reversed));
         }
         for labels in rest.chunks(2).take(MOST_LABEL_FIGURES) {
             let name = |p: usize| &self.kept.parameters[p];
             all.push(match *labels {
-                [a, b] => self.scatter(&format!("{} and {}", name(a), name(b)), (a, b), None, Kind::Linear),
+                [a, b] => self.scatter(&format!("{} and {}", name(a), name(b)), a, b, None, Kind::Linear),
                 _ => self.histogram(name(labels[0]), name(labels[0])),
             });
         }
         all
     }
 
-    /// Errors of the velocity, against the signal-to-noise ratio where it is known.
+    /// Returns the figure of the velocity's errors, against the signal-to-noise ratio if that is known.
     fn precision(&self, sn: Option<&Vec<f64>>) -> String {
         let Some(velocity) = self.place("velocity") else { return String::new() };
         let errors = self.errors(velocity);
-        let label = with_unit(&self.about.units, "velocity").replacen("velocity", "velocity error", 1);
+        let label = with_unit(self.about, "velocity").replacen("velocity", "velocity error", 1);
         let y = column(&label, &errors, Kind::Ratio);
         let Some(sn) = sn else { return histogram("Velocity errors", &y) };
         scatter("Velocity errors", &column(SN, sn, Kind::Ratio), &y, None, self.rows().as_deref())
     }
 
-    fn scatter(&self, title: &str, (a, b): (usize, usize), colour: Option<usize>, kind: Kind) -> String {
+    /// Returns the scatter plot of two parameters, coloured by a third.
+    fn scatter(&self, title: &str, a: usize, b: usize, colour: Option<usize>, kind: Kind) -> String {
         let (x, y) = (self.values(a), self.values(b));
         let (x_label, y_label) = (self.label(a), self.label(b));
         let colour = colour.map(|c| (self.label(c), self.values(c)));
@@ -118,6 +126,7 @@ impl Columns<'_> {
     }
 }
 
+/// Returns a column of numbers with its label.
 fn column<'a>(label: &'a str, values: &'a [f64], kind: Kind) -> Column<'a> {
     Column { label, values, kind }
 }

@@ -9,22 +9,22 @@ use super::number::{count, escape};
 use super::panel::{self, anchor};
 use super::spectra::Gallery;
 
-/// The galleries' HTML, and which spectra it shows.
+/// HTML of galleries, and the spectra that it shows.
 pub struct Drawn {
     pub html: String,
-    /// Places in the input, with the ids of the spectra.
+    /// Ids of the spectra, by their places in the input.
     pub ids: BTreeMap<u64, String>,
 }
 
-/// Draws galleries in their order until the next spectrum would need more than `room` bytes; says how many are left
-/// out.
+/// Draws galleries in their order, without spectra that would need more than `room` bytes in all. Notes say how many
+/// are left out.
 pub fn draw(about: &About, kept: &Collector, galleries: &[Gallery], room: usize) -> Drawn {
     let mut drawn = Drawn { html: String::new(), ids: BTreeMap::new() };
     for gallery in galleries {
         let mut cards = String::new();
         let mut left_out = 0;
         for panel in &gallery.panels {
-            let card = panel::html(panel, &kept.parameters, &about.units);
+            let card = panel::html(panel, &kept.parameters, about);
             if drawn.html.len() + cards.len() + card.len() > room {
                 left_out += 1;
                 continue;
@@ -39,6 +39,7 @@ pub fn draw(about: &About, kept: &Collector, galleries: &[Gallery], room: usize)
     drawn
 }
 
+/// Returns the HTML of a gallery.
 fn section(gallery: &Gallery, body: &str) -> String {
     if body.is_empty() {
         return String::new();
@@ -64,6 +65,7 @@ fn links(gallery: &Gallery, drawn: &BTreeMap<u64, String>) -> String {
     if out.is_empty() { out } else { format!("<p class=note>Drawn above: {out}.</p>") }
 }
 
+/// Returns the note that so many spectra are left out.
 fn left_out_note(spectra: usize) -> String {
     match spectra {
         0 => String::new(),
@@ -129,7 +131,7 @@ mod tests {
         assert!(whole.html.contains("<a href='#s1'>101</a>, <a href='#s2'>102</a>"), "{}", whole.html);
         assert!(whole.html.contains("A &lt;b&gt;") && !whole.html.contains("left out"));
 
-        let room = 2 * panel::html(&panel(0), &[], &[]).len() + 10;
+        let room = 2 * panel::html(&panel(0), &[], &About::default()).len() + 10;
         let less = draw(&about, &kept, &galleries, room);
         assert_eq!(less.ids.keys().copied().collect::<Vec<_>>(), [0, 1]);
         assert!(less.html.contains("One spectrum is left out") && !less.html.contains("#s2"), "{}", less.html);

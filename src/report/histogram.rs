@@ -4,13 +4,14 @@ use super::axis::{Axis, Column};
 use super::number::{count, number};
 use super::svg::{Frame, nothing};
 
-/// A histogram of the finite values; a mark where the median is. A few that lie far outside are counted in the note.
+/// Returns a histogram of the finite values, with a mark at the median. The note counts values far outside.
 pub fn histogram(title: &str, column: &Column) -> String {
     let mut finite: Vec<f64> = column.values.iter().copied().filter(|x| x.is_finite()).collect();
     if finite.is_empty() {
         return nothing(title, "No values.");
     }
     finite.sort_by(f64::total_cmp);
+    // 1. Count the values in each bin.
     let x = Axis::of(column, 0.02);
     let bins = ((finite.len() as f64).sqrt().ceil() as usize).clamp(8, 40);
     let mut counts = vec![0u64; bins];
@@ -23,8 +24,9 @@ pub fn histogram(title: &str, column: &Column) -> String {
             outside += 1;
         }
     }
+    // 2. Draw a bar for each bin, and the median.
     let most = counts.iter().copied().max().unwrap_or(0);
-    let mut frame = Frame::new(x, Axis::linear("fits", (0.0, most as f64 * 1.06)));
+    let mut frame = Frame::new(x, Axis::linear("fits", 0.0, most as f64 * 1.06));
     let base = frame.at_y(0.0);
     for (k, n) in counts.iter().enumerate().filter(|(_, n)| **n > 0) {
         let ends = [k, k + 1].map(|k| frame.x.value(k as f64 / bins as f64));

@@ -1,4 +1,4 @@
-//! Names of well-known stellar lines, and where their labels find room above a picture.
+//! Names of well-known stellar lines, and places for their labels above a picture.
 //!
 //! The curves of a spectrum stretch to any width. Tick labels and line names are HTML above them, and a container query
 //! chooses between names placed for wide and for narrow pictures.
@@ -39,10 +39,11 @@ const FEATURES: &[Feature] = &[
     Feature { name: "K I", rest: &[15167.21, 15172.52] },
 ];
 
-/// Width of a character of a label, and of the gap between two labels, in CSS pixels.
+/// Width of a character of a label, in CSS pixels.
 const CHARACTER: f64 = 7.0;
+/// Smallest gap between two labels, in CSS pixels.
 const GAP: f64 = 5.0;
-/// Rows of labels above a picture.
+/// Number of rows of labels above a picture.
 pub const LEVELS: usize = 2;
 
 /// A feature of the spectrum that has a label.
@@ -59,7 +60,7 @@ pub struct Label {
 
 /// Returns the labels that find room above a picture from `from` to `to` (Å) that is `width` CSS pixels wide, of a star
 /// with this velocity (km/s; a positive one recedes). No two of them overlap. None without a finite velocity.
-pub fn labels(velocity: f64, (from, to): (f64, f64), width: f64) -> Vec<Label> {
+pub fn labels(velocity: f64, from: f64, to: f64, width: f64) -> Vec<Label> {
     // relativistic, as the model's own shift: ln(1 + z) = artanh(v / c)
     let shift = (velocity / LIGHT).atanh().exp();
     let mut placed: Vec<Label> = Vec::new();
@@ -85,11 +86,13 @@ pub fn labels(velocity: f64, (from, to): (f64, f64), width: f64) -> Vec<Label> {
     placed
 }
 
+/// Returns whether a label at a place would not overlap another one.
 fn is_apart(other: &Label, name: &str, middle: f64, width: f64) -> bool {
     let least = 0.5 * (label_width(other.name) + label_width(name)) + GAP;
     (other.middle - middle).abs() * width >= least
 }
 
+/// Returns the width of a label, in CSS pixels.
 fn label_width(name: &str) -> f64 {
     CHARACTER * name.chars().count() as f64
 }
@@ -139,18 +142,18 @@ mod tests {
 
     #[test]
     fn lines_move_with_the_star() {
-        let still = &labels(0.0, (6500.0, 6600.0), 400.0)[0];
+        let still = &labels(0.0, 6500.0, 6600.0, 400.0)[0];
         assert_eq!((still.name, still.lines.as_slice()), ("Hα", &[6564.61][..]));
-        let moving = &labels(300.0, (6500.0, 6600.0), 400.0)[0];
+        let moving = &labels(300.0, 6500.0, 6600.0, 400.0)[0];
         assert!((moving.lines[0] / 6564.61 - 1.0 - 300.0 / LIGHT).abs() < 1e-6);
-        assert_eq!(labels(f64::NAN, (6500.0, 6600.0), 400.0), []);
-        assert_eq!(labels(0.0, (100.0, 200.0), 400.0), []);
+        assert_eq!(labels(f64::NAN, 6500.0, 6600.0, 400.0), []);
+        assert_eq!(labels(0.0, 100.0, 200.0, 400.0), []);
     }
 
     #[test]
     fn labels_do_not_overlap_or_stick_out() {
-        for (range, width) in [((3600.0, 9800.0), 276.0), ((3600.0, 5800.0), 330.0), ((15000.0, 17000.0), 40.0)] {
-            let all = labels(0.0, range, width);
+        for [from, to, width] in [[3600.0, 9800.0, 276.0], [3600.0, 5800.0, 330.0], [15000.0, 17000.0, 40.0]] {
+            let all = labels(0.0, from, to, width);
             assert!(all.len() > 1, "{all:?}");
             for (k, label) in all.iter().enumerate() {
                 let half = 0.5 * label_width(label.name) / width;

@@ -1,4 +1,4 @@
-//! A run as one HTML page: counts, figures, some spectra with their fits, a table. It loads nothing from anywhere.
+//! A run as one HTML page: counts, figures, some spectra with their fits, a table. The page loads no other file.
 //!
 //! A [`Collector`] sees the rows (and the spectra, when there are any) as they stream by and keeps little of each; a
 //! [`ReportFile`] turns what it kept into the page. `fit --report` shows it spectra with their rows; `popfit report
@@ -98,7 +98,7 @@ impl ReportFile {
         self.0.write(text(about, kept, fitter))
     }
 
-    /// [`write`](ReportFile::write) for a run with a journal, which learns of the page before it has its name.
+    /// Writes the page of a run with a journal, which records the page before it gets its name.
     ///
     /// # Errors
     /// The errors of [`write`](ReportFile::write); [`Error::Io`](crate::Error::Io) if the journal cannot be written.

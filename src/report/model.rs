@@ -1,10 +1,10 @@
-//! The model that made a table, found again to draw its fits.
+//! The model that made a table, opened again to draw its fits.
 
 use std::path::{Path, PathBuf};
 
 use crate::error::{Error, Result};
 use crate::fit::{Device, SpectralFitter};
-use crate::model::ModelFile;
+use crate::model::{ModelFile, SpectralModel};
 use crate::table::{Metadata, Schema};
 
 /// Name that errors give to the model file's text in the metadata of a table.
@@ -31,7 +31,7 @@ pub fn fitter_of_table(
     let arms = fitted_arms(&file, schema, metadata);
     file.keep_arms(&arms)?;
     let model = file.build()?;
-    check_emulators(&model.emulators(), metadata)?;
+    check_emulators(&model, metadata)?;
     let fitter = SpectralFitter::new(model, Device::cpu());
     if fitter.parameters() != schema.parameters {
         let (model, table) = (fitter.parameters().join(", "), schema.parameters.join(", "));
@@ -90,11 +90,11 @@ fn fitted_arms(file: &ModelFile, schema: &Schema, metadata: &Metadata) -> Vec<St
     if kept.is_empty() { file.arm_emulators().map(|(name, _)| name.to_string()).collect() } else { kept }
 }
 
-/// Refuses emulators that are not those of the table. `emulators`: arm, source and hash.
-fn check_emulators(emulators: &[(String, String, String)], metadata: &Metadata) -> Result<()> {
+/// Returns an error if an emulator of the model is not one of the table's.
+fn check_emulators(model: &SpectralModel, metadata: &Metadata) -> Result<()> {
     let known =
         |hash: &String| metadata.emulators.is_empty() || metadata.emulators.iter().any(|(_, other)| other == hash);
-    match emulators.iter().find(|(_, _, hash)| !known(hash)) {
+    match model.emulators().iter().find(|(_, _, hash)| !known(hash)) {
         None => Ok(()),
         Some((_, source, hash)) => Err(Error::Usage(format!(
             "{source} is not the emulator that made the table: its SHA-256 is {hash}, which the table does not name"

@@ -1,6 +1,6 @@
-//! Numbers and texts as a reader sees them.
+//! Numbers and texts for readers.
 
-/// Text that is safe between tags and in quoted attributes.
+/// Returns text that is safe between tags and in quoted attributes.
 pub fn escape(text: &str) -> String {
     let mut out = String::with_capacity(text.len());
     for c in text.chars() {
@@ -16,7 +16,7 @@ pub fn escape(text: &str) -> String {
     out
 }
 
-/// A number to about `digits` significant digits, with a true minus and no digits that say nothing.
+/// Returns a number to about `digits` significant digits, with a true minus.
 pub fn number(x: f64, digits: usize) -> String {
     if !x.is_finite() {
         return unusual(x);
@@ -31,7 +31,7 @@ pub fn number(x: f64, digits: usize) -> String {
     fixed(x, (digits as i32 - 1 - magnitude).max(0) as usize)
 }
 
-/// A value and its error: the error to two digits, the value to match.
+/// Returns a value with its error: the error to two digits, the value to the same place.
 pub fn pair(value: f64, error: f64) -> String {
     if value.is_finite() && error == f64::INFINITY {
         return format!("{} ± ∞", number(value, 5));
@@ -49,7 +49,7 @@ pub fn pair(value: f64, error: f64) -> String {
     format!("{} ± {}", fixed(value, decimals), fixed(error, decimals))
 }
 
-/// A count with thin spaces between thousands.
+/// Returns a count with thin spaces between thousands.
 pub fn count(n: u64) -> String {
     let digits = n.to_string();
     let mut out = String::new();
@@ -62,7 +62,7 @@ pub fn count(n: u64) -> String {
     out
 }
 
-/// A share in percent that never rounds to all or to nothing.
+/// Returns a share in percent, which is never rounded to all or to nothing.
 pub fn percent(part: u64, whole: u64) -> String {
     if whole == 0 {
         return "–".into();
@@ -77,17 +77,19 @@ pub fn percent(part: u64, whole: u64) -> String {
     }
 }
 
-/// With this many decimals.
+/// Returns a number with this many decimals.
 pub fn fixed(x: f64, decimals: usize) -> String {
     let text = format!("{x:.decimals$}");
     let zero = text.bytes().all(|b| matches!(b, b'-' | b'0' | b'.'));
     minus(if zero { text.trim_start_matches('-').to_string() } else { text })
 }
 
+/// Replaces hyphens by true minus signs.
 fn minus(text: String) -> String {
     text.replace('-', "−")
 }
 
+/// Returns the text of a number that is not finite.
 fn unusual(x: f64) -> String {
     if x.is_nan() {
         "–".into()
@@ -98,6 +100,7 @@ fn unusual(x: f64) -> String {
     }
 }
 
+/// Returns the exponent of the leading digit.
 fn exponent(x: f64) -> i32 {
     if x == 0.0 { 0 } else { x.abs().log10().floor() as i32 }
 }

@@ -9,7 +9,7 @@ use super::words::grade;
 use crate::fit::Flags;
 use crate::solver::Status;
 
-/// The numbers that come first.
+/// Returns the HTML of the numbers at the top of the page.
 pub fn tiles(about: &About, kept: &Collector) -> String {
     let mut out = String::new();
     let mut tile = |value: &str, name: &str, more: &str| {
@@ -35,6 +35,7 @@ pub fn tiles(about: &About, kept: &Collector) -> String {
     out
 }
 
+/// Returns a number of spectra in words, or nothing for 0.
 fn spectra(n: u64) -> String {
     match n {
         0 => String::new(),
@@ -43,13 +44,14 @@ fn spectra(n: u64) -> String {
     }
 }
 
+/// Returns the median of the finite values as text.
 fn median(mut values: Vec<f64>) -> String {
     values.retain(|x| x.is_finite());
     values.sort_by(f64::total_cmp);
     values.get(values.len() / 2).map_or_else(|| "–".into(), |x| number(*x, 3))
 }
 
-/// Bars of the statuses, converged first.
+/// Returns the bars of the statuses, converged first.
 pub fn statuses(kept: &Collector) -> String {
     let bars = kept.outcomes.iter().rev().map(|((code, text), n)| {
         let meaning = Status::from_code(*code).map_or("", Status::meaning);
@@ -58,7 +60,7 @@ pub fn statuses(kept: &Collector) -> String {
     bars.collect()
 }
 
-/// Bars of the flags that any row has, and which parameters are at bounds.
+/// Returns the bars of the flags that any row has, and the parameters that are at bounds.
 pub fn flags(kept: &Collector) -> String {
     let mut out = String::new();
     for (flag, n) in Flags::DESCRIPTIONS.iter().zip(kept.flags).filter(|(_, n)| *n > 0) {
@@ -75,6 +77,7 @@ pub fn flags(kept: &Collector) -> String {
     out
 }
 
+/// Returns the HTML of a bar.
 fn bar(class: &str, name: &str, meaning: &str, n: u64, whole: u64) -> String {
     let width = 100.0 * n as f64 / whole.max(1) as f64;
     format!(

@@ -1,4 +1,4 @@
-//! The page: a template whose places are filled.
+//! The page, made from a template.
 
 use std::collections::BTreeMap;
 use std::fmt::Write;
@@ -27,33 +27,33 @@ pub fn page(about: &About, kept: &Collector, galleries: &[Gallery]) -> String {
     if drawn.html.is_empty() { bare } else { fill(about, kept, &drawn.html, &drawn.ids) }
 }
 
-/// Fills the template. `drawn`: spectra with pictures, by their places in the input.
+/// Fills the template. `drawn`: ids of the spectra that have pictures, by their places in the input.
 fn fill(about: &About, kept: &Collector, spectra: &str, drawn: &BTreeMap<u64, String>) -> String {
-    let text = |name: &str| match name {
-        "title" => escape(&about.title),
-        "style" => STYLE.to_string(),
-        "script" => SCRIPT.to_string(),
-        "subtitle" => subtitle(about),
-        "tiles" => outcome::tiles(about, kept),
-        "statuses" => outcome::statuses(kept),
-        "flags" => outcome::flags(kept),
-        "figures" => figures::figures(about, kept),
-        "spectra" => spectra.to_string(),
-        "table_note" => table_note(kept),
-        "rows" => table::json(about, kept, drawn),
-        "provenance" => provenance(about),
-        _ => String::new(),
-    };
     let mut pieces = TEMPLATE.split("{{");
     let mut out = pieces.next().unwrap_or_default().to_string();
     for piece in pieces {
         let (name, rest) = piece.split_once("}}").unwrap_or((piece, ""));
-        out += &text(name);
+        out += &match name {
+            "title" => escape(&about.title),
+            "style" => STYLE.to_string(),
+            "script" => SCRIPT.to_string(),
+            "subtitle" => subtitle(about),
+            "tiles" => outcome::tiles(about, kept),
+            "statuses" => outcome::statuses(kept),
+            "flags" => outcome::flags(kept),
+            "figures" => figures::figures(about, kept),
+            "spectra" => spectra.to_string(),
+            "table_note" => table_note(kept),
+            "rows" => table::json(about, kept, drawn),
+            "provenance" => provenance(about),
+            _ => String::new(),
+        };
         out += rest;
     }
     out
 }
 
+/// Returns version and device.
 fn subtitle(about: &About) -> String {
     let mut parts = Vec::new();
     parts.extend(about.version.as_ref().map(|version| format!("popfit {}", escape(version))));
@@ -63,6 +63,7 @@ fn subtitle(about: &About) -> String {
     parts.join(" · ")
 }
 
+/// Returns the note that says which rows the table has.
 fn table_note(kept: &Collector) -> String {
     let shown = kept.table().count() as u64;
     if shown == kept.count {
@@ -75,6 +76,7 @@ fn table_note(kept: &Collector) -> String {
     )
 }
 
+/// Returns the HTML of the metadata that say how the table was made.
 fn provenance(about: &About) -> String {
     let metadata = &about.metadata;
     let mut out = String::from("<dl>");

@@ -2,6 +2,7 @@
 
 use std::fmt::Write;
 
+use super::About;
 use super::arm::{self, Room};
 use super::collect::reduced;
 use super::number::{count, escape, number, pair};
@@ -32,15 +33,16 @@ pub fn anchor(order: u64) -> String {
 }
 
 /// Returns the panel's HTML.
-pub fn html(panel: &Panel, parameters: &[String], units: &[(String, String)]) -> String {
+pub fn html(panel: &Panel, parameters: &[String], about: &About) -> String {
     let room = if panel.arms.len() == 1 { Room::Whole } else { Room::Shared };
     let arms: String = panel.arms.iter().map(|arm| arm::html(arm, panel.velocity, room)).collect();
-    let head = head(&panel.row, parameters, units);
+    let head = head(&panel.row, parameters, about);
     let anchor = panel.anchor();
     format!("<article class='card panel' id='{anchor}'>{head}<div class=arms>{arms}</div></article>")
 }
 
-fn head(row: &FitRow, parameters: &[String], units: &[(String, String)]) -> String {
+/// Returns the HTML of a panel's header: id, status, flags and place of a row, and its numbers if it has a fit.
+fn head(row: &FitRow, parameters: &[String], about: &About) -> String {
     let grade = grade(row.status.code());
     let mut out = format!(
         "<header><h3><small>id</small> {}</h3><span class='chip {grade}'>{}</span>",
@@ -67,7 +69,7 @@ fn head(row: &FitRow, parameters: &[String], units: &[(String, String)]) -> Stri
     item("χ²/dof", &number(reduced(row), 4), &format!("{dof} dof"));
     for (p, name) in parameters.iter().enumerate() {
         let bound = if row.at_bound >> p & 1 == 1 { " at bound" } else { "" };
-        let unit = format!("{}{bound}", unit(units, name));
+        let unit = format!("{}{bound}", unit(&about.units, name));
         item(name, &pair(row.parameters[p], row.errors[p]), &unit);
     }
     out + "</dl>"

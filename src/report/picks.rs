@@ -13,13 +13,13 @@ use crate::spectra::Spectra;
 
 /// Maximum number of rows drawn because their ids were asked for.
 pub const MOST_REQUESTED: usize = 40;
-/// Spectra kept of those with the largest χ²/dof.
+/// Number of rows with the largest χ²/dof.
 const WORST: usize = 8;
-/// Spectra kept of those without a fit: one for each cause.
+/// Maximum number of rows without a fit, one for each cause.
 const FAILED: usize = 4;
-/// A sample of the others, of which the ones nearest the median χ²/dof are shown.
+/// Number of rows in the sample, of which those nearest the median χ²/dof are drawn.
 const SAMPLE: usize = 24;
-/// Candidates for the gallery of each flag; some of them are drawn under another heading.
+/// Number of candidates for the gallery of each flag. Some of them are drawn under another heading.
 const PER_FLAG: usize = 6;
 
 /// A row that may be drawn, with its place in the input.
@@ -45,6 +45,7 @@ pub struct Picks {
 }
 
 impl Picks {
+    /// Returns empty lists.
     pub fn new() -> Picks {
         Picks {
             requested_ids: BTreeSet::new(),
@@ -84,7 +85,7 @@ impl Picks {
         } else if self.failed.len() < FAILED && !self.failed.contains_key(&row.status_text) {
             self.failed.insert(row.status_text.clone(), (order, keep()));
         }
-        // the fewer other flags, the better an example
+        // an example with few other flags is better
         let key = scrambled(order) - f64::from(row.flags.bits().count_ones());
         for (flag, best) in Flags::DESCRIPTIONS.iter().zip(&mut self.flagged) {
             if row.flags.bits() & flag.bit != 0 {
@@ -108,11 +109,10 @@ impl Picks {
     /// row and id; and, if the table is of several files, by the name of theirs.
     pub fn attach_spectra(&mut self, spectra: &Spectra, several_files: bool) {
         let same_path = self.all().any(|pick| pick.row.file == spectra.file);
-        let same_file = |pick: &Pick| match (several_files, same_path) {
-            (false, _) => true,
-            (true, true) => pick.row.file == spectra.file,
-            (true, false) => file_name(&pick.row.file) == file_name(&spectra.file),
+        let is_file = |file: &str| {
+            if same_path { *file == *spectra.file } else { file_name(file) == file_name(&spectra.file) }
         };
+        let same_file = |pick: &Pick| !several_files || is_file(&pick.row.file);
         let places: BTreeMap<u64, usize> = spectra.rows.iter().enumerate().map(|(k, row)| (*row, k)).collect();
         let mut found = Vec::new();
         for pick in self.all().filter(same_file) {
@@ -160,12 +160,14 @@ impl Picks {
         picks(&self.flagged[place])
     }
 
+    /// Returns all picked rows. A row may come several times.
     fn all(&self) -> impl Iterator<Item = Pick<'_>> {
         let flagged = self.flagged.iter().flat_map(picks);
         self.requested().chain(self.failed()).chain(self.worst()).chain(self.sample()).chain(flagged)
     }
 }
 
+/// Returns the rows of a list, the best first.
 fn picks(best: &Best<FitRow>) -> impl Iterator<Item = Pick<'_>> {
     best.iter().map(|(order, row)| Pick { order, row })
 }
@@ -175,7 +177,7 @@ fn file_name(path: &str) -> &str {
     path.rsplit(['/', '\\']).next().unwrap_or(path)
 }
 
-/// A number from 0 to 1 that looks random: a sample that is the same in every run (the finaliser of `SplitMix64`).
+/// Returns a number from 0 to 1 that looks random and is the same in every run (the finaliser of `SplitMix64`).
 fn scrambled(order: u64) -> f64 {
     let mut z = order.wrapping_add(1).wrapping_mul(0x9e37_79b9_7f4a_7c15);
     z = (z ^ z >> 30).wrapping_mul(0xbf58_476d_1ce4_e5b9);

@@ -1,11 +1,11 @@
 //! Pictures as SVG files: a spectrum with its fit, distributions of differences, costs.
 
-use super::axis::Axis;
-use super::chart::{Area, COLOURS, Chart, Corner, file};
+use super::axis::{Axis, Tick};
+use super::chart::{Area, COLOURS, Chart, Corner, LegendEntry, Point, file};
 use super::trace::{Grid, HEIGHT};
 use crate::fit::ArmFit;
 
-const SPECTRUM: (f64, f64) = (1280.0, 720.0);
+const WIDTH: f64 = 1280.0;
 const FLUX: Area = Area { left: 86.0, top: 40.0, width: 1174.0, height: 424.0 };
 const RESIDUAL: Area = Area { left: 86.0, top: 476.0, width: 1174.0, height: 180.0 };
 /// Columns of a curve: two per user unit, as screens and prints have.
@@ -13,48 +13,50 @@ const COLUMNS: usize = 2348;
 const DATA: &str = "#7b8592";
 const FIT: &str = "#c5400b";
 const MASKED: &str = "#ffe096";
-/// Residuals beyond this many errors are drawn at the edge.
+/// Largest residual, in errors, that is not drawn at the edge.
 const RESIDUALS: f64 = 5.0;
 
 /// Draws data, fit and masked pixels above, (data − fit) / error below.
 pub fn spectrum(title: &str, arms: &[ArmFit]) -> String {
     let wavelengths = || arms.iter().flat_map(|arm| arm.wavelength.iter().copied()).filter(|w| w.is_finite());
     let (from, to) = (wavelengths().fold(f64::INFINITY, f64::min), wavelengths().fold(f64::NEG_INFINITY, f64::max));
-    let x = |label| Axis::linear(label, (from, to));
+    let x = |label| Axis::linear(label, from, to);
     let (low, high) = flux_range(arms);
-    let mut upper = Chart::new(FLUX, x(""), Axis::linear("flux (units of the input)", (low, high)));
+    let mut upper = Chart::new(FLUX, x(""), Axis::linear("flux (units of the input)", low, high));
     let mut lower =
-        Chart::new(RESIDUAL, x("wavelength (Å)"), Axis::linear("(data − fit) / error", (-RESIDUALS, RESIDUALS)));
+        Chart::new(RESIDUAL, x("wavelength (Å)"), Axis::linear("(data − fit) / error", -RESIDUALS, RESIDUALS));
     let grids: Vec<Grid> =
         arms.iter().map(|arm| Grid { wavelength: &arm.wavelength, from, to, columns: COLUMNS }).collect();
-    let units = (COLUMNS as f64, HEIGHT);
+    let columns = COLUMNS as f64;
     for (arm, grid) in arms.iter().zip(&grids) {
         let bands = grid.bands(&arm.mask);
         for chart in [&mut upper, &mut lower] {
             // the stroke keeps a single pixel visible
-            chart.stretched(&bands, units, &format!("fill='{MASKED}' stroke='{MASKED}'"));
+            chart.stretched(&bands, columns, HEIGHT, &format!("fill='{MASKED}' stroke='{MASKED}'"));
         }
     }
     for (values, colour) in [((|arm| &arm.flux) as fn(&ArmFit) -> &Vec<f64>, DATA), (|arm| &arm.model, FIT)] {
         for (arm, grid) in arms.iter().zip(&grids) {
             let style = format!("fill='none' stroke='{colour}' stroke-width='1.1' stroke-linejoin='round'");
-            upper.stretched(&grid.curve(values(arm), (low, high)), units, &style);
+            upper.stretched(&grid.curve(values(arm), low, high), columns, HEIGHT, &style);
         }
     }
     for arm in arms {
         let pixels = (0..arm.wavelength.len()).filter(|&j| !arm.mask[j]);
         let points = pixels.map(|j| {
             let residual = (arm.flux[j] - arm.model[j]) / arm.error[j];
-            (arm.wavelength[j], residual.clamp(-RESIDUALS, RESIDUALS))
+            Point { x: arm.wavelength[j], y: residual.clamp(-RESIDUALS, RESIDUALS) }
         });
-        lower.dots(points.filter(|(_, residual)| residual.is_finite()), DATA);
+        lower.dots(points.filter(|point| point.y.is_finite()), DATA);
     }
-    lower.line([(from, 0.0), (to, 0.0)].into_iter(), FIT);
-    upper.legend(Corner::BottomRight, &[(DATA, "data"), (FIT, "fit"), (MASKED, "masked")]);
-    file(SPECTRUM, &(upper.finish(title) + &lower.finish("")))
+    lower.line([from, to].into_iter().map(|x| Point { x, y: 0.0 }), FIT);
+    let entries = [(DATA, "data"), (FIT, "fit"), (MASKED, "masked")];
+    upper.legend(Corner::BottomRight, &entries.map(|(colour, text)| LegendEntry { colour, text }));
+    file(WIDTH, 720.0, &(upper.finish(title) + &lower.finish("")))
 }
 
-/// From a little below the smallest to a little above the largest flux of data that count and of the fit.
+/// Returns a range from a little below the smallest to a little above the largest flux of data that count and of the
+/// fit.
 fn flux_range(arms: &[ArmFit]) -> (f64, f64) {
     let counted = arms.iter().flat_map(|arm| {
         let data = arm.flux.iter().zip(&arm.mask).filter(|(_, masked)| !**masked).map(|(y, _)| *y);
@@ -66,34 +68,44 @@ fn flux_range(arms: &[ArmFit]) -> (f64, f64) {
     if margin > 0.0 { (range.0 - margin, range.1 + margin) } else { (-1.0, 1.0) }
 }
 
-/// Draws the cumulative distribution of each series of sorted values, on a logarithmic axis; zeros count, and lie to
-/// the left of it.
-pub fn distributions(label: &str, series: &[(&str, &[f64])]) -> String {
-    let positive = || series.iter().flat_map(|one| one.1.iter().copied()).filter(|x| *x > 0.0 && x.is_finite());
+/// A series of [`distributions`].
+#[derive(Clone, Copy, Debug)]
+pub struct Series<'a> {
+    pub name: &'a str,
+    /// The values in ascending order.
+    pub sorted: &'a [f64],
+}
+
+/// Draws the cumulative distribution of each series on a logarithmic axis. Zeros count, and lie to the left of it.
+pub fn distributions(label: &str, series: &[Series]) -> String {
+    let positive = || series.iter().flat_map(|one| one.sorted.iter().copied()).filter(|x| *x > 0.0 && x.is_finite());
     let (low, high) = (positive().fold(f64::INFINITY, f64::min), positive().fold(0.0, f64::max));
     let (from, to) = if low < high { (low, high) } else { (1e-6, 1.0) };
     let area = Area { left: 82.0, top: 20.0, width: 798.0, height: 474.0 };
     let x = Axis { label: label.into(), from, to, log: true };
-    let mut chart = Chart::new(area, x, Axis::linear("share of the fits", (0.0, 1.0)));
-    for ((_, values), colour) in series.iter().zip(COLOURS.iter().cycle()) {
-        let count = values.len().max(1) as f64;
-        let points = values.iter().enumerate().filter(|(_, x)| **x > 0.0 && x.is_finite());
-        chart.line(points.map(|(k, x)| (*x, (k + 1) as f64 / count)), colour);
+    let mut chart = Chart::new(area, x, Axis::linear("share of the fits", 0.0, 1.0));
+    for (Series { sorted, .. }, colour) in series.iter().zip(COLOURS.iter().cycle()) {
+        let count = sorted.len().max(1) as f64;
+        let points = sorted.iter().enumerate().filter(|(_, x)| **x > 0.0 && x.is_finite());
+        chart.line(points.map(|(k, x)| Point { x: *x, y: (k + 1) as f64 / count }), colour);
     }
-    let entries: Vec<(&str, &str)> =
-        series.iter().zip(COLOURS.iter().cycle()).map(|(one, colour)| (*colour, one.0)).collect();
-    chart.legend(Corner::TopLeft, &entries);
-    file((900.0, 560.0), &chart.finish(""))
+    chart.legend(Corner::TopLeft, &legend(series.iter().map(|one| one.name)));
+    file(900.0, 560.0, &chart.finish(""))
+}
+
+/// Returns the legend of series, in the order of [`COLOURS`].
+fn legend<'a>(names: impl Iterator<Item = &'a str>) -> Vec<LegendEntry<'a>> {
+    names.zip(COLOURS.iter().cycle()).map(|(text, colour)| LegendEntry { colour, text }).collect()
 }
 
 /// One panel of [`costs`].
 #[derive(Clone, Debug)]
 pub struct Costs {
-    /// Name of what is changed.
+    /// Name of the quantity on the x axis.
     pub axis: &'static str,
-    /// True if the x axis goes by powers of two, else from zero.
+    /// True if the ticks of the x axis are powers of two; else the axis begins at zero.
     pub by_powers: bool,
-    /// Devices, each with its points: what is changed, and milliseconds per fit.
+    /// Devices, each with its points: the quantity on the x axis, and milliseconds per fit.
     pub lines: Vec<(String, Vec<(f64, f64)>)>,
 }
 
@@ -104,10 +116,11 @@ pub fn costs(panels: &[Costs]) -> String {
         panel.chart(Area { left: 92.0 + 640.0 * column, top: 44.0 + 400.0 * row, width: 532.0, height: 290.0 })
     };
     let charts: String = panels.iter().enumerate().map(one).collect();
-    file((1280.0, 800.0), &charts)
+    file(WIDTH, 800.0, &charts)
 }
 
 impl Costs {
+    /// Draws the panel.
     fn chart(&self, area: Area) -> String {
         let points = || self.lines.iter().flat_map(|(_, points)| points.iter().copied());
         let high = points().fold(0.0, |most: f64, (x, _)| most.max(x));
@@ -117,21 +130,21 @@ impl Costs {
         let x = Axis { label: self.axis.into(), from, to, log: self.by_powers };
         let ticks = if self.by_powers {
             let powers = (0..).map(|k| f64::from(k).exp2()).take_while(|power| *power <= to);
-            powers.filter(|power| *power >= from).map(|power| (x.place(power), format!("{power:.0}"))).collect()
+            let inside = powers.filter(|power| *power >= from);
+            inside.map(|power| Tick { place: x.place(power), text: format!("{power:.0}") }).collect()
         } else {
-            let values = x.ticks(5).into_iter().map(|(place, _)| (place, x.value(place)));
+            let values = x.ticks(5).into_iter().map(|Tick { place, .. }| (place, x.value(place)));
             let whole = values.filter(|(_, value)| (value - value.round()).abs() < 1e-6);
-            whole.map(|(place, value)| (place, format!("{value:.0}"))).collect()
+            whole.map(|(place, value)| Tick { place, text: format!("{value:.0}") }).collect()
         };
-        let y = Axis::linear("ms per fit", (0.0, 1.15 * top));
+        let y = Axis::linear("ms per fit", 0.0, 1.15 * top);
         let mut chart = Chart::new(area, x, y).x_ticks(ticks);
         for ((_, points), colour) in self.lines.iter().zip(COLOURS.iter().cycle()) {
-            chart.line(points.iter().copied(), colour);
-            chart.discs(points.iter().copied(), colour);
+            let points = || points.iter().map(|&(x, y)| Point { x, y });
+            chart.line(points(), colour);
+            chart.discs(points(), colour);
         }
-        let entries: Vec<(&str, &str)> =
-            self.lines.iter().zip(COLOURS.iter().cycle()).map(|(line, colour)| (*colour, line.0.as_str())).collect();
-        chart.legend(Corner::BottomRight, &entries);
+        chart.legend(Corner::BottomRight, &legend(self.lines.iter().map(|(device, _)| device.as_str())));
         chart.finish(&format!("by number of {}", self.axis))
     }
 }

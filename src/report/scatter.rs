@@ -1,4 +1,4 @@
-//! Two numbers of every fit against each other: points, or their density when there are too many.
+//! Scatter plots of two numbers per fit: points, or their density if there are too many.
 
 use std::fmt::Write;
 
@@ -6,15 +6,15 @@ use super::axis::{Axis, Column, range};
 use super::number::{count, number};
 use super::svg::{Frame, nothing};
 
-/// Colours of points, from the lowest to the highest fifth of the axis.
+/// Number of colours of points, from the lowest to the highest fifth of the axis.
 const SHADES: usize = 5;
-/// Cells of the density, across and down.
+/// Numbers of cells of the density, across and down.
 const CELLS: (usize, usize) = (68, 54);
-/// Shades of the density.
+/// Number of shades of the density.
 const DENSITIES: usize = 6;
 
-/// Points of `x` against `y`. `rows` holds each point's place in the page's table; without it the points' density is
-/// drawn.
+/// Returns the figure of the points of `x` and `y`. `rows` has the place of each point in the page's table; without it
+/// the density of the points is drawn.
 pub fn scatter(title: &str, x: &Column, y: &Column, colour: Option<&Column>, rows: Option<&[usize]>) -> String {
     let finite: Vec<usize> =
         (0..x.values.len()).filter(|&k| x.values[k].is_finite() && y.values[k].is_finite()).collect();
@@ -29,8 +29,8 @@ pub fn scatter(title: &str, x: &Column, y: &Column, colour: Option<&Column>, row
     let shown: Vec<usize> = finite.iter().copied().filter(inside).collect();
     let mut notes = Vec::new();
     match rows {
-        Some(rows) => notes.extend(points(&mut frame, (x, y), colour, &shown, rows)),
-        None => notes.push(density(&mut frame, (x, y), &shown)),
+        Some(rows) => notes.extend(points(&mut frame, x, y, colour, &shown, rows)),
+        None => notes.push(density(&mut frame, x, y, &shown)),
     }
     if shown.len() < finite.len() {
         notes.push(format!("{} beyond the axes", count((finite.len() - shown.len()) as u64)));
@@ -38,10 +38,11 @@ pub fn scatter(title: &str, x: &Column, y: &Column, colour: Option<&Column>, row
     frame.finish(title, &notes.join(", "))
 }
 
-/// A circle a fit, coloured by a third number; returns the legend.
+/// Draws one circle per fit, coloured by a third number, and returns the legend.
 fn points(
     frame: &mut Frame,
-    (x, y): (&Column, &Column),
+    x: &Column,
+    y: &Column,
     colour: Option<&Column>,
     shown: &[usize],
     rows: &[usize],
@@ -66,8 +67,8 @@ fn points(
     Some(format!("{} <span class=scale>{low} {swatches} {high}</span>", super::number::escape(colour.label)))
 }
 
-/// Squares, the darker the more fits (logarithmic); returns the legend.
-fn density(frame: &mut Frame, (x, y): (&Column, &Column), shown: &[usize]) -> String {
+/// Draws one square per cell, darker with more fits (logarithmic), and returns the legend.
+fn density(frame: &mut Frame, x: &Column, y: &Column, shown: &[usize]) -> String {
     let cell = |place: f64, cells: usize| ((place * cells as f64) as usize).min(cells - 1);
     let mut counts = vec![0u64; CELLS.0 * CELLS.1];
     for &k in shown {

@@ -1,13 +1,15 @@
 //! The running mean of the residuals.
 
-/// Pixels of the running mean.
+/// Number of pixels of the running mean.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Window(usize);
 
-/// Windows per picture: a mean over more pixels would hide features, one over fewer would hardly be smoother than the
-/// data.
+/// Number of windows per picture. A mean over more pixels would hide features, and one over fewer would hardly be
+/// smoother than the data.
 const PER_PICTURE: usize = 100;
+/// Smallest window.
 const LEAST: usize = 5;
+/// Largest window.
 const MOST: usize = 101;
 
 impl Window {
@@ -16,6 +18,7 @@ impl Window {
         Window(((pixels / PER_PICTURE) | 1).clamp(LEAST, MOST))
     }
 
+    /// Returns the number of pixels.
     pub fn pixels(self) -> usize {
         self.0
     }
@@ -34,23 +37,24 @@ impl Residuals {
     /// / Σw and 1/σ̄² = Σw / n, so that the quotient is Σwδ / √(n Σw). Where fewer than half of the window's pixels
     /// count, or the middle one does not, it is NaN.
     pub fn running_mean(&self, window: Window) -> Vec<f64> {
+        (0..self.ivar.len()).map(|j| self.mean_at(j, window)).collect()
+    }
+
+    /// Returns the mean of the window around pixel `j`.
+    fn mean_at(&self, j: usize, window: Window) -> f64 {
+        if self.ivar[j] == 0.0 {
+            return f64::NAN;
+        }
         let half = window.0 / 2;
-        let last = self.ivar.len().saturating_sub(1);
-        let mean = |j: usize| {
-            if self.ivar[j] == 0.0 {
-                return f64::NAN;
-            }
-            let (from, to) = (j.saturating_sub(half), (j + half).min(last));
-            let counted = (from..=to).filter(|k| self.ivar[*k] > 0.0);
-            let (mut n, mut weight, mut sum) = (0.0, 0.0, 0.0);
-            for k in counted {
-                n += 1.0;
-                weight += self.ivar[k];
-                sum += self.ivar[k] * self.difference[k];
-            }
-            if 2.0 * n < (to - from + 1) as f64 { f64::NAN } else { sum / (n * weight).sqrt() }
-        };
-        (0..self.ivar.len()).map(mean).collect()
+        let (from, to) = (j.saturating_sub(half), (j + half).min(self.ivar.len() - 1));
+        let counted = (from..=to).filter(|k| self.ivar[*k] > 0.0);
+        let (mut n, mut weight, mut sum) = (0.0, 0.0, 0.0);
+        for k in counted {
+            n += 1.0;
+            weight += self.ivar[k];
+            sum += self.ivar[k] * self.difference[k];
+        }
+        if 2.0 * n < (to - from + 1) as f64 { f64::NAN } else { sum / (n * weight).sqrt() }
     }
 }
 

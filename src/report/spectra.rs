@@ -1,5 +1,5 @@
-//! Galleries: which of the picked spectra are drawn, under which headings, with their models. A spectrum is drawn in
-//! the first gallery that has it, and flags link to spectra that are drawn before.
+//! Galleries: the picked spectra that are drawn, under headings, with their models. A spectrum is drawn in the first
+//! gallery that has it, and the galleries of flags link to spectra that are drawn before.
 
 use std::collections::BTreeMap;
 
@@ -10,11 +10,11 @@ use super::picks::Pick;
 use crate::fit::{ArmFit, FitRow, Flags, SpectralFitter};
 use crate::spectra::{ArmSpectra, Spectra};
 
-/// Spectra drawn of those nearest the median.
+/// Number of spectra drawn of those nearest the median.
 const TYPICAL: usize = 4;
-/// Spectra drawn for each flag, beside those that another gallery shows.
+/// Number of spectra drawn for each flag, beside those that another gallery shows.
 const PER_FLAG: usize = 3;
-/// Links of a flag's gallery to spectra that another gallery shows.
+/// Number of links of a flag's gallery to spectra that another gallery shows.
 const LINKS: usize = 8;
 
 /// Spectra under one heading.
@@ -29,8 +29,8 @@ pub struct Gallery {
     pub elsewhere: Vec<u64>,
 }
 
-/// Returns those that were asked for, those without a fit, the worst, those nearest the median χ²/dof, and some for
-/// each flag. No spectrum is drawn twice, and none whose pixels have not been seen.
+/// Returns the galleries: requested spectra, those without a fit, the worst, those nearest the median χ²/dof, and some
+/// for each flag. No spectrum is drawn twice, and none whose pixels have not been seen.
 pub fn galleries(kept: &Collector, fitter: &SpectralFitter) -> Vec<Gallery> {
     let picks = &kept.picks;
     let mut drawing = Drawing { kept, fitter, drawn: BTreeMap::new() };
@@ -45,7 +45,7 @@ pub fn galleries(kept: &Collector, fitter: &SpectralFitter) -> Vec<Gallery> {
     all
 }
 
-/// Draws spectra, and remembers which.
+/// Galleries under construction.
 struct Drawing<'a> {
     kept: &'a Collector,
     fitter: &'a SpectralFitter,
@@ -54,11 +54,13 @@ struct Drawing<'a> {
 }
 
 impl Drawing<'_> {
+    /// Returns a gallery of chosen rows.
     fn gallery(&mut self, title: &str, note: &str, chosen: Vec<Pick>) -> Gallery {
         let panels = chosen.iter().filter_map(|pick| self.panel(pick)).collect();
         Gallery { title: title.into(), note: note.into(), folded: false, panels, elsewhere: Vec::new() }
     }
 
+    /// Returns the gallery of a flag.
     fn flag_gallery(&mut self, place: usize) -> Gallery {
         let flag = &Flags::DESCRIPTIONS[place];
         let carriers = self.drawn.iter().filter(|(_, flags)| **flags & flag.bit != 0);
@@ -74,7 +76,7 @@ impl Drawing<'_> {
         Gallery { title: format!("Flag: {}", flag.label), note, folded: true, panels, elsewhere }
     }
 
-    /// Draws a spectrum, unless it is drawn already or its pixels have not been seen.
+    /// Returns the panel of a spectrum, unless it is drawn already or its pixels have not been seen.
     fn panel(&mut self, pick: &Pick) -> Option<Panel> {
         let spectra = self.kept.picks.spectrum(pick)?;
         if self.drawn.insert(pick.order, pick.row.flags.bits()).is_some() {
@@ -107,6 +109,7 @@ fn data_alone(spectra: &Spectra) -> Vec<ArmFit> {
     spectra.arms.iter().map(arm_alone).collect()
 }
 
+/// Returns an arm without a fit.
 fn arm_alone(arm: &ArmSpectra) -> ArmFit {
     let (flux, ivar) = (arm.flux.to_double(), arm.ivar.to_double());
     let counts = |j: usize| ivar[j] > 0.0 && flux[j].is_finite() && !arm.mask.get(j).is_some_and(|masked| *masked);

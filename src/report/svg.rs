@@ -1,8 +1,9 @@
-//! The frame of a small figure: about as many user units wide as a phone has pixels, so that its text is never tiny.
+//! The frame of a small figure. Its width in user units is about that of a phone in pixels, so that its text is never
+//! tiny.
 
 use std::fmt::Write;
 
-use super::axis::Axis;
+use super::axis::{Axis, Tick};
 use super::number::escape;
 
 pub const WIDTH: f64 = 400.0;
@@ -12,7 +13,7 @@ const RIGHT: f64 = 12.0;
 const TOP: f64 = 10.0;
 const BOTTOM: f64 = 44.0;
 
-/// Two axes and what is drawn between them.
+/// Two axes and the SVG elements between them.
 pub struct Frame {
     pub x: Axis,
     pub y: Axis,
@@ -20,21 +21,22 @@ pub struct Frame {
 }
 
 impl Frame {
+    /// Returns an empty frame.
     pub fn new(x: Axis, y: Axis) -> Frame {
         Frame { x, y, body: String::new() }
     }
 
-    /// User units of a value of the x axis.
+    /// Returns the place of a value of the x axis, in user units.
     pub fn at_x(&self, x: f64) -> f64 {
         LEFT + self.x.place(x) * (WIDTH - LEFT - RIGHT)
     }
 
-    /// User units of a value of the y axis, downwards.
+    /// Returns the place of a value of the y axis, in user units downwards.
     pub fn at_y(&self, y: f64) -> f64 {
         HEIGHT - BOTTOM - self.y.place(y) * (HEIGHT - TOP - BOTTOM)
     }
 
-    /// The corner and size of the inner area.
+    /// Returns left, top, width and height of the inner area.
     pub fn inner() -> (f64, f64, f64, f64) {
         (LEFT, TOP, WIDTH - LEFT - RIGHT, HEIGHT - TOP - BOTTOM)
     }
@@ -45,16 +47,16 @@ impl Frame {
         let _ = self.body.write_fmt(elements);
     }
 
-    /// The whole figure.
+    /// Returns the HTML of the whole figure.
     pub fn finish(self, title: &str, note: &str) -> String {
         let mut axes = String::new();
         let (left, top, width, height) = Frame::inner();
-        for (place, text) in self.y.ticks(5) {
+        for Tick { place, text } in self.y.ticks(5) {
             let y = top + height * (1.0 - place);
             let _ = write!(axes, "<path class=grid d='M{left} {y:.1}h{width}'/>");
             let _ = write!(axes, "<text class=tick x={:.1} y={:.1} text-anchor=end>{text}</text>", left - 6.0, y + 4.0);
         }
-        for (place, text) in self.x.ticks(5) {
+        for Tick { place, text } in self.x.ticks(5) {
             let x = left + width * place;
             let _ = write!(axes, "<path class=axis d='M{x:.1} {:.1}v4'/>", top + height);
             let _ =
@@ -80,7 +82,7 @@ impl Frame {
     }
 }
 
-/// A figure without anything to show.
+/// Returns the HTML of a figure that has nothing to show, with the reason.
 pub fn nothing(title: &str, why: &str) -> String {
     let title = escape(title);
     format!("<figure class=card><figcaption>{title}</figcaption><p class=nothing>{}</p></figure>", escape(why))

@@ -1,5 +1,5 @@
-//! The rows that the page's script sorts and filters, as JSON. All cells are texts: an id above 2^53 is no JavaScript
-//! number.
+//! The rows that the page's script sorts and filters, as JSON. All cells are texts, because an id above 2^53 is not a
+//! JavaScript number.
 
 use std::collections::BTreeMap;
 
@@ -20,7 +20,7 @@ pub fn json(about: &About, kept: &Collector, drawn: &BTreeMap<u64, String>) -> S
     if has_sn {
         head.push(column("S/N", "number"));
     }
-    head.extend(kept.parameters.iter().map(|name| column(&with_unit(&about.units, name), "number")));
+    head.extend(kept.parameters.iter().map(|name| column(&with_unit(about, name), "number")));
     head.push(column("rounds", "number"));
     if kept.several_files {
         head.push(column("file", "text"));
@@ -43,10 +43,12 @@ pub fn json(about: &About, kept: &Collector, drawn: &BTreeMap<u64, String>) -> S
     all.to_string().replace('<', "\\u003c").replace('\u{2028}', "\\u2028").replace('\u{2029}', "\\u2029")
 }
 
+/// Returns the head of a column.
 fn column(name: &str, kind: &str) -> Value {
     json!({ "name": name, "kind": kind })
 }
 
+/// Returns the cells of a row.
 fn cells(kept: &KeptRow, has_sn: bool, has_file: bool) -> Vec<String> {
     let row = &kept.row;
     let mut cells = vec![row.id.to_string(), row.status_text.clone(), number(reduced(row), 4)];

@@ -1,4 +1,4 @@
-//! Curves of many pixels as short SVG paths: of each column of the picture the lowest and the highest value.
+//! Curves of many pixels as short SVG paths, with the lowest and the highest value in each column of the picture.
 
 use std::fmt::Write;
 
@@ -14,35 +14,32 @@ pub struct Grid<'a> {
 }
 
 impl Grid<'_> {
-    /// 0 to the number of columns.
+    /// Returns the place of a wavelength, from 0 to the number of columns.
     pub fn place(&self, wavelength: f64) -> f64 {
         (wavelength - self.from) / (self.to - self.from) * self.columns as f64
     }
 
-    /// A path through `values`, broken where they are not finite; `low` is at the bottom, `high` at the top. Values far
-    /// outside are cut just beyond the edges.
-    pub fn curve(&self, values: &[f64], (low, high): (f64, f64)) -> String {
+    /// Returns a path through `values`, broken where they are not finite. `low` is at the bottom, `high` at the top.
+    /// Values far outside are cut just beyond the edges.
+    pub fn curve(&self, values: &[f64], low: f64, high: f64) -> String {
         let y = |value: f64| {
             let place = (high - value) / (high - low) * HEIGHT;
             place.clamp(-0.1 * HEIGHT, 1.1 * HEIGHT).round() as i64
         };
         let mut path = Path::default();
         for (from, to) in self.cells() {
-            let cell = &values[from..to];
-            let finite = cell.iter().enumerate().filter(|(_, value)| value.is_finite());
-            let Some((least, most)) = extremes(finite.map(|(k, value)| (k, *value))) else {
+            let Some([first, second]) = extremes(&values[from..to]) else {
                 path.pen_up();
                 continue;
             };
             let x = self.place(self.wavelength[from]).floor() as i64;
-            let (first, second) = if least.0 <= most.0 { (least.1, most.1) } else { (most.1, least.1) };
             path.to(x, y(first));
             path.to(x, y(second));
         }
         path.text
     }
 
-    /// A path of bands over the pixels that are masked; each reaches half way to its neighbours.
+    /// Returns a path of bands over the pixels that are masked. Each band reaches half way to its neighbours.
     pub fn bands(&self, mask: &[bool]) -> String {
         let last = mask.len().saturating_sub(1);
         let middle = |a: usize, b: usize| self.place(0.5 * (self.wavelength[a] + self.wavelength[b]));
@@ -60,8 +57,8 @@ impl Grid<'_> {
         text
     }
 
-    /// Ranges of pixels that share a column. Grids that are not sorted, or not finite, are the fit's failure; their
-    /// pixels are skipped.
+    /// Returns the first pixel of each column, and the pixel after its last. Pixels without a finite wavelength are
+    /// skipped.
     fn cells(&self) -> Vec<(usize, usize)> {
         let column = |j: usize| self.place(self.wavelength[j]).floor() as i64;
         let mut cells = Vec::new();
@@ -78,12 +75,14 @@ impl Grid<'_> {
     }
 }
 
-/// The lowest and the highest value with their places.
-fn extremes(values: impl Iterator<Item = (usize, f64)>) -> Option<((usize, f64), (usize, f64))> {
-    values.fold(None, |found, value| {
-        let (least, most) = found.unwrap_or((value, value));
-        Some((if value.1 < least.1 { value } else { least }, if value.1 > most.1 { value } else { most }))
-    })
+/// Returns the lowest and the highest finite value, in the order in which they come; `None` without any.
+fn extremes(values: &[f64]) -> Option<[f64; 2]> {
+    let mut finite = values.iter().copied().enumerate().filter(|(_, value)| value.is_finite());
+    let first = finite.next()?;
+    let (least, most) = finite.fold((first, first), |(least, most), value| {
+        (if value.1 < least.1 { value } else { least }, if value.1 > most.1 { value } else { most })
+    });
+    Some(if least.0 <= most.0 { [least.1, most.1] } else { [most.1, least.1] })
 }
 
 /// A path of relative steps in whole units, which are few characters.
@@ -94,6 +93,7 @@ struct Path {
 }
 
 impl Path {
+    /// Draws a line to a point, or moves there with the pen up.
     fn to(&mut self, x: i64, y: i64) {
         let _ = match self.at {
             None => write!(self.text, "M{x} {y}"),
@@ -105,6 +105,7 @@ impl Path {
         self.at = Some((x, y));
     }
 
+    /// Lifts the pen.
     fn pen_up(&mut self) {
         self.at = None;
     }
@@ -119,9 +120,9 @@ mod tests {
         let wavelength: Vec<f64> = (0..8).map(f64::from).collect();
         let grid = Grid { wavelength: &wavelength, from: 0.0, to: 8.0, columns: 2 };
         let values = [0.0, 1.0, 0.5, 0.25, 1.0, 0.0, f64::NAN, 0.5];
-        assert_eq!(grid.curve(&values, (0.0, 1.0)), "M0 400v-400h1v400");
-        assert_eq!(grid.curve(&[f64::NAN; 8], (0.0, 1.0)), "");
-        assert_eq!(grid.curve(&[f64::INFINITY, 1e300, 0.0, 0.0, 0.0, 0.0, 0.0, 0.0], (0.0, 1.0)), "M0 -40v440h1");
+        assert_eq!(grid.curve(&values, 0.0, 1.0), "M0 400v-400h1v400");
+        assert_eq!(grid.curve(&[f64::NAN; 8], 0.0, 1.0), "");
+        assert_eq!(grid.curve(&[f64::INFINITY, 1e300, 0.0, 0.0, 0.0, 0.0, 0.0, 0.0], 0.0, 1.0), "M0 -40v440h1");
     }
 
     #[test]

@@ -1,8 +1,9 @@
 //! Words and colours that several parts of the page share.
 
+use super::About;
 use crate::fit::quantity::unit;
 
-/// The class that colours a status: good, fair, bad.
+/// Returns the class that colours a status: good, fair, bad.
 pub fn grade(code: i32) -> &'static str {
     match code {
         1.. => "good",
@@ -11,9 +12,9 @@ pub fn grade(code: i32) -> &'static str {
     }
 }
 
-/// A parameter with its unit, as axes and heads say it.
-pub fn with_unit(units: &[(String, String)], parameter: &str) -> String {
-    match unit(units, parameter) {
+/// Returns the name of a parameter with its unit, for axes and heads.
+pub fn with_unit(about: &About, parameter: &str) -> String {
+    match unit(&about.units, parameter) {
         "" => parameter.to_string(),
         unit => format!("{parameter} ({unit})"),
     }

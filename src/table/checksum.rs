@@ -1,6 +1,6 @@
-//! Checksums of a Parquet table, by which changed bytes are noticed: the key `popfit.checksum` of the footer's
-//! metadata. The parquet crate writes no page checksums, so a row group has one over the values of its columns, and the
-//! reader compares it when the group's last row has come.
+//! Checksums of a Parquet table, which reveal changed bytes: the key `popfit.checksum` of the footer's metadata. The
+//! parquet crate writes no page checksums, so each row group has one over the values of its columns, and the reader
+//! compares it after the last row of the group.
 //!
 //! All are XXH3 of 128 bits with seed 0 (Python: `xxhash.xxh3_128`). The value is text:
 //!
@@ -25,40 +25,33 @@ use arrow_array::{Array, RecordBatch};
 use arrow_schema::DataType;
 use twox_hash::XxHash3_128;
 
+use super::Entry;
 use super::parquet::{MEANING, UNIT};
 use crate::error::changed;
 
 /// The metadata's key.
 pub(super) const KEY: &str = "popfit.checksum";
 const ALGORITHM: &str = "xxh3_128";
-/// No byte of UTF-8.
+/// End of a text: a byte that UTF-8 does not have.
 const END: u8 = 0xff;
 
-/// The hash of a run of rows, batch by batch.
+/// Hash of consecutive rows, which come in batches.
 struct RowsHash {
-    /// By column; empty before the first batch.
+    /// Hashes of the columns; empty before the first batch.
     columns: Vec<XxHash3_128>,
     rows: u64,
 }
 
 impl RowsHash {
+    /// Returns the hash of no rows.
     fn new() -> RowsHash {
         RowsHash { columns: Vec::new(), rows: 0 }
     }
 
-    /// Adds rows; those of the first batch decide the columns.
+    /// Adds rows. Those of the first batch decide the columns.
     fn add(&mut self, batch: &RecordBatch) -> Result<(), String> {
         if self.columns.is_empty() {
-            let named = |field: &arrow_schema::FieldRef| {
-                let mut hash = XxHash3_128::new();
-                let known = |key: &str| field.metadata().get(key).map_or("", |text| text.as_str());
-                for text in [field.name().as_str(), known(UNIT), known(MEANING)] {
-                    hash.write(text.as_bytes());
-                    hash.write(&[END]);
-                }
-                hash
-            };
-            self.columns = batch.schema_ref().fields().iter().map(named).collect();
+            self.columns = batch.schema_ref().fields().iter().map(named_hash).collect();
         }
         for (hash, (field, array)) in
             self.columns.iter_mut().zip(batch.schema_ref().fields().iter().zip(batch.columns()))
@@ -69,12 +62,25 @@ impl RowsHash {
         Ok(())
     }
 
+    /// Returns the hash of the rows so far.
     fn digest(&self) -> u128 {
         let digests: Vec<u8> = self.columns.iter().flat_map(|column| column.finish_128().to_be_bytes()).collect();
         XxHash3_128::oneshot(&digests)
     }
 }
 
+/// Returns the hash of a column without values: of its name, unit and meaning.
+fn named_hash(field: &arrow_schema::FieldRef) -> XxHash3_128 {
+    let known = |key: &str| field.metadata().get(key).map_or("", |text| text.as_str());
+    let mut hash = XxHash3_128::new();
+    for text in [field.name().as_str(), known(UNIT), known(MEANING)] {
+        hash.write(text.as_bytes());
+        hash.write(&[END]);
+    }
+    hash
+}
+
+/// Adds the values of an array to the hash of its column.
 fn hash_values(hash: &mut XxHash3_128, array: &dyn Array) -> Result<(), String> {
     if array.null_count() > 0 {
         return Err("it has empty cells, which popfit does not write".into());
@@ -96,6 +102,7 @@ fn hash_values(hash: &mut XxHash3_128, array: &dyn Array) -> Result<(), String> 
     Ok(())
 }
 
+/// Adds numbers to the hash of their column.
 fn hash_numbers<T: ArrowPrimitiveType, const N: usize>(
     hash: &mut XxHash3_128,
     array: &dyn Array,
@@ -109,12 +116,13 @@ fn hash_numbers<T: ArrowPrimitiveType, const N: usize>(
     hash.write(&bytes);
 }
 
-/// The checksum of a table's other keys.
-fn of_metadata<'a>(pairs: impl Iterator<Item = (&'a str, &'a str)>) -> u128 {
+/// Returns the checksum of a table's other metadata.
+fn of_metadata(entries: &[Entry]) -> u128 {
     let mut hash = XxHash3_128::new();
-    let mut others: Vec<_> = pairs.filter(|(key, _)| ![KEY, "ARROW:schema"].contains(key)).collect();
+    let is_other = |entry: &&Entry| ![KEY, "ARROW:schema"].contains(&&*entry.key);
+    let mut others: Vec<&Entry> = entries.iter().filter(is_other).collect();
     others.sort_unstable(); // not every reader keeps the order of the file
-    for (key, value) in others {
+    for Entry { key, value } in others {
         for text in [key, value] {
             hash.write(text.as_bytes());
             hash.write(&[END]);
@@ -123,17 +131,19 @@ fn of_metadata<'a>(pairs: impl Iterator<Item = (&'a str, &'a str)>) -> u128 {
     hash.finish_128()
 }
 
-/// Makes the checksums of a table that is being written.
+/// Checksums of a table that is being written.
 pub(super) struct Checksums {
-    /// Rows of a row group.
+    /// Number of rows of a row group.
     group: u64,
-    /// First row and hash of the row group that is being written.
+    /// First row of the row group that is being written.
     first: u64,
+    /// Hash of the row group that is being written.
     hash: RowsHash,
     lines: Vec<String>,
 }
 
 impl Checksums {
+    /// Returns the checksums of an empty table.
     pub fn new(group: usize) -> Checksums {
         Checksums { group: group as u64, first: 0, hash: RowsHash::new(), lines: vec![ALGORITHM.into()] }
     }
@@ -152,36 +162,40 @@ impl Checksums {
         Ok(())
     }
 
+    /// Adds the line of a row group that is complete.
     fn end_group(&mut self) {
         let next = self.first + self.hash.rows;
         self.lines.push(format!("{}-{} {:032x}", self.first, next - 1, self.hash.digest()));
         (self.first, self.hash) = (next, RowsHash::new());
     }
 
-    /// The value of [`KEY`], given the other keys.
-    pub fn finish<'a>(mut self, pairs: impl Iterator<Item = (&'a str, &'a str)>) -> String {
+    /// Returns the value of [`KEY`], given the other metadata.
+    pub fn finish(mut self, entries: &[Entry]) -> String {
         if self.hash.rows > 0 {
             self.end_group();
         }
-        self.lines.push(format!("metadata {:032x}", of_metadata(pairs)));
+        self.lines.push(format!("metadata {:032x}", of_metadata(entries)));
         self.lines.join("\n")
     }
 }
 
-/// Compares the rows that are read with a table's checksums.
+/// Comparison of the rows that are read with a table's checksums.
 pub(super) struct Verifier {
     /// Last row and checksum of each row group that is still to be read, the next one last.
     expected: Vec<(u64, u128)>,
+    /// First row of the row group that is being read.
     first: u64,
+    /// Hash of the row group that is being read.
     hash: RowsHash,
 }
 
 impl Verifier {
-    /// Takes the checksums of a table of `rows` rows, and compares that of its metadata.
+    /// Reads the checksums of a table of `rows` rows, and compares that of its metadata.
     ///
     /// # Errors
-    /// A text that is none of [`Checksums::finish`], another number of rows, other metadata.
-    pub fn new(text: &str, rows: u64, pairs: &[(String, String)]) -> Result<Verifier, String> {
+    /// Returns a message if the text is not one of [`Checksums::finish`], or if the number of rows or the metadata
+    /// differ.
+    pub fn new(text: &str, rows: u64, entries: &[Entry]) -> Result<Verifier, String> {
         let unreadable = || format!("damaged: its checksums, metadata key {KEY}, cannot be read");
         let mut lines = text.lines();
         if lines.next() != Some(ALGORITHM) {
@@ -201,7 +215,7 @@ impl Verifier {
                 _ => return Err(unreadable()),
             }
         }
-        if metadata != Some(of_metadata(pairs.iter().map(|(key, value)| (key.as_str(), value.as_str())))) {
+        if metadata != Some(of_metadata(entries)) {
             return Err(changed("its metadata's texts"));
         }
         if next != rows {
@@ -233,7 +247,7 @@ impl Verifier {
         Ok(())
     }
 
-    /// Returns whether all rows have come.
+    /// Checks that all rows have come.
     pub fn finish(&self) -> Result<(), String> {
         if self.expected.is_empty() { Ok(()) } else { Err(format!("damaged: rows from {} on are missing", self.first)) }
     }

@@ -1,7 +1,7 @@
 //! The columns of the result table.
 //!
-//! [`columns`] is the only place where a column's name, type, unit, meaning and cells are said. Parquet, FITS and CSV
-//! are written from it, units and meanings included, and a test holds the table in `docs/src/results.md` to it. A new
+//! [`columns`] is the only place that defines a column's name, type, unit, meaning and cells. Parquet, FITS and CSV are
+//! written from it, units and meanings included, and a test compares the table in `docs/src/results.md` with it. A new
 //! column is a new line there (and, where a reader needs it, one in `read.rs`).
 
 use std::borrow::Cow;
@@ -11,8 +11,8 @@ use super::Schema;
 use crate::error::{Error, Result};
 use crate::fit::{FitRow, Id, VelocityPosterior, quantity};
 
-/// The version of the table's layout, the key `popfit.layout`. It grows when a column goes, or changes its name, type,
-/// unit or meaning; more columns do not change it.
+/// Version of the table's layout, the key `popfit.layout`. It grows when a column is removed, or changes its name,
+/// type, unit or meaning. New columns do not change it.
 pub(super) const LAYOUT: u32 = 1;
 
 /// Type of a column's values.
@@ -25,7 +25,7 @@ pub(super) enum Kind {
 }
 
 impl Kind {
-    /// The type's name, as numpy and ECSV have it.
+    /// Returns the name of the type in numpy and ECSV.
     #[cfg(feature = "parquet")]
     pub fn name(self) -> &'static str {
         match self {
@@ -45,13 +45,24 @@ pub(super) enum Value<'a> {
     Text(Cow<'a, str>),
 }
 
+impl Value<'_> {
+    /// Returns the integer of a cell whose column has integers: [`columns`] pairs kinds with cells.
+    pub fn integer(self) -> i64 {
+        match self {
+            Value::Integer(n) => n,
+            other => unreachable!("an integer column gave {other:?}"),
+        }
+    }
+}
+
+/// Function that returns the cell of a row, in the column of a parameter or pair with some index.
 type Get = for<'a> fn(&'a FitRow, usize) -> Value<'a>;
 
-/// A column: what it is, and where its cells are.
+/// A column: its name, type and meaning, and the function that returns its cells.
 pub(super) struct Column {
     pub name: String,
     pub kind: Kind,
-    /// Empty without one. `km/s` is written so; FITS spells it in its own way.
+    /// Unit, empty without one. `km/s` has another spelling in FITS.
     pub unit: String,
     /// ASCII, short enough for one card of a FITS header.
     pub meaning: String,
@@ -60,25 +71,26 @@ pub(super) struct Column {
 }
 
 impl Column {
+    /// Returns a column whose cells do not depend on an index.
     fn new(name: impl Into<String>, kind: Kind, unit: &str, meaning: impl Into<String>, get: Get) -> Column {
         Column { name: name.into(), kind, unit: unit.into(), meaning: meaning.into(), index: 0, get }
     }
 
-    /// The same column of the parameter or pair with this index.
+    /// Returns the same column for the parameter or pair with this index.
     fn of(self, index: usize) -> Column {
         Column { index, ..self }
     }
 
-    /// The cell of a row that passed [`check_row`].
+    /// Returns the cell of a row that passed [`check_row`].
     pub fn value<'a>(&self, row: &'a FitRow) -> Value<'a> {
         (self.get)(row, self.index)
     }
 }
 
-/// All columns, in the order of every output.
+/// Returns all columns, in the order of every output.
 ///
 /// # Errors
-/// `Model` when a parameter's name is already a column's.
+/// Returns `Model` if a parameter's name is already that of a column.
 pub(super) fn columns(schema: &Schema) -> Result<Vec<Column>> {
     let mut all = before(schema.text_ids);
     all.extend(schema.parameters.iter().enumerate().flat_map(|(p, name)| of_parameter(schema, p, name)));
@@ -96,7 +108,7 @@ pub(super) fn columns(schema: &Schema) -> Result<Vec<Column>> {
     Ok(all)
 }
 
-/// The columns before those of the parameters; every table has them.
+/// Returns the columns before those of the parameters, which every table has.
 fn before(text_ids: bool) -> Vec<Column> {
     use Kind::{Float64, Int32, Int64, Text};
     let (id_kind, id_get): (Kind, Get) = if text_ids { (Text, text_id) } else { (Int64, id) };
@@ -117,7 +129,7 @@ fn before(text_ids: bool) -> Vec<Column> {
     ]
 }
 
-/// The columns of one free parameter.
+/// Returns the columns of a free parameter.
 fn of_parameter(schema: &Schema, p: usize, name: &str) -> [Column; 2] {
     let (unit, meaning) = (quantity::unit(&schema.units, name), quantity::meaning(name));
     let error = format!("Standard error of {name}");
@@ -127,7 +139,7 @@ fn of_parameter(schema: &Schema, p: usize, name: &str) -> [Column; 2] {
     ]
 }
 
-/// The columns behind those of the parameters; every table has them.
+/// Returns the columns behind those of the parameters, which every table has.
 fn after() -> Vec<Column> {
     use Kind::{Int32, Int64};
     let column = Column::new;
@@ -147,14 +159,14 @@ fn after() -> Vec<Column> {
     ]
 }
 
-/// The column of an arm's continuum terms, `continuum_terms` where the arm stands alone.
+/// Returns the column of an arm's continuum terms, `continuum_terms` if there is only one arm.
 pub(super) fn continuum_terms(arm: &str) -> Column {
     let name = if arm.is_empty() { CONTINUUM_TERMS.into() } else { format!("{CONTINUUM_TERMS}_{arm}") };
     let meaning = "Continuum terms that the data determine";
     Column::new(name, Kind::Int64, "", meaning, |row, a| integer(row.continuum_terms.get(a).copied().unwrap_or(0)))
 }
 
-/// The arm whose column of continuum terms has this name.
+/// Returns the arm whose column of continuum terms has this name.
 pub(super) fn arm_of(column: &str) -> Option<&str> {
     let rest = column.strip_prefix(CONTINUUM_TERMS)?;
     if rest.is_empty() { Some("") } else { rest.strip_prefix('_') }
@@ -162,7 +174,7 @@ pub(super) fn arm_of(column: &str) -> Option<&str> {
 
 const CONTINUUM_TERMS: &str = "continuum_terms";
 
-/// The columns of the velocity's posterior.
+/// Returns the columns of the velocity's posterior.
 pub(super) fn posterior() -> [Column; 4] {
     let column = |name, unit, meaning, get| Column::new(name, Kind::Float64, unit, meaning, get);
     [
@@ -181,7 +193,7 @@ pub(super) fn posterior() -> [Column; 4] {
     ]
 }
 
-/// The column of a parameter's standard errors with all bounds released.
+/// Returns the column of a parameter's standard errors with all bounds released.
 pub(super) fn released_error(parameter: &str, unit: &str) -> Column {
     let name = format!("{parameter}_err_released");
     let meaning = format!("Standard error of {parameter}, bounds released");
@@ -190,17 +202,19 @@ pub(super) fn released_error(parameter: &str, unit: &str) -> Column {
     })
 }
 
-/// The column of a pair of free parameters.
+/// Returns the column of the correlation of two free parameters.
 pub(super) fn correlation(a: &str, b: &str) -> Column {
     let name = format!("correlation_{a}_{b}");
     let meaning = format!("Correlation of {a} and {b}");
     Column::new(name, Kind::Float64, "", meaning, |row, k| Value::Float(row.correlations[k]))
 }
 
+/// Returns the cell of an integer.
 fn integer(value: impl Into<i64>) -> Value<'static> {
     Value::Integer(value.into())
 }
 
+/// Returns the cell of an id.
 fn id(row: &FitRow, _: usize) -> Value<'_> {
     match &row.id {
         Id::Integer(n) => Value::Integer(*n),
@@ -208,6 +222,7 @@ fn id(row: &FitRow, _: usize) -> Value<'_> {
     }
 }
 
+/// Returns the cell of an id as text.
 fn text_id(row: &FitRow, _: usize) -> Value<'_> {
     Value::Text(match &row.id {
         Id::Integer(n) => Cow::Owned(n.to_string()),
@@ -215,15 +230,17 @@ fn text_id(row: &FitRow, _: usize) -> Value<'_> {
     })
 }
 
+/// Returns the cell of a moment of the velocity's posterior.
 fn moment(row: &FitRow, get: fn(VelocityPosterior) -> f64) -> Value<'static> {
     Value::Float(row.posterior.map_or(f64::NAN, get))
 }
 
-/// (0,1), (0,2), … (1,2), …: the order of [`FitRow::correlations`].
+/// Returns all pairs of names in the order of [`FitRow::correlations`]: (0,1), (0,2), … (1,2), ….
 pub(super) fn pairs(names: &[String]) -> impl Iterator<Item = (&String, &String)> {
     names.iter().enumerate().flat_map(|(a, first)| names[a + 1..].iter().map(move |second| (first, second)))
 }
 
+/// Checks that no two columns have the same name.
 fn check_names(columns: &[Column]) -> Result<()> {
     let mut seen = HashSet::new();
     match columns.iter().find(|column| !seen.insert(&column.name)) {
@@ -232,7 +249,7 @@ fn check_names(columns: &[Column]) -> Result<()> {
     }
 }
 
-/// Returns whether a row fits the schema; the message names what does not.
+/// Checks that a row fits the schema, and returns a message if it does not.
 pub(super) fn check_row(schema: &Schema, row: &FitRow) -> Result<(), String> {
     let n = schema.parameters.len();
     let lengths = [row.parameters.len(), row.errors.len(), row.correlations.len()];

@@ -1,4 +1,5 @@
-//! CSV: a header, then a line a row. Floats read back exactly; not-a-number is `nan`, infinities `inf` and `-inf`.
+//! The result table as CSV: a header, then one line per row. Floats are read back exactly; not-a-number is `nan`,
+//! infinities are `inf` and `-inf`.
 
 use std::io;
 
@@ -8,17 +9,20 @@ use super::columns::{Column, Value};
 use crate::files::File;
 use crate::fit::FitRow;
 
+/// A result table that is being written as CSV.
 pub(super) struct CsvTable {
     writer: Writer<File>,
 }
 
 impl CsvTable {
+    /// Begins a table with its header.
     pub fn new(file: File, columns: &[Column]) -> io::Result<CsvTable> {
         let mut writer = Writer::from_writer(file);
         writer.write_record(columns.iter().map(|column| &column.name)).map_err(system)?;
         Ok(CsvTable { writer })
     }
 
+    /// Appends rows.
     pub fn append(&mut self, columns: &[Column], rows: &[FitRow]) -> io::Result<()> {
         for row in rows {
             for column in columns {
@@ -34,6 +38,7 @@ impl CsvTable {
         Ok(())
     }
 
+    /// Writes the rest of the file.
     pub fn finish(self) -> io::Result<File> {
         self.writer.into_inner().map_err(IntoInnerError::into_error)
     }
@@ -48,7 +53,7 @@ fn system(error: Error) -> io::Error {
     }
 }
 
-/// The shortest text that reads back as the same number.
+/// Returns the shortest text that is read back as the same number.
 fn float(x: f64) -> String {
     if x.is_nan() { "nan".into() } else { format!("{x:?}") }
 }

@@ -1,78 +1,78 @@
-//! The result table as FITS: HDU 1 `RESULTS` with the columns of `columns.rs`, HDU 2 `METADATA` with how they came
-//! about.
+//! The result table as FITS: HDU 1 `RESULTS` with the columns of `columns.rs`, HDU 2 `METADATA` with the metadata.
 
 use std::io::{BufWriter, Write};
 use std::path::Path;
 
-use super::Metadata;
 use super::columns::{Column, Kind, Value};
 use super::fits_cards::Cards;
 use super::fits_unit::{FitsColumn, TableUnit, refused};
+use super::{Entry, Metadata};
 use crate::error::Result;
 use crate::files::File;
 use crate::fit::FitRow;
 use crate::spectra::{ColumnValues, OnesSum};
 
+/// A result table that is being written as FITS.
 pub(super) struct FitsTable {
     file: File,
     table: TableUnit,
-    metadata: Vec<(String, String)>,
+    metadata: Vec<Entry>,
 }
 
 impl FitsTable {
+    /// Begins a table.
     pub fn new(path: &Path, file: File, columns: &[Column], metadata: &Metadata) -> Result<FitsTable> {
         let one = |c: &Column| FitsColumn::new(&c.name, spelled(&c.unit), &like(c.kind)).comment(&c.meaning);
         let all = columns.iter().map(one);
         let table = TableUnit::new(path, "RESULTS", all.collect())?;
-        Ok(FitsTable { file, table, metadata: metadata.table_pairs() })
+        Ok(FitsTable { file, table, metadata: metadata.table_entries() })
     }
 
+    /// Appends rows.
     pub fn append(&mut self, columns: &[Column], rows: &[FitRow]) -> std::io::Result<()> {
         let values: Vec<ColumnValues> = columns.iter().map(|column| values(column, rows)).collect();
         self.table.append(&values)
     }
 
-    /// One more key and value.
-    pub fn describe(&mut self, pair: (String, String)) {
-        self.metadata.push(pair);
+    /// Adds an entry to the metadata.
+    pub fn describe(&mut self, entry: Entry) {
+        self.metadata.push(entry);
     }
 
-    /// Puts the file together.
+    /// Writes the whole file.
     pub fn finish(mut self, path: &Path) -> Result<File> {
         let mut out = BufWriter::new(self.file);
-        let mut units = || -> std::io::Result<()> {
-            out.write_all(&Cards::primary().finish(OnesSum::default()))?;
-            self.table.write(&mut out)
-        };
-        units().map_err(refused(path))?;
+        out.write_all(&Cards::primary().finish(OnesSum::default())).map_err(refused(path))?;
+        self.table.write(&mut out).map_err(refused(path))?;
         metadata_unit(path, &self.metadata)?.write(&mut out).map_err(refused(path))?;
         out.into_inner().map_err(|e| refused(path)(e.into_error()))
     }
 }
 
-/// A table of two text columns: `key` and `value`, one row a line of the value (the model file has many), which
-/// therefore reads back as it was: a key's lines, joined by line feeds.
-pub(super) fn metadata_unit(path: &Path, pairs: &[(String, String)]) -> Result<TableUnit> {
+/// Returns the table of metadata: two text columns `key` and `value`, with one row per line of the value (the model
+/// file has many). The value is read back as the lines of a key, joined by line feeds.
+pub(super) fn metadata_unit(path: &Path, entries: &[Entry]) -> Result<TableUnit> {
     let text = ColumnValues::Text(Vec::new());
     let columns = ["key", "value"].map(|name| FitsColumn::new(name, "", &text));
     let mut table = TableUnit::new(path, "METADATA", columns.to_vec())?;
-    let lines = || pairs.iter().flat_map(|(key, value)| value.split('\n').map(move |line| (key, line)));
+    let lines = || entries.iter().flat_map(|Entry { key, value }| value.split('\n').map(move |line| (key, line)));
     let keys = lines().map(|(key, _)| key.clone()).collect();
     let values = lines().map(|(_, line)| line.to_string()).collect();
     table.append(&[ColumnValues::Text(keys), ColumnValues::Text(values)]).map_err(refused(path))?;
     Ok(table)
 }
 
-/// A unit that FITS spells, as popfit does.
+/// Returns popfit's spelling of a unit in FITS.
 pub(super) fn read_unit(unit: &str) -> &str {
     if unit == "km s-1" { "km/s" } else { unit }
 }
 
-/// A unit as FITS spells it.
+/// Returns the spelling of a unit in FITS.
 pub(super) fn spelled(unit: &str) -> &str {
     if unit == "km/s" { "km s-1" } else { unit }
 }
 
+/// Returns the type of a column, without values.
 fn like(kind: Kind) -> ColumnValues {
     match kind {
         Kind::Int32 => ColumnValues::I32(Vec::new()),
@@ -82,20 +82,17 @@ fn like(kind: Kind) -> ColumnValues {
     }
 }
 
+/// Returns the cells of a column.
 fn values(column: &Column, rows: &[FitRow]) -> ColumnValues {
     let cells = rows.iter().map(|row| column.value(row));
-    let integer = |value: Value<'_>| match value {
-        Value::Integer(n) => n,
-        other => unreachable!("an integer column gave {other:?}"),
-    };
     match column.kind {
-        Kind::Int32 => ColumnValues::I32(cells.map(|v| integer(v) as i32).collect()),
-        Kind::Int64 => ColumnValues::I64(cells.map(integer).collect()),
+        Kind::Int32 => ColumnValues::I32(cells.map(|v| v.integer() as i32).collect()),
+        Kind::Int64 => ColumnValues::I64(cells.map(Value::integer).collect()),
         Kind::Float64 => {
-            ColumnValues::F64(cells.map(|v| if let Value::Float(x) = v { x } else { integer(v) as f64 }).collect())
+            ColumnValues::F64(cells.map(|v| if let Value::Float(x) = v { x } else { v.integer() as f64 }).collect())
         }
         Kind::Text => ColumnValues::Text(
-            cells.map(|v| if let Value::Text(t) = v { t.into_owned() } else { integer(v).to_string() }).collect(),
+            cells.map(|v| if let Value::Text(t) = v { t.into_owned() } else { v.integer().to_string() }).collect(),
         ),
     }
 }

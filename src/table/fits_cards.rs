@@ -2,12 +2,12 @@
 
 use crate::spectra::OnesSum;
 
-/// FITS comes in blocks of this many bytes.
+/// Number of bytes of a block.
 pub(super) const BLOCK: usize = 2880;
 const CARD: usize = 80;
-/// CHECKSUM before it is known: the sum of a unit is taken with it.
+/// Value of CHECKSUM with which the sum of a unit is computed.
 const ZEROS: &str = "0000000000000000";
-/// Characters of a string value in one card.
+/// Maximum number of characters of a string value in one card.
 const TEXT: usize = 66;
 
 /// A header under construction.
@@ -17,14 +17,14 @@ pub(super) struct Cards {
 }
 
 impl Cards {
-    /// The primary header of a file that has only extensions.
+    /// Returns the primary header of a file that has only extensions.
     pub fn primary() -> Cards {
         let mut cards = Cards::default();
         cards.logical("SIMPLE", true).integer("BITPIX", 8).integer("NAXIS", 0).logical("EXTEND", true);
         cards
     }
 
-    /// The header of an extension that holds an array; the fastest axis first.
+    /// Returns the header of an extension that holds an array, with the fastest axis first.
     pub fn extension(kind: &str, bitpix: i64, axes: &[u64]) -> Cards {
         let mut cards = Cards::default();
         cards.text("XTENSION", kind).integer("BITPIX", bitpix).integer("NAXIS", axes.len() as i64);
@@ -35,26 +35,29 @@ impl Cards {
         cards
     }
 
+    /// Adds a card.
     fn card(&mut self, card: &str) -> &mut Cards {
         debug_assert!(card.len() <= CARD && card.is_ascii(), "{card}");
         self.text.push_str(&format!("{card:<CARD$}"));
         self
     }
 
+    /// Adds a logical value.
     pub fn logical(&mut self, key: &str, value: bool) -> &mut Cards {
         self.card(&format!("{key:<8}= {:>20}", if value { "T" } else { "F" }))
     }
 
+    /// Adds an integer.
     pub fn integer(&mut self, key: &str, value: i64) -> &mut Cards {
         self.card(&format!("{key:<8}= {value:>20}"))
     }
 
-    /// An integer beyond i64, or any number by its digits.
+    /// Adds an integer beyond i64, or any number by its digits.
     pub fn digits(&mut self, key: &str, digits: &str) -> &mut Cards {
         self.card(&format!("{key:<8}= {digits:>20}"))
     }
 
-    /// A string, on CONTINUE cards where it is long.
+    /// Adds a string, on CONTINUE cards if it is long.
     pub fn text(&mut self, key: &str, value: &str) -> &mut Cards {
         let quoted = ascii(value).replace('\'', "''");
         if quoted.len() <= TEXT + 1 {
@@ -76,7 +79,7 @@ impl Cards {
         self
     }
 
-    /// Whole blocks, END included, with the checksums of a unit whose data have this sum.
+    /// Returns the header in whole blocks, with END and the checksums of a unit whose data have this sum.
     pub fn finish(mut self, data: OnesSum) -> Vec<u8> {
         self.text("DATASUM", &data.value().to_string());
         let place = self.text.len();
@@ -92,7 +95,7 @@ impl Cards {
     }
 }
 
-/// FITS text is printable ASCII: everything else is written as an escape, `\n` or `\u{e9}`.
+/// Returns text in printable ASCII, as in FITS. Other characters are written as escapes, such as `\n` or `\u{e9}`.
 pub(super) fn ascii(text: &str) -> String {
     let mut out = String::with_capacity(text.len());
     for c in text.chars() {

@@ -1,4 +1,4 @@
-//! FITS images: rows that come one after another, and single lines.
+//! FITS images: rows that are appended one after another, and single lines.
 
 use std::io::{self, Write};
 use std::path::Path;
@@ -16,6 +16,7 @@ pub(super) struct ImageUnit {
 }
 
 impl ImageUnit {
+    /// Begins an image.
     pub fn new(target: &Path, name: &str, pixels: usize) -> Result<ImageUnit> {
         Ok(ImageUnit { name: name.into(), pixels, spool: Spool::new(target)? })
     }
@@ -26,7 +27,7 @@ impl ImageUnit {
         self.spool.append(&bytes)
     }
 
-    /// Writes the whole extension; what is appended later is not in it.
+    /// Writes the whole extension, without rows that are appended later.
     pub fn write(&mut self, out: &mut impl Write) -> io::Result<()> {
         let rows = self.spool.length / (4 * self.pixels as u64).max(1);
         let mut cards = Cards::extension("IMAGE", -32, &[self.pixels as u64, rows]);

@@ -1,8 +1,8 @@
 //! FITS extensions whose length and widths are known only at the end.
 //!
-//! The number of rows of a table and the widths of its texts come last, so the data of each extension wait in a
-//! temporary file beside the output. Rows move when a text outgrows its column. The whole file is put together when all
-//! is known, and a unit's DATASUM is added up while its rows are spooled.
+//! The number of rows of a table and the widths of its texts are in its header, so the data of each extension wait in a
+//! temporary file beside the output. Rows are moved when a text is wider than its column. The file is put together at
+//! the end. The DATASUM of a unit is computed while its rows are written to the temporary file.
 
 use std::io::{self, BufWriter, Read, Seek, SeekFrom, Write};
 use std::path::Path;
@@ -13,12 +13,12 @@ use crate::error::{Error, Result};
 use crate::files::File;
 use crate::spectra::{ColumnValues, OnesSum};
 
-/// Bytes of rows that are moved in one go.
+/// Number of bytes of rows that are moved at once.
 const CHUNK: usize = 1 << 20;
-/// Text columns grow by as much.
+/// Number of characters by which text columns grow.
 const WIDER: usize = 8;
 
-/// A file beside the target that is gone when dropped.
+/// A temporary file beside the target, which is removed on drop.
 pub(super) struct Spool {
     file: BufWriter<File>,
     _staged: Staged,
@@ -27,11 +27,13 @@ pub(super) struct Spool {
 }
 
 impl Spool {
+    /// Creates an empty file.
     pub fn new(target: &Path) -> Result<Spool> {
         let (staged, file) = Staged::beside(target)?;
         Ok(Spool { file: BufWriter::new(file), _staged: staged, length: 0, sum: OnesSum::default() })
     }
 
+    /// Appends data.
     pub fn append(&mut self, bytes: &[u8]) -> io::Result<()> {
         self.sum.add(self.length, bytes);
         self.length += bytes.len() as u64;
@@ -55,18 +57,18 @@ impl Spool {
 #[derive(Clone, Debug)]
 pub(super) struct FitsColumn {
     pub name: String,
-    /// Empty: none.
+    /// Unit, empty without one.
     pub unit: String,
-    /// TCOMM; `None` writes no card.
+    /// Value of TCOMM, if there is such a card.
     pub comment: Option<String>,
-    /// The type; no values.
+    /// Type of the values, without values.
     like: ColumnValues,
-    /// Bytes of a cell.
+    /// Number of bytes of a cell.
     width: usize,
 }
 
 impl FitsColumn {
-    /// A column with the type of `like`.
+    /// Returns a column with the type of `like`.
     pub fn new(name: &str, unit: &str, like: &ColumnValues) -> FitsColumn {
         let width = match like {
             ColumnValues::Bool(_) | ColumnValues::U8(_) | ColumnValues::Text(_) => 1,
@@ -78,13 +80,14 @@ impl FitsColumn {
         FitsColumn { name: ascii(name), unit: ascii(unit), comment: None, like, width }
     }
 
+    /// Sets the comment.
     #[must_use]
     pub fn comment(mut self, comment: &str) -> FitsColumn {
         self.comment = Some(comment.into());
         self
     }
 
-    /// TFORM.
+    /// Returns the value of TFORM.
     fn form(&self) -> String {
         match self.like {
             ColumnValues::Text(_) => format!("{}A", self.width),
@@ -98,7 +101,7 @@ impl FitsColumn {
         }
     }
 
-    /// TZERO: FITS has only signed integers of more than a byte.
+    /// Returns the value of TZERO, as FITS has only signed integers of more than one byte.
     fn zero(&self) -> Option<&'static str> {
         match self.like {
             ColumnValues::U16(_) => Some("32768"),
@@ -138,6 +141,7 @@ pub(super) struct TableUnit {
 }
 
 impl TableUnit {
+    /// Begins a table.
     pub fn new(target: &Path, name: &str, columns: Vec<FitsColumn>) -> Result<TableUnit> {
         Ok(TableUnit { name: name.into(), columns, rows: 0, spool: Spool::new(target)? })
     }
@@ -165,18 +169,19 @@ impl TableUnit {
         self.spool.append(&bytes)
     }
 
+    /// Returns the number of bytes of a row.
     fn row_bytes(&self) -> usize {
         self.columns.iter().map(|column| column.width).sum()
     }
 
-    /// Makes room for the longest texts; rows that are already written move.
+    /// Makes room for the longest texts. Rows that are already written are moved.
     fn widen(&mut self, values: &[ColumnValues]) -> io::Result<()> {
         let before: Vec<usize> = self.columns.iter().map(|column| column.width).collect();
         for (column, values) in self.columns.iter_mut().zip(values) {
             if let ColumnValues::Text(texts) = values {
                 let longest = texts.iter().map(|text| ascii(text).len()).max().unwrap_or(0);
                 if longest > column.width {
-                    // exact at first, so that a column keeps the width of its source; with room to spare later
+                    // exact at first, so that a column keeps the width of its source; later wider than needed
                     column.width = if self.rows == 0 { longest } else { longest.next_multiple_of(WIDER) };
                 }
             }
@@ -188,7 +193,7 @@ impl TableUnit {
         self.move_rows(&before, &after)
     }
 
-    /// Rewrites rows in wider cells, from the last to the first: none is overwritten before it was read.
+    /// Rewrites rows in wider cells, from the last to the first, so that none is overwritten before it was read.
     fn move_rows(&mut self, before: &[usize], after: &[usize]) -> io::Result<()> {
         let (old, new) = (before.iter().sum::<usize>(), after.iter().sum::<usize>());
         self.spool.file.flush()?;
@@ -219,7 +224,7 @@ impl TableUnit {
         Ok(())
     }
 
-    /// Writes the whole extension; what is appended later is not in it.
+    /// Writes the whole extension, without rows that are appended later.
     pub fn write(&mut self, out: &mut impl Write) -> io::Result<()> {
         let mut cards = Cards::extension("BINTABLE", 8, &[self.row_bytes() as u64, self.rows]);
         cards.integer("TFIELDS", self.columns.len() as i64);
@@ -242,7 +247,7 @@ impl TableUnit {
     }
 }
 
-/// An error of the disk, with the file that it is about.
+/// Returns a function that adds the path of a file to an error of the operating system.
 pub(super) fn refused(path: &Path) -> impl Fn(io::Error) -> Error + '_ {
     Error::writing(path)
 }

@@ -48,11 +48,11 @@ use staged::Staged;
 pub struct Schema {
     /// Names of the free parameters.
     pub parameters: Vec<String>,
-    /// The column `id` is text (int64 otherwise); integer ids are then written as text.
+    /// True if the column `id` is text (int64 otherwise). Integer ids are then written as text.
     pub text_ids: bool,
-    /// With the columns of the velocity's posterior.
+    /// True if there are the columns of the velocity's posterior.
     pub posterior: bool,
-    /// With a column `NAME_err_released` for each parameter: its standard error with all bounds released.
+    /// True if there is a column `NAME_err_released` for each parameter: its standard error with all bounds released.
     pub released_errors: bool,
     /// Name and unit of each label whose unit is known; the usual ones (K, dex, km/s) need not be given.
     pub units: Vec<(String, String)>,
@@ -70,7 +70,7 @@ setters!(Schema {
 });
 
 impl Schema {
-    /// Returns the schema of what `fitter` fits.
+    /// Returns the schema of the rows of `fitter`.
     pub fn of(fitter: &SpectralFitter, text_ids: bool) -> Schema {
         Schema {
             parameters: fitter.parameters(),
@@ -98,18 +98,18 @@ impl Schema {
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct Metadata {
-    /// The name of what fitted.
+    /// Name of the device that fitted.
     pub device: String,
-    /// The model file's text.
+    /// Text of the model file.
     pub model: String,
     /// Name and hash of each emulator file.
     pub emulators: Vec<(String, String)>,
-    /// The solver's, as text.
+    /// Settings of the solver, as text.
     pub settings: String,
 }
 
 impl Metadata {
-    /// Returns what is known of a fitter's runs: its device, the emulators of its model and its settings.
+    /// Returns the metadata of a fitter's runs: its device, the emulators of its model and its settings.
     pub fn of(fitter: &SpectralFitter) -> Metadata {
         let emulators = fitter.model().emulators().into_iter();
         let mut emulators: Vec<_> = emulators.map(|(_, source, hash)| (source, hash)).collect();
@@ -126,52 +126,51 @@ impl Metadata {
         self
     }
 
-    /// Replaces the name of what fitted.
+    /// Replaces the name of the device.
     #[must_use]
     pub fn device(mut self, name: impl Into<String>) -> Metadata {
         self.device = name.into();
         self
     }
 
-    fn pairs(&self) -> Vec<(String, String)> {
-        let mut pairs = vec![("popfit.version".to_string(), env!("CARGO_PKG_VERSION").to_string())];
-        let mut add = |key: String, value: &String| pairs.push((key, value.clone()));
-        add("popfit.device".into(), &self.device);
-        add("popfit.model".into(), &self.model);
-        for (file, hash) in &self.emulators {
-            add(format!("popfit.emulator.{file}"), hash);
-        }
-        add("popfit.settings".into(), &self.settings);
-        pairs
+    /// Returns the entries in a table's metadata.
+    fn entries(&self) -> Vec<Entry> {
+        let mut entries = vec![Entry::new("popfit.version", env!("CARGO_PKG_VERSION"))];
+        entries.push(Entry::new("popfit.device", &*self.device));
+        entries.push(Entry::new("popfit.model", &*self.model));
+        let emulators = self.emulators.iter();
+        entries.extend(emulators.map(|(file, hash)| Entry::new(format!("popfit.emulator.{file}"), &**hash)));
+        entries.push(Entry::new("popfit.settings", &*self.settings));
+        entries
     }
 
-    /// The pairs of the result table, in whose metadata its own codes are explained, too.
-    fn table_pairs(&self) -> Vec<(String, String)> {
+    /// Returns the entries of the result table, which also explain its codes.
+    fn table_entries(&self) -> Vec<Entry> {
         let statuses = Status::ALL.iter().map(|s| format!("{} {}: {}", s.code(), s.name(), s.meaning()));
         let flags = Flags::DESCRIPTIONS.iter().map(|f| format!("{} {}: {}", f.bit, f.name, f.meaning));
-        let mut pairs = self.pairs();
-        pairs.push(("popfit.layout".into(), columns::LAYOUT.to_string()));
-        pairs.push(("popfit.status".into(), statuses.collect::<Vec<_>>().join("\n")));
-        pairs.push(("popfit.flags".into(), flags.collect::<Vec<_>>().join("\n")));
-        pairs
+        let mut entries = self.entries();
+        entries.push(Entry::new("popfit.layout", columns::LAYOUT.to_string()));
+        entries.push(Entry::new("popfit.status", statuses.collect::<Vec<_>>().join("\n")));
+        entries.push(Entry::new("popfit.flags", flags.collect::<Vec<_>>().join("\n")));
+        entries
     }
 
-    /// Returns the devices that made the rows, one line for those that follow each other: `0-2047 gpu:NAME`. `None` if
-    /// there are no rows.
-    fn rows(by_rows: &[(String, u64)]) -> Option<(String, String)> {
+    /// Returns the devices that made the rows, with one line for rows that follow each other: `0-2047 gpu:NAME`. `None`
+    /// if there are no rows.
+    fn rows(by_rows: &[(String, u64)]) -> Option<Entry> {
         let mut next = 0;
         let line = |(device, count): &(String, u64)| {
             next += count;
             format!("{}-{} {device}", next - count, next - 1)
         };
         let lines: Vec<String> = by_rows.iter().filter(|(_, count)| *count > 0).map(line).collect();
-        (!lines.is_empty()).then(|| ("popfit.rows".into(), lines.join("\n")))
+        (!lines.is_empty()).then(|| Entry::new("popfit.rows", lines.join("\n")))
     }
 
-    /// Reads the metadata that [`pairs`](Metadata::pairs) wrote, and the version.
-    fn from_pairs(pairs: Vec<(String, String)>) -> (Metadata, Option<String>) {
+    /// Returns the metadata and the version that [`entries`](Metadata::entries) have.
+    fn from_entries(entries: Vec<Entry>) -> (Metadata, Option<String>) {
         let (mut metadata, mut version) = (Metadata::default(), None);
-        for (key, value) in pairs {
+        for Entry { key, value } in entries {
             match key.strip_prefix("popfit.") {
                 Some("version") => version = Some(value),
                 Some("device") => metadata.device = value,
@@ -188,6 +187,21 @@ impl Metadata {
     }
 }
 
+/// An entry of a table's key-value metadata.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
+struct Entry {
+    key: String,
+    value: String,
+}
+
+impl Entry {
+    /// Returns an entry.
+    fn new(key: impl Into<String>, value: impl Into<String>) -> Entry {
+        Entry { key: key.into(), value: value.into() }
+    }
+}
+
+/// A table that is being written, by format.
 enum Format {
     #[cfg(feature = "parquet")]
     Parquet(Box<ParquetTable>),
@@ -211,7 +225,7 @@ impl std::fmt::Debug for TableWriter {
 }
 
 impl TableWriter {
-    /// `path` ends in `.parquet`, `.fits` or `.csv`; `options` are a [`Metadata`] or [`WriteOptions`].
+    /// Creates a table. `path` ends in `.parquet`, `.fits` or `.csv`; `options` are a [`Metadata`] or [`WriteOptions`].
     ///
     /// # Errors
     /// Before anything is fitted in vain, returns [`Error::Usage`] for another extension, [`Error::Model`] if two
@@ -248,14 +262,14 @@ impl TableWriter {
         written.map_err(Error::writing(self.staged.target()))
     }
 
-    /// Tells which device made which rows ([`Summary::by_rows`](crate::Summary::by_rows)), for the metadata's key
+    /// Records which device made which rows ([`Summary::by_rows`](crate::Summary::by_rows)), as the metadata's key
     /// `popfit.rows`.
     pub fn made_by(&mut self, by_rows: &[(String, u64)]) {
-        let Some(pair) = Metadata::rows(by_rows) else { return };
+        let Some(entry) = Metadata::rows(by_rows) else { return };
         match &mut self.format {
             #[cfg(feature = "parquet")]
-            Format::Parquet(table) => table.describe(pair),
-            Format::Fits(table) => table.describe(pair),
+            Format::Parquet(table) => table.describe(entry),
+            Format::Fits(table) => table.describe(entry),
             Format::Csv(_) => {}
         }
     }
@@ -270,9 +284,10 @@ impl TableWriter {
         self.end(None)
     }
 
-    /// [`finish`](TableWriter::finish), and the journal of the run learns of the file before it has its name: a run
-    /// that is killed in between can be resumed, because it finds its own table again. The outputs have been claimed
-    /// ([`Journal::claim_outputs`]) before [`create`](TableWriter::create), which may overwrite what exists then.
+    /// Completes the file as [`finish`](TableWriter::finish) does, and records it in the journal of the run before it
+    /// gets its name. A run that is killed in between can then be resumed, because it finds its own table again. The
+    /// outputs must be claimed ([`Journal::claim_outputs`]) before [`create`](TableWriter::create), which may overwrite
+    /// existing files then.
     ///
     /// # Errors
     /// The errors of [`finish`](TableWriter::finish); [`Error::Io`] if the journal cannot be written.
@@ -280,6 +295,7 @@ impl TableWriter {
         self.end(Some(journal))
     }
 
+    /// Completes and publishes the file, with or without a journal.
     fn end(self, journal: Option<&mut Journal>) -> Result<()> {
         let path = self.staged.target();
         let file = match self.format {
@@ -298,7 +314,7 @@ impl Sink for TableWriter {
     }
 }
 
-/// Rows that are gathered from the columns at once.
+/// Number of rows that are gathered from the columns at once.
 const ROWS_AT_ONCE: usize = 4096;
 
 impl FitTable {
@@ -334,6 +350,7 @@ impl FitTable {
     }
 }
 
+/// Format of a table, by its file's extension.
 #[derive(Clone, Copy)]
 enum Extension {
     #[cfg(feature = "parquet")]
@@ -342,6 +359,7 @@ enum Extension {
     Fits,
 }
 
+/// Returns the format of a table, or an error for another extension.
 fn extension(path: &Path) -> Result<Extension> {
     let extension = path.extension().map(|e| e.to_string_lossy().to_lowercase());
     match extension.as_deref() {
@@ -358,6 +376,7 @@ fn extension(path: &Path) -> Result<Extension> {
     }
 }
 
+/// Begins a table in a format.
 fn open(extension: Extension, path: &Path, file: File, columns: &[Column], metadata: &Metadata) -> Result<Format> {
     let refused = Error::writing(path);
     Ok(match extension {

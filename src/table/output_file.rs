@@ -1,4 +1,4 @@
-//! Output files: they replace a file that exists only if asked to, and appear only when they are whole.
+//! Output files, which replace an existing file only on request and appear only when they are whole.
 
 use std::io::Write;
 use std::path::Path;
@@ -25,9 +25,9 @@ use crate::fit::Journal;
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct WriteOptions {
-    /// Replaces a file of the same name. Otherwise such a file is [`Error::OutputExists`].
+    /// True if a file of the same name is replaced. Otherwise such a file is [`Error::OutputExists`].
     pub overwrite: bool,
-    /// The run that made the table, for formats that have room for it.
+    /// Description of the run that made the table, for formats that have room for it.
     pub metadata: Metadata,
 }
 
@@ -48,7 +48,7 @@ impl WriteOptions {
 }
 
 impl From<&Metadata> for WriteOptions {
-    /// The default, with this description.
+    /// Returns the default options with this description.
     fn from(metadata: &Metadata) -> WriteOptions {
         WriteOptions::default().metadata(metadata.clone())
     }
@@ -62,17 +62,18 @@ pub struct OutputFile {
 }
 
 impl OutputFile {
-    /// Checks the place before anything is computed for it.
+    /// Checks that the file can be created, before its contents are computed.
     ///
     /// # Errors
-    /// [`Error::OutputExists`]; [`Error::Io`] when the folder is missing or cannot be written; [`Error::Write`] when
-    /// the name is that of a folder, a device or a pipe; [`Error::OutputLocked`] while another run writes it.
+    /// Returns [`Error::OutputExists`] for an existing file that must not be replaced, [`Error::Io`] if the folder is
+    /// missing or cannot be written, [`Error::Write`] if the name is that of a folder, a device or a pipe, and
+    /// [`Error::OutputLocked`] while another run writes the file.
     pub fn create(path: impl AsRef<Path>, overwrite: bool) -> Result<OutputFile> {
         let (staged, file) = Staged::create(path.as_ref(), overwrite)?;
         Ok(OutputFile { staged, file })
     }
 
-    /// The file's own name, behind links.
+    /// Returns the path of the file, with links resolved.
     pub fn path(&self) -> &Path {
         self.staged.target()
     }
@@ -87,7 +88,7 @@ impl OutputFile {
         self.end(contents.as_ref(), None)
     }
 
-    /// [`write`](OutputFile::write), and the journal learns of the file before it has its name.
+    /// Writes the file as [`write`](OutputFile::write) does, and records it in the journal before it gets its name.
     ///
     /// # Errors
     /// The errors of [`write`](OutputFile::write); [`Error::Io`] if the journal cannot be written.
@@ -95,6 +96,7 @@ impl OutputFile {
         self.end(contents.as_ref(), Some(journal))
     }
 
+    /// Writes and publishes the file, with or without a journal.
     fn end(mut self, contents: &[u8], journal: Option<&mut Journal>) -> Result<()> {
         self.file.write_all(contents).map_err(Error::writing(self.staged.target()))?;
         self.staged.publish(self.file, journal)

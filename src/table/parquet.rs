@@ -15,43 +15,47 @@ use parquet::file::metadata::KeyValue;
 use parquet::file::properties::WriterProperties;
 use serde_json::json;
 
-use super::Metadata;
 use super::checksum::{self, Checksums};
 use super::columns::{Column, Kind, Value};
+use super::{Entry, Metadata};
 use crate::files::File;
 use crate::fit::FitRow;
 
 /// Key in the metadata of the Arrow schema under which astropy looks for units and descriptions.
 const ASTROPY: &str = "table_meta_yaml";
-/// Keys of a field's metadata.
+/// Key of a unit in a field's metadata.
 pub(super) const UNIT: &str = "unit";
+/// Key of a meaning in a field's metadata.
 pub(super) const MEANING: &str = "description";
-/// Rows of a row group: what it says of its columns waits in memory for the file's end.
+/// Number of rows of a row group. Its description of the columns is kept in memory until the end of the file.
 const GROUP: usize = 8192;
 
+/// A result table that is being written as Parquet.
 pub(super) struct ParquetTable {
     writer: ArrowWriter<File>,
     file: File,
     schema: Arc<arrow_schema::Schema>,
     checksums: Checksums,
-    pairs: Vec<(String, String)>,
+    metadata: Vec<Entry>,
 }
 
 impl ParquetTable {
+    /// Begins a table.
     pub fn new(file: File, columns: &[Column], metadata: &Metadata) -> io::Result<ParquetTable> {
         let fields: Vec<Field> = columns.iter().map(field).collect();
         let header = HashMap::from([(ASTROPY.to_string(), astropy_header(columns))]);
         let schema = Arc::new(arrow_schema::Schema::new_with_metadata(fields, header));
-        let pairs = metadata.table_pairs();
+        let metadata = metadata.table_entries();
         let properties = WriterProperties::builder()
             .set_compression(Compression::SNAPPY)
             .set_created_by(concat!("popfit ", env!("CARGO_PKG_VERSION")).into())
             .set_max_row_group_row_count(Some(GROUP))
             .build();
         let writer = ArrowWriter::try_new(file.again()?, schema.clone(), Some(properties)).map_err(system)?;
-        Ok(ParquetTable { writer, file, schema, checksums: Checksums::new(GROUP), pairs })
+        Ok(ParquetTable { writer, file, schema, checksums: Checksums::new(GROUP), metadata })
     }
 
+    /// Appends rows.
     pub fn append(&mut self, columns: &[Column], rows: &[FitRow]) -> io::Result<()> {
         let arrays = columns.iter().map(|column| array(column, rows)).collect();
         let batch = RecordBatch::try_new(self.schema.clone(), arrays).map_err(|error| system(error.into()))?;
@@ -59,16 +63,16 @@ impl ParquetTable {
         self.writer.write(&batch).map_err(system)
     }
 
-    /// One more key and value.
-    pub fn describe(&mut self, pair: (String, String)) {
-        self.pairs.push(pair);
+    /// Adds an entry to the metadata.
+    pub fn describe(&mut self, entry: Entry) {
+        self.metadata.push(entry);
     }
 
     /// Writes the footer.
     pub fn finish(mut self) -> io::Result<File> {
-        let checksums = self.checksums.finish(self.pairs.iter().map(|(key, value)| (key.as_str(), value.as_str())));
-        self.pairs.push((checksum::KEY.into(), checksums));
-        for (key, value) in self.pairs {
+        let checksums = self.checksums.finish(&self.metadata);
+        self.metadata.push(Entry::new(checksum::KEY, checksums));
+        for Entry { key, value } in self.metadata {
             self.writer.append_key_value_metadata(KeyValue::new(key, value));
         }
         self.writer.finish().map_err(system)?;
@@ -84,7 +88,7 @@ fn system(error: ParquetError) -> io::Error {
     }
 }
 
-/// A column's field, with its unit and meaning.
+/// Returns the field of a column, with its unit and meaning.
 fn field(column: &Column) -> Field {
     let mut metadata = HashMap::from([(MEANING.to_string(), column.meaning.clone())]);
     if !column.unit.is_empty() {
@@ -93,18 +97,21 @@ fn field(column: &Column) -> Field {
     Field::new(&column.name, data_type(column.kind), false).with_metadata(metadata)
 }
 
-/// The columns as astropy describes them: the header of an ECSV file, in YAML, of which JSON is a part.
+/// Returns astropy's description of the columns: the header of an ECSV file in YAML, of which JSON is a part.
 fn astropy_header(columns: &[Column]) -> String {
-    let describe = |column: &Column| {
-        let mut one = json!({ "name": column.name, "datatype": column.kind.name(), "description": column.meaning });
-        if !column.unit.is_empty() {
-            one["unit"] = json!(column.unit);
-        }
-        one
-    };
-    json!({ "datatype": columns.iter().map(describe).collect::<Vec<_>>() }).to_string()
+    json!({ "datatype": columns.iter().map(astropy_column).collect::<Vec<_>>() }).to_string()
 }
 
+/// Returns astropy's description of a column.
+fn astropy_column(column: &Column) -> serde_json::Value {
+    let mut one = json!({ "name": column.name, "datatype": column.kind.name(), "description": column.meaning });
+    if !column.unit.is_empty() {
+        one["unit"] = json!(column.unit);
+    }
+    one
+}
+
+/// Returns the type of a column in Arrow.
 fn data_type(kind: Kind) -> DataType {
     match kind {
         Kind::Int32 => DataType::Int32,
@@ -114,26 +121,19 @@ fn data_type(kind: Kind) -> DataType {
     }
 }
 
+/// Returns the cells of a column.
 fn array(column: &Column, rows: &[FitRow]) -> ArrayRef {
     let values = rows.iter().map(|row| column.value(row));
     match column.kind {
-        Kind::Int32 => Arc::new(Int32Array::from_iter_values(values.map(|v| integer(v) as i32))),
-        Kind::Int64 => Arc::new(Int64Array::from_iter_values(values.map(integer))),
+        Kind::Int32 => Arc::new(Int32Array::from_iter_values(values.map(|v| v.integer() as i32))),
+        Kind::Int64 => Arc::new(Int64Array::from_iter_values(values.map(Value::integer))),
         Kind::Float64 => Arc::new(Float64Array::from_iter_values(values.map(|v| match v {
             Value::Float(x) => x,
-            other => integer(other) as f64,
+            other => other.integer() as f64,
         }))),
         Kind::Text => Arc::new(StringArray::from_iter_values(values.map(|v| match v {
             Value::Text(text) => text.into_owned(),
-            other => integer(other).to_string(),
+            other => other.integer().to_string(),
         }))),
-    }
-}
-
-/// The integer of a cell whose column is one: the columns' list pairs kinds with cells.
-fn integer(value: Value<'_>) -> i64 {
-    match value {
-        Value::Integer(n) => n,
-        other => unreachable!("an integer column gave {other:?}"),
     }
 }

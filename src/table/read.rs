@@ -1,6 +1,6 @@
-//! Reads result tables back, batch by batch: what the writers wrote, and more columns do not disturb.
+//! Reader of result tables, batch by batch. Columns that it does not know are ignored.
 
-#![deny(clippy::indexing_slicing)] // whatever a file holds is no index
+#![deny(clippy::indexing_slicing)] // a file must not cause a panic
 
 use std::path::Path;
 use std::sync::Arc;
@@ -9,33 +9,36 @@ use super::columns::{LAYOUT, arm_of, correlation, pairs, posterior, released_err
 use super::read_fits::FitsSource;
 #[cfg(feature = "parquet")]
 use super::read_parquet::ParquetSource;
-use super::{Extension, Metadata, Schema, extension};
+use super::{Entry, Extension, Metadata, Schema, extension};
 use crate::error::{Error, Result};
 use crate::fit::{FitRow, FitTable, Flags, Id, VelocityPosterior};
 use crate::solver::Status;
 
-/// A batch of cells: column `c` as named by the file, row `r` of the batch.
+/// A batch of cells, in column `c` of the file and row `r` of the batch.
 pub(super) trait Cells {
+    /// Returns the number of rows.
     fn rows(&self) -> usize;
-    /// `None` where the cell is empty or no integer.
+    /// Returns an integer; `None` where the cell is empty or not an integer.
     fn integer(&self, c: usize, r: usize) -> Option<i64>;
-    /// NaN where the cell is empty or no number.
+    /// Returns a number; NaN where the cell is empty or not a number.
     fn float(&self, c: usize, r: usize) -> f64;
+    /// Returns the cell as text.
     fn text(&self, c: usize, r: usize) -> String;
 }
 
 /// A file of one format.
 pub(super) trait Source {
-    /// Names of the columns.
+    /// Returns the names of the columns.
     fn names(&self) -> &[String];
-    /// Returns whether the ids are text.
+    /// Returns whether the ids, in column `id`, are text.
     fn text_ids(&self, id: usize) -> bool;
-    /// The key-value metadata, if the format has any.
-    fn pairs(&self) -> Vec<(String, String)>;
-    /// Name and unit of each column that has one.
+    /// Returns the entries of the metadata, if the table has any.
+    fn metadata(&self) -> Vec<Entry>;
+    /// Returns name and unit of each column that has a unit.
     fn units(&self) -> Vec<(String, String)>;
     /// Returns notes for the user.
     fn notes(&self) -> Vec<String>;
+    /// Reads the next batch; `None` at the end.
     fn next_batch(&mut self) -> Result<Option<Box<dyn Cells>>, String>;
 }
 
@@ -61,13 +64,13 @@ struct Places {
     correlations: Vec<Option<usize>>,
     /// Places of the posterior's columns, if the table has them all.
     posterior: Option<[usize; 4]>,
-    /// (P) Where the table has them all; else empty.
+    /// (P), or empty unless the table has them all.
     released_errors: Vec<usize>,
-    /// (arms)
+    /// (arms): numbers of continuum terms.
     continuum_terms: Vec<usize>,
 }
 
-/// Most columns of parameters and their errors: a model has at most 32 free ones.
+/// Maximum number of columns of parameters and their errors: a model has at most 32 free parameters.
 const MOST_COLUMNS: usize = 64;
 
 /// A result table in Parquet or FITS that is read in batches. CSV tables are written, but not read back.
@@ -76,15 +79,15 @@ const MOST_COLUMNS: usize = 64;
 /// with each row group's last row, so that rows which have been returned are verified once the table has been read to
 /// its end.
 pub struct TableReader {
-    /// Its columns.
+    /// Schema of the table's columns.
     pub schema: Schema,
-    /// Empty where another program wrote the table without it.
+    /// Metadata of the table, empty where another program wrote it without them.
     pub metadata: Metadata,
-    /// The version of popfit that wrote the table, if it says so.
+    /// Version of popfit that wrote the table, if the table has it.
     pub version: Option<String>,
-    /// The version of the table's layout, if it says so.
+    /// Version of the table's layout, if the table has it.
     pub layout: Option<u32>,
-    /// Notes for the user, one line each: a table without checksums, say.
+    /// Notes for the user, one line each, such as that the table has no checksums.
     pub notes: Vec<String>,
     path: Arc<Path>,
     source: Box<dyn Source>,
@@ -118,8 +121,8 @@ impl TableReader {
             Extension::Fits => Box::new(FitsSource::open(path)?),
         };
         let (places, parameters) = places(source.names()).map_err(|message| Error::format(path, message))?;
-        let pairs = source.pairs();
-        let layout = layout(&pairs).map_err(|message| Error::format(path, message))?;
+        let entries = source.metadata();
+        let layout = layout(&entries).map_err(|message| Error::format(path, message))?;
         let mut units = source.units();
         units.retain(|(column, _)| parameters.contains(column));
         let schema = Schema {
@@ -136,11 +139,11 @@ impl TableReader {
                 .collect(),
         };
         let notes = source.notes().iter().map(|note| format!("{}: {note}", path.display())).collect();
-        let (metadata, version) = Metadata::from_pairs(pairs);
+        let (metadata, version) = Metadata::from_entries(entries);
         Ok(TableReader { schema, metadata, version, layout, notes, path: path.into(), source, places })
     }
 
-    /// Reads the rows that are left.
+    /// Reads the remaining rows.
     ///
     /// # Errors
     /// The errors of [`next_batch`](TableReader::next_batch).
@@ -153,11 +156,10 @@ impl TableReader {
         Ok(table)
     }
 
-    /// The next rows; `None` at the end.
+    /// Reads the next rows; `None` at the end.
     ///
     /// # Errors
-    /// `Format` for a status that is none, rows that differ from their checksum, and for what the format's reader
-    /// refuses.
+    /// Returns `Format` for an unknown status, for rows that differ from their checksum, and for a damaged file.
     pub fn next_batch(&mut self) -> Result<Option<Vec<FitRow>>> {
         let format = |message: String| Error::format(&self.path, message);
         let Some(cells) = self.source.next_batch().map_err(format)? else { return Ok(None) };
@@ -171,7 +173,7 @@ impl TableReader {
 }
 
 impl FitTable {
-    /// Reads a table (Parquet or FITS) and how it came about; [`TableReader`] reads batches.
+    /// Reads a table (Parquet or FITS) and its metadata. [`TableReader`] reads batches.
     ///
     /// # Errors
     /// The errors of [`TableReader`].
@@ -181,9 +183,11 @@ impl FitTable {
     }
 }
 
-/// The version of the table's layout. One that this popfit does not know may mean something else by a column's name.
-fn layout(pairs: &[(String, String)]) -> Result<Option<u32>, String> {
-    let Some((_, text)) = pairs.iter().find(|(key, _)| key == "popfit.layout") else { return Ok(None) };
+/// Returns the version of the table's layout, or an error for a newer one, in which columns may have other meanings.
+fn layout(entries: &[Entry]) -> Result<Option<u32>, String> {
+    let Some(Entry { value: text, .. }) = entries.iter().find(|entry| entry.key == "popfit.layout") else {
+        return Ok(None);
+    };
     match text.parse() {
         Ok(version) if version <= LAYOUT => Ok(Some(version)),
         Ok(version) => Err(format!(
@@ -193,8 +197,10 @@ fn layout(pairs: &[(String, String)]) -> Result<Option<u32>, String> {
     }
 }
 
-/// Finds the columns. Parameters are the pairs `NAME`, `NAME_err` between `objective` and `at_bound`.
+/// Returns the places of the columns, and the names of the parameters: the pairs `NAME`, `NAME_err` between `objective`
+/// and `at_bound`.
 fn places(names: &[String]) -> Result<(Places, Vec<String>), String> {
+    // 1. Find the columns that do not depend on the parameters.
     let find = |name: &str| names.iter().position(|n| n == name);
     let place = |name: &str| find(name).ok_or_else(|| format!("not a result table of popfit: no column `{name}`"));
     let mut all = Places {
@@ -221,6 +227,7 @@ fn places(names: &[String]) -> Result<(Places, Vec<String>), String> {
         released_errors: Vec::new(),
         continuum_terms: (0..).zip(names).filter(|(_, name)| arm_of(name).is_some()).map(|(c, _)| c).collect(),
     };
+    // 2. Find the parameters.
     let (from, to) = (all.objective + 1, all.at_bound);
     if to > from + MOST_COLUMNS {
         return Err(format!("{} columns of parameters, more than {MOST_COLUMNS}", to - from));
@@ -234,24 +241,28 @@ fn places(names: &[String]) -> Result<(Places, Vec<String>), String> {
             parameters.push(name.clone());
         }
     }
+    // 3. Find the columns that depend on them.
     all.correlations = pairs(&parameters).map(|(a, b)| find(&correlation(a, b).name)).collect();
     let released: Option<Vec<usize>> = parameters.iter().map(|name| find(&released_error(name, "").name)).collect();
     all.released_errors = released.unwrap_or_default();
     Ok((all, parameters))
 }
 
+/// Returns row `r` of a batch. `file` is the file of the row before, with which it shares its name if it is the same.
 fn row(places: &Places, text_ids: bool, cells: &dyn Cells, r: usize, file: &mut Arc<str>) -> Result<FitRow, String> {
+    // 1. Read the cells that need a check.
     let integer = |c: usize| cells.integer(c, r).unwrap_or(0);
     let count = |c: usize| u32::try_from(integer(c)).unwrap_or(0);
     let name = cells.text(places.file, r);
     if **file != *name {
-        *file = name.into(); // rows of one file share its name
+        *file = name.into();
     }
     let code = cells.integer(places.status, r).and_then(|n| i32::try_from(n).ok());
     let id = match cells.integer(places.id, r).filter(|_| !text_ids) {
         Some(n) => Id::Integer(n),
         None => Id::Text(cells.text(places.id, r)),
     };
+    // 2. Put the row together.
     Ok(FitRow {
         message: String::new(),
         file: file.clone(),

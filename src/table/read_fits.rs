@@ -1,57 +1,62 @@
 //! Result tables from FITS, whose units are compared with DATASUM and CHECKSUM before a row is read.
 
-#![deny(clippy::indexing_slicing)] // whatever a file holds is no index
+#![deny(clippy::indexing_slicing)] // a file must not cause a panic
 
 use std::path::Path;
 
+use super::Entry;
 use super::fits::read_unit;
 use super::read::{Cells, Source};
 use crate::error::{Error, Result, changed};
 use crate::spectra::{Checksums, Column, ColumnValues, FitsTables};
 
-/// Rows a batch.
+/// Number of rows per batch.
 const BATCH: usize = 4096;
 const RESULTS: &str = "RESULTS";
 
+/// A result table in FITS.
 pub(super) struct FitsSource {
     file: FitsTables,
     names: Vec<String>,
     columns: Vec<Column>,
-    pairs: Vec<(String, String)>,
+    metadata: Vec<Entry>,
     notes: Vec<String>,
     rows: usize,
     next: usize,
 }
 
 impl FitsSource {
+    /// Opens a table and compares its checksums.
     pub fn open(path: &Path) -> Result<FitsSource> {
         let mut file = FitsTables::open(path)?;
         let rows = file.len(RESULTS)?;
         let columns = file.columns(RESULTS, 0..0)?;
         let names = columns.iter().map(|column| column.name.to_string()).collect();
-        let pairs = match file.len("METADATA") {
+        let metadata = match file.len("METADATA") {
             Ok(lines) => joined(&file.columns("METADATA", 0..lines)?),
             Err(_) => Vec::new(), // another program's table
         };
-        let has_layout = pairs.iter().any(|(key, _)| key == "popfit.layout");
-        let notes = verify(&file.checksums()?, has_layout).map_err(|message| Error::format(path, message))?;
-        Ok(FitsSource { file, names, columns, pairs, notes, rows, next: 0 })
+        let has_layout = metadata.iter().any(|entry| entry.key == "popfit.layout");
+        let units = file.checksums()?.into_iter().map(|(name, checksums)| Unit { name, checksums });
+        let notes = verify(&units.collect::<Vec<_>>(), has_layout).map_err(|message| Error::format(path, message))?;
+        Ok(FitsSource { file, names, columns, metadata, notes, rows, next: 0 })
     }
 }
 
-/// Judges the units' checksums; what the user should know.
+/// A header and data unit, with the state of its checksums.
+struct Unit {
+    name: String,
+    checksums: Checksums,
+}
+
+/// Judges the checksums of the units, and returns notes for the user.
 ///
-/// popfit gives them to every unit. Other programs drop them or, as astropy does, keep old ones beside new rows: a
+/// popfit writes them for every unit. Other programs drop them or, as astropy does, keep old ones beside new rows: a
 /// table without popfit's metadata and primary unit is read with a note.
-fn verify(units: &[(String, Checksums)], has_layout: bool) -> Result<Vec<String>, String> {
-    let named = |wanted: Checksums| {
-        let names: Vec<&str> =
-            units.iter().filter(|(_, found)| *found == wanted).map(|(name, _)| name.as_str()).collect();
-        (!names.is_empty()).then(|| names.join(", "))
-    };
-    let is_own = has_layout || matches!(units.first(), Some((_, Checksums::Right)));
+fn verify(units: &[Unit], has_layout: bool) -> Result<Vec<String>, String> {
+    let is_own = has_layout || units.first().is_some_and(|unit| unit.checksums == Checksums::Right);
     let mut notes = Vec::new();
-    match named(Checksums::Wrong) {
+    match names(units, Checksums::Wrong) {
         Some(names) if is_own => {
             let hint = "a program that changes the file has to write new ones, astropy with checksum=True";
             return Err(format!("{} ({hint})", changed(&format!("the bytes of {names}"))));
@@ -59,7 +64,7 @@ fn verify(units: &[(String, Checksums)], has_layout: bool) -> Result<Vec<String>
         Some(names) => notes.push(format!("another program wrote it, and its checksums of {names} are not verified")),
         None => {}
     }
-    match named(Checksums::Missing) {
+    match names(units, Checksums::Missing) {
         Some(names) if has_layout => {
             return Err(format!("damaged: DATASUM or CHECKSUM, which popfit writes, is missing in {names}"));
         }
@@ -69,22 +74,29 @@ fn verify(units: &[(String, Checksums)], has_layout: bool) -> Result<Vec<String>
     Ok(notes)
 }
 
-/// Key and value; a value's lines are rows of one key.
-fn joined(columns: &[Column]) -> Vec<(String, String)> {
+/// Returns the names of the units whose checksums are in some state; `None` if there is none.
+fn names(units: &[Unit], checksums: Checksums) -> Option<String> {
+    let named = units.iter().filter(|unit| unit.checksums == checksums);
+    let names: Vec<&str> = named.map(|unit| unit.name.as_str()).collect();
+    (!names.is_empty()).then(|| names.join(", "))
+}
+
+/// Returns the entries of the metadata, in which the lines of a value are rows of one key.
+fn joined(columns: &[Column]) -> Vec<Entry> {
     let [ColumnValues::Text(keys), ColumnValues::Text(lines)] = [0, 1].map(|c| match columns.get(c) {
         Some(column) => column.values.clone(),
         None => ColumnValues::Text(Vec::new()),
     }) else {
         return Vec::new();
     };
-    let mut pairs: Vec<(String, String)> = Vec::new();
+    let mut entries: Vec<Entry> = Vec::new();
     for (key, line) in keys.into_iter().zip(lines) {
-        match pairs.last_mut().filter(|(last, _)| *last == key) {
-            Some((_, value)) => *value = format!("{value}\n{line}"),
-            None => pairs.push((key, line)),
+        match entries.last_mut().filter(|last| last.key == key) {
+            Some(last) => last.value = format!("{}\n{line}", last.value),
+            None => entries.push(Entry { key, value: line }),
         }
     }
-    pairs
+    entries
 }
 
 impl Source for FitsSource {
@@ -96,8 +108,8 @@ impl Source for FitsSource {
         self.columns.get(id).is_some_and(|column| matches!(column.values, ColumnValues::Text(_)))
     }
 
-    fn pairs(&self) -> Vec<(String, String)> {
-        self.pairs.clone()
+    fn metadata(&self) -> Vec<Entry> {
+        self.metadata.clone()
     }
 
     fn units(&self) -> Vec<(String, String)> {
@@ -121,6 +133,7 @@ impl Source for FitsSource {
     }
 }
 
+/// A batch of a table in FITS.
 struct FitsCells {
     columns: Vec<Column>,
     rows: usize,

@@ -1,6 +1,6 @@
 //! Result tables from Parquet, whose rows are compared with the checksums in the footer.
 
-#![deny(clippy::indexing_slicing)] // whatever a file holds is no index
+#![deny(clippy::indexing_slicing)] // a file must not cause a panic
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::path::Path;
@@ -10,19 +10,21 @@ use arrow_array::types::{Float32Type, Float64Type, Int32Type, Int64Type};
 use arrow_array::{Array, RecordBatch};
 use arrow_schema::{DataType, FieldRef};
 use parquet::arrow::arrow_reader::{ParquetRecordBatchReader, ParquetRecordBatchReaderBuilder};
-use parquet::file::metadata::{ColumnChunkMetaData, FileMetaData};
+use parquet::file::metadata::{ColumnChunkMetaData, FileMetaData, KeyValue};
 
+use super::Entry;
 use super::checksum::{self, Verifier};
 use super::parquet::UNIT;
 use super::read::{Cells, Source};
 use crate::error::{Error, Result};
 use crate::files;
 
+/// A result table in Parquet.
 pub(super) struct ParquetSource {
     reader: ParquetRecordBatchReader,
     names: Vec<String>,
     types: Vec<DataType>,
-    pairs: Vec<(String, String)>,
+    metadata: Vec<Entry>,
     units: Vec<(String, String)>,
     checks: Checks,
 }
@@ -35,13 +37,14 @@ enum Checks {
 }
 
 impl ParquetSource {
+    /// Opens a table and checks its metadata.
     pub fn open(path: &Path) -> Result<ParquetSource> {
         let file = files::open(path).map_err(Error::io(path))?;
         let format = |e: parquet::errors::ParquetError| Error::format(path, e.to_string());
         let builder = decoded(|| ParquetRecordBatchReaderBuilder::try_new(file))
             .map_err(|message| Error::format(path, message))?;
         let mut columns = builder.metadata().row_groups().iter().flat_map(|group| group.columns());
-        // the crate asserts this of what a file says
+        // the crate asserts this
         if !columns.all(has_places) {
             return Err(Error::format(path, "damaged: a column of it begins before the file, or has no length"));
         }
@@ -49,25 +52,25 @@ impl ParquetSource {
         let names = fields.iter().map(|field| field.name().clone()).collect();
         let types = fields.iter().map(|field| field.data_type().clone()).collect();
         let known = builder.metadata().file_metadata().key_value_metadata();
-        let pair = |p: &parquet::file::metadata::KeyValue| Some((p.key.clone(), p.value.clone()?));
-        let pairs: Vec<_> = known.map_or_else(Vec::new, |all| all.iter().filter_map(pair).collect());
+        let entry = |known: &KeyValue| Some(Entry { key: known.key.clone(), value: known.value.clone()? });
+        let metadata: Vec<_> = known.map_or_else(Vec::new, |all| all.iter().filter_map(entry).collect());
         let unit = |field: &FieldRef| Some((field.name().clone(), field.metadata().get(UNIT)?.clone()));
         let units = fields.iter().filter_map(unit).collect();
         let file = builder.metadata().file_metadata();
-        let checks = checks(file, &pairs).map_err(|message| Error::format(path, message))?;
-        Ok(ParquetSource { reader: builder.build().map_err(format)?, names, types, pairs, units, checks })
+        let checks = checks(file, &metadata).map_err(|message| Error::format(path, message))?;
+        Ok(ParquetSource { reader: builder.build().map_err(format)?, names, types, metadata, units, checks })
     }
 }
 
-/// Finds the checksums. A table that another program has rewritten may carry those of the table before.
-fn checks(file: &FileMetaData, pairs: &[(String, String)]) -> Result<Checks, String> {
-    let find = |key: &str| pairs.iter().find(|(other, _)| other == key).map(|(_, value)| value.as_str());
+/// Returns the checksums. A table that another program has rewritten may have those of the table before.
+fn checks(file: &FileMetaData, entries: &[Entry]) -> Result<Checks, String> {
+    let find = |key: &str| entries.iter().find(|entry| entry.key == key).map(|entry| entry.value.as_str());
     let writer = file.created_by().unwrap_or("an unknown program");
     let is_own = writer.starts_with("popfit ");
     match find(checksum::KEY) {
         Some(text) if is_own => {
             let rows = u64::try_from(file.num_rows()).unwrap_or(0);
-            Verifier::new(text, rows, pairs).map(|verifier| Checks::Verified(Box::new(verifier)))
+            Verifier::new(text, rows, entries).map(|verifier| Checks::Verified(Box::new(verifier)))
         }
         Some(_) => Ok(Checks::Absent(format!(
             "was rewritten by {writer}, and its checksums are those of the table before: \
@@ -92,7 +95,7 @@ fn decoded<T, E: std::fmt::Display>(decode: impl FnOnce() -> Result<T, E>) -> Re
     }
 }
 
-/// Returns whether a column's bytes can be somewhere.
+/// Returns whether the offsets and the length of a column are not negative.
 fn has_places(column: &ColumnChunkMetaData) -> bool {
     let offsets = [Some(column.data_page_offset()), column.dictionary_page_offset(), Some(column.compressed_size())];
     offsets.into_iter().flatten().all(|place| place >= 0)
@@ -107,8 +110,8 @@ impl Source for ParquetSource {
         !self.types.get(id).is_some_and(DataType::is_integer)
     }
 
-    fn pairs(&self) -> Vec<(String, String)> {
-        self.pairs.clone()
+    fn metadata(&self) -> Vec<Entry> {
+        self.metadata.clone()
     }
 
     fn units(&self) -> Vec<(String, String)> {
@@ -134,6 +137,7 @@ impl Source for ParquetSource {
     }
 }
 
+/// A batch of a table in Parquet.
 struct ParquetCells(RecordBatch);
 
 impl Cells for ParquetCells {

@@ -7,10 +7,10 @@ use crate::fit::SpectralFitter;
 use crate::spectra::{InputFiles, Selection};
 
 impl SpectralFitter {
-    /// Returns all that the rows of a run depend on, `name = value` line by line, as the key of its
-    /// [`Journal`](crate::Journal): fitter, model, inputs and selection. `model` is the model file's text, if there is
-    /// one; it makes the key easier to read. `inputs` have been [read](InputFiles::read), and go by name and contents,
-    /// not by folder, so that the same files in another folder are the same run.
+    /// Returns the key of a run for its [`Journal`](crate::Journal): all that its rows depend on, in lines `name =
+    /// value`. These are fitter, model, inputs and selection. `model` is the model file's text, if there is one; it
+    /// makes the key easier to read. `inputs` have been [read](InputFiles::read). They count by name and contents, not
+    /// by folder, so that the same files in another folder are the same run.
     pub fn resume_key(&self, model: &str, selection: &Selection, inputs: &InputFiles) -> String {
         let Metadata { device, emulators, settings, .. } = Metadata::of(self);
         // no bit depends on the number of threads
@@ -33,11 +33,12 @@ impl SpectralFitter {
     }
 }
 
+/// Returns the SHA-256 of some bytes as text.
 fn hash(bytes: &[u8]) -> String {
     Sha256::digest(bytes).iter().map(|byte| format!("{byte:02x}")).collect()
 }
 
-/// A selection, a line each.
+/// Returns the lines of a selection.
 fn selected(selection: &Selection) -> [String; 4] {
     let Selection { target_ids, objtype, min_signal_to_noise, arms } = selection;
     let all = |list: Option<String>| list.unwrap_or_else(|| "all".into());

@@ -1,4 +1,4 @@
-//! The models at the fits, beside rvspecfit's table: {ARM}_WAVELENGTH and {ARM}_MODEL, one row a spectrum.
+//! The file of models beside rvspecfit's table: {ARM}_WAVELENGTH and {ARM}_MODEL, with one row per spectrum.
 
 use std::io::Write;
 use std::path::{Path, PathBuf};
@@ -11,8 +11,9 @@ use crate::error::{Error, Result};
 use crate::fit::{ArmFit, SpectralFitter};
 use crate::spectra::{ArmSpectra, Spectra, Wavelength};
 
+/// The models of one arm.
 struct Arm {
-    /// Among the model's.
+    /// Index of the arm in the model.
     index: usize,
     name: String,
     grid: Arc<[f64]>,
@@ -25,7 +26,7 @@ pub(super) struct RvMod {
 }
 
 impl RvMod {
-    /// `files`: each input without its spectra. Every arm must have one grid throughout.
+    /// Begins the file. `files` are the inputs without their spectra. Every arm must have the same grid in all of them.
     pub fn new(path: &Path, fitter: &SpectralFitter, files: &[Spectra]) -> Result<RvMod> {
         let mut arms = Vec::new();
         for (index, (name, _)) in fitter.model().arms().enumerate() {
@@ -47,7 +48,7 @@ impl RvMod {
         Ok(RvMod { arms })
     }
 
-    /// Appends a batch; NaN where there is no fit, or no such arm.
+    /// Appends the models of a batch, with NaN where there is no fit or no such arm.
     pub fn append(&mut self, fits: &[Option<Vec<ArmFit>>]) -> std::io::Result<()> {
         for fit in fits {
             for arm in &mut self.arms {
@@ -62,6 +63,7 @@ impl RvMod {
         Ok(())
     }
 
+    /// Writes all extensions.
     pub fn write(&mut self, path: &Path, out: &mut impl Write) -> Result<()> {
         for arm in &mut self.arms {
             let name = format!("{}_WAVELENGTH", arm.name);
@@ -72,6 +74,7 @@ impl RvMod {
     }
 }
 
+/// Returns the arm of a file with this name.
 fn find<'a>(file: &'a Spectra<'a>, name: &str) -> Option<&'a ArmSpectra<'a>> {
     let named = file.arms.iter().find(|arm| arm.name == name);
     // as in the fit: a single arm needs no name
@@ -79,6 +82,7 @@ fn find<'a>(file: &'a Spectra<'a>, name: &str) -> Option<&'a ArmSpectra<'a>> {
     named.or(only)
 }
 
+/// Returns the grid of an arm, or an error if its spectra have grids of their own.
 fn shared_grid(arm: &ArmSpectra, file: &str) -> Result<Arc<[f64]>> {
     match &arm.wavelength {
         Wavelength::Shared(grid) => Ok(grid.clone()),

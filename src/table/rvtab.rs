@@ -1,5 +1,5 @@
-//! rvspecfit's tables, so that what reads its output reads popfit's: RVTAB, FIBERMAP, SCORES; the models in a second
-//! file.
+//! Tables in the format of rvspecfit, for programs that read its output: RVTAB, FIBERMAP, SCORES, and the models in a
+//! second file.
 
 use std::io::{BufWriter, Write};
 use std::path::Path;
@@ -9,14 +9,14 @@ use super::fits_cards::Cards;
 use super::fits_unit::{FitsColumn, TableUnit, refused};
 use super::rvmod::{RvMod, beside};
 use super::rvtab_columns::{RvBatch, columns};
-use super::staged::Staged;
-use super::{Metadata, WriteOptions};
+use super::staged::{Staged, WholeFile};
+use super::{Entry, Metadata, WriteOptions};
 use crate::error::{Error, Result};
 use crate::files::File;
 use crate::fit::{FitRow, Journal, Sink, SpectralFitter};
 use crate::spectra::{Column, ColumnValues, OnesSum, Spectra};
 
-/// Tables of the input that are passed on.
+/// Tables of the input that are copied to the output.
 const PASSED: [&str; 2] = ["FIBERMAP", "SCORES"];
 
 /// Writes rvspecfit's table and models piece by piece; both appear under their names when
@@ -28,7 +28,7 @@ pub struct RvTabWriter<'a> {
     rvtab: TableUnit,
     passed: Vec<Passed>,
     rvmod: RvMod,
-    metadata: Vec<(String, String)>,
+    metadata: Vec<Entry>,
 }
 
 /// FIBERMAP or SCORES: the columns that all files have.
@@ -52,7 +52,7 @@ impl<'a> RvTabWriter<'a> {
         beside(table)
     }
 
-    /// `path` ends in `.fits`; `files` are the inputs without their spectra
+    /// Creates a table and its file of models. `path` ends in `.fits`; `files` are the inputs without their spectra
     /// ([`SpectraReader::empty`](crate::spectra::SpectraReader::empty)); `options` are a [`Metadata`] or
     /// [`WriteOptions`].
     ///
@@ -85,10 +85,10 @@ impl<'a> RvTabWriter<'a> {
             passed.push(Passed { name, columns, unit: TableUnit::new(path, name, fits)? });
         }
         let rvmod = RvMod::new(path, fitter, files)?;
-        Ok(RvTabWriter { fitter, table, models, rvtab, passed, rvmod, metadata: metadata.pairs() })
+        Ok(RvTabWriter { fitter, table, models, rvtab, passed, rvmod, metadata: metadata.entries() })
     }
 
-    /// Tells which device made which rows, as [`TableWriter::made_by`](super::TableWriter::made_by).
+    /// Records which device made which rows, as [`TableWriter::made_by`](super::TableWriter::made_by).
     pub fn made_by(&mut self, by_rows: &[(String, u64)]) {
         self.metadata.extend(Metadata::rows(by_rows));
     }
@@ -101,10 +101,10 @@ impl<'a> RvTabWriter<'a> {
         self.end(None)
     }
 
-    /// [`finish`](RvTabWriter::finish), and the journal of the run learns of both files before they have their names: a
-    /// run that is killed in between can be resumed, because it finds its own files again. The outputs have been
-    /// claimed ([`Journal::claim_outputs`]) before [`create`](RvTabWriter::create), which may overwrite what exists
-    /// then.
+    /// Completes both files as [`finish`](RvTabWriter::finish) does, and records them in the journal of the run before
+    /// they get their names. A run that is killed in between can then be resumed, because it finds its own files again.
+    /// The outputs must be claimed ([`Journal::claim_outputs`]) before [`create`](RvTabWriter::create), which may
+    /// overwrite existing files then.
     ///
     /// # Errors
     /// The errors of [`finish`](RvTabWriter::finish); [`Error::Io`] if the journal cannot be written.
@@ -112,6 +112,7 @@ impl<'a> RvTabWriter<'a> {
         self.end(Some(journal))
     }
 
+    /// Completes and publishes both files, with or without a journal.
     fn end(mut self, journal: Option<&mut Journal>) -> Result<()> {
         let (staged, file) = self.models;
         let path = staged.target().to_path_buf();
@@ -127,17 +128,14 @@ impl<'a> RvTabWriter<'a> {
         let path = table.target().to_path_buf();
         let mut metadata = metadata_unit(&path, &self.metadata)?;
         let mut out = BufWriter::new(file);
-        let mut units = || {
-            out.write_all(&primary())?;
-            self.rvtab.write(&mut out)?;
-            for passed in self.passed.iter_mut().filter(|passed| !passed.columns.is_empty()) {
-                passed.unit.write(&mut out)?;
-            }
-            metadata.write(&mut out)
-        };
-        units().map_err(refused(&path))?;
+        out.write_all(&primary()).map_err(refused(&path))?;
+        let passed = self.passed.iter_mut().filter(|passed| !passed.columns.is_empty()).map(|passed| &mut passed.unit);
+        for unit in [&mut self.rvtab].into_iter().chain(passed).chain([&mut metadata]) {
+            unit.write(&mut out).map_err(refused(&path))?;
+        }
         let file = out.into_inner().map_err(|e| refused(&path)(e.into_error()))?;
-        Staged::publish_all(vec![(staged, models), (table, file)], journal)
+        let models = WholeFile { staged, file: models };
+        Staged::publish_all(vec![models, WholeFile { staged: table, file }], journal)
     }
 }
 
@@ -158,14 +156,14 @@ impl Sink for RvTabWriter<'_> {
     }
 }
 
-/// The primary header, with the program's version as DESI's files have it.
+/// Returns the primary header, with the program's version as in DESI's files.
 fn primary() -> Vec<u8> {
     let mut cards = Cards::primary();
     cards.text("DEPNAM00", "popfit").text("DEPVER00", env!("CARGO_PKG_VERSION"));
     cards.finish(OnesSum::default())
 }
 
-/// The column of the same table, name and type.
+/// Returns the column of the same table, name and type.
 pub(super) fn find<'a>(columns: &'a [Column], like: &Column) -> Option<&'a Column> {
     columns.iter().find(|column| {
         column.table == like.table
@@ -174,7 +172,7 @@ pub(super) fn find<'a>(columns: &'a [Column], like: &Column) -> Option<&'a Colum
     })
 }
 
-/// The columns of a table that every file has.
+/// Returns the columns of a table that every file has.
 fn common(table: &str, files: &[Spectra]) -> Vec<Column> {
     let first = files.first().map_or(&[][..], |file| &file.columns);
     let everywhere = |column: &&Column| files.iter().all(|file| find(&file.columns, column).is_some());

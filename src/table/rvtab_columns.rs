@@ -8,7 +8,7 @@ use crate::spectra::{Column, ColumnValues, Spectra};
 
 /// Bits of RVS_WARN.
 mod warn {
-    /// The template hardly improves on the continuum alone.
+    /// The template is hardly better than the continuum alone.
     pub const CHISQ: i64 = 1;
     pub const RV: i64 = 2;
     pub const RVERR: i64 = 4;
@@ -18,30 +18,32 @@ mod warn {
     pub const BAD_HESSIAN: i64 = 64;
 }
 
-/// Least χ² that the template must gain over the continuum.
+/// Smallest reduction of χ² by the template, compared with the continuum alone.
 const LEAST_GAIN: f64 = 50.0;
-/// km/s: closer to the end of the range than this is at its edge; errors and rotation above these are suspect.
+/// Distance from the end of the range within which a velocity is at its edge, km/s.
 const EDGE: f64 = 5.0;
+/// Largest plausible error of a velocity, km/s.
 const LARGE_ERROR: f64 = 100.0;
+/// Largest plausible rotation, km/s.
 const FAST: f64 = 100.0;
-/// The fibre map's columns that are repeated.
+/// Columns of the fibre map that are repeated.
 const REPEATED: [&str; 5] = ["FIBER", "REF_ID", "REF_CAT", "TARGET_RA", "TARGET_DEC"];
 
-/// One batch: its rows, spectra and models.
+/// A batch of rows with their spectra and models.
 pub(super) struct RvBatch<'a> {
     pub fitter: &'a SpectralFitter,
     pub spectra: &'a Spectra<'a>,
     pub rows: &'a [FitRow],
-    /// `None`: no fit.
+    /// Models, `None` without a fit.
     pub fits: &'a [Option<Vec<ArmFit>>],
-    /// The fibre map's columns that all files have.
+    /// Columns of the fibre map that all files have.
     pub fibermap: &'a [Column],
 }
 
 /// Function with which [`columns`] adds a column: name, unit, comment and values.
 type Add<'a> = &'a mut dyn FnMut(&str, &str, &str, ColumnValues);
 
-/// Name and values of each column. Without rows they are the table's structure.
+/// Returns description and values of each column. Without rows they are the structure of the table.
 pub(super) fn columns(batch: &RvBatch) -> Vec<(FitsColumn, ColumnValues)> {
     let mut all = Vec::new();
     let mut add = |name: &str, unit: &str, comment: &str, values: ColumnValues| {
@@ -84,7 +86,7 @@ pub(super) fn columns(batch: &RvBatch) -> Vec<(FitsColumn, ColumnValues)> {
     all
 }
 
-/// Values and errors of the fit.
+/// Adds the columns of parameters and their errors.
 fn parameters(batch: &RvBatch, add: Add) {
     let float = |get: &dyn Fn(usize) -> f64| ColumnValues::F64((0..batch.rows.len()).map(get).collect());
     let unit = velocity_unit();
@@ -105,16 +107,17 @@ fn parameters(batch: &RvBatch, add: Add) {
     }
 }
 
-/// km/s, as FITS spells it.
+/// Returns the unit of velocities in the spelling of FITS.
 fn velocity_unit() -> &'static str {
     spelled(quantity::unit(&[], "velocity"))
 }
 
-/// Skewness and kurtosis of the velocity's posterior, where it was scanned.
+/// Returns skewness and kurtosis of the velocity's posterior, NaN if it was not scanned.
 fn posterior(row: &FitRow) -> (f64, f64) {
     row.posterior.map_or((f64::NAN, f64::NAN), |p| (p.skewness, p.kurtosis))
 }
 
+/// Returns the ids of the rows.
 fn ids(batch: &RvBatch) -> ColumnValues {
     match &batch.spectra.ids {
         crate::spectra::Ids::Text(_) => ColumnValues::Text(batch.rows.iter().map(|row| row.id.to_string()).collect()),
@@ -126,6 +129,7 @@ fn ids(batch: &RvBatch) -> ColumnValues {
 }
 
 impl RvBatch<'_> {
+    /// Returns the arms of a fit, none without a fit.
     fn arms(&self, k: usize) -> &[ArmFit] {
         self.fits[k].as_deref().unwrap_or(&[])
     }
@@ -135,17 +139,18 @@ impl RvBatch<'_> {
         self.fitter.model().arms().map(|(name, _)| arm_name(name)).collect()
     }
 
-    /// NaN without a fit.
+    /// Returns the sum of a number over all arms; NaN without a fit.
     fn total(&self, k: usize, get: impl Fn(&ArmFit) -> f64) -> f64 {
         self.fits[k].as_ref().map_or(f64::NAN, |arms| arms.iter().map(get).sum())
     }
 
-    /// Value and error; NaN without a fit, or when the model has no such label.
+    /// Returns value and error of a parameter; NaN without a fit, or if the model has no such label.
     fn value(&self, k: usize, name: &str) -> (f64, f64) {
         let found = self.fits[k].as_ref().and_then(|_| self.fitter.value(&self.rows[k], name));
         found.unwrap_or((f64::NAN, f64::NAN))
     }
 
+    /// Returns the bits of RVS_WARN.
     fn warnings(&self, k: usize) -> i64 {
         let row = &self.rows[k];
         if self.fits[k].is_none() || row.status == Status::NotFinite {
@@ -176,7 +181,7 @@ impl RvBatch<'_> {
     }
 }
 
-/// An arm's name in column and HDU names.
+/// Returns the name of an arm in names of columns and units.
 pub(super) fn arm_name(name: &str) -> String {
     if name.is_empty() { "ARM".into() } else { name.to_uppercase() }
 }

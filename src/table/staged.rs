@@ -14,24 +14,24 @@ use crate::error::{Error, Result};
 use crate::files::{self, File, Lock};
 use crate::fit::Journal;
 
-/// A temporary file `.NAME.tmp-PROCESS-N` beside its target; removed on drop unless published. Its file is locked, so
-/// that what a process left that was killed is known from what another one is writing.
+/// A temporary file `.NAME.tmp-PROCESS-N` beside its target, which is removed on drop unless it is published. The file
+/// is locked, which tells it from the file that a killed process left.
 #[derive(Debug)]
 pub(crate) struct Staged {
-    /// The path as it was given: a link, perhaps, to the target.
+    /// The path as it was given, which may be a link to the target.
     given: PathBuf,
     target: PathBuf,
     temporary: PathBuf,
-    /// A file that has the name already may be replaced.
+    /// True if a file that has the name already may be replaced.
     overwrite: bool,
     is_published: bool,
 }
 
 impl Staged {
-    /// Creates the temporary file, which shows that the folder exists and can be written. What killed processes left is
-    /// removed; what another process is writing is [`Error::OutputLocked`]. Without `overwrite`, a file that is there
-    /// is [`Error::OutputExists`]. A link is followed: it stays, and what it points to is replaced; one that leads to
-    /// itself is [`Error::Io`].
+    /// Creates the temporary file, which shows that the folder exists and can be written. Files that killed processes
+    /// left are removed. A file that another process is writing is [`Error::OutputLocked`], an existing one without
+    /// `overwrite` [`Error::OutputExists`]. A link stays, and its target is replaced; one that leads to itself is
+    /// [`Error::Io`].
     pub fn create(target: &Path, overwrite: bool) -> Result<(Staged, File)> {
         let given = target;
         let target = &files::behind_links(given).map_err(Error::writing(given))?;
@@ -41,14 +41,14 @@ impl Staged {
         refuse_existing(target, overwrite)?;
         let (mut staged, file) = Staged::beside(target)?;
         (staged.overwrite, staged.given) = (overwrite, given.to_path_buf());
-        // after one's own is there: of two processes at once one sees the other's for sure
+        // after the own file exists, so that of two processes at least one sees the file of the other
         match sweep(target) {
             Swept::Clean => Ok((staged, file)),
             Swept::Held => Err(Error::OutputLocked { path: target.to_path_buf() }),
         }
     }
 
-    /// One more temporary file beside the target.
+    /// Creates another temporary file beside the target.
     pub fn beside(target: &Path) -> Result<(Staged, File)> {
         let mut tries = 0;
         loop {
@@ -63,7 +63,7 @@ impl Staged {
             let (given, target_path) = (target.to_path_buf(), target.to_path_buf());
             let staged = Staged { given, target: target_path, temporary, overwrite: false, is_published: false };
             file.lock().map_err(Error::writing(target))?;
-            // between the two lines above another process may have taken it for one that was left
+            // before it was locked another process may have removed it as one that was left
             if staged.temporary.exists() || tries == 100 {
                 return Ok((staged, file));
             }
@@ -71,52 +71,56 @@ impl Staged {
         }
     }
 
+    /// Returns the path that the file will have.
     pub fn target(&self) -> &Path {
         &self.target
     }
 
     /// Flushes the file to the disk and gives it its name; see [`publish_all`](Staged::publish_all).
     pub fn publish(self, file: File, journal: Option<&mut Journal>) -> Result<()> {
-        Staged::publish_all(vec![(self, file)], journal)
+        Staged::publish_all(vec![WholeFile { staged: self, file }], journal)
     }
 
-    /// Publishes files that belong together, the most telling last: all of them, or none as far as the file system lets
-    /// it. A file that took one of the names meanwhile is [`Error::OutputExists`], unless it may be replaced. A journal
-    /// learns of the files before they have their names, so that a run that is killed in between finds its own files
-    /// again.
-    pub fn publish_all(mut all: Vec<(Staged, File)>, journal: Option<&mut Journal>) -> Result<()> {
-        all.iter().try_for_each(|(staged, _)| refuse_existing(&staged.target, staged.overwrite))?;
-        for (staged, file) in &all {
+    /// Publishes files that belong together, the most important last: all of them, or none as far as the file system
+    /// allows. A file that took one of the names meanwhile is [`Error::OutputExists`], unless it may be replaced. The
+    /// files are recorded in the journal before they get their names, so that a run that is killed in between finds its
+    /// own files again.
+    pub fn publish_all(mut all: Vec<WholeFile>, journal: Option<&mut Journal>) -> Result<()> {
+        // 1. Flush all files, and record them in the journal.
+        all.iter().try_for_each(|whole| refuse_existing(&whole.staged.target, whole.staged.overwrite))?;
+        for WholeFile { staged, file } in &all {
             file.sync().map_err(Error::writing(&staged.target))?;
         }
         if let Some(journal) = journal {
-            journal.record_staged(all.iter().map(|(staged, _)| (&*staged.given, &*staged.temporary)))?;
+            journal.record_staged(all.iter().map(|whole| (&*whole.staged.given, &*whole.staged.temporary)))?;
         }
+        // 2. Give them their names. If one fails, the names before it get their former content back.
         let mut before = Vec::new();
         for k in 0..all.len() {
-            // what can still fail behind this one is why it may have to go back
-            before.push(if k + 1 < all.len() { Before::of(&all[k].0.target) } else { Before::Unknown });
-            let staged = &mut all[k].0;
+            before.push(if k + 1 < all.len() { Before::of(&all[k].staged.target) } else { Before::Unknown });
+            let staged = &mut all[k].staged;
             if let Err(error) = files::rename(&staged.temporary, &staged.target) {
-                let moved = all[..k].iter().zip(&before);
-                moved.for_each(|((staged, _), before)| before.restore(&staged.target));
-                return Err(Error::writing(&all[k].0.target)(error));
+                all[..k].iter().zip(&before).for_each(|(whole, before)| before.restore(&whole.staged.target));
+                return Err(Error::writing(&all[k].staged.target)(error));
             }
             staged.is_published = true;
         }
-        // a rename lasts once the folder is on the disk
-        let settle = |(staged, _): &(Staged, File)| {
-            let path = staged.target.clone();
-            files::sync_folder(&path).map_err(|source| Error::Unsettled { path, source })
-        };
-        all.iter().try_for_each(settle)
+        // 3. A rename lasts once the folder is on the disk.
+        let mut paths = all.iter().map(|whole| whole.staged.target.clone());
+        paths.try_for_each(|path| files::sync_folder(&path).map_err(|source| Error::Unsettled { path, source }))
     }
+}
+
+/// A file that is complete and has yet to get its name. Its lock is held until it is dropped.
+pub(crate) struct WholeFile {
+    pub staged: Staged,
+    pub file: File,
 }
 
 impl Drop for Staged {
     fn drop(&mut self) {
         if !self.is_published {
-            // what cannot be removed is swept by the next run
+            // the next run removes what remains
             let _ = files::remove(&self.temporary);
         }
     }
@@ -125,12 +129,13 @@ impl Drop for Staged {
 /// Former content of a name, before a new file took it.
 enum Before {
     Nothing,
-    /// Its second name.
+    /// A file, which has a second name.
     Aside(PathBuf),
     Unknown,
 }
 
 impl Before {
+    /// Keeps the present content of a name.
     fn of(target: &Path) -> Before {
         let aside = temporary(target);
         match files::link(target, &aside) {
@@ -161,7 +166,7 @@ impl Drop for Before {
     }
 }
 
-/// [`Error::OutputExists`] for a file that must not be replaced.
+/// Returns [`Error::OutputExists`] for a file that must not be replaced.
 fn refuse_existing(target: &Path, overwrite: bool) -> Result<()> {
     if overwrite || !target.exists() {
         return Ok(());
@@ -169,8 +174,8 @@ fn refuse_existing(target: &Path, overwrite: bool) -> Result<()> {
     Err(Error::OutputExists { path: target.to_path_buf() })
 }
 
-/// Names the kind of what lies under the name, if a rename must not replace it: as root it would replace `/dev/null`
-/// for the whole machine.
+/// Returns the kind of a folder or device that has the name and that a rename must not replace: as root it would
+/// replace `/dev/null` for the whole machine.
 fn other_than_a_file(target: &Path) -> Option<&'static str> {
     match std::fs::metadata(target) {
         Ok(found) if found.is_dir() => Some("a folder"),
@@ -179,14 +184,14 @@ fn other_than_a_file(target: &Path) -> Option<&'static str> {
     }
 }
 
-/// A name that no file has had: process, moment of its first file, count.
+/// Returns a name that no file has had: process, moment of its first file, count.
 fn temporary(target: &Path) -> PathBuf {
     static COUNT: AtomicU64 = AtomicU64::new(0);
     let name = target.file_name().map(|name| name.to_string_lossy().into_owned()).unwrap_or_default();
     target.with_file_name(format!(".{name}.tmp-{}{}", process(), COUNT.fetch_add(1, Ordering::Relaxed)))
 }
 
-/// This process, told from others that had its number: in containers they are few.
+/// Returns a name of this process that differs from those of others with its number, which are few in containers.
 fn process() -> &'static str {
     static NAME: OnceLock<String> = OnceLock::new();
     NAME.get_or_init(|| {
@@ -203,11 +208,11 @@ enum Swept {
     Held,
 }
 
-/// Removes what killed processes have left of the target: files that nobody holds a lock on.
+/// Removes the files that killed processes have left beside the target: those that nobody holds a lock on.
 fn sweep(target: &Path) -> Swept {
     let name = target.file_name().map(|name| name.to_string_lossy().into_owned()).unwrap_or_default();
     let (start, own) = (format!(".{name}.tmp-"), process());
-    // this process's own are in use: on some file systems a second handle would take their lock away
+    // on some file systems a second handle would take away the lock of this process's own files
     let is_anothers = |name: &str| name.strip_prefix(&start).is_some_and(|rest| !rest.starts_with(own));
     let mut swept = Swept::Clean;
     for entry in std::fs::read_dir(files::folder(target)).into_iter().flatten().flatten() {
@@ -215,7 +220,7 @@ fn sweep(target: &Path) -> Swept {
             continue;
         }
         match File::open_or_create(&entry.path()).and_then(|file| file.lock()) {
-            // what cannot be removed harms nobody
+            // a file that cannot be removed does no harm
             Ok(Lock::Held) => drop(files::remove(&entry.path())),
             Ok(Lock::Taken) => swept = Swept::Held,
             _ => {}

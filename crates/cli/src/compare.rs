@@ -108,7 +108,8 @@ pub fn run(arguments: &Arguments) -> Result<(), Failure> {
     print(&all, arguments.threshold);
     if let Some(file) = plot {
         let path = file.path().to_path_buf();
-        let series: Vec<(&str, &[f64])> = all.iter().map(|one| (one.name.as_str(), one.sorted.as_slice())).collect();
+        let series: Vec<picture::Series> =
+            all.iter().map(|one| picture::Series { name: &one.name, sorted: &one.sorted }).collect();
         file.write(picture::distributions("|A − B| / error of A", &series)).map_err(Failure::running)?;
         line(format_args!("wrote {}", path.display()));
     }

@@ -10,9 +10,9 @@ use super::model::Model;
 use super::{CurveModel, Wgsl};
 use crate::error::{Error, Result};
 
-/// Most predictors.
+/// Maximum number of predictors.
 const MOST_AXES: usize = 3;
-/// Most coefficients: a binding of 128 MiB is what every adapter has.
+/// Maximum number of coefficients: every adapter allows bindings of 128 MiB.
 const MOST_COEFFICIENTS: usize = 1 << 24;
 const PREDICTORS: [&str; MOST_AXES] = ["x", "y", "z"];
 const SHIFTS: [&str; MOST_AXES] = ["x0", "y0", "z0"];
@@ -22,14 +22,14 @@ const SHIFTS: [&str; MOST_AXES] = ["x0", "y0", "z0"];
 pub struct SplineAxis {
     /// First point of the grid.
     pub first: f64,
-    /// Between neighbours; positive.
+    /// Distance of neighbouring points, positive.
     pub step: f64,
-    /// Points; at least 2.
+    /// Number of points, at least 2.
     pub count: usize,
 }
 
 impl SplineAxis {
-    /// 0, 1, …, `count` − 1, as Gpufit has its templates.
+    /// Returns the axis 0, 1, …, `count` − 1, which Gpufit's templates have.
     pub fn unit(count: usize) -> SplineAxis {
         SplineAxis { first: 0.0, step: 1.0, count }
     }
@@ -44,10 +44,10 @@ struct Spline {
 }
 
 impl CurveModel {
-    /// A tabulated template with Gpufit's parameters: a · S(x − x0, y − y0, z − z0) + c, in the order a, x0, y0, z0, c,
-    /// of the predictors x, y, z, as many as there are `axes` (1 to 3). `values` has a number for every point of the
-    /// grid, row by row, the last axis the fastest. S is the natural cubic spline through them, beyond the grid's edge
-    /// the straight line that it ends with.
+    /// Makes a tabulated template with Gpufit's parameters: a · S(x − x0, y − y0, z − z0) + c, in the order a, x0, y0,
+    /// z0, c, with as many of the predictors x, y, z as there are `axes` (1 to 3). `values` has a number for every
+    /// point of the grid, row by row, with the last axis the fastest. S is the natural cubic spline through them.
+    /// Beyond the edge of the grid it continues as a straight line.
     ///
     /// The model runs on both devices.
     ///
@@ -70,6 +70,7 @@ impl CurveModel {
     }
 }
 
+/// Checks the grid and the values of a template.
 fn check(axes: &[SplineAxis], values: &[f64]) -> Result<()> {
     let wrong = |message: String| Err(Error::Model(format!("spline: {message}")));
     if axes.is_empty() || axes.len() > MOST_AXES {
@@ -101,7 +102,7 @@ fn check(axes: &[SplineAxis], values: &[f64]) -> Result<()> {
 }
 
 impl Spline {
-    /// S and its derivatives by the predictors, at one point.
+    /// Returns S and its derivatives by the predictors at one point.
     fn at(&self, x: [f64; MOST_AXES]) -> (f64, [f64; MOST_AXES]) {
         let axes = self.axes.len();
         let mut knots = [Knots::default(); MOST_AXES];
@@ -124,7 +125,7 @@ impl Spline {
         (value, slopes)
     }
 
-    /// `each` is told every point's number, S, and its derivatives.
+    /// Calls `each` with the index of every point, S, and its derivatives.
     fn points(&self, x: &[f64], parameters: &[f64], mut each: impl FnMut(usize, f64, [f64; MOST_AXES])) {
         let axes = self.axes.len();
         let points = x.len() / axes;

@@ -1,18 +1,18 @@
-//! From a table to the coefficients of its natural spline, and a spline's weights at one place.
+//! Coefficients of the natural spline through a table, and weights of the coefficients at one place.
 
 use super::SplineAxis;
 
 /// The four B-splines that are not zero at a place, and their derivatives. Twin of `spline_knots` in `knots.wgsl`.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Knots {
-    /// The first one's coefficient.
+    /// Index of the coefficient of the first one.
     pub cell: usize,
     pub value: [f64; 4],
     pub slope: [f64; 4],
 }
 
 impl Knots {
-    /// At `t`, in steps from the first of `count` points. A place that is NaN has NaN weights.
+    /// Returns the B-splines at `t`, in steps from the first of `count` points. They are NaN at NaN.
     pub fn at(t: f64, count: usize) -> Knots {
         let inside = t.clamp(0.0, (count - 1) as f64);
         // NaN becomes 0
@@ -23,13 +23,13 @@ impl Knots {
         let mut value = [g * g * g / 6.0, middle(f), middle(g), f * f * f / 6.0];
         let turn = |f: f64| f * (1.5 * f - 2.0);
         let slope = [-0.5 * g * g, turn(f), -turn(g), 0.5 * f * f];
-        // beyond the ends a straight line goes on
+        // beyond the ends the spline is a straight line
         value.iter_mut().zip(slope).for_each(|(value, slope)| *value += (t - inside) * slope);
         Knots { cell, value, slope }
     }
 }
 
-/// The coefficients of the natural spline through `values`, (count + 2, …): one axis after another.
+/// Returns the coefficients of the natural spline through `values`, (count + 2, …), from one axis after another.
 pub fn coefficients(axes: &[SplineAxis], values: &[f64]) -> Vec<f64> {
     let mut table = values.to_vec();
     for (d, axis) in axes.iter().enumerate() {

@@ -1,10 +1,10 @@
-//! The spline's `fill` for the custom kernel.
+//! The function `fill` of a spline for the custom kernel.
 
 use super::SplineAxis;
 
 const KNOTS: &str = include_str!("knots.wgsl");
 
-/// `fn fill` for a spline over `axes`, its coefficients in `table`.
+/// Returns the function `fill` for a spline over `axes` whose coefficients are in `table`.
 pub fn fill(axes: &[SplineAxis], derivatives: bool) -> String {
     let count = axes.len();
     let kind = if count == 1 { "f32".to_owned() } else { format!("array<f32, {count}>") };
@@ -43,12 +43,13 @@ fn fill(x: {kind}, u: ptr<function, array<f32, {}>>, out: ptr<function, array<f3
     )
 }
 
-/// A coefficient times the weights of every axis, of `slope` its derivative's.
+/// Returns the product of a coefficient and the weights of every axis, for the axis `slope` those of the derivative.
 fn product(count: usize, slope: Option<usize>) -> String {
     let factor = |d: usize| format!(" * k{d}.{}[i{d}]", if slope == Some(d) { "slope" } else { "value" });
     format!("c{}", (0..count).map(factor).collect::<String>())
 }
 
+/// Returns a number as a literal.
 fn literal(value: f64) -> String {
     format!("{:?}f", value.clamp(-3e38, 3e38) as f32)
 }

@@ -7,20 +7,23 @@ use super::data::Curve;
 use super::polish::Problem;
 use crate::solver::Estimator;
 
-/// A model is out of scale where it and the data differ by more than this factor, at the start.
+/// Ratio of model to data at the start above which the model is out of scale.
 const FAR: f64 = 1e4;
-/// A start below this share of what the data ask for is lost beside it, and its unit says nothing.
+/// Ratio of a start to the shift that the data suggest below which the start's unit says nothing.
 const NOTHING: f64 = 1e-15;
-/// Rows that differ from 1 by no more than this factor stay as they are.
+/// Largest factor by which rows may differ from 1 without being scaled.
 const FAR_FROM_1: f64 = 1e6;
-/// To this size rows may grow, in f32 and in f64.
+/// Largest size of rows in f32.
 const LARGEST: f64 = 1e15;
+/// Largest size of rows in f64.
 const LARGEST_IN_F64: f64 = 1e100;
-/// Differences need the unit that they help to find.
+/// Maximum number of attempts to measure units: differences need the unit that they help to find.
 const ATTEMPTS: usize = 4;
 
-/// Prepares a curve, whose units are made by `round`: where model and data are out of scale, parameters in which the model is linear
-/// begin at their least squares with the others at their starts; and parameters at 0 are measured by the data.
+/// Returns the first point and the units of a curve's fit, if they differ from the start and its units.
+///
+/// Where model and data are out of scale, the parameters in which the model is linear begin at their least squares,
+/// with the others at their starts. Parameters at 0 are measured by the data. `round` makes a unit from a value.
 pub(super) fn prepare(problem: &Problem, round: fn(f64) -> f64) -> Option<(Vec<f64>, Vec<f64>)> {
     let Curve { start, scale, .. } = problem.curve;
     let begin = linear_start(problem).unwrap_or_else(|| start.clone());
@@ -32,7 +35,7 @@ pub(super) fn prepare(problem: &Problem, round: fn(f64) -> f64) -> Option<(Vec<f
     (begin != *start || scale != problem.curve.scale).then_some((begin, scale))
 }
 
-/// Lengths of a row of the model's and of the data, weighted.
+/// Returns the weighted norms of a row of the model and of the data.
 fn norms(Curve { y, weight, .. }: &Curve, row: &[f64]) -> (f64, f64) {
     let norm = |values: &[f64]| {
         let used = weight.iter().zip(values).filter(|(w, _)| **w > 0.0);
@@ -41,6 +44,7 @@ fn norms(Curve { y, weight, .. }: &Curve, row: &[f64]) -> (f64, f64) {
     (norm(row), norm(y))
 }
 
+/// Returns the start with the least squares of the linear parameters, if model and data are out of scale.
 fn linear_start(problem: &Problem) -> Option<Vec<f64>> {
     let Problem { model, curve, estimator, .. } = problem;
     let free = curve.free();
@@ -61,8 +65,8 @@ fn linear_start(problem: &Problem) -> Option<Vec<f64>> {
     linear.iter().all(inside).then_some(begin)
 }
 
-/// Measures parameters at 0, or as good as 0, in shifts that change the model by as much as there are data, √(Σ (w y)² / Σ (w ∂model)²).
-/// Where the model does not tell, the units stay.
+/// Returns units in which parameters at 0, or as good as 0, are measured by the shift that changes the model by as much
+/// as the data, √(Σ (w y)² / Σ (w ∂model)²). Where that shift is not finite, the units stay.
 fn units(problem: &Problem, begin: &[f64], mut scale: Vec<f64>, round: fn(f64) -> f64) -> Vec<f64> {
     let curve = problem.curve;
     let unknown: Vec<usize> = curve.free().into_iter().filter(|&p| is_nothing(begin[p], 1.0)).collect();
@@ -84,13 +88,13 @@ fn units(problem: &Problem, begin: &[f64], mut scale: Vec<f64>, round: fn(f64) -
     scale
 }
 
-/// Returns whether a start is 0 for what is to be measured in `shift`s.
+/// Returns whether a start is 0, or as good as 0 beside a `shift`.
 pub(super) fn is_nothing(start: f64, shift: f64) -> bool {
     start == 0.0 || start.abs() < NOTHING * shift
 }
 
-/// A power of two by which rows are multiplied that are far from 1, so that their squares stay in the solver's range: the data's size
-/// becomes about 1, and that of the model at its beginning none that is out of reach.
+/// Returns the factor of rows, a power of two, with which their squares stay in the solver's range. Where the data are
+/// far from 1 their size becomes about 1, or less where the model at the first point would otherwise be too large.
 pub(super) fn gain(problem: &Problem, in_f32: bool) -> f64 {
     let curve = problem.curve;
     let model = || problem.model_rows(false, &curve.begin, &curve.scale);
@@ -107,10 +111,10 @@ pub(super) fn gain(problem: &Problem, in_f32: bool) -> f64 {
     (-least.log2().round()).exp2()
 }
 
-/// Share of a column's range that f32 may round its numbers by.
+/// Largest rounding of a column's numbers by f32, as a share of the column's range.
 const COARSEST: f64 = 1e-3;
 
-/// Returns whether f32 holds the data and what the model must be, with the digits that a fit needs, and the squares of its rows.
+/// Returns whether f32 holds predictors and data with the digits that a fit needs, and the squares of the rows.
 pub(super) fn suits_f32(curve: &Curve) -> bool {
     let largest = |of: &dyn Fn(f64, f64) -> f64| {
         let used = curve.y.iter().zip(&curve.weight).filter(|(_, weight)| **weight > 0.0);
@@ -123,7 +127,7 @@ pub(super) fn suits_f32(curve: &Curve) -> bool {
         && columns.into_iter().all(|column| resolves(column, &curve.weight))
 }
 
-/// Returns whether f32 tells a column's numbers apart: an offset may leave nothing of what varies.
+/// Returns whether f32 tells a column's numbers apart: a large offset may leave no digits for the differences.
 fn resolves(column: &[f64], weight: &[f64]) -> bool {
     let used = || column.iter().zip(weight).filter(|(_, weight)| **weight > 0.0).map(|(x, _)| *x);
     let (low, high) = used().fold((f64::INFINITY, f64::NEG_INFINITY), |(low, high), x| (low.min(x), high.max(x)));

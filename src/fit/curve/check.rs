@@ -1,4 +1,4 @@
-//! The derivatives that a device computes, against differences.
+//! Comparison of the derivatives that a device computes with differences.
 
 use std::sync::Arc;
 
@@ -10,7 +10,7 @@ use crate::error::Result;
 use crate::solver::{Estimator, Method, Objective};
 
 impl CurveRun {
-    /// [`CurveFitter::check_jacobian`].
+    /// Compares the device's derivatives with differences, as [`CurveFitter::check_jacobian`] says.
     pub(super) fn check_jacobian(&self, x: &[f64], parameters: &[f64]) -> Result<Vec<DerivativeCheck>> {
         if !self.device.inner.runs_wgsl() {
             return check_jacobian(self.model.clone(), x, parameters);
@@ -28,8 +28,8 @@ impl CurveRun {
         Ok(compare(self.model.parameters(), &own, &differences))
     }
 
-    /// Values and derivatives by the physical parameters, (curves, 1 + P, points), as the device has them where curves at the same points
-    /// begin.
+    /// Returns the device's values and derivatives by the model's own parameters, (curves, 1 + P, points), at the first
+    /// points of curves on one grid.
     pub(super) fn device_rows(&self, model: &CurveModel, curves: &[Curve]) -> Result<Vec<f64>> {
         let points = curves.first().map_or(0, |curve| curve.y.len());
         let (model, estimator) = (model.clone(), Estimator::LeastSquares);

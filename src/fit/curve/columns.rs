@@ -1,4 +1,4 @@
-//! Millions of tiny fits in flat memory.
+//! Results of millions of small fits, column by column.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -18,16 +18,17 @@ use crate::formula::Formula;
 use crate::solver::whole::{MOST_PARAMETERS, MOST_POINTS};
 use crate::solver::{LevenbergMarquardt, Outcome, Status};
 
-/// Linearisations of a whole fit.
+/// Maximum number of linearisations of a whole fit.
 const MOST_ROUNDS: u32 = 100;
-/// Fits that take the longer way together.
+/// Number of fits that go through populations together.
 const REST: usize = 4096;
 
 /// Results of many curves, row by row. P is the number of parameters.
 #[derive(Clone, Debug, Default, PartialEq)]
 #[non_exhaustive]
 pub struct CurveColumns {
-    /// (curves, P); NaN where a curve could not be fitted. An interrupted fit has the best point that it had found, or its start.
+    /// (curves, P); NaN where a curve could not be fitted. An interrupted fit has the best point that it had found, or
+    /// its start.
     pub parameters: Vec<f64>,
     /// (curves, P): as [`CurveFit::errors`](super::CurveFit::errors).
     pub errors: Vec<f64>,
@@ -37,7 +38,8 @@ pub struct CurveColumns {
     pub status: Vec<Status>,
     /// (curves): linearisations.
     pub rounds: Vec<u32>,
-    /// (curves): evaluations of the model, with or without derivatives, as [`CurveFit::evaluations`](super::CurveFit::evaluations).
+    /// (curves): evaluations of the model, with or without derivatives, as
+    /// [`CurveFit::evaluations`](super::CurveFit::evaluations).
     pub evaluations: Vec<u32>,
     /// (curves): [`Flags::UNDETERMINED`] and [`Flags::AT_BOUND`].
     pub flags: Vec<Flags>,
@@ -45,7 +47,7 @@ pub struct CurveColumns {
     /// [`CurveFitter::covariance`](crate::CurveFitter::covariance) asks for it; NaN of fits without errors.
     pub covariance: Option<Vec<f64>>,
     names: Arc<[String]>,
-    /// By the numbers of curves that are no plain success.
+    /// Messages of the curves that are not a plain success, by index.
     messages: BTreeMap<usize, String>,
 }
 
@@ -53,17 +55,17 @@ pub struct CurveColumns {
 const _: () = assert!(size_of::<Status>() == 1);
 
 impl CurveColumns {
-    /// Number of curves.
+    /// Returns the number of curves.
     pub fn len(&self) -> usize {
         self.status.len()
     }
 
-    /// Tells whether there is no curve.
+    /// Returns whether there is no curve.
     pub fn is_empty(&self) -> bool {
         self.status.is_empty()
     }
 
-    /// Names of the parameters, in the order of each row.
+    /// Returns the names of the parameters, in the order of each row.
     pub fn names(&self) -> &[String] {
         &self.names
     }
@@ -78,19 +80,19 @@ impl CurveColumns {
         self.strided(&self.errors, name)
     }
 
-    /// Returns what there is to say about a curve's fit: the cause of a bad input, how a fit failed, or which parameters the data do not
-    /// determine. `None` of a plain success, and of many fits that a run had no time for.
+    /// Returns what there is to say about a curve's fit: the cause of a bad input, how a fit failed, or which
+    /// parameters the data do not determine. `None` of a plain success, and of many fits that a run had no time for.
     pub fn message(&self, k: usize) -> Option<&str> {
         self.messages.get(&k).map(String::as_str)
     }
 
-    /// Every P-th number from that of a parameter on.
+    /// Returns one number per row of (curves, P): that of a parameter.
     fn strided<'s>(&'s self, rows: &'s [f64], name: &str) -> Option<impl ExactSizeIterator<Item = f64> + 's> {
         let p = self.names.iter().position(|known| known == name)?;
         Some(rows.chunks_exact(self.names.len()).map(move |row| row[p]))
     }
 
-    /// (curves): the codes of the statuses ([`Status::code`]).
+    /// Returns the codes of the statuses ([`Status::code`]), one per curve.
     pub fn status_codes(&self) -> Vec<i8> {
         self.status.iter().map(|status| status.code() as i8).collect()
     }
@@ -111,7 +113,14 @@ impl CurveColumns {
         })
     }
 
-    /// Says of one row that the run was stopped before its fit ended.
+    /// Returns the parameters of curve `k` that the data do not determine, if its flag says that there are some.
+    fn undetermined(&self, k: usize) -> Option<Vec<usize>> {
+        let count = self.names.len();
+        let is_open = |p: &usize| self.errors[k * count + p].is_infinite();
+        self.flags[k].contains(Flags::UNDETERMINED).then(|| (0..count).filter(is_open).collect())
+    }
+
+    /// Marks a row whose fit had not ended when the run was stopped.
     fn interrupt(&mut self, k: usize) {
         let count = self.parameters.len() / self.status.len();
         self.status[k] = Status::Interrupted;
@@ -119,7 +128,7 @@ impl CurveColumns {
         self.errors[k * count..(k + 1) * count].fill(f64::NAN);
     }
 
-    /// Writes one row.
+    /// Writes the row of curve `k`.
     fn put(&mut self, k: usize, fit: &CurveFit) {
         let row = k * fit.parameters.len()..(k + 1) * fit.parameters.len();
         self.parameters[row.clone()].copy_from_slice(&fit.parameters);
@@ -138,7 +147,7 @@ impl CurveColumns {
         }
     }
 
-    /// Sets the length; what is in the rows is nobody's until they are written.
+    /// Sets the number of rows. Their contents mean nothing until they are written.
     fn reset(&mut self, curves: usize, model: &CurveModel, covariance: bool) {
         self.names = model.names();
         let parameters = self.names.len();
@@ -155,24 +164,27 @@ impl CurveColumns {
 }
 
 impl CurveRun {
-    /// [`CurveFitter::fit_columns_into`](super::CurveFitter::fit_columns_into).
+    /// Fits curves into columns, as [`CurveFitter::fit_columns_into`](super::CurveFitter::fit_columns_into) says.
     pub(super) fn fit_columns(&self, curves: &Curves, columns: &mut CurveColumns, watch: &Watch) -> Result<()> {
-        self.redoing(watch, |run| run.fit_columns_here(curves, columns, watch))
+        self.with_attempts(watch, |run| run.fit_columns_here(curves, columns, watch))
     }
 
-    /// On this device alone.
+    /// Fits curves into columns on this device, in a single attempt.
     fn fit_columns_here(&self, curves: &Curves, columns: &mut CurveColumns, watch: &Watch) -> Result<()> {
         let (count, points) = curves.shape(self.model.predictors(), self.model.parameters())?;
         curves.check_estimator(self.estimator)?;
         columns.reset(count, &self.model, self.covariance);
         match self.whole_problem(points) {
-            Some(problem) => {
-                Passage::new(self, curves, points, problem, false).run(columns, watch)?;
-                self.add_covariances((curves, points), columns, watch);
-                self.add_messages((curves, points), columns);
-                self.fit_rest((curves, points), columns, watch)
+            Some((formula, settings)) => {
+                Passage::new(self, curves, points, formula, settings, false).run(columns, watch)?;
+                self.add_covariances(curves, points, columns, watch);
+                self.add_messages(curves, points, columns);
+                self.fit_rest(curves, points, columns, watch)
             }
-            None => self.fit_one_by_one(curves, columns, watch),
+            None => {
+                self.fit_here(curves, watch)?.iter().enumerate().for_each(|(k, fit)| columns.put(k, fit));
+                Ok(())
+            }
         }
     }
 
@@ -181,19 +193,21 @@ impl CurveRun {
     pub(super) fn fit_whole(
         &self,
         curves: &Curves,
-        (count, points): (usize, usize),
+        count: usize,
+        points: usize,
         watch: &Watch,
     ) -> Result<Option<CurveColumns>> {
-        let Some(problem) = self.whole_problem(points).filter(|_| !self.device.inner.runs_wgsl()) else {
+        if self.device.inner.runs_wgsl() {
             return Ok(None);
-        };
+        }
+        let Some((formula, settings)) = self.whole_problem(points) else { return Ok(None) };
         let mut columns = CurveColumns::default();
         columns.reset(count, &self.model, false);
-        Passage::new(self, curves, points, problem, true).run(&mut columns, watch)?;
+        Passage::new(self, curves, points, formula, settings, true).run(&mut columns, watch)?;
         Ok(Some(columns))
     }
 
-    /// The formula and the settings of whole fits, where these curves are fitted so.
+    /// Returns the formula and the settings of whole fits, if curves of so many points are fitted whole.
     fn whole_problem(&self, points: usize) -> Option<(&Formula, LevenbergMarquardt)> {
         let tiny = self.held.len() <= MOST_PARAMETERS && (1..=MOST_POINTS).contains(&points);
         match (self.model.formula(), self.solver) {
@@ -207,7 +221,7 @@ impl CurveRun {
     }
 
     /// Fills in the covariances of the whole fits that have ended well, from their Jacobians in f64.
-    fn add_covariances(&self, (curves, points): (&Curves, usize), columns: &mut CurveColumns, watch: &Watch) {
+    fn add_covariances(&self, curves: &Curves, points: usize, columns: &mut CurveColumns, watch: &Watch) {
         let (Some(all), errors) = (&mut columns.covariance, &columns.errors) else { return };
         let (settings, count) = (self.settings(), self.held.len());
         let ends = columns.status.par_iter().zip(columns.parameters.par_chunks(count)).enumerate();
@@ -225,23 +239,21 @@ impl CurveRun {
     }
 
     /// Fills in why curves could not be fitted, and which parameters the data do not determine.
-    fn add_messages(&self, (curves, points): (&Curves, usize), columns: &mut CurveColumns) {
-        let (settings, count) = (self.settings(), self.held.len());
-        let (statuses, flags, errors) = (&columns.status, &columns.flags, &columns.errors);
-        let message = |k: usize| match statuses[k] {
-            Status::BadInput => Some((k, curves.curve(k, points, &settings).err()?)),
-            status if flags[k].contains(Flags::UNDETERMINED) => {
-                let open: Vec<usize> = (0..count).filter(|p| errors[k * count + p].is_infinite()).collect();
-                Some((k, self.undetermined_message(status, &open)))
-            }
-            _ => None,
-        };
-        let found: Vec<(usize, String)> = (0..statuses.len()).into_par_iter().filter_map(message).collect();
-        columns.messages.extend(found);
+    fn add_messages(&self, curves: &Curves, points: usize, columns: &mut CurveColumns) {
+        let settings = self.settings();
+        let messages = (0..columns.len()).into_par_iter().filter_map(|k| {
+            let message = match columns.status[k] {
+                Status::BadInput => curves.curve(k, points, &settings).err()?,
+                status => self.undetermined_message(status, &columns.undetermined(k)?),
+            };
+            Some((k, message))
+        });
+        let messages: Vec<(usize, String)> = messages.collect();
+        columns.messages.extend(messages);
     }
 
-    /// Fits the curves that whole fits did not bring to an end as [`fit`](Self::fit) does, from their starts.
-    fn fit_rest(&self, (curves, points): (&Curves, usize), columns: &mut CurveColumns, watch: &Watch) -> Result<()> {
+    /// Fits the curves whose whole fits have not ended well as [`fit`](Self::fit) does, from their starts.
+    fn fit_rest(&self, curves: &Curves, points: usize, columns: &mut CurveColumns, watch: &Watch) -> Result<()> {
         let settings = self.settings();
         let open = |k: &usize| !columns.status[*k].is_success() && columns.status[*k] != Status::BadInput;
         let rest: Vec<usize> = (0..columns.status.len()).filter(open).collect();
@@ -252,16 +264,11 @@ impl CurveRun {
                 continue;
             }
             let ready = some.iter().filter_map(|&k| curves.curve(k, points, &settings).ok()).collect();
-            self.fit_each((curves.grid, points), ready, watch, &mut |k, fit| {
+            self.fit_each(curves.grid, points, ready, watch, &mut |k, fit| {
                 watch.end(&fit);
                 columns.put(k, &fit);
             })?;
         }
-        Ok(())
-    }
-
-    fn fit_one_by_one(&self, curves: &Curves, columns: &mut CurveColumns, watch: &Watch) -> Result<()> {
-        self.fit_here(curves, watch)?.iter().enumerate().for_each(|(k, fit)| columns.put(k, fit));
         Ok(())
     }
 }

@@ -18,10 +18,11 @@ pub(super) enum Grid {
     Own,
 }
 
-/// Curves with the same number of points, each with its start: what a [`CurveFitter`](super::CurveFitter) takes.
+/// Curves with the same number of points, each with its start: the input of a [`CurveFitter`](super::CurveFitter).
 ///
-/// All arrays are row by row, and may be given or lent, in f64 or in f32 ([`Values`]): `vec![…]`, `&vec` and `&slice[..]` will do. An input
-/// in f32 gives the bits that the same numbers give in f64. Curves of unequal length are padded, their padding masked.
+/// All arrays are row by row, and may be given or lent, in f64 or in f32 ([`Values`]): `vec![…]`, `&vec` and
+/// `&slice[..]` will do. An input in f32 gives the bits that the same numbers give in f64. Curves of unequal length are
+/// padded, their padding masked.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Curves<'a> {
     pub(super) grid: Grid,
@@ -37,7 +38,8 @@ pub struct Curves<'a> {
 }
 
 impl<'a> Curves<'a> {
-    /// Makes curves at the same points: `x` (predictors, points), `y` (curves, points), `starts` (curves, parameters), row by row.
+    /// Makes curves at the same points: `x` (predictors, points), `y` (curves, points), `starts` (curves, parameters),
+    /// row by row.
     pub fn on_common_grid(
         x: impl Into<Values<'a>>,
         y: impl Into<Values<'a>>,
@@ -55,12 +57,13 @@ impl<'a> Curves<'a> {
         Curves::new(Grid::Own, x.into(), y.into(), starts.into())
     }
 
+    /// Makes curves without masks, sigmas and bounds.
     fn new(grid: Grid, x: Values<'a>, y: Values<'a>, starts: Values<'a>) -> Curves<'a> {
         Curves { grid, x, y, starts, sigma: None, mask: None, lower: None, upper: None, numbers: None }
     }
 
-    /// Makes problems of `rows` residuals r(θ), of which Σ r² is to be least: curves at x = 0, 1, … with y = 0. `starts` (problems,
-    /// parameters).
+    /// Makes problems of `rows` residuals r(θ), of which Σ r² is to be least: curves at x = 0, 1, … with y = 0.
+    /// `starts` (problems, parameters).
     pub fn residuals(rows: usize, parameters: usize, starts: impl Into<Values<'a>>) -> Curves<'a> {
         let starts = starts.into();
         let problems = starts.len() / parameters.max(1);
@@ -68,7 +71,8 @@ impl<'a> Curves<'a> {
         Curves::new(Grid::Shared, x.into(), vec![0.0; problems * rows].into(), starts)
     }
 
-    /// Sets standard deviations (curves, points); without, all are 1. An infinite one masks its point, as in scipy and lmfit.
+    /// Sets standard deviations (curves, points); without, all are 1. An infinite one masks its point, as in scipy and
+    /// lmfit.
     #[must_use]
     pub fn sigma(self, sigma: impl Into<Values<'a>>) -> Curves<'a> {
         Curves { sigma: Some(sigma.into()), ..self }
@@ -86,7 +90,7 @@ impl<'a> Curves<'a> {
         Curves { lower: Some(lower.into()), upper: Some(upper.into()), ..self }
     }
 
-    /// Lends the curves.
+    /// Returns the same curves, borrowed.
     pub(super) fn view(&self) -> Curves<'_> {
         Curves {
             grid: self.grid,
@@ -101,7 +105,7 @@ impl<'a> Curves<'a> {
         }
     }
 
-    /// Some of the curves, in this order and as often as they are named, with other starts.
+    /// Returns some of the curves, in this order and as often as they are named, with other starts.
     pub(super) fn pick(&self, curves: &[usize], starts: Vec<f64>) -> Curves<'_> {
         let total = curves.len().max(1);
         let count = self.starts.len() / (starts.len() / total).max(1);
@@ -119,7 +123,7 @@ impl<'a> Curves<'a> {
         }
     }
 
-    /// Curves and points, when all arrays agree with the model's `predictors` and `parameters`.
+    /// Returns the numbers of curves and of points, if all arrays agree with the model's `predictors` and `parameters`.
     pub(super) fn shape(&self, predictors: &[String], parameters: &[String]) -> Result<(usize, usize)> {
         let wrong = |what: &str, message: String| Err(Error::ShapeMismatch { what: what.into(), message });
         let starts = self.starts.len();
@@ -156,7 +160,7 @@ impl<'a> Curves<'a> {
         }
     }
 
-    /// [`Error::Usage`] for what makes no sense with this estimator in any curve.
+    /// Returns [`Error::Usage`] for data that make no sense with this estimator in any curve.
     pub(super) fn check_estimator(&self, estimator: Estimator) -> Result<()> {
         let message = "sigma: it has no meaning for counts (Poisson): leave it out, and mask what must not count";
         let meaningless = estimator == Estimator::Poisson && self.sigma.is_some();
@@ -164,9 +168,16 @@ impl<'a> Curves<'a> {
     }
 }
 
-/// `2 parameters (a, k)`
+/// Returns a number of things with their names, such as `2 parameters (a, k)`.
 fn named(names: &[String], what: &str) -> String {
     format!("{} {what}{} ({})", names.len(), if names.len() == 1 { "" } else { "s" }, names.join(", "))
+}
+
+/// Lower and upper bound of a parameter.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Bounds {
+    pub lower: f64,
+    pub upper: f64,
 }
 
 /// A Gaussian prior.
@@ -176,7 +187,7 @@ pub(super) struct Prior {
     pub sigma: f64,
 }
 
-/// A fitter's parameters, one entry each.
+/// A fitter's settings of its parameters, one entry each.
 #[derive(Clone, Copy)]
 pub(super) struct Settings<'a> {
     pub names: &'a [String],
@@ -193,7 +204,7 @@ pub(super) struct Settings<'a> {
 /// One curve, ready to be fitted.
 #[derive(Clone, Debug)]
 pub(super) struct Curve {
-    /// Place among the curves of a run.
+    /// Index among the curves of a run.
     pub index: usize,
     /// Number in the user's input.
     pub number: usize,
@@ -202,6 +213,7 @@ pub(super) struct Curve {
     pub y: Vec<f64>,
     /// 1/σ, 0 where masked.
     pub weight: Vec<f64>,
+    /// Number of points that are not masked.
     pub used: usize,
     pub start: Vec<f64>,
     /// First point of the solver: the start, or a point nearer to the data where the start lacks their scale.
@@ -225,7 +237,8 @@ impl Curves<'_> {
         Some(some.enumerate().map(is_masked).collect())
     }
 
-    /// Curve `index`, within the fitter's bounds where it has none of its own, the held parameters at their starts; or the cause why it cannot be fitted.
+    /// Returns curve `index`, or the cause why it cannot be fitted. It lies within the fitter's bounds where it has
+    /// none of its own, with the held parameters at their starts.
     pub(super) fn curve(&self, index: usize, points: usize, settings: &Settings) -> Result<Curve, String> {
         let Settings { lower, upper, held, predictors, .. } = *settings;
         let row = |values: &Values, length: usize| values.to_vec(index * length..(index + 1) * length);
@@ -268,7 +281,7 @@ impl Curves<'_> {
 }
 
 impl Curve {
-    /// Zeros at `x` (predictors, points), without bounds.
+    /// Returns a curve of zeros at `x` (predictors, points), without bounds.
     pub fn bare(x: &[f64], points: usize, start: &[f64]) -> Curve {
         Curve {
             index: 0,
@@ -328,6 +341,7 @@ impl Curve {
         Ok(())
     }
 
+    /// Checks that the start is finite and inside bounds that are in order.
     fn check_start(&self, names: &[String]) -> Result<(), String> {
         for (p, (start, name)) in self.start.iter().zip(names).enumerate() {
             let (lower, upper) = (self.lower[p], self.upper[p]);
@@ -344,30 +358,31 @@ impl Curve {
         Ok(())
     }
 
-    /// Goes back to where nothing but the start was known.
+    /// Resets first point, units and factor to those of the start alone.
     pub fn restart(&mut self, round: fn(f64) -> f64) {
         self.begin.clone_from(&self.start);
         self.scale = self.start.iter().copied().map(round).collect();
         self.gain = 1.0;
     }
 
-    /// Its [`rounding`].
+    /// Returns the [`rounding`] of the weighted data.
     pub fn rounding(&self, epsilon: f64) -> f64 {
         rounding(self.y.iter().zip(&self.weight).map(|(y, weight)| y * weight), epsilon)
     }
 
+    /// Returns the units and bounds that a model may ask for.
     pub fn limits(&self) -> Limits<'_> {
         Limits { scale: &self.scale, lower: &self.lower, upper: &self.upper }
     }
 
-    /// Parameters that may move.
+    /// Returns the parameters that may move.
     pub fn free(&self) -> Vec<usize> {
         (0..self.start.len()).filter(|&p| self.lower[p] < self.upper[p]).collect()
     }
 }
 
-/// Σ (w y ε/2)² of weighted data w y: what rounding to numbers of spacing ε may leave of any residuals. A smaller χ² tells nothing of the
-/// noise.
+/// Returns Σ (w y ε/2)² of weighted data w y: the χ² that rounding to numbers of spacing ε may leave of any residuals.
+/// A smaller χ² says nothing about the noise.
 pub(super) fn rounding(weighted: impl Iterator<Item = f64>, epsilon: f64) -> f64 {
     weighted.map(|y| (0.5 * epsilon * y).powi(2)).sum()
 }

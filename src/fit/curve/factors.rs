@@ -1,18 +1,19 @@
-//! A Jacobian J solved for Gauss–Newton steps and covariances: through Cholesky's factor of JᵀJ where its columns are independent enough
-//! that rounding of the square does not matter, else through QR and SVD of J. Columns are scaled to unit length. f64.
+//! Gauss–Newton steps and covariances from a Jacobian J in f64: through the Cholesky factor of JᵀJ where the columns
+//! are independent enough that rounding of the square does not matter, else through QR and SVD of J. Columns are scaled
+//! to unit length.
 
 use nalgebra::{DMatrix, DVector};
 
 use crate::rows::triangle::{cholesky, packed_index, packed_length, solve_lower, solve_upper};
 
-/// Least square of the sine between a column and those before it with which JᵀJ will do: its rounding is then below 1e-12.
+/// Smallest squared sine between a column and those before it with which JᵀJ is used: its rounding is then below 1e-12.
 const INDEPENDENT: f64 = 1e-3;
 /// Singular values below this share of the largest are rounding.
 const RANK: f64 = 1e-14;
 /// A parameter with more than this share of a lost direction is undetermined.
 const SHARE: f64 = 1e-3;
 
-/// J over the free parameters.
+/// Factors of J over the free parameters.
 pub(super) struct Factors {
     free: Vec<usize>,
     /// Lengths of the columns.
@@ -35,13 +36,15 @@ struct Orthogonal {
 }
 
 impl Orthogonal {
+    /// Returns whether direction `k` is determined.
     fn is_kept(&self, k: usize) -> bool {
         self.singular[k] > RANK * self.singular.max()
     }
 }
 
 impl Factors {
-    /// `None` when there is nothing to solve for, or fewer rows than parameters.
+    /// Factorises the columns of `free` parameters; `None` when there is none, or when there are fewer rows than
+    /// parameters.
     pub fn new(jacobian: &DMatrix<f64>, free: &[usize]) -> Option<Factors> {
         if free.is_empty() || jacobian.nrows() < free.len() {
             return None;
@@ -54,8 +57,8 @@ impl Factors {
         Some(Factors { free: free.to_vec(), scale, kind })
     }
 
-    /// Returns the Gauss–Newton step, its scaled length and that of the parameters; `None` when a direction is undetermined.
-    /// `gradient`: Jᵀr by every parameter.
+    /// Returns the Gauss–Newton step, its scaled length and that of the parameters; `None` when a direction is
+    /// undetermined. `gradient`: Jᵀr by every parameter.
     pub fn step(
         &self,
         residual: &DVector<f64>,
@@ -98,7 +101,7 @@ impl Factors {
         delta.iter().all(|d| d.is_finite()).then_some((delta, length, size))
     }
 
-    /// (JᵀJ)⁻¹ among all `count` parameters, row by row: 0 for those that are not free, NaN for undetermined ones.
+    /// Returns (JᵀJ)⁻¹ of all `count` parameters, row by row: 0 for those that are not free, NaN for undetermined ones.
     pub fn covariance(&self, count: usize) -> Vec<f64> {
         let n = self.free.len();
         let scaled = match &self.kind {
@@ -116,6 +119,7 @@ impl Factors {
 }
 
 impl Orthogonal {
+    /// Returns (JᵀJ)⁻¹ of the columns of unit length, row by row, with NaN for undetermined parameters.
     fn covariance(&self, scale: &[f64]) -> Vec<f64> {
         let n = scale.len();
         let lost: Vec<bool> = (0..n)
@@ -130,7 +134,7 @@ impl Orthogonal {
     }
 }
 
-/// L of the columns of unit length; `None` where they are too nearly dependent.
+/// Returns L of the columns of unit length; `None` where they are too nearly dependent.
 fn normal(jacobian: &DMatrix<f64>, free: &[usize], scale: &[f64]) -> Option<Vec<f64>> {
     let n = free.len();
     let mut lower = vec![0.0; packed_length(n)];
@@ -144,7 +148,7 @@ fn normal(jacobian: &DMatrix<f64>, free: &[usize], scale: &[f64]) -> Option<Vec<
     good.then_some(lower)
 }
 
-/// (L Lᵀ)⁻¹, row by row.
+/// Returns (L Lᵀ)⁻¹, row by row.
 fn inverse(lower: &[f64], n: usize) -> Vec<f64> {
     let mut all = vec![0.0; n * n];
     for (i, row) in all.chunks_exact_mut(n).enumerate() {
@@ -155,6 +159,7 @@ fn inverse(lower: &[f64], n: usize) -> Vec<f64> {
     all
 }
 
+/// Returns QR and SVD of the columns of unit length; `None` where the SVD does not converge.
 fn orthogonal(jacobian: &DMatrix<f64>, free: &[usize], scale: &[f64]) -> Option<Orthogonal> {
     let mut scaled = jacobian.select_columns(free);
     for (mut column, scale) in scaled.column_iter_mut().zip(scale) {

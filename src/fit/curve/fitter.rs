@@ -1,7 +1,7 @@
 //! The settings of fits of curves, as users make them.
 
 use super::columns::CurveColumns;
-use super::data::{Curves, Prior};
+use super::data::{Bounds, Curves, Prior};
 use super::watch::Watch;
 use super::{CurveFit, Interval};
 use crate::curve_model::{CurveModel, DerivativeCheck};
@@ -14,13 +14,6 @@ use crate::solver::{Estimator, LevenbergMarquardt, NelderMead};
 pub(super) struct Named<T> {
     pub parameter: String,
     pub value: T,
-}
-
-/// Lower and upper bound of a parameter.
-#[derive(Clone, Copy, Debug)]
-pub(super) struct Bounds {
-    pub lower: f64,
-    pub upper: f64,
 }
 
 /// Fits a model to many curves at once, by least squares or another [`Estimator`].
@@ -77,13 +70,13 @@ impl CurveFitter {
         largest_step: 0.7,
     };
 
-    /// A simplex that goes on until rounding stops it, spread again up to 20 times: 51 of the 54 NIST StRD fits (44 to 51 with other
-    /// sizes).
+    /// A simplex that goes on until rounding stops it, spread again up to 20 times: 51 of the 54 NIST StRD fits (44 to
+    /// 51 with other sizes).
     pub const NELDER_MEAD: NelderMead = NelderMead { max_rounds: 20_000, fatol: 0.0, size: 0.5, max_restarts: 20 };
 
     /// Makes a fitter of a [`Formula`](crate::Formula) or another [`CurveModel`], with
-    /// [`LEVENBERG_MARQUARDT`](Self::LEVENBERG_MARQUARDT). The model may have up to 32 parameters, and must run on the device. A model
-    /// that runs on the CPU alone does so where [`Device::auto`] has chosen a GPU.
+    /// [`LEVENBERG_MARQUARDT`](Self::LEVENBERG_MARQUARDT). The model may have up to 32 parameters, and must run on the
+    /// device. A model that runs on the CPU alone does so where [`Device::auto`] has chosen a GPU.
     pub fn new(model: impl Into<CurveModel>, device: Device) -> CurveFitter {
         CurveFitter {
             model: model.into(),
@@ -102,8 +95,8 @@ impl CurveFitter {
         }
     }
 
-    /// Replaces the solver. A simplex starts with an edge of `size` × |start|, to a factor of √2, or `size` where the start is 0.
-    /// [`Solver::LevenbergMarquardtThenNelderMead`] is for spectra only.
+    /// Replaces the solver. A simplex starts with an edge of `size` × |start|, to a factor of √2, or `size` where the
+    /// start is 0. [`Solver::LevenbergMarquardtThenNelderMead`] is for spectra only.
     #[must_use]
     pub fn solver(self, solver: impl Into<Solver>) -> CurveFitter {
         CurveFitter { solver: solver.into(), ..self }
@@ -123,18 +116,18 @@ impl CurveFitter {
         self
     }
 
-    /// Sets a Gaussian prior of a parameter: the row (mean − parameter) / sigma, which counts as one additional data point, so that two points and
-    /// two priors determine three parameters. Without [`absolute_sigma`](Self::absolute_sigma) the errors are multiplied by the root
-    /// of (χ² + Σ rows²)/dof.
+    /// Sets a Gaussian prior of a parameter: the row (mean − parameter) / sigma, which counts as one additional data
+    /// point, so that two points and two priors determine three parameters. Without
+    /// [`absolute_sigma`](Self::absolute_sigma) the errors are multiplied by the root of (χ² + Σ rows²)/dof.
     #[must_use]
     pub fn prior(mut self, parameter: &str, mean: f64, sigma: f64) -> CurveFitter {
         set(&mut self.priors, parameter, Prior { mean, sigma });
         self
     }
 
-    /// Ties a parameter to an expression of other parameters, `tie("b", "2*a + 1")`: any formula without predictors. The parameter keeps
-    /// its place in starts (which are not read) and results; its error is propagated. The model must be a formula, and the parameter may
-    /// have no bounds and no prior, and may not be fixed.
+    /// Ties a parameter to an expression of other parameters, `tie("b", "2*a + 1")`: any formula without predictors.
+    /// The parameter keeps its place in starts (which are not read) and results; its error is propagated. The model
+    /// must be a formula, and the parameter may have no bounds and no prior, and may not be fixed.
     #[must_use]
     pub fn tie(mut self, parameter: &str, expression: &str) -> CurveFitter {
         self.ties.push(Named { parameter: parameter.to_owned(), value: expression.to_owned() });
@@ -147,24 +140,25 @@ impl CurveFitter {
         CurveFitter { estimator, ..self }
     }
 
-    /// Says that sigma is known in absolute terms, as `absolute_sigma=True` of scipy's `curve_fit` does. If it is not (the default),
-    /// sigma has relative meaning only, and the covariance is multiplied by χ²/dof, as it is by scipy's `curve_fit` and, with
-    /// `scale_covar`, by lmfit. Counts ([`Estimator::Poisson`]) are always absolute. See [`CurveFit::errors`].
+    /// Says that sigma is known in absolute terms, as `absolute_sigma=True` of scipy's `curve_fit` does. If it is not
+    /// (the default), sigma has relative meaning only, and the covariance is multiplied by χ²/dof, as it is by scipy's
+    /// `curve_fit` and, with `scale_covar`, by lmfit. Counts ([`Estimator::Poisson`]) are always absolute. See
+    /// [`CurveFit::errors`].
     #[must_use]
     pub fn absolute_sigma(self, absolute_sigma: bool) -> CurveFitter {
         CurveFitter { absolute_sigma, ..self }
     }
 
-    /// Refines the result of Levenberg–Marquardt by Gauss–Newton steps in f64 on the host (the default), through a QR decomposition of
-    /// the Jacobian, which keeps the digits that normal equations lose. Fits that f32 on a GPU brings to no good end are made again by
-    /// the host.
+    /// Refines the result of Levenberg–Marquardt by Gauss–Newton steps in f64 on the host (the default), through a QR
+    /// decomposition of the Jacobian, which keeps the digits that normal equations lose. Fits that f32 on a GPU brings
+    /// to no good end are made again by the host.
     #[must_use]
     pub fn polish(self, polish: bool) -> CurveFitter {
         CurveFitter { polish, ..self }
     }
 
-    /// Adds covariances to columns ([`CurveColumns::covariance`]): (curves, P, P) numbers, and an evaluation of each curve in f64. Off
-    /// unless set; [`fit`](Self::fit) always has them.
+    /// Adds covariances to columns ([`CurveColumns::covariance`]): (curves, P, P) numbers, and an evaluation of each
+    /// curve in f64. Off unless set; [`fit`](Self::fit) always has them.
     #[must_use]
     pub fn covariance(self, covariance: bool) -> CurveFitter {
         CurveFitter { covariance, ..self }
@@ -176,8 +170,8 @@ impl CurveFitter {
         CurveFitter { max_memory: Some(bytes), ..self }
     }
 
-    /// Sends curves that a GPU has failed to fit twice to the CPU, if the model runs there. Unless set they go there where popfit chose
-    /// the GPU (`auto`, `all`), and the failure is an error where the user did.
+    /// Sends curves that a GPU has failed to fit twice to the CPU, if the model runs there. Unless set they go there
+    /// where popfit chose the GPU (`auto`, `all`), and the failure is an error where the user did.
     #[must_use]
     pub fn cpu_fallback(self, cpu_fallback: bool) -> CurveFitter {
         CurveFitter { cpu_fallback: Some(cpu_fallback), ..self }
@@ -191,29 +185,30 @@ impl CurveFitter {
         self.checked().map(drop)
     }
 
-    /// Returns one result per curve, in their order. Where the data and a formula at its start differ ten thousandfold, the parameters
-    /// in which it is linear begin at their least squares with the others at their starts.
+    /// Returns one result per curve, in their order. Where the data and a formula at its start differ ten thousandfold,
+    /// the parameters in which it is linear begin at their least squares with the others at their starts.
     ///
-    /// On the CPU the curves that [`fit_columns`](Self::fit_columns) fits whole go the same way, in f64 and to the solver's tolerances;
-    /// curves that do not arrive so are taken up from their starts by a population.
+    /// On the CPU the curves that [`fit_columns`](Self::fit_columns) fits whole go the same way, in f64 and to the
+    /// solver's tolerances; curves that do not arrive so are taken up from their starts by a population.
     ///
     /// A curve that cannot be fitted has a status, and no error: that means that the run failed.
     ///
     /// # Errors
     /// Returns [`Error::InvalidSettings`](crate::Error::InvalidSettings) with every fault of the settings;
     /// [`Error::ShapeMismatch`](crate::Error::ShapeMismatch) if the lengths of the arrays do not fit together;
-    /// [`Error::Usage`](crate::Error::Usage) if the estimator cannot use the data's sigma; the errors of the device, such as
-    /// [`Error::DeviceLost`](crate::Error::DeviceLost).
+    /// [`Error::Usage`](crate::Error::Usage) if the estimator cannot use the data's sigma; the errors of the device,
+    /// such as [`Error::DeviceLost`](crate::Error::DeviceLost).
     pub fn fit(&self, curves: &Curves) -> Result<Vec<CurveFit>> {
         self.checked()?.fit(curves, &Watch::new(None, 0))
     }
 
-    /// [`fit`](Self::fit), watched and stopped by `control`.
+    /// Fits curves as [`fit`](Self::fit) does, with progress, cancel and timeout by `control`.
     ///
-    /// Progress counts curves that have ended, by themselves or as bad inputs. A cancel or timeout is noticed between two submissions of
-    /// a population (up to four rounds of all its curves) or after some thousand whole fits. From then on progress stands still, and
-    /// fits that have not ended are [`Status::Interrupted`](crate::Status::Interrupted): at the best point that they had found, without
-    /// errors, or at their start if they had not begun. Their messages say which.
+    /// Progress counts curves that have ended, by themselves or as bad inputs. A cancel or timeout is noticed between
+    /// two submissions of a population (up to four rounds of all its curves) or after some thousand whole fits. From
+    /// then on progress stands still, and fits that have not ended are
+    /// [`Status::Interrupted`](crate::Status::Interrupted): at the best point that they had found, without errors, or
+    /// at their start if they had not begun. Their messages say which.
     ///
     /// ```
     /// use popfit::{Control, CurveFitter, Curves, Device, Formula, Status};
@@ -233,19 +228,20 @@ impl CurveFitter {
         self.checked()?.fit(curves, &self.watch(curves, control))
     }
 
+    /// Returns the watch of a run over `curves`.
     fn watch<'a>(&self, curves: &Curves, control: &'a Control) -> Watch<'a> {
         Watch::new(Some(control), curves.starts.len() / self.model.parameters().len().max(1))
     }
 
-    /// Fits all curves into columns, without memory of its own for each fit. Parameters lie within 0.001 of their errors from the
-    /// minimum. (Where the noise is a fifth of the amplitude or more, a few of ten thousand do not, by little; with a GPU as many as
-    /// six of a thousand, by up to 0.02.) There is no [`polish`](Self::polish). For more curves than memory holds call
-    /// [`fit_columns_into`](Self::fit_columns_into) with some at a time.
+    /// Fits all curves into columns, without memory of its own for each fit. Parameters lie within 0.001 of their
+    /// errors from the minimum. (Where the noise is a fifth of the amplitude or more, a few of ten thousand do not, by
+    /// little; with a GPU as many as six of a thousand, by up to 0.02.) There is no [`polish`](Self::polish). For more
+    /// curves than memory holds call [`fit_columns_into`](Self::fit_columns_into) with some at a time.
     ///
-    /// Formulas of at most 16 parameters at up to 512 points, without ties, under Levenberg–Marquardt, are fitted whole: many side by
-    /// side in f32, then to their end in f64, unless a bound of what f32's rounding does to them is below 0.0005 errors. (GPUs do
-    /// so for least squares without priors, of at most 8 parameters at up to 128 points; the CPU fits the others.) Other models take
-    /// the way of [`fit`](Self::fit).
+    /// Formulas of at most 16 parameters at up to 512 points, without ties, under Levenberg–Marquardt, are fitted
+    /// whole: many side by side in f32, then to their end in f64, unless a bound of what f32's rounding does to them is
+    /// below 0.0005 errors. (GPUs do so for least squares without priors, of at most 8 parameters at up to 128 points;
+    /// the CPU fits the others.) Other models take the way of [`fit`](Self::fit).
     ///
     /// # Errors
     /// The errors of [`fit`](Self::fit).
@@ -255,7 +251,7 @@ impl CurveFitter {
         Ok(columns)
     }
 
-    /// [`fit_columns`](Self::fit_columns) into columns whose memory is used again.
+    /// Fits curves as [`fit_columns`](Self::fit_columns) does, into columns whose memory is reused.
     ///
     /// # Errors
     /// The errors of [`fit`](Self::fit).
@@ -263,7 +259,8 @@ impl CurveFitter {
         self.checked()?.fit_columns(curves, columns, &Watch::new(None, 0))
     }
 
-    /// [`fit_columns`](Self::fit_columns), watched and stopped by `control` as [`fit_with`](Self::fit_with) is.
+    /// Fits curves as [`fit_columns`](Self::fit_columns) does, with progress, cancel and timeout by `control` as in
+    /// [`fit_with`](Self::fit_with).
     ///
     /// # Errors
     /// The errors of [`fit`](Self::fit).
@@ -273,15 +270,16 @@ impl CurveFitter {
         Ok(columns)
     }
 
-    /// Returns confidence intervals of `fits`, which [`fit`](Self::fit) made of `curves`: for each curve those of all `parameters` (none:
-    /// all that may move) at all `sigmas` (none: 1, 2, 3; below 1 they are probabilities), as lmfit's `conf_interval` defines them. The
-    /// probability of a rise is that of an F-test with χ²/dof as noise, or that of χ² itself with
-    /// [`absolute_sigma`](Self::absolute_sigma) and counts. Limits are good to 1e-6 of an error. All curves are probed at once:
-    /// each round of the searches is one population.
+    /// Returns confidence intervals of `fits`, which [`fit`](Self::fit) made of `curves`: for each curve those of all
+    /// `parameters` (none: all that may move) at all `sigmas` (none: 1, 2, 3; below 1 they are probabilities), as
+    /// lmfit's `conf_interval` defines them. The probability of a rise is that of an F-test with χ²/dof as noise, or
+    /// that of χ² itself with [`absolute_sigma`](Self::absolute_sigma) and counts. Limits are good to 1e-6 of an error.
+    /// All curves are probed at once: each round of the searches is one population.
     ///
     /// # Errors
-    /// The errors of [`fit`](Self::fit); [`Error::ShapeMismatch`](crate::Error::ShapeMismatch) if there are not as many `fits` as
-    /// `curves`; [`Error::Usage`](crate::Error::Usage) if there is no such parameter, or if a sigma is not between 0 and 30.
+    /// The errors of [`fit`](Self::fit); [`Error::ShapeMismatch`](crate::Error::ShapeMismatch) if there are not as many
+    /// `fits` as `curves`; [`Error::Usage`](crate::Error::Usage) if there is no such parameter, or if a sigma is not
+    /// between 0 and 30.
     pub fn confidence_intervals(
         &self,
         curves: &Curves,
@@ -292,8 +290,9 @@ impl CurveFitter {
         self.checked()?.confidence_intervals(curves, fits, parameters, sigmas)
     }
 
-    /// Compares the derivatives that the device computes with differences: in f64 by the model's Rust, so that a user's WGSL meets its
-    /// twin, too; of WGSL alone in f32 on the device, which are good to about 1e-3. `x` is (predictors, n).
+    /// Compares the derivatives that the device computes with differences: in f64 by the model's Rust, so that a user's
+    /// WGSL meets its twin, too; of WGSL alone in f32 on the device, which are good to about 1e-3. `x` is (predictors,
+    /// n).
     ///
     /// # Errors
     /// The errors of [`check_jacobian`](crate::check_jacobian), which needs no device, and those of the device.

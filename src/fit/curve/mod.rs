@@ -46,7 +46,8 @@ use self::watch::Watch;
 use super::Device;
 use crate::curve_model::{CurveModel, Failures};
 use crate::error::{Error, Result};
-use crate::solver::{Estimator, LevenbergMarquardt, NelderMead, Status};
+use crate::formula::Tie;
+use crate::solver::{Estimator, LevenbergMarquardt, NelderMead, Outcome, Status};
 use crate::suggest::hint;
 
 pub use columns::CurveColumns;
@@ -55,7 +56,7 @@ pub use fitter::CurveFitter;
 pub use interval::Interval;
 pub use result::CurveFit;
 
-/// Solver of curves: [`Solver`] without the simplex after Levenberg–Marquardt, which is for spectra.
+/// Solver of curves: a [`Solver`](super::Solver) without the simplex after Levenberg–Marquardt, which is for spectra.
 #[derive(Clone, Copy, Debug)]
 enum CurveSolver {
     Lm(LevenbergMarquardt),
@@ -72,25 +73,24 @@ struct CurveRun {
     upper: Vec<f64>,
     held: Vec<bool>,
     priors: Vec<Option<Prior>>,
-    /// Parameters by number, and their expressions.
-    ties: Vec<(usize, String)>,
+    ties: Vec<Tie>,
     estimator: Estimator,
     absolute_sigma: bool,
     polish: bool,
     covariance: bool,
     max_memory: Option<u64>,
     cpu_fallback: Option<bool>,
-    /// Failures of the model, fit by fit.
+    /// Failures of the model, by fit.
     failures: Arc<Failures>,
 }
 
 impl CurveRun {
-    /// One result per curve, in their order.
+    /// Fits all curves, with another attempt if the device fails. Returns one result per curve, in their order.
     fn fit(&self, curves: &Curves, watch: &Watch) -> Result<Vec<CurveFit>> {
-        self.redoing(watch, |run| run.fit_here(curves, watch))
+        self.with_attempts(watch, |run| run.fit_here(curves, watch))
     }
 
-    /// On this device alone.
+    /// Fits all curves on this device, in a single attempt.
     fn fit_here(&self, curves: &Curves, watch: &Watch) -> Result<Vec<CurveFit>> {
         if !self.ties.is_empty() {
             return self.fit_tied(curves, watch);
@@ -98,38 +98,51 @@ impl CurveRun {
         let settings = self.settings();
         let (total, points) = curves.shape(settings.predictors, settings.names)?;
         curves.check_estimator(self.estimator)?;
-        let whole = self.fit_whole(curves, (total, points), watch)?;
-        let blank = || CurveFit::blank(settings.names.len());
-        let one = |index| match curves.curve(index, points, &settings) {
-            Ok(curve) => match whole.as_ref().and_then(|columns| columns.outcome(index)) {
-                Some(outcome) if watch.is_stopped() => (self.interrupted(&curve, &outcome), None),
-                Some(outcome) => match self.finish(&curve, &outcome) {
-                    fit if fit.status.is_success() => {
-                        watch.end(&fit);
-                        (fit, None)
-                    }
-                    _ => (blank(), Some(curve)),
-                },
-                None => (blank(), Some(curve)),
-            },
-            Err(cause) => {
-                watch.add(1);
-                (CurveFit { message: cause, ..blank() }, None)
-            }
-        };
-        let (mut fits, left): (Vec<CurveFit>, Vec<Option<Curve>>) = (0..total).into_par_iter().map(one).unzip();
+        let whole = self.fit_whole(curves, total, points, watch)?;
+        let outcome = |index| whole.as_ref().and_then(|columns| columns.outcome(index));
+        let first = |index| self.finish_whole(curves.curve(index, points, &settings), outcome(index), watch);
+        let (mut fits, left): (Vec<CurveFit>, Vec<Option<Curve>>) = (0..total).into_par_iter().map(first).unzip();
         let ready: Vec<Curve> = left.into_iter().flatten().collect();
-        self.fit_each((curves.grid, points), ready, watch, &mut |index, fit| {
+        self.fit_each(curves.grid, points, ready, watch, &mut |index, fit| {
             watch.end(&fit);
             fits[index] = fit;
         })?;
         Ok(fits)
     }
 
-    /// Curves on their way through populations; `done` is told each one's number and fit.
+    /// Finishes a curve whose whole fit has the `outcome`, and returns its fit. Also returns the curve, with a blank
+    /// fit, if a population has to fit it.
+    fn finish_whole(
+        &self,
+        curve: Result<Curve, String>,
+        outcome: Option<Outcome>,
+        watch: &Watch,
+    ) -> (CurveFit, Option<Curve>) {
+        let blank = || CurveFit::blank(self.held.len());
+        match (curve, outcome) {
+            (Ok(curve), Some(outcome)) if watch.is_stopped() => (self.interrupted(&curve, &outcome), None),
+            (Ok(curve), Some(outcome)) => {
+                let fit = self.finish(&curve, &outcome);
+                if !fit.status.is_success() {
+                    return (blank(), Some(curve));
+                }
+                watch.end(&fit);
+                (fit, None)
+            }
+            (Ok(curve), None) => (blank(), Some(curve)),
+            (Err(cause), _) => {
+                watch.add(1);
+                (CurveFit { message: cause, ..blank() }, None)
+            }
+        }
+    }
+
+    /// Fits curves through populations, first on this device and then on the host. Calls `done` with the index and the
+    /// fit of each.
     fn fit_each(
         &self,
-        at: (Grid, usize),
+        grid: Grid,
+        points: usize,
         mut ready: Vec<Curve>,
         watch: &Watch,
         done: &mut dyn FnMut(usize, CurveFit),
@@ -144,7 +157,7 @@ impl CurveRun {
         ready.par_iter_mut().for_each(|curve| self.measure(curve));
         let in_range = |curve: &Curve| !self.device.inner.runs_wgsl() || begin::suits_f32(curve);
         let (ready, mut left): (Vec<Curve>, Vec<Curve>) = ready.into_iter().partition(in_range);
-        // what f32 brings to no good end is for the host, which refines the others, too
+        // the host fits what f32 does not bring to a good end, and refines the others
         let is_refined = self.polish && self.device.inner.runs_wgsl() && !self.model.needs_gpu();
         if !is_refined {
             let message = "bad_scale: f32 does not hold y, y over sigma or x: other units, less an offset, or polish";
@@ -152,15 +165,16 @@ impl CurveRun {
             left.drain(..).for_each(|curve| done(curve.index, refused()));
         }
         ready.first().map_or(Ok(()), |first| self.check_twin(first))?;
-        left.extend(self.pass(at, ready, is_refined, watch, done)?);
+        left.extend(self.pass(grid, points, ready, is_refined, watch, done)?);
         left.iter_mut().for_each(|curve| curve.restart(units::wide_scale));
-        CurveRun { device: Device::cpu(), ..self.clone() }.fit_each(at, left, watch, done)
+        CurveRun { device: Device::cpu(), ..self.clone() }.fit_each(grid, points, left, watch, done)
     }
 
-    /// Curves through this device's populations; those without success come back where the host `refines`.
+    /// Fits curves through this device's populations. Where the host `refines`, returns the curves without success.
     fn pass(
         &self,
-        (grid, points): (Grid, usize),
+        grid: Grid,
+        points: usize,
         ready: Vec<Curve>,
         refines: bool,
         watch: &Watch,
@@ -180,8 +194,8 @@ impl CurveRun {
             let fits: Vec<CurveFit> =
                 some.par_iter().zip(&outcomes).map(|(curve, outcome)| self.finish(curve, outcome)).collect();
             for ((curve, fit), failed) in some.iter().zip(fits).zip(failed) {
-                // what f32 does not see may be a minimum to f64
-                let is_open = !fit.status.is_success() || self.is_vague(curve, &fit);
+                // f64 may find a minimum where f32 does not
+                let is_open = !fit.status.is_success() || self.has_poorly_determined(curve, &fit);
                 *failed = refines && is_open && fit.status != Status::Interrupted;
                 if !*failed {
                     done(curve.index, fit);
@@ -191,7 +205,7 @@ impl CurveRun {
         Ok(ready.into_iter().zip(failed).filter_map(|(curve, failed)| failed.then_some(curve)).collect())
     }
 
-    /// Sets where a curve begins, and its units.
+    /// Sets the first point of a curve's fit, its units and the factor of its rows.
     fn measure(&self, curve: &mut Curve) {
         // data say nothing of the parameters of a cost
         if self.estimator == Estimator::Cost {
@@ -205,10 +219,10 @@ impl CurveRun {
         }
     }
 
-    /// Returns whether the data leave a parameter open: f32 may have lost what f64 sees.
-    fn is_vague(&self, curve: &Curve, fit: &CurveFit) -> bool {
+    /// Returns whether the data seem not to determine a parameter: f32 may have lost what f64 sees.
+    fn has_poorly_determined(&self, curve: &Curve, fit: &CurveFit) -> bool {
         let tells = !self.is_scaled() || fit.dof > 0;
-        tells && !result::vague(fit, curve, &self.problem(curve).inside(&fit.parameters)).is_empty()
+        tells && !result::poorly_determined(fit, curve, &self.problem(curve).inside(&fit.parameters)).is_empty()
     }
 
     /// Returns the bound that stands for no bound, in units of the parameters.
@@ -216,6 +230,7 @@ impl CurveRun {
         if self.device.inner.runs_wgsl() { objective::FAR } else { objective::FARTHEST }
     }
 
+    /// Returns the problem of a curve, for the steps on the host.
     fn problem<'a>(&'a self, curve: &'a Curve) -> Problem<'a> {
         Problem {
             model: &self.model,
@@ -238,7 +253,7 @@ impl CurveRun {
         }
     }
 
-    /// Tells whether covariances are multiplied by χ²/dof. The scatter of counts is known, and a cost has none.
+    /// Returns whether covariances are multiplied by χ²/dof. The scatter of counts is known, and a cost has none.
     fn is_scaled(&self) -> bool {
         !self.absolute_sigma && !matches!(self.estimator, Estimator::Poisson | Estimator::Cost)
     }
@@ -264,12 +279,14 @@ impl CurveRun {
         if self.device.inner.runs_wgsl() { units::scale } else { units::wide_scale }
     }
 
-    /// Returns whether rows may be multiplied by a factor: costs mean nothing by themselves, and nothing else is added to them.
+    /// Returns whether rows may be multiplied by a factor: costs mean nothing by themselves, and nothing else is added
+    /// to them.
     fn may_gain(&self) -> bool {
         let relative = matches!(self.solver, CurveSolver::Lm(_)) || self.is_scaled();
         relative && self.estimator == Estimator::LeastSquares && self.priors.iter().all(Option::is_none)
     }
 
+    /// Returns the settings with which curves are made ready.
     fn settings(&self) -> Settings<'_> {
         Settings {
             names: self.model.parameters(),
@@ -283,6 +300,7 @@ impl CurveRun {
         }
     }
 
+    /// Returns the index of the parameter of this name.
     fn index(&self, parameter: &str) -> Result<usize> {
         let names = self.model.parameters();
         names.iter().position(|name| name == parameter).ok_or_else(|| {

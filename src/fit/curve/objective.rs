@@ -13,27 +13,27 @@ use crate::recording::{
 
 use crate::solver::{Batch, Estimator, Objective};
 
-/// Bounds in units of the scale that stand for none: infinities in comparisons are not safe on every GPU.
+/// Bound, in units of the scale, that stands for no bound in f32: infinities in comparisons are not safe on every GPU.
 pub(super) const FAR: f64 = 1e30;
-/// The same for f64: from where units were tiny, fits have come to the other.
+/// Bound that stands for no bound in f64: with tiny units, fits have reached [`FAR`].
 pub(super) const FARTHEST: f64 = 1e300;
-/// And without the scale.
+/// Bound in the model's own units that stands for no bound.
 const UNBOUNDED: f64 = 3e38;
 
-/// The model, and how its points count.
+/// A model and the estimator of its points.
 #[derive(Clone)]
 pub(super) struct Design {
     pub model: CurveModel,
     pub estimator: Estimator,
-    /// The noise is estimated from χ².
+    /// True if the noise is estimated from χ².
     pub is_scaled: bool,
-    /// The model sees which fit asks.
+    /// True if the model is told which fit it is evaluated for.
     pub is_tagged: bool,
     /// Failures of the model, by fit.
     pub failures: Arc<Failures>,
 }
 
-/// A model at `points` points.
+/// The objective of a model for curves of the same number of points.
 pub(super) struct CurveObjective {
     design: Design,
     points: usize,
@@ -51,13 +51,14 @@ const SCALE: BufferId = BufferId(3);
 pub(super) const MODEL: BufferId = BufferId(4);
 
 impl CurveObjective {
+    /// Makes the objective for curves of so many points, with derivatives or with values only.
     pub fn new(design: Design, points: usize, grid: Grid, values_only: bool) -> CurveObjective {
         let own_grid = grid == Grid::Own;
         let dof = points.saturating_sub(design.model.parameters().len()).max(1) as f64;
         CurveObjective { points, own_grid, values_only, dof: design.is_scaled.then_some(dof), design }
     }
 
-    /// The curves' batch, one member each; where they have no bounds, they have ±`far` of their units.
+    /// Returns the batch of some curves, one member each. Where they have no bounds, theirs are ±`far` of their units.
     pub fn batch(&self, curves: &[impl Borrow<Curve>], priors: &[Option<Prior>], far: f64) -> Batch {
         let mut batch = Batch { spectra: curves.len(), group: (0..curves.len() as u32).collect(), ..Batch::default() };
         let (mut data, mut weight, mut scales, mut x) = (Vec::new(), Vec::new(), Vec::new(), Vec::new());

@@ -16,7 +16,7 @@ use self::ends::{put_ends, resume};
 use super::data::{Curve, Curves, Grid, has_squares};
 use super::sizes::sizes;
 use super::watch::Watch;
-use super::witness::few;
+use super::witness::sample_successes;
 use super::{CurveColumns, CurveRun, begin};
 use crate::cpu::CpuDevice;
 use crate::error::Result;
@@ -25,18 +25,19 @@ use crate::formula::{Elementary, Formula};
 use crate::solver::whole::{AddUp, WAITING, Whole, WholeBatch, WholeColumns, WholeFits, WholeModel, unit};
 use crate::solver::{Device as _, Estimator, LevenbergMarquardt, Status};
 
-/// Fits that go to another device together.
+/// Number of fits that go to a GPU together.
 const CHUNK: usize = 1 << 16;
-/// Fits that one thread takes through both precisions, their data staying in its cache.
+/// Number of fits that one thread takes through both precisions, so that their data stay in its cache.
 const TASK: usize = 2048;
-/// A fit ends where the next step would move it by this share of its errors.
+/// Length of the next step, as a share of the errors, at which a fit ends.
 const ACCURACY: f64 = 3e-4;
-/// Share of the solver's `ftol` that fits which are to be polished come to: f64 may hold that of steps, and ends them where it does not.
+/// Share of the solver's `ftol` to which fits are brought that are to be polished. Where f64 does not hold such steps,
+/// rounding ends the fits.
 const FINEST: f64 = 1e-10;
-/// Linear parameters and data that differ by more than this factor are looked at.
+/// Ratio of the sizes of linear parameters and data above which the start is examined.
 const FAR: f64 = 100.0;
 
-/// Curves on their way through f32 and f64.
+/// Curves on their way through whole fits in f32 and f64.
 pub(super) struct Passage<'a> {
     fitter: &'a CurveRun,
     curves: &'a Curves<'a>,
@@ -47,7 +48,7 @@ pub(super) struct Passage<'a> {
     predictors: usize,
     formula: &'a Formula,
     settings: LevenbergMarquardt,
-    /// To the end, all in f64; otherwise as far as errors ask.
+    /// True if fits run in f64 alone, to the solver's own tolerances; otherwise they end at a share of their errors.
     exact: bool,
 }
 
@@ -64,14 +65,14 @@ struct Rows<'a> {
     flags: &'a mut [Flags],
 }
 
-/// In f32, where the device does that; and in f64, on the host.
+/// Whole fits in f32, where the device has them, and in f64, on the host.
 struct Precisions {
     single: Option<Box<dyn WholeFits>>,
     double: Option<Box<dyn WholeFits>>,
     widened: Widened,
 }
 
-/// Memory for the f64 of some curves' f32.
+/// Memory for f32 inputs of some curves, widened to f64.
 #[derive(Default)]
 struct Widened {
     x: Vec<f64>,
@@ -81,11 +82,13 @@ struct Widened {
 }
 
 impl<'a> Passage<'a> {
+    /// Returns the passage of curves of so many points.
     pub fn new(
         fitter: &'a CurveRun,
         curves: &'a Curves<'a>,
         points: usize,
-        (formula, settings): (&'a Formula, LevenbergMarquardt),
+        formula: &'a Formula,
+        settings: LevenbergMarquardt,
         exact: bool,
     ) -> Passage<'a> {
         let (parameters, predictors) = (formula.parameters().len(), formula.predictors().len());
@@ -93,20 +96,32 @@ impl<'a> Passage<'a> {
         Passage { fitter, curves, points, x, parameters, predictors, formula, settings, exact }
     }
 
-    /// Both precisions of `capacity` fits.
+    /// Makes whole fits of up to `capacity` curves in both precisions.
     fn precisions(&self, capacity: usize) -> Result<Precisions> {
-        // a squared step in units of the errors is the promise over χ² / dof, or over 1
+        let single = || self.whole(capacity, WholeModel::Single(self.formula.lanes(), self.lane_sums()));
+        let double = self.whole(capacity, WholeModel::Double(self.formula.lanes(), self.lane_sums()));
+        let single = match self.exact {
+            true => None,
+            false => match self.fitter.device.inner.whole(single())? {
+                Some(fits) => Some(fits),
+                None => CpuDevice.whole(single())?,
+            },
+        };
+        Ok(Precisions { single, double: CpuDevice.whole(double)?, widened: Widened::default() })
+    }
+
+    /// Returns the description of whole fits of a model.
+    fn whole(&self, capacity: usize, model: WholeModel) -> Whole {
+        // a squared step in units of the errors is its predicted reduction over χ² / dof, or over 1
         let (tolerance, most) = match (self.exact, self.fitter.is_scaled()) {
             (true, _) => (self.settings.ftol * self.finest(), f64::INFINITY),
             (false, true) => (ACCURACY * ACCURACY / self.points as f64, f64::INFINITY),
             (false, false) => (ACCURACY * ACCURACY / self.points as f64, ACCURACY * ACCURACY),
         };
-        let each = self.fitter.priors.iter().enumerate();
-        let priors: Vec<_> =
-            each.filter_map(|(p, prior)| prior.map(|prior| (p, prior.mean, 1.0 / prior.sigma))).collect();
+        let priors = self.fitter.priors.iter().enumerate();
         let is_shared = self.curves.grid == Grid::Shared;
-        let held = is_shared && self.x.iter().all(|x| f64::from(*x as f32) == *x);
-        let whole = |model| Whole {
+        let is_held_by_f32 = is_shared && self.x.iter().all(|x| f64::from(*x as f32) == *x);
+        Whole {
             capacity,
             parameters: self.parameters,
             predictors: self.predictors,
@@ -118,23 +133,9 @@ impl<'a> Passage<'a> {
             tolerance,
             most,
             estimator: self.fitter.estimator,
-            priors: priors.clone(),
-            rounding: self.formula.rounding(held),
-        };
-        let single = || whole(WholeModel::Single(self.formula.lanes(), self.lane_sums()));
-        Ok(Precisions {
-            single: match self.exact {
-                true => None,
-                false => self
-                    .fitter
-                    .device
-                    .inner
-                    .whole(single())?
-                    .map_or_else(|| CpuDevice.whole(single()), |s| Ok(Some(s)))?,
-            },
-            double: CpuDevice.whole(whole(WholeModel::Double(self.formula.lanes(), self.lane_sums())))?,
-            widened: Widened::default(),
-        })
+            priors: priors.filter_map(|(p, prior)| prior.map(|prior| (p, prior.mean, 1.0 / prior.sigma))).collect(),
+            rounding: self.formula.rounding(is_held_by_f32),
+        }
     }
 
     /// Returns the function that makes sums without rows, if the formula knows one for the grid that all curves share.
@@ -145,13 +146,14 @@ impl<'a> Passage<'a> {
         self.formula.lane_sums(&self.x.iter().map(|x| R::of(*x)).collect::<Vec<R>>())
     }
 
-    /// Share of `ftol` that exact fits are brought to: rounds cost less here than where fits are polished, if they are few.
+    /// Returns the share of `ftol` to which exact fits are brought: a few rounds more cost less here than in the
+    /// polish.
     fn finest(&self) -> f64 {
         let quick = self.fitter.estimator == Estimator::LeastSquares;
         if self.fitter.polish && quick { FINEST } else { 1.0 }
     }
 
-    /// On the CPU a thread takes some fits from start to end; another device takes many.
+    /// Fits all curves. On the CPU each thread takes some from start to end; a GPU takes many together.
     pub fn run(&self, columns: &mut CurveColumns, watch: &Watch) -> Result<()> {
         let here = !self.fitter.device.inner.runs_wgsl();
         let (p, most) = (self.parameters, if here { TASK } else { CHUNK });
@@ -169,12 +171,12 @@ impl<'a> Passage<'a> {
             let known = || pool.lock().unwrap_or_else(PoisonError::into_inner);
             return parts.into_par_iter().try_for_each(|(first, some)| {
                 if watch.is_stopped() {
-                    self.leave(first, some);
+                    self.leave_at_starts(first, some);
                     return Ok(());
                 }
                 let last = known().pop();
                 let mut precisions = last.map_or_else(|| self.precisions(capacity), Ok)?;
-                self.part(first, &mut precisions, some, watch)?;
+                self.fit_part(first, &mut precisions, some, watch)?;
                 known().push(precisions);
                 Ok(())
             });
@@ -182,15 +184,15 @@ impl<'a> Passage<'a> {
         let mut precisions = self.precisions(capacity)?;
         for (first, some) in parts {
             match watch.is_stopped() {
-                true => self.leave(first, some),
-                false => self.part(first, &mut precisions, some, watch)?,
+                true => self.leave_at_starts(first, some),
+                false => self.fit_part(first, &mut precisions, some, watch)?,
             }
         }
         Ok(())
     }
 
-    /// Leaves some curves at their starts, as the run has been stopped.
-    fn leave(&self, first: usize, rows: Rows<'_>) {
+    /// Writes the rows of curves that stay at their starts because the run has been stopped.
+    fn leave_at_starts(&self, first: usize, rows: Rows<'_>) {
         let (p, count) = (self.parameters, rows.chi2.len());
         rows.parameters.copy_from_slice(&self.curves.starts.to_vec(first * p..(first + count) * p));
         rows.errors.fill(f64::NAN);
@@ -201,8 +203,9 @@ impl<'a> Passage<'a> {
         rows.flags.fill(Flags::empty());
     }
 
-    /// Some curves from their starts to their errors.
-    fn part(&self, first: usize, precisions: &mut Precisions, mut rows: Rows<'_>, watch: &Watch) -> Result<()> {
+    /// Fits some curves, from their starts to their errors.
+    fn fit_part(&self, first: usize, precisions: &mut Precisions, mut rows: Rows<'_>, watch: &Watch) -> Result<()> {
+        // 1. Gather the data of these curves, and the memory of their results.
         let (p, points, count) = (self.parameters, self.points, rows.chi2.len());
         let (mut promises, mut codes, mut rounds) = (vec![f64::NAN; count], vec![WAITING; count], vec![0; count]);
         let columns = &mut WholeColumns {
@@ -236,18 +239,20 @@ impl<'a> Passage<'a> {
             units: prepared.as_ref().map(|(_, units)| &units[..]),
             bounds: bounds.as_ref().map(|(lower, upper)| (&lower[..], &upper[..])),
         };
+        // 2. Fit in f32, if there is such a precision, and then in f64.
         self.begin(&batch, &sizes, columns);
         if let Some(single) = single {
             single.fit(&batch, columns)?;
-            self.hear(first, single.together(), columns)?;
+            self.spot_check(first, single.together(), columns)?;
             resume(&batch, p, columns);
         }
         if let Some(double) = double {
             double.fit(&batch, columns)?;
         }
-        self.finish(first, (&batch, &sizes), columns);
+        // 3. Compute errors, statuses and flags.
+        self.finish(first, &batch, &sizes, columns);
         put_ends(&mut rows, &codes, &rounds);
-        self.flag(&batch, &mut rows);
+        self.set_flags(&batch, &mut rows);
         // the others are fitted again, one by one
         if !self.exact {
             watch.add(rows.status.iter().filter(|s| s.is_success() || **s == Status::BadInput).count());
@@ -255,7 +260,7 @@ impl<'a> Passage<'a> {
         Ok(())
     }
 
-    /// Starts and units of some curves, where one of them is to begin elsewhere, or in other units, than its start.
+    /// Returns first points and units of some curves; `None` if all begin at their starts and in the units of these.
     fn prepare(&self, some: Range<usize>, sizes: &[f64], given: &[f64]) -> Option<(Vec<f64>, Vec<f64>)> {
         let p = self.parameters;
         let prepare = |k: usize| {
@@ -277,7 +282,8 @@ impl<'a> Passage<'a> {
         Some((starts, units))
     }
 
-    /// A start of 0, or linear parameters whose size says nothing of the `data`'s: a quick look, as most are usual.
+    /// Returns whether [`begin::prepare`] may change a start: where a parameter is 0, or where the sizes of the linear
+    /// parameters and of the `data` are far apart. Most starts are usual, and this is quick.
     fn is_unusual(&self, start: &[f64], data: f64) -> bool {
         let linear = self.formula.linear();
         let larger = |most: f64, &q: &usize| if start[q].abs() > most { start[q].abs() } else { most };
@@ -286,12 +292,12 @@ impl<'a> Passage<'a> {
         start.iter().any(|start| begin::is_nothing(*start, 1.0)) || !alike
     }
 
-    /// Curve `index` as [`fit`](crate::CurveFitter::fit) sees it; `None` where it cannot be fitted.
+    /// Returns curve `index` as [`fit`](crate::CurveFitter::fit) fits it; `None` where it cannot be fitted.
     fn curve(&self, index: usize) -> Option<Curve> {
         self.curves.curve(index, self.points, &self.fitter.settings()).ok()
     }
 
-    /// Puts all fits at their starts; what cannot be fitted has no number.
+    /// Puts all fits at their starts. Those that cannot be fitted get NaN and the status of a bad input.
     fn begin(&self, batch: &WholeBatch<'_>, sizes: &[f64], columns: &mut WholeColumns<'_>) {
         let (p, points) = (self.parameters, self.points);
         let bad_x: Vec<usize> = match batch.own_grid {
@@ -317,7 +323,7 @@ impl<'a> Passage<'a> {
         fits.with_min_len(TASK).for_each(|(k, ((status, chi2), parameters))| {
             // where nothing else is a fit's own, most need no longer look
             let finite = has_squares(sizes[k]) && parameters.iter().all(|x| x.is_finite());
-            let is_good = alike && finite || self.is_good(batch, (k, sizes[k].is_finite()), &bad_x);
+            let is_good = alike && finite || self.is_good(batch, k, sizes[k].is_finite(), &bad_x);
             if !is_good {
                 *status = Status::BadInput.code() as i8;
                 *chi2 = f64::NAN;
@@ -326,9 +332,9 @@ impl<'a> Passage<'a> {
         });
     }
 
-    /// Returns whether curve `k` of the batch, all of whose y are finite or not, can be fitted: what [`fit`](crate::CurveFitter::fit) names as a bad
-    /// input cannot.
-    fn is_good(&self, batch: &WholeBatch<'_>, (k, all_finite): (usize, bool), bad_x: &[usize]) -> bool {
+    /// Returns whether curve `k` of the batch can be fitted, or is a bad input for [`fit`](crate::CurveFitter::fit).
+    /// `all_finite`: all of its y are finite. `bad_x`: points of the shared grid that are not finite.
+    fn is_good(&self, batch: &WholeBatch<'_>, k: usize, all_finite: bool, bad_x: &[usize]) -> bool {
         let (p, points) = (self.parameters, self.points);
         let counts = |j: usize| batch.mask.is_none_or(|mask| !mask[k * points + j]);
         let y = &batch.y[k * points..(k + 1) * points];
@@ -360,21 +366,21 @@ impl<'a> Passage<'a> {
         good && used > 0 && free(lower, upper, p) <= used + priors
     }
 
-    /// Points that are not masked.
+    /// Returns the number of points of fit `k` that are not masked.
     fn used(&self, batch: &WholeBatch<'_>, k: usize) -> usize {
         let masked = |mask: &[bool]| mask[k * self.points..(k + 1) * self.points].iter().filter(|m| **m).count();
         self.points - batch.mask.map_or(0, masked)
     }
 
-    /// Looks at some of the fits, of every so many that have come `together` from a GPU; f64 is to end them.
-    fn hear(&self, first: usize, together: Option<usize>, columns: &WholeColumns<'_>) -> Result<()> {
+    /// Checks some of the fits against the host, out of every so many that have come `together` from a GPU.
+    fn spot_check(&self, first: usize, together: Option<usize>, columns: &WholeColumns<'_>) -> Result<()> {
         let Some(together) = together else { return Ok(()) };
         let (p, status) = (self.parameters, |k: usize| Status::from_code(columns.status[k].into()));
         let fitted: Vec<usize> = (0..columns.status.len()).filter(|&k| status(k) != Some(Status::BadInput)).collect();
         for some in fitted.chunks(together) {
-            for k in few(some.iter().copied(), status) {
+            for k in sample_successes(some.iter().copied(), status) {
                 if let Some(curve) = self.curve(first + k) {
-                    self.fitter.hear(&curve, &columns.parameters[k * p..(k + 1) * p], columns.chi2[k])?;
+                    self.fitter.check_cost(&curve, &columns.parameters[k * p..(k + 1) * p], columns.chi2[k])?;
                 }
             }
         }

@@ -10,7 +10,7 @@ use self::simplices::{CurveSearch, SimplexPasses, not_begun};
 use super::data::{Curve, Grid};
 use super::objective::CurveObjective;
 use super::watch::Watch;
-use super::witness::few;
+use super::witness::sample_successes;
 use super::{CurveFitter, CurveRun, CurveSolver};
 use crate::error::Result;
 use crate::fit::solve::halving;
@@ -18,19 +18,20 @@ use crate::recording::Recording;
 use crate::solver::search::SearchSettings;
 use crate::solver::{Batch, Method, Objective, Outcome, Population, Status, linearise, optimise};
 
+/// Populations of a fitter, or the lanes of its formula, which curves go through.
 pub(super) struct Passes<'a> {
     fitter: &'a CurveRun,
-    /// Curves that enter together.
+    /// Maximum number of curves that enter together.
     pub capacity: usize,
     objective: CurveObjective,
     linearise: Option<Box<dyn Population>>,
     simplex: Option<SimplexPasses>,
-    /// Instead of populations, where a formula's lanes do.
+    /// Searches in lanes, which take the place of the populations where the model is a formula.
     lanes: Option<LaneSearches>,
 }
 
 impl Passes<'_> {
-    /// At most `most` curves are asked for at once.
+    /// Makes the populations for curves of so many points, of which at most `most` enter together.
     pub fn new<'a>(fitter: &'a CurveRun, grid: Grid, points: usize, most: usize) -> Result<Passes<'a>> {
         let (lm, simplex) = match fitter.solver {
             CurveSolver::Lm(lm) => (Some(lm), None),
@@ -41,7 +42,7 @@ impl Passes<'_> {
         let evaluation = |method| (Arc::new(objective(true).record()), method);
         let settings =
             |settings| SearchSettings { settings, dof: objective(true).record().dof, noise: fitter.objective_noise() };
-        if let Some(lanes) = simplex.and_then(|nm| LaneSearches::new(fitter, (grid, points), settings(nm))) {
+        if let Some(lanes) = simplex.and_then(|nm| LaneSearches::new(fitter, grid, points, settings(nm))) {
             let capacity = most.min(LaneSearches::CAPACITY);
             let (objective, lanes) = (objective(false), Some(lanes));
             return Ok(Passes { fitter, capacity, objective, linearise: None, simplex: None, lanes });
@@ -72,10 +73,11 @@ impl Passes<'_> {
         Ok(Passes { fitter, capacity, objective: objective(false), linearise, simplex, lanes: None })
     }
 
-    /// One outcome a curve; its parameters are physical.
+    /// Fits some curves and returns one outcome per curve. Its parameters are in the model's own units, and χ² and the
+    /// other sums are free of the rows' factor.
     pub fn solve(&mut self, curves: &[Curve], watch: &Watch) -> Result<Vec<Outcome>> {
         let mut outcomes = match &self.lanes {
-            Some(lanes) => lanes.run((self.fitter, &self.objective), curves, watch)?,
+            Some(lanes) => lanes.run(self.fitter, &self.objective, curves, watch)?,
             None => self.solve_by_populations(curves, watch)?,
         };
         for (outcome, curve) in outcomes.iter_mut().zip(curves) {
@@ -87,19 +89,20 @@ impl Passes<'_> {
         Ok(outcomes)
     }
 
-    /// One outcome a curve, in `u`.
+    /// Fits some curves by populations and returns one outcome per curve, in the solver's parameters `u`.
     fn solve_by_populations(&mut self, curves: &[Curve], watch: &Watch) -> Result<Vec<Outcome>> {
         let mut batch = self.objective.batch(curves, &self.fitter.priors, self.fitter.far());
         let mut outcomes = Vec::new();
         if let Some(population) = &mut self.linearise {
             outcomes = run(population.as_mut(), &batch, watch)?;
-            self.hear(curves, &outcomes)?;
+            self.spot_check(curves, &outcomes)?;
         }
         if let Some(passes) = &mut self.simplex {
-            outcomes = CurveSearch::new(passes, (self.fitter, &self.objective), (curves, &batch), watch).run()?;
-            // what the host cannot compute the sums below tell
+            let (fitter, objective) = (self.fitter, &self.objective);
+            outcomes = CurveSearch { passes, fitter, objective, curves, batch: &batch, watch }.run()?;
+            // without a model on the host the sums below are compared
             if !self.fitter.model.needs_gpu() {
-                self.hear(curves, &outcomes)?;
+                self.spot_check(curves, &outcomes)?;
             }
         }
         let sums = self.simplex.as_mut().filter(|_| self.fitter.model.needs_gpu());
@@ -108,7 +111,7 @@ impl Passes<'_> {
             let sums = pollster::block_on(linearise(population.as_mut(), &batch))?;
             for ((outcome, sums), curve) in outcomes.iter_mut().zip(sums).zip(curves) {
                 if outcome.status.is_some_and(Status::is_success) {
-                    self.fitter.hear_again(curve, outcome, &sums)?;
+                    self.fitter.compare_readbacks(curve, outcome, &sums)?;
                 }
                 (outcome.gradient, outcome.normal_matrix) = (sums.gradient, sums.normal_matrix);
             }
@@ -116,17 +119,18 @@ impl Passes<'_> {
         Ok(outcomes)
     }
 
-    /// Looks at some of the fits of a pass on a GPU; where the host has no model the device is asked for them again.
-    fn hear(&mut self, curves: &[Curve], outcomes: &[Outcome]) -> Result<()> {
+    /// Checks some of the fits of a pass on a GPU: against the host, or, where that has no model, against a second
+    /// evaluation by the device.
+    fn spot_check(&mut self, curves: &[Curve], outcomes: &[Outcome]) -> Result<()> {
         let fitter = self.fitter;
         if !fitter.device.inner.runs_wgsl() {
             return Ok(());
         }
-        let some = few(0..outcomes.len(), |k| outcomes[k].status);
+        let some = sample_successes(0..outcomes.len(), |k| outcomes[k].status);
         if !fitter.model.needs_gpu() {
             return some.into_iter().try_for_each(|k| {
                 let Outcome { parameters, chi2, penalty, .. } = &outcomes[k];
-                fitter.hear(&curves[k], &physical(parameters, &curves[k]), chi2 + penalty)
+                fitter.check_cost(&curves[k], &physical(parameters, &curves[k]), chi2 + penalty)
             });
         }
         let Some(population) = self.linearise.as_mut().filter(|_| !some.is_empty()) else { return Ok(()) };
@@ -134,31 +138,36 @@ impl Passes<'_> {
         let mut batch = self.objective.batch(&picked, &fitter.priors, fitter.far());
         batch.starts = some.iter().flat_map(|&k| outcomes[k].parameters.clone()).collect();
         let again = pollster::block_on(linearise(population.as_mut(), &batch))?;
-        some.into_iter().zip(&again).try_for_each(|(k, now)| fitter.hear_again(&curves[k], &outcomes[k], now))
+        some.into_iter().zip(&again).try_for_each(|(k, now)| fitter.compare_readbacks(&curves[k], &outcomes[k], now))
     }
 }
 
-/// Share of a bound within which a parameter is at it: what scaling there and back may do.
+/// Relative distance within which a parameter is at a bound: the rounding of scaling there and back.
 const AT_BOUND: f64 = 1e-14;
 
-/// The values of `u`: at a bound, which a device may have rounded to f32, they are the bound.
+/// Returns the parameters of the model for those of the solver, `u`. At a bound, which a device may have rounded to
+/// f32, they are the bound itself.
 fn physical(u: &[f64], curve: &Curve) -> Vec<f64> {
-    let one = |(p, &u): (usize, &f64)| {
-        let (scale, lower, upper) = (curve.scale[p], curve.lower[p], curve.upper[p]);
-        let is_at = |bound: &f64| {
-            let place = bound / scale;
-            u == f64::from(place as f32) || place.is_finite() && (u - place).abs() <= AT_BOUND * place.abs()
-        };
-        match [lower, upper].into_iter().find(is_at) {
-            Some(bound) => bound,
-            None if u.is_nan() => u,
-            None => (u * scale).clamp(lower, upper),
-        }
-    };
-    u.iter().enumerate().map(one).collect()
+    let bounds = curve.lower.iter().zip(&curve.upper);
+    let each = u.iter().zip(&curve.scale).zip(bounds);
+    each.map(|((&u, &scale), (&lower, &upper))| physical_parameter(u, scale, lower, upper)).collect()
 }
 
-/// One outcome per curve, without rounds where the run was stopped before a curve entered.
+/// Returns one parameter of the model for that of the solver.
+fn physical_parameter(u: f64, scale: f64, lower: f64, upper: f64) -> f64 {
+    let is_at = |bound: &f64| {
+        let place = bound / scale;
+        u == f64::from(place as f32) || place.is_finite() && (u - place).abs() <= AT_BOUND * place.abs()
+    };
+    match [lower, upper].into_iter().find(is_at) {
+        Some(bound) => bound,
+        None if u.is_nan() => u,
+        None => (u * scale).clamp(lower, upper),
+    }
+}
+
+/// Runs a population and returns one outcome per curve, without rounds where the run was stopped before a curve
+/// entered.
 fn run(population: &mut dyn Population, batch: &Batch, watch: &Watch) -> Result<Vec<Outcome>> {
     let lanes = population.lanes();
     let mut look = |active: usize| {

@@ -1,23 +1,24 @@
-//! Minima at infinity, and minima where parameters have no effect: the cost has stopped falling although the solver did not converge.
+//! Minima at infinity, and minima where parameters have no effect: the cost has stopped falling although the solver did
+//! not converge.
 
-use super::polish::{Problem, Rows};
+use super::polish::{Problem, Rows, Step};
 
 /// Smallest relative reduction of the cost that counts as a descent: scipy's default `ftol`.
 const LEAST_GAIN: f64 = 1e-8;
 /// Number of fractions of a step that are tried: 1, 1/4, 1/16, …
 const TRIALS: i32 = 15;
-/// Steps along each axis, as shares of the parameter's size: they need no derivatives, which may be wrong.
+/// Steps along each axis, as shares of the parameter's size. They need no derivatives, which may be wrong.
 const AXIS_STEPS: [f64; 5] = [0.3, 0.03, 1e-3, 1e-5, 1e-7];
-/// Relative length of an unproductive Gauss–Newton step above which its parameter may be undetermined, and the error, in sizes of the
-/// parameter, above which it is.
+/// Relative length of an unproductive Gauss–Newton step above which its parameter may be undetermined.
 const RUNAWAY_STEP: f64 = 0.5;
+/// Error, in sizes of the parameter, above which it is undetermined.
 const RUNAWAY_ERROR: f64 = 10.0;
 
 /// Neighbourhood of a point where a solver did not converge.
 pub(super) enum Neighbourhood {
-    /// Nothing near is lower: the parameters that the data do not determine.
+    /// Nothing near is lower. Has the parameters that the data do not determine.
     Minimum(Vec<usize>),
-    /// A lower point.
+    /// There is a lower point.
     Lower(Vec<f64>),
     /// There is no step to try.
     Unknown,
@@ -26,10 +27,11 @@ pub(super) enum Neighbourhood {
 impl Problem<'_> {
     /// Looks for a lower point around one where a solver did not converge.
     ///
-    /// At a minimum nothing lowers the cost by more than 1e-8 of it: neither the Gauss–Newton step, of all parameters or without those
-    /// that run away, nor the gradient over the squared columns of the Jacobian, each at 15 lengths, nor a step along an axis. Where
-    /// parameters run to infinity the Gauss–Newton step stays as long as they are, and gains nothing: with residuals r₀ + a e^(−θ)
-    /// both Jᵀr and JᵀJ vanish, and the reduction that it promises, (Jᵀr)²/JᵀJ, does not.
+    /// At a minimum nothing lowers the cost by more than 1e-8 of it: neither the Gauss–Newton step, of all parameters
+    /// or without those that run away, nor the gradient over the squared columns of the Jacobian, each at 15 lengths,
+    /// nor a step along an axis. Where parameters run to infinity the Gauss–Newton step stays as long as they are, and
+    /// gains nothing: with residuals r₀ + a e^(−θ) both Jᵀr and JᵀJ vanish, and the reduction that it promises,
+    /// (Jᵀr)²/JᵀJ, does not.
     pub fn look_around(&self, rows: &Rows, parameters: &[f64]) -> Neighbourhood {
         let movable = self.movable(rows, parameters);
         let idle = self.idle(rows, &movable);
@@ -41,56 +43,61 @@ impl Problem<'_> {
             return self.lower_beside(rows, parameters).map_or(Neighbourhood::Minimum(idle), Neighbourhood::Lower);
         }
         // 1. All parameters that act, by the Gauss–Newton step and by the gradient.
-        let Some(step) = rows.least_step(&acting, parameters) else { return Neighbourhood::Unknown };
+        let Some(shortest) = rows.least_step(&acting, parameters) else { return Neighbourhood::Unknown };
         let squares: Vec<f64> = rows.squares().collect();
         let descent: Vec<f64> = acting.iter().map(|&p| rows.gradient[p] / squares[p]).collect();
-        for direction in [&step, &descent] {
-            if let Some(lower) = self.lower_along(rows, parameters, (&acting, direction)) {
+        for changes in [&shortest, &descent] {
+            if let Some(lower) = self.lower_along(rows, parameters, Step { parameters: &acting, changes }) {
                 return Neighbourhood::Lower(lower);
             }
         }
         // 2. The parameters that stay where they are, by themselves.
-        let runaways = self.runaways(rows, parameters, (&acting, &step));
+        let runaways = self.runaways(rows, parameters, Step { parameters: &acting, changes: &shortest });
         acting.retain(|p| !runaways.contains(p));
-        if let Some(step) = rows.least_step(&acting, parameters)
-            && let Some(lower) = self.lower_along(rows, parameters, (&acting, &step))
+        if let Some(changes) = &rows.least_step(&acting, parameters)
+            && let Some(lower) = self.lower_along(rows, parameters, Step { parameters: &acting, changes })
         {
             return Neighbourhood::Lower(lower);
         }
         Neighbourhood::Minimum(runaways.into_iter().chain(idle).collect())
     }
 
-    /// Returns the parameters that a step which gains nothing would move far: those whose columns are too short to say where to, or, where
-    /// there are none, a group whose columns are alike.
-    fn runaways(&self, rows: &Rows, parameters: &[f64], (some, step): (&[usize], &[f64])) -> Vec<usize> {
+    /// Returns the parameters that a step which gains nothing would move far: those whose columns are too short to
+    /// determine them, or, where there are none, a group whose columns are alike.
+    fn runaways(&self, rows: &Rows, parameters: &[f64], step: Step) -> Vec<usize> {
         let noise = (rows.cost() / self.curve.used as f64).sqrt();
         let squares: Vec<f64> = rows.squares().collect();
-        let moved = some.iter().zip(step).filter(|(p, d)| d.abs() > RUNAWAY_STEP * self.size(parameters, **p));
-        let far: Vec<usize> = moved.map(|(&p, _)| p).collect();
+        let moved = step.parameters.iter().copied().zip(step.changes);
+        let far = moved.filter(|(p, d)| d.abs() > RUNAWAY_STEP * self.size(parameters, *p));
+        let far: Vec<usize> = far.map(|(p, _)| p).collect();
         let is_short = |p: &usize| noise / squares[*p].sqrt() > RUNAWAY_ERROR * self.size(parameters, *p);
         let short: Vec<usize> = far.iter().copied().filter(is_short).collect();
         if short.is_empty() { far } else { short }
     }
 
-    /// Returns a lower point beside one where some parameters have no effect: along their axes, and along the diagonals of two axes.
+    /// Returns a lower point beside one where some parameters have no effect: along their axes, and along the diagonals
+    /// of two axes.
     pub fn lower_beside(&self, rows: &Rows, parameters: &[f64]) -> Option<Vec<f64>> {
         let idle = self.idle(rows, &self.inside(parameters));
         let pairs = idle.iter().enumerate().flat_map(|(i, &p)| idle[..i].iter().map(move |&q| [p, q]));
-        let along_diagonals = || {
-            pairs.flat_map(|pair| AXIS_STEPS.map(|share| (pair, share))).find_map(|([p, q], share)| {
-                let (d, e) = (share * self.size(parameters, p), share * self.size(parameters, q));
-                let signs = [[d, e], [d, -e]];
-                signs.iter().find_map(|step| self.lower_by(rows.cost(), parameters, (&[p, q], step), 1.0))
-            })
-        };
+        let mut steps = pairs.flat_map(|pair| AXIS_STEPS.map(|share| (pair, share)));
+        let along_diagonals =
+            || steps.find_map(|(pair, share)| self.lower_along_diagonals(rows.cost(), parameters, pair, share));
         self.lower_along_axes(rows.cost(), parameters, &idle).or_else(along_diagonals)
+    }
+
+    /// Returns a lower point along one of the two diagonals of a pair of axes, at a `share` of the parameters' sizes.
+    fn lower_along_diagonals(&self, cost: f64, parameters: &[f64], pair: [usize; 2], share: f64) -> Option<Vec<f64>> {
+        let [d, e] = pair.map(|p| share * self.size(parameters, p));
+        let mut steps = [[d, e], [d, -e]].into_iter();
+        steps.find_map(|changes| self.lower_by(cost, parameters, Step { parameters: &pair, changes: &changes }, 1.0))
     }
 
     /// Returns a lower point along the axis of one of some parameters.
     fn lower_along_axes(&self, cost: f64, parameters: &[f64], some: &[usize]) -> Option<Vec<f64>> {
         let steps = some.iter().flat_map(|&p| AXIS_STEPS.into_iter().flat_map(move |share| [(p, share), (p, -share)]));
         let mut trials = steps.map(|(p, share)| (p, share * self.size(parameters, p)));
-        trials.find_map(|(p, d)| self.lower_by(cost, parameters, (&[p], &[d]), 1.0))
+        trials.find_map(|(p, d)| self.lower_by(cost, parameters, Step { parameters: &[p], changes: &[d] }, 1.0))
     }
 
     /// Returns the size of a parameter: its magnitude, or its unit where that is larger.
@@ -108,21 +115,15 @@ impl Problem<'_> {
         self.curve.free().into_iter().filter(|&p| !is_pushed(p)).collect()
     }
 
-    /// Returns a lower point at a fraction of a step of `some` parameters.
-    fn lower_along(&self, rows: &Rows, parameters: &[f64], step: (&[usize], &[f64])) -> Option<Vec<f64>> {
+    /// Returns a lower point at a fraction of a step.
+    fn lower_along(&self, rows: &Rows, parameters: &[f64], step: Step) -> Option<Vec<f64>> {
         (0..TRIALS).find_map(|k| self.lower_by(rows.cost(), parameters, step, 0.25_f64.powi(k)))
     }
 
-    /// Returns the point at `share` of a step of `some` parameters, inside their bounds, if its cost is lower.
-    fn lower_by(
-        &self,
-        cost: f64,
-        parameters: &[f64],
-        (some, step): (&[usize], &[f64]),
-        share: f64,
-    ) -> Option<Vec<f64>> {
+    /// Returns the point at `share` of a step, inside the bounds, if its cost is lower.
+    fn lower_by(&self, cost: f64, parameters: &[f64], step: Step, share: f64) -> Option<Vec<f64>> {
         let mut trial = parameters.to_vec();
-        for (&p, d) in some.iter().zip(step) {
+        for (&p, d) in step.parameters.iter().zip(step.changes) {
             trial[p] = (trial[p] + share * d).clamp(self.curve.lower[p], self.curve.upper[p]);
         }
         self.cost(&trial).is_some_and(|found| found < cost * (1.0 - LEAST_GAIN)).then_some(trial)

@@ -10,37 +10,47 @@ use crate::curve_model::{CurveModel, Failures};
 use crate::recording::{CustomInput, Limits, Member};
 use crate::solver::{Estimator, Share};
 
-/// Most Gauss–Newton steps.
+/// Maximum number of Gauss–Newton steps.
 const STEPS: usize = 30;
 /// A step this much shorter than the parameters, under the Jacobian's scaling, changes nothing.
 const SHORTEST: f64 = 1e-15;
 /// A step this much shorter than the residual, and so than the errors, changes nothing either.
 const NEGLIGIBLE: f64 = 1e-12;
-/// One this much shorter is near the optimum.
+/// A step this much shorter than the residual is near the optimum.
 const FAR: f64 = 1e-3;
-/// A step must shrink by this to be followed by another.
+/// Largest ratio of a step's length to that of the last at which another step follows.
 const SHRINKS: f64 = 0.9;
-/// By how much rounding may raise the cost; a step that lowers it by more is followed by another, whatever its length.
+/// Relative change of the cost that may be rounding. A step that lowers it by more is followed by another, whatever its
+/// length.
 const COST_NOISE: f64 = 1e-9;
-/// A larger cosine of the residual with what the derivatives span is no minimum's.
+/// Largest cosine at a minimum between the residual and the space that the derivatives span.
 const COSINE: f64 = 0.01;
-/// Times what the rounding of the data leaves of a cost, in f64 and in f32: less may be the rounding of the model.
+/// Ratio of a cost to the rounding of the data, in f64, below which it may be the rounding of the model.
 const RESOLVED: f64 = 1e6;
+/// The same in f32.
 const RESOLVED_IN_F32: f64 = 100.0;
 /// Share of the cost at the start that may be rounding, where data tell nothing (residuals of 0).
 const GONE: f64 = 1e-12;
-/// Times that a step which raises the cost is halved.
+/// Number of times that a step which raises the cost is halved.
 const HALVINGS: usize = 10;
 
-/// The rows of a curve: data, then priors.
+/// A curve as a problem for the host. Its rows are those of the data, then those of the priors.
 pub(super) struct Problem<'a> {
     pub model: &'a CurveModel,
     pub curve: &'a Curve,
     pub priors: &'a [Option<Prior>],
     pub estimator: Estimator,
     pub failures: &'a Failures,
-    /// Evaluations of the cost alone.
+    /// Number of evaluations of the cost alone.
     pub costs: Cell<u32>,
+}
+
+/// A step of some parameters.
+#[derive(Clone, Copy)]
+pub(super) struct Step<'a> {
+    pub parameters: &'a [usize],
+    /// The changes of these parameters.
+    pub changes: &'a [f64],
 }
 
 /// Residuals and their Jacobian at one point.
@@ -51,21 +61,22 @@ pub(super) struct Rows {
     pub gradient: Vec<f64>,
     residual: DVector<f64>,
     jacobian: DMatrix<f64>,
-    /// The Jacobian whose square is the covariance's inverse, where it is another.
+    /// The Jacobian whose square is the inverse of the covariance, where that is not `jacobian`.
     expected: Option<DMatrix<f64>>,
 }
 
 impl Rows {
+    /// Returns χ² with the priors.
     pub fn cost(&self) -> f64 {
         self.chi2 + self.penalty
     }
 
-    /// (P): squares of the Jacobian's columns.
+    /// Returns the squared norms of the Jacobian's columns, (P).
     pub fn squares(&self) -> impl Iterator<Item = f64> + '_ {
         self.jacobian.column_iter().map(|column| column.norm_squared())
     }
 
-    /// The Gauss–Newton step of some parameters; `None` when a direction is undetermined.
+    /// Returns the Gauss–Newton step of some parameters; `None` when a direction is undetermined.
     pub fn step(&self, some: &[usize], parameters: &[f64]) -> Option<Vec<f64>> {
         let (delta, ..) = Factors::new(&self.jacobian, some)?.step(&self.residual, &self.gradient, parameters)?;
         Some(delta.as_slice().to_vec())
@@ -84,7 +95,8 @@ impl Rows {
 }
 
 impl Problem<'_> {
-    /// The model's values, and with `derivatives` those, (1 + P, points); `None` when there is nothing for the CPU.
+    /// Returns the values of the model, with `derivatives` also these, (1 + P, points); `None` if the model does not
+    /// run on the CPU.
     pub fn model_rows(&self, derivatives: bool, parameters: &[f64], scale: &[f64]) -> Option<Vec<f64>> {
         let limits = Some(Limits { scale, ..self.curve.limits() });
         let member = Member { index: self.curve.index, number: self.curve.number };
@@ -104,7 +116,8 @@ impl Problem<'_> {
         Some(chi2 + penalty).filter(|cost| cost.is_finite())
     }
 
-    /// `None` where the model, or a derivative, is not finite at an unmasked point.
+    /// Returns the rows at some parameters; `None` where the model, or a derivative, is not finite at an unmasked
+    /// point.
     pub fn rows(&self, parameters: &[f64]) -> Option<Rows> {
         let Curve { y, weight, scale, .. } = self.curve;
         let (points, count) = (y.len(), parameters.len());
@@ -122,12 +135,11 @@ impl Problem<'_> {
                 (prior.mean - parameters[p]) / prior.sigma
             }
         });
+        let of_prior = |i: usize, p: usize| if priors[i].0 == p { 1.0 / priors[i].1.sigma } else { 0.0 };
         let by = |slope: fn(&Share) -> f64| {
-            DMatrix::from_fn(rows, count, |i, p| match used.get(i) {
-                Some(&j) => slope(&shares[i]) * model[(1 + p) * points + j],
-                None if priors[i - used.len()].0 == p => 1.0 / priors[i - used.len()].1.sigma,
-                None => 0.0,
-            })
+            let of_point = |i: usize, p: usize| slope(&shares[i]) * model[(1 + p) * points + used[i]];
+            let entry = |i, p| if i < used.len() { of_point(i, p) } else { of_prior(i - used.len(), p) };
+            DMatrix::from_fn(rows, count, entry)
         };
         let jacobian = by(|share| share.slope);
         let expected = (self.estimator != Estimator::LeastSquares).then(|| by(|share| share.expected_slope));
@@ -138,13 +150,13 @@ impl Problem<'_> {
         finite.then_some(Rows { chi2, penalty, gradient, residual, jacobian, expected })
     }
 
-    /// Parameters that are free and not at a bound.
+    /// Returns the parameters that are free and not at a bound.
     pub fn inside(&self, parameters: &[f64]) -> Vec<usize> {
         let Curve { lower, upper, .. } = self.curve;
         self.curve.free().into_iter().filter(|&p| parameters[p] > lower[p] && parameters[p] < upper[p]).collect()
     }
 
-    /// (JᵀJ)⁻¹ among all parameters, row by row: 0 for held ones, NaN for undetermined ones and those at a bound.
+    /// Returns (JᵀJ)⁻¹ of all parameters, row by row: 0 for held ones, NaN for undetermined ones and those at a bound.
     pub fn covariance(&self, rows: &Rows, parameters: &[f64]) -> Vec<f64> {
         let (count, inside) = (parameters.len(), self.inside(parameters));
         let factors = rows.information(&inside);
@@ -161,7 +173,7 @@ impl Problem<'_> {
         inside.iter().copied().filter(|&p| jacobian.column(p).norm() == 0.0).collect()
     }
 
-    /// Returns the predicted gain of the Gauss–Newton step: the square of its length in errors, where these are
+    /// Returns the predicted reduction of the Gauss–Newton step: the square of its length in errors, where these are
     /// absolute. `None` when a direction is undetermined.
     pub fn promise(&self, rows: &Rows, parameters: &[f64]) -> Option<f64> {
         let inside = self.inside(parameters);
@@ -169,8 +181,8 @@ impl Problem<'_> {
         Some(inside.iter().zip(&delta).map(|(&p, d)| rows.gradient[p] * d).sum())
     }
 
-    /// Returns whether the residual is orthogonal to the derivatives, as it is at a minimum. Also true where the residuals are at
-    /// rounding level, of f32 where the fit ended `in_f32`: there the test means nothing.
+    /// Returns whether the residual is orthogonal to the derivatives, as it is at a minimum. Also true where the
+    /// residuals are at rounding level, of f32 where the fit ended `in_f32`: there the test means nothing.
     pub fn is_stationary(&self, rows: &Rows, parameters: &[f64], in_f32: bool) -> bool {
         let is_orthogonal = |gain| gain <= COSINE * COSINE * rows.cost();
         self.promise(rows, parameters).is_none_or(is_orthogonal) || self.is_rounding(rows, in_f32)
@@ -187,8 +199,9 @@ impl Problem<'_> {
         rows.cost() <= if rounding > 0.0 { rounding } else { GONE * at_start() }
     }
 
-    /// Takes Gauss–Newton steps from `parameters`, shortened until the cost does not rise, until it no longer falls and their length
-    /// no longer shrinks. Returns how many times the rows were evaluated, and whether the last step was no longer far.
+    /// Takes Gauss–Newton steps from `parameters`, shortened until the cost does not rise, until it no longer falls and
+    /// their length no longer shrinks. Returns how many times the rows were evaluated, and whether the last step was no
+    /// longer far.
     pub fn refine(&self, parameters: &mut Vec<f64>, rows: &mut Rows) -> (u32, bool) {
         let (mut last, mut falls, mut evaluations) = (f64::INFINITY, false, 0);
         let mut near = true;
@@ -204,7 +217,7 @@ impl Problem<'_> {
             if !((length < SHRINKS * last || falls) && length > shortest) {
                 break;
             }
-            let (found, spent) = self.search(parameters, rows, (&free, &delta));
+            let (found, spent) = self.search(parameters, rows, Step { parameters: &free, changes: delta.as_slice() });
             evaluations += spent;
             let Some((trial, lower)) = found else { break };
             falls = lower.cost() < rows.cost() * (1.0 - COST_NOISE);
@@ -213,18 +226,15 @@ impl Problem<'_> {
         (evaluations, near)
     }
 
-    /// The first of the step, half of it, … that does not raise the cost; and the evaluations that this took.
-    fn search(
-        &self,
-        parameters: &[f64],
-        rows: &Rows,
-        (free, delta): (&[usize], &DVector<f64>),
-    ) -> (Option<(Vec<f64>, Rows)>, u32) {
+    /// Returns the first point along the step, half of it, … that does not raise the cost, with its rows, and the
+    /// number of evaluations that this took.
+    fn search(&self, parameters: &[f64], rows: &Rows, step: Step) -> (Option<(Vec<f64>, Rows)>, u32) {
         let mut evaluations = 0;
         for halvings in 0..=HALVINGS as i32 {
             let mut trial = parameters.to_vec();
-            free.iter().zip(delta.iter()).for_each(|(&p, d)| trial[p] += d * 0.5_f64.powi(halvings));
-            if self.inside(&trial).len() != free.len() {
+            let changes = step.parameters.iter().zip(step.changes);
+            changes.for_each(|(&p, d)| trial[p] += d * 0.5_f64.powi(halvings));
+            if self.inside(&trial).len() != step.parameters.len() {
                 continue;
             }
             evaluations += 1;

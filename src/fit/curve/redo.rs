@@ -1,4 +1,4 @@
-//! Fits that a device could not make are made again, as [`Attempts`] says.
+//! Repetition of fits after a failure of the device, as [`Attempts`] says.
 
 use super::CurveRun;
 use super::watch::Watch;
@@ -6,8 +6,8 @@ use crate::error::Result;
 use crate::fit::redo::Attempts;
 
 impl CurveRun {
-    /// Does some work on the device, or on one that takes its place.
-    pub(super) fn redoing<T>(&self, watch: &Watch, mut work: impl FnMut(&CurveRun) -> Result<T>) -> Result<T> {
+    /// Does some work on this device and, while that fails, on the devices that take its place.
+    pub(super) fn with_attempts<T>(&self, watch: &Watch, mut work: impl FnMut(&CurveRun) -> Result<T>) -> Result<T> {
         let mut attempts = Attempts::default();
         let mut other: Option<CurveRun> = None;
         loop {

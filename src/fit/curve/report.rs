@@ -1,4 +1,4 @@
-//! A fit as text, in the manner of lmfit's `fit_report`.
+//! A fit as text, in the format of lmfit's `fit_report`.
 
 use std::fmt::{self, Write};
 
@@ -12,7 +12,8 @@ use crate::solver::Estimator;
 const LEAST_CORRELATION: f64 = 0.1;
 
 impl fmt::Display for CurveFit {
-    /// Writes the message, χ², and a line per parameter with its value and error. [`CurveFitter::report`] knows the parameters' names.
+    /// Writes the message, χ², and a line per parameter with its value and error. [`CurveFitter::report`] knows the
+    /// parameters' names.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "{}: chi-square = {}", self.message, fixed(self.chi2).trim())?;
         write!(f, " (dof = {}, {} evaluations)", self.dof, self.evaluations)?;
@@ -28,7 +29,8 @@ impl fmt::Display for CurveFit {
 }
 
 impl CurveFitter {
-    /// Describes a fit as lmfit's `fit_report` does: statistics, parameters with errors and starts, and the correlations above 0.1.
+    /// Describes a fit as lmfit's `fit_report` does: statistics, parameters with errors and starts, and the
+    /// correlations above 0.1.
     pub fn report(&self, fit: &CurveFit) -> String {
         let mut text = "[[Fit Statistics]]\n".to_owned();
         let is_free = |prior: &&Named<Prior>| !self.fixed.contains(&prior.parameter);
@@ -66,6 +68,7 @@ impl CurveFitter {
         text
     }
 
+    /// Returns the solver's name, and the estimator if it is not least squares.
     fn method(&self) -> String {
         let solver = match self.solver {
             Solver::LevenbergMarquardt(_) | Solver::LevenbergMarquardtThenNelderMead(..) => "Levenberg-Marquardt",
@@ -77,7 +80,7 @@ impl CurveFitter {
         }
     }
 
-    /// The value of parameter `p`, its error, and where it started, or why it did not.
+    /// Returns the value of parameter `p` as text, its error, and its start or the reason why it has none.
     fn variable(&self, fit: &CurveFit, p: usize) -> String {
         let (value, error) = (fit.parameters[p], fit.errors[p]);
         let tie = self.ties.iter().find(|tie| tie.parameter == self.model.parameters()[p]);
@@ -100,6 +103,7 @@ impl CurveFitter {
         }
     }
 
+    /// Adds the correlations above the smallest that is reported, the largest first.
     fn correlations(&self, fit: &CurveFit, text: &mut String) {
         let names = self.model.parameters();
         let count = names.len();
@@ -122,7 +126,7 @@ impl CurveFitter {
     }
 }
 
-/// lmfit's `gformat`: 11 characters with as many digits as they hold.
+/// Returns a number in at least 11 characters, with as many digits as they hold, as lmfit's `gformat` does.
 fn fixed(value: f64) -> String {
     let exponent = value.abs().log10();
     let exponent = if exponent.is_finite() { exponent as i32 } else { 0 };
@@ -135,22 +139,25 @@ fn fixed(value: f64) -> String {
     format!("{text:>11}")
 }
 
-/// C's `%.7g`.
+/// Returns a number as C's `%.7g` does.
 fn general(value: f64) -> String {
     let text = format!("{value:.6e}");
     let exponent: i32 = text.split_once('e').and_then(|(_, e)| e.parse().ok()).unwrap_or(0);
-    let trim = |digits: &str| match digits.contains('.') {
-        true => digits.trim_end_matches('0').trim_end_matches('.').to_owned(),
-        false => digits.to_owned(),
-    };
     match text.split_once('e') {
-        Some((digits, _)) if !(-4..7).contains(&exponent) => scientific(&format!("{}e{exponent}", trim(digits))),
-        Some(_) => trim(&format!("{value:.*}", (6 - exponent) as usize)),
+        Some((digits, _)) if !(-4..7).contains(&exponent) => {
+            scientific(&format!("{}e{exponent}", without_zeros(digits)))
+        }
+        Some(_) => without_zeros(&format!("{value:.*}", (6 - exponent) as usize)).to_owned(),
         None => text,
     }
 }
 
-/// Rust's exponent as C prints it: a sign and two digits.
+/// Returns a decimal number without zeros at the end of its fraction.
+fn without_zeros(digits: &str) -> &str {
+    if digits.contains('.') { digits.trim_end_matches('0').trim_end_matches('.') } else { digits }
+}
+
+/// Returns a number in Rust's scientific notation with the exponent as C prints it: a sign and two digits.
 fn scientific(text: &str) -> String {
     let (digits, exponent) = text.split_once('e').unwrap_or((text, "0"));
     let exponent: i32 = exponent.parse().unwrap_or(0);

@@ -25,17 +25,19 @@ pub struct CurveFit {
     pub status: Status,
     /// The status in words, the cause of a bad input, the failure of a model, or where an interrupted fit stood.
     pub message: String,
-    /// (P): NaN when the curve could not be fitted. An interrupted fit has the best point that it had found, or its start.
+    /// (P): NaN when the curve could not be fitted. An interrupted fit has the best point that it had found, or its
+    /// start.
     pub parameters: Vec<f64>,
     /// (P): where the fit started.
     pub start: Vec<f64>,
-    /// (P): square roots of the covariance's diagonal; 0 for fixed parameters, infinite for those that the data do not determine
-    /// ([`Flags::UNDETERMINED`]), NaN for those at a bound.
+    /// (P): square roots of the covariance's diagonal; 0 for fixed parameters, infinite for those that the data do not
+    /// determine ([`Flags::UNDETERMINED`]), NaN for those at a bound.
     ///
-    /// Unless [`absolute_sigma`](crate::CurveFitter::absolute_sigma) is set, sigma has relative meaning only: the covariance (JᵀJ)⁻¹ is
-    /// multiplied by χ²/dof, so that a common factor of all sigmas changes no error. So do scipy's `curve_fit`
-    /// (`absolute_sigma=False`) and lmfit (`scale_covar=True`) by default. With it the errors are those of (JᵀJ)⁻¹ alone. χ² counts as
-    /// no less than the rounding of the data leaves of it, and without degrees of freedom the errors are NaN.
+    /// Unless [`absolute_sigma`](crate::CurveFitter::absolute_sigma) is set, sigma has relative meaning only: the
+    /// covariance (JᵀJ)⁻¹ is multiplied by χ²/dof, so that a common factor of all sigmas changes no error. So do
+    /// scipy's `curve_fit` (`absolute_sigma=False`) and lmfit (`scale_covar=True`) by default. With it the errors are
+    /// those of (JᵀJ)⁻¹ alone. χ² counts as no less than the rounding of the data leaves of it, and without degrees of
+    /// freedom the errors are NaN.
     pub errors: Vec<f64>,
     /// (P, P), row by row, at the solution. NaN beside parameters whose errors are not finite.
     pub covariance: Vec<f64>,
@@ -47,8 +49,8 @@ pub struct CurveFit {
     pub points: usize,
     /// Points that are not masked + priors − free parameters.
     pub dof: i64,
-    /// Akaike's and the Bayesian information criterion, n ln(χ²/n) + 2k and + k ln n for n points and k free parameters, as lmfit has
-    /// them; for counts χ² + 2k and + k ln n.
+    /// Akaike's and the Bayesian information criterion, n ln(χ²/n) + 2k and + k ln n for n points and k free
+    /// parameters, as lmfit has them; for counts χ² + 2k and + k ln n.
     pub aic: f64,
     /// The Bayesian criterion, as described for `aic`.
     pub bic: f64,
@@ -61,7 +63,7 @@ pub struct CurveFit {
 }
 
 impl CurveFit {
-    /// Poisoned: what is not written is seen.
+    /// Returns a fit that is all NaN, so that a value which nobody writes is seen.
     pub(in crate::fit) fn blank(parameters: usize) -> CurveFit {
         CurveFit {
             status: Status::BadInput,
@@ -82,12 +84,13 @@ impl CurveFit {
         }
     }
 
-    /// χ²/dof, with a dof of at least 1, as lmfit's `redchi`.
+    /// Returns χ²/dof with a dof of at least 1, as lmfit's `redchi`.
     pub fn reduced_chi2(&self) -> f64 {
         self.chi2 / self.dof.max(1) as f64
     }
 
-    /// (P, P), row by row: covariance over the product of the errors. NaN where one of these is 0 or unknown.
+    /// Returns the correlations, (P, P) row by row: covariance over the product of the errors. NaN where one of these
+    /// is 0 or unknown.
     pub fn correlation(&self) -> Vec<f64> {
         let count = self.errors.len();
         let one = |i: usize| self.covariance[i] / (self.errors[i / count] * self.errors[i % count]);
@@ -95,7 +98,7 @@ impl CurveFit {
     }
 
     /// Sets the information criteria.
-    pub(super) fn judge(&mut self, free: usize, estimator: Estimator) {
+    pub(super) fn set_criteria(&mut self, free: usize, estimator: Estimator) {
         let (n, k) = (self.points as f64, free as f64);
         // of 0 as lmfit has it
         let each = f64::max(self.chi2 / n, 1e-250);
@@ -106,7 +109,7 @@ impl CurveFit {
 
 /// Returns those of `inside` that the data do not determine: without an error, or with one beyond all that they are
 /// measured in.
-pub(super) fn vague(fit: &CurveFit, curve: &Curve, inside: &[usize]) -> Vec<usize> {
+pub(super) fn poorly_determined(fit: &CurveFit, curve: &Curve, inside: &[usize]) -> Vec<usize> {
     let size = |p: usize| fit.parameters[p].abs().max(fit.start[p].abs()).max(curve.scale[p]);
     inside.iter().copied().filter(|&p| fit.errors[p].is_nan() || fit.errors[p] > VAGUE * size(p)).collect()
 }
@@ -131,6 +134,7 @@ pub(super) fn open_undetermined(covariance: &mut [f64], undetermined: impl Itera
     undetermined.for_each(|p| covariance[p * count + p] = f64::INFINITY);
 }
 
+/// Returns a status in words.
 fn message(status: Status) -> &'static str {
     match status {
         Status::MaxRounds => "the budget of rounds is spent",
@@ -159,17 +163,18 @@ impl CurveRun {
 
     /// Makes the fit of a curve that had not begun when the run was stopped.
     pub(super) fn not_begun(&self, curve: &Curve) -> CurveFit {
-        let mut fit = self.stand(curve, &Outcome { parameters: curve.start.clone(), ..Outcome::default() });
+        let mut fit = self.fit_of(curve, &Outcome { parameters: curve.start.clone(), ..Outcome::default() });
         (fit.status, fit.message) = (Status::Interrupted, "interrupted before it began".into());
         fit
     }
 
-    /// A fit at the best point that it had found when the run was stopped. There are no errors: they would take an evaluation.
+    /// Makes a fit at the best point that it had found when the run was stopped. There are no errors: they would take
+    /// an evaluation.
     pub(super) fn interrupted(&self, curve: &Curve, outcome: &Outcome) -> CurveFit {
         if outcome.rounds == 0 {
             return self.not_begun(curve);
         }
-        let mut fit = self.stand(curve, outcome);
+        let mut fit = self.fit_of(curve, outcome);
         fit.status = Status::Interrupted;
         fit.chi2 = outcome.chi2;
         let rounds = if outcome.rounds == 1 { "round" } else { "rounds" };
@@ -177,9 +182,9 @@ impl CurveRun {
         fit
     }
 
-    /// A cost has no points, and its curvature is not known.
+    /// Makes the fit of a cost, which has no points and no known curvature.
     fn finish_cost(&self, curve: &Curve, outcome: &Outcome) -> CurveFit {
-        let mut fit = self.stand(curve, outcome);
+        let mut fit = self.fit_of(curve, outcome);
         (fit.points, fit.dof, fit.chi2) = (0, 0, outcome.chi2);
         if fit.status.is_success() && !fit.chi2.is_finite() {
             fit.status = Status::NotFinite;
@@ -196,7 +201,7 @@ impl CurveRun {
         fit
     }
 
-    /// A fit whose model has failed ends with the failure, where it stood.
+    /// Marks a fit whose model has failed, with the failure as its message.
     fn with_failure(&self, curve: &Curve, mut fit: CurveFit) -> CurveFit {
         if let Some(failure) = self.failures.text(curve.index) {
             (fit.status, fit.message) = (Status::NotFinite, failure);
@@ -207,7 +212,7 @@ impl CurveRun {
     }
 
     /// Makes a fit of the solver's outcome, without χ² and errors.
-    fn stand(&self, curve: &Curve, outcome: &Outcome) -> CurveFit {
+    fn fit_of(&self, curve: &Curve, outcome: &Outcome) -> CurveFit {
         let mut fit = CurveFit::blank(curve.start.len());
         fit.status = outcome.status.unwrap_or(Status::Interrupted);
         fit.message = message(fit.status).into();
@@ -219,9 +224,10 @@ impl CurveRun {
         fit
     }
 
+    /// Refines an outcome in f64, and computes χ², covariance, errors and flags.
     fn refined(&self, curve: &Curve, outcome: &Outcome) -> CurveFit {
         let count = curve.start.len();
-        let mut fit = self.stand(curve, outcome);
+        let mut fit = self.fit_of(curve, outcome);
         let problem = self.problem(curve);
         if fit.status == Status::NotFinite {
             fit.message = self.not_finite(&problem, &fit.parameters);
@@ -243,7 +249,7 @@ impl CurveRun {
         fit.evaluations += evaluations + problem.costs.get();
         fit.rounds += evaluations;
         fit.chi2 = rows.chi2;
-        fit.judge(curve.free().len(), self.estimator);
+        fit.set_criteria(curve.free().len(), self.estimator);
         let inside = problem.inside(&fit.parameters);
         fit.optimality = inside.iter().map(|&p| rows.gradient[p].abs()).fold(0.0, f64::max);
         fit.covariance = problem.covariance(&rows, &fit.parameters);
@@ -254,11 +260,12 @@ impl CurveRun {
         fit.covariance.iter_mut().filter(|c| **c != 0.0).for_each(|c| *c *= factor);
         fit.errors = (0..count).map(|p| fit.covariance[p * count + p].sqrt()).collect();
         undetermined.extend(problem.idle(&rows, &inside));
-        self.flag(&mut fit, curve, (&inside, undetermined));
+        self.set_flags(&mut fit, curve, &inside, undetermined);
         fit
     }
 
-    /// Refines a success of Levenberg–Marquardt, and makes it stalled where it is no stationary point. Returns the evaluations.
+    /// Refines a success of Levenberg–Marquardt, and makes it stalled where it is no stationary point. Returns the
+    /// evaluations.
     fn refine_end(&self, problem: &Problem, fit: &mut CurveFit, rows: &mut Rows) -> u32 {
         let in_f32 = self.device.inner.runs_wgsl();
         let is_simplex = matches!(self.solver, CurveSolver::NelderMead(_));
@@ -275,10 +282,10 @@ impl CurveRun {
         evaluations
     }
 
-    /// Goes on from where a fit did not converge, or from a saddle, to lower points near it, and makes it a success at a minimum.
-    /// Returns the parameters that the data do not determine there.
+    /// Continues a fit that did not converge, or ended at a saddle, at lower points near its end. At a minimum it
+    /// becomes a success. Returns the parameters that the data do not determine there.
     fn accept_minimum(&self, problem: &Problem, fit: &mut CurveFit, rows: &mut Rows) -> Vec<usize> {
-        // what a GPU has not brought to an end the host fits again, if it may
+        // with polish the host fits again what a GPU has not brought to an end
         if self.polish && self.device.inner.runs_wgsl() {
             return Vec::new();
         }
@@ -297,7 +304,7 @@ impl CurveRun {
             fit.message = NOT_MOVED.into();
         }
         for _ in 0..DESCENTS {
-            // what is lower than rounding is no lower
+            // differences of costs at rounding level mean nothing
             let around = match problem.is_rounding(rows, !self.polish) {
                 true => Neighbourhood::Minimum(Vec::new()),
                 false => problem.look_around(rows, &fit.parameters),
@@ -322,7 +329,7 @@ impl CurveRun {
         Vec::new()
     }
 
-    /// The covariance at an end, as [`refined`](Self::refined) fits have it.
+    /// Returns the covariance at an end, as [`refined`](Self::refined) computes it; `None` where rows are not finite.
     pub(super) fn covariance_at(&self, curve: &Curve, parameters: &[f64]) -> Option<Vec<f64>> {
         let problem = self.problem(curve);
         let rows = problem.rows(parameters)?;
@@ -335,9 +342,9 @@ impl CurveRun {
         Some(covariance)
     }
 
-    /// Sets the flags of a fit. Of the parameters `inside` their bounds those are undetermined that are `known` to be, or have an
-    /// error beyond f64's range.
-    pub(super) fn flag(&self, fit: &mut CurveFit, curve: &Curve, (inside, known): (&[usize], Vec<usize>)) {
+    /// Sets the flags of a fit. Undetermined parameters are those that are `known` to be, and those `inside` their
+    /// bounds whose error is beyond f64's range.
+    pub(super) fn set_flags(&self, fit: &mut CurveFit, curve: &Curve, inside: &[usize], known: Vec<usize>) {
         if inside.len() < curve.free().len() {
             fit.flags |= Flags::AT_BOUND;
         }
@@ -357,7 +364,7 @@ impl CurveRun {
         format!("{}; the data do not determine {}", message(status), names.join(", "))
     }
 
-    /// Says what is not finite where a fit started.
+    /// Returns the message that says what is not finite at the start of a fit.
     fn not_finite(&self, problem: &Problem, parameters: &[f64]) -> String {
         let Curve { y, weight, scale, .. } = problem.curve;
         let Some(rows) = problem.model_rows(true, parameters, scale) else {
@@ -380,8 +387,8 @@ impl CurveRun {
         format!("at the start the model, a derivative or a square of theirs leaves the range of {range}")
     }
 
-    /// Returns the factor of covariances: 1, or (χ² + priors)/dof where sigma is not known, of a sum that is at least the data's
-    /// `rounding`.
+    /// Returns the factor of covariances: 1, or (χ² + priors)/dof where sigma is relative. That sum is taken to be at
+    /// least the data's `rounding`.
     pub(super) fn variance_factor(&self, fit: &CurveFit, rounding: f64) -> f64 {
         match (self.is_scaled(), fit.dof) {
             (false, _) => 1.0,

@@ -2,11 +2,13 @@
 //! false position (Illinois), on √Δ, which is a straight line for a quadratic profile. Each round of all searches is
 //! one population.
 
+use super::data::Bounds;
+
 /// Relative accuracy of √Δ at the limit, and of the distance from the best value.
 const ACCURACY: f64 = 1e-7;
 /// A profile that has not risen to the level within this many errors never does (lmfit's `maxiter`).
 const FARTHEST: f64 = 200.0;
-/// Most fits of one limit.
+/// Maximum number of fits for one limit.
 const MOST_PROBES: u32 = 60;
 
 /// A fit with the parameter held at `value`.
@@ -28,7 +30,7 @@ pub(super) struct Search {
     pub next: f64,
     pub limit: Option<f64>,
     best: f64,
-    bounds: (f64, f64),
+    bounds: Bounds,
     /// √ of the rise that is looked for.
     level: f64,
     /// Distance from `best` of one error, with the sign of the side.
@@ -41,14 +43,9 @@ pub(super) struct Search {
 }
 
 impl Search {
-    /// Starts at the best `parameters`; `error` is about the distance of Δ = 1, negative for the lower limit.
-    pub fn new(
-        (curve, parameter): (usize, usize),
-        parameters: &[f64],
-        error: f64,
-        level: f64,
-        bounds: (f64, f64),
-    ) -> Search {
+    /// Begins a search at the best `parameters` for the rise `level`. `error` is about the distance of Δ = 1, negative
+    /// for the lower limit.
+    pub fn new(curve: usize, parameter: usize, parameters: &[f64], error: f64, level: f64, bounds: Bounds) -> Search {
         let (best, level) = (parameters[parameter], level.sqrt());
         let inside = Probe { value: best, height: -level, parameters: parameters.to_vec() };
         let mut search = Search {
@@ -65,30 +62,32 @@ impl Search {
             last: None,
             probes: 0,
         };
-        search.go(best + error * level);
+        search.move_to(best + error * level);
         search
     }
 
-    /// Parameters to start the next fit from: on the line through the ends of the bracket, or `slope` (derivatives of all parameters
-    /// by this one) away from the best.
+    /// Returns the parameters from which the next fit starts: on the line through the ends of the bracket, or, where
+    /// there is only one, along `slope` (the derivatives of all parameters by this one).
     pub fn start(&self, slope: &[f64]) -> Vec<f64> {
         let step = self.next - self.inside.value;
         let outside = self.outside.as_ref().filter(|probe| !probe.parameters.is_empty());
-        let rate = |p: usize| match outside {
-            Some(probe) => (probe.parameters[p] - self.inside.parameters[p]) / (probe.value - self.inside.value),
-            None => slope[p],
-        };
-        let moved = |(p, value): (usize, &f64)| {
-            let at = value + rate(p) * step;
-            if at.is_finite() { at } else { *value }
-        };
-        let mut start: Vec<f64> = self.inside.parameters.iter().enumerate().map(moved).collect();
+        let mut start = self.inside.parameters.clone();
+        for (p, value) in start.iter_mut().enumerate() {
+            let rate = match outside {
+                Some(probe) => (probe.parameters[p] - self.inside.parameters[p]) / (probe.value - self.inside.value),
+                None => slope[p],
+            };
+            let moved = *value + rate * step;
+            if moved.is_finite() {
+                *value = moved;
+            }
+        }
         start[self.parameter] = self.next;
         start
     }
 
-    /// Takes the rise Δ at `next` (NaN: no fit) and the parameters there.
-    pub fn found(&mut self, rise: f64, parameters: &[f64]) {
+    /// Takes the rise Δ of a fit at `next` (NaN: no fit) and the parameters there, and chooses the next value.
+    pub fn take_probe(&mut self, rise: f64, parameters: &[f64]) {
         self.probes += 1;
         let height = if rise.is_finite() { rise.max(0.0).sqrt() - self.level } else { f64::INFINITY };
         let known = if rise.is_finite() { parameters.to_vec() } else { Vec::new() };
@@ -112,21 +111,22 @@ impl Search {
             }
             self.outside = Some(probe);
         }
-        self.choose();
+        self.choose_next();
     }
 
-    fn choose(&mut self) {
+    /// Chooses the next value, or ends the search.
+    fn choose_next(&mut self) {
         let inside = &self.inside;
         let Some(outside) = &self.outside else {
             let distance = inside.value - self.best;
-            let end = if self.error > 0.0 { self.bounds.1 } else { self.bounds.0 };
+            let end = if self.error > 0.0 { self.bounds.upper } else { self.bounds.lower };
             if inside.value == end || distance.abs() > FARTHEST * self.error.abs() * self.level.max(1.0) {
                 self.limit = Some(f64::INFINITY.copysign(self.error));
                 return;
             }
             // √Δ / distance goes on as it did, and a little farther
             let risen = (inside.height + self.level).max(1e-3 * self.level);
-            self.go(self.best + distance * (1.1 * self.level / risen).clamp(1.5, 4.0));
+            self.move_to(self.best + distance * (1.1 * self.level / risen).clamp(1.5, 4.0));
             return;
         };
         let gap = outside.value - inside.value;
@@ -138,8 +138,9 @@ impl Search {
         self.next = inside.value + share.clamp(0.01, 0.99) * gap;
     }
 
-    fn go(&mut self, value: f64) {
-        self.next = value.clamp(self.bounds.0, self.bounds.1);
+    /// Sets the next value, inside the bounds. A parameter that cannot move has an infinite limit.
+    fn move_to(&mut self, value: f64) {
+        self.next = value.clamp(self.bounds.lower, self.bounds.upper);
         if self.next == self.inside.value {
             self.limit = Some(f64::INFINITY.copysign(self.error));
         }
@@ -151,10 +152,11 @@ mod tests {
     use super::*;
 
     fn run(bounds: (f64, f64), error: f64, rise: impl Fn(f64) -> f64) -> (f64, u32) {
-        let mut search = Search::new((0, 0), &[1.0], error, 4.0, bounds);
+        let bounds = Bounds { lower: bounds.0, upper: bounds.1 };
+        let mut search = Search::new(0, 0, &[1.0], error, 4.0, bounds);
         while search.limit.is_none() {
             let next = search.next;
-            search.found(rise(next), &[next]);
+            search.take_probe(rise(next), &[next]);
         }
         (search.limit.unwrap(), search.probes)
     }

@@ -6,11 +6,11 @@ use super::fitter::{CurveFitter, Named};
 use super::{CurveRun, CurveSolver};
 use crate::error::{Error, InvalidSetting, Result};
 use crate::fit::{Device, Solver};
-use crate::formula::Ties;
+use crate::formula::{Tie, Ties};
 use crate::solver::Estimator;
 use crate::suggest::hint;
 
-/// Most parameters that a step solves for.
+/// Maximum number of parameters of a fit.
 const MOST_PARAMETERS: usize = 32;
 
 /// Faults found so far.
@@ -20,11 +20,12 @@ struct Faults<'a> {
 }
 
 impl Faults<'_> {
+    /// Adds a fault of a setting.
     fn add(&mut self, setting: &str, message: impl Into<String>) {
         self.found.push(InvalidSetting::new(setting, message));
     }
 
-    /// Returns the number of a parameter, or notes that there is none of this name.
+    /// Returns the index of a parameter, or adds the fault that there is none of this name.
     fn parameter(&mut self, setting: &str, name: &str) -> Option<usize> {
         let number = self.names.iter().position(|known| known == name);
         if number.is_none() {
@@ -41,11 +42,12 @@ impl CurveFitter {
         self.checked_for(true)
     }
 
-    /// The same for another optimiser than popfit's.
+    /// Returns the same settings for an optimiser other than popfit's.
     pub(super) fn checked_without_solver(&self) -> Result<CurveRun> {
         self.checked_for(false)
     }
 
+    /// Returns the checked settings, for popfit's own solver or another one.
     fn checked_for(&self, own_solver: bool) -> Result<CurveRun> {
         let count = self.model.parameters().len();
         let mut faults = Faults { names: self.model.parameters(), found: Vec::new() };
@@ -91,6 +93,7 @@ impl CurveFitter {
         self.device.clone()
     }
 
+    /// Returns the solver, and adds the faults of its settings.
     fn checked_solver(&self, faults: &mut Faults) -> CurveSolver {
         match self.solver {
             Solver::LevenbergMarquardt(lm) => {
@@ -108,7 +111,7 @@ impl CurveFitter {
         }
     }
 
-    /// Makes the estimator of a model that is a cost.
+    /// Sets the estimator of a model that is a cost.
     fn set_cost(&self, run: &mut CurveRun, faults: &mut Faults, own_solver: bool) {
         if !self.model.is_cost() {
             if self.estimator == Estimator::Cost {
@@ -146,6 +149,7 @@ impl CurveFitter {
         }
     }
 
+    /// Sets the priors.
     fn set_priors(&self, run: &mut CurveRun, faults: &mut Faults) {
         for Named { parameter, value } in &self.priors {
             let Some(p) = faults.parameter("prior", parameter) else { continue };
@@ -158,20 +162,20 @@ impl CurveFitter {
         }
     }
 
-    /// Sets the ties. Each is looked at alone, then all together.
+    /// Sets the ties. Each is checked by itself, then all together.
     fn set_ties(&self, run: &mut CurveRun, faults: &mut Faults) {
         let before = faults.found.len();
         for Named { parameter, value } in &self.ties {
             let Some(p) = faults.parameter("tie", parameter) else { continue };
-            if let Some((_, first)) = run.ties.iter().find(|tie| tie.0 == p) {
-                faults.add("tie", format!("`{parameter}` is tied twice: it is `{first}` already"));
+            if let Some(first) = run.ties.iter().find(|tie| tie.parameter == p) {
+                faults.add("tie", format!("`{parameter}` is tied twice: it is `{}` already", first.expression));
                 continue;
             }
             let bounded = run.lower[p] > f64::NEG_INFINITY || run.upper[p] < f64::INFINITY;
             if bounded || run.held[p] || run.priors[p].is_some() {
                 faults.add("tie", format!("`{parameter}` has bounds, a prior or is fixed: it cannot be tied"));
             }
-            let tie = (p, value.clone());
+            let tie = Tie { parameter: p, expression: value.clone() };
             if let Err(error) = run.substitute(std::slice::from_ref(&tie)) {
                 faults.add("tie", error.to_string());
             }
@@ -188,7 +192,7 @@ impl CurveFitter {
 
 impl CurveRun {
     /// Returns the formula without some tied parameters.
-    pub(super) fn substitute(&self, ties: &[(usize, String)]) -> Result<Ties> {
+    pub(super) fn substitute(&self, ties: &[Tie]) -> Result<Ties> {
         let missing = || Error::Usage("a tie is put into a formula: this model is none".into());
         Ties::new(self.model.formula().ok_or_else(missing)?, ties)
     }

@@ -1,15 +1,16 @@
-//! Looks at whole columns of data before and after their fits, in vector code.
+//! Sizes of data and roots of variances of many fits, in vector code.
 
 use pulp::{Arch, Simd, WithSimd};
 
-/// The largest |y| of each fit, (fits); NaN where one is not finite. `y`: (fits, points).
+/// Returns the largest |y| of each fit, (fits); NaN where one is not finite. `y`: (fits, points).
 pub(super) fn sizes(y: &[f64], points: usize) -> Vec<f64> {
     let mut out = vec![0.0; y.len() / points];
     Arch::new().dispatch(Sizes { y, points, out: &mut out });
     out
 }
 
-/// The square root of each variance, (fits, P), times its fit's factor; those that are 0 stay.
+/// Replaces each variance, (fits, P), by the square root of its product with the factor of its fit. Those that are 0
+/// stay.
 pub(super) fn roots(variances: &mut [f64], factors: &[f64]) {
     Arch::new().dispatch(Roots { variances, factors });
 }

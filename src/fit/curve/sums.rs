@@ -12,11 +12,12 @@ use crate::solver::Outcome;
 const TOLERANCE: f64 = 1e-6;
 
 impl CurveRun {
-    /// Fills χ², the information criteria, gradient and covariance from an outcome in units of the curve's scale, its parameters physical.
+    /// Fills in χ², the information criteria, gradient and covariance from an outcome. Its parameters are in the
+    /// model's own units, its sums in those of the solver.
     pub(super) fn finish_by_sums(&self, curve: &Curve, outcome: &Outcome, problem: &Problem, fit: &mut CurveFit) {
         let count = curve.start.len();
         fit.chi2 = outcome.chi2;
-        fit.judge(curve.free().len(), self.estimator);
+        fit.set_criteria(curve.free().len(), self.estimator);
         let inside = problem.inside(&fit.parameters);
         let slopes = inside.iter().map(|&p| (outcome.gradient[p] / curve.scale[p]).abs());
         fit.optimality = slopes.fold(0.0, f64::max);
@@ -35,6 +36,6 @@ impl CurveRun {
         }
         let acts = |p: &usize| outcome.normal_matrix[packed_index(*p, *p)] > 0.0;
         let idle: Vec<usize> = inside.iter().copied().filter(|p| !acts(p)).collect();
-        self.flag(fit, curve, (&inside, idle));
+        self.set_flags(fit, curve, &inside, idle);
     }
 }

@@ -1,4 +1,4 @@
-//! Single curves for optimisers from outside.
+//! Single curves as tasks for other optimisers.
 
 use std::sync::Arc;
 
@@ -18,6 +18,7 @@ impl CurveFitter {
 }
 
 impl CurveRun {
+    /// Makes a task of every curve.
     fn tasks(&self, curves: &Curves) -> Result<Vec<Task>> {
         if !self.ties.is_empty() {
             return Err(Error::Usage("tied parameters: put their expressions into the formula".into()));
@@ -28,19 +29,20 @@ impl CurveRun {
         let objective = |values_only| CurveObjective::new(self.design(), points, curves.grid, values_only);
         let (linearise, evaluate) = (objective(false), objective(true));
         let recordings = (Arc::new(linearise.record()), Arc::new(evaluate.record()));
-        let one = |index: usize| {
+        let mut tasks = Vec::with_capacity(total);
+        for index in 0..total {
             let curve = curves.curve(index, points, &settings);
             let curve = curve.map_err(|cause| Error::Usage(format!("curve {index}: {cause}")))?;
-            let parameter =
-                |(name, scale): (&String, &f64)| Parameter { name: name.clone(), origin: 0.0, scale: *scale };
-            let parameters = settings.names.iter().zip(&curve.scale).map(parameter).collect();
-            let one = [curve];
+            let parameters = settings.names.iter().zip(&curve.scale);
+            let parameters =
+                parameters.map(|(name, scale)| Parameter { name: name.clone(), origin: 0.0, scale: *scale }).collect();
+            let curve = [curve];
             let jobs = (
-                Job { recording: recordings.0.clone(), batch: linearise.batch(&one, &self.priors, FAR) },
-                Job { recording: recordings.1.clone(), batch: evaluate.batch(&one, &self.priors, FAR) },
+                Job { recording: recordings.0.clone(), batch: linearise.batch(&curve, &self.priors, FAR) },
+                Job { recording: recordings.1.clone(), batch: evaluate.batch(&curve, &self.priors, FAR) },
             );
-            Ok(Task::new(&self.device, jobs, parameters).with_failures(self.failures.clone(), index))
-        };
-        (0..total).map(one).collect()
+            tasks.push(Task::new(&self.device, jobs, parameters).with_failures(self.failures.clone(), index));
+        }
+        Ok(tasks)
     }
 }

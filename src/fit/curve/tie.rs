@@ -1,4 +1,4 @@
-//! Tied parameters: the fit runs without them, its result has them again.
+//! Tied parameters: the fit runs without them, and they are put back into its result.
 
 use super::data::Curves;
 use super::result::open_undetermined;
@@ -11,16 +11,16 @@ use crate::solver::Status;
 use crate::values::Values;
 
 impl CurveRun {
-    /// The number of a parameter that is not tied.
+    /// Returns the index of a parameter that is not tied.
     pub(super) fn untied(&self, parameter: &str) -> Result<usize> {
         let p = self.index(parameter)?;
-        match self.ties.iter().any(|tie| tie.0 == p) {
+        match self.ties.iter().any(|tie| tie.parameter == p) {
             true => Err(Error::Usage(format!("`{parameter}` is tied: it follows other parameters"))),
             false => Ok(p),
         }
     }
 
-    /// [`fit`](Self::fit) of what is not tied.
+    /// Fits the parameters that are not tied, and returns results with all parameters.
     pub(super) fn fit_tied(&self, curves: &Curves, watch: &Watch) -> Result<Vec<CurveFit>> {
         let ties = self.substitute(&self.ties)?;
         let count = self.model.parameters().len();
@@ -58,40 +58,52 @@ impl CurveRun {
     }
 }
 
-/// Parameters, start and covariance J C Jᵀ with the tied ones.
+/// Returns a fit with the tied parameters: their values and starts, and the covariance J C Jᵀ.
 fn expand(fit: CurveFit, ties: &Ties, count: usize) -> CurveFit {
     let kept = ties.kept.len();
-    let spread = |values: &[f64]| {
-        let tied = ties.evaluate(values);
-        let mut all = vec![f64::NAN; count];
-        ties.kept.iter().zip(values).for_each(|(&p, value)| all[p] = *value);
-        ties.tied.iter().enumerate().for_each(|(t, &p)| all[p] = tied[t * (1 + kept)]);
-        all
-    };
-    // (count, kept)
-    let mut jacobian = vec![0.0; count * kept];
-    ties.kept.iter().enumerate().for_each(|(k, &p)| jacobian[p * kept + k] = 1.0);
-    let slopes = ties.evaluate(&fit.parameters);
-    for (t, &p) in ties.tied.iter().enumerate() {
-        jacobian[p * kept..(p + 1) * kept].copy_from_slice(&slopes[t * (1 + kept) + 1..(t + 1) * (1 + kept)]);
-    }
-    // what a tie does not depend on may be undetermined
-    let times = |slope: f64, value: f64| if slope == 0.0 { 0.0 } else { slope * value };
-    let entry = |p: usize, q: usize| -> f64 {
-        let (left, right) = (&jacobian[p * kept..][..kept], &jacobian[q * kept..][..kept]);
-        let row = |k: usize| (0..kept).map(|l| times(right[l], fit.covariance[k * kept + l])).sum::<f64>();
-        // a sum of nothing is -0
-        0.0 + (0..kept).filter(|&k| left[k] != 0.0).map(|k| times(left[k], row(k))).sum::<f64>()
-    };
-    let mut covariance: Vec<f64> = (0..count * count).map(|i| entry(i / count, i % count)).collect();
-    // what depends on an undetermined parameter is taken for undetermined
-    let is_open = |p: usize| (0..kept).any(|k| jacobian[p * kept + k] != 0.0 && fit.errors[k].is_infinite());
+    let jacobian = jacobian(ties, &fit.parameters, count);
+    let row = |p: usize| &jacobian[p * kept..][..kept];
+    let entries = (0..count * count).map(|i| propagated(row(i / count), row(i % count), &fit.covariance));
+    let mut covariance: Vec<f64> = entries.collect();
+    // a tie that depends on an undetermined parameter counts as undetermined
+    let is_open = |p: usize| row(p).iter().zip(&fit.errors).any(|(slope, error)| *slope != 0.0 && error.is_infinite());
     open_undetermined(&mut covariance, (0..count).filter(|&p| is_open(p)));
     CurveFit {
-        parameters: spread(&fit.parameters),
-        start: spread(&fit.start),
+        parameters: with_tied(ties, &fit.parameters, count),
+        start: with_tied(ties, &fit.start, count),
         errors: (0..count).map(|p| covariance[p * count + p].sqrt()).collect(),
         covariance,
         ..fit
     }
+}
+
+/// Returns the values of all parameters, those of the tied ones by their expressions.
+fn with_tied(ties: &Ties, values: &[f64], count: usize) -> Vec<f64> {
+    let tied = ties.evaluate(values);
+    let mut all = vec![f64::NAN; count];
+    ties.kept.iter().zip(values).for_each(|(&p, value)| all[p] = *value);
+    ties.tied.iter().enumerate().for_each(|(t, &p)| all[p] = tied[t * (1 + ties.kept.len())]);
+    all
+}
+
+/// Returns the derivatives of all parameters by those that are not tied, (count, kept).
+fn jacobian(ties: &Ties, values: &[f64], count: usize) -> Vec<f64> {
+    let kept = ties.kept.len();
+    let mut jacobian = vec![0.0; count * kept];
+    ties.kept.iter().enumerate().for_each(|(k, &p)| jacobian[p * kept + k] = 1.0);
+    let slopes = ties.evaluate(values);
+    for (t, &p) in ties.tied.iter().enumerate() {
+        jacobian[p * kept..(p + 1) * kept].copy_from_slice(&slopes[t * (1 + kept) + 1..(t + 1) * (1 + kept)]);
+    }
+    jacobian
+}
+
+/// Returns the product of two rows of a Jacobian with a covariance between them. Parameters with the slope 0 do not
+/// count: their covariance may be NaN.
+fn propagated(left: &[f64], right: &[f64], covariance: &[f64]) -> f64 {
+    let times = |slope: f64, value: f64| if slope == 0.0 { 0.0 } else { slope * value };
+    let kept = left.len();
+    let row = |k: usize| (0..kept).map(|l| times(right[l], covariance[k * kept + l])).sum::<f64>();
+    // a sum of nothing is -0
+    0.0 + (0..kept).filter(|&k| left[k] != 0.0).map(|k| times(left[k], row(k))).sum::<f64>()
 }

@@ -1,4 +1,5 @@
-//! A user's WGSL against its twin in Rust. Fits begin with one and end with the other: if these are two models, no fit is right.
+//! A user's WGSL against its twin in Rust. Fits begin with one and end with the other: if these are two models, no fit
+//! is right.
 
 use std::sync::atomic::Ordering;
 
@@ -13,7 +14,8 @@ use crate::recording::{CustomInput, Member};
 const ASIDE: f64 = 0.125;
 
 impl CurveRun {
-    /// [`Error::Model`] when a GPU's values are not those of the twin in Rust where a curve begins, or a little beside that. Once a model.
+    /// Returns [`Error::Model`] if a GPU's values are not those of the twin in Rust at a curve's first point, or a
+    /// little beside it. Each model is checked once.
     pub(super) fn check_twin(&self, curve: &Curve) -> Result<()> {
         let Some(alike) = self.model.alike().filter(|_| self.device.inner.runs_wgsl()) else { return Ok(()) };
         if alike.load(Ordering::Relaxed) {
@@ -33,7 +35,8 @@ impl CurveRun {
         Ok(())
     }
 
-    /// Compares values in f32 with the twin's, as far as f32 and a driver's functions go. What is not finite is no evidence.
+    /// Compares values in f32 with the twin's, to the precision of f32 and of a driver's functions. Values that are not
+    /// finite do not count.
     fn compare_twin(&self, place: &Curve, values: &[f64]) -> Result<()> {
         let Curve { x, begin, weight, .. } = place;
         let rows = |derivatives, x: &[f64]| {
@@ -49,13 +52,14 @@ impl CurveRun {
             let allowed = ROUNDING_OF_WGSL * (size + shares.sum::<f64>()) + 2.0 * (moved[j] - own[j]).abs();
             // NaN is never more
             if (values[j] - own[j]).abs() > allowed + f64::from(f32::MIN_POSITIVE) {
-                return Err(self.two_models(place, j, (values[j], own[j])));
+                return Err(self.two_models(place, j, values[j], own[j]));
             }
         }
         Ok(())
     }
 
-    fn two_models(&self, place: &Curve, j: usize, (wgsl, rust): (f64, f64)) -> Error {
+    /// Returns the error that the two models differ at point `j`.
+    fn two_models(&self, place: &Curve, j: usize, wgsl: f64, rust: f64) -> Error {
         let points = place.y.len();
         let predictors = self.model.predictors().iter().zip(place.x.iter().skip(j).step_by(points));
         let parameters = self.model.parameters().iter().zip(&place.begin);

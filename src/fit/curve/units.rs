@@ -10,6 +10,7 @@ pub(super) fn wide_scale(start: f64) -> f64 {
     power(start, 480.0)
 }
 
+/// Returns the power of two nearest |x|, with an exponent of at most ±`most`; 1 of 0.
 fn power(x: f64, most: f64) -> f64 {
     let exponent = x.abs().log2().round();
     if exponent.is_finite() { exponent.clamp(-most, most).exp2() } else { 1.0 }

@@ -1,4 +1,4 @@
-//! Progress of a run, and its end before all is fitted.
+//! Progress of a run, and its early end by cancel or timeout.
 
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Mutex, PoisonError};
@@ -9,10 +9,10 @@ use super::CurveFit;
 use crate::fit::Control;
 use crate::solver::Status;
 
-/// Calls of the progress function, at most, but for the last.
+/// Maximum number of calls of the progress function, without the last.
 const MOST_CALLS: u64 = 1000;
 
-/// Numbers of fits that have ended.
+/// Counts of fits that have ended.
 #[derive(Debug, Default)]
 struct Counts {
     ended: u64,
@@ -42,7 +42,7 @@ impl<'a> Watch<'a> {
         }
     }
 
-    /// Tells whether the run is to end.
+    /// Returns whether the run is to end.
     pub fn is_stopped(&self) -> bool {
         if self.control.is_some_and(|control| control.is_stopped(self.begin)) {
             self.stopped.store(true, Ordering::Relaxed);
@@ -67,7 +67,7 @@ impl<'a> Watch<'a> {
         self.show(more as u64, 0);
     }
 
-    /// Shows that so many fits of a population have come to their ends, which are still to be counted.
+    /// Shows that so many fits of a population have ended, which are counted later.
     pub fn show_in_flight(&self, arrived: usize) {
         self.show(0, arrived as u64);
     }

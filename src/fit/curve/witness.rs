@@ -1,11 +1,13 @@
-//! A GPU's word against the host's: of some of the fits that it brings home together, the cost at their ends is computed again.
+//! Spot checks of fits on a GPU: of those that end together, some have their cost computed again.
 //!
-//! The models are the user's, and in f32 two honest devices may end in different minima: what must agree is the cost at the parameters
-//! which the device itself names. Models that are WGSL alone the device is asked again, for another readback.
+//! Models are the user's, and in f32 two sound devices may end in different minima. So the check compares costs at the
+//! parameters that the device itself returns: with the host's, or, for models that are WGSL alone, with those of
+//! another readback.
 //!
-//! A device that ends fits early is not looked for. What Levenberg–Marquardt has found the host carries on in f64 from where it was left
-//! (`polish`, `resume`), which costs time and no digit. Simplices and models of WGSL alone have nobody to do so, and no sound bound: how
-//! far f32 ends from a minimum goes with the square of the Jacobian's condition, which in NIST's problems exceeds what f32 holds.
+//! The check does not find devices that end fits too early. After Levenberg–Marquardt the host goes on in f64 from
+//! there (`polish`, `resume`), which costs time and no digit. For simplices and models of WGSL alone nothing does so,
+//! and there is no sound bound: the distance between f32's end and the minimum grows with the square of the Jacobian's
+//! condition, which in NIST's problems exceeds what f32 holds.
 
 use super::data::Curve;
 use super::{CurveRun, CurveSolver};
@@ -14,34 +16,38 @@ use crate::rows::triangle::packed_index;
 use crate::solver::search::Told;
 use crate::solver::{Estimator, Outcome, Status};
 
-/// Fits that are looked at, of those that come home together.
+/// Number of fits that are checked, out of those that come from a device together.
 const FEW: usize = 8;
-/// Allowed difference of a cost, as a share of it: the sums' rounding, and what the last step, if it is taken on trust, may promise in
-/// units of `ftol` (`BEST_CONTRACTION` of the step).
+/// Allowed relative difference of a cost: the rounding of the sums.
 const SHARE: f64 = 1e-3;
+/// Allowed relative difference in units of `ftol`: the predicted reduction of a last step that is taken on trust
+/// (`BEST_CONTRACTION` of the step).
 const TRUST: f64 = 1e3;
 /// Cost below which differences cannot be told, because f32 has a least number.
 const FLOOR: f64 = 1e-30;
-/// Share of the terms of which a point is made that rounding may change: 1700 units of f32's last place where the
-/// functions are popfit's; those of WGSL itself are as good as a driver makes them.
+/// Relative rounding of the terms of a point: 1700 units of f32's last place, with popfit's own functions.
 const ROUNDING: f64 = 1e-4;
+/// The same with the functions of WGSL, whose precision is the driver's.
 pub(super) const ROUNDING_OF_WGSL: f64 = 2e-3;
-/// And between two kernels of one device.
+/// Relative difference of a point between two kernels of one device.
 const ROUNDING_AGAIN: f64 = 2e-6;
-/// And to a predictor: four units.
+/// Relative rounding of a predictor: four units of f32's last place.
 pub(super) const ROUNDING_OF_X: f64 = 1.0 / 4_194_304.0;
 
-/// Some of the fits that have ended well, evenly.
-pub(super) fn few(fits: impl Iterator<Item = usize>, status: impl Fn(usize) -> Option<Status>) -> Vec<usize> {
+/// Returns some of the fits that have ended well, at even distances.
+pub(super) fn sample_successes(
+    fits: impl Iterator<Item = usize>,
+    status: impl Fn(usize) -> Option<Status>,
+) -> Vec<usize> {
     let ended: Vec<usize> = fits.filter(|&k| status(k).is_some_and(Status::is_success)).collect();
     let count = ended.len().min(FEW);
     (0..count).map(|i| ended[i * ended.len() / count]).collect()
 }
 
 impl CurveRun {
-    /// [`Error::DeviceUntrusted`] when the cost that a GPU `told` of a fit is not that of its `parameters`. Whether it still falls there is
-    /// no question of trust: f32 may be at its end where f64 is not.
-    pub(super) fn hear(&self, curve: &Curve, parameters: &[f64], told: f64) -> Result<()> {
+    /// Returns [`Error::DeviceUntrusted`] if the cost that a GPU `told` of a fit is not that of its `parameters`. The
+    /// cost may still fall there: f32 may be at its end where f64 is not.
+    pub(super) fn check_cost(&self, curve: &Curve, parameters: &[f64], told: f64) -> Result<()> {
         let problem = self.problem(curve);
         let Some(rows) = problem.rows(parameters) else { return Ok(()) };
         let (cost, squares): (f64, Vec<f64>) = (rows.cost(), rows.squares().collect());
@@ -53,45 +59,43 @@ impl CurveRun {
         }
         let conditioned: f64 = parameters.iter().zip(&squares).map(|(x, a)| x * x * a).sum();
         let rounding = if self.model.formula().is_some() { ROUNDING } else { ROUNDING_OF_WGSL };
-        let point = rounding.powi(2) * self.squares(curve, conditioned) + self.squares_by_x(curve, parameters);
-        self.judge((told, unit * cost), unit * point)
+        let point = rounding.powi(2) * self.squared_terms(curve, conditioned) + self.squares_by_x(curve, parameters);
+        self.check_difference(told, unit * cost, unit * point)
     }
 
-    /// The same where the host has no model: what the device has `told` against what it says there `now`.
-    pub(super) fn hear_again(&self, curve: &Curve, told: &Outcome, now: &Outcome) -> Result<()> {
-        self.judge((told.chi2 + told.penalty, now.chi2 + now.penalty), self.point_again(curve, now))
+    /// Checks the same where the host has no model: compares what the device has `told` with what it says `now`.
+    pub(super) fn compare_readbacks(&self, curve: &Curve, told: &Outcome, now: &Outcome) -> Result<()> {
+        self.check_difference(told.chi2 + told.penalty, now.chi2 + now.penalty, self.point_again(curve, now))
     }
 
-    /// The same of objectives at one point in two readbacks, for a fit with these sums at its start.
-    pub(super) fn hear_objective(&self, curve: &Curve, told: Told, start: &Outcome) -> Result<()> {
+    /// Checks the same for the objectives at one point in two readbacks, of a fit with these sums at its start.
+    pub(super) fn compare_objectives(&self, curve: &Curve, told: Told, start: &Outcome) -> Result<()> {
         let point = self.point_again(curve, start);
         if told.before.is_finite() && told.now.is_finite() {
-            self.judge((told.before, told.now), point)?;
+            self.check_difference(told.before, told.now, point)?;
         }
         Ok(())
     }
 
-    /// Returns the square of what rounding does to the points between two kernels of one device.
+    /// Returns the squared change of the points that rounding may make between two kernels of one device.
     fn point_again(&self, curve: &Curve, sums: &Outcome) -> f64 {
         let square = |(p, u): (usize, &f64)| u * u * sums.normal_matrix[packed_index(p, p)];
         let unit = curve.gain * curve.gain;
         let conditioned = sums.parameters.iter().enumerate().map(square).sum::<f64>() / unit;
-        unit * ROUNDING_AGAIN.powi(2) * self.squares(curve, conditioned)
+        unit * ROUNDING_AGAIN.powi(2) * self.squared_terms(curve, conditioned)
     }
 
-    /// Squares of what the points' rounding is a share of: the data, and the parameters by their derivatives, whose squares are
-    /// `conditioned`.
-    fn squares(&self, curve: &Curve, conditioned: f64) -> f64 {
-        let square = |(y, weight): (&f64, &f64)| match self.estimator {
-            // a count's error is its root
-            Estimator::Poisson => weight * y,
-            _ => (weight * y).powi(2),
-        };
-        let data: f64 = curve.y.iter().zip(&curve.weight).map(square).sum();
+    /// Returns the sum of the squares of which the rounding of points is a share: of the data, and of the parameters
+    /// times their derivatives, which is `conditioned`.
+    fn squared_terms(&self, curve: &Curve, conditioned: f64) -> f64 {
+        // the error of a count is its root
+        let is_counted = self.estimator == Estimator::Poisson;
+        let square = |weighted: f64| if is_counted { weighted } else { weighted.powi(2) };
+        let data: f64 = curve.y.iter().zip(&curve.weight).map(|(y, weight)| square(weight * y)).sum();
         (1 + curve.start.len()) as f64 * (data + conditioned)
     }
 
-    /// The square of what the rounding of predictors does.
+    /// Returns the squared change of the rows that the rounding of predictors may make.
     fn squares_by_x(&self, curve: &Curve, parameters: &[f64]) -> f64 {
         let problem = self.problem(curve);
         let x = curve.x.iter().map(|x| x * (1.0 + ROUNDING_OF_X)).collect();
@@ -104,8 +108,9 @@ impl CurveRun {
         points.map(|(weight, (a, b))| (weight * (b - a)).powi(2)).sum()
     }
 
-    /// By how much a cost may differ: Σ 2 |residual| · rounding, by Cauchy and Schwarz, and Σ rounding², which is `point`.
-    fn judge(&self, (told, cost): (f64, f64), point: f64) -> Result<()> {
+    /// Returns [`Error::DeviceUntrusted`] if the cost that a device `told` differs from `cost` by more than rounding
+    /// may: Σ 2 |residual| · rounding, by Cauchy and Schwarz, and Σ rounding², which is `point`.
+    fn check_difference(&self, told: f64, cost: f64, point: f64) -> Result<()> {
         let trusted = match self.solver {
             CurveSolver::Lm(settings) => TRUST * settings.ftol,
             CurveSolver::NelderMead(_) => 0.0,
@@ -120,6 +125,7 @@ impl CurveRun {
         Err(self.untrusted(format!("a curve's fit has a cost of {cost}, not {told}{or}")))
     }
 
+    /// Returns the error that the device is not trusted.
     fn untrusted(&self, message: String) -> Error {
         Error::DeviceUntrusted { device: self.device.inner.name(), message }
     }

@@ -1,11 +1,11 @@
-//! Gauss functions on lattices of pixels: their sums by those along either axis, an exponential per column and one per
+//! Gaussians on lattices of pixels: their sums from sums along either axis, with one exponential per column and one per
 //! line.
 //!
 //! With u = (x − x₀) / s_x and v = (y − y₀) / s_y, a pixel's e^(−(u² + v²)/2) is a factor of its column times one of
-//! its line, and each derivative such a product times a power of u or v. So a product of two of them, added up over
-//! pixels, is a sum over columns times one over lines; what is left to do pixel by pixel is the residual. Nothing
-//! cancels that does not where points are added up one by one. Where a width's square is below what numbers reach,
-//! derivatives are the zeros that they tend to, not the 0 · ∞ of points one by one.
+//! its line, and each derivative is such a product times a power of u or v. So a product of two of them, added up over
+//! pixels, is a sum over columns times one over lines. Only the residual is computed pixel by pixel. No more digits
+//! cancel than in sums over single points. Where the square of a width underflows, derivatives are 0, which is their
+//! limit, and not 0 · ∞ as for single points.
 
 use pulp::{Simd, WithSimd};
 
@@ -24,11 +24,12 @@ pub struct Lattice<R> {
     is_round: bool,
 }
 
-/// Derivatives, but for factors that a fit has in common: e, e u, e v, e u², e v² and 1, where e is the exponential.
+/// Number of shapes, which are the derivatives without factors that are the same for all pixels: e, e u, e v, e u², e
+/// v² and 1, where e is the exponential.
 const SHAPES: usize = 6;
 
 impl<R: Real> Lattice<R> {
-    /// Makes the lattice of a grid (2, points); `None` if the grid is no lattice.
+    /// Returns the lattice of a grid (2, points); `None` if the grid is not one.
     pub fn of(x: &[R], is_round: bool) -> Option<Lattice<R>> {
         let columns = columns(x, false)?;
         let (x, y) = x.split_at(x.len() / 2);
@@ -36,12 +37,13 @@ impl<R: Real> Lattice<R> {
         Some(Lattice { columns: x[..columns].to_vec(), lines, is_round })
     }
 
-    /// Sums of the products of residuals and derivatives.
+    /// Computes the sums of the products of residuals and derivatives.
     pub fn add_up(&self, sum: LaneSum<'_, R>) {
         pulp::Arch::new().dispatch(Evaluation { lattice: self, sum });
     }
 }
 
+/// A computation of sums on a lattice.
 struct Evaluation<'a, R> {
     lattice: &'a Lattice<R>,
     sum: LaneSum<'a, R>,
@@ -81,7 +83,7 @@ impl<R: Real> WithSimd for Evaluation<'_, R> {
     }
 }
 
-/// Along an axis of each point: e, e u and e u².
+/// Number of values that each column and each line has: e, e u and e u².
 const POWERS: usize = 3;
 
 /// Sums along one axis, of e² u^k and of e u^k.
@@ -91,12 +93,12 @@ struct Axis<R: Real, S: Simd> {
 }
 
 impl<R: Real, S: Simd> Axis<R, S> {
-    /// Leaves part `v` of e, e u and e u² of each of the places `x` in `factors`.
+    /// Writes part `v` of e, e u and e u² at each of the places `x` into `factors` and returns their sums.
     #[inline(always)]
     fn new(simd: S, x: &[R], [middle, per_width]: [V<R, S>; 2], factors: &mut [Lanes<R>], v: usize) -> Axis<R, S> {
         let factors = factors.as_chunks_mut::<POWERS>().0;
         for (x, own) in x.iter().zip(&mut *factors) {
-            // u² / 2 has seven roundings: fewer than the models' bounds of them count, which must stay so
+            // u² / 2 has seven roundings, which must stay fewer than the models' bounds count
             let u = (V::splat(simd, *x) - middle) * per_width;
             let e = (u * u * u.number(-0.5)).exp_below();
             let slope = e * u;
@@ -158,7 +160,7 @@ impl<R: Real, S: Simd> Residuals<R, S> {
     }
 }
 
-/// Products of the shapes with each other, the lower triangle.
+/// Returns the lower triangle of the products of the shapes with each other.
 #[inline(always)]
 fn products<R: Real, S: Simd>(simd: S, [u, v]: &[Axis<R, S>; 2], points: usize) -> [[V<R, S>; SHAPES]; SHAPES] {
     let mut all = [[V::splat(simd, R::of(points as f64)); SHAPES]; SHAPES];
@@ -174,7 +176,7 @@ fn products<R: Real, S: Simd>(simd: S, [u, v]: &[Axis<R, S>; 2], points: usize) 
     all
 }
 
-/// The shapes of u² and v² as one.
+/// Returns the products with the shapes of u² and v² added up, for one width.
 #[inline(always)]
 fn round<R: Real, S: Simd>(all: [[V<R, S>; SHAPES]; SHAPES]) -> [[V<R, S>; 5]; 5] {
     let mut out = [[all[0][0]; 5]; 5];
@@ -189,6 +191,7 @@ fn round<R: Real, S: Simd>(all: [[V<R, S>; SHAPES]; SHAPES]) -> [[V<R, S>; 5]; 5
 }
 
 impl<R: Real, S: Simd> Residuals<R, S> {
+    /// Returns the products with the shapes of u² and v² added up, for one width.
     #[inline(always)]
     fn round(&self) -> [V<R, S>; 5] {
         let [e, u, v, uu, vv, one] = self.shapes;
@@ -196,7 +199,7 @@ impl<R: Real, S: Simd> Residuals<R, S> {
     }
 }
 
-/// Puts the products of derivatives, which are the shapes times `scales`, with the residuals and with each other into
+/// Writes the products of derivatives, which are the shapes times `scales`, with the residuals and with each other into
 /// part `v` of their sums.
 #[inline(always)]
 fn put<R: Real, S: Simd, const P: usize>(
@@ -215,7 +218,7 @@ fn put<R: Real, S: Simd, const P: usize>(
     }
 }
 
-/// Part `v` of some rows.
+/// Returns part `v` of some rows.
 #[inline(always)]
 fn load<R: Real, S: Simd, const C: usize>(simd: S, rows: &[Lanes<R>; C], v: usize) -> [V<R, S>; C] {
     let mut all = [V::load(simd, &rows[0], v); C];
@@ -225,8 +228,8 @@ fn load<R: Real, S: Simd, const C: usize>(simd: S, rows: &[Lanes<R>; C], v: usiz
     all
 }
 
-/// Points on a line of a grid (2, points) whose points are all pairs of some numbers, line by line: there e^q is one of
-/// as few factors as there are columns and lines. `known`: it is such a grid.
+/// Returns the number of points on a line of a grid (2, points), if that is a lattice: all pairs of some numbers, line
+/// by line. `known`: the grid is a lattice.
 pub fn columns<R: Real>(x: &[R], known: bool) -> Option<usize> {
     let (x, y) = x.split_at(x.len() / 2);
     let columns = y.iter().position(|other| *other != y[0])?;

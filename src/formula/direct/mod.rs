@@ -1,6 +1,6 @@
-//! Five built-in models written out for lanes, so that numbers that a tape passes from step to step through memory stay
-//! in registers. Bounds of their rounding come from a fit's own sums. `lattice.rs` is for Gauss functions on a shared
-//! lattice.
+//! Five built-in models written out for lanes: numbers that a tape passes from step to step through memory stay in
+//! registers. Bounds on their rounding are computed from the sums of a fit. `lattice.rs` has Gaussians on a grid of
+//! pixels that all fits share.
 
 mod lattice;
 mod models;
@@ -31,7 +31,7 @@ pub enum Direct {
 }
 
 impl Direct {
-    /// The built-in model of this name, with its parameters in the order of its table.
+    /// Returns the built-in model of this name, with its parameters in the order of its table.
     pub fn of(name: &str) -> Option<Direct> {
         match name {
             "gauss1d" => Some(Direct::Gauss1d),
@@ -43,7 +43,7 @@ impl Direct {
         }
     }
 
-    /// Fills the rows: values and derivatives.
+    /// Fills the rows of a block: values and derivatives.
     pub fn evaluate<R: Real>(self, block: LaneBlock<'_, R>) {
         match self {
             Direct::Gauss1d => run::<Gauss1d, R, _, _, _, _>(block),
@@ -54,7 +54,8 @@ impl Direct {
         }
     }
 
-    /// Returns the function that makes the sums of fits on the grid `x` (2, points), if that takes less than rows do.
+    /// Returns the function that computes the sums of fits on the grid `x` (2, points), if that is faster than rows
+    /// are.
     pub fn sums<R: Real>(self, x: &[R]) -> Option<AddUp<R>> {
         let is_round = match self {
             Direct::Gauss2d => true,
@@ -65,8 +66,8 @@ impl Direct {
         Some(Arc::new(move |sum| lattice.add_up(sum)))
     }
 
-    /// By how much the formula's own bound grows where an exponential is two and their product: 12 roundings instead
-    /// of 9.
+    /// Returns the factor of the formula's own rounding bound: an exponential that is the product of two has 12
+    /// roundings instead of 9.
     pub fn roundings_of_factors(self) -> f32 {
         if matches!(self, Direct::Gauss2d | Direct::Gauss2dElliptic) { 4.0 / 3.0 } else { 1.0 }
     }
@@ -83,6 +84,7 @@ impl Direct {
     }
 }
 
+/// Fills the rows of a block with those of model M.
 fn run<M, R: Real, const P: usize, const D: usize, const K: usize, const N: usize>(block: LaneBlock<'_, R>)
 where
     M: Model<P, D, K, N>,
@@ -107,7 +109,7 @@ where
     fn with_simd<S: Simd>(self, simd: S) {
         let LaneBlock { points, of_points, grid, parameters, registers, y, rows, .. } = self.block;
         let Some(parameters) = parameters.first_chunk::<P>() else { return };
-        // factors behind the constants, where an evaluation's first points left them, say that there is one
+        // factors behind the constants, left there by the first points of an evaluation, mean that there is a lattice
         let known = points.start == 0 || registers.len() > K;
         let lattice = match (&grid, M::EXPONENTIAL) {
             (LaneGrid::Shared(x), Exponential::Below) if D == 2 && known => lattice::columns(x, points.start > 0),
@@ -126,7 +128,7 @@ where
                 let columns = lattice.unwrap_or(0);
                 for (k, factor) in registers[K..].iter_mut().enumerate() {
                     let (d, point) = if k < columns { (0, k) } else { (D - 1, (k - columns) * columns) };
-                    let x = at(simd, &grid, (point, of_points), v);
+                    let x = at(simd, &grid, point, of_points, v);
                     M::exponents::<R, S>(constants, x)[d].exp_below().store(factor, v);
                 }
             }
@@ -139,7 +141,7 @@ where
             let rows = rows.chunks_exact_mut(N).zip(points.clone());
             let Some(columns) = lattice else {
                 for (rows, point) in rows {
-                    let x = at(simd, &grid, (point, of_points), v);
+                    let x = at(simd, &grid, point, of_points, v);
                     let parts = M::exponents(constants, x);
                     let mut q = parts[0];
                     for part in &parts[1..] {
@@ -158,7 +160,7 @@ where
             let (mut column, mut line) = (points.start % columns, points.start / columns);
             for (rows, point) in rows {
                 let e = V::load(simd, &of_columns[column], v) * V::load(simd, &of_lines[line], v);
-                let x = at(simd, &grid, (point, of_points), v);
+                let x = at(simd, &grid, point, of_points, v);
                 put(M::rows(constants, x, e), y.get(point), rows, v);
                 column += 1;
                 if column == columns {
@@ -169,15 +171,16 @@ where
     }
 }
 
-/// The predictors at one of so many points, of part `v` of the lanes.
+/// Returns the predictors at one of so many points, of part `v` of the lanes.
 #[inline(always)]
 fn at<R: Real, S: Simd, const D: usize>(
     simd: S,
     grid: &LaneGrid<'_, R>,
-    (point, of_points): (usize, usize),
+    point: usize,
+    of_points: usize,
     v: usize,
 ) -> [V<R, S>; D] {
-    // loops, not closures: where a compiler does not take those in, each instruction becomes a call
+    // loops, not closures: where a compiler does not inline those, each instruction becomes a call
     let mut x = [V::splat(simd, R::ZERO); D];
     for d in 0..D {
         x[d] = match grid {
@@ -188,7 +191,8 @@ fn at<R: Real, S: Simd, const D: usize>(
     x
 }
 
-/// Puts a point's values, or by how much `y` is above the first of them, into part `v` of its rows.
+/// Writes the values of a point into part `v` of its rows, with `y` − the first of them in the first row if there is a
+/// `y`.
 #[inline(always)]
 fn put<R: Real, S: Simd, const N: usize>(
     mut values: [V<R, S>; N],
@@ -202,7 +206,7 @@ fn put<R: Real, S: Simd, const N: usize>(
     store(values, rows, v);
 }
 
-/// Puts values into part `v` of as many rows.
+/// Writes values into part `v` of as many rows.
 #[inline(always)]
 fn store<R: Real, S: Simd, const C: usize>(values: [V<R, S>; C], rows: &mut [Lanes<R>], v: usize) {
     values.into_iter().zip(rows).for_each(|(value, row)| value.store(row, v));

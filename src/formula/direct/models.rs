@@ -6,26 +6,28 @@ use super::wide::V;
 use crate::rows::Real;
 use crate::solver::whole::SumRounding;
 
-/// A model of P parameters and D predictors, of which K numbers of a fit are the same at every point; N = 1 + P.
+/// A model of P parameters and D predictors with K numbers that are the same at every point of a fit; N = 1 + P.
 ///
-/// It rounds no more often than its formula, whose bound of rounding is taken for it.
+/// It rounds no more often than its formula, so that the formula's bound on the rounding holds for it.
 pub trait Model<const P: usize, const D: usize, const K: usize, const N: usize> {
+    /// Returns the numbers that are the same at every point.
     fn constants<R: Real, S: Simd>(parameters: [V<R, S>; P]) -> [V<R, S>; K];
     /// Kind of the exponential e^q in a model's rows, if there is one.
     const EXPONENTIAL: Exponential;
-    /// Numbers whose sum is q, each of one predictor; none is above 0, or one is NaN, where they are `Below`.
+    /// Returns numbers whose sum is q, each of one predictor. Where the exponential is `Below`, none is above 0, or one
+    /// is NaN.
     #[inline(always)]
     fn exponents<R: Real, S: Simd>(_constants: [V<R, S>; K], x: [V<R, S>; D]) -> [V<R, S>; D] {
         x
     }
-    /// The value and its derivatives by the parameters, given e^q.
+    /// Returns the value and its derivatives by the parameters, given e^q.
     fn rows<R: Real, S: Simd>(constants: [V<R, S>; K], x: [V<R, S>; D], e: V<R, S>) -> [V<R, S>; N];
-    /// Bound that [`rounding`](crate::formula::rounding) finds where predictors are exact; with two exponentials and
-    /// their product, if it may be made of them.
+    /// Bound on the rounding that [`rounding`](crate::formula::rounding) finds where predictors are exact. It counts
+    /// two exponentials and their product where e^q may be computed so.
     const ROUNDING: SumRounding;
 }
 
-/// True if there is an e^q.
+/// Kind of the exponential e^q of a model.
 #[derive(Clone, Copy, PartialEq)]
 pub enum Exponential {
     None,

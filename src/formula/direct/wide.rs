@@ -1,4 +1,4 @@
-//! Arithmetic with some registers' worth of fits at a time.
+//! Arithmetic with the numbers of some fits, in a few registers at a time.
 #![expect(
     clippy::needless_range_loop,
     reason = "closures over arrays are not always inlined, and each operation is a call then"
@@ -11,7 +11,7 @@ use pulp::Simd;
 use crate::rows::Real;
 use crate::rows::lanes::{LANES, Lanes};
 
-/// Registers that go through an operation together: their operations do not wait for each other.
+/// Number of registers in an operation: their instructions do not wait for each other.
 pub const WIDE: usize = 2;
 
 /// One number of each of some fits.
@@ -30,12 +30,12 @@ impl<R: Real, S: Simd> V<R, S> {
     /// Number of these in a row of lanes.
     pub const COUNT: usize = LANES / (size_of::<R::Vector<S>>() / size_of::<R>() * WIDE);
 
-    /// The same number of every fit.
+    /// Returns the same number for every fit.
     #[inline(always)]
     pub fn splat(simd: S, x: R) -> Self {
         V(simd, [R::splat(simd, x); WIDE])
     }
-    /// Part `v` of a row of lanes.
+    /// Returns part `v` of a row of lanes.
     #[inline(always)]
     pub fn load(simd: S, row: &Lanes<R>, v: usize) -> Self {
         let own = &R::vectors::<S>(&row.0)[v * WIDE..][..WIDE];
@@ -43,15 +43,17 @@ impl<R: Real, S: Simd> V<R, S> {
         all.copy_from_slice(own);
         V(simd, all)
     }
-    /// By how much it is below part `v` of a row.
+    /// Returns part `v` of a row − this.
     #[inline(always)]
     pub fn below(self, row: &Lanes<R>, v: usize) -> Self {
         V::load(self.0, row, v) - self
     }
+    /// Writes these numbers into part `v` of a row of lanes.
     #[inline(always)]
     pub fn store(self, row: &mut Lanes<R>, v: usize) {
         R::vectors_mut::<S>(&mut row.0)[v * WIDE..][..WIDE].copy_from_slice(&self.1);
     }
+    /// Applies an operation to each register of this and `b`.
     #[inline(always)]
     fn with(self, b: Self, each: impl Fn(R::Vector<S>, R::Vector<S>) -> R::Vector<S>) -> Self {
         let mut all = self.1;
@@ -60,19 +62,22 @@ impl<R: Real, S: Simd> V<R, S> {
         }
         V(self.0, all)
     }
-    /// The same number, of the same kind.
+    /// Returns a constant for every fit.
     #[inline(always)]
     pub fn number(self, x: f64) -> Self {
         V::splat(self.0, R::of(x))
     }
+    /// Returns 1 for every fit.
     #[inline(always)]
     pub fn one(self) -> Self {
         self.number(1.0)
     }
+    /// Returns 1 / this.
     #[inline(always)]
     pub fn inverse(self) -> Self {
         self.one().with(self, |a, b| R::divide(self.0, a, b))
     }
+    /// Returns this · b + c, with one rounding where the processor has the instruction.
     #[inline(always)]
     pub fn times_plus(self, b: Self, c: Self) -> Self {
         let mut all = self.1;
@@ -81,19 +86,22 @@ impl<R: Real, S: Simd> V<R, S> {
         }
         V(self.0, all)
     }
+    /// Returns e^x.
     #[inline(always)]
     pub fn exp(self) -> Self {
         V(self.0, R::exp_each::<S, WIDE, false>(self.0, self.1))
     }
-    /// e^x of numbers that are at most 0, or NaN.
+    /// Returns e^x of numbers that are at most 0, or NaN.
     #[inline(always)]
     pub fn exp_below(self) -> Self {
         V(self.0, R::exp_each::<S, WIDE, true>(self.0, self.1))
     }
+    /// Returns this / 2.
     #[inline(always)]
     pub fn half(self) -> Self {
         self * self.number(0.5)
     }
+    /// Returns −this.
     #[inline(always)]
     pub fn negative(self) -> Self {
         self * self.number(-1.0)

@@ -1,4 +1,4 @@
-//! Bounds of fits on their way.
+//! Bounds of whole fits.
 
 use std::ops::Range;
 
@@ -7,8 +7,8 @@ use crate::fit::curve::data::Curves;
 use crate::solver::whole::WholeBatch;
 use crate::values::Values;
 
-/// Bounds of some curves, at their `starts`: (P), or (curves, P) where they differ; held parameters have equal ones. None where all are
-/// infinite.
+/// Returns lower and upper bounds of some curves that begin at `starts`: (P), or (curves, P) where they differ. Held
+/// parameters have equal ones. `None` where all are infinite.
 pub(super) fn bounds(
     fitter: &CurveRun,
     curves: &Curves,
@@ -29,7 +29,7 @@ pub(super) fn bounds(
     Some((each(&curves.lower, &fitter.lower), each(&curves.upper, &fitter.upper)))
 }
 
-/// The bounds of fit `k` of a batch; empty where it has none.
+/// Returns the lower and upper bounds of fit `k` of a batch; empty where it has none.
 pub(super) fn bounds_of<'a>(batch: &WholeBatch<'a>, k: usize, p: usize) -> (&'a [f64], &'a [f64]) {
     match batch.bounds {
         Some((lower, upper)) if lower.len() == p => (lower, upper),
@@ -38,7 +38,7 @@ pub(super) fn bounds_of<'a>(batch: &WholeBatch<'a>, k: usize, p: usize) -> (&'a 
     }
 }
 
-/// Parameters that may move.
+/// Returns the number of parameters that may move.
 pub(super) fn free(lower: &[f64], upper: &[f64], p: usize) -> usize {
     if lower.is_empty() { p } else { (0..p).filter(|&q| lower[q] < upper[q]).count() }
 }

@@ -11,29 +11,26 @@ use crate::fit::sound;
 use crate::solver::Status;
 use crate::solver::whole::{WAITING, WholeBatch, WholeColumns};
 
-/// A fit whose sums f64 does not hold has ended where the next step, by the Jacobian itself, is no longer than this share of the errors.
+/// Length of the next step, by the Jacobian itself, as a share of the errors, at which a fit whose sums f64 does not
+/// hold has ended.
 const NEAR: f64 = 1e-3;
-/// A χ² a point above which no sigma that makes sense leaves it to rounding: it would be finer than the data's last three bits.
+/// Largest χ² per point that may be rounding: with more, sigma would be finer than the last three bits of the data.
 const LITTLE: f64 = 1e-3;
 
-/// An end as [`fit`](crate::CurveFitter::fit) sees it.
-struct Look {
-    /// (P): infinite of those that the data do not determine.
+/// The end of a fit as [`fit`](crate::CurveFitter::fit) judges it.
+struct Judgement {
+    /// (P): infinite for parameters that the data do not determine.
     variances: Vec<f64>,
-    /// True if it is one by the Jacobian.
+    /// True if the Jacobian says that the fit has ended.
     is_end: bool,
 }
 
 impl Passage<'_> {
-    /// Variances become errors, and what is not finite no success. `sizes`: the largest |y| of each fit.
-    pub(super) fn finish(
-        &self,
-        first: usize,
-        (batch, sizes): (&WholeBatch<'_>, &[f64]),
-        columns: &mut WholeColumns<'_>,
-    ) {
+    /// Turns variances into errors, and successes that are not finite into failures. `sizes`: the largest |y| of each
+    /// fit.
+    pub(super) fn finish(&self, first: usize, batch: &WholeBatch<'_>, sizes: &[f64], columns: &mut WholeColumns<'_>) {
         let p = self.parameters;
-        // of every fit, unless masks or bounds make it each one's own
+        // all fits have the same degrees of freedom, unless there are masks or bounds of each fit
         let alike = batch.mask.is_none() && batch.bounds.is_none_or(|(lower, _)| lower.len() == p);
         let freedom = |k: usize| {
             let (lower, upper) = bounds_of(batch, k, p);
@@ -51,11 +48,14 @@ impl Passage<'_> {
                 let mut is_open = false;
                 // a lost pivot takes along what was eliminated after it
                 if chi2.is_finite() && (0..p).any(|q| own[q].is_nan() && inside(q)) {
-                    match self.look(first + k, parameters) {
-                        Some(look) => {
-                            own.copy_from_slice(&look.variances);
-                            is_open = look.variances.contains(&f64::INFINITY);
-                            look.judge(&mut status[i]);
+                    match self.judge_end(first + k, parameters) {
+                        Some(judgement) => {
+                            own.copy_from_slice(&judgement.variances);
+                            is_open = judgement.variances.contains(&f64::INFINITY);
+                            // where a pivot is rounding the solver's predicted reduction means nothing
+                            if status[i] > 0 && !judgement.is_end {
+                                status[i] = Status::Stalled.code() as i8;
+                            }
                         }
                         // no success without derivatives
                         None if status[i] > 0 => status[i] = Status::Stalled.code() as i8,
@@ -67,7 +67,7 @@ impl Passage<'_> {
                     // nothing is left to tell the noise from
                     (false, 0) => f64::NAN,
                     (false, dof) => {
-                        let rounding = self.least(batch, (k, sizes[k]), chi2);
+                        let rounding = self.rounding_of(batch, k, sizes[k], chi2);
                         f64::max(chi2 + self.fitter.penalty(parameters), rounding) / dof as f64
                     }
                 };
@@ -80,7 +80,7 @@ impl Passage<'_> {
     }
 
     /// Sets the flags of fits at their ends.
-    pub(super) fn flag(&self, batch: &WholeBatch<'_>, rows: &mut Rows<'_>) {
+    pub(super) fn set_flags(&self, batch: &WholeBatch<'_>, rows: &mut Rows<'_>) {
         let p = self.parameters;
         rows.flags.fill(Flags::empty());
         if batch.bounds.is_none() && rows.errors.iter().fold(true, |all, error| all & error.is_finite()) {
@@ -95,9 +95,9 @@ impl Passage<'_> {
         }
     }
 
-    /// Returns the part of χ² that the rounding of the data leaves in any case, where `chi2` may be less; 0 where it
-    /// cannot.
-    fn least(&self, batch: &WholeBatch<'_>, (k, size): (usize, f64), chi2: f64) -> f64 {
+    /// Returns the χ² that the rounding of the data of fit `k`, the largest of which is `size`, leaves in any case; 0
+    /// if `chi2` is certainly larger.
+    fn rounding_of(&self, batch: &WholeBatch<'_>, k: usize, size: f64, chi2: f64) -> f64 {
         let points = self.points;
         let plain = batch.sigma.is_none() && batch.mask.is_none();
         let most = if plain { rounding([size].into_iter(), f64::EPSILON) } else { LITTLE };
@@ -110,8 +110,8 @@ impl Passage<'_> {
         rounding(own.filter(counts).map(weighted), f64::EPSILON)
     }
 
-    /// Curve `index` at its end.
-    fn look(&self, index: usize, parameters: &[f64]) -> Option<Look> {
+    /// Judges the end of curve `index` by its rows; `None` where these are not finite.
+    fn judge_end(&self, index: usize, parameters: &[f64]) -> Option<Judgement> {
         let curve = self.curve(index)?;
         let problem = self.fitter.problem(&curve);
         let rows = problem.rows(parameters)?;
@@ -127,16 +127,17 @@ impl Passage<'_> {
         }
         // a parameter that has no effect here may have one beside it
         let is_saddle = problem.lower_beside(&rows, parameters).is_some();
-        Some(Look {
+        Some(Judgement {
             variances,
-            // what `fit` finishes it judges itself
+            // `fit` judges itself what it finishes
             is_end: !is_saddle
                 && (self.exact || problem.promise(&rows, parameters).is_none_or(|gain| gain <= NEAR * NEAR * noise)),
         })
     }
 }
 
-/// Fits that f32 has brought to their end go on from there, unless it left their variances, too; the others from their starts again.
+/// Prepares fits for f64: those that f32 has ended without variances go on from their ends, and those that it has not
+/// ended begin at their starts again.
 pub(super) fn resume(batch: &WholeBatch<'_>, p: usize, columns: &mut WholeColumns<'_>) {
     snap_to_bounds(batch, p, columns);
     // as a rule f32 has ended all
@@ -178,21 +179,12 @@ fn snap_to_bounds(batch: &WholeBatch<'_>, p: usize, columns: &mut WholeColumns<'
     }
 }
 
-/// Writes how fits have ended, from codes and rounds.
+/// Writes statuses, rounds and evaluations of fits that have ended.
 pub(super) fn put_ends(rows: &mut Rows<'_>, codes: &[i8], rounds: &[u16]) {
     let ends = rows.status.iter_mut().zip(rows.rounds.iter_mut().zip(rows.evaluations.iter_mut()));
     for ((status, (to, evaluations)), (code, from)) in ends.zip(codes.iter().zip(rounds)) {
         *status = Status::from_code((*code).into()).unwrap_or(Status::MaxRounds);
         // a whole fit evaluates its model with derivatives only
         (*to, *evaluations) = ((*from).into(), (*from).into());
-    }
-}
-
-impl Look {
-    /// With rounding in the place of a pivot a step promises anything.
-    fn judge(&self, status: &mut i8) {
-        if *status > 0 && !self.is_end {
-            *status = Status::Stalled.code() as i8;
-        }
     }
 }

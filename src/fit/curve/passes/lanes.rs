@@ -1,6 +1,6 @@
-//! Searches by simplices over curves of a formula on the CPU: the points of 64 simplices are evaluated side by side, a
-//! lane each, in f64, and `cpu/simplex.rs` moves each of them. Plain least squares without priors; others take the
-//! populations.
+//! Searches by simplices over curves of a formula on the CPU: the points of 64 simplices are evaluated side by side,
+//! one lane each, in f64, and `cpu/simplex.rs` moves each of them. For plain least squares without priors; other fits
+//! take the populations.
 
 use rayon::prelude::*;
 
@@ -18,9 +18,9 @@ use crate::solver::simplex::{LANES as TRIALS, Simplex};
 use crate::solver::whole::{LaneBlock, LaneGrid, LaneModel, MOST_PARAMETERS, MOST_POINTS};
 use crate::solver::{Estimator, Outcome, Status};
 
-/// Fits that one thread takes at a time.
+/// Number of fits that one thread takes at a time.
 const TASK: usize = 256;
-/// Most points whose rows are in the cache at a time.
+/// Maximum number of points whose rows are in the cache at a time.
 const POINTS: usize = 9;
 
 /// Settings and model that all threads share.
@@ -32,11 +32,12 @@ pub(super) struct LaneSearches {
 }
 
 impl LaneSearches {
-    /// Most curves that enter together.
+    /// Maximum number of curves that enter together.
     pub const CAPACITY: usize = 1 << 13;
 
-    /// Gets ready for curves of so many points; `None` where the model has no lanes, or more is asked for than plain least squares.
-    pub fn new(fitter: &CurveRun, (grid, points): (Grid, usize), settings: SearchSettings) -> Option<LaneSearches> {
+    /// Returns the searches for curves of so many points; `None` where the model has no lanes, or the fit is not plain
+    /// least squares.
+    pub fn new(fitter: &CurveRun, grid: Grid, points: usize, settings: SearchSettings) -> Option<LaneSearches> {
         let formula = fitter.model.formula().filter(|_| !fitter.device.inner.runs_wgsl())?;
         let is_tiny = fitter.held.len() <= MOST_PARAMETERS && points <= MOST_POINTS;
         let is_plain = fitter.estimator == Estimator::LeastSquares && fitter.priors.iter().all(Option::is_none);
@@ -44,26 +45,36 @@ impl LaneSearches {
         suits.then(|| LaneSearches { model: formula.lanes(), grid, points, settings })
     }
 
-    /// Returns one outcome per curve.
+    /// Searches on all threads and returns one outcome per curve.
     pub fn run(
         &self,
-        (fitter, objective): (&CurveRun, &CurveObjective),
+        fitter: &CurveRun,
+        objective: &CurveObjective,
         curves: &[Curve],
         watch: &Watch,
     ) -> Result<Vec<Outcome>> {
-        let some = |curves: &[Curve]| {
-            let batch = objective.batch(curves, &fitter.priors, fitter.far());
-            let fits = fits(fitter, curves, &batch);
-            let mut machine = LaneSearch { shared: self, seats: Seats::new(self, fitter, curves), fits: &fits, watch };
-            let found = search(&mut machine, &fits, &self.settings, watch.flag())?.into_iter().enumerate();
-            Ok(found.map(|(fit, outcome)| outcome.unwrap_or_else(|| not_begun(&batch, fit))).collect::<Vec<_>>())
-        };
-        let all: Result<Vec<Vec<Outcome>>> = curves.par_chunks(TASK).map(some).collect();
+        let parts = curves.par_chunks(TASK).map(|curves| self.run_task(fitter, objective, curves, watch));
+        let all: Result<Vec<Vec<Outcome>>> = parts.collect();
         Ok(all?.concat())
+    }
+
+    /// Searches on one thread and returns one outcome per curve.
+    fn run_task(
+        &self,
+        fitter: &CurveRun,
+        objective: &CurveObjective,
+        curves: &[Curve],
+        watch: &Watch,
+    ) -> Result<Vec<Outcome>> {
+        let batch = objective.batch(curves, &fitter.priors, fitter.far());
+        let fits = fits(fitter, curves, &batch);
+        let mut machine = LaneSearch { shared: self, seats: Seats::new(self, fitter, curves), fits: &fits, watch };
+        let found = search(&mut machine, &fits, &self.settings, watch.flag())?.into_iter().enumerate();
+        Ok(found.map(|(fit, outcome)| outcome.unwrap_or_else(|| not_begun(&batch, fit))).collect())
     }
 }
 
-/// Some fits on one thread.
+/// Searches of some fits on one thread.
 struct LaneSearch<'a> {
     shared: &'a LaneSearches,
     seats: Seats<'a>,
@@ -138,7 +149,7 @@ impl Machine for LaneSearch<'_> {
     }
 }
 
-/// A trial point and what was found there.
+/// A trial point and the value of the objective there.
 #[derive(Clone, Debug, Default)]
 struct Trial {
     point: Vec<f64>,
@@ -161,17 +172,19 @@ impl TrialPoint for Trial {
 
 /// A simplex in a lane.
 struct Lane {
-    /// Its place among those that begin, and its fit.
+    /// Index among the simplices that begin.
     index: usize,
     fit: usize,
     simplex: Simplex,
     trials: [Trial; TRIALS],
-    /// The trial point that is evaluated next, and how many are before the simplex can choose.
+    /// Index of the trial point that is evaluated next.
     asked: usize,
+    /// Number of trial points that are evaluated before the simplex can choose.
     first: usize,
 }
 
 impl LaneSearch<'_> {
+    /// Puts a new simplex into a lane.
     fn begin(&self, index: usize, begin: &Begin) -> Lane {
         let fit = &self.fits[begin.fit];
         let size = self.shared.settings.settings.size;
@@ -185,7 +198,8 @@ impl LaneSearch<'_> {
         Lane { index, fit: begin.fit, simplex, trials, asked: 0, first }
     }
 
-    /// Takes the objective of the point that was asked for, and chooses the next one: one of a simplex at a time.
+    /// Takes the objective at the point that was asked for, and chooses the simplex' next point. Returns the status of
+    /// a simplex that has ended.
     fn advance(&self, lane: &mut Lane, value: f64) -> Option<Status> {
         lane.trials[lane.asked].value = value;
         if lane.asked + 1 < lane.first {
@@ -208,17 +222,19 @@ impl LaneSearch<'_> {
     }
 }
 
-/// Points of fits, a lane each. P parameters.
+/// Points of fits, one lane each. P is the number of parameters.
 struct Seats<'a> {
     shared: &'a LaneSearches,
     curves: &'a [Curve],
     /// The fit whose data each lane has.
     fits: [usize; LANES],
-    /// (P), in the parameters' own units.
+    /// (P), in the model's own units.
     parameters: Vec<Lanes<f64>>,
-    /// (points): data and weights; (predictors, points), empty where all fits share one.
+    /// (points): the data.
     y: Vec<Lanes<f64>>,
+    /// (points): the weights.
     weight: Vec<Lanes<f64>>,
+    /// (predictors, points), empty where all fits share one grid.
     x: Vec<Lanes<f64>>,
     registers: Vec<Lanes<f64>>,
     rows: Vec<Lanes<f64>>,
@@ -229,6 +245,7 @@ struct Seats<'a> {
 }
 
 impl<'a> Seats<'a> {
+    /// Returns lanes without fits.
     fn new(shared: &'a LaneSearches, fitter: &'a CurveRun, curves: &'a [Curve]) -> Seats<'a> {
         let zeros = |count: usize| vec![Lanes::splat(0.0); count];
         let count = fitter.held.len();
@@ -249,7 +266,7 @@ impl<'a> Seats<'a> {
         }
     }
 
-    /// Puts a point, in `u`, and its fit's data into a lane.
+    /// Puts a point, in the solver's parameters `u`, and the data of its fit into a lane.
     fn put(&mut self, lane: usize, fit: usize, u: &[f64]) {
         let curve = &self.curves[fit];
         if self.fits[lane] != fit {
@@ -289,7 +306,7 @@ impl<'a> Seats<'a> {
         }
     }
 
-    /// Adds the rows of some points.
+    /// Adds the rows of some points to the sums.
     #[inline(always)]
     fn add(&mut self, points: std::ops::Range<usize>, linearise: bool) {
         let stride = 1 + self.parameters.len();
@@ -321,7 +338,7 @@ impl<'a> Seats<'a> {
         }
     }
 
-    /// Returns the sums of a lane in `u`.
+    /// Returns the sums of a lane, by the solver's parameters `u`.
     fn outcome(&self, lane: usize, fit: usize) -> Outcome {
         let (curve, count) = (&self.curves[fit], self.parameters.len());
         let mut outcome = Outcome {

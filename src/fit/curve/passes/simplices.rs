@@ -13,7 +13,7 @@ use crate::solver::{Batch, Estimator, Outcome, Population, Status, linearise, op
 
 /// The populations of searches by simplices.
 pub(super) struct SimplexPasses {
-    /// Sums at starts, and at ends where the host has no model.
+    /// Linearisations at starts, and at ends where the host has no model.
     pub linearise: Box<dyn Population>,
     pub simplex: Box<dyn Population>,
     /// Objectives without derivatives.
@@ -21,37 +21,24 @@ pub(super) struct SimplexPasses {
     pub settings: SearchSettings,
 }
 
-/// The populations of a search, and its curves.
+/// Searches over some curves by the populations of a device.
 pub(super) struct CurveSearch<'a> {
-    passes: &'a mut SimplexPasses,
-    fitter: &'a CurveRun,
-    objective: &'a CurveObjective,
-    curves: &'a [Curve],
-    /// All curves, at their starts.
-    batch: &'a Batch,
-    watch: &'a Watch<'a>,
+    pub passes: &'a mut SimplexPasses,
+    pub fitter: &'a CurveRun,
+    pub objective: &'a CurveObjective,
+    pub curves: &'a [Curve],
+    /// Batch of all curves, at their starts.
+    pub batch: &'a Batch,
+    pub watch: &'a Watch<'a>,
 }
 
-impl<'a> CurveSearch<'a> {
-    pub fn new(
-        passes: &'a mut SimplexPasses,
-        (fitter, objective): (&'a CurveRun, &'a CurveObjective),
-        (curves, batch): (&'a [Curve], &'a Batch),
-        watch: &'a Watch<'a>,
-    ) -> CurveSearch<'a> {
-        CurveSearch { passes, fitter, objective, curves, batch, watch }
-    }
-
-    /// Returns one outcome per curve.
+impl CurveSearch<'_> {
+    /// Searches and returns one outcome per curve.
     pub fn run(mut self) -> Result<Vec<Outcome>> {
         let (batch, flag, settings) = (self.batch, self.watch.flag(), self.passes.settings);
         let fits = fits(self.fitter, self.curves, batch);
         let found = search(&mut self, &fits, &settings, flag)?.into_iter().enumerate();
         Ok(found.map(|(fit, outcome)| outcome.unwrap_or_else(|| not_begun(batch, fit))).collect())
-    }
-
-    fn width(&self) -> usize {
-        self.fitter.priors.len()
     }
 
     /// Returns a batch of some of the curves.
@@ -95,13 +82,13 @@ impl Machine for CurveSearch<'_> {
     }
 
     fn agree(&self, fit: usize, told: Told, scale: &Outcome) -> Result<()> {
-        self.fitter.hear_objective(&self.curves[fit], told, scale)
+        self.fitter.compare_objectives(&self.curves[fit], told, scale)
     }
 
     fn evaluate(&mut self, points: Vec<Points>) -> Result<Vec<Vec<f64>>> {
-        let width = self.width().max(1);
+        let width = self.fitter.priors.len().max(1);
         let mut values: Vec<Vec<f64>> = vec![Vec::new(); points.len()];
-        // (place among `points`, point), as many at a time as there is room for
+        // (index among `points`, point), as many at a time as there is room for
         let each = points.iter().enumerate();
         let all: Vec<(usize, &[f64])> =
             each.flat_map(|(k, asked)| asked.points.chunks_exact(width).map(move |point| (k, point))).collect();
@@ -120,35 +107,33 @@ impl Machine for CurveSearch<'_> {
     }
 }
 
-/// Returns the fits of some curves, of which `batch` is made.
+/// Returns the fits of some curves, from their batch.
 pub(super) fn fits(fitter: &CurveRun, curves: &[Curve], batch: &Batch) -> Vec<SearchFit> {
     let (count, epsilon) = (fitter.priors.len(), fitter.epsilon());
-    let fit = |(k, curve): (usize, &Curve)| {
-        let own = |values: &[f64]| values[k * count..(k + 1) * count].to_vec();
-        SearchFit {
-            start: own(&batch.starts),
-            lower: own(&batch.lower),
-            upper: own(&batch.upper),
-            rounding: curve.gain * curve.gain * curve.rounding(epsilon),
-            points: curve.used,
-        }
-    };
-    curves.iter().enumerate().map(fit).collect()
+    let own = |values: &[f64], k: usize| values[k * count..(k + 1) * count].to_vec();
+    let fits = curves.iter().enumerate().map(|(k, curve)| SearchFit {
+        start: own(&batch.starts, k),
+        lower: own(&batch.lower, k),
+        upper: own(&batch.upper, k),
+        rounding: curve.gain * curve.gain * curve.rounding(epsilon),
+        points: curve.used,
+    });
+    fits.collect()
 }
 
 impl CurveRun {
-    /// Relative error of an objective: GPUs add in f32.
+    /// Returns the relative error of an objective: GPUs add in f32.
     pub(super) fn objective_noise(&self) -> f64 {
         if self.device.inner.runs_wgsl() { f32::COST_NOISE } else { f64::SIMPLEX_NOISE }
     }
 
-    /// Spacing of the numbers that rows are made of.
+    /// Returns the relative spacing of the numbers in which rows are computed.
     fn epsilon(&self) -> f64 {
         if self.device.inner.runs_wgsl() { f32::EPSILON.into() } else { f64::EPSILON }
     }
 }
 
-/// The outcome of a fit that was stopped before it entered.
+/// Returns the outcome of a fit that was stopped before it entered.
 pub(super) fn not_begun(batch: &Batch, fit: usize) -> Outcome {
     let count = batch.starts.len() / batch.spectra.max(1);
     Outcome {
