@@ -10,6 +10,7 @@
 //! `page.rs` gives the pictures what the rest leaves of 10 MB. Small figures are SVGs about as wide as a phone.
 //! `crates/cli/tests/report` opens pages in headless Chromium, in frames as wide as a screen and as a phone.
 
+mod about;
 mod arm;
 mod axis;
 mod best;
@@ -36,41 +37,13 @@ mod trace;
 mod words;
 
 use std::path::Path;
-use std::time::Duration;
 
 use crate::error::Result;
 use crate::fit::{Journal, SpectralFitter};
-use crate::setters::setters;
-use crate::table::{Metadata, OutputFile, WriteOptions};
+use crate::table::{OutputFile, WriteOptions};
+pub use about::About;
 pub use collect::{Collector, MOST_REQUESTED, PickedCounts};
 pub use model::fitter_of_table;
-
-/// Facts about the run that the page gives beside its rows.
-#[derive(Clone, Debug, Default)]
-#[non_exhaustive]
-pub struct About {
-    /// The result table's name.
-    pub title: String,
-    /// The version of popfit that made the fits, if the table names it.
-    pub version: Option<String>,
-    /// Metadata of the result table.
-    pub metadata: Metadata,
-    /// Units of parameters, by name; those popfit knows need not be given.
-    pub units: Vec<(String, String)>,
-    /// Duration of the run.
-    pub time: Option<Duration>,
-    /// Fits that an earlier run had made, of which it took none of that time.
-    pub recalled: u64,
-}
-
-setters!(About {
-    title: String;
-    version: String, Some;
-    metadata: Metadata;
-    units: Vec<(String, String)>;
-    time: Duration, Some;
-    recalled: u64;
-});
 
 /// A page that appears under its name only when it is whole.
 #[derive(Debug)]
