@@ -1,10 +1,10 @@
-//! From a batch of spectra to what a device reads.
+//! Matching of spectra to the arms of a model, and the arrays that a device reads.
 
 use std::borrow::Cow;
 
 use rayon::prelude::*;
 
-use super::ready::{Grids, Ready, Starts};
+use super::ready::{Grids, ReadySpectra, ReadySpectrum, Starts};
 use crate::error::{Error, Result};
 use crate::model::{
     Fault, LineSpread, ModelArm, Prepared, RawArm, Sampling, SpectralModel, SpectralObjective, hull_weights, prepare,
@@ -14,10 +14,14 @@ use crate::solver::Batch;
 use crate::spectra::{ArmSpectra, Resolution, Spectra, Wavelength};
 use crate::suggest::nearest;
 
-/// Pixels of an arm that is not there.
+/// Number of pixels that stand in for an arm which a file lacks.
 const ABSENT: usize = 32;
 
-/// The spectra's arrays for each arm of the model; of an arm that the file lacks, pixels without weight.
+/// Returns the arrays of the spectra for each arm of the model. An arm that the file lacks has pixels without weight.
+///
+/// # Errors
+/// Returns [`Error::ShapeMismatch`] if no arm matches, if a name is probably misspelt, or if a resolution matrix is
+/// missing.
 pub fn matched<'s>(model: &SpectralModel, spectra: &'s Spectra<'s>) -> Result<Vec<Cow<'s, ArmSpectra<'s>>>> {
     let found: Vec<_> = model.arms.iter().map(|arm| find(model, spectra, arm)).collect();
     if found.iter().all(Option::is_none) {
@@ -30,15 +34,16 @@ pub fn matched<'s>(model: &SpectralModel, spectra: &'s Spectra<'s>) -> Result<Ve
         .collect()
 }
 
-/// Names of the model's arms that a file lacks.
+/// Returns the names of the model's arms that a file lacks.
 pub fn missing<'m>(model: &'m SpectralModel, spectra: &Spectra) -> Vec<&'m str> {
     let lacks = |arm: &&ModelArm| find(model, spectra, arm).is_none();
     model.arms.iter().filter(lacks).map(|arm| arm.name.as_str()).collect()
 }
 
+/// Returns the arrays of an arm, if the file has them.
 fn find<'s>(model: &SpectralModel, spectra: &'s Spectra<'s>, arm: &ModelArm) -> Option<&'s ArmSpectra<'s>> {
     match (model.arms.as_slice(), spectra.arms.as_slice()) {
-        // a single arm needs no name
+        // If there is one arm only, its name may be missing.
         ([_], [only]) if only.name.is_empty() || arm.name.is_empty() => Some(only),
         (_, all) => all.iter().find(|data| data.name == arm.name),
     }
@@ -61,6 +66,7 @@ fn refuse_misspelt(model: &SpectralModel, spectra: &Spectra) -> Result<()> {
     Ok(())
 }
 
+/// Returns the error for a file without any arm of the model.
 fn none_matches(model: &SpectralModel, spectra: &Spectra) -> Error {
     let named = spectra.arms.iter().map(|arm| arm.name.as_str()).filter(|name| !name.is_empty());
     let there = match named.collect::<Vec<_>>().join(", ") {
@@ -72,6 +78,7 @@ fn none_matches(model: &SpectralModel, spectra: &Spectra) -> Error {
     Error::ShapeMismatch { what: spectra.file.to_string(), message }
 }
 
+/// Returns the arrays of an arm, or an error if the model asks for resolution matrices and there are none.
 fn with_resolution<'s>(arm: &ModelArm, data: &'s ArmSpectra<'s>, spectra: &Spectra) -> Result<Cow<'s, ArmSpectra<'s>>> {
     if arm.line_spread == LineSpread::File && data.resolution.is_none() {
         let name = if data.name.is_empty() { &arm.name } else { &data.name };
@@ -81,7 +88,7 @@ fn with_resolution<'s>(arm: &ModelArm, data: &'s ArmSpectra<'s>, spectra: &Spect
     Ok(Cow::Borrowed(data))
 }
 
-/// An arm without weight, in the middle of its template: it drops out of its spectra.
+/// Returns an arm without weight on a grid inside its template, so that it contributes nothing to a fit.
 fn absent<'s>(arm: &ModelArm, spectra: &Spectra) -> Result<Cow<'s, ArmSpectra<'s>>> {
     let template = arm.emulator.wavelength();
     let (low, high) = (template[0], template[template.len() - 1]);
@@ -98,7 +105,7 @@ fn absent<'s>(arm: &ModelArm, spectra: &Spectra) -> Result<Cow<'s, ArmSpectra<'s
     }))
 }
 
-/// One spectrum's arrays.
+/// Returns the arrays of one spectrum in one arm.
 pub fn raw<'s>(model: &ModelArm, arm: &'s ArmSpectra, spectrum: usize) -> RawArm<'s> {
     let resolution = arm.resolution.as_ref().filter(|_| model.line_spread == LineSpread::File);
     let resolution = resolution.map(|r| {
@@ -111,7 +118,7 @@ pub fn raw<'s>(model: &ModelArm, arm: &'s ArmSpectra, spectrum: usize) -> RawArm
     RawArm { wavelength, flux: arm.flux.double(range.clone()), ivar: arm.ivar.double(range), mask, resolution }
 }
 
-/// Prepares one spectrum of a batch.
+/// Prepares one spectrum of a batch for the fit.
 pub fn prepare_one(
     model: &SpectralModel,
     arms: &[Cow<ArmSpectra>],
@@ -126,6 +133,7 @@ pub fn prepare_one(
     prepare(model, &raw, &samplings)
 }
 
+/// Prepares the first `count` spectra of a batch in parallel.
 pub fn prepare_all(
     model: &SpectralModel,
     arms: &[Cow<ArmSpectra>],
@@ -136,77 +144,89 @@ pub fn prepare_all(
 }
 
 /// Returns the batch that the device reads: the blocks of all spectra, one after another, and their starts.
-pub fn assemble<'r>(
-    model: &SpectralModel,
-    objective: &SpectralObjective,
-    grids: &'r [Grids],
-    (ready, starts): (&'r [Ready], &[Starts]),
-) -> Batch {
+pub fn assemble(objective: &SpectralObjective, spectra: ReadySpectra, starts: &[Starts]) -> Batch {
+    let ReadySpectra { model, grids, spectra: ready } = spectra;
     let mut batch = Batch { spectra: ready.len(), ..Batch::default() };
-    for (a, (buffers, grid)) in objective.arms.iter().zip(grids).enumerate() {
-        let width = objective.pixels(buffers);
-        // most of a batch's bytes: all cores take part
-        let of_spectra = |rows: usize, pick: &(dyn Fn(&'r Ready) -> &'r [f32] + Sync)| {
-            let mut all = vec![0.0; rows * width * ready.len()];
-            let one = |(own, r): (&mut [f32], &'r Ready)| spread(pick(r), own, (rows, width));
-            all.par_chunks_mut((rows * width).max(1)).zip(ready).for_each(one);
-            Values::F32(all.into())
-        };
-        batch.blocks.push((buffers.data, of_spectra(1, &|r| &r.prepared.arms[a].data)));
-        batch.blocks.push((buffers.weight, of_spectra(1, &|r| &r.prepared.arms[a].weight)));
-        if let Some((diagonals, resolution)) = buffers.resolution {
-            batch.blocks.push((resolution, of_spectra(diagonals, &|r| &r.prepared.arms[a].resolution)));
-        }
-        if let Some(basis) = buffers.basis {
-            let transforms = ready.iter().flat_map(|r| r.prepared.arms[a].transform.iter().copied());
-            batch.blocks.push((basis.transform, Values::F32(transforms.collect::<Vec<_>>().into())));
-        }
-        let samplings: Vec<&Sampling> = match grid {
-            Grids::Shared(sampling) => vec![sampling],
-            Grids::Own(_) => ready.iter().filter_map(|r| grid.of(r.place).ok()).map(|s| &**s).collect(),
-        };
-        let of_grids = |rows: usize, pick: &dyn Fn(&Sampling) -> &[f32]| {
-            let mut all = vec![0.0; rows * width * samplings.len()];
-            let each = all.chunks_mut((rows * width).max(1)).zip(&samplings);
-            each.for_each(|(own, sampling)| spread(pick(sampling), own, (rows, width)));
-            Values::F32(all.into())
-        };
-        // as beyond the end of any spectrum
-        let mut index = vec![-1; width * samplings.len()];
-        let each = index.chunks_mut(width.max(1)).zip(&samplings);
-        each.for_each(|(own, sampling)| spread(&sampling.index, own, (1, width)));
-        batch.blocks.push((buffers.index, Values::I32(index.into())));
-        batch.blocks.push((buffers.fraction, of_grids(1, &|s| &s.fraction)));
-        if let Some(basis) = buffers.basis {
-            let own = |r: &'r Ready| grid.of(r.place).map_or(&[][..], |sampling| r.prepared.arms[a].basis(sampling));
-            let is_each = objective.recording().block(basis.basis).scope == Scope::Spectrum;
-            let values = if is_each { of_spectra(basis.terms, &own) } else { of_grids(basis.terms, &|s| &s.basis) };
-            batch.blocks.push((basis.basis, values));
-        }
+    for a in 0..objective.arms.len().min(grids.len()) {
+        add_arm(&mut batch, objective, spectra, a);
     }
     if let Some(weights) = objective.hull_weights {
-        let pixels = |r: &Ready| -> Vec<usize> {
-            grids.iter().map(|grid| grid.of(r.place).map_or(0, |sampling| sampling.pixels)).collect()
-        };
-        let all: Vec<f64> = ready.iter().flat_map(|r| hull_weights(model, &pixels(r))).collect();
+        let mut all = Vec::new();
+        for one in ready {
+            let pixels: Vec<usize> = grids.iter().map(|grid| grid.of(one.place).map_or(0, |s| s.pixels)).collect();
+            all.extend(hull_weights(model, &pixels));
+        }
         batch.blocks.push((weights, Values::F64(all.into())));
     }
-    enter(model, &mut batch, (ready, starts));
+    add_members(&mut batch, spectra, starts);
     batch
 }
 
-/// Rows of a spectrum into rows `width` long; what is beyond them stays as it is.
-fn spread<T: Copy>(from: &[T], into: &mut [T], (rows, width): (usize, usize)) {
+/// Adds the blocks of one arm to a batch.
+fn add_arm(batch: &mut Batch, objective: &SpectralObjective, spectra: ReadySpectra, a: usize) {
+    let (ready, grid, buffers) = (spectra.spectra, &spectra.grids[a], &objective.arms[a]);
+    let width = objective.pixels(buffers);
+    // 1. Arrays of each spectrum.
+    let arms = || ready.iter().map(|r| &r.prepared.arms[a]);
+    batch.blocks.push((buffers.data, padded_rows(arms().map(|arm| &arm.data[..]).collect(), 1, width)));
+    batch.blocks.push((buffers.weight, padded_rows(arms().map(|arm| &arm.weight[..]).collect(), 1, width)));
+    if let Some((diagonals, resolution)) = buffers.resolution {
+        let values = padded_rows(arms().map(|arm| &arm.resolution[..]).collect(), diagonals, width);
+        batch.blocks.push((resolution, values));
+    }
+    if let Some(basis) = buffers.basis {
+        let transforms = arms().flat_map(|arm| arm.transform.iter().copied());
+        batch.blocks.push((basis.transform, Values::F32(transforms.collect::<Vec<_>>().into())));
+    }
+    // 2. Arrays of each wavelength grid.
+    let samplings: Vec<&Sampling> = match grid {
+        Grids::Shared(sampling) => vec![sampling],
+        Grids::Own(_) => ready.iter().filter_map(|r| grid.of(r.place).ok()).map(|s| &**s).collect(),
+    };
+    let mut index = vec![-1; width * samplings.len()]; // −1 is the index of pixels beyond the end of a spectrum
+    for (own, sampling) in index.chunks_mut(width.max(1)).zip(&samplings) {
+        pad_rows(&sampling.index, own, 1, width);
+    }
+    batch.blocks.push((buffers.index, Values::I32(index.into())));
+    let fractions = samplings.iter().map(|sampling| &sampling.fraction[..]).collect();
+    batch.blocks.push((buffers.fraction, padded_rows(fractions, 1, width)));
+    // 3. The continuum basis, which is that of each spectrum or that of each grid.
+    if let Some(basis) = buffers.basis {
+        let bases = match objective.recording().block(basis.basis).scope {
+            Scope::Spectrum => ready.iter().map(|r| basis_of(r, grid, a)).collect(),
+            _ => samplings.iter().map(|sampling| &sampling.basis[..]).collect(),
+        };
+        batch.blocks.push((basis.basis, padded_rows(bases, basis.terms, width)));
+    }
+}
+
+/// Returns the continuum basis of a spectrum in one arm; empty if its wavelength grid cannot be used.
+fn basis_of<'r>(ready: &'r ReadySpectrum, grid: &'r Grids, a: usize) -> &'r [f32] {
+    grid.of(ready.place).map_or(&[][..], |sampling| ready.prepared.arms[a].basis(sampling))
+}
+
+/// Returns one block per array: each array's `rows` rows, padded with zeros to `width`.
+fn padded_rows(arrays: Vec<&[f32]>, rows: usize, width: usize) -> Values {
+    // These are most of a batch's bytes, so that all cores take part.
+    let mut all = vec![0.0; rows * width * arrays.len()];
+    let blocks = all.par_chunks_mut((rows * width).max(1)).zip(&arrays);
+    blocks.for_each(|(own, array)| pad_rows(array, own, rows, width));
+    Values::F32(all.into())
+}
+
+/// Copies `rows` rows into rows of length `width`. Values beyond the end of a row stay as they are.
+fn pad_rows<T: Copy>(from: &[T], into: &mut [T], rows: usize, width: usize) {
     let own = from.len() / rows.max(1);
     for (from, into) in from.chunks_exact(own.max(1)).zip(into.chunks_exact_mut(width.max(1))) {
         into[..own].copy_from_slice(from);
     }
 }
 
-/// The members, and what bounds them.
-fn enter(model: &SpectralModel, batch: &mut Batch, (ready, starts): (&[Ready], &[Starts])) {
-    for (s, one) in ready.iter().enumerate() {
-        for (p, limits) in model.parameters.iter().zip(&one.limits) {
+/// Adds the members, and the bounds and priors of their spectra.
+fn add_members(batch: &mut Batch, spectra: ReadySpectra, starts: &[Starts]) {
+    let parameters = &spectra.model.parameters;
+    for (s, one) in spectra.spectra.iter().enumerate() {
+        for (p, limits) in parameters.iter().zip(&one.limits) {
             batch.lower.push(p.to_u(limits.lower));
             batch.upper.push(p.to_u(limits.upper));
             batch.prior_mean.push(limits.prior.map_or(0.0, |(mean, _)| p.to_u(mean)));
@@ -214,7 +234,7 @@ fn enter(model: &SpectralModel, batch: &mut Batch, (ready, starts): (&[Ready], &
         }
         for start in &starts[s] {
             batch.group.push(s as u32);
-            let pairs = model.parameters.iter().zip(&one.limits);
+            let pairs = parameters.iter().zip(&one.limits);
             let bounds = pairs.map(|(p, limits)| (p.to_u(limits.lower), p.to_u(limits.upper)));
             batch.starts.extend(start.iter().zip(bounds).map(|(u, (low, high))| u.clamp(low, high)));
         }

@@ -1,4 +1,4 @@
-//! Rows of spectra that have no fit, yet or ever.
+//! Rows of spectra that are not fitted yet, or cannot be fitted.
 
 use super::row::{FitRow, Id};
 use crate::error::Error;
@@ -6,7 +6,7 @@ use crate::model::{Fault, SpectralModel};
 use crate::solver::Status;
 use crate::spectra::{Ids, Spectra};
 
-/// A row without a fit yet.
+/// Returns the row of a spectrum that is not fitted yet.
 pub fn blank(model: &SpectralModel, spectra: &Spectra, place: usize) -> FitRow {
     FitRow {
         id: match &spectra.ids {
@@ -19,20 +19,20 @@ pub fn blank(model: &SpectralModel, spectra: &Spectra, place: usize) -> FitRow {
     }
 }
 
-/// The same, of no spectrum.
+/// Returns a row without a fit that belongs to no spectrum.
 pub fn nobody(model: &SpectralModel) -> FitRow {
     FitRow { continuum_terms: vec![0; model.arms.len()], ..FitRow::new(0, model.parameters.len()) }
 }
 
-/// Makes the row of a spectrum that cannot be fitted: its parameters stay NaN.
+/// Sets the status of a spectrum that cannot be fitted. Its parameters stay NaN.
 pub fn refuse(row: &mut FitRow, fault: Fault) {
     row.status = Status::BadInput;
     row.status_text = fault.cause.name().into();
     row.message = fault.detail;
 }
 
-/// Parameters at their start where the user, the first guess or the model names one: a blank row then is that of a
-/// spectrum whose run was cancelled before its fit began.
+/// Fills the row of a spectrum whose run was cancelled before its fit began. Its parameters are the start of the user,
+/// of the first guess or of the model, if there is one.
 pub fn place_at_start(model: &SpectralModel, row: &mut FitRow, start: Option<&[f64]>) {
     row.message = "interrupted before its fit began; the parameters are its start".into();
     for (p, parameter) in model.parameters.iter().enumerate() {
@@ -40,7 +40,7 @@ pub fn place_at_start(model: &SpectralModel, row: &mut FitRow, start: Option<&[f
     }
 }
 
-/// Returns the error that a strict run makes of a spectrum that cannot be fitted.
+/// Returns the error with which a strict run ends at a spectrum that cannot be fitted.
 pub fn strict(row: &FitRow, fault: &Fault) -> Error {
     Error::BadSpectrum {
         file: row.file.to_string(),

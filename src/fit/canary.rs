@@ -1,17 +1,17 @@
-//! A spectrum whose answer is known sits among those that go to a GPU, in each batch and in every load of a scan: when
-//! it comes back wrong, so may they.
+//! Canaries: known-answer tests of a GPU. Each batch of spectra, and each part of a scan, contains a spectrum whose
+//! results are known. If a GPU returns wrong results for it, the others may be wrong too.
 //!
-//! It is made from the model itself, in the middle of the labels, with fixed noise at a signal-to-noise ratio of 30,
-//! sampled as the batch is. The CPU fits it once; a member of its own changes no bit of its neighbours' fits.
+//! The spectrum is made from the model itself, in the middle of the labels, with fixed noise at a signal-to-noise ratio
+//! of 30, and with the sampling of the batch. The CPU fits it once. It changes no bit of the other fits.
 
 use std::borrow::Cow;
 use std::sync::Arc;
-use std::sync::atomic::AtomicBool;
 
 use super::Flags;
 use super::SpectralFitter;
 use super::assemble::assemble;
-use super::ready::{Grids, Ready};
+use super::pass::PassSettings;
+use super::ready::{Grids, Monitor, NEVER, ReadySpectra, ReadySpectrum};
 use super::row::FitRow;
 use super::shared::Shared;
 use super::solve::Passes;
@@ -25,61 +25,76 @@ use crate::solver::{Device, LevenbergMarquardt, Method, Objective, Outcome, Stat
 
 /// Signal-to-noise ratio of a pixel.
 const SIGNAL: f64 = 30.0;
-/// Distance of its fit's start from the truth, as a share of the bounds: large enough that the fit takes some rounds,
-/// and small enough that there is one minimum.
+/// Distance of the start of its fit from the truth, as a share of the bounds. It is large enough that the fit takes
+/// some rounds, and small enough that there is one minimum.
 const OFFSET: f64 = 1e-3;
-/// Allowed differences of parameters, in errors. Devices agree to 0.02; a simplex ends within √rounding of χ².
-const ERRORS: f64 = 0.05;
-const ERRORS_OF_SIMPLEX: f64 = 0.5;
-/// Allowed differences of χ²: f32 sums are good to 1e-5 of it.
-const CHI2: (f64, f64) = (0.01, 1e-3);
-/// Fewer spectra than this have none among them, but at the end.
-const LEAST: usize = 8;
+/// Maximum difference of a parameter, in standard errors. Devices agree to 0.02.
+const MAX_DIFFERENCE: f64 = 0.05;
+/// The same after a simplex search, which ends within √rounding of χ².
+const MAX_DIFFERENCE_OF_SIMPLEX: f64 = 0.5;
+/// Maximum difference of χ².
+const MAX_CHI2_DIFFERENCE: f64 = 0.01;
+/// Maximum difference of χ² as a share of χ², in addition to the above. Sums in f32 have relative errors of 1e-5.
+const MAX_RELATIVE_CHI2_DIFFERENCE: f64 = 1e-3;
+/// Smallest number of spectra between two canaries.
+const MIN_SPACING: usize = 8;
 
-/// The spectrum, and the row that the CPU makes of it.
+/// A spectrum with a known answer, and the row that the CPU makes of it.
 pub struct Canary {
     layout: Vec<ArmLayout>,
-    /// Samplings for which it was made; only those that all spectra share come again.
+    /// The sampling of each arm, if all spectra of the batch share it.
     shared: Vec<Option<Arc<Sampling>>>,
-    ready: Ready,
+    ready: ReadySpectrum,
     answer: FitRow,
-    /// χ² with penalties, and the objective, where its fit begins.
-    at_start: (f64, f64),
+    /// χ² plus penalties at the start of its fit.
+    cost_at_start: f64,
+    /// Objective at the start of its fit.
+    objective_at_start: f64,
+}
+
+/// The arms of a canary: their shape, and how they sample the model.
+struct CanaryArms<'a> {
+    layout: &'a [ArmLayout],
+    grids: &'a [Grids],
+    /// Sampling of the canary in each arm.
+    samplings: Vec<&'a Sampling>,
 }
 
 impl Canary {
-    /// For spectra sampled as the one at `place` is. `None` where the model, in the middle of its labels, has no finite
-    /// χ².
+    /// Returns a canary with the sampling of the spectrum at `place`. `None` if the model has no finite χ² in the
+    /// middle of its labels.
     pub fn new(fitter: &SpectralFitter, layout: &[ArmLayout], grids: &[Grids], place: usize) -> Result<Option<Canary>> {
-        let samplings: Vec<&Sampling> = grids.iter().filter_map(|grid| grid.of(place).ok()).map(|s| &**s).collect();
-        let Some(mut ready) = made_up(fitter, (layout, grids, &samplings), place)? else { return Ok(None) };
+        // 1. Make the spectrum, and move its start away from the truth.
+        let samplings = grids.iter().filter_map(|grid| grid.of(place).ok()).map(|s| &**s).collect();
+        let arms = CanaryArms { layout, grids, samplings };
+        let Some(mut ready) = simulated_spectrum(fitter, &arms, place)? else { return Ok(None) };
         let parameters = &fitter.model.parameters;
         for (u, p) in ready.starts[0].u.iter_mut().zip(parameters) {
             *u = (*u + OFFSET * (p.to_u(p.upper) - p.to_u(p.lower))).clamp(p.to_u(p.lower), p.to_u(p.upper));
         }
-        let kinds = (fitter.solver, fitter.precision, false);
-        let mut passes = Passes::new((&fitter.model, &Shared::default()), layout, &CpuDevice, kinds, (None, 1))?;
-        let (never, one) = (AtomicBool::new(false), std::slice::from_ref(&ready));
-        let outcomes = passes.solve(&fitter.model, grids, one, (&never, &mut |_| {}))?;
-        let begin = passes.evaluate(&fitter.model, grids, one, (false, (&never, &mut |_| {})))?;
+        // 2. Fit it on the CPU.
+        let mut passes = Passes::new(&fitter.model, &Shared::default(), layout, &CpuDevice, settings_for_one(fitter))?;
+        let spectra = ReadySpectra { model: &fitter.model, grids, spectra: std::slice::from_ref(&ready) };
+        let outcomes = passes.solve(spectra, Monitor { cancel: &NEVER, progress: &mut |_| {} })?;
+        let begin = &passes.evaluate(spectra)?[0];
         let answer = row(fitter, &ready, &outcomes[0]);
-        let (shared, at_start) = (grids.iter().map(shared).collect(), at_start(fitter, &ready, &begin[0]));
-        let is_known = answer.chi2.is_finite() && at_start.1.is_finite();
-        Ok(is_known.then(|| Canary { layout: layout.to_vec(), shared, ready, answer, at_start }))
+        let cost_at_start = begin.chi2 + begin.penalty;
+        let objective_at_start = fitter.finish().objective(begin, &ready.prepared);
+        let is_known = answer.chi2.is_finite() && objective_at_start.is_finite();
+        let (layout, shared) = (layout.to_vec(), grids.iter().map(|grid| grid.shared().cloned()).collect());
+        Ok(is_known.then_some(Canary { layout, shared, ready, answer, cost_at_start, objective_at_start }))
     }
 
-    /// Returns whether it is one for these spectra, too.
+    /// Returns whether these spectra have the canary's layout and share its samplings.
     pub fn suits(&self, layout: &[ArmLayout], grids: &[Grids]) -> bool {
-        let same = |(own, grid): (&Option<Arc<Sampling>>, &Grids)| match (own, grid) {
-            (Some(own), Grids::Shared(other)) => Arc::ptr_eq(own, other),
-            _ => false,
-        };
-        self.layout == layout && self.shared.iter().zip(grids).all(same)
+        let mut pairs = self.shared.iter().zip(grids.iter().map(Grids::shared));
+        self.layout == layout
+            && pairs.all(|(own, other)| own.as_ref().zip(other).is_some_and(|(a, b)| Arc::ptr_eq(a, b)))
     }
 
-    /// Puts one behind every `chunk` spectra, and behind the last; returns their places, ascending.
-    pub fn join(&self, ready: &mut Vec<Ready>, chunk: usize) -> Vec<usize> {
-        let (chunk, mut places) = (chunk.max(LEAST), Vec::new());
+    /// Inserts a canary after every `chunk` spectra, and after the last one. Returns their indices in ascending order.
+    pub fn join(&self, ready: &mut Vec<ReadySpectrum>, chunk: usize) -> Vec<usize> {
+        let (chunk, mut places) = (chunk.max(MIN_SPACING), Vec::new());
         let spectra = std::mem::take(ready);
         let last = spectra.len();
         for (k, one) in spectra.into_iter().enumerate() {
@@ -93,26 +108,27 @@ impl Canary {
     }
 
     /// Returns the spectrum that joins those of a scan.
-    pub fn in_scan(&self) -> Ready {
+    pub fn in_scan(&self) -> ReadySpectrum {
         self.ready.clone()
     }
 
-    /// Judges what a scan found for it, as [`judge`](Self::judge) does: at its start, or, when all were fitted again,
-    /// at its end.
-    pub fn judge_in_scan(&self, fitter: &SpectralFitter, device: &str, (found, refit): (&Outcome, bool)) -> Result<()> {
-        if refit {
-            return self.judge(fitter, device, std::slice::from_ref(found), false);
-        }
-        let (cost, objective) = self.at_start;
-        let now = at_start(fitter, &self.ready, found).1;
-        if (now - objective).abs() <= CHI2.0 + CHI2.1 * cost {
+    /// Checks the objective that a scan found at the canary's start.
+    ///
+    /// # Errors
+    /// Returns [`Error::DeviceUntrusted`] if it is wrong.
+    pub fn judge_start(&self, fitter: &SpectralFitter, device: &str, found: &Outcome) -> Result<()> {
+        let expected = self.objective_at_start;
+        let now = fitter.finish().objective(found, &self.ready.prepared);
+        if (now - expected).abs() <= MAX_CHI2_DIFFERENCE + MAX_RELATIVE_CHI2_DIFFERENCE * self.cost_at_start {
             return Ok(());
         }
-        Err(untrusted(device, &format!("has an objective of {now}, not {objective}")))
+        Err(untrusted(device, &format!("has an objective of {now}, not {expected}")))
     }
 
-    /// [`Error::DeviceUntrusted`] when a device's outcomes are not what they should be. A fit that was interrupted says
-    /// nothing.
+    /// Checks a device's outcomes for the canary. Interrupted fits are not checked.
+    ///
+    /// # Errors
+    /// Returns [`Error::DeviceUntrusted`] if they are wrong.
     pub fn judge(&self, fitter: &SpectralFitter, device: &str, outcomes: &[Outcome], cancelled: bool) -> Result<()> {
         let is_interrupted = outcomes.iter().all(|outcome| outcome.status == Some(Status::Interrupted));
         if cancelled && is_interrupted {
@@ -134,16 +150,17 @@ impl Canary {
             return Some(format!("ends as {} with a chi2 of {}", found.status_text, found.chi2));
         }
         if !is_success(answer) || !is_success(found) {
-            // on its way two devices may differ
+            // Two devices may differ before the fit has ended.
             return (found.chi2 <= 0.0 && answer.chi2 > 0.0).then(|| format!("has a chi2 of {}", found.chi2));
         }
-        if (found.chi2 - answer.chi2).abs() > CHI2.0 + CHI2.1 * answer.chi2 {
+        if (found.chi2 - answer.chi2).abs() > MAX_CHI2_DIFFERENCE + MAX_RELATIVE_CHI2_DIFFERENCE * answer.chi2 {
             return Some(format!("has a chi2 of {}, not {}", found.chi2, answer.chi2));
         }
         if answer.flags.contains(Flags::UNDETERMINED) || answer.at_bound != 0 {
             return None;
         }
-        let allowed = if matches!(fitter.solver, Solver::LevenbergMarquardt(_)) { ERRORS } else { ERRORS_OF_SIMPLEX };
+        let has_simplex = !matches!(fitter.solver, Solver::LevenbergMarquardt(_));
+        let allowed = if has_simplex { MAX_DIFFERENCE_OF_SIMPLEX } else { MAX_DIFFERENCE };
         let names = fitter.model.parameters.iter().map(|p| &p.solver.name);
         let pairs = names.zip(&found.parameters).zip(answer.parameters.iter().zip(&answer.errors));
         let mut far = pairs.filter(|((_, x), (y, error))| error.is_finite() && (*x - *y).abs() > allowed * **error);
@@ -151,48 +168,39 @@ impl Canary {
     }
 }
 
-/// Returns whether there were about as many rounds as the fit takes: then one of two devices may end it, and the other
-/// not.
+/// Returns whether one of two fits was stopped by the limit of rounds about when the other one ended. Two devices may
+/// differ in this.
 fn is_short(answer: &FitRow, found: &FitRow) -> bool {
     let [ends, stops] = if answer.status == Status::MaxRounds { [found, answer] } else { [answer, found] };
     stops.status == Status::MaxRounds && 2 * ends.rounds >= stops.rounds
 }
 
+/// Returns the error for a wrong canary.
 fn untrusted(device: &str, what: &str) -> Error {
     Error::DeviceUntrusted { device: device.into(), message: format!("a spectrum of known answer {what}") }
 }
 
-/// χ² with penalties, and the objective.
-fn at_start(fitter: &SpectralFitter, ready: &Ready, found: &Outcome) -> (f64, f64) {
-    (found.chi2 + found.penalty, fitter.finish().objective(found, &ready.prepared))
+/// Returns the settings of passes for one canary.
+fn settings_for_one(fitter: &SpectralFitter) -> PassSettings {
+    let SpectralFitter { solver, precision, .. } = *fitter;
+    PassSettings { solver, precision, has_evaluation: false, memory: None, max_starts: 1 }
 }
 
-fn shared(grid: &Grids) -> Option<Arc<Sampling>> {
-    match grid {
-        Grids::Shared(sampling) => Some(sampling.clone()),
-        Grids::Own(_) => None,
-    }
-}
-
-/// The row of a fit.
-fn row(fitter: &SpectralFitter, ready: &Ready, outcomes: &[Outcome]) -> FitRow {
+/// Returns the row of a fit.
+fn row(fitter: &SpectralFitter, ready: &ReadySpectrum, outcomes: &[Outcome]) -> FitRow {
     let mut row = blank::nobody(&fitter.model);
     fitter.finish().fill(&mut row, outcomes, ready);
     row
 }
 
-/// The spectrum of the model at its middle, which is where it starts.
-fn made_up(
-    fitter: &SpectralFitter,
-    (layout, grids, samplings): (&[ArmLayout], &[Grids], &[&Sampling]),
-    place: usize,
-) -> Result<Option<Ready>> {
+/// Returns the spectrum of the model in the middle of its labels, with noise, and with this middle as its start.
+fn simulated_spectrum(fitter: &SpectralFitter, arms: &CanaryArms, place: usize) -> Result<Option<ReadySpectrum>> {
     let model = &fitter.model;
     let (starts, limits) = (vec![middle(fitter)], model.parameters.iter().map(ModelParameter::limits).collect());
-    let ones: Vec<Vec<f64>> = samplings.iter().map(|s| vec![1.0; s.pixels]).collect();
-    let Some(prepared) = prepared(model, layout, samplings, (&ones, &ones)) else { return Ok(None) };
-    let mut ready = Ready { place, prepared, limits, starts, may_look: false };
-    let flux = flux(fitter, (layout, grids, samplings), &ready)?;
+    let ones: Vec<Vec<f64>> = arms.samplings.iter().map(|s| vec![1.0; s.pixels]).collect();
+    let Some(prepared) = prepared(model, arms, &ones, &ones) else { return Ok(None) };
+    let mut ready = ReadySpectrum { place, prepared, limits, starts, may_probe: false };
+    let flux = model_flux(fitter, arms, &ready)?;
     let noise = |a: usize, j: usize| (j as f64 * 12.9898 + a as f64).sin() + (j as f64 * 78.233 - a as f64).cos();
     let (mut noisy, mut ivar) = (flux.clone(), ones);
     for (a, own) in flux.iter().enumerate() {
@@ -204,36 +212,35 @@ fn made_up(
             ivar[a][j] = if counts { 1.0 / (sigma * sigma) } else { 0.0 };
         }
     }
-    let Some(prepared) = self::prepared(model, layout, samplings, (&noisy, &ivar)) else { return Ok(None) };
+    let Some(prepared) = self::prepared(model, arms, &noisy, &ivar) else { return Ok(None) };
     ready.prepared = prepared;
     Ok(Some(ready))
 }
 
-/// Prepares it as any other spectrum; its own resolution, where the model asks for one, is the identity.
-fn prepared(
-    model: &SpectralModel,
-    layout: &[ArmLayout],
-    samplings: &[&Sampling],
-    (flux, ivar): (&[Vec<f64>], &[Vec<f64>]),
-) -> Option<Prepared> {
-    let identity = |a: usize| -> Vec<f32> {
-        let (pixels, diagonals) = (samplings[a].pixels, layout[a].diagonals);
-        (0..diagonals * pixels).map(|k| if k / pixels == diagonals / 2 { 1.0 } else { 0.0 }).collect()
-    };
-    let resolutions: Vec<Vec<f32>> = (0..samplings.len()).map(identity).collect();
-    let raw = |a: usize| RawArm {
-        wavelength: Cow::Borrowed(&[]),
-        flux: Cow::Borrowed(&flux[a]),
-        ivar: Cow::Borrowed(&ivar[a]),
-        mask: &[],
-        resolution: (model.arms[a].line_spread == LineSpread::File).then_some(&resolutions[a][..]),
-    };
-    let raw: Vec<RawArm> = (0..samplings.len()).map(raw).collect();
-    prepare(model, &raw, samplings).ok()
+/// Prepares a spectrum for the fit. If the model asks for resolution matrices, they are the identity.
+fn prepared(model: &SpectralModel, arms: &CanaryArms, flux: &[Vec<f64>], ivar: &[Vec<f64>]) -> Option<Prepared> {
+    let pairs = arms.samplings.iter().zip(arms.layout);
+    let identities: Vec<Vec<f32>> = pairs.map(|(sampling, arm)| identity(sampling.pixels, arm.diagonals)).collect();
+    let mut raw = Vec::with_capacity(identities.len());
+    for (a, identity) in identities.iter().enumerate() {
+        raw.push(RawArm {
+            wavelength: Cow::Borrowed(&[]),
+            flux: Cow::Borrowed(&flux[a]),
+            ivar: Cow::Borrowed(&ivar[a]),
+            mask: &[],
+            resolution: (model.arms[a].line_spread == LineSpread::File).then_some(&identity[..]),
+        });
+    }
+    prepare(model, &raw, &arms.samplings).ok()
 }
 
-/// Returns a start near the middle of the bounds, in u: the nearest of the library's points, which lie inside the
-/// hulls; without a library the middle itself.
+/// Returns the identity as a resolution matrix (diagonals, pixels).
+fn identity(pixels: usize, diagonals: usize) -> Vec<f32> {
+    (0..diagonals * pixels).map(|k| if k / pixels == diagonals / 2 { 1.0 } else { 0.0 }).collect()
+}
+
+/// Returns a start near the middle of the bounds: the nearest point of the first guess, which lies inside the hulls, or
+/// the middle itself if there is no first guess.
 fn middle(fitter: &SpectralFitter) -> Start {
     let parameters = &fitter.model.parameters;
     let share = |p: &ModelParameter, u: f64| (p.to_physical(u) - p.lower) / (p.upper - p.lower);
@@ -250,21 +257,18 @@ fn middle(fitter: &SpectralFitter) -> Start {
     Start { u, basin: 0 }
 }
 
-/// The model at the start of `ready`, arm by arm (pixels), computed on the CPU.
-fn flux(
-    fitter: &SpectralFitter,
-    (layout, grids, samplings): (&[ArmLayout], &[Grids], &[&Sampling]),
-    ready: &Ready,
-) -> Result<Vec<Vec<f64>>> {
-    let objective = SpectralObjective::new(&fitter.model, layout, fitter.precision.of_results());
-    let one = std::slice::from_ref(ready);
-    let batch = assemble(&fitter.model, &objective, grids, (one, &[ready.starts()]));
+/// Computes the model at the start of a spectrum on the CPU. Returns the flux of each arm (pixels).
+fn model_flux(fitter: &SpectralFitter, arms: &CanaryArms, ready: &ReadySpectrum) -> Result<Vec<Vec<f64>>> {
+    let model = &fitter.model;
+    let objective = SpectralObjective::new(model, arms.layout, fitter.precision.of_results());
+    let spectra = ReadySpectra { model, grids: arms.grids, spectra: std::slice::from_ref(ready) };
+    let batch = assemble(&objective, spectra, &spectra.starts());
     let method = Method::LevenbergMarquardt(LevenbergMarquardt::default());
     let mut population = CpuDevice.population(Arc::new(objective.record()), &method, 1)?;
     pollster::block_on(population.load(&batch))?;
     let models: Vec<_> = objective.arms.iter().map(|arm| arm.model).collect();
     let rows = pollster::block_on(population.inspect_all(&models))?;
-    Ok(rows.into_iter().zip(samplings).map(|(row, sampling)| row[..sampling.pixels].to_vec()).collect())
+    Ok(rows.into_iter().zip(&arms.samplings).map(|(row, sampling)| row[..sampling.pixels].to_vec()).collect())
 }
 
 #[cfg(test)]
@@ -273,10 +277,9 @@ mod tests {
 
     use super::*;
     use crate::fit::Device as Chosen;
-    use crate::fit::pass::Watched;
     use crate::{Continuum, Emulator, NelderMead, Spectra};
 
-    /// A fitter of the demo's spectra, and these.
+    /// Returns a fitter for the demo's spectra, and two of these spectra.
     fn setup(solver: impl Into<Solver>, device: Chosen) -> (SpectralFitter, Spectra<'static>) {
         let data = concat!(env!("CARGO_MANIFEST_DIR"), "/data");
         let emulator = Emulator::open(format!("{data}/emulator.safetensors")).unwrap();
@@ -286,8 +289,8 @@ mod tests {
         (SpectralFitter::new(model, device).solver(solver), spectra)
     }
 
-    /// The canary of some spectra, and what a device makes of it.
-    fn sing(fitter: &SpectralFitter, spectra: &Spectra, device: &dyn Device) -> (Canary, Vec<Outcome>) {
+    /// Returns the canary of some spectra, and the outcomes that a device finds for it.
+    fn fit_canary(fitter: &SpectralFitter, spectra: &Spectra, device: &dyn Device) -> (Canary, Vec<Outcome>) {
         let mut run = fitter.run().unwrap();
         let arms = crate::fit::assemble::matched(&fitter.model, spectra).unwrap();
         let grids = run.grids(&arms, spectra).unwrap();
@@ -295,11 +298,12 @@ mod tests {
         let begin = Instant::now();
         let canary = Canary::new(fitter, &layout, &grids, 0).unwrap().expect("an answer");
         println!("made in {:?}: {:?}", begin.elapsed(), canary.answer);
-        let kinds = (fitter.solver, fitter.precision, false);
-        let mut passes = Passes::new((&fitter.model, &Shared::default()), &layout, device, kinds, (None, 1)).unwrap();
-        let watched: Watched = (&AtomicBool::new(false), &mut |_| {});
+        let mut passes =
+            Passes::new(&fitter.model, &Shared::default(), &layout, device, settings_for_one(fitter)).unwrap();
         let one = std::slice::from_ref(&canary.ready);
-        let outcomes = passes.solve(&fitter.model, &grids, one, watched).unwrap().remove(0);
+        let spectra = ReadySpectra { model: &fitter.model, grids: &grids, spectra: one };
+        let monitor = Monitor { cancel: &NEVER, progress: &mut |_| {} };
+        let outcomes = passes.solve(spectra, monitor).unwrap().remove(0);
         (canary, outcomes)
     }
 
@@ -307,7 +311,7 @@ mod tests {
     #[test]
     fn few_rounds_may_end_it_or_not() {
         let (fitter, spectra) = setup(LevenbergMarquardt::default(), Chosen::cpu());
-        let (canary, mut outcomes) = sing(&fitter, &spectra, &CpuDevice);
+        let (canary, mut outcomes) = fit_canary(&fitter, &spectra, &CpuDevice);
         let answer = canary.answer.rounds;
         let mut stopped_after = |rounds: u32| {
             outcomes.iter_mut().for_each(|outcome| {
@@ -321,7 +325,7 @@ mod tests {
 
     fn check(solver: impl Into<Solver>, device: Chosen) {
         let (fitter, spectra) = setup(solver, device.clone());
-        let (canary, outcomes) = sing(&fitter, &spectra, &*device.inner);
+        let (canary, outcomes) = fit_canary(&fitter, &spectra, &*device.inner);
         let judge = |outcomes: &[Outcome]| canary.judge(&fitter, "gpu", outcomes, false);
         let (found, answer) = (row(&fitter, &canary.ready, &outcomes), &canary.answer);
         let pairs = found.parameters.iter().zip(&answer.parameters).zip(&answer.errors);
@@ -341,7 +345,7 @@ mod tests {
         for spoil in [|_| 0.0, |_| f64::NAN, |x: f64| 1.01 * x, |x: f64| -x, |_| 1e30] {
             assert!(matches!(judge(&spoilt(&spoil)), Err(Error::DeviceUntrusted { .. })));
         }
-        // a parameter alone, by what is more than twice the allowed
+        // One parameter alone is wrong by more than twice the allowed difference.
         for p in 0..answer.parameters.len() {
             let mut all = outcomes.clone();
             all[0].parameters[p] += 1.2 * answer.errors[p] / fitter.model.parameters[p].solver.scale;

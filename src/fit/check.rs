@@ -1,27 +1,30 @@
-//! The model's own derivatives against differences of its values, in f64.
+//! Comparison of the model's derivatives with differences of its values, in f64.
 
 use super::SpectralFitter;
+use super::inspect::{InspectedArm, ModelPoint};
+use super::run::Run;
 use crate::error::Result;
 use crate::model::{FirstGuess, LineSpread};
 use crate::recording::Precision;
 use crate::spectra::{Resolution, Spectra};
 
-/// Points of the library that are looked at.
+/// Number of points of the first guess that are checked.
 const POINTS: usize = 3;
-/// Step of the central differences, in the solver's units: truncation and rounding are both about 1e-10.
+/// Step of the central differences, in the solver's units. Truncation and rounding errors are both about 1e-10.
 const STEP: f64 = 1e-5;
-/// km/s: away from zero, where every pixel would sit on a knot.
+/// Velocity in km/s. At zero every pixel would lie on a knot of the interpolation.
 const VELOCITY: f64 = 37.0;
-/// km/s: the kernel has a kink wherever its radius is a whole number of pixels.
+/// Rotation velocity in km/s. The rotation kernel has a kink if its radius is a whole number of pixels.
 const VSINI: f64 = 37.0;
 
-/// One parameter's column of the Jacobian.
+/// The check of one parameter's column of the Jacobian.
 #[derive(Clone, Debug, PartialEq)]
 #[non_exhaustive]
 pub struct JacobianCheck {
-    /// Its name.
+    /// Name of the parameter.
     pub parameter: String,
-    /// Largest over arms and points: root mean square of (derivative − difference) over that of the derivative.
+    /// Root mean square of (derivative − difference), divided by that of the derivative: the maximum over arms and
+    /// points.
     pub relative_difference: f64,
 }
 
@@ -55,13 +58,11 @@ impl SpectralFitter {
             .collect())
     }
 
+    /// Returns the relative difference of one column at a point, the maximum over the arms.
     fn column_difference(&self, spectra: &Spectra, point: &[f64], p: usize) -> Result<f64> {
         let mut run = self.run()?;
-        let mut at = |offset: f64| {
-            let mut moved = point.to_vec();
-            moved[p] += offset * self.model.parameters[p].solver.scale;
-            run.inspect(spectra, &[(0, &moved)], Precision::F64).map(|mut one| one.swap_remove(0))
-        };
+        let scale = self.model.parameters[p].solver.scale;
+        let mut at = |offset: f64| inspect_moved(&mut run, spectra, point, p, offset * scale);
         let (low, middle, high) = (at(-STEP)?, at(0.0)?, at(STEP)?);
         let mut worst = 0f64;
         for (a, arm) in self.model.arms.iter().enumerate() {
@@ -81,7 +82,15 @@ impl SpectralFitter {
     }
 }
 
-/// A flat spectrum on every arm's own template grid.
+/// Evaluates the model of the first spectrum at a point of which parameter `p` is moved.
+fn inspect_moved(run: &mut Run, spectra: &Spectra, point: &[f64], p: usize, by: f64) -> Result<Vec<InspectedArm>> {
+    let mut parameters = point.to_vec();
+    parameters[p] += by;
+    let moved = ModelPoint { place: 0, parameters: &parameters };
+    run.inspect(spectra, &[moved], Precision::F64).map(|mut one| one.swap_remove(0))
+}
+
+/// Returns a flat spectrum on the wavelengths of each arm's template.
 fn own_grids(wavelengths: &[&[f64]], fitter: &SpectralFitter) -> Result<Spectra<'static>> {
     let mut arms = Vec::new();
     for (arm, wavelength) in fitter.model.arms.iter().zip(wavelengths) {
@@ -100,7 +109,7 @@ fn own_grids(wavelengths: &[&[f64]], fitter: &SpectralFitter) -> Result<Spectra<
     Ok(spectra)
 }
 
-/// A Gaussian of one pixel, five to either side, as a spectrum's own matrix.
+/// Returns a Gaussian with σ = 1 pixel, and five pixels on either side, as a resolution matrix.
 fn smooth_resolution(pixels: usize) -> Resolution {
     let weight = |d: usize| (-0.5 * (d as f32 - 5.0).powi(2)).exp() / (2.0 * std::f32::consts::PI).sqrt();
     Resolution { diagonals: 11, values: (0..11).flat_map(|d| vec![weight(d); pixels]).collect() }

@@ -1,4 +1,4 @@
-//! Watching and stopping a run, and its summary.
+//! Control of a run, and its summary.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -9,22 +9,22 @@ use web_time::Instant;
 use super::Profile;
 use crate::setters::setters;
 
-/// Called with the number of finished spectra or curves and their total, from any thread, one call at a time. A slow
-/// function delays the fits.
+/// A function that receives the number of finished spectra or curves and their total. It is called from any thread, one
+/// call at a time. A slow function delays the fits.
 pub type Progress = Arc<dyn Fn(u64, u64) + Send + Sync>;
 
-/// Watches a run, and stops it. Clones watch and stop the same runs.
+/// Reports the progress of a run, and stops it. Clones control the same runs.
 #[derive(Clone, Default)]
 #[non_exhaustive]
 pub struct Control {
-    /// Called with the number of spectra or curves that are finished and of all; no longer once the run is stopped.
+    /// Receives the number of finished spectra or curves and their total, until the run is stopped.
     pub progress: Option<Progress>,
     /// Cancels the run when set: fits that are not finished end with [`Status::Interrupted`](crate::Status).
     pub cancel: Arc<AtomicBool>,
-    /// Measures where the time goes ([`Summary::profile`]), for the calls that return a [`Summary`]. No bit of the rows
+    /// Measures the times of all stages ([`Summary::profile`]) in calls that return a [`Summary`]. No bit of the rows
     /// changes.
     pub profile: bool,
-    /// Maximum time of the run. After it the run stops as if `cancel` had been set.
+    /// Maximum time of the run. Then the run stops as if `cancel` were set.
     pub timeout: Option<Duration>,
 }
 
@@ -42,7 +42,7 @@ impl Control {
         self
     }
 
-    /// Tells whether a run that began at `begin` is to stop: it is cancelled, or has taken too long.
+    /// Returns whether a run that began at `begin` must stop, because it is cancelled or has taken too long.
     pub(crate) fn is_stopped(&self, begin: Instant) -> bool {
         self.cancel.load(Ordering::Relaxed) || self.timeout.is_some_and(|timeout| begin.elapsed() >= timeout)
     }
@@ -61,19 +61,20 @@ impl std::fmt::Debug for Control {
 #[derive(Clone, Debug, Default)]
 #[non_exhaustive]
 pub struct Summary {
-    /// Rows that were made.
+    /// Number of rows.
     pub fits: u64,
-    /// Number of those that were not fitted to their ends, because the run was cancelled or its time was up.
+    /// Number of rows whose fits were interrupted, because the run was cancelled or its time was up.
     pub interrupted: u64,
-    /// Number of those that each device made, the CPU in the place of one that failed among them; the others come from
+    /// Number of rows that each device made, including the CPU if it replaced a failed device. The other rows come from
     /// the journal.
     pub by_device: Vec<(String, u64)>,
-    /// Devices that made the rows, in the rows' order: so many by one, then so many by the next. They change at ends of
-    /// batches.
+    /// Devices that made the rows, in the order of the rows, each with a number of consecutive rows. They change only
+    /// at the ends of batches.
     pub by_rows: Vec<(String, u64)>,
-    /// Failures of devices, in words. Their batches were fitted again.
+    /// Messages about failures of devices. Their batches were fitted again.
     pub failures: Vec<String>,
-    /// Time by stage: read, prepare, first guess, fit, finish, posterior, hash, write; of all workers, which overlap.
+    /// Time of each stage (read, prepare, first guess, fit, finish, posterior, hash, write), summed over all threads,
+    /// which overlap.
     pub stages: Vec<(String, Duration)>,
     /// Profile of the run, if [`Control::profile`] asks for one.
     pub profile: Option<Profile>,

@@ -1,25 +1,27 @@
-//! Standard errors and correlations from a normal matrix: P × P, f64, on the host (see `docs/src/equations.md`).
+//! Standard errors and correlations from a normal matrix (P, P), in f64 on the host (see `docs/src/equations.md`).
 
 use nalgebra::{DMatrix, DVector, SymmetricEigen};
 
 use crate::rows::triangle::packed_index;
 
-/// Errors and correlations of the parameters that are free at the solution.
+/// Standard errors and correlations of the parameters that are free at the solution.
 #[derive(Clone, Debug)]
 pub struct Covariance {
-    /// (P): NaN of those that are not free, infinite of those that the data do not determine.
+    /// Standard errors (P): NaN for parameters that are not free, infinite for those that the data do not determine.
     pub errors: Vec<f64>,
-    /// (P (P − 1) / 2): pairs (0,1), (0,2), …; NaN where one of the pair has no finite error.
+    /// Correlations (P (P − 1) / 2) of the pairs (0,1), (0,2), …; NaN if one of the pair has no finite error.
     pub correlations: Vec<f64>,
-    /// Directions that the data do not determine; a parameter without effect is one.
+    /// Number of directions that the data do not determine. A parameter without effect is one.
     pub undetermined: usize,
 }
 
-/// Inverts the packed normal matrix over the parameters where `free`.
+/// Inverts the packed normal matrix of the free parameters.
 ///
-/// Directions whose eigenvalue, relative to the diagonal, is below `tolerance` are undetermined: the parameters that take part in
-/// them, and those without effect, have infinite errors, the others those of the pseudo-inverse.
+/// The matrix is scaled to a unit diagonal. Directions whose eigenvalue is below `tolerance` are undetermined.
+/// Parameters that take part in them, and those without effect, have infinite errors. The others have those of the
+/// pseudo-inverse.
 pub fn covariance(normal_matrix: &[f64], free: &[bool], tolerance: f64) -> Covariance {
+    // 1. Leave out parameters without effect.
     let count = free.len();
     let diagonal_of = |p: usize| normal_matrix[packed_index(p, p)];
     let acts = |p: &usize| diagonal_of(*p) > 0.0 && diagonal_of(*p).is_finite();
@@ -34,6 +36,7 @@ pub fn covariance(normal_matrix: &[f64], free: &[bool], tolerance: f64) -> Covar
     if n == 0 {
         return out;
     }
+    // 2. Invert the scaled matrix without its undetermined directions.
     let diagonal: Vec<f64> = index.iter().map(|&p| diagonal_of(p)).collect();
     let scaled = DMatrix::from_fn(n, n, |i, j| {
         normal_matrix[packed_index(index[i], index[j])] / (diagonal[i] * diagonal[j]).sqrt()
@@ -51,6 +54,7 @@ pub fn covariance(normal_matrix: &[f64], free: &[bool], tolerance: f64) -> Covar
             determined.iter_mut().zip(vector.iter()).for_each(|(d, v)| *d &= v.abs() < 1e-3);
         }
     }
+    // 3. Scale back to errors and correlations.
     for i in 0..n {
         if !determined[i] {
             out.errors[index[i]] = f64::INFINITY;
@@ -65,7 +69,7 @@ pub fn covariance(normal_matrix: &[f64], free: &[bool], tolerance: f64) -> Covar
     out
 }
 
-/// Returns the place of the pair (a < b) of `count` parameters.
+/// Returns the index of the correlation of parameters a < b among those of `count` parameters.
 pub fn pair_index(a: usize, b: usize, count: usize) -> usize {
     a * (2 * count - a - 1) / 2 + b - a - 1
 }

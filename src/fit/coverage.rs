@@ -1,5 +1,4 @@
-//! Checks of a model against files of spectra before a fit: their arms, their columns, and the wavelengths that both
-//! share.
+//! Checks of a model against files of spectra before a fit: arms, columns, and common wavelengths.
 
 use std::borrow::Cow;
 
@@ -31,8 +30,8 @@ pub struct ArmCoverage {
 }
 
 impl SpectralFitter {
-    /// Finds before the first fit what would end the run at one of its files: an arm or a column that is missing, a
-    /// shared grid that does not overlap the model, a model without a point to start from. `heads` are files without
+    /// Checks before the first fit for errors that would end the run at one of its files: a missing arm or column, a
+    /// shared grid that does not overlap the model, or a model without a point to start from. `heads` are files without
     /// their rows ([`SpectraReader::empty`](crate::spectra::SpectraReader::empty)).
     ///
     /// # Errors
@@ -57,15 +56,15 @@ impl SpectralFitter {
     /// [`empty`](crate::spectra::SpectraReader::empty), is left out.
     ///
     /// # Errors
-    /// [`Error::NoOverlap`](crate::Error::NoOverlap), [`Error::ShapeMismatch`](crate::Error::ShapeMismatch) and
-    /// [`Error::BadWavelength`](crate::Error::BadWavelength), as a fit would have them.
+    /// Returns [`Error::NoOverlap`](crate::Error::NoOverlap), [`Error::ShapeMismatch`](crate::Error::ShapeMismatch) and
+    /// [`Error::BadWavelength`](crate::Error::BadWavelength) as a fit would.
     pub fn coverage(&self, spectra: &Spectra) -> Result<Vec<ArmCoverage>> {
         let first = spectra.slice(0..spectra.len().min(1));
         let arms = matched(&self.model, &first)?;
         let grids = self.run()?.grids(&arms, &first)?;
         let mut all = Vec::new();
         for ((arm, data), grid) in self.model.arms.iter().zip(&arms).zip(&grids) {
-            // an arm that the spectra lack has a grid that stands for it
+            // an arm that the spectra lack has made-up arrays
             let Cow::Borrowed(data) = data else { continue };
             let has_grid = matches!(data.wavelength, Wavelength::Shared(_)) || !first.is_empty();
             if has_grid {
@@ -76,7 +75,7 @@ impl SpectralFitter {
     }
 }
 
-/// Returns `None` for a grid without pixels.
+/// Returns the coverage of one arm; `None` for a grid without pixels.
 fn arm_coverage(arm: &ModelArm, data: &ArmSpectra, sampling: Option<&Sampling>) -> Option<ArmCoverage> {
     let wavelength = data.grid(0);
     let is_used = |j: &usize| sampling.is_some_and(|sampling| sampling.on[*j]);
@@ -91,6 +90,7 @@ fn arm_coverage(arm: &ModelArm, data: &ArmSpectra, sampling: Option<&Sampling>) 
     })
 }
 
+/// Returns the first and the last wavelength.
 fn ends(wavelength: &[f64]) -> Option<(f64, f64)> {
     wavelength.first().copied().zip(wavelength.last().copied())
 }

@@ -12,9 +12,9 @@ use crate::solver;
 #[derive(Clone)]
 pub struct Device {
     pub(crate) inner: Arc<dyn solver::Device>,
-    /// They share the batches of [`SpectralFitter::fit_with`](super::SpectralFitter::fit_with) with the first.
+    /// Other devices, which share the batches of [`SpectralFitter::fit_with`](super::SpectralFitter::fit_with).
     others: Vec<Arc<dyn solver::Device>>,
-    /// popfit chose it, and may choose another.
+    /// popfit chose the device, and may choose another one.
     pub(crate) is_chosen: bool,
 }
 
@@ -61,26 +61,44 @@ pub struct DeviceDescription {
     pub selector: String,
     /// The name that the driver reports.
     pub name: String,
-    /// Discrete, integrated, …, backend and driver.
+    /// Kind of the device (discrete, integrated, …), backend and driver.
     pub kind: String,
-    /// A software adapter: `auto` never takes it.
+    /// The device is a software adapter, which `auto` never chooses.
     pub software: bool,
-    /// Largest buffers and bindings.
+    /// Maximum sizes of buffers and bindings.
     pub limits: String,
-    /// The kernels of a GPU: how it multiplies matrices, and which stages share a kernel.
+    /// Kernels of a GPU: the variants of its matrix product, and the stages that share a kernel.
     pub kernels: String,
 }
 
+#[cfg(feature = "gpu")]
+impl DeviceDescription {
+    /// Returns the description of a GPU adapter.
+    fn of_adapter(a: crate::gpu::AdapterDescription) -> DeviceDescription {
+        let [buffers, bindings] = [a.max_buffer_size, a.max_binding_size].map(|bytes| bytes >> 20);
+        DeviceDescription {
+            selector: format!("gpu:{}", a.index),
+            kind: format!("{} ({}; {})", a.device_type, a.backend, a.driver),
+            software: a.software,
+            limits: format!("buffers {buffers} MiB, bindings {bindings} MiB"),
+            kernels: a.kernels,
+            name: a.name,
+        }
+    }
+}
+
 impl Device {
-    /// The CPU.
+    /// Returns the CPU.
     pub fn cpu() -> Device {
         Device::one(CpuDevice)
     }
 
+    /// Returns a single device.
     pub(crate) fn one(device: impl solver::Device + 'static) -> Device {
         Device { inner: Arc::new(device), others: Vec::new(), is_chosen: false }
     }
 
+    /// Returns the device and all others that share its batches.
     pub(crate) fn all(&self) -> Vec<Arc<dyn solver::Device>> {
         std::iter::once(&self.inner).chain(&self.others).cloned().collect()
     }
@@ -94,7 +112,7 @@ impl Device {
         #[cfg(feature = "gpu")]
         match crate::gpu::GpuDevice::hardware() {
             Ok(device) => return Ok(Device { is_chosen: true, ..Device::one(device) }),
-            // a variable of the environment names no kernel: the CPU would hide that
+            // An environment variable names no kernel. The CPU would hide this error.
             Err(error @ Error::Usage(_)) => return Err(error),
             Err(_) => {}
         }
@@ -127,11 +145,13 @@ impl Device {
         std::iter::once(cpu).chain(Device::adapters()).collect()
     }
 
+    /// Opens the best GPU, or that of a number or name.
     #[cfg(feature = "gpu")]
     fn gpu(text: &str) -> Result<Device> {
         Ok(Device::one(crate::gpu::GpuDevice::parse(text)?))
     }
 
+    /// Opens every GPU that `all` stands for.
     #[cfg(feature = "gpu")]
     fn every_gpu() -> Result<Device> {
         let mut all = crate::gpu::GpuDevice::every()?.into_iter().map(|gpu| Arc::new(gpu) as Arc<dyn solver::Device>);
@@ -141,30 +161,25 @@ impl Device {
         Ok(Device { inner, others: all.collect(), is_chosen: true })
     }
 
+    /// Returns a description of every adapter.
     #[cfg(feature = "gpu")]
     fn adapters() -> Vec<DeviceDescription> {
-        let mib = |bytes: u64| bytes >> 20;
-        let describe = |a: crate::gpu::AdapterDescription| DeviceDescription {
-            selector: format!("gpu:{}", a.index),
-            kind: format!("{} ({}; {})", a.device_type, a.backend, a.driver),
-            software: a.software,
-            limits: format!("buffers {} MiB, bindings {} MiB", mib(a.max_buffer_size), mib(a.max_binding_size)),
-            kernels: a.kernels,
-            name: a.name,
-        };
-        crate::gpu::adapters().into_iter().map(describe).collect()
+        crate::gpu::adapters().into_iter().map(DeviceDescription::of_adapter).collect()
     }
 
+    /// Returns an error, because this build has no GPU support.
     #[cfg(not(feature = "gpu"))]
     fn gpu(_: &str) -> Result<Device> {
         Err(Error::NoAdapter("this build has no GPU support (feature `gpu`)".into()))
     }
 
+    /// Returns an error, because this build has no GPU support.
     #[cfg(not(feature = "gpu"))]
     fn every_gpu() -> Result<Device> {
         Device::gpu("gpu")
     }
 
+    /// Returns no adapter, because this build has no GPU support.
     #[cfg(not(feature = "gpu"))]
     fn adapters() -> Vec<DeviceDescription> {
         Vec::new()

@@ -1,11 +1,11 @@
-//! From the outcomes of a spectrum's starts to its row.
+//! The row of a spectrum, made from the outcomes of its starts.
 
 use std::collections::BTreeSet;
 
 use super::Flags;
 use super::covariance::{Covariance, covariance};
 use super::probability::{Tail, chi2_tail_is_below};
-use super::ready::Ready;
+use super::ready::ReadySpectrum;
 use super::row::FitRow;
 use crate::model::{Limits, Prepared, SpectralModel, Start};
 use crate::recording::Precision;
@@ -13,47 +13,48 @@ use crate::rows::triangle::packed_index;
 use crate::solver::basin::{points_at, same_basin};
 use crate::solver::{GaveWay, Outcome, Status};
 
-/// Objectives closer than this agree.
+/// Largest difference between the objectives of starts that agree.
 const AGREE: f64 = 0.1;
-/// Another basin within this Δχ² makes a fit multimodal.
+/// Largest difference of the objective at which another minimum makes a fit multimodal.
 const MULTIMODAL: f64 = 9.0;
-/// χ²/dof above this is poor.
+/// Largest χ²/dof without the flag for a poor fit.
 const POOR_CHI2: f64 = 2.0;
-/// A χ² whose tail probability is below this is improbable.
+/// Smallest tail probability of a χ² without the flag for an improbable one.
 const IMPROBABLE: f64 = 1e-6;
-/// km/s: a lower bound of vsini that is as good as 0.
-const STILL: f64 = 1.0;
-/// Median |flux| / error below this is low.
+/// Largest lower bound of vsini, in km/s, that counts as no rotation.
+const NO_ROTATION: f64 = 1.0;
+/// Smallest signal-to-noise ratio without the flag for a low one.
 const LOW_SIGNAL: f64 = 5.0;
-/// More than this share of the pixels masked is many.
+/// Largest share of masked pixels without the flag for many.
 const MANY_MASKED: f64 = 0.5;
-/// A solution this close to a bound, in the solver's units, is at it (f32 devices round).
+/// Largest distance of a solution at a bound, in the solver's units. It is not 0 because f32 devices round.
 const BOUND_TOLERANCE: f64 = 1e-6;
 
-/// Inputs that do not depend on the spectrum.
+/// The inputs of rows that do not depend on the spectrum.
 #[derive(Clone, Copy)]
 pub struct Finish<'a> {
     pub model: &'a SpectralModel,
     pub precision: Precision,
-    /// Rows have standard errors with the bounds released, too.
+    /// Rows also have standard errors with all bounds released.
     pub released_errors: bool,
 }
 
 impl Finish<'_> {
-    /// χ² + penalties, and what marginalisation adds.
+    /// Returns χ² plus penalties, and the terms of the marginalisation over the continuum.
     pub fn objective(&self, outcome: &Outcome, prepared: &Prepared) -> f64 {
         let marginal = if self.model.marginalise { outcome.ln_det + prepared.marginal_constant } else { 0.0 };
         outcome.chi2 + outcome.penalty + marginal
     }
 
-    /// Fills the row from its group's outcomes. `row` brings identity, flags of the input, nothing else.
-    pub fn fill(&self, row: &mut FitRow, outcomes: &[Outcome], ready: &Ready) {
-        let Ready { prepared, limits, starts, .. } = ready;
+    /// Fills the row of a spectrum from the outcomes of its starts. `row` has the identity and the flags of the input.
+    pub fn fill(&self, row: &mut FitRow, outcomes: &[Outcome], ready: &ReadySpectrum) {
+        let ReadySpectrum { prepared, limits, starts, .. } = ready;
         let objectives: Vec<f64> = outcomes.iter().map(|o| self.objective(o, prepared)).collect();
         row.evaluations = outcomes.iter().map(|o| o.evaluations).sum();
-        // finite objectives first, then the lowest; ties go to the first start. Who gave way does not win
-        let stands = |k: usize| outcomes[k].gave_way.is_none() && objectives[k].is_finite();
-        let key = |k: &usize| if stands(*k) { objectives[*k] } else { f64::INFINITY };
+        // 1. Choose the start with the lowest objective; among equal ones the first. Starts that were stopped early, or
+        //    whose objective is not finite, are chosen only if there is no other.
+        let may_win = |k: usize| outcomes[k].gave_way.is_none() && objectives[k].is_finite();
+        let key = |k: &usize| if may_win(*k) { objectives[*k] } else { f64::INFINITY };
         let Some(best) = (0..outcomes.len()).min_by(|a, b| key(a).total_cmp(&key(b))) else { return };
         let (winner, objective) = (&outcomes[best], objectives[best]);
         row.start = Some(best as u32);
@@ -64,6 +65,7 @@ impl Finish<'_> {
         row.continuum_terms = prepared.arms.iter().map(|arm| arm.rank as u32).collect();
         row.dof = prepared.unmasked as i64 - (self.model.parameters.len() - held) as i64 - prepared.rank as i64;
         row.n_starts_agree = agreeing(outcomes, &objectives, best, starts);
+        // 2. Set parameters and errors.
         let free = self.set_parameters(row, winner, limits);
         let tolerance = if self.precision.of_results() == Precision::F32 { 1e-6 } else { 1e-12 };
         let found = covariance(&winner.normal_matrix, &free, tolerance);
@@ -71,14 +73,14 @@ impl Finish<'_> {
         if self.released_errors {
             row.released_errors = self.released(row, &winner.normal_matrix, limits, tolerance);
         }
-        // a start that was stopped on its way might have won
+        // 3. Set status and flags. If any start was interrupted, so is the fit, because that start might have won.
         let interrupted = outcomes.iter().any(|o| o.status == Some(Status::Interrupted));
         self.set_status(row, winner.status.filter(|_| !interrupted));
         self.set_flags(row, prepared, limits);
         self.flag_other_basins(row, outcomes, &objectives, best);
     }
 
-    /// Physical values and the bits of those at a bound; returns which are free.
+    /// Sets the physical values, and the bits of parameters at a bound. Returns which parameters are at no bound.
     fn set_parameters(&self, row: &mut FitRow, winner: &Outcome, limits: &[Limits]) -> Vec<bool> {
         let mut free = Vec::with_capacity(winner.parameters.len());
         for (p, (parameter, &u)) in self.model.parameters.iter().zip(&winner.parameters).enumerate() {
@@ -94,7 +96,7 @@ impl Finish<'_> {
         free
     }
 
-    /// A parameter at a bound has no error; a held one has error 0.
+    /// Sets errors and correlations. A parameter at a bound has no error; a held one has the error 0.
     fn set_errors(&self, row: &mut FitRow, found: &Covariance, free: &[bool], limits: &[Limits]) {
         for (p, parameter) in self.model.parameters.iter().enumerate() {
             row.errors[p] = if limits[p].is_held() {
@@ -111,8 +113,8 @@ impl Finish<'_> {
         }
     }
 
-    /// Standard errors from the covariance in which parameters at a bound count as free; held ones keep the error 0.
-    /// Infinite where the data do not determine a parameter.
+    /// Returns the standard errors with all bounds released, from the covariance in which parameters at a bound count
+    /// as free. Held parameters have the error 0, and undetermined ones an infinite error.
     fn released(&self, row: &FitRow, normal_matrix: &[f64], limits: &[Limits], tolerance: f64) -> Vec<f64> {
         if row.at_bound == 0 {
             return row.errors.clone();
@@ -123,7 +125,7 @@ impl Finish<'_> {
         errors.map(|((p, error), l)| if l.is_held() { 0.0 } else { error * p.solver.scale }).collect()
     }
 
-    /// Sets status and message. A success carries no parameter, χ² or objective that is not finite.
+    /// Sets status and message. A fit with a parameter, χ² or objective that is not finite has failed.
     fn set_status(&self, row: &mut FitRow, ended: Option<Status>) {
         row.status = ended.unwrap_or(Status::Interrupted);
         row.status_text = row.status.name().to_string();
@@ -141,6 +143,7 @@ impl Finish<'_> {
         }
     }
 
+    /// Sets the flags that follow from the fit and from the prepared spectrum.
     fn set_flags(&self, row: &mut FitRow, prepared: &Prepared, limits: &[Limits]) {
         let is_improbable = |tail: Tail| row.dof > 0 && chi2_tail_is_below(IMPROBABLE, tail, row.chi2, row.dof as f64);
         let masked = 1.0 - prepared.unmasked as f64 / prepared.pixels.max(1) as f64;
@@ -163,33 +166,36 @@ impl Finish<'_> {
         row.flags |= flags.into_iter().filter(|(_, is_set)| *is_set).map(|(flag, _)| flag).collect::<Flags>();
     }
 
-    /// The bit of vsini in `at_bound`, if it ended at its lower bound and that is as good as 0.
+    /// Returns the bit of vsini in `at_bound`, if vsini ended at its lower bound and that counts as no rotation.
     fn vsini_at_lower_bound(&self, row: &FitRow, limits: &[Limits]) -> u32 {
-        let is_there = |p: &usize| row.parameters[*p] == limits[*p].lower && limits[*p].lower <= STILL;
+        let is_there = |p: &usize| row.parameters[*p] == limits[*p].lower && limits[*p].lower <= NO_ROTATION;
         row.at_bound & self.model.free_vsini().filter(is_there).map_or(0, |p| 1 << p)
     }
 
-    /// Another start that ended elsewhere (by more than three errors) at nearly the same objective.
+    /// Sets the flag for a multimodal fit if another start ended elsewhere at nearly the same objective.
     fn flag_other_basins(&self, row: &mut FitRow, outcomes: &[Outcome], objectives: &[f64], best: usize) {
-        let elsewhere = |o: &Outcome| {
-            self.model.parameters.iter().enumerate().any(|(p, parameter)| {
-                // without a finite error of the winner's the other's curvature sets the scale
-                let curvature = parameter.solver.scale / o.normal_matrix[packed_index(p, p)].sqrt();
-                let error = if row.errors[p].is_finite() { row.errors[p] } else { curvature };
-                (parameter.to_physical(o.parameters[p]) - row.parameters[p]).abs() > 3.0 * error
-            })
-        };
         let other = outcomes.iter().zip(objectives).enumerate().any(|(k, (o, objective))| {
-            k != best && o.gave_way.is_none() && *objective - objectives[best] < MULTIMODAL && elsewhere(o)
+            let is_close = *objective - objectives[best] < MULTIMODAL;
+            k != best && o.gave_way.is_none() && is_close && self.is_elsewhere(o, row)
         });
         if other {
             row.flags |= Flags::MULTIMODAL;
         }
     }
+
+    /// Returns whether an outcome differs from the row by more than three standard errors in any parameter. If the row
+    /// has no finite error, that of the outcome alone is used.
+    fn is_elsewhere(&self, other: &Outcome, row: &FitRow) -> bool {
+        self.model.parameters.iter().enumerate().any(|(p, parameter)| {
+            let curvature = parameter.solver.scale / other.normal_matrix[packed_index(p, p)].sqrt();
+            let error = if row.errors[p].is_finite() { row.errors[p] } else { curvature };
+            (parameter.to_physical(other.parameters[p]) - row.parameters[p]).abs() > 3.0 * error
+        })
+    }
 }
 
-/// Starts that ended at the winner's objective; and, as far as their last points tell, those that were stopped in its
-/// basin or on their way to it, or to one that counts. Those that began in one basin of the first guess are one.
+/// Returns the number of basins of the first guess whose starts agree with the winner. A start agrees if it ended at
+/// the winner's objective, or if it was stopped in the basin of a start that agrees, or on the way to it.
 fn agreeing(outcomes: &[Outcome], objectives: &[f64], best: usize, starts: &[Start]) -> u32 {
     let ended = |k: usize| outcomes[k].gave_way.is_none() && objectives[k] - objectives[best] < AGREE;
     let mut counts: Vec<bool> = (0..outcomes.len()).map(ended).collect();
@@ -204,7 +210,7 @@ fn agreeing(outcomes: &[Outcome], objectives: &[f64], best: usize, starts: &[Sta
         let Some(next) = (0..counts.len()).filter(|&k| !counts[k]).find(|&k| joins(k)) else { break };
         counts[next] = true;
     }
-    // a start that set out beyond a fold comes behind those of the first guess, from a place of its own
+    // A start beyond a fold follows those of the first guess, and has a basin of its own.
     let basins = starts.iter().map(|start| Some(start.basin)).chain([None]);
     let agree = basins.zip(&counts).filter(|(_, counts)| **counts);
     agree.map(|(basin, _)| basin).collect::<BTreeSet<Option<usize>>>().len() as u32

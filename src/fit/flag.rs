@@ -1,6 +1,6 @@
 //! Flags of a fit, the bits of [`FitRow::flags`](crate::FitRow::flags).
 //!
-//! The list below is the only place where a flag is said: the constants, [`Flags::DESCRIPTIONS`], the report, the
+//! The list below is the only place in which flags are defined: the constants, [`Flags::DESCRIPTIONS`], the report, the
 //! tables' key `popfit.flags` and (by a test) `docs/src/results.md` follow from it. A new flag is a new line.
 
 use std::fmt;
@@ -19,7 +19,7 @@ pub struct FlagDescription {
     pub meaning: &'static str,
 }
 
-/// A constant for each flag, and the descriptions, from one list.
+/// Defines a constant for each flag, and the descriptions, from one list.
 macro_rules! flags {
     ($($name:ident = $bit:literal, $label:literal, $meaning:literal;)*) => {
         bitflags::bitflags! {

@@ -17,12 +17,10 @@
 
 use std::collections::BTreeSet;
 use std::ops::Range;
-use std::sync::atomic::AtomicBool;
 
-use super::pass::{Left, Watched};
-use super::ready::Ready;
+use super::ready::{Monitor, ReadySpectra, ReadySpectrum};
 use super::solve::{Passes, winner};
-use super::waiting::Entering;
+use super::waiting::PassOutcomes;
 use crate::error::Result;
 use crate::model::{Limits, ModelArm, SpectralModel, Start};
 use crate::rows::triangle::packed_index;
@@ -82,15 +80,15 @@ struct FoldCheck {
 impl FoldCheck {
     /// Returns the check of the lowest outcome of a spectrum. `None` if the fit failed or took few rounds, if the
     /// spectrum must not be checked, or if no label can be probed.
-    fn new(model: &SpectralModel, (spectrum, ready): (usize, &Ready), lowest: &Outcome) -> Option<FoldCheck> {
+    fn new(model: &SpectralModel, spectrum: usize, ready: &ReadySpectrum, lowest: &Outcome) -> Option<FoldCheck> {
         let is_success = lowest.status.is_some_and(Status::is_success);
         let level = LEVELS.iter().find(|level| lowest.rounds >= level.min_rounds)?;
-        if !ready.may_look || !is_success {
+        if !ready.may_probe || !is_success {
             return None;
         }
         let labels: BTreeSet<usize> = model.arms.iter().flat_map(ModelArm::tangents).collect();
         let labels: Vec<MovableLabel> =
-            labels.into_iter().filter_map(|p| MovableLabel::new(model, (p, ready.limits[p]), lowest)).collect();
+            labels.into_iter().filter_map(|p| MovableLabel::new(model, p, ready.limits[p], lowest)).collect();
         let largest = labels.iter().map(|label| label.effect).fold(0.0, f64::max);
         let relevant = labels.iter().filter(|label| largest > 0.0 && level.effects.contains(&(label.effect / largest)));
         let points = relevant.flat_map(|label| label.probe_points(lowest, level.distances));
@@ -128,9 +126,9 @@ struct MovableLabel {
 }
 
 impl MovableLabel {
-    /// Returns the label at a minimum. `None` if it is held or has no finite bounds, or if its start is given: then
-    /// nobody wants it elsewhere.
-    fn new(model: &SpectralModel, (parameter, limits): (usize, Limits), minimum: &Outcome) -> Option<MovableLabel> {
+    /// Returns the label at a minimum. `None` if it is held or has no finite bounds, or if its start is given, because
+    /// the user then wants the minimum near that start.
+    fn new(model: &SpectralModel, parameter: usize, limits: Limits, minimum: &Outcome) -> Option<MovableLabel> {
         let [lower, upper] = [limits.lower, limits.upper].map(|bound| model.parameters[parameter].to_u(bound));
         let range = upper - lower;
         let effect = range * range * minimum.normal_matrix[packed_index(parameter, parameter)];
@@ -141,17 +139,19 @@ impl MovableLabel {
     /// Returns the probe points on either side of a minimum, at these distances as far as the bounds allow. Points at
     /// which the quadratic model hardly rises are left out, because they lie in the same valley.
     fn probe_points<'a>(&'a self, minimum: &'a Outcome, distances: &'a [f64]) -> impl Iterator<Item = ProbePoint> + 'a {
+        let shares = distances.iter().flat_map(|distance| [-distance, *distance]);
+        shares.filter_map(move |share| self.probe_point(minimum, share))
+    }
+
+    /// Returns the probe point at a share of the range from a minimum. `None` if it lies in the same valley.
+    fn probe_point(&self, minimum: &Outcome, share: f64) -> Option<ProbePoint> {
         let p = self.parameter;
-        let point = move |share: f64| {
-            let mut u = minimum.parameters.clone();
-            u[p] = (u[p] + share * self.range).clamp(self.lower, self.upper);
-            let delta = u[p] - minimum.parameters[p];
-            let predicted_rise =
-                delta * (delta * minimum.normal_matrix[packed_index(p, p)] - 2.0 * minimum.gradient[p]);
-            let is_far = delta.abs() >= MIN_DISTANCE * self.range && predicted_rise >= LEAST_RISE;
-            is_far.then_some(ProbePoint { u, predicted_rise })
-        };
-        distances.iter().flat_map(|distance| [-distance, *distance]).filter_map(point)
+        let mut u = minimum.parameters.clone();
+        u[p] = (u[p] + share * self.range).clamp(self.lower, self.upper);
+        let delta = u[p] - minimum.parameters[p];
+        let predicted_rise = delta * (delta * minimum.normal_matrix[packed_index(p, p)] - 2.0 * minimum.gradient[p]);
+        let is_far = delta.abs() >= MIN_DISTANCE * self.range && predicted_rise >= LEAST_RISE;
+        is_far.then_some(ProbePoint { u, predicted_rise })
     }
 }
 
@@ -167,12 +167,18 @@ fn is_outside_hulls(model: &SpectralModel, u: &[f64]) -> bool {
 impl Passes {
     /// Checks the lowest outcome of each spectrum for folds, fits one more start beyond each fold, and adds its outcome
     /// to `found`.
-    pub fn search_beyond_folds(&mut self, spectra: Entering, found: &mut Left, watched: Watched) -> Result<()> {
-        let ((model, grids, ready), (outcomes, left)) = (spectra, found);
+    pub fn search_beyond_folds(
+        &mut self,
+        spectra: ReadySpectra,
+        found: &mut PassOutcomes,
+        monitor: Monitor,
+    ) -> Result<()> {
+        let ReadySpectra { model, spectra: ready, .. } = spectra;
+        let PassOutcomes { outcomes, submissions } = found;
         // 1. Evaluate the probe points of all checks.
         let check = |(k, group): (usize, &Vec<Outcome>)| {
             let lowest = winner(group, model.marginalise)?;
-            FoldCheck::new(model, (k, &ready[k]), &group[lowest])
+            FoldCheck::new(model, k, &ready[k], &group[lowest])
         };
         let checks: Vec<FoldCheck> = outcomes.iter().enumerate().filter_map(check).collect();
         let mut probed = self.outcomes_at_probe_points(spectra, &checks)?.into_iter();
@@ -186,27 +192,22 @@ impl Passes {
             return Ok(());
         }
         // 3. Fit from them, and add the outcomes.
-        let fitted_again: Vec<Ready> = chosen.iter().map(|(k, _)| ready[*k].clone()).collect();
+        let fitted_again: Vec<ReadySpectrum> = chosen.iter().map(|(k, _)| ready[*k].clone()).collect();
         let starts = chosen.iter().map(|(_, u)| vec![u.clone()]).collect();
-        let (ends, left_later) = self.rounds((model, grids, &fitted_again), starts, watched)?;
-        let submissions = left.iter().max().map_or(0, |last| last + 1);
-        for (((k, _), end), later) in chosen.into_iter().zip(ends).zip(left_later) {
+        let ends = self.rounds(spectra.with_spectra(&fitted_again), starts, monitor)?;
+        let earlier = submissions.iter().max().map_or(0, |last| last + 1);
+        for (((k, _), end), later) in chosen.into_iter().zip(ends.outcomes).zip(ends.submissions) {
             add_outcome(&mut outcomes[k], end.into_iter().next(), model.marginalise);
-            left[k] = submissions + later;
+            submissions[k] = earlier + later;
         }
         Ok(())
     }
 
     /// Returns the outcomes at the probe points of all checks, one after another.
-    fn outcomes_at_probe_points(
-        &mut self,
-        (model, grids, ready): Entering,
-        checks: &[FoldCheck],
-    ) -> Result<Vec<Outcome>> {
+    fn outcomes_at_probe_points(&mut self, spectra: ReadySpectra, checks: &[FoldCheck]) -> Result<Vec<Outcome>> {
         let mut all = Vec::new();
-        for batch in probe_batches(ready, checks, self.capacity) {
-            let never = AtomicBool::new(false);
-            all.extend(self.evaluate(model, grids, &batch, (false, (&never, &mut |_| {})))?);
+        for batch in probe_batches(spectra.spectra, checks, self.capacity) {
+            all.extend(self.evaluate(spectra.with_spectra(&batch))?);
         }
         Ok(all)
     }
@@ -214,12 +215,12 @@ impl Passes {
 
 /// Returns the spectra of the checks, with their probe points as starts, in batches of at most `capacity` starts. A
 /// spectrum with more probe points than that is split.
-fn probe_batches(ready: &[Ready], checks: &[FoldCheck], capacity: usize) -> Vec<Vec<Ready>> {
-    let (mut all, mut room): (Vec<Vec<Ready>>, usize) = (Vec::new(), 0);
+fn probe_batches(ready: &[ReadySpectrum], checks: &[FoldCheck], capacity: usize) -> Vec<Vec<ReadySpectrum>> {
+    let (mut all, mut room): (Vec<Vec<ReadySpectrum>>, usize) = (Vec::new(), 0);
     for check in checks {
         for points in check.points.chunks(capacity.max(1)) {
             let starts = points.iter().map(|point| Start { u: point.u.clone(), basin: 0 }).collect();
-            let one = Ready { starts, ..ready[check.spectrum].clone() };
+            let one = ReadySpectrum { starts, ..ready[check.spectrum].clone() };
             match all.last_mut().filter(|_| points.len() <= room) {
                 Some(batch) => batch.push(one),
                 None => {
@@ -238,8 +239,8 @@ fn probe_batches(ready: &[Ready], checks: &[FoldCheck], capacity: usize) -> Vec<
 fn add_outcome(group: &mut Vec<Outcome>, end: Option<Outcome>, marginalise: bool) {
     match end {
         Some(mut end) => {
-            let stands = end.status.is_some_and(|status| status.is_success() || status == Status::Interrupted);
-            end.gave_way = end.gave_way.or((!stands).then_some(GaveWay::Hopeless));
+            let may_win = end.status.is_some_and(|status| status.is_success() || status == Status::Interrupted);
+            end.gave_way = end.gave_way.or((!may_win).then_some(GaveWay::Hopeless));
             group.push(end);
         }
         None => {

@@ -1,8 +1,8 @@
-//! Starts in physical units and in the solver's.
+//! Conversion of starts between physical units and those of the solver.
 
 use crate::model::{Cause, Fault, Limits, SpectralModel, Start};
 
-/// A user's start, checked.
+/// Checks a user's start (physical units). Returns it in the solver's units, and whether it was moved onto a bound.
 pub fn given(model: &SpectralModel, limits: &[Limits], physical: &[f64]) -> std::result::Result<(Start, bool), Fault> {
     let mut u = Vec::with_capacity(physical.len());
     let mut clipped = false;
@@ -22,7 +22,7 @@ pub fn given(model: &SpectralModel, limits: &[Limits], physical: &[f64]) -> std:
     Ok((Start { u, basin: 0 }, clipped))
 }
 
-/// Physical values of a start.
+/// Returns the physical values of a start.
 pub fn physical(model: &SpectralModel, start: &Start) -> Vec<f64> {
     model.parameters.iter().zip(&start.u).map(|(p, u)| p.to_physical(*u)).collect()
 }

@@ -6,57 +6,64 @@ use rayon::prelude::*;
 
 use super::assemble::{assemble, matched, prepare_one};
 use super::layout::{layout, layout_for};
-use super::ready::Ready;
+use super::ready::{ReadySpectra, ReadySpectrum};
 use super::run::Run;
 use crate::cpu::CpuDevice;
 use crate::error::{Error, Result};
-use crate::model::{Fault, Limits, PreparedArm, Sampling, SpectralObjective, Start};
+use crate::model::{Fault, Limits, Prepared, PreparedArm, Sampling, SpectralModel, SpectralObjective, Start};
 use crate::recording::Precision;
 use crate::solver::{Device, LevenbergMarquardt, Method, Objective};
 use crate::spectra::Spectra;
 
-/// One arm of one spectrum at one point.
+/// A spectrum, and the parameters at which its model is evaluated.
+#[derive(Clone, Copy)]
+pub struct ModelPoint<'a> {
+    /// Index of the spectrum in the batch.
+    pub place: usize,
+    /// Physical values of the parameters.
+    pub parameters: &'a [f64],
+}
+
+/// The model of one arm of a spectrum at one point.
 pub struct InspectedArm {
     pub prepared: PreparedArm,
     pub sampling: Arc<Sampling>,
+    /// Number of continuum terms.
     pub terms: usize,
-    /// (rows, padded pixels): value, derivatives by the solver's u.
+    /// Value and derivatives by the solver's u (rows, padded pixels).
     pub model: Vec<f64>,
-    /// Continuum coefficients, then the factor; empty without a continuum.
+    /// Continuum coefficients, followed by the factor; empty without a continuum.
     pub solution: Vec<f64>,
 }
 
 impl Run<'_> {
-    /// Rows of every arm of the spectra at some places, each at its physical parameters. Only these are prepared, and
-    /// all are evaluated in one go.
+    /// Evaluates the model of spectra at given parameters together. Returns the arms of each point. Only the spectra of
+    /// the points are prepared.
     pub fn inspect(
         &mut self,
         spectra: &Spectra,
-        points: &[(usize, &[f64])],
+        points: &[ModelPoint],
         precision: Precision,
     ) -> Result<Vec<Vec<InspectedArm>>> {
         let model = &self.fitter.model;
         let arms = matched(model, spectra)?;
         let grids = self.grids(&arms, spectra)?;
-        let one = |&(place, physical): &(usize, &[f64])| {
-            let prepared = prepare_one(model, &arms, &grids, place).map_err(|fault| refused(&fault))?;
-            let u = model.parameters.iter().zip(physical).map(|(p, x)| p.to_u(*x)).collect();
-            // anywhere, bounds or not
-            let limits = model.parameters.iter().map(|p| Limits { lower: -1e30, upper: 1e30, ..p.limits() }).collect();
-            Ok(Ready { place, prepared, limits, starts: vec![Start { u, basin: 0 }], may_look: false })
+        let one = |point: &ModelPoint| {
+            let prepared = prepare_one(model, &arms, &grids, point.place).map_err(|fault| refused(&fault))?;
+            Ok(ready_at(model, point, prepared))
         };
-        let ready: Vec<Ready> = points.par_iter().map(one).collect::<Result<_>>()?;
+        let ready: Vec<ReadySpectrum> = points.par_iter().map(one).collect::<Result<_>>()?;
         let shape = layout_for(layout(model, &arms, &grids), ready.iter().map(|one| &one.prepared));
         let objective = SpectralObjective::new(model, &shape, precision);
-        let starts: Vec<_> = ready.iter().map(Ready::starts).collect();
-        let batch = assemble(model, &objective, &grids, (&ready, &starts));
+        let spectra = ReadySpectra { model, grids: &grids, spectra: &ready };
+        let batch = assemble(&objective, spectra, &spectra.starts());
         let method = Method::LevenbergMarquardt(LevenbergMarquardt::default());
         let mut population = CpuDevice.population(Arc::new(objective.record()), &method, points.len())?;
         pollster::block_on(population.load(&batch))?;
         let buffers: Vec<_> = objective.arms.iter().flat_map(|arm| [Some(arm.model), arm.solution]).collect();
         let wanted: Vec<_> = buffers.iter().flatten().copied().collect();
         let mut seen = pollster::block_on(population.inspect_all(&wanted))?.into_iter();
-        // per buffer, per spectrum; an arm without a continuum has no solution
+        // Each buffer has the rows of all spectra. An arm without a continuum has no solution.
         let rows: Vec<Vec<f64>> = buffers.iter().map(|b| b.and_then(|_| seen.next()).unwrap_or_default()).collect();
         let row = |buffer: usize, k: usize| {
             let length = rows[buffer].len() / points.len().max(1);
@@ -80,6 +87,14 @@ impl Run<'_> {
     }
 }
 
+/// Returns a spectrum that starts at a point without bounds.
+fn ready_at(model: &SpectralModel, point: &ModelPoint, prepared: Prepared) -> ReadySpectrum {
+    let u = model.parameters.iter().zip(point.parameters).map(|(p, x)| p.to_u(*x)).collect();
+    let limits = model.parameters.iter().map(|p| Limits { lower: -1e30, upper: 1e30, ..p.limits() }).collect();
+    ReadySpectrum { place: point.place, prepared, limits, starts: vec![Start { u, basin: 0 }], may_probe: false }
+}
+
+/// Returns the error for a spectrum that cannot be prepared.
 fn refused(fault: &Fault) -> Error {
     Error::Usage(format!("{}: {}", fault.cause.name(), fault.detail))
 }

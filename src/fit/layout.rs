@@ -1,4 +1,4 @@
-//! The shape that arms have in a batch: populations are made for one.
+//! The layout of arms in a batch, for which populations are made.
 
 use std::borrow::Cow;
 
@@ -7,20 +7,23 @@ use crate::model::{ArmLayout, LineSpread, ModelArm, Prepared, SpectralModel};
 use crate::recording::Velocity;
 use crate::spectra::{ArmSpectra, Wavelength};
 
-/// The shape of each arm.
+/// Returns the layout of each arm.
 pub fn layout(model: &SpectralModel, arms: &[Cow<ArmSpectra>], grids: &[Grids]) -> Vec<ArmLayout> {
     let at_rest = model.velocity == Velocity::Fixed(0.0);
-    let one = |((arm, data), grid): ((&ModelArm, &Cow<ArmSpectra>), &Grids)| ArmLayout {
-        pixels: data.pixels,
-        shared_grid: matches!(data.wavelength, Wavelength::Shared(_)),
-        diagonals: diagonals(arm, data),
-        is_template: at_rest && matches!(grid, Grids::Shared(sampling) if sampling.is_template),
-        own_basis: false,
-    };
-    model.arms.iter().zip(arms).zip(grids).map(one).collect()
+    let mut all = Vec::with_capacity(arms.len());
+    for ((arm, data), grid) in model.arms.iter().zip(arms).zip(grids) {
+        all.push(ArmLayout {
+            pixels: data.pixels,
+            shared_grid: matches!(data.wavelength, Wavelength::Shared(_)),
+            diagonals: diagonals(arm, data),
+            is_template: at_rest && matches!(grid, Grids::Shared(sampling) if sampling.is_template),
+            own_basis: false,
+        });
+    }
+    all
 }
 
-/// The shape of each arm for some prepared spectra, of which a few may have a continuum basis of their own.
+/// Returns the layout of each arm for some prepared spectra, of which a few may have a continuum basis of their own.
 pub fn layout_for<'p>(shape: Vec<ArmLayout>, all: impl Iterator<Item = &'p Prepared> + Clone) -> Vec<ArmLayout> {
     let one = |(a, arm): (usize, ArmLayout)| {
         let own_basis = all.clone().any(|prepared| !prepared.arms[a].basis.is_empty());
@@ -29,7 +32,7 @@ pub fn layout_for<'p>(shape: Vec<ArmLayout>, all: impl Iterator<Item = &'p Prepa
     shape.into_iter().enumerate().map(one).collect()
 }
 
-/// Returns the number of diagonals of the spectra's resolution matrices, if the model asks for them; else 0.
+/// Returns the number of diagonals of the spectra's resolution matrices; 0 if the model does not ask for them.
 pub fn diagonals(arm: &ModelArm, data: &ArmSpectra) -> usize {
     let wanted = data.resolution.as_ref().filter(|_| arm.line_spread == LineSpread::File);
     wanted.map_or(0, |resolution| resolution.diagonals)

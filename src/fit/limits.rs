@@ -1,13 +1,13 @@
-//! Starts, bounds and priors of each spectrum: the model's, or columns of the spectra's own table.
+//! Starts, bounds and priors of each spectrum, from the model or from columns of the table of spectra.
 
 use crate::error::{Error, Result};
 use crate::model::{Cause, Fault, LabelColumns, Limits, ModelParameter, SpectralModel};
 use crate::spectra::{Column, Spectra};
 
-/// A value, or a spectrum's fault.
+/// The result of an operation on one spectrum.
 type Outcome<T> = std::result::Result<T, Fault>;
 
-/// The columns of one parameter.
+/// The columns of one parameter, as far as the model asks for them.
 #[derive(Clone, Copy, Default)]
 struct Columns<'s> {
     start: Option<&'s Column>,
@@ -24,34 +24,28 @@ pub struct Tables<'s> {
 }
 
 impl<'s> Tables<'s> {
-    /// An error names the file and the column that it lacks.
+    /// Finds the columns that the model asks for.
+    ///
+    /// # Errors
+    /// Returns [`Error::ShapeMismatch`] for a file that lacks one of them.
     pub fn new(model: &'s SpectralModel, spectra: &'s Spectra) -> Result<Tables<'s>> {
-        let find = |name: &Option<String>| {
-            let Some(name) = name else { return Ok(None) };
-            let found = spectra.column(name).filter(|c| spectra.is_empty() || c.values.number(0).is_some());
-            let message = || format!("no column `{name}` of numbers, which the model asks for");
-            found.map(Some).ok_or_else(|| Error::ShapeMismatch { what: spectra.file.to_string(), message: message() })
-        };
-        let one = |parameter: &ModelParameter| {
+        let mut columns = Vec::with_capacity(model.parameters.len());
+        for parameter in &model.parameters {
             let LabelColumns { start, lower, upper, mean, sigma } = &parameter.columns;
-            Ok(Columns {
-                start: find(start)?,
-                lower: find(lower)?,
-                upper: find(upper)?,
-                mean: find(mean)?,
-                sigma: find(sigma)?,
-            })
-        };
-        let columns = model.parameters.iter().map(one).collect::<Result<_>>()?;
+            let [start, lower, upper] = [find(spectra, start)?, find(spectra, lower)?, find(spectra, upper)?];
+            let [mean, sigma] = [find(spectra, mean)?, find(spectra, sigma)?];
+            columns.push(Columns { start, lower, upper, mean, sigma });
+        }
         Ok(Tables { model, columns })
     }
 
-    /// The limits of spectrum `row`, one a parameter.
+    /// Returns the limits of each parameter for the spectrum in a row.
     pub fn of(&self, row: usize) -> Outcome<Vec<Limits>> {
         let pairs = self.model.parameters.iter().zip(&self.columns);
         pairs.map(|(parameter, columns)| self.parameter(parameter, columns, row)).collect()
     }
 
+    /// Returns the limits of one parameter: those of the model, narrowed by the columns.
     fn parameter(&self, parameter: &ModelParameter, columns: &Columns, row: usize) -> Outcome<Limits> {
         let mut limits = parameter.limits();
         let name = &parameter.solver.name;
@@ -85,7 +79,15 @@ impl<'s> Tables<'s> {
     }
 }
 
-/// A column's value in a row; one that is not finite is the fault `cause`.
+/// Finds a column of numbers by its name, if there is a name.
+fn find<'s>(spectra: &'s Spectra, name: &Option<String>) -> Result<Option<&'s Column>> {
+    let Some(name) = name else { return Ok(None) };
+    let found = spectra.column(name).filter(|c| spectra.is_empty() || c.values.number(0).is_some());
+    let message = || format!("no column `{name}` of numbers, which the model asks for");
+    found.map(Some).ok_or_else(|| Error::ShapeMismatch { what: spectra.file.to_string(), message: message() })
+}
+
+/// Returns the value of a column in a row. A value that is not finite is the fault `cause`.
 fn finite(column: Option<&Column>, row: usize, parameter: &str, cause: Cause) -> Outcome<Option<f64>> {
     let Some(column) = column else { return Ok(None) };
     match column.values.number(row).filter(|x| x.is_finite()) {
@@ -94,7 +96,7 @@ fn finite(column: Option<&Column>, row: usize, parameter: &str, cause: Cause) ->
     }
 }
 
-/// A column's bound in a row. An infinite one leaves the model's; NaN is none.
+/// Returns the bound that a column has in a row. An infinite one has no effect, and NaN is a fault.
 fn bound(column: Option<&Column>, row: usize, parameter: &str) -> Outcome<Option<f64>> {
     let Some(column) = column else { return Ok(None) };
     match column.values.number(row).filter(|x| !x.is_nan()) {

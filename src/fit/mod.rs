@@ -1,4 +1,4 @@
-//! Fits: the one place that joins spectra, model, solver and device.
+//! Fits: the only room that joins spectra, model, solver and device.
 
 mod assemble;
 mod blank;
@@ -64,16 +64,16 @@ use run::Run;
 use shared::Shared;
 pub use table::{FitTable, Sink};
 
-/// Starts of a spectrum of which the number is not set, about: populations are made for so many.
+/// Approximate number of starts per spectrum if the user sets none. Populations are made for so many.
 const USUAL_STARTS: usize = 2;
 
-/// Fits spectra with a model, on a device.
+/// Fits spectra with a model on a device.
 #[derive(Clone, Debug)]
 pub struct SpectralFitter {
     pub(crate) model: SpectralModel,
     device: Device,
     solver: Solver,
-    /// `None`: as many as compete with the best.
+    /// Number of starts per spectrum; `None` for as many as compete with the best one.
     starts: Option<usize>,
     seed: u64,
     max_memory: Option<u64>,
@@ -81,18 +81,18 @@ pub struct SpectralFitter {
     precision: Precision,
     pub(crate) velocity_scan: VelocityScan,
     released_errors: bool,
-    /// `None`: as the device wants it.
+    /// Number of spectra per batch; `None` for the device's default.
     pub(crate) batch_size: Option<usize>,
     cpu_fallback: Option<bool>,
     shared: Arc<Shared>,
 }
 
 impl SpectralFitter {
-    /// Most starts a spectrum can have.
+    /// Maximum number of starts per spectrum.
     pub const MOST_STARTS: usize = MOST_STARTS;
 
-    /// Returns a fitter with the default settings of [`LevenbergMarquardt`]. No setter fails: a fit begins with a check
-    /// of all settings, and [`Error::InvalidSettings`] lists each that is out of its range.
+    /// Returns a fitter with the default settings of [`LevenbergMarquardt`]. No setter fails. Instead, each fit begins
+    /// with a check of all settings, and [`Error::InvalidSettings`] lists those that are out of range.
     pub fn new(model: SpectralModel, device: Device) -> SpectralFitter {
         SpectralFitter {
             model,
@@ -119,15 +119,15 @@ impl SpectralFitter {
     }
 
     /// Sets the number of starts per spectrum, 1 to 64. The first guess may find fewer distinct ones. Unless set, a
-    /// spectrum has as many starts as its first guess finds competing: 1 to 4, or 8 where masks or weights leave little
-    /// of it. One more start may then follow past a fold of the minimum (not with Nelder–Mead alone).
+    /// spectrum has as many starts as compete in its first guess: 1 to 4, or 8 if masks or weights leave little
+    /// of it. One more start may then follow beyond a fold of the minimum (not with Nelder–Mead alone).
     #[must_use]
     pub fn starts(mut self, starts: usize) -> SpectralFitter {
         self.starts = Some(starts);
         self
     }
 
-    /// Seed of the first guess's Sobol points.
+    /// Sets the seed of the Sobol points of the first guess.
     #[must_use]
     pub fn seed(mut self, seed: u64) -> SpectralFitter {
         self.seed = seed;
@@ -135,22 +135,24 @@ impl SpectralFitter {
         self
     }
 
-    /// Bytes that the population on the device may take; unless set, what the device has.
+    /// Sets the maximum number of bytes of the populations on the device; unless set, what the device has.
     #[must_use]
     pub fn max_memory(mut self, bytes: u64) -> SpectralFitter {
         self.max_memory = Some(bytes);
         self
     }
 
-    /// Spectra, at least 1, that a stream reads, fits and keeps in its journal at once; unless set 256 on the CPU, 2048
-    /// on GPUs. Files of fewer are fitted together, half a batch or more at once. No bit of a row depends on it.
+    /// Sets the number of spectra, at least 1, that a stream reads, fits and keeps in its journal together; unless set,
+    /// 256 on the CPU and 2048 on GPUs. Smaller files are fitted together, half a batch or more at once. No bit of a
+    /// row depends on it.
     #[must_use]
     pub fn batch_size(mut self, spectra: usize) -> SpectralFitter {
         self.batch_size = Some(spectra);
         self
     }
 
-    /// A GPU wants many spectra at once; on the CPU smaller batches overlap better with reading.
+    /// Returns the number of spectra per batch on a device. A GPU needs many of them; on the CPU smaller batches
+    /// overlap better with reading.
     fn batch_on(&self, device: &dyn crate::solver::Device) -> usize {
         self.batch_size.unwrap_or(if device.runs_wgsl() { 2048 } else { 256 })
     }
@@ -162,20 +164,22 @@ impl SpectralFitter {
         self
     }
 
-    /// Sends a batch that a GPU has failed to fit twice to the CPU, where the run then stays ([`Summary::by_rows`]
-    /// tells). Unless set it does where popfit chose the GPU (`auto`, `all`), and the failure is the run's where the
-    /// user did.
+    /// Sets whether the CPU replaces a GPU that has failed twice on one batch, for the rest of the run
+    /// ([`Summary::by_rows`] lists the devices). Otherwise the run fails. Unless set, the CPU replaces a GPU that
+    /// popfit chose (`auto`, `all`), but not one that the user chose.
     #[must_use]
     pub fn cpu_fallback(mut self, cpu_fallback: bool) -> SpectralFitter {
         self.cpu_fallback = Some(cpu_fallback);
         self
     }
 
+    /// Returns whether the CPU may replace a failed GPU.
     fn may_use_cpu(&self) -> bool {
         self.cpu_fallback.unwrap_or(self.device.is_chosen)
     }
 
-    /// Scans the velocity around the best one, for its posterior's error, skewness and kurtosis; off unless set.
+    /// Sets the scan of the velocity around the best one, which gives the error, skewness and kurtosis of its
+    /// posterior. Unless set, there is no scan.
     #[must_use]
     pub fn velocity_scan(mut self, scan: VelocityScan) -> SpectralFitter {
         self.velocity_scan = scan;
@@ -188,8 +192,7 @@ impl SpectralFitter {
     }
 
     /// Adds standard errors with all bounds released ([`FitRow::released_errors`]) to the rows; off unless set. They
-    /// answer how well the data determine each parameter if the bounds, and not the star, hold some of them where they
-    /// ended.
+    /// show how well the data alone determine each parameter if some parameters ended at their bounds.
     #[must_use]
     pub fn released_errors(mut self, released_errors: bool) -> SpectralFitter {
         self.released_errors = released_errors;
@@ -201,20 +204,20 @@ impl SpectralFitter {
         self.released_errors
     }
 
-    /// Precision of the rows: on the CPU f32 or f64; GPUs compute in f32. [`Precision::Mixed`] makes first rounds
-    /// cheaper on GPUs.
+    /// Sets the precision of the rows of the model: f32 or f64 on the CPU; GPUs compute in f32. With
+    /// [`Precision::Mixed`] the first rounds are faster on GPUs.
     #[must_use]
     pub fn precision(mut self, precision: Precision) -> SpectralFitter {
         self.precision = precision;
         self
     }
 
-    /// Names of the free parameters, in the order of the table's columns.
+    /// Returns the names of the free parameters in the order of the table's columns.
     pub fn parameters(&self) -> Vec<String> {
         self.model.parameters()
     }
 
-    /// Names of the model's arms, as columns of the table call them: one that stands alone has none.
+    /// Returns the names of the model's arms as the table's columns use them. A single arm has an empty name.
     pub fn arms(&self) -> Vec<String> {
         match self.model.arms.as_slice() {
             [_] => vec![String::new()],
@@ -227,12 +230,12 @@ impl SpectralFitter {
         &self.model
     }
 
-    /// Returns the device's name, as the result table has it.
+    /// Returns the name of the device as it is in the result table.
     pub fn device_name(&self) -> String {
         self.device.name()
     }
 
-    /// Returns the settings on which the rows depend beside model and device, `key = value` line by line, as they are
+    /// Returns the settings on which the rows depend beside model and device, one `key = value` per line, as they are
     /// written into the table's metadata.
     pub fn settings_text(&self) -> String {
         let SpectralFitter { solver, seed, strict, precision, released_errors, .. } = self;
@@ -247,7 +250,7 @@ impl SpectralFitter {
         .join("\n")
     }
 
-    /// A table without rows, ready to be the sink of [`fit_stream`](SpectralFitter::fit_stream).
+    /// Returns a table without rows, which can be the sink of [`fit_stream`](SpectralFitter::fit_stream).
     pub fn table(&self) -> FitTable {
         FitTable::new(self.parameters()).with_units(self.units()).with_arms(self.arms())
     }
@@ -261,23 +264,23 @@ impl SpectralFitter {
         units
     }
 
-    /// Fits what is in memory, in one batch, on the first device alone; [`fit_with`](SpectralFitter::fit_with) shares
-    /// the spectra among all devices. A spectrum that cannot be fitted is a row with its status.
+    /// Fits spectra in memory as one batch on the first device. [`fit_with`](SpectralFitter::fit_with) uses all
+    /// devices. A spectrum that cannot be fitted has a row with its status.
     ///
     /// # Errors
     /// Returns [`Error::InvalidSettings`] and, for settings that exclude each other, [`Error::Usage`];
     /// [`Error::ShapeMismatch`], [`Error::BadWavelength`] and [`Error::NoOverlap`] if the spectra do not suit the
     /// model; [`Error::Model`] if the model has no point to start from; [`Error::BadSpectrum`] if the fitter is
-    /// [strict](SpectralFitter::strict); [`Error::OutOfMemory`]; the device's errors.
+    /// [strict](SpectralFitter::strict); [`Error::OutOfMemory`]; and the device's errors.
     pub fn fit(&self, spectra: &Spectra) -> Result<FitTable> {
         self.tabulate(&self.run()?.batch(&[spectra], None)?)
     }
 
-    /// Fits from the user's own starts, one per spectrum: (spectra, parameters), in physical units and in the order of
+    /// Fits spectra from the user's own starts (spectra, parameters), in physical units and in the order of
     /// [`parameters`](SpectralFitter::parameters).
     ///
     /// # Errors
-    /// The errors of [`fit`](SpectralFitter::fit); [`Error::ShapeMismatch`] for another number of starts.
+    /// Returns the errors of [`fit`](SpectralFitter::fit), and [`Error::ShapeMismatch`] for another number of starts.
     pub fn fit_from(&self, spectra: &Spectra, starts: &[f64]) -> Result<FitTable> {
         let expected = spectra.len() * self.model.parameters.len();
         if starts.len() != expected {
@@ -294,18 +297,19 @@ impl SpectralFitter {
         self.tabulate(&self.run()?.batch(&[spectra], Some(starts))?)
     }
 
+    /// Returns a table of rows.
     fn tabulate(&self, rows: &[FitRow]) -> Result<FitTable> {
         let mut table = self.table();
         table.append(rows)?;
         Ok(table)
     }
 
-    /// [`fit`](SpectralFitter::fit), in batches, watched and stopped by `control`. After a stop there is a row for each
-    /// spectrum all the same, and those that were not finished have
-    /// [`Status::Interrupted`](crate::Status::Interrupted).
+    /// Fits spectra in memory in batches on all devices. `control` receives the progress, and can stop the run. After a
+    /// stop there is still a row for each spectrum, with [`Status::Interrupted`](crate::Status::Interrupted) if its fit
+    /// was not finished.
     ///
     /// # Errors
-    /// The errors of [`fit`](SpectralFitter::fit).
+    /// Returns the errors of [`fit`](SpectralFitter::fit).
     pub fn fit_with(&self, spectra: &Spectra, control: &Control) -> Result<FitTable> {
         let mut table = self.table();
         self.fit_stream(&mut spectra.reader(), &mut table, control)?;
@@ -316,22 +320,22 @@ impl SpectralFitter {
     /// they share rayon's global pool.
     ///
     /// # Errors
-    /// The errors of [`fit`](SpectralFitter::fit), of `source` and of `sink`.
+    /// Returns the errors of [`fit`](SpectralFitter::fit), of `source` and of `sink`.
     pub fn fit_stream(
         &self,
         source: &mut dyn SpectraReader,
         sink: &mut dyn Sink,
         control: &Control,
     ) -> Result<Summary> {
-        workers::stream(self, (source, sink), control, None)
+        workers::stream(self, source, sink, control, None)
     }
 
-    /// [`fit_stream`](SpectralFitter::fit_stream) with a journal: batches that it knows are not fitted again, others
-    /// are kept in it as soon as they are fitted. The rows are those of an uninterrupted run.
+    /// Fits batches like [`fit_stream`](SpectralFitter::fit_stream), and keeps their rows in a journal as soon as they
+    /// are fitted. Batches that the journal knows are not fitted again. The rows are those of an uninterrupted run.
     ///
     /// # Errors
-    /// The errors of [`fit_stream`](SpectralFitter::fit_stream); [`Error::Journal`] if spectra have changed since the
-    /// journal recorded their rows; [`Error::Io`] if the journal cannot be read or written.
+    /// Returns the errors of [`fit_stream`](SpectralFitter::fit_stream), [`Error::Journal`] if spectra have changed
+    /// since the journal recorded their rows, and [`Error::Io`] if the journal cannot be read or written.
     pub fn fit_journaled(
         &self,
         source: &mut dyn SpectraReader,
@@ -339,37 +343,38 @@ impl SpectralFitter {
         control: &Control,
         journal: &mut Journal,
     ) -> Result<Summary> {
-        workers::stream(self, (source, sink), control, Some(journal))
+        workers::stream(self, source, sink, control, Some(journal))
     }
 
+    /// Returns the first guess, which is made once.
     fn first_guess(&self) -> Result<&FirstGuess> {
         self.shared.first_guess(&self.model, self.seed)
     }
 
-    /// Starts of one spectrum, at most.
+    /// Returns the maximum number of starts per spectrum.
     fn most_starts(&self) -> usize {
         self.starts.unwrap_or(model::MOST_STARTS)
     }
 
-    /// Starts of a spectrum, on average.
+    /// Returns the average number of starts per spectrum.
     fn usual_starts(&self) -> usize {
         self.starts.unwrap_or(USUAL_STARTS)
     }
 
-    /// Looks at minima again, unless the number of starts is said.
-    fn looks_past_folds(&self) -> bool {
+    /// Returns whether minima are checked for folds: unless the user sets the number of starts.
+    fn searches_beyond_folds(&self) -> bool {
         self.starts.is_none() && !matches!(self.solver, Solver::NelderMead(_))
     }
 
-    /// Makes rows of what its solver finds.
+    /// Returns the inputs of rows that do not depend on the spectrum.
     fn finish(&self) -> Finish<'_> {
         Finish { model: &self.model, precision: self.precision, released_errors: self.released_errors }
     }
 
-    /// Checks the settings, as every fit does at its beginning.
+    /// Checks the settings as every fit does at its beginning.
     ///
     /// # Errors
-    /// [`Error::InvalidSettings`] lists every fault.
+    /// Returns [`Error::InvalidSettings`], which lists every fault.
     pub fn validate(&self) -> Result<()> {
         let mut faults = self.solver.faults();
         if let Some(starts) = self.starts.filter(|starts| !(1..=MOST_STARTS).contains(starts)) {
@@ -381,6 +386,7 @@ impl SpectralFitter {
         InvalidSetting::none_of(faults)
     }
 
+    /// Returns a run on the first device.
     fn run(&self) -> Result<Run<'_>> {
         Run::new(self, self.device.inner.clone(), self.max_memory)
     }

@@ -1,28 +1,29 @@
-//! Arms whose flux is negative: inverted, or with too much sky subtracted.
+//! Detection of arms with negative flux, which are inverted, or from which too much sky was subtracted.
 //!
-//! The test looks at the data alone, once per spectrum, so that it says the same on every device. As templates are
-//! positive, the continuum fitted to the data without the model's lines ([`PreparedArm::smooth`]) has the sign of that
-//! under the final model.
+//! The test uses the data alone, once per spectrum, so that its result is the same on every device. Because templates
+//! are positive, the continuum fitted to the data without the model's lines ([`PreparedArm::smooth`]) has the same sign
+//! as that of the final model.
 
 use pulp::NullaryFnOnce;
 
 use super::probability::{Tail, chi2_tail_is_below};
 use crate::model::{PreparedArm, Sampling};
 
-/// Flux whose χ² against zero has an upper tail probability below this is more than noise.
+/// Upper tail probability of χ² against zero flux below which an arm is not only noise.
 const SIGNAL: f64 = 1e-6;
-/// The continuum is evaluated where pixels of negative flux have at least this share of the weight. With fewer, only a
-/// few extreme pixels could make it negative under half of the weight; and evaluating it costs more than all else here.
+/// Smallest share of the weight in pixels of negative flux at which the continuum is evaluated. With less, only a few
+/// extreme pixels could make it negative in half of the weight. The evaluation takes longer than the rest of the test.
 const LEAST_SHARE: f64 = 0.25;
-/// Sums side by side.
+/// Number of partial sums.
 const LANES: usize = 8;
 
-/// Returns whether the median of an arm's flux, or the median of its continuum weighted by ivar, is below zero. Pixels
-/// that do not count are left out, and so are arms that hold nothing but noise, whose sign is chance.
+/// Returns whether the median of an arm's flux, or the median of its continuum weighted by ivar, is below zero. Masked
+/// pixels are left out, and so are arms with noise alone, whose sign is random.
 pub fn has_negative_flux(arms: &[PreparedArm], samplings: &[&Sampling]) -> bool {
     arms.iter().zip(samplings).any(|(arm, sampling)| is_negative(arm, sampling))
 }
 
+/// Returns whether the flux of an arm is negative.
 fn is_negative(arm: &PreparedArm, sampling: &Sampling) -> bool {
     let sums = Sums::of(&arm.data, &arm.weight);
     let is_median_negative = 2 * sums.negative > sums.unmasked;
@@ -33,40 +34,43 @@ fn is_negative(arm: &PreparedArm, sampling: &Sampling) -> bool {
         && (is_median_negative || is_continuum_negative(arm, sampling))
 }
 
-/// Returns whether the continuum is negative under more than half of the weight.
+/// Returns whether the continuum is negative in more than half of the weight.
 fn is_continuum_negative(arm: &PreparedArm, sampling: &Sampling) -> bool {
     let smooth = arm.smooth(sampling);
-    // weight · continuum has the sign of the continuum, and is 0 where nothing counts
+    // weight · continuum has the sign of the continuum, and is 0 in masked pixels.
     let sums = Sums::of(&smooth, &arm.weight);
     sums.negative_weight > 0.5 * sums.weight
 }
 
-/// Sums over the pixels of an arm that count.
+/// Sums over the unmasked pixels of an arm.
 struct Sums {
+    /// Number of pixels.
     unmasked: u32,
-    /// Pixels below zero.
+    /// Number of pixels below zero.
     negative: u32,
-    /// Σ weight², in units of its own, and its part from the pixels below zero.
+    /// Σ weight² in arbitrary units.
     weight: f64,
+    /// Part of `weight` from the pixels below zero.
     negative_weight: f64,
     /// Σ (√ivar flux)².
     chi2: f64,
 }
 
 impl Sums {
-    /// `values` are √ivar times a flux, 0 where `weight` is 0 (pixels).
+    /// Returns the sums of √ivar times a flux (pixels). `values` are 0 in pixels whose `weight` is 0.
     fn of(values: &[f32], weight: &[f32]) -> Sums {
         pulp::Arch::new().dispatch(AddUp { values, weight })
     }
 }
 
-/// Returns fewer than [`LANES`] numbers with zeros behind them.
+/// Returns fewer than [`LANES`] numbers, padded with zeros.
 fn padded(numbers: &[f32]) -> [f32; LANES] {
     let mut padded = [0.0; LANES];
     padded[..numbers.len()].copy_from_slice(numbers);
     padded
 }
 
+/// The inputs of the sums, for dispatch to the processor's vector instructions.
 struct AddUp<'a> {
     values: &'a [f32],
     weight: &'a [f32],
@@ -80,7 +84,7 @@ impl NullaryFnOnce for AddUp<'_> {
         let AddUp { values, weight } = self;
         let (mut unmasked, mut negative) = ([0u32; LANES], [0u32; LANES]);
         let (mut total, mut part, mut chi2) = ([0f32; LANES], [0f32; LANES], [0f32; LANES]);
-        // lengths that the compiler knows
+        // Chunks of constant length let the compiler use vector instructions.
         let (values, last_values) = values.as_chunks::<LANES>();
         let (weight, last_weight) = weight.as_chunks::<LANES>();
         let last: [[f32; LANES]; 2] = [last_values, last_weight].map(padded);

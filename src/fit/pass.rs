@@ -1,26 +1,36 @@
-//! A population of one shape of spectra, and the objective that it was made for.
+//! A population for spectra of one shape, and the objective that it was made for.
 
 use std::sync::Arc;
-use std::sync::atomic::AtomicBool;
 
-use super::ready::Starts;
-use super::waiting::{Entering, Waiting};
+use super::ready::{Monitor, ReadySpectra, Starts};
+use super::waiting::{MemberCount, PassOutcomes, Waiting};
 use crate::error::{Error, Result};
 use crate::model::{Prepared, SpectralObjective};
 use crate::recording::Precision;
 use crate::rows::Real;
-use crate::solver::{Outcome, Population, Queue, linearise, stream};
+use crate::solver::{LevenbergMarquardt, NelderMead, Outcome, Population, Queue, Solver, linearise, stream};
 
-/// Differences of an objective that is computed twice in f32: its own, in units of χ², and what a pixel's model may be
-/// off.
-const AGREE: (f64, f64) = (0.01, 1e-3);
+/// Size of a simplex that polishes a fit, relative to the size that the user set.
+const POLISH: f64 = 0.1;
+/// Largest difference between two evaluations in f32 of the same objective, in units of χ².
+const MAX_DIFFERENCE: f64 = 0.01;
+/// Largest difference as a share of χ², in addition to the above.
+const MAX_RELATIVE_DIFFERENCE: f64 = 1e-3;
+/// Relative rounding error of the model of one pixel in f32.
 const ROUNDING: f64 = 1e-5;
 
-/// The flag that stops a pass, and the function that is told the share of it that is done.
-pub type Watched<'a> = (&'a AtomicBool, &'a mut dyn FnMut(f64));
-
-/// The outcomes of each spectrum's starts, and the submission after which they left.
-pub type Left = (Vec<Vec<Outcome>>, Vec<u32>);
+/// Settings of the passes.
+#[derive(Clone, Copy)]
+pub struct PassSettings {
+    pub solver: Solver,
+    pub precision: Precision,
+    /// There is a pass without derivatives even if the solver needs none.
+    pub has_evaluation: bool,
+    /// Maximum memory of all populations in bytes; `None` for what the device has.
+    pub memory: Option<u64>,
+    /// Maximum number of starts in flight.
+    pub max_starts: usize,
+}
 
 /// A population and the objective that it was made for.
 pub struct Pass {
@@ -28,19 +38,41 @@ pub struct Pass {
     pub population: Box<dyn Population>,
 }
 
-impl Pass {
-    /// Fits each spectrum from its starts; with the outcomes comes when they left ([`Waiting::left`]).
-    pub fn run(&mut self, spectra: Entering, starts: Vec<Starts>, (cancel, watch): Watched) -> Result<Left> {
-        let members = starts.iter().map(Vec::len).sum::<usize>() * self.population.lanes();
-        let mut queue = Waiting::new(&self.objective, spectra, starts);
-        let mut progress = |left: usize| watch(1.0 - left as f64 / members.max(1) as f64);
-        queue.watch = Some((self.population.lanes(), &mut progress));
-        pollster::block_on(stream(self.population.as_mut(), &mut queue, cancel))?;
-        Ok((queue.outcomes, queue.left))
+impl PassSettings {
+    /// Returns the settings of the rounds of Levenberg–Marquardt; the default ones for Nelder–Mead.
+    pub fn least_squares(&self) -> LevenbergMarquardt {
+        match self.solver {
+            Solver::LevenbergMarquardt(settings) | Solver::LevenbergMarquardtThenNelderMead(settings, _) => settings,
+            Solver::NelderMead(_) => LevenbergMarquardt::default(),
+        }
     }
 
-    /// The sums at each spectrum's starts.
-    pub fn sums(&mut self, spectra: Entering, starts: Vec<Starts>) -> Result<Vec<Vec<Outcome>>> {
+    /// Returns the settings of the simplices, if there are any.
+    pub fn simplex(&self) -> Option<NelderMead> {
+        match self.solver {
+            Solver::LevenbergMarquardt(_) => None,
+            Solver::NelderMead(settings) => Some(settings),
+            Solver::LevenbergMarquardtThenNelderMead(_, settings) => {
+                Some(NelderMead { size: POLISH * settings.size, ..settings })
+            }
+        }
+    }
+}
+
+impl Pass {
+    /// Runs the population's solver on each spectrum from its starts.
+    pub fn run(&mut self, spectra: ReadySpectra, starts: Vec<Starts>, monitor: Monitor) -> Result<PassOutcomes> {
+        let lanes = self.population.lanes();
+        let members = starts.iter().map(Vec::len).sum::<usize>() * lanes;
+        let mut queue = Waiting::new(&self.objective, spectra, starts);
+        let mut report = |left: usize| (monitor.progress)(1.0 - left as f64 / members.max(1) as f64);
+        queue.remaining = Some(MemberCount { lanes, report: &mut report });
+        pollster::block_on(stream(self.population.as_mut(), &mut queue, monitor.cancel))?;
+        Ok(queue.finished)
+    }
+
+    /// Evaluates the objective at each spectrum's starts, with derivatives if the pass has them.
+    pub fn evaluate(&mut self, spectra: ReadySpectra, starts: Vec<Starts>) -> Result<Vec<Vec<Outcome>>> {
         let capacity = self.population.capacity();
         let mut queue = Waiting::new(&self.objective, spectra, starts);
         let mut all = Vec::new();
@@ -52,7 +84,7 @@ impl Pass {
     }
 }
 
-/// Relative error of an objective: GPUs add in f32.
+/// Returns the relative error of an objective. GPUs add in f32.
 pub fn objective_noise(on_gpu: bool, precision: Precision) -> f64 {
     match precision {
         _ if on_gpu => f32::COST_NOISE,
@@ -61,22 +93,24 @@ pub fn objective_noise(on_gpu: bool, precision: Precision) -> f64 {
     }
 }
 
+/// Returns χ² plus penalties, and plus ln det C if the fit marginalises over the continuum. Infinite instead of NaN.
 pub fn objective(outcome: &Outcome, marginalise: bool) -> f64 {
     let value = outcome.chi2 + outcome.penalty + if marginalise { outcome.ln_det } else { 0.0 };
     if value.is_finite() { value } else { f64::INFINITY }
 }
 
-/// [`Error::DeviceUntrusted`] when the objective that a device told `before` of a point is not what it tells of it
-/// `now`, in another readback, with `sums`: one of them is wrong. `share` of χ² is allowed beside rounding.
-pub fn agree(
-    device: &str,
-    (before, now): (f64, f64),
-    (sums, prepared): (&Outcome, &Prepared),
-    share: f64,
-) -> Result<()> {
+/// Returns the largest difference that two evaluations of one objective may have: rounding, and `share` of χ².
+pub fn largest_difference(at: &Outcome, prepared: &Prepared, share: f64) -> f64 {
     // spectra without noise leave nothing but the rounding of their pixels
     let rounding = prepared.unmasked as f64 * (ROUNDING * prepared.signal_to_noise).powi(2);
-    let allowed = AGREE.0 + (AGREE.1 + share) * (sums.chi2 + sums.penalty) + rounding;
+    MAX_DIFFERENCE + (MAX_RELATIVE_DIFFERENCE + share) * (at.chi2 + at.penalty) + rounding
+}
+
+/// Compares two evaluations of one objective, which a device returned in different readbacks.
+///
+/// # Errors
+/// Returns [`Error::DeviceUntrusted`] if they differ by more than `allowed`: one of them is wrong.
+pub fn compare_objectives(device: &str, before: f64, now: f64, allowed: f64) -> Result<()> {
     if before.is_finite() && now.is_finite() && (before - now).abs() > allowed {
         let message = format!("a fit ends at an objective of {before}, which is {now} when asked again");
         return Err(Error::DeviceUntrusted { device: device.into(), message });

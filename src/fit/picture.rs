@@ -1,10 +1,10 @@
-//! Spectra with their fitted models, evaluated on the CPU: for figures, and for `--format rvtab`, which also has χ² by
-//! arm.
+//! Spectra with their fitted models, evaluated on the CPU, for figures and for `--format rvtab`, which also has the χ²
+//! of each arm.
 
 use std::borrow::Cow;
 
 use super::assemble::{matched, raw};
-use super::inspect::InspectedArm;
+use super::inspect::{InspectedArm, ModelPoint};
 use super::{FitRow, SpectralFitter};
 use crate::error::{Error, Result};
 use crate::model::ModelArm;
@@ -14,7 +14,7 @@ use crate::recording::Velocity;
 use crate::solver::Status;
 use crate::spectra::{ArmSpectra, Spectra};
 
-/// Spectra that are evaluated in one go: their derivatives take memory too.
+/// Maximum number of spectra that are evaluated together, because their derivatives take memory too.
 const CHUNK: usize = 64;
 
 /// One arm of one spectrum and the model at the row's parameters. Arrays are (pixels).
@@ -23,22 +23,22 @@ const CHUNK: usize = 64;
 pub struct ArmFit {
     /// Name of the model's arm.
     pub name: String,
-    /// Å
+    /// Wavelengths in Å.
     pub wavelength: Vec<f64>,
     /// Flux in the units of the input.
     pub flux: Vec<f64>,
-    /// 1/√ivar; infinite where ivar is 0.
+    /// Standard errors 1/√ivar; infinite where ivar is 0.
     pub error: Vec<f64>,
-    /// NaN where the model does not reach.
+    /// Model in the units of the input; NaN outside its wavelengths.
     pub model: Vec<f64>,
-    /// The fitted continuum, by which the template is multiplied, in the units of the input; NaN where the model does
-    /// not reach. Empty for a model without a continuum.
+    /// Fitted continuum, by which the template is multiplied, in the units of the input; NaN outside the wavelengths of
+    /// the model. Empty for a model without a continuum.
     pub continuum: Vec<f64>,
-    /// Pixels that do not count.
+    /// Masked pixels.
     pub mask: Vec<bool>,
-    /// χ² of the unmasked pixels, whose number is `unmasked`.
+    /// χ² of the unmasked pixels.
     pub chi2: f64,
-    /// Pixels that count.
+    /// Number of unmasked pixels.
     pub unmasked: usize,
     /// χ² of the continuum alone, without the template.
     pub chi2_continuum: f64,
@@ -60,7 +60,8 @@ impl SpectralFitter {
     /// Evaluates the model at a row's parameters; `row.row` picks the spectrum.
     ///
     /// # Errors
-    /// The errors of [`model_spectra`](SpectralFitter::model_spectra); [`Error::Usage`] if the row has no fit.
+    /// Returns the errors of [`model_spectra`](SpectralFitter::model_spectra), and [`Error::Usage`] if the row has no
+    /// fit.
     pub fn model_spectrum(&self, spectra: &Spectra, row: &FitRow) -> Result<Vec<ArmFit>> {
         let found = self.model_spectra(spectra, std::slice::from_ref(row))?.swap_remove(0);
         found.ok_or_else(|| Error::Usage(format!("row {} has no fit to show", row.row)))
@@ -84,7 +85,8 @@ impl SpectralFitter {
         let (mut done, mut most) = (0, CHUNK);
         while done < fitted.len() {
             let chunk = &fitted[done..(done + most).min(fitted.len())];
-            let points: Vec<_> = chunk.iter().map(|&(k, place)| (place, rows[k].parameters.as_slice())).collect();
+            let point = |&(k, place): &(usize, usize)| ModelPoint { place, parameters: &rows[k].parameters };
+            let points: Vec<ModelPoint> = chunk.iter().map(point).collect();
             let inspected = match run.inspect(spectra, &points, Precision::F32) {
                 Err(Error::OutOfMemory { .. }) if most > 1 => {
                     most /= 2;
@@ -107,12 +109,13 @@ impl SpectralFitter {
 }
 
 impl ArmFit {
-    /// Makes the fit of an arm that the file lacks: no pixels.
+    /// Returns the fit of an arm that the file lacks: it has no pixels.
     fn absent(name: &str) -> ArmFit {
         ArmFit { name: name.into(), ..ArmFit::default() }
     }
 }
 
+/// Returns the data and the model of one arm.
 fn arm_fit(of: &ModelArm, data: &ArmSpectra, place: usize, arm: &InspectedArm) -> ArmFit {
     let (raw, prepared, Curves { model, continuum }) = (raw(of, data, place), &arm.prepared, curves(arm));
     let counts = |j: &usize| prepared.weight[*j] != 0.0;
@@ -134,7 +137,7 @@ fn arm_fit(of: &ModelArm, data: &ArmSpectra, place: usize, arm: &InspectedArm) -
     }
 }
 
-/// Model and continuum of one arm in the units of the data, NaN where the model does not reach (pixels).
+/// Model and continuum of one arm in the units of the data (pixels); NaN outside the wavelengths of the model.
 struct Curves {
     model: Vec<f64>,
     /// Empty for a model without a continuum.

@@ -1,25 +1,24 @@
 //! The velocity's posterior: the objective along a grid of velocities around the best one, and the moments of
 //! exp(−objective / 2).
 //!
-//! The scan is one more pass through a population. The group of a spectrum is then a grid of velocities, evaluated
-//! once, and the grid is widened or refined until it resolves the posterior.
+//! The scan is one more pass through a population. The starts of a spectrum are then a grid of velocities, evaluated
+//! once. The grid is widened or refined until it resolves the posterior.
 
 use std::sync::atomic::Ordering;
 
 use super::SpectralFitter;
 use super::canary::Canary;
-use super::pass::Watched;
-use super::ready::{Grids, Ready};
+use super::ready::{Monitor, ReadySpectra, ReadySpectrum};
 use super::row::FitRow;
 use super::solve::Passes;
 use crate::error::Result;
-use crate::model::{Limits, Start, VelocityScan};
+use crate::model::{Limits, SpectralModel, Start, VelocityScan};
 use crate::solver::{Outcome, Status};
 
 /// Moments of the scan; km/s.
 #[derive(Clone, Copy, Debug, PartialEq, serde::Serialize, serde::Deserialize)]
 pub struct VelocityPosterior {
-    /// The lowest point, through a parabola.
+    /// The velocity with the lowest objective, by interpolation with a parabola.
     pub velocity: f64,
     /// √⟨(v − velocity)²⟩.
     pub error: f64,
@@ -29,18 +28,19 @@ pub struct VelocityPosterior {
     pub kurtosis: f64,
 }
 
-/// Points on either side of the middle.
+/// Points of a grid on either side of its centre.
 const HALF: i32 = 12;
-/// First step, in errors of the fit.
+/// Step of the first grid, in standard errors of the fit.
 const STEP: f64 = 0.5;
-/// A grid is good when an error is between so many of its steps, and its ends are improbable.
-const STEPS_AN_ERROR: std::ops::RangeInclusive<f64> = 1.2..=3.0;
+/// Numbers of steps per standard error that resolve a posterior.
+const STEPS_PER_ERROR: std::ops::RangeInclusive<f64> = 1.2..=3.0;
+/// Largest relative probability at an end of a grid that is wide enough.
 const EDGE: f64 = 1e-4;
-/// Grids that are tried.
+/// Maximum number of grids per spectrum.
 const ATTEMPTS: usize = 12;
 
-/// Moments of exp(−objective / 2) on an ascending grid of equal steps, as rvspecfit's `find_best` takes them. `None`
-/// when no objective is finite.
+/// Returns the moments of exp(−objective / 2) on an ascending grid of equal steps, as rvspecfit's `find_best` does.
+/// `None` if no objective is finite.
 pub fn moments(velocities: &[f64], objectives: &[f64]) -> Option<VelocityPosterior> {
     let finite = (0..velocities.len()).filter(|&i| objectives[i].is_finite());
     let lowest = finite.min_by(|&a, &b| objectives[a].total_cmp(&objectives[b]))?;
@@ -60,7 +60,7 @@ pub fn moments(velocities: &[f64], objectives: &[f64]) -> Option<VelocityPosteri
     Some(VelocityPosterior { velocity, error, skewness, kurtosis })
 }
 
-/// The lowest point of the parabola through point i and its neighbours; the point itself at an end.
+/// Returns the lowest point of the parabola through point i and its neighbours; the point itself at an end.
 fn vertex(x: &[f64], y: &[f64], i: usize) -> f64 {
     if i == 0 || i + 1 >= x.len() || !y[i - 1].is_finite() || !y[i + 1].is_finite() {
         return x[i];
@@ -72,12 +72,13 @@ fn vertex(x: &[f64], y: &[f64], i: usize) -> f64 {
     x[i] + 0.25 * (x[i + 1] - x[i - 1]) * (left - right) / (left + right)
 }
 
-/// One spectrum's grid.
+/// The velocity grid of one spectrum, in km/s.
 struct Grid {
-    /// Index into the spectra that entered together.
+    /// Index of the spectrum among those that are scanned.
     ready: usize,
     centre: f64,
     step: f64,
+    /// Bounds of the velocity.
     range: (f64, f64),
     found: Option<VelocityPosterior>,
     /// No other grid is needed.
@@ -85,12 +86,24 @@ struct Grid {
 }
 
 impl Grid {
+    /// Returns the first grid of a spectrum whose velocity is parameter `p`. `None` if its fit failed or its velocity
+    /// is held.
+    fn new(ready: usize, one: &ReadySpectrum, row: &FitRow, p: usize) -> Option<Grid> {
+        let (error, limits) = (row.errors[p], &one.limits[p]);
+        let usable = row.status.is_success() && !limits.is_held();
+        let step = if error.is_finite() && error > 0.0 { STEP * error } else { 1.0 };
+        let (range, centre) = ((limits.lower, limits.upper), row.parameters[p]);
+        usable.then_some(Grid { ready, centre, step, range, found: None, ended: false })
+    }
+
+    /// Returns the velocities of the grid that lie inside the bounds.
     fn velocities(&self) -> Vec<f64> {
         let all = (-HALF..=HALF).map(|k| self.centre + f64::from(k) * self.step);
         all.filter(|v| (self.range.0..=self.range.1).contains(v)).collect()
     }
 
-    /// Takes what a grid gave; unless it is good, another one is set.
+    /// Computes the posterior from the objectives at the grid's velocities. If they do not resolve it, sets another
+    /// grid.
     fn judge(&mut self, velocities: &[f64], objectives: &[f64]) {
         self.ended = true;
         self.found = moments(velocities, objectives);
@@ -102,49 +115,44 @@ impl Grid {
         };
         let wide = edge(0, self.range.0) || edge(velocities.len() - 1, self.range.1);
         let steps = found.error / self.step;
-        if !wide && STEPS_AN_ERROR.contains(&steps) {
+        if !wide && STEPS_PER_ERROR.contains(&steps) {
             return;
         }
-        // too coarse a grid tells little of the error but that it is small
+        // The error from a grid with large steps is only an upper limit.
         self.step = if wide { 2.0 * self.step } else { (found.error * STEP).max(0.2 * self.step) };
         self.centre = found.velocity;
         self.ended = false;
     }
 }
 
-/// Inputs and populations of a velocity scan: the populations that have fitted the spectra, and on GPUs a spectrum of
-/// known answer that joins them.
+/// Inputs and populations of a velocity scan.
 pub struct Scan<'a> {
     pub fitter: &'a SpectralFitter,
+    /// The passes that have fitted the spectra.
     pub passes: &'a mut Passes,
-    pub grids: &'a [Grids],
-    /// And the device's name.
-    pub canary: Option<(&'a Canary, &'a str)>,
-    /// Told after every submission.
-    pub watched: Watched<'a>,
+    pub spectra: ReadySpectra<'a>,
+    /// On a GPU a canary is scanned with the spectra.
+    pub canary: Option<&'a Canary>,
+    /// Name of the device.
+    pub device: &'a str,
+    /// Called after every submission.
+    pub monitor: Monitor<'a>,
 }
 
 impl Scan<'_> {
-    /// Scans the velocity of each spectrum of `ready` whose row has a fit; `rows` are those of the batch. When the run
-    /// is cancelled, rows whose scan has not ended become interrupted ones.
-    pub fn run(mut self, (ready, rows): (&[Ready], &mut [FitRow])) -> Result<()> {
+    /// Scans the velocity of each spectrum whose row has a fit. `rows` are those of the whole batch. If the run is
+    /// cancelled, rows whose scan has not ended become interrupted.
+    pub fn run(mut self, rows: &mut [FitRow]) -> Result<()> {
         let Some(p) = self.fitter.model.free_velocity() else { return Ok(()) };
-        let begin = |(k, one): (usize, &Ready)| {
-            let row = &rows[one.place];
-            let error = row.errors[p];
-            let limits = &one.limits[p];
-            let usable = row.status.is_success() && !limits.is_held();
-            let step = if error.is_finite() && error > 0.0 { STEP * error } else { 1.0 };
-            let (range, centre) = ((limits.lower, limits.upper), row.parameters[p]);
-            usable.then_some(Grid { ready: k, centre, step, range, found: None, ended: false })
-        };
+        let ready = self.spectra.spectra;
+        let begin = |(k, one): (usize, &ReadySpectrum)| Grid::new(k, one, &rows[one.place], p);
         let mut all: Vec<Grid> = ready.iter().enumerate().filter_map(begin).collect();
-        let cancel = self.watched.0;
+        let cancel = self.monitor.cancel;
         let together = (self.room() / (2 * HALF as usize + 1)).max(1);
         for _ in 0..ATTEMPTS {
             let mut open: Vec<&mut Grid> = all.iter_mut().filter(|grid| !grid.ended).collect();
             for some in open.chunks_mut(together).take_while(|_| !cancel.load(Ordering::Relaxed)) {
-                self.attempt(some, (ready, rows), p)?;
+                self.attempt(some, rows, p)?;
             }
         }
         for grid in all {
@@ -158,23 +166,31 @@ impl Scan<'_> {
         Ok(())
     }
 
+    /// Returns whether the run is cancelled.
     fn is_cancelled(&self) -> bool {
-        self.watched.0.load(Ordering::Relaxed)
+        self.monitor.cancel.load(Ordering::Relaxed)
     }
 
-    /// Places beside the canary's.
+    /// Returns the number of starts that enter together with a canary.
     fn room(&self) -> usize {
         (self.passes.capacity - usize::from(self.canary.is_some())).max(1)
     }
 
     /// Evaluates some grids of velocities, which are parameter `p`; none once the run is cancelled.
-    fn attempt(&mut self, some: &mut [&mut Grid], (ready, rows): (&[Ready], &[FitRow]), p: usize) -> Result<()> {
+    fn attempt(&mut self, some: &mut [&mut Grid], rows: &[FitRow], p: usize) -> Result<()> {
+        let (model, ready) = (&self.fitter.model, self.spectra.spectra);
         let refit = self.fitter.velocity_scan == VelocityScan::Refitted;
         let velocities: Vec<Vec<f64>> = some.iter().map(|grid| grid.velocities()).collect();
-        let enter = |(grid, velocities): (&&mut Grid, &Vec<f64>)| {
-            entering(self.fitter, (p, refit), (&ready[grid.ready], rows), velocities)
-        };
-        let entering = some.iter().zip(&velocities).flat_map(enter).collect();
+        let mut entering = Vec::new();
+        for (grid, velocities) in some.iter().zip(&velocities) {
+            let one = &ready[grid.ready];
+            let row = &rows[one.place];
+            if refit {
+                entering.extend(velocities.iter().map(|v| held_at_velocity(model, one, row, p, *v)));
+            } else {
+                entering.push(at_velocities(model, one, row, p, velocities));
+            }
+        }
         let Some(outcomes) = self.outcomes(entering, refit)? else { return Ok(()) };
         let finish = self.fitter.finish();
         let mut rest = outcomes.iter();
@@ -191,72 +207,70 @@ impl Scan<'_> {
         Ok(())
     }
 
-    /// One outcome a start; `None` when the run was cancelled on the way, and an error where the canary among them is
-    /// not well.
-    fn outcomes(&mut self, entering: Vec<Ready>, refit: bool) -> Result<Option<Vec<Outcome>>> {
+    /// Evaluates or refits spectra at their starts. Returns one outcome per start; `None` if the run was cancelled.
+    ///
+    /// # Errors
+    /// Returns [`Error::DeviceUntrusted`](crate::Error::DeviceUntrusted) if a canary among them is wrong.
+    fn outcomes(&mut self, entering: Vec<ReadySpectrum>, refit: bool) -> Result<Option<Vec<Outcome>>> {
         let mut all = Vec::new();
-        for mut some in loads(entering, self.room()) {
-            some.extend(self.canary.map(|(canary, _)| canary.in_scan()));
+        for mut some in batches(entering, self.room()) {
+            some.extend(self.canary.map(Canary::in_scan));
             let mut found = Vec::new();
-            // where there is room for one, the canary comes after it
-            for part in loads(some, self.passes.capacity) {
+            // If there is room for one start only, the canary follows alone.
+            for part in batches(some, self.passes.capacity) {
                 if self.is_cancelled() {
                     return Ok(None);
                 }
-                let (cancel, watch) = &mut self.watched;
-                let watched: Watched = (cancel, &mut **watch);
-                found.extend(self.passes.evaluate(&self.fitter.model, self.grids, &part, (refit, watched))?);
+                let part = self.spectra.with_spectra(&part);
+                let monitor = Monitor { cancel: self.monitor.cancel, progress: &mut *self.monitor.progress };
+                found.extend(if refit { self.passes.refit(part, monitor)? } else { self.passes.evaluate(part)? });
             }
-            // what was refitted need not have come to its end
+            // After a cancellation refits may not have ended.
             if self.is_cancelled() {
                 return Ok(None);
             }
-            if let Some((canary, device)) = self.canary
+            if let Some(canary) = self.canary
                 && let Some(own) = found.pop()
             {
-                canary.judge_in_scan(self.fitter, device, (&own, refit))?;
+                match refit {
+                    true => canary.judge(self.fitter, self.device, &[own], false)?,
+                    false => canary.judge_start(self.fitter, self.device, &own)?,
+                }
             }
             all.extend(found);
-            (self.watched.1)(0.0);
+            (self.monitor.progress)(0.0);
         }
         Ok(Some(all))
     }
 }
 
-/// One spectrum at all velocities, which are parameter `p`: one group, or, to be fitted again, a spectrum a velocity,
-/// which is held there.
-fn entering(
-    fitter: &SpectralFitter,
-    (p, refit): (usize, bool),
-    (one, rows): (&Ready, &[FitRow]),
+/// Returns a spectrum whose starts are its fit at these velocities, which are parameter `p`.
+fn at_velocities(
+    model: &SpectralModel,
+    one: &ReadySpectrum,
+    row: &FitRow,
+    p: usize,
     velocities: &[f64],
-) -> Vec<Ready> {
-    let parameters = &fitter.model.parameters;
-    let start = |v: f64| {
-        let mut u: Vec<f64> = parameters.iter().zip(&rows[one.place].parameters).map(|(q, x)| q.to_u(*x)).collect();
-        u[p] = parameters[p].to_u(v);
-        Start { u, basin: 0 }
-    };
-    let at = |velocities: &[f64], limits: Vec<Limits>| Ready {
-        place: one.place,
-        prepared: one.prepared.clone(),
-        limits,
-        starts: velocities.iter().map(|v| start(*v)).collect(),
-        may_look: false,
-    };
-    if !refit {
-        return vec![at(velocities, one.limits.clone())];
+) -> ReadySpectrum {
+    let fitted: Vec<f64> = model.parameters.iter().zip(&row.parameters).map(|(q, x)| q.to_u(*x)).collect();
+    let mut starts = Vec::with_capacity(velocities.len());
+    for velocity in velocities {
+        let mut u = fitted.clone();
+        u[p] = model.parameters[p].to_u(*velocity);
+        starts.push(Start { u, basin: 0 });
     }
-    let held = |&v: &f64| {
-        let mut limits = one.limits.clone();
-        limits[p] = Limits { lower: v, upper: v, prior: None, ..limits[p] };
-        at(&[v], limits)
-    };
-    velocities.iter().map(held).collect()
+    ReadySpectrum { starts, may_probe: false, ..one.clone() }
 }
 
-/// Groups the spectra that enter together. A grid that has more points than the population has room is split.
-fn loads(entering: Vec<Ready>, capacity: usize) -> Vec<Vec<Ready>> {
+/// Returns a spectrum that starts at its fit, with its velocity held at `v`.
+fn held_at_velocity(model: &SpectralModel, one: &ReadySpectrum, row: &FitRow, p: usize, v: f64) -> ReadySpectrum {
+    let mut held = at_velocities(model, one, row, p, &[v]);
+    held.limits[p] = Limits { lower: v, upper: v, prior: None, ..held.limits[p] };
+    held
+}
+
+/// Returns the spectra in batches that enter together. A grid with more points than `capacity` is split.
+fn batches(entering: Vec<ReadySpectrum>, capacity: usize) -> Vec<Vec<ReadySpectrum>> {
     let total: usize = entering.iter().map(|one| one.starts.len()).sum();
     if total <= capacity {
         return vec![entering];
@@ -264,9 +278,7 @@ fn loads(entering: Vec<Ready>, capacity: usize) -> Vec<Vec<Ready>> {
     let mut all = Vec::new();
     for one in entering {
         for starts in one.starts.chunks(capacity) {
-            let Ready { place, prepared, limits, .. } = &one;
-            let (prepared, limits) = (prepared.clone(), limits.clone());
-            all.push(vec![Ready { place: *place, prepared, limits, starts: starts.to_vec(), may_look: false }]);
+            all.push(vec![ReadySpectrum { starts: starts.to_vec(), may_probe: false, ..one.clone() }]);
         }
     }
     all

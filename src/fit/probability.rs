@@ -2,11 +2,11 @@
 
 use std::f64::consts::PI;
 
-/// Relative accuracy of what is found by bisection, and of the continued fraction.
+/// Relative accuracy of the bisection and of the continued fractions.
 const ACCURACY: f64 = 1e-15;
 /// Smallest denominator of a continued fraction.
 const TINY: f64 = 1e-300;
-/// Most terms of a continued fraction. At 10⁷ degrees of freedom 20,000 of them count.
+/// Maximum number of terms of a continued fraction. At 10⁷ degrees of freedom 20,000 terms are needed.
 const MOST_TERMS: u32 = 100_000;
 
 /// Returns the tail probability of a `sigma` as lmfit means it. A `sigma` below 1 is itself the probability inside.
@@ -16,20 +16,24 @@ pub fn tail_of(sigma: f64) -> f64 {
 
 /// Returns the value at which χ² with one degree of freedom, or with `dof` F(1, dof), has the tail probability `tail`.
 pub fn threshold(tail: f64, dof: Option<f64>) -> f64 {
-    let above = |x: f64| match dof {
-        None => libm::erfc((0.5 * x).sqrt()),
-        // the tail of F(1, ν) is I at ν / (ν + x)
-        Some(dof) => incomplete_beta(dof / (dof + x), 0.5 * dof, 0.5),
-    };
     let (mut low, mut high) = (-700.0, 700.0_f64);
     while high - low > ACCURACY * high.abs().max(low.abs()) {
         let middle = 0.5 * (low + high);
         if middle == low || middle == high {
             break;
         }
-        if above(middle.exp()) > tail { low = middle } else { high = middle }
+        if tail_above(middle.exp(), dof) > tail { low = middle } else { high = middle }
     }
     (0.5 * (low + high)).exp()
+}
+
+/// Returns the probability that χ² with one degree of freedom, or with `dof` F(1, dof), is above x.
+fn tail_above(x: f64, dof: Option<f64>) -> f64 {
+    match dof {
+        None => libm::erfc((0.5 * x).sqrt()),
+        // the tail of F(1, ν) is I at ν / (ν + x)
+        Some(dof) => incomplete_beta(dof / (dof + x), 0.5 * dof, 0.5),
+    }
 }
 
 /// A side of a distribution.
@@ -39,8 +43,8 @@ pub enum Tail {
     Upper,
 }
 
-/// Probability that χ² with `dof` > 0 degrees of freedom lies at or beyond `chi2`: P(a, x) or Q(a, x), the regularised
-/// incomplete gamma functions at a = dof/2 and x = χ²/2 (Numerical Recipes §6.2).
+/// Returns the probability that χ² with `dof` > 0 degrees of freedom lies at or beyond `chi2`: P(a, x) or Q(a, x), the
+/// regularised incomplete gamma functions at a = dof/2 and x = χ²/2 (Numerical Recipes §6.2).
 pub fn chi2_tail(tail: Tail, chi2: f64, dof: f64) -> f64 {
     let (a, x) = (0.5 * dof, 0.5 * chi2);
     if x.is_nan() {
@@ -56,7 +60,7 @@ pub fn chi2_tail(tail: Tail, chi2: f64, dof: f64) -> f64 {
     if tail == computed { probability } else { 1.0 - probability }
 }
 
-/// Returns whether a tail probability of χ² is below `limit`. Says so for most χ² from a bound, without the sums of
+/// Returns whether a tail probability of χ² is below `limit`. For most χ² a bound decides, without the sums of
 /// [`chi2_tail`].
 pub fn chi2_tail_is_below(limit: f64, tail: Tail, chi2: f64, dof: f64) -> bool {
     let (a, x) = (0.5 * dof, 0.5 * chi2);
@@ -69,9 +73,9 @@ pub fn chi2_tail_is_below(limit: f64, tail: Tail, chi2: f64, dof: f64) -> bool {
     !is_certainly_above && chi2_tail(tail, chi2, dof) < limit
 }
 
-/// xᵃ e⁻ˣ / Γ(a + 1), which falls from its peak at x = a. The exponent of a large a is written by what remains when the
-/// large terms have cancelled: xᵃ e⁻ˣ / Γ(a + 1) = exp(−a (μ − ln(1 + μ)) − s(a)) / √(2πa) with μ = (x − a)/a and
-/// Stirling's series s.
+/// Returns xᵃ e⁻ˣ / Γ(a + 1), which has its maximum at x = a. For a large a the large terms of the exponent are
+/// cancelled first: xᵃ e⁻ˣ / Γ(a + 1) = exp(−a (μ − ln(1 + μ)) − s(a)) / √(2πa) with μ = (x − a)/a and Stirling's
+/// series s.
 fn gamma_term(a: f64, x: f64) -> f64 {
     if a < 10.0 {
         return (a * x.ln() - x - libm::lgamma(a + 1.0)).exp();
@@ -82,7 +86,8 @@ fn gamma_term(a: f64, x: f64) -> f64 {
     (-a * (mu - mu.ln_1p()) - series).exp() / (2.0 * PI * a).sqrt()
 }
 
-/// P(a, x) over the term above: 1 + x/(a + 1) + x²/((a + 1)(a + 2)) + …, for x < a + 1. Some √a terms count.
+/// Returns P(a, x) divided by [`gamma_term`]: 1 + x/(a + 1) + x²/((a + 1)(a + 2)) + …, for x < a + 1. About √a terms
+/// are needed.
 fn gamma_series(a: f64, x: f64) -> f64 {
     let (mut term, mut sum, mut n) = (1.0, 1.0, a);
     while term > ACCURACY * sum {
@@ -93,8 +98,8 @@ fn gamma_series(a: f64, x: f64) -> f64 {
     sum
 }
 
-/// Γ(a, x) / (xᵃ e⁻ˣ) by its continued fraction 1/(x + 1 − a − 1 (1 − a)/(x + 3 − a − …)) for x ≥ a + 1 (modified
-/// Lentz).
+/// Returns Γ(a, x) / (xᵃ e⁻ˣ) by its continued fraction 1/(x + 1 − a − 1 (1 − a)/(x + 3 − a − …)) for x ≥ a + 1
+/// (modified Lentz).
 fn gamma_fraction(a: f64, x: f64) -> f64 {
     let mut b = x + 1.0 - a;
     let (mut c, mut d) = (1.0 / TINY, 1.0 / b);
@@ -113,8 +118,8 @@ fn gamma_fraction(a: f64, x: f64) -> f64 {
     result
 }
 
-/// The regularised incomplete beta function I_x(a, b), by its continued fraction (Numerical Recipes §6.4, modified
-/// Lentz).
+/// Returns the regularised incomplete beta function I_x(a, b), by its continued fraction (Numerical Recipes §6.4,
+/// modified Lentz).
 fn incomplete_beta(x: f64, a: f64, b: f64) -> f64 {
     if x <= 0.0 || x >= 1.0 {
         return if x <= 0.0 { 0.0 } else { 1.0 };
@@ -127,11 +132,12 @@ fn incomplete_beta(x: f64, a: f64, b: f64) -> f64 {
     }
 }
 
-/// Keeps a denominator of a continued fraction away from 0.
+/// Replaces a denominator of a continued fraction that is too close to 0.
 fn away(value: f64) -> f64 {
     if value.abs() < TINY { TINY } else { value }
 }
 
+/// Returns the continued fraction of the incomplete beta function.
 fn fraction(x: f64, a: f64, b: f64) -> f64 {
     let (mut c, mut d) = (1.0, 1.0 / away(1.0 - (a + b) * x / (a + 1.0)));
     let mut result = d;

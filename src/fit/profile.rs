@@ -1,4 +1,4 @@
-//! Profile of a run's time: a table's worth of numbers, and a trace.
+//! Profile of the time of a run: numbers for a table, and a trace.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -9,32 +9,32 @@ use web_time::Instant;
 
 use super::stages::{NAMES, Span, Stages};
 use crate::buffers::Work;
-use crate::solver::profile::{Clock, Look, Meter, Spending};
+use crate::solver::profile::{Clock, Look, Meter, Spending, Spent};
 use crate::solver::{self};
 
 /// Profile of the time of a run.
 #[derive(Clone, Debug, Serialize)]
 pub struct Profile {
-    /// Rows that this run has fitted to their ends.
+    /// Number of rows that this run has fitted to their ends.
     pub fits: u64,
-    /// Rows that the journal knew.
+    /// Number of rows that the journal knew.
     pub recalled: u64,
-    /// Rows that were not fitted, or not to their ends, as the run was cancelled.
+    /// Number of rows whose fits did not begin or end because the run was cancelled.
     pub interrupted: u64,
-    /// From the first read to the last write.
+    /// Seconds from the first read to the last write.
     pub seconds: f64,
-    /// Before that: files are read through, networks loaded, the first guess' library made. `None` unless who runs it
-    /// has measured it.
+    /// Seconds before that, in which files are checked, networks loaded, and the first guess is made. `None` unless the
+    /// caller has measured them.
     pub opening: Option<f64>,
-    /// Most bytes that the process has had in memory, where the system tells (Linux).
+    /// Maximum number of bytes that the process had in memory, if the system reports it (Linux).
     pub memory_peak: Option<u64>,
-    /// read, prepare, first guess, fit, finish, posterior, hash, write: of all the run's threads, which overlap. `fit`
-    /// contains what the devices do, and waiting for them; `hash` is of spectra whose rows the journal keeps, or may
-    /// know; `write` keeps rows in it, too.
+    /// Stages of the host (read, prepare, first guess, fit, finish, posterior, hash, write), summed over all threads,
+    /// which overlap. `fit` contains the work of the devices, and waiting for them. `hash` is that of spectra for the
+    /// journal. `write` includes writing to the journal.
     pub host: Vec<HostStage>,
-    /// One for each device.
+    /// Profile of each device.
     pub devices: Vec<DeviceProfile>,
-    /// By thread: what it is, and its spans.
+    /// Name and spans of each thread.
     #[serde(skip)]
     threads: Vec<(String, Vec<Span>)>,
 }
@@ -45,15 +45,15 @@ pub struct Profile {
 pub struct HostStage {
     /// Name of the stage, as in [`Summary::stages`](super::Summary::stages).
     pub name: &'static str,
-    /// Batches.
+    /// Number of batches.
     pub calls: u64,
-    /// Seconds of all threads.
+    /// Seconds, summed over all threads.
     pub seconds: f64,
     /// Share of the seconds of all stages.
     pub share: f64,
     /// Bytes of the arrays of spectra that were read or hashed; zero for other stages.
     pub bytes: f64,
-    /// 10⁹ bytes a second.
+    /// Rate in 10⁹ bytes per second.
     pub gbytes: f64,
 }
 
@@ -61,67 +61,72 @@ pub struct HostStage {
 #[derive(Clone, Debug, Serialize)]
 #[non_exhaustive]
 pub struct DeviceProfile {
-    /// Name of the device, as the result table has it.
+    /// Name of the device as it is in the result table.
     pub name: String,
-    /// Clock by which seconds are measured. `timestamps`: the device's own, around every kernel. `threads`: their sum
-    /// over the processor's threads. `submissions`: the wall clock around several rounds, as the device tells no times;
-    /// the stages' seconds are then zero.
+    /// Clock by which seconds are measured. `timestamps` is that of the device, around every kernel. `threads` is the
+    /// sum over the processor's threads. `submissions` is the wall clock around several rounds, if the device reports
+    /// no times; the seconds of the stages are then zero.
     pub clock: &'static str,
-    /// Over which `threads` sums; 1 for the others.
+    /// Number of threads over which the clock `threads` sums; 1 for the other clocks.
     pub threads: usize,
-    /// Seconds of rounds over those of the run, and over the threads.
+    /// Seconds of rounds, divided by those of the run and by the number of threads.
     pub busy: f64,
-    /// Most bytes that its populations have held at once.
+    /// Maximum number of bytes that the populations held at once.
     pub bytes_held: u64,
-    /// upload, hidden, template, observe, normal matrix, step, compact, readback.
+    /// Stages of the device (upload, hidden, template, observe, normal matrix, step, compact, readback).
     pub stages: Vec<DeviceStage>,
-    /// The submissions of rounds, in the order in which they ended.
+    /// Submissions of rounds in the order in which they ended.
     pub rounds: Vec<Rounds>,
 }
 
-/// A stage of a device. `upload` and `readback` are by the wall clock, waiting for the other worker's rounds included.
+/// A stage of a device. `upload` and `readback` are measured by the wall clock, and include waiting for the rounds of
+/// the other worker.
 #[derive(Clone, Debug, Serialize)]
 #[non_exhaustive]
 pub struct DeviceStage {
-    /// hidden: labels and layers before the last; template: the last layer; observe: rotation, line spread and Doppler
-    /// shift; normal matrix: priors, continuum and sums over pixels; step: with what stops superfluous starts.
+    /// Name of the stage. `hidden` has the labels and all layers but the last; `template` the last layer; `observe`
+    /// rotation, line spread and Doppler shift; `normal matrix` priors, continuum and sums over pixels; `step` also
+    /// stops superfluous starts.
     pub name: &'static str,
     /// Number of kernels: one per tile of members on the CPU, one per round for all members on a GPU.
     pub calls: u64,
-    /// By the device's clock.
+    /// Seconds by the device's clock.
     pub seconds: f64,
     /// Share of the seconds of all stages.
     pub share: f64,
-    /// Additions and multiplications of the sums that the stage is defined by; functions are not counted.
+    /// Number of additions and multiplications in the sums that define the stage, without elementary functions.
     pub operations: f64,
-    /// Read and written, when nothing is still in a cache; copied, for upload and readback.
+    /// Bytes that are read and written without any cache; for `upload` and `readback`, bytes that are copied.
     pub bytes: f64,
-    /// 10⁹ operations a second; of one thread, where the clock is `threads`.
+    /// Rate in 10⁹ operations per second; that of one thread if the clock is `threads`.
     pub gflops: f64,
-    /// 10⁹ bytes a second.
+    /// Rate in 10⁹ bytes per second.
     pub gbytes: f64,
 }
 
-/// Rounds between two looks of the host.
+/// Rounds of one submission, after which the host reads the state of the members.
 #[derive(Clone, Debug, Serialize)]
 #[non_exhaustive]
 pub struct Rounds {
     /// Seconds since the run began.
     pub begin: f64,
-    /// Until the host knew that they were done.
+    /// Seconds until the host received their end.
     pub seconds: f64,
-    /// Members that took part, by round.
+    /// Number of active members in each round.
     pub active: Vec<usize>,
 }
 
-/// Rows of a run, by what became of them.
+/// Numbers of rows of a run.
 pub struct Counted {
+    /// Rows that this run has fitted to their ends.
     pub fits: u64,
+    /// Rows that the journal knew.
     pub recalled: u64,
+    /// Rows whose fits were interrupted.
     pub interrupted: u64,
 }
 
-/// A run that is measured.
+/// The meters of a run.
 pub struct Measured {
     begin: Instant,
     /// Name and meter of each device.
@@ -129,24 +134,25 @@ pub struct Measured {
 }
 
 impl Measured {
+    /// Returns a meter for each device of a run that began at `begin`.
     pub fn new(devices: &[Arc<dyn solver::Device>], begin: Instant) -> Measured {
         let meters = devices.iter().map(|device| (device.name(), Arc::new(Meter::new(begin))));
         Measured { begin, devices: meters.collect() }
     }
 
+    /// Returns the meter of a device.
     pub fn meter(&self, device: usize) -> Arc<Meter> {
         self.devices[device].1.clone()
     }
 
-    /// `threads`: the reader, the writer, then `sharing` workers a device.
-    pub fn profile(self, (counts, sharing): (Counted, usize), threads: &[Stages]) -> Profile {
+    /// Returns the profile of the run. `threads` are the reader, the writer, and `sharing` workers per device.
+    pub fn profile(self, counts: Counted, sharing: usize, threads: &[Stages]) -> Profile {
         let seconds = self.begin.elapsed().as_secs_f64();
         let device = |(name, meter): &(String, Arc<Meter>)| device_profile(name, meter.spending(), seconds);
-        let worker = |k: usize| match k {
-            0 => "reader".to_string(),
-            1 => "writer".to_string(),
-            _ => format!("worker {}, {}", k - 1, self.devices[(k - 2) / sharing].0),
-        };
+        let mut names = vec!["reader".to_string(), "writer".to_string()];
+        for k in 0..threads.len().saturating_sub(names.len()) {
+            names.push(format!("worker {}, {}", k + 1, self.devices[k / sharing].0));
+        }
         let Counted { fits, recalled, interrupted } = counts;
         Profile {
             fits,
@@ -157,22 +163,22 @@ impl Measured {
             memory_peak: memory_peak(),
             host: host_stages(threads),
             devices: self.devices.iter().map(device).collect(),
-            threads: threads.iter().enumerate().map(|(k, stages)| (worker(k), stages.spans().to_vec())).collect(),
+            threads: names.into_iter().zip(threads.iter().map(|stages| stages.spans().to_vec())).collect(),
         }
     }
 }
 
 impl Profile {
-    /// Events for Chrome's trace viewers (about:tracing, Perfetto), JSON: a row a thread with a span for every stage of
-    /// a batch; for each device its rounds, in as many rows as workers' overlap, and with how many members they begin,
-    /// as a curve.
+    /// Returns the events for Chrome's trace viewers (about:tracing, Perfetto) as JSON. There is a row per thread with
+    /// a span for every stage of a batch. For each device there are its rounds, in as many rows as needed because
+    /// workers overlap, and a curve of the number of members at their beginnings.
     pub fn trace(&self) -> String {
         let mut events = Vec::new();
         for (thread, (name, spans)) in self.threads.iter().enumerate() {
             events.push(row_name(thread, name));
             for span in spans {
                 let (begin, time) = (span.begin.as_secs_f64(), span.time.as_secs_f64());
-                events.push(event(thread, span.stage, (begin, time), json!({ "batch": span.batch })));
+                events.push(event(thread, span.stage, begin, time, json!({ "batch": span.batch })));
             }
         }
         let mut row = self.threads.len();
@@ -180,15 +186,10 @@ impl Profile {
             for (number, rounds) in lanes(&device.rounds).into_iter().enumerate() {
                 let name = format!("{}, rounds {}", device.name, number + 1);
                 events.push(row_name(row, &name));
-                for rounds in rounds {
-                    let times = (rounds.begin, rounds.seconds);
-                    events.push(event(row, "rounds", times, json!({ "active": rounds.active })));
-                    events.extend([(rounds.begin, true), (rounds.begin + rounds.seconds, false)].map(
-                        |(at, begins)| {
-                            let members = rounds.active.first().filter(|_| begins).unwrap_or(&0);
-                            json!({ "name": name, "ph": "C", "ts": 1e6 * at, "pid": 1, "args": { "members": members } })
-                        },
-                    ));
+                for Rounds { begin, seconds, active } in rounds {
+                    events.push(event(row, "rounds", *begin, *seconds, json!({ "active": active })));
+                    events.push(member_count(&name, *begin, active.first().copied().unwrap_or(0)));
+                    events.push(member_count(&name, begin + seconds, 0));
                 }
                 row += 1;
             }
@@ -197,7 +198,7 @@ impl Profile {
     }
 }
 
-/// Rounds in rows of such as do not overlap: those of one worker never do.
+/// Divides rounds into rows in which they do not overlap. Those of one worker never overlap.
 fn lanes(rounds: &[Rounds]) -> Vec<Vec<&Rounds>> {
     let mut sorted: Vec<&Rounds> = rounds.iter().collect();
     sorted.sort_by(|a, b| a.begin.total_cmp(&b.begin));
@@ -212,44 +213,55 @@ fn lanes(rounds: &[Rounds]) -> Vec<Vec<&Rounds>> {
     lanes
 }
 
+/// Returns the event that names a row.
 fn row_name(row: usize, name: &str) -> Value {
     json!({ "name": "thread_name", "ph": "M", "pid": 1, "tid": row, "args": { "name": name } })
 }
 
-/// Microseconds in the file.
-fn event(row: usize, name: &str, (begin, seconds): (f64, f64), arguments: Value) -> Value {
+/// Returns the event of a span. Times are in seconds; the file has microseconds.
+fn event(row: usize, name: &str, begin: f64, seconds: f64, arguments: Value) -> Value {
     json!({ "name": name, "ph": "X", "ts": 1e6 * begin, "dur": 1e6 * seconds, "pid": 1, "tid": row, "args": arguments })
 }
 
+/// Returns the event that sets the number of members in a curve.
+fn member_count(name: &str, at: f64, members: usize) -> Value {
+    json!({ "name": name, "ph": "C", "ts": 1e6 * at, "pid": 1, "args": { "members": members } })
+}
+
+/// Returns the stages of the host, summed over all threads.
 fn host_stages(threads: &[Stages]) -> Vec<HostStage> {
-    let spans = || threads.iter().flat_map(Stages::spans);
-    let total: Duration = spans().map(|span| span.time).sum();
-    let stage = |name: &'static str| {
-        let own = || spans().filter(|span| span.stage == name);
+    let spans: Vec<&Span> = threads.iter().flat_map(Stages::spans).collect();
+    let total: Duration = spans.iter().map(|span| span.time).sum();
+    let mut stages = Vec::with_capacity(NAMES.len());
+    for name in NAMES {
+        let own = || spans.iter().filter(|span| span.stage == name);
         let seconds = own().map(|span| span.time).sum::<Duration>().as_secs_f64();
         let bytes = own().map(|span| span.bytes).sum::<u64>() as f64;
         let (share, gbytes) = (ratio(seconds, total.as_secs_f64()), ratio(1e-9 * bytes, seconds));
-        HostStage { name, calls: own().count() as u64, seconds, share, bytes, gbytes }
-    };
-    NAMES.into_iter().map(stage).collect()
+        stages.push(HostStage { name, calls: own().count() as u64, seconds, share, bytes, gbytes });
+    }
+    stages
 }
 
+/// Returns a stage of a device, of whose stages `total` is the time in seconds.
+fn device_stage(work: Work, spent: Spent, total: f64) -> DeviceStage {
+    DeviceStage {
+        name: work.name(),
+        calls: spent.calls,
+        seconds: spent.seconds,
+        share: ratio(spent.seconds, total),
+        operations: spent.operations,
+        bytes: spent.bytes,
+        gflops: ratio(spent.operations * 1e-9, spent.seconds),
+        gbytes: ratio(spent.bytes * 1e-9, spent.seconds),
+    }
+}
+
+/// Returns the profile of a device in a run of so many seconds.
 fn device_profile(name: &str, spending: Spending, seconds: f64) -> DeviceProfile {
     let Spending { clock, works, looks, most_held, .. } = spending;
     let total: f64 = works.iter().map(|spent| spent.seconds).sum();
-    let stage = |work: Work| {
-        let spent = works[work as usize];
-        DeviceStage {
-            name: work.name(),
-            calls: spent.calls,
-            seconds: spent.seconds,
-            share: ratio(spent.seconds, total),
-            operations: spent.operations,
-            bytes: spent.bytes,
-            gflops: ratio(spent.operations * 1e-9, spent.seconds),
-            gbytes: ratio(spent.bytes * 1e-9, spent.seconds),
-        }
-    };
+    let stages = Work::ALL.into_iter().map(|work| device_stage(work, works[work as usize], total)).collect();
     let is_round = |work: &Work| !matches!(work, Work::Upload | Work::Readback);
     let in_rounds: f64 = Work::ALL.iter().filter(|work| is_round(work)).map(|w| works[*w as usize].seconds).sum();
     let (clock, threads, busy) = match clock {
@@ -264,12 +276,12 @@ fn device_profile(name: &str, spending: Spending, seconds: f64) -> DeviceProfile
         threads,
         busy: ratio(busy, seconds * threads as f64),
         bytes_held: most_held,
-        stages: Work::ALL.into_iter().map(stage).collect(),
+        stages,
         rounds: rounds.collect(),
     }
 }
 
-/// Seconds in which at least one stretch of rounds was under way: workers share a device.
+/// Returns the seconds in which at least one worker had rounds on the device.
 fn union(looks: &[Look]) -> f64 {
     let mut stretches: Vec<(f64, f64)> = looks.iter().map(|look| (look.begin, look.begin + look.seconds)).collect();
     stretches.sort_by(|a, b| a.0.total_cmp(&b.0));
@@ -281,11 +293,12 @@ fn union(looks: &[Look]) -> f64 {
     busy
 }
 
+/// Returns a ratio; 0 if the denominator is not positive.
 fn ratio(part: f64, whole: f64) -> f64 {
     if whole > 0.0 { part / whole } else { 0.0 }
 }
 
-/// Linux: the high-water mark of the resident set.
+/// Returns the largest size of the resident set in bytes (Linux only).
 fn memory_peak() -> Option<u64> {
     let status = std::fs::read_to_string("/proc/self/status").ok()?;
     let line = status.lines().find_map(|line| line.strip_prefix("VmHWM:"))?;

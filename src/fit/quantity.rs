@@ -7,6 +7,7 @@ struct Known {
     meaning: &'static str,
 }
 
+/// The parameters that popfit knows.
 const KNOWN: [Known; 6] = [
     Known { name: "velocity", unit: "km/s", meaning: "Radial velocity, positive when receding" },
     Known { name: "vsini", unit: "km/s", meaning: "Projected rotation velocity" },
@@ -16,6 +17,7 @@ const KNOWN: [Known; 6] = [
     Known { name: "alpha", unit: "dex", meaning: "[alpha/Fe]" },
 ];
 
+/// Finds a parameter by its name.
 fn known(parameter: &str) -> Option<&'static Known> {
     KNOWN.iter().find(|known| known.name == parameter)
 }
@@ -29,7 +31,7 @@ pub(crate) fn unit<'a>(units: &'a [(String, String)], parameter: &str) -> &'a st
     }
 }
 
-/// Returns what a parameter means, as far as its name says.
+/// Returns the meaning of a parameter that popfit knows, or else a general description.
 pub(crate) fn meaning(parameter: &str) -> &'static str {
     known(parameter).map_or("Free parameter of the model", |known| known.meaning)
 }

@@ -1,31 +1,62 @@
-//! Spectra that can be fitted.
+//! Spectra that are ready to be fitted, and the monitor of a fit.
 
 use std::sync::Arc;
+use std::sync::atomic::AtomicBool;
 
-use crate::model::{Fault, Limits, Prepared, Sampling, Start};
+use crate::model::{Fault, Limits, Prepared, Sampling, SpectralModel, Start};
 
-/// The starts of a spectrum, in `u`.
+/// Starts of a spectrum in the solver's units u, each with one value per parameter.
 pub type Starts = Vec<Vec<f64>>;
 
-/// A spectrum that can be fitted: its place in the batch of spectra and where it starts.
+/// A prepared spectrum with its starts.
 #[derive(Clone)]
-pub struct Ready {
+pub struct ReadySpectrum {
+    /// Index of the spectrum in its batch.
     pub place: usize,
     pub prepared: Prepared,
-    /// One a parameter.
+    /// Bounds and prior of each parameter.
     pub limits: Vec<Limits>,
     pub starts: Vec<Start>,
-    /// Its minimum may be looked at again, and one more start be added.
-    pub may_look: bool,
+    /// The minimum may be probed for folds (`fit/fold.rs`), which may add one more start.
+    pub may_probe: bool,
 }
 
-/// The samplings of an arm for the spectra of a batch: one grid for all, or one each.
+/// Spectra of one shape that are fitted together.
+#[derive(Clone, Copy)]
+pub struct ReadySpectra<'a> {
+    pub model: &'a SpectralModel,
+    /// Samplings of each arm for all spectra of the batch.
+    pub grids: &'a [Grids],
+    pub spectra: &'a [ReadySpectrum],
+}
+
+/// The samplings of an arm for the spectra of a batch: one grid for all, or one per spectrum.
 pub enum Grids {
     Shared(Arc<Sampling>),
     Own(Vec<std::result::Result<Arc<Sampling>, Fault>>),
 }
 
+/// Cancels a fit, and receives its progress.
+pub struct Monitor<'a> {
+    /// The fit stops once this flag is set.
+    pub cancel: &'a AtomicBool,
+    /// Receives the share of the work that is done, from 0 to 1.
+    pub progress: &'a mut dyn FnMut(f64),
+}
+
+/// The flag of work that is never cancelled.
+pub static NEVER: AtomicBool = AtomicBool::new(false);
+
 impl Grids {
+    /// Returns the sampling that all spectra share, if they do.
+    pub fn shared(&self) -> Option<&Arc<Sampling>> {
+        match self {
+            Grids::Shared(sampling) => Some(sampling),
+            Grids::Own(_) => None,
+        }
+    }
+
+    /// Returns the sampling of a spectrum by its index in the batch, or the fault of its wavelength grid.
     pub fn of(&self, spectrum: usize) -> std::result::Result<&Arc<Sampling>, &Fault> {
         match self {
             Grids::Shared(sampling) => Ok(sampling),
@@ -34,8 +65,21 @@ impl Grids {
     }
 }
 
-impl Ready {
+impl ReadySpectrum {
+    /// Returns the starts in the solver's units.
     pub fn starts(&self) -> Starts {
         self.starts.iter().map(|start| start.u.clone()).collect()
+    }
+}
+
+impl<'a> ReadySpectra<'a> {
+    /// Returns other spectra under the same model and with the same samplings.
+    pub fn with_spectra(self, spectra: &'a [ReadySpectrum]) -> ReadySpectra<'a> {
+        ReadySpectra { spectra, ..self }
+    }
+
+    /// Returns the starts of each spectrum in the solver's units.
+    pub fn starts(self) -> Vec<Starts> {
+        self.spectra.iter().map(ReadySpectrum::starts).collect()
     }
 }

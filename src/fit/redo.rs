@@ -1,5 +1,5 @@
-//! Work that a device could not do is done again: once on the same device made anew, then, where that is allowed, on
-//! the CPU.
+//! Retries of work that a device failed to do: once on the same device, which is opened anew, and then on the CPU if
+//! that is allowed.
 
 use std::sync::Arc;
 
@@ -7,22 +7,26 @@ use crate::cpu::CpuDevice;
 use crate::error::{Error, Result};
 use crate::solver::Device;
 
-/// Half the members that so many spectra need, if a spectrum's starts still enter together.
+/// Returns half of the starts in flight that `spectra` spectra of at most `starts` starts need. `None` if the starts of
+/// one spectrum would no longer enter together.
 pub fn half(capacity: usize, spectra: usize, starts: usize) -> Option<usize> {
-    // and a canary's
+    // one start more for a canary
     let half = capacity.min(spectra * starts + 1) / 2;
     (half >= starts).then_some(half)
 }
 
-/// Attempts that have been made for one piece of work.
+/// Attempts at one piece of work.
 #[derive(Debug, Default)]
 pub struct Attempts {
+    /// The device has been opened anew.
     renewed: bool,
 }
 
 impl Attempts {
-    /// The device to try after `failure` on `device`; the failure itself where it was not the device's, or no other is
-    /// left.
+    /// Returns the device for the next attempt after `failure` on `device`. `cpu` allows the CPU.
+    ///
+    /// # Errors
+    /// Returns `failure` if the device did not cause it, or if no other device is left.
     pub fn next(&mut self, device: &Arc<dyn Device>, failure: Error, cpu: bool) -> Result<Arc<dyn Device>> {
         if !failure.is_of_device() {
             return Err(failure);
@@ -30,7 +34,7 @@ impl Attempts {
         if !std::mem::replace(&mut self.renewed, true) && matches!(device.renew(&failure), Ok(true)) {
             return Ok(device.clone());
         }
-        // what does not run WGSL is the CPU already
+        // A device that does not run WGSL is the CPU.
         if cpu && device.runs_wgsl() { Ok(Arc::new(CpuDevice)) } else { Err(failure) }
     }
 }

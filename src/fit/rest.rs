@@ -1,5 +1,5 @@
-//! Pieces of a batch, of which some rows are known: an interrupted run keeps the rows that were finished, and only the
-//! others are fitted again.
+//! Batches that the journal knows in part. An interrupted run keeps the rows that were finished, and only the other
+//! spectra are fitted again.
 
 use std::borrow::Cow;
 
@@ -7,26 +7,32 @@ use super::row::FitRow;
 use crate::error::Result;
 use crate::spectra::Spectra;
 
-/// Rows of a piece that are known: one place a spectrum, or none at all.
+/// Known rows of a batch, one place per spectrum; empty if no row is known.
 pub type KnownRows = Vec<Option<FitRow>>;
 
-/// The rows of each piece: those that are known, and what `fit` makes of all others in one go, which changes no bit of
-/// theirs.
-pub fn complete(
-    pieces: Vec<(&Spectra, KnownRows)>,
-    fit: impl FnOnce(&[&Spectra]) -> Result<Vec<FitRow>>,
-) -> Result<Vec<Vec<FitRow>>> {
-    let wanted: Vec<Cow<Spectra>> = pieces.iter().flat_map(|(spectra, known)| unknown(spectra, known)).collect();
-    let wanted: Vec<&Spectra> = wanted.iter().map(AsRef::as_ref).collect();
-    let mut fitted = if wanted.is_empty() { Vec::new() } else { fit(&wanted)? }.into_iter();
-    let rows = |(spectra, known): (&Spectra, KnownRows)| {
-        let known = known.into_iter().chain(std::iter::repeat(None)).take(spectra.len());
-        known.filter_map(|row| row.or_else(|| fitted.next())).collect()
-    };
-    Ok(pieces.into_iter().map(rows).collect())
+/// A batch of which some rows may be known.
+pub struct PartialBatch<'a> {
+    pub spectra: &'a Spectra<'a>,
+    pub known: KnownRows,
 }
 
-/// The spectra whose rows are not known, neighbours together.
+/// Returns the rows of each batch: the known ones, and those from `fit`, which is called once with all other spectra.
+pub fn complete(
+    batches: Vec<PartialBatch>,
+    fit: impl FnOnce(&[&Spectra]) -> Result<Vec<FitRow>>,
+) -> Result<Vec<Vec<FitRow>>> {
+    let wanted: Vec<Cow<Spectra>> = batches.iter().flat_map(|batch| unknown(batch.spectra, &batch.known)).collect();
+    let wanted: Vec<&Spectra> = wanted.iter().map(AsRef::as_ref).collect();
+    let mut fitted = if wanted.is_empty() { Vec::new() } else { fit(&wanted)? }.into_iter();
+    let mut all = Vec::with_capacity(batches.len());
+    for PartialBatch { spectra, known } in batches {
+        let known = known.into_iter().chain(std::iter::repeat(None)).take(spectra.len());
+        all.push(known.filter_map(|row| row.or_else(|| fitted.next())).collect());
+    }
+    Ok(all)
+}
+
+/// Returns the spectra whose rows are not known, in slices of neighbours.
 fn unknown<'s>(spectra: &'s Spectra<'s>, known: &KnownRows) -> Vec<Cow<'s, Spectra<'s>>> {
     if known.is_empty() {
         return vec![Cow::Borrowed(spectra)];

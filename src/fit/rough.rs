@@ -1,26 +1,28 @@
-//! Mixed precision: first rounds whose output layers are products of f16 numbers, and last rounds in f32 from where
-//! they end.
+//! Mixed precision: first rounds whose output layers are products of f16 numbers, and last rounds in f32 that begin at
+//! their ends.
 //!
-//! These are two passes of Levenberg–Marquardt. The first one goes to an `ftol` of 1e-4, with a recording whose output
-//! layers are `narrow` and then a product of `Kind::Half` buffers. No decision depends on which members are in a round
-//! together, and all results are those of f32. A card that has matrices of f16 with sums in f32 multiplies them as such
-//! (`shaders/variants/product_cooperative.wgsl`), after `gpu/known_answer.rs` has compared a product with the host's.
-//! Other adapters unpack halves in the usual kernels. The CPU rounds as they do, and gains nothing.
+//! These are two passes of Levenberg–Marquardt. The first one has an `ftol` of 1e-4, and a recording whose output
+//! layers are `narrow` followed by a product of `Kind::Half` buffers. No decision depends on which members are in a
+//! round together, and all results come from f32. A GPU with matrix units for f16 that add in f32 uses them for the
+//! product (`shaders/variants/product_cooperative.wgsl`), after `gpu/known_answer.rs` has compared a product with the
+//! host's. Other adapters unpack f16 numbers in the usual kernels. The CPU rounds as they do, and is not faster.
 
 use super::ready::Starts;
 use crate::solver::{LevenbergMarquardt, Outcome, Status};
 
-/// Tolerance of the first rounds: f16 rows know a cost hardly better, and a looser one leaves more to the last rounds.
+/// Tolerance of the first rounds. The error of a cost from f16 rows is hardly smaller, and a larger tolerance leaves
+/// more rounds to f32.
 const FTOL: f64 = 1e-4;
-/// First rounds, and how many there must be in all: f32 alone may need a few dozen.
+/// Maximum number of first rounds.
 const ROUNDS: u32 = 16;
-const LEAST: u32 = 48;
+/// Smallest number of rounds that is divided, because f32 alone may need a few dozen.
+const MIN_ROUNDS: u32 = 48;
 
-/// Settings of the first and of the last rounds; `None` where there are too few to share.
+/// Returns the settings of the first and of the last rounds; `None` if there are too few rounds to divide.
 pub fn settings(all: LevenbergMarquardt) -> Option<[LevenbergMarquardt; 2]> {
     let loose = |tolerance: f64| tolerance.max(FTOL);
     let [ftol, xtol, gtol] = [all.ftol, all.xtol, all.gtol].map(loose);
-    (all.max_rounds >= LEAST).then(|| {
+    (all.max_rounds >= MIN_ROUNDS).then(|| {
         [
             LevenbergMarquardt { max_rounds: ROUNDS, ftol, xtol, gtol, ..all },
             LevenbergMarquardt { max_rounds: all.max_rounds - ROUNDS, ..all },
@@ -28,36 +30,33 @@ pub fn settings(all: LevenbergMarquardt) -> Option<[LevenbergMarquardt; 2]> {
     })
 }
 
-/// Returns the starts of the last rounds: the ends of those starts of each spectrum that did not give way. A start that
-/// ended nowhere is taken again as it was.
+/// Returns the starts of the last rounds: the ends of the first ones. Starts that were stopped early are left out. A
+/// start whose end is not finite begins again.
 pub fn ends(outcomes: &[Vec<Outcome>], starts: &[Starts]) -> Vec<Starts> {
-    let is_somewhere = |o: &Outcome| (o.chi2 + o.penalty).is_finite() && o.parameters.iter().all(|x| x.is_finite());
+    let is_finite = |o: &Outcome| (o.chi2 + o.penalty).is_finite() && o.parameters.iter().all(|x| x.is_finite());
     let end = |(outcome, start): (&Outcome, &Vec<f64>)| {
-        let end = if is_somewhere(outcome) { &outcome.parameters } else { start };
+        let end = if is_finite(outcome) { &outcome.parameters } else { start };
         outcome.gave_way.is_none().then(|| end.clone())
     };
     let of_spectrum = |(group, starts): (&Vec<Outcome>, &Starts)| group.iter().zip(starts).filter_map(end).collect();
     outcomes.iter().zip(starts).map(of_spectrum).collect()
 }
 
-/// The first rounds' outcomes with the last rounds' in their places. What did not come to these is interrupted.
-pub fn joined(first: Vec<Vec<Outcome>>, last: Vec<Vec<Outcome>>) -> Vec<Vec<Outcome>> {
-    let of_spectrum = |(group, last): (Vec<Outcome>, Vec<Outcome>)| {
+/// Replaces the outcomes of the first rounds by those of the last rounds. Fits that did not reach the last rounds are
+/// interrupted.
+pub fn joined(mut outcomes: Vec<Vec<Outcome>>, last: Vec<Vec<Outcome>>) -> Vec<Vec<Outcome>> {
+    for (group, last) in outcomes.iter_mut().zip(last) {
         let mut last = last.into_iter();
-        let mut join = |before: Outcome| match before.gave_way {
-            Some(_) => before,
-            None => last.next().map_or_else(
-                || Outcome { status: Some(Status::Interrupted), ..before.clone() },
-                |after| Outcome {
-                    rounds: before.rounds + after.rounds,
-                    evaluations: before.evaluations + after.evaluations,
-                    ..after
-                },
-            ),
-        };
-        group.into_iter().map(&mut join).collect()
-    };
-    first.into_iter().zip(last).map(of_spectrum).collect()
+        for outcome in group.iter_mut().filter(|outcome| outcome.gave_way.is_none()) {
+            let Some(after) = last.next() else {
+                outcome.status = Some(Status::Interrupted);
+                continue;
+            };
+            let (rounds, evaluations) = (outcome.rounds + after.rounds, outcome.evaluations + after.evaluations);
+            *outcome = Outcome { rounds, evaluations, ..after };
+        }
+    }
+    outcomes
 }
 
 #[cfg(test)]

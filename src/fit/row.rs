@@ -8,12 +8,12 @@ use super::flag::Flags;
 use super::posterior::VelocityPosterior;
 use crate::solver::Status;
 
-/// A spectrum's identifier; never passes through f64.
+/// Identifier of a spectrum. It is never converted to f64.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 pub enum Id {
-    /// A number, as DESI's TARGETID.
+    /// An integer, such as DESI's TARGETID.
     Integer(i64),
-    /// Any text.
+    /// A text.
     Text(String),
 }
 
@@ -44,65 +44,64 @@ impl std::fmt::Display for Id {
     }
 }
 
-/// One spectrum's fit. P is the number of free parameters of the model.
+/// The fit of one spectrum. P is the number of free parameters of the model.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[non_exhaustive]
 pub struct FitRow {
     /// Identifier of the spectrum.
     pub id: Id,
-    /// The file that it comes from.
+    /// File of the spectrum.
     #[serde(skip)]
     pub file: Arc<str>,
     /// Row in the file, from 0.
     pub row: u64,
     /// Status with which the fit ended.
     pub status: Status,
-    /// The status' name, or the cause of `bad_input`.
+    /// Name of the status, or the cause of `bad_input`.
     pub status_text: String,
-    /// The cause of `bad_input` in words: arm, pixel and value; or where an interrupted fit stood. Not a column of the
-    /// table.
+    /// Details of a `bad_input` (arm, pixel and value) or of an interrupted fit. Not a column of the table.
     pub message: String,
-    /// Rounds of the winning start.
+    /// Number of rounds of the winning start.
     pub rounds: u32,
-    /// Linearisations of all starts.
+    /// Number of linearisations of all starts.
     pub evaluations: u32,
-    /// χ² = Σ ivar (flux − model)² over the pixels that count; priors and penalties are not in it.
+    /// χ² = Σ ivar (flux − model)² over the unmasked pixels, without priors and penalties.
     pub chi2: f64,
-    /// Unmasked pixels − free parameters − continuum terms.
+    /// Degrees of freedom: unmasked pixels − free parameters − continuum terms.
     pub dof: i64,
-    /// χ², priors and penalties, and ln det of the continuum's normal matrix where the model marginalises over the
-    /// continuum. The start with the lowest one wins.
+    /// χ² plus priors and penalties, and plus ln det of the normal matrix of the continuum if the model marginalises
+    /// over it. The start with the lowest objective wins.
     pub objective: f64,
     /// (P) Physical values.
     pub parameters: Vec<f64>,
-    /// (P) Standard errors, NaN where there is none. Where parameters ended at a bound, the errors of the others are
-    /// conditional: they hold as if the truth of those parameters were the bound.
+    /// (P) Standard errors, NaN if there is none. If parameters ended at a bound, the errors of the others are
+    /// conditional: they hold if the true values of those parameters are at the bound.
     pub errors: Vec<f64>,
-    /// (P) Standard errors with all bounds released, where
+    /// (P) Standard errors with all bounds released, if
     /// [`SpectralFitter::released_errors`](crate::SpectralFitter::released_errors) asks for them; empty otherwise. The
     /// covariance counts parameters at a bound as free.
     pub released_errors: Vec<f64>,
-    /// Bit p: parameter p ended at a bound.
+    /// Bit p is set if parameter p ended at a bound.
     pub at_bound: u32,
-    /// Facts that the user should know.
+    /// Warnings and other facts about the fit.
     pub flags: Flags,
-    /// Index of the winning start, from 0; a start past a fold comes after those of the first guess. `None` without a
+    /// Index of the winning start, from 0; a start beyond a fold comes after those of the first guess. `None` without a
     /// winner, which tables write as −1.
     pub start: Option<u32>,
-    /// (arms) Continuum terms that the arm's data determine, of those that the model has; 0 where the arm drops out.
+    /// (arms) Number of the model's continuum terms that the data of the arm determine; 0 if the arm has no data.
     pub continuum_terms: Vec<u32>,
-    /// Basins of the first guess from which starts ended within 0.1 of the winner's objective, or were stopped on the
-    /// way there. Starts of one basin count once, as they would end together anyway.
+    /// Number of basins of the first guess whose starts ended within 0.1 of the winner's objective, or were stopped on
+    /// the way there. Starts of one basin count once, because they would end together anyway.
     pub n_starts_agree: u32,
-    /// The velocity's, where a scan was asked for.
+    /// Posterior of the velocity, if a scan was asked for.
     pub posterior: Option<VelocityPosterior>,
-    /// (P (P − 1) / 2) Correlation coefficients of the pairs (0,1), (0,2), … (1,2), …; NaN where an error is.
+    /// (P (P − 1) / 2) Correlation coefficients of the pairs (0,1), (0,2), … (1,2), …; NaN if an error is NaN.
     pub correlations: Vec<f64>,
 }
 
 impl FitRow {
-    /// Returns the row of a spectrum without a fit, of so many free parameters: all its numbers are NaN, its status is
-    /// [`Status::Interrupted`].
+    /// Returns the row of a spectrum without a fit. `parameters` is the number of free parameters. All values are NaN,
+    /// and the status is [`Status::Interrupted`].
     pub fn new(id: impl Into<Id>, parameters: usize) -> FitRow {
         let nothing = vec![f64::NAN; parameters];
         FitRow {
@@ -130,7 +129,7 @@ impl FitRow {
         }
     }
 
-    /// It ended so, and has no errors.
+    /// Sets the status of a failed fit, and removes its errors.
     pub(super) fn fail(&mut self, status: Status, text: &str) {
         (self.status, self.status_text) = (status, text.into());
         self.clear_errors();

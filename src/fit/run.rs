@@ -1,4 +1,4 @@
-//! One run: prepares batches of spectra, finds their starts, drives the population, finishes rows.
+//! One run on one device: prepares batches of spectra, finds their starts, fits them, and makes their rows.
 
 mod pieces;
 mod populations;
@@ -13,7 +13,7 @@ use super::blank::{blank, place_at_start, refuse, strict};
 use super::canary::Canary;
 use super::flag::Flags;
 use super::given::physical;
-use super::ready::{Grids, Ready};
+use super::ready::{Grids, ReadySpectrum};
 use super::redo::{Attempts, half};
 use super::row::FitRow;
 use super::solve::Passes;
@@ -22,41 +22,71 @@ use super::stages::{Stage, Stages};
 use super::workers::Tally;
 use super::{Solver, SpectralFitter};
 use crate::error::{Error, Result};
-use crate::model::{Fault, Limits, Prepared, Sampling, Start};
+use crate::model::{Limits, Prepared, Sampling, Start};
 use crate::recording::{Precision, Velocity};
 use crate::solver::Device;
 use crate::solver::profile::Meter;
 use crate::spectra::{ArmSpectra, Spectra};
 use pieces::{Group, groups};
 
-/// A wavelength grid, the diagonals of its spectra's resolution, and how it samples its arm's template.
-type SharedGrid = (Arc<[f64]>, usize, Arc<Sampling>);
+/// The inputs that determine a sampling in one arm.
+struct GridKey {
+    /// Å.
+    wavelength: Arc<[f64]>,
+    /// Diagonals of the resolution matrices of the spectra.
+    diagonals: usize,
+}
 
-/// A prepared spectrum, what is known of its parameters, its starts, and the flags that it has before its fit.
-type Started = std::result::Result<(Prepared, Vec<Limits>, Vec<Start>, Flags), Fault>;
+/// A wavelength grid that spectra share, with its sampling of an arm's template.
+struct SharedGrid {
+    key: GridKey,
+    sampling: Arc<Sampling>,
+}
 
+/// A prepared spectrum with its starts.
+struct Started {
+    prepared: Prepared,
+    limits: Vec<Limits>,
+    starts: Vec<Start>,
+    /// Flags that are known before the fit.
+    flags: Flags,
+}
+
+/// A run on one device.
 pub struct Run<'a> {
     pub fitter: &'a SpectralFitter,
     device: Arc<dyn Device>,
+    /// Maximum memory of the populations in bytes.
     memory: Option<u64>,
-    /// Members that may be in flight: fewer once a device ran out of memory.
+    /// Maximum number of starts in flight, which is reduced if the device runs out of memory.
     most: usize,
+    /// Populations of the last spectra.
     resident: Option<Passes>,
-    /// Canary of the last batch, on GPUs.
+    /// Canary of the last batch on a GPU.
     canary: Option<Canary>,
-    /// The device has failed, and the CPU has taken its place.
+    /// The device has failed, and the CPU has replaced it.
     pub is_replaced: bool,
-    /// Shared grids of the last batch, by arm.
+    /// Shared grids of the last batches for each arm.
     shared: Vec<Vec<SharedGrid>>,
     pub stages: Stages,
     meter: Option<Arc<Meter>>,
     tally: Option<&'a Tally<'a>>,
-    /// Spectra of this batch that the tally knows of.
-    told: usize,
+    /// Number of spectra of this batch that were reported to the tally.
+    reported: usize,
+}
+
+impl PartialEq for GridKey {
+    fn eq(&self, other: &GridKey) -> bool {
+        let is_same_array = || Arc::ptr_eq(&self.wavelength, &other.wavelength);
+        self.diagonals == other.diagonals && (is_same_array() || self.wavelength == other.wavelength)
+    }
 }
 
 impl<'a> Run<'a> {
-    /// A run on a device, of whose memory its population takes so many bytes.
+    /// Returns a run on a device whose populations take at most `memory` bytes.
+    ///
+    /// # Errors
+    /// Returns [`Error::InvalidSettings`], and [`Error::Usage`] for settings that exclude each other.
     pub fn new(fitter: &'a SpectralFitter, device: Arc<dyn Device>, memory: Option<u64>) -> Result<Run<'a>> {
         if fitter.scans_velocity() && matches!(fitter.model.velocity, Velocity::Fixed(_)) {
             return Err(Error::Usage("a scan of the velocity, which is fixed: give it a range".into()));
@@ -67,35 +97,33 @@ impl<'a> Run<'a> {
                 "mixed precision is for Levenberg–Marquardt: Nelder–Mead sees every rounding".into(),
             ));
         }
-        let (stages, shared) = (Stages::default(), vec![Vec::new(); fitter.model.arms.len()]);
-        let (resident, canary, meter, tally) = (None, None, None, None);
-        let most = usize::MAX;
         Ok(Run {
             fitter,
             device,
             memory,
-            most,
-            resident,
-            canary,
+            most: usize::MAX,
+            resident: None,
+            canary: None,
             is_replaced: false,
-            shared,
-            stages,
-            meter,
-            tally,
-            told: 0,
+            shared: fitter.model.arms.iter().map(|_| Vec::new()).collect(),
+            stages: Stages::default(),
+            meter: None,
+            tally: None,
+            reported: 0,
         })
     }
 
-    /// Tells `tally` how far it is, and stops when that says so.
+    /// Reports the progress to a tally, and stops when the tally is cancelled.
     pub fn watched_by(self, tally: &'a Tally<'a>) -> Run<'a> {
         Run { tally: Some(tally), ..self }
     }
 
-    /// Keeps spans since `begin`, and measures its populations; without a meter neither.
+    /// Records the times of stages since `begin` and of the populations, if there is a meter.
     pub fn measured_by(self, meter: Option<Arc<Meter>>, begin: Instant) -> Run<'a> {
         Run { stages: Stages::since(meter.as_ref().map(|_| begin)), meter, ..self }
     }
 
+    /// Returns whether the tally is cancelled.
     fn is_cancelled(&self) -> bool {
         self.tally.is_some_and(|tally| tally.cancel().load(Ordering::Relaxed))
     }
@@ -108,31 +136,32 @@ impl<'a> Run<'a> {
         out
     }
 
-    /// Rows of all spectra, in their order. `user_starts` (spectra, parameters), physical, replace the first guess;
-    /// then there is one piece. What a device could not fit is fitted again.
+    /// Fits the spectra of some files together, and returns their rows in order. `user_starts` (spectra, parameters) in
+    /// physical units replace the first guess of a single file. After a failure of the device the batch is fitted
+    /// again.
     pub fn batch(&mut self, files: &[&Spectra], user_starts: Option<&[f64]>) -> Result<Vec<FitRow>> {
-        self.told = 0;
+        self.reported = 0;
         let count = files.iter().map(|spectra| spectra.len()).sum();
         let mut attempts = Attempts::default();
         let rows = loop {
             match self.rows(files, user_starts) {
                 Ok(rows) => break rows,
-                Err(failure) if self.halves(&failure, count) => {}
-                Err(failure) => self.turn_to(&mut attempts, failure)?,
+                Err(failure) if self.halve_capacity(&failure, count) => {}
+                Err(failure) => self.renew_device(&mut attempts, failure)?,
             }
         };
         if let Some(tally) = self.tally {
-            tally.add((rows.len() - self.told) as u64);
+            tally.add((rows.len() - self.reported) as u64);
         }
         Ok(rows)
     }
 
-    /// Returns whether a batch of so many spectra can be done again with fewer members, where a device had memory for
-    /// its buffers and none for its work.
-    fn halves(&mut self, failure: &Error, spectra: usize) -> bool {
+    /// Halves the capacity after a device had memory for its buffers, but not for its work. Returns whether a batch of
+    /// `spectra` spectra can be fitted again.
+    fn halve_capacity(&mut self, failure: &Error, spectra: usize) -> bool {
         let resident = self.resident.take_if(|_| matches!(failure, Error::OutOfMemory { .. }));
         let half = resident.and_then(|r| half(r.capacity, spectra, self.fitter.most_starts()));
-        // one that has failed once fails at once
+        // A device that has failed refuses all work until it is renewed.
         let half = half.filter(|_| matches!(self.device.renew(failure), Ok(true)));
         if let (Some(half), Some(tally)) = (half, self.tally) {
             tally.failed(format!("{failure}; fitted again with {half} starts at once"));
@@ -141,8 +170,8 @@ impl<'a> Run<'a> {
         half.is_some()
     }
 
-    /// Gets ready to do a batch again: on the device made anew, or on the CPU, where the run then stays.
-    fn turn_to(&mut self, attempts: &mut Attempts, failure: Error) -> Result<()> {
+    /// Prepares to fit a batch again on the renewed device, or on the CPU, which the run then keeps.
+    fn renew_device(&mut self, attempts: &mut Attempts, failure: Error) -> Result<()> {
         self.resident = None;
         let message = failure.to_string();
         let next = attempts.next(&self.device, failure, self.fitter.may_use_cpu())?;
@@ -156,6 +185,7 @@ impl<'a> Run<'a> {
         Ok(())
     }
 
+    /// Fits the spectra of some files once, and returns their rows.
     fn rows(&mut self, files: &[&Spectra], user_starts: Option<&[f64]>) -> Result<Vec<FitRow>> {
         let model = &self.fitter.model;
         let blanks = |spectra: &&Spectra| (0..spectra.len()).map(|k| blank(model, spectra, k)).collect::<Vec<_>>();
@@ -168,13 +198,13 @@ impl<'a> Run<'a> {
         }
         let mut pieces = self.time(Stage::Prepare, |run| run.pieces(files))?;
         let started = self.time(Stage::FirstGuess, |run| run.all_starts(&mut pieces, user_starts))?;
-        let may_look = user_starts.is_none() && self.fitter.looks_past_folds();
+        let may_probe = user_starts.is_none() && self.fitter.searches_beyond_folds();
         let mut ready = Vec::new();
         for (place, one) in started.into_iter().enumerate() {
             match one {
-                Ok((prepared, limits, starts, flags)) => {
+                Ok(Started { prepared, limits, starts, flags }) => {
                     rows[place].flags |= flags;
-                    ready.push(Ready { place, prepared, limits, starts, may_look });
+                    ready.push(ReadySpectrum { place, prepared, limits, starts, may_probe });
                 }
                 Err(fault) if self.fitter.strict => return Err(strict(&rows[place], &fault)),
                 Err(fault) => refuse(&mut rows[place], fault),
@@ -184,7 +214,7 @@ impl<'a> Run<'a> {
         let mut finished = rows.len() - ready.len();
         for group in groups(pieces, counts, ready) {
             let count = group.ready.len();
-            self.fit(group, (&mut rows, finished))?;
+            self.fit(group, &mut rows, finished)?;
             finished += count;
         }
         let scanned = model.free_velocity().filter(|_| self.fitter.scans_velocity());
@@ -192,14 +222,13 @@ impl<'a> Run<'a> {
         Ok(rows)
     }
 
-    /// The grids of each arm; a shared one is kept for the next batch.
+    /// Returns the samplings of each arm. Those of shared grids are kept for the next batch.
     pub fn grids(&mut self, arms: &[Cow<ArmSpectra>], spectra: &Spectra) -> Result<Vec<Grids>> {
         Ok(self.all_grids(&[arms.to_vec()], &[spectra])?.swap_remove(0))
     }
 
-    /// Fits what is ready, in populations of at most the device's capacity. So many spectra of the batch have a row
-    /// already.
-    fn fit(&mut self, Group { layout, grids, ready }: Group, (rows, finished): (&mut [FitRow], usize)) -> Result<()> {
+    /// Fits a group, and fills the rows of its spectra. `finished` spectra of the batch already have their rows.
+    fn fit(&mut self, Group { layout, grids, ready }: Group, rows: &mut [FitRow], finished: usize) -> Result<()> {
         if ready.is_empty() {
             return Ok(());
         }
@@ -212,8 +241,8 @@ impl<'a> Run<'a> {
             return Err(Error::OutOfMemory { device: self.device.name(), message });
         }
         self.time(Stage::Prepare, |run| run.make_canary(&layout, grids, ready[0].place))?;
-        let (ready, outcomes) =
-            self.time(Stage::Fit, |run| run.outcomes(grids, ready, (finished, capacity / most.max(1))))?;
+        let chunk = capacity / most.max(1);
+        let (ready, outcomes) = self.time(Stage::Fit, |run| run.outcomes(grids, ready, finished, chunk))?;
         self.time(Stage::Finish, |_| {
             let finish = fitter.finish();
             for (one, own) in ready.iter().zip(&outcomes) {
@@ -227,7 +256,7 @@ impl<'a> Run<'a> {
             }
         });
         if fitter.scans_velocity() {
-            self.time(Stage::Posterior, |run| run.scan(grids, (&ready, rows)))?;
+            self.time(Stage::Posterior, |run| run.scan(grids, &ready, rows))?;
         }
         Ok(())
     }

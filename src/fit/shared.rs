@@ -1,5 +1,5 @@
-//! Data that the workers of a fitter share: the first guess's library, and the objectives, to which belongs what
-//! devices make of them.
+//! Data that the workers of a fitter share: the library of the first guess, and the objectives with the buffers that
+//! devices keep for them.
 
 use std::fmt;
 use std::sync::{Arc, Mutex, OnceLock, PoisonError, Weak};
@@ -11,17 +11,25 @@ use crate::recording::Precision;
 /// Shared data of one model.
 #[derive(Default)]
 pub struct Shared {
-    /// Made by the first run that needs it.
+    /// The first run that needs the first guess makes it.
     guess: OnceLock<FirstGuess>,
+    /// Held while the first guess is made, so that it is made once.
     making: Mutex<()>,
-    /// Objectives that are in use.
+    /// Objectives that populations use.
     objectives: Mutex<Vec<(Key, Weak<SpectralObjective>)>>,
 }
 
-/// Key of an objective of the model: the spectra's shape, the precision, and whether it has no derivatives.
-type Key = (Vec<ArmLayout>, Precision, bool);
+/// Inputs of an objective beside the model.
+#[derive(PartialEq)]
+struct Key {
+    layout: Vec<ArmLayout>,
+    precision: Precision,
+    /// The objective has no derivatives.
+    values_only: bool,
+}
 
 impl Shared {
+    /// Returns the first guess, and makes it if there is none yet.
     pub fn first_guess(&self, model: &SpectralModel, seed: u64) -> Result<&FirstGuess> {
         if let Some(made) = self.guess.get() {
             return Ok(made);
@@ -34,28 +42,29 @@ impl Shared {
         Ok(self.guess.get_or_init(|| made))
     }
 
-    /// The first guess, if a run has needed it.
+    /// Returns the first guess if a run has made it.
     pub fn library(&self) -> Option<&FirstGuess> {
         self.guess.get()
     }
 
-    /// Another worker's objective, or a new one.
+    /// Returns the objective that another worker uses, or a new one.
     pub fn objective(
         &self,
         model: &SpectralModel,
         layout: &[ArmLayout],
-        (precision, values_only): (Precision, bool),
+        precision: Precision,
+        values_only: bool,
     ) -> Arc<SpectralObjective> {
         let mut all = self.objectives.lock().unwrap_or_else(PoisonError::into_inner);
         all.retain(|(_, objective)| objective.strong_count() > 0);
-        let is_it = |(own, p, v): &Key| own == layout && *p == precision && *v == values_only;
-        let known = all.iter().find(|(key, _)| is_it(key)).and_then(|(_, objective)| objective.upgrade());
+        let key = Key { layout: layout.to_vec(), precision, values_only };
+        let known = all.iter().find(|(other, _)| *other == key).and_then(|(_, objective)| objective.upgrade());
         known.unwrap_or_else(|| {
             let made = Arc::new(match values_only {
                 false => SpectralObjective::new(model, layout, precision),
                 true => SpectralObjective::evaluation(model, layout, precision),
             });
-            all.push(((layout.to_vec(), precision, values_only), Arc::downgrade(&made)));
+            all.push((key, Arc::downgrade(&made)));
             made
         })
     }
@@ -86,7 +95,7 @@ mod tests {
     #[test]
     fn objectives_are_shared_by_shape_and_precision() {
         let (model, shared) = (model(), Shared::default());
-        let of = |layout, precision, values_only| shared.objective(&model, &[layout], (precision, values_only));
+        let of = |layout, precision, values_only| shared.objective(&model, &[layout], precision, values_only);
         let first = of(LAYOUT, Precision::F32, false);
         assert!(Arc::ptr_eq(&first, &of(LAYOUT, Precision::F32, false)));
         for other in [
@@ -96,16 +105,16 @@ mod tests {
         ] {
             assert!(!Arc::ptr_eq(&first, &other));
         }
-        // what nobody has is forgotten
+        // An objective that nobody uses any more is dropped from the list.
         drop(first);
         let last = of(LAYOUT, Precision::F32, false);
         assert_eq!((shared.objectives.lock().unwrap().len(), Arc::strong_count(&last)), (1, 1));
     }
 
-    /// The network's packed weights and kept rows are one.
+    /// Populations share the network's packed weights and cached rows.
     #[test]
     fn populations_of_an_objective_share_its_weights() {
-        let objective = Shared::default().objective(&model(), &[LAYOUT], (Precision::F32, false));
+        let objective = Shared::default().objective(&model(), &[LAYOUT], Precision::F32, false);
         let method = Method::LevenbergMarquardt(LevenbergMarquardt::default());
         let kin = &objective.recording().kin;
         let population = || CpuDevice.population(objective.recording().clone(), &method, 4).unwrap();

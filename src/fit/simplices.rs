@@ -1,52 +1,53 @@
-//! The part of a device in searches by simplices over spectra.
+//! Evaluations by a device for simplex searches over spectra.
 
-use super::pass::{Pass, Watched, agree, objective};
-use super::ready::Starts;
-use super::waiting::{Entering, Waiting};
+use super::pass::{Pass, compare_objectives, largest_difference, objective};
+use super::ready::{Monitor, ReadySpectra, Starts};
+use super::waiting::{MemberCount, Waiting};
 use crate::error::Result;
 use crate::solver::search::{Begin, Machine, Points, SearchFit, Told};
 use crate::solver::simplex::FirstSimplex;
 use crate::solver::{Outcome, stream};
 
-/// Most points of a spectrum that are evaluated together.
-const TOGETHER: usize = 64;
-/// The share of the time that the first searches take.
+/// Maximum number of points of a spectrum that are evaluated together.
+const MAX_POINTS: usize = 64;
+/// Share of the time that the first searches take.
 const FIRST: f64 = 0.8;
 
-/// The passes of a search, and its spectra.
+/// The passes of a simplex search, and its spectra.
 pub struct SpectralSearch<'a, 'w> {
     pub linearise: &'a mut Pass,
     pub simplex: &'a mut Pass,
     pub evaluate: &'a mut Pass,
-    pub spectra: Entering<'a>,
+    pub spectra: ReadySpectra<'a>,
     pub starts: Vec<Starts>,
-    pub watched: Watched<'w>,
-    /// The name of a GPU, whose answers are checked.
+    pub monitor: Monitor<'w>,
+    /// Name of the GPU whose objectives are checked; `None` on the CPU.
     gpu: Option<&'a str>,
-    /// The spectrum of each fit.
+    /// Index of the spectrum of each fit.
     of_fit: Vec<usize>,
+    /// Number of searches so far.
     searches: u32,
 }
 
 impl<'a, 'w> SpectralSearch<'a, 'w> {
-    /// Prepares the passes for some starts of each spectrum.
+    /// Returns a search from these starts of each spectrum. `passes` linearise, move simplices, and evaluate.
     pub fn new(
         passes: [&'a mut Pass; 3],
         gpu: Option<&'a str>,
-        spectra: Entering<'a>,
+        spectra: ReadySpectra<'a>,
         starts: Vec<Starts>,
-        watched: Watched<'w>,
+        monitor: Monitor<'w>,
     ) -> SpectralSearch<'a, 'w> {
         let [linearise, simplex, evaluate] = passes;
         let of_fit = starts.iter().enumerate().flat_map(|(s, own)| vec![s; own.len()]).collect();
-        SpectralSearch { linearise, simplex, evaluate, gpu, spectra, starts, watched, of_fit, searches: 0 }
+        SpectralSearch { linearise, simplex, evaluate, gpu, spectra, starts, monitor, of_fit, searches: 0 }
     }
 
     /// Returns the fits, one per start, with the bounds of their spectra.
     pub fn fits(&self) -> Vec<SearchFit> {
-        let (model, _, ready) = self.spectra;
+        let ReadySpectra { model, spectra, .. } = self.spectra;
         let mut fits = Vec::with_capacity(self.of_fit.len());
-        for (one, starts) in ready.iter().zip(&self.starts) {
+        for (one, starts) in spectra.iter().zip(&self.starts) {
             let bounds = model.parameters.iter().zip(&one.limits);
             let (lower, upper): (Vec<f64>, Vec<f64>) =
                 bounds.map(|(p, limits)| (p.to_u(limits.lower), p.to_u(limits.upper))).unzip();
@@ -58,17 +59,12 @@ impl<'a, 'w> SpectralSearch<'a, 'w> {
         }
         fits
     }
-
-    /// Evaluates at most so many points per spectrum: the outcomes by spectrum.
-    fn outcomes(&mut self, points: Vec<Starts>) -> Result<Vec<Vec<Outcome>>> {
-        self.evaluate.sums(self.spectra, points)
-    }
 }
 
 impl Machine for SpectralSearch<'_, '_> {
     fn linearise(&mut self) -> Result<Vec<Outcome>> {
-        let mut all = self.linearise.sums(self.spectra, self.starts.clone())?.concat();
-        if !self.spectra.0.marginalise {
+        let mut all = self.linearise.evaluate(self.spectra, self.starts.clone())?.concat();
+        if !self.spectra.model.marginalise {
             all.iter_mut().for_each(|outcome| outcome.ln_det = 0.0);
         }
         Ok(all)
@@ -87,13 +83,13 @@ impl Machine for SpectralSearch<'_, '_> {
         self.searches += 1;
         let lanes = self.simplex.population.lanes();
         let members = starts.iter().map(Vec::len).sum::<usize>() * lanes;
-        let (cancel, watch) = (self.watched.0, &mut *self.watched.1);
-        let mut progress = |left: usize| watch(done + share * (1.0 - left as f64 / members.max(1) as f64));
+        let Monitor { cancel, progress } = &mut self.monitor;
+        let mut report = |left: usize| progress(done + share * (1.0 - left as f64 / members.max(1) as f64));
         let mut queue = Waiting::new(&self.simplex.objective, self.spectra, starts);
         queue.simplices = simplices;
-        queue.watch = Some((lanes, &mut progress));
+        queue.remaining = Some(MemberCount { lanes, report: &mut report });
         pollster::block_on(stream(self.simplex.population.as_mut(), &mut queue, cancel))?;
-        let mut outcomes: Vec<_> = queue.outcomes.into_iter().map(Vec::into_iter).collect();
+        let mut outcomes: Vec<_> = queue.finished.outcomes.into_iter().map(Vec::into_iter).collect();
         Ok(counts.into_iter().map(|spectrum| outcomes[spectrum].next()).collect())
     }
 
@@ -102,24 +98,25 @@ impl Machine for SpectralSearch<'_, '_> {
     }
 
     fn agree(&self, fit: usize, told: Told, scale: &Outcome) -> Result<()> {
-        let prepared = &self.spectra.2[self.of_fit[fit]].prepared;
-        // χ² where the fit is by now, as a rule: marginalisation adds little to it
-        let sums = Outcome { chi2: told.now.abs().min(scale.chi2 + scale.penalty), ..Outcome::default() };
-        self.gpu.map_or(Ok(()), |gpu| agree(gpu, (told.before, told.now), (&sums, prepared), 0.0))
+        let Some(gpu) = self.gpu else { return Ok(()) };
+        let prepared = &self.spectra.spectra[self.of_fit[fit]].prepared;
+        // The objective is close to χ² at this point, because marginalisation adds little to it.
+        let at = Outcome { chi2: told.now.abs().min(scale.chi2 + scale.penalty), ..Outcome::default() };
+        compare_objectives(gpu, told.before, told.now, largest_difference(&at, prepared, 0.0))
     }
 
     fn evaluate(&mut self, points: Vec<Points>) -> Result<Vec<Vec<f64>>> {
-        let width = self.spectra.0.parameters.len().max(1);
-        let most = self.evaluate.population.capacity().min(TOGETHER);
+        let width = self.spectra.model.parameters.len().max(1);
+        let most = self.evaluate.population.capacity().min(MAX_POINTS);
         let mut waiting: Vec<Starts> = vec![Vec::new(); self.starts.len()];
         for asked in &points {
             waiting[self.of_fit[asked.fit]].extend(asked.points.chunks_exact(width).map(<[f64]>::to_vec));
         }
         let mut values: Vec<Vec<f64>> = vec![Vec::new(); waiting.len()];
-        let marginalise = self.spectra.0.marginalise;
+        let marginalise = self.spectra.model.marginalise;
         while waiting.iter().any(|own| !own.is_empty()) {
             let some = waiting.iter_mut().map(|own| own.drain(..own.len().min(most)).collect()).collect();
-            for (values, outcomes) in values.iter_mut().zip(self.outcomes(some)?) {
+            for (values, outcomes) in values.iter_mut().zip(self.evaluate.evaluate(self.spectra, some)?) {
                 values.extend(outcomes.iter().map(|outcome| objective(outcome, marginalise)));
             }
         }

@@ -1,99 +1,102 @@
-//! Populations of one shape of spectra, and the passes of a solver through them.
+//! Populations for spectra of one shape, and the passes of a solver through them.
 //!
-//! Levenberg–Marquardt is one pass, or two in mixed precision (`fit/rough.rs`). Nelder–Mead is a search by simplices,
-//! then one linearisation at each best vertex, which gives the fit its errors. `lm+nelder-mead` does both. The scan of
-//! the velocity's posterior and the check past folds are passes without derivatives. For the check alone, a GPU, and a
-//! run whose memory is limited, use the pass with derivatives, because their memory is not shared for so few points.
+//! Levenberg–Marquardt is one pass, or two in mixed precision (`fit/rough.rs`). Nelder–Mead is a simplex search, then
+//! one linearisation at each best vertex, which gives the fit its errors. `lm+nelder-mead` does both. The scan of the
+//! velocity's posterior and the check for folds are passes without derivatives. For that check alone, a GPU, and a run
+//! whose memory is limited, use the pass with derivatives, because their memory is not shared for so few points.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
 use super::assemble::assemble;
-use super::pass::{Left, Pass, Watched, agree, objective, objective_noise};
-use super::ready::{Grids, Ready, Starts};
+use super::pass::{Pass, PassSettings, compare_objectives, largest_difference, objective, objective_noise};
+use super::ready::{Monitor, ReadySpectra, ReadySpectrum, Starts};
 use super::shared::Shared;
 use super::simplices::SpectralSearch;
-use super::waiting::Entering;
+use super::waiting::PassOutcomes;
 use super::{Solver, rough};
 use crate::error::{Error, Result};
 use crate::model::{ArmLayout, SpectralModel, SpectralObjective};
 use crate::recording::Precision;
 use crate::solver::profile::Meter;
 use crate::solver::search::{SearchSettings, search};
-use crate::solver::{Device, LevenbergMarquardt, Method, NelderMead, Outcome, Population, Status, linearise};
+use crate::solver::{Device, Method, Outcome, Population, Status, linearise};
 
-/// A simplex that polishes starts this much smaller.
-const POLISH: f64 = 0.1;
-/// The share of the time that the first rounds of a fit in mixed precision take.
+/// Share of the time that the first rounds of a fit in mixed precision take.
 const FIRST: f64 = 0.7;
-/// The share of the time before minima are looked at again.
-const BEFORE_LOOKS: f64 = 0.95;
-/// Reduction that a last step, taken on trust, may fail to bring, in units of `ftol`.
-const TRUST: f64 = 100.0;
+/// Share of the time before minima are checked for folds.
+const BEFORE_FOLDS: f64 = 0.95;
+/// Reduction of the cost that a last step may fail to bring, in units of `ftol`. No round evaluates its end.
+const LAST_STEP: f64 = 100.0;
 
 /// The passes of a solver for spectra of one shape.
 pub struct Passes {
     pub layout: Vec<ArmLayout>,
-    /// The device's name, where it is a GPU.
+    /// Name of the device if it is a GPU.
     gpu: Option<String>,
-    /// Starts in flight.
+    /// Maximum number of starts in flight.
     pub capacity: usize,
     solver: Solver,
     /// Levenberg–Marquardt, or the linearisation that gives a simplex's best vertex its errors.
     linearise: Pass,
-    /// Its first rounds, in mixed precision.
+    /// First rounds of Levenberg–Marquardt in mixed precision.
     rough: Option<Pass>,
     simplex: Option<Pass>,
-    /// Objectives without derivatives, for scans, looks past folds and the surfaces at the ends of simplices.
+    /// Evaluates without derivatives: for scans, for checks for folds, and for the surfaces at the ends of simplices.
     evaluate: Option<Pass>,
-    /// Settings of searches by simplices: degrees of freedom that scale their tolerance, and the relative error of an
+    /// Settings of simplex searches: degrees of freedom that scale their tolerance, and the relative error of an
     /// objective.
     search: SearchSettings,
 }
 
+/// The objective and the method of a pass whose population is not made yet.
+struct Plan {
+    objective: Arc<SpectralObjective>,
+    method: Method,
+}
+
 impl Passes {
-    /// At most `most` starts are asked for at once.
+    /// Makes the passes for spectra of one shape on a device.
+    ///
+    /// # Errors
+    /// Returns [`Error::OutOfMemory`] if not even populations of one start fit into the memory, and the device's
+    /// errors.
     pub fn new(
-        (model, workers): (&SpectralModel, &Shared),
+        model: &SpectralModel,
+        shared: &Shared,
         layout: &[ArmLayout],
         device: &dyn Device,
-        (solver, precision, evaluates): (Solver, Precision, bool),
-        (memory, most): (Option<u64>, usize),
+        settings: PassSettings,
     ) -> Result<Passes> {
-        let first = match solver {
-            Solver::LevenbergMarquardt(settings) | Solver::LevenbergMarquardtThenNelderMead(settings, _) => settings,
-            Solver::NelderMead(_) => LevenbergMarquardt::default(),
-        };
-        let second = match solver {
-            Solver::LevenbergMarquardt(_) => None,
-            Solver::NelderMead(settings) => Some(settings),
-            Solver::LevenbergMarquardtThenNelderMead(_, settings) => {
-                Some(NelderMead { size: POLISH * settings.size, ..settings })
-            }
-        };
+        let PassSettings { solver, precision, memory, max_starts, .. } = settings;
+        // 1. Plan the passes in the order in which their populations are made.
+        let (first, second) = (settings.least_squares(), settings.simplex());
         let is_mixed = precision == Precision::Mixed && !matches!(solver, Solver::NelderMead(_));
-        let shared = if is_mixed { rough::settings(first) } else { None };
-        let linearisation = |precision| workers.objective(model, layout, (precision, false));
-        let evaluation = || workers.objective(model, layout, (precision.of_results(), true));
-        let last = shared.map_or(first, |[_, last]| last);
-        let mut wanted = vec![(linearisation(precision.of_results()), Method::LevenbergMarquardt(last))];
-        wanted.extend(second.map(|settings| (evaluation(), Method::NelderMead(settings))));
-        let evaluates = evaluates || second.is_some();
-        wanted.extend(evaluates.then(|| (evaluation(), Method::LevenbergMarquardt(first))));
-        wanted.extend(shared.map(|[rough, _]| (linearisation(precision), Method::LevenbergMarquardt(rough))));
-        let share = wanted.len();
-        let mut capacity = most;
-        for (objective, method) in &wanted {
+        let split = if is_mixed { rough::settings(first) } else { None };
+        let last = split.map_or(first, |[_, last]| last);
+        let has_evaluation = settings.has_evaluation || second.is_some();
+        let results = precision.of_results();
+        let plan = |objective, method| Plan { objective, method };
+        let objective = |precision, values_only| shared.objective(model, layout, precision, values_only);
+        let mut plans = vec![plan(objective(results, false), Method::LevenbergMarquardt(last))];
+        plans.extend(second.map(|settings| plan(objective(results, true), Method::NelderMead(settings))));
+        plans.extend(has_evaluation.then(|| plan(objective(results, true), Method::LevenbergMarquardt(first))));
+        plans.extend(split.map(|[rough, _]| plan(objective(precision, false), Method::LevenbergMarquardt(rough))));
+        // 2. Divide the memory among them.
+        let mut capacity = max_starts;
+        for Plan { objective, method } in &plans {
             let members = device.capacity(objective.recording(), memory)?;
-            capacity = capacity.min((members / method.lanes() / share).max(1));
+            capacity = capacity.min((members / method.lanes() / plans.len()).max(1));
         }
-        let populations = halving(&mut capacity, |capacity| populations(device, &wanted, capacity))?;
-        let objectives = wanted.into_iter().map(|(objective, _)| objective);
-        let pass = |(objective, population)| Pass { objective, population };
-        let mut passes: Vec<Pass> = objectives.zip(populations).map(pass).collect();
-        let rough = if shared.is_some() { passes.pop() } else { None };
-        let evaluate = if evaluates { passes.pop() } else { None };
+        // 3. Make the populations. The last planned pass is taken first.
+        let populations = halving(&mut capacity, |capacity| populations(device, &plans, capacity))?;
+        let mut passes: Vec<Pass> = Vec::with_capacity(plans.len());
+        for (Plan { objective, .. }, population) in plans.into_iter().zip(populations) {
+            passes.push(Pass { objective, population });
+        }
+        let rough = if split.is_some() { passes.pop() } else { None };
+        let evaluate = if has_evaluation { passes.pop() } else { None };
         let simplex = if second.is_some() { passes.pop() } else { None };
         let linearise = passes.remove(0);
         let gpu = device.runs_wgsl().then(|| device.name());
@@ -105,157 +108,172 @@ impl Passes {
         Ok(Passes { layout: layout.to_vec(), gpu, capacity, solver, linearise, rough, simplex, evaluate, search })
     }
 
-    /// Has all populations measured.
+    /// Adds the times of all populations to a meter.
     pub fn measure(&mut self, meter: &Arc<Meter>) {
         let Passes { linearise, rough, simplex, evaluate, .. } = self;
         let passes = std::iter::once(linearise).chain(rough).chain(simplex).chain(evaluate);
         passes.for_each(|pass| pass.population.measure(meter.clone()));
     }
 
-    /// The outcomes of each spectrum's starts; none where the run was cancelled before it entered.
-    pub fn solve(
-        &mut self,
-        model: &SpectralModel,
-        grids: &[Grids],
-        ready: &[Ready],
-        (cancel, watch): Watched,
-    ) -> Result<Vec<Vec<Outcome>>> {
-        let spectra = (model, grids, ready);
-        let starts: Vec<Starts> = ready.iter().map(Ready::starts).collect();
+    /// Fits spectra from their starts. Returns the outcomes of each spectrum, one per start; none if the run was
+    /// cancelled before the spectrum entered.
+    pub fn solve(&mut self, spectra: ReadySpectra, monitor: Monitor) -> Result<Vec<Vec<Outcome>>> {
         match self.solver {
-            Solver::LevenbergMarquardt(settings) => self.descend(spectra, starts, (cancel, watch), settings.ftol),
-            Solver::NelderMead(_) => self.simplices(spectra, starts, (cancel, watch)),
+            Solver::LevenbergMarquardt(settings) => self.descend(spectra, settings.ftol, monitor),
+            Solver::NelderMead(_) => self.search_simplices(spectra, spectra.starts(), monitor),
             Solver::LevenbergMarquardtThenNelderMead(settings, _) => {
-                // nearly all of the time goes into the simplices
-                let mut outcomes = self.descend(spectra, starts, (cancel, &mut |_| {}), settings.ftol)?;
-                let winners: Vec<Option<usize>> =
-                    outcomes.iter().map(|group| winner(group, model.marginalise)).collect();
-                let best = |(group, winner): (&Vec<Outcome>, &Option<usize>)| {
-                    winner.iter().map(|&k| group[k].parameters.clone()).collect()
-                };
-                let starts = outcomes.iter().zip(&winners).map(best).collect();
-                let polished = self.simplices(spectra, starts, (cancel, watch))?;
-                for ((group, winner), polished) in outcomes.iter_mut().zip(winners).zip(polished) {
-                    match (winner, polished.into_iter().next()) {
-                        (Some(winner), Some(polished)) => {
-                            take_better(&mut group[winner], polished, model.marginalise);
-                        }
-                        // cancelled before it entered
-                        (Some(winner), None) => group[winner].status = Some(Status::Interrupted),
-                        (None, _) => {}
-                    }
-                }
-                Ok(outcomes)
+                // The simplices take nearly all of the time.
+                let silent = Monitor { cancel: monitor.cancel, progress: &mut |_| {} };
+                let outcomes = self.descend(spectra, settings.ftol, silent)?;
+                self.polish(spectra, outcomes, monitor)
             }
         }
     }
 
-    /// The outcomes at the starts of `ready`, which do not move; or, to `refit`, those of Levenberg–Marquardt from
-    /// there, unless the run is cancelled.
-    pub fn evaluate(
-        &mut self,
-        model: &SpectralModel,
-        grids: &[Grids],
-        ready: &[Ready],
-        (refit, watched): (bool, Watched),
-    ) -> Result<Vec<Outcome>> {
-        let starts: Vec<Starts> = ready.iter().map(Ready::starts).collect();
-        if refit {
-            return Ok(self.linearise.run((model, grids, ready), starts, watched)?.0.concat());
-        }
+    /// Evaluates the objective at the starts of spectra, which do not move. Returns one outcome per start.
+    pub fn evaluate(&mut self, spectra: ReadySpectra) -> Result<Vec<Outcome>> {
         let pass = self.evaluate.as_mut().unwrap_or(&mut self.linearise);
-        let batch = assemble(model, &pass.objective, grids, (ready, &starts));
+        let batch = assemble(&pass.objective, spectra, &spectra.starts());
         pollster::block_on(linearise(pass.population.as_mut(), &batch))
     }
 
-    /// Levenberg–Marquardt from some starts. Of those spectra that a GPU brings home together one is linearised again
-    /// at its end, as a canary need not be among them.
-    fn descend(
-        &mut self,
-        spectra: Entering,
-        starts: Vec<Starts>,
-        watched: Watched,
-        ftol: f64,
-    ) -> Result<Vec<Vec<Outcome>>> {
-        let (cancel, watch) = watched;
-        let mut found = self.rounds(spectra, starts, (cancel, &mut |share| watch(BEFORE_LOOKS * share)))?;
-        let mut last = |share| watch(BEFORE_LOOKS + (1.0 - BEFORE_LOOKS) * share);
-        self.search_beyond_folds(spectra, &mut found, (cancel, &mut last))?;
-        let (outcomes, left) = found;
-        let Some(gpu) = &self.gpu else { return Ok(outcomes) };
-        let (model, grids, ready) = spectra;
-        let mut asked = BTreeMap::new();
-        for (k, group) in outcomes.iter().enumerate() {
-            if let Some(best) = winner(group, model.marginalise)
+    /// Fits spectra by Levenberg–Marquardt from their starts. Returns one outcome per start, unless the run was
+    /// cancelled.
+    pub fn refit(&mut self, spectra: ReadySpectra, monitor: Monitor) -> Result<Vec<Outcome>> {
+        Ok(self.linearise.run(spectra, spectra.starts(), monitor)?.outcomes.concat())
+    }
+
+    /// Fits spectra by Levenberg–Marquardt, and searches for second minima beyond folds.
+    fn descend(&mut self, spectra: ReadySpectra, ftol: f64, monitor: Monitor) -> Result<Vec<Vec<Outcome>>> {
+        let Monitor { cancel, progress } = monitor;
+        let mut first = |share| progress(BEFORE_FOLDS * share);
+        let mut found = self.rounds(spectra, spectra.starts(), Monitor { cancel, progress: &mut first })?;
+        let mut last = |share| progress(BEFORE_FOLDS + (1.0 - BEFORE_FOLDS) * share);
+        self.search_beyond_folds(spectra, &mut found, Monitor { cancel, progress: &mut last })?;
+        self.check_readbacks(spectra, &found, ftol)?;
+        Ok(found.outcomes)
+    }
+
+    /// Evaluates one spectrum of each readback of a GPU again at its end, because not every readback has a canary.
+    ///
+    /// # Errors
+    /// Returns [`Error::DeviceUntrusted`] if the objectives differ.
+    fn check_readbacks(&mut self, spectra: ReadySpectra, found: &PassOutcomes, ftol: f64) -> Result<()> {
+        let Some(gpu) = &self.gpu else { return Ok(()) };
+        let marginalise = spectra.model.marginalise;
+        let mut chosen = BTreeMap::new();
+        for (k, group) in found.outcomes.iter().enumerate() {
+            if let Some(best) = winner(group, marginalise)
                 && group[best].status.is_some_and(Status::is_success)
             {
-                asked.entry(left[k]).or_insert((k, &group[best]));
+                chosen.entry(found.submissions[k]).or_insert((k, &group[best]));
             }
         }
-        let some: Vec<Ready> = asked.values().map(|(k, _)| ready[*k].clone()).collect();
-        let ends = asked.values().map(|(_, told)| vec![told.parameters.clone()]).collect();
-        let sums = self.linearise.sums((model, grids, &some), ends)?;
-        for ((one, (_, told)), sums) in some.iter().zip(asked.values()).zip(sums.iter().flatten()) {
-            let both = (objective(told, model.marginalise), objective(sums, model.marginalise));
-            agree(gpu, both, (sums, &one.prepared), TRUST * ftol)?;
+        let some: Vec<ReadySpectrum> = chosen.values().map(|(k, _)| spectra.spectra[*k].clone()).collect();
+        let ends = chosen.values().map(|(_, end)| vec![end.parameters.clone()]).collect();
+        let again = self.linearise.evaluate(spectra.with_spectra(&some), ends)?;
+        for ((one, (_, before)), now) in some.iter().zip(chosen.values()).zip(again.iter().flatten()) {
+            let allowed = largest_difference(now, &one.prepared, LAST_STEP * ftol);
+            compare_objectives(gpu, objective(before, marginalise), objective(now, marginalise), allowed)?;
+        }
+        Ok(())
+    }
+
+    /// Runs the rounds of Levenberg–Marquardt. In mixed precision the first rounds are a pass of their own.
+    pub fn rounds(&mut self, spectra: ReadySpectra, starts: Vec<Starts>, monitor: Monitor) -> Result<PassOutcomes> {
+        let Some(rough) = &mut self.rough else { return self.linearise.run(spectra, starts, monitor) };
+        let Monitor { cancel, progress } = monitor;
+        let mut first = |share| progress(FIRST * share);
+        let before = rough.run(spectra, starts.clone(), Monitor { cancel, progress: &mut first })?.outcomes;
+        let ends = rough::ends(&before, &starts);
+        let mut last = |share| progress(FIRST + (1.0 - FIRST) * share);
+        let PassOutcomes { outcomes, submissions } =
+            self.linearise.run(spectra, ends, Monitor { cancel, progress: &mut last })?;
+        Ok(PassOutcomes { outcomes: rough::joined(before, outcomes), submissions })
+    }
+
+    /// Polishes the lowest outcome of each spectrum by a small simplex.
+    fn polish(
+        &mut self,
+        spectra: ReadySpectra,
+        mut outcomes: Vec<Vec<Outcome>>,
+        monitor: Monitor,
+    ) -> Result<Vec<Vec<Outcome>>> {
+        let marginalise = spectra.model.marginalise;
+        let winners: Vec<Option<usize>> = outcomes.iter().map(|group| winner(group, marginalise)).collect();
+        let best = |(group, winner): (&Vec<Outcome>, &Option<usize>)| {
+            winner.iter().map(|&k| group[k].parameters.clone()).collect()
+        };
+        let starts = outcomes.iter().zip(&winners).map(best).collect();
+        let polished = self.search_simplices(spectra, starts, monitor)?;
+        for ((group, winner), polished) in outcomes.iter_mut().zip(winners).zip(polished) {
+            let Some(winner) = winner else { continue };
+            match polished.into_iter().next() {
+                Some(polished) => take_better(&mut group[winner], polished, marginalise),
+                // the run was cancelled before it entered
+                None => group[winner].status = Some(Status::Interrupted),
+            }
         }
         Ok(outcomes)
     }
 
-    /// The rounds of Levenberg–Marquardt, in mixed precision the first ones apart.
-    pub fn rounds(&mut self, spectra: Entering, starts: Vec<Starts>, (cancel, watch): Watched) -> Result<Left> {
-        let Some(rough) = &mut self.rough else { return self.linearise.run(spectra, starts, (cancel, watch)) };
-        let first = rough.run(spectra, starts.clone(), (cancel, &mut |share| watch(FIRST * share)))?.0;
-        let ends = rough::ends(&first, &starts);
-        let mut last = |share| watch(FIRST + (1.0 - FIRST) * share);
-        let (outcomes, left) = self.linearise.run(spectra, ends, (cancel, &mut last))?;
-        Ok((rough::joined(first, outcomes), left))
-    }
-
-    /// Nelder–Mead from some starts, then one linearisation of each best vertex.
-    fn simplices(&mut self, spectra: Entering, starts: Vec<Starts>, watched: Watched) -> Result<Vec<Vec<Outcome>>> {
+    /// Fits spectra by Nelder–Mead from these starts, and linearises each best vertex.
+    fn search_simplices(
+        &mut self,
+        spectra: ReadySpectra,
+        starts: Vec<Starts>,
+        monitor: Monitor,
+    ) -> Result<Vec<Vec<Outcome>>> {
         let Passes { linearise, simplex: Some(simplex), evaluate: Some(evaluate), gpu, .. } = self else {
             return Ok(Vec::new());
         };
-        let (cancel, watch) = watched;
-        // as many as there is room for, so that those before have ended where a run is cancelled
+        let Monitor { cancel, progress } = monitor;
+        // 1. Search for as many spectra together as there is room for. If the run is cancelled, earlier ones are finished.
         let each = starts.iter().map(Vec::len).max().unwrap_or(0).max(1);
         let (together, total) = ((simplex.population.capacity() / each).max(1), starts.len().max(1));
         let mut outcomes: Vec<Vec<Outcome>> = Vec::with_capacity(starts.len());
-        for (ready, starts) in spectra.2.chunks(together).zip(starts.chunks(together)) {
-            let (before, part) = (outcomes.len() as f64 / total as f64, ready.len() as f64 / total as f64);
-            let mut progress = |share: f64| watch(before + share * part);
+        for (some, starts) in spectra.spectra.chunks(together).zip(starts.chunks(together)) {
+            let (before, part) = (outcomes.len() as f64 / total as f64, some.len() as f64 / total as f64);
+            let mut report = |share: f64| progress(before + share * part);
+            let monitor = Monitor { cancel, progress: &mut report };
             let passes = [&mut *linearise, &mut *simplex, &mut *evaluate];
-            let some = (spectra.0, spectra.1, ready);
-            let mut machine =
-                SpectralSearch::new(passes, gpu.as_deref(), some, starts.to_vec(), (cancel, &mut progress));
+            let some = spectra.with_spectra(some);
+            let mut machine = SpectralSearch::new(passes, gpu.as_deref(), some, starts.to_vec(), monitor);
             let fits = machine.fits();
             let mut found = search(&mut machine, &fits, &self.search, cancel)?.into_iter();
             outcomes.extend(starts.iter().map(|own| found.by_ref().take(own.len()).flatten().collect()));
             if !cancel.load(Ordering::Relaxed) {
-                progress(1.0);
+                report(1.0);
             }
         }
-        // what has been found is kept, cancelled or not
+        // 2. Linearise all best vertices, also those of a cancelled run.
+        self.linearise_ends(spectra, &mut outcomes)?;
+        Ok(outcomes)
+    }
+
+    /// Replaces the outcomes of simplices by the linearisations at their ends.
+    ///
+    /// # Errors
+    /// Returns [`Error::DeviceUntrusted`] if a GPU's objectives differ.
+    fn linearise_ends(&mut self, spectra: ReadySpectra, outcomes: &mut [Vec<Outcome>]) -> Result<()> {
         let best = |group: &Vec<Outcome>| group.iter().map(|outcome| outcome.parameters.clone()).collect();
-        let ends = outcomes.iter().map(best).collect();
-        let sums = self.linearise.sums(spectra, ends)?;
-        let (model, _, ready) = spectra;
-        for ((outcomes, sums), one) in outcomes.iter_mut().zip(sums).zip(ready) {
-            for (outcome, sums) in outcomes.iter_mut().zip(sums) {
+        let linearised = self.linearise.evaluate(spectra, outcomes.iter().map(best).collect())?;
+        for ((outcomes, linearised), one) in outcomes.iter_mut().zip(linearised).zip(spectra.spectra) {
+            for (outcome, end) in outcomes.iter_mut().zip(linearised) {
                 if let Some(gpu) = &self.gpu {
-                    agree(gpu, (outcome.chi2, objective(&sums, model.marginalise)), (&sums, &one.prepared), 0.0)?;
+                    let now = objective(&end, spectra.model.marginalise);
+                    compare_objectives(gpu, outcome.chi2, now, largest_difference(&end, &one.prepared, 0.0))?;
                 }
                 let Outcome { status, rounds, evaluations, .. } = *outcome;
-                *outcome = Outcome { status, rounds, evaluations: evaluations + 1, ..sums };
+                *outcome = Outcome { status, rounds, evaluations: evaluations + 1, ..end };
             }
         }
-        Ok(outcomes)
+        Ok(())
     }
 }
 
-/// Makes something of a capacity, of half of it when there is too little memory, and so on: what a device says that it
-/// has need not be there.
+/// Calls `make` with a capacity, and halves the capacity until there is enough memory. A device may have less memory
+/// than it reports.
 pub fn halving<T>(capacity: &mut usize, mut make: impl FnMut(usize) -> Result<T>) -> Result<T> {
     loop {
         match make(*capacity) {
@@ -265,27 +283,20 @@ pub fn halving<T>(capacity: &mut usize, mut make: impl FnMut(usize) -> Result<T>
     }
 }
 
-/// A population for each of the objectives.
-fn populations(
-    device: &dyn Device,
-    wanted: &[(Arc<SpectralObjective>, Method)],
-    capacity: usize,
-) -> Result<Vec<Box<dyn Population>>> {
-    let one = |(objective, method): &(Arc<SpectralObjective>, Method)| {
-        device.population(objective.recording().clone(), method, capacity)
-    };
-    wanted.iter().map(one).collect()
+/// Makes the population of each pass.
+fn populations(device: &dyn Device, plans: &[Plan], capacity: usize) -> Result<Vec<Box<dyn Population>>> {
+    plans.iter().map(|plan| device.population(plan.objective.recording().clone(), &plan.method, capacity)).collect()
 }
 
-/// The lowest start of a spectrum, among those that neither failed nor gave way.
+/// Returns the index of the start with the lowest objective. Starts that failed or were stopped early are left out.
 pub fn winner(group: &[Outcome], marginalise: bool) -> Option<usize> {
     let value = |k: &usize| objective(&group[*k], marginalise);
-    let stands = (0..group.len()).filter(|k| group[*k].gave_way.is_none() && value(k) < f64::INFINITY);
-    stands.min_by(|a, b| value(a).total_cmp(&value(b)))
+    let candidates = (0..group.len()).filter(|k| group[*k].gave_way.is_none() && value(k) < f64::INFINITY);
+    candidates.min_by(|a, b| value(a).total_cmp(&value(b)))
 }
 
-/// A polished fit replaces the one that it began from, unless it is no better. One that was stopped on its way might
-/// have become so.
+/// Replaces an outcome by the polished one, unless that is no better. If the polish was interrupted, so is the fit,
+/// because it might have become better.
 fn take_better(outcome: &mut Outcome, polished: Outcome, marginalise: bool) {
     let evaluations = outcome.evaluations + polished.evaluations;
     let rounds = outcome.rounds + polished.rounds;
@@ -307,7 +318,7 @@ mod tests {
     use crate::recording::Recording;
     use crate::{Continuum, Emulator, Spectra};
 
-    /// A processor that promises more room than it has.
+    /// A device that reports a larger capacity than it has.
     struct Tight(usize);
 
     impl Device for Tight {
@@ -352,7 +363,7 @@ mod tests {
             assert_eq!(a.parameters, b.parameters);
             assert_eq!(a.chi2.to_bits(), b.chi2.to_bits());
         }
-        // a spectrum's two starts enter together: with room for one there is nothing left to halve
+        // The two starts of a spectrum enter together, so that a population of one start cannot be halved.
         assert!(matches!(fit(1), Err(Error::OutOfMemory { .. })));
     }
 }

@@ -1,6 +1,6 @@
-//! The last look at every result: a success carries no number that is not finite, whatever went before.
+//! The last check of every result: a success has no number that is not finite, whatever went wrong before.
 //!
-//! Rows of spectra, curves and columns of curves each pass here once, on their way out.
+//! Rows of spectra, curves, and columns of curves are each checked here once, before they are returned.
 
 use super::Flags;
 use super::covariance::pair_index;
@@ -8,21 +8,25 @@ use super::curve::CurveFit;
 use super::row::FitRow;
 use crate::solver::Status;
 
+/// Text of the status of a row with a number that is not finite.
 const CAUSE: &str = "non_finite_result";
+/// Text of the status of a row whose scan found no finite posterior.
 const NO_POSTERIOR: &str = "non_finite_posterior";
 
+/// Returns whether all values are finite.
 fn finite(values: &[f64]) -> bool {
     values.iter().all(|x| x.is_finite())
 }
 
-/// Makes a success with a number that is not finite one of [`Status::NotFinite`]. Parameters at a bound have no error, and those
-/// that the data do not determine an infinite one; there is one at least where the flag says so.
-/// `scanned` is the velocity's parameter, where its posterior was asked for.
+/// Changes the status of a successful row to [`Status::NotFinite`] if one of its numbers is not finite.
+///
+/// Parameters at a bound have no error. Those that the data do not determine have an infinite one, and there is at
+/// least one of them if the flag is set. `scanned` is the index of the velocity, if the user asked for its posterior.
 pub fn row(row: &mut FitRow, scanned: Option<usize>) {
     if !row.status.is_success() {
         return;
     }
-    // a held velocity has no posterior
+    // A held velocity has no posterior.
     if scanned.is_some_and(|p| row.errors[p] != 0.0) && !has_posterior(row) {
         row.posterior = None;
         row.fail(Status::NotFinite, NO_POSTERIOR);
@@ -31,10 +35,12 @@ pub fn row(row: &mut FitRow, scanned: Option<usize>) {
     }
 }
 
+/// Returns whether the row has a finite posterior.
 fn has_posterior(row: &FitRow) -> bool {
     row.posterior.is_some_and(|p| finite(&[p.velocity, p.error, p.skewness, p.kurtosis]))
 }
 
+/// Returns whether all numbers of the row are finite, except errors that are missing or infinite for a reason.
 fn row_is_sound(row: &FitRow) -> bool {
     if !(finite(&[row.chi2, row.objective]) && finite(&row.parameters)) {
         return false;
@@ -46,14 +52,14 @@ fn row_is_sound(row: &FitRow) -> bool {
     if unknown || undetermined != row.flags.contains(Flags::UNDETERMINED) {
         return false;
     }
-    // held ones have the error 0, and no correlation
+    // Held parameters have the error 0, and no correlation.
     let known = |p: &usize| inside(p) && row.errors[*p].is_finite() && row.errors[*p] != 0.0;
     let mut pairs = (0..count).filter(known).flat_map(|q| (0..q).filter(known).map(move |p| (p, q)));
     pairs.all(|(p, q)| row.correlations.get(pair_index(p, q, count)).is_some_and(|c| c.is_finite()))
 }
 
-/// The same for a curve. Its covariance is NaN where a parameter is undetermined, at a bound, or where nothing tells
-/// the noise.
+/// Changes the status of a successful curve in the same way. Its covariance is NaN if a parameter is undetermined or at
+/// a bound, or if the noise is unknown.
 pub fn curve(mut fit: CurveFit) -> CurveFit {
     if fit.status.is_success() && !curve_is_sound(&fit) {
         fit.status = Status::NotFinite;
@@ -64,6 +70,7 @@ pub fn curve(mut fit: CurveFit) -> CurveFit {
     fit
 }
 
+/// Returns whether all numbers of the curve are finite, except errors that are infinite for a reason.
 fn curve_is_sound(fit: &CurveFit) -> bool {
     let count = fit.errors.len();
     let known = |p: &usize| fit.errors[*p].is_finite();
@@ -74,9 +81,9 @@ fn curve_is_sound(fit: &CurveFit) -> bool {
         && pairs.all(|(p, q)| fit.covariance[p * count + q].is_finite())
 }
 
-/// The same for curves in columns: codes (n), parameters and errors (n, P), χ² (n).
-pub fn columns(status: &mut [i8], (parameters, errors): (&[f64], &mut [f64]), chi2: &[f64]) {
-    // without a way out of the loop, which makes it vector code: as a rule all are finite
+/// Changes the codes (n) of successful curves in the same way. `parameters` and `errors` are (n, P), and `chi2` is (n).
+pub fn columns(status: &mut [i8], parameters: &[f64], errors: &mut [f64], chi2: &[f64]) {
+    // Usually all values are finite. A loop without an early exit compiles to vector code.
     let all = |values: &[f64]| values.iter().fold(true, |all, x| all & x.is_finite());
     let count = parameters.len() / status.len().max(1);
     if count == 0 || (all(parameters) && all(chi2) && all(errors)) {
@@ -166,8 +173,8 @@ mod tests {
         }
     }
 
-    /// Errors of parameters that the data do not determine are infinite, all others are finite, and the flag is set for no other
-    /// reason.
+    /// Errors of parameters that the data do not determine are infinite, all others are finite, and the flag is set for
+    /// no other reason.
     #[test]
     fn a_covariance_that_lacks_rank_says_whose_errors() {
         let spoils: [fn(&mut FitRow); 5] = [
@@ -270,7 +277,7 @@ mod tests {
         for (parameter, chi2, expected) in [(1.0, 1.0, 2), (f64::NAN, 1.0, -4), (1.0, f64::INFINITY, -4)] {
             let (mut status, mut errors) = ([2, 2, -1], [0.1; 6]);
             let parameters = [1.0, 1.0, parameter, 1.0, f64::NAN, f64::NAN];
-            columns(&mut status, (&parameters, &mut errors), &[1.0, chi2, f64::NAN]);
+            columns(&mut status, &parameters, &mut errors, &[1.0, chi2, f64::NAN]);
             assert_eq!(status, [2, expected, -1]);
             assert_eq!(errors.map(f64::is_nan), [false, false, expected < 0, expected < 0, false, false]);
         }

@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use web_time::Instant;
 
-/// Stages in which a run works on a batch, in order.
+/// A stage of the work on a batch.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Stage {
     Read,
@@ -17,43 +17,45 @@ pub enum Stage {
     Write,
 }
 
+/// Names of the stages in their order.
 pub const NAMES: [&str; 8] = ["read", "prepare", "first guess", "fit", "finish", "posterior", "hash", "write"];
 
-/// One stage of one batch.
+/// One stage of one batch in the trace of a run.
 #[derive(Clone, Debug)]
 pub struct Span {
     pub stage: &'static str,
+    /// Index of the batch.
     pub batch: usize,
-    /// Since the run began.
+    /// Time since the run began.
     pub begin: Duration,
     pub time: Duration,
-    /// Moved in it, where that is known.
+    /// Bytes that were read or hashed; 0 for other stages.
     pub bytes: u64,
 }
 
-/// Spans since a time.
+/// The spans of one thread since a time.
 #[derive(Clone, Debug)]
 struct Trace {
     begin: Instant,
     spans: Vec<Span>,
 }
 
-/// Time by stage, of one thread.
+/// The time that one thread spent in each stage.
 #[derive(Clone, Debug, Default)]
 pub struct Stages {
     times: [Duration; NAMES.len()],
-    /// The batch that is in hand.
+    /// Index of the current batch.
     pub batch: usize,
     trace: Option<Trace>,
 }
 
 impl Stages {
-    /// Keeps every span, too, where a run's `begin` is given.
+    /// Returns stages without times. If the begin of a run is given, they also record every span.
     pub fn since(begin: Option<Instant>) -> Stages {
         Stages { trace: begin.map(|begin| Trace { begin, spans: Vec::new() }), ..Stages::default() }
     }
 
-    /// Runs `work` and adds its time.
+    /// Runs `work`, and adds its time to a stage.
     pub fn time<T>(&mut self, stage: Stage, work: impl FnOnce() -> T) -> T {
         let begin = Instant::now();
         let out = work();
@@ -61,7 +63,7 @@ impl Stages {
         out
     }
 
-    /// Adds the time since `begin`.
+    /// Adds the time since `begin` to a stage.
     pub fn spent(&mut self, stage: Stage, begin: Instant) {
         let time = begin.elapsed();
         self.times[stage as usize] += time;
@@ -71,16 +73,18 @@ impl Stages {
         }
     }
 
-    /// The last span has moved so many bytes.
+    /// Adds a number of bytes to the last span.
     pub fn moved(&mut self, bytes: usize) {
         let last = self.trace.as_mut().and_then(|trace| trace.spans.last_mut());
         last.into_iter().for_each(|span| span.bytes += bytes as u64);
     }
 
+    /// Adds the times of another thread.
     pub fn add(&mut self, other: &Stages) {
         self.times.iter_mut().zip(other.times).for_each(|(time, more)| *time += more);
     }
 
+    /// Returns name and time of each stage.
     pub fn list(&self) -> Vec<(String, Duration)> {
         NAMES.iter().zip(self.times).map(|(name, time)| (name.to_string(), time)).collect()
     }

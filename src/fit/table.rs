@@ -1,4 +1,4 @@
-//! The results of a run in columns.
+//! The results of a run as columns.
 
 use std::sync::Arc;
 
@@ -9,16 +9,16 @@ use crate::error::{Error, Result};
 use crate::solver::Status;
 use crate::spectra::Spectra;
 
-/// Takes rows, in the order of the input.
+/// Receives the rows of a run in the order of the input.
 pub trait Sink {
-    /// Appends the rows of one batch, and is shown the spectra that they belong to.
+    /// Appends the rows of one batch of spectra.
     ///
     /// # Errors
-    /// Any error of the sink, such as that of a full disk. It ends the run.
+    /// Returns any error of the sink, such as that of a full disk. It ends the run.
     fn append(&mut self, spectra: &Spectra, rows: &[FitRow]) -> Result<()>;
 }
 
-/// The results of a run, in columns of one value per spectrum, in the order of the input.
+/// The results of a run as columns of one value per spectrum, in the order of the input.
 ///
 /// ```no_run
 /// # let table = popfit::FitTable::default();
@@ -44,9 +44,10 @@ pub struct FitTable {
     chi2: Vec<f64>,
     dof: Vec<i64>,
     objective: Vec<f64>,
-    /// A column for each parameter, in its values, and in its errors; released ones where any row has them.
+    /// A column for each parameter; so have the two fields that follow.
     values: Vec<Vec<f64>>,
     errors: Vec<Vec<f64>>,
+    /// Empty if no row has released errors.
     released_errors: Vec<Vec<f64>>,
     at_bound: Vec<u32>,
     flags: Vec<Flags>,
@@ -74,21 +75,21 @@ impl FitTable {
     /// Returns a table of these rows.
     ///
     /// # Errors
-    /// The errors of [`append`](FitTable::append).
+    /// Returns the errors of [`append`](FitTable::append).
     pub fn from_rows(parameters: Vec<String>, rows: &[FitRow]) -> Result<FitTable> {
         let mut table = FitTable::new(parameters);
         table.append(rows)?;
         Ok(table)
     }
 
-    /// Replaces name and unit of the labels whose unit is known; the usual ones (K, dex, km/s) need not be given.
+    /// Replaces name and unit of the labels whose unit is known. The usual units (K, dex, km/s) need not be given.
     #[must_use]
     pub fn with_units(mut self, units: Vec<(String, String)>) -> FitTable {
         self.units = units;
         self
     }
 
-    /// Replaces the names of the model's arms; one that stands alone needs none.
+    /// Replaces the names of the model's arms. A single arm needs none.
     #[must_use]
     pub fn with_arms(mut self, arms: Vec<String>) -> FitTable {
         self.arms = arms;
@@ -98,11 +99,12 @@ impl FitTable {
     /// Appends rows.
     ///
     /// # Errors
-    /// [`Error::Usage`] for a row with another number of parameters, after those before it have been appended.
+    /// Returns [`Error::Usage`] for a row with another number of parameters, after the rows before it were appended.
     pub fn append(&mut self, rows: &[FitRow]) -> Result<()> {
         rows.iter().try_for_each(|row| self.push(row))
     }
 
+    /// Appends one row.
     fn push(&mut self, row: &FitRow) -> Result<()> {
         let (count, found) = (self.parameters.len(), row.parameters.len());
         if [found, row.errors.len(), row.correlations.len()] != [count, count, self.correlations.len()] {
@@ -137,12 +139,12 @@ impl FitTable {
         Ok(())
     }
 
-    /// Returns how many rows there are.
+    /// Returns the number of rows.
     pub fn len(&self) -> usize {
         self.status.len()
     }
 
-    /// Tells whether there is none.
+    /// Returns whether there is no row.
     pub fn is_empty(&self) -> bool {
         self.status.is_empty()
     }
@@ -152,18 +154,18 @@ impl FitTable {
         &self.parameters
     }
 
-    /// Returns name and unit of each label whose unit is known; the usual ones (K, dex, km/s) need not be there.
+    /// Returns name and unit of each label whose unit is known. The usual units (K, dex, km/s) may be missing.
     pub fn units(&self) -> &[(String, String)] {
         &self.units
     }
 
-    /// Returns the names of the model's arms; one that stands alone has none.
+    /// Returns the names of the model's arms. A single arm may have none.
     pub fn arms(&self) -> &[String] {
         &self.arms
     }
 
-    /// Returns the values of a free parameter in its physical unit, or the column `chi2` or `objective`; `None` if
-    /// there is none of this name. Errors have [`errors`](FitTable::errors).
+    /// Returns the values of a free parameter in its physical unit, or the column `chi2` or `objective`. `None` if
+    /// there is none of this name. For standard errors see [`errors`](FitTable::errors).
     pub fn column(&self, name: &str) -> Option<&[f64]> {
         match name {
             "chi2" => Some(&self.chi2),
@@ -178,13 +180,13 @@ impl FitTable {
         self.errors.get(self.place(parameter)?).map(Vec::as_slice)
     }
 
-    /// Returns the standard errors of a free parameter with all bounds released, where the run was asked for them.
+    /// Returns the standard errors of a free parameter with all bounds released, if the run was asked for them.
     pub fn released_errors(&self, parameter: &str) -> Option<&[f64]> {
         self.released_errors.get(self.place(parameter)?).map(Vec::as_slice)
     }
 
-    /// Returns the correlations of two free parameters; `None` if there is none of one of the names, or both are the
-    /// same.
+    /// Returns the correlations of two free parameters. `None` if there is none of either name, or both names are
+    /// equal.
     pub fn correlations(&self, first: &str, second: &str) -> Option<&[f64]> {
         let (a, b) = (self.place(first)?, self.place(second)?);
         let (a, b, count) = (a.min(b), a.max(b), self.parameters.len());
@@ -192,26 +194,29 @@ impl FitTable {
         self.correlations.get(pair).map(Vec::as_slice)
     }
 
+    /// Returns whether any row has a posterior of the velocity.
     #[cfg(feature = "files")]
     pub(crate) fn has_posteriors(&self) -> bool {
         self.posteriors.iter().any(Option::is_some)
     }
 
+    /// Returns whether any row has standard errors with all bounds released.
     #[cfg(feature = "files")]
     pub(crate) fn has_released_errors(&self) -> bool {
         !self.released_errors.is_empty()
     }
 
+    /// Returns the index of a free parameter.
     fn place(&self, parameter: &str) -> Option<usize> {
         self.parameters.iter().position(|name| name == parameter)
     }
 
-    /// Returns the spectra's identifiers.
+    /// Returns the identifiers of the spectra.
     pub fn ids(&self) -> &[Id] {
         &self.ids
     }
 
-    /// Returns how each fit ended.
+    /// Returns the status with which each fit ended.
     pub fn status(&self) -> &[Status] {
         &self.status
     }
@@ -226,7 +231,7 @@ impl FitTable {
         &self.status_texts
     }
 
-    /// Returns what is said of bad inputs and interrupted fits, as [`FitRow::message`] has it.
+    /// Returns the messages about bad inputs and interrupted fits, as [`FitRow::message`] has them.
     pub fn messages(&self) -> &[String] {
         &self.messages
     }
@@ -246,7 +251,7 @@ impl FitTable {
         &self.posteriors
     }
 
-    /// Returns what the user should know of each fit.
+    /// Returns the flags of each fit.
     pub fn flags(&self) -> &[Flags] {
         &self.flags
     }
@@ -256,18 +261,17 @@ impl FitTable {
         &self.dof
     }
 
-    /// Returns the rounds of each winning start.
+    /// Returns the number of rounds of each winning start.
     pub fn rounds(&self) -> &[u32] {
         &self.rounds
     }
 
-    /// Returns the linearisations of all starts of each fit.
+    /// Returns the number of linearisations of all starts of each fit.
     pub fn evaluations(&self) -> &[u32] {
         &self.evaluations
     }
 
-    /// Gathers all that is known of one spectrum. Where other rows have released errors and this one has none, they are
-    /// NaN.
+    /// Returns the row of one spectrum. If other rows have released errors and this one has none, they are NaN.
     ///
     /// # Panics
     /// If `index` is not below `len()`.
@@ -298,7 +302,7 @@ impl FitTable {
         }
     }
 
-    /// Gathers the rows one after another, as [`row`](FitTable::row) does.
+    /// Returns the rows one after another, as [`row`](FitTable::row) does.
     pub fn rows(&self) -> impl ExactSizeIterator<Item = FitRow> + '_ {
         (0..self.len()).map(|index| self.row(index))
     }
@@ -310,7 +314,7 @@ impl Sink for FitTable {
     }
 }
 
-/// Appends a value to each column, NaN where there is none.
+/// Appends a value to each column; NaN if there is none.
 fn extend(columns: &mut [Vec<f64>], values: &[f64]) {
     let values = values.iter().copied().chain(std::iter::repeat(f64::NAN));
     columns.iter_mut().zip(values).for_each(|(column, value)| column.push(value));

@@ -6,21 +6,21 @@ use super::assemble::{assemble, matched, prepare_all};
 use super::blank::blank;
 use super::layout::{layout, layout_for};
 use super::limits::Tables;
-use super::ready::Ready;
+use super::ready::{Grids, ReadySpectra, ReadySpectrum};
 use super::{CurveFitter, Curves, Device, SpectralFitter};
 use crate::curve_model::Failures;
 use crate::error::{Error, Result};
-use crate::model::{Fault, Sampling, SpectralObjective};
+use crate::model::{Fault, FirstGuess, Prepared, Sampling, SpectralModel, SpectralObjective};
 use crate::recording::{Parameter, Precision, Recording};
 use crate::solver::{self, Batch, Objective};
 use crate::spectra::Spectra;
 
-/// A recording and what one spectrum brings to it; the batch's one member is its start.
+/// A recording, and the batch of one spectrum or curve with its start as the only member.
 #[derive(Clone, Debug)]
 pub struct Job {
-    /// Stages and buffers; clones share it.
+    /// Stages and buffers. Clones of a job share them.
     pub recording: Arc<Recording>,
-    /// Data and start.
+    /// Data and start of the spectrum or curve.
     pub batch: Batch,
 }
 
@@ -28,15 +28,15 @@ pub struct Job {
 #[derive(Clone, Debug)]
 pub struct Task {
     device: Device,
-    /// Sums with gradient and normal matrix.
+    /// Evaluates the sums with gradient and normal matrix.
     pub linearise: Job,
-    /// Sums without derivatives.
+    /// Evaluates the sums without derivatives.
     pub evaluate: Job,
     /// Physical values are `origin` + `scale` u.
     pub parameters: Vec<Parameter>,
     /// Term that marginalisation adds to the objective beside ln det C.
     pub constant: f64,
-    /// Failures of a user's model, and the number of this task among them.
+    /// Failures of a user's model, and the index of this task among them.
     failures: Option<(Arc<Failures>, usize)>,
 }
 
@@ -59,10 +59,12 @@ impl Task {
         fitter.tasks(spectra)
     }
 
-    pub(super) fn new(device: &Device, (linearise, evaluate): (Job, Job), parameters: Vec<Parameter>) -> Task {
+    /// Returns a task without a constant.
+    pub(super) fn new(device: &Device, linearise: Job, evaluate: Job, parameters: Vec<Parameter>) -> Task {
         Task { device: device.clone(), linearise, evaluate, parameters, constant: 0.0, failures: None }
     }
 
+    /// Sets the failures of a user's model, and the index of this task among them.
     pub(super) fn with_failures(mut self, failures: Arc<Failures>, index: usize) -> Task {
         self.failures = Some((failures, index));
         self
@@ -84,8 +86,20 @@ impl Task {
     }
 }
 
+/// The objectives and inputs that the tasks of a batch of spectra share.
+struct SpectralTasks<'a> {
+    fitter: &'a SpectralFitter,
+    guess: &'a FirstGuess,
+    tables: Tables<'a>,
+    grids: Vec<Grids>,
+    linearise: SpectralObjective,
+    evaluate: SpectralObjective,
+    /// Recordings of the two objectives.
+    recordings: [Arc<Recording>; 2],
+}
+
 impl SpectralFitter {
-    /// A task for every spectrum, starting where the first guess is best. A spectrum that cannot be fitted is an error.
+    /// Returns a task for every spectrum, at the best point of its first guess.
     fn tasks(&self, spectra: &Spectra) -> Result<Vec<Task>> {
         let model = &self.model;
         let arms = matched(model, spectra)?;
@@ -94,30 +108,45 @@ impl SpectralFitter {
         let guess = self.first_guess()?;
         let all = prepare_all(model, &arms, &grids, spectra.len());
         let shape = layout_for(layout(model, &arms, &grids), all.iter().filter_map(|one| one.as_ref().ok()));
-        let objective = SpectralObjective::new(model, &shape, self.precision.of_results());
-        let evaluation = SpectralObjective::evaluation(model, &shape, self.precision.of_results());
-        let recordings = (Arc::new(objective.record()), Arc::new(evaluation.record()));
-        let one = |(place, prepared): (usize, std::result::Result<_, Fault>)| {
-            let refused = |fault: Fault| Error::BadSpectrum {
-                file: spectra.file.to_string(),
-                row: place as u64,
-                id: blank(model, spectra, place).id.to_string(),
-                cause: format!("{}: {}", fault.cause.name(), fault.detail),
-            };
-            let (prepared, limits) = (prepared.map_err(refused)?, tables.of(place).map_err(refused)?);
-            let samplings: Vec<&Sampling> = grids.iter().filter_map(|g| g.of(place).ok()).map(|s| &**s).collect();
-            let starts = guess.starts(&prepared, &samplings, &limits, Some(1));
-            let constant = if model.marginalise { prepared.marginal_constant } else { 0.0 };
-            let ready = [Ready { place, prepared, limits, starts, may_look: false }];
-            let entering = [ready[0].starts()];
-            let job = |recording: &Arc<Recording>, objective| Job {
-                recording: recording.clone(),
-                batch: assemble(model, objective, &grids, (&ready, &entering)),
-            };
-            let jobs = (job(&recordings.0, &objective), job(&recordings.1, &evaluation));
-            let parameters = model.parameters.iter().map(|p| p.solver.clone()).collect();
-            Ok(Task { constant, ..Task::new(&self.device, jobs, parameters) })
-        };
-        all.into_iter().enumerate().map(one).collect()
+        let linearise = SpectralObjective::new(model, &shape, self.precision.of_results());
+        let evaluate = SpectralObjective::evaluation(model, &shape, self.precision.of_results());
+        let recordings = [Arc::new(linearise.record()), Arc::new(evaluate.record())];
+        let tasks = SpectralTasks { fitter: self, guess, tables, grids, linearise, evaluate, recordings };
+        let mut made = Vec::with_capacity(all.len());
+        for (place, prepared) in all.into_iter().enumerate() {
+            let task = prepared.and_then(|prepared| tasks.task(place, prepared));
+            made.push(task.map_err(|fault| refused(&self.model, spectra, place, &fault))?);
+        }
+        Ok(made)
+    }
+}
+
+/// Returns the error for a spectrum that cannot be fitted. `place` is its index in the batch.
+fn refused(model: &SpectralModel, spectra: &Spectra, place: usize, fault: &Fault) -> Error {
+    Error::BadSpectrum {
+        file: spectra.file.to_string(),
+        row: place as u64,
+        id: blank(model, spectra, place).id.to_string(),
+        cause: format!("{}: {}", fault.cause.name(), fault.detail),
+    }
+}
+
+impl SpectralTasks<'_> {
+    /// Returns the task of one spectrum.
+    fn task(&self, place: usize, prepared: Prepared) -> std::result::Result<Task, Fault> {
+        let SpectralTasks { fitter, grids, .. } = self;
+        let model = &fitter.model;
+        let limits = self.tables.of(place)?;
+        let samplings: Vec<&Sampling> = grids.iter().filter_map(|g| g.of(place).ok()).map(|s| &**s).collect();
+        let starts = self.guess.starts(&prepared, &samplings, &limits, Some(1));
+        let constant = if model.marginalise { prepared.marginal_constant } else { 0.0 };
+        let ready = [ReadySpectrum { place, prepared, limits, starts, may_probe: false }];
+        let spectra = ReadySpectra { model, grids, spectra: &ready };
+        let [linearise, evaluate] = [&self.linearise, &self.evaluate].map(|o| assemble(o, spectra, &spectra.starts()));
+        let [first, second] = self.recordings.clone();
+        let parameters = model.parameters.iter().map(|p| p.solver.clone()).collect();
+        let linearise = Job { recording: first, batch: linearise };
+        let evaluate = Job { recording: second, batch: evaluate };
+        Ok(Task { constant, ..Task::new(&fitter.device, linearise, evaluate, parameters) })
     }
 }

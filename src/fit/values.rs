@@ -1,11 +1,11 @@
-//! A fit's parameters and labels by name: free, tied or fixed.
+//! Values of a fit's parameters and labels by name, whether they are free, tied or fixed.
 
 use super::{FitRow, SpectralFitter};
 use crate::recording::{Rotation, Source, Velocity};
 
 impl SpectralFitter {
-    /// Value and standard error of a parameter or label at a row's fit. What is fixed has the error 0, what is tied
-    /// that of the parameters which it is tied to; `None` when the model has nothing of this name.
+    /// Returns value and standard error of a parameter or label in a row. A fixed one has the error 0, and a tied one
+    /// the error that follows from those to which it is tied. `None` if the model has none of this name.
     pub fn value(&self, row: &FitRow, name: &str) -> Option<(f64, f64)> {
         let model = &self.model;
         let source = match (name, &model.velocity, &model.vsini) {
@@ -20,19 +20,20 @@ impl SpectralFitter {
                 labels.find(|(label, _)| label.name == name)?.1.source.clone()
             }
         };
-        Some((source.value(|p| row.parameters[p]), error(row, &source.slopes())))
+        Some((source.value(|p| row.parameters[p]), error(row, &source)))
     }
 }
 
-/// √(Σ_ab f_a f_b covariance_ab) of Σ f_a θ_a.
-fn error(row: &FitRow, slopes: &[(usize, f64)]) -> f64 {
+/// Returns the standard error of Σ f_a θ_a, √(Σ_ab f_a f_b covariance_ab).
+fn error(row: &FitRow, source: &Source) -> f64 {
+    let slopes = source.slopes();
     let count = row.parameters.len();
     let correlation = |a: usize, b: usize| {
         let (a, b) = (a.min(b), a.max(b));
         if a == b { 1.0 } else { row.correlations[a * (2 * count - a - 1) / 2 + b - a - 1] }
     };
-    if let [(p, factor)] = slopes {
-        return row.errors[*p] * factor.abs(); // also where a correlation is not a number
+    if let [(p, factor)] = slopes[..] {
+        return row.errors[p] * factor.abs(); // also if a correlation is not a number
     }
     let pairs = slopes.iter().flat_map(|a| slopes.iter().map(move |b| (a, b)));
     pairs.map(|((a, f), (b, g))| f * g * row.errors[*a] * row.errors[*b] * correlation(*a, *b)).sum::<f64>().sqrt()

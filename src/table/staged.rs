@@ -92,7 +92,8 @@ impl Staged {
             file.sync().map_err(Error::writing(&staged.target))?;
         }
         if let Some(journal) = journal {
-            journal.record_staged(all.iter().map(|whole| (&*whole.staged.given, &*whole.staged.temporary)))?;
+            all.iter().for_each(|whole| journal.expect_output(&whole.staged.given, &whole.staged.temporary));
+            journal.record_states()?;
         }
         // 2. Give them their names. If one fails, the names before it get their former content back.
         let mut before = Vec::new();

@@ -37,11 +37,9 @@ impl CurveRun {
             let parameters =
                 parameters.map(|(name, scale)| Parameter { name: name.clone(), origin: 0.0, scale: *scale }).collect();
             let curve = [curve];
-            let jobs = (
-                Job { recording: recordings.0.clone(), batch: linearise.batch(&curve, &self.priors, FAR) },
-                Job { recording: recordings.1.clone(), batch: evaluate.batch(&curve, &self.priors, FAR) },
-            );
-            tasks.push(Task::new(&self.device, jobs, parameters).with_failures(self.failures.clone(), index));
+            let first = Job { recording: recordings.0.clone(), batch: linearise.batch(&curve, &self.priors, FAR) };
+            let second = Job { recording: recordings.1.clone(), batch: evaluate.batch(&curve, &self.priors, FAR) };
+            tasks.push(Task::new(&self.device, first, second, parameters).with_failures(self.failures.clone(), index));
         }
         Ok(tasks)
     }

@@ -1,4 +1,4 @@
-//! Fingerprint that tells a batch of spectra from another one.
+//! Hash by which the journal detects that the spectra of a batch have changed.
 
 use pulp::bytemuck::{NoUninit, cast_slice};
 use twox_hash::XxHash3_128;
@@ -9,10 +9,10 @@ use crate::values::Values;
 /// Numbers that are widened to f64 at a time.
 const PART: usize = 4096;
 
-/// XXH3, 128 bits: it finds changes, not forgery, at the speed of memory.
+/// A hash by XXH3 with 128 bits. It detects changes, but not forgery, at the speed of memory.
 pub type Hash = u128;
 
-/// The hash of all that a fit reads of its spectra, numbers as this machine has them.
+/// Returns the hash of all values of the spectra that a fit reads, with numbers in this machine's byte order.
 pub fn fingerprint(spectra: &Spectra) -> Hash {
     let mut hash = XxHash3_128::new();
     numbers(&mut hash, &spectra.rows);
@@ -42,6 +42,7 @@ pub fn fingerprint(spectra: &Spectra) -> Hash {
     hash.finish_128()
 }
 
+/// Adds the length and the bytes of numbers to a hash.
 fn numbers<T: NoUninit>(hash: &mut XxHash3_128, values: &[T]) {
     hash.write(&(values.len() as u64).to_le_bytes());
     hash.write(cast_slice(values));
@@ -57,6 +58,7 @@ fn doubles(hash: &mut XxHash3_128, values: &Values) {
     }
 }
 
+/// Adds the number and the bytes of texts to a hash.
 fn texts(hash: &mut XxHash3_128, all: &[String]) {
     hash.write(&(all.len() as u64).to_le_bytes());
     for text in all {

@@ -1,39 +1,41 @@
-//! Records in a file: the payload's length (u64, little-endian) and its complement, the payload's SHA-256, the payload.
+//! Records in a file. A record consists of the length of the payload (u64, little-endian), the complement of the
+//! length, the SHA-256 of the payload, and the payload.
 //!
-//! A killed run leaves a beginning of what it wrote, so that a record whose two lengths agree and which is too short is
-//! torn. Any other fault is damage.
+//! A killed run may have written only the beginning of a record. A record is therefore torn if its two lengths agree
+//! and the file ends too early. Any other fault is damage.
 
-#![deny(clippy::indexing_slicing)] // whatever a file holds is no index
+#![deny(clippy::indexing_slicing)] // numbers in a file may be anything
 
 use std::io::{self, Read};
 
 use sha2::{Digest, Sha256};
 
-/// Bytes in front of the payload.
+/// Number of bytes before the payload.
 const HEAD: usize = 8 + 8 + 32;
 
-/// Content of one place of the journal.
+/// The next record of a journal as it was read.
 #[derive(Debug, PartialEq, Eq)]
 pub enum Frame {
     Whole(Vec<u8>),
     /// The file ends before the record does.
     Torn,
-    /// So many bytes, behind which the next record may be whole; all the rest where that is not known.
+    /// Number of damaged bytes, after which the next record may be whole. It covers the rest of the file if the length
+    /// of the record is not known.
     Damaged(u64),
 }
 
-/// The bytes of a record.
+/// Returns the bytes of a record.
 pub fn frame(payload: &[u8]) -> Vec<u8> {
     let length = payload.len() as u64;
     [&length.to_le_bytes()[..], &(!length).to_le_bytes(), &Sha256::digest(payload), payload].concat()
 }
 
-/// Returns how many they are.
+/// Returns the number of bytes of a record.
 pub fn length(payload: &[u8]) -> u64 {
     (HEAD + payload.len()) as u64
 }
 
-/// Reads a record from a file with `left` more bytes; no more memory than those is taken, whatever the length says.
+/// Reads a record from a file with `left` more bytes. It allocates no more than these, whatever length the record has.
 pub fn read(file: &mut impl Read, left: u64) -> io::Result<Frame> {
     if left < HEAD as u64 {
         return Ok(Frame::Torn);

@@ -1,20 +1,21 @@
-//! The journal of a run, beside its output: each batch that is fitted is kept there before its rows are written, so
-//! that a run that was killed can go on.
+//! The write-ahead journal of a run, a file beside its output. The rows of each fitted batch are kept there before they
+//! are written to the output, so that a killed run can be resumed.
 //!
-//! The file begins with a line that says what it is. Records follow (`frame.rs`). The first holds all that the rows
-//! depend on, as text, so that a refusal can quote the first difference. The others hold one batch each, or how the
-//! outputs stand (`outputs.rs`), in the format of the crate postcard. A torn record ends the journal. A damaged one is
-//! reported and costs its own rows, and no more unless its length is damaged, too.
+//! The file begins with a line that names the format and its version. Records follow (`frame.rs`). The first one holds
+//! all inputs of the rows as text, so that an error message can quote the first difference. Each of the others holds
+//! one batch, or the states of the outputs (`outputs.rs`), in the format of the crate postcard. A torn record ends the
+//! journal. A damaged one is reported, and its rows are lost. Later rows are lost only if its length is damaged too.
 //!
 //! `--resume` runs the same stream again. Batches that the journal knows, and whose spectra have the same hash, take
-//! their rows from it, so that the output has the bytes of an uninterrupted run. A kill thus costs the batches in
-//! flight. The lock on the journal's file keeps a second run away from the output, and ends with the process. An
-//! interrupted run leaves a journal even without rows, because it says in which state the outputs were.
+//! their rows from it, so that the output has the bytes of an uninterrupted run. Only batches in flight are lost when a
+//! run is killed. The lock on the journal's file prevents a second run with the same output, and ends with the process.
+//! An interrupted run leaves a journal even without rows, because it records the states of the outputs.
 
-#![deny(clippy::indexing_slicing)] // whatever a file holds is no index
+#![deny(clippy::indexing_slicing)] // numbers in a file may be anything
 
 mod fingerprint;
 mod frame;
+mod key;
 mod outputs;
 #[cfg(test)]
 #[allow(clippy::indexing_slicing)]
@@ -33,67 +34,79 @@ use crate::solver::Status;
 use crate::spectra::Spectra;
 pub(super) use fingerprint::{Hash, fingerprint};
 use frame::{Frame, frame};
+use key::difference;
 use outputs::{OutputState, first_changed, states};
 
+/// First line of a journal.
 const MAGIC: &[u8] = b"popfit journal 10\n";
 
-/// Record that follows the head.
+/// A record after the first one.
 #[derive(Serialize, Deserialize)]
 enum Record {
     Batch(Batch),
-    /// The run's outputs at its start, before they are renamed, or after it has written them.
+    /// States of the outputs at the start of the run, before files are renamed, or after the run has written them.
     Outputs(Vec<OutputState>),
 }
 
-/// One batch.
+/// The rows of one batch.
 #[derive(Serialize, Deserialize)]
 struct Batch {
-    /// Its place in the input.
+    /// Index of the batch in the input.
     number: usize,
-    /// Hash of its spectra.
+    /// Hash of the spectra.
     spectra: Hash,
-    /// One a spectrum; none of those whose fits were interrupted.
+    /// Row of each spectrum; `None` if its fit was interrupted.
     rows: Vec<Option<FitRow>>,
     /// Name of the device that made the rows.
     device: String,
 }
 
-/// Rows that a run has fitted so far. While the journal is open, no other run can write the same output.
+/// The last record of a batch.
+#[derive(Clone, Copy, Debug)]
+struct KnownBatch {
+    /// Offset in the file at which the record begins.
+    offset: u64,
+    /// The record has all rows of the batch.
+    is_complete: bool,
+}
+
+/// The rows that a run has fitted so far. While the journal is open, no other run can write the same output.
 #[derive(Debug)]
 pub struct Journal {
     path: PathBuf,
     file: File,
-    /// By number: where the batch's last record begins, and whether it has all rows.
-    known: BTreeMap<usize, (u64, bool)>,
-    /// It holds rows that are nowhere else.
+    /// The batches of which it has rows, by their index in the input.
+    known: BTreeMap<usize, KnownBatch>,
+    /// The journal holds rows that are not in an output.
     has_rows: bool,
-    /// The file stays when the journal is closed.
+    /// The file is not removed when the journal is closed.
     stays: bool,
+    /// Message about damaged records.
     damage: Option<String>,
-    /// The outputs as they were last recorded.
+    /// States of the outputs as they were last recorded.
     outputs: Vec<OutputState>,
 }
 
 impl Drop for Journal {
     fn drop(&mut self) {
         if !self.stays {
-            // an empty journal that cannot be removed harms nobody
+            // An empty journal that cannot be removed does no harm.
             let _ = files::remove(&self.path);
         }
     }
 }
 
 impl Journal {
-    /// Opens the journal of the output `target`, `.NAME.journal` beside it. `key` is all that the rows depend on but
-    /// the spectra themselves, a line each. With `resume`, what it holds is taken up.
+    /// Opens the journal of the output `target`, `.NAME.journal` beside it. `key` has all inputs of the rows except the
+    /// spectra, one per line. With `resume` the rows of an earlier run are used.
     ///
     /// # Errors
     /// Returns [`Error::OutputLocked`] while another run has it open, and [`Error::Io`]. Returns [`Error::Journal`] if
     /// the file is no journal of this version or its head is damaged, if it holds rows and `resume` is false, or if
-    /// `resume` meets the journal of another run; the message then has the first line in which the keys differ.
+    /// `resume` is true and the journal has another key. The message then has the first line in which the keys differ.
     pub fn open(target: &Path, key: &str, resume: bool) -> Result<Journal> {
         let path = beside(target);
-        // what is wrong with the folder is said of the output
+        // An error of the folder is reported for the output.
         let io = Error::writing(target);
         let mut file = lock(&path, target)?;
         let found = match read(&mut file).map_err(Error::io(&path))? {
@@ -106,7 +119,7 @@ impl Journal {
                 "it holds what an interrupted run has fitted: resume that run, or remove this file to begin anew";
             return Err(Error::Journal { path, message: message.into() });
         }
-        // one without rows may be the proof of whose an output is
+        // A journal without rows may still record which outputs are its own.
         if resume && !found.key.is_empty() && found.key != key {
             let message = format!("it is of another run: {}", difference(&found.key, key));
             return Err(Error::Journal { path, message });
@@ -119,7 +132,7 @@ impl Journal {
         Ok(journal)
     }
 
-    /// Cuts what no record follows; an empty journal gets its head.
+    /// Truncates the file at `end`, and writes the head of an empty journal.
     fn begin(&mut self, end: u64, key: &str) -> std::io::Result<()> {
         self.file.set_len(end)?;
         if end > 0 {
@@ -131,16 +144,17 @@ impl Journal {
         files::sync_folder(&self.path)
     }
 
-    /// Returns whether a run that resumes would find something: it holds rows, and nobody has removed it meanwhile.
+    /// Returns whether a run can be resumed: the journal holds rows, and its file was not removed meanwhile.
     pub fn has_rows(&self) -> bool {
         self.has_rows && self.path.exists()
     }
 
-    /// Records how the run's outputs stand before it begins. A run that goes on may replace what its journal has
-    /// recorded, that is, what it has written itself or was allowed to replace. `overwrite` allows any file.
+    /// Records the states of the outputs before the run begins. A resumed run may replace only outputs in the recorded
+    /// state: those that it has written itself or was allowed to replace. `overwrite` allows any file.
     ///
     /// # Errors
-    /// [`Error::OutputExists`] for a file that has come or changed since the journal recorded it; [`Error::Io`].
+    /// Returns [`Error::OutputExists`] for a file that was made or changed since the journal recorded it, and
+    /// [`Error::Io`].
     pub fn claim_outputs(&mut self, outputs: &[PathBuf], overwrite: bool) -> Result<()> {
         if !overwrite && let Some(path) = first_changed(outputs, &self.outputs) {
             return Err(Error::OutputExists { path: path.clone() });
@@ -148,64 +162,70 @@ impl Journal {
         self.record_outputs(outputs)
     }
 
-    /// Records how the run's outputs stand after it has written them.
+    /// Records the states of the outputs after the run has written them.
     ///
     /// # Errors
-    /// [`Error::Io`].
+    /// Returns [`Error::Io`].
     pub fn record_outputs(&mut self, outputs: &[PathBuf]) -> Result<()> {
         self.outputs = states(outputs);
-        self.append(&Record::Outputs(self.outputs.clone()))?;
-        self.sync()
+        self.record_states()
     }
 
-    /// Records files that are whole and are about to take the names of outputs. Each pair is the output and the
-    /// temporary file. From now on an output is the run's own if it is as it was recorded before, or is this file: a
-    /// rename keeps length and time.
+    /// Notes that a finished temporary file will be renamed to an output. [`record_states`](Journal::record_states)
+    /// then records it. From then on the output may be in its recorded state, or be this file: a rename keeps length
+    /// and time.
+    #[cfg(feature = "files")]
+    pub(crate) fn expect_output(&mut self, output: &Path, temporary: &Path) {
+        outputs::expect(&mut self.outputs, output, temporary);
+    }
+
+    /// Records the states of the outputs as they are known.
     ///
     /// # Errors
-    /// [`Error::Io`].
-    #[cfg(feature = "files")]
-    pub(crate) fn record_staged<'p>(&mut self, staged: impl Iterator<Item = (&'p Path, &'p Path)>) -> Result<()> {
-        staged.for_each(|(output, temporary)| outputs::expect(&mut self.outputs, output, temporary));
+    /// Returns [`Error::Io`].
+    pub(crate) fn record_states(&mut self) -> Result<()> {
         self.append(&Record::Outputs(self.outputs.clone()))?;
         self.sync()
     }
 
-    /// Tells whether an output has a journal beside it: the run that writes it has not come to its end.
+    /// Returns whether an output has a journal beside it, so that the run that writes it has not ended.
     pub fn is_beside(target: &Path) -> bool {
         beside(target).exists()
     }
 
-    /// Describes the damage that was found when the journal was opened, and its cost. Records that a killed run has
-    /// torn are no damage.
+    /// Returns a message about damaged records that were found when the journal was opened, and about lost rows. Torn
+    /// records of a killed run are no damage.
     pub fn damage(&self) -> Option<&str> {
         self.damage.as_deref()
     }
 
-    /// Batches of which nothing need be fitted again.
+    /// Returns the number of batches whose rows are all known.
     pub fn len(&self) -> usize {
-        self.known.values().filter(|(_, is_whole)| *is_whole).count()
+        self.known.values().filter(|batch| batch.is_complete).count()
     }
 
-    /// Returns whether it knows no such batch.
+    /// Returns whether there is no batch whose rows are all known.
     pub fn is_empty(&self) -> bool {
         self.len() == 0
     }
 
-    /// Returns whether it has rows of a batch.
+    /// Returns whether the journal has rows of a batch.
     pub(super) fn knows(&self, number: usize) -> bool {
         self.known.contains_key(&number)
     }
 
-    /// The rows of a batch that have been fitted, one place a spectrum, and the device that made them; nothing where
-    /// none has been. [`Error::Journal`] when its spectra have changed since.
+    /// Reads the rows of a batch, one place per spectrum, and the name of the device that made them. Both are empty if
+    /// the batch is not known.
+    ///
+    /// # Errors
+    /// Returns [`Error::Journal`] if the spectra have changed since they were fitted.
     pub(super) fn recall(&mut self, number: usize, spectra: &Spectra) -> Result<(Vec<Option<FitRow>>, String)> {
-        let Some((at, _)) = self.known.remove(&number) else { return Ok(Default::default()) };
+        let Some(KnownBatch { offset, .. }) = self.known.remove(&number) else { return Ok(Default::default()) };
         let failed = |message: String| Error::Journal { path: self.path.clone(), message };
         let mut file = BufReader::new(&mut self.file);
         let length = file.get_ref().length();
-        let seek = file.seek(SeekFrom::Start(at)).and(length);
-        let frame = seek.and_then(|length| frame::read(&mut file, length.saturating_sub(at)));
+        let seek = file.seek(SeekFrom::Start(offset)).and(length);
+        let frame = seek.and_then(|length| frame::read(&mut file, length.saturating_sub(offset)));
         let record = match frame.map_err(Error::io(&self.path))? {
             Frame::Whole(payload) => postcard::from_bytes::<Record>(&payload).ok(),
             _ => None,
@@ -220,9 +240,9 @@ impl Journal {
         Ok((record.rows, record.device))
     }
 
-    /// Keeps the rows of a batch, but for those of interrupted fits; for good once [`sync`](Journal::sync) has
-    /// returned. The hash is that of its spectra.
-    pub(super) fn keep(&mut self, (number, spectra): (usize, Hash), (rows, device): (&[FitRow], &str)) -> Result<()> {
+    /// Writes the rows of a batch, except those of interrupted fits. They are safe once [`sync`](Journal::sync) has
+    /// returned. `spectra` is the hash of the spectra.
+    pub(super) fn keep(&mut self, number: usize, spectra: Hash, rows: &[FitRow], device: &str) -> Result<()> {
         let finished = |row: &FitRow| (row.status != Status::Interrupted).then(|| row.clone());
         let rows: Vec<Option<FitRow>> = rows.iter().map(finished).collect();
         if rows.iter().all(Option::is_none) {
@@ -233,7 +253,7 @@ impl Journal {
         Ok(())
     }
 
-    /// Writes a record at the end.
+    /// Writes a record at the end of the file.
     fn append(&mut self, record: &Record) -> Result<()> {
         let failed = |message: String| Error::Journal { path: self.path.clone(), message };
         let payload = postcard::to_stdvec(record).map_err(|error| failed(error.to_string()))?;
@@ -241,34 +261,35 @@ impl Journal {
         written.map_err(Error::writing(&self.path))
     }
 
-    /// Waits until all that is kept is on the disk.
+    /// Waits until all records are on the disk.
     pub(super) fn sync(&mut self) -> Result<()> {
         self.file.sync().map_err(Error::writing(&self.path))
     }
 
-    /// The run has been interrupted: the journal stays even without rows, so that the run can go on.
+    /// Closes the journal of an interrupted run. Its file stays even without rows, so that the run can be resumed.
     pub fn leave(mut self) {
         self.stays = true;
     }
 
-    /// The output is whole: the journal goes.
+    /// Closes the journal after the output is complete, and removes its file.
     pub fn remove(mut self) {
         self.stays = false;
     }
 }
 
+/// Returns the path of the journal of an output.
 fn beside(target: &Path) -> PathBuf {
     let name = target.file_name().map(|name| name.to_string_lossy().into_owned()).unwrap_or_default();
     target.with_file_name(format!(".{name}.journal"))
 }
 
-/// Opens the journal's file, which nobody else has open. A file system without locks does without.
+/// Opens and locks the journal's file. On a file system without locks it is not locked.
 fn lock(path: &Path, target: &Path) -> Result<File> {
     let locked = || Error::OutputLocked { path: target.to_path_buf() };
     for _ in 0..10 {
-        // what is wrong with a journal that is there is not the output's fault
+        // If the journal exists, an error is reported for it, and not for the output.
         let blamed = if path.exists() { path } else { target };
-        // a pipe would be removed at the end, as if it were ours
+        // Another kind of file, such as a pipe, would be removed at the end.
         if path.metadata().is_ok_and(|there| !there.is_file() && !there.is_dir()) {
             let source = std::io::Error::other("what stands there is no file");
             return Err(Error::writing(path)(source));
@@ -277,7 +298,7 @@ fn lock(path: &Path, target: &Path) -> Result<File> {
         if file.lock().map_err(Error::writing(target))? == Lock::Taken {
             return Err(locked());
         }
-        // who had it may have removed it in between
+        // The run that had locked the file may have removed it meanwhile.
         if path.exists() {
             return Ok(file);
         }
@@ -285,20 +306,23 @@ fn lock(path: &Path, target: &Path) -> Result<File> {
     Err(locked())
 }
 
-/// A journal's head, its batches and where they end.
+/// The content of a journal.
 #[derive(Default)]
 struct Found {
+    /// The first record: the inputs of the rows.
     key: String,
-    known: BTreeMap<usize, (u64, bool)>,
+    known: BTreeMap<usize, KnownBatch>,
+    /// Offset at which the last whole record ends.
     end: u64,
     outputs: Vec<OutputState>,
-    /// Bytes that are no record and should be.
+    /// Number of damaged bytes.
     damaged: u64,
-    /// Number of rows that are known.
+    /// Number of known rows.
     rows: usize,
 }
 
 impl Found {
+    /// Returns a message about damaged records, if there are any.
     fn damage(&self, path: &Path) -> Option<String> {
         let kept = match (self.rows, self.known.len()) {
             (0, _) => "nothing is kept, and all spectra are fitted again".to_string(),
@@ -311,9 +335,10 @@ impl Found {
     }
 }
 
-/// Reads what a journal holds, a record at a time. A file that is none, or whose head is damaged, is not touched: the
-/// message says so.
+/// Reads a journal record by record. Returns a message if the file is no journal of this version, or if its head is
+/// damaged. Such a file is not changed.
 fn read(file: &mut File) -> std::io::Result<std::result::Result<Found, &'static str>> {
+    // 1. Read the first line and the key.
     let length = file.length()?;
     let mut file = BufReader::new(file);
     let mut magic = vec![0; MAGIC.len().min(usize::try_from(length).unwrap_or(usize::MAX))];
@@ -330,55 +355,30 @@ fn read(file: &mut File) -> std::io::Result<std::result::Result<Found, &'static 
             Found { key: String::from_utf8_lossy(&key).into_owned(), end: at, ..Found::default() }
         }
     };
-    // how many rows of each batch
+    // 2. Read the other records. A later record of a batch replaces an earlier one.
     let mut rows = BTreeMap::new();
     loop {
-        let bytes = match frame::read(&mut file, length - at)? {
+        let (bytes, record) = match frame::read(&mut file, length - at)? {
             Frame::Torn => break,
-            Frame::Damaged(bytes) => {
-                found.damaged += bytes;
-                bytes
-            }
-            Frame::Whole(payload) => {
-                let bytes = frame::length(&payload);
-                match postcard::from_bytes::<Record>(&payload) {
-                    Ok(record) => {
-                        found.end = at + bytes;
-                        match record {
-                            Record::Batch(batch) => {
-                                let finished = batch.rows.iter().flatten().count();
-                                found.known.insert(batch.number, (at, finished == batch.rows.len()));
-                                rows.insert(batch.number, finished);
-                            }
-                            Record::Outputs(outputs) => found.outputs = outputs,
-                        }
-                    }
-                    Err(_) => found.damaged += bytes,
-                }
-                bytes
-            }
+            Frame::Damaged(bytes) => (bytes, None),
+            Frame::Whole(payload) => (frame::length(&payload), postcard::from_bytes::<Record>(&payload).ok()),
         };
+        match record {
+            Some(Record::Batch(batch)) => {
+                let finished = batch.rows.iter().flatten().count();
+                let is_complete = finished == batch.rows.len();
+                found.known.insert(batch.number, KnownBatch { offset: at, is_complete });
+                rows.insert(batch.number, finished);
+                found.end = at + bytes;
+            }
+            Some(Record::Outputs(outputs)) => {
+                found.outputs = outputs;
+                found.end = at + bytes;
+            }
+            None => found.damaged += bytes,
+        }
         at += bytes;
     }
     found.rows = rows.values().sum();
     Ok(Ok(found))
-}
-
-/// The first line in which two keys differ.
-fn difference(before: &str, now: &str) -> String {
-    /// Most characters of a line that are shown.
-    const MOST: usize = 120;
-    let line = |line: Option<&str>| match line {
-        Some(line) if line.chars().count() > MOST => format!("`{}…`", line.chars().take(MOST).collect::<String>()),
-        Some(line) => format!("`{line}`"),
-        None => "nothing".into(),
-    };
-    let [mut before, mut now] = [before, now].map(|key| key.lines().filter(|line| !line.trim().is_empty()));
-    loop {
-        match (before.next(), now.next()) {
-            (Some(a), Some(b)) if a == b => {}
-            (None, None) => return "empty lines of the model file differ".into(),
-            (a, b) => return format!("it has {} where this one has {}", line(a), line(b)),
-        }
-    }
 }

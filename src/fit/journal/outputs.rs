@@ -1,5 +1,5 @@
-//! The files that a run writes, as its journal last saw them: their lengths and times when the run began and after it
-//! wrote them. A resumed run replaces an output only if it is still in the recorded state.
+//! States of the files that a run writes: their lengths and times when the run began and after it wrote them. A resumed
+//! run replaces an output only if it is still in the recorded state.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -11,17 +11,17 @@ use serde::{Deserialize, Serialize};
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Stamp {
     bytes: u64,
-    /// ns after 1970.
+    /// Nanoseconds since 1970.
     modified: u64,
 }
 
-/// One file by its name.
+/// The recorded state of one output.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct OutputState {
     name: String,
-    /// Its stamp if it exists.
+    /// Stamp of the file if it exists.
     stamp: Option<Stamp>,
-    /// The stamp of a file that was about to take its name.
+    /// Stamp of a temporary file that will be renamed to this output.
     next: Option<Stamp>,
 }
 
@@ -30,7 +30,7 @@ pub fn states(outputs: &[PathBuf]) -> Vec<OutputState> {
     outputs.iter().map(|path| OutputState { name: name(path), stamp: stamp(path), next: None }).collect()
 }
 
-/// Notes that the file `temporary` is about to take the name of an output.
+/// Notes that the file `temporary` will be renamed to an output.
 #[cfg(feature = "files")]
 pub fn expect(states: &mut Vec<OutputState>, output: &Path, temporary: &Path) {
     let (name, next) = (name(output), stamp(temporary));
@@ -42,20 +42,23 @@ pub fn expect(states: &mut Vec<OutputState>, output: &Path, temporary: &Path) {
 
 /// Returns the first output that exists and is not in the recorded state.
 pub fn first_changed<'a>(outputs: &'a [PathBuf], recorded: &[OutputState]) -> Option<&'a PathBuf> {
-    let is_changed = |path: &&PathBuf| {
-        let name = name(path);
-        let known = recorded.iter().find(|state| state.name == name);
-        let is_known = |now| known.is_some_and(|state| [state.stamp, state.next].contains(&Some(now)));
-        stamp(path).is_some_and(|now| !is_known(now))
-    };
-    outputs.iter().find(is_changed)
+    outputs.iter().find(|path| is_changed(path, recorded))
 }
 
-/// The file's name without its folders, so that a run may be resumed after its folder was moved.
+/// Returns whether an output exists and is not in the recorded state.
+fn is_changed(path: &Path, recorded: &[OutputState]) -> bool {
+    let name = name(path);
+    let known = recorded.iter().find(|state| state.name == name);
+    let is_known = |now| known.is_some_and(|state| [state.stamp, state.next].contains(&Some(now)));
+    stamp(path).is_some_and(|now| !is_known(now))
+}
+
+/// Returns the name of a file without its folders, so that a run can be resumed after its folder was moved.
 fn name(path: &Path) -> String {
     path.file_name().map(|name| name.to_string_lossy().into_owned()).unwrap_or_default()
 }
 
+/// Returns the stamp of a file; `None` if there is no such file.
 fn stamp(path: &Path) -> Option<Stamp> {
     let found = fs::metadata(path).ok().filter(fs::Metadata::is_file)?;
     let modified = found.modified().ok().and_then(|time| time.duration_since(UNIX_EPOCH).ok());

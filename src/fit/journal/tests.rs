@@ -54,7 +54,7 @@ fn a_journal_gives_back_whole_batches_and_drops_a_torn_one() {
     let path = beside(&target);
     let mut ends = vec![fs::metadata(&path).unwrap().len()];
     for (number, status) in [(0, WHOLE), (1, [Status::Interrupted; 2]), (2, WHOLE)] {
-        journal.keep((number, fingerprint(&spectra(number as f64))), (&rows(status), "cpu")).unwrap();
+        journal.keep(number, fingerprint(&spectra(number as f64)), &rows(status), "cpu").unwrap();
         ends.push(fs::metadata(&path).unwrap().len());
     }
     assert_eq!(ends[1], ends[2], "nothing is kept of what was interrupted");
@@ -82,7 +82,7 @@ fn of_an_interrupted_batch_the_finished_rows_are_kept() {
     let folder = tempfile::tempdir().unwrap();
     let target = folder.path().join("out.csv");
     let mut journal = Journal::open(&target, KEY, false).unwrap();
-    journal.keep((0, fingerprint(&spectra(1.0))), (&rows([Status::Interrupted, Status::Ftol]), "cpu")).unwrap();
+    journal.keep(0, fingerprint(&spectra(1.0)), &rows([Status::Interrupted, Status::Ftol]), "cpu").unwrap();
     assert!(journal.has_rows());
     drop(journal);
     let mut journal = Journal::open(&target, KEY, true).unwrap();
@@ -90,7 +90,7 @@ fn of_an_interrupted_batch_the_finished_rows_are_kept() {
     let (back, _) = journal.recall(0, &spectra(1.0)).unwrap();
     assert!(back.len() == 2 && back[0].is_none() && back[1].as_ref().is_some_and(|row| row.row == 1));
     // the whole batch takes its place
-    journal.keep((0, fingerprint(&spectra(1.0))), (&rows(WHOLE), "cpu")).unwrap();
+    journal.keep(0, fingerprint(&spectra(1.0)), &rows(WHOLE), "cpu").unwrap();
     drop(journal);
     let mut journal = Journal::open(&target, KEY, true).unwrap();
     assert!(journal.recall(0, &spectra(1.0)).unwrap().0.iter().all(Option::is_some));
@@ -185,13 +185,15 @@ fn a_table_is_known_before_it_has_its_name() {
     journal.claim_outputs(&outputs, true).unwrap();
     let next = folder.path().join("next");
     fs::write(&next, "a newer table").unwrap();
-    journal.record_staged([(&*outputs[0], &*next)].into_iter()).unwrap();
+    journal.expect_output(&outputs[0], &next);
+    journal.record_states().unwrap();
     journal.leave();
     assert!(is_own());
     // 4. A file that is neither of them is another's.
     let mut journal = open(true);
     journal.claim_outputs(&outputs, false).unwrap();
-    journal.record_staged([(&*outputs[0], &*next)].into_iter()).unwrap();
+    journal.expect_output(&outputs[0], &next);
+    journal.record_states().unwrap();
     journal.leave();
     fs::write(&outputs[0], "somebody's notes").unwrap();
     assert!(!is_own());
@@ -214,7 +216,7 @@ fn what_is_of_another_run_is_told_and_not_touched() {
     let target = folder.path().join("out.csv");
     let path = beside(&target);
     let mut journal = Journal::open(&target, KEY, false).unwrap();
-    journal.keep((0, fingerprint(&spectra(1.0))), (&rows(WHOLE), "cpu")).unwrap();
+    journal.keep(0, fingerprint(&spectra(1.0)), &rows(WHOLE), "cpu").unwrap();
     drop(journal);
     let whole = fs::read(&path).unwrap();
     let said = refused(Journal::open(&target, "version = 1\nstarts = 3", true));
@@ -246,7 +248,7 @@ fn damage_costs_its_record_and_is_told() {
     let mut journal = Journal::open(&target, KEY, false).unwrap();
     let mut ends = vec![journal.file.length().unwrap() as usize];
     for number in 0..3 {
-        journal.keep((number, fingerprint(&spectra(number as f64))), (&rows(WHOLE), "cpu")).unwrap();
+        journal.keep(number, fingerprint(&spectra(number as f64)), &rows(WHOLE), "cpu").unwrap();
         ends.push(journal.file.length().unwrap() as usize);
     }
     drop(journal);
@@ -269,7 +271,7 @@ fn damage_costs_its_record_and_is_told() {
         assert!(journal.damage().is_some_and(|said| said.contains(&text)), "{:?}, not {text}", journal.damage());
         for number in lost {
             assert!(journal.recall(number, &spectra(number as f64)).unwrap().0.is_empty());
-            journal.keep((number, fingerprint(&spectra(number as f64))), (&rows(WHOLE), "cpu")).unwrap();
+            journal.keep(number, fingerprint(&spectra(number as f64)), &rows(WHOLE), "cpu").unwrap();
         }
         drop(journal);
         let mut journal = Journal::open(&target, KEY, true).unwrap();

@@ -1,9 +1,9 @@
-//! Spectra of several files: prepared file by file, fitted together where their arms have the same shape.
+//! Spectra of several files, which are prepared by file, and fitted together if their arms have the same shape.
 //!
-//! Where arms differ in their number of pixels, rows are as long as the next multiple of 512, and pixels beyond a
-//! spectrum's end have no weight. So forty files of one spectrum make one population instead of forty. Journal and
-//! table have the rows file by file. Spectra that need a continuum basis of their own (`model/prepare.rs`) form a
-//! population of their own, whose recording has one basis per spectrum; the kernels are the same.
+//! If arms differ in their number of pixels, rows are as long as the next multiple of 512, and pixels beyond the end of
+//! a spectrum have no weight. Forty files of one spectrum thus make one population instead of forty. Journal and table
+//! have the rows by file. Spectra that need a continuum basis of their own (`model/prepare.rs`) form a population of
+//! their own, whose recording has one basis per spectrum. The kernels are the same.
 
 use std::borrow::Cow;
 use std::sync::Arc;
@@ -11,38 +11,40 @@ use std::sync::atomic::Ordering;
 
 use rayon::prelude::*;
 
-use super::{Grids, Ready, Run, SharedGrid, Started};
+use super::{GridKey, Grids, ReadySpectrum, Run, SharedGrid, Started};
 use crate::error::Result;
 use crate::fit::assemble::{matched, prepare_all};
 use crate::fit::given::given;
 use crate::fit::layout::{diagonals, layout, layout_for};
 use crate::fit::limits::Tables;
 use crate::fit::negative_flux::has_negative_flux;
-use crate::fit::workers::Tally;
 use crate::fit::{Flags, SpectralFitter};
-use crate::model::{ArmLayout, Fault, FirstGuess, Limits, ModelArm, Prepared, Sampling};
+use crate::model::{ArmLayout, Fault, FirstGuess, Limits, ModelArm, Prepared, Sampling, SpectralModel};
 use crate::spectra::{ArmSpectra, Spectra, Wavelength};
 
-/// Samplings that the next batch may find again.
+/// Number of samplings per arm that are kept for the next batch.
 const KEPT: usize = 4;
 
-/// Part of a batch that comes from one file.
+/// The result of an operation on one spectrum.
+type SpectrumResult<T> = std::result::Result<T, Fault>;
+
+/// The spectra of a batch that come from one file.
 pub(super) struct Piece<'s> {
     tables: Tables<'s>,
     pub grids: Vec<Grids>,
     pub layout: Vec<ArmLayout>,
-    prepared: Vec<std::result::Result<Prepared, Fault>>,
+    prepared: Vec<SpectrumResult<Prepared>>,
 }
 
-/// Spectra whose arms have one shape: they enter a population together.
+/// Spectra whose arms have one shape, so that they share a population.
 pub(super) struct Group {
     pub layout: Vec<ArmLayout>,
     pub grids: Arc<[Grids]>,
-    pub ready: Vec<Ready>,
+    pub ready: Vec<ReadySpectrum>,
 }
 
 impl Run<'_> {
-    /// All that is known of the spectra without a fit.
+    /// Prepares the spectra of each file.
     pub(super) fn pieces<'s>(&mut self, files: &[&'s Spectra]) -> Result<Vec<Piece<'s>>>
     where
         Self: 's,
@@ -50,118 +52,167 @@ impl Run<'_> {
         let model = &self.fitter.model;
         let arms = files.iter().map(|spectra| matched(model, spectra)).collect::<Result<Vec<_>>>()?;
         let grids = self.all_grids(&arms, files)?;
-        let prepare = |((spectra, arms), grids): ((&&'s Spectra, &Vec<Cow<ArmSpectra>>), Vec<Grids>)| {
-            let tables = Tables::new(model, spectra)?;
-            let prepared = prepare_all(model, arms, &grids, spectra.len());
-            Ok(Piece { tables, layout: layout(model, arms, &grids), grids, prepared })
-        };
-        let made: Vec<Result<Piece>> = files.par_iter().zip(&arms).zip(grids).map(prepare).collect();
+        let inputs = files.par_iter().zip(&arms).zip(grids);
+        let made: Vec<Result<Piece>> =
+            inputs.map(|((spectra, arms), grids)| Piece::new(model, spectra, arms, grids)).collect();
         made.into_iter().collect()
     }
 
-    /// The grids of each file's arms; shared ones of the last batch are found again.
+    /// Returns the samplings of each file's arms. Samplings of shared grids are kept from batch to batch.
     pub(super) fn all_grids(&mut self, arms: &[Vec<Cow<ArmSpectra>>], files: &[&Spectra]) -> Result<Vec<Vec<Grids>>> {
-        let masks = &self.fitter.model.spectra.mask;
+        let model = &self.fitter.model;
         let mut all: Vec<Vec<Grids>> = files.iter().map(|_| Vec::new()).collect();
-        for (a, arm) in self.fitter.model.arms.iter().enumerate() {
-            let data = || arms.iter().map(|arms| &*arms[a]);
+        for a in 0..model.arms.len() {
+            let data: Vec<&ArmSpectra> = arms.iter().map(|arms| &*arms[a]).collect();
             let known = std::mem::take(&mut self.shared[a]);
-            let mut shared = with_samplings(known, arm, masks, data().zip(files.iter().copied()))?;
-            for (data, all) in data().zip(&mut all) {
-                all.push(match &data.wavelength {
-                    Wavelength::Shared(grid) => {
-                        let place = place_of(&shared, grid, diagonals(arm, data));
-                        place.map_or_else(|| Grids::Own(Vec::new()), |k| Grids::Shared(shared[k].2.clone()))
-                    }
-                    Wavelength::Own(grids) => {
-                        let make = |w: &[f64]| match Sampling::new(arm, w, masks, diagonals(arm, data)) {
-                            Ok(sampling) => Ok(Arc::new(sampling)),
-                            Err(fault) => Err(Fault::of_grid(arm, &fault)),
-                        };
-                        Grids::Own(grids.to_double().par_chunks_exact(data.pixels.max(1)).map(make).collect())
-                    }
-                });
+            let mut shared = with_samplings(known, model, a, &data, files)?;
+            for (data, all) in data.iter().zip(&mut all) {
+                all.push(samplings_of(model, &model.arms[a], data, &shared));
             }
-            // the latest
+            // the latest samplings are at the end
             self.shared[a] = shared.split_off(shared.len().saturating_sub(KEPT));
         }
         Ok(all)
     }
 
-    /// The starts of all spectra of all files.
-    pub(super) fn all_starts(&self, pieces: &mut [Piece], user: Option<&[f64]>) -> Result<Vec<Started>> {
-        let is_needed = pieces.iter().any(|piece| piece.prepared.iter().any(|p| p.is_ok()));
-        // made by one thread before many ask for it
-        let guess = (is_needed && user.is_none()).then(|| self.fitter.first_guess()).transpose()?;
+    /// Returns all spectra of all files with their starts: the user's, or those of the first guess.
+    pub(super) fn all_starts(
+        &self,
+        pieces: &mut [Piece],
+        user: Option<&[f64]>,
+    ) -> Result<Vec<SpectrumResult<Started>>> {
         let (fitter, tally) = (self.fitter, self.tally);
-        let starts = |piece: &mut Piece| piece.starts(fitter, tally, (guess, user));
+        if let Some(user) = user {
+            return Ok(pieces.par_iter_mut().flat_map_iter(|piece| piece.given_starts(&fitter.model, user)).collect());
+        }
+        let is_needed = pieces.iter().any(|piece| piece.prepared.iter().any(|p| p.is_ok()));
+        // One thread makes the first guess before the others use it.
+        let guess = is_needed.then(|| fitter.first_guess()).transpose()?;
+        let is_cancelled = || tally.is_some_and(|tally| tally.cancel().load(Ordering::Relaxed));
+        let starts = |piece: &mut Piece| piece.guessed_starts(fitter, guess, &is_cancelled);
         Ok(pieces.par_iter_mut().flat_map_iter(starts).collect())
     }
 }
 
-/// Returns the place of a grid among those that are sampled, if it is there.
-fn place_of<S>(all: &[(Arc<[f64]>, usize, S)], grid: &Arc<[f64]>, diagonals: usize) -> Option<usize> {
-    all.iter().position(|(w, d, _)| *d == diagonals && (Arc::ptr_eq(w, grid) || w == grid))
+/// Returns the key of a shared grid in an arm.
+fn grid_key(arm: &ModelArm, data: &ArmSpectra, wavelength: &Arc<[f64]>) -> GridKey {
+    GridKey { wavelength: wavelength.clone(), diagonals: diagonals(arm, data) }
 }
 
-/// The known samplings, and those of the files' shared grids that are not among them, each once.
-fn with_samplings<'a>(
-    mut known: Vec<SharedGrid>,
-    arm: &ModelArm,
-    masks: &[(f64, f64)],
-    files: impl Iterator<Item = (&'a ArmSpectra<'a>, &'a Spectra<'a>)>,
-) -> Result<Vec<SharedGrid>> {
-    let mut new: Vec<(Arc<[f64]>, usize, &Spectra)> = Vec::new();
-    for (data, spectra) in files {
-        let (Wavelength::Shared(grid), diagonals) = (&data.wavelength, diagonals(arm, data)) else { continue };
-        if place_of(&known, grid, diagonals).is_none() && place_of(&new, grid, diagonals).is_none() {
-            new.push((grid.clone(), diagonals, spectra));
+/// Returns the samplings of a file's spectra in one arm. `shared` has those of shared grids.
+fn samplings_of(model: &SpectralModel, arm: &ModelArm, data: &ArmSpectra, shared: &[SharedGrid]) -> Grids {
+    match &data.wavelength {
+        Wavelength::Shared(wavelength) => {
+            let key = grid_key(arm, data, wavelength);
+            let known = shared.iter().find(|grid| grid.key == key);
+            known.map_or_else(|| Grids::Own(Vec::new()), |grid| Grids::Shared(grid.sampling.clone()))
+        }
+        Wavelength::Own(wavelengths) => {
+            let make = |wavelength: &[f64]| {
+                let sampling = Sampling::new(arm, wavelength, &model.spectra.mask, diagonals(arm, data));
+                sampling.map(Arc::new).map_err(|fault| Fault::of_grid(arm, &fault))
+            };
+            Grids::Own(wavelengths.to_double().par_chunks_exact(data.pixels.max(1)).map(make).collect())
         }
     }
-    let make = |(grid, diagonals, spectra): &(Arc<[f64]>, usize, &Spectra)| -> Result<SharedGrid> {
-        let sampling = Sampling::of_file(arm, grid, masks, *diagonals, &spectra.file)?;
-        Ok((grid.clone(), *diagonals, Arc::new(sampling)))
+}
+
+/// Adds the samplings of the files' shared grids in arm `a` that are not known, each once.
+fn with_samplings(
+    mut known: Vec<SharedGrid>,
+    model: &SpectralModel,
+    a: usize,
+    arms: &[&ArmSpectra],
+    files: &[&Spectra],
+) -> Result<Vec<SharedGrid>> {
+    let arm = &model.arms[a];
+    let (mut keys, mut sources): (Vec<GridKey>, Vec<&Spectra>) = (Vec::new(), Vec::new());
+    for (data, spectra) in arms.iter().zip(files) {
+        let Wavelength::Shared(wavelength) = &data.wavelength else { continue };
+        let key = grid_key(arm, data, wavelength);
+        if !known.iter().any(|grid| grid.key == key) && !keys.contains(&key) {
+            keys.push(key);
+            sources.push(spectra);
+        }
+    }
+    let make = |key: &GridKey, spectra: &Spectra| {
+        Sampling::of_file(arm, &key.wavelength, &model.spectra.mask, key.diagonals, &spectra.file)
     };
-    let made: Vec<Result<SharedGrid>> = new.par_iter().map(make).collect();
-    for made in made {
-        known.push(made?);
+    let made: Vec<Result<Sampling>> = keys.par_iter().zip(&sources).map(|(key, spectra)| make(key, spectra)).collect();
+    for (key, sampling) in keys.into_iter().zip(made) {
+        known.push(SharedGrid { key, sampling: Arc::new(sampling?) });
     }
     Ok(known)
 }
 
-impl Piece<'_> {
-    /// Starts of every spectrum, in u, inside the bounds, and its flags.
-    fn starts(
+impl<'s> Piece<'s> {
+    /// Prepares the spectra of one file.
+    fn new(
+        model: &'s SpectralModel,
+        spectra: &'s Spectra,
+        arms: &[Cow<ArmSpectra>],
+        grids: Vec<Grids>,
+    ) -> Result<Piece<'s>> {
+        let tables = Tables::new(model, spectra)?;
+        let prepared = prepare_all(model, arms, &grids, spectra.len());
+        Ok(Piece { tables, layout: layout(model, arms, &grids), grids, prepared })
+    }
+
+    /// Takes the prepared spectra, and returns them with the user's starts (spectra, parameters).
+    fn given_starts(&mut self, model: &SpectralModel, user: &[f64]) -> Vec<SpectrumResult<Started>> {
+        let prepared = std::mem::take(&mut self.prepared);
+        let mut all = Vec::with_capacity(prepared.len());
+        for (k, (prepared, x)) in prepared.into_iter().zip(user.chunks_exact(model.parameters.len().max(1))).enumerate()
+        {
+            all.push(prepared.and_then(|prepared| self.given_start(model, k, prepared, x)));
+        }
+        all
+    }
+
+    /// Returns a spectrum with the user's start.
+    fn given_start(
+        &self,
+        model: &SpectralModel,
+        k: usize,
+        prepared: Prepared,
+        physical: &[f64],
+    ) -> SpectrumResult<Started> {
+        let limits = self.tables.of(k)?;
+        let (start, clipped) = given(model, &limits, physical)?;
+        let flags = flags(&prepared, &samplings(&self.grids, k), clipped);
+        Ok(Started { prepared, limits, starts: vec![start], flags })
+    }
+
+    /// Takes the prepared spectra, and returns them with the starts of the first guess.
+    fn guessed_starts(
         &mut self,
         fitter: &SpectralFitter,
-        tally: Option<&Tally>,
-        (guess, user): (Option<&FirstGuess>, Option<&[f64]>),
-    ) -> Vec<Started> {
-        let model = &fitter.model;
-        let (prepared, grids, tables) = (std::mem::take(&mut self.prepared), &self.grids, &self.tables);
-        if let Some(user) = user {
-            let place = prepared.into_iter().zip(user.chunks_exact(model.parameters.len().max(1))).enumerate();
-            let one = |(k, (prepared, x))| -> Started {
-                let (prepared, limits) = (prepared?, tables.of(k)?);
-                let (start, clipped) = given(model, &limits, x)?;
-                let flags = flags(&prepared, &samplings(grids, k), clipped);
-                Ok((prepared, limits, vec![start], flags))
-            };
-            return place.map(one).collect();
-        }
-        let outside = |l: &Limits| l.start.is_some_and(|x| x < l.lower || x > l.upper);
-        let cancelled = || tally.is_some_and(|tally| tally.cancel().load(Ordering::Relaxed));
-        let one = |(k, prepared): (usize, std::result::Result<Prepared, Fault>)| {
-            let (prepared, limits) = (prepared?, tables.of(k)?);
-            let samplings = samplings(grids, k);
-            let flags = flags(&prepared, &samplings, limits.iter().any(outside));
-            if cancelled() {
-                return Ok((prepared, limits, Vec::new(), flags)); // without a start it is not fitted
-            }
-            let starts = guess.map(|g| g.starts(&prepared, &samplings, &limits, fitter.starts)).unwrap_or_default();
-            Ok((prepared, limits, starts, flags))
+        guess: Option<&FirstGuess>,
+        is_cancelled: &(dyn Fn() -> bool + Sync),
+    ) -> Vec<SpectrumResult<Started>> {
+        let prepared = std::mem::take(&mut self.prepared).into_par_iter().enumerate();
+        let piece = &*self;
+        let one = |(k, prepared): (usize, SpectrumResult<Prepared>)| {
+            let guess = guess.filter(|_| !is_cancelled()); // a spectrum without a start is not fitted
+            piece.guessed_start(fitter, guess, k, prepared?)
         };
-        prepared.into_par_iter().enumerate().map(one).collect()
+        prepared.map(one).collect()
+    }
+
+    /// Returns a spectrum with the starts of the first guess; without a guess it has none.
+    fn guessed_start(
+        &self,
+        fitter: &SpectralFitter,
+        guess: Option<&FirstGuess>,
+        k: usize,
+        prepared: Prepared,
+    ) -> SpectrumResult<Started> {
+        let limits = self.tables.of(k)?;
+        let samplings = samplings(&self.grids, k);
+        let is_outside = |l: &Limits| l.start.is_some_and(|x| x < l.lower || x > l.upper);
+        let flags = flags(&prepared, &samplings, limits.iter().any(is_outside));
+        let starts = guess.map(|g| g.starts(&prepared, &samplings, &limits, fitter.starts)).unwrap_or_default();
+        Ok(Started { prepared, limits, starts, flags })
     }
 }
 
@@ -170,17 +221,17 @@ fn samplings(grids: &[Grids], spectrum: usize) -> Vec<&Sampling> {
     grids.iter().filter_map(|grid| grid.of(spectrum).ok()).map(|sampling| &**sampling).collect()
 }
 
-/// Flags of what is known before the fit.
+/// Returns the flags that are known before the fit.
 fn flags(prepared: &Prepared, samplings: &[&Sampling], clipped: bool) -> Flags {
     let all = [(Flags::START_CLIPPED, clipped), (Flags::NEGATIVE_FLUX, has_negative_flux(&prepared.arms, samplings))];
     all.into_iter().filter(|(_, is_set)| *is_set).map(|(flag, _)| flag).collect()
 }
 
-/// Arms that differ in pixels share a population if these, rounded up to a multiple of this, are as many.
+/// If arms differ in their number of pixels, it is rounded up to a multiple of this.
 const PIXELS: usize = 512;
 
-/// The shape that pieces must share to be fitted together: on what grid an arm is sampled is each spectrum's own
-/// affair, unless it is the template's, and so are its pixels, if those of some pieces differ.
+/// Returns the shape that pieces must share to be fitted together. `differ` marks the arms whose number of pixels
+/// differs among the pieces. Their wavelength grids may differ unless they are the template's.
 fn shape(piece: &Piece, differ: &[bool]) -> Vec<ArmLayout> {
     let one = |(arm, differs): (&ArmLayout, &bool)| {
         let wide = *differs && !arm.is_template;
@@ -190,11 +241,11 @@ fn shape(piece: &Piece, differ: &[bool]) -> Vec<ArmLayout> {
     piece.layout.iter().zip(differ).map(one).collect()
 }
 
-/// Spectra by the shape of their arms, one group after another; `ready` and `counts` are those of all pieces, in order.
+/// Returns the spectra of all pieces in groups of one shape. `counts` are the numbers of spectra of each piece.
 pub(super) fn groups<'s>(
     pieces: Vec<Piece<'s>>,
     counts: Vec<usize>,
-    ready: Vec<Ready>,
+    ready: Vec<ReadySpectrum>,
 ) -> impl Iterator<Item = Group> + 's {
     let pixels = |piece: &Piece, a: usize| piece.layout[a].pixels;
     let arms = pieces.first().map_or(0, |piece| piece.layout.len());
@@ -210,20 +261,19 @@ pub(super) fn groups<'s>(
     }
     let of_place: Vec<usize> =
         counts.iter().enumerate().flat_map(|(k, count)| std::iter::repeat_n(k, *count)).collect();
-    let mut waiting: Vec<Vec<Ready>> = pieces.iter().map(|_| Vec::new()).collect();
+    let mut waiting: Vec<Vec<ReadySpectrum>> = pieces.iter().map(|_| Vec::new()).collect();
     ready.into_iter().for_each(|one| waiting[of_place[one.place]].push(one));
     shapes.into_iter().flat_map(move |(mut layout, members)| {
-        let grids: Arc<[Grids]> = (0..layout.len()).map(|a| together(&pieces, &counts, (&members, a))).collect();
+        let grids: Arc<[Grids]> = (0..layout.len()).map(|a| common_grids(&pieces, &counts, &members, a)).collect();
         for (arm, grid) in layout.iter_mut().zip(&*grids) {
             arm.shared_grid = matches!(grid, Grids::Shared(_));
         }
-        by_basis((layout, grids), members.iter().flat_map(|k| std::mem::take(&mut waiting[*k])))
+        by_basis(layout, grids, members.iter().flat_map(|k| std::mem::take(&mut waiting[*k])))
     })
 }
 
-/// Spectra of one shape, apart where arms of theirs have a continuum basis of their own: what one spectrum needs is no
-/// other's affair.
-fn by_basis((layout, grids): (Vec<ArmLayout>, Arc<[Grids]>), ready: impl Iterator<Item = Ready>) -> Vec<Group> {
+/// Separates spectra of one shape by the arms in which they have a continuum basis of their own.
+fn by_basis(layout: Vec<ArmLayout>, grids: Arc<[Grids]>, ready: impl Iterator<Item = ReadySpectrum>) -> Vec<Group> {
     let mut all: Vec<Group> = Vec::new();
     for one in ready {
         let own = layout_for(layout.clone(), std::iter::once(&one.prepared));
@@ -235,13 +285,9 @@ fn by_basis((layout, grids): (Vec<ArmLayout>, Arc<[Grids]>), ready: impl Iterato
     all
 }
 
-/// Returns the samplings of several pieces in an arm: one grid where all have the same, else one per spectrum of the
-/// whole batch.
-fn together(pieces: &[Piece], counts: &[usize], (members, arm): (&[usize], usize)) -> Grids {
-    let grid = |k: &usize| match &pieces[*k].grids[arm] {
-        Grids::Shared(sampling) => Some(sampling),
-        Grids::Own(_) => None,
-    };
+/// Returns the samplings of some pieces in an arm: one grid if all share it, else one per spectrum of the whole batch.
+fn common_grids(pieces: &[Piece], counts: &[usize], members: &[usize], arm: usize) -> Grids {
+    let grid = |k: &usize| pieces[*k].grids[arm].shared();
     if let Some(Some(first)) = members.first().map(grid)
         && members.iter().all(|k| grid(k).is_some_and(|other| Arc::ptr_eq(other, first)))
     {

@@ -1,34 +1,37 @@
-//! State of a run on its device: populations, and on GPUs a spectrum of known answer among those that enter.
+//! State of a run on its device: the populations, and on GPUs a canary among the spectra.
 
-use std::sync::atomic::AtomicBool;
-
-use super::{Grids, Ready, Run, SpectralFitter, Tally};
+use super::{Grids, ReadySpectrum, Run, SpectralFitter, Tally};
 use crate::error::Result;
 use crate::fit::canary::Canary;
+use crate::fit::pass::PassSettings;
 use crate::fit::posterior::Scan;
+use crate::fit::ready::{Monitor, NEVER, ReadySpectra};
 use crate::fit::row::FitRow;
 use crate::fit::solve::Passes;
 use crate::model::{ArmLayout, VelocityScan};
 use crate::solver::Outcome;
 
 impl Run<'_> {
+    /// Makes the populations for spectra of this layout, unless those of the last spectra have it.
     pub(super) fn make_resident(&mut self, layout: &[ArmLayout]) -> Result<()> {
         if self.resident.as_ref().is_some_and(|r| r.layout == layout) {
             return Ok(());
         }
         let SpectralFitter { model, shared, solver, precision, velocity_scan, .. } = self.fitter;
-        // a GPU's memory, or what is left of it by a limit, is not shared for the few points that are looked at again
+        // 1. A GPU's memory, or a limited one, is not divided for the few points of the checks for folds.
         let is_scarce = self.device.runs_wgsl() || self.memory.is_some();
-        let looks = self.fitter.looks_past_folds() && !is_scarce;
-        let evaluates = *velocity_scan == VelocityScan::Fixed || looks;
-        self.resident = None; // frees its memory first
-        // who says how much memory says how many
+        let probes = self.fitter.searches_beyond_folds() && !is_scarce;
+        let has_evaluation = *velocity_scan == VelocityScan::Fixed || probes;
+        // 2. There are as many starts as a batch has, and one for a canary. If the user limits the memory, that alone
+        //    limits their number.
         let enough = if self.memory.is_some() { usize::MAX } else { self.device.enough() };
-        // and the canary's
         let starts = self.fitter.usual_starts() * self.fitter.batch_on(&*self.device);
-        let most = (starts.max(self.fitter.most_starts()) + 1).min(self.most).min(enough);
-        let mut passes =
-            Passes::new((model, shared), layout, &*self.device, (*solver, *precision, evaluates), (self.memory, most))?;
+        let max_starts = (starts.max(self.fitter.most_starts()) + 1).min(self.most).min(enough);
+        // 3. The memory of the last populations is freed first.
+        self.resident = None;
+        let (solver, precision, memory) = (*solver, *precision, self.memory);
+        let settings = PassSettings { solver, precision, has_evaluation, memory, max_starts };
+        let mut passes = Passes::new(model, shared, layout, &*self.device, settings)?;
         if let Some(meter) = &self.meter {
             passes.measure(meter);
         }
@@ -36,8 +39,8 @@ impl Run<'_> {
         Ok(())
     }
 
-    /// Makes the canary of a device that runs WGSL, because drivers stand between such a device and its arithmetic. The
-    /// one of the last batch is kept if it suits these spectra.
+    /// Makes the canary of a device that runs WGSL, because its drivers may be faulty. That of the last batch is kept
+    /// if it suits these spectra.
     pub(super) fn make_canary(&mut self, layout: &[ArmLayout], grids: &[Grids], place: usize) -> Result<()> {
         let known = self.canary.take().filter(|canary| canary.suits(layout, grids));
         self.canary = match known {
@@ -48,18 +51,22 @@ impl Run<'_> {
         Ok(())
     }
 
-    /// The outcomes of each spectrum's starts, of which `chunk` spectra enter together, and the spectra; an error where
-    /// a canary among them is not well. `finished` spectra of the batch are done.
+    /// Fits spectra, and returns them with the outcomes of their starts. `chunk` spectra enter together, and `finished`
+    /// spectra of the batch already have their rows.
+    ///
+    /// # Errors
+    /// Returns [`Error::DeviceUntrusted`](crate::Error::DeviceUntrusted) if a canary among them is wrong.
     pub(super) fn outcomes(
         &mut self,
         grids: &[Grids],
-        mut ready: Vec<Ready>,
-        (finished, chunk): (usize, usize),
-    ) -> Result<(Vec<Ready>, Vec<Vec<Outcome>>)> {
+        mut ready: Vec<ReadySpectrum>,
+        finished: usize,
+        chunk: usize,
+    ) -> Result<(Vec<ReadySpectrum>, Vec<Vec<Outcome>>)> {
         let count = ready.len();
         let canary = self.canary.take().filter(|_| self.device.runs_wgsl());
         let places = canary.as_ref().map_or_else(Vec::new, |canary| canary.join(&mut ready, chunk));
-        let mut outcomes = self.population(grids, &ready, (finished, count))?;
+        let mut outcomes = self.solve(grids, &ready, finished, count)?;
         for &place in places.iter().rev() {
             ready.remove(place);
             let own = outcomes.remove(place);
@@ -71,41 +78,39 @@ impl Run<'_> {
         Ok((ready, outcomes))
     }
 
-    /// The outcomes of each spectrum's starts; none where the run was cancelled before it entered. `finished` spectra
-    /// of the batch are done, and `count` are among those that enter.
-    fn population(
+    /// Fits spectra and canaries, and reports the progress. `finished` spectra of the batch already have their rows,
+    /// and `count` of those that enter are no canaries.
+    fn solve(
         &mut self,
         grids: &[Grids],
-        ready: &[Ready],
-        (finished, count): (usize, usize),
+        ready: &[ReadySpectrum],
+        finished: usize,
+        count: usize,
     ) -> Result<Vec<Vec<Outcome>>> {
         let Some(resident) = self.resident.as_mut() else { return Ok(Vec::new()) };
-        let (never, tally, told) = (AtomicBool::new(false), self.tally, &mut self.told);
-        let cancel = tally.map_or(&never, Tally::cancel);
+        let spectra = ReadySpectra { model: &self.fitter.model, grids, spectra: ready };
+        let Some(tally) = self.tally else {
+            return resident.solve(spectra, Monitor { cancel: &NEVER, progress: &mut |_| {} });
+        };
+        let reported = &mut self.reported;
+        // The tally calls the progress function after every submission, even without a new spectrum.
         let mut report = |share: f64| {
             let now = finished + (count as f64 * share) as usize;
-            // told after every submission, of no news too
-            if let Some(tally) = tally {
-                tally.add(now.saturating_sub(*told) as u64);
-                *told = now.max(*told);
-            }
+            tally.add(now.saturating_sub(*reported) as u64);
+            *reported = now.max(*reported);
         };
-        resident.solve(&self.fitter.model, grids, ready, (cancel, &mut report))
+        resident.solve(spectra, Monitor { cancel: tally.cancel(), progress: &mut report })
     }
 
-    /// Scans the velocities of spectra that have been fitted; those that are not done when the run is cancelled count
-    /// as interrupted.
-    pub(super) fn scan(&mut self, grids: &[Grids], fitted: (&[Ready], &mut [FitRow])) -> Result<()> {
-        let (never, tally, name) = (AtomicBool::new(false), self.tally, self.device.name());
-        let canary = self.canary.as_ref().filter(|_| self.device.runs_wgsl()).map(|canary| (canary, &*name));
-        let mut report = |_| {
-            // of no news
-            if let Some(tally) = tally {
-                tally.add(0);
-            }
-        };
+    /// Scans the velocities of fitted spectra. If the run is cancelled, those that are not scanned become interrupted.
+    pub(super) fn scan(&mut self, grids: &[Grids], ready: &[ReadySpectrum], rows: &mut [FitRow]) -> Result<()> {
+        let (fitter, tally, device) = (self.fitter, self.tally, self.device.name());
+        let canary = self.canary.as_ref().filter(|_| self.device.runs_wgsl());
         let Some(passes) = self.resident.as_mut() else { return Ok(()) };
-        let watched = (tally.map_or(&never, Tally::cancel), &mut report as &mut dyn FnMut(f64));
-        Scan { fitter: self.fitter, passes, grids, canary, watched }.run(fitted)
+        // The progress function is called without a new spectrum.
+        let mut report = |_| tally.into_iter().for_each(|tally| tally.add(0));
+        let monitor = Monitor { cancel: tally.map_or(&NEVER, Tally::cancel), progress: &mut report };
+        let spectra = ReadySpectra { model: &fitter.model, grids, spectra: ready };
+        Scan { fitter, passes, spectra, canary, device: &device, monitor }.run(rows)
     }
 }

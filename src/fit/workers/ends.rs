@@ -1,5 +1,4 @@
-//! The end of a run that writes: hands batches to the workers as they are read, and writes their rows in the order of
-//! the input.
+//! The writer of a stream, which sends batches to the workers, and writes their rows in the order of the input.
 
 use std::collections::BTreeMap;
 use std::sync::mpsc::{Receiver, Sender};
@@ -15,29 +14,32 @@ use crate::fit::{Journal, Sink};
 use crate::solver::Status;
 use crate::spectra::Spectra;
 
-/// Batches that are fitted together: one, or several of small files; the rows of each when they are fitted, and who has
-/// fitted them.
+/// Batches that are fitted together: one, or several of small files.
 pub struct Job {
+    /// Index of the job in the order of the input.
     pub number: usize,
     pub pieces: Vec<Piece>,
+    /// Rows of each piece, once they are fitted.
     pub rows: Result<Vec<Vec<FitRow>>>,
     pub maker: Maker,
 }
 
-/// A batch, its place in the input, those of its rows that the journal knows and who made them.
+/// A batch as the reader returned it, and its rows that the journal knows.
 pub struct Piece {
+    /// Index of the batch in the input.
     number: usize,
     pub spectra: Spectra<'static>,
-    pub known: (KnownRows, String),
-    /// Number of those that it knows.
+    pub known: KnownRows,
+    /// Names of the devices that made the known rows.
+    known_makers: String,
+    /// Number of known rows.
     recalled: u64,
-    /// Hash of its spectra, once there are rows for the journal.
+    /// Hash of the spectra, if the journal keeps their rows.
     hash: Option<Hash>,
 }
 
 impl Piece {
-    /// Hashes its spectra, if there are rows to be kept: that takes the worker's time, not the writer's. Returns the
-    /// bytes of what it hashed.
+    /// Hashes the spectra unless all rows are known. Returns the number of bytes that were hashed.
     pub fn hash(&mut self) -> usize {
         if self.is_known() {
             return 0;
@@ -46,49 +48,55 @@ impl Piece {
         self.spectra.bytes()
     }
 
+    /// Returns whether the journal knows all rows.
     fn is_known(&self) -> bool {
         self.recalled > 0 && self.recalled == self.spectra.len() as u64
     }
 }
 
-/// The maker of the rows of a batch that the journal does not know.
+/// The device that made the rows which the journal does not know.
 pub enum Maker {
+    /// No device has fitted the batch.
     Nobody,
-    /// A device of this run, by number; the CPU in the place of one that failed comes last.
+    /// Index of a device of this run. The CPU that replaces a failed one comes last.
     Device(usize),
 }
 
-/// The end that writes.
+/// The writer of a stream.
 pub struct Ends<'a> {
     pub sink: &'a mut dyn Sink,
     pub journal: Option<&'a mut Journal>,
     pub tally: &'a Tally<'a>,
     pub stages: Stages,
-    /// Batches that have come.
+    /// Number of batches that were read.
     pub pieces: usize,
+    /// Number of rows that were written.
     pub fits: u64,
-    /// Number of `fits` that were not fitted to their ends, as the run was cancelled.
+    /// Number of those whose fits were interrupted because the run was cancelled.
     pub interrupted: u64,
     /// Number of rows that each device made, without those that the journal knew.
     pub by_device: Vec<(String, u64)>,
+    /// Makers of the rows in the order of the rows, each with the number of its rows.
     pub by_rows: Vec<(String, u64)>,
 }
 
 impl Ends<'_> {
-    /// At most `most` jobs are read and not yet written: the reader has a permit for each.
+    /// Sends jobs and writes rows until all batches are written. The reader has a permit for each job that is read and
+    /// not yet written, at most `most`.
     pub fn run(
         &mut self,
         jobs: Sender<Job>,
         events: &Receiver<Event>,
-        (permits, most): (Sender<Vec<Spectra<'static>>>, usize),
+        permits: Sender<Vec<Spectra<'static>>>,
+        most: usize,
     ) -> Result<()> {
-        // a reader that has come to its end takes no more
+        // A reader that has ended receives no permit.
         let permit = |used| {
             let _ = permits.send(used);
         };
         (0..most).for_each(|_| permit(Vec::new()));
         let (mut read, mut written, mut more) = (0, 0, true);
-        // why reading ended, once all is written that was read before
+        // The reader's error is returned after all earlier batches are written.
         let mut failure = None;
         let mut held = BTreeMap::new();
         loop {
@@ -106,7 +114,7 @@ impl Ends<'_> {
                     if !some.is_empty() {
                         self.stages.batch = read;
                         let pieces = some.into_iter().map(|spectra| self.recall(spectra)).collect::<Result<_>>()?;
-                        self.send((read, pieces), &jobs, &mut held);
+                        self.send(read, pieces, &jobs, &mut held);
                         read += 1;
                     }
                 }
@@ -115,11 +123,11 @@ impl Ends<'_> {
         }
     }
 
-    /// The next batch, with what the journal knows of it.
+    /// Returns the next batch with the rows that the journal knows.
     fn recall(&mut self, spectra: Spectra<'static>) -> Result<Piece> {
         let number = self.pieces;
         self.pieces += 1;
-        let known = match &mut self.journal {
+        let (known, known_makers) = match &mut self.journal {
             Some(journal) if journal.knows(number) => {
                 let known = self.stages.time(Stage::Hash, || journal.recall(number, &spectra))?;
                 self.stages.moved(spectra.bytes());
@@ -127,40 +135,32 @@ impl Ends<'_> {
             }
             _ => Default::default(),
         };
-        let recalled = known.0.iter().flatten().count() as u64;
+        let recalled = known.iter().flatten().count() as u64;
         if recalled > 0 {
             self.tally.add(recalled);
         }
-        Ok(Piece { number, spectra, known, recalled, hash: None })
+        Ok(Piece { number, spectra, known, known_makers, recalled, hash: None })
     }
 
-    /// Hands batches to the workers, or takes their rows from the journal.
-    fn send(&mut self, (number, mut pieces): (usize, Vec<Piece>), jobs: &Sender<Job>, held: &mut BTreeMap<usize, Job>) {
+    /// Sends batches to the workers. If all their rows are known, `held` receives them instead.
+    fn send(&mut self, number: usize, mut pieces: Vec<Piece>, jobs: &Sender<Job>, held: &mut BTreeMap<usize, Job>) {
         if pieces.iter().all(Piece::is_known) {
-            let rows = pieces.iter_mut().map(|piece| piece.known.0.drain(..).flatten().collect()).collect();
+            let rows = pieces.iter_mut().map(|piece| piece.known.drain(..).flatten().collect()).collect();
             held.insert(number, Job { number, pieces, rows: Ok(rows), maker: Maker::Nobody });
         } else {
-            // a worker that failed takes no more: its error is on its way
+            // A worker that failed receives no job. Its error arrives as an event.
             let _ = jobs.send(Job { number, pieces, rows: Ok(Vec::new()), maker: Maker::Nobody });
         }
     }
 
-    /// Writes its rows, and leaves its spectra.
+    /// Writes the rows of a job to the journal and to the sink, and returns its spectra.
     fn write(&mut self, job: Job) -> Result<Vec<Spectra<'static>>> {
         let Job { number, pieces, rows, maker } = job;
         self.stages.batch = number;
         let rows = rows?;
         let names: Vec<String> = pieces.iter().map(|piece| self.maker(piece, &maker)).collect();
         if let (Some(journal), Maker::Device(_)) = (&mut self.journal, maker) {
-            let keep = || -> Result<()> {
-                for ((piece, rows), name) in pieces.iter().zip(&rows).zip(&names) {
-                    if let Some(hash) = piece.hash {
-                        journal.keep((piece.number, hash), (rows, name))?;
-                    }
-                }
-                journal.sync()
-            };
-            self.stages.time(Stage::Write, keep)?;
+            self.stages.time(Stage::Write, || keep(journal, &pieces, &rows, &names))?;
         }
         for ((piece, rows), name) in pieces.iter().zip(&rows).zip(names) {
             let count = rows.len() as u64;
@@ -175,9 +175,9 @@ impl Ends<'_> {
         Ok(pieces.into_iter().map(|piece| piece.spectra).collect())
     }
 
-    /// Counts the rows of a piece for who has made them, and names them.
+    /// Adds the rows of a piece to the counter of their device, and returns the names of all of its makers.
     fn maker(&mut self, piece: &Piece, maker: &Maker) -> String {
-        let earlier = piece.known.1.clone();
+        let earlier = piece.known_makers.clone();
         match maker {
             Maker::Device(device) if !piece.is_known() => {
                 let (name, rows) = &mut self.by_device[*device];
@@ -187,6 +187,16 @@ impl Ends<'_> {
             _ => earlier,
         }
     }
+}
+
+/// Keeps the rows of hashed batches in the journal, and waits until they are on the disk.
+fn keep(journal: &mut Journal, pieces: &[Piece], rows: &[Vec<FitRow>], names: &[String]) -> Result<()> {
+    for ((piece, rows), name) in pieces.iter().zip(rows).zip(names) {
+        if let Some(hash) = piece.hash {
+            journal.keep(piece.number, hash, rows, name)?;
+        }
+    }
+    journal.sync()
 }
 
 /// Returns the names of the makers of a batch that an earlier run began.

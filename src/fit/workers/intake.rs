@@ -1,9 +1,9 @@
-//! The end of a run that reads, in a thread of its own.
+//! The reader of a stream, which has a thread of its own.
 //!
-//! Files of few spectra (SDSS, APOGEE: one) are read until half a batch is together, or the share of every worker, and
-//! are fitted together (`fit/run/pieces.rs`). Batches that are written go back to the reader, which fills their memory
-//! again: memory that one thread allocates and another frees would leave holes, and new pages cost the reader as much
-//! time as their numbers.
+//! Files of few spectra (one in SDSS and APOGEE) are fitted together (`fit/run/pieces.rs`): the reader collects half a
+//! batch, or the share of every worker if that is less. Batches that are written return to the reader, which reuses
+//! their memory. Memory that one thread allocates and another frees becomes fragmented, and new pages take as much time
+//! as reading the numbers.
 
 use std::sync::mpsc::{Receiver, Sender};
 
@@ -12,27 +12,28 @@ use crate::error::{Error, Result};
 use crate::fit::stages::{Stage, Stages};
 use crate::spectra::{Spectra, SpectraReader};
 
-/// Event of which the end that writes is told.
+/// An event that the writer receives.
 pub enum Event {
-    /// Batches that are fitted together, and whether more may come.
+    /// Batches that are fitted together, and whether more may follow.
     Read(Result<(Vec<Spectra<'static>>, bool)>),
+    /// A job with its rows.
     Fitted(Job),
 }
 
-/// The reader's end.
+/// The reader of a stream.
 pub struct Intake<'a> {
     pub source: &'a mut dyn SpectraReader,
-    /// Spectra of a batch.
+    /// Maximum number of spectra of a batch.
     pub batch: usize,
-    /// Spectra of small files that are fitted together: half a batch, unless some worker had none then.
+    /// Number of spectra of small files that are fitted together: half a batch, or the share of every worker.
     pub enough: usize,
     pub stages: Stages,
-    /// Error that ended the reading. It is reported after what was read before.
+    /// Error that ended the reading. It is sent after the batches that were read before it.
     pub failure: Option<Error>,
 }
 
 impl Intake<'_> {
-    /// Reads what is fitted together, once for every permit, which comes with what has been written.
+    /// Reads the batches of one job for each permit. A permit returns spectra that were written.
     pub fn run(&mut self, permits: &Receiver<Vec<Spectra<'static>>>, events: &Sender<Event>) {
         for number in 0.. {
             let Ok(used) = permits.recv() else { return };
@@ -46,7 +47,7 @@ impl Intake<'_> {
         }
     }
 
-    /// The next batch; where files are small some of them.
+    /// Returns the next batch, or several small ones, and whether more may follow.
     fn read(&mut self) -> Result<(Vec<Spectra<'static>>, bool)> {
         let (mut batches, mut spectra) = (Vec::new(), 0);
         while spectra < self.enough && self.failure.is_none() {

@@ -75,7 +75,7 @@ impl Passage<'_> {
                 factors.push(if is_open { factor.max(f64::MIN_POSITIVE) } else { factor });
             }
             roots(variances, &factors);
-            sound::columns(status, (parameters, variances), chi2);
+            sound::columns(status, parameters, variances, chi2);
         });
     }
 
