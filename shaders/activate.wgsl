@@ -1,6 +1,8 @@
-// In place for each column: row 0 <- affine(sigma(row 0 + bias)), tangents <- scale sigma' tangent (see docs/src/equations.md).
+// In place for each column: row 0 <- affine(sigma(row 0 + bias)), tangents <- scale sigma' tangent (see
+// docs/src/equations.md).
 //
-// One column of a member an invocation. members, rows (read-write; ROWS x COLUMNS a member), and the arrays of layer.wgsl.
+// One column of a member an invocation. members, rows (read-write; ROWS x COLUMNS a member), and the arrays of
+// layer.wgsl.
 //@use layer, members
 
 @compute @workgroup_size(64)

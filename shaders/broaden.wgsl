@@ -1,11 +1,12 @@
-// Rotational broadening of template rows (see docs/src/equations.md; Gray 2005, eq. 18.14): each segment convolved with the profile K of radius
-// R = (vsini/c) / (d ln lambda) pixels, zero beyond its ends. The weight of pixel k is w_k = int tri(k - R x) K(x) dx, its
-// derivative dw_k/dR = -int x tri'(k - R x) K(x) dx.
+// Rotational broadening of template rows (see docs/src/equations.md; Gray 2005, eq. 18.14): each segment convolved with
+// the profile K of radius R = (vsini/c) / (d ln lambda) pixels, zero beyond its ends. The weight of pixel k is w_k =
+// int tri(k - R x) K(x) dx, its derivative dw_k/dR = -int x tri'(k - R x) K(x) dx.
 //
-// A workgroup takes 64 pixels of a member, all rows. members, state, input (ROWS x COLUMNS a member), output (OUTPUT_ROWS x COLUMNS:
-// value, d/du of vsini if it is a parameter, then the tangents); pixels outside every segment become 0. f32, weights to 5e-7: the
-// second differences that src/kernels/broaden.rs takes would cancel here, sums of positive terms do not. The host emits
-// vsini(slot) in km/s, segment_of(pixel) -> (start, end, number), by_vsini(segment) = 1/(c d ln lambda), VSINI_SCALE = d(vsini)/du, HALF.
+// A workgroup takes 64 pixels of a member, all rows. members, state, input (ROWS x COLUMNS a member), output
+// (OUTPUT_ROWS x COLUMNS: value, d/du of vsini if it is a parameter, then the tangents); pixels outside every segment
+// become 0. f32, weights to 5e-7: the second differences that src/kernels/broaden.rs takes would cancel here, sums of
+// positive terms do not. The host emits vsini(slot) in km/s, segment_of(pixel) -> (start, end, number),
+// by_vsini(segment) = 1/(c d ln lambda), VSINI_SCALE = d(vsini)/du, HALF.
 //@use members, state, rotation
 
 var<workgroup> weights: array<f32, SEGMENTS * (HALF + 1u)>;

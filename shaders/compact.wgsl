@@ -1,8 +1,9 @@
-// Moves the running members to the front, in place and in their order, behind them those that sit out the next round, then sizes its
-// dispatches: x = ceil(members NUMERATOR / DENOMINATOR) a stage.
+// Moves the running members to the front, in place and in their order, behind them those that sit out the next round,
+// then sizes its dispatches: x = ceil(members NUMERATOR / DENOMINATOR) a stage.
 //
-// One workgroup of 256 lanes, 256 members at a time. members (read-write), control (STATUS and GAVE_WAY by slot; read-write: PAUSE),
-// arguments (read-write: three numbers a stage, of which y and z are the host's). Twin of src/cpu/compact.rs.
+// One workgroup of 256 lanes, 256 members at a time. members (read-write), control (STATUS and GAVE_WAY by slot;
+// read-write: PAUSE), arguments (read-write: three numbers a stage, of which y and z are the host's). Twin of
+// src/cpu/compact.rs.
 //@use members
 
 var<workgroup> scan: array<u32, 256>;

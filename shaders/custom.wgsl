@@ -1,7 +1,8 @@
 // A model of the user's own: fill(x, &u, &out) gives the value and its derivatives by u, one pixel at a time.
 //
-// One pixel of a member an invocation. members, state, predictor (PREDICTORS x PIXELS a spectrum), perhaps scale (3 x PARAMETERS a
-// spectrum: units, lower and upper bounds), perhaps table, output (ROWS x PIXELS a member). f32. predictors_at and scale_of are generated.
+// One pixel of a member an invocation. members, state, predictor (PREDICTORS x PIXELS a spectrum), perhaps scale (3 x
+// PARAMETERS a spectrum: units, lower and upper bounds), perhaps table, output (ROWS x PIXELS a member). f32.
+// predictors_at and scale_of are generated.
 //@use functions, members, state
 
 // Position and spectrum of the member at hand: for differences, which ask for units and bounds.

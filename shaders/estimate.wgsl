@@ -2,9 +2,9 @@
 //
 //   chi2 += cost,  g += J^T r,  A += J^T J,  J = s tangents
 //
-// One workgroup a member. members, state (read-write), model ((1 + tangents) x PIXELS a member), pixel_data and weight (PIXELS a
-// spectrum). The host emits share_of(d, w, m) -> (cost, r, s), see estimator.wgsl, and tangent_I(place), the derivative by the
-// I-th of the UNIQUE parameters, numbered PARAMETER_OF[I]. f32, sums over 64 lanes in a fixed order.
+// One workgroup a member. members, state (read-write), model ((1 + tangents) x PIXELS a member), pixel_data and weight
+// (PIXELS a spectrum). The host emits share_of(d, w, m) -> (cost, r, s), see estimator.wgsl, and tangent_I(place), the
+// derivative by the I-th of the UNIQUE parameters, numbered PARAMETER_OF[I]. f32, sums over 64 lanes in a fixed order.
 //@use estimator, members, state, packed, tree, stored_rows
 
 fn add_pixel(place: Place, w: f32, d: f32) {

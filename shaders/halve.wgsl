@@ -1,9 +1,9 @@
-// Stops members that another start of their spectrum makes superfluous: those that sit in the basin of a better one or are on their
-// way to it, and those that are hopelessly above it. After their first round all but the best sit out some. A decision uses the numbers
-// of a group after the same round, never another decision of this round.
+// Stops members that another start of their spectrum makes superfluous: those that sit in the basin of a better one or
+// are on their way to it, and those that are hopelessly above it. After their first round all but the best sit out
+// some. A decision uses the numbers of a group after the same round, never another decision of this round.
 //
-// One active member an invocation. members, state, control (read-write: GAVE_WAY and PAUSE of the own slot; STATUS, ROUNDS, REJECTIONS). f32.
-// Twin of src/cpu/halve.rs.
+// One active member an invocation. members, state, control (read-write: GAVE_WAY and PAUSE of the own slot; STATUS,
+// ROUNDS, REJECTIONS). f32. Twin of src/cpu/halve.rs.
 //@use members, state, packed
 
 // PARAMETERS as the compiler cannot know it: unrolled loops take software drivers seconds.
@@ -21,7 +21,8 @@ fn apart(parameter: u32, slot: u32, other: u32) -> f32 {
     return state[at(ACCEPTED + parameter, slot)] - state[at(ACCEPTED + parameter, other)];
 }
 
-// Rounds since it entered, those that it sat out among them: PAUSE is 0, or 1 + these. Others set it from 0 to 1 in this round.
+// Rounds since it entered, those that it sat out among them: PAUSE is 0, or 1 + these. Others set it from 0 to 1 in
+// this round.
 fn age(slot: u32) -> i32 {
     return control_of(ROUNDS, slot) + max(control_of(PAUSE, slot), 1) - 1;
 }
@@ -41,7 +42,8 @@ fn still_apart(parameter: u32, slot: u32, other: u32) -> f32 {
     return state[at(TRIAL_PARAMETERS + parameter, slot)] - state[at(ACCEPTED + parameter, other)];
 }
 
-// What the next step of a running member promises; 0 where it was shortened or follows a rejection: nothing is believed of it.
+// What the next step of a running member promises; 0 where it was shortened or follows a rejection: nothing is believed
+// of it.
 fn promise_of(slot: u32) -> f32 {
     return select(0.0, max(state[at(PREDICTED_REDUCTION, slot)], 0.0), control_of(REJECTIONS, slot) == 0);
 }

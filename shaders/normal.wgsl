@@ -1,12 +1,13 @@
-// Adds an arm to the member's sums (see docs/src/equations.md): r = D - weight value continuum, J = weight continuum tangents,
+// Adds an arm to the member's sums (see docs/src/equations.md): r = D - weight value continuum, J = weight continuum
+// tangents,
 //
 //   chi2 += r^T r,  g += J^T r,  A += J^T J - B^T C^-1 B,  B = S^T J,  S_jc = weight_j value_j q_c
 //
-// One workgroup a member. members, state (read-write), pixel_data, weight (PIXELS a spectrum). The rows are a buffer's (stored_rows.wgsl)
-// or resampled here (resampled_rows.wgsl), the continuum is continuum.wgsl's (projection.wgsl), is solved here in a first sweep over
-// the pixels (elimination_first.wgsl), or is none. The host emits tangent_I(place), the derivative by the I-th of the UNIQUE parameters,
-// numbered PARAMETER_OF[I], and FIRST, the number of totals before this kernel's; the continuum's parts vanish at TERMS = 0.
-// f32, sums over 64 lanes in a fixed order.
+// One workgroup a member. members, state (read-write), pixel_data, weight (PIXELS a spectrum). The rows are a buffer's
+// (stored_rows.wgsl) or resampled here (resampled_rows.wgsl), the continuum is continuum.wgsl's (projection.wgsl), is
+// solved here in a first sweep over the pixels (elimination_first.wgsl), or is none. The host emits tangent_I(place),
+// the derivative by the I-th of the UNIQUE parameters, numbered PARAMETER_OF[I], and FIRST, the number of totals before
+// this kernel's; the continuum's parts vanish at TERMS = 0. f32, sums over 64 lanes in a fixed order.
 //@use math, members, state, packed, tree
 
 const CROSS: u32 = 1u + UNIQUE + UNIQUE * (UNIQUE + 1u) / 2u; // B, TERMS x UNIQUE

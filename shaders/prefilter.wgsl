@@ -1,9 +1,9 @@
-// Pixels to cubic B-spline coefficients: c_j = sum_k sqrt(3) (sqrt(3) - 2)^|k| t_{j+k}, k = -12..12, edges of a segment replicated
-// (see docs/src/equations.md; the inverse of (1, 4, 1)/6).
+// Pixels to cubic B-spline coefficients: c_j = sum_k sqrt(3) (sqrt(3) - 2)^|k| t_{j+k}, k = -12..12, edges of a segment
+// replicated (see docs/src/equations.md; the inverse of (1, 4, 1)/6).
 //
-// Four neighbouring pixels of one row of a member an invocation, from seven vec4 that lanes next to each other share. members, input and
-// output (vec4; ROWS x COLUMNS a member); pixels outside every segment become 0. f32; the host emits the weights TAP_K, computed in f64,
-// and segment_of(pixel) -> (start, end).
+// Four neighbouring pixels of one row of a member an invocation, from seven vec4 that lanes next to each other share.
+// members, input and output (vec4; ROWS x COLUMNS a member); pixels outside every segment become 0. f32; the host emits
+// the weights TAP_K, computed in f64, and segment_of(pixel) -> (start, end).
 //@use members
 
 const COLUMNS4: u32 = COLUMNS / 4u;

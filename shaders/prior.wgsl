@@ -1,11 +1,13 @@
-// Resets the members' sums and adds Gaussian priors and training hulls as least-squares rows (see docs/src/equations.md).
+// Resets the members' sums and adds Gaussian priors and training hulls as least-squares rows (see
+// docs/src/equations.md).
 //
 //   prior of parameter p:  r = (mean - u) w,  J_p = w,  w = 1/tau
-//   hull:                  r = -weight d,     J_p = weight sum_a n_a dz_a/du_p,  d = max over facets of n.z + offset, if d > 0
+//   hull, where d > 0:     r = -weight d,     J_p = weight sum_a n_a dz_a/du_p,  d = max over facets of n.z + offset
 //   penalty += r^2,  g += J r,  A += J J^T
 //
 // One member an invocation. members, state (read-write), limits (spectra x 4 x PARAMETERS: lower, upper, mean, weight),
-// facets (all hulls, each facet its normal and its offset), hull_weights (HULLS a spectrum). f32. The host emits `hull_rows`, one call a hull.
+// facets (all hulls, each facet its normal and its offset), hull_weights (HULLS a spectrum). f32. The host emits
+// `hull_rows`, one call a hull.
 //@use math, members, state, packed, label
 
 fn limit(slot: u32, kind: u32, parameter: u32) -> f32 {

@@ -1,7 +1,7 @@
 // Doppler shift and resampling, see resampled_rows.wgsl (see docs/src/equations.md).
 //
-// One pixel of a member an invocation. members, state, source (ROWS x INPUT_COLUMNS a member), index, fraction, output (OUTPUT_ROWS x
-// PIXELS a member). f32.
+// One pixel of a member an invocation. members, state, source (ROWS x INPUT_COLUMNS a member), index, fraction, output
+// (OUTPUT_ROWS x PIXELS a member). f32.
 //@use resampled_rows
 
 @compute @workgroup_size(64)

@@ -1,8 +1,9 @@
-// A banded matrix applied to rows: output_j = sum_d matrix_d[j + o_d] input[j + o_d], o = DIAGONALS/2 .. -DIAGONALS/2, zero beyond the
-// ends (see docs/src/equations.md): the spectra's own resolution in DESI's storage, or a line spread on the template's pixels.
+// A banded matrix applied to rows: output_j = sum_d matrix_d[j + o_d] input[j + o_d], o = DIAGONALS/2 .. -DIAGONALS/2,
+// zero beyond the ends (see docs/src/equations.md): the spectra's own resolution in DESI's storage, or a line spread on
+// the template's pixels.
 //
-// One pixel of one row of a member an invocation. members, input and output (ROWS x PIXELS a member), matrix (DIAGONALS x PIXELS,
-// a spectrum or constant). f32, d in ascending order.
+// One pixel of one row of a member an invocation. members, input and output (ROWS x PIXELS a member), matrix (DIAGONALS
+// x PIXELS, a spectrum or constant). f32, d in ascending order.
 //@use members
 
 @compute @workgroup_size(64)

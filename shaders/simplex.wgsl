@@ -1,13 +1,14 @@
-// One Nelder-Mead iteration of every active simplex: takes the values of the points that its four members evaluated, then sets the next
-// ones. Reflection, expansion and both contractions are evaluated at once; a shrink evaluates the vertices that moved. Coefficients of
-// Gao & Han 2012; in coarse searches of up to CLASSICAL free parameters those of Nelder & Mead 1965.
+// One Nelder-Mead iteration of every active simplex: takes the values of the points that its four members evaluated,
+// then sets the next ones. Reflection, expansion and both contractions are evaluated at once; a shrink evaluates the
+// vertices that moved. Coefficients of Gao & Han 2012; in coarse searches of up to CLASSICAL free parameters those of
+// Nelder & Mead 1965.
 //
-// One simplex an invocation. members, state (read-write: trial points and sums of its members), control (read-write), limits (spectra x 4 x
-// PARAMETERS: lower, upper, ...), simplices (read-write, SIMPLICES numbers a field: vertices, values, SPREAD_AT and
-// the time before). f32. Constants of
-// the settings: MAX_ROUNDS, FATOL, RELATIVE (by how much of the lowest objective the
-// vertices' may differ), UNIT and RELATIVE_UNIT (of COARSE_FATOL), SIZE, MAX_RESTARTS; MARGINALISE 1 or 0; PENDING, the value of a vertex that is not known yet, and NO_VALUE,
-// where the model is not finite. Twin of src/cpu/simplex.rs.
+// One simplex an invocation. members, state (read-write: trial points and sums of its members), control (read-write),
+// limits (spectra x 4 x PARAMETERS: lower, upper, ...), simplices (read-write, SIMPLICES numbers a field: vertices,
+// values, SPREAD_AT and the time before). f32. Constants of the settings: MAX_ROUNDS, FATOL, RELATIVE (by how much of
+// the lowest objective the vertices' may differ), UNIT and RELATIVE_UNIT (of COARSE_FATOL), SIZE, MAX_RESTARTS;
+// MARGINALISE 1 or 0; PENDING, the value of a vertex that is not known yet, and NO_VALUE, where the model is not
+// finite. Twin of src/cpu/simplex.rs.
 //@use math, members, state
 
 // PARAMETERS as the compiler cannot know it: unrolled loops take software drivers seconds.
@@ -118,8 +119,8 @@ fn replace_worst() {
     }
 }
 
-// The other vertices at `size` (of either sign) from the best along each free parameter, the other way where a bound is nearer; their
-// values pending.
+// The other vertices at `size` (of either sign) from the best along each free parameter, the other way where a bound is
+// nearer; their values pending.
 fn spread(size: f32) {
     let lowest = value(best);
     for (var p = 0u; p < parameter_count; p++) {

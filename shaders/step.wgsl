@@ -1,8 +1,10 @@
-// One Levenberg-Marquardt step of every active member: judge the trial point, then choose the next one. Bounds by an active set that goes
-// from face to face of the box, damping of Nielsen 1999, the last steps Gauss-Newton steps judged by their length (see docs/src/equations.md).
+// One Levenberg-Marquardt step of every active member: judge the trial point, then choose the next one. Bounds by an
+// active set that goes from face to face of the box, damping of Nielsen 1999, the last steps Gauss-Newton steps judged
+// by their length (see docs/src/equations.md).
 //
-// One member an invocation. members, state (read-write), control (read-write), limits (spectra x 4 x PARAMETERS: lower, upper,
-// prior mean, prior weight). f32. Constants of the settings: MAX_ROUNDS, MAX_REJECTIONS, FTOL, XTOL, GTOL. Twin of src/cpu/step.rs.
+// One member an invocation. members, state (read-write), control (read-write), limits (spectra x 4 x PARAMETERS: lower,
+// upper, prior mean, prior weight). f32. Constants of the settings: MAX_ROUNDS, MAX_REJECTIONS, FTOL, XTOL, GTOL. Twin
+// of src/cpu/step.rs.
 //@use math, members, state, packed, box, judge, secant
 
 fn lower_bound(slot: u32, parameter: u32) -> f32 {
@@ -52,8 +54,8 @@ fn judge(slot: u32) -> i32 {
     return select(FTOL_STATUS, STALLED, far);
 }
 
-// The finishing steps: the status when their length no longer shrinks (what is left is rounding), or RUNNING. The step that was too
-// long is taken back if it raised the cost; if it lowered that by more than rounding, the search goes on.
+// The finishing steps: the status when their length no longer shrinks (what is left is rounding), or RUNNING. The step
+// that was too long is taken back if it raised the cost; if it lowered that by more than rounding, the search goes on.
 fn finish(slot: u32) -> i32 {
     let steps = control[cell(FINISHING, slot)] + 1;
     control[cell(FINISHING, slot)] = steps;
@@ -78,8 +80,8 @@ fn is_small(least: f32) -> bool {
     return reduction <= least || step_length <= XTOL * (step_scale + XTOL);
 }
 
-// Whether the step after this one would be small enough to stop: predicted reductions shrink by about the same ratio from step to
-// step. NaN before the second step, negative after a shortened one: no.
+// Whether the step after this one would be small enough to stop: predicted reductions shrink by about the same ratio
+// from step to step. NaN before the second step, negative after a shortened one: no.
 fn is_last(slot: u32, small: f32) -> bool {
     let previous = state[at(PREDICTED_REDUCTION, slot)];
     let contraction = max(reduction / previous, BEST_CONTRACTION);

@@ -1,11 +1,14 @@
-// Whole fits of tiny problems: up to SOME_ROUNDS rounds of Levenberg-Marquardt (src/solver/whole.rs) of one fit an invocation, which
-// sums its points itself. The state stays in its buffer between dispatches; loops are short, as drivers count them.
+// Whole fits of tiny problems: up to SOME_ROUNDS rounds of Levenberg-Marquardt (src/solver/whole.rs) of one fit an
+// invocation, which sums its points itself. The state stays in its buffer between dispatches; loops are short, as
+// drivers count them.
 //
-// state, control as in step.wgsl; observed (POINTS x 2 x CAPACITY: y, weight), grid (predictors x points x CAPACITY, or shared),
-// limits (PARAMETERS x 3 x CAPACITY: lower, upper, unit). f32. fill() and predictors_at() are generated. Twin of src/cpu/whole.rs.
+// state, control as in step.wgsl; observed (POINTS x 2 x CAPACITY: y, weight), grid (predictors x points x CAPACITY, or
+// shared), limits (PARAMETERS x 3 x CAPACITY: lower, upper, unit). f32. fill() and predictors_at() are generated. Twin
+// of src/cpu/whole.rs.
 //@use functions, state, packed, box, judge
 
-// Longest step, as a share of its parameter's magnitude, that may be taken without an evaluation (src/cpu/lanes/descent.rs).
+// Longest step, as a share of its parameter's magnitude, that may be taken without an evaluation
+// (src/cpu/lanes/descent.rs).
 
 fn limit(kind: u32, parameter: u32, slot: u32) -> f32 {
     return limits[(3u * parameter + kind) * CAPACITY + slot];
@@ -90,8 +93,8 @@ fn is_trusted(slot: u32) -> bool {
     return trusted;
 }
 
-// Chooses the next trial point (RUNNING), or tells why there is none. The last one is taken without an evaluation where it is to be
-// trusted, and not at all where it promises too little for one.
+// Chooses the next trial point (RUNNING), or tells why there is none. The last one is taken without an evaluation where
+// it is to be trusted, and not at all where it promises too little for one.
 fn choose(slot: u32) -> i32 {
     let cost = accepted_cost(slot);
     if largest_cosine(slot, cost) <= GTOL {

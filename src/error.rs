@@ -2,6 +2,7 @@
 //! `Error`.
 
 use std::io::ErrorKind;
+use std::ops::RangeInclusive;
 use std::path::{Path, PathBuf};
 
 /// `Result` with popfit's [`Error`].
@@ -32,7 +33,10 @@ pub enum Error {
     #[error("{what}: wavelength {index} (counted from 0): {message}")]
     BadWavelength { what: String, index: usize, message: String },
     /// The model and the data share no wavelength.
-    #[error("{what}: data and model share no wavelength: {}", coverage(*data, *model, *range))]
+    #[error(
+        "{what}: data and model share no wavelength: {}",
+        coverage(data.0..=data.1, model.0..=model.1, range.map(|(low, high)| low..=high))
+    )]
     NoOverlap {
         what: String,
         /// Å: first and last wavelength of the data, and of the emulator.
@@ -125,13 +129,13 @@ impl InvalidSetting {
         InvalidSetting { name: name.into(), message: message.into() }
     }
 
-    /// [`Error::InvalidSettings`] if there is any fault.
+    /// Returns [`Error::InvalidSettings`] if there is any fault.
     pub(crate) fn none_of(faults: Vec<InvalidSetting>) -> Result<()> {
         if faults.is_empty() { Ok(()) } else { Err(Error::InvalidSettings { faults }) }
     }
 }
 
-/// One fault in a line, many below a heading.
+/// Lists one fault in a line, several below a heading.
 fn listed(faults: &[InvalidSetting]) -> String {
     match faults {
         [fault] => fault.to_string(),
@@ -142,36 +146,48 @@ fn listed(faults: &[InvalidSetting]) -> String {
     }
 }
 
-/// Describes the ranges that two grids cover, Å.
-pub(crate) fn coverage(data: (f64, f64), model: (f64, f64), range: Option<(f64, f64)>) -> String {
-    let range = range.map(|(low, high)| format!(", the arm's range is {low:.2}-{high:.2} Å")).unwrap_or_default();
-    let mistake = likely_unit(data, model).map(|unit| format!("; the data's wavelengths seem to be {unit}"));
-    let mistake = mistake.or_else(|| likely_unit(model, data).map(|unit| format!("; the model's seem to be {unit}")));
+/// Describes the wavelengths that the data and the model cover, and the arm's `range` of them, Å.
+pub(crate) fn coverage(
+    data: RangeInclusive<f64>,
+    model: RangeInclusive<f64>,
+    range: Option<RangeInclusive<f64>>,
+) -> String {
+    let shown = |range: &RangeInclusive<f64>| format!("{:.2}-{:.2} Å", range.start(), range.end());
+    let range = range.map(|range| format!(", the arm's range is {}", shown(&range))).unwrap_or_default();
+    let mistake = likely_unit(&data, &model).map(|unit| format!("; the data's wavelengths seem to be {unit}"));
+    let mistake = mistake.or_else(|| likely_unit(&model, &data).map(|unit| format!("; the model's seem to be {unit}")));
     let mistake = mistake.unwrap_or_default();
     // a logarithm has its digits behind the point
-    let decimals = if data.1 < 100.0 { 5 } else { 2 };
-    format!(
-        "the data cover {:.decimals$}-{:.decimals$} Å, the model {:.2}-{:.2} Å{range}{mistake}",
-        data.0, data.1, model.0, model.1
-    )
+    let decimals = if *data.end() < 100.0 { 5 } else { 2 };
+    let (first, last) = data.into_inner();
+    format!("the data cover {first:.decimals$}-{last:.decimals$} Å, the model {}{range}{mistake}", shown(&model))
 }
 
-/// The unit in which a grid would cover what another one covers in Å, and how to convert it.
-fn likely_unit(grid: (f64, f64), other: (f64, f64)) -> Option<&'static str> {
-    type Unit = (&'static str, fn(f64) -> f64);
-    let units: [Unit; 4] = [
-        ("in nm (multiply them by 10 to have Å)", |x| 10.0 * x),
-        ("in µm (multiply them by 10000 to have Å)", |x| 1e4 * x),
-        ("log10 of the wavelength (raise 10 to their power to have Å)", |x| 10f64.powf(x)),
-        ("ln of the wavelength (take their exponential to have Å)", f64::exp),
-    ];
-    let covers = |(_, convert): &Unit| {
-        let (low, high) = (convert(grid.0), convert(grid.1));
-        let common = high.min(other.1) - low.max(other.0);
-        // by chance a grid in another unit would hardly cover half of the shorter one
-        high.is_finite() && common > 0.0 && common >= 0.5 * (high - low).min(other.1 - other.0)
-    };
-    units.into_iter().find(covers).map(|(unit, _)| unit)
+/// A unit in which wavelengths may be given by mistake.
+struct WrongUnit {
+    /// Name, and how to convert it.
+    text: &'static str,
+    to_angstrom: fn(f64) -> f64,
+}
+
+const WRONG_UNITS: [WrongUnit; 4] = [
+    WrongUnit { text: "in nm (multiply them by 10 to have Å)", to_angstrom: |x| 10.0 * x },
+    WrongUnit { text: "in µm (multiply them by 10000 to have Å)", to_angstrom: |x| 1e4 * x },
+    WrongUnit { text: "log10 of the wavelength (raise 10 to their power to have Å)", to_angstrom: |x| 10f64.powf(x) },
+    WrongUnit { text: "ln of the wavelength (take their exponential to have Å)", to_angstrom: f64::exp },
+];
+
+/// Returns the unit in which a grid would cover what another one covers in Å, and how to convert it.
+fn likely_unit(grid: &RangeInclusive<f64>, other: &RangeInclusive<f64>) -> Option<&'static str> {
+    let converted = |unit: &WrongUnit| (unit.to_angstrom)(*grid.start())..=(unit.to_angstrom)(*grid.end());
+    WRONG_UNITS.iter().find(|unit| overlaps(&converted(unit), other)).map(|unit| unit.text)
+}
+
+/// Returns whether two ranges share at least half of the shorter one: by chance, a grid in another unit hardly would.
+fn overlaps(one: &RangeInclusive<f64>, other: &RangeInclusive<f64>) -> bool {
+    let common = one.end().min(*other.end()) - one.start().max(*other.start());
+    let shorter = (one.end() - one.start()).min(other.end() - other.start());
+    one.end().is_finite() && common > 0.0 && common >= 0.5 * shorter
 }
 
 /// Returns the message for bytes that are not those that were written.
@@ -182,7 +198,7 @@ pub(crate) fn changed(what: &str) -> String {
     )
 }
 
-/// The system's words for a failure at a path, or plainer ones where the path explains it.
+/// Returns the system's words for a failure at a path, or plainer ones where the path explains it.
 pub(crate) fn in_plain_words(path: &Path, source: &std::io::Error) -> String {
     // an error with words of its own has been explained already
     let is_of_the_system = source.get_ref().is_none();
@@ -209,7 +225,7 @@ fn plain_words(path: &Path, kind: ErrorKind) -> Option<String> {
     }
 }
 
-/// Without line breaks and tabs, so that a caret below it points where it should.
+/// Replaces line breaks and tabs by spaces, so that a caret below it points where it should.
 fn one_line(formula: &str) -> String {
     formula.chars().map(|c| if c.is_whitespace() { ' ' } else { c }).collect()
 }
@@ -219,7 +235,7 @@ impl Error {
         move |source| Error::Io { path: path.to_path_buf(), source }
     }
 
-    /// The system refused to write.
+    /// Returns a function that makes the error of a failed write.
     pub(crate) fn writing(path: &Path) -> impl Fn(std::io::Error) -> Error + '_ {
         |source| {
             let said = format!("cannot be written: {}", in_plain_words(path, &source));
@@ -228,7 +244,7 @@ impl Error {
         }
     }
 
-    /// The device's fault: another one may do better.
+    /// Returns whether the fault is the device's, so that another device may succeed.
     pub(crate) fn is_of_device(&self) -> bool {
         matches!(
             self,

@@ -1,5 +1,5 @@
-// The damped step inside the box for step.wgsl: (A + S + mu diag A) delta = g, S = s s^T of secant.wgsl, bounds by an active set (see
-// docs/src/equations.md). Twin of src/cpu/step/damped.rs and system.rs.
+// The damped step inside the box for step.wgsl: (A + S + mu diag A) delta = g, S = s s^T of secant.wgsl, bounds by an
+// active set (see docs/src/equations.md). Twin of src/cpu/step/damped.rs and system.rs.
 //@use math, packed, solve, faces
 
 // PARAMETERS as the compiler cannot know it: unrolling every loop below takes software drivers seconds.
@@ -11,7 +11,7 @@ var<private> free: array<bool, PARAMETERS>;
 var<private> shortened: bool;
 var<private> reduction: f32; // 2 g delta - delta (A + S) delta, and
 var<private> step_length: f32; // |sqrt(diag A) delta|, both before the step was shortened
-var<private> taken_reduction: f32; // after shortening; negative where that shortened the step, which tells nothing of the next
+var<private> taken_reduction: f32; // of the shortened step; negative if it was shortened: it says nothing of the next
 var<private> damping_floor: f32;
 var<private> lowest: f32; // counts as a diagonal element of A in the damping, at least
 var<private> step_damping: f32; // the largest share of its own diagonal by which a free parameter is damped
@@ -117,7 +117,8 @@ fn promise(slot: u32) {
     taken_reduction = select(reduction, -share * (2.0 * linear - share * quadratic), shortened);
 }
 
-// Goes towards the solution for the free parameters from face to face, until no face is met and none holds a parameter in vain.
+// Goes towards the solution for the free parameters from face to face, until no face is met and none holds a parameter
+// in vain.
 fn solve_in_box(slot: u32, mu: f32) -> bool {
     for (var p = 0u; p < parameter_count; p++) {
         delta[p] = 0.0;

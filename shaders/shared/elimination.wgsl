@@ -1,8 +1,9 @@
-// The continuum's coefficients by variable projection (Golub & Pereyra 1973): C = S^T S, S_jc = weight_j value_j q_c(lambda_j),
-// C a = S^T D (see docs/src/equations.md), for continuum.wgsl, and for normal.wgsl where one kernel does both.
+// The continuum's coefficients by variable projection (Golub & Pereyra 1973): C = S^T S, S_jc = weight_j value_j
+// q_c(lambda_j), C a = S^T D (see docs/src/equations.md), for continuum.wgsl, and for normal.wgsl where one kernel does
+// both.
 //
-// A workgroup a member. `eliminate` leaves L of C = L L^T (packed) and a in `totals`, and adds ln det C to the member. A matrix that is
-// not positive definite leaves NaN, and the step is rejected.
+// A workgroup a member. `eliminate` leaves L of C = L L^T (packed) and a in `totals`, and adds ln det C to the member.
+// A matrix that is not positive definite leaves NaN, and the step is rejected.
 //@use math, members, state, packed, tree, basis
 
 // The number of terms as the compiler cannot know it: unrolling these loops takes software drivers seconds.

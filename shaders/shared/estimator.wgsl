@@ -46,8 +46,8 @@ fn excess(t: f32, above: f32) -> f32 {
     return select(t - logf(above), 2.0 * q * (1.0 / (1.0 - s) - s * tail(q)), abs(s) <= 0.1);
 }
 
-// Counts d of mean w m. A count below a tenth of its mean weighs in A as if it were so large: 0 would leave its gradient
-// alone, and ask for a step far beyond m = 0.
+// Counts d of mean w m. A count below a tenth of its mean weighs in A as if it were so large: 0 would leave its
+// gradient alone, and ask for a step far beyond m = 0.
 fn poisson(d: f32, w: f32, m: f32) -> vec3<f32> {
     let mean = w * m;
     if is_nan(mean) || !(mean > 0.0) {

@@ -1,7 +1,8 @@
-// The way of a step through the box, from face to face: a primal active-set method (Nocedal & Wright 2006, algorithm 16.3). For kernels
-// that have box.wgsl's bindings. Twin of src/cpu/step/faces.rs.
+// The way of a step through the box, from face to face: a primal active-set method (Nocedal & Wright 2006, algorithm
+// 16.3). For kernels that have box.wgsl's bindings. Twin of src/cpu/step/faces.rs.
 
-// Of each parameter the share of the way to the solution that lies inside the box; or, if it is held in vain, what it would gain.
+// Of each parameter the share of the way to the solution that lies inside the box; or, if it is held in vain, what it
+// would gain.
 var<private> scores: array<f32, PARAMETERS>;
 
 // The step to the face that lies before a goal outside.

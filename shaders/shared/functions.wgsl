@@ -1,5 +1,5 @@
-// The functions of formulas, where builtins are inaccurate or drop NaN. Polynomials after Cephes (Moshier 1989), single precision.
-// Tested against f64 on every adapter.
+// The functions of formulas, where builtins are inaccurate or drop NaN. Polynomials after Cephes (Moshier 1989), single
+// precision. Tested against f64 on every adapter.
 //@use math, hyperbolic
 
 // x - k pi/2 and k, by three parts of pi/2 (Cody & Waite 1980): good to |x| = 1e4.

@@ -1,4 +1,5 @@
-// e^x - 1, ln(1 + x), the inverse hyperbolic functions and erfc, accurate where they are small. Tested against f64 on every adapter.
+// e^x - 1, ln(1 + x), the inverse hyperbolic functions and erfc, accurate where they are small. Tested against f64 on
+// every adapter.
 //@use math
 
 // e^x - 1, near 0 by its series.

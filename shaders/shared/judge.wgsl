@@ -1,4 +1,5 @@
-// What becomes of a trial point: acceptance, Nielsen's damping (1999), MINPACK's gtol. For kernels that have box.wgsl's bindings.
+// What becomes of a trial point: acceptance, Nielsen's damping (1999), MINPACK's gtol. For kernels that have box.wgsl's
+// bindings.
 //@use math, state, box
 
 fn cell(field: u32, slot: u32) -> u32 {

@@ -1,5 +1,5 @@
-// Elementary functions accurate to about 1e-7, because the builtins are not: drivers give log 1.6e-4 near 1 and tanh 1e-4 near 0.
-// Polynomials after Cephes (Moshier 1989), single precision. Tested against f64 on every adapter.
+// Elementary functions accurate to about 1e-7, because the builtins are not: drivers give log 1.6e-4 near 1 and tanh
+// 1e-4 near 0. Polynomials after Cephes (Moshier 1989), single precision. Tested against f64 on every adapter.
 
 // Comparisons do not see NaN (`x != x` is false under Vulkan): look at the bits of a loaded value.
 fn is_nan(x: f32) -> bool {

@@ -1,5 +1,6 @@
-// Weights of the rotational profile K(x) = ROTATION_1 sqrt(1 - x^2) + ROTATION_2 (1 - x^2) seen through linear interpolation.
-// With x = 1 - t^2 the integrands are smooth, and six Gauss-Legendre points on each side of a kink give 1.5e-7.
+// Weights of the rotational profile K(x) = ROTATION_1 sqrt(1 - x^2) + ROTATION_2 (1 - x^2) seen through linear
+// interpolation. With x = 1 - t^2 the integrands are smooth, and six Gauss-Legendre points on each side of a kink give
+// 1.5e-7.
 
 const NODES = array<f32, 6>(-0.93246951, -0.66120939, -0.23861919, 0.23861919, 0.66120939, 0.93246951);
 const NODE_WEIGHTS = array<f32, 6>(0.17132449, 0.36076157, 0.46791393, 0.46791393, 0.36076157, 0.17132449);

@@ -1,6 +1,6 @@
-// The curvature that the normal matrix leaves out: sum r H(r), which bends the cost where a parameter is known no better than its own
-// size. Symmetric update of rank one (Nocedal & Wright 2006, eq. 6.24) of the structured secant equation (Dennis, Gay & Welsch 1981).
-// For kernels that have box.wgsl's bindings. Twin of src/cpu/step/secant.rs.
+// The curvature that the normal matrix leaves out: sum r H(r), which bends the cost where a parameter is known no
+// better than its own size. Symmetric update of rank one (Nocedal & Wright 2006, eq. 6.24) of the structured secant
+// equation (Dennis, Gay & Welsch 1981). For kernels that have box.wgsl's bindings. Twin of src/cpu/step/secant.rs.
 //@use state, box, judge
 
 // From the accepted point to the other: the trial point, or the one before when that was accepted.
@@ -8,9 +8,9 @@ fn between(slot: u32, p: u32) -> f32 {
     return trial(p, slot) - state[at(ACCEPTED + p, slot)];
 }
 
-// Sets secant, such that the mean normal matrix and its square foretell how the gradient changes from here to the other point: zeros
-// where that is too far away, where the step between them did not lead well beyond a minimum, or where the matrix does well enough.
-// Whether it has an effect.
+// Sets secant, such that the mean normal matrix and its square foretell how the gradient changes from here to the other
+// point: zeros where that is too far away, where the step between them did not lead well beyond a minimum, or where the
+// matrix does well enough. Whether it has an effect.
 fn set_secant(slot: u32) -> bool {
     var quadratic = 0.0;
     var down = 0.0;
@@ -45,7 +45,8 @@ fn set_secant(slot: u32) -> bool {
     return known;
 }
 
-// Whether the cost rises more steeply at the trial point than it falls at the accepted one: the minimum between them is nearer to this.
+// Whether the cost rises more steeply at the trial point than it falls at the accepted one: the minimum between them is
+// nearer to this.
 fn turns_back(slot: u32) -> bool {
     var slope = 0.0;
     for (var p = 0u; p < parameter_count; p++) {

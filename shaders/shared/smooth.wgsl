@@ -1,4 +1,5 @@
-// The continuum at a pixel, for normal.wgsl: the sum of a_c q_c. Whoever has the coefficients declares coefficient_of(c) = a_c.
+// The continuum at a pixel, for normal.wgsl: the sum of a_c q_c. Whoever has the coefficients declares
+// coefficient_of(c) = a_c.
 //@use basis
 
 var<private> basis_start: u32;

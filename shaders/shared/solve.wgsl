@@ -1,4 +1,5 @@
-// Private vectors and the packed triangle of one member's damped system, and its Cholesky solve; size `order` <= PARAMETERS.
+// Private vectors and the packed triangle of one member's damped system, and its Cholesky solve; size `order` <=
+// PARAMETERS.
 var<private> matrix: array<f32, TRIANGLE>;
 var<private> x: array<f32, PARAMETERS>;
 

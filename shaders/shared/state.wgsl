@@ -1,4 +1,5 @@
-// The members' numbers, one array of CAPACITY slots a field: `state[at(FIELD + index, slot)]`. Offsets come from src/gpu/layout.rs.
+// The members' numbers, one array of CAPACITY slots a field: `state[at(FIELD + index, slot)]`. Offsets come from
+// src/gpu/layout.rs.
 
 fn at(field: u32, slot: u32) -> u32 {
     return field * CAPACITY + slot;

@@ -1,6 +1,6 @@
-// Sums over a workgroup of 64 lanes in a fixed order. Each lane keeps at most SUMS partial sums in `sums`; the generated
-// `reduce_sums` brings 32 of them at a time into `scratch`, and `fold` leaves the totals in `totals`: those of a first sweep over the
-// pixels, `reduce_continuum_sums`, before those of the second.
+// Sums over a workgroup of 64 lanes in a fixed order. Each lane keeps at most SUMS partial sums in `sums`; the
+// generated `reduce_sums` brings 32 of them at a time into `scratch`, and `fold` leaves the totals in `totals`: those
+// of a first sweep over the pixels, `reduce_continuum_sums`, before those of the second.
 
 var<private> sums: array<f32, SUMS>;
 var<workgroup> scratch: array<f32, 2080>; // 32 sums x 65: one column of padding against bank conflicts

@@ -1,12 +1,13 @@
-// Y[row, n] = sum_k X[row, k] W[k, n] over the rows of a round's members, through tiles in workgroup memory: the product of cards.
+// Y[row, n] = sum_k X[row, k] W[k, n] over the rows of a round's members, through tiles in workgroup memory: the
+// product of cards.
 //
-// A workgroup of TX x TY invocations makes 8 TY rows x 8 TX columns, an invocation 8 rows x 2 vec4 of them. Tiles are 8 deep, two of each
-// operand: while one is used the next one is on its way. k ascends, as in product.wgsl. members, x (vec4; ROWS x INNER a member), w (vec4;
-// INNER x COLUMNS), y (vec4; ROWS x COLUMNS a member). Sums in f32. The host emits TX and TY, 64 to 256 invocations, and
-// x_at and w_at: four numbers, of f32 or of halves.
+// A workgroup of TX x TY invocations makes 8 TY rows x 8 TX columns, an invocation 8 rows x 2 vec4 of them. Tiles are 8
+// deep, two of each operand: while one is used the next one is on its way. k ascends, as in product.wgsl. members, x
+// (vec4; ROWS x INNER a member), w (vec4; INNER x COLUMNS), y (vec4; ROWS x COLUMNS a member). Sums in f32. The host
+// emits TX and TY, 64 to 256 invocations, and x_at and w_at: four numbers, of f32 or of halves.
 //
-// With ACTIVATED = 1 (0 or 1) a workgroup makes the rows of TILE_MEMBERS whole members, TILE_USED of its rows, and the layer's activation is done
-// on them before they are written: as by activate.wgsl, with the arrays of layer.wgsl.
+// With ACTIVATED = 1 (0 or 1) a workgroup makes the rows of TILE_MEMBERS whole members, TILE_USED of its rows, and the
+// layer's activation is done on them before they are written: as by activate.wgsl, with the arrays of layer.wgsl.
 //@use members
 
 const INNER4: u32 = INNER / 4u;

@@ -1,10 +1,11 @@
-// Y[row, n] = sum_k X[row, k] W[k, n] over the rows of a round's members, halves with sums in f32: the product of cards that multiply
-// small matrices as one operation (tensor cores, by their name in Vulkan cooperative matrices).
+// Y[row, n] = sum_k X[row, k] W[k, n] over the rows of a round's members, halves with sums in f32: the product of cards
+// that multiply small matrices as one operation (tensor cores, by their name in Vulkan cooperative matrices).
 //
-// A workgroup is one subgroup of SUBGROUP invocations and makes 4 x 4 matrices of SIZE x SIZE (8 or 16, as the adapter has them); k ascends by
-// matrices, inside one the order is the card's own. A member's rows lie behind those of the one before it, without a gap, so that a matrix
-// may hold rows of two. members, x (f16; ROWS x INNER a member), w (f16; INNER x COLUMNS), y (f32; ROWS x COLUMNS a member); INNER and
-// COLUMNS are multiples of 16. Both x and y have room for 16 rows behind the last member. The host emits MatrixA, MatrixB and MatrixC.
+// A workgroup is one subgroup of SUBGROUP invocations and makes 4 x 4 matrices of SIZE x SIZE (8 or 16, as the adapter
+// has them); k ascends by matrices, inside one the order is the card's own. A member's rows lie behind those of the one
+// before it, without a gap, so that a matrix may hold rows of two. members, x (f16; ROWS x INNER a member), w (f16;
+// INNER x COLUMNS), y (f32; ROWS x COLUMNS a member); INNER and COLUMNS are multiples of 16. Both x and y have room for
+// 16 rows behind the last member. The host emits MatrixA, MatrixB and MatrixC.
 enable f16;
 enable wgpu_cooperative_matrix;
 //@use members

@@ -91,32 +91,35 @@ impl Estimator {
         }
     }
 
-    /// The share of a point with data y/σ, weight 1/σ and model m. With Poisson the data are counts of the mean weight
-    /// · m.
+    /// Returns the share of a point with data y/σ, weight 1/σ and model m. With Poisson the data are counts of the mean
+    /// weight · m.
     pub fn share(self, data: f64, weight: f64, model: f64) -> Share {
         let f = data - weight * model;
-        let robust = |c: f64, loss: fn(f64) -> [f64; 3]| {
-            let [rho, first, curvature] = loss((f / c).powi(2));
-            // steps of iteratively reweighted least squares fall from anywhere: the loss's own curvature, which may be
-            // negative, would leave outliers their gradient and take their weight
-            let root = first.sqrt();
-            let expected_slope = curvature.max(LEAST_CURVATURE).sqrt() * weight;
-            Share { cost: c * c * rho, residual: root * f, slope: root * weight, expected_slope }
-        };
         match self {
             Estimator::LeastSquares => Share { cost: f * f, residual: f, slope: weight, expected_slope: weight },
             Estimator::Poisson => poisson(data, weight, weight * model),
             // a gradient of the cost as it is: −2 Jᵀr is its derivative
             Estimator::Cost => Share { cost: model, residual: -0.5, slope: 1.0, expected_slope: 1.0 },
-            Estimator::Huber(c) => robust(c, huber),
-            Estimator::SoftL1(c) => robust(c, soft_l1),
-            Estimator::Cauchy(c) => robust(c, cauchy),
-            Estimator::Arctan(c) => robust(c, arctan),
+            Estimator::Huber(c) => robust(f, weight, c, huber),
+            Estimator::SoftL1(c) => robust(f, weight, c, soft_l1),
+            Estimator::Cauchy(c) => robust(f, weight, c, cauchy),
+            Estimator::Arctan(c) => robust(f, weight, c, arctan),
         }
     }
 }
 
-/// g = (y/m − 1) ∂m, A = y/m² ∂m ∂mᵀ as a residual and a slope.
+/// Returns the share of a point with the residual `f` under a robust loss of scale `c`.
+#[inline]
+fn robust(f: f64, weight: f64, c: f64, loss: fn(f64) -> [f64; 3]) -> Share {
+    let [rho, first, curvature] = loss((f / c).powi(2));
+    // steps of iteratively reweighted least squares fall from anywhere: the loss's own curvature, which may be
+    // negative, would leave outliers their gradient and take their weight
+    let root = first.sqrt();
+    let expected_slope = curvature.max(LEAST_CURVATURE).sqrt() * weight;
+    Share { cost: c * c * rho, residual: root * f, slope: root * weight, expected_slope }
+}
+
+/// Returns the share of Poisson's likelihood: g = (y/m − 1) ∂m, A = y/m² ∂m ∂mᵀ as a residual and a slope.
 fn poisson(count: f64, weight: f64, mean: f64) -> Share {
     if mean.is_nan() || mean <= 0.0 {
         return Share { cost: f64::INFINITY, residual: 0.0, slope: 0.0, expected_slope: 0.0 };
@@ -126,7 +129,7 @@ fn poisson(count: f64, weight: f64, mean: f64) -> Share {
     Share { cost, residual: (count - mean) / root, slope: root / mean * weight, expected_slope: weight / mean.sqrt() }
 }
 
-/// t − ln(1 + t), given 1 + t, too: near 0 by ln(1 + t) = 2 atanh s, s = t / (2 + t), so that nothing cancels.
+/// Returns t − ln(1 + t), given 1 + t, too: near 0 by ln(1 + t) = 2 atanh s, s = t / (2 + t), so that nothing cancels.
 fn excess(t: f64, above: f64) -> f64 {
     let s = t / (2.0 + t);
     if s.abs() > 0.1 {

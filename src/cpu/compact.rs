@@ -1,8 +1,10 @@
-//! Moves active members to the front, in order, and behind them those that sit out the next round. Twin of `shaders/compact.wgsl`.
+//! Moves active members to the front, in order, and behind them those that sit out the next round. Twin of
+//! `shaders/compact.wgsl`.
 
 use crate::solver::member::{Active, Member};
 
-/// Sorts the first `active` members: those that take part in the next round, those that sit it out, those that have ended.
+/// Sorts the first `active` members: those that take part in the next round, those that sit it out, those that have
+/// ended.
 pub fn compact(members: &mut [Member], active: usize) -> Active {
     let members = &mut members[..active];
     members.sort_by_key(|member| (!member.is_active(), member.sits_out()));

@@ -29,34 +29,38 @@ enum Verdict {
     GivesWay(GaveWay),
 }
 
-/// Marks those of the first `active` members that give way, or sit out; `ring` leads from a slot to the next of its group. By one
-/// thread: it takes 0.2 ms for a thousand members, and rayon's pool may be busy with another worker's tiles for longer.
+/// Marks those of the first `active` members that give way, or sit out; `ring` leads from a slot to the next of its
+/// group. By one thread: it takes 0.2 ms for a thousand members, and rayon's pool may be busy with another worker's
+/// tiles for longer.
 pub fn halve(members: &mut [Member], active: usize, ring: &[u32]) {
     let mut place = vec![usize::MAX; ring.len()];
     members.iter().enumerate().for_each(|(at, member)| place[member.slot] = at);
-    let verdict = |member: &Member| {
-        let next = |slot: usize| ring.get(slot).map(|next| *next as usize).filter(|next| *next != member.slot);
-        let others = || {
-            let slots = std::iter::successors(next(member.slot), |slot| next(*slot));
-            slots.filter_map(|slot| members.get(place[slot])).filter(|other| is_better(other, member))
-        };
-        let is_first = member.rounds == FIRST_ROUND && member.pause == 0;
-        if member.status.is_some() || member.rounds < FIRST_ROUND {
-            return Verdict::GoesOn;
-        }
-        match others().find_map(|other| gives_way(member, other)) {
-            Some(why) => Verdict::GivesWay(why),
-            None if is_first && others().any(|other| other.status.is_none()) => Verdict::SitsOut,
-            None => Verdict::GoesOn,
-        }
+    let group = |member: &Member| {
+        let (first, next) = (member.slot, |slot: usize| ring.get(slot).map(|next| *next as usize));
+        let slots = std::iter::successors(next(first), move |slot| next(*slot)).take_while(move |slot| *slot != first);
+        slots.filter_map(|slot| members.get(place[slot]))
     };
-    let verdicts: Vec<_> = members[..active].iter().map(verdict).collect();
+    let verdicts: Vec<_> = members[..active].iter().map(|member| judge(member, group(member))).collect();
     for (member, verdict) in members.iter_mut().zip(verdicts) {
         match verdict {
             Verdict::GoesOn => {}
             Verdict::SitsOut => member.pause = 1,
             Verdict::GivesWay(why) => member.gave_way = Some(why),
         }
+    }
+}
+
+/// Decides about a member, given the other members of its group.
+fn judge<'a>(member: &Member, others: impl Iterator<Item = &'a Member> + Clone) -> Verdict {
+    if member.status.is_some() || member.rounds < FIRST_ROUND {
+        return Verdict::GoesOn;
+    }
+    let is_first = member.rounds == FIRST_ROUND && member.pause == 0;
+    let mut better = others.filter(|other| is_better(other, member));
+    match better.clone().find_map(|other| gives_way(member, other)) {
+        Some(why) => Verdict::GivesWay(why),
+        None if is_first && better.any(|other| other.status.is_none()) => Verdict::SitsOut,
+        None => Verdict::GoesOn,
     }
 }
 
@@ -83,15 +87,15 @@ fn gives_way(member: &Member, other: &Member) -> Option<GaveWay> {
     hopeless.then_some(GaveWay::Hopeless)
 }
 
-/// Returns whether the next step leads to a better member that will not fall much further. Of a step that was shortened or follows a rejection
-/// nothing is believed.
+/// Returns whether the next step leads to a better member that will not fall much further. Of a step that was shortened
+/// or follows a rejection nothing is believed.
 fn leads(member: &Member, other: &Member) -> bool {
     let rise = member.sums.cost() - other.sums.cost();
     let promise = |one: &Member| one.promise.of_whole_step().filter(|_| one.rejections == 0);
     let settled = other.status.is_some()
         || (other.rounds > FIRST_ROUND && promise(other).is_some_and(|promise| promise <= SETTLED * rise));
     let step = promise(member).filter(|_| settled);
-    step.is_some_and(|promise| leads_to(other.point(), member.point(), (&member.trial, promise)))
+    step.is_some_and(|promise| leads_to(other.point(), member.point(), &member.trial, promise))
 }
 
 #[cfg(test)]

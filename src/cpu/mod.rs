@@ -1,4 +1,5 @@
-//! The CPU device, and the twins of the shaders that move a population: `step`, `halve`, `simplex`, `compact` and `whole`.
+//! The CPU device, and the twins of the shaders that move a population: `step`, `halve`, `simplex`, `compact` and
+//! `whole`.
 
 mod compact;
 mod device;

@@ -14,7 +14,7 @@
 use crate::solver::member::Member;
 use crate::solver::simplex::{LANES, Simplex};
 use crate::solver::thresholds::{CLASSICAL, COLLAPSED, RESPREAD};
-use crate::solver::{NelderMead, Status};
+use crate::solver::{Bounds, NelderMead, Status};
 
 /// Relative errors of objectives above this are f32's, whose parameters are of order 1.
 const SINGLE: f64 = 1e-9;
@@ -63,7 +63,7 @@ impl TrialPoint for Member {
     }
 }
 
-/// Differences of objectives that count.
+/// Definition of the objective, and its relative error.
 #[derive(Clone, Copy, Debug)]
 pub struct Worth {
     /// ln det C counts.
@@ -74,11 +74,12 @@ pub struct Worth {
     pub noise: f64,
 }
 
-/// Moves a simplex whose trial points have been evaluated, and sets the next ones, or tells why there are none.
+/// Moves a simplex whose trial points have been evaluated, and sets the next ones. Returns the final status if there
+/// are none.
 pub fn simplex<T: TrialPoint>(
     simplex: &mut Simplex,
     trials: &mut [T],
-    (lower, upper): (&[f64], &[f64]),
+    bounds: Bounds<'_>,
     settings: &NelderMead,
     worth: Worth,
 ) -> Option<Status> {
@@ -95,15 +96,16 @@ pub fn simplex<T: TrialPoint>(
         simplex.evaluations += 1 + u32::from(second_lane(simplex, found[0]).is_some());
         replace_worst(simplex, trials, &found);
     }
-    choose(simplex, trials, (lower, upper), settings, worth)
+    choose(simplex, trials, bounds, settings, worth)
 }
 
-/// Returns how many of the trial points this round needs whatever they are: vertices without a value, or the reflection.
+/// Returns how many of the trial points this round needs whatever they are: vertices without a value, or the
+/// reflection.
 pub fn first_lanes(simplex: &Simplex) -> usize {
     pending(simplex).count().max(1)
 }
 
-/// The trial point that the reflection's objective asks for.
+/// Returns the trial point that the reflection's objective asks for.
 pub fn second_lane(simplex: &Simplex, reflected: f64) -> Option<usize> {
     if has_pending(simplex) {
         return None;
@@ -117,7 +119,7 @@ pub fn second_lane(simplex: &Simplex, reflected: f64) -> Option<usize> {
     }
 }
 
-/// The vertices that are evaluated in this round.
+/// Returns the vertices that are evaluated in this round.
 fn pending(simplex: &Simplex) -> impl Iterator<Item = usize> + '_ {
     (0..simplex.values.len()).filter(|&v| simplex.values[v].is_nan()).take(LANES)
 }
@@ -151,7 +153,7 @@ fn replace_worst<T: TrialPoint>(simplex: &mut Simplex, trials: &[T], found: &[f6
     }
 }
 
-/// The lowest, the second highest and the highest vertex.
+/// Returns the lowest, the second highest and the highest vertex.
 fn order(simplex: &Simplex) -> (usize, usize, usize) {
     let values = &simplex.values;
     let best = simplex.best();
@@ -164,7 +166,7 @@ fn order(simplex: &Simplex) -> (usize, usize, usize) {
     (best, highest(worst), worst)
 }
 
-/// The vertices differ by little of them, or of `least`.
+/// Returns whether all vertices differ by less than rounding in f32, relative to them or to `least`.
 fn is_collapsed(simplex: &Simplex, best: usize, least: f64) -> bool {
     let centre = simplex.vertex(best);
     let near =
@@ -172,11 +174,11 @@ fn is_collapsed(simplex: &Simplex, best: usize, least: f64) -> bool {
     (0..simplex.values.len()).all(near)
 }
 
-/// Sets the next trial points, or tells why there are none.
+/// Sets the next trial points, or returns the final status if there are none.
 fn choose<T: TrialPoint>(
     simplex: &mut Simplex,
     trials: &mut [T],
-    (lower, upper): (&[f64], &[f64]),
+    bounds: Bounds<'_>,
     settings: &NelderMead,
     Worth { dof, noise, .. }: Worth,
 ) -> Option<Status> {
@@ -215,9 +217,9 @@ fn choose<T: TrialPoint>(
             simplex.restarts += 1;
             (simplex.spread_before, simplex.spread_at) = (simplex.spread_at, lowest);
             // from either side in turn
-            simplex.spread(best, (lower, upper), settings.size * (-RESPREAD).powi(simplex.restarts as i32));
+            simplex.spread(best, bounds, settings.size * (-RESPREAD).powi(simplex.restarts as i32));
         } else {
-            set_search(simplex, trials, (lower, upper));
+            set_search(simplex, trials, bounds);
             return None;
         }
     }
@@ -229,18 +231,19 @@ fn choose<T: TrialPoint>(
     None
 }
 
-/// Reflection, expansion, outside and inside contraction of the worst vertex, inside the box.
-fn set_search<T: TrialPoint>(simplex: &Simplex, trials: &mut [T], (lower, upper): (&[f64], &[f64])) {
+/// Sets the trial points to the reflection, the expansion, and the outside and inside contractions of the worst vertex,
+/// inside the box.
+fn set_search<T: TrialPoint>(simplex: &Simplex, trials: &mut [T], bounds: Bounds<'_>) {
     let (_, _, worst) = order(simplex);
     let n = simplex.free.len() as f64;
     let Coefficients { expansion, contraction, .. } = Coefficients::of(simplex);
     let factors = [1.0, expansion, contraction, -contraction];
-    for p in 0..lower.len() {
+    for p in 0..bounds.lower.len() {
         let others = (0..simplex.values.len()).filter(|&v| v != worst);
         let centroid = others.map(|v| simplex.vertex(v)[p]).sum::<f64>() / n;
         let away = centroid - simplex.vertex(worst)[p];
         for (trial, factor) in trials.iter_mut().zip(factors) {
-            trial.point_mut()[p] = (centroid + factor * away).clamp(lower[p], upper[p]);
+            trial.point_mut()[p] = (centroid + factor * away).clamp(bounds.lower[p], bounds.upper[p]);
         }
     }
 }

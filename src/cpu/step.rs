@@ -28,16 +28,9 @@ use crate::solver::member::{Member, Phase, Promise};
 use crate::solver::thresholds::{
     BEST_CONTRACTION, FAR_COSINE, FINISHING_DAMPING, FINISHING_RISE, FINISHING_STEPS, PATIENCE, SHRINKS, UNDAMPED,
 };
-use crate::solver::{LevenbergMarquardt, Status};
+use crate::solver::{Bounds, LevenbergMarquardt, Status};
 use damped::{Step, is_free, solve};
 use secant::{secant, turns_back};
-
-/// Box of a member's parameters, (P) each.
-#[derive(Clone, Copy)]
-pub struct Bounds<'a> {
-    pub lower: &'a [f64],
-    pub upper: &'a [f64],
-}
 
 /// Rules by which a member's trial points are judged and chosen.
 #[derive(Clone, Copy)]
@@ -65,9 +58,9 @@ pub fn step(member: &mut Member, rules: &Rules<'_>) {
 
 /// Accepts or rejects the trial point, and updates the damping (Nielsen 1999, eqs. 2.20–2.21).
 ///
-/// With F and F₊ the costs at the accepted and the trial point and ΔF̂ the reduction that the step promised, the gain ratio is
-/// ρ = (F − F₊) / ΔF̂. A trial point with F₊ ≥ F, or whose sums are not finite, is rejected. Returns the final status if the member
-/// is finished.
+/// With F and F₊ the costs at the accepted and the trial point and ΔF̂ the reduction that the step promised, the gain
+/// ratio is ρ = (F − F₊) / ΔF̂. A trial point with F₊ ≥ F, or whose sums are not finite, is rejected. Returns the final
+/// status if the member is finished.
 fn judge_trial_point(member: &mut Member, rules: &Rules<'_>) -> Option<Status> {
     let valid = member.trial_sums.is_finite();
     // 1. The first point has no predecessor to be compared with.
@@ -79,8 +72,8 @@ fn judge_trial_point(member: &mut Member, rules: &Rules<'_>) -> Option<Status> {
     if member.phase == Phase::Finishing {
         return judge_finishing_step(member, rules.bounds);
     }
-    // 3. Far from the minimum a shortened step may gain less than the rounding error of the cost. It is accepted, and the damping
-    //    stays, because its gain ratio is meaningless.
+    // 3. Far from the minimum a shortened step may gain less than the rounding error of the cost. It is accepted, and
+    //    the damping stays, because its gain ratio is meaningless.
     let (cost, trial) = (member.sums.cost(), member.trial_sums.cost());
     let rounding = rules.cost_error * cost;
     let gain_is_hidden = matches!(member.promise, Promise::Shortened(reduction) if reduction <= rounding);
@@ -118,8 +111,8 @@ fn judge_finishing_step(member: &mut Member, bounds: Bounds<'_>) -> Option<Statu
     Some(finished(member, bounds, was_shortened || !valid))
 }
 
-/// Returns the status at the end of the finishing steps: stalled where the last step `may_be_far` from the minimum and the gradient
-/// says that it is.
+/// Returns the status at the end of the finishing steps: stalled where the last step `may_be_far` from the minimum and
+/// the gradient says that it is.
 fn finished(member: &Member, bounds: Bounds<'_>, may_be_far: bool) -> Status {
     if may_be_far && largest_cosine(member, bounds) > FAR_COSINE { Status::Stalled } else { Status::Ftol }
 }
@@ -161,10 +154,11 @@ fn choose_trial_point(member: &mut Member, rules: &Rules<'_>) -> Option<Status> 
         next = step;
     }
     // 4. Convergence, judged by the whole step.
-    if let Some(status) = converged(&next, settings, (undamped, cost)) {
+    if let Some(status) = converged(&next, settings, undamped, cost) {
         return Some(status);
     }
-    // 5. The trial point. A penalty would take its unknown share of the promise, and what bends the cost changes from step to step.
+    // 5. The trial point. A penalty would take its unknown share of the promise, and what bends the cost changes from
+    //    step to step.
     let bent = secant.iter().any(|s| *s != 0.0);
     let plain = trusts_last_step && member.sums.penalty == 0.0 && member.rejections == 0 && !next.is_shortened && !bent;
     let last = undamped && plain && is_last(member, &next, settings.ftol * cost);
@@ -177,8 +171,9 @@ fn choose_trial_point(member: &mut Member, rules: &Rules<'_>) -> Option<Status> 
     }
 }
 
-/// Returns the status of an undamped step that gains little (`ftol` of the cost), or is short (`xtol` of the parameters).
-fn converged(next: &Step, settings: &LevenbergMarquardt, (undamped, cost): (bool, f64)) -> Option<Status> {
+/// Returns the status of an undamped step that gains little (`ftol` of the cost), or is short (`xtol` of the
+/// parameters).
+fn converged(next: &Step, settings: &LevenbergMarquardt, undamped: bool, cost: f64) -> Option<Status> {
     let small_reduction = undamped && next.predicted_reduction <= settings.ftol * cost;
     let small_step = undamped && next.length <= settings.xtol * (next.scale + settings.xtol);
     match (small_reduction, small_step) {
@@ -189,8 +184,8 @@ fn converged(next: &Step, settings: &LevenbergMarquardt, (undamped, cost): (bool
     }
 }
 
-/// Ends the finishing steps when their length no longer shrinks: what is left is rounding. The last step is taken back if it raised
-/// the cost; if it lowered that by more than rounding, the search goes on.
+/// Ends the finishing steps when their length no longer shrinks: what is left is rounding. The last step is taken back
+/// if it raised the cost; if it lowered that by more than rounding, the search goes on.
 fn end_finishing(member: &mut Member, next: &Step, rules: &Rules<'_>) -> Option<Status> {
     member.finishing_steps += 1;
     let cost = member.sums.cost();
@@ -216,8 +211,8 @@ fn set_trial(member: &mut Member, step: &Step, bounds: Bounds<'_>) -> bool {
     member.trial != member.parameters
 }
 
-/// Returns whether the step after `next` would be small enough to stop: predicted reductions shrink by about the same ratio from step to
-/// step. Of the first step, and after a shortened one, nothing is known.
+/// Returns whether the step after `next` would be small enough to stop: predicted reductions shrink by about the same
+/// ratio from step to step. Of the first step, and after a shortened one, nothing is known.
 fn is_last(member: &Member, next: &Step, small: f64) -> bool {
     member.promise.of_whole_step().is_some_and(|previous| {
         let contraction = (next.predicted_reduction / previous).max(BEST_CONTRACTION);
@@ -238,7 +233,8 @@ fn take_last(member: &mut Member) -> Status {
     Status::Ftol
 }
 
-/// Returns MINPACK's gtol: the largest cosine between the residual and a free column of the Jacobian; 0 when nothing is free.
+/// Returns MINPACK's gtol: the largest cosine between the residual and a free column of the Jacobian; 0 when nothing is
+/// free.
 fn largest_cosine(member: &Member, bounds: Bounds<'_>) -> f64 {
     let cost = member.sums.cost();
     (0..member.parameters.len())

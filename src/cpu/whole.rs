@@ -1,5 +1,5 @@
-//! Whole fits of tiny problems, a lane each: rounds over a block of lanes, in which a fit that ends makes room for a waiting one.
-//! f32 or f64. Twin of `shaders/whole.wgsl`, which gives each fit an invocation.
+//! Whole fits of tiny problems, a lane each: rounds over a block of lanes, in which a fit that ends makes room for a
+//! waiting one. f32 or f64. Twin of `shaders/whole.wgsl`, which gives each fit an invocation.
 
 use std::sync::{Mutex, PoisonError};
 
@@ -42,17 +42,19 @@ impl CpuWhole {
 impl WholeFits for CpuWhole {
     fn fit(&mut self, batch: &WholeBatch<'_>, columns: &mut WholeColumns<'_>) -> Result<()> {
         match &self.whole.model {
-            WholeModel::Single(rows, sums) => all(&self.whole, (rows, sums, &self.single), batch, columns),
-            WholeModel::Double(rows, sums) => all(&self.whole, (rows, sums, &self.double), batch, columns),
+            WholeModel::Single(rows, sums) => fit_all(&self.whole, rows, sums, &self.single, batch, columns),
+            WholeModel::Double(rows, sums) => fit_all(&self.whole, rows, sums, &self.double, batch, columns),
         }
         Ok(())
     }
 }
 
-/// Cuts the columns into tasks.
-fn all<R: Real>(
+/// Fits all columns on all cores, in tasks of at most [`TASK`] fits.
+fn fit_all<R: Real>(
     whole: &Whole,
-    (rows, sums, pool): (&LaneModel<R>, &Option<AddUp<R>>, &Pool<R>),
+    rows: &LaneModel<R>,
+    sums: &Option<AddUp<R>>,
+    pool: &Pool<R>,
     batch: &WholeBatch<'_>,
     columns: &mut WholeColumns<'_>,
 ) {
@@ -79,7 +81,7 @@ fn all<R: Real>(
         let Scratch { block, doubts, units } = &mut scratch;
         measure(batch, first * count..last * count, units);
         let source = Source { batch: *batch, first, units, whole };
-        some((block, doubts), &model, &source, &mut columns);
+        fit_waiting(block, doubts, &model, &source, &mut columns);
         if let Some(doubts) = doubts {
             doubts.settle(&source, &mut columns);
         }
@@ -88,7 +90,7 @@ fn all<R: Real>(
 }
 
 impl<R: Real> Scratch<R> {
-    /// From the pool, if one there is of the batch's shape.
+    /// Takes memory of the batch's shape from the pool, or makes it.
     fn take(pool: &Pool<R>, whole: &Whole, batch: &WholeBatch<'_>) -> Scratch<R> {
         let known = pool.lock().unwrap_or_else(PoisonError::into_inner).pop();
         known.filter(|scratch| scratch.block.has_shape_of(batch)).unwrap_or_else(|| {
@@ -101,9 +103,10 @@ impl<R: Real> Scratch<R> {
     }
 }
 
-/// Fits all that wait in the columns.
-fn some<R: Real>(
-    (block, doubts): (&mut Block<R>, &mut Option<Doubts>),
+/// Fits all that wait in the columns, in the lanes of one block.
+fn fit_waiting<R: Real>(
+    block: &mut Block<R>,
+    doubts: &mut Option<Doubts>,
     model: &Model<'_, R>,
     source: &Source<'_>,
     columns: &mut WholeColumns<'_>,
@@ -120,7 +123,7 @@ fn some<R: Real>(
             let l = taken.trailing_ones() as usize;
             taken |= 1 << l;
             (fits[l % LANES], next) = (k, k + 1);
-            fresh.push((l, k));
+            fresh.push(Seat { lane: l, fit: k });
         }
         load(block, &fresh, source, columns);
         if taken == 0 {
@@ -134,7 +137,7 @@ fn some<R: Real>(
         // only the bits that are set: which lane ends is nothing that a processor could guess
         while left != 0 {
             let l = left.trailing_zeros() as usize;
-            ended.push((l, fits[l % LANES]));
+            ended.push(Seat { lane: l, fit: fits[l % LANES] });
             left &= left - 1;
         }
         if size_of::<R>() == 8 && !ended.is_empty() {

@@ -78,6 +78,7 @@ pub(super) fn names(labels: &[Label]) -> Result<(), String> {
     }
 }
 
+/// Checks that a label's numbers make sense.
 fn label(label: &Label) -> Result<(), String> {
     let Label { name, transform, mean, std, min, max, .. } = label;
     if !(mean.is_finite() && std.is_finite() && *std > 0.0) {
@@ -94,6 +95,7 @@ fn label(label: &Label) -> Result<(), String> {
     Ok(())
 }
 
+/// Checks that the shapes of dense layers fit each other.
 fn dense(layers: &[Layer], labels: usize) -> Result<(), String> {
     let mut inputs = labels;
     for (k, layer) in layers.iter().enumerate() {

@@ -11,7 +11,7 @@ use crate::suggest::{hint, nearest};
 const VERSION: u64 = 1;
 const DEFAULT_CLIP: f64 = 300.0;
 
-/// The metadata, read.
+/// The parsed metadata.
 pub(super) struct Description {
     pub activation: Activation,
     pub output: Activation,
@@ -78,20 +78,15 @@ fn output(top: &Fields<'_>) -> Result<Activation, String> {
 fn labels(top: &Fields<'_>) -> Result<Vec<Label>, String> {
     let expected = "a list with one object per input of the network";
     let items = top.read("labels", expected, Value::as_array)?;
-    let read = |(k, item): (usize, &Value)| {
-        let path = format!("labels[{k}]");
-        let object = item.as_object().ok_or_else(|| {
-            format!(
-                "`{path}` must be an object with the keys name, transform, mean, std, min and max, not {}",
-                shown(item)
-            )
-        })?;
-        label(&Fields { path, object })
-    };
-    items.iter().enumerate().map(read).collect()
+    items.iter().enumerate().map(|(k, item)| label(format!("labels[{k}]"), item)).collect()
 }
 
-fn label(fields: &Fields<'_>) -> Result<Label, String> {
+/// Reads one label; `path` is its place, for messages.
+fn label(path: String, item: &Value) -> Result<Label, String> {
+    let keys = "name, transform, mean, std, min and max";
+    let wrong = || format!("`{path}` must be an object with the keys {keys}, not {}", shown(item));
+    let object = item.as_object().ok_or_else(wrong)?;
+    let fields = &Fields { path, object };
     let unit = match fields.get("unit") {
         Some(_) => fields.read("unit", "a string", Value::as_str)?,
         None => "",
@@ -161,7 +156,7 @@ impl<'a> Fields<'a> {
     }
 }
 
-/// A value as a message shows it: itself if it is short, else its kind.
+/// Returns a value as a message shows it: itself if it is short, else its kind.
 fn shown(value: &Value) -> String {
     let text = value.to_string();
     match value {

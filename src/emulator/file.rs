@@ -62,7 +62,7 @@ pub fn read_wavelength(path: impl AsRef<Path>) -> Result<Vec<f64>> {
     Ok(array.values)
 }
 
-/// The first four bytes and the SHA-256 of a file.
+/// Returns the first four bytes and the SHA-256 of a file.
 fn fingerprint(path: &Path) -> Result<(Vec<u8>, String)> {
     let mut file = files::open(path).map_err(Error::io(path))?;
     let mut hasher = Sha256::new();

@@ -8,21 +8,26 @@ use crate::rows::product::Packed;
 /// Share of a label's training range by which a sum of tied labels may miss its end.
 const RANGE_ROUNDING: f64 = 1e-9;
 
-impl Emulator {
-    /// z = (transform(x) − mean) / std for rows of `labels`, (n, labels) in physical units; the same shape comes out.
-    pub fn scaled(&self, labels: &[f64]) -> Vec<f64> {
-        let scale = |(&x, i): (&f64, usize)| {
-            let label = &self.labels[i];
-            let x = match label.transform {
-                Transform::Identity => x,
-                Transform::Log10 => x.log10(),
-            };
-            (x - label.mean) / label.std
+impl Label {
+    /// Returns z = (transform(x) − mean) / std.
+    fn to_network_units(&self, x: f64) -> f64 {
+        let x = match self.transform {
+            Transform::Identity => x,
+            Transform::Log10 => x.log10(),
         };
-        labels.iter().zip((0..self.labels.len()).cycle()).map(scale).collect()
+        (x - self.mean) / self.std
+    }
+}
+
+impl Emulator {
+    /// Returns z = (transform(x) − mean) / std for rows of `labels`, (n, labels) in physical units; the same shape
+    /// comes out.
+    pub fn scaled(&self, labels: &[f64]) -> Vec<f64> {
+        labels.iter().zip(self.labels.iter().cycle()).map(|(x, label)| label.to_network_units(*x)).collect()
     }
 
-    /// Largest facet distance of one scaled label vector over all hulls: positive outside, −∞ without hulls.
+    /// Returns the largest facet distance of one scaled label vector over all hulls: positive outside, −∞ without
+    /// hulls.
     pub fn outside(&self, z: &[f64]) -> f64 {
         let mut largest = f64::NEG_INFINITY;
         for hull in &self.hulls {
@@ -47,13 +52,14 @@ impl Emulator {
         uncovered.any(leaves_range) || self.outside(&self.scaled(labels)) > 0.0
     }
 
-    /// Indices of the labels that no hull covers: their training ranges are all that is known of the training set.
+    /// Returns the indices of the labels that no hull covers: their training ranges are all that is known of the
+    /// training set.
     pub fn uncovered_labels(&self) -> impl Iterator<Item = usize> {
         let is_covered = |k: &usize| self.hulls.iter().any(|hull| hull.axes.contains(k));
         (0..self.labels.len()).filter(move |k| !is_covered(k))
     }
 
-    /// Templates (n, pixels) for rows of `labels`, (n, labels) in physical units; one matrix product a layer.
+    /// Returns templates (n, pixels) for rows of `labels`, (n, labels) in physical units; one matrix product per layer.
     pub fn templates(&self, labels: &[f64]) -> Vec<f32> {
         self.evaluator().templates(labels)
     }
@@ -92,7 +98,8 @@ enum Weights {
 }
 
 impl Evaluator<'_> {
-    /// Templates (n, pixels) for rows of `labels`, (n, labels) in physical units. A row has the same bits in any call.
+    /// Returns templates (n, pixels) for rows of `labels`, (n, labels) in physical units. A row has the same bits in
+    /// any call.
     pub fn templates(&self, labels: &[f64]) -> Vec<f32> {
         let z: Vec<f32> = self.emulator.scaled(labels).iter().map(|&z| z as f32).collect();
         match (&self.emulator.network, &self.weights) {
@@ -125,7 +132,8 @@ impl Evaluator<'_> {
         }
     }
 
-    /// h ← scale · σ(W h + b) + offset for each layer, with the output function as σ of the last, as on devices.
+    /// Computes h ← scale · σ(W h + b) + offset for each layer, with the output function as σ of the last, as on
+    /// devices.
     fn dense(&self, layers: &[Layer], packed: &[Packed<f32>], z: Vec<f32>) -> Vec<f32> {
         let mut values = z;
         for (k, (layer, packed)) in layers.iter().zip(packed).enumerate() {

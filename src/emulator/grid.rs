@@ -57,8 +57,8 @@ impl TemplateGrid {
         }
     }
 
-    /// The segment that holds a wavelength (Å) and the fractional pixel index, counted over all segments. Up to half a
-    /// pixel beyond a segment's ends it is clamped to the end pixel; farther out is `None`.
+    /// Returns the segment that holds a wavelength (Å) and the fractional pixel index, counted over all segments. Up to
+    /// half a pixel beyond a segment's ends it is clamped to the end pixel; farther out is `None`.
     pub fn locate(&self, wavelength: f64) -> Option<(usize, f64)> {
         let log = wavelength.ln();
         self.segments.iter().enumerate().find_map(|(k, segment)| {

@@ -203,7 +203,7 @@ impl Emulator {
         Err(Error::Model(format!("{}: {wrong}", self.source)))
     }
 
-    /// Activation of the hidden layers.
+    /// Returns the activation of the hidden layers.
     pub fn activation(&self) -> Activation {
         self.activation
     }
@@ -213,22 +213,22 @@ impl Emulator {
         self.activation_is_assumed
     }
 
-    /// The network's inputs.
+    /// Returns the network's inputs.
     pub fn labels(&self) -> &[Label] {
         &self.labels
     }
 
-    /// Å, vacuum, one value a pixel; empty when the file carries none.
+    /// Returns the vacuum wavelengths of the pixels in Å; empty when the file has none.
     pub fn wavelength(&self) -> &[f64] {
         &self.wavelength
     }
 
-    /// Convex hulls of the training set; none when the file carries none.
+    /// Returns the convex hulls of the training set; none when the file has none.
     pub fn hulls(&self) -> &[Hull] {
         &self.hulls
     }
 
-    /// Pixels of a template.
+    /// Returns the number of pixels of a template.
     pub fn pixels(&self) -> usize {
         match &self.network {
             Network::Dense(layers) => layers.last().map_or(0, |layer| layer.outputs),
@@ -236,12 +236,12 @@ impl Emulator {
         }
     }
 
-    /// SHA-256 of the file, hexadecimal.
+    /// Returns the SHA-256 of the file, hexadecimal.
     pub fn hash(&self) -> &str {
         &self.hash
     }
 
-    /// The file it was read from.
+    /// Returns the file it was read from.
     pub fn source(&self) -> &str {
         &self.source
     }

@@ -67,9 +67,9 @@ fn is_known(name: &str) -> bool {
     }
 }
 
-/// Names and shapes, in the order of the names.
-fn listed<'a>(tensors: impl Iterator<Item = (String, &'a TensorInfo)>) -> String {
-    let mut words: Vec<String> = tensors.map(|(name, info)| format!("{name} {:?}", info.shape)).collect();
+/// Lists names and shapes for a message, in the order of the names.
+fn listed(tensors: &HashMap<String, TensorInfo>) -> String {
+    let mut words: Vec<String> = tensors.iter().map(|(name, info)| format!("{name} {:?}", info.shape)).collect();
     words.sort();
     if words.is_empty() {
         return "no tensor".to_string();
@@ -81,6 +81,7 @@ fn listed<'a>(tensors: impl Iterator<Item = (String, &'a TensorInfo)>) -> String
 }
 
 impl Tensors {
+    /// Opens a file and reads its header; tensors are read when they are asked for.
     fn open(path: &Path) -> Result<Tensors> {
         let file = files::open(path).map_err(Error::io(path))?;
         let size = file.metadata().map_err(Error::io(path))?.len();
@@ -108,10 +109,10 @@ impl Tensors {
                 format!("the tensors need {} bytes, the file has {}", header.data_len(), size - start),
             ));
         }
-        let tensors = header.tensors().into_iter().map(|(name, info)| (name, info.clone())).collect();
+        let tensors: HashMap<_, _> = header.tensors().into_iter().map(|(name, info)| (name, info.clone())).collect();
         // copied, because the crate's map is another type with its feature `std` than without
         let metadata = header.metadata().iter().flatten().map(|(key, text)| (key.clone(), text.clone())).collect();
-        let found = listed(header.tensors().into_iter());
+        let found = listed(&tensors);
         Ok(Tensors { path: path.to_path_buf(), file, start, metadata, tensors, found })
     }
 
@@ -178,6 +179,7 @@ impl Tensors {
         Ok(values)
     }
 
+    /// Takes the tensors of layer `k`.
     fn layer(&mut self, k: usize) -> Result<Layer> {
         let narrow = |x| x as f32;
         let weight_shape = || format!("float32 numbers (outputs, inputs), the weights of layer {k}");
@@ -198,6 +200,7 @@ impl Tensors {
         Ok(values)
     }
 
+    /// Takes the facets of hull `k`, which acts on the labels `axes`.
     fn hull(&mut self, k: usize, axes: Vec<usize>) -> Result<Hull> {
         let dimensions = axes.len();
         let expected = || format!("facets of hull {k}, each with the {dimensions} numbers of its normal and an offset");

@@ -97,7 +97,7 @@ fn per_pixel(archive: &mut Archive, w0: Array<f32>, budget: &mut u64) -> Result<
     Ok(Network::PerPixel { hidden, w0: w0.values, b0: b0.values, w1: w1.values, b1: b1.values })
 }
 
-/// The shape of an array of N dimensions.
+/// Returns the shape of an array of N dimensions.
 fn expect<const N: usize>(archive: &Archive, key: &str, array: &Array<f32>) -> Result<[usize; N]> {
     array.shape.as_slice().try_into().map_err(|_| {
         let message = format!("`{key}` has the shape {:?}, not {N} dimensions", array.shape);

@@ -12,7 +12,7 @@ pub(super) fn check_keys(json: &[u8]) -> Result<(), serde_json::Error> {
     serde_json::from_slice::<Checked>(json).map(|_| ())
 }
 
-/// Any value without a key that an object has twice.
+/// Any JSON value in which no object has a key twice.
 struct Checked;
 
 impl<'de> Deserialize<'de> for Checked {

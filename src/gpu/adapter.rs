@@ -29,7 +29,7 @@ pub struct AdapterDescription {
     pub kernels: String,
 }
 
-/// Default bytes for a population: wgpu does not tell how much memory an adapter has.
+/// Returns the default memory of a population in bytes, because wgpu does not report that of an adapter.
 pub(super) const fn default_memory(kind: wgpu::DeviceType) -> u64 {
     match kind {
         wgpu::DeviceType::DiscreteGpu => 4 << 30,
@@ -42,8 +42,8 @@ pub(super) const fn default_memory(kind: wgpu::DeviceType) -> u64 {
 pub(super) const OF_MATRICES: wgpu::Features =
     wgpu::Features::SHADER_F16.union(wgpu::Features::EXPERIMENTAL_COOPERATIVE_MATRIX);
 
-/// The largest square matrices of halves that an adapter multiplies and sums in f32, and the lanes of a subgroup that
-/// does so.
+/// Returns the largest square matrices of halves that an adapter multiplies and sums in f32, and the lanes of a
+/// subgroup that does so.
 pub(super) fn matrices(adapter: &wgpu::Adapter) -> Option<Variant> {
     let info = adapter.get_info();
     if !adapter.features().contains(OF_MATRICES) || info.subgroup_min_size != info.subgroup_max_size {
@@ -58,7 +58,7 @@ pub(super) fn matrices(adapter: &wgpu::Adapter) -> Option<Variant> {
     Some(Variant::Cooperative { size, lanes: info.subgroup_min_size })
 }
 
-/// Lower is better.
+/// Returns the rank of an adapter; lower is better.
 const fn rank(kind: wgpu::DeviceType) -> u8 {
     match kind {
         wgpu::DeviceType::DiscreteGpu => 0,
@@ -80,7 +80,7 @@ fn enumerate() -> Vec<wgpu::Adapter> {
     pollster::block_on(wgpu::Instance::new(descriptor).enumerate_adapters(wgpu::Backends::all()))
 }
 
-/// The adapter of `info`, found anew: after a loss the driver's own state may be stale.
+/// Returns the adapter of `info`, found anew: after a loss the driver's own state may be stale.
 pub(super) fn again(info: &wgpu::AdapterInfo) -> Result<wgpu::Adapter> {
     let key = |i: &wgpu::AdapterInfo| (i.name.clone(), i.backend, i.vendor, i.device, i.device_pci_bus_id.clone());
     let found = enumerate().into_iter().find(|adapter| key(&adapter.get_info()) == key(info));
@@ -102,13 +102,13 @@ fn describe(index: usize, adapter: &wgpu::Adapter) -> AdapterDescription {
     }
 }
 
-/// All adapters, in the driver's order.
+/// Returns all adapters, in the driver's order.
 #[must_use]
 pub fn adapters() -> Vec<AdapterDescription> {
     enumerate().iter().enumerate().map(|(index, adapter)| describe(index, adapter)).collect()
 }
 
-/// The indices of all discrete and integrated GPUs, or, without one, of all other adapters.
+/// Returns the indices of all discrete and integrated GPUs, or, without one, of all other adapters.
 pub(super) fn every() -> Vec<usize> {
     let all: Vec<wgpu::AdapterInfo> = enumerate().iter().map(wgpu::Adapter::get_info).collect();
     // two cards of one kind differ in their bus; one card under two backends is the same card
@@ -131,6 +131,7 @@ pub(super) enum Choice<'a> {
     Name(&'a str),
 }
 
+/// Returns the adapter that a choice names.
 pub(super) fn choose(choice: Choice) -> Result<wgpu::Adapter> {
     let mut all = enumerate();
     let kind = |adapter: &wgpu::Adapter| adapter.get_info().device_type;

@@ -6,7 +6,7 @@ use super::context::Context;
 use super::layout::{CONTROL, Layout, POISON};
 use crate::error::Result;
 use crate::kernels::shader::stride;
-use crate::recording::{BufferId, Kind, Recording, Scope, Stage, Values};
+use crate::recording::{BufferId, Kind, Prior, Recording, Scope, Stage, Values};
 
 /// Buffers are bound as vec4.
 const ALIGNMENT: usize = 4;
@@ -16,17 +16,28 @@ const POISON_CHUNK: usize = 1 << 16;
 /// Rows beyond the last that a cooperative product may write.
 const SPARE_ROWS: usize = 16;
 
-/// 32-bit elements behind the last block of a buffer: a product of halves reads and writes whole matrices.
+/// Returns the number of 32-bit elements behind the last block of a buffer, because a product of halves reads and
+/// writes whole matrices.
 fn spare(recording: &Recording, id: BufferId) -> usize {
-    let of_stage = |stage: &Stage| match stage {
-        Stage::Product(s) if recording.block(s.weight).kind == Kind::Half => match id {
-            _ if id == s.input => SPARE_ROWS * s.inner / 2,
-            _ if id == s.output => SPARE_ROWS * s.columns,
-            _ => 0,
-        },
+    recording.stages.iter().map(|stage| spare_for(recording, stage, id)).max().unwrap_or(0)
+}
+
+/// Returns the number of 32-bit elements that one stage needs behind the last block of a buffer.
+fn spare_for(recording: &Recording, stage: &Stage, id: BufferId) -> usize {
+    match stage {
+        Stage::Product(s) if recording.block(s.weight).kind != Kind::Half => 0,
+        Stage::Product(s) if id == s.input => SPARE_ROWS * s.inner / 2,
+        Stage::Product(s) if id == s.output => SPARE_ROWS * s.columns,
         _ => 0,
-    };
-    recording.stages.iter().map(of_stage).max().unwrap_or(0)
+    }
+}
+
+/// Returns the number of blocks that a buffer of a population has.
+fn count_blocks(scope: Scope, capacity: usize) -> usize {
+    match scope {
+        Scope::Constant | Scope::Batch => 1,
+        Scope::Spectrum | Scope::Member => capacity,
+    }
 }
 
 /// 32-bit elements of every buffer of a population. Linear in the capacity.
@@ -47,28 +58,24 @@ pub(super) struct Plan {
 }
 
 impl Plan {
-    /// `dispatches` kernels with arguments; no room for what is not written.
+    /// Plans the buffers of a population with `dispatches` kernels that have arguments; `unwritten` buffers get no
+    /// room.
     pub fn new(recording: &Recording, layout: Layout, dispatches: usize, unwritten: &[BufferId]) -> Plan {
         let capacity = layout.capacity;
-        let block = |i: usize| {
-            let blocks = match recording.buffers[i].scope {
-                _ if unwritten.contains(&BufferId(i)) => 0,
-                Scope::Constant | Scope::Batch => 1,
-                Scope::Spectrum | Scope::Member => capacity,
-            };
-            (blocks * stride(recording.block(BufferId(i))) + spare(recording, BufferId(i))).max(ALIGNMENT)
+        let elements = |id: BufferId| {
+            let blocks = if unwritten.contains(&id) { 0 } else { count_blocks(recording.block(id).scope, capacity) };
+            (blocks * stride(recording.block(id)) + spare(recording, id)).max(ALIGNMENT)
         };
-        let blocks: Vec<usize> = (0..recording.buffers.len()).map(block).collect();
+        let blocks: Vec<usize> = (0..recording.buffers.len()).map(|i| elements(BufferId(i))).collect();
         let loaded = |i: &usize| matches!(recording.buffers[*i].scope, Scope::Batch | Scope::Spectrum);
         let upload = (0..blocks.len()).filter(loaded).map(|i| blocks[i]).sum();
         let (state, control) = (layout.state_length() * capacity, CONTROL.len() * capacity);
         let simplices = layout.simplex_length() * layout.simplices();
         let even = |n: usize| n.next_multiple_of(ALIGNMENT).max(ALIGNMENT);
         let members = layout.members_length();
-        let table = |stage: &Stage| match stage {
-            Stage::Prior(prior) => even(prior.hulls.iter().map(|hull| hull.facets.len()).sum()),
-            _ => 0,
-        };
+        let priors =
+            recording.stages.iter().filter_map(|s| if let Stage::Prior(prior) = s { Some(prior) } else { None });
+        let table = |prior: &Prior| even(prior.hulls.iter().map(|hull| hull.facets.len()).sum());
         Plan {
             members: even(members),
             state: even(state),
@@ -77,7 +84,7 @@ impl Plan {
             simplices: even(simplices),
             arguments: even(3 * dispatches),
             blocks,
-            tables: recording.stages.iter().map(table).sum(),
+            tables: priors.map(table).sum(),
             readback: even(state + control + members + simplices),
             upload,
         }
@@ -92,12 +99,12 @@ impl Plan {
         4 * (self.sizes().sum::<usize>() + self.readback + self.tables + self.upload) as u64
     }
 
-    /// Bytes of the largest buffer that is bound.
+    /// Returns the bytes of the largest buffer that is bound.
     pub fn largest(&self) -> u64 {
         4 * self.sizes().max().unwrap_or(0) as u64
     }
 
-    /// Every buffer can be bound whole, and all fit `memory`.
+    /// Returns whether every buffer can be bound whole and all fit `memory`.
     pub fn fits(&self, limits: &wgpu::Limits, memory: u64) -> bool {
         self.bytes() <= memory
             && self.largest().max(4 * self.readback as u64) <= limits.max_buffer_size
@@ -165,7 +172,7 @@ impl Buffers {
     }
 }
 
-/// A buffer of 32-bit elements.
+/// Creates a buffer of 32-bit elements.
 pub(super) fn create(context: &Context, name: &str, elements: usize, usage: wgpu::BufferUsages) -> wgpu::Buffer {
     context.create_buffer(&wgpu::BufferDescriptor {
         label: Some(name),
@@ -175,14 +182,14 @@ pub(super) fn create(context: &Context, name: &str, elements: usize, usage: wgpu
     })
 }
 
-/// A buffer that the host can map to read.
+/// Creates a buffer that the host can map to read.
 pub(super) fn readback(context: &Context, elements: usize) -> wgpu::Buffer {
     create(context, "readback", elements, wgpu::BufferUsages::MAP_READ | wgpu::BufferUsages::COPY_DST)
 }
 
 /// Writes the first block of `values`.
 pub(super) fn upload(context: &Context, recording: &Recording, id: BufferId, buffer: &wgpu::Buffer, values: &Values) {
-    upload_to(context, recording, id, buffer, (values, &[0]));
+    upload_to(context, recording, id, buffer, values, &[0]);
 }
 
 /// Writes blocks of `values` to their places.
@@ -191,23 +198,24 @@ pub(super) fn upload_to(
     recording: &Recording,
     id: BufferId,
     buffer: &wgpu::Buffer,
-    (values, places): (&Values, &[usize]),
+    values: &Values,
+    places: &[usize],
 ) {
-    let shape = (recording.block(id).length, stride(recording.block(id)));
+    let (length, stride) = (recording.block(id).length, stride(recording.block(id)));
     if recording.block(id).kind == Kind::Half {
-        return write(context, buffer, &halves(values), shape, places);
+        return write(context, buffer, &halves(values), length, stride, places);
     }
     match values {
-        Values::F32(v) => write(context, buffer, v, shape, places),
-        Values::I32(v) => write(context, buffer, v, shape, places),
+        Values::F32(v) => write(context, buffer, v, length, stride, places),
+        Values::I32(v) => write(context, buffer, v, length, stride, places),
         Values::F64(v) => {
             let narrow: Vec<f32> = v.iter().map(|x| *x as f32).collect();
-            write(context, buffer, &narrow, shape, places);
+            write(context, buffer, &narrow, length, stride, places);
         }
     }
 }
 
-/// The bits of the nearest f16, ties to even.
+/// Returns the bits of the nearest f16, ties to even.
 fn halves(values: &Values) -> Vec<u16> {
     match values {
         Values::F32(v) => v.iter().map(|x| f16::from_f32(*x).to_bits()).collect(),
@@ -216,12 +224,14 @@ fn halves(values: &Values) -> Vec<u16> {
     }
 }
 
-/// One block of `length` elements at each place, `stride` elements of 32 bits apart; neighbours go in one copy.
+/// Writes one block of `length` elements to each place. Places are `stride` 32-bit elements apart, and neighbouring
+/// blocks are written in one copy.
 pub(super) fn write<T: bytemuck::Pod>(
     context: &Context,
     buffer: &wgpu::Buffer,
     values: &[T],
-    (length, stride): (usize, usize),
+    length: usize,
+    stride: usize,
     places: &[usize],
 ) {
     if values.is_empty() || length == 0 {

@@ -14,7 +14,7 @@ use super::trusted;
 /// Bytes of a checksum.
 const CHECKSUM: usize = 32;
 
-/// The pipelines of one adapter.
+/// The compiled pipelines of one adapter, kept in a file.
 #[derive(Debug)]
 pub(super) struct Cache {
     pub pipelines: wgpu::PipelineCache,
@@ -48,7 +48,7 @@ fn replace(file: &Path, bytes: &[u8]) -> std::io::Result<()> {
 }
 
 impl Cache {
-    /// `None` where the device keeps no pipelines.
+    /// Opens the cache of pipelines; `None` where the device has none.
     pub fn open(device: &wgpu::Device, info: &wgpu::AdapterInfo, folder: &Path) -> Option<Cache> {
         if !device.features().contains(wgpu::Features::PIPELINE_CACHE) {
             return None;

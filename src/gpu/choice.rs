@@ -92,6 +92,7 @@ fn parse_tiles(text: &str) -> Result<Variant> {
     }
 }
 
+/// Parses the names of stages that share a kernel.
 fn parse_fusion(text: &str) -> Result<Fused> {
     let mut fused = Fused::NONE;
     for name in text.split(',').map(str::trim).filter(|name| *name != "none") {

@@ -16,23 +16,23 @@ pub(super) struct Round {
 }
 
 impl Round {
-    /// Everything sized by arguments: the stages and what moves the members.
+    /// Returns the kernels whose size is an argument: the stages and those that move members.
     fn sized(&self) -> impl Iterator<Item = &Pipeline> {
         self.stages.iter().chain(&self.moves)
     }
 
-    /// All kernels, `compact` last.
+    /// Returns all kernels, `compact` last.
     pub fn all(&self) -> impl Iterator<Item = &Pipeline> {
         self.sized().chain([&self.compact])
     }
 
-    /// Arguments of all sized dispatches.
+    /// Returns the arguments of all sized dispatches.
     pub fn arguments(&self, active: Active) -> Vec<u32> {
         let x = |dispatch: Dispatch| dispatch.x(if dispatch.of_all { active.all } else { active.taking_part });
         self.sized().flat_map(|p| [x(p.dispatch), p.dispatch.y, p.dispatch.z]).collect()
     }
 
-    /// Commands of `rounds` rounds.
+    /// Records the commands of `rounds` rounds.
     pub fn record(&self, context: &Context, buffers: &Buffers, rounds: u32) -> wgpu::CommandEncoder {
         let mut encoder = context.device.create_command_encoder(&wgpu::CommandEncoderDescriptor::default());
         let mut pass = encoder.begin_compute_pass(&wgpu::ComputePassDescriptor::default());
@@ -56,6 +56,7 @@ impl Round {
     }
 }
 
+/// Records kernels whose number of workgroups is an argument on the device.
 fn dispatch_sized<'a>(
     pass: &mut wgpu::ComputePass<'_>,
     pipelines: impl Iterator<Item = &'a Pipeline>,

@@ -70,19 +70,12 @@ enum Broken {
 }
 
 impl Context {
+    /// Opens an adapter as a device.
     pub fn open(adapter: wgpu::Adapter, options: Options) -> Result<Context> {
         let info = adapter.get_info();
         let kernels = Kernels::of(&info)?;
         let name = format!("gpu:{}", info.name);
-        let has = adapter.limits();
-        let limits = wgpu::Limits {
-            max_storage_buffer_binding_size: has.max_storage_buffer_binding_size,
-            max_buffer_size: has.max_buffer_size,
-            max_storage_buffers_per_shader_stage: has
-                .max_storage_buffers_per_shader_stage
-                .clamp(PROMISED_BUFFERS, MOST_BUFFERS),
-            ..wgpu::Limits::default()
-        };
+        let limits = limits(&adapter);
         let mut descriptor = wgpu::DeviceDescriptor {
             label: Some("popfit"),
             required_features: adapter.features() & (wgpu::Features::PIPELINE_CACHE | wgpu::Features::TIMESTAMP_QUERY),
@@ -122,7 +115,7 @@ impl Context {
         })
     }
 
-    /// The same adapter, opened anew.
+    /// Opens the same adapter again.
     pub fn again(&self) -> Result<Context> {
         let open = |adapter| Context::open(adapter, self.options.clone());
         let fresh = open(self.adapter.clone()).or_else(|_| open(adapter::again(&self.info)?))?;
@@ -130,7 +123,7 @@ impl Context {
         Ok(Context { product, halves, fused, ..fresh })
     }
 
-    /// The same adapter, opened anew with cooperative matrices.
+    /// Opens the same adapter again, with cooperative matrices.
     pub fn with_matrices(&self) -> Result<Context> {
         let options = Options { cooperative: true, ..self.options.clone() };
         let fresh = Context::open(self.adapter.clone(), options)?;
@@ -168,7 +161,7 @@ impl Context {
         Allowed { fused, storage_buffers, workgroup_bytes: self.limits.max_compute_workgroup_storage_size }
     }
 
-    /// The product by cooperative matrices, if it was opened with them.
+    /// Returns the product by cooperative matrices, if it was opened with them.
     pub fn matrices(&self) -> Option<Variant> {
         adapter::matrices(&self.adapter).filter(|_| self.device.features().contains(adapter::OF_MATRICES))
     }
@@ -220,7 +213,7 @@ impl Context {
         write_down(&self.broken, broken);
     }
 
-    /// The tolerance at which fits end, which a test may have changed.
+    /// Returns the tolerance at which fits end, which a test may have changed.
     pub fn tolerance(&self, honest: f64) -> f64 {
         self.options.faults.as_ref().map_or(honest, |faults| faults.tolerance(honest))
     }
@@ -284,7 +277,7 @@ impl Context {
         }
     }
 
-    /// A device that does not answer is not asked again.
+    /// Marks the device as lost, because it did not answer in time.
     pub fn give_up(&self) {
         let message = format!("no answer within {} s", self.limit().as_secs_f64());
         self.breaks(Broken::Lost(message));
@@ -322,6 +315,19 @@ fn write_down(broken: &Mutex<Option<Broken>>, what: Broken) {
     let mut known = broken.lock().unwrap_or_else(PoisonError::into_inner);
     if known.is_none() || matches!((&*known, &what), (Some(Broken::Failed(_)), Broken::Lost(_))) {
         *known = Some(what);
+    }
+}
+
+/// Returns the limits that a device asks for: those of WebGPU, but buffers as large and as many as the adapter allows.
+fn limits(adapter: &wgpu::Adapter) -> wgpu::Limits {
+    let has = adapter.limits();
+    wgpu::Limits {
+        max_storage_buffer_binding_size: has.max_storage_buffer_binding_size,
+        max_buffer_size: has.max_buffer_size,
+        max_storage_buffers_per_shader_stage: has
+            .max_storage_buffers_per_shader_stage
+            .clamp(PROMISED_BUFFERS, MOST_BUFFERS),
+        ..wgpu::Limits::default()
     }
 }
 

@@ -3,9 +3,9 @@
 use super::layout::{CONTROL, Field, HEAD, Layout, NO_VALUE, PENDING, POISON, RUNNING, STATUS};
 use crate::solver::member::Active;
 use crate::solver::simplex::Simplex;
-use crate::solver::{Batch, Method, Places};
+use crate::solver::{Batch, Bounds, Method, Places};
 
-/// Buffers as on the device.
+/// The host's copies of the buffers that hold a population's members.
 #[derive(Debug)]
 pub(super) struct Entry {
     layout: Layout,
@@ -22,7 +22,7 @@ pub(super) struct Entry {
 }
 
 impl Entry {
-    /// No members, everything poisoned.
+    /// Makes the state of a population without members; all numbers are poisoned.
     pub fn new(layout: Layout) -> Entry {
         Entry {
             layout,
@@ -49,7 +49,7 @@ impl Entry {
 
     /// Puts the starts of a batch into their slots, behind the members that take part in the next round; returns how
     /// many are active then.
-    pub fn enter(&mut self, (batch, places): (&Batch, &Places), method: Method, active: Active) -> Active {
+    pub fn enter(&mut self, batch: &Batch, places: &Places, method: Method, active: Active) -> Active {
         let (count, lanes, capacity) = (self.layout.parameters, method.lanes(), self.layout.capacity);
         let sitting_out = self.members[HEAD + active.taking_part..HEAD + active.all].to_vec();
         let mut next = active.taking_part;
@@ -61,7 +61,8 @@ impl Entry {
                 Method::NelderMead(settings) => {
                     let of = |values: &[f64]| values[spectrum * count..(spectrum + 1) * count].to_vec();
                     let (lower, upper) = (of(&batch.lower), of(&batch.upper));
-                    let simplex = Simplex::new(start, parameters, (&lower, &upper), settings.size);
+                    let simplex =
+                        Simplex::new(start, parameters, Bounds { lower: &lower, upper: &upper }, settings.size);
                     let simplex = simplex.shaped(batch.simplex(k));
                     self.put_simplex(&simplex);
                     simplex.first_trials()
@@ -84,6 +85,7 @@ impl Entry {
         entered
     }
 
+    /// Puts a member at its first trial point into a slot.
     fn put_member(&mut self, slot: usize, trial: &[f64], method: Method) {
         let layout = self.layout;
         self.held[slot] = true;
@@ -102,6 +104,7 @@ impl Entry {
         }
     }
 
+    /// Puts a simplex into the slots of its members.
     fn put_simplex(&mut self, simplex: &Simplex) {
         let (layout, count) = (self.layout, self.layout.simplices());
         let mut put = |field: usize, x: f32| self.simplices[field * count + simplex.slot] = x.to_bits();

@@ -51,7 +51,7 @@ pub(super) enum Call {
     Readback,
 }
 
-/// Calls that fail; shared by a device and those that are made anew in its place.
+/// Calls that are made to fail in tests; shared by a device and those that are opened in its place.
 #[derive(Debug)]
 pub struct Faults {
     fault: Fault,
@@ -61,25 +61,26 @@ pub struct Faults {
 }
 
 impl Faults {
-    /// The `first` call that can meet the fault, from 1, does; all later ones, too, where it is `lasting`.
+    /// Makes a fault that the `first` call that can meet it does meet, counted from 1. All later calls meet a `lasting`
+    /// one, too.
     pub fn new(fault: Fault, first: u64, lasting: bool) -> Arc<Faults> {
         let (first, lasting) = (first.into(), lasting.into());
         Arc::new(Faults { fault, first, lasting, calls: AtomicU64::new(0) })
     }
 
-    /// The same, counted anew.
+    /// Starts counting the calls again from 0.
     pub fn arm(&self, first: u64, lasting: bool) {
         self.first.store(first, Ordering::Relaxed);
         self.lasting.store(lasting, Ordering::Relaxed);
         self.calls.store(0, Ordering::Relaxed);
     }
 
-    /// Calls so far that could have met the fault.
+    /// Returns the number of calls so far that could have met the fault.
     pub fn calls(&self) -> u64 {
         self.calls.load(Ordering::Relaxed)
     }
 
-    /// The share of its cost that a fit may still lose where it ends; `honest` is what was asked for.
+    /// Returns the tolerance at which fits end, a share of the cost; `honest` is the one that was asked for.
     pub(super) fn tolerance(&self, honest: f64) -> f64 {
         if self.fault == Fault::Early { 0.5 } else { honest }
     }

@@ -18,7 +18,7 @@ pub(super) const PROMISED_BUFFERS: u32 = 8;
 /// Storage buffers of the kernel that resamples, solves for the continuum and sums.
 pub(super) const MOST_BUFFERS: u32 = PROMISED_BUFFERS + 1;
 
-/// Stages that share a kernel on an adapter.
+/// The kinds of stages that share a kernel on an adapter.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Fused {
     /// A product activates what it makes.
@@ -33,7 +33,7 @@ impl Fused {
     /// A kernel a stage.
     pub const NONE: Fused = Fused { layers: false, sums: false, rows: false };
 
-    /// Every choice, for tests.
+    /// Returns every choice, for tests.
     #[cfg(test)]
     pub fn all() -> [Fused; 8] {
         std::array::from_fn(|k| Fused { layers: k & 1 > 0, sums: k & 2 > 0, rows: k & 4 > 0 })
@@ -48,7 +48,7 @@ pub(super) struct Allowed {
     pub workgroup_bytes: u32,
 }
 
-/// Task of a kernel: stages in their order.
+/// The stages that one kernel executes, in their order.
 #[derive(Clone, Copy, Debug)]
 pub(super) enum Task<'a> {
     One(&'a Stage),
@@ -88,7 +88,7 @@ impl<'a> Task<'a> {
         }
     }
 
-    /// Buffers that a kernel of several stages does not write.
+    /// Returns the buffers that a kernel of several stages does not write.
     fn unwritten(&self) -> impl Iterator<Item = BufferId> + use<> {
         let (rows, solution) = match self {
             Task::Sums(resample, continuum, _) => {
@@ -101,7 +101,8 @@ impl<'a> Task<'a> {
 }
 
 impl Allowed {
-    /// The stages of each kernel of a round; the activation with its product where `products` says how that is made.
+    /// Returns the stages of each kernel of a round; the activation with its product where `products` says how that is
+    /// made.
     pub fn kernels(self, recording: &Recording, products: Option<Products>) -> Vec<Range<usize>> {
         let mut kernels = Vec::new();
         let mut first = 0;
@@ -133,7 +134,7 @@ impl Allowed {
         fits && !task.unwritten().any(is_wanted)
     }
 
-    /// Buffers that no kernel writes or reads.
+    /// Returns the buffers that no kernel writes or reads.
     pub fn unwritten(self, recording: &Recording) -> Vec<BufferId> {
         let kernels = self.kernels(recording, None);
         let tasks = kernels.iter().filter_map(|stages| Task::of(&recording.stages[stages.clone()]));

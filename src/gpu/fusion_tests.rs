@@ -34,7 +34,7 @@ fn bits(context: &Arc<Context>, fused: Fused, size: Size) -> Result<Vec<u32>> {
     let (recording, batch) = example(size);
     let allowed = context.allowed_with(fused);
     let method = Method::LevenbergMarquardt(LevenbergMarquardt::default());
-    let mut population = GpuPopulation::with(context.clone(), allowed, Arc::new(recording), (&method, size.members))?;
+    let mut population = GpuPopulation::with(context.clone(), allowed, Arc::new(recording), &method, size.members)?;
     pollster::block_on(population.load(&batch))?;
     pollster::block_on(population.run_stages())
 }

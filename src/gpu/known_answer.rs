@@ -57,7 +57,7 @@ impl Answer {
         let number = |k: usize| ((k * 7919 + 13) % 1009) as f32 / 504.0 - 1.0;
         let x: Vec<f32> = (0..members * ROWS * inner).map(number).collect();
         let w: Vec<f32> = (0..inner * columns).map(|k| number(k + 5)).collect();
-        let sums = Trial::new(context, variant, (kind, x.clone(), w.clone()))?.run(context)?;
+        let sums = Trial::new(context, variant, kind, x.clone(), w.clone())?.run(context)?;
         Ok(Answer { sums, x, w })
     }
 }
@@ -71,7 +71,8 @@ struct Trial {
 }
 
 impl Trial {
-    fn new(context: &Context, variant: Variant, (kind, x, w): (Kind, Vec<f32>, Vec<f32>)) -> Result<Trial> {
+    /// Prepares the product of `x` (members · rows, inner) and `w` (inner, columns).
+    fn new(context: &Context, variant: Variant, kind: Kind, x: Vec<f32>, w: Vec<f32>) -> Result<Trial> {
         let Shape { members, inner, columns } = SHAPE;
         let mut recording = Recording::default();
         let input = recording.buffer("x", Scope::Member, kind, ROWS * inner);
@@ -87,7 +88,7 @@ impl Trial {
         let pipeline = Pipeline::new(context, &stage.product_shader(&shaders, false)?, &buffers)?;
         let places: Vec<usize> = (0..members).collect();
         let x = Values::F32(Arc::new(x));
-        buffers::upload_to(context, &recording, input, &buffers.blocks[input.0], (&x, &places));
+        buffers::upload_to(context, &recording, input, &buffers.blocks[input.0], &x, &places);
         context.queue.write_buffer(&buffers.members, 0, bytemuck::cast_slice(&[members as u32]));
         Ok(Trial { buffers, pipeline, output, members })
     }
@@ -103,7 +104,7 @@ impl Trial {
         pass.set_bind_group(0, &pipeline.bind_group, &[]);
         pass.dispatch_workgroups(pipeline.dispatch.x(self.members), pipeline.dispatch.y, pipeline.dispatch.z);
         drop(pass);
-        pollster::block_on(readback::fetch(context, encoder, (&buffers.blocks[self.output.0], &target), elements))
+        pollster::block_on(readback::fetch(context, encoder, &buffers.blocks[self.output.0], &target, elements))
     }
 }
 

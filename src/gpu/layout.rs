@@ -71,7 +71,7 @@ pub(super) const HEAD: usize = 2;
 const VERDICTS: [(&str, Option<GaveWay>); 3] =
     [("GOES_ON", None), ("SAME_BASIN_CODE", Some(GaveWay::SameBasin)), ("HOPELESS_CODE", Some(GaveWay::Hopeless))];
 
-/// The verdict that a value of the cell GAVE_WAY stands for.
+/// Returns the verdict that a value of the cell GAVE_WAY stands for.
 pub(super) fn verdict(code: i32) -> Option<GaveWay> {
     usize::try_from(code).ok().and_then(|k| VERDICTS.get(k)).and_then(|(_, verdict)| *verdict)
 }
@@ -104,28 +104,28 @@ impl Layout {
         }
     }
 
-    /// Numbers of one member in the state buffer.
+    /// Returns the number of numbers of one member in the state buffer.
     pub fn state_length(self) -> usize {
         FIELDS.iter().map(|(field, _)| self.length(*field)).sum()
     }
 
-    /// Offset of a field, in arrays of `capacity` numbers.
+    /// Returns the offset of a field, in arrays of `capacity` numbers.
     pub fn offset(self, field: Field) -> usize {
         FIELDS.iter().take_while(|(other, _)| *other != field).map(|(other, _)| self.length(*other)).sum()
     }
 
-    /// Index of a number in the state buffer.
+    /// Returns the index of a number in the state buffer.
     pub fn at(self, field: Field, index: usize, slot: usize) -> usize {
         (self.offset(field) + index) * self.capacity + slot
     }
 
-    /// Simplices of a Nelder–Mead population.
+    /// Returns the number of simplices of a Nelder–Mead population.
     pub fn simplices(self) -> usize {
         self.capacity / LANES
     }
 
-    /// Numbers of one simplex: vertices, their values, the objective when it was last spread and the time before, and
-    /// the tolerance of a coarse search. The last three begin at…
+    /// Returns the number of numbers of one simplex: vertices, their values, the objective when it was last spread and
+    /// the time before, and the tolerance of a coarse search. The last three begin at…
     pub fn simplex_length(self) -> usize {
         self.coarse_fatol() + 1
     }
@@ -142,8 +142,8 @@ impl Layout {
         self.spread_at() + 2
     }
 
-    /// Elements of the list of members: the numbers of those that take part in the round and of all that are active,
-    /// their slots, every slot's spectrum and the next of its group, and room for `compact`.
+    /// Returns the number of elements of the list of members: the numbers of those that take part in the round and of
+    /// all that are active, their slots, every slot's spectrum and the next of its group, and room for `compact`.
     pub fn members_length(self) -> usize {
         HEAD + 4 * self.capacity
     }

@@ -19,9 +19,10 @@ pub(super) struct Pipeline {
 }
 
 impl Pipeline {
+    /// Compiles a shader, unless the device has done so before, and binds a population's buffers to it.
     pub fn new(context: &Context, shader: &Shader, buffers: &Buffers) -> Result<Pipeline> {
         let writes: Vec<bool> = shader.bindings.iter().map(|b| b.write).collect();
-        let (pipeline, layout) = compiled(context, shader.stem, &shader.source(), &writes)?;
+        let Unbound { pipeline, layout } = compiled(context, shader.stem, &shader.source(), &writes)?;
         context.guarded(|| {
             let table = table(context, shader);
             let bound = shader.bindings.iter().map(|binding| match binding.target {
@@ -45,13 +46,22 @@ impl Pipeline {
 #[derive(Debug, Default)]
 pub(super) struct Compiled(Mutex<HashMap<Key, Arc<Place>>>);
 
-type Key = (String, Vec<bool>);
+/// A kernel's text, and by binding whether it writes the buffer.
+#[derive(Debug, PartialEq, Eq, Hash)]
+struct Key {
+    text: String,
+    writes: Vec<bool>,
+}
 
 /// Empty until a kernel is compiled.
 type Place = Mutex<Option<Unbound>>;
 
-/// A pipeline, and the layout of what is to be bound to it.
-type Unbound = (wgpu::ComputePipeline, wgpu::BindGroupLayout);
+/// A pipeline, and the layout of the buffers that are to be bound to it.
+#[derive(Clone, Debug)]
+pub(super) struct Unbound {
+    pub pipeline: wgpu::ComputePipeline,
+    pub layout: wgpu::BindGroupLayout,
+}
 
 /// More are forgotten, all of them.
 const MOST: usize = 512;
@@ -59,7 +69,7 @@ const MOST: usize = 512;
 /// Returns a compiled kernel, which [`compute_pipeline`] makes if it is not known yet.
 pub(super) fn compiled(context: &Context, stem: &str, source: &Source, writes: &[bool]) -> Result<Unbound> {
     let mut known = context.compiled.0.lock().unwrap_or_else(PoisonError::into_inner);
-    let key = (source.text.clone(), writes.to_vec());
+    let key = Key { text: source.text.clone(), writes: writes.to_vec() };
     if known.len() >= MOST && !known.contains_key(&key) {
         known.clear();
     }
@@ -96,11 +106,10 @@ pub(super) fn shader_module(context: &Context, stem: &str, source: &Source) -> R
     Err(context.failure(format!("{}: {error}", place.unwrap_or_else(|| stem.to_owned()))))
 }
 
-/// The pipeline of `main` with one storage buffer an element of `writes`, true where the shader writes it.
-pub(super) fn compute_pipeline(context: &Context, stem: &str, module: &wgpu::ShaderModule, writes: &[bool]) -> Unbound {
-    let device = &context.device;
-    let entry = |(i, write): (usize, &bool)| wgpu::BindGroupLayoutEntry {
-        binding: i as u32,
+/// Describes the storage buffer at a binding.
+fn storage_entry(binding: u32, write: bool) -> wgpu::BindGroupLayoutEntry {
+    wgpu::BindGroupLayoutEntry {
+        binding,
         visibility: wgpu::ShaderStages::COMPUTE,
         ty: wgpu::BindingType::Buffer {
             ty: wgpu::BufferBindingType::Storage { read_only: !write },
@@ -108,8 +117,13 @@ pub(super) fn compute_pipeline(context: &Context, stem: &str, module: &wgpu::Sha
             min_binding_size: None,
         },
         count: None,
-    };
-    let entries: Vec<_> = writes.iter().enumerate().map(entry).collect();
+    }
+}
+
+/// Makes the pipeline of `main` with one storage buffer per element of `writes`, true where the shader writes it.
+pub(super) fn compute_pipeline(context: &Context, stem: &str, module: &wgpu::ShaderModule, writes: &[bool]) -> Unbound {
+    let device = &context.device;
+    let entries: Vec<_> = (0..).zip(writes).map(|(binding, write)| storage_entry(binding, *write)).collect();
     let layout =
         device.create_bind_group_layout(&wgpu::BindGroupLayoutDescriptor { label: Some(stem), entries: &entries });
     let pipeline_layout = device.create_pipeline_layout(&wgpu::PipelineLayoutDescriptor {
@@ -125,7 +139,7 @@ pub(super) fn compute_pipeline(context: &Context, stem: &str, module: &wgpu::Sha
         compilation_options: wgpu::PipelineCompilationOptions::default(),
         cache: context.cache.as_ref().map(|cache| &cache.pipelines),
     });
-    (pipeline, layout)
+    Unbound { pipeline, layout }
 }
 
 /// Binds whole buffers, in order.
@@ -134,10 +148,7 @@ pub(super) fn bind<'a>(
     layout: &wgpu::BindGroupLayout,
     buffers: impl Iterator<Item = &'a wgpu::Buffer>,
 ) -> wgpu::BindGroup {
-    let entry = |(i, buffer): (usize, &'a wgpu::Buffer)| wgpu::BindGroupEntry {
-        binding: i as u32,
-        resource: buffer.as_entire_binding(),
-    };
-    let entries: Vec<_> = buffers.enumerate().map(entry).collect();
+    let resources = buffers.map(wgpu::Buffer::as_entire_binding).zip(0..);
+    let entries: Vec<_> = resources.map(|(resource, binding)| wgpu::BindGroupEntry { binding, resource }).collect();
     context.device.create_bind_group(&wgpu::BindGroupDescriptor { label: None, layout, entries: &entries })
 }

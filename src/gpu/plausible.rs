@@ -7,8 +7,8 @@ use crate::error::Result;
 use crate::solver::member::Active;
 use crate::solver::{Method, Status, basin};
 
-/// The list's first numbers, of members that take part and of all active ones, of which there were `before` when the
-/// rounds began.
+/// Checks the list's first numbers, of members that take part and of all active ones, of which there were `before` when
+/// the rounds began.
 pub(super) fn active(context: &Context, head: [u32; HEAD], before: Active) -> Result<Active> {
     let [taking_part, all] = head.map(|count| count as usize);
     if all > before.all || taking_part > all {
@@ -18,7 +18,8 @@ pub(super) fn active(context: &Context, head: [u32; HEAD], before: Active) -> Re
     Ok(Active { all, taking_part })
 }
 
-/// State, control and list of members after some rounds, those in `active` still active, against what the host knows.
+/// Checks the state, the control and the list of members after some rounds against what the host knows; those in
+/// `active` are still active.
 pub(super) fn entry(context: &Context, entry: &Entry, layout: Layout, method: Method, active: Active) -> Result<()> {
     let told = entry.members[..HEAD].iter().map(|count| *count as usize);
     if !told.clone().eq([active.taking_part, active.all]) {
@@ -46,7 +47,7 @@ pub(super) fn entry(context: &Context, entry: &Entry, layout: Layout, method: Me
     }
 }
 
-/// Every round counts, and `compact` has listed the members that run, no others.
+/// Returns whether every round was counted and `compact` has listed exactly the members that run.
 fn is_control(entry: &Entry, layout: Layout, slot: usize, runs: bool) -> bool {
     let cell = |field: usize| entry.control[field * layout.capacity + slot];
     let (status, gave_way) = (cell(STATUS), cell(GAVE_WAY));
@@ -55,7 +56,8 @@ fn is_control(entry: &Entry, layout: Layout, slot: usize, runs: bool) -> bool {
     cell(ROUNDS) >= 1 && pauses.contains(&cell(PAUSE)) && if runs { status == RUNNING && gave_way == 0 } else { ended }
 }
 
-/// Points are numbers. A damping factor is at least 2, or, under a simplex, poison that nobody has overwritten.
+/// Returns whether points are numbers. A damping factor must be at least 2, or, under a simplex, poison that nobody has
+/// overwritten.
 fn is_state(entry: &Entry, layout: Layout, method: Method, slot: usize) -> bool {
     let number = |field, index| f32::from_bits(entry.state[layout.at(field, index, slot)]);
     let factor = number(Field::DampingFactor, 0);
@@ -66,7 +68,7 @@ fn is_state(entry: &Entry, layout: Layout, method: Method, slot: usize) -> bool 
     damped && (0..layout.parameters).all(|p| !number(Field::TrialParameters, p).is_nan())
 }
 
-/// Not poison, and not all zero.
+/// Returns whether the numbers of a simplex are neither poison nor all zero.
 fn is_simplex(entry: &Entry, layout: Layout, simplex: usize) -> bool {
     let number = |field: usize| f32::from_bits(entry.simplices[field * layout.simplices() + simplex]);
     !number(layout.values()).is_nan() && (0..layout.simplex_length()).any(|field| number(field) != 0.0)

@@ -15,6 +15,7 @@ use super::entry::Entry;
 use super::fusion::Allowed;
 use super::layout::{HEAD, Layout};
 use super::pipelines::Pipeline;
+use super::readback::Front;
 use super::timing::Timing;
 use super::{plausible, readback, stages};
 use crate::buffers::Work;
@@ -52,15 +53,16 @@ impl GpuPopulation {
         capacity: usize,
     ) -> Result<GpuPopulation> {
         let allowed = context.allowed();
-        GpuPopulation::with(context, allowed, recording, (method, capacity))
+        GpuPopulation::with(context, allowed, recording, method, capacity)
     }
 
-    /// With stages together as it is said.
+    /// Makes a population whose kernels join stages as `allowed` says.
     pub fn with(
         context: Arc<Context>,
         allowed: Allowed,
         recording: Arc<Recording>,
-        (method, capacity): (&Method, usize),
+        method: &Method,
+        capacity: usize,
     ) -> Result<GpuPopulation> {
         let slots = (capacity.max(1) * method.lanes()).min(MAX_MEMBERS);
         let layout = Layout { parameters: recording.parameters.len(), capacity: slots };
@@ -72,7 +74,7 @@ impl GpuPopulation {
         };
         let products = context.products(recording.has_halves());
         let groups = allowed.kernels(&recording, Some(products));
-        let shaders = stages::shaders((&recording, &groups), layout, method, products)?;
+        let shaders = stages::shaders(&recording, &groups, layout, method, products)?;
         let plan = Plan::new(&recording, layout, shaders.len() - 1, &allowed.unwritten(&recording));
         let buffers = Buffers::new(&context, &recording, &plan)?;
         let pipelines = shaders.par_iter().map(|shader| Pipeline::new(&context, shader, &buffers));
@@ -105,24 +107,18 @@ impl GpuPopulation {
             let (starts, spectra) = (batch.members(), batch.spectra);
             return Err(Error::Usage(format!("{starts} starts of {spectra} spectra in a population of {capacity}")));
         }
-        let shape = |what: &str, length: usize, expected: usize| {
-            if length == expected {
-                return Ok(());
-            }
-            Err(Error::ShapeMismatch { what: what.to_owned(), message: format!("{length} numbers, not {expected}") })
-        };
         let parameters = self.layout.parameters;
         for values in [&batch.lower, &batch.upper, &batch.prior_mean, &batch.prior_weight] {
-            shape("bounds and priors", values.len(), batch.spectra * parameters)?;
+            check_length("bounds and priors", values.len(), batch.spectra * parameters)?;
         }
-        shape("starts", batch.starts.len(), batch.members() * parameters)?;
+        check_length("starts", batch.starts.len(), batch.members() * parameters)?;
         if batch.group.iter().any(|s| *s as usize >= batch.spectra) {
             return Err(Error::Usage("a member of a spectrum that is not in the batch".into()));
         }
         for (id, values) in &batch.blocks {
             let block = self.recording.block(*id);
             let blocks = if block.scope == Scope::Spectrum { batch.spectra } else { 1 };
-            shape(&block.name, values.len(), blocks * block.length)?;
+            check_length(&block.name, values.len(), blocks * block.length)?;
             if (block.kind == Kind::Index) != matches!(values, Values::I32(_)) {
                 return Err(Error::Usage(format!("{}: elements of another kind", block.name)));
             }
@@ -141,8 +137,9 @@ impl GpuPopulation {
         let Entry { state: s, control: c, members: m, simplices: x, .. } = &self.entry;
         let x = if matches!(self.method, Method::NelderMead(_)) { x.len() } else { 0 };
         let (s, c, m) = (s.len(), c.len(), m.len());
-        let sources = [(state, s), (control, c), (members, m), (simplices, x)];
-        let read = readback::fetch_all(&self.context, encoder, (&sources, readback)).await?;
+        let fronts = [(state, s), (control, c), (members, m), (simplices, x)];
+        let fronts = fronts.map(|(buffer, elements)| Front { buffer, elements });
+        let read = readback::fetch_all(&self.context, encoder, &fronts, readback).await?;
         self.entry.take(read);
         plausible::entry(&self.context, &self.entry, self.layout, self.method, self.active)?;
         self.entry.is_current = true;
@@ -163,7 +160,7 @@ impl GpuPopulation {
         let mut left = rounds as usize;
         while left > 0 && self.active.all > 0 {
             let (begin, now) = (Instant::now(), left.min(timing.rounds));
-            let measured = timing.run((&self.context, &self.buffers), &self.round, now).await?;
+            let measured = timing.run(&self.context, &self.buffers, &self.round, now).await?;
             let mut active = Vec::new();
             for one in measured {
                 if self.active.all == 0 {
@@ -185,13 +182,13 @@ impl GpuPopulation {
         Ok(())
     }
 
-    /// The spectra of a batch, to their places.
+    /// Uploads the spectra of a batch to their places.
     fn upload(&self, batch: &Batch, places: &Places) {
         for (id, values) in &batch.blocks {
             let buffer = &self.buffers.blocks[id.0];
             match self.recording.block(*id).scope {
                 Scope::Spectrum => {
-                    buffers::upload_to(&self.context, &self.recording, *id, buffer, (values, &places.spectra));
+                    buffers::upload_to(&self.context, &self.recording, *id, buffer, values, &places.spectra);
                 }
                 _ if self.active.all == 0 => buffers::upload(&self.context, &self.recording, *id, buffer, values),
                 _ => {}
@@ -199,7 +196,7 @@ impl GpuPopulation {
         }
         let limits = limits(batch, self.layout.parameters);
         let length = 4 * self.layout.parameters;
-        buffers::write(&self.context, &self.buffers.limits, &limits, (length, length), &places.spectra);
+        buffers::write(&self.context, &self.buffers.limits, &limits, length, length, &places.spectra);
     }
 
     /// Returns the number of bytes that have entered with a batch: its arrays, and the host's data of its members.
@@ -235,7 +232,7 @@ impl GpuPopulation {
         buffer: &wgpu::Buffer,
         elements: usize,
     ) -> Result<Vec<T>> {
-        readback::fetch(&self.context, commands, (buffer, &self.buffers.readback), elements).await
+        readback::fetch(&self.context, commands, buffer, &self.buffers.readback, elements).await
     }
 }
 
@@ -253,7 +250,7 @@ impl Population for GpuPopulation {
         let Ok(timing) = Timing::new(&self.context, &self.round) else { return };
         let clock = if timing.has_times() { Clock::Timestamps } else { Clock::Submissions };
         let works = self.groups.iter().map(|stages| self.recording.cost_of_kernel(stages.clone())).collect();
-        let mut gauge = Gauge::new(meter, (works, self.layout.parameters), size_of::<f32>(), clock);
+        let mut gauge = Gauge::new(meter, works, self.layout.parameters, size_of::<f32>(), clock);
         gauge.hold(self.bytes);
         self.gauge = Some((gauge, timing));
     }
@@ -269,7 +266,7 @@ impl Population for GpuPopulation {
             self.refresh().await?;
             let begin = Instant::now();
             self.upload(batch, places);
-            self.active = self.entry.enter((batch, places), self.method, self.active);
+            self.active = self.entry.enter(batch, places, self.method, self.active);
             let Buffers { state, control, members, simplices, arguments, .. } = &self.buffers;
             self.write(state, &self.entry.state);
             self.write(control, &self.entry.control);
@@ -339,7 +336,7 @@ impl Population for GpuPopulation {
             let commands = self.round.record_stages(&self.context, &self.buffers);
             let elements = self.active.taking_part * stride;
             let target = self.context.guarded(|| Ok(buffers::readback(&self.context, elements.max(1))))?;
-            let seen: Vec<u32> = readback::fetch(&self.context, commands, (source, &target), elements).await?;
+            let seen: Vec<u32> = readback::fetch(&self.context, commands, source, &target, elements).await?;
             let blocks = seen.chunks(stride.max(1));
             Ok(match self.recording.block(buffer).kind {
                 Kind::Half => {
@@ -352,7 +349,15 @@ impl Population for GpuPopulation {
     }
 }
 
-/// Bounds and priors, (spectra, 4, parameters).
+/// Fails unless an array of a batch has the expected length.
+fn check_length(what: &str, length: usize, expected: usize) -> Result<()> {
+    if length == expected {
+        return Ok(());
+    }
+    Err(Error::ShapeMismatch { what: what.to_owned(), message: format!("{length} numbers, not {expected}") })
+}
+
+/// Returns bounds and priors, (spectra, 4, parameters).
 fn limits(batch: &Batch, parameters: usize) -> Vec<f32> {
     let kinds = [&batch.lower, &batch.upper, &batch.prior_mean, &batch.prior_weight];
     let of_spectrum = |s: usize| kinds.into_iter().flat_map(move |v| &v[s * parameters..(s + 1) * parameters]);

@@ -5,6 +5,7 @@ use std::collections::BTreeSet;
 use std::sync::{Mutex, PoisonError};
 
 use super::context::Context;
+use super::pipelines::Unbound;
 use super::readback;
 use super::{buffers, pipelines};
 use crate::error::Result;
@@ -57,6 +58,7 @@ fn points() -> Vec<f32> {
     exponents.chain(logarithms).chain(nans).chain(terms).collect()
 }
 
+/// Evaluates the probe's kernel at some points.
 fn evaluate(context: &Context, points: &[f32]) -> Result<Vec<f32>> {
     let mut constants = Constants::default();
     constants.line("@group(0) @binding(0) var<storage, read> points: array<f32>;");
@@ -64,7 +66,7 @@ fn evaluate(context: &Context, points: &[f32]) -> Result<Vec<f32>> {
     let source = Source::join(&constants, "probe", include_str!("probe.wgsl"), &["math"], None);
     let module = pipelines::shader_module(context, "probe", &source)?;
     let (pipeline, group, buffers, target) = context.guarded(|| {
-        let (pipeline, layout) = pipelines::compute_pipeline(context, "probe", &module, &[false, true]);
+        let Unbound { pipeline, layout } = pipelines::compute_pipeline(context, "probe", &module, &[false, true]);
         let usage = wgpu::BufferUsages::STORAGE | wgpu::BufferUsages::COPY_DST | wgpu::BufferUsages::COPY_SRC;
         let buffers = ["points", "values"].map(|name| buffers::create(context, name, points.len(), usage));
         let group = pipelines::bind(context, &layout, buffers.iter());
@@ -77,7 +79,7 @@ fn evaluate(context: &Context, points: &[f32]) -> Result<Vec<f32>> {
     pass.set_bind_group(0, &group, &[]);
     pass.dispatch_workgroups(1, 1, 1);
     drop(pass);
-    pollster::block_on(readback::fetch(context, encoder, (&buffers[1], &target), points.len()))
+    pollster::block_on(readback::fetch(context, encoder, &buffers[1], &target, points.len()))
 }
 
 /// Returns the first value that is wrong, in words, if there is one.

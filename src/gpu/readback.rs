@@ -61,11 +61,12 @@ impl Mapping {
     }
 }
 
-/// Submits the commands, copies `elements` of a buffer to a mappable one, and reads these when all is done.
+/// Submits the commands, then copies the first `elements` of `source` to the mappable buffer `target` and reads them.
 pub(super) async fn fetch<T: bytemuck::Pod>(
     context: &Context,
     mut commands: wgpu::CommandEncoder,
-    (source, target): (&wgpu::Buffer, &wgpu::Buffer),
+    source: &wgpu::Buffer,
+    target: &wgpu::Buffer,
     elements: usize,
 ) -> Result<Vec<T>> {
     commands.copy_buffer_to_buffer(source, 0, target, 0, Some(4 * elements as u64));
@@ -73,27 +74,34 @@ pub(super) async fn fetch<T: bytemuck::Pod>(
     read(context, target, elements).await
 }
 
-/// The same of several buffers, waiting for the device once.
+/// The first elements of a buffer.
+pub(super) struct Front<'a> {
+    pub buffer: &'a wgpu::Buffer,
+    pub elements: usize,
+}
+
+/// Submits the commands, then reads the fronts of several buffers through `target`. It waits for the device once.
 pub(super) async fn fetch_all(
     context: &Context,
     mut commands: wgpu::CommandEncoder,
-    (sources, target): (&[(&wgpu::Buffer, usize)], &wgpu::Buffer),
+    fronts: &[Front<'_>],
+    target: &wgpu::Buffer,
 ) -> Result<Vec<Vec<u32>>> {
     let mut end = 0;
-    for (source, elements) in sources {
+    for Front { buffer, elements } in fronts {
         if *elements > 0 {
-            commands.copy_buffer_to_buffer(source, 0, target, 4 * end as u64, Some(4 * *elements as u64));
+            commands.copy_buffer_to_buffer(buffer, 0, target, 4 * end as u64, Some(4 * *elements as u64));
         }
         end += elements;
     }
     context.submit(commands);
     let all: Vec<u32> = read(context, target, end).await?;
     let mut rest = all.as_slice();
-    let part = |(_, elements): &(&wgpu::Buffer, usize)| rest.split_off(..*elements).unwrap_or_default().to_vec();
-    Ok(sources.iter().map(part).collect())
+    let part = |front: &Front<'_>| rest.split_off(..front.elements).unwrap_or_default().to_vec();
+    Ok(fronts.iter().map(part).collect())
 }
 
-/// The first `elements` of a mappable buffer, once all submitted work is done.
+/// Reads the first `elements` of a mappable buffer, once all submitted work is done.
 pub(super) async fn read<T: bytemuck::Pod>(
     context: &Context,
     buffer: &wgpu::Buffer,
@@ -135,49 +143,55 @@ pub(super) async fn read<T: bytemuck::Pod>(
     Ok(values)
 }
 
-/// Outcomes of the members in some slots; `state` and `control` as read from the device.
+/// Returns the outcomes of the members in some slots; `state` and `control` are as read from the device.
 pub(super) fn outcomes(layout: Layout, slots: &[usize], state: &[f32], control: &[i32]) -> Vec<Outcome> {
-    let number = |field, index, slot| f64::from(state[layout.at(field, index, slot)]);
-    let list = |field, length, slot| (0..length).map(|i| number(field, i, slot)).collect();
-    let count = |slot| u32::try_from(control[ROUNDS * layout.capacity + slot]).unwrap_or(0);
-    let outcome = |&slot: &usize| Outcome {
-        status: Status::from_code(control[STATUS * layout.capacity + slot]),
-        gave_way: verdict(control[GAVE_WAY * layout.capacity + slot]),
-        rounds: count(slot),
-        evaluations: count(slot),
-        parameters: list(Field::Accepted, layout.parameters, slot),
-        chi2: number(Field::Chi2, 0, slot),
-        penalty: number(Field::Penalty, 0, slot),
-        ln_det: number(Field::LnDet, 0, slot),
-        gradient: list(Field::Gradient, layout.parameters, slot),
-        normal_matrix: list(Field::Normal, packed_length(layout.parameters), slot),
-    };
-    slots.iter().map(outcome).collect()
+    slots.iter().map(|slot| outcome(layout, *slot, state, control)).collect()
 }
 
-/// Outcomes of some simplices: their best vertices, the objective in place of χ².
+/// Returns the outcome of the member in a slot.
+fn outcome(layout: Layout, slot: usize, state: &[f32], control: &[i32]) -> Outcome {
+    let number = |field, index| f64::from(state[layout.at(field, index, slot)]);
+    let list = |field, length| (0..length).map(|i| number(field, i)).collect();
+    let rounds = u32::try_from(control[ROUNDS * layout.capacity + slot]).unwrap_or(0);
+    Outcome {
+        status: Status::from_code(control[STATUS * layout.capacity + slot]),
+        gave_way: verdict(control[GAVE_WAY * layout.capacity + slot]),
+        rounds,
+        evaluations: rounds,
+        parameters: list(Field::Accepted, layout.parameters),
+        chi2: number(Field::Chi2, 0),
+        penalty: number(Field::Penalty, 0),
+        ln_det: number(Field::LnDet, 0),
+        gradient: list(Field::Gradient, layout.parameters),
+        normal_matrix: list(Field::Normal, packed_length(layout.parameters)),
+    }
+}
+
+/// Returns the outcomes of some simplices: their best vertices, with the objective in place of χ².
 pub(super) fn simplex_outcomes(layout: Layout, simplices: &[usize], fields: &[f32], control: &[i32]) -> Vec<Outcome> {
+    simplices.iter().map(|simplex| simplex_outcome(layout, *simplex, fields, control)).collect()
+}
+
+/// Returns the outcome of one simplex.
+fn simplex_outcome(layout: Layout, simplex: usize, fields: &[f32], control: &[i32]) -> Outcome {
     let (count, slots) = (layout.simplices(), layout.capacity);
-    let number = |field: usize, simplex: usize| f64::from(fields[field * count + simplex]);
-    let outcome = |&simplex: &usize| {
-        let value = |v: usize| number(layout.values() + v, simplex);
-        // vertices beyond those of the free parameters are poisoned
-        let known = (0..=layout.parameters).filter(|&v| value(v) < f64::from(NO_VALUE));
-        let best = known.min_by(|&a, &b| value(a).total_cmp(&value(b)));
-        let vertex = best.unwrap_or(0);
-        let rounds = u32::try_from(control[ROUNDS * slots + simplex * LANES]).unwrap_or(0);
-        Outcome {
-            status: Status::from_code(control[STATUS * slots + simplex * LANES]),
-            gave_way: None,
-            rounds,
-            evaluations: rounds * LANES as u32,
-            parameters: (0..layout.parameters).map(|p| number(vertex * layout.parameters + p, simplex)).collect(),
-            chi2: best.map_or(f64::INFINITY, value),
-            penalty: 0.0,
-            ln_det: 0.0,
-            gradient: Vec::new(),
-            normal_matrix: Vec::new(),
-        }
-    };
-    simplices.iter().map(outcome).collect()
+    let number = |field: usize| f64::from(fields[field * count + simplex]);
+    let value = |v: usize| number(layout.values() + v);
+    // vertices beyond those of the free parameters are poisoned
+    let known = (0..=layout.parameters).filter(|&v| value(v) < f64::from(NO_VALUE));
+    let best = known.min_by(|&a, &b| value(a).total_cmp(&value(b)));
+    let vertex = best.unwrap_or(0);
+    let rounds = u32::try_from(control[ROUNDS * slots + simplex * LANES]).unwrap_or(0);
+    Outcome {
+        status: Status::from_code(control[STATUS * slots + simplex * LANES]),
+        gave_way: None,
+        rounds,
+        evaluations: rounds * LANES as u32,
+        parameters: (0..layout.parameters).map(|p| number(vertex * layout.parameters + p)).collect(),
+        chi2: best.map_or(f64::INFINITY, value),
+        penalty: 0.0,
+        ln_det: 0.0,
+        gradient: Vec::new(),
+        normal_matrix: Vec::new(),
+    }
 }

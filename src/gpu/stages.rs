@@ -16,7 +16,8 @@ use crate::solver::{LevenbergMarquardt, Method, NelderMead};
 
 /// Returns the shaders of a round: one for each group of stages, `step` and `halve` or `simplex`, and `compact`.
 pub(super) fn shaders(
-    (recording, groups): (&Recording, &[Range<usize>]),
+    recording: &Recording,
+    groups: &[Range<usize>],
     layout: Layout,
     method: &Method,
     products: Products,
@@ -59,6 +60,7 @@ impl Task<'_> {
     }
 }
 
+/// Returns the shader of the damped step.
 fn step(context: &ShaderContext<'_>, recording: &Recording, settings: &LevenbergMarquardt) -> Shader {
     let mut shader = context.start("step", include_str!("../../shaders/step.wgsl"), Dispatch::MEMBERS);
     shader.state(true);
@@ -74,6 +76,7 @@ fn step(context: &ShaderContext<'_>, recording: &Recording, settings: &Levenberg
     shader
 }
 
+/// Returns the shader of an iteration of simplices.
 fn simplex(context: &ShaderContext<'_>, recording: &Recording, settings: &NelderMead) -> Shader {
     let mut shader = context.start(
         "simplex",
@@ -96,6 +99,7 @@ fn simplex(context: &ShaderContext<'_>, recording: &Recording, settings: &Nelder
     shader
 }
 
+/// Returns the shader that stops superfluous starts.
 fn halve(context: &ShaderContext<'_>) -> Shader {
     let mut shader = context.start(
         "halve",
@@ -107,6 +111,7 @@ fn halve(context: &ShaderContext<'_>) -> Shader {
     shader
 }
 
+/// Returns the shader that moves active members to the front and sizes the next dispatches.
 fn compact(context: &ShaderContext<'_>, dispatches: &[Dispatch]) -> Shader {
     let mut shader = context.start("compact", include_str!("../../shaders/compact.wgsl"), Dispatch::WORKGROUPS);
     shader.bind("control", "i32", Target::Control, true);

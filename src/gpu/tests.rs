@@ -4,6 +4,7 @@ use half::f16;
 
 use super::adapter::{self, Choice};
 use super::context::{Context, Options};
+use super::pipelines::Unbound;
 use super::{buffers, pipelines, readback};
 use crate::Result;
 use popfit_testing::required::{Need, skip};
@@ -26,7 +27,7 @@ fn evaluate(context: &Context, expression: &str, points: &[f32]) -> Result<Vec<f
     let source =
         crate::kernels::source::Source::join(&constants, "test", &text, &["functions", "activation", "halves"], None);
     let module = pipelines::shader_module(context, "test", &source)?;
-    let (pipeline, layout) = pipelines::compute_pipeline(context, "test", &module, &[false, true]);
+    let Unbound { pipeline, layout } = pipelines::compute_pipeline(context, "test", &module, &[false, true]);
     let usage = wgpu::BufferUsages::STORAGE | wgpu::BufferUsages::COPY_DST | wgpu::BufferUsages::COPY_SRC;
     let buffers = ["points", "values"].map(|name| buffers::create(context, name, points.len(), usage));
     let group = pipelines::bind(context, &layout, buffers.iter());
@@ -38,7 +39,7 @@ fn evaluate(context: &Context, expression: &str, points: &[f32]) -> Result<Vec<f
     pass.dispatch_workgroups(points.len().div_ceil(64) as u32, 1, 1);
     drop(pass);
     let target = buffers::readback(context, points.len());
-    pollster::block_on(readback::fetch(context, encoder, (&buffers[1], &target), points.len()))
+    pollster::block_on(readback::fetch(context, encoder, &buffers[1], &target, points.len()))
 }
 
 /// Largest relative error (absolute below `floor`) over `first..last`.
@@ -194,17 +195,18 @@ fn threads_compile_a_kernel_once() {
     let kernel = |value: &str| {
         let text = format!(
             "@group(0) @binding(0) var<storage, read_write> values: array<f32>;\n\
-             @compute @workgroup_size(64)\nfn main(@builtin(global_invocation_id) id: vec3<u32>) {{ values[id.x] = {value}; }}"
+             @compute @workgroup_size(64)\n\
+             fn main(@builtin(global_invocation_id) id: vec3<u32>) {{ values[id.x] = {value}; }}"
         );
         crate::kernels::source::Source::join(&constants, "test", &text, &[], None)
     };
     let [one, other] = ["1.0", "2.0"].map(kernel);
     let made: Vec<wgpu::ComputePipeline> = std::thread::scope(|scope| {
-        let compile = || pipelines::compiled(&context, "test", &one, &[true]).expect("it compiles").0;
+        let compile = || pipelines::compiled(&context, "test", &one, &[true]).expect("it compiles").pipeline;
         let threads: Vec<_> = (0..4).map(|_| scope.spawn(compile)).collect();
         threads.into_iter().map(|thread| thread.join().expect("no panic")).collect()
     });
     assert!(made.iter().all(|pipeline| *pipeline == made[0]), "compiled more than once");
-    let (second, _) = pipelines::compiled(&context, "test", &other, &[true]).expect("it compiles");
+    let second = pipelines::compiled(&context, "test", &other, &[true]).expect("it compiles").pipeline;
     assert!(second != made[0], "another kernel");
 }

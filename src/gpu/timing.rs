@@ -41,6 +41,7 @@ pub(super) struct Measured {
 }
 
 impl Timing {
+    /// Prepares the measurement of rounds, with as many rounds per submission as there is room for.
     pub fn new(context: &Context, round: &Round) -> Result<Timing> {
         let kernels = round.all().count();
         let rounds = (wgpu::QUERY_SET_MAX_QUERIES as usize / (2 * kernels)).clamp(1, ROUNDS);
@@ -69,7 +70,8 @@ impl Timing {
     /// Runs at most [`rounds`](Self::rounds) rounds.
     pub async fn run(
         &self,
-        (context, buffers): (&Context, &Buffers),
+        context: &Context,
+        buffers: &Buffers,
         round: &Round,
         rounds: usize,
     ) -> Result<Vec<Measured>> {
@@ -77,7 +79,7 @@ impl Timing {
         let times = 8 * (2 * self.kernels * rounds) as u64;
         for r in 0..rounds {
             for (k, pipeline) in round.all().enumerate() {
-                self.dispatch(&mut encoder, buffers, (r * self.kernels + k, k), pipeline);
+                self.dispatch(&mut encoder, buffers, r * self.kernels + k, k, pipeline);
             }
             let place = times + (4 * HEAD * r) as u64;
             encoder.copy_buffer_to_buffer(&buffers.members, 0, &self.readback, place, Some(4 * HEAD as u64));
@@ -91,12 +93,14 @@ impl Timing {
         Ok(self.measured(&words, rounds))
     }
 
-    /// One kernel in a pass of its own: the `number`-th dispatch of the submission, the `kernel`-th of its round.
+    /// Records one kernel in a pass of its own. It is the `number`-th dispatch of the submission and the `kernel`-th of
+    /// its round, both counted from 0.
     fn dispatch(
         &self,
         encoder: &mut wgpu::CommandEncoder,
         buffers: &Buffers,
-        (number, kernel): (usize, usize),
+        number: usize,
+        kernel: usize,
         pipeline: &Pipeline,
     ) {
         let first = 2 * number as u32;
@@ -115,6 +119,7 @@ impl Timing {
         }
     }
 
+    /// Converts the words that were read back: timestamps, then the head of the list of members of each round.
     fn measured(&self, words: &[u32], rounds: usize) -> Vec<Measured> {
         let (times, heads) = words.split_at(WORDS * self.kernels * rounds);
         let tick = self.queries.as_ref().map_or(0.0, |queries| queries.tick);
@@ -123,11 +128,8 @@ impl Timing {
             let (begin, end) = (time(pair[0], pair[1]), time(pair[2], pair[3]));
             if self.has_times() { end.saturating_sub(begin) as f64 * tick } else { 0.0 }
         };
-        let rounds = times.chunks_exact(WORDS * self.kernels).zip(heads.as_chunks().0);
-        let one = |(times, head): (&[u32], &[u32; HEAD])| Measured {
-            seconds: times.chunks_exact(WORDS).map(seconds).collect(),
-            head: *head,
-        };
-        rounds.map(one).collect()
+        let seconds = |times: &[u32]| times.chunks_exact(WORDS).map(seconds).collect();
+        let rounds = times.chunks_exact(WORDS * self.kernels).map(seconds).zip(heads.as_chunks::<HEAD>().0);
+        rounds.map(|(seconds, head)| Measured { seconds, head: *head }).collect()
     }
 }

@@ -36,7 +36,7 @@ pub(crate) struct Offer {
     pub derivative: bool,
 }
 
-/// A user's source in its place.
+/// A user's source between popfit's own, as the shader has it.
 struct Placed {
     text: String,
     /// Its bytes in `text`.
@@ -135,6 +135,7 @@ impl Placed {
         [&self.text[..self.user.start], &self.text[self.user.end..]].iter().any(|text| text.lines().any(calls))
     }
 
+    /// Parses the joined source; errors point into the user's text.
     fn parse(&self) -> Result<Module> {
         parse_str(&self.text).map_err(|error| {
             let spans: Vec<Span> = error.labels().map(|(span, _)| span).collect();
@@ -155,6 +156,7 @@ impl Placed {
         })
     }
 
+    /// Validates a parsed module; errors point into the user's text.
     fn validate(&self, module: &Module) -> Result<ModuleInfo> {
         Validator::new(ValidationFlags::all(), Capabilities::empty()).validate(module).map_err(|error| {
             let mut spans: Vec<Span> = error.spans().map(|(span, _)| *span).collect();
@@ -170,12 +172,13 @@ impl Placed {
         })
     }
 
-    /// The first of the places that lies in the user's text; else any.
+    /// Returns the first of the places that lies in the user's text; else any.
     fn first(&self, spans: Vec<Span>) -> Option<Span> {
         spans.iter().find(|span| self.holds(**span)).or(spans.first()).copied()
     }
 
-    /// An error at a place of the user's text: its end when the place comes after it, its beginning when there is none.
+    /// Returns an error at a place of the user's text: its end when the place comes after it, its beginning when there
+    /// is none.
     fn complain(&self, span: Option<Span>, message: impl Into<String>) -> Error {
         let at = span.and_then(Span::to_range).map_or(self.user.start, |range| range.start);
         let end = self.user.end.saturating_sub(1).max(self.user.start);
@@ -186,7 +189,7 @@ impl Placed {
         Error::Wgsl { line: line + 1, column, message: message.into(), text }
     }
 
-    /// The first of some words in a place, else the place.
+    /// Returns the first of some words in a place, else the place.
     fn find(&self, span: Span, words: &[&str]) -> Span {
         let Some(range) = span.to_range() else { return span };
         let text = self.text.get(range.clone()).unwrap_or_default();
@@ -194,7 +197,7 @@ impl Placed {
         found.map_or(span, |at| Span::from(range.start + at..range.start + at + 1))
     }
 
-    /// Models have constants and private variables: no buffers, no overrides, no entry points.
+    /// Fails if there is anything but constants and private variables: buffers, overrides, entry points.
     fn check_globals(&self, module: &Module) -> Result<()> {
         for (handle, global) in module.global_variables.iter() {
             let span = module.global_variables.get_span(handle);
@@ -217,7 +220,8 @@ impl Placed {
         Err(self.complain(Some(Span::from(start..start + 1)), message))
     }
 
-    /// A function of the user's touches no buffer, by itself or through popfit's functions, and waits for nobody.
+    /// Fails if a function of the user's touches a buffer, by itself or through popfit's functions, or waits for other
+    /// invocations.
     fn check_function(&self, module: &Module, info: &ModuleInfo, handle: Handle<Function>) -> Result<()> {
         let (span, uses) = (module.functions.get_span(handle), &info[handle]);
         let name = module.functions[handle].name.as_deref().unwrap_or_default();

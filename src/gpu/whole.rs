@@ -5,10 +5,11 @@ use std::sync::Arc;
 use super::buffers;
 use super::context::Context;
 use super::layout::{CONTROL, Field, Layout, ROUNDS, RUNNING, STATUS};
+use super::pipelines::Unbound;
 use super::step_constants::{declare_step, declare_trust};
 use super::{pipelines, readback};
 use crate::error::{Error, Result};
-use crate::kernels::source::Source;
+use crate::kernels::source::{Source, UserCode};
 use crate::rows::triangle::packed_length;
 use crate::solver::Status;
 use crate::solver::whole::{WAITING, Whole, WholeBatch, WholeColumns, WholeFits};
@@ -47,6 +48,7 @@ impl GpuWhole {
         GpuWhole { context, whole, layout, own_grid: None, ready: None }
     }
 
+    /// Returns the shader's source for fits that share a grid, or each have their own.
     fn source(&self, own_grid: bool) -> Source {
         let Whole { points, predictors, settings, .. } = &self.whole;
         let mut constants = self.layout.constants();
@@ -77,10 +79,11 @@ impl GpuWhole {
             count => (format!("array<f32, {count}>"), format!("array<f32, {count}>({})", each.join(", "))),
         };
         constants.line(&format!("fn predictors_at(point: u32, slot: u32) -> {kind} {{ return {value}; }}"));
-        let user = Some(("model", self.whole.wgsl.as_str()));
-        Source::join(&constants, "whole", include_str!("../../shaders/whole.wgsl"), &["functions"], user)
+        let user = UserCode { name: "model".into(), text: self.whole.wgsl.clone() };
+        Source::join(&constants, "whole", include_str!("../../shaders/whole.wgsl"), &["functions"], Some(&user))
     }
 
+    /// Compiles the kernel and makes its buffers.
     fn make_ready(&self, own_grid: bool) -> Result<Ready> {
         let Whole { points, predictors, parameters, .. } = self.whole;
         let (context, capacity) = (&*self.context, self.layout.capacity);
@@ -92,7 +95,7 @@ impl GpuWhole {
             return Err(context.too_large(format!("a buffer of {largest} bytes is above the limits")));
         }
         let writes = [true, true, false, false, false];
-        let (pipeline, layout) = pipelines::compiled(context, "whole", &self.source(own_grid), &writes)?;
+        let Unbound { pipeline, layout } = pipelines::compiled(context, "whole", &self.source(own_grid), &writes)?;
         context.guarded(|| {
             let usage = wgpu::BufferUsages::STORAGE | wgpu::BufferUsages::COPY_DST | wgpu::BufferUsages::COPY_SRC;
             let names = ["state", "control", "observed", "grid", "limits"];
@@ -210,7 +213,7 @@ impl GpuWhole {
 
     async fn read<T: bytemuck::Pod>(&self, ready: &Ready, buffer: usize, elements: usize) -> Result<Vec<T>> {
         let encoder = self.context.device.create_command_encoder(&wgpu::CommandEncoderDescriptor::default());
-        readback::fetch(&self.context, encoder, (&ready.buffers[buffer], &ready.readback), elements).await
+        readback::fetch(&self.context, encoder, &ready.buffers[buffer], &ready.readback, elements).await
     }
 
     fn unload(

@@ -43,12 +43,12 @@ impl Activation {
         ("gelu", Activation::Gelu),
     ];
 
-    /// The activation of a hidden layer by its name.
+    /// Returns the activation of a hidden layer by its name.
     pub fn of_name(name: &str) -> Option<Activation> {
         Activation::NAMES.iter().find(|(known, _)| *known == name).map(|(_, activation)| *activation)
     }
 
-    /// Its name; of functions that only output layers have, too.
+    /// Returns the name, also of functions that only output layers have.
     pub fn name(self) -> &'static str {
         let known = Activation::NAMES.iter().find(|(_, activation)| *activation == self);
         known.map_or(if self == Activation::Identity { "identity" } else { "exp" }, |(name, _)| name)
@@ -208,6 +208,8 @@ impl<R: Real> NullaryFnOnce for MemberRows<'_, R> {
 const CHUNK: usize = 64;
 
 impl<R: Real> MemberRows<'_, R> {
+    /// Applies a function that returns a value and its derivative: values become the function's, tangents are
+    /// multiplied by its derivative.
     #[inline(always)]
     fn apply(self, function: impl Fn(R) -> (R, R)) {
         let (values, tangents) = self.block.split_at_mut(self.columns);

@@ -52,12 +52,12 @@ pub struct Broaden {
 }
 
 impl Broaden {
-    /// Rows of the output.
+    /// Returns the number of rows of the output.
     pub fn output_rows(&self) -> usize {
         self.rows + usize::from(self.derivatives && matches!(self.rotation, Rotation::Parameter { .. }))
     }
 
-    /// vsini in km/s at `u`, and its derivative by u.
+    /// Returns vsini in km/s at `u`, and its derivative by u.
     pub fn vsini(&self, parameters: &[Parameter], u: &[f64]) -> (f64, f64) {
         match self.rotation {
             Rotation::Fixed(v) => (v, 0.0),
@@ -161,7 +161,7 @@ impl<R: Real> MemberRows<'_, R> {
         pulp::Arch::new().dispatch(self);
     }
 
-    /// Weights of a segment and their derivatives by u.
+    /// Returns the weights of a segment and their derivatives by u.
     fn kernel(&self, segment: &Segment) -> (Vec<R>, Vec<R>) {
         let (vsini, by_u) = self.stage.vsini(self.parameters, self.u);
         let by_vsini = segment.inverse_step / LIGHT;

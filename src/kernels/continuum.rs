@@ -8,7 +8,7 @@
 use pulp::{Simd, WithSimd};
 
 #[cfg(feature = "gpu")]
-use super::pixel_sums;
+use super::pixel_sums::{self, Sweep};
 #[cfg(feature = "gpu")]
 use super::shader::{Dispatch, Shader, ShaderContext};
 #[cfg(feature = "gpu")]
@@ -103,7 +103,8 @@ impl Kernel for Continuum {
         shader.constants.unsigned("PIXELS", self.pixels);
         shader.constants.unsigned("TERMS", terms);
         shader.constants.unsigned("TRIANGLE", packed_length(terms));
-        pixel_sums::declare_sums(&mut shader.constants, &[("reduce_continuum_sums", pixel_sums::of_continuum(terms))]);
+        let sweep = Sweep { function: "reduce_continuum_sums", sums: pixel_sums::of_continuum(terms) };
+        pixel_sums::declare_sums(&mut shader.constants, &[sweep]);
         Ok(shader)
     }
 }
@@ -132,7 +133,7 @@ impl<R: Real> MemberRows<'_, R> {
         pulp::Arch::new().dispatch(self)
     }
 
-    /// Row i of the transform.
+    /// Returns row i of the transform.
     fn row(&self, i: usize) -> impl Iterator<Item = (usize, f64)> {
         self.transform[i * self.terms..][..=i].iter().map(|t| t.to_f64()).enumerate()
     }

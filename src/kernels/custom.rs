@@ -5,6 +5,8 @@ use std::sync::Arc;
 
 #[cfg(feature = "gpu")]
 use super::shader::{Dispatch, Shader, ShaderContext, Target};
+#[cfg(feature = "gpu")]
+use super::source::UserCode;
 use super::{Kernel, Memory};
 use crate::buffers::{BufferId, Cost, Declared, Work};
 #[cfg(feature = "gpu")]
@@ -59,7 +61,7 @@ pub struct Member {
 }
 
 impl Member {
-    /// From the two numbers that may follow the limits of `count` parameters.
+    /// Reads the two numbers that may follow the limits of `count` parameters.
     pub fn of(block: &[f64], count: usize) -> Member {
         match block.get(3 * count..) {
             Some(&[index, number]) => Member { index: index as usize, number: number as usize },
@@ -77,7 +79,7 @@ pub struct Limits<'a> {
 }
 
 impl<'a> Limits<'a> {
-    /// From the first three rows of a block, (3, `count`).
+    /// Reads the first three rows of a block, (3, `count`).
     pub fn of(block: &'a [f64], count: usize) -> Limits<'a> {
         let (scale, bounds) = block.split_at(count);
         let (lower, rest) = bounds.split_at(count);
@@ -88,7 +90,8 @@ impl<'a> Limits<'a> {
 /// A custom model's Rust twin: fills (rows, pixels).
 pub type CustomFunction = Arc<dyn Fn(&CustomInput, &mut [f64]) + Send + Sync>;
 
-/// The twin of a model of one predictor that is given for one pixel: predictor, parameters, rows.
+/// Makes the Rust function of a model of one predictor from its function for one pixel, of the predictor, the
+/// parameters and the rows.
 pub fn pointwise(model: impl Fn(f64, &[f64], &mut [f64]) + Send + Sync + 'static) -> CustomFunction {
     Arc::new(move |&CustomInput { x, parameters, .. }, output| {
         let pixels = x.len();
@@ -124,7 +127,7 @@ impl Kernel for Custom {
         let mut scratch = memory.take_scratch();
         memory.write(self.output, |memory, output| {
             let scale = self.scale.map(|id| memory.floats(id));
-            fill(self, memory.trial(), (memory.floats(self.predictor), scale), output, &mut scratch.model);
+            fill(self, memory.trial(), memory.floats(self.predictor), scale, output, &mut scratch.model);
         });
         memory.give_scratch_back(scratch);
     }
@@ -163,7 +166,7 @@ impl Custom {
             count => (format!("array<f32, {count}>"), format!("array<f32, {count}>({})", each.join(", "))),
         };
         constants.line(&format!("fn predictors_at(at: u32) -> {kind} {{ return {value}; }}"));
-        shader.user = Some((format!("model {}", self.name), self.wgsl.clone()));
+        shader.user = Some(UserCode { name: format!("model {}", self.name), text: self.wgsl.clone() });
         shader
     }
 }
@@ -177,11 +180,12 @@ pub struct ModelScratch {
     rows: Vec<f64>,
 }
 
-/// Fills one member's block (rows, pixels). `scale` is what `u` is in units of, with its bounds.
+/// Fills one member's block (rows, pixels). `scale` has the units of `u` and its bounds, as [`Limits`] reads them.
 fn fill<R: Real>(
     stage: &Custom,
     u: &[f64],
-    (predictor, scale): (&[R], Option<&[R]>),
+    predictor: &[R],
+    scale: Option<&[R]>,
     output: &mut [R],
     ModelScratch { x, limits, parameters, rows }: &mut ModelScratch,
 ) {

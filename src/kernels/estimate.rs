@@ -6,7 +6,7 @@ use pulp::{Simd, WithSimd};
 
 use super::normal;
 #[cfg(feature = "gpu")]
-use super::pixel_sums;
+use super::pixel_sums::{self, Sweep};
 #[cfg(feature = "gpu")]
 use super::shader::{Dispatch, Shader, ShaderContext};
 #[cfg(feature = "gpu")]
@@ -79,7 +79,8 @@ impl Kernel for Estimate {
             .line(&format!("fn share_of(d: f32, w: f32, m: f32) -> vec3<f32> {{ return {}; }}", self.estimator.wgsl()));
         constants.unsigned("PIXELS", self.pixels);
         let count = pixel_sums::declare_tangents(constants, &self.columns)?;
-        pixel_sums::declare_sums(constants, &[("reduce_sums", pixel_sums::of_normal(count, 0))]);
+        let sweep = Sweep { function: "reduce_sums", sums: pixel_sums::of_normal(count, 0) };
+        pixel_sums::declare_sums(constants, &[sweep]);
         Ok(shader)
     }
 }

@@ -4,6 +4,7 @@
 
 #[cfg(feature = "gpu")]
 use std::f64::consts::LN_10;
+use std::ops::RangeInclusive;
 
 #[cfg(feature = "gpu")]
 use super::source::Constants;
@@ -32,7 +33,7 @@ pub enum Source {
 }
 
 impl Source {
-    /// The value where parameter p has the physical value `at(p)`.
+    /// Returns the value where parameter p has the physical value `at(p)`.
     pub fn value(&self, at: impl Fn(usize) -> f64) -> f64 {
         match self {
             Source::Parameter(p) => at(*p),
@@ -43,20 +44,22 @@ impl Source {
         }
     }
 
-    /// The smallest and the largest value where parameter p is within `bounds(p)`.
-    pub fn range(&self, bounds: impl Fn(usize) -> (f64, f64)) -> (f64, f64) {
-        let slopes = self.slopes();
-        let end = |is_high: bool| {
-            self.value(|p| {
-                let rises = slopes.iter().find(|(q, _)| *q == p).is_none_or(|(_, slope)| *slope >= 0.0);
-                let (lower, upper) = bounds(p);
-                if rises == is_high { upper } else { lower }
-            })
-        };
-        (end(false), end(true))
+    /// Returns the range of the value while each parameter p is within `bounds(p)`.
+    pub fn range(&self, bounds: impl Fn(usize) -> RangeInclusive<f64>) -> RangeInclusive<f64> {
+        self.end_of_range(false, &bounds)..=self.end_of_range(true, &bounds)
     }
 
-    /// The parameters that it depends on, with the derivative of the value by each.
+    /// Returns the upper end of the range if `is_upper`, else the lower one.
+    fn end_of_range(&self, is_upper: bool, bounds: &impl Fn(usize) -> RangeInclusive<f64>) -> f64 {
+        let slopes = self.slopes();
+        self.value(|p| {
+            let rises = slopes.iter().find(|(q, _)| *q == p).is_none_or(|(_, slope)| *slope >= 0.0);
+            let bounds = bounds(p);
+            if rises == is_upper { *bounds.end() } else { *bounds.start() }
+        })
+    }
+
+    /// Returns the parameters that it depends on, with the derivative of the value by each.
     pub fn slopes(&self) -> Vec<(usize, f64)> {
         match self {
             Source::Parameter(p) => vec![(*p, 1.0)],
@@ -66,7 +69,8 @@ impl Source {
     }
 }
 
-/// The parameter of each tangent row of some labels: those that they depend on, in the order in which they appear.
+/// Returns the parameter of each tangent row of some labels: those that they depend on, in the order in which they
+/// appear.
 pub fn tangents(inputs: &[LabelInput]) -> Vec<usize> {
     let mut all = Vec::new();
     for (p, _) in inputs.iter().flat_map(|input| input.source.slopes()) {
@@ -87,7 +91,7 @@ pub enum Transform {
 
 crate::words::named!(Transform, "transform", ["identity" => Identity, "log10" => Log10]);
 
-/// z of one label at `u`, and its derivative by the label's physical value.
+/// Returns z of one label at `u`, and its derivative by the label's physical value.
 pub fn scaled(input: &LabelInput, parameters: &[Parameter], u: &[f64]) -> (f64, f64) {
     let x = input.source.value(|p| parameters[p].origin + parameters[p].scale * u[p]);
     match input.transform {
@@ -130,7 +134,8 @@ fn unit(label: &LabelInput) -> f64 {
     if label.transform == Transform::Log10 { 10f64.powf(label.mean) } else { label.std }
 }
 
-/// The label's derivative by the u of each parameter that it depends on, in the unit of [`declare_label`]'s derivative.
+/// Returns the label's derivative by the u of each parameter that it depends on, in the unit of [`declare_label`]'s
+/// derivative.
 #[cfg(feature = "gpu")]
 pub(super) fn slope_ratios(parameters: &[Parameter], label: &LabelInput) -> Vec<(usize, f64)> {
     let slopes = label.source.slopes().into_iter();

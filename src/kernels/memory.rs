@@ -18,7 +18,7 @@ pub struct Priors<'a> {
 /// Working space that stays between calls, because allocating it would cost as much as some kernels.
 #[derive(Debug, Default)]
 pub struct Scratch<R> {
-    /// Of a user's own model.
+    /// Working space of a user's own model.
     pub(super) model: ModelScratch,
     /// Block of rows whose products are summed.
     pub(super) products: Aligned<R>,

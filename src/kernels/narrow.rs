@@ -51,12 +51,12 @@ impl Kernel for Narrow {
     }
 }
 
-/// The nearest number that f16 has.
+/// Returns the nearest number that f16 has.
 pub fn rounded<R: Real>(x: R) -> R {
     R::of(f16::from_f64(x.to_f64()).to_f64())
 }
 
-/// A member's numbers.
+/// Rounds the numbers of one member.
 fn narrow<R: Real>(input: &[R], output: &mut [R]) {
     input.iter().zip(output).for_each(|(x, out)| *out = rounded(*x));
 }

@@ -5,7 +5,7 @@
 use pulp::{Simd, WithSimd};
 
 #[cfg(feature = "gpu")]
-use super::pixel_sums;
+use super::pixel_sums::{self, Sweep};
 #[cfg(feature = "gpu")]
 use super::shader::{Dispatch, Shader, ShaderContext};
 #[cfg(feature = "gpu")]
@@ -125,6 +125,7 @@ impl Normal {
         let first = if continuum.is_some() { pixel_sums::of_continuum(terms) } else { 0 };
         constants.unsigned("FIRST", first);
         let sweeps = [("reduce_continuum_sums", first), ("reduce_sums", pixel_sums::of_normal(count, terms))];
+        let sweeps = sweeps.map(|(function, sums)| Sweep { function, sums });
         pixel_sums::declare_sums(constants, &sweeps[usize::from(continuum.is_none())..]);
         Ok(shader)
     }
@@ -210,7 +211,7 @@ impl<R: Real> MemberRows<'_, R> {
         self.sums.chi2 += lanes.iter().sum::<f64>();
     }
 
-    /// Rows of the Gram matrix: S (terms), J (columns), r.
+    /// Adds up the rows of the Gram matrix: S (terms), J (columns), r.
     fn accumulate(&mut self, gram: &Gram<R>) {
         let terms = self.continuum.map_or(0, |c| c.terms);
         let count = self.columns.len();

@@ -11,14 +11,20 @@ const CHUNK: usize = 32;
 /// Most continuum terms and parameters of an arm: what 16 KiB of workgroup memory hold.
 const MAX_SIZE: usize = 32;
 
-/// Declares SUMS and TOTALS for sweeps over the pixels, and for each its function: 32 sums at a time through workgroup
-/// memory.
-pub(super) fn declare_sums(constants: &mut Constants, sweeps: &[(&str, usize)]) {
-    constants.unsigned("SUMS", sweeps.iter().map(|(_, sums)| *sums).max().unwrap_or(0));
+/// A sweep over the pixels: the number of its sums, and the name of the WGSL function that adds them up over the lanes.
+pub(super) struct Sweep {
+    pub function: &'static str,
+    pub sums: usize,
+}
+
+/// Declares SUMS and TOTALS for sweeps over the pixels, and the function of each. A function takes 32 sums at a time
+/// through workgroup memory.
+pub(super) fn declare_sums(constants: &mut Constants, sweeps: &[Sweep]) {
+    constants.unsigned("SUMS", sweeps.iter().map(|sweep| sweep.sums).max().unwrap_or(0));
     let mut total = 0;
-    for (name, sums) in sweeps {
+    for &Sweep { function: name, sums } in sweeps {
         let mut body = String::new();
-        for first in (0..*sums).step_by(CHUNK) {
+        for first in (0..sums).step_by(CHUNK) {
             let count = CHUNK.min(sums - first);
             for i in 0..count {
                 body += &format!("scratch[{}u + lane] = sums[{}];\n", i * (LANES + 1), first + i);
@@ -31,7 +37,7 @@ pub(super) fn declare_sums(constants: &mut Constants, sweeps: &[(&str, usize)]) 
     constants.unsigned("TOTALS", total);
 }
 
-/// The sums of `continuum`.
+/// Returns the number of sums of `continuum`.
 pub(super) const fn of_continuum(terms: usize) -> usize {
     packed_length(terms) + terms
 }
@@ -56,7 +62,7 @@ pub(super) fn check_size(what: &str, size: usize) -> Result<()> {
     Ok(())
 }
 
-/// The parameters of the tangent rows, each once.
+/// Returns the parameters of the tangent rows, each once.
 fn unique(columns: &[usize]) -> Vec<usize> {
     let mut unique = columns.to_vec();
     unique.sort_unstable();

@@ -158,7 +158,7 @@ fn interior<R: Real>(input: &[R], output: &mut [R]) {
     }
 }
 
-/// out = a + z b
+/// Sets out = a + z b.
 #[inline(always)]
 fn chain<R: Real>(a: &[R], b: &[R], z: R, out: &mut [R]) {
     for ((out, a), b) in out.iter_mut().zip(a).zip(b) {

@@ -54,8 +54,7 @@ impl Kernel for Prior {
         memory.add(|memory, sums| {
             let weights = self.weights.map_or(&[][..], |id| memory.floats(id));
             let hull_weight = |h: usize| weights[h].to_f64();
-            let Priors { mean, weight } = memory.priors();
-            prior((self, memory.parameters()), memory.trial(), (mean, weight), hull_weight, sums);
+            prior(self, memory.parameters(), memory.trial(), memory.priors(), hull_weight, sums);
         });
     }
 
@@ -102,12 +101,12 @@ impl Kernel for Prior {
     }
 }
 
-/// Resets `sums` and adds the rows. `mean` and `weight` are this spectrum's priors, `hull_weight` that of each of its
-/// hulls.
+/// Resets `sums` and adds the rows of the priors and the hulls of one spectrum at the point `u`.
 pub fn prior(
-    (stage, parameters): (&Prior, &[Parameter]),
+    stage: &Prior,
+    parameters: &[Parameter],
     u: &[f64],
-    (mean, weight): (&[f64], &[f64]),
+    Priors { mean, weight }: Priors<'_>,
     hull_weight: impl Fn(usize) -> f64,
     sums: &mut Sums,
 ) {
@@ -125,11 +124,12 @@ pub fn prior(
         }
     }
     for (h, hull) in stage.hulls.iter().enumerate() {
-        add_hull((hull, hull_weight(h)), parameters, u, sums);
+        add_hull(hull, hull_weight(h), parameters, u, sums);
     }
 }
 
-fn add_hull((hull, weight): (&HullRow, f64), parameters: &[Parameter], u: &[f64], sums: &mut Sums) {
+/// Adds the row of a hull, if the point `u` is outside it.
+fn add_hull(hull: &HullRow, weight: f64, parameters: &[Parameter], u: &[f64], sums: &mut Sums) {
     let z: Vec<(f64, f64)> = hull.labels.iter().map(|label| scaled(label, parameters, u)).collect();
     let (mut distance, mut normal) = (f64::NEG_INFINITY, &hull.facets[..0]);
     for facet in hull.facets.chunks_exact(z.len() + 1) {

@@ -140,15 +140,16 @@ impl Product {
         Ok(shader)
     }
 
+    /// Returns the dispatch of workgroups that make a tile of `height` rows and `width` columns each.
+    fn dispatch_tiles(&self, height: u32, width: u32) -> Dispatch {
+        let y = (self.columns as u32).div_ceil(width);
+        Dispatch { numerator: self.rows as u32, denominator: height, y, ..Dispatch::WORKGROUPS }
+    }
+
     /// Starts the shader of a variant, with the constants and the dispatch that it alone has.
     fn start_variant(&self, context: &ShaderContext<'_>, variant: Variant, activates: bool) -> Shader {
-        let (rows, columns) = (self.rows as u32, self.columns as u32);
-        let sized = |height: u32, width: u32| Dispatch {
-            numerator: rows,
-            denominator: height,
-            y: columns.div_ceil(width),
-            ..Dispatch::WORKGROUPS
-        };
+        let rows = self.rows as u32;
+        let sized = |height, width| self.dispatch_tiles(height, width);
         match variant {
             Variant::Registers => {
                 // 8 x 8 invocations of 4 rows x 16 columns

@@ -37,7 +37,7 @@ pub struct Resample {
 }
 
 impl Resample {
-    /// Rows of the output.
+    /// Returns the number of rows of the output.
     pub fn output_rows(&self) -> usize {
         self.rows + usize::from(self.derivatives && matches!(self.velocity, Velocity::Parameter(_)))
     }
@@ -122,7 +122,7 @@ struct Chunk<R> {
     slope: Weights<R>,
 }
 
-/// atanh(v/c) and its derivative by v.
+/// Returns atanh(v/c) and its derivative by v.
 fn doppler(v: f64) -> (f64, f64) {
     let beta = v / LIGHT;
     let square = beta * beta;
@@ -134,7 +134,7 @@ impl<R: Real> MemberRows<'_, R> {
         pulp::Arch::new().dispatch(self);
     }
 
-    /// Velocity in km/s and d(velocity)/du.
+    /// Returns the velocity in km/s and d(velocity)/du.
     fn velocity(&self) -> (f64, f64) {
         match self.stage.velocity {
             Velocity::Fixed(v) => (v, 0.0),
@@ -307,7 +307,7 @@ fn fold<R: Real>(weight: &mut Weights<R>, i: usize, before: i32, base: i32, shif
 }
 
 impl<R: Real> Chunk<R> {
-    /// Weights of taps k − 1 … k + 2 at fraction x, and their derivatives by x.
+    /// Returns the weights of taps k − 1 … k + 2 at fraction x, and their derivatives by x.
     #[inline(always)]
     fn weigh(&mut self, position: &[R; CHUNK], interpolation: Interpolation) {
         let (cubic, one, zero) = (Cubic::new(), R::ONE, R::ZERO);
@@ -339,7 +339,7 @@ impl<R: Real> Cubic<R> {
         Cubic { sixth, two, three, four, six, nine, twelve }
     }
 
-    /// Weights of four taps at fraction x, and their derivatives.
+    /// Returns the weights of four taps at fraction x, and their derivatives.
     #[inline(always)]
     fn at(&self, x: R) -> ([R; TAPS], [R; TAPS]) {
         let Cubic { sixth, two, three, four, six, nine, twelve } = *self;

@@ -90,7 +90,7 @@ impl<R: Real> MemberRows<'_, R> {
         pulp::Arch::new().dispatch(self);
     }
 
-    /// One pixel near the ends, where the band is cut off.
+    /// Computes one pixel near the ends, where the band is cut off.
     #[inline(always)]
     fn edge(&self, input: &[R], j: usize) -> R {
         let half = self.diagonals / 2;

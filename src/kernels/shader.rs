@@ -1,7 +1,7 @@
 //! A shader before it meets a device: its text, generated declarations, bindings and dispatch, as plain data.
 
 use super::product::Products;
-use super::source::{Constants, Source};
+use super::source::{Constants, Source, UserCode};
 use crate::buffers::{Buffer, BufferId, Declared, Kind, Parameter, Scope};
 
 /// Members of a population, at most: the workgroups of a dispatch along x.
@@ -80,7 +80,7 @@ impl Dispatch {
     /// A workgroup a member.
     pub const WORKGROUPS: Dispatch = Dispatch { numerator: 1, denominator: 1, y: 1, z: 1, of_all: false };
 
-    /// 64 pixels of a member a workgroup.
+    /// Returns the dispatch of one workgroup per 64 pixels of a member.
     pub fn pixels(pixels: usize) -> Dispatch {
         Dispatch { y: pixels.div_ceil(64) as u32, ..Dispatch::WORKGROUPS }
     }
@@ -100,8 +100,7 @@ pub struct Shader {
     pub constants: Constants,
     pub bindings: Vec<Binding>,
     pub dispatch: Dispatch,
-    /// The user's code: its name and text.
-    pub user: Option<(String, String)>,
+    pub user: Option<UserCode>,
     pub table: Vec<f32>,
 }
 
@@ -153,7 +152,6 @@ impl Shader {
     }
 
     pub fn source(&self) -> Source {
-        let user = self.user.as_ref().map(|(name, text)| (name.as_str(), text.as_str()));
-        Source::join(&self.constants, self.stem, self.text, &self.uses, user)
+        Source::join(&self.constants, self.stem, self.text, &self.uses, self.user.as_ref())
     }
 }

@@ -55,14 +55,23 @@ pub(super) fn declare_resampled_rows(shader: &mut Shader, context: &ShaderContex
     };
     constants.float("BETA_SCALE", scale);
     constants.line(&format!("fn beta_of(slot: u32) -> f32 {{ return {beta}; }}"));
-    let mut choose = |name: &str, kind: &str, value: &dyn Fn(&mut Constants, &Segment) -> String| {
-        let mut body = String::new();
-        for (i, segment) in resample.segments.iter().enumerate() {
-            body += &format!("if segment == {i}u {{ return {}; }}\n", value(constants, segment));
-        }
-        constants.line(&format!("fn {name}(segment: u32) -> {kind} {{\n{body}return {kind}(0);\n}}"));
-    };
-    choose("segment_start", "i32", &|_, s| s.start.to_string());
-    choose("segment_end", "i32", &|_, s| s.end.to_string());
-    choose("inverse_step", "f32", &|constants, s| constants.literal(s.inverse_step));
+    let segments = &resample.segments;
+    declare_by_segment(constants, segments, "segment_start", "i32", |_, s| s.start.to_string());
+    declare_by_segment(constants, segments, "segment_end", "i32", |_, s| s.end.to_string());
+    declare_by_segment(constants, segments, "inverse_step", "f32", |constants, s| constants.literal(s.inverse_step));
+}
+
+/// Declares `fn NAME(segment: u32)`, which returns a value of each segment, of the WGSL type `kind`.
+fn declare_by_segment(
+    constants: &mut Constants,
+    segments: &[Segment],
+    name: &str,
+    kind: &str,
+    value: impl Fn(&mut Constants, &Segment) -> String,
+) {
+    let mut body = String::new();
+    for (i, segment) in segments.iter().enumerate() {
+        body += &format!("if segment == {i}u {{ return {}; }}\n", value(constants, segment));
+    }
+    constants.line(&format!("fn {name}(segment: u32) -> {kind} {{\n{body}return {kind}(0);\n}}"));
 }

@@ -66,7 +66,7 @@ impl Constants {
         let _ = writeln!(self.text, "const {name}: f32 = {literal};");
     }
 
-    /// `value` as a WGSL literal; remembers one that is not finite.
+    /// Returns `value` as a WGSL literal, and remembers one that is not finite.
     pub fn literal(&mut self, value: f64) -> String {
         let narrow = value as f32;
         if !narrow.is_finite() {
@@ -75,11 +75,19 @@ impl Constants {
         format!("{narrow:?}f")
     }
 
-    /// Any declaration.
+    /// Adds any declaration.
     pub fn line(&mut self, text: &str) {
         self.text.push_str(text);
         self.text.push('\n');
     }
+}
+
+/// WGSL of the user's.
+#[derive(Clone, Debug)]
+pub struct UserCode {
+    /// Name in messages.
+    pub name: String,
+    pub text: String,
 }
 
 /// A complete shader and where its lines come from.
@@ -91,7 +99,7 @@ pub struct Source {
 
 impl Source {
     /// Joins the constants, shared files, `user` code and the kernel.
-    pub fn join(constants: &Constants, kernel: &str, text: &str, uses: &[&str], user: Option<(&str, &str)>) -> Source {
+    pub fn join(constants: &Constants, kernel: &str, text: &str, uses: &[&str], user: Option<&UserCode>) -> Source {
         let mut source = Source::default();
         let mut seen = HashSet::new();
         // these come before everything else
@@ -104,9 +112,9 @@ impl Source {
             source.append_shared(name, constants, &mut seen);
         }
         source.append_uses(text, constants, &mut seen);
-        if let Some((name, text)) = user {
+        if let Some(UserCode { name, text }) = user {
             // as it is: directives in the user's comments mean nothing
-            source.lines.extend((1..).zip(text.lines()).map(|(line, _)| (name.to_owned(), line)));
+            source.lines.extend((1..).zip(text.lines()).map(|(line, _)| (name.clone(), line)));
             text.lines().for_each(|line| source.text.extend([line, "\n"]));
         }
         source.append(&format!("shaders/{kernel}.wgsl"), text, constants);
@@ -132,20 +140,20 @@ impl Source {
 
     fn append(&mut self, file: &str, text: &str, constants: &Constants) {
         let own = (1..).zip(text.lines()).filter(|(_, line)| !line.starts_with(ENABLE));
-        let numbered: Vec<(usize, String)> = own.map(|(number, line)| (number, line.to_owned())).collect();
-        for (line, text) in unroll(&numbered, &constants.unsigned) {
+        let numbered: Vec<Line> = own.map(|(number, text)| Line { number, text: text.to_owned() }).collect();
+        for Line { number, text } in unroll(&numbered, &constants.unsigned) {
             self.text.push_str(&text);
             self.text.push('\n');
-            self.lines.push((file.to_owned(), line));
+            self.lines.push((file.to_owned(), number));
         }
     }
 
-    /// Lines of the joined text before the first one of `file`.
+    /// Returns the number of lines of the joined text before the first one of `file`.
     pub fn first_line(&self, file: &str) -> usize {
         self.lines.iter().take_while(|(other, _)| other != file).count()
     }
 
-    /// File and line of a line (from 1) of the joined text.
+    /// Returns the file and the line of a line (from 1) of the joined text.
     pub fn locate(&self, line: usize) -> String {
         match self.lines.get(line.wrapping_sub(1)) {
             Some((file, line)) => format!("{file}:{line}"),
@@ -154,12 +162,19 @@ impl Source {
     }
 }
 
+/// A line and its number in its file, from 1.
+#[derive(Clone)]
+struct Line {
+    number: usize,
+    text: String,
+}
+
 /// Repeats the `//@for` blocks. Only `//@for` lines open blocks, so that `//@end` without one is left alone.
-fn unroll(lines: &[(usize, String)], constants: &HashMap<String, usize>) -> Vec<(usize, String)> {
+fn unroll(lines: &[Line], constants: &HashMap<String, usize>) -> Vec<Line> {
     let mut out = Vec::new();
     let mut i = 0;
     while i < lines.len() {
-        let Some(directive) = lines[i].1.trim_start().strip_prefix("//@for ") else {
+        let Some(directive) = lines[i].text.trim_start().strip_prefix("//@for ") else {
             out.push(lines[i].clone());
             i += 1;
             continue;
@@ -169,10 +184,9 @@ fn unroll(lines: &[(usize, String)], constants: &HashMap<String, usize>) -> Vec<
         if let [variable, first, last] = words[..] {
             let name = format!("${variable}");
             for value in bound(first, constants)..bound(last, constants) {
-                let body: Vec<(usize, String)> = lines[i + 1..end]
-                    .iter()
-                    .map(|(line, text)| (*line, text.replace(&name, &value.to_string())))
-                    .collect();
+                let text = |line: &Line| line.text.replace(&name, &value.to_string());
+                let body = lines[i + 1..end].iter().map(|line| Line { number: line.number, text: text(line) });
+                let body: Vec<Line> = body.collect();
                 out.extend(unroll(&body, constants));
             }
         }
@@ -181,10 +195,11 @@ fn unroll(lines: &[(usize, String)], constants: &HashMap<String, usize>) -> Vec<
     out
 }
 
-fn matching_end(lines: &[(usize, String)], start: usize) -> usize {
+/// Returns the index of the `//@end` of the block that begins at `start`.
+fn matching_end(lines: &[Line], start: usize) -> usize {
     let mut depth = 0;
-    for (i, (_, line)) in lines.iter().enumerate().skip(start) {
-        let line = line.trim_start();
+    for (i, line) in lines.iter().enumerate().skip(start) {
+        let line = line.text.trim_start();
         if line.starts_with("//@for ") {
             depth += 1;
         } else if line.trim_end() == "//@end" {
@@ -197,7 +212,7 @@ fn matching_end(lines: &[(usize, String)], start: usize) -> usize {
     lines.len()
 }
 
-/// A sum of numbers and names of constants.
+/// Evaluates a sum of numbers and names of constants.
 fn bound(text: &str, constants: &HashMap<String, usize>) -> usize {
     text.split('+').map(|term| term.parse().unwrap_or_else(|_| constants.get(term).copied().unwrap_or(0))).sum()
 }

@@ -23,7 +23,7 @@ enum VelocitySetting {
     Range(f64, f64),
 }
 
-/// Collects what a user says; [`build`](SpectralModelBuilder::build) checks it.
+/// Builder of a spectral model; [`build`](SpectralModelBuilder::build) checks all settings.
 #[derive(Clone, Debug)]
 pub struct SpectralModelBuilder {
     arms: Vec<Arm>,
@@ -169,6 +169,7 @@ impl SpectralModelBuilder {
         })
     }
 
+    /// Fails for names that are used twice, or that nothing has.
     fn check_names(&self) -> Result<()> {
         if self.arms.is_empty() {
             return Err(Error::Model("no arm".into()));
@@ -217,6 +218,7 @@ impl SpectralModelBuilder {
         Ok(())
     }
 
+    /// Checks the velocity and adds its parameter if it is free.
     fn resolve_velocity(&self, labels: &Labels, parameters: &mut Vec<ModelParameter>) -> Result<Velocity> {
         // beyond this the series of atanh(v/c) is worse than the network
         const LIMIT: f64 = 30_000.0;
@@ -228,11 +230,12 @@ impl SpectralModelBuilder {
                 if low.abs().max(high.abs()) > LIMIT {
                     return Err(Error::Model(format!("velocity range {low} to {high} km/s is not within ±{LIMIT}")));
                 }
-                Ok(Velocity::Parameter(motion("velocity", (low, high), labels, parameters)?))
+                Ok(Velocity::Parameter(motion("velocity", low..=high, labels, parameters)?))
             }
         }
     }
 
+    /// Checks vsini and adds its parameter if it is free; `None` without rotation.
     fn resolve_vsini(&self, labels: &Labels, parameters: &mut Vec<ModelParameter>) -> Result<Option<Rotation>> {
         let wrong = |what: String| Err(Error::Model(format!("vsini {what} km/s is not within 0 to {MOST_VSINI}")));
         match self.vsini {
@@ -244,12 +247,13 @@ impl SpectralModelBuilder {
                 if low < 0.0 || high > MOST_VSINI {
                     return wrong(format!("range {low} to {high}"));
                 }
-                let parameter = motion("vsini", (low, high), labels, parameters)?;
+                let parameter = motion("vsini", low..=high, labels, parameters)?;
                 Ok(Some(Rotation::Parameter { parameter, most: high }))
             }
         }
     }
 
+    /// Checks an arm and resolves where its labels come from.
     fn resolve_arm(&self, arm: &Arm, labels: &Labels, parameters: &[ModelParameter]) -> Result<ModelArm> {
         let name = &arm.name;
         let wavelength = arm.emulator.wavelength();
@@ -283,8 +287,13 @@ impl SpectralModelBuilder {
     }
 }
 
-/// Adds the parameter of velocity or vsini.
-fn motion(name: &str, range: (f64, f64), labels: &Labels, parameters: &mut Vec<ModelParameter>) -> Result<usize> {
+/// Adds the parameter of velocity or vsini, within `range` in km/s, and returns its index.
+fn motion(
+    name: &str,
+    range: RangeInclusive<f64>,
+    labels: &Labels,
+    parameters: &mut Vec<ModelParameter>,
+) -> Result<usize> {
     let solver = Parameter { name: name.into(), origin: 0.0, scale: VELOCITY_SCALE };
     parameters.push(labels.parameter(solver, range, labels.motion(name)?)?);
     Ok(parameters.len() - 1)

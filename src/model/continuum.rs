@@ -20,6 +20,7 @@ pub fn basis(continuum: Continuum, wavelength: &[f64], low: f64, high: f64) -> V
     rows
 }
 
+/// Returns the Chebyshev polynomial of degree `term` at x.
 fn chebyshev(term: usize, x: f64) -> f64 {
     let (mut previous, mut value) = (1.0, x);
     if term == 0 {
@@ -70,8 +71,8 @@ pub fn orthonormalise(rows: &mut [f64], pixels: usize, used: &[bool]) -> Option<
     Some(found)
 }
 
-/// Upper limit of the condition number of a packed lower-triangular factor whose rows are scaled to unit length: the
-/// product of its Frobenius norm, √terms, and that of its inverse.
+/// Returns an upper limit of the condition number of a packed lower-triangular factor whose rows are scaled to unit
+/// length: the product of its Frobenius norm, √terms, and that of its inverse.
 pub fn condition(factor: &[f64], terms: usize) -> f64 {
     let length = |i: usize| (0..=i).map(|j| factor[packed_index(i, j)].powi(2)).sum::<f64>();
     let inverse = inverse_lower(factor, terms);
@@ -106,7 +107,7 @@ impl NullaryFnOnce for Solve<'_> {
     }
 }
 
-/// Σ a b, in lanes: the same sum of the same numbers, wherever they are.
+/// Returns Σ a b, summed in lanes: equal numbers give the same bits, wherever they lie in memory.
 pub fn dot(a: &[f64], b: &[f64]) -> f64 {
     pulp::Arch::new().dispatch(Dot(a, b))
 }
@@ -129,7 +130,7 @@ impl NullaryFnOnce for Dot<'_> {
     }
 }
 
-/// Cholesky factor of Σ_used p pᵀ and the sum of the logarithms of its diagonal.
+/// Returns the Cholesky factor of Σ_used p pᵀ and the sum of the logarithms of its diagonal.
 fn gram_factor(rows: &[f64], pixels: usize, used: &[bool]) -> Option<(Vec<f64>, f64)> {
     let terms = rows.len() / pixels.max(1);
     let counted: Vec<f64> =
@@ -148,7 +149,7 @@ fn gram_factor(rows: &[f64], pixels: usize, used: &[bool]) -> Option<(Vec<f64>, 
     Some((gram, ln_det))
 }
 
-/// Inverse of a packed lower-triangular factor, as full rows (terms, terms).
+/// Returns the inverse of a packed lower-triangular factor, as full rows (terms, terms).
 pub fn inverse_lower(factor: &[f64], terms: usize) -> Vec<f64> {
     let mut inverse = vec![0.0; terms * terms];
     let mut column = vec![0.0; terms];

@@ -10,7 +10,7 @@ const SHORTEST_COLUMN: f64 = 1e-200;
 /// Values beyond a spectrum's own pixels are kept below this, so that their product with a weight of 0 is 0.
 const LARGEST_VALUE: f64 = 1e30;
 
-/// A basis of one spectrum's own.
+/// A continuum basis for one spectrum alone.
 pub struct Determined {
     /// (terms, pixels) The first `rank` rows are orthonormal under the weights and span what these determine; the
     /// others are 0.

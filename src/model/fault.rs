@@ -19,6 +19,7 @@ pub enum Cause {
 }
 
 impl Cause {
+    /// Returns the name of the cause in the result table.
     pub const fn name(self) -> &'static str {
         match self {
             Cause::NonFiniteInput => "non_finite_input",
@@ -43,7 +44,7 @@ pub struct Fault {
 }
 
 impl Fault {
-    /// A fault of a spectrum's own grid.
+    /// Returns a fault of a spectrum's own grid.
     pub fn of_grid(arm: &ModelArm, fault: &GridFault) -> Fault {
         let cause = match fault {
             GridFault::Wavelength { .. } => Cause::BadWavelength,
@@ -53,7 +54,7 @@ impl Fault {
     }
 }
 
-/// The arm, for messages; nothing when it has no name.
+/// Returns the arm, for messages; nothing when it has no name.
 pub fn place(arm: &ModelArm) -> String {
     if arm.name.is_empty() { String::new() } else { format!("arm {}, ", arm.name) }
 }

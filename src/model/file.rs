@@ -12,7 +12,7 @@ use crate::error::{Error, Result, in_plain_words};
 use crate::solver::Solver;
 use crate::suggest::hint;
 
-/// A model file, parsed.
+/// A parsed model file.
 #[derive(Clone, Debug, PartialEq)]
 pub struct ModelFile {
     /// Path from which it was read.
@@ -66,6 +66,7 @@ impl ModelFile {
         self.arms.iter().map(|arm| (arm.name.as_str(), arm.emulator.as_path()))
     }
 
+    /// Parses the text of a model file; `path` is for messages.
     fn parse(path: &Path, text: String) -> Result<ModelFile> {
         let document = Document { path, text: &text };
         let table = document.parse()?;
@@ -83,9 +84,13 @@ impl ModelFile {
         let solver = top.section("solver")?.map_or(Ok(SolverEntry::default()), |section| solver(&section))?;
         let scan = |section: Section<'_>| section.choice("scan", VelocityScan::NAMES);
         let velocity_scan = top.section("velocity")?.map_or(Ok(None), scan)?;
+        let (velocity, vsini) = (motion(&top, "velocity")?, motion(&top, "vsini")?);
+        let motions = [("velocity", velocity.settings), ("vsini", vsini.settings)].into_iter();
+        let motions = motions.filter(|(_, settings)| *settings != LabelSettings::default());
+        labels.extend(motions.map(|(name, settings)| (name.to_string(), settings)));
         Ok(ModelFile {
-            velocity: motion(&top, "velocity", &mut labels)?,
-            vsini: motion(&top, "vsini", &mut labels)?,
+            velocity: velocity.entry,
+            vsini: vsini.entry,
             labels,
             solver: solver.kind,
             starts: solver.starts,
@@ -169,7 +174,7 @@ impl ModelFile {
         Ok(builder)
     }
 
-    /// The files that the model is made from: itself, emulators and their wavelengths.
+    /// Returns the files that the model is made from: itself, emulators and their wavelengths.
     pub fn inputs(&self) -> Vec<PathBuf> {
         let folder = self.path.parent().unwrap_or(Path::new(""));
         let of_arm = |entry: &ArmEntry| [Some(PathBuf::from(&entry.emulator)), entry.wavelength.clone()];
@@ -218,7 +223,7 @@ impl ModelFile {
     }
 }
 
-/// `label1`, `label2`, …: the names that labels have before they are given any.
+/// Returns whether labels have the names `label1`, `label2`, …, which they have before they are given any.
 fn names_are_numbers(names: &[String]) -> bool {
     let number = |name: &String| name.strip_prefix("label").is_some_and(|n| n.parse::<u32>().is_ok());
     !names.is_empty() && names.iter().all(number)

@@ -22,7 +22,7 @@ pub(super) enum Setting {
 }
 
 impl Setting {
-    /// The number and the column; where one is said the other is not.
+    /// Returns the number or the column; the other is `None`.
     pub fn split(self) -> (Option<f64>, Option<String>) {
         match self {
             Setting::Number(x) => (Some(x), None),
@@ -39,7 +39,7 @@ pub(super) struct Document<'a> {
 }
 
 impl Document<'_> {
-    /// The whole file as a table.
+    /// Parses the whole file as a table.
     pub fn parse(&self) -> Result<Spanned<DeTable<'_>>> {
         DeTable::parse(self.text).map_err(|error| match error.span() {
             Some(span) => self.error(span, error.message().replace('\n', ", ")),
@@ -47,7 +47,7 @@ impl Document<'_> {
         })
     }
 
-    /// An error at a place of the file.
+    /// Returns an error at a place of the file.
     pub fn error(&self, span: Range<usize>, message: impl std::fmt::Display) -> Error {
         Error::Model(format!("{}: {message}", self.place(span)))
     }
@@ -67,12 +67,12 @@ pub(super) struct Section<'a> {
 }
 
 impl<'a> Section<'a> {
-    /// The top of the file.
+    /// Returns the top of the file.
     pub fn top(document: Document<'a>, table: &'a Spanned<DeTable<'a>>) -> Section<'a> {
         Section { document, key: String::new(), table: table.get_ref(), span: table.span() }
     }
 
-    /// A key that is none of `known` is an error that names them, first the one that may have been meant.
+    /// Fails if there is a key that is none of `known`. The error names these, first the one that may have been meant.
     pub fn only(&self, known: &[&str]) -> Result<()> {
         for key in self.table.keys() {
             let name = key.get_ref().as_ref();
@@ -85,7 +85,7 @@ impl<'a> Section<'a> {
         Ok(())
     }
 
-    /// The names of the table's keys.
+    /// Returns the names of the table's keys.
     pub fn names(&self) -> impl Iterator<Item = &'a str> {
         self.table.keys().map(|key| key.get_ref().as_ref())
     }
@@ -94,24 +94,24 @@ impl<'a> Section<'a> {
         self.table.get(name).is_some()
     }
 
-    /// The full name of a key.
+    /// Returns the full name of a key.
     pub fn full(&self, name: &str) -> String {
         if self.key.is_empty() { name.to_string() } else { format!("{}.{name}", self.key) }
     }
 
-    /// An error about a key of this table.
+    /// Returns an error about a key of this table.
     pub fn error(&self, name: &str, message: impl std::fmt::Display) -> Error {
         self.document.error(self.key_span(name), format!("`{}` {message}", self.full(name)))
     }
 
-    /// The sub-table `name`, or `None`.
+    /// Returns the sub-table `name`, or `None`.
     pub fn section(&self, name: &str) -> Result<Option<Section<'a>>> {
         let Some(value) = self.table.get(name) else { return Ok(None) };
         let table = value.get_ref().as_table().ok_or_else(|| self.expected(name, value, "a table"))?;
         Ok(Some(Section { document: self.document, key: self.full(name), table, span: self.key_span(name) }))
     }
 
-    /// The array of tables `name`; empty when absent. They are called `name[1]`, `name[2]`, ….
+    /// Returns the array of tables `name`; empty when absent. They are called `name[1]`, `name[2]`, ….
     pub fn sections(&self, name: &str) -> Result<Vec<Section<'a>>> {
         let Some(value) = self.table.get(name) else { return Ok(Vec::new()) };
         let expected = || self.expected(name, value, &format!("an array of tables: [[{name}]]"));
@@ -129,7 +129,7 @@ impl<'a> Section<'a> {
             .collect()
     }
 
-    /// A key that must be there.
+    /// Returns the value of a key, or the error that it is missing.
     pub fn required<T>(&self, name: &str, value: Option<T>) -> Result<T> {
         value.ok_or_else(|| self.document.error(self.span.clone(), format!("`{}` is missing", self.full(name))))
     }
@@ -142,23 +142,19 @@ impl<'a> Section<'a> {
         self.read(name, "true or false", |value| value.as_bool())
     }
 
-    /// A finite number, integer or not.
+    /// Reads a finite number, integer or not.
     pub fn number(&self, name: &str) -> Result<Option<f64>> {
         self.read(name, "a finite number", number)
     }
 
-    /// A finite number or `{ column = "NAME" }`.
+    /// Reads a finite number or `{ column = "NAME" }`.
     pub fn setting(&self, name: &str) -> Result<Option<Setting>> {
         self.read(name, "a finite number or { column = \"NAME\" }", |value| setting(value, number))
     }
 
-    /// `[low, high]`, each a finite number or `{ column = "NAME" }`; two numbers are in order.
+    /// Reads `[low, high]`, each a finite number or `{ column = "NAME" }`; two numbers are in order.
     pub fn settings(&self, name: &str) -> Result<Option<(Setting, Setting)>> {
-        let both = |value: &DeValue<'_>| match &value.as_array()?[..] {
-            [low, high] => Some((setting(low.get_ref(), any_number)?, setting(high.get_ref(), any_number)?)),
-            _ => None,
-        };
-        let found = self.read(name, "[low, high], finite numbers or { column = \"NAME\" }", both)?;
+        let found = self.read(name, "[low, high], finite numbers or { column = \"NAME\" }", setting_pair)?;
         if let Some((low, high)) = &found {
             let or = |side: &Setting, absent| if let Setting::Number(x) = side { *x } else { absent };
             self.ordered(name, or(low, f64::MIN), or(high, f64::MAX))?;
@@ -166,19 +162,19 @@ impl<'a> Section<'a> {
         Ok(found)
     }
 
-    /// An integer in a range.
+    /// Reads an integer in a range.
     pub fn integer(&self, name: &str, allowed: std::ops::RangeInclusive<usize>) -> Result<Option<usize>> {
         let expectation = format!("an integer from {} to {}", allowed.start(), allowed.end());
         self.read(name, &expectation, |value| integer(value).filter(|n| allowed.contains(n)))
     }
 
-    /// `[low, high]`, finite and low ≤ high; [`Error::BadBounds`] otherwise.
+    /// Reads `[low, high]`, finite and low ≤ high; [`Error::BadBounds`] otherwise.
     pub fn interval(&self, name: &str) -> Result<Option<(f64, f64)>> {
         let Some((low, high)) = self.read(name, "[low, high], two finite numbers", pair)? else { return Ok(None) };
         self.ordered(name, low, high)
     }
 
-    /// `[[low, high], …]`; empty when absent.
+    /// Reads `[[low, high], …]`; empty when absent.
     pub fn intervals(&self, name: &str) -> Result<Vec<(f64, f64)>> {
         let all = self
             .read(name, "[[low, high], …]", |value| value.as_array()?.iter().map(|v| pair(v.get_ref())).collect())?;
@@ -195,7 +191,7 @@ impl<'a> Section<'a> {
         })
     }
 
-    /// One of a few words.
+    /// Reads one of a few words.
     pub fn choice<T: Copy>(&self, name: &str, choices: &[(&str, T)]) -> Result<Option<T>> {
         let words: Vec<_> = choices.iter().map(|(word, _)| format!("\"{word}\"")).collect();
         self.read(name, &words.join(" or "), |value| {
@@ -248,7 +244,7 @@ fn number(value: &DeValue<'_>) -> Option<f64> {
     any_number(value).filter(|x| x.is_finite())
 }
 
-/// NaN and infinities, too: [`Section::ordered`] has a name for what is wrong with them.
+/// Reads a number; NaN and infinities, too, because [`Section::ordered`] has a name for what is wrong with them.
 fn any_number(value: &DeValue<'_>) -> Option<f64> {
     match value {
         DeValue::Float(float) => float.as_str().parse().ok(),
@@ -263,9 +259,14 @@ fn setting(value: &DeValue<'_>, number: fn(&DeValue<'_>) -> Option<f64>) -> Opti
     (table.len() == 1).then(|| Setting::Column(column.to_string()))
 }
 
+/// Reads `[low, high]`, two numbers.
 fn pair(value: &DeValue<'_>) -> Option<(f64, f64)> {
-    match &value.as_array()?[..] {
-        [low, high] => Some((any_number(low.get_ref())?, any_number(high.get_ref())?)),
-        _ => None,
-    }
+    let [low, high] = &value.as_array()?[..] else { return None };
+    Some((any_number(low.get_ref())?, any_number(high.get_ref())?))
+}
+
+/// Reads `[low, high]`, each a number or a column.
+fn setting_pair(value: &DeValue<'_>) -> Option<(Setting, Setting)> {
+    let [low, high] = &value.as_array()?[..] else { return None };
+    Some((setting(low.get_ref(), any_number)?, setting(high.get_ref(), any_number)?))
 }

@@ -1,6 +1,7 @@
 //! From what is said of labels to parameters and sources.
 
 use std::collections::BTreeMap;
+use std::ops::RangeInclusive;
 
 use super::builder::check_bounds;
 use super::settings::{LabelColumns, LabelSettings};
@@ -55,17 +56,18 @@ impl Labels<'_> {
             }
         };
         let solver = Parameter { name: label.name.clone(), origin, scale };
-        parameters.push(self.parameter(solver, (lower, upper), settings)?);
+        parameters.push(self.parameter(solver, lower..=upper, settings)?);
         Ok(())
     }
 
-    /// A parameter with its start and prior, checked.
+    /// Makes a parameter with its bounds; checks its start and its prior.
     pub fn parameter(
         &self,
         solver: Parameter,
-        (lower, upper): (f64, f64),
+        bounds: RangeInclusive<f64>,
         settings: LabelSettings,
     ) -> Result<ModelParameter> {
+        let (lower, upper) = bounds.into_inner();
         let name = &solver.name;
         match settings.start {
             Some(x) if !x.is_finite() => {
@@ -86,7 +88,7 @@ impl Labels<'_> {
         Ok(ModelParameter { solver, lower, upper, start, prior, columns })
     }
 
-    /// The settings of velocity or vsini, whose bounds are said elsewhere.
+    /// Returns the settings of velocity or vsini, whose bounds are said elsewhere.
     pub fn motion(&self, name: &str) -> Result<LabelSettings> {
         let settings = self.of(name);
         let LabelColumns { lower, upper, .. } = &settings.columns;
@@ -129,7 +131,7 @@ impl Labels<'_> {
     }
 }
 
-/// Physical bounds: the training range where nothing, or a column, is said.
+/// Returns the physical bounds: the training range where the settings have none, or a column.
 fn bounds(label: &Label, settings: &LabelSettings) -> (f64, f64) {
     let (lower, upper) = settings.bounds.unwrap_or((label.min, label.max));
     let or = |said: f64, column: &Option<String>, range: f64| if column.is_some() { range } else { said };
@@ -137,6 +139,7 @@ fn bounds(label: &Label, settings: &LabelSettings) -> (f64, f64) {
     (or(lower, low, label.min), or(upper, high, label.max))
 }
 
+/// Fails for a fixed or tied label with settings that it cannot have.
 fn check_known(label: &Label, settings: &LabelSettings) -> Result<()> {
     let LabelSettings { start, bounds, fixed, tied, prior, columns } = settings;
     let more = start.is_some() || bounds.is_some() || prior.is_some() || *columns != LabelColumns::default();

@@ -37,6 +37,7 @@ pub use settings::{
     Arm, Continuum, ContinuumKind, Interpolation, LabelColumns, LabelSettings, LineSpread, NonFinite, SpectraSettings,
     VelocityScan,
 };
+use std::ops::RangeInclusive;
 use std::sync::Arc;
 
 /// Model with which a spectrum is compared: one emulator and one continuum per arm, shared labels and velocity.
@@ -68,7 +69,7 @@ pub(crate) struct ModelArm {
 }
 
 impl ModelArm {
-    /// Parameters of the template's tangents, in the order of its rows.
+    /// Returns the parameters of the template's tangents, in the order of its rows.
     pub fn tangents(&self) -> Vec<usize> {
         tangents(&self.inputs)
     }
@@ -88,6 +89,13 @@ pub(crate) struct ModelParameter {
     pub prior: Option<(f64, f64)>,
     /// Columns that replace these numbers, spectrum by spectrum.
     pub columns: LabelColumns,
+}
+
+impl ModelParameter {
+    /// Returns the physical bounds.
+    pub fn bounds(&self) -> RangeInclusive<f64> {
+        self.lower..=self.upper
+    }
 }
 
 /// Bounds, start and prior of a parameter for one spectrum; physical units.
@@ -136,17 +144,17 @@ impl SpectralModel {
         self.parameters.iter().map(|p| p.solver.name.clone()).collect()
     }
 
-    /// Physical bounds of each free parameter.
+    /// Returns the physical bounds of each free parameter.
     pub fn bounds(&self) -> Vec<(f64, f64)> {
         self.parameters.iter().map(|p| (p.lower, p.upper)).collect()
     }
 
-    /// Name and emulator of each arm.
+    /// Returns the name and the emulator of each arm.
     pub fn arms(&self) -> impl Iterator<Item = (&str, &Emulator)> {
         self.arms.iter().map(|arm| (arm.name.as_str(), arm.emulator.as_ref()))
     }
 
-    /// Name, source and hash of each arm's emulator.
+    /// Returns the name, source and hash of each arm's emulator.
     pub fn emulators(&self) -> Vec<(String, String, String)> {
         let arms = self.arms.iter();
         arms.map(|a| (a.name.clone(), a.emulator.source().to_string(), a.emulator.hash().to_string())).collect()
@@ -163,26 +171,26 @@ impl SpectralModel {
         text
     }
 
-    /// The parameter of the velocity, where it is free.
+    /// Returns the parameter of the velocity, where it is free.
     pub(crate) fn free_velocity(&self) -> Option<usize> {
         if let Velocity::Parameter(p) = self.velocity { Some(p) } else { None }
     }
 
-    /// The parameter of vsini, where it is free.
+    /// Returns the parameter of vsini, where it is free.
     pub(crate) fn free_vsini(&self) -> Option<usize> {
         if let Some(Rotation::Parameter { parameter, .. }) = self.vsini { Some(parameter) } else { None }
     }
 
-    /// The parameter of each row after the value at an arm's pixels: velocity, vsini, labels.
+    /// Returns the parameter of each row after the value at an arm's pixels: velocity, vsini, labels.
     pub(crate) fn columns(&self, arm: &ModelArm) -> Vec<usize> {
         self.free_velocity().into_iter().chain(self.free_vsini()).chain(arm.tangents()).collect()
     }
 
-    /// Velocity range in km/s; equal ends when fixed.
-    pub(crate) fn velocity_range(&self) -> (f64, f64) {
+    /// Returns the range of velocities in km/s; its ends are equal if the velocity is fixed.
+    pub(crate) fn velocity_range(&self) -> RangeInclusive<f64> {
         match self.velocity {
-            Velocity::Fixed(v) => (v, v),
-            Velocity::Parameter(p) => (self.parameters[p].lower, self.parameters[p].upper),
+            Velocity::Fixed(v) => v..=v,
+            Velocity::Parameter(p) => self.parameters[p].bounds(),
         }
     }
 }

@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use super::observe::{ArmBuffers, ArmLayout, record_spectrum};
+use super::observe::{ArmBuffers, ArmLayout, Rows, record_spectrum};
 use super::sampling::padded;
 use super::{ModelArm, SpectralModel};
 use crate::emulator::{Layer, Network, transpose_padded};
@@ -26,7 +26,7 @@ impl Objective for SpectralObjective {
 }
 
 impl SpectralObjective {
-    /// Linearisations.
+    /// Records linearisations.
     pub fn new(model: &SpectralModel, layout: &[ArmLayout], precision: Precision) -> SpectralObjective {
         SpectralObjective::recorded(model, layout, precision, false)
     }
@@ -45,24 +45,24 @@ impl SpectralObjective {
         let buffer = (count > 0).then(|| recording.buffer("hull weights", Scope::Spectrum, Kind::Float, count));
         recording.stages.push(Stage::Prior(Prior { hulls, weights: buffer }));
         let arms = model.arms.iter().zip(layout).map(|(arm, layout)| {
-            let (template, columns) = record_template(&mut recording, arm);
-            record_spectrum(&mut recording, model, arm, *layout, (template, columns))
+            let template = record_template(&mut recording, arm);
+            record_spectrum(&mut recording, model, arm, *layout, template)
         });
         let arms = arms.collect();
         SpectralObjective { recording: Arc::new(recording), arms, hull_weights: buffer }
     }
 
-    /// The recording of this objective's own populations, which share what devices make of it.
+    /// Returns the recording of this objective's own populations, which share what devices make of it.
     pub fn recording(&self) -> &Arc<Recording> {
         &self.recording
     }
 
-    /// Pixels of an arm's rows, padding with them.
+    /// Returns the number of pixels of an arm's rows, padding included.
     pub fn pixels(&self, arm: &ArmBuffers) -> usize {
         self.recording.block(arm.data).length
     }
 
-    /// χ², penalty and ln det C, without derivatives.
+    /// Records evaluations of χ², penalty and ln det C, without derivatives.
     pub fn evaluation(model: &SpectralModel, layout: &[ArmLayout], precision: Precision) -> SpectralObjective {
         SpectralObjective::recorded(model, layout, precision, true)
     }
@@ -76,7 +76,8 @@ fn hulls(arm: &ModelArm) -> Vec<HullRow> {
     rows.collect()
 }
 
-/// √(10 n) of each hull, n all pixels of its arm, masked ones too (rvspecfit's penalty); `pixels` by arm.
+/// Returns the weight √(10 n) of each hull, n all pixels of its arm, masked ones too (rvspecfit's penalty); `pixels` by
+/// arm.
 pub fn hull_weights(model: &SpectralModel, pixels: &[usize]) -> Vec<f64> {
     let of_arm = |(arm, n): (&ModelArm, &usize)| vec![(10.0 * *n as f64).sqrt(); arm.emulator.hulls().len()];
     model.arms.iter().zip(pixels).flat_map(of_arm).collect()
@@ -86,28 +87,24 @@ fn floats(values: Vec<f32>) -> Values {
     Values::F32(values.into())
 }
 
-/// Labels to template rows; returns their buffer and stride.
-fn record_template(recording: &mut Recording, arm: &ModelArm) -> (BufferId, usize) {
+/// Records the stages from the labels to the rows of the template, and returns these.
+fn record_template(recording: &mut Recording, arm: &ModelArm) -> Rows {
     let derivatives = !recording.values_only;
     let rows = if derivatives { 1 + arm.tangents().len() } else { 1 };
     let stride = arm.inputs.len().next_multiple_of(4);
     let name = |what: &str| format!("{}.{what}", arm.name);
     let labels = recording.buffer(name("labels"), Scope::Member, Kind::Float, rows * stride);
     recording.stages.push(Stage::Labels(Labels { inputs: arm.inputs.clone(), output: labels, stride, derivatives }));
+    let labels = Rows { buffer: labels, rows, columns: stride };
     match &arm.emulator.network {
-        Network::Dense(layers) => record_dense(recording, arm, layers, rows, (labels, stride)),
-        Network::PerPixel { .. } => record_per_pixel(recording, arm, rows, (labels, stride)),
+        Network::Dense(layers) => record_dense(recording, arm, layers, labels),
+        Network::PerPixel { .. } => record_per_pixel(recording, arm, labels),
     }
 }
 
-fn record_dense(
-    recording: &mut Recording,
-    arm: &ModelArm,
-    layers: &[Layer],
-    rows: usize,
-    labels: (BufferId, usize),
-) -> (BufferId, usize) {
-    let (mut input, mut inner) = labels;
+/// Records a network of dense layers, and returns the rows of the template.
+fn record_dense(recording: &mut Recording, arm: &ModelArm, layers: &[Layer], labels: Rows) -> Rows {
+    let Rows { buffer: mut input, rows, columns: mut inner } = labels;
     for (k, layer) in layers.iter().enumerate() {
         let last = k + 1 == layers.len();
         let name = |what: &str| format!("{}.layer.{k}.{what}", arm.name);
@@ -134,7 +131,7 @@ fn record_dense(
         recording.stages.push(Stage::Activate(Activate { buffer: output, bias, affine, activation, rows, columns }));
         (input, inner) = (output, columns);
     }
-    (input, inner)
+    Rows { buffer: input, rows, columns: inner }
 }
 
 /// Returns whether f16 has such numbers.
@@ -148,13 +145,10 @@ fn extended(values: &[f32], columns: usize) -> Vec<f32> {
     out
 }
 
-fn record_per_pixel(
-    recording: &mut Recording,
-    arm: &ModelArm,
-    rows: usize,
-    (input, input_stride): (BufferId, usize),
-) -> (BufferId, usize) {
-    let Network::PerPixel { hidden, w0, b0, w1, b1 } = &arm.emulator.network else { return (input, input_stride) };
+/// Records a network per pixel, and returns the rows of the template.
+fn record_per_pixel(recording: &mut Recording, arm: &ModelArm, input: Rows) -> Rows {
+    let Network::PerPixel { hidden, w0, b0, w1, b1 } = &arm.emulator.network else { return input };
+    let Rows { buffer: input, rows, columns: input_stride } = input;
     let (pixels, labels) = (arm.emulator.pixels(), arm.inputs.len());
     let columns = padded(pixels);
     // pixel-major in the file, pixel fastest on the device
@@ -176,5 +170,5 @@ fn record_per_pixel(
     };
     let output = stage.output;
     recording.stages.push(Stage::PerPixel(stage));
-    (output, columns)
+    Rows { buffer: output, rows, columns }
 }

@@ -40,11 +40,12 @@ pub struct ArmBuffers {
 }
 
 impl ArmBuffers {
-    /// Records the buffers of the data.
+    /// Records the buffers of the data; `grid` is the scope of the wavelength grid.
     fn record(
         recording: &mut Recording,
         name: &dyn Fn(&str) -> String,
-        (pixels, grid): (usize, Scope),
+        pixels: usize,
+        grid: Scope,
         model: BufferId,
     ) -> ArmBuffers {
         ArmBuffers {
@@ -62,46 +63,44 @@ impl ArmBuffers {
 
 /// Rows of a template, or at a spectrum's pixels.
 #[derive(Clone, Copy)]
-struct Rows {
-    buffer: BufferId,
-    rows: usize,
+pub(super) struct Rows {
+    pub buffer: BufferId,
+    pub rows: usize,
     /// Stride.
-    columns: usize,
+    pub columns: usize,
 }
 
-/// Template rows to the member's sums.
+/// Records the stages from the rows of the template to the member's sums.
 pub fn record_spectrum(
     recording: &mut Recording,
     model: &SpectralModel,
     arm: &ModelArm,
     layout: ArmLayout,
-    (buffer, columns): (BufferId, usize),
+    template: Rows,
 ) -> ArmBuffers {
     let segments: Vec<Segment> =
         arm.grid.segments.iter().map(|s| Segment { start: s.start, end: s.end, inverse_step: 1.0 / s.step }).collect();
-    let derivatives = !recording.values_only;
-    let template = Rows { buffer, rows: if derivatives { 1 + arm.tangents().len() } else { 1 }, columns };
     let mut template = record_broadening(recording, model, arm, &segments, template);
     let pixels = padded(layout.pixels);
     let name = |what: &str| format!("{}.{what}", arm.name);
     let grid = if layout.shared_grid { Scope::Batch } else { Scope::Spectrum };
-    let mut buffers = ArmBuffers::record(recording, &name, (pixels, grid), template.buffer);
+    let mut buffers = ArmBuffers::record(recording, &name, pixels, grid, template.buffer);
     if !layout.is_template {
-        template = record_sampling(recording, model, arm, segments, (template, pixels, buffers));
+        template = record_sampling(recording, model, arm, segments, template, pixels, buffers);
     }
     buffers.model = template.buffer;
     if layout.diagonals > 0 {
         let length = layout.diagonals * pixels;
         let matrix = recording.buffer(name("resolution"), Scope::Spectrum, Kind::Float, length);
         buffers.resolution = Some((layout.diagonals, matrix));
-        buffers.model = record_matrix(recording, name("model"), template, (layout.diagonals, matrix)).buffer;
+        buffers.model = record_matrix(recording, name("model"), template, layout.diagonals, matrix).buffer;
     }
     let scope = if layout.own_basis { Scope::Spectrum } else { grid };
-    record_sums(recording, model, arm, (pixels, scope), &mut buffers);
+    record_sums(recording, model, arm, pixels, scope, &mut buffers);
     buffers
 }
 
-/// Rotation, then the line spread on the template's pixels.
+/// Records the rotation, then the line spread on the template's pixels, and returns the rows.
 fn record_broadening(
     recording: &mut Recording,
     model: &SpectralModel,
@@ -123,18 +122,20 @@ fn record_broadening(
     }
     if let Some(spread) = Spread::new(arm, columns) {
         let matrix = recording.constant(name("spread"), Values::F64(spread.values.into()));
-        template = record_matrix(recording, name("spread rows"), template, (spread.diagonals, matrix));
+        template = record_matrix(recording, name("spread rows"), template, spread.diagonals, matrix);
     }
     template
 }
 
-/// The spline's coefficients, then their sums at the pixels.
+/// Records the interpolation of the template at the spectrum's pixels, and returns the rows there.
 fn record_sampling(
     recording: &mut Recording,
     model: &SpectralModel,
     arm: &ModelArm,
     segments: Vec<Segment>,
-    (mut template, pixels, buffers): (Rows, usize, ArmBuffers),
+    mut template: Rows,
+    pixels: usize,
+    buffers: ArmBuffers,
 ) -> Rows {
     let name = |what: &str| format!("{}.{what}", arm.name);
     let Rows { rows, columns, .. } = template;
@@ -163,20 +164,21 @@ fn record_sampling(
     Rows { buffer: output, rows, columns: pixels }
 }
 
-/// A banded matrix, applied to all rows.
-fn record_matrix(recording: &mut Recording, name: String, input: Rows, (diagonals, matrix): (usize, BufferId)) -> Rows {
+/// Records the product of a banded matrix with all rows, and returns the rows of the result.
+fn record_matrix(recording: &mut Recording, name: String, input: Rows, diagonals: usize, matrix: BufferId) -> Rows {
     let Rows { buffer, rows, columns } = input;
     let output = recording.buffer(name, Scope::Member, Kind::Float, rows * columns);
     recording.stages.push(Stage::Resolve(Resolve { input: buffer, output, rows, pixels: columns, diagonals, matrix }));
     Rows { buffer: output, ..input }
 }
 
-/// Continuum and normal equations.
+/// Records the continuum and the normal equations; `grid` is the scope of the continuum basis.
 fn record_sums(
     recording: &mut Recording,
     model: &SpectralModel,
     arm: &ModelArm,
-    (pixels, grid): (usize, Scope),
+    pixels: usize,
+    grid: Scope,
     buffers: &mut ArmBuffers,
 ) {
     let name = |what: &str| format!("{}.{what}", arm.name);

@@ -68,7 +68,7 @@ struct AddContinuum<'a> {
 impl NullaryFnOnce for AddContinuum<'_> {
     type Output = ();
 
-    /// Block by block, so that the sums stay near.
+    /// Adds up block by block, so that the sums stay in the cache.
     #[inline(always)]
     fn call(self) {
         let AddContinuum { arm, sampling, smooth } = self;
@@ -160,6 +160,7 @@ fn underdetermined(pixels: usize, free: usize, rank: usize) -> Fault {
     Fault { cause: Cause::Underdetermined, detail }
 }
 
+/// Prepares one arm, and adds what it contributes to the sums of the spectrum.
 fn prepare_arm(
     arm: &ModelArm,
     raw: &RawArm,
@@ -184,12 +185,7 @@ fn prepare_arm(
     }
     let ln_ivar = pulp::Arch::new().dispatch(Scale { flux: &raw.flux, ivar, count, arm: &mut out });
     let scale = out.scale;
-    // all of them without a branch; where one is bad is looked for afterwards
-    let any_bad = |values: &[f32]| values.iter().fold(false, |bad, x| bad | !x.is_finite());
-    let is_bad = |j: &usize| !out.data[*j].is_finite() || !out.weight[*j].is_finite();
-    if (any_bad(&out.data) || any_bad(&out.weight))
-        && let Some(j) = (0..sampling.pixels).find(is_bad)
-    {
+    if let Some(j) = first_not_finite(&out, sampling.pixels) {
         let (flux, w) = (raw.flux[j], ivar[j]);
         let detail = format!("{}pixel {j}: flux {flux} with ivar {w} is out of range", place(arm));
         return Err(Fault { cause: Cause::BadWeight, detail });
@@ -216,6 +212,14 @@ fn prepare_arm(
     Ok(out)
 }
 
+/// Returns the first pixel whose data or weight is not finite.
+fn first_not_finite(arm: &PreparedArm, pixels: usize) -> Option<usize> {
+    // without a branch: most spectra have none, and the pixel is looked for afterwards
+    let any_bad = |values: &[f32]| values.iter().fold(false, |bad, x| bad | !x.is_finite());
+    let is_bad = |j: &usize| !arm.data[*j].is_finite() || !arm.weight[*j].is_finite();
+    if any_bad(&arm.data) || any_bad(&arm.weight) { (0..pixels).find(is_bad) } else { None }
+}
+
 /// Gives an arm a basis of its own; returns what takes ln det C of the device's basis to that of the raw one.
 fn own_basis(arm: &ModelArm, raw: &RawArm, sampling: &Sampling, out: &mut PreparedArm) -> Result<f64, Fault> {
     let rows = sampling.raw_basis(arm, &raw.wavelength);
@@ -235,7 +239,8 @@ fn own_basis(arm: &ModelArm, raw: &RawArm, sampling: &Sampling, out: &mut Prepar
     Ok(2.0 * found.ln_diagonal)
 }
 
-/// The resolution matrix, padded. What is not finite in it is 0, and a fault where a pixel that counts reads it.
+/// Returns the resolution matrix, padded. What is not finite in it is 0, and a fault where a pixel that counts reads
+/// it.
 fn resolution(arm: &ModelArm, raw: &RawArm, sampling: &Sampling, ivar: &[f64]) -> Result<Vec<f32>, Fault> {
     let (pixels, stride) = (sampling.pixels, padded(sampling.pixels));
     let Some(matrix) = raw.resolution else { return Ok(Vec::new()) };

@@ -14,7 +14,7 @@ pub const PADDING: usize = 16;
 /// A pixel this close to one of the template, in pixels, is that one: 1e-6 of a pixel is about 0.1 m/s.
 const SAME_PIXEL: f64 = 1e-6;
 
-/// Padded number of pixels.
+/// Returns the padded number of pixels.
 pub fn padded(pixels: usize) -> usize {
     pixels.next_multiple_of(PADDING)
 }
@@ -64,13 +64,17 @@ impl std::fmt::Display for GridFault {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         match self {
             GridFault::Wavelength { index, message } => write!(f, "wavelength {index}: {message}"),
-            GridFault::NoOverlap { data, model, range } => f.write_str(&coverage(*data, *model, *range)),
+            GridFault::NoOverlap { data, model, range } => {
+                let range = range.map(|(low, high)| low..=high);
+                f.write_str(&coverage(data.0..=data.1, model.0..=model.1, range))
+            }
         }
     }
 }
 
 impl Sampling {
-    /// `wavelength` in Å; `masks` in Å; `diagonals` of the spectra's resolution matrices, 0 without.
+    /// Samples an arm by one grid. `wavelength` and `masks` are in Å; `diagonals` is that of the spectra's resolution
+    /// matrices, 0 without.
     pub fn new(
         arm: &ModelArm,
         wavelength: &[f64],
@@ -123,12 +127,12 @@ impl Sampling {
         Ok(Sampling { pixels, index, fraction, on, basis: padded_basis, ln_det, condition, ends, used, is_template })
     }
 
-    /// The continuum's terms as the model defines them, at the grid's wavelengths in Å: (terms, pixels).
+    /// Returns the continuum's terms as the model defines them, at the grid's wavelengths in Å: (terms, pixels).
     pub fn raw_basis(&self, arm: &ModelArm, wavelength: &[f64]) -> Vec<f64> {
         basis(arm.continuum, wavelength, self.ends.0, self.ends.1)
     }
 
-    /// The same, where a fault is the file's.
+    /// Samples a grid of a file, as [`new`](Sampling::new) does; errors name the file and the arm.
     pub fn of_file(
         arm: &ModelArm,
         wavelength: &[f64],
@@ -144,13 +148,14 @@ impl Sampling {
     }
 }
 
-/// First and last.
+/// Returns the first and the last wavelength; NaN where there is none.
 fn ends(wavelength: &[f64]) -> (f64, f64) {
     let end = |value: Option<&f64>| value.copied().unwrap_or(f64::NAN);
     (end(wavelength.first()), end(wavelength.last()))
 }
 
-/// Pixels within `half` of one that the template does not reach do not count: their model would lack what it brings.
+/// Turns off the pixels within `half` of one that the template does not reach, because their model would lack its
+/// light.
 fn widen(on: &mut [bool], index: &[i32], half: usize) {
     for j in (0..index.len()).filter(|&j| index[j] < 0) {
         let end = (j + half + 1).min(on.len());

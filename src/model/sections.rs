@@ -9,7 +9,7 @@ use super::{
     Continuum, ContinuumKind, Interpolation, LabelColumns, LabelSettings, LineSpread, NonFinite, SpectraSettings,
 };
 use crate::emulator::Activation;
-use crate::error::{Error, Result};
+use crate::error::Result;
 use crate::recording::LIGHT;
 use crate::solver::{MOST_STARTS, Solver};
 
@@ -23,6 +23,12 @@ pub(super) enum VelocityEntry {
     Absent,
     Range(f64, f64),
     Fixed(f64),
+}
+
+/// `[velocity]` or `[vsini]` with its start and prior.
+pub(super) struct Motion {
+    pub entry: VelocityEntry,
+    pub settings: LabelSettings,
 }
 
 /// `[solver]`.
@@ -47,6 +53,7 @@ pub(super) struct ArmEntry {
     pub continuum: Option<Continuum>,
 }
 
+/// Reads one `[[arm]]`.
 pub(super) fn arm(section: &Section<'_>) -> Result<ArmEntry> {
     section.only(&[
         "name",
@@ -76,6 +83,7 @@ pub(super) fn arm(section: &Section<'_>) -> Result<ArmEntry> {
     })
 }
 
+/// Reads the line spread of an arm.
 fn line_spread(arm: &Section<'_>) -> Result<LineSpread> {
     if !arm.is_table("line_spread") {
         let words = [("none", LineSpread::None), ("file", LineSpread::File)];
@@ -91,6 +99,7 @@ fn line_spread(arm: &Section<'_>) -> Result<LineSpread> {
     }
 }
 
+/// Reads a `[continuum]`, of an arm or, if `whole_model`, of all.
 pub(super) fn continuum(section: &Section<'_>, whole_model: bool) -> Result<Continuum> {
     section.only(if whole_model { &["kind", "terms", "marginalise"] } else { &["kind", "terms"] })?;
     let kind = section.choice("kind", ContinuumKind::NAMES)?.unwrap_or(ContinuumKind::Chebyshev);
@@ -104,13 +113,11 @@ pub(super) fn continuum(section: &Section<'_>, whole_model: bool) -> Result<Cont
     Ok(Continuum { kind, terms })
 }
 
-/// `[velocity]` or `[vsini]`; what is said of its start and prior joins that of the labels.
-pub(super) fn motion(
-    top: &Section<'_>,
-    name: &str,
-    labels: &mut Vec<(String, LabelSettings)>,
-) -> Result<VelocityEntry> {
-    let Some(section) = top.section(name)? else { return Ok(VelocityEntry::Absent) };
+/// Reads `[velocity]` or `[vsini]`.
+pub(super) fn motion(top: &Section<'_>, name: &str) -> Result<Motion> {
+    let Some(section) = top.section(name)? else {
+        return Ok(Motion { entry: VelocityEntry::Absent, settings: LabelSettings::default() });
+    };
     match name {
         "velocity" => section.only(&["range", "fixed", "start", "prior", "scan"])?,
         _ => section.only(&["range", "fixed", "start", "prior"])?,
@@ -132,14 +139,11 @@ pub(super) fn motion(
     if name == "vsini" && slowest < 0.0 {
         return Err(section.error(key, "must not be negative"));
     }
-    let said = known_of(&section)?;
+    let settings = known_of(&section)?;
     if let (VelocityEntry::Fixed(_), Some(key)) = (entry, ["start", "prior"].into_iter().find(|key| section.has(key))) {
         return Err(section.error("fixed", format!("excludes `{key}`")));
     }
-    if said != LabelSettings::default() {
-        labels.push((name.to_string(), said));
-    }
-    Ok(entry)
+    Ok(Motion { entry, settings })
 }
 
 pub(super) fn labels(section: &Section<'_>) -> Result<Vec<(String, LabelSettings)>> {
@@ -150,6 +154,7 @@ pub(super) fn labels(section: &Section<'_>) -> Result<Vec<(String, LabelSettings
     section.names().map(read).collect()
 }
 
+/// Reads the settings of one label.
 fn label_settings(section: &Section<'_>) -> Result<LabelSettings> {
     section.only(&["start", "bounds", "fixed", "tied", "prior"])?;
     let mut settings = known_of(section)?;
@@ -170,14 +175,10 @@ fn label_settings(section: &Section<'_>) -> Result<LabelSettings> {
     Ok(settings)
 }
 
-/// Start and prior.
+/// Reads the start and the prior.
 fn known_of(section: &Section<'_>) -> Result<LabelSettings> {
     let mut settings = LabelSettings::default();
-    let bad_start = |error| match error {
-        Error::Model(message) => Error::Model(message),
-        other => other,
-    };
-    if let Some(start) = section.setting("start").map_err(bad_start)? {
+    if let Some(start) = section.setting("start")? {
         (settings.start, settings.columns.start) = start.split();
     }
     if let Some(section) = section.section("prior")? {
@@ -186,6 +187,7 @@ fn known_of(section: &Section<'_>) -> Result<LabelSettings> {
     Ok(settings)
 }
 
+/// Reads a prior: its numbers, and the columns that replace them.
 fn prior(section: &Section<'_>, columns: LabelColumns) -> Result<(Option<(f64, f64)>, LabelColumns)> {
     section.only(&["mean", "sigma"])?;
     let mean = section.required("mean", section.setting("mean")?)?;

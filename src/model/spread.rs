@@ -21,16 +21,19 @@ pub struct Spread {
     pub columns: usize,
 }
 
+/// Returns the standard deviation of the line spread at a pixel of the template, in ln λ; 0 without one.
+fn spread_at(arm: &ModelArm, pixel: usize) -> f64 {
+    match arm.line_spread {
+        LineSpread::ResolvingPower(power) => 1.0 / (FWHM * power),
+        LineSpread::Fwhm(width) => width / (FWHM * arm.emulator.wavelength()[pixel]),
+        LineSpread::None | LineSpread::File => 0.0,
+    }
+}
+
 impl Spread {
-    /// `None` where the template is taken as it is. `columns` is the stride of its rows.
+    /// Makes the matrix of an arm's line spread; `None` where it has none. `columns` is the stride of its rows.
     pub fn new(arm: &ModelArm, columns: usize) -> Option<Spread> {
-        let wavelength = arm.emulator.wavelength();
-        // in ln λ
-        let sigma = |j: usize| match arm.line_spread {
-            LineSpread::ResolvingPower(power) => 1.0 / (FWHM * power),
-            LineSpread::Fwhm(width) => width / (FWHM * wavelength[j]),
-            LineSpread::None | LineSpread::File => 0.0,
-        };
+        let sigma = |j: usize| spread_at(arm, j);
         let segments = arm.grid.segments.iter();
         // the shortest wavelengths have the widest kernel
         let widest = segments.map(|s| sigma(s.start) / s.step).fold(0.0, f64::max);

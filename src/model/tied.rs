@@ -49,7 +49,7 @@ impl Reader<'_> {
         &self.text[self.at..]
     }
 
-    /// The next character that is no space.
+    /// Returns the next character that is no space.
     fn peek(&mut self) -> Option<char> {
         self.at += self.rest().len() - self.rest().trim_start().len();
         self.rest().chars().next()
@@ -65,7 +65,7 @@ impl Reader<'_> {
         format!("character {}: {message}", self.text[..self.at].chars().count() + 1)
     }
 
-    /// A number, a name, or a number * a name in either order.
+    /// Parses a number, a name, or a number * a name in either order.
     fn term(&mut self) -> Result<(f64, Option<String>), String> {
         let first = self.factor()?;
         if self.peek() != Some('*') {
@@ -104,15 +104,11 @@ impl Reader<'_> {
     }
 }
 
-/// Digits, a point, an exponent with its sign.
+/// Returns the length of the number at the front of `text`: digits, a point, an exponent with its sign.
 fn number_length(text: &str) -> usize {
     let bytes = text.as_bytes();
-    let digits = |mut i: usize| {
-        while bytes.get(i).is_some_and(|b| b.is_ascii_digit() || *b == b'.') {
-            i += 1;
-        }
-        i
-    };
+    let is_digit = |b: &&u8| b.is_ascii_digit() || **b == b'.';
+    let digits = |from: usize| from + bytes.iter().skip(from).take_while(is_digit).count();
     let end = digits(0);
     if !matches!(bytes.get(end), Some(b'e' | b'E')) {
         return end;

@@ -12,20 +12,22 @@ const EFFECT: f64 = 1e-5;
 const POINTS: usize = 8;
 const VALUES: usize = 5;
 
+/// Returns the sentence about an arm whose file does not say the activation of its network.
+fn assumed_activation(arm: &ModelArm) -> String {
+    format!(
+        "arm \"{}\": {} does not say its activation, and {} is assumed. The Payne's networks of 2019 have \
+         sigmoid: name it in the model file, `activation = \"sigmoid\"`",
+        arm.name,
+        arm.emulator.source(),
+        arm.emulator.activation().name()
+    )
+}
+
 impl SpectralModel {
     /// Returns what is assumed because a file does not say it, a sentence each.
     pub fn assumptions(&self) -> Vec<String> {
         let assumed = self.arms.iter().filter(|arm| arm.emulator.assumes_activation());
-        let sentence = |arm: &ModelArm| {
-            format!(
-                "arm \"{}\": {} does not say its activation, and {} is assumed. The Payne's networks of 2019 have \
-                 sigmoid: name it in the model file, `activation = \"sigmoid\"`",
-                arm.name,
-                arm.emulator.source(),
-                arm.emulator.activation().name()
-            )
-        };
-        assumed.map(sentence).collect()
+        assumed.map(assumed_activation).collect()
     }
 
     /// Returns what is allowed and seldom meant, a sentence each: [`assumptions`](SpectralModel::assumptions), and
@@ -46,16 +48,16 @@ impl SpectralModel {
         free.filter(|(p, _)| is_idle(*p)).map(|(_, parameter)| parameter.solver.name.clone()).collect()
     }
 
-    /// Every arm with every label of its emulator.
+    /// Returns every arm with the index of every label of its emulator.
     fn labels(&self) -> impl Iterator<Item = (&ModelArm, usize)> {
         self.arms.iter().flat_map(|arm| (0..arm.inputs.len()).map(move |l| (arm, l)))
     }
 
-    /// A sentence about label `l` of an arm, if bounds or value are not within its training range.
+    /// Returns a sentence about label `l` of an arm, if bounds or value are not within its training range.
     fn beyond_training(&self, arm: &ModelArm, l: usize) -> Option<String> {
         let label = &arm.emulator.labels()[l];
         let source = &arm.inputs[l].source;
-        let (lower, upper) = source.range(|p| (self.parameters[p].lower, self.parameters[p].upper));
+        let (lower, upper) = source.range(|p| self.parameters[p].bounds()).into_inner();
         let what = match source {
             Source::Parameter(_) => "its bounds are",
             Source::Fixed(_) => "it is held at",

@@ -117,8 +117,8 @@ fn sifted_weights(
     Ok(ivar)
 }
 
-/// The smallest and the largest of the positive ones; eight side by side, as one after the other each would wait for
-/// the last.
+/// Returns the smallest and the largest of the positive ones; eight side by side, as one after the other each would
+/// wait for the last.
 fn range(ivar: &[f64]) -> (f64, f64) {
     let (mut smallest, mut largest) = ([f64::INFINITY; 8], [0f64; 8]);
     let (eights, rest) = ivar.as_chunks::<8>();
@@ -131,7 +131,7 @@ fn range(ivar: &[f64]) -> (f64, f64) {
     (smallest.into_iter().fold(f64::INFINITY, f64::min), largest.into_iter().fold(0.0, f64::max))
 }
 
-/// Errors below `floor` × their median are raised to it.
+/// Raises errors below `floor` × their median to that value.
 fn raise_errors(ivar: &mut [f64], floor: f64) {
     let mut errors: Vec<f64> = ivar.iter().filter(|w| **w > 0.0).map(|w| w.sqrt().recip()).collect();
     if errors.is_empty() {

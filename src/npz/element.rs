@@ -55,12 +55,12 @@ macro_rules! decode_int {
 }
 
 impl DType {
-    /// From numpy's description, `<f8`.
+    /// Parses numpy's description of a type, such as `<f8`.
     pub(super) fn parse(descr: &str) -> Result<DType, String> {
-        let unknown = || match descr.contains('O') {
-            true => "arrays of Python objects are not supported".to_string(),
-            false => format!("elements of type `{descr}` are not supported"),
-        };
+        let is_object = descr.contains('O');
+        let what =
+            if is_object { "arrays of Python objects".to_string() } else { format!("elements of type `{descr}`") };
+        let unknown = || format!("{what} are not supported");
         let mut characters = descr.chars();
         let (order, kind) = (characters.next().ok_or_else(unknown)?, characters.next().ok_or_else(unknown)?);
         let size: usize = characters.as_str().parse().map_err(|_| unknown())?;
@@ -84,7 +84,7 @@ impl DType {
         }
     }
 
-    /// Bytes of an element, at least one.
+    /// Returns the number of bytes of an element, at least one.
     pub(crate) fn bytes(&self) -> usize {
         match self.kind {
             Kind::Bool => 1,
@@ -96,7 +96,7 @@ impl DType {
         }
     }
 
-    /// A float or an integer.
+    /// Returns whether elements are floats or integers.
     pub(crate) fn is_number(&self) -> bool {
         matches!(self.kind, Kind::F16 | Kind::F32 | Kind::F64 | Kind::Int(_) | Kind::Uint(_))
     }

@@ -54,7 +54,7 @@ impl Header {
         Ok(header)
     }
 
-    /// Elements in the array. Their product was checked when it was read.
+    /// Returns the number of elements in the array. Their product was checked when it was read.
     pub(crate) fn elements(&self) -> usize {
         self.shape.iter().product()
     }
@@ -76,6 +76,7 @@ fn invalid(message: impl Into<String>) -> io::Error {
     io::Error::new(io::ErrorKind::InvalidData, message.into())
 }
 
+/// Parses the dictionary of an array's header.
 fn parse(text: &str) -> Result<Header, String> {
     let mut text = Text(text);
     let (mut dtype, mut fortran, mut shape) = (None, None, None);
@@ -133,6 +134,7 @@ impl<'a> Text<'a> {
         Ok(string)
     }
 
+    /// Reads `True` or `False`.
     fn boolean(&mut self) -> Result<bool, String> {
         self.0 = self.0.trim_start();
         for (word, value) in [("True", true), ("False", false)] {
@@ -144,6 +146,7 @@ impl<'a> Text<'a> {
         Err("`fortran_order` is not a bool".to_string())
     }
 
+    /// Reads a tuple of lengths.
     fn shape(&mut self) -> Result<Vec<usize>, String> {
         let mut shape = Vec::new();
         self.expect('(')?;
@@ -176,7 +179,7 @@ impl RowMajor<'_> {
         RowMajor { shape, index: vec![0; shape.len()] }
     }
 
-    /// The next element's place.
+    /// Returns the next element's place.
     pub fn next_place(&mut self) -> usize {
         let place = self.index.iter().zip(self.shape).fold(0, |sum, (&i, &n)| sum * n + i);
         for (i, &n) in self.index.iter_mut().zip(self.shape) {

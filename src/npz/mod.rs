@@ -65,6 +65,7 @@ impl Archive {
         Ok(archive)
     }
 
+    /// Fails for an entry that is not stored or deflated, or whose sizes cannot be true.
     fn check_entry(&self, index: usize) -> Result<()> {
         let path = &self.path;
         let entry = self.zip.by_index_data(index).map_err(fault(path))?;
@@ -90,7 +91,7 @@ impl Archive {
         &self.path
     }
 
-    /// Bytes of the file.
+    /// Returns the number of bytes of the file.
     pub(crate) fn file_length(&self) -> u64 {
         self.file_length
     }
@@ -105,8 +106,8 @@ impl Archive {
         self.zip.index_for_name(&format!("{key}.npy"))
     }
 
-    /// Type and shape of an array, `None` when the file has no such key. The shape agrees with the entry's declared
-    /// size.
+    /// Returns the type and the shape of an array, `None` when the file has no such key. The shape agrees with the
+    /// entry's declared size.
     pub(crate) fn header(&mut self, key: &str) -> Result<Option<Header>> {
         let Some(index) = self.index(key) else { return Ok(None) };
         let mut entry = self.zip.by_index(index).map_err(fault(&self.path))?;
@@ -156,7 +157,7 @@ impl Archive {
         finish(&mut entry).map_err(array_fault(&self.path, key))
     }
 
-    /// A whole array of numbers, row-major also when the file's is in Fortran order.
+    /// Reads a whole array of numbers, row-major also when the file's is in Fortran order.
     ///
     /// # Errors
     /// `TooLarge` when it would hold more than `budget` bytes, which it is then reduced by.
@@ -197,14 +198,11 @@ impl Archive {
         Ok(Array { shape: header.shape, values })
     }
 
-    /// An array's bytes, progressively, through a handle of their own.
+    /// Makes a stream of an array's elements, with a file handle of its own.
     pub(crate) fn stream(&mut self, key: &str) -> Result<Stream> {
         let header = self.required(key)?;
         match self.index(key) {
-            Some(index) => {
-                let place = (index, self.zip.len());
-                Ok(Stream::new((&self.path, key), &header, self.zip.metadata(), place))
-            }
+            Some(index) => Ok(Stream::new(&self.path, key, &header, self.zip.metadata(), index, self.zip.len())),
             None => Err(self.missing(key)),
         }
     }
@@ -221,7 +219,7 @@ fn listed(names: &[String]) -> String {
     }
 }
 
-/// The numbers of a small array, row-major.
+/// Reads the numbers of a small array, row-major.
 ///
 /// # Errors
 /// `Io`, `Format`, `TooLarge`.
@@ -232,7 +230,7 @@ pub fn numbers(path: impl AsRef<Path>, key: &str) -> Result<Vec<f64>> {
     Ok(archive.read(key, &mut budget, |x| x)?.values)
 }
 
-/// The strings of a small array.
+/// Reads the strings of a small array.
 ///
 /// # Errors
 /// `Io`, `Format`, `TooLarge`.
@@ -250,21 +248,23 @@ pub fn texts(path: impl AsRef<Path>, key: &str) -> Result<Vec<String>> {
     Ok(texts)
 }
 
-/// The largest number of entries that any end record (zip or zip64) near the end of the file claims: the zip library
-/// would allocate for them all.
+/// Returns the largest number of entries that any end record (zip or zip64) near the end of the file claims: the zip
+/// library would allocate for them all.
 fn claimed_entries(file: &mut File, length: u64) -> io::Result<u64> {
     let mut tail = Vec::new();
     file.seek(SeekFrom::Start(length.saturating_sub(0x1_0000 + 256)))?;
     file.take(0x1_0000 + 256).read_to_end(&mut tail)?;
     file.rewind()?;
-    let count = |tail: &[u8]| match tail.first_chunk::<40>() {
-        Some(&[b'P', b'K', 6, 6, .., a, b, c, d, e, f, g, h]) => u64::from_le_bytes([a, b, c, d, e, f, g, h]),
-        _ => match tail.first_chunk::<12>() {
-            Some(&[b'P', b'K', 5, 6, .., a, b]) => u64::from(u16::from_le_bytes([a, b])),
-            _ => 0,
-        },
-    };
-    Ok((0..tail.len()).filter_map(|at| tail.get(at..)).map(count).max().unwrap_or(0))
+    Ok((0..tail.len()).filter_map(|at| tail.get(at..)).map(entries_of_record).max().unwrap_or(0))
+}
+
+/// Returns the number of entries that an end record at the front of `bytes` claims; 0 without one.
+fn entries_of_record(bytes: &[u8]) -> u64 {
+    match (bytes.first_chunk::<40>(), bytes.first_chunk::<12>()) {
+        (Some(&[b'P', b'K', 6, 6, .., a, b, c, d, e, f, g, h]), _) => u64::from_le_bytes([a, b, c, d, e, f, g, h]),
+        (_, Some(&[b'P', b'K', 5, 6, .., a, b])) => u64::from(u16::from_le_bytes([a, b])),
+        _ => 0,
+    }
 }
 
 /// Reads the end of an entry, where zip compares the CRC: nothing may be left.
@@ -286,7 +286,8 @@ fn fault(path: &Path) -> impl Fn(zip::result::ZipError) -> Error + '_ {
     }
 }
 
-/// Errors of content are the file's; others are the operating system's.
+/// Returns a function that makes the error of a failed read: errors of content are the file's, others the operating
+/// system's.
 fn array_fault<'a>(path: &'a Path, key: &'a str) -> impl Fn(io::Error) -> Error + 'a {
     use std::io::ErrorKind::{InvalidData, InvalidInput, Other, UnexpectedEof};
     move |e| match e.kind() {

@@ -45,12 +45,15 @@ struct Source {
 }
 
 impl Stream {
-    /// Makes the stream of the array that a header describes. It is one of `streams` streams on the same file.
+    /// Makes the stream of the array that a header describes, the entry `index` of the zip archive. At most `streams`
+    /// streams read the file at the same time.
     pub(super) fn new(
-        (path, key): (&Path, &str),
+        path: &Path,
+        key: &str,
         header: &Header,
         zip: Arc<ZipArchiveMetadata>,
-        (index, streams): (usize, usize),
+        index: usize,
+        streams: usize,
     ) -> Stream {
         let most = PIECE.min(HELD / (AHEAD + 2) / streams.max(1));
         Stream {
@@ -71,15 +74,15 @@ impl Stream {
         let (sender, pieces) = sync_channel(AHEAD);
         let (header_sender, header) = sync_channel(1);
         let (zip, index, most) = (Arc::clone(zip), *index, *most);
-        let worker = move || {
-            if let Err(e) = inflate(file, &zip, (index, most), &header_sender, &sender) {
+        let thread = std::thread::Builder::new().name(format!("npz {}", self.key));
+        let spawned = thread.spawn(move || {
+            if let Err(e) = inflate(file, &zip, index, most, &header_sender, &sender) {
                 drop(header_sender);
-                // Nobody listens any more: nothing to tell.
+                // where nobody listens any more, nobody needs the error
                 let _ = sender.send(Err(e));
             }
-        };
-        let thread = std::thread::Builder::new().name(format!("npz {}", self.key));
-        thread.spawn(worker).map_err(Error::io(&self.path))?;
+        });
+        spawned.map_err(Error::io(&self.path))?;
         match header.recv() {
             Ok(found) if found == self.header => Ok(pieces),
             Ok(_) => Err(Error::format(&self.path, format!("`{}` has changed since the file was opened", self.key))),
@@ -96,12 +99,12 @@ impl Stream {
         Ok(self.pieces.insert(pieces).recv().ok())
     }
 
-    /// Type of the elements in the file.
+    /// Returns the type of the elements in the file.
     pub(crate) fn dtype(&self) -> DType {
         self.header.dtype
     }
 
-    /// Bytes of an element in the file.
+    /// Returns the number of bytes of an element in the file.
     pub(crate) fn item(&self) -> usize {
         self.header.dtype.bytes()
     }
@@ -134,12 +137,12 @@ impl Stream {
         if ended { self.end() } else { Ok(()) }
     }
 
-    /// Bytes of elements, in the order of the rows.
+    /// Returns the bytes of the next elements, in the order of the rows.
     fn next_piece(&mut self) -> Result<Vec<u8>> {
         if self.header.is_transposed() { self.all_rows() } else { self.next_of_file() }
     }
 
-    /// The whole array, whose elements the file has in another order.
+    /// Reads the whole array, whose elements the file has in another order.
     fn all_rows(&mut self) -> Result<Vec<u8>> {
         let (item, length) = (self.header.dtype.bytes(), self.header.elements() * self.header.dtype.bytes());
         let mut rows = Vec::new();
@@ -186,12 +189,13 @@ fn stopped<E>(received: Result<io::Result<Vec<u8>>, E>) -> io::Error {
     }
 }
 
-/// Sends the header, then pieces of whole elements, `most` bytes or one element, then, the CRC being right, an empty
-/// piece.
+/// Decompresses an entry and sends its header, then pieces of at most `most` bytes or one element. An empty piece at
+/// the end says that the CRC is right.
 fn inflate(
     file: File,
     zip: &ZipArchiveMetadata,
-    (index, most): (usize, usize),
+    index: usize,
+    most: usize,
     header: &SyncSender<Header>,
     pieces: &SyncSender<io::Result<Vec<u8>>>,
 ) -> io::Result<()> {

@@ -15,7 +15,7 @@ pub struct Aligned<R> {
 }
 
 impl<R: Real> Aligned<R> {
-    /// So many elements of one value.
+    /// Makes `length` elements of one value.
     pub fn new(length: usize, value: R) -> Aligned<R> {
         let mut all = Aligned { memory: Vec::new(), first: 0 };
         all.resize(length, value);

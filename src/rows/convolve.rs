@@ -19,7 +19,7 @@ pub struct Padded<R> {
 }
 
 impl<R: Real> Padded<R> {
-    /// Room for rows of `pixels` and kernels that reach `reach` pixels to either side.
+    /// Makes room for rows of `pixels` and kernels that reach `reach` pixels to either side.
     pub fn new(pixels: usize, reach: usize) -> Padded<R> {
         Padded { values: vec![R::ZERO; pixels.next_multiple_of(MOST_LANES) + 2 * reach], reach, pixels }
     }

@@ -49,7 +49,7 @@ impl Real for f64 {
         simd.max_f64s(a, b)
     }
     #[inline(always)]
-    fn choose_less<S: Simd>(simd: S, (a, b): (S::f64s, S::f64s), yes: S::f64s, no: S::f64s) -> S::f64s {
+    fn choose_less<S: Simd>(simd: S, a: S::f64s, b: S::f64s, yes: S::f64s, no: S::f64s) -> S::f64s {
         simd.select_f64s(simd.less_than_f64s(a, b), yes, no)
     }
     #[inline(always)]

@@ -6,13 +6,13 @@ use std::f32::consts::{FRAC_PI_2, FRAC_PI_4, LOG2_E, LOG10_E, PI};
 
 use super::Real;
 
-/// Σ c_k x^k by Horner's scheme, the highest coefficient first.
+/// Returns Σ c_k x^k by Horner's scheme, the highest coefficient first.
 #[inline(always)]
 fn polynomial<const N: usize>(x: f32, coefficients: [f32; N]) -> f32 {
     coefficients.iter().fold(0.0, |sum, c| sum.mul_add(x, *c))
 }
 
-/// x − k π/2 and k, by three parts of π/2 (Cody & Waite 1980): good to |x| = 1e4.
+/// Returns x − k π/2 and k, by three parts of π/2 (Cody & Waite 1980): good to |x| = 1e4.
 #[inline(always)]
 fn quadrant(x: f32) -> (f32, f32) {
     let k = (x * std::f32::consts::FRAC_2_PI + 0.5).floor();
@@ -21,7 +21,7 @@ fn quadrant(x: f32) -> (f32, f32) {
     (k.mul_add(-7.549_79e-8, r), k)
 }
 
-/// The sine of r, turned by `k` quarters.
+/// Returns the sine of r, turned by `k` quarters.
 #[inline(always)]
 fn turned(r: f32, k: f32) -> f32 {
     let z = r * r;
@@ -50,6 +50,7 @@ pub fn tan(x: f32) -> f32 {
     sin(x) / cos(x)
 }
 
+/// Returns the arc tangent.
 #[inline(always)]
 pub fn atan(x: f32) -> f32 {
     let a = x.abs();
@@ -63,7 +64,7 @@ pub fn atan(x: f32) -> f32 {
     value.copysign(x)
 }
 
-/// The angle of (x, y).
+/// Returns the angle of (x, y).
 #[inline(always)]
 pub fn atan2(y: f32, x: f32) -> f32 {
     let half_turn = if y < 0.0 { -PI } else { PI };
@@ -99,7 +100,7 @@ pub fn acos(x: f32) -> f32 {
     if a > 0.5 { far } else { FRAC_PI_2 - asin(x) }
 }
 
-/// e^x; 0 below −87, infinity above 88.
+/// Returns e^x; 0 below −87, infinity above 88.
 #[inline(always)]
 pub fn exp(x: f32) -> f32 {
     let value = if x > 88.0 { f32::INFINITY } else { x.e_to() };
@@ -122,7 +123,7 @@ pub fn cosh(x: f32) -> f32 {
     0.5 * e + 0.5 / e
 }
 
-/// Natural logarithm of a normal number; −∞ at 0, NaN below.
+/// Returns the natural logarithm of a normal number; −∞ at 0, NaN below.
 #[inline(always)]
 pub fn ln(x: f32) -> f32 {
     let bits = x.to_bits();
@@ -169,7 +170,7 @@ pub fn log2(x: f32) -> f32 {
     LOG2_E * ln(x)
 }
 
-/// One Newton step after a logarithm.
+/// Returns the cube root, by one Newton step after a logarithm.
 #[inline(always)]
 pub fn cbrt(x: f32) -> f32 {
     let a = x.abs();
@@ -237,7 +238,7 @@ pub fn erf(x: f32) -> f32 {
     if x.is_nan() { x } else { value }
 }
 
-/// 0 above 9, where f32 ends.
+/// Returns erfc x; 0 above 9, where the range of f32 ends.
 #[inline(always)]
 pub fn erfc(x: f32) -> f32 {
     let a = x.abs().clamp(1.0, 9.0);
@@ -250,7 +251,7 @@ pub fn erfc(x: f32) -> f32 {
     if x.is_nan() { x } else { value }
 }
 
-/// x^y, to about 1e-7 (1 + |y ln x|) relatively. Negative x takes whole y.
+/// Returns x^y, to about 1e-7 (1 + |y ln x|) relatively. Negative x takes whole y.
 #[inline(always)]
 pub fn pow(x: f32, y: f32) -> f32 {
     let value = exp(y * ln(x.abs()));
@@ -264,14 +265,14 @@ pub fn pow(x: f32, y: f32) -> f32 {
     if x.is_nan() || y.is_nan() { f32::NAN } else { value }
 }
 
-/// x^y ln x, 0 at x = 0 for y > 0.
+/// Returns x^y ln x, 0 at x = 0 for y > 0.
 #[inline(always)]
 pub fn power_log(x: f32, y: f32) -> f32 {
     let value = pow(x, y) * ln(x);
     if x == 0.0 && y > 0.0 { 0.0 } else { value }
 }
 
-/// e^x in f64: 2^n e^r with |r| ≤ ln 2 / 2, e^r by its series to r¹³ (truncated at 4e-18).
+/// Returns e^x in f64: 2^n e^r with |r| ≤ ln 2 / 2, e^r by its series to r¹³ (truncated at 4e-18).
 #[inline(always)]
 pub fn exp_f64(x: f64) -> f64 {
     const ROUND: f64 = 6_755_399_441_055_744.0; // 1.5 · 2⁵²

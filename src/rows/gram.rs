@@ -29,7 +29,8 @@ impl<R: Real> Gram<R> {
         Gram::in_memory(Aligned::default(), rows, skip)
     }
 
-    /// The same in the memory of an earlier one: allocating and clearing it costs as much as a tenth of the products.
+    /// Makes the sums in the memory of earlier ones, because allocating and clearing it costs as much as a tenth of the
+    /// products.
     pub fn in_memory(mut block: Aligned<R>, rows: usize, skip: usize) -> Gram<R> {
         let padded = rows.next_multiple_of(SIDE);
         block.resize(padded * BLOCK, R::ZERO);
@@ -42,13 +43,13 @@ impl<R: Real> Gram<R> {
         self.block
     }
 
-    /// Row `i` of the block to be added next.
+    /// Returns row `i` of the block to be added next.
     #[inline(always)]
     pub fn row(&mut self, i: usize) -> &mut [R] {
         &mut self.block[i * BLOCK..][..BLOCK]
     }
 
-    /// Σ row_i row_j.
+    /// Returns Σ row_i row_j.
     pub fn sum(&self, i: usize, j: usize) -> f64 {
         self.sums[packed_index(i, j)]
     }
@@ -79,27 +80,28 @@ impl<R: Real> Gram<R> {
     }
 }
 
-/// Products of four rows with four rows over so many vectors of a block.
+/// Returns the products of four rows with four rows over the first `vectors` vectors of a block.
 #[inline(always)]
 fn tile<R: Real, S: Simd>(simd: S, a: &[R], b: &[R], vectors: usize) -> [[f64; SIDE]; SIDE] {
     let mut sums = [[0.0; SIDE]; SIDE];
     // as many accumulators as the registers hold, besides what they multiply: the same sums either way
     if S::REGISTER_COUNT >= 32 {
-        strip::<R, S, SIDE>(simd, a, (b, 0), vectors, &mut sums);
+        strip::<R, S, SIDE>(simd, a, b, 0, vectors, &mut sums);
     } else {
         for first in (0..SIDE).step_by(2) {
-            strip::<R, S, 2>(simd, a, (b, first), vectors, &mut sums);
+            strip::<R, S, 2>(simd, a, b, first, vectors, &mut sums);
         }
     }
     sums
 }
 
-/// Products of four rows with `N` of the other four, from the `first` one.
+/// Sets the products of the four rows of `a` with `N` of the four rows of `b`, from its row `first` on.
 #[inline(always)]
 fn strip<R: Real, S: Simd, const N: usize>(
     simd: S,
     a: &[R],
-    (b, first): (&[R], usize),
+    b: &[R],
+    first: usize,
     vectors: usize,
     sums: &mut [[f64; SIDE]; SIDE],
 ) {

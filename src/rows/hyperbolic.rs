@@ -20,14 +20,14 @@ const SERIES: [f32; 9] = [
     0.5,
 ];
 
-/// e^x − 1.
+/// Returns e^x − 1.
 #[inline(always)]
 pub fn expm1(x: f32) -> f32 {
     let series = SERIES.iter().fold(0.0, |sum: f32, c| sum.mul_add(x, *c));
     if x.abs() < 1.0 { (x * x).mul_add(series, x) } else { exp(x) - 1.0 }
 }
 
-/// ln(1 + x); −∞ at −1, NaN below.
+/// Returns ln(1 + x); −∞ at −1, NaN below.
 #[inline(always)]
 pub fn log1p(x: f32) -> f32 {
     let (near, far) = (ln_near(x, 0.0), ln(1.0 + x));
@@ -43,7 +43,7 @@ pub fn asinh(x: f32) -> f32 {
     value.copysign(x)
 }
 
-/// NaN below 1.
+/// Returns acosh x; NaN below 1.
 #[inline(always)]
 pub fn acosh(x: f32) -> f32 {
     let t = x - 1.0;
@@ -52,7 +52,7 @@ pub fn acosh(x: f32) -> f32 {
     if x < 1.0 { f32::NAN } else { value }
 }
 
-/// ±∞ at ±1, NaN beyond.
+/// Returns atanh x; ±∞ at ±1, NaN beyond.
 #[inline(always)]
 pub fn atanh(x: f32) -> f32 {
     let a = x.abs();

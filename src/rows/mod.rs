@@ -82,9 +82,9 @@ pub trait Real:
     fn erf(self) -> Self;
     fn maximum(self, other: Self) -> Self;
     fn minimum(self, other: Self) -> Self;
-    /// The values in this precision.
+    /// Returns the values, converted to this precision.
     fn convert(values: &Values) -> Vec<Self>;
-    /// The values, where they are of this precision.
+    /// Returns the values without a copy, if they are of this precision.
     fn share(values: &Values) -> Option<Arc<Vec<Self>>>;
 
     /// A register's worth of these, where autovectorised loops are not enough.
@@ -93,9 +93,9 @@ pub trait Real:
         size_of::<Self::Vector<S>>() / size_of::<Self>()
     }
     fn splat<S: Simd>(simd: S, x: Self) -> Self::Vector<S>;
-    /// a b + c
+    /// Returns a b + c.
     fn multiply_add<S: Simd>(simd: S, a: Self::Vector<S>, b: Self::Vector<S>, c: Self::Vector<S>) -> Self::Vector<S>;
-    /// c − a b
+    /// Returns c − a b.
     fn subtract_product<S: Simd>(
         simd: S,
         c: Self::Vector<S>,
@@ -106,27 +106,28 @@ pub trait Real:
     fn plus<S: Simd>(simd: S, a: Self::Vector<S>, b: Self::Vector<S>) -> Self::Vector<S>;
     fn minus<S: Simd>(simd: S, a: Self::Vector<S>, b: Self::Vector<S>) -> Self::Vector<S>;
     fn divide<S: Simd>(simd: S, a: Self::Vector<S>, b: Self::Vector<S>) -> Self::Vector<S>;
-    /// e^x as formulas have it. `BELOW`: of numbers that are at most 0, or NaN, alone.
+    /// Returns e^x as formulas have it. With `BELOW`, all x must be at most 0, or NaN.
     fn exp_each<S: Simd, const W: usize, const BELOW: bool>(simd: S, x: [Self::Vector<S>; W]) -> [Self::Vector<S>; W];
-    /// The larger one; of a NaN and a number either.
+    /// Returns the larger one; either if one is NaN.
     fn larger<S: Simd>(simd: S, a: Self::Vector<S>, b: Self::Vector<S>) -> Self::Vector<S>;
-    /// `yes` where the first of a pair is less than the second, else `no`.
+    /// Returns `yes` where a is less than b, else `no`.
     fn choose_less<S: Simd>(
         simd: S,
-        pair: (Self::Vector<S>, Self::Vector<S>),
+        a: Self::Vector<S>,
+        b: Self::Vector<S>,
         yes: Self::Vector<S>,
         no: Self::Vector<S>,
     ) -> Self::Vector<S>;
-    /// 1 / a where a is above `least`, else NaN.
+    /// Returns 1 / a where a is above `least`, else NaN.
     fn inverse_above<S: Simd>(simd: S, least: Self::Vector<S>, a: Self::Vector<S>) -> Self::Vector<S>;
-    /// The whole vectors at the front of a slice.
+    /// Returns the whole vectors at the front of a slice.
     fn vectors<S: Simd>(slice: &[Self]) -> &[Self::Vector<S>];
     fn vectors_mut<S: Simd>(slice: &mut [Self]) -> &mut [Self::Vector<S>];
-    /// Sum of the lanes, as a tree.
+    /// Returns the sum of the lanes, added up as a tree.
     fn total<S: Simd>(simd: S, a: Self::Vector<S>) -> Self;
     fn elements<S: Simd>(vectors: &[Self::Vector<S>]) -> &[Self];
 
-    /// The same numbers where they are f32; nothing where they are not.
+    /// Returns the same slice if its numbers are f32, else `None`.
     fn single(slice: &[Self]) -> Option<&[f32]>;
     #[cfg_attr(not(target_arch = "x86_64"), allow(dead_code, reason = "only the vector code of x86-64 calls it"))]
     fn single_mut(slice: &mut [Self]) -> Option<&mut [f32]>;

@@ -9,13 +9,14 @@ use std::f64::consts::{FRAC_PI_2, FRAC_PI_4, PI};
 
 const LIMB_DARKENING: f64 = 0.6;
 
-/// C₁ and C₂ of K(x) = C₁ √(1−x²) + C₂ (1−x²).
+/// Returns C₁ and C₂ of K(x) = C₁ √(1−x²) + C₂ (1−x²).
 pub const fn profile() -> (f64, f64) {
     let norm = PI * (1.0 - LIMB_DARKENING / 3.0);
     (2.0 * (1.0 - LIMB_DARKENING) / norm, FRAC_PI_2 * LIMB_DARKENING / norm)
 }
 
-/// Pixels on either side that a profile of radius R pixels reaches, one at least: at R = 0 the derivative needs it.
+/// Returns the number of pixels on either side that a profile of radius R pixels reaches, one at least: at R = 0 the
+/// derivative needs it.
 pub fn reach(radius: f64) -> usize {
     (radius.ceil() as usize).max(1)
 }

@@ -11,7 +11,7 @@ const SIDE: usize = 8;
 /// Most shifts in a vector of any machine.
 const WIDEST: usize = 16;
 
-/// Rows as [`Correlate`] reads them: (count, length) to (count / 8, length, 8), count a multiple of 8.
+/// Interleaves rows as [`Correlate`] reads them: (count, length) to (count / 8, length, 8), count a multiple of 8.
 pub fn interleaved(rows: &[f32], length: usize) -> Vec<f32> {
     let eight =
         |some: &[f32]| (0..length).flat_map(|j| (0..SIDE).map(move |i| i * length + j)).map(|k| some[k]).collect();

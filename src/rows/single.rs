@@ -46,7 +46,7 @@ impl Real for f32 {
         simd.max_f32s(a, b)
     }
     #[inline(always)]
-    fn choose_less<S: Simd>(simd: S, (a, b): (S::f32s, S::f32s), yes: S::f32s, no: S::f32s) -> S::f32s {
+    fn choose_less<S: Simd>(simd: S, a: S::f32s, b: S::f32s, yes: S::f32s, no: S::f32s) -> S::f32s {
         simd.select_f32s(simd.less_than_f32s(a, b), yes, no)
     }
     #[inline(always)]

@@ -1,6 +1,6 @@
 //! Small symmetric matrices, packed: the lower triangle by rows, element (i, j ≤ i) at i (i + 1) / 2 + j.
 
-/// Elements of a packed n × n triangle.
+/// Returns the number of elements of a packed n × n triangle.
 pub const fn packed_length(n: usize) -> usize {
     n * (n + 1) / 2
 }
@@ -10,8 +10,8 @@ pub const fn packed_index(i: usize, j: usize) -> usize {
     if i >= j { i * (i + 1) / 2 + j } else { j * (j + 1) / 2 + i }
 }
 
-/// Cholesky factor L of a packed matrix, in place; `false` when a pivot is not positive (the matrix is then overwritten
-/// in part).
+/// Computes the Cholesky factor L of a packed matrix in place; `false` when a pivot is not positive (the matrix is then
+/// overwritten in part).
 #[must_use]
 pub fn cholesky(matrix: &mut [f64], n: usize) -> bool {
     for i in 0..n {

@@ -10,11 +10,13 @@ pub const EQUAL: f64 = 4e-6;
 /// Rounds before a start may count as superfluous, and as hopeless: the latter needs to see where it leads.
 pub const FIRST_ROUND: u32 = 1;
 pub const HOPELESS_ROUND: u32 = 4;
-/// Rounds that a start sits out after its first one when another of its spectrum is better: mostly it need not go on then.
+/// Rounds that a start sits out after its first one when another of its spectrum is better: mostly it need not go on
+/// then.
 pub const PAUSE: u32 = 2;
 /// A point whose next step promises less than this share of another's rise above it will not fall much further.
 pub const SETTLED: f64 = 0.03;
-/// A step leads to a better point that ends so near to it: the square of the distance, in errors, as a share of what it was …
+/// A step leads to a better point that ends so near to it: the square of the distance, in errors, as a share of what it
+/// was …
 pub const NEARER: f64 = 0.1;
 /// … and that promises at least this share of the rise above that point, and no more than all of it.
 pub const LEAST_PROMISE: f64 = 0.8;
@@ -50,8 +52,10 @@ pub fn same_basin(better: Point, other: Point) -> bool {
     cost_error.abs() <= allowed && slope_error.abs() <= allowed
 }
 
-/// Returns whether a step from `other` to `trial` that promises so much leads to `better`: distances by the normal matrix there.
-pub fn leads_to(better: Point, other: Point, (trial, promise): (&[f64], f64)) -> bool {
+/// Returns whether a step from `other` to `trial`, which predicts that the cost falls by `promise`, leads to `better`.
+///
+/// Distances are measured by the normal matrix at `better`.
+pub fn leads_to(better: Point, other: Point, trial: &[f64], promise: f64) -> bool {
     let rise = other.cost - better.cost;
     let is_near = squared_distance(better, trial) <= NEARER * squared_distance(better, other.parameters);
     is_near && promise >= LEAST_PROMISE * rise && promise <= rise
@@ -61,7 +65,7 @@ pub fn leads_to(better: Point, other: Point, (trial, promise): (&[f64], f64)) ->
 pub fn points_at(better: Point, other: Point) -> bool {
     let rise = other.cost - better.cost;
     let step = step_to(better, other).filter(|(_, promise)| *promise <= (1.0 + SETTLED) * rise);
-    step.is_some_and(|(end, promise)| leads_to(better, other, (&end, promise.min(rise))))
+    step.is_some_and(|(end, promise)| leads_to(better, other, &end, promise.min(rise)))
 }
 
 /// Returns the end of the Gauss–Newton step at `from` and the reduction that it predicts. Only the parameters that
@@ -89,7 +93,7 @@ fn step_to(to: Point, from: Point) -> Option<(Vec<f64>, f64)> {
     Some((end, promise))
 }
 
-/// δᵀAδ, in units of the errors' squares.
+/// Returns the squared distance δᵀAδ, in units of the squared errors.
 fn squared_distance(from: Point, to: &[f64]) -> f64 {
     let delta = |p: usize| to[p] - from.parameters[p];
     let row = |p: usize| (0..to.len()).map(|q| from.normal_matrix[packed_index(p, q)] * delta(q)).sum::<f64>();
@@ -126,7 +130,7 @@ mod tests {
         assert!(!points_at(settled, point(&points[1], &other, &identity)));
         assert!(!points_at(settled, point(&points[1], &far, &[0.0; 3])));
         // half the way, too small a promise, one of a lower end, no number
-        let leads = |trial: [f64; 2], promise| leads_to(settled, point(&points[1], &far, &identity), (&trial, promise));
+        let leads = |trial: [f64; 2], promise| leads_to(settled, point(&points[1], &far, &identity), &trial, promise);
         assert!(leads([1.0, 0.5], 57.0));
         assert!(!leads([3.5, 1.5], 57.0) && !leads([1.0, 0.5], 40.0) && !leads([1.0, 0.5], 60.0));
         assert!(!leads([f64::NAN, 0.0], 57.0) && !leads([1.0, 0.5], f64::NAN));

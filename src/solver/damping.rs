@@ -12,13 +12,13 @@ impl Damping {
         Damping { mu, nu: 2.0 }
     }
 
-    /// After an accepted step: μ ← μ max(⅓, 1 − (2ρ−1)³), ν ← 2, with ρ the gain ratio.
+    /// Updates the damping after an accepted step: μ ← μ max(⅓, 1 − (2ρ−1)³), ν ← 2, with ρ the gain ratio.
     pub fn accept(&mut self, gain_ratio: f64) {
         self.mu *= f64::max(1.0 / 3.0, 1.0 - (2.0 * gain_ratio - 1.0).powi(3));
         self.nu = 2.0;
     }
 
-    /// After a rejected step: μ ← μν, ν ← 2ν.
+    /// Updates the damping after a rejected step: μ ← μν, ν ← 2ν.
     pub fn reject(&mut self) {
         self.mu *= self.nu;
         self.nu *= 2.0;

@@ -35,15 +35,16 @@ pub trait Device: Send + Sync {
         usize::MAX
     }
 
-    /// Returns how many members and spectra of this recording fit `memory` bytes (default: what the device has), at least 1.
+    /// Returns how many members and spectra of this recording fit `memory` bytes (default: what the device has), at
+    /// least 1.
     fn capacity(&self, recording: &Recording, memory: Option<u64>) -> Result<usize>;
 
-    /// Makes room for `capacity` starts and at most as many spectra, and everything else that the rounds need. A simplex takes the
-    /// room of [`LANES`](super::simplex::LANES) members.
+    /// Makes room for `capacity` starts and at most as many spectra, and everything else that the rounds need. A
+    /// simplex takes the room of [`LANES`](super::simplex::LANES) members.
     fn population(&self, recording: Arc<Recording>, method: &Method, capacity: usize) -> Result<Box<dyn Population>>;
 
-    /// After a failure that was the device's: makes it anew where that may mend it; `false` where there is nothing to make. What it has
-    /// made before stays as it is.
+    /// Opens the device again after a failure of its own, where that may help; `false` where there is nothing to open.
+    /// What it has made before stays as it is.
     fn renew(&self, _failure: &Error) -> Result<bool> {
         Ok(false)
     }
@@ -57,28 +58,30 @@ pub trait Device: Send + Sync {
     }
 }
 
-/// Members in flight on a device. Each start has a slot; a simplex's members lie in [`lanes`](Self::lanes) consecutive ones.
+/// Members in flight on a device. Each start has a slot; a simplex's members lie in [`lanes`](Self::lanes) consecutive
+/// ones.
 pub trait Population: Send {
     /// Starts that have room, and spectra.
     fn capacity(&self) -> usize;
 
-    /// Members of a start.
+    /// Returns the number of members per start.
     fn lanes(&self) -> usize;
 
     /// Forgets all members.
     fn clear(&mut self);
 
-    /// Adds spectra at free places; their members become active, at their starts. What is of [`Scope::Batch`](crate::recording::Scope)
-    /// is the same for all that enter until the population is cleared: it is taken from the first batch.
+    /// Adds spectra at free places; their members become active, at their starts. What is of
+    /// [`Scope::Batch`](crate::recording::Scope) is the same for all that enter until the population is cleared: it is
+    /// taken from the first batch.
     fn enter<'a>(&'a mut self, batch: &'a Batch, places: &'a Places) -> Pending<'a, ()>;
 
-    /// Executes up to `rounds` rounds and tells how many members are still active.
+    /// Executes up to `rounds` rounds and returns the number of members that are still active.
     fn advance(&mut self, rounds: u32) -> Pending<'_, usize>;
 
-    /// The slots of the starts that are still active, ascending.
+    /// Returns the slots of the starts that are still active, ascending.
     fn active(&mut self) -> Pending<'_, Vec<usize>>;
 
-    /// The starts in these slots.
+    /// Reads the outcomes of the starts in these slots.
     fn read<'a>(&'a mut self, starts: &'a [usize]) -> Pending<'a, Vec<Outcome>>;
 
     /// Measures from now on where the time goes. No bit of the outcomes changes.
@@ -92,11 +95,12 @@ pub trait Population: Send {
         })
     }
 
-    /// Runs the stages once at the trial points, without a step, and returns a [`Scope::Member`](crate::recording::Scope)
-    /// buffer of the active members, in the order of the batch: for pictures and parity tests, before any of them sits out a round.
+    /// Runs the stages once at the trial points, without a step, and returns a
+    /// [`Scope::Member`](crate::recording::Scope) buffer of the active members, in the order of the batch: for pictures
+    /// and parity tests, before any of them sits out a round.
     fn inspect(&mut self, buffer: BufferId) -> Pending<'_, Vec<f64>>;
 
-    /// [`inspect`](Self::inspect) of several buffers; a device may run the stages once for them all.
+    /// Returns several buffers as [`inspect`](Self::inspect) does; a device may run the stages once for them all.
     fn inspect_all<'a>(&'a mut self, buffers: &'a [BufferId]) -> Pending<'a, Vec<Vec<f64>>> {
         Box::pin(async move {
             let mut all = Vec::with_capacity(buffers.len());
@@ -113,7 +117,8 @@ pub trait Population: Send {
 pub struct Batch {
     /// Number of spectra.
     pub spectra: usize,
-    /// Contents of each [`Scope::Batch`](crate::recording::Scope) (one block) and `Scope::Spectrum` (`spectra` blocks) buffer.
+    /// Contents of each [`Scope::Batch`](crate::recording::Scope) (one block) and `Scope::Spectrum` (`spectra` blocks)
+    /// buffer.
     pub blocks: Vec<(BufferId, Values)>,
     /// (spectra, P): box bounds in `u`; equal ones hold the parameter.
     pub lower: Vec<f64>,
@@ -171,7 +176,7 @@ impl Outcome {
         8 * (5 + self.parameters.len() + self.gradient.len() + self.normal_matrix.len())
     }
 
-    /// The best point.
+    /// Returns the best point.
     pub fn point(&self) -> Point<'_> {
         Point {
             parameters: &self.parameters,

@@ -1,4 +1,5 @@
-//! A first simplex from the linearisation at a start: around the Gauss–Newton point, with edges along which the cost rises alike.
+//! A first simplex from the linearisation at a start: around the Gauss–Newton point, with edges along which the cost
+//! rises alike.
 
 use super::metric::{Linearisation, Metric};
 use super::thresholds::LEAST_EDGE;
@@ -62,7 +63,8 @@ impl Room<'_> {
     }
 }
 
-/// Share of the predicted reduction that the centre must bring: where the linearisation is no guide, neither is its metric.
+/// Share of the predicted reduction that the centre must bring: where the linearisation is no guide, neither is its
+/// metric.
 const SUFFICIENT: f64 = 0.5;
 
 /// Vertices around the Gauss–Newton point of a linearisation.
@@ -83,7 +85,8 @@ impl FirstVertices {
     }
 }
 
-/// Returns vertices around the Gauss–Newton point of the start's linearisation; `None` where the normal matrix does not tell.
+/// Returns vertices around the Gauss–Newton point of the start's linearisation; `None` where the normal matrix does not
+/// tell.
 ///
 /// With L Lᵀ the normal matrix and y = L⁻¹ g, the point is at L⁻ᵀ y from the start, and the edges are ρ L⁻ᵀ with
 /// ρ = max(|y| / 10, √unit): the noise changes the cost of a minimum by a `unit`.

@@ -86,6 +86,7 @@ pub struct Member {
 }
 
 impl Member {
+    /// Makes a member that starts at `start` in a slot, for a spectrum of the batch.
     pub fn new(slot: usize, spectrum: usize, start: &[f64], damping: f64) -> Member {
         let sums = Sums::poisoned(start.len());
         Member {
@@ -107,12 +108,12 @@ impl Member {
         }
     }
 
-    /// Has not ended.
+    /// Returns whether the member has not ended.
     pub fn is_active(&self) -> bool {
         self.status.is_none() && self.gave_way.is_none()
     }
 
-    /// Does not take part in the next round.
+    /// Returns whether the member does not take part in the next round.
     pub fn sits_out(&self) -> bool {
         self.is_active() && (1..=PAUSE).contains(&self.pause)
     }
@@ -122,7 +123,7 @@ impl Member {
         self.rounds + self.pause.saturating_sub(1)
     }
 
-    /// The accepted point.
+    /// Returns the accepted point.
     pub fn point(&self) -> Point<'_> {
         Point {
             parameters: &self.parameters,
@@ -132,7 +133,7 @@ impl Member {
         }
     }
 
-    /// Accepted and trial point change places, and so do their sums.
+    /// Accepts the trial point: it changes places with the accepted point, and so do their sums.
     pub fn accept(&mut self) {
         std::mem::swap(&mut self.parameters, &mut self.trial);
         std::mem::swap(&mut self.sums, &mut self.trial_sums);

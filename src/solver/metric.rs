@@ -1,7 +1,8 @@
 //! Directions in which a cost rises alike, from a normal matrix.
 //!
-//! With A the normal matrix at a point and A = L Lᵀ, the columns e_k of L⁻ᵀ satisfy e_iᵀ A e_k = δ_ik: a unit step along any of them raises
-//! the quadratic model of the cost by one. A simplex with these edges needs no time to adapt to the problem.
+//! With A the normal matrix at a point and A = L Lᵀ, the columns e_k of L⁻ᵀ satisfy e_iᵀ A e_k = δ_ik: a unit step
+//! along any of them raises the quadratic model of the cost by one. A simplex with these edges needs no time to adapt
+//! to the problem.
 
 use crate::rows::triangle::{packed_index, packed_length, solve_lower, solve_upper};
 
@@ -32,7 +33,8 @@ pub struct Metric {
 }
 
 impl Metric {
-    /// Returns the metric of the parameters that move; `None` where the matrix has a diagonal element that is not positive.
+    /// Returns the metric of the parameters that move; `None` where the matrix has a diagonal element that is not
+    /// positive.
     pub fn new(normal_matrix: &[f64], moving: Vec<usize>) -> Option<Metric> {
         let scale: Vec<f64> = moving.iter().map(|&p| normal_matrix[packed_index(p, p)].sqrt()).collect();
         if !scale.iter().all(|scale| *scale > 0.0 && scale.is_finite()) {

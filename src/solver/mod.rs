@@ -1,6 +1,7 @@
 //! The solver: settings, statuses, the seam of devices and the loop of rounds. It knows no GPU and no network.
 
 pub mod basin;
+mod bounds;
 mod choice;
 mod damping;
 pub mod device;
@@ -20,6 +21,7 @@ pub mod thresholds;
 pub mod whole;
 
 pub use crate::buffers::{Estimator, Share};
+pub use bounds::Bounds;
 pub use choice::Solver;
 pub use damping::Damping;
 pub use device::{Batch, Device, Outcome, Pending, Population};

@@ -23,7 +23,7 @@ pub enum Clock {
     Threads(usize),
 }
 
-/// Calls, time and work of one kind of work.
+/// Number of calls, seconds, operations and bytes of one kind of work.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Spent {
     /// Kernels: of a tile of members on the CPU, of all members of a round on a GPU.
@@ -33,7 +33,7 @@ pub struct Spent {
     pub bytes: f64,
 }
 
-/// A stretch of rounds between two looks of the host.
+/// Rounds that a device ran without interruption by the host.
 #[derive(Clone, Debug)]
 pub struct Look {
     /// Seconds since the meter was made.
@@ -77,7 +77,7 @@ impl Meter {
     }
 }
 
-/// By kernel of a round: seconds, calls, and the members of all calls.
+/// Seconds, calls, and the members of all calls, by kernel of a round.
 #[derive(Clone, Debug)]
 pub struct Tally {
     pub seconds: Vec<f64>,
@@ -86,14 +86,14 @@ pub struct Tally {
 }
 
 impl Tally {
-    /// A kernel ran for so many members.
+    /// Counts a call of a kernel for `members` members.
     pub fn count(&mut self, kernel: usize, members: usize) {
         self.calls[kernel] += u64::from(members > 0);
         self.members[kernel] += members as u64;
     }
 }
 
-/// A population's hand on its device's meter.
+/// The part of a population in its device's profile.
 #[derive(Debug)]
 pub struct Gauge {
     meter: Arc<Meter>,
@@ -107,17 +107,12 @@ pub struct Gauge {
 impl Gauge {
     /// Makes a gauge from the kernels of a round and the number of parameters of a step; `bytes` is the size of a
     /// number in rows.
-    pub fn new(
-        meter: Arc<Meter>,
-        (kernels, parameters): (Vec<(Work, Cost)>, usize),
-        bytes: usize,
-        clock: Clock,
-    ) -> Gauge {
+    pub fn new(meter: Arc<Meter>, kernels: Vec<(Work, Cost)>, parameters: usize, bytes: usize, clock: Clock) -> Gauge {
         meter.lock().clock = clock;
         Gauge { meter, kernels, step: Cost::of_step(parameters), bytes: bytes as f64, held: 0 }
     }
 
-    /// Nothing yet.
+    /// Returns an empty tally.
     pub fn tally(&self) -> Tally {
         let count = self.kernels.len();
         Tally { seconds: vec![0.0; count], calls: vec![0; count], members: vec![0; count] }
@@ -128,22 +123,23 @@ impl Gauge {
         let mut spending = self.meter.lock();
         for (k, (work, cost)) in self.kernels.iter().enumerate() {
             let spent = &mut spending.works[*work as usize];
-            self.charge(spent, *cost, (tally.calls[k], tally.members[k]), tally.seconds[k]);
+            self.charge(spent, *cost, tally.calls[k], tally.members[k], tally.seconds[k]);
         }
     }
 
     /// Adds what moves members.
     pub fn step(&self, members: usize, seconds: f64) {
         let spent = &mut self.meter.lock().works[Work::Step as usize];
-        self.charge(spent, self.step, (1, members as u64), seconds);
+        self.charge(spent, self.step, 1, members as u64, seconds);
     }
 
     pub fn compact(&self, members: usize, seconds: f64) {
         let spent = &mut self.meter.lock().works[Work::Compact as usize];
-        self.charge(spent, Cost::COMPACT, (1, members as u64), seconds);
+        self.charge(spent, Cost::COMPACT, 1, members as u64, seconds);
     }
 
-    fn charge(&self, spent: &mut Spent, cost: Cost, (calls, members): (u64, u64), seconds: f64) {
+    /// Adds calls of a kernel to what its kind of work has spent; `cost` is that of one member.
+    fn charge(&self, spent: &mut Spent, cost: Cost, calls: u64, members: u64, seconds: f64) {
         let (times, count) = (calls as f64, members as f64);
         spent.calls += calls;
         spent.seconds += seconds;
@@ -166,7 +162,7 @@ impl Gauge {
         self.meter.lock().looks.push(Look { begin, seconds, active });
     }
 
-    /// The population has so many bytes, until it is dropped.
+    /// Sets the number of bytes that the population holds until it is dropped.
     pub fn hold(&mut self, bytes: u64) {
         let mut spending = self.meter.lock();
         spending.held = (spending.held + bytes).saturating_sub(self.held);
@@ -188,7 +184,7 @@ mod tests {
     #[test]
     fn populations_that_follow_each_other_are_not_held_at_once() {
         let meter = Arc::new(Meter::new(Instant::now()));
-        let gauge = || Gauge::new(meter.clone(), (Vec::new(), 1), 4, Clock::Submissions);
+        let gauge = || Gauge::new(meter.clone(), Vec::new(), 1, 4, Clock::Submissions);
         let (mut first, mut second) = (gauge(), gauge());
         first.hold(100);
         second.hold(30);

@@ -21,18 +21,19 @@ const SLOW: Duration = Duration::from_millis(500);
 /// Places are filled anew when this share of a population has ended.
 const REFILL: usize = 8;
 
-/// Spectra that wait for places, and what becomes of them.
+/// A queue of spectra that wait for places, which also takes their outcomes.
 pub trait Queue {
-    /// The next ones, at most so many and with at most so many starts; `None` when none waits, or the next has more starts.
+    /// Returns the next spectra, at most as many and with at most as many starts as asked for; `None` when none waits,
+    /// or the next has more starts.
     fn next(&mut self, spectra: usize, starts: usize) -> Option<Batch>;
 
-    /// No spectrum waits.
+    /// Returns whether no spectrum waits.
     fn is_empty(&self) -> bool;
 
-    /// The outcomes, one a start, of the spectrum that entered as the `number`-th, from 0.
+    /// Takes the outcomes, one per start, of the spectrum that entered as the `number`-th, from 0.
     fn end(&mut self, number: usize, outcomes: Vec<Outcome>);
 
-    /// Told after every submission how many members are active.
+    /// Receives the number of active members after every submission.
     fn watch(&mut self, _active: usize) {}
 }
 
@@ -99,8 +100,8 @@ pub async fn linearise(population: &mut dyn Population, batch: &Batch) -> Result
     population.read(&(0..batch.members()).collect::<Vec<_>>()).await
 }
 
-/// Fits a batch that has room in the population; no outcomes when `cancel` is set before. `watch` is told how many members are
-/// active, after every submission.
+/// Fits a batch that has room in the population; no outcomes when `cancel` is set before. `watch` is told how many
+/// members are active, after every submission.
 pub async fn optimise(
     population: &mut dyn Population,
     batch: &Batch,

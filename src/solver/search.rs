@@ -13,6 +13,7 @@
 
 use std::sync::atomic::{AtomicBool, Ordering};
 
+use super::bounds::Bounds;
 use super::device::Outcome;
 use super::first_simplex::{FirstVertices, Room, first_vertices};
 use super::metric::{Linearisation, Metric};
@@ -22,7 +23,8 @@ use super::status::Status;
 use super::surface::{Surface, Tolerance, Verdict};
 use crate::error::Result;
 
-/// Differences of the objectives at which a search hands over to a surface, in units of [`NelderMead::fatol`]'s, one per search.
+/// Differences of the objectives at which a search hands over to a surface, in units of [`NelderMead::fatol`]'s, one
+/// per search.
 const COARSE: [f64; 2] = [1.0, 0.1];
 /// The same in units of `fatol` itself, at least.
 const LEAST_COARSE: f64 = 10.0;
@@ -31,7 +33,7 @@ const UNSURE: f64 = 10.0;
 /// And its points by this, relatively.
 const ONE_POINT: f64 = 1e-5;
 
-/// One fit. P is the number of parameters.
+/// The start, the bounds and the data of one fit. P is the number of parameters.
 #[derive(Clone, Debug)]
 pub struct SearchFit {
     /// (P) in `u`: where it starts, and its bounds.
@@ -41,6 +43,12 @@ pub struct SearchFit {
     /// Σ (w y ε/2)², what rounding may leave of χ², and the number of points. 0 where the settings' noise says all.
     pub rounding: f64,
     pub points: usize,
+}
+
+impl SearchFit {
+    pub fn bounds(&self) -> Bounds<'_> {
+        Bounds { lower: &self.lower, upper: &self.upper }
+    }
 }
 
 /// A point at which a fit's simplex is to begin.
@@ -60,7 +68,7 @@ pub struct Points {
     pub points: Vec<f64>,
 }
 
-/// Evaluations by a device for searches. Fits are asked for in ascending order, each once.
+/// A device that evaluates points for searches. Each call has the fits in ascending order, each once.
 pub trait Machine {
     /// Linearises each fit at its start; ln det C is 0 where the objective has none.
     fn linearise(&mut self) -> Result<Vec<Outcome>>;
@@ -71,13 +79,14 @@ pub trait Machine {
     /// Evaluates points: their objectives, fit by fit, infinite where they are not finite.
     fn evaluate(&mut self, points: Vec<Points>) -> Result<Vec<Vec<f64>>>;
 
-    /// Tells whether what the device says is checked: each fit's best known point is then evaluated again with every question.
+    /// Tells whether what the device says is checked: each fit's best known point is then evaluated again with every
+    /// question.
     fn is_checked(&self) -> bool {
         false
     }
 
-    /// Fails with [`Error::DeviceUntrusted`](crate::Error::DeviceUntrusted) where two readbacks contradict each other about one point.
-    /// `scale` is the fit's linearisation at its start.
+    /// Fails with [`Error::DeviceUntrusted`](crate::Error::DeviceUntrusted) where two readbacks contradict each other
+    /// about one point. `scale` is the fit's linearisation at its start.
     fn agree(&self, _fit: usize, _told: Told, _scale: &Outcome) -> Result<()> {
         Ok(())
     }
@@ -90,7 +99,7 @@ pub struct Told {
     pub now: f64,
 }
 
-/// A question of one fit, and the point whose objective is known.
+/// Points of one fit that are to be evaluated, and a point whose objective is known, for comparison.
 struct Question {
     points: Points,
     known: Vec<f64>,
@@ -129,7 +138,7 @@ pub struct SearchSettings {
     pub noise: f64,
 }
 
-/// A fit on its way.
+/// The state of the search for one fit.
 struct Search<'a> {
     fit: &'a SearchFit,
     linearised: Outcome,
@@ -174,12 +183,12 @@ pub fn search(
 
 /// Evaluates the centres of first simplices, and forgets those whose linearisation is no guide.
 fn trust_first_vertices(machine: &mut dyn Machine, searches: &mut [Search]) -> Result<()> {
-    let centre = |(fit, search): (usize, &Search)| {
-        let first = search.first.as_ref()?;
+    let guided = searches.iter().enumerate().filter_map(|(fit, search)| Some((fit, search, search.first.as_ref()?)));
+    let question = |(fit, search, first): (usize, &Search, &FirstVertices)| {
         let points = Points { fit, points: first.vertices[..search.fit.start.len()].to_vec() };
-        Some(Question { points, known: search.fit.start.clone(), value: search.start_value() })
+        Question { points, known: search.fit.start.clone(), value: search.start_value() }
     };
-    let questions: Vec<Question> = searches.iter().enumerate().filter_map(centre).collect();
+    let questions: Vec<Question> = guided.map(question).collect();
     if questions.is_empty() {
         return Ok(());
     }
@@ -197,14 +206,12 @@ fn trust_first_vertices(machine: &mut dyn Machine, searches: &mut [Search]) -> R
 /// Evaluates what surfaces ask for until all have ended.
 fn follow_surfaces(machine: &mut dyn Machine, searches: &mut [Search], cancel: &AtomicBool) -> Result<()> {
     loop {
-        let asked = |(fit, search): (usize, &Search)| {
-            search.surface.as_ref().map(|surface| Question {
-                points: Points { fit, points: surface.points().to_vec() },
-                known: surface.lowest().to_vec(),
-                value: surface.lowest_value(),
-            })
+        let asking = searches.iter().enumerate().filter_map(|(fit, search)| Some((fit, search.surface.as_ref()?)));
+        let question = |(fit, surface): (usize, &Surface)| {
+            let points = Points { fit, points: surface.points().to_vec() };
+            Question { points, known: surface.lowest().to_vec(), value: surface.lowest_value() }
         };
-        let questions: Vec<Question> = searches.iter().enumerate().filter_map(asked).collect();
+        let questions: Vec<Question> = asking.map(question).collect();
         if questions.is_empty() {
             return Ok(());
         }
@@ -220,6 +227,7 @@ fn follow_surfaces(machine: &mut dyn Machine, searches: &mut [Search], cancel: &
 }
 
 impl Search<'_> {
+    /// Makes the search of a fit from the linearisation at its start.
     fn new<'a>(fit: &'a SearchFit, linearised: Outcome, settings: &SearchSettings) -> Search<'a> {
         let mut search = Search {
             fit,
@@ -361,7 +369,8 @@ impl Search<'_> {
     }
 }
 
-/// Tells whether two ends are one but for how far a simplex can shrink: without noise in the data their objectives differ by any factor.
+/// Tells whether two ends are one but for how far a simplex can shrink: without noise in the data their objectives
+/// differ by any factor.
 fn is_one_point(a: &[f64], b: &[f64]) -> bool {
     a.iter().zip(b).all(|(a, b)| (a - b).abs() <= ONE_POINT * b.abs().max(1.0))
 }
@@ -373,7 +382,8 @@ impl SearchSettings {
         unit.max(relative * value.abs())
     }
 
-    /// Residuals r with errors δ change χ² by 2 Σ r δ, about 2 √(χ² Σ δ² / points), and by Σ δ².
+    /// Returns the tolerance at a value of the objective. Residuals r with errors δ change χ² by 2 Σ r δ, about 2 √(χ²
+    /// Σ δ² / points), and by Σ δ².
     fn tolerance(&self, value: f64, fit: &SearchFit) -> Tolerance {
         let (rounding, points) = (fit.rounding, fit.points.max(1) as f64);
         let of_residuals = 2.0 * (rounding * value.abs() / points).sqrt();

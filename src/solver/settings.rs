@@ -11,8 +11,8 @@ use crate::setters::setters;
 /// Most starts a spectrum can have.
 pub const MOST_STARTS: usize = 64;
 
-/// Population Levenberg–Marquardt (Marquardt 1963 scaling, damping of Nielsen 1999; near the end the curvature that residuals add, a
-/// structured secant after Dennis, Gay & Welsch 1981, but for tiny fits of written-out models).
+/// Population Levenberg–Marquardt (Marquardt 1963 scaling, damping of Nielsen 1999; near the end the curvature that
+/// residuals add, a structured secant after Dennis, Gay & Welsch 1981, but for tiny fits of written-out models).
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
 #[non_exhaustive]
 pub struct LevenbergMarquardt {
@@ -28,12 +28,12 @@ pub struct LevenbergMarquardt {
     pub initial_damping: f64,
     /// Rejected steps in a row before a member has stalled.
     pub max_rejections: u32,
-    /// The damping's diagonal is at least this share of its largest element: without (0), a parameter on which the model hardly
-    /// depends where it is moves undamped, however far. Depends on how the parameters are scaled, unlike the rest: when all else has
-    /// arrived, it is let go.
+    /// The damping's diagonal is at least this share of its largest element: without (0), a parameter on which the
+    /// model hardly depends where it is moves undamped, however far. Depends on how the parameters are scaled, unlike
+    /// the rest: when all else has arrived, it is let go.
     pub diagonal_floor: f64,
-    /// A step is shortened until no parameter moves by more than this times its magnitude (at least a tenth of its unit). Convergence
-    /// is that of the step before.
+    /// A step is shortened until no parameter moves by more than this times its magnitude (at least a tenth of its
+    /// unit). Convergence is that of the step before.
     pub largest_step: f64,
 }
 
@@ -64,7 +64,8 @@ setters!(LevenbergMarquardt {
 });
 
 impl LevenbergMarquardt {
-    /// Tolerances must be finite and not negative, the damping positive, and there must be a round.
+    /// Fails for settings that make no sense: tolerances must be finite and not negative, the damping positive, and
+    /// there must be a round.
     pub fn validate(&self) -> Result<()> {
         first_of(self.faults())
     }
@@ -94,21 +95,22 @@ impl fmt::Display for LevenbergMarquardt {
     }
 }
 
-/// Population Nelder–Mead (Nelder & Mead 1965; adaptive coefficients, Gao & Han 2012) on the objective itself. One linearisation at the start
-/// shapes the first simplex, and a quadratic surface refines its end; it counts as one evaluation and one per free parameter.
+/// Population Nelder–Mead (Nelder & Mead 1965; adaptive coefficients, Gao & Han 2012) on the objective itself. One
+/// linearisation at the start shapes the first simplex, and a quadratic surface refines its end; it counts as one
+/// evaluation and one per free parameter.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
 #[non_exhaustive]
 pub struct NelderMead {
     /// Iterations that each search of a simplex may use.
     pub max_rounds: u32,
-    /// Converged when the surface around the best vertex has its minimum at most this lower, or by what rounding hides. In units of
-    /// the lowest χ²/dof where a [`CurveFitter`](crate::CurveFitter) does not know the noise.
+    /// Converged when the surface around the best vertex has its minimum at most this lower, or by what rounding hides.
+    /// In units of the lowest χ²/dof where a [`CurveFitter`](crate::CurveFitter) does not know the noise.
     pub fatol: f64,
-    /// Edge of a simplex that no linearisation shapes, and half of the longest that one may have, in the solver's units: standard
-    /// deviations of a label in the training set, 10 km/s.
+    /// Edge of a simplex that no linearisation shapes, and half of the longest that one may have, in the solver's
+    /// units: standard deviations of a label in the training set, 10 km/s.
     pub size: f64,
-    /// A simplex that no linearisation shaped is spread again around its best vertex, ever smaller, until two in a row gain no more than `fatol`; at most
-    /// so often.
+    /// A simplex that no linearisation shaped is spread again around its best vertex, ever smaller, until two in a row
+    /// gain no more than `fatol`; at most so often.
     pub max_restarts: u32,
 }
 
@@ -126,7 +128,8 @@ setters!(NelderMead {
 });
 
 impl NelderMead {
-    /// The tolerance must be finite and not negative, the size positive, and there must be a round.
+    /// Fails for settings that make no sense: the tolerance must be finite and not negative, the size positive, and
+    /// there must be a round.
     pub fn validate(&self) -> Result<()> {
         first_of(self.faults())
     }
@@ -138,7 +141,7 @@ impl NelderMead {
     }
 }
 
-/// [`Error::Usage`] with the first of some faults.
+/// Returns [`Error::Usage`] with the first of some faults.
 fn first_of(faults: Vec<InvalidSetting>) -> Result<()> {
     faults.first().map_or(Ok(()), |fault| Err(Error::Usage(format!("{} {}", fault.name, fault.message))))
 }
@@ -157,7 +160,8 @@ fn some_rounds(max_rounds: u32) -> Option<InvalidSetting> {
 }
 
 impl NelderMead {
-    /// By how much objectives may differ, absolutely and relative to the lowest, where the rows' `noise` is not known on `dof` points.
+    /// By how much objectives may differ, absolutely and relative to the lowest, where the rows' `noise` is not known
+    /// on `dof` points.
     pub(crate) fn tolerances(&self, dof: Option<f64>, noise: f64) -> (f64, f64) {
         dof.map_or((self.fatol, noise), |dof| (0.0, noise.max(self.fatol / dof)))
     }
@@ -189,7 +193,7 @@ pub enum Method {
 }
 
 impl Method {
-    /// Members that one start occupies.
+    /// Returns the number of members per start.
     pub const fn lanes(&self) -> usize {
         match self {
             Method::LevenbergMarquardt(_) => 1,

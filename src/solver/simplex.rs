@@ -1,15 +1,15 @@
 //! A population's simplices on the host (Nelder & Mead 1965, adaptive coefficients of Gao & Han 2012).
 //!
-//! A simplex owns [`LANES`] consecutive members, which evaluate for it: reflection, expansion and both contractions at once, or as
-//! many vertices that have no value yet.
+//! A simplex owns [`LANES`] consecutive members, which evaluate for it: reflection, expansion and both contractions at
+//! once, or as many vertices that have no value yet.
 
 use super::thresholds::LEAST_EDGE;
-use super::{Outcome, Status};
+use super::{Bounds, Outcome, Status};
 
 /// Points that a simplex evaluates in one round.
 pub const LANES: usize = 4;
 
-/// A first simplex that its search does not make of a size alone.
+/// A first simplex of given shape, in place of one that is made of a size alone.
 #[derive(Clone, Debug)]
 pub struct FirstSimplex {
     /// (n + 1, P) in `u`.
@@ -45,9 +45,9 @@ pub struct Simplex {
 }
 
 impl Simplex {
-    /// A simplex of which only the start is known: the other vertices follow when it is spread.
-    pub fn new(slot: usize, start: &[f64], (lower, upper): (&[f64], &[f64]), size: f64) -> Simplex {
-        let free: Vec<usize> = (0..start.len()).filter(|&p| upper[p] > lower[p]).collect();
+    /// Makes a simplex around a start. `size` is the length of its edges. No objective is known yet.
+    pub fn new(slot: usize, start: &[f64], bounds: Bounds<'_>, size: f64) -> Simplex {
+        let free: Vec<usize> = (0..start.len()).filter(|&p| bounds.upper[p] > bounds.lower[p]).collect();
         let count = free.len() + 1;
         let mut simplex = Simplex {
             slot,
@@ -61,7 +61,7 @@ impl Simplex {
             spread_before: f64::INFINITY,
             coarse_fatol: 0.0,
         };
-        simplex.spread(0, (lower, upper), size);
+        simplex.spread(0, bounds, size);
         simplex
     }
 
@@ -81,7 +81,7 @@ impl Simplex {
         (0..LANES).flat_map(|lane| self.vertex(pending.get(lane).copied().unwrap_or(0)).to_vec()).collect()
     }
 
-    /// The best vertex, its objective in place of χ²; the sums are left to a linearisation.
+    /// Returns the best vertex as the outcome, with its objective in place of χ²; the sums are left to a linearisation.
     pub fn outcome(&self, status: Option<Status>) -> Outcome {
         let best = self.best();
         Outcome {
@@ -109,22 +109,24 @@ impl Simplex {
         self.values[v] = value;
     }
 
-    /// The other vertices at about `size`, or − `size`, from the best along each free parameter, the other way where a bound is nearer;
-    /// their values unknown.
-    pub fn spread(&mut self, best: usize, (lower, upper): (&[f64], &[f64]), size: f64) {
+    /// Makes a new simplex around the vertex `best`, with one edge of length |`size`| along each free parameter.
+    ///
+    /// Edges point along the sign of `size`, or the other way if they would leave the bounds. The objectives of the new
+    /// vertices are unknown.
+    pub fn spread(&mut self, best: usize, bounds: Bounds<'_>, size: f64) {
         let (centre, value) = (self.vertex(best).to_vec(), self.values[best]);
         self.set_vertex(0, &centre, value);
         for (k, p) in self.free.clone().into_iter().enumerate() {
             let mut point = centre.clone();
             let size = size * (LEAST_EDGE * centre[p].abs()).max(1.0);
             let (there, back) = (centre[p] + size, centre[p] - size);
-            let inside = there >= lower[p] && there <= upper[p];
-            point[p] = if inside { there } else { back.clamp(lower[p], upper[p]) };
+            let inside = there >= bounds.lower[p] && there <= bounds.upper[p];
+            point[p] = if inside { there } else { back.clamp(bounds.lower[p], bounds.upper[p]) };
             self.set_vertex(k + 1, &point, f64::NAN);
         }
     }
 
-    /// The lowest vertex, the first of equals.
+    /// Returns the lowest vertex, the first of equals.
     pub fn best(&self) -> usize {
         (0..self.values.len()).min_by(|&a, &b| self.values[a].total_cmp(&self.values[b])).unwrap_or(0)
     }

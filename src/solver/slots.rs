@@ -16,13 +16,13 @@ pub struct Places {
 }
 
 impl Places {
-    /// The first places, in the order of the batch.
+    /// Returns the first places, in the order of the batch.
     pub fn in_order(batch: &Batch) -> Places {
         Slots::new(batch.members().max(batch.spectra)).enter(batch)
     }
 }
 
-/// A spectrum in flight.
+/// A spectrum that is being fitted.
 #[derive(Debug)]
 struct Group {
     spectrum: usize,
@@ -30,8 +30,8 @@ struct Group {
     outcomes: Vec<Option<Outcome>>,
 }
 
-/// Places of as many starts as spectra. A start that gave way leaves at once; the others of a group leave together, as those that
-/// go on are judged by those that have ended.
+/// Places of as many starts as spectra. A start that gave way leaves at once; the others of a group leave together, as
+/// those that go on are judged by those that have ended.
 #[derive(Debug)]
 pub struct Slots {
     /// Free places.
@@ -46,6 +46,7 @@ pub struct Slots {
 }
 
 impl Slots {
+    /// Makes `capacity` free places.
     pub fn new(capacity: usize) -> Slots {
         Slots {
             starts: (0..capacity).collect(),
@@ -57,7 +58,7 @@ impl Slots {
         }
     }
 
-    /// Spectra and starts that can enter.
+    /// Returns the numbers of spectra and starts that can enter.
     pub fn room(&self) -> (usize, usize) {
         (self.spectra.len(), self.starts.len())
     }
@@ -84,7 +85,8 @@ impl Slots {
         places
     }
 
-    /// Takes what became of a start; the outcomes of its spectrum, and its number in the order of entering, when it was the last one.
+    /// Takes what became of a start; the outcomes of its spectrum, and its number in the order of entering, when it was
+    /// the last one.
     pub fn end(&mut self, slot: usize, outcome: Outcome) -> Option<(usize, Vec<Outcome>)> {
         let (number, index) = self.open.remove(&slot)?;
         let group = self.groups.get_mut(&number)?;

@@ -50,7 +50,7 @@ impl Status {
         Status::Stalled,
     ];
 
-    /// The number in the result table.
+    /// Returns the number in the result table.
     pub const fn code(self) -> i32 {
         match self {
             Status::MaxRounds => 0,
@@ -66,7 +66,7 @@ impl Status {
         }
     }
 
-    /// The status of a number; `None` for numbers that name none, such as poison.
+    /// Returns the status of a number; `None` for numbers that name none, such as poison.
     pub fn from_code(code: i32) -> Option<Status> {
         Some(match code {
             0 => Status::MaxRounds,
@@ -83,7 +83,7 @@ impl Status {
         })
     }
 
-    /// The name in the result table.
+    /// Returns the name in the result table.
     pub const fn name(self) -> &'static str {
         match self {
             Status::MaxRounds => "max_rounds",
@@ -116,7 +116,7 @@ impl Status {
         }
     }
 
-    /// Converged (codes 1–4).
+    /// Returns whether the fit converged (codes 1–4).
     pub const fn is_success(self) -> bool {
         self.code() > 0
     }

@@ -1,12 +1,13 @@
-//! A quadratic surface through points around a minimum (Nelder & Mead 1965, Comput. J. 7, 308, appendix): it judges the end of a simplex's
-//! search, and refines it.
+//! A quadratic surface through points around a minimum (Nelder & Mead 1965, Comput. J. 7, 308, appendix): it judges the
+//! end of a simplex's search, and refines it.
 //!
-//! In coordinates y along directions e_k in which the cost rises about alike, f(y) = f₀ + gᵀy + ½ yᵀH y. From f at ± r e_k and r (e_i + e_j)
+//! In coordinates y along directions e_k in which the cost rises about alike, f(y) = f₀ + gᵀy + ½ yᵀH y. From f at ± r
+//! e_k and r (e_i + e_j)
 //!
 //!   g_k = (f₊ − f₋) / 2r,  H_kk = (f₊ + f₋ − 2 f₀) / r²,  H_ij = (f_ij − f_i − f_j + f₀) / r².
 //!
-//! The minimum is at y = − H⁻¹ g, and ½ gᵀH⁻¹ g below f₀. A search has ended where that is at most its tolerance. Otherwise the centre moves there,
-//! the directions become those of H, and 2 n more points give the next g.
+//! The minimum is at y = − H⁻¹ g, and ½ gᵀH⁻¹ g below f₀. A search has ended where that is at most its tolerance.
+//! Otherwise the centre moves there, the directions become those of H, and 2 n more points give the next g.
 
 use super::first_simplex::Room;
 use super::metric::Metric;
@@ -17,7 +18,8 @@ const OF_TOLERANCE: f64 = 100.0;
 const OF_NOISE: f64 = 100.0;
 /// A radius that the box leaves less than this share of tells too little.
 const LEAST_ROOM: f64 = 0.1;
-/// Curvature along a direction, in units of what the metric says, below which there is no minimum to be trusted; a pivot.
+/// Curvature along a direction, in units of what the metric says, below which there is no minimum to be trusted; a
+/// pivot.
 const LEAST_CURVATURE: f64 = 0.1;
 /// Share of the predicted reduction that a step must bring.
 const SUFFICIENT: f64 = 0.5;
@@ -36,7 +38,7 @@ pub struct Tolerance {
     pub noise: f64,
 }
 
-/// Judgement of the surface's centre.
+/// Decision whether the surface's centre is a minimum.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Verdict {
     /// No point of the surface is lower by more than the tolerance.
@@ -222,11 +224,11 @@ impl Surface {
         self.radius = radius;
         self.stage = stage;
         self.points.clear();
-        (0..n).for_each(|k| self.push(&[(k, 1.0)]));
-        (0..n).for_each(|k| self.push(&[(k, -1.0)]));
+        (0..n).for_each(|k| self.push(&[k], 1.0));
+        (0..n).for_each(|k| self.push(&[k], -1.0));
         if stage == Stage::Whole {
             for i in 0..n {
-                (0..i).for_each(|j| self.push(&[(i, 1.0), (j, 1.0)]));
+                (0..i).for_each(|j| self.push(&[i, j], 1.0));
             }
             for p in (0..count).filter(|&p| self.inward[p] != 0.0) {
                 let mut point = self.centre.clone();
@@ -237,33 +239,33 @@ impl Surface {
         None
     }
 
-    /// Adds the point at these multiples of the radius along directions.
-    fn push(&mut self, multiples: &[(usize, f64)]) {
+    /// Adds the point that lies `sign` times the radius from the centre along each of these directions.
+    fn push(&mut self, directions: &[usize], sign: f64) {
         let count = self.centre.len();
         let mut point = self.centre.clone();
-        for &(k, multiple) in multiples {
+        for &k in directions {
             let direction = &self.directions[k * count..(k + 1) * count];
-            point.iter_mut().zip(direction).for_each(|(x, e)| *x += multiple * self.radius * e);
+            point.iter_mut().zip(direction).for_each(|(x, e)| *x += sign * self.radius * e);
         }
         self.points.extend(point);
     }
 
     /// Returns the largest share of the radius at which all points lie in the box.
     fn share_of_room(&self) -> f64 {
-        let count = self.centre.len();
-        let share = |p: usize| {
-            let along = self.directions.chunks_exact(count).map(|direction| direction[p].abs());
-            let (first, second) = along.fold(
-                (0.0, 0.0),
-                |(first, second): (f64, f64), e| {
-                    if e > first { (e, first) } else { (first, second.max(e)) }
-                },
-            );
-            let reach = self.radius * (first + second);
-            let room = (self.centre[p] - self.lower[p]).min(self.upper[p] - self.centre[p]);
-            if reach > room { room / reach } else { 1.0 }
-        };
-        (0..count).map(share).fold(1.0, f64::min)
+        (0..self.centre.len()).map(|p| self.share_inside(p)).fold(1.0, f64::min)
+    }
+
+    /// Returns the largest share of the radius at which no point leaves the bounds of parameter p.
+    fn share_inside(&self, p: usize) -> f64 {
+        // a point moves along two directions at most
+        let (mut first, mut second) = (0.0f64, 0.0f64);
+        for direction in self.directions.chunks_exact(self.centre.len()) {
+            let e = direction[p].abs();
+            (first, second) = if e > first { (e, first) } else { (first, second.max(e)) };
+        }
+        let reach = self.radius * (first + second);
+        let room = (self.centre[p] - self.lower[p]).min(self.upper[p] - self.centre[p]);
+        if reach > room { room / reach } else { 1.0 }
     }
 
     /// Returns the packed Hessian along the directions.

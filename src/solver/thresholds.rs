@@ -34,8 +34,8 @@ pub const SLIGHT: f64 = 1e-4;
 /// Share of the cost within which two points lie so close that the residuals, and so what they add, are the same at
 /// both.
 pub const CLOSE: f64 = 1e-4;
-/// Least share of the slope before a step that it has, upwards, after it, and least share of A's curvature along it that
-/// is added: less does no harm.
+/// Least share of the slope before a step that it has, upwards, after it, and least share of A's curvature along it
+/// that is added: less does no harm.
 pub const BENT: f64 = 0.25;
 
 /// A simplex is spread again with its size shrunk by this. 0.1 or 0.05 save 15 or 25 % of the evaluations, and lose a

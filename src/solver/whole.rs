@@ -27,7 +27,7 @@ pub enum LaneGrid<'a, R> {
     Own(&'a [Lanes<R>]),
 }
 
-/// Fits at which a model is evaluated, a lane each.
+/// Fits for which a model is evaluated, one per lane.
 #[derive(Debug)]
 pub struct LaneBlock<'a, R> {
     /// Some of the points, in ascending order from call to call.
@@ -46,10 +46,10 @@ pub struct LaneBlock<'a, R> {
     pub stride: usize,
 }
 
-/// A model over lanes.
+/// Function that evaluates a model and its derivatives for one block of lanes.
 pub type LaneModel<R> = Arc<dyn Fn(LaneBlock<'_, R>) + Send + Sync>;
 
-/// Fits whose sums are made in one go, without rows, a lane each.
+/// Fits whose sums are computed at once, without rows, one per lane.
 #[derive(Debug)]
 pub struct LaneSum<'a, R> {
     /// (P)
@@ -72,7 +72,7 @@ pub enum WholeModel {
     Double(LaneModel<f64>, Option<AddUp<f64>>),
 }
 
-/// The most that rounding in f32 may do to a model's value, in units of 2⁻²⁴.
+/// Bound on the error of a model's value by rounding in f32, in units of 2⁻²⁴.
 #[derive(Clone)]
 pub struct Rounding {
     /// Point by point: rows of the value and of the bound, which is to be taken so many times.
@@ -91,6 +91,15 @@ pub struct SumRounding {
     pub others: f32,
     /// Places of the parameters of which q is made, and f_p.
     pub exponents: &'static [(usize, f32)],
+}
+
+/// Gaussian prior of one parameter.
+#[derive(Clone, Copy, Debug)]
+pub struct GaussianPrior {
+    pub parameter: usize,
+    pub mean: f64,
+    /// 1 / standard deviation.
+    pub weight: f64,
 }
 
 /// Model of whole fits, and the settings with which it is fitted.
@@ -112,8 +121,7 @@ pub struct Whole {
     /// And a limit to that product, for errors that are absolute; infinite without.
     pub most: f64,
     pub estimator: Estimator,
-    /// Gaussian priors: the parameter, mean and 1 / sigma.
-    pub priors: Vec<(usize, f64, f64)>,
+    pub priors: Vec<GaussianPrior>,
     pub rounding: Rounding,
 }
 
@@ -142,8 +150,8 @@ pub struct WholeBatch<'a> {
 pub struct WholeColumns<'a> {
     /// (fits, P): where each fit begins, inside its bounds; then its solution.
     pub parameters: &'a mut [f64],
-    /// (fits, P): the diagonal of A⁻¹; 0 for held parameters, NaN for undetermined ones and those at a bound. After f32, NaN of
-    /// fits that f64 is to finish.
+    /// (fits, P): the diagonal of A⁻¹; 0 for held parameters, NaN for undetermined ones and those at a bound. After
+    /// f32, NaN of fits that f64 is to finish.
     pub variances: &'a mut [f64],
     /// (fits): Σ ((y − model) / sigma)², or the estimator's cost, at the solution, without priors.
     pub chi2: &'a mut [f64],
@@ -163,7 +171,8 @@ pub trait WholeFits: Send + Sync {
     /// Makes all waiting fits. A fit's bits do not depend on the others.
     fn fit(&mut self, batch: &WholeBatch<'_>, columns: &mut WholeColumns<'_>) -> Result<()>;
 
-    /// Returns how many of the waiting fits, in their order, come home together, where they come from another device than the host.
+    /// Returns how many of the waiting fits, in their order, come home together, where they come from another device
+    /// than the host.
     fn together(&self) -> Option<usize> {
         None
     }
@@ -181,7 +190,7 @@ impl WholeBatch<'_> {
     }
 }
 
-/// The power of two nearest |x|, by its logarithm; 1 of 0. Those beyond 2^±60 would leave f32's range.
+/// Returns the power of two nearest to |x| in logarithm; 1 of 0. Those beyond 2^±60 would leave f32's range.
 #[inline(always)]
 pub fn unit(x: f64) -> f64 {
     const MANTISSA: u64 = (1 << 52) - 1;

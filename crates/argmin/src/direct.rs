@@ -4,6 +4,7 @@
 use super::rows::values;
 use popfit::low_level::buffers::Sums;
 use popfit::low_level::buffers::packed_index;
+use popfit::low_level::kernels::Priors;
 use popfit::low_level::kernels::prior::prior;
 use popfit::low_level::recording::{Custom, CustomFunction, CustomInput, Limits, Member, Normal, Precision, Stage};
 use popfit::low_level::solver::Outcome;
@@ -113,9 +114,9 @@ impl Direct {
 fn penalty(job: &Job, u: &[f64]) -> Sums {
     let mut sums = Sums::poisoned(u.len());
     if let Some(Stage::Prior(stage)) = job.recording.stages.first() {
-        let priors = (&job.batch.prior_mean[..], &job.batch.prior_weight[..]);
+        let priors = Priors { mean: &job.batch.prior_mean, weight: &job.batch.prior_weight };
         // formulas have no hulls
-        prior((stage, &job.recording.parameters), u, priors, |_| 0.0, &mut sums);
+        prior(stage, &job.recording.parameters, u, priors, |_| 0.0, &mut sums);
     }
     sums
 }

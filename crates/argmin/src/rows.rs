@@ -7,6 +7,7 @@
 use popfit::low_level::Job;
 use popfit::low_level::buffers::Sums;
 use popfit::low_level::buffers::{packed_index, packed_length, solve_lower, solve_upper};
+use popfit::low_level::kernels::Priors;
 use popfit::low_level::kernels::prior::prior;
 use popfit::low_level::kernels::product::Packed;
 use popfit::low_level::recording::{BufferId, Prior, Stage, Values};
@@ -172,8 +173,8 @@ fn penalty_rows(job: &Job, point: &[f64]) -> Vec<(f64, Vec<f64>)> {
     for (hull, hull_weight) in stage.hulls.iter().zip(weights) {
         // one row alone: its square is the penalty, and Jᵀr gives J
         let (alone, mut sums) = (Prior { hulls: vec![hull.clone()], weights: None }, Sums::poisoned(count));
-        let none = vec![0.0; count];
-        prior((&alone, &job.recording.parameters), point, (mean, &none), |_| *hull_weight, &mut sums);
+        let none = Priors { mean, weight: &vec![0.0; count] };
+        prior(&alone, &job.recording.parameters, point, none, |_| *hull_weight, &mut sums);
         let r = sums.penalty.sqrt();
         let row = sums.gradient.iter().map(|g| if r > 0.0 { -g / r } else { 0.0 }).collect();
         rows.push((r, row));

@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use crate::kernels::narrow::rounded;
 use crate::memory::room;
-use crate::recording::{Kind, Values};
+use crate::recording::{Buffer, Kind, Scope, Values};
 use crate::rows::Real;
 
 /// A buffer's elements.
@@ -13,14 +13,15 @@ pub enum Block<R> {
     Index(Vec<i32>),
 }
 
-/// Numbers of its own, or a batch's, which nobody copies as long as they stand where they would be copied to.
+/// Floating-point elements of a buffer: its own, or those of a batch, which are shared as long as they lie where a copy
+/// would put them.
 pub struct Floats<R> {
     own: Vec<R>,
     shared: Option<Arc<Vec<R>>>,
 }
 
 impl<R: Real> Floats<R> {
-    pub fn new(own: Vec<R>) -> Floats<R> {
+    fn new(own: Vec<R>) -> Floats<R> {
         Floats { own, shared: None }
     }
 
@@ -49,7 +50,17 @@ impl<R: Real> Floats<R> {
 }
 
 impl<R: Real> Block<R> {
-    /// Empty, with room for so many elements; `None` when there is no memory for it.
+    /// Makes the block of a buffer, with room for `capacity` spectra; `None` when there is no memory for them. Values
+    /// that are packed elsewhere get no block.
+    pub fn of_buffer(buffer: &Buffer, is_packed: bool, capacity: usize) -> Option<Block<R>> {
+        match (&buffer.values, buffer.scope) {
+            (Some(values), _) if !is_packed => Some(Block::new(buffer.kind, values)),
+            (None, Scope::Spectrum) => Block::with_room(buffer.kind, buffer.length.checked_mul(capacity)?),
+            _ => Some(Block::Float(Floats::new(Vec::new()))),
+        }
+    }
+
+    /// Makes an empty block with room for `length` elements; `None` when there is no memory for it.
     pub fn with_room(kind: Kind, length: usize) -> Option<Block<R>> {
         Some(match kind {
             Kind::Index => Block::Index(room(length)?),
@@ -57,6 +68,7 @@ impl<R: Real> Block<R> {
         })
     }
 
+    /// Makes a block of `values`. Halves are rounded, and the others are shared where they have this precision.
     pub fn new(kind: Kind, values: &Values) -> Block<R> {
         match (kind, values) {
             (Kind::Index, Values::I32(v)) => Block::Index(v.to_vec()),
@@ -69,8 +81,9 @@ impl<R: Real> Block<R> {
         }
     }
 
-    /// Puts one block of `length` elements at each place; a buffer grows as it needs to. Returns the bytes that it copied.
-    pub fn put(&mut self, (kind, values): (Kind, &Values), length: usize, places: &[usize]) -> usize {
+    /// Copies one block of `length` elements to each place, and returns the number of bytes that were copied. The
+    /// buffer grows as needed.
+    pub fn put(&mut self, kind: Kind, values: &Values, length: usize, places: &[usize]) -> usize {
         match (self, kind, values) {
             (Block::Index(all), Kind::Index, Values::I32(own)) => {
                 scatter(all, own, length, places, 0);
@@ -110,7 +123,7 @@ impl<R: Real> Block<R> {
     }
 }
 
-/// The values in this precision, copied only where they are not.
+/// Returns the values in the precision R; they are copied only if theirs is another.
 fn shared<R: Real>(values: &Values) -> Arc<Vec<R>> {
     R::share(values).unwrap_or_else(|| Arc::new(R::convert(values)))
 }
@@ -144,17 +157,17 @@ mod tests {
         };
         let first = values(0, 3);
         let mut block = Block::<f32>::with_room(Kind::Float, 8).unwrap();
-        assert_eq!(block.put((Kind::Float, &first), 2, &[0, 1, 2]), 0);
+        assert_eq!(block.put(Kind::Float, &first, 2, &[0, 1, 2]), 0);
         let (Block::Float(floats), Values::F32(own)) = (&block, &first) else { panic!() };
         assert_eq!(floats.all().as_ptr(), own.as_ptr());
-        assert_eq!(block.put((Kind::Float, &values(10, 2)), 2, &[1, 3]), 24 + 16);
+        assert_eq!(block.put(Kind::Float, &values(10, 2), 2, &[1, 3]), 24 + 16);
         let Block::Float(floats) = &block else { panic!() };
         assert_eq!(floats.all(), [0.0, 1.0, 20.0, 21.0, 4.0, 5.0, 22.0, 23.0]);
         assert_eq!(floats.own.capacity(), 8);
         block.clear();
         assert_eq!(block.bytes(), 0);
         let mut double = Block::<f64>::with_room(Kind::Float, 8).unwrap();
-        assert_eq!(double.put((Kind::Float, &first), 2, &[0, 1, 2]), 48);
+        assert_eq!(double.put(Kind::Float, &first, 2, &[0, 1, 2]), 48);
         assert_eq!(double.bytes(), 48);
     }
 }

@@ -13,13 +13,13 @@ use crate::rows::Real;
 
 /// Most bytes of rows that the populations of a recording keep.
 const MOST_BYTES: usize = 128 << 20;
-/// Members of a population beside one for each start whose rows it may keep: one of the usual size has room for those of a library, one for a
-/// spectrum alone has none.
+/// Members of a population beside one for each start whose rows it may keep: one of the usual size has room for those
+/// of a library, one for a spectrum alone has none.
 const ALONE: usize = 2;
 /// Points that have been seen once, remembered for each start that may be kept.
 const SEEN: usize = 16;
 
-/// The stages whose work is kept: all of an arm before a spectrum has its hand in.
+/// The stages whose rows are cached: those of an arm before the first one that depends on the spectrum.
 pub struct Heads {
     /// By stage.
     is_head: Vec<bool>,
@@ -34,7 +34,7 @@ pub struct Heads {
 }
 
 impl Heads {
-    /// `None` where there is no network.
+    /// Finds the stages whose rows can be cached; `None` where there is no network.
     pub fn new(recording: &Recording) -> Option<Heads> {
         let (stages, buffers) = (recording.stages.len(), recording.buffers.len());
         let mut heads = Heads {
@@ -75,12 +75,12 @@ impl Heads {
         self.is_head[stage]
     }
 
-    /// The rows that this stage leaves, if it is an arm's last.
+    /// Returns the buffer of the rows that are cached after this stage, if it is the last such stage of an arm.
     pub fn end_of(&self, stage: usize) -> Option<BufferId> {
         self.ends[stage]
     }
 
-    /// Bytes of what is kept of a start.
+    /// Returns the number of bytes that are cached per start.
     pub fn bytes<R>(&self) -> usize {
         self.length * size_of::<R>()
     }
@@ -108,14 +108,14 @@ impl<R> Head<R> {
         matches!(self, Head::Known(_))
     }
 
-    /// The kept rows of a buffer of so many elements, if they are.
+    /// Returns the cached rows of a buffer of `length` elements, if there are any.
     pub fn rows(&self, heads: &Heads, id: BufferId, length: usize) -> Option<&[R]> {
         let (Head::Known(rows), Some(place)) = (self, heads.places[id.0]) else { return None };
         rows.get(place..)?.get(..length)
     }
 }
 
-/// The kept rows of a recording's populations.
+/// The cached rows of all populations of a recording.
 pub struct Known<R> {
     pub heads: Heads,
     kept: Mutex<Kept<R>>,
@@ -158,7 +158,7 @@ impl<R> Kept<R> {
 }
 
 impl<R: Real> Known<R> {
-    /// `None` where nothing can be kept.
+    /// Makes an empty cache for populations of `capacity` members; `None` where nothing can be cached.
     pub fn new(recording: &Recording, capacity: usize) -> Option<Known<R>> {
         let heads = Heads::new(recording)?;
         let most = capacity.saturating_sub(ALONE).min(MOST_BYTES / heads.bytes::<R>());

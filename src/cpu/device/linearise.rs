@@ -13,20 +13,18 @@ use crate::rows::Real;
 use crate::rows::product::Packed;
 use crate::solver::member::Member;
 
-/// Runs the stages for a tile of members. Products take the whole tile; the stages between two products run member by member,
-/// so that a member's rows are still in the cache when the next stage reads them. Members whose rows are known at their starts
-/// have no part in the stages that would make them.
+/// Runs the stages for a tile of members. Products take the whole tile; the stages between two products run member by
+/// member, so that a member's rows are still in the cache when the next stage reads them. Members whose rows are known
+/// at their starts have no part in the stages that would make them.
 pub fn linearise<R: Real>(
     inputs: &Inputs<R>,
     known: Option<&Known<R>>,
     tile: &mut Tile<R>,
     members: &mut [&mut Member],
 ) {
-    let head = |member: &&mut Member| match known {
-        Some(known) if member.rounds == 0 => known.head(&member.trial),
-        _ => Head::Unknown,
-    };
-    let mut heads: Vec<Head<R>> = members.iter().map(head).collect();
+    let first_round = |member: &Member| known.filter(|_| member.rounds == 0);
+    let head = |member: &Member| first_round(member).map_or(Head::Unknown, |known| known.head(&member.trial));
+    let mut heads: Vec<Head<R>> = members.iter().map(|member| head(member)).collect();
     let unknown = heads.iter().filter(|head| !head.is_known()).count();
     let is_head = |stage: usize| known.is_some_and(|known| known.heads.is_head(stage));
     let mut first = 0;
@@ -67,6 +65,14 @@ pub fn linearise<R: Real>(
         let members = |stage: usize| if is_head(stage) { unknown } else { members.len() };
         (0..first).for_each(|stage| tally.count(stage, members(stage)));
     }
+}
+
+/// Runs the stages for one member in a tile of its own, and returns its rows in each buffer.
+pub fn rows_of<R: Real>(inputs: &Inputs<R>, buffers: &[BufferId], member: &mut [&mut Member]) -> Vec<Vec<f64>> {
+    let mut tile = Tile::apart(&inputs.recording);
+    linearise(inputs, None, &mut tile, member);
+    let rows = |id: BufferId| &tile.rows(id)[..inputs.recording.block(id).length];
+    buffers.iter().map(|id| rows(*id).iter().map(|x| x.to_f64()).collect()).collect()
 }
 
 /// The memory that stages see: of one member, or of the first members of a tile.
@@ -110,8 +116,7 @@ impl<R: Real> Memory<R> for TileMemory<'_, R> {
     }
 
     fn priors(&self) -> Priors<'_> {
-        let (mean, weight) = self.inputs.priors(self.spectrum());
-        Priors { mean, weight }
+        self.inputs.priors(self.spectrum())
     }
 
     fn floats(&self, id: BufferId) -> &[R] {

@@ -34,7 +34,7 @@ impl<R: Real> Made<R> {
         })
     }
 
-    /// The packed weights of a buffer.
+    /// Returns the packed weights of a buffer.
     pub fn packed(&self, buffer: usize) -> Option<&Packed<R>> {
         self.packed[buffer].as_ref()
     }

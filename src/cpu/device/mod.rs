@@ -16,7 +16,7 @@ use rayon::prelude::*;
 use web_time::Instant;
 
 use super::compact::compact;
-use super::step::{Bounds, Rules};
+use super::step::Rules;
 use super::whole::CpuWhole;
 use super::{halve, step};
 use crate::buffers::Work;
@@ -30,8 +30,8 @@ use crate::solver::profile::{Clock, Gauge, Meter};
 use crate::solver::simplex::{FirstSimplex, LANES, Simplex};
 use crate::solver::whole::{Whole, WholeFits};
 use crate::solver::{LevenbergMarquardt, Method, Places};
-use block::{Block, Floats};
-use linearise::linearise;
+use block::Block;
+use linearise::{linearise, rows_of};
 use made::Made;
 use tile::{Inputs, Tile};
 
@@ -100,7 +100,7 @@ struct Place {
     spectrum: usize,
 }
 
-/// Elements of all buffers of a scope.
+/// Returns the number of elements of all buffers of a scope.
 fn length(recording: &Recording, scope: Scope) -> usize {
     recording.buffers.iter().filter(|b| b.scope == scope).map(|b| b.length).sum()
 }
@@ -122,14 +122,11 @@ struct CpuPopulation<R> {
 }
 
 impl<R: Real> CpuPopulation<R> {
-    /// `None` when there is no memory for so many spectra and a tile a thread.
+    /// Makes an empty population; `None` when there is no memory for `capacity` spectra and one tile per thread.
     fn new(recording: Arc<Recording>, method: Method, capacity: usize) -> Option<CpuPopulation<R>> {
         let made = Made::of(&recording, capacity);
-        let block = |(k, b): (usize, &Buffer)| match (&b.values, b.scope) {
-            (Some(values), _) if made.packed(k).is_none() => Some(Block::new(b.kind, values)),
-            (None, Scope::Spectrum) => Block::with_room(b.kind, b.length.checked_mul(capacity)?),
-            _ => Some(Block::Float(Floats::new(Vec::new()))),
-        };
+        let is_packed = |k: usize| made.packed(k).is_some();
+        let block = |(k, buffer): (usize, &Buffer)| Block::of_buffer(buffer, is_packed(k), capacity);
         let blocks = recording.buffers.iter().enumerate().map(block).collect::<Option<Vec<Block<R>>>>()?;
         let tile_members = Tile::<R>::members(&recording);
         let tiles = tile::elements(&recording, tile_members).checked_mul(rayon::current_num_threads())?;
@@ -161,7 +158,7 @@ impl<R: Real> CpuPopulation<R> {
         self.tiles.lock().unwrap_or_else(PoisonError::into_inner).push(tile);
     }
 
-    /// Now, where the time is measured.
+    /// Returns the current time, if the population is profiled.
     fn begin(&self) -> Option<Instant> {
         self.gauge.as_ref().map(|_| Instant::now())
     }
@@ -179,6 +176,7 @@ impl<R: Real> CpuPopulation<R> {
         }
     }
 
+    /// Runs one round: evaluates the members that take part, moves them, and moves active ones to the front.
     fn round(&mut self) {
         let mut members = std::mem::take(&mut self.members);
         let active = &mut members[..self.active.taking_part];
@@ -213,27 +211,18 @@ impl<R: Real> CpuPopulation<R> {
         let mut in_order: Vec<&mut Member> = members[..self.active.all].iter_mut().collect();
         in_order.sort_by_key(|member| member.slot);
         let inputs = &self.inputs;
-        let rows = |member: &mut [&mut Member]| {
-            let mut tile = Tile::apart(&inputs.recording);
-            linearise(inputs, None, &mut tile, member);
-            let row = |id: &BufferId| {
-                let length = inputs.recording.block(*id).length;
-                tile.rows(*id)[..length].iter().map(|x| x.to_f64()).collect::<Vec<f64>>()
-            };
-            buffers.iter().map(row).collect::<Vec<_>>()
-        };
-        let seen: Vec<Vec<Vec<f64>>> = in_order.par_chunks_mut(1).map(rows).collect();
+        let seen: Vec<Vec<Vec<f64>>> = in_order.par_chunks_mut(1).map(|one| rows_of(inputs, buffers, one)).collect();
         self.members = members;
         (0..buffers.len()).map(|b| seen.iter().flat_map(|member| member[b].iter().copied()).collect()).collect()
     }
 
+    /// Evaluates some members and takes a Levenberg–Marquardt step of each.
     fn step(&self, members: &mut [Member], settings: &LevenbergMarquardt) {
         self.evaluate(members.iter_mut().collect());
         let (begin, count) = (self.begin(), members.len());
         let (cost_error, trusts_last_step) = (R::COST_NOISE, self.inputs.recording.trusts_steps());
         for member in members {
-            let (lower, upper) = self.inputs.bounds(member.spectrum);
-            let bounds = Bounds { lower, upper };
+            let bounds = self.inputs.bounds(member.spectrum);
             step::step(member, &Rules { bounds, settings, cost_error, trusts_last_step });
         }
         self.moved(count, begin);
@@ -250,7 +239,7 @@ impl<R: Real> CpuPopulation<R> {
         self.return_tile(tile);
     }
 
-    /// Inputs, tiles and members.
+    /// Returns the number of bytes of the inputs, the tiles and the members.
     fn bytes(&self) -> u64 {
         let tiles = self.tiles.lock().unwrap_or_else(PoisonError::into_inner);
         let tiles: usize = tiles.iter().map(Tile::bytes).sum();
@@ -259,7 +248,7 @@ impl<R: Real> CpuPopulation<R> {
         (self.inputs.bytes() + tiles + self.members.len() * member) as u64
     }
 
-    /// One member for the start in a slot, or a simplex with its members.
+    /// Makes the member of the start in a slot, or a simplex with its members.
     fn make_members(
         &self,
         place: Place,
@@ -281,7 +270,15 @@ impl<R: Real> CpuPopulation<R> {
         }
     }
 
-    /// Members by their slots; `usize::MAX` where there is none.
+    /// Returns the outcome of the start in a slot, whose member, or first one, is given.
+    fn outcome(&self, slot: usize, member: &Member) -> Option<Outcome> {
+        match self.method {
+            Method::LevenbergMarquardt(_) => Some(member.outcome()),
+            Method::NelderMead(_) => self.simplex(slot).map(|simplex| simplex.outcome(member.status)),
+        }
+    }
+
+    /// Returns the index of the member in each slot; `usize::MAX` where there is none.
     fn places(&self) -> Vec<usize> {
         let mut places = vec![usize::MAX; self.members.iter().map(|m| m.slot + 1).max().unwrap_or(0)];
         self.members.iter().enumerate().for_each(|(place, member)| places[member.slot] = place);
@@ -302,7 +299,7 @@ impl<R: Real> Population for CpuPopulation<R> {
         let clock = Clock::Threads(rayon::current_num_threads());
         let recording = &self.inputs.recording;
         let kernels = (0..recording.stages.len()).map(|k| recording.cost_of_kernel(k..k + 1)).collect();
-        self.gauge = Some(Gauge::new(meter, (kernels, recording.parameters.len()), size_of::<R>(), clock));
+        self.gauge = Some(Gauge::new(meter, kernels, recording.parameters.len(), size_of::<R>(), clock));
     }
 
     fn clear(&mut self) {
@@ -372,16 +369,11 @@ impl<R: Real> Population for CpuPopulation<R> {
         Box::pin(async move {
             let begin = self.begin();
             let (places, lanes) = (self.places(), self.lanes());
-            let member = |slot: &usize| places.get(slot * lanes).and_then(|place| self.members.get(*place));
-            let outcome = |slot: &usize| {
-                let nobody = || Error::Usage(format!("nobody is in slot {slot}"));
-                let member = member(slot).ok_or_else(nobody)?;
-                match self.method {
-                    Method::LevenbergMarquardt(_) => Ok(member.outcome()),
-                    Method::NelderMead(_) => Ok(self.simplex(*slot).ok_or_else(nobody)?.outcome(member.status)),
-                }
-            };
-            let outcomes: Result<Vec<Outcome>> = starts.iter().map(outcome).collect();
+            let member = |slot: usize| places.get(slot * lanes).and_then(|place| self.members.get(*place));
+            let outcome = |slot: usize| self.outcome(slot, member(slot)?);
+            let required =
+                |slot: &usize| outcome(*slot).ok_or_else(|| Error::Usage(format!("nobody is in slot {slot}")));
+            let outcomes: Result<Vec<Outcome>> = starts.iter().map(required).collect();
             let bytes = outcomes.as_ref().map_or(0, |all| all.iter().map(Outcome::bytes).sum());
             self.copied(Work::Readback, bytes, begin);
             outcomes

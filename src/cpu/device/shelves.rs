@@ -33,11 +33,12 @@ impl Shelves {
         Shelves::placed(recording, true)
     }
 
-    /// One for each buffer.
+    /// Gives each buffer a shelf of its own.
     pub fn apart(recording: &Recording) -> Shelves {
         Shelves::placed(recording, false)
     }
 
+    /// Gives each member buffer a shelf. If `shared`, buffers that are not needed at the same time have one together.
     fn placed(recording: &Recording, shared: bool) -> Shelves {
         let lives = lives(recording);
         let own = |b: &usize| recording.buffers[*b].scope == Scope::Member;
@@ -74,7 +75,7 @@ impl Shelves {
     }
 }
 
-/// The first and the last run of stages that touch each buffer.
+/// Returns the first and the last run of stages that touch each buffer.
 fn lives(recording: &Recording) -> Vec<Option<(usize, usize)>> {
     let mut lives: Vec<Option<(usize, usize)>> = vec![None; recording.buffers.len()];
     for (run, stages) in recording.stages.chunk_by(together).enumerate() {

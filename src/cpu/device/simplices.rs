@@ -10,7 +10,7 @@ use crate::solver::member::Member;
 use crate::solver::simplex::{LANES, Simplex};
 
 impl<R: Real> CpuPopulation<R> {
-    /// One iteration of whole simplices, which evaluate no point that could not be taken.
+    /// Takes one iteration of some simplices. They evaluate only points that can be accepted.
     pub(super) fn move_simplices(&self, members: &mut [Member], settings: &NelderMead) {
         let recording = &*self.inputs.recording;
         let worth = Worth { marginalise: recording.marginalise, dof: recording.dof, noise: R::SIMPLEX_NOISE };
@@ -42,7 +42,7 @@ impl<R: Real> CpuPopulation<R> {
         self.moved(count, begin);
     }
 
-    /// The simplex of a slot.
+    /// Returns the simplex of a slot.
     pub(super) fn simplex(&self, slot: usize) -> Option<MutexGuard<'_, Simplex>> {
         self.simplices.get(&slot).map(|simplex| simplex.lock().unwrap_or_else(PoisonError::into_inner))
     }

@@ -8,13 +8,13 @@ use web_time::Instant;
 use super::block::{Block, scatter};
 use super::made::Made;
 use super::shelves::Shelves;
-use crate::kernels::Scratch;
+use crate::kernels::{Priors, Scratch};
 use crate::recording::{BufferId, Recording, Scope, Stage};
 use crate::rows::Real;
 use crate::rows::aligned::Aligned;
 use crate::rows::product::Packed;
-use crate::solver::Batch;
 use crate::solver::profile::Tally;
+use crate::solver::{Batch, Bounds};
 
 /// Everything that the kernels read.
 pub struct Inputs<R> {
@@ -47,7 +47,7 @@ impl<R: Real> Inputs<R> {
         for (id, values) in &batch.blocks {
             let buffer = self.recording.block(*id);
             match buffer.scope {
-                Scope::Spectrum => copied += self.blocks[id.0].put((buffer.kind, values), buffer.length, spectra),
+                Scope::Spectrum => copied += self.blocks[id.0].put(buffer.kind, values, buffer.length, spectra),
                 _ if is_first => {
                     self.blocks[id.0] = Block::new(buffer.kind, values);
                     copied += self.blocks[id.0].own_bytes();
@@ -84,7 +84,7 @@ impl<R: Real> Inputs<R> {
         }
     }
 
-    /// A product's weights, packed.
+    /// Returns the packed weights of a product.
     pub fn packed(&self, id: BufferId) -> Option<&Packed<R>> {
         self.made.packed(id.0)
     }
@@ -96,14 +96,14 @@ impl<R: Real> Inputs<R> {
         }
     }
 
-    /// Lower and upper.
-    pub fn bounds(&self, spectrum: usize) -> (&[f64], &[f64]) {
-        (self.limit(0, spectrum), self.limit(1, spectrum))
+    /// Returns the bounds of a spectrum's parameters.
+    pub fn bounds(&self, spectrum: usize) -> Bounds<'_> {
+        Bounds { lower: self.limit(0, spectrum), upper: self.limit(1, spectrum) }
     }
 
-    /// Means and weights.
-    pub fn priors(&self, spectrum: usize) -> (&[f64], &[f64]) {
-        (self.limit(2, spectrum), self.limit(3, spectrum))
+    /// Returns the priors of a spectrum's parameters.
+    pub fn priors(&self, spectrum: usize) -> Priors<'_> {
+        Priors { mean: self.limit(2, spectrum), weight: self.limit(3, spectrum) }
     }
 
     fn limit(&self, kind: usize, spectrum: usize) -> &[f64] {
@@ -117,7 +117,7 @@ const TILE_BYTES: usize = 1 << 20;
 /// Most members in a tile.
 const TILE_MEMBERS: usize = 64;
 
-/// Elements of a tile of so many members.
+/// Returns the number of elements of a tile of `members` members.
 pub fn elements(recording: &Recording, members: usize) -> usize {
     Shelves::new(recording).elements(members)
 }
@@ -137,7 +137,7 @@ impl<R: Real> Tile<R> {
         Tile::with(Shelves::new(recording), members)
     }
 
-    /// For one member whose rows can all be looked at in the end.
+    /// Makes a tile for one member in which no buffer overwrites another, so that all rows can be read in the end.
     pub fn apart(recording: &Recording) -> Tile<R> {
         Tile::with(Shelves::apart(recording), 1)
     }
@@ -153,14 +153,14 @@ impl<R: Real> Tile<R> {
         (TILE_BYTES / (bytes * size_of::<R>()).max(1)).clamp(1, TILE_MEMBERS)
     }
 
-    /// A member's block of a buffer.
+    /// Returns the range of a member's block in the rows of a buffer.
     pub fn block(&self, recording: &Recording, id: BufferId, place: usize) -> Range<usize> {
         let length = recording.block(id).length;
         let place = if self.shelves.is_local(id) { 0 } else { place };
         place * length..(place + 1) * length
     }
 
-    /// The rows of all members in a buffer; none in those of other scopes.
+    /// Returns the rows of all members in a buffer; empty for buffers of other scopes.
     pub fn rows(&self, id: BufferId) -> &[R] {
         self.shelves.of(id).map_or(&[], |shelf| &self.rows[shelf])
     }
@@ -182,7 +182,8 @@ impl<R: Real> Tile<R> {
         self.rows.iter().map(|rows| rows.len() * size_of::<R>()).sum()
     }
 
-    /// The rows of a buffer, for as long as others are read; then they are given back.
+    /// Takes the rows of a buffer out of the tile, so that others can be read while these are written; they are given
+    /// back afterwards.
     pub fn take(&mut self, id: BufferId) -> Aligned<R> {
         self.shelves.of(id).map_or(Aligned::default(), |shelf| std::mem::take(&mut self.rows[shelf]))
     }
@@ -194,7 +195,7 @@ impl<R: Real> Tile<R> {
     }
 }
 
-/// Stages that are run for one member after the other: all but products.
+/// Returns whether two neighbouring stages run for one member after the other: all do but products.
 pub fn together(a: &Stage, b: &Stage) -> bool {
     !matches!(a, Stage::Product(_)) && !matches!(b, Stage::Product(_))
 }

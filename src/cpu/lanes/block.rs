@@ -9,7 +9,7 @@ use crate::rows::Real;
 use crate::rows::lanes::{LANES, Lanes};
 use crate::rows::triangle::{packed_index, packed_length};
 use crate::solver::Estimator;
-use crate::solver::whole::{AddUp, LaneBlock, LaneGrid, LaneModel, LaneSum, Whole, WholeBatch};
+use crate::solver::whole::{AddUp, GaussianPrior, LaneBlock, LaneGrid, LaneModel, LaneSum, Whole, WholeBatch};
 
 /// Most points whose rows are in the cache at a time.
 pub const POINTS: usize = 9;
@@ -17,7 +17,7 @@ pub const POINTS: usize = 9;
 /// The status of a lane that is being fitted; what stands there otherwise is a status' code.
 pub const RUNNING: f64 = 99.0;
 
-/// Share by which rounding may raise a cost, and the smallest tolerances that make sense.
+/// Largest relative error of a cost by rounding, and the smallest tolerances that make sense in a precision.
 pub struct Rounding {
     pub cost: f64,
     pub reduction: f64,
@@ -32,7 +32,7 @@ const ROUNDING: [Rounding; 2] = [
     Rounding { cost: 1e-13, reduction: 1e-14, step: 1e-14, undamped: 1e-5 },
 ];
 
-/// Model that is fitted.
+/// The functions of the model that is fitted.
 pub struct Model<'a, R> {
     pub rows: &'a LaneModel<R>,
     /// Makes sums without rows, where it can.
@@ -51,7 +51,7 @@ pub const fn normal(p: usize, q: usize) -> usize {
     packed_index(p + 1, q + 1)
 }
 
-/// Fits side by side. P parameters, T = (P + 1)(P + 2) / 2 sums.
+/// The state of as many fits as there are lanes. P is the number of parameters, T = (P + 1)(P + 2) / 2 that of the sums.
 pub struct Block<R> {
     pub parameters: usize,
     pub points: usize,
@@ -99,7 +99,8 @@ pub struct Block<R> {
     /// (P): the step (and what [`variances`](Self::variances) leaves), and 1 where a parameter may move, else 0.
     pub delta: Vec<Lanes<R>>,
     pub free: Vec<Lanes<R>>,
-    /// (P): how far the way to the step has come inside the box, and scratch: least pivots, shares of a way, what held parameters would gain.
+    /// (P): how far the way to the step has come inside the box, and scratch: least pivots, shares of a way, what held
+    /// parameters would gain.
     pub given: Vec<Lanes<R>>,
     pub least: Vec<Lanes<R>>,
     registers: Vec<Lanes<R>>,
@@ -107,6 +108,7 @@ pub struct Block<R> {
 }
 
 impl<R: Real> Block<R> {
+    /// Makes a block for fits of a batch's shape. `ends`: fits may end here, and are not continued in f64.
     pub fn new(whole: &Whole, batch: &WholeBatch<'_>, ends: bool) -> Block<R> {
         let (parameters, points) = (whole.parameters, whole.points);
         let zero = Lanes::splat(R::ZERO);
@@ -164,7 +166,7 @@ impl<R: Real> Block<R> {
         self.accepted.iter().zip(bounds).all(inside)
     }
 
-    /// A bit a lane whose fit still runs.
+    /// Returns the lanes whose fits still run, one bit per lane.
     pub fn running(&self) -> u64 {
         let bit = |(l, status): (usize, &R)| u64::from(*status == R::of(RUNNING)) << l;
         self.status.0.iter().enumerate().map(bit).fold(0, |all, bit| all | bit)
@@ -187,7 +189,8 @@ impl<R: Real> Block<R> {
         }
     }
 
-    /// The sums, from rows, at the trial points, or those that the covariance is made of, at the accepted ones.
+    /// Computes the sums from rows at the trial points or, if `expected`, those of the covariance at the accepted
+    /// points.
     fn sum(&mut self, whole: &Whole, model: &Model<'_, R>, expected: bool) {
         let mut cost = Lanes::splat(R::ZERO);
         let some = self.points.div_ceil(self.points.div_ceil(POINTS));
@@ -220,8 +223,9 @@ impl<R: Real> Block<R> {
         self.add_priors(&whole.priors, expected);
     }
 
-    fn add_priors(&mut self, priors: &[(usize, f64, f64)], expected: bool) {
-        for &(p, mean, weight) in priors {
+    /// Adds the priors to the trial's sums, at the accepted points if `expected`.
+    fn add_priors(&mut self, priors: &[GaussianPrior], expected: bool) {
+        for &GaussianPrior { parameter: p, mean, weight } in priors {
             let (mean, weight) = (R::of(mean), R::of(weight));
             let x = if expected { self.accepted[p] } else { self.trial[p] };
             for l in 0..LANES {
@@ -233,7 +237,7 @@ impl<R: Real> Block<R> {
         }
     }
 
-    /// Diagonal of A⁻¹ among the parameters inside their bounds, into `delta`.
+    /// Computes the diagonal of A⁻¹ of the parameters inside their bounds, into `delta`.
     pub fn variances(&mut self, whole: &Whole, model: &Model<'_, R>) {
         let expected = whole.estimator != Estimator::LeastSquares;
         if expected {

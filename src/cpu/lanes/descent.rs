@@ -9,11 +9,12 @@ use crate::rows::lanes::{LANES, Lanes};
 use crate::rows::triangle::packed_index;
 use crate::solver::thresholds::{LEGS, SMALLEST_MAGNITUDE, SOLVE_ATTEMPTS, TRUSTED_STEP};
 
-/// A pivot below this share of its diagonal may be wrong by a thousandth of itself, and so may all that is solved with it.
+/// A pivot below this share of its diagonal may be wrong by a thousandth of itself, and so may all that is solved with
+/// it.
 const RANK: f64 = 1e-12;
 
 impl<R: Real> Block<R> {
-    /// The damped steps inside the box; raises the damping until the matrices factorise.
+    /// Computes the damped steps inside the box; raises the damping until the matrices factorise.
     #[inline(always)]
     pub fn solve<S: Simd>(&mut self, simd: S) {
         for _ in 0..SOLVE_ATTEMPTS {
@@ -61,7 +62,7 @@ impl<R: Real> Block<R> {
         }
     }
 
-    /// The least that counts as a diagonal element of A in the damping, in the parameters' units.
+    /// Sets the smallest value that counts as a diagonal element of A in the damping, in the parameters' units.
     #[inline(always)]
     fn set_lowest(&mut self) {
         let mut lowest = Lanes::splat(R::ZERO);
@@ -94,7 +95,7 @@ impl<R: Real> Block<R> {
         self.factors.factorise(simd, &self.least);
     }
 
-    /// Row i of the matrix to be factorised, without its diagonal: products of free parameters.
+    /// Sets row i of the matrix to be factorised, without its diagonal: products of free parameters.
     #[inline(always)]
     fn set_row(&mut self, i: usize) {
         for j in 0..i {
@@ -108,7 +109,7 @@ impl<R: Real> Block<R> {
         }
     }
 
-    /// δ of the free parameters, given that of the others.
+    /// Solves for the step δ of the free parameters, given that of the others.
     #[inline(always)]
     fn solve_free<S: Simd>(&mut self, simd: S) {
         for p in 0..self.parameters {
@@ -130,8 +131,8 @@ impl<R: Real> Block<R> {
         self.factors.solve(simd, &mut self.delta);
     }
 
-    /// Shortens steps that move a parameter by more than `most` times its magnitude, to their `share`. Finds those that are
-    /// `trusted`: they move none by more than [`TRUSTED_STEP`] and leave all their signs.
+    /// Shortens steps that move a parameter by more than `most` times its magnitude, to their `share`. Finds those that
+    /// are `trusted`: they move none by more than [`TRUSTED_STEP`] and leave all their signs.
     #[inline(always)]
     pub fn shorten(&mut self, most: f64) {
         let (most, smallest) = (R::of(most.min(1e30)), R::of(SMALLEST_MAGNITUDE));
@@ -164,7 +165,7 @@ impl<R: Real> Block<R> {
         }
     }
 
-    /// Diagonal of A⁻¹ among the parameters inside their bounds, into `delta`.
+    /// Computes the diagonal of A⁻¹ of the parameters inside their bounds, into `delta`.
     #[inline(always)]
     pub fn invert<S: Simd>(&mut self, simd: S) {
         for p in 0..self.lower.len() {

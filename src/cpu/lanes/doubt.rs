@@ -20,14 +20,15 @@ use crate::solver::whole::{LaneBlock, LaneGrid, Rounding, SumRounding, Whole, Wh
 
 /// Half the distance of two numbers in f32, at 1.
 const ROUNDING: f32 = 1.0 / 16_777_216.0;
-/// By how many times the accuracy at which fits end a bound of rounding may exceed it: together they stay below 0.001 errors.
+/// By how many times the accuracy at which fits end a bound of rounding may exceed it: together they stay below 0.001
+/// errors.
 const SHARE: f32 = 1.5;
 /// The most by which variances may be wrong, of their size.
 const VARIANCE: f32 = 1e-3;
 /// Costs below this are near the end of f32's range.
 const LEAST_COST: f32 = 1e-30;
 
-/// Fits whose rounding is looked at. P parameters.
+/// f32 fits that have ended, for which a bound on the rounding is computed. P is the number of parameters.
 pub struct Doubts {
     /// The columns' fits that are in the lanes.
     seats: Vec<Seat>,
@@ -57,6 +58,7 @@ pub struct Doubts {
 }
 
 impl Doubts {
+    /// Makes empty seats for fits of a batch's shape.
     pub fn new(whole: &Whole, batch: &WholeBatch<'_>) -> Doubts {
         let zero = Lanes::splat(0.0);
         let lanes = |used: bool, count: usize| vec![zero; if used { count } else { 0 }];
@@ -88,7 +90,7 @@ impl Doubts {
         source: &Source<'_>,
         columns: &mut WholeColumns<'_>,
     ) {
-        for &(from, k) in ended {
+        for &Seat { lane: from, fit: k } in ended {
             if !Status::from_code(columns.status[k].into()).is_some_and(Status::is_success) {
                 continue;
             }
@@ -97,7 +99,7 @@ impl Doubts {
             if !block.is_inside(from) || block.slow.0[from] > R::ZERO {
                 continue;
             }
-            self.seats.push((to, k));
+            self.seats.push(Seat { lane: to, fit: k });
             // they are f32: blocks of f64 have no doubts
             let single = |x: &Lanes<R>| R::single(&x.0).map_or(f32::NAN, |x| x[from % LANES]);
             self.parameters.iter_mut().zip(&block.accepted).for_each(|(seat, x)| seat.0[to] = single(x));
@@ -121,13 +123,13 @@ impl Doubts {
             self.act(Action::Judge(whole));
             by_sums = self.sure;
         }
-        if self.seats.iter().any(|&(l, _)| by_sums.0[l % LANES] == 0.0) {
+        if self.seats.iter().any(|seat| by_sums.0[seat.lane % LANES] == 0.0) {
             self.look(source);
             self.act(Action::Judge(whole));
             // a fit's own affair, whoever else is in the block
             (0..LANES).for_each(|l| self.sure.0[l] = self.sure.0[l].max(by_sums.0[l]));
         }
-        for &(l, k) in &self.seats {
+        for &Seat { lane: l, fit: k } in &self.seats {
             let (l, sure) = (l % LANES, self.sure.0[l % LANES] > 0.0);
             let own = columns.variances[k * count..][..count].iter_mut().zip(&self.variances);
             own.for_each(|(to, variance)| *to = pick(sure, f64::from(variance.0[l]), f64::NAN));
@@ -168,6 +170,7 @@ impl Doubts {
         self.sums[1].0.iter_mut().for_each(|bound| *bound *= times);
     }
 
+    /// Adds the squares of the weighted rows of some points to the sums.
     #[inline(always)]
     fn add(&mut self, points: Range<usize>) {
         for (j, rows) in points.zip(self.rows.chunks_exact(2)) {
@@ -185,6 +188,7 @@ impl Doubts {
         }
     }
 
+    /// Computes variances, and decides for each seat whether the bound on the rounding allows f32.
     #[inline(always)]
     fn judge<S: Simd>(&mut self, simd: S, whole: &Whole) {
         let (mut inflation, mut moved) = (Lanes::splat(0.0), Lanes::splat(0.0));
@@ -246,8 +250,8 @@ impl WithSimd for Part<'_> {
     }
 }
 
-/// Squared sums over points of the values and of the bounds of their rounding, from parameters and a block's sums: those before the last
-/// step, which is small. Priors are in them, too, as points that are known.
+/// Returns the squared sums over points of the values and of the bounds of their rounding, from parameters and a
+/// block's sums: those before the last step, which is small. Priors are in them, too, as points that are known.
 #[inline(always)]
 fn from_sums(rounding: &SumRounding, parameters: &[Lanes<f32>], sums: &[Lanes<f32>]) -> [Lanes<f32>; 2] {
     let last = parameters.len() - 1;

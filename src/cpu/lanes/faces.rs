@@ -8,8 +8,8 @@ use crate::rows::lanes::{LANES, Lanes};
 use crate::solver::thresholds::SLIGHT;
 
 impl<R: Real> Block<R> {
-    /// Goes from `given` towards `delta` as far as the first face, which holds what meets it; where there is none, lets go a parameter
-    /// that is held in vain. `false` when no lane goes on.
+    /// Goes from `given` towards `delta` as far as the first face, which holds what meets it; where there is none, lets
+    /// go a parameter that is held in vain. `false` when no lane goes on.
     #[inline(always)]
     pub fn turn(&mut self) -> bool {
         if self.is_clear() {
@@ -28,7 +28,7 @@ impl<R: Real> Block<R> {
         (0..LANES).any(|l| self.status.0[l] == running && (first.0[l] < R::ONE || most.0[l] > R::ZERO))
     }
 
-    /// No step leads out of a box, and no face holds a parameter.
+    /// Returns whether no step leaves its box and no face holds a parameter.
     #[inline(always)]
     fn is_clear(&self) -> bool {
         let (mut clear, running) = (true, R::of(RUNNING));
@@ -71,7 +71,8 @@ impl<R: Real> Block<R> {
         first
     }
 
-    /// The share of the way from `given` to `delta` that lies inside the bounds of parameter p; all of it where nothing is left to go.
+    /// Returns the share of the way from `given` to `delta` that lies inside the bounds of parameter p; all of it where
+    /// nothing is left to go.
     #[inline(always)]
     fn share_inside(&self, p: usize) -> Lanes<R> {
         let (x, lower, upper) = (&self.accepted[p].0, &self.lower[p].0, &self.upper[p].0);

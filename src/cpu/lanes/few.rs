@@ -8,7 +8,7 @@ use super::solve::{Eliminated, packed};
 use crate::rows::Real;
 use crate::rows::lanes::{LANES, Lanes};
 
-/// Part `v` of some rows.
+/// Returns vector `v` of each of N rows.
 #[inline(always)]
 fn parts<R: Real, S: Simd, const N: usize>(rows: &[Lanes<R>], v: usize) -> [R::Vector<S>; N] {
     let mut all = [R::vectors::<S>(&rows[0].0)[v]; N];
@@ -18,7 +18,7 @@ fn parts<R: Real, S: Simd, const N: usize>(rows: &[Lanes<R>], v: usize) -> [R::V
     all
 }
 
-/// Part `v` of the gradient's rows among a block's sums.
+/// Returns vector `v` of the gradient's rows among a block's sums.
 #[inline(always)]
 fn gradients<R: Real, S: Simd, const N: usize>(sums: &[Lanes<R>], v: usize) -> [R::Vector<S>; N] {
     let mut all = [R::vectors::<S>(&sums[0].0)[v]; N];
@@ -64,21 +64,17 @@ impl<R: Real> Block<R> {
                 let a = matrix[i][i];
                 let least = R::multiply(simd, R::multiply(simd, lowest, per_unit[i]), per_unit[i]);
                 let largest = R::larger(simd, a, least);
-                let light = R::choose_less(
-                    simd,
-                    (R::multiply(simd, mu, largest), R::multiply(simd, undamped, a)),
-                    settled,
-                    zero,
-                );
+                let (damping, limit) = (R::multiply(simd, mu, largest), R::multiply(simd, undamped, a));
+                let light = R::choose_less(simd, damping, limit, settled, zero);
                 // a parameter without influence stays where it is
-                settled = R::choose_less(simd, (zero, a), light, settled);
-                matrix[i][i] = R::choose_less(simd, (zero, a), R::multiply_add(simd, mu, largest, a), one);
+                settled = R::choose_less(simd, zero, a, light, settled);
+                matrix[i][i] = R::choose_less(simd, zero, a, R::multiply_add(simd, mu, largest, a), one);
             }
             let mut done = Eliminated::<R, S, N>::new(simd);
             done.all(simd, &matrix, [zero; N]);
             for i in 0..N {
                 // it is NaN where the pivot was none
-                positive = R::choose_less(simd, (minus, done.inverse[i]), positive, zero);
+                positive = R::choose_less(simd, minus, done.inverse[i], positive, zero);
             }
             let delta = done.solve(simd, gradients::<R, S, N>(&self.sums, v));
             for (row, delta) in self.delta.iter_mut().zip(delta) {
@@ -111,8 +107,8 @@ impl<R: Real> Block<R> {
                 loss = R::plus(simd, loss, R::multiply_add(simd, twice, slope, square));
                 length = R::plus(simd, length, square);
                 let own = R::multiply(simd, R::multiply(simd, a, x[p]), x[p]);
-                let moves = R::choose_less(simd, (zero, d), own, zero);
-                size = R::plus(simd, size, R::choose_less(simd, (d, zero), own, moves));
+                let moves = R::choose_less(simd, zero, d, own, zero);
+                size = R::plus(simd, size, R::choose_less(simd, d, zero, own, moves));
             }
             let all = [&mut out.gain, &mut out.loss, &mut out.length, &mut out.size];
             for (row, total) in all.into_iter().zip([gain, loss, length, size]) {

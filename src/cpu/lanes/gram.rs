@@ -70,7 +70,8 @@ impl<R: Real> WithSimd for Gram<'_, R> {
 }
 
 impl<R: Real> Gram<'_, R> {
-    /// Products of rows `FROM..TO` with those up to themselves, of N rows in all: few enough that their sums stay in registers.
+    /// Adds the products of rows `FROM..TO` with those up to themselves, of N rows in all: few enough that their sums
+    /// stay in registers.
     #[inline(always)]
     fn few<S: Simd, const N: usize, const FROM: usize, const TO: usize, const ONES: bool>(&mut self, simd: S) {
         let sums = &mut self.sums[..packed_length(N)];
@@ -103,7 +104,7 @@ impl<R: Real> Gram<'_, R> {
         }
     }
 
-    /// Row i with the N rows from `first` on.
+    /// Adds the products of row i with the N rows from `first` on.
     #[inline(always)]
     fn some<S: Simd, const N: usize>(&mut self, simd: S, i: usize, first: usize) {
         let lanes = R::lanes::<S>();

@@ -6,9 +6,9 @@ use super::block::{Block, RUNNING};
 use super::step::pick;
 use crate::rows::Real;
 use crate::rows::lanes::{LANES, Lanes};
-use crate::solver::whole::{Whole, WholeBatch, WholeColumns, unit};
+use crate::solver::whole::{GaussianPrior, Whole, WholeBatch, WholeColumns, unit};
 
-/// A batch, and which of its fits is the first of the columns at hand.
+/// A batch, and the index of its fit that is the first of the columns at hand.
 #[derive(Clone, Copy)]
 pub struct Source<'a> {
     pub batch: WholeBatch<'a>,
@@ -19,9 +19,13 @@ pub struct Source<'a> {
 }
 
 /// A lane, and the fit of the columns that is in it.
-pub type Seat = (usize, usize);
+#[derive(Clone, Copy)]
+pub struct Seat {
+    pub lane: usize,
+    pub fit: usize,
+}
 
-/// 1 / x of a power of two, without a division: its exponent turned round the bias.
+/// Returns 1 / x of a power of two without a division, by reflecting its exponent about the bias.
 fn inverse(x: f64) -> f64 {
     f64::from_bits((2046 << 52) - x.to_bits())
 }
@@ -39,7 +43,7 @@ fn put<R: Real>(rows: &mut [Lanes<R>], lane: usize, values: impl Iterator<Item =
 /// Puts as many numbers as there are rows into each lane: those of fit `first` + its own of `values` (fits, rows).
 pub fn fill<R: Real>(rows: &mut [Lanes<R>], seats: &[Seat], values: &[f64], first: usize) {
     let count = rows.len();
-    for &(l, k) in seats {
+    for &Seat { lane: l, fit: k } in seats {
         put(rows, l, values[(first + k) * count..][..count].iter().map(|x| R::of(*x)));
     }
 }
@@ -47,7 +51,7 @@ pub fn fill<R: Real>(rows: &mut [Lanes<R>], seats: &[Seat], values: &[f64], firs
 /// Puts the weights of fits into their lanes, where there are any.
 pub fn fill_weights<R: Real>(rows: &mut [Lanes<R>], seats: &[Seat], source: &Source<'_>) {
     let (points, batch) = (rows.len(), &source.batch);
-    for &(l, k) in seats {
+    for &Seat { lane: l, fit: k } in seats {
         let first = (source.first + k) * points;
         for (j, row) in rows.iter_mut().enumerate() {
             let masked = batch.mask.is_some_and(|mask| mask[first + j]);
@@ -69,13 +73,14 @@ pub fn units(batch: &WholeBatch<'_>, parameters: Range<usize>, out: &mut Vec<f64
     }
 }
 
-/// Puts fits of the columns into their lanes. Not in a `pulp` dispatch, where compilers take to scattering stores, which are slow.
+/// Puts fits of the columns into their lanes. Not in a `pulp` dispatch, where compilers take to scattering stores,
+/// which are slow.
 pub fn load<R: Real>(block: &mut Block<R>, seats: &[Seat], source: &Source<'_>, columns: &WholeColumns<'_>) {
     let (count, batch, first) = (block.parameters, &source.batch, source.first);
     fill(&mut block.y, seats, batch.y, first);
     fill(&mut block.x, seats, batch.x, first);
     fill_weights(&mut block.weight, seats, source);
-    for &(l, k) in seats {
+    for &Seat { lane: l, fit: k } in seats {
         // without the sign of 0, which what is chosen on the way may lose
         put(&mut block.trial, l, columns.parameters[k * count..][..count].iter().map(|x| R::of(*x) + R::ZERO));
         let units = &source.units[k * count..][..count];
@@ -85,7 +90,7 @@ pub fn load<R: Real>(block: &mut Block<R>, seats: &[Seat], source: &Source<'_>, 
         });
     }
     if let (Some((lower, upper)), false) = (batch.bounds, block.lower.is_empty()) {
-        for &(l, k) in seats {
+        for &Seat { lane: l, fit: k } in seats {
             let own = if lower.len() == count { 0..count } else { (first + k) * count..(first + k + 1) * count };
             put(&mut block.lower, l, lower[own.clone()].iter().map(|x| R::of(*x) + R::ZERO));
             put(&mut block.upper, l, upper[own].iter().map(|x| R::of(*x) + R::ZERO));
@@ -98,7 +103,7 @@ impl<R: Real> Block<R> {
     /// Sets the solver's state of fits that begin, or go on from another precision.
     fn start(&mut self, seats: &[Seat], source: &Source<'_>, columns: &WholeColumns<'_>) {
         let settings = &source.whole.settings;
-        for &(l, k) in seats {
+        for &Seat { lane: l, fit: k } in seats {
             let (l, promise) = (l % LANES, columns.promises[k]);
             let continued = promise > 0.0;
             self.mu.0[l] = R::of(if continued { CONTINUED_DAMPING } else { settings.initial_damping });
@@ -116,7 +121,7 @@ pub fn unload<R: Real>(block: &Block<R>, seats: &[Seat], whole: &Whole, columns:
     // f32 is followed by f64, or by `Doubts`
     let variances = size_of::<R>() == 8;
     let count = block.parameters;
-    for &(l, k) in seats {
+    for &Seat { lane: l, fit: k } in seats {
         let l = l % LANES;
         let own = &mut columns.parameters[k * count..][..count];
         own.iter_mut().zip(&block.accepted).for_each(|(to, x)| *to = x.0[l].to_f64());
@@ -130,9 +135,10 @@ pub fn unload<R: Real>(block: &Block<R>, seats: &[Seat], whole: &Whole, columns:
             *to = pick(held, 0.0, inside);
         }
     }
-    for &(l, k) in seats {
-        let penalty =
-            |&(p, mean, weight): &(usize, f64, f64)| ((mean - block.accepted[p].0[l].to_f64()) * weight).powi(2);
+    for &Seat { lane: l, fit: k } in seats {
+        let residual =
+            |prior: &GaussianPrior| (prior.mean - block.accepted[prior.parameter].0[l].to_f64()) * prior.weight;
+        let penalty = |prior: &GaussianPrior| residual(prior).powi(2);
         columns.chi2[k] = block.sums[0].0[l].to_f64() - whole.priors.iter().map(penalty).sum::<f64>();
         columns.promises[k] = block.promise.0[l].to_f64();
         columns.status[k] = block.status.0[l].to_f64() as i8;

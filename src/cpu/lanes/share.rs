@@ -1,5 +1,5 @@
-//! A block's rows as an estimator counts them: values become residuals, derivatives are multiplied by slopes; of least squares, whose
-//! models leave residuals, both by weights.
+//! A block's rows as an estimator counts them: values become residuals, derivatives are multiplied by slopes; of least
+//! squares, whose models leave residuals, both by weights.
 
 use pulp::{Simd, WithSimd};
 
@@ -8,7 +8,7 @@ use crate::rows::Real;
 use crate::rows::lanes::{LANES, Lanes};
 use crate::solver::Estimator;
 
-/// Some points of a block.
+/// Some points of a block whose rows are to be weighted, or reweighted by a robust estimator.
 pub struct Shares<'a, R> {
     pub estimator: Estimator,
     /// True if derivatives are those of the covariance.
@@ -28,6 +28,7 @@ impl<R: Real> Shares<'_, R> {
         pulp::Arch::new().dispatch(self);
     }
 
+    /// Multiplies the residual and the derivatives of each point by its weight, for least squares.
     #[inline(always)]
     fn least_squares(self) {
         let stride = self.rows.len() / self.y.len();
@@ -42,6 +43,8 @@ impl<R: Real> Shares<'_, R> {
         }
     }
 
+    /// Sets the residual of each point and multiplies its derivatives by the slope, for the other estimators, and adds
+    /// up the cost.
     #[inline(always)]
     fn others(self) {
         let stride = self.rows.len() / self.y.len();

@@ -15,7 +15,8 @@ fn subtract_product<R: Real>(a: &mut Lanes<R>, b: &Lanes<R>, c: &Lanes<R>) {
     }
 }
 
-/// Part `v` of the lanes of packed matrices of N rows; what is above the diagonal is anything. `first`: rows and columns before them.
+/// Returns vector `v` of the lanes of packed matrices of N rows; what is above the diagonal is anything. `first`: rows
+/// and columns before them.
 #[inline(always)]
 pub fn packed<R: Real, S: Simd, const N: usize>(rows: &[Lanes<R>], first: usize, v: usize) -> [[R::Vector<S>; N]; N] {
     let mut all = [[R::vectors::<S>(&rows[packed_index(first, first)].0)[v]; N]; N];
@@ -52,7 +53,7 @@ impl<R: Real, S: Simd, const N: usize> Eliminated<R, S, N> {
         self.row::<5>(simd, matrix, least);
     }
 
-    /// Row I, where there is one.
+    /// Eliminates row I, where there is one.
     #[inline(always)]
     fn row<const I: usize>(&mut self, simd: S, matrix: &[[R::Vector<S>; N]; N], least: [R::Vector<S>; N]) {
         if I >= N {
@@ -90,7 +91,7 @@ impl<R: Real, S: Simd, const N: usize> Eliminated<R, S, N> {
     }
 }
 
-/// Factors of one matrix a lane.
+/// The factors L and 1 / D of one matrix per lane.
 pub struct Factors<R> {
     /// The matrix, packed; then L, its diagonal unused.
     pub lower: Vec<Lanes<R>>,
@@ -125,7 +126,7 @@ impl<R: Real> Factors<R> {
         }
     }
 
-    /// N parameters, whose numbers stay in registers.
+    /// Factorises the matrices of N parameters, whose numbers stay in registers.
     #[inline(always)]
     fn factorise_few<S: Simd, const N: usize>(&mut self, simd: S, least: &[Lanes<R>]) {
         let lanes = R::lanes::<S>();
@@ -156,6 +157,7 @@ impl<R: Real> Factors<R> {
         }
     }
 
+    /// Factorises the matrices of any number of parameters.
     #[inline(always)]
     fn factorise_many(&mut self, least: &[Lanes<R>]) {
         self.positive = Lanes::splat(R::ONE);
@@ -197,6 +199,7 @@ impl<R: Real> Factors<R> {
         }
     }
 
+    /// Solves the systems of N parameters, whose numbers stay in registers.
     #[inline(always)]
     fn solve_few<S: Simd, const N: usize>(&self, simd: S, x: &mut [Lanes<R>]) {
         let (Some(x), lower) = (x.first_chunk_mut::<N>(), &self.lower[..packed_length(N)]) else { return };
@@ -214,6 +217,7 @@ impl<R: Real> Factors<R> {
         }
     }
 
+    /// Solves the systems of any number of parameters.
     #[inline(always)]
     fn solve_many(&self, x: &mut [Lanes<R>]) {
         for i in 0..x.len() {
@@ -232,7 +236,7 @@ impl<R: Real> Factors<R> {
         }
     }
 
-    /// Element (p, p) of the inverse: Σ_i v_i² / D_i, v = L⁻¹ e_p; NaN where a pivot that it needs is lost.
+    /// Returns element (p, p) of the inverse: Σ_i v_i² / D_i, v = L⁻¹ e_p; NaN where a pivot that it needs is lost.
     #[inline(always)]
     pub fn inverse_diagonal(&mut self, p: usize) -> Lanes<R> {
         let count = self.inverse.len();

@@ -27,8 +27,8 @@ pub fn pick<T>(condition: bool, yes: T, no: T) -> T {
     if condition { yes } else { no }
 }
 
-/// [`pick`] for a place that the old number comes from. As it is, compilers make a store under a mask of it, which AMD's processors
-/// take longer for than for all else around it; a sum with 0 they store as any number.
+/// [`pick`] for a place that the old number comes from. As it is, compilers make a store under a mask of it, which
+/// AMD's processors take longer for than for all else around it; a sum with 0 they store as any number.
 #[inline(always)]
 pub fn renew<R: Real>(condition: bool, new: R, old: R) -> R {
     pick(condition, new, old) + R::ZERO
@@ -90,7 +90,7 @@ impl<R: Real> Block<R> {
         }
     }
 
-    /// Chooses the next trial points, or tells why there is none.
+    /// Chooses the next trial points, or sets the statuses of fits that have none.
     #[inline(always)]
     pub fn choose<S: Simd>(&mut self, simd: S, whole: &Whole) {
         let settings = &whole.settings;
@@ -106,8 +106,8 @@ impl<R: Real> Block<R> {
         let (least, most_reduction) = (R::of(rounding.reduction), R::of(whole.most.min(1e30)));
         let continued = !self.ends;
         let best = R::of(if self.ends && size_of::<R>() == 4 { LAST_CONTRACTION } else { BEST_CONTRACTION });
-        // reweighted least squares converge at a constant rate, others where the noise is as large as the model: all steps to come
-        // count, not the next one alone
+        // reweighted least squares converge at a constant rate, others where the noise is as large as the model: all
+        // steps to come count, not the next one alone
         let together = R::of(match whole.estimator {
             Estimator::LeastSquares if continued => 1e30,
             Estimator::LeastSquares => TOGETHER,
@@ -163,7 +163,7 @@ impl<R: Real> Block<R> {
         self.advance(&arrived);
     }
 
-    /// The next trial points; those of fits that arrive are taken on trust.
+    /// Sets the next trial points, and accepts those of fits that have arrived without an evaluation.
     #[inline(always)]
     fn advance(&mut self, arrived: &Lanes<R>) {
         for p in 0..self.parameters {
@@ -198,7 +198,7 @@ impl<R: Real> Block<R> {
         }
     }
 
-    /// 1 where no free column of the Jacobian has a cosine with the residual above `gtol`.
+    /// Returns 1 where no free column of the Jacobian has a cosine with the residual above `gtol`.
     #[inline(always)]
     fn is_flat(&self, gtol: f64) -> Lanes<R> {
         let limit = R::of(gtol * gtol);
@@ -217,6 +217,7 @@ impl<R: Real> Block<R> {
         flat
     }
 
+    /// Returns the reductions that the steps predict, and the lengths by which convergence is judged.
     #[inline(always)]
     fn promises<S: Simd>(&self, simd: S) -> Promises<R> {
         match self.parameters {

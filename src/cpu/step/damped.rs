@@ -1,16 +1,16 @@
-//! The damped step inside the box: (A + S + μ diag A) δ = g, bounds by an active set (see `docs/src/equations.md`), S = s sᵀ of `secant.rs`. f64.
-//! Twin of `shaders/shared/box.wgsl`.
+//! The damped step inside the box: (A + S + μ diag A) δ = g, bounds by an active set (see `docs/src/equations.md`), S =
+//! s sᵀ of `secant.rs`. f64. Twin of `shaders/shared/box.wgsl`.
 
+use super::Rules;
 use super::faces::Way;
 use super::system::System;
-use super::{Bounds, Rules};
 use crate::rows::triangle::packed_index;
-use crate::solver::LevenbergMarquardt;
 use crate::solver::member::{Member, Phase, Promise};
 use crate::solver::thresholds::{LEGS, SMALLEST_MAGNITUDE, SOLVE_ATTEMPTS};
+use crate::solver::{Bounds, LevenbergMarquardt};
 
-/// A step from the accepted point and what it promises. Convergence is judged by the step as it was solved for, its trial by what it
-/// promises after it was shortened.
+/// A step from the accepted point and what it promises. Convergence is judged by the step as it was solved for, its
+/// trial by what it promises after it was shortened.
 pub struct Step {
     /// Shortened where it was too long.
     pub delta: Vec<f64>,
@@ -26,13 +26,13 @@ pub struct Step {
 }
 
 impl Step {
-    /// Nothing is left to gain, to `share` of the cost, or to move.
+    /// Returns whether the step gains at most `share` of the cost, or is shorter than `xtol` allows.
     pub fn is_small(&self, settings: &LevenbergMarquardt, share: f64, cost: f64) -> bool {
         self.predicted_reduction <= share * cost || self.length <= settings.xtol * (self.scale + settings.xtol)
     }
 
-    /// Returns what the step promises as it is taken. A reduction below 0 is rounding, and says as little about the next step as that
-    /// of a shortened one.
+    /// Returns what the step promises as it is taken. A reduction below 0 is rounding, and says as little about the
+    /// next step as that of a shortened one.
     pub fn promise(&self) -> Promise {
         match self.is_shortened {
             true => Promise::Shortened(self.taken_reduction),
@@ -42,7 +42,8 @@ impl Step {
     }
 }
 
-/// Returns whether a parameter may move: its bounds leave room, it is not pushed against one, and the model depends on it.
+/// Returns whether a parameter may move: its bounds leave room, it is not pushed against one, and the model depends on
+/// it.
 pub fn is_free(member: &Member, p: usize, bounds: Bounds<'_>) -> bool {
     let (x, g) = (member.parameters[p], member.sums.gradient[p]);
     let (lower, upper) = (bounds.lower[p], bounds.upper[p]);
@@ -50,7 +51,8 @@ pub fn is_free(member: &Member, p: usize, bounds: Bounds<'_>) -> bool {
     upper > lower && !pushed && member.sums.normal_matrix[packed_index(p, p)] > 0.0
 }
 
-/// Returns the damped step inside the box; raises the damping until the matrix factorises, and is `None` if it never does.
+/// Returns the damped step inside the box; raises the damping until the matrix factorises, and is `None` if it never
+/// does.
 pub fn solve(member: &mut Member, secant: &[f64], rules: &Rules<'_>) -> Option<Step> {
     for _ in 0..SOLVE_ATTEMPTS {
         if let Some(step) = solve_in_box(member, secant, rules) {
@@ -61,8 +63,8 @@ pub fn solve(member: &mut Member, secant: &[f64], rules: &Rules<'_>) -> Option<S
     None
 }
 
-/// Goes towards the solution for the free parameters from face to face, until no face is met and none holds a parameter in vain: every
-/// part of the way lowers the cost that is foretold, damping included.
+/// Goes towards the solution for the free parameters from face to face, until no face is met and none holds a parameter
+/// in vain: every part of the way lowers the cost that is foretold, damping included.
 fn solve_in_box(member: &Member, secant: &[f64], rules: &Rules<'_>) -> Option<Step> {
     let Rules { bounds, settings, .. } = *rules;
     let count = member.parameters.len();
@@ -84,7 +86,7 @@ fn solve_in_box(member: &Member, secant: &[f64], rules: &Rules<'_>) -> Option<St
     Some(take(member, secant, way.delta, settings.largest_step, damping))
 }
 
-/// The share of a step that moves no parameter by more than `most` times its magnitude: 1 where it is all of it.
+/// Returns the largest share of a step, at most 1, that moves no parameter by more than `most` times its magnitude.
 fn share(member: &Member, most: f64, delta: &[f64]) -> f64 {
     let ratio = |(d, x): (&f64, &f64)| d.abs() / x.abs().max(SMALLEST_MAGNITUDE);
     let largest = delta.iter().zip(&member.parameters).map(ratio).fold(0.0, f64::max);

@@ -7,8 +7,8 @@
 //! simpler rule, which holds all parameters that would leave the box, may predict no gain where much is left, and pass
 //! for convergence.
 
-use super::Bounds;
 use super::system::System;
+use crate::solver::Bounds;
 use crate::solver::thresholds::SLIGHT;
 
 /// Part of a step that lies inside the box so far.
@@ -19,7 +19,8 @@ pub struct Way<'a> {
 }
 
 impl Way<'_> {
-    /// Goes on from the parameters' step towards `goal`, as far as the first face, and holds what has met it; `false` when nothing has.
+    /// Goes on from the parameters' step towards `goal`, as far as the first face, and holds what has met it; `false`
+    /// when nothing has.
     pub fn meet_faces(&mut self, x: &[f64], goal: &[f64]) -> bool {
         let share = |p: usize| if self.free[p] { self.share_inside(x[p], goal[p], p) } else { 1.0 };
         let inside: Vec<f64> = (0..x.len()).map(share).collect();
@@ -34,12 +35,13 @@ impl Way<'_> {
         first < 1.0
     }
 
-    /// The step to the face that lies before a `goal` outside.
+    /// Returns the step to the face that lies before a `goal` outside.
     fn face(&self, x: f64, goal: f64, p: usize) -> f64 {
         if x + goal < self.bounds.lower[p] { self.bounds.lower[p] - x } else { self.bounds.upper[p] - x }
     }
 
-    /// The share of the way to `goal` that lies inside the bounds of parameter p; all of it where nothing is left to go.
+    /// Returns the share of the way to `goal` that lies inside the bounds of parameter p; all of it where nothing is
+    /// left to go.
     fn share_inside(&self, x: f64, goal: f64, p: usize) -> f64 {
         let left = goal - self.delta[p];
         if left == 0.0 || (x + goal >= self.bounds.lower[p] && x + goal <= self.bounds.upper[p]) {
@@ -48,7 +50,8 @@ impl Way<'_> {
         ((self.face(x, goal, p) - self.delta[p]) / left).clamp(0.0, 1.0)
     }
 
-    /// Frees the held parameter that promises most, if what is foretold falls on its way inside; `false` when there is none.
+    /// Frees the held parameter that promises most, if what is foretold falls on its way inside; `false` when there is
+    /// none.
     pub fn release(&mut self, system: &System) -> bool {
         let gains: Vec<f64> =
             (0..self.free.len()).map(|p| if self.free[p] { 0.0 } else { self.gain(system, p) }).collect();
@@ -80,11 +83,11 @@ impl Way<'_> {
 #[cfg(test)]
 mod tests {
     use crate::buffers::Sums;
+    use crate::cpu::step::Rules;
     use crate::cpu::step::damped::solve;
-    use crate::cpu::step::{Bounds, Rules};
     use crate::rows::triangle::{packed_index, packed_length};
-    use crate::solver::LevenbergMarquardt;
     use crate::solver::member::Member;
+    use crate::solver::{Bounds, LevenbergMarquardt};
 
     const COUNT: usize = 4;
 

@@ -12,16 +12,19 @@
 //! Bennett5 crept along its valley for ever. Nothing is stored for it: both points and their sums are at hand.
 //! Covariances are those of A.
 
-use super::Bounds;
 use super::damped::is_free;
 use crate::rows::triangle::packed_index;
+use crate::solver::Bounds;
 use crate::solver::member::Member;
 use crate::solver::thresholds::{BENT, CLOSE};
 
-/// s of S = s sᵀ, such that A + S foretells how the gradient changes between the accepted and the other point, which is the last trial
-/// point, or the one before when that was accepted; A their mean, or what changes in J would count. Zeros where they are too far
-/// apart, where the step between them did not lead well beyond a minimum, or where A does well enough. The symmetric update of rank
-/// one (Nocedal & Wright 2006, eq. 6.24) of a structured secant equation (after Dennis, Gay & Welsch 1981).
+/// Returns the vector s of S = s sᵀ, such that A + S predicts how the gradient changes between the last two points.
+///
+/// This is the symmetric rank-one update (Nocedal & Wright 2006, eq. 6.24) of a structured secant equation (after
+/// Dennis, Gay & Welsch 1981). One point is the accepted one. The other is the last trial point or, if that was
+/// accepted, the point before it. A is the mean of both points, because otherwise the change of J would count. The
+/// vector is zero where the points are too far apart, where the step between them did not lead well beyond a minimum,
+/// or where A alone predicts the change well enough.
 pub fn secant(member: &Member, bounds: Bounds<'_>) -> Vec<f64> {
     let count = member.parameters.len();
     let (here, there) = (&member.sums, &member.trial_sums);
@@ -45,13 +48,14 @@ pub fn secant(member: &Member, bounds: Bounds<'_>) -> Vec<f64> {
     missed.iter().map(|m| if known { m / extra.sqrt() } else { 0.0 }).collect()
 }
 
-/// Returns whether the cost rises more steeply at the trial point than it falls at the accepted one: the minimum between them is nearer to this.
+/// Returns whether the cost rises more steeply at the trial point than it falls at the accepted one: the minimum
+/// between them is nearer to this.
 pub fn turns_back(member: &Member) -> bool {
     let slopes = member.sums.gradient.iter().zip(&member.trial_sums.gradient);
     between(member).iter().zip(slopes).map(|(d, (here, there))| d * (here + there)).sum::<f64>() < 0.0
 }
 
-/// From the accepted point to the other.
+/// Returns the vector from the accepted point to the other.
 fn between(member: &Member) -> Vec<f64> {
     member.trial.iter().zip(&member.parameters).map(|(t, x)| t - x).collect()
 }
@@ -145,8 +149,8 @@ mod tests {
         assert!(!turns_back(&member(0.9, trial)) && turns_back(&member(1.1, trial)));
     }
 
-    /// cost = 7000 + (4 − x)² + (−3 − x²)²: at its minimum four times as curved as JᵀJ says, so that Gauss–Newton steps lead ever
-    /// farther away.
+    /// cost = 7000 + (4 − x)² + (−3 − x²)²: at its minimum four times as curved as JᵀJ says, so that Gauss–Newton steps
+    /// lead ever farther away.
     #[test]
     fn bent_costs_are_met_in_few_rounds() {
         let minimum = 0.529_106_95;

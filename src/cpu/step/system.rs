@@ -15,17 +15,17 @@ impl System<'_> {
         self.member.sums.normal_matrix[packed_index(p, p)]
     }
 
-    /// A + S
+    /// Returns element (p, q) of A + S.
     pub fn curvature(&self, p: usize, q: usize) -> f64 {
         self.member.sums.normal_matrix[packed_index(p, q)] + self.secant[p] * self.secant[q]
     }
 
-    /// μ D
+    /// Returns element (p, p) of μ D.
     pub fn damping(&self, p: usize) -> f64 {
         self.member.damping.mu * self.diagonal(p).max(self.lowest)
     }
 
-    /// δ of the free F, that of the others C given. Returns the largest μ D / diag A_FF.
+    /// Solves for the step δ of the free parameters F, given that of the others. Returns the largest μ D / diag A_FF.
     pub fn solve_free(&self, free: &[bool], delta: &mut [f64]) -> Option<f64> {
         let members: Vec<usize> = (0..free.len()).filter(|&p| free[p]).collect();
         let mut matrix = vec![0.0; packed_length(members.len())];

@@ -13,7 +13,7 @@ use rayon::prelude::*;
 
 use self::bounds::{bounds, bounds_of, free};
 use self::ends::{put_ends, resume};
-use super::data::{Curve, Curves, Grid, has_squares};
+use super::data::{Curve, Curves, Grid, Prior, has_squares};
 use super::sizes::sizes;
 use super::watch::Watch;
 use super::witness::sample_successes;
@@ -22,7 +22,9 @@ use crate::cpu::CpuDevice;
 use crate::error::Result;
 use crate::fit::Flags;
 use crate::formula::{Elementary, Formula};
-use crate::solver::whole::{AddUp, WAITING, Whole, WholeBatch, WholeColumns, WholeFits, WholeModel, unit};
+use crate::solver::whole::{
+    AddUp, GaussianPrior, WAITING, Whole, WholeBatch, WholeColumns, WholeFits, WholeModel, unit,
+};
 use crate::solver::{Device as _, Estimator, LevenbergMarquardt, Status};
 
 /// Number of fits that go to a GPU together.
@@ -118,7 +120,9 @@ impl<'a> Passage<'a> {
             (false, true) => (ACCURACY * ACCURACY / self.points as f64, f64::INFINITY),
             (false, false) => (ACCURACY * ACCURACY / self.points as f64, ACCURACY * ACCURACY),
         };
-        let priors = self.fitter.priors.iter().enumerate();
+        let gaussian = |(parameter, prior): (usize, &Option<Prior>)| {
+            prior.map(|prior| GaussianPrior { parameter, mean: prior.mean, weight: 1.0 / prior.sigma })
+        };
         let is_shared = self.curves.grid == Grid::Shared;
         let is_held_by_f32 = is_shared && self.x.iter().all(|x| f64::from(*x as f32) == *x);
         Whole {
@@ -133,7 +137,7 @@ impl<'a> Passage<'a> {
             tolerance,
             most,
             estimator: self.fitter.estimator,
-            priors: priors.filter_map(|(p, prior)| prior.map(|prior| (p, prior.mean, 1.0 / prior.sigma))).collect(),
+            priors: self.fitter.priors.iter().enumerate().filter_map(gaussian).collect(),
             rounding: self.formula.rounding(is_held_by_f32),
         }
     }

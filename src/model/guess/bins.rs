@@ -23,7 +23,7 @@ pub struct Bins {
 }
 
 impl Bins {
-    /// `count` bins of `bin` pixels.
+    /// Makes `count` bins of `bin` pixels each.
     pub fn new(bin: usize, count: usize) -> Bins {
         debug_assert!(bin.is_power_of_two());
         Bins { bin, count, first: 0, wanted: 0, shifts: 0, positions: Vec::new() }
@@ -37,7 +37,7 @@ impl Bins {
         self.positions = shifts.into_iter().map(|shift| shift - first as f64).collect();
     }
 
-    /// Zeros.
+    /// Makes signals of zeros.
     pub fn no_signals(&self) -> Signals {
         [(); 2].map(|()| vec![0f32; self.count + self.shifts])
     }
@@ -48,7 +48,7 @@ impl Bins {
         usize::try_from((pixel >> self.bin.trailing_zeros()) as i64 - self.first).ok()
     }
 
-    /// The whole shift below a position.
+    /// Returns the whole shift below a position.
     pub fn whole(&self, position: f64) -> usize {
         (position as usize).min(self.shifts - 1)
     }
@@ -58,7 +58,7 @@ impl Bins {
         (shift - self.first as f64).clamp(0.0, (self.wanted - 1) as f64)
     }
 
-    /// A row over whole shifts from `low` on, at some velocities.
+    /// Interpolates a row over whole shifts from `low` on at some velocities.
     pub fn between<'a>(
         &'a self,
         row: &'a [f32],

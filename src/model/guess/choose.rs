@@ -74,8 +74,8 @@ impl Distances {
         }
     }
 
-    /// The best candidate and those that compete with it: the further apart, the more may χ² rise. `candidates` are in
-    /// the order of their scores. Of several, the one that rises least for its distance comes first.
+    /// Returns the best candidate and those that compete with it: the further apart, the more may χ² rise. `candidates`
+    /// are in the order of their scores. Of several, the one that rises least for its distance comes first.
     pub fn competing(&self, candidates: &[Candidate], limits: &[Limits]) -> Vec<Candidate> {
         let Some((best, others)) = candidates.split_first() else { return Vec::new() };
         let least = f64::from(best.score);
@@ -97,8 +97,8 @@ impl Distances {
         chosen
     }
 
-    /// The basins of the first guess in which those that are chosen lie, by the place of the candidate at the lowest
-    /// point of each. `candidates` are in the order of their scores.
+    /// Returns the basins of the first guess in which those that are chosen lie, by the place of the candidate at the
+    /// lowest point of each. `candidates` are in the order of their scores.
     pub fn basins(&self, candidates: &[Candidate], chosen: &[Candidate], limits: &[Limits]) -> Vec<usize> {
         let is_same = |a: &Candidate, b: &Candidate| a.template == b.template && a.velocity == b.velocity;
         let place = |one: &Candidate| candidates.iter().position(|other| is_same(one, other));

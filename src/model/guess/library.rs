@@ -16,12 +16,12 @@ const ROTATIONS: [f64; 4] = [5.0, 30.0, 80.0, 200.0];
 /// Doublings of the number of Sobol points that are tried before the hull counts as unreachable.
 const SOBOL_ATTEMPTS: u32 = 1 << 16;
 
-/// Labels of an emulator at u.
+/// Returns the physical labels of an emulator at u.
 pub fn physical_labels(model: &SpectralModel, arm: &ModelArm, u: &[f64]) -> Vec<f64> {
     arm.inputs.iter().map(|input| input.source.value(|p| model.parameters[p].to_physical(u[p]))).collect()
 }
 
-/// The vsini of the library's templates, km/s; empty where nothing rotates.
+/// Returns the vsini of the library's templates, km/s; empty where nothing rotates.
 pub fn rotations(model: &SpectralModel) -> Vec<f64> {
     match model.vsini {
         None => Vec::new(),
@@ -49,27 +49,31 @@ pub fn rotated(model: &SpectralModel, points: Vec<Vec<f64>>, rotations: &[f64]) 
     points.iter().flat_map(|u| rotations.iter().map(move |&v| at(u, v))).collect()
 }
 
-/// Templates (points, pixels) to templates (points × rotations, pixels), line spread applied.
+/// Returns templates (points × rotations, pixels) as they are observed, of templates (points, pixels): rotated, and
+/// with the line spread applied.
 pub fn observed(arm: &ModelArm, flux: Vec<f32>, rotations: &[f64]) -> Vec<f32> {
     let pixels = arm.emulator.pixels();
     let spread = Spread::new(arm, pixels);
     if rotations.is_empty() && spread.is_none() {
         return flux;
     }
-    let one = |row: &[f32]| {
-        let mut all = row.repeat(rotations.len().max(1));
-        for (row, v) in all.chunks_exact_mut(pixels).zip(rotations) {
-            broaden(arm, row, *v);
-        }
-        if let Some(spread) = &spread {
-            all.chunks_exact_mut(pixels).for_each(|row| spread.apply(row));
-        }
-        all
-    };
-    flux.par_chunks(pixels).flat_map_iter(one).collect()
+    flux.par_chunks(pixels).flat_map_iter(|row| observed_rows(arm, row, rotations, spread.as_ref())).collect()
 }
 
-/// Rotation with each segment's edges replicated: the guess must not see a line at every edge.
+/// Returns one template as it is observed at each rotation.
+fn observed_rows(arm: &ModelArm, template: &[f32], rotations: &[f64], spread: Option<&Spread>) -> Vec<f32> {
+    let mut all = template.repeat(rotations.len().max(1));
+    for (row, v) in all.chunks_exact_mut(template.len()).zip(rotations) {
+        broaden(arm, row, *v);
+    }
+    if let Some(spread) = spread {
+        all.chunks_exact_mut(template.len()).for_each(|row| spread.apply(row));
+    }
+    all
+}
+
+/// Applies rotation to a template. The edges of each segment are replicated, because the guess must not see a line at
+/// every edge.
 fn broaden(arm: &ModelArm, row: &mut [f32], vsini: f64) {
     for segment in &arm.grid.segments {
         let kernel = RotationKernel::new(vsini / LIGHT / segment.step);
@@ -84,7 +88,7 @@ fn broaden(arm: &ModelArm, row: &mut [f32], vsini: f64) {
     }
 }
 
-/// Sobol points (Owen-scrambled) of the labels that have no start, inside the bounds and every hull; in u.
+/// Returns Sobol points (Owen-scrambled) of the labels that have no start, inside the bounds and every hull; in u.
 pub fn library(model: &SpectralModel, seed: u64) -> Result<Vec<Vec<f64>>> {
     let open = |p: usize| {
         let parameter = &model.parameters[p];
@@ -126,7 +130,7 @@ fn arm_transform(model: &SpectralModel, parameter: usize) -> Transform {
         .unwrap_or(Transform::Identity)
 }
 
-/// The point at a fraction of the way between the bounds, even in the label's own scale.
+/// Returns the point at a fraction of the way between the bounds, even in the label's own scale.
 fn along(parameter: &ModelParameter, transform: Transform, at: f64) -> f64 {
     let physical = match transform {
         Transform::Identity => parameter.lower + (parameter.upper - parameter.lower) * at,
@@ -140,7 +144,7 @@ fn unreachable(model: &SpectralModel) -> String {
     let (mut outside, mut bounds) = (Vec::new(), Vec::new());
     for arm in &model.arms {
         for (label, input) in arm.emulator.labels().iter().zip(&arm.inputs) {
-            let (low, high) = input.source.range(|p| (model.parameters[p].lower, model.parameters[p].upper));
+            let (low, high) = input.source.range(|p| model.parameters[p].bounds()).into_inner();
             let is = match &input.source {
                 Source::Fixed(x) => format!("fixed at {x}"),
                 Source::Parameter(_) => format!("within {low} to {high}"),

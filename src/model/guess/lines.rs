@@ -6,9 +6,8 @@ use rayon::prelude::*;
 
 use crate::model::continuum::{basis, dot, orthonormalise};
 use crate::model::{ContinuumKind, ModelArm};
-use crate::recording::LIGHT;
 
-/// Templates in a segment.
+/// The lines of the templates in one segment.
 pub struct Lines<'a> {
     /// (templates, stride)
     flux: &'a [f32],
@@ -44,9 +43,9 @@ impl Lines<'_> {
         flux.iter().zip(&smooth).map(|(f, s)| if *s > 0.0 { f / s - 1.0 } else { 0.0 }).collect()
     }
 
-    /// Lines and their squares of all templates, averaged in bins: (templates, coarse bins), and (templates, fine bins)
-    /// in f32. A coarse bin has `ratio` fine ones.
-    pub fn binned(&self, templates: usize, (bin, ratio): (usize, usize)) -> ([Vec<f64>; 2], [Vec<f32>; 2]) {
+    /// Returns the lines and their squares of all templates, averaged in bins: (templates, coarse bins), and
+    /// (templates, fine bins) in f32. A coarse bin has `ratio` fine ones.
+    pub fn binned(&self, templates: usize, bin: usize, ratio: usize) -> ([Vec<f64>; 2], [Vec<f32>; 2]) {
         let fine = self.pixels.len().div_ceil(bin);
         let coarse = fine.div_ceil(ratio);
         let (mut rows, mut exact) =
@@ -65,8 +64,8 @@ impl Lines<'_> {
         (rows, exact)
     }
 
-    /// A template averaged in bins, less 1. Where a continuum has its own level, the template is divided by its mean
-    /// over its arm first.
+    /// Returns a template averaged in bins, less 1. Where a continuum has its own level, the template is divided by its
+    /// mean over its arm first.
     pub fn whole(&self, template: usize, bin: usize) -> Vec<f32> {
         let all = &self.flux[template * self.stride..][..self.stride];
         let mean = all.iter().map(|f| f64::from(*f)).sum::<f64>() / all.len() as f64;
@@ -82,12 +81,13 @@ pub fn centred(mut row: Vec<f64>) -> Vec<f64> {
     row
 }
 
-/// The widest bin, a power of two, that blurs neither the lines, so that they correlate as `least` says, nor the range
-/// of velocities. `lines` have the mean 0.
-pub fn bin_width(lines: &[Vec<f64>], (count, step): (usize, f64), (low, high): (f64, f64), least: f64) -> usize {
+/// Returns the widest bin, a power of two, that blurs neither the lines nor the range of velocities.
+///
+/// The correlation of the lines, which have the mean 0, with themselves shifted by the bin is at least `least`. A row
+/// has `count` pixels, and the range of velocities is `shifts` pixels wide.
+pub fn bin_width(lines: &[Vec<f64>], count: usize, shifts: f64, least: f64) -> usize {
     let at = |lag: usize| lines.iter().map(|row| dot(&row[lag..], &row[..count - lag])).sum::<f64>();
     let same = at(0).max(f64::MIN_POSITIVE);
-    let shifts = (high - low) / LIGHT / step;
     let mut bin = 1;
     while 2 * bin < count / 64 && shifts / (2 * bin) as f64 >= 8.0 && at(2 * bin) >= least * same {
         bin *= 2;
@@ -95,7 +95,7 @@ pub fn bin_width(lines: &[Vec<f64>], (count, step): (usize, f64), (low, high): (
     bin
 }
 
-/// Means of bins of what `f` makes of a row's values.
+/// Returns the mean of `f` over the values of each bin of a row.
 pub fn average(row: &[f64], bin: usize, f: impl Fn(f64) -> f64) -> Vec<f64> {
     row.chunks(bin).map(|c| c.iter().map(|l| f(*l)).sum::<f64>() / c.len() as f64).collect()
 }

@@ -58,7 +58,7 @@ impl<'a> Look<'a> {
 
     /// Scores a template with its own lines at the velocity nearest to its best and those beside it, and moves it to
     /// the lowest of their parabola.
-    pub fn look_closer(&self, candidate: &mut Candidate, (units, signals): (&[Unit], &[Signals])) {
+    pub fn look_closer(&self, candidate: &mut Candidate, units: &[Unit], signals: &[Signals]) {
         // a parabola may lead beyond the bounds
         let best = nearest(self.velocities, candidate.velocity).clamp(self.allowed.start, self.allowed.end - 1);
         // one more to either side, whose score the parabola may ask for
@@ -74,8 +74,8 @@ impl<'a> Look<'a> {
         }
     }
 
-    /// The minimum of the parabola through the velocity `at` and its neighbours, km/s, from scores from the velocity
-    /// `first` on.
+    /// Returns the minimum of the parabola through the velocity `at` and its neighbours, km/s, from scores from the
+    /// velocity `first` on.
     fn refined(&self, row: &[f32], first: usize, at: usize) -> f64 {
         let v = self.velocities[at];
         if at == first || at + 1 >= first + row.len() {
@@ -93,7 +93,7 @@ fn is_minimum(row: &[f32], at: usize) -> bool {
     (at == 0 || row[at] < row[at - 1]) && (at + 1 == row.len() || row[at] <= row[at + 1])
 }
 
-/// The lowest of some values, infinity where there is no number.
+/// Returns the lowest of some values, infinity where there is no number.
 fn minimum(row: &[f32]) -> f32 {
     let lower = |a: f32, b: f32| if b < a { b } else { a };
     let (chunks, rest) = row.as_chunks::<8>();
@@ -104,7 +104,7 @@ fn minimum(row: &[f32]) -> f32 {
     lowest.iter().chain(rest).fold(f32::INFINITY, |low, value| lower(low, *value))
 }
 
-/// The velocities inside a spectrum's bounds, or the one nearest to its start.
+/// Returns the velocities inside a spectrum's bounds, or the one nearest to its start.
 fn allowed(velocities: &[f64], limits: Option<&Limits>) -> Range<usize> {
     let Some(Limits { lower, upper, start, .. }) = limits else { return 0..1 };
     let range = (start.unwrap_or(*lower), start.unwrap_or(*upper));

@@ -71,7 +71,7 @@ impl FirstGuess {
         let rotations = rotations(model);
         let templates = points.len() * if model.free_vsini().is_some() { rotations.len() } else { 1 };
         let mut units = Vec::new();
-        let (low, high) = model.velocity_range();
+        let range = model.velocity_range();
         for (a, arm) in model.arms.iter().enumerate() {
             let pixels = arm.emulator.pixels();
             check(bytes(arm, templates), || format!("a first guess from {templates} templates of {pixels} pixels"))?;
@@ -81,12 +81,12 @@ impl FirstGuess {
             let flux = pieces.map(|labels| evaluator.templates(labels)).collect::<Vec<Vec<f32>>>().concat();
             let flux = observed(arm, flux, &rotations);
             for segment in 0..arm.grid.segments.len() {
-                units.push(Unit::new(arm, (a, segment), &flux, templates, (low, high))?);
+                units.push(Unit::new(arm, a, segment, &flux, templates, range.clone())?);
             }
         }
         let step = model.arms[0].grid.segments[units[0].segment].step;
-        let [coarse, fine] =
-            [&units[0].coarse, &units[0].fine].map(|bins| velocities(step * bins.bin as f64, low, high));
+        let [coarse, fine] = [&units[0].coarse, &units[0].fine]
+            .map(|bins| velocities(step * bins.bin as f64, *range.start(), *range.end()));
         for unit in &mut units {
             unit.place_velocities(&model.arms[unit.arm], &coarse, &fine);
         }
@@ -102,13 +102,13 @@ impl FirstGuess {
         Ok(FirstGuess { parameters, distances, units, coarse, fine, free_velocity, model, marginalise })
     }
 
-    /// The library's points in u, the velocity not set.
+    /// Returns the library's points in u, the velocity not set.
     pub fn points(&self) -> &[Vec<f64>] {
         &self.parameters
     }
 
-    /// The best distinct starts, at most `count`, at least one; unless that is said, those that compete with the best.
-    /// What `limits` say of a start replaces the library's.
+    /// Returns the best distinct starts, at most `count`, at least one; unless that is said, those that compete with
+    /// the best. What `limits` say of a start replaces the library's.
     pub fn starts(
         &self,
         prepared: &Prepared,
@@ -153,10 +153,11 @@ impl FirstGuess {
         }
         let basins = self.distances.basins(if far_too { &best } else { &best[..short] }, &chosen, limits);
         // a bin or so further at most: neither their order nor whether they are distinct is judged anew
-        chosen.iter_mut().for_each(|candidate| fine.look_closer(candidate, (&self.units, &signals)));
+        chosen.iter_mut().for_each(|candidate| fine.look_closer(candidate, &self.units, &signals));
         chosen.iter().zip(basins).map(|(one, basin)| self.start(one, basin, limits)).collect()
     }
 
+    /// Returns the start at a candidate, moved inside the limits.
     fn start(&self, candidate: &Candidate, basin: usize, limits: &[Limits]) -> Start {
         let mut u = self.parameters[candidate.template].clone();
         for (p, (limits, parameter)) in limits.iter().zip(&self.model).enumerate() {
@@ -176,7 +177,7 @@ impl FirstGuess {
         self.units.iter().map(of).collect()
     }
 
-    /// (templates, coarse velocities): χ² up to a constant, by the components.
+    /// Returns χ² up to a constant from the components: (templates, coarse velocities).
     fn scores(&self, signals: &[Signals]) -> Vec<f32> {
         let mut total = vec![0f32; self.parameters.len() * self.coarse.len()];
         for (unit, fine) in self.units.iter().zip(signals) {
@@ -186,7 +187,7 @@ impl FirstGuess {
     }
 }
 
-/// Each arm's weight · continuum, fitted without lines.
+/// Returns weight · continuum of each arm, where the continuum is fitted without lines.
 fn smooths(prepared: &Prepared, samplings: &[&Sampling]) -> Vec<Vec<f32>> {
     prepared.arms.iter().zip(samplings).map(|(arm, sampling)| arm.smooth(sampling)).collect()
 }
@@ -198,7 +199,7 @@ fn bytes(arm: &ModelArm, templates: usize) -> u64 {
     (templates as u64).saturating_mul(4 * arm.emulator.pixels() as u64 + 10 * longest as u64)
 }
 
-/// Every whole shift inside the range, km/s.
+/// Returns the velocity of every whole shift inside the range, km/s.
 fn velocities(step: f64, low: f64, high: f64) -> Vec<f64> {
     let index = |v: f64| (v / LIGHT).atanh() / step;
     let whole = index(low).ceil() as i64..=index(high).floor() as i64;
@@ -375,7 +376,7 @@ pub mod tests {
             let look = Look::new(&guess.fine, Some(&only));
             for beyond in [-200.0, -110.0, 0.0, 110.0, 200.0] {
                 let mut candidate = Candidate { template: 5, velocity: at + beyond, score: f32::NAN };
-                look.look_closer(&mut candidate, (&guess.units, &signals));
+                look.look_closer(&mut candidate, &guess.units, &signals);
                 assert!((candidate.score - own[k]).abs() <= 1e-4 * own[k].abs(), "{at} {beyond}: {}", candidate.score);
             }
         }

@@ -87,6 +87,18 @@ impl Wide {
         Wide { stretches, width, bins: length.div_ceil(width) * lanes }
     }
 
+    /// Returns the sums of a row in stretches over each wide bin.
+    fn sums(&self, row: &[f32]) -> Vec<f32> {
+        let lanes = self.stretches.lanes;
+        let mut sums = vec![0f32; self.bins];
+        for (sums, bins) in sums.chunks_mut(lanes).zip(row.chunks(self.width * lanes)) {
+            for bin in bins.chunks_exact(lanes) {
+                sums.iter_mut().zip(bin).for_each(|(sum, value)| *sum += value);
+            }
+        }
+        sums
+    }
+
     /// Pairs each wide bin with the pixel in its middle, or with the nearest one where the spectrum does not reach
     /// that. Only a few pixels are looked up, and those between are interpolated.
     fn middle_pixels(&self, unit: &Unit, sampling: &Sampling) -> Vec<(usize, usize)> {
@@ -112,8 +124,8 @@ impl Wide {
     }
 }
 
-/// A signal in stretches, and what it takes to read it between bins: the difference to the next bin, and the sums of both
-/// over each wide bin.
+/// A signal in stretches, and what it takes to read it between bins: the difference to the next bin, and the sums of
+/// both over each wide bin.
 struct Signal {
     values: Vec<f32>,
     differences: Vec<f32>,
@@ -127,16 +139,7 @@ impl Signal {
         let mut values = wide.stretches.lay_out(row, 0, 1);
         let differences: Vec<f32> = values.iter().zip(&values[lanes..]).map(|(this, next)| next - this).collect();
         values.truncate(differences.len());
-        let sums = |row: &[f32]| {
-            let mut sums = vec![0f32; wide.bins];
-            for (sums, bins) in sums.chunks_mut(lanes).zip(row.chunks(wide.width * lanes)) {
-                for bin in bins.chunks_exact(lanes) {
-                    sums.iter_mut().zip(bin).for_each(|(sum, value)| *sum += value);
-                }
-            }
-            sums
-        };
-        let [sum_of_values, sum_of_differences] = [sums(&values), sums(&differences)];
+        let [sum_of_values, sum_of_differences] = [&values, &differences].map(|row| wide.sums(row));
         Signal { values, differences, sum_of_values, sum_of_differences }
     }
 
@@ -187,7 +190,7 @@ impl WithSimd for AddSums<'_> {
             let lines = S::as_simd_f32s(unit.whole(candidate.template, shift)).0;
             let part = simd.splat_f32s((position - shift as f64) as f32);
             let to = [slopes, squares].map(|row| S::as_mut_simd_f32s(row).0);
-            candidate.score += add_row(simd, lines, [cross, power], (part, wide.width), to);
+            candidate.score += add_row(simd, lines, [cross, power], part, wide.width, to);
         }
     }
 }
@@ -199,7 +202,8 @@ fn add_row<S: Simd>(
     simd: S,
     lines: &[S::f32s],
     [cross, power]: [SignalVectors<S>; 2],
-    (part, width): (S::f32s, usize),
+    part: S::f32s,
+    width: usize,
     [slopes, squares]: [&mut [S::f32s]; 2],
 ) -> f32 {
     let (zero, two) = (simd.splat_f32s(0.0), simd.splat_f32s(2.0));
@@ -299,8 +303,8 @@ fn subtract(from: &mut Lanes, a: &Lanes, b: &Lanes) {
     }
 }
 
-/// The continuum's terms over the continuum itself in a unit's wide bins, (terms, bins), and their products, (pairs,
-/// bins).
+/// Returns the continuum's terms over the continuum itself in a unit's wide bins, (terms, bins), and their products,
+/// (pairs, bins).
 fn terms_in(unit: &Unit, arm: Arm, wide: Wide) -> [Vec<f32>; 2] {
     let (pixels, count) = (arm.smooth.len(), arm.prepared.rank);
     let basis = arm.prepared.basis(arm.sampling);

@@ -1,6 +1,6 @@
 //! One segment of an arm's templates: its lines, in bins of two widths, and what a spectrum says there.
 
-use std::ops::Range;
+use std::ops::{Range, RangeInclusive};
 
 use rayon::prelude::*;
 
@@ -49,13 +49,15 @@ pub struct Unit {
 }
 
 impl Unit {
-    /// `flux` (templates, pixels of the arm).
+    /// Prepares the segment `s` of the arm number `a` for a range of velocities, km/s. `flux` is (templates, pixels of
+    /// the arm).
     pub fn new(
         arm: &ModelArm,
-        (a, s): (usize, usize),
+        a: usize,
+        s: usize,
         flux: &[f32],
         templates: usize,
-        range: (f64, f64),
+        range: RangeInclusive<f64>,
     ) -> Result<Unit> {
         let segment = &arm.grid.segments[s];
         let lines = Lines::new(arm, flux, segment.start..segment.end);
@@ -63,13 +65,14 @@ impl Unit {
         // a few of the templates tell the width of the lines
         let few = (0..templates).into_par_iter().step_by(8).map(|k| centred(lines.of(k)));
         let few: Vec<Vec<f64>> = few.collect();
-        let width = |least| bin_width(&few, (count, segment.step), range, least);
+        let shifts = (range.end() - range.start()) / LIGHT / segment.step;
+        let width = |least| bin_width(&few, count, shifts, least);
         let bin = width(BIN_CORRELATION);
         let wide = width(COARSE_CORRELATION).min(2 * bin);
         let bins = count.div_ceil(bin);
         let more = 36 * templates as u64 * bins as u64 + 2 * Components::bytes(templates, bins);
         check(more, || format!("a first guess from {templates} templates of {bins} bins"))?;
-        let (rows, exact) = lines.binned(templates, (bin, wide / bin));
+        let (rows, exact) = lines.binned(templates, bin, wide / bin);
         let whole = (0..templates).into_par_iter().map(|k| lines.whole(k, bin)).collect();
         let (fine, coarse) = (Bins::new(bin, bins), Bins::new(wide, bins.div_ceil(wide / bin)));
         let [lines, squares] = &rows;
@@ -110,7 +113,7 @@ impl Unit {
         self.whole.par_iter_mut().for_each(|row| *row = self.stretches.lay_out(row, shifts, 0));
     }
 
-    /// (templates, fine bins) The templates' lines themselves.
+    /// Returns the templates' lines themselves, (templates, fine bins).
     pub fn own_lines(&self) -> &[f32] {
         &self.exact[0]
     }
@@ -132,13 +135,13 @@ impl Unit {
         self.fine.position((velocity / LIGHT).atanh() / self.bin_step)
     }
 
-    /// (length, lanes) A template less 1 as signals see it at a whole shift, 0 beyond it.
+    /// Returns (length, lanes) a template less 1 as signals see it at a whole shift, 0 beyond it.
     pub fn whole(&self, template: usize, shift: usize) -> &[f32] {
         let Stretches { lanes, length } = self.stretches;
         &self.whole[template][(self.fine.shifts - shift) * lanes..][..length * lanes]
     }
 
-    /// The fine bin of signals that a pixel belongs to, if it is one of the segment.
+    /// Returns the fine bin of signals that a pixel belongs to, if it is one of the segment.
     #[inline]
     pub fn place(&self, sampling: &Sampling, pixel: usize) -> Option<usize> {
         let packed = sampling.index[pixel];

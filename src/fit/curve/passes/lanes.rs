@@ -188,7 +188,7 @@ impl LaneSearch<'_> {
     fn begin(&self, index: usize, begin: &Begin) -> Lane {
         let fit = &self.fits[begin.fit];
         let size = self.shared.settings.settings.size;
-        let simplex = Simplex::new(index, &begin.start, (&fit.lower, &fit.upper), size).shaped(begin.simplex.as_ref());
+        let simplex = Simplex::new(index, &begin.start, fit.bounds(), size).shaped(begin.simplex.as_ref());
         let mut trials: [Trial; TRIALS] = Default::default();
         let points = simplex.first_trials();
         for (trial, point) in trials.iter_mut().zip(points.chunks_exact(begin.start.len().max(1))) {
@@ -216,7 +216,7 @@ impl LaneSearch<'_> {
         let fit = &self.fits[lane.fit];
         let SearchSettings { settings, dof, noise } = &self.shared.settings;
         let worth = Worth { marginalise: false, dof: *dof, noise: *noise };
-        let status = simplex(&mut lane.simplex, &mut lane.trials, (&fit.lower, &fit.upper), settings, worth);
+        let status = simplex(&mut lane.simplex, &mut lane.trials, fit.bounds(), settings, worth);
         (lane.asked, lane.first) = (0, first_lanes(&lane.simplex));
         status
     }
