@@ -33,9 +33,9 @@ struct Scrutiny {
     min_rounds: u32,
     /// Distances by which a label is moved to either side, as shares of the distance between its bounds.
     distances: &'static [f64],
-    /// Relative effects of the labels that are moved. The effect of a label is δ² A_pp for a move δ over its whole range,
-    /// and its relative effect is the ratio to the largest effect of all labels. A label with a smaller effect makes no
-    /// second minimum, and the label with the largest effect has no fold.
+    /// Relative effects of the labels that are moved. The effect of a label is δ² A_pp for a move δ over its whole
+    /// range, and its relative effect is the ratio to the largest effect of all labels. A label with a smaller effect
+    /// makes no second minimum, and the label with the largest effect has no fold.
     effects: Range<f64>,
     /// Upper limit of ρ for a point that becomes a start.
     max_rho: f64,
@@ -46,9 +46,10 @@ struct Scrutiny {
 /// If the fold lies in the middle between two minima at a distance Δ, then ρ = (1 − δ / Δ)². With ρ below 0.3, the two
 /// distances together detect minima that are 0.065 to 0.66 of the range apart.
 ///
-/// Of `synb` fits 7 % take exactly five rounds, and 4 % take more. In TODO spectra, such starts found TODO lower minima. Of
-/// those after fewer than eight rounds all had ρ below 0.1 and a relative effect above 0.16; of the others the largest ρ
-/// was 0.23 and the smallest effect 0.098. So the many fits of few rounds are checked less closely, which costs half.
+/// Of `synb` fits 7 % take exactly five rounds, and 4 % take more. In TODO spectra, such starts found TODO lower
+/// minima. Of those after fewer than eight rounds all had ρ below 0.1 and a relative effect above 0.16; of the others
+/// the largest ρ was 0.23 and the smallest effect 0.098. So the many fits of few rounds are checked less closely, which
+/// costs half.
 const LEVELS: [Scrutiny; 3] = [
     Scrutiny { min_rounds: 8, distances: &[0.1, 0.3], effects: 0.04..0.5, max_rho: 0.3 },
     Scrutiny { min_rounds: 6, distances: &[0.1, 0.3], effects: 0.1..0.5, max_rho: 0.15 },

@@ -228,7 +228,7 @@ impl Passes {
             return Ok(Vec::new());
         };
         let Monitor { cancel, progress } = monitor;
-        // 1. Search for as many spectra together as there is room for. If the run is cancelled, earlier ones are finished.
+        // 1. Search for as many spectra together as there is room for. If the run is cancelled, the first are finished.
         let each = starts.iter().map(Vec::len).max().unwrap_or(0).max(1);
         let (together, total) = ((simplex.population.capacity() / each).max(1), starts.len().max(1));
         let mut outcomes: Vec<Vec<Outcome>> = Vec::with_capacity(starts.len());
