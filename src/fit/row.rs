@@ -5,7 +5,7 @@ use std::sync::Arc;
 use serde::{Deserialize, Serialize};
 
 use super::flag::Flags;
-use super::posterior::VelocityPosterior;
+use super::moments::VelocityPosterior;
 use crate::solver::Status;
 
 /// Identifier of a spectrum. It is never converted to f64.

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use super::flag::Flags;
-use super::posterior::VelocityPosterior;
+use super::moments::VelocityPosterior;
 use super::row::{FitRow, Id};
 use crate::error::{Error, Result};
 use crate::solver::Status;

@@ -3,7 +3,7 @@
 use super::columns::CurveColumns;
 use super::data::{Bounds, Curves, Prior};
 use super::watch::Watch;
-use super::{CurveFit, Interval};
+use super::{CurveFit, Interval, run};
 use crate::curve_model::{CurveModel, DerivativeCheck};
 use crate::error::Result;
 use crate::fit::{Control, Device, Solver};
@@ -59,16 +59,7 @@ fn set<T>(values: &mut Vec<Named<T>>, parameter: &str, value: T) {
 
 impl CurveFitter {
     /// Tolerances of rows in f64, at most 500 rounds, and limits on steps (all of the 54 NIST StRD fits instead of 50).
-    pub const LEVENBERG_MARQUARDT: LevenbergMarquardt = LevenbergMarquardt {
-        max_rounds: 500,
-        ftol: 1e-14,
-        xtol: 1e-12,
-        gtol: 1e-12,
-        initial_damping: 1e-3,
-        max_rejections: 30,
-        diagonal_floor: 0.3,
-        largest_step: 0.7,
-    };
+    pub const LEVENBERG_MARQUARDT: LevenbergMarquardt = run::LEVENBERG_MARQUARDT;
 
     /// A simplex that goes on until rounding stops it, spread again up to 20 times: 51 of the 54 NIST StRD fits (44 to
     /// 51 with other sizes).

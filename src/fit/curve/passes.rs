@@ -9,9 +9,10 @@ use self::lanes::LaneSearches;
 use self::simplices::{CurveSearch, SimplexPasses, not_begun};
 use super::data::{Curve, Grid};
 use super::objective::CurveObjective;
+use super::run::LEVENBERG_MARQUARDT;
 use super::watch::Watch;
 use super::witness::sample_successes;
-use super::{CurveFitter, CurveRun, CurveSolver};
+use super::{CurveRun, CurveSolver};
 use crate::error::Result;
 use crate::fit::solve::halving;
 use crate::recording::Recording;
@@ -47,7 +48,7 @@ impl Passes<'_> {
             let (objective, lanes) = (objective(false), Some(lanes));
             return Ok(Passes { fitter, capacity, objective, linearise: None, simplex: None, lanes });
         }
-        let once = CurveFitter::LEVENBERG_MARQUARDT;
+        let once = LEVENBERG_MARQUARDT;
         let mut wanted = vec![linearisation(lm.unwrap_or(once))];
         wanted.extend(simplex.map(|nm| evaluation(Method::NelderMead(nm))));
         wanted.extend(simplex.map(|_| evaluation(Method::LevenbergMarquardt(once))));

@@ -3,8 +3,8 @@
 use super::data::Curve;
 use super::plateau::Neighbourhood;
 use super::polish::{Problem, Rows};
-use super::{CurveRun, CurveSolver};
-use crate::fit::{Flags, sound};
+use super::{CurveRun, CurveSolver, sound};
+use crate::fit::Flags;
 use crate::solver::{Estimator, Outcome, Status};
 
 /// An error of so many times a parameter's size says that it may be anything.

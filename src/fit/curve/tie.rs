@@ -3,9 +3,8 @@
 use super::data::Curves;
 use super::result::open_undetermined;
 use super::watch::Watch;
-use super::{CurveFit, CurveRun};
+use super::{CurveFit, CurveRun, sound};
 use crate::error::{Error, Result};
-use crate::fit::sound;
 use crate::formula::Ties;
 use crate::solver::Status;
 use crate::values::Values;

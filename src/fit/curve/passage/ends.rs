@@ -7,7 +7,7 @@ use super::{Passage, Rows, TASK};
 use crate::fit::Flags;
 use crate::fit::curve::data::rounding;
 use crate::fit::curve::sizes::roots;
-use crate::fit::sound;
+use crate::fit::curve::sound;
 use crate::solver::Status;
 use crate::solver::whole::{WAITING, WholeBatch, WholeColumns};
 

@@ -1,0 +1,73 @@
+//! Moments of a velocity's posterior.
+
+/// Moments of the scan; km/s.
+#[derive(Clone, Copy, Debug, PartialEq, serde::Serialize, serde::Deserialize)]
+pub struct VelocityPosterior {
+    /// The velocity with the lowest objective, by interpolation with a parabola.
+    pub velocity: f64,
+    /// √⟨(v − velocity)²⟩.
+    pub error: f64,
+    /// ⟨(v − velocity)³⟩ / error³.
+    pub skewness: f64,
+    /// ⟨(v − velocity)⁴⟩ / error⁴: 3 for a Gaussian.
+    pub kurtosis: f64,
+}
+
+/// Returns the moments of exp(−objective / 2) on an ascending grid of equal steps, as rvspecfit's `find_best` does.
+/// `None` if no objective is finite.
+pub fn moments(velocities: &[f64], objectives: &[f64]) -> Option<VelocityPosterior> {
+    let finite = (0..velocities.len()).filter(|&i| objectives[i].is_finite());
+    let lowest = finite.min_by(|&a, &b| objectives[a].total_cmp(&objectives[b]))?;
+    let probability = |i: usize| {
+        let excess = objectives[i] - objectives[lowest];
+        if excess.is_finite() { (-0.5 * excess).exp() } else { 0.0 }
+    };
+    let total: f64 = (0..velocities.len()).map(probability).sum();
+    let velocity = vertex(velocities, objectives, lowest);
+    let moment = |power: i32| -> f64 {
+        let terms = (0..velocities.len()).map(|i| probability(i) * (velocities[i] - velocity).powi(power));
+        terms.sum::<f64>() / total
+    };
+    let error = moment(2).sqrt();
+    let (skewness, kurtosis) =
+        if error < 1e-10 { (0.0, 0.0) } else { (moment(3) / error.powi(3), moment(4) / error.powi(4)) };
+    Some(VelocityPosterior { velocity, error, skewness, kurtosis })
+}
+
+/// Returns the lowest point of the parabola through point i and its neighbours; the point itself at an end.
+fn vertex(x: &[f64], y: &[f64], i: usize) -> f64 {
+    if i == 0 || i + 1 >= x.len() || !y[i - 1].is_finite() || !y[i + 1].is_finite() {
+        return x[i];
+    }
+    let (left, right) = (y[i - 1] - y[i], y[i + 1] - y[i]);
+    if left + right <= 0.0 {
+        return x[i];
+    }
+    x[i] + 0.25 * (x[i + 1] - x[i - 1]) * (left - right) / (left + right)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn moments_of_a_gaussian() {
+        let v: Vec<f64> = (-12..=12).map(|k| 3.0 + 0.5 * f64::from(k)).collect();
+        let y: Vec<f64> = v.iter().map(|v| 100.0 + (v - 3.1).powi(2)).collect();
+        let found = moments(&v, &y).unwrap();
+        assert!((found.velocity - 3.1).abs() < 1e-12 && (found.error - 1.0).abs() < 1e-4);
+        assert!(found.skewness.abs() < 1e-4 && (found.kurtosis - 3.0).abs() < 1e-3);
+        assert!(moments(&v, &vec![f64::NAN; v.len()]).is_none());
+    }
+
+    /// rvspecfit's `find_best` on three points, worked by hand: the parabola's vertex, moments about it.
+    #[test]
+    fn moments_are_about_the_vertex() {
+        let found = moments(&[0.0, 1.0, 2.0], &[1.0, 0.0, 3.0]).unwrap();
+        let (p, v) = ([(-0.5f64).exp(), 1.0, (-1.5f64).exp()], 0.75);
+        let moment = |k: i32| (0..3).map(|i| p[i] * (i as f64 - v).powi(k)).sum::<f64>() / p.iter().sum::<f64>();
+        assert!((found.velocity - v).abs() < 1e-15 && (found.error - moment(2).sqrt()).abs() < 1e-15);
+        assert!((found.skewness - moment(3) / found.error.powi(3)).abs() < 1e-12);
+        assert!((found.kurtosis - moment(4) / found.error.powi(4)).abs() < 1e-12);
+    }
+}
