@@ -74,6 +74,8 @@ pub mod low_level;
 mod memory;
 mod model;
 #[cfg(feature = "files")]
+mod output;
+#[cfg(feature = "files")]
 pub mod report;
 mod rows;
 mod setters;
@@ -106,14 +108,16 @@ pub use model::{
     Arm, Continuum, ContinuumKind, Interpolation, LabelColumns, LabelSettings, LineSpread, NonFinite, SpectraSettings,
     SpectralModel, SpectralModelBuilder, VelocityScan,
 };
+#[cfg(feature = "files")]
+#[doc(hidden)]
+pub use output::OutputFile;
+#[cfg(feature = "files")]
+pub use output::{Metadata, WriteOptions};
 pub use recording::Precision;
 pub use solver::{LevenbergMarquardt, NelderMead, Solver, Status};
 pub use spectra::Spectra;
 #[cfg(feature = "files")]
-#[doc(hidden)]
-pub use table::OutputFile;
-#[cfg(feature = "files")]
-pub use table::{Metadata, RvTabWriter, Schema, TableReader, TableWriter, WriteOptions};
+pub use table::{RvTabWriter, Schema, TableReader, TableWriter};
 pub use values::Values;
 
 /// Compiles the README's example.

@@ -9,7 +9,7 @@ use super::{Emulator, check, hex, native, payne, write};
 use crate::error::{Error, Result};
 use crate::files;
 use crate::npz;
-use crate::table::{OutputFile, WriteOptions};
+use crate::output::{OutputFile, WriteOptions};
 
 impl Emulator {
     /// Reads a network: popfit's safetensors, or an NPZ of The Payne or binspec. The contents decide, not the name.

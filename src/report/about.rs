@@ -2,8 +2,8 @@
 
 use std::time::Duration;
 
+use crate::output::Metadata;
 use crate::setters::setters;
-use crate::table::Metadata;
 
 /// Facts about the run that the page gives beside its rows.
 #[derive(Clone, Debug, Default)]

@@ -40,7 +40,7 @@ use std::path::Path;
 
 use crate::error::Result;
 use crate::fit::{Journal, SpectralFitter};
-use crate::table::{OutputFile, WriteOptions};
+use crate::output::{OutputFile, WriteOptions};
 pub use about::About;
 pub use collect::{Collector, MOST_REQUESTED, PickedCounts};
 pub use model::fitter_of_table;
@@ -82,7 +82,7 @@ impl ReportFile {
         fitter: Option<&SpectralFitter>,
         journal: &mut Journal,
     ) -> Result<()> {
-        self.0.write_journaled(text(about, kept, fitter), journal)
+        self.0.write_recorded(text(about, kept, fitter), journal)
     }
 }
 

@@ -5,7 +5,8 @@ use std::path::{Path, PathBuf};
 use crate::error::{Error, Result};
 use crate::fit::{Device, SpectralFitter};
 use crate::model::{ModelFile, SpectralModel};
-use crate::table::{Metadata, Schema};
+use crate::output::Metadata;
+use crate::table::Schema;
 
 /// Name that errors give to the model file's text in the metadata of a table.
 const IN_TABLE: &str = "model in the table's metadata";

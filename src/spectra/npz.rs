@@ -56,7 +56,7 @@ impl NpzReader {
         let (length, name) = arms.first().map(|arm| (arm.length, arm.name.clone())).unwrap_or_default();
         if let Some(arm) = arms.iter().find(|arm| arm.length != length) {
             let message = format!("{} spectra in arm `{}`, {length} in `{name}`", arm.length, arm.name);
-            return Err(Error::mismatch(&path.display().to_string(), message));
+            return Err(Error::mismatch(path.display().to_string(), message));
         }
         let ids = ids(&mut archive, length)?;
         let columns = Columns::open(&mut archive, length)?;
@@ -150,7 +150,7 @@ fn ids(archive: &mut Archive, length: usize) -> Result<Option<(Stream, IdKind)>>
     let Some(header) = archive.header("id")? else { return Ok(None) };
     if header.shape.len() > 1 || header.elements() != length {
         let message = format!("id has the shape {:?}, not ({length},)", header.shape);
-        return Err(Error::mismatch(&archive.path().display().to_string(), message));
+        return Err(Error::mismatch(archive.path().display().to_string(), message));
     }
     let kind = match &header.dtype {
         dtype if dtype.is_integer() => IdKind::Integer,

@@ -212,7 +212,7 @@ fn shape(archive: &Archive, key: &str, header: &Header) -> Result<[usize; 2]> {
         [pixels] => Ok([1, pixels]),
         [n, pixels] => Ok([n, pixels]),
         _ => Err(Error::mismatch(
-            &archive.path().display().to_string(),
+            archive.path().display().to_string(),
             format!("{key} has the shape {:?}, not (spectra, pixels)", header.shape),
         )),
     }
@@ -225,7 +225,7 @@ pub(super) fn expect(archive: &mut Archive, key: &str, expected: [usize; 2]) -> 
         return Ok(());
     }
     let message = format!("{key} has the shape {found:?}, flux {expected:?}");
-    Err(Error::mismatch(&archive.path().display().to_string(), message))
+    Err(Error::mismatch(archive.path().display().to_string(), message))
 }
 
 /// Numbers of the expected shape, read through.
@@ -253,7 +253,7 @@ fn resolution(archive: &mut Archive, key: &str, [length, pixels]: [usize; 2]) ->
     };
     if diagonals.is_multiple_of(2) {
         let message = format!("{key} has the shape {:?}, not ({length}, odd diagonals, {pixels})", header.shape);
-        return Err(Error::mismatch(&archive.path().display().to_string(), message));
+        return Err(Error::mismatch(archive.path().display().to_string(), message));
     }
     archive.scan(key, |dtype, _| if dtype.is_number() { Ok(()) } else { Err("not numbers".to_string()) })?;
     Ok(Some((diagonals, archive.stream(key)?)))
@@ -307,7 +307,7 @@ fn grid(archive: &mut Archive, key: &str, [length, pixels]: [usize; 2], how: Wav
     }
     let what = archive.path().display().to_string();
     if header.shape != [pixels] {
-        return Err(Error::mismatch(&what, format!("{key} has the shape {:?}, flux {pixels} pixels", header.shape)));
+        return Err(Error::mismatch(what, format!("{key} has the shape {:?}, flux {pixels} pixels", header.shape)));
     }
     let array = archive.read(key, budget, |x| if in_air { air::to_vacuum(x) } else { x })?;
     // it is copied once, to be shared

@@ -3,13 +3,14 @@
 use std::io::{BufWriter, Write};
 use std::path::Path;
 
+use super::Entry;
 use super::columns::{Column, Kind, Value};
 use super::fits_cards::Cards;
 use super::fits_unit::{FitsColumn, TableUnit, refused};
-use super::{Entry, Metadata};
 use crate::error::Result;
 use crate::files::File;
 use crate::fit::FitRow;
+use crate::output::Metadata;
 use crate::spectra::{ColumnValues, OnesSum};
 
 /// A result table that is being written as FITS.

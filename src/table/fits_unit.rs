@@ -8,9 +8,9 @@ use std::io::{self, BufWriter, Read, Seek, SeekFrom, Write};
 use std::path::Path;
 
 use super::fits_cards::{BLOCK, Cards, ascii};
-use super::staged::Staged;
 use crate::error::{Error, Result};
 use crate::files::File;
+use crate::output::Staged;
 use crate::spectra::{ColumnValues, OnesSum};
 
 /// Number of bytes of rows that are moved at once.

@@ -9,7 +9,6 @@ mod fits;
 mod fits_cards;
 mod fits_image;
 mod fits_unit;
-mod output_file;
 #[cfg(feature = "parquet")]
 mod parquet;
 mod read;
@@ -20,7 +19,6 @@ mod resume_key;
 mod rvmod;
 mod rvtab;
 mod rvtab_columns;
-mod staged;
 #[cfg(all(test, feature = "parquet"))]
 mod tests;
 
@@ -29,18 +27,17 @@ use std::path::Path;
 use crate::error::{Error, Result};
 use crate::files::File;
 use crate::fit::{FitRow, FitTable, Flags, Id, Journal, Sink, SpectralFitter};
+use crate::output::{Metadata, OutputRecord, Staged, WriteOptions};
 use crate::setters::setters;
 use crate::solver::Status;
 use crate::spectra::Spectra;
 use columns::Column;
 use csv::CsvTable;
 use fits::FitsTable;
-pub use output_file::{OutputFile, WriteOptions};
 #[cfg(feature = "parquet")]
 use parquet::ParquetTable;
 pub use read::TableReader;
 pub use rvtab::RvTabWriter;
-use staged::Staged;
 
 /// Facts that decide the columns, known before the first fit.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -91,23 +88,6 @@ impl Schema {
     }
 }
 
-/// Metadata of how the table was made: Parquet's key-value metadata, FITS' HDU `METADATA`. The keys are
-/// `popfit.version`, `popfit.device`, `popfit.model`, `popfit.emulator.FILE` (the file's SHA-256) and
-/// `popfit.settings`; a run's own table has `popfit.rows`, too ([`TableWriter::made_by`]). `popfit.layout` is the
-/// version of the table's layout; `popfit.status` and `popfit.flags` say what the codes of these columns mean.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
-#[non_exhaustive]
-pub struct Metadata {
-    /// Name of the device that fitted.
-    pub device: String,
-    /// Text of the model file.
-    pub model: String,
-    /// Name and hash of each emulator file.
-    pub emulators: Vec<(String, String)>,
-    /// Settings of the solver, as text.
-    pub settings: String,
-}
-
 impl Metadata {
     /// Returns the metadata of a fitter's runs: its device, the emulators of its model and its settings.
     pub fn of(fitter: &SpectralFitter) -> Metadata {
@@ -117,20 +97,6 @@ impl Metadata {
         emulators.dedup();
         let (device, settings) = (fitter.device_name(), fitter.settings_text());
         Metadata { device, model: String::new(), emulators, settings }
-    }
-
-    /// Replaces the text of the model file.
-    #[must_use]
-    pub fn model(mut self, text: impl Into<String>) -> Metadata {
-        self.model = text.into();
-        self
-    }
-
-    /// Replaces the name of the device.
-    #[must_use]
-    pub fn device(mut self, name: impl Into<String>) -> Metadata {
-        self.device = name.into();
-        self
     }
 
     /// Returns the entries in a table's metadata.
@@ -304,7 +270,7 @@ impl TableWriter {
             Format::Csv(table) => table.finish().map_err(Error::writing(path))?,
             Format::Fits(table) => table.finish(path)?,
         };
-        self.staged.publish(file, journal)
+        self.staged.publish(file, journal.map(|journal| journal as &mut dyn OutputRecord))
     }
 }
 

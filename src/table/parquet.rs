@@ -15,11 +15,12 @@ use parquet::file::metadata::KeyValue;
 use parquet::file::properties::WriterProperties;
 use serde_json::json;
 
+use super::Entry;
 use super::checksum::{self, Checksums};
 use super::columns::{Column, Kind, Value};
-use super::{Entry, Metadata};
 use crate::files::File;
 use crate::fit::FitRow;
+use crate::output::Metadata;
 
 /// Key in the metadata of the Arrow schema under which astropy looks for units and descriptions.
 const ASTROPY: &str = "table_meta_yaml";

@@ -9,9 +9,10 @@ use super::columns::{LAYOUT, arm_of, correlation, pairs, posterior, released_err
 use super::read_fits::FitsSource;
 #[cfg(feature = "parquet")]
 use super::read_parquet::ParquetSource;
-use super::{Entry, Extension, Metadata, Schema, extension};
+use super::{Entry, Extension, Schema, extension};
 use crate::error::{Error, Result};
 use crate::fit::{FitRow, FitTable, Flags, Id, VelocityPosterior};
+use crate::output::Metadata;
 use crate::solver::Status;
 
 /// A batch of cells, in column `c` of the file and row `r` of the batch.

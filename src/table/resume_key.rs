@@ -2,8 +2,8 @@
 
 use sha2::{Digest, Sha256};
 
-use super::Metadata;
 use crate::fit::SpectralFitter;
+use crate::output::Metadata;
 use crate::spectra::{InputFiles, Selection};
 
 impl SpectralFitter {

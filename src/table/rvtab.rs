@@ -4,16 +4,16 @@
 use std::io::{BufWriter, Write};
 use std::path::Path;
 
+use super::Entry;
 use super::fits::metadata_unit;
 use super::fits_cards::Cards;
 use super::fits_unit::{FitsColumn, TableUnit, refused};
 use super::rvmod::{RvMod, beside};
 use super::rvtab_columns::{RvBatch, columns};
-use super::staged::{Staged, WholeFile};
-use super::{Entry, Metadata, WriteOptions};
 use crate::error::{Error, Result};
 use crate::files::File;
 use crate::fit::{FitRow, Journal, Sink, SpectralFitter};
+use crate::output::{Metadata, OutputRecord, Staged, WholeFile, WriteOptions};
 use crate::spectra::{Column, ColumnValues, OnesSum, Spectra};
 
 /// Tables of the input that are copied to the output.
@@ -135,7 +135,10 @@ impl<'a> RvTabWriter<'a> {
         }
         let file = out.into_inner().map_err(|e| refused(&path)(e.into_error()))?;
         let models = WholeFile { staged, file: models };
-        Staged::publish_all(vec![models, WholeFile { staged: table, file }], journal)
+        Staged::publish_all(
+            vec![models, WholeFile { staged: table, file }],
+            journal.map(|journal| journal as &mut dyn OutputRecord),
+        )
     }
 }
 

@@ -30,6 +30,8 @@ use serde::{Deserialize, Serialize};
 use super::row::FitRow;
 use crate::error::{Error, Result};
 use crate::files::{self, File, Lock};
+#[cfg(feature = "files")]
+use crate::output::OutputRecord;
 use crate::solver::Status;
 use crate::spectra::Spectra;
 pub(super) use fingerprint::{Hash, fingerprint};
@@ -168,22 +170,11 @@ impl Journal {
     /// Returns [`Error::Io`].
     pub fn record_outputs(&mut self, outputs: &[PathBuf]) -> Result<()> {
         self.outputs = states(outputs);
-        self.record_states()
-    }
-
-    /// Notes that a finished temporary file will be renamed to an output. [`record_states`](Journal::record_states)
-    /// then records it. From then on the output may be in its recorded state, or be this file: a rename keeps length
-    /// and time.
-    #[cfg(feature = "files")]
-    pub(crate) fn expect_output(&mut self, output: &Path, temporary: &Path) {
-        outputs::expect(&mut self.outputs, output, temporary);
+        self.append_states()
     }
 
     /// Records the states of the outputs as they are known.
-    ///
-    /// # Errors
-    /// Returns [`Error::Io`].
-    pub(crate) fn record_states(&mut self) -> Result<()> {
+    fn append_states(&mut self) -> Result<()> {
         self.append(&Record::Outputs(self.outputs.clone()))?;
         self.sync()
     }
@@ -381,4 +372,16 @@ fn read(file: &mut File) -> std::io::Result<std::result::Result<Found, &'static 
     }
     found.rows = rows.values().sum();
     Ok(Ok(found))
+}
+
+#[cfg(feature = "files")]
+impl OutputRecord for Journal {
+    /// From then on the output may be in its recorded state, or be this file: a rename keeps length and time.
+    fn expect_output(&mut self, output: &Path, temporary: &Path) {
+        outputs::expect(&mut self.outputs, output, temporary);
+    }
+
+    fn record_states(&mut self) -> Result<()> {
+        self.append_states()
+    }
 }

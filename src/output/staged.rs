@@ -12,7 +12,18 @@ use std::time::{SystemTime, UNIX_EPOCH};
 
 use crate::error::{Error, Result};
 use crate::files::{self, File, Lock};
-use crate::fit::Journal;
+
+/// A record of the files that a run is about to publish: its journal.
+pub(crate) trait OutputRecord {
+    /// Notes that a finished temporary file will be renamed to an output.
+    fn expect_output(&mut self, output: &Path, temporary: &Path);
+
+    /// Records the states of the outputs as they are known.
+    ///
+    /// # Errors
+    /// Returns [`Error::Io`].
+    fn record_states(&mut self) -> Result<()>;
+}
 
 /// A temporary file `.NAME.tmp-PROCESS-N` beside its target, which is removed on drop unless it is published. The file
 /// is locked, which tells it from the file that a killed process left.
@@ -77,23 +88,23 @@ impl Staged {
     }
 
     /// Flushes the file to the disk and gives it its name; see [`publish_all`](Staged::publish_all).
-    pub fn publish(self, file: File, journal: Option<&mut Journal>) -> Result<()> {
-        Staged::publish_all(vec![WholeFile { staged: self, file }], journal)
+    pub fn publish(self, file: File, record: Option<&mut dyn OutputRecord>) -> Result<()> {
+        Staged::publish_all(vec![WholeFile { staged: self, file }], record)
     }
 
     /// Publishes files that belong together, the most important last: all of them, or none as far as the file system
     /// allows. A file that took one of the names meanwhile is [`Error::OutputExists`], unless it may be replaced. The
     /// files are recorded in the journal before they get their names, so that a run that is killed in between finds its
     /// own files again.
-    pub fn publish_all(mut all: Vec<WholeFile>, journal: Option<&mut Journal>) -> Result<()> {
+    pub fn publish_all(mut all: Vec<WholeFile>, record: Option<&mut dyn OutputRecord>) -> Result<()> {
         // 1. Flush all files, and record them in the journal.
         all.iter().try_for_each(|whole| refuse_existing(&whole.staged.target, whole.staged.overwrite))?;
         for WholeFile { staged, file } in &all {
             file.sync().map_err(Error::writing(&staged.target))?;
         }
-        if let Some(journal) = journal {
-            all.iter().for_each(|whole| journal.expect_output(&whole.staged.given, &whole.staged.temporary));
-            journal.record_states()?;
+        if let Some(record) = record {
+            all.iter().for_each(|whole| record.expect_output(&whole.staged.given, &whole.staged.temporary));
+            record.record_states()?;
         }
         // 2. Give them their names. If one fails, the names before it get their former content back.
         let mut before = Vec::new();

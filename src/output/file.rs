@@ -1,0 +1,57 @@
+//! Output files, which replace an existing file only on request and appear only when they are whole.
+
+use std::io::Write;
+use std::path::Path;
+
+use super::staged::{OutputRecord, Staged};
+use crate::error::{Error, Result};
+use crate::files::File;
+
+/// A file that appears under its name only when it is whole: a page, a picture, a profile.
+#[derive(Debug)]
+pub struct OutputFile {
+    staged: Staged,
+    file: File,
+}
+
+impl OutputFile {
+    /// Checks that the file can be created, before its contents are computed.
+    ///
+    /// # Errors
+    /// Returns [`Error::OutputExists`] for an existing file that must not be replaced, [`Error::Io`] if the folder is
+    /// missing or cannot be written, [`Error::Write`] if the name is that of a folder, a device or a pipe, and
+    /// [`Error::OutputLocked`] while another run writes the file.
+    pub fn create(path: impl AsRef<Path>, overwrite: bool) -> Result<OutputFile> {
+        let (staged, file) = Staged::create(path.as_ref(), overwrite)?;
+        Ok(OutputFile { staged, file })
+    }
+
+    /// Returns the path of the file, with links resolved.
+    pub fn path(&self) -> &Path {
+        self.staged.target()
+    }
+
+    /// Writes the contents, flushes them to the disk and gives the file its name.
+    ///
+    /// # Errors
+    /// Returns [`Error::Io`], and [`Error::OutputExists`] if a file that must not be replaced took the name meanwhile:
+    /// the old file, if there was one, is as it was. Returns [`Error::Unsettled`] if the file is whole but its folder
+    /// could not be flushed.
+    pub fn write(self, contents: impl AsRef<[u8]>) -> Result<()> {
+        self.end(contents.as_ref(), None)
+    }
+
+    /// Writes the file as [`write`](OutputFile::write) does, and records it before it gets its name.
+    ///
+    /// # Errors
+    /// The errors of [`write`](OutputFile::write), and those of the record.
+    pub(crate) fn write_recorded(self, contents: impl AsRef<[u8]>, record: &mut dyn OutputRecord) -> Result<()> {
+        self.end(contents.as_ref(), Some(record))
+    }
+
+    /// Writes and publishes the file, with or without a record.
+    fn end(mut self, contents: &[u8], record: Option<&mut dyn OutputRecord>) -> Result<()> {
+        self.file.write_all(contents).map_err(Error::writing(self.staged.target()))?;
+        self.staged.publish(self.file, record)
+    }
+}
