@@ -1,9 +1,11 @@
-//! Recomputes the χ² of every fit that reports success: `cargo run --release --example true_chi2 [CURVES] [DEVICE] [SEED] [FILE]`.
+//! Recomputes the χ² of every fit that reports success: `cargo run --release --example true_chi2 [CURVES] [DEVICE]
+//! [SEED] [FILE]`.
 //!
-//! Draws CURVES (300,000) noisy curves of twenty models, with starts that are 20 to 50 % off, and fits them to columns; a tenth of
-//! them, too, as single fits of formulas and of closures. A success is false where the χ² of its parameters, in plain Rust and f64,
-//! is not the one reported. Prints, by model and noise, the share of successes, the false ones, and the largest relative difference
-//! of χ². The single fits of formulas go to FILE, for `benches/peers/regressions.py`, which fits them by scipy. With `SHOW` in the environment each false success, too.
+//! Draws CURVES (300,000) noisy curves of twenty models, with starts that are 20 to 50 % off, and fits them to columns;
+//! a tenth of them, too, as single fits of formulas and of closures. A success is false where the χ² of its parameters,
+//! in plain Rust and f64, is not the one reported. Prints, by model and noise, the share of successes, the false ones,
+//! and the largest relative difference of χ². The single fits of formulas go to FILE, for
+//! `benches/peers/regressions.py`, which fits them by scipy. With `SHOW` in the environment each false success, too.
 
 use std::fs::File;
 use std::io::BufWriter;

@@ -87,7 +87,8 @@ fn gives_way(slot: u32, other: u32) -> i32 {
     let allowed = SAME_BASIN * curvature + noise;
     // next to what has gone on while it sat out, its step tells more than its cost
     let is_behind = control_of(ROUNDS, slot) == FIRST_ROUND && control_of(ROUNDS, other) > FIRST_ROUND;
-    if !is_behind && abs(rise - (curvature - 2.0 * slope)) <= allowed && abs(own_slope - (slope - curvature)) <= allowed {
+    let is_predicted = abs(rise - (curvature - 2.0 * slope)) <= allowed;
+    if !is_behind && is_predicted && abs(own_slope - (slope - curvature)) <= allowed {
         return SAME_BASIN_CODE;
     }
     let hopeless = rise > max(LEAST_RISE, HOPELESS * abs(state[at(PREDICTED_REDUCTION, slot)])) + noise;

@@ -60,7 +60,8 @@ fn cell(field: u32, slot: u32) -> u32 {
 // What the member of a lane found.
 fn found(lane: u32) -> f32 {
     let slot = lane_slot(lane);
-    let sum = state[at(TRIAL_CHI2, slot)] + state[at(TRIAL_PENALTY, slot)] + MARGINALISE * state[at(TRIAL_LN_DET, slot)];
+    let cost = state[at(TRIAL_CHI2, slot)] + state[at(TRIAL_PENALTY, slot)];
+    let sum = cost + MARGINALISE * state[at(TRIAL_LN_DET, slot)];
     return select(NO_VALUE, sum, is_finite(sum));
 }
 

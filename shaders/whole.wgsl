@@ -132,7 +132,8 @@ fn choose(slot: u32) -> i32 {
         if trusted {
             state[at(CHI2, slot)] = max(cost - abs(taken_reduction), 0.0);
         }
-        return select(select(XTOL_STATUS, FTOL_STATUS, small_reduction), FTOL_XTOL_STATUS, small_reduction && small_step);
+        let one = select(XTOL_STATUS, FTOL_STATUS, small_reduction);
+        return select(one, FTOL_XTOL_STATUS, small_reduction && small_step);
     }
     if rejections > MAX_REJECTIONS {
         return STALLED;

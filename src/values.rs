@@ -13,13 +13,24 @@ use std::ops::Range;
 /// let all: [Values; 4] = [(&double).into(), double.clone().into(), (&single[..]).into(), single.to_vec().into()];
 /// assert!(all.iter().all(|values| values.len() == 2));
 /// ```
-#[derive(Clone, Debug, PartialEq)]
+#[derive(Clone, Debug)]
 pub struct Values<'a>(Kind<'a>);
 
-#[derive(Clone, Debug, PartialEq)]
+#[derive(Clone, Debug)]
 enum Kind<'a> {
     Double(Cow<'a, [f64]>),
     Single(Cow<'a, [f32]>),
+}
+
+/// Numbers are equal whatever their precision: f32 as the f64 that it is.
+impl PartialEq for Values<'_> {
+    fn eq(&self, other: &Values<'_>) -> bool {
+        match (&self.0, &other.0) {
+            (Kind::Double(own), Kind::Double(other)) => own == other,
+            (Kind::Single(own), Kind::Single(other)) => own == other,
+            _ => self.len() == other.len() && (0..self.len()).all(|k| self.at(k) == other.at(k)),
+        }
+    }
 }
 
 impl Default for Values<'_> {
@@ -56,6 +67,22 @@ impl<'a> Values<'a> {
         match &self.0 {
             Kind::Double(values) => values[index],
             Kind::Single(values) => values[index].into(),
+        }
+    }
+
+    /// Returns the numbers if they are f32.
+    pub fn as_f32(&self) -> Option<&[f32]> {
+        match &self.0 {
+            Kind::Double(_) => None,
+            Kind::Single(values) => Some(values),
+        }
+    }
+
+    /// Returns the numbers if they are f64. [`to_double`](Values::to_double) widens f32.
+    pub fn as_f64(&self) -> Option<&[f64]> {
+        match &self.0 {
+            Kind::Double(values) => Some(values),
+            Kind::Single(_) => None,
         }
     }
 

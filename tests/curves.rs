@@ -272,7 +272,8 @@ fn both(fitter: &CurveFitter, curves: &Curves) -> [(Status, Vec<f64>, f64); 2] {
     [(fit.status, fit.errors, fit.chi2), (status, columns.errors, columns.chi2[0])]
 }
 
-/// `bad_inputs.md`, row 14, as for spectra: a success whose flag says so, and the others have the errors of a fit without it.
+/// `bad_inputs.md`, row 14, as for spectra: a success whose flag says so, and the others have the errors of a fit
+/// without it.
 #[test]
 fn a_parameter_without_effect_is_undetermined() {
     let (x, y) = twenty(|x| 3.0 * (-0.5 * x).exp());

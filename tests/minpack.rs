@@ -1,11 +1,11 @@
-//! Successes are minima: the least-squares problems of MINPACK's own test, from starts that are up to 100 times off, and points that are
-//! stationary and no minimum.
+//! Successes are minima: the least-squares problems of MINPACK's own test, from starts that are up to 100 times off,
+//! and points that are stationary and no minimum.
 
 use popfit::{Closure, CurveFitter, Curves, Device, Formula};
 use popfit_testing::minpack::problems;
 
-/// No success is anything but a minimum, with and without polish, and polish turns no success into a failure. Meyer's problem from 10 times
-/// its start spends its rounds in a curved valley.
+/// No success is anything but a minimum, with and without polish, and polish turns no success into a failure. Meyer's
+/// problem from 10 times its start spends its rounds in a curved valley.
 #[test]
 fn successes_are_minima() {
     let (mut successes, mut all) = (0, 0);

@@ -4,7 +4,8 @@ use popfit::Device;
 use popfit_testing::fits::gpu;
 use popfit_testing::regressions::{NOISES, REGRESSIONS, Regression, Route, Sample};
 
-/// Least share of successes of any model. Of the five-parameter logistic at the largest noise 0.87 succeed, where scipy reports all.
+/// Least share of successes of any model. Of the five-parameter logistic at the largest noise 0.87 succeed, where scipy
+/// reports all.
 const LEAST: f64 = 0.85;
 
 /// Fits `curves` curves of every model and noise; every success has its own χ².
@@ -24,7 +25,8 @@ fn columns_have_their_own_chi_square() {
     check(&REGRESSIONS, Route::Columns, &Device::cpu(), 1000);
 }
 
-/// Models whose columns of the Jacobian may vanish: steps and peaks between two points. Others cost their compilation alone.
+/// Models whose columns of the Jacobian may vanish: steps and peaks between two points. Others cost their compilation
+/// alone.
 #[test]
 fn columns_of_gpus_have_their_own_chi_square() {
     let Some(gpu) = gpu() else { return };

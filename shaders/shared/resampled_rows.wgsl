@@ -30,7 +30,9 @@ fn rows_of(position: u32, spectrum: u32, slot: u32) -> Rows {
     let beta = beta_of(slot);
     let square = beta * beta;
     let shift = beta + beta * square * (0.33333333 + 0.2 * square);
-    return Rows(source_base(position, spectrum), index_base(position, spectrum), fraction_base(position, spectrum), beta, shift);
+    return Rows(
+        source_base(position, spectrum), index_base(position, spectrum), fraction_base(position, spectrum), beta, shift,
+    );
 }
 
 fn look_at(rows: Rows, pixel: u32) -> Place {

@@ -65,7 +65,8 @@ pub struct Cost {
 }
 
 impl Cost {
-    /// Returns a cost from whole numbers, without shared ones.
+    /// Returns the cost of so many operations per member, and of so many numbers that each member reads or writes; none
+    /// that all members share, such as weights.
     pub const fn new(operations: usize, numbers: usize) -> Cost {
         Cost { operations: operations as f64, numbers: numbers as f64, shared: 0.0 }
     }

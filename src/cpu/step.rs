@@ -94,7 +94,8 @@ fn judge_trial_point(member: &mut Member, rules: &Rules<'_>) -> Option<Status> {
     None
 }
 
-/// Accepts a finishing step unless it went beyond the minimum; the final status where it led nowhere.
+/// Accepts a finishing step, or counts it as rejected if it went beyond the minimum. Returns the final status if the
+/// cost rose by more than a tenth or is not finite.
 fn judge_finishing_step(member: &mut Member, bounds: Bounds<'_>) -> Option<Status> {
     let valid = member.trial_sums.is_finite();
     if valid && member.trial_sums.cost() <= member.sums.cost() * FINISHING_RISE {

@@ -9,7 +9,8 @@ use crate::error::{Error, Result};
 use crate::rows::bad_wavelength;
 
 impl Emulator {
-    /// Checks a network, wherever it comes from; `fault` makes the error of a message.
+    /// Checks the labels, shapes, weights and hulls of a network, whose errors `fault` makes of messages, and its
+    /// wavelengths.
     pub(super) fn check(&self, fault: impl Fn(String) -> Error) -> Result<()> {
         self.check_network().map_err(fault)?;
         wavelength(&self.wavelength, &self.source)

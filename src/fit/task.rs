@@ -50,7 +50,8 @@ impl Task {
         fitter.tasks(curves)
     }
 
-    /// Returns a task for every spectrum, at the best point of its first guess.
+    /// Returns one least-squares problem for each spectrum, for optimisers from outside. Each starts at the best point of
+    /// the spectrum's first guess.
     ///
     /// # Errors
     /// Returns [`Error::BadSpectrum`] for a spectrum that cannot be fitted, and otherwise the errors of
@@ -99,7 +100,7 @@ struct SpectralTasks<'a> {
 }
 
 impl SpectralFitter {
-    /// Returns a task for every spectrum, at the best point of its first guess.
+    /// Returns one problem for each spectrum, at the best point of its first guess.
     fn tasks(&self, spectra: &Spectra) -> Result<Vec<Task>> {
         let model = &self.model;
         let arms = matched(model, spectra)?;

@@ -254,7 +254,8 @@ fn work(
     }
 }
 
-/// Fits the spectra of a job whose rows are not known, and returns the rows of all of its batches.
+/// Fits the spectra of a job whose rows are not known, and returns the rows of all of its batches. Where there is a
+/// journal, rows and hashes of the spectra are kept for it.
 fn fit(run: &mut Run, job: &mut Job, keeps_rows: bool) -> Result<Vec<Vec<FitRow>>> {
     let mut batches = Vec::with_capacity(job.pieces.len());
     for piece in &mut job.pieces {

@@ -38,7 +38,7 @@ fn path_of(folder: &Path, info: &wgpu::AdapterInfo, what: &str) -> PathBuf {
     folder.join(format!("{adapter}-{}.{what}", env!("CARGO_PKG_VERSION")))
 }
 
-/// Writes a file as a whole.
+/// Writes a file beside the one that it replaces, and renames it.
 fn replace(file: &Path, bytes: &[u8]) -> std::io::Result<()> {
     fs::create_dir_all(file.parent().unwrap_or(Path::new(".")))?;
     let mut name = file.as_os_str().to_owned();

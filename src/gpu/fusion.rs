@@ -59,7 +59,8 @@ pub(super) enum Task<'a> {
 }
 
 impl<'a> Task<'a> {
-    /// Returns the task of the kernel of these stages; `None` if there is no such kernel.
+    /// Returns which GPU kernel executes these neighbouring stages: one stage alone, or a fused one. `None` if there is
+    /// none.
     pub fn of(stages: &'a [Stage]) -> Option<Task<'a>> {
         let task = match stages {
             [one] => Task::One(one),

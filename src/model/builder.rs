@@ -287,7 +287,8 @@ impl SpectralModelBuilder {
     }
 }
 
-/// Adds the parameter of velocity or vsini, within `range` in km/s, and returns its index.
+/// Adds the parameter of velocity or vsini, within `range` in km/s, with the start and the prior that `labels` has for
+/// it. Returns its index.
 fn motion(
     name: &str,
     range: RangeInclusive<f64>,

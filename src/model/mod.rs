@@ -154,7 +154,7 @@ impl SpectralModel {
         self.arms.iter().map(|arm| (arm.name.as_str(), arm.emulator.as_ref()))
     }
 
-    /// Returns the name, source and hash of each arm's emulator.
+    /// Returns each arm's name, with the source and the hash of its emulator.
     pub fn emulators(&self) -> Vec<(String, String, String)> {
         let arms = self.arms.iter();
         arms.map(|a| (a.name.clone(), a.emulator.source().to_string(), a.emulator.hash().to_string())).collect()

@@ -172,7 +172,8 @@ fn record_matrix(recording: &mut Recording, name: String, input: Rows, diagonals
     Rows { buffer: output, ..input }
 }
 
-/// Records the continuum and the normal equations; `grid` is the scope of the continuum basis.
+/// Appends the stages of the continuum, if the arm has one, and of the normal equations. `grid` is the scope of the
+/// continuum basis.
 fn record_sums(
     recording: &mut Recording,
     model: &SpectralModel,

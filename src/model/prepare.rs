@@ -160,7 +160,8 @@ fn underdetermined(pixels: usize, free: usize, rank: usize) -> Fault {
     Fault { cause: Cause::Underdetermined, detail }
 }
 
-/// Prepares one arm, and adds what it contributes to the sums of the spectrum.
+/// Prepares one arm, and adds its pixels, its continuum terms and its constant of marginalisation to those of the
+/// spectrum. An arm without weight drops out.
 fn prepare_arm(
     arm: &ModelArm,
     raw: &RawArm,

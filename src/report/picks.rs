@@ -45,7 +45,7 @@ pub struct Picks {
 }
 
 impl Picks {
-    /// Returns empty lists.
+    /// Returns lists without any row to be drawn.
     pub fn new() -> Picks {
         Picks {
             requested_ids: BTreeSet::new(),

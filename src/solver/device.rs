@@ -176,7 +176,7 @@ impl Outcome {
         8 * (5 + self.parameters.len() + self.gradient.len() + self.normal_matrix.len())
     }
 
-    /// Returns the best point.
+    /// Returns the best point with its cost, gradient and normal matrix.
     pub fn point(&self) -> Point<'_> {
         Point {
             parameters: &self.parameters,

@@ -100,7 +100,7 @@ fn fitter(arguments: &Arguments, table: &TableReader) -> Result<SpectralFitter, 
     })
 }
 
-/// Reads the spectra and keeps those to be drawn.
+/// Reads the spectra, and keeps those of the picked rows to be drawn. Fails if an id that was asked for has none.
 fn attach_spectra(arguments: &Arguments, kept: &mut Collector, fitter: &SpectralFitter) -> Result<(), Failure> {
     let mut source = FilesReader::open(&arguments.spectra, &Selection::default())?;
     fitter.check_spectra(&source.files())?;

@@ -1,5 +1,5 @@
-//! The least-squares problems of MINPACK's test of `lmdif` (Moré, Garbow & Hillstrom 1981, ACM TOMS 7, 17 and 136), with their standard
-//! starts and these times 10 and 100.
+//! The least-squares problems of MINPACK's test of `lmdif` (Moré, Garbow & Hillstrom 1981, ACM TOMS 7, 17 and 136),
+//! with their standard starts and these times 10 and 100.
 
 use popfit::{Closure, CurveFit, CurveFitter, Curves, Device, Result};
 
@@ -84,7 +84,8 @@ pub fn problems() -> Vec<Problem> {
 }
 
 impl Problem {
-    /// Fits the problem from its start times `factor`, on the CPU. A start of 0 has `factor` where that is not 1, as in MINPACK.
+    /// Fits the problem from its start times `factor`, on the CPU. A start of 0 has `factor` where that is not 1, as in
+    /// MINPACK.
     ///
     /// # Errors
     ///

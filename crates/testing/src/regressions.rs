@@ -1,4 +1,5 @@
-//! Twenty models of everyday regressions: their formulas, the same in plain Rust, and noisy curves with starts that are far off.
+//! Twenty models of everyday regressions: their formulas, the same in plain Rust, and noisy curves with starts that are
+//! far off.
 
 use std::io::Write;
 
@@ -276,8 +277,8 @@ impl Regression {
         (0..POINTS).map(|j| first + (last - first) * j as f64 / (POINTS - 1) as f64).collect()
     }
 
-    /// Draws curves whose noise is `noise` times the root mean square of the true values about their mean, and starts that are
-    /// 20 to 50 % off in each parameter. `names`: the formula's parameters in its own order.
+    /// Draws curves whose noise is `noise` times the root mean square of the true values about their mean, and starts
+    /// that are 20 to 50 % off in each parameter. `names`: the formula's parameters in its own order.
     fn draw(&self, names: &[String], Sample { curves, noise, seed }: Sample) -> Noisy {
         let mut random = Random(seed);
         let (x, places) = (self.grid(), self.places(names));
@@ -330,7 +331,8 @@ impl Regression {
         Ok(())
     }
 
-    /// Draws a sample of curves and fits it. Returns the formula's parameters in its own order, the curves, and the ends of their fits.
+    /// Draws a sample of curves and fits it. Returns the formula's parameters in its own order, the curves, and the
+    /// ends of their fits.
     fn fit(&'static self, route: Route, device: &Device, sample: Sample) -> Result<(Vec<String>, Noisy, Ends)> {
         let formula = Formula::parse(self.formula)?;
         let names = formula.parameters().to_vec();

@@ -51,7 +51,8 @@ pub const fn normal(p: usize, q: usize) -> usize {
     packed_index(p + 1, q + 1)
 }
 
-/// The state of as many fits as there are lanes. P is the number of parameters, T = (P + 1)(P + 2) / 2 that of the sums.
+/// The state of as many fits as there are lanes. P is the number of parameters, and T = (P + 1)(P + 2) / 2 that of the
+/// sums.
 pub struct Block<R> {
     pub parameters: usize,
     pub points: usize,

@@ -157,7 +157,8 @@ impl<R: Real> Factors<R> {
         }
     }
 
-    /// Factorises the matrices of any number of parameters.
+    /// Factorises each lane's matrix of any number of parameters in place, as L D Lᵀ. Lanes with a pivot of at most
+    /// `least` are not positive definite.
     #[inline(always)]
     fn factorise_many(&mut self, least: &[Lanes<R>]) {
         self.positive = Lanes::splat(R::ONE);

@@ -51,12 +51,12 @@ pub fn add_refitted(candidates: &mut [Candidate], arm: Arm, marginalise: bool) {
     let units = arm.units.iter().zip(arm.signals);
     for (unit, signals) in units.filter(|(unit, _)| unit.arm == arm.place) {
         let wide = Wide::new(unit.stretches, terms);
-        let signals = signals.each_ref().map(|row| Signal::new(row, wide));
+        let signals = signals.each_ref().map(|row| unit.stretches.lay_out(row, 0, 1));
         let [mut of_slopes, mut of_squares] = [(); 2].map(|()| vec![0f32; columns * wide.bins]);
         let sums = [&mut of_slopes[..], &mut of_squares[..]];
         pulp::Arch::new().dispatch(AddSums {
             unit,
-            signals: signals.each_ref(),
+            signals: signals.each_ref().map(Vec::as_slice),
             wide,
             candidates: &mut *candidates,
             sums,
@@ -86,90 +86,14 @@ impl Wide {
         let width = (length * lanes / WIDE.max(WIDE_OF_TERM * terms)).max(1);
         Wide { stretches, width, bins: length.div_ceil(width) * lanes }
     }
-
-    /// Returns the sums of a row in stretches over each wide bin.
-    fn sums(&self, row: &[f32]) -> Vec<f32> {
-        let lanes = self.stretches.lanes;
-        let mut sums = vec![0f32; self.bins];
-        for (sums, bins) in sums.chunks_mut(lanes).zip(row.chunks(self.width * lanes)) {
-            for bin in bins.chunks_exact(lanes) {
-                sums.iter_mut().zip(bin).for_each(|(sum, value)| *sum += value);
-            }
-        }
-        sums
-    }
-
-    /// Pairs each wide bin with the pixel in its middle, or with the nearest one where the spectrum does not reach
-    /// that. Only a few pixels are looked up, and those between are interpolated.
-    fn middle_pixels(&self, unit: &Unit, sampling: &Sampling) -> Vec<(usize, usize)> {
-        let Stretches { lanes, length } = self.stretches;
-        let every = (sampling.pixels / (LOOKED_AT * self.bins)).max(1);
-        let looked_at = (0..sampling.pixels).step_by(every).chain(sampling.pixels.checked_sub(1));
-        let known: Vec<(usize, usize)> = looked_at.filter_map(|j| Some((unit.place(sampling, j)?, j))).collect();
-        let Some(&first) = known.first() else { return Vec::new() };
-        let mut next = 0;
-        let mut pairs = Vec::with_capacity(self.bins);
-        // in the order of fine bins, in which pixels are, too
-        for lane in 0..lanes {
-            for (place, begin) in (0..length).step_by(self.width).enumerate() {
-                let middle = lane * length + usize::midpoint(begin, (begin + self.width).min(length));
-                next += known[next..].iter().take_while(|(bin, _)| *bin < middle).count();
-                let (low, high) = (next.checked_sub(1).map_or(first, |k| known[k]), known.get(next));
-                let way =
-                    |high: &(usize, usize)| (high.1 - low.1) * middle.saturating_sub(low.0) / (high.0 - low.0).max(1);
-                pairs.push((place * lanes + lane, low.1 + high.map_or(0, way)));
-            }
-        }
-        pairs
-    }
-}
-
-/// A signal in stretches, and what it takes to read it between bins: the difference to the next bin, and the sums of
-/// both over each wide bin.
-struct Signal {
-    values: Vec<f32>,
-    differences: Vec<f32>,
-    sum_of_values: Vec<f32>,
-    sum_of_differences: Vec<f32>,
-}
-
-impl Signal {
-    fn new(row: &[f32], wide: Wide) -> Signal {
-        let lanes = wide.stretches.lanes;
-        let mut values = wide.stretches.lay_out(row, 0, 1);
-        let differences: Vec<f32> = values.iter().zip(&values[lanes..]).map(|(this, next)| next - this).collect();
-        values.truncate(differences.len());
-        let [sum_of_values, sum_of_differences] = [&values, &differences].map(|row| wide.sums(row));
-        Signal { values, differences, sum_of_values, sum_of_differences }
-    }
-
-    #[inline(always)]
-    fn vectors<S: Simd>(&self) -> SignalVectors<'_, S> {
-        let vectors = |row| S::as_simd_f32s(row).0;
-        SignalVectors {
-            values: vectors(&self.values),
-            differences: vectors(&self.differences),
-            sum_of_values: vectors(&self.sum_of_values),
-            sum_of_differences: vectors(&self.sum_of_differences),
-        }
-    }
-}
-
-/// A [`Signal`] in vectors of one bin of each stretch.
-#[derive(Clone, Copy)]
-struct SignalVectors<'a, S: Simd> {
-    values: &'a [S::f32s],
-    differences: &'a [S::f32s],
-    sum_of_values: &'a [S::f32s],
-    sum_of_differences: &'a [S::f32s],
 }
 
 /// Sums that make up A and b in wide bins, before the continuum terms multiply them; and χ² with the continuum as it
 /// is, up to a constant.
 struct AddSums<'a> {
     unit: &'a Unit,
-    /// s (D − s), and s².
-    signals: [&'a Signal; 2],
+    /// Signals in stretches, with one place more.
+    signals: [&'a [f32]; 2],
     wide: Wide,
     candidates: &'a mut [Candidate],
     /// (candidates, bins) Σ s T (D − s T) and Σ s² T²: the continuum stands where the weight does.
@@ -182,7 +106,7 @@ impl WithSimd for AddSums<'_> {
     #[inline(always)]
     fn with_simd<S: Simd>(self, simd: S) {
         let AddSums { unit, signals, wide, candidates, sums: [slopes, squares] } = self;
-        let [cross, power] = signals.map(Signal::vectors::<S>);
+        let [cross, power] = signals.map(|row| S::as_simd_f32s(row).0);
         let rows = slopes.chunks_exact_mut(wide.bins).zip(squares.chunks_exact_mut(wide.bins));
         for (candidate, (slopes, squares)) in candidates.iter_mut().zip(rows) {
             let position = unit.position(candidate.velocity);
@@ -190,7 +114,7 @@ impl WithSimd for AddSums<'_> {
             let lines = S::as_simd_f32s(unit.whole(candidate.template, shift)).0;
             let part = simd.splat_f32s((position - shift as f64) as f32);
             let to = [slopes, squares].map(|row| S::as_mut_simd_f32s(row).0);
-            candidate.score += add_row(simd, lines, [cross, power], part, wide.width, to);
+            candidate.score += add_row(simd, [lines, cross, power], part, wide.width, to);
         }
     }
 }
@@ -200,29 +124,30 @@ impl WithSimd for AddSums<'_> {
 #[inline(always)]
 fn add_row<S: Simd>(
     simd: S,
-    lines: &[S::f32s],
-    [cross, power]: [SignalVectors<S>; 2],
+    [lines, cross, power]: [&[S::f32s]; 3],
     part: S::f32s,
     width: usize,
     [slopes, squares]: [&mut [S::f32s]; 2],
 ) -> f32 {
     let (zero, two) = (simd.splat_f32s(0.0), simd.splat_f32s(2.0));
-    let (mut chi2, length) = (zero, lines.len().min(cross.values.len()));
-    for (k, (slope, square)) in slopes.iter_mut().zip(squares).enumerate() {
-        let (begin, end) = (k * width, ((k + 1) * width).min(length));
-        let lines = &lines[begin..end];
-        let [x, dx, p, dp] =
-            [cross.values, cross.differences, power.values, power.differences].map(|row| &row[begin..end]);
-        // with x = s (D − s), p = s² and l = T − 1: sums of x l, p l and p l²; those of x and p are known
-        let [mut of_x_line, mut of_p_line, mut of_square] = [zero; 3];
-        for ((line, (x, dx)), (p, dp)) in lines.iter().zip(x.iter().zip(dx)).zip(p.iter().zip(dp)) {
-            let p_line = simd.mul_f32s(simd.mul_add_f32s(part, *dp, *p), *line);
-            of_x_line = simd.mul_add_f32s(simd.mul_add_f32s(part, *dx, *x), *line, of_x_line);
+    let between = |this, next| simd.mul_add_f32s(part, simd.sub_f32s(next, this), this);
+    let signals =
+        cross.chunks(width).zip(cross[1..].chunks(width)).zip(power.chunks(width).zip(power[1..].chunks(width)));
+    let mut chi2 = zero;
+    for ((lines, ((x, next_x), (p, next_p))), (slope, square)) in
+        lines.chunks(width).zip(signals).zip(slopes.iter_mut().zip(squares))
+    {
+        // with x = s (D − s), p = s² and l = T − 1: sums of x, p, x l, p l and p l²
+        let [mut of_x, mut of_p, mut of_x_line, mut of_p_line, mut of_square] = [zero; 5];
+        for ((line, (x, next_x)), (p, next_p)) in lines.iter().zip(x.iter().zip(next_x)).zip(p.iter().zip(next_p)) {
+            let (x, p) = (between(*x, *next_x), between(*p, *next_p));
+            let p_line = simd.mul_f32s(p, *line);
+            of_x = simd.add_f32s(of_x, x);
+            of_p = simd.add_f32s(of_p, p);
+            of_x_line = simd.mul_add_f32s(x, *line, of_x_line);
             of_p_line = simd.add_f32s(of_p_line, p_line);
             of_square = simd.mul_add_f32s(p_line, *line, of_square);
         }
-        let of_x = simd.mul_add_f32s(part, cross.sum_of_differences[k], cross.sum_of_values[k]);
-        let of_p = simd.mul_add_f32s(part, power.sum_of_differences[k], power.sum_of_values[k]);
         *slope = simd.sub_f32s(simd.add_f32s(of_x, of_x_line), simd.add_f32s(of_p_line, of_square));
         *square = simd.add_f32s(of_p, simd.mul_add_f32s(two, of_p_line, of_square));
         chi2 = simd.add_f32s(chi2, simd.sub_f32s(of_square, simd.mul_f32s(two, of_x_line)));
